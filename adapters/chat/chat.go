@@ -1,0 +1,200 @@
+// Package chat is the vocabulary between chat networks and the bot: what
+// people do ([Event], [Click]), what they are shown ([Post], [Card]), and the
+// two ports, [Handler] (the bot, seen from a network) and [Adapter] (a
+// network, seen from the bot).
+//
+// It does not know any network: what Slack or Discord or the web console need
+// beyond this stays inside their own package.
+package chat
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ThreadID names one conversation on one network, for example
+// "slack:T1:C1:1700000000.0001" or "web:01J9". It is opaque to all but the
+// adapter that made it, and is the unit of order, ownership, history and
+// approval. The part before the first colon is the adapter's scheme.
+type ThreadID string
+
+// UserID is a network's own immutable id for a person, with the scheme in
+// front ("slack:T1:U1", "web:alice"). It is never a display name.
+type UserID string
+
+// EventID identifies one thing that happened. Two deliveries with equal ids
+// are one event.
+type EventID string
+
+// MessageRef is a message of ours that can still be edited. Only the adapter
+// that returned it understands it.
+type MessageRef string
+
+// ButtonID names what a button decides. It carries an approval's id and
+// nothing else: no command, no secret, no right.
+type ButtonID string
+
+var (
+	// ErrGone means that the thread or message no longer exists; trying again
+	// is useless.
+	ErrGone = errors.New("chat: the thread or message is gone")
+	// ErrRejected means that the network refused this content for good; a
+	// plainer form may still be accepted.
+	ErrRejected = errors.New("chat: the network rejected the content")
+)
+
+// User is a person as the network vouches for them.
+type User struct {
+	ID   UserID `json:"id"`
+	Name string `json:"name"` // for display only, never for a decision
+	Bot  bool   `json:"bot,omitempty"`
+}
+
+// File is a text file that came with a message, or that goes with a post.
+type File struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+	Cut  bool   `json:"cut,omitempty"` // Text is not the whole file
+}
+
+// Event is one message from a person.
+type Event struct {
+	ID     EventID   `json:"id"`
+	Thread ThreadID  `json:"thread"`
+	From   User      `json:"from"`
+	Text   string    `json:"text"`
+	At     time.Time `json:"at"`
+	Files  []File    `json:"files,omitempty"`
+	// Ref is the network's own name for the message, for edits.
+	Ref MessageRef `json:"ref,omitempty"`
+	// Replaces is set on an edit: the Ref of the message that Text replaces.
+	Replaces MessageRef `json:"replaces,omitempty"`
+}
+
+// Click is one press of a button. From comes from the network's signed or
+// authenticated interaction, never from text.
+type Click struct {
+	ID     EventID  `json:"id"`
+	Thread ThreadID `json:"thread"`
+	From   User     `json:"from"`
+	Button ButtonID `json:"button"`
+	Reason string   `json:"reason,omitempty"`
+	Groups []string `json:"groups,omitempty"` // network groups and roles, looked up at click time
+}
+
+// Answer is what the person who clicked gets. Every click gets one.
+type Answer struct {
+	Card   *Card  `json:"card,omitempty"` // the card's new face, for everybody
+	Notice string `json:"notice"`         // one sentence for the person who clicked
+	OK     bool   `json:"ok"`             // the click did what its button says
+}
+
+// ButtonStyle tells an adapter how a button should look.
+type ButtonStyle string
+
+// The styles.
+const (
+	StyleDeny    ButtonStyle = "deny"
+	StyleApprove ButtonStyle = "approve"
+	StyleStop    ButtonStyle = "stop"
+)
+
+// Button is one choice on a card.
+type Button struct {
+	ID    ButtonID    `json:"id"`
+	Label string      `json:"label"`
+	Style ButtonStyle `json:"style"`
+	// AskReason means that the network should offer a field for a reason; the
+	// reason may stay empty.
+	AskReason bool `json:"ask_reason,omitempty"`
+	// Confirm, when not empty, is asked once more before the click counts.
+	Confirm string `json:"confirm,omitempty"`
+}
+
+// Field is one labelled line of a card. Value is plain text, never markup.
+type Field struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Tone tells an adapter how a card should be coloured.
+type Tone string
+
+// The tones.
+const (
+	ToneNeutral Tone = ""
+	ToneLow     Tone = "low"
+	ToneMedium  Tone = "medium"
+	ToneHigh    Tone = "high"
+	ToneGood    Tone = "good"
+	ToneBad     Tone = "bad"
+)
+
+// Card is a structured message. Everything in it is plain text: adapters
+// escape it, and show Code in a fixed-width block without changing a
+// character.
+type Card struct {
+	Title  string   `json:"title"`
+	Tone   Tone     `json:"tone,omitempty"`
+	Code   string   `json:"code,omitempty"` // the exact thing to be run, invisible characters already made visible
+	Body   string   `json:"body,omitempty"`
+	Warn   []string `json:"warn,omitempty"` // sentences that must stand out
+	Fields []Field  `json:"fields,omitempty"`
+	Choose []Button `json:"choose,omitempty"`
+	Final  bool     `json:"final,omitempty"` // decided: no button comes back
+	Attach []File   `json:"attach,omitempty"`
+}
+
+// Post is one message of the bot. Text is Markdown written by the bot or the
+// model; adapters must neutralise mentions and raw HTML in it.
+type Post struct {
+	// Key is the outbox row's idempotency key, unique in the thread. Posting
+	// the same key again replaces the message that it made.
+	Key   string `json:"key"`
+	Text  string `json:"text,omitempty"`
+	Card  *Card  `json:"card,omitempty"`
+	Files []File `json:"files,omitempty"`
+	// Quiet posts must not notify anybody (progress, results); only approvals
+	// and questions should.
+	Quiet bool `json:"quiet,omitempty"`
+}
+
+// Progress is a passing sign of life: the draft of a reply or the output of a
+// running command. It is not durable and may be dropped; the [Post] with the
+// same Key replaces it.
+type Progress struct {
+	Key    string `json:"key"`
+	Status string `json:"status,omitempty"` // "thinking", "running systemctl status x"
+	Text   string `json:"text,omitempty"`   // the whole draft so far, already cut to a sane size
+	Done   bool   `json:"done,omitempty"`   // nothing more comes under this Key
+}
+
+// Handler receives what people do.
+type Handler interface {
+	// Deliver accepts one message. nil means that it is durable: only then may
+	// the adapter acknowledge it to its network.
+	Deliver(ctx context.Context, ev Event) error
+	// Click decides one press. The answer is for the person who clicked; an
+	// error means that nothing was decided and the person should be told so.
+	Click(ctx context.Context, c Click) (Answer, error)
+}
+
+// Adapter is one chat network. Its methods are safe for concurrent use.
+type Adapter interface {
+	// Scheme is the prefix of this network's thread and user ids.
+	Scheme() string
+	// Run connects, reconnects, and hands events to h until ctx is done.
+	Run(ctx context.Context, h Handler) error
+	// Post writes a message. A post without a thread cannot be expressed.
+	// It may be called again with the same Key after a crash, and must then
+	// not make a second message where the network allows that.
+	Post(ctx context.Context, t ThreadID, p Post) (MessageRef, error)
+	// Edit replaces a message that Post made.
+	Edit(ctx context.Context, t ThreadID, r MessageRef, p Post) error
+}
+
+// ProgressShower is implemented by adapters that can show [Progress].
+type ProgressShower interface {
+	ShowProgress(ctx context.Context, t ThreadID, p Progress)
+}

@@ -1,0 +1,153 @@
+// Package approvals binds what people approve to what runs. An [Action] is one
+// exact thing to be done; people approve its [Digest]; a [Permit] is the only
+// way to run it, and only the [Ledger] in this package makes one: from votes
+// on a record, or from the risk engine's proof that it only reads.
+//
+// It is a state machine over its own rows: no clock (times are arguments), no
+// network, no rendering. Who may vote is approvals/policy's business, how a
+// request looks is approvals/card's, and approvals/gate joins them.
+package approvals
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"strings"
+
+	"encoding/json"
+)
+
+// ID names one request for approval. It is derived from the thread and the
+// call, so asking again after a crash finds the same record. It is short
+// enough to type ("approve 7k2mq4xz").
+type ID string
+
+var idEncoding = base32.NewEncoding("abcdefghijkmnpqrstuvwxyz23456789").WithPadding(base32.NoPadding)
+
+// NewID returns the id of the request for one call of one thread.
+func NewID(thread, call string) ID {
+	sum := sha256.Sum256([]byte(thread + "\x00" + call))
+	return ID(idEncoding.EncodeToString(sum[:])[:10])
+}
+
+// Kind says what the bytes of an action are, and so how they are judged.
+type Kind string
+
+// The kinds.
+const (
+	// KindObserve is a tool that can only look (read_file, capture-pane, time),
+	// by its construction and never by a model's word.
+	KindObserve Kind = "observe"
+	// KindShell is shell text: the risk engine judges Bytes.
+	KindShell Kind = "shell"
+	// KindKeys is keystrokes for a terminal.
+	KindKeys Kind = "keys"
+	// KindChange is everything else; it always needs votes.
+	KindChange Kind = "change"
+)
+
+// Action is one exact thing to be done: complete enough to be judged, shown,
+// hashed and recognised again. It holds no handles and no closures. Every
+// field is part of the digest.
+type Action struct {
+	Tool    string `json:"tool"`
+	Kind    Kind   `json:"kind"`
+	Target  string `json:"target"`            // the backend's id, with its proven identity
+	User    string `json:"user,omitempty"`    // the account it runs as there
+	Dir     string `json:"dir,omitempty"`     // resolved working directory
+	Session string `json:"session,omitempty"` // managed tmux session
+	Pane    string `json:"pane,omitempty"`    // pane in that session
+	// Foreground is the program that keystrokes would reach.
+	Foreground string `json:"foreground,omitempty"`
+	Path       string `json:"path,omitempty"` // resolved file that is read or written
+	// Bytes is the exact command, keystrokes, or new file content.
+	Bytes []byte `json:"bytes,omitempty"`
+	// Args are the validated arguments of the call in canonical JSON, without
+	// the model's claims about them.
+	Args json.RawMessage   `json:"args,omitempty"`
+	Env  map[string]string `json:"env,omitempty"`
+	// Files maps each file that the action depends on (a script that it names,
+	// the file that it overwrites) to the SHA-256 of its content when planned.
+	Files map[string]string `json:"files,omitempty"`
+	// Preview is what a person is shown where Bytes is not the clearest form
+	// (a list of keys, a diff).
+	Preview string `json:"preview,omitempty"`
+}
+
+// Digest is what people approve: a SHA-256 over a versioned canonical encoding
+// of an [Action].
+type Digest [sha256.Size]byte
+
+// digestVersion changes whenever the encoding does, so that an approval given
+// under another encoding never fits.
+const digestVersion = "countersign-action-v1\n"
+
+// Digest returns the action's digest. JSON with fixed field order and sorted
+// map keys is the canonical encoding.
+func (a Action) Digest() Digest {
+	b, err := json.Marshal(a)
+	if err != nil {
+		// Only Args can fail to marshal (invalid JSON); hash it as bytes so that
+		// the digest is still unique to this action.
+		raw := a.Args
+		a.Args = nil
+		b, _ = json.Marshal(a)
+		b = append(append(b, 0), raw...)
+	}
+	return sha256.Sum256(append([]byte(digestVersion), b...))
+}
+
+// String returns the digest in hex.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
+
+// Short returns the first 12 hex digits, for cards.
+func (d Digest) Short() string { return d.String()[:12] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Digest) UnmarshalText(b []byte) error {
+	raw, err := hex.DecodeString(strings.TrimSpace(string(b)))
+	if err != nil || len(raw) != len(d) {
+		return ErrDigest
+	}
+	copy(d[:], raw)
+	return nil
+}
+
+// Claim is what the model says of its own call. It is shown on the card as the
+// model's words and can only raise the level.
+type Claim struct {
+	Risk     string `json:"risk,omitempty"` // low, medium, high
+	Mutation bool   `json:"mutation,omitempty"`
+	Privesc  bool   `json:"privesc,omitempty"`
+	Why      string `json:"why,omitempty"`
+	Given    bool   `json:"given,omitempty"` // the tool asks for a claim and the model made one
+}
+
+// State is the state of one record.
+type State string
+
+// The states. See [Next] for the moves between them.
+const (
+	Pending   State = "pending"
+	Approved  State = "approved"
+	Running   State = "running" // the intent is written; it may run now, once
+	Done      State = "done"    // it ran to its end, well or not
+	OutUnk    State = "unknown" // it may or may not have run
+	Denied    State = "denied"
+	Expired   State = "expired"
+	Cancelled State = "cancelled" // withdrawn by stop
+	Invalid   State = "invalid"   // the action drifted between show and run
+)
+
+// Permit is proof that one action may run now, once. Only a [Ledger] makes
+// one; the zero Permit permits nothing.
+type Permit struct {
+	digest Digest
+	ok     bool
+}
+
+// Allows reports whether the permit is for exactly this action.
+func (p Permit) Allows(a Action) bool { return p.ok && p.digest == a.Digest() }

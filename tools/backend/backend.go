@@ -1,0 +1,118 @@
+// Package backend is the port to a machine that commands run on: a [Target]
+// offers processes and files, nothing else. tools/tmux and every tool are
+// written once over it; tools/backend/local (and later container and ssh)
+// implement it, held together by the suite in tools/backend/backendtest.
+//
+// It does not judge commands: only code that holds an approvals.Permit calls
+// it for anything that came from a model.
+package backend
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"time"
+)
+
+var (
+	// ErrLost means that the connection to the target is gone: what ran there
+	// has an unknown outcome.
+	ErrLost = errors.New("backend: the connection to the target is lost")
+	// ErrTooBig is returned by FileSystem.ReadFile past its limit.
+	ErrTooBig = errors.New("backend: the file is larger than the limit")
+)
+
+// Target is one place where commands run and files live. It is safe for
+// concurrent use.
+type Target interface {
+	// ID names the target and proves which one it is: "local", or for example
+	// "ssh:web-1#SHA256:..." once the host key is known. It is part of what a
+	// person approves.
+	ID() string
+	// Start starts a process. Cancelling ctx kills its whole process group.
+	Start(ctx context.Context, s Spec) (Process, error)
+	// FS gives access to the target's files.
+	FS() FileSystem
+	// Probe tells what the target can do. It is cheap after the first call.
+	Probe(ctx context.Context) (Caps, error)
+	// Close ends connections; processes that were meant to outlive the bot
+	// (a tmux server) stay.
+	Close() error
+}
+
+// Spec says what to start. Exactly one of Argv and Shell is set.
+type Spec struct {
+	Argv  []string // a program and its arguments, no shell in between
+	Shell string   // text for "sh -c", byte for byte
+	Dir   string   // absolute, or empty for the target's default directory
+	Env   []string // the whole environment, "K=V"; nil means the target's scrubbed default
+	// Stdin is copied to the process; nil means an empty input.
+	Stdin io.Reader
+	// Stdout and Stderr receive the bytes as they come; nil discards them. The
+	// same Writer in both gives one merged stream in the order written.
+	Stdout, Stderr io.Writer
+	// Grace is the time between SIGTERM and SIGKILL when the process is
+	// cancelled; 0 means 2 s.
+	Grace time.Duration
+	// Detach lets the process outlive the bot (a tmux server).
+	Detach bool
+}
+
+// Process is a running process, in a process group of its own.
+type Process interface {
+	// Wait waits for the process and for its output to be copied. It may be
+	// called once. It returns an error only when the outcome is unknown
+	// (ErrLost) or the process could not be waited for.
+	Wait() (Result, error)
+	// Kill ends the whole process group: SIGTERM, Grace, SIGKILL. It returns
+	// at once; Wait reports the end.
+	Kill()
+}
+
+// Result is how a process ended.
+type Result struct {
+	Code     int           // exit code; 128+n when a signal ended it
+	Signal   string        // name of the signal that ended it, or ""
+	Killed   bool          // by Kill or by the end of ctx
+	Duration time.Duration // wall time
+}
+
+// Caps is what a target can do.
+type Caps struct {
+	Tmux    string // version, for example "3.3a"; "" when there is none
+	Bash    string // path, or ""
+	User    string
+	Home    string
+	OS      string // "linux"
+	Procfs  bool
+	TempDir string
+}
+
+// FileInfo describes one file.
+type FileInfo struct {
+	Path string // absolute
+	Size int64
+	Mode fs.FileMode
+	Time time.Time
+	// ID identifies the file across renames of its parents ("dev:inode" where
+	// the target has those), or "".
+	ID string
+}
+
+// FileSystem gives access to a target's files. Paths are absolute or relative
+// to the target's default directory. Errors wrap fs.ErrNotExist,
+// fs.ErrPermission and fs.ErrExist where they apply.
+type FileSystem interface {
+	// ReadFile returns at most limit bytes, and ErrTooBig (with those bytes)
+	// when there is more. limit <= 0 means no limit.
+	ReadFile(ctx context.Context, path string, limit int64) ([]byte, error)
+	// WriteFile replaces or creates a file atomically (temporary file and
+	// rename) and keeps the mode of a file that it replaces; a new one gets
+	// mode 0644. Missing parent directories are an error unless mkdir is set.
+	WriteFile(ctx context.Context, path string, data []byte, mkdir bool) error
+	Stat(ctx context.Context, path string) (FileInfo, error)
+	// Resolve returns the absolute path with every symbolic link followed. For
+	// a file that does not exist yet its directory is resolved.
+	Resolve(ctx context.Context, path string) (string, error)
+}

@@ -1,0 +1,153 @@
+// Package tools is what a model can do: a [Tool] validates a call and plans it
+// without any effect; the [Plan] runs only with an approvals.Permit. A
+// [Registry] holds the tools of one bot, checks arguments against their JSON
+// Schemas before anything else, and knows their aliases.
+//
+// It does not decide what may run (approvals/gate) and does not start
+// processes (tools/backend).
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+)
+
+// Spec describes a tool.
+type Spec struct {
+	Name string
+	// Description holds the four guidance sections: When to use, When NOT to
+	// use, Disambiguation, Examples.
+	Description string
+	Schema      json.RawMessage
+	// Level is the least level of any call of this tool; risk.Read for tools
+	// that can only look. A tool without one does not register.
+	Level   risk.Level
+	Aliases []string
+	// NeedsTmux tools are offered only where the target has tmux.
+	NeedsTmux bool
+}
+
+// Call is one call, as it comes from the model.
+type Call struct {
+	ID     string
+	Thread string
+	By     string // the user whose turn it is
+	Name   string
+	Args   json.RawMessage
+}
+
+// Tool is one thing that a model can do. It is safe for concurrent use.
+type Tool interface {
+	Spec() Spec
+	// Plan validates and resolves a call. It has no effect, and planning the
+	// same call twice gives the same action unless the world changed between.
+	// Its error is an [*Error].
+	Plan(ctx context.Context, c Call) (Plan, error)
+}
+
+// Plan is a call that is ready to run, but may not yet.
+type Plan struct {
+	Action approvals.Action
+	Claim  approvals.Claim
+	do     func(context.Context, Sink) (Result, error)
+}
+
+// Planned makes a plan. do runs at most once for each permit.
+func Planned(a approvals.Action, c approvals.Claim, do func(context.Context, Sink) (Result, error)) Plan {
+	return Plan{Action: a, Claim: c, do: do}
+}
+
+// ErrNotPermitted means that a plan was run without a permit for its action.
+var ErrNotPermitted = errors.New("tools: no permit for this action")
+
+// Run runs the plan. It refuses unless p allows exactly this plan's action.
+// A nil sink discards events.
+func (pl Plan) Run(ctx context.Context, p approvals.Permit, s Sink) (Result, error) {
+	if pl.do == nil || !p.Allows(pl.Action) {
+		return Result{}, ErrNotPermitted
+	}
+	if s == nil {
+		s = func(Event) {}
+	}
+	return pl.do(ctx, s)
+}
+
+// Result is what a tool found or did.
+type Result struct {
+	// Value goes to the model as JSON, inside the envelope.
+	Value any
+	// Failed marks a result that reports a failure of the thing itself (exit
+	// code 3), which counts for the suppression of repeated failures.
+	Failed bool
+	// Unknown marks an effect that may or may not have happened (the terminal
+	// or the connection went away). It is never repeated by itself.
+	Unknown bool
+	// Text is the form for people; empty means that Value is shown.
+	Text string
+}
+
+// EventKind is the kind of an [Event].
+type EventKind string
+
+// The five kinds, in the order in which a call sends them.
+const (
+	Started   EventKind = "started"
+	Stdout    EventKind = "stdout"
+	Stderr    EventKind = "stderr"
+	Info      EventKind = "info"
+	Completed EventKind = "completed"
+)
+
+// Event is a sign of life of a running call.
+type Event struct {
+	Kind EventKind
+	Text string
+}
+
+// Sink receives the events of one call, from one goroutine at a time. It must
+// not block for long.
+type Sink func(Event)
+
+// ErrorKind is the kind of an [Error].
+type ErrorKind string
+
+// The two kinds. Neither ends the conversation.
+const (
+	InvalidArguments ErrorKind = "InvalidArguments"
+	ExecutionFailed  ErrorKind = "ExecutionFailed"
+)
+
+// Error is a failure that the model is told as "Tool error: ...".
+type Error struct {
+	Kind ErrorKind
+	// Sentence says what is wrong and what to do.
+	Sentence string
+	Cause    error
+}
+
+// Error implements error. The sentence stands alone: it is written for the model.
+func (e *Error) Error() string {
+	if e.Kind == InvalidArguments {
+		return "invalid arguments: " + e.Sentence
+	}
+	return e.Sentence
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// Invalid returns an InvalidArguments error.
+func Invalid(format string, a ...any) error {
+	return &Error{Kind: InvalidArguments, Sentence: fmt.Sprintf(format, a...)}
+}
+
+// Failed returns an ExecutionFailed error; a %w verb keeps the cause.
+func Failed(format string, a ...any) error {
+	err := fmt.Errorf(format, a...)
+	return &Error{Kind: ExecutionFailed, Sentence: err.Error(), Cause: errors.Unwrap(err)}
+}
