@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
@@ -54,7 +55,9 @@ type Tool interface {
 type Plan struct {
 	Action approvals.Action
 	Claim  approvals.Claim
-	do     func(context.Context, Sink) (Result, error)
+	// Level is the tool's own level; the Registry sets it.
+	Level risk.Level
+	do    func(context.Context, Sink) (Result, error)
 }
 
 // Planned makes a plan. do runs at most once for each permit.
@@ -64,6 +67,11 @@ func Planned(a approvals.Action, c approvals.Claim, do func(context.Context, Sin
 
 // ErrNotPermitted means that a plan was run without a permit for its action.
 var ErrNotPermitted = errors.New("tools: no permit for this action")
+
+// ErrShutdown, as the cause of a context that ends while a plan runs, says
+// that the bot is going away and nobody said stop: what runs in a terminal is
+// left running there instead of being interrupted.
+var ErrShutdown = errors.New("tools: the bot is going away")
 
 // Run runs the plan. It refuses unless p allows exactly this plan's action.
 // A nil sink discards events.
@@ -132,7 +140,7 @@ type Error struct {
 
 // Error implements error. The sentence stands alone: it is written for the model.
 func (e *Error) Error() string {
-	if e.Kind == InvalidArguments {
+	if e.Kind == InvalidArguments && !strings.HasPrefix(e.Sentence, validationPrefix) {
 		return "invalid arguments: " + e.Sentence
 	}
 	return e.Sentence

@@ -1,0 +1,400 @@
+// Package agent is the conversation: it stores what people say ([Agent.Deliver]),
+// and one worker per active thread takes the thread as far as it goes without
+// a person ([Agent.Run]). What comes next is the pure function next over the
+// thread's transcript (agent/history); everything else here carries that one
+// step out and appends its outcome, so a restart, a crash and a takeover are
+// the same thing as going on.
+//
+// It imports no chat network, no machine, no database engine and no gate: it
+// declares the small interfaces that it needs.
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/internal/failpoint"
+	"countersign/store"
+	"countersign/store/queue"
+	"countersign/tools"
+)
+
+// Toolbox is what the model can do in a thread.
+type Toolbox interface {
+	// Specs lists the tools in a stable order.
+	Specs(thread chat.ThreadID) []llm.ToolSpec
+	// Plan plans a call without any effect.
+	Plan(ctx context.Context, c tools.Call) (tools.Plan, error)
+}
+
+// Lane is where a proposal goes.
+type Lane int
+
+// The lanes. The zero value forbids.
+const (
+	Forbid Lane = iota
+	Ask
+	Allow
+)
+
+// Proposal is one planned call that wants to run.
+type Proposal struct {
+	Thread chat.ThreadID
+	Call   string
+	By     chat.User
+	Action approvals.Action
+	Claim  approvals.Claim
+	Floor  risk.Level // the tool's own level
+}
+
+// Ruling is the gate's answer to a proposal.
+type Ruling struct {
+	Lane     Lane
+	Permit   approvals.Permit // Allow only
+	Sentence string           // Forbid: what the model is told
+}
+
+// Outcome is how a permitted run ended.
+type Outcome struct {
+	OK   bool
+	Note string // one line for the card: "exit code 0"
+}
+
+// Gate decides what may run. Methods that take a Tx write in the caller's
+// transaction.
+type Gate interface {
+	Judge(p Proposal) Ruling
+	// Ask files the request and its card. Asking again for the same call finds
+	// the same request.
+	Ask(tx store.Tx, p Proposal) history.Ask
+	// Consume turns an approval into a permit, once, and writes the intent; the
+	// sentence says why not.
+	Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, string)
+	Finish(tx store.Tx, id approvals.ID, o Outcome)
+	Lost(tx store.Tx, id approvals.ID)
+	Cancel(tx store.Tx, id approvals.ID, by chat.User, why string)
+	Expire(tx store.Tx, id approvals.ID)
+	// Vote is the same authorisation that a button press goes through.
+	Vote(ctx context.Context, c chat.Click) (chat.Answer, error)
+}
+
+// Outbox writes posts in the caller's transaction and sends them afterwards.
+type Outbox interface {
+	Put(tx store.Tx, thread chat.ThreadID, p chat.Post)
+	Wake(thread chat.ThreadID)
+}
+
+// Config is what an [Agent] is made of. Every field without a default is
+// required.
+type Config struct {
+	DB     store.DB
+	Model  llm.Model
+	Tools  Toolbox
+	Gate   Gate
+	Outbox Outbox
+	// Owner names this run of the bot in claims; Alive reports whether the
+	// owner of a claim may still be working.
+	Owner string
+	Alive func(owner string) bool
+	// Prompt is the system prompt of a thread; it must not change between calls
+	// without need (prompt caches).
+	Prompt func(thread chat.ThreadID) string
+	// Progress shows passing signs of life; nil shows none.
+	Progress func(ctx context.Context, thread chat.ThreadID, p chat.Progress)
+	// Sessions answers the chat word "sessions"; nil says that there are none.
+	Sessions func(ctx context.Context, thread chat.ThreadID) string
+	// Redact takes secrets out of text before it is stored or leaves; nil keeps
+	// text as it is.
+	Redact func(string) string
+	Limits Limits
+	// Repeats is how often a call may fail in the same way before it is not run
+	// any more; default 2.
+	Repeats int
+	// Park is how long a call waits for people before the thread is told that
+	// it is parked; default 5 minutes.
+	Park time.Duration
+	// Workers bounds the threads that are worked on at once; default 256.
+	Workers int
+	// Budget is the size in bytes of a request's conversation; default 300,000.
+	Budget int
+	// Grace is how long running steps may go on after Run's context is done;
+	// default 10 s.
+	Grace time.Duration
+	Now   func() time.Time
+	Log   *slog.Logger
+}
+
+// Agent is the conversation engine. Its methods are safe for concurrent use.
+type Agent struct {
+	cfg  Config
+	wake chan struct{}
+
+	mu      sync.Mutex
+	woken   map[chat.ThreadID]bool
+	running map[chat.ThreadID]*worker
+}
+
+// New returns an agent; nothing happens until Run.
+func New(cfg Config) *Agent {
+	if cfg.Repeats <= 0 {
+		cfg.Repeats = 2
+	}
+	if cfg.Park <= 0 {
+		cfg.Park = 5 * time.Minute
+	}
+	if cfg.Workers <= 0 {
+		cfg.Workers = 256
+	}
+	if cfg.Budget <= 0 {
+		cfg.Budget = 300_000
+	}
+	if cfg.Grace <= 0 {
+		cfg.Grace = 10 * time.Second
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Redact == nil {
+		cfg.Redact = func(s string) string { return s }
+	}
+	if cfg.Progress == nil {
+		cfg.Progress = func(context.Context, chat.ThreadID, chat.Progress) {}
+	}
+	return &Agent{
+		cfg: cfg, wake: make(chan struct{}, 1),
+		woken: map[chat.ThreadID]bool{}, running: map[chat.ThreadID]*worker{},
+	}
+}
+
+// Kinds of items in a thread's inbox. The kinds "decision" and "expire" are
+// written by the gate.
+const (
+	itemMessage  = "message"
+	itemStop     = "stop"
+	itemDecision = "decision"
+	itemExpire   = "expire"
+	itemPark     = "park"
+)
+
+// maxMessage bounds the text of one message, in bytes.
+const maxMessage = 64 << 10
+
+// Deliver accepts one message: nil means that it is durable. Words like "stop"
+// and "approve ..." are acted on here, before the queue.
+func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
+	if ev.ID == "" || ev.Thread == "" {
+		return errors.New("agent: an event needs an id and a thread")
+	}
+	if ev.From.Bot {
+		return nil
+	}
+	if w, ok := parseWord(ev.Text); ok {
+		return a.obey(ctx, ev, w)
+	}
+	if len(ev.Text) > maxMessage {
+		ev.Text = ev.Text[:maxMessage] + "\n[the message was cut here: it is longer than 64 KiB]"
+	}
+	if _, err := a.put(ctx, ev, itemMessage); err != nil {
+		return err
+	}
+	failpoint.Hit(failpoint.EventStored)
+	a.Wake(ev.Thread)
+	return nil
+}
+
+func (a *Agent) put(ctx context.Context, ev chat.Event, kind string) (fresh bool, err error) {
+	body, err := json.Marshal(ev)
+	if err != nil {
+		return false, fmt.Errorf("agent: store event: %w", err)
+	}
+	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		fresh = queue.Put(tx, queue.Item{
+			ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: kind, Body: body, At: a.cfg.Now(),
+		})
+		return nil
+	})
+	return fresh, err
+}
+
+// Wake makes the dispatcher look at a thread now. It never blocks.
+func (a *Agent) Wake(thread chat.ThreadID) {
+	a.mu.Lock()
+	a.woken[thread] = true
+	a.mu.Unlock()
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// poll bounds how long a lost wake-up can delay a thread.
+const poll = time.Second
+
+// Run works on threads until ctx is done, then lets running steps reach their
+// next entry within the grace time and leaves the rest to the transcript.
+func (a *Agent) Run(ctx context.Context) error {
+	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abandon(nil)
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, a.cfg.Workers)
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	for {
+		full := false
+		select {
+		case <-ctx.Done():
+			a.drain(&wg, abandon)
+			return nil
+		case <-a.wake:
+		case <-tick.C:
+			full = true
+		}
+		threads, wait, err := a.ready(ctx, full)
+		if err != nil {
+			if ctx.Err() == nil {
+				a.cfg.Log.Error("cannot read the queue; trying again", "error", err)
+			}
+			wait = poll
+		}
+		for _, th := range threads {
+			w := a.begin(th)
+			if w == nil {
+				continue
+			}
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				a.end(w)
+				continue
+			}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				w.run(work, ctx.Done())
+				if a.end(w) {
+					a.Wake(th)
+				}
+			})
+		}
+		if full || wait < poll {
+			tick.Reset(wait)
+		}
+	}
+}
+
+func (a *Agent) drain(wg *sync.WaitGroup, abandon context.CancelCauseFunc) {
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	t := time.NewTimer(a.cfg.Grace)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+		a.cfg.Log.Warn("steps are still running at the end of the grace time; the transcript goes on from there at the next start")
+		abandon(errShutdown)
+		t.Reset(5 * time.Second)
+		select {
+		case <-done:
+		case <-t.C:
+		}
+	}
+}
+
+// ready lists threads to look at: those woken by name and, on a full pass, all
+// that the queue knows of, after due timers were moved into their inboxes.
+func (a *Agent) ready(ctx context.Context, full bool) ([]chat.ThreadID, time.Duration, error) {
+	a.mu.Lock()
+	threads := make([]chat.ThreadID, 0, len(a.woken))
+	for th := range a.woken {
+		threads = append(threads, th)
+	}
+	clear(a.woken)
+	a.mu.Unlock()
+	if !full {
+		return threads, poll, nil
+	}
+	wait := poll
+	due := false
+	now := a.cfg.Now()
+	err := a.cfg.DB.View(ctx, func(tx store.Tx) error {
+		if at, ok := queue.NextDue(tx); ok {
+			due = !at.After(now)
+			wait = min(wait, max(at.Sub(now), time.Millisecond))
+		}
+		for _, th := range queue.Ready(tx, 4*a.cfg.Workers, a.cfg.Alive) {
+			threads = append(threads, chat.ThreadID(th))
+		}
+		return nil
+	})
+	if err != nil || !due {
+		return threads, wait, err
+	}
+	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		for _, th := range queue.Due(tx, now, 256) {
+			threads = append(threads, chat.ThreadID(th))
+		}
+		return nil
+	})
+	return threads, time.Millisecond, err
+}
+
+// begin registers a worker for the thread, or returns nil and notes that the
+// one that runs must look again.
+func (a *Agent) begin(th chat.ThreadID) *worker {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.running[th]; w != nil {
+		w.again = true
+		return nil
+	}
+	w := &worker{a: a, thread: th, log: a.cfg.Log.With("thread", string(th))}
+	a.running[th] = w
+	return w
+}
+
+// end removes the worker and reports whether the thread was woken meanwhile.
+func (a *Agent) end(w *worker) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.running, w.thread)
+	return w.again
+}
+
+var (
+	errStopped  = errors.New("stopped by a person")
+	errShutdown = errors.New("the bot is shutting down")
+)
+
+// interrupt ends what the thread is doing at this moment: the running command
+// or the model's reply.
+func (a *Agent) interrupt(th chat.ThreadID) {
+	a.mu.Lock()
+	w := a.running[th]
+	var cancel context.CancelCauseFunc
+	if w != nil {
+		cancel = w.cancel
+	}
+	a.mu.Unlock()
+	if cancel != nil {
+		cancel(errStopped)
+	}
+}
+
+// doing says in a few words what the thread is busy with, "" when it is not.
+func (a *Agent) doing(th chat.ThreadID) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.running[th]; w != nil {
+		return w.status
+	}
+	return ""
+}

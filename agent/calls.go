@@ -1,0 +1,388 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/approvals"
+	"countersign/internal/failpoint"
+	"countersign/store"
+	"countersign/store/queue"
+	"countersign/tools"
+)
+
+const unknownText = "the outcome of this call is unknown: contact was lost while it ran, so it may or may not have happened. It is not run again by itself; propose a read-only check of its effect first"
+
+func skipped(c llm.Call, text string) history.Result {
+	return history.Result{Call: c.ID, Tool: c.Name, Same: sameRaw(c.Name, c.Args), Text: text, Skipped: true, Failed: true}
+}
+
+// close gives a call its result.
+func (w *worker) close(ctx context.Context, r history.Result) error {
+	return w.insist(ctx, nil, history.Entry{Kind: history.KindResult, Result: &r})
+}
+
+func (w *worker) plan(ctx context.Context, c llm.Call) (tools.Plan, error) {
+	return w.a.cfg.Tools.Plan(ctx, tools.Call{
+		ID: c.ID, Thread: string(w.thread), By: string(w.requester().ID), Name: c.Name, Args: json.RawMessage(c.Args),
+	})
+}
+
+// requester is whose turn this is: the author of its first message.
+func (w *worker) requester() chat.User {
+	var who chat.User
+	open := false
+	for i := range w.entries {
+		switch e := &w.entries[i]; {
+		case e.Message != nil && !open:
+			who, open = e.Message.From, true
+		case e.End != nil:
+			open = false
+		}
+	}
+	return who
+}
+
+// propose plans a call and takes it to the gate: a proven read runs at once,
+// everything else waits for people.
+func (w *worker) propose(ctx context.Context, c llm.Call) error {
+	step, done := w.begin(ctx, "planning "+c.Name)
+	plan, err := w.plan(step, c)
+	done()
+	if context.Cause(step) == errStopped {
+		return w.awaitStop(ctx)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	same := sameRaw(c.Name, c.Args)
+	if err == nil {
+		same = sameCall(plan.Action)
+	}
+	rep := repeated(w.entries, same)
+	if r, ok := w.refuseRepeat(c, same, rep); ok {
+		return w.close(ctx, r)
+	}
+	if err != nil {
+		text := w.a.cfg.Redact(tools.ErrorText(err))
+		return w.close(ctx, history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true})
+	}
+	p := Proposal{
+		Thread: w.thread, Call: c.ID, By: w.requester(), Action: plan.Action, Claim: plan.Claim, Floor: plan.Level,
+	}
+	ruling := w.a.cfg.Gate.Judge(p)
+	switch ruling.Lane {
+	case Allow:
+		r, _ := w.perform(ctx, c, plan, ruling.Permit, rep, false)
+		if r == nil {
+			return w.afterAbandon(ctx)
+		}
+		return w.recordRun(ctx, c, plan, *r, "")
+	case Ask:
+		var ask history.Ask
+		entry := history.Entry{Kind: history.KindAsk, Ask: &ask}
+		err := w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+			if err := w.fence.Check(tx); err != nil {
+				return err
+			}
+			ask = w.a.cfg.Gate.Ask(tx, p)
+			entry.At = w.a.cfg.Now()
+			entry = history.Append(tx, w.thread, entry)
+			w.park(tx, ask)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		w.entries = append(w.entries, entry)
+		failpoint.Hit(failpoint.CardRequested)
+		w.a.cfg.Outbox.Wake(w.thread)
+		return nil
+	case Forbid:
+	}
+	text := tools.ErrorText(tools.Failed("%s", ruling.Sentence))
+	return w.close(ctx, history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true})
+}
+
+func (w *worker) park(tx store.Tx, ask history.Ask) {
+	now := w.a.cfg.Now()
+	if body, err := json.Marshal(ask); err == nil && ask.Expires.Sub(now) > w.a.cfg.Park {
+		queue.PutAt(tx, now.Add(w.a.cfg.Park), queue.Item{ID: "park/" + string(ask.Approval), Thread: string(w.thread), Kind: itemPark, Body: body, At: now})
+	}
+}
+
+// refuseRepeat answers a call that failed, or was denied, in the same way
+// before. The texts hold no time and no count, so that they are the same each
+// time.
+func (w *worker) refuseRepeat(c llm.Call, same string, rep repetition) (history.Result, bool) {
+	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Skipped: true, Failed: true}
+	switch {
+	case rep.denied:
+		r.Denied = true
+		r.Text = tools.ErrorText(tools.Failed("a person has already denied exactly this call, so it was not asked again; do something else, or ask in the thread what they want"))
+	case rep.failures >= w.a.cfg.Repeats:
+		r.Text = tools.ErrorText(tools.Failed("this exact call has failed %d times in the same way, so it was not run again; change its arguments, find out why it fails with another command, or tell the thread what blocks you", w.a.cfg.Repeats))
+	default:
+		return r, false
+	}
+	return r, true
+}
+
+// runApproved plans the call again; if it is still what people approved, it
+// runs once.
+func (w *worker) runApproved(ctx context.Context, s step) error {
+	step, done := w.begin(ctx, "checking "+s.call.Name)
+	plan, err := w.plan(step, s.call)
+	done()
+	if context.Cause(step) == errStopped {
+		return w.awaitStop(ctx)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	id := s.decision.Approval
+	if err != nil {
+		why := "it can no longer be planned: " + err.Error()
+		text := w.a.cfg.Redact(tools.ErrorText(tools.Failed("approved, but not run: %s", why)))
+		r := history.Result{Call: s.call.ID, Tool: s.call.Name, Text: text, Failed: true}
+		return w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Cancel(tx, id, chat.User{Name: "countersign", Bot: true}, why) },
+			history.Entry{Kind: history.KindResult, Result: &r})
+	}
+	var permit approvals.Permit
+	var why string
+	var entry history.Entry
+	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		if err := w.fence.Check(tx); err != nil {
+			return err
+		}
+		permit, why = w.a.cfg.Gate.Consume(tx, id, plan.Action)
+		entry = history.Entry{At: w.a.cfg.Now(), Kind: history.KindIntent, Intent: &history.Intent{Call: s.call.ID, Approval: id, Digest: plan.Action.Digest()}}
+		if why != "" {
+			text := tools.ErrorText(tools.Failed("approved, but not run: %s. Propose it again if it is still needed", strings.TrimSuffix(why, ".")))
+			entry.Kind, entry.Intent = history.KindResult, nil
+			entry.Result = &history.Result{Call: s.call.ID, Tool: s.call.Name, Text: text, Failed: true}
+		}
+		entry = history.Append(tx, w.thread, entry)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	w.entries = append(w.entries, entry)
+	w.a.cfg.Outbox.Wake(w.thread)
+	if why != "" {
+		return nil
+	}
+	failpoint.Hit(failpoint.IntentStored)
+	r, _ := w.perform(ctx, s.call, plan, permit, repeated(w.entries, sameCall(plan.Action)), true)
+	if r == nil {
+		// The grace time is over with the command still running: the intent
+		// without an outcome says so to whoever goes on.
+		return context.Cause(ctx)
+	}
+	r.Changed = true
+	return w.recordRun(ctx, s.call, plan, *r, id)
+}
+
+// afterAbandon goes on after a run without a result: somebody said stop before
+// it began, or the grace time is over.
+func (w *worker) afterAbandon(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return w.awaitStop(ctx)
+}
+
+// perform runs a permitted plan and shows its output while it runs. A nil
+// result means that the bot is going away and the command was left alone.
+func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permit approvals.Permit, rep repetition, changes bool) (*history.Result, error) {
+	step, done := w.begin(ctx, "running "+c.Name)
+	defer done()
+	key := "call/" + c.ID
+	out := &output{draft: draft{key: key, status: "running " + c.Name, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, redact: w.a.cfg.Redact}, mark: changes}
+	w.show(ctx, chat.Progress{Key: key, Status: "running " + c.Name})
+	res, err := plan.Run(step, permit, out.event)
+	defer w.show(ctx, chat.Progress{Key: key, Done: true})
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	r := &history.Result{Call: c.ID, Tool: c.Name, Same: sameCall(plan.Action)}
+	switch {
+	case err != nil:
+		r.Text = tools.ErrorText(err)
+		r.Failed = true
+		r.Way = hash(r.Text)
+		if errors.Is(err, context.Canceled) || errors.Is(context.Cause(step), errStopped) {
+			r.Text = tools.ErrorText(tools.Failed("stopped by a person while it ran"))
+		}
+	case res.Unknown:
+		r.Unknown, r.Failed = true, true
+		r.Text = tools.ErrorText(tools.Failed("%s", unknownText))
+		r.Way = hash(r.Text)
+	default:
+		raw, merr := json.Marshal(res.Value)
+		if merr != nil {
+			raw = []byte(`"(the result could not be encoded)"`)
+		}
+		r.Failed = res.Failed
+		r.Way = hash(string(raw))
+		r.Text = tools.Envelope(w.a.cfg.Now(), res.Value)
+		if !r.Failed && rep.successes >= 2 {
+			r.Text = tools.Envelope(w.a.cfg.Now(), map[string]any{"result": res.Value, "notice": fmt.Sprintf("this exact call has now given its result %d times in a row; if the result is the same, repeating it will not help", rep.successes+1)})
+		}
+	}
+	r.Text = w.a.cfg.Redact(r.Text)
+	out.text = res.Text
+	if out.text == "" && err != nil {
+		out.text = r.Text
+	}
+	w.a.mu.Lock()
+	w.status = "storing the result of " + c.Name
+	w.a.mu.Unlock()
+	return r, nil
+}
+
+// recordRun stores a result, the outcome on the card, and the message that
+// people see, in one transaction.
+func (w *worker) recordRun(ctx context.Context, c llm.Call, plan tools.Plan, r history.Result, id approvals.ID) error {
+	err := w.insist(ctx, func(tx store.Tx) {
+		if id != "" {
+			if r.Unknown {
+				w.a.cfg.Gate.Lost(tx, id)
+			} else {
+				w.a.cfg.Gate.Finish(tx, id, Outcome{OK: !r.Failed, Note: outcomeNote(r)})
+			}
+		}
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact(runPost(c, plan.Action, r)), Quiet: true})
+	}, history.Entry{Kind: history.KindResult, Result: &r})
+	if err == nil && id != "" {
+		failpoint.Hit(failpoint.OutcomeStored)
+	}
+	return err
+}
+
+// refuse closes a call that people or time said no to.
+func (w *worker) refuse(ctx context.Context, s step) error {
+	d := s.decision
+	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: w.sameOf(ctx, s.call), Denied: d.State == approvals.Denied, Failed: true}
+	switch d.State {
+	case approvals.Denied:
+		r.Text = tools.DeniedEnvelope(w.a.cfg.Now(), d.Reason)
+	case approvals.Expired:
+		r.Text = tools.ErrorText(tools.Failed("nobody approved this call in time, so it was not run; say in the thread what you need and propose it again if it is still needed"))
+	default:
+		why := d.Reason
+		if why == "" {
+			why = "it was withdrawn"
+		}
+		r.Text = tools.ErrorText(tools.Failed("not run: %s", why))
+	}
+	r.Way = hash(string(d.State))
+	return w.close(ctx, r)
+}
+
+// sameOf is the identity of a call for the recognition of repetitions.
+func (w *worker) sameOf(ctx context.Context, c llm.Call) string {
+	if plan, err := w.plan(ctx, c); err == nil {
+		return sameCall(plan.Action)
+	}
+	return sameRaw(c.Name, c.Args)
+}
+
+// unknown closes a call that has an intent and no outcome: the bot died, or
+// lost the machine, while it ran.
+func (w *worker) unknown(ctx context.Context, s step) error {
+	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Text: tools.ErrorText(tools.Failed("%s", unknownText)), Unknown: true, Failed: true, Changed: true}
+	what := "`" + s.call.Name + "`"
+	return w.insist(ctx, func(tx store.Tx) {
+		if s.ask != nil {
+			w.a.cfg.Gate.Lost(tx, s.ask.Approval)
+		}
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
+			Key:  "unknown/" + s.call.ID,
+			Text: "I lost contact while running " + what + ": **it may or may not have happened, and I do not run it again by myself.** I will look for its effect with a read-only check; you can look too (`sessions` prints the line to attach with).",
+		})
+	}, history.Entry{Kind: history.KindResult, Result: &r})
+}
+
+// draft turns the deltas of a reply into progress, at most five times a second.
+type draft struct {
+	key, status string
+	show        func(chat.Progress)
+	now         func() time.Time
+	redact      func(string) string
+
+	mu   sync.Mutex
+	buf  strings.Builder
+	last time.Time
+}
+
+const (
+	draftEvery = 200 * time.Millisecond
+	draftTail  = 4000 // bytes of running output that are shown
+)
+
+func (d *draft) delta(x llm.Delta) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if x.Reset {
+		d.buf.Reset()
+	}
+	d.buf.WriteString(x.Text)
+	if x.Note != "" {
+		d.show(chat.Progress{Key: d.key, Status: x.Note})
+		return
+	}
+	d.flush("writing", d.buf.String())
+}
+
+func (d *draft) flush(status, text string) {
+	if now := d.now(); now.Sub(d.last) >= draftEvery {
+		d.last = now
+		d.show(chat.Progress{Key: d.key, Status: status, Text: d.redact(text)})
+	}
+}
+
+// output turns the events of a running call into progress.
+type output struct {
+	draft
+	mark bool // an approved command: its first sign of life is a crash point
+	text string
+}
+
+func (o *output) event(e tools.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch e.Kind {
+	case tools.Stdout, tools.Stderr:
+		if o.mark {
+			o.mark = false
+			failpoint.Hit(failpoint.CommandRunning)
+		}
+		o.buf.WriteString(e.Text)
+		if o.buf.Len() > 4*draftTail {
+			tail := lastBytes(o.buf.String(), draftTail)
+			o.buf.Reset()
+			o.buf.WriteString(tail)
+		}
+	case tools.Info:
+		o.buf.WriteString("· " + e.Text + "\n")
+	case tools.Started, tools.Completed:
+	}
+	o.flush(o.status, lastBytes(o.buf.String(), draftTail))
+}
+
+func lastBytes(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[len(s)-n:], "")
+}

@@ -1,0 +1,159 @@
+// Package history keeps the transcript of each thread, which is the only state
+// of a conversation: an append-only list of entries (what people said, what
+// the model replied, what was asked, decided, intended and done). What to do
+// next is a function of it (package agent); what the model sees is rendered
+// from it ([Render]).
+//
+// Keys:
+//
+//	("history", thread, seq uint64) -> Entry as JSON
+//	("history-next", thread)        -> next seq, uint64 as JSON
+//
+// It does not run the conversation and knows no chat network.
+package history
+
+import (
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/llm"
+	"countersign/approvals"
+	"countersign/store"
+)
+
+// Kind says which field of an [Entry] is set. Kinds are stored: they may be
+// added, never renamed.
+type Kind string
+
+// The kinds.
+const (
+	KindMessage  Kind = "message"
+	KindReply    Kind = "reply"
+	KindAsk      Kind = "ask"
+	KindDecision Kind = "decision"
+	KindIntent   Kind = "intent"
+	KindResult   Kind = "result"
+	KindStop     Kind = "stop"
+	KindEnd      Kind = "end"
+)
+
+// Entry is one line of a transcript. Exactly the field that Kind names is set.
+// Fields can be added or removed, but their names must not change.
+type Entry struct {
+	Seq      uint64    `json:"seq"`
+	At       time.Time `json:"at"`
+	Kind     Kind      `json:"kind"`
+	Message  *Message  `json:"message,omitempty"`
+	Reply    *Reply    `json:"reply,omitempty"`
+	Ask      *Ask      `json:"ask,omitempty"`
+	Decision *Decision `json:"decision,omitempty"`
+	Intent   *Intent   `json:"intent,omitempty"`
+	Result   *Result   `json:"result,omitempty"`
+	Stop     *Stop     `json:"stop,omitempty"`
+	End      *End      `json:"end,omitempty"`
+}
+
+// Message is what a person said. The first one after the end of a turn starts
+// the next turn, which runs in its author's name.
+type Message struct {
+	ID    chat.EventID `json:"id"`
+	From  chat.User    `json:"from"`
+	Text  string       `json:"text"`
+	Files []chat.File  `json:"files,omitempty"`
+}
+
+// Reply is one complete reply of the model.
+type Reply struct {
+	Text   string     `json:"text,omitempty"`
+	Calls  []llm.Call `json:"calls,omitempty"`
+	Finish llm.Finish `json:"finish"`
+	Usage  llm.Usage  `json:"usage"`
+}
+
+// Ask records that a call waits for people.
+type Ask struct {
+	Call     string           `json:"call"`
+	Approval approvals.ID     `json:"approval"`
+	Digest   approvals.Digest `json:"digest"`
+	Expires  time.Time        `json:"expires"`
+}
+
+// Decision records how the waiting ended. Its JSON is also the body of the
+// queue item by which approvals/gate wakes the thread.
+type Decision struct {
+	Approval approvals.ID    `json:"approval"`
+	Call     string          `json:"call"`
+	State    approvals.State `json:"state"` // approved, denied, expired, cancelled, invalid
+	By       string          `json:"by,omitempty"`
+	ByName   string          `json:"by_name,omitempty"`
+	Reason   string          `json:"reason,omitempty"`
+}
+
+// Intent is written before an effect: from here on the call may have run.
+type Intent struct {
+	Call     string           `json:"call"`
+	Approval approvals.ID     `json:"approval"`
+	Digest   approvals.Digest `json:"digest"`
+}
+
+// Result closes a call. Every call gets exactly one.
+type Result struct {
+	Call string `json:"call"`
+	Tool string `json:"tool"`
+	Text string `json:"text"` // what the model is given, already cut and redacted
+	// Same identifies the call (tool and canonical arguments), Way how it ended;
+	// together they recognise repetitions. Both are hashes.
+	Same string `json:"same,omitempty"`
+	Way  string `json:"way,omitempty"`
+	// Failed, Changed, Denied, Unknown and Skipped classify the end.
+	Failed  bool `json:"failed,omitempty"`
+	Changed bool `json:"changed,omitempty"` // it ran with a person's permit
+	Denied  bool `json:"denied,omitempty"`
+	Unknown bool `json:"unknown,omitempty"`
+	Skipped bool `json:"skipped,omitempty"` // answered without running
+}
+
+// Stop records that a person said stop.
+type Stop struct {
+	ID   chat.EventID `json:"id"`
+	From chat.User    `json:"from"`
+}
+
+// EndReason says why a turn ended.
+type EndReason string
+
+// The reasons.
+const (
+	EndDone    EndReason = "done"
+	EndStopped EndReason = "stopped"
+	EndLimit   EndReason = "limit"
+	EndFailed  EndReason = "failed"
+)
+
+// End closes a turn.
+type End struct {
+	Reason EndReason `json:"reason"`
+	Text   string    `json:"text,omitempty"`
+}
+
+// Append writes e as the thread's next entry and returns it with its number.
+func Append(tx store.Tx, thread chat.ThreadID, e Entry) Entry {
+	nextKey := store.Key("history-next", string(thread))
+	next, _ := store.Load[uint64](tx, nextKey)
+	e.Seq = next
+	store.Save(tx, store.Key("history", string(thread), next), e)
+	store.Save(tx, nextKey, next+1)
+	return e
+}
+
+// Load returns the whole transcript in order.
+func Load(tx store.Tx, thread chat.ThreadID) []Entry {
+	var out []Entry
+	start, end := store.Prefix("history", string(thread))
+	for k := range tx.Scan(start, end) {
+		if e, ok := store.Load[Entry](tx, k); ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}

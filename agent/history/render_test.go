@@ -1,0 +1,71 @@
+package history
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"countersign/adapters/chat"
+	"countersign/agent/llm"
+)
+
+// TestRenderKeepsTheOrderThatAPIsAccept renders any interleaving of messages,
+// replies and results, under any budget: every call is answered exactly once,
+// right after its assistant message, and nothing else is a tool message.
+func TestRenderKeepsTheOrderThatAPIsAccept(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var entries []Entry
+		var open []string
+		n := 0
+		for range rapid.IntRange(0, 60).Draw(t, "length") {
+			switch rapid.IntRange(0, 3).Draw(t, "kind") {
+			case 0:
+				entries = append(entries, Entry{Kind: KindMessage, Message: &Message{From: chat.User{Name: "alice"}, Text: strings.Repeat("m", rapid.IntRange(0, 500).Draw(t, "size"))}})
+			case 1:
+				r := &Reply{Text: "r"}
+				for range rapid.IntRange(0, 3).Draw(t, "calls") {
+					n++
+					id := fmt.Sprint("c", n)
+					r.Calls = append(r.Calls, llm.Call{ID: id, Name: "run_shell", Args: "{}"})
+					open = append(open, id)
+				}
+				entries = append(entries, Entry{Kind: KindReply, Reply: r})
+			case 2:
+				if len(open) > 0 {
+					i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
+					entries = append(entries, Entry{Kind: KindResult, Result: &Result{Call: open[i], Text: strings.Repeat("x", rapid.IntRange(0, 3000).Draw(t, "result"))}})
+					open = append(open[:i], open[i+1:]...)
+				}
+			case 3:
+				entries = append(entries, Entry{Kind: KindEnd, End: &End{Reason: EndFailed, Text: "the model failed"}})
+			}
+		}
+		items := Render("system", entries, rapid.SampledFrom([]int{0, 500, 5000, 50_000}).Draw(t, "budget"))
+		if items[0].Role != llm.System {
+			t.Fatal("the first message is not the system prompt")
+		}
+		var want []string
+		seen := map[string]bool{}
+		for _, it := range items[1:] {
+			if it.Role == llm.Tool {
+				if len(want) == 0 || want[0] != it.CallID || seen[it.CallID] {
+					t.Fatalf("tool message for %s, expected %v", it.CallID, want)
+				}
+				seen[it.CallID] = true
+				want = want[1:]
+				continue
+			}
+			if len(want) > 0 {
+				t.Fatalf("%s message while %v are unanswered", it.Role, want)
+			}
+			for _, c := range it.Calls {
+				want = append(want, c.ID)
+			}
+		}
+		if len(want) > 0 {
+			t.Fatalf("%v are unanswered", want)
+		}
+	})
+}

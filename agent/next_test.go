@@ -1,0 +1,209 @@
+package agent
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/approvals"
+)
+
+var t0 = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+
+func message(text string) history.Entry {
+	return history.Entry{At: t0, Kind: history.KindMessage, Message: &history.Message{From: chat.User{ID: "web:alice", Name: "alice"}, Text: text}}
+}
+
+func reply(finish llm.Finish, ids ...string) history.Entry {
+	r := &history.Reply{Finish: finish, Usage: llm.Usage{In: 100, Out: 10}}
+	for _, id := range ids {
+		r.Calls = append(r.Calls, llm.Call{ID: id, Name: "run_shell", Args: "{}"})
+	}
+	return history.Entry{At: t0, Kind: history.KindReply, Reply: r}
+}
+
+func result(id string) history.Entry {
+	return history.Entry{At: t0, Kind: history.KindResult, Result: &history.Result{Call: id, Text: "ok"}}
+}
+
+func asked(id string) history.Entry {
+	return history.Entry{At: t0, Kind: history.KindAsk, Ask: &history.Ask{Call: id, Approval: approvals.ID("a-" + id)}}
+}
+
+func decided(id string, s approvals.State) history.Entry {
+	return history.Entry{At: t0.Add(time.Hour), Kind: history.KindDecision, Decision: &history.Decision{Call: id, Approval: approvals.ID("a-" + id), State: s}}
+}
+
+func intent(id string) history.Entry {
+	return history.Entry{At: t0, Kind: history.KindIntent, Intent: &history.Intent{Call: id}}
+}
+
+func stopEntry() history.Entry {
+	return history.Entry{At: t0, Kind: history.KindStop, Stop: &history.Stop{}}
+}
+
+func ended() history.Entry {
+	return history.Entry{At: t0, Kind: history.KindEnd, End: &history.End{Reason: history.EndDone}}
+}
+
+func denied(id string) history.Entry {
+	e := result(id)
+	e.Result.Denied = true
+	return e
+}
+
+func TestNext(t *testing.T) {
+	lim := Limits{Steps: 3, Tokens: 1000, Wall: 10 * time.Minute}
+	for _, tc := range []struct {
+		rule    string
+		entries []history.Entry
+		now     time.Time
+		want    stepKind
+		call    string
+	}{
+		{"an empty thread is idle", nil, t0, stepIdle, ""},
+		{"a message asks the model", []history.Entry{message("hi")}, t0, stepModel, ""},
+		{"a reply without calls ends the turn", []history.Entry{message("hi"), reply(llm.FinishStop)}, t0, stepEnd, ""},
+		{"an ended turn is idle", []history.Entry{message("hi"), reply(llm.FinishStop), ended()}, t0, stepIdle, ""},
+		{"a message after the end starts a new turn", []history.Entry{message("hi"), reply(llm.FinishStop), ended(), message("more")}, t0, stepModel, ""},
+		{"a message that came during the reply is steered in", []history.Entry{message("hi"), reply(llm.FinishStop), message("wait")}, t0, stepModel, ""},
+		{"a call is proposed", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2")}, t0, stepPropose, "1"},
+		{"calls go in order", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2"), result("1")}, t0, stepPropose, "2"},
+		{"an asked call waits", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1")}, t0, stepWait, "1"},
+		{"a message does not disturb the waiting", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("well?")}, t0, stepWait, "1"},
+		{"an approved call runs", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Approved)}, t0, stepRun, "1"},
+		{"a denied call is refused", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Denied)}, t0, stepRefuse, "1"},
+		{"an expired call is refused", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Expired)}, t0, stepRefuse, "1"},
+		{"the first decision counts", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Denied), decided("1", approvals.Approved)}, t0, stepRefuse, "1"},
+		{"a decision without a request counts for nothing", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), decided("1", approvals.Approved)}, t0, stepPropose, "1"},
+		{"an intent without an outcome is unknown", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Approved), intent("1")}, t0, stepUnknown, "1"},
+		{"after a denial the rest of the reply is skipped", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2"), denied("1")}, t0, stepSkip, "2"},
+		{"calls of a cut reply do not run", []history.Entry{message("hi"), reply(llm.FinishLength, "1")}, t0, stepReject, "1"},
+		{"stop closes an open call", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), stopEntry()}, t0, stepStop, ""},
+		{"stop beats an approval", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Approved), stopEntry()}, t0, stepStop, ""},
+		{"stop without a turn does nothing", []history.Entry{stopEntry()}, t0, stepIdle, ""},
+		{"all results in, the model goes on", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), result("1")}, t0, stepModel, ""},
+		{"the step limit ends the turn", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), result("1"), reply(llm.FinishCalls, "2"), result("2"), reply(llm.FinishCalls, "3"), result("3")}, t0, stepLimit, ""},
+		{"the wall limit ends the turn", []history.Entry{message("hi")}, t0.Add(11 * time.Minute), stepLimit, ""},
+		{"waiting for people is not work", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Denied), result("1")}, t0.Add(time.Hour + 5*time.Minute), stepModel, ""},
+	} {
+		t.Run(tc.rule, func(t *testing.T) {
+			got := next(tc.entries, tc.now, lim)
+			if got.kind != tc.want || got.call.ID != tc.call {
+				t.Fatalf("got %s %q, want %s %q", got.kind, got.call.ID, tc.want, tc.call)
+			}
+		})
+	}
+}
+
+// TestNextProperties drives next with random histories that follow its own
+// steps, with people interrupting at any point.
+func TestNextProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		entries := []history.Entry{message("go")}
+		intents, results := map[string]int{}, map[string]int{}
+		n := 0
+		for range rapid.IntRange(1, 40).Draw(t, "length") {
+			if rapid.IntRange(0, 9).Draw(t, "interrupt") == 0 {
+				entries = append(entries, rapid.SampledFrom([]history.Entry{message("and?"), stopEntry()}).Draw(t, "what"))
+			}
+			s := next(entries, t0, Limits{})
+			if again := next(entries, t0, Limits{}); again.kind != s.kind || again.call.ID != s.call.ID {
+				t.Fatalf("next is not a function: %v, then %v", s, again)
+			}
+			switch s.kind {
+			case stepModel:
+				ids := make([]string, rapid.IntRange(0, 3).Draw(t, "calls"))
+				for i := range ids {
+					n++
+					ids[i] = fmt.Sprint("c", n)
+				}
+				entries = append(entries, reply(llm.FinishCalls, ids...))
+			case stepPropose:
+				if rapid.Bool().Draw(t, "read") {
+					entries = append(entries, result(s.call.ID))
+				} else {
+					entries = append(entries, asked(s.call.ID))
+				}
+			case stepWait:
+				entries = append(entries, decided(s.call.ID, rapid.SampledFrom([]approvals.State{approvals.Approved, approvals.Denied, approvals.Expired}).Draw(t, "decision")))
+			case stepRun:
+				if intents[s.call.ID] > 0 {
+					t.Fatalf("%s would run twice", s.call.ID)
+				}
+				intents[s.call.ID]++
+				entries = append(entries, intent(s.call.ID))
+				if rapid.IntRange(0, 3).Draw(t, "crash") > 0 {
+					entries = append(entries, result(s.call.ID))
+				}
+			case stepRefuse, stepSkip, stepReject, stepUnknown:
+				entries = append(entries, result(s.call.ID))
+			case stepStop:
+				for _, c := range s.open {
+					entries = append(entries, result(c.ID))
+				}
+				entries = append(entries, ended())
+			case stepEnd, stepLimit:
+				entries = append(entries, ended())
+			case stepIdle:
+				entries = append(entries, message("next"))
+			}
+		}
+		for _, e := range entries {
+			if e.Result != nil {
+				if results[e.Result.Call]++; results[e.Result.Call] > 1 {
+					t.Fatalf("%s has two results", e.Result.Call)
+				}
+			}
+		}
+	})
+}
+
+func TestRepeated(t *testing.T) {
+	res := func(same, way string, failed bool) history.Entry {
+		return history.Entry{Kind: history.KindResult, Result: &history.Result{Same: same, Way: way, Failed: failed}}
+	}
+	changed := res("other", "w", false)
+	changed.Result.Changed = true
+	no := res("a", "denied", true)
+	no.Result.Denied = true
+	for _, tc := range []struct {
+		rule    string
+		entries []history.Entry
+		want    repetition
+	}{
+		{"the same failure counts up", []history.Entry{message(""), res("a", "x", true), res("a", "x", true)}, repetition{failures: 2}},
+		{"another failure starts anew", []history.Entry{message(""), res("a", "x", true), res("a", "y", true)}, repetition{failures: 1}},
+		{"other calls do not count", []history.Entry{message(""), res("a", "x", true), res("b", "x", true)}, repetition{failures: 1}},
+		{"a message of a person starts anew", []history.Entry{res("a", "x", true), message("again")}, repetition{}},
+		{"a change that worked starts anew", []history.Entry{message(""), res("a", "x", true), changed}, repetition{}},
+		{"the same success counts up", []history.Entry{message(""), res("a", "x", false), res("a", "x", false)}, repetition{successes: 2}},
+		{"a denial is remembered", []history.Entry{message(""), no}, repetition{denied: true}},
+	} {
+		t.Run(tc.rule, func(t *testing.T) {
+			if got := repeated(tc.entries, "a"); got != tc.want {
+				t.Fatalf("got %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestParseWord(t *testing.T) {
+	for text, want := range map[string]string{
+		"stop": "stop", " Stop! ": "stop", "stop the nginx service": "", "status": "status", "help": "help",
+		"approve abcdefgh23": "approve", "approve of this": "", "approve": "", "deny abcdefgh23 not now": "deny", "deny him access": "",
+	} {
+		w, ok := parseWord(text)
+		if !ok {
+			w.verb = ""
+		}
+		if w.verb != want {
+			t.Errorf("%q is %q, want %q", text, w.verb, want)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"countersign/agent/history"
+	"countersign/approvals"
+)
+
+// sameCall identifies a call by its tool and canonical arguments, claims left out.
+func sameCall(a approvals.Action) string { return hash(a.Tool, string(a.Args)) }
+
+// sameRaw identifies a call that could not be planned.
+func sameRaw(name, args string) string { return hash(name, args) }
+
+func hash(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// repetition is what the transcript knows of a call that is proposed again.
+type repetition struct {
+	failures  int // ended in the same failure this often in a row
+	successes int // ended in the same success this often in a row
+	denied    bool
+}
+
+// repeated counts how often the call same ended the same way, newest first. A
+// message of a person or a change that worked starts the count anew: the world
+// may be different now.
+func repeated(entries []history.Entry, same string) repetition {
+	var rep repetition
+	way := ""
+	for i := len(entries) - 1; i >= 0; i-- {
+		e := &entries[i]
+		if e.Message != nil {
+			break
+		}
+		r := e.Result
+		if r == nil || (r.Skipped && !r.Denied) {
+			continue
+		}
+		if r.Same != same {
+			if r.Changed && !r.Failed {
+				break
+			}
+			continue
+		}
+		if r.Denied {
+			rep.denied = true
+			break
+		}
+		if way == "" {
+			way = r.Way
+		}
+		if r.Way != way {
+			break
+		}
+		if r.Failed {
+			rep.failures++
+		} else {
+			rep.successes++
+		}
+		if r.Changed && !r.Failed {
+			break
+		}
+	}
+	return rep
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/approvals"
+	"countersign/approvals/risk"
+)
+
+// What people see of a run: enough to follow, the rest is in the terminal.
+const (
+	shownLines = 24
+	shownBytes = 2400
+)
+
+// shellResult is the part of a result that every shell-like tool has.
+type shellResult struct {
+	Result struct {
+		ExitCode *int   `json:"exit_code"`
+		Stdout   string `json:"stdout"`
+		Stderr   string `json:"stderr"`
+	} `json:"result"`
+}
+
+// runPost is the message about one run: what ran, how it ended, and the end of
+// its output.
+func runPost(c llm.Call, a approvals.Action, r history.Result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "**%s**", c.Name)
+	if what := actionLine(a); what != "" {
+		fmt.Fprintf(&b, " %s", inlineCode(what))
+	}
+	fmt.Fprintf(&b, " · %s", outcomeNote(r))
+	out := r.Text
+	var sh shellResult
+	if json.Unmarshal([]byte(r.Text), &sh) == nil {
+		switch {
+		case sh.Result.ExitCode != nil:
+			out = strings.TrimRight(sh.Result.Stdout+sh.Result.Stderr, "\n")
+		default:
+			var any struct {
+				Result json.RawMessage `json:"result"`
+			}
+			var s string
+			if json.Unmarshal([]byte(r.Text), &any) == nil && json.Unmarshal(any.Result, &s) == nil {
+				out = s
+			} else if len(any.Result) > 0 {
+				out = string(any.Result)
+			}
+		}
+	}
+	if out = shorten(out); out != "" {
+		b.WriteString("\n" + fence(out))
+	}
+	return b.String()
+}
+
+// actionLine is one line that says what an action does.
+func actionLine(a approvals.Action) string {
+	s := a.Preview
+	switch {
+	case a.Kind == approvals.KindShell:
+		s = string(a.Bytes)
+	case a.Path != "":
+		s = a.Path
+	case a.Pane != "" && s == "":
+		s = a.Pane
+	}
+	s, _, cut := strings.Cut(strings.TrimSpace(s), "\n")
+	if cut || len(s) > 160 {
+		s = strings.ToValidUTF8(s[:min(len(s), 160)], "") + " …"
+	}
+	s, _ = risk.Visible(s)
+	return s
+}
+
+func outcomeNote(r history.Result) string {
+	var sh shellResult
+	switch {
+	case r.Unknown:
+		return "outcome unknown"
+	case json.Unmarshal([]byte(r.Text), &sh) == nil && sh.Result.ExitCode != nil:
+		return fmt.Sprintf("exit code %d", *sh.Result.ExitCode)
+	case r.Failed:
+		return "failed"
+	}
+	return "done"
+}
+
+func shorten(s string) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	if len(lines) > shownLines {
+		cut := len(lines) - shownLines
+		lines = append([]string{fmt.Sprintf("… %d lines above", cut)}, lines[cut:]...)
+	}
+	s = strings.Join(lines, "\n")
+	if len(s) > shownBytes {
+		s = "…" + lastBytes(s, shownBytes)
+	}
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return s
+}
+
+// fence puts text in a code block that nothing in the text can close.
+func fence(s string) string {
+	ticks := "```"
+	for strings.Contains(s, ticks) {
+		ticks += "`"
+	}
+	return ticks + "\n" + s + "\n" + ticks
+}
+
+func inlineCode(s string) string {
+	ticks := "`"
+	for strings.Contains(s, ticks) {
+		ticks += "`"
+	}
+	if len(ticks) > 1 {
+		return ticks + " " + s + " " + ticks
+	}
+	return ticks + s + ticks
+}

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/store"
+)
+
+// word is one of the chat words that work where slash commands don't.
+type word struct {
+	verb   string
+	id     string // approve, deny
+	reason string // deny
+}
+
+var approvalID = regexp.MustCompile(`^[a-z0-9]{10}$`)
+
+// parseWord recognises a chat word. A sentence that merely begins with one
+// ("stop the nginx service please") is a message to the model.
+func parseWord(text string) (word, bool) {
+	fields := strings.Fields(strings.TrimSpace(text))
+	if len(fields) == 0 {
+		return word{}, false
+	}
+	verb := strings.ToLower(strings.TrimRight(fields[0], ".!"))
+	switch verb {
+	case "stop", "status", "sessions", "take", "give", "help":
+		return word{verb: verb}, len(fields) == 1
+	case "approve":
+		if len(fields) == 2 && approvalID.MatchString(fields[1]) {
+			return word{verb: verb, id: fields[1]}, true
+		}
+	case "deny":
+		if len(fields) >= 2 && approvalID.MatchString(fields[1]) {
+			return word{verb: verb, id: fields[1], reason: strings.Join(fields[2:], " ")}, true
+		}
+	}
+	return word{}, false
+}
+
+// obey acts on a chat word and answers it in the thread.
+func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
+	switch w.verb {
+	case "stop":
+		return a.stop(ctx, ev)
+	case "approve", "deny":
+		ans, err := a.cfg.Gate.Vote(ctx, chat.Click{
+			ID: ev.ID, Thread: ev.Thread, From: ev.From, Button: chat.ButtonID(w.verb + ":" + w.id), Reason: w.reason,
+		})
+		if err != nil {
+			return err
+		}
+		return a.answer(ctx, ev, ans.Notice)
+	case "status":
+		return a.answer(ctx, ev, a.statusText(ctx, ev.Thread))
+	case "sessions":
+		text := "There are no managed terminal sessions in this thread."
+		if a.cfg.Sessions != nil {
+			text = a.cfg.Sessions(ctx, ev.Thread)
+		}
+		return a.answer(ctx, ev, text)
+	case "take", "give":
+		return a.answer(ctx, ev, "Handing the keyboard over is not available here yet: attach to the session with the line that `sessions` prints, and say `stop` first so that the agent does not type at the same time.")
+	}
+	return a.answer(ctx, ev, helpText)
+}
+
+const helpText = "Write what you need in plain words; nothing that changes anything runs before one of you presses Approve.\n\n" +
+	"| word | what it does |\n|---|---|\n" +
+	"| `stop` | ends the running command and this turn at once |\n" +
+	"| `status` | says what I am doing |\n" +
+	"| `approve <id>` | approves a request |\n" +
+	"| `deny <id> [reason]` | denies a request |\n" +
+	"| `sessions` | lists the terminals of this thread and how to watch them |\n" +
+	"| `take` / `give` | takes the keyboard of the terminal, gives it back |\n" +
+	"| `help` | this list |\n"
+
+// stop stores the stop and ends what is running. It is stored first, so that
+// the worker finds it when its step ends; if the store fails the command is
+// ended all the same.
+func (a *Agent) stop(ctx context.Context, ev chat.Event) error {
+	fresh, err := a.put(ctx, ev, itemStop)
+	if fresh || err != nil {
+		a.interrupt(ev.Thread)
+	}
+	if err != nil {
+		return err
+	}
+	a.Wake(ev.Thread)
+	return nil
+}
+
+func (a *Agent) answer(ctx context.Context, ev chat.Event, text string) error {
+	err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		a.cfg.Outbox.Put(tx, ev.Thread, chat.Post{Key: "answer/" + string(ev.ID), Text: text, Quiet: true})
+		return nil
+	})
+	if err == nil {
+		a.cfg.Outbox.Wake(ev.Thread)
+	}
+	return err
+}
+
+func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
+	var entries []history.Entry
+	if err := a.cfg.DB.View(ctx, func(tx store.Tx) error {
+		entries = history.Load(tx, th)
+		return nil
+	}); err != nil {
+		return "I cannot read this thread's history at the moment; try again, and look at the bot's log if it stays so."
+	}
+	s := next(entries, a.cfg.Now(), Limits{})
+	t := fold(entries)
+	var b strings.Builder
+	switch {
+	case s.kind == stepIdle:
+		b.WriteString("Idle: I am waiting for a message.")
+	case s.kind == stepWait:
+		fmt.Fprintf(&b, "Waiting for a decision on request `%s` (%s), which expires at %s UTC.", s.ask.Approval, s.call.Name, s.ask.Expires.UTC().Format("15:04:05"))
+	default:
+		doing := a.doing(th)
+		if doing == "" {
+			doing = "about to go on"
+		}
+		fmt.Fprintf(&b, "Working: %s.", doing)
+	}
+	if t.open {
+		fmt.Fprintf(&b, " This turn: %s, %s so far.", plural(t.steps, "step"), plural(t.tokens, "token"))
+	}
+	return b.String()
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// usedIDs lists the call ids that a thread has seen.
+func usedIDs(entries []history.Entry) map[string]bool {
+	used := map[string]bool{}
+	for i := range entries {
+		if r := entries[i].Reply; r != nil {
+			for _, c := range r.Calls {
+				used[c.ID] = true
+			}
+		}
+	}
+	return used
+}
+
+// rename gives calls whose ids the thread has already seen (or that have none)
+// new ones: a call id identifies one call for ever.
+func rename(calls []llm.Call, used map[string]bool) []llm.Call {
+	out := make([]llm.Call, len(calls))
+	for i, c := range calls {
+		for n := 0; c.ID == "" || used[c.ID]; n++ {
+			c.ID = "c" + hash(calls[i].ID, c.Name, c.Args, fmt.Sprint(len(used), n))[:8]
+		}
+		used[c.ID] = true
+		out[i] = c
+	}
+	return out
+}

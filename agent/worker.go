@@ -1,0 +1,438 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/approvals"
+	"countersign/internal/failpoint"
+	"countersign/store"
+	"countersign/store/queue"
+	"countersign/tools"
+)
+
+// worker takes one thread as far as it goes without a person. It is used by
+// one goroutine; the fields under Agent.mu say so.
+type worker struct {
+	a      *Agent
+	thread chat.ThreadID
+	log    *slog.Logger
+	fence  queue.Fence
+
+	entries []history.Entry
+	budget  int
+
+	// Under Agent.mu.
+	again  bool
+	cancel context.CancelCauseFunc // ends the step that is running
+	status string
+}
+
+// run works until the thread waits, is idle, is fenced off, or quit closes. ctx
+// ends only when the grace time is over.
+func (w *worker) run(ctx context.Context, quit <-chan struct{}) {
+	w.budget = w.a.cfg.Budget
+	delay := 50 * time.Millisecond
+	for {
+		more, err := w.once(ctx)
+		switch {
+		case err == nil:
+			delay = 50 * time.Millisecond
+		case errors.Is(err, queue.ErrFenced):
+			w.log.Info("another owner took the thread over")
+			return
+		case ctx.Err() != nil:
+			return
+		default:
+			// The store refuses (a full disk): nothing is lost, because nothing
+			// happens before its entry is stored.
+			w.log.Error("a step could not be stored; trying again", "error", err)
+			w.show(ctx, chat.Progress{Key: "status", Status: "waiting for the store: " + storeSentence(err)})
+			if !pause(ctx, quit, delay) {
+				return
+			}
+			delay = min(2*delay, 5*time.Second)
+			w.entries = nil
+			continue
+		}
+		if !more {
+			return
+		}
+		select {
+		case <-quit:
+			return
+		default:
+		}
+	}
+}
+
+func storeSentence(err error) string {
+	if errors.Is(err, store.ErrFull) {
+		return "the disk is full; free some space and I go on by myself"
+	}
+	return "it refuses writes; see the bot's log"
+}
+
+func pause(ctx context.Context, quit <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-quit:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// once takes what came in and carries out one step. more is false when the
+// thread was given back.
+func (w *worker) once(ctx context.Context) (more bool, err error) {
+	claimed, err := w.take(ctx)
+	if err != nil || !claimed {
+		return false, err
+	}
+	s := next(w.entries, w.a.cfg.Now(), w.a.cfg.Limits)
+	switch s.kind {
+	case stepIdle, stepWait:
+		return w.rest(ctx, s)
+	case stepModel:
+		return true, w.model(ctx)
+	case stepPropose:
+		return true, w.propose(ctx, s.call)
+	case stepRun:
+		return true, w.runApproved(ctx, s)
+	case stepReject:
+		return true, w.close(ctx, skipped(s.call, tools.ErrorText(tools.Failed("the reply was cut off at the model's length limit, so this call was not run; send a smaller one"))))
+	case stepSkip:
+		return true, w.close(ctx, skipped(s.call, tools.ErrorText(tools.Failed("skipped: an earlier call of the same reply was denied, so this one was not run"))))
+	case stepRefuse:
+		return true, w.refuse(ctx, s)
+	case stepUnknown:
+		return true, w.unknown(ctx, s)
+	case stepStop:
+		return true, w.stopped(ctx, s)
+	case stepLimit:
+		return true, w.finish(ctx, history.EndLimit, s.limit)
+	case stepEnd:
+		return true, w.finish(ctx, history.EndDone, "")
+	}
+	return false, fmt.Errorf("agent: step %q has no code", s.kind)
+}
+
+// take claims the thread if it is not claimed yet, and moves its inbox into
+// the transcript, in one transaction.
+func (w *worker) take(ctx context.Context) (claimed bool, err error) {
+	var added []history.Entry
+	var loaded []history.Entry
+	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		added, loaded = nil, nil
+		if w.fence.Owner == "" || w.entries == nil {
+			f, ok := queue.Claim(tx, string(w.thread), w.a.cfg.Owner, w.a.cfg.Alive)
+			if !ok {
+				claimed = false
+				return nil
+			}
+			w.fence = f
+			loaded = history.Load(tx, w.thread)
+		} else if err := w.fence.Check(tx); err != nil {
+			return err
+		}
+		claimed = true
+		known := w.entries
+		if loaded != nil {
+			known = loaded
+		}
+		for _, it := range queue.Drain(tx, w.fence, 1000) {
+			added = append(added, w.accept(tx, append(known[:len(known):len(known)], added...), it)...)
+		}
+		return nil
+	})
+	if err != nil || !claimed {
+		return claimed, err
+	}
+	if loaded != nil || w.entries == nil {
+		w.entries = append([]history.Entry{}, loaded...)
+	}
+	w.entries = append(w.entries, added...)
+	return true, nil
+}
+
+// accept turns one inbox item into entries.
+func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []history.Entry {
+	at := w.a.cfg.Now()
+	add := func(e history.Entry) []history.Entry {
+		e.At = at
+		return []history.Entry{history.Append(tx, w.thread, e)}
+	}
+	switch it.Kind {
+	case itemMessage, itemStop:
+		var ev chat.Event
+		if err := json.Unmarshal(it.Body, &ev); err != nil {
+			w.log.Error("an inbox item cannot be read and was dropped", "item", it.ID, "error", err)
+			return nil
+		}
+		if it.Kind == itemStop {
+			if !fold(known).open {
+				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "answer/" + string(ev.ID), Text: "Nothing is running here.", Quiet: true})
+				return nil
+			}
+			return add(history.Entry{Kind: history.KindStop, Stop: &history.Stop{ID: ev.ID, From: ev.From}})
+		}
+		text := w.a.cfg.Redact(ev.Text)
+		if ev.Replaces != "" {
+			text = "(correction of an earlier message) " + text
+		}
+		if s := next(known, at, Limits{}); s.kind == stepWait {
+			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
+				Key:   "noted/" + string(s.ask.Approval),
+				Text:  fmt.Sprintf("Noted. I read new messages after the decision on request `%s`; deny it, or say `stop`, to have me read them now.", s.ask.Approval),
+				Quiet: true,
+			})
+		}
+		return add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Text: text, Files: ev.Files}})
+	case itemDecision:
+		var d history.Decision
+		if err := json.Unmarshal(it.Body, &d); err != nil {
+			w.log.Error("a decision cannot be read and was dropped", "item", it.ID, "error", err)
+			return nil
+		}
+		return add(history.Entry{Kind: history.KindDecision, Decision: &d})
+	case itemExpire:
+		var d struct {
+			Approval approvals.ID `json:"approval"`
+		}
+		if err := json.Unmarshal(it.Body, &d); err == nil {
+			w.a.cfg.Gate.Expire(tx, d.Approval) // its decision comes back through the inbox
+		}
+	case itemPark:
+		var p history.Ask
+		if err := json.Unmarshal(it.Body, &p); err != nil {
+			return nil
+		}
+		if s := next(known, at, Limits{}); s.kind == stepWait && s.ask.Approval == p.Approval {
+			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
+				Key:   "parked/" + string(p.Approval),
+				Text:  fmt.Sprintf("Nobody has decided on request `%s` for %s, so I parked this turn. The card stays valid until %s UTC; a click resumes me.", p.Approval, w.a.cfg.Park, p.Expires.UTC().Format("15:04:05")),
+				Quiet: true,
+			})
+		}
+	default:
+		w.log.Error("an inbox item of an unknown kind was dropped", "item", it.ID, "kind", it.Kind)
+	}
+	return nil
+}
+
+// rest gives the thread back unless something came in meanwhile.
+func (w *worker) rest(ctx context.Context, s step) (more bool, err error) {
+	released := false
+	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		if err := w.fence.Check(tx); err != nil {
+			return err
+		}
+		released = queue.Release(tx, w.fence)
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	w.a.cfg.Outbox.Wake(w.thread)
+	if !released {
+		return true, nil
+	}
+	status := chat.Progress{Key: "status", Done: true}
+	if s.kind == stepWait {
+		status = chat.Progress{Key: "status", Status: "waiting for a decision on request " + string(s.ask.Approval)}
+	}
+	w.show(ctx, status)
+	return false, nil
+}
+
+// write appends entries, and whatever else must be stored with them, in one
+// fenced transaction.
+func (w *worker) write(ctx context.Context, also func(tx store.Tx), entries ...history.Entry) error {
+	var added []history.Entry
+	err := w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		if err := w.fence.Check(tx); err != nil {
+			return err
+		}
+		added = added[:0]
+		at := w.a.cfg.Now()
+		for _, e := range entries {
+			e.At = at
+			added = append(added, history.Append(tx, w.thread, e))
+		}
+		if also != nil {
+			also(tx)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	w.entries = append(w.entries, added...)
+	w.a.cfg.Outbox.Wake(w.thread)
+	return nil
+}
+
+// insist is write for an outcome that is known and must not be lost: it tries
+// until it is stored, fenced off, or the grace time ends.
+func (w *worker) insist(ctx context.Context, also func(tx store.Tx), entries ...history.Entry) error {
+	for delay := 50 * time.Millisecond; ; delay = min(2*delay, 2*time.Second) {
+		err := w.write(ctx, also, entries...)
+		if err == nil || errors.Is(err, queue.ErrFenced) || ctx.Err() != nil {
+			return err
+		}
+		w.log.Error("an outcome could not be stored; trying again", "error", err)
+		w.show(ctx, chat.Progress{Key: "status", Status: "waiting for the store: " + storeSentence(err)})
+		if !pause(ctx, nil, delay) {
+			return err
+		}
+	}
+}
+
+// begin makes the context of one step, which stop can end.
+func (w *worker) begin(ctx context.Context, status string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w.a.mu.Lock()
+	w.cancel, w.status = cancel, status
+	w.a.mu.Unlock()
+	return ctx, func() {
+		w.a.mu.Lock()
+		w.cancel, w.status = nil, ""
+		w.a.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+func (w *worker) show(ctx context.Context, p chat.Progress) { w.a.cfg.Progress(ctx, w.thread, p) }
+
+// model asks the model and stores its reply.
+func (w *worker) model(ctx context.Context) error {
+	key := fmt.Sprintf("reply/%d", len(w.entries))
+	step, done := w.begin(ctx, "waiting for the model")
+	defer done()
+	w.show(ctx, chat.Progress{Key: key, Status: "thinking"})
+	failpoint.Hit(failpoint.ModelAsked)
+	reply, err := w.ask(step, key)
+	switch {
+	case context.Cause(step) == errStopped:
+		w.show(ctx, chat.Progress{Key: key, Done: true})
+		return w.awaitStop(ctx)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		w.show(ctx, chat.Progress{Key: key, Done: true})
+		return w.modelFailed(ctx, err)
+	case reply.Text == "" && len(reply.Calls) == 0:
+		return w.finish(ctx, history.EndFailed, "The model answered with nothing at all. Say `go on` to try again; if it stays so, check OPENAI_MODEL.")
+	}
+	failpoint.Hit(failpoint.ModelReplied)
+	reply.Calls = rename(reply.Calls, usedIDs(w.entries))
+	text := w.a.cfg.Redact(reply.Text)
+	entries := []history.Entry{{Kind: history.KindReply, Reply: &history.Reply{Text: text, Calls: reply.Calls, Finish: reply.Finish, Usage: reply.Usage}}}
+	if len(reply.Calls) == 0 {
+		if reply.Finish == llm.FinishLength {
+			text += "\n\n_(The reply was cut off at the model's length limit; say `go on` for the rest.)_"
+		}
+		entries = append(entries, history.Entry{Kind: history.KindEnd, End: &history.End{Reason: history.EndDone}})
+	}
+	return w.write(ctx, func(tx store.Tx) {
+		if strings.TrimSpace(text) != "" {
+			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: key, Text: text, Quiet: true})
+		} else {
+			w.show(ctx, chat.Progress{Key: key, Done: true})
+		}
+	}, entries...)
+}
+
+// ask sends the conversation, once more with half the budget when it is too
+// long for the model.
+func (w *worker) ask(ctx context.Context, key string) (llm.Reply, error) {
+	draft := &draft{key: key, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, redact: w.a.cfg.Redact}
+	for try := 0; ; try++ {
+		reply, err := w.a.cfg.Model.Reply(ctx, llm.Request{
+			Thread:      string(w.thread),
+			Items:       history.Render(w.a.cfg.Prompt(w.thread), w.entries, w.budget),
+			Tools:       w.a.cfg.Tools.Specs(w.thread),
+			UsedCallIDs: usedIDs(w.entries),
+		}, draft.delta)
+		var le *llm.Error
+		if err == nil || try > 0 || !errors.As(err, &le) || !le.TooLong {
+			return reply, err
+		}
+		w.log.Warn("the conversation is too long for the model; sending half of it")
+		w.budget /= 2
+		draft.delta(llm.Delta{Reset: true, Note: "the conversation is too long for the model; sending less of it"})
+	}
+}
+
+func (w *worker) modelFailed(ctx context.Context, err error) error {
+	w.log.Error("the model failed for good", "error", err)
+	sentence := "The model cannot be asked: " + err.Error()
+	var le *llm.Error
+	if errors.As(err, &le) {
+		sentence = le.Sentence
+	}
+	return w.finish(ctx, history.EndFailed, w.a.cfg.Redact(sentence)+" Nothing of this thread is lost; say `go on` to try again.")
+}
+
+// finish ends the turn, with a sentence in the thread unless text is empty.
+func (w *worker) finish(ctx context.Context, reason history.EndReason, text string) error {
+	key := fmt.Sprintf("end/%d", len(w.entries))
+	return w.write(ctx, func(tx store.Tx) {
+		if text != "" {
+			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: key, Text: text, Quiet: reason == history.EndDone})
+		}
+	}, history.Entry{Kind: history.KindEnd, End: &history.End{Reason: reason, Text: text}})
+}
+
+// awaitStop waits until the stop that ended a step is in the inbox. It was
+// stored before the step was ended, so this is one read as a rule.
+func (w *worker) awaitStop(ctx context.Context) error {
+	claimed, err := w.take(ctx)
+	if err == nil && !claimed {
+		err = queue.ErrFenced
+	}
+	return err
+}
+
+// stopped closes everything that is open and ends the turn.
+func (w *worker) stopped(ctx context.Context, s step) error {
+	var entries []history.Entry
+	asks := fold(w.entries).asks
+	maybe := ""
+	for _, c := range s.open {
+		r := history.Result{Call: c.ID, Tool: c.Name, Skipped: true, Text: tools.ErrorText(tools.Failed("stopped by %s before it ran", s.stop.From.Name))}
+		if s.intents[c.ID] {
+			r.Unknown, r.Skipped = true, false
+			r.Text = tools.ErrorText(tools.Failed("%s", unknownText))
+			maybe = " What `" + c.Name + "` did is not known: look before repeating it."
+		}
+		entries = append(entries, history.Entry{Kind: history.KindResult, Result: &r})
+	}
+	text := "Stopped by " + s.stop.From.Name + "." + maybe
+	entries = append(entries, history.Entry{Kind: history.KindEnd, End: &history.End{Reason: history.EndStopped, Text: text}})
+	key := "stop/" + string(s.stop.ID)
+	return w.write(ctx, func(tx store.Tx) {
+		for _, c := range s.open {
+			ask := asks[c.ID]
+			switch {
+			case ask == nil:
+			case s.intents[c.ID]:
+				w.a.cfg.Gate.Lost(tx, ask.Ask.Approval)
+			default:
+				w.a.cfg.Gate.Cancel(tx, ask.Ask.Approval, s.stop.From, "stopped")
+			}
+		}
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: key, Text: text, Quiet: true})
+	}, entries...)
+}

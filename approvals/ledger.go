@@ -1,0 +1,252 @@
+package approvals
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/approvals/risk"
+	"countersign/store"
+)
+
+// Ledger keeps the records and makes permits. It holds no state and no
+// database: every method works in the caller's transaction and is given the
+// time.
+//
+// Keys:
+//
+//	("approval", id)              -> Record as JSON
+//	("approval-open", thread, id) -> "" while the record is not final
+//
+// A refusal that must be remembered (expired, drifted) is a value, not an
+// error: an error would roll back what records it.
+type Ledger struct{}
+
+func recordKey(id ID) []byte { return store.Key("approval", string(id)) }
+func openKey(r Record) []byte {
+	return store.Key("approval-open", string(r.Thread), string(r.ID))
+}
+
+func save(tx store.Tx, r Record) {
+	store.Save(tx, recordKey(r.ID), r)
+	if r.State.Final() {
+		tx.Delete(openKey(r))
+	} else {
+		tx.Set(openKey(r), []byte{})
+	}
+}
+
+// must moves the record; a move that the table does not have aborts the
+// transaction, because the caller checked the state before.
+func must(r *Record, to State) {
+	if !r.move(to) {
+		store.Abort(fmt.Errorf("%w: %s to %s", errMove, r.State, to))
+	}
+}
+
+// Open files a request. If the id is known already, that record comes back
+// unchanged: asking again after a crash finds the same request.
+func (Ledger) Open(tx store.Tx, r Record) (rec Record, existed bool) {
+	if old, ok := store.Load[Record](tx, recordKey(r.ID)); ok {
+		return old, true
+	}
+	r.State = Pending
+	r.Digest = r.Action.Digest()
+	save(tx, r)
+	return r, false
+}
+
+// Get returns a record.
+func (Ledger) Get(tx store.Tx, id ID) (Record, bool) {
+	return store.Load[Record](tx, recordKey(id))
+}
+
+// OpenIn lists the records of a thread that are not final.
+func (l Ledger) OpenIn(tx store.Tx, thread chat.ThreadID) []Record {
+	var out []Record
+	start, end := store.Prefix("approval-open", string(thread))
+	for k := range tx.Scan(start, end) {
+		parts, err := store.Parts(k)
+		if err != nil || len(parts) != 3 {
+			continue
+		}
+		id, _ := parts[2].(string)
+		if r, ok := l.Get(tx, ID(id)); ok {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Refusal says why a vote did not count. The zero value means that it did.
+type Refusal string
+
+// The refusals that a vote can meet in the ledger.
+const (
+	Counted      Refusal = ""
+	AlreadyDone  Refusal = "decided" // the record is not pending any more
+	TooLate      Refusal = "expired" // it expires with this vote
+	VotedBefore  Refusal = "voted"   // this person's approval already counts
+	OtherContent Refusal = "digest"  // the vote is for another action
+	NoPerson     Refusal = "bot"
+)
+
+// Vote counts one vote. The caller has checked that this person may vote. One
+// denial decides; approvals decide when enough distinct people gave one.
+func (Ledger) Vote(tx store.Tx, id ID, v Vote) (Record, Refusal, error) {
+	r, ok := store.Load[Record](tx, recordKey(id))
+	if !ok {
+		return Record{}, "", ErrNotFound
+	}
+	switch {
+	case r.State != Pending:
+		return r, AlreadyDone, nil
+	case !v.At.Before(r.ExpiresAt):
+		must(&r, Expired)
+		r.Decided = v.At
+		save(tx, r)
+		return r, TooLate, nil
+	case v.User.Bot || v.User.ID == "":
+		return r, NoPerson, nil
+	case v.Digest != r.Digest:
+		return r, OtherContent, nil
+	case v.Approve && slices.ContainsFunc(r.Votes, func(o Vote) bool { return o.Approve && o.User.ID == v.User.ID }):
+		return r, VotedBefore, nil
+	}
+	r.Votes = append(r.Votes, v)
+	switch {
+	case !v.Approve:
+		must(&r, Denied)
+		r.Decided, r.By, r.Reason = v.At, v.User, v.Reason
+	case r.Approvals() >= max(r.Require.Count, 1):
+		must(&r, Approved)
+		r.Decided, r.By, r.Reason = v.At, v.User, v.Reason
+		r.RunBy = v.At.Add(r.Require.RunWithin)
+	}
+	save(tx, r)
+	return r, Counted, nil
+}
+
+// Consume turns an approval into a permit, once. It writes the intent (state
+// running) with it. When it gives none, the sentence says why, and the record
+// remembers: what drifted makes it invalid, a late run makes it expired.
+func (Ledger) Consume(tx store.Tx, id ID, a Action, now time.Time) (Permit, Record, string) {
+	r, ok := store.Load[Record](tx, recordKey(id))
+	if !ok {
+		return Permit{}, Record{}, "there is no such request"
+	}
+	if r.State != Approved {
+		return Permit{}, r, "the request is " + string(r.State) + ", not approved"
+	}
+	why := ""
+	switch drift := Drift(r.Action, a); {
+	case now.After(r.RunBy):
+		must(&r, Expired)
+		why = "the approval was not used within " + r.Require.RunWithin.String()
+	case r.Digest != a.Digest() || r.Digest != r.Action.Digest():
+		must(&r, Invalid)
+		if len(drift) == 0 {
+			drift = []string{"content"}
+		}
+		why = "what would run is no longer what was approved: " + strings.Join(drift, ", ") + " changed"
+	default:
+		must(&r, Running)
+	}
+	if why != "" {
+		r.Reason, r.Ended = why, now
+		save(tx, r)
+		return Permit{}, r, why
+	}
+	save(tx, r)
+	return Permit{digest: r.Digest, ok: true}, r, ""
+}
+
+// ErrNotProven means that an action is not proven to only look.
+var ErrNotProven = errors.New("approvals: the action is not proven to only read")
+
+// Observe makes a permit from proof: the tool can only look, or the risk engine
+// proved that exactly this text only reads.
+func (Ledger) Observe(a Action, v risk.Verdict) (Permit, error) {
+	if a.Kind == KindObserve || (a.Kind == KindShell && v.Proves(string(a.Bytes))) {
+		return Permit{digest: a.Digest(), ok: true}, nil
+	}
+	return Permit{}, ErrNotProven
+}
+
+// end moves a record to an end state if it may go there; otherwise nothing
+// changes and ok is false.
+func end(tx store.Tx, id ID, to State, now time.Time, change func(*Record)) (Record, bool) {
+	r, ok := store.Load[Record](tx, recordKey(id))
+	if !ok || !r.move(to) {
+		return r, false
+	}
+	r.Ended = now
+	change(&r)
+	save(tx, r)
+	return r, true
+}
+
+// Finish records how the run ended.
+func (Ledger) Finish(tx store.Tx, id ID, o Outcome, now time.Time) (Record, bool) {
+	return end(tx, id, Done, now, func(r *Record) { r.Outcome = o })
+}
+
+// Lost records that it is not known whether, or how, it ran.
+func (Ledger) Lost(tx store.Tx, id ID, now time.Time) (Record, bool) {
+	return end(tx, id, OutUnk, now, func(*Record) {})
+}
+
+// Cancel withdraws a request that has not begun to run.
+func (Ledger) Cancel(tx store.Tx, id ID, by chat.User, why string, now time.Time) (Record, bool) {
+	return end(tx, id, Cancelled, now, func(r *Record) { r.By, r.Reason = by, why })
+}
+
+// Expire ends a request whose time is over: the card's, or after the last vote
+// the time to run. Before that nothing changes and ok is false.
+func (Ledger) Expire(tx store.Tx, id ID, now time.Time) (Record, bool) {
+	r, ok := store.Load[Record](tx, recordKey(id))
+	if !ok || (r.State == Pending && now.Before(r.ExpiresAt)) || (r.State == Approved && !now.After(r.RunBy)) {
+		return r, false
+	}
+	return end(tx, id, Expired, now, func(*Record) {})
+}
+
+// Drift names the fields in which two actions differ, for people.
+func Drift(was, is Action) []string {
+	var out []string
+	add := func(name string, differs bool) {
+		if differs {
+			out = append(out, name)
+		}
+	}
+	add("the tool", was.Tool != is.Tool)
+	add("its kind", was.Kind != is.Kind)
+	add("the target", was.Target != is.Target)
+	add("the account", was.User != is.User)
+	add("the directory", was.Dir != is.Dir)
+	add("the session", was.Session != is.Session)
+	add("the pane", was.Pane != is.Pane)
+	add("the program in front", was.Foreground != is.Foreground)
+	add("the file", was.Path != is.Path)
+	add("the text", string(was.Bytes) != string(is.Bytes))
+	add("the arguments", string(was.Args) != string(is.Args))
+	add("the environment", !sameMap(was.Env, is.Env))
+	add("a file that it depends on", !sameMap(was.Files, is.Files))
+	add("the preview", was.Preview != is.Preview)
+	return out
+}
+
+func sameMap(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || w != v {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,299 @@
+package approvals_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/store"
+	"countersign/store/mem"
+)
+
+var t0 = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+
+func action() approvals.Action {
+	return approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Dir: "/srv", Bytes: []byte("systemctl restart app")}
+}
+
+func record(count int) approvals.Record {
+	return approvals.Record{
+		ID: "abcdefghij", Thread: "web:1", Call: "c1", Requester: chat.User{ID: "web:alice"}, Action: action(),
+		Require: approvals.Require{Count: count, RunWithin: 2 * time.Minute}, ExpiresAt: t0.Add(15 * time.Minute),
+	}
+}
+
+func update(t testing.TB, db store.DB, fn func(tx store.Tx)) {
+	t.Helper()
+	if err := db.Update(t.Context(), func(tx store.Tx) error { fn(tx); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func vote(who string, approve bool, at time.Time) approvals.Vote {
+	return approvals.Vote{User: chat.User{ID: chat.UserID(who)}, Approve: approve, At: at, Digest: action().Digest()}
+}
+
+func TestTheStateMachineIsThisTable(t *testing.T) {
+	want := map[approvals.State][]approvals.State{
+		approvals.Pending:   {approvals.Approved, approvals.Denied, approvals.Expired, approvals.Cancelled, approvals.Invalid},
+		approvals.Approved:  {approvals.Running, approvals.Expired, approvals.Invalid, approvals.Cancelled},
+		approvals.Running:   {approvals.Done, approvals.OutUnk},
+		approvals.Done:      nil,
+		approvals.OutUnk:    nil,
+		approvals.Denied:    nil,
+		approvals.Expired:   nil,
+		approvals.Cancelled: nil,
+		approvals.Invalid:   nil,
+	}
+	for s, next := range want {
+		if got := approvals.Next(s); !slices.Equal(got, next) {
+			t.Errorf("%s goes to %v, want %v", s, got, next)
+		}
+		if s.Final() != (len(next) == 0) {
+			t.Errorf("%s: Final is %v", s, s.Final())
+		}
+	}
+}
+
+func TestVotes(t *testing.T) {
+	var l approvals.Ledger
+	other := vote("web:bob", true, t0)
+	other.Digest = approvals.Digest{1}
+	bot := vote("web:bot", true, t0)
+	bot.User.Bot = true
+	for _, tc := range []struct {
+		rule  string
+		count int
+		votes []approvals.Vote
+		state approvals.State
+		last  approvals.Refusal
+	}{
+		{"one approval is enough for one", 1, []approvals.Vote{vote("web:bob", true, t0)}, approvals.Approved, approvals.Counted},
+		{"one approval is not enough for two", 2, []approvals.Vote{vote("web:bob", true, t0)}, approvals.Pending, approvals.Counted},
+		{"one person counts once", 2, []approvals.Vote{vote("web:bob", true, t0), vote("web:bob", true, t0)}, approvals.Pending, approvals.VotedBefore},
+		{"two people are two", 2, []approvals.Vote{vote("web:bob", true, t0), vote("web:eve", true, t0)}, approvals.Approved, approvals.Counted},
+		{"one denial decides", 2, []approvals.Vote{vote("web:bob", true, t0), vote("web:eve", false, t0)}, approvals.Denied, approvals.Counted},
+		{"who approved may still deny", 2, []approvals.Vote{vote("web:bob", true, t0), vote("web:bob", false, t0)}, approvals.Denied, approvals.Counted},
+		{"the first decision stands", 1, []approvals.Vote{vote("web:bob", false, t0), vote("web:eve", true, t0)}, approvals.Denied, approvals.AlreadyDone},
+		{"a late vote expires the request", 1, []approvals.Vote{vote("web:bob", true, t0.Add(15*time.Minute))}, approvals.Expired, approvals.TooLate},
+		{"a vote for something else does not count", 1, []approvals.Vote{other}, approvals.Pending, approvals.OtherContent},
+		{"bots do not count", 1, []approvals.Vote{bot}, approvals.Pending, approvals.NoPerson},
+	} {
+		t.Run(tc.rule, func(t *testing.T) {
+			db := mem.Open()
+			update(t, db, func(tx store.Tx) { l.Open(tx, record(tc.count)) })
+			var got approvals.Record
+			var refusal approvals.Refusal
+			for _, v := range tc.votes {
+				update(t, db, func(tx store.Tx) {
+					var err error
+					if got, refusal, err = l.Vote(tx, "abcdefghij", v); err != nil {
+						t.Fatal(err)
+					}
+				})
+			}
+			if got.State != tc.state || refusal != tc.last {
+				t.Fatalf("%s (%q), want %s (%q)", got.State, refusal, tc.state, tc.last)
+			}
+		})
+	}
+}
+
+func TestConsume(t *testing.T) {
+	var l approvals.Ledger
+	approved := func(t *testing.T) store.DB {
+		db := mem.Open()
+		update(t, db, func(tx store.Tx) {
+			l.Open(tx, record(1))
+			if _, r, err := l.Vote(tx, "abcdefghij", vote("web:bob", true, t0)); r != approvals.Counted || err != nil {
+				t.Fatal(r, err)
+			}
+		})
+		return db
+	}
+	consume := func(t *testing.T, db store.DB, a approvals.Action, at time.Time) (p approvals.Permit, r approvals.Record, why string) {
+		update(t, db, func(tx store.Tx) { p, r, why = l.Consume(tx, "abcdefghij", a, at) })
+		return p, r, why
+	}
+	t.Run("an approval gives a permit for exactly its action, once", func(t *testing.T) {
+		db := approved(t)
+		p, r, why := consume(t, db, action(), t0)
+		if why != "" || r.State != approvals.Running || !p.Allows(action()) {
+			t.Fatal(why, r.State)
+		}
+		changed := action()
+		changed.Bytes = []byte("rm -rf /")
+		if p.Allows(changed) {
+			t.Fatal("the permit allows something else")
+		}
+		if p, _, why := consume(t, db, action(), t0); why == "" || p.Allows(action()) {
+			t.Fatal("a second permit was made")
+		}
+	})
+	t.Run("no permit without a vote", func(t *testing.T) {
+		db := mem.Open()
+		update(t, db, func(tx store.Tx) { l.Open(tx, record(1)) })
+		if p, r, why := consume(t, db, action(), t0); why == "" || r.State != approvals.Pending || p.Allows(action()) {
+			t.Fatal(why, r.State)
+		}
+	})
+	t.Run("too late to run", func(t *testing.T) {
+		if p, r, why := consume(t, approved(t), action(), t0.Add(3*time.Minute)); why == "" || r.State != approvals.Expired || p.Allows(action()) {
+			t.Fatal(why, r.State)
+		}
+	})
+	t.Run("every field that drifts makes it invalid and is named", func(t *testing.T) {
+		for name, a := range mutations(t) {
+			p, r, why := consume(t, approved(t), a, t0)
+			if r.State != approvals.Invalid || p.Allows(a) || p.Allows(action()) {
+				t.Errorf("%s drifted: %s, %q", name, r.State, why)
+			}
+			if len(approvals.Drift(action(), a)) == 0 {
+				t.Errorf("%s drifted and is not named", name)
+			}
+		}
+	})
+	t.Run("asking again finds the same record", func(t *testing.T) {
+		db := approved(t)
+		update(t, db, func(tx store.Tx) {
+			if r, existed := l.Open(tx, record(1)); !existed || r.State != approvals.Approved {
+				t.Fatal(existed, r.State)
+			}
+		})
+	})
+}
+
+// mutations returns the action with each of its fields changed in turn.
+func mutations(t *testing.T) map[string]approvals.Action {
+	t.Helper()
+	out := map[string]approvals.Action{}
+	typ := reflect.TypeFor[approvals.Action]()
+	for i := range typ.NumField() {
+		a := action()
+		f := reflect.ValueOf(&a).Elem().Field(i)
+		switch f.Kind() {
+		case reflect.String:
+			f.SetString(f.String() + "x")
+		case reflect.Slice:
+			f.SetBytes([]byte(`"other"`))
+		case reflect.Map:
+			f.Set(reflect.ValueOf(map[string]string{"k": "v"}))
+		default:
+			t.Fatalf("field %s has a kind that this test does not know", typ.Field(i).Name)
+		}
+		out[typ.Field(i).Name] = a
+	}
+	return out
+}
+
+func TestDigestCoversEveryField(t *testing.T) {
+	seen := map[approvals.Digest]string{action().Digest(): "nothing"}
+	for name, a := range mutations(t) {
+		if was, dup := seen[a.Digest()]; dup {
+			t.Errorf("changing %s gives the digest of changing %s", name, was)
+		}
+		seen[a.Digest()] = name
+	}
+}
+
+func TestPermitsComeFromProofOrVotesOnly(t *testing.T) {
+	var l approvals.Ledger
+	if (approvals.Permit{}).Allows(approvals.Action{}) {
+		t.Error("the zero permit allows the zero action")
+	}
+	forged := risk.Verdict{Command: "systemctl restart app", ReadOnly: true, Risk: risk.Read}
+	if _, err := l.Observe(action(), forged); err == nil {
+		t.Error("a verdict that the engine did not make gave a permit")
+	}
+	if _, err := l.Observe(action(), risk.Classify("systemctl status app")); err == nil {
+		t.Error("a proof of another text gave a permit")
+	}
+	read := action()
+	read.Bytes = []byte("uptime")
+	if p, err := l.Observe(read, risk.Classify("uptime")); err != nil || !p.Allows(read) {
+		t.Error("a proven read gave no permit:", err)
+	}
+}
+
+// TestLedgerAgainstAModel runs random votes, runs and clocks against a few
+// lines that say what should happen.
+func TestLedgerAgainstAModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var l approvals.Ledger
+		db := mem.Open()
+		defer db.Close()
+		count := rapid.IntRange(1, 3).Draw(rt, "count")
+		do := func(fn func(tx store.Tx)) {
+			if err := db.Update(t.Context(), func(tx store.Tx) error { fn(tx); return nil }); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		do(func(tx store.Tx) { l.Open(tx, record(count)) })
+		state, yes, now, runBy, permits := approvals.Pending, map[string]bool{}, t0, t0, 0
+		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 200).Draw(rt, "seconds")) * time.Second)
+			op := rapid.SampledFrom([]string{"yes", "no", "run", "finish", "lost", "cancel", "expire"}).Draw(rt, "op")
+			who := fmt.Sprint("web:", rapid.IntRange(1, 4).Draw(rt, "who"))
+			late := !now.Before(t0.Add(15 * time.Minute))
+			switch {
+			case (op == "yes" || op == "no") && state == approvals.Pending && late:
+				state = approvals.Expired
+			case op == "no" && state == approvals.Pending:
+				state = approvals.Denied
+			case op == "yes" && state == approvals.Pending:
+				if yes[who] = true; len(yes) >= count {
+					state, runBy = approvals.Approved, now.Add(2*time.Minute)
+				}
+			case op == "run" && state == approvals.Approved && now.After(runBy):
+				state = approvals.Expired
+			case op == "run" && state == approvals.Approved:
+				state = approvals.Running
+			case op == "finish" && state == approvals.Running:
+				state = approvals.Done
+			case op == "lost" && state == approvals.Running:
+				state = approvals.OutUnk
+			case op == "cancel" && (state == approvals.Pending || state == approvals.Approved):
+				state = approvals.Cancelled
+			case op == "expire" && ((state == approvals.Pending && late) || (state == approvals.Approved && now.After(runBy))):
+				state = approvals.Expired
+			}
+			do(func(tx store.Tx) {
+				switch op {
+				case "yes", "no":
+					if _, _, err := l.Vote(tx, "abcdefghij", vote(who, op == "yes", now)); err != nil {
+						rt.Fatal(err)
+					}
+				case "run":
+					if p, _, _ := l.Consume(tx, "abcdefghij", action(), now); p.Allows(action()) {
+						permits++
+					}
+				case "finish":
+					l.Finish(tx, "abcdefghij", approvals.Outcome{OK: true}, now)
+				case "lost":
+					l.Lost(tx, "abcdefghij", now)
+				case "cancel":
+					l.Cancel(tx, "abcdefghij", chat.User{}, "", now)
+				case "expire":
+					l.Expire(tx, "abcdefghij", now)
+				}
+				r, _ := l.Get(tx, "abcdefghij")
+				if r.State != state {
+					rt.Fatalf("after %s at %s: %s, want %s", op, now, r.State, state)
+				}
+				if open := len(l.OpenIn(tx, "web:1")); (open == 1) == state.Final() {
+					rt.Fatalf("%d open records in state %s", open, state)
+				}
+			})
+		}
+		if permits > 1 {
+			rt.Fatalf("%d permits", permits)
+		}
+	})
+}

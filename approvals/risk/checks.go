@@ -1,0 +1,654 @@
+package risk
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// checks returns the rule that a table names for what its form can't say.
+func checks(name string) func(*judge, *call) {
+	switch name {
+	case "echo":
+		return func(*judge, *call) {}
+	case "grep":
+		return checkGrep
+	case "deep":
+		return checkDeep
+	case "tar":
+		return checkTar
+	case "unpack":
+		return checkUnpack
+	case "jq":
+		return checkJq
+	case "yq":
+		return checkYq
+	case "printenv":
+		return checkPrintenv
+	case "pager":
+		return checkPager
+	case "service":
+		return checkService
+	case "parted":
+		return checkParted
+	case "apache":
+		return checkApache
+	case "ceph":
+		return checkCeph
+	case "ss":
+		return checkSS
+	case "dig":
+		return checkDig
+	case "curl":
+		return checkCurl
+	case "kubeget":
+		return checkKubeGet
+	case "etcdget":
+		return checkEtcdGet
+	case "psql":
+		return checkPsql
+	case "mysql":
+		return checkMysql
+	}
+	return nil
+}
+
+// refusePath adds an issue for a file that may not be read.
+func (j *judge) refusePath(tool string, w word) bool {
+	if w.kind == wordOpaque {
+		return false // judged where it was matched
+	}
+	if why := secretPath(w); why != "" {
+		j.add(High, EffectSecrets, "`%s` reads %s: %s", tool, w.text, why)
+		return true
+	}
+	if devicePath(w.text) {
+		j.add(Medium, EffectUnknown, "`%s` opens the device %s, which can change its state or show raw data", tool, w.text)
+		return true
+	}
+	return false
+}
+
+// checkGrep looks at the files behind the pattern, and at recursion into
+// places where secrets lie.
+func checkGrep(j *judge, c *call) {
+	files := c.operands
+	if !c.has("-e", "--regexp", "-f", "--file", "--files", "--type-list") {
+		if len(files) == 0 {
+			j.add(Low, EffectUnknown, "`%s` without a pattern", c.root.name)
+			return
+		}
+		files = files[1:]
+	}
+	deep := c.has("-r", "-R", "--recursive", "--dereference-recursive") || c.root.name == "rg"
+	if v, ok := c.value("-d", "-D"); ok && v == "recurse" {
+		deep = true
+	}
+	for _, w := range files {
+		if j.refusePath(c.root.name, w) {
+			return
+		}
+		if deep && w.kind != wordOpaque && wideRoot(w.text) && !c.has("-l", "--files-with-matches", "-L", "-c", "--count", "--files", "-q", "--quiet") {
+			j.add(Medium, EffectSecrets, "`%s` looks through everything below %s, where secrets are", c.root.name, w.text)
+			return
+		}
+	}
+}
+
+// checkDeep refuses recursion into places where secrets lie.
+func checkDeep(j *judge, c *call) {
+	if !c.has("-r", "--recursive") || c.has("-q", "--brief") {
+		return
+	}
+	for _, w := range c.operands {
+		if wideRoot(w.text) {
+			j.add(Medium, EffectSecrets, "`%s` shows everything below %s, where secrets are", c.root.name, w.text)
+			return
+		}
+	}
+}
+
+// checkUnpack refuses to decompress anywhere but to the output: the last of
+// several modes wins, so -t doesn't help where -d follows.
+func checkUnpack(j *judge, c *call) {
+	if c.has("-d", "--decompress") && !c.has("-c", "--stdout", "--to-stdout") {
+		j.add(Medium, EffectWrite, "`%s -d` replaces the file", c.root.name)
+	}
+}
+
+func checkTar(j *judge, c *call) {
+	if f, ok := c.value("-f", "--file"); ok && strings.Contains(f, ":") && !c.has("--force-local") {
+		j.add(Medium, EffectEgress, "`tar` reads an archive on another host")
+	}
+}
+
+// wrapTar turns the old form `tar tvf X` into options and matches those.
+func wrapTar(j *judge, name string, argv []word) {
+	specs, err := tables()
+	if err != nil || specs[name] == nil {
+		j.add(High, EffectUnknown, "the tables can't be read: %v", err)
+		return
+	}
+	if len(argv) > 1 && argv[1].kind == wordLit && !strings.HasPrefix(argv[1].text, "-") {
+		if strings.Trim(argv[1].text, "tvfzjJaO") != "" || strings.Count(argv[1].text, "f") > 1 {
+			j.danger(argv)
+			j.add(Medium, EffectUnknown, "`tar %s` is not known to only read", argv[1].text)
+			return
+		}
+		out := []word{argv[0]}
+		rest := argv[2:]
+		for _, o := range argv[1].text {
+			out = append(out, lit("-"+string(o)))
+			if o == 'f' {
+				if len(rest) == 0 {
+					j.add(Low, EffectUnknown, "`tar` without an archive")
+					return
+				}
+				out, rest = append(out, rest[0]), rest[1:]
+			}
+		}
+		argv = append(out, rest...)
+	}
+	before := len(j.issues)
+	j.match(specs[name], argv)
+	if len(j.issues) == before {
+		j.prove(name)
+	}
+}
+
+func checkJq(j *judge, c *call) {
+	if len(c.operands) == 0 || c.operands[0].kind != wordLit {
+		j.add(Low, EffectUnknown, "the filter of `jq` is only known when it runs")
+		return
+	}
+	if jqBad.MatchString(c.operands[0].text) {
+		j.add(Medium, EffectSecrets, "the filter of `jq` reads the environment or other files")
+	}
+}
+
+func checkYq(j *judge, c *call) {
+	for i, w := range c.operands {
+		if i == 0 && (w.kind != wordLit || yqBad.MatchString(w.text)) {
+			j.add(Medium, EffectSecrets, "the expression of `yq` reads the environment or other files, or is only known when it runs")
+			return
+		}
+	}
+}
+
+// checkPrintenv allows variables that hold no secret.
+func checkPrintenv(j *judge, c *call) {
+	for _, w := range c.operands {
+		if w.kind != wordLit || !slices.Contains([]string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "LANG", "TERM", "HOSTNAME", "TZ", "EDITOR", "DISPLAY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "KUBECONFIG", "JAVA_HOME", "GOPATH", "GOROOT", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "NODE_ENV", "VIRTUAL_ENV"}, w.text) &&
+			!strings.HasPrefix(w.text, "LC_") {
+			j.add(High, EffectSecrets, "`printenv %s` can show a secret", w.text)
+		}
+	}
+}
+
+// checkPager asks for commands that only open a long list in a pager, where
+// keys start a shell.
+func checkPager(j *judge, c *call) {
+	if j.piped {
+		return
+	}
+	switch c.root.name {
+	case "journalctl", "systemctl", "loginctl":
+		if len(c.argv) == 1 {
+			j.add(Low, EffectInteractive, "`%s` alone opens everything in a pager: add --no-pager or a filter", c.root.name)
+		}
+	case "dpkg":
+		if len(c.argv) == 2 && len(c.operands) == 0 {
+			j.add(Low, EffectInteractive, "`dpkg -l` alone opens everything in a pager: name a package or pipe it")
+		}
+	case "timedatectl":
+		if len(c.path) > 0 && c.path[0] == "list-timezones" && !c.has("--no-pager") {
+			j.add(Low, EffectInteractive, "`timedatectl list-timezones` opens a pager: add --no-pager")
+		}
+	case "systemd-resolve":
+		if !c.has("--no-pager") {
+			j.add(Low, EffectInteractive, "`systemd-resolve` opens a pager: add --no-pager")
+		}
+	}
+	if c.root.name == "loginctl" && len(c.path) > 0 && strings.HasSuffix(c.path[0], "-status") && len(c.operands) == 0 && !c.has("--no-pager") {
+		j.add(Low, EffectInteractive, "`loginctl %s` opens a pager: add --no-pager", c.path[0])
+	}
+}
+
+func checkService(j *judge, c *call) {
+	if c.has("--status-all") && len(c.operands) == 0 || len(c.operands) == 2 {
+		return
+	}
+	j.add(Medium, EffectService, "`service` with anything but status is not known to only read")
+}
+
+func checkParted(j *judge, c *call) {
+	if c.has("-l", "--list") && len(c.operands) == 0 || len(c.operands) >= 2 && !slices.ContainsFunc(c.operands, func(w word) bool { return w.is("unit") }) {
+		return
+	}
+	j.add(Medium, EffectInteractive, "`parted` without `print` opens its own prompt")
+}
+
+func checkApache(j *judge, c *call) {
+	if len(c.path) == 0 && !c.has("-t", "-S", "-M", "-v", "-V", "-l", "-L") {
+		j.add(Medium, EffectService, "`%s` alone starts the server", c.root.name)
+	}
+}
+
+func checkCeph(j *judge, c *call) {
+	if len(c.path) == 0 && !c.has("-s", "--status", "-w") {
+		j.add(Low, EffectInteractive, "`ceph` alone opens its own prompt")
+	}
+}
+
+func checkSS(j *judge, c *call) {
+	for _, w := range c.operands {
+		if w.kind != wordLit {
+			j.add(Low, EffectUnknown, "an argument of `ss` is only known when it runs")
+			return
+		}
+	}
+}
+
+// checkDig proves lookups of names that carry no data, at our own or at
+// well-known servers.
+func checkDig(j *judge, c *call) {
+	for _, w := range c.operands {
+		t := w.text
+		switch {
+		case strings.HasPrefix(t, "+"):
+			if strings.Trim(t[1:], "abcdefghijklmnopqrstuvwxyz0123456789=") != "" || strings.HasPrefix(t, "+trace") && len(t) > 6 {
+				j.add(Medium, EffectUnknown, "unknown option `%s` of `dig`", t)
+				return
+			}
+		case strings.HasPrefix(t, "@"):
+			if !j.accepts(c.spec, "resolver", lit(t[1:])) {
+				j.reject(c.spec, "dns", lit(t[1:]))
+				return
+			}
+		case slices.Contains([]string{"A", "AAAA", "MX", "TXT", "NS", "SOA", "CNAME", "PTR", "SRV", "CAA", "ANY", "DS", "DNSKEY", "a", "aaaa", "mx", "txt", "ns", "soa", "cname", "ptr", "srv", "caa", "any"}, t):
+		default:
+			if !j.accepts(c.spec, "dns", w) {
+				j.reject(c.spec, "dns", w)
+				return
+			}
+		}
+	}
+}
+
+// healthPath are the paths of a web service that only tell how it is.
+var healthPath = regexp.MustCompile(`^(/|/(api/)?(v\d/)?(health|healthz|healthcheck|health_check|readyz|ready|readiness|livez|live|liveness|ping|status|version|metrics|up|info)(/(live|ready|liveness|readiness|db|status))?/?|/actuator/(health|info|metrics|prometheus)(/[a-z-]+)?|/nginx_status|/stub_status|/basic_status|/server-status|/fpm-status|/-/(healthy|ready)|/_cluster/(health|stats|pending_tasks)|/_cat/[a-z_]+|/_nodes/stats|/v1/status/(leader|peers)|/api/v1/(targets|alerts|rules|status/[a-z]+)|/healthz/[a-z-]+)$`)
+
+// checkCurl proves a GET or HEAD of a health page of one of our own hosts.
+func checkCurl(j *judge, c *call) {
+	if len(c.operands) == 0 {
+		j.add(Low, EffectUnknown, "`curl` without a URL")
+		return
+	}
+	for _, w := range c.operands {
+		u := w.text
+		if w.kind != wordLit || strings.ContainsAny(u, "{}[]@\\ \t\n") {
+			j.add(Medium, EffectEgress, "`curl` fetches an address that is more than a plain URL")
+			return
+		}
+		u = strings.TrimPrefix(strings.TrimPrefix(u, "http://"), "https://")
+		if strings.Contains(u, "://") {
+			j.add(Medium, EffectEgress, "`curl` fetches %s, which is not a web page", w.text)
+			return
+		}
+		host, page, ok := strings.Cut(u, "/")
+		page = "/" + page
+		if !ok {
+			page = "/"
+		}
+		page, query, _ := strings.Cut(page, "?")
+		if h, port, ok := strings.Cut(host, ":"); ok && isDigits(port) {
+			host = h
+		}
+		if !internalHost(host) {
+			j.add(Medium, EffectEgress, "`curl` talks to %s, a host that is not known to be ours; an address can carry data", host)
+			return
+		}
+		if !healthPath.MatchString(page) || len(query) > 40 || strings.Trim(query, "abcdefghijklmnopqrstuvwxyz_=&,.0123456789") != "" {
+			j.add(Medium, EffectEgress, "`curl` asks for %s, which is not known to be a page that only tells the state", page)
+			return
+		}
+	}
+}
+
+// checkKubeGet refuses the content of secrets; a list of their names is fine.
+func checkKubeGet(j *judge, c *call) {
+	out, shaped := c.value("-o", "--output")
+	shaped = shaped && out != "name" && out != "wide" || c.has("--template")
+	if !shaped {
+		return
+	}
+	for _, w := range c.operands {
+		for kind := range strings.SplitSeq(strings.ToLower(w.text), ",") {
+			kind, _, _ = strings.Cut(kind, "/")
+			kind, _, _ = strings.Cut(kind, ".")
+			if kind == "secret" || kind == "secrets" || w.kind != wordLit {
+				j.add(High, EffectSecrets, "`kubectl get` shows the content of secrets")
+				return
+			}
+		}
+	}
+}
+
+func checkEtcdGet(j *judge, c *call) {
+	if c.has("--keys-only", "--count-only") {
+		return
+	}
+	for _, w := range c.operands {
+		if w.kind != wordLit || strings.Contains(strings.ToLower(w.text), "secret") || strings.Trim(w.text, "/") == "" || strings.Trim(w.text, "/") == "registry" {
+			j.add(High, EffectSecrets, "`etcdctl get` can show the content of secrets")
+			return
+		}
+	}
+	if c.has("--from-key") {
+		j.add(High, EffectSecrets, "`etcdctl get --from-key` can show the content of secrets")
+	}
+}
+
+var psqlMeta = regexp.MustCompile(`^\\(conninfo|l|dt|di|dv|ds|dn|du|df|dx|db|dp|d)(S|\+|S\+)?( [A-Za-z_][A-Za-z0-9_.]*)?$`)
+
+func checkPsql(j *judge, c *call) {
+	if c.has("-V", "--version", "-l", "--list") && !c.has("-c", "--command") {
+		return
+	}
+	if !c.has("-c", "--command") {
+		j.add(Low, EffectInteractive, "`psql` without a command opens its own prompt or runs what it is given")
+		return
+	}
+	for _, f := range c.flags {
+		if f.name != "-c" && f.name != "--command" {
+			continue
+		}
+		if f.value.kind != wordLit {
+			j.add(Medium, EffectUnknown, "the SQL of `psql` is only known when it runs")
+			return
+		}
+		if psqlMeta.MatchString(f.value.text) {
+			continue
+		}
+		if why := sqlReads(f.value.text); why != "" {
+			j.sqlIssue("psql", f.value.text, why)
+			return
+		}
+	}
+}
+
+func checkMysql(j *judge, c *call) {
+	if c.has("-V", "--version") && !c.has("-e", "--execute") {
+		return
+	}
+	if !c.has("-e", "--execute") {
+		j.add(Low, EffectInteractive, "`%s` without a statement opens its own prompt or runs what it is given", c.root.name)
+		return
+	}
+	for _, f := range c.flags {
+		if f.name != "-e" && f.name != "--execute" {
+			continue
+		}
+		if f.value.kind != wordLit {
+			j.add(Medium, EffectUnknown, "the SQL of `%s` is only known when it runs", c.root.name)
+			return
+		}
+		if why := sqlReads(f.value.text); why != "" {
+			j.sqlIssue(c.root.name, f.value.text, why)
+			return
+		}
+	}
+}
+
+// sqlIssue words why SQL isn't proven, with a level by its verbs.
+func (j *judge) sqlIssue(tool, sql, why string) {
+	upper := strings.ToUpper(sql)
+	for _, v := range []string{"DROP ", "TRUNCATE", "DELETE ", "SHUTDOWN"} {
+		if strings.Contains(upper, v) {
+			j.add(High, EffectDelete, "the SQL of `%s` removes data (%s)", tool, strings.TrimSpace(v))
+		}
+	}
+	for _, v := range []string{"INSERT ", "UPDATE ", "ALTER ", "CREATE ", "GRANT ", "COPY ", "CALL ", "KILL"} {
+		if strings.Contains(upper, v) {
+			j.add(Medium, EffectWrite, "the SQL of `%s` changes data or settings (%s)", tool, strings.TrimSpace(v))
+		}
+	}
+	j.add(Medium, EffectUnknown, "the SQL of `%s` is not proven to only read: %s", tool, why)
+}
+
+// sqlFunctions are functions without effects; a word before "(" must be one.
+var sqlFunctions = strings.Fields(`count sum avg min max coalesce nullif greatest least now round floor ceil abs lower upper length char_length trim substring left right concat concat_ws
+ date_trunc extract age to_char date time timestamp date_part date_format timestampdiff datediff unix_timestamp from_unixtime sec_to_time version current_database current_schema current_user database user
+ pg_size_pretty pg_database_size pg_total_relation_size pg_relation_size pg_table_size pg_indexes_size pg_is_in_recovery pg_last_wal_receive_lsn
+ pg_last_wal_replay_lsn pg_current_wal_lsn pg_wal_lsn_diff pg_postmaster_start_time pg_last_xact_replay_timestamp pg_blocking_pids pg_backend_pid pg_conf_load_time
+ inet_server_addr inet_server_port txid_current_if_assigned row_number rank array_agg string_agg array_length cardinality unnest if ifnull isnull format cast over filter
+ in and or not where from as exists join on select any all by when then else union having using values interval distinct`)
+
+// sqlForbidden are words that may not stand anywhere outside strings.
+var sqlForbidden = strings.Fields(`into outfile dumpfile update insert delete drop alter create truncate grant revoke call do set copy execute prepare handler load lock
+ analyze vacuum listen notify reset merge replace import declare begin commit rollback kill shutdown flush procedure function share
+ pg_shadow pg_authid pg_user_mapping pg_user_mappings authentication_string rolpassword passwd password pg_hba_file_rules pg_largeobject mysql sleep benchmark`)
+
+// sqlSources are the tables that may be read: the catalogues, which no user can
+// have turned into a view with functions of his own.
+var sqlSources = regexp.MustCompile(`^(pg_catalog\.)?pg_[a-z_]+$|^information_schema\.[a-z_]+$|^performance_schema\.[a-z_0-9]+$|^sys\.[a-z_]+$`)
+
+// sqlReads tells why SQL isn't proven to only read; empty if it is. It knows
+// one statement that begins with SELECT, SHOW, EXPLAIN SELECT or DESCRIBE.
+func sqlReads(q string) string {
+	q = strings.TrimSuffix(strings.TrimSpace(q), `\G`) // mysql's vertical form
+	if strings.ContainsAny(q, "\\`#$\n\r") || strings.Contains(q, "--") || strings.Contains(q, "/*") {
+		return "it has quoting, comments or line breaks that are not looked into"
+	}
+	q = strings.TrimSpace(strings.TrimSuffix(q, ";"))
+	words := []string{}
+	for i := 0; i < len(q); {
+		c := q[i]
+		switch {
+		case c == '\'' || c == '"':
+			end := strings.IndexByte(q[i+1:], c)
+			if end < 0 {
+				return "a string does not end"
+			}
+			i += end + 2
+			words = append(words, "''") // a string, or a name that is not looked into
+		case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_':
+			n := i
+			for n < len(q) && (q[n] == '_' || q[n] == '.' || q[n] >= '0' && q[n] <= '9' || q[n] >= 'a' && q[n] <= 'z' || q[n] >= 'A' && q[n] <= 'Z') {
+				n++
+			}
+			words = append(words, strings.ToLower(q[i:n]))
+			i = n
+		case c == ' ' || c == '\t':
+			i++
+		case c == ';':
+			return "it is more than one statement"
+		case c >= '0' && c <= '9':
+			n := i
+			for n < len(q) && (q[n] >= '0' && q[n] <= '9' || q[n] == '.') {
+				n++
+			}
+			if n < len(q) && (q[n] == '_' || q[n] >= 'a' && q[n] <= 'z' || q[n] >= 'A' && q[n] <= 'Z') {
+				return "a number runs into a word"
+			}
+			words = append(words, "0")
+			i = n
+		case strings.IndexByte("(),*=<>+-/%:!|.", c) >= 0:
+			words = append(words, string(c))
+			i++
+		default:
+			return "it has characters that are not looked into"
+		}
+	}
+	if len(words) == 0 {
+		return "it is empty"
+	}
+	for _, w := range words {
+		if slices.Contains(sqlForbidden, w) && !(w == "function" && words[0] == "show") {
+			return "`" + w + "` can change something or show a secret"
+		}
+	}
+	switch words[0] {
+	case "show":
+		if slices.Contains(words, "(") || slices.Contains(words, "user") {
+			return "this form of SHOW is not known here"
+		}
+		return ""
+	case "describe", "desc":
+		if slices.Contains(words, "(") || slices.Contains(words, "select") {
+			return "this form of DESCRIBE is not known here"
+		}
+		return ""
+	case "explain":
+		if len(words) < 2 || words[1] != "select" {
+			return "this form of EXPLAIN is not known here"
+		}
+		words = words[1:]
+	case "select":
+	default:
+		return "it does not begin with SELECT, SHOW or EXPLAIN SELECT"
+	}
+	depthFrom := false
+	for i, w := range words {
+		if i+1 < len(words) && words[i+1] == "(" && (w[0] >= 'a' && w[0] <= 'z' || w[0] == '_' || w == "''") && !slices.Contains(sqlFunctions, strings.TrimPrefix(w, "pg_catalog.")) {
+			return "`" + w + "(...)` is a function that is not known here"
+		}
+		if w == "from" || w == "join" {
+			depthFrom = true
+			if i+1 >= len(words) {
+				return "a table is missing"
+			}
+			n := words[i+1]
+			if n == "(" || i > 1 && inExtract(words[:i]) {
+				continue
+			}
+			if !sqlSources.MatchString(n) {
+				return "`" + n + "` may be a view that runs functions"
+			}
+		}
+		// "from a, b": every further table after a comma.
+		if depthFrom && w == "," && i+1 < len(words) && afterFrom(words[:i]) && words[i+1] != "(" && !sqlSources.MatchString(words[i+1]) {
+			return "`" + words[i+1] + "` may be a view that runs functions"
+		}
+	}
+	return ""
+}
+
+// inExtract reports whether "from" belongs to extract(x from y) or the like.
+func inExtract(before []string) bool {
+	for i := len(before) - 1; i >= 0 && i >= len(before)-4; i-- {
+		if before[i] == "extract" || before[i] == "substring" || before[i] == "trim" {
+			return i+1 < len(before) && before[i+1] == "("
+		}
+		if before[i] == "select" || before[i] == ")" {
+			return false
+		}
+	}
+	return false
+}
+
+// afterFrom reports whether a comma stands in a list of tables: the last
+// keyword before it is FROM or JOIN.
+func afterFrom(before []string) bool {
+	for _, w := range slices.Backward(before) {
+		switch w {
+		case "from", "join":
+			return true
+		case "where", "by", "select", "on", "having", "limit", "(", "order", "group":
+			return false
+		}
+	}
+	return false
+}
+
+// redisReads are the commands that read no more than keys, values and state.
+var redisReads = strings.Fields(`info ping dbsize ttl pttl type exists keys scan sscan hscan zscan strlen llen lrange lindex hlen hkeys hget hgetall hmget hvals hexists
+ scard smembers sismember zcard zrange zrevrange zrangebyscore zscore zcount zrank get mget getrange bitcount lastsave role time echo randomkey xlen xrange xrevrange
+ memory:usage,stats,doctor slowlog:get,len latency:latest,history,doctor client:list,info,getname,id cluster:info,nodes,slots,shards,myid,keyslot,countkeysinslot
+ object:encoding,idletime,refcount,freq xinfo:stream,groups,consumers xpending command:count,info,list pubsub:channels,numsub,numpat
+ sentinel:masters,master,replicas,slaves,sentinels,get-master-addr-by-name,ckquorum config:get acl:whoami module:list expiretime pexpiretime`)
+
+func wrapRedis(j *judge, name string, argv []word) {
+	i := 1
+	for ; i < len(argv); i++ {
+		w := argv[i]
+		if w.kind != wordLit {
+			break
+		}
+		if !strings.HasPrefix(w.text, "-") {
+			break
+		}
+		switch t := w.text; t {
+		case "--version", "-v":
+			if len(argv) == 2 {
+				j.prove(name)
+				return
+			}
+			j.add(Low, EffectUnknown, "`redis-cli --version` with more")
+			return
+		case "--raw", "--no-raw", "--csv", "--json", "-c", "--tls", "--no-auth-warning", "-3", "-2", "-e":
+		case "-h", "-p", "-n", "-a", "--user", "--pass", "-r", "-i", "--cacert", "-t":
+			i++
+			if i >= len(argv) || argv[i].kind != wordLit {
+				j.add(Medium, EffectUnknown, "the option `%s` of `redis-cli` has no value that is known", t)
+				return
+			}
+			if t == "-h" && !internalHost(argv[i].text) {
+				j.add(Medium, EffectEgress, "`redis-cli` talks to %s, a host that is not known to be ours", argv[i].text)
+			}
+		case "--bigkeys", "--memkeys", "--hotkeys", "--latency", "--latency-history", "--stat", "--scan":
+			for _, w := range argv[i+1:] {
+				if w.kind != wordLit || strings.HasPrefix(w.text, "-") && !slices.Contains([]string{"--pattern", "--count", "-i", "-h", "-p", "-n"}, w.text) || strings.Contains(w.text, ".") && !internalHost(w.text) {
+					j.add(Medium, EffectUnknown, "`redis-cli %s` with `%s` is not known to only read", t, w.text)
+					return
+				}
+			}
+			j.prove(name)
+			return
+		default:
+			j.add(Medium, EffectUnknown, "unknown option `%s` of `redis-cli`", t)
+			j.tail(argv)
+			return
+		}
+	}
+	if i >= len(argv) {
+		j.add(Low, EffectInteractive, "`redis-cli` without a command opens its own prompt or runs what it is given")
+		return
+	}
+	if argv[i].kind != wordLit {
+		j.add(Medium, EffectUnknown, "the command of `redis-cli` is only known when it runs")
+		return
+	}
+	cmd := strings.ToLower(argv[i].text)
+	for _, r := range redisReads {
+		head, subs, has := strings.Cut(r, ":")
+		if head != cmd {
+			continue
+		}
+		if has {
+			if i+1 >= len(argv) || !slices.Contains(strings.Split(subs, ","), strings.ToLower(argv[i+1].text)) || argv[i+1].kind != wordLit {
+				break
+			}
+			if cmd == "config" {
+				for _, w := range argv[i+2:] {
+					t := strings.ToLower(w.text)
+					if w.kind != wordLit || strings.ContainsAny(t, "*?[") || strings.Contains(t, "pass") || strings.Contains(t, "auth") {
+						j.add(High, EffectSecrets, "`redis-cli config get %s` can show passwords", w.text)
+						return
+					}
+				}
+			}
+		}
+		for _, w := range argv[i:] {
+			if w.kind != wordLit {
+				j.add(Medium, EffectUnknown, "an argument of `redis-cli` is only known when it runs; quote patterns")
+				return
+			}
+		}
+		j.prove(name)
+		return
+	}
+	if !j.danger(argv) {
+		j.add(Medium, EffectWrite, "`redis-cli %s` is not known to only read", argv[i].text)
+	}
+}

@@ -1,0 +1,675 @@
+package risk
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+const (
+	maxText  = 8 << 10 // longer texts are for people
+	maxDepth = 3       // bash -c inside ssh inside ...
+	maxSteps = 2000    // commands looked at, loop bodies counted once per item
+	maxNest  = 64      // syntax nodes inside one another
+)
+
+// Classify judges shell text that bash will run exactly as it is, without
+// aliases, functions or variables of its own and with a scrubbed environment.
+// The verdict is a proof of reading only where every part of the text is known
+// to do nothing else; anything unknown is not proven. It never fails: what
+// can't be understood is not proven and of level High at least.
+//
+// It is a pure function, safe for concurrent use.
+func Classify(command string) (v Verdict) {
+	defer func() {
+		if r := recover(); r != nil {
+			v = refuse(command, "the text could not be analysed")
+		}
+	}()
+	if len(command) > maxText {
+		return refuse(command, fmt.Sprintf("the text is longer than %d bytes", maxText))
+	}
+	if why := badBytes(command); why != "" {
+		return refuse(command, why)
+	}
+	j := newJudge()
+	j.text(command, true)
+	return j.verdict(command)
+}
+
+// refuse is the verdict on a text that has no readable structure: its words
+// alone set the level.
+func refuse(command, why string) Verdict {
+	j := newJudge()
+	j.add(High, EffectUnknown, "%s", why)
+	j.scan(command)
+	return j.verdict(command)
+}
+
+// badBytes tells why a text isn't even parsed. The shell and the parser take
+// some of these bytes differently, and a reader of the card doesn't see them.
+func badBytes(s string) string {
+	for i, r := range s {
+		switch {
+		case r == '\n' || r == '\t' || r >= ' ' && r < 0x7f:
+		case r == 0xFFFD:
+			return fmt.Sprintf("the byte 0x%02x at position %d is not text", s[i], i+1)
+		case r < ' ' || r == 0x7f:
+			return fmt.Sprintf("there is an invisible control character (%s) at position %d", visibleRune(r), i+1)
+		default:
+			return fmt.Sprintf("there is a character outside plain ASCII (%s) at position %d", visibleRune(r), i+1)
+		}
+	}
+	return ""
+}
+
+// judge collects what is found out about one text.
+type judge struct {
+	src    string
+	issues []issue
+	proven []string
+	vars   map[string]word
+	depth  int
+	steps  int
+	nest   int
+	feed   *syntax.Stmt // what the current command reads from its pipe
+	piped  bool         // its output goes into a pipe
+	posix  bool         // the text is run by a plain sh
+	inner  bool         // run by find or xargs with unknown words: no wrappers
+
+	fedByFind bool // unknown arguments are files found below harmless roots
+}
+
+type issue struct {
+	level  Level
+	effect Effect
+	reason string
+}
+
+func newJudge() *judge { return &judge{vars: map[string]word{}} }
+
+func (j *judge) add(l Level, e Effect, format string, args ...any) {
+	j.issues = append(j.issues, issue{l, e, fmt.Sprintf(format, args...)})
+}
+
+func (j *judge) verdict(command string) Verdict {
+	v := Verdict{Command: command, Effects: []Effect{}, Reasons: []string{}}
+	if len(j.issues) == 0 && len(j.proven) > 0 {
+		v.ReadOnly = true
+		v.Risk = Read
+		v.proof = command
+		v.Reasons = append(v.Reasons, "every part is proven to only read: "+strings.Join(j.proven, ", "))
+		return v
+	}
+	if len(j.issues) == 0 {
+		j.add(Low, EffectUnknown, "there is nothing to run")
+	}
+	v.Risk = Low
+	slices.SortStableFunc(j.issues, func(a, b issue) int { return int(b.level) - int(a.level) })
+	for _, i := range j.issues {
+		v.Risk = Max(v.Risk, i.level)
+		if i.effect != "" && !slices.Contains(v.Effects, i.effect) {
+			v.Effects = append(v.Effects, i.effect)
+		}
+		r, _ := Visible(i.reason)
+		if r != "" && !slices.Contains(v.Reasons, r) && len(v.Reasons) < 12 {
+			v.Reasons = append(v.Reasons, r)
+		}
+	}
+	slices.Sort(v.Effects)
+	return v
+}
+
+// text parses and judges a whole text. A text inside another (bash -c) counts
+// as one level of depth.
+func (j *judge) text(command string, top bool) {
+	if !top {
+		if j.depth >= maxDepth {
+			j.add(High, EffectExec, "commands are wrapped in one another more than %d times", maxDepth)
+			j.scan(command)
+			return
+		}
+		if why := badBytes(command); why != "" {
+			j.add(High, EffectUnknown, "%s", why)
+			j.scan(command)
+			return
+		}
+		j.depth++
+		defer func() { j.depth-- }()
+	}
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
+	if err != nil {
+		j.add(High, EffectUnknown, "this is not complete shell syntax: %s", strings.TrimPrefix(err.Error(), ":"))
+		j.scan(command)
+		return
+	}
+	src, vars, feed := j.src, j.vars, j.feed
+	j.src = command
+	if !top {
+		j.vars = map[string]word{}
+	}
+	j.feed = nil
+	j.stmts(file.Stmts)
+	j.src, j.vars, j.feed = src, vars, feed
+}
+
+func (j *judge) stmts(list []*syntax.Stmt) {
+	for _, s := range list {
+		j.stmt(s)
+	}
+}
+
+// nested judges the commands inside a node that itself is not provable, for
+// their level.
+func (j *judge) nested(n syntax.Node) {
+	syntax.Walk(n, func(x syntax.Node) bool {
+		if s, ok := x.(*syntax.Stmt); ok && x != n {
+			j.stmt(s)
+			return false
+		}
+		return true
+	})
+}
+
+func (j *judge) stmt(s *syntax.Stmt) {
+	j.nest++
+	defer func() { j.nest-- }()
+	j.steps++
+	if j.nest > maxNest || j.steps > maxSteps {
+		if j.steps == maxSteps+1 || j.nest == maxNest+1 {
+			j.add(High, EffectUnknown, "the text has more parts than are looked at")
+			j.scan(j.src)
+		}
+		return
+	}
+	if s.Background || s.Disown {
+		j.add(Medium, EffectExec, "`&` leaves it running in the background")
+	}
+	if s.Coprocess {
+		j.add(Medium, EffectExec, "a coprocess keeps running in the background")
+	}
+	for _, r := range s.Redirs {
+		j.redirect(r)
+	}
+	if s.Cmd == nil {
+		return
+	}
+	j.command(s.Cmd)
+}
+
+func (j *judge) command(cmd syntax.Command) {
+	switch c := cmd.(type) {
+	case *syntax.CallExpr:
+		j.callExpr(c)
+	case *syntax.BinaryCmd:
+		switch c.Op {
+		case syntax.AndStmt, syntax.OrStmt:
+			j.stmt(c.X)
+			j.stmt(c.Y)
+		case syntax.Pipe, syntax.PipeAll:
+			feed, piped := j.feed, j.piped
+			j.piped = true
+			j.stmt(c.X)
+			j.piped = piped
+			j.feed = c.X
+			j.stmt(c.Y)
+			j.feed = feed
+		default:
+			j.add(Medium, EffectUnknown, "an operator that is not known here")
+			j.nested(c)
+		}
+	case *syntax.Subshell:
+		j.stmts(c.Stmts)
+	case *syntax.Block:
+		j.stmts(c.Stmts)
+	case *syntax.TimeClause:
+		if c.Stmt != nil {
+			j.stmt(c.Stmt)
+		}
+	case *syntax.IfClause:
+		for x := c; x != nil; x = x.Else {
+			j.stmts(x.Cond)
+			j.stmts(x.Then)
+		}
+	case *syntax.ForClause:
+		j.forClause(c)
+	case *syntax.WhileClause:
+		j.whileClause(c)
+	case *syntax.TestClause:
+		if why := j.testExpr(c.X); why != "" {
+			j.add(Medium, EffectUnknown, "%s", why)
+		} else {
+			j.prove("[[")
+		}
+	case *syntax.FuncDecl:
+		j.add(Medium, EffectExec, "it defines a function, which changes what a name means")
+		j.nested(c)
+	case *syntax.DeclClause:
+		j.add(Medium, EffectWrite, "`%s` changes variables of the shell", c.Variant.Value)
+		j.nested(c)
+	case *syntax.CoprocClause:
+		j.add(Medium, EffectExec, "a coprocess keeps running in the background")
+		j.nested(c)
+	case *syntax.LetClause, *syntax.ArithmCmd:
+		j.add(Medium, EffectUnknown, "arithmetic can run code through array subscripts")
+		j.nested(c)
+	case *syntax.CaseClause:
+		j.add(Low, EffectUnknown, "`case` is not looked into")
+		j.nested(c)
+	default:
+		j.add(Medium, EffectUnknown, "a form of command that is not known here")
+		j.nested(c)
+	}
+}
+
+func (j *judge) prove(name string) {
+	if !slices.Contains(j.proven, name) {
+		j.proven = append(j.proven, name)
+	}
+}
+
+// loopName reports whether a loop may set a variable of this name: one that
+// means nothing to the shell or to programs.
+func loopName(name string) bool {
+	if name == "" || len(name) > 24 || strings.Contains(name, "proxy") || name == "histchars" || name == "auto_resume" {
+		return false
+	}
+	return name[0] >= 'a' && name[0] <= 'z' && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
+}
+
+func (j *judge) forClause(c *syntax.ForClause) {
+	it, ok := c.Loop.(*syntax.WordIter)
+	if !ok || c.Select || c.Braces || it.Name == nil || !it.InPos.IsValid() {
+		j.add(Medium, EffectUnknown, "a loop that is not over a written list")
+		j.nested(c)
+		return
+	}
+	if !loopName(it.Name.Value) {
+		j.add(Medium, EffectWrite, "the loop changes the variable %s, which may mean something to the shell", it.Name.Value)
+		j.nested(c)
+		return
+	}
+	old, had := j.vars[it.Name.Value]
+	defer func() {
+		if had {
+			j.vars[it.Name.Value] = old
+		} else {
+			delete(j.vars, it.Name.Value)
+		}
+	}()
+	if len(it.Items) == 0 {
+		j.vars[it.Name.Value] = word{kind: wordOpaque, multi: true}
+		j.stmts(c.Do)
+		return
+	}
+	for _, item := range it.Items {
+		w, why := j.resolveItem(item)
+		if why != "" {
+			j.add(Medium, EffectUnknown, "%s", why)
+		}
+		w.multi = false
+		j.vars[it.Name.Value] = w
+		j.stmts(c.Do)
+		if j.steps > maxSteps {
+			return
+		}
+	}
+}
+
+// resolveItem is resolveWord for a list item, where a number sequence {1..5}
+// may stand: each value is digits.
+func (j *judge) resolveItem(item *syntax.Word) (word, string) {
+	if len(item.Parts) == 1 {
+		if l, ok := item.Parts[0].(*syntax.Lit); ok && strings.HasPrefix(l.Value, "{") && strings.HasSuffix(l.Value, "}") {
+			from, to, ok := strings.Cut(l.Value[1:len(l.Value)-1], "..")
+			if ok && isDigits(from) && isDigits(to) && len(from) < 5 && len(to) < 5 {
+				return word{kind: wordAtom, text: "0"}, ""
+			}
+		}
+		if cs, ok := item.Parts[0].(*syntax.CmdSubst); ok {
+			// for x in $(seq 3): each item is one opaque word.
+			w, why := j.expansion(cs)
+			if w.kind == wordOpaque && why == "" && seqOnly(cs) {
+				return word{kind: wordAtom, text: "0"}, ""
+			}
+			return w, why
+		}
+	}
+	return j.resolveWord(item)
+}
+
+func seqOnly(cs *syntax.CmdSubst) bool {
+	if len(cs.Stmts) != 1 {
+		return false
+	}
+	c, ok := cs.Stmts[0].Cmd.(*syntax.CallExpr)
+	if !ok || len(c.Args) < 2 || c.Args[0].Lit() != "seq" || len(cs.Stmts[0].Redirs) > 0 {
+		return false
+	}
+	for _, a := range c.Args[1:] {
+		if !isDigits(a.Lit()) {
+			return false
+		}
+	}
+	return true
+}
+
+// whileClause proves "while read -r x; do ...; done": it ends with its input.
+func (j *judge) whileClause(c *syntax.WhileClause) {
+	if !c.Until && len(c.Cond) == 1 && len(c.Cond[0].Redirs) == 0 && !c.Cond[0].Negated && !c.Cond[0].Background {
+		if call, ok := c.Cond[0].Cmd.(*syntax.CallExpr); ok && len(call.Assigns) == 0 && len(call.Args) >= 2 && call.Args[0].Lit() == "read" {
+			args := call.Args[1:]
+			if args[0].Lit() == "-r" {
+				args = args[1:]
+			}
+			saved := j.vars
+			j.vars = map[string]word{}
+			for k, v := range saved {
+				j.vars[k] = v
+			}
+			ok := len(args) > 0
+			for _, a := range args {
+				ok = ok && loopName(a.Lit())
+				j.vars[a.Lit()] = word{kind: wordOpaque, multi: true}
+			}
+			if ok {
+				j.stmts(c.Do)
+				j.vars = saved
+				return
+			}
+			j.vars = saved
+		}
+	}
+	j.add(Low, EffectUnknown, "a loop that may never end")
+	j.nested(c)
+}
+
+// testExpr proves [[ ... ]] without its arithmetic and subscript forms.
+func (j *judge) testExpr(x syntax.TestExpr) string {
+	switch x := x.(type) {
+	case *syntax.Word:
+		_, why := j.resolveWord(x)
+		return why
+	case *syntax.ParenTest:
+		return j.testExpr(x.X)
+	case *syntax.UnaryTest:
+		switch x.Op {
+		case syntax.TsVarSet, syntax.TsRefVar, syntax.TsOptSet:
+			return "`[[ -v` and its like evaluate subscripts, which can run code"
+		}
+		return j.testExpr(x.X)
+	case *syntax.BinaryTest:
+		switch x.Op {
+		case syntax.AndTest, syntax.OrTest, syntax.TsMatch, syntax.TsMatchShort, syntax.TsNoMatch, syntax.TsReMatch, syntax.TsNewer, syntax.TsOlder, syntax.TsDevIno, syntax.TsBefore, syntax.TsAfter:
+			a, b := j.testExpr(x.X), j.testExpr(x.Y)
+			if a != "" {
+				return a
+			}
+			return b
+		case syntax.TsEql, syntax.TsNeq, syntax.TsLeq, syntax.TsGeq, syntax.TsLss, syntax.TsGtr:
+			for _, side := range []syntax.TestExpr{x.X, x.Y} {
+				w, ok := side.(*syntax.Word)
+				if !ok {
+					return "a comparison that is not known here"
+				}
+				v, why := j.resolveWord(w)
+				if why != "" || v.kind > wordAtom || v.kind == wordLit && !isDigits(strings.TrimPrefix(v.text, "-")) {
+					return "`[[` evaluates what it compares as arithmetic, which can run code"
+				}
+			}
+			return ""
+		}
+	}
+	return "a test that is not known here"
+}
+
+func (j *judge) redirect(r *syntax.Redirect) {
+	fd := ""
+	if r.N != nil {
+		fd = r.N.Value
+	}
+	if r.Hdoc != nil {
+		j.nested(r.Hdoc)
+		j.add(Low, EffectUnknown, "a here-document is not looked into")
+		return
+	}
+	var w word
+	why := ""
+	if r.Word != nil {
+		w, why = j.resolveWord(r.Word)
+	}
+	known := why == "" && w.kind == wordLit
+	switch r.Op {
+	case syntax.RdrOut, syntax.AppOut, syntax.RdrClob, syntax.RdrAll, syntax.AppAll:
+		if known && cleanOut(w.text) && (fd == "" || fd == "1" || fd == "2") && (r.Op != syntax.RdrAll && r.Op != syntax.AppAll || !j.posix) && r.Op != syntax.RdrClob {
+			return
+		}
+		j.writes(w, known)
+		return
+	case syntax.DplOut:
+		if known && (w.text == "1" && fd == "2" || w.text == "2" && (fd == "" || fd == "1")) {
+			return
+		}
+		if known && !isDigits(w.text) && w.text != "-" {
+			j.writes(w, known)
+			return
+		}
+		j.add(Medium, EffectUnknown, "a redirection of streams that is not known to be harmless")
+		return
+	case syntax.RdrIn:
+		if known && fd == "" {
+			if reason := secretPath(w); reason != "" {
+				j.add(High, EffectSecrets, "`< %s` reads a secret: %s", w.text, reason)
+				return
+			}
+			if devicePath(w.text) {
+				if strings.HasPrefix(w.text, "/dev/tcp") || strings.HasPrefix(w.text, "/dev/udp") {
+					j.add(High, EffectEgress, "`< %s` opens a connection", w.text)
+					return
+				}
+				j.add(Medium, EffectUnknown, "opening the device %s can change its state or show raw data", w.text)
+				return
+			}
+			return
+		}
+		j.add(Medium, EffectUnknown, "what is read from is only known when it runs")
+		return
+	case syntax.WordHdoc:
+		if why == "" && fd == "" {
+			return
+		}
+		j.add(Medium, EffectUnknown, "the text after `<<<` is only known when it runs")
+		return
+	}
+	j.add(Medium, EffectUnknown, "a redirection that is not known to be harmless")
+}
+
+func cleanOut(p string) bool { return p == "/dev/null" }
+
+// writes tells of a redirection into a file.
+func (j *judge) writes(w word, known bool) {
+	p := cleanPath(w.text)
+	switch {
+	case !known:
+		j.add(Medium, EffectWrite, "it writes to a file whose name is only known when it runs")
+	case strings.HasPrefix(p, "/dev/tcp/"), strings.HasPrefix(p, "/dev/udp/"):
+		j.add(High, EffectEgress, "`> %s` sends data over the network", w.text)
+	case strings.HasPrefix(p, "/dev/"):
+		j.add(Critical, EffectWrite, "it writes straight to the device %s", w.text)
+	case strings.HasPrefix(p, "/proc/") || strings.HasPrefix(p, "/sys/"):
+		j.add(High, EffectWrite, "it writes to the kernel's file %s", w.text)
+	case strings.HasPrefix(p, "/etc/") || strings.HasPrefix(p, "/boot/") || strings.HasPrefix(p, "/usr/") || strings.HasPrefix(p, "/bin/") ||
+		strings.HasPrefix(p, "/lib") || strings.HasPrefix(p, "/sbin/") || strings.Contains(p, "/.ssh/") || strings.HasPrefix(p, "/root/") || strings.HasPrefix(p, "/var/spool/cron"):
+		j.add(High, EffectWrite, "it writes to the system file %s", w.text)
+	default:
+		j.add(Medium, EffectWrite, "it writes to the file %s", w.text)
+	}
+}
+
+func (j *judge) callExpr(c *syntax.CallExpr) {
+	for _, a := range c.Assigns {
+		j.assign(a, len(c.Args) > 0)
+	}
+	if len(c.Args) == 0 {
+		return
+	}
+	argv := make([]word, 0, len(c.Args))
+	clear := true
+	for _, a := range c.Args {
+		w, why := j.resolveWord(a)
+		if why != "" {
+			j.add(Medium, EffectUnknown, "%s", why)
+			clear = false
+		}
+		argv = append(argv, w)
+	}
+	j.run(argv, clear)
+}
+
+// assign judges NAME=value before a command.
+func (j *judge) assign(a *syntax.Assign, before bool) {
+	name := ""
+	if a.Name != nil {
+		name = a.Name.Value
+	}
+	var w word
+	why := ""
+	if a.Value != nil {
+		w, why = j.resolveWord(a.Value)
+	}
+	if a.Index != nil || a.Array != nil {
+		j.nested(a)
+		why = "an array"
+	}
+	if !before {
+		j.add(Medium, EffectWrite, "it changes the variable %s of the shell", name)
+		return
+	}
+	if a.Append || a.Naked || why != "" || w.kind != wordLit || !harmlessVar(name, w.text) {
+		j.add(Medium, EffectExec, "the variable %s can change what the command does", name)
+	}
+}
+
+// harmlessVar reports whether a variable with this value only changes how a
+// program words its output.
+func harmlessVar(name, value string) bool {
+	plain := strings.Trim(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@:+-") == ""
+	switch name {
+	case "LANG", "LANGUAGE":
+		return plain
+	case "TZ":
+		region := strings.ReplaceAll(value, "/", "")
+		return strings.Trim(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-") == "" && !strings.HasPrefix(value, "/")
+	case "NO_COLOR", "COLUMNS", "LINES", "SYSTEMD_COLORS", "HISTTIMEFORMAT":
+		return plain
+	case "PAGER", "SYSTEMD_PAGER", "AWS_PAGER":
+		return value == "" || value == "cat"
+	case "AWS_REGION", "AWS_DEFAULT_REGION":
+		return plain
+	}
+	return strings.HasPrefix(name, "LC_") && plain
+}
+
+// trustedDirs are where programs may be named by their path.
+var trustedDirs = []string{"/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"}
+
+// programName returns the name under which a program's rules are found.
+func programName(text string) (string, bool) {
+	if !strings.Contains(text, "/") {
+		return text, true
+	}
+	for _, d := range trustedDirs {
+		if rest, ok := strings.CutPrefix(text, d); ok && rest != "" && !strings.Contains(rest, "/") {
+			return rest, true
+		}
+	}
+	return text, false
+}
+
+// run judges one command as the words that it will get. Words that could not
+// be known well enough were already told; clear is false then, and only the
+// level is of interest.
+func (j *judge) run(argv []word, clear bool) {
+	j.steps++
+	if j.steps > maxSteps || len(argv) == 0 {
+		return
+	}
+	before := len(j.issues)
+	if argv[0].kind != wordLit {
+		j.add(High, EffectExec, "which program runs is only known when it runs")
+		j.danger(argv)
+		return
+	}
+	name, trusted := programName(argv[0].text)
+	if !trusted {
+		j.add(Medium, EffectExec, "`%s` is a file of its own, not a program of the system", argv[0].text)
+		j.danger(argv)
+		return
+	}
+	if w := wrapper(name); w != nil {
+		if j.inner {
+			j.add(Medium, EffectExec, "`%s` would run what only shows when it runs", name)
+		}
+		w(j, name, argv)
+		if len(j.issues) > before {
+			j.danger(argv)
+		}
+		return
+	}
+	specs, err := tables()
+	if err != nil {
+		j.add(High, EffectUnknown, "the tables can't be read: %v", err)
+		return
+	}
+	sp := specs[name]
+	if sp == nil {
+		if len(j.issues) == before {
+			j.unknownProgram(name, argv)
+		}
+		return
+	}
+	j.match(sp, argv)
+	if len(j.issues) > before {
+		j.danger(argv)
+		return
+	}
+	if !clear {
+		j.danger(argv)
+		return
+	}
+	j.prove(name)
+}
+
+// unknownProgram tells of a program without a table.
+func (j *judge) unknownProgram(name string, argv []word) {
+	if !j.danger(argv) {
+		j.add(Medium, EffectUnknown, "`%s` is not a program that is known here", name)
+		return
+	}
+	j.add(Medium, "", "")
+}
+
+// MarshalJSON gives the verdict as `bot classify` prints it: the risk by name
+// and lists that are never null.
+func (v Verdict) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Command  string   `json:"command"`
+		ReadOnly bool     `json:"readonly"`
+		Risk     string   `json:"risk"`
+		Effects  []Effect `json:"effects"`
+		Reasons  []string `json:"reasons"`
+	}{v.Command, v.ReadOnly, v.Risk.String(), v.Effects, v.Reasons}
+	if v.Risk == Unknown {
+		out.Risk = Critical.String()
+	}
+	if out.Effects == nil {
+		out.Effects = []Effect{}
+	}
+	if out.Reasons == nil {
+		out.Reasons = []string{}
+	}
+	return json.Marshal(out)
+}

@@ -1,0 +1,430 @@
+package risk
+
+import (
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// knownPred reports whether a table may name this kind of argument.
+func knownPred(p string) bool {
+	switch p {
+	case "text", "path", "num", "id", "word", "host", "addr", "dns", "nofile", "unit",
+		"plus", "key", "kout", "psarg", "fmt", "etc", "unixsock", "local", "header", "wout",
+		"file", "resolver", "node", "smartlog":
+		return true
+	}
+	return strings.Contains(p, "|") || strings.HasPrefix(p, "=")
+}
+
+// accepts reports whether a word fits a kind of argument:
+//
+//	text    any text: a pattern, a name, a format
+//	path    a file that may be read: no secret, no device
+//	num     a number, perhaps with a sign and a unit
+//	id      decimal digits
+//	word    an identifier: letters, digits and _.:@/+=,%-
+//	unit    a word that is not a path
+//	nofile  text that can't name a file or URL to be loaded
+//	host    a host whose name can't carry data outside (see internalHost)
+//	addr    host or host:port, several joined by commas
+//	dns     host, or a public name that is too plain to carry data
+//	plus    a format behind "+"
+//	key     a word without "="
+//	kout    an output form of kubectl that reads no file
+//	psarg   a word of options of BSD's ps that shows no environment
+//	fmt     a format of tmux that runs nothing
+//	etc     a path below /etc
+//	unixsock a local socket
+//	local   a path that is no URL
+//	header  an HTTP header that says what is wanted
+//	file    a path without ":", which some programs take for more
+//	resolver a name server of ours, or one that is nobody's own
+//	node    an Erlang node on one of our hosts
+//	smartlog a log of a disk
+//	wout    an output format of curl that writes and reads no file
+//	a|b, =a one of these words
+func (j *judge) accepts(cur *spec, pred string, w word) bool {
+	if w.kind == wordOpaque {
+		return cur.benign
+	}
+	if cur.local && w.kind != wordLit {
+		return false
+	}
+	if w.kind == wordGlob {
+		if pred == "path" && (!w.dashy() || cur.benign) {
+			return cur.meta || secretPath(w) == "" && (cur.device || !devicePath(w.text))
+		}
+		if s, one := w.oneOf(); one {
+			return j.accepts(cur, pred, lit(s)) && j.accepts(cur, pred, lit(w.text))
+		}
+		return pred == "text" && cur.benign
+	}
+	t := w.text
+	switch pred {
+	case "text":
+		return true
+	case "path":
+		if cur.meta {
+			return true
+		}
+		return secretPath(w) == "" && (cur.device || !devicePath(t)) && !strings.HasPrefix(t, "@")
+	case "num":
+		t = strings.TrimLeft(t, "+-")
+		digits := strings.TrimRight(t, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ%")
+		return digits != "" && strings.Trim(digits, "0123456789.,:") == ""
+	case "id":
+		return strings.Trim(t, "0123456789,") == "" && t != ""
+	case "word":
+		return isWord(t)
+	case "unit":
+		return isWord(t) && !strings.Contains(t, "/") && !strings.Contains(t, "..")
+	case "plus":
+		return strings.HasPrefix(w.prefix, "+")
+	case "key":
+		return isWord(t) && !strings.Contains(t, "=") && !strings.Contains(t, "://")
+	case "kout":
+		kind, _, template := strings.Cut(t, "=")
+		switch kind {
+		case "name", "wide", "json", "yaml":
+			return !template
+		case "jsonpath", "custom-columns", "go-template", "jsonpath-as-json":
+			return template
+		}
+		return false
+	case "psarg":
+		return isWord(t) && !strings.Contains(t, "e") && !strings.Contains(t, "=")
+	case "fmt":
+		return tmuxFormat.MatchString(t) && !strings.HasSuffix(t, ";")
+	case "file":
+		return j.accepts(cur, "path", w) && !strings.Contains(t, ":")
+	case "resolver":
+		return w.kind == wordLit && (internalHost(t) || slices.Contains(publicResolvers, t))
+	case "node":
+		_, host, remote := strings.Cut(t, "@")
+		return isWord(t) && (!remote || internalHost(host))
+	case "smartlog":
+		return slices.Contains([]string{"error", "xerror", "selftest", "xselftest", "selective", "directory", "background", "scttemp", "scttempsts", "scttemphist", "devstat", "sataphy", "sasphy", "ssd", "defects", "farm"}, t)
+	case "etc":
+		return strings.HasPrefix(path.Clean(t), "/etc/") && secretPath(w) == "" && w.kind == wordLit
+	case "unixsock":
+		return strings.HasPrefix(t, "unix:///run/") || strings.HasPrefix(t, "unix:///var/run/") || strings.HasPrefix(t, "/run/") || strings.HasPrefix(t, "/var/run/")
+	case "local":
+		return !strings.Contains(t, "://") && !strings.Contains(t, "git@") && secretPath(w) == "" && !devicePath(t)
+	case "header":
+		name, _, ok := strings.Cut(strings.ToLower(t), ":")
+		return ok && slices.Contains([]string{"accept", "host", "content-type", "user-agent", "cache-control", "accept-encoding", "x-forwarded-proto"}, name)
+	case "wout":
+		return !strings.HasPrefix(t, "@") && !strings.Contains(t, "output")
+	case "nofile":
+		return !strings.HasPrefix(t, "@") && !strings.Contains(t, "://") && !strings.HasPrefix(t, "fileb:") && !strings.HasPrefix(t, "file:")
+	case "host":
+		return w.kind == wordLit && internalHost(t)
+	case "addr":
+		if w.kind != wordLit {
+			return false
+		}
+		for a := range strings.SplitSeq(t, ",") {
+			a = strings.TrimPrefix(strings.TrimPrefix(a, "http://"), "https://")
+			if host, port, ok := strings.Cut(a, ":"); ok && isDigits(port) {
+				a = host
+			}
+			if !internalHost(a) {
+				return false
+			}
+		}
+		return true
+	case "dns":
+		return w.kind == wordLit && (internalHost(t) || plainPublicName(t))
+	}
+	if w.kind != wordLit {
+		return false
+	}
+	for opt := range strings.SplitSeq(strings.TrimPrefix(pred, "="), "|") {
+		if opt == t {
+			return true
+		}
+	}
+	return false
+}
+
+// reject tells why a word doesn't fit.
+func (j *judge) reject(cur *spec, pred string, w word) {
+	switch pred {
+	case "path":
+		if why := secretPath(w); why != "" && !cur.meta {
+			j.add(High, EffectSecrets, "`%s` reads %s: %s", cur.name, w.text, why)
+			return
+		}
+		if devicePath(w.text) {
+			j.add(Medium, EffectUnknown, "opening the device %s can change its state or show raw data", w.text)
+			return
+		}
+	case "host", "addr", "dns":
+		j.add(Medium, EffectEgress, "`%s` talks to %s, a host that is not known to be ours, and what is asked for can carry data", cur.name, w.text)
+		return
+	}
+	if w.kind == wordGlob {
+		j.add(Medium, EffectUnknown, "the pattern `%s` of `%s` stands for names that only show when it runs", w.text, cur.name)
+		return
+	}
+	if cur.local && w.kind != wordLit {
+		j.add(Medium, EffectEgress, "`%s` would send text to another host that only shows when it runs", cur.name)
+		return
+	}
+	j.add(Medium, EffectUnknown, "`%s` with `%s` is not known to only read", cur.name, w.text)
+}
+
+func isWord(s string) bool {
+	if s == "" || s[0] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_.:@/+=,%-", c) >= 0 {
+			continue
+		}
+		return false
+	}
+	return true
+}
+
+// devicePath reports whether opening a path may do something: a device file or
+// one of the kernel's files that are consumed or armed by being opened.
+func devicePath(p string) bool {
+	c := cleanPath(p)
+	switch c {
+	case "/dev/null", "/dev/stdin", "/dev/fd/0", "/dev/zero", "/dev/urandom":
+		return false
+	}
+	return c == "/dev" || strings.HasPrefix(c, "/dev/") || strings.HasPrefix(c, "/inet") ||
+		strings.HasPrefix(c, "/sys/kernel/debug") || strings.HasPrefix(c, "/sys/kernel/tracing") ||
+		c == "/proc/kmsg" || strings.HasSuffix(c, "/trace_pipe")
+}
+
+// cleanPath resolves "..", doubled slashes and the magic links of /proc as far
+// as the text tells.
+func cleanPath(p string) string {
+	abs := strings.HasPrefix(p, "/")
+	p = path.Clean(p)
+	for abs && strings.HasPrefix(p, "/proc/") {
+		parts := strings.SplitN(p, "/", 5) // "", proc, pid, root, rest
+		if parts[2] == "self" || parts[2] == "thread-self" || strings.Trim(parts[2], "0123456789*?[]") == "" {
+			if len(parts) > 3 && (parts[3] == "root" || parts[3] == "cwd") {
+				rest := ""
+				if len(parts) > 4 {
+					rest = parts[4]
+				}
+				p = path.Clean("/" + rest)
+				continue
+			}
+			if len(parts) > 4 && parts[3] == "task" {
+				_, rest, ok := strings.Cut(parts[4], "/")
+				if ok {
+					p = "/proc/" + parts[2] + "/" + rest
+					continue
+				}
+			}
+		}
+		break
+	}
+	return p
+}
+
+// Names whose content is a secret wherever they lie, by exact base name.
+var secretNames = []string{
+	"shadow", "shadow-", "gshadow", "gshadow-", "opasswd", "master.passwd",
+	"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk",
+	".netrc", "_netrc", ".pgpass", ".my.cnf", ".mylogin.cnf", "debian.cnf", ".npmrc", ".pypirc", ".git-credentials", ".htpasswd",
+	".env", "credentials", "credentials.json", ".vault-token", "kubeconfig", "admin.conf", "super-admin.conf", "k3s.yaml",
+	".dockerconfigjson", ".dockercfg", "environ", "kcore", "chap-secrets", "pap-secrets", "ipsec.secrets", "sasl_passwd",
+	"wp-config.php", "application_default_credentials.json", "access_tokens.db", "credentials.db", "accessTokens.json",
+	"passwd.client", "rclone.conf", ".s3cfg", ".boto", "service-account.json", "krb5.keytab", ".lesshst", ".viminfo",
+	"secrets.yml", "secrets.yaml", "secrets.json", "secrets.env", "secret.yml", "secret.yaml", "secret.json", "master.key", "erlang.cookie", ".erlang.cookie",
+}
+
+// Endings of names whose content is a secret.
+var secretEndings = []string{
+	".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk", ".keytab", ".kubeconfig", ".tfstate", ".tfstate.backup",
+	"_history", ".env", "_rsa", "_ed25519", "_ecdsa", "-key.pem", "key.pem", ".gpg", ".pgp", ".age", ".secret", ".secrets", ".pass", ".passwd",
+}
+
+// Directories whose files are secrets.
+var secretDirs = []string{
+	"/.ssh/", "/.gnupg/", "/.aws/", "/.kube/", "/.azure/", "/.config/gcloud/", "/.docker/", "/.config/gh/", "/.password-store/",
+	"/run/secrets/", "/etc/ssl/private/", "/etc/pki/private/", "/etc/pki/tls/private/", "/etc/kubernetes/pki/", "/etc/wireguard/",
+	"/etc/NetworkManager/system-connections/", "/var/lib/sss/", "/run/credentials/", "/etc/credstore/", "/etc/credstore.encrypted/",
+	"/var/lib/kubelet/pki/", "/var/lib/kubelet/pods/", "/etc/letsencrypt/accounts/", "/var/lib/samba/private/", "/etc/vault.d/", "/var/lib/rancher/k3s/server/",
+}
+
+// Words in a base name that mark it as a secret.
+var secretWords = []string{"password", "passwd.", "credential", "apikey", "api_key", "private_key", "privkey", "secret", "access_token", "auth_token"}
+
+var publicNames = []string{"known_hosts", "authorized_keys", "config"}
+
+// secretPath tells why a path is a secret; empty if it isn't known as one.
+func secretPath(w word) string {
+	p := cleanPath(w.text)
+	base := path.Base(p)
+	inDir := "/" + strings.TrimPrefix(p, "/") + "/"
+	for _, d := range secretDirs {
+		if !strings.Contains(inDir, d) {
+			continue
+		}
+		if d == "/.ssh/" && (slices.Contains(publicNames, base) || strings.HasSuffix(base, ".pub")) {
+			return ""
+		}
+		return "keys and credentials lie there"
+	}
+	switch {
+	case slices.Contains(secretNames, base):
+		return "its content is a secret"
+	case strings.HasPrefix(base, ".env.") || strings.HasPrefix(base, "ssh_host_") && !strings.HasSuffix(base, ".pub"):
+		return "its content is a secret"
+	case strings.HasPrefix(p, "/proc/") && (base == "mem" || base == "kcore" || base == "kmem" || base == "auxv"):
+		return "it shows memory"
+	case strings.HasSuffix(base, ".pem") && !publicPEM(base):
+		return "a .pem file can be a private key"
+	case base == "token" || base == ".token" || base == "token.txt":
+		return "its content is a token"
+	}
+	for _, e := range secretEndings {
+		if strings.HasSuffix(base, e) {
+			return "its content is a secret"
+		}
+	}
+	lower := strings.ToLower(base)
+	for _, e := range secretWords {
+		if strings.Contains(lower, e) {
+			return "its name says that it is a secret"
+		}
+	}
+	if w.kind != wordGlob {
+		return ""
+	}
+	return secretPattern(p, base)
+}
+
+func publicPEM(base string) bool {
+	for _, ok := range []string{"fullchain", "chain", "cert", "ca.", "ca-", "cacert", "bundle", "dhparam", "cafile"} {
+		if strings.HasPrefix(base, ok) {
+			return true
+		}
+	}
+	return false
+}
+
+// secretPattern tells whether a pattern could stand for a secret.
+func secretPattern(p, base string) string {
+	const why = "the pattern also stands for files with secrets"
+	for _, full := range []string{
+		"/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/proc/1/environ", "/proc/1/mem", "/proc/1/root/etc/shadow", "/root/.ssh/id_rsa", "/root/.bash_history",
+		"/home/a/.ssh/id_rsa", "/home/a/.aws/credentials", "/home/a/.bash_history", "/root/.kube/config", "/run/secrets/a", "/var/run/secrets/a/b/token",
+		"/etc/ssl/private/a.key", "/etc/kubernetes/admin.conf", "/etc/krb5.keytab", "/home/a/.netrc", "/root/.netrc", "/home/a/.env", "/etc/ssh/ssh_host_rsa_key",
+		"/etc/mysql/debian.cnf", "/etc/security/opasswd",
+	} {
+		if ok, err := path.Match(p, full); ok || err != nil {
+			return why
+		}
+		// A directory that the pattern names is read by recursive tools.
+		for dir := path.Dir(full); dir != "/" && strings.Count(dir, "/") > 1; dir = path.Dir(dir) {
+			if ok, _ := path.Match(p, dir); ok && dir != "/etc/ssh" && dir != "/etc/ssl" && dir != "/etc/mysql" && dir != "/etc/security" && dir != "/etc/kubernetes" {
+				return why
+			}
+		}
+	}
+	// A base name with something of its own ("id_*", "*.key") is compared to the
+	// names of secrets; a bare "*" would be compared to everything.
+	own := strings.Trim(base, "*?[]")
+	if len(own) < 2 || slices.Contains([]string{".conf", ".yml", ".yaml", ".json", ".php", ".txt", ".cnf", ".db", ".log", ".xml", ".ini", ".cfg"}, own) {
+		return ""
+	}
+	for _, n := range secretNames {
+		if ok, _ := path.Match(base, n); ok {
+			return why
+		}
+	}
+	for _, n := range []string{"a.key", "server.key", "a.pem", "a.p12", "a.jks", "terraform.tfstate", "tls.key", "privkey.pem", "secrets.env", "my_password", "prod.env", ".env.prod", "token"} {
+		if ok, _ := path.Match(base, n); ok {
+			return why
+		}
+	}
+	return ""
+}
+
+// wideRoot reports whether reading everything below a path reaches secrets.
+func wideRoot(p string) bool {
+	switch c := strings.TrimSuffix(cleanPath(p), "/."); c {
+	case "/", "/etc", "/root", "/home", "/proc", "/dev", "/run", "/var/run", "/var/lib", "/var", "/mnt", "/media", "/sys", "~", "..", "../..", "/etc/ssl", "/etc/ssh",
+		"/etc/kubernetes", "/etc/security", "/etc/pki", "/etc/letsencrypt", "/etc/letsencrypt/live", "/etc/letsencrypt/archive", "/etc/mysql", "/var/lib/kubelet", "/etc/rancher":
+		return true
+	default:
+		if strings.HasPrefix(c, "/proc/") || strings.HasPrefix(c, "/dev/") || strings.HasPrefix(c, "/home/") && strings.Count(c, "/") == 2 {
+			return true
+		}
+		if strings.ContainsAny(c, "*?[") && strings.Count(c, "/") <= 2 {
+			return !strings.HasPrefix(c, "/var/log/") && !strings.HasPrefix(c, "./")
+		}
+		return strings.HasPrefix(c, "~") && strings.Count(c, "/") == 0 || strings.HasPrefix(c, "../..") && strings.Trim(c, "./") == ""
+	}
+}
+
+var internalSuffixes = []string{".internal", ".local", ".localdomain", ".localhost", ".lan", ".svc", ".intranet", ".private", ".home.arpa", ".consul", ".test"}
+
+// internalHost reports whether a name or address can't take data to a stranger:
+// the machine itself, a private address, or a name that no public resolver
+// hands on to the owner of a domain.
+func internalHost(h string) bool {
+	if h == "" || len(h) > 128 {
+		return false
+	}
+	if a, err := netip.ParseAddr(strings.Trim(h, "[]")); err == nil {
+		return a.IsLoopback() || a.IsPrivate()
+	}
+	h = strings.ToLower(strings.TrimSuffix(h, "."))
+	if h == "metadata" || strings.HasPrefix(h, "metadata.") || h == "instance-data" || strings.HasPrefix(h, "instance-data.") {
+		return false // the cloud's metadata service hands out credentials
+	}
+	labels := strings.Split(h, ".")
+	for _, l := range labels {
+		if l == "" || len(l) > 63 || l[0] == '-' || strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			return false
+		}
+	}
+	if len(labels) == 1 {
+		// A lone number or 0x... is an address in disguise.
+		return strings.Trim(h, "0123456789") != "" && !strings.HasPrefix(h, "0x")
+	}
+	return slices.ContainsFunc(internalSuffixes, func(s string) bool { return strings.HasSuffix(h, s) })
+}
+
+// publicResolvers are name servers whose owners have nothing to do with who asks.
+var publicResolvers = []string{"8.8.8.8", "8.8.4.4", "1.1.1.1", "1.0.0.1", "9.9.9.9", "149.112.112.112", "208.67.222.222", "208.67.220.220", "dns.google", "one.one.one.one"}
+
+// tmuxFormat is text with plain variables: no #(command), no modifiers.
+var tmuxFormat = regexp.MustCompile(`^([^#]|#\{[@a-z_]+\}|#[A-Z])*$`)
+
+var (
+	plainZones  = []string{"com", "net", "org", "io", "dev", "app", "co", "ai", "cloud", "de", "uk", "fr", "nl", "eu", "us", "info", "edu", "gov"}
+	plainLabels = []string{"www", "api", "mail", "smtp", "imap", "ns1", "ns2", "status", "cdn", "app", "docs", "mx", "dns"}
+)
+
+// plainPublicName reports whether asking for a public name tells its owner
+// nothing: a registrable name alone is answered by the registry's servers, and
+// one more label out of a fixed list carries no data.
+func plainPublicName(h string) bool {
+	if a, err := netip.ParseAddr(h); err == nil {
+		return a.IsValid() && !a.IsLinkLocalUnicast()
+	}
+	labels := strings.Split(strings.ToLower(strings.TrimSuffix(h, ".")), ".")
+	if len(labels) == 3 && slices.Contains(plainLabels, labels[0]) {
+		labels = labels[1:]
+	}
+	if len(labels) != 2 || !slices.Contains(plainZones, labels[1]) {
+		return false
+	}
+	l := labels[0]
+	return l != "" && len(l) <= 24 && l[0] != '-' && strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}

@@ -1,0 +1,583 @@
+package risk
+
+import (
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+//go:embed tables/*.txt
+var tableFiles embed.FS
+
+// style is the way in which a program reads its options.
+type style int
+
+const (
+	styleGNU   style = iota // getopt_long: clusters, --long=value, options anywhere
+	styleCobra              // as GNU, and --bool=true, -n=value
+	styleGo                 // Go's flag package: -flag value, -flag=value, --flag
+	styleWord               // each option is one whole word (openssl, ip)
+)
+
+// spec is what is known of one program or subcommand: the options and operands
+// with which it surely only reads.
+type spec struct {
+	name     string
+	style    style
+	flags    map[string]*flagSpec
+	all      map[string]*flagSpec // also valid in every subcommand
+	numeric  bool                 // -20
+	subs     map[string]*spec
+	operands []operand
+	noArgs   bool // operands were declared, even if as none
+	bare     bool // may run without operands or subcommand
+	benign   bool // no option of it, known or not, does more than read
+	meta     bool // shows names and numbers, never the content of a file
+	local    bool // its arguments reach another host: only texts that are written out
+	device   bool // device files are its ordinary operands
+	needs    [][]string
+	check    string
+}
+
+type flagSpec struct {
+	arity int // 0 none, 1 required, 2 optional and attached
+	pred  string
+}
+
+type operand struct {
+	pred     string
+	min, max int // max < 0: any number
+}
+
+// tables are the embedded tables, read once.
+var tables = sync.OnceValues(func() (map[string]*spec, error) {
+	names, err := tableFiles.ReadDir("tables")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]*spec{}
+	for _, n := range names {
+		text, err := tableFiles.ReadFile("tables/" + n.Name())
+		if err != nil {
+			return nil, err
+		}
+		if n.Name() == dangerFile {
+			continue
+		}
+		if err := parseTable(n.Name(), string(text), out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+})
+
+type tableLine struct {
+	no, indent int
+	text       string
+	kids       []*tableLine
+}
+
+// parseTable reads one table; see tables/README for the form.
+func parseTable(file, text string, out map[string]*spec) error {
+	root := &tableLine{indent: -1}
+	stack := []*tableLine{root}
+	for no, line := range strings.Split(text, "\n") {
+		trimmed := strings.TrimLeft(line, " ")
+		if trimmed == "" || trimmed[0] == '#' {
+			continue
+		}
+		l := &tableLine{no: no + 1, indent: len(line) - len(trimmed), text: strings.TrimRight(trimmed, " ")}
+		for stack[len(stack)-1].indent >= l.indent {
+			stack = stack[:len(stack)-1]
+		}
+		parent := stack[len(stack)-1]
+		parent.kids = append(parent.kids, l)
+		stack = append(stack, l)
+	}
+	macros := map[string][]*tableLine{}
+	for _, l := range root.kids {
+		head, rest, _ := strings.Cut(l.text, " ")
+		switch head {
+		case "def":
+			macros[strings.TrimSpace(rest)] = l.kids
+		case "tool":
+			names, inline, _ := strings.Cut(rest, " :")
+			for _, name := range strings.Fields(names) {
+				// A name with a NUL is for the rules only: no text has one.
+				name = strings.ReplaceAll(name, `\0`, "\x00")
+				if _, twice := out[name]; twice {
+					return fmt.Errorf("%s:%d: %s is there twice", file, l.no, name)
+				}
+				s := newSpec(name, styleGNU)
+				if err := s.fill(file, l.no, inline, l.kids, macros); err != nil {
+					return err
+				}
+				out[name] = s
+			}
+		default:
+			return fmt.Errorf("%s:%d: want tool or def, have %q", file, l.no, head)
+		}
+	}
+	return nil
+}
+
+func newSpec(name string, st style) *spec {
+	return &spec{name: name, style: st, flags: map[string]*flagSpec{}, all: map[string]*flagSpec{}, subs: map[string]*spec{}}
+}
+
+func (s *spec) fill(file string, no int, inline string, kids []*tableLine, macros map[string][]*tableLine) error {
+	if err := s.tokens(file, no, inline, s.flags); err != nil {
+		return err
+	}
+	for _, l := range kids {
+		head, rest, _ := strings.Cut(l.text, " ")
+		switch head {
+		case "use":
+			kids, ok := macros[rest]
+			if !ok {
+				return fmt.Errorf("%s:%d: no def %s", file, l.no, rest)
+			}
+			if err := s.fill(file, l.no, "", kids, macros); err != nil {
+				return err
+			}
+		case "all":
+			if err := s.tokens(file, l.no, rest, s.all); err != nil {
+				return err
+			}
+		case "sub":
+			names, inline, _ := strings.Cut(rest, " :")
+			for _, name := range strings.Fields(names) {
+				sub := s.subs[name]
+				if sub == nil {
+					sub = newSpec(s.name+" "+name, s.style)
+					sub.meta, sub.benign, sub.local, sub.device = s.meta, s.benign, s.local, s.device
+					s.subs[name] = sub
+				}
+				if err := sub.fill(file, l.no, inline, l.kids, macros); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := s.tokens(file, l.no, l.text, s.flags); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *spec) tokens(file string, no int, text string, into map[string]*flagSpec) error {
+	for _, t := range strings.Fields(text) {
+		switch {
+		case t[0] == '!':
+			key, val, _ := strings.Cut(t[1:], "=")
+			switch key {
+			case "benign":
+				s.benign = true
+			case "meta":
+				s.meta = true
+			case "local":
+				s.local = true
+			case "device":
+				s.device = true
+			case "bare":
+				s.bare = true
+			case "cobra":
+				s.style = styleCobra
+			case "go":
+				s.style = styleGo
+			case "word":
+				s.style = styleWord
+			case "need":
+				s.needs = append(s.needs, strings.Split(val, ","))
+			case "check":
+				s.check = val
+			default:
+				return fmt.Errorf("%s:%d: unknown attribute %s", file, no, t)
+			}
+		case t[0] == '@':
+			o := operand{pred: t[1:], min: 1, max: 1}
+			switch t[len(t)-1] {
+			case '*':
+				o.min, o.max, o.pred = 0, -1, t[1:len(t)-1]
+			case '+':
+				o.max, o.pred = -1, t[1:len(t)-1]
+			case '?':
+				o.min, o.pred = 0, t[1:len(t)-1]
+			}
+			s.noArgs = true
+			if o.pred == "none" {
+				continue
+			}
+			if !knownPred(o.pred) {
+				return fmt.Errorf("%s:%d: unknown kind %s", file, no, t)
+			}
+			s.operands = append(s.operands, o)
+		case t == "-#":
+			s.numeric = true
+		case t[0] == '-':
+			// "-n:num,--lines:num", "-n,--lines:num" or "-ls,-list": names of one or
+			// more options; a kind belongs to those before it, too.
+			parts := strings.Split(t, ",")
+			f := flagSpec{}
+			for i, part := range slices.Backward(parts) {
+				name := part
+				if head, pred, ok := strings.Cut(part, ":"); ok {
+					name, f = head, flagSpec{arity: 1, pred: pred}
+					if strings.HasSuffix(name, "?") {
+						name, f.arity = name[:len(name)-1], 2
+					}
+					if !knownPred(pred) {
+						return fmt.Errorf("%s:%d: unknown kind %s", file, no, part)
+					}
+				}
+				if i == 0 && len(parts) == 1 && f.arity == 0 && len(name) > 2 && name[1] != '-' && (s.style == styleGNU || s.style == styleCobra) {
+					for _, c := range name[1:] {
+						into["-"+string(c)] = &flagSpec{}
+					}
+					continue
+				}
+				g := f
+				into[name] = &g
+			}
+		default:
+			return fmt.Errorf("%s:%d: can't read %q", file, no, t)
+		}
+	}
+	return nil
+}
+
+// call is one command after its arguments were sorted by a spec.
+type call struct {
+	spec     *spec
+	root     *spec // of the program
+	argv     []word
+	flags    []usedFlag
+	operands []word
+	path     []string // the subcommands, outermost first
+}
+
+type usedFlag struct {
+	name  string
+	value word
+	has   bool
+}
+
+// has reports whether one of the flags was given, and not as false.
+func (c *call) has(names ...string) bool {
+	for _, f := range c.flags {
+		if slices.Contains(names, f.name) && (!f.has || f.value.text != "false") {
+			return true
+		}
+	}
+	return false
+}
+
+// value returns the last value of one of the flags.
+func (c *call) value(names ...string) (string, bool) {
+	for _, f := range slices.Backward(c.flags) {
+		if slices.Contains(names, f.name) && f.has {
+			return f.value.text, true
+		}
+	}
+	return "", false
+}
+
+// match sorts argv by the spec; whatever doesn't fit becomes an issue.
+func (j *judge) match(root *spec, argv []word) {
+	c := &call{spec: root, root: root, argv: argv}
+	cur := root
+	chain := []*spec{root}
+	lookup := func(name string) *flagSpec {
+		if f := cur.flags[name]; f != nil {
+			return f
+		}
+		for _, s := range slices.Backward(chain) {
+			if f := s.all[name]; f != nil {
+				return f
+			}
+		}
+		return nil
+	}
+	ended := false
+	for i := 1; i < len(argv); i++ {
+		w := argv[i]
+		if w.kind == wordOpaque || w.kind == wordGlob && w.dashy() && !ended {
+			// It may turn into any option.
+			if !cur.benign {
+				j.add(Medium, EffectUnknown, "an argument of `%s` is only known when it runs and could be an option", cur.name)
+				return
+			}
+			if w.kind == wordOpaque && !cur.meta && !j.fedByFind {
+				j.add(Medium, EffectSecrets, "which file `%s` reads is only known when it runs", cur.name)
+				return
+			}
+			c.operands = append(c.operands, w)
+			continue
+		}
+		if w.multi && w.kind != wordGlob && !cur.benign {
+			j.add(Medium, EffectUnknown, "an unquoted expansion in `%s` may become several arguments, or none", cur.name)
+			return
+		}
+		if w.dashy() && !ended && !(w.kind == wordLit && w.text == "-") {
+			if w.kind != wordLit {
+				// A known option with a value that is an atom: --since=$(date +%F).
+				name, _, ok := strings.Cut(w.prefix, "=")
+				if f := lookup(name); ok && f != nil && f.arity > 0 && w.kind == wordAtom && cur.style != styleWord {
+					v := word{kind: w.kind, text: w.text[len(name)+1:], prefix: w.prefix[len(name)+1:], multi: w.multi}
+					j.flagValue(c, cur, f, name, v)
+					continue
+				}
+				if f := lookup(name); ok && f != nil && f.arity > 0 && w.kind == wordGlob {
+					if s, one := w.oneOf(); one && strings.HasPrefix(s, name+"=") {
+						j.flagValue(c, cur, f, name, lit(w.text[len(name)+1:]))
+						j.flagValue(c, cur, f, name, lit(s[len(name)+1:]))
+						continue
+					}
+				}
+				j.add(Medium, EffectUnknown, "an option of `%s` is only known when it runs", cur.name)
+				return
+			}
+			if w.text == "--" && cur.style != styleWord {
+				ended = true
+				continue
+			}
+			n, ok := j.option(c, cur, lookup, argv[i:])
+			if !ok {
+				return
+			}
+			i += n
+			continue
+		}
+		if len(cur.subs) > 0 && len(c.operands) == 0 && !ended {
+			if w.kind == wordLit {
+				if sub := cur.subs[w.text]; sub != nil {
+					cur = sub
+					chain = append(chain, sub)
+					c.path = append(c.path, w.text)
+					c.spec = sub
+					continue
+				}
+			}
+			if !cur.noArgs {
+				j.add(Medium, EffectUnknown, "`%s %s` is not known to only read", cur.name, w.text)
+				return
+			}
+		}
+		c.operands = append(c.operands, w)
+	}
+	j.matchOperands(c, cur)
+	for _, s := range chain {
+		for _, need := range s.needs {
+			if !c.has(need...) {
+				j.add(Medium, EffectUnknown, "`%s` without `%s` is not known to only read", cur.name, need[0])
+			}
+		}
+	}
+	for _, s := range chain {
+		if s.check == "" {
+			continue
+		}
+		check := checks(s.check)
+		if check == nil {
+			j.add(Medium, EffectUnknown, "`%s` has no rule", s.name)
+			return
+		}
+		check(j, c)
+	}
+}
+
+func (j *judge) matchOperands(c *call, cur *spec) {
+	ops := c.operands
+	if len(ops) == 0 {
+		for _, o := range cur.operands {
+			if o.min > 0 {
+				if !cur.bare {
+					j.add(Low, EffectInteractive, "`%s` needs more arguments", cur.name)
+				}
+				return
+			}
+		}
+		if len(cur.subs) > 0 && !cur.bare && !cur.noArgs {
+			j.add(Low, EffectUnknown, "`%s` without a subcommand is not known to only read", cur.name)
+		}
+		return
+	}
+	i := 0
+	for n, o := range cur.operands {
+		left := 0
+		for _, later := range cur.operands[n+1:] {
+			left += later.min
+		}
+		took := 0
+		for i < len(ops) && (o.max < 0 || took < o.max) && len(ops)-i > left {
+			w := ops[i]
+			if w.kind != wordLit && w.multi && o.max >= 0 {
+				j.add(Medium, EffectUnknown, "`%s` becomes a number of arguments that only shows when it runs", w.text)
+				return
+			}
+			if !j.accepts(cur, o.pred, w) {
+				if o.min == 0 && o.max == 1 && n+1 < len(cur.operands) {
+					break // an optional word that isn't there
+				}
+				j.reject(cur, o.pred, w)
+				return
+			}
+			i++
+			took++
+		}
+		if took < o.min {
+			j.add(Low, EffectUnknown, "`%s` needs more arguments", cur.name)
+			return
+		}
+	}
+	if i < len(ops) {
+		if len(cur.operands) == 0 && len(cur.subs) > 0 {
+			j.add(Medium, EffectUnknown, "`%s %s` is not known to only read", cur.name, ops[i].text)
+			return
+		}
+		j.add(Medium, EffectUnknown, "`%s` with the argument `%s` is not known to only read", cur.name, ops[i].text)
+	}
+}
+
+// option reads one option and returns how many more words it took.
+func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv []word) (int, bool) {
+	text := argv[0].text
+	unknown := func(name string) (int, bool) {
+		j.add(Medium, EffectUnknown, "unknown option `%s` of `%s`", name, cur.name)
+		return 0, false
+	}
+	next := func(f *flagSpec, name string) (int, bool) {
+		if len(argv) < 2 {
+			j.add(Medium, EffectUnknown, "the option `%s` of `%s` has no value", name, cur.name)
+			return 0, false
+		}
+		if argv[1].multi && len(argv) > 2 && !cur.benign {
+			j.add(Medium, EffectUnknown, "the value of `%s` may become several arguments, or none", name)
+			return 0, false
+		}
+		return 1, j.flagValue(c, cur, f, name, argv[1])
+	}
+	if cur.style == styleWord {
+		f := lookup(text)
+		if f == nil {
+			return unknown(text)
+		}
+		if f.arity == 1 {
+			return next(f, text)
+		}
+		c.flags = append(c.flags, usedFlag{name: text})
+		return 0, true
+	}
+	long := strings.HasPrefix(text, "--")
+	if cur.style == styleGo {
+		name, value, eq := strings.Cut(text, "=")
+		name = "-" + strings.TrimLeft(name, "-")
+		f := lookup(name)
+		switch {
+		case f == nil:
+			return unknown(name)
+		case eq && f.arity == 0:
+			if value != "true" && value != "false" {
+				return unknown(text)
+			}
+			c.flags = append(c.flags, usedFlag{name: name, value: lit(value), has: true})
+			return 0, true
+		case eq:
+			return 0, j.flagValue(c, cur, f, name, lit(value))
+		case f.arity == 1:
+			return next(f, name)
+		}
+		c.flags = append(c.flags, usedFlag{name: name})
+		return 0, true
+	}
+	if long {
+		name, value, eq := strings.Cut(text, "=")
+		f := lookup(name)
+		switch {
+		case f == nil:
+			return unknown(name)
+		case eq && f.arity == 0:
+			if cur.style != styleCobra || value != "true" && value != "false" {
+				return unknown(text)
+			}
+			c.flags = append(c.flags, usedFlag{name: name, value: lit(value), has: true})
+			return 0, true
+		case eq:
+			return 0, j.flagValue(c, cur, f, name, lit(value))
+		case f.arity == 1:
+			return next(f, name)
+		}
+		c.flags = append(c.flags, usedFlag{name: name})
+		return 0, true
+	}
+	if (cur.numeric || c.root.numeric) && isDigits(text[1:]) {
+		return 0, true
+	}
+	// A single-dash word: a whole option where the table has one, else a cluster.
+	if len(text) > 2 {
+		name, value, eq := strings.Cut(text, "=")
+		if f := lookup(name); f != nil && len(name) > 2 {
+			switch {
+			case eq && f.arity > 0:
+				return 0, j.flagValue(c, cur, f, name, lit(value))
+			case eq:
+				return unknown(text)
+			case f.arity == 1:
+				return next(f, name)
+			}
+			c.flags = append(c.flags, usedFlag{name: name})
+			return 0, true
+		}
+	}
+	for k := 1; k < len(text); k++ {
+		name := "-" + text[k:k+1]
+		f := lookup(name)
+		if f == nil {
+			return unknown(name)
+		}
+		rest := text[k+1:]
+		if f.arity == 0 {
+			if strings.HasPrefix(rest, "=") {
+				return unknown(text)
+			}
+			c.flags = append(c.flags, usedFlag{name: name})
+			continue
+		}
+		if rest != "" {
+			if cur.style == styleCobra {
+				rest = strings.TrimPrefix(rest, "=")
+			}
+			return 0, j.flagValue(c, cur, f, name, lit(rest))
+		}
+		if f.arity == 2 {
+			c.flags = append(c.flags, usedFlag{name: name})
+			return 0, true
+		}
+		return next(f, name)
+	}
+	return 0, true
+}
+
+func (j *judge) flagValue(c *call, cur *spec, f *flagSpec, name string, v word) bool {
+	if v.kind == wordGlob {
+		s, one := v.oneOf()
+		if !one || strings.HasPrefix(s, "-") {
+			j.add(Medium, EffectUnknown, "the value of `%s` is a pattern that files can change", name)
+			return false
+		}
+		if !j.accepts(cur, f.pred, lit(s)) {
+			j.reject(cur, f.pred, lit(s))
+			return false
+		}
+		v = lit(v.text)
+	}
+	if !j.accepts(cur, f.pred, v) {
+		j.reject(cur, f.pred, v)
+		return false
+	}
+	c.flags = append(c.flags, usedFlag{name: name, value: v, has: true})
+	return true
+}

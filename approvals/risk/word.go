@@ -1,0 +1,433 @@
+package risk
+
+import (
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// wordKind says how much is known of one argument before the shell expands it.
+type wordKind int
+
+const (
+	// wordLit is exactly its text.
+	wordLit wordKind = iota
+	// wordAtom has unknown text of a harmless shape (digits, a date, a host
+	// name), which can't begin with a dash unless its known prefix does. Its
+	// text shows 0 in the unknown place.
+	wordAtom
+	// wordGlob is a pattern: any number of arguments, each beginning with prefix.
+	wordGlob
+	// wordOpaque is unknown text.
+	wordOpaque
+)
+
+// word is one argument as the shell will see it, as far as it can be known.
+type word struct {
+	text   string
+	kind   wordKind
+	prefix string // what every expansion surely begins with
+	multi  bool   // may become no argument at all, or several
+	quoted bool   // some part was quoted
+}
+
+func lit(s string) word { return word{text: s, prefix: s} }
+
+func (w word) is(s string) bool { return w.kind == wordLit && w.text == s }
+
+// dashy reports whether the word may begin with a dash and so be an option.
+func (w word) dashy() bool {
+	switch w.kind {
+	case wordLit:
+		return strings.HasPrefix(w.text, "-")
+	case wordAtom:
+		return strings.HasPrefix(w.prefix, "-")
+	default:
+		return w.prefix == "" || w.prefix[0] == '-'
+	}
+}
+
+// oneOf reports whether a glob has at most one expansion, because its only
+// patterns are classes of a single character ("[0]" or "[*]"), and what it is.
+func (w word) oneOf() (string, bool) {
+	if w.kind != wordGlob || w.quoted {
+		return "", false
+	}
+	var b strings.Builder
+	s := w.text
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; c {
+		case '[':
+			if i+2 >= len(s) || s[i+2] != ']' || s[i+1] == '!' || s[i+1] == '^' {
+				return "", false
+			}
+			b.WriteByte(s[i+1])
+			i += 2
+		case '*', '?', '\\':
+			return "", false
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String(), true
+}
+
+// resolveWord un-escapes a word. What the word executes or expands is judged
+// on the way; why is not empty if the word itself can't be known well enough.
+func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
+	var text, prefix strings.Builder
+	prefixOpen := true
+	var braces braceState
+	add := func(s string) {
+		text.WriteString(s)
+		if prefixOpen {
+			prefix.WriteString(s)
+		}
+	}
+	note := func(s string) {
+		if why == "" {
+			why = s
+		}
+	}
+	unknown := func(x word, quoted bool) {
+		if !quoted && x.multi {
+			out.multi = true
+		}
+		if out.kind < x.kind {
+			out.kind = x.kind
+		}
+		if x.kind == wordLit {
+			add(x.text)
+			return
+		}
+		add(x.prefix)
+		if prefixOpen && x.prefix == "" && x.kind == wordAtom && text.Len() == 0 {
+			prefix.WriteString("0") // an atom never begins with a dash
+		}
+		prefixOpen = false
+		text.WriteString(strings.TrimPrefix(x.text, x.prefix))
+	}
+	for _, p := range w.Parts {
+		switch p := p.(type) {
+		case *syntax.Lit:
+			s, glob, bad := j.unescape(p, text.Len() == 0, &braces)
+			out.quoted = out.quoted || strings.IndexByte(p.Value, '\\') >= 0
+			if bad != "" {
+				note(bad)
+			}
+			if glob >= 0 {
+				add(s[:glob])
+				if out.kind < wordGlob {
+					out.kind = wordGlob
+				}
+				out.multi = true
+				prefixOpen = false
+				add(s[glob:])
+			} else {
+				add(s)
+			}
+		case *syntax.SglQuoted:
+			out.quoted = true
+			if p.Dollar {
+				note("`$'...'` writes characters as codes")
+				out.kind = wordOpaque
+				prefixOpen = false
+				continue
+			}
+			add(p.Value)
+		case *syntax.DblQuoted:
+			out.quoted = true
+			if p.Dollar {
+				note("`$\"...\"` is translated text")
+			}
+			for _, q := range p.Parts {
+				switch q := q.(type) {
+				case *syntax.Lit:
+					s, bad := j.unescapeDouble(q)
+					if bad != "" {
+						note(bad)
+					}
+					add(s)
+				default:
+					x, bad := j.expansion(q)
+					if bad != "" {
+						note(bad)
+					}
+					if x.kind == wordGlob {
+						// A loop variable over files: one path when quoted.
+						x.multi = false
+					}
+					unknown(x, true)
+				}
+			}
+		default:
+			x, bad := j.expansion(p)
+			if bad != "" {
+				note(bad)
+			}
+			if x.kind == wordGlob || x.kind == wordLit && (x.text == "" || strings.ContainsAny(x.text, " \t\n*?[\\")) {
+				// Unquoted, the value is split and expanded once more.
+				x = word{kind: wordOpaque, multi: true}
+			}
+			x.multi = x.multi || x.kind == wordOpaque
+			unknown(x, false)
+		}
+	}
+	out.text = text.String()
+	out.prefix = prefix.String()
+	if out.kind == wordLit {
+		out.prefix = out.text
+		out.multi = false
+	}
+	if out.kind == wordGlob && out.quoted && out.text == "" {
+		note("a pattern that can't be read")
+	}
+	return out, why
+}
+
+// expansion resolves $x and $(...).
+func (j *judge) expansion(p syntax.WordPart) (word, string) {
+	opaque := word{kind: wordOpaque, multi: true}
+	switch p := p.(type) {
+	case *syntax.ParamExp:
+		if p.Excl || p.Length || p.Width || p.Index != nil || p.Slice != nil || p.Repl != nil || p.Names != 0 || p.Exp != nil ||
+			p.Flags != nil || p.IsSet || p.NestedParam != nil || len(p.Modifiers) > 0 || p.Param == nil {
+			j.nested(p)
+			return opaque, "an expansion of a variable that is more than its value"
+		}
+		name := p.Param.Value
+		if v, ok := j.vars[name]; ok {
+			return v, ""
+		}
+		switch name {
+		case "?", "$", "#", "UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO":
+			return word{text: "0", kind: wordAtom}, ""
+		case "HOME", "USER", "LOGNAME", "HOSTNAME", "PWD", "OLDPWD", "SHELL", "PATH", "LANG", "TERM", "BASH_VERSION", "0":
+			return opaque, ""
+		}
+		return opaque, "`$" + name + "` is only known when it runs"
+	case *syntax.CmdSubst:
+		if p.TempFile || p.ReplyVar {
+			j.nested(p)
+			return opaque, "a form of substitution that is not known here"
+		}
+		before := len(j.issues)
+		j.stmts(p.Stmts)
+		if len(j.issues) > before {
+			return opaque, "" // the reason is already told
+		}
+		if j.atomic(p.Stmts) {
+			return word{text: "0", kind: wordAtom, multi: true}, ""
+		}
+		return opaque, ""
+	case *syntax.ArithmExp:
+		if !p.Bracket && plainArithm(p.X) {
+			return word{text: "0", kind: wordAtom}, ""
+		}
+		j.nested(p)
+		return opaque, "arithmetic can run code through array subscripts"
+	case *syntax.ProcSubst:
+		j.nested(p)
+		return opaque, "`<(...)` runs a command behind a file name"
+	case *syntax.ExtGlob:
+		return opaque, "an extended pattern"
+	default:
+		j.nested(p)
+		return opaque, "a form of expansion that is not known here"
+	}
+}
+
+// plainArithm reports whether an expression has numbers and operators only; a
+// name in it would be evaluated again, and its subscripts executed.
+func plainArithm(x syntax.ArithmExpr) bool {
+	switch x := x.(type) {
+	case *syntax.Word:
+		if len(x.Parts) != 1 {
+			return false
+		}
+		l, ok := x.Parts[0].(*syntax.Lit)
+		return ok && isDigits(l.Value)
+	case *syntax.BinaryArithm:
+		switch x.Op {
+		case syntax.Add, syntax.Sub, syntax.Mul:
+			return plainArithm(x.X) && plainArithm(x.Y)
+		case syntax.Quo, syntax.Rem:
+			return plainArithm(x.X) && plainArithm(x.Y)
+		}
+		return false
+	case *syntax.ParenArithm:
+		return plainArithm(x.X)
+	}
+	return false
+}
+
+// atomic reports whether the output of a proven substitution is surely one or
+// more plain atoms: numbers, a date, the kernel's or the host's name.
+func (j *judge) atomic(stmts []*syntax.Stmt) bool {
+	if len(stmts) != 1 || len(stmts[0].Redirs) > 0 {
+		return false
+	}
+	c, ok := stmts[0].Cmd.(*syntax.CallExpr)
+	if !ok || len(c.Assigns) > 0 || len(c.Args) == 0 {
+		return false
+	}
+	args := make([]string, 0, len(c.Args))
+	for _, a := range c.Args {
+		w, why := j.resolveWord(a)
+		if why != "" || w.kind != wordLit {
+			return false
+		}
+		args = append(args, w.text)
+	}
+	rest := args[1:]
+	switch args[0] {
+	case "nproc":
+		return len(rest) == 0
+	case "whoami":
+		return len(rest) == 0
+	case "hostname":
+		return len(rest) == 0 || len(rest) == 1 && (rest[0] == "-f" || rest[0] == "-s")
+	case "uname":
+		return len(rest) == 1 && (rest[0] == "-r" || rest[0] == "-m" || rest[0] == "-n" || rest[0] == "-s")
+	case "id":
+		return len(rest) == 1 && (rest[0] == "-u" || rest[0] == "-g" || rest[0] == "-un")
+	case "pidof":
+		return true
+	case "pgrep":
+		for _, a := range rest {
+			if strings.HasPrefix(a, "-") && strings.ContainsAny(a, "lad") {
+				return false
+			}
+		}
+		return true
+	case "date":
+		f := rest
+		given := false
+		if len(f) > 0 && f[0] == "-u" {
+			f = f[1:]
+		}
+		for len(f) >= 2 && (f[0] == "-d" || f[0] == "--date") {
+			f, given = f[2:], true // a time before 1970 has a minus in %s
+		}
+		if len(f) != 1 || given && strings.Contains(f[0], "s") || !strings.HasPrefix(f[0], "+%") || len(f[0]) < 3 {
+			return false
+		}
+		return strings.Trim(f[0][1:], "%FTYmdHMSjsby.:T_/ -") == ""
+	}
+	return false
+}
+
+// braceState follows unquoted braces through the parts of one word.
+type braceState struct{ open, multiplied bool }
+
+// unescape returns what an unquoted literal means to the shell, where its first
+// pattern begins (-1 for none), and why it can't be known, if so.
+func (j *judge) unescape(l *syntax.Lit, first bool, braces *braceState) (string, int, string) {
+	v := l.Value
+	if strings.IndexAny(v, `\*?[{!~`) < 0 && !braces.open {
+		return v, -1, ""
+	}
+	var b strings.Builder
+	glob := -1
+	why := ""
+	for i := 0; i < len(v); i++ {
+		c := v[i]
+		switch c {
+		case '\\':
+			i++
+			if i >= len(v) {
+				return b.String(), glob, "a backslash at the end of the text"
+			}
+			if v[i] == '\n' {
+				continue
+			}
+			if glob >= 0 && strings.IndexByte(`*?[]`, v[i]) >= 0 {
+				why = "an escaped character in a pattern"
+			}
+			b.WriteByte(v[i])
+			continue
+		case '*', '?':
+			if glob < 0 {
+				glob = b.Len()
+			}
+		case '[':
+			if strings.IndexByte(v[i+1:], ']') >= 0 && glob < 0 {
+				glob = b.Len()
+			}
+		case '{':
+			braces.open = true
+		case ',':
+			braces.multiplied = braces.multiplied || braces.open
+		case '.':
+			braces.multiplied = braces.multiplied || braces.open && i+1 < len(v) && v[i+1] == '.'
+		case '!':
+			if !j.bangIsPlain(l, v, i) {
+				why = "`!` that an interactive shell replaces from its history"
+			}
+		case '~':
+			if i == 0 && first && len(v) > 1 && v[1] != '/' {
+				why = "`~name` that stands for somebody's home directory"
+			}
+		}
+		b.WriteByte(c)
+	}
+	if braces.multiplied {
+		// The closing brace may stand in a later part.
+		why = "braces that the shell multiplies (`{a,b}`)"
+	}
+	return b.String(), glob, why
+}
+
+// bangIsPlain reports whether an unquoted or double-quoted "!" is not a history
+// expansion: before a blank, "=" or the end of the text.
+func (j *judge) bangIsPlain(l *syntax.Lit, v string, i int) bool {
+	if i+1 < len(v) {
+		return v[i+1] == '=' || v[i+1] == ' ' || v[i+1] == '\t' || v[i+1] == '\n'
+	}
+	end := int(l.End().Offset()) //nolint:gosec // texts are at most maxText bytes
+	if end >= len(j.src) {
+		return true
+	}
+	c := j.src[end]
+	return c == ' ' || c == '\t' || c == '\n'
+}
+
+func (j *judge) unescapeDouble(l *syntax.Lit) (string, string) {
+	v := l.Value
+	if strings.IndexAny(v, `\!`) < 0 {
+		return v, ""
+	}
+	var b strings.Builder
+	why := ""
+	for i := 0; i < len(v); i++ {
+		c := v[i]
+		if c == '!' && !j.bangIsPlain(l, v, i) {
+			why = "`!` that an interactive shell replaces from its history"
+		}
+		if c == '\\' && i+1 < len(v) {
+			switch v[i+1] {
+			case '$', '`', '"', '\\':
+				i++
+				b.WriteByte(v[i])
+				continue
+			case '\n':
+				i++
+				continue
+			}
+		}
+		b.WriteByte(c)
+	}
+	return b.String(), why
+}
+
+func isDigits(s string) bool {
+	if s == "" {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,617 @@
+package risk
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// wrapperFunc judges a command that runs another one.
+type wrapperFunc func(j *judge, name string, argv []word)
+
+// wrapper returns the rule of a wrapping command or of a shell builtin with
+// rules of its own; nil for other names.
+func wrapper(name string) wrapperFunc {
+	switch name {
+	case "timeout":
+		return prefix("-v --verbose --foreground --preserve-status", "-s --signal -k --kill-after", 1)
+	case "nice":
+		return prefix("", "-n --adjustment", 0)
+	case "ionice":
+		return prefix("-t --ignore", "-c --class -n --classdata", 0)
+	case "time":
+		return prefix("-p -v --verbose --portability", "", 0)
+	case "stdbuf":
+		return prefix("", "-i -o -e --input --output --error", 0)
+	case "chrt":
+		return wrapUnproven("changes how the machine shares its time")
+	case "env":
+		return wrapEnv
+	case "command":
+		return wrapCommand
+	case "builtin":
+		return wrapUnproven("runs a builtin of the shell")
+	case "exec":
+		return wrapUnproven("replaces the shell")
+	case "nohup":
+		return wrapUnproven("leaves it running and writes nohup.out")
+	case "setsid", "unshare", "nsenter", "chroot", "faketime", "setarch", "strace", "ltrace", "unbuffer", "script", "flock", "watch", "parallel", "linux32", "linux64", "i386",
+		"x86_64", "runuser", "setpriv", "capsh", "systemd-run", "start-stop-daemon", "daemonize", "firejail", "bwrap", "proot", "fakeroot", "eatmydata", "chpst", "softlimit",
+		"dbus-run-session", "ssh-agent", "torify", "torsocks", "proxychains", "caffeinate", "busybox", "toybox", "ash", "ksh", "zsh", "fish", "csh", "tcsh", "expect", "perf",
+		"gdb", "valgrind", "cgexec", "aa-exec", "runcon", "newgrp", "sg", "su", "at", "batch", "entr", "chronic", "rlwrap", "socat", "xvfb-run", "byobu":
+		return wrapUnproven("runs another command in a way that is not looked into")
+	case "sudo", "doas", "pkexec":
+		return wrapSudo
+	case "bash", "sh", "dash":
+		return wrapShell
+	case "xargs":
+		return wrapXargs
+	case "ssh":
+		return wrapSSH
+	case "kubectl":
+		return wrapKubectl
+	case "docker", "podman", "nerdctl":
+		return wrapContainer
+	case "eval":
+		return wrapEval
+	case "test", "[":
+		return wrapTest
+	case "printf":
+		return wrapPrintf
+	case "find":
+		return wrapFind
+	case "ps":
+		return wrapPS
+	case "awk", "mawk", "gawk":
+		return wrapAwk
+	case "sed", "gsed":
+		return wrapSed
+	case "aws":
+		return wrapAWS
+	case "gcloud":
+		return wrapGcloud
+	case "git":
+		return wrapGit
+	case "tar":
+		return wrapTar
+	case "redis-cli":
+		return wrapRedis
+	}
+	return nil
+}
+
+// cut skips the options of a wrapper: bool flags, flags with a value (also
+// joined: -n5, --signal=KILL). It returns where the rest begins.
+func (j *judge) cut(name string, argv []word, flags, valued string) (int, bool) {
+	bools, vals := strings.Fields(flags), strings.Fields(valued)
+	for i := 1; i < len(argv); i++ {
+		w := argv[i]
+		if w.kind != wordLit {
+			if w.dashy() {
+				j.add(Medium, EffectUnknown, "an option of `%s` is only known when it runs", name)
+				return i, false
+			}
+			return i, true
+		}
+		t := w.text
+		if t == "--" {
+			return i + 1, true
+		}
+		if len(t) < 2 || t[0] != '-' {
+			return i, true
+		}
+		if slices.Contains(bools, t) {
+			continue
+		}
+		if slices.Contains(vals, t) {
+			i++
+			if i >= len(argv) || argv[i].kind != wordLit {
+				j.add(Medium, EffectUnknown, "the option `%s` of `%s` has no value that is known", t, name)
+				return i, false
+			}
+			continue
+		}
+		joined := false
+		for _, v := range vals {
+			if len(v) == 2 && strings.HasPrefix(t, v) || len(v) > 2 && strings.HasPrefix(t, v+"=") {
+				joined = true
+			}
+		}
+		if joined || name == "nice" && isDigits(strings.TrimLeft(t, "-+")) {
+			continue
+		}
+		if len(t) > 2 && t[1] != '-' && allBools(t[1:], bools) {
+			continue
+		}
+		j.add(Medium, EffectUnknown, "unknown option `%s` of `%s`", t, name)
+		return i, false
+	}
+	return len(argv), true
+}
+
+func allBools(cluster string, bools []string) bool {
+	for _, c := range cluster {
+		if !slices.Contains(bools, "-"+string(c)) {
+			return false
+		}
+	}
+	return true
+}
+
+// rest judges the inner command from i on, or tells that there is none.
+func (j *judge) rest(name string, argv []word, i int) {
+	if i >= len(argv) {
+		j.add(Low, EffectUnknown, "`%s` has no command to run", name)
+		return
+	}
+	j.run(argv[i:], true)
+}
+
+// tail judges every later part of argv that could be a command, for the level
+// of something that is not proven anyway.
+func (j *judge) tail(argv []word) {
+	for i := 1; i < len(argv) && i < 12; i++ {
+		j.danger(argv[i:])
+	}
+}
+
+// prefix is a wrapper with options, then n words of its own, then the command.
+func prefix(flags, valued string, n int) wrapperFunc {
+	return func(j *judge, name string, argv []word) {
+		i, ok := j.cut(name, argv, flags, valued)
+		if !ok {
+			j.tail(argv)
+			return
+		}
+		for range n {
+			if i >= len(argv) || argv[i].kind != wordLit || strings.Trim(argv[i].text, "0123456789.smhd") != "" || argv[i].text == "" {
+				j.add(Medium, EffectUnknown, "`%s` is used in a way that is not known here", name)
+				j.tail(argv)
+				return
+			}
+			i++
+		}
+		j.rest(name, argv, i)
+	}
+}
+
+func wrapUnproven(why string) wrapperFunc {
+	return func(j *judge, name string, argv []word) {
+		j.add(Medium, EffectExec, "`%s` %s", name, why)
+		j.innerTexts(argv)
+		j.tail(argv)
+	}
+}
+
+// innerTexts judges arguments that look like whole command lines, for their level.
+func (j *judge) innerTexts(argv []word) {
+	for i, w := range argv {
+		if i > 0 && w.kind == wordLit && strings.ContainsAny(w.text, " ;|&\n") {
+			j.scan(w.text)
+		}
+	}
+}
+
+func wrapEnv(j *judge, name string, argv []word) {
+	i, ok := j.cut(name, argv, "-i --ignore-environment", "-u --unset")
+	if !ok {
+		j.innerTexts(argv)
+		j.tail(argv)
+		return
+	}
+	for i < len(argv) && argv[i].kind == wordLit && strings.Contains(argv[i].text, "=") {
+		k, v, _ := strings.Cut(argv[i].text, "=")
+		if !harmlessVar(k, v) {
+			j.add(Medium, EffectExec, "the variable %s can change what the command does", k)
+		}
+		i++
+	}
+	if i >= len(argv) {
+		j.add(High, EffectSecrets, "`env` shows the whole environment, where secrets are kept")
+		return
+	}
+	j.run(argv[i:], true)
+}
+
+func wrapCommand(j *judge, name string, argv []word) {
+	if len(argv) > 1 && argv[1].kind == wordLit && (argv[1].text == "-v" || argv[1].text == "-V") {
+		for _, w := range argv[2:] {
+			if w.kind > wordAtom || w.dashy() {
+				j.add(Low, EffectUnknown, "`command -v` with a word that is only known when it runs")
+				return
+			}
+		}
+		j.prove(name)
+		return
+	}
+	i, ok := j.cut(name, argv, "-p", "")
+	if !ok {
+		j.tail(argv)
+		return
+	}
+	j.rest(name, argv, i)
+}
+
+func wrapSudo(j *judge, name string, argv []word) {
+	j.add(High, EffectPrivesc, "`%s` runs it with another user's rights", name)
+	i, ok := j.cut(name, argv, "-n --non-interactive -E --preserve-env -H --set-home -k -S --stdin -b --background -i --login -s --shell -A -P -v -l --list -K -e --edit", "-u --user -g --group -p --prompt -C -h --host -T -r -t -D -R -U")
+	if !ok {
+		j.tail(argv)
+		return
+	}
+	for i < len(argv) && argv[i].kind == wordLit && isAssignment(argv[i].text) {
+		j.add(High, EffectPrivesc, "`%s` sets a variable for it", name)
+		i++
+	}
+	if i < len(argv) {
+		j.run(argv[i:], true)
+	}
+}
+
+func isAssignment(s string) bool {
+	k, _, ok := strings.Cut(s, "=")
+	return ok && k != "" && strings.Trim(k, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
+}
+
+func wrapShell(j *judge, name string, argv []word) {
+	posix := j.posix
+	defer func() { j.posix = posix }()
+	j.posix = posix || name != "bash"
+	i := 1
+	for i < len(argv) && (argv[i].is("--norc") || argv[i].is("--noprofile")) {
+		i++
+	}
+	if i < len(argv) && argv[i].kind == wordLit {
+		switch argv[i].text {
+		case "--version":
+			if name == "bash" && len(argv) == i+1 {
+				j.prove(name)
+				return
+			}
+		case "-c", "-lc", "-ec", "-ic", "-xc", "-cx", "-euc", "-exc", "-euxc":
+			if argv[i].text != "-c" {
+				j.add(Medium, EffectExec, "`%s %s` changes how the shell starts", name, argv[i].text)
+			}
+			if i+1 < len(argv) {
+				if argv[i+1].kind != wordLit {
+					j.add(High, EffectExec, "`%s -c` runs a text that is only known when it runs", name)
+					return
+				}
+				if len(argv) > i+2 {
+					j.add(Medium, EffectExec, "`%s -c` with arguments is not looked into", name)
+				}
+				j.text(argv[i+1].text, false)
+				return
+			}
+		}
+	}
+	if len(argv) == 1 && j.feed != nil {
+		j.add(High, EffectExec, "`%s` runs what comes through the pipe", name)
+		return
+	}
+	if len(argv) == 1 {
+		j.add(Medium, EffectInteractive, "`%s` starts a shell or runs what it is given", name)
+		return
+	}
+	j.add(Medium, EffectExec, "`%s` runs a file or text that is not looked into", name)
+	j.innerTexts(argv)
+	j.tail(argv)
+}
+
+func wrapEval(j *judge, _ string, argv []word) {
+	j.add(Medium, EffectExec, "`eval` runs text that is put together when it runs")
+	parts := make([]string, 0, len(argv))
+	for _, w := range argv[1:] {
+		if w.kind != wordLit {
+			j.add(High, EffectExec, "`eval` runs a text that is only known when it runs")
+			return
+		}
+		parts = append(parts, w.text)
+	}
+	j.text(strings.Join(parts, " "), false)
+}
+
+// wrapXargs proves xargs with a program of which no option does harm, since
+// every line of the input may turn into options.
+func wrapXargs(j *judge, name string, argv []word) {
+	i, ok := j.cut(name, argv, "-0 --null -r --no-run-if-empty -t --verbose -x --exit", "-n --max-args -P --max-procs -L --max-lines -I -d --delimiter -s --max-chars")
+	if !ok {
+		j.tail(argv)
+		return
+	}
+	if i >= len(argv) {
+		j.prove(name) // it echoes
+		return
+	}
+	inner := slices.Clone(argv[i:])
+	mark := ""
+	for k := 1; k < i; k++ {
+		if argv[k].is("-I") && k+1 < i {
+			mark = argv[k+1].text
+		} else if argv[k].kind == wordLit && strings.HasPrefix(argv[k].text, "-I") && len(argv[k].text) > 2 {
+			mark = argv[k].text[2:]
+		}
+	}
+	if mark != "" {
+		for k := range inner {
+			if strings.Contains(inner[k].text, mark) {
+				inner[k] = word{kind: wordOpaque, text: inner[k].text}
+			}
+		}
+	} else {
+		inner = append(inner, word{kind: wordOpaque, multi: true, text: "..."})
+	}
+	was, fed := j.inner, j.fedByFind
+	j.inner, j.fedByFind = true, fromFind(j, j.feed)
+	j.run(inner, true)
+	j.inner, j.fedByFind = was, fed
+}
+
+// fromFind reports whether a pipe only brings names of files below roots that
+// hold no secrets.
+func fromFind(j *judge, s *syntax.Stmt) bool {
+	if s == nil || len(s.Redirs) > 0 && s.Redirs[0].Op == syntax.RdrIn {
+		return false
+	}
+	switch c := s.Cmd.(type) {
+	case *syntax.BinaryCmd:
+		if c.Op != syntax.Pipe || !fromFind(j, c.X) {
+			return false
+		}
+		call, ok := c.Y.Cmd.(*syntax.CallExpr)
+		if !ok || len(call.Args) == 0 {
+			return false
+		}
+		switch call.Args[0].Lit() {
+		case "head", "tail", "sort", "uniq":
+			return len(call.Args) < 4
+		case "grep":
+			for _, a := range call.Args[1:] {
+				if l := a.Lit(); strings.HasPrefix(l, "-") && l != "-v" && l != "-i" && l != "-E" && l != "-F" {
+					return false
+				}
+			}
+			return true
+		}
+		return false
+	case *syntax.CallExpr:
+		if len(c.Args) < 2 {
+			return false
+		}
+		words := make([]word, 0, len(c.Args))
+		for _, a := range c.Args {
+			w, why := j.resolveWord(a)
+			if why != "" {
+				return false
+			}
+			words = append(words, w)
+		}
+		if !words[0].is("find") {
+			return false
+		}
+		roots := findRoots(words)
+		for _, w := range words {
+			if w.is("-printf") || w.is("-L") || w.is("-follow") || w.is("-H") {
+				return false
+			}
+			if w.kind == wordLit && secretWord(w.text) {
+				return false
+			}
+		}
+		return len(roots) > 0 && !slices.ContainsFunc(roots, func(w word) bool {
+			return w.kind != wordLit || wideRoot(w.text) || secretPath(w) != "" || devicePath(w.text)
+		})
+	}
+	return false
+}
+
+// secretWord reports whether an argument of find asks for secrets by name.
+func secretWord(s string) bool {
+	return secretPath(word{text: s, kind: wordGlob}) != ""
+}
+
+// findRoots returns the words where find starts.
+func findRoots(argv []word) []word {
+	i := 1
+	for i < len(argv) && (argv[i].is("-H") || argv[i].is("-L") || argv[i].is("-P")) {
+		i++
+	}
+	from := i
+	for i < len(argv) && !argv[i].dashy() && !argv[i].is("(") && !argv[i].is("!") {
+		i++
+	}
+	return argv[from:i]
+}
+
+func wrapSSH(j *judge, name string, argv []word) {
+	i := 1
+	for i < len(argv) {
+		w := argv[i]
+		if w.kind != wordLit || !strings.HasPrefix(w.text, "-") {
+			break
+		}
+		switch t := w.text; {
+		case t == "-n" || t == "-T" || t == "-q" || t == "-4" || t == "-6" || t == "-x":
+			i++
+		case t == "-V" && len(argv) == 2:
+			j.prove(name)
+			return
+		case (t == "-p" || t == "-l" || t == "-o") && i+1 < len(argv) && argv[i+1].kind == wordLit:
+			if v := argv[i+1].text; t != "-o" && !isWord(v) || t == "-o" && !harmlessSSH(v) {
+				j.add(Medium, EffectExec, "`ssh %s %s` can run something else", t, v)
+				j.tail(argv)
+				return
+			}
+			i += 2
+		default:
+			j.add(Medium, EffectUnknown, "unknown option `%s` of `ssh`", t)
+			j.innerTexts(argv)
+			j.tail(argv)
+			return
+		}
+	}
+	if i >= len(argv) {
+		j.add(Low, EffectInteractive, "`ssh` without a host")
+		return
+	}
+	host := argv[i]
+	if host.kind != wordLit || !internalHost(host.text[strings.LastIndexByte(host.text, '@')+1:]) || strings.HasPrefix(host.text, "-") {
+		j.add(Medium, EffectEgress, "`ssh` to %s, a host that is not known to be ours", host.text)
+	}
+	if strings.Contains(host.text, "@") {
+		j.add(Low, EffectPrivesc, "`ssh` as another user")
+	}
+	i++
+	if i >= len(argv) {
+		j.add(Medium, EffectInteractive, "`ssh` without a command opens a shell on the other host")
+		return
+	}
+	parts := make([]string, 0, len(argv)-i)
+	for _, w := range argv[i:] {
+		if w.kind != wordLit {
+			j.add(High, EffectExec, "`ssh` runs a text that is only known when it runs")
+			return
+		}
+		parts = append(parts, w.text)
+	}
+	if strings.HasPrefix(parts[0], "-") {
+		j.add(Medium, EffectUnknown, "an option of `ssh` after the host")
+	}
+	posix := j.posix
+	j.posix = true
+	j.text(strings.Join(parts, " "), false)
+	j.posix = posix
+}
+
+func harmlessSSH(opt string) bool {
+	k, v, _ := strings.Cut(opt, "=")
+	switch k {
+	case "BatchMode":
+		return v == "yes"
+	case "ConnectTimeout", "ServerAliveInterval", "ConnectionAttempts":
+		return isDigits(v)
+	case "StrictHostKeyChecking":
+		return v == "yes"
+	case "LogLevel":
+		return v == "ERROR" || v == "QUIET"
+	}
+	return false
+}
+
+// wrapKubectl proves `kubectl exec ... -- command`; the rest is a table.
+func wrapKubectl(j *judge, name string, argv []word) {
+	specs, err := tables()
+	if err != nil {
+		j.add(High, EffectUnknown, "the tables can't be read: %v", err)
+		return
+	}
+	before := len(j.issues)
+	dd := slices.IndexFunc(argv, func(w word) bool { return w.is("--") })
+	exec := slices.IndexFunc(argv, func(w word) bool { return w.is("exec") })
+	if exec > 0 && dd > exec {
+		j.match(specs["kubectl\x00exec"], argv[:dd])
+		j.rest(name, argv, dd+1)
+		return
+	}
+	j.match(specs[name], argv)
+	if len(j.issues) == before {
+		j.prove(name)
+		return
+	}
+	if exec > 0 {
+		j.tail(argv)
+	}
+}
+
+// wrapContainer proves `docker exec NAME command`; the rest is a table.
+func wrapContainer(j *judge, name string, argv []word) {
+	specs, err := tables()
+	if err != nil {
+		j.add(High, EffectUnknown, "the tables can't be read: %v", err)
+		return
+	}
+	if len(argv) > 1 && argv[1].is("container") && len(argv) > 2 && argv[2].is("exec") {
+		argv = argv[1:]
+	}
+	if len(argv) > 1 && argv[1].is("exec") {
+		i, ok := j.cut(name+" exec", argv[1:], "", "-w --workdir")
+		i++
+		if !ok {
+			j.tail(argv)
+			return
+		}
+		if i >= len(argv) || argv[i].kind != wordLit || !isWord(argv[i].text) {
+			j.add(Medium, EffectUnknown, "`%s exec` in a container that is only known when it runs", name)
+			j.tail(argv)
+			return
+		}
+		j.rest(name, argv, i+1)
+		return
+	}
+	sp := specs[name]
+	if sp == nil {
+		j.unknownProgram(name, argv)
+		return
+	}
+	before := len(j.issues)
+	j.match(sp, argv)
+	if len(j.issues) == before {
+		j.prove(name)
+		return
+	}
+	j.tail(argv)
+}
+
+// wrapTest proves test and [ without -v, which evaluates subscripts.
+func wrapTest(j *judge, name string, argv []word) {
+	args := argv[1:]
+	if name == "[" {
+		if len(args) == 0 || !args[len(args)-1].is("]") {
+			j.add(Low, EffectUnknown, "`[` without `]`")
+			return
+		}
+		args = args[:len(args)-1]
+	}
+	for i, w := range args {
+		if w.kind == wordGlob && (w.multi || w.dashy()) || w.kind == wordOpaque && w.multi {
+			j.add(Low, EffectUnknown, "`%s` with a word that is only known when it runs", name)
+			return
+		}
+		if w.kind == wordLit && strings.HasPrefix(w.text, "-") {
+			switch w.text {
+			case "-a", "-b", "-c", "-d", "-e", "-f", "-g", "-h", "-k", "-L", "-n", "-o", "-p", "-r", "-s", "-S", "-t", "-u", "-w", "-x", "-z", "-G", "-N", "-O", "-nt", "-ot", "-ef":
+			case "-eq", "-ne", "-lt", "-le", "-gt", "-ge":
+				for _, k := range []int{i - 1, i + 1} {
+					if k < 0 || k >= len(args) || args[k].kind == wordOpaque || args[k].kind == wordLit && !isDigits(strings.TrimPrefix(args[k].text, "-")) {
+						j.add(Low, EffectUnknown, "`%s` compares what is not a plain number", name)
+						return
+					}
+				}
+			default:
+				if i == 0 || !isDigits(w.text[1:]) {
+					j.add(Medium, EffectUnknown, "unknown option `%s` of `%s`", w.text, name)
+					return
+				}
+			}
+		}
+	}
+	if slices.ContainsFunc(args, func(w word) bool { return w.kind == wordOpaque }) {
+		// Unknown text could be -v and the next word a subscript to evaluate.
+		unary := len(args) == 2 && args[0].kind == wordLit && strings.HasPrefix(args[0].text, "-")
+		compare := len(args) == 3 && args[1].kind == wordLit && slices.Contains([]string{"=", "==", "!="}, args[1].text)
+		if !unary && !compare {
+			j.add(Low, EffectUnknown, "`%s` with text that could be one of its operators", name)
+			return
+		}
+	}
+	j.prove(name)
+}
+
+func wrapPrintf(j *judge, name string, argv []word) {
+	if len(argv) < 2 || argv[1].kind != wordLit || strings.HasPrefix(argv[1].text, "-") || strings.Contains(argv[1].text, "%n") {
+		j.add(Low, EffectUnknown, "`printf` with a format that is only known when it runs, or with options")
+		return
+	}
+	j.prove(name)
+}

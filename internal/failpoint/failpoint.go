@@ -1,0 +1,31 @@
+// Package failpoint names the lines at which a crash is interesting. In normal
+// builds [Hit] does nothing; a build with the tag "failpoint" kills the process
+// with SIGKILL at the point and count that COUNTERSIGN_FAILPOINT names
+// ("command-running:2" dies the second time that point is reached). The crash
+// suite walks [Names], so a new point is tested by existing.
+package failpoint
+
+// Point is one named line.
+type Point string
+
+// The points, in the order in which one approved command passes them.
+const (
+	EventStored    Point = "event-stored"
+	ModelAsked     Point = "model-asked"
+	ModelReplied   Point = "model-replied"
+	CardRequested  Point = "card-requested"
+	CardPosted     Point = "card-posted"
+	VoteStored     Point = "vote-stored"
+	IntentStored   Point = "intent-stored"
+	CommandRunning Point = "command-running"
+	OutcomeStored  Point = "outcome-stored"
+	ReplyPosted    Point = "reply-posted"
+)
+
+// Names returns every point, in order.
+func Names() []Point {
+	return []Point{
+		EventStored, ModelAsked, ModelReplied, CardRequested, CardPosted,
+		VoteStored, IntentStored, CommandRunning, OutcomeStored, ReplyPosted,
+	}
+}

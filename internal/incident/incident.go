@@ -1,0 +1,82 @@
+// Package incident makes the demo's incident out of real things in one
+// directory: a service that writes debug logs until it reaches its disk quota
+// and then refuses orders. It recovers by itself once there is room again.
+//
+// It is only for the demo: nothing of it is part of the bot that people run.
+package incident
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"countersign/tools/backend"
+)
+
+//go:embed checkout.sh
+var script string
+
+// Incident is one running service and its files.
+type Incident struct {
+	Dir  string // everything is below it
+	Logs string // the directory that is full
+	proc backend.Process
+	done chan struct{}
+}
+
+// Health returns the path of the file in which the service says how it is.
+func (i *Incident) Health() string { return filepath.Join(i.Dir, "run", "health") }
+
+// Start makes the files below dir and starts the service there. The service
+// ends with ctx or Stop.
+func Start(ctx context.Context, t backend.Target, dir string) (*Incident, error) {
+	i := &Incident{Dir: dir, Logs: filepath.Join(dir, "var", "log", "checkout"), done: make(chan struct{})}
+	for _, d := range []string{"run", "etc", "bin", "var/log/checkout/archive"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			return nil, fmt.Errorf("the demo's directory cannot be made: %w", err)
+		}
+	}
+	for name, text := range i.files() {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return nil, fmt.Errorf("the demo's files cannot be written: %w", err)
+		}
+	}
+	p, err := t.Start(ctx, backend.Spec{Argv: []string{"/bin/sh", filepath.Join(dir, "bin", "checkout.sh"), dir}, Dir: dir})
+	if err != nil {
+		return nil, fmt.Errorf("the demo's service cannot be started: %w", err)
+	}
+	i.proc = p
+	go func() { defer close(i.done); _, _ = p.Wait() }()
+	return i, nil
+}
+
+// Stop ends the service and waits for it.
+func (i *Incident) Stop() {
+	i.proc.Kill()
+	<-i.done
+}
+
+func (i *Incident) files() map[string]string {
+	f := map[string]string{
+		"bin/checkout.sh":   script,
+		"etc/checkout.conf": "log_level = debug   # switched on for a release last week, never switched off\nquota_kb = 2048\n",
+		"run/health":        "unhealthy: cannot write order 4711: log directory is over its quota of 2048 KiB\n",
+		"var/log/checkout/archive/orders-2026-10.log": lines("2026-10-%02d order accepted", 40<<10),
+		"var/log/checkout/debug.log":                  lines("debug req=%06d cache lookup took 0ms, payload not shown", 120<<10),
+	}
+	for n := 1; n <= 3; n++ {
+		f[fmt.Sprintf("var/log/checkout/debug.log.%d", n)] = lines("debug req=%06d cache lookup took 0ms, payload not shown", 700<<10)
+	}
+	return f
+}
+
+func lines(format string, size int) string {
+	var b strings.Builder
+	for n := 1; b.Len() < size; n++ {
+		fmt.Fprintf(&b, format+"\n", n)
+	}
+	return b.String()
+}

@@ -1,0 +1,78 @@
+package incident
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+)
+
+// Opening is what the person in the demo says first.
+const Opening = "checkout is refusing orders since a few minutes, please find out why and fix it"
+
+// Call is one tool call of the scripted model.
+type Call struct {
+	Name string
+	Args map[string]any
+}
+
+// Reply is one reply of the scripted model.
+type Reply struct {
+	Text  string
+	Calls []Call
+}
+
+func (i *Incident) shell(command, risk string, mutation bool, why string) Call {
+	return Call{"run_shell", map[string]any{"command": command, "risk": risk, "mutation": mutation, "privesc": false, "why": why}}
+}
+
+// Next is the scripted model: what it replies after the given number of tool
+// results since the person spoke, the last of which is last. One of its cards
+// claims "low, no change" for a command that deletes an archive, so that
+// people see what the engine makes of that.
+func (i *Incident) Next(results int, last string) Reply {
+	old := []string{filepath.Join(i.Logs, "debug.log.1"), filepath.Join(i.Logs, "debug.log.2"), filepath.Join(i.Logs, "debug.log.3")}
+	denied := strings.Contains(last, "denied by user")
+	switch results {
+	case 0:
+		return Reply{"I start with what the service says of itself, and with the size of its logs. Both commands only read.", []Call{
+			i.shell("cat "+i.Health(), "low", false, "See what the service reports"),
+			i.shell("du -sk "+i.Logs, "low", false, "See whether the log directory is full"),
+		}}
+	case 2:
+		return Reply{"The log directory is over its quota. Which files are large, and what is in them?", []Call{
+			i.shell("ls -lS "+i.Logs, "low", false, "Find the largest files"),
+			i.shell("tail -n 3 "+old[0], "low", false, "See what kind of lines fill the disk"),
+		}}
+	case 4:
+		return Reply{"Three rotated debug logs take nearly all of the quota. Compressing them loses nothing and makes room at once. That changes files, so I need one of you to approve it.", []Call{
+			i.shell("gzip -9 "+strings.Join(old, " "), "medium", true, "Compress rotated debug logs to get below the quota; nothing is lost"),
+		}}
+	case 5:
+		if denied {
+			return Reply{Text: "Understood: I leave the rotated logs as they are. The service stays unhealthy until there is room below " + i.Logs + "; tell me what you would rather do."}
+		}
+		return Reply{"There is room again. I would also tidy up the archive directory while I am here.", []Call{
+			i.shell("rm -rf "+filepath.Join(i.Logs, "archive"), "low", false, "Routine tidy-up, changes nothing important"),
+		}}
+	case 6:
+		text := "The archive is gone. I check that the service is well."
+		if denied {
+			text = "Right, the archive stays: those are orders, not debug output. I check that the service is well."
+		}
+		return Reply{text, []Call{i.shell("cat "+i.Health(), "low", false, "Confirm that the service recovered")}}
+	}
+	return Reply{Text: "**Checkout accepts orders again.**\n\n" +
+		"| what | finding |\n|---|---|\n" +
+		"| cause | `log_level = debug` in `etc/checkout.conf` filled the log quota |\n" +
+		"| fix | rotated debug logs compressed, nothing lost |\n" +
+		"| still to do | set the log level back to `info`, or this comes again |\n"}
+}
+
+// JSON returns a call's arguments as the model writes them.
+func (c Call) JSON() string {
+	b, err := json.Marshal(c.Args)
+	if err != nil {
+		return "{}"
+	}
+	return string(b)
+}

@@ -1,0 +1,40 @@
+package bolt_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"countersign/store"
+	"countersign/store/bolt"
+	"countersign/store/storetest"
+)
+
+// engines are the sizes of journals that the suites run with: one that is rarely full, one
+// that checkpoints every few batches, and one that no batch fits in beside
+// another.
+var engines = map[string]int64{"big journal": 256 << 10, "small journal": 16 << 10, "tiny journal": 4 << 10}
+
+func openIn(t *testing.T, dir string, journal int64) *bolt.DB {
+	t.Helper()
+	db, err := bolt.Open(filepath.Join(dir, "state.db"), bolt.Options{Journal: journal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func TestConformance(t *testing.T) {
+	for name, journal := range engines {
+		t.Run(name, func(t *testing.T) {
+			storetest.Run(t, func(t *testing.T) store.DB { return openIn(t, t.TempDir(), journal) })
+		})
+	}
+}
+
+func TestDurable(t *testing.T) {
+	for name, journal := range engines {
+		t.Run(name, func(t *testing.T) {
+			storetest.RunDurable(t, func(t *testing.T, dir string) store.DB { return openIn(t, dir, journal) })
+		})
+	}
+}

@@ -1,0 +1,58 @@
+// Package bolt is the embedded engine: one bbolt file and, beside it, a small
+// journal that makes a commit cost one fdatasync instead of two.
+//
+// # What is durable when
+//
+// Update returns nil only after its writes are on the disk. The functions of
+// concurrent Updates run one after the other, each on what the one before it
+// left, and their writes are collected in a batch. One of the callers leads the
+// batch: it waits for the batch before, appends this one to the journal with
+// one write and one fdatasync, makes it visible to readers and wakes the others.
+// While the disk works, the next batch collects. A lone writer leads its own
+// batch without any hand-over. A function that fails or panics leaves nothing in
+// the batch, so its neighbours do not notice.
+//
+// Writes that are in the journal but not yet in the bbolt file live in an
+// ordered map in memory, the overlay; every read merges it over the file. When
+// a batch does not fit into the journal any more, a checkpoint writes overlay
+// and batch to the file in one ordinary, fully synced bbolt transaction, and the
+// journal starts again at its beginning. So the bbolt file is only ever changed
+// by synced transactions and is intact after a power failure at any moment; the
+// journal holds the rest. A clean Close checkpoints too.
+//
+// # The journal
+//
+// The journal has a fixed size and is written with zeros and synced once, so
+// that later writes change no metadata. A batch is one record:
+//
+//	magic "CSJ1" | crc32c of all that follows | generation u64 | index u64 | length u64 | ops
+//	op = key length uvarint | key | 0 (deleted), or value length + 1 as uvarint | value
+//
+// Integers are little-endian. A record begins at a multiple of 4 KiB and is
+// padded to one, so that writing it touches no block of an acknowledged record.
+// The generation is a random number that each checkpoint draws anew and stores
+// in the bbolt file within the same transaction; records of another generation
+// are leftovers. Record n+1 is written only after record n was synced. Hence at
+// open: records 0, 1, 2, ... of the file's generation are replayed up to the
+// first that is missing or damaged. If a valid record comes after that one, an
+// acknowledged record has rotted and Open refuses; otherwise it was a write that
+// was cut short, which nobody was told about, and it is dropped.
+//
+// # Layout of the bbolt file
+//
+//	rows  <key> -> value                       what users of store.Tx see
+//	meta  schema  -> u32                       version of this layout
+//	      epoch   -> u64                       how often the file was opened
+//	      journal -> generation u64, clean u8  clean is 1 after Close: the journal is not needed
+//
+// both under the root bucket "v1". Integers are big-endian.
+//
+// # Limits
+//
+// One process at a time (a lock on the journal, and bbolt's own). Never on a
+// network file system. A View pins the pages it can see, and the overlay that
+// goes with them: copy out what is needed and return. Neither View nor Update
+// may be called from inside the function of an Update or View. Keys have at most
+// 32 KiB; values are best kept below 256 KiB. The package does not repair damaged
+// files and does not encrypt.
+package bolt

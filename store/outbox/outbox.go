@@ -1,0 +1,287 @@
+// Package outbox holds what has to be posted: a row is written in the same
+// transaction as the state that it announces, so neither exists without the
+// other, and a [Sender] posts it afterwards.
+//
+// Rows of a thread are posted in order, threads do not wait for each other. A
+// row's key names the message: the first row of a key posts it, later ones edit
+// it, with the reference that the first one brought back. A crash between the
+// post and its record means that the row is sent once more with the same key;
+// [Row].Attempts tells Send when to look whether it came through before.
+//
+// The package does not know what a body means or where it goes.
+//
+// Rows, under the key "outbox" (see store.Key):
+//
+//	seq      <thread>                    -> last sequence number; kept for ever
+//	todo     <thread>                    -> nothing; threads with pending rows, no others
+//	row      <thread> <seq u64>          -> Row
+//	key      <thread> <key>              -> ref, at, last pending seq
+//	age      <hour i64> <thread> <key>   -> nothing; keys with a ref by the hour of at, for Prune
+//	dropped  <hour i64> <thread> <seq>   -> Row with the reason as its LastError
+package outbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"countersign/store"
+)
+
+// Row is one post or edit.
+type Row struct {
+	Thread string          `json:"thread"`
+	Key    string          `json:"key"` // names the message within its thread
+	Seq    uint64          `json:"seq"` // place in its thread, from 1
+	Body   json.RawMessage `json:"body"`
+	At     time.Time       `json:"at"` // of the Put
+	// Attempts is how often a try was begun, the present one included. More than
+	// one means that an earlier try may have come through.
+	Attempts  int       `json:"attempts"`
+	NotBefore time.Time `json:"not_before,omitzero"` // no try before
+	LastError string    `json:"last_error,omitempty"`
+	// Ref is the reference of the message that was posted under this key, "" when
+	// there is none yet. It is looked up, not stored.
+	Ref string `json:"-"`
+}
+
+type keyRow struct {
+	Ref  string    `json:"ref,omitempty"`
+	At   time.Time `json:"at"`             // of the last row that was sent
+	Last uint64    `json:"last,omitempty"` // newest pending row, 0 when none
+}
+
+func seqKey(thread string) []byte             { return store.Key("outbox", "seq", thread) }
+func todoKey(thread string) []byte            { return store.Key("outbox", "todo", thread) }
+func rowKey(thread string, seq uint64) []byte { return store.Key("outbox", "row", thread, seq) }
+func refKey(thread, key string) []byte        { return store.Key("outbox", "key", thread, key) }
+func ageKey(t time.Time, th, key string) []byte {
+	return store.Key("outbox", "age", hourOf(t), th, key)
+}
+func droppedKey(r Row) []byte { return store.Key("outbox", "dropped", hourOf(r.At), r.Thread, r.Seq) }
+
+func hourOf(t time.Time) int64 {
+	h := t.Unix() / 3600
+	if t.Unix()%3600 < 0 {
+		h--
+	}
+	return h
+}
+
+// Put writes a row that is to be posted after the thread's earlier ones. When
+// the newest pending row of the same key was never tried, this one takes its
+// place and its position: nobody needs to see an edit of what was not posted.
+// body is stored as JSON. An empty key, or a body that does not encode, aborts
+// the transaction.
+func Put(tx store.Tx, thread, key string, body any, at time.Time) {
+	if key == "" {
+		store.Abort(errors.New("outbox: a row needs a key"))
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		store.Abort(fmt.Errorf("outbox: the body of %q does not encode: %w", key, err))
+	}
+	k, _ := store.Load[keyRow](tx, refKey(thread, key))
+	if k.Last != 0 {
+		if old, ok := store.Load[Row](tx, rowKey(thread, k.Last)); ok && old.Attempts == 0 {
+			old.Body, old.At = raw, at
+			store.Save(tx, rowKey(thread, old.Seq), old)
+			return
+		}
+	}
+	seq, _ := store.Load[uint64](tx, seqKey(thread))
+	seq++
+	store.Save(tx, seqKey(thread), seq)
+	store.Save(tx, rowKey(thread, seq), Row{Thread: thread, Key: key, Seq: seq, Body: raw, At: at})
+	k.Last = seq
+	store.Save(tx, refKey(thread, key), k)
+	tx.Set(todoKey(thread), nil)
+}
+
+// Pending returns the rows of a thread that are not posted yet, in order, limit
+// of them at most (0: all).
+func Pending(tx store.Tx, thread string, limit int) []Row {
+	var rows []Row
+	for key, val := range tx.Scan(store.Prefix("outbox", "row", thread)) {
+		if limit > 0 && len(rows) == limit {
+			break
+		}
+		var r Row
+		store.Decode(key, val, &r)
+		r.Ref, _ = Ref(tx, thread, r.Key)
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// Threads returns the threads that have pending rows, limit of them at most
+// (0: all).
+func Threads(tx store.Tx, limit int) []string {
+	var threads []string
+	for key := range tx.Scan(store.Prefix("outbox", "todo")) {
+		if limit > 0 && len(threads) == limit {
+			break
+		}
+		parts, err := store.Parts(key)
+		if err != nil {
+			store.Abort(err)
+		}
+		if thread, ok := parts[2].(string); ok {
+			threads = append(threads, thread)
+		}
+	}
+	return threads
+}
+
+// Attempt records that a try of row begins, before it does, and returns the row
+// to send; false when it is not pending any more. From then on its body stays as
+// it is.
+func Attempt(tx store.Tx, row Row) (Row, bool) {
+	r, ok := store.Load[Row](tx, rowKey(row.Thread, row.Seq))
+	if !ok {
+		return Row{}, false
+	}
+	r.Attempts++
+	store.Save(tx, rowKey(r.Thread, r.Seq), r)
+	r.Ref, _ = Ref(tx, r.Thread, r.Key)
+	return r, true
+}
+
+// Sent removes a row that was posted and remembers the reference of its
+// message; an empty ref keeps the one that is known. A row that is not pending
+// any more is left alone.
+func Sent(tx store.Tx, row Row, ref string) {
+	if !remove(tx, row) {
+		return
+	}
+	k, _ := store.Load[keyRow](tx, refKey(row.Thread, row.Key))
+	if ref == "" {
+		ref = k.Ref
+	}
+	if k.Ref != "" {
+		tx.Delete(ageKey(k.At, row.Thread, row.Key))
+	}
+	k.Ref, k.At = ref, row.At
+	if k.Ref != "" {
+		tx.Set(ageKey(k.At, row.Thread, row.Key), nil)
+	}
+	saveKey(tx, row, k)
+}
+
+// Failed records that the try which [Attempt] announced failed, and when the
+// next one may be.
+func Failed(tx store.Tx, row Row, err error, next time.Time) {
+	r, ok := store.Load[Row](tx, rowKey(row.Thread, row.Seq))
+	if !ok {
+		return
+	}
+	r.Attempts = max(r.Attempts, 1)
+	r.LastError, r.NotBefore = err.Error(), next
+	store.Save(tx, rowKey(r.Thread, r.Seq), r)
+}
+
+// Drop removes a row that will never be posted and keeps it, with why as its
+// LastError, for [Dropped]. Later rows of its key are not affected.
+func Drop(tx store.Tx, row Row, why string) {
+	r, ok := store.Load[Row](tx, rowKey(row.Thread, row.Seq))
+	if !ok {
+		return
+	}
+	remove(tx, row)
+	k, _ := store.Load[keyRow](tx, refKey(row.Thread, row.Key))
+	saveKey(tx, row, k)
+	r.LastError = why
+	store.Save(tx, droppedKey(r), r)
+}
+
+// remove takes row out of the pending ones.
+func remove(tx store.Tx, row Row) bool {
+	key := rowKey(row.Thread, row.Seq)
+	if _, ok := tx.Get(key); !ok {
+		return false
+	}
+	tx.Delete(key)
+	for range tx.Scan(store.Prefix("outbox", "row", row.Thread)) {
+		return true
+	}
+	tx.Delete(todoKey(row.Thread))
+	return true
+}
+
+// saveKey stores the row of row's key after row went; nothing needs to be kept
+// of a key without message and pending rows.
+func saveKey(tx store.Tx, row Row, k keyRow) {
+	if k.Last == row.Seq {
+		k.Last = 0
+	}
+	if k.Last == 0 && k.Ref == "" {
+		tx.Delete(refKey(row.Thread, row.Key))
+		return
+	}
+	store.Save(tx, refKey(row.Thread, row.Key), k)
+}
+
+// Ref returns the reference of the message that was posted under key, false when
+// there is none (or [Prune] forgot it).
+func Ref(tx store.Tx, thread, key string) (string, bool) {
+	k, _ := store.Load[keyRow](tx, refKey(thread, key))
+	return k.Ref, k.Ref != ""
+}
+
+// Dropped returns the rows that were dropped, the oldest first to the hour,
+// limit of them at most (0: all).
+func Dropped(tx store.Tx, limit int) []Row {
+	var rows []Row
+	for key, val := range tx.Scan(store.Prefix("outbox", "dropped")) {
+		if limit > 0 && len(rows) == limit {
+			break
+		}
+		var r Row
+		store.Decode(key, val, &r)
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// Prune forgets references that were last used, and dropped rows that were put,
+// before a time, limit of them at most (0: all), and returns how many. A
+// forgotten message is not edited any more: a later row of its key posts a new
+// one. Keys with pending rows keep theirs.
+func Prune(tx store.Tx, before time.Time, limit int) int {
+	n := 0
+	start, _ := store.Prefix("outbox", "age")
+	_, end := store.Prefix("outbox", "age", hourOf(before))
+	for key := range tx.Scan(start, end) {
+		if limit > 0 && n == limit {
+			return n
+		}
+		parts, err := store.Parts(key)
+		if err != nil {
+			store.Abort(err)
+		}
+		thread, _ := parts[3].(string)
+		name, _ := parts[4].(string)
+		k, _ := store.Load[keyRow](tx, refKey(thread, name))
+		if k.Last != 0 || !k.At.Before(before) {
+			continue
+		}
+		tx.Delete(refKey(thread, name))
+		tx.Delete(key)
+		n++
+	}
+	start, _ = store.Prefix("outbox", "dropped")
+	_, end = store.Prefix("outbox", "dropped", hourOf(before))
+	for key, val := range tx.Scan(start, end) {
+		if limit > 0 && n == limit {
+			return n
+		}
+		var r Row
+		store.Decode(key, val, &r)
+		if r.At.Before(before) {
+			tx.Delete(key)
+			n++
+		}
+	}
+	return n
+}

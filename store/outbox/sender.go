@@ -1,0 +1,351 @@
+package outbox
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"countersign/store"
+)
+
+// Options say how a [Sender] sends. Send is required.
+type Options struct {
+	// Send posts a row, or edits the message row.Ref when that is set, and returns
+	// the reference of the message. It may see the same row again after a crash or
+	// an error whose outcome is unknown (row.Attempts > 1) and must then not post it
+	// twice. It is called by several goroutines, one per thread at a time.
+	Send func(ctx context.Context, row Row) (ref string, err error)
+	// Permanent says of an error of Send that trying again is useless; the row is
+	// dropped. Nil: no error is.
+	Permanent func(error) bool
+	// RetryAfter returns how long the network asked to wait. Nil, or false: the
+	// sender's own backoff.
+	RetryAfter func(error) (time.Duration, bool)
+
+	MinBackoff  time.Duration // before the second try, doubled for each further one; default 500 ms
+	MaxBackoff  time.Duration // default 1 minute
+	Timeout     time.Duration // of one Send; default 30 s
+	Poll        time.Duration // how often to look for rows that nobody woke it for; default 5 s
+	Concurrency int           // threads that are sent for at once; default 8
+
+	// Log receives failures; nil means nothing is logged.
+	Log *slog.Logger
+	// OnSent, if set, is called after a row was posted and recorded, with its
+	// reference as row.Ref.
+	OnSent func(row Row)
+	// OnDropped, if set, is called after a row was dropped, with the reason as
+	// row.LastError.
+	OnDropped func(row Row)
+}
+
+// Sender posts pending rows. Its methods are safe for concurrent use.
+type Sender struct {
+	db store.DB
+	o  Options
+
+	mu     sync.Mutex
+	woken  map[string]bool
+	look   bool          // look at all threads
+	moved  chan struct{} // closed and replaced after each step
+	signal chan struct{} // holds one: woken or look changed
+}
+
+// NewSender returns a sender over db. It does nothing before Run.
+func NewSender(db store.DB, o Options) *Sender {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&o.MinBackoff, 500*time.Millisecond)
+	def(&o.MaxBackoff, time.Minute)
+	def(&o.Timeout, 30*time.Second)
+	def(&o.Poll, 5*time.Second)
+	if o.Concurrency <= 0 {
+		o.Concurrency = 8
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Sender{
+		db: db, o: o, look: true,
+		woken: map[string]bool{}, moved: make(chan struct{}), signal: make(chan struct{}, 1),
+	}
+}
+
+// Wake tells the sender, after a commit, that a thread has rows. It does not
+// block. A forgotten Wake costs Options.Poll, no more.
+func (s *Sender) Wake(thread string) {
+	s.mu.Lock()
+	s.woken[thread] = true
+	s.mu.Unlock()
+	s.poke()
+}
+
+func (s *Sender) poke() {
+	select {
+	case s.signal <- struct{}{}:
+	default:
+	}
+}
+
+// Flush waits until no row is pending, those that wait for another try included,
+// or returns ctx's error. It needs a Run at work.
+func (s *Sender) Flush(ctx context.Context) error {
+	for first := true; ; first = false {
+		s.mu.Lock()
+		moved := s.moved
+		s.look = s.look || first
+		s.mu.Unlock()
+		if first {
+			s.poke()
+		}
+		empty := false
+		if err := s.db.View(ctx, func(tx store.Tx) error {
+			empty = len(Threads(tx, 1)) == 0
+			return nil
+		}); err != nil || empty {
+			return err
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// step is what came of one thread's turn.
+type step struct {
+	thread string
+	more   bool      // there may be another row
+	at     time.Time // not before; zero: now
+}
+
+// Run sends until ctx is done, waits for the sends under way and returns nil. A
+// send that ctx interrupts is tried again by the next Run. Only one Run at a time
+// may work on a database.
+func (s *Sender) Run(ctx context.Context) error {
+	r := &run{
+		s: s, done: make(chan step),
+		running: map[string]bool{}, again: map[string]bool{}, queued: map[string]bool{}, later: map[string]time.Time{},
+	}
+	poll := time.NewTicker(s.o.Poll)
+	defer poll.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		r.collect(ctx)
+		r.start(ctx)
+		if at, ok := r.next(); ok {
+			timer.Reset(time.Until(at))
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-s.signal:
+		case <-poll.C:
+			s.mu.Lock()
+			s.look = true
+			s.mu.Unlock()
+		case <-timer.C:
+		case st := <-r.done:
+			r.finish(st)
+		case <-ctx.Done():
+			for len(r.running) > 0 {
+				r.finish(<-r.done)
+			}
+			return nil
+		}
+	}
+}
+
+// run is the state of one Run; it belongs to its goroutine.
+type run struct {
+	s       *Sender
+	done    chan step
+	queue   []string
+	queued  map[string]bool
+	running map[string]bool
+	again   map[string]bool // woken while running
+	later   map[string]time.Time
+}
+
+// collect queues the threads that were woken or whose time has come.
+func (r *run) collect(ctx context.Context) {
+	r.s.mu.Lock()
+	woken, look := r.s.woken, r.s.look
+	r.s.woken, r.s.look = map[string]bool{}, false
+	r.s.mu.Unlock()
+	for thread := range woken {
+		r.push(thread)
+	}
+	if look {
+		var threads []string
+		if err := r.s.db.View(ctx, func(tx store.Tx) error {
+			threads = Threads(tx, 0)
+			return nil
+		}); err != nil && ctx.Err() == nil {
+			r.s.o.Log.WarnContext(ctx, "outbox cannot read its threads", "error", err)
+		}
+		for _, thread := range threads {
+			r.push(thread)
+		}
+	}
+	now := time.Now()
+	for thread, at := range r.later {
+		if !at.After(now) {
+			delete(r.later, thread)
+			r.push(thread)
+		}
+	}
+}
+
+func (r *run) push(thread string) {
+	if _, waits := r.later[thread]; waits || r.queued[thread] {
+		return
+	}
+	if r.running[thread] {
+		r.again[thread] = true
+		return
+	}
+	r.queued[thread] = true
+	r.queue = append(r.queue, thread)
+}
+
+func (r *run) start(ctx context.Context) {
+	for len(r.queue) > 0 && len(r.running) < r.s.o.Concurrency {
+		thread := r.queue[0]
+		r.queue = r.queue[1:]
+		delete(r.queued, thread)
+		r.running[thread] = true
+		go func() { r.done <- r.s.turn(ctx, thread) }()
+	}
+}
+
+// next is when the first waiting thread may go on.
+func (r *run) next() (first time.Time, ok bool) {
+	for _, at := range r.later {
+		if !ok || at.Before(first) {
+			first, ok = at, true
+		}
+	}
+	return first, ok
+}
+
+func (r *run) finish(st step) {
+	delete(r.running, st.thread)
+	again := r.again[st.thread]
+	delete(r.again, st.thread)
+	switch {
+	case !st.at.IsZero():
+		r.later[st.thread] = st.at
+	case st.more || again:
+		r.push(st.thread)
+	}
+	r.s.mu.Lock()
+	close(r.s.moved)
+	r.s.moved = make(chan struct{})
+	r.s.mu.Unlock()
+}
+
+// turn sends the first row of a thread.
+func (s *Sender) turn(ctx context.Context, thread string) step {
+	var row Row
+	var wait time.Time
+	found := false
+	err := s.db.Update(ctx, func(tx store.Tx) error {
+		found, wait = false, time.Time{}
+		rows := Pending(tx, thread, 1)
+		if len(rows) == 0 {
+			return nil
+		}
+		if rows[0].NotBefore.After(time.Now()) {
+			wait = rows[0].NotBefore
+			return nil
+		}
+		row, found = Attempt(tx, rows[0])
+		return nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return step{thread: thread}
+	case err != nil:
+		s.o.Log.WarnContext(ctx, "outbox cannot read a thread", "thread", thread, "error", err)
+		return step{thread: thread, at: time.Now().Add(s.o.MaxBackoff)}
+	case !found:
+		return step{thread: thread, at: wait}
+	}
+	sctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	ref, err := s.o.Send(sctx, row)
+	cancel()
+	switch {
+	case err == nil:
+		if !s.record(ctx, row, func(tx store.Tx) { Sent(tx, row, ref) }) {
+			return step{thread: thread}
+		}
+		if ref != "" {
+			row.Ref = ref
+		}
+		if s.o.OnSent != nil {
+			s.o.OnSent(row)
+		}
+	case s.o.Permanent != nil && s.o.Permanent(err):
+		s.o.Log.ErrorContext(ctx, "outbox drops a row that cannot be posted", "thread", thread, "key", row.Key, "attempts", row.Attempts, "error", err)
+		if !s.record(ctx, row, func(tx store.Tx) { Drop(tx, row, err.Error()) }) {
+			return step{thread: thread}
+		}
+		if row.LastError = err.Error(); s.o.OnDropped != nil {
+			s.o.OnDropped(row)
+		}
+	case ctx.Err() != nil:
+		return step{thread: thread}
+	default:
+		delay := s.delay(row.Attempts)
+		if s.o.RetryAfter != nil {
+			if d, ok := s.o.RetryAfter(err); ok {
+				delay = d
+			}
+		}
+		next := time.Now().Add(delay)
+		s.o.Log.WarnContext(ctx, "outbox could not post", "thread", thread, "key", row.Key, "attempts", row.Attempts, "retry_in", delay, "error", err)
+		s.record(ctx, row, func(tx store.Tx) { Failed(tx, row, err, next) })
+		return step{thread: thread, at: next}
+	}
+	return step{thread: thread, more: true}
+}
+
+// record writes what came of a try. It goes on trying while the store fails,
+// because the post cannot be undone; false when ctx ended that.
+func (s *Sender) record(ctx context.Context, row Row, write func(store.Tx)) bool {
+	for try := 1; ; try++ {
+		err := s.db.Update(context.WithoutCancel(ctx), func(tx store.Tx) error {
+			write(tx)
+			return nil
+		})
+		if err == nil {
+			return true
+		}
+		s.o.Log.ErrorContext(ctx, "outbox cannot record what it did", "thread", row.Thread, "key", row.Key, "error", err)
+		timer := time.NewTimer(s.delay(try))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+	}
+}
+
+// delay grows exponentially with the number of tries and is spread by a quarter
+// to both sides, so that threads which failed together do not come back together.
+func (s *Sender) delay(tries int) time.Duration {
+	d := s.o.MaxBackoff
+	if shift := tries - 1; shift < 20 {
+		d = min(d, s.o.MinBackoff<<shift)
+	}
+	spread := d / 2
+	return d - spread/2 + rand.N(spread+1) //nolint:gosec // spreading, not secrecy
+}

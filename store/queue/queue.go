@@ -1,0 +1,370 @@
+// Package queue is the durable inbox of each thread: what came in and was not
+// worked on yet, in order, without duplicates, with one owner at a time.
+//
+// An item enters at most once, whatever its network redelivers ([Put]), or later
+// ([PutAt], [Due]). A worker claims a thread and gets a [Fence]; each of its
+// transactions begins with the fence's Check, so a worker that was replaced
+// cannot write any more. Taking items out and recording what came of them belong
+// in the same transaction: then each item counts exactly once.
+//
+// The package starts no goroutine, has no clock and does not know who is alive:
+// owners are names, and callers say which of them live. An owner's name should
+// hold the run of its process (the store's boot epoch, say), so that a restart
+// makes all earlier claims those of dead owners.
+//
+// Rows, under the key "queue" (see store.Key):
+//
+//	thread  <thread>            -> owner, epoch         kept for ever: the epoch of a thread only grows
+//	last    <thread>            -> seq u64 (as a key part), the last one given out; kept for ever
+//	work    <thread>            -> owner, since         threads with items or a claim, no others
+//	item    <thread> <seq u64>  -> Item
+//	seen    <hash>              -> at (as a key part)   dedupe, by a hash of the item's ID
+//	age     <hour i64> <hash>   -> nothing              seen rows by the hour of at, for Prune
+//	later   <due time> <hash>   -> Item
+//	due     <hash>              -> due time             the later row of an ID
+//
+// IDs are hashed and ages are in hours because many networks count up their IDs,
+// and rows that are all written at one end of the key space are slow in engines
+// with page locks.
+package queue
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"countersign/store"
+)
+
+// ErrFenced means that the claim was released or taken over. The worker must
+// stop, and write and post nothing more for the thread.
+var ErrFenced = errors.New("queue: the claim on this thread was taken over or released")
+
+// Item is one thing that came in for a thread.
+type Item struct {
+	ID     string          `json:"id"`     // what makes it one event; empty: never a duplicate
+	Thread string          `json:"thread"` // whose inbox
+	Kind   string          `json:"kind"`   // the caller's
+	Body   json.RawMessage `json:"body,omitempty"`
+	At     time.Time       `json:"at"`  // when it came; the age of its ID for Prune
+	Seq    uint64          `json:"seq"` // place in its thread, from 1; Put assigns it
+}
+
+type threadRow struct {
+	Owner string `json:"owner,omitempty"`
+	Epoch uint64 `json:"epoch,omitempty"` // number of claims so far
+}
+
+type workRow struct {
+	Owner string    `json:"owner,omitempty"`
+	Since time.Time `json:"since"` // when the item came that made it work
+}
+
+func threadKey(thread string) []byte           { return store.Key("queue", "thread", thread) }
+func workKey(thread string) []byte             { return store.Key("queue", "work", thread) }
+func itemKey(thread string, seq uint64) []byte { return store.Key("queue", "item", thread, seq) }
+func seenKey(hash []byte) []byte               { return store.Key("queue", "seen", hash) }
+func ageKey(hour int64, hash []byte) []byte    { return store.Key("queue", "age", hour, hash) }
+func laterKey(due time.Time, hash []byte) []byte {
+	return store.Key("queue", "later", due, hash)
+}
+func dueKey(hash []byte) []byte { return store.Key("queue", "due", hash) }
+
+func hashOf(id string) []byte {
+	sum := sha256.Sum256([]byte(id))
+	return sum[:16]
+}
+
+func hourOf(t time.Time) int64 {
+	h := t.Unix() / 3600
+	if t.Unix()%3600 < 0 {
+		h--
+	}
+	return h
+}
+
+// Put appends an item to the inbox of its thread. It returns false, and does
+// nothing, when an item of that ID came before (within the time that [Prune]
+// keeps).
+func Put(tx store.Tx, it Item) (fresh bool) {
+	return put(tx, it, it.At)
+}
+
+// put is Put for an item that enters its inbox at now.
+func put(tx store.Tx, it Item, now time.Time) (fresh bool) {
+	if it.ID != "" {
+		hash := hashOf(it.ID)
+		if has(tx, seenKey(hash)) {
+			return false
+		}
+		tx.Set(seenKey(hash), store.Key(now))
+		tx.Set(ageKey(hourOf(now), hash), nil)
+	}
+	it.Seq = next(tx, it.Thread)
+	if work := workKey(it.Thread); !has(tx, work) {
+		store.Save(tx, work, workRow{Since: now})
+	}
+	store.Save(tx, itemKey(it.Thread, it.Seq), it)
+	return true
+}
+
+// next gives out the thread's next sequence number.
+func next(tx store.Tx, thread string) uint64 {
+	key := store.Key("queue", "last", thread)
+	var seq uint64
+	if val, ok := tx.Get(key); ok {
+		parts, err := store.Parts(val)
+		if err != nil || len(parts) != 1 {
+			store.Abort(fmt.Errorf("queue: the row %s is damaged", store.Format(key)))
+		}
+		seq, _ = parts[0].(uint64)
+	}
+	seq++
+	tx.Set(key, store.Key(seq))
+	return seq
+}
+
+// Seen says whether an item of this ID is or was in an inbox.
+func Seen(tx store.Tx, id string) bool {
+	return has(tx, seenKey(hashOf(id)))
+}
+
+func has(tx store.Tx, key []byte) bool {
+	_, ok := tx.Get(key)
+	return ok
+}
+
+// waiting says whether the thread has items.
+func waiting(tx store.Tx, thread string) bool {
+	for range tx.Scan(store.Prefix("queue", "item", thread)) {
+		return true
+	}
+	return false
+}
+
+// PutAt keeps an item until due, when [Due] puts it into the inbox. It takes the
+// place of the item of the same ID that waits already. IDs count once here too:
+// PutAt returns false, and keeps nothing, when the ID is or was in an inbox. A
+// timer that is set again after it went off needs a new ID. The ID must not be
+// empty: that aborts the transaction.
+func PutAt(tx store.Tx, due time.Time, it Item) (kept bool) {
+	if it.ID == "" {
+		store.Abort(errors.New("queue: an item for later needs an ID"))
+	}
+	Cancel(tx, it.ID)
+	hash := hashOf(it.ID)
+	if has(tx, seenKey(hash)) {
+		return false
+	}
+	store.Save(tx, laterKey(due, hash), it)
+	store.Save(tx, dueKey(hash), due)
+	return true
+}
+
+// Cancel removes the item of this ID that waits for its time. One that reached
+// the inbox stays there.
+func Cancel(tx store.Tx, id string) {
+	hash := hashOf(id)
+	due, ok := store.Load[time.Time](tx, dueKey(hash))
+	if !ok {
+		return
+	}
+	tx.Delete(laterKey(due, hash))
+	tx.Delete(dueKey(hash))
+}
+
+// Due moves items whose time has come (due <= now) into their inboxes, the
+// earliest first and limit of them at most (0: all), and returns the threads
+// that got one, each once.
+func Due(tx store.Tx, now time.Time, limit int) (threads []string) {
+	start, _ := store.Prefix("queue", "later")
+	_, end := store.Prefix("queue", "later", now)
+	moved := 0
+	for key, val := range tx.Scan(start, end) {
+		if limit > 0 && moved == limit {
+			break
+		}
+		moved++
+		var it Item
+		store.Decode(key, val, &it)
+		tx.Delete(key)
+		tx.Delete(dueKey(hashOf(it.ID)))
+		if put(tx, it, now) && !slices.Contains(threads, it.Thread) {
+			threads = append(threads, it.Thread)
+		}
+	}
+	return threads
+}
+
+// NextDue returns when [Due] has something to do next, false when nothing
+// waits.
+func NextDue(tx store.Tx) (time.Time, bool) {
+	for key := range tx.Scan(store.Prefix("queue", "later")) {
+		parts, err := store.Parts(key)
+		if err != nil {
+			store.Abort(err)
+		}
+		if due, ok := parts[2].(time.Time); ok {
+			return due, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// Fence is a claim on a thread: the right to work on it until somebody else
+// claims it. The zero Fence is no claim.
+type Fence struct {
+	Thread string `json:"thread"`
+	Owner  string `json:"owner"`
+	Epoch  uint64 `json:"epoch"` // grows with every claim on the thread
+}
+
+// Claim makes owner the owner of thread. It returns false when another owner has
+// it who is alive. A claim of one's own thread succeeds and fences the worker
+// that had it. alive is not asked about owner itself.
+func Claim(tx store.Tx, thread, owner string, alive func(owner string) bool) (Fence, bool) {
+	if owner == "" {
+		store.Abort(errors.New("queue: an owner needs a name"))
+	}
+	t, _ := store.Load[threadRow](tx, threadKey(thread))
+	if t.Owner != "" && t.Owner != owner && alive(t.Owner) {
+		return Fence{}, false
+	}
+	t.Owner = owner
+	t.Epoch++
+	store.Save(tx, threadKey(thread), t)
+	w, _ := store.Load[workRow](tx, workKey(thread))
+	w.Owner = owner
+	store.Save(tx, workKey(thread), w)
+	return Fence{Thread: thread, Owner: owner, Epoch: t.Epoch}, true
+}
+
+// Check returns [ErrFenced] when the claim does not hold any more. Every
+// transaction in which an owner writes for its thread begins with it.
+func (f Fence) Check(tx store.Tx) error {
+	t, _ := store.Load[threadRow](tx, threadKey(f.Thread))
+	if f.Owner == "" || t.Owner != f.Owner || t.Epoch != f.Epoch {
+		return ErrFenced
+	}
+	return nil
+}
+
+// must is Check for functions that return no error.
+func (f Fence) must(tx store.Tx) {
+	if err := f.Check(tx); err != nil {
+		store.Abort(err)
+	}
+}
+
+// Drain takes items out of the thread's inbox, in order, limit of them at most
+// (0: all). It aborts with [ErrFenced] when the claim does not hold.
+func Drain(tx store.Tx, f Fence, limit int) []Item {
+	f.must(tx)
+	var items []Item
+	for key, val := range tx.Scan(store.Prefix("queue", "item", f.Thread)) {
+		if limit > 0 && len(items) == limit {
+			break
+		}
+		var it Item
+		store.Decode(key, val, &it)
+		items = append(items, it)
+		tx.Delete(key)
+	}
+	return items
+}
+
+// Release gives the thread back. It returns false, and the claim holds, when
+// items are waiting: then there is more to do. It aborts with [ErrFenced] when
+// the claim does not hold.
+func Release(tx store.Tx, f Fence) bool {
+	f.must(tx)
+	if waiting(tx, f.Thread) {
+		return false
+	}
+	Yield(tx, f)
+	return true
+}
+
+// Yield gives the thread back although items may be waiting, for a process that
+// stops: the next owner finds the thread in [Ready] at once. It aborts with
+// [ErrFenced] when the claim does not hold.
+func Yield(tx store.Tx, f Fence) {
+	f.must(tx)
+	t, _ := store.Load[threadRow](tx, threadKey(f.Thread))
+	t.Owner = ""
+	store.Save(tx, threadKey(f.Thread), t)
+	if !waiting(tx, f.Thread) {
+		tx.Delete(workKey(f.Thread))
+		return
+	}
+	w, _ := store.Load[workRow](tx, workKey(f.Thread))
+	w.Owner = ""
+	store.Save(tx, workKey(f.Thread), w)
+}
+
+// Ready returns the threads to work on, those that wait longest first and limit
+// of them at most (0: all): they have items and no live owner, or a dead owner
+// left them in the middle of its work. Its cost grows with the threads that have
+// items or a claim, not with all that ever were.
+func Ready(tx store.Tx, limit int, alive func(owner string) bool) []string {
+	type ready struct {
+		thread string
+		since  time.Time
+	}
+	var found []ready
+	for key, val := range tx.Scan(store.Prefix("queue", "work")) {
+		var w workRow
+		store.Decode(key, val, &w)
+		if w.Owner != "" && alive(w.Owner) {
+			continue
+		}
+		parts, err := store.Parts(key)
+		if err != nil {
+			store.Abort(err)
+		}
+		thread, _ := parts[2].(string)
+		found = append(found, ready{thread, w.Since})
+	}
+	slices.SortStableFunc(found, func(a, b ready) int {
+		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.thread, b.thread))
+	})
+	if limit > 0 && len(found) > limit {
+		found = found[:limit]
+	}
+	threads := make([]string, len(found))
+	for i, r := range found {
+		threads[i] = r.thread
+	}
+	return threads
+}
+
+// Prune forgets IDs that came before a time, limit of them at most (0: all),
+// and returns how many. An event that is redelivered after that counts as new,
+// so keep them longer than any network redelivers.
+func Prune(tx store.Tx, before time.Time, limit int) int {
+	start, _ := store.Prefix("queue", "age")
+	_, end := store.Prefix("queue", "age", hourOf(before))
+	n := 0
+	for key := range tx.Scan(start, end) {
+		if limit > 0 && n == limit {
+			break
+		}
+		parts, err := store.Parts(key)
+		if err != nil {
+			store.Abort(err)
+		}
+		hash, _ := parts[3].([]byte)
+		if at, ok := tx.Get(seenKey(hash)); ok && bytes.Compare(at, store.Key(before)) >= 0 {
+			continue // in the hour that before cuts in two
+		}
+		tx.Delete(seenKey(hash))
+		tx.Delete(key)
+		n++
+	}
+	return n
+}

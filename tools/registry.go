@@ -1,0 +1,211 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/approvals/risk"
+)
+
+// Registry holds the tools of one bot. It is immutable and safe for concurrent
+// use.
+type Registry struct {
+	now   func() time.Time
+	names []string // sorted
+	byKey map[string]*entry
+}
+
+type entry struct {
+	tool  Tool
+	spec  Spec
+	check *checker
+}
+
+// NewRegistry returns a registry of these tools. It refuses tools that share a
+// name or an alias, that have no level, whose schema does not compile, or whose
+// description lacks a section of the guidance (see [Guidance]): these are
+// mistakes in the program, found at start.
+//
+// Each tool answers to its name, to its aliases, and to the spellings of both
+// with underscores in place of dashes.
+func NewRegistry(now func() time.Time, ts ...Tool) (*Registry, error) {
+	r := &Registry{now: now, byKey: map[string]*entry{}}
+	var errs []error
+	for _, t := range ts {
+		s := t.Spec()
+		e, err := newEntry(t, s)
+		if err == nil && r.byKey[s.Name] != nil {
+			err = errors.New("there are two tools of this name")
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("tool %q: %w", s.Name, err))
+			continue
+		}
+		r.names = append(r.names, s.Name)
+		r.byKey[s.Name] = e
+	}
+	slices.Sort(r.names)
+	for _, name := range r.names {
+		e := r.byKey[name]
+		for _, alias := range spellings(e.spec) {
+			if other := r.byKey[alias]; other != nil && other != e {
+				errs = append(errs, fmt.Errorf("tool %q: its alias %q already means %q", name, alias, other.spec.Name))
+				continue
+			}
+			r.byKey[alias] = e
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return r, nil
+}
+
+var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+
+func newEntry(t Tool, s Spec) (*entry, error) {
+	if !toolName.MatchString(s.Name) {
+		return nil, errors.New("a name has 1 to 64 letters, digits, dashes and underscores")
+	}
+	if s.Level <= risk.Unknown || s.Level > risk.Critical {
+		return nil, errors.New("it has no risk level")
+	}
+	if err := Guidance(s.Description); err != nil {
+		return nil, err
+	}
+	c, err := newChecker(s.Schema)
+	if err != nil {
+		return nil, err
+	}
+	return &entry{tool: t, spec: s, check: c}, nil
+}
+
+// spellings lists what a tool answers to beside its name.
+func spellings(s Spec) []string {
+	var all []string
+	for _, n := range append([]string{s.Name}, s.Aliases...) {
+		for _, sp := range []string{n, strings.ReplaceAll(n, "-", "_")} {
+			if sp != s.Name && !slices.Contains(all, sp) {
+				all = append(all, sp)
+			}
+		}
+	}
+	return all
+}
+
+// sections are the headings of the guidance, in order.
+var sections = []struct {
+	name string
+	re   *regexp.Regexp
+}{
+	{"When to use", regexp.MustCompile(`(?m)^#{0,4} *When to use:? *$`)},
+	{"When NOT to use", regexp.MustCompile(`(?m)^#{0,4} *When NOT to use:? *$`)},
+	{"Disambiguation", regexp.MustCompile(`(?m)^#{0,4} *Disambiguation:? *$`)},
+	{"Examples", regexp.MustCompile(`(?m)^#{0,4} *Examples?:? *$`)},
+}
+
+// Guidance checks that a description holds the four sections that help a model
+// to choose: "When to use", "When NOT to use", "Disambiguation" and "Examples",
+// each a line of its own, in this order, none of them empty.
+func Guidance(description string) error {
+	from := 0
+	for i, s := range sections {
+		loc := s.re.FindStringIndex(description[from:])
+		if loc == nil {
+			return fmt.Errorf("its description has no section %q (in its place)", s.name)
+		}
+		body := description[from+loc[1]:]
+		if i+1 < len(sections) {
+			if next := sections[i+1].re.FindStringIndex(body); next != nil {
+				body = body[:next[0]]
+			}
+		}
+		if strings.TrimSpace(body) == "" {
+			return fmt.Errorf("the section %q of its description is empty", s.name)
+		}
+		from += loc[1]
+	}
+	return nil
+}
+
+// Specs lists the tools that keep accepts, sorted by name; a nil keep accepts
+// all.
+func (r *Registry) Specs(keep func(Spec) bool) []Spec {
+	var out []Spec
+	for _, n := range r.names {
+		if s := r.byKey[n].spec; keep == nil || keep(s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Names lists the names of all tools, sorted.
+func (r *Registry) Names() []string { return slices.Clone(r.names) }
+
+// Lookup finds a tool by its name or one of its aliases.
+func (r *Registry) Lookup(name string) (Spec, bool) {
+	e := r.byKey[name]
+	if e == nil {
+		return Spec{}, false
+	}
+	return e.spec, true
+}
+
+// Only returns a registry of the tools that keep accepts: to it, the others do
+// not exist.
+func (r *Registry) Only(keep func(Spec) bool) *Registry {
+	out := &Registry{now: r.now, byKey: maps.Clone(r.byKey)}
+	maps.DeleteFunc(out.byKey, func(_ string, e *entry) bool { return !keep(e.spec) })
+	for _, n := range r.names {
+		if out.byKey[n] != nil {
+			out.names = append(out.names, n)
+		}
+	}
+	return out
+}
+
+// Plan validates the arguments of a call against the tool's schema, brings them
+// into canonical form (defaults filled in, keys sorted) and lets the tool plan.
+// The tool sees its own name and never sees arguments that break its schema.
+// It has no effect. Its error is an [*Error].
+func (r *Registry) Plan(ctx context.Context, c Call) (Plan, error) {
+	e := r.byKey[c.Name]
+	if e == nil {
+		return Plan{}, r.unknown(c.Name)
+	}
+	args, err := e.check.canonical(c.Args)
+	if err != nil {
+		return Plan{}, err
+	}
+	c.Name, c.Args = e.spec.Name, args
+	p, err := e.tool.Plan(ctx, c)
+	if err != nil {
+		var te *Error
+		if !errors.As(err, &te) {
+			err = &Error{Kind: ExecutionFailed, Sentence: err.Error(), Cause: err}
+		}
+		return Plan{}, err
+	}
+	p.Level = e.spec.Level
+	return p, nil
+}
+
+func (r *Registry) unknown(name string) error {
+	if len(r.names) == 0 {
+		return Failed("there is no tool %s; no tools are available here", Quote(name))
+	}
+	return Failed("there is no tool %s; the tools are %s", Quote(name), strings.Join(r.names, ", "))
+}
+
+// Envelope is [Envelope] with the registry's clock.
+func (r *Registry) Envelope(value any) string { return Envelope(r.now(), value) }
+
+// Denied is [DeniedEnvelope] with the registry's clock.
+func (r *Registry) Denied(reason string) string { return DeniedEnvelope(r.now(), reason) }

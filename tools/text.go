@@ -1,0 +1,111 @@
+package tools
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// DeniedText is the result of a call that people said no to.
+const DeniedText = "Command execution denied by user."
+
+// stamp says when the bot produced a result, by the bot's own clock.
+type stamp struct {
+	Source     string `json:"source"`
+	UnixMillis int64  `json:"unix_millis"`
+}
+
+type envelope struct {
+	Timestamp stamp  `json:"harness_timestamp"`
+	Result    any    `json:"result"`
+	Reason    string `json:"reason,omitempty"`
+}
+
+// Envelope returns the one form in which every result reaches the model:
+//
+//	{"harness_timestamp":{"source":"harness","unix_millis":N},"result":...}
+//
+// Text is not escaped for HTML. A value that does not encode becomes a
+// sentence that says so.
+func Envelope(now time.Time, value any) string { return seal(now, value, "") }
+
+// DeniedEnvelope returns the envelope of a denial. The reason that a person
+// gave stands beside the result, which is always exactly [DeniedText].
+func DeniedEnvelope(now time.Time, reason string) string { return seal(now, DeniedText, reason) }
+
+func seal(now time.Time, value any, reason string) string {
+	e := envelope{Timestamp: stamp{Source: "harness", UnixMillis: now.UnixMilli()}, Result: value, Reason: reason}
+	text, err := encode(e)
+	if err != nil {
+		e.Result = "the result cannot be shown: " + err.Error()
+		text, _ = encode(e)
+	}
+	return string(text)
+}
+
+// encode is json.Marshal without HTML escapes; map keys come out sorted.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// ErrorText returns the form in which an error reaches the model.
+func ErrorText(err error) string { return "Tool error: " + err.Error() }
+
+// headMark follows text whose end was cut.
+const headMark = "...[truncated]"
+
+// TruncateHead keeps the first n characters of s and says when it cut. Every
+// invalid byte counts as one character and becomes U+FFFD.
+func TruncateHead(s string, n int) string {
+	s = valid(s)
+	count := 0
+	for i := range s {
+		if count == n {
+			return s[:i] + headMark
+		}
+		count++
+	}
+	return s
+}
+
+// TruncateTail keeps the last n characters of s and says in front how many it
+// cut. Every invalid byte counts as one character and becomes U+FFFD.
+func TruncateTail(s string, n int) string {
+	s = valid(s)
+	cut := utf8.RuneCountInString(s) - n
+	if cut <= 0 {
+		return s
+	}
+	count := 0
+	for i := range s {
+		if count == cut {
+			return tailMark(cut) + s[i:]
+		}
+		count++
+	}
+	return tailMark(cut)
+}
+
+func tailMark(n int) string { return fmt.Sprintf("[truncated %d chars from start]\n", n) }
+
+// valid makes invalid bytes visible, one U+FFFD for each.
+func valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	for _, r := range s { // an invalid byte yields U+FFFD and moves on by one
+		b.WriteRune(r)
+	}
+	return b.String()
+}
