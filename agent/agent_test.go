@@ -1,0 +1,540 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/approvals"
+	"countersign/approvals/gate"
+	"countersign/approvals/policy"
+	"countersign/approvals/risk"
+	"countersign/store"
+	"countersign/store/mem"
+	"countersign/store/outbox"
+	"countersign/tools"
+)
+
+// modelFunc is a model made of one function of what it is asked.
+type modelFunc func(ctx context.Context, r llm.Request) (llm.Reply, error)
+
+func (f modelFunc) Reply(ctx context.Context, r llm.Request, _ func(llm.Delta)) (llm.Reply, error) {
+	return f(ctx, r)
+}
+
+// afterPerson counts the tool results since the last message of a person, and
+// returns the last of them.
+func afterPerson(r llm.Request) (n int, last string) {
+	for _, it := range r.Items {
+		switch it.Role {
+		case llm.User:
+			n = 0
+		case llm.Tool:
+			n++
+			last = it.Text
+		case llm.System, llm.Assistant:
+		}
+	}
+	return n, last
+}
+
+func calls(cmds ...string) llm.Reply {
+	r := llm.Reply{Finish: llm.FinishCalls, Text: "working"}
+	for _, c := range cmds {
+		args, _ := json.Marshal(map[string]string{"command": c})
+		r.Calls = append(r.Calls, llm.Call{Name: "sh", Args: string(args)})
+	}
+	return r
+}
+
+func says(text string) llm.Reply { return llm.Reply{Text: text, Finish: llm.FinishStop} }
+
+// sh is a tool that only pretends to run shell text, and counts.
+type sh struct {
+	mu   sync.Mutex
+	ran  []string
+	hold chan struct{} // when not nil, a command named "hold" waits for it or its end
+	fail map[string]bool
+}
+
+func (s *sh) Spec() tools.Spec {
+	return tools.Spec{Name: "sh", Level: risk.Read, Description: "### When to use\nx\n### When NOT to use\nx\n### Disambiguation\nx\n### Examples\nx\n", Schema: json.RawMessage(`{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}`)}
+}
+
+func (s *sh) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Command string `json:"command"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	a := approvals.Action{Tool: "sh", Kind: approvals.KindShell, Target: "local", Bytes: []byte(args.Command), Args: c.Args}
+	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		s.mu.Lock()
+		s.ran = append(s.ran, args.Command)
+		fail := s.fail[args.Command]
+		s.mu.Unlock()
+		sink(tools.Event{Kind: tools.Started})
+		if strings.HasPrefix(args.Command, "hold") && s.hold != nil {
+			select {
+			case <-s.hold:
+			case <-ctx.Done():
+				return tools.Result{}, tools.Failed("ended: %w", ctx.Err())
+			}
+		}
+		sink(tools.Event{Kind: tools.Stdout, Text: "out"})
+		return tools.Result{Value: map[string]any{"exit_code": map[bool]int{true: 1}[fail], "stdout": "out"}, Failed: fail}, nil
+	}), nil
+}
+
+func (s *sh) count(cmd string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.ran {
+		if c == cmd {
+			n++
+		}
+	}
+	return n
+}
+
+// world is a bot without networks: posts are read from the outbox.
+type world struct {
+	t     *testing.T
+	db    *mem.DB
+	sh    *sh
+	agent *agent.Agent
+	gate  *gate.Gate
+	stop  func()
+	runs  int
+	model modelFunc
+	n     int
+}
+
+func newWorld(t *testing.T, m modelFunc) *world {
+	t.Helper()
+	w := &world{t: t, db: mem.Open(), sh: &sh{fail: map[string]bool{}}, model: m}
+	w.start()
+	return w
+}
+
+type gateView struct{ g *gate.Gate }
+
+func (v gateView) req(p agent.Proposal) gate.Request {
+	return gate.Request{Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor}
+}
+
+func (v gateView) Judge(p agent.Proposal) agent.Ruling {
+	r := v.g.Judge(v.req(p))
+	out := agent.Ruling{Lane: agent.Lane(r.Lane), Sentence: r.Sentence}
+	if r.Lane == policy.Allow {
+		out.Permit, _ = v.g.Allow(v.req(p), r)
+	}
+	return out
+}
+
+func (v gateView) Ask(tx store.Tx, p agent.Proposal) history.Ask {
+	r := v.g.Ask(tx, v.req(p), v.g.Judge(v.req(p)))
+	return history.Ask{Call: p.Call, Approval: r.ID, Digest: r.Digest, Expires: r.ExpiresAt}
+}
+
+func (v gateView) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, string) {
+	p, _, why := v.g.Consume(tx, id, a)
+	return p, why
+}
+
+func (v gateView) Finish(tx store.Tx, id approvals.ID, o agent.Outcome) {
+	v.g.Finish(tx, id, approvals.Outcome{OK: o.OK, Note: o.Note})
+}
+func (v gateView) Lost(tx store.Tx, id approvals.ID) { v.g.Lost(tx, id) }
+func (v gateView) Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) {
+	v.g.Cancel(tx, id, by, why)
+}
+func (v gateView) Expire(tx store.Tx, id approvals.ID) { v.g.Expire(tx, id) }
+func (v gateView) Vote(ctx context.Context, c chat.Click) (chat.Answer, error) {
+	return v.g.Click(ctx, c)
+}
+
+type outboxView struct{}
+
+func (outboxView) Put(tx store.Tx, th chat.ThreadID, p chat.Post) {
+	outbox.Put(tx, string(th), p.Key, p, time.Now())
+}
+func (outboxView) Wake(chat.ThreadID) {}
+
+type toolboxView struct{ *tools.Registry }
+
+func (v toolboxView) Specs(chat.ThreadID) []llm.ToolSpec { return nil }
+
+// start starts the bot (again).
+func (w *world) start() {
+	w.t.Helper()
+	w.runs++
+	owner := fmt.Sprint("bot/", w.runs)
+	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {Web: []string{"alice"}}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	reg, err := tools.NewRegistry(time.Now, w.sh)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	w.gate = gate.New(gate.Config{
+		DB: w.db, Policy: pol, Classify: risk.Classify, Now: time.Now, Log: log, Wake: func(th string) { w.agent.Wake(chat.ThreadID(th)) },
+		TargetApprovers: func(string) []string { return []string{"oncall"} }, Mode: func(string) policy.Mode { return policy.Balanced },
+	})
+	w.agent = agent.New(agent.Config{
+		DB: w.db, Model: w.model, Tools: toolboxView{reg}, Gate: gateView{w.gate}, Outbox: outboxView{}, Owner: owner,
+		Alive: func(o string) bool { return o == owner }, Prompt: func(chat.ThreadID) string { return "system" },
+		Limits: agent.Limits{Steps: 12}, Grace: time.Second, Now: time.Now, Log: log,
+	})
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	a := w.agent
+	go func() { defer close(done); _ = a.Run(ctx) }()
+	w.stop = func() { cancel(); <-done }
+}
+
+func (w *world) say(text string) {
+	w.t.Helper()
+	w.n++
+	if err := w.agent.Deliver(w.t.Context(), chat.Event{ID: chat.EventID(fmt.Sprint("e", w.n)), Thread: "web:1", From: chat.User{ID: "web:alice", Name: "alice"}, Text: text, At: time.Now()}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.settle()
+}
+
+// settle lets everything happen that needs no person and no long time.
+func (w *world) settle() {
+	time.Sleep(3 * time.Second)
+	synctest.Wait()
+}
+
+func (w *world) posts() (all []chat.Post) {
+	w.t.Helper()
+	err := w.db.View(w.t.Context(), func(tx store.Tx) error {
+		all = nil
+		for _, r := range outbox.Pending(tx, "web:1", 1000) {
+			var p chat.Post
+			if err := json.Unmarshal(r.Body, &p); err != nil {
+				return err
+			}
+			all = append(all, p)
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
+
+func (w *world) said(part string) bool {
+	for _, p := range w.posts() {
+		if strings.Contains(p.Text, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// card is the newest card.
+func (w *world) card() (c chat.Card) {
+	for _, p := range w.posts() {
+		if p.Card != nil {
+			c = *p.Card
+		}
+	}
+	return c
+}
+
+func (w *world) press(verb string) chat.Answer {
+	w.t.Helper()
+	w.n++
+	for _, b := range w.card().Choose {
+		if strings.HasPrefix(string(b.ID), verb) {
+			a, err := w.gate.Click(w.t.Context(), chat.Click{ID: chat.EventID(fmt.Sprint("k", w.n)), Thread: "web:1", From: chat.User{ID: "web:alice", Name: "alice"}, Button: b.ID, Reason: "because"})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			w.settle()
+			return a
+		}
+	}
+	w.t.Fatalf("no button %q on %+v", verb, w.card())
+	return chat.Answer{}
+}
+
+func (w *world) results() (out []history.Result) {
+	w.t.Helper()
+	if err := w.db.View(w.t.Context(), func(tx store.Tx) error {
+		out = nil
+		for _, e := range history.Load(tx, "web:1") {
+			if e.Result != nil {
+				out = append(out, *e.Result)
+			}
+		}
+		return nil
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return out
+}
+
+// script replies with one command after the other, then with "finished".
+func script(cmds ...string) modelFunc {
+	return func(_ context.Context, r llm.Request) (llm.Reply, error) {
+		n, _ := afterPerson(r)
+		if n < len(cmds) {
+			return calls(cmds[n]), nil
+		}
+		return says("finished"), nil
+	}
+}
+
+func run(t *testing.T, rule string, m modelFunc, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run(rule, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, m)
+			defer func() { w.stop() }()
+			test(t, w)
+		})
+	})
+}
+
+func TestConversation(t *testing.T) {
+	run(t, "a proven read runs unasked and the turn ends", script("uptime"), func(t *testing.T, w *world) {
+		w.say("look")
+		if w.sh.count("uptime") != 1 || !w.said("finished") || w.card().Title != "" {
+			t.Fatalf("%v %+v", w.sh.ran, w.posts())
+		}
+	})
+	run(t, "a change waits for the button and then runs once", script("touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		if w.sh.count("touch x") != 0 {
+			t.Fatal("it ran before the vote")
+		}
+		if a := w.press("approve"); !a.OK {
+			t.Fatalf("%+v", a)
+		}
+		if w.sh.count("touch x") != 1 || !w.said("finished") || !strings.HasPrefix(w.card().Title, "Done") {
+			t.Fatalf("%v %+v", w.sh.ran, w.card())
+		}
+	})
+	run(t, "a denial reaches the model with its reason, and the rest of the reply is skipped", func(_ context.Context, r llm.Request) (llm.Reply, error) {
+		if n, _ := afterPerson(r); n == 0 {
+			return calls("touch x", "touch y"), nil
+		}
+		return says("understood"), nil
+	}, func(t *testing.T, w *world) {
+		w.say("do it")
+		w.press("deny")
+		rs := w.results()
+		if len(rs) != 2 || !strings.Contains(rs[0].Text, tools.DeniedText) || !strings.Contains(rs[0].Text, "because") || !strings.Contains(rs[1].Text, "skipped") || len(w.sh.ran) > 0 {
+			t.Fatalf("%+v", rs)
+		}
+		if !w.said("understood") {
+			t.Fatal("the turn did not go on")
+		}
+	})
+	run(t, "a denied call that is proposed again is not asked again", script("touch x", "touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		w.press("deny")
+		if rs := w.results(); len(rs) != 2 || !strings.Contains(rs[1].Text, "already denied") {
+			t.Fatalf("%+v", rs)
+		}
+	})
+	run(t, "a message during the waiting is noted and read after the decision", script("touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		w.say("are you there?")
+		if !w.said("Noted.") {
+			t.Fatalf("%+v", w.posts())
+		}
+		w.press("deny")
+	})
+	run(t, "nobody decides: parked after five minutes, expired after fifteen", script("touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		time.Sleep(6 * time.Minute)
+		w.settle()
+		if !w.said("parked this turn") {
+			t.Fatalf("%+v", w.posts())
+		}
+		time.Sleep(10 * time.Minute)
+		w.settle()
+		if !w.said("finished") || len(w.sh.ran) > 0 || !strings.HasPrefix(w.card().Title, "Expired") {
+			t.Fatalf("%v %+v", w.sh.ran, w.card())
+		}
+	})
+	run(t, "a restart while a card waits changes nothing", script("touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		w.stop()
+		w.start()
+		w.settle()
+		w.press("approve")
+		if w.sh.count("touch x") != 1 || !w.said("finished") {
+			t.Fatalf("%v", w.sh.ran)
+		}
+	})
+	run(t, "stop ends the running command and the turn", script("hold on"), func(t *testing.T, w *world) {
+		w.sh.hold = make(chan struct{})
+		w.say("do it")
+		w.press("approve")
+		w.say("stop")
+		if !w.said("Stopped by alice") || w.said("finished") {
+			t.Fatalf("%+v", w.posts())
+		}
+		if rs := w.results(); len(rs) != 1 || !strings.Contains(rs[0].Text, "stopped by a person") {
+			t.Fatalf("%+v", rs)
+		}
+	})
+	run(t, "stop withdraws a waiting card", script("touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		w.say("stop")
+		if !strings.HasPrefix(w.card().Title, "Withdrawn") || len(w.sh.ran) > 0 {
+			t.Fatalf("%+v", w.card())
+		}
+	})
+	run(t, "stop without work says so", script(), func(t *testing.T, w *world) {
+		w.say("stop")
+		if !w.said("Nothing is running") {
+			t.Fatalf("%+v", w.posts())
+		}
+	})
+	run(t, "a command that was running when the bot went away is unknown and not repeated", script("hold on"), func(t *testing.T, w *world) {
+		w.sh.hold = make(chan struct{})
+		w.say("do it")
+		w.press("approve")
+		w.stop() // the grace time passes, the command is left alone
+		w.start()
+		w.settle()
+		if w.sh.count("hold on") != 1 || !w.said("may or may not have happened") || !strings.HasPrefix(w.card().Title, "Outcome unknown") {
+			t.Fatalf("%v %+v", w.sh.ran, w.card())
+		}
+	})
+	run(t, "the third identical failure is not run, with the same words each time", script("uptime -p", "uptime -p", "uptime -p", "uptime -p"), func(t *testing.T, w *world) {
+		w.sh.fail["uptime -p"] = true
+		w.say("look")
+		rs := w.results()
+		if w.sh.count("uptime -p") != 2 || len(rs) != 4 || rs[2].Text != rs[3].Text || !strings.Contains(rs[2].Text, "failed 2 times") {
+			t.Fatalf("%v %+v", w.sh.ran, rs)
+		}
+	})
+	run(t, "from the third identical success on the result says so", script("uptime", "uptime", "uptime"), func(t *testing.T, w *world) {
+		w.say("look")
+		if rs := w.results(); len(rs) != 3 || strings.Contains(rs[1].Text, "notice") || !strings.Contains(rs[2].Text, "3 times in a row") {
+			t.Fatalf("%+v", rs)
+		}
+	})
+	run(t, "a model that loops is ended by the step limit", func(_ context.Context, r llm.Request) (llm.Reply, error) {
+		return calls(fmt.Sprint("echo ", len(r.Items))), nil
+	}, func(t *testing.T, w *world) {
+		w.say("look")
+		if !w.said("limit of 12 steps") {
+			t.Fatalf("%+v", w.posts())
+		}
+	})
+	run(t, "an unknown tool is an error that lists the known ones", func(_ context.Context, r llm.Request) (llm.Reply, error) {
+		if n, _ := afterPerson(r); n > 0 {
+			return says("sorry"), nil
+		}
+		return llm.Reply{Finish: llm.FinishCalls, Calls: []llm.Call{{ID: "x", Name: "nope", Args: "{bad"}}}, nil
+	}, func(t *testing.T, w *world) {
+		w.say("look")
+		if rs := w.results(); len(rs) != 1 || !strings.HasPrefix(rs[0].Text, "Tool error: ") || !strings.Contains(rs[0].Text, "sh") {
+			t.Fatalf("%+v", rs)
+		}
+	})
+	run(t, "a model that fails for good loses nothing", func() modelFunc {
+		failed := false
+		return func(context.Context, llm.Request) (llm.Reply, error) {
+			if !failed {
+				failed = true
+				return llm.Reply{}, &llm.Error{Sentence: "The model refuses the key: check OPENAI_API_KEY.", Cause: errors.New("401")}
+			}
+			return says("here I am"), nil
+		}
+	}(), func(t *testing.T, w *world) {
+		w.say("look")
+		if !w.said("check OPENAI_API_KEY") {
+			t.Fatalf("%+v", w.posts())
+		}
+		w.say("go on")
+		if !w.said("here I am") {
+			t.Fatalf("%+v", w.posts())
+		}
+	})
+	run(t, "calls of a reply that was cut do not run", func(_ context.Context, r llm.Request) (llm.Reply, error) {
+		if n, _ := afterPerson(r); n > 0 {
+			return says("smaller then"), nil
+		}
+		c := calls("uptime")
+		c.Finish = llm.FinishLength
+		return c, nil
+	}, func(t *testing.T, w *world) {
+		w.say("look")
+		if len(w.sh.ran) > 0 || !w.said("smaller then") {
+			t.Fatalf("%v", w.sh.ran)
+		}
+	})
+	run(t, "a message that comes in mid-turn is steered into the next request", func(_ context.Context, r llm.Request) (llm.Reply, error) {
+		for _, it := range r.Items {
+			if strings.Contains(it.Text, "look at db-2") {
+				return says("db-2 it is"), nil
+			}
+		}
+		if n, _ := afterPerson(r); n > 0 {
+			return says("too late"), nil
+		}
+		return calls("hold on"), nil
+	}, func(t *testing.T, w *world) {
+		w.sh.hold = make(chan struct{})
+		w.say("look")
+		w.press("approve")
+		w.say("look at db-2 instead")
+		if w.said("db-2") {
+			t.Fatal("the running command did not come first")
+		}
+		close(w.sh.hold)
+		w.settle()
+		if !w.said("db-2 it is") {
+			t.Fatalf("%+v", w.posts())
+		}
+	})
+	run(t, "the same event delivered twice is one message", script(), func(t *testing.T, w *world) {
+		w.say("hello")
+		w.n--
+		w.say("hello")
+		n := 0
+		if err := w.db.View(t.Context(), func(tx store.Tx) error {
+			for _, e := range history.Load(tx, "web:1") {
+				if e.Message != nil {
+					n++
+				}
+			}
+			return nil
+		}); err != nil || n != 1 {
+			t.Fatal(n, err)
+		}
+	})
+	run(t, "words are answered", script(), func(t *testing.T, w *world) {
+		for word, want := range map[string]string{"status": "Idle", "help": "approve <id>", "sessions": "no managed terminal", "approve abcdefgh23": "no such request"} {
+			w.say(word)
+			if !w.said(want) {
+				t.Errorf("%s: %+v", word, w.posts())
+			}
+		}
+	})
+}

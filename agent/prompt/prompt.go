@@ -1,0 +1,39 @@
+// Package prompt writes the system prompt of an agent from embedded Markdown.
+// The same [Info] always gives the same text, byte for byte, so that providers
+// can cache it: there are no times, counters or host facts in it.
+//
+// It does not describe single tools (their specs do) and enforces nothing: what
+// a call may do is decided by package approvals, whatever a model was told.
+package prompt
+
+import (
+	_ "embed"
+	"strings"
+	"text/template"
+)
+
+//go:embed system.md
+var system string
+
+// Info is what the prompt says about the bot.
+type Info struct {
+	Agent  string // name of the agent
+	Target string // name of the machine it works on
+	Tmux   bool   // commands run in terminals that people can watch
+	Mode   string // readonly, review or balanced; "" means balanced
+}
+
+// System returns the system prompt. It is safe for concurrent use.
+func System(i Info) string {
+	i.Agent, i.Target = line(i.Agent), line(i.Target)
+	var b strings.Builder
+	if err := template.Must(template.New("system").Parse(system)).Execute(&b, i); err != nil {
+		panic("prompt: " + err.Error()) // the embedded text is wrong; its test says so first
+	}
+	return b.String()
+}
+
+// line keeps a configured name on one line and inside its code quotes.
+func line(s string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "`", "'")
+}
