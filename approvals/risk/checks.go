@@ -177,6 +177,9 @@ func checkYq(j *judge, c *call) {
 
 // checkPrintenv allows variables that hold no secret.
 func checkPrintenv(j *judge, c *call) {
+	if len(c.operands) == 0 {
+		j.add(High, EffectSecrets, "`printenv` shows the whole environment, where secrets are kept")
+	}
 	for _, w := range c.operands {
 		if w.kind != wordLit || !slices.Contains([]string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "LANG", "TERM", "HOSTNAME", "TZ", "EDITOR", "DISPLAY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "KUBECONFIG", "JAVA_HOME", "GOPATH", "GOROOT", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "NODE_ENV", "VIRTUAL_ENV"}, w.text) &&
 			!strings.HasPrefix(w.text, "LC_") {

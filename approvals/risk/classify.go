@@ -68,17 +68,18 @@ func badBytes(s string) string {
 
 // judge collects what is found out about one text.
 type judge struct {
-	src    string
-	issues []issue
-	proven []string
-	vars   map[string]word
-	depth  int
-	steps  int
-	nest   int
-	feed   *syntax.Stmt // what the current command reads from its pipe
-	piped  bool         // its output goes into a pipe
-	posix  bool         // the text is run by a plain sh
-	inner  bool         // run by find or xargs with unknown words: no wrappers
+	src     string
+	issues  []issue
+	proven  []string
+	vars    map[string]word
+	depth   int
+	steps   int
+	nest    int
+	feed    *syntax.Stmt // what the current command reads from its pipe
+	piped   bool         // its output goes into a pipe
+	posix   bool         // the text is run by a plain sh
+	probing int          // how often what is judged is only perhaps a command
+	inner   bool         // run by find or xargs with unknown words: no wrappers
 
 	fedByFind bool // unknown arguments are files found below harmless roots
 }
@@ -108,9 +109,17 @@ func (j *judge) verdict(command string) Verdict {
 		j.add(Low, EffectUnknown, "there is nothing to run")
 	}
 	v.Risk = Low
-	slices.SortStableFunc(j.issues, func(a, b issue) int { return int(b.level) - int(a.level) })
+	slices.SortStableFunc(j.issues, func(a, b issue) int {
+		if a.level != b.level {
+			return int(b.level) - int(a.level)
+		}
+		return vague(a) - vague(b)
+	})
 	for _, i := range j.issues {
 		v.Risk = Max(v.Risk, i.level)
+		if i.effect == EffectUnknown && len(v.Effects) > 0 {
+			i.effect = "" // what is known is as bad as what isn't
+		}
 		if i.effect != "" && !slices.Contains(v.Effects, i.effect) {
 			v.Effects = append(v.Effects, i.effect)
 		}
@@ -121,6 +130,14 @@ func (j *judge) verdict(command string) Verdict {
 	}
 	slices.Sort(v.Effects)
 	return v
+}
+
+// vague sorts what is only not known behind what is known.
+func vague(i issue) int {
+	if i.effect == EffectUnknown {
+		return 1
+	}
+	return 0
 }
 
 // text parses and judges a whole text. A text inside another (bash -c) counts
@@ -146,14 +163,14 @@ func (j *judge) text(command string, top bool) {
 		j.scan(command)
 		return
 	}
-	src, vars, feed := j.src, j.vars, j.feed
-	j.src = command
+	src, vars, feed, probing := j.src, j.vars, j.feed, j.probing
+	j.src, j.probing = command, 0
 	if !top {
 		j.vars = map[string]word{}
 	}
 	j.feed = nil
 	j.stmts(file.Stmts)
-	j.src, j.vars, j.feed = src, vars, feed
+	j.src, j.vars, j.feed, j.probing = src, vars, feed, probing
 }
 
 func (j *judge) stmts(list []*syntax.Stmt) {
@@ -195,6 +212,7 @@ func (j *judge) stmt(s *syntax.Stmt) {
 		j.redirect(r)
 	}
 	if s.Cmd == nil {
+		j.prove("a redirection")
 		return
 	}
 	j.command(s.Cmd)
@@ -226,6 +244,7 @@ func (j *judge) command(cmd syntax.Command) {
 	case *syntax.Block:
 		j.stmts(c.Stmts)
 	case *syntax.TimeClause:
+		j.prove("time")
 		if c.Stmt != nil {
 			j.stmt(c.Stmt)
 		}
@@ -601,12 +620,14 @@ func (j *judge) run(argv []word, clear bool) {
 	if argv[0].kind != wordLit {
 		j.add(High, EffectExec, "which program runs is only known when it runs")
 		j.danger(argv)
+		j.tail(argv)
 		return
 	}
 	name, trusted := programName(argv[0].text)
 	if !trusted {
 		j.add(Medium, EffectExec, "`%s` is a file of its own, not a program of the system", argv[0].text)
 		j.danger(argv)
+		j.tail(argv)
 		return
 	}
 	if w := wrapper(name); w != nil {
@@ -645,11 +666,12 @@ func (j *judge) run(argv []word, clear bool) {
 
 // unknownProgram tells of a program without a table.
 func (j *judge) unknownProgram(name string, argv []word) {
-	if !j.danger(argv) {
+	if j.danger(argv) {
+		j.add(Medium, "", "") // the table's words are enough
+	} else {
 		j.add(Medium, EffectUnknown, "`%s` is not a program that is known here", name)
-		return
 	}
-	j.add(Medium, "", "")
+	j.tail(argv)
 }
 
 // MarshalJSON gives the verdict as `bot classify` prints it: the risk by name

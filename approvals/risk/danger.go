@@ -80,6 +80,9 @@ func matchesAll(patterns []string, args []word) bool {
 	for _, p := range patterns {
 		found := false
 		for _, a := range args {
+			if a.text == "--" && (p[0] == '~' || p[0] == '-') {
+				break // what follows are operands
+			}
 			if matchesOne(p, a.text) {
 				found = true
 				break

@@ -84,7 +84,7 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	case "plus":
 		return strings.HasPrefix(w.prefix, "+")
 	case "key":
-		return isWord(t) && !strings.Contains(t, "=") && !strings.Contains(t, "://")
+		return isWord(t) && !strings.Contains(t, "=") && !strings.Contains(t, "://") && !strings.Contains(t, "..")
 	case "kout":
 		kind, _, template := strings.Cut(t, "=")
 		switch kind {

@@ -106,7 +106,7 @@ func parseTable(file, text string, out map[string]*spec) error {
 			names, inline, _ := strings.Cut(rest, " :")
 			for _, name := range strings.Fields(names) {
 				// A name with a NUL is for the rules only: no text has one.
-				name = strings.ReplaceAll(name, `\0`, "\x00")
+				name = strings.NewReplacer(`\0`, "\x00", `\c`, ":").Replace(name)
 				if _, twice := out[name]; twice {
 					return fmt.Errorf("%s:%d: %s is there twice", file, l.no, name)
 				}

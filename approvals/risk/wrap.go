@@ -89,7 +89,7 @@ func (j *judge) cut(name string, argv []word, flags, valued string) (int, bool) 
 		w := argv[i]
 		if w.kind != wordLit {
 			if w.dashy() {
-				j.add(Medium, EffectUnknown, "an option of `%s` is only known when it runs", name)
+				j.add(High, EffectExec, "what `%s` runs is only known when it runs", name)
 				return i, false
 			}
 			return i, true
@@ -149,10 +149,27 @@ func (j *judge) rest(name string, argv []word, i int) {
 }
 
 // tail judges every later part of argv that could be a command, for the level
-// of something that is not proven anyway.
+// of something that is not proven anyway: an unknown program may run its
+// arguments.
 func (j *judge) tail(argv []word) {
+	specs, err := tables()
+	if err != nil {
+		return
+	}
 	for i := 1; i < len(argv) && i < 12; i++ {
 		j.danger(argv[i:])
+		name, trusted := programName(argv[i].text)
+		if j.probing > 1 || argv[i].kind != wordLit || !trusted || specs[name] == nil && wrapper(name) == nil {
+			continue
+		}
+		probe := &judge{src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: j.probing + 1}
+		probe.run(argv[i:], true)
+		j.steps = probe.steps
+		for _, is := range probe.issues {
+			if is.level == Unknown || is.level >= High {
+				j.issues = append(j.issues, is)
+			}
+		}
 	}
 }
 
@@ -204,6 +221,7 @@ func wrapEnv(j *judge, name string, argv []word) {
 		k, v, _ := strings.Cut(argv[i].text, "=")
 		if !harmlessVar(k, v) {
 			j.add(Medium, EffectExec, "the variable %s can change what the command does", k)
+			j.tail(argv)
 		}
 		i++
 	}
@@ -234,7 +252,7 @@ func wrapCommand(j *judge, name string, argv []word) {
 }
 
 func wrapSudo(j *judge, name string, argv []word) {
-	j.add(High, EffectPrivesc, "`%s` runs it with another user's rights", name)
+	j.add(High, EffectPrivesc, "it runs with another user's rights")
 	i, ok := j.cut(name, argv, "-n --non-interactive -E --preserve-env -H --set-home -k -S --stdin -b --background -i --login -s --shell -A -P -v -l --list -K -e --edit", "-u --user -g --group -p --prompt -C -h --host -T -r -t -D -R -U")
 	if !ok {
 		j.tail(argv)
@@ -610,7 +628,7 @@ func wrapTest(j *judge, name string, argv []word) {
 
 func wrapPrintf(j *judge, name string, argv []word) {
 	if len(argv) < 2 || argv[1].kind != wordLit || strings.HasPrefix(argv[1].text, "-") || strings.Contains(argv[1].text, "%n") {
-		j.add(Low, EffectUnknown, "`printf` with a format that is only known when it runs, or with options")
+		j.add(Medium, EffectUnknown, "`printf` with a format that is only known when it runs, or with options")
 		return
 	}
 	j.prove(name)

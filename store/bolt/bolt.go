@@ -73,11 +73,11 @@ type DB struct {
 	turn    turn
 	base    *bbolt.Tx     // of the functions of the open batch, or nil
 	rows    *bbolt.Bucket // of base
-	head    overlay // newest rows, those of batches under way included
-	scratch []byte  // ops of the function that runs
-	open    *batch  // takes ops; nil when there is none
-	last    *batch  // the newest batch, done or not
-	broken  error   // set when the file's state is unknown
+	head    overlay       // newest rows, those of batches under way included
+	scratch []byte        // ops of the function that runs
+	open    *batch        // takes ops; nil when there is none
+	last    *batch        // the newest batch, done or not
+	broken  error         // set when the file's state is unknown
 
 	// journal and running belong to the leader of the oldest batch that is not
 	// done, or to Close.
@@ -278,7 +278,7 @@ func (db *DB) recover(kept []byte, size int64) error {
 	}
 	switch {
 	case version > schema:
-		return fmt.Errorf("%s was written by a newer version (schema %d, this one knows %d): start that version, or restore an older backup", db.path, version, schema)
+		return fmt.Errorf("it was written by a newer version (schema %d, this one knows %d): start that version, or restore an older backup", version, schema)
 	case !h.clean && len(kept) == 0:
 		return fmt.Errorf("%w: %s was not closed cleanly and its journal %s.journal is missing: put that file back, or restore a backup", ErrDamaged, db.path, db.path)
 	}
@@ -313,7 +313,7 @@ func (db *DB) meta() (h head, version uint32, err error) {
 		root := tx.Bucket(rootBucket)
 		if root == nil {
 			if first, _ := tx.Cursor().First(); first != nil {
-				return fmt.Errorf("%s is a bbolt file of another program: choose another data directory", db.path)
+				return errors.New("it is a bbolt file of another program: choose another data directory")
 			}
 			return nil
 		}

@@ -38,3 +38,10 @@ func TestDurable(t *testing.T) {
 		})
 	}
 }
+
+func TestPackagesOverBolt(t *testing.T) {
+	open := func(t *testing.T) store.DB { return openIn(t, t.TempDir(), 16<<10) }
+	t.Run("queue", func(t *testing.T) { storetest.RunQueue(t, open) })
+	t.Run("outbox", func(t *testing.T) { storetest.RunOutbox(t, open) })
+	t.Run("lease", func(t *testing.T) { storetest.RunLease(t, open) })
+}

@@ -13,28 +13,33 @@
 // the batch, so its neighbours do not notice.
 //
 // Writes that are in the journal but not yet in the bbolt file live in an
-// ordered map in memory, the overlay; every read merges it over the file. When
-// a batch does not fit into the journal any more, a checkpoint writes overlay
-// and batch to the file in one ordinary, fully synced bbolt transaction, and the
-// journal starts again at its beginning. So the bbolt file is only ever changed
-// by synced transactions and is intact after a power failure at any moment; the
-// journal holds the rest. A clean Close checkpoints too.
+// ordered map in memory, the overlay; every read merges it over the file. The
+// journal has two halves. When one is full, batches go to the other while a
+// checkpoint writes the overlay to the file, on a goroutine of its own and in one
+// ordinary, fully synced bbolt transaction; that frees the first half. A batch
+// that is too big for a half is written to the file by a checkpoint itself, and
+// so is one that comes while a checkpoint could not be written. So the bbolt file
+// is only ever changed by synced transactions and is intact after a power failure
+// at any moment; the journal holds the rest. A clean Close checkpoints too.
+//
+// When the disk is full, the journal still has its room. After it is used up,
+// Updates fail with store.ErrFull until there is room again.
 //
 // # The journal
 //
 // The journal has a fixed size and is written with zeros and synced once, so
 // that later writes change no metadata. A batch is one record:
 //
-//	magic "CSJ1" | crc32c of all that follows | generation u64 | index u64 | length u64 | ops
+//	magic "CSJ1" | crc32c of all that follows | session u64 | index u64 | length u64 | ops
 //	op = key length uvarint | key | 0 (deleted), or value length + 1 as uvarint | value
 //
 // Integers are little-endian. A record begins at a multiple of 4 KiB and is
 // padded to one, so that writing it touches no block of an acknowledged record.
-// The generation is a random number that each checkpoint draws anew and stores
-// in the bbolt file within the same transaction; records of another generation
-// are leftovers. Record n+1 is written only after record n was synced. Hence at
-// open: records 0, 1, 2, ... of the file's generation are replayed up to the
-// first that is missing or damaged. If a valid record comes after that one, an
+// The session is a random number of each open; the index counts up. The bbolt
+// file says, in the same transaction that makes it true, which record is the
+// first that it does not have and where that is. Record n+1 is written only after
+// record n was synced. Hence at open: the records from there on are replayed up
+// to the first that is missing or damaged. If a later one is there, an
 // acknowledged record has rotted and Open refuses; otherwise it was a write that
 // was cut short, which nobody was told about, and it is dropped.
 //
@@ -43,16 +48,20 @@
 //	rows  <key> -> value                       what users of store.Tx see
 //	meta  schema  -> u32                       version of this layout
 //	      epoch   -> u64                       how often the file was opened
-//	      journal -> generation u64, clean u8  clean is 1 after Close: the journal is not needed
+//	      journal -> generation u64, session u64, index u64, start u64, other u64, clean u8
+//	                 where the journal's records begin that are not here: the index at offset
+//	                 start, and when they end there at offset other; clean is 1 after Close
+//	                 and in backups: there are none. The generation counts checkpoints.
 //
-// both under the root bucket "v1". Integers are big-endian.
+// Both lie in the root bucket "v1". Integers are big-endian.
 //
 // # Limits
 //
 // One process at a time (a lock on the journal, and bbolt's own). Never on a
-// network file system. A View pins the pages it can see, and the overlay that
-// goes with them: copy out what is needed and return. Neither View nor Update
-// may be called from inside the function of an Update or View. Keys have at most
+// network file system. A View pins the pages that it can see, and a checkpoint
+// that has to map a bigger file waits for it: copy out what is needed and return.
+// Neither View nor Update may be called from inside the function of an Update or
+// View. Keys have at most
 // 32 KiB; values are best kept below 256 KiB. The package does not repair damaged
 // files and does not encrypt.
 package bolt

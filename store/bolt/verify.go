@@ -45,7 +45,7 @@ func verify(r io.ReaderAt, size int64) error {
 	if v.end > uint64(size)/v.pageSize { //nolint:gosec // sizes are positive
 		return fmt.Errorf("it is cut short: %d bytes of %d pages", size, v.end)
 	}
-	return v.page(root, 0)
+	return v.page(root, 0, nil, nil)
 }
 
 // meta finds the newest valid meta page; the second one lies at an offset that
@@ -72,7 +72,9 @@ func (v *verifier) meta(size int64) (root uint64, ok bool) {
 	return root, ok
 }
 
-func (v *verifier) page(id uint64, depth int) error {
+// page checks the tree below page id, whose keys must be >= low and < high; nil
+// is no bound.
+func (v *verifier) page(id uint64, depth int, low, high []byte) error {
 	switch {
 	case id < 2 || id >= v.end:
 		return fmt.Errorf("a reference leads to page %d of %d", id, v.end)
@@ -104,7 +106,7 @@ func (v *verifier) page(id uint64, depth int) error {
 			return err
 		}
 	}
-	return v.elements(buf, id, depth)
+	return v.elements(buf, id, depth, low, high)
 }
 
 func (v *verifier) read(buf []byte, id uint64) error {
@@ -116,7 +118,7 @@ func (v *verifier) read(buf []byte, id uint64) error {
 
 // elements checks the entries of a page, and what they lead to. An inline
 // bucket's page is the tail of a leaf's value.
-func (v *verifier) elements(buf []byte, id uint64, depth int) error {
+func (v *verifier) elements(buf []byte, id uint64, depth int, low, high []byte) error {
 	flags, count := binary.NativeEndian.Uint16(buf[8:]), int(binary.NativeEndian.Uint16(buf[10:]))
 	if flags != flagBranch && flags != flagLeaf || pageHeader+count*elementSize > len(buf) {
 		return fmt.Errorf("page %d has a damaged head", id)
@@ -124,39 +126,37 @@ func (v *verifier) elements(buf []byte, id uint64, depth int) error {
 	if flags == flagBranch && count == 0 {
 		return fmt.Errorf("page %d has no entries", id)
 	}
-	var last []byte
 	for i := range count {
-		at := pageHeader + i*elementSize
-		e := buf[at:]
-		var kind uint32
-		var pos, ksize, vsize uint64
-		if flags == flagBranch {
-			pos, ksize = uint64(binary.NativeEndian.Uint32(e)), uint64(binary.NativeEndian.Uint32(e[4:]))
-		} else {
-			kind, pos = binary.NativeEndian.Uint32(e), uint64(binary.NativeEndian.Uint32(e[4:]))
-			ksize, vsize = uint64(binary.NativeEndian.Uint32(e[8:])), uint64(binary.NativeEndian.Uint32(e[12:]))
-		}
-		if pos+ksize+vsize > uint64(len(e)) {
+		e, ok := element(buf, i, flags)
+		if !ok {
 			return fmt.Errorf("entry %d of page %d goes past the page", i, id)
 		}
-		key, val := e[pos:pos+ksize], e[pos+ksize:pos+ksize+vsize]
-		if i > 0 && bytes.Compare(last, key) >= 0 {
+		c := bytes.Compare(e.key, low)
+		if low != nil && (c < 0 || i > 0 && c == 0) || high != nil && bytes.Compare(e.key, high) >= 0 {
 			return fmt.Errorf("the keys of page %d are out of order", id)
 		}
-		last = key
+		low = e.key
 		var err error
 		switch {
 		case flags == flagBranch:
-			err = v.page(binary.NativeEndian.Uint64(e[8:]), depth+1)
-		case kind == flagBucket && len(val) < bucketHeader:
+			next := high
+			if i+1 < count {
+				after, ok := element(buf, i+1, flags)
+				if !ok {
+					return fmt.Errorf("entry %d of page %d goes past the page", i+1, id)
+				}
+				next = after.key
+			}
+			err = v.page(e.page, depth+1, e.key, next)
+		case e.kind == flagBucket && len(e.val) < bucketHeader:
 			err = fmt.Errorf("entry %d of page %d is too short", i, id)
-		case kind == flagBucket && binary.NativeEndian.Uint64(val) != 0:
-			err = v.page(binary.NativeEndian.Uint64(val), depth+1)
-		case kind == flagBucket && len(val) < bucketHeader+pageHeader:
+		case e.kind == flagBucket && binary.NativeEndian.Uint64(e.val) != 0:
+			err = v.page(binary.NativeEndian.Uint64(e.val), depth+1, nil, nil)
+		case e.kind == flagBucket && len(e.val) < bucketHeader+pageHeader:
 			err = fmt.Errorf("entry %d of page %d is too short", i, id)
-		case kind == flagBucket:
-			err = v.elements(val[bucketHeader:], id, depth+1)
-		case kind != 0:
+		case e.kind == flagBucket:
+			err = v.elements(e.val[bucketHeader:], id, depth+1, nil, nil)
+		case e.kind != 0:
 			err = fmt.Errorf("entry %d of page %d is of unknown kind", i, id)
 		}
 		if err != nil {
@@ -164,4 +164,30 @@ func (v *verifier) elements(buf []byte, id uint64, depth int) error {
 		}
 	}
 	return nil
+}
+
+// entry is one element of a page.
+type entry struct {
+	key, val []byte
+	kind     uint32 // of a leaf's element
+	page     uint64 // of a branch's element
+}
+
+// element reads element i, false when it does not lie within buf.
+func element(buf []byte, i int, flags uint16) (entry, bool) {
+	b := buf[pageHeader+i*elementSize:]
+	var e entry
+	var pos, ksize, vsize uint64
+	if flags == flagBranch {
+		pos, ksize = uint64(binary.NativeEndian.Uint32(b)), uint64(binary.NativeEndian.Uint32(b[4:]))
+		e.page = binary.NativeEndian.Uint64(b[8:])
+	} else {
+		e.kind, pos = binary.NativeEndian.Uint32(b), uint64(binary.NativeEndian.Uint32(b[4:]))
+		ksize, vsize = uint64(binary.NativeEndian.Uint32(b[8:])), uint64(binary.NativeEndian.Uint32(b[12:]))
+	}
+	if pos+ksize+vsize > uint64(len(b)) {
+		return entry{}, false
+	}
+	e.key, e.val = b[pos:pos+ksize], b[pos+ksize:pos+ksize+vsize]
+	return e, true
 }

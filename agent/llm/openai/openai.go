@@ -1,14 +1,10 @@
-// Package openai is an [llm.Model] over the Chat Completions API of OpenAI and
-// of the many servers that speak it: streaming, parallel tool calls, retries.
+// Package openai is an llm.Model over any server that speaks OpenAI's Chat
+// Completions API, with streaming. It makes up for what such servers do
+// differently: truncated streams, errors in the middle, missing or repeated
+// call ids, arguments in pieces or as objects, and overload.
 //
-// The protocol's client is go-openai. A shim under it (shim.go, sse.go) removes
-// what that client stumbles over on the wire; the pieces of a reply are put
-// together here (assemble.go), and a failure becomes one sentence for people
-// (failure.go). A reply is returned only when the server said that it is
-// complete, so the calls of a stream that was cut never run.
-//
-// It does not speak the Responses API, keeps no history, runs no tools, and
-// logs neither keys nor what is said.
+// It does not run tools, keep history or speak the Responses API, and it never
+// logs a key, a header value or the body of a request or an answer.
 package openai
 
 import (
@@ -20,7 +16,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	goopenai "github.com/sashabaranov/go-openai"
@@ -28,248 +26,141 @@ import (
 	"countersign/agent/llm"
 )
 
-// Config names the server and bounds the patience with it. The zero value of
-// every field but Model is usable.
-type Config struct {
-	APIKey string // sent as a bearer token; empty for servers without keys
-	// BaseURL is the address of the API up to and with its version, default
-	// https://api.openai.com/v1. A query ("?api-version=...") goes with every
-	// request.
-	BaseURL string
-	Model   string // required
-	// API is "auto" (the default; Chat Completions today) or "chat".
-	API string
-	// Headers are sent with every request and win over the client's own.
-	Headers map[string]string
-	// HTTPClient sends the requests; the default follows no redirects, because
-	// a redirected POST loses its body or takes the key elsewhere.
-	HTTPClient *http.Client
-
-	MaxAttempts      int           // of one reply, default 4
-	TotalRetry       time.Duration // no attempt starts later than this after the first failure, default 90s
-	FirstByteTimeout time.Duration // silence before the first byte of a reply, default 120s
-	IdleTimeout      time.Duration // silence within a reply, default 60s
-	MaxReplyBytes    int64         // of one reply on the wire, with its framing, default 32 MiB
-
-	// Sleep waits before another attempt, default a timer. It returns ctx's
-	// error when ctx ends first.
-	Sleep func(ctx context.Context, d time.Duration) error
-	// Jitter gives the share, in [0,1), of a backoff that is waited, default
-	// random.
-	Jitter func() float64
-	Log    *slog.Logger // default: none
-}
-
 const (
-	defaultBaseURL  = "https://api.openai.com/v1"
-	defaultAttempts = 4
-	defaultTotal    = 90 * time.Second
-	defaultFirst    = 120 * time.Second
-	defaultIdle     = 60 * time.Second
-	defaultMax      = 32 << 20
-
-	// finishGrace is how long the rest of a stream (usage, [DONE]) is awaited
-	// once the reply itself is complete.
-	finishGrace = 5 * time.Second
-	// chatterLimit bounds a stream of nothing but keep-alive comments.
-	chatterLimit = 10 * time.Minute
+	defaultBaseURL = "https://api.openai.com/v1"
+	// longestWait is the longest wait that a server may ask for and get; who
+	// asks for more is told to people instead.
+	longestWait = time.Minute
+	// afterFinish is how long the usage may take once the reply is complete.
+	afterFinish = 5 * time.Second
 )
 
-// Client is a model behind an OpenAI-compatible server. It is safe for
-// concurrent use.
+// Doer sends HTTP requests. It must honour the context of the request, like
+// *http.Client, and be safe for concurrent use.
+type Doer interface {
+	Do(*http.Request) (*http.Response, error)
+}
+
+// Config configures a [Client]. The zero value of an optional field means the
+// default that is named beside it.
+type Config struct {
+	APIKey  string // OPENAI_API_KEY; may be empty for servers that want none
+	BaseURL string // OPENAI_BASE_URL; default https://api.openai.com/v1
+	Model   string // OPENAI_MODEL; needed for api.openai.com
+	// API is "auto" (default) or "chat", which are the same today. "responses"
+	// is not available yet.
+	API string
+	// Headers go with every request, over the ones of this package.
+	Headers map[string]string
+	// HTTPClient sends the requests; default is a client without redirects.
+	HTTPClient Doer
+
+	MaxAttempts int // default 4; 1 means no retry
+	// TotalRetry bounds the time that retries may add: waits between attempts
+	// and attempts in which nothing came back; default 90s.
+	TotalRetry time.Duration
+	FirstByte  time.Duration // silence before the answer begins; default 120s
+	Idle       time.Duration // silence within an answer, also of keep-alives; default 60s
+
+	Log *slog.Logger // default: none
+
+	// Sleep waits between attempts and returns the context's error when that
+	// ends first; default is a timer.
+	Sleep func(context.Context, time.Duration) error
+	// Jitter picks a wait of at most its argument; default is uniformly random.
+	Jitter func(time.Duration) time.Duration
+}
+
+// Client is an llm.Model. It is safe for concurrent use.
 type Client struct {
 	cfg  Config
+	host string // of the server, for sentences
 	api  *goopenai.Client
-	host string // for sentences
 }
 
 var _ llm.Model = (*Client)(nil)
 
-// New makes a client. It sends nothing. Its errors are sentences that name the
-// setting to mend.
+// New returns a client; it does not talk to the server. Its errors are
+// sentences for the person who configures the bot.
 func New(cfg Config) (*Client, error) {
+	cfg.BaseURL = strings.TrimSpace(cfg.BaseURL)
+	if cfg.BaseURL == "" {
+		cfg.BaseURL = defaultBaseURL
+	}
+	u, err := url.Parse(cfg.BaseURL)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New("OPENAI_BASE_URL is not an address such as https://api.openai.com/v1; correct it")
+	}
+	if u.User != nil {
+		return nil, errors.New("OPENAI_BASE_URL holds a user or password; put the key into OPENAI_API_KEY instead")
+	}
+	cfg.BaseURL = strings.TrimSuffix(strings.TrimRight(cfg.BaseURL, "/"), "/chat/completions")
+	cfg.APIKey, cfg.Model = strings.TrimSpace(cfg.APIKey), strings.TrimSpace(cfg.Model)
+	if u.Hostname() == "api.openai.com" {
+		switch {
+		case cfg.APIKey == "":
+			return nil, errors.New("OPENAI_API_KEY is not set")
+		case cfg.Model == "":
+			return nil, errors.New("OPENAI_MODEL is not set")
+		}
+	}
 	switch cfg.API {
 	case "", "auto", "chat":
 	case "responses":
-		return nil, errors.New("the Responses API is not available yet; set COUNTERSIGN_MODEL_API to auto or chat")
+		return nil, errors.New("the Responses API is not available yet; set COUNTERSIGN_MODEL_API to chat or auto")
 	default:
-		return nil, fmt.Errorf("COUNTERSIGN_MODEL_API is %q; set it to auto or chat", cfg.API)
+		return nil, fmt.Errorf("the model API %q is not known; set COUNTERSIGN_MODEL_API to auto, chat or responses", cfg.API)
 	}
-	if cfg.Model = strings.TrimSpace(cfg.Model); cfg.Model == "" {
-		return nil, errors.New("OPENAI_MODEL is not set; set it to the name of a model that can call tools")
-	}
-	if cfg.APIKey = strings.TrimSpace(cfg.APIKey); !headerValue(cfg.APIKey) {
-		return nil, errors.New("OPENAI_API_KEY holds a line break or another control character; set it to the key alone")
-	}
-	base, query, err := parseBase(cfg.BaseURL)
-	if err != nil {
-		return nil, err
+	if !validHeaderValue(cfg.APIKey) {
+		return nil, errors.New("OPENAI_API_KEY holds characters that no key has, such as a line break; set it again")
 	}
 	for k, v := range cfg.Headers {
-		if !headerName(k) || !headerValue(v) {
-			return nil, fmt.Errorf("COUNTERSIGN_MODEL_HEADERS has a header %q that cannot be sent; use letters, digits and dashes in its name and one line as its value", k)
+		if !validHeaderName(k) || !validHeaderValue(v) {
+			return nil, fmt.Errorf("the extra header %q has a name or value that HTTP does not allow; correct COUNTERSIGN_MODEL_HEADERS", k)
 		}
 	}
-	defaults(&cfg)
-	c := &Client{cfg: cfg, host: base.Host}
-	conf := goopenai.DefaultConfig(cfg.APIKey)
-	conf.BaseURL = base.String()
-	conf.EmptyMessagesLimit = math.MaxUint32
-	conf.HTTPClient = &shim{client: cfg.HTTPClient, headers: cfg.Headers, query: query, max: cfg.MaxReplyBytes}
-	c.api = goopenai.NewClientWithConfig(conf)
+	cfg.defaults()
+	c := &Client{cfg: cfg, host: u.Host}
+	api := goopenai.DefaultConfig(cfg.APIKey)
+	api.BaseURL = cfg.BaseURL
+	api.HTTPClient = &shim{next: cfg.HTTPClient, headers: cfg.Headers}
+	api.EmptyMessagesLimit = math.MaxUint32
+	c.api = goopenai.NewClientWithConfig(api)
 	return c, nil
 }
 
-func defaults(cfg *Config) {
+func (cfg *Config) defaults() {
 	if cfg.HTTPClient == nil {
-		cfg.HTTPClient = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		cfg.HTTPClient = &http.Client{
+			// A redirect would carry the extra headers, which may hold keys, to another host.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
 	}
 	if cfg.MaxAttempts <= 0 {
-		cfg.MaxAttempts = defaultAttempts
+		cfg.MaxAttempts = 4
 	}
 	if cfg.TotalRetry <= 0 {
-		cfg.TotalRetry = defaultTotal
+		cfg.TotalRetry = 90 * time.Second
 	}
-	if cfg.FirstByteTimeout <= 0 {
-		cfg.FirstByteTimeout = defaultFirst
+	if cfg.FirstByte <= 0 {
+		cfg.FirstByte = 120 * time.Second
 	}
-	if cfg.IdleTimeout <= 0 {
-		cfg.IdleTimeout = defaultIdle
+	if cfg.Idle <= 0 {
+		cfg.Idle = 60 * time.Second
 	}
-	if cfg.MaxReplyBytes <= 0 {
-		cfg.MaxReplyBytes = defaultMax
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Sleep == nil {
 		cfg.Sleep = sleep
 	}
 	if cfg.Jitter == nil {
-		cfg.Jitter = rand.Float64
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-}
-
-// parseBase checks the address of the API and takes its query off.
-func parseBase(s string) (*url.URL, string, error) {
-	if s = strings.TrimSpace(s); s == "" {
-		s = defaultBaseURL
-	}
-	u, err := url.Parse(s)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, "", errors.New("OPENAI_BASE_URL is no http or https address; write it like http://127.0.0.1:11434/v1")
-	}
-	query := u.RawQuery
-	u.RawQuery, u.Fragment = "", ""
-	u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/chat/completions")
-	return u, query, nil
-}
-
-func headerName(s string) bool {
-	for _, c := range []byte(s) {
-		if c <= ' ' || c >= 0x7f || strings.IndexByte(`()<>@,;:\"/[]?={}`, c) >= 0 {
-			return false
-		}
-	}
-	return s != ""
-}
-
-func headerValue(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
-}
-
-// Reply implements [llm.Model]. When ctx ends, its error comes back as it is.
-func (c *Client) Reply(ctx context.Context, r llm.Request, show func(llm.Delta)) (llm.Reply, error) {
-	if show == nil {
-		show = func(llm.Delta) {}
-	}
-	req, metas, err := request(c.cfg.Model, r)
-	if err != nil {
-		return llm.Reply{}, err
-	}
-	var retryUntil time.Time
-	for attempt := 1; ; attempt++ {
-		started := time.Now()
-		reply, err := c.attempt(ctx, req, metas, show)
-		if err == nil {
-			reply.Calls = llm.UniqueCallIDs(r, reply.Calls)
-			c.cfg.Log.DebugContext(ctx, "the model replied", "thread", r.Thread, "attempt", attempt, "duration", time.Since(started),
-				"finish", reply.Finish, "calls", len(reply.Calls), "tokens_in", reply.Usage.In, "tokens_out", reply.Usage.Out)
-			return reply, nil
-		}
-		if ctx.Err() != nil {
-			return llm.Reply{}, ctx.Err()
-		}
-		f := classify(err, c.about())
-		if attempt == 1 {
-			retryUntil = time.Now().Add(c.cfg.TotalRetry)
-		}
-		wait := backoff(attempt, c.cfg.Jitter())
-		if f.wait > 0 {
-			wait = f.wait
-		}
-		if !f.retry || attempt >= c.cfg.MaxAttempts || wait > longestWait || time.Now().Add(wait).After(retryUntil) {
-			return llm.Reply{}, f.final(attempt)
-		}
-		c.cfg.Log.WarnContext(ctx, "the model failed; trying again", "thread", r.Thread, "attempt", attempt, "status", f.status, "wait", wait, "error", f.cause)
-		show(llm.Delta{Reset: true, Note: fmt.Sprintf("%s; trying again in %s (attempt %d of %d)", f.short, seconds(wait), attempt+1, c.cfg.MaxAttempts)})
-		if err := c.cfg.Sleep(ctx, wait); err != nil {
-			return llm.Reply{}, err
+		cfg.Jitter = func(most time.Duration) time.Duration {
+			return rand.N(most + 1) //nolint:gosec // spreads load, hides nothing
 		}
 	}
 }
 
-// about is what sentences say of the server.
-func (c *Client) about() about {
-	return about{host: c.host, model: c.cfg.Model, key: c.cfg.APIKey}
-}
-
-// errSilent is the cause of a context that ends because the server said
-// nothing for too long.
-var errSilent = errors.New("silence")
-
-// attempt asks once.
-func (c *Client) attempt(ctx context.Context, req goopenai.ChatCompletionRequest, metas metas, show func(llm.Delta)) (llm.Reply, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	w := &wire{idle: c.cfg.IdleTimeout, metas: metas}
-	w.timer = time.AfterFunc(c.cfg.FirstByteTimeout, func() { cancel(errSilent) })
-	defer w.timer.Stop()
-
-	var a assembler
-	stream, err := c.api.CreateChatCompletionStream(context.WithValue(ctx, wireKey{}, w), req)
-	if err == nil {
-		defer func() { _ = stream.Close() }() // the reply is in, or the error that counts is
-		err = c.receive(stream, w, &a, show)
-	}
-	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
-		err = errSilent
-	}
-	return a.reply(w.done, err)
-}
-
-// receive reads the stream to its end. A nil error is a clean end of the
-// connection, which may still be too early.
-func (c *Client) receive(stream *goopenai.ChatCompletionStream, w *wire, a *assembler, show func(llm.Delta)) error {
-	for {
-		raw, err := stream.RecvRaw()
-		if err != nil {
-			return streamEnd(err)
-		}
-		text, err := a.add(raw)
-		if err != nil {
-			return err
-		}
-		if text != "" {
-			show(llm.Delta{Text: text})
-		}
-		if a.finished() {
-			w.finishing()
-		}
-	}
-}
-
-// sleep waits for d or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -279,4 +170,143 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Reply implements llm.Model. When ctx ends it returns at once, with an error
+// that wraps the context's. show may be nil; it is called from this goroutine.
+func (c *Client) Reply(ctx context.Context, r llm.Request, show func(llm.Delta)) (llm.Reply, error) {
+	if show == nil {
+		show = func(llm.Delta) {}
+	}
+	req := request(c.cfg.Model, r)
+	ctx = withMeta(ctx, metaOf(r.Items))
+	var spent time.Duration
+	for attempt := 1; ; attempt++ {
+		begun := time.Now()
+		reply, heard, fault := c.once(ctx, req, show)
+		if fault == nil {
+			reply.Calls = uniqueIDs(r, reply.Calls)
+			return reply, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return llm.Reply{}, stopped(err)
+		}
+		if !heard {
+			spent += time.Since(begun)
+		}
+		wait, again := c.wait(fault, attempt)
+		if !again || spent+wait > c.cfg.TotalRetry {
+			c.cfg.Log.WarnContext(ctx, "the model failed", "host", c.host, "model", c.cfg.Model, "attempt", attempt, "status", fault.status, "fault", string(fault.kind))
+			return llm.Reply{}, c.final(fault, attempt)
+		}
+		spent += wait
+		c.cfg.Log.InfoContext(ctx, "asking the model again", "host", c.host, "model", c.cfg.Model, "attempt", attempt, "status", fault.status, "fault", string(fault.kind), "wait", wait)
+		show(llm.Delta{Reset: true, Note: c.note(fault, wait)})
+		if err := c.cfg.Sleep(ctx, wait); err != nil {
+			return llm.Reply{}, stopped(err)
+		}
+	}
+}
+
+func stopped(err error) *llm.Error {
+	return &llm.Error{Sentence: "The request to the model was stopped before it answered.", Cause: err}
+}
+
+// wait says whether to try again after the given attempt, and when: 1s, 2s,
+// 4s with full jitter, or what the server asked for.
+func (c *Client) wait(f *fault, attempt int) (time.Duration, bool) {
+	if !f.retry || attempt >= c.cfg.MaxAttempts || f.after >= longestWait {
+		return 0, false
+	}
+	if f.after > 0 {
+		return f.after, true
+	}
+	return max(0, c.cfg.Jitter(time.Second<<min(attempt-1, 5))), true
+}
+
+// once makes one attempt. heard says whether a part of an answer came.
+func (c *Client) once(parent context.Context, req goopenai.ChatCompletionRequest, show func(llm.Delta)) (_ llm.Reply, heard bool, _ *fault) {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	dog := watch(c.cfg.FirstByte, func() { cancel(errSilence) })
+	defer dog.stop()
+	w := &wire{alive: func() { dog.pat(c.cfg.Idle) }}
+	stream, err := c.api.CreateChatCompletionStream(context.WithValue(ctx, wireKey{}, w), req)
+	if err != nil {
+		return llm.Reply{}, false, c.faultOf(ctx, err)
+	}
+	defer func() { _ = stream.Close() }()
+	var a assembly
+	for {
+		frame, err := stream.RecvRaw()
+		if err != nil {
+			if a.finish != "" && !errors.As(err, new(*fault)) {
+				break // complete; only the usage may be missing
+			}
+			if w.done && a.complete() {
+				break
+			}
+			return llm.Reply{}, heard, c.faultOf(ctx, err)
+		}
+		heard = true
+		text, f := a.add(frame)
+		if f != nil {
+			return llm.Reply{}, true, c.clean(f)
+		}
+		if text != "" {
+			show(llm.Delta{Text: text})
+		}
+		if a.finish != "" {
+			dog.limit(afterFinish)
+		}
+	}
+	return a.reply(), true, nil
+}
+
+// watchdog calls bark after a time without a pat.
+type watchdog struct {
+	mu      sync.Mutex
+	timer   *time.Timer
+	most    time.Duration // 0: none
+	stopped bool
+}
+
+func watch(d time.Duration, bark func()) *watchdog {
+	return &watchdog{timer: time.AfterFunc(d, bark)}
+}
+
+// pat gives it d more time, or less when there is a limit.
+func (w *watchdog) pat(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.most > 0 {
+		d = min(d, w.most)
+	}
+	if !w.stopped {
+		w.timer.Reset(d)
+	}
+}
+
+func (w *watchdog) limit(d time.Duration) {
+	w.mu.Lock()
+	w.most = d
+	w.mu.Unlock()
+	w.pat(d)
+}
+
+func (w *watchdog) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+	w.timer.Stop()
+}
+
+func validHeaderName(s string) bool {
+	return s != "" && !slices.ContainsFunc([]byte(s), func(c byte) bool {
+		return c <= ' ' || c >= 0x7f || strings.IndexByte(`()<>@,;:\"/[]?={}`, c) >= 0
+	})
+}
+
+func validHeaderValue(s string) bool {
+	return !slices.ContainsFunc([]byte(s), func(c byte) bool { return (c < ' ' && c != '\t') || c == 0x7f })
 }

@@ -1,8 +1,9 @@
 package openai
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	goopenai "github.com/sashabaranov/go-openai"
@@ -10,108 +11,106 @@ import (
 	"countersign/agent/llm"
 )
 
-// What stands for text that is not there: the client leaves out an empty
-// content, and servers refuse a message without one.
-const (
-	noOutput = "(no output)"
-	noText   = "(empty message)"
-)
-
-const noParameters = `{"type":"object","properties":{}}`
-
-// metas are the opaque data that servers want back with their calls, by call
-// id. The client has no field for them; the shim puts them in.
-type metas map[string]json.RawMessage
-
-// request renders r for the API. Its error is an [*llm.Error].
-func request(model string, r llm.Request) (goopenai.ChatCompletionRequest, metas, error) {
-	req := goopenai.ChatCompletionRequest{Model: model, StreamOptions: &goopenai.StreamOptions{IncludeUsage: true}}
-	var ms metas
+// request writes the conversation in the form that strict servers accept: no
+// message lacks its content, no call its arguments.
+func request(model string, r llm.Request) goopenai.ChatCompletionRequest {
+	req := goopenai.ChatCompletionRequest{
+		Model: model, Stream: true,
+		StreamOptions: &goopenai.StreamOptions{IncludeUsage: true},
+		Messages:      make([]goopenai.ChatCompletionMessage, 0, len(r.Items)),
+	}
 	for _, it := range r.Items {
 		m := goopenai.ChatCompletionMessage{Role: string(it.Role), Content: it.Text}
 		switch it.Role {
-		case llm.System:
-			if it.Text == "" {
-				continue
-			}
 		case llm.Assistant:
-			if it.Text == "" && len(it.Calls) == 0 {
-				continue
-			}
 			for _, c := range it.Calls {
 				m.ToolCalls = append(m.ToolCalls, goopenai.ToolCall{
 					ID: c.ID, Type: goopenai.ToolTypeFunction,
-					Function: goopenai.FunctionCall{Name: replayName(c.Name), Arguments: replayArgs(c.Args)},
+					Function: goopenai.FunctionCall{Name: sentName(c.Name), Arguments: sentArgs(c.Args)},
 				})
-				if len(c.Meta) > 0 && json.Valid(c.Meta) {
-					if ms == nil {
-						ms = metas{}
-					}
-					ms[c.ID] = c.Meta
-				}
+			}
+			if m.Content == "" && len(m.ToolCalls) == 0 {
+				m.Content = "(no text)"
 			}
 		case llm.Tool:
 			m.ToolCallID = it.CallID
-			if it.Text == "" {
-				m.Content = noOutput
+			if m.Content == "" {
+				m.Content = "(no output)"
 			}
-		case llm.User:
-			if it.Text == "" {
-				m.Content = noText
+		case llm.System, llm.User:
+			if m.Content == "" {
+				m.Content = "(empty)"
 			}
-		default:
-			return req, nil, &llm.Error{Sentence: fmt.Sprintf("The conversation has a message of the unknown role %q; this is a bug of the bot, please report it.", it.Role)}
 		}
 		req.Messages = append(req.Messages, m)
 	}
 	for _, t := range r.Tools {
-		schema := t.Schema
-		if len(schema) == 0 {
-			schema = json.RawMessage(noParameters)
+		f := &goopenai.FunctionDefinition{Name: t.Name, Description: t.Description, Parameters: t.Schema}
+		if len(t.Schema) == 0 {
+			f.Parameters = json.RawMessage(`{"type":"object","properties":{}}`)
 		}
-		if !json.Valid(schema) {
-			return req, nil, &llm.Error{Sentence: fmt.Sprintf("The tool %q has a schema that is no JSON; disable the tool or mend the plugin that brings it.", t.Name)}
-		}
-		req.Tools = append(req.Tools, goopenai.Tool{Type: goopenai.ToolTypeFunction, Function: &goopenai.FunctionDefinition{
-			Name: t.Name, Description: t.Description, Parameters: schema,
-		}})
+		req.Tools = append(req.Tools, goopenai.Tool{Type: goopenai.ToolTypeFunction, Function: f})
 	}
-	return req, ms, nil
+	return req
 }
 
-// replayArgs gives the arguments as the history may hold them: servers refuse
-// a whole conversation for one call whose arguments are no JSON object.
-func replayArgs(args string) string {
-	if t := strings.TrimSpace(args); strings.HasPrefix(t, "{") && json.Valid([]byte(t)) {
-		return args
+// sentArgs are the arguments as the model sees them again. What was not a JSON
+// object is not repaired: the tool's error in the next message says more.
+func sentArgs(args string) string {
+	if s := strings.TrimSpace(args); !strings.HasPrefix(s, "{") || !json.Valid([]byte(s)) {
+		return "{}"
 	}
-	return "{}"
+	return args
 }
 
-// replayName makes the name of a call one that the API accepts, for models that
-// made one up.
-func replayName(name string) string {
-	ok := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
-			return r
+// sentName makes a name that the model invented one that servers accept.
+func sentName(name string) string {
+	clean := []byte(name)
+	for i, c := range clean {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
+			clean[i] = '_'
 		}
-		return '_'
-	}, name)
-	if ok == "" {
-		return "unnamed"
 	}
-	return ok[:min(len(ok), 64)]
+	if len(clean) == 0 {
+		return "unknown"
+	}
+	return string(clean[:min(len(clean), 64)])
 }
 
-// withMetas puts metas into the body of a request.
-func withMetas(body []byte, ms metas) ([]byte, error) {
-	var top map[string]json.RawMessage
-	var messages []map[string]json.RawMessage
-	if err := json.Unmarshal(body, &top); err != nil {
+type metaKey struct{}
+
+// metaOf collects the opaque provider data of calls by call id.
+func metaOf(items []llm.Item) map[string]json.RawMessage {
+	var meta map[string]json.RawMessage
+	for _, it := range items {
+		for _, c := range it.Calls {
+			if len(c.Meta) > 0 && json.Valid(c.Meta) {
+				if meta == nil {
+					meta = map[string]json.RawMessage{}
+				}
+				meta[c.ID] = c.Meta
+			}
+		}
+	}
+	return meta
+}
+
+func withMeta(ctx context.Context, meta map[string]json.RawMessage) context.Context {
+	if meta == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, metaKey{}, meta)
+}
+
+// injectMeta puts the provider data back beside its calls; the client library
+// has no field for it, and Gemini refuses calls that come back without.
+func injectMeta(body []byte, meta map[string]json.RawMessage) ([]byte, error) {
+	var req map[string]json.RawMessage
+	if err := json.Unmarshal(body, &req); err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(top["messages"], &messages); err != nil {
+	var messages []map[string]json.RawMessage
+	if err := json.Unmarshal(req["messages"], &messages); err != nil {
 		return nil, err
 	}
 	for _, m := range messages {
@@ -124,23 +123,26 @@ func withMetas(body []byte, ms metas) ([]byte, error) {
 		}
 		for _, c := range calls {
 			var id string
-			if err := json.Unmarshal(c["id"], &id); err != nil {
-				return nil, err
-			}
-			if meta := ms[id]; meta != nil {
-				c["extra_content"] = meta
+			if json.Unmarshal(c["id"], &id) == nil && meta[id] != nil {
+				c["extra_content"] = meta[id]
 			}
 		}
-		raw, err := json.Marshal(calls)
-		if err != nil {
+		var err error
+		if m["tool_calls"], err = encode(calls); err != nil {
 			return nil, err
 		}
-		m["tool_calls"] = raw
 	}
-	raw, err := json.Marshal(messages)
-	if err != nil {
+	var err error
+	if req["messages"], err = encode(messages); err != nil {
 		return nil, err
 	}
-	top["messages"] = raw
-	return json.Marshal(top)
+	return encode(req)
+}
+
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSpace(b.Bytes()), err
 }

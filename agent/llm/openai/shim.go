@@ -1,104 +1,268 @@
 package openai
 
 import (
+	"bufio"
 	"bytes"
-	"fmt"
+	"encoding/json"
+	"errors"
 	"io"
+	"mime"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 )
 
-// maxErrorBody bounds what is read of the body of a failure.
-const maxErrorBody = 64 << 10
+const (
+	maxError  = 64 << 10 // of an error's body
+	maxFrame  = 4 << 20  // of one line of a stream
+	maxAnswer = 32 << 20 // of an answer in all
+)
 
-// wire is the state of one attempt that the shim and its owner share. It is
-// used by the goroutine of the attempt only; the timer's function touches none
-// of it.
+// wire is what one attempt and its HTTP traffic tell each other. The reader
+// of the body owns done.
 type wire struct {
-	metas metas
-	timer *time.Timer // ends the attempt when it fires
-	idle  time.Duration
-	last  time.Time // of the last data that was no keep-alive
-
-	complete bool // the reply is complete; only the rest of the stream is awaited
-	done     bool // the server ended the stream in words
+	alive func() // something came
+	done  bool   // [DONE] was seen
 }
 
 type wireKey struct{}
 
-// heard notes a sign of life of the server.
-func (w *wire) heard(data bool) {
-	now := time.Now()
-	if data || w.last.IsZero() {
-		w.last = now
-	}
-	if !w.complete && now.Sub(w.last) < chatterLimit {
-		w.timer.Reset(w.idle)
-	}
-}
-
-// finishing shortens the patience: what still comes is not needed.
-func (w *wire) finishing() {
-	if !w.complete {
-		w.complete = true
-		w.timer.Reset(min(w.idle, finishGrace))
-	}
-}
-
-// shim is the HTTP client under go-openai. It adds headers and the extension
-// fields of calls to requests, turns statuses that are no success into errors
-// that keep the headers, and cleans the stream.
+// shim stands between the client library and the network. It adds headers,
+// turns every failed response into a *fault (the library loses Retry-After
+// and some messages), and passes on only lines of data, because the library
+// loses errors that come after comments.
 type shim struct {
-	client  *http.Client
+	next    Doer
 	headers map[string]string
-	query   string
-	max     int64
 }
 
-// Do implements goopenai.HTTPDoer.
+// Do implements the library's HTTPDoer.
 func (s *shim) Do(req *http.Request) (*http.Response, error) {
-	w, ok := req.Context().Value(wireKey{}).(*wire)
-	if !ok {
-		return nil, fmt.Errorf("openai: %s %s outside of an attempt", req.Method, req.URL.Path)
+	req.Header.Set("User-Agent", "countersign")
+	for k, v := range s.headers {
+		if strings.EqualFold(k, "Host") {
+			req.Host = v
+			continue
+		}
+		req.Header.Set(k, v)
 	}
-	if len(w.metas) > 0 && req.Body != nil {
-		if err := addMetas(req, w.metas); err != nil {
+	if meta, ok := req.Context().Value(metaKey{}).(map[string]json.RawMessage); ok {
+		if err := patch(req, meta); err != nil {
 			return nil, err
 		}
 	}
-	req.Header.Set("User-Agent", "countersign")
-	for k, v := range s.headers {
-		req.Header.Set(k, v)
-		if http.CanonicalHeaderKey(k) == "Host" {
-			req.Host = v
-		}
-	}
-	if s.query != "" {
-		req.URL.RawQuery = s.query
-	}
-	resp, err := s.client.Do(req) //nolint:bodyclose // go-openai closes the stream, the failure path below closes its body
+	resp, err := s.next.Do(req) //nolint:gosec // the address is the operator's
 	if err != nil {
 		return nil, err
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		defer func() { _ = resp.Body.Close() }() // the body is read or does not matter
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-		return nil, &httpFailure{status: resp.StatusCode, header: resp.Header, body: body}
+		defer func() { _ = resp.Body.Close() }()
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // a cut body still has a status
+		return nil, faultOfResponse(resp, body)
 	}
-	resp.Body = newCleaner(resp.Body, w, s.max)
+	w, _ := req.Context().Value(wireKey{}).(*wire)
+	if w == nil {
+		w = &wire{}
+	}
+	if w.alive == nil {
+		w.alive = func() {}
+	}
+	resp.Body = newFrames(resp, w)
 	return resp, nil
 }
 
-func addMetas(req *http.Request, ms metas) error {
+func patch(req *http.Request, meta map[string]json.RawMessage) error {
+	if req.Body == nil {
+		return nil
+	}
 	body, err := io.ReadAll(req.Body)
+	_ = req.Body.Close()
 	if err != nil {
 		return err
 	}
-	if body, err = withMetas(body, ms); err != nil {
+	if body, err = injectMeta(body, meta); err != nil {
 		return err
 	}
-	req.Body = io.NopCloser(bytes.NewReader(body))
-	req.ContentLength = int64(len(body))
+	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	return nil
+}
+
+// frames reads a body and gives out its data lines alone.
+type frames struct {
+	body   io.Closer
+	in     *bufio.Reader
+	wire   *wire
+	left   int    // bytes of the answer that may still come
+	out    []byte // not yet read
+	err    error
+	json   bool // the server says that this is one JSON value
+	looked bool
+}
+
+func newFrames(resp *http.Response, w *wire) *frames {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return &frames{
+		body: resp.Body, wire: w, left: maxAnswer,
+		in:   bufio.NewReader(&noisy{resp.Body, w.alive}),
+		json: kind == "application/json",
+	}
+}
+
+// noisy reports every read that brought something.
+type noisy struct {
+	io.Reader
+	heard func()
+}
+
+func (n *noisy) Read(p []byte) (int, error) {
+	k, err := n.Reader.Read(p)
+	if k > 0 {
+		n.heard()
+	}
+	return k, err
+}
+
+// Close implements io.Closer.
+func (f *frames) Close() error { return f.body.Close() }
+
+// Read implements io.Reader.
+func (f *frames) Read(p []byte) (int, error) {
+	for len(f.out) == 0 {
+		if f.err != nil {
+			return 0, f.err
+		}
+		if !f.looked {
+			f.looked = true
+			f.look()
+			continue
+		}
+		f.line()
+	}
+	n := copy(p, f.out)
+	f.out = f.out[n:]
+	return n, nil
+}
+
+// look finds out what kind of body this is by its first character.
+func (f *frames) look() {
+	for {
+		c, err := f.in.ReadByte()
+		if err != nil {
+			f.err = err
+			return
+		}
+		if c == ' ' || c == '\t' || c == '\r' || c == '\n' {
+			if f.left--; f.left <= 0 {
+				f.err = &fault{kind: tooBig}
+				return
+			}
+			continue
+		}
+		_ = f.in.UnreadByte() // it was just read
+		switch {
+		case c == '<':
+			f.err = &fault{kind: webPage}
+		case c == '{', c == '[' && f.json:
+			f.whole()
+		}
+		return
+	}
+}
+
+// whole reads one JSON value: a completion or an error, sent although a stream
+// was asked for.
+func (f *frames) whole() {
+	body, err := io.ReadAll(io.LimitReader(f.in, maxAnswer+1))
+	switch {
+	case err != nil:
+		f.err = err
+		return
+	case len(body) > maxAnswer:
+		f.err = &fault{kind: tooBig}
+		return
+	}
+	var value json.RawMessage
+	if json.NewDecoder(bytes.NewReader(body)).Decode(&value) != nil {
+		f.err = &fault{kind: garbled, retry: true}
+		return
+	}
+	f.err = io.EOF
+	if value[0] == '[' {
+		var list []json.RawMessage
+		if json.Unmarshal(value, &list) != nil || len(list) == 0 {
+			f.err = &fault{kind: garbled, retry: true}
+			return
+		}
+		for _, v := range list {
+			f.emit(v)
+		}
+		return
+	}
+	f.emit(value)
+}
+
+// line reads one line of the stream.
+func (f *frames) line() {
+	var line []byte
+	for {
+		part, err := f.in.ReadSlice('\n')
+		f.left -= len(part)
+		line = append(line, part...)
+		switch {
+		case f.left < 0 || len(line) > maxFrame:
+			f.err = &fault{kind: tooBig}
+			return
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		}
+		f.err = err
+		break
+	}
+	data, ok := bytes.CutPrefix(bytes.TrimPrefix(bytes.TrimSpace(line), []byte("\ufeff")), []byte("data:"))
+	data = bytes.TrimSpace(data)
+	if !ok || len(data) == 0 {
+		return
+	}
+	if string(data) == "[DONE]" {
+		f.wire.done = true
+		f.out = append(f.out, "data: [DONE]\n"...)
+		return
+	}
+	if f.err != nil && !json.Valid(data) {
+		return // cut in the middle of a frame
+	}
+	f.emit(data)
+}
+
+// emit passes one frame on, on one line. The library would swallow a frame
+// that begins with {"error": a space keeps it from noticing, so that errors
+// reach us like any frame.
+func (f *frames) emit(data []byte) {
+	var one bytes.Buffer
+	if json.Compact(&one, data) == nil {
+		data = one.Bytes()
+	}
+	f.out = append(f.out, "data: "...)
+	if rest, ok := bytes.CutPrefix(data, []byte("{")); ok {
+		f.out = append(f.out, "{ "...)
+		data = rest
+	}
+	f.out = append(append(f.out, data...), '\n')
+}
+
+// retryAfter reads how long the server wants us to wait; 0 means it did not say.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 && ms < 1e12 {
+		return time.Duration(ms * float64(time.Millisecond))
+	}
+	v := strings.TrimSpace(h.Get("Retry-After"))
+	if s, err := strconv.ParseFloat(v, 64); err == nil && s > 0 && s < 1e9 {
+		return time.Duration(s * float64(time.Second))
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
 }

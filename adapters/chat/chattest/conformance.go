@@ -1,0 +1,427 @@
+package chattest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"countersign/adapters/chat"
+)
+
+// Subject is an adapter under test together with a hand on the network behind
+// it. Its functions are called from several goroutines.
+type Subject struct {
+	Adapter chat.Adapter
+	User    chat.UserID   // who acts in Say and Press
+	Unknown chat.ThreadID // a thread that does not exist; empty where the network cannot tell
+	// Say lets the person write text. id is the network's own name for the
+	// message: what comes again has the same. An empty thread starts a new one,
+	// named by the returned id. It returns nil only when the adapter has
+	// acknowledged the message to the network.
+	Say func(t chat.ThreadID, id, text string) (chat.ThreadID, error)
+	// Press lets the person press a button and returns what they are told.
+	Press func(t chat.ThreadID, b chat.ButtonID, reason string) (chat.Answer, error)
+	// Shown returns the bot's messages that people see in a thread, oldest
+	// first. Keys need not be filled in.
+	Shown func(t chat.ThreadID) []chat.Post
+}
+
+// Harness makes a fresh subject. The suite runs and stops its adapter.
+type Harness func(t *testing.T) Subject
+
+// patience bounds the waits of the suite; nothing waits that long unless it is
+// broken.
+const patience = 30 * time.Second
+
+// Run checks that an adapter keeps the promises of [chat.Adapter].
+func Run(t *testing.T, harness Harness) {
+	t.Helper()
+	for _, c := range []struct {
+		rule  string
+		check func(*testing.T, Subject, *bot)
+	}{
+		{"an event names its thread, its person and its text", eventIsComplete},
+		{"a message is acknowledged only when the handler has it", ackAfterDurable},
+		{"a refused message is not acknowledged and can be sent again", refusedThenRetried},
+		{"a message that comes again is the same event", redeliveryIsOneEvent},
+		{"messages of a thread arrive in order", messagesInOrder},
+		{"a click carries the person, the button and the reason", clickIsComplete},
+		{"a click that was not decided says so", clickFails},
+		{"a click gives the card its new face", clickRepaints},
+		{"a post with the same key replaces the message at its place", postIsIdempotent},
+		{"the same key in two threads is two messages", keysAreOfThreads},
+		{"an edit replaces the message at its place", editReplaces},
+		{"an edit of a message that is not there is gone", editGone},
+		{"a post to a thread that does not exist is gone", postGone},
+		{"posts of a thread keep their order while others post", postsInOrder},
+		{"a done context posts nothing", cancelledPost},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			s := harness(t)
+			b := &bot{}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- s.Adapter.Run(ctx, b) }()
+			c.check(t, s, b)
+			stop()
+			select {
+			case err := <-ended:
+				if err != nil && !errors.Is(err, context.Canceled) {
+					t.Errorf("Run returned %v when its context was done", err)
+				}
+			case <-time.After(patience):
+				t.Error("Run did not return when its context was done")
+			}
+		})
+	}
+}
+
+// bot is a handler that remembers, and does as it is told.
+type bot struct {
+	mu      sync.Mutex
+	events  []chat.Event
+	clicks  []chat.Click
+	deliver func(chat.Event) error
+	answer  func(chat.Click) (chat.Answer, error)
+}
+
+func (b *bot) Deliver(_ context.Context, ev chat.Event) error {
+	b.mu.Lock()
+	do := b.deliver
+	b.mu.Unlock()
+	if do != nil {
+		if err := do(ev); err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, ev)
+	return nil
+}
+
+func (b *bot) Click(_ context.Context, c chat.Click) (chat.Answer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.clicks = append(b.clicks, c)
+	if b.answer != nil {
+		return b.answer(c)
+	}
+	return chat.Answer{Notice: "Noted.", OK: true}, nil
+}
+
+func (b *bot) onDeliver(f func(chat.Event) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.deliver = f
+}
+
+func (b *bot) onClick(f func(chat.Click) (chat.Answer, error)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.answer = f
+}
+
+func (b *bot) seen() []chat.Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.events)
+}
+
+func (b *bot) pressed() []chat.Click {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.clicks)
+}
+
+func start(t *testing.T, s Subject) chat.ThreadID {
+	t.Helper()
+	th, err := s.Say("", "first", "hello")
+	if err != nil {
+		t.Fatalf("a first message was refused: %v", err)
+	}
+	if !strings.HasPrefix(string(th), s.Adapter.Scheme()+":") {
+		t.Fatalf("thread %q does not begin with the scheme %q", th, s.Adapter.Scheme())
+	}
+	return th
+}
+
+func say(t *testing.T, s Subject, th chat.ThreadID, id, text string) {
+	t.Helper()
+	if _, err := s.Say(th, id, text); err != nil {
+		t.Fatalf("the message %q was refused: %v", text, err)
+	}
+}
+
+func post(t *testing.T, s Subject, th chat.ThreadID, p chat.Post) chat.MessageRef {
+	t.Helper()
+	ref, err := s.Adapter.Post(t.Context(), th, p)
+	if err != nil {
+		t.Fatalf("posting %q: %v", p.Key, err)
+	}
+	if ref == "" {
+		t.Fatalf("posting %q gave no reference", p.Key)
+	}
+	return ref
+}
+
+func texts(posts []chat.Post) []string {
+	out := []string{}
+	for _, p := range posts {
+		if p.Card != nil {
+			out = append(out, p.Card.Title)
+		} else {
+			out = append(out, p.Text)
+		}
+	}
+	return out
+}
+
+// shows waits for a network that shows things a little later.
+func shows(t *testing.T, s Subject, th chat.ThreadID, want ...string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patience)
+	for {
+		got := texts(s.Shown(th))
+		if slices.Equal(got, want) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%s shows %q, want %q", th, got, want)
+		}
+	}
+}
+
+func eventIsComplete(t *testing.T, s Subject, b *bot) {
+	th := start(t, s)
+	say(t, s, th, "second", "disk is full\n  on web-1 <b>&amp;")
+	all := b.seen()
+	if len(all) != 2 {
+		t.Fatalf("the handler got %d events, want 2", len(all))
+	}
+	ev := all[1]
+	if ev.Thread != th || ev.From.ID != s.User || ev.Text != "disk is full\n  on web-1 <b>&amp;" || ev.ID == "" || ev.At.IsZero() || ev.From.Bot {
+		t.Errorf("the event is %+v", ev)
+	}
+	if all[0].ID == ev.ID {
+		t.Error("two messages have one event id")
+	}
+}
+
+func ackAfterDurable(t *testing.T, s Subject, b *bot) {
+	th := start(t, s)
+	inside, release := make(chan struct{}), make(chan struct{})
+	b.onDeliver(func(chat.Event) error {
+		close(inside)
+		<-release
+		return nil
+	})
+	acked := make(chan error, 1)
+	go func() {
+		_, err := s.Say(th, "slow", "slow")
+		acked <- err
+	}()
+	<-inside
+	select {
+	case err := <-acked:
+		t.Errorf("acknowledged (%v) while the handler was still at it", err)
+	default:
+	}
+	close(release)
+	if err := <-acked; err != nil {
+		t.Errorf("not acknowledged: %v", err)
+	}
+}
+
+func refusedThenRetried(t *testing.T, s Subject, b *bot) {
+	th := start(t, s)
+	b.onDeliver(func(chat.Event) error { return errors.New("the store is away") })
+	if _, err := s.Say(th, "again", "do it"); err == nil {
+		t.Fatal("acknowledged although the handler refused it")
+	}
+	b.onDeliver(nil)
+	say(t, s, th, "again", "do it")
+	if all := b.seen(); len(all) != 2 || all[1].Text != "do it" {
+		t.Errorf("the handler has %+v", all)
+	}
+}
+
+func redeliveryIsOneEvent(t *testing.T, s Subject, b *bot) {
+	th := start(t, s)
+	for range 3 {
+		say(t, s, th, "same", "once")
+	}
+	ids := map[chat.EventID]bool{}
+	for _, ev := range b.seen()[1:] {
+		ids[ev.ID] = true
+	}
+	if len(ids) != 1 {
+		t.Errorf("one message has the event ids %v", ids)
+	}
+}
+
+func messagesInOrder(t *testing.T, s Subject, b *bot) {
+	th := start(t, s)
+	for i := range 20 {
+		say(t, s, th, fmt.Sprint("m", i), fmt.Sprint(i))
+	}
+	for i, ev := range b.seen()[1:] {
+		if ev.Text != fmt.Sprint(i) {
+			t.Fatalf("event %d is %q", i, ev.Text)
+		}
+	}
+}
+
+func question(title string) *chat.Card {
+	return &chat.Card{
+		Title: title, Tone: chat.ToneHigh, Code: "systemctl restart web",
+		Choose: []chat.Button{
+			{ID: "deny:1", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
+			{ID: "approve:1", Label: "Approve", Style: chat.StyleApprove},
+		},
+	}
+}
+
+func clickIsComplete(t *testing.T, s Subject, b *bot) {
+	th := start(t, s)
+	post(t, s, th, chat.Post{Key: "q", Card: question("Restart?")})
+	shows(t, s, th, "Restart?")
+	ans, err := s.Press(th, "deny:1", "not now")
+	if err != nil || !ans.OK || ans.Notice != "Noted." {
+		t.Errorf("the answer is %+v, %v", ans, err)
+	}
+	all := b.pressed()
+	if len(all) != 1 {
+		t.Fatalf("the handler got %d clicks", len(all))
+	}
+	c := all[0]
+	if c.Thread != th || c.From.ID != s.User || c.Button != "deny:1" || c.Reason != "not now" || c.ID == "" {
+		t.Errorf("the click is %+v", c)
+	}
+}
+
+func clickFails(t *testing.T, s Subject, b *bot) {
+	th := start(t, s)
+	post(t, s, th, chat.Post{Key: "q", Card: question("Restart?")})
+	b.onClick(func(chat.Click) (chat.Answer, error) { return chat.Answer{}, errors.New("the store is away") })
+	if ans, err := s.Press(th, "approve:1", ""); err == nil {
+		t.Errorf("the person was told %+v although nothing was decided", ans)
+	}
+	shows(t, s, th, "Restart?")
+}
+
+func clickRepaints(t *testing.T, s Subject, b *bot) {
+	th := start(t, s)
+	post(t, s, th, chat.Post{Key: "before", Text: "before"})
+	post(t, s, th, chat.Post{Key: "q", Card: question("Restart?")})
+	post(t, s, th, chat.Post{Key: "after", Text: "after"})
+	b.onClick(func(chat.Click) (chat.Answer, error) {
+		return chat.Answer{OK: true, Notice: "Approved.", Card: &chat.Card{Title: "Approved by you", Final: true}}, nil
+	})
+	if _, err := s.Press(th, "approve:1", ""); err != nil {
+		t.Fatal(err)
+	}
+	shows(t, s, th, "before", "Approved by you", "after")
+}
+
+func postIsIdempotent(t *testing.T, s Subject, _ *bot) {
+	th := start(t, s)
+	first := post(t, s, th, chat.Post{Key: "a", Text: "one"})
+	post(t, s, th, chat.Post{Key: "b", Text: "two"})
+	again := post(t, s, th, chat.Post{Key: "a", Text: "one, again"})
+	if first != again {
+		t.Errorf("the same key has the references %q and %q", first, again)
+	}
+	shows(t, s, th, "one, again", "two")
+}
+
+func keysAreOfThreads(t *testing.T, s Subject, _ *bot) {
+	one := start(t, s)
+	two, err := s.Say("", "other", "another thread")
+	if err != nil || two == one {
+		t.Fatalf("a second thread: %q, %v", two, err)
+	}
+	post(t, s, one, chat.Post{Key: "k", Text: "in one"})
+	post(t, s, two, chat.Post{Key: "k", Text: "in two"})
+	shows(t, s, one, "in one")
+	shows(t, s, two, "in two")
+}
+
+func editReplaces(t *testing.T, s Subject, _ *bot) {
+	th := start(t, s)
+	ref := post(t, s, th, chat.Post{Key: "a", Text: "one"})
+	post(t, s, th, chat.Post{Key: "b", Text: "two"})
+	if err := s.Adapter.Edit(t.Context(), th, ref, chat.Post{Key: "a:2", Card: &chat.Card{Title: "changed", Final: true}}); err != nil {
+		t.Fatal(err)
+	}
+	shows(t, s, th, "changed", "two")
+}
+
+func editGone(t *testing.T, s Subject, _ *bot) {
+	th := start(t, s)
+	for _, ref := range []chat.MessageRef{"999999", "no such reference"} {
+		if err := s.Adapter.Edit(t.Context(), th, ref, chat.Post{Key: "x", Text: "x"}); !errors.Is(err, chat.ErrGone) {
+			t.Errorf("editing %q: %v, want ErrGone", ref, err)
+		}
+	}
+}
+
+func postGone(t *testing.T, s Subject, _ *bot) {
+	if s.Unknown == "" {
+		t.Skip("this network cannot tell which threads exist")
+	}
+	if _, err := s.Adapter.Post(t.Context(), s.Unknown, chat.Post{Key: "x", Text: "x"}); !errors.Is(err, chat.ErrGone) {
+		t.Errorf("posting: %v, want ErrGone", err)
+	}
+	if err := s.Adapter.Edit(t.Context(), s.Unknown, "1", chat.Post{Key: "x", Text: "x"}); !errors.Is(err, chat.ErrGone) {
+		t.Errorf("editing: %v, want ErrGone", err)
+	}
+}
+
+func postsInOrder(t *testing.T, s Subject, _ *bot) {
+	const threads, each = 4, 10
+	ids := make([]chat.ThreadID, threads)
+	for i := range ids {
+		var err error
+		if ids[i], err = s.Say("", fmt.Sprint("t", i), fmt.Sprint("thread ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for _, th := range ids {
+		wg.Go(func() {
+			for i := range each {
+				if _, err := s.Adapter.Post(t.Context(), th, chat.Post{Key: fmt.Sprint(i), Text: fmt.Sprint(th, " ", i)}); err != nil {
+					t.Errorf("posting: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, th := range ids {
+		want := []string{}
+		for i := range each {
+			want = append(want, fmt.Sprint(th, " ", i))
+		}
+		shows(t, s, th, want...)
+	}
+}
+
+func cancelledPost(t *testing.T, s Subject, _ *bot) {
+	th := start(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Adapter.Post(ctx, th, chat.Post{Key: "late", Text: "late"}); err == nil {
+		t.Error("posted although its context was done")
+	}
+	shows(t, s, th)
+}

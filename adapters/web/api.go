@@ -1,0 +1,421 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/store"
+)
+
+const (
+	maxBody   = 256 << 10 // bytes of a request
+	maxClient = 128       // bytes of a client's message id
+	maxReason = 2000      // bytes of a reason
+)
+
+// Handler serves the page and its API. It expects to be mounted at the root of
+// its origin.
+func (a *Adapter) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /api/login", a.login)
+	mux.Handle("POST /api/logout", a.signed(a.logout))
+	mux.Handle("GET /api/me", a.signed(a.me))
+	mux.Handle("GET /api/threads", a.signed(a.listThreads))
+	mux.Handle("POST /api/threads", a.signed(a.startThread))
+	mux.Handle("GET /api/threads/{id}", a.signed(a.readThread))
+	mux.Handle("POST /api/threads/{id}/messages", a.signed(a.say))
+	mux.Handle("POST /api/threads/{id}/clicks", a.signed(a.press))
+	mux.Handle("GET /api/threads/{id}/events", a.signed(a.events))
+	mux.Handle("GET /api/threads/{id}/panes", a.signed(a.listPanes))
+	mux.Handle("GET /api/panes/{id}/live", a.signed(a.live))
+	mux.HandleFunc("/api/", func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, http.StatusNotFound, "The console has no such call: reload the page to get its current version.")
+	})
+	mux.HandleFunc("/", a.serveAsset)
+	return a.guard(mux)
+}
+
+// signed lets only signed-in people through, and POSTs only from our own page.
+func (a *Adapter) signed(next func(http.ResponseWriter, *http.Request, session)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, ok, err := a.session(r.Context(), r)
+		if err != nil {
+			a.failStore(r.Context(), w, err)
+			return
+		}
+		if !ok {
+			fail(w, http.StatusUnauthorized, "You are not signed in: open a fresh sign-in link.")
+			return
+		}
+		if r.Method == http.MethodPost && !a.mayPost(w, r, &s) {
+			return
+		}
+		next(w, r, s)
+	})
+}
+
+// mayPost answers the request itself when it returns false. s is nil before
+// there is a session.
+func (a *Adapter) mayPost(w http.ResponseWriter, r *http.Request, s *session) bool {
+	if !a.ownPage(r) {
+		fail(w, http.StatusForbidden, "This request did not come from the console's own page at "+a.pageOrigin(r)+": open it there, or set the console's origin to the address that you use.")
+		return false
+	}
+	if s != nil && !a.ownToken(r, *s) {
+		fail(w, http.StatusForbidden, "The page is out of date: reload it and try again.")
+		return false
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		fail(w, http.StatusUnsupportedMediaType, "The request is not JSON: send it as application/json.")
+		return false
+	}
+	return true
+}
+
+func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
+	if !a.mayPost(w, r, nil) {
+		return
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	if !a.logins.allow(host) {
+		w.Header().Set("Retry-After", "60")
+		fail(w, http.StatusTooManyRequests, "Too many sign-in attempts: wait a minute and try again.")
+		return
+	}
+	var body struct {
+		Code string `json:"code"`
+	}
+	if !read(w, r, &body) {
+		return
+	}
+	user, token, err := a.redeem(r.Context(), body.Code)
+	switch {
+	case errors.Is(err, errForged):
+		fail(w, http.StatusForbidden, "This is not a valid sign-in code: ask for a fresh link.")
+	case errors.Is(err, errExpired):
+		fail(w, http.StatusForbidden, "This sign-in link has expired: ask for a fresh one.")
+	case errors.Is(err, errUsed):
+		fail(w, http.StatusForbidden, "This sign-in link was used before: ask for a fresh one.")
+	case errors.Is(err, errUnknown):
+		fail(w, http.StatusForbidden, "This name may not sign in: ask whoever runs the bot to add it to a group.")
+	case err != nil:
+		a.failStore(r.Context(), w, err)
+	default:
+		a.log.InfoContext(r.Context(), "a person signed in", "user", userID(user))
+		http.SetCookie(w, a.cookie(r, token, sessionLife))
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (a *Adapter) logout(w http.ResponseWriter, r *http.Request, s session) {
+	err := a.db.Update(r.Context(), func(tx store.Tx) error { tx.Delete(sessionKey(s.token)); return nil })
+	if err != nil {
+		a.failStore(r.Context(), w, err)
+		return
+	}
+	http.SetCookie(w, a.cookie(r, "", -time.Second))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (a *Adapter) me(w http.ResponseWriter, _ *http.Request, s session) {
+	answer(w, http.StatusOK, map[string]any{
+		"user": userID(s.user), "name": s.user, "csrf": a.csrf(s), "title": a.title, "terminal": a.panes != nil,
+	})
+}
+
+// thread is a thread as the page sees it. State is "waiting" when a card wants
+// a person, "working" when the bot shows progress, else "idle".
+type thread struct {
+	ID    chat.ThreadID `json:"id"`
+	Title string        `json:"title"`
+	At    time.Time     `json:"at"`
+	State string        `json:"state"`
+}
+
+func (a *Adapter) thread(id string, t threadRow) thread {
+	out := thread{ID: threadID(id), Title: t.Title, At: t.At, State: "idle"}
+	switch {
+	case len(t.Asking) > 0:
+		out.State = "waiting"
+	case a.hub.busy(id):
+		out.State = "working"
+	}
+	return out
+}
+
+func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, _ session) {
+	list := []thread{}
+	err := a.db.View(r.Context(), func(tx store.Tx) error {
+		list = list[:0]
+		from, to := store.Prefix(scheme, "recent")
+		for k := range tx.ScanBack(from, to) {
+			id := lastText(k)
+			if t, ok := visible(tx, id); ok {
+				list = append(list, a.thread(id, t))
+			}
+			if len(list) == listSize {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		a.failStore(r.Context(), w, err)
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"threads": list})
+}
+
+// message is a message as the page sees it. HTML is set for the bot only: it is
+// Text rendered by [renderMarkdown]. Everything else is plain text.
+type message struct {
+	Seq    uint64      `json:"seq"`
+	Rev    uint64      `json:"rev"`
+	Key    string      `json:"key"`
+	From   from        `json:"from"`
+	At     time.Time   `json:"at"`
+	Edited *time.Time  `json:"edited,omitempty"`
+	Text   string      `json:"text"`
+	HTML   string      `json:"html"`
+	Card   *chat.Card  `json:"card,omitempty"`
+	Files  []chat.File `json:"files,omitempty"`
+	Kind   string      `json:"kind"` // "human" or "bot"
+	Quiet  bool        `json:"quiet,omitempty"`
+}
+
+type from struct {
+	ID   chat.UserID `json:"id"`
+	Name string      `json:"name"`
+}
+
+func (a *Adapter) message(n numbered) message {
+	m := message{
+		Seq: n.seq, Rev: n.Rev, Key: n.Key, From: from{n.From.ID, n.From.Name}, At: n.At, Edited: n.Edited,
+		Text: n.Text, Card: n.Card, Files: n.Files, Kind: "human", Quiet: n.Quiet,
+	}
+	if n.From.Bot {
+		m.Kind, m.From.Name, m.HTML = "bot", a.title, renderMarkdown(n.Text)
+	}
+	return m
+}
+
+func (a *Adapter) readThread(w http.ResponseWriter, r *http.Request, _ session) {
+	id, ok := pathThread(r)
+	if !ok {
+		failThread(w)
+		return
+	}
+	end, err := number(r.URL.Query().Get("before"))
+	if err != nil {
+		fail(w, http.StatusBadRequest, "The parameter before is not a number: send a message's seq.")
+		return
+	}
+	var t threadRow
+	var page []numbered
+	var more bool
+	err = a.db.View(r.Context(), func(tx store.Tx) error {
+		if t, ok = visible(tx, id); ok {
+			page, more = before(tx, id, end, pageSize)
+		}
+		return nil
+	})
+	if err != nil {
+		a.failStore(r.Context(), w, err)
+		return
+	}
+	if !ok {
+		failThread(w)
+		return
+	}
+	messages := []message{}
+	for _, n := range page {
+		messages = append(messages, a.message(n))
+	}
+	answer(w, http.StatusOK, map[string]any{
+		"thread": a.thread(id, t), "messages": messages, "more": more, "rev": t.Last,
+	})
+}
+
+type sayBody struct {
+	ID   string `json:"id"`
+	Text string `json:"text"`
+}
+
+func (a *Adapter) startThread(w http.ResponseWriter, r *http.Request, s session) {
+	var body sayBody
+	if !read(w, r, &body) || !checkSay(w, body) {
+		return
+	}
+	in := incoming{user: s.user, thread: newThreadID(s.user, body.ID), client: body.ID, text: body.Text, start: true}
+	if err := a.accept(r.Context(), in); err != nil {
+		a.failAccept(r.Context(), w, err)
+		return
+	}
+	answer(w, http.StatusCreated, map[string]any{"thread": threadID(in.thread)})
+}
+
+func (a *Adapter) say(w http.ResponseWriter, r *http.Request, s session) {
+	id, ok := pathThread(r)
+	if !ok {
+		failThread(w)
+		return
+	}
+	var body sayBody
+	if !read(w, r, &body) || !checkSay(w, body) {
+		return
+	}
+	if err := a.accept(r.Context(), incoming{user: s.user, thread: id, client: body.ID, text: body.Text}); err != nil {
+		a.failAccept(r.Context(), w, err)
+		return
+	}
+	answer(w, http.StatusAccepted, map[string]any{"thread": threadID(id)})
+}
+
+func checkSay(w http.ResponseWriter, b sayBody) bool {
+	switch {
+	case b.ID == "" || len(b.ID) > maxClient:
+		fail(w, http.StatusBadRequest, "The message has no usable id: give it one of at most 128 bytes, the same one when you send it again.")
+	case strings.TrimSpace(b.Text) == "":
+		fail(w, http.StatusBadRequest, "The message is empty: write something first.")
+	default:
+		return true
+	}
+	return false
+}
+
+func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
+	id, ok := pathThread(r)
+	if !ok {
+		failThread(w)
+		return
+	}
+	var body struct {
+		ID     string        `json:"id"`
+		Button chat.ButtonID `json:"button"`
+		Reason string        `json:"reason"`
+	}
+	if !read(w, r, &body) {
+		return
+	}
+	if body.ID == "" || len(body.ID) > maxClient || body.Button == "" {
+		fail(w, http.StatusBadRequest, "The click lacks its id or its button: reload the page and press the button again.")
+		return
+	}
+	if len(body.Reason) > maxReason {
+		fail(w, http.StatusBadRequest, "The reason is too long: keep it under 2000 bytes.")
+		return
+	}
+	ans, err := a.click(r.Context(), chat.Click{
+		ID:     eventID(id, s.user, "click:"+body.ID),
+		Thread: threadID(id),
+		From:   chat.User{ID: userID(s.user), Name: s.user},
+		Button: body.Button,
+		Reason: body.Reason,
+	})
+	switch {
+	case errors.Is(err, errRefused):
+		fail(w, http.StatusServiceUnavailable, "Nothing was decided, because the bot could not record your click: try again in a moment.")
+	case err != nil:
+		a.failAccept(r.Context(), w, err)
+	default:
+		answer(w, http.StatusOK, ans)
+	}
+}
+
+func pathThread(r *http.Request) (id string, ok bool) {
+	id = strings.TrimPrefix(r.PathValue("id"), scheme+":")
+	return id, validID(id)
+}
+
+// number reads an optional decimal number.
+func number(s string) (uint64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	return strconv.ParseUint(s, 10, 64)
+}
+
+// read decodes a request's JSON. It answers the request itself when it returns
+// false.
+func read(w http.ResponseWriter, r *http.Request, v any) bool {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	err := dec.Decode(v)
+	if err == nil {
+		if _, err = dec.Token(); errors.Is(err, io.EOF) {
+			return true
+		}
+	}
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		fail(w, http.StatusRequestEntityTooLarge, "This is more than 256 KiB: shorten it, or put it into a file on the machine and name the file.")
+		return false
+	}
+	fail(w, http.StatusBadRequest, "The request is not the JSON that was expected: reload the page and try again.")
+	return false
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil { // only our own types come here
+		fail(w, http.StatusInternalServerError, "The answer could not be written: reload the page.")
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(raw) // who has gone needs no answer
+}
+
+func fail(w http.ResponseWriter, status int, sentence string) {
+	answer(w, status, map[string]string{"error": sentence})
+}
+
+// failPage is fail for somebody who typed an address: plain text.
+func failPage(w http.ResponseWriter, r *http.Request, status int, sentence string) {
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		fail(w, status, sentence)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, sentence+"\n") //nolint:gosec // plain text under nosniff; who has gone needs no answer
+}
+
+func failThread(w http.ResponseWriter) {
+	fail(w, http.StatusNotFound, "There is no such conversation: pick one from the list.")
+}
+
+func (a *Adapter) failAccept(ctx context.Context, w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, errNoThread):
+		failThread(w)
+	case errors.Is(err, errNotOpen):
+		fail(w, http.StatusServiceUnavailable, "The bot is starting or stopping: try again in a moment.")
+	case errors.Is(err, errRefused):
+		fail(w, http.StatusServiceUnavailable, "The bot could not take the message: send it again in a moment.")
+	default:
+		a.failStore(ctx, w, err)
+	}
+}
+
+func (a *Adapter) failStore(ctx context.Context, w http.ResponseWriter, err error) {
+	if ctx.Err() != nil {
+		return // nobody listens
+	}
+	a.log.ErrorContext(ctx, "the console's store failed", "error", err)
+	sentence := "The bot cannot reach its store: try again in a moment, and look at its log if that does not help."
+	if errors.Is(err, store.ErrFull) {
+		sentence = "The bot's disk is full: make room on it, then try again."
+	}
+	fail(w, http.StatusServiceUnavailable, sentence)
+}

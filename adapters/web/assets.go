@@ -1,0 +1,76 @@
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+)
+
+//go:embed static
+var static embed.FS
+
+type asset struct {
+	body []byte
+	kind string
+	tag  string
+}
+
+var kinds = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".svg":  "image/svg+xml",
+	"":      "text/plain; charset=utf-8",
+}
+
+// loadAssets puts the files of the page into memory by their path on the
+// server, with the bot's name in the page.
+func loadAssets(title string) (map[string]asset, error) {
+	out := map[string]asset{}
+	err := fs.WalkDir(static, "static", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		body, err := static.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		kind, ok := kinds[path.Ext(name)]
+		if !ok {
+			return fmt.Errorf("web: the file %s has no known type: add it to kinds", name)
+		}
+		url := strings.TrimPrefix(name, "static")
+		if url == "/index.html" {
+			url = "/"
+			body = bytes.ReplaceAll(body, []byte("{{title}}"), []byte(html.EscapeString(title)))
+		}
+		sum := sha256.Sum256(body)
+		out[url] = asset{body: body, kind: kind, tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
+		return nil
+	})
+	return out, err
+}
+
+func (a *Adapter) serveAsset(w http.ResponseWriter, r *http.Request) {
+	f, ok := a.assets[r.URL.Path]
+	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		failPage(w, r, http.StatusNotFound, "There is no such page: go back to the console's first page.")
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", f.kind)
+	h.Set("ETag", f.tag)
+	h.Set("Cache-Control", "no-cache") // ask each time: the page must fit the API
+	if r.Header.Get("If-None-Match") == f.tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	_, _ = w.Write(f.body) // who has gone needs no answer
+}

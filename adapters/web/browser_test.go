@@ -1,0 +1,420 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"countersign/adapters/chat"
+	"countersign/store/mem"
+)
+
+// shots is where the pictures go: set WEB_SHOTS to keep them.
+func shots(t *testing.T) string {
+	if dir := os.Getenv("WEB_SHOTS"); dir != "" {
+		return dir
+	}
+	return t.TempDir()
+}
+
+func chromium(t *testing.T) string {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	const how = "the page is looked at with chromium: apt-get install chromium"
+	if os.Getenv("CI") == "true" {
+		t.Fatal(how)
+	}
+	t.Skip(how)
+	return ""
+}
+
+// incident answers as the bot would: it looks, asks, and goes on after a click.
+type incident struct {
+	fakeBot
+	a *Adapter
+	t *testing.T
+}
+
+func (b *incident) Deliver(ctx context.Context, ev chat.Event) error {
+	if err := b.fakeBot.Deliver(ctx, ev); err != nil {
+		return err
+	}
+	switch {
+	case ev.Text == "stop":
+		b.post(ev.Thread, chat.Post{Key: "stopped", Text: "Stopped. Nothing is running."})
+	case strings.Contains(ev.Text, "disk"):
+		b.post(ev.Thread, chat.Post{Key: "look", Quiet: true, Text: "I looked at `web-1`. The root file system is **96 % full**, and most of it is one directory:\n\n" +
+			"| Directory | Size | Age of the newest file |\n|---|---:|---|\n| /var/log/journal | 3.1 GiB | now |\n| /var/cache/apt | 1.9 GiB | 41 days |\n| /home/deploy/releases | 12.4 GiB | 6 h |\n\n" +
+			"```\n$ df -h /\nFilesystem      Size  Used Avail Use% Mounted on\n/dev/vda1        25G   23G  1.1G  96% /\n```\n\n" +
+			"Old releases are the safest thing to remove: `current` points to *release 212*, and nothing has the others open. See [the runbook](https://example.com/runbook)."})
+		b.post(ev.Thread, chat.Post{Key: "card", Card: question()})
+		b.a.ShowProgress(ctx, ev.Thread, chat.Progress{Key: "scan", Status: "running du -sh /home/deploy/releases/*", Text: "412M\t/home/deploy/releases/209\n415M\t/home/deploy/releases/210\n415M\t/home/deploy/releases/211"})
+	}
+	return nil
+}
+
+func question() *chat.Card {
+	return &chat.Card{
+		Title: "Approve this command on web-1?", Tone: chat.ToneHigh,
+		Code: "find /home/deploy/releases -mindepth 1 -maxdepth 1 -type d ! -name 212 -mtime +14 -print0 |\n  xargs -0 rm -rf --",
+		Warn: []string{"It deletes files for good.", "The model calls this medium; the engine calls it high."},
+		Fields: []chat.Field{
+			{Name: "Target", Value: "web-1 (ssh, production)"}, {Name: "Directory", Value: "/home/deploy"},
+			{Name: "Why", Value: "Free about 12 GiB on /, which is 96 % full."}, {Name: "Risk", Value: "high: rm -r through xargs"},
+			{Name: "Needs", Value: "1 of oncall, none yet; expires in 15 min"},
+		},
+		Choose: []chat.Button{
+			{ID: "deny:1", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
+			{ID: "approve:1", Label: "Approve", Style: chat.StyleApprove, Confirm: "This deletes files on a production machine and cannot be undone."},
+		},
+	}
+}
+
+func (b *incident) Click(_ context.Context, c chat.Click) (chat.Answer, error) {
+	b.mu.Lock()
+	b.clicks = append(b.clicks, c)
+	b.mu.Unlock()
+	face := question()
+	face.Choose, face.Final, face.Warn = nil, true, nil
+	if c.Button == "deny:1" {
+		face.Title, face.Tone = "Denied by you", chat.ToneBad
+		face.Fields = append(face.Fields, chat.Field{Name: "Reason", Value: c.Reason})
+		return chat.Answer{OK: true, Notice: "You denied it.", Card: face}, nil
+	}
+	face.Title, face.Tone = "Approved by you, done in 2.1 s, exit 0", chat.ToneGood
+	b.post(c.Thread, chat.Post{Key: "scan", Quiet: true, Text: "Done. `/` is at **47 %** now; 12.2 GiB came free, and the site answers in 80 ms.", Files: []chat.File{{Name: "removed.txt", Text: "/home/deploy/releases/198\n/home/deploy/releases/199\n", Cut: true}}})
+	return chat.Answer{OK: true, Notice: "You approved it.", Card: face}, nil
+}
+
+func (b *incident) post(t chat.ThreadID, p chat.Post) {
+	if _, err := b.a.Post(context.Background(), t, p); err != nil {
+		b.t.Error(err)
+	}
+}
+
+// paintedPanes shows colours of every kind and box drawing.
+type paintedPanes struct{}
+
+func (paintedPanes) Panes(context.Context, chat.ThreadID) ([]Pane, error) {
+	return []Pane{
+		{ID: "%1", Session: "countersign-ops-web-1", Name: "shared", Attach: "ssh -t web-1 tmux attach -r -t =countersign-ops-web-1", State: "running"},
+		{ID: "%2", Session: "countersign-ops-web-1", Name: "logs", State: "idle"},
+	}, nil
+}
+
+func (paintedPanes) Watch(_ context.Context, _ chat.ThreadID, pane string) (Screen, error) {
+	live := make(chan []byte, 1)
+	live <- []byte("\r\n\x1b[32mdeploy@web-1\x1b[0m:\x1b[34m~\x1b[0m$ echo LIVE-" + pane[1:] + "\r\nLIVE-" + pane[1:])
+	snap := "\x1b[32mdeploy@web-1\x1b[0m:\x1b[34m~\x1b[0m$ df -h /\nFilesystem      Size  Used Avail Use% Mounted on\n/dev/vda1        25G   23G  1.1G  \x1b[1;31m96%\x1b[0m /\n" +
+		"\x1b[38;2;255;140;0mtruecolor\x1b[0m \x1b[38;5;141mpalette\x1b[0m \x1b[7mreverse\x1b[0m ┌──┬──┐ \x1b[48;2;30;60;90m background \x1b[0m"
+	return Screen{Snapshot: []byte(snap), Live: live, Width: 100, Height: 30}, nil
+}
+
+// screenTest is a browser in front of a console.
+type screenTest struct {
+	t    *testing.T
+	ctx  context.Context
+	bot  *incident
+	url  string
+	dir  string
+	srv  *httptest.Server
+	mu   sync.Mutex
+	errs []string
+}
+
+// serve serves at an address, so that a test can come back at the same one.
+func serve(t *testing.T, a *Adapter, addr string) *httptest.Server {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &httptest.Server{Listener: l, Config: Server(a.Handler())}
+	srv.Start()
+	return srv
+}
+
+func newScreenTest(t *testing.T) *screenTest {
+	t.Helper()
+	path := chromium(t)
+	a, err := New(Config{
+		DB: mem.Open(), Key: testKey, Title: "Countersign", Panes: paintedPanes{},
+		Users: func(name string) bool { return name == "you" },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := serve(t, a, "127.0.0.1:0")
+	bot := &incident{a: a, t: t}
+	run, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(run, bot) }()
+
+	profile, err := os.MkdirTemp("", "web-profile") //nolint:usetesting // chromium may still write there when it has ended
+	if err != nil {
+		t.Fatal(err)
+	}
+	alloc, endAlloc := chromedp.NewExecAllocator(context.Background(),
+		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
+		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("hide-scrollbars", true), chromedp.WindowSize(1280, 860),
+	)
+	tab, endTab := chromedp.NewContext(alloc)
+	ctx, endTime := context.WithTimeout(tab, 2*time.Minute)
+	s := &screenTest{t: t, ctx: ctx, bot: bot, url: srv.URL, dir: shots(t), srv: srv}
+	t.Cleanup(func() {
+		endTime()
+		_ = chromedp.Cancel(tab)
+		endTab()
+		endAlloc()
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		s.srv.Close()
+		_ = os.RemoveAll(profile)
+	})
+	err = chromedp.Listen(ctx, func(ev any) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch ev := ev.(type) {
+		case *runtime.EventExceptionThrown:
+			text := ev.ExceptionDetails.Text
+			if x := ev.ExceptionDetails.Exception; x != nil {
+				text += " " + x.Description
+			}
+			s.errs = append(s.errs, text)
+		case *log.EventEntryAdded: // refusals of the content security policy come here
+			if ev.Entry.Level == log.EntryLevelError {
+				s.errs = append(s.errs, ev.Entry.Text+" "+ev.Entry.URL)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatalf("starting chromium: %v", err)
+	}
+	s.do("listening", cmd(log.Enable, cdp.Empty{}), cmd(runtime.Enable, cdp.Empty{}))
+	return s
+}
+
+type step = chromedp.Action[chromedp.Void]
+
+// cmd is a command of the protocol as a step.
+func cmd[P, R any](c cdp.Command[P, R], params P) step {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, c, params)
+		return err
+	})
+}
+
+func click(css string) step        { return chromedp.Click(chromedp.CSS(css)) }
+func onScreen(css string) step     { return chromedp.WaitVisible(chromedp.CSS(css)) }
+func typing(css, text string) step { return chromedp.SendKeys(chromedp.CSS(css), text) }
+func script(js string) step        { return chromedp.Evaluate[chromedp.Void](js) }
+
+func (s *screenTest) do(what string, steps ...step) {
+	s.t.Helper()
+	if err := chromedp.Do(s.ctx, steps...); err != nil {
+		s.shot("failed")
+		s.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (s *screenTest) shot(name string) {
+	s.t.Helper()
+	png, err := chromedp.Run(s.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		s.t.Logf("no picture of %s: %v", name, err)
+		return
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, name+".png"), png, 0o600); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// until waits for a JavaScript expression to be true.
+func (s *screenTest) until(js string) {
+	s.t.Helper()
+	s.do("waiting for "+js, chromedp.Poll[chromedp.Void](js, chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(30*time.Second)))
+}
+
+func (s *screenTest) is(js string) {
+	s.t.Helper()
+	ok, err := chromedp.Run(s.ctx, chromedp.Evaluate[bool](js))
+	if err != nil || !ok {
+		s.t.Errorf("not so: %s (%v)", js, err)
+	}
+}
+
+func (s *screenTest) clean() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.errs {
+		s.t.Errorf("the browser complains: %s", e)
+	}
+	s.errs = nil
+}
+
+func colours(name string) step {
+	return cmd(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+}
+
+func TestThePageInABrowser(t *testing.T) {
+	s := newScreenTest(t)
+
+	// A person without a link is told what to do.
+	s.do("the first page", colours("dark"), chromedp.Navigate(s.url), onScreen("#login-form"))
+	s.shot("01-login")
+	s.mu.Lock()
+	s.errs = nil // the browser logs the 401 of a page that is not signed in
+	s.mu.Unlock()
+
+	// The link signs in, once, and leaves no code in the address.
+	link := s.url + "/#code=" + LoginCode(testKey, "you", time.Now())
+	s.do("signing in", chromedp.Navigate("about:blank"), chromedp.Navigate(link), onScreen("#empty"))
+	s.is(`location.hash === '' && !document.cookie && performance.getEntriesByType('navigation').length === 1`)
+	s.shot("02-empty")
+
+	// The first message starts a conversation.
+	s.do("writing", chromedp.KeyEvent("/"))
+	s.is(`document.activeElement.id === 'text'`)
+	// The driver sends the character as an event of its own, which a real keyboard does not.
+	s.do("emptying it", script(`document.activeElement.value = ''`))
+	s.do("sending", chromedp.KeyEvent("The disk on web-1 is almost full, the site throws 500s.\nWhat can go?"[:55]), chromedp.KeyEvent(kb.Enter))
+	s.until(`document.querySelector('.card.open button[data-style=approve]:not(:disabled)') !== null && document.querySelector('.doing') !== null`)
+	s.is(`location.hash.startsWith('#t=') && document.querySelector('#text').value === ''`)
+	s.is(`document.querySelector('.card .code').textContent === ` + fmt.Sprintf("%q", question().Code))
+	s.is(`[...document.querySelectorAll('.decide .choices button')].map(b => b.textContent).join() === 'Deny,Approve'`)
+	s.is(`document.title.startsWith('(1) ')`)
+	s.shot("03-card-dark")
+	s.do("light", colours("light"))
+	s.shot("04-card-light")
+	s.do("dark", colours("dark"))
+
+	// No single key approves; the way there is the button and the dialog.
+	s.do("leaving the field", chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("a"))
+	s.is(`document.querySelector('#told').textContent !== '' && !document.querySelector('dialog[open]')`)
+	s.do("keys", chromedp.KeyEvent("j"))
+	s.is(`document.activeElement.classList.contains('card')`)
+	s.shot("05-focused-card")
+	s.do("to the button", chromedp.KeyEvent("a"))
+	s.is(`document.activeElement.dataset.style === 'approve'`)
+	s.do("pressing", chromedp.KeyEvent(kb.Enter))
+	s.until(`document.querySelector('#confirm[open]') !== null`)
+	s.is(`document.activeElement.id === 'confirm-no'`)
+	s.shot("06-confirm")
+	s.do("a second Enter cancels", chromedp.KeyEvent(kb.Enter))
+	s.until(`document.querySelector('#confirm[open]') === null`)
+	if n := len(s.bot.clicks); n != 0 {
+		t.Fatalf("%d clicks so far", n)
+	}
+
+	// The terminal shows what was there, what comes, and colours, under the policy.
+	s.do("the terminal", click("#term-toggle"))
+	s.until(`document.querySelector('.xterm-rows')?.textContent.includes('LIVE-1')`)
+	s.is(`getComputedStyle([...document.querySelectorAll('.xterm-rows span')].find(e => e.textContent.includes('truecolor'))).color === 'rgb(255, 140, 0)'`)
+	s.is(`document.querySelector('#attach-line').textContent.includes('tmux attach -r')`)
+	s.is(`document.querySelector('.xterm-screen').getBoundingClientRect().right <= innerWidth`)
+	s.shot("07-terminal")
+	s.do("another pane", click("#panes button:nth-child(2)"))
+	s.until(`document.querySelector('.xterm-rows').textContent.includes('LIVE-2')`)
+	s.do("closing it", click("#term-close"))
+
+	// Approving.
+	s.do("approve", click(".card.open button[data-style=approve]"))
+	s.until(`document.querySelector('#confirm[open]') !== null`)
+	s.do("confirm", click("#confirm-yes"))
+	s.until(`document.querySelector('.card.tone-good') !== null && document.querySelectorAll('.card button[data-style]').length === 0 && !document.querySelector('.doing')`)
+	s.until(`document.querySelector('.file-name')?.textContent === 'removed.txt'`)
+	s.shot("08-approved")
+	s.do("stop", click("#stop"))
+	s.until(`document.querySelector('#log').textContent.includes('Nothing is running')`)
+
+	// It is all there after a reload.
+	s.do("reload", chromedp.Reload())
+	s.until(`document.querySelector('.card.tone-good') !== null && document.querySelectorAll('.message').length === 6`)
+	s.do("help", chromedp.KeyEvent("?"))
+	s.until(`document.querySelector('#keys[open]') !== null`)
+	s.shot("09-keys")
+	s.do("closing it", chromedp.KeyEvent(kb.Escape))
+	s.clean()
+	s.bot.mu.Lock()
+	defer s.bot.mu.Unlock()
+	if len(s.bot.clicks) != 1 || s.bot.clicks[0].Button != "approve:1" || s.bot.clicks[0].From.ID != "web:you" {
+		t.Errorf("clicks %+v", s.bot.clicks)
+	}
+}
+
+func TestThePageOnAPhone(t *testing.T) {
+	s := newScreenTest(t)
+	link := s.url + "/#code=" + LoginCode(testKey, "you", time.Now())
+	s.do("a phone", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile, chromedp.EmulateTouch), colours("dark"),
+		chromedp.Navigate(link), onScreen("#empty"))
+	s.shot("20-phone-empty")
+	fits := `document.documentElement.scrollWidth <= 390 && document.querySelector('#scroll').scrollWidth <= 390`
+	s.is(fits)
+	s.do("writing", typing("#text", "The disk on web-1 is almost full"), click("#send"))
+	s.until(`document.querySelector('.card.open button[data-style=approve]:not(:disabled)') !== null && document.querySelector('.doing') !== null`)
+	s.is(fits)
+	s.is(`[...document.querySelectorAll('.decide .choices button')].every(b => b.offsetHeight >= 44)`)
+	s.shot("21-phone-end")
+	s.do("up", script(`document.querySelector('.card').scrollIntoView(); document.querySelector('#scroll').scrollBy(0, -20)`))
+	s.shot("22-phone-card")
+	s.do("the top", script(`document.querySelector('#scroll').scrollTo(0, 0)`))
+	s.shot("23-phone-top")
+	s.do("the list", click("#menu"))
+	s.until(`document.querySelector('#side').getBoundingClientRect().left === 0`)
+	s.shot("24-phone-list")
+	s.do("closing it", click("#side-close"))
+	s.until(`getComputedStyle(document.querySelector('#side')).visibility === 'hidden'`)
+	s.do("the terminal", click("#term-toggle"))
+	s.until(`document.querySelector('.xterm-rows')?.textContent.includes('LIVE-1')`)
+	s.is(fits)
+	s.shot("25-phone-terminal")
+	s.do("closing it", click("#term-close"))
+	s.do("denying", typing(".reason", "wrong host"), click(".card.open button[data-style=deny]"))
+	s.until(`document.querySelector('.card.tone-bad') !== null`)
+	s.is(`document.querySelector('.card.tone-bad').textContent.includes('wrong host')`)
+	s.do("light", colours("light"))
+	s.shot("26-phone-denied-light")
+	s.clean()
+}
+
+func TestThePageSaysWhenTheConnectionIsLost(t *testing.T) {
+	s := newScreenTest(t)
+	link := s.url + "/#code=" + LoginCode(testKey, "you", time.Now())
+	s.do("a conversation", colours("dark"), chromedp.Navigate(link), onScreen("#empty"),
+		typing("#text", "hello"), chromedp.KeyEvent(kb.Enter))
+	s.until(`document.querySelectorAll('.message').length === 1`)
+	s.srv.Listener.Close()
+	s.srv.CloseClientConnections()
+	s.until(`!document.querySelector('#banner').hidden`)
+	s.do("writing", typing("#text", "are you there?"), chromedp.KeyEvent(kb.Enter))
+	s.until(`document.querySelector('#send-error').textContent.includes('cannot be reached')`)
+	s.is(`document.querySelector('#text').value === 'are you there?' && document.querySelectorAll('.message').length === 1`)
+	s.shot("30-offline")
+	s.srv.Close()
+	s.srv = serve(t, s.bot.a, s.srv.Listener.Addr().String())
+	s.do("again", click("#send"))
+	s.until(`document.querySelectorAll('.message').length === 2 && document.querySelector('#banner').hidden && document.querySelector('#text').value === ''`)
+}

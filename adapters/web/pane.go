@@ -1,0 +1,165 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"countersign/adapters/chat"
+	"countersign/store"
+)
+
+func (a *Adapter) listPanes(w http.ResponseWriter, r *http.Request, _ session) {
+	id, ok := a.openThread(w, r, r.PathValue("id"))
+	if !ok {
+		return
+	}
+	panes := []Pane{}
+	if a.panes != nil {
+		found, err := a.panes.Panes(r.Context(), threadID(id))
+		if err != nil && !errors.Is(err, chat.ErrGone) {
+			a.log.WarnContext(r.Context(), "panes cannot be listed", "thread", threadID(id), "error", err)
+			fail(w, http.StatusServiceUnavailable, "The terminals cannot be listed right now: check that the target is up, then try again.")
+			return
+		}
+		panes = append(panes, found...)
+	}
+	answer(w, http.StatusOK, map[string]any{"panes": panes})
+}
+
+// openThread answers the request itself when it returns false.
+func (a *Adapter) openThread(w http.ResponseWriter, r *http.Request, name string) (id string, ok bool) {
+	id = strings.TrimPrefix(name, scheme+":")
+	if validID(id) {
+		err := a.db.View(r.Context(), func(tx store.Tx) error { _, ok = visible(tx, id); return nil })
+		if err != nil {
+			a.failStore(r.Context(), w, err)
+			return "", false
+		}
+	}
+	if !ok {
+		failThread(w)
+	}
+	return id, ok
+}
+
+// live shows one pane over a WebSocket: binary frames, the snapshot first, then
+// the bytes as they come. With size=1 in the query a text frame comes before
+// them, {"width":..,"height":..}. What the browser sends is read and forgotten.
+func (a *Adapter) live(w http.ResponseWriter, r *http.Request, _ session) {
+	if !a.ownPage(r) {
+		fail(w, http.StatusForbidden, "This request did not come from the console's own page at "+a.pageOrigin(r)+": open it there.")
+		return
+	}
+	id, ok := a.openThread(w, r, r.URL.Query().Get("thread"))
+	if !ok {
+		return
+	}
+	select {
+	case <-a.stopping():
+		fail(w, http.StatusServiceUnavailable, "The bot is stopping: try again in a moment.")
+		return
+	default:
+	}
+	if a.panes == nil {
+		fail(w, http.StatusNotFound, "This bot shows no terminals.")
+		return
+	}
+	ctx, leave := context.WithCancel(r.Context())
+	defer leave()
+	screen, err := a.panes.Watch(ctx, threadID(id), r.PathValue("id"))
+	if err != nil {
+		a.log.WarnContext(ctx, "a pane cannot be watched", "thread", threadID(id), "error", err)
+		status, sentence := http.StatusServiceUnavailable, "The terminal cannot be shown right now: check that the target is up, then try again."
+		if errors.Is(err, chat.ErrGone) {
+			status, sentence = http.StatusNotFound, "This terminal is gone: pick another one."
+		}
+		fail(w, status, sentence)
+		return
+	}
+	conn, err := websocket.Accept(w, r, nil) // ownPage has checked the origin
+	if err != nil {
+		return // it has answered
+	}
+	defer func() { _ = conn.CloseNow() }() // closed in order where there was time for it
+	// Reading has a context of its own: ending it would cut the connection
+	// before the last words.
+	reading, gone := context.WithCancel(r.Context())
+	defer gone()
+	go swallow(reading, gone, conn)
+	code, reason := a.relay(reading, r, conn, screen)
+	leave()
+	_ = conn.Close(code, reason) // a browser that has left needs no goodbye
+}
+
+// swallow reads what the browser sends, because the connection's control frames
+// come that way, and forgets it. When there is nothing more to read the relay
+// ends too.
+func swallow(ctx context.Context, gone context.CancelFunc, conn *websocket.Conn) {
+	defer gone()
+	conn.SetReadLimit(-1) // nothing is kept
+	for {
+		_, body, err := conn.Reader(ctx)
+		if err != nil {
+			return
+		}
+		if _, err := io.Copy(io.Discard, body); err != nil {
+			return
+		}
+	}
+}
+
+func (a *Adapter) relay(ctx context.Context, r *http.Request, conn *websocket.Conn, s Screen) (websocket.StatusCode, string) {
+	stop := a.stopping()
+	beat := time.NewTicker(a.beat)
+	defer beat.Stop()
+	if r.URL.Query().Get("size") == "1" {
+		raw, err := json.Marshal(map[string]int{"width": s.Width, "height": s.Height})
+		if err != nil || write(ctx, conn, websocket.MessageText, raw) != nil {
+			return websocket.StatusGoingAway, ""
+		}
+	}
+	if write(ctx, conn, websocket.MessageBinary, s.Snapshot) != nil {
+		return websocket.StatusGoingAway, ""
+	}
+	for {
+		select {
+		case b, ok := <-s.Live:
+			if !ok {
+				return websocket.StatusNormalClosure, "the terminal has ended"
+			}
+			if write(ctx, conn, websocket.MessageBinary, b) != nil {
+				return websocket.StatusGoingAway, ""
+			}
+		case <-beat.C:
+			if _, ok, err := a.session(ctx, r); err != nil || !ok {
+				return websocket.StatusPolicyViolation, "signed out"
+			}
+			if ping(ctx, conn) != nil {
+				return websocket.StatusGoingAway, ""
+			}
+		case <-stop:
+			return websocket.StatusGoingAway, "the bot is stopping"
+		case <-ctx.Done():
+			return websocket.StatusGoingAway, ""
+		}
+	}
+}
+
+func write(ctx context.Context, conn *websocket.Conn, kind websocket.MessageType, b []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	return conn.Write(ctx, kind, b)
+}
+
+func ping(ctx context.Context, conn *websocket.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	return conn.Ping(ctx)
+}

@@ -1,0 +1,51 @@
+// The console's API. Errors carry one sentence for the person.
+
+export class Failure extends Error {
+  constructor(status, sentence) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+const api = { csrf: '', onSignedOut: () => {} };
+export default api;
+
+async function call(method, path, body) {
+  let answer;
+  try {
+    answer = await fetch('/api' + path, {
+      method,
+      credentials: 'same-origin',
+      cache: 'no-store',
+      headers: method === 'GET' ? {} : { 'Content-Type': 'application/json', 'X-CSRF-Token': api.csrf },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch {
+    throw new Failure(0, 'The bot cannot be reached: check your connection, then try again.');
+  }
+  const data = answer.headers.get('Content-Type')?.startsWith('application/json') ? await answer.json().catch(() => null) : null;
+  if (answer.ok) return data;
+  const failure = new Failure(answer.status, data?.error || `The bot answered with status ${answer.status}: try again in a moment.`);
+  if (answer.status === 401 && path !== '/me') api.onSignedOut(failure);
+  throw failure;
+}
+
+const thread = (id) => '/threads/' + encodeURIComponent(id);
+
+api.login = (code) => call('POST', '/login', { code });
+api.logout = () => call('POST', '/logout', {});
+api.me = () => call('GET', '/me');
+api.threads = () => call('GET', '/threads');
+api.start = (id, text) => call('POST', '/threads', { id, text });
+api.read = (id, before) => call('GET', thread(id) + (before ? '?before=' + before : ''));
+api.say = (t, id, text) => call('POST', thread(t) + '/messages', { id, text });
+api.click = (t, id, button, reason) => call('POST', thread(t) + '/clicks', { id, button, reason });
+api.panes = (t) => call('GET', thread(t) + '/panes');
+api.events = (t, after) => new EventSource('/api' + thread(t) + '/events?after=' + after);
+api.live = (t, pane) => {
+  const at = new URL('/api/panes/' + encodeURIComponent(pane) + '/live', location.href);
+  at.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
+  at.search = new URLSearchParams({ thread: t, size: '1' }).toString();
+  at.hash = '';
+  return new WebSocket(at);
+};

@@ -1,0 +1,311 @@
+// The page: signing in, the list, the composer, and what is on screen.
+
+import { $, el, when, newID } from './dom.js';
+import api from './api.js';
+import { Talk, banner } from './talk.js';
+import { Terminals } from './terminal.js';
+import { listen } from './keys.js';
+
+const name = document.title;
+const states = { waiting: 'Needs an answer', working: 'Working', idle: '' };
+let talk;
+let terminals;
+let threads = [];
+let current = null; // thread id, null for a new conversation
+let draft = { id: newID(), text: '' }; // what is being sent, by the id under which it is tried again
+
+// A code must not stay in the address: take it out before anything else.
+function takeCode() {
+  const code = new URLSearchParams(location.hash.slice(1)).get('code');
+  if (code !== null) history.replaceState(null, '', location.pathname);
+  return code;
+}
+
+async function begin() {
+  const code = takeCode();
+  let refused = null;
+  if (code) {
+    try { await api.login(code); } catch (e) { refused = e; }
+  }
+  try {
+    await enter();
+  } catch (e) {
+    if (e.status === 401) askLogin(refused?.message || '');
+    else askLogin(refused?.message || e.message);
+  }
+}
+
+async function enter() {
+  const me = await api.me();
+  api.csrf = me.csrf;
+  $('login').hidden = true;
+  $('app').hidden = false;
+  $('me-name').textContent = me.name;
+  $('me-face').textContent = (Array.from(me.name)[0] || '?').toUpperCase();
+  $('term-toggle').hidden = !me.terminal;
+  if (!talk) {
+    talk = new Talk(changed);
+    terminals = new Terminals();
+    listen({ escape, toggleTerminal: () => { if (!$('term-toggle').hidden) toggleTerminal(); } });
+    wire();
+  }
+  talk.me = me.user;
+  await refresh();
+  await route();
+}
+
+function askLogin(error) {
+  talk?.close();
+  terminals?.hide();
+  $('app').hidden = true;
+  $('login').hidden = false;
+  $('login-error').textContent = error;
+  $('code').focus();
+}
+
+api.onSignedOut = (failure) => askLogin(failure.message);
+
+$('login-form').addEventListener('submit', async (e) => {
+  e.preventDefault();
+  const pasted = $('code').value.trim();
+  $('code').value = '';
+  const at = pasted.indexOf('code=');
+  try {
+    await api.login(at < 0 ? pasted : pasted.slice(at + 5));
+    await enter();
+  } catch (err) {
+    $('login-error').textContent = err.message;
+    $('code').focus();
+  }
+});
+
+function wire() {
+  window.addEventListener('hashchange', route);
+  $('new').addEventListener('click', () => { go(null); if (current === null) $('text').focus(); });
+  $('menu').addEventListener('click', () => drawer(true));
+  $('veil').addEventListener('click', () => drawer(false));
+  $('side-close').addEventListener('click', () => drawer(false));
+  $('logout').addEventListener('click', async () => {
+    try { await api.logout(); askLogin(''); } catch (e) { complain(e); }
+  });
+  $('help').addEventListener('click', () => $('keys').showModal());
+  $('term-toggle').addEventListener('click', toggleTerminal);
+  $('term-close').addEventListener('click', toggleTerminal);
+  $('stop').addEventListener('click', stop);
+  $('composer').addEventListener('submit', (e) => { e.preventDefault(); send(); });
+  $('text').addEventListener('keydown', (e) => {
+    if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) {
+      e.preventDefault();
+      if (!e.repeat) send();
+    }
+  });
+  $('text').addEventListener('input', () => { grow(); remember(); });
+  $('examples').addEventListener('click', (e) => {
+    const b = e.target.closest('button');
+    if (!b) return;
+    $('text').value = b.textContent;
+    grow();
+    remember();
+    $('text').focus();
+  });
+  setInterval(() => { if (!$('app').hidden) refresh().catch(() => {}); }, 5000);
+  document.addEventListener('visibilitychange', () => { if (document.visibilityState === 'visible' && !$('app').hidden) refresh().catch(() => {}); });
+}
+
+function go(id) {
+  const hash = id ? '#t=' + encodeURIComponent(id) : '';
+  if (location.hash === hash) return;
+  if (id) location.hash = hash;
+  else {
+    history.pushState(null, '', location.pathname);
+    route();
+  }
+}
+
+async function route() {
+  const code = takeCode(); // a fresh link opened in this tab
+  if (code) {
+    try { await api.login(code); await enter(); } catch (e) { complain(e); }
+    return;
+  }
+  const id = new URLSearchParams(location.hash.slice(1)).get('t');
+  drawer(false);
+  complain(null);
+  current = id;
+  recall();
+  if (terminals.open) terminals.show(id);
+  if (!id) {
+    talk.close();
+    changed();
+    return;
+  }
+  changed();
+  try {
+    const thread = await talk.open(id);
+    if (thread && current === id) {
+      merge(thread);
+      changed();
+    }
+  } catch (e) {
+    if (e.status === 404) go(null);
+    complain(e);
+  }
+}
+
+function merge(thread) {
+  const i = threads.findIndex((t) => t.id === thread.id);
+  if (i < 0) threads.unshift(thread);
+  else threads[i] = thread;
+}
+
+let fetching = null;
+function refresh() {
+  fetching ||= (async () => {
+    try {
+      threads = (await api.threads()).threads;
+      changed();
+    } finally {
+      fetching = null;
+    }
+  })();
+  return fetching;
+}
+
+// changed brings everything but the messages up to date.
+function changed() {
+  const here = threads.find((t) => t.id === current);
+  if (here && talk.id === current) here.state = talk.waiting ? 'waiting' : talk.working ? 'working' : 'idle';
+  const waiting = threads.filter((t) => t.state === 'waiting');
+  document.title = (waiting.length ? `(${waiting.length}) ` : '') + (here?.title ? here.title + ' · ' : '') + name;
+  $('menu-dot').hidden = !waiting.some((t) => t.id !== current);
+  $('title').textContent = here?.title || (current ? 'Conversation' : 'New conversation');
+  $('state').textContent = states[here?.state] || '';
+  $('state').dataset.state = here?.state || '';
+  $('stop').hidden = !current;
+  $('empty').hidden = current !== null;
+  draw();
+}
+
+function draw() {
+  const list = $('threads');
+  const print = JSON.stringify([threads, current]);
+  if (list.dataset.print === print) return;
+  list.dataset.print = print;
+  const focused = document.activeElement?.closest?.('#threads a')?.getAttribute('href');
+  list.replaceChildren(...threads.map((t) => el('li', {}, el('a', {
+    href: '#t=' + encodeURIComponent(t.id), class: 'thread', 'aria-current': t.id === current ? 'page' : null,
+  },
+  el('span', { class: 'thread-title', text: t.title || 'Untitled' }),
+  el('span', { class: 'thread-meta' }, when(t.at), states[t.state] ? el('span', { class: 'state', 'data-state': t.state, text: states[t.state] }) : null)))));
+  if (!threads.length) list.append(el('li', { class: 'none', text: 'No conversations yet.' }));
+  if (focused) list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+}
+
+// The composer.
+
+const slot = () => 'draft ' + (current || 'new');
+
+function remember() {
+  try {
+    if ($('text').value) sessionStorage.setItem(slot(), $('text').value);
+    else sessionStorage.removeItem(slot());
+  } catch { /* no storage: the text stays in the field */ }
+}
+
+function recall() {
+  let text = '';
+  try { text = sessionStorage.getItem(slot()) || ''; } catch { /* none kept */ }
+  $('text').value = text;
+  grow();
+}
+
+function grow() {
+  const t = $('text');
+  t.style.height = 'auto';
+  t.style.height = Math.min(t.scrollHeight, 220) + 'px';
+}
+
+let sending = false;
+async function send() {
+  const text = $('text').value;
+  if (!text.trim() || sending) return;
+  if (draft.text !== text || draft.thread !== current) draft = { id: newID(), text, thread: current };
+  sending = true;
+  $('composer').classList.add('busy');
+  $('send').disabled = true;
+  $('text').readOnly = true;
+  complain(null);
+  const at = current;
+  try {
+    const { thread } = at ? await api.say(at, draft.id, text) : await api.start(draft.id, text);
+    draft = { id: newID(), text: '' };
+    if (current === at) {
+      $('text').value = '';
+      remember();
+      grow();
+      if (!at) {
+        merge({ id: thread, title: text.trim().split('\n')[0].slice(0, 80), at: new Date().toISOString(), state: 'idle' });
+        go(thread);
+      }
+    }
+  } catch (e) {
+    complain(e);
+  } finally {
+    sending = false;
+    $('composer').classList.remove('busy');
+    $('send').disabled = false;
+    $('text').readOnly = false;
+    if (matchMedia('(hover: hover)').matches) $('text').focus();
+  }
+}
+
+async function stop() {
+  if (!current) return;
+  const b = $('stop');
+  b.disabled = true;
+  b.classList.add('busy');
+  complain(null);
+  try { await api.say(current, newID(), 'stop'); } catch (e) { complain(e); }
+  b.disabled = false;
+  b.classList.remove('busy');
+}
+
+function complain(e) { $('send-error').textContent = e ? e.message : ''; }
+
+// Panels.
+
+function drawer(open) {
+  $('app').classList.toggle('drawer', open);
+  $('veil').hidden = !open;
+  $('menu').setAttribute('aria-expanded', String(open));
+  if (open) $('side-close').focus();
+}
+
+function toggleTerminal() {
+  const show = $('term').hidden;
+  $('term').hidden = !show;
+  $('app').classList.toggle('with-term', show);
+  $('term-toggle').setAttribute('aria-expanded', String(show));
+  if (show) terminals.show(current);
+  else {
+    terminals.hide();
+    $('term-toggle').focus({ preventScroll: true });
+  }
+}
+
+function escape() {
+  if ($('app').classList.contains('drawer')) {
+    drawer(false);
+    return true;
+  }
+  if (terminals.open && document.activeElement?.closest('#term')) {
+    toggleTerminal();
+    return true;
+  }
+  return false;
+}
+
+window.addEventListener('offline', () => banner('You are offline. The page goes on when the network is back.'));
+window.addEventListener('online', () => { if (talk?.source?.readyState === EventSource.OPEN) banner(''); });
+
+begin();

@@ -1,0 +1,160 @@
+// Cards. Everything in them is text.
+
+import { el, icon, copy, newID, $ } from './dom.js';
+import api from './api.js';
+
+const tones = { low: 'low risk', medium: 'medium risk', high: 'high risk', good: 'done', bad: 'failed' };
+const warning = 'M10 3.2l7.4 13.1H2.6zM10 8v4M10 14.2h.01';
+
+// settle is how long a new face's buttons stay shut, so that a finger already
+// on its way does not press what has just appeared under it.
+const settle = 450;
+
+export function renderCard(thread, card) {
+  const open = !card.final && card.choose?.length > 0;
+  const notice = el('p', { class: 'notice', role: 'status' });
+  const root = el('article', {
+    class: 'card tone-' + (card.tone || 'neutral') + (open ? ' open' : ''),
+    tabindex: open ? '0' : null,
+    'aria-label': (open ? 'Waiting for an answer: ' : '') + card.title + (tones[card.tone] ? ', ' + tones[card.tone] : ''),
+  });
+  const risk = open && /risk$/.test(tones[card.tone] || '') ? tones[card.tone] : '';
+  root.append(el('div', { class: 'card-head' }, el('h3', { text: card.title }), risk && el('span', { class: 'chip', 'aria-hidden': 'true', text: risk })));
+  for (const sentence of card.warn || []) {
+    root.append(el('p', { class: 'warn' }, icon(warning), el('span', { text: sentence })));
+  }
+  if (card.body) root.append(el('p', { class: 'body', text: card.body }));
+  if (card.code) root.append(codeBlock(card.code));
+  if (card.fields?.length) {
+    const list = el('dl', { class: 'fields' });
+    for (const f of card.fields) list.append(el('div', {}, el('dt', { text: f.name }), el('dd', { text: f.value })));
+    root.append(list);
+  }
+  for (const f of card.attach || []) root.append(file(f));
+  if (open) root.append(buttons(thread, card, notice));
+  root.append(notice);
+  return root;
+}
+
+function buttons(thread, card, notice) {
+  const form = el('div', { class: 'decide' });
+  const asked = card.choose.filter((b) => b.ask_reason);
+  let reason = null;
+  if (asked.length) {
+    const id = 'reason-' + newID();
+    reason = el('input', { id, class: 'reason', type: 'text', maxlength: '500', autocomplete: 'off', placeholder: 'Optional, the bot reads it' });
+    const name = asked.length === card.choose.length ? 'Reason' : 'Reason to ' + asked.map((b) => lower(b.label)).join(' or ');
+    form.append(el('label', { class: 'reason-label', for: id, text: name }), reason);
+  }
+  const row = el('div', { class: 'choices', role: 'group', 'aria-label': 'Decide' });
+  const all = card.choose.map((b) => {
+    const press = el('button', { type: 'button', class: 'button ' + (b.style || ''), 'data-style': b.style || '', disabled: true }, el('span', { text: b.label }));
+    // A key held down must not run from one button into the next.
+    press.addEventListener('keydown', (e) => { if (e.repeat && (e.key === 'Enter' || e.key === ' ')) e.preventDefault(); });
+    press.addEventListener('click', () => decide(thread, card, b, b.ask_reason ? reason?.value.trim() : '', all, press, notice));
+    return press;
+  });
+  row.append(...all);
+  form.append(row);
+  setTimeout(() => all.forEach((b) => { b.disabled = false; }), settle);
+  return form;
+}
+
+function lower(label) { return label.charAt(0).toLowerCase() + label.slice(1); }
+
+async function decide(thread, card, button, reason, all, press, notice) {
+  if (button.confirm && !(await confirmed(button, card))) return;
+  all.forEach((b) => { b.disabled = true; });
+  press.classList.add('busy');
+  notice.className = 'notice';
+  notice.textContent = '';
+  // The same id for this press however often it is tried.
+  press.dataset.click ||= newID();
+  try {
+    const answer = await api.click(thread, press.dataset.click, button.id, reason);
+    notice.classList.add(answer.ok ? 'ok' : 'not-ok');
+    notice.textContent = answer.notice || '';
+    tell(answer.notice, answer.ok);
+    delete press.dataset.click;
+    if (!answer.card?.final) all.forEach((b) => { b.disabled = false; });
+  } catch (e) {
+    notice.classList.add('not-ok');
+    notice.textContent = e.message;
+    all.forEach((b) => { b.disabled = false; });
+    if (notice.isConnected) press.focus();
+  } finally {
+    press.classList.remove('busy');
+  }
+}
+
+// tell says one sentence by the composer, where it covers nothing and survives
+// the card's new face.
+let clearing;
+export function tell(text, ok = true) {
+  if (!text) return;
+  const line = $('told');
+  line.className = 'told ' + (ok ? 'ok' : 'not-ok');
+  line.textContent = text;
+  clearTimeout(clearing);
+  clearing = setTimeout(() => { line.textContent = ''; }, 8000);
+}
+
+function confirmed(button, card) {
+  const dialog = $('confirm');
+  $('confirm-title').textContent = button.label + '?';
+  $('confirm-text').textContent = button.confirm;
+  $('confirm-code').hidden = !card.code;
+  $('confirm-code').textContent = card.code || '';
+  const yes = $('confirm-yes');
+  yes.textContent = button.label;
+  yes.className = 'button ' + (button.style || '');
+  return new Promise((done) => {
+    dialog.returnValue = 'no';
+    dialog.addEventListener('close', () => done(dialog.returnValue === 'yes'), { once: true });
+    dialog.showModal();
+    $('confirm-no').focus(); // a second Enter cancels
+  });
+}
+
+// codeBlock shows text exactly. Lines are numbered when there are several, so
+// that a wrapped line cannot pass for two.
+export function codeBlock(text) {
+  const pre = el('pre', { class: 'code' });
+  const lines = text.split('\n');
+  if (lines.length === 1) {
+    pre.append(...words(text));
+  } else {
+    pre.classList.add('numbered');
+    lines.forEach((line, i) => pre.append(el('span', { class: 'line' }, ...words(i < lines.length - 1 ? line + '\n' : line))));
+  }
+  const button = el('button', { type: 'button', class: 'link copy', text: 'Copy', 'aria-label': 'Copy this block', on: { click: () => copy(text, button) } });
+  return el('div', { class: 'code-box' }, pre, button);
+}
+
+// words keeps each word in one piece, so that a line breaks between words and
+// not after the hyphen of an option. Together they are the text, exactly.
+function words(text) {
+  if (text.length > 20000) return [text];
+  return text.split(/(\s+)/).filter(Boolean).map((w) => (/^\s/.test(w) ? w : el('span', { class: 'word', text: w })));
+}
+
+export function file(f) {
+  const save = el('button', { type: 'button', class: 'link', text: 'Download', on: { click: () => download(f) } });
+  const size = new Blob([f.text]).size;
+  return el('details', { class: 'file' },
+    el('summary', {}, el('span', { class: 'file-name', text: f.name || 'file' }),
+      el('span', { class: 'file-size', text: human(size) + (f.cut ? ', cut' : '') })),
+    el('pre', { class: 'code', text: f.text }),
+    el('p', { class: 'file-foot' }, f.cut ? 'This is not the whole file. ' : '', save));
+}
+
+function download(f) {
+  const at = URL.createObjectURL(new Blob([f.text], { type: 'text/plain' }));
+  const a = el('a', { href: at, download: f.name || 'file.txt' });
+  a.click();
+  setTimeout(() => URL.revokeObjectURL(at), 10000);
+}
+
+function human(n) {
+  return n < 1024 ? n + ' B' : n < 1 << 20 ? (n / 1024).toFixed(1) + ' KiB' : (n / (1 << 20)).toFixed(1) + ' MiB';
+}

@@ -1,0 +1,60 @@
+// Keyboard. No single key approves: "a" only moves to the button.
+
+import { $ } from './dom.js';
+import { tell } from './card.js';
+
+export function listen(page) {
+  document.addEventListener('keydown', (e) => {
+    if (e.defaultPrevented || e.isComposing || e.ctrlKey || e.metaKey || e.altKey) return;
+    if (document.querySelector('dialog[open]')) return;
+    const at = document.activeElement;
+    if (e.key === 'Escape') {
+      if (page.escape()) return;
+      if (at && at !== document.body) at.blur();
+      return;
+    }
+    if (at?.closest('input, textarea, select, [contenteditable], .xterm') || e.repeat && e.key !== 'j' && e.key !== 'k') return;
+    const act = actions[e.key];
+    if (!act) return;
+    e.preventDefault();
+    act(page);
+  });
+}
+
+const actions = {
+  '/': () => $('text').focus(),
+  '?': () => $('keys').showModal(),
+  t: (page) => page.toggleTerminal(),
+  j: () => step(1),
+  k: () => step(-1),
+  a: () => withCard((card) => {
+    const yes = card.querySelector('button[data-style=approve]');
+    if (!yes) tell('This card has nothing to approve.', false);
+    else yes.focus();
+  }),
+  d: () => withCard((card) => {
+    const no = card.querySelector('button[data-style=deny]');
+    if (!no) tell('This card has nothing to deny.', false);
+    else no.click();
+  }),
+};
+
+function cards() { return [...document.querySelectorAll('#log .card.open')]; }
+
+function step(by) {
+  const all = cards();
+  if (!all.length) {
+    tell('No card waits for an answer.');
+    return;
+  }
+  const now = all.indexOf(document.activeElement?.closest?.('.card.open') ?? null);
+  const next = now < 0 ? (by > 0 ? 0 : all.length - 1) : Math.max(0, Math.min(all.length - 1, now + by));
+  all[next].focus();
+  all[next].scrollIntoView({ block: 'nearest' });
+}
+
+function withCard(act) {
+  const card = document.activeElement?.closest?.('.card.open');
+  if (card) act(card);
+  else tell('Pick a card first: j and k go through those that wait.', false);
+}

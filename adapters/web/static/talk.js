@@ -1,0 +1,257 @@
+// One conversation: its messages, its stream, and what the bot is doing.
+
+import { $, el, when, copy } from './dom.js';
+import api from './api.js';
+import { renderCard, file } from './card.js';
+
+const tail = 14; // lines of a running command's output
+
+export class Talk {
+  constructor(onChange) {
+    this.onChange = onChange;
+    this.id = null;
+    this.shown = new Map(); // seq -> {message, node}
+    this.lives = new Map(); // progress key -> node
+    this.source = null;
+    this.tries = 0;
+    this.round = 0; // of opening: what answers late is for an older one
+    this.scroll = $('scroll');
+    this.scroll.addEventListener('scroll', () => { if (this.atEnd()) $('jump').hidden = true; }, { passive: true });
+    $('jump').addEventListener('click', () => this.toEnd(true));
+    $('earlier').addEventListener('click', () => this.earlier());
+    // What grows under the last line must not push it out of sight.
+    new ResizeObserver(() => { if (this.sticky) this.toEnd(); }).observe($('log'));
+    this.sticky = true;
+    this.scroll.addEventListener('scroll', () => { this.sticky = this.atEnd() || Math.abs(this.scroll.scrollTop - this.target()) < 8; }, { passive: true });
+    new ResizeObserver(() => { if (this.sticky) this.toEnd(); }).observe(this.scroll);
+  }
+
+  close() {
+    this.round++;
+    clearTimeout(this.retry);
+    this.source?.close();
+    this.source = null;
+    this.id = null;
+    this.shown.clear();
+    this.lives.clear();
+    $('log').replaceChildren();
+    $('live').replaceChildren();
+    $('earlier').hidden = true;
+    $('jump').hidden = true;
+    banner('');
+  }
+
+  async open(id) {
+    this.close();
+    this.id = id;
+    const round = this.round;
+    const log = $('log');
+    log.setAttribute('aria-busy', 'true'); // history is not news
+    const page = await api.read(id);
+    if (round !== this.round) return null;
+    for (const m of page.messages) this.put(m);
+    $('earlier').hidden = !page.more;
+    this.toEnd();
+    log.removeAttribute('aria-busy');
+    this.stream(page.rev);
+    return page.thread;
+  }
+
+  async earlier() {
+    const round = this.round;
+    const first = Math.min(...this.shown.keys());
+    const height = this.scroll.scrollHeight;
+    const page = await api.read(this.id, first);
+    if (round !== this.round) return;
+    for (const m of page.messages) this.put(m);
+    $('earlier').hidden = !page.more;
+    this.scroll.scrollTop += this.scroll.scrollHeight - height;
+  }
+
+  stream(after) {
+    const round = this.round;
+    const source = api.events(this.id, after);
+    this.source = source;
+    let rev = after;
+    source.addEventListener('open', () => { this.tries = 0; banner(''); this.onChange(); });
+    source.addEventListener('message', (e) => {
+      if (round !== this.round) return;
+      const m = JSON.parse(e.data);
+      rev = Math.max(rev, m.rev);
+      this.arrive(m);
+    });
+    source.addEventListener('progress', (e) => { if (round === this.round) this.progress(JSON.parse(e.data)); });
+    source.addEventListener('error', () => {
+      if (round !== this.round) return;
+      // What the bot was doing may have ended meanwhile; it says so again.
+      this.lives.clear();
+      $('live').replaceChildren();
+      banner('Connection lost. Reconnecting…');
+      if (source.readyState !== EventSource.CLOSED) return; // the browser tries again
+      source.close();
+      this.retry = setTimeout(async () => {
+        if (round !== this.round) return;
+        try { await api.threads(); } catch (err) { if (err.status === 401) return; }
+        if (round === this.round) this.stream(rev);
+      }, Math.min(15000, 1000 * 2 ** this.tries++));
+    });
+  }
+
+  arrive(m) {
+    const fresh = !this.shown.has(m.seq);
+    const stick = this.sticky || (fresh && m.kind === 'human' && m.from.id === this.me);
+    this.put(m);
+    if (m.key) this.endLive(m.key);
+    if (stick) this.toEnd();
+    else if (fresh) $('jump').hidden = false;
+    this.onChange();
+  }
+
+  // put shows a message at its place, or its new version there.
+  put(m) {
+    const old = this.shown.get(m.seq);
+    if (old && old.message.rev >= m.rev) return;
+    const node = this.render(m);
+    if (old) {
+      keep(old.node, node);
+    } else {
+      const later = [...this.shown.keys()].filter((s) => s > m.seq);
+      const next = later.length ? this.shown.get(Math.min(...later)).node : null;
+      $('log').insertBefore(node, next);
+    }
+    this.shown.set(m.seq, { message: m, node });
+    this.group();
+  }
+
+  // group drops the repeated name above messages that follow each other.
+  group() {
+    let last = null;
+    for (const { message: m, node } of [...this.shown.entries()].sort((a, b) => a[0] - b[0]).map((e) => e[1])) {
+      const same = last && last.kind === m.kind && last.from.id === m.from.id && new Date(m.at) - new Date(last.at) < 5 * 60e3;
+      node.classList.toggle('follows', Boolean(same));
+      last = m;
+    }
+  }
+
+  render(m) {
+    const bot = m.kind === 'bot';
+    const content = el('div', { class: 'content' },
+      el('p', { class: 'by' }, el('bdi', { class: 'name', text: m.from.name }), when(m.at)));
+    if (m.text) {
+      if (bot) content.append(markdown(m.html));
+      else content.append(el('p', { class: 'said', text: m.text }));
+    }
+    if (m.card) content.append(renderCard(this.id, m.card));
+    for (const f of m.files || []) content.append(file(f));
+    return el('div', { class: 'message ' + m.kind, 'data-seq': String(m.seq) }, face(m), content);
+  }
+
+  progress(p) {
+    if (p.done) {
+      this.endLive(p.key);
+      return;
+    }
+    const stick = this.sticky;
+    let node = this.lives.get(p.key);
+    if (!node) {
+      node = el('div', { class: 'doing' }, el('p', { class: 'doing-line' }, el('span', { class: 'spinner', 'aria-hidden': 'true' }), el('span', { class: 'doing-text' })),
+        el('pre', { class: 'doing-tail', 'aria-hidden': 'true', hidden: true }));
+      this.lives.set(p.key, node);
+      $('live').append(node);
+    }
+    const status = p.status || 'working';
+    set(node.querySelector('.doing-text'), status.charAt(0).toUpperCase() + status.slice(1) + '…');
+    const pre = node.querySelector('.doing-tail');
+    const text = (p.text || '').replace(/\s+$/, '');
+    pre.hidden = !text;
+    pre.classList.toggle('prose', !/^run/i.test(status));
+    set(pre, text.split('\n').slice(-tail).join('\n'));
+    if (stick) this.toEnd();
+    this.onChange();
+  }
+
+  endLive(key) {
+    this.lives.get(key)?.remove();
+    if (this.lives.delete(key)) this.onChange();
+  }
+
+  get working() { return this.lives.size > 0; }
+
+  get waiting() { return document.querySelector('#log .card.open') !== null; }
+
+  atEnd() { return this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight < 60; }
+
+  // target is how far the page scrolls by itself: to the end, but not past the
+  // top of a card that waits. Nobody should meet its buttons before its text.
+  target() {
+    const end = this.scroll.scrollHeight - this.scroll.clientHeight;
+    const open = document.querySelectorAll('#log .card.open');
+    if (!open.length) return end;
+    const top = open[open.length - 1].getBoundingClientRect().top - this.scroll.getBoundingClientRect().top + this.scroll.scrollTop;
+    return Math.max(0, Math.min(end, top - 14));
+  }
+
+  toEnd(all = false) {
+    const top = all ? this.scroll.scrollHeight : this.target();
+    this.scroll.scrollTo({ top, behavior: all ? 'smooth' : 'instant' });
+    this.sticky = true;
+    $('jump').hidden = true;
+  }
+}
+
+export function banner(text) {
+  const b = $('banner');
+  b.hidden = !text;
+  set(b, text);
+}
+
+function set(node, text) { if (node.textContent !== text) node.textContent = text; }
+
+// keep puts a message's new face in place of the old one without losing what a
+// person is doing in it.
+function keep(old, node) {
+  const hadFocus = old.contains(document.activeElement);
+  const typed = old.querySelector('.reason')?.value;
+  const opened = [...old.querySelectorAll('details')].map((d) => d.open);
+  old.replaceWith(node);
+  const reason = node.querySelector('.reason');
+  if (reason && typed) reason.value = typed;
+  node.querySelectorAll('details').forEach((d, i) => { d.open = Boolean(opened[i]); });
+  if (hadFocus) {
+    const card = node.querySelector('.card');
+    if (!card) return;
+    if (!card.hasAttribute('tabindex')) card.tabIndex = -1;
+    card.focus({ preventScroll: true }); // the card, never a button of its new face
+  }
+}
+
+function face(m) {
+  if (m.kind === 'bot') return el('span', { class: 'face bot', 'aria-hidden': 'true' }, el('img', { src: '/icon.svg', alt: '', width: '32', height: '32' }));
+  return initial(m.from.name);
+}
+
+export function initial(name) {
+  return el('span', { class: 'face human', 'aria-hidden': 'true', text: (Array.from(name)[0] || '?').toUpperCase() });
+}
+
+// markdown takes the one kind of markup that the server makes: rendered there
+// from a model's text without raw HTML.
+function markdown(html) {
+  const box = el('div', { class: 'md' });
+  const t = document.createElement('template');
+  t.innerHTML = html;
+  box.append(t.content);
+  for (const pre of box.querySelectorAll('pre')) {
+    const text = pre.textContent;
+    const button = el('button', { type: 'button', class: 'link copy', text: 'Copy', 'aria-label': 'Copy this block', on: { click: () => copy(text, button) } });
+    const outer = el('div', { class: 'code-box' });
+    pre.replaceWith(outer);
+    outer.append(pre, button);
+  }
+  for (const table of box.querySelectorAll('table')) {
+    const outer = el('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Table' });
+    table.replaceWith(outer);
+    outer.append(table);
+  }
+  return box;
+}

@@ -1,0 +1,227 @@
+// The terminal panel: panes of the conversation, watched over a WebSocket.
+// Nothing is ever sent: input is off, and no listener passes keys on.
+
+import { $, el, copy } from './dom.js';
+import api from './api.js';
+
+const theme = {
+  background: '#0b0e12', foreground: '#d7dce3', cursor: '#d7dce3', cursorAccent: '#0b0e12', selectionBackground: '#33507a',
+  black: '#1b2027', red: '#f0716c', green: '#62c073', yellow: '#e0b354', blue: '#6aa5f8', magenta: '#c58af0', cyan: '#4fc1cf', white: '#d7dce3',
+  brightBlack: '#6c7683', brightRed: '#ff938e', brightGreen: '#83d992', brightYellow: '#f3cd77', brightBlue: '#90bdff', brightMagenta: '#dbacff', brightCyan: '#79dbe6', brightWhite: '#ffffff',
+};
+
+let loading = null;
+
+// load fetches the emulator when it is first wanted.
+function load() {
+  loading ||= new Promise((done, failed) => {
+    allowStyles();
+    const s = el('script', { src: '/vendor/xterm/xterm.js' });
+    s.addEventListener('load', () => done(globalThis.Terminal));
+    s.addEventListener('error', () => { loading = null; s.remove(); failed(new Error('The terminal could not be loaded: reload the page.')); });
+    document.head.append(s);
+  });
+  return loading;
+}
+
+// allowStyles lets the emulator style itself under "style-src 'self'". It
+// writes <style> elements and style attributes, which that policy drops; the
+// same rules are allowed when a script sets them as objects. So its <style>
+// elements feed constructed sheets, and style attributes go through .style.
+function allowStyles() {
+  const make = document.createElement.bind(document);
+  document.createElement = (tag, options) => {
+    if (String(tag).toLowerCase() !== 'style') return make(tag, options);
+    const node = make('template'); // a stand-in: even an empty <style> is refused
+    const sheet = new CSSStyleSheet();
+    document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
+    Object.defineProperty(node, 'textContent', { get: () => '', set: (css) => sheet.replaceSync(css) });
+    node.remove = () => {
+      document.adoptedStyleSheets = document.adoptedStyleSheets.filter((s) => s !== sheet);
+      Element.prototype.remove.call(node);
+    };
+    return node;
+  };
+  const set = Element.prototype.setAttribute;
+  Element.prototype.setAttribute = function setAttribute(name, value) {
+    if (String(name).toLowerCase() === 'style') this.style.cssText = value;
+    else set.call(this, name, value);
+  };
+}
+
+export class Terminals {
+  constructor() {
+    this.thread = null;
+    this.pane = null;
+    this.list = [];
+    this.term = null;
+    this.socket = null;
+    this.tries = 0;
+    $('attach-copy').addEventListener('click', () => copy($('attach-line').textContent, $('attach-copy')));
+    new ResizeObserver(() => this.fit()).observe($('screen'));
+    setInterval(() => { if (this.open && document.visibilityState === 'visible') this.refresh(); }, 4000);
+  }
+
+  get open() { return !$('term').hidden; }
+
+  // show switches to a thread; null empties the panel.
+  async show(thread) {
+    if (thread !== this.thread) {
+      this.drop();
+      this.thread = thread;
+      this.pane = null;
+      this.list = [];
+    }
+    await this.refresh();
+  }
+
+  hide() { this.drop(); this.pane = null; }
+
+  async refresh() {
+    if (!this.thread) {
+      this.list = [];
+      this.draw();
+      this.note('A terminal appears here when the bot opens one in a conversation.');
+      return;
+    }
+    const thread = this.thread;
+    let panes;
+    try {
+      ({ panes } = await api.panes(thread));
+    } catch (e) {
+      this.note(e.message);
+      return;
+    }
+    if (thread !== this.thread || !this.open) return;
+    this.list = panes;
+    this.draw();
+    if (!panes.length) {
+      this.drop();
+      this.pane = null;
+      this.note('No terminal yet: it appears here when the bot opens one.');
+    } else if (!panes.some((p) => p.id === this.pane)) {
+      this.pick(panes[0].id);
+    }
+  }
+
+  draw() {
+    const tabs = $('panes');
+    const print = JSON.stringify([this.list, this.pane]);
+    if (tabs.dataset.print === print) return;
+    tabs.dataset.print = print;
+    const focused = tabs.contains(document.activeElement);
+    tabs.replaceChildren(...this.list.map((p) => el('button', {
+      type: 'button', role: 'tab', class: 'pane', id: 'pane-' + p.id, 'aria-controls': 'screen', 'aria-selected': String(p.id === this.pane),
+      tabindex: p.id === this.pane || !this.pane ? '0' : '-1', title: p.session,
+      on: { click: () => this.pick(p.id), keydown: (e) => this.step(e) },
+    }, el('span', { text: p.name }), p.state ? el('span', { class: 'pane-state', 'data-state': p.state, text: p.state }) : null)));
+    if (focused) tabs.querySelector('[aria-selected=true]')?.focus();
+    const now = this.list.find((p) => p.id === this.pane);
+    $('attach').hidden = !now?.attach;
+    $('attach-line').textContent = now?.attach || '';
+  }
+
+  step(e) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
+    if (!by) return;
+    const i = this.list.findIndex((p) => p.id === this.pane);
+    this.pick(this.list[(i + by + this.list.length) % this.list.length].id);
+  }
+
+  async pick(id) {
+    this.drop();
+    this.pane = id;
+    this.tries = 0;
+    this.draw();
+    this.note('Connecting…');
+    let Terminal;
+    try {
+      Terminal = await load();
+    } catch (e) {
+      this.note(e.message);
+      return;
+    }
+    if (this.pane !== id || !this.open) return;
+    if (!this.term) {
+      this.term = new Terminal({
+        cols: 80, rows: 24, disableStdin: true, cursorBlink: false, cursorInactiveStyle: 'outline', scrollback: 5000, theme, fontSize: 13, lineHeight: 1.15,
+        fontFamily: 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace',
+        linkHandler: { activate: () => {} }, // links in output are not trusted
+      });
+      this.term.open($('screen'));
+      if (this.term.textarea) this.term.textarea.tabIndex = -1;
+    }
+    this.connect();
+  }
+
+  connect() {
+    const socket = api.live(this.thread, this.pane);
+    const { term } = this;
+    socket.binaryType = 'arraybuffer';
+    this.socket = socket;
+    let first = true;
+    socket.addEventListener('message', (e) => {
+      if (socket !== this.socket) return;
+      if (typeof e.data === 'string') {
+        const size = JSON.parse(e.data);
+        term.resize(clamp(size.width || 80, 2, 500), clamp(size.height || 24, 2, 300));
+        this.fit();
+        return;
+      }
+      let bytes = new Uint8Array(e.data);
+      if (first) {
+        first = false;
+        this.tries = 0;
+        term.reset();
+        this.note('');
+        bytes = carriage(bytes);
+      }
+      term.write(bytes);
+    });
+    socket.addEventListener('close', (e) => {
+      if (socket !== this.socket) return;
+      if (e.code === 1000) {
+        this.note('This terminal has ended.');
+        return;
+      }
+      this.note('Connection lost. Reconnecting…');
+      this.timer = setTimeout(() => { if (socket === this.socket) this.connect(); }, Math.min(10000, 800 * 2 ** this.tries++));
+    });
+  }
+
+  drop() {
+    clearTimeout(this.timer);
+    const old = this.socket;
+    this.socket = null;
+    old?.close();
+    this.term?.reset();
+  }
+
+  note(text) {
+    if ($('term-note').textContent !== text) $('term-note').textContent = text;
+    $('term-note').hidden = !text;
+  }
+
+  // fit picks the largest size at which the pane's width fits the panel.
+  fit() {
+    const { term } = this;
+    const screen = $('screen').querySelector('.xterm-screen');
+    if (!term || !screen || !$('screen').clientWidth) return;
+    const per = screen.clientWidth / term.cols / term.options.fontSize; // a cell's width by the size of the type
+    const room = $('screen').clientWidth - 26;
+    const size = clamp(Math.floor((room / term.cols / per) * 2) / 2, 7, 13.5);
+    if (Number.isFinite(size) && size !== term.options.fontSize) term.options.fontSize = size;
+  }
+}
+
+function clamp(n, lo, hi) { return Math.max(lo, Math.min(hi, n)); }
+
+// carriage gives a snapshot's lines the carriage return that a terminal needs.
+function carriage(bytes) {
+  const out = [];
+  bytes.forEach((b, i) => {
+    if (b === 10 && bytes[i - 1] !== 13) out.push(13);
+    out.push(b);
+  });
+  return new Uint8Array(out);
+}

@@ -1,0 +1,316 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/store"
+)
+
+const scheme = "web"
+
+// Panes shows the terminals that belong to a thread. Both methods are safe for
+// concurrent use.
+type Panes interface {
+	// Panes lists them, in a stable order.
+	Panes(ctx context.Context, thread chat.ThreadID) ([]Pane, error)
+	// Watch follows one of them until ctx is done. It refuses a pane that does
+	// not belong to thread; it wraps [chat.ErrGone] when there is no such pane.
+	Watch(ctx context.Context, thread chat.ThreadID, pane string) (Screen, error)
+}
+
+// Pane is one terminal of a thread.
+type Pane struct {
+	ID      string `json:"id"`      // opaque, for Watch
+	Session string `json:"session"` // the tmux session's name
+	Name    string `json:"name"`    // what the pane is called in its session
+	Attach  string `json:"attach"`  // the command line that attaches to it from a shell; may be empty
+	State   string `json:"state"`   // one word: idle, running, ...
+}
+
+// Screen is a terminal being watched.
+type Screen struct {
+	Snapshot []byte        // what it shows now, with escape sequences
+	Live     <-chan []byte // what it writes from now on; closed when the pane ends
+	Width    int           // columns; 0 when unknown
+	Height   int           // rows; 0 when unknown
+}
+
+// Config is what an [Adapter] is made from.
+type Config struct {
+	DB  store.DB
+	Key []byte // 32 secret bytes that sign login codes; a new key ends no session
+	// Origin is the page's address as browsers name it, for example
+	// "https://bot.example.com" or "http://127.0.0.1:8700", without a path.
+	// Empty means that it is derived from the Host header, which is safe only on
+	// a loopback listener (there the name must be a loopback one too); behind a
+	// proxy that ends TLS it must be set.
+	Origin string
+	// Users tells whether this name may sign in. It is asked again at every
+	// request, so a name that it stops knowing is out at once.
+	Users func(name string) bool
+	Panes Panes            // nil: no terminals
+	Title string           // the bot's name on the page; default "Countersign"
+	Log   *slog.Logger     // default: nothing is logged
+	Now   func() time.Time // default time.Now
+}
+
+// Adapter is the web console. It is safe for concurrent use.
+type Adapter struct {
+	db     store.DB
+	key    []byte
+	origin string // "" derives it from Host
+	users  func(string) bool
+	panes  Panes
+	title  string
+	log    *slog.Logger
+	now    func() time.Time
+	beat   time.Duration // how often a stream shows that it lives
+	assets map[string]asset
+	hub    *hub
+	logins *limiter
+	turns  [64]chan struct{} // one token each: who has a thread's token may accept a message in it
+
+	mu      sync.Mutex // guards what follows
+	handler chat.Handler
+	calls   *sync.WaitGroup // calls into handler that are under way
+	stop    chan struct{}   // closed when Run ends
+}
+
+var (
+	_ chat.Adapter        = (*Adapter)(nil)
+	_ chat.ProgressShower = (*Adapter)(nil)
+)
+
+// New checks the configuration. Its errors are one sentence that says what to
+// mend.
+func New(cfg Config) (*Adapter, error) {
+	if cfg.DB == nil {
+		return nil, errors.New("web: the console needs a store: set Config.DB")
+	}
+	if len(cfg.Key) != keySize {
+		return nil, fmt.Errorf("web: the console's key has %d bytes: give it exactly %d random ones", len(cfg.Key), keySize)
+	}
+	if cfg.Users == nil {
+		return nil, errors.New("web: nobody could sign in: set Config.Users")
+	}
+	origin, err := cleanOrigin(cfg.Origin)
+	if err != nil {
+		return nil, err
+	}
+	a := &Adapter{
+		db:     cfg.DB,
+		key:    append([]byte(nil), cfg.Key...),
+		origin: origin,
+		users:  cfg.Users,
+		panes:  cfg.Panes,
+		title:  cfg.Title,
+		log:    cfg.Log,
+		now:    cfg.Now,
+		beat:   15 * time.Second,
+		hub:    newHub(),
+		stop:   make(chan struct{}),
+	}
+	if a.title == "" {
+		a.title = "Countersign"
+	}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	if a.now == nil {
+		a.now = time.Now
+	}
+	a.logins = newLimiter(a.now)
+	for i := range a.turns {
+		a.turns[i] = make(chan struct{}, 1)
+	}
+	if a.assets, err = loadAssets(a.title); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// cleanOrigin brings s to the form in which browsers send it.
+func cleanOrigin(s string) (string, error) {
+	if s == "" {
+		return "", nil
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" ||
+		u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return "", fmt.Errorf("web: %q is not an origin: write it like https://bot.example.com", s)
+	}
+	host := strings.ToLower(u.Host)
+	if u.Scheme == "http" {
+		host = strings.TrimSuffix(host, ":80")
+	} else {
+		host = strings.TrimSuffix(host, ":443")
+	}
+	return u.Scheme + "://" + host, nil
+}
+
+// Scheme implements [chat.Adapter].
+func (a *Adapter) Scheme() string { return scheme }
+
+// Run implements [chat.Adapter]: it hands over what a crash left pending, then
+// gives h the messages and clicks that come in through [Adapter.Handler]. When
+// ctx is done it ends the open streams, waits for the calls under way, and
+// returns nil. Until Run is called, and after it, people can read but not act.
+func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
+	if err := a.handOver(ctx, h); err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // told to stop while starting
+		}
+		return err
+	}
+	a.mu.Lock()
+	if a.handler != nil {
+		a.mu.Unlock()
+		return errors.New("web: the console is running already: call Run once")
+	}
+	calls := new(sync.WaitGroup)
+	a.handler, a.calls = h, calls
+	select {
+	case <-a.stop: // an earlier Run has ended
+		a.stop = make(chan struct{})
+	default:
+	}
+	a.mu.Unlock()
+
+	<-ctx.Done()
+	a.mu.Lock()
+	a.handler = nil
+	close(a.stop)
+	a.mu.Unlock()
+	calls.Wait()
+	return nil
+}
+
+// enter gives the handler for one call; leave must be called after it. The
+// handler is nil while nobody runs the adapter.
+func (a *Adapter) enter() (h chat.Handler, leave func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.handler == nil {
+		return nil, func() {}
+	}
+	a.calls.Add(1)
+	return a.handler, a.calls.Done
+}
+
+// stopping is closed when streams have to end.
+func (a *Adapter) stopping() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stop
+}
+
+// Post implements [chat.Adapter]. The same Key in the same thread replaces the
+// message, at its place; an empty Key always makes a new one. It returns
+// [chat.ErrGone] for a thread that does not exist and [chat.ErrRejected] for
+// more than 4 MiB.
+func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.MessageRef, error) {
+	id, ok := threadPart(t)
+	if !ok {
+		return "", chat.ErrGone
+	}
+	if tooBig(p) {
+		return "", fmt.Errorf("%w: it has more than %d bytes", chat.ErrRejected, maxPost)
+	}
+	var ref chat.MessageRef
+	err := a.db.Update(ctx, func(tx store.Tx) error {
+		var err error
+		ref, err = writePost(tx, id, p, a.now())
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	a.hub.posted(id, p.Key)
+	return ref, nil
+}
+
+// Edit implements [chat.Adapter]. The message keeps its place and its key.
+func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, r chat.MessageRef, p chat.Post) error {
+	id, ok := threadPart(t)
+	if !ok {
+		return chat.ErrGone
+	}
+	if tooBig(p) {
+		return fmt.Errorf("%w: it has more than %d bytes", chat.ErrRejected, maxPost)
+	}
+	var key string
+	err := a.db.Update(ctx, func(tx store.Tx) error {
+		var err error
+		key, err = editPost(tx, id, r, p, a.now())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	a.hub.posted(id, key)
+	if p.Key != "" && p.Key != key {
+		a.hub.posted(id, p.Key)
+	}
+	return nil
+}
+
+// ShowProgress implements [chat.ProgressShower]. Who reads slowly misses
+// values in between and gets the latest.
+func (a *Adapter) ShowProgress(_ context.Context, t chat.ThreadID, p chat.Progress) {
+	if id, ok := threadPart(t); ok {
+		a.hub.progress(id, p)
+	}
+}
+
+// Server gives h the limits that a console on a network needs: slow headers,
+// slow bodies and forgotten connections are cut. Streams extend their own
+// deadlines, so they live as long as their readers.
+func Server(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      60 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+	}
+}
+
+// threadPart takes the scheme off a thread id.
+func threadPart(t chat.ThreadID) (id string, ok bool) {
+	id, ok = strings.CutPrefix(string(t), scheme+":")
+	return id, ok && validID(id)
+}
+
+func threadID(id string) chat.ThreadID { return chat.ThreadID(scheme + ":" + id) }
+
+func userID(name string) chat.UserID { return chat.UserID(scheme + ":" + name) }
+
+func tooBig(p chat.Post) bool {
+	n := len(p.Text)
+	for _, f := range p.Files {
+		n += len(f.Name) + len(f.Text)
+	}
+	if c := p.Card; c != nil {
+		n += len(c.Title) + len(c.Code) + len(c.Body)
+		for _, w := range c.Warn {
+			n += len(w)
+		}
+		for _, f := range c.Fields {
+			n += len(f.Name) + len(f.Value)
+		}
+		for _, f := range c.Attach {
+			n += len(f.Name) + len(f.Text)
+		}
+	}
+	return n > maxPost
+}

@@ -1,0 +1,287 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"countersign/agent/llm"
+)
+
+// chunk is one frame of a stream, or a whole completion.
+type chunk struct {
+	Choices []choice        `json:"choices"`
+	Usage   *usage          `json:"usage"`
+	Error   json.RawMessage `json:"error"`
+}
+
+type choice struct {
+	Index   int    `json:"index"`
+	Delta   delta  `json:"delta"`
+	Message *delta `json:"message"` // of a completion that is not streamed
+	Finish  text   `json:"finish_reason"`
+}
+
+type delta struct {
+	Content text       `json:"content"`
+	Refusal text       `json:"refusal"`
+	Calls   []callPart `json:"tool_calls"`
+}
+
+type callPart struct {
+	Index    *int `json:"index"`
+	ID       text `json:"id"`
+	Function struct {
+		Name text            `json:"name"`
+		Args json.RawMessage `json:"arguments"`
+	} `json:"function"`
+	Extra json.RawMessage `json:"extra_content"`
+}
+
+type usage struct {
+	Prompt     float64 `json:"prompt_tokens"`
+	Completion float64 `json:"completion_tokens"`
+	Details    struct {
+		Cached float64 `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+// text is a string that servers also write as null or as a list of parts.
+type text string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *text) UnmarshalJSON(b []byte) error {
+	switch b[0] {
+	case '"':
+		return json.Unmarshal(b, (*string)(t))
+	case '[':
+		var parts []struct {
+			Text string `json:"text"`
+		}
+		if err := json.Unmarshal(b, &parts); err != nil {
+			return err
+		}
+		for _, p := range parts {
+			*t += text(p.Text)
+		}
+	case 'n':
+	default:
+		*t = text(b) // a number as an id
+	}
+	return nil
+}
+
+// open is a call that is still arriving.
+type open struct {
+	id, name string
+	args     strings.Builder
+	meta     json.RawMessage
+	chunk    int // the frame in which it began
+}
+
+// whole says whether the arguments are complete JSON. While they grow to an
+// object only their last piece can make them so.
+func (o *open) whole() bool { return json.Valid([]byte(o.args.String())) }
+
+// assembly puts the frames of one reply together. The zero value is ready.
+type assembly struct {
+	text   strings.Builder
+	calls  []*open
+	byIdx  map[int]*open
+	byID   map[string]*open
+	group  []*open // what the last frame with several calls began
+	frames int
+	finish string
+	usage  llm.Usage
+}
+
+// add takes one frame and returns the text that it brought.
+func (a *assembly) add(frame []byte) (string, *fault) {
+	var c chunk
+	a.frames++
+	if len(bytes.TrimSpace(frame)) == 0 {
+		return "", nil
+	}
+	if err := json.Unmarshal(frame, &c); err != nil {
+		// A wrong type beside an error still says what the error is.
+		if !present(c.Error) {
+			return "", &fault{kind: garbled, retry: true}
+		}
+	}
+	if present(c.Error) {
+		return "", faultInStream(c.Error)
+	}
+	if u := c.Usage; u != nil {
+		a.usage = llm.Usage{In: count(u.Prompt), Out: count(u.Completion), Cached: count(u.Details.Cached)}
+	}
+	var news strings.Builder
+	for _, ch := range c.Choices {
+		if ch.Index != 0 {
+			continue
+		}
+		d := ch.Delta
+		if ch.Message != nil {
+			d = *ch.Message
+			if ch.Finish == "" {
+				ch.Finish = "stop"
+			}
+		}
+		news.WriteString(string(d.Content))
+		news.WriteString(string(d.Refusal))
+		a.parts(d.Calls)
+		if ch.Finish != "" {
+			a.finish = string(ch.Finish)
+		}
+	}
+	if a.finish == "error" {
+		return "", &fault{kind: inStream, retry: true}
+	}
+	a.text.WriteString(news.String())
+	return news.String(), nil
+}
+
+// present says whether a member of an object is there and not null.
+func present(raw json.RawMessage) bool {
+	return len(raw) > 0 && string(raw) != "null"
+}
+
+func count(n float64) int {
+	if n < 0 || n > 1<<40 {
+		return 0
+	}
+	return int(n)
+}
+
+func (a *assembly) parts(parts []callPart) {
+	var begun []*open
+	for i, p := range parts {
+		before := len(a.calls)
+		o := a.find(p, i, len(parts))
+		if o == nil {
+			continue
+		}
+		if len(a.calls) > before {
+			begun = append(begun, o)
+		}
+		if p.ID != "" && o.id == "" {
+			o.id = string(p.ID)
+			a.byID[o.id] = o
+		}
+		if p.Function.Name != "" {
+			o.name = string(p.Function.Name) // set: some servers repeat it
+		}
+		if present(p.Extra) {
+			o.meta = bytes.Clone(p.Extra)
+		}
+		o.take(p.Function.Args)
+	}
+	if len(begun) > 1 {
+		a.group = begun
+	}
+}
+
+// take adds a piece of arguments: a string is a fragment, an object is all.
+func (o *open) take(raw json.RawMessage) {
+	if !present(raw) {
+		return
+	}
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		o.args.WriteString(s)
+		return
+	}
+	o.args.Reset()
+	o.args.Write(raw)
+}
+
+// find says which call a part belongs to, beginning one where it is new, or
+// nil for a part that says nothing.
+func (a *assembly) find(p callPart, pos, of int) *open {
+	name, id := string(p.Function.Name), string(p.ID)
+	if p.Index != nil {
+		o := a.byIdx[*p.Index]
+		// Some servers number every call 0: another id and a name after
+		// complete arguments is another call.
+		if o == nil || (id != "" && name != "" && o.id != "" && id != o.id && o.whole()) {
+			o = a.begin()
+			a.byIdx[*p.Index] = o
+		}
+		return o
+	}
+	if id != "" {
+		o := a.byID[id]
+		// The same id again with a name, in one frame or after complete
+		// arguments, is another call with a duplicate id.
+		if o == nil || (name != "" && present(p.Function.Args) && (o.chunk == a.frames || o.whole())) {
+			o = a.begin()
+			a.byID[id] = o
+		}
+		return o
+	}
+	var last *open
+	if len(a.calls) > 0 {
+		last = a.calls[len(a.calls)-1]
+	}
+	if name != "" {
+		if last != nil && last.name == name && last.chunk != a.frames && !last.whole() {
+			return last
+		}
+		return a.begin()
+	}
+	if !present(p.Function.Args) {
+		return nil
+	}
+	if of > 1 && pos < len(a.group) {
+		return a.group[pos]
+	}
+	if last == nil {
+		return a.begin()
+	}
+	return last
+}
+
+func (a *assembly) begin() *open {
+	if a.byIdx == nil {
+		a.byIdx, a.byID = map[int]*open{}, map[string]*open{}
+	}
+	o := &open{chunk: a.frames}
+	a.calls = append(a.calls, o)
+	return o
+}
+
+// complete says whether the frames so far are a whole reply for a server that
+// ends streams with [DONE] alone: there are calls, and none is cut.
+func (a *assembly) complete() bool {
+	if a.finish != "" {
+		return true
+	}
+	for _, o := range a.calls {
+		if o.name == "" || !o.whole() {
+			return false
+		}
+	}
+	return len(a.calls) > 0
+}
+
+// reply returns the reply. It is called only when the reply is complete.
+func (a *assembly) reply() llm.Reply {
+	r := llm.Reply{Text: a.text.String(), Usage: a.usage}
+	for _, o := range a.calls {
+		if o.name == "" && o.args.Len() == 0 {
+			continue
+		}
+		r.Calls = append(r.Calls, llm.Call{ID: o.id, Name: o.name, Args: o.args.String(), Meta: o.meta})
+	}
+	switch strings.ToLower(a.finish) {
+	case "length", "max_tokens":
+		r.Finish = llm.FinishLength
+	case "content_filter", "safety":
+		r.Finish, r.Calls = llm.FinishFilter, nil
+	default:
+		r.Finish = llm.FinishStop
+		if len(r.Calls) > 0 {
+			r.Finish = llm.FinishCalls
+		}
+	}
+	return r
+}

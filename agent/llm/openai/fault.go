@@ -1,0 +1,319 @@
+package openai
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+
+	goopenai "github.com/sashabaranov/go-openai"
+
+	"countersign/agent/llm"
+)
+
+// kind names a fault for logs and sentences.
+type kind string
+
+const (
+	refused     kind = "status"     // a failed HTTP status
+	inStream    kind = "in stream"  // an error inside a stream
+	incomplete  kind = "incomplete" // the stream ended early
+	garbled     kind = "garbled"    // not the JSON that it should be
+	webPage     kind = "web page"   // HTML where JSON should be
+	tooBig      kind = "too big"
+	silent      kind = "silent"
+	unreachable kind = "unreachable"
+	untrusted   kind = "untrusted" // TLS
+	unsupported kind = "unsupported"
+)
+
+// errSilence is why an attempt was given up.
+var errSilence = errors.New("no data came")
+
+// fault is why one attempt failed. It never holds a raw body.
+type fault struct {
+	kind    kind
+	status  int
+	message string // the server's words, one short line
+	retry   bool
+	after   time.Duration // what the server asked for
+	tooLong bool
+	quota   bool // the account is empty: waiting does not help
+	cause   error
+}
+
+// Error implements error.
+func (f *fault) Error() string {
+	s := "model: " + string(f.kind)
+	if f.status != 0 {
+		s += fmt.Sprintf(" %d", f.status)
+	}
+	if f.cause != nil {
+		s += ": " + f.cause.Error()
+	}
+	return s
+}
+
+func (f *fault) Unwrap() error { return f.cause }
+
+var tooLongWords = regexp.MustCompile(`(?i)context[_ ](length|size|window)|maximum context|(prompt|input|request|conversation) (is )?too (long|large)|too many (input |prompt )?tokens|exceeds? the (maximum|max|model'?s)[^.]{0,30} tokens`)
+
+func faultOfResponse(resp *http.Response, body []byte) *fault {
+	f := &fault{kind: refused, status: resp.StatusCode, after: retryAfter(resp.Header, time.Now())}
+	var code string
+	f.message, code = saysBody(body)
+	f.judge(code)
+	switch {
+	case f.quota || f.tooLong:
+	case resp.Header.Get("X-Should-Retry") == "true":
+		f.retry = true
+	case resp.Header.Get("X-Should-Retry") == "false":
+	default:
+		f.retry = transient(f.status)
+	}
+	return f
+}
+
+func transient(status int) bool {
+	return status == http.StatusRequestTimeout || status == http.StatusConflict || status == http.StatusTooEarly ||
+		status == http.StatusTooManyRequests || status >= 500
+}
+
+// faultInStream reads the error member of a frame. Most are overload, so they
+// are tried again unless they say otherwise.
+func faultInStream(raw json.RawMessage) *fault {
+	f := &fault{kind: inStream, retry: true}
+	var code string
+	f.message, code = says(raw)
+	var n struct {
+		Code   json.Number `json:"code"`
+		Status json.Number `json:"status"`
+	}
+	_ = json.Unmarshal(raw, &n) // other shapes have no number
+	for _, v := range []json.Number{n.Status, n.Code} {
+		if s, err := v.Int64(); err == nil && s >= 400 && s < 600 {
+			f.status = int(s)
+			f.retry = transient(f.status)
+		}
+	}
+	f.judge(code)
+	if f.quota || f.tooLong || strings.Contains(code, "invalid_request") || strings.Contains(code, "authentication") {
+		f.retry = false
+	}
+	return f
+}
+
+func (f *fault) judge(code string) {
+	f.tooLong = f.status == http.StatusRequestEntityTooLarge || strings.Contains(code, "context_length") || strings.Contains(code, "context_size") ||
+		((f.status == 0 || f.status == 400 || f.status == 422 || f.status == 500) && tooLongWords.MatchString(f.message))
+	f.quota = strings.Contains(code, "insufficient_quota") || strings.Contains(code, "billing") || f.status == http.StatusPaymentRequired
+}
+
+// saysBody reads the message of an error's body: an object, an array with one
+// object, or an error that is a string. Anything else, such as a web page,
+// says nothing.
+func saysBody(body []byte) (message, code string) {
+	var list []json.RawMessage
+	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
+		body = list[0]
+	}
+	var o map[string]json.RawMessage
+	if json.Unmarshal(body, &o) != nil {
+		return "", ""
+	}
+	if present(o["error"]) {
+		return says(o["error"])
+	}
+	return says(body)
+}
+
+// says reads {"message":…,"code":…,"type":…} or a string.
+func says(raw json.RawMessage) (message, code string) {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s, ""
+	}
+	var o map[string]json.RawMessage
+	if json.Unmarshal(raw, &o) != nil {
+		return "", ""
+	}
+	for _, k := range []string{"message", "detail"} {
+		var list []string
+		if json.Unmarshal(o[k], &s) == nil && s != "" {
+			message = s
+		} else if json.Unmarshal(o[k], &list) == nil {
+			message = strings.Join(list, ", ")
+		}
+		if message != "" {
+			break
+		}
+	}
+	for _, k := range []string{"code", "type", "status"} {
+		s = ""
+		if json.Unmarshal(o[k], &s) == nil {
+			code += " " + strings.ToLower(s)
+		}
+	}
+	return message, code
+}
+
+var markup = regexp.MustCompile(`(?i)<\s*(!doctype|html|head|body|title|center|h1|p|div|script)\b`)
+
+// clean makes the server's words fit for a sentence: one line, short, without
+// web pages and without our key.
+func (c *Client) clean(f *fault) *fault {
+	m := f.message
+	if markup.MatchString(m) {
+		m = ""
+	}
+	secrets := []string{c.cfg.APIKey}
+	for _, v := range c.cfg.Headers {
+		secrets = append(secrets, v)
+	}
+	for _, s := range secrets {
+		if len(s) >= 6 {
+			m = strings.ReplaceAll(m, s, "***")
+		}
+	}
+	m = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, m)
+	m = strings.Join(strings.Fields(m), " ")
+	if r := []rune(m); len(r) > 200 {
+		m = string(r[:200]) + "…"
+	}
+	f.message = strings.TrimRight(m, ". ")
+	return f
+}
+
+// faultOf classifies what an attempt returned.
+func (c *Client) faultOf(ctx context.Context, err error) *fault {
+	var f *fault
+	if errors.As(err, &f) {
+		return c.clean(f)
+	}
+	if errors.Is(context.Cause(ctx), errSilence) {
+		return &fault{kind: silent, retry: true, cause: errSilence}
+	}
+	var (
+		cert  x509.UnknownAuthorityError
+		host  x509.HostnameError
+		inval x509.CertificateInvalidError
+	)
+	switch {
+	case errors.Is(err, goopenai.ErrReasoningToolsRequireResponses), errors.Is(err, goopenai.ErrChatCompletionInvalidModel):
+		return &fault{kind: unsupported, cause: err}
+	case errors.As(err, &cert), errors.As(err, &host), errors.As(err, &inval), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return &fault{kind: untrusted, cause: plain(err)}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return &fault{kind: incomplete, retry: true, cause: plain(err)}
+	}
+	return &fault{kind: unreachable, retry: true, cause: plain(err)}
+}
+
+// plain drops the address that net/http puts before its errors.
+func plain(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// note says why the model is asked again.
+func (c *Client) note(f *fault, wait time.Duration) string {
+	what := "The model's answer broke off"
+	switch {
+	case f.status == http.StatusTooManyRequests:
+		what = "The model is overloaded"
+	case f.kind == refused, f.kind == inStream:
+		what = "The model's server has a problem"
+	case f.kind == silent:
+		what = "The model went silent"
+	case f.kind == unreachable:
+		what = "The model's server " + c.host + " cannot be reached"
+	case f.kind == garbled:
+		what = "The model's answer was garbled"
+	}
+	if wait < time.Second {
+		return what + ", trying again."
+	}
+	return fmt.Sprintf("%s, trying again in %s.", what, wait.Round(time.Second))
+}
+
+// final is the error for people.
+func (c *Client) final(f *fault, attempts int) *llm.Error {
+	e := &llm.Error{Sentence: c.sentence(f), Status: f.status, Retry: f.after, TooLong: f.tooLong, Cause: f}
+	if attempts > 1 {
+		e.Sentence = strings.TrimSuffix(e.Sentence, ".") + fmt.Sprintf(" (tried %d times).", attempts)
+	}
+	return e
+}
+
+func (c *Client) sentence(f *fault) string {
+	said := ""
+	if f.message != "" {
+		said = " (" + f.message + ")"
+	}
+	model := c.cfg.Model
+	if model == "" {
+		model = "that is its default"
+	}
+	switch {
+	case f.tooLong:
+		return "The conversation is too long for the model " + model + "; start a new thread or choose a model with a larger window in OPENAI_MODEL."
+	case f.quota:
+		return "The account behind OPENAI_API_KEY has no credit left at " + c.host + "; check its plan and billing."
+	case f.status == http.StatusUnauthorized:
+		return "The model's server " + c.host + " does not accept the key; check OPENAI_API_KEY and OPENAI_BASE_URL."
+	case f.status == http.StatusForbidden:
+		return "The key may not use the model " + model + " at " + c.host + "; check OPENAI_API_KEY and OPENAI_MODEL."
+	case f.status == http.StatusNotFound || f.status == http.StatusMethodNotAllowed:
+		return "The model " + model + " or the address was not found at " + c.host + "; check OPENAI_MODEL, and that OPENAI_BASE_URL ends like its documentation says (often in /v1)."
+	case f.status == http.StatusTooManyRequests:
+		if f.after >= longestWait {
+			return "The model's server " + c.host + " allows no more requests for " + f.after.Round(time.Second).String() + "; try again then, or check the limits of OPENAI_API_KEY."
+		}
+		return "The model's server " + c.host + " is overloaded or its rate limit is reached; try again in a few minutes."
+	case f.status >= 500:
+		return fmt.Sprintf("The model's server %s has a problem of its own (status %d); try again in a few minutes.", c.host, f.status)
+	case f.status >= 300 && f.status < 400:
+		return fmt.Sprintf("The model's server %s sends requests elsewhere (status %d); check OPENAI_BASE_URL, also http or https.", c.host, f.status)
+	case f.kind == refused || (f.kind == inStream && f.status != 0):
+		return fmt.Sprintf("The model's server %s refused the request with status %d%s; check OPENAI_MODEL and OPENAI_BASE_URL.", c.host, f.status, said)
+	case f.kind == inStream:
+		return "The model's server " + c.host + " broke its answer off with an error" + said + "; try again in a few minutes."
+	case f.kind == webPage:
+		return "The server " + c.host + " answered with a web page instead of a model's reply; check OPENAI_BASE_URL (often it must end in /v1)."
+	case f.kind == garbled:
+		return "The server " + c.host + " answered with something that is not a model's reply; check OPENAI_BASE_URL."
+	case f.kind == tooBig:
+		return "The model's answer was larger than this bot takes; ask for less at once."
+	case f.kind == silent:
+		return "The model's server " + c.host + " sent nothing for too long; try again, or check that it is not overloaded."
+	case f.kind == incomplete:
+		return "The model's answer from " + c.host + " broke off before its end; try again in a few minutes."
+	case f.kind == untrusted:
+		return "The model's server " + c.host + " has no certificate that this machine trusts; check OPENAI_BASE_URL and the system's certificates."
+	case errors.Is(f.cause, goopenai.ErrReasoningToolsRequireResponses):
+		return "The model " + model + " can call tools only through the Responses API, which is not available yet; choose another model in OPENAI_MODEL."
+	case f.kind == unsupported:
+		return "The model " + model + " is not a chat model; choose another one in OPENAI_MODEL."
+	}
+	return "The model's server " + c.host + " cannot be reached; check OPENAI_BASE_URL and the network."
+}

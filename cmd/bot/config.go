@@ -1,0 +1,303 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+	"go.yaml.in/yaml/v3"
+
+	"countersign/approvals/policy"
+	"countersign/internal/redact"
+)
+
+// Env is the environment that the bot reads. Names that the ecosystem already
+// has are used as they are. Every secret can also come from a file: NAME_FILE.
+type Env struct {
+	SlackBotToken      redact.Secret     `envconfig:"SLACK_BOT_TOKEN"`
+	SlackAppToken      redact.Secret     `envconfig:"SLACK_APP_TOKEN"`
+	SlackSigningSecret redact.Secret     `envconfig:"SLACK_SIGNING_SECRET"`
+	SlackAPIURL        string            `envconfig:"SLACK_API_URL"`
+	DiscordBotToken    redact.Secret     `envconfig:"DISCORD_BOT_TOKEN"`
+	DiscordAPIURL      string            `envconfig:"DISCORD_API_URL"`
+	OpenAIKey          redact.Secret     `envconfig:"OPENAI_API_KEY"`
+	OpenAIBaseURL      string            `envconfig:"OPENAI_BASE_URL"`
+	OpenAIModel        string            `envconfig:"OPENAI_MODEL"`
+	ModelAPI           string            `envconfig:"COUNTERSIGN_MODEL_API" default:"auto"`
+	ModelHeaders       map[string]string `envconfig:"-"`
+	Config             string            `envconfig:"COUNTERSIGN_CONFIG"`
+	DataDir            string            `envconfig:"COUNTERSIGN_DATA_DIR"`
+	Listen             string            `envconfig:"COUNTERSIGN_LISTEN"`
+	Instance           string            `envconfig:"COUNTERSIGN_INSTANCE" default:"bot"`
+	LogLevel           string            `envconfig:"COUNTERSIGN_LOG_LEVEL" default:"info"`
+	LogFormat          string            `envconfig:"COUNTERSIGN_LOG_FORMAT" default:"text"`
+}
+
+// secretNames are the variables that NAME_FILE works for.
+var secretNames = []string{
+	"SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_SIGNING_SECRET", "DISCORD_BOT_TOKEN", "OPENAI_API_KEY",
+}
+
+var instanceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,23}$`)
+
+func readEnv() (Env, error) {
+	var e Env
+	for _, name := range secretNames {
+		path := os.Getenv(name + "_FILE")
+		if path == "" {
+			continue
+		}
+		b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+		if err != nil {
+			return e, usage("%s_FILE cannot be read (%v); name a readable file or unset it", name, err)
+		}
+		if err := os.Setenv(name, strings.TrimSpace(string(b))); err != nil {
+			return e, usage("%s_FILE holds a value that cannot be used: %v", name, err)
+		}
+	}
+	if err := envconfig.Process("", &e); err != nil {
+		return e, usage("the environment cannot be read: %v", err)
+	}
+	headers, err := parseHeaders(os.Getenv("COUNTERSIGN_MODEL_HEADERS"))
+	if err != nil {
+		return e, err
+	}
+	e.ModelHeaders = headers
+	if !instanceName.MatchString(e.Instance) {
+		return e, usage("COUNTERSIGN_INSTANCE is %q; use at most 24 lower-case letters, digits, - and _", e.Instance)
+	}
+	if e.DataDir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return e, usage("COUNTERSIGN_DATA_DIR is not set and there is no home directory; set it to a directory that the bot may write")
+		}
+		e.DataDir = filepath.Join(home, ".local", "share", "countersign", e.Instance)
+	}
+	return e, nil
+}
+
+func parseHeaders(s string) (map[string]string, error) {
+	out := map[string]string{}
+	for kv := range strings.SplitSeq(s, ",") {
+		if strings.TrimSpace(kv) == "" {
+			continue
+		}
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || strings.TrimSpace(k) == "" {
+			return nil, usage("COUNTERSIGN_MODEL_HEADERS has %q; write it as name=value,name=value", strings.TrimSpace(kv))
+		}
+		out[strings.TrimSpace(k)] = strings.TrimSpace(v)
+	}
+	return out, nil
+}
+
+// File is the YAML file that COUNTERSIGN_CONFIG names.
+type File struct {
+	Agent    AgentConfig             `yaml:"agent"`
+	Targets  map[string]TargetConfig `yaml:"targets"`
+	Groups   map[string]policy.Group `yaml:"groups"`
+	Channels []ChannelConfig         `yaml:"channels"`
+	Policy   policy.Config           `yaml:"policy"`
+	Tools    ToolsConfig             `yaml:"tools"`
+	Tmux     TmuxConfig              `yaml:"tmux"`
+	Limits   LimitsConfig            `yaml:"limits"`
+	Keep     KeepConfig              `yaml:"keep"`
+}
+
+// AgentConfig names the agent and its defaults.
+type AgentConfig struct {
+	Name   string `yaml:"name"`
+	Target string `yaml:"target"`
+	Preset string `yaml:"preset"`
+	Mode   string `yaml:"mode"`
+}
+
+// TargetConfig is one machine.
+type TargetConfig struct {
+	Kind      string            `yaml:"kind"`
+	Host      string            `yaml:"host,omitempty"`
+	User      string            `yaml:"user,omitempty"`
+	Container string            `yaml:"container,omitempty"`
+	Tmux      *bool             `yaml:"tmux,omitempty"`
+	Dir       string            `yaml:"dir,omitempty"`
+	Labels    map[string]string `yaml:"labels,omitempty"`
+	Approvers []string          `yaml:"approvers"`
+}
+
+// ChannelConfig binds a channel to a target.
+type ChannelConfig struct {
+	Platform string `yaml:"platform"`
+	ID       string `yaml:"id"`
+	Target   string `yaml:"target,omitempty"`
+	Mode     string `yaml:"mode,omitempty"`
+}
+
+// ToolsConfig chooses the tools.
+type ToolsConfig struct {
+	Additional []string `yaml:"additional,omitempty"`
+	Disabled   []string `yaml:"disabled,omitempty"`
+}
+
+// TmuxConfig bounds the managed terminals.
+type TmuxConfig struct {
+	MaxSessions int `yaml:"max_sessions"` // of one thread
+	MaxPanes    int `yaml:"max_panes"`    // of one thread
+}
+
+// LimitsConfig bounds one turn.
+type LimitsConfig struct {
+	Steps   int           `yaml:"steps"`
+	Tokens  int           `yaml:"tokens"`
+	Wall    time.Duration `yaml:"wall"`
+	Repeats int           `yaml:"repeats"`
+	Park    time.Duration `yaml:"park"`
+}
+
+// KeepConfig says how long stored rows are kept.
+type KeepConfig struct {
+	Events time.Duration `yaml:"events"` // ids of chat events, for recognising repeats
+}
+
+func defaults() File {
+	return File{
+		Agent:   AgentConfig{Name: "ops", Target: "local", Preset: "oncall", Mode: "balanced"},
+		Targets: map[string]TargetConfig{"local": {Kind: "local"}},
+		Tmux:    TmuxConfig{MaxSessions: 2, MaxPanes: 5},
+		Limits:  LimitsConfig{Steps: 40, Tokens: 400_000, Wall: 15 * time.Minute, Repeats: 2, Park: 5 * time.Minute},
+		Keep:    KeepConfig{Events: 7 * 24 * time.Hour},
+	}
+}
+
+// readFile reads and checks the YAML file; "" gives the defaults.
+func readFile(path string) (File, error) {
+	f := defaults()
+	if path == "" {
+		return f, nil
+	}
+	b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return f, usage("COUNTERSIGN_CONFIG cannot be read (%v); name a readable file or unset it", err)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
+		return f, explainYAML(path, err)
+	}
+	return f, f.check(path)
+}
+
+func (f File) check(path string) error {
+	if _, ok := f.Targets[f.Agent.Target]; !ok {
+		return usage("%s: agent.target is %q, which is not one of the targets (%s)", path, f.Agent.Target, strings.Join(sortedKeys(f.Targets), ", "))
+	}
+	for name, t := range f.Targets {
+		switch t.Kind {
+		case "local":
+		case "ssh", "container":
+			return usage("%s: targets.%s has kind %q, which this version does not run yet; use kind local", path, name, t.Kind)
+		default:
+			return usage("%s: targets.%s has kind %q; use local", path, name, t.Kind)
+		}
+		for _, g := range t.Approvers {
+			if _, ok := f.Groups[g]; !ok {
+				return usage("%s: targets.%s has the approvers %q, which is not one of the groups (%s)", path, name, g, strings.Join(sortedKeys(f.Groups), ", "))
+			}
+		}
+	}
+	return nil
+}
+
+var (
+	unknownField = regexp.MustCompile(`line (\d+): field (\S+) not found`)
+	yamlLine     = regexp.MustCompile(`line (\d+): (.*)`)
+)
+
+// explainYAML turns a YAML error into one sentence with file, line and, for an
+// unknown key, the nearest known one.
+func explainYAML(path string, err error) error {
+	msg := err.Error()
+	if m := unknownField.FindStringSubmatch(msg); m != nil {
+		hint := ""
+		if near := nearest(m[2], knownKeys()); near != "" {
+			hint = fmt.Sprintf("; did you mean %q?", near)
+		}
+		return usage("%s: line %s: unknown key %q%s", path, m[1], m[2], hint)
+	}
+	if m := yamlLine.FindStringSubmatch(msg); m != nil {
+		return usage("%s: line %s: %s", path, m[1], m[2])
+	}
+	return usage("%s: %s", path, strings.ReplaceAll(msg, "\n", " "))
+}
+
+// knownKeys lists every key of the file's shape.
+func knownKeys() []string {
+	seen := map[string]bool{}
+	var walk func(t reflect.Type)
+	walk = func(t reflect.Type) {
+		switch t.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			walk(t.Elem())
+		case reflect.Struct:
+			for i := range t.NumField() {
+				f := t.Field(i)
+				name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+				if name == "" || name == "-" {
+					continue
+				}
+				seen[name] = true
+				walk(f.Type)
+			}
+		default:
+		}
+	}
+	walk(reflect.TypeFor[File]())
+	return sortedKeys(seen)
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// nearest returns the known key with the least edits to key, if that is close.
+func nearest(key string, known []string) string {
+	best, at := "", 3
+	for _, k := range known {
+		if d := edits(key, k); d < at {
+			best, at = k, d
+		}
+	}
+	return best
+}
+
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		prev := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			prev, row[j] = row[j], min(row[j]+1, row[j-1]+1, prev+cost)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,17 @@
+// Command bot is Countersign: a chat-ops bot that runs nothing mutating before
+// a person countersigned it in the thread.
+//
+// The tour, from the bottom:
+//
+//	store              ordered keys in transactions; bolt keeps them on disk, queue, outbox
+//	                   and lease are written once over them
+//	tools/backend      a machine: processes and files; local is this one
+//	tools/tmux         a terminal that people can watch, over a machine
+//	tools              what a model can do: a tool plans without effect, a plan runs with a permit
+//	approvals          binds what people approve to what runs; risk proves, policy decides who,
+//	                   card shows, audit remembers, gate joins them
+//	agent              the conversation: the transcript, next(), one worker per thread
+//	adapters/chat      the vocabulary between networks and the bot; web is the console
+//	cmd/bot            this program: environment, wiring, subcommands; it knows everything and
+//	                   decides nothing
+package main

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// version and commit are set by the linker in releases.
+var version, commit = "dev", ""
+
+// usageError is an error of usage or configuration: exit status 2.
+type usageError struct{ sentence string }
+
+func (e *usageError) Error() string { return e.sentence }
+
+func usage(format string, a ...any) error { return &usageError{fmt.Sprintf(format, a...)} }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := root().ExecuteContext(ctx)
+	interrupted := ctx.Err() != nil
+	stop()
+	os.Exit(status(err, interrupted, os.Stderr))
+}
+
+// status prints the error as one sentence and returns the exit status.
+func status(err error, interrupted bool, w io.Writer) int {
+	var u *usageError
+	switch {
+	case err == nil:
+		return 0
+	case interrupted && errors.Is(err, context.Canceled):
+		return 130
+	case errors.As(err, &u):
+		_, _ = fmt.Fprintln(w, "bot: "+err.Error())
+		return 2
+	}
+	_, _ = fmt.Fprintln(w, "bot: "+strings.ReplaceAll(err.Error(), "\n", " "))
+	return 1
+}
+
+func root() *cobra.Command {
+	c := &cobra.Command{
+		Use:           "bot",
+		Short:         "A chat-ops bot that runs nothing mutating before a person countersigns it",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v; see --help", err) })
+	c.CompletionOptions.DisableDefaultCmd = true
+	c.AddCommand(runCommand(), demoCommand(), toolCommand(), toolsCommand(), classifyCommand(), configCommand(), loginCommand(), versionCommand())
+	for _, sub := range c.Commands() {
+		if args := sub.Args; args != nil {
+			sub.Args = func(cmd *cobra.Command, a []string) error {
+				if err := args(cmd, a); err != nil {
+					return usage("%s: %v; see bot %s --help", cmd.Name(), err, cmd.Name())
+				}
+				return nil
+			}
+		}
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage("there is no command %q; see bot --help", args[0])
+		}
+		return cmd.Help()
+	}
+	c.Args = cobra.ArbitraryArgs
+	return c
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print version, commit and Go version", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			rev := commit
+			if info, ok := debug.ReadBuildInfo(); ok && rev == "" {
+				for _, s := range info.Settings {
+					if s.Key == "vcs.revision" {
+						rev = s.Value
+					}
+				}
+			}
+			if rev == "" {
+				rev = "unknown"
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "countersign %s commit %s %s\n", version, rev, runtime.Version())
+			return err
+		},
+	}
+}
+
+// newLog makes the bot's logger.
+func newLog(e Env, w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(e.LogLevel)); err != nil {
+		return nil, usage("COUNTERSIGN_LOG_LEVEL is %q; use debug, info, warn or error", e.LogLevel)
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	switch e.LogFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	}
+	return nil, usage("COUNTERSIGN_LOG_FORMAT is %q; use text or json", e.LogFormat)
+}

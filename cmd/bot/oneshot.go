@@ -1,0 +1,353 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/term"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
+	"countersign/approvals/gate"
+	"countersign/approvals/policy"
+	"countersign/approvals/risk"
+	"countersign/internal/redact"
+	"countersign/store"
+	"countersign/tools"
+)
+
+func classifyCommand() *cobra.Command {
+	var jsonl bool
+	c := &cobra.Command{
+		Use: "classify", Short: "Judge commands from standard input, one a line; a JSON object a line comes out", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			in := bufio.NewReaderSize(cmd.InOrStdin(), 64<<10)
+			out := bufio.NewWriter(cmd.OutOrStdout())
+			enc := json.NewEncoder(out)
+			enc.SetEscapeHTML(false)
+			for n := 1; ; n++ {
+				line, err := in.ReadString('\n')
+				if err != nil && !errors.Is(err, io.EOF) {
+					return fmt.Errorf("standard input cannot be read: %w", err)
+				}
+				line = strings.TrimSuffix(line, "\n")
+				if line != "" || err == nil {
+					command := line
+					if jsonl {
+						if strings.TrimSpace(line) == "" {
+							continue
+						}
+						var row struct {
+							Command *string `json:"command"`
+						}
+						if jerr := json.Unmarshal([]byte(line), &row); jerr != nil || row.Command == nil {
+							return usage(`line %d is not an object like {"command": "..."}`, n)
+						}
+						command = *row.Command
+					}
+					if eerr := enc.Encode(risk.Classify(command)); eerr != nil {
+						return eerr
+					}
+				}
+				if err != nil {
+					return out.Flush()
+				}
+			}
+		},
+	}
+	c.Flags().BoolVar(&jsonl, "jsonl", false, `read objects {"command": "..."} instead of plain lines`)
+	return c
+}
+
+// masked is a secret as config print shows it.
+func masked(s redact.Secret) string {
+	if s == "" {
+		return ""
+	}
+	return "***"
+}
+
+func configCommand() *cobra.Command {
+	c := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs}
+	c.AddCommand(&cobra.Command{
+		Use: "print", Short: "Print the effective configuration, secrets masked", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			e, f, err := configuration()
+			if err != nil {
+				return err
+			}
+			headers := map[string]string{}
+			for k := range e.ModelHeaders {
+				headers[k] = "***"
+			}
+			// approve is printed with the defaults that apply where the file is silent.
+			f.Policy = f.Policy.Effective()
+			view := struct {
+				Environment map[string]any `yaml:"environment"`
+				File        File           `yaml:"file"`
+			}{map[string]any{
+				"SLACK_BOT_TOKEN": masked(e.SlackBotToken), "SLACK_APP_TOKEN": masked(e.SlackAppToken),
+				"SLACK_SIGNING_SECRET": masked(e.SlackSigningSecret), "SLACK_API_URL": e.SlackAPIURL,
+				"DISCORD_BOT_TOKEN": masked(e.DiscordBotToken), "DISCORD_API_URL": e.DiscordAPIURL,
+				"OPENAI_API_KEY": masked(e.OpenAIKey), "OPENAI_BASE_URL": e.OpenAIBaseURL, "OPENAI_MODEL": e.OpenAIModel,
+				"COUNTERSIGN_MODEL_API": e.ModelAPI, "COUNTERSIGN_MODEL_HEADERS": headers, "COUNTERSIGN_CONFIG": e.Config,
+				"COUNTERSIGN_DATA_DIR": e.DataDir, "COUNTERSIGN_LISTEN": e.Listen, "COUNTERSIGN_INSTANCE": e.Instance,
+				"COUNTERSIGN_LOG_LEVEL": e.LogLevel, "COUNTERSIGN_LOG_FORMAT": e.LogFormat,
+			}, f}
+			enc := yaml.NewEncoder(cmd.OutOrStdout())
+			enc.SetIndent(2)
+			return errors.Join(enc.Encode(view), enc.Close())
+		},
+	})
+	return c
+}
+
+// scratch builds a bot over a throw-away data directory: one-shot commands must
+// not fight a running bot for its store.
+func scratch(cmd *cobra.Command, change func(*Env, *File) error) (*bot, func(), error) {
+	e, f, err := configuration()
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := os.MkdirTemp("", "countersign-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("a temporary directory cannot be made (%w); set TMPDIR to a directory that you may write", err)
+	}
+	remove := func() { _ = os.RemoveAll(dir) }
+	e.DataDir = dir
+	if os.Getenv("COUNTERSIGN_LOG_LEVEL") == "" {
+		e.LogLevel = "error"
+	}
+	if err := change(&e, &f); err != nil {
+		remove()
+		return nil, nil, err
+	}
+	log, err := newLog(e, cmd.ErrOrStderr())
+	if err == nil {
+		var b *bot
+		cwd, _ := os.Getwd()
+		if b, err = build(cmd.Context(), e, f, log, buildOptions{noModel: true, dir: cwd}); err == nil {
+			return b, func() { b.close(); remove() }, nil
+		}
+	}
+	remove()
+	return nil, nil, err
+}
+
+func toolsCommand() *cobra.Command {
+	var asJSON bool
+	var preset string
+	c := &cobra.Command{
+		Use: "tools", Short: "Print the catalogue as the model sees it", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, done, err := scratch(cmd, func(_ *Env, f *File) error {
+				if preset != "" {
+					f.Agent.Preset = preset
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			defer done()
+			out := cmd.OutOrStdout()
+			specs := b.registry.Specs(nil)
+			if !asJSON {
+				for _, s := range specs {
+					first, _, _ := strings.Cut(strings.TrimSpace(s.Description), "\n")
+					if _, err := fmt.Fprintf(out, "%-20s %-8s %s\n", s.Name, s.Level, first); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			type function struct {
+				Name        string          `json:"name"`
+				Description string          `json:"description"`
+				Parameters  json.RawMessage `json:"parameters"`
+			}
+			type tool struct {
+				Type     string   `json:"type"`
+				Function function `json:"function"`
+			}
+			list := []tool{}
+			for _, s := range specs {
+				list = append(list, tool{"function", function{s.Name, s.Description, s.Schema}})
+			}
+			enc := json.NewEncoder(out)
+			enc.SetIndent("", "  ")
+			enc.SetEscapeHTML(false)
+			return enc.Encode(list)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, as it goes into a request")
+	c.Flags().StringVar(&preset, "preset", "", "preset instead of the configured one")
+	return c
+}
+
+func toolCommand() *cobra.Command {
+	var target string
+	var yes bool
+	c := &cobra.Command{
+		Use: "tool NAME JSON", Short: "Run one tool through the same gate; the envelope goes to standard output", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			person := "you"
+			if u, err := user.Current(); err == nil {
+				person = u.Username
+			}
+			b, done, err := scratch(cmd, func(e *Env, f *File) error {
+				if target != "" {
+					f.Agent.Target = target
+				}
+				e.Instance = "tool-" + randomHex(4)
+				return oneApprover(f, person)
+			})
+			if err != nil {
+				return err
+			}
+			defer done()
+			defer b.endTerminals(context.WithoutCancel(cmd.Context()))
+			me := chat.User{ID: chat.UserID("web:" + person), Name: person}
+			text, err := b.oneShot(cmd.Context(), me, args[0], args[1], func(what string) bool {
+				return yes || ask(cmd, what)
+			})
+			if text != "" {
+				if _, perr := fmt.Fprintln(cmd.OutOrStdout(), text); perr != nil {
+					return perr
+				}
+			}
+			return err
+		},
+	}
+	c.Flags().StringVar(&target, "target", "", "target instead of the configured one")
+	c.Flags().BoolVar(&yes, "yes", false, "approve what needs approval")
+	return c
+}
+
+// oneApprover makes the person at the keyboard the approver of every target.
+func oneApprover(f *File, person string) error {
+	if _, ok := f.Targets[f.Agent.Target]; !ok {
+		return usage("there is no target %q; the targets are %s", f.Agent.Target, strings.Join(sortedKeys(f.Targets), ", "))
+	}
+	f.Groups = map[string]policy.Group{"keyboard": {Web: []string{person}}}
+	f.Policy.Approve.Count = 1
+	for name, t := range f.Targets {
+		t.Approvers = []string{"keyboard"}
+		f.Targets[name] = t
+	}
+	return nil
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+// ask is the one-shot prompt: only an explicit yes on a terminal approves.
+func ask(cmd *cobra.Command, what string) bool {
+	in, ok := cmd.InOrStdin().(*os.File)
+	if !ok {
+		return false
+	}
+	if !term.IsTerminal(int(in.Fd())) { //nolint:gosec // a file descriptor fits an int
+		return false
+	}
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Run: %s [y/N] ", what)
+	line, _ := bufio.NewReader(in).ReadString('\n')
+	line = strings.ToLower(strings.TrimSpace(line))
+	return line == "y" || line == "yes"
+}
+
+// errRefused is the exit status of a call that was not run or failed.
+var errRefused = errors.New("the call did not succeed")
+
+// oneShot takes one call through plan, gate, vote and permit, as a turn would.
+func (b *bot) oneShot(ctx context.Context, me chat.User, name, args string, approve func(what string) bool) (string, error) {
+	const thread = chat.ThreadID("tool:once")
+	call := tools.Call{ID: "once", Thread: string(thread), By: string(me.ID), Name: name, Args: json.RawMessage(args)}
+	plan, err := b.registry.Plan(ctx, call)
+	if err != nil {
+		return tools.ErrorText(err), errRefused
+	}
+	req := gate.Request{Thread: thread, CallID: call.ID, By: me, Action: plan.Action, Claim: plan.Claim, Floor: plan.Level}
+	ruling := b.gate.Judge(req)
+	var permit approvals.Permit
+	var id approvals.ID
+	switch ruling.Lane {
+	case policy.Allow:
+		if permit, err = b.gate.Allow(req, ruling); err != nil {
+			return "", err
+		}
+	case policy.Ask:
+		err := b.db.Update(ctx, func(tx store.Tx) error { id = b.gate.Ask(tx, req, ruling).ID; return nil })
+		if err != nil {
+			return "", err
+		}
+		what, _ := risk.Visible(string(plan.Action.Bytes))
+		if plan.Action.Kind != approvals.KindShell && plan.Action.Kind != approvals.KindKeys {
+			what = name + " " + string(plan.Action.Args)
+		}
+		yes := approve(what)
+		if _, err := b.gate.Vote(ctx, gate.Ballot{Thread: thread, ID: id, From: me, Approve: yes, Via: "cli", EventID: "once"}); err != nil {
+			return "", err
+		}
+		if !yes {
+			return tools.DeniedEnvelope(time.Now(), ""), errRefused
+		}
+		if plan, err = b.registry.Plan(ctx, call); err != nil {
+			return tools.ErrorText(err), errRefused
+		}
+		var why string
+		err = b.db.Update(ctx, func(tx store.Tx) error { permit, _, why = b.gate.Consume(tx, id, plan.Action); return nil })
+		if err != nil {
+			return "", err
+		}
+		if why != "" {
+			return tools.ErrorText(tools.Failed("%s", why)), errRefused
+		}
+	default:
+		return tools.ErrorText(tools.Failed("%s", ruling.Sentence)), errRefused
+	}
+	res, err := plan.Run(ctx, permit, nil)
+	if id != "" {
+		_ = b.db.Update(context.WithoutCancel(ctx), func(tx store.Tx) error {
+			b.gate.Finish(tx, id, approvals.Outcome{OK: err == nil && !res.Failed})
+			return nil
+		})
+	}
+	if err != nil {
+		return tools.ErrorText(err), errRefused
+	}
+	text := tools.Envelope(time.Now(), res.Value)
+	if res.Unknown {
+		return text, errRefused
+	}
+	return text, nil
+}
+
+// endTerminals ends the terminals of a one-shot run, whose instance name is its own.
+func (b *bot) endTerminals(ctx context.Context) {
+	if b.tmux == nil {
+		return
+	}
+	list, err := b.tmux.Sessions(ctx)
+	if err != nil {
+		return
+	}
+	for _, s := range list {
+		_ = b.tmux.KillSession(ctx, s.Name)
+	}
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/web"
+	"countersign/approvals/policy"
+)
+
+const defaultListen = "127.0.0.1:8700"
+
+func runCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "run", Short: "Run the bot, with every adapter that has its tokens", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			e, f, err := configuration()
+			if err != nil {
+				return err
+			}
+			log, err := newLog(e, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if e.SlackBotToken != "" || e.DiscordBotToken != "" {
+				return usage("SLACK_BOT_TOKEN or DISCORD_BOT_TOKEN is set, and this version has no such adapter yet; unset it and use the web console")
+			}
+			b, err := build(cmd.Context(), e, f, log, buildOptions{})
+			if err != nil {
+				return err
+			}
+			defer b.close()
+			if b.notice != "" {
+				log.Warn("no terminals", "reason", b.notice)
+			}
+			for name, t := range f.Targets {
+				if len(t.Approvers) == 0 {
+					log.Warn("nobody can approve on this target: it has no approvers", "target", name)
+				}
+			}
+			listen := e.Listen
+			if listen == "" {
+				listen = defaultListen
+			}
+			return b.serve(cmd.Context(), listen, func(base string) {
+				log.Info("the web console listens", "url", base)
+			})
+		},
+	}
+}
+
+// configuration reads the environment and the file.
+func configuration() (Env, File, error) {
+	e, err := readEnv()
+	if err != nil {
+		return e, File{}, err
+	}
+	f, err := readFile(e.Config)
+	return e, f, err
+}
+
+// serve runs the bot until ctx is done: console, agent, outbox, retention.
+func (b *bot) serve(ctx context.Context, listen string, ready func(base string)) error {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return fmt.Errorf("the web console cannot listen on %s (%w); set COUNTERSIGN_LISTEN to a free address", listen, err)
+	}
+	base := "http://" + ln.Addr().String()
+	cfg := web.Config{
+		DB: b.db, Key: b.key, Title: "Countersign", Log: b.log, Now: time.Now,
+		Users: func(name string) bool { return webUser(b.file.Groups, name) },
+	}
+	if host, _, err := net.SplitHostPort(ln.Addr().String()); err == nil && net.ParseIP(host).IsLoopback() {
+		cfg.Origin = base
+	}
+	if b.book != nil {
+		cfg.Panes = panes{b}
+	}
+	b.web, err = web.New(cfg)
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
+	b.adapters[b.web.Scheme()] = b.web
+	if b.book != nil {
+		if _, err := b.book.Reconcile(ctx); err != nil {
+			b.log.Warn("terminals from before the start could not be adopted", "error", err)
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
+	mux.Handle("/", b.web.Handler())
+	srv := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 32 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error { return b.web.Run(gctx, b.handler()) })
+	// The outbox outlives the agent by a moment, so that last words are sent.
+	agentDone := make(chan struct{})
+	g.Go(func() error {
+		defer close(agentDone)
+		return b.agent.Run(gctx)
+	})
+	g.Go(func() error {
+		sctx, cancel := context.WithCancel(context.WithoutCancel(gctx))
+		defer cancel()
+		go func() {
+			<-agentDone
+			fctx, done := context.WithTimeout(sctx, 3*time.Second)
+			defer done()
+			_ = b.sender.Flush(fctx)
+			cancel()
+		}()
+		return ignoreCancel(b.sender.Run(sctx))
+	})
+	g.Go(func() error { return b.retain(gctx) })
+	g.Go(func() error {
+		<-gctx.Done()
+		sctx, cancel := context.WithTimeout(context.WithoutCancel(gctx), 2*time.Second)
+		defer cancel()
+		if srv.Shutdown(sctx) != nil {
+			_ = srv.Close()
+		}
+		return nil
+	})
+	ready(base)
+	err = g.Wait()
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func ignoreCancel(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// webUser reports whether a name may log in to the console: it is in some
+// group's web list.
+func webUser(groups map[string]policy.Group, name string) bool {
+	for _, g := range groups {
+		for _, w := range g.Web {
+			if w == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// panes shows the thread's terminals to the console.
+type panes struct{ b *bot }
+
+func (p panes) Panes(ctx context.Context, thread chat.ThreadID) ([]web.Pane, error) {
+	list, err := p.b.book.Panes(ctx, string(thread))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]web.Pane, 0, len(list))
+	for _, x := range list {
+		state := "gone"
+		if tp, err := p.b.book.Open(ctx, string(thread), x.Session, x.Pane); err == nil {
+			if info, err := tp.Info(ctx); err == nil {
+				state = string(info.State)
+			}
+		}
+		out = append(out, web.Pane{ID: x.ID, Session: x.Session, Name: x.Pane, Attach: p.b.tmux.AttachCommand(x.Session), State: state})
+	}
+	return out, nil
+}
+
+func (p panes) Watch(ctx context.Context, thread chat.ThreadID, pane string) (web.Screen, error) {
+	tp, err := p.b.book.Open(ctx, string(thread), "", pane)
+	if err != nil {
+		return web.Screen{}, err
+	}
+	info, err := tp.Info(ctx)
+	if err != nil {
+		return web.Screen{}, err
+	}
+	snap, live, err := tp.Watch(ctx)
+	return web.Screen{Snapshot: snap, Live: live, Width: info.Width, Height: info.Height}, err
+}
+
+func loginCommand() *cobra.Command {
+	var base string
+	c := &cobra.Command{
+		Use: "login NAME", Short: "Print a one-time link that logs NAME in to the web console of the running bot", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, f, err := configuration()
+			if err != nil {
+				return err
+			}
+			name := strings.TrimPrefix(args[0], "web:")
+			if !webUser(f.Groups, name) {
+				return usage("%q is in no group's web list; add it under groups in the file that COUNTERSIGN_CONFIG names", name)
+			}
+			key, err := os.ReadFile(e.DataDir + "/web.key") //nolint:gosec // inside the data directory
+			if err != nil || len(key) != 32 {
+				return fmt.Errorf("the console's key is not in %s; start the bot once, and use the same COUNTERSIGN_DATA_DIR", e.DataDir)
+			}
+			if base == "" {
+				listen := e.Listen
+				if listen == "" {
+					listen = defaultListen
+				}
+				base = "http://" + listen
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/#code=%s\n", strings.TrimRight(base, "/"), web.LoginCode(key, name, time.Now()))
+			return err
+		},
+	}
+	c.Flags().StringVar(&base, "url", "", "address at which people reach the console; default http://COUNTERSIGN_LISTEN")
+	return c
+}

@@ -1,0 +1,429 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/web"
+	"countersign/agent"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/agent/llm/openai"
+	"countersign/agent/prompt"
+	"countersign/approvals"
+	"countersign/approvals/gate"
+	"countersign/approvals/policy"
+	"countersign/approvals/risk"
+	"countersign/internal/failpoint"
+	"countersign/internal/redact"
+	"countersign/store"
+	"countersign/store/bolt"
+	"countersign/store/outbox"
+	"countersign/store/queue"
+	"countersign/tools"
+	"countersign/tools/backend"
+	"countersign/tools/backend/local"
+	"countersign/tools/session"
+	"countersign/tools/shell"
+	"countersign/tools/tmux"
+)
+
+// bot is everything that a running bot is made of. It is built bottom to top
+// by build, and owns what close closes.
+type bot struct {
+	env    Env
+	file   File
+	log    *slog.Logger
+	db     *bolt.DB
+	target backend.Target
+	dir    string        // in which commands start; "" is the target's own
+	tmux   *tmux.Server  // nil where the target has no tmux
+	book   *session.Book // likewise
+	notice string        // why there is no tmux, one sentence
+
+	registry *tools.Registry
+	policy   *policy.Policy
+	gate     *gate.Gate
+	agent    *agent.Agent
+	sender   *outbox.Sender
+	web      *web.Adapter
+	key      []byte // signs login codes and sessions of the web console
+	adapters map[string]chat.Adapter
+}
+
+// buildOptions are what a subcommand decides.
+type buildOptions struct {
+	model   llm.Model // nil: the one that the environment names
+	dir     string    // the target's default directory; "" is the bot's own
+	noModel bool      // the subcommand asks no model
+}
+
+func build(ctx context.Context, e Env, f File, log *slog.Logger, o buildOptions) (*bot, error) {
+	b := &bot{env: e, file: f, log: log, adapters: map[string]chat.Adapter{}}
+	if err := b.open(); err != nil {
+		return nil, err
+	}
+	if err := b.assemble(ctx, o); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// open opens the data directory and the store.
+func (b *bot) open() error {
+	dir := b.env.DataDir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("the data directory %s cannot be made (%w); set COUNTERSIGN_DATA_DIR to a directory that the bot may write", dir, err)
+	}
+	key, err := loadKey(filepath.Join(dir, "web.key"))
+	if err != nil {
+		return err
+	}
+	b.key = key
+	b.db, err = bolt.Open(filepath.Join(dir, "countersign.db"), bolt.Options{})
+	return err
+}
+
+// loadKey reads the console's signing key, making it at the first start.
+func loadKey(path string) ([]byte, error) {
+	key, err := os.ReadFile(path) //nolint:gosec // inside the data directory
+	if err == nil && len(key) == 32 {
+		return key, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the console's key %s cannot be read (%w); check who owns the data directory", path, err)
+	}
+	key = make([]byte, 32)
+	_, _ = rand.Read(key)
+	if err := os.WriteFile(path, key, 0o600); err != nil {
+		return nil, fmt.Errorf("the data directory cannot be written (%w); set COUNTERSIGN_DATA_DIR to a directory that the bot may write", err)
+	}
+	return key, nil
+}
+
+func (b *bot) assemble(ctx context.Context, o buildOptions) error {
+	pol, err := policy.New(b.file.Policy, b.file.Groups)
+	if err != nil {
+		return usage("%v", err)
+	}
+	b.policy = pol
+	if err := b.machines(ctx, o); err != nil {
+		return err
+	}
+	if err := b.catalogue(); err != nil {
+		return err
+	}
+	b.gate = gate.New(gate.Config{
+		DB: b.db, Policy: pol, Classify: risk.Classify, Now: time.Now, Log: b.log,
+		Wake:            func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.sender.Wake(thread) },
+		TargetApprovers: b.approvers,
+		Mode:            func(string) policy.Mode { return policy.Mode(b.file.Agent.Mode) },
+	})
+	b.sender = outbox.NewSender(b.db, outbox.Options{
+		Send: b.post, Log: b.log,
+		Permanent: func(err error) bool { return errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrRejected) },
+		OnSent: func(r outbox.Row) {
+			switch {
+			case strings.HasPrefix(r.Key, "approval/"):
+				failpoint.Hit(failpoint.CardPosted)
+			case strings.HasPrefix(r.Key, "reply/"):
+				failpoint.Hit(failpoint.ReplyPosted)
+			}
+		},
+	})
+	model := o.model
+	if model == nil && !o.noModel {
+		if model, err = b.model(); err != nil {
+			return err
+		}
+	}
+	redactor := redact.New(b.secrets())
+	owner := fmt.Sprintf("%s/%d", b.env.Instance, b.db.Epoch())
+	b.agent = agent.New(agent.Config{
+		DB: b.db, Model: model, Tools: toolbox{b}, Gate: gatekeeper{b.gate}, Outbox: post{b.sender},
+		Owner: owner,
+		// The store file is locked: whoever claimed a thread before this start is dead.
+		Alive:  func(o string) bool { return o == owner },
+		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Redact: redactor.Redact,
+		Limits:  agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
+		Repeats: b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: time.Now, Log: b.log,
+	})
+	return nil
+}
+
+// model makes the client of the model that the environment names.
+func (b *bot) model() (llm.Model, error) {
+	if b.env.OpenAIKey == "" && b.env.OpenAIBaseURL == "" {
+		return nil, usage("no model is configured: set OPENAI_API_KEY and OPENAI_MODEL, or OPENAI_BASE_URL for a server of your own")
+	}
+	m, err := openai.New(openai.Config{
+		APIKey: string(b.env.OpenAIKey), BaseURL: b.env.OpenAIBaseURL, Model: b.env.OpenAIModel,
+		API: b.env.ModelAPI, Headers: b.env.ModelHeaders, Log: b.log,
+	})
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	return m, nil
+}
+
+// machines opens the default target and its terminals.
+func (b *bot) machines(ctx context.Context, o buildOptions) error {
+	t := b.file.Targets[b.file.Agent.Target]
+	dir := t.Dir
+	if dir == "" {
+		dir = o.dir
+	}
+	b.dir = dir
+	b.target = local.New(local.Options{Dir: dir})
+	if t.Tmux != nil && !*t.Tmux {
+		b.notice = "Terminals are switched off for the target " + b.file.Agent.Target + ": commands run plainly."
+		return nil
+	}
+	srv, err := tmux.Open(ctx, b.target, tmux.Options{Instance: b.env.Instance, Log: b.log})
+	switch {
+	case errors.Is(err, tmux.ErrNoTmux):
+		b.notice = "tmux is not installed, so commands run plainly and nobody can watch them; install it with: apt-get install tmux"
+		return nil
+	case err != nil:
+		return err
+	}
+	b.tmux = srv
+	b.book = session.New(session.Config{
+		Server: session.Over(srv), DB: b.db, Target: b.file.Agent.Target, Agent: b.file.Agent.Name, Instance: b.env.Instance, Dir: dir,
+		Limits: session.Limits{Sessions: b.file.Tmux.MaxSessions, Panes: b.file.Tmux.MaxPanes}, Now: time.Now, Log: b.log,
+	})
+	return nil
+}
+
+// catalogue makes the registry of every tool that the target can carry.
+func (b *bot) catalogue() error {
+	data, err := filepath.Abs(b.env.DataDir)
+	if err != nil {
+		return err
+	}
+	private := func(path string) bool {
+		return path == data || strings.HasPrefix(path, data+string(filepath.Separator)) ||
+			(b.env.Config != "" && path == b.env.Config) || (strings.HasPrefix(path, "/proc/") && strings.HasSuffix(path, "/environ"))
+	}
+	all := []tools.Tool{}
+	all = append(all, shell.New(shell.Config{Target: b.target, Sessions: b.sessionsOrNil(), Dir: b.dir}))
+	_ = private
+	catalogue, err := tools.NewRegistry(time.Now, all...)
+	if err != nil {
+		return err
+	}
+	b.registry, err = catalogue.Select(tools.Selection{
+		Preset: b.file.Agent.Preset, Additional: b.file.Tools.Additional, Disabled: b.file.Tools.Disabled, NoTmux: b.book == nil,
+	})
+	if err != nil {
+		return usage("agent.preset or tools: %v", err)
+	}
+	return nil
+}
+
+// sessionsOrNil keeps a nil book from becoming a non-nil interface.
+func (b *bot) sessionsOrNil() shell.Sessions {
+	if b.book == nil {
+		return nil
+	}
+	return b.book
+}
+
+func (b *bot) approvers(target string) []string {
+	for name, t := range b.file.Targets {
+		if name == target || strings.HasPrefix(target, name+"#") || (t.Kind == "local" && target == b.target.ID()) {
+			return t.Approvers
+		}
+	}
+	return nil
+}
+
+func (b *bot) prompt(chat.ThreadID) string {
+	return prompt.System(prompt.Info{
+		Agent: b.file.Agent.Name, Target: b.file.Agent.Target, Tmux: b.book != nil, Mode: b.file.Agent.Mode,
+	})
+}
+
+func (b *bot) secrets() []string {
+	var out []string
+	for _, s := range []redact.Secret{b.env.SlackBotToken, b.env.SlackAppToken, b.env.SlackSigningSecret, b.env.DiscordBotToken, b.env.OpenAIKey} {
+		if s != "" {
+			out = append(out, string(s))
+		}
+	}
+	return out
+}
+
+// sessions answers the chat word.
+func (b *bot) sessions(ctx context.Context, thread chat.ThreadID) string {
+	if b.book == nil {
+		return "There are no terminals here. " + b.notice
+	}
+	return b.book.Describe(ctx, string(thread))
+}
+
+// adapterOf finds the network of a thread.
+func (b *bot) adapterOf(thread string) (chat.Adapter, error) {
+	scheme, _, _ := strings.Cut(thread, ":")
+	if a := b.adapters[scheme]; a != nil {
+		return a, nil
+	}
+	return nil, fmt.Errorf("no adapter for %q runs here: %w", scheme, chat.ErrGone)
+}
+
+// post sends one outbox row.
+func (b *bot) post(ctx context.Context, r outbox.Row) (string, error) {
+	a, err := b.adapterOf(r.Thread)
+	if err != nil {
+		return "", err
+	}
+	var p chat.Post
+	if err := json.Unmarshal(r.Body, &p); err != nil {
+		return "", fmt.Errorf("post cannot be read: %w", chat.ErrRejected)
+	}
+	p.Key = r.Key
+	if r.Ref != "" {
+		return r.Ref, a.Edit(ctx, chat.ThreadID(r.Thread), chat.MessageRef(r.Ref), p)
+	}
+	ref, err := a.Post(ctx, chat.ThreadID(r.Thread), p)
+	return string(ref), err
+}
+
+func (b *bot) progress(ctx context.Context, thread chat.ThreadID, p chat.Progress) {
+	a, err := b.adapterOf(string(thread))
+	if err != nil {
+		return
+	}
+	if s, ok := a.(chat.ProgressShower); ok {
+		s.ShowProgress(ctx, thread, p)
+	}
+}
+
+// handler is the bot as the networks see it: the agent takes messages, the
+// gate takes clicks.
+type handler struct {
+	*agent.Agent
+	*gate.Gate
+}
+
+func (b *bot) handler() chat.Handler { return handler{b.agent, b.gate} }
+
+func (b *bot) close() {
+	if b.tmux != nil {
+		_ = b.tmux.Close()
+	}
+	if b.target != nil {
+		_ = b.target.Close()
+	}
+	if b.db != nil {
+		if err := b.db.Close(); err != nil {
+			b.log.Error("the store could not be closed cleanly", "error", err)
+		}
+	}
+}
+
+// retain prunes what has outlived its use, once an hour.
+func (b *bot) retain(ctx context.Context) error {
+	t := time.NewTicker(time.Hour)
+	defer t.Stop()
+	for {
+		before := time.Now().Add(-b.file.Keep.Events)
+		for more := true; more; {
+			n := 0
+			err := b.db.Update(ctx, func(tx store.Tx) error {
+				n = queue.Prune(tx, before, 500)
+				return nil
+			})
+			if err != nil && ctx.Err() == nil {
+				b.log.Error("old rows could not be pruned", "error", err)
+			}
+			more = err == nil && n == 500
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// toolbox shows the registry to the agent.
+type toolbox struct{ b *bot }
+
+func (t toolbox) Specs(chat.ThreadID) []llm.ToolSpec {
+	var out []llm.ToolSpec
+	for _, s := range t.b.registry.Specs(nil) {
+		out = append(out, llm.ToolSpec{Name: s.Name, Description: s.Description, Schema: s.Schema})
+	}
+	return out
+}
+
+func (t toolbox) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	return t.b.registry.Plan(ctx, c)
+}
+
+// post shows the outbox to the agent.
+type post struct{ s *outbox.Sender }
+
+func (p post) Put(tx store.Tx, thread chat.ThreadID, m chat.Post) {
+	outbox.Put(tx, string(thread), m.Key, m, time.Now())
+}
+func (p post) Wake(thread chat.ThreadID) { p.s.Wake(string(thread)) }
+
+// gatekeeper shows the gate to the agent, in the agent's words.
+type gatekeeper struct{ g *gate.Gate }
+
+func request(p agent.Proposal) gate.Request {
+	return gate.Request{Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor}
+}
+
+func (k gatekeeper) Judge(p agent.Proposal) agent.Ruling {
+	req := request(p)
+	r := k.g.Judge(req)
+	switch r.Lane {
+	case policy.Allow:
+		permit, err := k.g.Allow(req, r)
+		if err != nil {
+			return agent.Ruling{Lane: agent.Ask}
+		}
+		return agent.Ruling{Lane: agent.Allow, Permit: permit}
+	case policy.Ask:
+		return agent.Ruling{Lane: agent.Ask}
+	default:
+		return agent.Ruling{Lane: agent.Forbid, Sentence: r.Sentence}
+	}
+}
+
+func (k gatekeeper) Ask(tx store.Tx, p agent.Proposal) history.Ask {
+	req := request(p)
+	rec := k.g.Ask(tx, req, k.g.Judge(req))
+	return history.Ask{Call: p.Call, Approval: rec.ID, Digest: rec.Digest, Expires: rec.ExpiresAt}
+}
+
+func (k gatekeeper) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, string) {
+	permit, _, why := k.g.Consume(tx, id, a)
+	return permit, why
+}
+
+func (k gatekeeper) Finish(tx store.Tx, id approvals.ID, o agent.Outcome) {
+	k.g.Finish(tx, id, approvals.Outcome{OK: o.OK, Note: o.Note})
+}
+func (k gatekeeper) Lost(tx store.Tx, id approvals.ID) { k.g.Lost(tx, id) }
+func (k gatekeeper) Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) {
+	k.g.Cancel(tx, id, by, why)
+}
+func (k gatekeeper) Expire(tx store.Tx, id approvals.ID) { k.g.Expire(tx, id) }
+func (k gatekeeper) Vote(ctx context.Context, c chat.Click) (chat.Answer, error) {
+	return k.g.Click(ctx, c)
+}

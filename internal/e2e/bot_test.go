@@ -1,0 +1,345 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"countersign/adapters/chat"
+)
+
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "countersign-e2e-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "bot")
+		out, err := exec.Command("go", "build", "-tags", "failpoint", "-o", binary, "countersign/cmd/bot").CombinedOutput()
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "the bot does not build: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// turn is one reply of the scripted model.
+type turn struct {
+	text  string
+	calls []call
+}
+
+type call struct{ name, args string }
+
+func shell(command string) call {
+	args, _ := json.Marshal(map[string]any{"command": command, "risk": "low", "mutation": true, "privesc": false, "why": "the test asks for it"})
+	return call{"run_shell", string(args)}
+}
+
+// model is a scripted Chat Completions server: next gets the number of tool
+// results since the last message of a person, and the text of the last result.
+func model(t *testing.T, next func(results int, last string) turn) *httptest.Server {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var req struct {
+			Messages []struct {
+				Role    string `json:"role"`
+				Content any    `json:"content"`
+			} `json:"messages"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		results, last := 0, ""
+		for _, m := range req.Messages {
+			switch m.Role {
+			case "user":
+				results = 0
+			case "tool":
+				results++
+				last = fmt.Sprint(m.Content)
+			}
+		}
+		tn := next(results, last)
+		w.Header().Set("Content-Type", "text/event-stream")
+		chunk := func(delta map[string]any, finish any) {
+			b, _ := json.Marshal(map[string]any{"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "scripted",
+				"choices": []any{map[string]any{"index": 0, "delta": delta, "finish_reason": finish}}})
+			fmt.Fprintf(w, "data: %s\n\n", b)
+			w.(http.Flusher).Flush()
+		}
+		chunk(map[string]any{"role": "assistant", "content": tn.text}, nil)
+		finish := "stop"
+		for i, c := range tn.calls {
+			finish = "tool_calls"
+			chunk(map[string]any{"tool_calls": []any{map[string]any{"index": i, "id": fmt.Sprintf("call%04d%d", results, i), "type": "function",
+				"function": map[string]any{"name": c.name, "arguments": c.args}}}}, nil)
+		}
+		chunk(map[string]any{}, finish)
+		fmt.Fprint(w, "data: [DONE]\n\n")
+	}))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// bot is one bot with its data directory; the process may come and go.
+type bot struct {
+	t      *testing.T
+	dir    string
+	env    []string
+	listen string
+
+	cmd  *exec.Cmd
+	done chan struct{}
+	log  *logBuffer
+	url  string
+}
+
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.WriteString(line + "\n")
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+const plainConfig = `
+targets:
+  local: {kind: local, tmux: false, approvers: [oncall]}
+groups:
+  oncall: {web: [alice, bob]}
+`
+
+const sharedConfig = `
+targets:
+  local: {kind: local, approvers: [oncall]}
+groups:
+  oncall: {web: [alice, bob]}
+  watchers: {web: [mallory]}
+`
+
+func newBot(t *testing.T, config, modelURL string, env ...string) *bot {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "bot.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := &bot{t: t, dir: dir, listen: "127.0.0.1:0", log: &logBuffer{}}
+	b.env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "COUNTERSIGN_CONFIG=" + filepath.Join(dir, "bot.yaml"),
+		"COUNTERSIGN_DATA_DIR=" + filepath.Join(dir, "data"), "OPENAI_BASE_URL=" + modelURL + "/v1", "OPENAI_API_KEY=sk-test-not-a-key",
+		"OPENAI_MODEL=scripted", "COUNTERSIGN_INSTANCE=" + instanceName(),
+	}, env...)
+	t.Cleanup(b.kill)
+	return b
+}
+
+// instanceName is different for each bot, so that terminals never collide.
+func instanceName() string { return fmt.Sprintf("t%x", time.Now().UnixNano()) }
+
+// start starts the process and waits until its console answers; extra is added
+// to the environment. It returns false when the process died first.
+func (b *bot) start(extra ...string) bool {
+	b.t.Helper()
+	cmd := exec.Command(binary, "run")
+	cmd.Env = append(append([]string{}, b.env...), append(extra, "COUNTERSIGN_LISTEN="+b.listen)...)
+	cmd.Dir = b.dir
+	errs, err := cmd.StderrPipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.cmd, b.done = cmd, make(chan struct{})
+	ready := make(chan string, 1)
+	done := b.done
+	go func() {
+		defer close(done)
+		sc := bufio.NewScanner(errs)
+		for sc.Scan() {
+			b.log.add(sc.Text())
+			if _, u, ok := strings.Cut(sc.Text(), "url="); ok && strings.Contains(sc.Text(), "console listens") {
+				select {
+				case ready <- strings.TrimSpace(u):
+				default:
+				}
+			}
+		}
+		_ = cmd.Wait()
+	}()
+	select {
+	case b.url = <-ready:
+		b.listen = strings.TrimPrefix(b.url, "http://")
+		return true
+	case <-done:
+		select {
+		case b.url = <-ready:
+			b.listen = strings.TrimPrefix(b.url, "http://")
+		default:
+		}
+		return false
+	case <-time.After(30 * time.Second):
+		b.t.Fatalf("the bot did not start:\n%s", b.log)
+		return false
+	}
+}
+
+func (b *bot) alive() bool {
+	if b.cmd == nil {
+		return false
+	}
+	select {
+	case <-b.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (b *bot) kill() {
+	if b.alive() {
+		_ = b.cmd.Process.Kill()
+		<-b.done
+	}
+}
+
+// run runs a subcommand to its end.
+func (b *bot) run(stdin string, args ...string) (stdout, stderr string, code int) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = append(append([]string{}, b.env...), "COUNTERSIGN_LISTEN="+b.listen)
+	cmd.Dir = b.dir
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		b.t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// person is somebody at the web console.
+type person struct {
+	b    *bot
+	http *http.Client
+	csrf string
+}
+
+func (b *bot) login(name string) *person {
+	b.t.Helper()
+	out, errs, code := b.run("", "login", name)
+	if code != 0 {
+		b.t.Fatalf("login %s: %s", name, errs)
+	}
+	_, secret, ok := strings.Cut(strings.TrimSpace(out), "#code=")
+	if !ok {
+		b.t.Fatalf("login printed %q", out)
+	}
+	jar, _ := cookiejar.New(nil)
+	p := &person{b: b, http: &http.Client{Jar: jar, Timeout: 10 * time.Second}}
+	if st, err := p.do("POST", "/api/login", map[string]string{"code": secret}, nil); err != nil || st != http.StatusNoContent {
+		b.t.Fatalf("login %s: %d %v\n%s", name, st, err, b.log)
+	}
+	var me struct {
+		CSRF string `json:"csrf"`
+	}
+	if st, err := p.do("GET", "/api/me", nil, &me); err != nil || st != 200 || me.CSRF == "" {
+		b.t.Fatalf("me: %d %v", st, err)
+	}
+	p.csrf = me.CSRF
+	return p
+}
+
+func (p *person) do(method, path string, body, out any) (int, error) {
+	var r io.Reader
+	if body != nil {
+		raw, _ := json.Marshal(body)
+		r = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequest(method, p.b.url+path, r)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Origin", p.b.url)
+	req.Header.Set("X-CSRF-Token", p.csrf)
+	res, err := p.http.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		return res.StatusCode, err
+	}
+	if out != nil && len(raw) > 0 {
+		if err := json.Unmarshal(raw, out); err != nil {
+			return res.StatusCode, fmt.Errorf("%s: %w", raw, err)
+		}
+	}
+	return res.StatusCode, nil
+}
+
+type row struct {
+	Key  string     `json:"key"`
+	Text string     `json:"text"`
+	Kind string     `json:"kind"`
+	Card *chat.Card `json:"card"`
+}
+
+func (p *person) messages(thread string) ([]row, error) {
+	var out struct {
+		Messages []row `json:"messages"`
+	}
+	st, err := p.do("GET", "/api/threads/"+thread, nil, &out)
+	if err == nil && st != 200 {
+		err = fmt.Errorf("status %d", st)
+	}
+	return out.Messages, err
+}
+
+// eventually polls until ok or the deadline.
+func eventually(t *testing.T, what string, ok func() bool, detail func() string) {
+	t.Helper()
+	deadline := time.Now().Add(40 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s\n%s", what, detail())
+		}
+		time.Sleep(15 * time.Millisecond)
+	}
+}

@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"countersign/internal/failpoint"
+)
+
+var kills = flag.Int("kills", 20, "how many times TestCrash kills the bot")
+
+// TestCrash kills the bot with SIGKILL at every named step, starts it again and
+// holds it to its promises: the accepted message is answered, the approved
+// command ran at most once (a counter file outside the bot), the card works
+// after the restart, and an outcome that is not known is said so.
+func TestCrash(t *testing.T) {
+	points := failpoint.Names()
+	rounds := (*kills + len(points) - 1) / len(points)
+	died := make([]atomic.Int64, len(points))
+	jobs := make(chan [2]int)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for j := range jobs {
+				p, round := points[j[0]], j[1]
+				t.Run(fmt.Sprintf("%s/%d", p, round), func(t *testing.T) {
+					if crashOnce(t, p, 1) {
+						died[j[0]].Add(1)
+					}
+				})
+			}
+		})
+	}
+	for round := range rounds {
+		for i := range points {
+			jobs <- [2]int{i, round}
+		}
+	}
+	close(jobs)
+	wg.Wait()
+	total := int64(0)
+	for i, p := range points {
+		n := died[i].Load()
+		total += n
+		if n == 0 {
+			t.Errorf("the bot never died at %s: the point is not on the way any more", p)
+		}
+	}
+	t.Logf("%d kills over %d points", total, len(points))
+}
+
+// crashOnce plays one incident with one crash, and reports whether it crashed.
+func crashOnce(t *testing.T, point failpoint.Point, count int) (died bool) {
+	counter := filepath.Join(t.TempDir(), "counter")
+	llm := model(t, func(results int, _ string) turn {
+		if results == 0 {
+			return turn{text: "I run it.", calls: []call{shell("printf x >> " + counter + "; echo running; sleep 0.1")}}
+		}
+		return turn{text: "All done."}
+	})
+	b := newBot(t, plainConfig, llm.URL)
+	up := func() {
+		if !b.start() {
+			t.Fatalf("the bot does not start after the crash:\n%s", b.log)
+		}
+	}
+	if !b.start(fmt.Sprintf("COUNTERSIGN_FAILPOINT=%s:%d", point, count)) {
+		t.Fatalf("the bot does not start:\n%s", b.log)
+	}
+	alice := b.login("alice")
+	try := func() bool { // after a crash: start again
+		if !b.alive() {
+			died = true
+			up()
+			return true
+		}
+		return false
+	}
+	var made struct {
+		Thread string `json:"thread"`
+	}
+	eventually(t, "the message is accepted", func() bool {
+		st, err := alice.do("POST", "/api/threads", map[string]string{"id": "m1", "text": "please run it"}, &made)
+		if err != nil {
+			try()
+			return false
+		}
+		return st < 300 && made.Thread != ""
+	}, b.log.String)
+
+	var rows []row
+	look := func() bool {
+		m, err := alice.messages(made.Thread)
+		if err != nil {
+			try()
+			return false
+		}
+		rows = m
+		return true
+	}
+	detail := func() string { return fmt.Sprintf("%+v\n%s", rows, b.log) }
+	button := ""
+	ended := func() bool {
+		for _, r := range rows {
+			if r.Text == "All done." {
+				return true
+			}
+		}
+		return false
+	}
+	eventually(t, "a card asks", func() bool {
+		if !look() {
+			return false
+		}
+		for _, r := range rows {
+			if r.Card != nil {
+				for _, c := range r.Card.Choose {
+					if strings.HasPrefix(string(c.ID), "approve:") {
+						button = string(c.ID)
+					}
+				}
+			}
+		}
+		return button != ""
+	}, detail)
+	eventually(t, "the click is answered", func() bool {
+		var ans struct {
+			OK     bool   `json:"ok"`
+			Notice string `json:"notice"`
+		}
+		st, err := alice.do("POST", "/api/threads/"+made.Thread+"/clicks", map[string]string{"id": "c1", "button": button}, &ans)
+		if err != nil {
+			try()
+			return false
+		}
+		return st == 200 && ans.Notice != ""
+	}, detail)
+	eventually(t, "the turn ends", func() bool {
+		try()
+		return look() && ended()
+	}, detail)
+	// A crash right after the last post must not repeat it.
+	if try() {
+		eventually(t, "the thread is readable after the last crash", look, detail)
+	}
+	check(t, rows, counter, b)
+	return died
+}
+
+func check(t *testing.T, rows []row, counter string, b *bot) {
+	t.Helper()
+	raw, err := os.ReadFile(counter)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	unknown, cards, humans, finals := false, 0, 0, 0
+	for _, r := range rows {
+		switch {
+		case r.Kind == "human":
+			humans++
+		case r.Card != nil:
+			cards++
+			if len(r.Card.Choose) > 0 {
+				t.Errorf("the card still has buttons after the end: %+v", r.Card)
+			}
+		case strings.Contains(r.Text, "may or may not have happened"):
+			unknown = true
+		case r.Text == "All done.":
+			finals++
+		}
+	}
+	if len(raw) > 1 {
+		t.Errorf("the command ran %d times", len(raw))
+	}
+	if len(raw) == 0 && !unknown {
+		t.Errorf("the command did not run, and nobody was told that its outcome is unknown")
+	}
+	if humans != 1 || cards != 1 || finals != 1 {
+		t.Errorf("%d messages of people, %d cards, %d final replies; want one of each\n%+v\n%s", humans, cards, finals, rows, b.log)
+	}
+}

@@ -1,0 +1,255 @@
+package backendtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+	"testing"
+
+	"countersign/tools/backend"
+)
+
+// scratch makes a directory on the target that goes away with the test.
+func scratch(t *testing.T, tgt backend.Target) string {
+	t.Helper()
+	_, out, errOut := sh(t, tgt, backend.Spec{Shell: "cd \"$(mktemp -d)\" && pwd -P"})
+	dir := strings.TrimSuffix(out, "\n")
+	if !strings.HasPrefix(dir, "/") || len(dir) < 4 {
+		t.Fatalf("mktemp: %q %q", out, errOut)
+	}
+	t.Cleanup(func() {
+		p, err := tgt.Start(context.WithoutCancel(t.Context()), backend.Spec{Argv: []string{"rm", "-rf", "--", dir}})
+		if err != nil {
+			t.Errorf("remove %s: %v", dir, err)
+			return
+		}
+		_, _ = p.Wait()
+	})
+	return dir
+}
+
+func files(t *testing.T, tgt backend.Target) {
+	dir := scratch(t, tgt)
+	fsys := tgt.FS()
+	ctx := t.Context()
+	run := func(t *testing.T, shell string) string {
+		t.Helper()
+		res, out, errOut := sh(t, tgt, backend.Spec{Shell: shell, Dir: dir})
+		if res.Code != 0 {
+			t.Fatalf("%q: code %d: %s", shell, res.Code, errOut)
+		}
+		return out
+	}
+
+	t.Run("what is written is read, whatever the name", func(t *testing.T) {
+		for i, name := range []string{"plain", "-n", "--help", "a b", "q'\"q", "new\nline", "é日本", "*?[x]", "$HOME", "`id`", ";id", "back\\slash", "tab\t.", " lead"} {
+			data := fmt.Appendf(nil, "content %d \x00\xff\r\n", i)
+			p := dir + "/" + name
+			if err := fsys.WriteFile(ctx, p, data, false); err != nil {
+				t.Errorf("%q: write: %v", name, err)
+				continue
+			}
+			got, err := fsys.ReadFile(ctx, p, 0)
+			if err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%q: %q, %v", name, got, err)
+			}
+			st, err := fsys.Stat(ctx, p)
+			if err != nil || st.Size != int64(len(data)) || st.Path != p || !st.Mode.IsRegular() || st.Mode.Perm() != 0o644 {
+				t.Errorf("%q: %+v, %v", name, st, err)
+			}
+			if r, err := fsys.Resolve(ctx, p); err != nil || r != p {
+				t.Errorf("%q: resolved %q, %v", name, r, err)
+			}
+		}
+	})
+
+	t.Run("an empty file and a large one", func(t *testing.T) {
+		big := bytes.Repeat([]byte("\x00\x01\xff0123456789\r\n"), 70_000)
+		for _, data := range [][]byte{{}, big} {
+			if err := fsys.WriteFile(ctx, dir+"/size", data, false); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := fsys.ReadFile(ctx, dir+"/size", 0); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d bytes, want %d, %v", len(got), len(data), err)
+			}
+		}
+	})
+
+	t.Run("the limit cuts and says so", func(t *testing.T) {
+		if err := fsys.WriteFile(ctx, dir+"/ten", []byte("0123456789"), false); err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct {
+			limit int64
+			want  string
+			err   error
+		}{{4, "0123", backend.ErrTooBig}, {9, "012345678", backend.ErrTooBig}, {10, "0123456789", nil}, {11, "0123456789", nil}, {0, "0123456789", nil}} {
+			got, err := fsys.ReadFile(ctx, dir+"/ten", tt.limit)
+			if string(got) != tt.want || !errors.Is(err, tt.err) || (tt.err == nil && err != nil) {
+				t.Errorf("limit %d: %q, %v", tt.limit, got, err)
+			}
+		}
+	})
+
+	t.Run("a mode is kept and a file is replaced, not rewritten", func(t *testing.T) {
+		run(t, "echo old >script; chmod 750 script; ln script other")
+		before, err := fsys.Stat(ctx, dir+"/script")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fsys.WriteFile(ctx, dir+"/script", []byte("new\n"), false); err != nil {
+			t.Fatal(err)
+		}
+		after, err := fsys.Stat(ctx, dir+"/script")
+		if err != nil || after.Mode.Perm() != 0o750 {
+			t.Errorf("%v, %v", after.Mode, err)
+		}
+		if before.ID != "" && before.ID == after.ID {
+			t.Error("the same inode: the write was not atomic")
+		}
+		if out := run(t, "cat other"); out != "old\n" {
+			t.Errorf("the old file changed: %q", out)
+		}
+	})
+
+	t.Run("no temporary file is left", func(t *testing.T) {
+		run(t, "mkdir only")
+		if err := fsys.WriteFile(ctx, dir+"/only/f", []byte("x"), false); err != nil {
+			t.Fatal(err)
+		}
+		if out := run(t, "ls -A only"); out != "f\n" {
+			t.Errorf("%q", out)
+		}
+	})
+
+	t.Run("a reader never sees half a file", func(t *testing.T) {
+		a, b := bytes.Repeat([]byte("a"), 200_000), bytes.Repeat([]byte("b"), 100_000)
+		p := dir + "/swap"
+		if err := fsys.WriteFile(ctx, p, a, false); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		stop := make(chan struct{})
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				got, err := fsys.ReadFile(ctx, p, 0)
+				if err != nil || (!bytes.Equal(got, a) && !bytes.Equal(got, b)) {
+					t.Errorf("read %d bytes, %v", len(got), err)
+					return
+				}
+			}
+		})
+		for i := range 20 {
+			data := a
+			if i%2 == 0 {
+				data = b
+			}
+			if err := fsys.WriteFile(ctx, p, data, false); err != nil {
+				t.Error(err)
+			}
+		}
+		close(stop)
+		wg.Wait()
+	})
+
+	t.Run("a link stays a link", func(t *testing.T) {
+		run(t, "mkdir real; echo old >real/file; chmod 600 real/file; ln -s real/file link; ln -s real dlink; ln -s real/later dangling")
+		if err := fsys.WriteFile(ctx, dir+"/link", []byte("new\n"), false); err != nil {
+			t.Fatal(err)
+		}
+		if out := run(t, "readlink link; cat real/file"); out != "real/file\nnew\n" {
+			t.Errorf("%q", out)
+		}
+		for _, tt := range []struct{ in, want string }{
+			{"/link", "/real/file"},
+			{"/dlink/file", "/real/file"},
+			{"/dlink/new", "/real/new"},
+			{"/dlink/../link", "/real/file"},
+			{"/real/./../real//file", "/real/file"},
+		} {
+			if got, err := fsys.Resolve(ctx, dir+tt.in); err != nil || got != dir+tt.want {
+				t.Errorf("%s: %q, %v", tt.in, got, err)
+			}
+		}
+		a, err1 := fsys.Stat(ctx, dir+"/dlink/file")
+		b, err2 := fsys.Stat(ctx, dir+"/real/file")
+		if err1 != nil || err2 != nil || a.ID != b.ID {
+			t.Errorf("%+v %v, %+v %v", a, err1, b, err2)
+		}
+	})
+
+	t.Run("directories are made only when asked", func(t *testing.T) {
+		p := dir + "/x/y z/-d/f"
+		err := fsys.WriteFile(ctx, p, []byte("1"), false)
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%v, want not exist", err)
+		}
+		if err := fsys.WriteFile(ctx, p, []byte("1"), true); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := fsys.ReadFile(ctx, p, 0); err != nil || string(got) != "1" {
+			t.Errorf("%q %v", got, err)
+		}
+	})
+
+	t.Run("errors say what is wrong", func(t *testing.T) {
+		run(t, "echo x >file")
+		if _, err := fsys.ReadFile(ctx, dir+"/absent", 0); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("read absent: %v", err)
+		}
+		if _, err := fsys.Stat(ctx, dir+"/absent"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("stat absent: %v", err)
+		}
+		if _, err := fsys.ReadFile(ctx, dir, 0); err == nil {
+			t.Error("a directory was read")
+		}
+		if err := fsys.WriteFile(ctx, dir, []byte("x"), false); err == nil {
+			t.Error("a directory was written")
+		}
+		if err := fsys.WriteFile(ctx, dir+"/file/x", []byte("x"), false); err == nil {
+			t.Error("a file was taken for a directory")
+		}
+		if _, err := fsys.ReadFile(ctx, "", 0); err == nil {
+			t.Error("an empty path was read")
+		}
+		if st, err := fsys.Stat(ctx, dir); err != nil || !st.Mode.IsDir() {
+			t.Errorf("%+v %v", st, err)
+		}
+	})
+
+	t.Run("permission errors are told from others", func(t *testing.T) {
+		if strings.TrimSpace(run(t, "id -u")) == "0" {
+			return // root may do everything, so there is nothing to check
+		}
+		run(t, "echo x >locked; chmod 000 locked; mkdir closed; chmod 500 closed; echo x >ro; chmod 444 ro")
+		if _, err := fsys.ReadFile(ctx, dir+"/locked", 0); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("read: %v", err)
+		}
+		if err := fsys.WriteFile(ctx, dir+"/closed/f", []byte("x"), false); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("write: %v", err)
+		}
+		if err := fsys.WriteFile(ctx, dir+"/ro", []byte("x"), false); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("write read-only: %v", err)
+		}
+	})
+
+	t.Run("an ended context does nothing", func(t *testing.T) {
+		done, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := fsys.WriteFile(done, dir+"/never", []byte("x"), false); err == nil {
+			t.Error("no error")
+		}
+		if _, err := fsys.Stat(ctx, dir+"/never"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%v", err)
+		}
+	})
+}

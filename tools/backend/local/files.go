@@ -1,0 +1,281 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"countersign/tools/backend"
+)
+
+// maxLinks is how many symbolic links one path may go through.
+const maxLinks = 40
+
+type files struct{ t *Target }
+
+// abs makes a path absolute without cleaning it: "link/.." is not ".".
+func (f files) abs(path string) (string, error) {
+	if path == "" {
+		return "", fmt.Errorf("the path is empty: %w", fs.ErrNotExist)
+	}
+	if strings.ContainsRune(path, 0) {
+		return "", fmt.Errorf("the path holds a NUL byte: %w", fs.ErrInvalid)
+	}
+	if filepath.IsAbs(path) {
+		return path, nil
+	}
+	return f.t.dir + "/" + path, nil
+}
+
+// ReadFile reads a regular file. Anything else (a FIFO, a device) is refused,
+// since reading it might block for ever.
+func (f files) ReadFile(ctx context.Context, path string, limit int64) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p, err := f.abs(path)
+	if err != nil {
+		return nil, err
+	}
+	// O_NONBLOCK, or the open itself would wait for the writer of a FIFO.
+	file, err := os.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	st, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, notRegular(p, st.Mode())
+	}
+	var r io.Reader = ctxReader{ctx, file}
+	size := st.Size()
+	if limit > 0 {
+		r = io.LimitReader(r, limit+1)
+		size = min(size, limit)
+	}
+	var buf bytes.Buffer
+	buf.Grow(int(size) + bytes.MinRead)
+	if _, err := buf.ReadFrom(r); err != nil {
+		return nil, err
+	}
+	data := buf.Bytes()
+	if limit > 0 && int64(len(data)) > limit {
+		return data[:limit], fmt.Errorf("%s: %w", p, backend.ErrTooBig)
+	}
+	return data, nil
+}
+
+// ctxReader lets a long read be cancelled between two pieces.
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r ctxReader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(b)
+}
+
+func notRegular(path string, mode fs.FileMode) error {
+	if mode.IsDir() {
+		return fmt.Errorf("%s is a directory: %w", path, syscall.EISDIR)
+	}
+	return fmt.Errorf("%s is not a regular file: %w", path, fs.ErrInvalid)
+}
+
+// WriteFile writes through symbolic links to the real file, whose mode and
+// owner stay. A file that the user may not write is not replaced, even where
+// its directory would allow it.
+func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	real, err := f.Resolve(ctx, path)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(real)
+	if mkdir {
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as a shell's mkdir -p makes them
+			return err
+		}
+	}
+	mode, old := fs.FileMode(0o644), (*syscall.Stat_t)(nil)
+	st, err := os.Lstat(real)
+	switch {
+	case err == nil:
+		if !st.Mode().IsRegular() {
+			return notRegular(real, st.Mode())
+		}
+		if err := unix.Access(real, unix.W_OK); err != nil {
+			return &fs.PathError{Op: "write", Path: real, Err: err}
+		}
+		mode = st.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
+		old, _ = st.Sys().(*syscall.Stat_t)
+	case !notExist(err):
+		return err
+	}
+
+	tmp, err := os.CreateTemp(dir, ".countersign-*")
+	if err != nil {
+		// Name the file that was asked for, not the temporary one.
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			pe.Path = real
+		}
+		return err
+	}
+	renamed := false
+	defer func() {
+		_ = tmp.Close()
+		if !renamed {
+			_ = os.Remove(tmp.Name())
+		}
+	}()
+	if _, err := tmp.Write(data); err != nil {
+		return err
+	}
+	if err := keepOwner(tmp, old); err != nil {
+		return fmt.Errorf("%s cannot be replaced without changing its owner: %w", real, err)
+	}
+	if err := tmp.Chmod(mode); err != nil {
+		return err
+	}
+	if err := tmp.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp.Name(), real); err != nil {
+		return err
+	}
+	renamed = true
+	return syncDir(dir)
+}
+
+// keepOwner gives the new file the owner and group of the one it replaces.
+func keepOwner(tmp *os.File, old *syscall.Stat_t) error {
+	if old == nil {
+		return nil
+	}
+	st, err := tmp.Stat()
+	if err != nil {
+		return err
+	}
+	now, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || (now.Uid == old.Uid && now.Gid == old.Gid) {
+		return nil
+	}
+	return tmp.Chown(int(old.Uid), int(old.Gid))
+}
+
+// syncDir makes a rename durable. Some file systems cannot sync a directory;
+// the file is complete there all the same.
+func syncDir(dir string) error {
+	d, err := os.Open(dir) //nolint:gosec // the directory of the file just written
+	if err != nil {
+		return nil //nolint:nilerr // a directory that may be written but not read
+	}
+	defer func() { _ = d.Close() }()
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
+		return err
+	}
+	return nil
+}
+
+// Stat follows symbolic links.
+func (f files) Stat(ctx context.Context, path string) (backend.FileInfo, error) {
+	if err := ctx.Err(); err != nil {
+		return backend.FileInfo{}, err
+	}
+	p, err := f.abs(path)
+	if err != nil {
+		return backend.FileInfo{}, err
+	}
+	st, err := os.Stat(p)
+	if err != nil {
+		return backend.FileInfo{}, err
+	}
+	info := backend.FileInfo{Path: p, Size: st.Size(), Mode: st.Mode(), Time: st.ModTime()}
+	if real, err := resolve(p); err == nil {
+		info.Path = real
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		info.ID = fmt.Sprintf("%d:%d", sys.Dev, sys.Ino)
+	}
+	return info, nil
+}
+
+// Resolve follows every link, a dangling one included. What does not exist is
+// appended as it stands.
+func (f files) Resolve(ctx context.Context, path string) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	p, err := f.abs(path)
+	if err != nil {
+		return "", err
+	}
+	return resolve(p)
+}
+
+// resolve walks an absolute path one name at a time, as the kernel does:
+// ".." after a link goes to the parent of the link's target.
+func resolve(path string) (string, error) {
+	todo := strings.Split(path, "/")
+	out, links, missing := "/", 0, false
+	for len(todo) > 0 {
+		name := todo[0]
+		todo = todo[1:]
+		switch {
+		case name == "" || name == ".":
+			continue
+		case name == ".." && missing:
+			return "", &fs.PathError{Op: "resolve", Path: path, Err: syscall.ENOENT}
+		case name == "..":
+			out = filepath.Dir(out)
+			continue
+		}
+		next := filepath.Join(out, name)
+		if missing {
+			out = next
+			continue
+		}
+		st, err := os.Lstat(next)
+		switch {
+		case notExist(err):
+			missing = true
+		case err != nil:
+			return "", err
+		case st.Mode()&fs.ModeSymlink != 0:
+			if links++; links > maxLinks {
+				return "", &fs.PathError{Op: "resolve", Path: path, Err: syscall.ELOOP}
+			}
+			target, err := os.Readlink(next)
+			if err != nil {
+				return "", err
+			}
+			if strings.HasPrefix(target, "/") {
+				out = "/"
+			}
+			todo = append(strings.Split(target, "/"), todo...)
+			continue
+		case !st.IsDir() && len(todo) > 0:
+			return "", &fs.PathError{Op: "resolve", Path: path, Err: syscall.ENOTDIR}
+		}
+		out = next
+	}
+	return out, nil
+}

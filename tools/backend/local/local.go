@@ -1,0 +1,178 @@
+// Package local is the target that the bot itself runs on: processes by
+// os/exec, each in a process group of its own, and files by os.
+//
+// It gives a process nothing of the bot's environment, so no token can leak
+// into a command. It does not confine anything: a process may do what the
+// bot's user may do.
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"countersign/tools/backend"
+)
+
+// searchPath is where programs are looked up, whatever the bot's own PATH is.
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Options configure the local target.
+type Options struct {
+	// Dir is the default directory of commands and of relative paths. It is
+	// absolute; empty means the user's home.
+	Dir string
+}
+
+// Target is the local machine. It is safe for concurrent use.
+type Target struct {
+	dir, home, user string
+
+	mu   sync.Mutex
+	caps *backend.Caps
+}
+
+var _ backend.Target = (*Target)(nil)
+
+// New returns the local target. It starts nothing.
+func New(o Options) *Target {
+	t := &Target{dir: o.Dir, home: os.Getenv("HOME")}
+	if u, err := user.Current(); err == nil {
+		t.user = u.Username
+		if !filepath.IsAbs(t.home) {
+			t.home = u.HomeDir
+		}
+	}
+	if !filepath.IsAbs(t.home) {
+		t.home = "/"
+	}
+	if t.dir == "" {
+		t.dir = t.home
+	}
+	return t
+}
+
+// ID returns "local".
+func (t *Target) ID() string { return "local" }
+
+// FS returns the machine's files.
+func (t *Target) FS() backend.FileSystem { return files{t} }
+
+// Close does nothing: there is no connection.
+func (t *Target) Close() error { return nil }
+
+// Probe tells what the machine has. Only the first call starts a process.
+func (t *Target) Probe(ctx context.Context) (backend.Caps, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.caps != nil {
+		return *t.caps, nil
+	}
+	c := backend.Caps{
+		User:    t.user,
+		Home:    t.home,
+		OS:      runtime.GOOS,
+		TempDir: os.TempDir(),
+	}
+	if p, err := lookPath("bash", searchPath, "/"); err == nil {
+		c.Bash = p
+	}
+	if _, err := os.Stat("/proc/self/stat"); err == nil {
+		c.Procfs = true
+	}
+	if _, err := lookPath("tmux", searchPath, "/"); err == nil {
+		v, err := t.tmuxVersion(ctx)
+		if err != nil {
+			return backend.Caps{}, err
+		}
+		c.Tmux = v
+	}
+	t.caps = &c
+	return c, nil
+}
+
+func (t *Target) tmuxVersion(ctx context.Context) (string, error) {
+	var out bytes.Buffer
+	p, err := t.Start(ctx, backend.Spec{Argv: []string{"tmux", "-V"}, Dir: "/", Stdout: &out})
+	if err != nil {
+		return "", err
+	}
+	res, err := p.Wait()
+	if err != nil {
+		return "", err
+	}
+	if res.Killed {
+		return "", ctx.Err()
+	}
+	version, ok := strings.CutPrefix(strings.TrimSpace(out.String()), "tmux ")
+	if res.Code != 0 || !ok {
+		return "", nil // there is something called tmux, but it is of no use
+	}
+	return version, nil
+}
+
+// environ is what a process gets when its Spec has no Env.
+func (t *Target) environ() []string {
+	return []string{
+		"PATH=" + searchPath,
+		"HOME=" + t.home,
+		"USER=" + t.user,
+		"LOGNAME=" + t.user,
+		"LANG=C.UTF-8",
+		"TERM=dumb",
+		"PAGER=cat",
+		"GIT_PAGER=cat",
+		"SYSTEMD_PAGER=",
+		"NO_COLOR=1",
+		"GIT_TERMINAL_PROMPT=0",
+		"DEBIAN_FRONTEND=noninteractive",
+	}
+}
+
+// lookPath finds a program the way a shell with this PATH would; a name with a
+// slash is relative to dir.
+func lookPath(name, path, dir string) (string, error) {
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return name, executable(name)
+	}
+	var denied error
+	for d := range strings.SplitSeq(path, ":") {
+		if !filepath.IsAbs(d) {
+			continue
+		}
+		p := filepath.Join(d, name)
+		err := executable(p)
+		if err == nil {
+			return p, nil
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			denied = err
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", fmt.Errorf("the program %q is not on this machine: %w", name, fs.ErrNotExist)
+}
+
+func executable(p string) error {
+	st, err := os.Stat(p)
+	if err != nil {
+		return err
+	}
+	if st.IsDir() || st.Mode()&0o111 == 0 {
+		return fmt.Errorf("%s is not an executable program: %w", p, fs.ErrPermission)
+	}
+	return nil
+}

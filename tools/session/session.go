@@ -1,0 +1,214 @@
+// Package session keeps the terminals of the bot's threads: which tmux session
+// belongs to which thread, under what name, how many there may be, and what
+// becomes of them when the bot or the terminal goes away. A [Book] holds the
+// sessions of one target and instance.
+//
+// Every thread has a default session with a pane "shared"; both appear on
+// demand and cannot be killed by a tool. A session that a thread made by name
+// is that thread's alone. Identity is the pair of instance and a random id,
+// kept both in the store and in tags of the tmux session, which are set in the
+// moment it is made; names are only for people. So a restarted bot finds its
+// sessions again, and never touches one that it did not make.
+//
+// It runs no commands and decides nothing about approvals.
+//
+// Keys:
+//
+//	"session"         instance target name -> row: the session, its thread, its panes
+//	"session-orphan"  instance target id   -> when a session of ours that the store does not know was first seen
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"countersign/store"
+	"countersign/tools/tmux"
+)
+
+// Reasons to refuse; the errors that wrap them are sentences for people.
+var (
+	ErrNoSession = errors.New("session: no such session")
+	ErrNoPane    = errors.New("session: no such pane")
+	ErrForeign   = errors.New("session: it belongs to another thread")
+	ErrUnmanaged = errors.New("session: it is not managed by this bot")
+	ErrProtected = errors.New("session: it is protected")
+	ErrLimit     = errors.New("session: the limit is reached")
+	ErrName      = errors.New("session: the name cannot be used")
+)
+
+// Pane is one terminal; *tmux.Pane is the real one.
+type Pane interface {
+	ID() string
+	Session() string
+	Info(ctx context.Context) (tmux.Info, error)
+	Run(ctx context.Context, c tmux.Command) (tmux.Outcome, error)
+	Dispatch(ctx context.Context, c tmux.Command) error
+	Interrupt(ctx context.Context) error
+	SendKeys(ctx context.Context, k tmux.Keys) error
+	Capture(ctx context.Context, o tmux.CaptureOptions) (text, notice string, err error)
+	Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, err error)
+	Kill(ctx context.Context) error
+}
+
+// Server is what a Book needs of a tmux server. [Over] makes one of a
+// *tmux.Server.
+type Server interface {
+	Sessions(ctx context.Context) ([]tmux.SessionInfo, error)
+	NewSession(ctx context.Context, name string, tags map[string]string, first tmux.PaneSpec) (Pane, error)
+	NewPane(ctx context.Context, session string, spec tmux.PaneSpec) (Pane, error)
+	Adopt(ctx context.Context, session, paneID string) (Pane, error)
+	KillSession(ctx context.Context, name string) error
+	AttachCommand(session string) string
+}
+
+// Limits bound how much a thread can open. Zero values mean the defaults.
+type Limits struct {
+	// Sessions is how many sessions a thread may make by name; its default
+	// session comes on top. Default 2.
+	Sessions int
+	// Panes is how many panes a thread may make by name, over all its sessions;
+	// the pane "shared" of each comes on top. Default 5.
+	Panes int
+	// Instance is how many sessions, default ones included, all threads of this
+	// instance may have on all targets. Default 50.
+	Instance int
+}
+
+// OrphanGrace is how long a session of ours that the store does not know is
+// left alone before Sweep ends it.
+const OrphanGrace = 24 * time.Hour
+
+// Config is what a [Book] is made of.
+type Config struct {
+	Server Server
+	DB     store.DB
+	// Target is the target's name in the configuration: stable over restarts.
+	Target string
+	// Agent is part of the names of sessions; Instance tells this bot's sessions
+	// from another's on the same host.
+	Agent, Instance string
+	// Dir is the absolute directory in which new panes start; empty means the
+	// home of the target's user.
+	Dir    string
+	Limits Limits
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// Book keeps the sessions of one target. It is safe for concurrent use.
+type Book struct {
+	cfg   Config
+	names names
+	locks locks
+
+	mu   sync.Mutex
+	open map[paneKey]Pane // panes that this process already drives
+}
+
+type paneKey struct{ session, pane string }
+
+// New returns a book. It does nothing until it is asked; call Reconcile once
+// after a restart.
+func New(c Config) *Book {
+	if c.Limits.Sessions <= 0 {
+		c.Limits.Sessions = 2
+	}
+	if c.Limits.Panes <= 0 {
+		c.Limits.Panes = 5
+	}
+	if c.Limits.Instance <= 0 {
+		c.Limits.Instance = 50
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Book{cfg: c, names: newNames(c.Agent), open: map[paneKey]Pane{}}
+}
+
+// Over makes a Server of a tmux server.
+func Over(s *tmux.Server) Server { return server{s} }
+
+type server struct{ s *tmux.Server }
+
+func (v server) Sessions(ctx context.Context) ([]tmux.SessionInfo, error) { return v.s.Sessions(ctx) }
+
+func (v server) NewSession(ctx context.Context, name string, tags map[string]string, first tmux.PaneSpec) (Pane, error) {
+	return pane(v.s.NewSession(ctx, name, tags, first))
+}
+
+func (v server) NewPane(ctx context.Context, session string, spec tmux.PaneSpec) (Pane, error) {
+	return pane(v.s.NewPane(ctx, session, spec))
+}
+
+func (v server) Adopt(ctx context.Context, session, paneID string) (Pane, error) {
+	return pane(v.s.Adopt(ctx, session, paneID))
+}
+
+func (v server) KillSession(ctx context.Context, name string) error {
+	return v.s.KillSession(ctx, name)
+}
+
+func (v server) AttachCommand(session string) string { return v.s.AttachCommand(session) }
+
+// pane keeps a nil *tmux.Pane from becoming a Pane that is not nil.
+func pane(p *tmux.Pane, err error) (Pane, error) {
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// refusal is an error for people that is one of the reasons above.
+type refusal struct {
+	reason   error
+	sentence string
+}
+
+func (r *refusal) Error() string { return r.sentence }
+func (r *refusal) Unwrap() error { return r.reason }
+
+// locks are mutexes by name that can be waited for with a context.
+type locks struct {
+	mu sync.Mutex
+	m  map[string]*lock
+}
+
+type lock struct {
+	token chan struct{}
+	users int
+}
+
+func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error) {
+	l.mu.Lock()
+	if l.m == nil {
+		l.m = map[string]*lock{}
+	}
+	k := l.m[name]
+	if k == nil {
+		k = &lock{token: make(chan struct{}, 1)}
+		l.m[name] = k
+	}
+	k.users++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if k.users--; k.users == 0 {
+			delete(l.m, name)
+		}
+	}
+	select {
+	case k.token <- struct{}{}:
+		return func() { <-k.token; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}

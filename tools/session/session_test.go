@@ -1,0 +1,589 @@
+package session_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"countersign/store"
+	"countersign/store/mem"
+	"countersign/tools/session"
+	"countersign/tools/session/sessiontest"
+	"countersign/tools/tmux"
+)
+
+type world struct {
+	t    *testing.T
+	srv  *sessiontest.Server
+	db   store.DB
+	now  time.Time
+	book *session.Book
+}
+
+func newWorld(t *testing.T, lim session.Limits) *world {
+	t.Helper()
+	w := &world{t: t, srv: &sessiontest.Server{}, db: mem.OpenTwice(), now: time.Unix(1_700_000_000, 0)}
+	w.restart(lim)
+	return w
+}
+
+// restart is a new process over the same store and terminal.
+func (w *world) restart(lim session.Limits) {
+	w.book = session.New(session.Config{
+		Server: w.srv, DB: w.db, Target: "local", Agent: "Ops", Instance: "test", Dir: "/work",
+		Limits: lim, Now: func() time.Time { return w.now },
+	})
+}
+
+func (w *world) ensure(thread, s, p string) (session.Pane, string) {
+	w.t.Helper()
+	pane, notice, err := w.book.Ensure(w.t.Context(), thread, s, p)
+	if err != nil {
+		w.t.Fatalf("Ensure(%q, %q, %q): %v", thread, s, p, err)
+	}
+	return pane, notice
+}
+
+func (w *world) create(thread, s string) session.Made {
+	w.t.Helper()
+	m, err := w.book.CreateSession(w.t.Context(), thread, s)
+	if err != nil {
+		w.t.Fatalf("CreateSession(%q, %q): %v", thread, s, err)
+	}
+	return m
+}
+
+func wantErr(t *testing.T, err, reason error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, reason) {
+		t.Fatalf("error %v, want one that is %v", err, reason)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+func TestFindHasNoEffectAndKnowsTheDefaultBeforeItExists(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	ref, err := w.book.Find(t.Context(), "th", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !ref.Default || ref.Exists || ref.Known || ref.Pane != "shared" || ref.Dir != "/work" {
+		t.Errorf("ref = %+v", ref)
+	}
+	if len(w.srv.Log()) != 0 {
+		t.Errorf("Find changed the server: %v", w.srv.Log())
+	}
+	w.ensure("th", "", "")
+	again, err := w.book.Find(t.Context(), "th", "shared-pane", "default-pane")
+	if err != nil || again.Session != ref.Session || !again.Exists || again.Program != "bash" {
+		t.Errorf("after Ensure: %+v, %v", again, err)
+	}
+}
+
+func TestB39ExplicitSessionAndPaneMustExist(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	_, err := w.book.Find(t.Context(), "th", "ghost", "")
+	wantErr(t, err, session.ErrNoSession, "tmux-create-session")
+	_, err = w.book.Find(t.Context(), "th", "", "ghost")
+	wantErr(t, err, session.ErrNoPane, "tmux-create-pane")
+	_, _, err = w.book.Ensure(t.Context(), "th", "ghost", "")
+	wantErr(t, err, session.ErrNoSession)
+	_, _, err = w.book.Ensure(t.Context(), "th", "", "ghost")
+	wantErr(t, err, session.ErrNoPane)
+	if len(w.srv.Log()) != 0 {
+		t.Errorf("a missing selector made something: %v", w.srv.Log())
+	}
+}
+
+func TestEnsureReusesTheSamePane(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	a, _ := w.ensure("th", "", "")
+	b, notice := w.ensure("th", "default", "shared")
+	if a.ID() != b.ID() || notice != "" {
+		t.Errorf("%s, then %s %q", a.ID(), b.ID(), notice)
+	}
+	if got := w.srv.Log(); len(got) != 1 {
+		t.Errorf("log %v", got)
+	}
+}
+
+func TestEachThreadHasItsOwnDefaultSession(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	a, _ := w.ensure("slack:1", "", "")
+	b, _ := w.ensure("slack:2", "", "")
+	if a.Session() == b.Session() {
+		t.Errorf("both threads use %s", a.Session())
+	}
+	if !regexp.MustCompile(`^countersign-ops-[0-9a-f]{8}$`).MatchString(a.Session()) {
+		t.Errorf("default session is named %s", a.Session())
+	}
+}
+
+func TestB90CreateOrReuse(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	first := w.create("th", "ops")
+	second := w.create("th", "ops")
+	if first.Reused || !second.Reused || first.ID != second.ID || first.Pane != "shared" {
+		t.Errorf("first %+v, second %+v", first, second)
+	}
+	if !strings.Contains(first.Attach, first.Session) {
+		t.Errorf("attach line %q", first.Attach)
+	}
+}
+
+func TestB91NamesAreCanonical(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"Ops Prod!", "countersign-ops-ops-prod"},
+		{"ops-prod", "countersign-ops-ops-prod"},
+		{"countersign-ops-ops-prod", "countersign-ops-ops-prod"},
+		{"a_b..c::d", "countersign-ops-a_b-c-d"},
+		{"  Ünï  ", "countersign-ops-n"},
+	} {
+		w := newWorld(t, session.Limits{})
+		if got := w.create("th", c.in).Session; got != c.want {
+			t.Errorf("%q becomes %q, want %q", c.in, got, c.want)
+		}
+	}
+}
+
+func TestB91WordsForTheDefaultSession(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	want, _ := w.book.Find(t.Context(), "th", "", "")
+	for _, s := range []string{"default", "shared", "shared-pane", "default-pane", "Default", want.Session} {
+		if m := w.create("th", s); m.Session != want.Session || !m.Default {
+			t.Errorf("%q is %s, want the default session", s, m.Session)
+		}
+	}
+}
+
+func TestANameThatCannotBeUsedIsRefused(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	other, _ := w.book.Find(t.Context(), "other thread", "", "")
+	for _, s := range []string{"!!!", "生产", "countersign-ops-", other.Session, "0123abcd"} {
+		_, err := w.book.CreateSession(t.Context(), "th", s)
+		wantErr(t, err, session.ErrName, "choose another name")
+	}
+	_, err := w.book.CreatePane(t.Context(), "th", "", "%7")
+	wantErr(t, err, session.ErrName)
+	_, err = w.book.CreatePane(t.Context(), "th", "", "??")
+	wantErr(t, err, session.ErrName)
+}
+
+func TestNamesAreValidAndStable(t *testing.T) {
+	valid := regexp.MustCompile(`^countersign-ops-[a-z0-9_-]+$`)
+	w := newWorld(t, session.Limits{Sessions: 1 << 30, Instance: 1 << 30})
+	rapid.Check(t, func(rt *rapid.T) {
+		in := rapid.String().Draw(rt, "name")
+		ref, err := w.book.CheckCreate(t.Context(), "th", in, "")
+		if errors.Is(err, session.ErrName) {
+			return
+		}
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if len(ref.Session) > 48 || !valid.MatchString(ref.Session) {
+			rt.Fatalf("%q becomes %q", in, ref.Session)
+		}
+		again, err := w.book.CheckCreate(t.Context(), "th", ref.Session, "")
+		if err != nil || again.Session != ref.Session {
+			rt.Fatalf("%q becomes %q, then %q (%v)", in, ref.Session, again.Session, err)
+		}
+	})
+}
+
+func TestLongNamesStayApart(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	a := w.create("th", strings.Repeat("x", 60)+"1").Session
+	b := w.create("th", strings.Repeat("x", 60)+"2").Session
+	if a == b || len(a) > 48 {
+		t.Errorf("%s and %s", a, b)
+	}
+}
+
+func TestB92SessionLimitNamesItself(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	w.ensure("th", "", "") // the default session does not count
+	w.create("th", "a")
+	w.create("th", "b")
+	_, err := w.book.CreateSession(t.Context(), "th", "c")
+	wantErr(t, err, session.ErrLimit, "max_sessions", "2")
+	_, err = w.book.CheckCreate(t.Context(), "th", "c", "")
+	wantErr(t, err, session.ErrLimit)
+	if m := w.create("th", "b"); !m.Reused {
+		t.Error("reuse counts against the limit")
+	}
+	w.create("other", "c") // limits are of a thread
+	if _, err := w.book.KillSession(t.Context(), "th", "a"); err != nil {
+		t.Fatal(err)
+	}
+	w.create("th", "d")
+}
+
+func TestB95PaneLimitAndNames(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	for i := range 5 {
+		m, err := w.book.CreatePane(t.Context(), "th", "", fmt.Sprintf("Worker #%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf("worker-%d", i); m.Pane != want || m.Reused {
+			t.Errorf("made %+v, want pane %s", m, want)
+		}
+	}
+	_, err := w.book.CreatePane(t.Context(), "th", "", "one more")
+	wantErr(t, err, session.ErrLimit, "max_panes", "5")
+	m, err := w.book.CreatePane(t.Context(), "th", "", "worker-0")
+	if err != nil || !m.Reused {
+		t.Errorf("reuse: %+v, %v", m, err)
+	}
+	m, err = w.book.CreatePane(t.Context(), "th", "", "shared")
+	if err != nil || !m.Reused || m.Pane != "shared" {
+		t.Errorf("shared: %+v, %v", m, err)
+	}
+	if _, err := w.book.KillPane(t.Context(), "th", "", "worker-0"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.book.CreatePane(t.Context(), "th", "", "one more"); err != nil {
+		t.Errorf("after a kill there is room: %v", err)
+	}
+}
+
+func TestInstanceLimitCountsAllThreads(t *testing.T) {
+	w := newWorld(t, session.Limits{Instance: 2})
+	w.ensure("1", "", "")
+	w.ensure("2", "", "")
+	_, _, err := w.book.Ensure(t.Context(), "3", "", "")
+	wantErr(t, err, session.ErrLimit, "2")
+}
+
+func TestLimitsHoldUnderConcurrency(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	made := 0
+	for i := range 12 {
+		wg.Go(func() {
+			if _, err := w.book.CreateSession(t.Context(), "th", fmt.Sprintf("s%d", i)); err == nil {
+				mu.Lock()
+				made++
+				mu.Unlock()
+			} else if !errors.Is(err, session.ErrLimit) {
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			if _, _, err := w.book.Ensure(t.Context(), "th", "", ""); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if made != 2 {
+		t.Errorf("%d sessions were made, the limit is 2", made)
+	}
+	if got := len(w.srv.Log()); got != 3 {
+		t.Errorf("the server saw %v", w.srv.Log())
+	}
+}
+
+func TestAFailedCreationGivesItsPlaceBack(t *testing.T) {
+	w := newWorld(t, session.Limits{Sessions: 1, Panes: 1})
+	w.srv.Fail = func(what string) error {
+		if what == "new-session" {
+			return errors.New("no space")
+		}
+		return nil
+	}
+	if _, err := w.book.CreateSession(t.Context(), "th", "a"); err == nil {
+		t.Fatal("no error")
+	}
+	w.srv.Fail = nil
+	w.create("th", "b")
+	w.srv.Fail = func(what string) error {
+		if what == "new-pane" {
+			return errors.New("no space")
+		}
+		return nil
+	}
+	if _, err := w.book.CreatePane(t.Context(), "th", "b", "p"); err == nil {
+		t.Fatal("no error")
+	}
+	w.srv.Fail = nil
+	if _, err := w.book.CreatePane(t.Context(), "th", "b", "q"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestD04AnotherThreadCannotUseASession(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	m := w.create("a", "ops")
+	const say = "belongs to another thread"
+	_, err := w.book.Find(t.Context(), "b", "ops", "")
+	wantErr(t, err, session.ErrForeign, say)
+	_, _, err = w.book.Ensure(t.Context(), "b", "ops", "")
+	wantErr(t, err, session.ErrForeign, say)
+	_, err = w.book.CreateSession(t.Context(), "b", "ops")
+	wantErr(t, err, session.ErrForeign, say)
+	_, err = w.book.CreatePane(t.Context(), "b", "ops", "x")
+	wantErr(t, err, session.ErrForeign, say)
+	_, err = w.book.KillSession(t.Context(), "b", "ops")
+	wantErr(t, err, session.ErrForeign, say)
+	_, err = w.book.Open(t.Context(), "b", "", m.ID)
+	wantErr(t, err, session.ErrForeign, say)
+}
+
+func TestB93KillSession(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	w.ensure("th", "", "")
+	w.create("th", "ops")
+	w.srv.Plant("byhand", nil)
+	w.srv.Plant("countersign-ops-fake", nil)
+	for _, s := range []string{"default", ""} {
+		_, err := w.book.KillSession(t.Context(), "th", s)
+		wantErr(t, err, session.ErrProtected, "protected")
+	}
+	for _, s := range []string{"byhand", "fake", "countersign-ops-fake"} {
+		_, err := w.book.KillSession(t.Context(), "th", s)
+		wantErr(t, err, session.ErrUnmanaged, "not managed")
+		_, err = w.book.CheckKill(t.Context(), "th", s, "")
+		wantErr(t, err, session.ErrUnmanaged)
+	}
+	_, err := w.book.KillSession(t.Context(), "th", "nothing")
+	wantErr(t, err, session.ErrNoSession)
+	if ref, err := w.book.KillSession(t.Context(), "th", "Ops"); err != nil || ref.Session != "countersign-ops-ops" {
+		t.Errorf("%+v, %v", ref, err)
+	}
+	if w.srv.Pane("byhand", "shared") == nil || w.srv.Pane("countersign-ops-ops", "shared") != nil {
+		t.Errorf("log %v", w.srv.Log())
+	}
+	_, err = w.book.Find(t.Context(), "th", "ops", "")
+	wantErr(t, err, session.ErrNoSession)
+}
+
+func TestB96KillPane(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	m, err := w.book.CreatePane(t.Context(), "th", "", "worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{"shared", "shared-pane", "default"} {
+		_, err := w.book.KillPane(t.Context(), "th", "", p)
+		wantErr(t, err, session.ErrProtected, "shared")
+	}
+	_, err = w.book.KillPane(t.Context(), "th", "", "ghost")
+	wantErr(t, err, session.ErrNoPane)
+	hand := w.srv.Plant("byhand", nil)
+	_, err = w.book.KillPane(t.Context(), "th", "", hand.ID())
+	wantErr(t, err, session.ErrNoPane)
+	if _, err := w.book.KillPane(t.Context(), "th", "", m.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.book.Find(t.Context(), "th", "", "worker")
+	wantErr(t, err, session.ErrNoPane)
+}
+
+func TestD04RestartAdoptsWhatIsThere(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	a, _ := w.ensure("th", "", "")
+	m, err := w.book.CreatePane(t.Context(), "th", "", "worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.restart(session.Limits{})
+	rep, err := w.book.Reconcile(t.Context())
+	if err != nil || !slices.Equal(rep.Adopted, []string{a.Session()}) || len(rep.Lost)+len(rep.Orphans) != 0 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	b, notice := w.ensure("th", "", "")
+	c, _ := w.ensure("th", "", "worker")
+	if b.ID() != a.ID() || c.ID() != m.ID || notice != "" {
+		t.Errorf("shared %s was %s, worker %s was %s, notice %q", b.ID(), a.ID(), c.ID(), m.ID, notice)
+	}
+}
+
+func TestALostSessionIsMadeAgainWithANotice(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	m := w.create("th", "ops")
+	if _, err := w.book.CreatePane(t.Context(), "th", "ops", "worker"); err != nil {
+		t.Fatal(err)
+	}
+	w.srv.Vanish(m.Session)
+	w.restart(session.Limits{})
+	rep, err := w.book.Reconcile(t.Context())
+	if err != nil || !slices.Equal(rep.Lost, []string{m.Session}) {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	p, notice := w.ensure("th", "ops", "worker")
+	if !strings.Contains(notice, "was gone") || p.Session() != m.Session {
+		t.Errorf("pane %s %s, notice %q", p.Session(), p.ID(), notice)
+	}
+	if _, notice := w.ensure("th", "ops", "worker"); notice != "" {
+		t.Errorf("notice again: %q", notice)
+	}
+}
+
+func TestALostSessionIsNoticedWithoutARestart(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	a, _ := w.ensure("th", "", "")
+	w.srv.Vanish(a.Session())
+	b, notice := w.ensure("th", "", "")
+	if b.ID() == a.ID() || !strings.Contains(notice, "made again") {
+		t.Errorf("%s, notice %q", b.ID(), notice)
+	}
+}
+
+func TestAPaneWhoseShellHasEndedIsKept(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	a, _ := w.ensure("th", "", "")
+	w.srv.Pane(a.Session(), "shared").Set(func(i *tmux.Info) { i.State = tmux.StateDead })
+	look, err := w.book.Open(t.Context(), "th", "", "")
+	if err != nil || look.ID() != a.ID() {
+		t.Fatalf("Open: %v, %v", look, err)
+	}
+	if ref, err := w.book.Find(t.Context(), "th", "", ""); err != nil || !ref.Exists || !ref.Dead {
+		t.Errorf("%+v, %v", ref, err)
+	}
+	if b, notice := w.ensure("th", "", ""); b.ID() != a.ID() || notice != "" {
+		t.Errorf("%s, notice %q", b.ID(), notice)
+	}
+}
+
+func TestALostPaneIsMadeAgainWithANotice(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	m, err := w.book.CreatePane(t.Context(), "th", "", "worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.srv.Pane(m.Session, "worker").Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b, notice := w.ensure("th", "", "worker")
+	if b.ID() == m.ID || !strings.Contains(notice, "pane worker") || !strings.Contains(notice, "made again") {
+		t.Errorf("%s, notice %q", b.ID(), notice)
+	}
+}
+
+func TestOpenMakesNothing(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	_, err := w.book.Open(t.Context(), "th", "", "")
+	wantErr(t, err, session.ErrNoPane)
+	if len(w.srv.Log()) != 0 {
+		t.Errorf("log %v", w.srv.Log())
+	}
+}
+
+func TestSweepEndsOnlyOldOrphansOfThisInstance(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	mine, _ := w.ensure("th", "", "")
+	w.srv.Plant("orphan", map[string]string{"cs_instance": "test", "cs_session": "x1", "cs_thread": "old"})
+	w.srv.Plant("theirs", map[string]string{"cs_instance": "another", "cs_session": "x2"})
+	w.srv.Plant("byhand", nil)
+	rep, err := w.book.Sweep(t.Context())
+	if err != nil || len(rep.Killed) != 0 || len(rep.Orphans) != 1 || rep.Orphans[0].Name != "orphan" || rep.Orphans[0].Thread != "old" {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	w.restart(session.Limits{}) // the first sighting survives a restart
+	w.now = w.now.Add(session.OrphanGrace)
+	rep, err = w.book.Sweep(t.Context())
+	if err != nil || !slices.Equal(rep.Killed, []string{"orphan"}) || len(rep.Orphans) != 0 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	w.now = w.now.Add(1000 * time.Hour)
+	if rep, err = w.book.Sweep(t.Context()); err != nil || len(rep.Killed) != 0 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	for _, s := range []string{"theirs", "byhand", mine.Session()} {
+		if w.srv.Pane(s, "shared") == nil {
+			t.Errorf("%s is gone", s)
+		}
+	}
+}
+
+func TestASessionWithOurNameThatIsNotOursIsLeftAlone(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	ref, _ := w.book.Find(t.Context(), "th", "", "")
+	w.srv.Plant(ref.Session, nil)
+	_, _, err := w.book.Ensure(t.Context(), "th", "", "")
+	wantErr(t, err, session.ErrUnmanaged, "does not manage")
+}
+
+func TestAStoreOlderThanTheTerminalTakesItsSessionOver(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	a, _ := w.ensure("th", "", "")
+	w.db = mem.OpenTwice()
+	w.restart(session.Limits{})
+	b, _ := w.ensure("th", "", "")
+	if a.ID() != b.ID() {
+		t.Errorf("%s, then %s", a.ID(), b.ID())
+	}
+	if rep, err := w.book.Reconcile(t.Context()); err != nil || len(rep.Orphans) != 0 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+func TestAKillThatWasInterruptedIsFinished(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	m := w.create("th", "ops")
+	w.srv.Fail = func(what string) error {
+		if what == "kill-session" {
+			return errors.New("connection lost")
+		}
+		return nil
+	}
+	if _, err := w.book.KillSession(t.Context(), "th", "ops"); err == nil {
+		t.Fatal("no error")
+	}
+	w.srv.Fail = nil
+	w.restart(session.Limits{})
+	rep, err := w.book.Reconcile(t.Context())
+	if err != nil || !slices.Equal(rep.Closed, []string{m.Session}) || w.srv.Pane(m.Session, "shared") != nil {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+}
+
+func TestListAndDescribe(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	if got := w.book.Describe(t.Context(), "th"); !strings.Contains(got, "no terminal yet") {
+		t.Error(got)
+	}
+	w.create("th", "ops")
+	w.ensure("th", "", "")
+	w.ensure("other", "", "")
+	all, err := w.book.List(t.Context(), "th")
+	if err != nil || len(all) != 2 || !all[0].Default || all[1].Name != "countersign-ops-ops" || len(all[1].Panes) != 1 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	got := w.book.Describe(t.Context(), "th")
+	for _, want := range []string{all[0].Name, "attach -r", "shared (%", "`/work`"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+}
+
+func TestTagsAreSetInTheMomentOfCreation(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	w.ensure("th", "", "")
+	all, err := w.srv.Sessions(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	s := all[0]
+	if s.Tags["cs_instance"] != "test" || s.Tags["cs_thread"] != "th" || s.Tags["cs_session"] == "" {
+		t.Errorf("session tags %v", s.Tags)
+	}
+	if p := s.Panes[0].Tags; p["cs_pane"] != "shared" || p["cs_session"] != s.Tags["cs_session"] {
+		t.Errorf("pane tags %v", p)
+	}
+}

@@ -1,0 +1,347 @@
+// Package sessiontest is a tmux server in memory, for tests of what is built on
+// package session. It keeps sessions, panes and tags as tmux does, and records
+// what is done to them; commands do what the test says.
+package sessiontest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"countersign/tools/session"
+	"countersign/tools/tmux"
+)
+
+// Server implements session.Server. The zero value is an empty server. It is
+// safe for concurrent use.
+type Server struct {
+	// OnRun says what a command does; nil means that it exits with 0 and no
+	// output. It is called without any lock.
+	OnRun func(ctx context.Context, p *Pane, c tmux.Command) (tmux.Outcome, error)
+	// Fail, when not nil, may refuse what changes the server: "new-session",
+	// "new-pane", "kill-session".
+	Fail func(what string) error
+
+	mu       sync.Mutex
+	next     int
+	sessions []*held
+	log      []string
+}
+
+type held struct {
+	name  string
+	tags  map[string]string
+	panes []*Pane
+}
+
+var _ session.Server = (*Server)(nil)
+
+// Log returns what changed the server, one line each.
+func (s *Server) Log() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.log)
+}
+
+// Plant puts a session there that somebody else made.
+func (s *Server) Plant(name string, tags map[string]string) *Pane {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.add(name, tags, tmux.PaneSpec{Name: "shared", Dir: "/"})
+}
+
+// Vanish ends a session behind the bot's back.
+func (s *Server) Vanish(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remove(name)
+}
+
+// Pane returns the pane of a session by its name tag, or nil.
+func (s *Server) Pane(session, pane string) *Pane {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.sessions {
+		for _, p := range h.panes {
+			if h.name == session && p.spec.Name == pane {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Server) add(name string, tags map[string]string, spec tmux.PaneSpec) *Pane {
+	h := &held{name: name, tags: maps.Clone(tags)}
+	s.sessions = append(s.sessions, h)
+	return s.addPane(h, spec)
+}
+
+func (s *Server) addPane(h *held, spec tmux.PaneSpec) *Pane {
+	s.next++
+	p := &Pane{srv: s, id: fmt.Sprintf("%%%d", s.next), session: h.name, spec: spec,
+		info: tmux.Info{State: tmux.StateIdle, Dir: spec.Dir, Program: "bash", Width: 80, Height: 24}}
+	h.panes = append(h.panes, p)
+	return p
+}
+
+func (s *Server) find(name string) *held {
+	for _, h := range s.sessions {
+		if h.name == name {
+			return h
+		}
+	}
+	return nil
+}
+
+func (s *Server) remove(name string) bool {
+	h := s.find(name)
+	if h == nil {
+		return false
+	}
+	for _, p := range h.panes {
+		p.gone = true
+	}
+	s.sessions = slices.DeleteFunc(s.sessions, func(x *held) bool { return x == h })
+	return true
+}
+
+func (s *Server) change(what, detail string) error {
+	if s.Fail != nil {
+		if err := s.Fail(what); err != nil {
+			return err
+		}
+	}
+	s.log = append(s.log, what+" "+detail)
+	return nil
+}
+
+// Sessions implements session.Server.
+func (s *Server) Sessions(ctx context.Context) ([]tmux.SessionInfo, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []tmux.SessionInfo
+	for _, h := range s.sessions {
+		si := tmux.SessionInfo{Name: h.name, Tags: maps.Clone(h.tags), Created: time.Unix(0, 0)}
+		for _, p := range h.panes {
+			si.Panes = append(si.Panes, tmux.PaneInfo{
+				ID: p.id, Session: h.name, Tags: maps.Clone(p.spec.Tags), Dead: p.info.State == tmux.StateDead,
+				Program: p.info.Program, Dir: p.info.Dir,
+			})
+		}
+		out = append(out, si)
+	}
+	return out, nil
+}
+
+// NewSession implements session.Server.
+func (s *Server) NewSession(ctx context.Context, name string, tags map[string]string, first tmux.PaneSpec) (session.Pane, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.find(name) != nil {
+		return nil, fmt.Errorf("duplicate session: %s", name)
+	}
+	if err := s.change("new-session", name); err != nil {
+		return nil, err
+	}
+	return s.add(name, tags, first), nil
+}
+
+// NewPane implements session.Server.
+func (s *Server) NewPane(_ context.Context, name string, spec tmux.PaneSpec) (session.Pane, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.find(name)
+	if h == nil {
+		return nil, tmux.ErrGone
+	}
+	if err := s.change("new-pane", name+" "+spec.Name); err != nil {
+		return nil, err
+	}
+	return s.addPane(h, spec), nil
+}
+
+// Adopt implements session.Server.
+func (s *Server) Adopt(_ context.Context, name, id string) (session.Pane, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.find(name); h != nil {
+		for _, p := range h.panes {
+			if p.id == id {
+				s.log = append(s.log, "adopt "+name+" "+id)
+				return p, nil
+			}
+		}
+	}
+	return nil, tmux.ErrGone
+}
+
+// KillSession implements session.Server.
+func (s *Server) KillSession(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.change("kill-session", name); err != nil {
+		return err
+	}
+	if !s.remove(name) {
+		return tmux.ErrGone
+	}
+	return nil
+}
+
+// AttachCommand implements session.Server.
+func (s *Server) AttachCommand(name string) string { return "tmux -L test attach -r -t =" + name + ":" }
+
+// Pane implements session.Pane.
+type Pane struct {
+	srv         *Server
+	id, session string
+	spec        tmux.PaneSpec
+
+	// The server's mutex guards what follows.
+	info     tmux.Info
+	gone     bool
+	screen   string
+	notice   string
+	commands []string
+	keys     []tmux.Keys
+	captures []tmux.CaptureOptions
+	stops    int
+}
+
+// ID implements session.Pane.
+func (p *Pane) ID() string { return p.id }
+
+// Session implements session.Pane.
+func (p *Pane) Session() string { return p.session }
+
+// Set changes what Info reports.
+func (p *Pane) Set(fn func(*tmux.Info)) {
+	p.srv.mu.Lock()
+	defer p.srv.mu.Unlock()
+	fn(&p.info)
+}
+
+// Show sets what Capture returns.
+func (p *Pane) Show(screen, notice string) {
+	p.srv.mu.Lock()
+	defer p.srv.mu.Unlock()
+	p.screen, p.notice = screen, notice
+}
+
+// Commands returns what was run or dispatched in the pane.
+func (p *Pane) Commands() []string {
+	p.srv.mu.Lock()
+	defer p.srv.mu.Unlock()
+	return slices.Clone(p.commands)
+}
+
+// Keys returns what was pressed.
+func (p *Pane) Keys() []tmux.Keys {
+	p.srv.mu.Lock()
+	defer p.srv.mu.Unlock()
+	return slices.Clone(p.keys)
+}
+
+// Captures returns how the pane was captured.
+func (p *Pane) Captures() []tmux.CaptureOptions {
+	p.srv.mu.Lock()
+	defer p.srv.mu.Unlock()
+	return slices.Clone(p.captures)
+}
+
+// Interrupts returns how often the pane was interrupted.
+func (p *Pane) Interrupts() int {
+	p.srv.mu.Lock()
+	defer p.srv.mu.Unlock()
+	return p.stops
+}
+
+// do runs fn on a pane that is still there.
+func (p *Pane) do(ctx context.Context, fn func()) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p.srv.mu.Lock()
+	defer p.srv.mu.Unlock()
+	if p.gone {
+		return tmux.ErrGone
+	}
+	fn()
+	return nil
+}
+
+// Info implements session.Pane.
+func (p *Pane) Info(ctx context.Context) (info tmux.Info, err error) {
+	err = p.do(ctx, func() { info = p.info })
+	return info, err
+}
+
+// Run implements session.Pane.
+func (p *Pane) Run(ctx context.Context, c tmux.Command) (tmux.Outcome, error) {
+	if err := p.do(ctx, func() { p.commands = append(p.commands, c.Text) }); err != nil {
+		return tmux.Outcome{}, err
+	}
+	if p.srv.OnRun == nil {
+		return tmux.Outcome{Kind: tmux.Exited, Split: true}, nil
+	}
+	return p.srv.OnRun(ctx, p, c)
+}
+
+// Dispatch implements session.Pane.
+func (p *Pane) Dispatch(ctx context.Context, c tmux.Command) error {
+	return p.do(ctx, func() {
+		p.commands = append(p.commands, c.Text)
+		p.info.State = tmux.StateRunning
+	})
+}
+
+// Interrupt implements session.Pane.
+func (p *Pane) Interrupt(ctx context.Context) error {
+	return p.do(ctx, func() {
+		p.stops++
+		p.info.State = tmux.StateIdle
+	})
+}
+
+// SendKeys implements session.Pane.
+func (p *Pane) SendKeys(ctx context.Context, k tmux.Keys) error {
+	return p.do(ctx, func() { p.keys = append(p.keys, k) })
+}
+
+// Capture implements session.Pane.
+func (p *Pane) Capture(ctx context.Context, o tmux.CaptureOptions) (text, notice string, err error) {
+	err = p.do(ctx, func() {
+		p.captures = append(p.captures, o)
+		text, notice = p.screen, p.notice
+	})
+	return text, notice, err
+}
+
+// Watch implements session.Pane; it shows the screen and nothing more.
+func (p *Pane) Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, err error) {
+	ch := make(chan []byte)
+	close(ch)
+	err = p.do(ctx, func() { snapshot = []byte(p.screen) })
+	return snapshot, ch, err
+}
+
+// Kill implements session.Pane.
+func (p *Pane) Kill(ctx context.Context) error {
+	return p.do(ctx, func() {
+		p.gone = true
+		p.srv.log = append(p.srv.log, "kill-pane "+p.session+" "+p.id)
+		if h := p.srv.find(p.session); h != nil {
+			h.panes = slices.DeleteFunc(h.panes, func(x *Pane) bool { return x == p })
+		}
+	})
+}

@@ -1,0 +1,182 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"countersign/tools"
+	"countersign/tools/backend"
+	"countersign/tools/session"
+	"countersign/tools/tmux"
+)
+
+// pane runs the command in its managed pane.
+func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+	p, made, err := k.t.cfg.Sessions.Ensure(ctx, k.thread, k.args.Session, k.args.Pane)
+	if err != nil {
+		return tools.Result{}, tools.Failed("the command was not run: %w", err)
+	}
+	out := newStream(sink)
+	defer out.close()
+	out.event(tools.Started, k.args.Command)
+	cmd := tmux.Command{Text: k.args.Command, Keep: keepOutput}
+	if k.wait.dispatch {
+		if err := p.Dispatch(ctx, cmd); err != nil {
+			return k.refused(p, err)
+		}
+		text := "command dispatched to tmux pane " + p.ID()
+		if made != "" {
+			text = made + "\n" + text
+		}
+		out.event(tools.Info, text)
+		out.event(tools.Completed, "dispatched")
+		return tools.Result{Value: text, Text: text}, nil
+	}
+	cmd.Output = func(s tmux.Stream, b []byte) {
+		if s == tmux.Err {
+			out.bytes(tools.Stderr, b)
+		} else {
+			out.bytes(tools.Stdout, b)
+		}
+	}
+	wctx, cancel := context.WithTimeoutCause(ctx, k.wait.limit, errWaited)
+	defer cancel()
+	o, err := p.Run(wctx, cmd)
+	out.flush()
+	if err != nil {
+		return k.refused(p, err)
+	}
+	stdout, stderr := cut(o.Stdout), cut(o.Stderr)
+	notice := sentences(made, o.Notice)
+	if !o.Split && o.Kind == tmux.Exited && o.Stdout.Total > 0 {
+		notice = sentences(notice, "Standard output and standard error are merged in stdout here.")
+	}
+	where := fmt.Sprintf("pane %s of the session %s", p.ID(), p.Session())
+	switch o.Kind {
+	case tmux.Exited:
+		out.event(tools.Info, sentences(fmt.Sprintf("ended after %s in %s", round(o.Duration), o.Dir), notice))
+		out.event(tools.Completed, fmt.Sprintf("exit code %d", o.Code))
+		return exited(o.Code, stdout, stderr, notice), nil
+	case tmux.TimedOut:
+		out.event(tools.Info, "still running in "+where)
+		out.event(tools.Completed, "timeout")
+		return tools.Result{}, tools.Failed("%s", timedOut(k.wait.limit, "is still running in pane "+p.ID()+"; look at it with capture-pane, or stop it with send-keys and C-c", stdout, stderr))
+	case tmux.Cancelled:
+		return k.stopped(ctx, p, o, out)
+	case tmux.WaitingPassword, tmux.WaitingInput, tmux.Fullscreen:
+		return k.interactive(p, o, stdout, stderr, notice, out), nil
+	case tmux.Lost:
+	}
+	return lost(where, stdout, stderr, notice, out), nil
+}
+
+// refused reports a command that did not start, or of which that is not known.
+func (k *call) refused(p session.Pane, err error) (tools.Result, error) {
+	var busy *tmux.StateError
+	switch {
+	case errors.As(err, &busy):
+		return tools.Result{}, tools.Failed("the command was not run, the pane %s is %s: %w", p.ID(), busy.State, err)
+	case errors.Is(err, tmux.ErrGone):
+		return tools.Result{}, tools.Failed("the command was not run: the pane %s is gone; propose it again, the pane is then made anew: %w", p.ID(), err)
+	case errors.Is(err, backend.ErrLost):
+		return lost("pane "+p.ID(), "", "", "", nil), nil
+	}
+	return tools.Result{}, tools.Failed("the command did not run in pane %s: %w", p.ID(), err)
+}
+
+// interactive reports a command that waits for a person.
+func (k *call) interactive(p session.Pane, o tmux.Outcome, stdout, stderr, notice string, out *stream) tools.Result {
+	var say string
+	switch o.Kind { //nolint:exhaustive // only these three are interactive
+	case tmux.WaitingPassword:
+		say = "The command asks for a password. Do not type one: ask in the thread for somebody to attach and type it, or stop the command with send-keys and C-c."
+	case tmux.WaitingInput:
+		say = "The command waits for input. Answer it with send-keys, or stop it with C-c."
+	default:
+		say = "The command has opened a full-screen program. Leave it with send-keys (often q or C-c), and use a batch form next time."
+	}
+	say = sentences(notice, say)
+	out.event(tools.Info, say)
+	out.event(tools.Completed, string(o.Kind))
+	return tools.Result{
+		Value: result{Stdout: stdout, Stderr: stderr, State: string(o.Kind), Screen: tools.TruncateTail(o.Screen, maxOutput), Notice: say},
+		Text:  people(stdout, stderr, fmt.Sprintf("still running in pane %s: %s", p.ID(), o.Kind)),
+	}
+}
+
+// stopped ends a command because somebody said stop, and reports what came of
+// it. When the bot itself goes away the command is left alone.
+func (k *call) stopped(ctx context.Context, p session.Pane, o tmux.Outcome, out *stream) (tools.Result, error) {
+	r := result{Stdout: cut(o.Stdout), Stderr: cut(o.Stderr), State: "stopped"}
+	if errors.Is(context.Cause(ctx), tools.ErrShutdown) {
+		r.State, r.Notice = "unknown", fmt.Sprintf("The bot went away; the command was left running in pane %s.", p.ID())
+		return tools.Result{Value: r, Failed: true, Unknown: true, Text: r.Notice}, nil
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.t.cfg.StopWithin)
+	defer cancel()
+	err := p.Interrupt(stop)
+	idle := err == nil && becomesIdle(stop, p)
+	switch {
+	case err != nil && !errors.Is(err, tmux.ErrGone):
+		r.State, r.Notice = string(tmux.StateRunning), fmt.Sprintf("Stop was asked for, but the command in pane %s could not be interrupted: %v. It may still be running.", p.ID(), err)
+	case idle || err != nil:
+		r.Notice = fmt.Sprintf("The command in pane %s was stopped before its end, because somebody said stop. What it had done until then stays done.", p.ID())
+	default:
+		r.State, r.Notice = string(tmux.StateRunning), fmt.Sprintf("Stop was asked for and Ctrl-C was pressed in pane %s, but the command is still running.", p.ID())
+	}
+	out.event(tools.Info, r.Notice)
+	out.event(tools.Completed, r.State)
+	return tools.Result{Value: r, Failed: true, Text: people(r.Stdout, r.Stderr, r.Notice)}, nil
+}
+
+// becomesIdle waits for the pane's prompt until ctx ends.
+func becomesIdle(ctx context.Context, p session.Pane) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		info, err := p.Info(ctx)
+		switch {
+		case errors.Is(err, tmux.ErrGone):
+			return true
+		case err == nil && (info.State == tmux.StateIdle || info.State == tmux.StateDead):
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+func lost(where, stdout, stderr, notice string, out *stream) tools.Result {
+	say := sentences(notice, "Contact with "+where+" was lost while the command ran: it may or may not have happened. Check its effect with a command that only reads before doing anything else.")
+	out.event(tools.Info, say)
+	out.event(tools.Completed, "lost")
+	return tools.Result{
+		Value:  result{Stdout: stdout, Stderr: stderr, State: string(tmux.Lost), Notice: say},
+		Failed: true, Unknown: true, Text: people(stdout, stderr, say),
+	}
+}
+
+// timedOut is the sentence of a wait that ended before the command.
+func timedOut(limit time.Duration, what, stdout, stderr string) string {
+	s := fmt.Sprintf("command timed out after %s (timeout) and %s", limit, what)
+	for _, o := range []struct{ name, text string }{{"stdout", stdout}, {"stderr", stderr}} {
+		if o.text != "" {
+			s += fmt.Sprintf("\n%s so far:\n%s", o.name, tools.TruncateHead(o.text, 1000))
+		}
+	}
+	return s
+}
+
+// cut shortens a captured stream for the model. Where bytes were dropped the
+// head alone is longer than what the model gets.
+func cut(c tmux.Captured) string {
+	if c.Dropped() > 0 {
+		return tools.TruncateHead(string(c.Head), maxOutput)
+	}
+	return tools.TruncateHead(c.String(), maxOutput)
+}

@@ -1,0 +1,257 @@
+// Package shell is the tool run_shell: one shell command on the bot's target.
+// Where the target has tmux the command is typed into a managed pane that the
+// team can watch (tools/session); elsewhere it is a plain process.
+//
+// It does not judge commands: the risk engine and people do. Its only refusals
+// are those of package guard, which keep a shared shell alive.
+package shell
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/tools"
+	"countersign/tools/backend"
+	"countersign/tools/session"
+	"countersign/tools/shell/guard"
+)
+
+//go:embed run_shell.md
+var description string
+
+const (
+	// maxOutput is how many characters of each stream the model gets.
+	maxOutput = 4000
+	// keepOutput is how many bytes of each stream are kept: its head alone holds
+	// maxOutput characters of any width.
+	keepOutput = 64 << 10
+	// maxNamed is the longest wait that a call may name.
+	maxNamed = 24 * time.Hour
+	// maxCommand is the longest command in bytes; longer ones belong in a file.
+	maxCommand = 64 << 10
+)
+
+// Sessions finds and makes the panes of threads; *session.Book does.
+type Sessions interface {
+	Find(ctx context.Context, thread, session, pane string) (session.Ref, error)
+	Ensure(ctx context.Context, thread, session, pane string) (session.Pane, string, error)
+}
+
+// Config is what the tool is made of.
+type Config struct {
+	Target backend.Target
+	// Sessions is nil where the target has no tmux.
+	Sessions Sessions
+	// User is the account that commands run as, for the card.
+	User string
+	// Dir is the absolute directory of commands without a pane.
+	Dir string
+	// MaxWait bounds "wait": true; 0 means 30 minutes.
+	MaxWait time.Duration
+	// StopWithin bounds how long a stopped call waits for its command to end; 0
+	// means 5 s.
+	StopWithin time.Duration
+}
+
+// New returns the tool run_shell.
+func New(c Config) tools.Tool {
+	if c.MaxWait <= 0 {
+		c.MaxWait = 30 * time.Minute
+	}
+	if c.StopWithin <= 0 {
+		c.StopWithin = 5 * time.Second
+	}
+	return &tool{c}
+}
+
+type tool struct{ cfg Config }
+
+// Spec implements tools.Tool. The level is that of the least call: the risk
+// engine judges every command by its text, and only its proof makes a read.
+func (t *tool) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "run_shell", Description: description, Level: risk.Read,
+		Aliases: []string{"run_bash", "run_command", "run_pty_cmd"},
+		Schema: tools.MustSchema(tools.SimpleSchema{
+			Properties: map[string]tools.Property{
+				"command": {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "The command, as text for the shell."},
+				"wait":    {Type: []string{"boolean", "string", "integer"}, Default: true, Description: `true: until it ends. "30s", "10m", "1h" or a number of seconds: at most so long, then an error. false: do not wait (needs tmux).`},
+				"session": {Type: "string", Description: "A managed tmux session of this thread; default: the thread's own."},
+				"pane":    {Type: "string", Description: "A pane in that session; default: shared."},
+			},
+			Required: []string{"command"},
+		}.WithClaim()),
+	}
+}
+
+type args struct {
+	tools.ClaimArgs
+	Command string          `json:"command"`
+	Wait    json.RawMessage `json:"wait"`
+	Session string          `json:"session"`
+	Pane    string          `json:"pane"`
+}
+
+// call is one planned call.
+type call struct {
+	t      *tool
+	thread string
+	args   args
+	ref    session.Ref
+	wait   wait
+}
+
+// Plan implements tools.Tool.
+func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	k := call{t: t, thread: c.Thread}
+	if err := json.Unmarshal(c.Args, &k.args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	var err error
+	if k.wait, err = parseWait(k.args.Wait, t.cfg.MaxWait); err != nil {
+		return tools.Plan{}, err
+	}
+	if strings.ContainsRune(k.args.Command, 0) {
+		return tools.Plan{}, tools.Invalid(`"command" holds a NUL byte, which no shell accepts; remove it`)
+	}
+	a := approvals.Action{
+		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User, Dir: t.cfg.Dir,
+		Bytes: []byte(k.args.Command), Args: tools.WithoutClaim(c.Args),
+	}
+	if t.cfg.Sessions == nil {
+		switch {
+		case k.wait.dispatch:
+			return tools.Plan{}, tools.Failed(`"wait": false needs a target with tmux, and %s has none; wait for the command, with a limit such as "30s" if need be`, t.cfg.Target.ID())
+		case k.args.Session != "" || k.args.Pane != "":
+			return tools.Plan{}, tools.Failed(`"session" and "pane" need a target with tmux, and %s has none; leave them out`, t.cfg.Target.ID())
+		}
+		return tools.Planned(a, k.args.Claim(), k.process), nil
+	}
+	if err := guard.Check(k.args.Command); err != nil {
+		return tools.Plan{}, tools.Failed("%w", err)
+	}
+	if k.ref, err = t.cfg.Sessions.Find(ctx, c.Thread, k.args.Session, k.args.Pane); err != nil {
+		return tools.Plan{}, tools.Failed("%w", err)
+	}
+	a.Session, a.Pane = k.ref.Session, k.ref.Pane
+	if k.ref.Dir != "" {
+		a.Dir = k.ref.Dir
+	}
+	return tools.Planned(a, k.args.Claim(), k.pane), nil
+}
+
+// wait says how long a call waits for its command.
+type wait struct {
+	dispatch bool
+	limit    time.Duration
+	named    bool // the call says the limit, so passing it is what it asked for
+}
+
+func parseWait(raw json.RawMessage, most time.Duration) (wait, error) {
+	var v any
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &v); err != nil {
+			return wait{}, tools.Invalid(`"wait": %v`, err)
+		}
+	}
+	var d time.Duration
+	switch x := v.(type) {
+	case nil:
+		return wait{limit: most}, nil
+	case bool:
+		return wait{dispatch: !x, limit: most}, nil
+	case float64:
+		if x > maxNamed.Seconds() {
+			return wait{}, tooLong()
+		}
+		d = time.Duration(x) * time.Second
+	case string:
+		x = strings.TrimSpace(x)
+		switch strings.ToLower(x) {
+		case "true":
+			return wait{limit: most}, nil
+		case "false":
+			return wait{dispatch: true}, nil
+		}
+		var err error
+		if n, nerr := strconv.Atoi(x); nerr == nil {
+			if n > int(maxNamed.Seconds()) {
+				return wait{}, tooLong()
+			}
+			d = time.Duration(n) * time.Second
+		} else if d, err = time.ParseDuration(x); err != nil {
+			return wait{}, tools.Invalid(`"wait": %s is no duration; use true, false, a number of seconds, or text like "30s", "10m", "1h"`, tools.Quote(x))
+		}
+	default:
+		return wait{}, tools.Invalid(`"wait" must be true, false, a number of seconds, or text like "30s"`)
+	}
+	switch {
+	case d <= 0:
+		return wait{}, tools.Invalid(`"wait" must be longer than nothing; use false to not wait`)
+	case d > maxNamed:
+		return wait{}, tooLong()
+	}
+	return wait{limit: d, named: true}, nil
+}
+
+func tooLong() error {
+	return tools.Invalid(`"wait" can be 24h at most; use false and look again later with capture-pane`)
+}
+
+// errWaited is the cause of the end of a wait.
+var errWaited = errors.New("the wait is over")
+
+// result is what the model gets. exit_code is null when there is none.
+type result struct {
+	ExitCode *int   `json:"exit_code"`
+	Stdout   string `json:"stdout"`
+	Stderr   string `json:"stderr"`
+	State    string `json:"state,omitempty"`
+	Screen   string `json:"screen,omitempty"`
+	Notice   string `json:"notice,omitempty"`
+}
+
+// exited makes the result of a command that came to its end.
+func exited(code int, stdout, stderr, notice string) tools.Result {
+	return tools.Result{
+		Value:  result{ExitCode: &code, Stdout: stdout, Stderr: stderr, Notice: notice},
+		Failed: code != 0, Text: people(stdout, stderr, fmt.Sprintf("exit code %d", code)),
+	}
+}
+
+// people is the text that a thread shows.
+func people(stdout, stderr, end string) string {
+	var b strings.Builder
+	for _, s := range []string{stdout, stderr} {
+		if s = strings.TrimRight(s, "\n"); s != "" {
+			b.WriteString(s + "\n")
+		}
+	}
+	return b.String() + end
+}
+
+func sentences(s ...string) string {
+	var out []string
+	for _, x := range s {
+		if x != "" {
+			out = append(out, x)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// round makes a duration readable.
+func round(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(100 * time.Millisecond)
+}

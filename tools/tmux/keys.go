@@ -1,0 +1,116 @@
+package tmux
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// keyNames are the names that tmux has for keys without a character, in lower
+// case.
+const keyNames = " up down left right home end npage pagedown pgdn ppage pageup pgup " +
+	"ic insert dc delete tab btab space bspace enter escape " +
+	"f1 f2 f3 f4 f5 f6 f7 f8 f9 f10 f11 f12 " +
+	"kp/ kp* kp- kp7 kp8 kp9 kp+ kp4 kp5 kp6 kp1 kp2 kp3 kpenter kp0 kp. "
+
+// keyName checks a key name as tmux reads it: modifiers (C-, M-, S-, ^) and
+// one character or name. tmux itself would type what it does not know.
+func keyName(name string) error {
+	rest := name
+	for len(rest) > 2 && rest[1] == '-' && strings.ContainsRune("CMScms", rune(rest[0])) {
+		rest = rest[2:]
+	}
+	if len(rest) > 1 && rest[0] == '^' {
+		rest = rest[1:]
+	}
+	r, size := utf8.DecodeRuneInString(rest)
+	switch {
+	case size == len(rest) && r > ' ' && r != utf8.RuneError && r != 0x7f && (r < 0x80 || r > 0x9f):
+		return nil
+	case rest != "" && !strings.Contains(rest, " ") && strings.Contains(keyNames, " "+strings.ToLower(rest)+" "):
+		return nil
+	}
+	return fmt.Errorf("tmux: there is no key named %q; use names such as C-c, Enter, Up or F5, and literal text for text", name)
+}
+
+// literalPiece is how many bytes one send-keys command carries.
+const literalPiece = 2000
+
+// SendKeys presses keys in the pane, whatever runs there. Text is sent byte
+// for byte and never read as tmux commands or key names.
+func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
+	if k.Literal == "" && len(k.Names) == 0 && !k.Enter {
+		return fmt.Errorf("tmux: there are no keys to send; give text, key names or Enter")
+	}
+	for _, n := range k.Names {
+		if err := keyName(n); err != nil {
+			return err
+		}
+	}
+	if err := p.ensure(ctx); err != nil {
+		return err
+	}
+	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '%s'", p.id, statusFormat))
+	if err != nil {
+		return err
+	}
+	st, ok := parseStatus(reply{lines: lines}.first())
+	switch {
+	case !ok:
+		return errSilent
+	case st.dead:
+		return stateError(StateDead, "The pane's shell has ended; the next command starts a new one.")
+	case st.copyMode:
+		return stateError(StateHuman, "Somebody is reading the pane's history (copy mode), and keys would not reach the program; ask them to leave it with q, then try again.")
+	}
+
+	var cmds []string
+	for text := []byte(k.Literal); len(text) > 0; {
+		n := min(len(text), literalPiece)
+		cmds = append(cmds, hexKeys(p.id, text[:n]))
+		text = text[n:]
+	}
+	names := k.Names
+	if k.Enter {
+		names = append(names[:len(names):len(names)], "Enter")
+	}
+	if len(names) > 0 {
+		var b strings.Builder
+		fmt.Fprintf(&b, "send-keys -t %%%d --", p.id)
+		for _, n := range names {
+			b.WriteByte(' ')
+			b.WriteString(quote(n))
+		}
+		cmds = append(cmds, b.String())
+	}
+	p.mu.Lock()
+	if p.phase == phaseIdle {
+		p.keys = true // what starts next is ours
+	}
+	p.mu.Unlock()
+	return p.doAll(ctx, cmds)
+}
+
+// doAll sends commands back to back and waits for all replies.
+func (p *Pane) doAll(ctx context.Context, cmds []string) error {
+	p.mu.Lock()
+	c := p.c
+	p.mu.Unlock()
+	replies := make(chan reply, len(cmds))
+	for _, cmd := range cmds {
+		c.post(cmd, func(r reply) { replies <- r })
+	}
+	var failed error
+	for range cmds {
+		select {
+		case r := <-replies:
+			if r.err != nil && failed == nil {
+				failed = r.err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return failed
+}

@@ -1,0 +1,643 @@
+package tmux
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// phase is where the shell of a pane is, as far as the marks tell.
+type phase int
+
+const (
+	phaseStart   phase = iota // the shell has not shown a prompt yet
+	phaseIdle                 // at the prompt
+	phaseRunning              // a command line runs
+	phasePrompt               // between the end of a command and the prompt
+	phaseDead                 // the shell has ended
+)
+
+const (
+	// startTime bounds the start of a shell.
+	startTime = 15 * time.Second
+	// probeTime bounds the answer of a shell that is at its prompt.
+	probeTime = 2 * time.Second
+	// endTime is how long the end mark of standard error may come after that
+	// of standard output.
+	endTime = time.Second
+	// lateStart is how long a command that ended without having started may
+	// still start: somebody else's empty line looks the same.
+	lateStart = 150 * time.Millisecond
+	promptMax = 4096
+	echoMax   = 64 << 10
+)
+
+// Pane is a shared shell. It is safe for concurrent use; one command runs at a
+// time. A Pane outlives its shell and its connection: both are mended by the
+// next call. When the pane or its session is gone every call returns ErrGone,
+// and the caller makes a new one.
+type Pane struct {
+	s       *Server
+	session string
+	id      int
+	key     string
+	nonce   string
+
+	busy chan struct{} // held by the one who types
+
+	mu      sync.Mutex
+	c       *conn
+	gone    bool
+	changed chan struct{} // closed and replaced at each change
+
+	out, err scanner
+	phase    phase
+	byBot    bool // the running command came from this package
+	keys     bool // SendKeys typed something since the prompt
+	dirty    bool // something was written after the prompt
+	more     bool // the shell waits for more lines of a command
+	fresh    bool // respawn-pane has been sent and not answered
+	seq      int  // of the last prompt
+	dir      string
+	prompt   []byte
+	stat     paneStatus
+	fullAt   time.Time // since when the alternate screen is on
+	lastOut  time.Time
+	lineLen  int // the last answer to keyStatus
+	probes   int // how many answers came
+
+	typed    *job // typed, not started
+	job      *job // running
+	draining *job // ended on standard output, not yet on standard error
+
+	conv     unCRLF
+	tty, pid string
+
+	comp     *companion
+	errReady bool
+	errBoot  []byte // what the companion wrote before it was ready
+	errSeq   int    // the last end mark on the companion
+	mirror   mirror
+	watchers map[*watcher]struct{}
+}
+
+// job is one command that was typed.
+type job struct {
+	split   bool
+	started chan struct{}
+	done    chan struct{}
+	seq     int // of the prompt before it
+	echo    []byte
+	out     *collector
+	err     *collector
+	emit    func(Stream, []byte)
+	code    int
+	ended   bool
+	begin   time.Time
+	dur     time.Duration
+	notice  string
+	lost    bool // its shell was replaced
+}
+
+func newJob(c Command, split bool) *job {
+	emit := c.Output
+	if emit == nil {
+		emit = func(Stream, []byte) {}
+	}
+	return &job{
+		split: split, started: make(chan struct{}), done: make(chan struct{}),
+		out: newCollector(c.Keep), err: newCollector(c.Keep), emit: emit, begin: time.Now(),
+	}
+}
+
+func (s *Server) newPane(c *conn, session string, id int, key, nonce string) *Pane {
+	p := &Pane{
+		s: s, session: session, id: id, key: key, nonce: nonce, c: c,
+		busy: make(chan struct{}, 1), changed: make(chan struct{}), watchers: map[*watcher]struct{}{},
+	}
+	p.out = scanner{nonce: nonce, text: p.onText, mark: p.onMark, forged: p.onForged}
+	p.err = scanner{nonce: nonce, text: p.onErrText, mark: p.onErrMark, forged: p.onForged}
+	s.mu.Lock()
+	s.panes[id] = p
+	s.mu.Unlock()
+	c.register(id, p)
+	return p
+}
+
+// forget ends the bookkeeping of a pane that is gone, and its companion.
+func (p *Pane) forget() {
+	p.s.mu.Lock()
+	if p.s.panes[p.id] == p {
+		delete(p.s.panes, p.id)
+	}
+	p.s.mu.Unlock()
+	p.mu.Lock()
+	comp := p.comp
+	p.comp = nil
+	c := p.c
+	p.mu.Unlock()
+	c.register(p.id, nil)
+	if comp != nil {
+		comp.close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	go func() {
+		defer cancel()
+		_, _ = p.s.run(ctx, "rm", "-f", "--", p.s.file("rc-"+p.key), p.s.file("e-"+p.key))
+	}()
+}
+
+// ID returns tmux's name of the pane, "%3".
+func (p *Pane) ID() string { return paneName(p.id) }
+
+// Session returns the name of the pane's session.
+func (p *Pane) Session() string { return p.session }
+
+func (p *Pane) isGone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone
+}
+
+// notify wakes everybody who waits for a change. The caller holds mu.
+func (p *Pane) notify() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// output implements sink.
+func (p *Pane) output(b []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.out.feed(b)
+}
+
+// status implements sink.
+func (p *Pane) status(st paneStatus) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.setStatus(st)
+}
+
+func (p *Pane) setStatus(st paneStatus) {
+	if p.fresh {
+		return // about the shell before
+	}
+	if st.alternate && !p.stat.alternate {
+		p.fullAt = time.Now()
+	}
+	p.stat = st
+	if st.dead && p.phase != phaseDead {
+		p.phase = phaseDead
+	}
+	p.notify()
+}
+
+// lost implements sink.
+func (p *Pane) lost(gone bool) {
+	p.mu.Lock()
+	p.gone = p.gone || gone
+	for w := range p.watchers {
+		w.drop()
+	}
+	clear(p.watchers)
+	p.notify()
+	p.mu.Unlock()
+	if gone {
+		p.forget()
+	}
+}
+
+func (p *Pane) onForged() {
+	p.s.log.Warn("a program wrote a mark with a wrong nonce; it was dropped", slog.String("pane", p.ID()), slog.String("session", p.session))
+}
+
+// onText takes what programs wrote to the visible terminal.
+func (p *Pane) onText(b []byte) {
+	for w := range p.watchers {
+		if !w.send(b) {
+			delete(p.watchers, w)
+		}
+	}
+	if p.mirror.inside {
+		return // standard error, known already
+	}
+	switch p.phase {
+	case phaseRunning:
+		p.lastOut = time.Now()
+		if p.job != nil {
+			p.keepOut(p.job, p.conv.convert(b))
+		}
+	case phasePrompt:
+		if len(p.prompt)+len(b) <= promptMax {
+			p.prompt = append(p.prompt, b...)
+		}
+	case phaseIdle:
+		if p.typed == nil {
+			p.dirty = true
+			return
+		}
+		if len(p.typed.echo)+len(b) <= echoMax {
+			p.typed.echo = append(p.typed.echo, b...)
+		}
+	case phaseStart, phaseDead:
+	}
+}
+
+func (p *Pane) keepOut(j *job, b []byte) {
+	if len(b) > 0 {
+		j.out.add(b)
+		j.emit(Out, b)
+	}
+}
+
+// onMark takes the marks of the visible terminal.
+func (p *Pane) onMark(kind, args string) {
+	switch kind {
+	case "M":
+		p.onMirror(args)
+		return
+	case "C":
+		p.onStart()
+	case "D":
+		f := strings.SplitN(args, ";", 3)
+		if len(f) != 3 {
+			return
+		}
+		seq, err1 := strconv.Atoi(f[0])
+		code, err2 := strconv.Atoi(f[1])
+		if err1 != nil || err2 != nil {
+			return
+		}
+		p.dir = unpercent(f[2])
+		p.onEnd(seq, code)
+	case "P":
+		if p.phase == phaseDead {
+			return
+		}
+		p.phase = phaseIdle
+		p.dirty, p.more = false, false
+		p.pump()
+	case "Q":
+		p.more = true
+	case "S":
+		f := strings.Split(args, ";")
+		if len(f) != 3 {
+			return
+		}
+		seq, _ := strconv.Atoi(f[0])
+		p.lineLen, _ = strconv.Atoi(f[1])
+		code, _ := strconv.Atoi(f[2])
+		p.probes++
+		if p.phase == phaseRunning && p.job != nil {
+			// Only a prompt answers, so the command has ended without its mark.
+			p.job.notice = "The command removed the shell's prompt hook; it was put back. The exit code may be wrong."
+			p.finish(p.job, code)
+			p.end(p.job)
+			p.job = nil
+		}
+		p.seq = seq
+		p.phase = phaseIdle
+		p.dirty = p.lineLen > 0
+	}
+	p.notify()
+}
+
+func (p *Pane) onStart() {
+	p.phase = phaseRunning
+	p.lastOut = time.Now()
+	p.prompt = p.prompt[:0]
+	p.conv = unCRLF{}
+	p.dirty, p.more = false, false
+	p.byBot = p.keys
+	p.keys = false
+	if j := p.typed; j != nil {
+		p.typed = nil
+		p.job = j
+		p.byBot = true
+		j.seq = p.seq
+		j.begin = time.Now()
+		j.echo = nil
+		j.ended = false
+		close(j.started)
+	}
+}
+
+func (p *Pane) onEnd(seq, code int) {
+	p.seq = seq
+	p.phase = phasePrompt
+	p.prompt = p.prompt[:0]
+	p.dirty, p.more = false, false
+	if j := p.job; j != nil {
+		p.job = nil
+		p.keepOut(j, p.conv.flush())
+		p.finish(j, code)
+		if !j.split || p.errSeq > j.seq {
+			p.end(j)
+			return
+		}
+		p.draining = j
+		time.AfterFunc(endTime, func() { p.endLate(j) })
+		return
+	}
+	if j := p.typed; j != nil && !j.ended {
+		// The shell did not start it: a syntax error, or somebody pressed
+		// Enter right before and it starts yet.
+		p.finish(j, code)
+		time.AfterFunc(lateStart, func() { p.endUnstarted(j) })
+	}
+}
+
+// finish notes the end of a job on standard output.
+func (p *Pane) finish(j *job, code int) {
+	j.code = code
+	j.dur = time.Since(j.begin)
+	j.ended = true
+}
+
+// end completes a job.
+func (p *Pane) end(j *job) {
+	if p.draining == j {
+		p.draining = nil
+	}
+	close(j.done)
+	p.notify()
+}
+
+// endLate completes a job whose end mark on the companion does not come.
+func (p *Pane) endLate(j *job) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.draining != j {
+		return
+	}
+	p.breakCompanion("the end mark of standard error is missing")
+	j.notice = "The end of standard error could not be seen; some of it may be missing."
+	p.end(j)
+}
+
+// endUnstarted completes a job that the shell refused to start.
+func (p *Pane) endUnstarted(j *job) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.typed != j {
+		return
+	}
+	p.typed = nil
+	// After the echo of the line comes the shell's message.
+	if _, rest, ok := bytes.Cut(j.echo, []byte("\n")); ok {
+		rest = bytes.TrimPrefix(rest, []byte("\x1b[?2004l\r"))
+		var u unCRLF
+		p.keepOut(j, u.convert(rest))
+	}
+	j.notice = "The shell did not start the command."
+	p.end(j)
+}
+
+// wait waits until ok, called with mu held, is true.
+func (p *Pane) wait(ctx context.Context, limit time.Duration, ok func() bool) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		p.mu.Lock()
+		good, gone, changed, c := ok(), p.gone, p.changed, p.c
+		p.mu.Unlock()
+		switch {
+		case good:
+			return nil
+		case gone:
+			return p.goneError()
+		case !c.alive():
+			return errConn
+		}
+		select {
+		case <-changed:
+		case <-c.dead:
+			// lost comes right after, and wakes by changed as well.
+		case <-timer.C:
+			return errSilent
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// errSilent means that what was waited for did not come.
+var errSilent = errors.New("tmux: the shell does not answer; close the pane and make a new one")
+
+func (p *Pane) goneError() error {
+	return fmt.Errorf("%w: %s in session %s", ErrGone, p.ID(), p.session)
+}
+
+// do sends a command line; what fails because the pane is gone is ErrGone.
+func (p *Pane) do(ctx context.Context, line string) ([]string, error) {
+	p.mu.Lock()
+	c, gone := p.c, p.gone
+	p.mu.Unlock()
+	if gone {
+		return nil, p.goneError()
+	}
+	lines, err := c.do(ctx, line)
+	var ce *commandError
+	if errors.As(err, &ce) && strings.Contains(ce.text, "can't find pane") {
+		p.lost(true)
+		return nil, p.goneError()
+	}
+	return lines, err
+}
+
+// ensure makes sure that there is a connection to the pane, and attaches again
+// where it was lost.
+func (p *Pane) ensure(ctx context.Context) error {
+	p.mu.Lock()
+	c, gone := p.c, p.gone
+	p.mu.Unlock()
+	if gone {
+		return p.goneError()
+	}
+	if c.alive() {
+		return nil
+	}
+	unlock, err := p.s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c, err = p.s.connect(ctx, p.session)
+	if errors.Is(err, ErrGone) {
+		p.lost(true)
+		return p.goneError()
+	}
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.c = c
+	p.phase = phaseRunning
+	p.byBot = true
+	p.mirror = mirror{}
+	p.out.part, p.err.part = nil, nil
+	p.mu.Unlock()
+	c.register(p.id, p)
+	// Pane numbers start again with a new server, so the key decides.
+	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{%s}'", p.id, optKey))
+	if err != nil {
+		return err
+	}
+	if (reply{lines: lines}).first() != p.key {
+		p.lost(true)
+		return p.goneError()
+	}
+	if p.s.caps.Bash != "" {
+		comp, err := p.s.findCompanion(ctx, p.key)
+		if err != nil {
+			p.s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
+		}
+		p.attachCompanion(comp)
+	}
+	return p.probe(ctx)
+}
+
+// locate asks tmux for the pane's terminal and its shell's process number.
+func (p *Pane) locate(ctx context.Context) error {
+	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{pane_tty} #{pane_pid} #{pane_current_path}'", p.id))
+	if err != nil {
+		return err
+	}
+	f := strings.SplitN(reply{lines: lines}.first(), " ", 3)
+	if len(f) < 3 {
+		return errSilent
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tty, p.pid = f[0], f[1]
+	if p.dir == "" {
+		p.dir = f[2]
+	}
+	return nil
+}
+
+// respawn starts the shell of the pane anew and waits for its prompt.
+func (p *Pane) respawn(ctx context.Context, dir string) error {
+	p.renewCompanion(ctx)
+	var argv strings.Builder
+	for _, a := range p.s.shellArgv(p.key) {
+		argv.WriteByte(' ')
+		argv.WriteString(quote(a))
+	}
+	p.mu.Lock()
+	p.phase = phaseStart
+	p.fresh = true
+	p.stat = paneStatus{}
+	p.seq, p.errSeq = 0, 0
+	for _, j := range []*job{p.typed, p.job, p.draining} {
+		if j != nil {
+			j.lost = true
+		}
+	}
+	p.typed, p.job, p.draining = nil, nil, nil
+	p.byBot, p.keys, p.dirty, p.more = false, false, false, false
+	p.out.part = nil
+	p.mirror.reset()
+	c := p.c
+	p.mu.Unlock()
+	answer := make(chan error, 1)
+	c.post(fmt.Sprintf("respawn-pane -k -c %s -t %%%d%s", quote(noFormat(dir)), p.id, argv.String()), func(r reply) {
+		p.mu.Lock()
+		p.fresh = false
+		p.mu.Unlock()
+		answer <- r.err
+	})
+	select {
+	case err := <-answer:
+		if err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := p.wait(ctx, startTime, func() bool { return p.phase == phaseIdle || p.phase == phaseDead }); err != nil {
+		return fmt.Errorf("the shell of the new pane does not come up: %w", err)
+	}
+	if err := p.locate(ctx); err != nil {
+		return err
+	}
+	p.aimMirror()
+	return nil
+}
+
+// probe learns the state of a pane that was not listened to.
+func (p *Pane) probe(ctx context.Context) error {
+	if err := p.locate(ctx); err != nil {
+		return err
+	}
+	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '%s'", p.id, statusFormat))
+	if err != nil {
+		return err
+	}
+	st, ok := parseStatus(reply{lines: lines}.first())
+	if !ok {
+		return errSilent
+	}
+	p.mu.Lock()
+	p.phase = phaseRunning
+	p.byBot = true
+	p.setStatus(st)
+	p.mu.Unlock()
+	if st.dead || st.copyMode {
+		return nil
+	}
+	p.aimMirror()
+	tt, err := p.terminal(ctx)
+	if err != nil {
+		return err
+	}
+	if !tt.shell {
+		return nil
+	}
+	err = p.askLine(ctx)
+	if errors.Is(err, errSilent) {
+		return nil // it runs something itself, so it is simply busy
+	}
+	return err
+}
+
+// askLine makes a shell at its prompt say what is on its line.
+func (p *Pane) askLine(ctx context.Context) error {
+	p.mu.Lock()
+	before := p.probes
+	c := p.c
+	p.mu.Unlock()
+	if p.s.caps.Bash == "" {
+		// There is no line editor to ask: an empty line brings a new prompt.
+		c.post(hexKeys(p.id, []byte("\x15\r")), nil)
+		return p.wait(ctx, probeTime, func() bool { return p.phase == phaseIdle && !p.dirty })
+	}
+	c.post(hexKeys(p.id, []byte(keyStatus)), nil)
+	return p.wait(ctx, probeTime, func() bool { return p.probes > before })
+}
+
+// unpercent undoes the hook's encoding of a directory.
+func unpercent(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}

@@ -1,0 +1,444 @@
+package tmux
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+const (
+	// quietTime is the silence after which a running command is looked at for
+	// the first time; later looks come at growing distances up to quietMax.
+	quietTime = 300 * time.Millisecond
+	quietMax  = 5 * time.Second
+	// stableTime is how long a command must wait for something before Run
+	// returns because of it.
+	stableTime = time.Second
+	// rawStable is the same for a program that reads keys by itself, which
+	// cannot be told from one that only works in silence.
+	rawStable = 4 * time.Second
+	// typeTime bounds the time between typing and start.
+	typeTime = 10 * time.Second
+)
+
+// Run types a command at the pane's prompt and waits for its end. The end of
+// ctx ends the waiting only: the command goes on in the pane, which Interrupt
+// ends. Run returns an error when the command was not typed: a *StateError when
+// the pane is not at its prompt, ErrGone when there is no such pane any more.
+func (p *Pane) Run(ctx context.Context, c Command) (Outcome, error) {
+	release, err := p.acquire()
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer release()
+	notice, err := p.ready(ctx)
+	if err != nil {
+		return Outcome{}, err
+	}
+	p.mendCompanion(ctx)
+	p.mu.Lock()
+	split := p.comp != nil && p.errReady
+	p.mu.Unlock()
+	line, script, err := p.compose(ctx, c.Text, split)
+	if err != nil {
+		return Outcome{}, err
+	}
+	j := newJob(c, split)
+	if err := p.typeLine(ctx, j, line); err != nil {
+		p.discard(ctx, script)
+		return Outcome{}, err
+	}
+	o := p.await(ctx, j)
+	p.discard(ctx, script)
+	o.Notice = join(notice, o.Notice)
+	return o, nil
+}
+
+// Dispatch types a command and returns when it has started. Its streams are
+// not redirected and not captured: it is meant for what people look at, or for
+// what runs for long. Output is ignored.
+func (p *Pane) Dispatch(ctx context.Context, c Command) error {
+	release, err := p.acquire()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if _, err := p.ready(ctx); err != nil {
+		return err
+	}
+	line, script, err := p.compose(ctx, c.Text, false)
+	if err != nil {
+		return err
+	}
+	j := newJob(Command{Keep: 1024}, false)
+	if err := p.typeLine(ctx, j, line); err != nil {
+		p.discard(ctx, script)
+		return err
+	}
+	defer p.discard(ctx, script)
+	defer p.drop(j)
+	return p.wait(ctx, typeTime, func() bool { return j.ended || p.phase == phaseDead || p.typed != j })
+}
+
+func join(a, b string) string { return strings.TrimSpace(a + " " + b) }
+
+// acquire takes the pane for typing.
+func (p *Pane) acquire() (release func(), err error) {
+	select {
+	case p.busy <- struct{}{}:
+		return func() { <-p.busy }, nil
+	default:
+		return nil, stateError(StateRunning, "A command is running in the pane; wait for it, or interrupt it.")
+	}
+}
+
+func stateError(s State, sentence string) error { return &StateError{State: s, Sentence: sentence} }
+
+// ready brings the pane to its prompt where that needs nobody's consent, and
+// refuses otherwise.
+func (p *Pane) ready(ctx context.Context) (notice string, err error) {
+	if err := p.ensure(ctx); err != nil {
+		return "", err
+	}
+	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '%s'", p.id, statusFormat))
+	if err != nil {
+		return "", err
+	}
+	st, ok := parseStatus(reply{lines: lines}.first())
+	if !ok {
+		return "", errSilent
+	}
+	p.mu.Lock()
+	if st != p.stat {
+		p.setStatus(st)
+	}
+	dir := p.dir
+	p.mu.Unlock()
+	if st.copyMode {
+		return "", stateError(StateHuman, "Somebody is reading the pane's history (copy mode), and typed keys would not reach the shell; ask them to leave it with q, then try again.")
+	}
+	if st.dead {
+		if err := p.revive(ctx, dir); err != nil {
+			return "", err
+		}
+		notice = "The pane's shell had ended; a new one was started, without the variables and functions of the old one."
+	}
+	// Between a command and its prompt there is nothing to refuse yet.
+	settled := func() bool { return p.phase != phasePrompt && p.phase != phaseStart }
+	if err := p.wait(ctx, probeTime, settled); err != nil && !errors.Is(err, errSilent) {
+		return "", err
+	}
+	p.mu.Lock()
+	phase, byBot, dirty, more := p.phase, p.byBot, p.dirty, p.more
+	p.mu.Unlock()
+	switch {
+	case phase == phaseRunning && !byBot:
+		return "", stateError(StateHuman, "Somebody's command is running in the pane; wait until it ends, or use another pane.")
+	case phase != phaseIdle:
+		return "", stateError(StateRunning, "A command is running in the pane; wait for it, or interrupt it.")
+	case more:
+		return "", stateError(StateHuman, "Somebody has begun a command of several lines at the prompt; wait until they are done, or clear it with C-c.")
+	case dirty:
+		if err := p.clean(ctx); err != nil {
+			return "", err
+		}
+	}
+	// Let the last command's standard error be shown before the next line.
+	_ = p.wait(ctx, 100*time.Millisecond, func() bool {
+		return p.comp == nil || p.mirror.flight == 0 && len(p.mirror.queue) == 0
+	})
+	return notice, nil
+}
+
+// clean makes sure that what was written after the prompt is not a line that
+// somebody is typing.
+func (p *Pane) clean(ctx context.Context) error {
+	half := stateError(StateHuman, "Somebody has typed at the prompt without pressing Enter; wait until they are done, or clear the line with C-u.")
+	if p.s.caps.Bash == "" {
+		return half // without a line editor there is nobody to ask
+	}
+	if err := p.askLine(ctx); err != nil {
+		if errors.Is(err, errSilent) {
+			return half
+		}
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lineLen > 0 || p.more {
+		return half
+	}
+	if p.phase != phaseIdle {
+		return stateError(StateHuman, "Somebody's command is running in the pane; wait until it ends, or use another pane.")
+	}
+	return nil
+}
+
+// revive starts the shell of a dead pane anew, in dir if that still exists.
+func (p *Pane) revive(ctx context.Context, dir string) error {
+	unlock, err := p.s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p.mu.Lock()
+	dead := p.phase == phaseDead
+	p.mu.Unlock()
+	if !dead {
+		return nil // somebody else was first
+	}
+	if st, err := p.s.t.FS().Stat(ctx, dir); err != nil || !st.Mode.IsDir() {
+		dir = cmp.Or(p.s.caps.Home, "/")
+	}
+	return p.respawn(ctx, dir)
+}
+
+// compose decides what is typed: the text itself, or a line that reads it from
+// a staged script.
+func (p *Pane) compose(ctx context.Context, text string, split bool) (line, script string, err error) {
+	if strings.TrimSpace(text) == "" {
+		return "", "", errors.New("tmux: the command is empty; give a command")
+	}
+	bash := p.s.caps.Bash != ""
+	if bash && typable(text) {
+		if !split {
+			return text, "", nil
+		}
+		if line, ok := redirected(text); ok && len(line) <= typeMax {
+			return line, "", nil
+		}
+	}
+	script = p.s.file("c-" + p.key + "-" + random(3))
+	if !bash {
+		text = posixStart(p.nonce) + text
+	}
+	if err := p.s.t.FS().WriteFile(ctx, script, []byte(text+"\n"), false); err != nil {
+		return "", "", fmt.Errorf("the command cannot be staged on the target: %w", err)
+	}
+	line = ". " + shellWord(script)
+	if split {
+		line += " 2>&" + errFD
+	}
+	return line, script, nil
+}
+
+// shellWord quotes s only where it has to be quoted, since people read it.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r == '/' || r == '-' || r == '_' || r == '.' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+	}
+	if strings.TrimFunc(s, plain) == "" && !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return s
+	}
+	return shellQuote(s)
+}
+
+// discard removes a staged script; the shell has read it as a whole by now.
+func (p *Pane) discard(ctx context.Context, script string) {
+	if script == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTime)
+	go func() {
+		defer cancel()
+		if _, err := p.s.run(ctx, "rm", "-f", "--", script); err != nil {
+			p.s.log.WarnContext(ctx, "a staged command was not removed", slog.String("path", script), slog.Any("error", err))
+		}
+	}()
+}
+
+// typeLine types line at the prompt as j. What somebody typed in the very
+// moment is cleared by the first key.
+func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	clear := keyClear
+	if p.s.caps.Bash == "" {
+		clear = "\x15"
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.phase != phaseIdle {
+		return stateError(StateHuman, "Somebody has just started a command in the pane; wait until it ends, or use another pane.")
+	}
+	j.seq = p.seq
+	p.typed = j
+	p.c.post(hexKeys(p.id, []byte(clear+line+"\r")), nil)
+	return nil
+}
+
+// drop stops the capture of a job that goes on by itself.
+func (p *Pane) drop(j *job) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.typed == j {
+		p.typed = nil
+		p.keys = true // its start is still to come, and is ours
+	}
+	if p.job == j {
+		p.job = nil
+	}
+	if p.draining == j {
+		p.draining = nil
+	}
+}
+
+// await waits for a typed job and makes the outcome.
+func (p *Pane) await(ctx context.Context, j *job) Outcome {
+	kind, notice := p.watchJob(ctx, j)
+	if kind == Lost {
+		if dead, o := p.obituary(ctx, j); dead {
+			return o
+		}
+	}
+	p.drop(j)
+	o := p.outcome(j)
+	o.Kind = kind
+	o.Notice = join(notice, o.Notice)
+	if kind != Exited {
+		o.Screen = p.screen(ctx)
+	}
+	return o
+}
+
+func (p *Pane) outcome(j *job) Outcome {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := Outcome{
+		Kind: Exited, Code: j.code, Stdout: j.out.captured(), Stderr: j.err.captured(),
+		Split: j.split, Dir: p.dir, Duration: j.dur, Notice: j.notice,
+	}
+	if !j.ended {
+		o.Duration = time.Since(j.begin)
+	}
+	return o
+}
+
+// watchJob waits until the job ends, or until there is a reason to stop
+// waiting.
+func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
+	look := time.NewTimer(quietTime)
+	defer look.Stop()
+	distance := quietTime
+	var was State
+	var since time.Time
+	for {
+		p.mu.Lock()
+		gone, dead, changed, c := p.gone, p.phase == phaseDead, p.changed, p.c
+		full, fullAt, last, started, lost := p.stat.alternate, p.fullAt, p.lastOut, p.typed != j, j.lost
+		p.mu.Unlock()
+		select {
+		case <-j.done:
+			return Exited, ""
+		default:
+		}
+		switch {
+		case gone:
+			return Lost, "The pane went away while the command ran; whether it finished is not known."
+		case !c.alive():
+			return Lost, "The connection to the terminal was lost while the command ran; whether it finished is not known."
+		case lost:
+			return Lost, "The shell was replaced while the command ran; whether it finished is not known."
+		case dead:
+			return Lost, "The shell ended while the command ran."
+		case full && time.Since(fullAt) >= stableTime && started:
+			return Fullscreen, "The command shows a full-screen program, which waits for keys."
+		case !started && time.Since(j.begin) > typeTime:
+			return Lost, "The command was typed, but the shell did not start it; look at the pane."
+		}
+		select {
+		case <-j.done:
+			return Exited, ""
+		case <-changed:
+			if full != p.alternate() {
+				distance = quietTime
+				look.Reset(stableTime)
+			}
+		case <-c.dead:
+		case <-ctx.Done():
+			select {
+			case <-j.done:
+				return Exited, ""
+			default:
+			}
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return TimedOut, "The command still runs in the pane."
+			}
+			return Cancelled, "The command still runs in the pane."
+		case <-look.C:
+			quiet := time.Since(last)
+			if !started || quiet < quietTime {
+				was, distance = "", quietTime
+				look.Reset(max(quietTime-quiet, 10*time.Millisecond))
+				continue
+			}
+			is, raw := p.waitsFor(ctx)
+			if is != was || last.After(since) {
+				was, since = is, time.Now()
+			}
+			stable := stableTime
+			if raw {
+				stable = rawStable
+			}
+			if is != "" && time.Since(since) >= stable {
+				if is == StatePassword {
+					return WaitingPassword, "The command asks for a password or another secret."
+				}
+				return WaitingInput, "The command waits for input."
+			}
+			if distance = min(2*distance, quietMax); is != "" {
+				distance = stableTime / 2
+			}
+			look.Reset(distance)
+		}
+	}
+}
+
+func (p *Pane) alternate() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stat.alternate
+}
+
+// obituary tells how the shell of a dead pane ended, and starts a new one.
+func (p *Pane) obituary(ctx context.Context, j *job) (dead bool, o Outcome) {
+	p.mu.Lock()
+	dead = p.phase == phaseDead && !p.gone && p.c.alive()
+	dir := p.dir
+	p.mu.Unlock()
+	if !dead {
+		return false, o
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTime)
+	defer cancel()
+	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{pane_dead_status}|#{pane_dead_signal}'", p.id))
+	screen := p.screen(ctx)
+	p.mu.Lock()
+	p.keepOut(j, p.conv.flush())
+	p.mu.Unlock()
+	p.drop(j)
+	o = p.outcome(j)
+	o.Kind, o.Screen = Lost, screen
+	status, signal, _ := strings.Cut(reply{lines: lines}.first(), "|")
+	switch {
+	case err == nil && signal != "":
+		o.Notice = join(o.Notice, "The shell was killed by signal "+signal+" while the command ran; whether the command finished is not known.")
+	case err == nil && status != "":
+		o.Kind = Exited
+		_, _ = fmt.Sscan(status, &o.Code)
+		o.Notice = join(o.Notice, "The command ended the shell itself, with exit code "+status+".")
+	default:
+		o.Notice = join(o.Notice, "The shell ended while the command ran; whether the command finished is not known.")
+	}
+	if err := p.revive(ctx, dir); err != nil {
+		o.Notice = join(o.Notice, "A new shell could not be started.")
+	} else {
+		o.Notice = join(o.Notice, "A new shell was started, without the variables and functions of the old one.")
+	}
+	return true, o
+}

@@ -1,0 +1,569 @@
+package tmux
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"countersign/tools/backend"
+)
+
+// The user options that this package keeps in tmux, besides one "@name" for
+// each tag. optTags holds all tags in one value that is safe to list.
+const (
+	optTags = "@countersign_tags"
+	optKey  = "@countersign_key"
+)
+
+// Server is the tmux server of one bot instance on one target. It is safe for
+// concurrent use.
+type Server struct {
+	t    backend.Target
+	o    Options
+	caps backend.Caps
+	log  *slog.Logger
+
+	// setup serialises what creates or attaches: it is rare and slow.
+	setup  chan struct{}
+	staged bool
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[string]*conn // by session name
+	relay    *conn            // to the server of the companions
+	panes    map[int]*Pane    // the live panes by number
+}
+
+// Open checks that the target has tmux. It starts no server, session or file.
+func Open(ctx context.Context, t backend.Target, o Options) (*Server, error) {
+	caps, err := t.Probe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if caps.Tmux == "" {
+		return nil, fmt.Errorf("%w (%s); install tmux there", ErrNoTmux, t.ID())
+	}
+	if !nameOK(o.Instance) {
+		return nil, fmt.Errorf("tmux: the instance name %q may only have letters, digits, '-' and '_'", o.Instance)
+	}
+	if o.Dir == "" {
+		o.Dir = path.Join(cmp.Or(caps.TempDir, "/tmp"), "countersign-"+cmp.Or(caps.User, "user")+"-"+o.Instance)
+	}
+	if !path.IsAbs(o.Dir) || strings.ContainsAny(o.Dir, "\n\r\x00;") {
+		return nil, fmt.Errorf("tmux: the staging directory %q must be an absolute path", o.Dir)
+	}
+	o.HistoryLimit = cmp.Or(o.HistoryLimit, 50_000)
+	o.Width, o.Height = cmp.Or(o.Width, 200), cmp.Or(o.Height, 50)
+	s := &Server{
+		t: t, o: o, caps: caps,
+		log:      cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
+		setup:    make(chan struct{}, 1),
+		sessions: map[string]*conn{},
+		panes:    map[int]*Pane{},
+	}
+	return s, nil
+}
+
+var nameRE = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+func nameOK(name string) bool { return nameRE.MatchString(name) }
+
+// Close ends the control clients and waits for them. The tmux server, its
+// sessions and what runs in them stay.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	var conns []*conn
+	for _, c := range s.sessions {
+		conns = append(conns, c)
+	}
+	if s.relay != nil {
+		conns = append(conns, s.relay)
+	}
+	s.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, c := range conns {
+		wg.Go(c.close)
+	}
+	wg.Wait()
+	return nil
+}
+
+// AttachCommand returns the line with which a person watches a session,
+// without the keyboard.
+func (s *Server) AttachCommand(session string) string {
+	return fmt.Sprintf("tmux -L %s attach -r -t '=%s:'", s.socket(), session)
+}
+
+func (s *Server) socket() string      { return "countersign-" + s.o.Instance }
+func (s *Server) relaySocket() string { return s.socket() + ".err" }
+func (s *Server) file(name string) string {
+	return path.Join(s.o.Dir, name)
+}
+
+// lock serialises setup; it gives up with ctx.
+func (s *Server) lock(ctx context.Context) (unlock func(), err error) {
+	select {
+	case s.setup <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		<-s.setup
+		return nil, errors.New("tmux: the connection to the server is closed")
+	}
+	return func() { <-s.setup }, nil
+}
+
+// run runs a program on the target to its end.
+func (s *Server) run(ctx context.Context, argv ...string) (stdout string, err error) {
+	var out, errOut bytes.Buffer
+	p, err := s.t.Start(ctx, backend.Spec{Argv: argv, Dir: "/", Stdout: &out, Stderr: &errOut})
+	if err != nil {
+		return "", err
+	}
+	res, err := p.Wait()
+	switch {
+	case err != nil:
+		return "", err
+	case res.Killed:
+		return "", cmp.Or(ctx.Err(), context.Canceled)
+	case res.Code != 0:
+		return "", &commandError{cmp.Or(strings.TrimSpace(errOut.String()), fmt.Sprintf("exit code %d", res.Code))}
+	}
+	return out.String(), nil
+}
+
+// cli is the start of a tmux command line for one of the two servers.
+func (s *Server) cli(socket string) []string {
+	// -u: or tmux would replace everything but ASCII in what it prints.
+	return []string{"tmux", "-u", "-L", socket, "-f", s.file("tmux.conf")}
+}
+
+func (s *Server) attachArgv(socket, session string) []string {
+	return append(s.cli(socket), "-C", "attach-session", "-f", "ignore-size", "-t", "="+session+":")
+}
+
+// stage writes the files that every pane needs. The caller holds setup.
+func (s *Server) stage(ctx context.Context) error {
+	if s.staged {
+		return nil
+	}
+	term, err := s.run(ctx, "sh", "-c", stageScript, "sh", s.o.Dir)
+	if err != nil {
+		return fmt.Errorf("the staging directory cannot be used: %w", err)
+	}
+	files := s.t.FS()
+	text := conf(strings.TrimSpace(term), s.o.HistoryLimit, s.o.Width, s.o.Height)
+	if err := files.WriteFile(ctx, s.file("tmux.conf"), []byte(text), false); err != nil {
+		return err
+	}
+	if err := files.WriteFile(ctx, s.file("relay.sh"), []byte(relayScript), false); err != nil {
+		return err
+	}
+	s.staged = true
+	return nil
+}
+
+// noServer tells whether err is tmux saying that it does not run.
+func noServer(err error) bool {
+	var ce *commandError
+	return errors.As(err, &ce) && (strings.Contains(ce.text, "no server running") ||
+		strings.Contains(ce.text, "error connecting") || strings.Contains(ce.text, "no sessions") ||
+		strings.Contains(ce.text, "server exited"))
+}
+
+// Sessions lists every session of this instance's tmux server, with those that
+// people made by hand: they have no tags. None is not an error.
+func (s *Server) Sessions(ctx context.Context) ([]SessionInfo, error) {
+	argv := append(s.cli(s.socket()),
+		"list-sessions", "-F", "S|#{session_id}|#{session_created}|#{"+optTags+"}|#{session_name}", ";",
+		"list-clients", "-F", "C|#{session_id}|#{client_control_mode}", ";",
+		"list-panes", "-a", "-F", "P|#{session_id}|#{pane_id}|#{pane_dead}|#{pane_width}|#{pane_height}|#{"+optTags+"}|#{pane_current_command}|#{pane_current_path}")
+	out, err := s.run(ctx, argv...)
+	if noServer(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseSessions(out), nil
+}
+
+func parseSessions(out string) []SessionInfo {
+	var all []SessionInfo
+	at := func(id string) *SessionInfo {
+		i := slices.IndexFunc(all, func(x SessionInfo) bool { return x.ID == id })
+		if i < 0 {
+			return nil
+		}
+		return &all[i]
+	}
+	for line := range strings.Lines(out) {
+		line = strings.TrimSuffix(line, "\n")
+		kind, rest, _ := strings.Cut(line, "|")
+		switch kind {
+		case "S":
+			f := strings.SplitN(rest, "|", 4)
+			if len(f) != 4 {
+				continue
+			}
+			sec, _ := strconv.ParseInt(f[1], 10, 64)
+			all = append(all, SessionInfo{ID: f[0], Name: f[3], Created: time.Unix(sec, 0), Tags: parseTags(f[2])})
+		case "C":
+			id, control, _ := strings.Cut(rest, "|")
+			if x := at(id); x != nil && control == "0" {
+				x.Attached++
+			}
+		case "P":
+			f := strings.SplitN(rest, "|", 8)
+			if len(f) != 8 {
+				continue
+			}
+			if x := at(f[0]); x != nil {
+				w, _ := strconv.Atoi(f[3])
+				h, _ := strconv.Atoi(f[4])
+				x.Panes = append(x.Panes, PaneInfo{
+					ID: f[1], Session: x.Name, Dead: f[2] == "1", Width: w, Height: h,
+					Tags: parseTags(f[5]), Program: f[6], Dir: f[7],
+				})
+			}
+		}
+	}
+	return all
+}
+
+func parseTags(s string) map[string]string {
+	tags := map[string]string{}
+	values, err := url.ParseQuery(s)
+	if err != nil {
+		return tags
+	}
+	for k := range values {
+		tags[k] = values.Get(k)
+	}
+	return tags
+}
+
+var tagRE = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+
+// tagOptions returns the user options of tags, in a fixed order.
+func tagOptions(tags map[string]string) ([][2]string, error) {
+	all := url.Values{}
+	var opts [][2]string
+	for k, v := range tags {
+		if !tagRE.MatchString(k) || strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return nil, fmt.Errorf("tmux: the tag %q=%q has characters that tmux cannot keep", k, v)
+		}
+		all.Set(k, v)
+		opts = append(opts, [2]string{"@" + k, v})
+	}
+	slices.SortFunc(opts, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
+	return append(opts, [2]string{optTags, all.Encode()}), nil
+}
+
+// NewSession creates a session with one pane. Its tags are set in the same
+// tmux command that creates it.
+func (s *Server) NewSession(ctx context.Context, name string, tags map[string]string, first PaneSpec) (*Pane, error) {
+	if !nameOK(name) {
+		return nil, fmt.Errorf("tmux: the session name %q may only have letters, digits, '-' and '_'", name)
+	}
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := s.stage(ctx); err != nil {
+		return nil, err
+	}
+	sp, err := s.prepareSpawn(ctx, first)
+	if err != nil {
+		return nil, err
+	}
+	opts, err := tagOptions(tags)
+	if err != nil {
+		return nil, err
+	}
+	argv := append(s.cli(s.socket()), "new-session", "-d", "-s", name, "-n", sp.window,
+		"-x", strconv.Itoa(s.o.Width), "-y", strconv.Itoa(s.o.Height), "-P", "-F", "#{pane_id}", placeholder)
+	for _, o := range opts {
+		argv = append(argv, ";", "set-option", "-t", "="+name+":", o[0], cliValue(o[1]))
+	}
+	for _, o := range sp.opts {
+		argv = append(argv, ";", "set-option", "-p", "-t", "="+name+":", o[0], cliValue(o[1]))
+	}
+	out, err := s.run(ctx, argv...)
+	if err != nil {
+		return nil, err
+	}
+	id, ok := paneNumber(strings.TrimSpace(out))
+	if !ok {
+		return nil, fmt.Errorf("tmux: unexpected answer %q", out)
+	}
+	p, err := s.firstPane(ctx, name, id, sp)
+	if err != nil {
+		// Half a session is of no use to anybody.
+		_, _ = s.run(context.WithoutCancel(ctx), append(s.cli(s.socket()), "kill-session", "-t", "="+name+":")...)
+		return nil, err
+	}
+	return p, nil
+}
+
+func (s *Server) firstPane(ctx context.Context, session string, id int, sp spawn) (*Pane, error) {
+	c, err := s.connect(ctx, session)
+	if err != nil {
+		return nil, err
+	}
+	return s.boot(ctx, c, session, id, sp)
+}
+
+// NewPane creates a window with one pane in a session.
+func (s *Server) NewPane(ctx context.Context, session string, spec PaneSpec) (*Pane, error) {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := s.stage(ctx); err != nil {
+		return nil, err
+	}
+	c, err := s.connect(ctx, session)
+	if err != nil {
+		return nil, err
+	}
+	sp, err := s.prepareSpawn(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	// With the tags in one line, so that no untagged pane is ever seen.
+	cmds := []string{fmt.Sprintf("new-window -d -a -t %s -n %s -P -F '#{pane_id}' %s",
+		quote("="+session+":{end}"), quote(sp.window), quote(placeholder))}
+	lines, err := c.do(ctx, cmds[0])
+	if err != nil {
+		return nil, err
+	}
+	id, ok := paneNumber(reply{lines: lines}.first())
+	if !ok {
+		return nil, fmt.Errorf("tmux: unexpected answer %q", lines)
+	}
+	for _, o := range sp.opts {
+		if _, err := c.do(ctx, fmt.Sprintf("set-option -p -t %%%d %s %s", id, o[0], quote(o[1]))); err != nil {
+			return nil, err
+		}
+	}
+	p, err := s.boot(ctx, c, session, id, sp)
+	if err != nil {
+		c.post(fmt.Sprintf("kill-pane -t %%%d", id), nil)
+		return nil, err
+	}
+	return p, nil
+}
+
+// KillSession ends a session with everything that runs in it.
+func (s *Server) KillSession(ctx context.Context, name string) error {
+	if !nameOK(name) {
+		return fmt.Errorf("tmux: there is no session %q", name)
+	}
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, err = s.run(ctx, append(s.cli(s.socket()), "kill-session", "-t", "="+name)...)
+	if noServer(err) || (err != nil && strings.Contains(err.Error(), "can't find session")) {
+		return fmt.Errorf("%w: there is no session %q", ErrGone, name)
+	}
+	s.mu.Lock()
+	c := s.sessions[name]
+	delete(s.sessions, name)
+	s.mu.Unlock()
+	if c != nil {
+		c.close()
+	}
+	return err
+}
+
+// connect returns the control client of a session, attached. The caller holds
+// setup.
+func (s *Server) connect(ctx context.Context, session string) (*conn, error) {
+	s.mu.Lock()
+	c := s.sessions[session]
+	s.mu.Unlock()
+	if c != nil && c.alive() {
+		return c, nil
+	}
+	if !nameOK(session) {
+		return nil, fmt.Errorf("%w: there is no session %q", ErrGone, session)
+	}
+	c, err := dial(ctx, s.t, s.attachArgv(s.socket(), session))
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.sessions[session] = c
+	s.mu.Unlock()
+	return c, nil
+}
+
+// placeholder keeps a new pane open until the bot listens to it.
+const placeholder = "exec cat >/dev/null"
+
+// cliValue protects a value on tmux's command line, where a last ';' separates
+// commands.
+func cliValue(v string) string {
+	if rest, ok := strings.CutSuffix(v, ";"); ok {
+		return rest + `\;`
+	}
+	return v
+}
+
+// spawn is a pane that is about to be created.
+type spawn struct {
+	window, dir string
+	key         string // names its files
+	rc          rcData
+	opts        [][2]string
+	companion   *companion
+}
+
+func (s *Server) prepareSpawn(ctx context.Context, spec PaneSpec) (spawn, error) {
+	sp := spawn{window: cmp.Or(spec.Name, "shell"), dir: cmp.Or(spec.Dir, s.caps.Home, "/"), key: random(6)}
+	if !nameOK(sp.window) {
+		return sp, fmt.Errorf("tmux: the pane name %q may only have letters, digits, '-' and '_'", spec.Name)
+	}
+	st, err := s.t.FS().Stat(ctx, sp.dir)
+	if err != nil {
+		return sp, fmt.Errorf("the pane's directory cannot be used: %w", err)
+	}
+	if !st.Mode.IsDir() || !path.IsAbs(sp.dir) {
+		return sp, fmt.Errorf("tmux: %s is not the absolute path of a directory", sp.dir)
+	}
+	opts, err := tagOptions(spec.Tags)
+	if err != nil {
+		return sp, err
+	}
+	sp.opts = append(opts, [2]string{optKey, sp.key})
+	for _, kv := range spec.Env {
+		name, _, ok := strings.Cut(kv, "=")
+		if !ok || !envRE.MatchString(name) || strings.ContainsRune(kv, 0) {
+			return sp, fmt.Errorf("tmux: %q is not an environment variable", kv)
+		}
+	}
+	sp.rc = rcData{nonce: random(8), env: spec.Env, ttyFile: s.file("e-" + sp.key)}
+	if s.caps.Bash == "" {
+		return sp, s.t.FS().WriteFile(ctx, s.file("rc-"+sp.key), []byte(posixRC(sp.rc)), false)
+	}
+	sp.companion, err = s.newCompanion(ctx, sp.key)
+	if err != nil {
+		s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
+	} else if err := s.t.FS().WriteFile(ctx, sp.rc.ttyFile, []byte(sp.companion.tty+"\n"), false); err != nil {
+		return sp, err
+	}
+	return sp, s.t.FS().WriteFile(ctx, s.file("rc-"+sp.key), []byte(bashRC(sp.rc)), false)
+}
+
+var envRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+func random(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+// shellArgv is the program of a managed pane.
+func (s *Server) shellArgv(key string) []string {
+	if s.caps.Bash != "" {
+		return []string{s.caps.Bash, "--noprofile", "--rcfile", s.file("rc-" + key), "-i"}
+	}
+	return []string{"env", "ENV=" + s.file("rc-"+key), "sh", "-i"}
+}
+
+// boot starts the shell in a new pane and waits for its first prompt.
+func (s *Server) boot(ctx context.Context, c *conn, session string, id int, sp spawn) (*Pane, error) {
+	p := s.newPane(c, session, id, sp.key, sp.rc.nonce)
+	p.attachCompanion(sp.companion)
+	if err := p.respawn(ctx, sp.dir); err != nil {
+		p.forget()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Adopt takes up a pane that this package made before, for example before a
+// restart of the bot. A command that runs in it goes on; the pane is then
+// running until its next prompt.
+func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, error) {
+	id, ok := paneNumber(paneID)
+	if !ok {
+		return nil, fmt.Errorf("%w: %q is no pane", ErrGone, paneID)
+	}
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := s.stage(ctx); err != nil {
+		return nil, err
+	}
+	c, err := s.connect(ctx, session)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := c.do(ctx, "list-panes -s -F '#{pane_id} #{"+optKey+"}'")
+	if err != nil {
+		return nil, err
+	}
+	key := ""
+	for _, l := range lines {
+		if k, ok := strings.CutPrefix(l, paneID+" "); ok {
+			key = k
+		}
+	}
+	if key == "" {
+		return nil, fmt.Errorf("%w: session %s has no pane %s of ours", ErrGone, session, paneID)
+	}
+	rc, err := s.t.FS().ReadFile(ctx, s.file("rc-"+key), 1<<20)
+	nonce := nonceOf(string(rc))
+	if err != nil || nonce == "" {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: the staged files of pane %s are lost; close it and make a new one", ErrGone, paneID)
+	}
+	s.mu.Lock()
+	old := s.panes[id]
+	s.mu.Unlock()
+	if old != nil && old.key == key && !old.isGone() {
+		return old, nil
+	}
+	p := s.newPane(c, session, id, key, nonce)
+	if s.caps.Bash != "" {
+		comp, err := s.findCompanion(ctx, key)
+		if err != nil {
+			s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
+		}
+		p.attachCompanion(comp)
+	}
+	if err := p.probe(ctx); err != nil {
+		p.forget()
+		return nil, err
+	}
+	return p, nil
+}

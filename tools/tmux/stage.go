@@ -1,0 +1,193 @@
+package tmux
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The key sequences that the staged rc file binds in the line editor. No
+// keyboard makes them.
+const (
+	keyStatus = "\x1b[7973~" // report the state, as an "S" mark
+	keyClear  = "\x1b[7974~" // throw the line away
+)
+
+// conf is the configuration of the instance's tmux servers.
+func conf(term string, history, width, height int) string {
+	return fmt.Sprintf(`# Written by countersign at every start; changes are lost.
+set -g default-terminal %s
+set -g history-limit %d
+set -g default-size %dx%d
+set -g remain-on-exit on
+set -s exit-empty on
+set -g update-environment ""
+set -g allow-rename off
+set -g automatic-rename off
+set -g bell-action none
+set -s set-clipboard off
+set -s escape-time 20
+set -g status-right "#{=40:pane_title}"
+`, term, history, width, height)
+}
+
+// noPrompts keeps programs from opening a pager or asking on a terminal.
+const noPrompts = `export PAGER=cat GIT_PAGER=cat SYSTEMD_PAGER= NO_COLOR=1 GIT_TERMINAL_PROMPT=0 DEBIAN_FRONTEND=noninteractive
+unset HISTFILE TMOUT MAIL MAILCHECK
+`
+
+// rcData is what a pane's staged shell file is made of.
+type rcData struct {
+	nonce   string
+	ttyFile string // holds the path of the companion's terminal
+	env     []string
+}
+
+// firstLine is how the nonce is found again after a restart.
+func (d rcData) firstLine() string { return "# countersign " + d.nonce + "\n" }
+
+func nonceOf(rc string) string {
+	line, _, _ := strings.Cut(rc, "\n")
+	nonce, _ := strings.CutPrefix(line, "# countersign ")
+	return nonce
+}
+
+func (d rcData) exports() string {
+	var b strings.Builder
+	for _, kv := range d.env {
+		name, value, _ := strings.Cut(kv, "=")
+		fmt.Fprintf(&b, "export %s=%s\n", name, shellQuote(value))
+	}
+	return b.String()
+}
+
+// bashRC is the rc file of a bash pane. Its marks:
+//
+//	C;seq            a command line has been read and starts (PS0)
+//	E;seq            the same end as D, on the companion
+//	D;seq;code;dir   the command line has ended
+//	P;seq            the prompt has been printed
+//	Q                a prompt for more lines of the same command
+//	S;seq;len;code   the answer to keyStatus: len bytes are on the line
+//
+// The hook runs with its standard error closed, so that "set -x" shows nothing
+// of it, writes to the terminal itself, so that "exec >file" does not lose a
+// mark, and sets the prompts again each time, so that a command may change
+// them. It starts no process.
+func bashRC(d rcData) string {
+	rc := d.firstLine() + noPrompts + d.exports() + `set +H +o posix
+shopt -s checkwinsize
+shopt -u mailwarn
+__cs_s=0
+__cs_e() { local p; read -r p <@TTYFILE@ && [[ $p == /dev/* && -c $p ]] && exec @FD@<>"$p"; }
+__cs_q() {
+  local LC_ALL=C i c o=
+  for ((i = 0; i < ${#PWD}; i++)); do
+    c=${PWD:i:1}
+    case $c in [[:cntrl:]%]) builtin printf -v c '%%%02x' "'$c" ;; esac
+    o+=$c
+  done
+  __cs_d=$o
+}
+__cs_w() {
+  PROMPT_COMMAND='{ __cs_p; } 2>/dev/null'
+  PS0='\033]7973;@NONCE@;C;${__cs_s}\007'
+  PS1='\u@\h:\w\$ \[\033]7973;@NONCE@;P;${__cs_s}\007\]'
+  PS2='> \[\033]7973;@NONCE@;Q\007\]'
+}
+__cs_p() {
+  local __cs_r=$?
+  set +e
+  __cs_s=$((__cs_s + 1))
+  __cs_d=$PWD
+  case $PWD in *[[:cntrl:]%]*) __cs_q ;; esac
+  builtin printf '\033]7973;@NONCE@;E;%s\007' "$__cs_s" >&@FD@ || {
+    __cs_e && builtin printf '\033]7973;@NONCE@;E;%s\007' "$__cs_s" >&@FD@
+  }
+  [[ -t 1 ]] || exec 1>/dev/tty
+  builtin printf '\033]7973;@NONCE@;D;%s;%s;%s\007' "$__cs_s" "$__cs_r" "$__cs_d" >/dev/tty
+  __cs_w
+}
+__cs_b() {
+  local r=$?
+  { __cs_e; __cs_w; builtin printf '\033]7973;@NONCE@;S;%s;%s;%s\007' "$__cs_s" "${#READLINE_LINE}" "$r" >/dev/tty; } 2>/dev/null
+}
+for __cs_m in emacs vi-insert vi-command; do
+  bind -m "$__cs_m" -x '"\e[7973~": __cs_b'
+  bind -m "$__cs_m" '"\e[7974~": kill-whole-line'
+done
+bind -m vi-command '"\e[7974~": "ddi"'
+unset __cs_m
+__cs_w
+__cs_e
+:
+`
+	return d.fill(rc)
+}
+
+// posixRC is the file that ENV names in a shell that is not bash. There is no
+// hook before a command, so staged scripts announce themselves, and standard
+// error is not apart.
+func posixRC(d rcData) string {
+	rc := d.firstLine() + noPrompts + d.exports() + `unset ENV
+__cs_s=1
+__cs_z=
+__cs_p() { printf '\033]7973;@NONCE@;D;%s;%s;%s\007' "$__cs_s" "$1" "$(pwd | tr -d '\000-\037%')"; }
+set +e
+PS1='$(__cs_p $?)${__cs_z#$((__cs_s=__cs_s+1))}$ @P@'
+PS2='> @Q@'
+`
+	rc = strings.ReplaceAll(rc, "@P@", "\x1b]7973;@NONCE@;P;0\x07")
+	rc = strings.ReplaceAll(rc, "@Q@", "\x1b]7973;@NONCE@;Q\x07")
+	return d.fill(rc)
+}
+
+func (d rcData) fill(rc string) string {
+	return strings.NewReplacer("@NONCE@", d.nonce, "@TTYFILE@", shellQuote(d.ttyFile), "@FD@", errFD).Replace(rc)
+}
+
+// posixStart is the line that a staged script of a POSIX shell begins with.
+func posixStart(nonce string) string {
+	return `printf '\033]7973;` + nonce + `;C;0\007'` + "\n"
+}
+
+const (
+	// frameSize is the unit in which the relay copies to the visible terminal.
+	// It writes whole units only, so that a unit is never torn by other output.
+	frameSize = 512
+	// relayReady is what the relay prints when its terminal is raw.
+	relayReady = "countersign-relay-ready"
+)
+
+// relayScript runs in a companion pane. What commands write to the companion's
+// terminal is their standard error; what the bot types into it goes in frames
+// to the visible terminal that a "T" frame named before.
+const relayScript = `stty raw -echo || exit 1
+printf '` + relayReady + `'
+while :; do
+  f=$(dd ibs=1 count=512 2>/dev/null)
+  [ -n "$f" ] || exit 0
+  case $f in
+  *';T;/dev/'*)
+    p=${f#*;T;}
+    p=${p%%;*}
+    [ -c "$p" ] && dd ibs=4096 obs=512 conv=notrunc of="$p" 2>/dev/null
+    ;;
+  esac
+done
+`
+
+// stageScript prepares the staging directory: ours, private, and no link that
+// somebody else laid there. It prints the terminal type to use.
+const stageScript = `umask 077
+d=$1
+mkdir -p -- "$d" 2>/dev/null
+if [ -L "$d" ] || [ ! -d "$d" ] || [ ! -O "$d" ]; then echo "$d is not a directory of ours" >&2; exit 1; fi
+chmod 700 "$d" || exit 1
+find "$d" -type f -name 'c-*' -mmin +60 -exec rm -f -- {} + 2>/dev/null
+for t in tmux-256color screen-256color screen; do
+  for r in /etc/terminfo /lib/terminfo /usr/share/terminfo /usr/lib/terminfo; do
+    if [ -e "$r/${t%"${t#?}"}/$t" ]; then echo "$t"; exit 0; fi
+  done
+done
+if infocmp tmux-256color >/dev/null 2>&1; then echo tmux-256color; else echo screen; fi
+`

@@ -1,0 +1,211 @@
+package tmux
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// terminalState is what the kernel says about a pane's terminal.
+type terminalState struct {
+	canonical, echo bool
+	group           int  // the foreground process group, 0 when unknown
+	shell           bool // the shell itself is in the foreground, editing a line
+	reads           bool // a process of the group sleeps in a read of its standard input
+}
+
+// terminalScript prints the terminal's modes, its foreground group, and what
+// the processes of that group are doing. Where there is no /proc only the modes
+// come.
+const terminalScript = `stty -F "$1" -a 2>/dev/null || stty -a <"$1" 2>/dev/null
+read -r s 2>/dev/null <"/proc/$2/stat" || exit 0
+set -- ${s##*) }
+g=$6
+echo "group $g"
+for d in /proc/[0-9]*; do
+  read -r s 2>/dev/null <"$d/stat" || continue
+  set -- ${s##*) }
+  [ "$3" = "$g" ] || continue
+  read -r c 2>/dev/null <"$d/syscall" || c=
+  echo "process ${d#/proc/} $1 $c"
+done
+`
+
+// terminal looks at the pane's terminal from a process beside it. The pane
+// notices nothing.
+func (p *Pane) terminal(ctx context.Context) (terminalState, error) {
+	p.mu.Lock()
+	tty, pid := p.tty, p.pid
+	p.mu.Unlock()
+	if tty == "" || pid == "" {
+		return terminalState{}, errSilent
+	}
+	out, err := p.s.run(ctx, "sh", "-c", terminalScript, "sh", tty, pid)
+	if err != nil {
+		return terminalState{}, err
+	}
+	st := parseTerminal(out)
+	n, err := strconv.Atoi(pid)
+	st.shell = err == nil && st.group == n && !st.canonical
+	if p.s.caps.Bash == "" {
+		st.shell = err == nil && st.group == n && st.reads
+	}
+	return st, nil
+}
+
+func parseTerminal(out string) terminalState {
+	st := terminalState{canonical: true, echo: true}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 2 && f[0] == "group":
+			st.group, _ = strconv.Atoi(f[1])
+		case len(f) > 4 && f[0] == "process":
+			// "process PID STATE NUMBER ARG0 ...": read is 0 on amd64 and 63
+			// on arm64; its first argument is the descriptor.
+			if f[2] == "S" && (f[3] == "0" || f[3] == "63") && f[4] == "0x0" {
+				st.reads = true
+			}
+		case len(f) > 0 && f[0] == "process":
+		default:
+			if slices.Contains(f, "-icanon") {
+				st.canonical = false
+			}
+			if slices.Contains(f, "-echo") {
+				st.echo = false
+			}
+		}
+	}
+	return st
+}
+
+// waitsFor tells whether the running command waits for a person: for a
+// password, for input, or for nothing (""). raw means that it may also just be
+// silent.
+func (p *Pane) waitsFor(ctx context.Context) (s State, raw bool) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	st, err := p.terminal(ctx)
+	if err != nil {
+		return "", false
+	}
+	switch {
+	case st.shell:
+		// A prompt without its mark: ask, which mends the hook.
+		if p.s.caps.Bash != "" {
+			_ = p.askLine(ctx)
+		}
+		return "", false
+	case st.canonical && !st.echo:
+		return StatePassword, false
+	case st.canonical && st.reads:
+		return StateInput, false
+	case !st.canonical:
+		return StateInput, true
+	default:
+		return "", false
+	}
+}
+
+// Info tells what the pane is doing now.
+func (p *Pane) Info(ctx context.Context) (Info, error) {
+	if err := p.ensure(ctx); err != nil {
+		return Info{}, err
+	}
+	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '%s|#{pane_width}|#{pane_height}|#{pane_current_command}|#{pane_current_path}'", p.id, statusFormat))
+	if err != nil {
+		return Info{}, err
+	}
+	f := strings.SplitN(reply{lines: lines}.first(), "|", 5)
+	st, ok := parseStatus(f[0])
+	if !ok || len(f) != 5 {
+		return Info{}, errSilent
+	}
+	i := Info{Program: f[3], Dir: f[4], Alternate: st.alternate, CopyMode: st.copyMode}
+	i.Width, _ = strconv.Atoi(f[1])
+	i.Height, _ = strconv.Atoi(f[2])
+	p.mu.Lock()
+	if st != p.stat {
+		p.setStatus(st)
+	}
+	phase, byBot, quiet := p.phase, p.byBot, time.Since(p.lastOut)
+	if phase == phaseIdle {
+		i.Dir = p.dir
+	}
+	p.mu.Unlock()
+	switch {
+	case st.dead:
+		i.State = StateDead
+	case phase == phaseIdle || phase == phasePrompt:
+		i.State = StateIdle
+	case st.alternate:
+		i.State = StateFullscreen
+	case !byBot && phase == phaseRunning:
+		i.State = StateHuman
+	default:
+		i.State = StateRunning
+		if phase == phaseRunning && quiet >= quietTime {
+			if s, raw := p.waitsFor(ctx); s != "" && (!raw || quiet >= rawStable) {
+				i.State = s
+			}
+		}
+	}
+	return i, nil
+}
+
+// Interrupt ends the command that runs in the pane and brings the prompt back
+// within five seconds: C-c, then SIGTERM and SIGKILL to the foreground process
+// group, and a new shell when the shell itself does not give way. It does
+// nothing at the prompt.
+func (p *Pane) Interrupt(ctx context.Context) error {
+	if err := p.ensure(ctx); err != nil {
+		return err
+	}
+	idle := func() bool { return p.phase == phaseIdle || p.phase == phaseDead }
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for _, step := range []struct {
+		signal string
+		wait   time.Duration
+	}{{"", time.Second}, {"TERM", time.Second}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}} {
+		p.mu.Lock()
+		done, c, copyMode := idle() && !p.more, p.c, p.stat.copyMode
+		p.mu.Unlock()
+		if done {
+			return nil
+		}
+		if !copyMode { // there it would end the reading of somebody else
+			c.post(hexKeys(p.id, []byte{3}), nil)
+		}
+		if step.signal != "" {
+			p.signal(ctx, step.signal)
+		}
+		if err := p.wait(ctx, step.wait, func() bool { return idle() && !p.more }); err == nil {
+			return nil
+		} else if ctx.Err() != nil || p.isGone() {
+			return err
+		}
+	}
+	p.mu.Lock()
+	dir := p.dir
+	p.phase = phaseDead // whoever waits for the command learns that it is over
+	p.notify()
+	p.mu.Unlock()
+	return p.revive(ctx, dir)
+}
+
+// signal sends a signal to the foreground process group, unless that is the
+// shell's own.
+func (p *Pane) signal(ctx context.Context, name string) {
+	st, err := p.terminal(ctx)
+	p.mu.Lock()
+	pid := p.pid
+	p.mu.Unlock()
+	if err != nil || st.group <= 1 || strconv.Itoa(st.group) == pid {
+		return
+	}
+	_, _ = p.s.run(ctx, "kill", "-"+name, "--", "-"+strconv.Itoa(st.group))
+}

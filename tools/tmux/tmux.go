@@ -1,0 +1,175 @@
+// Package tmux drives shared shells on a target: commands are typed into real
+// tmux panes that the team can watch, and their exact output, exit code and
+// directory come back. It is written once over backend.Target.
+//
+// One long-lived control-mode client per session carries everything. The end of
+// a command is an invisible escape sequence that the shell's prompt hook writes,
+// with a nonce and a counter; nothing is ever searched for in the scrollback and
+// no tmux process is started for a command. A hidden companion pane in the same
+// session carries standard error, so that both streams are exact while people
+// see them live.
+//
+// The package does not decide what may run, owns no sessions beyond the tmux
+// server of its instance, and keeps nothing on disk but its staged shell files.
+package tmux
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+)
+
+var (
+	// ErrNoTmux means that the target has no tmux.
+	ErrNoTmux = errors.New("tmux: there is no tmux on the target")
+	// ErrGone means that the pane or its session no longer exists. Create it
+	// again with Server.NewSession or Server.NewPane.
+	ErrGone = errors.New("tmux: the pane no longer exists")
+	// ErrBusy is wrapped by every [StateError]: the pane cannot take a command
+	// now.
+	ErrBusy = errors.New("tmux: the pane is busy")
+)
+
+// Options configure a [Server].
+type Options struct {
+	// Instance names the bot; the tmux server is "countersign-<instance>".
+	Instance string
+	// Dir is the staging directory on the target, 0700. Empty means
+	// <TempDir>/countersign-<user>-<instance>.
+	Dir string
+	// HistoryLimit is the scrollback of a pane in lines; 0 means 50000.
+	HistoryLimit int
+	// Width and Height are the size of new panes; 0 means 200x50.
+	Width, Height int
+	// Log receives warnings such as a forged marker; nil discards them.
+	Log *slog.Logger
+}
+
+// SessionInfo describes a session of this instance's tmux server.
+type SessionInfo struct {
+	Name, ID string
+	// Tags are the user options ("@cs_owner" is "cs_owner").
+	Tags     map[string]string
+	Created  time.Time
+	Attached int // clients, without the bot's own
+	Panes    []PaneInfo
+}
+
+// PaneInfo describes a pane. Hidden companions are not listed.
+type PaneInfo struct {
+	ID, Session   string // "%3" and the session's name
+	Tags          map[string]string
+	Dead          bool
+	Program, Dir  string
+	Width, Height int
+}
+
+// PaneSpec says how to create a pane.
+type PaneSpec struct {
+	Name string // window name
+	Tags map[string]string
+	Dir  string   // absolute; empty means the user's home
+	Env  []string // "K=V", on top of the scrubbed environment
+}
+
+// State is what a pane is doing.
+type State string
+
+// The states. Only StateIdle accepts a command.
+const (
+	StateIdle       State = "idle"
+	StateRunning    State = "running"
+	StatePassword   State = "waiting-password"
+	StateInput      State = "waiting-input"
+	StateFullscreen State = "fullscreen"
+	StateHuman      State = "human"
+	StateDead       State = "dead"
+)
+
+// Info is a pane's state at one moment.
+type Info struct {
+	State               State
+	Dir, Program        string
+	Alternate, CopyMode bool
+	Width, Height       int
+}
+
+// Stream says which of a command's streams bytes came from.
+type Stream int
+
+// The streams.
+const (
+	Out Stream = iota
+	Err
+)
+
+// Command is one command for a pane.
+type Command struct {
+	Text string
+	// Keep is how many bytes of each stream are kept, half from its head and
+	// half from its tail; 0 means 1 MiB.
+	Keep int
+	// Output receives bytes as they come, from one goroutine at a time, in the
+	// order of each stream. It must not block for long.
+	Output func(Stream, []byte)
+}
+
+// OutcomeKind says how waiting for a command ended.
+type OutcomeKind string
+
+// The kinds. After TimedOut, Cancelled, WaitingPassword, WaitingInput and
+// Fullscreen the command still runs in the pane; after Lost its outcome is
+// unknown.
+const (
+	Exited          OutcomeKind = "exited"
+	TimedOut        OutcomeKind = "timeout"
+	Cancelled       OutcomeKind = "cancelled"
+	Lost            OutcomeKind = "lost"
+	WaitingPassword OutcomeKind = "waiting-password"
+	WaitingInput    OutcomeKind = "waiting-input"
+	Fullscreen      OutcomeKind = "fullscreen"
+)
+
+// Outcome is what became of a command.
+type Outcome struct {
+	Kind OutcomeKind
+	// Code is the exit code; valid when Kind is Exited.
+	Code           int
+	Stdout, Stderr Captured
+	// Split tells that Stderr was captured apart; otherwise Stdout holds both.
+	Split    bool
+	Dir      string // the shell's directory afterwards
+	Duration time.Duration
+	// Notice is a sentence for people about something unusual, or "".
+	Notice string
+	// Screen is what the pane shows, when Kind is not Exited.
+	Screen string
+}
+
+// Keys are keys for a pane, pressed in this order: Literal, Names, Enter.
+type Keys struct {
+	Literal string
+	Names   []string // tmux key names: "C-c", "Up", "F5"
+	Enter   bool
+}
+
+// CaptureOptions choose what Capture reads. Start and End are line numbers as
+// tmux takes them: 0 is the first visible line, negative reaches into the
+// history, "-" is the start of the history or the end of the screen.
+type CaptureOptions struct {
+	Start, End                                                   string
+	Join, TrailingSpaces, Escapes, EscapeNonPrintable, Alternate bool
+}
+
+// StateError refuses a command because of the pane's state. It wraps ErrBusy.
+type StateError struct {
+	State State
+	// Sentence says what is wrong and what to do.
+	Sentence string
+}
+
+// Error returns the sentence.
+func (e *StateError) Error() string { return e.Sentence }
+
+// Unwrap returns ErrBusy.
+func (e *StateError) Unwrap() error { return ErrBusy }

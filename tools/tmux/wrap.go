@@ -1,0 +1,71 @@
+package tmux
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+const (
+	// typeMax is the longest text that is typed; longer text is staged.
+	typeMax = 1000
+	// errFD is the shell's descriptor of the companion. High, since people use
+	// the low ones in their scripts.
+	errFD = "19"
+)
+
+// typable tells whether text can be typed at a prompt as one line: no control
+// character reaches the line editor and the line cannot be too long for it.
+func typable(text string) bool {
+	if text == "" || len(text) > typeMax || !utf8.ValidString(text) {
+		return false
+	}
+	for _, r := range text {
+		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) || r == 0x2028 || r == 0x2029 {
+			return false
+		}
+	}
+	return true
+}
+
+// redirected returns a line that runs text with standard error on the
+// companion, in the shell itself. It is not ok when text cannot be proved to
+// mean the same inside braces; such text is staged.
+func redirected(text string) (line string, ok bool) {
+	before, ok := parse(text)
+	if !ok || len(before.Stmts) == 0 {
+		return "", false
+	}
+	body := strings.TrimSpace(text)
+	if !before.Stmts[len(before.Stmts)-1].Semicolon.IsValid() {
+		body += ";"
+	}
+	line = "{ " + body + " } 2>&" + errFD
+	after, ok := parse(line)
+	if !ok || len(after.Stmts) != 1 || len(after.Stmts[0].Redirs) != 1 {
+		return "", false
+	}
+	block, ok := after.Stmts[0].Cmd.(*syntax.Block)
+	if !ok || len(block.Stmts) != len(before.Stmts) || len(block.Last) != 0 {
+		return "", false
+	}
+	return line, true
+}
+
+// parse parses text as bash; text with comments is not ok, since a comment
+// would swallow what follows it on the line.
+func parse(text string) (*syntax.File, bool) {
+	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)).Parse(strings.NewReader(text), "")
+	if err != nil || len(f.Last) > 0 {
+		return nil, false
+	}
+	comments := false
+	syntax.Walk(f, func(n syntax.Node) bool {
+		if _, is := n.(*syntax.Comment); is {
+			comments = true
+		}
+		return !comments
+	})
+	return f, !comments
+}

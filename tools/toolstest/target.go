@@ -1,0 +1,223 @@
+package toolstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"countersign/tools/backend"
+)
+
+// Target is a machine in memory: files and directories are rows of a map, and a
+// process does what the test says. It counts what is done to it. It is safe
+// for concurrent use.
+type Target struct {
+	// Name is its ID; empty means "fake".
+	Name string
+	// Exec says what a process does; nil means that it exits with 0.
+	Exec func(ctx context.Context, s backend.Spec) (backend.Result, error)
+
+	mu      sync.Mutex
+	files   map[string][]byte
+	links   map[string]string
+	dirs    map[string]bool
+	effects int
+	specs   []backend.Spec
+}
+
+var _ backend.Target = (*Target)(nil)
+
+// Put puts a file there; it counts as no effect.
+func (t *Target) Put(name, content string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.put(name, []byte(content))
+}
+
+// Link puts a symbolic link there; it counts as no effect.
+func (t *Target) Link(name, to string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.links == nil {
+		t.links = map[string]string{}
+	}
+	t.links[name] = to
+	t.mkdirs(path.Dir(name))
+}
+
+// Content returns a file's content.
+func (t *Target) Content(name string) (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b, ok := t.files[name]
+	return string(b), ok
+}
+
+// Effects returns how many processes were started and files written.
+func (t *Target) Effects() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.effects
+}
+
+// Specs returns the processes that were started.
+func (t *Target) Specs() []backend.Spec {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]backend.Spec(nil), t.specs...)
+}
+
+func (t *Target) put(name string, content []byte) {
+	if t.files == nil {
+		t.files = map[string][]byte{}
+	}
+	t.files[name] = append([]byte(nil), content...)
+	t.mkdirs(path.Dir(name))
+}
+
+func (t *Target) mkdirs(dir string) {
+	if t.dirs == nil {
+		t.dirs = map[string]bool{"/": true}
+	}
+	for ; dir != "/" && dir != "."; dir = path.Dir(dir) {
+		t.dirs[dir] = true
+	}
+}
+
+// ID implements backend.Target.
+func (t *Target) ID() string {
+	if t.Name == "" {
+		return "fake"
+	}
+	return t.Name
+}
+
+// FS implements backend.Target.
+func (t *Target) FS() backend.FileSystem { return files{t} }
+
+// Probe implements backend.Target.
+func (t *Target) Probe(context.Context) (backend.Caps, error) {
+	return backend.Caps{User: "tester", Home: "/home/tester", OS: "linux", TempDir: "/tmp"}, nil
+}
+
+// Close implements backend.Target.
+func (t *Target) Close() error { return nil }
+
+// Start implements backend.Target.
+func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	t.mu.Lock()
+	t.effects++
+	t.specs = append(t.specs, s)
+	t.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	return &process{ctx: ctx, cancel: cancel, t: t, spec: s}, nil
+}
+
+type process struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	t      *Target
+	spec   backend.Spec
+}
+
+func (p *process) Wait() (backend.Result, error) {
+	defer p.cancel()
+	if p.t.Exec == nil {
+		return backend.Result{}, nil
+	}
+	return p.t.Exec(p.ctx, p.spec)
+}
+
+func (p *process) Kill() { p.cancel() }
+
+type files struct{ t *Target }
+
+// walk follows links; the caller holds the mutex.
+func (f files) walk(name string) (string, error) {
+	if !path.IsAbs(name) {
+		name = path.Join("/home/tester", name)
+	}
+	name = path.Clean(name)
+	for range 10 {
+		moved := false
+		for link, to := range f.t.links {
+			if name == link || strings.HasPrefix(name, link+"/") {
+				name, moved = to+strings.TrimPrefix(name, link), true
+			}
+		}
+		if !moved {
+			return name, nil
+		}
+	}
+	return "", errors.New("too many levels of symbolic links")
+}
+
+func (f files) ReadFile(_ context.Context, name string, limit int64) ([]byte, error) {
+	f.t.mu.Lock()
+	defer f.t.mu.Unlock()
+	name, err := f.walk(name)
+	if err != nil {
+		return nil, err
+	}
+	b, ok := f.t.files[name]
+	if !ok {
+		if f.t.dirs[name] {
+			return nil, fmt.Errorf("read %s: is a directory", name)
+		}
+		return nil, fmt.Errorf("open %s: %w", name, fs.ErrNotExist)
+	}
+	if limit > 0 && int64(len(b)) > limit {
+		return append([]byte(nil), b[:limit]...), backend.ErrTooBig
+	}
+	return append([]byte(nil), b...), nil
+}
+
+func (f files) WriteFile(_ context.Context, name string, data []byte, mkdir bool) error {
+	f.t.mu.Lock()
+	defer f.t.mu.Unlock()
+	name, err := f.walk(name)
+	if err != nil {
+		return err
+	}
+	if !mkdir && !f.t.dirs[path.Dir(name)] {
+		return fmt.Errorf("open %s: %w", name, fs.ErrNotExist)
+	}
+	f.t.effects++
+	f.t.put(name, data)
+	return nil
+}
+
+func (f files) Stat(_ context.Context, name string) (backend.FileInfo, error) {
+	f.t.mu.Lock()
+	defer f.t.mu.Unlock()
+	name, err := f.walk(name)
+	if err != nil {
+		return backend.FileInfo{}, err
+	}
+	if f.t.dirs[name] {
+		return backend.FileInfo{Path: name, Mode: fs.ModeDir | 0o755}, nil
+	}
+	b, ok := f.t.files[name]
+	if !ok {
+		return backend.FileInfo{}, fmt.Errorf("stat %s: %w", name, fs.ErrNotExist)
+	}
+	return backend.FileInfo{Path: name, Size: int64(len(b)), Mode: 0o644, Time: time.Unix(0, 0)}, nil
+}
+
+func (f files) Resolve(_ context.Context, name string) (string, error) {
+	f.t.mu.Lock()
+	defer f.t.mu.Unlock()
+	name, err := f.walk(name)
+	if err != nil {
+		return "", err
+	}
+	if _, ok := f.t.files[name]; !ok && !f.t.dirs[name] && !f.t.dirs[path.Dir(name)] {
+		return "", fmt.Errorf("resolve %s: %w", name, fs.ErrNotExist)
+	}
+	return name, nil
+}
