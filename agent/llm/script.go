@@ -3,6 +3,7 @@ package llm
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -84,9 +85,7 @@ func snapshot(r Request) Request {
 	}
 	r.Tools = slices.Clone(r.Tools)
 	used := make(map[string]bool, len(r.UsedCallIDs))
-	for id, ok := range r.UsedCallIDs {
-		used[id] = ok
-	}
+	maps.Copy(used, r.UsedCallIDs)
 	r.UsedCallIDs = used
 	return r
 }

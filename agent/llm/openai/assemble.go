@@ -198,6 +198,7 @@ func (o *open) take(raw json.RawMessage) {
 // nil for a part that says nothing.
 func (a *assembly) find(p callPart, pos, of int) *open {
 	name, id := string(p.Function.Name), string(p.ID)
+	says := present(p.Function.Args) && string(p.Function.Args) != `""`
 	if p.Index != nil {
 		o := a.byIdx[*p.Index]
 		// Some servers number every call 0: another id and a name after
@@ -212,7 +213,7 @@ func (a *assembly) find(p callPart, pos, of int) *open {
 		o := a.byID[id]
 		// The same id again with a name, in one frame or after complete
 		// arguments, is another call with a duplicate id.
-		if o == nil || (name != "" && present(p.Function.Args) && (o.chunk == a.frames || o.whole())) {
+		if o == nil || (name != "" && says && (o.chunk == a.frames || o.whole())) {
 			o = a.begin()
 			a.byID[id] = o
 		}
@@ -223,12 +224,12 @@ func (a *assembly) find(p callPart, pos, of int) *open {
 		last = a.calls[len(a.calls)-1]
 	}
 	if name != "" {
-		if last != nil && last.name == name && last.chunk != a.frames && !last.whole() {
+		if last != nil && last.name == name && last.chunk != a.frames && (!says || !last.whole()) {
 			return last
 		}
 		return a.begin()
 	}
-	if !present(p.Function.Args) {
+	if !says {
 		return nil
 	}
 	if of > 1 && pos < len(a.group) {

@@ -203,8 +203,7 @@ func (c *Client) clean(f *fault) *fault {
 
 // faultOf classifies what an attempt returned.
 func (c *Client) faultOf(ctx context.Context, err error) *fault {
-	var f *fault
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*fault](err); ok {
 		return c.clean(f)
 	}
 	if errors.Is(context.Cause(ctx), errSilence) {
@@ -228,8 +227,7 @@ func (c *Client) faultOf(ctx context.Context, err error) *fault {
 
 // plain drops the address that net/http puts before its errors.
 func plain(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
 	}
 	return err

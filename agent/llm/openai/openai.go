@@ -257,7 +257,7 @@ func (c *Client) once(parent context.Context, req goopenai.ChatCompletionRequest
 			show(llm.Delta{Text: text})
 		}
 		if a.finish != "" {
-			dog.limit(afterFinish)
+			dog.limit(min(afterFinish, c.cfg.Idle))
 		}
 	}
 	return a.reply(), true, nil

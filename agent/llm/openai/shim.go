@@ -52,7 +52,7 @@ func (s *shim) Do(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	resp, err := s.next.Do(req) //nolint:gosec // the address is the operator's
+	resp, err := s.next.Do(req)
 	if err != nil {
 		return nil, err
 	}
