@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -170,7 +171,7 @@ func cutText(b []byte) ([]byte, int) {
 // composite key lies inside.
 func Prefix(parts ...any) (start, end []byte) {
 	start = Key(parts...)
-	end = append(start[:len(start):len(start)], escape)
+	end = append(slices.Clip(start), escape)
 	return start, end
 }
 

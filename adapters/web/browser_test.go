@@ -340,7 +340,13 @@ func TestThePageInABrowser(t *testing.T) {
 	s.until(`document.querySelector('.xterm-rows').textContent.includes('LIVE-2')`)
 	s.do("closing it", click("#term-close"))
 
-	// Approving.
+	// Approving. A press right after the page moved does not count, so wait until it stands.
+	s.until(`(() => {
+		const at = document.querySelector('.card.open button[data-style=approve]').getBoundingClientRect();
+		const here = at.x + ' ' + at.y;
+		if (globalThis.there !== here) [globalThis.there, globalThis.since] = [here, performance.now()];
+		return performance.now() - globalThis.since > 500;
+	})()`)
 	s.do("approve", click(".card.open button[data-style=approve]"))
 	s.until(`document.querySelector('#confirm[open]') !== null`)
 	s.do("confirm", click("#confirm-yes"))

@@ -1,6 +1,7 @@
 package risk
 
 import (
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -43,6 +44,8 @@ func checks(name string) func(*judge, *call) {
 		return checkCurl
 	case "kubeget":
 		return checkKubeGet
+	case "kv":
+		return checkKV
 	case "etcdget":
 		return checkEtcdGet
 	case "psql":
@@ -78,7 +81,9 @@ func checkGrep(j *judge, c *call) {
 			j.add(Low, EffectUnknown, "`%s` without a pattern", c.root.name)
 			return
 		}
-		files = files[1:]
+		if files[0].kind == wordLit || files[0].kind == wordAtom {
+			files = files[1:] // a pattern for files can stand for more than the pattern
+		}
 	}
 	deep := c.has("-r", "-R", "--recursive", "--dereference-recursive") || c.root.name == "rg"
 	if v, ok := c.value("-d", "-D"); ok && v == "recurse" {
@@ -157,7 +162,10 @@ func wrapTar(j *judge, name string, argv []word) {
 }
 
 func checkJq(j *judge, c *call) {
-	if len(c.operands) == 0 || c.operands[0].kind != wordLit {
+	if len(c.operands) == 0 {
+		return // the filter is "."
+	}
+	if c.operands[0].kind != wordLit {
 		j.add(Low, EffectUnknown, "the filter of `jq` is only known when it runs")
 		return
 	}
@@ -195,12 +203,12 @@ func checkPager(j *judge, c *call) {
 		return
 	}
 	switch c.root.name {
-	case "journalctl", "systemctl", "loginctl":
+	case "journalctl", "systemctl":
 		if len(c.argv) == 1 {
 			j.add(Low, EffectInteractive, "`%s` alone opens everything in a pager: add --no-pager or a filter", c.root.name)
 		}
 	case "dpkg":
-		if len(c.argv) == 2 && len(c.operands) == 0 {
+		if len(c.argv) == 2 && c.has("-l", "--list") {
 			j.add(Low, EffectInteractive, "`dpkg -l` alone opens everything in a pager: name a package or pipe it")
 		}
 	case "timedatectl":
@@ -349,6 +357,19 @@ func checkEtcdGet(j *judge, c *call) {
 	}
 	if c.has("--from-key") {
 		j.add(High, EffectSecrets, "`etcdctl get --from-key` can show the content of secrets")
+	}
+}
+
+// checkKV refuses keys that name secrets.
+func checkKV(j *judge, c *call) {
+	for _, w := range c.operands {
+		lower := strings.ToLower(w.text)
+		for _, s := range []string{"secret", "password", "token", "credential", "private", "apikey", "api_key"} {
+			if w.kind != wordLit || strings.Contains(lower, s) {
+				j.add(High, EffectSecrets, "`%s` would show the value of %s, a secret by its name", c.spec.name, w.text)
+				return
+			}
+		}
 	}
 }
 
@@ -571,6 +592,9 @@ var redisReads = strings.Fields(`info ping dbsize ttl pttl type exists keys scan
  object:encoding,idletime,refcount,freq xinfo:stream,groups,consumers xpending command:count,info,list pubsub:channels,numsub,numpat
  sentinel:masters,master,replicas,slaves,sentinels,get-master-addr-by-name,ckquorum config:get acl:whoami module:list expiretime pexpiretime`)
 
+// redisSecrets are settings of redis that hold secrets.
+var redisSecrets = []string{"requirepass", "masterauth", "masteruser", "tls-key-file-pass", "tls-client-key-file-pass", "sentinel-pass", "aclfile"}
+
 func wrapRedis(j *judge, name string, argv []word) {
 	i := 1
 	for ; i < len(argv); i++ {
@@ -635,7 +659,7 @@ func wrapRedis(j *judge, name string, argv []word) {
 			if cmd == "config" {
 				for _, w := range argv[i+2:] {
 					t := strings.ToLower(w.text)
-					if w.kind != wordLit || strings.ContainsAny(t, "*?[") || strings.Contains(t, "pass") || strings.Contains(t, "auth") {
+					if w.kind != wordLit || slices.ContainsFunc(redisSecrets, func(s string) bool { ok, err := path.Match(t, s); return ok || err != nil }) {
 						j.add(High, EffectSecrets, "`redis-cli config get %s` can show passwords", w.text)
 						return
 					}

@@ -28,6 +28,7 @@ var awsGets = map[string]string{
 	"lambda":          "get-account-settings get-policy get-alias get-function-concurrency get-function-configuration get-function-url-config get-provisioned-concurrency-config get-event-source-mapping",
 	"ecr":             "get-lifecycle-policy get-repository-policy",
 	"route53":         "get-hosted-zone get-change get-health-check get-health-check-status get-health-check-last-failure-reason get-hosted-zone-count",
+	"dynamodb":        "get-item scan query batch-get-item",
 	"sqs":             "get-queue-attributes get-queue-url",
 	"sns":             "get-topic-attributes get-subscription-attributes",
 	"cloudtrail":      "get-trail-status lookup-events get-event-selectors",

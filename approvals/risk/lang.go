@@ -241,6 +241,9 @@ func awkProgram(p string) string {
 	if !strings.Contains(p, ">") {
 		return ""
 	}
+	if !strings.ContainsAny(p, "\"/#\\") && !strings.Contains(p, ">>") && comparesOnly(p) {
+		return ""
+	}
 	// ">" compares in a pattern and writes a file behind print. It is taken as
 	// a comparison only before the first action and without strings and
 	// regular expressions, or where nothing is printed at all.
@@ -252,6 +255,32 @@ func awkProgram(p string) string {
 		return "may write to a file with `>`"
 	}
 	return ""
+}
+
+// comparesOnly reports whether each ">" of a program without strings, regular
+// expressions and comments stands in parentheses or in a pattern.
+func comparesOnly(p string) bool {
+	paren, brace := 0, 0
+	for i := range len(p) {
+		switch p[i] {
+		case '(':
+			paren++
+		case ')':
+			paren--
+		case '{':
+			brace++
+		case '}':
+			brace--
+		case '>':
+			if paren <= 0 && brace > 0 {
+				return false
+			}
+		}
+		if paren < 0 || brace < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // wrapSed proves printing and substitution, without the commands that write,

@@ -13,7 +13,7 @@ func knownPred(p string) bool {
 	switch p {
 	case "text", "path", "num", "id", "word", "host", "addr", "dns", "nofile", "unit",
 		"plus", "key", "kout", "psarg", "fmt", "etc", "unixsock", "local", "header", "wout",
-		"file", "resolver", "node", "smartlog":
+		"any", "file", "resolver", "node", "smartlog":
 		return true
 	}
 	return strings.Contains(p, "|") || strings.HasPrefix(p, "=")
@@ -22,6 +22,7 @@ func knownPred(p string) bool {
 // accepts reports whether a word fits a kind of argument:
 //
 //	text    any text: a pattern, a name, a format
+//	any     any text, or a pattern for files that a check looks at
 //	path    a file that may be read: no secret, no device
 //	num     a number, perhaps with a sign and a unit
 //	id      decimal digits
@@ -57,6 +58,9 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 		if pred == "path" && (!w.dashy() || cur.benign) {
 			return cur.meta || secretPath(w) == "" && (cur.device || !devicePath(w.text))
 		}
+		if pred == "any" {
+			return !w.dashy() || cur.benign
+		}
 		if s, one := w.oneOf(); one {
 			return j.accepts(cur, pred, lit(s)) && j.accepts(cur, pred, lit(w.text))
 		}
@@ -64,7 +68,7 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	}
 	t := w.text
 	switch pred {
-	case "text":
+	case "text", "any":
 		return true
 	case "path":
 		if cur.meta {

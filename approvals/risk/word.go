@@ -227,8 +227,12 @@ func (j *judge) expansion(p syntax.WordPart) (word, string) {
 		j.nested(p)
 		return opaque, "arithmetic can run code through array subscripts"
 	case *syntax.ProcSubst:
-		j.nested(p)
-		return opaque, "`<(...)` runs a command behind a file name"
+		// The shell puts the name of a pipe there.
+		j.stmts(p.Stmts)
+		if p.Op != syntax.CmdIn {
+			return opaque, "`>(...)` runs a command behind a file name"
+		}
+		return word{kind: wordAtom, text: "/dev/fd/0", prefix: "/dev/fd/"}, ""
 	case *syntax.ExtGlob:
 		return opaque, "an extended pattern"
 	default:

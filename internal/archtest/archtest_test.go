@@ -46,13 +46,13 @@ var forbidden = map[string]map[string]string{
 
 // outside lists packages from elsewhere that only these of ours may import.
 var outside = map[string][]string{
-	"os/exec":                          {"tools/backend/local", "tools/plugin", "tools/mcp"},
-	"golang.org/x/crypto/ssh":          {"tools/backend/ssh"},
+	"os/exec":                           {"tools/backend/local", "tools/plugin", "tools/mcp"},
+	"golang.org/x/crypto/ssh":           {"tools/backend/ssh"},
 	"github.com/sashabaranov/go-openai": {"agent/llm/openai"},
-	"github.com/slack-go/slack":        {"adapters/slack"},
-	"github.com/bwmarrin/discordgo":    {"adapters/discord"},
-	"go.etcd.io/bbolt":                 {"store/bolt"},
-	"log":                              {},
+	"github.com/slack-go/slack":         {"adapters/slack"},
+	"github.com/bwmarrin/discordgo":     {"adapters/discord"},
+	"go.etcd.io/bbolt":                  {"store/bolt"},
+	"log":                               {},
 }
 
 var badNames = []string{"util", "utils", "common", "helpers", "types", "models", "core", "manager"}

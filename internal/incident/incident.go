@@ -21,25 +21,20 @@ var script string
 
 // Incident is one running service and its files.
 type Incident struct {
-	Dir  string // everything is below it
-	Logs string // the directory that is full
 	proc backend.Process
 	done chan struct{}
 }
 
-// Health returns the path of the file in which the service says how it is.
-func (i *Incident) Health() string { return filepath.Join(i.Dir, "run", "health") }
-
 // Start makes the files below dir and starts the service there. The service
 // ends with ctx or Stop.
 func Start(ctx context.Context, t backend.Target, dir string) (*Incident, error) {
-	i := &Incident{Dir: dir, Logs: filepath.Join(dir, "var", "log", "checkout"), done: make(chan struct{})}
+	i := &Incident{done: make(chan struct{})}
 	for _, d := range []string{"run", "etc", "bin", "var/log/checkout/archive"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, fmt.Errorf("the demo's directory cannot be made: %w", err)
 		}
 	}
-	for name, text := range i.files() {
+	for name, text := range files() {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return nil, fmt.Errorf("the demo's files cannot be written: %w", err)
 		}
@@ -59,7 +54,7 @@ func (i *Incident) Stop() {
 	<-i.done
 }
 
-func (i *Incident) files() map[string]string {
+func files() map[string]string {
 	f := map[string]string{
 		"bin/checkout.sh":   script,
 		"etc/checkout.conf": "log_level = debug   # switched on for a release last week, never switched off\nquota_kb = 2048\n",

@@ -2,12 +2,15 @@ package incident
 
 import (
 	"encoding/json"
-	"path/filepath"
 	"strings"
 )
 
 // Opening is what the person in the demo says first.
 const Opening = "checkout is refusing orders since a few minutes, please find out why and fix it"
+
+// logs is the log directory, seen from the incident's directory, in which
+// commands start.
+const logs = "var/log/checkout"
 
 // Call is one tool call of the scripted model.
 type Call struct {
@@ -21,7 +24,7 @@ type Reply struct {
 	Calls []Call
 }
 
-func (i *Incident) shell(command, risk string, mutation bool, why string) Call {
+func shell(command, risk string, mutation bool, why string) Call {
 	return Call{"run_shell", map[string]any{"command": command, "risk": risk, "mutation": mutation, "privesc": false, "why": why}}
 }
 
@@ -29,37 +32,37 @@ func (i *Incident) shell(command, risk string, mutation bool, why string) Call {
 // results since the person spoke, the last of which is last. One of its cards
 // claims "low, no change" for a command that deletes an archive, so that
 // people see what the engine makes of that.
-func (i *Incident) Next(results int, last string) Reply {
-	old := []string{filepath.Join(i.Logs, "debug.log.1"), filepath.Join(i.Logs, "debug.log.2"), filepath.Join(i.Logs, "debug.log.3")}
+func Next(results int, last string) Reply {
+	old := []string{logs + "/debug.log.1", logs + "/debug.log.2", logs + "/debug.log.3"}
 	denied := strings.Contains(last, "denied by user")
 	switch results {
 	case 0:
 		return Reply{"I start with what the service says of itself, and with the size of its logs. Both commands only read.", []Call{
-			i.shell("cat "+i.Health(), "low", false, "See what the service reports"),
-			i.shell("du -sk "+i.Logs, "low", false, "See whether the log directory is full"),
+			shell("cat run/health", "low", false, "See what the service reports"),
+			shell("du -sk "+logs, "low", false, "See whether the log directory is full"),
 		}}
 	case 2:
 		return Reply{"The log directory is over its quota. Which files are large, and what is in them?", []Call{
-			i.shell("ls -lS "+i.Logs, "low", false, "Find the largest files"),
-			i.shell("tail -n 3 "+old[0], "low", false, "See what kind of lines fill the disk"),
+			shell("ls -lS "+logs, "low", false, "Find the largest files"),
+			shell("tail -n 3 "+old[0], "low", false, "See what kind of lines fill the disk"),
 		}}
 	case 4:
 		return Reply{"Three rotated debug logs take nearly all of the quota. Compressing them loses nothing and makes room at once. That changes files, so I need one of you to approve it.", []Call{
-			i.shell("gzip -9 "+strings.Join(old, " "), "medium", true, "Compress rotated debug logs to get below the quota; nothing is lost"),
+			shell("gzip -9 "+strings.Join(old, " "), "medium", true, "Compress rotated debug logs to get below the quota; nothing is lost"),
 		}}
 	case 5:
 		if denied {
-			return Reply{Text: "Understood: I leave the rotated logs as they are. The service stays unhealthy until there is room below " + i.Logs + "; tell me what you would rather do."}
+			return Reply{Text: "Understood: I leave the rotated logs as they are. The service stays unhealthy until there is room in " + logs + "; tell me what you would rather do."}
 		}
 		return Reply{"There is room again. I would also tidy up the archive directory while I am here.", []Call{
-			i.shell("rm -rf "+filepath.Join(i.Logs, "archive"), "low", false, "Routine tidy-up, changes nothing important"),
+			shell("rm -rf "+logs+"/archive", "low", false, "Routine tidy-up, changes nothing important"),
 		}}
 	case 6:
 		text := "The archive is gone. I check that the service is well."
 		if denied {
 			text = "Right, the archive stays: those are orders, not debug output. I check that the service is well."
 		}
-		return Reply{text, []Call{i.shell("cat "+i.Health(), "low", false, "Confirm that the service recovered")}}
+		return Reply{text, []Call{shell("cat run/health", "low", false, "Confirm that the service recovered")}}
 	}
 	return Reply{Text: "**Checkout accepts orders again.**\n\n" +
 		"| what | finding |\n|---|---|\n" +

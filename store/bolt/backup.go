@@ -33,7 +33,7 @@ func (db *DB) Backup(ctx context.Context, w io.Writer) (err error) {
 	if err := db.copyTo(ctx, name); err != nil {
 		return fmt.Errorf("store: back up %s: %w", db.path, err)
 	}
-	f, err := os.Open(name) //nolint:gosec // our own temporary file
+	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}

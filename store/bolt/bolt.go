@@ -258,7 +258,7 @@ func (db *DB) openBolt(timeout time.Duration) (err error) {
 		FreelistType:    bbolt.FreelistMapType,
 		InitialMmapSize: initialMap,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-			f, err := os.OpenFile(name, flag, mode) //nolint:gosec // the path is the caller's
+			f, err := os.OpenFile(name, flag, mode)
 			file = f
 			return f, err
 		},
@@ -485,7 +485,7 @@ func isFull(err error) bool {
 }
 
 func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // the path is the caller's
+	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}

@@ -282,8 +282,7 @@ func (db *DB) settle(b *batch) {
 	db.running = nil
 	s := db.durable.Load()
 	if c.err != nil {
-		db.log.Error("store cannot write", "file", db.path, "error", c.err)
-		db.keep(s, c.err)
+		db.log.Error("store cannot write", "file", db.path, "error", db.keep(s, c.err))
 		return
 	}
 	db.durable.Store(&state{gen: s.next, next: s.next, rows: s.since})

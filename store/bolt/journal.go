@@ -137,7 +137,7 @@ func record(data []byte, session uint64) (index uint64, ops []byte, ok bool) {
 		return 0, nil, false
 	}
 	n := binary.LittleEndian.Uint64(data[24:])
-	if n > uint64(len(data)-headerSize) {
+	if n > uint64(len(data)-headerSize) { //nolint:gosec // not negative
 		return 0, nil, false
 	}
 	end := headerSize + int(n) //nolint:gosec // bounded by len(data)
@@ -162,13 +162,13 @@ func apply(rows overlay, ops []byte) (overlay, error) {
 	rows = rows.Edit()
 	for len(ops) > 0 {
 		n, w := binary.Uvarint(ops)
-		if w <= 0 || n > uint64(len(ops)-w) {
+		if w <= 0 || n > uint64(len(ops)-w) { //nolint:gosec // not negative
 			return rows, errors.New("a key is cut short")
 		}
 		key := append([]byte{}, ops[w:w+int(n)]...) //nolint:gosec // bounded by len(ops)
 		ops = ops[w+int(n):]                        //nolint:gosec // bounded by len(ops)
 		n, w = binary.Uvarint(ops)
-		if w <= 0 || n > 0 && n-1 > uint64(len(ops)-w) {
+		if w <= 0 || n > 0 && n-1 > uint64(len(ops)-w) { //nolint:gosec // not negative
 			return rows, errors.New("a value is cut short")
 		}
 		ops = ops[w:]

@@ -58,7 +58,7 @@ func victim(path string) {
 					os.Exit(1)
 				}
 				// One write, so that lines do not mix.
-				_, _ = os.Stdout.WriteString(fmt.Sprintf("%d %d\n", w, n))
+				_, _ = fmt.Fprintf(os.Stdout, "%d %d\n", w, n)
 			}
 		})
 	}
@@ -72,7 +72,7 @@ func count(tx store.Tx, key string) int {
 }
 
 func TestAKilledWriterLosesNothing(t *testing.T) {
-	rounds := 25
+	rounds := 12
 	if n, err := strconv.Atoi(os.Getenv("STORE_KILLS")); err == nil {
 		rounds = n
 	} else if testing.Short() {
@@ -99,7 +99,7 @@ func TestAKilledWriterLosesNothing(t *testing.T) {
 		}
 		_ = in.Close()
 		lines := bufio.NewScanner(out)
-		killAt := 1 + rand.IntN(600) //nolint:gosec // any moment will do
+		killAt := 1 + rand.IntN(600)
 		for n := 0; lines.Scan(); n++ {
 			var w, i int
 			if _, err := fmt.Sscan(lines.Text(), &w, &i); err != nil {
@@ -118,7 +118,7 @@ func TestAKilledWriterLosesNothing(t *testing.T) {
 		}
 		_ = out.Close()
 
-		db, err := bolt.Open(path, bolt.Options{Journal: []int64{0, 4 << 10, 40 << 10}[round%3]})
+		db, err := bolt.Open(path, bolt.Options{Journal: []int64{1 << 20, 4 << 10, 40 << 10}[round%3]})
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}

@@ -130,7 +130,7 @@ func TestADirectoryThatCannotBeWrittenIsSaid(t *testing.T) {
 	sentence(t, err, nil, file, "choose another")
 	if os.Getuid() != 0 {
 		dir := t.TempDir()
-		if err := os.Chmod(dir, 0o500); err != nil { //nolint:gosec // a directory
+		if err := os.Chmod(dir, 0o500); err != nil {
 			t.Fatal(err)
 		}
 		_, err := bolt.Open(filepath.Join(dir, "state.db"), bolt.Options{})
@@ -319,7 +319,7 @@ func TestADamagedFileIsAnErrorNotAPanic(t *testing.T) {
 		t.Error("a text file opens")
 	}
 	found := 0
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
+	random := rand.New(rand.NewPCG(1, 2))
 	rounds := 500
 	if testing.Short() {
 		rounds = 50

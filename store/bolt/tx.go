@@ -99,7 +99,7 @@ func (t *tx) ScanBack(start, end []byte) iter.Seq2[[]byte, []byte] {
 		okey, oval, _ := over.Next()
 		for {
 			key, val := okey, oval
-			c := 0
+			var c int
 			switch {
 			case bkey == nil:
 				c = 1

@@ -58,7 +58,7 @@ func (v *verifier) meta(size int64) (root uint64, ok bool) {
 			continue
 		}
 		h := fnv.New64a()
-		h.Write(buf[:56])
+		_, _ = h.Write(buf[:56])
 		page, txid := binary.NativeEndian.Uint32(buf[8:]), binary.NativeEndian.Uint64(buf[48:])
 		if binary.NativeEndian.Uint32(buf) != metaMagic || binary.NativeEndian.Uint64(buf[56:]) != h.Sum64() ||
 			page < 512 || off != 0 && off != int64(page) || ok && txid < best {

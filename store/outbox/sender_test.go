@@ -225,7 +225,7 @@ func TestSender(t *testing.T) {
 
 	bubble(t, "a try that was cut off is made again with the same key and says so", func(t *testing.T, db *mem.DB, net *network) {
 		posted := false
-		net.reply = func(ctx context.Context, row outbox.Row) (string, error) {
+		net.reply = func(ctx context.Context, _ outbox.Row) (string, error) {
 			if !posted {
 				posted = true // it came through, and the process ends before it hears of it
 				<-ctx.Done()

@@ -112,8 +112,8 @@ func RunQueue(t *testing.T, open func(t *testing.T) store.DB) {
 			})
 		}},
 		{"a deferred item comes when it is due, in order of its time", func(t *testing.T, db store.DB) {
-			later := func(tx store.Tx, id string, min int) bool {
-				return queue.PutAt(tx, noon.Add(time.Duration(min)*time.Minute), item("t"+id[:1], id))
+			later := func(tx store.Tx, id string, minute int) bool {
+				return queue.PutAt(tx, noon.Add(time.Duration(minute)*time.Minute), item("t"+id[:1], id))
 			}
 			update(t, db, func(tx store.Tx) {
 				_, ok := queue.NextDue(tx)
@@ -283,7 +283,7 @@ func queueModel(t *testing.T, open func(t *testing.T) store.DB) {
 		inbox, owner, fences := map[string][]string{}, map[string]string{}, map[string]queue.Fence{}
 		seen, deferred := map[string]bool{}, map[string]later{}
 		now := 0
-		at := func(min int) time.Time { return noon.Add(time.Duration(min) * time.Minute) }
+		at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
 		enter := func(thread, id string) {
 			seen[id] = true
 			inbox[thread] = append(inbox[thread], id)
@@ -450,7 +450,7 @@ func queueWorkers(t *testing.T, open func(t *testing.T) store.DB) {
 					return
 				}
 				for _, th := range ready {
-					if rand.IntN(3) == 0 { //nolint:gosec // any interleaving will do
+					if rand.IntN(3) == 0 {
 						continue
 					}
 					work(t, db, th, me)

@@ -534,12 +534,12 @@ func testNeighbours(t *testing.T, db store.DB) {
 					err := db.Update(t.Context(), func(tx store.Tx) error {
 						set(tx, key, "v")
 						increment(tx, "count")
-						switch {
-						case w%4 == 1:
+						switch w % 4 {
+						case 1:
 							return errTest
-						case w%4 == 2:
+						case 2:
 							store.Abort(errTest)
-						case w%4 == 3:
+						case 3:
 							panic("boom")
 						}
 						return nil

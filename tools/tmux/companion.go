@@ -407,7 +407,7 @@ func (p *Pane) pump() {
 	}
 	switch p.phase {
 	case phaseIdle:
-		if p.typed == nil {
+		if p.typed == nil && m.flight == 0 {
 			// The prompt is there already: take it away, and show it again below.
 			p.showIdle(append([]byte("\r\x1b[K"), m.take()...))
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec" //nolint:depguard // tests look at tmux from outside
@@ -78,6 +79,7 @@ func start(t testing.TB, change ...func(*Options, *backend.Target)) *bench {
 		_ = be.s.Close()
 		for _, sock := range []string{be.sock, be.sock + ".err"} {
 			_ = exec.CommandContext(context.WithoutCancel(t.Context()), "tmux", "-L", sock, "kill-server").Run()
+			_ = os.Remove(fmt.Sprintf("/tmp/tmux-%d/%s", os.Getuid(), sock)) // tmux leaves it
 		}
 		if t.Failed() {
 			t.Logf("log:\n%s", lb.String())

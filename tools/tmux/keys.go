@@ -51,14 +51,13 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 	if err := p.ensure(ctx); err != nil {
 		return err
 	}
-	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '%s'", p.id, statusFormat))
-	if err != nil {
+	if err := p.refresh(ctx); err != nil {
 		return err
 	}
-	st, ok := parseStatus(reply{lines: lines}.first())
+	p.mu.Lock()
+	st := p.stat
+	p.mu.Unlock()
 	switch {
-	case !ok:
-		return errSilent
 	case st.dead:
 		return stateError(StateDead, "The pane's shell has ended; the next command starts a new one.")
 	case st.copyMode:

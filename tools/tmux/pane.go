@@ -295,16 +295,19 @@ func (p *Pane) onMark(kind, args string) {
 		p.lineLen, _ = strconv.Atoi(f[1])
 		code, _ := strconv.Atoi(f[2])
 		p.probes++
-		if p.phase == phaseRunning && p.job != nil {
-			// Only a prompt answers, so the command has ended without its mark.
-			p.job.notice = "The command removed the shell's prompt hook; it was put back. The exit code may be wrong."
-			p.finish(p.job, code)
-			p.end(p.job)
-			p.job = nil
-		}
 		p.seq = seq
 		p.phase = phaseIdle
 		p.dirty = p.lineLen > 0
+		if j := p.job; j != nil {
+			// Only a prompt answers, so the command has ended without its mark.
+			p.job = nil
+			j.notice = "The command removed the shell's prompt hook; it was put back. The exit code may be wrong."
+			p.finish(j, code)
+			p.end(j)
+			// An empty line lets the hook set the rest again.
+			p.phase = phasePrompt
+			p.c.post(hexKeys(p.id, []byte("\r")), nil)
+		}
 	}
 	p.notify()
 }

@@ -104,19 +104,11 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 	if err := p.ensure(ctx); err != nil {
 		return "", err
 	}
-	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '%s'", p.id, statusFormat))
-	if err != nil {
+	if err := p.refresh(ctx); err != nil {
 		return "", err
 	}
-	st, ok := parseStatus(reply{lines: lines}.first())
-	if !ok {
-		return "", errSilent
-	}
 	p.mu.Lock()
-	if st != p.stat {
-		p.setStatus(st)
-	}
-	dir := p.dir
+	st, dir := p.stat, p.dir
 	p.mu.Unlock()
 	if st.copyMode {
 		return "", stateError(StateHuman, "Somebody is reading the pane's history (copy mode), and typed keys would not reach the shell; ask them to leave it with q, then try again.")
@@ -152,6 +144,25 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 		return p.comp == nil || p.mirror.flight == 0 && len(p.mirror.queue) == 0
 	})
 	return notice, nil
+}
+
+// refresh asks for the pane's status. The subscription tells it as well, but up
+// to a second later, and not when it has changed back meanwhile.
+func (p *Pane) refresh(ctx context.Context) error {
+	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '%s'", p.id, statusFormat))
+	if err != nil {
+		return err
+	}
+	st, ok := parseStatus(reply{lines: lines}.first())
+	if !ok {
+		return errSilent
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if st != p.stat || st.dead != (p.phase == phaseDead) {
+		p.setStatus(st)
+	}
+	return nil
 }
 
 // clean makes sure that what was written after the prompt is not a line that
@@ -331,6 +342,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 		p.mu.Lock()
 		gone, dead, changed, c := p.gone, p.phase == phaseDead, p.changed, p.c
 		full, fullAt, last, started, lost := p.stat.alternate, p.fullAt, p.lastOut, p.typed != j, j.lost
+		hookless := p.job == j && p.phase == phaseIdle
 		p.mu.Unlock()
 		select {
 		case <-j.done:
@@ -350,6 +362,12 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 			return Fullscreen, "The command shows a full-screen program, which waits for keys."
 		case !started && time.Since(j.begin) > typeTime:
 			return Lost, "The command was typed, but the shell did not start it; look at the pane."
+		}
+		if hookless && p.s.caps.Bash != "" {
+			// There is a prompt, but no end: the command has removed the hook.
+			if p.askLine(ctx) == nil {
+				continue
+			}
 		}
 		select {
 		case <-j.done:
@@ -372,6 +390,9 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 			return Cancelled, "The command still runs in the pane."
 		case <-look.C:
 			quiet := time.Since(last)
+			if quiet >= quietTime || !started {
+				_ = p.refresh(ctx) // what fails is seen in the next round
+			}
 			if !started || quiet < quietTime {
 				was, distance = "", quietTime
 				look.Reset(max(quietTime-quiet, 10*time.Millisecond))

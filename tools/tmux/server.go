@@ -158,7 +158,9 @@ func (s *Server) cli(socket string) []string {
 }
 
 func (s *Server) attachArgv(socket, session string) []string {
-	return append(s.cli(socket), "-C", "attach-session", "-f", "ignore-size", "-t", "="+session+":")
+	// -N: attaching to a server that does not run must not start one, which
+	// would end at once and take along whatever connects to it meanwhile.
+	return append(s.cli(socket), "-N", "-C", "attach-session", "-f", "ignore-size", "-t", "="+session+":")
 }
 
 // stage writes the files that every pane needs. The caller holds setup.

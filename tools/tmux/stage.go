@@ -72,7 +72,8 @@ func (d rcData) exports() string {
 // The hook runs with its standard error closed, so that "set -x" shows nothing
 // of it, writes to the terminal itself, so that "exec >file" does not lose a
 // mark, and sets the prompts again each time, so that a command may change
-// them. It starts no process.
+// them. It starts no process. __cs_b must not assign a prompt: bash keeps
+// pointers to their values while it reads a line.
 func bashRC(d rcData) string {
 	rc := d.firstLine() + noPrompts + d.exports() + `set +H +o posix
 shopt -s checkwinsize
@@ -109,7 +110,7 @@ __cs_p() {
 }
 __cs_b() {
   local r=$?
-  { __cs_e; __cs_w; builtin printf '\033]7973;@NONCE@;S;%s;%s;%s\007' "$__cs_s" "${#READLINE_LINE}" "$r" >/dev/tty; } 2>/dev/null
+  { __cs_e; PROMPT_COMMAND='{ __cs_p; } 2>/dev/null'; builtin printf '\033]7973;@NONCE@;S;%s;%s;%s\007' "$__cs_s" "${#READLINE_LINE}" "$r" >/dev/tty; } 2>/dev/null
 }
 for __cs_m in emacs vi-insert vi-command; do
   bind -m "$__cs_m" -x '"\e[7973~": __cs_b'

@@ -1,6 +1,6 @@
 // Cards. Everything in them is text.
 
-import { el, icon, copy, newID, $ } from './dom.js';
+import { el, icon, copy, newID, motion, $ } from './dom.js';
 import api from './api.js';
 
 const tones = { low: 'low risk', medium: 'medium risk', high: 'high risk', good: 'done', bad: 'failed' };
@@ -51,7 +51,13 @@ function buttons(thread, card, notice) {
     const press = el('button', { type: 'button', class: 'button ' + (b.style || ''), 'data-style': b.style || '', disabled: true }, el('span', { text: b.label }));
     // A key held down must not run from one button into the next.
     press.addEventListener('keydown', (e) => { if (e.repeat && (e.key === 'Enter' || e.key === ' ')) e.preventDefault(); });
-    press.addEventListener('click', () => decide(thread, card, b, b.ask_reason ? reason?.value.trim() : '', all, press, notice));
+    press.addEventListener('click', (e) => {
+      if (e.detail > 0 && b.style === 'approve' && motion.recent()) {
+        tell('The page moved just then: press again if you meant this button.', false);
+        return;
+      }
+      decide(thread, card, b, b.ask_reason ? reason?.value.trim() : '', all, press, notice);
+    });
     return press;
   });
   row.append(...all);

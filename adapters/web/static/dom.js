@@ -18,6 +18,10 @@ export function el(tag, props = {}, ...children) {
   return node;
 }
 
+// motion remembers when the page last moved by itself: a press that comes right
+// after was aimed at something else.
+export const motion = { at: -1e9, recent: () => performance.now() - motion.at < 350 };
+
 export function icon(path, cls = '') {
   const ns = 'http://www.w3.org/2000/svg';
   const svg = document.createElementNS(ns, 'svg');

@@ -1,6 +1,6 @@
 // One conversation: its messages, its stream, and what the bot is doing.
 
-import { $, el, when, copy } from './dom.js';
+import { $, el, when, copy, motion } from './dom.js';
 import api from './api.js';
 import { renderCard, file } from './card.js';
 
@@ -193,6 +193,7 @@ export class Talk {
 
   toEnd(all = false) {
     const top = all ? this.scroll.scrollHeight : this.target();
+    if (Math.abs(this.scroll.scrollTop - top) > 4) motion.at = performance.now();
     this.scroll.scrollTo({ top, behavior: all ? 'smooth' : 'instant' });
     this.sticky = true;
     $('jump').hidden = true;

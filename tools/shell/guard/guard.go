@@ -1,10 +1,13 @@
-// Package guard keeps commands from poisoning or ending the shell that a
-// managed pane shares: it finds, in the syntax tree, what would switch errexit
-// on, leave the shell, or replace it. Whatever happens in a subshell, a
-// pipeline, a substitution or a shell of its own is allowed.
+// Package guard keeps a command from ending or changing the shell that a team
+// shares: it finds set -e, exit, logout, exec and their like wherever they would
+// reach the current shell, and names the way out.
 //
-// It is no security boundary (a command can always kill its shell): it spares
-// the team a lost terminal. It runs nothing.
+// It reads the syntax tree, so "true; exit", "if x; then exit; fi" and "eval
+// exit" are found, and what runs in a shell of its own (a subshell, a pipeline,
+// a substitution, the background, bash -lc '...', a here-document) is left
+// alone. It is a courtesy to the people in the pane and no security boundary: a
+// script that is sourced, an alias or a computed command name is not looked
+// into; who may run what is decided elsewhere.
 package guard
 
 import (
@@ -12,171 +15,315 @@ import (
 	"fmt"
 	"strings"
 
+	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// maxDepth bounds how deep eval within eval is followed.
-const maxDepth = 4
+// maxDepth limits eval in eval and nested syntax.
+const maxDepth = 100
 
-// Check reports what in command would end or poison the shell that runs it, in
-// one sentence with the line and the way out; nil means nothing does.
-func Check(command string) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = errors.New("this command cannot be read as shell text, so it is not typed into the shared shell; write it more simply")
-		}
-	}()
-	return check(command, 0)
+// DirectiveError says that a command would end or change the shared shell.
+type DirectiveError struct {
+	Directive string // as a person would write it: "set -e", "exit"
+	Line      int    // counted from 1
+	effect    string
 }
 
-func check(command string, depth int) error {
-	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
+// Error implements error: one sentence with the way out.
+func (e *DirectiveError) Error() string {
+	return fmt.Sprintf("`%s` on line %d would %s; run it in a subshell: ( ... ) or bash -lc '...'", e.Directive, e.Line, e.effect)
+}
+
+// SyntaxError says that a text is not a whole command: typed into a shell, it
+// would leave it waiting for the rest.
+type SyntaxError struct {
+	Line   int // counted from 1
+	Reason string
+}
+
+// Error implements error.
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("the command is not complete shell syntax (line %d: %s), so the shared shell would wait for the rest; correct it and run it again", e.Line, e.Reason)
+}
+
+// Check tells whether a command may be typed into a shared shell. It returns
+// nil, a [*DirectiveError] or a [*SyntaxError]. It is pure and safe for
+// concurrent use.
+func Check(command string) error {
+	for i, line := 0, 1; i < len(command); i++ {
+		switch c := command[i]; {
+		case c == '\n':
+			line++
+		case c < ' ' && c != '\t' || c == 0x7f:
+			// A carriage return is the Enter key for a terminal, and others are
+			// keys too.
+			return &SyntaxError{Line: line, Reason: fmt.Sprintf("the control character \\x%02x is a key press in a terminal", c)}
+		}
+	}
+	w := &walker{}
+	return w.text(command, 0)
+}
+
+type walker struct{ depth int }
+
+// text checks a text that runs in the current shell. Inside eval, line is the
+// line of the eval.
+func (w *walker) text(command string, line int) error {
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
 	if err != nil {
+		at, reason := 1, err.Error()
 		var pe syntax.ParseError
-		if errors.As(err, &pe) {
-			return fmt.Errorf("this is not complete shell text (line %d: %s), and typing it would leave the shared shell waiting for more; fix it first", pe.Pos.Line(), pe.Text)
+		var le syntax.LangError
+		switch {
+		case errors.As(err, &pe):
+			at, reason = int(pe.Pos.Line()), pe.Text //nolint:gosec // lines fit an int
+		case errors.As(err, &le):
+			at, reason = int(le.Pos.Line()), le.Feature //nolint:gosec // lines fit an int
 		}
-		return fmt.Errorf("this is not complete shell text (%w); fix it first", err)
+		if line > 0 {
+			at = line
+		}
+		return &SyntaxError{Line: at, Reason: reason}
 	}
-	w := walker{depth: depth}
-	w.stmts(f.Stmts)
-	return w.err
+	return w.stmts(file.Stmts, line)
 }
 
-type walker struct {
-	depth int
-	err   error
-}
-
-func (w *walker) found(what string, pos syntax.Pos, way string) {
-	if w.err == nil {
-		w.err = fmt.Errorf("`%s` on line %d would %s the shell that this pane shares; run it in a subshell, ( ... ), or in a shell of its own, bash -lc '...'", what, pos.Line(), way)
-	}
-}
-
-func (w *walker) stmts(list []*syntax.Stmt) {
+func (w *walker) stmts(list []*syntax.Stmt, line int) error {
 	for _, s := range list {
-		w.stmt(s)
+		if err := w.stmt(s, line); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
-// stmt follows only what runs in the shell itself.
-func (w *walker) stmt(s *syntax.Stmt) {
-	if s == nil || s.Background || s.Coprocess || s.Cmd == nil {
-		return
+func (w *walker) stmt(s *syntax.Stmt, line int) error {
+	if s == nil || s.Background || s.Coprocess || s.Disown {
+		return nil // a shell of its own
+	}
+	w.depth++
+	defer func() { w.depth-- }()
+	if w.depth > maxDepth {
+		return &SyntaxError{Line: max(line, 1), Reason: fmt.Sprintf("it is nested more than %d times", maxDepth)}
 	}
 	switch c := s.Cmd.(type) {
 	case *syntax.CallExpr:
-		w.call(c)
+		if line == 0 {
+			line = int(s.Pos().Line()) //nolint:gosec // lines fit an int
+			if len(c.Args) > 0 {
+				line = int(c.Args[0].Pos().Line()) //nolint:gosec // lines fit an int
+			}
+		}
+		args := make([]string, len(c.Args))
+		for i, a := range c.Args {
+			args[i] = text(a)
+		}
+		return w.call(args, line)
 	case *syntax.BinaryCmd:
 		if c.Op == syntax.Pipe || c.Op == syntax.PipeAll {
-			return // each side runs in a subshell
+			return nil // each part runs in a shell of its own
 		}
-		w.stmt(c.X)
-		w.stmt(c.Y)
+		if err := w.stmt(c.X, line); err != nil {
+			return err
+		}
+		return w.stmt(c.Y, line)
 	case *syntax.Block:
-		w.stmts(c.Stmts)
+		return w.stmts(c.Stmts, line)
+	case *syntax.TimeClause:
+		return w.stmt(c.Stmt, line)
 	case *syntax.IfClause:
-		for ; c != nil; c = c.Else {
-			w.stmts(c.Cond)
-			w.stmts(c.Then)
+		for x := c; x != nil; x = x.Else {
+			if err := w.stmts(x.Cond, line); err != nil {
+				return err
+			}
+			if err := w.stmts(x.Then, line); err != nil {
+				return err
+			}
 		}
 	case *syntax.WhileClause:
-		w.stmts(c.Cond)
-		w.stmts(c.Do)
+		if err := w.stmts(c.Cond, line); err != nil {
+			return err
+		}
+		return w.stmts(c.Do, line)
 	case *syntax.ForClause:
-		w.stmts(c.Do)
+		return w.stmts(c.Do, line)
 	case *syntax.CaseClause:
-		for _, it := range c.Items {
-			w.stmts(it.Stmts)
+		for _, item := range c.Items {
+			if err := w.stmts(item.Stmts, line); err != nil {
+				return err
+			}
 		}
 	case *syntax.FuncDecl:
-		w.stmt(c.Body) // it may be called now or by whoever types next
-	case *syntax.TimeClause:
-		w.stmt(c.Stmt)
-	default: // subshells, tests, arithmetic, declarations
+		// It may be called later, from any command.
+		return w.stmt(c.Body, line)
 	}
+	return nil
 }
 
-func (w *walker) call(c *syntax.CallExpr) {
-	words := make([]string, len(c.Args))
-	for i, a := range c.Args {
-		words[i], _ = literal(a)
-	}
-	pos := c.Pos()
-	// These run a builtin in the same shell.
-	for len(words) > 1 && (words[0] == "builtin" || words[0] == "command") {
-		words = words[1:]
-		for len(words) > 0 && (words[0] == "-p" || words[0] == "--") {
-			words = words[1:]
+// call checks one simple command.
+func (w *walker) call(args []string, line int) error {
+	for len(args) > 0 {
+		name, rest := args[0], args[1:]
+		switch name {
+		case "exit", "logout", "bye":
+			return &DirectiveError{name, line, "close the shell that everybody here shares"}
+		case "suspend":
+			return &DirectiveError{name, line, "stop the shell that everybody here shares"}
+		case "exec":
+			return &DirectiveError{name, line, "replace or redirect the shell that everybody here shares"}
+		case "set":
+			return directive(setOption(rest), line)
+		case "setopt":
+			return directive(zshOption("setopt", rest, "errexit"), line)
+		case "unsetopt":
+			return directive(zshOption("unsetopt", rest, "noerrexit"), line)
+		case "shopt":
+			return directive(shopt(rest), line)
+		case "eval":
+			if len(rest) > 0 && rest[0] == "--" {
+				rest = rest[1:]
+			}
+			w.depth++
+			defer func() { w.depth-- }()
+			if w.depth > maxDepth {
+				return &SyntaxError{Line: line, Reason: "eval is nested too deep"}
+			}
+			return w.text(strings.Join(rest, " "), line)
+		case "trap":
+			if len(rest) > 0 && rest[0] == "--" {
+				rest = rest[1:]
+			}
+			if len(rest) < 2 || strings.HasPrefix(rest[0], "-") {
+				return nil
+			}
+			return w.text(rest[0], line)
+		case "command":
+			for len(rest) > 0 && strings.HasPrefix(rest[0], "-") {
+				if rest[0] != "-p" && rest[0] != "--" {
+					return nil // command -v only asks
+				}
+				rest = rest[1:]
+			}
+			args = rest
+		case "builtin", "noglob", "nocorrect", "-":
+			if len(rest) > 0 && rest[0] == "--" {
+				rest = rest[1:]
+			}
+			args = rest
+		default:
+			return nil
 		}
 	}
-	if len(words) == 0 {
-		return
+	return nil
+}
+
+func directive(name string, line int) error {
+	if name == "" {
+		return nil
 	}
-	switch words[0] {
-	case "exit", "logout":
-		w.found(words[0], pos, "end")
-	case "exec":
-		w.found("exec", pos, "replace")
-	case "set", "setopt":
-		if errexit(words[0], words[1:]) {
-			w.found(strings.Join(words, " "), pos, "make every failing command end")
+	return &DirectiveError{name, line, "close the shared shell at the next command that fails"}
+}
+
+// setOption returns how `set` turns on exiting, if it does.
+func setOption(args []string) string {
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		if a == "--" || a == "-" || a == "" || a[0] != '-' && a[0] != '+' {
+			return "" // the rest are positional parameters
 		}
-	case "eval":
-		if w.depth < maxDepth {
-			if err := check(strings.Join(words[1:], " "), w.depth+1); err != nil && w.err == nil && !strings.Contains(err.Error(), "not complete shell text") {
-				w.found("eval "+strings.Join(words[1:], " "), pos, "end or poison")
+		on := a[0] == '-'
+		for _, c := range a[1:] {
+			switch c {
+			case 'e', 't':
+				if on {
+					return "set " + a
+				}
+			case 'o':
+				i++
+				if i >= len(args) {
+					return ""
+				}
+				if o := plainOption(args[i]); on && (o == "errexit" || o == "onecmd") || !on && o == "noerrexit" {
+					return "set " + a + " " + args[i]
+				}
 			}
 		}
 	}
+	return ""
 }
 
-// errexit reports whether the options switch errexit on.
-func errexit(cmd string, args []string) bool {
-	isName := func(s string) bool {
-		return strings.ReplaceAll(strings.ToLower(s), "_", "") == "errexit" || strings.ReplaceAll(strings.ToLower(s), "_", "") == "errreturn"
-	}
+// plainOption writes an option's name as zsh compares it.
+func plainOption(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
+
+func zshOption(cmd string, args []string, want string) string {
 	for i, a := range args {
-		switch {
-		case a == "--":
-			return false
-		case cmd == "setopt" && isName(a):
-			return true
-		case strings.HasPrefix(a, "-") && len(a) > 1:
-			for j, f := range a[1:] {
-				if f == 'e' {
-					return true
-				}
-				if f == 'o' && ((i+1 < len(args) && isName(args[i+1])) || isName(a[j+2:])) {
-					return true
-				}
-			}
+		if plainOption(a) == want || a == "-e" && cmd == "setopt" || a == "-o" && i+1 < len(args) && plainOption(args[i+1]) == want {
+			return strings.TrimSuffix(cmd+" "+a, " -o")
 		}
 	}
-	return false
+	return ""
 }
 
-// literal returns the text of a word after quote removal; ok is false when
-// something in it is only known when it runs.
-func literal(w *syntax.Word) (s string, ok bool) {
-	var b strings.Builder
-	ok = true
-	var parts func(list []syntax.WordPart)
-	parts = func(list []syntax.WordPart) {
-		for _, p := range list {
-			switch p := p.(type) {
-			case *syntax.Lit:
-				b.WriteString(strings.ReplaceAll(p.Value, `\`, ""))
-			case *syntax.SglQuoted:
-				b.WriteString(p.Value)
-			case *syntax.DblQuoted:
-				parts(p.Parts)
-			default:
-				ok = false
-			}
+// shopt returns how shopt -so turns on exiting, if it does.
+func shopt(args []string) string {
+	on, setO := false, false
+	for _, a := range args {
+		switch {
+		case strings.HasPrefix(a, "-"):
+			on = on || strings.Contains(a, "s")
+			setO = setO || strings.Contains(a, "o")
+		case on && setO && a == "errexit":
+			return "shopt -so errexit"
 		}
 	}
-	parts(w.Parts)
-	return b.String(), ok
+	return ""
+}
+
+// text returns a word as the shell would read it, with "_" for what is only
+// known when it runs.
+func text(word *syntax.Word) string {
+	var b strings.Builder
+	for _, p := range word.Parts {
+		switch p := p.(type) {
+		case *syntax.Lit:
+			b.WriteString(unescape(p.Value, ""))
+		case *syntax.SglQuoted:
+			v := p.Value
+			if p.Dollar {
+				if s, _, err := expand.Format(nil, v, nil); err == nil {
+					v = s
+				}
+			}
+			b.WriteString(v)
+		case *syntax.DblQuoted:
+			for _, q := range p.Parts {
+				if l, ok := q.(*syntax.Lit); ok {
+					b.WriteString(unescape(l.Value, "$`\"\\\n"))
+				} else {
+					b.WriteByte('_')
+				}
+			}
+		default:
+			b.WriteByte('_')
+		}
+	}
+	return b.String()
+}
+
+// unescape removes backslashes: all, or those before one of only.
+func unescape(s, only string) string {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+1 < len(s) && (only == "" || strings.IndexByte(only, s[i+1]) >= 0) {
+			i++
+			if s[i] == '\n' {
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
 }

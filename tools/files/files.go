@@ -1,0 +1,286 @@
+// Package files is the tools read_file and write_file, over the files of the
+// bot's target.
+//
+// They refuse the bot's own secrets and data; which other files are too
+// sensitive to read without being asked is for the policy, which sees the
+// resolved path.
+package files
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/tools"
+	"countersign/tools/backend"
+)
+
+//go:embed read_file.md
+var readDescription string
+
+//go:embed write_file.md
+var writeDescription string
+
+const (
+	// maxRead is how many characters of a file the model gets.
+	maxRead = 8000
+	// maxOld is the largest file, in bytes, that write_file replaces: it reads
+	// all of it to tell whether it is still the one that people saw.
+	maxOld = 64 << 20
+	// maxDiff is the largest file, in bytes, of which people see a diff.
+	maxDiff = 64 << 10
+	// maxPath is the longest path in bytes.
+	maxPath = 4096
+)
+
+// Config is what the tools are made of.
+type Config struct {
+	Target backend.Target
+	// User is the account that files are used as, for the card.
+	User string
+	// Private reports whether a resolved path is the bot's own business (its
+	// data, its configuration, its tokens), which no tool may read or write. nil
+	// means that none is. Other processes' environment and memory under /proc
+	// are always refused.
+	Private func(path string) bool
+}
+
+// New returns the tools read_file and write_file.
+func New(c Config) []tools.Tool { return []tools.Tool{reader{c}, writer{c}} }
+
+// resolve finds the file that is meant, following links, and refuses what is
+// private.
+func (c Config) resolve(ctx context.Context, name string) (string, error) {
+	if strings.ContainsRune(name, 0) {
+		return "", tools.Invalid(`"path" holds a NUL byte, which no file name can; remove it`)
+	}
+	resolved, err := c.Target.FS().Resolve(ctx, name)
+	if err != nil {
+		return "", explain(name, err)
+	}
+	if procSecret(resolved) || c.Private != nil && c.Private(resolved) {
+		return "", tools.Failed("%s is private to the bot or another process and cannot be used by a tool", name)
+	}
+	return resolved, nil
+}
+
+// procSecret recognises the files with which a process shows its environment or
+// memory.
+func procSecret(p string) bool {
+	rest, ok := strings.CutPrefix(path.Clean(p), "/proc/")
+	if !ok {
+		return false
+	}
+	switch path.Base(rest) {
+	case "environ", "mem", "kcore", "maps", "smaps", "auxv", "pagemap":
+		return strings.Contains(rest, "/") || rest == "kcore"
+	}
+	for part := range strings.SplitSeq(rest, "/") {
+		if part == "fd" || part == "root" || part == "cwd" || part == "map_files" {
+			return true
+		}
+	}
+	return false
+}
+
+// explain makes a sentence of a file error.
+func explain(name string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return tools.Failed("%s does not exist, or its directory does not; check the path with run_shell and ls: %w", name, err)
+	case errors.Is(err, fs.ErrPermission):
+		return tools.Failed("the bot's account may not use %s: %w", name, err)
+	}
+	return tools.Failed("%s cannot be used: %w", name, err)
+}
+
+// same makes sure that the path still means the file that was planned.
+func (c Config) same(ctx context.Context, name, planned string) error {
+	now, err := c.resolve(ctx, name)
+	if err != nil {
+		return err
+	}
+	if now != planned {
+		return tools.Failed("%s now leads to %s, not to %s as it did when it was checked; nothing was done", name, now, planned)
+	}
+	return nil
+}
+
+func pathProperty() tools.Property {
+	return tools.Property{Type: "string", MinLength: 1, MaxLength: maxPath, Description: "The file: an absolute path, or one relative to the target's default directory."}
+}
+
+type reader struct{ Config }
+
+// Spec implements tools.Tool.
+func (reader) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "read_file", Description: readDescription, Level: risk.Read,
+		Schema: tools.MustSchema(tools.SimpleSchema{
+			Properties: map[string]tools.Property{"path": pathProperty()}, Required: []string{"path"},
+		}),
+	}
+}
+
+// Plan implements tools.Tool.
+func (r reader) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Path string `json:"path"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	resolved, err := r.resolve(ctx, args.Path)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	a := approvals.Action{Tool: c.Name, Kind: approvals.KindObserve, Target: r.Target.ID(), User: r.User, Path: resolved, Args: c.Args}
+	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		sink(tools.Event{Kind: tools.Started, Text: "reading " + resolved})
+		if err := r.same(ctx, args.Path, resolved); err != nil {
+			return tools.Result{}, err
+		}
+		st, err := r.Target.FS().Stat(ctx, resolved)
+		switch {
+		case err != nil:
+			return tools.Result{}, explain(args.Path, err)
+		case st.Mode.IsDir():
+			return tools.Result{}, tools.Failed("%s is a directory; list it with run_shell and ls -l", args.Path)
+		case st.Mode&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeCharDevice|fs.ModeDevice) != 0:
+			return tools.Result{}, tools.Failed("%s is no regular file, and reading it could block; read it with run_shell if it must be", args.Path)
+		}
+		// One character takes 4 bytes at most, so this holds more than is shown.
+		b, err := r.Target.FS().ReadFile(ctx, resolved, 4*(maxRead+1))
+		if err != nil && !errors.Is(err, backend.ErrTooBig) {
+			return tools.Result{}, explain(args.Path, err)
+		}
+		text := tools.TruncateHead(string(b), maxRead)
+		sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d bytes", st.Size)})
+		sink(tools.Event{Kind: tools.Completed, Text: "read"})
+		return tools.Result{Value: text, Text: text}, nil
+	}), nil
+}
+
+type writer struct{ Config }
+
+// Spec implements tools.Tool.
+func (writer) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "write_file", Description: writeDescription, Level: risk.Medium,
+		Schema: tools.MustSchema(tools.SimpleSchema{
+			Properties: map[string]tools.Property{
+				"path":    pathProperty(),
+				"content": {Type: "string", Description: "The whole new content of the file."},
+			},
+			Required: []string{"path", "content"},
+		}),
+	}
+}
+
+// Absent stands in Action.Files for a file that does not exist yet.
+const Absent = "absent"
+
+// Plan implements tools.Tool.
+func (w writer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Path    string `json:"path"`
+		Content string `json:"content"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	resolved, err := w.resolve(ctx, args.Path)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	old, sum, err := w.old(ctx, args.Path, resolved)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	a := approvals.Action{
+		Tool: c.Name, Kind: approvals.KindChange, Target: w.Target.ID(), User: w.User, Path: resolved,
+		Bytes: []byte(args.Content), Args: pathOnly(args.Path), Files: map[string]string{resolved: sum},
+		Preview: preview(resolved, old, sum, []byte(args.Content)),
+	}
+	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		sink(tools.Event{Kind: tools.Started, Text: "writing " + resolved})
+		if err := w.same(ctx, args.Path, resolved); err != nil {
+			return tools.Result{}, err
+		}
+		switch err := w.Target.FS().WriteFile(ctx, resolved, []byte(args.Content), false); {
+		case errors.Is(err, backend.ErrLost):
+			text := "Contact with the target was lost while " + resolved + " was written: it may or may not have happened. Read it before doing anything else."
+			return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}, nil
+		case err != nil:
+			return tools.Result{}, explain(args.Path, err)
+		}
+		shown := args.Path
+		if !path.IsAbs(shown) {
+			shown = resolved
+		}
+		text := fmt.Sprintf("Wrote %d bytes to %s", len(args.Content), shown)
+		sink(tools.Event{Kind: tools.Info, Text: text})
+		sink(tools.Event{Kind: tools.Completed, Text: "written"})
+		return tools.Result{Value: text, Text: text}, nil
+	}), nil
+}
+
+// pathOnly is what is left of the arguments beside the content, which is the
+// action's Bytes already.
+func pathOnly(p string) json.RawMessage {
+	return tools.MustSchema(map[string]string{"path": p})
+}
+
+// old reads the file that would be replaced.
+func (w writer) old(ctx context.Context, name, resolved string) (content []byte, sum string, err error) {
+	st, err := w.Target.FS().Stat(ctx, resolved)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, Absent, nil
+	case err != nil:
+		return nil, "", explain(name, err)
+	case st.Mode.IsDir():
+		return nil, "", tools.Failed("%s is a directory; give the path of a file", name)
+	case !st.Mode.IsRegular():
+		return nil, "", tools.Failed("%s is no regular file; write_file only replaces those", name)
+	}
+	b, err := w.Target.FS().ReadFile(ctx, resolved, maxOld)
+	if errors.Is(err, backend.ErrTooBig) {
+		return nil, "", tools.Failed("%s is larger than 64 MiB; change it with run_shell", name)
+	}
+	if err != nil {
+		return nil, "", explain(name, err)
+	}
+	h := sha256.Sum256(b)
+	return b, hex.EncodeToString(h[:]), nil
+}
+
+// preview is what people see first: a diff where both sides are small text.
+func preview(name string, old []byte, sum string, content []byte) string {
+	switch {
+	case sum == Absent:
+		return fmt.Sprintf("new file %s, %d bytes", name, len(content))
+	case len(old) > maxDiff || len(content) > maxDiff || !text(old) || !text(content):
+		return fmt.Sprintf("replaces %s: %d bytes become %d bytes", name, len(old), len(content))
+	}
+	if d := diff.Diff(name, old, name, content); d != nil {
+		return string(d)
+	}
+	return fmt.Sprintf("%s stays as it is: the content is the same", name)
+}
+
+func text(b []byte) bool {
+	return utf8.Valid(b) && !strings.ContainsRune(string(b), 0)
+}
