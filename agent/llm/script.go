@@ -9,13 +9,21 @@ import (
 )
 
 // Script is a [Model] that answers from a list of steps, for tests of whatever
-// talks to a model. Each request takes the next step; a request after the last
-// step fails with an [*Error]. It is safe for concurrent use; steps of
-// concurrent requests may run at the same time.
+// talks to a model. A request that a rule of [Script.When] matches is answered
+// by that rule, any other takes the next step; a request after the last step
+// fails with an [*Error]. It is safe for concurrent use; steps of concurrent
+// requests may run at the same time.
 type Script struct {
 	mu       sync.Mutex
+	rules    []rule
 	steps    []func(Request) (Reply, error)
+	taken    int // steps
 	requests []Request
+}
+
+type rule struct {
+	match func(Request) bool
+	step  func(Request) (Reply, error)
 }
 
 var _ Model = (*Script)(nil)
@@ -40,6 +48,15 @@ func Fail(err error) func(Request) (Reply, error) {
 	return func(Request) (Reply, error) { return Reply{}, err }
 }
 
+// When answers every request that match is true for with step, in whatever
+// order they come; they take no step of the list. The first rule that matches
+// answers. match may be called from many goroutines at once.
+func (s *Script) When(match func(Request) bool, step func(Request) (Reply, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rules = append(s.rules, rule{match, step})
+}
+
 // Add appends steps.
 func (s *Script) Add(steps ...func(Request) (Reply, error)) {
 	s.mu.Lock()
@@ -59,14 +76,7 @@ func (s *Script) Reply(ctx context.Context, r Request, show func(Delta)) (Reply,
 	if err := ctx.Err(); err != nil {
 		return Reply{}, &Error{Sentence: "The request to the model was stopped.", Cause: err}
 	}
-	s.mu.Lock()
-	n := len(s.requests)
-	s.requests = append(s.requests, snapshot(r))
-	var step func(Request) (Reply, error)
-	if n < len(s.steps) {
-		step = s.steps[n]
-	}
-	s.mu.Unlock()
+	step, n := s.next(r)
 	if step == nil {
 		return Reply{}, &Error{Sentence: fmt.Sprintf("The script has %d steps and was asked for one more.", n)}
 	}
@@ -75,6 +85,28 @@ func (s *Script) Reply(ctx context.Context, r Request, show func(Delta)) (Reply,
 		show(Delta{Text: reply.Text})
 	}
 	return reply, err
+}
+
+// next records r and finds what answers it, nil when nothing does, and the
+// number of steps.
+func (s *Script) next(r Request) (func(Request) (Reply, error), int) {
+	s.mu.Lock()
+	s.requests = append(s.requests, snapshot(r))
+	rules := s.rules
+	s.mu.Unlock()
+	for _, rule := range rules { // match is foreign code: not under the lock
+		if rule.match(r) {
+			return rule.step, 0
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.taken
+	if n >= len(s.steps) {
+		return nil, len(s.steps)
+	}
+	s.taken++
+	return s.steps[n], len(s.steps)
 }
 
 // snapshot copies what a caller may go on changing after its request.

@@ -3,6 +3,7 @@ package llm_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -59,5 +60,23 @@ func TestScriptIsSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 	if len(s.Requests()) != 8 {
 		t.Fatal("lost requests")
+	}
+}
+
+func TestARuleOfAScriptAnswersWhatItMatches(t *testing.T) {
+	about := func(word string) func(llm.Request) bool {
+		return func(r llm.Request) bool { return strings.Contains(r.Items[len(r.Items)-1].Text, word) }
+	}
+	s := llm.NewScript(llm.Say("one"), llm.Say("two"))
+	s.When(about("disk"), llm.Say("full"))
+	s.When(about("d"), llm.Say("the second rule"))
+	for _, c := range []struct{ ask, want string }{{"x", "one"}, {"disk?", "full"}, {"disk!", "full"}, {"load", "the second rule"}, {"x", "two"}} {
+		got, err := s.Reply(t.Context(), llm.Request{Items: []llm.Item{{Role: llm.User, Text: c.ask}}}, nil)
+		if err != nil || got.Text != c.want {
+			t.Errorf("%q gave %+v, %v, want %q", c.ask, got, err, c.want)
+		}
+	}
+	if len(s.Requests()) != 5 {
+		t.Errorf("%d requests", len(s.Requests()))
 	}
 }

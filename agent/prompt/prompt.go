@@ -1,6 +1,7 @@
 // Package prompt writes the system prompt of an agent from embedded Markdown.
 // The same [Info] always gives the same text, byte for byte, so that providers
-// can cache it: there are no times, counters or host facts in it.
+// can cache it: there are no times or counters in it, and what differs between
+// bots comes last as far as the text allows.
 //
 // It does not describe single tools (their specs do) and enforces nothing: what
 // a call may do is decided by package approvals, whatever a model was told.
@@ -10,6 +11,7 @@ import (
 	_ "embed"
 	"strings"
 	"text/template"
+	"unicode"
 )
 
 //go:embed system.md
@@ -21,11 +23,24 @@ type Info struct {
 	Target string // name of the machine it works on
 	Tmux   bool   // commands run in terminals that people can watch
 	Mode   string // readonly, review or balanced; "" means balanced
+	// Facts are facts about the machine that stay as they are, one a line
+	// ("Debian 12, 4 cores"). They may come from the machine itself.
+	Facts []string
 }
+
+// factLen bounds one fact, in runes.
+const factLen = 200
 
 // System returns the system prompt. It is safe for concurrent use.
 func System(i Info) string {
 	i.Agent, i.Target = line(i.Agent), line(i.Target)
+	var facts []string
+	for _, f := range i.Facts {
+		if f = fact(f); f != "" {
+			facts = append(facts, f)
+		}
+	}
+	i.Facts = facts
 	var b strings.Builder
 	if err := template.Must(template.New("system").Parse(system)).Execute(&b, i); err != nil {
 		panic("prompt: " + err.Error()) // the embedded text is wrong; its test says so first
@@ -36,4 +51,23 @@ func System(i Info) string {
 // line keeps a configured name on one line and inside its code quotes.
 func line(s string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "`", "'")
+}
+
+// fact makes s one short line without control or invisible characters, so that
+// it cannot open a section of its own.
+func fact(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, s)
+	s = strings.Join(strings.Fields(s), " ")
+	if rs := []rune(s); len(rs) > factLen {
+		return string(rs[:factLen]) + "..."
+	}
+	return s
 }

@@ -33,8 +33,11 @@ import (
 	"countersign/tools"
 	"countersign/tools/backend"
 	"countersign/tools/backend/local"
+	"countersign/tools/clock"
+	"countersign/tools/files"
 	"countersign/tools/session"
 	"countersign/tools/shell"
+	"countersign/tools/terminal"
 	"countersign/tools/tmux"
 )
 
@@ -121,7 +124,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	if err := b.machines(ctx, o); err != nil {
 		return err
 	}
-	if err := b.catalogue(); err != nil {
+	if err := b.catalogue(ctx); err != nil {
 		return err
 	}
 	b.gate = gate.New(gate.Config{
@@ -148,7 +151,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 			return err
 		}
 	}
-	redactor := redact.New(b.secrets())
+	redactor := redact.New(b.secrets()...)
 	owner := fmt.Sprintf("%s/%d", b.env.Instance, b.db.Epoch())
 	b.agent = agent.New(agent.Config{
 		DB: b.db, Model: model, Tools: toolbox{b}, Gate: gatekeeper{b.gate}, Outbox: post{b.sender},
@@ -207,7 +210,7 @@ func (b *bot) machines(ctx context.Context, o buildOptions) error {
 }
 
 // catalogue makes the registry of every tool that the target can carry.
-func (b *bot) catalogue() error {
+func (b *bot) catalogue(ctx context.Context) error {
 	data, err := filepath.Abs(b.env.DataDir)
 	if err != nil {
 		return err
@@ -216,9 +219,15 @@ func (b *bot) catalogue() error {
 		return path == data || strings.HasPrefix(path, data+string(filepath.Separator)) ||
 			(b.env.Config != "" && path == b.env.Config) || (strings.HasPrefix(path, "/proc/") && strings.HasSuffix(path, "/environ"))
 	}
-	all := []tools.Tool{}
-	all = append(all, shell.New(shell.Config{Target: b.target, Sessions: b.sessionsOrNil(), Dir: b.dir}))
-	_ = private
+	caps, err := b.target.Probe(ctx)
+	if err != nil {
+		return fmt.Errorf("the target %s cannot be looked at: %w", b.file.Agent.Target, err)
+	}
+	all := append([]tools.Tool{clock.New(time.Now)}, files.New(files.Config{Target: b.target, User: caps.User, Private: private})...)
+	all = append(all, shell.New(shell.Config{Target: b.target, User: caps.User, Sessions: b.sessionsOrNil(), Dir: b.dir}))
+	// Without tmux the terminal tools are in the catalogue, so that a
+	// configuration may name them, and are left out of the selection.
+	all = append(all, terminal.New(terminal.Config{Target: b.target.ID(), User: caps.User, Book: b.book})...)
 	catalogue, err := tools.NewRegistry(time.Now, all...)
 	if err != nil {
 		return err

@@ -56,8 +56,8 @@ func shell(command string) call {
 }
 
 // model is a scripted Chat Completions server: next gets the number of tool
-// results since the last message of a person, and the text of the last result.
-func model(t *testing.T, next func(results int, last string) turn) *httptest.Server {
+// results since the last message of a person, and that message.
+func model(t testing.TB, next func(results int, user string) turn) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var req struct {
@@ -70,17 +70,16 @@ func model(t *testing.T, next func(results int, last string) turn) *httptest.Ser
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		results, last := 0, ""
+		results, user := 0, ""
 		for _, m := range req.Messages {
 			switch m.Role {
 			case "user":
-				results = 0
+				results, user = 0, fmt.Sprint(m.Content)
 			case "tool":
 				results++
-				last = fmt.Sprint(m.Content)
 			}
 		}
-		tn := next(results, last)
+		tn := next(results, user)
 		w.Header().Set("Content-Type", "text/event-stream")
 		chunk := func(delta map[string]any, finish any) {
 			b, _ := json.Marshal(map[string]any{"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "scripted",
@@ -104,7 +103,7 @@ func model(t *testing.T, next func(results int, last string) turn) *httptest.Ser
 
 // bot is one bot with its data directory; the process may come and go.
 type bot struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	env    []string
 	listen string
@@ -139,15 +138,7 @@ groups:
   oncall: {web: [alice, bob]}
 `
 
-const sharedConfig = `
-targets:
-  local: {kind: local, approvers: [oncall]}
-groups:
-  oncall: {web: [alice, bob]}
-  watchers: {web: [mallory]}
-`
-
-func newBot(t *testing.T, config, modelURL string, env ...string) *bot {
+func newBot(t testing.TB, config, modelURL string, env ...string) *bot {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "bot.yaml"), []byte(config), 0o600); err != nil {
@@ -333,7 +324,7 @@ func (p *person) messages(thread string) ([]row, error) {
 }
 
 // eventually polls until ok or the deadline.
-func eventually(t *testing.T, what string, ok func() bool, detail func() string) {
+func eventually(t testing.TB, what string, ok func() bool, detail func() string) {
 	t.Helper()
 	deadline := time.Now().Add(40 * time.Second)
 	for !ok() {

@@ -1,153 +1,229 @@
-// Package redact takes secrets out of text before it is stored, shown, logged
-// or sent to a model: the bot's own secret values in every form that they are
-// likely to appear in, and what looks like a credential by its shape.
+// Package redact keeps secrets out of what leaves the bot: out of the model's
+// context, chat, logs and recordings. It knows two kinds: exact values that it
+// is given, in every form in which they are usually written, and shapes that
+// are secrets by themselves (keys, tokens, passwords beside their names).
 //
-// It lowers the harm of an accident. It is no boundary: a secret without a
-// known shape passes, and whoever may run commands can encode one.
+// It lowers noise and accidents; it does not make secrets safe from somebody
+// who is out to print them. It never touches what a person approves or what
+// runs: those bytes are exact.
 package redact
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 )
 
-// Secret is a string that never prints itself.
+// mask is what a Secret shows of itself.
+const mask = "***"
+
+// Secret is a value that doesn't show itself when it is printed, logged or
+// marshalled. The empty Secret shows as empty, so that "not set" can be seen.
 type Secret string
 
-const hidden = "***"
+// Reveal returns the value. Only the code that needs it calls this.
+func (s Secret) Reveal() string { return string(s) }
 
 // String implements fmt.Stringer.
-func (Secret) String() string { return hidden }
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return mask
+}
 
 // GoString implements fmt.GoStringer.
-func (Secret) GoString() string { return hidden }
+func (s Secret) GoString() string { return s.String() }
+
+// Format implements fmt.Formatter, so that no verb shows the value, not even
+// one that doesn't fit a string.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // MarshalText implements encoding.TextMarshaler.
-func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Secret) UnmarshalText(b []byte) error {
+	*s = Secret(b)
+	return nil
+}
 
 // LogValue implements slog.LogValuer.
-func (Secret) LogValue() slog.Value { return slog.StringValue(hidden) }
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// minValue is the shortest exact value that is looked for: shorter ones would
-// mangle ordinary text.
-const minValue = 8
+// minExact is the length in bytes below which an exact value is not looked for:
+// shorter ones stand in ordinary words.
+const minExact = 8
 
-// rule is one shape of a credential. group is the submatch that is the secret.
-type rule struct {
-	name  string
-	group int
-	re    *regexp.Regexp
-	has   []string // one of these must occur (lower case) before re is tried
-}
+// maxPasses bounds how often a text is looked through again.
+const maxPasses = 8
 
-// rules are the shapes, most specific first. The sources are the formats that
-// the issuers document; the key=value rule is ours.
-var rules = []rule{
-	{"private-key", 0, regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`), []string{"private key-----"}},
-	{"aws-key-id", 0, regexp.MustCompile(`\b(?:AKIA|ASIA)[0-9A-Z]{16}\b`), []string{"akia", "asia"}},
-	{"github-token", 0, regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,})`), []string{"gh", "github_pat_"}},
-	{"slack-token", 0, regexp.MustCompile(`\bx(?:ox[abeoprs]|app)-[A-Za-z0-9-]{10,}`), []string{"xox", "xapp-"}},
-	{"openai-key", 0, regexp.MustCompile(`\bsk-(?:proj-|ant-)?[A-Za-z0-9_-]{20,}`), []string{"sk-"}},
-	{"jwt", 0, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), []string{"eyj"}},
-	{"url-password", 1, regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:@'"]*:([^\s/@'"]+)@`), []string{"://"}},
-	{"header", 1, regexp.MustCompile(`(?i)\b(?:authorization|proxy-authorization|cookie|set-cookie|x-api-key)["']?\s*[:=]\s*["']?((?:basic|bearer|token)?\s*[^\s"',;][^\r\n"']{3,})`), []string{"authorization", "cookie", "x-api-key"}},
-	{"flag", 1, regexp.MustCompile(`(?i)(?:^|\s)--?(?:password|passwd|token|secret|api-key)(?:=|\s+)["']?([^\s"'-][^\s"']{2,})`), []string{"password", "passwd", "token", "secret", "api-key"}},
-	{"value", 1, regexp.MustCompile(`(?i)\b[a-z0-9_.-]*(?:password|passwd|pwd|secret|api[_-]?key|access[_-]?key|auth[_-]?token|token)["']?\s*[:=]\s*["']?([^\s"',;&<>()\[\]{}$*]{6,})`), []string{"passw", "pwd", "secret", "key", "token"}},
-}
-
-// ordinary are values that the key=value rules must leave alone.
-var ordinary = regexp.MustCompile(`(?i)^(?:\*+|x+|true|false|null|none|nil|undefined|required|optional|changed|missing|invalid|expired|\[redacted.*|<.*|[0-9.,:]+|/.*|\.\.\.+)$`)
-
-// Redactor replaces secrets by "[redacted:rule#tag]". Equal secrets have equal
-// tags within one Redactor, so that a reader can tell same from different; the
-// tag says nothing without the Redactor's key. It is immutable and safe for
-// concurrent use.
+// Redactor replaces secrets in texts by placeholders like
+// [redacted:password#3f2a]. The four digits are a keyed hash of the value, so
+// equal secrets look equal within one Redactor and mean nothing outside. It is
+// immutable and safe for concurrent use.
 type Redactor struct {
 	key    []byte
-	values []string // exact values and their encodings, longest first
-	exact  *strings.Replacer
+	values []string // as given, to build another from
+	exact  []exactForm
+	multi  int // the longest exact form with a line break
 }
 
-// New returns a Redactor that also knows these exact values. Values shorter
-// than 8 bytes are ignored.
-func New(values []string) *Redactor {
-	r := &Redactor{key: make([]byte, 32)}
-	_, _ = rand.Read(r.key)
-	seen := map[string]string{}
+type exactForm struct{ text, value string }
+
+// New returns a Redactor for exact values, with the built-in rules. Values
+// shorter than 8 bytes are ignored.
+func New(values ...string) *Redactor {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // it never fails
+	return build(key, values)
+}
+
+// With returns a Redactor that knows more values and uses the same tags.
+func (r *Redactor) With(values ...string) *Redactor {
+	return build(r.key, append(slices.Clone(r.values), values...))
+}
+
+func build(key []byte, values []string) *Redactor {
+	r := &Redactor{key: key}
+	seen := map[string]bool{}
 	for _, v := range values {
-		if len(v) < minValue {
+		if len(v) < minExact {
 			continue
 		}
-		quoted, _ := json.Marshal(v)
-		for _, form := range []string{
-			v, url.QueryEscape(v), url.PathEscape(v), strings.Trim(string(quoted), `"`), hex.EncodeToString([]byte(v)),
-			base64.StdEncoding.EncodeToString([]byte(v)), base64.RawStdEncoding.EncodeToString([]byte(v)), base64.RawURLEncoding.EncodeToString([]byte(v)),
-		} {
-			seen[form] = r.mark("own-secret", v)
+		r.values = append(r.values, v)
+		for _, f := range forms(v) {
+			if len(f) >= minExact && !seen[f] {
+				seen[f] = true
+				r.exact = append(r.exact, exactForm{f, v})
+				if strings.Contains(f, "\n") {
+					r.multi = max(r.multi, len(f))
+				}
+			}
 		}
 	}
-	for form := range seen {
-		r.values = append(r.values, form)
-	}
-	slices.SortFunc(r.values, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(b) - len(a)
-		}
-		return strings.Compare(a, b)
-	})
-	var pairs []string
-	for _, form := range r.values {
-		pairs = append(pairs, form, seen[form])
-	}
-	r.exact = strings.NewReplacer(pairs...)
 	return r
 }
 
-func (r *Redactor) mark(rule, secret string) string {
-	m := hmac.New(sha256.New, r.key)
-	m.Write([]byte(secret))
-	return "[redacted:" + rule + "#" + hex.EncodeToString(m.Sum(nil)[:2]) + "]"
-}
-
-// Redact returns s without secrets. It takes time linear in the length of s,
-// and redacting twice changes nothing more.
-func (r *Redactor) Redact(s string) string {
-	s = r.exact.Replace(s)
-	lower := strings.ToLower(s)
-	for _, ru := range rules {
-		if !slices.ContainsFunc(ru.has, func(h string) bool { return strings.Contains(lower, h) }) {
-			continue
-		}
-		s = r.apply(ru, s)
+// forms returns the ways in which a value is usually written.
+func forms(v string) []string {
+	out := []string{v, strings.TrimSpace(v), url.QueryEscape(v), url.PathEscape(v), hex.EncodeToString([]byte(v)), strings.ToUpper(hex.EncodeToString([]byte(v)))}
+	if b, err := json.Marshal(v); err == nil {
+		out = append(out, string(b[1:len(b)-1]))
 	}
-	return s
+	var plain strings.Builder
+	enc := json.NewEncoder(&plain)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(v) == nil {
+		s := strings.TrimSpace(plain.String())
+		out = append(out, s[1:len(s)-1])
+	}
+	// Base64 of the value alone, and of a text with the value somewhere in it:
+	// the inner digits depend on the place modulo three only.
+	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		out = append(out, enc.EncodeToString([]byte(v)))
+		for shift := range 3 {
+			s := enc.EncodeToString(append(make([]byte, shift), v...))
+			from := (shift*8 + 5) / 6
+			to := (shift + len(v)) * 8 / 6
+			if to > from {
+				out = append(out, s[from:to])
+			}
+		}
+	}
+	return out
 }
 
-func (r *Redactor) apply(ru rule, s string) string {
+// span is one finding: text[from:to] is what belongs together (a name and its
+// value), text[start:end] is the secret.
+type span struct {
+	from, to   int
+	start, end int
+	rule       string
+	value      string // what the tag is made of
+}
+
+// Redact returns the text with placeholders in place of secrets. Redacting
+// twice changes nothing more.
+func (r *Redactor) Redact(text string) string {
+	// A placeholder may set free what stood beside a secret, so the rules look
+	// again until nothing is left; that is one more pass as a rule.
+	for range maxPasses {
+		spans := r.find(text)
+		if len(spans) == 0 {
+			break
+		}
+		text = r.replace(text, spans)
+	}
+	return text
+}
+
+func (r *Redactor) replace(text string, spans []span) string {
+	if len(spans) == 0 {
+		return text
+	}
 	var b strings.Builder
-	last := 0
-	for _, m := range ru.re.FindAllStringSubmatchIndex(s, -1) {
-		from, to := m[2*ru.group], m[2*ru.group+1]
-		secret := s[from:to]
-		if ru.group > 0 && (ordinary.MatchString(secret) || strings.Contains(secret, "[redacted:")) {
+	b.Grow(len(text))
+	at := 0
+	for _, s := range spans {
+		b.WriteString(text[at:s.start])
+		b.WriteString(r.placeholder(s))
+		at = s.end
+	}
+	b.WriteString(text[at:])
+	return b.String()
+}
+
+func (r *Redactor) placeholder(s span) string {
+	mac := hmac.New(sha256.New, r.key)
+	_, _ = io.WriteString(mac, s.value)
+	return "[redacted:" + s.rule + "#" + hex.EncodeToString(mac.Sum(nil)[:2]) + "]"
+}
+
+// find returns the findings in order, none overlapping another.
+func (r *Redactor) find(text string) []span {
+	var spans []span
+	for _, e := range r.exact {
+		for at := 0; ; {
+			i := strings.Index(text[at:], e.text)
+			if i < 0 {
+				break
+			}
+			from := at + i
+			at = from + len(e.text)
+			spans = append(spans, span{from, at, from, at, "secret", e.value})
+		}
+	}
+	spans = findRules(text, spans)
+	if len(spans) < 2 {
+		return spans
+	}
+	slices.SortStableFunc(spans, func(a, b span) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end))
+	})
+	out := spans[:1]
+	for _, s := range spans[1:] {
+		last := &out[len(out)-1]
+		if s.start >= last.end {
+			out = append(out, s)
 			continue
 		}
-		b.WriteString(s[last:from])
-		b.WriteString(r.mark(ru.name, secret))
-		last = to
+		// They overlap: one placeholder for both.
+		if s.end > last.end {
+			last.end = s.end
+			last.value += "\x00" + s.value
+		}
+		last.from, last.to = min(last.from, s.from), max(last.to, s.to)
 	}
-	if last == 0 {
-		return s
-	}
-	b.WriteString(s[last:])
-	return b.String()
+	return out
 }

@@ -34,6 +34,7 @@ const (
 // mirror shows standard error in the visible pane.
 type mirror struct {
 	inside  bool // between the marks of a frame in the visible stream
+	size    int  // bytes of that frame so far
 	astray  bool // a frame for a running command came in behind the prompt
 	held    bool // mirrorHold runs
 	queue   []byte
@@ -62,7 +63,7 @@ func (s *Server) connectRelay(ctx context.Context) (*conn, error) {
 	found := err == nil
 	if errors.Is(err, ErrGone) {
 		argv := append(s.cli(s.relaySocket()), "new-session", "-d", "-s", relaySession, "-n", "keep",
-			"-x", strconv.Itoa(s.o.Width), "-y", strconv.Itoa(s.o.Height), placeholder)
+			"-x", strconv.Itoa(s.o.Width), "-y", strconv.Itoa(s.o.Height), "/bin/sh", s.file("keep.sh"))
 		if _, err := s.run(ctx, argv...); err != nil && !strings.Contains(err.Error(), "duplicate session") {
 			return nil, err
 		}
@@ -200,10 +201,15 @@ func (p *Pane) breakCompanion(why string) {
 	p.comp = nil
 	p.errReady = false
 	p.mirror.reset()
-	p.s.log.Warn("the companion pane was given up", slog.String("pane", p.ID()), slog.String("why", why))
+	p.s.log.Debug("the companion pane was given up", slog.String("pane", p.ID()), slog.String("why", why))
 	comp.close()
+	for _, j := range []*job{p.typed, p.job, p.draining} {
+		if j != nil && j.split {
+			j.deaf = true
+			j.notice = "The end of standard error could not be seen; some of it may be missing."
+		}
+	}
 	if j := p.draining; j != nil {
-		j.notice = "The end of standard error could not be seen; some of it may be missing."
 		p.end(j)
 	}
 	p.notify()
@@ -305,20 +311,26 @@ func (p *Pane) onErrText(b []byte) {
 		p.pump()
 		return
 	}
-	// Most commands end right after an error message. Then it is better shown
-	// once the prompt is known than just behind it.
-	if !p.mirror.held {
-		p.mirror.held = true
-		gen := p.mirror.gen
-		time.AfterFunc(mirrorHold, func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if p.mirror.gen == gen {
-				p.mirror.held = false
-				p.pump()
-			}
-		})
+	p.hold()
+}
+
+// hold shows what is queued a moment later: most commands end right after an
+// error message, and then it is better shown once the prompt is known than
+// just behind it. The caller holds mu.
+func (p *Pane) hold() {
+	if p.mirror.held {
+		return
 	}
+	p.mirror.held = true
+	gen := p.mirror.gen
+	time.AfterFunc(mirrorHold, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.mirror.gen == gen {
+			p.mirror.held = false
+			p.pump()
+		}
+	})
 }
 
 func (p *Pane) onErrMark(kind, args string) {
@@ -451,7 +463,7 @@ func (p *Pane) onMirror(args string) {
 		m.inside = true
 		m.astray = m.astray || (args == "b" && p.phase == phaseIdle)
 	default:
-		m.inside = false
+		m.inside, m.size = false, 0
 		if m.astray && p.phase == phaseIdle && p.typed == nil && p.comp != nil && len(m.queue) == 0 {
 			m.astray = false
 			p.showIdle(nil)

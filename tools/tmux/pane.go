@@ -76,6 +76,7 @@ type Pane struct {
 	job      *job // running
 	draining *job // ended on standard output, not yet on standard error
 
+	scripts  []string // staged commands, removed after the next end
 	conv     unCRLF
 	tty, pid string
 
@@ -103,6 +104,7 @@ type job struct {
 	dur     time.Duration
 	notice  string
 	lost    bool // its shell was replaced
+	deaf    bool // its companion was given up
 }
 
 func newJob(c Command, split bool) *job {
@@ -226,7 +228,12 @@ func (p *Pane) onText(b []byte) {
 		}
 	}
 	if p.mirror.inside {
-		return // standard error, known already
+		// Standard error, known already. A frame without an end, from a relay
+		// that was killed, must not swallow what follows.
+		if p.mirror.size += len(b); p.mirror.size <= 2*frameSize {
+			return
+		}
+		p.mirror.inside = false
 	}
 	switch p.phase {
 	case phaseRunning:
@@ -263,6 +270,9 @@ func (p *Pane) onMark(kind, args string) {
 	case "M":
 		p.onMirror(args)
 		return
+	}
+	p.mirror.inside, p.mirror.size = false, 0 // the shell's own marks are outside
+	switch kind {
 	case "C":
 		p.onStart()
 	case "D":
@@ -330,6 +340,9 @@ func (p *Pane) onStart() {
 		j.ended = false
 		close(j.started)
 	}
+	if len(p.mirror.queue) > 0 {
+		p.hold()
+	}
 }
 
 func (p *Pane) onEnd(seq, code int) {
@@ -337,11 +350,15 @@ func (p *Pane) onEnd(seq, code int) {
 	p.phase = phasePrompt
 	p.prompt = p.prompt[:0]
 	p.dirty, p.more = false, false
+	if p.scripts != nil {
+		go p.discard(p.scripts) // read by now, or never
+		p.scripts = nil
+	}
 	if j := p.job; j != nil {
 		p.job = nil
 		p.keepOut(j, p.conv.flush())
 		p.finish(j, code)
-		if !j.split || p.errSeq > j.seq {
+		if !j.split || j.deaf || p.errSeq > j.seq {
 			p.end(j)
 			return
 		}

@@ -41,19 +41,17 @@ func (p *Pane) Run(ctx context.Context, c Command) (Outcome, error) {
 	}
 	p.mendCompanion(ctx)
 	p.mu.Lock()
-	split := p.comp != nil && p.errReady
+	split := p.comp != nil && p.errReady && !wantsKeys(c.Text)
 	p.mu.Unlock()
-	line, script, err := p.compose(ctx, c.Text, split)
+	line, err := p.compose(ctx, c.Text, split)
 	if err != nil {
 		return Outcome{}, err
 	}
 	j := newJob(c, split)
 	if err := p.typeLine(ctx, j, line); err != nil {
-		p.discard(ctx, script)
 		return Outcome{}, err
 	}
 	o := p.await(ctx, j)
-	p.discard(ctx, script)
 	o.Notice = join(notice, o.Notice)
 	return o, nil
 }
@@ -70,16 +68,14 @@ func (p *Pane) Dispatch(ctx context.Context, c Command) error {
 	if _, err := p.ready(ctx); err != nil {
 		return err
 	}
-	line, script, err := p.compose(ctx, c.Text, false)
+	line, err := p.compose(ctx, c.Text, false)
 	if err != nil {
 		return err
 	}
 	j := newJob(Command{Keep: 1024}, false)
 	if err := p.typeLine(ctx, j, line); err != nil {
-		p.discard(ctx, script)
 		return err
 	}
-	defer p.discard(ctx, script)
 	defer p.drop(j)
 	return p.wait(ctx, typeTime, func() bool { return j.ended || p.phase == phaseDead || p.typed != j })
 }
@@ -210,31 +206,34 @@ func (p *Pane) revive(ctx context.Context, dir string) error {
 
 // compose decides what is typed: the text itself, or a line that reads it from
 // a staged script.
-func (p *Pane) compose(ctx context.Context, text string, split bool) (line, script string, err error) {
+func (p *Pane) compose(ctx context.Context, text string, split bool) (line string, err error) {
 	if strings.TrimSpace(text) == "" {
-		return "", "", errors.New("tmux: the command is empty; give a command")
+		return "", errors.New("tmux: the command is empty; give a command")
 	}
 	bash := p.s.caps.Bash != ""
 	if bash && typable(text) {
 		if !split {
-			return text, "", nil
+			return text, nil
 		}
 		if line, ok := redirected(text); ok && len(line) <= typeMax {
-			return line, "", nil
+			return line, nil
 		}
 	}
-	script = p.s.file("c-" + p.key + "-" + random(3))
+	script := p.s.file("c-" + p.key + "-" + random(3))
 	if !bash {
 		text = posixStart(p.nonce) + text
 	}
 	if err := p.s.t.FS().WriteFile(ctx, script, []byte(text+"\n"), false); err != nil {
-		return "", "", fmt.Errorf("the command cannot be staged on the target: %w", err)
+		return "", fmt.Errorf("the command cannot be staged on the target: %w", err)
 	}
+	p.mu.Lock()
+	p.scripts = append(p.scripts, script)
+	p.mu.Unlock()
 	line = ". " + shellWord(script)
 	if split {
 		line += " 2>&" + errFD
 	}
-	return line, script, nil
+	return line, nil
 }
 
 // shellWord quotes s only where it has to be quoted, since people read it.
@@ -248,18 +247,13 @@ func shellWord(s string) string {
 	return shellQuote(s)
 }
 
-// discard removes a staged script; the shell has read it as a whole by now.
-func (p *Pane) discard(ctx context.Context, script string) {
-	if script == "" {
-		return
+// discard removes staged scripts.
+func (p *Pane) discard(scripts []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	if _, err := p.s.run(ctx, append([]string{"rm", "-f", "--"}, scripts...)...); err != nil {
+		p.s.log.WarnContext(ctx, "a staged command was not removed", slog.Any("paths", scripts), slog.Any("error", err))
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTime)
-	go func() {
-		defer cancel()
-		if _, err := p.s.run(ctx, "rm", "-f", "--", script); err != nil {
-			p.s.log.WarnContext(ctx, "a staged command was not removed", slog.String("path", script), slog.Any("error", err))
-		}
-	}()
 }
 
 // typeLine types line at the prompt as j. What somebody typed in the very
@@ -342,7 +336,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 		p.mu.Lock()
 		gone, dead, changed, c := p.gone, p.phase == phaseDead, p.changed, p.c
 		full, fullAt, last, started, lost := p.stat.alternate, p.fullAt, p.lastOut, p.typed != j, j.lost
-		hookless := p.job == j && p.phase == phaseIdle
+		hookless, begin := p.job == j && p.phase == phaseIdle, j.begin
 		p.mu.Unlock()
 		select {
 		case <-j.done:
@@ -360,7 +354,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 			return Lost, "The shell ended while the command ran."
 		case full && time.Since(fullAt) >= stableTime && started:
 			return Fullscreen, "The command shows a full-screen program, which waits for keys."
-		case !started && time.Since(j.begin) > typeTime:
+		case !started && time.Since(begin) > typeTime:
 			return Lost, "The command was typed, but the shell did not start it; look at the pane."
 		}
 		if hookless && p.s.caps.Bash != "" {

@@ -23,10 +23,12 @@ import (
 )
 
 // The user options that this package keeps in tmux, besides one "@name" for
-// each tag. optTags holds all tags in one value that is safe to list.
+// each tag. optTags and optPaneTags hold all tags in one value that is safe to
+// list; two names, since a session's format finds the options of its pane.
 const (
-	optTags = "@countersign_tags"
-	optKey  = "@countersign_key"
+	optTags     = "@countersign_session"
+	optPaneTags = "@countersign_pane"
+	optKey      = "@countersign_key"
 )
 
 // Server is the tmux server of one bot instance on one target. It is safe for
@@ -172,13 +174,14 @@ func (s *Server) stage(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the staging directory cannot be used: %w", err)
 	}
-	files := s.t.FS()
-	text := conf(strings.TrimSpace(term), s.o.HistoryLimit, s.o.Width, s.o.Height)
-	if err := files.WriteFile(ctx, s.file("tmux.conf"), []byte(text), false); err != nil {
-		return err
-	}
-	if err := files.WriteFile(ctx, s.file("relay.sh"), []byte(relayScript), false); err != nil {
-		return err
+	for _, f := range []struct{ name, text string }{
+		{"tmux.conf", conf(strings.TrimSpace(term), s.o.HistoryLimit, s.o.Width, s.o.Height)},
+		{"relay.sh", relayScript},
+		{"keep.sh", keepScript(s.socket(), s.relaySocket())},
+	} {
+		if err := s.t.FS().WriteFile(ctx, s.file(f.name), []byte(f.text), false); err != nil {
+			return err
+		}
 	}
 	s.staged = true
 	return nil
@@ -198,7 +201,7 @@ func (s *Server) Sessions(ctx context.Context) ([]SessionInfo, error) {
 	argv := append(s.cli(s.socket()),
 		"list-sessions", "-F", "S|#{session_id}|#{session_created}|#{"+optTags+"}|#{session_name}", ";",
 		"list-clients", "-F", "C|#{session_id}|#{client_control_mode}", ";",
-		"list-panes", "-a", "-F", "P|#{session_id}|#{pane_id}|#{pane_dead}|#{pane_width}|#{pane_height}|#{"+optTags+"}|#{pane_current_command}|#{pane_current_path}")
+		"list-panes", "-a", "-F", "P|#{session_id}|#{pane_id}|#{pane_dead}|#{pane_width}|#{pane_height}|#{"+optPaneTags+"}|#{pane_current_command}|#{pane_current_path}")
 	out, err := s.run(ctx, argv...)
 	if noServer(err) {
 		return nil, nil
@@ -266,8 +269,9 @@ func parseTags(s string) map[string]string {
 
 var tagRE = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 
-// tagOptions returns the user options of tags, in a fixed order.
-func tagOptions(tags map[string]string) ([][2]string, error) {
+// tagOptions returns the user options of tags, in a fixed order, and last the
+// option that holds all of them.
+func tagOptions(tags map[string]string, whole string) ([][2]string, error) {
 	all := url.Values{}
 	var opts [][2]string
 	for k, v := range tags {
@@ -278,7 +282,7 @@ func tagOptions(tags map[string]string) ([][2]string, error) {
 		opts = append(opts, [2]string{"@" + k, v})
 	}
 	slices.SortFunc(opts, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
-	return append(opts, [2]string{optTags, all.Encode()}), nil
+	return append(opts, [2]string{whole, all.Encode()}), nil
 }
 
 // NewSession creates a session with one pane. Its tags are set in the same
@@ -299,7 +303,7 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 	if err != nil {
 		return nil, err
 	}
-	opts, err := tagOptions(tags)
+	opts, err := tagOptions(tags, optTags)
 	if err != nil {
 		return nil, err
 	}
@@ -457,7 +461,7 @@ func (s *Server) prepareSpawn(ctx context.Context, spec PaneSpec) (spawn, error)
 	if !st.Mode.IsDir() || !path.IsAbs(sp.dir) {
 		return sp, fmt.Errorf("tmux: %s is not the absolute path of a directory", sp.dir)
 	}
-	opts, err := tagOptions(spec.Tags)
+	opts, err := tagOptions(spec.Tags, optPaneTags)
 	if err != nil {
 		return sp, err
 	}

@@ -79,7 +79,7 @@ func bashRC(d rcData) string {
 shopt -s checkwinsize
 shopt -u mailwarn
 __cs_s=0
-__cs_e() { local p; read -r p <@TTYFILE@ && [[ $p == /dev/* && -c $p ]] && exec @FD@<>"$p"; }
+__cs_e() { local p; read -r p <@TTYFILE@ && [[ $p == /dev/* && -c $p ]] && exec @FD@>"$p"; }
 __cs_q() {
   local LC_ALL=C i c o=
   for ((i = 0; i < ${#PWD}; i++)); do
@@ -162,7 +162,11 @@ const (
 // relayScript runs in a companion pane. What commands write to the companion's
 // terminal is their standard error; what the bot types into it goes in frames
 // to the visible terminal that a "T" frame named before.
+//
+// Its terminal may not be opened for reading: a pager that asks standard error
+// for its terminal then falls back to the visible one.
 const relayScript = `stty raw -echo || exit 1
+chmod 200 "$(tty)"
 printf '` + relayReady + `'
 while :; do
   f=$(dd ibs=1 count=512 2>/dev/null)
@@ -176,6 +180,13 @@ while :; do
   esac
 done
 `
+
+// keepScript runs in the first window of the companions' server and ends that
+// server when the one with the visible panes has ended.
+func keepScript(main, relay string) string {
+	return "while sleep 20; tmux -L " + main + " list-sessions >/dev/null 2>&1; do :; done\n" +
+		"exec tmux -L " + relay + " kill-server\n"
+}
 
 // stageScript prepares the staging directory: ours, private, and no link that
 // somebody else laid there. It prints the terminal type to use.

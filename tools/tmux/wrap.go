@@ -53,6 +53,33 @@ func redirected(text string) (line string, ok bool) {
 	return line, true
 }
 
+// pagers read their keys from standard error's terminal, which for them must be
+// the visible one.
+const pagers = " less more most man info pager zless zmore bzless xzless lessfile apropos "
+
+// wantsKeys tells whether text runs a program that reads keys from standard
+// error's terminal. Text that cannot be parsed does not.
+func wantsKeys(text string) bool {
+	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	if err != nil {
+		return false
+	}
+	found := false
+	syntax.Walk(f, func(n syntax.Node) bool {
+		if call, ok := n.(*syntax.CallExpr); ok {
+			for _, arg := range call.Args { // any word, for "sudo less file"
+				name := arg.Lit()
+				name = name[strings.LastIndexByte(name, '/')+1:]
+				if name != "" && strings.Contains(pagers, " "+name+" ") {
+					found = true
+				}
+			}
+		}
+		return !found
+	})
+	return found
+}
+
 // parse parses text as bash; text with comments is not ok, since a comment
 // would swallow what follows it on the line.
 func parse(text string) (*syntax.File, bool) {

@@ -11,7 +11,7 @@ import (
 // chunk is one frame of a stream, or a whole completion.
 type chunk struct {
 	Choices []choice        `json:"choices"`
-	Usage   *usage          `json:"usage"`
+	Usage   json.RawMessage `json:"usage"`
 	Error   json.RawMessage `json:"error"`
 }
 
@@ -20,6 +20,8 @@ type choice struct {
 	Delta   delta  `json:"delta"`
 	Message *delta `json:"message"` // of a completion that is not streamed
 	Finish  text   `json:"finish_reason"`
+
+	Error json.RawMessage `json:"error"`
 }
 
 type delta struct {
@@ -99,25 +101,37 @@ type assembly struct {
 func (a *assembly) add(frame []byte) (string, *fault) {
 	var c chunk
 	a.frames++
-	if len(bytes.TrimSpace(frame)) == 0 {
+	frame = bytes.TrimSpace(frame)
+	if len(frame) == 0 {
 		return "", nil
+	}
+	if frame[0] == '[' { // Gemini wraps its errors in an array
+		var list []json.RawMessage
+		if json.Unmarshal(frame, &list) != nil || len(list) == 0 || list[0][0] != '{' {
+			return "", &fault{kind: garbled, retry: true}
+		}
+		frame = list[0]
 	}
 	if err := json.Unmarshal(frame, &c); err != nil {
 		// A wrong type beside an error still says what the error is.
-		if !present(c.Error) {
+		if !fails(c.Error) {
 			return "", &fault{kind: garbled, retry: true}
 		}
 	}
-	if present(c.Error) {
+	if fails(c.Error) {
 		return "", faultInStream(c.Error)
 	}
-	if u := c.Usage; u != nil {
+	var u usage
+	if json.Unmarshal(c.Usage, &u) == nil && (u.Prompt > 0 || u.Completion > 0) { // accounting never fails a reply
 		a.usage = llm.Usage{In: count(u.Prompt), Out: count(u.Completion), Cached: count(u.Details.Cached)}
 	}
 	var news strings.Builder
 	for _, ch := range c.Choices {
 		if ch.Index != 0 {
 			continue
+		}
+		if fails(ch.Error) {
+			return "", faultInStream(ch.Error)
 		}
 		d := ch.Delta
 		if ch.Message != nil {
@@ -133,7 +147,9 @@ func (a *assembly) add(frame []byte) (string, *fault) {
 			a.finish = string(ch.Finish)
 		}
 	}
-	if a.finish == "error" {
+	switch strings.ToLower(a.finish) {
+	case "error", "network_error", "abort", "aborted", "insufficient_system_resource":
+		// The server gave up in the middle: what calls there are may be cut.
 		return "", &fault{kind: inStream, retry: true}
 	}
 	a.text.WriteString(news.String())
@@ -143,6 +159,16 @@ func (a *assembly) add(frame []byte) (string, *fault) {
 // present says whether a member of an object is there and not null.
 func present(raw json.RawMessage) bool {
 	return len(raw) > 0 && string(raw) != "null"
+}
+
+// fails says whether the error member of an object says that something failed;
+// some servers send an empty one with every frame.
+func fails(raw json.RawMessage) bool {
+	switch string(raw) {
+	case `{}`, `[]`, `""`, `false`, `0`:
+		return false
+	}
+	return present(raw)
 }
 
 func count(n float64) int {

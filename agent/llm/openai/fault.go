@@ -34,6 +34,7 @@ const (
 	unreachable kind = "unreachable"
 	untrusted   kind = "untrusted" // TLS
 	unsupported kind = "unsupported"
+	filtered    kind = "filtered" // nothing is left of the reply
 )
 
 // errSilence is why an attempt was given up.
@@ -115,6 +116,9 @@ func faultInStream(raw json.RawMessage) *fault {
 func (f *fault) judge(code string) {
 	f.tooLong = f.status == http.StatusRequestEntityTooLarge || strings.Contains(code, "context_length") || strings.Contains(code, "context_size") ||
 		((f.status == 0 || f.status == 400 || f.status == 422 || f.status == 500) && tooLongWords.MatchString(f.message))
+	if f.status == http.StatusTooManyRequests && strings.Contains(strings.ToLower(f.message), "request too large") {
+		f.tooLong = true // larger than a whole minute's allowance: waiting does not help
+	}
 	f.quota = strings.Contains(code, "insufficient_quota") || strings.Contains(code, "billing") || f.status == http.StatusPaymentRequired
 }
 
@@ -130,7 +134,7 @@ func saysBody(body []byte) (message, code string) {
 	if json.Unmarshal(body, &o) != nil {
 		return "", ""
 	}
-	if present(o["error"]) {
+	if fails(o["error"]) {
 		return says(o["error"])
 	}
 	return says(body)
@@ -300,6 +304,8 @@ func (c *Client) sentence(f *fault) string {
 		return "The server " + c.host + " answered with a web page instead of a model's reply; check OPENAI_BASE_URL (often it must end in /v1)."
 	case f.kind == garbled:
 		return "The server " + c.host + " answered with something that is not a model's reply; check OPENAI_BASE_URL."
+	case f.kind == filtered:
+		return "The content filter of " + c.host + " stopped the model's answer; ask in other words, or leave out the text that could have set it off."
 	case f.kind == tooBig:
 		return "The model's answer was larger than this bot takes; ask for less at once."
 	case f.kind == silent:

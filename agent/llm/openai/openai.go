@@ -33,6 +33,8 @@ const (
 	longestWait = time.Minute
 	// afterFinish is how long the usage may take once the reply is complete.
 	afterFinish = 5 * time.Second
+	// chatter is how long a server may send keep-alives and nothing else.
+	chatter = 10 * time.Minute
 )
 
 // Doer sends HTTP requests. It must honour the context of the request, like
@@ -249,6 +251,7 @@ func (c *Client) once(parent context.Context, req goopenai.ChatCompletionRequest
 			return llm.Reply{}, heard, c.faultOf(ctx, err)
 		}
 		heard = true
+		dog.fed()
 		text, f := a.add(frame)
 		if f != nil {
 			return llm.Reply{}, true, c.clean(f)
@@ -260,38 +263,50 @@ func (c *Client) once(parent context.Context, req goopenai.ChatCompletionRequest
 			dog.limit(min(afterFinish, c.cfg.Idle))
 		}
 	}
-	return a.reply(), true, nil
+	reply := a.reply()
+	if reply.Finish == llm.FinishFilter && reply.Text == "" {
+		return llm.Reply{}, true, &fault{kind: filtered}
+	}
+	return reply, true, nil
 }
 
 // watchdog calls bark after a time without a pat.
 type watchdog struct {
 	mu      sync.Mutex
 	timer   *time.Timer
-	most    time.Duration // 0: none
+	meal    time.Time // when something came that was no keep-alive
+	final   bool      // no pat counts any more
 	stopped bool
 }
 
 func watch(d time.Duration, bark func()) *watchdog {
-	return &watchdog{timer: time.AfterFunc(d, bark)}
+	return &watchdog{timer: time.AfterFunc(d, bark), meal: time.Now()}
 }
 
-// pat gives it d more time, or less when there is a limit.
+// pat gives it d more time, unless pats are all it got for too long.
 func (w *watchdog) pat(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.most > 0 {
-		d = min(d, w.most)
-	}
-	if !w.stopped {
+	if !w.stopped && !w.final && time.Since(w.meal) < chatter {
 		w.timer.Reset(d)
 	}
 }
 
+// fed notes that something came that was no keep-alive.
+func (w *watchdog) fed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.meal = time.Now()
+}
+
+// limit leaves it d and no more, from the first call on.
 func (w *watchdog) limit(d time.Duration) {
 	w.mu.Lock()
-	w.most = d
-	w.mu.Unlock()
-	w.pat(d)
+	defer w.mu.Unlock()
+	if !w.stopped && !w.final {
+		w.final = true
+		w.timer.Reset(d)
+	}
 }
 
 func (w *watchdog) stop() {

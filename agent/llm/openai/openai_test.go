@@ -181,6 +181,9 @@ func TestAssemblyRules(t *testing.T) {
 		{name: "a chunk may hold usage alone", body: sse(textFrame("a"), finishFrame("stop"), `{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":5}}}`, done),
 			text: "a", finish: llm.FinishStop, usage: llm.Usage{In: 7, Out: 3, Cached: 5}},
 		{name: "usage and error may be null", body: sse(`{"error":null,"usage":null,"choices":[{"index":0,"delta":{"content":"a"}}]}`, finishFrame("stop")), text: "a", finish: llm.FinishStop},
+		{name: "an error that says nothing does no harm", body: sse(`{"error":{},"choices":[]}`, textFrame("a"), finishFrame("stop")), text: "a", finish: llm.FinishStop},
+		{name: "an event of another kind does no harm", body: "event: error_count\n" + sse(textFrame("a")) + "event: done\n" + sse(finishFrame("stop")), text: "a", finish: llm.FinishStop},
+		{name: "usage of an odd shape does no harm", body: sse(textFrame("a"), finishFrame("stop"), `{"choices":[],"usage":"none"}`, done), text: "a", finish: llm.FinishStop},
 		{name: "hundreds of keep-alive comments do no harm", body: strings.Repeat(": OPENROUTER PROCESSING\n\n", 1000) + sse(textFrame("a"), finishFrame("stop")), text: "a", finish: llm.FinishStop},
 		{name: "event, id and retry lines and CRLF do no harm", body: strings.ReplaceAll("event: message\nid: 1\nretry: 5\n"+sse(textFrame("a"))+"event: message\n"+sse(finishFrame("stop")), "\n", "\r\n"), text: "a", finish: llm.FinishStop},
 		{name: "data needs no space after its colon", body: strings.ReplaceAll(sse(textFrame("a"), finishFrame("stop")), "data: ", "data:"), text: "a", finish: llm.FinishStop},
@@ -250,6 +253,17 @@ func TestFaults(t *testing.T) {
 		{name: "an inline error chunk is an error", step: served{body: sse(`{"id":"1","error":{"code":502,"message":"upstream went away"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`)}, retry: true, is: 502},
 		{name: "finish reason error is an error", step: served{body: sse(textFrame("a"), finishFrame("error"))}, retry: true},
 		{name: "an error in a stream may be text", step: served{body: sse(`{"error":"no memory"}`)}, retry: true, says: []string{"no memory"}},
+		{name: "a reason that means giving up yields no calls", step: served{body: sse(textFrame("a"), callFrame(partial), finishFrame("insufficient_system_resource"), done)}, retry: true},
+		{name: "an aborted reply yields no calls", step: served{body: sse(callFrame(partial), finishFrame("abort"), done)}, retry: true},
+		{name: "an error after the reason yields no calls", step: served{body: sse(callFrame(partial), finishFrame("tool_calls"), `{"error":{"message":"gone"}}`)}, retry: true, says: []string{"gone"}},
+		{name: "an event of the kind error is one whatever its shape", step: served{body: "event: error\n" + sse(`{"message":"no luck"}`)}, retry: true, says: []string{"no luck"}},
+		{name: "an event of the kind error may be text", step: served{body: "event: error\n" + sse(`no luck at all`)}, retry: true, says: []string{"no luck at all"}},
+		{name: "an error may have a field of its own", step: served{body: sse(textFrame("a")) + "error: {\"message\":\"slot lost\"}\n\n"}, retry: true, says: []string{"slot lost"}},
+		{name: "an error in a stream may be in a list", step: served{body: sse(`[{"error":{"message":"quota of the day","code":503}}]`)}, retry: true, is: 503},
+		{name: "an error in a choice is an error", step: served{body: sse(`{"choices":[{"index":0,"delta":{},"error":{"message":"bad luck"}}]}`)}, retry: true, says: []string{"bad luck"}},
+		{name: "a list of errors with status 200 is an error", step: served{body: `[{"error":{"message":"later","code":503}}]`}, retry: true, is: 503},
+		{name: "a filter that left nothing is told", step: served{body: sse(finishFrame("content_filter"), done)}, says: []string{"content filter"}},
+		{name: "a request larger than a minute's allowance is too long", step: served{status: 429, body: `{"error":{"message":"Request too large for m on tokens per min (TPM): Limit 30000, Requested 45000.","code":"rate_limit_exceeded"}}`}, is: 429, long: true},
 		{name: "an error in a stream that is our fault is final", step: served{body: sse(`{"error":{"message":"bad tool","type":"invalid_request_error","code":400}}`)}, says: []string{"bad tool"}, is: 400},
 		{name: "a garbled frame is tried again", step: served{body: sse(`{"choices":[{]}`, finishFrame("stop"))}, retry: true},
 		{name: "silence within an answer is tried again", step: served{body: sse(textFrame("a")), hang: true}, retry: true, says: []string{"sent nothing"}},
@@ -382,6 +396,10 @@ func TestRetryAfterMayBeADate(t *testing.T) {
 	if got := retryAfter(h, now); got != 30*time.Second {
 		t.Fatal(got)
 	}
+	h.Set("Date", now.Add(20*time.Second).Format(http.TimeFormat)) // a clock that goes fast
+	if got := retryAfter(h, now); got != 10*time.Second {
+		t.Fatal(got)
+	}
 	h.Set("Retry-After", now.Add(-time.Hour).Format(http.TimeFormat))
 	if got := retryAfter(h, now); got != 0 {
 		t.Fatal(got)
@@ -436,6 +454,38 @@ func TestTimesInABubble(t *testing.T) {
 			r, err := client(t, "http://model.test", silentFor(body)).Reply(t.Context(), ask(), nil)
 			if err != nil || r.Text != "fine" {
 				t.Fatal(r, err)
+			}
+		})
+	})
+	drip := func(first string, every time.Duration) func(*http.Request) io.ReadCloser {
+		return func(r *http.Request) io.ReadCloser {
+			out, in := io.Pipe()
+			go func() {
+				_, err := io.WriteString(in, first)
+				for err == nil && sleep(r.Context(), every) == nil {
+					_, err = io.WriteString(in, ": wait\n\n")
+				}
+				_ = in.CloseWithError(r.Context().Err())
+			}()
+			return out
+		}
+	}
+	t.Run("keep-alives alone keep nothing alive for ever", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			c := client(t, "http://model.test", silentFor(drip(": wait\n\n", 50*time.Second)), func(c *Config) { c.MaxAttempts = 1 })
+			_, err := c.Reply(t.Context(), ask(), nil)
+			if d := time.Since(begun); err == nil || d < chatter || d > chatter+2*time.Minute {
+				t.Fatal(err, d)
+			}
+		})
+	})
+	t.Run("keep-alives after the reason keep nobody waiting", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			r, err := client(t, "http://model.test", silentFor(drip(sse(textFrame("a"), finishFrame("stop")), time.Second))).Reply(t.Context(), ask(), nil)
+			if err != nil || r.Text != "a" || time.Since(begun) != afterFinish {
+				t.Fatal(r, err, time.Since(begun))
 			}
 		})
 	})

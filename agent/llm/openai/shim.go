@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -97,17 +96,12 @@ type frames struct {
 	left   int    // bytes of the answer that may still come
 	out    []byte // not yet read
 	err    error
-	json   bool // the server says that this is one JSON value
+	event  string // the kind of the event that is being read
 	looked bool
 }
 
 func newFrames(resp *http.Response, w *wire) *frames {
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	return &frames{
-		body: resp.Body, wire: w, left: maxAnswer,
-		in:   bufio.NewReader(&noisy{resp.Body, w.alive}),
-		json: kind == "application/json",
-	}
+	return &frames{body: resp.Body, wire: w, left: maxAnswer, in: bufio.NewReader(&noisy{resp.Body, w.alive})}
 }
 
 // noisy reports every read that brought something.
@@ -161,10 +155,10 @@ func (f *frames) look() {
 			continue
 		}
 		_ = f.in.UnreadByte() // it was just read
-		switch {
-		case c == '<':
+		switch c {
+		case '<':
 			f.err = &fault{kind: webPage}
-		case c == '{', c == '[' && f.json:
+		case '{', '[': // no line of a stream begins so
 			f.whole()
 		}
 		return
@@ -220,9 +214,30 @@ func (f *frames) line() {
 		f.err = err
 		break
 	}
-	data, ok := bytes.CutPrefix(bytes.TrimPrefix(bytes.TrimSpace(line), []byte("\ufeff")), []byte("data:"))
+	field, data, _ := bytes.Cut(bytes.TrimPrefix(bytes.TrimSpace(line), []byte("\ufeff")), []byte(":"))
 	data = bytes.TrimSpace(data)
-	if !ok || len(data) == 0 {
+	var failed bool
+	switch string(field) {
+	case "":
+		if len(data) == 0 { // a blank line ends an event, a comment does not
+			f.event = ""
+		}
+		return
+	case "event":
+		f.event = string(data)
+		return
+	case "data":
+		failed = f.event == "error"
+	case "error": // llama.cpp: a field of its own
+		failed = true
+	default:
+		return
+	}
+	if len(data) == 0 {
+		return
+	}
+	if failed {
+		f.emit(asError(data))
 		return
 	}
 	if string(data) == "[DONE]" {
@@ -234,6 +249,26 @@ func (f *frames) line() {
 		return // cut in the middle of a frame
 	}
 	f.emit(data)
+}
+
+// asError makes a frame that says that data is an error.
+func asError(data []byte) []byte {
+	var o struct {
+		Error json.RawMessage `json:"error"`
+	}
+	err := json.Unmarshal(data, &o)
+	if err == nil && fails(o.Error) {
+		return data
+	}
+	var value any = json.RawMessage(data)
+	if !json.Valid(data) {
+		value = string(data)
+	}
+	out, err := json.Marshal(map[string]any{"error": value})
+	if err != nil {
+		return []byte(`{"error":"unknown"}`)
+	}
+	return out
 }
 
 // emit passes one frame on, on one line. The library would swallow a frame
@@ -262,6 +297,9 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		return time.Duration(s * float64(time.Second))
 	}
 	if at, err := http.ParseTime(v); err == nil {
+		if date, err := http.ParseTime(h.Get("Date")); err == nil {
+			now = date // the clock that the time was computed with
+		}
 		return max(0, at.Sub(now))
 	}
 	return 0

@@ -13,6 +13,7 @@ package guard
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/expand"
@@ -49,7 +50,12 @@ func (e *SyntaxError) Error() string {
 // Check tells whether a command may be typed into a shared shell. It returns
 // nil, a [*DirectiveError] or a [*SyntaxError]. It is pure and safe for
 // concurrent use.
-func Check(command string) error {
+func Check(command string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &SyntaxError{Line: 1, Reason: "it can't be analysed"}
+		}
+	}()
 	for i, line := 0, 1; i < len(command); i++ {
 		switch c := command[i]; {
 		case c == '\n':
@@ -86,6 +92,17 @@ func (w *walker) text(command string, line int) error {
 		return &SyntaxError{Line: at, Reason: reason}
 	}
 	return w.stmts(file.Stmts, line)
+}
+
+// inner checks the text of eval and trap. If it is incomplete, the shell says
+// so and waits for nothing.
+func (w *walker) inner(command string, line int) error {
+	err := w.text(command, line)
+	var syn *SyntaxError
+	if errors.As(err, &syn) && w.depth <= maxDepth {
+		return nil
+	}
+	return err
 }
 
 func (w *walker) stmts(list []*syntax.Stmt, line int) error {
@@ -174,7 +191,7 @@ func (w *walker) call(args []string, line int) error {
 		case "set":
 			return directive(setOption(rest), line)
 		case "setopt":
-			return directive(zshOption("setopt", rest, "errexit"), line)
+			return directive(zshOption("setopt", rest, "errexit", "errreturn"), line)
 		case "unsetopt":
 			return directive(zshOption("unsetopt", rest, "noerrexit"), line)
 		case "shopt":
@@ -188,7 +205,7 @@ func (w *walker) call(args []string, line int) error {
 			if w.depth > maxDepth {
 				return &SyntaxError{Line: line, Reason: "eval is nested too deep"}
 			}
-			return w.text(strings.Join(rest, " "), line)
+			return w.inner(strings.Join(rest, " "), line)
 		case "trap":
 			if len(rest) > 0 && rest[0] == "--" {
 				rest = rest[1:]
@@ -196,7 +213,7 @@ func (w *walker) call(args []string, line int) error {
 			if len(rest) < 2 || strings.HasPrefix(rest[0], "-") {
 				return nil
 			}
-			return w.text(rest[0], line)
+			return w.inner(rest[0], line)
 		case "command":
 			for len(rest) > 0 && strings.HasPrefix(rest[0], "-") {
 				if rest[0] != "-p" && rest[0] != "--" {
@@ -243,7 +260,7 @@ func setOption(args []string) string {
 				if i >= len(args) {
 					return ""
 				}
-				if o := plainOption(args[i]); on && (o == "errexit" || o == "onecmd") || !on && o == "noerrexit" {
+				if o := plainOption(args[i]); on && (o == "errexit" || o == "errreturn" || o == "onecmd") || !on && o == "noerrexit" {
 					return "set " + a + " " + args[i]
 				}
 			}
@@ -255,10 +272,10 @@ func setOption(args []string) string {
 // plainOption writes an option's name as zsh compares it.
 func plainOption(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
 
-func zshOption(cmd string, args []string, want string) string {
-	for i, a := range args {
-		if plainOption(a) == want || a == "-e" && cmd == "setopt" || a == "-o" && i+1 < len(args) && plainOption(args[i+1]) == want {
-			return strings.TrimSuffix(cmd+" "+a, " -o")
+func zshOption(cmd string, args []string, want ...string) string {
+	for _, a := range args {
+		if slices.Contains(want, plainOption(a)) || a == "-e" && cmd == "setopt" {
+			return cmd + " " + a
 		}
 	}
 	return ""

@@ -1,9 +1,11 @@
 // Package openaitest is a model server with a script, for tests and the demo:
 // it speaks enough of OpenAI's Chat Completions API for any client of it, and
-// a function decides what the model says. Like the real one it refuses
+// a function decides what the model says: written in Go, or made of rules
+// ([FirstOf]) that may come from a file ([Load]). Like the real one it refuses
 // conversations in which tool calls and their results do not match.
 //
-// It does not check keys, count real tokens or keep anything between requests.
+// It does not check keys or count real tokens, and keeps nothing but a journal
+// of the bodies of the latest requests.
 package openaitest
 
 import (
@@ -13,22 +15,39 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 // maxRequest bounds the body of a request.
 const maxRequest = 32 << 20
 
+// maxJournal bounds the bytes of the journal; the newest request always fits.
+const maxJournal = 32 << 20
+
 // Conversation is what a script sees of a request.
 type Conversation struct {
+	Model    string
+	System   string // the system prompt
 	User     string // the last user message
 	Results  int    // tool results since that message
 	Last     string // the last tool result of the conversation, "" when there is none
 	Messages int    // messages in all, with the system prompt
+	All      []Message
+	Tools    []string // the names of the tools, in their order
+}
+
+// Message is one message of a [Conversation].
+type Message struct {
+	Role   string // system, user, assistant or tool
+	Text   string
+	Calls  []Call // of an assistant
+	CallID string // of a tool: the call that it answers
 }
 
 // Call is one tool call of a [Turn].
 type Call struct {
+	ID   string // in a turn, empty means that the server makes one
 	Name string
 	Args string // sent as it is, valid JSON or not
 }
@@ -43,12 +62,20 @@ type Turn struct {
 	Status int
 	// RetryAfter is the header of that name, for errors.
 	RetryAfter string
+	// Finish, when it is not "", is the reason instead of stop or tool_calls.
+	Finish string
+	// Cut, when it is not 0, breaks the connection after so many chunks.
+	Cut int
 }
 
 // Server is an http.Handler. It is safe for concurrent use if its script is.
 type Server struct {
 	next func(Conversation) Turn
 	mux  *http.ServeMux
+
+	mu      sync.Mutex
+	journal []json.RawMessage
+	bytes   int
 }
 
 // New returns a server that answers with what next says. next may be called
@@ -61,6 +88,9 @@ func New(next func(Conversation) Turn) *Server {
 			map[string]any{"id": "scripted", "object": "model", "created": 0, "owned_by": "openaitest"},
 		}})
 	})
+	s.mux.HandleFunc("GET /journal", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]any{"requests": s.Journal()})
+	})
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, fmt.Sprintf("Invalid URL (%s %s)", r.Method, r.URL.Path))
 	})
@@ -70,11 +100,34 @@ func New(next func(Conversation) Turn) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
+// Journal returns the bodies of the requests so far, oldest first, also of
+// those that were refused. When they are many, the oldest are gone.
+func (s *Server) Journal() []json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]json.RawMessage{}, s.journal...)
+}
+
+func (s *Server) record(body json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.journal = append(s.journal, body)
+	s.bytes += len(body)
+	for s.bytes > maxJournal && len(s.journal) > 1 {
+		s.bytes -= len(s.journal[0])
+		s.journal = s.journal[1:]
+	}
+}
+
 type message struct {
 	Role      string          `json:"role"`
 	Content   json.RawMessage `json:"content"`
 	ToolCalls []struct {
-		ID string `json:"id"`
+		ID       string `json:"id"`
+		Function struct {
+			Name string `json:"name"`
+			Args string `json:"arguments"`
+		} `json:"function"`
 	} `json:"tool_calls"`
 	ToolCallID string `json:"tool_call_id"`
 }
@@ -98,7 +151,12 @@ type request struct {
 	Model    string    `json:"model"`
 	Messages []message `json:"messages"`
 	Stream   bool      `json:"stream"`
-	Options  struct {
+	Tools    []struct {
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	} `json:"tools"`
+	Options struct {
 		Usage bool `json:"include_usage"`
 	} `json:"stream_options"`
 }
@@ -114,11 +172,12 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "We could not parse the JSON body of your request.")
 		return
 	}
+	s.record(body)
 	if why := mismatch(req.Messages); why != "" {
 		fail(w, http.StatusBadRequest, why)
 		return
 	}
-	t := s.next(conversation(req.Messages))
+	t := s.next(conversation(req))
 	if t.RetryAfter != "" {
 		w.Header().Set("Retry-After", t.RetryAfter)
 	}
@@ -131,13 +190,26 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 		a.stream(w, r)
 		return
 	}
+	if t.Cut > 0 {
+		panic(http.ErrAbortHandler) // net/http breaks the connection
+	}
 	answer(w, http.StatusOK, a.whole())
 }
 
-func conversation(all []message) Conversation {
-	c := Conversation{Messages: len(all)}
-	for _, m := range all {
+func conversation(req request) Conversation {
+	c := Conversation{Model: req.Model, Messages: len(req.Messages)}
+	for _, t := range req.Tools {
+		c.Tools = append(c.Tools, t.Function.Name)
+	}
+	for _, m := range req.Messages {
+		out := Message{Role: m.Role, Text: m.text(), CallID: m.ToolCallID}
+		for _, k := range m.ToolCalls {
+			out.Calls = append(out.Calls, Call{ID: k.ID, Name: k.Function.Name, Args: k.Function.Args})
+		}
+		c.All = append(c.All, out)
 		switch m.Role {
+		case "system", "developer":
+			c.System += out.Text
 		case "user":
 			c.User, c.Results = m.text(), 0
 		case "tool":
@@ -192,9 +264,17 @@ type reply struct {
 
 func (a reply) id() string { return fmt.Sprintf("chatcmpl-%d", len(a.req.Messages)) }
 
-func (a reply) callID(n int) string { return fmt.Sprintf("call_%d_%d", len(a.req.Messages), n) }
+func (a reply) callID(n int) string {
+	if id := a.turn.Calls[n].ID; id != "" {
+		return id
+	}
+	return fmt.Sprintf("call_%d_%d", len(a.req.Messages), n)
+}
 
 func (a reply) finish() string {
+	if a.turn.Finish != "" {
+		return a.turn.Finish
+	}
 	if len(a.turn.Calls) > 0 {
 		return "tool_calls"
 	}
@@ -284,6 +364,9 @@ func (a reply) stream(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	rc := http.NewResponseController(w)
 	for i, c := range a.chunks() {
+		if a.turn.Cut > 0 && i >= a.turn.Cut {
+			panic(http.ErrAbortHandler) // net/http breaks the connection
+		}
 		if i > 0 && !pause(r, a.turn.Delay) {
 			return
 		}

@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/store"
+	"countersign/store/bolt"
+	"countersign/store/queue"
+)
+
+// median returns the middle of the durations in milliseconds.
+func median(d []time.Duration) float64 {
+	slices.Sort(d)
+	return float64(d[len(d)/2].Microseconds()) / 1000
+}
+
+// started reads the time at which a command said that it runs.
+func started(b *testing.B, path string) time.Time {
+	b.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		raw, err := os.ReadFile(path)
+		if err == nil && strings.HasSuffix(string(raw), "\n") {
+			n, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return time.Unix(0, n)
+		}
+		if time.Now().After(deadline) {
+			b.Fatal("the command did not start")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// BenchmarkClickToStart measures from the moment a person's click is sent to
+// the moment the approved command runs, beside a bare fork and exec of the same
+// command.
+func BenchmarkClickToStart(b *testing.B) {
+	for _, tc := range []struct{ name, tmux string }{{"plain", "tmux: false, "}, {"pane", ""}} {
+		b.Run(tc.name, func(b *testing.B) {
+			dir := b.TempDir()
+			file := filepath.Join(dir, "began")
+			command := "date +%s%N > " + file
+			llm := model(b, func(results int, _ string) turn {
+				if results == 0 {
+					return turn{calls: []call{shell(command)}}
+				}
+				return turn{text: "ok"}
+			})
+			bt := newBot(b, strings.Replace(plainConfig, "tmux: false, ", tc.tmux, 1), llm.URL)
+			if !bt.start() {
+				b.Fatal(bt.log)
+			}
+			alice := bt.login("alice")
+			thread := ""
+			var clicks, bare []time.Duration
+			for i := 0; b.Loop() || i < 10; i++ {
+				path := "/api/threads"
+				if thread != "" {
+					path += "/" + thread + "/messages"
+				}
+				var out struct {
+					Thread string `json:"thread"`
+				}
+				if st, err := alice.do("POST", path, map[string]string{"id": fmt.Sprint("m", i), "text": "go"}, &out); err != nil || st >= 300 {
+					b.Fatal(st, err)
+				}
+				if out.Thread != "" {
+					thread = out.Thread
+				}
+				button := ""
+				eventually(b, "a card", func() bool {
+					rows, err := alice.messages(thread)
+					if err != nil {
+						return false
+					}
+					for _, r := range rows {
+						if r.Card != nil && len(r.Card.Choose) == 2 {
+							button = string(r.Card.Choose[1].ID)
+							return true
+						}
+					}
+					return false
+				}, bt.log.String)
+				_ = os.Remove(file)
+				t0 := time.Now()
+				if st, err := alice.do("POST", "/api/threads/"+thread+"/clicks", map[string]string{"id": fmt.Sprint("c", i), "button": button}, nil); err != nil || st != 200 {
+					b.Fatal(st, err)
+				}
+				clicks = append(clicks, started(b, file).Sub(t0))
+				eventually(b, "the end", func() bool {
+					rows, err := alice.messages(thread)
+					return err == nil && rows[len(rows)-1].Text == "ok"
+				}, bt.log.String)
+				_ = os.Remove(file)
+				t0 = time.Now()
+				if err := exec.Command("sh", "-c", command).Run(); err != nil {
+					b.Fatal(err)
+				}
+				bare = append(bare, started(b, file).Sub(t0))
+			}
+			b.ReportMetric(median(clicks), "ms-click-to-start-p50")
+			b.ReportMetric(median(bare), "ms-bare-exec-p50")
+		})
+	}
+}
+
+var rss = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+// BenchmarkStartWith10000Threads starts the bot over a store of 10,000 threads
+// of 12 entries, 200 of which have work, and measures the time until the
+// console answers, until the 200 are worked off, and the memory it took.
+func BenchmarkStartWith10000Threads(b *testing.B) {
+	srv := model(b, func(int, string) turn { return turn{text: "ok"} })
+	for range b.N {
+		bt := newBot(b, plainConfig, srv.URL)
+		fill(b, filepath.Join(bt.dir, "data", "countersign.db"))
+		t0 := time.Now()
+		if !bt.start() {
+			b.Fatal(bt.log)
+		}
+		up := time.Since(t0)
+		eventually(b, "the work is done", func() bool {
+			return strings.Count(bt.log.String(), "") > 0 && idle(bt)
+		}, bt.log.String)
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", bt.cmd.Process.Pid))
+		if err != nil {
+			b.Skip("the memory is read from /proc: run this on Linux")
+		}
+		b.Log(string(regexp.MustCompile(`(?m)^(VmHWM|Rss\w+|VmRSS):.*$`).Find(raw)), regexp.MustCompile(`(?m)^(VmHWM|Rss\w+|VmRSS):.*$`).FindAllString(string(raw), -1))
+	m := rss.FindSubmatch(raw)
+		kb, err := strconv.Atoi(string(m[1]))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(up.Milliseconds()), "ms-start")
+		b.ReportMetric(float64(kb)/1024, "MB-peak")
+		bt.kill()
+		check := time.Now()
+		left := ready(b, filepath.Join(bt.dir, "data", "countersign.db"))
+		b.ReportMetric(float64(left), "threads-left")
+		b.ReportMetric(float64(time.Since(check).Milliseconds()), "ms-open-and-ready")
+	}
+}
+
+// idle reports whether the process has used no processor time for a while.
+func idle(bt *bot) bool {
+	cpu := func() string {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", bt.cmd.Process.Pid))
+		if err != nil {
+			return ""
+		}
+		f := strings.Fields(string(raw))
+		return f[13] + f[14]
+	}
+	was := cpu()
+	time.Sleep(500 * time.Millisecond)
+	return cpu() == was
+}
+
+func fill(b *testing.B, path string) {
+	b.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		b.Fatal(err)
+	}
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	at := time.Now().Add(-time.Hour)
+	text := strings.Repeat("a line of an earlier conversation\n", 20)
+	for from := 0; from < 10_000; from += 500 {
+		err := db.Update(b.Context(), func(tx store.Tx) error {
+			for i := from; i < from+500; i++ {
+				th := chat.ThreadID(fmt.Sprintf("web:t%05d", i))
+				for n := range 4 {
+					history.Append(tx, th, history.Entry{At: at, Kind: history.KindMessage, Message: &history.Message{ID: chat.EventID(fmt.Sprint(i, n)), From: chat.User{ID: "web:alice", Name: "alice"}, Text: text}})
+					history.Append(tx, th, history.Entry{At: at, Kind: history.KindReply, Reply: &history.Reply{Text: text, Finish: llm.FinishStop}})
+					history.Append(tx, th, history.Entry{At: at, Kind: history.KindEnd, End: &history.End{Reason: history.EndDone}})
+				}
+				if i%50 == 0 {
+					body, err := json.Marshal(chat.Event{ID: chat.EventID(fmt.Sprint("new", i)), Thread: th, From: chat.User{ID: "web:alice", Name: "alice"}, Text: "go on"})
+					if err != nil {
+						return err
+					}
+					queue.Put(tx, queue.Item{ID: fmt.Sprint("event/new", i), Thread: string(th), Kind: "message", Body: body, At: at})
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func ready(b *testing.B, path string) (n int) {
+	b.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.View(b.Context(), func(tx store.Tx) error {
+		n = len(queue.Ready(tx, 1000, func(string) bool { return false }))
+		return nil
+	}); err != nil {
+		b.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,294 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestScripts runs testdata/script, in which people are commands:
+//
+//	model FILE            the scripted model: a JSON list of {when, turns}; the first entry whose "when" is in the
+//	                      last message of a person is taken, and its turn number N, where N tool results came since
+//	start | restart | kill
+//	alice say TEXT...     anybody may speak: alice and bob are on call, mallory is not
+//	alice press approve|deny [reason...]
+//	answer TEXT           what the one who pressed last was told
+//	sees TEXT             the thread shows it (waits); ! sees TEXT: it does not, now
+//	settled               waits until the bot is idle or waits for people
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			w := &world{t: t}
+			env.Values["world"] = w
+			env.Setenv("PATH", filepath.Dir(binary)+":"+env.Getenv("PATH"))
+			env.Setenv("COUNTERSIGN_DATA_DIR", filepath.Join(env.WorkDir, "data"))
+			env.Setenv("COUNTERSIGN_INSTANCE", instanceName())
+			env.Defer(func() {
+				if w.b != nil {
+					w.b.kill()
+				}
+			})
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"model": cmdModel, "start": cmdStart, "restart": cmdStart, "kill": cmdKill, "sees": cmdSees, "answer": cmdAnswer,
+			"settled": cmdSettled, "alice": person1("alice"), "bob": person1("bob"), "mallory": person1("mallory"), "lines": cmdLines,
+		},
+	})
+}
+
+type world struct {
+	t      *testing.T
+	b      *bot
+	llm    string
+	people map[string]*person
+	thread string
+	notice string
+	n      int
+}
+
+func of(ts *testscript.TestScript) *world { return ts.Value("world").(*world) }
+
+type rule struct {
+	When  string `json:"when"`
+	Turns []struct {
+		Text  string            `json:"text"`
+		Run   string            `json:"run"`
+		Claim map[string]any    `json:"claim"`
+		Calls []json.RawMessage `json:"calls"`
+	} `json:"turns"`
+}
+
+func cmdModel(ts *testscript.TestScript, _ bool, args []string) {
+	var rules []rule
+	ts.Check(json.Unmarshal([]byte(os.Expand(ts.ReadFile(args[0]), func(k string) string { return ts.Getenv(k) })), &rules))
+	srv := model(of(ts).t, func(results int, user string) turn { return scripted(rules, results, user) })
+	of(ts).llm = srv.URL
+}
+
+func scripted(rules []rule, results int, user string) turn {
+	for _, r := range rules {
+		if !strings.Contains(user, r.When) || len(r.Turns) == 0 {
+			continue
+		}
+		tn := r.Turns[min(results, len(r.Turns)-1)]
+		out := turn{text: tn.Text}
+		if tn.Run != "" {
+			args := map[string]any{"command": tn.Run, "risk": "low", "mutation": false, "privesc": false, "why": "the script says so"}
+			for k, v := range tn.Claim {
+				args[k] = v
+			}
+			raw, _ := json.Marshal(args)
+			out.calls = append(out.calls, call{"run_shell", string(raw)})
+		}
+		for _, c := range tn.Calls {
+			var x struct {
+				Name string          `json:"name"`
+				Args json.RawMessage `json:"args"`
+				Raw  string          `json:"raw"` // arguments as they are, for broken ones
+			}
+			_ = json.Unmarshal(c, &x)
+			if x.Raw == "" {
+				x.Raw = string(x.Args)
+			}
+			out.calls = append(out.calls, call{x.Name, x.Raw})
+		}
+		return out
+	}
+	return turn{text: "I have no script for that."}
+}
+
+func cmdStart(ts *testscript.TestScript, _ bool, args []string) {
+	w := of(ts)
+	if w.b == nil {
+		w.b = &bot{t: w.t, dir: ts.MkAbs("."), listen: "127.0.0.1:0", log: &logBuffer{}, env: []string{
+			"PATH=" + os.Getenv("PATH"), "HOME=" + ts.MkAbs("."), "COUNTERSIGN_CONFIG=" + ts.MkAbs("bot.yaml"),
+			"COUNTERSIGN_DATA_DIR=" + ts.Getenv("COUNTERSIGN_DATA_DIR"), "COUNTERSIGN_INSTANCE=" + ts.Getenv("COUNTERSIGN_INSTANCE"),
+			"OPENAI_BASE_URL=" + w.llm + "/v1", "OPENAI_API_KEY=sk-test-not-a-key", "OPENAI_MODEL=scripted",
+		}}
+		w.people = map[string]*person{}
+	}
+	if w.b.alive() {
+		w.b.stop()
+	}
+	if !w.b.start(args...) {
+		ts.Fatalf("the bot does not start:\n%s", w.b.log)
+	}
+}
+
+// stop ends the bot as a service manager would.
+func (b *bot) stop() {
+	_ = b.cmd.Process.Signal(os.Interrupt)
+	select {
+	case <-b.done:
+	case <-time.After(30 * time.Second):
+		b.t.Errorf("the bot did not end:\n%s", b.log)
+		b.kill()
+	}
+}
+
+func cmdKill(ts *testscript.TestScript, _ bool, _ []string) { of(ts).b.kill() }
+
+func person1(name string) func(ts *testscript.TestScript, neg bool, args []string) {
+	return func(ts *testscript.TestScript, _ bool, args []string) {
+		w := of(ts)
+		p := w.people[name]
+		if p == nil {
+			p = w.b.login(name)
+			w.people[name] = p
+		}
+		w.n++
+		id := fmt.Sprintf("%s-%d", name, w.n)
+		switch args[0] {
+		case "say":
+			path, body := "/api/threads", map[string]string{"id": id, "text": strings.Join(args[1:], " ")}
+			if w.thread != "" {
+				path += "/" + w.thread + "/messages"
+			}
+			var out struct {
+				Thread string `json:"thread"`
+			}
+			st, err := p.do("POST", path, body, &out)
+			if err != nil || st >= 300 {
+				ts.Fatalf("say: %d %v", st, err)
+			}
+			if out.Thread != "" {
+				w.thread = out.Thread
+			}
+		case "press":
+			button := ""
+			wait(ts, "there is no open card", func() bool {
+				button = openButton(ts, p, w.thread, args[1])
+				return button != ""
+			})
+			var ans struct {
+				Notice string `json:"notice"`
+			}
+			st, err := p.do("POST", "/api/threads/"+w.thread+"/clicks", map[string]string{"id": id, "button": button, "reason": strings.Join(args[2:], " ")}, &ans)
+			if err != nil || st != http.StatusOK {
+				ts.Fatalf("press: %d %v", st, err)
+			}
+			w.notice = ans.Notice
+		default:
+			ts.Fatalf("people say or press, they do not %q", args[0])
+		}
+	}
+}
+
+// openButton finds a button of the newest open card; the last one seen stays
+// pressable, because people press old cards too.
+func openButton(ts *testscript.TestScript, p *person, thread, verb string) string {
+	rows, err := p.messages(thread)
+	ts.Check(err)
+	id := ""
+	for _, r := range rows {
+		if r.Card == nil {
+			continue
+		}
+		for _, b := range r.Card.Choose {
+			if strings.HasPrefix(string(b.ID), verb+":") {
+				id = string(b.ID)
+			}
+		}
+		for _, f := range r.Card.Fields {
+			if f.Name == "Request" && r.Card.Final {
+				rec, _, _ := strings.Cut(f.Value, ",")
+				id = verb + ":" + rec
+			}
+		}
+	}
+	return id
+}
+
+func wait(ts *testscript.TestScript, what string, ok func() bool) {
+	deadline := time.Now().Add(40 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			w := of(ts)
+			ts.Fatalf("not in time: %s\n%s\n%s", what, page1(ts), w.b.log)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// page1 is all that the thread shows, as text.
+func page1(ts *testscript.TestScript) string {
+	w := of(ts)
+	for _, p := range w.people {
+		rows, err := p.messages(w.thread)
+		if err != nil {
+			continue
+		}
+		var b strings.Builder
+		for _, r := range rows {
+			fmt.Fprintf(&b, "[%s] %s\n", r.Kind, r.Text)
+			if c := r.Card; c != nil {
+				fmt.Fprintf(&b, "card: %s\n%s\n%s\n%s\n", c.Title, c.Code, c.Body, strings.Join(c.Warn, "\n"))
+				for _, f := range c.Fields {
+					fmt.Fprintf(&b, "%s: %s\n", f.Name, f.Value)
+				}
+			}
+		}
+		return b.String()
+	}
+	return ""
+}
+
+func cmdSees(ts *testscript.TestScript, neg bool, args []string) {
+	want := strings.Join(args, " ")
+	if neg {
+		if all := page1(ts); strings.Contains(all, want) {
+			ts.Fatalf("the thread shows %q:\n%s", want, all)
+		}
+		return
+	}
+	wait(ts, "the thread does not show "+want, func() bool { return strings.Contains(page1(ts), want) })
+}
+
+func cmdAnswer(ts *testscript.TestScript, neg bool, args []string) {
+	if want := strings.Join(args, " "); strings.Contains(of(ts).notice, want) == neg {
+		ts.Fatalf("the answer was %q", of(ts).notice)
+	}
+}
+
+func cmdSettled(ts *testscript.TestScript, _ bool, _ []string) {
+	w := of(ts)
+	var p *person
+	for _, p = range w.people {
+		break
+	}
+	wait(ts, "the bot does not come to rest", func() bool {
+		var out struct {
+			Threads []struct{ ID, State string } `json:"threads"`
+		}
+		if st, err := p.do("GET", "/api/threads", nil, &out); err != nil || st != 200 {
+			return false
+		}
+		for _, th := range out.Threads {
+			if th.ID == w.thread {
+				return th.State != "working"
+			}
+		}
+		return false
+	})
+}
+
+// cmdLines checks how many lines a file has; a missing file has none.
+func cmdLines(ts *testscript.TestScript, neg bool, args []string) {
+	raw, err := os.ReadFile(ts.MkAbs(args[0]))
+	if err != nil && !os.IsNotExist(err) {
+		ts.Fatalf("%v", err)
+	}
+	if n := fmt.Sprint(strings.Count(string(raw), "\n")); (n == args[1]) == neg {
+		ts.Fatalf("%s has %s lines, want %s", args[0], n, args[1])
+	}
+}

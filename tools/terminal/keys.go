@@ -1,0 +1,165 @@
+package terminal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/tools"
+	"countersign/tools/backend"
+	"countersign/tools/session"
+	"countersign/tools/tmux"
+)
+
+const (
+	maxKeys    = 100
+	maxLiteral = 16 << 10
+)
+
+// keyName accepts what tmux knows as a key: modifiers and one character or one
+// name. tmux would type the letters of any other word.
+var keyName = regexp.MustCompile(`^(?:[CMScms]-)*\^?(?:[^\s\x00-\x1f\x7f]|(?i:up|down|left|right|home|end|npage|pagedown|pgdn|ppage|pageup|pgup|ic|insert|dc|delete|tab|btab|space|bspace|enter|escape|f[1-9]|f1[0-2]|kp[0-9/*+.-]|kpenter))$`)
+
+type presser struct{ Config }
+
+// Spec implements tools.Tool. Keys can do anything that the program they reach
+// can do.
+func (presser) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "send-keys", Description: describe("send-keys"), Level: risk.Medium, NeedsTmux: true,
+		Aliases: []string{"tmux-send-keys", "send_pty_input"},
+		Schema: tools.MustSchema(tools.SimpleSchema{Properties: merge(selectorProperties(), delayProperties("Wait before typing."), map[string]tools.Property{
+			"literal_text": {Type: "string", MaxLength: maxLiteral, Description: "Text to type, character for character. It is typed first."},
+			"keys":         {Type: "array", Items: &tools.Property{Type: "string"}, MaxItems: maxKeys, Description: `Names of keys as tmux knows them: "C-c", "Escape", "Up", "Tab", "F5". They are pressed second.`},
+			"enter":        {Type: "boolean", Default: false, Description: "Press Enter last."},
+		})}.WithClaim()),
+	}
+}
+
+type pressArgs struct {
+	selector
+	delay
+	tools.ClaimArgs
+	Literal string   `json:"literal_text"`
+	Keys    []string `json:"keys"`
+	Enter   bool     `json:"enter"`
+}
+
+// canonical is the exact keys, one step a line, in the order in which they are
+// pressed.
+func (a pressArgs) canonical() string {
+	var b strings.Builder
+	if a.Literal != "" {
+		b.WriteString("type " + strconv.Quote(a.Literal) + "\n")
+	}
+	for _, k := range a.Keys {
+		b.WriteString("press " + k + "\n")
+	}
+	if a.Enter {
+		b.WriteString("press Enter\n")
+	}
+	return b.String()
+}
+
+// preview is the same for people: one line.
+func (a pressArgs) preview(program string) string {
+	var parts []string
+	if a.Literal != "" {
+		parts = append(parts, "type "+strconv.Quote(a.Literal))
+	}
+	names := a.Keys
+	if a.Enter {
+		names = append(names[:len(names):len(names)], "Enter")
+	}
+	if len(names) > 0 {
+		parts = append(parts, "press "+strings.Join(names, ", "))
+	}
+	s := strings.Join(parts, ", then ")
+	if program != "" {
+		s += ", into " + strconv.Quote(program)
+	}
+	return s
+}
+
+// Plan implements tools.Tool.
+func (t presser) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args pressArgs
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	if err := args.normal(); err != nil {
+		return tools.Plan{}, err
+	}
+	wait, err := args.parse()
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	if args.Literal == "" && len(args.Keys) == 0 && !args.Enter {
+		return tools.Plan{}, tools.Invalid(`there is nothing to press; give "literal_text", "keys" or "enter"`)
+	}
+	for _, k := range args.Keys {
+		if !keyName.MatchString(k) || !utf8.ValidString(k) {
+			return tools.Plan{}, tools.Invalid(`%s is no name of a key; use names like C-c, Enter, Up or F5, and "literal_text" for text`, tools.Quote(k))
+		}
+	}
+	ref, err := t.Book.Find(ctx, c.Thread, args.Session, args.Pane)
+	if err != nil {
+		return tools.Plan{}, tools.Failed("no key was pressed: %w", err)
+	}
+	if !ref.Exists && !ondemand(ref) {
+		return tools.Plan{}, tools.Failed("no key was pressed: the pane %s of the session %s does not exist now; run_shell makes it again", ref.Pane, ref.Session)
+	}
+	a := t.action(c.Name, approvals.KindKeys, ref, c.Args)
+	a.Dir, a.Foreground = ref.Dir, ref.Program
+	a.Bytes, a.Preview = []byte(args.canonical()), args.preview(ref.Program)
+	return tools.Planned(a, args.Claim(), func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		return t.press(ctx, c.Thread, ref, args, wait, sink)
+	}), nil
+}
+
+// ondemand reports whether a pane may be made for keys: only the thread's
+// default one, so that keys never reach another pane than the one that was
+// named.
+func ondemand(ref session.Ref) bool { return ref.Default && ref.Pane == "shared" }
+
+func (t presser) press(ctx context.Context, thread string, ref session.Ref, args pressArgs, wait time.Duration, sink tools.Sink) (tools.Result, error) {
+	sink(tools.Event{Kind: tools.Started, Text: args.preview(ref.Program)})
+	if err := pause(ctx, wait); err != nil {
+		return tools.Result{}, err
+	}
+	p, err := t.Book.Open(ctx, thread, ref.Session, ref.Pane)
+	if missing(err) && ondemand(ref) && !ref.Exists {
+		p, _, err = t.Book.Ensure(ctx, thread, "", "")
+	}
+	if err != nil {
+		return tools.Result{}, tools.Failed("no key was pressed: %w", err)
+	}
+	if ref.Program != "" {
+		info, err := p.Info(ctx)
+		if err != nil {
+			return tools.Result{}, tools.Failed("no key was pressed: %w", err)
+		}
+		if info.Program != "" && info.Program != ref.Program {
+			return tools.Result{}, tools.Failed("no key was pressed: the pane now runs %s, and the keys were meant for %s; look with capture-pane and propose them again", tools.Quote(info.Program), tools.Quote(ref.Program))
+		}
+	}
+	switch err := p.SendKeys(ctx, tmux.Keys{Literal: args.Literal, Names: args.Keys, Enter: args.Enter}); {
+	case errors.Is(err, backend.ErrLost) || err != nil && ctx.Err() != nil:
+		text := "It is not known whether the keys were pressed: " + err.Error() + ". Look with capture-pane before doing anything else."
+		return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}, nil
+	case err != nil:
+		return tools.Result{}, tools.Failed("the keys were not pressed: %w", err)
+	}
+	text := fmt.Sprintf("keys sent to tmux pane %s", p.ID())
+	sink(tools.Event{Kind: tools.Info, Text: text})
+	sink(tools.Event{Kind: tools.Completed, Text: "sent"})
+	return tools.Result{Value: text, Text: text}, nil
+}
