@@ -300,7 +300,7 @@ func (a *Agent) drain(wg *sync.WaitGroup, abandon context.CancelCauseFunc) {
 	case <-done:
 	case <-t.C:
 		a.cfg.Log.Warn("steps are still running at the end of the grace time; the transcript goes on from there at the next start")
-		abandon(errShutdown)
+		abandon(tools.ErrShutdown)
 		t.Reset(5 * time.Second)
 		select {
 		case <-done:
@@ -369,10 +369,7 @@ func (a *Agent) end(w *worker) bool {
 	return w.again
 }
 
-var (
-	errStopped  = errors.New("stopped by a person")
-	errShutdown = errors.New("the bot is shutting down")
-)
+var errStopped = errors.New("stopped by a person")
 
 // interrupt ends what the thread is doing at this moment: the running command
 // or the model's reply.

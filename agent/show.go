@@ -43,14 +43,14 @@ func runPost(c llm.Call, a approvals.Action, r history.Result) string {
 		case sh.Result.ExitCode != nil:
 			out = strings.TrimRight(sh.Result.Stdout+sh.Result.Stderr, "\n")
 		default:
-			var any struct {
+			var env struct {
 				Result json.RawMessage `json:"result"`
 			}
-			var s string
-			if json.Unmarshal([]byte(r.Text), &any) == nil && json.Unmarshal(any.Result, &s) == nil {
-				out = s
-			} else if len(any.Result) > 0 {
-				out = string(any.Result)
+			var text string
+			if json.Unmarshal([]byte(r.Text), &env) == nil && json.Unmarshal(env.Result, &text) == nil {
+				out = text
+			} else if len(env.Result) > 0 {
+				out = string(env.Result)
 			}
 		}
 	}

@@ -118,10 +118,10 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 	s := next(entries, a.cfg.Now(), Limits{})
 	t := fold(entries)
 	var b strings.Builder
-	switch {
-	case s.kind == stepIdle:
+	switch s.kind {
+	case stepIdle:
 		b.WriteString("Idle: I am waiting for a message.")
-	case s.kind == stepWait:
+	case stepWait:
 		fmt.Fprintf(&b, "Waiting for a decision on request `%s` (%s), which expires at %s UTC.", s.ask.Approval, s.call.Name, s.ask.Expires.UTC().Format("15:04:05"))
 	default:
 		doing := a.doing(th)

@@ -108,7 +108,7 @@ func (r *Registry) Select(s Selection) (*Registry, error) {
 		}
 	}
 	return r.Only(func(sp Spec) bool {
-		return on[sp.Name] && !(s.NoTmux && sp.NeedsTmux) && (len(s.Levels) == 0 || slices.Contains(s.Levels, sp.Level))
+		return on[sp.Name] && (!s.NoTmux || !sp.NeedsTmux) && (len(s.Levels) == 0 || slices.Contains(s.Levels, sp.Level))
 	}), nil
 }
 

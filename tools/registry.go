@@ -187,8 +187,7 @@ func (r *Registry) Plan(ctx context.Context, c Call) (Plan, error) {
 	c.Name, c.Args = e.spec.Name, args
 	p, err := e.tool.Plan(ctx, c)
 	if err != nil {
-		var te *Error
-		if !errors.As(err, &te) {
+		if _, ok := errors.AsType[*Error](err); !ok {
 			err = &Error{Kind: ExecutionFailed, Sentence: err.Error(), Cause: err}
 		}
 		return Plan{}, err

@@ -266,8 +266,7 @@ func FuzzPlan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, args []byte) {
 		p, err := r.Plan(t.Context(), tools.Call{Name: "weather", Args: args})
 		if err != nil {
-			var te *tools.Error
-			if !errors.As(err, &te) {
+			if _, ok := errors.AsType[*tools.Error](err); !ok {
 				t.Fatalf("%v is not a tool error", err)
 			}
 			return

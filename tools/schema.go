@@ -3,6 +3,7 @@ package tools
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"countersign/approvals"
 )
@@ -82,9 +83,7 @@ func (s SimpleSchema) WithClaim() SimpleSchema {
 		"privesc":  {Type: "boolean", Description: "Whether this uses more rights than the account has by itself (sudo, su, setuid)."},
 		"why":      {Type: "string", Pattern: `\S`, MaxLength: 2000, Description: "One or two sentences for the people who approve: what this is for, and why the risk is as you say."},
 	}
-	for name, p := range s.Properties {
-		props[name] = p
-	}
+	maps.Copy(props, s.Properties)
 	return SimpleSchema{Properties: props, Required: append(append([]string(nil), s.Required...), claimNames[:]...)}
 }
 

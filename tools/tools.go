@@ -68,8 +68,8 @@ func Planned(a approvals.Action, c approvals.Claim, do func(context.Context, Sin
 // ErrNotPermitted means that a plan was run without a permit for its action.
 var ErrNotPermitted = errors.New("tools: no permit for this action")
 
-// ErrShutdown, as the cause of a context that ends while a plan runs, says
-// that the bot is going away and nobody said stop: what runs in a terminal is
+// ErrShutdown is the cause of a context that ends while a plan runs because
+// the bot is going away, while nobody said stop: what runs in a terminal is then
 // left running there instead of being interrupted.
 var ErrShutdown = errors.New("tools: the bot is going away")
 

@@ -87,7 +87,7 @@ func Verify(tx store.Tx, thread string) error {
 	prev := ""
 	for i, l := range lines {
 		switch {
-		case l.N != uint64(i): //nolint:gosec // an index is not negative
+		case l.N != uint64(i):
 			return fmt.Errorf("audit: thread %s: line %d is missing", thread, i)
 		case l.Prev != prev:
 			return fmt.Errorf("audit: thread %s: line %d does not follow the one before it", thread, i)

@@ -56,7 +56,7 @@ func readEnv() (Env, error) {
 		if path == "" {
 			continue
 		}
-		b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+		b, err := os.ReadFile(path)
 		if err != nil {
 			return e, usage("%s_FILE cannot be read (%v); name a readable file or unset it", name, err)
 		}
@@ -183,7 +183,7 @@ func readFile(path string) (File, error) {
 	if path == "" {
 		return f, nil
 	}
-	b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return f, usage("COUNTERSIGN_CONFIG cannot be read (%v); name a readable file or unset it", err)
 	}

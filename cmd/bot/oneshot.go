@@ -262,7 +262,7 @@ func ask(cmd *cobra.Command, what string) bool {
 	if !ok {
 		return false
 	}
-	if !term.IsTerminal(int(in.Fd())) { //nolint:gosec // a file descriptor fits an int
+	if !term.IsTerminal(int(in.Fd())) {
 		return false
 	}
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Run: %s [y/N] ", what)

@@ -216,7 +216,7 @@ func loginCommand() *cobra.Command {
 			if !webUser(f.Groups, name) {
 				return usage("%q is in no group's web list; add it under groups in the file that COUNTERSIGN_CONFIG names", name)
 			}
-			key, err := os.ReadFile(e.DataDir + "/web.key") //nolint:gosec // inside the data directory
+			key, err := os.ReadFile(e.DataDir + "/web.key")
 			if err != nil || len(key) != 32 {
 				return fmt.Errorf("the console's key is not in %s; start the bot once, and use the same COUNTERSIGN_DATA_DIR", e.DataDir)
 			}

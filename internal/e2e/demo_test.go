@@ -57,7 +57,7 @@ func startDemo(t *testing.T) string {
 	for sc.Scan() {
 		if u := link.FindString(sc.Text()); u != "" {
 			go func() {
-				for sc.Scan() { //nolint:revive // the pipe must be read to its end
+				for sc.Scan() { // the pipe must be read to its end
 				}
 			}()
 			return u

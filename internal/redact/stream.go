@@ -89,6 +89,9 @@ func (s *Stream) take(all bool) string {
 			return out
 		}
 		cut = open
+		if cut == 0 {
+			return "" // and don't look through it again for each piece
+		}
 	}
 	// What belongs together is not cut.
 	for _, sp := range slices.Backward(s.r.find(s.buf)) {

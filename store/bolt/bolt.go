@@ -152,6 +152,7 @@ func Open(path string, o Options) (*DB, error) {
 		_ = db.closeFiles()
 		return nil, db.explain(err)
 	}
+	dropResident(path)
 	return db, nil
 }
 

@@ -109,10 +109,11 @@ type faulty struct {
 var errDisk = errors.New("the disk has a bad day")
 
 func (d *faulty) Datasync() error {
-	if d.fail.Load() {
-		return errDisk
+	fail := d.fail.Load()
+	if err := d.disk.Datasync(); err != nil || !fail {
+		return err
 	}
-	return d.disk.Datasync()
+	return errDisk
 }
 
 func TestAJournalWriteThatFailsLeavesNoTrace(t *testing.T) {
@@ -136,6 +137,18 @@ func TestAJournalWriteThatFailsLeavesNoTrace(t *testing.T) {
 		}
 		if got := all(t, db); !maps.Equal(got, model) {
 			t.Fatalf("after update %d the rows are %q, want %q", i, got, model)
+		}
+		if err != nil {
+			now := filepath.Join(t.TempDir(), "state.db")
+			copyFile(t, path, now)
+			copyFile(t, path+".journal", now+".journal")
+			back := openAt(t, now, 8<<10)
+			if got := all(t, back); !maps.Equal(got, model) {
+				t.Errorf("after a crash right after update %d failed the rows are %q, want %q", i, got, model)
+			}
+			if err := back.Close(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	crashed := filepath.Join(t.TempDir(), "state.db")

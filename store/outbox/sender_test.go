@@ -237,6 +237,14 @@ func TestSender(t *testing.T) {
 		stop := start(t, outbox.NewSender(db, options(net)))
 		synctest.Wait()
 		stop()
+		if err := db.View(t.Context(), func(tx store.Tx) error {
+			if r := outbox.Pending(tx, "t", 1)[0]; r.LastError != "" || !r.NotBefore.IsZero() {
+				t.Errorf("the end of the sender counts as a failure: %+v", r)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 		put(t, db, "t", "k", "y") // must not take the place of what may be posted
 		s := outbox.NewSender(db, options(net))
 		stop = start(t, s)
@@ -338,6 +346,22 @@ func TestSender(t *testing.T) {
 		}
 	})
 
+	bubble(t, "a row that comes while its thread is looked at is not overlooked", func(t *testing.T, db *mem.DB, net *network) {
+		hooked := &failing{DB: db}
+		s := outbox.NewSender(hooked, options(net))
+		hooked.after = func() {
+			hooked.after = nil
+			put(t, db, "t", "k", "x")
+			s.Wake("t")
+			<-time.After(time.Second) // until everybody else waits
+		}
+		stop := start(t, s)
+		s.Wake("t")
+		<-time.After(time.Minute)
+		stop()
+		net.wantSent(t, "t/k=x@ #1")
+	})
+
 	bubble(t, "a store that fails after a post is asked until it has the record", func(t *testing.T, db *mem.DB, net *network) {
 		bad := &failing{DB: db}
 		net.reply = func(context.Context, outbox.Row) (string, error) {
@@ -371,8 +395,9 @@ func TestSender(t *testing.T) {
 // failing is a store whose next Updates fail.
 type failing struct {
 	store.DB
-	mu   sync.Mutex
-	left int
+	mu    sync.Mutex
+	left  int
+	after func() // called after an Update
 }
 
 func (f *failing) set(n int) {
@@ -391,5 +416,9 @@ func (f *failing) Update(ctx context.Context, fn func(store.Tx) error) error {
 	if fail {
 		return store.ErrFull
 	}
-	return f.DB.Update(ctx, fn)
+	err := f.DB.Update(ctx, fn)
+	if f.after != nil {
+		f.after()
+	}
+	return err
 }

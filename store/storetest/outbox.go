@@ -68,6 +68,9 @@ func RunOutbox(t *testing.T, open func(t *testing.T) store.DB) {
 				post(tx, "t", "status", "3")
 				post(tx, "t", "status", "4")
 				wantSlice(t, "rows", bodies(outbox.Pending(tx, "t", 0)), "status=2", "answer=a", "status=4")
+				outbox.Sent(tx, row, "msg")
+				post(tx, "t", "status", "5")
+				wantSlice(t, "rows", bodies(outbox.Pending(tx, "t", 0)), "answer=a", "status=5")
 			})
 		}},
 		{"a message that was posted is edited from then on", func(t *testing.T, db store.DB) {
@@ -173,6 +176,13 @@ func RunOutbox(t *testing.T, open func(t *testing.T) store.DB) {
 				want(t, "dropped", len(outbox.Dropped(tx, 0)), 5)
 				want(t, "dropped, two", len(outbox.Dropped(tx, 2)), 2)
 				wantSlice(t, "rows", bodies(outbox.Pending(tx, "t", 0)), "k1=again")
+				outbox.Sent(tx, attempt(t, tx, "t"), "msg1")
+				outbox.Prune(tx, noon.Add(24*time.Hour), 0)
+				var left []string
+				for k := range tx.Scan(nil, nil) {
+					left = append(left, store.Format(k))
+				}
+				wantSlice(t, "what is left of everything", left, `"outbox"/"seq"/"d"`, `"outbox"/"seq"/"t"`)
 			})
 		}},
 		{"what cannot be stored is refused", func(t *testing.T, db store.DB) {

@@ -237,6 +237,26 @@ func RunQueue(t *testing.T, open func(t *testing.T) store.DB) {
 				wantSlice(t, "ready, two", queue.Ready(tx, 2, alive), "z items", "dead with items")
 			})
 		}},
+		{"of what is over nothing is left but a row or two per thread", func(t *testing.T, db store.DB) {
+			update(t, db, func(tx store.Tx) {
+				queue.PutAt(tx, noon, item("t", "later"))
+				queue.PutAt(tx, noon.Add(time.Hour), item("t", "cancelled"))
+				queue.PutAt(tx, noon.Add(-time.Hour), item("t", "moved"))
+				queue.PutAt(tx, noon, item("t", "moved"))
+				queue.Put(tx, item("t", "now"))
+				queue.Due(tx, noon, 0)
+				queue.Cancel(tx, "cancelled")
+				f := claim(t, tx, "t", "me")
+				want(t, "items", len(queue.Drain(tx, f, 0)), 3)
+				queue.Release(tx, f)
+				queue.Prune(tx, noon.Add(time.Hour), 0)
+				var left []string
+				for k := range tx.Scan(nil, nil) {
+					left = append(left, store.Format(k))
+				}
+				wantSlice(t, "rows", left, `"queue"/"last"/"t"`, `"queue"/"thread"/"t"`)
+			})
+		}},
 		{"a thousand idle threads do not show", func(t *testing.T, db store.DB) {
 			for i := range 20 {
 				update(t, db, func(tx store.Tx) {

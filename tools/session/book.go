@@ -210,8 +210,12 @@ func (b *Book) ensure(ctx context.Context, thread string, ref Ref) (Pane, string
 	notice := ""
 	live := liveSession(all, r)
 	if live == nil {
-		if live, err = b.takeOver(ctx, all, &r); err != nil {
+		i, err := b.takeOver(ctx, all, &r)
+		if err != nil {
 			return nil, "", err
+		}
+		if i >= 0 {
+			live = &all[i]
 		}
 	}
 	if live == nil {
@@ -359,19 +363,19 @@ func (b *Book) paneSpec(r row, pane string) tmux.PaneSpec {
 
 // takeOver makes a row that has no session own one that this instance made for
 // the same thread under the same name, and that no row knows: the store is older
-// than the terminal, for example after a restored backup.
-func (b *Book) takeOver(ctx context.Context, all []tmux.SessionInfo, r *row) (*tmux.SessionInfo, error) {
-	i := slices.IndexFunc(all, func(s tmux.SessionInfo) bool {
+// than the terminal, for example after a restored backup. The index is -1 when
+// there is none.
+func (b *Book) takeOver(ctx context.Context, all []tmux.SessionInfo, r *row) (index int, err error) {
+	index = slices.IndexFunc(all, func(s tmux.SessionInfo) bool {
 		return s.Name == r.Name && s.Tags[tagSession] != "" &&
 			s.Tags[tagInstance] == b.cfg.Instance && s.Tags[tagThread] == r.Thread
 	})
-	if i < 0 {
-		return nil, nil //nolint:nilnil // there is none, which is no error
+	if index < 0 {
+		return index, nil
 	}
-	err := b.change(ctx, r, func(n *row) {
-		n.ID, n.Ready = all[i].Tags[tagSession], true
+	return index, b.change(ctx, r, func(n *row) {
+		n.ID, n.Ready = all[index].Tags[tagSession], true
 	})
-	return &all[i], err
 }
 
 // makeSession makes the tmux session of a row, with its shared pane.

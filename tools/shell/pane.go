@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"countersign/tools"
@@ -89,7 +90,7 @@ func (k *call) refused(p session.Pane, err error) (tools.Result, error) {
 // interactive reports a command that waits for a person.
 func (k *call) interactive(p session.Pane, o tmux.Outcome, stdout, stderr, notice string, out *stream) tools.Result {
 	var say string
-	switch o.Kind { //nolint:exhaustive // only these three are interactive
+	switch o.Kind {
 	case tmux.WaitingPassword:
 		say = "The command asks for a password. Do not type one: ask in the thread for somebody to attach and type it, or stop the command with send-keys and C-c."
 	case tmux.WaitingInput:
@@ -163,13 +164,14 @@ func lost(where, stdout, stderr, notice string, out *stream) tools.Result {
 
 // timedOut is the sentence of a wait that ended before the command.
 func timedOut(limit time.Duration, what, stdout, stderr string) string {
-	s := fmt.Sprintf("command timed out after %s (timeout) and %s", limit, what)
+	var s strings.Builder
+	fmt.Fprintf(&s, "command timed out after %s (timeout) and %s", limit, what)
 	for _, o := range []struct{ name, text string }{{"stdout", stdout}, {"stderr", stderr}} {
 		if o.text != "" {
-			s += fmt.Sprintf("\n%s so far:\n%s", o.name, tools.TruncateHead(o.text, 1000))
+			fmt.Fprintf(&s, "\n%s so far:\n%s", o.name, tools.TruncateHead(o.text, 1000))
 		}
 	}
-	return s
+	return s.String()
 }
 
 // cut shortens a captured stream for the model. Where bytes were dropped the

@@ -12,8 +12,8 @@ import (
 	"countersign/tools/toolstest"
 )
 
-// real is run_shell over a real tmux.
-func real(t *testing.T) (*sessiontest.Real, *tools.Registry) {
+// overTmux is run_shell over a real tmux.
+func overTmux(t *testing.T) (*sessiontest.Real, *tools.Registry) {
 	t.Helper()
 	r := sessiontest.NewReal(t)
 	return r, registry(t, shell.New(shell.Config{Target: r.Target, Sessions: r.Book, Dir: r.Dir}))
@@ -27,7 +27,7 @@ func runReal(t *testing.T, reg *tools.Registry, args string) toolstest.Outcome {
 }
 
 func TestRealPaneResults(t *testing.T) {
-	r, reg := real(t)
+	r, reg := overTmux(t)
 	for _, c := range []struct{ command, want string }{
 		{"echo o; echo e >&2; (exit 3)", `{"exit_code":3,"stdout":"o\n","stderr":"e\n"}`},
 		{"printf 'no newline'", `{"exit_code":0,"stdout":"no newline","stderr":""}`},
@@ -46,7 +46,7 @@ func TestRealPaneResults(t *testing.T) {
 }
 
 func TestRealB28TimeoutThenStop(t *testing.T) {
-	r, reg := real(t)
+	r, reg := overTmux(t)
 	out := runReal(t, reg, call("sleep 100", `"wait":"1s"`))
 	if !strings.HasPrefix(out.Text, "Tool error: command timed out after 1s (timeout) and is still running in pane %") {
 		t.Fatal(out.Text)
@@ -68,7 +68,7 @@ func TestRealB28TimeoutThenStop(t *testing.T) {
 }
 
 func TestRealStopEndsTheCommand(t *testing.T) {
-	_, reg := real(t)
+	_, reg := overTmux(t)
 	runReal(t, reg, call("true"))
 	p, err := plan(t, reg, call("echo ready; sleep 1000"))
 	if err != nil {
@@ -90,7 +90,7 @@ func TestRealStopEndsTheCommand(t *testing.T) {
 }
 
 func TestRealB26DispatchReturnsAtOnce(t *testing.T) {
-	r, reg := real(t)
+	r, reg := overTmux(t)
 	runReal(t, reg, call("true"))
 	out := runReal(t, reg, call("sleep 30", `"wait":false`))
 	if !strings.Contains(out.Text, `"result":"command dispatched to tmux pane %`) {
@@ -100,7 +100,7 @@ func TestRealB26DispatchReturnsAtOnce(t *testing.T) {
 }
 
 func TestRealInputPromptReturns(t *testing.T) {
-	_, reg := real(t)
+	_, reg := overTmux(t)
 	out := runReal(t, reg, call("read -p 'Continue? ' x"))
 	if r := parse(t, out); r.State != "waiting-input" || !strings.Contains(r.Screen, "Continue?") || r.ExitCode != nil {
 		t.Errorf("%s %v", out.Text, out.Err)
@@ -108,7 +108,7 @@ func TestRealInputPromptReturns(t *testing.T) {
 }
 
 func TestRealB03OutputStreams(t *testing.T) {
-	_, reg := real(t)
+	_, reg := overTmux(t)
 	p, err := plan(t, reg, call("echo 1; sleep 0.2; echo 2 >&2; sleep 0.2; echo 3"))
 	if err != nil {
 		t.Fatal(err)

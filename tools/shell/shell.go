@@ -152,7 +152,6 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 type wait struct {
 	dispatch bool
 	limit    time.Duration
-	named    bool // the call says the limit, so passing it is what it asked for
 }
 
 func parseWait(raw json.RawMessage, most time.Duration) (wait, error) {
@@ -199,7 +198,7 @@ func parseWait(raw json.RawMessage, most time.Duration) (wait, error) {
 	case d > maxNamed:
 		return wait{}, tooLong()
 	}
-	return wait{limit: d, named: true}, nil
+	return wait{limit: d}, nil
 }
 
 func tooLong() error {

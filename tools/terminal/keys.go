@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -77,7 +78,7 @@ func (a pressArgs) preview(program string) string {
 	}
 	names := a.Keys
 	if a.Enter {
-		names = append(names[:len(names):len(names)], "Enter")
+		names = append(slices.Clip(names), "Enter")
 	}
 	if len(names) > 0 {
 		parts = append(parts, "press "+strings.Join(names, ", "))
@@ -151,15 +152,21 @@ func (t presser) press(ctx context.Context, thread string, ref session.Ref, args
 			return tools.Result{}, tools.Failed("no key was pressed: the pane now runs %s, and the keys were meant for %s; look with capture-pane and propose them again", tools.Quote(info.Program), tools.Quote(ref.Program))
 		}
 	}
-	switch err := p.SendKeys(ctx, tmux.Keys{Literal: args.Literal, Names: args.Keys, Enter: args.Enter}); {
-	case errors.Is(err, backend.ErrLost) || err != nil && ctx.Err() != nil:
-		text := "It is not known whether the keys were pressed: " + err.Error() + ". Look with capture-pane before doing anything else."
-		return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}, nil
-	case err != nil:
+	err = p.SendKeys(ctx, tmux.Keys{Literal: args.Literal, Names: args.Keys, Enter: args.Enter})
+	if errors.Is(err, backend.ErrLost) || err != nil && ctx.Err() != nil {
+		return unsure(err), nil //nolint:nilerr // the result carries it: the outcome is unknown
+	}
+	if err != nil {
 		return tools.Result{}, tools.Failed("the keys were not pressed: %w", err)
 	}
 	text := fmt.Sprintf("keys sent to tmux pane %s", p.ID())
 	sink(tools.Event{Kind: tools.Info, Text: text})
 	sink(tools.Event{Kind: tools.Completed, Text: "sent"})
 	return tools.Result{Value: text, Text: text}, nil
+}
+
+// unsure is the result of keys that may or may not have been pressed.
+func unsure(err error) tools.Result {
+	text := "It is not known whether the keys were pressed: " + err.Error() + ". Look with capture-pane before doing anything else."
+	return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}
 }

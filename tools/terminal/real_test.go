@@ -18,16 +18,16 @@ func contextWithTimeout(t *testing.T, d time.Duration) (context.Context, context
 	return context.WithTimeout(t.Context(), d)
 }
 
-// real is the shell and the terminal tools over a real tmux.
-type real struct {
+// desk is the shell and the terminal tools over a real tmux.
+type desk struct {
 	*sessiontest.Real
 	t   *testing.T
 	reg *tools.Registry
 }
 
-func newReal(t *testing.T) *real {
+func newReal(t *testing.T) *desk {
 	t.Helper()
-	r := &real{Real: sessiontest.NewReal(t), t: t}
+	r := &desk{Real: sessiontest.NewReal(t), t: t}
 	ts := terminal.New(terminal.Config{Target: "local", Book: r.Book})
 	reg, err := tools.NewRegistry(time.Now, append(ts, shell.New(shell.Config{Target: r.Target, Sessions: r.Book, Dir: r.Dir}))...)
 	if err != nil {
@@ -37,7 +37,7 @@ func newReal(t *testing.T) *real {
 	return r
 }
 
-func (r *real) run(name, args string) string {
+func (r *desk) run(name, args string) string {
 	r.t.Helper()
 	if name != "capture-pane" {
 		args = strings.TrimSuffix(args, "}") + "," + claim + "}"
@@ -52,7 +52,7 @@ func (r *real) run(name, args string) string {
 }
 
 // screen captures until the text is there.
-func (r *real) screen(args, want string) string {
+func (r *desk) screen(args, want string) string {
 	r.t.Helper()
 	var got string
 	r.t.Cleanup(func() {
@@ -68,7 +68,7 @@ func (r *real) screen(args, want string) string {
 }
 
 // foreground waits until a program runs: before, its shell would swallow keys.
-func (r *real) foreground(program string) {
+func (r *desk) foreground(program string) {
 	r.t.Helper()
 	r.Eventually(program+" runs", func() bool { return r.Tmux("list-panes", "-a", "-F", "#{pane_current_command}") == program })
 }

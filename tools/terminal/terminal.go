@@ -11,6 +11,7 @@ import (
 	"embed"
 	"encoding/json"
 	"errors"
+	"maps"
 	"regexp"
 	"strconv"
 	"time"
@@ -164,9 +165,7 @@ func pause(ctx context.Context, d time.Duration) error {
 func merge(ms ...map[string]tools.Property) map[string]tools.Property {
 	out := map[string]tools.Property{}
 	for _, m := range ms {
-		for k, v := range m {
-			out[k] = v
-		}
+		maps.Copy(out, m)
 	}
 	return out
 }

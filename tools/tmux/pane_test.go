@@ -855,7 +855,7 @@ func TestWatch(t *testing.T) {
 	}()
 	run(t, p, "echo out; echo err >&2")
 	eventually(t, "both streams are watched", func() bool {
-		return strings.Contains(got.String(), "\r\nout\r\n") && strings.Contains(got.String(), "err\r\n")
+		return strings.Contains(got.String(), "out\r\n") && strings.Contains(got.String(), "err\r\n")
 	})
 	if strings.Contains(got.String(), p.nonce) {
 		t.Error("the nonce leaks")

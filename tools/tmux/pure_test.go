@@ -1,0 +1,342 @@
+package tmux
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// decoded runs the decoder and the scanner of pane 1 over pieces and returns
+// all that they said, with text joined.
+func decoded(pieces ...[]byte) []string {
+	var said []string
+	text := func(prefix string, b []byte) {
+		if n := len(said); n > 0 && strings.HasPrefix(said[n-1], prefix) {
+			said[n-1] += string(b)
+			return
+		}
+		said = append(said, prefix+string(b))
+	}
+	sc := scanner{
+		nonce:  "n0",
+		text:   func(b []byte) { text("text ", b) },
+		mark:   func(kind, args string) { said = append(said, "mark "+kind+" "+args) },
+		forged: func() { said = append(said, "forged") },
+	}
+	d := decoder{handle: func(e event) {
+		switch e.kind {
+		case evOutput:
+			if e.pane == 1 {
+				sc.feed(e.data)
+			} else {
+				text(fmt.Sprintf("output %d ", e.pane), e.data)
+			}
+		case evReply:
+			said = append(said, fmt.Sprintf("reply %v %v %q", e.ok, e.ours, e.lines))
+		case evNote:
+			said = append(said, "note "+e.name+" "+e.args)
+		}
+	}}
+	for _, p := range pieces {
+		d.feed(bytes.Clone(p))
+	}
+	return said
+}
+
+func TestDecoder(t *testing.T) {
+	for _, tt := range []struct {
+		name, in string
+		want     []string
+	}{
+		{"output is unescaped", "%output %2 a\\015\\012\\134\\000\\377b\n", []string{"output 2 a\r\n\\\x00\xffb"}},
+		{"a lone backslash stays", "%output %2 a\\b\\9\\01\n", []string{`output 2 a\b\9\01`}},
+		{"a reply", "%begin 1 2 1\nline\n\n%end 1 2 1\n", []string{`reply true true ["line" ""]`}},
+		{"a reply to somebody else", "%begin 1 2 0\n%end 1 2 0\n", []string{`reply true false []`}},
+		{"an error", "%begin 1 2 1\nno\n%error 1 2 1\n", []string{`reply false true ["no"]`}},
+		{"a body like the protocol", "%begin 1 2 1\n%end 1 3 1\n%output %1 x\n%begin 9 9 1\n%end 1 2 1\n", []string{`reply true true ["%end 1 3 1" "%output %1 x" "%begin 9 9 1"]`}},
+		{"notifications", "%exit\n%session-changed $0 a b\n", []string{"note exit ", "note session-changed $0 a b"}},
+		{"noise is skipped", "hello\n\n%output x y\n%output %x y\n", []string{"note output x y"}},
+		{"marks", "%output %1 a\\033]7973;n0;D;1;0;/x;y\\007b\n", []string{"text a", "mark D 1;0;/x;y", "text b"}},
+		{"a mark over two lines", "%output %1 a\\033]79\n%output %1 73;n0;C;1\\007b\n", []string{"text a", "mark C 1", "text b"}},
+		{"a wrong nonce", "%output %1 a\\033]7973;n1;D;1;0;/\\007b\n", []string{"text a", "forged", "text b"}},
+		{"an empty nonce", "%output %1 \\033]7973;;D;1;0;/\\007\n", []string{"forged"}},
+		{"other escapes are text", "%output %1 \\033[0m\\033]0;t\\007\\033\\033x\n", []string{"text \x1b[0m\x1b]0;t\a\x1b\x1bx"}},
+		{"an unfinished mark is text", "%output %1 \\033]7973;n0;D\\015\\012x\n", []string{"text \x1b]7973;n0;D\r\nx"}},
+		{"a mark inside an unfinished mark", "%output %1 \\033]7973;n0;D\\033]7973;n0;C;1\\007\n", []string{"text \x1b]7973;n0;D", "mark C 1"}},
+		{"a mark that is too long is text", "%output %1 \\033]7973;n0;" + strings.Repeat("x", markMax) + "\\007\n", []string{"text \x1b]7973;n0;" + strings.Repeat("x", markMax) + "\a"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := decoded([]byte(tt.in)); !reflect.DeepEqual(got, tt.want) && fmt.Sprint(got) != fmt.Sprint(tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func FuzzAnySplitGivesTheSameEvents(f *testing.F) {
+	f.Add([]byte("%begin 1 2 1\n%end 1 2 1\n%output %1 a\\033]7973;n0;D;1;0;/\\007b\n%exit\n"), uint16(7), uint16(30))
+	f.Add([]byte("%output %1 \\033]7973;n0;\\033]7973;n1;D\\007\\033\n%output %1 ]7973;n0;C;1\\007\n"), uint16(3), uint16(44))
+	f.Fuzz(func(t *testing.T, in []byte, a, b uint16) {
+		whole := decoded(in)
+		i, j := int(a)%(len(in)+1), int(b)%(len(in)+1)
+		i, j = min(i, j), max(i, j)
+		if got := decoded(in[:i], in[i:j], in[j:]); !reflect.DeepEqual(got, whole) {
+			t.Errorf("split at %d, %d: %q, whole: %q", i, j, got, whole)
+		}
+		var bytewise [][]byte
+		for k := range in {
+			bytewise = append(bytewise, in[k:k+1])
+		}
+		if got := decoded(bytewise...); !reflect.DeepEqual(got, whole) {
+			t.Errorf("bytewise: %q, whole: %q", got, whole)
+		}
+	})
+}
+
+func FuzzMarkScanner(f *testing.F) {
+	f.Add([]byte("a\x1b]7973;n0;D;1\x07b\x1b"), uint16(4))
+	f.Fuzz(func(t *testing.T, in []byte, at uint16) {
+		scan := func(pieces ...[]byte) (out string) {
+			s := scanner{nonce: "n0", forged: func() { out += "<forged>" },
+				text: func(b []byte) { out += string(b) },
+				mark: func(k, a string) { out += "<" + k + "|" + a + ">" }}
+			for _, p := range pieces {
+				s.feed(bytes.Clone(p))
+			}
+			return out + string(s.part)
+		}
+		i := int(at) % (len(in) + 1)
+		if a, b := scan(in), scan(in[:i], in[i:]); a != b {
+			t.Errorf("%q, split at %d: %q", a, i, b)
+		}
+	})
+}
+
+func TestEscapeAndUnescapeAreInverse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")
+		if out := unescape(nil, escape(nil, in)); !bytes.Equal(in, out) {
+			t.Fatalf("%q became %q", in, out)
+		}
+	})
+}
+
+func TestCollectorKeepsHeadAndTail(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		keep := rapid.IntRange(1, 40).Draw(t, "keep")
+		c := newCollector(keep)
+		var all []byte
+		for _, n := range rapid.SliceOf(rapid.IntRange(0, 60)).Draw(t, "sizes") {
+			b := make([]byte, n)
+			for i := range b {
+				b[i] = byte(len(all) + i)
+			}
+			all = append(all, b...)
+			c.add(b)
+		}
+		got := c.captured()
+		if got.Total != int64(len(all)) || len(got.Head)+len(got.Tail) > keep {
+			t.Fatalf("total %d, kept %d", got.Total, len(got.Head)+len(got.Tail))
+		}
+		if !bytes.HasPrefix(all, got.Head) || !bytes.HasSuffix(all, got.Tail) {
+			t.Fatal("head or tail differ")
+		}
+		if want := max(0, len(all)-keep); got.Dropped() != int64(want) {
+			t.Fatalf("dropped %d, want %d", got.Dropped(), want)
+		}
+		if got.Dropped() == 0 && got.String() != string(all) {
+			t.Fatal("it does not join")
+		}
+		if cap(c.head)+cap(c.tail) > 8*keep+256 {
+			t.Fatalf("%d bytes of memory for %d", cap(c.head)+cap(c.tail), keep)
+		}
+	})
+}
+
+func TestUnCRLFIsTheInverseOfATerminal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := []byte(rapid.StringOf(rapid.SampledFrom([]rune{'a', '\r', '\n', 'b'})).Draw(t, "text"))
+		tty := bytes.ReplaceAll(in, []byte("\n"), []byte("\r\n"))
+		var u unCRLF
+		var out []byte
+		for len(tty) > 0 {
+			n := rapid.IntRange(1, len(tty)).Draw(t, "piece")
+			out = append(out, u.convert(tty[:n])...)
+			tty = tty[n:]
+		}
+		out = append(out, u.flush()...)
+		if !bytes.Equal(in, out) {
+			t.Fatalf("%q became %q", in, out)
+		}
+	})
+}
+
+func TestRedirectedKeepsTheMeaning(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"echo hi", "{ echo hi; } 2>&19"},
+		{"a; b", "{ a; b; } 2>&19"},
+		{"a;", "{ a; } 2>&19"},
+		{"a && b || c", "{ a && b || c; } 2>&19"},
+		{"a | b |& c", "{ a | b |& c; } 2>&19"},
+		{"a &", "{ a & } 2>&19"},
+		{"a & b", "{ a & b; } 2>&19"},
+		{"  a  ", "{ a; } 2>&19"},
+		{"echo '# no comment'", "{ echo '# no comment'; } 2>&19"},
+		{"echo a#b", "{ echo a#b; } 2>&19"},
+		{"(a; b)", "{ (a; b); } 2>&19"},
+		{"{ a; }", "{ { a; }; } 2>&19"},
+		{"if a; then b; fi", "{ if a; then b; fi; } 2>&19"},
+		{"a 2>/dev/null", "{ a 2>/dev/null; } 2>&19"},
+		{"f() { a; }", "{ f() { a; }; } 2>&19"},
+		{"! a", "{ ! a; } 2>&19"},
+		{"a # comment", ""},
+		{"a \\", ""},
+		{"a; } ; {", ""},
+		{"a; } 2>/dev/null; { b", ""},
+		{"cat <<E", ""},
+		{"echo $(", ""},
+		{"echo 'open", ""},
+		{"if a; then", ""},
+		{"", ""},
+		{"# only a comment", ""},
+		{";", ""},
+		{"echo `date # x`", ""},
+	} {
+		got, ok := redirected(tt.text)
+		if got != tt.want || ok != (tt.want != "") {
+			t.Errorf("%q: %q %v, want %q", tt.text, got, ok, tt.want)
+		}
+	}
+}
+
+func FuzzRedirected(f *testing.F) {
+	for _, s := range []string{"echo hi", "a; } ; {", "a &", "a # b", "cat <<E\nE", "a \\", "$(a", "case x in y) z;; esac"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if !typable(text) {
+			return
+		}
+		line, ok := redirected(text)
+		if !ok {
+			return
+		}
+		if !strings.HasPrefix(line, "{ ") || !strings.HasSuffix(line, " } 2>&19") || strings.ContainsAny(line, "\n\r") {
+			t.Errorf("%q: %q", text, line)
+		}
+		if _, ok := parse(line); !ok {
+			t.Errorf("%q: %q does not parse", text, line)
+		}
+	})
+}
+
+func TestTypable(t *testing.T) {
+	for _, ok := range []string{"a", "é 日本 🙂", strings.Repeat("x", typeMax)} {
+		if !typable(ok) {
+			t.Errorf("%q", ok)
+		}
+	}
+	for _, bad := range []string{"", "a\nb", "a\tb", "a\x1b[D", "\xff", "a\x7f", "a\u0085b", strings.Repeat("x", typeMax+1), "a\x00"} {
+		if typable(bad) {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func TestPagersKeepTheVisibleTerminal(t *testing.T) {
+	for text, want := range map[string]bool{
+		"less f": true, "sudo /usr/bin/less f": true, "git log | less": true, "man ls": true,
+		"echo less": true, "lessons": false, "echo 'less'": false, "cat f": false, "if": false,
+	} {
+		if got := wantsKeys(text); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+func TestQuoteLeavesNothingToTmux(t *testing.T) {
+	for in, want := range map[string]string{
+		"a b":     `"a b"`,
+		`"\$~`:    `"\042\134\044\176"`,
+		";#{}":    `"\073\043\173\175"`,
+		"é\n\x7f": `"\303\251\012\177"`,
+		"a\x00b":  `"ab"`,
+		"":        `""`,
+	} {
+		if got := quote(in); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestCutFrameCutsBetweenThings(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := []byte(rapid.StringOf(rapid.SampledFrom([]rune("a\x1b[mé日\n"))).Draw(t, "text"))
+		n := rapid.IntRange(64, 100).Draw(t, "n")
+		var out []byte
+		for rest := in; len(rest) > 0; {
+			var cut []byte
+			cut, rest = cutFrame(rest, n)
+			if len(cut) == 0 || len(cut) > n {
+				t.Fatalf("a piece of %d bytes", len(cut))
+			}
+			if !strings.ContainsRune(string(cut), '\uFFFD') && !bytes.Equal([]byte(string([]rune(string(cut)))), cut) {
+				t.Fatalf("cut inside a character: %q", cut)
+			}
+			out = append(out, cut...)
+		}
+		if !bytes.Equal(in, out) {
+			t.Fatalf("%q became %q", in, out)
+		}
+	})
+}
+
+func TestFramesHaveOneSize(t *testing.T) {
+	p := &Pane{nonce: "0123456789abcdef"}
+	for _, data := range [][]byte{nil, {}, []byte("x"), bytes.Repeat([]byte("y"), p.frameRoom())} {
+		if n := len(p.frame("M;b", data)); n != frameSize {
+			t.Errorf("%d bytes of data: a frame of %d", len(data), n)
+		}
+	}
+}
+
+func TestTerminalState(t *testing.T) {
+	for _, tt := range []struct {
+		name, in string
+		want     terminalState
+	}{
+		{"a line editor", "speed 38400 baud; rows 40;\n-icanon -echo\ngroup 12\nprocess 12 S 0 0x0 0x1\n", terminalState{group: 12, reads: true}},
+		{"a password", "icanon iexten -echo echoe\ngroup 7\nprocess 7 S 0 0x0\n", terminalState{canonical: true, group: 7, reads: true}},
+		{"a command that works", "icanon echo\ngroup 7\nprocess 7 R running\n", terminalState{canonical: true, echo: true, group: 7}},
+		{"a command that sleeps", "icanon echo\ngroup 7\nprocess 7 S 230 0x0 0x0\n", terminalState{canonical: true, echo: true, group: 7}},
+		{"a read from elsewhere", "icanon echo\ngroup 7\nprocess 7 S 0 0x3\n", terminalState{canonical: true, echo: true, group: 7}},
+		{"arm64", "icanon echo\ngroup 7\nprocess 7 S 63 0x0\n", terminalState{canonical: true, echo: true, group: 7, reads: true}},
+		{"nothing known", "", terminalState{canonical: true, echo: true}},
+	} {
+		if got := parseTerminal(tt.in); got != tt.want {
+			t.Errorf("%s: %+v", tt.name, got)
+		}
+	}
+}
+
+func TestUnpercent(t *testing.T) {
+	for in, want := range map[string]string{"/a": "/a", "/a%0ab": "/a\nb", "%25": "%", "%": "%", "%2": "%2", "%zz": "%zz"} {
+		if got := unpercent(in); got != want {
+			t.Errorf("%q: %q", in, got)
+		}
+	}
+}
+
+func TestParseSessions(t *testing.T) {
+	got := parseSessions("S|$1|1700000000|a=b+c&d=%7C|x|y\nC|$1|1\nC|$1|0\nP|$1|%3|1|80|24|k=v|bash|/a|b\nP|$9|%4|0|80|24||sh|/\nnoise\n")
+	if len(got) != 1 || got[0].Name != "x|y" || got[0].Tags["a"] != "b c" || got[0].Tags["d"] != "|" || got[0].Attached != 1 || len(got[0].Panes) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	if p := got[0].Panes[0]; p.ID != "%3" || !p.Dead || p.Dir != "/a|b" || p.Tags["k"] != "v" || p.Session != "x|y" {
+		t.Errorf("%+v", p)
+	}
+}
