@@ -343,11 +343,8 @@ func (b *bot) endTerminals(ctx context.Context) {
 	if b.tmux == nil {
 		return
 	}
-	list, err := b.tmux.Sessions(ctx)
-	if err != nil {
-		return
+	if err := b.tmux.Destroy(ctx); err != nil {
+		b.log.Error("the terminals of this run could not be ended", "error", err)
 	}
-	for _, s := range list {
-		_ = b.tmux.KillSession(ctx, s.Name)
-	}
+	b.tmux = nil
 }

@@ -92,11 +92,6 @@ func (b *bot) serve(ctx context.Context, listen string, ready func(base string))
 		return err
 	}
 	b.adapters[b.web.Scheme()] = b.web
-	if b.book != nil {
-		if _, err := b.book.Reconcile(ctx); err != nil {
-			b.log.Warn("terminals from before the start could not be adopted", "error", err)
-		}
-	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
@@ -132,6 +127,9 @@ func (b *bot) serve(ctx context.Context, listen string, ready func(base string))
 		return ignoreCancel(b.sender.Run(sctx))
 	})
 	g.Go(func() error { return b.retain(gctx) })
+	if b.book != nil {
+		g.Go(func() error { return b.sweep(gctx) })
+	}
 	g.Go(func() error {
 		<-gctx.Done()
 		sctx, cancel := context.WithTimeout(context.WithoutCancel(gctx), 2*time.Second)
@@ -147,6 +145,26 @@ func (b *bot) serve(ctx context.Context, listen string, ready func(base string))
 		return nil
 	}
 	return err
+}
+
+// sweep adopts the terminals from before the start, and once a minute ends
+// those that nobody knows any more.
+func (b *bot) sweep(ctx context.Context) error {
+	if _, err := b.book.Reconcile(ctx); err != nil && ctx.Err() == nil {
+		b.log.Warn("terminals from before the start could not be adopted", "error", err)
+	}
+	t := time.NewTicker(time.Minute)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if _, err := b.book.Sweep(ctx); err != nil && ctx.Err() == nil {
+			b.log.Warn("terminals could not be swept", "error", err)
+		}
+	}
 }
 
 func ignoreCancel(err error) error {

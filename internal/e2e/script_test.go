@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 //	start | restart | kill
 //	alice say TEXT...     anybody may speak: alice and bob are on call, mallory is not
 //	alice press approve|deny [reason...]
+//	alice late approve|deny: the same on a card that is decided already
 //	answer TEXT           what the one who pressed last was told
 //	sees TEXT             the thread shows it (waits); ! sees TEXT: it does not, now
 //	settled               waits until the bot is idle or waits for people
@@ -29,9 +31,15 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			w := &world{t: t}
 			env.Values["world"] = w
+			env.Setenv("BOT", binary)
 			env.Setenv("PATH", filepath.Dir(binary)+":"+env.Getenv("PATH"))
 			env.Setenv("COUNTERSIGN_DATA_DIR", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("COUNTERSIGN_INSTANCE", instanceName())
+			env.Defer(func() {
+				for _, socket := range []string{"", ".err"} {
+					_ = exec.Command("tmux", "-L", "countersign-"+env.Getenv("COUNTERSIGN_INSTANCE")+socket, "kill-server").Run()
+				}
+			})
 			env.Defer(func() {
 				if w.b != nil {
 					w.b.kill()
@@ -70,7 +78,7 @@ type rule struct {
 
 func cmdModel(ts *testscript.TestScript, _ bool, args []string) {
 	var rules []rule
-	ts.Check(json.Unmarshal([]byte(os.Expand(ts.ReadFile(args[0]), func(k string) string { return ts.Getenv(k) })), &rules))
+	ts.Check(json.Unmarshal([]byte(strings.ReplaceAll(ts.ReadFile(args[0]), "$WORK", ts.Getenv("WORK"))), &rules))
 	srv := model(of(ts).t, func(results int, user string) turn { return scripted(rules, results, user) })
 	of(ts).llm = srv.URL
 }
@@ -164,10 +172,10 @@ func person1(name string) func(ts *testscript.TestScript, neg bool, args []strin
 			if out.Thread != "" {
 				w.thread = out.Thread
 			}
-		case "press":
+		case "press", "late":
 			button := ""
 			wait(ts, "there is no open card", func() bool {
-				button = openButton(ts, p, w.thread, args[1])
+				button = findButton(ts, p, w.thread, args[1], args[0] == "late")
 				return button != ""
 			})
 			var ans struct {
@@ -179,14 +187,14 @@ func person1(name string) func(ts *testscript.TestScript, neg bool, args []strin
 			}
 			w.notice = ans.Notice
 		default:
-			ts.Fatalf("people say or press, they do not %q", args[0])
+			ts.Fatalf("people say, press, or come late; they do not %q", args[0])
 		}
 	}
 }
 
-// openButton finds a button of the newest open card; the last one seen stays
-// pressable, because people press old cards too.
-func openButton(ts *testscript.TestScript, p *person, thread, verb string) string {
+// findButton finds a button of the newest open card, or with late that of a
+// card that is decided already, as in a window that was left open.
+func findButton(ts *testscript.TestScript, p *person, thread, verb string, late bool) string {
 	rows, err := p.messages(thread)
 	ts.Check(err)
 	id := ""
@@ -195,12 +203,12 @@ func openButton(ts *testscript.TestScript, p *person, thread, verb string) strin
 			continue
 		}
 		for _, b := range r.Card.Choose {
-			if strings.HasPrefix(string(b.ID), verb+":") {
+			if !late && strings.HasPrefix(string(b.ID), verb+":") {
 				id = string(b.ID)
 			}
 		}
 		for _, f := range r.Card.Fields {
-			if f.Name == "Request" && r.Card.Final {
+			if late && f.Name == "Request" && r.Card.Final {
 				rec, _, _ := strings.Cut(f.Value, ",")
 				id = verb + ":" + rec
 			}

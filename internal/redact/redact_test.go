@@ -129,6 +129,16 @@ func TestEqualSecretsLookEqual(t *testing.T) {
 	}
 }
 
+func TestLongRunsOfNamesTakeLinearTime(t *testing.T) {
+	r := New("hunter2hunter2")
+	for _, p := range []string{"token=", "password: ", "://a:", "Bearer ", "-----BEGIN PRIVATE KEY-----", "eyJ", "cookie: ", "mysql -p", "\"", "AKIA", "....", " -a "} {
+		text := strings.Repeat(p, 1<<18/len(p))
+		if r.Redact(text) == "" {
+			t.Errorf("%q: nothing is left", p)
+		}
+	}
+}
+
 var parts = []string{
 	"hunter2hunter2", " ", "password=", "token: ", "abcdefgh", "abc1def2", "Bearer ", "Authorization: ", "://a:", "b@", "\n", "\"", "'", "AKIAIOSFODNN7EXAMPLE", "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----",
 	"\\", "Cookie: ", "a=b", "mysql -p", "--token ", "eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0dXJl", "[redacted:x#1234]", "#", "]", "}", ";", "&", "secret", "key", "_", "x",

@@ -120,6 +120,7 @@ func findRules(text string, spans []span) []span {
 					continue
 				}
 				spans = append(spans, span{i, base + m[1], start, end, ru.name, v})
+				at = max(at, end) // so that the time stays linear
 			}
 		}
 	}

@@ -458,8 +458,8 @@ func (p *Pane) showIdle(data []byte) {
 // holds mu.
 func (p *Pane) onMirror(args string) {
 	m := &p.mirror
-	switch {
-	case args == "b" || args == "i":
+	switch args {
+	case "b", "i":
 		m.inside = true
 		m.astray = m.astray || (args == "b" && p.phase == phaseIdle)
 	default:

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec" //nolint:depguard // tests look at tmux from outside
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -64,7 +64,7 @@ func start(t testing.TB, change ...func(*Options, *backend.Target)) *bench {
 	var b [4]byte
 	_, _ = rand.Read(b[:])
 	lb := &logBuffer{}
-	o := Options{Instance: "test-" + hex.EncodeToString(b[:]), Dir: t.TempDir(), Width: 120, Height: 40, Log: slog.New(slog.NewTextHandler(lb, nil))}
+	o := Options{Instance: "test-" + hex.EncodeToString(b[:]), Dir: t.TempDir(), Width: 120, Height: 40, Log: slog.New(slog.NewTextHandler(lb, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	var tgt backend.Target = local.New(local.Options{Dir: t.TempDir()})
 	for _, f := range change {
 		f(&o, &tgt)

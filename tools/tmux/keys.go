@@ -3,6 +3,7 @@ package tmux
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -72,7 +73,7 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 	}
 	names := k.Names
 	if k.Enter {
-		names = append(names[:len(names):len(names)], "Enter")
+		names = append(slices.Clip(names), "Enter")
 	}
 	if len(names) > 0 {
 		var b strings.Builder

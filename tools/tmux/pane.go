@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -203,6 +204,7 @@ func (p *Pane) setStatus(st paneStatus) {
 
 // lost implements sink.
 func (p *Pane) lost(gone bool) {
+	p.s.log.Debug("XXX lost", "gone", gone, "stack", string(debug.Stack()))
 	p.mu.Lock()
 	p.gone = p.gone || gone
 	for w := range p.watchers {

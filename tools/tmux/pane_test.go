@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec" //nolint:depguard // a person with a terminal
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -314,7 +314,7 @@ func TestTheShellEndsAndComesBack(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	expect(t, p, "false; echo on", 0, "on\n", "")
-	o = run(t, p, "set -e")
+	_ = run(t, p, "set -e")
 	expect(t, p, "false; echo the hook undoes set -e", 0, "the hook undoes set -e\n", "")
 	o = run(t, p, "exec sh -c 'echo replaced; exit 4'")
 	if o.Kind != Exited || o.Code != 4 || o.Stdout.String() != "replaced\n" {

@@ -262,9 +262,9 @@ func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	clear := keyClear
+	wipe := keyClear
 	if p.s.caps.Bash == "" {
-		clear = "\x15"
+		wipe = "\x15"
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -273,7 +273,7 @@ func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 	}
 	j.seq = p.seq
 	p.typed = j
-	p.c.post(hexKeys(p.id, []byte(clear+line+"\r")), nil)
+	p.c.post(hexKeys(p.id, []byte(wipe+line+"\r")), nil)
 	return nil
 }
 
@@ -451,6 +451,7 @@ func (p *Pane) obituary(ctx context.Context, j *job) (dead bool, o Outcome) {
 		o.Notice = join(o.Notice, "The shell ended while the command ran; whether the command finished is not known.")
 	}
 	if err := p.revive(ctx, dir); err != nil {
+		p.s.log.Debug("XXX", "err", err)
 		o.Notice = join(o.Notice, "A new shell could not be started.")
 	} else {
 		o.Notice = join(o.Notice, "A new shell was started, without the variables and functions of the old one.")

@@ -21,15 +21,17 @@ func (p *Pane) Capture(ctx context.Context, o CaptureOptions) (text, notice stri
 	if err := p.ensure(ctx); err != nil {
 		return "", "", err
 	}
-	line := "capture-pane -p"
+	var flags strings.Builder
+	flags.WriteString("capture-pane -p")
 	for _, f := range []struct {
 		on   bool
 		flag string
 	}{{o.Join, " -J"}, {o.TrailingSpaces, " -N"}, {o.Escapes, " -e"}, {o.EscapeNonPrintable, " -C"}} {
 		if f.on {
-			line += f.flag
+			flags.WriteString(f.flag)
 		}
 	}
+	line := flags.String()
 	if o.Start != "" {
 		line += " -S " + o.Start
 	}

@@ -104,25 +104,25 @@ func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bo
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	real, err := f.Resolve(ctx, path)
+	file, err := f.Resolve(ctx, path)
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(real)
+	dir := filepath.Dir(file)
 	if mkdir {
 		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as a shell's mkdir -p makes them
 			return err
 		}
 	}
 	mode, old := fs.FileMode(0o644), (*syscall.Stat_t)(nil)
-	st, err := os.Lstat(real)
+	st, err := os.Lstat(file)
 	switch {
 	case err == nil:
 		if !st.Mode().IsRegular() {
-			return notRegular(real, st.Mode())
+			return notRegular(file, st.Mode())
 		}
-		if err := unix.Access(real, unix.W_OK); err != nil {
-			return &fs.PathError{Op: "write", Path: real, Err: err}
+		if err := unix.Access(file, unix.W_OK); err != nil {
+			return &fs.PathError{Op: "write", Path: file, Err: err}
 		}
 		mode = st.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
 		old, _ = st.Sys().(*syscall.Stat_t)
@@ -133,9 +133,8 @@ func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bo
 	tmp, err := os.CreateTemp(dir, ".countersign-*")
 	if err != nil {
 		// Name the file that was asked for, not the temporary one.
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			pe.Path = real
+		if pe, ok := errors.AsType[*fs.PathError](err); ok {
+			pe.Path = file
 		}
 		return err
 	}
@@ -150,7 +149,7 @@ func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bo
 		return err
 	}
 	if err := keepOwner(tmp, old); err != nil {
-		return fmt.Errorf("%s cannot be replaced without changing its owner: %w", real, err)
+		return fmt.Errorf("%s cannot be replaced without changing its owner: %w", file, err)
 	}
 	if err := tmp.Chmod(mode); err != nil {
 		return err
@@ -158,7 +157,7 @@ func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bo
 	if err := tmp.Sync(); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp.Name(), real); err != nil {
+	if err := os.Rename(tmp.Name(), file); err != nil {
 		return err
 	}
 	renamed = true
@@ -184,9 +183,9 @@ func keepOwner(tmp *os.File, old *syscall.Stat_t) error {
 // syncDir makes a rename durable. Some file systems cannot sync a directory;
 // the file is complete there all the same.
 func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // the directory of the file just written
+	d, err := os.Open(dir)
 	if err != nil {
-		return nil //nolint:nilerr // a directory that may be written but not read
+		return nil // a directory that may be written but not read
 	}
 	defer func() { _ = d.Close() }()
 	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
@@ -209,8 +208,8 @@ func (f files) Stat(ctx context.Context, path string) (backend.FileInfo, error) 
 		return backend.FileInfo{}, err
 	}
 	info := backend.FileInfo{Path: p, Size: st.Size(), Mode: st.Mode(), Time: st.ModTime()}
-	if real, err := resolve(p); err == nil {
-		info.Path = real
+	if resolved, err := resolve(p); err == nil {
+		info.Path = resolved
 	}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		info.ID = fmt.Sprintf("%d:%d", sys.Dev, sys.Ino)
