@@ -300,7 +300,7 @@ func (p *Pane) onErrText(b []byte) {
 	p.lastOut = time.Now()
 	// A typed job may be ahead here of what the other connection has told.
 	for _, j := range []*job{p.job, p.draining, p.typed} {
-		if j != nil && j.split && p.errSeq <= j.seq {
+		if j != nil && !p.errEnded(j) {
 			j.err.add(b)
 			j.emit(Err, b)
 			break
@@ -336,12 +336,12 @@ func (p *Pane) hold() {
 func (p *Pane) onErrMark(kind, args string) {
 	switch kind {
 	case "E":
-		seq, err := strconv.Atoi(args)
-		if err != nil {
-			return
+		if args == "x" { // the shell has ended
+			p.errEnds++
+		} else if seq, err := strconv.Atoi(args); err == nil {
+			p.errSeq = seq
 		}
-		p.errSeq = seq
-		if j := p.draining; j != nil && seq > j.seq {
+		if j := p.draining; j != nil && p.errEnded(j) {
 			p.end(j)
 		}
 	case "M", "T":
@@ -435,14 +435,14 @@ func (p *Pane) pump() {
 				m.queue = m.take()
 			}
 		}
-	case phaseStart, phasePrompt, phaseDead:
+	case phaseStart, phasePrompt:
 	}
 }
 
 // held tells whether the running command has ended as far as its standard
 // error tells; the prompt will be there in no time. The caller holds mu.
 func (p *Pane) held() bool {
-	return p.mirror.held || (p.job != nil && p.job.split && p.errSeq > p.job.seq)
+	return p.mirror.held || (p.job != nil && p.job.split && p.errEnded(p.job))
 }
 
 // showIdle shows data above the prompt. The caller holds mu.

@@ -58,10 +58,7 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 	p.mu.Lock()
 	st := p.stat
 	p.mu.Unlock()
-	switch {
-	case st.dead:
-		return stateError(StateDead, "The pane's shell has ended; the next command starts a new one.")
-	case st.copyMode:
+	if st.copyMode {
 		return stateError(StateHuman, "Somebody is reading the pane's history (copy mode), and keys would not reach the program; ask them to leave it with q, then try again.")
 	}
 

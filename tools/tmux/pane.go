@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,7 +20,6 @@ const (
 	phaseIdle                 // at the prompt
 	phaseRunning              // a command line runs
 	phasePrompt               // between the end of a command and the prompt
-	phaseDead                 // the shell has ended
 )
 
 const (
@@ -63,7 +61,7 @@ type Pane struct {
 	keys     bool // SendKeys typed something since the prompt
 	dirty    bool // something was written after the prompt
 	more     bool // the shell waits for more lines of a command
-	fresh    bool // respawn-pane has been sent and not answered
+	again    bool // the shell has ended and was started again, unsaid yet
 	seq      int  // of the last prompt
 	dir      string
 	prompt   []byte
@@ -79,12 +77,13 @@ type Pane struct {
 
 	scripts  []string // staged commands, removed after the next end
 	conv     unCRLF
-	tty, pid string
+	tty, pid string // the terminal, and the supervisor's process number
 
 	comp     *companion
 	errReady bool
 	errBoot  []byte // what the companion wrote before it was ready
 	errSeq   int    // the last end mark on the companion
+	errEnds  int    // how many shells have ended there
 	mirror   mirror
 	watchers map[*watcher]struct{}
 }
@@ -104,7 +103,8 @@ type job struct {
 	begin   time.Time
 	dur     time.Duration
 	notice  string
-	lost    bool // its shell was replaced
+	died    bool // its shell has ended, with the code
+	errEnds int  // how many shells had ended on the companion before it
 	deaf    bool // its companion was given up
 }
 
@@ -152,7 +152,7 @@ func (p *Pane) forget() {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	go func() {
 		defer cancel()
-		_, _ = p.s.run(ctx, "rm", "-f", "--", p.s.file("rc-"+p.key), p.s.file("e-"+p.key))
+		_, _ = p.s.run(ctx, "rm", "-f", "--", p.s.file("rc-"+p.key), p.s.file("sh-"+p.key), p.s.file("e-"+p.key))
 	}()
 }
 
@@ -183,30 +183,30 @@ func (p *Pane) output(b []byte) {
 
 // status implements sink.
 func (p *Pane) status(st paneStatus) {
+	if st.dead {
+		// Its supervisor was killed: there is nobody who could start a shell.
+		p.lost(true)
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.setStatus(st)
 }
 
 func (p *Pane) setStatus(st paneStatus) {
-	if p.fresh {
-		return // about the shell before
-	}
 	if st.alternate && !p.stat.alternate {
 		p.fullAt = time.Now()
 	}
 	p.stat = st
-	if st.dead && p.phase != phaseDead {
-		p.phase = phaseDead
-	}
 	p.notify()
 }
 
 // lost implements sink.
 func (p *Pane) lost(gone bool) {
-	p.s.log.Debug("XXX lost", "gone", gone, "stack", string(debug.Stack()))
 	p.mu.Lock()
+	gone = gone && !p.gone
 	p.gone = p.gone || gone
+	c := p.c
 	for w := range p.watchers {
 		w.drop()
 	}
@@ -215,6 +215,8 @@ func (p *Pane) lost(gone bool) {
 	p.mu.Unlock()
 	if gone {
 		p.forget()
+		// What remains of it, for example the dead pane that tmux keeps.
+		c.post(fmt.Sprintf("kill-pane -t %%%d", p.id), nil)
 	}
 }
 
@@ -255,7 +257,7 @@ func (p *Pane) onText(b []byte) {
 		if len(p.typed.echo)+len(b) <= echoMax {
 			p.typed.echo = append(p.typed.echo, b...)
 		}
-	case phaseStart, phaseDead:
+	case phaseStart:
 	}
 }
 
@@ -290,12 +292,15 @@ func (p *Pane) onMark(kind, args string) {
 		p.dir = unpercent(f[2])
 		p.onEnd(seq, code)
 	case "P":
-		if p.phase == phaseDead {
-			return
-		}
 		p.phase = phaseIdle
 		p.dirty, p.more = false, false
 		p.pump()
+	case "X":
+		code, err := strconv.Atoi(args)
+		if err != nil {
+			return
+		}
+		p.onDeath(code)
 	case "Q":
 		p.more = true
 	case "S":
@@ -360,12 +365,7 @@ func (p *Pane) onEnd(seq, code int) {
 		p.job = nil
 		p.keepOut(j, p.conv.flush())
 		p.finish(j, code)
-		if !j.split || j.deaf || p.errSeq > j.seq {
-			p.end(j)
-			return
-		}
-		p.draining = j
-		time.AfterFunc(endTime, func() { p.endLate(j) })
+		p.drain(j)
 		return
 	}
 	if j := p.typed; j != nil && !j.ended {
@@ -373,6 +373,37 @@ func (p *Pane) onEnd(seq, code int) {
 		// Enter right before and it starts yet.
 		p.finish(j, code)
 		time.AfterFunc(lateStart, func() { p.endUnstarted(j) })
+	}
+}
+
+// drain completes a job when its standard error has ended as well.
+func (p *Pane) drain(j *job) {
+	if p.errEnded(j) {
+		p.end(j)
+		return
+	}
+	p.draining = j
+	time.AfterFunc(endTime, func() { p.endLate(j) })
+}
+
+// errEnded tells whether nothing more of a job can come on the companion.
+func (p *Pane) errEnded(j *job) bool {
+	return !j.split || j.deaf || p.errSeq > j.seq || p.errEnds > j.errEnds
+}
+
+// onDeath takes the end of the shell. The supervisor starts the next one.
+func (p *Pane) onDeath(code int) {
+	p.phase = phaseStart
+	p.seq, p.errSeq = 0, 0
+	p.again = true
+	p.byBot, p.keys, p.dirty, p.more = false, false, false, false
+	p.prompt = p.prompt[:0]
+	if j := p.job; j != nil {
+		p.job = nil
+		p.keepOut(j, p.conv.flush())
+		j.died = true
+		p.finish(j, code)
+		p.drain(j)
 	}
 }
 
@@ -545,46 +576,15 @@ func (p *Pane) locate(ctx context.Context) error {
 	return nil
 }
 
-// respawn starts the shell of the pane anew and waits for its prompt.
-func (p *Pane) respawn(ctx context.Context, dir string) error {
+// spawn puts the shell in place of a new pane's placeholder and waits for its
+// first prompt.
+func (p *Pane) spawn(ctx context.Context, dir string) error {
 	p.renewCompanion(ctx)
-	var argv strings.Builder
-	for _, a := range p.s.shellArgv(p.key) {
-		argv.WriteByte(' ')
-		argv.WriteString(quote(a))
+	if _, err := p.do(ctx, fmt.Sprintf("respawn-pane -k -c %s -t %%%d /bin/sh %s",
+		quote(noFormat(dir)), p.id, quote(p.s.file("sh-"+p.key)))); err != nil {
+		return err
 	}
-	p.mu.Lock()
-	p.phase = phaseStart
-	p.fresh = true
-	p.stat = paneStatus{}
-	p.seq, p.errSeq = 0, 0
-	for _, j := range []*job{p.typed, p.job, p.draining} {
-		if j != nil {
-			j.lost = true
-		}
-	}
-	p.typed, p.job, p.draining = nil, nil, nil
-	p.byBot, p.keys, p.dirty, p.more = false, false, false, false
-	p.out.part = nil
-	p.mirror.reset()
-	c := p.c
-	p.mu.Unlock()
-	answer := make(chan error, 1)
-	c.post(fmt.Sprintf("respawn-pane -k -c %s -t %%%d%s", quote(noFormat(dir)), p.id, argv.String()), func(r reply) {
-		p.mu.Lock()
-		p.fresh = false
-		p.mu.Unlock()
-		answer <- r.err
-	})
-	select {
-	case err := <-answer:
-		if err != nil {
-			return err
-		}
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if err := p.wait(ctx, startTime, func() bool { return p.phase == phaseIdle || p.phase == phaseDead }); err != nil {
+	if err := p.wait(ctx, startTime, func() bool { return p.phase == phaseIdle }); err != nil {
 		return fmt.Errorf("the shell of the new pane does not come up: %w", err)
 	}
 	if err := p.locate(ctx); err != nil {

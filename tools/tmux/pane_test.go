@@ -300,11 +300,14 @@ func TestTheShellEndsAndComesBack(t *testing.T) {
 	if o.Kind != Exited || o.Code != 7 || o.Stdout.String() != "x\n" || o.Notice == "" || !strings.Contains(o.Notice, "new shell") {
 		t.Errorf("%+v", o)
 	}
-	o = expect(t, p, "pwd; echo e >&2", 0, "/usr\n", "e\n")
-	if !o.Split {
-		t.Error("not split any more")
+	o = expect(t, p, "echo a; echo e >&2", 0, "a\n", "e\n")
+	if !o.Split || o.Notice != "" {
+		t.Errorf("%+v", o)
 	}
-	o = run(t, p, "kill -9 $$")
+	o = run(t, p, "echo before; echo err >&2; kill -9 $$")
+	if o.Stdout.String() != "before\n" || o.Stderr.String() != "err\n" {
+		t.Errorf("%+v", o)
+	}
 	if o.Kind != Lost || !strings.Contains(o.Notice, "signal") {
 		t.Errorf("%s %q", o.Kind, o.Notice)
 	}
@@ -453,7 +456,7 @@ func TestAPersonAtTheKeyboard(t *testing.T) {
 
 	// exit.
 	pe.types("exit\r")
-	eventually(t, "dead", func() bool { return state(t, p) == StateDead })
+	eventually(t, "the shell has ended", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.again })
 	o := expect(t, p, "echo new", 0, "new\n", "")
 	if !strings.Contains(o.Notice, "new one was started") {
 		t.Errorf("%q", o.Notice)

@@ -1,7 +1,6 @@
 package tmux
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +76,7 @@ func (p *Pane) Dispatch(ctx context.Context, c Command) error {
 		return err
 	}
 	defer p.drop(j)
-	return p.wait(ctx, typeTime, func() bool { return j.ended || p.phase == phaseDead || p.typed != j })
+	return p.wait(ctx, typeTime, func() bool { return j.ended || p.typed != j })
 }
 
 func join(a, b string) string { return strings.TrimSpace(a + " " + b) }
@@ -104,16 +103,10 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 		return "", err
 	}
 	p.mu.Lock()
-	st, dir := p.stat, p.dir
+	st := p.stat
 	p.mu.Unlock()
 	if st.copyMode {
 		return "", stateError(StateHuman, "Somebody is reading the pane's history (copy mode), and typed keys would not reach the shell; ask them to leave it with q, then try again.")
-	}
-	if st.dead {
-		if err := p.revive(ctx, dir); err != nil {
-			return "", err
-		}
-		notice = "The pane's shell had ended; a new one was started, without the variables and functions of the old one."
 	}
 	// Between a command and its prompt there is nothing to refuse yet.
 	settled := func() bool { return p.phase != phasePrompt && p.phase != phaseStart }
@@ -121,8 +114,12 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 		return "", err
 	}
 	p.mu.Lock()
-	phase, byBot, dirty, more := p.phase, p.byBot, p.dirty, p.more
+	phase, byBot, dirty, more, again := p.phase, p.byBot, p.dirty, p.more, p.again
+	p.again = again && phase != phaseIdle
 	p.mu.Unlock()
+	if again {
+		notice = "The pane's shell had ended; " + newShell
+	}
 	switch {
 	case phase == phaseRunning && !byBot:
 		return "", stateError(StateHuman, "Somebody's command is running in the pane; wait until it ends, or use another pane.")
@@ -153,9 +150,13 @@ func (p *Pane) refresh(ctx context.Context) error {
 	if !ok {
 		return errSilent
 	}
+	if st.dead {
+		p.lost(true)
+		return p.goneError()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if st != p.stat || st.dead != (p.phase == phaseDead) {
+	if st != p.stat {
 		p.setStatus(st)
 	}
 	return nil
@@ -183,25 +184,6 @@ func (p *Pane) clean(ctx context.Context) error {
 		return stateError(StateHuman, "Somebody's command is running in the pane; wait until it ends, or use another pane.")
 	}
 	return nil
-}
-
-// revive starts the shell of a dead pane anew, in dir if that still exists.
-func (p *Pane) revive(ctx context.Context, dir string) error {
-	unlock, err := p.s.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	p.mu.Lock()
-	dead := p.phase == phaseDead
-	p.mu.Unlock()
-	if !dead {
-		return nil // somebody else was first
-	}
-	if st, err := p.s.t.FS().Stat(ctx, dir); err != nil || !st.Mode.IsDir() {
-		dir = cmp.Or(p.s.caps.Home, "/")
-	}
-	return p.respawn(ctx, dir)
 }
 
 // compose decides what is typed: the text itself, or a line that reads it from
@@ -271,7 +253,7 @@ func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 	if p.phase != phaseIdle {
 		return stateError(StateHuman, "Somebody has just started a command in the pane; wait until it ends, or use another pane.")
 	}
-	j.seq = p.seq
+	j.seq, j.errEnds = p.seq, p.errEnds
 	p.typed = j
 	p.c.post(hexKeys(p.id, []byte(wipe+line+"\r")), nil)
 	return nil
@@ -296,15 +278,13 @@ func (p *Pane) drop(j *job) {
 // await waits for a typed job and makes the outcome.
 func (p *Pane) await(ctx context.Context, j *job) Outcome {
 	kind, notice := p.watchJob(ctx, j)
-	if kind == Lost {
-		if dead, o := p.obituary(ctx, j); dead {
-			return o
-		}
-	}
 	p.drop(j)
 	o := p.outcome(j)
 	o.Kind = kind
 	o.Notice = join(notice, o.Notice)
+	if kind == Exited {
+		p.obituary(j, &o)
+	}
 	if kind != Exited {
 		o.Screen = p.screen(ctx)
 	}
@@ -334,8 +314,8 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 	var since time.Time
 	for {
 		p.mu.Lock()
-		gone, dead, changed, c := p.gone, p.phase == phaseDead, p.changed, p.c
-		full, fullAt, last, started, lost := p.stat.alternate, p.fullAt, p.lastOut, p.typed != j, j.lost
+		gone, changed, c := p.gone, p.changed, p.c
+		full, fullAt, last, started := p.stat.alternate, p.fullAt, p.lastOut, p.typed != j
 		hookless, begin := p.job == j && p.phase == phaseIdle, j.begin
 		p.mu.Unlock()
 		select {
@@ -348,10 +328,6 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 			return Lost, "The pane went away while the command ran; whether it finished is not known."
 		case !c.alive():
 			return Lost, "The connection to the terminal was lost while the command ran; whether it finished is not known."
-		case lost:
-			return Lost, "The shell was replaced while the command ran; whether it finished is not known."
-		case dead:
-			return Lost, "The shell ended while the command ran."
 		case full && time.Since(fullAt) >= stableTime && started:
 			return Fullscreen, "The command shows a full-screen program, which waits for keys."
 		case !started && time.Since(begin) > typeTime:
@@ -420,41 +396,25 @@ func (p *Pane) alternate() bool {
 	return p.stat.alternate
 }
 
-// obituary tells how the shell of a dead pane ended, and starts a new one.
-func (p *Pane) obituary(ctx context.Context, j *job) (dead bool, o Outcome) {
+const newShell = "a new one was started, without the variables and functions of the old one."
+
+// obituary says what a job means that ended with its shell.
+func (p *Pane) obituary(j *job, o *Outcome) {
 	p.mu.Lock()
-	dead = p.phase == phaseDead && !p.gone && p.c.alive()
-	dir := p.dir
+	died := j.died
+	if died {
+		p.again = false // said here
+	}
 	p.mu.Unlock()
-	if !dead {
-		return false, o
+	if !died {
+		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTime)
-	defer cancel()
-	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{pane_dead_status}|#{pane_dead_signal}'", p.id))
-	screen := p.screen(ctx)
-	p.mu.Lock()
-	p.keepOut(j, p.conv.flush())
-	p.mu.Unlock()
-	p.drop(j)
-	o = p.outcome(j)
-	o.Kind, o.Screen = Lost, screen
-	status, signal, _ := strings.Cut(reply{lines: lines}.first(), "|")
-	switch {
-	case err == nil && signal != "":
-		o.Notice = join(o.Notice, "The shell was killed by signal "+signal+" while the command ran; whether the command finished is not known.")
-	case err == nil && status != "":
-		o.Kind = Exited
-		_, _ = fmt.Sscan(status, &o.Code)
-		o.Notice = join(o.Notice, "The command ended the shell itself, with exit code "+status+".")
-	default:
-		o.Notice = join(o.Notice, "The shell ended while the command ran; whether the command finished is not known.")
+	// What the shells of this world make of a signal; "exit 137" is as rare as
+	// it is ambiguous.
+	if n := o.Code - 128; n == 1 || n == 6 || n == 9 || n == 11 || n == 15 {
+		o.Kind = Lost
+		o.Notice = join(o.Notice, fmt.Sprintf("The pane's shell was killed by signal %d while the command ran; whether the command finished is not known; %s", n, newShell))
+		return
 	}
-	if err := p.revive(ctx, dir); err != nil {
-		p.s.log.Debug("XXX", "err", err)
-		o.Notice = join(o.Notice, "A new shell could not be started.")
-	} else {
-		o.Notice = join(o.Notice, "A new shell was started, without the variables and functions of the old one.")
-	}
-	return true, o
+	o.Notice = join(o.Notice, fmt.Sprintf("The command ended the pane's shell itself, with exit code %d; %s", o.Code, newShell))
 }

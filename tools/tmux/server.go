@@ -473,16 +473,30 @@ func (s *Server) prepareSpawn(ctx context.Context, spec PaneSpec) (spawn, error)
 		}
 	}
 	sp.rc = rcData{nonce: random(8), env: spec.Env, ttyFile: s.file("e-" + sp.key)}
+	if err := s.stagePane(ctx, sp.key, sp.rc); err != nil {
+		return sp, err
+	}
 	if s.caps.Bash == "" {
-		return sp, s.t.FS().WriteFile(ctx, s.file("rc-"+sp.key), []byte(posixRC(sp.rc)), false)
+		return sp, nil
 	}
 	sp.companion, err = s.newCompanion(ctx, sp.key)
 	if err != nil {
 		s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
-	} else if err := s.t.FS().WriteFile(ctx, sp.rc.ttyFile, []byte(sp.companion.tty+"\n"), false); err != nil {
-		return sp, err
 	}
-	return sp, s.t.FS().WriteFile(ctx, s.file("rc-"+sp.key), []byte(bashRC(sp.rc)), false)
+	return sp, nil
+}
+
+// stagePane writes the shell files of one pane.
+func (s *Server) stagePane(ctx context.Context, key string, d rcData) error {
+	file := s.file("rc-" + key)
+	rc, shell := posixRC(d), "ENV="+shellQuote(file)+" sh -i"
+	if s.caps.Bash != "" {
+		rc, shell = bashRC(d), shellQuote(s.caps.Bash)+" --noprofile --rcfile "+shellQuote(file)+" -i"
+	}
+	if err := s.t.FS().WriteFile(ctx, file, []byte(rc), false); err != nil {
+		return err
+	}
+	return s.t.FS().WriteFile(ctx, s.file("sh-"+key), []byte(superviseScript(d, shell)), false)
 }
 
 var envRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -493,19 +507,11 @@ func random(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// shellArgv is the program of a managed pane.
-func (s *Server) shellArgv(key string) []string {
-	if s.caps.Bash != "" {
-		return []string{s.caps.Bash, "--noprofile", "--rcfile", s.file("rc-" + key), "-i"}
-	}
-	return []string{"env", "ENV=" + s.file("rc-"+key), "sh", "-i"}
-}
-
 // boot starts the shell in a new pane and waits for its first prompt.
 func (s *Server) boot(ctx context.Context, c *conn, session string, id int, sp spawn) (*Pane, error) {
 	p := s.newPane(c, session, id, sp.key, sp.rc.nonce)
 	p.attachCompanion(sp.companion)
-	if err := p.respawn(ctx, sp.dir); err != nil {
+	if err := p.spawn(ctx, sp.dir); err != nil {
 		p.forget()
 		return nil, err
 	}

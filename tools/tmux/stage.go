@@ -181,6 +181,27 @@ while :; do
 done
 `
 
+// superviseScript is the program of a pane. It starts the shell, says with an
+// "X" mark how it ended, and starts the next: the pane, its terminal and its
+// output outlive the shell. (tmux's own respawn-pane loses the last output for
+// a control client, and can take the tmux server down while some is pending.)
+// With "set -m" the shell gets the terminal, and the supervisor has it back
+// even from a shell that was killed.
+func superviseScript(d rcData, shell string) string {
+	return d.fill(`trap : INT QUIT TSTP
+set -m
+modes=$(stty -g)
+while :; do
+  ` + shell + `
+  s=$?
+  stty "$modes" 2>/dev/null
+  read -r e 2>/dev/null <@TTYFILE@ && [ -c "$e" ] && printf '\033]7973;@NONCE@;E;x\007' >"$e"
+  printf '\033]7973;@NONCE@;X;%s\007\r\n' "$s"
+  case $s in 126 | 127) sleep 1 ;; esac
+done
+`)
+}
+
 // keepScript runs in the first window of the companions' server and ends that
 // server when the one with the visible panes has ended.
 func keepScript(main, relay string) string {

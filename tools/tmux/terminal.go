@@ -13,21 +13,24 @@ import (
 type terminalState struct {
 	canonical, echo bool
 	group           int  // the foreground process group, 0 when unknown
+	shellPID        int  // the shell, 0 when unknown
 	shell           bool // the shell itself is in the foreground, editing a line
 	reads           bool // a process of the group sleeps in a read of its standard input
 }
 
-// terminalScript prints the terminal's modes, its foreground group, and what
-// the processes of that group are doing. Where there is no /proc only the modes
+// terminalScript prints the terminal's modes, its foreground group, the shell
+// (the supervisor's child), and what the processes of the group are doing. Where there is no /proc only the modes
 // come.
 const terminalScript = `stty -F "$1" -a 2>/dev/null || stty -a <"$1" 2>/dev/null
 read -r s 2>/dev/null <"/proc/$2/stat" || exit 0
+w=$2
 set -- ${s##*) }
 g=$6
 echo "group $g"
 for d in /proc/[0-9]*; do
   read -r s 2>/dev/null <"$d/stat" || continue
   set -- ${s##*) }
+  [ "$2" = "$w" ] && echo "shell ${d#/proc/}"
   [ "$3" = "$g" ] || continue
   read -r c 2>/dev/null <"$d/syscall" || c=
   echo "process ${d#/proc/} $1 $c"
@@ -48,10 +51,9 @@ func (p *Pane) terminal(ctx context.Context) (terminalState, error) {
 		return terminalState{}, err
 	}
 	st := parseTerminal(out)
-	n, err := strconv.Atoi(pid)
-	st.shell = err == nil && st.group == n && !st.canonical
+	st.shell = st.group > 0 && st.group == st.shellPID && !st.canonical
 	if p.s.caps.Bash == "" {
-		st.shell = err == nil && st.group == n && st.reads
+		st.shell = st.group > 0 && st.group == st.shellPID && st.reads
 	}
 	return st, nil
 }
@@ -63,6 +65,8 @@ func parseTerminal(out string) terminalState {
 		switch {
 		case len(f) == 2 && f[0] == "group":
 			st.group, _ = strconv.Atoi(f[1])
+		case len(f) == 2 && f[0] == "shell":
+			st.shellPID, _ = strconv.Atoi(f[1])
 		case len(f) > 4 && f[0] == "process":
 			// "process PID STATE NUMBER ARG0 ...": read is 0 on amd64 and 63
 			// on arm64; its first argument is the descriptor.
@@ -128,7 +132,7 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 	i.Width, _ = strconv.Atoi(f[1])
 	i.Height, _ = strconv.Atoi(f[2])
 	p.mu.Lock()
-	if st != p.stat {
+	if st != p.stat && !st.dead {
 		p.setStatus(st)
 	}
 	phase, byBot, quiet := p.phase, p.byBot, time.Since(p.lastOut)
@@ -164,7 +168,7 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 	if err := p.ensure(ctx); err != nil {
 		return err
 	}
-	idle := func() bool { return p.phase == phaseIdle || p.phase == phaseDead }
+	idle := func() bool { return p.phase == phaseIdle }
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	for _, step := range []struct {
@@ -189,22 +193,18 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 			return err
 		}
 	}
-	p.mu.Lock()
-	dir := p.dir
-	p.phase = phaseDead // whoever waits for the command learns that it is over
-	p.notify()
-	p.mu.Unlock()
-	return p.revive(ctx, dir)
+	// The shell itself does not give way.
+	if st, err := p.terminal(ctx); err == nil && st.shellPID > 1 {
+		_, _ = p.s.run(ctx, "kill", "-KILL", "--", "-"+strconv.Itoa(st.shellPID))
+	}
+	return p.wait(ctx, startTime, func() bool { return idle() && !p.more })
 }
 
 // signal sends a signal to the foreground process group, unless that is the
 // shell's own.
 func (p *Pane) signal(ctx context.Context, name string) {
 	st, err := p.terminal(ctx)
-	p.mu.Lock()
-	pid := p.pid
-	p.mu.Unlock()
-	if err != nil || st.group <= 1 || strconv.Itoa(st.group) == pid {
+	if err != nil || st.group <= 1 || st.group == st.shellPID {
 		return
 	}
 	_, _ = p.s.run(ctx, "kill", "-"+name, "--", "-"+strconv.Itoa(st.group))

@@ -59,7 +59,7 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 	case s.Shell != "" && len(argv) > 0:
 		return nil, errors.New("local: a command has both a program and shell text; give one")
 	case s.Shell != "":
-		argv = []string{"/bin/sh", "-c", s.Shell}
+		argv = []string{"sh", "-c", s.Shell}
 	case len(argv) == 0 || argv[0] == "":
 		return nil, errors.New("local: the command is empty; give a program or shell text")
 	}
