@@ -57,7 +57,7 @@ func (w *worker) propose(ctx context.Context, c llm.Call) error {
 	step, done := w.begin(ctx, "planning "+c.Name)
 	plan, err := w.plan(step, c)
 	done()
-	if context.Cause(step) == errStopped {
+	if errors.Is(context.Cause(step), errStopped) {
 		return w.awaitStop(ctx)
 	}
 	if ctx.Err() != nil {
@@ -142,7 +142,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 	step, done := w.begin(ctx, "checking "+s.call.Name)
 	plan, err := w.plan(step, s.call)
 	done()
-	if context.Cause(step) == errStopped {
+	if errors.Is(context.Cause(step), errStopped) {
 		return w.awaitStop(ctx)
 	}
 	if ctx.Err() != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -152,7 +153,7 @@ func (w *worker) take(ctx context.Context) (claimed bool, err error) {
 			known = loaded
 		}
 		for _, it := range queue.Drain(tx, w.fence, 1000) {
-			added = append(added, w.accept(tx, append(known[:len(known):len(known)], added...), it)...)
+			added = append(added, w.accept(tx, append(slices.Clip(known), added...), it)...)
 		}
 		return nil
 	})
@@ -324,7 +325,7 @@ func (w *worker) model(ctx context.Context) error {
 	failpoint.Hit(failpoint.ModelAsked)
 	reply, err := w.ask(step, key)
 	switch {
-	case context.Cause(step) == errStopped:
+	case errors.Is(context.Cause(step), errStopped):
 		w.show(ctx, chat.Progress{Key: key, Done: true})
 		return w.awaitStop(ctx)
 	case ctx.Err() != nil:
@@ -378,8 +379,7 @@ func (w *worker) ask(ctx context.Context, key string) (llm.Reply, error) {
 func (w *worker) modelFailed(ctx context.Context, err error) error {
 	w.log.Error("the model failed for good", "error", err)
 	sentence := "The model cannot be asked: " + err.Error()
-	var le *llm.Error
-	if errors.As(err, &le) {
+	if le, ok := errors.AsType[*llm.Error](err); ok {
 		sentence = le.Sentence
 	}
 	return w.finish(ctx, history.EndFailed, w.a.cfg.Redact(sentence)+" Nothing of this thread is lost; say `go on` to try again.")

@@ -109,8 +109,9 @@ func tone(r approvals.Record) chat.Tone {
 		return chat.ToneBad
 	case approvals.OutUnk, approvals.Invalid:
 		return chat.ToneBad
+	default:
+		return chat.ToneNeutral
 	}
-	return chat.ToneNeutral
 }
 
 // disagreement puts into words where the model's label and the engine differ.

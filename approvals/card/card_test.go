@@ -36,6 +36,7 @@ func record(s approvals.State) approvals.Record {
 		r.Reason = "stopped"
 	case approvals.Invalid:
 		r.Reason = "what would run is no longer what was approved: the directory changed"
+	default:
 	}
 	return r
 }

@@ -508,7 +508,7 @@ func sqlReads(q string) string {
 		return "it is empty"
 	}
 	for _, w := range words {
-		if slices.Contains(sqlForbidden, w) && !(w == "function" && words[0] == "show") {
+		if slices.Contains(sqlForbidden, w) && (w != "function" || words[0] != "show") {
 			return "`" + w + "` can change something or show a secret"
 		}
 	}

@@ -3,6 +3,7 @@ package risk
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -386,9 +387,7 @@ func (j *judge) whileClause(c *syntax.WhileClause) {
 			}
 			saved := j.vars
 			j.vars = map[string]word{}
-			for k, v := range saved {
-				j.vars[k] = v
-			}
+			maps.Copy(j.vars, saved)
 			ok := len(args) > 0
 			for _, a := range args {
 				ok = ok && loopName(a.Lit())
@@ -418,6 +417,7 @@ func (j *judge) testExpr(x syntax.TestExpr) string {
 		switch x.Op {
 		case syntax.TsVarSet, syntax.TsRefVar, syntax.TsOptSet:
 			return "`[[ -v` and its like evaluate subscripts, which can run code"
+		default:
 		}
 		return j.testExpr(x.X)
 	case *syntax.BinaryTest:
@@ -502,6 +502,7 @@ func (j *judge) redirect(r *syntax.Redirect) {
 		}
 		j.add(Medium, EffectUnknown, "the text after `<<<` is only known when it runs")
 		return
+	default:
 	}
 	j.add(Medium, EffectUnknown, "a redirection that is not known to be harmless")
 }
@@ -536,16 +537,16 @@ func (j *judge) callExpr(c *syntax.CallExpr) {
 		return
 	}
 	argv := make([]word, 0, len(c.Args))
-	clear := true
+	whole := true
 	for _, a := range c.Args {
 		w, why := j.resolveWord(a)
 		if why != "" {
 			j.add(Medium, EffectUnknown, "%s", why)
-			clear = false
+			whole = false
 		}
 		argv = append(argv, w)
 	}
-	j.run(argv, clear)
+	j.run(argv, whole)
 }
 
 // assign judges NAME=value before a command.
@@ -609,9 +610,9 @@ func programName(text string) (string, bool) {
 }
 
 // run judges one command as the words that it will get. Words that could not
-// be known well enough were already told; clear is false then, and only the
+// be known well enough were already told; whole is false then, and only the
 // level is of interest.
-func (j *judge) run(argv []word, clear bool) {
+func (j *judge) run(argv []word, whole bool) {
 	j.steps++
 	if j.steps > maxSteps || len(argv) == 0 {
 		return
@@ -657,7 +658,7 @@ func (j *judge) run(argv []word, clear bool) {
 		j.danger(argv)
 		return
 	}
-	if !clear {
+	if !whole {
 		j.danger(argv)
 		return
 	}

@@ -186,7 +186,7 @@ func wrapGcloud(j *judge, name string, argv []word) {
 	var path []string
 	for i := 1; i < len(argv); i++ {
 		w := argv[i]
-		if w.kind != wordLit && !(w.kind == wordAtom && !w.multi && !w.dashy()) {
+		if w.kind != wordLit && (w.kind != wordAtom || w.multi || w.dashy()) {
 			j.add(Medium, EffectUnknown, "an argument of `gcloud` is only known when it runs")
 			return
 		}

@@ -3,6 +3,7 @@ package risk
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -55,7 +56,7 @@ func (j *judge) danger(argv []word) bool {
 	said := false
 	rules := table[name]
 	if i := strings.IndexByte(name, '.'); i > 0 {
-		rules = append(rules[:len(rules):len(rules)], table[name[:i]+".*"]...) // mkfs.ext4
+		rules = append(slices.Clip(rules), table[name[:i]+".*"]...) // mkfs.ext4
 	}
 	for _, r := range rules {
 		if matchesAll(r.patterns, argv[1:]) {
@@ -171,7 +172,7 @@ func (j *judge) dangerOf(argv []word) {
 	name := path.Base(argv[0].text)
 	rules := table[name]
 	if i := strings.IndexByte(name, '.'); i > 0 {
-		rules = append(rules[:len(rules):len(rules)], table[name[:i]+".*"]...)
+		rules = append(slices.Clip(rules), table[name[:i]+".*"]...)
 	}
 	for _, r := range rules {
 		if matchesAll(r.patterns, argv[1:]) {

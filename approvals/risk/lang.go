@@ -357,20 +357,20 @@ func sedScript(s string) bool {
 	}
 	part := func(delim byte) bool { // up to the next delim; no delim inside [...]
 		for i < len(s) {
-			switch c := s[i]; {
-			case c == '\\':
+			switch c := s[i]; c {
+			case '\\':
 				i++
 				if i >= len(s) || s[i] == '\n' {
 					return false
 				}
-			case c == '\n':
+			case '\n':
 				return false
-			case c == '[':
+			case '[':
 				end := strings.IndexByte(s[i:], ']')
 				if end < 0 || strings.IndexByte(s[i:i+end], delim) >= 0 {
 					return false
 				}
-			case c == delim:
+			case delim:
 				i++
 				return true
 			}
@@ -437,8 +437,10 @@ func sedScript(s string) bool {
 				return false
 			}
 			i++
-			if !part(delim) || !part(delim) {
-				return false
+			for range 2 { // the pattern and what replaces it
+				if !part(delim) {
+					return false
+				}
 			}
 			for c == 's' && i < len(s) && strings.IndexByte("gIp0123456789", s[i]) >= 0 {
 				i++

@@ -79,7 +79,25 @@ type tableLine struct {
 	kids       []*tableLine
 }
 
-// parseTable reads one table; see tables/README for the form.
+// parseTable reads one table. What isn't in a table is not proven. The form is
+// indented lines:
+//
+//	tool NAME...            one spec for each name; more tokens may follow " :"
+//	  sub NAME... : tokens  a subcommand, nested by indentation
+//	  all TOKENS            options that are valid in every subcommand, too
+//	  use DEF               the lines below "def DEF" at the top
+//	  TOKENS                any of
+//	    -abc                options without value, each letter one
+//	    --long, -x,-long    options without value, each name one word
+//	    -n:kind, -n?:kind   an option with a value; with a joined, optional one
+//	    -#                  -20 and the like
+//	    @kind @kind? @kind* @kind+ @none   operands in order
+//	    !cobra !go !word    how options are read, if not as getopt_long does
+//	    !benign !meta !local !device !bare see spec
+//	    !need=-a,--b        one of these options must be there
+//	    !check=rule         a rule in checks.go looks at the rest
+//
+// The kinds are those of accepts.
 func parseTable(file, text string, out map[string]*spec) error {
 	root := &tableLine{indent: -1}
 	stack := []*tableLine{root}
@@ -104,7 +122,7 @@ func parseTable(file, text string, out map[string]*spec) error {
 			macros[strings.TrimSpace(rest)] = l.kids
 		case "tool":
 			names, inline, _ := strings.Cut(rest, " :")
-			for _, name := range strings.Fields(names) {
+			for name := range strings.FieldsSeq(names) {
 				// A name with a NUL is for the rules only: no text has one.
 				name = strings.NewReplacer(`\0`, "\x00", `\c`, ":").Replace(name)
 				if _, twice := out[name]; twice {
@@ -148,7 +166,7 @@ func (s *spec) fill(file string, no int, inline string, kids []*tableLine, macro
 			}
 		case "sub":
 			names, inline, _ := strings.Cut(rest, " :")
-			for _, name := range strings.Fields(names) {
+			for name := range strings.FieldsSeq(names) {
 				sub := s.subs[name]
 				if sub == nil {
 					sub = newSpec(s.name+" "+name, s.style)
@@ -169,7 +187,7 @@ func (s *spec) fill(file string, no int, inline string, kids []*tableLine, macro
 }
 
 func (s *spec) tokens(file string, no int, text string, into map[string]*flagSpec) error {
-	for _, t := range strings.Fields(text) {
+	for t := range strings.FieldsSeq(text) {
 		switch {
 		case t[0] == '!':
 			key, val, _ := strings.Cut(t[1:], "=")
@@ -321,7 +339,7 @@ func (j *judge) match(root *spec, argv []word) {
 			j.add(Medium, EffectUnknown, "an unquoted expansion in `%s` may become several arguments, or none", cur.name)
 			return
 		}
-		if w.dashy() && !ended && !(w.kind == wordLit && w.text == "-") {
+		if w.dashy() && !ended && (w.kind != wordLit || w.text != "-") {
 			if w.kind != wordLit {
 				// A known option with a value that is an atom: --since=$(date +%F).
 				name, _, ok := strings.Cut(w.prefix, "=")

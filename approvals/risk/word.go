@@ -257,8 +257,9 @@ func plainArithm(x syntax.ArithmExpr) bool {
 			return plainArithm(x.X) && plainArithm(x.Y)
 		case syntax.Quo, syntax.Rem:
 			return plainArithm(x.X) && plainArithm(x.Y)
+		default:
+			return false
 		}
-		return false
 	case *syntax.ParenArithm:
 		return plainArithm(x.X)
 	}
@@ -316,7 +317,7 @@ func (j *judge) atomic(stmts []*syntax.Stmt) bool {
 		if len(f) != 1 || given && strings.Contains(f[0], "s") || !strings.HasPrefix(f[0], "+%") || len(f[0]) < 3 {
 			return false
 		}
-		return strings.Trim(f[0][1:], "%FTYmdHMSjsby.:T_/ -") == ""
+		return strings.Trim(f[0][1:], "%FTYmdHMSjsby.:_/ -") == ""
 	}
 	return false
 }
@@ -328,7 +329,7 @@ type braceState struct{ open, multiplied bool }
 // pattern begins (-1 for none), and why it can't be known, if so.
 func (j *judge) unescape(l *syntax.Lit, first bool, braces *braceState) (string, int, string) {
 	v := l.Value
-	if strings.IndexAny(v, `\*?[{!~`) < 0 && !braces.open {
+	if !strings.ContainsAny(v, `\*?[{!~`) && !braces.open {
 		return v, -1, ""
 	}
 	var b strings.Builder
@@ -388,7 +389,7 @@ func (j *judge) bangIsPlain(l *syntax.Lit, v string, i int) bool {
 	if i+1 < len(v) {
 		return v[i+1] == '=' || v[i+1] == ' ' || v[i+1] == '\t' || v[i+1] == '\n'
 	}
-	end := int(l.End().Offset()) //nolint:gosec // texts are at most maxText bytes
+	end := int(l.End().Offset())
 	if end >= len(j.src) {
 		return true
 	}
@@ -398,7 +399,7 @@ func (j *judge) bangIsPlain(l *syntax.Lit, v string, i int) bool {
 
 func (j *judge) unescapeDouble(l *syntax.Lit) (string, string) {
 	v := l.Value
-	if strings.IndexAny(v, `\!`) < 0 {
+	if !strings.ContainsAny(v, `\!`) {
 		return v, ""
 	}
 	var b strings.Builder

@@ -56,7 +56,7 @@ func readEnv() (Env, error) {
 		if path == "" {
 			continue
 		}
-		b, err := os.ReadFile(path)
+		b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 		if err != nil {
 			return e, usage("%s_FILE cannot be read (%v); name a readable file or unset it", name, err)
 		}
@@ -247,8 +247,7 @@ func knownKeys() []string {
 		case reflect.Pointer, reflect.Slice, reflect.Map:
 			walk(t.Elem())
 		case reflect.Struct:
-			for i := range t.NumField() {
-				f := t.Field(i)
+			for f := range t.Fields() {
 				name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 				if name == "" || name == "-" {
 					continue

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -178,10 +179,8 @@ func ignoreCancel(err error) error {
 // group's web list.
 func webUser(groups map[string]policy.Group, name string) bool {
 	for _, g := range groups {
-		for _, w := range g.Web {
-			if w == name {
-				return true
-			}
+		if slices.Contains(g.Web, name) {
+			return true
 		}
 	}
 	return false

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -102,9 +103,7 @@ func scripted(rules []rule, results int, user string) turn {
 		out := turn{text: tn.Text}
 		if tn.Run != "" {
 			args := map[string]any{"command": tn.Run, "risk": "low", "mutation": false, "privesc": false, "why": "the script says so"}
-			for k, v := range tn.Claim {
-				args[k] = v
-			}
+			maps.Copy(args, tn.Claim)
 			raw, _ := json.Marshal(args)
 			out.calls = append(out.calls, call{"run_shell", string(raw)})
 		}

@@ -131,8 +131,8 @@ func TestEqualSecretsLookEqual(t *testing.T) {
 
 func TestLongRunsOfNamesTakeLinearTime(t *testing.T) {
 	r := New("hunter2hunter2")
-	for _, p := range []string{"token=", "password: ", "://a:", "Bearer ", "-----BEGIN PRIVATE KEY-----", "eyJ", "cookie: ", "mysql -p", "\"", "AKIA", "....", " -a "} {
-		text := strings.Repeat(p, 1<<18/len(p))
+	for _, p := range []string{"token=", "password: ", "://a:", "Bearer ", "-----BEGIN PRIVATE KEY-----", "eyJ", "cookie: ", "mysql -p", "\"", "AKIA", "....", " -a ", "sk-", "secret:", "token=\"a", "redis-cli -a x"} {
+		text := strings.Repeat(p, 1<<16/len(p))
 		if r.Redact(text) == "" {
 			t.Errorf("%q: nothing is left", p)
 		}
@@ -215,7 +215,7 @@ func TestASecretNeverPrintsItself(t *testing.T) {
 	}
 	var log strings.Builder
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "secret", s, "in", struct{ S Secret }{s})
-	//nolint:govet // the verbs that don't fit are the point
+
 	printed := fmt.Sprintf("%s %v %+v %#v %q %x %d %t %c %v", s, s, s, s, s, s, s, s, s, struct{ S Secret }{s})
 	for _, got := range []string{printed, string(b), log.String(), fmt.Sprint(s), fmt.Sprint([]Secret{s})} {
 		if strings.Contains(got, "hunter2") || strings.Contains(got, "68756e") {

@@ -2,6 +2,7 @@ package redact
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -68,7 +69,7 @@ var rules = sync.OnceValue(func() []rule {
 		{name: "password", words: passwords, re: re(is + value), ok: plausible},
 		{name: "password", words: []string{"_pass", "-pass"}, re: re(is + value), ok: plausible},
 		{name: "secret", words: keys, re: re(is + value), ok: keyed},
-		{name: "password", words: append(keys[:len(keys):len(keys)], passwords...), re: re(`[ \t]+` + value), before: inOption, ok: argument},
+		{name: "password", words: append(slices.Clip(keys), passwords...), re: re(`[ \t]+` + value), before: inOption, ok: argument},
 		{name: "password", words: []string{"password"}, re: re(`[ \t]+([^\s"'\\,;&<>(){}|]+)`), before: inNetrc, ok: plausible},
 		{name: "password", words: []string{" -p", "\t-p"}, re: re(`([^\s"'=]+)`), before: lineHas("mysql", "mariadb"), ok: joined},
 		{name: "password", words: []string{" -p"}, re: re(`[ \t]+["']?([^\s"'-][^\s"']*)`), before: lineHas("sshpass", "docker login", "podman login", "az login", "registry login", "skopeo login", "oc login"), ok: plausible},
@@ -117,10 +118,13 @@ func findRules(text string, spans []span) []span {
 				}
 				v := text[start:end]
 				if strings.HasPrefix(v, "[redacted:") || ru.ok != nil && !ru.ok(text[at:max(at, start)], v) {
+					if end-start > 64 {
+						at = max(at, end) // so that the time stays linear
+					}
 					continue
 				}
 				spans = append(spans, span{i, base + m[1], start, end, ru.name, v})
-				at = max(at, end) // so that the time stays linear
+				at = max(at, end)
 			}
 		}
 	}

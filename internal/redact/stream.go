@@ -114,7 +114,7 @@ func openKey(text string) int {
 	if line, _, ok := strings.Cut(rest[len(keyBegin):], "-----"); ok && !strings.Contains(line, keyWords) {
 		return -1 // a certificate or the like
 	}
-	if end := strings.Index(rest, keyEnd); end >= 0 && strings.Contains(rest[end+len(keyEnd):], "-----") {
+	if _, after, ok := strings.Cut(rest, keyEnd); ok && strings.Contains(after, "-----") {
 		return -1
 	}
 	return i

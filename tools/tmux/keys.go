@@ -83,7 +83,8 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 	}
 	p.mu.Lock()
 	if p.phase == phaseIdle {
-		p.keys = true // what starts next is ours
+		p.keys = true  // what starts next is ours
+		p.dirty = true // before the echo tells
 	}
 	p.mu.Unlock()
 	return p.doAll(ctx, cmds)

@@ -342,7 +342,6 @@ func (p *Pane) onStart() {
 		p.job = j
 		p.byBot = true
 		j.seq = p.seq
-		j.begin = time.Now()
 		j.echo = nil
 		j.ended = false
 		close(j.started)

@@ -297,7 +297,7 @@ func TestTheShellEndsAndComesBack(t *testing.T) {
 	p := start(t).pane()
 	run(t, p, "cd /usr")
 	o := run(t, p, "echo x; exit 7")
-	if o.Kind != Exited || o.Code != 7 || o.Stdout.String() != "x\n" || o.Notice == "" || !strings.Contains(o.Notice, "new shell") {
+	if o.Kind != Exited || o.Code != 7 || o.Stdout.String() != "x\n" || o.Notice == "" || !strings.Contains(o.Notice, "a new one was started") {
 		t.Errorf("%+v", o)
 	}
 	o = expect(t, p, "echo a; echo e >&2", 0, "a\n", "e\n")
@@ -458,7 +458,7 @@ func TestAPersonAtTheKeyboard(t *testing.T) {
 	pe.types("exit\r")
 	eventually(t, "the shell has ended", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.again })
 	o := expect(t, p, "echo new", 0, "new\n", "")
-	if !strings.Contains(o.Notice, "new one was started") {
+	if !strings.Contains(o.Notice, "a new one was started") {
 		t.Errorf("%q", o.Notice)
 	}
 	eventually(t, "the person saw all that", func() bool { return strings.Contains(pe.out.String(), "again") })

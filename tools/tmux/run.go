@@ -283,7 +283,7 @@ func (p *Pane) await(ctx context.Context, j *job) Outcome {
 	o.Kind = kind
 	o.Notice = join(notice, o.Notice)
 	if kind == Exited {
-		p.obituary(j, &o)
+		p.obituary(ctx, j, &o)
 	}
 	if kind != Exited {
 		o.Screen = p.screen(ctx)
@@ -396,10 +396,10 @@ func (p *Pane) alternate() bool {
 	return p.stat.alternate
 }
 
-const newShell = "a new one was started, without the variables and functions of the old one."
+const newShell = "a new one was started in the pane's first directory, without the variables and functions of the old one."
 
 // obituary says what a job means that ended with its shell.
-func (p *Pane) obituary(j *job, o *Outcome) {
+func (p *Pane) obituary(ctx context.Context, j *job, o *Outcome) {
 	p.mu.Lock()
 	died := j.died
 	if died {
@@ -409,6 +409,10 @@ func (p *Pane) obituary(j *job, o *Outcome) {
 	if !died {
 		return
 	}
+	_ = p.wait(context.WithoutCancel(ctx), probeTime, func() bool { return p.phase == phaseIdle })
+	p.mu.Lock()
+	o.Dir = p.dir
+	p.mu.Unlock()
 	// What the shells of this world make of a signal; "exit 137" is as rare as
 	// it is ambiguous.
 	if n := o.Code - 128; n == 1 || n == 6 || n == 9 || n == 11 || n == 15 {

@@ -489,9 +489,9 @@ func (s *Server) prepareSpawn(ctx context.Context, spec PaneSpec) (spawn, error)
 // stagePane writes the shell files of one pane.
 func (s *Server) stagePane(ctx context.Context, key string, d rcData) error {
 	file := s.file("rc-" + key)
-	rc, shell := posixRC(d), "ENV="+shellQuote(file)+" sh -i"
+	rc, shell := posixRC(d), "ENV="+shellQuote(file)+" exec sh -i"
 	if s.caps.Bash != "" {
-		rc, shell = bashRC(d), shellQuote(s.caps.Bash)+" --noprofile --rcfile "+shellQuote(file)+" -i"
+		rc, shell = bashRC(d), "exec "+shellQuote(s.caps.Bash)+" --noprofile --rcfile "+shellQuote(file)+" -i"
 	}
 	if err := s.t.FS().WriteFile(ctx, file, []byte(rc), false); err != nil {
 		return err

@@ -186,17 +186,19 @@ done
 // output outlive the shell. (tmux's own respawn-pane loses the last output for
 // a control client, and can take the tmux server down while some is pending.)
 // With "set -m" the shell gets the terminal, and the supervisor has it back
-// even from a shell that was killed.
+// even from a shell that was killed; its own messages about that are nobody's
+// standard error.
 func superviseScript(d rcData, shell string) string {
 	return d.fill(`trap : INT QUIT TSTP
 set -m
 modes=$(stty -g)
+exec 3>&1 >/dev/null 2>&1
 while :; do
-  ` + shell + `
+  (exec >&3 2>&3 3>&-; ` + shell + `)
   s=$?
-  stty "$modes" 2>/dev/null
-  read -r e 2>/dev/null <@TTYFILE@ && [ -c "$e" ] && printf '\033]7973;@NONCE@;E;x\007' >"$e"
-  printf '\033]7973;@NONCE@;X;%s\007\r\n' "$s"
+  stty "$modes"
+  read -r e <@TTYFILE@ && [ -c "$e" ] && printf '\033]7973;@NONCE@;E;x\007' >"$e"
+  printf '\033]7973;@NONCE@;X;%s\007\r\n' "$s" >&3
   case $s in 126 | 127) sleep 1 ;; esac
 done
 `)

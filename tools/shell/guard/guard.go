@@ -82,9 +82,9 @@ func (w *walker) text(command string, line int) error {
 		var le syntax.LangError
 		switch {
 		case errors.As(err, &pe):
-			at, reason = int(pe.Pos.Line()), pe.Text //nolint:gosec // lines fit an int
+			at, reason = int(pe.Pos.Line()), pe.Text
 		case errors.As(err, &le):
-			at, reason = int(le.Pos.Line()), le.Feature //nolint:gosec // lines fit an int
+			at, reason = int(le.Pos.Line()), le.Feature
 		}
 		if line > 0 {
 			at = line
@@ -126,9 +126,9 @@ func (w *walker) stmt(s *syntax.Stmt, line int) error {
 	switch c := s.Cmd.(type) {
 	case *syntax.CallExpr:
 		if line == 0 {
-			line = int(s.Pos().Line()) //nolint:gosec // lines fit an int
+			line = int(s.Pos().Line())
 			if len(c.Args) > 0 {
-				line = int(c.Args[0].Pos().Line()) //nolint:gosec // lines fit an int
+				line = int(c.Args[0].Pos().Line())
 			}
 		}
 		args := make([]string, len(c.Args))
