@@ -31,8 +31,9 @@ var kinds = map[string]string{
 }
 
 // loadAssets puts the files of the page into memory by their path on the
-// server, with the bot's name in the page.
-func loadAssets(title string) (map[string]asset, error) {
+// server, with the bot's name and the first messages that it proposes in the
+// page.
+func loadAssets(title string, examples []string) (map[string]asset, error) {
 	out := map[string]asset{}
 	err := fs.WalkDir(static, "static", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -49,7 +50,12 @@ func loadAssets(title string) (map[string]asset, error) {
 		url := strings.TrimPrefix(name, "static")
 		if url == "/index.html" {
 			url = "/"
+			var list strings.Builder
+			for _, e := range examples {
+				list.WriteString(`<li><button type="button">` + html.EscapeString(e) + "</button></li>\n")
+			}
 			body = bytes.ReplaceAll(body, []byte("{{title}}"), []byte(html.EscapeString(title)))
+			body = bytes.ReplaceAll(body, []byte("{{examples}}"), []byte(list.String()))
 		}
 		sum := sha256.Sum256(body)
 		out[url] = asset{body: body, kind: kind, tag: `"` + hex.EncodeToString(sum[:8]) + `"`}

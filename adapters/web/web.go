@@ -57,10 +57,13 @@ type Config struct {
 	// Users tells whether this name may sign in. It is asked again at every
 	// request, so a name that it stops knowing is out at once.
 	Users func(name string) bool
-	Panes Panes            // nil: no terminals
-	Title string           // the bot's name on the page; default "Countersign"
-	Log   *slog.Logger     // default: nothing is logged
-	Now   func() time.Time // default time.Now
+	Panes Panes  // nil: no terminals
+	Title string // the bot's name on the page; default "Countersign"
+	// Examples are first messages that the empty page offers; nil offers a few
+	// common ones.
+	Examples []string
+	Log      *slog.Logger     // default: nothing is logged
+	Now      func() time.Time // default time.Now
 }
 
 // Adapter is the web console. It is safe for concurrent use.
@@ -132,7 +135,11 @@ func New(cfg Config) (*Adapter, error) {
 	for i := range a.turns {
 		a.turns[i] = make(chan struct{}, 1)
 	}
-	if a.assets, err = loadAssets(a.title); err != nil {
+	examples := cfg.Examples
+	if examples == nil {
+		examples = []string{"Why is the disk filling up on this host?", "The web service answers slowly. Find out what changed.", "Show me what you can do here."}
+	}
+	if a.assets, err = loadAssets(a.title, examples); err != nil {
 		return nil, err
 	}
 	return a, nil

@@ -111,6 +111,7 @@ type File struct {
 	Tmux     TmuxConfig              `yaml:"tmux"`
 	Limits   LimitsConfig            `yaml:"limits"`
 	Keep     KeepConfig              `yaml:"keep"`
+	Web      WebConfig               `yaml:"web"`
 }
 
 // AgentConfig names the agent and its defaults.
@@ -160,6 +161,11 @@ type LimitsConfig struct {
 	Wall    time.Duration `yaml:"wall"`
 	Repeats int           `yaml:"repeats"`
 	Park    time.Duration `yaml:"park"`
+}
+
+// WebConfig is about the web console.
+type WebConfig struct {
+	Origin string `yaml:"origin"` // the address that people's browsers name; "" on loopback
 }
 
 // KeepConfig says how long stored rows are kept.

@@ -97,10 +97,10 @@ func demo(cmd *cobra.Command, tmuxName string) (err error) {
 	if b.notice != "" {
 		say("%s", b.notice)
 	}
-	if err := b.serve(ctx, listen, func(base string) {
+	if err := b.serve(ctx, listen, []string{incident.Opening}, func(base string) {
 		say("Open this link (it works once, for ten minutes):\n\n  %s/#code=%s\n", base, web.LoginCode(b.key, "you", time.Now()))
 		if scripted {
-			say("Then send this message:\n\n  %s\n", incident.Opening)
+			say("Then send this message (the page offers it):\n\n  %s\n", incident.Opening)
 			say("The model is scripted; with OPENAI_API_KEY and OPENAI_MODEL set it is a real one. Ctrl-C ends the demo and removes its files.")
 		} else {
 			say("The incident is in %s: the checkout service refuses orders. The model is %s at the address that you configured. Ctrl-C ends the demo and removes its files.", home, e.OpenAIModel)

@@ -53,7 +53,7 @@ func runCommand() *cobra.Command {
 			if listen == "" {
 				listen = defaultListen
 			}
-			return b.serve(cmd.Context(), listen, func(base string) {
+			return b.serve(cmd.Context(), listen, nil, func(base string) {
 				log.Info("the web console listens", "url", base)
 			})
 		},
@@ -71,18 +71,24 @@ func configuration() (Env, File, error) {
 }
 
 // serve runs the bot until ctx is done: console, agent, outbox, retention.
-func (b *bot) serve(ctx context.Context, listen string, ready func(base string)) error {
+func (b *bot) serve(ctx context.Context, listen string, examples []string, ready func(base string)) error {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return fmt.Errorf("the web console cannot listen on %s (%w); set COUNTERSIGN_LISTEN to a free address", listen, err)
 	}
 	base := "http://" + ln.Addr().String()
 	cfg := web.Config{
-		DB: b.db, Key: b.key, Title: "Countersign", Log: b.log, Now: time.Now,
+		DB: b.db, Key: b.key, Title: "Countersign", Examples: examples, Log: b.log, Now: time.Now,
 		Users: func(name string) bool { return webUser(b.file.Groups, name) },
 	}
-	if host, _, err := net.SplitHostPort(ln.Addr().String()); err == nil && net.ParseIP(host).IsLoopback() {
+	host, _, _ := net.SplitHostPort(ln.Addr().String())
+	switch {
+	case b.file.Web.Origin != "":
+		cfg.Origin = b.file.Web.Origin
+	case net.ParseIP(host).IsLoopback():
 		cfg.Origin = base
+	default:
+		b.log.Warn("the console is reachable from other machines, and its address is taken from each request: set web.origin to the address that people use")
 	}
 	if b.book != nil {
 		cfg.Panes = panes{b}

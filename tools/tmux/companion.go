@@ -127,28 +127,28 @@ func (c *companion) parse(line string) error {
 	return nil
 }
 
-// findCompanion finds the companion of a pane, or makes one. The caller holds
-// setup.
-func (s *Server) findCompanion(ctx context.Context, key string) (*companion, error) {
+// findCompanion finds the companion of a pane, or makes one; the relay of a
+// fresh one does not run yet. The caller holds setup.
+func (s *Server) findCompanion(ctx context.Context, key string) (comp *companion, fresh bool, err error) {
 	c, err := s.connectRelay(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	lines, err := c.do(ctx, "list-panes -s -F '#{window_name} #{pane_id} #{pane_tty}'")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for _, l := range lines {
 		if rest, ok := strings.CutPrefix(l, key+" "); ok {
 			comp := &companion{c: c}
-			return comp, comp.parse(rest)
+			return comp, false, comp.parse(rest)
 		}
 	}
-	comp, err := s.newCompanion(ctx, key)
+	comp, err = s.newCompanion(ctx, key)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return comp, s.t.FS().WriteFile(ctx, s.file("e-"+key), []byte(comp.tty+"\n"), false)
+	return comp, true, s.t.FS().WriteFile(ctx, s.file("e-"+key), []byte(comp.tty+"\n"), false)
 }
 
 // errSink is the pane's ear at its companion.
@@ -179,8 +179,8 @@ func (e errSink) lost(bool) {
 	}
 }
 
-// attachCompanion makes comp the pane's companion; its relay is taken to be
-// ready until renewCompanion starts it anew.
+// attachCompanion makes comp the pane's companion; its relay is taken to run
+// unless startRelay follows.
 func (p *Pane) attachCompanion(comp *companion) {
 	p.mu.Lock()
 	p.comp = comp
@@ -215,9 +215,9 @@ func (p *Pane) breakCompanion(why string) {
 	p.notify()
 }
 
-// renewCompanion starts the companion's relay and waits for it. Without it the
+// startRelay starts the relay of a fresh companion and waits for it. Without it the
 // streams are merged, which is a lesser evil than no pane.
-func (p *Pane) renewCompanion(ctx context.Context) {
+func (p *Pane) startRelay(ctx context.Context) {
 	p.mu.Lock()
 	comp := p.comp
 	p.errReady, p.errBoot = false, nil
@@ -263,14 +263,16 @@ func (p *Pane) mendCompanion(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	comp, err := p.s.findCompanion(ctx, p.key)
+	comp, fresh, err := p.s.findCompanion(ctx, p.key)
 	unlock()
 	if err != nil {
 		p.s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
 		return
 	}
 	p.attachCompanion(comp)
-	p.renewCompanion(ctx)
+	if fresh {
+		p.startRelay(ctx)
+	}
 	// The answer means that the shell has opened the new terminal.
 	if err := p.askLine(ctx); err != nil {
 		p.mu.Lock()

@@ -547,11 +547,14 @@ func (p *Pane) ensure(ctx context.Context) error {
 		return p.goneError()
 	}
 	if p.s.caps.Bash != "" {
-		comp, err := p.s.findCompanion(ctx, p.key)
+		comp, fresh, err := p.s.findCompanion(ctx, p.key)
 		if err != nil {
 			p.s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
 		}
 		p.attachCompanion(comp)
+		if fresh {
+			p.startRelay(ctx)
+		}
 	}
 	return p.probe(ctx)
 }
@@ -578,7 +581,7 @@ func (p *Pane) locate(ctx context.Context) error {
 // spawn puts the shell in place of a new pane's placeholder and waits for its
 // first prompt.
 func (p *Pane) spawn(ctx context.Context, dir string) error {
-	p.renewCompanion(ctx)
+	p.startRelay(ctx)
 	if _, err := p.do(ctx, fmt.Sprintf("respawn-pane -k -c %s -t %%%d /bin/sh %s",
 		quote(noFormat(dir)), p.id, quote(p.s.file("sh-"+p.key)))); err != nil {
 		return err

@@ -527,7 +527,7 @@ func TestDispatch(t *testing.T) {
 	}
 	eventually(t, "it ran", func() bool {
 		text, _, err := p.Capture(t.Context(), CaptureOptions{})
-		return err == nil && strings.Contains(text, "\none\ntwo\n")
+		return err == nil && strings.Contains(text, "\none\ntwo\n") && state(t, p) == StateIdle
 	})
 	expect(t, p, "echo three", 0, "three\n", "")
 }

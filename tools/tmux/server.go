@@ -567,11 +567,14 @@ func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, erro
 	}
 	p := s.newPane(c, session, id, key, nonce)
 	if s.caps.Bash != "" {
-		comp, err := s.findCompanion(ctx, key)
+		comp, fresh, err := s.findCompanion(ctx, key)
 		if err != nil {
 			s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
 		}
 		p.attachCompanion(comp)
+		if fresh {
+			p.startRelay(ctx)
+		}
 	}
 	if err := p.probe(ctx); err != nil {
 		p.forget()
