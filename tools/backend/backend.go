@@ -55,7 +55,8 @@ type Spec struct {
 	// Grace is the time between SIGTERM and SIGKILL when the process is
 	// cancelled; 0 means 2 s.
 	Grace time.Duration
-	// Detach lets the process outlive the bot (a tmux server).
+	// Detach lets the process outlive the bot (a tmux server): the end of ctx
+	// does not end it, Kill does.
 	Detach bool
 }
 
@@ -73,7 +74,7 @@ type Process interface {
 // Result is how a process ended.
 type Result struct {
 	Code     int           // exit code; 128+n when a signal ended it
-	Signal   string        // name of the signal that ended it, or ""
+	Signal   string        // name of the signal that ended it, without "SIG" ("KILL"), or ""
 	Killed   bool          // by Kill or by the end of ctx
 	Duration time.Duration // wall time
 }

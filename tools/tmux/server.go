@@ -358,10 +358,8 @@ func (s *Server) NewPane(ctx context.Context, session string, spec PaneSpec) (*P
 	if err != nil {
 		return nil, err
 	}
-	// With the tags in one line, so that no untagged pane is ever seen.
-	cmds := []string{fmt.Sprintf("new-window -d -a -t %s -n %s -P -F '#{pane_id}' %s",
-		quote("="+session+":{end}"), quote(sp.window), quote(placeholder))}
-	lines, err := c.do(ctx, cmds[0])
+	lines, err := c.do(ctx, fmt.Sprintf("new-window -d -a -t %s -n %s -P -F '#{pane_id}' %s",
+		quote("="+session+":{end}"), quote(sp.window), quote(placeholder)))
 	if err != nil {
 		return nil, err
 	}

@@ -5,9 +5,19 @@
 // One long-lived control-mode client per session carries everything. The end of
 // a command is an invisible escape sequence that the shell's prompt hook writes,
 // with a nonce and a counter; nothing is ever searched for in the scrollback and
-// no tmux process is started for a command. A hidden companion pane in the same
-// session carries standard error, so that both streams are exact while people
-// see them live.
+// no tmux process is started for a command. A companion pane, in a tmux server
+// of its own that nobody meets, carries standard error; the bot shows it in the
+// visible pane as well. So both streams are exact while people see them live.
+//
+// A pane's program is a supervisor that starts bash (or sh, then with merged
+// streams) and starts it again when it ends, so a pane outlives "exit". What
+// people type is recognised by the same hooks: the package refuses to type over
+// it and says why.
+//
+// On the target it keeps, in a private staging directory: tmux.conf, relay.sh
+// and keep.sh for all; rc-KEY, sh-KEY and e-KEY for each pane; c-KEY-... for a
+// staged command until it ends. In tmux it keeps the tags, twice: as one user
+// option each, and together in @countersign_session or @countersign_pane.
 //
 // The package does not decide what may run, owns no sessions beyond the tmux
 // server of its instance, and keeps nothing on disk but its staged shell files.
@@ -75,7 +85,8 @@ type PaneSpec struct {
 // State is what a pane is doing.
 type State string
 
-// The states. Only StateIdle accepts a command.
+// The states. Only StateIdle accepts a command. StateDead is a pane whose
+// supervisor was killed; every other call on it returns ErrGone.
 const (
 	StateIdle       State = "idle"
 	StateRunning    State = "running"
