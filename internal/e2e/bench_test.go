@@ -63,6 +63,7 @@ func BenchmarkClickToStart(b *testing.B) {
 				return turn{text: "ok"}
 			})
 			bt := newBot(b, strings.Replace(plainConfig, "tmux: false, ", tc.tmux, 1), llm.URL)
+			b.Cleanup(bt.endTerminals)
 			if !bt.start() {
 				b.Fatal(bt.log)
 			}

@@ -107,6 +107,8 @@ type bot struct {
 	dir    string
 	env    []string
 	listen string
+	// instance is in the names of its tmux servers, which outlive it.
+	instance string
 
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -144,11 +146,11 @@ func newBot(t testing.TB, config, modelURL string, env ...string) *bot {
 	if err := os.WriteFile(filepath.Join(dir, "bot.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := &bot{t: t, dir: dir, listen: "127.0.0.1:0", log: &logBuffer{}}
+	b := &bot{t: t, dir: dir, listen: "127.0.0.1:0", log: &logBuffer{}, instance: instanceName()}
 	b.env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "COUNTERSIGN_CONFIG=" + filepath.Join(dir, "bot.yaml"),
 		"COUNTERSIGN_DATA_DIR=" + filepath.Join(dir, "data"), "OPENAI_BASE_URL=" + modelURL + "/v1", "OPENAI_API_KEY=sk-test-not-a-key",
-		"OPENAI_MODEL=scripted", "COUNTERSIGN_INSTANCE=" + instanceName(),
+		"OPENAI_MODEL=scripted", "COUNTERSIGN_INSTANCE=" + b.instance,
 	}, env...)
 	t.Cleanup(b.kill)
 	return b
@@ -202,6 +204,13 @@ func (b *bot) start(extra ...string) bool {
 	case <-time.After(30 * time.Second):
 		b.t.Fatalf("the bot did not start:\n%s", b.log)
 		return false
+	}
+}
+
+// endTerminals ends the tmux servers that the bot left running.
+func (b *bot) endTerminals() {
+	for _, socket := range []string{"", ".err"} {
+		_ = exec.Command("tmux", "-L", "countersign-"+b.instance+socket, "kill-server").Run()
 	}
 }
 

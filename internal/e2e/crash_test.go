@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ func TestCrash(t *testing.T) {
 			for j := range jobs {
 				p, round := points[j[0]], j[1]
 				t.Run(fmt.Sprintf("%s/%d", p, round), func(t *testing.T) {
-					if crashOnce(t, p, 1) {
+					if crashOnce(t, p, round%2 == 1) {
 						died[j[0]].Add(1)
 					}
 				})
@@ -55,8 +56,9 @@ func TestCrash(t *testing.T) {
 	t.Logf("%d kills over %d points", total, len(points))
 }
 
-// crashOnce plays one incident with one crash, and reports whether it crashed.
-func crashOnce(t *testing.T, point failpoint.Point, count int) (died bool) {
+// crashOnce plays one incident with one crash, in a pane or plainly, and reports
+// whether it crashed.
+func crashOnce(t *testing.T, point failpoint.Point, pane bool) (died bool) {
 	counter := filepath.Join(t.TempDir(), "counter")
 	llm := model(t, func(results int, _ string) turn {
 		if results == 0 {
@@ -64,13 +66,18 @@ func crashOnce(t *testing.T, point failpoint.Point, count int) (died bool) {
 		}
 		return turn{text: "All done."}
 	})
-	b := newBot(t, plainConfig, llm.URL)
+	config := plainConfig
+	if _, err := exec.LookPath("tmux"); err == nil && pane {
+		config = strings.Replace(config, "tmux: false, ", "", 1)
+	}
+	b := newBot(t, config, llm.URL)
+	t.Cleanup(b.endTerminals)
 	up := func() {
 		if !b.start() {
 			t.Fatalf("the bot does not start after the crash:\n%s", b.log)
 		}
 	}
-	if !b.start(fmt.Sprintf("COUNTERSIGN_FAILPOINT=%s:%d", point, count)) {
+	if !b.start(fmt.Sprintf("COUNTERSIGN_FAILPOINT=%s:1", point)) {
 		t.Fatalf("the bot does not start:\n%s", b.log)
 	}
 	alice := b.login("alice")

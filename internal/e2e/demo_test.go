@@ -183,6 +183,7 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	do("on a phone", chromedp.EmulateViewport(390, 844), script(`document.querySelector('#term').hidden || document.querySelector('#term-close').click()`))
+	do("the list is out of the way", until(`document.querySelector('#side').getBoundingClientRect().right <= 0`))
 	picture("phone.png")
 	wide, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`document.documentElement.scrollWidth > document.documentElement.clientWidth`))
 	if err != nil {
