@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,10 +110,23 @@ func (s *sh) count(cmd string) (n int) {
 	return n
 }
 
+// disk is a store whose disk can be full.
+type disk struct {
+	*mem.DB
+	full atomic.Bool
+}
+
+func (d *disk) Update(ctx context.Context, fn func(store.Tx) error) error {
+	if d.full.Load() {
+		return fmt.Errorf("write: %w", store.ErrFull)
+	}
+	return d.DB.Update(ctx, fn)
+}
+
 // world is a bot without networks: posts are read from the outbox.
 type world struct {
 	t     *testing.T
-	db    *mem.DB
+	db    *disk
 	sh    *sh
 	agent *agent.Agent
 	gate  *gate.Gate
@@ -124,7 +138,7 @@ type world struct {
 
 func newWorld(t *testing.T, m modelFunc) *world {
 	t.Helper()
-	w := &world{t: t, db: mem.Open(), sh: &sh{fail: map[string]bool{}}, model: m}
+	w := &world{t: t, db: &disk{DB: mem.Open()}, sh: &sh{fail: map[string]bool{}}, model: m}
 	w.start()
 	return w
 }
@@ -511,6 +525,25 @@ func TestConversation(t *testing.T) {
 		w.settle()
 		if !w.said("db-2 it is") {
 			t.Fatalf("%+v", w.posts())
+		}
+	})
+	run(t, "a full disk accepts nothing, loses nothing, and is gone on from by itself", script("hold on"), func(t *testing.T, w *world) {
+		w.sh.hold = make(chan struct{})
+		w.say("do it")
+		w.press("approve")
+		w.db.full.Store(true)
+		if err := w.agent.Deliver(t.Context(), chat.Event{ID: "late", Thread: "web:1", From: chat.User{ID: "web:alice"}, Text: "hello"}); !errors.Is(err, store.ErrFull) {
+			t.Fatalf("a message was accepted on a full disk: %v", err)
+		}
+		close(w.sh.hold) // the command ends while its outcome cannot be stored
+		w.settle()
+		if len(w.results()) > 0 {
+			t.Fatal("the outcome was stored on a full disk")
+		}
+		w.db.full.Store(false)
+		w.settle()
+		if rs := w.results(); len(rs) != 1 || rs[0].Unknown || w.sh.count("hold on") != 1 || !w.said("finished") {
+			t.Fatalf("%+v", rs)
 		}
 	})
 	run(t, "the same event delivered twice is one message", script(), func(t *testing.T, w *world) {

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +50,28 @@ func TestConfigurationErrorsAreOneSentence(t *testing.T) {
 		_, err := readFile(write(t, tc.text))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", tc.rule, err)
+		}
+	}
+}
+
+func TestExitStatus(t *testing.T) {
+	for _, tc := range []struct {
+		rule        string
+		err         error
+		interrupted bool
+		want        int
+		prints      string
+	}{
+		{"well", nil, false, 0, ""},
+		{"the thing failed", errors.New("no\nluck"), false, 1, "bot: no luck\n"},
+		{"usage", usage("say %s", "what"), false, 2, "bot: say what\n"},
+		{"wrapped usage", fmt.Errorf("start: %w", usage("say what")), false, 2, "bot: start: say what\n"},
+		{"interrupted", context.Canceled, true, 130, ""},
+		{"interrupted and well", nil, true, 130, ""},
+	} {
+		var b strings.Builder
+		if got := status(tc.err, tc.interrupted, &b); got != tc.want || b.String() != tc.prints {
+			t.Errorf("%s: status %d, prints %q", tc.rule, got, b.String())
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -27,26 +28,35 @@ func (e *usageError) Error() string { return e.sentence }
 func usage(format string, a ...any) error { return &usageError{fmt.Sprintf(format, a...)} }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	var interrupted atomic.Bool
+	go func() {
+		interrupted.Store(<-signals == os.Interrupt)
+		cancel()
+		<-signals // a second one means now
+		os.Exit(130)
+	}()
 	err := root().ExecuteContext(ctx)
-	interrupted := ctx.Err() != nil
-	stop()
-	os.Exit(status(err, interrupted, os.Stderr))
+	cancel()
+	os.Exit(status(err, interrupted.Load(), os.Stderr))
 }
 
 // status prints the error as one sentence and returns the exit status.
 func status(err error, interrupted bool, w io.Writer) int {
+	if err != nil && !(interrupted && errors.Is(err, context.Canceled)) {
+		_, _ = fmt.Fprintln(w, "bot: "+strings.ReplaceAll(err.Error(), "\n", " "))
+	}
 	var u *usageError
 	switch {
+	case interrupted:
+		return 130
 	case err == nil:
 		return 0
-	case interrupted && errors.Is(err, context.Canceled):
-		return 130
 	case errors.As(err, &u):
-		_, _ = fmt.Fprintln(w, "bot: "+err.Error())
 		return 2
 	}
-	_, _ = fmt.Fprintln(w, "bot: "+strings.ReplaceAll(err.Error(), "\n", " "))
 	return 1
 }
 

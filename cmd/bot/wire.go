@@ -351,7 +351,7 @@ func (b *bot) retain(ctx context.Context) error {
 		for more := true; more; {
 			n := 0
 			err := b.db.Update(ctx, func(tx store.Tx) error {
-				n = queue.Prune(tx, before, 500)
+				n = max(queue.Prune(tx, before, 500), outbox.Prune(tx, before, 500))
 				return nil
 			})
 			if err != nil && ctx.Err() == nil {
