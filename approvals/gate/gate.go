@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"mvdan.cc/sh/v3/syntax"
+
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/audit"
@@ -117,7 +119,7 @@ func claimed(c approvals.Claim) risk.Level {
 func (g *Gate) verdict(req Request) risk.Verdict {
 	switch req.Action.Kind {
 	case approvals.KindObserve:
-		return risk.Verdict{ReadOnly: true, Risk: risk.Read, Reasons: []string{"the tool can only look"}}
+		return g.looking(req.Action.Path)
 	case approvals.KindShell:
 		return g.cfg.Classify(string(req.Action.Bytes))
 	case approvals.KindKeys:
@@ -126,6 +128,23 @@ func (g *Gate) verdict(req Request) risk.Verdict {
 		return risk.Verdict{Risk: risk.Max(req.Floor, risk.Low), Effects: []risk.Effect{risk.EffectWrite}, Reasons: []string{"the tool changes something"}}
 	}
 	return risk.Verdict{Risk: risk.High, Effects: []risk.Effect{risk.EffectUnknown}, Reasons: []string{"the kind of this action is not known"}}
+}
+
+// looking judges a tool that can only look. Looking at a file is as harmless as
+// cat of the same file: a private key asks, whichever tool would read it.
+func (g *Gate) looking(path string) risk.Verdict {
+	harmless := risk.Verdict{ReadOnly: true, Risk: risk.Read, Reasons: []string{"the tool can only look"}}
+	if path == "" {
+		return harmless
+	}
+	quoted, err := syntax.Quote(path, syntax.LangBash)
+	if err != nil {
+		return risk.Verdict{Risk: risk.High, Effects: []risk.Effect{risk.EffectUnknown}, Reasons: []string{"the file's name cannot be written as text"}}
+	}
+	if v := g.cfg.Classify("cat -- " + quoted); !v.ReadOnly {
+		return risk.Verdict{Risk: v.Risk, Effects: v.Effects, Reasons: v.Reasons}
+	}
+	return harmless
 }
 
 // Allow makes the permit of a request that may run without people.

@@ -280,3 +280,19 @@ func TestExpiryByTimer(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 }
+
+// TestReadingASecretAsks: a tool that can only look is no way around the
+// engine's knowledge of secrets.
+func TestReadingASecretAsks(t *testing.T) {
+	f := newFixture(t)
+	for path, lane := range map[string]policy.Lane{
+		"/etc/hostname": policy.Allow, "/var/log/app/with space.log": policy.Allow, "/srv/it's": policy.Allow,
+		"/etc/shadow": policy.Ask, "/root/.ssh/id_rsa": policy.Ask, "/home/a/.kube/config": policy.Ask, "/srv/\x01": policy.Ask,
+	} {
+		req := request("", approvals.Claim{})
+		req.Action = approvals.Action{Tool: "read_file", Kind: approvals.KindObserve, Target: "local", Path: path}
+		if r := f.Judge(req); r.Lane != lane {
+			t.Errorf("%q: lane %v, want %v (%v)", path, r.Lane, lane, r.Verdict.Reasons)
+		}
+	}
+}
