@@ -86,6 +86,8 @@ type Adapter struct {
 	handler chat.Handler
 	calls   *sync.WaitGroup // calls into handler that are under way
 	stop    chan struct{}   // closed when Run ends
+	ready   chan struct{}   // closed by the first Run
+	began   sync.Once
 }
 
 var (
@@ -110,6 +112,7 @@ func New(cfg Config) (*Adapter, error) {
 		return nil, err
 	}
 	a := &Adapter{
+		ready:  make(chan struct{}),
 		db:     cfg.DB,
 		key:    append([]byte(nil), cfg.Key...),
 		origin: origin,
@@ -167,6 +170,10 @@ func cleanOrigin(s string) (string, error) {
 // Scheme implements [chat.Adapter].
 func (a *Adapter) Scheme() string { return scheme }
 
+// Ready is closed once Run accepts messages for the first time: before that the
+// console answers every message with a 503.
+func (a *Adapter) Ready() <-chan struct{} { return a.ready }
+
 // Run implements [chat.Adapter]: it hands over what a crash left pending, then
 // gives h the messages and clicks that come in through [Adapter.Handler]. When
 // ctx is done it ends the open streams, waits for the calls under way, and
@@ -185,6 +192,7 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 	}
 	calls := new(sync.WaitGroup)
 	a.handler, a.calls = h, calls
+	a.began.Do(func() { close(a.ready) })
 	select {
 	case <-a.stop: // an earlier Run has ended
 		a.stop = make(chan struct{})

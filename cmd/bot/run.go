@@ -108,7 +108,14 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		MaxHeaderBytes: 32 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	g, gctx := errgroup.WithContext(ctx)
+	// The console listens before it is told to anybody, and is told once it takes
+	// messages.
 	g.Go(func() error {
+		select {
+		case <-b.web.Ready():
+			ready(base)
+		case <-gctx.Done():
+		}
 		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
@@ -146,7 +153,6 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		}
 		return nil
 	})
-	ready(base)
 	err = g.Wait()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
