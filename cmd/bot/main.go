@@ -45,7 +45,7 @@ func main() {
 
 // status prints the error as one sentence and returns the exit status.
 func status(err error, interrupted bool, w io.Writer) int {
-	if err != nil && !(interrupted && errors.Is(err, context.Canceled)) {
+	if err != nil && (!interrupted || !errors.Is(err, context.Canceled)) {
 		_, _ = fmt.Fprintln(w, "bot: "+strings.ReplaceAll(err.Error(), "\n", " "))
 	}
 	var u *usageError
