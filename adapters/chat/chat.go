@@ -49,6 +49,10 @@ type User struct {
 	ID   UserID `json:"id"`
 	Name string `json:"name"` // for display only, never for a decision
 	Bot  bool   `json:"bot,omitempty"`
+	// Outside marks a guest, a member of another organisation, or somebody whose
+	// standing the network could not tell. They are never approvers unless their
+	// own id is named.
+	Outside bool `json:"outside,omitempty"`
 }
 
 // File is a text file that came with a message, or that goes with a post.
@@ -81,6 +85,8 @@ type Click struct {
 	Button ButtonID `json:"button"`
 	Reason string   `json:"reason,omitempty"`
 	Groups []string `json:"groups,omitempty"` // network groups and roles, looked up at click time
+	// Text is what a button with Edit was changed to.
+	Text string `json:"text,omitempty"`
 }
 
 // Answer is what the person who clicked gets. Every click gets one.
@@ -97,6 +103,7 @@ type ButtonStyle string
 const (
 	StyleDeny    ButtonStyle = "deny"
 	StyleApprove ButtonStyle = "approve"
+	StyleEdit    ButtonStyle = "edit"
 	StyleStop    ButtonStyle = "stop"
 )
 
@@ -110,6 +117,9 @@ type Button struct {
 	AskReason bool `json:"ask_reason,omitempty"`
 	// Confirm, when not empty, is asked once more before the click counts.
 	Confirm string `json:"confirm,omitempty"`
+	// Edit, when not empty, is text that the network offers for editing; the
+	// click's Text is what it became.
+	Edit string `json:"edit,omitempty"`
 }
 
 // Field is one labelled line of a card. Value is plain text, never markup.
@@ -143,7 +153,10 @@ type Card struct {
 	Fields []Field  `json:"fields,omitempty"`
 	Choose []Button `json:"choose,omitempty"`
 	Final  bool     `json:"final,omitempty"` // decided: no button comes back
-	Attach []File   `json:"attach,omitempty"`
+	// Digest names exactly what the buttons decide, short enough to read out. A
+	// network that cannot show Code whole asks for a confirmation that names it.
+	Digest string `json:"digest,omitempty"`
+	Attach []File `json:"attach,omitempty"`
 }
 
 // Post is one message of the bot. Text is Markdown written by the bot or the
@@ -158,6 +171,9 @@ type Post struct {
 	// Quiet posts must not notify anybody (progress, results); only approvals
 	// and questions should.
 	Quiet bool `json:"quiet,omitempty"`
+	// Retry means that an earlier try to post this Key may have come through,
+	// unknown to the bot: the adapter looks before it posts.
+	Retry bool `json:"-"`
 }
 
 // Progress is a passing sign of life: the draft of a reply or the output of a
@@ -168,6 +184,58 @@ type Progress struct {
 	Status string `json:"status,omitempty"` // "thinking", "running systemctl status x"
 	Text   string `json:"text,omitempty"`   // the whole draft so far, already cut to a sane size
 	Done   bool   `json:"done,omitempty"`   // nothing more comes under this Key
+}
+
+// Inquiry is what somebody wants to know, or to have stopped, outside any
+// thread.
+type Inquiry struct {
+	ID     EventID
+	From   User
+	Groups []string // network groups and roles, looked up at this moment
+	// Within bounds the answer to threads whose id begins with it: one channel,
+	// or the whole network.
+	Within string
+}
+
+// Overview is what goes on in the threads that an [Inquiry] covers.
+type Overview struct {
+	Busy      []Busy
+	Approvals []Waiting
+	Sessions  []Session
+}
+
+// Busy is a thread with open work.
+type Busy struct {
+	Thread ThreadID
+	Doing  string // a few words: "waiting for a decision", "running uptime"
+}
+
+// Waiting is a request that waits for people.
+type Waiting struct {
+	Thread  ThreadID
+	ID      string // as in "approve <id>"
+	Title   string // what is asked for, one line of plain text
+	Level   string // low, medium, high, critical
+	Target  string
+	Expires time.Time
+	// Mine means that the person who asks may approve it.
+	Mine bool
+}
+
+// Session is a managed terminal session.
+type Session struct {
+	Thread ThreadID
+	Name   string
+	State  string // one word: idle, running, ...
+	Attach string // the command line that attaches to it; may be empty
+}
+
+// Desk answers what belongs to no thread: slash commands and home pages.
+type Desk interface {
+	Overview(ctx context.Context, q Inquiry) (Overview, error)
+	// Stop ends what runs in the threads that q covers and returns those that
+	// had open work.
+	Stop(ctx context.Context, q Inquiry) ([]ThreadID, error)
 }
 
 // Handler receives what people do.
