@@ -9,8 +9,9 @@ import (
 	"countersign/approvals"
 )
 
-// sameCall identifies a call by its tool and canonical arguments, claims left out.
-func sameCall(a approvals.Action) string { return hash(a.Tool, string(a.Args)) }
+// sameCall identifies a call by its tool, its canonical arguments (claims left
+// out) and its content, which some tools keep out of the arguments.
+func sameCall(a approvals.Action) string { return hash(a.Tool, string(a.Args), string(a.Bytes)) }
 
 // sameRaw identifies a call that could not be planned.
 func sameRaw(name, args string) string { return hash(name, args) }

@@ -69,9 +69,13 @@ type Action struct {
 	// Files maps each file that the action depends on (a script that it names,
 	// the file that it overwrites) to the SHA-256 of its content when planned.
 	Files map[string]string `json:"files,omitempty"`
-	// Preview is what a person is shown where Bytes is not the clearest form
-	// (a list of keys, a diff).
+	// Preview is what a person is shown beside Bytes: a summary, or a clearer
+	// form of them (a diff).
 	Preview string `json:"preview,omitempty"`
+	// Whole says that Preview, together with the content that Files names, leaves
+	// nothing of Bytes open: a diff that a person could apply by hand. Only then
+	// may a card show Preview in place of Bytes.
+	Whole bool `json:"whole,omitempty"`
 }
 
 // Digest is what people approve: a SHA-256 over a versioned canonical encoding
@@ -80,7 +84,7 @@ type Digest [sha256.Size]byte
 
 // digestVersion changes whenever the encoding does, so that an approval given
 // under another encoding never fits.
-const digestVersion = "countersign-action-v1\n"
+const digestVersion = "countersign-action-v2\n"
 
 // Digest returns the action's digest. JSON with fixed field order and sorted
 // map keys is the canonical encoding.

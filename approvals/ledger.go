@@ -235,7 +235,7 @@ func Drift(was, is Action) []string {
 	add("the arguments", string(was.Args) != string(is.Args))
 	add("the environment", !sameMap(was.Env, is.Env))
 	add("a file that it depends on", !sameMap(was.Files, is.Files))
-	add("the preview", was.Preview != is.Preview)
+	add("the preview", was.Preview != is.Preview || was.Whole != is.Whole)
 	return out
 }
 

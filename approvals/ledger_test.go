@@ -183,6 +183,8 @@ func mutations(t *testing.T) map[string]approvals.Action {
 			f.SetString(f.String() + "x")
 		case reflect.Slice:
 			f.SetBytes([]byte(`"other"`))
+		case reflect.Bool:
+			f.SetBool(!f.Bool())
 		case reflect.Map:
 			f.Set(reflect.ValueOf(map[string]string{"k": "v"}))
 		default:

@@ -44,6 +44,14 @@ var (
 	ErrRejected = errors.New("chat: the network rejected the content")
 )
 
+// RateLimited means that the network wants to be left alone for a while.
+type RateLimited struct{ After time.Duration }
+
+// Error implements error.
+func (e *RateLimited) Error() string {
+	return "the network accepts no more calls for " + e.After.String()
+}
+
 // User is a person as the network vouches for them.
 type User struct {
 	ID   UserID `json:"id"`
@@ -74,6 +82,12 @@ type Event struct {
 	Ref MessageRef `json:"ref,omitempty"`
 	// Replaces is set on an edit: the Ref of the message that Text replaces.
 	Replaces MessageRef `json:"replaces,omitempty"`
+	// Groups are the network's groups and roles that From is in at this moment;
+	// set where Text may be a vote.
+	Groups []string `json:"groups,omitempty"`
+	// Invited means that From is a bot which the configuration allows to speak
+	// here (an alerting system). It can ask, and never decide.
+	Invited bool `json:"invited,omitempty"`
 }
 
 // Click is one press of a button. From comes from the network's signed or
@@ -171,9 +185,9 @@ type Post struct {
 	// Quiet posts must not notify anybody (progress, results); only approvals
 	// and questions should.
 	Quiet bool `json:"quiet,omitempty"`
-	// Retry means that an earlier try to post this Key may have come through,
-	// unknown to the bot: the adapter looks before it posts.
-	Retry bool `json:"-"`
+	// Log marks a line of the work log: a network may fold it into the message
+	// before it when that is one too, so that a busy turn is one message.
+	Log bool `json:"log,omitempty"`
 }
 
 // Progress is a passing sign of life: the draft of a reply or the output of a

@@ -7,7 +7,11 @@
 package card
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,13 +30,14 @@ const (
 // Of returns the card's face for the record's state. notice is a sentence that
 // must stand out, or "".
 func Of(r approvals.Record, notice string) chat.Card {
-	code, odd := risk.Visible(shown(r.Action))
-	c := chat.Card{Title: title(r), Tone: tone(r), Code: code}
+	code, summary := shown(r.Action)
+	code, odd := exact(code)
+	c := chat.Card{Title: title(r), Tone: tone(r), Code: code, Digest: r.Digest.Short()}
 	if notice != "" {
 		c.Warn = append(c.Warn, notice)
 	}
 	if odd {
-		c.Warn = append(c.Warn, "This contains invisible or unusual characters; they are shown as \\u{...} or \\x..")
+		c.Warn = append(c.Warn, `This contains invisible or unusual characters; they are shown as \u{...} or \x.., and a backslash that is written before such a name as \x5c.`)
 	}
 	if s := disagreement(r); s != "" && r.State == approvals.Pending {
 		c.Warn = append(c.Warn, s)
@@ -40,11 +45,12 @@ func Of(r approvals.Record, notice string) chat.Card {
 	c.Fields = fields(r)
 	switch r.State {
 	case approvals.Pending:
+		c.Body = visible(summary)
 		level := strings.ToUpper(r.Level)
 		deny := chat.Button{ID: chat.ButtonID(DenyPrefix + string(r.ID)), Label: "Deny", Style: chat.StyleDeny, AskReason: true}
 		yes := chat.Button{ID: chat.ButtonID(ApprovePrefix + string(r.ID)), Label: "Approve", Style: chat.StyleApprove}
 		if l := r.FinalLevel(); l == risk.Unknown || l >= risk.High {
-			yes.Confirm = fmt.Sprintf("This is %s. Run exactly this on %s?", level, r.Action.Target)
+			yes.Confirm = fmt.Sprintf("This is %s. Run exactly this on %s?", level, line(r.Action.Target))
 		}
 		c.Choose = []chat.Button{deny, yes}
 	default:
@@ -54,17 +60,75 @@ func Of(r approvals.Record, notice string) chat.Card {
 	return c
 }
 
-// shown is what a person reads: the exact text, or the tool's own preview of it.
-func shown(a approvals.Action) string {
+// Size is how many bytes of a card a person has to read, all its text counted
+// as it is shown.
+func Size(c chat.Card) int {
+	n := len(c.Title) + len(c.Code) + len(c.Body)
+	for _, w := range c.Warn {
+		n += len(w)
+	}
+	for _, f := range c.Fields {
+		n += len(f.Name) + len(f.Value)
+	}
+	return n
+}
+
+// shown is what a person reads: code is everything that decides what the action
+// does, beside the card's fields; summary is a sentence about it, or "". A
+// preview stands in for the exact bytes only if its tool made it whole.
+func shown(a approvals.Action) (code, summary string) {
 	switch {
 	case a.Kind == approvals.KindShell:
-		return string(a.Bytes)
-	case a.Preview != "":
-		return a.Preview
+		return string(a.Bytes), a.Preview
+	case a.Whole && a.Preview != "":
+		return a.Preview, ""
 	case len(a.Bytes) > 0:
-		return string(a.Bytes)
+		return string(a.Bytes), a.Preview
 	}
-	return a.Tool + " " + string(a.Args)
+	return a.Tool + " " + string(a.Args), a.Preview
+}
+
+// arguments is what of the arguments is shown nowhere else on the card, as one
+// line of JSON, or "".
+func arguments(a approvals.Action) string {
+	if len(a.Args) == 0 || (len(a.Bytes) == 0 && !a.Whole && a.Kind != approvals.KindShell) {
+		return "" // none, or they are the code
+	}
+	var m map[string]json.RawMessage
+	if json.Unmarshal(a.Args, &m) != nil {
+		return string(a.Args)
+	}
+	for name, raw := range m {
+		var s string
+		if json.Unmarshal(raw, &s) == nil && (s == string(a.Bytes) || (s == a.Path && s != "")) {
+			delete(m, name)
+		}
+	}
+	if len(m) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(m) != nil {
+		return string(a.Args)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// written finds a backslash that begins what exact writes for an invisible
+// character, in a text that has it in plain letters.
+var written = regexp.MustCompile(`\\(x[0-9a-f]{2}|u\{[0-9A-F]+\})`)
+
+// exact makes the invisible visible so that only one text has this form: in a
+// text with invisible characters a backslash that would look like the beginning
+// of one is shown as \x5c. odd reports whether there are any.
+func exact(s string) (out string, odd bool) {
+	if out, odd = risk.Visible(s); !odd {
+		return s, false
+	}
+	out, _ = risk.Visible(written.ReplaceAllString(s, `\x5c$1`))
+	return out, true
 }
 
 func title(r approvals.Record) string {
@@ -141,28 +205,44 @@ func visible(s string) string {
 	return s
 }
 
+// line is exact for what must not look like more than one line: a name with a
+// newline in it could draw fields of its own. No warning stands beside it, so
+// the backslash is always told apart.
+func line(s string) string {
+	s, _ = risk.Visible(written.ReplaceAllString(s, `\x5c$1`))
+	return strings.ReplaceAll(s, "\n", `\x0a`)
+}
+
 func fields(r approvals.Record) []chat.Field {
 	a := r.Action
 	var f []chat.Field
 	add := func(name, value string) {
 		if value != "" {
-			f = append(f, chat.Field{Name: name, Value: visible(value)})
+			f = append(f, chat.Field{Name: name, Value: value})
 		}
 	}
-	target := a.Target
+	target := line(a.Target)
 	if a.User != "" {
-		target = a.User + "@" + target
+		target = line(a.User) + "@" + target
 	}
 	add("Target", target)
-	add("Directory", a.Dir)
-	if a.Pane != "" {
-		add("Pane", strings.TrimPrefix(a.Session+" / "+a.Pane, " / "))
+	add("Directory", line(a.Dir))
+	switch {
+	case a.Pane != "":
+		add("Pane", strings.TrimPrefix(line(a.Session)+" / "+line(a.Pane), " / "))
+	case a.Session != "":
+		add("Session", line(a.Session))
 	}
-	add("Program in front", a.Foreground)
-	add("File", a.Path)
-	if n := strings.Count(strings.TrimRight(shown(a), "\n"), "\n"); n > 0 {
-		add("Length", fmt.Sprintf("%d lines, %d bytes", n+1, len(shown(a))))
+	add("Program in front", line(a.Foreground))
+	add("File", line(a.Path))
+	add("Arguments", line(arguments(a)))
+	for _, name := range slices.Sorted(maps.Keys(a.Env)) {
+		add("Environment", line(name)+"="+line(a.Env[name]))
 	}
+	for _, name := range slices.Sorted(maps.Keys(a.Files)) {
+		add("Depends on", line(name)+", "+fileState(a.Files[name]))
+	}
+	add("Length", length(a))
 	engine := strings.ToUpper(r.Engine.Risk)
 	if len(r.Engine.Effects) > 0 {
 		engine += " (" + strings.Join(r.Engine.Effects, ", ") + ")"
@@ -170,7 +250,7 @@ func fields(r approvals.Record) []chat.Field {
 	if len(r.Engine.Reasons) > 0 {
 		engine += ": " + strings.Join(r.Engine.Reasons, "; ")
 	}
-	add("Engine says", engine)
+	add("Engine says", line(engine))
 	if r.Claim.Given {
 		change, priv := "no change", ""
 		if r.Claim.Mutation {
@@ -179,22 +259,53 @@ func fields(r approvals.Record) []chat.Field {
 		if r.Claim.Privesc {
 			priv = ", with raised privileges"
 		}
-		add("Model says", fmt.Sprintf("risk %s, %s%s", r.Claim.Risk, change, priv))
-		add("Model's reason", fmt.Sprintf("%q", r.Claim.Why))
+		add("Model says", line(fmt.Sprintf("risk %s, %s%s", r.Claim.Risk, change, priv)))
+		add("Model's reason", line(fmt.Sprintf("%q", r.Claim.Why)))
 	}
-	add("Asked by", r.Requester.Name)
-	add("Rule", r.Rule)
+	add("Asked by", line(r.Requester.Name))
+	add("Rule", line(r.Rule))
 	who := strings.Join(r.Require.Groups, ", ")
 	if who == "" {
 		who = "nobody"
 	}
-	add("Who may approve", who)
+	add("Who may approve", line(who))
 	add("Votes", fmt.Sprintf("%d of %d", r.Approvals(), max(r.Require.Count, 1)))
 	if r.State == approvals.Pending {
 		add("Expires", stamp(r.ExpiresAt))
 	}
 	add("Request", fmt.Sprintf("%s, digest %s", r.ID, r.Digest.Short()))
 	return f
+}
+
+// fileState says in which state a file was when the action was planned.
+func fileState(sum string) string {
+	if len(sum) != 64 {
+		return line(sum)
+	}
+	return "SHA-256 " + line(sum[:12])
+}
+
+// length says how long the shown text is, and what of it cannot be seen: the
+// end of a file without a newline.
+func length(a approvals.Action) string {
+	code, _ := shown(a)
+	lines := strings.Count(code, "\n")
+	open := !strings.HasSuffix(code, "\n")
+	if open && code != "" {
+		lines++
+	}
+	content := a.Kind == approvals.KindChange && !a.Whole && len(a.Bytes) > 0
+	if lines < 2 && !content {
+		return ""
+	}
+	s := fmt.Sprintf("%d lines, %d bytes", lines, len(code))
+	if lines == 1 {
+		s = fmt.Sprintf("1 line, %d bytes", len(code))
+	}
+	if content && open {
+		s += ", no newline at the end"
+	}
+	return s
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("15:04:05") + " UTC" }

@@ -5,8 +5,11 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
@@ -66,5 +69,77 @@ func TestFaces(t *testing.T) {
 				t.Fatalf("the face differs from %s (run with -update after looking at it): %v\n%s", path, err, got)
 			}
 		})
+	}
+}
+
+// TestACardShowsAllThatDecides: whatever a tool says of its action, the whole of
+// it is on the card.
+func TestACardShowsAllThatDecides(t *testing.T) {
+	for _, tc := range []struct {
+		rule string
+		a    approvals.Action
+		code string
+		body string
+	}{
+		{"shell text is shown and never its preview", approvals.Action{Kind: approvals.KindShell, Bytes: []byte("rm x"), Preview: "ls", Whole: true}, "rm x", "ls"},
+		{"a summary stands beside the content", approvals.Action{Kind: approvals.KindChange, Bytes: []byte("a\nb"), Preview: "new file"}, "a\nb", "new file"},
+		{"a whole preview stands for the content", approvals.Action{Kind: approvals.KindChange, Bytes: []byte("a\nb"), Preview: "+a\n+b\n", Whole: true}, "+a\n+b\n", ""},
+		{"an empty preview is never whole", approvals.Action{Kind: approvals.KindChange, Bytes: []byte("a"), Whole: true}, "a", ""},
+		{"without content the arguments are shown", approvals.Action{Tool: "kill", Kind: approvals.KindChange, Args: json.RawMessage(`{"pane":"x"}`), Preview: "end it"}, `kill {"pane":"x"}`, "end it"},
+		{"an unknown kind too", approvals.Action{Tool: "x", Args: json.RawMessage(`{"a":1}`), Preview: "harmless"}, `x {"a":1}`, "harmless"},
+	} {
+		t.Run(tc.rule, func(t *testing.T) {
+			if c := Of(approvals.Record{State: approvals.Pending, Action: tc.a}, ""); c.Code != tc.code || c.Body != tc.body {
+				t.Fatalf("code %q, body %q", c.Code, c.Body)
+			}
+		})
+	}
+}
+
+func TestFieldsOfAnAction(t *testing.T) {
+	sum := strings.Repeat("ab", 32)
+	r := record(approvals.Pending)
+	r.Action = approvals.Action{
+		Tool: "write_file", Kind: approvals.KindChange, Target: "local", Path: "/srv/a\nTarget: other", Bytes: []byte("x"),
+		Args: json.RawMessage(`{"content":"x","mode":"0600","path":"a"}`), Env: map[string]string{"B": "2", "A": "1\n3"},
+		Files: map[string]string{"/srv/a": "absent", "/srv/b": sum}, Session: "ops",
+	}
+	var got []string
+	for _, f := range fields(r) {
+		if strings.Contains(f.Value, "\n") {
+			t.Errorf("%s has more than one line: %q", f.Name, f.Value)
+		}
+		got = append(got, f.Name+": "+f.Value)
+	}
+	for _, want := range []string{
+		`File: /srv/a\x0aTarget: other`, `Arguments: {"mode":"0600","path":"a"}`, `Environment: A=1\x0a3`, "Environment: B=2",
+		"Depends on: /srv/a, absent", "Depends on: /srv/b, SHA-256 abababababab", "Length: 1 line, 1 bytes, no newline at the end", "Session: ops",
+	} {
+		if !strings.Contains(strings.Join(got, "\n")+"\n", want+"\n") {
+			t.Errorf("%q is missing in:\n%s", want, strings.Join(got, "\n"))
+		}
+	}
+}
+
+// TestTwoTextsNeverLookAlike: what invisible characters become can be told from
+// the same letters written out.
+func TestTwoTextsNeverLookAlike(t *testing.T) {
+	gen := rapid.StringOfN(rapid.SampledFrom([]rune("a\\x0d1b\r\x1b\n\u200b{}u200B")), 0, 12, -1)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := gen.Draw(t, "a"), gen.Draw(t, "b")
+		if a == b {
+			return
+		}
+		codeA, oddA := exact(a)
+		codeB, oddB := exact(b)
+		if codeA == codeB && oddA == oddB {
+			t.Fatalf("%q and %q are both shown as %q", a, b, codeA)
+		}
+		if line(a) == line(b) {
+			t.Fatalf("%q and %q are both shown as %q on a line", a, b, line(a))
+		}
+	})
+	if c, odd := exact("a\r and \\x0d"); c != `a\x0d and \x5cx0d` || !odd {
+		t.Errorf("%q", c)
 	}
 }

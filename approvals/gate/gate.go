@@ -71,8 +71,8 @@ type Ruling struct {
 	Decision policy.Decision
 }
 
-// maxShown bounds what a card can show whole, in bytes. What cannot be shown
-// whole cannot be approved.
+// maxShown bounds what a card can show whole, in bytes of all its text as it is
+// shown. What cannot be shown whole cannot be approved.
 const maxShown = 60_000
 
 // Judge says where a request goes. The model's claim can only raise: a proven
@@ -89,9 +89,12 @@ func (g *Gate) Judge(req Request) Ruling {
 		Groups:   g.cfg.TargetApprovers(req.Action.Target),
 	})
 	r := Ruling{Lane: d.Lane, Level: level, Verdict: v, Rule: d.Rule, Sentence: d.Sentence, Decision: d}
-	if size := len(req.Action.Bytes) + len(req.Action.Preview); r.Lane == policy.Ask && size > maxShown {
+	if r.Lane != policy.Ask {
+		return r
+	}
+	if size := card.Size(card.Of(g.record(req, r), d.Sentence)); size > maxShown {
 		r.Lane = policy.Forbid
-		r.Sentence = fmt.Sprintf("this is %d bytes long, and a card can show at most %d whole; what cannot be shown whole cannot be approved, so do it in smaller steps", size, maxShown)
+		r.Sentence = fmt.Sprintf("a card of this would have %d bytes, and can show at most %d whole; what cannot be shown whole cannot be approved, so do it in smaller steps", size, maxShown)
 	}
 	return r
 }
@@ -171,24 +174,29 @@ type decision struct {
 	Reason   string          `json:"reason,omitempty"`
 }
 
-// Ask files the request with its card, its audit line and its expiry timer.
-// Asking again for the same call finds the same request and changes nothing.
-func (g *Gate) Ask(tx store.Tx, req Request, r Ruling) approvals.Record {
+// record is a request as it would be filed now.
+func (g *Gate) record(req Request, r Ruling) approvals.Record {
 	now := g.cfg.Now()
 	effects := make([]string, len(r.Verdict.Effects))
 	for i, e := range r.Verdict.Effects {
 		effects[i] = string(e)
 	}
-	rec, existed := g.ledger.Open(tx, approvals.Record{
+	return approvals.Record{
 		ID: approvals.NewID(string(req.Thread), req.CallID), Thread: req.Thread, Call: req.CallID, Requester: req.By,
-		Created: now, Action: req.Action, Claim: req.Claim,
+		Created: now, Action: req.Action, Claim: req.Claim, State: approvals.Pending,
 		Engine: approvals.Judgement{ReadOnly: r.Verdict.ReadOnly, Risk: r.Verdict.Risk.String(), Effects: effects, Reasons: r.Verdict.Reasons},
 		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy.Hash(),
 		Require: approvals.Require{
 			Count: r.Decision.Count, Groups: r.Decision.Groups, RequesterMay: r.Decision.RequesterMay, RunWithin: r.Decision.RunWithin,
 		},
 		ExpiresAt: now.Add(r.Decision.Expires),
-	})
+	}
+}
+
+// Ask files the request with its card, its audit line and its expiry timer.
+// Asking again for the same call finds the same request and changes nothing.
+func (g *Gate) Ask(tx store.Tx, req Request, r Ruling) approvals.Record {
+	rec, existed := g.ledger.Open(tx, g.record(req, r))
 	if existed {
 		return rec
 	}

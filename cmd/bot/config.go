@@ -140,6 +140,12 @@ type ChannelConfig struct {
 	ID       string `yaml:"id"`
 	Target   string `yaml:"target,omitempty"`
 	Mode     string `yaml:"mode,omitempty"`
+	// Followups says which messages in the bot's threads it reads: "all" (the
+	// default), or "mention": only those that mention it.
+	Followups string `yaml:"followups,omitempty"`
+	// Bots are the ids of bots (alerting systems) that may speak to this one in
+	// the channel. They can ask, and never decide.
+	Bots []string `yaml:"bots,omitempty"`
 }
 
 // ToolsConfig chooses the tools.
@@ -202,6 +208,12 @@ func readFile(path string) (File, error) {
 }
 
 func (f File) check(path string) error {
+	if _, err := policy.ParseMode(f.Agent.Mode); err != nil {
+		return usage("%s: agent.mode: %v", path, err)
+	}
+	if err := f.checkChannels(path); err != nil {
+		return err
+	}
 	if _, ok := f.Targets[f.Agent.Target]; !ok {
 		return usage("%s: agent.target is %q, which is not one of the targets (%s)", path, f.Agent.Target, strings.Join(sortedKeys(f.Targets), ", "))
 	}
@@ -220,6 +232,43 @@ func (f File) check(path string) error {
 		}
 	}
 	return nil
+}
+
+func (f File) checkChannels(path string) error {
+	seen := map[string]bool{}
+	for i, c := range f.Channels {
+		at := fmt.Sprintf("%s: channels[%d]", path, i)
+		switch {
+		case c.Platform != "slack" && c.Platform != "discord":
+			return usage("%s has platform %q; use slack or discord", at, c.Platform)
+		case c.ID == "":
+			return usage("%s has no id; copy the channel's id from its details", at)
+		case seen[c.Platform+"/"+c.ID]:
+			return usage("%s: the channel %s is listed twice; put its keys into one entry", at, c.ID)
+		case c.Followups != "" && c.Followups != "all" && c.Followups != "mention":
+			return usage("%s has followups %q; use all or mention", at, c.Followups)
+		case c.Target != "" && c.Target != f.Agent.Target:
+			if _, ok := f.Targets[c.Target]; !ok {
+				return usage("%s has target %q, which is not one of the targets (%s)", at, c.Target, strings.Join(sortedKeys(f.Targets), ", "))
+			}
+			return usage("%s has target %q, and this version works on agent.target alone; leave it out", at, c.Target)
+		}
+		if _, err := policy.ParseMode(c.Mode); err != nil {
+			return usage("%s: %v", at, err)
+		}
+		seen[c.Platform+"/"+c.ID] = true
+	}
+	return nil
+}
+
+// channel returns what is said of a channel.
+func (f File) channel(platform, id string) (ChannelConfig, bool) {
+	for _, c := range f.Channels {
+		if c.Platform == platform && c.ID == id {
+			return c, true
+		}
+	}
+	return ChannelConfig{}, false
 }
 
 var (

@@ -29,8 +29,7 @@ func TestTheExampleFileNamesEveryKeyAndLoads(t *testing.T) {
 		t.Fatal(err)
 	}
 	elsewhere := map[string]bool{ // keys of targets and networks that this version does not have yet
-		"host": true, "user": true, "container": true, "platform": true, "id": true, "channels": true, "rules": true,
-		"slack": true, "slack_usergroups": true, "discord": true, "discord_roles": true,
+		"host": true, "user": true, "container": true, "rules": true, "discord": true, "discord_roles": true,
 	}
 	for _, k := range knownKeys() {
 		if !elsewhere[k] && !strings.Contains(string(raw), k+":") {
@@ -46,6 +45,13 @@ func TestConfigurationErrorsAreOneSentence(t *testing.T) {
 		{"an unknown target", "agent: {name: x, target: db}", `agent.target is "db"`},
 		{"an unknown kind", "targets: {local: {kind: vm}}", `kind "vm"`},
 		{"no YAML at all", "{", "line 1"},
+		{"an unknown mode", "agent: {mode: yolo}", `agent.mode: the mode "yolo"`},
+		{"an unknown platform", "channels: [{platform: irc, id: x}]", `channels[0] has platform "irc"`},
+		{"a channel without id", "channels: [{platform: slack}]", `channels[0] has no id`},
+		{"a channel that is listed twice", "channels: [{platform: slack, id: C1}, {platform: slack, id: C1}]", "listed twice"},
+		{"an unknown mode of a channel", "channels: [{platform: slack, id: C1, mode: fast}]", `the mode "fast"`},
+		{"an unknown way of following up", "channels: [{platform: slack, id: C1, followups: none}]", `followups "none"`},
+		{"a channel with a target that nobody listed", "channels: [{platform: slack, id: C1, target: db}]", `target "db"`},
 	} {
 		_, err := readFile(write(t, tc.text))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {

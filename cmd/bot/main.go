@@ -70,6 +70,8 @@ func root() *cobra.Command {
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v; see --help", err) })
 	c.CompletionOptions.DisableDefaultCmd = true
 	c.AddCommand(runCommand(), demoCommand(), toolCommand(), toolsCommand(), classifyCommand(), configCommand(), loginCommand(), versionCommand())
+	c.AddCommand(doctorCommand())
+	c.AddCommand(slackCommand())
 	for _, sub := range c.Commands() {
 		if args := sub.Args; args != nil {
 			sub.Args = func(cmd *cobra.Command, a []string) error {

@@ -33,14 +33,17 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if e.SlackBotToken != "" || e.DiscordBotToken != "" {
-				return usage("SLACK_BOT_TOKEN or DISCORD_BOT_TOKEN is set, and this version has no such adapter yet; unset it and use the web console")
+			if e.DiscordBotToken != "" {
+				return usage("DISCORD_BOT_TOKEN is set, and this version has no such adapter yet; unset it and use Slack or the web console")
 			}
 			b, err := build(cmd.Context(), e, f, log, buildOptions{})
 			if err != nil {
 				return err
 			}
 			defer b.close()
+			if err := b.openSlack(); err != nil {
+				return err
+			}
 			if b.notice != "" {
 				log.Warn("no terminals", "reason", b.notice)
 			}
@@ -101,7 +104,10 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	b.adapters[b.web.Scheme()] = b.web
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", b.readyz)
+	if b.slack != nil && b.env.SlackAppToken == "" {
+		mux.Handle("/slack/", b.slack.Handler())
+	}
 	mux.Handle("/", b.web.Handler())
 	srv := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
@@ -122,6 +128,9 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		return nil
 	})
 	g.Go(func() error { return b.web.Run(gctx, b.handler()) })
+	if b.slack != nil {
+		g.Go(func() error { return b.slack.Run(gctx, b.handler()) })
+	}
 	// The outbox outlives the agent by a moment, so that last words are sent.
 	agentDone := make(chan struct{})
 	g.Go(func() error {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/slack"
 	"countersign/adapters/web"
 	"countersign/agent"
 	"countersign/agent/history"
@@ -60,7 +61,8 @@ type bot struct {
 	agent    *agent.Agent
 	sender   *outbox.Sender
 	web      *web.Adapter
-	key      []byte // signs login codes and sessions of the web console
+	slack    *slack.Adapter // nil without its tokens
+	key      []byte         // signs login codes and sessions of the web console
 	adapters map[string]chat.Adapter
 }
 
@@ -131,11 +133,13 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		DB: b.db, Policy: pol, Classify: risk.Classify, Now: time.Now, Log: b.log,
 		Wake:            func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.sender.Wake(thread) },
 		TargetApprovers: b.approvers,
-		Mode:            func(string) policy.Mode { return policy.Mode(b.file.Agent.Mode) },
+		Mode:            b.mode,
 	})
 	b.sender = outbox.NewSender(b.db, outbox.Options{
 		Send: b.post, Log: b.log,
-		Permanent: func(err error) bool { return errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrRejected) },
+		Permanent:   func(err error) bool { return errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrRejected) },
+		RetryAfter:  retryAfter,
+		Concurrency: 256, Timeout: time.Minute,
 		OnSent: func(r outbox.Row) {
 			switch {
 			case strings.HasPrefix(r.Key, "approval/"):
@@ -258,9 +262,9 @@ func (b *bot) approvers(target string) []string {
 	return nil
 }
 
-func (b *bot) prompt(chat.ThreadID) string {
+func (b *bot) prompt(t chat.ThreadID) string {
 	return prompt.System(prompt.Info{
-		Agent: b.file.Agent.Name, Target: b.file.Agent.Target, Tmux: b.book != nil, Mode: b.file.Agent.Mode,
+		Agent: b.file.Agent.Name, Target: b.file.Agent.Target, Tmux: b.book != nil, Mode: string(b.mode(string(t))),
 	})
 }
 

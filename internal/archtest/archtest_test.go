@@ -24,19 +24,21 @@ var leaves = []string{
 // only lists which of our packages a package (and those below it) may import;
 // packages that no row covers are free.
 var only = map[string][]string{
-	"adapters/chat/chattest": {"adapters/chat"},
-	"adapters/web":           {"adapters/chat", "adapters/chat/markdown", "store", "internal/redact", "adapters/web"},
-	"agent/llm/openai":       {"agent/llm"},
-	"store":                  {"store"},
-	"tools/backend":          {"tools/backend"},
-	"tools/tmux":             {"tools/backend"},
-	"approvals":              {"approvals", "store", "adapters/chat", "internal/failpoint", "internal/redact"},
+	"adapters/chat/chattest":   {"adapters/chat"},
+	"adapters/slack":           {"adapters/chat", "adapters/chat/markdown", "adapters/slack", "internal/redact"},
+	"adapters/slack/slackfake": {"adapters/slack/slackfake"},
+	"adapters/web":             {"adapters/chat", "adapters/chat/markdown", "store", "internal/redact", "adapters/web"},
+	"agent/llm/openai":         {"agent/llm"},
+	"store":                    {"store"},
+	"tools/backend":            {"tools/backend"},
+	"tools/tmux":               {"tools/backend"},
+	"approvals":                {"approvals", "store", "adapters/chat", "internal/failpoint", "internal/redact"},
 }
 
 // forbidden lists what a package must never import, with the reason.
 var forbidden = map[string]map[string]string{
 	"agent": {
-		"adapters/web": "the engine knows no network", "tools/backend": "the engine knows no machine",
+		"adapters/web": "the engine knows no network", "adapters/slack": "the engine knows no network", "tools/backend": "the engine knows no machine",
 		"tools/tmux": "the engine knows no terminal", "store/bolt": "the engine knows no database",
 		"approvals/gate": "the engine declares the gate that it needs",
 	},
@@ -50,6 +52,7 @@ var outside = map[string][]string{
 	"golang.org/x/crypto/ssh":           {"tools/backend/ssh"},
 	"github.com/sashabaranov/go-openai": {"agent/llm/openai"},
 	"github.com/slack-go/slack":         {"adapters/slack"},
+	"github.com/gorilla/websocket":      {"adapters/slack"},
 	"github.com/bwmarrin/discordgo":     {"adapters/discord"},
 	"go.etcd.io/bbolt":                  {"store/bolt"},
 	"log":                               {},
@@ -180,6 +183,9 @@ func checkOurs(t *testing.T, path, file, im string) {
 				t.Errorf("%s (%s) imports %s: %s", path, file, im, why)
 			}
 		}
+	}
+	if under(im, "adapters/slack/slackfake") && !under(path, "adapters/slack/slackfake") {
+		t.Errorf("%s (%s) imports %s, which only tests may", path, file, im)
 	}
 	if im == "cmd/bot" || (under(im, "internal/incident") && !under(path, "cmd")) {
 		t.Errorf("%s (%s) imports %s", path, file, im)

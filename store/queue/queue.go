@@ -156,6 +156,26 @@ func Seen(tx store.Tx, id string) bool {
 	return has(tx, seenKey(hashOf(id)))
 }
 
+// Known says whether a thread ever had an item.
+func Known(tx store.Tx, thread string) bool {
+	return has(tx, store.Key("queue", "last", thread))
+}
+
+// Working returns the threads that have items or are being worked on.
+func Working(tx store.Tx) []string {
+	var threads []string
+	for key := range tx.Scan(store.Prefix("queue", "work")) {
+		parts, err := store.Parts(key)
+		if err != nil {
+			store.Abort(err)
+		}
+		if thread, ok := parts[2].(string); ok {
+			threads = append(threads, thread)
+		}
+	}
+	return threads
+}
+
 func has(tx store.Tx, key []byte) bool {
 	_, ok := tx.Get(key)
 	return ok

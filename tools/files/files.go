@@ -7,6 +7,7 @@
 package files
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -16,6 +17,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -39,8 +41,10 @@ const (
 	// maxOld is the largest file, in bytes, that write_file replaces: it reads
 	// all of it to tell whether it is still the one that people saw.
 	maxOld = 64 << 20
-	// maxDiff is the largest file, in bytes, of which people see a diff.
-	maxDiff = 64 << 10
+	// maxDiff is the largest file, in bytes, of which people see a diff, and
+	// maxShownDiff the largest diff: a longer one says less than the new content.
+	maxDiff      = 64 << 10
+	maxShownDiff = 40 << 10
 	// maxPath is the longest path in bytes.
 	maxPath = 4096
 )
@@ -212,8 +216,8 @@ func (w writer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindChange, Target: w.Target.ID(), User: w.User, Path: resolved,
 		Bytes: []byte(args.Content), Args: pathOnly(args.Path), Files: map[string]string{resolved: sum},
-		Preview: preview(resolved, old, sum, []byte(args.Content)),
 	}
+	a.Preview, a.Whole = preview(resolved, old, sum, []byte(args.Content))
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "writing " + resolved})
 		if err := w.same(ctx, args.Path, resolved); err != nil {
@@ -267,18 +271,35 @@ func (w writer) old(ctx context.Context, name, resolved string) (content []byte,
 	return b, hex.EncodeToString(h[:]), nil
 }
 
-// preview is what people see first: a diff where both sides are small text.
-func preview(name string, old []byte, sum string, content []byte) string {
+// preview is a diff where both sides are small text; it is whole, because with
+// the old content (whose hash is part of the action) it determines the new one.
+// Otherwise it is a sentence, and people are shown the content.
+func preview(name string, old []byte, sum string, content []byte) (shown string, whole bool) {
+	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		name = strconv.Quote(name) // a newline in it would draw lines of a diff
+	}
+	size := plural(len(content))
+	if len(content) == 0 {
+		size = "empty"
+	}
 	switch {
 	case sum == Absent:
-		return fmt.Sprintf("new file %s, %d bytes", name, len(content))
-	case len(old) > maxDiff || len(content) > maxDiff || !text(old) || !text(content):
-		return fmt.Sprintf("replaces %s: %d bytes become %d bytes", name, len(old), len(content))
+		return fmt.Sprintf("new file %s, %s", name, size), false
+	case bytes.Equal(old, content):
+		return fmt.Sprintf("%s stays as it is: the content is the same, %s", name, size), false
+	case len(old) <= maxDiff && len(content) <= maxDiff && text(old) && text(content):
+		if d := diff.Diff(name, old, name, content); len(d) <= maxShownDiff {
+			return string(d), true
+		}
 	}
-	if d := diff.Diff(name, old, name, content); d != nil {
-		return string(d)
+	return fmt.Sprintf("replaces %s: %s become %s", name, plural(len(old)), plural(len(content))), false
+}
+
+func plural(n int) string {
+	if n == 1 {
+		return "1 byte"
 	}
-	return fmt.Sprintf("%s stays as it is: the content is the same", name)
+	return fmt.Sprintf("%d bytes", n)
 }
 
 func text(b []byte) bool {

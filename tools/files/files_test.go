@@ -5,13 +5,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"countersign/approvals"
+	"countersign/approvals/card"
 	"countersign/approvals/risk"
 	"countersign/tools"
 	"countersign/tools/backend/local"
@@ -198,26 +202,124 @@ func TestWritePlanBindsTheFileThatItReplaces(t *testing.T) {
 		t.Errorf("a changed file gives the same digest (%v)", err)
 	}
 	fresh, err := plan(t, reg, "write_file", args(t, map[string]string{"path": "/etc/new", "content": "x"}))
-	if err != nil || fresh.Action.Files["/etc/new"] != files.Absent || !strings.HasPrefix(fresh.Action.Preview, "new file /etc/new, 1 bytes") {
+	if err != nil || fresh.Action.Files["/etc/new"] != files.Absent || !strings.HasPrefix(fresh.Action.Preview, "new file /etc/new, 1 byte") {
 		t.Errorf("%+v, %v", fresh.Action, err)
 	}
 }
 
-func TestPreviewOfWhatIsNoSmallText(t *testing.T) {
+// TestPeopleSeeTheContent: a sentence about a file never stands for what is in
+// it.
+func TestPeopleSeeTheContent(t *testing.T) {
 	target := fake()
 	target.Put("/bin", "\x00\x01")
+	target.Put("/latin", "caf\xe9\n")
 	target.Put("/large", strings.Repeat("x\n", 1<<16))
+	target.Put("/many", strings.Repeat("some line\n", 6000))
 	reg := registry(t, config(target))
-	for p, want := range map[string]string{
-		"/bin": "replaces /bin: 2 bytes become 1 bytes", "/large": "replaces /large: 131072 bytes become 1 bytes",
+	for _, tc := range []struct{ rule, path, content, preview string }{
+		{"a new file", "/etc/new", "line\n", "new file /etc/new, 5 bytes"},
+		{"a new empty file", "/etc/new", "", "new file /etc/new, empty"},
+		{"a name that draws lines", "/etc/a\n+b", "x", `new file "/etc/a\n+b", 1 byte`},
+		{"what is no text", "/bin", "y", "replaces /bin: 2 bytes become 1 byte"},
+		{"what is no UTF-8", "/latin", "y", "replaces /latin: 5 bytes become 1 byte"},
+		{"what becomes no text", "/etc/hostname", "a\x00b", "replaces /etc/hostname: 6 bytes become 3 bytes"},
+		{"a large file", "/large", "y", "replaces /large: 131072 bytes become 1 byte"},
+		{"a diff that is longer than people read", "/many", "y", "replaces /many: 60000 bytes become 1 byte"},
+		{"the same content", "/etc/hostname", "web-1\n", "/etc/hostname stays as it is: the content is the same, 6 bytes"},
 	} {
-		if pl, err := plan(t, reg, "write_file", args(t, map[string]string{"path": p, "content": "y"})); err != nil || pl.Action.Preview != want {
-			t.Errorf("%s: %q, %v", p, pl.Action.Preview, err)
+		t.Run(tc.rule, func(t *testing.T) {
+			p, err := plan(t, reg, "write_file", args(t, map[string]string{"path": tc.path, "content": tc.content}))
+			if err != nil || p.Action.Preview != tc.preview || p.Action.Whole {
+				t.Fatalf("%q whole %v, %v", p.Action.Preview, p.Action.Whole, err)
+			}
+			c := card.Of(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
+			want, _ := risk.Visible(tc.content)
+			if want == "" {
+				want = `write_file {"path":"` + tc.path + `"}`
+			}
+			if c.Code != want {
+				t.Fatalf("the card shows %q", c.Code)
+			}
+		})
+	}
+}
+
+// TestADiffDeterminesTheNewContent applies the diff that people see to the old
+// content: nothing else can come out than what will be written.
+func TestADiffDeterminesTheNewContent(t *testing.T) {
+	text := rapid.Custom(func(t *rapid.T) string {
+		lines := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "", "a\r", " a", "-b", "+c", "@@ -1,1 +1,1 @@", "\\ No newline at end of file"}), 0, 30).Draw(t, "lines")
+		s := strings.Join(lines, "\n")
+		if rapid.Bool().Draw(t, "newline") {
+			s += "\n"
+		}
+		return s
+	})
+	target := fake()
+	reg := registry(t, config(target))
+	rapid.Check(t, func(rt *rapid.T) {
+		old, content := text.Draw(rt, "old"), text.Draw(rt, "new")
+		target.Put("/etc/hostname", old)
+		p, err := plan(t, reg, "write_file", args(t, map[string]string{"path": "/etc/hostname", "content": content}))
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if p.Action.Whole == (old == content) {
+			rt.Fatalf("whole is %v for %q and %q", p.Action.Whole, old, content)
+		}
+		if !p.Action.Whole {
+			return
+		}
+		if got := apply(rt, old, p.Action.Preview); got != content {
+			rt.Fatalf("%q and the diff\n%s\ngive %q, not %q", old, p.Action.Preview, got, content)
+		}
+	})
+}
+
+// apply is patch(1) for one file, without fuzz.
+func apply(t *rapid.T, old, patch string) string {
+	src := strings.SplitAfter(old, "\n")
+	var out strings.Builder
+	at := 0
+	rows := strings.SplitAfter(patch, "\n")
+	for i := 3; i < len(rows) && rows[i] != ""; { // after the three header lines
+		var from, n, to, m int
+		if _, err := fmt.Sscanf(rows[i], "@@ -%d,%d +%d,%d @@", &from, &n, &to, &m); err != nil {
+			t.Fatalf("no hunk: %q", rows[i])
+		}
+		if n > 0 {
+			from--
+		}
+		for ; at < from; at++ {
+			out.WriteString(src[at])
+		}
+		for i++; n > 0 || m > 0; i++ {
+			body := rows[i][1:]
+			if i+1 < len(rows) && strings.HasPrefix(rows[i+1], "\\") {
+				body = strings.TrimSuffix(body, "\n")
+			}
+			switch rows[i][0] {
+			case ' ', '-':
+				if src[at] != body {
+					t.Fatalf("line %d is %q, the diff says %q", at, src[at], body)
+				}
+				at++
+				n--
+			}
+			switch rows[i][0] {
+			case ' ', '+':
+				out.WriteString(body)
+				m--
+			}
+			if i+1 < len(rows) && strings.HasPrefix(rows[i+1], "\\") {
+				i++
+			}
 		}
 	}
-	if pl, err := plan(t, reg, "write_file", args(t, map[string]string{"path": "/etc/hostname", "content": "web-1\n"})); err != nil || !strings.Contains(pl.Action.Preview, "the same") {
-		t.Errorf("%q, %v", pl.Action.Preview, err)
+	for ; at < len(src); at++ {
+		out.WriteString(src[at])
 	}
+	return out.String()
 }
 
 func TestB105LocalFiles(t *testing.T) {

@@ -287,6 +287,7 @@ func (b *Book) KillPane(ctx context.Context, thread, session, pane string) (Ref,
 // Session is one session of a thread, as it is now.
 type Session struct {
 	Name     string
+	Thread   string // whose it is
 	Default  bool
 	Lost     bool // tmux does not have it any more
 	Created  time.Time
@@ -295,7 +296,8 @@ type Session struct {
 	Panes    []Ref
 }
 
-// List returns the sessions of a thread, its default one first.
+// List returns the sessions of a thread, or with "" of all, the default ones
+// first.
 func (b *Book) List(ctx context.Context, thread string) ([]Session, error) {
 	var rows []row
 	err := b.cfg.DB.View(ctx, func(tx store.Tx) error {
@@ -314,7 +316,7 @@ func (b *Book) List(ctx context.Context, thread string) ([]Session, error) {
 		if r.Closing {
 			continue
 		}
-		s := Session{Name: r.Name, Default: r.Default, Created: r.Created, Attach: b.cfg.Server.AttachCommand(r.Name)}
+		s := Session{Name: r.Name, Thread: r.Thread, Default: r.Default, Created: r.Created, Attach: b.cfg.Server.AttachCommand(r.Name)}
 		if live := liveSession(all, r); live != nil {
 			s.Attached = live.Attached
 		} else {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,14 +54,14 @@ type pressArgs struct {
 }
 
 // canonical is the exact keys, one step a line, in the order in which they are
-// pressed.
+// pressed. No two different calls have the same lines.
 func (a pressArgs) canonical() string {
 	var b strings.Builder
-	if a.Literal != "" {
-		b.WriteString("type " + strconv.Quote(a.Literal) + "\n")
+	for _, s := range typed(a.Literal) {
+		b.WriteString(s + "\n")
 	}
 	for _, k := range a.Keys {
-		b.WriteString("press " + k + "\n")
+		b.WriteString("press " + key(k) + "\n")
 	}
 	if a.Enter {
 		b.WriteString("press Enter\n")
@@ -72,13 +71,13 @@ func (a pressArgs) canonical() string {
 
 // preview is the same for people: one line.
 func (a pressArgs) preview(program string) string {
-	var parts []string
-	if a.Literal != "" {
-		parts = append(parts, "type "+strconv.Quote(a.Literal))
+	parts := typed(a.Literal)
+	var names []string
+	for _, k := range a.Keys {
+		names = append(names, key(k))
 	}
-	names := a.Keys
 	if a.Enter {
-		names = append(slices.Clip(names), "Enter")
+		names = append(names, "Enter")
 	}
 	if len(names) > 0 {
 		parts = append(parts, "press "+strings.Join(names, ", "))
@@ -88,6 +87,58 @@ func (a pressArgs) preview(program string) string {
 		s += ", into " + strconv.Quote(program)
 	}
 	return s
+}
+
+// typed says what typing a text does, in steps: letters are quoted, and a
+// character that acts like a key is a step of its own, because a newline in the
+// middle of a text runs what stands before it.
+func typed(text string) []string {
+	var out []string
+	for text != "" {
+		n := strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
+		if n < 0 {
+			n = len(text)
+		}
+		if n > 0 {
+			out = append(out, "type "+strconv.Quote(text[:n]))
+			text = text[n:]
+			continue
+		}
+		switch c := text[0]; c {
+		case '\n':
+			out = append(out, "type a newline (Enter)")
+		case '\r':
+			out = append(out, "type a carriage return (Enter)")
+		case '\t':
+			out = append(out, "type a tab (Tab)")
+		case 0x1b:
+			out = append(out, "type an escape character (Escape)")
+		case 0x7f:
+			out = append(out, "type a delete character (BSpace)")
+		default:
+			out = append(out, fmt.Sprintf("type the control character \\x%02x (C-%c)", c, c|0x40))
+		}
+		text = text[1:]
+	}
+	return out
+}
+
+var (
+	plainKey = regexp.MustCompile(`^[A-Za-z0-9^-]+$`)
+	// enterKey finds the other names of the key that runs a command.
+	enterKey = regexp.MustCompile(`^(?:[Cc]-|\^)[mMjJ]$|(?i:^kpenter$)`)
+)
+
+// key shows the name of a key so that it cannot pass for more than one, or for
+// a harmless one.
+func key(name string) string {
+	switch {
+	case enterKey.MatchString(name):
+		return name + " (Enter)"
+	case plainKey.MatchString(name):
+		return name
+	}
+	return strconv.Quote(name)
 }
 
 // Plan implements tools.Tool.
@@ -118,12 +169,24 @@ func (t presser) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if !ref.Exists && !ondemand(ref) {
 		return tools.Plan{}, tools.Failed("no key was pressed: the pane %s of the session %s does not exist now; run_shell makes it again", ref.Pane, ref.Session)
 	}
-	a := t.action(c.Name, approvals.KindKeys, ref, c.Args)
+	a := t.action(c.Name, approvals.KindKeys, ref, without(c.Args, "literal_text", "keys", "enter")) // those are Bytes
 	a.Dir, a.Foreground = ref.Dir, ref.Program
 	a.Bytes, a.Preview = []byte(args.canonical()), args.preview(ref.Program)
 	return tools.Planned(a, args.Claim(), func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		return t.press(ctx, c.Thread, ref, args, wait, sink)
 	}), nil
+}
+
+// without returns canonical arguments without some of them.
+func without(args json.RawMessage, names ...string) json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(args, &m) != nil {
+		return args
+	}
+	for _, n := range names {
+		delete(m, n)
+	}
+	return tools.MustSchema(m)
 }
 
 // ondemand reports whether a pane may be made for keys: only the thread's

@@ -10,7 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"countersign/approvals"
+	"countersign/approvals/card"
 	"countersign/approvals/risk"
 	"countersign/store/mem"
 	"countersign/tools"
@@ -345,7 +348,7 @@ func TestB81ToB89SendKeys(t *testing.T) {
 		"B-89 answer":    {`"literal_text":"yes","enter":true`, "type \"yes\"\npress Enter\n", `type "yes", then press Enter, into "less"`, tmux.Keys{Literal: "yes", Enter: true}},
 		"B-89 menu":      {`"keys":["Down","Down","Enter"]`, "press Down\npress Down\npress Enter\n", `press Down, Down, Enter, into "less"`, tmux.Keys{Names: []string{"Down", "Down", "Enter"}}},
 		"B-82 literal":   {`"literal_text":"C-c"`, "type \"C-c\"\n", `type "C-c", into "less"`, tmux.Keys{Literal: "C-c"}},
-		"B-85 order":     {`"enter":true,"keys":["Tab"],"literal_text":"a\n\u202e"`, "type \"a\\n\\u202e\"\npress Tab\npress Enter\n", `type "a\n\u202e", then press Tab, Enter, into "less"`, tmux.Keys{Literal: "a\n\u202e", Names: []string{"Tab"}, Enter: true}},
+		"B-85 order":     {`"enter":true,"keys":["Tab"],"literal_text":"a\n\u202e"`, "type \"a\"\ntype a newline (Enter)\ntype \"\\u202e\"\npress Tab\npress Enter\n", `type "a", then type a newline (Enter), then type "\u202e", then press Tab, Enter, into "less"`, tmux.Keys{Literal: "a\n\u202e", Names: []string{"Tab"}, Enter: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -369,6 +372,90 @@ func TestB81ToB89SendKeys(t *testing.T) {
 				t.Errorf("keys %+v", got)
 			}
 		})
+	}
+}
+
+// TestTheCardOfKeysIsPlain: nothing that is typed hides, and nothing that runs a
+// command looks like something else.
+func TestTheCardOfKeysIsPlain(t *testing.T) {
+	w := newWorld(t)
+	w.pane("", "worker").Set(func(i *tmux.Info) { i.Program = "ba\u202esh" })
+	for _, tc := range []struct{ rule, args, want string }{
+		{"a newline that is typed runs what stands before it", `"literal_text":"ls\nrm x"`, "type \"ls\"\ntype a newline (Enter)\ntype \"rm x\"\n"},
+		{"so does a carriage return", `"literal_text":"ls\r"`, "type \"ls\"\ntype a carriage return (Enter)\n"},
+		{"control characters are named", `"literal_text":"\u0003\u001b\t\u007f\u0000"`, "type the control character \\x03 (C-C)\ntype an escape character (Escape)\ntype a tab (Tab)\ntype a delete character (BSpace)\ntype the control character \\x00 (C-@)\n"},
+		{"zero-width and right-to-left characters show", `"literal_text":"a\u200b\u202eb"`, "type \"a\\u200b\\u202eb\"\n"},
+		{"escapes that are written out are told apart", `"literal_text":"\\u200b\""`, "type \"\\\\u200b\\\"\"\n"},
+		{"a key that is a comma or a quote is quoted", `"keys":[",","\"","x"]`, "press \",\"\npress \"\\\"\"\npress x\n"},
+		{"a key that cannot be seen is quoted", `"keys":["\u200b"]`, "press \"\\u200b\"\n"},
+		{"other names of Enter say so", `"keys":["C-m","^J","KPEnter","C-c"]`, "press C-m (Enter)\npress ^J (Enter)\npress KPEnter (Enter)\npress C-c\n"},
+	} {
+		t.Run(tc.rule, func(t *testing.T) {
+			p, err := w.plan("send-keys", `{"pane":"worker",`+tc.args+`,`+claim+`}`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := card.Of(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
+			if c.Code != tc.want {
+				t.Fatalf("%q", c.Code)
+			}
+			if strings.ContainsAny(c.Code+c.Body, "\u200b\u202e\x1b\r\t") || strings.Contains(c.Body, "\n") {
+				t.Fatalf("%q", c.Body)
+			}
+			fields := fmt.Sprint(c.Fields)
+			if !strings.Contains(fields, `{Program in front ba\u{202E}sh}`) || !strings.Contains(fields, "Pane") {
+				t.Fatalf("%s", fields)
+			}
+		})
+	}
+}
+
+func TestDifferentKeysHaveDifferentCards(t *testing.T) {
+	texts := rapid.StringOfN(rapid.SampledFrom([]rune("a\n\r\t\"\\,\u200b")), 0, 5, -1)
+	names := rapid.SliceOfN(rapid.SampledFrom([]string{"Enter", ",", "\"", "C-m", "x", "a", "Tab"}), 0, 3)
+	w := newWorld(t)
+	w.pane("", "worker")
+	rapid.Check(t, func(rt *rapid.T) {
+		draw := func(n string) (string, string) {
+			args, err := json.Marshal(map[string]any{
+				"pane": "worker", "literal_text": texts.Draw(rt, n+" text"), "keys": names.Draw(rt, n+" keys"),
+				"risk": "low", "mutation": true, "privesc": false, "why": "test",
+			})
+			if err != nil {
+				rt.Fatal(err)
+			}
+			p, err := w.plan("send-keys", string(args))
+			if err != nil {
+				return string(args), string(args) // nothing to press
+			}
+			return string(args), card.Of(approvals.Record{State: approvals.Pending, Action: p.Action}, "").Code
+		}
+		argsA, cardA := draw("first")
+		argsB, cardB := draw("second")
+		if (argsA == argsB) != (cardA == cardB) {
+			rt.Fatalf("%s and %s have the cards %q and %q", argsA, argsB, cardA, cardB)
+		}
+	})
+}
+
+func TestCardsOfSessionsAndPanes(t *testing.T) {
+	w := newWorld(t)
+	w.pane("one", "a")
+	for name, tc := range map[string]struct{ args, code, body string }{
+		"tmux-create-session": {`"session":"new"`, `tmux-create-session {"session":"new"}`, "make the tmux session countersign-ops-new, or use it if it is there"},
+		"tmux-kill-session":   {`"session":"one"`, `tmux-kill-session {"session":"one"}`, "end the tmux session countersign-ops-one and everything that runs in it"},
+		"tmux-create-pane":    {`"session":"one","pane":"b"`, `tmux-create-pane {"pane":"b","session":"one"}`, "make the pane b in the tmux session countersign-ops-one, or use it if it is there"},
+		"tmux-kill-pane":      {`"session":"one","pane":"a"`, `tmux-kill-pane {"pane":"a","session":"one"}`, "end the pane a of the tmux session countersign-ops-one and what runs in it"},
+	} {
+		p, err := w.plan(name, `{`+tc.args+`,`+claim+`}`)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		c := card.Of(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
+		if c.Code != tc.code || c.Body != tc.body || !strings.Contains(fmt.Sprint(c.Fields), "countersign-ops-") {
+			t.Errorf("%s: %q, %q, %v", name, c.Code, c.Body, c.Fields)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 // Package toolstest checks what every tool promises, whatever it does: its
 // schema and guidance are whole, planning has no effect and is repeatable, what
-// people approve covers every argument, and nothing runs without a permit.
+// people approve covers every argument, each of them shows on the card, and
+// nothing runs without a permit.
 //
 // [Check] is meant for the tests of each tool; [Target] is a machine in memory.
 // [Run] runs a plan the way the bot does, with an approval from a real ledger.
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"countersign/approvals"
+	"countersign/approvals/card"
 	"countersign/approvals/risk"
 	"countersign/tools"
 )
@@ -149,6 +151,8 @@ func check(t *testing.T, reg *tools.Registry, spec tools.Spec, claims bool, effe
 			}
 		case same && !slices.Contains(c.Hidden, name):
 			t.Errorf("another %q (%v) gives the same digest: people would not know what they approve", name, changed[name])
+		case !same && face(p.Action) == face(act):
+			t.Errorf("another %q (%v) gives the same card: people would not see what they approve", name, changed[name])
 		}
 	}
 	if claims {
@@ -181,6 +185,16 @@ func checkClaims(t *testing.T, args map[string]any, plan func(*testing.T, map[st
 			t.Errorf("%q may be %v", name, bad)
 		}
 	}
+}
+
+// face is all that people see of an action before they decide, without the
+// digest, which says nothing to them.
+func face(a approvals.Action) string {
+	b, err := json.Marshal(card.Of(approvals.Record{State: approvals.Pending, Action: a}, ""))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
 
 // other returns a value that differs from v.

@@ -1,0 +1,128 @@
+package blockkit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/slack-go/slack"
+
+	"countersign/adapters/chat"
+)
+
+// The callback_ids of the two modals.
+const (
+	CallbackEdit = "cs.edit"
+	CallbackDeny = "cs.deny"
+)
+
+// The block_id and action_id of the one input in each modal.
+const (
+	inputBlock  = "cs.input"
+	inputAction = "cs.text"
+)
+
+var (
+	// ErrTooLong means that a text has no room in a modal's input.
+	ErrTooLong = errors.New("blockkit: the text is too long to edit here; deny it and say in the thread what to change")
+	// ErrUnseen means that a text has characters that its editor would not see.
+	ErrUnseen = errors.New("blockkit: the text has invisible characters and can't be edited here; deny it and say in the thread what to change")
+	// ErrPrivate means that a modal's private_metadata is not ours.
+	ErrPrivate = errors.New("blockkit: this form is not one of ours or is damaged; open it again from the card")
+)
+
+// Private is what a modal carries to its submission: ids and nothing else. All
+// are printable ASCII without spaces; Thread may be empty.
+type Private struct {
+	Channel string        `json:"channel"`          // the card's channel
+	TS      string        `json:"ts"`               // the card's message
+	Thread  string        `json:"thread,omitempty"` // the root of its thread
+	Button  chat.ButtonID `json:"button"`
+}
+
+func (p Private) valid() bool {
+	return word(p.Channel, 64) && word(p.TS, 64) && validButton(p.Button) && (p.Thread == "" || word(p.Thread, 200))
+}
+
+func (p Private) encode() (string, error) {
+	if !p.valid() {
+		return "", ErrPrivate
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(p); err != nil {
+		return "", fmt.Errorf("%w: %w", ErrPrivate, err)
+	}
+	return string(bytes.TrimSpace(b.Bytes())), nil
+}
+
+// ParsePrivate reads a submission's private_metadata. Anything that this
+// package did not write is [ErrPrivate]: nothing may be decided from it.
+func ParsePrivate(s string) (Private, error) {
+	if len(s) > MaxPrivate || !utf8.ValidString(s) {
+		return Private{}, ErrPrivate
+	}
+	d := json.NewDecoder(bytes.NewReader([]byte(s)))
+	d.DisallowUnknownFields()
+	var p Private
+	if err := d.Decode(&p); err != nil {
+		return Private{}, fmt.Errorf("%w: %w", ErrPrivate, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) || !p.valid() {
+		return Private{}, ErrPrivate
+	}
+	return p, nil
+}
+
+// EditModal asks what a command should become; the input begins with b.Edit,
+// exactly. Errors: [ErrTooLong] over [MaxInput] characters, [ErrUnseen] when
+// the editor could not see all of it, [ErrPrivate] when an id in p is not
+// usable.
+func EditModal(p Private, b chat.Button) (slack.ModalViewRequest, error) {
+	if utf16Len(b.Edit) > MaxInput {
+		return slack.ModalViewRequest{}, ErrTooLong
+	}
+	if visibleCode(b.Edit) != b.Edit {
+		return slack.ModalViewRequest{}, ErrUnseen
+	}
+	in := slack.NewPlainTextInputBlockElement(nil, inputAction).WithMultiline(true).WithMaxLength(MaxInput)
+	in.InitialValue = b.Edit
+	block := slack.NewInputBlock(inputBlock, plain("What should run instead", MaxPlainText), plain("Exactly this text is judged again and runs after an approval.", MaxPlainText), in)
+	return modal(CallbackEdit, "Edit", "Send", p, block)
+}
+
+// DenyModal asks for a reason, which may stay empty. Error: [ErrPrivate].
+func DenyModal(p Private, b chat.Button) (slack.ModalViewRequest, error) {
+	in := slack.NewPlainTextInputBlockElement(nil, inputAction).WithMultiline(true).WithMaxLength(MaxInput)
+	block := slack.NewInputBlock(inputBlock, plain("Reason (may stay empty)", MaxPlainText), plain("The agent and everybody in the thread read it.", MaxPlainText), in)
+	block.Optional = true
+	label := b.Label
+	if label == "" {
+		label = "Deny"
+	}
+	return modal(CallbackDeny, label, label, p, block)
+}
+
+func modal(callback, title, submit string, p Private, blocks ...slack.Block) (slack.ModalViewRequest, error) {
+	private, err := p.encode()
+	if err != nil {
+		return slack.ModalViewRequest{}, err
+	}
+	return slack.ModalViewRequest{
+		Type: slack.VTModal, CallbackID: callback, PrivateMetadata: private,
+		Title: plain(title, MaxModalTitle), Submit: plain(submit, MaxModalTitle), Close: plain("Cancel", MaxModalTitle),
+		Blocks: slack.Blocks{BlockSet: blocks},
+	}, nil
+}
+
+// Input is what was typed into one of the two modals; "" when nothing was.
+func Input(v slack.View) string {
+	if v.State == nil {
+		return ""
+	}
+	return v.State.Values[inputBlock][inputAction].Value
+}

@@ -1,0 +1,210 @@
+package slack
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	slackapi "github.com/slack-go/slack"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/slack/blockkit"
+)
+
+// pressed is a button of ours that somebody pressed, as Slack vouches for it.
+type pressed struct {
+	thread  thread
+	message string // ts of the card
+	user    slackapi.User
+	button  chat.ButtonID
+	id      chat.EventID
+	reason  string
+	text    string
+}
+
+// onInteraction decides a press or a form and returns what the acknowledgement
+// carries, which is only ever a form's answer.
+func (a *Adapter) onInteraction(ctx context.Context, h chat.Handler, cb slackapi.InteractionCallback) any {
+	switch cb.Type {
+	case slackapi.InteractionTypeBlockActions:
+		a.onPress(ctx, h, cb)
+	case slackapi.InteractionTypeViewSubmission:
+		if r := a.onForm(ctx, h, cb); r != nil {
+			return r
+		}
+	default:
+	}
+	return nil
+}
+
+// onPress handles a button. Slack does not repeat interactions: whatever goes
+// wrong is said to the person, who can press again.
+func (a *Adapter) onPress(ctx context.Context, h chat.Handler, cb slackapi.InteractionCallback) {
+	if len(cb.ActionCallback.BlockActions) == 0 || cb.Container.Type == "view" {
+		return
+	}
+	act := cb.ActionCallback.BlockActions[0]
+	verb, ok := blockkit.VerbOf(act.ActionID)
+	if !ok || verb == blockkit.VerbOpen {
+		return
+	}
+	me := a.self()
+	p := pressed{
+		thread:  thread{me.team, orElse(cb.Channel.ID, cb.Container.ChannelID), orElse(cb.Container.ThreadTs, cb.Message.ThreadTimestamp)},
+		message: orElse(cb.Container.MessageTs, cb.Message.Timestamp), user: cb.User,
+	}
+	button, err := blockkit.ParseAction(act.ActionID, act.Value)
+	if _, bad := parseThread(p.thread.id()); err != nil || bad != nil || !slackTS.MatchString(p.message) {
+		a.background.Add("notice/"+cb.User.ID, func() {
+			a.whisper(p.thread, cb.User.ID, "I do not know this button; it may be from an older version. Ask again in the thread.")
+		})
+		return
+	}
+	p.button = button
+	p.id = eventID(p.thread.team, p.thread.channel, p.message+"/"+cb.User.ID+"/"+orElse(act.ActionTs, cb.ActionTs))
+	if verb == blockkit.VerbEdit {
+		a.openEditor(ctx, p, cb)
+		return
+	}
+	p.reason = blockkit.Reason(cb.BlockActionState)
+	ans, err := a.decide(ctx, h, p)
+	notice := ans.Notice
+	switch {
+	case err != nil:
+		notice = "That did not work, and nothing was decided; press the button again."
+	case ans.OK && ans.Card != nil && ans.Card.Final:
+		return // the card's new face says it to everybody
+	}
+	a.background.Add("notice/"+cb.User.ID, func() { a.whisper(p.thread, cb.User.ID, notice) })
+}
+
+// decide hands a press over, with the person's standing of this moment, and
+// gives the card its new face.
+func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed) (chat.Answer, error) {
+	me := a.self()
+	var s standing
+	var groups []string
+	var wg sync.WaitGroup
+	wg.Go(func() { s = a.people.who(ctx, p.user.ID) })
+	wg.Go(func() { groups = a.people.groupsOf(ctx, p.user.ID) })
+	wg.Wait()
+	from := chat.User{ID: userID(me.team, p.user.ID), Name: s.name, Bot: s.bot, Outside: s.outside}
+	if from.Name == "" {
+		from.Name = orElse(p.user.Name, p.user.ID)
+	}
+	if p.user.TeamID != "" && p.user.TeamID != me.team {
+		from.Outside = true
+	}
+	if from.Outside {
+		groups = nil
+	}
+	v := a.view(p.thread.id())
+	face := v.face(p.message)
+	ans, err := h.Click(ctx, chat.Click{
+		ID: p.id, Thread: p.thread.id(), From: from, Button: p.button, Reason: p.reason, Text: p.text, Groups: groups,
+	})
+	if err != nil {
+		a.log.WarnContext(ctx, "a click was not decided", "thread", p.thread.id(), "error", err)
+		return ans, err
+	}
+	if ans.Card != nil {
+		a.background.Add("face/"+p.thread.channel+"/"+p.message, func() { a.repaint(p, v, face, *ans.Card) })
+	}
+	return ans, nil
+}
+
+// repaint shows the card's new face at once. What the outbox wrote meanwhile is
+// newer and stays.
+func (a *Adapter) repaint(p pressed, v *view, face uint64, c chat.Card) {
+	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
+	defer cancel()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.face(p.message) != face {
+		return
+	}
+	m := blockkit.Card(c, blockkit.CardOptions{})
+	if err := a.update(ctx, p.thread, p.message, first, m); err != nil {
+		a.log.WarnContext(ctx, "a card keeps its old face until the outbox writes it", "thread", p.thread.id(), "error", err)
+	}
+}
+
+// openEditor offers the command on the card for editing. Slack takes the form
+// only within 3 s of the press.
+func (a *Adapter) openEditor(ctx context.Context, p pressed, cb slackapi.InteractionCallback) {
+	code, ok := blockkit.CodeOf(cb.Message.Blocks.BlockSet)
+	say := func(s string) {
+		a.background.Add("notice/"+p.user.ID, func() { a.whisper(p.thread, p.user.ID, s) })
+	}
+	if !ok {
+		say("The command is not on this card as a whole, so it cannot be edited here; deny it and say in the thread what to change.")
+		return
+	}
+	modal, err := blockkit.EditModal(blockkit.Private{
+		Channel: p.thread.channel, TS: p.message, Thread: p.thread.root, Button: p.button,
+	}, chat.Button{ID: p.button, Edit: code})
+	if err != nil {
+		say("This command cannot be edited here; deny it and say in the thread what to change.")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	if _, err := a.api.OpenViewContext(ctx, cb.TriggerID, modal); err != nil {
+		a.log.WarnContext(ctx, "a form could not be opened", "thread", p.thread.id(), "error", err)
+		say("Slack did not open the form; press Edit again.")
+	}
+}
+
+// onForm handles a submitted form. Its answer stands under the input, so that
+// nothing that was typed is lost.
+func (a *Adapter) onForm(ctx context.Context, h chat.Handler, cb slackapi.InteractionCallback) *slackapi.ViewSubmissionResponse {
+	if cb.View.CallbackID != blockkit.CallbackEdit {
+		return nil
+	}
+	p, err := blockkit.ParsePrivate(cb.View.PrivateMetadata)
+	if err != nil {
+		return blockkit.FormError("This form is damaged; close it and press Edit on the card again.")
+	}
+	me := a.self()
+	t := thread{me.team, p.Channel, p.Thread}
+	if _, err := parseThread(t.id()); err != nil || !slackTS.MatchString(p.TS) {
+		return blockkit.FormError("This form is damaged; close it and press Edit on the card again.")
+	}
+	ans, err := a.decide(ctx, h, pressed{
+		thread: t, message: p.TS, user: cb.User, button: p.Button, text: blockkit.Input(cb.View),
+		id: eventID(t.team, t.channel, p.TS+"/"+cb.User.ID+"/"+orElse(cb.View.ID, cb.TriggerID)+"/"+cb.View.Hash),
+	})
+	switch {
+	case err != nil:
+		return blockkit.FormError("That did not work, and nothing was changed; send it again.")
+	case !ans.OK:
+		return blockkit.FormError(ans.Notice)
+	}
+	return nil
+}
+
+// whisper tells one person something: in the thread where only they see it, or
+// in a direct message where that fails.
+func (a *Adapter) whisper(th thread, user, text string) {
+	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
+	defer cancel()
+	o := options(blockkit.Notice(text))
+	in := o
+	if th.root != "" {
+		in = append(in, slackapi.MsgOptionTS(th.root))
+	}
+	err := a.pace.do(ctx, "ephemeral/"+th.channel, normal, func(ctx context.Context) error {
+		_, err := a.api.PostEphemeralContext(ctx, th.channel, user, in...)
+		return err
+	})
+	if err == nil {
+		return
+	}
+	c, _, _, derr := a.api.OpenConversationContext(ctx, &slackapi.OpenConversationParameters{Users: []string{user}})
+	if derr == nil {
+		_, _, derr = a.api.PostMessageContext(ctx, c.ID, o...)
+	}
+	if derr != nil {
+		a.log.WarnContext(ctx, "somebody could not be told something", "user", user, "error", errors.Join(err, derr))
+	}
+}

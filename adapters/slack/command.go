@@ -1,0 +1,210 @@
+package slack
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	slackapi "github.com/slack-go/slack"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/slack/blockkit"
+)
+
+// callTimeout bounds a call that nobody waits for.
+const callTimeout = 15 * time.Second
+
+// inquiry is who asks what outside any thread.
+func (a *Adapter) inquiry(ctx context.Context, user, within string, id chat.EventID) chat.Inquiry {
+	me := a.self()
+	s := a.people.who(ctx, user)
+	q := chat.Inquiry{
+		ID: id, From: chat.User{ID: userID(me.team, user), Name: orElse(s.name, user), Bot: s.bot, Outside: s.outside},
+		Within: within,
+	}
+	if !s.outside {
+		q.Groups = a.people.groupsOf(ctx, user)
+	}
+	return q
+}
+
+// onCommand answers /countersign. Slack has its acknowledgement already.
+func (a *Adapter) onCommand(ctx context.Context, c slackapi.SlashCommand) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	word, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(c.Text)), " ")
+	text, err := a.answer(ctx, c, word)
+	if err != nil {
+		a.log.WarnContext(ctx, "a slash command failed", "command", word, "error", err)
+		text = "That did not work; try again, and look at the bot's log if it stays so."
+	}
+	a.tell(ctx, c, text)
+}
+
+const commandHelp = "`" + SlashCommand + " status` what I am doing in this channel\n" +
+	"`" + SlashCommand + " approvals` requests that wait for a decision\n" +
+	"`" + SlashCommand + " sessions` terminals of this channel's threads\n" +
+	"`" + SlashCommand + " stop` ends what runs in this channel's threads\n" +
+	"`" + SlashCommand + " help` this list\n\n" +
+	"Mention me in a channel to start a thread. Slack offers no slash commands inside threads: there, write `stop`, `status`, `sessions`, `approve <id>` or `deny <id> [reason]`."
+
+func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word string) (string, error) {
+	me := a.self()
+	channel := scheme + ":" + me.team + ":" + c.ChannelID + ":"
+	id := chat.EventID(scheme + ":command:" + orElse(c.TriggerID, fmt.Sprint(a.now().UnixNano())))
+	if a.cfg.Desk == nil || word == "help" || word == "" {
+		return commandHelp, nil
+	}
+	switch word {
+	case "stop":
+		stopped, err := a.cfg.Desk.Stop(ctx, a.inquiry(ctx, c.UserID, channel, id))
+		if err != nil {
+			return "", err
+		}
+		if len(stopped) == 0 {
+			return "Nothing is running in this channel's threads.", nil
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "Stopped %s:\n", count(len(stopped), "thread"))
+		for _, t := range stopped {
+			fmt.Fprintf(&b, "- %s\n", a.link(t))
+		}
+		return b.String(), nil
+	case "approvals":
+		// Everywhere, not just here: what waits for this person is what counts.
+		o, err := a.cfg.Desk.Overview(ctx, a.inquiry(ctx, c.UserID, scheme+":"+me.team+":", id))
+		if err != nil {
+			return "", err
+		}
+		return a.approvals(o, channel), nil
+	case "status", "sessions":
+		o, err := a.cfg.Desk.Overview(ctx, a.inquiry(ctx, c.UserID, channel, id))
+		if err != nil {
+			return "", err
+		}
+		if word == "status" {
+			return a.busy(o), nil
+		}
+		return a.sessions(o), nil
+	}
+	return "I do not know `" + strings.ReplaceAll(word, "`", "'") + "`.\n\n" + commandHelp, nil
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func (a *Adapter) busy(o chat.Overview) string {
+	if len(o.Busy) == 0 {
+		return "Idle: no thread of this channel has open work."
+	}
+	var b strings.Builder
+	for _, t := range o.Busy {
+		fmt.Fprintf(&b, "- %s: %s\n", a.link(t.Thread), blockkit.EscapeMarkdown(t.Doing))
+	}
+	return b.String()
+}
+
+func (a *Adapter) approvals(o chat.Overview, channel string) string {
+	var b strings.Builder
+	for _, w := range o.Approvals {
+		// Others' requests are shown where they were made, not elsewhere.
+		if !w.Mine && !strings.HasPrefix(string(w.Thread), channel) {
+			continue
+		}
+		who := "you may decide"
+		if !w.Mine {
+			who = "others decide"
+		}
+		fmt.Fprintf(&b, "- **%s** on %s: `%s` (%s, until %s UTC): %s\n", strings.ToUpper(w.Level), blockkit.EscapeMarkdown(w.Target),
+			strings.ReplaceAll(w.Title, "`", "'"), who, w.Expires.UTC().Format("15:04:05"), a.link(w.Thread))
+	}
+	if b.Len() == 0 {
+		return "No request waits for a decision."
+	}
+	return b.String()
+}
+
+func (a *Adapter) sessions(o chat.Overview) string {
+	if len(o.Sessions) == 0 {
+		return "No thread of this channel has a terminal session."
+	}
+	var b strings.Builder
+	for _, s := range o.Sessions {
+		fmt.Fprintf(&b, "- `%s` (%s): %s", s.Name, s.State, a.link(s.Thread))
+		if s.Attach != "" {
+			fmt.Fprintf(&b, "\n  watch it with `%s`", s.Attach)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// link is the address of a thread.
+func (a *Adapter) link(t chat.ThreadID) string {
+	th, err := parseThread(t)
+	base := a.self().url
+	if err != nil || base == "" {
+		return string(t)
+	}
+	return fmt.Sprintf("%s/archives/%s/p%s?thread_ts=%s&cid=%s", base, th.channel, strings.ReplaceAll(th.root, ".", ""), url.QueryEscape(th.root), th.channel)
+}
+
+// tell answers a slash command so that only its writer sees it.
+func (a *Adapter) tell(ctx context.Context, c slackapi.SlashCommand, text string) {
+	msgs := blockkit.Reply(text, nil)
+	for _, m := range msgs {
+		o := options(m)
+		if c.ResponseURL != "" {
+			if _, _, err := a.api.PostMessageContext(ctx, c.ChannelID, append(o, slackapi.MsgOptionResponseURL(c.ResponseURL, slackapi.ResponseTypeEphemeral))...); err == nil {
+				continue
+			}
+		}
+		if _, err := a.api.PostEphemeralContext(ctx, c.ChannelID, c.UserID, o...); err != nil {
+			a.whisper(thread{channel: c.ChannelID}, c.UserID, blockkit.Plain(m.Blocks))
+		}
+	}
+}
+
+// publishHome shows a person what waits for them and what runs.
+func (a *Adapter) publishHome(user string) {
+	if a.cfg.Desk == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
+	defer cancel()
+	me := a.self()
+	o, err := a.cfg.Desk.Overview(ctx, a.inquiry(ctx, user, scheme+":"+me.team+":", chat.EventID(scheme+":home:"+user)))
+	if err != nil {
+		a.log.WarnContext(ctx, "the home page could not be made", "error", err)
+		return
+	}
+	blocks := blockkit.Home(o, a.link, a.now())
+	err = a.pace.do(ctx, "home", quiet, func(ctx context.Context) error {
+		_, err := a.api.PublishViewContext(ctx, slackapi.PublishViewContextRequest{
+			UserID: user, View: slackapi.HomeTabViewRequest{Type: slackapi.VTHomeTab, Blocks: slackapi.Blocks{BlockSet: blocks}},
+		})
+		return err
+	})
+	if err != nil {
+		a.log.WarnContext(ctx, "the home page could not be shown", "error", err)
+	}
+}
+
+// greet offers first questions in a fresh assistant thread.
+func (a *Adapter) greet(channel, root string) {
+	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
+	defer cancel()
+	p := slackapi.AssistantThreadsSetSuggestedPromptsParameters{ChannelID: channel, ThreadTS: root}
+	p.AddPrompt("What is wrong?", "Look at the load, memory, disks and failed services, and tell me what is wrong.")
+	p.AddPrompt("What changed?", "What changed on this machine in the last hour?")
+	p.AddPrompt("What can you do?", "help")
+	if err := a.api.SetAssistantThreadsSuggestedPromptsContext(ctx, p); err != nil {
+		a.log.InfoContext(ctx, "no first questions were offered", "error", err)
+	}
+}

@@ -1,0 +1,317 @@
+package slack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	slackapi "github.com/slack-go/slack"
+	"github.com/slack-go/slack/slackevents"
+
+	"countersign/adapters/chat"
+)
+
+// What is read of files that people attach. Together they have to fit into the
+// 3 s in which Slack wants its acknowledgement.
+const (
+	maxFile     = 64 << 10 // bytes of one file that are read
+	maxFiles    = 5
+	fileTimeout = 1500 * time.Millisecond
+)
+
+// message is one message as Slack tells of it, whatever kind of event it came
+// in.
+type message struct {
+	team, channel, channelType string
+	ts, root                   string // root is "" outside threads
+	user, userTeam             string
+	bot                        string // bot id, "" for people
+	text                       string
+	files                      []slackapi.File
+	addressed                  bool   // the bot is mentioned
+	edited                     string // ts of the edit; "" for a new message
+}
+
+// onEvent turns an event of the Events API into what the bot has to know. nil
+// means that it may be acknowledged: it is durable, or none of our business.
+func (a *Adapter) onEvent(ctx context.Context, h chat.Handler, ev slackevents.EventsAPIEvent) error {
+	switch e := ev.InnerEvent.Data.(type) {
+	case *slackevents.AppMentionEvent:
+		_, err := a.onMessage(ctx, h, message{
+			team: ev.TeamID, channel: e.Channel, ts: e.TimeStamp, root: e.ThreadTimeStamp, user: e.User, userTeam: e.UserTeam,
+			bot: e.BotID, text: alertText(e.Text, botOnly(e.BotID, e.Attachments)), files: e.Files, addressed: true,
+		})
+		return err
+	case *slackevents.MessageEvent:
+		m, ok := a.fromEvent(ev.TeamID, e)
+		if !ok {
+			return nil
+		}
+		_, err := a.onMessage(ctx, h, m)
+		return err
+	case *slackevents.AppHomeOpenedEvent:
+		if e.Tab == "" || e.Tab == "home" {
+			a.background.Add("home/"+e.User, func() { a.publishHome(e.User) })
+		}
+	case *slackevents.AssistantThreadStartedEvent:
+		a.background.Add("assistant/"+e.AssistantThread.ChannelID, func() {
+			a.greet(e.AssistantThread.ChannelID, e.AssistantThread.ThreadTimeStamp)
+		})
+	case *slackevents.TokensRevokedEvent, *slackevents.AppUninstalledEvent:
+		a.log.ErrorContext(ctx, "the Slack app was uninstalled or its token revoked; install it again and set SLACK_BOT_TOKEN")
+	}
+	return nil
+}
+
+func botOnly(bot string, attachments []slackapi.Attachment) []slackapi.Attachment {
+	if bot == "" {
+		return nil
+	}
+	return attachments
+}
+
+// subtypes are the kinds of messages that are read; every other kind (joins,
+// topics, pins, reminders) is none of the bot's business.
+var subtypes = []string{"", "file_share", "thread_broadcast", "bot_message"}
+
+// fromEvent reads a message event; false means that there is nothing to read.
+func (a *Adapter) fromEvent(team string, e *slackevents.MessageEvent) (message, bool) {
+	m := message{team: team, channel: e.Channel, channelType: e.ChannelType}
+	msg := e.Message
+	if msg == nil {
+		return m, false
+	}
+	switch {
+	case e.SubType == "message_changed":
+		was := e.PreviousMessage
+		// Slack also reports link previews and thread counters as changes; only a
+		// person's edit of the text counts.
+		if msg.Edited == nil || !slices.Contains(subtypes, msg.SubType) || (was != nil && was.Text == msg.Text) {
+			return m, false
+		}
+		m.edited = msg.Edited.Timestamp
+	case e.SubType == "message_deleted":
+		was := e.PreviousMessage
+		if was == nil {
+			return m, false
+		}
+		msg, m.edited = was, e.EventTimeStamp
+		msg.Text = "(this message was deleted)"
+		msg.Files, msg.Attachments = nil, nil
+		if m.edited == "" {
+			m.edited = "deleted"
+		}
+	case !slices.Contains(subtypes, e.SubType):
+		return m, false
+	}
+	m.ts, m.root, m.user, m.bot = msg.Timestamp, msg.ThreadTimestamp, msg.User, msg.BotID
+	m.userTeam = e.UserTeam
+	m.text = alertText(msg.Text, botOnly(msg.BotID, msg.Attachments))
+	m.files = msg.Files
+	m.addressed = mentions(msg.Text, a.self().user)
+	return m, m.ts != ""
+}
+
+// onMessage decides whether a message is for the bot and hands it over.
+func (a *Adapter) onMessage(ctx context.Context, h chat.Handler, m message) (delivered bool, err error) {
+	me := a.self()
+	if m.team == "" {
+		m.team = me.team
+	}
+	if m.user == me.user && m.user != "" || m.bot == me.bot && m.bot != "" {
+		return false, nil
+	}
+	rules := a.cfg.Channel(m.channel)
+	invited := m.bot != "" && slices.Contains(rules.Bots, m.bot)
+	if (m.bot != "" && !invited) || (m.bot == "" && m.user == "") || m.user == "USLACKBOT" {
+		return false, nil
+	}
+	th := thread{m.team, m.channel, m.root}
+	if th.root == "" {
+		th.root = m.ts
+	}
+	if _, err := parseThread(th.id()); err != nil || !slackTS.MatchString(m.ts) {
+		a.log.WarnContext(ctx, "a message with ids that Slack does not use was left out", "channel", m.channel, "ts", m.ts)
+		return false, nil
+	}
+	forUs, err := a.forUs(ctx, m, th, rules, invited)
+	if err != nil || !forUs {
+		return false, err
+	}
+	if m.userTeam != "" && m.userTeam != m.team && m.userTeam != me.team {
+		a.background.Add("notice/"+m.user, func() {
+			a.whisper(th, m.user, "I work only for people of this workspace, so I did not read your message.")
+		})
+		return false, nil
+	}
+	if m.user != "" {
+		a.view(th.id()).asker.Store(&m.user)
+	}
+	id := eventID(m.team, m.channel, m.ts)
+	if m.edited == "" && a.recent.has(id) {
+		return false, nil
+	}
+	if err := h.Deliver(ctx, a.event(ctx, m, th, invited)); err != nil {
+		return false, err
+	}
+	a.recent.add(id)
+	return true, nil
+}
+
+// forUs reports whether a message is part of a conversation with the bot.
+func (a *Adapter) forUs(ctx context.Context, m message, th thread, rules ChannelRules, invited bool) (bool, error) {
+	direct := m.channelType == "im" || (m.channelType == "" && strings.HasPrefix(m.channel, "D"))
+	switch {
+	case m.edited == "" && (direct || m.addressed || invited):
+		return true, nil
+	case m.root == "" && m.edited == "":
+		return false, nil
+	case rules.MentionOnly && !direct && !m.addressed:
+		return false, nil
+	}
+	// A follow-up, or an edit: it matters where the bot takes part.
+	known, err := a.cfg.Known(ctx, th.id())
+	if err != nil {
+		return false, fmt.Errorf("slack: whether the bot takes part in %s cannot be read: %w", th.id(), err)
+	}
+	return known, nil
+}
+
+func (a *Adapter) event(ctx context.Context, m message, th thread, invited bool) chat.Event {
+	me := a.self()
+	ev := chat.Event{
+		ID: eventID(m.team, m.channel, m.ts), Thread: th.id(), Text: plain(m.text, me.user, me.name),
+		At: when(m.ts), Ref: messageRef(m.channel, m.ts), Invited: invited,
+	}
+	if m.edited != "" {
+		ev.ID += chat.EventID(":" + m.edited)
+		ev.Replaces = ev.Ref
+	}
+	if m.bot != "" {
+		ev.From = chat.User{ID: userID(m.team, m.bot), Name: m.bot, Bot: true}
+	} else {
+		ev.From = chat.User{ID: userID(m.team, m.user), Name: a.people.name(ctx, m.user)}
+		if votes(ev.Text) {
+			s := a.people.who(ctx, m.user)
+			ev.From.Outside, ev.From.Bot = s.outside, s.bot
+			ev.Groups = a.people.groupsOf(ctx, m.user)
+		}
+	}
+	ev.Files = a.read(ctx, m.files)
+	if len(m.files) > 0 && strings.TrimSpace(ev.Text) == "" {
+		ev.Text = "(see the attached files)"
+	}
+	return ev
+}
+
+// votes reports whether a text may be a vote, for which the person's groups
+// have to be looked up.
+func votes(text string) bool {
+	f := strings.Fields(strings.ToLower(text))
+	return len(f) >= 2 && (f[0] == "approve" || f[0] == "deny")
+}
+
+// when is the time that a ts stands for.
+func when(ts string) time.Time {
+	sec, frac, _ := strings.Cut(ts, ".")
+	s, err := strconv.ParseInt(sec, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	us, _ := strconv.ParseInt((frac + "000000")[:6], 10, 64)
+	return time.Unix(s, us*1000).UTC()
+}
+
+// read fetches the text files of a message. What cannot be read is said in the
+// file's place, so that neither the person nor the model is left to guess.
+func (a *Adapter) read(ctx context.Context, files []slackapi.File) []chat.File {
+	if len(files) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
+	defer cancel()
+	out := make([]chat.File, 0, len(files))
+	for i := range files {
+		f := &files[i]
+		name := f.Name
+		if name == "" {
+			name = f.ID
+		}
+		cf := chat.File{Name: name}
+		switch {
+		case i >= maxFiles:
+			cf.Text, cf.Cut = fmt.Sprintf("[not read: only the first %d files of a message are]", maxFiles), true
+		case !textual(f):
+			cf.Text, cf.Cut = fmt.Sprintf("[not read: %s is no text file]", mime(f)), true
+		default:
+			cf.Text, cf.Cut = a.fetch(ctx, f)
+		}
+		out = append(out, cf)
+	}
+	return out
+}
+
+func mime(f *slackapi.File) string {
+	if f.Mimetype != "" {
+		return f.Mimetype
+	}
+	return "a file of unknown type"
+}
+
+// textual reports whether Slack says that a file is text.
+func textual(f *slackapi.File) bool {
+	if f.Mode == "snippet" || f.Mode == "post" || strings.HasPrefix(f.Mimetype, "text/") {
+		return true
+	}
+	for _, s := range []string{"json", "yaml", "xml", "javascript", "x-sh", "sql", "toml", "x-log"} {
+		if strings.Contains(f.Mimetype, s) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Adapter) fetch(ctx context.Context, f *slackapi.File) (text string, cut bool) {
+	address := f.URLPrivateDownload
+	if address == "" {
+		address = f.URLPrivate
+	}
+	buf := &limited{left: maxFile}
+	err := a.api.GetFileContext(ctx, address, buf)
+	if err != nil && !errors.Is(err, errFull) {
+		a.log.WarnContext(ctx, "an attached file could not be read", "file", f.ID, "error", err)
+		return "[not read: the file could not be fetched from Slack; check the scope files:read, or paste the lines that matter]", true
+	}
+	b := buf.b.Bytes()
+	if errors.Is(err, errFull) {
+		whole := strings.TrimSuffix(strings.ToValidUTF8(string(b), "\uFFFD"), "\uFFFD")
+		return whole + fmt.Sprintf("\n[cut here: the file is larger than %d KiB]", maxFile>>10), true
+	}
+	if bytes.IndexByte(b, 0) >= 0 {
+		return "[not read: the file holds binary data]", true
+	}
+	return strings.ToValidUTF8(string(b), "\uFFFD"), false
+}
+
+var errFull = errors.New("slack: the file is larger than what is read of it")
+
+// limited takes what fits and ends the download then.
+type limited struct {
+	b    bytes.Buffer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if len(p) > l.left {
+		n, _ := l.b.Write(p[:l.left])
+		l.left = 0
+		return n, errFull
+	}
+	l.left -= len(p)
+	return l.b.Write(p)
+}

@@ -1,0 +1,173 @@
+package slack
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	slackapi "github.com/slack-go/slack"
+)
+
+// priority orders the calls that wait for the same lane; lower goes first.
+type priority int
+
+const (
+	first   priority = iota // approvals: somebody is needed
+	normal                  // replies and the new faces of cards
+	quiet                   // the log of what ran
+	passing                 // drafts and status: never waits, is left out instead
+)
+
+// slowFor is how long a lane that met a limit keeps to one call a second, which
+// is what Slack promises to accept in a channel
+// (docs.slack.dev/apis/web-api/rate-limits).
+const (
+	slowFor  = time.Minute
+	slowPace = time.Second
+)
+
+// pacer keeps one queue per method and channel. Calls of a lane go one at a
+// time, the most urgent first; a limit that Slack reports holds the lane back
+// for as long as Slack says.
+type pacer struct {
+	mu    sync.Mutex
+	lanes map[string]*lane
+	seq   uint64
+}
+
+type lane struct {
+	busy    bool
+	until   time.Time // nothing goes before
+	slow    time.Time // until then one call a second
+	waiters []*waiter
+	timer   *time.Timer
+}
+
+type waiter struct {
+	priority priority
+	seq      uint64
+	ready    chan struct{}
+}
+
+func newPacer() *pacer { return &pacer{lanes: map[string]*lane{}} }
+
+// errBusy says that a passing call was left out.
+var errBusy = errors.New("slack: the lane is busy")
+
+// do runs call when its turn comes. A rate limit that Slack reports is waited
+// out here while ctx allows; otherwise it is returned.
+func (p *pacer) do(ctx context.Context, key string, prio priority, call func(context.Context) error) error {
+	for {
+		if err := p.enter(ctx, key, prio); err != nil {
+			return err
+		}
+		err := call(ctx)
+		limited := p.leave(key, err)
+		if limited == 0 || prio == passing {
+			return err
+		}
+		if dl, ok := ctx.Deadline(); ok && time.Until(dl) < limited {
+			return err
+		}
+	}
+}
+
+func (p *pacer) enter(ctx context.Context, key string, prio priority) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	l := p.lanes[key]
+	if l == nil {
+		l = &lane{}
+		p.lanes[key] = l
+	}
+	if !l.busy && len(l.waiters) == 0 && !time.Now().Before(l.until) {
+		l.busy = true
+		p.mu.Unlock()
+		return nil
+	}
+	if prio == passing {
+		p.mu.Unlock()
+		return errBusy
+	}
+	p.seq++
+	w := &waiter{prio, p.seq, make(chan struct{})}
+	at, _ := slices.BinarySearchFunc(l.waiters, w, func(a, b *waiter) int {
+		if a.priority != b.priority {
+			return int(a.priority) - int(b.priority)
+		}
+		return int(a.seq) - int(b.seq) //nolint:gosec // a counter of this process
+	})
+	l.waiters = slices.Insert(l.waiters, at, w)
+	p.next(key, l)
+	p.mu.Unlock()
+	select {
+	case <-w.ready:
+		return nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(l.waiters, w); i >= 0 {
+		l.waiters = slices.Delete(l.waiters, i, i+1)
+		return ctx.Err()
+	}
+	// The turn came at the same moment: hand it on.
+	l.busy = false
+	p.next(key, l)
+	return ctx.Err()
+}
+
+// leave ends a call and returns how long Slack wants to be left alone.
+func (p *pacer) leave(key string, err error) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lanes[key]
+	l.busy = false
+	now := time.Now()
+	var limited *slackapi.RateLimitedError
+	var wait time.Duration
+	switch {
+	case errors.As(err, &limited):
+		wait = max(limited.RetryAfter, slowPace)
+		l.until = now.Add(wait)
+		l.slow = l.until.Add(slowFor)
+	case now.Before(l.slow):
+		l.until = now.Add(slowPace)
+	}
+	p.next(key, l)
+	return wait
+}
+
+// next lets the most urgent waiter in, now or when its lane may go on; p.mu is
+// held.
+func (p *pacer) next(key string, l *lane) {
+	if l.busy {
+		return
+	}
+	if l.timer != nil {
+		l.timer.Stop()
+		l.timer = nil
+	}
+	if wait := time.Until(l.until); wait > 0 {
+		l.timer = time.AfterFunc(wait, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.next(key, l)
+		})
+		return
+	}
+	if len(l.waiters) == 0 {
+		if time.Now().After(l.slow) {
+			delete(p.lanes, key)
+		}
+		return
+	}
+	w := l.waiters[0]
+	l.waiters = l.waiters[1:]
+	l.busy = true
+	close(w.ready)
+}

@@ -1,0 +1,216 @@
+package slack
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	slackapi "github.com/slack-go/slack"
+	"pgregory.net/rapid"
+
+	"countersign/adapters/chat"
+)
+
+func TestPlain(t *testing.T) {
+	for _, tc := range []struct{ rule, in, out string }{
+		{"a mention of the bot at the beginning is an address", "<@UBOT> hello", "hello"},
+		{"also with a label and a comma", "<@UBOT|ops>, hello", "hello"},
+		{"elsewhere it is its name", "ask <@UBOT> again", "ask @ops again"},
+		{"other people keep their ids", "<@U1> is on call", "@U1 is on call"},
+		{"channels and groups show their names", "<#C1|ops> <!subteam^S1|@oncall> <!here>", "#ops @oncall @here"},
+		{"a link whose text is its address", "<https://x.example|x.example>", "https://x.example"},
+		{"a link with another text shows both", "<https://x.example/a|the log>", "the log (https://x.example/a)"},
+		{"mail addresses", "<mailto:a@b.example|a@b.example>", "a@b.example"},
+		{"what people typed is unescaped once", "a &lt;b&gt; &amp;amp; c", "a <b> &amp; c"},
+		{"spaces and lines stay", "a\n  b", "a\n  b"},
+		{"an empty entity stays", "<> a", "<> a"},
+		{"a typed entity is no entity", "&lt;@U1&gt;", "<@U1>"},
+	} {
+		t.Run(tc.rule, func(t *testing.T) {
+			if got := plain(tc.in, "UBOT", "ops"); got != tc.out {
+				t.Errorf("got %q, want %q", got, tc.out)
+			}
+		})
+	}
+}
+
+func FuzzPlain(f *testing.F) {
+	f.Add("<@UBOT> a <https://x|y> &lt;", "UBOT")
+	f.Fuzz(func(_ *testing.T, text, bot string) { plain(text, bot, "ops") })
+}
+
+func FuzzIDs(f *testing.F) {
+	f.Add("slack:T1:C1:1700000000.000001")
+	f.Add("C1:1700000000.000001,1700000000.000002:log")
+	f.Fuzz(func(t *testing.T, s string) {
+		if th, err := parseThread(chat.ThreadID(s)); err == nil && string(th.id()) != s {
+			t.Errorf("%q reads as %q", s, th.id())
+		}
+		if r, err := parseRef(chat.MessageRef(s)); err == nil && string(r.String()) != s {
+			t.Errorf("%q reads as %q", s, r.String())
+		}
+	})
+}
+
+func TestAThreadIsNeverGuessed(t *testing.T) {
+	for _, id := range []chat.ThreadID{"", "slack:T1:C1:", "slack:T1:C1", "slack:T1::1.1", "slack:T1:C1:x", "web:1", "slack:T1:C1:1.1:2", "slack:T1:c1:1.1", "slack::C1:1.1"} {
+		if th, err := parseThread(id); !errors.Is(err, chat.ErrGone) {
+			t.Errorf("%q is the thread %+v", id, th)
+		}
+	}
+}
+
+func TestStreamedTextOnlyGrows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole := rapid.String().Draw(t, "text")
+		cut := rapid.IntRange(0, len([]rune(whole))).Draw(t, "cut")
+		if part := streamed(string([]rune(whole)[:cut])); !strings.HasPrefix(streamed(whole), part) {
+			t.Fatalf("%q is no beginning of %q", part, streamed(whole))
+		}
+		if s := streamed(whole); strings.ContainsAny(s, "<>@") {
+			t.Fatalf("%q can mention or link", s)
+		}
+	})
+}
+
+func TestLanesKeepOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes()
+		var mu sync.Mutex
+		got := map[string][]int{}
+		for i := range 50 {
+			for _, key := range []string{"a", "b"} {
+				l.Add(key, func() {
+					time.Sleep(time.Millisecond)
+					mu.Lock()
+					defer mu.Unlock()
+					got[key] = append(got[key], i)
+				})
+			}
+		}
+		l.Wait()
+		for _, key := range []string{"a", "b"} {
+			if len(got[key]) != 50 || !slices.IsSorted(got[key]) {
+				t.Errorf("%s ran as %v", key, got[key])
+			}
+		}
+		if len(l.work) != 0 {
+			t.Error("lanes stay behind")
+		}
+	})
+}
+
+func TestPacer(t *testing.T) {
+	limited := func(d time.Duration) error { return &slackapi.RateLimitedError{RetryAfter: d} }
+	t.Run("calls of a lane go one at a time, approvals first", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPacer()
+			var order []string
+			var wg sync.WaitGroup
+			call := func(name string, prio priority) {
+				wg.Go(func() {
+					_ = p.do(t.Context(), "post/C1", prio, func(context.Context) error {
+						time.Sleep(10 * time.Millisecond)
+						order = append(order, name)
+						return nil
+					})
+				})
+				synctest.Wait()
+			}
+			call("running", normal)
+			call("log", quiet)
+			call("reply", normal)
+			call("card", first)
+			wg.Wait()
+			if !slices.Equal(order, []string{"running", "card", "reply", "log"}) {
+				t.Errorf("the order was %v", order)
+			}
+		})
+	})
+	t.Run("a limit is waited out for as long as Slack says, then once a second", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPacer()
+			began := time.Now()
+			tries := 0
+			if err := p.do(t.Context(), "post/C1", normal, func(context.Context) error {
+				if tries++; tries == 1 {
+					return limited(7 * time.Second)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(began); d != 7*time.Second {
+				t.Errorf("it waited %v", d)
+			}
+			for range 3 {
+				_ = p.do(t.Context(), "post/C1", normal, func(context.Context) error { return nil })
+			}
+			if d := time.Since(began); d != 10*time.Second {
+				t.Errorf("three more calls came after %v", d)
+			}
+		})
+	})
+	t.Run("a limit that outlives the caller is returned at once", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPacer()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			began := time.Now()
+			err := p.do(ctx, "post/C1", normal, func(context.Context) error { return limited(30 * time.Second) })
+			var l *slackapi.RateLimitedError
+			if !errors.As(err, &l) || time.Since(began) != 0 {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+		})
+	})
+	t.Run("what only passes by never waits", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPacer()
+			_ = p.do(t.Context(), "post/C1", passing, func(context.Context) error { return limited(time.Minute) })
+			if err := p.do(t.Context(), "post/C1", passing, func(context.Context) error { return nil }); !errors.Is(err, errBusy) {
+				t.Errorf("%v", err)
+			}
+		})
+	})
+	t.Run("another channel does not wait", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPacer()
+			_ = p.do(t.Context(), "post/C1", passing, func(context.Context) error { return limited(time.Minute) })
+			began := time.Now()
+			if err := p.do(t.Context(), "post/C2", normal, func(context.Context) error { return nil }); err != nil || time.Since(began) != 0 {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+		})
+	})
+	t.Run("who gives up leaves the queue", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPacer()
+			_ = p.do(t.Context(), "post/C1", passing, func(context.Context) error { return limited(time.Minute) })
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := p.do(ctx, "post/C1", normal, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v", err)
+			}
+			if len(p.lanes["post/C1"].waiters) != 0 {
+				t.Error("it still waits")
+			}
+		})
+	})
+}
+
+func TestPeople(t *testing.T) {
+	if got := when("1700000000.123456"); !got.Equal(time.Unix(1700000000, 123456000)) {
+		t.Errorf("%v", got)
+	}
+	for text, want := range map[string]bool{"approve abc": true, "Deny x y": true, "approve": false, "please approve x": false} {
+		if votes(text) != want {
+			t.Errorf("votes(%q) is %v", text, !want)
+		}
+	}
+}

@@ -1,0 +1,529 @@
+package slack
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	slackapi "github.com/slack-go/slack"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/slack/blockkit"
+)
+
+// showEvery is the pace of edits that people only watch; Slack allows about one
+// a second in a channel.
+const showEvery = time.Second
+
+// statusAge is how often a status that stays is set again: Slack takes it away
+// after two minutes (docs.slack.dev/reference/methods/assistant.threads.setStatus).
+const statusAge = 90 * time.Second
+
+// worklog is one message that is edited in place while the agent works: what
+// ran and how it ended, and at its end what runs now. A busy turn is one
+// message that notifies once, not twenty.
+type worklog struct {
+	ts      string
+	entries []entry
+	status  string
+}
+
+type entry struct {
+	key  string
+	text string // Markdown
+	live bool   // it still runs; the post with its key takes its place
+}
+
+func (l *worklog) markdown() string {
+	var parts []string
+	for _, e := range l.entries {
+		parts = append(parts, e.text)
+	}
+	if l.status != "" {
+		parts = append(parts, "_"+blockkit.EscapeMarkdown(l.status)+"…_")
+	}
+	return strings.Join(parts, "\n\n")
+}
+
+func (l *worklog) put(e entry) {
+	for i := range l.entries {
+		if l.entries[i].key == e.key {
+			l.entries[i] = e
+			return
+		}
+	}
+	l.entries = append(l.entries, e)
+}
+
+func (l *worklog) drop(key string) {
+	l.entries = slices.DeleteFunc(l.entries, func(e entry) bool { return e.key == key })
+}
+
+// one renders the log if it still is one message.
+func (l *worklog) one() (blockkit.Message, bool) {
+	msgs := blockkit.Reply(l.markdown(), nil)
+	if len(msgs) != 1 || len(msgs[0].Files) > 0 {
+		return blockkit.Message{}, false
+	}
+	return msgs[0], true
+}
+
+// postLog adds a post to the log.
+func (a *Adapter) postLog(ctx context.Context, th thread, v *view, p chat.Post) (ref, error) {
+	if v.log != nil {
+		before := slices.Clone(v.log.entries)
+		v.log.put(entry{key: p.Key, text: p.Text})
+		if m, ok := v.log.one(); ok {
+			err := a.update(ctx, th, v.log.ts, quiet, m)
+			if err == nil {
+				r := ref{channel: th.channel, parts: []string{v.log.ts}, log: true}
+				v.remember(p.Key, r)
+				return r, nil
+			}
+			if !errors.Is(err, chat.ErrGone) {
+				v.log.entries = before
+				return ref{}, err
+			}
+			v.log = nil // somebody removed it
+		} else {
+			v.log.entries = before
+			a.closeLog(ctx, th, v)
+		}
+	}
+	l := &worklog{entries: []entry{{key: p.Key, text: p.Text}}}
+	m, ok := l.one()
+	if !ok {
+		return a.postMessages(ctx, th, v, p)
+	}
+	ts, err := a.send(ctx, th, quiet, p.Key, 0, m)
+	if err != nil {
+		v.doubt = v.doubt || uncertain(err)
+		return ref{}, err
+	}
+	l.ts = ts
+	v.log = l
+	r := ref{channel: th.channel, parts: []string{ts}, log: true}
+	v.remember(p.Key, r)
+	return r, nil
+}
+
+func (a *Adapter) replaceLog(ctx context.Context, th thread, v *view, r ref, p chat.Post) (ref, error) {
+	if v.log != nil && v.log.ts == r.parts[0] {
+		v.log.put(entry{key: p.Key, text: p.Text})
+		if m, ok := v.log.one(); ok {
+			return r, a.update(ctx, th, v.log.ts, quiet, m)
+		}
+		v.log.drop(p.Key)
+	}
+	// The message holds other entries, which are not known any more.
+	return a.postMessages(ctx, th, v, p)
+}
+
+// closeLog ends the log: what comes next stands below it. Entries that nothing
+// took the place of go away, and so does an empty log.
+func (a *Adapter) closeLog(ctx context.Context, th thread, v *view) {
+	l := v.log
+	if l == nil {
+		return
+	}
+	v.log = nil
+	live := slices.ContainsFunc(l.entries, func(e entry) bool { return e.live })
+	l.entries = slices.DeleteFunc(l.entries, func(e entry) bool { return e.live })
+	switch {
+	case len(l.entries) == 0:
+		a.remove(ctx, th, l.ts)
+	case live || l.status != "":
+		l.status = ""
+		if m, ok := l.one(); ok {
+			if err := a.update(ctx, th, l.ts, quiet, m); err != nil {
+				a.log.WarnContext(ctx, "the log of a turn keeps its last status", "thread", th.id(), "error", err)
+			}
+		}
+	}
+}
+
+// takeLog turns a log that shows a status only into a draft: what comes next
+// takes its place.
+func (v *view) takeLog() *draft {
+	l := v.log
+	if l == nil || slices.ContainsFunc(l.entries, func(e entry) bool { return !e.live }) {
+		return nil
+	}
+	v.log = nil
+	return &draft{ts: l.ts}
+}
+
+// draft is a reply that is being written.
+type draft struct {
+	ts     string
+	text   string // as people see it
+	stream bool   // Slack's streaming message; it can only grow
+	sent   string // what was streamed, escaped
+}
+
+// ShowProgress implements chat.ProgressShower. It never blocks: the newest state
+// of each key is shown at most once a second.
+func (a *Adapter) ShowProgress(_ context.Context, t chat.ThreadID, p chat.Progress) {
+	th, err := parseThread(t)
+	if err != nil {
+		return
+	}
+	v := a.view(t)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stopped {
+		return
+	}
+	s := a.shows[t]
+	if s == nil {
+		s = &show{pending: map[string]chat.Progress{}}
+		a.shows[t] = s
+	}
+	s.pending[p.Key] = p
+	if s.timer {
+		return
+	}
+	s.timer = true
+	wait := max(0, time.Until(s.last.Add(showEvery)))
+	time.AfterFunc(wait, func() {
+		a.background.Add("show/"+string(t), func() { a.show(th, v, t) })
+	})
+}
+
+// show is what waits to be shown in one thread; guarded by Adapter.mu.
+type show struct {
+	pending map[string]chat.Progress
+	timer   bool
+	last    time.Time
+	status  string // that Slack's own status line shows
+	set     time.Time
+}
+
+func (a *Adapter) show(th thread, v *view, t chat.ThreadID) {
+	a.mu.Lock()
+	s := a.shows[t]
+	pending := s.pending
+	s.pending, s.timer, s.last = map[string]chat.Progress{}, false, time.Now()
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(a.context(), 10*time.Second)
+	defer cancel()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	status, set := "", false
+	for _, key := range sortedKeys(pending) {
+		p := pending[key]
+		if p.Done {
+			a.ended(ctx, th, v, key)
+			if key == "status" {
+				set = true
+			}
+			continue
+		}
+		set = true
+		if p.Status != "" {
+			status = p.Status
+		}
+		if p.Text == "" {
+			continue
+		}
+		if strings.HasPrefix(key, "call/") {
+			a.live(ctx, th, v, key, p)
+		} else {
+			a.draft(ctx, th, v, key, p.Text)
+		}
+	}
+	if set {
+		a.setStatus(ctx, th, v, s, status)
+	}
+}
+
+// refresh sets statuses again that Slack would take away while they still hold.
+func (a *Adapter) refresh() {
+	if a.noStatus.Load() {
+		return
+	}
+	a.mu.Lock()
+	var stale []chat.Progress
+	var threads []chat.ThreadID
+	for t, s := range a.shows {
+		switch {
+		case s.status != "" && !s.timer && time.Since(s.set) >= statusAge:
+			threads = append(threads, t)
+			stale = append(stale, chat.Progress{Key: "refresh", Status: s.status})
+		case s.status == "" && !s.timer && time.Since(s.last) > time.Hour:
+			delete(a.shows, t)
+		}
+	}
+	a.mu.Unlock()
+	for i, t := range threads {
+		a.ShowProgress(a.context(), t, stale[i])
+	}
+}
+
+func sortedKeys(m map[string]chat.Progress) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// ended takes away what was shown of a key that no post came for.
+func (a *Adapter) ended(ctx context.Context, th thread, v *view, key string) {
+	if _, posted := v.refs[key]; posted {
+		return
+	}
+	if d := v.drafts[key]; d != nil {
+		a.endStream(ctx, th, d)
+		// Its post may be on its way; it takes the draft over. Only a draft of
+		// which nothing comes is removed, when the turn ends.
+		return
+	}
+}
+
+// live shows the last lines of a running command in the log.
+func (a *Adapter) live(ctx context.Context, th thread, v *view, key string, p chat.Progress) {
+	if _, posted := v.refs[key]; posted {
+		return
+	}
+	e := entry{key: key, live: true, text: "**" + blockkit.EscapeMarkdown(p.Status) + "**\n" + fence(tail(p.Text))}
+	if v.log == nil {
+		l := &worklog{entries: []entry{e}}
+		m, ok := l.one()
+		if !ok {
+			return
+		}
+		ts, err := a.passing(ctx, th, m)
+		if err != nil {
+			return
+		}
+		l.ts = ts
+		v.log = l
+		return
+	}
+	before := slices.Clone(v.log.entries)
+	v.log.put(e)
+	m, ok := v.log.one()
+	if !ok {
+		v.log.entries = before
+		return
+	}
+	if err := a.updateOne(ctx, th, v.log.ts, passing, m); err != nil {
+		v.log.entries = before
+	}
+}
+
+// passing posts a message that nobody misses if it does not come through.
+func (a *Adapter) passing(ctx context.Context, th thread, m blockkit.Message) (string, error) {
+	var ts string
+	err := a.pace.do(ctx, "post/"+th.channel, passing, func(ctx context.Context) error {
+		o := append(options(m), slackapi.MsgOptionTS(th.root), slackapi.MsgOptionMetadata(slackapi.SlackMetadata{
+			EventType: metadataType, EventPayload: map[string]any{"key": "log", "log": true},
+		}))
+		_, posted, err := a.api.PostMessageContext(ctx, th.channel, o...)
+		ts = posted
+		return err
+	})
+	return ts, err
+}
+
+const (
+	tailLines = 10
+	tailBytes = 1200
+)
+
+func tail(s string) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	lines = lines[max(0, len(lines)-tailLines):]
+	s = strings.Join(lines, "\n")
+	if len(s) > tailBytes {
+		s = "…" + s[len(s)-tailBytes:]
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+func fence(s string) string {
+	ticks := "```"
+	for strings.Contains(s, ticks) {
+		ticks += "`"
+	}
+	return ticks + "\n" + s + "\n" + ticks
+}
+
+// maxDraft bounds what is shown of a reply before it is whole.
+const maxDraft = 6000
+
+// draft shows a reply while it is written: as one of Slack's streaming messages
+// where the workspace has them, else as a message that is edited.
+func (a *Adapter) draft(ctx context.Context, th thread, v *view, key, text string) {
+	if _, posted := v.refs[key]; posted || len(text) > maxDraft {
+		return
+	}
+	d := v.drafts[key]
+	if d == nil {
+		if d = v.takeLog(); d == nil {
+			a.closeLog(ctx, th, v)
+			d = a.startDraft(ctx, th, v, key, text)
+		}
+		if d != nil {
+			v.drafts[key] = d
+		}
+		return
+	}
+	if d.text == text {
+		return
+	}
+	if d.stream {
+		next := streamed(text)
+		more, grows := strings.CutPrefix(next, d.sent)
+		if grows {
+			err := a.pace.do(ctx, "stream/"+th.channel, passing, func(ctx context.Context) error {
+				_, _, err := a.api.AppendStreamContext(ctx, th.channel, d.ts, slackapi.MsgOptionMarkdownText(more))
+				return err
+			})
+			switch {
+			case err == nil:
+				d.text, d.sent = text, next
+				return
+			case errors.Is(err, errBusy):
+				return
+			}
+		}
+		// What was streamed changed (a secret was recognised), or Slack ended it.
+		a.endStream(ctx, th, d)
+	}
+	msgs := blockkit.Reply(text, nil)
+	if a.updateOne(ctx, th, d.ts, passing, msgs[0]) == nil {
+		d.text = text
+	}
+}
+
+func (a *Adapter) startDraft(ctx context.Context, th thread, v *view, key, text string) *draft {
+	if !a.noStream.Load() {
+		d := &draft{text: text, stream: true, sent: streamed(text)}
+		err := a.pace.do(ctx, "post/"+th.channel, passing, func(ctx context.Context) error {
+			o := []slackapi.MsgOption{slackapi.MsgOptionTS(th.root), slackapi.MsgOptionMarkdownText(d.sent)}
+			if asker := v.asker.Load(); asker != nil {
+				o = append(o, slackapi.MsgOptionRecipientTeamID(th.team), slackapi.MsgOptionRecipientUserID(*asker))
+			}
+			_, ts, err := a.api.StartStreamContext(ctx, th.channel, o...)
+			d.ts = ts
+			return err
+		})
+		if err == nil {
+			return d
+		}
+		var said slackapi.SlackErrorResponse
+		if !errors.As(err, &said) {
+			return nil
+		}
+		// This workspace, or this kind of channel, has no streams.
+		a.noStream.Store(true)
+	}
+	ts, err := a.postDraft(ctx, th, key, blockkit.Reply(text, nil)[0])
+	if err != nil {
+		return nil
+	}
+	return &draft{ts: ts, text: text}
+}
+
+// postDraft posts a draft under its post's key, so that a crash in between does
+// not leave it behind.
+func (a *Adapter) postDraft(ctx context.Context, th thread, key string, m blockkit.Message) (string, error) {
+	var ts string
+	err := a.pace.do(ctx, "post/"+th.channel, passing, func(ctx context.Context) error {
+		o := append(options(m), slackapi.MsgOptionTS(th.root), mark(key, 0))
+		_, posted, err := a.api.PostMessageContext(ctx, th.channel, o...)
+		ts = posted
+		return err
+	})
+	return ts, err
+}
+
+// endStream closes a streaming message, after which it can be edited.
+func (a *Adapter) endStream(ctx context.Context, th thread, d *draft) {
+	if !d.stream {
+		return
+	}
+	d.stream = false
+	if _, _, err := a.api.StopStreamContext(ctx, th.channel, d.ts); err != nil {
+		a.log.WarnContext(ctx, "a streaming message could not be ended", "thread", th.id(), "error", err)
+	}
+}
+
+var streamEscape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "[", "\\[", "@", "＠")
+
+// streamed escapes a draft for Slack's Markdown: no mention, no link with
+// another text than its address. Each character is escaped by itself, so that
+// a draft that grows only grows.
+func streamed(s string) string { return streamEscape.Replace(s) }
+
+// setStatus says in one line what goes on: on Slack's own status line where it
+// exists, else at the end of the log.
+func (a *Adapter) setStatus(ctx context.Context, th thread, v *view, s *show, status string) {
+	if !a.noStatus.Load() {
+		if status == s.status && (status == "" || time.Since(s.set) < statusAge) {
+			return
+		}
+		text := status
+		if verb, _, _ := strings.Cut(status, " "); strings.HasSuffix(verb, "ing") {
+			text = "is " + status // Slack puts the app's name in front
+		}
+		err := a.pace.do(ctx, "status/"+th.channel, passing, func(ctx context.Context) error {
+			return a.api.SetAssistantThreadsStatusContext(ctx, slackapi.AssistantThreadsSetStatusParameters{
+				ChannelID: th.channel, ThreadTS: th.root, Status: text,
+			})
+		})
+		if err == nil {
+			s.status, s.set = status, time.Now()
+			return
+		}
+		var said slackapi.SlackErrorResponse
+		if !errors.As(err, &said) {
+			return
+		}
+		a.noStatus.Store(true)
+	}
+	a.logStatus(ctx, th, v, status)
+}
+
+// logStatus shows the status at the end of the log.
+func (a *Adapter) logStatus(ctx context.Context, th thread, v *view, status string) {
+	if strings.HasPrefix(status, "waiting for a decision") {
+		status = "" // the card says it
+	}
+	if v.log == nil {
+		if status == "" || len(v.drafts) > 0 {
+			return
+		}
+		l := &worklog{status: status}
+		m, ok := l.one()
+		if !ok {
+			return
+		}
+		ts, err := a.passing(ctx, th, m)
+		if err != nil {
+			return
+		}
+		l.ts = ts
+		v.log = l
+		return
+	}
+	if v.log.status == status {
+		return
+	}
+	was := v.log.status
+	v.log.status = status
+	if status == "" {
+		v.log.status = was
+		a.closeLog(ctx, th, v)
+		return
+	}
+	m, ok := v.log.one()
+	if !ok || a.updateOne(ctx, th, v.log.ts, passing, m) != nil {
+		v.log.status = was
+	}
+}

@@ -1,0 +1,264 @@
+// Package slack makes a Slack workspace one of the bot's networks: a mention in
+// a channel starts a conversation in the thread under it, cards are Block Kit
+// messages, and a press of their buttons is a click. It speaks Socket Mode, or
+// takes events over HTTP ([Adapter.Handler]).
+//
+// It decides nothing and stores no conversation: what it keeps in memory can be
+// lost at any moment, because every message of the bot carries the key of its
+// post and can be found again in the thread.
+package slack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	slackapi "github.com/slack-go/slack"
+
+	"countersign/adapters/chat"
+)
+
+// DefaultAPIURL is the base of Slack's own Web API.
+const DefaultAPIURL = slackapi.APIURL
+
+// ChannelRules are what the configuration says of one channel.
+type ChannelRules struct {
+	MentionOnly bool     // follow-ups in threads need a mention too
+	Bots        []string // ids of bots that may speak to this one here
+}
+
+// Config is what an [Adapter] is made of.
+type Config struct {
+	BotToken string // xoxb-
+	AppToken string // xapp-, for Socket Mode; empty: events over HTTP
+	// SigningSecret proves that HTTP requests are Slack's.
+	SigningSecret string
+	APIURL        string // base of the Web API; default [DefaultAPIURL]
+	Name          string // the bot's name in conversations
+	// Usergroups are the ids of the user groups that can make somebody an
+	// approver.
+	Usergroups []string
+	// Channel gives the rules of a channel; nil: none.
+	Channel func(id string) ChannelRules
+	// Known reports whether the bot takes part in a thread.
+	Known func(ctx context.Context, t chat.ThreadID) (bool, error)
+	// Open lists the threads of this network with open work; after a gap their
+	// messages are read again from the history. nil: none.
+	Open func(ctx context.Context) ([]chat.ThreadID, error)
+	// Seen reports whether an event has been delivered before; nil: everything
+	// is delivered again, and the bot recognises it.
+	Seen func(ctx context.Context, id chat.EventID) (bool, error)
+	// Alive and SetAlive keep when the last frame arrived, so that a gap over a
+	// restart has a beginning. nil: gaps over restarts are an hour long.
+	Alive    func(ctx context.Context) (time.Time, error)
+	SetAlive func(ctx context.Context, t time.Time) error
+	Desk     chat.Desk // answers slash commands and the home page; nil: neither
+	Sockets  int       // Socket Mode connections, default 2
+	// PingTimeout is how long a connection may stay without a ping of Slack;
+	// default 30 s.
+	PingTimeout time.Duration
+	HTTPClient  *http.Client
+	Log         *slog.Logger
+	Now         func() time.Time
+}
+
+// Adapter is Slack as one of the bot's networks. It is safe for concurrent use.
+type Adapter struct {
+	cfg    Config
+	api    *slackapi.Client
+	people *people
+	pace   *pacer
+	log    *slog.Logger
+	now    func() time.Time
+	began  time.Time
+
+	noStream, noStatus atomic.Bool // the workspace lacks the method
+
+	inbox      *lanes // messages, in order within their thread
+	background *lanes // what nobody waits for
+	recent     recent // messages that are durable, so that their repeats cost nothing
+	handler    atomic.Pointer[chat.Handler]
+	health     health
+
+	mu      sync.Mutex
+	me      identity
+	views   map[chat.ThreadID]*view
+	shows   map[chat.ThreadID]*show
+	ctx     context.Context
+	stopped bool
+}
+
+// identity is who the bot is on Slack.
+type identity struct {
+	team, user, bot, name string
+	url                   string // of the workspace
+}
+
+// New returns an adapter; nothing is connected until Run.
+func New(cfg Config) (*Adapter, error) {
+	switch {
+	case cfg.BotToken == "":
+		return nil, errors.New("SLACK_BOT_TOKEN is not set; copy the Bot User OAuth Token (xoxb-) from the app's page OAuth & Permissions")
+	case strings.HasPrefix(cfg.BotToken, "xapp-"):
+		return nil, errors.New("SLACK_BOT_TOKEN holds an app-level token (xapp-); put that into SLACK_APP_TOKEN, and the Bot User OAuth Token (xoxb-) here")
+	case strings.HasPrefix(cfg.AppToken, "xoxb-"):
+		return nil, errors.New("SLACK_APP_TOKEN holds a bot token (xoxb-); put that into SLACK_BOT_TOKEN, and an app-level token (xapp-) with connections:write here")
+	case cfg.AppToken == "" && cfg.SigningSecret == "":
+		return nil, errors.New("neither SLACK_APP_TOKEN (for Socket Mode) nor SLACK_SIGNING_SECRET (for events over HTTP) is set; set one of them")
+	case cfg.Known == nil:
+		return nil, errors.New("slack: Config.Known is required")
+	}
+	if cfg.APIURL == "" {
+		cfg.APIURL = DefaultAPIURL
+	}
+	if !strings.HasSuffix(cfg.APIURL, "/") {
+		cfg.APIURL += "/"
+	}
+	if cfg.Channel == nil {
+		cfg.Channel = func(string) ChannelRules { return ChannelRules{} }
+	}
+	if cfg.Sockets <= 0 {
+		cfg.Sockets = 2
+	}
+	if cfg.PingTimeout <= 0 {
+		cfg.PingTimeout = 30 * time.Second
+	}
+	if cfg.HTTPClient == nil {
+		cfg.HTTPClient = &http.Client{Timeout: 30 * time.Second}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	a := &Adapter{
+		cfg: cfg, log: cfg.Log, now: cfg.Now, began: cfg.Now(), pace: newPacer(),
+		inbox: newLanes(), background: newLanes(),
+		views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{},
+		ctx: context.Background(),
+	}
+	a.api = slackapi.New(cfg.BotToken, slackapi.OptionAppLevelToken(cfg.AppToken), slackapi.OptionAPIURL(cfg.APIURL), slackapi.OptionHTTPClient(cfg.HTTPClient))
+	a.people = newPeople(a.api, func() string { return a.self().team }, cfg.Usergroups, cfg.Now)
+	a.health.down("not connected yet")
+	return a, nil
+}
+
+// Scheme implements chat.Adapter.
+func (a *Adapter) Scheme() string { return scheme }
+
+// Ready returns nil while events can arrive, and otherwise a sentence.
+func (a *Adapter) Ready() error { return a.health.err() }
+
+func (a *Adapter) self() identity {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.me
+}
+
+func (a *Adapter) context() context.Context {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ctx
+}
+
+// Run implements chat.Adapter. It ends with an error only when Slack refuses
+// the tokens for good at the start.
+func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
+	run, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.mu.Lock()
+	a.ctx, a.stopped = run, false
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		a.stopped = true
+		a.mu.Unlock()
+		cancel()
+		a.inbox.Wait()
+		a.background.Wait()
+	}()
+	if err := a.identify(run); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	a.handler.Store(&h)
+	defer a.handler.Store(nil)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if a.cfg.AppToken == "" {
+		a.health.up("http")
+		defer a.health.down("stopped")
+	} else {
+		for i := range a.cfg.Sockets {
+			wg.Go(func() { a.socket(run, h, i) })
+		}
+	}
+	a.keep(run, h)
+	return nil
+}
+
+// identify asks Slack who the bot is, until it answers.
+func (a *Adapter) identify(ctx context.Context) error {
+	delay := 500 * time.Millisecond
+	for {
+		r, err := a.api.AuthTestContext(ctx)
+		if err == nil {
+			a.mu.Lock()
+			a.me = identity{team: r.TeamID, user: r.UserID, bot: r.BotID, name: a.cfg.Name, url: strings.TrimSuffix(r.URL, "/")}
+			if a.me.name == "" {
+				a.me.name = r.User
+			}
+			a.mu.Unlock()
+			a.log.InfoContext(ctx, "connected to Slack", "team", r.Team, "bot", r.User)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if why := fatal(err); why != "" {
+			return errors.New(why)
+		}
+		a.health.down("Slack does not answer: " + err.Error())
+		a.log.WarnContext(ctx, "Slack cannot be reached; trying again", "retry_in", delay, "error", err)
+		if !sleep(ctx, delay) {
+			return ctx.Err()
+		}
+		delay = min(2*delay, maxBackoff)
+	}
+}
+
+// fatal puts into words why Slack will never take these tokens, "" when trying
+// again makes sense.
+func fatal(err error) string {
+	var said slackapi.SlackErrorResponse
+	if !errors.As(err, &said) {
+		return ""
+	}
+	switch said.Err {
+	case "invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "not_allowed_token_type", "org_login_required":
+		return fmt.Sprintf("Slack refuses the token (%s); copy it again from the app's page (SLACK_BOT_TOKEN: OAuth & Permissions, SLACK_APP_TOKEN: Basic Information), or install the app again", said.Err)
+	case "missing_scope":
+		return fmt.Sprintf("the Slack token lacks a scope (%s); add it on the app's page and install the app again", said.Needed)
+	}
+	return ""
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/slack"
+	"countersign/approvals"
+	"countersign/approvals/policy"
+	"countersign/store"
+	"countersign/store/queue"
+)
+
+// openSlack makes the Slack adapter where its tokens are set.
+func (b *bot) openSlack() error {
+	e := b.env
+	if e.SlackBotToken == "" {
+		if e.SlackAppToken != "" || e.SlackSigningSecret != "" {
+			return usage("SLACK_APP_TOKEN or SLACK_SIGNING_SECRET is set without SLACK_BOT_TOKEN; set that too, or unset them")
+		}
+		return nil
+	}
+	var usergroups []string
+	for _, g := range b.file.Groups {
+		usergroups = append(usergroups, g.SlackUsergroups...)
+	}
+	slices.Sort(usergroups)
+	a, err := slack.New(slack.Config{
+		BotToken: string(e.SlackBotToken), AppToken: string(e.SlackAppToken), SigningSecret: string(e.SlackSigningSecret),
+		APIURL: e.SlackAPIURL, Name: b.file.Agent.Name, Usergroups: slices.Compact(usergroups),
+		Channel: func(id string) slack.ChannelRules {
+			c, _ := b.file.channel("slack", id)
+			return slack.ChannelRules{MentionOnly: c.Followups == "mention", Bots: c.Bots}
+		},
+		Known: b.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return b.openThreads(ctx, "slack:") },
+		Seen: b.seen, Alive: b.alive, SetAlive: b.setAlive, Desk: desk{b}, Log: b.log.With("network", "slack"), Now: time.Now,
+	})
+	if err != nil {
+		return usage("%v", err)
+	}
+	b.slack = a
+	b.adapters[a.Scheme()] = a
+	return nil
+}
+
+// readyz is red while a network cannot hear anybody.
+func (b *bot) readyz(w http.ResponseWriter, _ *http.Request) {
+	if b.slack != nil {
+		if err := b.slack.Ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+	}
+	_, _ = fmt.Fprintln(w, "ok")
+}
+
+func retryAfter(err error) (time.Duration, bool) {
+	var limited *chat.RateLimited
+	if errors.As(err, &limited) {
+		return limited.After, true
+	}
+	return 0, false
+}
+
+// mode is how much a thread lets happen by itself: its channel's mode, or the
+// agent's.
+func (b *bot) mode(thread string) policy.Mode {
+	m := b.file.Agent.Mode
+	if p := strings.Split(thread, ":"); len(p) == 4 {
+		if c, ok := b.file.channel(p[0], p[2]); ok && c.Mode != "" {
+			m = c.Mode
+		}
+	}
+	mode, err := policy.ParseMode(m)
+	if err != nil {
+		return policy.Mode(m) // which the policy does not know, and refuses
+	}
+	return mode
+}
+
+// known reports whether the bot takes part in a thread.
+func (b *bot) known(ctx context.Context, t chat.ThreadID) (known bool, err error) {
+	err = b.db.View(ctx, func(tx store.Tx) error {
+		known = queue.Known(tx, string(t))
+		return nil
+	})
+	return known, err
+}
+
+// seen reports whether an event has been delivered before.
+func (b *bot) seen(ctx context.Context, id chat.EventID) (seen bool, err error) {
+	err = b.db.View(ctx, func(tx store.Tx) error {
+		seen = queue.Seen(tx, "event/"+string(id))
+		return nil
+	})
+	return seen, err
+}
+
+// openThreads lists the threads that are being worked on or wait for people.
+func (b *bot) openThreads(ctx context.Context, within string) ([]chat.ThreadID, error) {
+	var out []chat.ThreadID
+	err := b.db.View(ctx, func(tx store.Tx) error {
+		out = nil
+		for _, t := range queue.Working(tx) {
+			if strings.HasPrefix(t, within) {
+				out = append(out, chat.ThreadID(t))
+			}
+		}
+		for _, r := range (approvals.Ledger{}).AllOpen(tx) {
+			if strings.HasPrefix(string(r.Thread), within) {
+				out = append(out, r.Thread)
+			}
+		}
+		return nil
+	})
+	slices.Sort(out)
+	return slices.Compact(out), err
+}
+
+func aliveKey() []byte { return store.Key("slack-alive") }
+
+// alive is when Slack was last heard, before this start.
+func (b *bot) alive(ctx context.Context) (at time.Time, err error) {
+	err = b.db.View(ctx, func(tx store.Tx) error {
+		at, _ = store.Load[time.Time](tx, aliveKey())
+		return nil
+	})
+	return at, err
+}
+
+func (b *bot) setAlive(ctx context.Context, at time.Time) error {
+	return b.db.Update(ctx, func(tx store.Tx) error {
+		store.Save(tx, aliveKey(), at)
+		return nil
+	})
+}
+
+// desk answers what belongs to no thread.
+type desk struct{ b *bot }
+
+// Overview implements chat.Desk.
+func (d desk) Overview(ctx context.Context, q chat.Inquiry) (chat.Overview, error) {
+	b := d.b
+	var o chat.Overview
+	waits := map[chat.ThreadID]bool{}
+	var working []string
+	err := b.db.View(ctx, func(tx store.Tx) error {
+		o, waits = chat.Overview{}, map[chat.ThreadID]bool{}
+		working = queue.Working(tx)
+		for _, r := range (approvals.Ledger{}).AllOpen(tx) {
+			if !strings.HasPrefix(string(r.Thread), q.Within) || r.State != approvals.Pending {
+				continue
+			}
+			waits[r.Thread] = true
+			o.Approvals = append(o.Approvals, chat.Waiting{
+				Thread: r.Thread, ID: string(r.ID), Title: oneLine(r.Action), Level: r.Level, Target: r.Action.Target,
+				Expires: r.ExpiresAt, Mine: b.mayApprove(r, q),
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return o, err
+	}
+	for _, w := range o.Approvals {
+		o.Busy = append(o.Busy, chat.Busy{Thread: w.Thread, Doing: "waiting for a decision on request " + w.ID})
+	}
+	for _, t := range working {
+		id := chat.ThreadID(t)
+		if strings.HasPrefix(t, q.Within) && !waits[id] {
+			doing := b.agent.Doing(id)
+			if doing == "" {
+				doing = "about to go on"
+			}
+			o.Busy = append(o.Busy, chat.Busy{Thread: id, Doing: doing})
+		}
+	}
+	if b.book == nil {
+		return o, nil
+	}
+	all, err := b.book.List(ctx, "")
+	if err != nil {
+		return o, err
+	}
+	for _, s := range all {
+		if strings.HasPrefix(s.Thread, q.Within) {
+			state := "open"
+			if s.Lost {
+				state = "gone"
+			}
+			o.Sessions = append(o.Sessions, chat.Session{Thread: chat.ThreadID(s.Thread), Name: s.Name, State: state, Attach: s.Attach})
+		}
+	}
+	return o, nil
+}
+
+// mayApprove tells whether somebody could approve a request now; their vote is
+// checked again when they cast it.
+func (b *bot) mayApprove(r approvals.Record, q chat.Inquiry) bool {
+	return b.policy.Eligible(r.Require.Groups, q.From, q.Groups) && b.policy.Eligible(b.approvers(r.Action.Target), q.From, q.Groups) &&
+		(r.Require.RequesterMay || q.From.ID != r.Requester.ID)
+}
+
+// oneLine is the first line of what an action does, short enough for a list.
+func oneLine(a approvals.Action) string {
+	s := string(a.Bytes)
+	if a.Kind != approvals.KindShell || s == "" {
+		s = strings.TrimSpace(a.Tool + " " + a.Path)
+	}
+	line, _, more := strings.Cut(strings.TrimSpace(s), "\n")
+	if r := []rune(line); len(r) > 100 {
+		line, more = string(r[:100]), true
+	}
+	if more {
+		line += " …"
+	}
+	return line
+}
+
+// Stop implements chat.Desk: the same as the word `stop` in each thread.
+func (d desk) Stop(ctx context.Context, q chat.Inquiry) ([]chat.ThreadID, error) {
+	threads, err := d.b.openThreads(ctx, q.Within)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range threads {
+		ev := chat.Event{ID: q.ID + ":" + chat.EventID(t), Thread: t, From: q.From, Text: "stop", At: time.Now()}
+		if err := d.b.agent.Deliver(ctx, ev); err != nil {
+			return nil, err
+		}
+	}
+	return threads, nil
+}
