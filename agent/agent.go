@@ -55,6 +55,9 @@ type Proposal struct {
 	Action approvals.Action
 	Claim  approvals.Claim
 	Floor  risk.Level // the tool's own level
+	// Revision is how often people edited the command of this call; By is then who
+	// did it last, and Claim is empty: the model's labels are not about this text.
+	Revision int
 }
 
 // Ruling is the gate's answer to a proposal.
@@ -84,7 +87,8 @@ type Gate interface {
 	Lost(tx store.Tx, id approvals.ID)
 	Cancel(tx store.Tx, id approvals.ID, by chat.User, why string)
 	Expire(tx store.Tx, id approvals.ID)
-	// Vote is the same authorisation that a button press goes through.
+	// Vote decides what somebody wrote ("approve <id>"): the same authorisation
+	// that a button press goes through. Button is the verb, a colon and the id.
 	Vote(ctx context.Context, c chat.Click) (chat.Answer, error)
 }
 
@@ -176,12 +180,13 @@ func New(cfg Config) *Agent {
 	}
 }
 
-// Kinds of items in a thread's inbox. The kinds "decision" and "expire" are
-// written by the gate.
+// Kinds of items in a thread's inbox. The kinds "decision", "edited" and "expire"
+// are written by the gate.
 const (
 	itemMessage  = "message"
 	itemStop     = "stop"
 	itemDecision = "decision"
+	itemEdited   = "edited"
 	itemExpire   = "expire"
 	itemPark     = "park"
 )
@@ -195,10 +200,11 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 	if ev.ID == "" || ev.Thread == "" {
 		return errors.New("agent: an event needs an id and a thread")
 	}
-	if ev.From.Bot {
+	if ev.From.Bot && !ev.Invited {
 		return nil
 	}
-	if w, ok := parseWord(ev.Text); ok {
+	// An edit cannot be a word: what was said is said. A bot decides nothing.
+	if w, ok := parseWord(ev.Text); ok && ev.Replaces == "" && !ev.From.Bot {
 		return a.obey(ctx, ev, w)
 	}
 	if len(ev.Text) > maxMessage {
@@ -218,12 +224,26 @@ func (a *Agent) put(ctx context.Context, ev chat.Event, kind string) (fresh bool
 		return false, fmt.Errorf("agent: store event: %w", err)
 	}
 	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		fresh = queue.Put(tx, queue.Item{
-			ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: kind, Body: body, At: a.cfg.Now(),
-		})
+		it := queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: kind, Body: body, At: a.cfg.Now()}
+		if ev.Replaces == "" {
+			fresh = queue.Put(tx, it)
+		} else {
+			fresh = queue.Amend(tx, it, func(waiting queue.Item) ([]byte, bool) { return amended(waiting, ev) })
+		}
 		return nil
 	})
 	return fresh, err
+}
+
+// amended gives a message that nobody has read yet the text of its edit.
+func amended(waiting queue.Item, edit chat.Event) (body []byte, ok bool) {
+	var ev chat.Event
+	if waiting.Kind != itemMessage || json.Unmarshal(waiting.Body, &ev) != nil || ev.Ref != edit.Replaces || ev.From.ID != edit.From.ID {
+		return nil, false
+	}
+	ev.Text, ev.Files = edit.Text, edit.Files
+	body, err := json.Marshal(ev)
+	return body, err == nil
 }
 
 // Wake makes the dispatcher look at a thread now. It never blocks.

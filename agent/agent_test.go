@@ -80,6 +80,9 @@ func (s *sh) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
+	if strings.HasPrefix(args.Command, "exec ") {
+		return tools.Plan{}, tools.Failed("exec would end the shared shell")
+	}
 	a := approvals.Action{Tool: "sh", Kind: approvals.KindShell, Target: "local", Bytes: []byte(args.Command), Args: c.Args}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		s.mu.Lock()
@@ -146,7 +149,7 @@ func newWorld(t *testing.T, m modelFunc) *world {
 type gateView struct{ g *gate.Gate }
 
 func (v gateView) req(p agent.Proposal) gate.Request {
-	return gate.Request{Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor}
+	return gate.Request{Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor, Revision: p.Revision}
 }
 
 func (v gateView) Judge(p agent.Proposal) agent.Ruling {
@@ -177,7 +180,7 @@ func (v gateView) Cancel(tx store.Tx, id approvals.ID, by chat.User, why string)
 }
 func (v gateView) Expire(tx store.Tx, id approvals.ID) { v.g.Expire(tx, id) }
 func (v gateView) Vote(ctx context.Context, c chat.Click) (chat.Answer, error) {
-	return v.g.Click(ctx, c)
+	return v.g.Word(ctx, c)
 }
 
 type outboxView struct{}
@@ -274,18 +277,27 @@ func (w *world) card() (c chat.Card) {
 	return c
 }
 
-func (w *world) press(verb string) chat.Answer {
+func (w *world) press(verb string) chat.Answer { return w.pressWith(verb, "alice", "") }
+
+// pressWith presses a button of the newest card; text is what somebody made of
+// an edit.
+func (w *world) pressWith(verb, who, text string) chat.Answer {
 	w.t.Helper()
 	w.n++
 	for _, b := range w.card().Choose {
-		if strings.HasPrefix(string(b.ID), verb) {
-			a, err := w.gate.Click(w.t.Context(), chat.Click{ID: chat.EventID(fmt.Sprint("k", w.n)), Thread: "web:1", From: chat.User{ID: "web:alice", Name: "alice"}, Button: b.ID, Reason: "because"})
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			w.settle()
-			return a
+		if !strings.HasPrefix(string(b.ID), verb+":") {
+			continue
 		}
+		c := chat.Click{ID: chat.EventID(fmt.Sprint("k", w.n)), Thread: "web:1", From: chat.User{ID: chat.UserID("web:" + who), Name: who}, Button: b.ID, Reason: "because", Text: text}
+		a, mine, err := w.agent.Press(w.t.Context(), c)
+		if !mine {
+			a, err = w.gate.Click(w.t.Context(), c)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.settle()
+		return a
 	}
 	w.t.Fatalf("no button %q on %+v", verb, w.card())
 	return chat.Answer{}
@@ -567,6 +579,176 @@ func TestConversation(t *testing.T) {
 			w.say(word)
 			if !w.said(want) {
 				t.Errorf("%s: %+v", word, w.posts())
+			}
+		}
+	})
+}
+
+// told remembers the last tool result that the model was given.
+func told(last *string, m modelFunc) modelFunc {
+	return func(ctx context.Context, r llm.Request) (llm.Reply, error) {
+		if n, text := afterPerson(r); n > 0 {
+			*last = text
+		}
+		return m(ctx, r)
+	}
+}
+
+func TestEditingACommand(t *testing.T) {
+	var last string
+	run(t, "the edited command is asked for anew and runs alone, and the model is told", told(&last, script("touch x")), func(t *testing.T, w *world) {
+		w.say("do it")
+		before := w.card()
+		if a := w.pressWith("edit", "alice", "touch y"); !a.OK || !strings.HasPrefix(a.Card.Title, "Withdrawn") {
+			t.Fatalf("%+v", a)
+		}
+		now := w.card()
+		if now.Code != "touch y" || now.Digest == before.Digest || now.Choose[1].ID == before.Choose[1].ID || len(w.sh.ran) > 0 {
+			t.Fatalf("%+v %v", now, w.sh.ran)
+		}
+		if !strings.Contains(fmt.Sprint(now.Fields), "{Asked by alice} {Edited by alice") {
+			t.Fatalf("%+v", now.Fields)
+		}
+		w.press("approve")
+		if w.sh.count("touch y") != 1 || len(w.sh.ran) != 1 || !w.said("finished") || !w.said("touch y") || w.said("touch x") {
+			t.Fatalf("%v %+v", w.sh.ran, w.posts())
+		}
+		if !strings.Contains(last, "alice edited this call") || !strings.Contains(last, "\ntouch y\n") || !strings.Contains(last, `"stdout":"out"`) {
+			t.Fatalf("the model was told %q", last)
+		}
+	})
+	run(t, "an edited command that only reads runs at once", told(&last, script("touch x")), func(t *testing.T, w *world) {
+		w.say("do it")
+		w.pressWith("edit", "alice", "uptime")
+		if w.sh.count("uptime") != 1 || len(w.sh.ran) != 1 || !w.said("finished") || len(w.card().Choose) > 0 {
+			t.Fatalf("%v %+v", w.sh.ran, w.card())
+		}
+		if rs := w.results(); len(rs) != 1 || rs[0].Changed || !strings.Contains(last, "\nuptime\n") {
+			t.Fatalf("%+v %q", rs, last)
+		}
+	})
+	run(t, "an edit may be edited, and a restart changes nothing", told(&last, script("touch x")), func(t *testing.T, w *world) {
+		w.say("do it")
+		w.pressWith("edit", "alice", "touch y")
+		w.stop()
+		w.start()
+		w.settle()
+		w.pressWith("edit", "alice", "touch z")
+		w.stop()
+		w.start()
+		w.settle()
+		w.press("approve")
+		if w.sh.count("touch z") != 1 || len(w.sh.ran) != 1 || !strings.Contains(last, "\ntouch z\n") || strings.Contains(last, "touch y") {
+			t.Fatalf("%v %q", w.sh.ran, last)
+		}
+	})
+	run(t, "an edit back to the model's command is a request of its own", script("touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		first := w.card()
+		w.pressWith("edit", "alice", "touch y")
+		w.pressWith("edit", "alice", "touch x")
+		if now := w.card(); now.Code != "touch x" || now.Choose[1].ID == first.Choose[1].ID {
+			t.Fatalf("%+v", now)
+		}
+		if a, err := w.gate.Click(t.Context(), chat.Click{ID: "old", Thread: "web:1", From: chat.User{ID: "web:alice", Name: "alice"}, Button: first.Choose[1].ID}); err != nil || a.OK {
+			t.Fatalf("the first card still decides: %+v %v", a, err)
+		}
+		w.press("approve")
+		if w.sh.count("touch x") != 1 || len(w.sh.ran) != 1 {
+			t.Fatalf("%v", w.sh.ran)
+		}
+	})
+	run(t, "what the tool refuses ends the call: neither command runs", told(&last, script("touch x")), func(t *testing.T, w *world) {
+		w.say("do it")
+		w.pressWith("edit", "alice", "exec touch y")
+		if len(w.sh.ran) > 0 || !w.said("nothing ran") || !w.said("exec would end the shared shell") || !w.said("finished") || len(w.card().Choose) > 0 {
+			t.Fatalf("%v %+v", w.sh.ran, w.posts())
+		}
+		if !strings.Contains(last, "nothing ran") || !strings.Contains(last, "\nexec touch y\n") {
+			t.Fatalf("%q", last)
+		}
+	})
+	run(t, "an edited command may be denied", told(&last, script("touch x")), func(t *testing.T, w *world) {
+		w.say("do it")
+		w.pressWith("edit", "alice", "touch y")
+		w.press("deny")
+		if rs := w.results(); len(rs) != 1 || !rs[0].Denied || len(w.sh.ran) > 0 || !strings.Contains(last, tools.DeniedText) || !strings.Contains(last, "\ntouch y\n") {
+			t.Fatalf("%+v %q", rs, last)
+		}
+	})
+	run(t, "only who may approve may edit, and nothing changes by an edit that is none", script("touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		before := w.card()
+		for who, texts := range map[string][]string{"mallory": {"touch y"}, "alice": {"", " \n", "touch x", "touch\u202e y"}} {
+			for _, text := range texts {
+				if a := w.pressWith("edit", who, text); a.OK || a.Notice == "" || w.card().Digest != before.Digest || len(w.card().Choose) != 4 {
+					t.Fatalf("%s %q: %+v", who, text, a)
+				}
+			}
+		}
+		w.press("approve")
+		if w.sh.count("touch x") != 1 {
+			t.Fatalf("%v", w.sh.ran)
+		}
+	})
+	run(t, "stop after an edit withdraws the new request", script("touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		w.pressWith("edit", "alice", "touch y")
+		w.say("stop")
+		if !strings.HasPrefix(w.card().Title, "Withdrawn") || len(w.sh.ran) > 0 || !w.said("Stopped by alice") {
+			t.Fatalf("%+v", w.card())
+		}
+	})
+	run(t, "an edit that comes together with a stop does not run", script("touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		w.stop()
+		w.start()
+		card := w.card()
+		if err := w.agent.Deliver(t.Context(), chat.Event{ID: "s", Thread: "web:1", From: chat.User{ID: "web:alice", Name: "alice"}, Text: "stop"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.gate.Click(t.Context(), chat.Click{ID: "k", Thread: "web:1", From: chat.User{ID: "web:alice", Name: "alice"}, Button: card.Choose[2].ID, Text: "uptime"}); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		if len(w.sh.ran) > 0 || !w.said("Stopped by alice") || len(w.card().Choose) > 0 {
+			t.Fatalf("%v %+v", w.sh.ran, w.posts())
+		}
+	})
+}
+
+func TestTheStopButton(t *testing.T) {
+	run(t, "it withdraws the card, whoever in the thread presses it", script("touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		if a := w.pressWith("stop", "mallory", ""); !a.OK {
+			t.Fatalf("%+v", a)
+		}
+		if !strings.HasPrefix(w.card().Title, "Withdrawn") || !w.said("Stopped by mallory") || len(w.sh.ran) > 0 || w.said("finished") {
+			t.Fatalf("%+v", w.posts())
+		}
+	})
+	run(t, "it ends what runs, from a card that is decided already, and counts once", script("hold on"), func(t *testing.T, w *world) {
+		w.sh.hold = make(chan struct{})
+		w.say("do it")
+		stop := w.card().Choose[3]
+		w.press("approve")
+		for range 2 {
+			a, mine, err := w.agent.Press(t.Context(), chat.Click{ID: "k", Thread: "web:1", From: chat.User{ID: "web:alice", Name: "alice"}, Button: stop.ID})
+			if err != nil || !mine || !a.OK {
+				t.Fatalf("%+v %v %v", a, mine, err)
+			}
+			w.settle()
+		}
+		if !w.said("Stopped by alice") || w.said("Nothing is running") {
+			t.Fatalf("%+v", w.posts())
+		}
+	})
+	run(t, "bots cannot press it, and other buttons are not the agent's", script("touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		for _, b := range w.card().Choose {
+			a, mine, err := w.agent.Press(t.Context(), chat.Click{ID: "k", Thread: "web:1", From: chat.User{ID: "web:bot", Bot: true}, Button: b.ID})
+			if err != nil || a.OK || mine != (b.Style == chat.StyleStop) {
+				t.Fatalf("%s: %+v %v %v", b.ID, a, mine, err)
 			}
 		}
 	})

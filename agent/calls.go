@@ -30,10 +30,34 @@ func (w *worker) close(ctx context.Context, r history.Result) error {
 	return w.insist(ctx, nil, history.Entry{Kind: history.KindResult, Result: &r})
 }
 
-func (w *worker) plan(ctx context.Context, c llm.Call) (tools.Plan, error) {
-	return w.a.cfg.Tools.Plan(ctx, tools.Call{
-		ID: c.ID, Thread: string(w.thread), By: string(w.requester().ID), Name: c.Name, Args: json.RawMessage(c.Args),
-	})
+// plan plans a step's call, with the command that people made of it. The model's
+// labels are not about a text that it did not write.
+func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
+	c := tools.Call{ID: s.call.ID, Thread: string(w.thread), By: string(w.proposer(s).ID), Name: s.call.Name, Args: json.RawMessage(s.call.Args)}
+	if len(s.edits) == 0 {
+		return w.a.cfg.Tools.Plan(ctx, c)
+	}
+	e := s.edits[len(s.edits)-1]
+	if c.Args = approvals.WithArgument(c.Args, e.Argument, e.Text); c.Args == nil {
+		return tools.Plan{}, tools.Failed("the call has no argument %q to put the edited command into", e.Argument)
+	}
+	plan, err := w.a.cfg.Tools.Plan(ctx, c)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	if plan.Action.Kind != approvals.KindShell || string(plan.Action.Bytes) != e.Text {
+		return tools.Plan{}, tools.Failed("the tool would not run exactly the edited command")
+	}
+	plan.Claim = approvals.Claim{}
+	return plan, nil
+}
+
+// proposer is who a call is asked for: whose turn it is, or who edited it last.
+func (w *worker) proposer(s step) chat.User {
+	if n := len(s.edits); n > 0 {
+		return s.edits[n-1].By
+	}
+	return w.requester()
 }
 
 // requester is whose turn this is: the author of its first message.
@@ -53,11 +77,12 @@ func (w *worker) requester() chat.User {
 
 // propose plans a call and takes it to the gate: a proven read runs at once,
 // everything else waits for people.
-func (w *worker) propose(ctx context.Context, c llm.Call) error {
-	step, done := w.begin(ctx, "planning "+c.Name)
-	plan, err := w.plan(step, c)
+func (w *worker) propose(ctx context.Context, s step) error {
+	c := s.call
+	during, done := w.begin(ctx, "planning "+c.Name)
+	plan, err := w.plan(during, s)
 	done()
-	if errors.Is(context.Cause(step), errStopped) {
+	if errors.Is(context.Cause(during), errStopped) {
 		return w.awaitStop(ctx)
 	}
 	if ctx.Err() != nil {
@@ -68,15 +93,20 @@ func (w *worker) propose(ctx context.Context, c llm.Call) error {
 		same = sameCall(plan.Action)
 	}
 	rep := repeated(w.entries, same)
-	if r, ok := w.refuseRepeat(c, same, rep); ok {
-		return w.close(ctx, r)
+	if len(s.edits) == 0 { // what a person wrote is not the model going in circles
+		if r, ok := w.refuseRepeat(c, same, rep); ok {
+			return w.close(ctx, r)
+		}
 	}
 	if err != nil {
+		if len(s.edits) > 0 {
+			return w.refuseEdit(ctx, s, same, err)
+		}
 		text := w.a.cfg.Redact(tools.ErrorText(err))
 		return w.close(ctx, history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true})
 	}
 	p := Proposal{
-		Thread: w.thread, Call: c.ID, By: w.requester(), Action: plan.Action, Claim: plan.Claim, Floor: plan.Level,
+		Thread: w.thread, Call: c.ID, By: w.proposer(s), Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits),
 	}
 	ruling := w.a.cfg.Gate.Judge(p)
 	switch ruling.Lane {
@@ -107,9 +137,29 @@ func (w *worker) propose(ctx context.Context, c llm.Call) error {
 		w.a.cfg.Outbox.Wake(w.thread)
 		return nil
 	case Forbid:
+		if len(s.edits) > 0 {
+			return w.refuseEdit(ctx, s, same, tools.Failed("%s", ruling.Sentence))
+		}
 	}
 	text := tools.ErrorText(tools.Failed("%s", ruling.Sentence))
 	return w.close(ctx, history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true})
+}
+
+// refuseEdit ends a call whose edited command cannot be asked for. The request
+// for the model's own command is withdrawn already, and that command does not run
+// either: a person had decided that it should not. The thread is told, and the
+// model goes on.
+func (w *worker) refuseEdit(ctx context.Context, s step, same string, err error) error {
+	who := w.proposer(s).Name
+	why := w.a.cfg.Redact(strings.TrimSuffix(err.Error(), "."))
+	text := tools.ErrorText(tools.Failed("the edited command was refused, so nothing ran: %s", why))
+	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: same, Way: hash(text), Text: text, Failed: true}
+	return w.insist(ctx, func(tx store.Tx) {
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
+			Key:  fmt.Sprintf("edit/%s/%d", s.call.ID, len(s.edits)),
+			Text: fmt.Sprintf("The command that %s made of the request was refused, so **nothing ran**, neither it nor the one before: %s. Say what you want instead.", who, inlineCode(why)),
+		})
+	}, history.Entry{Kind: history.KindResult, Result: &r})
 }
 
 func (w *worker) park(tx store.Tx, ask history.Ask) {
@@ -140,7 +190,7 @@ func (w *worker) refuseRepeat(c llm.Call, same string, rep repetition) (history.
 // runs once.
 func (w *worker) runApproved(ctx context.Context, s step) error {
 	step, done := w.begin(ctx, "checking "+s.call.Name)
-	plan, err := w.plan(step, s.call)
+	plan, err := w.plan(step, s)
 	done()
 	if errors.Is(context.Cause(step), errStopped) {
 		return w.awaitStop(ctx)
@@ -261,7 +311,7 @@ func (w *worker) recordRun(ctx context.Context, c llm.Call, plan tools.Plan, r h
 				w.a.cfg.Gate.Finish(tx, id, Outcome{OK: !r.Failed, Note: outcomeNote(r)})
 			}
 		}
-		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact(runPost(c, plan.Action, r)), Quiet: true})
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact(runPost(c, plan.Action, r)), Quiet: true, Log: true})
 	}, history.Entry{Kind: history.KindResult, Result: &r})
 	if err == nil && id != "" {
 		failpoint.Hit(failpoint.OutcomeStored)
@@ -272,7 +322,7 @@ func (w *worker) recordRun(ctx context.Context, c llm.Call, plan tools.Plan, r h
 // refuse closes a call that people or time said no to.
 func (w *worker) refuse(ctx context.Context, s step) error {
 	d := s.decision
-	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: w.sameOf(ctx, s.call), Denied: d.State == approvals.Denied, Failed: true}
+	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: w.sameOf(ctx, s), Denied: d.State == approvals.Denied, Failed: true}
 	switch d.State {
 	case approvals.Denied:
 		r.Text = tools.DeniedEnvelope(w.a.cfg.Now(), d.Reason)
@@ -290,11 +340,11 @@ func (w *worker) refuse(ctx context.Context, s step) error {
 }
 
 // sameOf is the identity of a call for the recognition of repetitions.
-func (w *worker) sameOf(ctx context.Context, c llm.Call) string {
-	if plan, err := w.plan(ctx, c); err == nil {
+func (w *worker) sameOf(ctx context.Context, s step) string {
+	if plan, err := w.plan(ctx, s); err == nil {
 		return sameCall(plan.Action)
 	}
-	return sameRaw(c.Name, c.Args)
+	return sameRaw(s.call.Name, s.call.Args)
 }
 
 // unknown closes a call that has an intent and no outcome: the bot died, or

@@ -36,6 +36,8 @@ type step struct {
 	open     []llm.Call        // stop: every call without a result
 	intents  map[string]bool   // stop: the open calls that may have run
 	limit    string            // limit: the sentence
+	// edits are how people changed the call's command, oldest first.
+	edits []*history.Edited
 }
 
 // Limits end a turn that goes on for too long.
@@ -57,6 +59,7 @@ type turn struct {
 	stop      *history.Stop
 	asks      map[string]*history.Entry
 	decisions map[string]*history.Decision
+	edits     map[string][]*history.Edited
 	intents   map[string]bool
 	results   map[string]*history.Result
 }
@@ -79,9 +82,16 @@ func fold(entries []history.Entry) turn {
 		case e.Ask != nil:
 			t.asks[e.Ask.Call] = e
 		case e.Decision != nil:
-			if ask := t.asks[e.Decision.Call]; ask != nil && t.decisions[e.Decision.Call] == nil {
+			if t.waitsFor(e.Decision.Call, e.Decision.Approval) {
+				ask := t.asks[e.Decision.Call]
 				t.decisions[e.Decision.Call] = e.Decision
 				t.waited += e.At.Sub(ask.At)
+			}
+		case e.Edited != nil:
+			if t.waitsFor(e.Edited.Call, e.Edited.Approval) {
+				t.edits[e.Edited.Call] = append(t.edits[e.Edited.Call], e.Edited)
+				t.waited += e.At.Sub(t.asks[e.Edited.Call].At)
+				delete(t.asks, e.Edited.Call) // it is asked anew, or runs
 			}
 		case e.Intent != nil:
 			t.intents[e.Intent.Call] = true
@@ -101,9 +111,16 @@ func fold(entries []history.Entry) turn {
 
 func newTurn() turn {
 	return turn{
-		asks: map[string]*history.Entry{}, decisions: map[string]*history.Decision{},
+		asks: map[string]*history.Entry{}, decisions: map[string]*history.Decision{}, edits: map[string][]*history.Edited{},
 		intents: map[string]bool{}, results: map[string]*history.Result{},
 	}
+}
+
+// waitsFor reports whether a call waits for people to decide on this request,
+// and not on an earlier one that was edited away.
+func (t turn) waitsFor(call string, id approvals.ID) bool {
+	ask := t.asks[call]
+	return ask != nil && ask.Ask.Approval == id && t.decisions[call] == nil && t.results[call] == nil
 }
 
 func (t turn) openCalls() []llm.Call {
@@ -149,21 +166,24 @@ func nextCall(t turn, c llm.Call) step {
 		ask = e.Ask
 	}
 	d := t.decisions[c.ID]
+	s := step{call: c, decision: d, ask: ask, edits: t.edits[c.ID]}
 	switch {
 	case t.intents[c.ID]:
-		return step{kind: stepUnknown, call: c, ask: ask}
+		s.kind = stepUnknown
 	case d != nil && d.State == approvals.Approved:
-		return step{kind: stepRun, call: c, decision: d, ask: ask}
+		s.kind = stepRun
 	case d != nil:
-		return step{kind: stepRefuse, call: c, decision: d, ask: ask}
+		s.kind = stepRefuse
 	case ask != nil:
-		return step{kind: stepWait, call: c, ask: ask}
+		s.kind = stepWait
 	case t.reply.Finish == llm.FinishLength:
-		return step{kind: stepReject, call: c}
+		s.kind = stepReject
 	case deniedBefore(t, c.ID):
-		return step{kind: stepSkip, call: c}
+		s.kind = stepSkip
+	default:
+		s.kind = stepPropose
 	}
-	return step{kind: stepPropose, call: c}
+	return s
 }
 
 // deniedBefore reports whether a call that comes before id in the same reply

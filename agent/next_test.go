@@ -39,6 +39,14 @@ func decided(id string, s approvals.State) history.Entry {
 	return history.Entry{At: t0.Add(time.Hour), Kind: history.KindDecision, Decision: &history.Decision{Call: id, Approval: approvals.ID("a-" + id), State: s}}
 }
 
+func edited(id string) history.Entry {
+	return history.Entry{At: t0.Add(time.Hour), Kind: history.KindEdited, Edited: &history.Edited{Call: id, Approval: approvals.ID("a-" + id), Argument: "command", Text: "x"}}
+}
+
+func askedAgain(id string) history.Entry {
+	return history.Entry{At: t0, Kind: history.KindAsk, Ask: &history.Ask{Call: id, Approval: approvals.ID("b-" + id)}}
+}
+
 func intent(id string) history.Entry {
 	return history.Entry{At: t0, Kind: history.KindIntent, Intent: &history.Intent{Call: id}}
 }
@@ -83,6 +91,14 @@ func TestNext(t *testing.T) {
 		{"a decision without a request counts for nothing", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), decided("1", approvals.Approved)}, t0, stepPropose, "1"},
 		{"an intent without an outcome is unknown", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Approved), intent("1")}, t0, stepUnknown, "1"},
 		{"after a denial the rest of the reply is skipped", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2"), denied("1")}, t0, stepSkip, "2"},
+		{"an edited call is proposed again", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), edited("1")}, t0, stepPropose, "1"},
+		{"an edited call that is asked again waits", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), edited("1"), askedAgain("1")}, t0, stepWait, "1"},
+		{"an approval of what was edited away counts for nothing", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), edited("1"), askedAgain("1"), decided("1", approvals.Approved)}, t0, stepWait, "1"},
+		{"an edit of what was edited away counts for nothing", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), edited("1"), askedAgain("1"), edited("1")}, t0, stepWait, "1"},
+		{"an edit after a decision counts for nothing", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Denied), edited("1")}, t0, stepRefuse, "1"},
+		{"an edit without a request counts for nothing", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2"), result("1"), edited("2")}, t0, stepPropose, "2"},
+		{"stop beats an edit", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), edited("1"), stopEntry()}, t0, stepStop, ""},
+		{"waiting for an edit is not work", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), edited("1"), result("1")}, t0.Add(time.Hour + 5*time.Minute), stepModel, ""},
 		{"calls of a cut reply do not run", []history.Entry{message("hi"), reply(llm.FinishLength, "1")}, t0, stepReject, "1"},
 		{"stop closes an open call", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), stopEntry()}, t0, stepStop, ""},
 		{"stop beats an approval", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Approved), stopEntry()}, t0, stepStop, ""},
@@ -131,6 +147,10 @@ func TestNextProperties(t *testing.T) {
 					entries = append(entries, asked(s.call.ID))
 				}
 			case stepWait:
+				if rapid.IntRange(0, 3).Draw(t, "edit") == 0 {
+					entries = append(entries, edited(s.call.ID))
+					continue
+				}
 				entries = append(entries, decided(s.call.ID, rapid.SampledFrom([]approvals.State{approvals.Approved, approvals.Denied, approvals.Expired}).Draw(t, "decision")))
 			case stepRun:
 				if intents[s.call.ID] > 0 {
@@ -190,6 +210,17 @@ func TestRepeated(t *testing.T) {
 				t.Fatalf("got %+v, want %+v", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestTheSameCallHasTheSameContent: some tools keep the content out of the
+// arguments, and another content is another call.
+func TestTheSameCallHasTheSameContent(t *testing.T) {
+	a := approvals.Action{Tool: "write_file", Args: []byte(`{"path":"/x"}`), Bytes: []byte("one")}
+	b := a
+	b.Bytes = []byte("two")
+	if sameCall(a) == sameCall(b) {
+		t.Error("a denial of one content would stand for another")
 	}
 }
 

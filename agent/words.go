@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/agent/llm"
+	"countersign/approvals/card"
 	"countersign/store"
 )
 
@@ -51,7 +53,7 @@ func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
 		return a.stop(ctx, ev)
 	case "approve", "deny":
 		ans, err := a.cfg.Gate.Vote(ctx, chat.Click{
-			ID: ev.ID, Thread: ev.Thread, From: ev.From, Button: chat.ButtonID(w.verb + ":" + w.id), Reason: w.reason,
+			ID: ev.ID, Thread: ev.Thread, From: ev.From, Button: chat.ButtonID(w.verb + ":" + w.id), Reason: w.reason, Groups: ev.Groups,
 		})
 		if err != nil {
 			return err
@@ -94,6 +96,28 @@ func (a *Agent) stop(ctx context.Context, ev chat.Event) error {
 	}
 	a.Wake(ev.Thread)
 	return nil
+}
+
+// Press acts on the buttons that are the agent's own: Stop is the same as the
+// word, said by the person who pressed. mine is false for all others, which are
+// the gate's.
+func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine bool, err error) {
+	if !strings.HasPrefix(string(c.Button), card.StopPrefix) {
+		return chat.Answer{}, false, nil
+	}
+	if c.From.Bot {
+		return chat.Answer{Notice: "Bots cannot decide."}, true, nil
+	}
+	if c.ID == "" || c.Thread == "" {
+		return chat.Answer{}, true, errors.New("agent: a click needs an id and a thread")
+	}
+	// A client may choose the id of its click: it must not stand for another
+	// person's, nor for a message.
+	id := chat.EventID("stop/" + hash(string(c.Thread), string(c.From.ID), string(c.ID)))
+	if err := a.stop(ctx, chat.Event{ID: id, Thread: c.Thread, From: c.From, At: a.cfg.Now()}); err != nil {
+		return chat.Answer{}, true, fmt.Errorf("the stop could not be stored; what was running is ended all the same: %w", err)
+	}
+	return chat.Answer{Notice: "Stopping: nothing more of this turn runs.", OK: true}, true, nil
 }
 
 func (a *Agent) answer(ctx context.Context, ev chat.Event, text string) error {

@@ -108,7 +108,7 @@ func (w *worker) once(ctx context.Context) (more bool, err error) {
 	case stepModel:
 		return true, w.model(ctx)
 	case stepPropose:
-		return true, w.propose(ctx, s.call)
+		return true, w.propose(ctx, s)
 	case stepRun:
 		return true, w.runApproved(ctx, s)
 	case stepReject:
@@ -207,6 +207,17 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 			return nil
 		}
 		return add(history.Entry{Kind: history.KindDecision, Decision: &d})
+	case itemEdited:
+		var e history.Edited
+		if err := json.Unmarshal(it.Body, &e); err != nil {
+			w.log.Error("an edit cannot be read and was dropped", "item", it.ID, "error", err)
+			return nil
+		}
+		if s := next(known, at, Limits{}); s.kind != stepWait || s.ask.Approval != e.Approval {
+			return nil // somebody said stop meanwhile
+		}
+		e.Shown = w.a.cfg.Redact(e.Text)
+		return add(history.Entry{Kind: history.KindEdited, Edited: &e})
 	case itemExpire:
 		var d struct {
 			Approval approvals.ID `json:"approval"`

@@ -12,9 +12,11 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/hex"
+	"encoding/json"
+	"strconv"
 	"strings"
 
-	"encoding/json"
+	"countersign/approvals/risk"
 )
 
 // ID names one request for approval. It is derived from the thread and the
@@ -29,6 +31,10 @@ func NewID(thread, call string) ID {
 	sum := sha256.Sum256([]byte(thread + "\x00" + call))
 	return ID(idEncoding.EncodeToString(sum[:])[:10])
 }
+
+// Revision returns the id of the request for the call of id after people edited
+// its command n times; n is at least 1.
+func (id ID) Revision(n int) ID { return NewID(string(id), strconv.Itoa(n)) }
 
 // Kind says what the bytes of an action are, and so how they are judged.
 type Kind string
@@ -76,6 +82,60 @@ type Action struct {
 	// nothing of Bytes open: a diff that a person could apply by hand. Only then
 	// may a card show Preview in place of Bytes.
 	Whole bool `json:"whole,omitempty"`
+}
+
+// MaxEdit is the longest shell text, in bytes, that people may edit on a card:
+// what the input of a Slack modal holds (3,000 characters).
+const MaxEdit = 3000
+
+// Editable reports whether people may edit the action's shell text, and names the
+// argument of the call that holds it. Text with invisible characters is not
+// offered: nobody could see what they keep.
+func (a Action) Editable() (argument string, ok bool) {
+	text := string(a.Bytes)
+	if _, odd := risk.Visible(text); a.Kind != KindShell || odd || text == "" || len(text) > MaxEdit {
+		return "", false
+	}
+	var args map[string]json.RawMessage
+	if json.Unmarshal(a.Args, &args) != nil {
+		return "", false
+	}
+	for name, raw := range args {
+		var s string
+		if json.Unmarshal(raw, &s) != nil || s != text {
+			continue
+		}
+		if ok {
+			return "", false // two arguments hold it: which one is meant?
+		}
+		argument, ok = name, true
+	}
+	return argument, ok
+}
+
+// Edited returns the action with another text for Editable's argument, for a
+// judgement before the tool plans it anew; it is not what runs.
+func (a Action) Edited(argument, text string) Action {
+	a.Bytes, a.Args = []byte(text), WithArgument(a.Args, argument, text)
+	return a
+}
+
+// WithArgument returns a call's arguments, a JSON object, with one of them
+// replaced by a text; nil when there is no such argument.
+func WithArgument(args json.RawMessage, name, text string) json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(args, &m) != nil || m[name] == nil {
+		return nil
+	}
+	var err error
+	if m[name], err = json.Marshal(text); err != nil {
+		return nil
+	}
+	out, err := json.Marshal(m)
+	if err != nil {
+		return nil
+	}
+	return out
 }
 
 // Digest is what people approve: a SHA-256 over a versioned canonical encoding

@@ -1,11 +1,14 @@
 package approvals
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"mvdan.cc/sh/v3/syntax"
 
 	"countersign/adapters/chat"
 	"countersign/approvals/risk"
@@ -20,6 +23,7 @@ import (
 //
 //	("approval", id)              -> Record as JSON
 //	("approval-open", thread, id) -> "" while the record is not final
+//	("approval-face", id, nonce)  -> Digest of what the card with this nonce shows
 //
 // A refusal that must be remembered (expired, drifted) is a value, not an
 // error: an error would roll back what records it.
@@ -29,6 +33,8 @@ func recordKey(id ID) []byte { return store.Key("approval", string(id)) }
 func openKey(r Record) []byte {
 	return store.Key("approval-open", string(r.Thread), string(r.ID))
 }
+
+func faceKey(id ID, nonce string) []byte { return store.Key("approval-face", string(id), nonce) }
 
 func save(tx store.Tx, r Record) {
 	store.Save(tx, recordKey(r.ID), r)
@@ -47,7 +53,7 @@ func must(r *Record, to State) {
 	}
 }
 
-// Open files a request. If the id is known already, that record comes back
+// Open files a request, with a new random nonce. If the id is known already, that record comes back
 // unchanged: asking again after a crash finds the same request.
 func (Ledger) Open(tx store.Tx, r Record) (rec Record, existed bool) {
 	if old, ok := store.Load[Record](tx, recordKey(r.ID)); ok {
@@ -55,8 +61,22 @@ func (Ledger) Open(tx store.Tx, r Record) (rec Record, existed bool) {
 	}
 	r.State = Pending
 	r.Digest = r.Action.Digest()
+	r.Nonce = rand.Text()[:nonceLength]
+	store.Save(tx, faceKey(r.ID, r.Nonce), r.Digest)
 	save(tx, r)
 	return r, false
+}
+
+// nonceLength is the length of a nonce, in characters of 5 bits each.
+const nonceLength = 16
+
+// Shown returns the digest of what the card of request id showed whose buttons
+// carry nonce; ok is false when there was no such card.
+func (Ledger) Shown(tx store.Tx, id ID, nonce string) (d Digest, ok bool) {
+	if nonce == "" {
+		return Digest{}, false
+	}
+	return store.Load[Digest](tx, faceKey(id, nonce))
 }
 
 // Get returns a record.
@@ -167,13 +187,35 @@ func (Ledger) Consume(tx store.Tx, id ID, a Action, now time.Time) (Permit, Reco
 // ErrNotProven means that an action is not proven to only look.
 var ErrNotProven = errors.New("approvals: the action is not proven to only read")
 
-// Observe makes a permit from proof: the tool can only look, or the risk engine
-// proved that exactly this text only reads.
-func (Ledger) Observe(a Action, v risk.Verdict) (Permit, error) {
-	if a.Kind == KindObserve || (a.Kind == KindShell && v.Proves(string(a.Bytes))) {
-		return Permit{digest: a.Digest(), ok: true}, nil
+// Reading is the shell text that stands for looking at a file: a tool that reads
+// the file is as harmless as this text is. It fails for a name that cannot be
+// written as text.
+func Reading(path string) (string, error) {
+	quoted, err := syntax.Quote(path, syntax.LangBash)
+	if err != nil {
+		return "", fmt.Errorf("approvals: the name of the file cannot be written as text: %w", err)
 	}
-	return Permit{}, ErrNotProven
+	return "cat -- " + quoted, nil
+}
+
+// Observe makes a permit from proof: the risk engine proved that exactly this
+// text only reads, or the tool can only look, and the engine proved as much of
+// [Reading] the file that it looks at. A tool that looks at no file (the time, a
+// pane) needs no proof.
+func (Ledger) Observe(a Action, v risk.Verdict) (Permit, error) {
+	proven := false
+	switch a.Kind {
+	case KindShell:
+		proven = v.Proves(string(a.Bytes))
+	case KindObserve:
+		text, err := Reading(a.Path)
+		proven = a.Path == "" || (err == nil && v.Proves(text))
+	case KindKeys, KindChange:
+	}
+	if !proven {
+		return Permit{}, ErrNotProven
+	}
+	return Permit{digest: a.Digest(), ok: true}, nil
 }
 
 // end moves a record to an end state if it may go there; otherwise nothing
@@ -197,6 +239,11 @@ func (Ledger) Finish(tx store.Tx, id ID, o Outcome, now time.Time) (Record, bool
 // Lost records that it is not known whether, or how, it ran.
 func (Ledger) Lost(tx store.Tx, id ID, now time.Time) (Record, bool) {
 	return end(tx, id, OutUnk, now, func(*Record) {})
+}
+
+// Invalidate ends a request that may no longer run as it was approved.
+func (Ledger) Invalidate(tx store.Tx, id ID, why string, now time.Time) (Record, bool) {
+	return end(tx, id, Invalid, now, func(r *Record) { r.Reason = why })
 }
 
 // Cancel withdraws a request that has not begun to run.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -298,4 +299,54 @@ func TestLedgerAgainstAModel(t *testing.T) {
 			rt.Fatalf("%d permits", permits)
 		}
 	})
+}
+
+func TestWhatPeopleMayEdit(t *testing.T) {
+	shell := func(text, args string) approvals.Action {
+		return approvals.Action{Kind: approvals.KindShell, Bytes: []byte(text), Args: []byte(args)}
+	}
+	keys := shell("ls", `{"command":"ls"}`)
+	keys.Kind = approvals.KindKeys
+	long := strings.Repeat("x", approvals.MaxEdit)
+	for _, tc := range []struct {
+		rule string
+		a    approvals.Action
+		want string
+	}{
+		{"a shell command", shell("ls\n\techo é", `{"command":"ls\n\techo é","wait":true}`), "command"},
+		{"whatever its argument is called", shell("ls", `{"script":"ls","pane":"x"}`), "script"},
+		{"no keys", keys, ""},
+		{"no empty text", shell("", `{"command":""}`), ""},
+		{"no invisible characters", shell("ls \u200b", `{"command":"ls \u200b"}`), ""},
+		{"no carriage return", shell("ls\r", `{"command":"ls\r"}`), ""},
+		{"no text that no argument holds", shell("ls", `{"command":"ls -l"}`), ""},
+		{"no text that two arguments hold", shell("ls", `{"command":"ls","pane":"ls"}`), ""},
+		{"no arguments that are no object", shell("ls", `"ls"`), ""},
+		{"as much as fits a form", shell(long, `{"command":"`+long+`"}`), "command"},
+		{"and no more", shell(long+"x", `{"command":"`+long+`x"}`), ""},
+	} {
+		if name, ok := tc.a.Editable(); name != tc.want || ok != (tc.want != "") {
+			t.Errorf("%s: %q %v", tc.rule, name, ok)
+		}
+	}
+	a := shell("ls", `{"command":"ls","wait":true}`)
+	e := a.Edited("command", `rm "x"`)
+	if string(e.Bytes) != `rm "x"` || string(e.Args) != `{"command":"rm \"x\"","wait":true}` || string(a.Args) != `{"command":"ls","wait":true}` {
+		t.Errorf("%s %s", e.Args, a.Args)
+	}
+	if approvals.WithArgument(a.Args, "other", "x") != nil || approvals.WithArgument([]byte("{"), "command", "x") != nil {
+		t.Error("an argument that is not there was replaced")
+	}
+}
+
+func TestRevisionsHaveIDsOfTheirOwn(t *testing.T) {
+	id := approvals.NewID("web:1", "c1")
+	seen := map[approvals.ID]bool{id: true}
+	for n := range 50 {
+		r := id.Revision(n + 1)
+		if seen[r] || r != id.Revision(n+1) || len(r) != len(id) {
+			t.Fatalf("revision %d is %s", n+1, r)
+		}
+		seen[r] = true
+	}
 }

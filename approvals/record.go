@@ -16,9 +16,11 @@ type Record struct {
 	Thread    chat.ThreadID `json:"thread"`
 	Call      string        `json:"call"`
 	Requester chat.User     `json:"requester"`
+	Revision  int           `json:"revision,omitempty"` // how often people edited the call's command; Requester was the last
 	Created   time.Time     `json:"created"`
 	Action    Action        `json:"action"`
 	Digest    Digest        `json:"digest"`
+	Nonce     string        `json:"nonce,omitempty"` // in the buttons of its card: a press without it is of another card
 	Claim     Claim         `json:"claim"`
 	Engine    Judgement     `json:"engine"`
 	Level     string        `json:"level"` // the final one: the highest of engine, model and tool
@@ -61,6 +63,8 @@ type Vote struct {
 	Event   chat.EventID `json:"event"`
 	At      time.Time    `json:"at"`
 	Digest  Digest       `json:"digest"` // what the voter was shown
+	// Groups are the groups and roles that the network vouched for with the vote.
+	Groups []string `json:"groups,omitempty"`
 }
 
 // Outcome is how the run ended.

@@ -27,6 +27,8 @@ func (a *Adapter) Handler() http.Handler {
 	return mux
 }
 
+const stopping = "the bot is starting or stopping"
+
 // signed lets only requests through that Slack signed.
 func (a *Adapter) signed(next func(http.ResponseWriter, *http.Request, []byte, chat.Handler)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -48,7 +50,7 @@ func (a *Adapter) signed(next func(http.ResponseWriter, *http.Request, []byte, c
 		h := a.handler.Load()
 		if h == nil {
 			// Slack sends events again; a person presses again.
-			http.Error(w, "the bot is starting or stopping", http.StatusServiceUnavailable)
+			http.Error(w, stopping, http.StatusServiceUnavailable)
 			return
 		}
 		next(w, r, body, *h)
@@ -79,11 +81,14 @@ func (a *Adapter) serveEvent(w http.ResponseWriter, r *http.Request, body []byte
 	}
 	a.health.frame()
 	done := make(chan error, 1)
-	a.inbox.Add(laneOf(ev), func() {
+	if !a.inbox.Add(laneOf(ev), func() {
 		work, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), ackTimeout)
 		defer cancel()
 		done <- a.onEvent(work, h, ev)
-	})
+	}) {
+		http.Error(w, stopping, http.StatusServiceUnavailable)
+		return
+	}
 	if err := <-done; err != nil {
 		a.log.WarnContext(r.Context(), "an event was not accepted; Slack sends it again", "retry", r.Header.Get("X-Slack-Retry-Num"), "error", err)
 		http.Error(w, "the event could not be stored", http.StatusServiceUnavailable)
@@ -102,7 +107,12 @@ func (a *Adapter) serveInteraction(w http.ResponseWriter, r *http.Request, body 
 		http.Error(w, "this is no interaction", http.StatusBadRequest)
 		return
 	}
-	answer := a.onInteraction(context.WithoutCancel(r.Context()), h, cb)
+	done := make(chan any, 1)
+	if !a.inbox.Add("interaction/"+cb.TriggerID, func() { done <- a.onInteraction(context.WithoutCancel(r.Context()), h, cb) }) {
+		http.Error(w, stopping, http.StatusServiceUnavailable)
+		return
+	}
+	answer := <-done
 	if answer == nil {
 		w.WriteHeader(http.StatusOK)
 		return
@@ -113,8 +123,7 @@ func (a *Adapter) serveInteraction(w http.ResponseWriter, r *http.Request, body 
 	}
 }
 
-func (a *Adapter) serveCommand(w http.ResponseWriter, r *http.Request, body []byte, _ chat.Handler) {
-	r.Body = http.NoBody
+func (a *Adapter) serveCommand(w http.ResponseWriter, _ *http.Request, body []byte, _ chat.Handler) {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
 		http.Error(w, "this is no command", http.StatusBadRequest)
@@ -124,6 +133,9 @@ func (a *Adapter) serveCommand(w http.ResponseWriter, r *http.Request, body []by
 		TeamID: form.Get("team_id"), ChannelID: form.Get("channel_id"), UserID: form.Get("user_id"), UserName: form.Get("user_name"),
 		Command: form.Get("command"), Text: form.Get("text"), ResponseURL: form.Get("response_url"), TriggerID: form.Get("trigger_id"),
 	}
+	if !a.background.Add("command/"+c.TriggerID, func() { a.onCommand(a.context(), c) }) {
+		http.Error(w, stopping, http.StatusServiceUnavailable)
+		return
+	}
 	w.WriteHeader(http.StatusOK)
-	a.background.Add("command/"+c.TriggerID, func() { a.onCommand(a.context(), c) })
 }

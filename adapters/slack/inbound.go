@@ -14,6 +14,7 @@ import (
 	"github.com/slack-go/slack/slackevents"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/slack/blockkit"
 )
 
 // What is read of files that people attach. Together they have to fit into the
@@ -68,6 +69,16 @@ func (a *Adapter) onEvent(ctx context.Context, h chat.Handler, ev slackevents.Ev
 	return nil
 }
 
+// contents is the text of a message: for bots with what their attachments say,
+// and what their blocks say where nothing else does.
+func contents(m *slackapi.Msg) string {
+	text := alertText(m.Text, botOnly(m.BotID, m.Attachments))
+	if text == "" && m.BotID != "" {
+		text = blockkit.Escape(blockkit.Plain(m.Blocks.BlockSet))
+	}
+	return text
+}
+
 func botOnly(bot string, attachments []slackapi.Attachment) []slackapi.Attachment {
 	if bot == "" {
 		return nil
@@ -86,32 +97,35 @@ func (a *Adapter) fromEvent(team string, e *slackevents.MessageEvent) (message, 
 	if msg == nil {
 		return m, false
 	}
+	was, deleted := e.PreviousMessage, e.SubType == "message_deleted"
 	switch {
+	case e.SubType == "message_changed" && msg.SubType == "tombstone":
+		// A root that has replies leaves a stone behind.
+		deleted = true
 	case e.SubType == "message_changed":
-		was := e.PreviousMessage
 		// Slack also reports link previews and thread counters as changes; only a
 		// person's edit of the text counts.
 		if msg.Edited == nil || !slices.Contains(subtypes, msg.SubType) || (was != nil && was.Text == msg.Text) {
 			return m, false
 		}
 		m.edited = msg.Edited.Timestamp
-	case e.SubType == "message_deleted":
-		was := e.PreviousMessage
-		if was == nil {
-			return m, false
-		}
-		msg, m.edited = was, e.EventTimeStamp
-		msg.Text = "(this message was deleted)"
-		msg.Files, msg.Attachments = nil, nil
-		if m.edited == "" {
-			m.edited = "deleted"
-		}
+	case deleted:
 	case !slices.Contains(subtypes, e.SubType):
 		return m, false
 	}
+	if deleted {
+		if was == nil {
+			return m, false
+		}
+		msg, m.edited = was, orElse(e.EventTimeStamp, "deleted")
+		msg.Files = nil
+	}
 	m.ts, m.root, m.user, m.bot = msg.Timestamp, msg.ThreadTimestamp, msg.User, msg.BotID
 	m.userTeam = e.UserTeam
-	m.text = alertText(msg.Text, botOnly(msg.BotID, msg.Attachments))
+	m.text = contents(msg)
+	if deleted {
+		m.text = "(this message was deleted)"
+	}
 	m.files = msg.Files
 	m.addressed = mentions(msg.Text, a.self().user)
 	return m, m.ts != ""
@@ -139,11 +153,16 @@ func (a *Adapter) onMessage(ctx context.Context, h chat.Handler, m message) (del
 		a.log.WarnContext(ctx, "a message with ids that Slack does not use was left out", "channel", m.channel, "ts", m.ts)
 		return false, nil
 	}
+	id := eventID(m.team, m.channel, m.ts)
+	if m.edited == "" && a.recent.has(id) {
+		return false, nil
+	}
 	forUs, err := a.forUs(ctx, m, th, rules, invited)
 	if err != nil || !forUs {
 		return false, err
 	}
 	if m.userTeam != "" && m.userTeam != m.team && m.userTeam != me.team {
+		a.recent.add(id) // its other event says no second time
 		a.background.Add("notice/"+m.user, func() {
 			a.whisper(th, m.user, "I work only for people of this workspace, so I did not read your message.")
 		})
@@ -152,14 +171,12 @@ func (a *Adapter) onMessage(ctx context.Context, h chat.Handler, m message) (del
 	if m.user != "" {
 		a.view(th.id()).asker.Store(&m.user)
 	}
-	id := eventID(m.team, m.channel, m.ts)
-	if m.edited == "" && a.recent.has(id) {
-		return false, nil
-	}
 	if err := h.Deliver(ctx, a.event(ctx, m, th, invited)); err != nil {
 		return false, err
 	}
-	a.recent.add(id)
+	if m.edited == "" {
+		a.recent.add(id)
+	}
 	return true, nil
 }
 
@@ -199,7 +216,9 @@ func (a *Adapter) event(ctx context.Context, m message, th thread, invited bool)
 		if votes(ev.Text) {
 			s := a.people.who(ctx, m.user)
 			ev.From.Outside, ev.From.Bot = s.outside, s.bot
-			ev.Groups = a.people.groupsOf(ctx, m.user)
+			if !s.outside {
+				ev.Groups = a.people.groupsOf(ctx, m.user)
+			}
 		}
 	}
 	ev.Files = a.read(ctx, m.files)
@@ -288,12 +307,12 @@ func (a *Adapter) fetch(ctx context.Context, f *slackapi.File) (text string, cut
 		return "[not read: the file could not be fetched from Slack; check the scope files:read, or paste the lines that matter]", true
 	}
 	b := buf.b.Bytes()
+	if bytes.IndexByte(b, 0) >= 0 {
+		return "[not read: the file holds binary data]", true
+	}
 	if errors.Is(err, errFull) {
 		whole := strings.TrimSuffix(strings.ToValidUTF8(string(b), "\uFFFD"), "\uFFFD")
 		return whole + fmt.Sprintf("\n[cut here: the file is larger than %d KiB]", maxFile>>10), true
-	}
-	if bytes.IndexByte(b, 0) >= 0 {
-		return "[not read: the file holds binary data]", true
 	}
 	return strings.ToValidUTF8(string(b), "\uFFFD"), false
 }

@@ -5,21 +5,42 @@ import "sync"
 // lanes runs work of one key in order and of different keys side by side. Add
 // never blocks, so that the reader of a socket is never held up by the store.
 type lanes struct {
-	mu   sync.Mutex
-	work map[string][]func() // the first is running
-	wg   sync.WaitGroup
+	mu     sync.Mutex
+	work   map[string][]func() // the first is running
+	closed bool
+	wg     sync.WaitGroup
 }
 
 func newLanes() *lanes { return &lanes{work: map[string][]func(){}} }
 
-// Add runs do after all that was added under key before.
-func (l *lanes) Add(key string, do func()) {
+// Add runs do after all that was added under key before. false means that the
+// lanes are closed and do is never run.
+func (l *lanes) Add(key string, do func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
 	l.work[key] = append(l.work[key], do)
 	if len(l.work[key]) == 1 {
 		l.wg.Go(func() { l.run(key) })
 	}
+	return true
+}
+
+// Open lets work in again after Close.
+func (l *lanes) Open() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = false
+}
+
+// Close takes nothing more and returns when all that was taken has run.
+func (l *lanes) Close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.wg.Wait()
 }
 
 func (l *lanes) run(key string) {
@@ -39,6 +60,3 @@ func (l *lanes) run(key string) {
 		l.mu.Unlock()
 	}
 }
-
-// Wait returns when nothing runs any more. Nothing may be added meanwhile.
-func (l *lanes) Wait() { l.wg.Wait() }

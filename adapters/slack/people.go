@@ -25,6 +25,7 @@ type people struct {
 	now    func() time.Time
 
 	flight singleflight.Group
+	late   sync.WaitGroup // look-ups that nobody waits for any more
 	mu     sync.Mutex
 	users  map[string]cached[standing]
 	sets   map[string]cached[map[string]bool]
@@ -102,7 +103,7 @@ func (p *people) name(ctx context.Context, user string) string {
 		return c.value.name
 	}
 	found := make(chan string, 1)
-	go func() { found <- p.who(context.WithoutCancel(ctx), user).name }() // ends within lookTimeout
+	p.late.Go(func() { found <- p.who(context.WithoutCancel(ctx), user).name }) // ends within lookTimeout
 	t := time.NewTimer(nameTimeout)
 	defer t.Stop()
 	select {
@@ -115,6 +116,9 @@ func (p *people) name(ctx context.Context, user string) string {
 	}
 	return user
 }
+
+// wait returns when no look-up runs any more.
+func (p *people) wait() { p.late.Wait() }
 
 // groupsOf lists the configured user groups that the user is in now. A group
 // that cannot be looked up does not count.

@@ -338,13 +338,25 @@ func (a *Adapter) postOne(ctx context.Context, th thread, prio priority, key str
 			return err
 		}
 		ts = posted
-		if msg.ThreadTimestamp != "" && msg.ThreadTimestamp != th.root {
+		if msg.ThreadTimestamp != th.root && a.leaked(ctx, th, msg) {
 			a.remove(ctx, th, posted)
-			return fmt.Errorf("slack: a reply to %s arrived in %q and was removed: %w", th.id(), msg.ThreadTimestamp, chat.ErrGone)
+			return fmt.Errorf("slack: a reply to %s arrived outside the thread and was removed: %w", th.id(), chat.ErrGone)
 		}
 		return nil
 	})
 	return ts, a.explain("post", err)
+}
+
+// leaked reports whether a reply stands outside its thread. Slack posts into the
+// channel, without a word, when the thread's root is gone
+// (github.com/slack-go/slack/issues/1571).
+func (a *Adapter) leaked(ctx context.Context, th thread, msg slackapi.Message) bool {
+	if msg.ThreadTimestamp != "" || msg.Timestamp == "" {
+		return msg.ThreadTimestamp != ""
+	}
+	_, _, _, err := a.api.GetConversationRepliesContext(ctx, &slackapi.GetConversationRepliesParameters{ChannelID: th.channel, Timestamp: th.root, Limit: 1})
+	var said slackapi.SlackErrorResponse
+	return errors.As(err, &said) && said.Err == "thread_not_found"
 }
 
 func (a *Adapter) update(ctx context.Context, th thread, ts string, prio priority, m blockkit.Message, extra ...slackapi.MsgOption) error {

@@ -93,7 +93,10 @@ func TestLanesKeepOrder(t *testing.T) {
 				})
 			}
 		}
-		l.Wait()
+		l.Close()
+		if l.Add("a", func() { t.Error("work was taken after the end") }) {
+			t.Error("closed lanes take work")
+		}
 		for _, key := range []string{"a", "b"} {
 			if len(got[key]) != 50 || !slices.IsSorted(got[key]) {
 				t.Errorf("%s ran as %v", key, got[key])

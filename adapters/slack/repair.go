@@ -3,6 +3,7 @@ package slack
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	slackapi "github.com/slack-go/slack"
@@ -29,7 +30,7 @@ const (
 
 // keep looks after the adapter until ctx is done.
 func (a *Adapter) keep(ctx context.Context, h chat.Handler) {
-	t := time.NewTicker(keepEvery)
+	t := time.NewTicker(a.times.keep)
 	defer t.Stop()
 	checked := time.Now()
 	for {
@@ -44,9 +45,9 @@ func (a *Adapter) keep(ctx context.Context, h chat.Handler) {
 				a.log.WarnContext(ctx, "when the bot was last connected could not be stored", "error", err)
 			}
 		}
-		if time.Since(checked) >= checkEvery && a.Ready() == nil {
+		if time.Since(checked) >= a.times.check && a.Ready() == nil {
 			checked = time.Now()
-			a.background.Add("repair", func() { a.repair(h, time.Now().Add(-2*checkEvery)) })
+			a.background.Add("repair", func() { a.repair(h, a.now().Add(-2*a.times.check-a.times.overdue)) })
 		}
 	}
 }
@@ -54,7 +55,8 @@ func (a *Adapter) keep(ctx context.Context, h chat.Handler) {
 // gap is since when messages may have been missed.
 func (a *Adapter) gap() time.Time {
 	if last := a.health.since(); !last.IsZero() {
-		return last.Add(-margin)
+		// A connection may have been dead for as long as its pings may stay out.
+		return last.Add(-margin - a.cfg.PingTimeout)
 	}
 	if a.cfg.Alive != nil {
 		if at, err := a.cfg.Alive(a.context()); err == nil && !at.IsZero() {
@@ -125,7 +127,7 @@ func (a *Adapter) reread(ctx context.Context, h chat.Handler, th thread, since t
 			if err != nil {
 				return missed, err
 			}
-			missed = missed || (fresh && a.now().Sub(at) > overdue && at.After(a.began))
+			missed = missed || (fresh && a.now().Sub(at) > a.times.overdue && at.After(a.began))
 		}
 		if cursor = next; cursor == "" {
 			return missed, nil
@@ -136,7 +138,7 @@ func (a *Adapter) reread(ctx context.Context, h chat.Handler, th thread, since t
 
 func (a *Adapter) redeliver(ctx context.Context, h chat.Handler, th thread, m *slackapi.Message) (fresh bool, err error) {
 	me := a.self()
-	if m.BotID == me.bot && me.bot != "" || m.User == me.user || m.User == "" && m.BotID == "" {
+	if m.BotID == me.bot && me.bot != "" || m.User == me.user || m.User == "" && m.BotID == "" || !slices.Contains(subtypes, m.SubType) {
 		return false, nil
 	}
 	if a.cfg.Seen != nil {
@@ -146,13 +148,16 @@ func (a *Adapter) redeliver(ctx context.Context, h chat.Handler, th thread, m *s
 	}
 	done := make(chan struct{})
 	var delivered bool
-	a.inbox.Add("m/"+th.channel+"/"+th.root, func() {
+	taken := a.inbox.Add("m/"+th.channel+"/"+th.root, func() {
 		defer close(done)
 		delivered, err = a.onMessage(ctx, h, message{
 			team: th.team, channel: th.channel, ts: m.Timestamp, root: th.root, user: m.User, bot: m.BotID,
-			text: alertText(m.Text, botOnly(m.BotID, m.Attachments)), files: m.Files, addressed: mentions(m.Text, me.user),
+			text: contents(&m.Msg), files: m.Files, addressed: mentions(m.Text, me.user),
 		})
 	})
+	if !taken {
+		return false, context.Canceled
+	}
 	<-done
 	return delivered && a.cfg.Seen != nil, err
 }

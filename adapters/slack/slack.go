@@ -77,6 +77,7 @@ type Adapter struct {
 	log    *slog.Logger
 	now    func() time.Time
 	began  time.Time
+	times  times
 
 	noStream, noStatus atomic.Bool // the workspace lacks the method
 
@@ -92,6 +93,15 @@ type Adapter struct {
 	shows   map[chat.ThreadID]*show
 	ctx     context.Context
 	stopped bool
+}
+
+// times are the adapter's own clocks; tests run them faster.
+type times struct {
+	keep    time.Duration // how often the adapter looks after itself
+	check   time.Duration // how often open threads are compared with the history
+	overdue time.Duration // when a message that no connection brought counts as missed
+	stagger time.Duration // between the connections' beginnings
+	backoff time.Duration // the longest wait between two attempts to connect
 }
 
 // identity is who the bot is on Slack.
@@ -142,7 +152,8 @@ func New(cfg Config) (*Adapter, error) {
 		cfg: cfg, log: cfg.Log, now: cfg.Now, began: cfg.Now(), pace: newPacer(),
 		inbox: newLanes(), background: newLanes(),
 		views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{},
-		ctx: context.Background(),
+		ctx:   context.Background(),
+		times: times{keep: keepEvery, check: checkEvery, overdue: overdue, stagger: stagger, backoff: maxBackoff},
 	}
 	a.api = slackapi.New(cfg.BotToken, slackapi.OptionAppLevelToken(cfg.AppToken), slackapi.OptionAPIURL(cfg.APIURL), slackapi.OptionHTTPClient(cfg.HTTPClient))
 	a.people = newPeople(a.api, func() string { return a.self().team }, cfg.Usergroups, cfg.Now)
@@ -171,18 +182,20 @@ func (a *Adapter) context() context.Context {
 // Run implements chat.Adapter. It ends with an error only when Slack refuses
 // the tokens for good at the start.
 func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
-	run, cancel := context.WithCancel(ctx)
-	defer cancel()
+	run, cancel := context.WithCancelCause(ctx)
 	a.mu.Lock()
-	a.ctx, a.stopped = run, false
+	a.ctx, a.stopped, a.shows = run, false, map[chat.ThreadID]*show{}
 	a.mu.Unlock()
+	a.inbox.Open()
+	a.background.Open()
 	defer func() {
 		a.mu.Lock()
 		a.stopped = true
 		a.mu.Unlock()
-		cancel()
-		a.inbox.Wait()
-		a.background.Wait()
+		cancel(nil)
+		a.inbox.Close()
+		a.background.Close()
+		a.people.wait()
 	}()
 	if err := a.identify(run); err != nil {
 		if ctx.Err() != nil {
@@ -199,12 +212,24 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 		defer a.health.down("stopped")
 	} else {
 		for i := range a.cfg.Sockets {
-			wg.Go(func() { a.socket(run, h, i) })
+			wg.Go(func() { a.socket(run, h, i, cancel) })
 		}
 	}
 	a.keep(run, h)
+	if why := context.Cause(run); errors.Is(why, errRefused) {
+		return why
+	}
 	return nil
 }
+
+// errRefused says that Slack will never take the tokens.
+var errRefused = errors.New("slack: a token was refused")
+
+// refusal is errRefused in words for people.
+type refusal string
+
+func (r refusal) Error() string        { return string(r) }
+func (r refusal) Is(target error) bool { return target == errRefused }
 
 // identify asks Slack who the bot is, until it answers.
 func (a *Adapter) identify(ctx context.Context) error {
@@ -225,14 +250,14 @@ func (a *Adapter) identify(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if why := fatal(err); why != "" {
-			return errors.New(why)
+			return refusal(why)
 		}
 		a.health.down("Slack does not answer: " + err.Error())
 		a.log.WarnContext(ctx, "Slack cannot be reached; trying again", "retry_in", delay, "error", err)
 		if !sleep(ctx, delay) {
 			return ctx.Err()
 		}
-		delay = min(2*delay, maxBackoff)
+		delay = min(2*delay, a.times.backoff)
 	}
 }
 

@@ -33,9 +33,9 @@ const stagger = 3 * time.Second
 
 // socket keeps one Socket Mode connection up until ctx is done. Several run side
 // by side, so that a refresh of one leaves no gap.
-func (a *Adapter) socket(ctx context.Context, h chat.Handler, n int) {
+func (a *Adapter) socket(ctx context.Context, h chat.Handler, n int, end context.CancelCauseFunc) {
 	name := fmt.Sprintf("socket %d", n+1)
-	if n > 0 && !sleep(ctx, time.Duration(n)*stagger) {
+	if n > 0 && !sleep(ctx, time.Duration(n)*a.times.stagger) {
 		return
 	}
 	delay := 250 * time.Millisecond
@@ -54,18 +54,24 @@ func (a *Adapter) socket(ctx context.Context, h chat.Handler, n int) {
 		case errors.As(err, &limited):
 			wait = max(limited.RetryAfter, delay)
 		case fatal(err) != "":
+			if !a.health.ever() {
+				end(refusal(fatal(err)))
+				return
+			}
 			// Somebody may be rotating the token right now: go on trying, slowly.
-			a.log.ErrorContext(ctx, fatal(err), "connection", name)
-			wait = maxBackoff
+			a.health.because(fatal(err))
+			a.log.ErrorContext(ctx, "Slack refuses the app-level token", "connection", name, "error", fatal(err))
+			wait = a.times.backoff
 		case errors.Is(err, errTooMany):
+			a.health.because("Slack closes every new connection at once; it allows ten of one app: stop other copies of this bot")
 			a.log.WarnContext(ctx, "Slack closes every new connection at once; it allows ten of one app: stop other copies of this bot", "connection", name)
-			wait = maxBackoff
+			wait = a.times.backoff
 		}
 		a.log.InfoContext(ctx, "a connection to Slack ended; connecting again", "connection", name, "retry_in", wait, "error", err)
 		if !sleep(ctx, wait) {
 			return
 		}
-		delay = min(2*delay, maxBackoff)
+		delay = min(2*delay, a.times.backoff)
 	}
 }
 
@@ -84,8 +90,6 @@ func (a *Adapter) connection(ctx context.Context, h chat.Handler, name string) e
 	stop := a.health.onReset(func() { cancel(errDeaf) })
 	defer stop()
 	defer a.health.lose(name)
-	var handled sync.WaitGroup
-	defer handled.Wait()
 	hello := time.NewTimer(helloTimeout)
 	defer hello.Stop()
 	var opened []time.Time
@@ -117,15 +121,18 @@ func (a *Adapter) connection(ctx context.Context, h chat.Handler, name string) e
 					continue
 				}
 				hello.Reset(e.Backoff + helloTimeout)
+				a.health.because("cannot connect to Slack: " + e.ErrorObj.Error())
 				a.log.WarnContext(ctx, "cannot connect to Slack", "connection", name, "retry_in", e.Backoff, "error", e.ErrorObj)
 				var limited *slackapi.RateLimitedError
-				if e.Backoff > maxBackoff && !errors.As(e.ErrorObj, &limited) {
+				if e.Backoff > a.times.backoff && !errors.As(e.ErrorObj, &limited) {
 					cancel(fmt.Errorf("cannot connect: %w", e.ErrorObj))
 				}
 			case socketmode.EventTypeHello:
 				a.health.gain(name)
 				a.log.InfoContext(ctx, "listening to Slack", "connection", name)
-				a.background.Add("repair", func() { a.repair(h, a.gap()) })
+				// Now, not when its turn comes: the next frame ends the gap.
+				since := a.gap()
+				a.background.Add("repair", func() { a.repair(h, since) })
 			case socketmode.EventTypeEventsAPI, socketmode.EventTypeInteractive, socketmode.EventTypeSlashCommand:
 				a.health.frame()
 				if ev.Request != nil {
@@ -195,7 +202,7 @@ func (a *Adapter) envelope(ctx context.Context, h chat.Handler, c *socketmode.Cl
 	case slackapi.SlashCommand:
 		a.inbox.Add("command/"+id, func() {
 			a.ack(ctx, c, id, nil)
-			a.onCommand(context.WithoutCancel(ctx), d)
+			a.onCommand(a.context(), d)
 		})
 	}
 }
@@ -206,6 +213,9 @@ func laneOf(ev slackevents.EventsAPIEvent) string {
 	case *slackevents.AppMentionEvent:
 		return "m/" + e.Channel + "/" + orElse(e.ThreadTimeStamp, e.TimeStamp)
 	case *slackevents.MessageEvent:
+		if was := e.PreviousMessage; was != nil {
+			return "m/" + e.Channel + "/" + orElse(was.ThreadTimestamp, was.Timestamp)
+		}
 		if e.Message != nil {
 			return "m/" + e.Channel + "/" + orElse(e.Message.ThreadTimestamp, e.Message.Timestamp)
 		}
@@ -226,6 +236,7 @@ type health struct {
 	mu     sync.Mutex
 	conns  map[string]bool
 	why    string
+	once   bool      // a connection was open once
 	last   time.Time // of the last frame, or of the last moment with a connection
 	resets map[int]func()
 	n      int
@@ -237,7 +248,21 @@ func (h *health) gain(name string) {
 	if h.conns == nil {
 		h.conns = map[string]bool{}
 	}
-	h.conns[name] = true
+	h.conns[name], h.once = true, true
+}
+
+// ever reports whether a connection was open once.
+func (h *health) ever() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.once
+}
+
+// because says why no connection is open, while none is.
+func (h *health) because(why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.why = why
 }
 
 func (h *health) lose(name string) {

@@ -20,6 +20,7 @@ const (
 	maxBody   = 256 << 10 // bytes of a request
 	maxClient = 128       // bytes of a client's message id
 	maxReason = 2000      // bytes of a reason
+	maxEdit   = 16 << 10  // bytes of an edited text; the gate allows less
 )
 
 // Handler serves the page and its API. It expects to be mounted at the root of
@@ -305,6 +306,7 @@ func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 		ID     string        `json:"id"`
 		Button chat.ButtonID `json:"button"`
 		Reason string        `json:"reason"`
+		Text   string        `json:"text"`
 	}
 	if !read(w, r, &body) {
 		return
@@ -317,12 +319,17 @@ func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 		fail(w, http.StatusBadRequest, "The reason is too long: keep it under 2000 bytes.")
 		return
 	}
+	if len(body.Text) > maxEdit {
+		fail(w, http.StatusBadRequest, "The edited text is too long: keep it under 16 KiB.")
+		return
+	}
 	ans, err := a.click(r.Context(), chat.Click{
 		ID:     eventID(id, s.user, "click:"+body.ID),
 		Thread: threadID(id),
 		From:   chat.User{ID: userID(s.user), Name: s.user},
 		Button: body.Button,
 		Reason: body.Reason,
+		Text:   body.Text,
 	})
 	switch {
 	case errors.Is(err, errRefused):

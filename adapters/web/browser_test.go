@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -84,6 +85,8 @@ func question() *chat.Card {
 		Choose: []chat.Button{
 			{ID: "deny:1", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
 			{ID: "approve:1", Label: "Approve", Style: chat.StyleApprove, Confirm: "This deletes files on a production machine and cannot be undone."},
+			{ID: "edit:1", Label: "Edit", Style: chat.StyleEdit, Edit: "find /home/deploy/releases -mindepth 1 -maxdepth 1 -type d ! -name 212 -mtime +14 -print0 |\n  xargs -0 rm -rf --"},
+			{ID: "stop:1", Label: "Stop", Style: chat.StyleStop},
 		},
 	}
 }
@@ -98,6 +101,14 @@ func (b *incident) Click(_ context.Context, c chat.Click) (chat.Answer, error) {
 		face.Title, face.Tone = "Denied by you", chat.ToneBad
 		face.Fields = append(face.Fields, chat.Field{Name: "Reason", Value: c.Reason})
 		return chat.Answer{OK: true, Notice: "You denied it.", Card: face}, nil
+	}
+	if c.Button == "edit:1" {
+		face.Title, face.Code = "Withdrawn: edited by you", c.Text
+		return chat.Answer{OK: true, Notice: "You changed it.", Card: face}, nil
+	}
+	if c.Button == "stop:1" {
+		face.Title = "Withdrawn by you"
+		return chat.Answer{OK: true, Notice: "Stopping.", Card: face}, nil
 	}
 	face.Title, face.Tone = "Approved by you, done in 2.1 s, exit 0", chat.ToneGood
 	b.post(c.Thread, chat.Post{Key: "scan", Quiet: true, Text: "Done. `/` is at **47 %** now; 12.2 GiB came free, and the site answers in 80 ms.", Files: []chat.File{{Name: "removed.txt", Text: "/home/deploy/releases/198\n/home/deploy/releases/199\n", Cut: true}}})
@@ -304,7 +315,7 @@ func TestThePageInABrowser(t *testing.T) {
 	s.until(`document.querySelector('.card.open button[data-style=approve]:not(:disabled)') !== null && document.querySelector('.doing') !== null`)
 	s.is(`location.hash.startsWith('#t=') && document.querySelector('#text').value === ''`)
 	s.is(`document.querySelector('.card .code').textContent === ` + fmt.Sprintf("%q", question().Code))
-	s.is(`[...document.querySelectorAll('.decide .choices button')].map(b => b.textContent).join() === 'Deny,Approve'`)
+	s.is(`[...document.querySelectorAll('.decide .choices button')].map(b => b.textContent).join() === 'Deny,Approve,Edit,Stop'`)
 	s.is(`document.title.startsWith('(1) ')`)
 	s.shot("03-card-dark")
 	s.do("light", colours("light"))
@@ -369,6 +380,63 @@ func TestThePageInABrowser(t *testing.T) {
 	if len(s.bot.clicks) != 1 || s.bot.clicks[0].Button != "approve:1" || s.bot.clicks[0].From.ID != "web:you" {
 		t.Errorf("clicks %+v", s.bot.clicks)
 	}
+}
+
+// ask starts a conversation whose card waits.
+func (s *screenTest) ask() {
+	s.t.Helper()
+	link := s.url + "/#code=" + LoginCode(testKey, "you", time.Now())
+	s.do("a conversation", colours("dark"), chromedp.Navigate(link), onScreen("#empty"), typing("#text", "The disk on web-1 is almost full"), click("#send"))
+	s.until(`document.querySelector('.card.open button[data-style=edit]:not(:disabled)') !== null`)
+}
+
+func (s *screenTest) clicks() []chat.Click {
+	s.bot.mu.Lock()
+	defer s.bot.mu.Unlock()
+	return slices.Clone(s.bot.clicks)
+}
+
+func TestEditingACommandOnThePage(t *testing.T) {
+	s := newScreenTest(t)
+	s.ask()
+	s.do("edit", click(".card.open button[data-style=edit]"))
+	s.until(`document.querySelector('#edit[open]') !== null && document.activeElement.id === 'edit-value'`)
+	s.is(`document.querySelector('#edit-value').value === ` + fmt.Sprintf("%q", question().Code))
+	s.is(`document.querySelector('#edit-yes').disabled`)
+	s.shot("10-edit")
+	s.do("emptying it", script(`{ const f = document.querySelector('#edit-value'); f.value = ' \n'; f.dispatchEvent(new Event('input')); }`))
+	s.is(`document.querySelector('#edit-yes').disabled`)
+	s.do("leaving it", chromedp.KeyEvent(kb.Escape))
+	s.until(`document.querySelector('#edit[open]') === null`)
+	s.do("edit again", click(".card.open button[data-style=edit]"))
+	s.until(`document.querySelector('#edit[open]') !== null`)
+	s.is(`document.querySelector('#edit-value').value === ` + fmt.Sprintf("%q", question().Code))
+	// An Enter starts a line here, and sends nothing.
+	s.do("writing", script(`document.querySelector('#edit-value').select()`), typing("#edit-value", "ls -la  /home"), chromedp.KeyEvent(kb.Enter), typing("#edit-value", "df"))
+	s.until(`document.querySelector('#edit-value').value === "ls -la  /home\ndf" && !document.querySelector('#edit-yes').disabled`)
+	if n := len(s.clicks()); n != 0 {
+		t.Fatalf("%d clicks so far", n)
+	}
+	s.do("using it", click("#edit-yes"))
+	time.Sleep(2 * time.Second)
+	dbg, _ := chromedp.Run(s.ctx, chromedp.Evaluate[string](`JSON.stringify({open: !!document.querySelector('#edit[open]'), rv: document.querySelector('#edit').returnValue, val: document.querySelector('#edit-value').value, t: [...document.querySelectorAll('.card h3')].map(x=>x.textContent), notice: document.querySelector('.card .notice')?.textContent, told: document.querySelector('#told').textContent, act: document.activeElement.outerHTML.slice(0,100)})`))
+	t.Log(dbg, s.clicks())
+	s.until(`document.querySelector('.card h3').textContent === 'Withdrawn: edited by you' && document.querySelectorAll('.card button[data-style]').length === 0`)
+	if c := s.clicks(); len(c) != 1 || c[0].Button != "edit:1" || c[0].Text != "ls -la  /home\ndf" || c[0].Reason != "" {
+		t.Errorf("%+v", c)
+	}
+	s.clean()
+}
+
+func TestTheStopButtonOfACard(t *testing.T) {
+	s := newScreenTest(t)
+	s.ask()
+	s.do("stop", click(".card.open button[data-style=stop]"))
+	s.until(`document.querySelector('.card h3').textContent === 'Withdrawn by you'`)
+	if c := s.clicks(); len(c) != 1 || c[0].Button != "stop:1" || c[0].Text != "" {
+		t.Errorf("%+v", c)
+	}
+	s.clean()
 }
 
 func TestThePageOnAPhone(t *testing.T) {

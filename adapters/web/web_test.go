@@ -337,6 +337,12 @@ func TestTheConsoleKeepsThePromisesOfAnAdapter(t *testing.T) {
 				err := call("/api/threads/"+string(th)+"/clicks", string(body), http.StatusOK, &ans)
 				return ans, err
 			},
+			Edit: func(th chat.ThreadID, b chat.ButtonID, text string) (chat.Answer, error) {
+				var ans chat.Answer
+				body, _ := json.Marshal(map[string]string{"id": "c", "button": string(b), "text": text})
+				err := call("/api/threads/"+string(th)+"/clicks", string(body), http.StatusOK, &ans)
+				return ans, err
+			},
 			Shown: func(th chat.ThreadID) []chat.Post {
 				var out []chat.Post
 				for _, m := range p.read(th).Messages {
@@ -769,6 +775,7 @@ func TestBadRequestsAreOneSentence(t *testing.T) {
 		{"no text", "POST", "/api/threads/" + th + "/messages", say("1", " \n "), 400},
 		{"no text in a new thread", "POST", "/api/threads", say("1", ""), 400},
 		{"no button", "POST", "/api/threads/" + th + "/clicks", `{"id":"1"}`, 400},
+		{"a long edit", "POST", "/api/threads/" + th + "/clicks", `{"id":"1","button":"b","text":"` + strings.Repeat("x", maxEdit+1) + `"}`, 400},
 		{"a long reason", "POST", "/api/threads/" + th + "/clicks", `{"id":"1","button":"b","reason":"` + strings.Repeat("x", 3000) + `"}`, 400},
 		{"an unknown thread to read", "GET", "/api/threads/nope", "", 404},
 		{"a strange thread id", "GET", "/api/threads/..%2f..%2fx", "", 404},

@@ -31,6 +31,7 @@ const (
 	KindReply    Kind = "reply"
 	KindAsk      Kind = "ask"
 	KindDecision Kind = "decision"
+	KindEdited   Kind = "edited"
 	KindIntent   Kind = "intent"
 	KindResult   Kind = "result"
 	KindStop     Kind = "stop"
@@ -47,6 +48,7 @@ type Entry struct {
 	Reply    *Reply    `json:"reply,omitempty"`
 	Ask      *Ask      `json:"ask,omitempty"`
 	Decision *Decision `json:"decision,omitempty"`
+	Edited   *Edited   `json:"edited,omitempty"`
 	Intent   *Intent   `json:"intent,omitempty"`
 	Result   *Result   `json:"result,omitempty"`
 	Stop     *Stop     `json:"stop,omitempty"`
@@ -87,6 +89,20 @@ type Decision struct {
 	By       string          `json:"by,omitempty"`
 	ByName   string          `json:"by_name,omitempty"`
 	Reason   string          `json:"reason,omitempty"`
+}
+
+// Edited records that a person changed the command of a call that waited: the
+// request Approval is withdrawn, and the call goes on with Text as its argument
+// Argument, as if it were proposed anew by By. Its JSON, without Shown, is also
+// the body of the queue item by which approvals/gate wakes the thread.
+type Edited struct {
+	Call     string       `json:"call"`
+	Approval approvals.ID `json:"approval"`
+	Argument string       `json:"argument"`
+	Text     string       `json:"text"` // exact: what is asked for, or run
+	// Shown is Text as the model is told it, with secrets taken out.
+	Shown string    `json:"shown,omitempty"`
+	By    chat.User `json:"by"`
 }
 
 // Intent is written before an effect: from here on the call may have run.

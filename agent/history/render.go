@@ -15,12 +15,17 @@ const interrupted = "Tool error: the call was interrupted and its outcome is unk
 // Render turns a transcript into the conversation that a model is given, after
 // the system prompt. The order is always one that the API accepts: each
 // assistant message with calls is followed at once by exactly one result for
-// each call, whatever people said in between. budget is the size in bytes that
+// each call, whatever people said in between. A call that a person edited keeps
+// the model's own arguments, and its result begins with what came instead. budget is the size in bytes that
 // the result should keep to: the oldest tool results are cleared first, then
 // the oldest turns are left out with a note. budget <= 0 means no limit.
 func Render(system string, entries []Entry, budget int) []llm.Item {
 	results := map[string]*Result{}
+	edits := map[string]*Edited{}
 	for i := range entries {
+		if e := entries[i].Edited; e != nil {
+			edits[e.Call] = e // the last one is what was asked for
+		}
 		if r := entries[i].Result; r != nil {
 			if _, dup := results[r.Call]; !dup {
 				results[r.Call] = r
@@ -35,7 +40,7 @@ func Render(system string, entries []Entry, budget int) []llm.Item {
 		case e.Message != nil:
 			groups = append(groups, []llm.Item{{Role: llm.User, Text: messageText(e.Message)}})
 		case e.Reply != nil:
-			groups = append(groups, replyItems(e.Reply, results))
+			groups = append(groups, replyItems(e.Reply, results, edits))
 		case e.End != nil && e.End.Reason != EndDone && e.End.Text != "":
 			groups = append(groups, []llm.Item{{Role: llm.User, Text: "[countersign] " + e.End.Text}})
 		}
@@ -65,12 +70,25 @@ func messageText(m *Message) string {
 	return b.String()
 }
 
-func replyItems(r *Reply, results map[string]*Result) []llm.Item {
+// editedText tells the model that its call is not what was asked for: the call in
+// its own message stays as it wrote it.
+func editedText(e *Edited, result string) string {
+	name := e.By.Name
+	if name == "" {
+		name = string(e.By.ID)
+	}
+	return fmt.Sprintf("[countersign] %s edited this call before deciding: your %q was replaced, and what follows is the result of exactly this instead:\n%s\n[countersign] Its result:\n%s", name, e.Argument, e.Shown, result)
+}
+
+func replyItems(r *Reply, results map[string]*Result, edits map[string]*Edited) []llm.Item {
 	items := []llm.Item{{Role: llm.Assistant, Text: r.Text, Calls: r.Calls}}
 	for _, c := range r.Calls {
 		text := interrupted
 		if res := results[c.ID]; res != nil {
 			text = res.Text
+		}
+		if e := edits[c.ID]; e != nil {
+			text = editedText(e, text)
 		}
 		items = append(items, llm.Item{Role: llm.Tool, CallID: c.ID, Text: text})
 	}

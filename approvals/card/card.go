@@ -3,7 +3,7 @@
 // reason) is shown as plain text with its invisible characters made visible,
 // and nothing is ever cut.
 //
-// It does not decide anything, and a button carries an id and nothing else.
+// It does not decide anything, and a button carries an id and a nonce and nothing else.
 package card
 
 import (
@@ -20,12 +20,33 @@ import (
 	"countersign/approvals/risk"
 )
 
-// ApprovePrefix and DenyPrefix begin the ids of the two buttons; the record's
-// id follows.
+// The prefixes begin the ids of the buttons; the record's id follows, and, where
+// the button decides something, a dot and the nonce of this card.
 const (
 	ApprovePrefix = "approve:"
 	DenyPrefix    = "deny:"
+	EditPrefix    = "edit:"
+	// StopPrefix begins the button that is the same as the word "stop"; it decides
+	// nothing about the request and carries no nonce.
+	StopPrefix = "stop:"
 )
+
+// button is the id of a button that decides.
+func button(prefix string, r approvals.Record) chat.ButtonID {
+	return chat.ButtonID(prefix + string(r.ID) + "." + r.Nonce)
+}
+
+// Parse takes a button's id apart. ok is false for a button that this package
+// did not make; nonce is "" where it carries none.
+func Parse(b chat.ButtonID) (prefix string, id approvals.ID, nonce string, ok bool) {
+	for _, p := range []string{ApprovePrefix, DenyPrefix, EditPrefix, StopPrefix} {
+		if rest, found := strings.CutPrefix(string(b), p); found {
+			name, nonce, _ := strings.Cut(rest, ".")
+			return p, approvals.ID(name), nonce, name != ""
+		}
+	}
+	return "", "", "", false
+}
 
 // Of returns the card's face for the record's state. notice is a sentence that
 // must stand out, or "".
@@ -47,12 +68,16 @@ func Of(r approvals.Record, notice string) chat.Card {
 	case approvals.Pending:
 		c.Body = visible(summary)
 		level := strings.ToUpper(r.Level)
-		deny := chat.Button{ID: chat.ButtonID(DenyPrefix + string(r.ID)), Label: "Deny", Style: chat.StyleDeny, AskReason: true}
-		yes := chat.Button{ID: chat.ButtonID(ApprovePrefix + string(r.ID)), Label: "Approve", Style: chat.StyleApprove}
+		deny := chat.Button{ID: button(DenyPrefix, r), Label: "Deny", Style: chat.StyleDeny, AskReason: true}
+		yes := chat.Button{ID: button(ApprovePrefix, r), Label: "Approve", Style: chat.StyleApprove}
 		if l := r.FinalLevel(); l == risk.Unknown || l >= risk.High {
 			yes.Confirm = fmt.Sprintf("This is %s. Run exactly this on %s?", level, line(r.Action.Target))
 		}
 		c.Choose = []chat.Button{deny, yes}
+		if _, ok := r.Action.Editable(); ok {
+			c.Choose = append(c.Choose, chat.Button{ID: button(EditPrefix, r), Label: "Edit", Style: chat.StyleEdit, Edit: string(r.Action.Bytes)})
+		}
+		c.Choose = append(c.Choose, chat.Button{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop})
 	default:
 		c.Final = true
 		c.Body = ending(r)
@@ -178,26 +203,58 @@ func tone(r approvals.Record) chat.Tone {
 	}
 }
 
-// disagreement puts into words where the model's label and the engine differ.
+// disagreement puts into words where the model's labels say less than the engine:
+// a lower risk, no change where none is excluded, no privileges where some are
+// used. Where the model says more there is nothing to warn of.
 func disagreement(r approvals.Record) string {
 	if !r.Claim.Given {
 		return ""
 	}
-	claim := "risk " + r.Claim.Risk
-	if !r.Claim.Mutation {
-		claim += " and no change"
-	}
 	engine := risk.ParseLevel(r.Engine.Risk)
-	model := risk.ParseLevel(r.Claim.Risk)
-	lower := engine == risk.Unknown || engine > model || (!r.Claim.Mutation && !r.Engine.ReadOnly)
-	if !lower || (engine != risk.Unknown && engine <= model && r.Claim.Mutation) {
+	lower := engine != claimed(r.Claim.Risk) && risk.Max(engine, claimed(r.Claim.Risk)) == engine
+	change := !r.Claim.Mutation && !r.Engine.ReadOnly
+	privileges := !r.Claim.Privesc && slices.Contains(r.Engine.Effects, string(risk.EffectPrivesc))
+	if !lower && !change && !privileges {
 		return ""
 	}
-	s := fmt.Sprintf("The model says %s; the engine says %s", claim, strings.ToUpper(r.Engine.Risk))
+	model := []string{"risk " + named(r.Claim.Risk)}
+	says := []string{strings.ToUpper(r.Engine.Risk)}
+	if !r.Claim.Mutation {
+		model = append(model, "no change")
+		if change {
+			says = append(says, "not proven to only read")
+		}
+	}
+	if privileges {
+		model = append(model, "no raised privileges")
+		says = append(says, "raised privileges")
+	}
+	s := fmt.Sprintf("The model says %s; the engine says %s", strings.Join(model, " and "), strings.Join(says, " and "))
 	if len(r.Engine.Reasons) > 0 {
 		s += ": " + r.Engine.Reasons[0]
 	}
-	return visible(strings.TrimSuffix(s, ".") + ".")
+	return line(strings.TrimSuffix(s, ".") + ".")
+}
+
+// claimed is a model's word for a risk as a level. A word that nobody knows
+// counts as the highest, and no word as the lowest.
+func claimed(word string) risk.Level {
+	switch word {
+	case "", "low":
+		return risk.Low
+	case "medium":
+		return risk.Medium
+	case "high":
+		return risk.High
+	}
+	return risk.Unknown
+}
+
+func named(word string) string {
+	if word == "" {
+		return "(not given)"
+	}
+	return word
 }
 
 func visible(s string) string {
@@ -263,6 +320,9 @@ func fields(r approvals.Record) []chat.Field {
 		add("Model's reason", line(fmt.Sprintf("%q", r.Claim.Why)))
 	}
 	add("Asked by", line(r.Requester.Name))
+	if r.Revision > 0 {
+		add("Edited", "by "+line(r.Requester.Name)+"; the model asked for something else, and its labels do not apply")
+	}
 	add("Rule", line(r.Rule))
 	who := strings.Join(r.Require.Groups, ", ")
 	if who == "" {

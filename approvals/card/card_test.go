@@ -3,8 +3,10 @@ package card
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +23,7 @@ func record(s approvals.State) approvals.Record {
 	t0 := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	a := approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Dir: "/srv/app", Session: "countersign-ops-1", Pane: "shared", Bytes: []byte("systemctl restart app\necho done")}
 	r := approvals.Record{
-		ID: "abcdefghij", Thread: "web:1", Call: "c1", Requester: chat.User{ID: "web:alice", Name: "alice"}, Created: t0, Action: a, Digest: a.Digest(),
+		ID: "abcdefghij", Nonce: "NONCE", Thread: "web:1", Call: "c1", Requester: chat.User{ID: "web:alice", Name: "alice"}, Created: t0, Action: a, Digest: a.Digest(),
 		Claim:  approvals.Claim{Given: true, Risk: "low", Why: "harmless, \"trust\" me"},
 		Engine: approvals.Judgement{Risk: "high", Effects: []string{"service"}, Reasons: []string{"restarts a service"}},
 		Level:  "high", Rule: "default: balanced", Require: approvals.Require{Count: 1, Groups: []string{"oncall"}, RequesterMay: true, RunWithin: 2 * time.Minute},
@@ -142,4 +144,100 @@ func TestTwoTextsNeverLookAlike(t *testing.T) {
 	if c, odd := exact("a\r and \\x0d"); c != `a\x0d and \x5cx0d` || !odd {
 		t.Errorf("%q", c)
 	}
+}
+
+// TestDisagreementIsInWords goes through every claim and every verdict: the card
+// speaks exactly where the model says less than the engine.
+func TestDisagreementIsInWords(t *testing.T) {
+	engines := []string{"read", "low", "medium", "high", "critical", "unknown"} // ascending; unknown is the highest
+	rank := map[string]int{"": 1, "low": 1, "medium": 2, "high": 3, "odd": 5, "unknown": 5}
+	for i, engine := range engines {
+		for word, model := range rank {
+			for bits := range 16 {
+				mutation, privesc, readOnly, uses := bits&1 > 0, bits&2 > 0, bits&4 > 0, bits&8 > 0
+				r := record(approvals.Pending)
+				r.Claim = approvals.Claim{Given: true, Risk: word, Mutation: mutation, Privesc: privesc, Why: "x"}
+				r.Engine = approvals.Judgement{Risk: engine, ReadOnly: readOnly, Reasons: []string{"because"}, Effects: []string{"write"}}
+				if uses {
+					r.Engine.Effects = append(r.Engine.Effects, "privesc")
+				}
+				want := i > model || (!mutation && !readOnly) || (!privesc && uses)
+				c := Of(r, "")
+				said := ""
+				for _, w := range c.Warn {
+					if strings.HasPrefix(w, "The model says") {
+						said = w
+					}
+				}
+				name := fmt.Sprintf("model %q change %v privileges %v, engine %s read-only %v privileges %v", word, mutation, privesc, engine, readOnly, uses)
+				if (said != "") != want {
+					t.Fatalf("%s: %q", name, said)
+				}
+				if said == "" {
+					continue
+				}
+				for part, must := range map[string]bool{
+					strings.ToUpper(engine): true, "because": true, "no change": !mutation, "not proven to only read": !mutation && !readOnly,
+					"no raised privileges": !privesc && uses, "and raised privileges": !privesc && uses,
+				} {
+					if strings.Contains(said, part) != must {
+						t.Fatalf("%s: %q should hold %q: %v", name, said, part, must)
+					}
+				}
+				r.Claim.Given = false
+				if s := disagreement(r); s != "" {
+					t.Fatalf("nothing was claimed: %q", s)
+				}
+			}
+		}
+	}
+}
+
+func TestButtons(t *testing.T) {
+	r := record(approvals.Pending)
+	r.Action.Bytes, r.Action.Args = []byte("ls"), json.RawMessage(`{"command":"ls"}`)
+	styles := func() (out []chat.ButtonStyle) {
+		for _, b := range Of(r, "").Choose {
+			out = append(out, b.Style)
+		}
+		return out
+	}
+	if got := styles(); !slices.Equal(got, []chat.ButtonStyle{chat.StyleDeny, chat.StyleApprove, chat.StyleEdit, chat.StyleStop}) {
+		t.Errorf("%v", got)
+	}
+	if b := Of(r, "").Choose; b[2].Edit != "ls" || b[2].ID != "edit:abcdefghij.NONCE" || b[3].ID != "stop:abcdefghij" {
+		t.Errorf("%+v", b)
+	}
+	r.Action.Kind = approvals.KindKeys
+	if got := styles(); !slices.Equal(got, []chat.ButtonStyle{chat.StyleDeny, chat.StyleApprove, chat.StyleStop}) {
+		t.Errorf("%v", got)
+	}
+	for id, want := range map[chat.ButtonID][3]string{
+		"approve:abc.N": {ApprovePrefix, "abc", "N"}, "deny:abc": {DenyPrefix, "abc", ""}, "edit:abc.": {EditPrefix, "abc", ""},
+		"stop:abc": {StopPrefix, "abc", ""}, "approve:abc.N.M": {ApprovePrefix, "abc", "N.M"}, "approve:": {}, "approve:.N": {}, "always:abc.N": {}, "": {},
+	} {
+		prefix, rec, nonce, ok := Parse(id)
+		if ok != (want[0] != "") || (ok && [3]string{prefix, string(rec), nonce} != want) {
+			t.Errorf("%q: %q %q %q %v", id, prefix, rec, nonce, ok)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"approve:abcdefghij.NONCE", "stop:x", "deny:", "edit:..", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		prefix, id, nonce, ok := Parse(chat.ButtonID(s))
+		if !ok {
+			return
+		}
+		again := prefix + string(id)
+		if nonce != "" || strings.HasSuffix(s, string(id)+".") {
+			again += "." + nonce
+		}
+		if again != s || id == "" {
+			t.Fatalf("%q became %q", s, again)
+		}
+	})
 }

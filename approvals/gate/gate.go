@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"mvdan.cc/sh/v3/syntax"
-
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/audit"
@@ -59,6 +57,18 @@ type Request struct {
 	Action approvals.Action
 	Claim  approvals.Claim
 	Floor  risk.Level // the tool's own level
+	// Revision is how often people edited the command of this call; By is then who
+	// did it last, and Claim is empty.
+	Revision int
+}
+
+// id is the id of the request, the same each time it is asked for.
+func (r Request) id() approvals.ID {
+	id := approvals.NewID(string(r.Thread), r.CallID)
+	if r.Revision > 0 {
+		return id.Revision(r.Revision)
+	}
+	return id
 }
 
 // Ruling is what the gate makes of a request.
@@ -136,18 +146,18 @@ func (g *Gate) verdict(req Request) risk.Verdict {
 // looking judges a tool that can only look. Looking at a file is as harmless as
 // cat of the same file: a private key asks, whichever tool would read it.
 func (g *Gate) looking(path string) risk.Verdict {
-	harmless := risk.Verdict{ReadOnly: true, Risk: risk.Read, Reasons: []string{"the tool can only look"}}
 	if path == "" {
-		return harmless
+		return risk.Verdict{ReadOnly: true, Risk: risk.Read, Reasons: []string{"the tool can only look"}}
 	}
-	quoted, err := syntax.Quote(path, syntax.LangBash)
+	text, err := approvals.Reading(path)
 	if err != nil {
 		return risk.Verdict{Risk: risk.High, Effects: []risk.Effect{risk.EffectUnknown}, Reasons: []string{"the file's name cannot be written as text"}}
 	}
-	if v := g.cfg.Classify("cat -- " + quoted); !v.ReadOnly {
-		return risk.Verdict{Risk: v.Risk, Effects: v.Effects, Reasons: v.Reasons}
+	v := g.cfg.Classify(text) // it carries the proof, so it is passed on
+	if v.ReadOnly {
+		v.Reasons = []string{"the tool can only look"}
 	}
-	return harmless
+	return v
 }
 
 // Allow makes the permit of a request that may run without people.
@@ -162,6 +172,7 @@ func (g *Gate) Allow(req Request, r Ruling) (approvals.Permit, error) {
 const (
 	itemDecision = "decision"
 	itemExpire   = "expire"
+	itemEdited   = "edited"
 )
 
 // decision is the body of a decision item; agent/history reads it.
@@ -182,7 +193,7 @@ func (g *Gate) record(req Request, r Ruling) approvals.Record {
 		effects[i] = string(e)
 	}
 	return approvals.Record{
-		ID: approvals.NewID(string(req.Thread), req.CallID), Thread: req.Thread, Call: req.CallID, Requester: req.By,
+		ID: req.id(), Thread: req.Thread, Call: req.CallID, Requester: req.By, Revision: req.Revision,
 		Created: now, Action: req.Action, Claim: req.Claim, State: approvals.Pending,
 		Engine: approvals.Judgement{ReadOnly: r.Verdict.ReadOnly, Risk: r.Verdict.Risk.String(), Effects: effects, Reasons: r.Verdict.Reasons},
 		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy.Hash(),
@@ -191,6 +202,15 @@ func (g *Gate) record(req Request, r Ruling) approvals.Record {
 		},
 		ExpiresAt: now.Add(r.Decision.Expires),
 	}
+}
+
+// edited is the body of an edited item; agent/history reads it.
+type edited struct {
+	Approval approvals.ID `json:"approval"`
+	Call     string       `json:"call"`
+	Argument string       `json:"argument"`
+	Text     string       `json:"text"`
+	By       chat.User    `json:"by"`
 }
 
 // Ask files the request with its card, its audit line and its expiry timer.
@@ -242,14 +262,67 @@ func (g *Gate) decide(tx store.Tx, rec approvals.Record) {
 	})
 }
 
-// Consume turns an approval into a permit, once; the sentence says why not.
+// Consume turns an approval into a permit, once; the sentence says why not. What
+// was approved under another configuration must hold under the present one: who
+// was taken off the list does not count any more.
 func (g *Gate) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, approvals.Record, string) {
+	if rec, ok := g.ledger.Get(tx, id); ok && rec.State == approvals.Approved {
+		if why := g.outdated(rec); why != "" {
+			rec, _ = g.ledger.Invalidate(tx, id, why, g.cfg.Now())
+			g.note(tx, rec, string(rec.State), "", "", why)
+			g.face(tx, rec, "")
+			return approvals.Permit{}, rec, why
+		}
+	}
 	permit, rec, why := g.ledger.Consume(tx, id, a, g.cfg.Now())
 	if rec.ID != "" {
 		g.note(tx, rec, string(rec.State), "", "", why)
 		g.face(tx, rec, "")
 	}
 	return permit, rec, why
+}
+
+// outdated says why an approval would not be one under the present policy and
+// approvers, "" if it would. Network groups are those that the votes were given
+// with: nobody is looked up here.
+func (g *Gate) outdated(rec approvals.Record) string {
+	v := g.verdict(Request{Thread: rec.Thread, Action: rec.Action, Floor: rec.FinalLevel()})
+	now := g.cfg.Policy.Decide(policy.Input{
+		Mode:     g.cfg.Mode(string(rec.Thread)),
+		Harmless: v.ReadOnly && v.Risk == risk.Read && rec.FinalLevel() == risk.Read,
+		Groups:   g.cfg.TargetApprovers(rec.Action.Target),
+	})
+	switch {
+	case now.Lane == policy.Forbid:
+		return "the policy changed after the approval: " + now.Sentence
+	case now.Lane == policy.Ask && rec.Approvals() < now.Count:
+		return fmt.Sprintf("the policy changed after the approval: it takes %d people now, and %d approved", now.Count, rec.Approvals())
+	case now.Lane == policy.Ask && g.cfg.Now().After(rec.Decided.Add(now.RunWithin)):
+		return "the policy changed after the approval: it must be used within " + now.RunWithin.String() + " now"
+	}
+	for _, vote := range rec.Votes {
+		if !vote.Approve {
+			continue
+		}
+		who := vote.User.Name
+		if who == "" {
+			who = string(vote.User.ID)
+		}
+		if !g.eligible(rec, vote.User, vote.Groups) {
+			return who + " approved this and may not approve on " + rec.Action.Target + " any more"
+		}
+		if vote.User.ID == rec.Requester.ID && (!rec.Require.RequesterMay || !now.RequesterMay) {
+			return who + " asked for this, and may not approve it any more"
+		}
+	}
+	return ""
+}
+
+// eligible reports whether a person may approve a record: the groups of the time
+// of asking and today's approvers must both name them.
+func (g *Gate) eligible(rec approvals.Record, u chat.User, network []string) bool {
+	return g.cfg.Policy.Eligible(rec.Require.Groups, u, network) &&
+		g.cfg.Policy.Eligible(g.cfg.TargetApprovers(rec.Action.Target), u, network)
 }
 
 // Finish records the outcome of a permitted run.
@@ -286,6 +359,12 @@ func (g *Gate) Expire(tx store.Tx, id approvals.ID) {
 	}
 }
 
+// The ways a vote can come.
+const (
+	ViaButton = "button"
+	ViaText   = "text"
+)
+
 // Ballot is one vote, whatever way it came.
 type Ballot struct {
 	Thread  chat.ThreadID
@@ -294,69 +373,184 @@ type Ballot struct {
 	Groups  []string // what the network vouched for at this moment
 	Approve bool
 	Reason  string
-	Via     string
+	Via     string // ViaButton, ViaText, or another word for the audit
+	// Nonce is the one of the card that was pressed; a ballot by button counts for
+	// nothing without it.
+	Nonce string
+	// EventID, when not empty, makes a repeated ballot of the same person get the
+	// same answer.
 	EventID chat.EventID
 }
 
 // Click decides one press of a card's button.
 func (g *Gate) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
-	b := Ballot{Thread: c.Thread, From: c.From, Groups: c.Groups, Reason: c.Reason, Via: "button", EventID: c.ID}
-	switch id := string(c.Button); {
-	case strings.HasPrefix(id, card.ApprovePrefix):
-		b.ID, b.Approve = approvals.ID(strings.TrimPrefix(id, card.ApprovePrefix)), true
-	case strings.HasPrefix(id, card.DenyPrefix):
-		b.ID = approvals.ID(strings.TrimPrefix(id, card.DenyPrefix))
-	default:
+	prefix, id, nonce, ok := card.Parse(c.Button)
+	if !ok {
 		return chat.Answer{Notice: "I do not know this button; it may be from an older version. Ask again in the thread."}, nil
 	}
-	return g.Vote(ctx, b)
+	b := Ballot{
+		Thread: c.Thread, ID: id, From: c.From, Groups: c.Groups, Approve: prefix == card.ApprovePrefix, Reason: c.Reason,
+		Via: ViaButton, Nonce: nonce, EventID: c.ID,
+	}
+	switch prefix {
+	case card.ApprovePrefix, card.DenyPrefix:
+		return g.Vote(ctx, b)
+	case card.EditPrefix:
+		row := answerRow{string(c.Thread), string(c.From.ID), string(c.Button), string(c.ID)}
+		return g.once(ctx, row, func(tx store.Tx) (chat.Answer, bool) { return g.edit(tx, b, c.Text) })
+	}
+	return chat.Answer{Notice: "This button does not work here; write `stop` in the thread."}, nil
 }
 
-// answerKey keeps the answer to an interaction, so that a repeated delivery
-// gets the same one.
-func answerKey(e chat.EventID) []byte { return store.Key("approval-answer", string(e)) }
+// Word decides what somebody wrote instead of pressing: c.Button is "approve:" or
+// "deny:" and the id that they typed. It is the same vote as a press; words carry
+// no nonce, because nobody could type one.
+func (g *Gate) Word(ctx context.Context, c chat.Click) (chat.Answer, error) {
+	prefix, id, nonce, ok := card.Parse(c.Button)
+	if !ok || nonce != "" || (prefix != card.ApprovePrefix && prefix != card.DenyPrefix) {
+		return chat.Answer{Notice: "I do not know this request; `status` names the one that is open."}, nil
+	}
+	return g.Vote(ctx, Ballot{
+		Thread: c.Thread, ID: id, From: c.From, Groups: c.Groups, Approve: prefix == card.ApprovePrefix, Reason: c.Reason,
+		Via: ViaText, EventID: c.ID,
+	})
+}
+
+// Answers are kept so that a repeated delivery of an interaction gets the same
+// one:
+//
+//	("approval-answer", thread, user, what, event)            -> Answer as JSON
+//	("approval-answer-age", hour, thread, user, what, event)  -> nothing, for Prune
+//
+// A client may choose the id of its event, so the id alone must name nobody
+// else's answer, and none about another request.
+type answerRow struct {
+	thread, user, what, event string
+}
+
+func (r answerRow) key() []byte {
+	return store.Key("approval-answer", r.thread, r.user, r.what, r.event)
+}
+
+func (r answerRow) load(tx store.Tx) (chat.Answer, bool) {
+	if r.event == "" {
+		return chat.Answer{}, false
+	}
+	return store.Load[chat.Answer](tx, r.key())
+}
+
+func (r answerRow) save(tx store.Tx, a chat.Answer, at time.Time) {
+	if r.event == "" {
+		return
+	}
+	store.Save(tx, r.key(), a)
+	tx.Set(store.Key("approval-answer-age", hourOf(at), r.thread, r.user, r.what, r.event), nil)
+}
+
+func hourOf(t time.Time) int64 {
+	h := t.Unix() / 3600
+	if t.Unix()%3600 < 0 {
+		h--
+	}
+	return h
+}
+
+// Prune forgets answers that were given before the hour of a time, limit of them
+// at most (0: all), and returns how many. An interaction that is redelivered
+// after that is judged anew, which can only find its request decided, so nothing
+// is at stake but the words of the answer.
+func Prune(tx store.Tx, before time.Time, limit int) int {
+	n := 0
+	for key := range tx.Scan(store.Key("approval-answer-age"), store.Key("approval-answer-age", hourOf(before))) {
+		if limit > 0 && n == limit {
+			break
+		}
+		parts, err := store.Parts(key)
+		if err != nil || len(parts) != 6 {
+			store.Abort(fmt.Errorf("gate: the row %s is no answer", store.Format(key)))
+		}
+		tx.Delete(store.Key(append([]any{"approval-answer"}, parts[2:]...)...))
+		tx.Delete(key)
+		n++
+	}
+	return n
+}
 
 // Vote is the one authorisation function: may this person decide this request,
 // and does the vote count? Everybody gets an answer.
 func (g *Gate) Vote(ctx context.Context, b Ballot) (chat.Answer, error) {
+	prefix := card.DenyPrefix
+	if b.Approve {
+		prefix = card.ApprovePrefix
+	}
+	row := answerRow{string(b.Thread), string(b.From.ID), prefix + string(b.ID) + "." + b.Nonce, string(b.EventID)}
+	return g.once(ctx, row, func(tx store.Tx) (chat.Answer, bool) { return g.vote(tx, b) })
+}
+
+// once answers an interaction, the same way each time it is delivered.
+func (g *Gate) once(ctx context.Context, row answerRow, act func(tx store.Tx) (chat.Answer, bool)) (chat.Answer, error) {
 	var ans chat.Answer
 	decided := false
 	err := g.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		decided = false
-		if b.EventID != "" {
-			if old, ok := store.Load[chat.Answer](tx, answerKey(b.EventID)); ok {
-				ans = old
-				return nil
-			}
+		if old, ok := row.load(tx); ok {
+			ans = old
+			return nil
 		}
-		ans, decided = g.vote(tx, b)
-		if b.EventID != "" {
-			store.Save(tx, answerKey(b.EventID), ans)
-		}
+		ans, decided = act(tx)
+		row.save(tx, ans, g.cfg.Now())
 		return nil
 	})
 	if err != nil {
-		return chat.Answer{}, fmt.Errorf("the vote could not be stored, so nothing was decided; press again: %w", err)
+		return chat.Answer{}, fmt.Errorf("the decision could not be stored, so nothing was decided; press again: %w", err)
 	}
 	if decided {
 		failpoint.Hit(failpoint.VoteStored)
 	}
-	g.cfg.Wake(string(b.Thread))
+	g.cfg.Wake(row.thread)
 	return ans, nil
 }
 
-func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
-	now := g.cfg.Now()
-	rec, ok := g.ledger.Get(tx, b.ID)
-	if !ok || rec.Thread != b.Thread {
-		return chat.Answer{Notice: "There is no such request in this thread; `status` names the one that is open."}, false
+// meet finds the request that a ballot is about and checks that this person may
+// decide it, now, from this card. With ok false, ans is the answer.
+func (g *Gate) meet(tx store.Tx, b Ballot) (rec approvals.Record, shown approvals.Digest, ans chat.Answer, decided, ok bool) {
+	rec, found := g.ledger.Get(tx, b.ID)
+	if !found || rec.Thread != b.Thread {
+		return rec, shown, chat.Answer{Notice: "There is no such request in this thread; `status` names the one that is open."}, false, false
 	}
-	if why := g.refuse(rec, b); why != "" && rec.State == approvals.Pending {
+	if rec.State != approvals.Pending {
+		c := card.Of(rec, "")
+		return rec, shown, chat.Answer{Card: &c, Notice: already(rec)}, false, false
+	}
+	shown, current := g.shown(tx, rec, b)
+	if !current {
+		g.note(tx, rec, "refused", b.From.ID, b.Via, "the card is out of date")
+		return rec, shown, chat.Answer{Notice: "This card is out of date, so nothing was decided: use the newest card of this request, or write `approve " + string(rec.ID) + "`."}, false, false
+	}
+	if why := g.refuse(rec, b); why != "" {
 		g.note(tx, rec, "refused", b.From.ID, b.Via, why)
-		return chat.Answer{Notice: why}, false
+		return rec, shown, chat.Answer{Notice: why}, false, false
+	}
+	if late, expired := g.ledger.Expire(tx, rec.ID, g.cfg.Now()); expired {
+		return late, shown, g.tooLate(tx, late), true, false
+	}
+	return rec, shown, chat.Answer{}, false, true
+}
+
+func (g *Gate) tooLate(tx store.Tx, rec approvals.Record) chat.Answer {
+	g.note(tx, rec, "expired", "", "", "")
+	c := g.face(tx, rec, "")
+	g.decide(tx, rec)
+	return chat.Answer{Card: &c, Notice: "This request expired at " + clock(rec.ExpiresAt) + ", so nothing was run."}
+}
+
+func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
+	rec, shown, ans, decided, ok := g.meet(tx, b)
+	if !ok {
+		return ans, decided
 	}
 	rec, refusal, err := g.ledger.Vote(tx, b.ID, approvals.Vote{
-		User: b.From, Approve: b.Approve, Reason: b.Reason, Via: b.Via, Event: b.EventID, At: now, Digest: rec.Digest,
+		User: b.From, Approve: b.Approve, Reason: b.Reason, Via: b.Via, Event: b.EventID, At: g.cfg.Now(), Digest: shown, Groups: b.Groups,
 	})
 	if err != nil {
 		store.Abort(err)
@@ -364,10 +558,7 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 	switch refusal {
 	case approvals.Counted:
 	case approvals.TooLate:
-		g.note(tx, rec, "expired", "", "", "")
-		c := g.face(tx, rec, "")
-		g.decide(tx, rec)
-		return chat.Answer{Card: &c, Notice: "This request expired at " + clock(rec.ExpiresAt) + ", so nothing was run."}, true
+		return g.tooLate(tx, rec), true
 	case approvals.VotedBefore:
 		return chat.Answer{Notice: "Your approval already counts; it takes more people."}, false
 	default:
@@ -390,6 +581,67 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 	return chat.Answer{Card: &c, OK: true, Notice: "You " + word + " request " + string(rec.ID) + "."}, true
 }
 
+// edit replaces the command of a request by what a person made of it: the request
+// is withdrawn and the thread told, which plans the call anew with this text. It
+// gets a new request, with new votes, unless it is proven to only read. Only who
+// may approve may edit. What the gate would forbid is refused here, and the
+// request stays as it is; what only the tool can refuse ends the call.
+func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decided bool) {
+	b.Approve = true // it takes the same right
+	rec, _, ans, decided, ok := g.meet(tx, b)
+	if !ok {
+		return ans, decided
+	}
+	argument, ok := rec.Action.Editable()
+	if !ok {
+		return chat.Answer{Notice: "This cannot be edited on its card; deny it and say what you want instead."}, false
+	}
+	text = strings.ReplaceAll(text, "\r\n", "\n") // as browsers send the lines of a form
+	_, odd := risk.Visible(text)
+	switch {
+	case strings.TrimSpace(text) == "":
+		return chat.Answer{Notice: "The command would be empty, so nothing was changed; press Deny if it should not run."}, false
+	case text == string(rec.Action.Bytes):
+		return chat.Answer{Notice: "The command is the same as before, so nothing was changed; press Approve if it should run."}, false
+	case len(text) > approvals.MaxEdit:
+		return chat.Answer{Notice: fmt.Sprintf("The command has %d bytes, and can have %d at most when it is edited here, so nothing was changed.", len(text), approvals.MaxEdit)}, false
+	case odd:
+		return chat.Answer{Notice: "The command has invisible or unusual characters, so nothing was changed; type it by hand instead of pasting it."}, false
+	}
+	again := g.Judge(Request{Thread: rec.Thread, CallID: rec.Call, By: b.From, Action: rec.Action.Edited(argument, text), Floor: risk.Read})
+	if again.Lane == policy.Forbid {
+		return chat.Answer{Notice: "This command cannot be asked for, so nothing was changed: " + again.Sentence + "."}, false
+	}
+	name := b.From.Name
+	if name == "" {
+		name = string(b.From.ID)
+	}
+	rec, ok = g.ledger.Cancel(tx, rec.ID, b.From, "edited by "+name, g.cfg.Now())
+	if !ok {
+		return chat.Answer{Notice: already(rec)}, false
+	}
+	g.note(tx, rec, "edited", b.From.ID, b.Via, "")
+	c := g.face(tx, rec, "")
+	body, err := json.Marshal(edited{rec.ID, rec.Call, argument, text, b.From})
+	if err != nil {
+		store.Abort(err)
+	}
+	queue.Put(tx, queue.Item{
+		ID: "edited/" + string(rec.ID), Thread: string(rec.Thread), Kind: itemEdited, Body: body, At: g.cfg.Now(),
+	})
+	return chat.Answer{Card: &c, OK: true, Notice: "You changed the command. It is judged anew, and asked for again if it is not proven to only read."}, true
+}
+
+// shown is the digest of what the voter has seen: for a press, of the card that
+// the button belongs to. Who writes the id has read it from a card of this
+// request, and all its cards show the same action.
+func (g *Gate) shown(tx store.Tx, rec approvals.Record, b Ballot) (d approvals.Digest, ok bool) {
+	if b.Via != ViaButton && b.Nonce == "" {
+		return rec.Digest, true
+	}
+	return g.ledger.Shown(tx, rec.ID, b.Nonce)
+}
+
 // refuse says why a person may not cast this vote, "" if they may. Anybody who
 // was let into the thread may deny: the safe side needs no right.
 func (g *Gate) refuse(rec approvals.Record, b Ballot) string {
@@ -401,10 +653,7 @@ func (g *Gate) refuse(rec approvals.Record, b Ballot) string {
 	case len(rec.Require.Groups) == 0:
 		return "Nobody can approve on " + rec.Action.Target + ": it has no approvers. Add a group under its approvers in the configuration."
 	}
-	// Today's approvers count, not those of the time of asking; both must name
-	// the person.
-	now := g.cfg.TargetApprovers(rec.Action.Target)
-	if !g.cfg.Policy.Eligible(rec.Require.Groups, b.From, b.Groups) || !g.cfg.Policy.Eligible(now, b.From, b.Groups) {
+	if !g.eligible(rec, b.From, b.Groups) {
 		return "You may not approve this: it takes somebody of " + strings.Join(rec.Require.Groups, ", ") + "."
 	}
 	if !rec.Require.RequesterMay && b.From.ID == rec.Requester.ID {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,18 +33,30 @@ type fixture struct {
 	mode      policy.Mode
 }
 
+// oncall is the group of the fixture: two people of the console, one of Slack,
+// and a Slack user group.
+func oncall() map[string]policy.Group {
+	return map[string]policy.Group{"oncall": {Web: []string{"alice", "bob"}, Slack: []string{"U1"}, SlackUsergroups: []string{"S1"}}}
+}
+
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {Web: []string{"alice", "bob"}}})
+	f := &fixture{db: mem.Open(), now: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), approvers: []string{"oncall"}, mode: policy.Balanced}
+	f.configure(t, policy.Config{}, oncall())
+	return f
+}
+
+// configure starts the gate anew, with another configuration.
+func (f *fixture) configure(t *testing.T, c policy.Config, groups map[string]policy.Group) {
+	t.Helper()
+	pol, err := policy.New(c, groups)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{db: mem.Open(), now: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), approvers: []string{"oncall"}, mode: policy.Balanced}
 	f.Gate = gate.New(gate.Config{
 		DB: f.db, Policy: pol, Classify: risk.Classify, Now: func() time.Time { return f.now }, Wake: func(string) {},
 		Log: slog.New(slog.DiscardHandler), TargetApprovers: func(string) []string { return f.approvers }, Mode: func(string) policy.Mode { return f.mode },
 	})
-	return f
 }
 
 func request(command string, c approvals.Claim) gate.Request {
@@ -71,13 +84,30 @@ func (f *fixture) ask(t testing.TB, req gate.Request) (rec approvals.Record) {
 	return rec
 }
 
+// press presses the button of the card as it was filed.
 func (f *fixture) press(t testing.TB, event, who, button string, id approvals.ID) chat.Answer {
 	t.Helper()
-	a, err := f.Click(t.Context(), chat.Click{ID: chat.EventID(event), Thread: "web:1", From: chat.User{ID: chat.UserID("web:" + who), Name: who}, Button: chat.ButtonID(button + ":" + string(id))})
+	var rec approvals.Record
+	f.update(t, func(tx store.Tx) { rec, _ = approvals.Ledger{}.Get(tx, id) })
+	return f.click(t, chat.Click{
+		ID: chat.EventID(event), Thread: "web:1", From: chat.User{ID: chat.UserID("web:" + who), Name: who},
+		Button: chat.ButtonID(button + ":" + string(id) + "." + rec.Nonce),
+	})
+}
+
+func (f *fixture) click(t testing.TB, c chat.Click) chat.Answer {
+	t.Helper()
+	a, err := f.Click(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a
+}
+
+func (f *fixture) record(t testing.TB, id approvals.ID) (rec approvals.Record) {
+	t.Helper()
+	f.update(t, func(tx store.Tx) { rec, _ = approvals.Ledger{}.Get(tx, id) })
+	return rec
 }
 
 func (f *fixture) card(t testing.TB) (c *chat.Card) {
@@ -250,7 +280,7 @@ func TestTheCardShowsEverything(t *testing.T) {
 	if len(c.Warn) == 0 || !strings.Contains(c.Warn[len(c.Warn)-1], "The model says risk low and no change; the engine says") {
 		t.Fatalf("the disagreement is not in words: %q", c.Warn)
 	}
-	if c.Choose[0].Style != chat.StyleDeny || len(c.Choose) != 2 {
+	if c.Choose[0].Style != chat.StyleDeny || len(c.Choose) != 3 {
 		t.Fatalf("%+v", c.Choose)
 	}
 	f = newFixture(t)
@@ -295,4 +325,433 @@ func TestReadingASecretAsks(t *testing.T) {
 			t.Errorf("%q: lane %v, want %v (%v)", path, r.Lane, lane, r.Verdict.Reasons)
 		}
 	}
+}
+
+// TestAnAnswerIsOnesOwn: a client may choose the id of its click.
+func TestAnAnswerIsOnesOwn(t *testing.T) {
+	f := newFixture(t)
+	rec := f.ask(t, request("systemctl restart app", honest()))
+	if a := f.press(t, "same", "mallory", "approve", rec.ID); a.OK {
+		t.Fatalf("%+v", a)
+	}
+	if a := f.press(t, "same", "bob", "approve", rec.ID); !a.OK {
+		t.Fatalf("another person's id stands in the way: %+v", a)
+	}
+	if a := f.press(t, "same", "mallory", "deny", rec.ID); a.OK || !strings.Contains(a.Notice, "Already approved by bob") {
+		t.Fatalf("another person's answer: %+v", a)
+	}
+	other := request("systemctl restart app", honest())
+	other.Thread = "web:2"
+	rec = f.ask(t, other)
+	a := f.click(t, chat.Click{ID: "same", Thread: "web:2", From: chat.User{ID: "web:bob", Name: "bob"}, Button: chat.ButtonID("approve:" + string(rec.ID) + "." + rec.Nonce)})
+	if !a.OK || !strings.Contains(a.Notice, string(rec.ID)) {
+		t.Fatalf("an answer of another thread: %+v", a)
+	}
+	third := request("systemctl restart app", honest())
+	third.CallID = "c2"
+	rec = f.ask(t, third)
+	if a := f.press(t, "same", "bob", "approve", rec.ID); !a.OK || f.record(t, rec.ID).State != approvals.Approved {
+		t.Fatalf("the answer about another request: %+v", a)
+	}
+}
+
+func TestAnswersArePruned(t *testing.T) {
+	f := newFixture(t)
+	rec := f.ask(t, request("systemctl restart app", honest()))
+	for i := range 3 {
+		f.press(t, fmt.Sprint("old", i), "mallory", "approve", rec.ID)
+	}
+	f.now = f.now.Add(2 * time.Hour)
+	f.press(t, "new", "mallory", "approve", rec.ID)
+	rows := func(tx store.Tx, name string) (n int) {
+		for range tx.Scan(store.Prefix(name)) {
+			n++
+		}
+		return n
+	}
+	f.update(t, func(tx store.Tx) {
+		if n := gate.Prune(tx, f.now.Add(-3*time.Hour), 0); n != 0 {
+			t.Fatalf("%d answers of the future were pruned", n)
+		}
+		if n := gate.Prune(tx, f.now.Add(-time.Hour), 2); n != 2 {
+			t.Fatalf("%d pruned, the limit was 2", n)
+		}
+		if n := gate.Prune(tx, f.now.Add(-time.Hour), 0); n != 1 {
+			t.Fatalf("%d pruned", n)
+		}
+		if a, b := rows(tx, "approval-answer"), rows(tx, "approval-answer-age"); a != 1 || b != 1 {
+			t.Fatalf("%d answers and %d ages are left", a, b)
+		}
+	})
+	if a := f.press(t, "new", "mallory", "approve", rec.ID); a.OK {
+		t.Fatalf("%+v", a)
+	}
+}
+
+// TestAVoteMustStillHoldWhenItRuns: between the vote and the run the
+// configuration may change.
+func TestAVoteMustStillHoldWhenItRuns(t *testing.T) {
+	slack := func(id string, network ...string) chat.Click {
+		return chat.Click{ID: "e1", Thread: "web:1", From: chat.User{ID: chat.UserID(id), Name: "carol"}, Groups: network}
+	}
+	web := chat.Click{ID: "e1", Thread: "web:1", From: chat.User{ID: "web:bob", Name: "bob"}}
+	without := oncall()
+	without["oncall"] = policy.Group{Web: []string{"alice"}}
+	elsewhere := oncall()
+	elsewhere["others"] = policy.Group{Web: []string{"alice"}}
+	for _, tc := range []struct {
+		rule   string
+		voter  chat.Click
+		change func(t *testing.T, f *fixture)
+		want   string
+	}{
+		{"nothing changed", web, func(*testing.T, *fixture) {}, ""},
+		{"nothing changed, and the vote came by a user group", slack("slack:T1:U9", "S1"), func(*testing.T, *fixture) {}, ""},
+		{"the voter left the group", web, func(t *testing.T, f *fixture) { f.configure(t, policy.Config{}, without) }, "bob approved this and may not approve on local any more"},
+		{"the user group is not named any more", slack("slack:T1:U9", "S1"), func(t *testing.T, f *fixture) { f.configure(t, policy.Config{}, without) }, "carol approved this"},
+		{"the target has other approvers", web, func(t *testing.T, f *fixture) {
+			f.configure(t, policy.Config{}, elsewhere)
+			f.approvers = []string{"others"}
+		}, "bob approved this"},
+		{"the target has no approvers", web, func(_ *testing.T, f *fixture) { f.approvers = nil }, "bob approved this"},
+		{"it takes two now", web, func(t *testing.T, f *fixture) {
+			f.configure(t, policy.Config{Approve: policy.Approve{Count: 2}}, oncall())
+		}, "it takes 2 people now, and 1 approved"},
+		{"it must be used sooner now", web, func(t *testing.T, f *fixture) {
+			f.configure(t, policy.Config{Approve: policy.Approve{RunWithin: 10 * time.Second}}, oncall())
+			f.now = f.now.Add(time.Minute)
+		}, "within 10s now"},
+		{"the thread is read-only now", web, func(_ *testing.T, f *fixture) { f.mode = policy.ReadOnly }, "read-only mode"},
+		{"the thread is in a mode that nobody knows", web, func(_ *testing.T, f *fixture) { f.mode = "yolo" }, "not known"},
+		{"the thread is in review now", web, func(_ *testing.T, f *fixture) { f.mode = policy.Review }, ""},
+		{"it took two, and takes one now", web, func(t *testing.T, f *fixture) {
+			f.configure(t, policy.Config{Approve: policy.Approve{Count: 1}}, oncall())
+		}, ""},
+	} {
+		t.Run(tc.rule, func(t *testing.T) {
+			f := newFixture(t)
+			req := request("systemctl restart app", honest())
+			rec := f.ask(t, req)
+			c := tc.voter
+			c.Button = chat.ButtonID("approve:" + string(rec.ID) + "." + rec.Nonce)
+			if a := f.click(t, c); !a.OK {
+				t.Fatalf("%+v", a)
+			}
+			tc.change(t, f)
+			var permit approvals.Permit
+			var why string
+			f.update(t, func(tx store.Tx) { permit, rec, why = f.Consume(tx, rec.ID, req.Action) })
+			if permit.Allows(req.Action) != (tc.want == "") || !strings.Contains(why, tc.want) || (why == "") != (tc.want == "") {
+				t.Fatalf("permit %v: %q", permit.Allows(req.Action), why)
+			}
+			if tc.want == "" {
+				return
+			}
+			if got := f.record(t, rec.ID); got.State != approvals.Invalid || got.Reason != why {
+				t.Fatalf("%s: %q", got.State, got.Reason)
+			}
+			if c := f.card(t); !strings.Contains(c.Body, tc.want) {
+				t.Fatalf("%q", c.Body)
+			}
+			f.update(t, func(tx store.Tx) {
+				if p, _, _ := f.Consume(tx, rec.ID, req.Action); p.Allows(req.Action) {
+					t.Fatal("it runs the second time")
+				}
+			})
+		})
+	}
+}
+
+func TestPeopleFromOutside(t *testing.T) {
+	for _, tc := range []struct {
+		rule string
+		from chat.User
+		ok   bool
+	}{
+		{"a member of the user group", chat.User{ID: "slack:T1:U9"}, true},
+		{"a guest in the user group", chat.User{ID: "slack:T1:U9", Outside: true}, false},
+		{"a guest who is named", chat.User{ID: "slack:T1:U1", Outside: true}, true},
+		{"a bot that is named", chat.User{ID: "slack:T1:U1", Bot: true}, false},
+	} {
+		f := newFixture(t)
+		rec := f.ask(t, request("systemctl restart app", honest()))
+		a := f.click(t, chat.Click{ID: "e", Thread: "web:1", From: tc.from, Groups: []string{"S1"}, Button: chat.ButtonID("approve:" + string(rec.ID) + "." + rec.Nonce)})
+		if a.OK != tc.ok {
+			t.Errorf("%s: %+v", tc.rule, a)
+		}
+		if v := f.record(t, rec.ID).Votes; tc.ok && (len(v) != 1 || !slices.Equal(v[0].Groups, []string{"S1"})) {
+			t.Errorf("%s: the vote holds %v", tc.rule, v)
+		}
+	}
+}
+
+// TestAPressIsOfOneCard: a button of another card, or one that somebody made up
+// from an id, decides nothing.
+func TestAPressIsOfOneCard(t *testing.T) {
+	f := newFixture(t)
+	rec := f.ask(t, request("systemctl restart app", honest()))
+	next := request("systemctl restart app", honest())
+	next.CallID = "c2"
+	other := f.ask(t, next)
+	if len(rec.Nonce) < 8 || rec.Nonce == other.Nonce {
+		t.Fatalf("nonces %q and %q", rec.Nonce, other.Nonce)
+	}
+	bob := chat.User{ID: "web:bob", Name: "bob"}
+	for i, nonce := range []string{"", ".", "." + other.Nonce, "." + rec.Nonce[:8], "." + strings.ToLower(rec.Nonce), "." + rec.Nonce + "x"} {
+		for _, verb := range []string{"approve:", "deny:"} {
+			a := f.click(t, chat.Click{ID: chat.EventID(fmt.Sprint(verb, i)), Thread: "web:1", From: bob, Button: chat.ButtonID(verb + string(rec.ID) + nonce)})
+			if a.OK || !strings.Contains(a.Notice, "card is out of date") || f.record(t, rec.ID).State != approvals.Pending {
+				t.Errorf("%s with %q: %+v", verb, nonce, a)
+			}
+		}
+	}
+	f.now = f.now.Add(time.Hour)
+	if f.click(t, chat.Click{ID: "late", Thread: "web:1", From: bob, Button: chat.ButtonID("approve:" + string(rec.ID))}); f.record(t, rec.ID).State != approvals.Pending {
+		t.Error("a press without a nonce let the request expire")
+	}
+	f.now = f.now.Add(-time.Hour)
+	if again := f.ask(t, request("systemctl restart app", honest())); again.Nonce != rec.Nonce {
+		t.Error("asking again after a crash makes another nonce")
+	}
+	word := func(event, text string, from chat.User) chat.Answer {
+		a, err := f.Word(t.Context(), chat.Click{ID: chat.EventID(event), Thread: "web:1", From: from, Button: chat.ButtonID(text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	if a := word("w1", "approve:"+string(rec.ID), chat.User{ID: "web:mallory"}); a.OK {
+		t.Errorf("a word of a stranger: %+v", a)
+	}
+	if a := word("w2", "approve:"+string(rec.ID), bob); !a.OK {
+		t.Errorf("a word needs no nonce: %+v", a)
+	}
+	if v := f.record(t, rec.ID).Votes; len(v) != 1 || v[0].Via != gate.ViaText || v[0].Digest != rec.Digest {
+		t.Errorf("%+v", v)
+	}
+	if a := f.press(t, "k", "bob", "approve", other.ID); !a.OK || f.record(t, other.ID).Votes[0].Digest != other.Digest {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestEverythingShownCounts: what makes a card too long to be read makes it
+// impossible to approve, wherever it stands.
+func TestEverythingShownCounts(t *testing.T) {
+	long := strings.Repeat("x", 61_000)
+	for rule, change := range map[string]func(a *approvals.Action){
+		"the text":        func(a *approvals.Action) { a.Bytes = []byte("echo " + long) },
+		"escapes":         func(a *approvals.Action) { a.Bytes = []byte("echo " + strings.Repeat("\u202e", 8_000)) },
+		"the arguments":   func(a *approvals.Action) { a.Args, _ = json.Marshal(map[string]string{"stdin": long}) },
+		"the path":        func(a *approvals.Action) { a.Path = long },
+		"the environment": func(a *approvals.Action) { a.Env = map[string]string{"A": long} },
+		"a preview":       func(a *approvals.Action) { a.Kind, a.Preview = approvals.KindChange, long },
+		"a whole preview": func(a *approvals.Action) { a.Kind, a.Preview, a.Whole = approvals.KindChange, long, true },
+		"arguments and no text": func(a *approvals.Action) {
+			a.Kind, a.Bytes, a.Args = approvals.KindChange, nil, json.RawMessage(`"`+long+`"`)
+		},
+		"names of files":         func(a *approvals.Action) { a.Files = map[string]string{long: "absent"} },
+		"the program in front":   func(a *approvals.Action) { a.Foreground = long },
+		"all of them, together":  func(a *approvals.Action) { a.Bytes, a.Path = []byte("echo "+long[:30_000]), long[:31_000] },
+		"escapes in a preview":   func(a *approvals.Action) { a.Kind, a.Preview = approvals.KindKeys, strings.Repeat("\x1b", 16_000) },
+		"escapes in a directory": func(a *approvals.Action) { a.Dir = strings.Repeat("\n", 16_000) },
+	} {
+		f := newFixture(t)
+		req := request("systemctl restart app", honest())
+		change(&req.Action)
+		if r := f.Judge(req); r.Lane != policy.Forbid || !strings.Contains(r.Sentence, "cannot be shown whole") {
+			t.Errorf("%s: lane %v %q", rule, r.Lane, r.Sentence)
+		}
+	}
+	f := newFixture(t)
+	big := request("cat", honest())
+	big.Action.Kind, big.Action.Bytes, big.Action.Preview, big.Action.Whole = approvals.KindChange, []byte(long), "-a\n+b\n", true
+	if r := f.Judge(big); r.Lane != policy.Ask {
+		t.Errorf("a short diff of a long file is refused: %s", r.Sentence)
+	}
+}
+
+// TestObserveNeedsAProofOfThePath: a permit to look at a file comes from the
+// engine's proof about that file, and from nothing else.
+func TestObserveNeedsAProofOfThePath(t *testing.T) {
+	var l approvals.Ledger
+	look := func(path string) approvals.Action {
+		return approvals.Action{Tool: "read_file", Kind: approvals.KindObserve, Target: "local", Path: path}
+	}
+	proof := func(path string) risk.Verdict {
+		text, err := approvals.Reading(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return risk.Classify(text)
+	}
+	for _, tc := range []struct {
+		rule string
+		a    approvals.Action
+		v    risk.Verdict
+		ok   bool
+	}{
+		{"the proof of the same file", look("/etc/hostname"), proof("/etc/hostname"), true},
+		{"no proof", look("/etc/hostname"), risk.Verdict{}, false},
+		{"a verdict that nobody proved", look("/etc/hostname"), risk.Verdict{ReadOnly: true, Risk: risk.Read}, false},
+		{"the proof of another file", look("/etc/shadow"), proof("/etc/hostname"), false},
+		{"a secret", look("/etc/shadow"), proof("/etc/shadow"), false},
+		{"the proof of a command", look("/etc/hostname"), risk.Classify("cat /etc/hostname"), false},
+		{"no file", look(""), risk.Verdict{}, true},
+		{"a change of no file", approvals.Action{Kind: approvals.KindChange}, proof("/etc/hostname"), false},
+		{"keys", approvals.Action{Kind: approvals.KindKeys, Bytes: []byte("uptime")}, risk.Classify("uptime"), false},
+		{"an unknown kind", approvals.Action{Kind: "look", Bytes: []byte("uptime")}, risk.Classify("uptime"), false},
+	} {
+		p, err := l.Observe(tc.a, tc.v)
+		if (err == nil) != tc.ok || p.Allows(tc.a) != tc.ok {
+			t.Errorf("%s: %v", tc.rule, err)
+		}
+	}
+	f := newFixture(t)
+	req := request("", approvals.Claim{})
+	req.Action = look("/srv/it's a file")
+	if p, err := f.Allow(req, f.Judge(req)); err != nil || !p.Allows(req.Action) {
+		t.Error(err)
+	}
+}
+
+// editable is a request whose command people may edit.
+func editable(command string) gate.Request {
+	req := request(command, honest())
+	req.Action.Args, _ = json.Marshal(map[string]any{"command": command, "wait": true})
+	return req
+}
+
+func (f *fixture) edit(t testing.TB, event, who, text string, rec approvals.Record) chat.Answer {
+	t.Helper()
+	return f.click(t, chat.Click{
+		ID: chat.EventID(event), Thread: "web:1", From: chat.User{ID: chat.UserID("web:" + who), Name: who},
+		Button: chat.ButtonID("edit:" + string(rec.ID) + "." + rec.Nonce), Text: text,
+	})
+}
+
+// items are the kinds and bodies of what waits in the thread's queue.
+func (f *fixture) items(t testing.TB) (out []queue.Item) {
+	t.Helper()
+	f.update(t, func(tx store.Tx) {
+		fence, ok := queue.Claim(tx, "web:1", "test", func(string) bool { return false })
+		if !ok {
+			t.Fatal("no claim")
+		}
+		out = queue.Drain(tx, fence, 100)
+	})
+	return out
+}
+
+func TestEdits(t *testing.T) {
+	t.Run("an edit withdraws the request and tells the thread, once", func(t *testing.T) {
+		f := newFixture(t)
+		f.configure(t, policy.Config{Approve: policy.Approve{Count: 2}}, oncall())
+		rec := f.ask(t, editable("systemctl restart app"))
+		f.press(t, "e0", "bob", "approve", rec.ID)
+		one := f.edit(t, "e1", "alice", "systemctl restart web\r\nuptime", rec)
+		two := f.edit(t, "e1", "alice", "systemctl restart web\r\nuptime", rec)
+		if !one.OK || one.Notice != two.Notice || !two.OK || !strings.Contains(one.Card.Body, "edited by alice") {
+			t.Fatalf("%+v %+v", one, two)
+		}
+		if got := f.record(t, rec.ID); got.State != approvals.Cancelled {
+			t.Fatal(got.State)
+		}
+		items := f.items(t)
+		if len(items) != 1 || items[0].Kind != "edited" ||
+			string(items[0].Body) != fmt.Sprintf(`{"approval":%q,"call":"c1","argument":"command","text":"systemctl restart web\nuptime","by":{"id":"web:alice","name":"alice"}}`, rec.ID) {
+			t.Fatalf("%+v %s", items, items[0].Body)
+		}
+		f.update(t, func(tx store.Tx) {
+			if p, _, why := f.Consume(tx, rec.ID, rec.Action); why == "" || p.Allows(rec.Action) {
+				t.Fatal("the old command still runs")
+			}
+		})
+		next := editable("systemctl restart web")
+		next.Revision, next.By, next.Claim = 1, chat.User{ID: "web:alice", Name: "alice"}, approvals.Claim{}
+		fresh := f.ask(t, next)
+		if fresh.ID == rec.ID || fresh.Nonce == rec.Nonce || len(fresh.Votes) > 0 || fresh.Requester.ID != "web:alice" {
+			t.Fatalf("%+v", fresh)
+		}
+		if a := f.press(t, "e2", "bob", "approve", fresh.ID); !a.OK || f.record(t, fresh.ID).State != approvals.Pending {
+			t.Fatalf("the votes were not reset: %+v", a)
+		}
+	})
+	for _, tc := range []struct {
+		rule, who, text, want string
+		change                func(f *fixture)
+	}{
+		{"a stranger may not edit", "mallory", "ls", "You may not approve this", nil},
+		{"nothing is no command", "bob", " \n\t", "would be empty", nil},
+		{"the same is no edit", "bob", "systemctl restart app", "the same as before", nil},
+		{"invisible characters are refused", "bob", "ls \u200b", "invisible", nil},
+		{"what is too long for a form", "bob", strings.Repeat("x", approvals.MaxEdit+1), "can have 3000 at most", nil},
+		{"what the mode forbids now", "bob", "rm x", "read-only mode", func(f *fixture) { f.mode = policy.ReadOnly }},
+		{"nobody may, where nobody may approve", "bob", "ls", "You may not approve this", func(f *fixture) { f.approvers = nil }},
+	} {
+		t.Run(tc.rule, func(t *testing.T) {
+			f := newFixture(t)
+			rec := f.ask(t, editable("systemctl restart app"))
+			if tc.change != nil {
+				tc.change(f)
+			}
+			if a := f.edit(t, "e1", tc.who, tc.text, rec); a.OK || !strings.Contains(a.Notice, tc.want) {
+				t.Fatalf("%+v", a)
+			}
+			if got := f.record(t, rec.ID); got.State != approvals.Pending || len(f.items(t)) > 0 {
+				t.Fatal(got.State)
+			}
+		})
+	}
+	t.Run("an edit by a made-up button", func(t *testing.T) {
+		f := newFixture(t)
+		rec := f.ask(t, editable("systemctl restart app"))
+		rec.Nonce = "x"
+		if a := f.edit(t, "e1", "bob", "ls", rec); a.OK || f.record(t, rec.ID).State != approvals.Pending {
+			t.Fatalf("%+v", a)
+		}
+	})
+	t.Run("an edit of what cannot be edited", func(t *testing.T) {
+		f := newFixture(t)
+		rec := f.ask(t, request("systemctl restart app", honest()))
+		if a := f.edit(t, "e1", "bob", "ls", rec); a.OK || !strings.Contains(a.Notice, "cannot be edited") || f.record(t, rec.ID).State != approvals.Pending {
+			t.Fatalf("%+v", a)
+		}
+	})
+	t.Run("an edit after the decision, and after the expiry", func(t *testing.T) {
+		f := newFixture(t)
+		rec := f.ask(t, editable("systemctl restart app"))
+		f.press(t, "e0", "bob", "approve", rec.ID)
+		if a := f.edit(t, "e1", "alice", "ls", rec); a.OK || !strings.Contains(a.Notice, "Already approved by bob") {
+			t.Fatalf("%+v", a)
+		}
+		f = newFixture(t)
+		rec = f.ask(t, editable("systemctl restart app"))
+		f.now = f.now.Add(15 * time.Minute)
+		if a := f.edit(t, "e1", "alice", "ls", rec); a.OK || !strings.Contains(a.Notice, "expired") || f.record(t, rec.ID).State != approvals.Expired {
+			t.Fatalf("%+v", a)
+		}
+	})
+	t.Run("edits and votes at the same instant have one winner", func(t *testing.T) {
+		f := newFixture(t)
+		rec := f.ask(t, editable("systemctl restart app"))
+		var won atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 48 {
+			wg.Go(func() {
+				ok := false
+				if i%3 == 0 {
+					ok = f.edit(t, fmt.Sprint("e", i), "bob", fmt.Sprint("ls ", i), rec).OK
+				} else {
+					ok = f.press(t, fmt.Sprint("e", i), "bob", []string{"", "approve", "deny"}[i%3], rec.ID).OK
+				}
+				if ok {
+					won.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if won.Load() != 1 || len(f.items(t)) != 1 {
+			t.Fatalf("%d won", won.Load())
+		}
+	})
 }

@@ -169,7 +169,8 @@ func (p *Policy) Decide(in Input) Decision {
 }
 
 // Eligible reports whether a person is in one of the groups. network are the
-// groups and roles that their network vouched for at this moment. Bots never
+// groups and roles that their network vouched for at this moment. They count for
+// nothing with somebody from outside, whose own id must be named. Bots never
 // are.
 func (p *Policy) Eligible(groups []string, u chat.User, network []string) bool {
 	if u.Bot {
@@ -178,6 +179,9 @@ func (p *Policy) Eligible(groups []string, u chat.User, network []string) bool {
 	scheme, rest, ok := strings.Cut(string(u.ID), ":")
 	if !ok || rest == "" {
 		return false
+	}
+	if u.Outside {
+		network = nil
 	}
 	last := rest[strings.LastIndex(rest, ":")+1:]
 	for _, name := range groups {

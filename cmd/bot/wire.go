@@ -398,7 +398,7 @@ func (p post) Wake(thread chat.ThreadID) { p.s.Wake(string(thread)) }
 type gatekeeper struct{ g *gate.Gate }
 
 func request(p agent.Proposal) gate.Request {
-	return gate.Request{Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor}
+	return gate.Request{Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor, Revision: p.Revision}
 }
 
 func (k gatekeeper) Judge(p agent.Proposal) agent.Ruling {
@@ -438,5 +438,5 @@ func (k gatekeeper) Cancel(tx store.Tx, id approvals.ID, by chat.User, why strin
 }
 func (k gatekeeper) Expire(tx store.Tx, id approvals.ID) { k.g.Expire(tx, id) }
 func (k gatekeeper) Vote(ctx context.Context, c chat.Click) (chat.Answer, error) {
-	return k.g.Click(ctx, c)
+	return k.g.Word(ctx, c)
 }

@@ -135,6 +135,32 @@ func put(tx store.Tx, it Item, now time.Time) (fresh bool) {
 	return true
 }
 
+// Amend is Put for an item that changes an earlier one: change is given the
+// items of the thread that nobody took yet, in order, and returns what the body
+// of the one that it recognises becomes. When it recognises none, it is put
+// like any other item.
+func Amend(tx store.Tx, it Item, change func(waiting Item) (body []byte, ok bool)) (fresh bool) {
+	if it.ID != "" && Seen(tx, it.ID) {
+		return false
+	}
+	for key, val := range tx.Scan(store.Prefix("queue", "item", it.Thread)) {
+		old := decodeItem(key, val)
+		body, ok := change(old)
+		if !ok {
+			continue
+		}
+		old.Body = body
+		saveItem(tx, key, old)
+		if it.ID != "" {
+			hash := hashOf(it.ID)
+			tx.Set(seenKey(hash), store.Key(it.At))
+			tx.Set(ageKey(hourOf(it.At), hash), nil)
+		}
+		return true
+	}
+	return Put(tx, it)
+}
+
 // next gives out the thread's next sequence number.
 func next(tx store.Tx, thread string) uint64 {
 	key := store.Key("queue", "last", thread)

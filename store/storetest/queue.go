@@ -94,6 +94,39 @@ func RunQueue(t *testing.T, open func(t *testing.T) store.DB) {
 				want(t, "fresh without ID", queue.Put(tx, item("u", "")), true)
 			})
 		}},
+		{"an item that changes one that waits takes its body's place, and counts once", func(t *testing.T, db store.DB) {
+			update(t, db, func(tx store.Tx) {
+				queue.Put(tx, item("t", "a"))
+				queue.Put(tx, item("t", "b"))
+				first := func(w queue.Item) ([]byte, bool) { return []byte(`"changed"`), w.ID == "a" }
+				if !queue.Amend(tx, item("t", "edit"), first) || queue.Amend(tx, item("t", "edit"), first) {
+					t.Error("an edit counts once")
+				}
+				none := func(queue.Item) ([]byte, bool) { return nil, false }
+				if !queue.Amend(tx, item("t", "late"), none) {
+					t.Error("an edit of nothing is an item")
+				}
+				got := queue.Drain(tx, claim(t, tx, "t", "w"), 0)
+				want(t, "the items", fmt.Sprint(ids(got)), "[a b late]")
+				want(t, "the body", string(got[0].Body), `"changed"`)
+			})
+		}},
+		{"threads that were ever heard of, and those with work", func(t *testing.T, db store.DB) {
+			update(t, db, func(tx store.Tx) {
+				queue.Put(tx, item("t", "a"))
+				if !queue.Known(tx, "t") || queue.Known(tx, "u") {
+					t.Error("Known is wrong before")
+				}
+				want(t, "work", fmt.Sprint(queue.Working(tx)), "[t]")
+				f := claim(t, tx, "t", "w")
+				queue.Drain(tx, f, 0)
+				queue.Release(tx, f)
+				if !queue.Known(tx, "t") {
+					t.Error("Known forgets")
+				}
+				want(t, "work", fmt.Sprint(queue.Working(tx)), "[]")
+			})
+		}},
 		{"pruned IDs are new again, younger ones are not", func(t *testing.T, db store.DB) {
 			update(t, db, func(tx store.Tx) {
 				for i := range 100 {

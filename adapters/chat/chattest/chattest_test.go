@@ -31,6 +31,9 @@ func TestTheNetworkKeepsThePromisesOfAnAdapter(t *testing.T) {
 			Press: func(th chat.ThreadID, b chat.ButtonID, reason string) (chat.Answer, error) {
 				return n.Press(you, th, b, reason)
 			},
+			Edit: func(th chat.ThreadID, b chat.ButtonID, text string) (chat.Answer, error) {
+				return n.Click(chat.Click{ID: "edit", Thread: th, From: chat.User{ID: you, Name: "you"}, Button: b, Text: text})
+			},
 			Shown: n.Posts,
 		}
 	})

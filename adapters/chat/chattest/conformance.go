@@ -26,6 +26,9 @@ type Subject struct {
 	Say func(t chat.ThreadID, id, text string) (chat.ThreadID, error)
 	// Press lets the person press a button and returns what they are told.
 	Press func(t chat.ThreadID, b chat.ButtonID, reason string) (chat.Answer, error)
+	// Edit lets the person press a button that offers a text for editing, and
+	// change it to text; nil where the network has no forms.
+	Edit func(t chat.ThreadID, b chat.ButtonID, text string) (chat.Answer, error)
 	// Shown returns the bot's messages that people see in a thread, oldest
 	// first. Keys need not be filled in.
 	Shown func(t chat.ThreadID) []chat.Post
@@ -51,6 +54,7 @@ func Run(t *testing.T, harness Harness) {
 		{"a message that comes again is the same event", redeliveryIsOneEvent},
 		{"messages of a thread arrive in order", messagesInOrder},
 		{"a click carries the person, the button and the reason", clickIsComplete},
+		{"a click carries what the person made of a text", editIsExact},
 		{"a click that was not decided says so", clickFails},
 		{"a click gives the card its new face", clickRepaints},
 		{"a post with the same key replaces the message at its place", postIsIdempotent},
@@ -305,6 +309,28 @@ func clickIsComplete(t *testing.T, s Subject, b *bot) {
 	}
 	c := all[0]
 	if c.Thread != th || c.From.ID != s.User || c.Button != "deny:1" || c.Reason != "not now" || c.ID == "" {
+		t.Errorf("the click is %+v", c)
+	}
+}
+
+func editIsExact(t *testing.T, s Subject, b *bot) {
+	if s.Edit == nil {
+		t.Skip("this network has no forms")
+	}
+	th := start(t, s)
+	card := question("Restart?")
+	card.Choose = append(card.Choose, chat.Button{ID: "edit:1", Label: "Edit", Style: chat.StyleEdit, Edit: card.Code})
+	post(t, s, th, chat.Post{Key: "q", Card: card})
+	shows(t, s, th, "Restart?")
+	const text = "systemctl  restart \"web\" <a> &amp; *b*\n\techo `done` é"
+	if ans, err := s.Edit(th, "edit:1", text); err != nil || !ans.OK {
+		t.Errorf("the answer is %+v, %v", ans, err)
+	}
+	all := b.pressed()
+	if len(all) != 1 {
+		t.Fatalf("the handler got %d clicks", len(all))
+	}
+	if c := all[0]; c.Thread != th || c.From.ID != s.User || c.Button != "edit:1" || c.Text != text || c.ID == "" {
 		t.Errorf("the click is %+v", c)
 	}
 }

@@ -15,13 +15,14 @@ type Verb string
 // other makers.
 const (
 	VerbDecide Verb = "cs.decide" // the click is the decision
-	VerbReason Verb = "cs.reason" // open [DenyModal], then decide
+	VerbReason Verb = "cs.reason" // the same, with a reason: from the card's field ([Reason]) or from [DenyModal]
 	VerbEdit   Verb = "cs.edit"   // open [EditModal], then decide
 	VerbOpen   Verb = "cs.open"   // a link on the home page: acknowledge, nothing else
 )
 
-// maxButtonID leaves room for the verb in an action_id, in bytes.
-const maxButtonID = 200
+// maxButtonID is the longest id of a button, in bytes: it stands twice in each,
+// after a verb in the action_id and as the value.
+const maxButtonID = 128
 
 // ErrAction means that a press did not come from a button of this package.
 var ErrAction = errors.New("blockkit: this is no button of ours; nothing was decided, use the buttons on the card")

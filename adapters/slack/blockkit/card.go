@@ -1,7 +1,555 @@
 package blockkit
 
-import "countersign/adapters/chat"
+import (
+	"fmt"
+	"slices"
+	"strings"
 
-func Card(c chat.Card, _ CardOptions) Message {
-	return Message{Text: fallback(c.Title), Files: c.Attach}
+	"github.com/slack-go/slack"
+
+	"countersign/adapters/chat"
+)
+
+// The files that a card adds where a message has no room.
+const (
+	codeFile    = "command.txt"
+	detailsFile = "details.txt"
+)
+
+// maxLine is how much of one text of a card is shown, in bytes of JSON; it
+// leaves room in a block for the markup. maxLabel is the same for a field's name.
+const (
+	maxLine  = 2400
+	maxLabel = 200
+)
+
+// Card draws a card: title, warnings, code, fields, body, the fields about the
+// decision in small print, then the buttons in the order given, without a
+// choice when the card is final.
+//
+// Code is shown character for character. Where it has no room, its beginning
+// and end are shown with a sentence that says how much is left out, "command.txt"
+// carries the whole, and the approving buttons ask for a confirmation that names
+// the digest. Other texts that have no room end with a pointer to "details.txt".
+// Files of the card come after those two.
+//
+// A button is left out, and a warning says so, when its id is empty, given
+// twice, longer than 128 bytes or not printable ASCII, and from the sixth on:
+// nothing may be decided by a button that can't be told apart.
+func Card(c chat.Card, o CardOptions) Message {
+	d := newDrawing(c, o)
+	blocks, files := d.whole()
+	if blocks == nil {
+		blocks, files = d.reduced()
+	}
+	said := c
+	said.Code = clip(visibleCode(c.Code), maxSaidCode)
+	return Message{Text: fallback(cardText(said)), Blocks: blocks, Files: append(files, c.Attach...)}
+}
+
+// maxSaidCode is how much of the code stands in a message's text, in characters:
+// the target and the reasons after it matter there too.
+const maxSaidCode = 1000
+
+// zone is where on a card a line stands.
+type zone int
+
+const (
+	zoneWarn zone = iota
+	zoneFields
+	zoneSmall
+)
+
+// line is one text of a card, already visible.
+type line struct {
+	zone        zone
+	label, text string
+}
+
+// drawing is a card on its way to blocks.
+type drawing struct {
+	card    chat.Card
+	options CardOptions
+	header  slack.Block
+	lines   []line
+	code    string // visible
+	exact   bool   // code is what the card says, to the character
+	buttons []chat.Button
+	// The names of the two files, that none of the card's own has.
+	codeName, detailsName string
+}
+
+func newDrawing(c chat.Card, o CardOptions) *drawing {
+	d := &drawing{
+		card: c, options: o, code: visibleCode(c.Code),
+		codeName: freeName(codeFile, c.Attach), detailsName: freeName(detailsFile, c.Attach),
+	}
+	d.exact = d.code == c.Code
+	add := func(z zone, label, text string) {
+		if strings.TrimSpace(text) != "" {
+			d.lines = append(d.lines, line{z, visible(label), visible(text)})
+		}
+	}
+	title := strings.TrimSpace(mark(c.Tone) + strings.Join(strings.Fields(c.Title), " "))
+	d.header = slack.NewHeaderBlock(plain(title, MaxHeader))
+	if utf16Len(visible(title)) > MaxHeader {
+		add(zoneWarn, "", c.Title)
+	}
+	for _, w := range c.Warn {
+		add(zoneWarn, "Warning", w)
+	}
+	if !d.exact {
+		add(zoneWarn, "Warning", "Some characters of this can't be seen and are shown as \\u{...} or \\x..; "+d.codeName+" has it as it is.")
+	}
+	if !c.Final {
+		seen := map[chat.ButtonID]bool{}
+		for _, b := range c.Choose {
+			if !validButton(b.ID) || seen[b.ID] || len(d.buttons) == MaxButtons {
+				add(zoneWarn, "Warning", fmt.Sprintf("The button %q can't be shown here; answer in the thread or on another network.", b.Label))
+				continue
+			}
+			seen[b.ID] = true
+			d.buttons = append(d.buttons, b)
+		}
+	}
+	digest := c.Digest
+	var small []chat.Field
+	for _, f := range c.Fields {
+		if digest != "" && strings.Contains(f.Value, digest) {
+			digest = ""
+		}
+		if smallPrint(f.Name) {
+			small = append(small, f)
+		} else {
+			add(zoneFields, f.Name, f.Value)
+		}
+	}
+	add(zoneFields, "", c.Body)
+	for _, f := range small {
+		add(zoneSmall, f.Name, f.Value)
+	}
+	add(zoneSmall, "Digest", digest)
+	return d
+}
+
+// mark is a card's tone as one character, with its space. The level stands in
+// the title in words too: colour alone says nothing to some people.
+func mark(t chat.Tone) string {
+	switch t {
+	case chat.ToneLow:
+		return "🔵 "
+	case chat.ToneMedium:
+		return "🟡 "
+	case chat.ToneHigh:
+		return "🔴 "
+	case chat.ToneGood:
+		return "✓ "
+	case chat.ToneBad:
+		return "✗ "
+	case chat.ToneNeutral:
+	}
+	return ""
+}
+
+// smallPrint tells the fields about the decision from those about the action.
+func smallPrint(name string) bool {
+	switch strings.ToLower(name) {
+	case "votes", "expires", "rule", "who may approve", "request", "digest", "asked by":
+		return true
+	}
+	return false
+}
+
+// whole draws the card with everything on it, or nil when that has no room.
+func (d *drawing) whole() ([]slack.Block, []chat.File) {
+	code, ok := d.codeBlocks()
+	if !ok || slices.ContainsFunc(d.lines, func(l line) bool { return quoted(l.text) > maxLine || quoted(l.label) > maxLabel }) {
+		return nil, nil
+	}
+	blocks, ok := d.join(code, d.lines, d.actions(false))
+	if !ok {
+		return nil, nil
+	}
+	return blocks, d.files(!d.exact, false)
+}
+
+// reduced draws as much as there is room for. Code comes first: words that the
+// model wrote must not push out what it wants to run. It always succeeds.
+func (d *drawing) reduced() ([]slack.Block, []chat.File) {
+	room := MaxMessageJSON - jsonSize(d.header) - 100
+	linesNeed := sizeOf(d.lineBlocks(d.lines, zoneWarn, zoneFields, zoneSmall))
+	code, ok := d.codeBlocks()
+	full := d.actions(false)
+	left := room - sizeOf(full)
+	actions, partial := full, false
+	if most := max(left/2, left-linesNeed); !ok || sizeOf(code) > most {
+		actions, partial = d.actions(true), true
+		left = room - sizeOf(actions)
+		code = d.codeEnds(max(left/2, left-linesNeed))
+	}
+	left -= sizeOf(code)
+	for limit := maxLine; limit >= 20; limit /= 2 {
+		lines, cut := d.shorten(limit)
+		if sizeOf(d.lineBlocks(lines, zoneWarn, zoneFields, zoneSmall)) > left {
+			continue
+		}
+		if blocks, ok := d.join(code, lines, actions); ok {
+			return blocks, d.files(partial || !d.exact, cut)
+		}
+	}
+	// Very many lines: as many of the first as there is room for.
+	lines, _ := d.shorten(20)
+	for n := len(lines) - 1; n > 0; n-- {
+		some := append(lines[:n:n], line{zoneSmall, "", fmt.Sprintf("%d more lines are in the attached file %s.", len(lines)-n, d.detailsName)})
+		if n > 200 || sizeOf(d.lineBlocks(some, zoneWarn, zoneFields, zoneSmall)) > left {
+			continue
+		}
+		if blocks, ok := d.join(code, some, actions); ok {
+			return blocks, d.files(partial || !d.exact, true)
+		}
+	}
+	only := []line{{zoneSmall, "", "Everything else is in the attached file " + d.detailsName + "."}}
+	blocks, _ := d.join(code, only, actions)
+	return blocks, d.files(partial || !d.exact, true)
+}
+
+// shorten cuts each line to limit bytes of JSON.
+func (d *drawing) shorten(limit int) (out []line, cut bool) {
+	for _, l := range d.lines {
+		label := prefix(l.label, maxLabel)
+		text := l.text
+		if quoted(text) > limit || label != l.label {
+			cut = true
+			if label != l.label {
+				label += "…"
+			}
+			text = strings.TrimSpace(prefix(text, limit)) + "… (the rest is in the attached file " + d.detailsName + ")"
+		}
+		out = append(out, line{l.zone, label, text})
+	}
+	return out, cut
+}
+
+// join puts the parts of a card in order, or returns false when they break a
+// limit.
+func (d *drawing) join(code []slack.Block, lines []line, actions []slack.Block) ([]slack.Block, bool) {
+	blocks := []slack.Block{d.header}
+	blocks = append(blocks, d.lineBlocks(lines, zoneWarn)...)
+	blocks = append(blocks, code...)
+	blocks = append(blocks, d.lineBlocks(lines, zoneFields)...)
+	blocks = append(blocks, d.lineBlocks(lines, zoneSmall)...)
+	blocks = append(blocks, actions...)
+	return blocks, len(blocks) <= MaxBlocks && jsonSize(blocks) <= MaxMessageJSON
+}
+
+// sizeOf is what blocks add to a message, in bytes of JSON.
+func sizeOf(blocks []slack.Block) int {
+	n := 0
+	for _, b := range blocks {
+		n += jsonSize(b) + 1
+	}
+	return n
+}
+
+// lineBlocks draws the lines of some zones.
+func (d *drawing) lineBlocks(lines []line, zones ...zone) []slack.Block {
+	var out []slack.Block
+	for _, z := range zones {
+		if z == zoneSmall {
+			out = append(out, smallBlocks(lines)...)
+			continue
+		}
+		var run []slack.RichTextSectionElement
+		used := 0
+		flush := func() {
+			if len(run) > 0 {
+				out = append(out, slack.NewRichTextBlock("", slack.NewRichTextSection(run...)))
+			}
+			run, used = nil, 0
+		}
+		for _, l := range lines {
+			if l.zone != z {
+				continue
+			}
+			e := l.elements()
+			n := jsonSize(e) + 40 // and the newline
+			if used+n > MaxBlockJSON-100 {
+				flush()
+			}
+			if len(run) > 0 {
+				run = append(run, text("\n", nil))
+			}
+			run = append(run, e...)
+			used += n
+		}
+		flush()
+	}
+	return out
+}
+
+func (l line) elements() []slack.RichTextSectionElement {
+	if l.label == "" {
+		return []slack.RichTextSectionElement{text(l.text, nil)}
+	}
+	return []slack.RichTextSectionElement{
+		text(l.label+":", &slack.RichTextSectionTextStyle{Bold: true}), text(" "+l.text, nil),
+	}
+}
+
+// smallElements is how many elements a context block takes
+// (docs.slack.dev/reference/block-kit/blocks/context-block).
+const smallElements = 10
+
+func smallBlocks(lines []line) []slack.Block {
+	var out []slack.Block
+	var run []slack.MixedElement
+	for _, l := range lines {
+		if l.zone != zoneSmall {
+			continue
+		}
+		s := l.text
+		if l.label != "" {
+			s = l.label + ": " + s
+		}
+		run = append(run, plain(s, MaxPlainText))
+		if len(run) == smallElements {
+			out = append(out, slack.NewContextBlock("", run...))
+			run = nil
+		}
+	}
+	if len(run) > 0 {
+		out = append(out, slack.NewContextBlock("", run...))
+	}
+	return out
+}
+
+// codeBlocks shows the code whole, in more than one block only between lines:
+// a line that were broken in two could be read as two commands. false when a
+// line has no room in a block.
+func (d *drawing) codeBlocks() ([]slack.Block, bool) {
+	if d.code == "" {
+		return nil, true
+	}
+	if b := slack.NewRichTextBlock(d.codeID(), preformatted(d.code)); jsonSize(b) <= MaxBlockJSON {
+		return []slack.Block{b}, true
+	}
+	if len(d.code) > MaxMessageJSON {
+		return nil, false
+	}
+	const room = MaxBlockJSON - 200
+	var out []slack.Block
+	var run strings.Builder
+	used := 0
+	for l := range strings.Lines(d.code) {
+		n := quoted(l)
+		if n > room {
+			return nil, false
+		}
+		if used+n > room {
+			out = append(out, slack.NewRichTextBlock("", preformatted(run.String())))
+			run.Reset()
+			used = 0
+		}
+		run.WriteString(l)
+		used += n
+	}
+	return append(out, slack.NewRichTextBlock("", preformatted(run.String()))), true
+}
+
+// codeID marks the block that [CodeOf] reads: only exact code, and only when it
+// is the text that the Edit button is for.
+func (d *drawing) codeID() string {
+	if !d.exact {
+		return ""
+	}
+	for _, b := range d.buttons {
+		if b.Edit != "" && b.Edit != d.card.Code {
+			return ""
+		}
+	}
+	return codeBlock
+}
+
+// codeEnds shows the beginning and the end of the code within room bytes of
+// JSON, and says what is missing.
+func (d *drawing) codeEnds(room int) []slack.Block {
+	const markup = 600 // of three blocks, with the sentence
+	room = max(room-markup, 100)
+	head := prefix(d.code, min(room*2/3, MaxBlockJSON-200))
+	if nl := strings.LastIndexByte(head, '\n'); nl > len(head)/2 {
+		head = head[:nl+1]
+	}
+	rest := d.code[len(head):]
+	tail := suffix(rest, min(room/3, MaxBlockJSON-200))
+	if nl := strings.IndexByte(tail, '\n'); nl >= 0 && nl < len(tail)/2 {
+		tail = tail[nl+1:]
+	}
+	missing := rest[:len(rest)-len(tail)]
+	if missing == "" { // a line too long for one block
+		say := "This is one piece and stands in two blocks because of its length; " + d.codeName + " has it as it is."
+		return ends(head, say, tail)
+	}
+	say := fmt.Sprintf("Not all of it fits here: %s in the middle can only be read in the attached file %s, which has the whole.", measure(missing), d.codeName)
+	return ends(head, say, tail)
+}
+
+func ends(head, say, tail string) []slack.Block {
+	return []slack.Block{
+		slack.NewRichTextBlock("", preformatted(head)),
+		slack.NewRichTextBlock("", slack.NewRichTextSection(text(say, &slack.RichTextSectionTextStyle{Bold: true}))),
+		slack.NewRichTextBlock("", preformatted(tail)),
+	}
+}
+
+// prefix is the longest beginning of s that takes n bytes inside a JSON string.
+func prefix(s string, n int) string {
+	used := 0
+	for i, r := range s {
+		if used += quotedRune(r); used > n {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// suffix is the longest end of s that takes n bytes inside a JSON string.
+func suffix(s string, n int) string {
+	at := max(0, len(s)-n)
+	for at < len(s) && runeStart(s, at) != at {
+		at++
+	}
+	for at < len(s) && quoted(s[at:]) > n {
+		at = min(len(s), at+max(1, (quoted(s[at:])-n)/12))
+		for at < len(s) && runeStart(s, at) != at {
+			at++
+		}
+	}
+	return s[at:]
+}
+
+// quotedRune is what a visible character takes inside a JSON string.
+func quotedRune(r rune) int {
+	switch {
+	case r == '"' || r == '\\' || r == '\n' || r == '\t':
+		return 2
+	case r < 0x80:
+		return 1
+	}
+	return len(string(r))
+}
+
+// files are the two that the card itself makes.
+func (d *drawing) files(code, details bool) []chat.File {
+	var out []chat.File
+	if code {
+		out = append(out, chat.File{Name: d.codeName, Text: d.card.Code})
+	}
+	if details {
+		out = append(out, chat.File{Name: d.detailsName, Text: cardText(d.card)})
+	}
+	return out
+}
+
+// actions draws the buttons, with a field for a reason before them when one of
+// them asks for it. partial means that the code is not on the card as a whole.
+func (d *drawing) actions(partial bool) []slack.Block {
+	if len(d.buttons) == 0 {
+		return nil
+	}
+	var out []slack.Block
+	var elements []slack.BlockElement
+	reason := false
+	for _, b := range d.buttons {
+		reason = reason || verbOf(b) == VerbReason
+		elements = append(elements, d.button(b, partial))
+	}
+	if reason {
+		in := slack.NewPlainTextInputBlockElement(nil, reasonAction).WithMaxLength(MaxInput)
+		out = append(out, slack.NewInputBlock(reasonBlock, plain("Reason, for a denial (may stay empty)", MaxPlainText), nil, in).WithOptional(true))
+	}
+	id := "cs.actions"
+	if word(d.options.Thread, 200) {
+		id += ":" + d.options.Thread
+	}
+	return append(out, slack.NewActionBlock(id, elements...))
+}
+
+func (d *drawing) button(b chat.Button, partial bool) *slack.ButtonBlockElement {
+	id, _ := actionID(verbOf(b), b.ID)
+	e := slack.NewButtonBlockElement(id, string(b.ID), short(b.Label, MaxButtonText, 120))
+	high := d.card.Tone == chat.ToneHigh
+	switch b.Style {
+	case chat.StyleApprove:
+		e.Style = slack.StylePrimary
+		if high {
+			e.Style = slack.StyleDanger
+		}
+	case chat.StyleStop:
+		e.Style = slack.StyleDanger
+	case chat.StyleDeny, chat.StyleEdit:
+	}
+	var ask []string
+	if partial && b.Style != chat.StyleDeny && b.Style != chat.StyleStop {
+		s := "The card does not show it in one piece: read " + clip(visible(d.codeName), 60) + " first."
+		if d.card.Digest != "" {
+			s += " Digest " + clip(visible(d.card.Digest), 80) + "."
+		}
+		ask = append(ask, s)
+	}
+	if b.Confirm != "" {
+		ask = append(ask, b.Confirm)
+	}
+	if len(ask) == 0 {
+		return e
+	}
+	if first, _, more := strings.Cut(d.code, "\n"); first != "" {
+		if more {
+			first += " …"
+		}
+		ask = append(ask, first)
+	}
+	confirm := slack.NewConfirmationBlockObject(
+		short(b.Label+"?", MaxConfirmTitle, 150), short(strings.Join(ask, "\n"), MaxConfirmText, 450),
+		short(b.Label, MaxConfirmButton, 60), plain("Cancel", MaxConfirmButton),
+	)
+	if e.Style == slack.StyleDanger {
+		confirm.Style = slack.StyleDanger
+	}
+	return e.WithConfirm(confirm)
+}
+
+// short is plain with a second limit in bytes of JSON, so that the buttons of a
+// card always leave room for what they decide.
+func short(s string, limit, bytes int) *slack.TextBlockObject {
+	s = visible(s)
+	if quoted(s) > bytes {
+		s = prefix(s, bytes-len("…")) + "…"
+	}
+	return plain(s, limit)
+}
+
+// cardText is a card as plain text: for notifications, screen readers and
+// details.txt.
+func cardText(c chat.Card) string {
+	var out []string
+	add := func(label, s string) {
+		switch {
+		case strings.TrimSpace(s) == "":
+		case label == "":
+			out = append(out, s)
+		default:
+			out = append(out, label+": "+s)
+		}
+	}
+	add("", c.Title)
+	for _, w := range c.Warn {
+		add("Warning", w)
+	}
+	add("", c.Code)
+	for _, f := range c.Fields {
+		add(f.Name, f.Value)
+	}
+	add("", c.Body)
+	add("Digest", c.Digest)
+	return strings.Join(out, "\n")
 }

@@ -137,3 +137,14 @@ func jsonSize(v any) int {
 
 // quoted is how many bytes s takes inside a JSON string.
 func quoted(s string) int { return jsonSize(s) - 2 }
+
+// runeStart moves n down to the start of a character of s.
+func runeStart(s string, n int) int {
+	if n >= len(s) {
+		return len(s)
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return n
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"maps"
 	"math"
 	"mime"
 	"net/http"
@@ -217,9 +218,7 @@ func (a Answer) reply() reply {
 // method does not take one, and warned about when it has no charset (docs: "Using the Slack Web API").
 func readRequest(r *http.Request, name string, takesJSON bool) (*request, error) {
 	req := &request{method: name, args: url.Values{}}
-	for k, v := range r.URL.Query() {
-		req.args[k] = v
-	}
+	maps.Copy(req.args, r.URL.Query())
 	mt, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch mt {
 	case "application/json":
@@ -253,16 +252,12 @@ func readRequest(r *http.Request, name string, takesJSON bool) (*request, error)
 		if err := r.ParseMultipartForm(1 << 20); err != nil { //nolint:gosec // A test server on the loopback address.
 			return nil, err
 		}
-		for k, v := range r.MultipartForm.Value {
-			req.args[k] = v
-		}
+		maps.Copy(req.args, r.MultipartForm.Value)
 	default:
 		if err := r.ParseForm(); err != nil {
 			return nil, err
 		}
-		for k, v := range r.PostForm {
-			req.args[k] = v
-		}
+		maps.Copy(req.args, r.PostForm)
 	}
 	req.token = bearer(r)
 	if req.token == "" {

@@ -3,6 +3,7 @@ package slackfake
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -50,8 +51,8 @@ func decode(v string) (any, error) {
 	if err := d.Decode(&out); err != nil {
 		return nil, err
 	}
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // The decoder returns io.EOF itself.
-		return nil, fmt.Errorf("there is something after the JSON value")
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is something after the JSON value")
 	}
 	return out, nil
 }

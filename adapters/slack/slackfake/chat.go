@@ -200,6 +200,7 @@ func (s *Server) updateMessage(r *request) reply {
 	if m.Parse, m.Edited = r.str("parse"), true; m.Parse == "" {
 		m.Parse = "client"
 	}
+	m.editedTS = s.newTS()
 	s.bump()
 	s.echoChange(c, &before, m)
 	out := s.posted(c, m, body)

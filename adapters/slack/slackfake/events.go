@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -221,7 +222,7 @@ func (s *Server) Say(ctx context.Context, in Message) (ts string, err error) {
 func (s *Server) Edit(ctx context.Context, channelID, ts, newText string) error {
 	return s.alter(ctx, channelID, ts, func(c *channel, m *message) map[string]any {
 		before := *m
-		m.Text, m.Edited, m.Blocks = newText, true, s.typedBlocks(newText)
+		m.Text, m.Edited, m.editedTS, m.Blocks = newText, true, s.newTS(), s.typedBlocks(newText)
 		s.bump()
 		return s.changeEvent(c, &before, m)
 	})
@@ -614,9 +615,7 @@ func (s *Server) AssistantThread(ctx context.Context, user string) (channelID, t
 // Emit delivers any other event, such as tokens_revoked, with the given type and fields.
 func (s *Server) Emit(ctx context.Context, typ string, fields map[string]any) error {
 	ev := map[string]any{"type": typ}
-	for k, v := range fields {
-		ev[k] = v
-	}
+	maps.Copy(ev, fields)
 	s.mu.Lock()
 	if _, found := ev["event_ts"]; !found {
 		ev["event_ts"] = s.newTS()

@@ -14,6 +14,9 @@ import (
 	"github.com/coder/websocket"
 )
 
+// patient is an AckTimeout for tests in which the app acknowledges, however busy the machine is.
+const patient = 5 * time.Second
+
 // fast are the times that tests use in the place of Slack's.
 func fast(c Config) Config {
 	if c.AckTimeout == 0 {

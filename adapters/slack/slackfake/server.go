@@ -305,8 +305,8 @@ func (c Call) OK() bool {
 	return json.Unmarshal(c.Answer, &a) == nil && a.OK && !c.Dropped && c.Status == http.StatusOK
 }
 
-// Error returns the error string of the answer, or "".
-func (c Call) Error() string {
+// Code returns the error string of the answer, or "".
+func (c Call) Code() string {
 	var a struct {
 		Error string `json:"error"`
 	}

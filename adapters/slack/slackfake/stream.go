@@ -49,8 +49,6 @@ func (s *Server) streaming(r *request) (*channel, *message, string) {
 	switch {
 	case m == nil:
 		return nil, nil, "message_not_found"
-	case m.BotID != s.cfg.BotID:
-		return nil, nil, "message_not_owned_by_app"
 	case !m.Streaming:
 		return nil, nil, "message_not_in_streaming_state"
 	default:

@@ -2,6 +2,7 @@ package slackfake
 
 import (
 	"encoding/json"
+	"maps"
 	"strconv"
 	"time"
 )
@@ -202,9 +203,7 @@ func (s *Server) viewJSON(v *view) map[string]any {
 		"private_metadata": "", "callback_id": "", "external_id": "", "clear_on_close": false, "notify_on_close": false,
 		"close": nil, "submit": nil, "title": map[string]any{"type": "plain_text", "text": "", "emoji": true},
 	}
-	for k, x := range v.fields {
-		out[k] = x
-	}
+	maps.Copy(out, v.fields)
 	out["blocks"] = v.blocks
 	out["id"], out["team_id"], out["app_installed_team_id"] = v.id, s.cfg.Team, s.cfg.Team
 	out["app_id"], out["bot_id"], out["hash"] = s.cfg.AppID, s.cfg.BotID, v.hash

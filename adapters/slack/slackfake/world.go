@@ -67,6 +67,7 @@ type FileInfo struct {
 type message struct {
 	Msg
 	clientMsgID string
+	editedTS    string
 	replies     []string // ts of replies, oldest first, on a root
 	created     time.Time
 	threadLocal bool // a reply
@@ -424,7 +425,7 @@ func (s *Server) messageJSON(c *channel, m *message, withMetadata bool) map[stri
 		out["files"], out["upload"] = fs, m.BotID == ""
 	}
 	if m.Edited {
-		out["edited"] = map[string]any{"user": m.User, "ts": m.TS}
+		out["edited"] = map[string]any{"user": m.User, "ts": m.editedTS}
 	}
 	if m.Deleted {
 		out["hidden"] = true

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -13,6 +14,7 @@ import (
 // connected is a world with an app that acknowledges everything with what f returns.
 func connected(t *testing.T, c Config, f func(map[string]any) any) (*Server, <-chan map[string]any) {
 	t.Helper()
+	c.AckTimeout = patient
 	s, _ := world(t, c)
 	got := dial(t, s).serve(f)
 	<-got
@@ -241,10 +243,11 @@ const modal = `{"type":"modal","callback_id":"why","private_metadata":"r1","titl
 	"element":{"type":"plain_text_input","action_id":"cmd","initial_value":"ls","max_length":20}}]}`
 
 func TestModals(t *testing.T) {
-	var reply any
+	var reply atomic.Value
+	reply.Store(map[string]any(nil))
 	s, got := connected(t, Config{NoEcho: true}, func(f map[string]any) any {
 		if pick(f, "payload.type") == "view_submission" {
-			return reply
+			return reply.Load()
 		}
 		return nil
 	})
@@ -270,7 +273,7 @@ func TestModals(t *testing.T) {
 	if err := s.SubmitView(ctx, "U1", v.ID, map[string]string{"cmd": strings.Repeat("x", 21)}); !errors.As(err, &refused) || refused.Errors["b1"] == "" {
 		t.Errorf("an input that is too long gave %v", err)
 	}
-	reply = map[string]any{"response_action": "errors", "errors": map[string]string{"b1": "no"}}
+	reply.Store(map[string]any{"response_action": "errors", "errors": map[string]string{"b1": "no"}})
 	if err := s.SubmitView(ctx, "U1", v.ID, map[string]string{"cmd": "rm"}); !errors.As(err, &refused) || refused.Errors["b1"] != "no" {
 		t.Errorf("errors gave %v", err)
 	}
@@ -278,7 +281,7 @@ func TestModals(t *testing.T) {
 	if f["accepts_response_payload"] != true || pick(f, "payload.view.state.values.b1.cmd.value") != "rm" || pick(f, "payload.view.private_metadata") != "r1" {
 		t.Errorf("the submission is %v", f)
 	}
-	reply = map[string]any{"response_action": "update", "view": json.RawMessage(strings.Replace(modal, "Edit", "Again", 1))}
+	reply.Store(map[string]any{"response_action": "update", "view": json.RawMessage(strings.Replace(modal, "Edit", "Again", 1))})
 	if err := s.SubmitView(ctx, "U1", v.ID, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +290,7 @@ func TestModals(t *testing.T) {
 	}
 	mustFail(t, form(t, s, "views.update", "view_id", v.ID, "hash", v.Hash, "view", modal), "hash_conflict")
 	mustOK(t, form(t, s, "views.update", "view_id", v.ID, "view", modal))
-	reply = nil
+	reply.Store(map[string]any(nil))
 	if err := s.SubmitView(ctx, "U1", v.ID, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +299,7 @@ func TestModals(t *testing.T) {
 	}
 	mustFail(t, form(t, s, "views.update", "view_id", v.ID, "view", modal), "not_found")
 	v2 := open()
-	reply = map[string]any{"response_action": "clear"}
+	reply.Store(map[string]any{"response_action": "clear"})
 	if err := s.SubmitView(ctx, "U1", v2.ID, nil); err != nil || s.Views("U1")[1].Open {
 		t.Errorf("clear gave %v", err)
 	}

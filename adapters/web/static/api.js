@@ -39,7 +39,7 @@ api.threads = () => call('GET', '/threads');
 api.start = (id, text) => call('POST', '/threads', { id, text });
 api.read = (id, before) => call('GET', thread(id) + (before ? '?before=' + before : ''));
 api.say = (t, id, text) => call('POST', thread(t) + '/messages', { id, text });
-api.click = (t, id, button, reason) => call('POST', thread(t) + '/clicks', { id, button, reason });
+api.click = (t, id, button, reason, text) => call('POST', thread(t) + '/clicks', { id, button, reason, text });
 api.panes = (t) => call('GET', thread(t) + '/panes');
 api.events = (t, after) => new EventSource('/api' + thread(t) + '/events?after=' + after);
 api.live = (t, pane) => {

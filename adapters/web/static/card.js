@@ -70,6 +70,8 @@ function lower(label) { return label.charAt(0).toLowerCase() + label.slice(1); }
 
 async function decide(thread, card, button, reason, all, press, notice) {
   if (button.confirm && !(await confirmed(button, card))) return;
+  const text = button.edit ? await edited(button) : undefined;
+  if (text === null) return;
   all.forEach((b) => { b.disabled = true; });
   press.classList.add('busy');
   notice.className = 'notice';
@@ -77,7 +79,7 @@ async function decide(thread, card, button, reason, all, press, notice) {
   // The same id for this press however often it is tried.
   press.dataset.click ||= newID();
   try {
-    const answer = await api.click(thread, press.dataset.click, button.id, reason);
+    const answer = await api.click(thread, press.dataset.click, button.id, reason, text);
     notice.classList.add(answer.ok ? 'ok' : 'not-ok');
     notice.textContent = answer.notice || '';
     tell(answer.notice, answer.ok);
@@ -119,6 +121,25 @@ function confirmed(button, card) {
     dialog.addEventListener('close', () => done(dialog.returnValue === 'yes'), { once: true });
     dialog.showModal();
     $('confirm-no').focus(); // a second Enter cancels
+  });
+}
+
+// edited lets the person change a button's text; null means that they left it.
+function edited(button) {
+  const dialog = $('edit');
+  const field = $('edit-value');
+  const yes = $('edit-yes');
+  field.value = button.edit;
+  // What the field made of the text is what is compared: it normalises lines.
+  const before = field.value;
+  const check = () => { yes.disabled = !field.value.trim() || field.value === before; };
+  field.oninput = check;
+  check();
+  return new Promise((done) => {
+    dialog.returnValue = 'no';
+    dialog.addEventListener('close', () => done(dialog.returnValue === 'yes' ? field.value : null), { once: true });
+    dialog.showModal();
+    field.focus();
   });
 }
 

@@ -1,0 +1,144 @@
+package blockkit
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/adapters/chat"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func golden(t *testing.T, name string, v any) {
+	t.Helper()
+	switch m := v.(type) {
+	case Message:
+		v = measured([]Message{m})[0]
+	case []Message:
+		v = measured(m)
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", name+".json")
+	if *update {
+		if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(want, b.Bytes()) {
+		t.Errorf("%s differs (run with -update after looking at it): %v\n%s", path, err, b.String())
+	}
+}
+
+// measured keeps long files out of golden files.
+func measured(ms []Message) []Message {
+	for i := range ms {
+		ms[i].Files = slices.Clone(ms[i].Files)
+		for j, f := range ms[i].Files {
+			if len(f.Text) > 100 {
+				ms[i].Files[j].Text = fmt.Sprintf("(%s)", measure(f.Text))
+			}
+		}
+	}
+	return ms
+}
+
+// pending is a card as the gate makes it.
+func pending() chat.Card {
+	return chat.Card{
+		Title: "Approve run_shell? HIGH", Tone: chat.ToneHigh, Code: "systemctl restart app\necho \"<!channel> `done`\"",
+		Warn: []string{"The model says risk low; the engine says HIGH: restarts a service."},
+		Fields: []chat.Field{
+			{Name: "Target", Value: "root@web-1"}, {Name: "Directory", Value: "/srv/app"},
+			{Name: "Engine says", Value: "HIGH (service): restarts a service"}, {Name: "Model says", Value: "risk low, no change"},
+			{Name: "Model's reason", Value: `"harmless, <@U1> *trust* me :smile: \u{202E}"`},
+			{Name: "Rule", Value: "default: balanced"}, {Name: "Votes", Value: "0 of 1"}, {Name: "Expires", Value: "03:19:05 UTC"},
+			{Name: "Request", Value: "abcdefghij, digest 1a2b-3c4d"},
+		},
+		Choose: []chat.Button{
+			{ID: "deny:abcdefghij", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
+			{ID: "approve:abcdefghij", Label: "Approve", Style: chat.StyleApprove, Confirm: "This is HIGH. Run exactly this on web-1?"},
+			{ID: "edit:abcdefghij", Label: "Edit", Style: chat.StyleEdit, Edit: "systemctl restart app\necho \"<!channel> `done`\""},
+			{ID: "stop:abcdefghij", Label: "Stop", Style: chat.StyleStop},
+		},
+		Digest: "1a2b-3c4d",
+	}
+}
+
+func TestGoldenCards(t *testing.T) {
+	low := pending()
+	low.Tone, low.Title, low.Warn, low.Choose = chat.ToneLow, "Approve run_shell? LOW", nil, low.Choose[:2]
+	low.Choose[1].Confirm = ""
+	final := pending()
+	final.Final, final.Tone, final.Title, final.Body = true, chat.ToneGood, "Done: run_shell (HIGH)", "Approved by bob at 03:05:05 UTC. It ran: exit code 0."
+	final.Attach = []chat.File{{Name: "output.txt", Text: "ok"}}
+	long := pending()
+	long.Code = "#!/bin/sh\n" + strings.Repeat("echo one more line of a long script\n", 600) + "rm -rf /srv/data"
+	for name, c := range map[string]chat.Card{"card-high": pending(), "card-low": low, "card-final": final, "card-long": long} {
+		t.Run(name, func(t *testing.T) { golden(t, name, Card(c, CardOptions{Thread: "slack:T1:C1:1700000000.0001"})) })
+	}
+}
+
+func TestGoldenReplies(t *testing.T) {
+	tour, err := os.ReadFile("../../chat/markdown/testdata/tour.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]string{
+		"reply-tour":    string(tour),
+		"reply-hostile": "<!channel> @here <https://evil.example|ok> :smile: \u202ereverse `` ` `` [bank](https://evil.example \"t\") [x](javascript:1) ![i](https://i.example/p.png)\n\n> quoted\n> ```\n> code <@U1>\n> ```\n\n- a\n\n  ```\n  in an item\n  ```\n- b ⚠️",
+		"reply-tables":  "|a|b|\n|-|-|\n|**c**|d|\n\nand\n\n|e|\n|-|\n|f|\n",
+		"reply-two":     strings.Repeat("A sentence of some length that goes on a bit. ", 300),
+		"reply-file":    "# Log\n\n" + strings.Repeat("- a line of a very long list\n", 3000),
+	} {
+		t.Run(name, func(t *testing.T) { golden(t, name, Reply(s, []chat.File{{Name: "x.txt", Text: "x"}})) })
+	}
+}
+
+func TestGoldenHome(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	link := func(t chat.ThreadID) string {
+		if t == "slack:T1:C1:1" {
+			return "https://x.slack.com/archives/C1/p1"
+		}
+		return ""
+	}
+	golden(t, "home", Home(chat.Overview{
+		Approvals: []chat.Waiting{
+			{Thread: "slack:T1:C1:1", ID: "later", Title: "restart <!here> app", Level: "high", Target: "web-1", Expires: now.Add(90 * time.Minute), Mine: true},
+			{Thread: "slack:T1:C1:1", ID: "sooner", Title: "uptime", Level: "low", Target: "web-2", Expires: now.Add(5 * time.Minute), Mine: true},
+			{Thread: "slack:T1:C2:1", ID: "other", Title: "reboot", Level: "critical", Target: "db-1", Expires: now},
+		},
+		Sessions: []chat.Session{{Thread: "slack:T1:C1:1", Name: "countersign-1", State: "idle", Attach: "tmux attach -t countersign-1"}},
+		Busy:     []chat.Busy{{Thread: "slack:T1:C1:1", Doing: "running uptime"}},
+	}, link, now))
+	golden(t, "home-empty", Home(chat.Overview{}, nil, now))
+}
+
+func TestGoldenModals(t *testing.T) {
+	p := Private{Channel: "C1", TS: "1700000000.0002", Thread: "1700000000.0001", Button: "edit:abcdefghij"}
+	edit, err := EditModal(p, chat.Button{Edit: "uptime\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "modal-edit", edit)
+	deny, err := DenyModal(p, chat.Button{Label: "Deny"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "modal-deny", deny)
+}

@@ -1,0 +1,328 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/adapters/slack/slackfake"
+)
+
+const slackConfig = `
+targets:
+  local: {kind: local, tmux: false, approvers: [oncall]}
+groups:
+  oncall: {web: [alice], slack: [UALICE], slack_usergroups: [SONCALL]}
+channels:
+  - {platform: slack, id: CLOOK, mode: readonly}
+  - {platform: slack, id: CALERT, bots: [BALERT]}
+`
+
+// workspace is a local Slack and a bot that was started against it.
+type workspace struct {
+	*slackfake.Server
+	t   testing.TB
+	bot *bot
+}
+
+func newWorkspace(t testing.TB, cfg slackfake.Config, modelURL string, env ...string) *workspace {
+	t.Helper()
+	s := slackfake.New(cfg)
+	t.Cleanup(s.Close)
+	for _, u := range []slackfake.User{
+		{ID: "UALICE", Name: "alice"}, {ID: "UBOB", Name: "bob"}, {ID: "UMALLORY", Name: "mallory"}, {ID: "UGUEST", Name: "guest", Guest: true},
+	} {
+		s.AddUser(u)
+	}
+	people := []string{"UBOT", "UALICE", "UBOB", "UMALLORY", "UGUEST"}
+	for _, c := range []string{"COPS", "CLOOK", "CALERT"} {
+		s.AddChannel(slackfake.Channel{ID: c, Name: strings.ToLower(c), Members: people})
+	}
+	s.SetUsergroup("SONCALL", "UBOB", "UGUEST")
+	w := &workspace{Server: s, t: t}
+	w.bot = newBot(t, slackConfig, modelURL, append([]string{
+		"SLACK_BOT_TOKEN=xoxb-1", "SLACK_APP_TOKEN=xapp-1", "SLACK_API_URL=" + s.URL(),
+	}, env...)...)
+	return w
+}
+
+// start starts the bot and waits until it hears Slack.
+func (w *workspace) start(extra ...string) {
+	w.t.Helper()
+	if !w.bot.start(extra...) {
+		w.t.Fatalf("the bot did not start:\n%s", w.bot.log)
+	}
+	eventually(w.t, "a connection to Slack", func() bool { return w.Sockets() > 0 }, w.bot.log.String)
+}
+
+func (w *workspace) say(m slackfake.Message) string {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	defer cancel()
+	ts, err := w.Say(ctx, m)
+	if err != nil {
+		w.t.Fatalf("%q was not accepted: %v\n%s", m.Text, err, w.bot.log)
+	}
+	return ts
+}
+
+// ask mentions the bot in a channel and returns the thread's root.
+func (w *workspace) ask(user, channel, text string) string {
+	w.t.Helper()
+	return w.say(slackfake.Message{User: user, Channel: channel, Text: "<@UBOT> " + text, Mention: true})
+}
+
+// text is everything that the bot shows in a thread, as people read it.
+func (w *workspace) text(channel, root string) string {
+	var b strings.Builder
+	for _, m := range w.Messages(channel, root) {
+		if m.BotID != "BBOT" || m.Deleted {
+			continue
+		}
+		b.WriteString(m.Text + "\n" + slackfake.Plain(m.Blocks) + "\n--\n")
+	}
+	return b.String()
+}
+
+func (w *workspace) sees(channel, root, want string) {
+	w.t.Helper()
+	eventually(w.t, "the thread shows "+want, func() bool { return strings.Contains(w.text(channel, root), want) }, func() string {
+		return w.text(channel, root) + "\n" + w.bot.log.String()
+	})
+}
+
+// button finds a button by its label on the last card of a thread.
+func (w *workspace) button(channel, root, label string) (ts, action string) {
+	w.t.Helper()
+	eventually(w.t, "a card with the button "+label, func() bool {
+		ts, action = "", ""
+		for _, m := range w.Messages(channel, root) {
+			var blocks []struct {
+				Elements []struct {
+					ActionID string `json:"action_id"`
+					Text     struct {
+						Text string `json:"text"`
+					} `json:"text"`
+				} `json:"elements"`
+			}
+			_ = json.Unmarshal(m.Blocks, &blocks)
+			for _, bl := range blocks {
+				for _, e := range bl.Elements {
+					if e.Text.Text == label && e.ActionID != "" {
+						ts, action = m.TS, e.ActionID
+					}
+				}
+			}
+		}
+		return ts != ""
+	}, func() string { return w.text(channel, root) + "\n" + w.bot.log.String() })
+	return ts, action
+}
+
+func (w *workspace) press(user, channel, root, label string) {
+	w.t.Helper()
+	ts, action := w.button(channel, root, label)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := w.Press(ctx, user, channel, ts, action); err != nil {
+		w.t.Fatalf("%s could not press %s: %v\n%s", user, label, err, w.bot.log)
+	}
+}
+
+// told waits until a person was told something that others do not see.
+func (w *workspace) told(channel, user, want string) {
+	w.t.Helper()
+	eventually(w.t, user+" is told "+want, func() bool {
+		for _, m := range w.Ephemerals(channel, user) {
+			if strings.Contains(m.Text, want) {
+				return true
+			}
+		}
+		return false
+	}, func() string { return fmt.Sprint(w.Ephemerals(channel, user)) + "\n" + w.bot.log.String() })
+}
+
+// incidentModel looks, then proposes to append a line to a file, then reports.
+func incidentModel(t testing.TB, file string) string {
+	return model(t, func(results int, user string) turn {
+		switch {
+		case strings.Contains(user, "chat"):
+			return turn{text: "Hello <!channel>, see [the page](https://x.example/a) and `code`."}
+		case results == 0:
+			return turn{text: "I look first.", calls: []call{{"run_shell", `{"command":"uptime","risk":"low","mutation":false,"privesc":false,"why":"to look"}`}}}
+		case results == 1:
+			return turn{calls: []call{shell("echo ran >> " + file)}}
+		}
+		return turn{text: "**All done.** It ran."}
+	}).URL
+}
+
+func lines(path string) int {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	return strings.Count(string(raw), "\n")
+}
+
+func TestSlack(t *testing.T) {
+	t.Run("an incident from the mention to the report", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "out")
+		w := newWorkspace(t, slackfake.Config{Streaming: true, AssistantStatus: true}, incidentModel(t, file))
+		w.start()
+		root := w.ask("UALICE", "COPS", "fix it")
+		w.sees("COPS", root, "uptime")
+		w.press("UMALLORY", "COPS", root, "Approve")
+		w.told("COPS", "UMALLORY", "oncall")
+		w.press("UGUEST", "COPS", root, "Approve")
+		w.told("COPS", "UGUEST", "oncall")
+		if lines(file) != 0 {
+			t.Fatal("it ran without an approval")
+		}
+		ts, action := w.button("COPS", root, "Approve")
+		w.press("UBOB", "COPS", root, "Approve")
+		w.sees("COPS", root, "All done.")
+		w.sees("COPS", root, "Approved by bob")
+		if n := lines(file); n != 1 {
+			t.Fatalf("it ran %d times", n)
+		}
+		if _, err := w.Press(t.Context(), "UALICE", "COPS", ts, action); err == nil {
+			t.Error("the buttons are still there after the decision")
+		}
+		for _, m := range w.Messages("COPS", root) {
+			if m.BotID == "BBOT" && m.ThreadTS != root {
+				t.Errorf("a message is outside the thread: %+v", m)
+			}
+		}
+	})
+	t.Run("a restart between the card and the click", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "out")
+		w := newWorkspace(t, slackfake.Config{}, incidentModel(t, file))
+		w.start()
+		root := w.ask("UALICE", "COPS", "fix it")
+		w.button("COPS", root, "Approve")
+		w.bot.kill()
+		eventually(t, "the sockets to close", func() bool { return w.Sockets() == 0 }, w.bot.log.String)
+		w.start()
+		w.press("UBOB", "COPS", root, "Approve")
+		w.sees("COPS", root, "All done.")
+		if n := lines(file); n != 1 {
+			t.Fatalf("it ran %d times", n)
+		}
+		if n := strings.Count(w.text("COPS", root), "I look first."); n < 1 {
+			t.Errorf("the first words are gone:\n%s", w.text("COPS", root))
+		}
+	})
+	t.Run("events over HTTP", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "out")
+		listen := freePort(t)
+		w := newWorkspace(t, slackfake.Config{HTTPEvents: "http://" + listen}, incidentModel(t, file), "SLACK_APP_TOKEN=", "SLACK_SIGNING_SECRET=secret")
+		w.bot.listen = listen
+		if !w.bot.start() {
+			t.Fatal(w.bot.log)
+		}
+		root := w.ask("UALICE", "COPS", "fix it")
+		w.press("UALICE", "COPS", root, "Approve")
+		w.sees("COPS", root, "All done.")
+	})
+	t.Run("text that the bot did not write mentions and links nothing", func(t *testing.T) {
+		w := newWorkspace(t, slackfake.Config{}, incidentModel(t, "/dev/null"))
+		w.start()
+		root := w.ask("UALICE", "COPS", "chat with me")
+		w.sees("COPS", root, "Hello")
+		for _, m := range w.Messages("COPS", root) {
+			if m.BotID != "BBOT" {
+				continue
+			}
+			for _, s := range slackfake.Mentions(m) {
+				if !strings.Contains(s, "https://x.example/a") {
+					t.Errorf("active: %q", s)
+				}
+			}
+		}
+	})
+	t.Run("a read-only channel runs reads and refuses the rest", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "out")
+		w := newWorkspace(t, slackfake.Config{}, incidentModel(t, file))
+		w.start()
+		root := w.ask("UALICE", "CLOOK", "fix it")
+		w.sees("CLOOK", root, "All done.")
+		if lines(file) != 0 {
+			t.Fatal("something ran in a read-only channel")
+		}
+	})
+	t.Run("an alerting bot that the channel allows starts a thread and cannot decide", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "out")
+		w := newWorkspace(t, slackfake.Config{}, incidentModel(t, file))
+		w.start()
+		root := w.say(slackfake.Message{Channel: "CALERT", BotID: "BALERT", Subtype: "bot_message", Text: "disk full on web-1"})
+		w.button("CALERT", root, "Approve")
+		w.say(slackfake.Message{Channel: "COPS", BotID: "BALERT", Subtype: "bot_message", Text: "not here"})
+	})
+	t.Run("words in the thread", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "out")
+		w := newWorkspace(t, slackfake.Config{}, incidentModel(t, file))
+		w.start()
+		root := w.ask("UALICE", "COPS", "fix it")
+		w.button("COPS", root, "Approve")
+		w.say(slackfake.Message{User: "UMALLORY", Channel: "COPS", Thread: root, Text: "status"})
+		w.sees("COPS", root, "Waiting for a decision on request")
+		_, after, _ := strings.Cut(w.text("COPS", root), "Waiting for a decision on request ")
+		id := strings.Trim(strings.Fields(after)[0], "`")
+		w.say(slackfake.Message{User: "UMALLORY", Channel: "COPS", Thread: root, Text: "approve " + id})
+		w.sees("COPS", root, "You may not approve this")
+		w.say(slackfake.Message{User: "UBOB", Channel: "COPS", Thread: root, Text: "approve " + id})
+		w.sees("COPS", root, "All done.")
+		if n := lines(file); n != 1 {
+			t.Fatalf("it ran %d times", n)
+		}
+	})
+	t.Run("slash commands and the home page", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "out")
+		w := newWorkspace(t, slackfake.Config{}, incidentModel(t, file))
+		w.start()
+		root := w.ask("UALICE", "COPS", "fix it")
+		w.button("COPS", root, "Approve")
+		for word, want := range map[string]string{
+			"status": "waiting for a decision", "approvals": "you may decide", "sessions": "No thread of this channel", "help": "this list", "dance": "I do not know",
+		} {
+			before := len(w.ResponsePosts())
+			if err := w.Command(t.Context(), "UBOB", "COPS", "/countersign", word); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "an answer to "+word, func() bool {
+				for _, p := range w.ResponsePosts()[before:] {
+					if strings.Contains(string(p.Body), want) {
+						return true
+					}
+				}
+				return false
+			}, w.bot.log.String)
+		}
+		if err := w.OpenHome(t.Context(), "UBOB"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the home page", func() bool { return strings.Contains(string(w.Home("UBOB")), "echo ran") }, func() string { return string(w.Home("UBOB")) })
+		if err := w.Command(t.Context(), "UMALLORY", "COPS", "/countersign", "stop"); err != nil {
+			t.Fatal(err)
+		}
+		w.sees("COPS", root, "Withdrawn")
+	})
+}
+
+// freePort is an address that nobody listens on at this moment.
+func freePort(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
