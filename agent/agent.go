@@ -142,6 +142,10 @@ type Config struct {
 type Agent struct {
 	cfg  Config
 	wake chan struct{}
+	// turns bounds the threads that begin a step at the same moment: in a burst,
+	// messages that still have to be accepted would otherwise wait behind the
+	// work on all that were.
+	turns chan struct{}
 
 	mu      sync.Mutex
 	woken   map[chat.ThreadID]bool
@@ -175,7 +179,7 @@ func New(cfg Config) *Agent {
 		cfg.Progress = func(context.Context, chat.ThreadID, chat.Progress) {}
 	}
 	return &Agent{
-		cfg: cfg, wake: make(chan struct{}, 1),
+		cfg: cfg, wake: make(chan struct{}, 1), turns: make(chan struct{}, maxTurns),
 		woken: map[chat.ThreadID]bool{}, running: map[chat.ThreadID]*worker{},
 	}
 }
@@ -256,6 +260,10 @@ func (a *Agent) Wake(thread chat.ThreadID) {
 	default:
 	}
 }
+
+// maxTurns is how many threads begin a step at the same moment. A step begins
+// with one short transaction; what takes long comes after it.
+const maxTurns = 8
 
 // poll bounds how long a lost wake-up can delay a thread.
 const poll = time.Second

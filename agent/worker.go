@@ -132,6 +132,12 @@ func (w *worker) once(ctx context.Context) (more bool, err error) {
 // take claims the thread if it is not claimed yet, and moves its inbox into
 // the transcript, in one transaction.
 func (w *worker) take(ctx context.Context) (claimed bool, err error) {
+	select {
+	case w.a.turns <- struct{}{}:
+		defer func() { <-w.a.turns }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 	var added []history.Entry
 	var loaded []history.Entry
 	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {

@@ -203,7 +203,11 @@ func header(m slackfake.Msg) (string, bool) {
 	_ = json.Unmarshal(m.Blocks, &blocks)
 	for _, b := range blocks {
 		if b.Type == "header" {
-			return b.Text.Text, true
+			title := b.Text.Text
+			for _, tone := range []string{"🔵 ", "🟡 ", "🔴 ", "✓ ", "✗ "} {
+				title = strings.TrimPrefix(title, tone)
+			}
+			return title, true
 		}
 	}
 	return "", false

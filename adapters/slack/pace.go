@@ -28,6 +28,10 @@ const (
 	slowPace = time.Second
 )
 
+// maxCalls bounds the calls that are under way at the same moment, so that a
+// burst of posts does not starve the messages that come in.
+const maxCalls = 16
+
 // pacer keeps one queue per method and channel. Calls of a lane go one at a
 // time, the most urgent first; a limit that Slack reports holds the lane back
 // for as long as Slack says.
@@ -35,6 +39,7 @@ type pacer struct {
 	mu    sync.Mutex
 	lanes map[string]*lane
 	seq   uint64
+	calls chan struct{}
 }
 
 type lane struct {
@@ -51,7 +56,7 @@ type waiter struct {
 	ready    chan struct{}
 }
 
-func newPacer() *pacer { return &pacer{lanes: map[string]*lane{}} }
+func newPacer() *pacer { return &pacer{lanes: map[string]*lane{}, calls: make(chan struct{}, maxCalls)} }
 
 // errBusy says that a passing call was left out.
 var errBusy = errors.New("slack: the lane is busy")
@@ -63,7 +68,7 @@ func (p *pacer) do(ctx context.Context, key string, prio priority, call func(con
 		if err := p.enter(ctx, key, prio); err != nil {
 			return err
 		}
-		err := call(ctx)
+		err := p.call(ctx, call)
 		limited := p.leave(key, err)
 		if limited == 0 || prio == passing {
 			return err
@@ -71,6 +76,16 @@ func (p *pacer) do(ctx context.Context, key string, prio priority, call func(con
 		if dl, ok := ctx.Deadline(); ok && time.Until(dl) < limited {
 			return err
 		}
+	}
+}
+
+func (p *pacer) call(ctx context.Context, call func(context.Context) error) error {
+	select {
+	case p.calls <- struct{}{}:
+		defer func() { <-p.calls }()
+		return call(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	slackapi "github.com/slack-go/slack"
 
@@ -30,11 +31,15 @@ type view struct {
 	mu     sync.Mutex // held while a call for the thread is under way
 	looked bool       // the history was read, or is not needed
 	doubt  bool       // a call may have come through although it failed
+	placed bool       // the thread's root is there
 	refs   map[string]ref
 	order  []string
+	files  map[string][]string // names of what was attached, by key
 	log    *worklog
+	logs   []*worklog // that were closed last
 	drafts map[string]*draft
 	asker  atomic.Pointer[string] // who spoke last, for streams
+	used   time.Time              // guarded by Adapter.mu
 
 	faceMu sync.Mutex
 	faces  map[string]uint64 // how often each message was written, by ts
@@ -63,10 +68,26 @@ func (a *Adapter) view(id chat.ThreadID) *view {
 	defer a.mu.Unlock()
 	v := a.views[id]
 	if v == nil {
-		v = &view{refs: map[string]ref{}, drafts: map[string]*draft{}}
+		v = &view{refs: map[string]ref{}, files: map[string][]string{}, drafts: map[string]*draft{}}
 		a.views[id] = v
 	}
+	v.used = time.Now()
 	return v
+}
+
+// viewAge is how long a thread that nothing happens in is remembered.
+const viewAge = time.Hour
+
+// forget drops what is known of threads in which nothing happened for long; it
+// can be read again from their history.
+func (a *Adapter) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for t, v := range a.views {
+		if time.Since(v.used) > viewAge {
+			delete(a.views, t)
+		}
+	}
 }
 
 func (v *view) remember(key string, r ref) {
@@ -74,6 +95,7 @@ func (v *view) remember(key string, r ref) {
 		v.order = append(v.order, key)
 		if len(v.order) > maxKeys {
 			delete(v.refs, v.order[0])
+			delete(v.files, v.order[0])
 			v.order = v.order[1:]
 		}
 	}
@@ -106,7 +128,7 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 		return "", err
 	}
 	if r, ok := v.refs[p.Key]; ok {
-		r, err := a.replace(ctx, th, v, r, p)
+		r, err := a.again(ctx, th, v, r, p)
 		if !errors.Is(err, chat.ErrGone) {
 			return r.String(), err
 		}
@@ -116,6 +138,7 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 		r, err := a.postLog(ctx, th, v, p)
 		return r.String(), err
 	}
+	a.sweep(ctx, th, v, p.Key)
 	if v.drafts[p.Key] == nil && urgency(p) != first {
 		if d := v.takeLog(); d != nil {
 			v.drafts[p.Key] = d
@@ -127,6 +150,34 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 		return "", err
 	}
 	return r.String(), nil
+}
+
+// again posts a key a second time: after a crash, or an answer that was lost.
+func (a *Adapter) again(ctx context.Context, th thread, v *view, r ref, p chat.Post) (ref, error) {
+	delete(v.drafts, p.Key) // it was found as the message itself
+	if r.log && v.logAt(r.parts[0]) == nil {
+		return r, nil // it stands in a log of which the rest is not known any more
+	}
+	r, err := a.replace(ctx, th, v, r, p)
+	if err != nil || r.log || p.Card != nil {
+		return r, err // a card's files were there before it
+	}
+	return r, a.attachAll(ctx, th, v, p.Key, urgency(p), render(p))
+}
+
+// sweep removes the drafts that have ended and that no post will take over:
+// posts come in order, and this one is another.
+func (a *Adapter) sweep(ctx context.Context, th thread, v *view, except string) {
+	for key, d := range v.drafts {
+		if key == except || !d.done {
+			continue
+		}
+		delete(v.drafts, key)
+		if err := a.endStream(ctx, th, d); err != nil {
+			a.log.WarnContext(ctx, "a draft could not be ended", "thread", th.id(), "error", err)
+		}
+		a.remove(ctx, th, d.ts)
+	}
 }
 
 // render makes the messages of a post.
@@ -143,19 +194,32 @@ func (a *Adapter) postMessages(ctx context.Context, th thread, v *view, p chat.P
 	done := ref{channel: th.channel}
 	if d := v.drafts[p.Key]; d != nil {
 		// The draft that people have been reading becomes the post.
-		delete(v.drafts, p.Key)
-		a.endStream(ctx, th, d)
-		switch err := a.update(ctx, th, d.ts, prio, msgs[0], mark(p.Key, 0)); {
+		err := a.endStream(ctx, th, d)
+		if err == nil {
+			err = a.update(ctx, th, d.ts, prio, msgs[0], mark(p.Key, 0))
+		}
+		var said slackapi.SlackErrorResponse
+		switch {
 		case err == nil:
 			done.parts = append(done.parts, d.ts)
+			v.remember(p.Key, done)
 		case errors.Is(err, chat.ErrGone):
+		case errors.As(err, &said) && !slices.Contains(passes, said.Err):
+			// Slack does not let the draft become the post.
+			a.log.WarnContext(ctx, "a draft could not become its post and is replaced", "thread", th.id(), "error", err)
+			a.remove(ctx, th, d.ts)
 		default:
-			v.drafts[p.Key] = d
 			return ref{}, err
 		}
+		delete(v.drafts, p.Key)
 	}
 	if p.Card != nil {
 		// A card whose command is in a file cannot be approved without the file.
+		if len(msgs[0].Files) > 0 {
+			if err := a.place(ctx, th, v); err != nil {
+				return ref{}, err
+			}
+		}
 		if err := a.attach(ctx, th, msgs[0].Files, prio); err != nil {
 			if !errors.Is(err, chat.ErrRejected) {
 				return ref{}, err
@@ -173,19 +237,52 @@ func (a *Adapter) postMessages(ctx context.Context, th thread, v *view, p chat.P
 			}
 			return ref{}, err
 		}
+		v.placed = true
 		done.parts = append(done.parts, ts)
 		v.remember(p.Key, done)
 	}
+	return done, a.attachAll(ctx, th, v, p.Key, prio, msgs)
+}
+
+// attachAll uploads the files of a post that are not there yet. That Slack takes
+// one not is said in the thread.
+func (a *Adapter) attachAll(ctx context.Context, th thread, v *view, key string, prio priority, msgs []blockkit.Message) error {
 	for _, m := range msgs {
-		if err := a.attach(ctx, th, m.Files, prio); err != nil {
-			if _, err := a.send(ctx, th, prio, p.Key+"/unattached", 0, blockkit.Message{Text: fmt.Sprintf("A file with the whole text could not be attached: %s", a.reason(err))}); err != nil {
-				return ref{}, err
+		for _, f := range m.Files {
+			if slices.Contains(v.files[key], f.Name) {
+				continue
 			}
-			break
+			err := a.attach(ctx, th, []chat.File{f}, prio)
+			if errors.Is(err, chat.ErrRejected) {
+				_, err = a.send(ctx, th, prio, key+"/unattached", 0, blockkit.Message{Text: fmt.Sprintf("The file %s could not be attached: %s", blockkit.Escape(f.Name), a.reason(err))})
+			}
+			if err != nil {
+				v.doubt = v.doubt || uncertain(err)
+				return err
+			}
+			v.files[key] = append(v.files[key], f.Name)
 		}
 	}
-	v.remember(p.Key, done)
-	return done, nil
+	return nil
+}
+
+// place makes sure that the thread is there, before something goes into it whose
+// answer does not say where it went: Slack posts into the channel when the root
+// was deleted.
+func (a *Adapter) place(ctx context.Context, th thread, v *view) error {
+	if v.placed {
+		return nil
+	}
+	err := a.pace.do(ctx, "replies", normal, func(ctx context.Context) error {
+		_, _, _, err := a.api.GetConversationRepliesContext(ctx, &slackapi.GetConversationRepliesParameters{ChannelID: th.channel, Timestamp: th.root, Limit: 1})
+		return err
+	})
+	var said slackapi.SlackErrorResponse
+	if err = a.explain("read", err); err != nil && (errors.Is(err, chat.ErrGone) || !errors.As(err, &said)) {
+		return err
+	}
+	v.placed = true
+	return nil
 }
 
 // unattached is the face of a card whose file Slack did not take: what cannot be
@@ -243,6 +340,14 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 	if known, ok := v.refs[p.Key]; ok && known.parts[0] == r.parts[0] {
 		r = known
 	}
+	if v.doubt {
+		if err := a.look(ctx, th, v); err != nil {
+			return err
+		}
+		if known, ok := v.refs[p.Key]; ok && known.parts[0] == r.parts[0] {
+			r = known
+		}
+	}
 	_, err = a.replace(ctx, th, v, r, p)
 	return err
 }
@@ -266,7 +371,9 @@ func (a *Adapter) replace(ctx context.Context, th thread, v *view, r ref, p chat
 		}
 		ts, err := a.send(ctx, th, prio, p.Key, i, m)
 		if err != nil {
-			return r, err
+			v.doubt = v.doubt || uncertain(err)
+			v.remember(p.Key, done)
+			return done, err
 		}
 		done.parts = append(done.parts, ts)
 	}
@@ -330,7 +437,12 @@ func mark(key string, part int) slackapi.MsgOption {
 }
 
 func (a *Adapter) postOne(ctx context.Context, th thread, prio priority, key string, part int, m blockkit.Message) (string, error) {
-	o := append(options(m), slackapi.MsgOptionTS(th.root), mark(key, part))
+	return a.postMarked(ctx, th, prio, m, mark(key, part))
+}
+
+// postMarked posts one message in the thread, and nowhere else.
+func (a *Adapter) postMarked(ctx context.Context, th thread, prio priority, m blockkit.Message, marked slackapi.MsgOption) (string, error) {
+	o := append(options(m), slackapi.MsgOptionTS(th.root), marked)
 	var ts string
 	err := a.pace.do(ctx, "post/"+th.channel, prio, func(ctx context.Context) error {
 		_, posted, msg, err := a.api.PostMessageWithResponseContext(ctx, th.channel, o...)
@@ -344,6 +456,9 @@ func (a *Adapter) postOne(ctx context.Context, th thread, prio priority, key str
 		}
 		return nil
 	})
+	if err == nil {
+		a.cleared(th.id())
+	}
 	return ts, a.explain("post", err)
 }
 
@@ -364,12 +479,18 @@ func (a *Adapter) update(ctx context.Context, th thread, ts string, prio priorit
 	if !errors.Is(err, chat.ErrRejected) {
 		return err
 	}
-	text := m.Text
-	if full := blockkit.Plain(m.Blocks); full != "" && len(full) <= plainLimit {
+	text, full := m.Text, blockkit.Plain(m.Blocks)
+	if full != "" && len(full) <= plainLimit {
 		text = blockkit.Escape(full)
 	}
 	// An empty list of blocks takes the old ones away.
-	return a.updateOne(ctx, th, ts, prio, blockkit.Message{Text: text}, extra...)
+	if err := a.updateOne(ctx, th, ts, prio, blockkit.Message{Text: text}, extra...); err != nil || len(full) <= plainLimit {
+		return err
+	}
+	if err := a.attach(ctx, th, []chat.File{{Name: "message.txt", Text: full}}, prio); err != nil {
+		a.log.WarnContext(ctx, "a message that Slack accepted only as an abstract could not be attached", "thread", th.id(), "error", err)
+	}
+	return nil
 }
 
 func (a *Adapter) updateOne(ctx context.Context, th thread, ts string, prio priority, m blockkit.Message, extra ...slackapi.MsgOption) error {
@@ -394,11 +515,13 @@ func (a *Adapter) remove(ctx context.Context, th thread, ts string) {
 // look finds the posts of the thread that an earlier run, or a call whose
 // answer was lost, left there.
 func (a *Adapter) look(ctx context.Context, th thread, v *view) error {
-	if !v.doubt && (v.looked || when(th.root).After(a.began)) {
+	fresh := when(th.root).After(a.began.Add(margin)) && a.now().Sub(when(th.root)) < viewAge
+	if !v.doubt && (v.looked || fresh) {
 		v.looked = true
 		return nil
 	}
-	cursor := ""
+	cursor, last := "", ""
+	var left []string
 	for range maxPages {
 		var msgs []slackapi.Message
 		var next string
@@ -410,7 +533,7 @@ func (a *Adapter) look(ctx context.Context, th thread, v *view) error {
 		})
 		if err != nil {
 			var said slackapi.SlackErrorResponse
-			if errors.As(err, &said) {
+			if errors.As(err, &said) && !slices.Contains(passes, said.Err) {
 				// Without the right to read the history the bot goes on: a message
 				// twice is better than none.
 				a.log.WarnContext(ctx, "the thread's history cannot be read, so a message may appear twice after a crash", "thread", th.id(), "error", err)
@@ -419,26 +542,51 @@ func (a *Adapter) look(ctx context.Context, th thread, v *view) error {
 			return a.explain("read", err)
 		}
 		for i := range msgs {
-			v.found(th, &msgs[i])
+			m := &msgs[i]
+			switch {
+			case m.Metadata.EventType == metadataType && m.Metadata.EventPayload["passing"] == true:
+				if v.log == nil || v.log.ts != m.Timestamp {
+					left = append(left, m.Timestamp)
+				}
+			case m.Metadata.EventType == metadataType:
+				last = orElse(v.found(th, m), last)
+			case len(m.Files) > 0 && m.BotID == a.self().bot:
+				for _, f := range m.Files {
+					v.files[last] = append(v.files[last], f.Name)
+				}
+			}
 		}
 		if cursor = next; cursor == "" {
 			break
 		}
 	}
+	for _, ts := range left {
+		a.remove(ctx, th, ts) // a sign of life that an earlier run left behind
+	}
 	v.looked, v.doubt = true, false
 	return nil
 }
 
+// passes are Slack's words for troubles of its own.
+var passes = []string{"internal_error", "fatal_error", "service_unavailable", "request_timeout", "ratelimited"}
+
 // maxPages bounds how far a thread's history is read, in pages of 200.
 const maxPages = 10
 
-func (v *view) found(th thread, m *slackapi.Message) {
-	if m.Metadata.EventType != metadataType {
-		return
+// found remembers a message of ours that stands in the thread, and returns its
+// key.
+func (v *view) found(th thread, m *slackapi.Message) string {
+	if keys, ok := m.Metadata.EventPayload["log"].([]any); ok {
+		for _, k := range keys {
+			if key, ok := k.(string); ok && key != "" {
+				v.remember(key, ref{channel: th.channel, parts: []string{m.Timestamp}, log: true})
+			}
+		}
+		return ""
 	}
 	key, _ := m.Metadata.EventPayload["key"].(string)
-	if key == "" || m.Metadata.EventPayload["log"] == true {
-		return
+	if key == "" {
+		return ""
 	}
 	part := 0
 	switch n := m.Metadata.EventPayload["part"].(type) {
@@ -453,6 +601,7 @@ func (v *view) found(th thread, m *slackapi.Message) {
 		r.parts = append(slices.Clip(r.parts), m.Timestamp)
 		v.remember(key, r)
 	}
+	return key
 }
 
 // gone and refused are Slack's words for what no repetition mends: the place is
@@ -460,13 +609,13 @@ func (v *view) found(th thread, m *slackapi.Message) {
 var (
 	gone = []string{
 		"channel_not_found", "thread_not_found", "message_not_found", "is_archived", "not_in_channel", "cant_update_message",
-		"edit_window_closed", "user_not_found", "account_inactive", "cannot_reply_to_message", "channel_is_archived",
+		"edit_window_closed", "user_not_found", "is_inactive", "cannot_reply_to_message", "channel_is_archived",
 	}
 	refused = []string{
 		"invalid_blocks", "invalid_blocks_format", "msg_too_long", "msg_blocks_too_long", "invalid_attachments", "no_text", "too_many_attachments",
 		"invalid_arguments", "invalid_arg_name", "invalid_json", "metadata_too_large", "invalid_metadata_format", "invalid_metadata_schema",
 		"missing_scope", "restricted_action", "block_mismatch", "markdown_text_conflict", "unknown_method", "invalid_form_data",
-		"file_uploads_disabled", "storage_limit_reached", "not_allowed_token_type", "method_deprecated", "no_permission", "access_denied",
+		"file_uploads_disabled", "storage_limit_reached", "method_deprecated", "no_permission", "access_denied",
 	}
 )
 

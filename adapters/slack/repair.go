@@ -40,6 +40,7 @@ func (a *Adapter) keep(ctx context.Context, h chat.Handler) {
 		case <-t.C:
 		}
 		a.refresh()
+		a.forget()
 		if a.Ready() == nil && a.cfg.SetAlive != nil {
 			if err := a.cfg.SetAlive(ctx, a.now()); err != nil && ctx.Err() == nil {
 				a.log.WarnContext(ctx, "when the bot was last connected could not be stored", "error", err)

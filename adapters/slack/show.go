@@ -17,6 +17,10 @@ import (
 // a second in a channel.
 const showEvery = time.Second
 
+// showAfter is how long something lasts before it is shown at all: what is over
+// sooner needs no sign of life, and in a burst its calls would be in the way.
+const showAfter = 300 * time.Millisecond
+
 // statusAge is how often a status that stays is set again: Slack takes it away
 // after two minutes (docs.slack.dev/reference/methods/assistant.threads.setStatus).
 const statusAge = 90 * time.Second
@@ -57,8 +61,19 @@ func (l *worklog) put(e entry) {
 	l.entries = append(l.entries, e)
 }
 
-func (l *worklog) drop(key string) {
-	l.entries = slices.DeleteFunc(l.entries, func(e entry) bool { return e.key == key })
+// mark names the posts in the log, so that they can be found again.
+func (l *worklog) mark() slackapi.MsgOption {
+	payload := map[string]any{"passing": true}
+	keys := []string{}
+	for _, e := range l.entries {
+		if !e.live {
+			keys = append(keys, e.key)
+		}
+	}
+	if len(keys) > 0 {
+		payload = map[string]any{"log": keys}
+	}
+	return slackapi.MsgOptionMetadata(slackapi.SlackMetadata{EventType: metadataType, EventPayload: payload})
 }
 
 // one renders the log if it still is one message.
@@ -76,7 +91,7 @@ func (a *Adapter) postLog(ctx context.Context, th thread, v *view, p chat.Post) 
 		before := slices.Clone(v.log.entries)
 		v.log.put(entry{key: p.Key, text: p.Text})
 		if m, ok := v.log.one(); ok {
-			err := a.update(ctx, th, v.log.ts, quiet, m)
+			err := a.update(ctx, th, v.log.ts, quiet, m, v.log.mark())
 			if err == nil {
 				r := ref{channel: th.channel, parts: []string{v.log.ts}, log: true}
 				v.remember(p.Key, r)
@@ -102,6 +117,7 @@ func (a *Adapter) postLog(ctx context.Context, th thread, v *view, p chat.Post) 
 		v.doubt = v.doubt || uncertain(err)
 		return ref{}, err
 	}
+	v.placed = true
 	l.ts = ts
 	v.log = l
 	r := ref{channel: th.channel, parts: []string{ts}, log: true}
@@ -110,16 +126,37 @@ func (a *Adapter) postLog(ctx context.Context, th thread, v *view, p chat.Post) 
 }
 
 func (a *Adapter) replaceLog(ctx context.Context, th thread, v *view, r ref, p chat.Post) (ref, error) {
-	if v.log != nil && v.log.ts == r.parts[0] {
-		v.log.put(entry{key: p.Key, text: p.Text})
-		if m, ok := v.log.one(); ok {
-			return r, a.update(ctx, th, v.log.ts, quiet, m)
+	if l := v.logAt(r.parts[0]); l != nil && p.Card == nil {
+		before := slices.Clone(l.entries)
+		l.put(entry{key: p.Key, text: p.Text})
+		if m, ok := l.one(); ok {
+			err := a.update(ctx, th, l.ts, quiet, m, l.mark())
+			if err != nil {
+				l.entries = before
+			}
+			return r, err
 		}
-		v.log.drop(p.Key)
+		l.entries = before
 	}
 	// The message holds other entries, which are not known any more.
 	return a.postMessages(ctx, th, v, p)
 }
+
+// logAt is the log in a message, nil when it is not known.
+func (v *view) logAt(ts string) *worklog {
+	if v.log != nil && v.log.ts == ts {
+		return v.log
+	}
+	for _, l := range v.logs {
+		if l.ts == ts {
+			return l
+		}
+	}
+	return nil
+}
+
+// maxLogs bounds how many closed logs of a thread can still be edited.
+const maxLogs = 4
 
 // closeLog ends the log: what comes next stands below it. Entries that nothing
 // took the place of go away, and so does an empty log.
@@ -131,13 +168,17 @@ func (a *Adapter) closeLog(ctx context.Context, th thread, v *view) {
 	v.log = nil
 	live := slices.ContainsFunc(l.entries, func(e entry) bool { return e.live })
 	l.entries = slices.DeleteFunc(l.entries, func(e entry) bool { return e.live })
-	switch {
-	case len(l.entries) == 0:
+	if len(l.entries) == 0 {
 		a.remove(ctx, th, l.ts)
-	case live || l.status != "":
+		return
+	}
+	if v.logs = append(v.logs, l); len(v.logs) > maxLogs {
+		v.logs = v.logs[1:]
+	}
+	if live || l.status != "" {
 		l.status = ""
 		if m, ok := l.one(); ok {
-			if err := a.update(ctx, th, l.ts, quiet, m); err != nil {
+			if err := a.update(ctx, th, l.ts, quiet, m, l.mark()); err != nil {
 				a.log.WarnContext(ctx, "the log of a turn keeps its last status", "thread", th.id(), "error", err)
 			}
 		}
@@ -161,6 +202,7 @@ type draft struct {
 	text   string // as people see it
 	stream bool   // Slack's streaming message; it can only grow
 	sent   string // what was streamed, escaped
+	done   bool   // nothing more comes of it but its post, if any
 }
 
 // ShowProgress implements chat.ProgressShower. It never blocks: the newest state
@@ -182,11 +224,17 @@ func (a *Adapter) ShowProgress(_ context.Context, t chat.ThreadID, p chat.Progre
 		a.shows[t] = s
 	}
 	s.pending[p.Key] = p
+	switch {
+	case p.Done && p.Key == "status":
+		s.next, s.fresh = "", true
+	case !p.Done && p.Status != "":
+		s.next, s.fresh = p.Status, true
+	}
 	if s.timer {
 		return
 	}
 	s.timer = true
-	wait := max(0, time.Until(s.last.Add(showEvery)))
+	wait := max(showAfter, time.Until(s.last.Add(showEvery)))
 	time.AfterFunc(wait, func() {
 		a.background.Add("show/"+string(t), func() { a.show(th, v, t) })
 	})
@@ -197,6 +245,8 @@ type show struct {
 	pending map[string]chat.Progress
 	timer   bool
 	last    time.Time
+	next    string // the status that came last
+	fresh   bool   // next was not shown yet
 	status  string // that Slack's own status line shows
 	set     time.Time
 }
@@ -204,26 +254,22 @@ type show struct {
 func (a *Adapter) show(th thread, v *view, t chat.ThreadID) {
 	a.mu.Lock()
 	s := a.shows[t]
-	pending := s.pending
-	s.pending, s.timer, s.last = map[string]chat.Progress{}, false, time.Now()
+	if s == nil {
+		a.mu.Unlock()
+		return
+	}
+	pending, status, fresh := s.pending, s.next, s.fresh
+	s.pending, s.timer, s.fresh, s.last = map[string]chat.Progress{}, false, false, time.Now()
 	a.mu.Unlock()
 	ctx, cancel := context.WithTimeout(a.context(), 10*time.Second)
 	defer cancel()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	status, set := "", false
 	for _, key := range sortedKeys(pending) {
 		p := pending[key]
 		if p.Done {
 			a.ended(ctx, th, v, key)
-			if key == "status" {
-				set = true
-			}
 			continue
-		}
-		set = true
-		if p.Status != "" {
-			status = p.Status
 		}
 		if p.Text == "" {
 			continue
@@ -234,31 +280,37 @@ func (a *Adapter) show(th thread, v *view, t chat.ThreadID) {
 			a.draft(ctx, th, v, key, p.Text)
 		}
 	}
-	if set {
+	if fresh {
 		a.setStatus(ctx, th, v, s, status)
 	}
 }
 
 // refresh sets statuses again that Slack would take away while they still hold.
 func (a *Adapter) refresh() {
-	if a.noStatus.Load() {
-		return
-	}
 	a.mu.Lock()
-	var stale []chat.Progress
-	var threads []chat.ThreadID
+	stale := map[chat.ThreadID]string{}
 	for t, s := range a.shows {
 		switch {
-		case s.status != "" && !s.timer && time.Since(s.set) >= statusAge:
-			threads = append(threads, t)
-			stale = append(stale, chat.Progress{Key: "refresh", Status: s.status})
-		case s.status == "" && !s.timer && time.Since(s.last) > time.Hour:
+		case s.timer:
+		case s.next != "" && !a.noStatus.Load() && time.Since(s.set) >= statusAge:
+			stale[t] = s.next
+		case s.next == "" && time.Since(s.last) > viewAge:
 			delete(a.shows, t)
 		}
 	}
 	a.mu.Unlock()
-	for i, t := range threads {
-		a.ShowProgress(a.context(), t, stale[i])
+	for t, status := range stale {
+		a.ShowProgress(a.context(), t, chat.Progress{Key: "refresh", Status: status})
+	}
+}
+
+// cleared notes that Slack took a thread's status away, as it does when the bot
+// posts there.
+func (a *Adapter) cleared(t chat.ThreadID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.shows[t]; s != nil {
+		s.status = ""
 	}
 }
 
@@ -277,10 +329,12 @@ func (a *Adapter) ended(ctx context.Context, th thread, v *view, key string) {
 		return
 	}
 	if d := v.drafts[key]; d != nil {
-		a.endStream(ctx, th, d)
-		// Its post may be on its way; it takes the draft over. Only a draft of
-		// which nothing comes is removed, when the turn ends.
-		return
+		// Its post may be on its way and takes the draft over; the next other post
+		// tells that none is.
+		d.done = true
+		if err := a.endStream(ctx, th, d); err != nil {
+			a.log.InfoContext(ctx, "a streaming message is ended later", "thread", th.id(), "error", err)
+		}
 	}
 }
 
@@ -296,12 +350,9 @@ func (a *Adapter) live(ctx context.Context, th thread, v *view, key string, p ch
 		if !ok {
 			return
 		}
-		ts, err := a.passing(ctx, th, m)
-		if err != nil {
-			return
+		if l.ts = a.passing(ctx, th, v, m, l.mark()); l.ts != "" {
+			v.log = l
 		}
-		l.ts = ts
-		v.log = l
 		return
 	}
 	before := slices.Clone(v.log.entries)
@@ -316,18 +367,16 @@ func (a *Adapter) live(ctx context.Context, th thread, v *view, key string, p ch
 	}
 }
 
-// passing posts a message that nobody misses if it does not come through.
-func (a *Adapter) passing(ctx context.Context, th thread, m blockkit.Message) (string, error) {
-	var ts string
-	err := a.pace.do(ctx, "post/"+th.channel, passing, func(ctx context.Context) error {
-		o := append(options(m), slackapi.MsgOptionTS(th.root), slackapi.MsgOptionMetadata(slackapi.SlackMetadata{
-			EventType: metadataType, EventPayload: map[string]any{"key": "log", "log": true},
-		}))
-		_, posted, err := a.api.PostMessageContext(ctx, th.channel, o...)
-		ts = posted
-		return err
-	})
-	return ts, err
+// passing posts a message that nobody misses if it does not come through; ""
+// says that it did not.
+func (a *Adapter) passing(ctx context.Context, th thread, v *view, m blockkit.Message, marked slackapi.MsgOption) string {
+	ts, err := a.postMarked(ctx, th, passing, m, marked)
+	if err != nil {
+		v.doubt = v.doubt || uncertain(err)
+		return ""
+	}
+	v.placed = true
+	return ts
 }
 
 const (
@@ -366,13 +415,14 @@ func (a *Adapter) draft(ctx context.Context, th thread, v *view, key, text strin
 	if d == nil {
 		if d = v.takeLog(); d == nil {
 			a.closeLog(ctx, th, v)
-			d = a.startDraft(ctx, th, v, key, text)
+			if d = a.startDraft(ctx, th, v, key, text); d != nil {
+				v.drafts[key] = d
+			}
+			return
 		}
-		if d != nil {
-			v.drafts[key] = d
-		}
-		return
+		v.drafts[key] = d
 	}
+	d.done = false
 	if d.text == text {
 		return
 	}
@@ -393,20 +443,26 @@ func (a *Adapter) draft(ctx context.Context, th thread, v *view, key, text strin
 			}
 		}
 		// What was streamed changed (a secret was recognised), or Slack ended it.
-		a.endStream(ctx, th, d)
+		if a.endStream(ctx, th, d) != nil {
+			return
+		}
 	}
 	msgs := blockkit.Reply(text, nil)
-	if a.updateOne(ctx, th, d.ts, passing, msgs[0]) == nil {
+	if a.updateOne(ctx, th, d.ts, passing, msgs[0], mark(key, 0)) == nil {
 		d.text = text
 	}
 }
 
 func (a *Adapter) startDraft(ctx context.Context, th thread, v *view, key, text string) *draft {
-	if !a.noStream.Load() {
+	asker := v.asker.Load()
+	if !a.noStream.Load() && (asker != nil || strings.HasPrefix(th.channel, "D")) {
+		if a.place(ctx, th, v) != nil {
+			return nil
+		}
 		d := &draft{text: text, stream: true, sent: streamed(text)}
 		err := a.pace.do(ctx, "post/"+th.channel, passing, func(ctx context.Context) error {
 			o := []slackapi.MsgOption{slackapi.MsgOptionTS(th.root), slackapi.MsgOptionMarkdownText(d.sent)}
-			if asker := v.asker.Load(); asker != nil {
+			if asker != nil {
 				o = append(o, slackapi.MsgOptionRecipientTeamID(th.team), slackapi.MsgOptionRecipientUserID(*asker))
 			}
 			_, ts, err := a.api.StartStreamContext(ctx, th.channel, o...)
@@ -414,44 +470,44 @@ func (a *Adapter) startDraft(ctx context.Context, th thread, v *view, key, text 
 			return err
 		})
 		if err == nil {
+			a.cleared(th.id())
 			return d
 		}
 		var said slackapi.SlackErrorResponse
 		if !errors.As(err, &said) {
 			return nil
 		}
-		// This workspace, or this kind of channel, has no streams.
-		a.noStream.Store(true)
+		if slices.Contains(lacking, said.Err) {
+			a.noStream.Store(true)
+		}
 	}
-	ts, err := a.postDraft(ctx, th, key, blockkit.Reply(text, nil)[0])
-	if err != nil {
+	// Under its post's key, so that a crash in between does not leave it behind.
+	ts := a.passing(ctx, th, v, blockkit.Reply(text, nil)[0], mark(key, 0))
+	if ts == "" {
 		return nil
 	}
 	return &draft{ts: ts, text: text}
 }
 
-// postDraft posts a draft under its post's key, so that a crash in between does
-// not leave it behind.
-func (a *Adapter) postDraft(ctx context.Context, th thread, key string, m blockkit.Message) (string, error) {
-	var ts string
-	err := a.pace.do(ctx, "post/"+th.channel, passing, func(ctx context.Context) error {
-		o := append(options(m), slackapi.MsgOptionTS(th.root), mark(key, 0))
-		_, posted, err := a.api.PostMessageContext(ctx, th.channel, o...)
-		ts = posted
-		return err
-	})
-	return ts, err
-}
+// lacking are Slack's words for a method that the workspace or the app has not
+// got at all.
+var lacking = []string{"unknown_method", "method_deprecated", "missing_scope", "not_allowed_token_type", "feature_not_enabled", "team_not_eligible"}
 
 // endStream closes a streaming message, after which it can be edited.
-func (a *Adapter) endStream(ctx context.Context, th thread, d *draft) {
+func (a *Adapter) endStream(ctx context.Context, th thread, d *draft) error {
 	if !d.stream {
-		return
+		return nil
 	}
-	d.stream = false
-	if _, _, err := a.api.StopStreamContext(ctx, th.channel, d.ts); err != nil {
-		a.log.WarnContext(ctx, "a streaming message could not be ended", "thread", th.id(), "error", err)
+	err := a.pace.do(ctx, "stop/"+th.channel, normal, func(ctx context.Context) error {
+		_, _, err := a.api.StopStreamContext(ctx, th.channel, d.ts)
+		return err
+	})
+	var said slackapi.SlackErrorResponse
+	if errors.As(err, &said) && said.Err == "message_not_in_streaming_state" {
+		err = nil // Slack ended it
 	}
+	d.stream = err != nil
+	return a.explain("end a draft", err)
 }
 
 var streamEscape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "[", "\\[", "@", "＠")
@@ -465,7 +521,10 @@ func streamed(s string) string { return streamEscape.Replace(s) }
 // exists, else at the end of the log.
 func (a *Adapter) setStatus(ctx context.Context, th thread, v *view, s *show, status string) {
 	if !a.noStatus.Load() {
-		if status == s.status && (status == "" || time.Since(s.set) < statusAge) {
+		a.mu.Lock()
+		same := status == s.status && (status == "" || time.Since(s.set) < statusAge)
+		a.mu.Unlock()
+		if same {
 			return
 		}
 		text := status
@@ -478,11 +537,13 @@ func (a *Adapter) setStatus(ctx context.Context, th thread, v *view, s *show, st
 			})
 		})
 		if err == nil {
+			a.mu.Lock()
 			s.status, s.set = status, time.Now()
+			a.mu.Unlock()
 			return
 		}
 		var said slackapi.SlackErrorResponse
-		if !errors.As(err, &said) {
+		if !errors.As(err, &said) || !slices.Contains(lacking, said.Err) {
 			return
 		}
 		a.noStatus.Store(true)
@@ -504,12 +565,9 @@ func (a *Adapter) logStatus(ctx context.Context, th thread, v *view, status stri
 		if !ok {
 			return
 		}
-		ts, err := a.passing(ctx, th, m)
-		if err != nil {
-			return
+		if l.ts = a.passing(ctx, th, v, m, l.mark()); l.ts != "" {
+			v.log = l
 		}
-		l.ts = ts
-		v.log = l
 		return
 	}
 	if v.log.status == status {

@@ -140,7 +140,7 @@ func New(cfg Config) (*Adapter, error) {
 		cfg.PingTimeout = 30 * time.Second
 	}
 	if cfg.HTTPClient == nil {
-		cfg.HTTPClient = &http.Client{Timeout: 30 * time.Second}
+		cfg.HTTPClient = &http.Client{Timeout: 30 * time.Second, Transport: transport()}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -159,6 +159,17 @@ func New(cfg Config) (*Adapter, error) {
 	a.people = newPeople(a.api, func() string { return a.self().team }, cfg.Usergroups, cfg.Now)
 	a.health.down("not connected yet")
 	return a, nil
+}
+
+// transport keeps as many connections as calls can be under way.
+func transport() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport
+	}
+	t = t.Clone()
+	t.MaxIdleConnsPerHost = maxCalls
+	return t
 }
 
 // Scheme implements chat.Adapter.

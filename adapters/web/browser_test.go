@@ -418,9 +418,6 @@ func TestEditingACommandOnThePage(t *testing.T) {
 		t.Fatalf("%d clicks so far", n)
 	}
 	s.do("using it", click("#edit-yes"))
-	time.Sleep(2 * time.Second)
-	dbg, _ := chromedp.Run(s.ctx, chromedp.Evaluate[string](`JSON.stringify({open: !!document.querySelector('#edit[open]'), rv: document.querySelector('#edit').returnValue, val: document.querySelector('#edit-value').value, t: [...document.querySelectorAll('.card h3')].map(x=>x.textContent), notice: document.querySelector('.card .notice')?.textContent, told: document.querySelector('#told').textContent, act: document.activeElement.outerHTML.slice(0,100)})`))
-	t.Log(dbg, s.clicks())
 	s.until(`document.querySelector('.card h3').textContent === 'Withdrawn: edited by you' && document.querySelectorAll('.card button[data-style]').length === 0`)
 	if c := s.clicks(); len(c) != 1 || c[0].Button != "edit:1" || c[0].Text != "ls -la  /home\ndf" || c[0].Reason != "" {
 		t.Errorf("%+v", c)

@@ -21,7 +21,8 @@ import (
 //	                      last message of a person is taken, and its turn number N, where N tool results came since
 //	start | restart | kill
 //	alice say TEXT...     anybody may speak: alice and bob are on call, mallory is not
-//	alice press approve|deny [reason...]
+//	alice press approve|deny|stop [reason...]
+//	alice edit TEXT...    changes the command on the open card
 //	alice late approve|deny: the same on a card that is decided already
 //	answer TEXT           what the one who pressed last was told
 //	sees TEXT             the thread shows it (waits); ! sees TEXT: it does not, now
@@ -181,22 +182,25 @@ func person1(name string) func(ts *testscript.TestScript, neg bool, args []strin
 			if out.Thread != "" {
 				w.thread = out.Thread
 			}
-		case "press", "late":
-			button := ""
+		case "press", "late", "edit":
+			button, verb, text := "", args[1], ""
+			if args[0] == "edit" {
+				verb, text = "edit", strings.Join(args[1:], " ")
+			}
 			wait(ts, "there is no open card", func() bool {
-				button = findButton(ts, p, w.thread, args[1], args[0] == "late")
+				button = findButton(ts, p, w.thread, verb, args[0] == "late")
 				return button != ""
 			})
 			var ans struct {
 				Notice string `json:"notice"`
 			}
-			st, err := p.do("POST", "/api/threads/"+w.thread+"/clicks", map[string]string{"id": id, "button": button, "reason": strings.Join(args[2:], " ")}, &ans)
+			st, err := p.do("POST", "/api/threads/"+w.thread+"/clicks", map[string]string{"id": id, "button": button, "reason": strings.Join(args[2:], " "), "text": text}, &ans)
 			if err != nil || st != http.StatusOK {
 				ts.Fatalf("press: %d %v", st, err)
 			}
 			w.notice = ans.Notice
 		default:
-			ts.Fatalf("people say, press, or come late; they do not %q", args[0])
+			ts.Fatalf("people say, press, edit, or come late; they do not %q", args[0])
 		}
 	}
 }

@@ -86,8 +86,8 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 	}
 	d.exact = d.code == c.Code
 	add := func(z zone, label, text string) {
-		if strings.TrimSpace(text) != "" {
-			d.lines = append(d.lines, line{z, visible(label), visible(text)})
+		if text = visible(text); strings.TrimSpace(text) != "" {
+			d.lines = append(d.lines, line{z, visible(label), text})
 		}
 	}
 	title := strings.TrimSpace(mark(c.Tone) + strings.Join(strings.Fields(c.Title), " "))
@@ -534,7 +534,7 @@ func cardText(c chat.Card) string {
 	var out []string
 	add := func(label, s string) {
 		switch {
-		case strings.TrimSpace(s) == "":
+		case strings.TrimSpace(visible(s)) == "":
 		case label == "":
 			out = append(out, s)
 		default:

@@ -172,6 +172,9 @@ func sectionElements(spans []markdown.Span, bold bool) []slack.RichTextSectionEl
 			style = &slack.RichTextSectionTextStyle{Bold: s.Bold || bold, Italic: s.Italic, Strike: s.Strike, Code: s.Code}
 		}
 		shown := visible(s.Text)
+		if s.Code {
+			shown = visibleCode(s.Text)
+		}
 		switch {
 		case s.Named():
 			if shown = strings.TrimRight(shown, " "); shown != "" {

@@ -104,8 +104,9 @@ func plain(s string, limit int) *slack.TextBlockObject {
 
 var (
 	escapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
-	// Slack's own words that call everybody, in case names are looked for.
-	calls = regexp.MustCompile(`(?i)@(channel|here|everyone|group|all)\b`)
+	// Slack's own words that call everybody, in case names are looked for; also
+	// at the beginning of a longer word, which may be cut there.
+	calls = regexp.MustCompile(`(?i)@(channel|here|everyone|group)`)
 )
 
 // fallback makes a message's text field: the only place that Slack parses as

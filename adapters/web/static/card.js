@@ -76,7 +76,9 @@ async function decide(thread, card, button, reason, all, press, notice) {
   press.classList.add('busy');
   notice.className = 'notice';
   notice.textContent = '';
-  // The same id for this press however often it is tried.
+  // The same id for this press however often it is tried; another text is
+  // another press.
+  if (text !== undefined) delete press.dataset.click;
   press.dataset.click ||= newID();
   try {
     const answer = await api.click(thread, press.dataset.click, button.id, reason, text);
@@ -116,16 +118,24 @@ function confirmed(button, card) {
   const yes = $('confirm-yes');
   yes.textContent = button.label;
   yes.className = 'button ' + (button.style || '');
+  const answer = shown(dialog);
+  $('confirm-no').focus(); // a second Enter cancels
+  return answer;
+}
+
+// shown opens a dialog and gives whether it was left by its yes.
+function shown(dialog) {
   return new Promise((done) => {
     dialog.returnValue = 'no';
-    dialog.addEventListener('close', () => done(dialog.returnValue === 'yes'), { once: true });
+    // The event of an earlier closing may come only now, when it is open again;
+    // whoever waited for that one has their answer: they left it.
+    dialog.onclose = () => { if (!dialog.open) done(dialog.returnValue === 'yes'); };
     dialog.showModal();
-    $('confirm-no').focus(); // a second Enter cancels
   });
 }
 
 // edited lets the person change a button's text; null means that they left it.
-function edited(button) {
+async function edited(button) {
   const dialog = $('edit');
   const field = $('edit-value');
   const yes = $('edit-yes');
@@ -135,12 +145,9 @@ function edited(button) {
   const check = () => { yes.disabled = !field.value.trim() || field.value === before; };
   field.oninput = check;
   check();
-  return new Promise((done) => {
-    dialog.returnValue = 'no';
-    dialog.addEventListener('close', () => done(dialog.returnValue === 'yes' ? field.value : null), { once: true });
-    dialog.showModal();
-    field.focus();
-  });
+  const answer = shown(dialog);
+  field.focus();
+  return (await answer) ? field.value : null;
 }
 
 // codeBlock shows text exactly. Lines are numbered when there are several, so

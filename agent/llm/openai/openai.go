@@ -131,9 +131,24 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
+// idleConns is how many connections are kept for the next request; the
+// library's default of 2 makes a busy bot dial for nearly every one.
+const idleConns = 64
+
+func transport() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport
+	}
+	t = t.Clone()
+	t.MaxIdleConnsPerHost = idleConns
+	return t
+}
+
 func (cfg *Config) defaults() {
 	if cfg.HTTPClient == nil {
 		cfg.HTTPClient = &http.Client{
+			Transport: transport(),
 			// A redirect would carry the extra headers, which may hold keys, to another host.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
