@@ -56,7 +56,9 @@ type waiter struct {
 	ready    chan struct{}
 }
 
-func newPacer() *pacer { return &pacer{lanes: map[string]*lane{}, calls: make(chan struct{}, maxCalls)} }
+func newPacer() *pacer {
+	return &pacer{lanes: map[string]*lane{}, calls: make(chan struct{}, maxCalls)}
+}
 
 // errBusy says that a passing call was left out.
 var errBusy = errors.New("slack: the lane is busy")

@@ -660,5 +660,5 @@ func (a *Adapter) reason(err error) string {
 func uncertain(err error) bool {
 	var limited *chat.RateLimited
 	var said slackapi.SlackErrorResponse
-	return err != nil && !errors.Is(err, chat.ErrGone) && !errors.Is(err, chat.ErrRejected) && !errors.As(err, &limited) && !errors.As(err, &said)
+	return err != nil && !errors.Is(err, errBusy) && !errors.Is(err, chat.ErrGone) && !errors.Is(err, chat.ErrRejected) && !errors.As(err, &limited) && !errors.As(err, &said)
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/yuin/goldmark/renderer"
 	gmhtml "github.com/yuin/goldmark/renderer/html"
 	"github.com/yuin/goldmark/util"
+
+	"countersign/adapters/chat/markdown"
 )
 
 // maxMarkdown is how much Markdown is parsed; longer text is shown as it is.
@@ -27,7 +29,7 @@ func renderMarkdown(src string) string {
 		return ""
 	}
 	src = showBidi(src)
-	if len(src) > maxMarkdown {
+	if len(src) > maxMarkdown || markdown.Deep(src) {
 		return "<pre>" + html.EscapeString(src) + "</pre>"
 	}
 	var out bytes.Buffer

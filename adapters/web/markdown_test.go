@@ -40,6 +40,9 @@ func TestMarkdown(t *testing.T) {
 }
 
 func TestMarkdownThatIsTooLongIsShownAsItIs(t *testing.T) {
+	if got := renderMarkdown(strings.Repeat("+ ", maxMarkdown/2)); !strings.HasPrefix(got, "<pre>") {
+		t.Errorf("a text that takes too long to read is %.40q", got)
+	}
 	got := renderMarkdown("<b>" + strings.Repeat("*a* ", maxMarkdown))
 	if !strings.HasPrefix(got, "<pre>&lt;b&gt;*a*") {
 		t.Errorf("got %.60s", got)

@@ -323,11 +323,19 @@ func (b *bot) progress(ctx context.Context, thread chat.ThreadID, p chat.Progres
 	}
 }
 
-// handler is the bot as the networks see it: the agent takes messages, the
-// gate takes clicks.
+// handler is the bot as the networks see it: the agent takes messages and
+// presses of Stop, the gate takes decisions.
 type handler struct {
 	*agent.Agent
-	*gate.Gate
+	gate *gate.Gate
+}
+
+// Click implements chat.Handler.
+func (h handler) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
+	if ans, mine, err := h.Press(ctx, c); mine || err != nil {
+		return ans, err
+	}
+	return h.gate.Click(ctx, c)
 }
 
 func (b *bot) handler() chat.Handler { return handler{b.agent, b.gate} }
@@ -355,7 +363,7 @@ func (b *bot) retain(ctx context.Context) error {
 		for more := true; more; {
 			n := 0
 			err := b.db.Update(ctx, func(tx store.Tx) error {
-				n = max(queue.Prune(tx, before, 500), outbox.Prune(tx, before, 500))
+				n = max(queue.Prune(tx, before, 500), outbox.Prune(tx, before, 500), gate.Prune(tx, before, 500))
 				return nil
 			})
 			if err != nil && ctx.Err() == nil {

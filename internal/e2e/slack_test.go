@@ -326,3 +326,47 @@ func freePort(t testing.TB) string {
 	defer ln.Close()
 	return ln.Addr().String()
 }
+
+// TestSlackEdit changes a proposed command before it is approved.
+func TestSlackEdit(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "out")
+	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, file))
+	w.start()
+	root := w.ask("UALICE", "COPS", "fix it")
+	edit := func(user string) (view string) {
+		w.press(user, "COPS", root, "Edit")
+		eventually(t, "the form", func() bool {
+			for _, v := range w.Views(user) {
+				if v.Open {
+					view = v.ID
+					return true
+				}
+			}
+			return false
+		}, w.bot.log.String)
+		return view
+	}
+	if err := w.SubmitView(t.Context(), "UMALLORY", edit("UMALLORY"), map[string]string{"cs.text": "echo mine >> " + file}); err == nil || !strings.Contains(err.Error(), "oncall") {
+		t.Fatalf("a stranger's edit: %v", err)
+	}
+	if err := w.SubmitView(t.Context(), "UBOB", edit("UBOB"), map[string]string{"cs.text": "echo edited >> " + file}); err != nil {
+		t.Fatal(err)
+	}
+	w.sees("COPS", root, "edited by bob")
+	w.press("UALICE", "COPS", root, "Approve")
+	w.sees("COPS", root, "All done.")
+	raw, err := os.ReadFile(file)
+	if err != nil || string(raw) != "edited\n" {
+		t.Fatalf("the file holds %q, %v", raw, err)
+	}
+}
+
+// TestSlackStop ends a running command with the button.
+func TestSlackStop(t *testing.T) {
+	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, filepath.Join(t.TempDir(), "out")))
+	w.start()
+	root := w.ask("UALICE", "COPS", "fix it")
+	w.press("UMALLORY", "COPS", root, "Stop")
+	w.sees("COPS", root, "Withdrawn")
+}

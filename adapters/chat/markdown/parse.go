@@ -26,6 +26,11 @@ const maxNested = 6
 // takes more than the square of their number: 20 s for 64 KiB.
 var deep = regexp.MustCompile(`(?m)^(?:[ \t]*(?:>|[-+*][ \t]|[0-9]{1,9}[.)][ \t])){32}`)
 
+// Deep reports whether a text opens so many quotes and lists in one line that
+// reading it as Markdown takes more than the square of its length. Show it as
+// plain text.
+func Deep(src string) bool { return deep.MatchString(src) }
+
 // Parse reads GitHub's flavour of Markdown (tables, strikethrough, bare links,
 // task lists). It never fails: what is no Markdown is a paragraph. Bytes that
 // are not UTF-8 become U+FFFD and every line end becomes "\n"; otherwise no
@@ -40,7 +45,7 @@ func Parse(src string) []Block {
 	if strings.TrimSpace(src) == "" {
 		return nil
 	}
-	if len(src) > MaxSource || deep.MatchString(src) {
+	if len(src) > MaxSource || Deep(src) {
 		return []Block{{Kind: Paragraph, Spans: []Span{{Text: src}}}}
 	}
 	r := reader{src: []byte(src)}

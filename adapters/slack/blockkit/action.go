@@ -15,7 +15,7 @@ type Verb string
 // other makers.
 const (
 	VerbDecide Verb = "cs.decide" // the click is the decision
-	VerbReason Verb = "cs.reason" // the same, with a reason: from the card's field ([Reason]) or from [DenyModal]
+	VerbReason Verb = "cs.reason" // the same, with a reason: from the card's field ([Reason])
 	VerbEdit   Verb = "cs.edit"   // open [EditModal], then decide
 	VerbOpen   Verb = "cs.open"   // a link on the home page: acknowledge, nothing else
 )

@@ -472,7 +472,7 @@ func TestPrivateRoundTrip(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", name, got, err)
 		}
 	}
-	if _, err := DenyModal(Private{Channel: "C"}, chat.Button{}); !errors.Is(err, ErrPrivate) {
+	if _, err := EditModal(Private{Channel: "C"}, chat.Button{Edit: "ls"}); !errors.Is(err, ErrPrivate) {
 		t.Errorf("a modal without ids: %v", err)
 	}
 }

@@ -136,9 +136,4 @@ func TestGoldenModals(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "modal-edit", edit)
-	deny, err := DenyModal(p, chat.Button{Label: "Deny"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "modal-deny", deny)
 }

@@ -13,13 +13,10 @@ import (
 	"countersign/adapters/chat"
 )
 
-// The callback_ids of the two modals.
-const (
-	CallbackEdit = "cs.edit"
-	CallbackDeny = "cs.deny"
-)
+// CallbackEdit is the callback_id of [EditModal].
+const CallbackEdit = "cs.edit"
 
-// The block_id and action_id of the one input in each modal.
+// The block_id and action_id of the modal's one input.
 const (
 	inputBlock  = "cs.input"
 	inputAction = "cs.text"
@@ -92,34 +89,18 @@ func EditModal(p Private, b chat.Button) (slack.ModalViewRequest, error) {
 	in := slack.NewPlainTextInputBlockElement(nil, inputAction).WithMultiline(true).WithMaxLength(MaxInput)
 	in.InitialValue = b.Edit
 	block := slack.NewInputBlock(inputBlock, plain("What should run instead", MaxPlainText), plain("Exactly this text is judged again and runs after an approval.", MaxPlainText), in)
-	return modal(CallbackEdit, "Edit", "Send", p, block)
-}
-
-// DenyModal asks for a reason, which may stay empty. Error: [ErrPrivate].
-func DenyModal(p Private, b chat.Button) (slack.ModalViewRequest, error) {
-	in := slack.NewPlainTextInputBlockElement(nil, inputAction).WithMultiline(true).WithMaxLength(MaxInput)
-	block := slack.NewInputBlock(inputBlock, plain("Reason (may stay empty)", MaxPlainText), plain("The agent and everybody in the thread read it.", MaxPlainText), in)
-	block.Optional = true
-	label := b.Label
-	if label == "" {
-		label = "Deny"
-	}
-	return modal(CallbackDeny, label, label, p, block)
-}
-
-func modal(callback, title, submit string, p Private, blocks ...slack.Block) (slack.ModalViewRequest, error) {
 	private, err := p.encode()
 	if err != nil {
 		return slack.ModalViewRequest{}, err
 	}
 	return slack.ModalViewRequest{
-		Type: slack.VTModal, CallbackID: callback, PrivateMetadata: private,
-		Title: plain(title, MaxModalTitle), Submit: plain(submit, MaxModalTitle), Close: plain("Cancel", MaxModalTitle),
-		Blocks: slack.Blocks{BlockSet: blocks},
+		Type: slack.VTModal, CallbackID: CallbackEdit, PrivateMetadata: private,
+		Title: plain("Edit", MaxModalTitle), Submit: plain("Send", MaxModalTitle), Close: plain("Cancel", MaxModalTitle),
+		Blocks: slack.Blocks{BlockSet: []slack.Block{block}},
 	}, nil
 }
 
-// Input is what was typed into one of the two modals; "" when nothing was.
+// Input is what was typed into the modal; "" when nothing was.
 func Input(v slack.View) string {
 	if v.State == nil {
 		return ""
