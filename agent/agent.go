@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"countersign/adapters/chat"
@@ -145,7 +146,8 @@ type Agent struct {
 	// turns bounds the threads that begin a step at the same moment: in a burst,
 	// messages that still have to be accepted would otherwise wait behind the
 	// work on all that were.
-	turns chan struct{}
+	turns     chan struct{}
+	accepting atomic.Int32 // messages that Deliver is storing
 
 	mu      sync.Mutex
 	woken   map[chat.ThreadID]bool
@@ -201,6 +203,8 @@ const maxMessage = 64 << 10
 // Deliver accepts one message: nil means that it is durable. Words like "stop"
 // and "approve ..." are acted on here, before the queue.
 func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
+	a.accepting.Add(1)
+	defer a.accepting.Add(-1)
 	if ev.ID == "" || ev.Thread == "" {
 		return errors.New("agent: an event needs an id and a thread")
 	}
@@ -264,6 +268,23 @@ func (a *Agent) Wake(thread chat.ThreadID) {
 // maxTurns is how many threads begin a step at the same moment. A step begins
 // with one short transaction; what takes long comes after it.
 const maxTurns = 8
+
+// A step waits at most maxYield for messages that are being accepted, as long
+// as there are more than crowd of them: an acknowledgement is due at once, an
+// answer is not.
+const (
+	crowd    = 2
+	maxYield = 60 * time.Millisecond
+)
+
+// yield lets a burst of messages in before the work on them begins.
+func (a *Agent) yield(ctx context.Context) {
+	for began := time.Now(); a.accepting.Load() > crowd && time.Since(began) < maxYield; {
+		if !pause(ctx, nil, 2*time.Millisecond) {
+			return
+		}
+	}
+}
 
 // poll bounds how long a lost wake-up can delay a thread.
 const poll = time.Second

@@ -135,6 +135,7 @@ func (w *worker) take(ctx context.Context) (claimed bool, err error) {
 	select {
 	case w.a.turns <- struct{}{}:
 		defer func() { <-w.a.turns }()
+		w.a.yield(ctx)
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}

@@ -48,7 +48,12 @@ func (a *Adapter) keep(ctx context.Context, h chat.Handler) {
 		}
 		if time.Since(checked) >= a.times.check && a.Ready() == nil {
 			checked = time.Now()
-			a.background.Add("repair", func() { a.repair(h, a.now().Add(-2*a.times.check-a.times.overdue)) })
+			a.background.Add("repair", func() {
+				// What is younger may still come on its connection; the next check
+				// sees it.
+				late := a.now().Add(-a.times.overdue)
+				a.repair(h, late.Add(-2*a.times.check), late)
+			})
 		}
 	}
 }
@@ -67,9 +72,10 @@ func (a *Adapter) gap() time.Time {
 	return a.now().Add(-unknownGap)
 }
 
-// repair reads the threads with open work again and hands over what no socket
-// brought. What is known already is recognised by its event id.
-func (a *Adapter) repair(h chat.Handler, since time.Time) {
+// repair reads what was written in the threads with open work from since until
+// then, and hands over what no socket brought. What is known already is
+// recognised by its event id.
+func (a *Adapter) repair(h chat.Handler, since, until time.Time) {
 	ctx := a.context()
 	if a.cfg.Open == nil || ctx.Err() != nil {
 		return
@@ -88,7 +94,7 @@ func (a *Adapter) repair(h chat.Handler, since time.Time) {
 		if err != nil {
 			continue
 		}
-		missed, err := a.reread(ctx, h, th, since)
+		missed, err := a.reread(ctx, h, th, since, until)
 		if err != nil {
 			if ctx.Err() == nil {
 				a.log.WarnContext(ctx, "a thread could not be compared with Slack's history", "thread", id, "error", err)
@@ -104,7 +110,7 @@ func (a *Adapter) repair(h chat.Handler, since time.Time) {
 
 // reread hands over a thread's messages since a time. missed reports that one
 // was overdue and new to the bot.
-func (a *Adapter) reread(ctx context.Context, h chat.Handler, th thread, since time.Time) (missed bool, err error) {
+func (a *Adapter) reread(ctx context.Context, h chat.Handler, th thread, since, until time.Time) (missed bool, err error) {
 	cursor := ""
 	for range maxPages {
 		var msgs []slackapi.Message
@@ -121,7 +127,7 @@ func (a *Adapter) reread(ctx context.Context, h chat.Handler, th thread, since t
 		for i := range msgs {
 			m := &msgs[i]
 			at := when(m.Timestamp)
-			if at.Before(since) {
+			if at.Before(since) || at.After(until) {
 				continue // Slack always gives the root
 			}
 			fresh, err := a.redeliver(ctx, h, th, m)

@@ -207,6 +207,7 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 		a.inbox.Close()
 		a.background.Close()
 		a.people.wait()
+		a.cfg.HTTPClient.CloseIdleConnections()
 	}()
 	if err := a.identify(run); err != nil {
 		if ctx.Err() != nil {

@@ -132,7 +132,7 @@ func (a *Adapter) connection(ctx context.Context, h chat.Handler, name string) e
 				a.log.InfoContext(ctx, "listening to Slack", "connection", name)
 				// Now, not when its turn comes: the next frame ends the gap.
 				since := a.gap()
-				a.background.Add("repair", func() { a.repair(h, since) })
+				a.background.Add("repair", func() { a.repair(h, since, a.now().Add(margin)) }) // clocks differ
 			case socketmode.EventTypeEventsAPI, socketmode.EventTypeInteractive, socketmode.EventTypeSlashCommand:
 				a.health.frame()
 				if ev.Request != nil {

@@ -1,8 +1,8 @@
 // Package history keeps the transcript of each thread, which is the only state
 // of a conversation: an append-only list of entries (what people said, what
-// the model replied, what was asked, edited, decided, intended and done). What to do
-// next is a function of it (package agent); what the model sees is rendered
-// from it ([Render]).
+// the model replied, what was asked, edited, decided, intended and done). What
+// to do next is a function of it (package agent); what the model sees is
+// rendered from it ([Render]).
 //
 // Keys:
 //

@@ -149,7 +149,7 @@ var written = regexp.MustCompile(`\\(x[0-9a-f]{2}|u\{[0-9A-F]+\})`)
 // text with invisible characters a backslash that would look like the beginning
 // of one is shown as \x5c. odd reports whether there are any.
 func exact(s string) (out string, odd bool) {
-	if out, odd = risk.Visible(s); !odd {
+	if _, odd = risk.Visible(s); !odd {
 		return s, false
 	}
 	out, _ = risk.Visible(written.ReplaceAllString(s, `\x5c$1`))

@@ -1,6 +1,7 @@
 // Package gate joins the risk engine, the policy, the ledger, the cards and
-// the audit chain. It judges proposals, files requests, and counts votes: one
-// authorisation function for button, text, command line and web ([Gate.Vote]).
+// the audit chain. It judges proposals, files requests, takes edits and counts
+// votes: one authorisation function for button, text, command line and web
+// ([Gate.Vote]).
 //
 // It runs nothing, and it is not on the way of a run: a run needs a permit,
 // which only the ledger makes.
@@ -20,7 +21,6 @@ import (
 	"countersign/approvals/card"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
-	"countersign/internal/failpoint"
 	"countersign/store"
 	"countersign/store/outbox"
 	"countersign/store/queue"
@@ -202,15 +202,6 @@ func (g *Gate) record(req Request, r Ruling) approvals.Record {
 		},
 		ExpiresAt: now.Add(r.Decision.Expires),
 	}
-}
-
-// edited is the body of an edited item; agent/history reads it.
-type edited struct {
-	Approval approvals.ID `json:"approval"`
-	Call     string       `json:"call"`
-	Argument string       `json:"argument"`
-	Text     string       `json:"text"`
-	By       chat.User    `json:"by"`
 }
 
 // Ask files the request with its card, its audit line and its expiry timer.
@@ -416,66 +407,6 @@ func (g *Gate) Word(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	})
 }
 
-// Answers are kept so that a repeated delivery of an interaction gets the same
-// one:
-//
-//	("approval-answer", thread, user, what, event)            -> Answer as JSON
-//	("approval-answer-age", hour, thread, user, what, event)  -> nothing, for Prune
-//
-// A client may choose the id of its event, so the id alone must name nobody
-// else's answer, and none about another request.
-type answerRow struct {
-	thread, user, what, event string
-}
-
-func (r answerRow) key() []byte {
-	return store.Key("approval-answer", r.thread, r.user, r.what, r.event)
-}
-
-func (r answerRow) load(tx store.Tx) (chat.Answer, bool) {
-	if r.event == "" {
-		return chat.Answer{}, false
-	}
-	return store.Load[chat.Answer](tx, r.key())
-}
-
-func (r answerRow) save(tx store.Tx, a chat.Answer, at time.Time) {
-	if r.event == "" {
-		return
-	}
-	store.Save(tx, r.key(), a)
-	tx.Set(store.Key("approval-answer-age", hourOf(at), r.thread, r.user, r.what, r.event), nil)
-}
-
-func hourOf(t time.Time) int64 {
-	h := t.Unix() / 3600
-	if t.Unix()%3600 < 0 {
-		h--
-	}
-	return h
-}
-
-// Prune forgets answers that were given before the hour of a time, limit of them
-// at most (0: all), and returns how many. An interaction that is redelivered
-// after that is judged anew, which can only find its request decided, so nothing
-// is at stake but the words of the answer.
-func Prune(tx store.Tx, before time.Time, limit int) int {
-	n := 0
-	for key := range tx.Scan(store.Key("approval-answer-age"), store.Key("approval-answer-age", hourOf(before))) {
-		if limit > 0 && n == limit {
-			break
-		}
-		parts, err := store.Parts(key)
-		if err != nil || len(parts) != 6 {
-			store.Abort(fmt.Errorf("gate: the row %s is no answer", store.Format(key)))
-		}
-		tx.Delete(store.Key(append([]any{"approval-answer"}, parts[2:]...)...))
-		tx.Delete(key)
-		n++
-	}
-	return n
-}
-
 // Vote is the one authorisation function: may this person decide this request,
 // and does the vote count? Everybody gets an answer.
 func (g *Gate) Vote(ctx context.Context, b Ballot) (chat.Answer, error) {
@@ -485,30 +416,6 @@ func (g *Gate) Vote(ctx context.Context, b Ballot) (chat.Answer, error) {
 	}
 	row := answerRow{string(b.Thread), string(b.From.ID), prefix + string(b.ID) + "." + b.Nonce, string(b.EventID)}
 	return g.once(ctx, row, func(tx store.Tx) (chat.Answer, bool) { return g.vote(tx, b) })
-}
-
-// once answers an interaction, the same way each time it is delivered.
-func (g *Gate) once(ctx context.Context, row answerRow, act func(tx store.Tx) (chat.Answer, bool)) (chat.Answer, error) {
-	var ans chat.Answer
-	decided := false
-	err := g.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		decided = false
-		if old, ok := row.load(tx); ok {
-			ans = old
-			return nil
-		}
-		ans, decided = act(tx)
-		row.save(tx, ans, g.cfg.Now())
-		return nil
-	})
-	if err != nil {
-		return chat.Answer{}, fmt.Errorf("the decision could not be stored, so nothing was decided; press again: %w", err)
-	}
-	if decided {
-		failpoint.Hit(failpoint.VoteStored)
-	}
-	g.cfg.Wake(row.thread)
-	return ans, nil
 }
 
 // meet finds the request that a ballot is about and checks that this person may
@@ -545,7 +452,7 @@ func (g *Gate) tooLate(tx store.Tx, rec approvals.Record) chat.Answer {
 }
 
 func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
-	rec, shown, ans, decided, ok := g.meet(tx, b)
+	_, shown, ans, decided, ok := g.meet(tx, b)
 	if !ok {
 		return ans, decided
 	}
@@ -579,57 +486,6 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 	}
 	g.decide(tx, rec)
 	return chat.Answer{Card: &c, OK: true, Notice: "You " + word + " request " + string(rec.ID) + "."}, true
-}
-
-// edit replaces the command of a request by what a person made of it: the request
-// is withdrawn and the thread told, which plans the call anew with this text. It
-// gets a new request, with new votes, unless it is proven to only read. Only who
-// may approve may edit. What the gate would forbid is refused here, and the
-// request stays as it is; what only the tool can refuse ends the call.
-func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decided bool) {
-	b.Approve = true // it takes the same right
-	rec, _, ans, decided, ok := g.meet(tx, b)
-	if !ok {
-		return ans, decided
-	}
-	argument, ok := rec.Action.Editable()
-	if !ok {
-		return chat.Answer{Notice: "This cannot be edited on its card; deny it and say what you want instead."}, false
-	}
-	text = strings.ReplaceAll(text, "\r\n", "\n") // as browsers send the lines of a form
-	_, odd := risk.Visible(text)
-	switch {
-	case strings.TrimSpace(text) == "":
-		return chat.Answer{Notice: "The command would be empty, so nothing was changed; press Deny if it should not run."}, false
-	case text == string(rec.Action.Bytes):
-		return chat.Answer{Notice: "The command is the same as before, so nothing was changed; press Approve if it should run."}, false
-	case len(text) > approvals.MaxEdit:
-		return chat.Answer{Notice: fmt.Sprintf("The command has %d bytes, and can have %d at most when it is edited here, so nothing was changed.", len(text), approvals.MaxEdit)}, false
-	case odd:
-		return chat.Answer{Notice: "The command has invisible or unusual characters, so nothing was changed; type it by hand instead of pasting it."}, false
-	}
-	again := g.Judge(Request{Thread: rec.Thread, CallID: rec.Call, By: b.From, Action: rec.Action.Edited(argument, text), Floor: risk.Read})
-	if again.Lane == policy.Forbid {
-		return chat.Answer{Notice: "This command cannot be asked for, so nothing was changed: " + again.Sentence + "."}, false
-	}
-	name := b.From.Name
-	if name == "" {
-		name = string(b.From.ID)
-	}
-	rec, ok = g.ledger.Cancel(tx, rec.ID, b.From, "edited by "+name, g.cfg.Now())
-	if !ok {
-		return chat.Answer{Notice: already(rec)}, false
-	}
-	g.note(tx, rec, "edited", b.From.ID, b.Via, "")
-	c := g.face(tx, rec, "")
-	body, err := json.Marshal(edited{rec.ID, rec.Call, argument, text, b.From})
-	if err != nil {
-		store.Abort(err)
-	}
-	queue.Put(tx, queue.Item{
-		ID: "edited/" + string(rec.ID), Thread: string(rec.Thread), Kind: itemEdited, Body: body, At: g.cfg.Now(),
-	})
-	return chat.Answer{Card: &c, OK: true, Notice: "You changed the command. It is judged anew, and asked for again if it is not proven to only read."}, true
 }
 
 // shown is the digest of what the voter has seen: for a press, of the card that

@@ -738,7 +738,7 @@ func TestEdits(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 48 {
 			wg.Go(func() {
-				ok := false
+				var ok bool
 				if i%3 == 0 {
 					ok = f.edit(t, fmt.Sprint("e", i), "bob", fmt.Sprint("ls ", i), rec).OK
 				} else {

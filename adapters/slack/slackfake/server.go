@@ -127,6 +127,7 @@ type Server struct {
 	pending    map[string]*envelope
 	deaf       bool
 	paused     bool
+	silent     bool // no pings
 	forgetAcks int
 	lost       int
 	deliveries []Delivery

@@ -157,7 +157,10 @@ func (s *Server) ping(k *socket, stop <-chan struct{}) {
 	t := time.NewTicker(s.cfg.PingInterval)
 	defer t.Stop()
 	for {
-		if k.conn.WriteControl(websocket.PingMessage, []byte("slackfake"), time.Now().Add(writeWait)) != nil {
+		s.mu.Lock()
+		silent := s.silent
+		s.mu.Unlock()
+		if !silent && k.conn.WriteControl(websocket.PingMessage, []byte("slackfake"), time.Now().Add(writeWait)) != nil {
 			return
 		}
 		select {
@@ -199,8 +202,17 @@ func (s *Server) allSockets() []*socket {
 
 // DisconnectAll sends a disconnect frame to all connections. Reasons are "warning" and "refresh_requested" (the connection still
 // works for ten seconds, then the server closes it), and "link_disabled" and "too_many_websockets" (closed at once).
-func (s *Server) DisconnectAll(reason string) {
-	for _, k := range s.allSockets() {
+func (s *Server) DisconnectAll(reason string) { s.disconnect(s.allSockets(), reason) }
+
+// DisconnectOne is DisconnectAll for the connection that was opened first.
+func (s *Server) DisconnectOne(reason string) {
+	all := s.allSockets()
+	slices.SortFunc(all, func(a, b *socket) int { return a.id - b.id })
+	s.disconnect(all[:min(1, len(all))], reason)
+}
+
+func (s *Server) disconnect(sockets []*socket, reason string) {
+	for _, k := range sockets {
 		_ = k.write(disconnectFrame(reason))
 		if reason != "warning" && reason != "refresh_requested" {
 			k.close(websocket.CloseNormalClosure)
@@ -227,6 +239,13 @@ func (s *Server) Deafen(on bool) {
 	defer s.mu.Unlock()
 	s.deaf = on
 	s.bump()
+}
+
+// StopPings keeps pings back while it is on, as a network does that has lost a connection without telling either side.
+func (s *Server) StopPings(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = on
 }
 
 // Cut breaks all connections below WebSocket, with a TCP reset and no close frame.

@@ -1,0 +1,95 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/internal/failpoint"
+	"countersign/store"
+)
+
+// Answers are kept so that a repeated delivery of an interaction gets the same
+// one:
+//
+//	("approval-answer", thread, user, what, event)            -> Answer as JSON
+//	("approval-answer-age", hour, thread, user, what, event)  -> nothing, for Prune
+//
+// A client may choose the id of its event, so the id alone must name nobody
+// else's answer, and none about another request.
+type answerRow struct {
+	thread, user, what, event string
+}
+
+func (r answerRow) key() []byte {
+	return store.Key("approval-answer", r.thread, r.user, r.what, r.event)
+}
+
+func (r answerRow) load(tx store.Tx) (chat.Answer, bool) {
+	if r.event == "" {
+		return chat.Answer{}, false
+	}
+	return store.Load[chat.Answer](tx, r.key())
+}
+
+func (r answerRow) save(tx store.Tx, a chat.Answer, at time.Time) {
+	if r.event == "" {
+		return
+	}
+	store.Save(tx, r.key(), a)
+	tx.Set(store.Key("approval-answer-age", hourOf(at), r.thread, r.user, r.what, r.event), nil)
+}
+
+func hourOf(t time.Time) int64 {
+	h := t.Unix() / 3600
+	if t.Unix()%3600 < 0 {
+		h--
+	}
+	return h
+}
+
+// Prune forgets answers that were given before the hour of a time, limit of them
+// at most (0: all), and returns how many. An interaction that is redelivered
+// after that is judged anew, which can only find its request decided, so nothing
+// is at stake but the words of the answer.
+func Prune(tx store.Tx, before time.Time, limit int) int {
+	n := 0
+	for key := range tx.Scan(store.Key("approval-answer-age"), store.Key("approval-answer-age", hourOf(before))) {
+		if limit > 0 && n == limit {
+			break
+		}
+		parts, err := store.Parts(key)
+		if err != nil || len(parts) != 6 {
+			store.Abort(fmt.Errorf("gate: the row %s is no answer", store.Format(key)))
+		}
+		tx.Delete(store.Key(append([]any{"approval-answer"}, parts[2:]...)...))
+		tx.Delete(key)
+		n++
+	}
+	return n
+}
+
+// once answers an interaction, the same way each time it is delivered.
+func (g *Gate) once(ctx context.Context, row answerRow, act func(tx store.Tx) (chat.Answer, bool)) (chat.Answer, error) {
+	var ans chat.Answer
+	decided := false
+	err := g.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		decided = false
+		if old, ok := row.load(tx); ok {
+			ans = old
+			return nil
+		}
+		ans, decided = act(tx)
+		row.save(tx, ans, g.cfg.Now())
+		return nil
+	})
+	if err != nil {
+		return chat.Answer{}, fmt.Errorf("the decision could not be stored, so nothing was decided; press again: %w", err)
+	}
+	if decided {
+		failpoint.Hit(failpoint.VoteStored)
+	}
+	g.cfg.Wake(row.thread)
+	return ans, nil
+}

@@ -1,0 +1,74 @@
+package gate
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
+	"countersign/approvals/policy"
+	"countersign/approvals/risk"
+	"countersign/store"
+	"countersign/store/queue"
+)
+
+// edited is the body of an edited item; agent/history reads it.
+type edited struct {
+	Approval approvals.ID `json:"approval"`
+	Call     string       `json:"call"`
+	Argument string       `json:"argument"`
+	Text     string       `json:"text"`
+	By       chat.User    `json:"by"`
+}
+
+// edit replaces the command of a request by what a person made of it: the request
+// is withdrawn and the thread told, which plans the call anew with this text. It
+// gets a new request, with new votes, unless it is proven to only read. Only who
+// may approve may edit. What the gate would forbid is refused here, and the
+// request stays as it is; what only the tool can refuse ends the call.
+func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decided bool) {
+	b.Approve = true // it takes the same right
+	rec, _, ans, decided, ok := g.meet(tx, b)
+	if !ok {
+		return ans, decided
+	}
+	argument, ok := rec.Action.Editable()
+	if !ok {
+		return chat.Answer{Notice: "This cannot be edited on its card; deny it and say what you want instead."}, false
+	}
+	text = strings.ReplaceAll(text, "\r\n", "\n") // as browsers send the lines of a form
+	_, odd := risk.Visible(text)
+	switch {
+	case strings.TrimSpace(text) == "":
+		return chat.Answer{Notice: "The command would be empty, so nothing was changed; press Deny if it should not run."}, false
+	case text == string(rec.Action.Bytes):
+		return chat.Answer{Notice: "The command is the same as before, so nothing was changed; press Approve if it should run."}, false
+	case len(text) > approvals.MaxEdit:
+		return chat.Answer{Notice: fmt.Sprintf("The command has %d bytes, and can have %d at most when it is edited here, so nothing was changed.", len(text), approvals.MaxEdit)}, false
+	case odd:
+		return chat.Answer{Notice: "The command has invisible or unusual characters, so nothing was changed; type it by hand instead of pasting it."}, false
+	}
+	again := g.Judge(Request{Thread: rec.Thread, CallID: rec.Call, By: b.From, Action: rec.Action.Edited(argument, text), Floor: risk.Read})
+	if again.Lane == policy.Forbid {
+		return chat.Answer{Notice: "This command cannot be asked for, so nothing was changed: " + again.Sentence + "."}, false
+	}
+	name := b.From.Name
+	if name == "" {
+		name = string(b.From.ID)
+	}
+	rec, ok = g.ledger.Cancel(tx, rec.ID, b.From, "edited by "+name, g.cfg.Now())
+	if !ok {
+		return chat.Answer{Notice: already(rec)}, false
+	}
+	g.note(tx, rec, "edited", b.From.ID, b.Via, "")
+	c := g.face(tx, rec, "")
+	body, err := json.Marshal(edited{rec.ID, rec.Call, argument, text, b.From})
+	if err != nil {
+		store.Abort(err)
+	}
+	queue.Put(tx, queue.Item{
+		ID: "edited/" + string(rec.ID), Thread: string(rec.Thread), Kind: itemEdited, Body: body, At: g.cfg.Now(),
+	})
+	return chat.Answer{Card: &c, OK: true, Notice: "You changed the command. It is judged anew, and asked for again if it is not proven to only read."}, true
+}
