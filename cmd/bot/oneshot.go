@@ -20,6 +20,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
+	"countersign/approvals/card"
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
@@ -292,13 +293,16 @@ func (b *bot) oneShot(ctx context.Context, me chat.User, name, args string, appr
 			return "", err
 		}
 	case policy.Ask:
-		err := b.db.Update(ctx, func(tx store.Tx) error { id = b.gate.Ask(tx, req, ruling).ID; return nil })
+		var rec approvals.Record
+		err := b.db.Update(ctx, func(tx store.Tx) error { rec = b.gate.Ask(tx, req, ruling); return nil })
 		if err != nil {
 			return "", err
 		}
-		what, _ := risk.Visible(string(plan.Action.Bytes))
-		if plan.Action.Kind != approvals.KindShell && plan.Action.Kind != approvals.KindKeys {
-			what = name + " " + string(plan.Action.Args)
+		id = rec.ID
+		// What a card would show: all of it, with nothing invisible.
+		what := card.Of(rec, "").Code
+		if plan.Action.Kind != approvals.KindShell {
+			what = name + " " + plan.Action.Path + "\n" + what + "\n"
 		}
 		yes := approve(what)
 		if _, err := b.gate.Vote(ctx, gate.Ballot{Thread: thread, ID: id, From: me, Approve: yes, Via: "cli", EventID: "once"}); err != nil {
