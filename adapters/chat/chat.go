@@ -44,11 +44,11 @@ var (
 	ErrRejected = errors.New("chat: the network rejected the content")
 )
 
-// RateLimited means that the network wants to be left alone for a while.
-type RateLimited struct{ After time.Duration }
+// RateLimitedError means that the network wants to be left alone for a while.
+type RateLimitedError struct{ After time.Duration }
 
 // Error implements error.
-func (e *RateLimited) Error() string {
+func (e *RateLimitedError) Error() string {
 	return "the network accepts no more calls for " + e.After.String()
 }
 

@@ -3,6 +3,7 @@ package slack_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -138,9 +139,7 @@ func TestWhatAnAlertSays(t *testing.T) {
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			ev := map[string]any{"channel": "C1", "channel_type": "channel", "bot_id": "BALERT", "subtype": "bot_message", "ts": "1700000000.00000" + string(rune('1'+i))}
-			for k, v := range tc.fields {
-				ev[k] = v
-			}
+			maps.Copy(ev, tc.fields)
 			if err := s.server.Emit(t.Context(), "message", ev); err != nil {
 				t.Fatal(err)
 			}

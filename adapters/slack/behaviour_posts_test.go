@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/slack"
 	"countersign/adapters/slack/slackfake"
 )
 
@@ -194,7 +195,7 @@ func TestLimitsOfSlack(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_, err := s.Post(ctx, th, chat.Post{Key: "a", Text: "a"})
-		var limited *chat.RateLimited
+		var limited *chat.RateLimitedError
 		if !errors.As(err, &limited) || limited.After < 59*time.Minute {
 			t.Errorf("the error is %v", err)
 		}
@@ -273,9 +274,9 @@ func TestAPostIsMadeOnce(t *testing.T) {
 		s.post(th, chat.Post{Key: "b", Text: "two", Log: true})
 		s.restart()
 		s.post(th, chat.Post{Key: "b", Text: "two", Log: true})
-		same(t, "the thread", s.shows(th), []string{"one\ntwo"})
+		same(t, "the thread", s.shows(th), []string{"one\n\ntwo"})
 		s.post(th, chat.Post{Key: "c", Text: "three", Log: true})
-		same(t, "the thread", s.shows(th), []string{"one\ntwo", "three"})
+		same(t, "the thread", s.shows(th), []string{"one\n\ntwo", "three"})
 	})
 	t.Run("a file that was not attached before a crash is attached", func(t *testing.T) {
 		s := play(t, slackfake.Config{})
@@ -317,7 +318,7 @@ func TestAPostIsMadeOnce(t *testing.T) {
 		same(t, "the thread", s.shows(th), []string{"two"})
 	})
 	t.Run("when Slack has troubles of its own nothing is posted twice", func(t *testing.T) {
-		s := play(t, slackfake.Config{})
+		s := play(t, slackfake.Config{}, func(c *slack.Config) { c.Open = nil })
 		th := s.begun()
 		s.post(th, chat.Post{Key: "a", Text: "one"})
 		s.restart()
@@ -449,10 +450,26 @@ func TestCardsWithALongCommand(t *testing.T) {
 			t.Errorf("the thread shows %.200q", got)
 		}
 	})
+	t.Run("one whose input Slack refuses loses that alone", func(t *testing.T) {
+		s := play(t, slackfake.Config{})
+		th := s.begun()
+		card := question("systemctl restart nginx")
+		s.server.FailNext("chat.postMessage", 1, slackfake.Answer{Error: "invalid_blocks"})
+		r := s.post(th, chat.Post{Key: "a", Card: card})
+		s.server.FailNext("chat.update", 1, slackfake.Answer{Error: "invalid_blocks"})
+		s.edit(th, r, chat.Post{Key: "a", Card: card})
+		m := s.ours(th)
+		if len(m) != 1 {
+			t.Fatalf("the thread shows %.200q", s.shows(th))
+		}
+		if _, ok := action(m[0], "approve:1"); !ok {
+			t.Errorf("it has no button: %s", m[0].Plain())
+		}
+	})
 	t.Run("one that Slack refuses can be approved in no plain form", func(t *testing.T) {
 		s := play(t, slackfake.Config{})
 		th := s.begun()
-		s.server.FailNext("chat.postMessage", 1, slackfake.Answer{Error: "invalid_blocks"})
+		s.server.FailNext("chat.postMessage", 2, slackfake.Answer{Error: "invalid_blocks"})
 		s.post(th, chat.Post{Key: "a", Card: question("systemctl restart nginx")})
 		m := s.ours(th)
 		if len(m) != 1 {

@@ -10,13 +10,15 @@ import (
 	"testing"
 	"time"
 
+	slackapi "github.com/slack-go/slack"
+
 	"countersign/adapters/chat"
 	"countersign/adapters/slack"
 	"countersign/adapters/slack/slackfake"
 )
 
 // patience is how long a test waits for something that must happen.
-const patience = 20 * time.Second
+const patience = 10 * time.Second
 
 // agent is a bot that remembers what it was told, and takes part in the threads
 // that it was told of.
@@ -314,4 +316,17 @@ func contains(t *testing.T, what, got string, want ...string) {
 			t.Errorf("%s says %q, which lacks %q", what, got, w)
 		}
 	}
+}
+
+// forged posts a message with a button of any name, as another version of the
+// bot may have left behind.
+func forged(s *scene, root, action, value string) string {
+	s.t.Helper()
+	api := slackapi.New(s.cfg.BotToken, slackapi.OptionAPIURL(s.cfg.APIURL))
+	b := slackapi.NewButtonBlockElement(action, value, slackapi.NewTextBlockObject(slackapi.PlainTextType, "Go", false, false))
+	_, ts, err := api.PostMessageContext(s.t.Context(), "C1", slackapi.MsgOptionTS(root), slackapi.MsgOptionText("x", false), slackapi.MsgOptionBlocks(slackapi.NewActionBlock("", b)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return ts
 }

@@ -172,7 +172,7 @@ func (a *Adapter) onForm(ctx context.Context, h chat.Handler, cb slackapi.Intera
 	}
 	ans, err := a.decide(ctx, h, pressed{
 		thread: t, message: p.TS, user: cb.User, button: p.Button, text: blockkit.Input(cb.View),
-		id: eventID(t.team, t.channel, p.TS+"/"+cb.User.ID+"/"+orElse(cb.View.ID, cb.TriggerID)+"/"+cb.View.Hash),
+		id: eventID(t.team, t.channel, p.TS+"/"+cb.User.ID+"/"+orElse(cb.TriggerID, cb.View.ID)), // a form that was refused is sent again
 	})
 	switch {
 	case err != nil:
@@ -186,6 +186,9 @@ func (a *Adapter) onForm(ctx context.Context, h chat.Handler, cb slackapi.Intera
 // whisper tells one person something: in the thread where only they see it, or
 // in a direct message where that fails.
 func (a *Adapter) whisper(th thread, user, text string) {
+	if text == "" {
+		return
+	}
 	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
 	defer cancel()
 	o := options(blockkit.Notice(text))

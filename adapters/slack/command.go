@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -159,13 +160,18 @@ func (a *Adapter) link(t chat.ThreadID) string {
 func (a *Adapter) tell(ctx context.Context, c slackapi.SlashCommand, text string) {
 	msgs := blockkit.Reply(text, nil)
 	for _, m := range msgs {
-		o := options(m)
 		if c.ResponseURL != "" {
-			if _, _, err := a.api.PostMessageContext(ctx, c.ChannelID, append(o, slackapi.MsgOptionResponseURL(c.ResponseURL, slackapi.ResponseTypeEphemeral))...); err == nil {
+			no, answer := false, &slackapi.WebhookMessage{Text: m.Text, ResponseType: slackapi.ResponseTypeEphemeral}
+			answer.UnfurlLinks, answer.UnfurlMedia = &no, &no
+			if len(m.Blocks) > 0 {
+				answer.Blocks = &slackapi.Blocks{BlockSet: m.Blocks}
+			}
+			// Its answer is the word ok and no JSON.
+			if err := slackapi.PostWebhookCustomHTTPContext(ctx, c.ResponseURL, a.cfg.HTTPClient, answer); err == nil {
 				continue
 			}
 		}
-		if _, err := a.api.PostEphemeralContext(ctx, c.ChannelID, c.UserID, o...); err != nil {
+		if _, err := a.api.PostEphemeralContext(ctx, c.ChannelID, c.UserID, options(m)...); err != nil {
 			a.whisper(thread{channel: c.ChannelID}, c.UserID, blockkit.Plain(m.Blocks))
 		}
 	}
@@ -179,10 +185,15 @@ func (a *Adapter) publishHome(user string) {
 	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
 	defer cancel()
 	me := a.self()
-	o, err := a.cfg.Desk.Overview(ctx, a.inquiry(ctx, user, scheme+":"+me.team+":", chat.EventID(scheme+":home:"+user)))
+	q := a.inquiry(ctx, user, scheme+":"+me.team+":", chat.EventID(scheme+":home:"+user))
+	o, err := a.cfg.Desk.Overview(ctx, q)
 	if err != nil {
 		a.log.WarnContext(ctx, "the home page could not be made", "error", err)
 		return
+	}
+	if q.From.Outside {
+		// A guest sees what waits for them, and nothing of other channels.
+		o = chat.Overview{Approvals: slices.DeleteFunc(slices.Clone(o.Approvals), func(w chat.Waiting) bool { return !w.Mine })}
 	}
 	blocks := blockkit.Home(o, a.link, a.now())
 	err = a.pace.do(ctx, "home", quiet, func(ctx context.Context) error {

@@ -4,5 +4,5 @@ import "time"
 
 // Hurry lets an adapter's own clocks run faster. It is called before Run.
 func (a *Adapter) Hurry(every time.Duration) {
-	a.times = times{keep: every, check: every, overdue: every, stagger: every, backoff: 10 * every}
+	a.times = times{keep: every, check: every, overdue: every, stagger: every, backoff: 10 * every, show: every}
 }

@@ -3,6 +3,7 @@ package slack
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	slackapi "github.com/slack-go/slack"
-	"github.com/slack-go/slack/slackevents"
 
 	"countersign/adapters/chat"
 	"countersign/adapters/slack/blockkit"
@@ -40,30 +40,28 @@ type message struct {
 
 // onEvent turns an event of the Events API into what the bot has to know. nil
 // means that it may be acknowledged: it is durable, or none of our business.
-func (a *Adapter) onEvent(ctx context.Context, h chat.Handler, ev slackevents.EventsAPIEvent) error {
-	switch e := ev.InnerEvent.Data.(type) {
-	case *slackevents.AppMentionEvent:
+func (a *Adapter) onEvent(ctx context.Context, h chat.Handler, ev occurrence) error {
+	switch ev.Type {
+	case "app_mention":
 		_, err := a.onMessage(ctx, h, message{
-			team: ev.TeamID, channel: e.Channel, ts: e.TimeStamp, root: e.ThreadTimeStamp, user: e.User, userTeam: e.UserTeam,
-			bot: e.BotID, text: alertText(e.Text, botOnly(e.BotID, e.Attachments)), files: e.Files, addressed: true,
+			team: ev.team, channel: ev.Channel, ts: ev.TS, root: ev.Root, user: ev.User, userTeam: ev.UserTeam,
+			bot: ev.Bot, text: alertText(ev.Text, botOnly(ev.Bot, ev.Attachments)), files: ev.Files, addressed: true,
 		})
 		return err
-	case *slackevents.MessageEvent:
-		m, ok := a.fromEvent(ev.TeamID, e)
+	case "message":
+		m, ok := a.fromEvent(ev)
 		if !ok {
 			return nil
 		}
 		_, err := a.onMessage(ctx, h, m)
 		return err
-	case *slackevents.AppHomeOpenedEvent:
-		if e.Tab == "" || e.Tab == "home" {
-			a.background.Add("home/"+e.User, func() { a.publishHome(e.User) })
+	case "app_home_opened":
+		if ev.Tab == "" || ev.Tab == "home" {
+			a.background.Add("home/"+ev.User, func() { a.publishHome(ev.User) })
 		}
-	case *slackevents.AssistantThreadStartedEvent:
-		a.background.Add("assistant/"+e.AssistantThread.ChannelID, func() {
-			a.greet(e.AssistantThread.ChannelID, e.AssistantThread.ThreadTimeStamp)
-		})
-	case *slackevents.TokensRevokedEvent, *slackevents.AppUninstalledEvent:
+	case "assistant_thread_started":
+		a.background.Add("assistant/"+ev.Assistant.Channel, func() { a.greet(ev.Assistant.Channel, ev.Assistant.Root) })
+	case "tokens_revoked", "app_uninstalled":
 		a.log.ErrorContext(ctx, "the Slack app was uninstalled or its token revoked; install it again and set SLACK_BOT_TOKEN")
 	}
 	return nil
@@ -71,12 +69,21 @@ func (a *Adapter) onEvent(ctx context.Context, h chat.Handler, ev slackevents.Ev
 
 // contents is the text of a message: for bots with what their attachments say,
 // and what their blocks say where nothing else does.
-func contents(m *slackapi.Msg) string {
-	text := alertText(m.Text, botOnly(m.BotID, m.Attachments))
-	if text == "" && m.BotID != "" {
-		text = blockkit.Escape(blockkit.Plain(m.Blocks.BlockSet))
+func contents(text, bot string, attachments []slackapi.Attachment, blocks func() []slackapi.Block) string {
+	text = alertText(text, botOnly(bot, attachments))
+	if text == "" && bot != "" {
+		text = blockkit.Escape(blockkit.Plain(blocks()))
 	}
 	return text
+}
+
+// blocks reads the message's blocks, which is seldom needed.
+func (b *body) blocks() []slackapi.Block {
+	var bs slackapi.Blocks
+	if len(b.Blocks) == 0 || json.Unmarshal(b.Blocks, &bs) != nil {
+		return nil
+	}
+	return bs.BlockSet
 }
 
 func botOnly(bot string, attachments []slackapi.Attachment) []slackapi.Attachment {
@@ -91,42 +98,37 @@ func botOnly(bot string, attachments []slackapi.Attachment) []slackapi.Attachmen
 var subtypes = []string{"", "file_share", "thread_broadcast", "bot_message"}
 
 // fromEvent reads a message event; false means that there is nothing to read.
-func (a *Adapter) fromEvent(team string, e *slackevents.MessageEvent) (message, bool) {
-	m := message{team: team, channel: e.Channel, channelType: e.ChannelType}
-	msg := e.Message
-	if msg == nil {
-		return m, false
-	}
-	was, deleted := e.PreviousMessage, e.SubType == "message_deleted"
+func (a *Adapter) fromEvent(ev occurrence) (message, bool) {
+	m := message{team: ev.team, channel: ev.Channel, channelType: ev.ChannelType, userTeam: ev.UserTeam}
+	msg, was, deleted := &ev.body, ev.Previous, ev.SubType == "message_deleted"
 	switch {
-	case e.SubType == "message_changed" && msg.SubType == "tombstone":
+	case ev.SubType == "message_changed" && ev.Message == nil:
+		return m, false
+	case ev.SubType == "message_changed" && ev.Message.SubType == "tombstone":
 		// A root that has replies leaves a stone behind.
 		deleted = true
-	case e.SubType == "message_changed":
+	case ev.SubType == "message_changed":
 		// Slack also reports link previews and thread counters as changes; only a
 		// person's edit of the text counts.
+		msg = ev.Message
 		if msg.Edited == nil || !slices.Contains(subtypes, msg.SubType) || (was != nil && was.Text == msg.Text) {
 			return m, false
 		}
-		m.edited = msg.Edited.Timestamp
+		m.edited = msg.Edited.TS
 	case deleted:
-	case !slices.Contains(subtypes, e.SubType):
+	case !slices.Contains(subtypes, ev.SubType):
 		return m, false
 	}
 	if deleted {
 		if was == nil {
 			return m, false
 		}
-		msg, m.edited = was, orElse(e.EventTimeStamp, "deleted")
-		msg.Files = nil
-	}
-	m.ts, m.root, m.user, m.bot = msg.Timestamp, msg.ThreadTimestamp, msg.User, msg.BotID
-	m.userTeam = e.UserTeam
-	m.text = contents(msg)
-	if deleted {
+		msg, m.edited = was, orElse(ev.EventTS, "deleted")
 		m.text = "(this message was deleted)"
+	} else {
+		m.text, m.files = contents(msg.Text, msg.Bot, msg.Attachments, msg.blocks), msg.Files
 	}
-	m.files = msg.Files
+	m.ts, m.root, m.user, m.bot = msg.TS, msg.Root, msg.User, msg.Bot
 	m.addressed = mentions(msg.Text, a.self().user)
 	return m, m.ts != ""
 }
@@ -150,7 +152,7 @@ func (a *Adapter) onMessage(ctx context.Context, h chat.Handler, m message) (del
 		th.root = m.ts
 	}
 	if _, err := parseThread(th.id()); err != nil || !slackTS.MatchString(m.ts) {
-		a.log.WarnContext(ctx, "a message with ids that Slack does not use was left out", "channel", m.channel, "ts", m.ts)
+		a.log.WarnContext(ctx, "a message with ids that Slack does not use was left out", "channel", m.channel, "ts", m.ts, "error", err)
 		return false, nil
 	}
 	id := eventID(m.team, m.channel, m.ts)

@@ -384,12 +384,12 @@ func (a *Adapter) replace(ctx context.Context, th thread, v *view, r ref, p chat
 	return done, nil
 }
 
-// options are those of every message: in the thread, without previews, and
-// with nothing in its text that Slack would parse.
+// options are those of every message: with nothing in its text that Slack would
+// parse.
 func options(m blockkit.Message) []slackapi.MsgOption {
 	o := []slackapi.MsgOption{
 		slackapi.MsgOptionText(m.Text, false), slackapi.MsgOptionParse(false), slackapi.MsgOptionLinkNames(false),
-		slackapi.MsgOptionDisableMarkdown(), slackapi.MsgOptionDisableLinkUnfurl(), slackapi.MsgOptionDisableMediaUnfurl(),
+		slackapi.MsgOptionDisableMarkdown(),
 	}
 	if len(m.Blocks) > 0 {
 		o = append(o, slackapi.MsgOptionBlocks(m.Blocks...))
@@ -401,6 +401,10 @@ func options(m blockkit.Message) []slackapi.MsgOption {
 // text, as a file, and in the end as a sentence that says so.
 func (a *Adapter) send(ctx context.Context, th thread, prio priority, key string, part int, m blockkit.Message) (string, error) {
 	ts, err := a.postOne(ctx, th, prio, key, part, m)
+	if bare, ok := m.WithoutInput(); ok && errors.Is(err, chat.ErrRejected) {
+		m = bare // a card keeps its buttons
+		ts, err = a.postOne(ctx, th, prio, key, part, m)
+	}
 	if !errors.Is(err, chat.ErrRejected) {
 		return ts, err
 	}
@@ -442,7 +446,7 @@ func (a *Adapter) postOne(ctx context.Context, th thread, prio priority, key str
 
 // postMarked posts one message in the thread, and nowhere else.
 func (a *Adapter) postMarked(ctx context.Context, th thread, prio priority, m blockkit.Message, marked slackapi.MsgOption) (string, error) {
-	o := append(options(m), slackapi.MsgOptionTS(th.root), marked)
+	o := append(options(m), slackapi.MsgOptionTS(th.root), slackapi.MsgOptionDisableLinkUnfurl(), slackapi.MsgOptionDisableMediaUnfurl(), marked)
 	var ts string
 	err := a.pace.do(ctx, "post/"+th.channel, prio, func(ctx context.Context) error {
 		_, posted, msg, err := a.api.PostMessageWithResponseContext(ctx, th.channel, o...)
@@ -476,6 +480,10 @@ func (a *Adapter) leaked(ctx context.Context, th thread, msg slackapi.Message) b
 
 func (a *Adapter) update(ctx context.Context, th thread, ts string, prio priority, m blockkit.Message, extra ...slackapi.MsgOption) error {
 	err := a.updateOne(ctx, th, ts, prio, m, extra...)
+	if bare, ok := m.WithoutInput(); ok && errors.Is(err, chat.ErrRejected) {
+		m = bare
+		err = a.updateOne(ctx, th, ts, prio, m, extra...)
+	}
 	if !errors.Is(err, chat.ErrRejected) {
 		return err
 	}
@@ -578,7 +586,8 @@ const maxPages = 10
 func (v *view) found(th thread, m *slackapi.Message) string {
 	if keys, ok := m.Metadata.EventPayload["log"].([]any); ok {
 		for _, k := range keys {
-			if key, ok := k.(string); ok && key != "" {
+			e, _ := k.(map[string]any)
+			if key, _ := e["key"].(string); key != "" {
 				v.remember(key, ref{channel: th.channel, parts: []string{m.Timestamp}, log: true})
 			}
 		}
@@ -625,9 +634,8 @@ func (a *Adapter) explain(what string, err error) error {
 	if err == nil || errors.Is(err, chat.ErrGone) {
 		return err
 	}
-	var limited *slackapi.RateLimitedError
-	if errors.As(err, &limited) {
-		return &chat.RateLimited{After: limited.RetryAfter}
+	if limited, ok := errors.AsType[*slackapi.RateLimitedError](err); ok {
+		return &chat.RateLimitedError{After: limited.RetryAfter}
 	}
 	var said slackapi.SlackErrorResponse
 	word := err.Error()
@@ -658,7 +666,7 @@ func (a *Adapter) reason(err error) string {
 
 // uncertain reports whether the call that failed may have come through.
 func uncertain(err error) bool {
-	var limited *chat.RateLimited
+	var limited *chat.RateLimitedError
 	var said slackapi.SlackErrorResponse
 	return err != nil && !errors.Is(err, errBusy) && !errors.Is(err, chat.ErrGone) && !errors.Is(err, chat.ErrRejected) && !errors.As(err, &limited) && !errors.As(err, &said)
 }

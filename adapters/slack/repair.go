@@ -159,7 +159,7 @@ func (a *Adapter) redeliver(ctx context.Context, h chat.Handler, th thread, m *s
 		defer close(done)
 		delivered, err = a.onMessage(ctx, h, message{
 			team: th.team, channel: th.channel, ts: m.Timestamp, root: th.root, user: m.User, bot: m.BotID,
-			text: contents(&m.Msg), files: m.Files, addressed: mentions(m.Text, me.user),
+			text: contents(m.Text, m.BotID, m.Attachments, func() []slackapi.Block { return m.Blocks.BlockSet }), files: m.Files, addressed: mentions(m.Text, me.user),
 		})
 	})
 	if !taken {

@@ -64,10 +64,10 @@ func (l *worklog) put(e entry) {
 // mark names the posts in the log, so that they can be found again.
 func (l *worklog) mark() slackapi.MsgOption {
 	payload := map[string]any{"passing": true}
-	keys := []string{}
+	var keys []map[string]any // a list in metadata holds objects alone
 	for _, e := range l.entries {
 		if !e.live {
-			keys = append(keys, e.key)
+			keys = append(keys, map[string]any{"key": e.key})
 		}
 	}
 	if len(keys) > 0 {
@@ -234,7 +234,7 @@ func (a *Adapter) ShowProgress(_ context.Context, t chat.ThreadID, p chat.Progre
 		return
 	}
 	s.timer = true
-	wait := max(showAfter, time.Until(s.last.Add(showEvery)))
+	wait := max(showAfter, time.Until(s.last.Add(a.times.show)))
 	time.AfterFunc(wait, func() {
 		a.background.Add("show/"+string(t), func() { a.show(th, v, t) })
 	})

@@ -81,9 +81,10 @@ type Adapter struct {
 
 	noStream, noStatus atomic.Bool // the workspace lacks the method
 
-	inbox      *lanes // messages, in order within their thread
-	background *lanes // what nobody waits for
-	recent     recent // messages that are durable, so that their repeats cost nothing
+	inbox      *lanes         // messages, in order within their thread
+	background *lanes         // what nobody waits for
+	recent     recent         // messages that are durable, so that their repeats cost nothing
+	lingering  sync.WaitGroup // connections that were replaced
 	handler    atomic.Pointer[chat.Handler]
 	health     health
 
@@ -102,6 +103,7 @@ type times struct {
 	overdue time.Duration // when a message that no connection brought counts as missed
 	stagger time.Duration // between the connections' beginnings
 	backoff time.Duration // the longest wait between two attempts to connect
+	show    time.Duration // between two edits that people only watch
 }
 
 // identity is who the bot is on Slack.
@@ -153,7 +155,7 @@ func New(cfg Config) (*Adapter, error) {
 		inbox: newLanes(), background: newLanes(),
 		views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{},
 		ctx:   context.Background(),
-		times: times{keep: keepEvery, check: checkEvery, overdue: overdue, stagger: stagger, backoff: maxBackoff},
+		times: times{keep: keepEvery, check: checkEvery, overdue: overdue, stagger: stagger, backoff: maxBackoff, show: showEvery},
 	}
 	a.api = slackapi.New(cfg.BotToken, slackapi.OptionAppLevelToken(cfg.AppToken), slackapi.OptionAPIURL(cfg.APIURL), slackapi.OptionHTTPClient(cfg.HTTPClient))
 	a.people = newPeople(a.api, func() string { return a.self().team }, cfg.Usergroups, cfg.Now)
@@ -204,6 +206,7 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 		a.stopped = true
 		a.mu.Unlock()
 		cancel(nil)
+		a.lingering.Wait()
 		a.inbox.Close()
 		a.background.Close()
 		a.people.wait()
@@ -220,7 +223,7 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	if a.cfg.AppToken == "" {
-		a.health.up("http")
+		a.health.gain("http")
 		defer a.health.down("stopped")
 	} else {
 		for i := range a.cfg.Sockets {

@@ -5,52 +5,69 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
+	"github.com/gorilla/websocket"
 	slackapi "github.com/slack-go/slack"
-	"github.com/slack-go/slack/slackevents"
-	"github.com/slack-go/slack/socketmode"
 
 	"countersign/adapters/chat"
 )
 
-// maxBackoff bounds the wait between two attempts to connect. The library goes
-// up to five minutes, which is too long in an incident.
+// The library's Socket Mode client is not used: it reads every event five
+// times before it can be acknowledged, waits up to five minutes between two
+// attempts, closes a connection before it opens the next one when Slack asks for
+// a fresh one, does not say why Slack ended a connection, and may send an
+// acknowledgement on another connection than the event's. The protocol is
+// docs.slack.dev/apis/events-api/using-socket-mode.
+
+// maxBackoff bounds the wait between two attempts to connect.
 const maxBackoff = 15 * time.Second
 
-// helloTimeout is how long a fresh connection may take to say hello.
-const helloTimeout = 10 * time.Second
-
-// stormSize connections within stormTime are a storm: Slack refuses them.
 const (
-	stormSize = 4
-	stormTime = 10 * time.Second
+	// helloTimeout is how long a fresh connection may take to say hello.
+	helloTimeout = 10 * time.Second
+	// lingerFor is how long a connection that Slack wants to replace goes on:
+	// Slack closes it after about ten seconds.
+	lingerFor = 10 * time.Second
+	// stable is how long a connection holds before its end is taken for
+	// ordinary: a shorter one is followed by a wait.
+	stable = 5 * time.Second
+	// maxAck is the size in bytes from which Slack drops an acknowledgement
+	// without a word (measured by github.com/slack-go/slack).
+	maxAck = 20 << 10
+	// writeTimeout bounds the write of one small frame.
+	writeTimeout = 10 * time.Second
 )
 
 // stagger keeps the connections from being refreshed by Slack at the same time.
 const stagger = 3 * time.Second
 
 // socket keeps one Socket Mode connection up until ctx is done. Several run side
-// by side, so that a refresh of one leaves no gap.
+// by side, so that an end of one leaves no gap.
 func (a *Adapter) socket(ctx context.Context, h chat.Handler, n int, end context.CancelCauseFunc) {
 	name := fmt.Sprintf("socket %d", n+1)
 	if n > 0 && !sleep(ctx, time.Duration(n)*a.times.stagger) {
 		return
 	}
-	delay := 250 * time.Millisecond
+	const soon = 250 * time.Millisecond
+	delay := soon
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := a.connection(ctx, h, name)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > time.Minute {
-			delay = 250 * time.Millisecond
+		held := time.Since(began) >= stable
+		if held {
+			delay = soon
 		}
 		var limited *slackapi.RateLimitedError
 		wait := delay
 		switch {
+		case errors.Is(err, errRefresh) && held:
+			continue
 		case errors.As(err, &limited):
 			wait = max(limited.RetryAfter, delay)
 		case fatal(err) != "":
@@ -60,14 +77,14 @@ func (a *Adapter) socket(ctx context.Context, h chat.Handler, n int, end context
 			}
 			// Somebody may be rotating the token right now: go on trying, slowly.
 			a.health.because(fatal(err))
-			a.log.ErrorContext(ctx, "Slack refuses the app-level token", "connection", name, "error", fatal(err))
 			wait = a.times.backoff
-		case errors.Is(err, errTooMany):
-			a.health.because("Slack closes every new connection at once; it allows ten of one app: stop other copies of this bot")
-			a.log.WarnContext(ctx, "Slack closes every new connection at once; it allows ten of one app: stop other copies of this bot", "connection", name)
+		case errors.Is(err, errTooMany), errors.Is(err, errDisabled):
+			a.health.because(err.Error())
 			wait = a.times.backoff
+		default:
+			a.health.because("cannot connect to Slack: " + err.Error())
 		}
-		a.log.InfoContext(ctx, "a connection to Slack ended; connecting again", "connection", name, "retry_in", wait, "error", err)
+		a.log.WarnContext(ctx, "a connection to Slack ended; connecting again", "connection", name, "retry_in", wait, "error", err)
 		if !sleep(ctx, wait) {
 			return
 		}
@@ -75,103 +92,161 @@ func (a *Adapter) socket(ctx context.Context, h chat.Handler, n int, end context
 	}
 }
 
+// Why a connection ended.
 var (
-	errTooMany = errors.New("Slack closes connections right after they open")
-	errDeaf    = errors.New("the connection was open and said nothing")
+	errRefresh  = errors.New("asked for a fresh connection")
+	errTooMany  = errors.New("ten connections of one app are allowed, and they are open already; stop other copies of this bot")
+	errDisabled = errors.New("the app's Socket Mode was switched off; switch it on under Socket Mode on the app's page")
+	errDeaf     = errors.New("the connection was open and said nothing")
 )
 
-// connection runs one connection from its dialling to its end.
-func (a *Adapter) connection(ctx context.Context, h chat.Handler, name string) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	c := socketmode.New(a.api, socketmode.OptionPingInterval(a.cfg.PingTimeout))
-	ended := make(chan error, 1)
-	go func() { ended <- c.RunContext(ctx) }()
-	stop := a.health.onReset(func() { cancel(errDeaf) })
-	defer stop()
-	defer a.health.lose(name)
-	hello := time.NewTimer(helloTimeout)
-	defer hello.Stop()
-	var opened []time.Time
-	for {
-		select {
-		case err := <-ended:
-			if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-				return cause
-			}
-			return err
-		case <-hello.C:
-			if !a.health.has(name) {
-				cancel(errDeaf)
-			}
-		case ev := <-c.Events:
-			switch ev.Type {
-			case socketmode.EventTypeConnecting:
-				// The library connects again by itself after a disconnect frame.
-				a.health.lose(name)
-				hello.Reset(helloTimeout)
-				if opened = append(opened, time.Now()); len(opened) > stormSize {
-					if opened = opened[1:]; time.Since(opened[0]) < stormTime {
-						cancel(errTooMany)
-					}
-				}
-			case socketmode.EventTypeConnectionError:
-				e, ok := ev.Data.(*slackapi.ConnectionErrorEvent)
-				if !ok {
-					continue
-				}
-				hello.Reset(e.Backoff + helloTimeout)
-				a.health.because("cannot connect to Slack: " + e.ErrorObj.Error())
-				a.log.WarnContext(ctx, "cannot connect to Slack", "connection", name, "retry_in", e.Backoff, "error", e.ErrorObj)
-				var limited *slackapi.RateLimitedError
-				if e.Backoff > a.times.backoff && !errors.As(e.ErrorObj, &limited) {
-					cancel(fmt.Errorf("cannot connect: %w", e.ErrorObj))
-				}
-			case socketmode.EventTypeHello:
-				a.health.gain(name)
-				a.log.InfoContext(ctx, "listening to Slack", "connection", name)
-				// Now, not when its turn comes: the next frame ends the gap.
-				since := a.gap()
-				a.background.Add("repair", func() { a.repair(h, since, a.now().Add(margin)) }) // clocks differ
-			case socketmode.EventTypeEventsAPI, socketmode.EventTypeInteractive, socketmode.EventTypeSlashCommand:
-				a.health.frame()
-				if ev.Request != nil {
-					a.envelope(ctx, h, c, ev)
-				}
-			case socketmode.EventTypeErrorBadMessage:
-				a.badMessage(ctx, c, ev)
-			case socketmode.EventTypeErrorWriteFailed:
-				a.log.WarnContext(ctx, "an acknowledgement did not reach Slack; it sends the event again", "connection", name)
-			default:
-			}
+// frame is what comes over a connection.
+type frame struct {
+	Type     string          `json:"type"`
+	Envelope string          `json:"envelope_id"`
+	Payload  json.RawMessage `json:"payload"`
+	Reason   string          `json:"reason"` // of a disconnect
+	Retry    int             `json:"retry_attempt"`
+}
+
+// conn is one open connection. Only its owner reads; anybody may acknowledge.
+type conn struct {
+	ws   *websocket.Conn
+	name string
+	mu   sync.Mutex
+}
+
+// ack acknowledges an envelope on the connection that it came on. When that is
+// gone, Slack sends an event again and it is recognised.
+func (c *conn) ack(envelope string, payload any) error {
+	raw, err := json.Marshal(struct {
+		Envelope string `json:"envelope_id"`
+		Payload  any    `json:"payload,omitempty"`
+	}{envelope, payload})
+	if err != nil {
+		return err
+	}
+	if len(raw) >= maxAck {
+		return fmt.Errorf("slack: an acknowledgement of %d bytes would be dropped", len(raw))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.ws.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	return c.ws.WriteMessage(websocket.TextMessage, raw)
+}
+
+// dial opens a connection; Slack gives out an address that works once.
+func (a *Adapter) dial(ctx context.Context, name string) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	_, address, err := a.api.StartSocketModeContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: helloTimeout, WriteBufferSize: maxAck + 1024}
+	ws, res, err := d.DialContext(ctx, address, nil) //nolint:bodyclose // The library closes it, or it is the connection.
+	if err != nil {
+		if res != nil {
+			return nil, fmt.Errorf("slack: the socket was refused (%s): %w", res.Status, err)
 		}
+		return nil, err
 	}
+	ws.SetReadLimit(maxFrame)
+	return &conn{ws: ws, name: name}, nil
 }
 
-// badMessage acknowledges an envelope that the library cannot read: an event
-// type that is newer than it, which Slack would otherwise send three times.
-func (a *Adapter) badMessage(ctx context.Context, c *socketmode.Client, ev socketmode.Event) {
-	bad, ok := ev.Data.(*socketmode.ErrorBadMessage)
-	if !ok {
-		return
+// connection runs one connection from its dialling to its end, or to the moment
+// at which Slack wants it replaced; then it goes on aside for a while.
+func (a *Adapter) connection(ctx context.Context, h chat.Handler, name string) error {
+	c, err := a.dial(ctx, name)
+	if err != nil {
+		return err
 	}
-	var env struct {
-		EnvelopeID string `json:"envelope_id"`
-		Type       string `json:"type"`
-		Reason     string `json:"reason"`
+	ctx, cancel := context.WithCancelCause(ctx)
+	drop := context.AfterFunc(ctx, func() { _ = c.ws.Close() })
+	unregister := a.health.onReset(func() { cancel(errDeaf) })
+	finish := func() {
+		unregister()
+		drop()
+		_ = c.ws.Close()
+		a.health.lose(c.name)
+		cancel(nil)
 	}
-	if err := json.Unmarshal(bad.Message, &env); err != nil || env.EnvelopeID == "" {
-		return
+	err = a.listen(ctx, h, c, a.cfg.PingTimeout)
+	if !errors.Is(err, errRefresh) {
+		if cause := context.Cause(ctx); errors.Is(cause, errDeaf) {
+			err = cause
+		}
+		finish()
+		return err
 	}
-	a.log.InfoContext(ctx, "an event of an unknown kind was left out", "error", bad.Cause)
-	a.ack(ctx, c, env.EnvelopeID, nil)
+	// The events that Slack sent on it meanwhile still arrive.
+	old := name + ", replaced"
+	a.health.rename(c.name, old)
+	c.name = old
+	a.lingering.Go(func() {
+		defer finish()
+		stop := time.AfterFunc(lingerFor, func() { cancel(nil) })
+		defer stop.Stop()
+		for errors.Is(a.listen(ctx, h, c, lingerFor), errRefresh) {
+		}
+	})
+	return errRefresh
 }
 
-// ack is sent on the connection that the envelope came on; when that is gone,
-// Slack sends the event again and it is recognised.
-func (a *Adapter) ack(ctx context.Context, c *socketmode.Client, envelope string, payload any) {
-	if err := c.AckCtx(ctx, envelope, payload); err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "an event could not be acknowledged; Slack sends it again", "error", err)
+// listen handles frames until the connection ends. Slack pings every few seconds:
+// quiet is how long it may say nothing at all.
+func (a *Adapter) listen(ctx context.Context, h chat.Handler, c *conn, quiet time.Duration) error {
+	patience := helloTimeout
+	if a.health.has(c.name) {
+		patience = quiet
+	}
+	alive := func() error { return c.ws.SetReadDeadline(time.Now().Add(patience)) }
+	if err := alive(); err != nil {
+		return err
+	}
+	c.ws.SetPingHandler(func(data string) error {
+		if err := alive(); err != nil {
+			return err
+		}
+		_ = c.ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout))
+		return nil
+	})
+	for {
+		_, raw, err := c.ws.ReadMessage()
+		if err != nil {
+			return err
+		}
+		var f frame
+		if err := json.Unmarshal(raw, &f); err != nil {
+			a.log.WarnContext(ctx, "a frame of Slack's is no JSON and was left out", "connection", c.name, "error", err)
+			continue
+		}
+		switch f.Type {
+		case "hello":
+			patience = quiet
+			// Now, not when its turn comes: the next frame ends the gap.
+			since := a.gap()
+			a.health.gain(c.name)
+			a.log.InfoContext(ctx, "listening to Slack", "connection", c.name)
+			a.background.Add("repair", func() { a.repair(h, since, a.now()) })
+		case "disconnect":
+			switch f.Reason {
+			case "too_many_websockets":
+				return errTooMany
+			case "link_disabled":
+				return errDisabled
+			}
+			return errRefresh
+		default:
+			a.health.frame()
+			a.envelope(ctx, h, c, f)
+		}
+		if err := alive(); err != nil {
+			return err
+		}
 	}
 }
 
@@ -180,48 +255,58 @@ func (a *Adapter) ack(ctx context.Context, c *socketmode.Client, envelope string
 const ackTimeout = 2500 * time.Millisecond
 
 // envelope hands one envelope over without holding up the socket's reader.
-func (a *Adapter) envelope(ctx context.Context, h chat.Handler, c *socketmode.Client, ev socketmode.Event) {
-	id := ev.Request.EnvelopeID
-	switch d := ev.Data.(type) {
-	case slackevents.EventsAPIEvent:
-		a.inbox.Add(laneOf(d), func() {
+func (a *Adapter) envelope(ctx context.Context, h chat.Handler, c *conn, f frame) {
+	ack := func(payload any) {
+		if err := c.ack(f.Envelope, payload); err != nil && ctx.Err() == nil {
+			a.log.WarnContext(ctx, "an acknowledgement did not reach Slack; it sends an event again", "connection", c.name, "error", err)
+		}
+	}
+	leave := func(err error) {
+		// Newer than this bot: acknowledged, so that Slack does not send it three
+		// times more.
+		a.log.InfoContext(ctx, "something of an unknown kind was left out", "type", f.Type, "error", err)
+		ack(nil)
+	}
+	switch f.Type {
+	case "events_api":
+		ev, ok, err := parseEvent(f.Payload)
+		if err != nil || !ok {
+			leave(err)
+			return
+		}
+		a.inbox.Add(ev.lane(), func() {
 			// Storing goes on when the connection ends: the event comes again and
 			// is recognised.
 			work, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackTimeout)
 			defer cancel()
-			if err := a.onEvent(work, h, d); err != nil {
-				a.log.WarnContext(ctx, "an event was not accepted; Slack sends it again", "retry", ev.Request.RetryAttempt, "error", err)
+			if err := a.onEvent(work, h, ev); err != nil {
+				a.log.WarnContext(ctx, "an event was not accepted; Slack sends it again", "retry", f.Retry, "error", err)
 				return
 			}
-			a.ack(ctx, c, id, nil)
+			ack(nil)
 		})
-	case slackapi.InteractionCallback:
-		a.inbox.Add("interaction/"+id, func() {
-			a.ack(ctx, c, id, a.onInteraction(context.WithoutCancel(ctx), h, d))
-		})
-	case slackapi.SlashCommand:
-		a.inbox.Add("command/"+id, func() {
-			a.ack(ctx, c, id, nil)
-			a.onCommand(a.context(), d)
-		})
-	}
-}
-
-// laneOf is what an event has to keep its order within.
-func laneOf(ev slackevents.EventsAPIEvent) string {
-	switch e := ev.InnerEvent.Data.(type) {
-	case *slackevents.AppMentionEvent:
-		return "m/" + e.Channel + "/" + orElse(e.ThreadTimeStamp, e.TimeStamp)
-	case *slackevents.MessageEvent:
-		if was := e.PreviousMessage; was != nil {
-			return "m/" + e.Channel + "/" + orElse(was.ThreadTimestamp, was.Timestamp)
+	case "interactive":
+		var cb slackapi.InteractionCallback
+		if err := json.Unmarshal(f.Payload, &cb); err != nil {
+			leave(err)
+			return
 		}
-		if e.Message != nil {
-			return "m/" + e.Channel + "/" + orElse(e.Message.ThreadTimestamp, e.Message.Timestamp)
+		a.inbox.Add("interaction/"+f.Envelope, func() { ack(a.onInteraction(context.WithoutCancel(ctx), h, cb)) })
+	case "slash_commands":
+		var cmd slackapi.SlashCommand
+		if err := json.Unmarshal(f.Payload, &cmd); err != nil {
+			leave(err)
+			return
 		}
-		return "m/" + e.Channel
+		a.inbox.Add("command/"+f.Envelope, func() {
+			ack(nil)
+			a.onCommand(a.context(), cmd)
+		})
+	default:
+		if f.Envelope != "" {
+			leave(nil)
+		}
 	}
-	return "other"
 }
 
 func orElse(s, other string) string {
@@ -229,112 +314,4 @@ func orElse(s, other string) string {
 		return s
 	}
 	return other
-}
-
-// health knows whether events can arrive.
-type health struct {
-	mu     sync.Mutex
-	conns  map[string]bool
-	why    string
-	once   bool      // a connection was open once
-	last   time.Time // of the last frame, or of the last moment with a connection
-	resets map[int]func()
-	n      int
-}
-
-func (h *health) gain(name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.conns == nil {
-		h.conns = map[string]bool{}
-	}
-	h.conns[name], h.once = true, true
-}
-
-// ever reports whether a connection was open once.
-func (h *health) ever() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.once
-}
-
-// because says why no connection is open, while none is.
-func (h *health) because(why string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.why = why
-}
-
-func (h *health) lose(name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.conns[name] {
-		delete(h.conns, name)
-		if len(h.conns) == 0 {
-			h.why = "no connection to Slack is open"
-			h.last = time.Now()
-		}
-	}
-}
-
-func (h *health) has(name string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.conns[name]
-}
-
-func (h *health) up(name string) { h.gain(name) }
-
-func (h *health) down(why string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.conns, h.why = nil, why
-}
-
-func (h *health) frame() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.last = time.Now()
-}
-
-func (h *health) err() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.conns) > 0 {
-		return nil
-	}
-	return errors.New("slack: " + h.why)
-}
-
-// since is when the last frame arrived, zero before the first.
-func (h *health) since() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.last
-}
-
-// onReset registers what ends a connection that turned out to be deaf.
-func (h *health) onReset(f func()) (stop func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.resets == nil {
-		h.resets = map[int]func(){}
-	}
-	h.n++
-	n := h.n
-	h.resets[n] = f
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.resets, n)
-	}
-}
-
-// reset ends every connection.
-func (h *health) reset() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, f := range h.resets {
-		f()
-	}
 }

@@ -44,17 +44,17 @@ func argumentTypes() map[string]string {
 	}
 }
 
-// reading are the methods whose arguments are ids and cursors; they are not
-// checked here.
-var reading = []string{
-	"apps.connections.open", "auth.test", "conversations.info", "conversations.replies", "conversations.history", "users.info",
+// readingMethods are the methods whose arguments are ids and cursors; they are
+// not checked here.
+var readingMethods = []string{
+	"apps.connections.open", "auth.test", "bots.info", "conversations.info", "conversations.replies", "conversations.history", "users.info",
 	"usergroups.list", "usergroups.users.list",
 }
 
-// respond is what a response_url takes. @slack/web-api does not name it;
+// respondType is what a response_url takes. @slack/web-api does not name it;
 // @slack/bolt makes it of the arguments of chat.postMessage in this way
 // (RespondArguments in bolt-js, src/types/utilities.ts).
-const respond = `type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
+const respondType = `type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
 type Respond = Without<ChatPostMessageArguments, 'channel' | 'text'> & {
   text?: string;
   response_type?: 'in_channel' | 'ephemeral';
@@ -62,6 +62,55 @@ type Respond = Without<ChatPostMessageArguments, 'channel' | 'text'> & {
   delete_original?: boolean;
 };
 `
+
+// exception is one argument, with one value, that the bot sends although the
+// type of the method's arguments does not have it.
+type exception struct{ typ, argument, value string }
+
+// exceptions to the types of @slack/web-api 8.2.0. Each is one property with one
+// value; one that nothing needs is an error.
+func exceptions() []exception {
+	return []exception{
+		// mrkdwn is a field of every message's payload ("Reference: message
+		// payloads" in Slack's documentation); these types have it for
+		// chat.postMessage alone. Without it Slack reads the text as markup.
+		{"ChatUpdateArguments", "mrkdwn", "false"},
+		{"ChatPostEphemeralArguments", "mrkdwn", "false"},
+	}
+}
+
+// excuse takes the exceptions out of payloads, and what is the same for all
+// blocks: a list's offset, which docs.slack.dev/reference/block-kit/block-elements/rich-text-list-element
+// documents as a number and the type RichTextList of @slack/types 3.2.0 lacks.
+// What has another type or value stays where it is, for the compiler to find.
+func excuse(t *testing.T, payloads []payload) {
+	t.Helper()
+	needed := map[exception]bool{}
+	for _, p := range payloads {
+		for _, o := range typedObjects(p.typ, p.value, true) {
+			n, isNumber := o.object["offset"].(json.Number)
+			if i, err := n.Int64(); o.object["type"] == "rich_text_list" && isNumber && err == nil && i >= 0 {
+				delete(o.object, "offset")
+			}
+		}
+		args, _ := p.value.(map[string]any)
+		for _, e := range exceptions() {
+			v, has := args[e.argument]
+			if !has || p.typ != e.typ {
+				continue
+			}
+			if data, err := json.Marshal(v); err == nil && string(data) == e.value {
+				delete(args, e.argument)
+				needed[e] = true
+			}
+		}
+	}
+	for _, e := range exceptions() {
+		if !needed[e] {
+			t.Errorf("nothing needs the exception %+v any more; remove it", e)
+		}
+	}
+}
 
 // payload is one value that the bot sends, and the type that it has to have.
 type payload struct {
@@ -78,30 +127,31 @@ func TestPayloadsFitSlacksTypes(t *testing.T) {
 		t.Skip("installs packages: not in -short")
 	}
 	dir := typesOfSlack(t)
-	payloads := sent(t)
+	payloads := sentPayloads(t)
 	payloads = append(payloads, goldenPayloads(t)...)
-	wrong := broken(t, payloads)
+	excuse(t, payloads)
+	wrong := brokenPayloads(t, payloads)
 
-	good, goodLines := source(payloads)
-	bad, badLines := source(wrong)
+	good, goodLines := typescript(payloads)
+	bad, badLines := typescript(wrong)
 	for name, text := range map[string]string{"payloads.ts": good, "wrong.ts": bad} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	complaints := compile(t, dir)
+	complaints := runTSC(t, dir)
 
 	t.Run("what the bot sends fits", func(t *testing.T) {
 		lines := strings.Split(good, "\n")
 		for _, c := range complaints["payloads.ts"] {
-			p := payloads[at(goodLines, c.line)]
+			p := payloads[payloadAt(goodLines, c.line)]
 			t.Errorf("%s is no %s at %s\n%s", p.from, p.typ, strings.TrimSpace(lines[c.line-1]), c.text)
 		}
 	})
 	t.Run("what does not fit is found", func(t *testing.T) {
 		found := map[int]bool{}
 		for _, c := range complaints["wrong.ts"] {
-			found[at(badLines, c.line)] = true
+			found[payloadAt(badLines, c.line)] = true
 		}
 		for i, p := range wrong {
 			if !found[i] {
@@ -153,14 +203,14 @@ type complaint struct {
 	text string
 }
 
-// place begins an error of tsc with --pretty false; its explanation follows in
+// tscPlace begins an error of tsc with --pretty false; its explanation follows in
 // indented lines.
-var place = regexp.MustCompile(`^(payloads|wrong)\.ts\((\d+),\d+\): (error TS\d+: .*)$`)
+var tscPlace = regexp.MustCompile(`^(payloads|wrong)\.ts\((\d+),\d+\): (error TS\d+: .*)$`)
 
-// compile runs tsc over the directory and returns its complaints by file. An
+// runTSC runs tsc over the directory and returns its complaints by file. An
 // error anywhere else means that the types themselves did not load, and nothing
 // was checked.
-func compile(t *testing.T, dir string) map[string][]complaint {
+func runTSC(t *testing.T, dir string) map[string][]complaint {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -175,7 +225,7 @@ func compile(t *testing.T, dir string) map[string][]complaint {
 	last := ""
 	for line := range strings.Lines(string(out)) {
 		line = strings.TrimRight(line, "\r\n")
-		switch m := place.FindStringSubmatch(line); {
+		switch m := tscPlace.FindStringSubmatch(line); {
 		case m != nil:
 			n, err := strconv.Atoi(m[2])
 			if err != nil {
@@ -196,23 +246,23 @@ func compile(t *testing.T, dir string) map[string][]complaint {
 	return found
 }
 
-// source writes payloads as TypeScript, and returns the line on which each
+// typescript writes payloads as TypeScript, and returns the line on which each
 // begins. Every value stands as a literal in a typed declaration: only there
 // does the compiler refuse properties that the type does not have.
-func source(payloads []payload) (text string, begins []int) {
+func typescript(payloads []payload) (text string, begins []int) {
 	names := slices.Sorted(maps.Values(argumentTypes()))
 	var b strings.Builder
 	b.WriteString("import type { KnownBlock, ModalView } from '@slack/types';\n")
-	b.WriteString("import type { " + strings.Join(names, ", ") + " } from '@slack/web-api';\n" + respond)
+	b.WriteString("import type { " + strings.Join(names, ", ") + " } from '@slack/web-api';\n" + respondType)
 	for i, p := range payloads {
 		begins = append(begins, strings.Count(b.String(), "\n")+1)
-		fmt.Fprintf(&b, "// %s\nexport const p%d: %s = %s;\n", strings.ReplaceAll(p.from, "\n", " "), i, p.typ, literal(p.value))
+		fmt.Fprintf(&b, "// %s\nexport const p%d: %s = %s;\n", strings.ReplaceAll(p.from, "\n", " "), i, p.typ, jsLiteral(p.value))
 	}
 	return b.String(), begins
 }
 
-// at is the index of the payload that a line belongs to.
-func at(begins []int, line int) int {
+// payloadAt is the index of the payload that a line belongs to.
+func payloadAt(begins []int, line int) int {
 	i, exact := slices.BinarySearch(begins, line)
 	if !exact {
 		i--
@@ -220,9 +270,9 @@ func at(begins []int, line int) int {
 	return max(i, 0)
 }
 
-// literal is a value as a JavaScript expression, one property a line. JSON is
+// jsLiteral is a value as a JavaScript expression, one property a line. JSON is
 // one (ECMA-262, "JSON superset").
-func literal(v any) string {
+func jsLiteral(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -233,7 +283,7 @@ func literal(v any) string {
 	return strings.TrimSpace(b.String())
 }
 
-func parse(t *testing.T, data []byte) any {
+func parseJSON(t *testing.T, data []byte) any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -244,14 +294,14 @@ func parse(t *testing.T, data []byte) any {
 	return v
 }
 
-// arguments are a call's, as values. A JSON body is taken as it is. A form has
+// callArguments are a call's, as values. A JSON body is taken as it is. A form has
 // strings only: there, what the method documents as JSON, as a truth value or
 // as a number is read as that, and whatever can't be read stays a string, which
 // the compiler refuses.
-func arguments(t *testing.T, c slackfake.Call) map[string]any {
+func callArguments(t *testing.T, c slackfake.Call) map[string]any {
 	t.Helper()
 	if len(c.Body) > 0 {
-		args, ok := parse(t, c.Body).(map[string]any)
+		args, ok := parseJSON(t, c.Body).(map[string]any)
 		if !ok {
 			t.Fatalf("the body of %s is no object: %s", c.Method, c.Body)
 		}
@@ -267,7 +317,7 @@ func arguments(t *testing.T, c slackfake.Call) map[string]any {
 		args[name] = s
 		switch name {
 		case "blocks", "attachments", "view", "metadata", "files", "chunks", "prompts", "loading_messages", "file_ids":
-			args[name] = parse(t, []byte(s))
+			args[name] = parseJSON(t, []byte(s))
 		case "mrkdwn", "link_names", "unfurl_links", "unfurl_media", "as_user", "reply_broadcast", "return_im", "prevent_creation":
 			if v, err := strconv.ParseBool(s); err == nil {
 				args[name] = v
@@ -281,22 +331,23 @@ func arguments(t *testing.T, c slackfake.Call) map[string]any {
 	return args
 }
 
-// sent is what the bot sends in a workspace with everything, and in one without
+// sentPayloads is what the bot sends in a workspace with everything, and in one without
 // streams and status lines.
-func sent(t *testing.T) []payload {
+func sentPayloads(t *testing.T) []payload {
 	t.Helper()
 	var out []payload
 	types, count := argumentTypes(), map[string]int{}
 	have := map[string]bool{}
 	add := func(p payload) {
-		// Blocks are taken from the arguments, whose type lets any block pass.
-		key := p.typ + literal(p.value)
+		key := p.typ + jsLiteral(p.value)
 		if have[key] {
 			return
 		}
 		have[key] = true
 		out = append(out, p)
 	}
+	// Blocks are compared once more by themselves: the arguments' types let any
+	// object with a type pass as a block.
 	blocks := func(from string, args map[string]any) {
 		if b, ok := args["blocks"]; ok {
 			add(payload{"the blocks of " + from, "KnownBlock[]", b})
@@ -305,24 +356,24 @@ func sent(t *testing.T) []payload {
 			add(payload{"the blocks of the view of " + from, "KnownBlock[]", v["blocks"]})
 		}
 	}
-	for _, s := range []*slackfake.Server{everything(t), plainly(t), alive(t)} {
+	for _, s := range []*slackfake.Server{playEverything(t), playPlainly(t), playLiveCheck(t)} {
 		for _, c := range s.Calls() {
 			count[c.Method]++
 			typ, writes := types[c.Method]
 			if !writes {
-				if !slices.Contains(reading, c.Method) {
+				if !slices.Contains(readingMethods, c.Method) {
 					t.Errorf("the bot called %s, whose type is not named here; add it", c.Method)
 				}
 				continue
 			}
 			from := fmt.Sprintf("%s no. %d", c.Method, count[c.Method])
-			args := arguments(t, c)
+			args := callArguments(t, c)
 			add(payload{from, typ, args})
 			blocks(from, args)
 		}
 		for i, r := range s.ResponsePosts() {
 			count["response_url"]++
-			args, ok := parse(t, r.Body).(map[string]any)
+			args, ok := parseJSON(t, r.Body).(map[string]any)
 			if !ok {
 				t.Fatalf("a post to a response_url is no object: %s", r.Body)
 			}
@@ -352,7 +403,7 @@ func goldenPayloads(t *testing.T) []payload {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v := parse(t, data)
+		v := parseJSON(t, data)
 		from := filepath.Base(path)
 		list, _ := v.([]any)
 		switch {
@@ -381,21 +432,21 @@ func goldenPayloads(t *testing.T) []payload {
 	return out
 }
 
-// broken are payloads that the types must refuse: in each, one object of each
+// brokenPayloads are payloads that the types must refuse: in each, one object of each
 // kind that the bot sends has a property that does not exist, and then some of
 // the mistakes that a Block Kit payload can have.
-func broken(t *testing.T, payloads []payload) []payload {
+func brokenPayloads(t *testing.T, payloads []payload) []payload {
 	t.Helper()
 	var out []payload
 	done := map[string]bool{}
 	for _, p := range payloads {
-		for _, where := range objects(p.typ, p.value) {
+		for _, where := range typedObjects(p.typ, p.value, false) {
 			if done[where.kind] {
 				continue
 			}
 			done[where.kind] = true
 			where.object["not_a_property"] = true
-			out = append(out, payload{"a property too many in " + where.kind, p.typ, parse(t, []byte(literal(p.value)))})
+			out = append(out, payload{"a property too many in " + where.kind, p.typ, parseJSON(t, []byte(jsLiteral(p.value)))})
 			delete(where.object, "not_a_property")
 		}
 	}
@@ -418,49 +469,49 @@ func broken(t *testing.T, payloads []payload) []payload {
 		{"a stream outside of threads", "ChatStartStreamArguments", `{"channel":"C1","markdown_text":"x"}`},
 		{"an answer to nobody known", "Respond", `{"text":"x","response_type":"everybody"}`},
 	} {
-		out = append(out, payload{tc.rule, tc.typ, parse(t, []byte(tc.value))})
+		out = append(out, payload{tc.rule, tc.typ, parseJSON(t, []byte(tc.value))})
 	}
 	return out
 }
 
-// object is an object inside of a payload; its kind is the way to it, with the
+// typedObject is an object inside of a payload; its kind is the way to it, with the
 // type of each object on the way.
-type object struct {
+type typedObject struct {
 	kind   string
 	object map[string]any
 }
 
-// objects lists the objects of a payload. Inside of arguments it leaves out the
-// blocks, which are payloads of their own, and a message's event_payload, in
-// which anything is allowed.
-func objects(kind string, v any) []object {
+// typedObjects lists the objects of a payload. Unless all are wanted it leaves
+// out the blocks in arguments, which are payloads of their own, and a message's
+// event_payload, in which any property is allowed.
+func typedObjects(kind string, v any, all bool) []typedObject {
 	switch v := v.(type) {
 	case map[string]any:
 		if typ, ok := v["type"].(string); ok {
 			kind += "(" + typ + ")"
 		}
-		out := []object{{kind, v}}
+		out := []typedObject{{kind, v}}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			if name == "event_payload" || name == "blocks" {
+			if !all && (name == "event_payload" || name == "blocks") {
 				continue
 			}
-			out = append(out, objects(kind+"."+name, v[name])...)
+			out = append(out, typedObjects(kind+"."+name, v[name], all)...)
 		}
 		return out
 	case []any:
-		var out []object
+		var out []typedObject
 		for _, e := range v {
-			out = append(out, objects(kind+"[]", e)...)
+			out = append(out, typedObjects(kind+"[]", e, all)...)
 		}
 		return out
 	}
 	return nil
 }
 
-// desk is a bot with something of everything going on.
-type desk struct{ thread chat.ThreadID }
+// busyDesk is a bot with something of everything going on.
+type busyDesk struct{ thread chat.ThreadID }
 
-func (d desk) Overview(context.Context, chat.Inquiry) (chat.Overview, error) {
+func (d busyDesk) Overview(context.Context, chat.Inquiry) (chat.Overview, error) {
 	at := time.Now().Add(10 * time.Minute)
 	return chat.Overview{
 		Busy: []chat.Busy{{Thread: d.thread, Doing: "running `uptime` <!here>"}},
@@ -475,12 +526,12 @@ func (d desk) Overview(context.Context, chat.Inquiry) (chat.Overview, error) {
 	}, nil
 }
 
-func (d desk) Stop(context.Context, chat.Inquiry) ([]chat.ThreadID, error) {
+func (d busyDesk) Stop(context.Context, chat.Inquiry) ([]chat.ThreadID, error) {
 	return []chat.ThreadID{d.thread}, nil
 }
 
-// request is a card that waits for a decision.
-func request(id string, tone chat.Tone) chat.Card {
+// waitingCard is a card that waits for a decision.
+func waitingCard(id string, tone chat.Tone) chat.Card {
 	code := "systemctl restart app\necho \"<!channel> `done`\""
 	return chat.Card{
 		Title: "Approve run_shell? " + strings.ToUpper(string(tone)), Tone: tone, Code: code, Body: "Two lines\nof *body*.",
@@ -499,15 +550,15 @@ func request(id string, tone chat.Tone) chat.Card {
 	}
 }
 
-// decided is the same card after the decision.
-func decided(id string, tone chat.Tone) chat.Card {
-	c := request(id, tone)
+// decidedCard is the same card after the decision.
+func decidedCard(id string, tone chat.Tone) chat.Card {
+	c := waitingCard(id, tone)
 	c.Final, c.Title, c.Body = true, "Done: run_shell", "Approved by bob at 03:05:05 UTC. It ran: exit code 0."
 	return c
 }
 
-// replies are Markdown of all kinds.
-func replies(t *testing.T) []string {
+// allMarkdown is Markdown of all kinds.
+func allMarkdown(t *testing.T) []string {
 	t.Helper()
 	tour, err := os.ReadFile(filepath.Join("..", "chat", "markdown", "testdata", "tour.md"))
 	if err != nil {
@@ -531,16 +582,16 @@ func replies(t *testing.T) []string {
 	}
 }
 
-// everything is a workspace that has streams and status lines, after the bot
+// playEverything is a workspace that has streams and status lines, after the bot
 // did in it whatever it can do.
-func everything(t *testing.T) *slackfake.Server {
+func playEverything(t *testing.T) *slackfake.Server {
 	t.Helper()
-	var d desk
+	var d busyDesk
 	s := play(t, slackfake.Config{Streaming: true, AssistantStatus: true, AckTimeout: 3 * time.Second}, func(c *slack.Config) { c.Desk = &d })
 	th := s.begun()
 	d.thread = th
 
-	for i, text := range replies(t) {
+	for i, text := range allMarkdown(t) {
 		s.post(th, chat.Post{Key: fmt.Sprint("reply/", i), Text: text})
 	}
 	r := s.post(th, chat.Post{Key: "files", Text: "With files:", Files: []chat.File{{Name: "a.txt", Text: "one"}, {Name: "b.log"}, {Text: "no name"}}})
@@ -550,13 +601,13 @@ func everything(t *testing.T) *slackfake.Server {
 	tones := []chat.Tone{chat.ToneNeutral, chat.ToneLow, chat.ToneMedium, chat.ToneHigh, chat.ToneGood, chat.ToneBad}
 	for i, tone := range tones {
 		id := fmt.Sprint("tone", i)
-		c := request(id, tone)
+		c := waitingCard(id, tone)
 		r := s.post(th, chat.Post{Key: "card/" + id, Card: &c})
-		c = decided(id, tone)
+		c = decidedCard(id, tone)
 		s.edit(th, r, chat.Post{Key: "card/" + id, Card: &c})
 	}
 	for _, id := range []string{"long", "unattached"} {
-		c := request(id, chat.ToneHigh)
+		c := waitingCard(id, chat.ToneHigh)
 		c.Code = "#!/bin/sh\n" + strings.Repeat("echo one more line of a long script\n", 600) + "rm -rf /srv/data"
 		c.Body = strings.Repeat("A long explanation of it all. ", 300)
 		c.Attach = []chat.File{{Name: "context.txt", Text: "context"}}
@@ -568,26 +619,26 @@ func everything(t *testing.T) *slackfake.Server {
 	bare := chat.Card{Title: "Stopped", Final: true}
 	s.post(th, chat.Post{Key: "card/bare", Card: &bare, Quiet: true})
 
-	log(s, th)
-	stream(s, th)
-	refusals(s, th)
-	clicks(s, th)
-	commands(s)
+	playLog(s, th)
+	playStream(s, th)
+	playRefusals(s, th)
+	playClicks(s, th)
+	playCommands(s)
 
 	if err := s.server.OpenHome(t.Context(), "UALICE"); err != nil {
 		t.Fatal(err)
 	}
-	s.until("the home page is there", func() bool { return s.accepted("views.publish") == 1 })
+	s.until("the home page is there", func() bool { return s.accepted("views.publish") > 0 })
 	if _, _, err := s.server.AssistantThread(t.Context(), "UALICE"); err != nil {
 		t.Fatal(err)
 	}
-	s.until("first questions are offered", func() bool { return s.accepted("assistant.threads.setSuggestedPrompts") == 1 })
+	s.until("first questions are offered", func() bool { return s.accepted("assistant.threads.setSuggestedPrompts") > 0 })
 	s.end()
 	return s.server
 }
 
-// log plays a turn's runs.
-func log(s *scene, th chat.ThreadID) {
+// playLog plays a turn's runs.
+func playLog(s *scene, th chat.ThreadID) {
 	s.t.Helper()
 	s.post(th, chat.Post{Key: "call/1", Text: "`uptime` on web-1: exit code 0", Quiet: true, Log: true})
 	s.post(th, chat.Post{Key: "call/2", Text: "`df -h` on web-1: exit code 0\n```\n/ 99%\n```", Quiet: true, Log: true})
@@ -597,8 +648,8 @@ func log(s *scene, th chat.ThreadID) {
 	s.post(th, chat.Post{Key: "call/3", Text: "`tail` was stopped", Quiet: true, Log: true})
 }
 
-// stream plays a reply that is written while people read it.
-func stream(s *scene, th chat.ThreadID) {
+// playStream plays a reply that is written while people read it.
+func playStream(s *scene, th chat.ThreadID) {
 	s.t.Helper()
 	text := "Looking at <web-1> & [its](https://example.org) disks"
 	for _, step := range []struct{ method, text string }{
@@ -614,9 +665,9 @@ func stream(s *scene, th chat.ThreadID) {
 	s.until("the status goes away", func() bool { return s.accepted("assistant.threads.setStatus") > n })
 }
 
-// refusals plays what the bot does when Slack takes a form of a message only
+// playRefusals plays what the bot does when Slack takes a form of a message only
 // plainly, or not at all.
-func refusals(s *scene, th chat.ThreadID) {
+func playRefusals(s *scene, th chat.ThreadID) {
 	s.t.Helper()
 	table := "|a|b|\n|-|-|\n|c|d|\n"
 	s.server.FailNext("chat.postMessage", 1, slackfake.Answer{Error: "invalid_blocks"})
@@ -627,13 +678,13 @@ func refusals(s *scene, th chat.ThreadID) {
 	s.post(th, chat.Post{Key: "file", Text: table})
 }
 
-// clicks plays presses and their answers.
-func clicks(s *scene, th chat.ThreadID) {
+// playClicks plays presses and their answers.
+func playClicks(s *scene, th chat.ThreadID) {
 	s.t.Helper()
 	channel, _ := split(th)
 	press := func(id, button, reason string) {
 		s.t.Helper()
-		c := request(id, chat.ToneMedium)
+		c := waitingCard(id, chat.ToneMedium)
 		s.post(th, chat.Post{Key: "card/" + id, Card: &c})
 		ours := s.ours(th)
 		card := ours[len(ours)-1]
@@ -651,13 +702,17 @@ func clicks(s *scene, th chat.ThreadID) {
 	}
 
 	n := len(s.server.Ephemerals(channel, "UALICE"))
-	s.bot.onClick(func(chat.Click) (chat.Answer, error) { return chat.Answer{Notice: "You may <not> approve *this*."}, nil })
+	s.bot.onClick(func(chat.Click) (chat.Answer, error) {
+		return chat.Answer{Notice: "You may <not> approve *this*."}, nil
+	})
 	press("refused", "approve", "")
 	told("a refusal is said", n)
 
 	n = s.accepted("chat.update")
-	c := decided("approved", chat.ToneGood)
-	s.bot.onClick(func(chat.Click) (chat.Answer, error) { return chat.Answer{Card: &c, OK: true, Notice: "Approved."}, nil })
+	c := decidedCard("approved", chat.ToneGood)
+	s.bot.onClick(func(chat.Click) (chat.Answer, error) {
+		return chat.Answer{Card: &c, OK: true, Notice: "Approved."}, nil
+	})
 	press("approved", "deny", "not <now>")
 	s.until("the card has its new face", func() bool { return s.accepted("chat.update") > n })
 
@@ -675,8 +730,8 @@ func clicks(s *scene, th chat.ThreadID) {
 	s.bot.onClick(nil)
 }
 
-// commands plays the slash command with each of its words.
-func commands(s *scene) {
+// playCommands plays the slash command with each of its words.
+func playCommands(s *scene) {
 	s.t.Helper()
 	for i, word := range []string{"help", "status", "approvals", "sessions", "stop", "what <is> this"} {
 		if err := s.server.Command(s.t.Context(), "UALICE", "C1", slack.SlashCommand, word); err != nil {
@@ -693,16 +748,16 @@ func commands(s *scene) {
 	s.until("an answer without the response_url", func() bool { return s.accepted("chat.postEphemeral") > n })
 }
 
-// plainly is a workspace without streams and status lines, in which drafts and
+// playPlainly is a workspace without streams and status lines, in which drafts and
 // status are messages that are edited.
-func plainly(t *testing.T) *slackfake.Server {
+func playPlainly(t *testing.T) *slackfake.Server {
 	t.Helper()
 	s := play(t, slackfake.Config{AckTimeout: 3 * time.Second})
 	th := s.begun()
 	s.ShowProgress(t.Context(), th, chat.Progress{Key: "status", Status: "thinking <hard>"})
-	s.until("a status is written", func() bool { return s.accepted("chat.postMessage") == 1 })
+	s.until("a status is written", func() bool { return s.accepted("chat.postMessage") > 0 })
 	s.ShowProgress(t.Context(), th, chat.Progress{Key: "call/1", Status: "running uptime", Text: "up 3 days\n"})
-	s.until("a running command is shown", func() bool { return s.accepted("chat.update") == 1 })
+	s.until("a running command is shown", func() bool { return s.accepted("chat.update") > 0 })
 	s.post(th, chat.Post{Key: "call/1", Text: "`uptime`: exit code 0", Log: true, Quiet: true})
 	n := s.accepted("chat.postMessage")
 	s.ShowProgress(t.Context(), th, chat.Progress{Key: "reply/1", Text: "It is\n\n- up"})
@@ -712,8 +767,8 @@ func plainly(t *testing.T) *slackfake.Server {
 	return s.server
 }
 
-// alive is a workspace after the live check of the bot's installation.
-func alive(t *testing.T) *slackfake.Server {
+// playLiveCheck is a workspace after the live check of the bot's installation.
+func playLiveCheck(t *testing.T) *slackfake.Server {
 	t.Helper()
 	s := workspace(t, slackfake.Config{})
 	o := slack.Live(t.Context(), slack.DoctorConfig{BotToken: "xoxb-1", AppToken: "xapp-1", APIURL: s.URL()}, slack.LiveOptions{

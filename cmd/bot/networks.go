@@ -61,8 +61,7 @@ func (b *bot) readyz(w http.ResponseWriter, _ *http.Request) {
 }
 
 func retryAfter(err error) (time.Duration, bool) {
-	var limited *chat.RateLimited
-	if errors.As(err, &limited) {
+	if limited, ok := errors.AsType[*chat.RateLimitedError](err); ok {
 		return limited.After, true
 	}
 	return 0, false

@@ -19,6 +19,7 @@ package blockkit
 
 import (
 	"github.com/slack-go/slack"
+	"slices"
 
 	"countersign/adapters/chat"
 )
@@ -88,6 +89,18 @@ type Message struct {
 	Text   string
 	Blocks []slack.Block
 	Files  []chat.File
+}
+
+// WithoutInput is the message without the fields that people write into, and
+// whether it had one: Slack knows inputs in messages only since late, and refuses
+// the whole message where it does not.
+func (m Message) WithoutInput() (Message, bool) {
+	isInput := func(b slack.Block) bool { return b.BlockType() == slack.MBTInput }
+	if !slices.ContainsFunc(m.Blocks, isInput) {
+		return m, false
+	}
+	m.Blocks = slices.DeleteFunc(slices.Clone(m.Blocks), isInput)
+	return m, true
 }
 
 // CardOptions is what a card needs to know of its place.

@@ -34,6 +34,7 @@ type socket struct {
 	id   int
 	conn *websocket.Conn
 	wmu  sync.Mutex
+	told bool // asked to leave; guarded by Server.mu
 }
 
 func (k *socket) write(data []byte) error {
@@ -204,9 +205,11 @@ func (s *Server) allSockets() []*socket {
 // works for ten seconds, then the server closes it), and "link_disabled" and "too_many_websockets" (closed at once).
 func (s *Server) DisconnectAll(reason string) { s.disconnect(s.allSockets(), reason) }
 
-// DisconnectOne is DisconnectAll for the connection that was opened first.
+// DisconnectOne is DisconnectAll for the connection that was opened first, of those that were not asked to leave yet.
 func (s *Server) DisconnectOne(reason string) {
-	all := s.allSockets()
+	s.mu.Lock()
+	all := slices.DeleteFunc(slices.Collect(maps.Values(s.sockets)), func(k *socket) bool { return k.told })
+	s.mu.Unlock()
 	slices.SortFunc(all, func(a, b *socket) int { return a.id - b.id })
 	s.disconnect(all[:min(1, len(all))], reason)
 }
@@ -219,6 +222,7 @@ func (s *Server) disconnect(sockets []*socket, reason string) {
 			continue
 		}
 		s.mu.Lock()
+		k.told = true
 		s.start(func() {
 			t := time.NewTimer(disconnectGrace)
 			defer t.Stop()

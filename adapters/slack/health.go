@@ -1,0 +1,123 @@
+package slack
+
+import (
+	"errors"
+	"sync"
+	"time"
+)
+
+// health knows whether events can arrive.
+type health struct {
+	mu     sync.Mutex
+	conns  map[string]bool
+	why    string
+	once   bool      // a connection was open once
+	last   time.Time // of the last frame, or of the last moment with a connection
+	resets map[int]func()
+	n      int
+}
+
+func (h *health) gain(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.conns == nil {
+		h.conns = map[string]bool{}
+	}
+	h.conns[name], h.once = true, true
+}
+
+// rename keeps a connection that is being replaced apart from the next one.
+func (h *health) rename(name, other string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.conns[name] {
+		delete(h.conns, name)
+		h.conns[other] = true
+	}
+}
+
+// ever reports whether a connection was open once.
+func (h *health) ever() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.once
+}
+
+// because says why no connection is open, while none is.
+func (h *health) because(why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.why = why
+}
+
+func (h *health) lose(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.conns[name] {
+		delete(h.conns, name)
+		if len(h.conns) == 0 {
+			h.why = "no connection to Slack is open"
+			h.last = time.Now()
+		}
+	}
+}
+
+func (h *health) has(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.conns[name]
+}
+
+func (h *health) down(why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conns, h.why = nil, why
+}
+
+func (h *health) frame() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = time.Now()
+}
+
+func (h *health) err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.conns) > 0 {
+		return nil
+	}
+	return errors.New("slack: " + h.why)
+}
+
+// since is when the last frame arrived, zero before the first.
+func (h *health) since() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last
+}
+
+// onReset registers what ends a connection that turned out to be deaf.
+func (h *health) onReset(f func()) (stop func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.resets == nil {
+		h.resets = map[int]func(){}
+	}
+	h.n++
+	n := h.n
+	h.resets[n] = f
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.resets, n)
+	}
+}
+
+// reset ends every connection.
+func (h *health) reset() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.resets {
+		f()
+	}
+}
