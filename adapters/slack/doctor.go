@@ -2,7 +2,6 @@ package slack
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -12,8 +11,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-
-	"github.com/coder/websocket"
 
 	slackapi "github.com/slack-go/slack"
 )
@@ -296,7 +293,7 @@ func (d *doctor) socket(ctx context.Context) Outcome {
 	if err != nil {
 		return failed("%s", err)
 	}
-	_ = conn.Close(websocket.StatusNormalClosure, "")
+	conn.leave()
 	if o := d.judgeHello(hello); o.Result == Failed {
 		return o
 	}
@@ -307,57 +304,21 @@ func (d *doctor) socket(ctx context.Context) Outcome {
 	return passed("hello after %s", took)
 }
 
-// socketFrame is what comes over a socket
-// (docs.slack.dev/apis/events-api/using-socket-mode).
-type socketFrame struct {
-	Type        string          `json:"type"`
-	Reason      string          `json:"reason"`
-	Connections int             `json:"num_connections"`
-	EnvelopeID  string          `json:"envelope_id"`
-	Payload     json.RawMessage `json:"payload"`
-	Info        struct {
-		AppID string `json:"app_id"`
-	} `json:"connection_info"`
-}
-
-// maxFrame bounds one frame; interactions carry the whole message.
-const maxFrame = 1 << 20
-
 // dial opens the socket at d.link, which can be used once, and reads its first
 // frame. Errors are sentences without the address.
-func (d *doctor) dial(ctx context.Context) (*websocket.Conn, socketFrame, error) {
+func (d *doctor) dial(ctx context.Context) (*conn, frame, error) {
 	link := d.link
 	d.link = ""
-	conn, res, err := websocket.Dial(ctx, link, nil)
-	if res != nil && res.Body != nil {
-		_ = res.Body.Close()
-	}
+	c, err := openConn(ctx, link, pingTimeout)
 	if err != nil {
-		return nil, socketFrame{}, fmt.Errorf("the socket cannot be opened (%s); let WebSockets to *.slack.com through the firewall or proxy", withoutLink(ctx, err, link))
+		return nil, frame{}, fmt.Errorf("the socket cannot be opened (%s); let WebSockets to *.slack.com through the firewall or proxy", withoutLink(ctx, err, link))
 	}
-	conn.SetReadLimit(maxFrame)
-	f, err := readSocketFrame(ctx, conn)
+	f, err := c.read(ctx)
 	if err != nil {
-		_ = conn.CloseNow()
-		return nil, socketFrame{}, fmt.Errorf("the socket opened and no hello came (%s); let WebSockets to *.slack.com through the firewall or proxy", withoutLink(ctx, err, link))
+		c.close()
+		return nil, frame{}, fmt.Errorf("the socket opened and no hello came (%s); let WebSockets to *.slack.com through the firewall or proxy", withoutLink(ctx, err, link))
 	}
-	return conn, f, nil
-}
-
-func readSocketFrame(ctx context.Context, conn *websocket.Conn) (socketFrame, error) {
-	_, raw, err := conn.Read(ctx)
-	if err != nil {
-		return socketFrame{}, err
-	}
-	return parseSocketFrame(raw)
-}
-
-func parseSocketFrame(raw []byte) (socketFrame, error) {
-	var f socketFrame
-	if err := json.Unmarshal(raw, &f); err != nil {
-		return socketFrame{}, errors.New("a frame is not JSON")
-	}
-	return f, nil
+	return c, f, nil
 }
 
 // withoutLink is the cause of a socket's failure, without its address.
@@ -372,7 +333,7 @@ func withoutLink(ctx context.Context, err error, link string) string {
 }
 
 // judgeHello looks at the first frame of a socket.
-func (d *doctor) judgeHello(f socketFrame) Outcome {
+func (d *doctor) judgeHello(f frame) Outcome {
 	switch {
 	case f.Type == "disconnect" && f.Reason == "link_disabled":
 		return failed("Socket Mode is off; switch it on for the app%s", d.page("/socket-mode"))

@@ -319,7 +319,7 @@ func FuzzSocketFrame(f *testing.F) {
 	f.Add([]byte(`{"type":"interactive","envelope_id":"e","payload":{"type":"block_actions","user":{"id":"U1"},"actions":[{"action_id":"countersign_doctor","value":"n"}]}}`))
 	f.Add([]byte(`{"type":"events_api","payload":{"event":{"type":"message","channel":"C1","ts":"1.2"}}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		fr, err := parseSocketFrame(raw)
+		fr, err := parseFrame(raw)
 		if err != nil {
 			return
 		}

@@ -2,6 +2,7 @@ package slack
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -26,14 +27,18 @@ func (h *health) gain(name string) {
 	h.conns[name], h.once = true, true
 }
 
-// rename keeps a connection that is being replaced apart from the next one.
-func (h *health) rename(name, other string) {
+// retire keeps a connection that is being replaced apart from the next one; it
+// counts until it is lost under the name that retire returns.
+func (h *health) retire(name string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.n++
+	old := fmt.Sprintf("%s, replaced (%d)", name, h.n)
 	if h.conns[name] {
 		delete(h.conns, name)
-		h.conns[other] = true
+		h.conns[old] = true
 	}
+	return old
 }
 
 // ever reports whether a connection was open once.
@@ -60,12 +65,6 @@ func (h *health) lose(name string) {
 			h.last = time.Now()
 		}
 	}
-}
-
-func (h *health) has(name string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.conns[name]
 }
 
 func (h *health) down(why string) {

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/coder/websocket"
-
 	slackapi "github.com/slack-go/slack"
 )
 
@@ -68,7 +66,7 @@ func Live(ctx context.Context, cfg DoctorConfig, o LiveOptions) Outcome {
 }
 
 // liveSocket opens a socket that is the only one of the app.
-func (d *doctor) liveSocket(ctx context.Context) (*websocket.Conn, Outcome) {
+func (d *doctor) liveSocket(ctx context.Context) (*conn, Outcome) {
 	if out := d.appToken(ctx); out.Result != Passed {
 		return nil, out
 	}
@@ -81,7 +79,7 @@ func (d *doctor) liveSocket(ctx context.Context) (*websocket.Conn, Outcome) {
 		out = failed("%d other sockets of this app are open, and Slack would give the press to one of them by chance; stop the bots that use this SLACK_APP_TOKEN and try again", n-1)
 	}
 	if out.Result == Failed {
-		_ = conn.Close(websocket.StatusNormalClosure, "")
+		conn.close()
 		return nil, out
 	}
 	return conn, out
@@ -92,7 +90,7 @@ func (d *doctor) liveSocket(ctx context.Context) (*websocket.Conn, Outcome) {
 type live struct {
 	d     *doctor
 	o     LiveOptions
-	conn  *websocket.Conn
+	conn  *conn
 	nonce string
 
 	channel, ts string
@@ -111,7 +109,7 @@ func (l *live) run(ctx context.Context) Outcome {
 	defer cancel()
 	channel, ts, err := l.d.api.PostMessageContext(cctx, l.o.Channel, append(l.face(""), slackapi.MsgOptionDisableLinkUnfurl())...)
 	if err != nil {
-		_ = l.conn.CloseNow()
+		l.conn.close()
 		return l.d.channelError("chat.postMessage", err)
 	}
 	l.channel, l.ts = channel, ts
@@ -183,14 +181,14 @@ func (l *live) face(result string) []slackapi.MsgOption {
 func (l *live) await(ctx context.Context) livePress {
 	var p livePress
 	for fails := 0; ; {
-		f, err := readSocketFrame(ctx, l.conn)
+		f, err := l.conn.read(ctx)
 		switch {
 		case err == nil && f.Type == "disconnect" && f.Reason == "link_disabled":
 			p.err = fmt.Errorf("the app's Socket Mode was switched off meanwhile; switch it on%s", l.d.page("/socket-mode"))
-			_ = l.conn.CloseNow()
+			l.conn.close()
 			return p
 		case err != nil || f.Type == "disconnect":
-			_ = l.conn.CloseNow()
+			l.conn.close()
 			if fails++; ctx.Err() == nil {
 				p.err = l.reopen(ctx, fails)
 			}
@@ -202,15 +200,15 @@ func (l *live) await(ctx context.Context) livePress {
 			}
 		case f.Type == "events_api" && l.own(f.Payload):
 			p.heard = true
-			l.ack(ctx, f)
+			_ = l.conn.ack(f.Envelope, nil) // a failure shows as the end of the socket
 		case f.Type == "interactive":
 			by, ok := l.pressed(f.Payload)
 			if !ok {
 				continue // not ours: unanswered, so that the person sees that it did not work
 			}
-			l.ack(ctx, f)
+			_ = l.conn.ack(f.Envelope, nil) // a failure shows as the end of the socket
 			p.by, p.at, p.err = by, time.Now(), nil
-			_ = l.conn.Close(websocket.StatusNormalClosure, "")
+			l.conn.leave()
 			return p
 		default:
 			fails = 0
@@ -240,7 +238,7 @@ func (l *live) reopen(ctx context.Context, fails int) error {
 		return err
 	}
 	if out := l.d.judgeHello(hello); out.Result == Failed {
-		_ = conn.CloseNow()
+		conn.close()
 		return fmt.Errorf("the socket ended and no other could be opened: %s", out.Text)
 	}
 	l.conn = conn
@@ -285,14 +283,4 @@ func (l *live) pressed(payload json.RawMessage) (presser, bool) {
 		}
 	}
 	return presser{}, false
-}
-
-// ack tells Slack that a frame has arrived. A failure shows as the end of the
-// socket.
-func (l *live) ack(ctx context.Context, f socketFrame) {
-	raw, err := json.Marshal(map[string]string{"envelope_id": f.EnvelopeID})
-	if err != nil {
-		return
-	}
-	_ = l.conn.Write(ctx, websocket.MessageText, raw)
 }

@@ -44,6 +44,29 @@ func FuzzPlain(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text, bot string) { plain(text, bot, "ops") })
 }
 
+func FuzzEvent(f *testing.F) {
+	for _, inner := range []string{
+		`{"type":"app_mention","channel":"C1","user":"U1","text":"<@U2> hi","ts":"1700000000.000001"}`,
+		`{"type":"message","subtype":"message_changed","channel":"C1","message":{"user":"U1","text":"b","ts":"1700000000.000001","edited":{"ts":"1"}},"previous_message":{"text":"a"}}`,
+		`{"type":"message","subtype":"message_deleted","channel":"C1","previous_message":{"user":"U1","text":"a","ts":"1700000000.000001"}}`,
+		`{"type":"message","subtype":"bot_message","channel":"C1","bot_id":"B1","ts":"1700000000.000001","blocks":[{"type":"rich_text","elements":[{"type":"rich_text_list"}]}],"attachments":[{"fallback":"x"}],"files":[{}]}`,
+		`{"type":"message","subtype":"message_changed"}`, `{"type":"app_home_opened","tab":"home","user":"U1"}`, `[]`, `null`,
+	} {
+		f.Add([]byte(`{"type":"event_callback","team_id":"T1","event":` + inner + `}`))
+	}
+	a := &Adapter{me: identity{team: "T1", user: "U2"}}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		ev, ok, err := parseEvent(payload)
+		if !ok || err != nil {
+			return
+		}
+		ev.lane()
+		if m, ok := a.fromEvent(ev); ok && m.ts == "" {
+			t.Errorf("a message without an id: %s", payload)
+		}
+	})
+}
+
 func FuzzIDs(f *testing.F) {
 	f.Add("slack:T1:C1:1700000000.000001")
 	f.Add("C1:1700000000.000001,1700000000.000002:log")

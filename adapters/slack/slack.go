@@ -139,7 +139,7 @@ func New(cfg Config) (*Adapter, error) {
 		cfg.Sockets = 2
 	}
 	if cfg.PingTimeout <= 0 {
-		cfg.PingTimeout = 30 * time.Second
+		cfg.PingTimeout = pingTimeout
 	}
 	if cfg.HTTPClient == nil {
 		cfg.HTTPClient = &http.Client{Timeout: 30 * time.Second, Transport: transport()}

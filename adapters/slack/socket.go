@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"sync"
 	"time"
 
-	"github.com/gorilla/websocket"
 	slackapi "github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
@@ -34,11 +31,6 @@ const (
 	// stable is how long a connection holds before its end is taken for
 	// ordinary: a shorter one is followed by a wait.
 	stable = 5 * time.Second
-	// maxAck is the size in bytes from which Slack drops an acknowledgement
-	// without a word (measured by github.com/slack-go/slack).
-	maxAck = 20 << 10
-	// writeTimeout bounds the write of one small frame.
-	writeTimeout = 10 * time.Second
 )
 
 // stagger keeps the connections from being refreshed by Slack at the same time.
@@ -97,140 +89,72 @@ var (
 	errRefresh  = errors.New("asked for a fresh connection")
 	errTooMany  = errors.New("ten connections of one app are allowed, and they are open already; stop other copies of this bot")
 	errDisabled = errors.New("the app's Socket Mode was switched off; switch it on under Socket Mode on the app's page")
-	errDeaf     = errors.New("the connection was open and said nothing")
 )
 
-// frame is what comes over a connection.
-type frame struct {
-	Type     string          `json:"type"`
-	Envelope string          `json:"envelope_id"`
-	Payload  json.RawMessage `json:"payload"`
-	Reason   string          `json:"reason"` // of a disconnect
-	Retry    int             `json:"retry_attempt"`
-}
-
-// conn is one open connection. Only its owner reads; anybody may acknowledge.
-type conn struct {
-	ws   *websocket.Conn
-	name string
-	mu   sync.Mutex
-}
-
-// ack acknowledges an envelope on the connection that it came on. When that is
-// gone, Slack sends an event again and it is recognised.
-func (c *conn) ack(envelope string, payload any) error {
-	raw, err := json.Marshal(struct {
-		Envelope string `json:"envelope_id"`
-		Payload  any    `json:"payload,omitempty"`
-	}{envelope, payload})
-	if err != nil {
-		return err
-	}
-	if len(raw) >= maxAck {
-		return fmt.Errorf("slack: an acknowledgement of %d bytes would be dropped", len(raw))
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.ws.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return err
-	}
-	return c.ws.WriteMessage(websocket.TextMessage, raw)
-}
-
 // dial opens a connection; Slack gives out an address that works once.
-func (a *Adapter) dial(ctx context.Context, name string) (*conn, error) {
+func (a *Adapter) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	_, address, err := a.api.StartSocketModeContext(ctx)
+	_, link, err := a.api.StartSocketModeContext(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d := websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: helloTimeout, WriteBufferSize: maxAck + 1024}
-	ws, res, err := d.DialContext(ctx, address, nil) //nolint:bodyclose // The library closes it, or it is the connection.
-	if err != nil {
-		if res != nil {
-			return nil, fmt.Errorf("slack: the socket was refused (%s): %w", res.Status, err)
-		}
-		return nil, err
-	}
-	ws.SetReadLimit(maxFrame)
-	return &conn{ws: ws, name: name}, nil
+	return openConn(ctx, link, helloTimeout)
 }
 
 // connection runs one connection from its dialling to its end, or to the moment
 // at which Slack wants it replaced; then it goes on aside for a while.
 func (a *Adapter) connection(ctx context.Context, h chat.Handler, name string) error {
-	c, err := a.dial(ctx, name)
+	c, err := a.dial(ctx)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	drop := context.AfterFunc(ctx, func() { _ = c.ws.Close() })
 	unregister := a.health.onReset(func() { cancel(errDeaf) })
-	finish := func() {
+	finish := func(name string) {
 		unregister()
-		drop()
-		_ = c.ws.Close()
-		a.health.lose(c.name)
+		c.close()
+		a.health.lose(name)
 		cancel(nil)
 	}
-	err = a.listen(ctx, h, c, a.cfg.PingTimeout)
+	err = a.listen(ctx, h, c, name)
 	if !errors.Is(err, errRefresh) {
 		if cause := context.Cause(ctx); errors.Is(cause, errDeaf) {
 			err = cause
 		}
-		finish()
+		finish(name)
 		return err
 	}
 	// The events that Slack sent on it meanwhile still arrive.
-	old := name + ", replaced"
-	a.health.rename(c.name, old)
-	c.name = old
+	old := a.health.retire(name)
 	a.lingering.Go(func() {
-		defer finish()
+		defer finish(old)
 		stop := time.AfterFunc(lingerFor, func() { cancel(nil) })
 		defer stop.Stop()
-		for errors.Is(a.listen(ctx, h, c, lingerFor), errRefresh) {
+		for errors.Is(a.listen(ctx, h, c, old), errRefresh) {
 		}
 	})
 	return errRefresh
 }
 
-// listen handles frames until the connection ends. Slack pings every few seconds:
-// quiet is how long it may say nothing at all.
-func (a *Adapter) listen(ctx context.Context, h chat.Handler, c *conn, quiet time.Duration) error {
-	patience := helloTimeout
-	if a.health.has(c.name) {
-		patience = quiet
-	}
-	alive := func() error { return c.ws.SetReadDeadline(time.Now().Add(patience)) }
-	if err := alive(); err != nil {
-		return err
-	}
-	c.ws.SetPingHandler(func(data string) error {
-		if err := alive(); err != nil {
-			return err
-		}
-		_ = c.ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout))
-		return nil
-	})
+// listen handles frames until the connection ends.
+func (a *Adapter) listen(ctx context.Context, h chat.Handler, c *conn, name string) error {
 	for {
-		_, raw, err := c.ws.ReadMessage()
+		f, err := c.read(ctx)
+		if errors.Is(err, errFrame) {
+			a.log.WarnContext(ctx, "something of Slack's was left out", "connection", name, "error", err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		var f frame
-		if err := json.Unmarshal(raw, &f); err != nil {
-			a.log.WarnContext(ctx, "a frame of Slack's is no JSON and was left out", "connection", c.name, "error", err)
-			continue
-		}
 		switch f.Type {
 		case "hello":
-			patience = quiet
+			c.patience(a.cfg.PingTimeout)
 			// Now, not when its turn comes: the next frame ends the gap.
 			since := a.gap()
-			a.health.gain(c.name)
-			a.log.InfoContext(ctx, "listening to Slack", "connection", c.name)
+			a.health.gain(name)
+			a.log.InfoContext(ctx, "listening to Slack", "connection", name)
 			a.background.Add("repair", func() { a.repair(h, since, a.now()) })
 		case "disconnect":
 			switch f.Reason {
@@ -244,9 +168,6 @@ func (a *Adapter) listen(ctx context.Context, h chat.Handler, c *conn, quiet tim
 			a.health.frame()
 			a.envelope(ctx, h, c, f)
 		}
-		if err := alive(); err != nil {
-			return err
-		}
 	}
 }
 
@@ -258,7 +179,7 @@ const ackTimeout = 2500 * time.Millisecond
 func (a *Adapter) envelope(ctx context.Context, h chat.Handler, c *conn, f frame) {
 	ack := func(payload any) {
 		if err := c.ack(f.Envelope, payload); err != nil && ctx.Err() == nil {
-			a.log.WarnContext(ctx, "an acknowledgement did not reach Slack; it sends an event again", "connection", c.name, "error", err)
+			a.log.WarnContext(ctx, "an acknowledgement did not reach Slack; it sends an event again", "envelope", f.Type, "error", err)
 		}
 	}
 	leave := func(err error) {
