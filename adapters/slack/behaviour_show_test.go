@@ -198,6 +198,19 @@ func TestADraft(t *testing.T) {
 			s.until("the status is gone", func() bool { return s.server.Status("C1", string(th)[len("slack:T1:C1:"):]) == "" })
 			same(t, "the thread", s.shows(th), []string{"The disk is full of logs."})
 		})
+		t.Run(name("no draft begins while nobody knows whether the reply stands there"), func(t *testing.T) {
+			t.Parallel()
+			s := play(t, cfg)
+			th := s.begun()
+			s.server.FailNext("chat.postMessage", 1, slackfake.Answer{Drop: true})
+			if _, err := s.Post(t.Context(), th, chat.Post{Key: "reply/1", Text: "All is well."}); err == nil {
+				t.Fatal("the answer arrived")
+			}
+			s.show(th, chat.Progress{Key: "reply/1", Status: "writing", Text: "All is"})
+			s.until("the status is there", func() bool { return s.server.Status("C1", string(th)[len("slack:T1:C1:"):]) != "" })
+			s.post(th, chat.Post{Key: "reply/1", Text: "All is well."})
+			same(t, "the thread", s.shows(th), []string{"All is well."})
+		})
 		t.Run(name("a long reply begins where its draft stands"), func(t *testing.T) {
 			t.Parallel()
 			s := play(t, cfg)

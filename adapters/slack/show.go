@@ -370,6 +370,9 @@ func (a *Adapter) live(ctx context.Context, th thread, v *view, key string, p ch
 // passing posts a message that nobody misses if it does not come through; ""
 // says that it did not.
 func (a *Adapter) passing(ctx context.Context, th thread, v *view, m blockkit.Message, marked slackapi.MsgOption) string {
+	if v.doubt {
+		return "" // what it is about may stand there already; the next post finds out
+	}
 	ts, err := a.postMarked(ctx, th, passing, m, marked)
 	if err != nil {
 		v.doubt = v.doubt || uncertain(err)
@@ -454,6 +457,9 @@ func (a *Adapter) draft(ctx context.Context, th thread, v *view, key, text strin
 }
 
 func (a *Adapter) startDraft(ctx context.Context, th thread, v *view, key, text string) *draft {
+	if v.doubt {
+		return nil
+	}
 	asker := v.asker.Load()
 	if !a.noStream.Load() && (asker != nil || strings.HasPrefix(th.channel, "D")) {
 		if a.place(ctx, th, v) != nil {

@@ -151,14 +151,15 @@ func TestSlackSoak(t *testing.T) {
 		})
 	}
 	for _, s := range all {
-		n := 0
+		n, which := 0, []string{}
 		for _, m := range w.Messages(s.channel, s.root) {
-			if m.BotID == "BBOT" && !m.Deleted {
-				n += strings.Count(slackfake.Plain(m.Blocks), "reply to "+s.id+".")
+			if m.BotID == "BBOT" && !m.Deleted && strings.Contains(slackfake.Plain(m.Blocks), "reply to "+s.id+".") {
+				n++
+				which = append(which, fmt.Sprintf("%s %s", m.TS, m.Metadata))
 			}
 		}
 		if n != 1 {
-			t.Errorf("%s has %d replies:\n%s", s.id, n, w.text(s.channel, s.root))
+			t.Errorf("%s has %d replies (%s):\n%s", s.id, n, strings.Join(which, ", "), w.text(s.channel, s.root))
 		}
 	}
 	t.Logf("%d messages, %d that Slack gave up on, resident %d KiB after a third, %d KiB at the end", len(all), lost, early, late)
