@@ -45,10 +45,11 @@ var (
 // conn is one open connection. Only its owner reads; anybody may acknowledge
 // and close.
 type conn struct {
-	ws    *websocket.Conn
-	quiet atomic.Int64 // nanoseconds in which Slack has to say something; pings count
-	watch *time.Timer
-	deaf  atomic.Bool
+	ws     *websocket.Conn
+	opened bool         // it said hello; its owner's
+	quiet  atomic.Int64 // nanoseconds in which Slack has to say something; pings count
+	watch  *time.Timer
+	deaf   atomic.Bool
 }
 
 // openConn opens the connection at link, which can be used once. Slack has to say

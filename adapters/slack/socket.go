@@ -19,8 +19,12 @@ import (
 // acknowledgement on another connection than the event's. The protocol is
 // docs.slack.dev/apis/events-api/using-socket-mode.
 
-// maxBackoff bounds the wait between two attempts to connect.
-const maxBackoff = 15 * time.Second
+// maxBackoff bounds the wait between two attempts to connect, and maxReturn the
+// wait after a connection that was open: Slack took it, so it will take the next.
+const (
+	maxBackoff = 15 * time.Second
+	maxReturn  = time.Second
+)
 
 const (
 	// helloTimeout is how long a fresh connection may take to say hello.
@@ -47,13 +51,16 @@ func (a *Adapter) socket(ctx context.Context, h chat.Handler, n int, end context
 	delay := soon
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := a.connection(ctx, h, name)
+		opened, err := a.connection(ctx, h, name)
 		if ctx.Err() != nil {
 			return
 		}
 		held := time.Since(began) >= stable
-		if held {
+		switch {
+		case held:
 			delay = soon
+		case opened:
+			delay = min(delay, maxReturn)
 		}
 		var limited *slackapi.RateLimitedError
 		wait := delay
@@ -104,10 +111,10 @@ func (a *Adapter) dial(ctx context.Context) (*conn, error) {
 
 // connection runs one connection from its dialling to its end, or to the moment
 // at which Slack wants it replaced; then it goes on aside for a while.
-func (a *Adapter) connection(ctx context.Context, h chat.Handler, name string) error {
+func (a *Adapter) connection(ctx context.Context, h chat.Handler, name string) (opened bool, err error) {
 	c, err := a.dial(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	unregister := a.health.onReset(func() { cancel(errDeaf) })
@@ -123,10 +130,10 @@ func (a *Adapter) connection(ctx context.Context, h chat.Handler, name string) e
 			err = cause
 		}
 		finish(name)
-		return err
+		return c.opened, err
 	}
 	// The events that Slack sent on it meanwhile still arrive.
-	old := a.health.retire(name)
+	old, opened := a.health.retire(name), c.opened
 	a.lingering.Go(func() {
 		defer finish(old)
 		stop := time.AfterFunc(lingerFor, func() { cancel(nil) })
@@ -134,7 +141,7 @@ func (a *Adapter) connection(ctx context.Context, h chat.Handler, name string) e
 		for errors.Is(a.listen(ctx, h, c, old), errRefresh) {
 		}
 	})
-	return errRefresh
+	return opened, errRefresh
 }
 
 // listen handles frames until the connection ends.
@@ -150,6 +157,7 @@ func (a *Adapter) listen(ctx context.Context, h chat.Handler, c *conn, name stri
 		}
 		switch f.Type {
 		case "hello":
+			c.opened = true
 			c.patience(a.cfg.PingTimeout)
 			// Now, not when its turn comes: the next frame ends the gap.
 			since := a.gap()
