@@ -26,10 +26,16 @@ const maxNested = 6
 // takes more than the square of their number: 20 s for 64 KiB.
 var deep = regexp.MustCompile(`(?m)^(?:[ \t]*(?:>|[-+*][ \t]|[0-9]{1,9}[.)][ \t])){32}`)
 
-// Deep reports whether a text opens so many quotes and lists in one line that
-// reading it as Markdown takes more than the square of its length. Show it as
-// plain text.
-func Deep(src string) bool { return deep.MatchString(src) }
+// maxBrackets is how many opening brackets a text may have: goldmark takes the
+// square of their number, 0.1 s for this many.
+const maxBrackets = 4096
+
+// Deep reports whether a text opens so many quotes and lists in one line, or so
+// many brackets, that reading it as Markdown takes the square of its length or
+// more. Show it as plain text.
+func Deep(src string) bool {
+	return strings.Count(src, "[") > maxBrackets || deep.MatchString(src)
+}
 
 // Parse reads GitHub's flavour of Markdown (tables, strikethrough, bare links,
 // task lists). It never fails: what is no Markdown is a paragraph. Bytes that
