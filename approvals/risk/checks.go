@@ -38,12 +38,26 @@ func checks(name string) func(*judge, *call) {
 		return checkCeph
 	case "ss":
 		return checkSS
+	case "members":
+		return checkMembers
+	case "frr":
+		return checkFRR
+	case "lookup":
+		return checkLookup
 	case "dig":
 		return checkDig
 	case "curl":
 		return checkCurl
 	case "kubeget":
 		return checkKubeGet
+	case "kubedescribe":
+		return checkKubeDescribe
+	case "az":
+		return checkAz
+	case "sqlite":
+		return checkSqlite
+	case "containertop":
+		return checkContainerTop
 	case "kv":
 		return checkKV
 	case "etcdget":
@@ -89,11 +103,17 @@ func checkGrep(j *judge, c *call) {
 	if v, ok := c.value("-d", "-D"); ok && v == "recurse" {
 		deep = true
 	}
+	for _, f := range c.flags {
+		if deep && slices.Contains([]string{"--include", "-g", "--glob", "--iglob"}, f.name) && !strings.HasPrefix(f.value.text, "!") && secretWord(f.value.text) {
+			j.add(High, EffectSecrets, "`%s` looks through files that are secrets by their name", c.root.name)
+			return
+		}
+	}
 	for _, w := range files {
 		if j.refusePath(c.root.name, w) {
 			return
 		}
-		if deep && w.kind != wordOpaque && wideRoot(w.text) && !c.has("-l", "--files-with-matches", "-L", "-c", "--count", "--files", "-q", "--quiet") {
+		if deep && w.kind != wordOpaque && wideRoot(w.text) && (c.has("--json", "--vimgrep") || !c.has("-l", "--files-with-matches", "-L", "-c", "--count", "--files", "-q", "--quiet")) {
 			j.add(Medium, EffectSecrets, "`%s` looks through everything below %s, where secrets are", c.root.name, w.text)
 			return
 		}
@@ -129,7 +149,7 @@ func checkTar(j *judge, c *call) {
 
 // wrapTar turns the old form `tar tvf X` into options and matches those.
 func wrapTar(j *judge, name string, argv []word) {
-	specs, err := tables()
+	specs, err := j.tables()
 	if err != nil || specs[name] == nil {
 		j.add(High, EffectUnknown, "the tables can't be read: %v", err)
 		return
@@ -203,6 +223,10 @@ func checkPager(j *judge, c *call) {
 		return
 	}
 	switch c.root.name {
+	case "dmesg":
+		if c.has("-H", "--human") && !c.has("-P", "--nopager") {
+			j.add(Low, EffectInteractive, "`dmesg -H` opens a pager: add --nopager")
+		}
 	case "journalctl", "systemctl":
 		if len(c.argv) == 1 {
 			j.add(Low, EffectInteractive, "`%s` alone opens everything in a pager: add --no-pager or a filter", c.root.name)
@@ -233,7 +257,7 @@ func checkService(j *judge, c *call) {
 }
 
 func checkParted(j *judge, c *call) {
-	if c.has("-l", "--list") && len(c.operands) == 0 || len(c.operands) >= 2 && !slices.ContainsFunc(c.operands, func(w word) bool { return w.is("unit") }) {
+	if c.has("-l", "--list") && len(c.operands) == 0 || slices.ContainsFunc(c.operands, func(w word) bool { return w.is("print") }) {
 		return
 	}
 	j.add(Medium, EffectInteractive, "`parted` without `print` opens its own prompt")
@@ -257,7 +281,80 @@ func checkSS(j *judge, c *call) {
 			j.add(Low, EffectUnknown, "an argument of `ss` is only known when it runs")
 			return
 		}
+		if !strings.HasPrefix(w.text, "/") && !j.ownNames(c, w.text) {
+			return
+		}
 	}
+}
+
+// checkLookup refuses names of foreign hosts where a program takes hosts beside
+// files: lsof -i @host, fuser 80,host/tcp.
+func checkLookup(j *judge, c *call) {
+	for _, f := range c.flags {
+		if f.name == "-i" && !j.ownNames(c, f.value.text) {
+			return
+		}
+	}
+	for _, w := range c.operands {
+		if strings.ContainsAny(w.text, "@,") && !j.ownNames(c, w.text) {
+			return
+		}
+	}
+}
+
+// checkMembers lets members of an archive be shown only where they are named
+// and none of them is a secret.
+func checkMembers(j *judge, c *call) {
+	shown := c.root.name == "unzip" && c.has("-p") || c.root.name == "tar" && !c.has("-t", "--list")
+	if c.root.name == "tar" {
+		checkTar(j, c)
+		if shown && !c.has("-O", "--to-stdout") {
+			j.add(Medium, EffectWrite, "`tar -x` writes files")
+			return
+		}
+	}
+	if !shown {
+		return
+	}
+	members := c.operands
+	if c.root.name == "unzip" && len(members) > 0 {
+		members = members[1:]
+	}
+	if len(members) == 0 {
+		j.add(Medium, EffectSecrets, "`%s` shows all that is in the archive", c.root.name)
+	}
+	for _, w := range members {
+		if secretPath(word{text: w.text, kind: wordGlob}) != "" || strings.Trim(w.text, "*/.") == "" {
+			j.add(High, EffectSecrets, "`%s` shows %s, which is or may be a secret", c.root.name, w.text)
+			return
+		}
+	}
+}
+
+// frrShow are the questions to a router's shell that show no passwords.
+var frrShow = regexp.MustCompile(`^show (ip|ipv6|bgp|ospf|isis|interface|version|memory|vrf|zebra|daemons|watchfrr|route-map|thread|bfd|evpn|pim|mpls|nexthop-group)( [A-Za-z0-9./:_-]+)*$`)
+
+func checkFRR(j *judge, c *call) {
+	for _, f := range c.flags {
+		if f.has && (f.value.kind != wordLit || !frrShow.MatchString(f.value.text)) {
+			j.add(Medium, EffectUnknown, "`%s -c %s` is not known to only read", c.root.name, f.value.text)
+			return
+		}
+	}
+}
+
+var nameInText = regexp.MustCompile(`[A-Za-z0-9_.-]+`)
+
+// ownNames reports whether no name in a text is looked up with a stranger, and
+// adds an issue if one is. Addresses are not looked up.
+func (j *judge) ownNames(c *call, text string) bool {
+	for _, n := range nameInText.FindAllString(text, -1) {
+		if strings.Contains(n, ".") && strings.Trim(n, "0123456789.") != "" && !internalHost(n) {
+			j.reject(c.spec, "dns", lit(n))
+			return false
+		}
+	}
+	return true
 }
 
 // checkDig proves lookups of names that carry no data, at our own or at
@@ -267,7 +364,7 @@ func checkDig(j *judge, c *call) {
 		t := w.text
 		switch {
 		case strings.HasPrefix(t, "+"):
-			if strings.Trim(t[1:], "abcdefghijklmnopqrstuvwxyz0123456789=") != "" || strings.HasPrefix(t, "+trace") && len(t) > 6 {
+			if strings.Trim(t[1:], "abcdefghijklmnopqrstuvwxyz0123456789=") != "" || strings.HasPrefix(t, "+trace") && len(t) > 6 || strings.HasPrefix(t, "+do") && strings.Contains(t, "=") {
 				j.add(Medium, EffectUnknown, "unknown option `%s` of `dig`", t)
 				return
 			}
@@ -287,10 +384,13 @@ func checkDig(j *judge, c *call) {
 }
 
 // healthPath are the paths of a web service that only tell how it is.
-var healthPath = regexp.MustCompile(`^(/|/(api/)?(v\d/)?(health|healthz|healthcheck|health_check|readyz|ready|readiness|livez|live|liveness|ping|status|version|metrics|up|info)(/(live|ready|liveness|readiness|db|status))?/?|/actuator/(health|info|metrics|prometheus)(/[a-z-]+)?|/nginx_status|/stub_status|/basic_status|/server-status|/fpm-status|/-/(healthy|ready)|/_cluster/(health|stats|pending_tasks)|/_cat/[a-z_]+|/_nodes/stats|/v1/status/(leader|peers)|/api/v1/(targets|alerts|rules|status/[a-z]+)|/healthz/[a-z-]+)$`)
+var healthPath = regexp.MustCompile(`^(/|/(api/)?(v\d/)?(health|healthz|healthcheck|health_check|readyz|ready|readiness|livez|live|liveness|ping|status|version|metrics|up|info)(/(live|ready|liveness|readiness|db|status))?/?|/actuator/(health|info|metrics|prometheus)(/[a-z.-]+)?|/(varz|connz|routez|subsz|jsz|stats|stats/prometheus|clusters|server_info)|/api/v2/(alerts|silences|status)|/v1/sys/(health|leader)|/v1/health/(state|node|service|checks)/[a-z0-9-]+|/v1/catalog/(services|nodes|datacenters|service/[a-z0-9-]+)|/v1/agent/members|/nginx_status|/stub_status|/basic_status|/server-status|/fpm-status|/-/(healthy|ready)|/_cluster/(health|stats|pending_tasks)|/_cat/[a-z_]+|/_nodes/stats|/v1/status/(leader|peers)|/api/v1/(targets|alerts|rules|status/[a-z]+)|/healthz/[a-z-]+)$`)
 
 // checkCurl proves a GET or HEAD of a health page of one of our own hosts.
 func checkCurl(j *judge, c *call) {
+	if c.has("-V", "--version") && len(c.operands) == 0 {
+		return
+	}
 	if len(c.operands) == 0 {
 		j.add(Low, EffectUnknown, "`curl` without a URL")
 		return
@@ -345,9 +445,50 @@ func checkKubeGet(j *judge, c *call) {
 	}
 }
 
+// checkKubeDescribe refuses secrets: the description of a service account's
+// token shows it in full.
+func checkKubeDescribe(j *judge, c *call) {
+	for i, w := range c.operands {
+		for kind := range strings.SplitSeq(strings.ToLower(w.text), ",") {
+			kind, _, named := strings.Cut(kind, "/")
+			kind, _, _ = strings.Cut(kind, ".")
+			if (i == 0 || named) && (kind == "secret" || kind == "secrets") || w.kind != wordLit {
+				j.add(High, EffectSecrets, "`kubectl describe` shows the tokens in secrets")
+				return
+			}
+		}
+	}
+}
+
+// checkAz refuses values that begin with "@": az reads them from a file.
+func checkAz(j *judge, c *call) {
+	for _, w := range c.argv {
+		_, value, eq := strings.Cut(w.text, "=")
+		if strings.HasPrefix(w.text, "@") || eq && strings.HasPrefix(value, "@") || w.kind > wordAtom {
+			j.add(High, EffectSecrets, "`az` takes `%s` from a file and sends it", w.text)
+			return
+		}
+	}
+}
+
+// etcdSecrets are where clusters keep their secrets.
+var etcdSecrets = []string{"/registry/secrets/", "/kubernetes.io/secrets/"}
+
 func checkEtcdGet(j *judge, c *call) {
 	if c.has("--keys-only", "--count-only") {
 		return
+	}
+	if len(c.operands) > 1 {
+		j.add(High, EffectSecrets, "`etcdctl get` with a range can show the content of secrets")
+		return
+	}
+	for _, w := range c.operands {
+		for _, s := range etcdSecrets {
+			if strings.HasPrefix(s, w.text) && c.has("--prefix") {
+				j.add(High, EffectSecrets, "`etcdctl get --prefix` can show the content of secrets")
+				return
+			}
+		}
 	}
 	for _, w := range c.operands {
 		if w.kind != wordLit || strings.Contains(strings.ToLower(w.text), "secret") || strings.Trim(w.text, "/") == "" || strings.Trim(w.text, "/") == "registry" {
@@ -394,7 +535,7 @@ func checkPsql(j *judge, c *call) {
 		if psqlMeta.MatchString(f.value.text) {
 			continue
 		}
-		if why := sqlReads(f.value.text); why != "" {
+		if why := sqlReads(f.value.text, pgSources); why != "" {
 			j.sqlIssue("psql", f.value.text, why)
 			return
 		}
@@ -417,8 +558,45 @@ func checkMysql(j *judge, c *call) {
 			j.add(Medium, EffectUnknown, "the SQL of `%s` is only known when it runs", c.root.name)
 			return
 		}
-		if why := sqlReads(f.value.text); why != "" {
+		if why := sqlReads(f.value.text, mySources); why != "" {
 			j.sqlIssue(c.root.name, f.value.text, why)
+			return
+		}
+	}
+}
+
+// checkContainerTop refuses a column of ps that shows environments.
+func checkContainerTop(j *judge, c *call) {
+	if v, ok := c.value("-o"); ok && strings.Contains(strings.ToLower(v), "env") {
+		j.add(High, EffectSecrets, "`%s top` with `%s` shows the environments of processes, where secrets are kept", c.root.name, v)
+	}
+}
+
+var sqliteMeta = regexp.MustCompile(`^\.(tables|schema|indexes|indices|databases)( [A-Za-z0-9_]+)?$`)
+
+// checkSqlite proves looks at the schema of a file that is opened for reading
+// only. A view of the file's own could run functions, so no other table counts.
+func checkSqlite(j *judge, c *call) {
+	if c.has("-version", "--version") && len(c.operands) == 0 {
+		return
+	}
+	if !c.has("-readonly", "--readonly") {
+		j.add(Low, EffectWrite, "`sqlite3` without -readonly may write to the file or create it")
+		return
+	}
+	if len(c.operands) < 2 {
+		j.add(Low, EffectInteractive, "`sqlite3` without a statement opens its own prompt or runs what it is given")
+		return
+	}
+	master := func(name string) bool {
+		return slices.Contains([]string{"sqlite_master", "sqlite_schema", "sqlite_sequence", "sqlite_stat1"}, name)
+	}
+	for _, w := range c.operands[1:] {
+		if w.kind == wordLit && sqliteMeta.MatchString(w.text) {
+			continue
+		}
+		if why := sqlReads(w.text, master); w.kind != wordLit || why != "" {
+			j.sqlIssue("sqlite3", w.text, why)
 			return
 		}
 	}
@@ -451,15 +629,43 @@ var sqlFunctions = strings.Fields(`count sum avg min max coalesce nullif greates
 // sqlForbidden are words that may not stand anywhere outside strings.
 var sqlForbidden = strings.Fields(`into outfile dumpfile update insert delete drop alter create truncate grant revoke call do set copy execute prepare handler load lock
  analyze vacuum listen notify reset merge replace import declare begin commit rollback kill shutdown flush procedure function share
- pg_shadow pg_authid pg_user_mapping pg_user_mappings authentication_string rolpassword passwd password pg_hba_file_rules pg_largeobject mysql sleep benchmark`)
+ pg_shadow pg_authid pg_user_mapping pg_user_mappings authentication_string rolpassword passwd password pg_hba_file_rules pg_largeobject mysql sleep benchmark
+ grants primary_conninfo ssl_passphrase_command archive_command restore_command`)
 
-// sqlSources are the tables that may be read: the catalogues, which no user can
-// have turned into a view with functions of his own.
-var sqlSources = regexp.MustCompile(`^(pg_catalog\.)?pg_[a-z_]+$|^information_schema\.[a-z_]+$|^performance_schema\.[a-z_0-9]+$|^sys\.[a-z_]+$`)
+// pgCatalog are the views and tables of PostgreSQL's own catalogue that hold no
+// passwords. PostgreSQL looks for a name there first, so nobody can put a view
+// with functions of his own in their place; a name that isn't in the catalogue
+// could be such a view. (pg_subscription, pg_authid, pg_user_mappings and
+// pg_file_settings hold passwords, pg_statistic and pg_stats rows of tables.)
+var pgCatalog = strings.Fields(`pg_aggregate pg_am pg_attribute pg_available_extensions pg_backend_memory_contexts pg_cast pg_class pg_collation pg_config pg_constraint
+ pg_conversion pg_cursors pg_database pg_db_role_setting pg_depend pg_description pg_enum pg_event_trigger pg_extension pg_group pg_index pg_indexes pg_inherits
+ pg_language pg_locks pg_matviews pg_namespace pg_opclass pg_operator pg_partitioned_table pg_policies pg_policy pg_prepared_xacts pg_proc pg_publication
+ pg_publication_tables pg_range pg_replication_origin_status pg_replication_slots pg_rewrite pg_roles pg_rules pg_sequence pg_sequences pg_settings
+ pg_shdescription pg_stat_activity pg_stat_all_indexes pg_stat_all_tables pg_stat_archiver pg_stat_bgwriter pg_stat_checkpointer pg_stat_database
+ pg_stat_database_conflicts pg_stat_gssapi pg_stat_io pg_stat_progress_analyze pg_stat_progress_basebackup pg_stat_progress_cluster pg_stat_progress_copy
+ pg_stat_progress_create_index pg_stat_progress_vacuum pg_stat_replication pg_stat_replication_slots pg_stat_slru pg_stat_ssl pg_stat_subscription
+ pg_stat_subscription_stats pg_stat_sys_indexes pg_stat_sys_tables pg_stat_user_functions pg_stat_user_indexes pg_stat_user_tables pg_stat_wal
+ pg_stat_wal_receiver pg_stat_xact_all_tables pg_stat_xact_user_tables pg_statio_all_indexes pg_statio_all_sequences pg_statio_all_tables
+ pg_statio_sys_tables pg_statio_user_indexes pg_statio_user_sequences pg_statio_user_tables pg_tables pg_tablespace pg_timezone_abbrevs
+ pg_timezone_names pg_trigger pg_type pg_user pg_views pg_wait_events`)
+
+// pgSources reports whether PostgreSQL reads its own catalogue by this name.
+func pgSources(name string) bool {
+	if rest, ok := strings.CutPrefix(name, "information_schema."); ok {
+		return rest != "" && !strings.Contains(rest, ".") && !strings.Contains(rest, "user_mapping") && !strings.Contains(rest, "foreign_server")
+	}
+	return slices.Contains(pgCatalog, strings.TrimPrefix(name, "pg_catalog."))
+}
+
+// mySources reports whether a name is in the schemas of MySQL and MariaDB that
+// only the server fills.
+var mySources = regexp.MustCompile(`^(information_schema|performance_schema|sys)\.[a-z_0-9]+$`).MatchString
 
 // sqlReads tells why SQL isn't proven to only read; empty if it is. It knows
-// one statement that begins with SELECT, SHOW, EXPLAIN SELECT or DESCRIBE.
-func sqlReads(q string) string {
+// one statement that begins with SELECT, SHOW, EXPLAIN SELECT or DESCRIBE, and
+// the tables that source accepts: any other name could be a view that runs
+// functions.
+func sqlReads(q string, source func(string) bool) string {
 	q = strings.TrimSuffix(strings.TrimSpace(q), `\G`) // mysql's vertical form
 	if strings.ContainsAny(q, "\\`#$\n\r") || strings.Contains(q, "--") || strings.Contains(q, "/*") {
 		return "it has quoting, comments or line breaks that are not looked into"
@@ -485,6 +691,17 @@ func sqlReads(q string) string {
 			i = n
 		case c == ' ' || c == '\t':
 			i++
+		case c == '@':
+			// @@name is a setting of the server; @name could be assigned to.
+			n := i + 2
+			for n < len(q) && (q[n] == '_' || q[n] == '.' || q[n] >= '0' && q[n] <= '9' || q[n] >= 'a' && q[n] <= 'z' || q[n] >= 'A' && q[n] <= 'Z') {
+				n++
+			}
+			if !strings.HasPrefix(q[i:], "@@") || n == i+2 {
+				return "it uses a variable"
+			}
+			words = append(words, "0")
+			i = n
 		case c == ';':
 			return "it is more than one statement"
 		case c >= '0' && c <= '9':
@@ -506,6 +723,10 @@ func sqlReads(q string) string {
 	}
 	if len(words) == 0 {
 		return "it is empty"
+	}
+	// "show create table" shows a definition.
+	if len(words) == 4 && words[0] == "show" && words[1] == "create" && slices.Contains([]string{"table", "view", "database", "schema", "procedure", "function", "trigger", "event"}, words[2]) {
+		return ""
 	}
 	for _, w := range words {
 		if slices.Contains(sqlForbidden, w) && (w != "function" || words[0] != "show") {
@@ -532,57 +753,84 @@ func sqlReads(q string) string {
 	default:
 		return "it does not begin with SELECT, SHOW or EXPLAIN SELECT"
 	}
-	depthFrom := false
+	return sqlClauses(words, source)
+}
+
+// sqlTypes are the types that a value may be turned into; a type of a user's own
+// may check values with functions.
+var sqlTypes = strings.Fields(`text varchar char name int integer smallint bigint numeric decimal real float double signed unsigned bool boolean date time timestamp
+ timestamptz interval oid regclass regtype regproc regnamespace regrole inet cidr json jsonb uuid bytea xid pg_lsn`)
+
+// sqlBeforeText are the words after which a string is no value of a type.
+var sqlBeforeText = strings.Fields(`select where and or not on having by like ilike rlike regexp similar to escape in is between when then else case as date time timestamp
+ interval all any distinct limit separator`)
+
+// sqlFrame is one pair of parentheses of a statement.
+type sqlFrame struct {
+	call     string // the function whose arguments it holds
+	from     bool   // in its list of tables
+	selected bool   // it holds a query
+}
+
+// sqlClauses looks at what a SELECT calls and at every table that it names.
+// Words that some dialect allows as an alias don't end a list of tables.
+func sqlClauses(words []string, source func(string) bool) string {
+	frames := []sqlFrame{{}}
+	table := false // the next word names a table
 	for i, w := range words {
-		if i+1 < len(words) && words[i+1] == "(" && (w[0] >= 'a' && w[0] <= 'z' || w[0] == '_' || w == "''") && !slices.Contains(sqlFunctions, strings.TrimPrefix(w, "pg_catalog.")) {
+		top := &frames[len(frames)-1]
+		next, last := "", ""
+		if i+1 < len(words) {
+			next = words[i+1]
+		}
+		if i > 0 {
+			last = words[i-1]
+		}
+		if next == "(" && (w[0] >= 'a' && w[0] <= 'z' || w[0] == '_' || w == "''") && !slices.Contains(sqlFunctions, strings.TrimPrefix(w, "pg_catalog.")) {
 			return "`" + w + "(...)` is a function that is not known here"
 		}
-		if w == "from" || w == "join" {
-			depthFrom = true
-			if i+1 >= len(words) {
-				return "a table is missing"
+		if table {
+			if w != "(" && !source(w) || w == "(" && next != "select" {
+				return "`" + w + "` may be a view that runs functions"
 			}
-			n := words[i+1]
-			if n == "(" || i > 1 && inExtract(words[:i]) {
+			table = false
+		}
+		if last == ":" && i > 1 && words[i-2] == ":" && !slices.Contains(sqlTypes, strings.TrimPrefix(w, "pg_catalog.")) ||
+			w == "as" && top.call == "cast" && !slices.Contains(sqlTypes, next) {
+			return "it turns a value into a type that is not known here"
+		}
+		if w == "''" && last != "" && last[0] >= 'a' && last[0] <= 'z' && !slices.Contains(sqlBeforeText, last) {
+			return "`" + last + "` before a string is not known here"
+		}
+		switch w {
+		case "(":
+			frames = append(frames, sqlFrame{call: last})
+		case ")":
+			if len(frames) == 1 {
+				return "a parenthesis is missing"
+			}
+			frames = frames[:len(frames)-1]
+		case "table", "straight_join":
+			return "`" + w + "` is not known here"
+		case "select":
+			top.selected, top.from = true, false
+		case "where", "group", "having", "order", "limit", "union":
+			top.from = false
+		case "from":
+			if !top.selected && slices.Contains([]string{"extract", "substring", "trim"}, top.call) {
 				continue
 			}
-			if !sqlSources.MatchString(n) {
-				return "`" + n + "` may be a view that runs functions"
-			}
+			top.from, table = true, true
+		case "join":
+			top.from, table = true, true
+		case ",":
+			table = top.from
 		}
-		// "from a, b": every further table after a comma.
-		if depthFrom && w == "," && i+1 < len(words) && afterFrom(words[:i]) && words[i+1] != "(" && !sqlSources.MatchString(words[i+1]) {
-			return "`" + words[i+1] + "` may be a view that runs functions"
-		}
+	}
+	if table || len(frames) > 1 {
+		return "it ends too early"
 	}
 	return ""
-}
-
-// inExtract reports whether "from" belongs to extract(x from y) or the like.
-func inExtract(before []string) bool {
-	for i := len(before) - 1; i >= 0 && i >= len(before)-4; i-- {
-		if before[i] == "extract" || before[i] == "substring" || before[i] == "trim" {
-			return i+1 < len(before) && before[i+1] == "("
-		}
-		if before[i] == "select" || before[i] == ")" {
-			return false
-		}
-	}
-	return false
-}
-
-// afterFrom reports whether a comma stands in a list of tables: the last
-// keyword before it is FROM or JOIN.
-func afterFrom(before []string) bool {
-	for _, w := range slices.Backward(before) {
-		switch w {
-		case "from", "join":
-			return true
-		case "where", "by", "select", "on", "having", "limit", "(", "order", "group":
-			return false
-		}
-	}
-	return false
 }
 
 // redisReads are the commands that read no more than keys, values and state.
@@ -624,9 +872,14 @@ func wrapRedis(j *judge, name string, argv []word) {
 				j.add(Medium, EffectEgress, "`redis-cli` talks to %s, a host that is not known to be ours", argv[i].text)
 			}
 		case "--bigkeys", "--memkeys", "--hotkeys", "--latency", "--latency-history", "--stat", "--scan":
-			for _, w := range argv[i+1:] {
-				if w.kind != wordLit || strings.HasPrefix(w.text, "-") && !slices.Contains([]string{"--pattern", "--count", "-i", "-h", "-p", "-n"}, w.text) || strings.Contains(w.text, ".") && !internalHost(w.text) {
-					j.add(Medium, EffectUnknown, "`redis-cli %s` with `%s` is not known to only read", t, w.text)
+			for k := i + 1; k < len(argv); k += 2 {
+				w := argv[k]
+				if w.kind != wordLit || !slices.Contains([]string{"--pattern", "--count", "-i", "-h", "-p", "-n"}, w.text) || k+1 >= len(argv) || argv[k+1].kind != wordLit {
+					j.add(Medium, EffectUnknown, "`%s %s` with `%s` is not known to only read", name, t, w.text)
+					return
+				}
+				if w.text == "-h" && !internalHost(argv[k+1].text) {
+					j.add(Medium, EffectEgress, "`%s` talks to %s, a host that is not known to be ours", name, argv[k+1].text)
 					return
 				}
 			}

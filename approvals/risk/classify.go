@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,29 +18,16 @@ const (
 	maxNest  = 64      // syntax nodes inside one another
 )
 
-// Classify judges shell text that bash will run exactly as it is, without
+// Classify judges a text by the embedded tables alone: it is the Classify of an
+// Engine without extensions. It judges shell text that bash will run exactly as
+// it is, without
 // aliases, functions or variables of its own and with a scrubbed environment.
 // The verdict is a proof of reading only where every part of the text is known
 // to do nothing else; anything unknown is not proven. It never fails: what
 // can't be understood is not proven and of level High at least.
 //
 // It is a pure function, safe for concurrent use.
-func Classify(command string) (v Verdict) {
-	defer func() {
-		if r := recover(); r != nil {
-			v = refuse(command, "the text could not be analysed")
-		}
-	}()
-	if len(command) > maxText {
-		return refuse(command, fmt.Sprintf("the text is longer than %d bytes", maxText))
-	}
-	if why := badBytes(command); why != "" {
-		return refuse(command, why)
-	}
-	j := newJudge()
-	j.text(command, true)
-	return j.verdict(command)
-}
+func Classify(command string) Verdict { return new(Engine).Classify(command) }
 
 // refuse is the verdict on a text that has no readable structure: its words
 // alone set the level.
@@ -69,6 +57,7 @@ func badBytes(s string) string {
 
 // judge collects what is found out about one text.
 type judge struct {
+	specs   map[string]*spec // the engine's; nil for the embedded ones
 	src     string
 	issues  []issue
 	proven  []string
@@ -539,6 +528,14 @@ func (j *judge) callExpr(c *syntax.CallExpr) {
 	argv := make([]word, 0, len(c.Args))
 	whole := true
 	for _, a := range c.Args {
+		if words := plainBraces(a); len(words) > 0 {
+			if j.posix {
+				j.add(Medium, EffectUnknown, "braces that not every shell multiplies (`{a,b}`)")
+				whole = false
+			}
+			argv = append(argv, words...)
+			continue
+		}
 		w, why := j.resolveWord(a)
 		if why != "" {
 			j.add(Medium, EffectUnknown, "%s", why)
@@ -547,6 +544,29 @@ func (j *judge) callExpr(c *syntax.CallExpr) {
 		argv = append(argv, w)
 	}
 	j.run(argv, whole)
+}
+
+var braceWord = regexp.MustCompile(`^([A-Za-z0-9_./-]*)\{([A-Za-z0-9_./-]+(?:,[A-Za-z0-9_./-]+)+)\}([A-Za-z0-9_./-]*)$`)
+
+// plainBraces multiplies one list of plain words, as bash does: a{b,c}d. Other
+// braces are not looked into.
+func plainBraces(a *syntax.Word) []word {
+	if len(a.Parts) != 1 {
+		return nil
+	}
+	l, ok := a.Parts[0].(*syntax.Lit)
+	if !ok || strings.Contains(l.Value, "..") {
+		return nil
+	}
+	m := braceWord.FindStringSubmatch(l.Value)
+	if m == nil {
+		return nil
+	}
+	var out []word
+	for s := range strings.SplitSeq(m[2], ",") {
+		out = append(out, lit(m[1]+s+m[3]))
+	}
+	return out
 }
 
 // assign judges NAME=value before a command.
@@ -587,8 +607,12 @@ func harmlessVar(name, value string) bool {
 		return plain
 	case "PAGER", "SYSTEMD_PAGER", "AWS_PAGER":
 		return value == "" || value == "cat"
-	case "AWS_REGION", "AWS_DEFAULT_REGION":
-		return plain
+	case "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_DEFAULT_OUTPUT", "CLOUDSDK_CORE_PROJECT", "NOMAD_NAMESPACE", "HELM_NAMESPACE":
+		return plain && !strings.HasPrefix(value, "-")
+	case "ETCDCTL_API":
+		return value == "2" || value == "3"
+	case "VAULT_FORMAT":
+		return value == "json" || value == "table" || value == "yaml"
 	}
 	return strings.HasPrefix(name, "LC_") && plain
 }
@@ -641,7 +665,7 @@ func (j *judge) run(argv []word, whole bool) {
 		}
 		return
 	}
-	specs, err := tables()
+	specs, err := j.tables()
 	if err != nil {
 		j.add(High, EffectUnknown, "the tables can't be read: %v", err)
 		return

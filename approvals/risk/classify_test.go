@@ -104,7 +104,7 @@ var wraps = map[string]func(string) string{
 	"pipe into":  func(c string) string { return "ls | " + c },
 	"newline":    func(c string) string { return "ls\n" + c },
 	"if":         func(c string) string { return "if true; then " + c + "\nfi" },
-	"for":        func(c string) string { return "for x in a b; do " + c + "\ndone" },
+	"for":        func(c string) string { return "for wrapped_item in a b; do " + c + "\ndone" }, // a name that c doesn't use
 	"substitute": func(c string) string { return "echo \"$(" + c + "\n)\"" },
 	"negate":     func(c string) string { return "! " + c },
 	"background": func(c string) string { return "{ " + c + "\n} &" },

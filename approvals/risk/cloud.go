@@ -1,6 +1,7 @@
 package risk
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -19,35 +20,45 @@ var awsServices = strings.Fields(`acm acm-pca amplify apigateway apigatewayv2 ap
 
 // awsGets are other calls that read, and read no secret.
 var awsGets = map[string]string{
-	"cloudwatch":      "get-metric-statistics get-metric-data get-dashboard get-insight-rule-report",
-	"logs":            "filter-log-events get-log-events get-query-results get-log-group-fields tail",
-	"s3api":           "head-bucket head-object get-bucket-acl get-bucket-encryption get-bucket-lifecycle-configuration get-bucket-location get-bucket-logging get-bucket-notification-configuration get-bucket-policy get-bucket-policy-status get-bucket-replication get-bucket-tagging get-bucket-versioning get-bucket-website get-public-access-block get-object-tagging get-object-acl",
-	"sts":             "get-caller-identity",
-	"iam":             "get-user get-role get-group get-policy get-policy-version get-role-policy get-user-policy get-group-policy get-account-summary get-account-password-policy get-instance-profile get-access-key-last-used simulate-principal-policy",
-	"ce":              "get-cost-and-usage get-cost-forecast get-dimension-values get-reservation-utilization get-savings-plans-utilization",
-	"lambda":          "get-account-settings get-policy get-alias get-function-concurrency get-function-configuration get-function-url-config get-provisioned-concurrency-config get-event-source-mapping",
-	"ecr":             "get-lifecycle-policy get-repository-policy",
-	"route53":         "get-hosted-zone get-change get-health-check get-health-check-status get-health-check-last-failure-reason get-hosted-zone-count",
-	"dynamodb":        "get-item scan query batch-get-item",
-	"sqs":             "get-queue-attributes get-queue-url",
-	"sns":             "get-topic-attributes get-subscription-attributes",
-	"cloudtrail":      "get-trail-status lookup-events get-event-selectors",
-	"cloudformation":  "get-template get-template-summary get-stack-policy",
-	"ec2":             "get-console-output get-ebs-encryption-by-default",
-	"kms":             "get-key-policy get-key-rotation-status",
-	"acm":             "get-certificate",
-	"guardduty":       "get-findings get-findings-statistics get-detector",
-	"xray":            "get-trace-summaries get-service-graph",
-	"pi":              "get-resource-metrics",
-	"codepipeline":    "get-pipeline-state get-pipeline get-pipeline-execution",
-	"codebuild":       "batch-get-builds batch-get-projects",
-	"codedeploy":      "get-deployment get-application get-deployment-group",
-	"stepfunctions":   "get-execution-history",
-	"glue":            "get-job-run get-job-runs get-jobs get-databases get-tables get-crawlers",
-	"athena":          "get-query-execution",
-	"configservice":   "get-compliance-details-by-config-rule get-compliance-summary-by-config-rule get-resource-config-history",
-	"service-quotas":  "get-service-quota",
-	"route53resolver": "get-resolver-rule get-resolver-endpoint",
+	"cloudfront":               "get-distribution get-distribution-config get-invalidation",
+	"apigateway":               "get-rest-apis get-rest-api get-stages get-stage get-resources get-deployments get-domain-names get-usage-plans",
+	"apigatewayv2":             "get-apis get-api get-stages get-routes get-integrations get-deployments get-domain-names",
+	"resourcegroupstaggingapi": "get-resources get-tag-keys get-tag-values",
+	"ssm":                      "get-command-invocation get-automation-execution get-inventory get-maintenance-window get-connection-status",
+	"rds":                      "download-db-log-file-portion",
+	"wafv2":                    "get-web-acl get-sampled-requests get-web-acl-for-resource",
+	"backup":                   "get-backup-plan get-backup-selection",
+	"ses":                      "get-send-statistics get-send-quota get-account-sending-enabled",
+	"sesv2":                    "get-account get-email-identity",
+	"cloudwatch":               "get-metric-statistics get-metric-data get-dashboard get-insight-rule-report",
+	"logs":                     "filter-log-events get-log-events get-query-results get-log-group-fields tail",
+	"s3api":                    "head-bucket head-object get-bucket-acl get-bucket-encryption get-bucket-lifecycle-configuration get-bucket-location get-bucket-logging get-bucket-notification-configuration get-bucket-policy get-bucket-policy-status get-bucket-replication get-bucket-tagging get-bucket-versioning get-bucket-website get-public-access-block get-object-tagging get-object-acl",
+	"sts":                      "get-caller-identity",
+	"iam":                      "get-user get-role get-group get-policy get-policy-version get-role-policy get-user-policy get-group-policy get-account-summary get-account-password-policy get-instance-profile get-access-key-last-used simulate-principal-policy",
+	"ce":                       "get-cost-and-usage get-cost-forecast get-dimension-values get-reservation-utilization get-savings-plans-utilization",
+	"lambda":                   "get-account-settings get-policy get-alias get-function-concurrency get-function-configuration get-function-url-config get-provisioned-concurrency-config get-event-source-mapping",
+	"ecr":                      "get-lifecycle-policy get-repository-policy",
+	"route53":                  "get-hosted-zone get-change get-health-check get-health-check-status get-health-check-last-failure-reason get-hosted-zone-count",
+	"dynamodb":                 "get-item scan query batch-get-item",
+	"sqs":                      "get-queue-attributes get-queue-url",
+	"sns":                      "get-topic-attributes get-subscription-attributes",
+	"cloudtrail":               "get-trail-status lookup-events get-event-selectors",
+	"cloudformation":           "get-template get-template-summary get-stack-policy",
+	"ec2":                      "get-console-output get-ebs-encryption-by-default",
+	"kms":                      "get-key-policy get-key-rotation-status",
+	"acm":                      "get-certificate",
+	"guardduty":                "get-findings get-findings-statistics get-detector",
+	"xray":                     "get-trace-summaries get-service-graph",
+	"pi":                       "get-resource-metrics",
+	"codepipeline":             "get-pipeline-state get-pipeline get-pipeline-execution",
+	"codebuild":                "batch-get-builds batch-get-projects",
+	"codedeploy":               "get-deployment get-application get-deployment-group",
+	"stepfunctions":            "get-execution-history",
+	"glue":                     "get-job-run get-job-runs get-jobs get-databases get-tables get-crawlers",
+	"athena":                   "get-query-execution",
+	"configservice":            "get-compliance-details-by-config-rule get-compliance-summary-by-config-rule get-resource-config-history",
+	"service-quotas":           "get-service-quota",
+	"route53resolver":          "get-resolver-rule get-resolver-endpoint",
 }
 
 // awsGlobals are the options of the aws program itself; true where they take a value.
@@ -92,11 +103,24 @@ func wrapAWS(j *judge, name string, argv []word) {
 			}
 			if valued && !eq {
 				i++
+				if i >= len(argv) || argv[i].kind > wordAtom || argv[i].multi {
+					j.add(Medium, EffectUnknown, "the option `%s` of `aws` has no value that is known", key)
+					return
+				}
 			}
 			continue
 		}
 		if strings.HasPrefix(t, "--") && len(t) > 2 {
-			key, value, _ := strings.Cut(t, "=")
+			key, value, eq := strings.Cut(t, "=")
+			if key == "--queue-url" {
+				if !eq && i+1 < len(argv) {
+					i++
+					value = argv[i].text
+				}
+				if i < len(argv) && argv[i].kind == wordLit && queueURL.MatchString(value) {
+					continue
+				}
+			}
 			if strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || loadsFile(value) {
 				j.add(Medium, EffectUnknown, "unknown option `%s` of `aws`", key)
 				return
@@ -143,6 +167,10 @@ func wrapAWS(j *judge, name string, argv []word) {
 	j.prove("aws " + ops[0] + " " + ops[1])
 }
 
+// queueURL is how the API names a queue; the program sends it on and doesn't
+// fetch it.
+var queueURL = regexp.MustCompile(`^https://(sqs\.[a-z0-9-]+\.amazonaws\.com|[a-z0-9-]+\.queue\.amazonaws\.com)/[0-9]+/[A-Za-z0-9_-]+(\.fifo)?$`)
+
 func loadsFile(v string) bool {
 	return strings.HasPrefix(v, "file:") || strings.HasPrefix(v, "fileb:") || strings.Contains(v, "://") && !strings.HasPrefix(v, "s3://") && !strings.HasPrefix(v, "arn:")
 }
@@ -152,12 +180,13 @@ var gcloudGroups = strings.Fields(`app/instances app/services app/versions artif
  bigtable/instances builds compute/addresses compute/backend-services compute/disks compute/firewall-rules compute/forwarding-rules compute/health-checks
  compute/images compute/instance-groups compute/instance-groups/managed compute/instance-templates compute/instances compute/machine-types
  compute/networks compute/networks/subnets compute/operations compute/project-info compute/regions compute/routers compute/routes compute/snapshots
- compute/ssl-certificates compute/target-pools compute/url-maps compute/vpn-tunnels compute/zones config/configurations container/clusters
+ compute/ssl-certificates compute/ssl-policies compute/security-policies compute/target-http-proxies compute/target-https-proxies compute/target-tcp-proxies compute/interconnects
+ compute/vpn-gateways compute/network-endpoint-groups compute/instance-groups/unmanaged compute/target-pools compute/url-maps compute/vpn-tunnels compute/zones config/configurations container/clusters
  container/images container/node-pools container/operations dataflow/jobs dataproc/clusters dataproc/jobs deploy/releases deployment-manager/deployments
  dns/managed-zones dns/record-sets eventarc/triggers filestore/instances functions iam/roles iam/service-accounts kms/keyrings kms/keys logging/buckets
  logging/logs logging/metrics logging/sinks memcache/instances monitoring/channels monitoring/dashboards monitoring/policies organizations projects
  pubsub/snapshots pubsub/subscriptions pubsub/topics redis/instances resource-manager/folders run/jobs run/revisions run/services scheduler/jobs secrets
- services spanner/databases spanner/instances spanner/operations sql/backups sql/databases sql/flags sql/instances sql/operations sql/tiers storage/buckets
+ services spanner/databases spanner/instances spanner/operations secrets/versions sql/users composer/environments run/domain-mappings iam/service-accounts/keys sql/backups sql/databases sql/flags sql/instances sql/operations sql/tiers storage/buckets
  tasks/queues workflows/executions`)
 
 // gcloudReads are other commands that read.
@@ -165,7 +194,7 @@ var gcloudReads = []string{
 	"config/list", "config/get-value", "config/get", "info", "version", "logging/read", "functions/logs/read", "run/services/logs/read", "app/logs/read", "projects/get-iam-policy",
 	"compute/instances/get-serial-port-output", "compute/backend-services/get-health", "compute/instance-groups/managed/list-instances",
 	"compute/instance-groups/list-instances", "container/get-server-config", "storage/ls", "auth/list", "builds/log", "services/list",
-	"compute/target-pools/get-health", "iam/service-accounts/get-iam-policy", "run/services/get-iam-policy", "storage/du",
+	"compute/target-pools/get-health", "container/images/list-tags", "iam/service-accounts/get-iam-policy", "run/services/get-iam-policy", "storage/du",
 }
 
 // gcloudFlags are the options of those commands; true where they take a value.
@@ -175,7 +204,7 @@ var gcloudFlags = map[string]bool{
 	"--instance": true, "--cluster": true, "--service": true, "--freshness": true, "--order": true, "--resource-names": true, "--folder": true, "--organization": true,
 	"--all": false, "--enabled": false, "--available": false, "--flatten": true, "--backend-service": true, "--network": true, "--port": true, "--start": true, "--platform": true,
 	"--created-by-me": false, "--include-tags": false, "--show-deleted": false, "--keyring": true, "--recursive": false, "-l": false, "-r": false, "--long": false, "--ongoing": false,
-	"--execution-id": true, "--start-time": true, "--end-time": true, "--min-log-level": true, "--topic": true, "--database": true, "--log-filter": true, "--billing-project": true,
+	"--execution-id": true, "--start-time": true, "--end-time": true, "--min-log-level": true, "--topic": true, "--database": true, "--log-filter": true, "--billing-project": true, "--status": true,
 }
 
 func wrapGcloud(j *judge, name string, argv []word) {

@@ -38,7 +38,7 @@ func wrapFind(j *judge, name string, argv []word) {
 		}
 		t := w.text
 		if t == "-exec" || t == "-execdir" || t == "-ok" || t == "-okdir" {
-			n := j.findExec(argv[i:], roots)
+			n := j.findExec(argv[i:], roots, argv)
 			if n == 0 {
 				return
 			}
@@ -59,7 +59,10 @@ func wrapFind(j *judge, name string, argv []word) {
 		}
 		if n == 1 {
 			i++
-			if i >= len(argv) || argv[i].kind > wordAtom || argv[i].multi {
+			// More names than one for a pattern are refused by find itself, since
+			// none of them begins with a dash.
+			glob := i < len(argv) && argv[i].kind == wordGlob && !argv[i].dashy() && strings.IndexByte("(),!", argv[i].prefix[0]) < 0
+			if i >= len(argv) || !glob && (argv[i].kind > wordAtom || argv[i].multi) {
 				j.add(Medium, EffectUnknown, "the argument of `%s` is missing or a pattern that files can change: quote it", t)
 				return
 			}
@@ -70,7 +73,7 @@ func wrapFind(j *judge, name string, argv []word) {
 
 // findExec proves -exec with a program that only reads: what stands for {}
 // begins with the roots, so it can't be an option.
-func (j *judge) findExec(argv, roots []word) int {
+func (j *judge) findExec(argv, roots, all []word) int {
 	end := -1
 	for k := 1; k < len(argv); k++ {
 		if argv[k].is(";") || argv[k].is("+") && argv[k-1].is("{}") {
@@ -97,6 +100,14 @@ func (j *judge) findExec(argv, roots []word) int {
 	}
 	files := false
 	for k, w := range inner {
+		if w.kind == wordOpaque && w.multi || w.kind == wordGlob && (w.prefix == "" || strings.IndexByte(";+{-", w.prefix[0]) >= 0) {
+			j.add(Medium, EffectExec, "an argument of `-exec` is only known when it runs and could end it")
+			return 0
+		}
+		if w.kind == wordOpaque && (len(inner) < k+2 || !inner[0].is("grep")) {
+			j.add(Medium, EffectExec, "an argument of `-exec` is only known when it runs and could be `;`")
+			return 0
+		}
 		if w.kind == wordLit && strings.Contains(w.text, "{}") {
 			if k == 0 || w.text != "{}" {
 				j.add(Medium, EffectExec, "`-exec` puts file names into a command")
@@ -116,6 +127,14 @@ func (j *judge) findExec(argv, roots []word) int {
 		j.add(Medium, EffectExec, "`-exec` runs a command for each file")
 		return 0
 	}
+	if files && opensTool(inner[0].text) {
+		for _, r := range roots {
+			if deviceRoot(r.text) {
+				j.add(Medium, EffectUnknown, "`-exec` opens devices and files of the kernel below %s", r.text)
+				return 0
+			}
+		}
+	}
 	if files && !metaTool(inner[0].text) {
 		for _, r := range roots {
 			if wideRoot(r.text) || secretPath(r) != "" || devicePath(r.text) {
@@ -123,7 +142,7 @@ func (j *judge) findExec(argv, roots []word) int {
 				return 0
 			}
 		}
-		for _, w := range argv {
+		for _, w := range all {
 			if w.kind == wordLit && secretWord(w.text) {
 				j.add(High, EffectSecrets, "`-exec` shows the content of files that are secrets by their name")
 				return 0
@@ -138,10 +157,31 @@ func metaTool(name string) bool {
 	return err == nil && specs[name] != nil && specs[name].meta
 }
 
+func opensTool(name string) bool {
+	specs, err := tables()
+	return err != nil || specs[name] == nil || !specs[name].meta || specs[name].opens
+}
+
+// deviceRoot reports whether there are devices below a path, or files of the
+// kernel that do something when they are opened.
+func deviceRoot(p string) bool {
+	c := cleanPath(p)
+	for _, d := range []string{"/dev", "/proc", "/sys"} {
+		if c == d || strings.HasPrefix(c, d+"/") {
+			return true
+		}
+	}
+	return c == "/" || strings.Trim(c, "./") == "" && strings.Contains(c, "..")
+}
+
 // wrapPS proves ps: none of its options acts, but BSD's e shows environments.
 func wrapPS(j *judge, name string, argv []word) {
+	dash, plain := "", ""
 	for i, w := range argv[1:] {
-		if w.kind == wordGlob || w.kind == wordOpaque && (w.multi || !strings.HasPrefix(argv[i].text, "-")) {
+		before := argv[i].text
+		value := i > 0 && (slices.Contains([]string{"-o", "-p", "-C", "-u", "-U", "-G", "-g", "-t", "-s", "--sort", "-O", "--pid", "--ppid", "o", "k", "--format", "--user"}, before) ||
+			strings.HasPrefix(before, "-") && !strings.HasPrefix(before, "--") && strings.HasSuffix(before, "o") || psBSDFormat.MatchString(before))
+		if w.kind == wordGlob || w.kind == wordOpaque && (w.multi || !value) {
 			j.add(Low, EffectUnknown, "an argument of `ps` that is only known when it runs")
 			return
 		}
@@ -149,16 +189,42 @@ func wrapPS(j *judge, name string, argv []word) {
 			continue
 		}
 		t := w.text
-		value := i > 0 && slices.Contains([]string{"-o", "-p", "-C", "-u", "-U", "-G", "-g", "-t", "-s", "--sort", "-O", "--pid", "--ppid", "o", "k", "--format", "--user"}, argv[i].text) ||
-			i > 0 && strings.HasPrefix(argv[i].text, "-") && !strings.HasPrefix(argv[i].text, "--") && strings.HasSuffix(argv[i].text, "o")
-		bsd := !strings.HasPrefix(t, "-") && !value && strings.Trim(t, "0123456789,") != "" && !strings.Contains(t, "=")
-		if bsd && strings.Contains(t, "e") && !strings.HasPrefix(t, "o") || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.Contains(t, "e") && strings.ContainsAny(t, "ux") ||
-			strings.Contains(strings.ToLower(t), "environ") {
-			j.add(High, EffectSecrets, "`ps` with `e` shows the environments of processes, where secrets are kept")
-			return
+		if strings.Contains(strings.ToLower(t), "environ") {
+			dash += "e?"
+		}
+		switch {
+		case value, strings.HasPrefix(t, "--"), strings.Trim(t, "0123456789,") == "", !strings.HasPrefix(t, "-") && strings.Contains(t, "="):
+		case strings.HasPrefix(t, "-"):
+			letters := t[1:]
+			if end := strings.IndexAny(letters, "oOpCGt"); end >= 0 {
+				letters = letters[:end+1] // the rest is its value
+			}
+			dash += letters
+		case strings.HasPrefix(t, "o"):
+		default:
+			plain += t
 		}
 	}
+	if strings.Contains(plain, "e") || psOddE(dash, plain) {
+		j.add(High, EffectSecrets, "`ps` with `e` shows the environments of processes, where secrets are kept")
+		return
+	}
 	j.prove(name)
+}
+
+// psBSDFormat are words of BSD's ps that take the next one for a format.
+var psBSDFormat = regexp.MustCompile(`^[acfghjlmnrsuvwxSTLX]*o$`)
+
+// psOddE reports whether ps may refuse options with -e: it reads them again as
+// BSD's then, where e shows environments. It refuses letters that it doesn't
+// know, two formats, and two ways to show threads.
+func psOddE(dash, plain string) bool {
+	if !strings.Contains(dash, "e") {
+		return false
+	}
+	return strings.Trim(dash, "AacdefFHjlLMPTwyVZoOpCGt") != "" || strings.Trim(plain, "wh") != "" ||
+		strings.Contains(dash, "T") && strings.ContainsAny(dash, "LH") || strings.Contains(dash, "L") && strings.Contains(dash, "H") ||
+		strings.ContainsAny(dash, "oO") && strings.ContainsAny(dash, "fFljMZ")
 }
 
 var (
@@ -442,7 +508,7 @@ func sedScript(s string) bool {
 					return false
 				}
 			}
-			for c == 's' && i < len(s) && strings.IndexByte("gIp0123456789", s[i]) >= 0 {
+			for c == 's' && i < len(s) && strings.IndexByte("gIiMmp0123456789", s[i]) >= 0 {
 				i++
 			}
 		default:
@@ -547,10 +613,12 @@ func wrapGit(j *judge, name string, argv []word) {
 		format := slices.ContainsFunc(rest, func(w word) bool {
 			return w.is("--oneline") || strings.HasPrefix(w.text, "--format=%") || strings.HasPrefix(w.text, "--pretty=format:")
 		})
+		// A diff of a submodule may run the helpers that the submodule names.
+		hard = hard && (sub == "log" || slices.Contains(configs, "diff.submodule=short"))
 		hard = hard && format && given("--no-ext-diff") && given("--no-textconv") && slices.Contains(configs, "log.showSignature=false")
 	case "diff":
 		// A diff against the working tree runs clean filters.
-		hard = hard && (given("--cached") || given("--staged")) && given("--no-ext-diff") && given("--no-textconv")
+		hard = hard && slices.Contains(configs, "diff.submodule=short") && (given("--cached") || given("--staged")) && given("--no-ext-diff") && given("--no-textconv")
 	}
 	if !hard {
 		j.add(Low, EffectExec, "`git %s` runs helpers that the repository's own configuration names (core.fsmonitor, diff drivers, pagers)", sub)
@@ -577,6 +645,10 @@ func wrapGit(j *judge, name string, argv []word) {
 		case slices.Contains(known, key+":") && eq:
 		case slices.Contains(known, t+":") && k+1 < len(argv):
 			k++
+			if argv[k].kind > wordAtom || argv[k].multi {
+				j.add(Medium, EffectUnknown, "the value of `%s` of `git` is only known when it runs", t)
+				return
+			}
 		case slices.Contains(known, "-#") && isDigits(t[1:]):
 		default:
 			j.add(Medium, EffectUnknown, "unknown option `%s` of `git %s`", t, sub)
@@ -598,4 +670,4 @@ func wrapGit(j *judge, name string, argv []word) {
 }
 
 // gitHardening are the settings that a read needs; the first three always.
-var gitHardening = []string{"core.fsmonitor=false", "diff.external=", "core.hooksPath=/dev/null", "core.pager=cat", "color.ui=false", "log.showSignature=false", "core.sshCommand=false"}
+var gitHardening = []string{"core.fsmonitor=false", "diff.external=", "core.hooksPath=/dev/null", "core.pager=cat", "color.ui=false", "log.showSignature=false", "core.sshCommand=false", "diff.submodule=short"}

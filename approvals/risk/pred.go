@@ -13,7 +13,7 @@ func knownPred(p string) bool {
 	switch p {
 	case "text", "path", "num", "id", "word", "host", "addr", "dns", "nofile", "unit",
 		"plus", "key", "kout", "psarg", "fmt", "etc", "unixsock", "local", "header", "wout",
-		"any", "file", "resolver", "node", "smartlog":
+		"any", "file", "resolver", "node", "smartlog", "port":
 		return true
 	}
 	return strings.Contains(p, "|") || strings.HasPrefix(p, "=")
@@ -45,6 +45,7 @@ func knownPred(p string) bool {
 //	resolver a name server of ours, or one that is nobody's own
 //	node    an Erlang node on one of our hosts
 //	smartlog a log of a disk
+//	port    a port, or a range of ports
 //	wout    an output format of curl that writes and reads no file
 //	a|b, =a one of these words
 func (j *judge) accepts(cur *spec, pred string, w word) bool {
@@ -56,7 +57,7 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	}
 	if w.kind == wordGlob {
 		if pred == "path" && (!w.dashy() || cur.benign) {
-			return cur.meta || secretPath(w) == "" && (cur.device || !devicePath(w.text))
+			return (cur.meta || secretPath(w) == "") && (cur.device && diskPath(w.text) || cur.meta && !cur.opens || !devicePath(w.text))
 		}
 		if pred == "any" {
 			return !w.dashy() || cur.benign
@@ -71,10 +72,10 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	case "text", "any":
 		return true
 	case "path":
-		if cur.meta {
+		if cur.meta && !cur.opens {
 			return true
 		}
-		return secretPath(w) == "" && (cur.device || !devicePath(t)) && !strings.HasPrefix(t, "@")
+		return (cur.meta || secretPath(w) == "") && (cur.device && diskPath(t) || !devicePath(t)) && !strings.HasPrefix(t, "@")
 	case "num":
 		t = strings.TrimLeft(t, "+-")
 		digits := strings.TrimRight(t, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ%")
@@ -100,6 +101,9 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 		return false
 	case "psarg":
 		return isWord(t) && !strings.Contains(t, "e") && !strings.Contains(t, "=")
+	case "port":
+		from, to, two := strings.Cut(t, "-")
+		return isDigits(from) && (!two || isDigits(to))
 	case "fmt":
 		return tmuxFormat.MatchString(t) && !strings.HasSuffix(t, ";")
 	case "file":
@@ -205,7 +209,22 @@ func devicePath(p string) bool {
 	}
 	return c == "/dev" || strings.HasPrefix(c, "/dev/") || strings.HasPrefix(c, "/inet") ||
 		strings.HasPrefix(c, "/sys/kernel/debug") || strings.HasPrefix(c, "/sys/kernel/tracing") ||
-		c == "/proc/kmsg" || strings.HasSuffix(c, "/trace_pipe")
+		c == "/proc/kmsg" || strings.HasSuffix(c, "/trace_pipe") || openFiles.MatchString(c)
+}
+
+// openFiles are the open files of processes: to read a pipe takes from it.
+var openFiles = regexp.MustCompile(`^/proc/[^/]+/(task/[^/]+/)?(fd|map_files)/`)
+
+var (
+	diskNames  = regexp.MustCompile(`^/dev/(sd|hd|vd|xvd|nvme|ng|md|dm-|loop|mmcblk|zd|nbd|rbd|drbd|bcache|sg|ses|sr|pmem|dasd|mtdblock|megaraid|twa|zram)[a-zA-Z0-9*?\[\]-]*$`)
+	otherTrees = regexp.MustCompile(`^/dev/(input|pts|net|snd|dri|cpu|char|bsg|vfio|hugepages|mqueue|shm|fd|watchdog|infiniband|dma_heap|serial|usb|block)/`)
+)
+
+// diskPath reports whether a device surely is a disk, or a volume by the name
+// of its group: other devices do something when they are opened.
+func diskPath(p string) bool {
+	c := cleanPath(p)
+	return diskNames.MatchString(c) || strings.HasPrefix(c, "/dev/") && strings.Count(c, "/") > 2 && !otherTrees.MatchString(c) && !strings.ContainsAny(strings.SplitN(c, "/", 4)[2], "*?[")
 }
 
 // cleanPath resolves "..", doubled slashes and the magic links of /proc as far
@@ -323,6 +342,29 @@ func publicPEM(base string) bool {
 // secretPattern tells whether a pattern could stand for a secret.
 func secretPattern(p, base string) string {
 	const why = "the pattern also stands for files with secrets"
+	if strings.HasPrefix(p, "/proc/") {
+		for _, n := range []string{"environ", "mem", "auxv", "kcore", "kmsg"} {
+			if ok, err := path.Match(base, n); ok || err != nil {
+				return why
+			}
+		}
+	}
+	// A directory by a pattern that is more than "*": "~/.ss?/config".
+	for part := range strings.SplitSeq(path.Dir(p), "/") {
+		if strings.Trim(part, "*") == "" || !strings.ContainsAny(part, "*?[") {
+			continue
+		}
+		for _, d := range secretDirs {
+			for name := range strings.SplitSeq(strings.Trim(d, "/"), "/") {
+				if slices.Contains([]string{"etc", "var", "lib", "run", "ssl", "pki", "tls"}, name) {
+					continue
+				}
+				if ok, err := path.Match(part, name); ok || err != nil {
+					return why
+				}
+			}
+		}
+	}
 	for _, full := range []string{
 		"/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/proc/1/environ", "/proc/1/mem", "/proc/1/root/etc/shadow", "/root/.ssh/id_rsa", "/root/.bash_history",
 		"/home/a/.ssh/id_rsa", "/home/a/.aws/credentials", "/home/a/.bash_history", "/root/.kube/config", "/run/secrets/a", "/var/run/secrets/a/b/token",
@@ -342,7 +384,7 @@ func secretPattern(p, base string) string {
 	// A base name with something of its own ("id_*", "*.key") is compared to the
 	// names of secrets; a bare "*" would be compared to everything.
 	own := strings.Trim(base, "*?[]")
-	if len(own) < 2 || slices.Contains([]string{".conf", ".yml", ".yaml", ".json", ".php", ".txt", ".cnf", ".db", ".log", ".xml", ".ini", ".cfg"}, own) {
+	if own == "" || slices.Contains([]string{".conf", ".yml", ".yaml", ".json", ".php", ".txt", ".cnf", ".db", ".log", ".xml", ".ini", ".cfg", ".gz", ".service", ".d", ".sh", ".py"}, own) {
 		return ""
 	}
 	for _, n := range secretNames {
@@ -350,7 +392,7 @@ func secretPattern(p, base string) string {
 			return why
 		}
 	}
-	for _, n := range []string{"a.key", "server.key", "a.pem", "a.p12", "a.jks", "terraform.tfstate", "tls.key", "privkey.pem", "secrets.env", "my_password", "prod.env", ".env.prod", "token"} {
+	for _, n := range []string{"a.key", "server.key", "a.pem", "a.p12", "a.jks", "terraform.tfstate", "tls.key", "privkey.pem", "secrets.env", "my_password", "prod.env", ".env.prod", "token", ".bash_history", ".mysql_history", ".psql_history", "id_rsa_deploy", "ssh_host_rsa_key"} {
 		if ok, _ := path.Match(base, n); ok {
 			return why
 		}

@@ -29,6 +29,7 @@ type spec struct {
 	flags    map[string]*flagSpec
 	all      map[string]*flagSpec // also valid in every subcommand
 	numeric  bool                 // -20
+	numericF bool                 // -20f
 	subs     map[string]*spec
 	operands []operand
 	noArgs   bool // operands were declared, even if as none
@@ -37,6 +38,9 @@ type spec struct {
 	meta     bool // shows names and numbers, never the content of a file
 	local    bool // its arguments reach another host: only texts that are written out
 	device   bool // device files are its ordinary operands
+	opens    bool // meta, but it opens what it is given: no devices
+	free     bool // every word is an operand to it, whatever it looks like
+	own      bool // from the embedded tables
 	needs    [][]string
 	check    string
 }
@@ -44,6 +48,7 @@ type spec struct {
 type flagSpec struct {
 	arity int // 0 none, 1 required, 2 optional and attached
 	pred  string
+	more  string // the kind of a second value
 }
 
 type operand struct {
@@ -70,6 +75,9 @@ var tables = sync.OnceValues(func() (map[string]*spec, error) {
 			return nil, err
 		}
 	}
+	for _, s := range out {
+		s.own = true
+	}
 	return out, nil
 })
 
@@ -90,32 +98,18 @@ type tableLine struct {
 //	    -abc                options without value, each letter one
 //	    --long, -x,-long    options without value, each name one word
 //	    -n:kind, -n?:kind   an option with a value; with a joined, optional one
-//	    -#                  -20 and the like
+//	    --n:kind:kind       an option with two values
+//	    -#, -#f             -20 and the like; -20f, too
 //	    @kind @kind? @kind* @kind+ @none   operands in order
 //	    !cobra !go !word    how options are read, if not as getopt_long does
-//	    !benign !meta !local !device !bare see spec
+//	    !benign !meta !local !device !opens !free !bare see spec
 //	    !need=-a,--b        one of these options must be there
 //	    !check=rule         a rule in checks.go looks at the rest
 //
 // The kinds are those of accepts.
 func parseTable(file, text string, out map[string]*spec) error {
-	root := &tableLine{indent: -1}
-	stack := []*tableLine{root}
-	for no, line := range strings.Split(text, "\n") {
-		trimmed := strings.TrimLeft(line, " ")
-		if trimmed == "" || trimmed[0] == '#' {
-			continue
-		}
-		l := &tableLine{no: no + 1, indent: len(line) - len(trimmed), text: strings.TrimRight(trimmed, " ")}
-		for stack[len(stack)-1].indent >= l.indent {
-			stack = stack[:len(stack)-1]
-		}
-		parent := stack[len(stack)-1]
-		parent.kids = append(parent.kids, l)
-		stack = append(stack, l)
-	}
 	macros := map[string][]*tableLine{}
-	for _, l := range root.kids {
+	for _, l := range tableLines(text) {
 		head, rest, _ := strings.Cut(l.text, " ")
 		switch head {
 		case "def":
@@ -139,6 +133,26 @@ func parseTable(file, text string, out map[string]*spec) error {
 		}
 	}
 	return nil
+}
+
+// tableLines reads the lines of a table as a tree by their indentation.
+func tableLines(text string) []*tableLine {
+	root := &tableLine{indent: -1}
+	stack := []*tableLine{root}
+	for no, line := range strings.Split(text, "\n") {
+		trimmed := strings.TrimLeft(line, " ")
+		if trimmed == "" || trimmed[0] == '#' {
+			continue
+		}
+		l := &tableLine{no: no + 1, indent: len(line) - len(trimmed), text: strings.TrimRight(trimmed, " ")}
+		for stack[len(stack)-1].indent >= l.indent {
+			stack = stack[:len(stack)-1]
+		}
+		parent := stack[len(stack)-1]
+		parent.kids = append(parent.kids, l)
+		stack = append(stack, l)
+	}
+	return root.kids
 }
 
 func newSpec(name string, st style) *spec {
@@ -170,7 +184,7 @@ func (s *spec) fill(file string, no int, inline string, kids []*tableLine, macro
 				sub := s.subs[name]
 				if sub == nil {
 					sub = newSpec(s.name+" "+name, s.style)
-					sub.meta, sub.benign, sub.local, sub.device = s.meta, s.benign, s.local, s.device
+					sub.meta, sub.benign, sub.local, sub.device, sub.opens = s.meta, s.benign, s.local, s.device, s.opens
 					s.subs[name] = sub
 				}
 				if err := sub.fill(file, l.no, inline, l.kids, macros); err != nil {
@@ -200,6 +214,10 @@ func (s *spec) tokens(file string, no int, text string, into map[string]*flagSpe
 				s.local = true
 			case "device":
 				s.device = true
+			case "opens":
+				s.opens = true
+			case "free":
+				s.free = true
 			case "bare":
 				s.bare = true
 			case "cobra":
@@ -235,6 +253,8 @@ func (s *spec) tokens(file string, no int, text string, into map[string]*flagSpe
 			s.operands = append(s.operands, o)
 		case t == "-#":
 			s.numeric = true
+		case t == "-#f":
+			s.numeric, s.numericF = true, true
 		case t[0] == '-':
 			// "-n:num,--lines:num", "-n,--lines:num" or "-ls,-list": names of one or
 			// more options; a kind belongs to those before it, too.
@@ -243,7 +263,11 @@ func (s *spec) tokens(file string, no int, text string, into map[string]*flagSpe
 			for i, part := range slices.Backward(parts) {
 				name := part
 				if head, pred, ok := strings.Cut(part, ":"); ok {
-					name, f = head, flagSpec{arity: 1, pred: pred}
+					pred, more, two := strings.Cut(pred, ":")
+					if two && !knownPred(more) {
+						return fmt.Errorf("%s:%d: unknown kind %s", file, no, part)
+					}
+					name, f = head, flagSpec{arity: 1, pred: pred, more: more}
 					if strings.HasSuffix(name, "?") {
 						name, f.arity = name[:len(name)-1], 2
 					}
@@ -281,13 +305,15 @@ type usedFlag struct {
 	name  string
 	value word
 	has   bool
+	off   bool // an option without value, given as --name=false
 }
 
-// has reports whether one of the flags was given, and not as false.
+// has reports whether one of the flags was given; of --x and --x=false the last
+// one counts, as the programs have it.
 func (c *call) has(names ...string) bool {
-	for _, f := range c.flags {
-		if slices.Contains(names, f.name) && (!f.has || f.value.text != "false") {
-			return true
+	for _, f := range slices.Backward(c.flags) {
+		if slices.Contains(names, f.name) {
+			return !f.off
 		}
 	}
 	return false
@@ -303,8 +329,17 @@ func (c *call) value(names ...string) (string, bool) {
 	return "", false
 }
 
+// pagesHelp reports whether --help may open a pager (systemd, less), or nothing
+// is known of the program but its version.
+func (s *spec) pagesHelp() bool {
+	return s.style == styleGNU && (s.check == "pager" || strings.HasSuffix(s.name, "ctl") || strings.HasPrefix(s.name, "systemd-") || len(s.needs) > 0 && s.needs[0][0] == "--version")
+}
+
 // match sorts argv by the spec; whatever doesn't fit becomes an issue.
 func (j *judge) match(root *spec, argv []word) {
+	if root.own && len(argv) == 2 && (argv[1].is("--version") || argv[1].is("--help") && !root.pagesHelp()) && (root.style == styleGNU || root.style == styleCobra) {
+		return // getopt_long takes nothing else for it, and so it ends there
+	}
 	c := &call{spec: root, root: root, argv: argv}
 	cur := root
 	chain := []*spec{root}
@@ -328,7 +363,7 @@ func (j *judge) match(root *spec, argv []word) {
 				j.add(Medium, EffectUnknown, "an argument of `%s` is only known when it runs and could be an option", cur.name)
 				return
 			}
-			if w.kind == wordOpaque && !cur.meta && !j.fedByFind {
+			if w.kind == wordOpaque && (!cur.meta || cur.opens) && !j.fedByFind {
 				j.add(Medium, EffectSecrets, "which file `%s` reads is only known when it runs", cur.name)
 				return
 			}
@@ -338,6 +373,10 @@ func (j *judge) match(root *spec, argv []word) {
 		if w.multi && w.kind != wordGlob && !cur.benign {
 			j.add(Medium, EffectUnknown, "an unquoted expansion in `%s` may become several arguments, or none", cur.name)
 			return
+		}
+		if cur.free && w.kind == wordLit {
+			c.operands = append(c.operands, w)
+			continue
 		}
 		if w.dashy() && !ended && (w.kind != wordLit || w.text != "-") {
 			if w.kind != wordLit {
@@ -388,6 +427,9 @@ func (j *judge) match(root *spec, argv []word) {
 	}
 	j.matchOperands(c, cur)
 	for _, s := range chain {
+		if s.bare && s.noArgs && len(argv) == 1 {
+			continue
+		}
 		for _, need := range s.needs {
 			if !c.has(need...) {
 				j.add(Medium, EffectUnknown, "`%s` without `%s` is not known to only read", cur.name, need[0])
@@ -468,6 +510,13 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 		return 0, false
 	}
 	next := func(f *flagSpec, name string) (int, bool) {
+		if f.more != "" {
+			if len(argv) < 3 || argv[1].kind != wordLit || argv[2].multi || !j.accepts(cur, f.pred, argv[1]) || argv[2].kind == wordOpaque {
+				j.add(Medium, EffectUnknown, "the values of `%s` of `%s` are missing or only known when it runs", name, cur.name)
+				return 0, false
+			}
+			return 2, j.flagValue(c, cur, &flagSpec{arity: 1, pred: f.more}, name, argv[2])
+		}
 		if len(argv) < 2 {
 			j.add(Medium, EffectUnknown, "the option `%s` of `%s` has no value", name, cur.name)
 			return 0, false
@@ -501,7 +550,7 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 			if value != "true" && value != "false" {
 				return unknown(text)
 			}
-			c.flags = append(c.flags, usedFlag{name: name, value: lit(value), has: true})
+			c.flags = append(c.flags, usedFlag{name: name, value: lit(value), has: true, off: value == "false"})
 			return 0, true
 		case eq:
 			return 0, j.flagValue(c, cur, f, name, lit(value))
@@ -521,8 +570,10 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 			if cur.style != styleCobra || value != "true" && value != "false" {
 				return unknown(text)
 			}
-			c.flags = append(c.flags, usedFlag{name: name, value: lit(value), has: true})
+			c.flags = append(c.flags, usedFlag{name: name, value: lit(value), has: true, off: value == "false"})
 			return 0, true
+		case eq && f.more != "":
+			return unknown(text)
 		case eq:
 			return 0, j.flagValue(c, cur, f, name, lit(value))
 		case f.arity == 1:
@@ -531,7 +582,7 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 		c.flags = append(c.flags, usedFlag{name: name})
 		return 0, true
 	}
-	if (cur.numeric || c.root.numeric) && isDigits(text[1:]) {
+	if (cur.numeric || c.root.numeric) && isDigits(text[1:]) || cur.numericF && isDigits(strings.TrimSuffix(text[1:], "f")) {
 		return 0, true
 	}
 	// A single-dash word: a whole option where the table has one, else a cluster.
@@ -580,6 +631,10 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 }
 
 func (j *judge) flagValue(c *call, cur *spec, f *flagSpec, name string, v word) bool {
+	if v.kind == wordOpaque && v.multi && (!cur.meta || cur.opens) && !j.fedByFind {
+		j.add(Medium, EffectSecrets, "what follows the value of `%s` is only known when it runs and could be files for `%s`", name, cur.name)
+		return false
+	}
 	if v.kind == wordGlob {
 		s, one := v.oneOf()
 		if !one || strings.HasPrefix(s, "-") {
@@ -591,6 +646,11 @@ func (j *judge) flagValue(c *call, cur *spec, f *flagSpec, name string, v word) 
 			return false
 		}
 		v = lit(v.text)
+	}
+	if v.kind == wordOpaque && !v.multi && f.pred == "text" && !cur.local && cur.style == styleGNU {
+		// One argument that is taken for the value whatever it is.
+		c.flags = append(c.flags, usedFlag{name: name, value: v, has: true})
+		return true
 	}
 	if !j.accepts(cur, f.pred, v) {
 		j.reject(cur, f.pred, v)

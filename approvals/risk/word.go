@@ -1,6 +1,7 @@
 package risk
 
 import (
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -296,15 +297,8 @@ func (j *judge) atomic(stmts []*syntax.Stmt) bool {
 		return len(rest) == 1 && (rest[0] == "-r" || rest[0] == "-m" || rest[0] == "-n" || rest[0] == "-s")
 	case "id":
 		return len(rest) == 1 && (rest[0] == "-u" || rest[0] == "-g" || rest[0] == "-un")
-	case "pidof":
-		return true
-	case "pgrep":
-		for _, a := range rest {
-			if strings.HasPrefix(a, "-") && strings.ContainsAny(a, "lad") {
-				return false
-			}
-		}
-		return true
+	case "pidof", "pgrep":
+		return onlyPids(args)
 	case "date":
 		f := rest
 		given := false
@@ -317,9 +311,28 @@ func (j *judge) atomic(stmts []*syntax.Stmt) bool {
 		if len(f) != 1 || given && strings.Contains(f[0], "s") || !strings.HasPrefix(f[0], "+%") || len(f[0]) < 3 {
 			return false
 		}
-		return strings.Trim(f[0][1:], "%FTYmdHMSjsby.:_/ -") == ""
+		for part := range strings.SplitSeq(f[0][1:], " ") {
+			if !strings.HasPrefix(part, "%") { // split at blanks, each part is a word: no dash in front
+				return false
+			}
+		}
+		return strings.Trim(f[0][1:], "%FTYmdHMSjsbyeIpaAB.:_/ -") == ""
 	}
 	return false
+}
+
+// onlyPids reports whether a pgrep or pidof prints numbers alone, each in a
+// line or behind a blank or comma.
+func onlyPids(args []string) bool {
+	for _, a := range args[1:] {
+		if a == "-d," && args[0] == "pgrep" || args[0] == "pidof" && slices.Contains([]string{"-s", "-x", "-c"}, a) {
+			continue
+		}
+		if strings.HasPrefix(a, "-") && (args[0] == "pidof" || strings.ContainsAny(a, "ladHh")) {
+			return false
+		}
+	}
+	return true
 }
 
 // braceState follows unquoted braces through the parts of one word.

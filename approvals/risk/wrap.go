@@ -24,8 +24,8 @@ func wrapper(name string) wrapperFunc {
 		return prefix("-p -v --verbose --portability", "", 0)
 	case "stdbuf":
 		return prefix("", "-i -o -e --input --output --error", 0)
-	case "chrt":
-		return wrapUnproven("changes how the machine shares its time")
+	case "chrt", "taskset", "prlimit", "numactl":
+		return wrapUnproven("changes how the machine shares its time and memory")
 	case "env":
 		return wrapEnv
 	case "command":
@@ -75,7 +75,7 @@ func wrapper(name string) wrapperFunc {
 		return wrapGit
 	case "tar":
 		return wrapTar
-	case "redis-cli":
+	case "redis-cli", "valkey-cli":
 		return wrapRedis
 	}
 	return nil
@@ -88,7 +88,7 @@ func (j *judge) cut(name string, argv []word, flags, valued string) (int, bool) 
 	for i := 1; i < len(argv); i++ {
 		w := argv[i]
 		if w.kind != wordLit {
-			if w.dashy() {
+			if w.dashy() || w.multi {
 				j.add(High, EffectExec, "what `%s` runs is only known when it runs", name)
 				return i, false
 			}
@@ -152,7 +152,7 @@ func (j *judge) rest(name string, argv []word, i int) {
 // of something that is not proven anyway: an unknown program may run its
 // arguments.
 func (j *judge) tail(argv []word) {
-	specs, err := tables()
+	specs, err := j.tables()
 	if err != nil {
 		return
 	}
@@ -162,7 +162,7 @@ func (j *judge) tail(argv []word) {
 		if j.probing > 1 || argv[i].kind != wordLit || !trusted || specs[name] == nil && wrapper(name) == nil {
 			continue
 		}
-		probe := &judge{src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: j.probing + 1}
+		probe := &judge{specs: j.specs, src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: j.probing + 1}
 		probe.run(argv[i:], true)
 		j.steps = probe.steps
 		for _, is := range probe.issues {
@@ -176,6 +176,9 @@ func (j *judge) tail(argv []word) {
 // prefix is a wrapper with options, then n words of its own, then the command.
 func prefix(flags, valued string, n int) wrapperFunc {
 	return func(j *judge, name string, argv []word) {
+		if j.shows(name, argv) {
+			return
+		}
 		i, ok := j.cut(name, argv, flags, valued)
 		if !ok {
 			j.tail(argv)
@@ -195,10 +198,29 @@ func prefix(flags, valued string, n int) wrapperFunc {
 
 func wrapUnproven(why string) wrapperFunc {
 	return func(j *judge, name string, argv []word) {
+		if j.shows(name, argv) {
+			return
+		}
 		j.add(Medium, EffectExec, "`%s` %s", name, why)
 		j.innerTexts(argv)
 		j.tail(argv)
 	}
+}
+
+// shows proves the forms of a wrapping command that only tell something, by its
+// table: `ionice -p 1`.
+func (j *judge) shows(name string, argv []word) bool {
+	specs, err := j.tables()
+	if err != nil || specs[name] == nil || j.probing > 1 {
+		return false
+	}
+	probe := &judge{specs: j.specs, src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: 2}
+	probe.match(specs[name], argv)
+	if len(probe.issues) > 0 {
+		return false
+	}
+	j.prove(name)
+	return true
 }
 
 // innerTexts judges arguments that look like whole command lines, for their level.
@@ -211,7 +233,8 @@ func (j *judge) innerTexts(argv []word) {
 }
 
 func wrapEnv(j *judge, name string, argv []word) {
-	i, ok := j.cut(name, argv, "-i --ignore-environment", "-u --unset")
+	// Without its environment a program finds pagers and helpers of its own.
+	i, ok := j.cut(name, argv, "", "")
 	if !ok {
 		j.innerTexts(argv)
 		j.tail(argv)
@@ -351,19 +374,57 @@ func wrapXargs(j *judge, name string, argv []word) {
 			mark = argv[k].text[2:]
 		}
 	}
+	pids := feedsPids(j)
+	whole := true // each name from the input is an argument as it is
 	if mark != "" {
+		for k := 1; k < i; k++ {
+			for _, other := range []string{"-n", "-L", "--max-args", "--max-lines"} {
+				if strings.HasPrefix(argv[k].text, other) {
+					j.add(Medium, EffectExec, "`xargs -I` with `%s`: which of the two counts is not known", other)
+					return
+				}
+			}
+		}
 		for k := range inner {
-			if strings.Contains(inner[k].text, mark) {
+			whole = whole && (inner[k].text == mark || !strings.Contains(inner[k].text, mark))
+			head, tail, found := strings.Cut(inner[k].text, mark)
+			switch {
+			case !found:
+			case pids && inner[k].kind == wordLit && !strings.Contains(tail, mark) && mark == "{}":
+				inner[k] = word{kind: wordAtom, text: head + "0" + tail, prefix: head + "0"}
+			default:
 				inner[k] = word{kind: wordOpaque, text: inner[k].text}
 			}
 		}
+	} else if pids {
+		inner = append(inner, word{kind: wordAtom, multi: true, text: "0", prefix: "0"})
 	} else {
 		inner = append(inner, word{kind: wordOpaque, multi: true, text: "..."})
 	}
 	was, fed := j.inner, j.fedByFind
-	j.inner, j.fedByFind = true, fromFind(j, j.feed)
+	j.inner, j.fedByFind = !pids, whole && fromFind(j, j.feed)
 	j.run(inner, true)
 	j.inner, j.fedByFind = was, fed
+}
+
+// feedsPids reports whether a pipe only brings the numbers of processes.
+func feedsPids(j *judge) bool {
+	if j.feed == nil || len(j.feed.Redirs) > 0 {
+		return false
+	}
+	c, ok := j.feed.Cmd.(*syntax.CallExpr)
+	if !ok || len(c.Assigns) > 0 || len(c.Args) == 0 {
+		return false
+	}
+	args := make([]string, 0, len(c.Args))
+	for _, a := range c.Args {
+		w, why := j.resolveWord(a)
+		if why != "" || w.kind != wordLit {
+			return false
+		}
+		args = append(args, w.text)
+	}
+	return (args[0] == "pgrep" || args[0] == "pidof") && onlyPids(args) && !slices.Contains(args, "-d,")
 }
 
 // fromFind reports whether a pipe only brings names of files below roots that
@@ -426,7 +487,7 @@ func fromFind(j *judge, s *syntax.Stmt) bool {
 
 // secretWord reports whether an argument of find asks for secrets by name.
 func secretWord(s string) bool {
-	return secretPath(word{text: s, kind: wordGlob}) != ""
+	return secretPath(word{text: s, kind: wordGlob}) != "" || secretPath(word{text: strings.ReplaceAll(s, ".*", "*"), kind: wordGlob}) != ""
 }
 
 // findRoots returns the words where find starts.
@@ -519,7 +580,7 @@ func harmlessSSH(opt string) bool {
 
 // wrapKubectl proves `kubectl exec ... -- command`; the rest is a table.
 func wrapKubectl(j *judge, name string, argv []word) {
-	specs, err := tables()
+	specs, err := j.tables()
 	if err != nil {
 		j.add(High, EffectUnknown, "the tables can't be read: %v", err)
 		return
@@ -544,7 +605,7 @@ func wrapKubectl(j *judge, name string, argv []word) {
 
 // wrapContainer proves `docker exec NAME command`; the rest is a table.
 func wrapContainer(j *judge, name string, argv []word) {
-	specs, err := tables()
+	specs, err := j.tables()
 	if err != nil {
 		j.add(High, EffectUnknown, "the tables can't be read: %v", err)
 		return
