@@ -53,9 +53,16 @@ type Proposal struct {
 	Thread chat.ThreadID
 	Call   string
 	By     chat.User
+	Groups []string // what the network vouched for when By spoke
 	Action approvals.Action
 	Claim  approvals.Claim
 	Floor  risk.Level // the tool's own level
+	// Impact says what the action would do, as far as looking tells; Taint from
+	// which untrusted source its words come. Both are for who decides.
+	Impact, Taint string
+	// Interrupt says that these keys only interrupt the thread's own running
+	// command.
+	Interrupt bool
 	// Revision is how often people edited the command of this call; By is then who
 	// did it last, and Claim is empty: the model's labels are not about this text.
 	Revision int
@@ -77,7 +84,12 @@ type Outcome struct {
 // Gate decides what may run. Methods that take a Tx write in the caller's
 // transaction.
 type Gate interface {
-	Judge(p Proposal) Ruling
+	Judge(ctx context.Context, p Proposal) Ruling
+	// Allowed records, before it runs, that a proposal runs without people; Ran how
+	// it ended; Forbidden that it was refused.
+	Allowed(tx store.Tx, p Proposal)
+	Ran(tx store.Tx, p Proposal, o Outcome)
+	Forbidden(tx store.Tx, p Proposal)
 	// Ask files the request and its card. Asking again for the same call finds
 	// the same request.
 	Ask(tx store.Tx, p Proposal) history.Ask
@@ -87,7 +99,11 @@ type Gate interface {
 	Finish(tx store.Tx, id approvals.ID, o Outcome)
 	Lost(tx store.Tx, id approvals.ID)
 	Cancel(tx store.Tx, id approvals.ID, by chat.User, why string)
-	Expire(tx store.Tx, id approvals.ID)
+	// Due does what the time asks for: it ends a request, or lets more people
+	// decide it.
+	Due(tx store.Tx, id approvals.ID)
+	// Revoke ends what was approved for longer than once.
+	Revoke(tx store.Tx, thread chat.ThreadID, by chat.User)
 	// Vote decides what somebody wrote ("approve <id>"): the same authorisation
 	// that a button press goes through. Button is the verb, a colon and the id.
 	Vote(ctx context.Context, c chat.Click) (chat.Answer, error)
@@ -118,6 +134,9 @@ type Config struct {
 	Progress func(ctx context.Context, thread chat.ThreadID, p chat.Progress)
 	// Sessions answers the chat word "sessions"; nil says that there are none.
 	Sessions func(ctx context.Context, thread chat.ThreadID) string
+	// Impact finds out what an action would do, by reads alone, before people are
+	// asked; nil finds out nothing.
+	Impact func(ctx context.Context, a approvals.Action) string
 	// Redact takes secrets out of text before it is stored or leaves; nil keeps
 	// text as it is.
 	Redact func(string) string

@@ -60,19 +60,36 @@ func (w *worker) proposer(s step) chat.User {
 	return w.requester()
 }
 
+// groups are the proposer's, as the network vouched for them with their message.
+// Who edits a command has proved to be an approver; their groups are not kept.
+func (w *worker) groups(s step) []string {
+	if m := w.first(); m != nil && len(s.edits) == 0 {
+		return m.Groups
+	}
+	return nil
+}
+
 // requester is whose turn this is: the author of its first message.
 func (w *worker) requester() chat.User {
-	var who chat.User
+	if m := w.first(); m != nil {
+		return m.From
+	}
+	return chat.User{}
+}
+
+// first is the message that began the turn.
+func (w *worker) first() *history.Message {
+	var m *history.Message
 	open := false
 	for i := range w.entries {
 		switch e := &w.entries[i]; {
 		case e.Message != nil && !open:
-			who, open = e.Message.From, true
+			m, open = e.Message, true
 		case e.End != nil:
 			open = false
 		}
 	}
-	return who
+	return m
 }
 
 // propose plans a call and takes it to the gate: a proven read runs at once,
@@ -106,17 +123,21 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		return w.close(ctx, history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true})
 	}
 	p := Proposal{
-		Thread: w.thread, Call: c.ID, By: w.proposer(s), Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits),
+		Thread: w.thread, Call: c.ID, By: w.proposer(s), Groups: w.groups(s), Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt,
 	}
-	ruling := w.a.cfg.Gate.Judge(p)
+	ruling := w.a.cfg.Gate.Judge(ctx, p)
 	switch ruling.Lane {
 	case Allow:
+		if err := w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }); err != nil {
+			return err
+		}
 		r, _ := w.perform(ctx, c, plan, ruling.Permit, rep, false)
 		if r == nil {
 			return w.afterAbandon(ctx)
 		}
-		return w.recordRun(ctx, c, plan, *r, "")
+		return w.recordRun(ctx, c, plan, *r, func(tx store.Tx, o Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
 	case Ask:
+		p.Impact, p.Taint = w.impact(ctx, plan.Action), w.taint(plan.Action)
 		var ask history.Ask
 		entry := history.Entry{Kind: history.KindAsk, Ask: &ask}
 		err := w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
@@ -142,7 +163,22 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		}
 	}
 	text := tools.ErrorText(tools.Failed("%s", ruling.Sentence))
-	return w.close(ctx, history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true})
+	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true}
+	return w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Forbidden(tx, p) }, history.Entry{Kind: history.KindResult, Result: &r})
+}
+
+// impactWithin bounds how long a card waits for what the action would do.
+const impactWithin = 3 * time.Second
+
+func (w *worker) impact(ctx context.Context, a approvals.Action) string {
+	if w.a.cfg.Impact == nil {
+		return ""
+	}
+	step, done := w.begin(ctx, "looking at what "+a.Tool+" would do")
+	defer done()
+	step, cancel := context.WithTimeout(step, impactWithin)
+	defer cancel()
+	return w.a.cfg.Redact(w.a.cfg.Impact(step, a))
 }
 
 // refuseEdit ends a call whose edited command cannot be asked for. The request
@@ -239,7 +275,13 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		return context.Cause(ctx)
 	}
 	r.Changed = true
-	return w.recordRun(ctx, s.call, plan, *r, id)
+	return w.recordRun(ctx, s.call, plan, *r, func(tx store.Tx, o Outcome) {
+		if r.Unknown {
+			w.a.cfg.Gate.Lost(tx, id)
+		} else {
+			w.a.cfg.Gate.Finish(tx, id, o)
+		}
+	})
 }
 
 // afterAbandon goes on after a run without a result: somebody said stop before
@@ -300,20 +342,14 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 	return r, nil
 }
 
-// recordRun stores a result, the outcome on the card, and the message that
+// recordRun stores a result, the outcome with the gate, and the message that
 // people see, in one transaction.
-func (w *worker) recordRun(ctx context.Context, c llm.Call, plan tools.Plan, r history.Result, id approvals.ID) error {
+func (w *worker) recordRun(ctx context.Context, c llm.Call, plan tools.Plan, r history.Result, record func(store.Tx, Outcome)) error {
 	err := w.insist(ctx, func(tx store.Tx) {
-		if id != "" {
-			if r.Unknown {
-				w.a.cfg.Gate.Lost(tx, id)
-			} else {
-				w.a.cfg.Gate.Finish(tx, id, Outcome{OK: !r.Failed, Note: outcomeNote(r)})
-			}
-		}
+		record(tx, Outcome{OK: !r.Failed, Note: outcomeNote(r)})
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact(runPost(c, plan.Action, r)), Quiet: true, Log: true})
 	}, history.Entry{Kind: history.KindResult, Result: &r})
-	if err == nil && id != "" {
+	if err == nil && r.Changed {
 		failpoint.Hit(failpoint.OutcomeStored)
 	}
 	return err

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +115,31 @@ func TestNext(t *testing.T) {
 				t.Fatalf("got %s %q, want %s %q", got.kind, got.call.ID, tc.want, tc.call)
 			}
 		})
+	}
+}
+
+// TestLimits: each limit holds by itself, from its number on, and 0 is none.
+func TestLimits(t *testing.T) {
+	two := []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), result("1"), reply(llm.FinishCalls, "2"), result("2")} // 110 tokens each
+	minute := t0.Add(time.Minute)
+	for _, tc := range []struct {
+		rule string
+		lim  Limits
+		now  time.Time
+		want stepKind
+		says string
+	}{
+		{"no limits", Limits{}, minute, stepModel, ""},
+		{"as many steps as may be", Limits{Steps: 2}, t0, stepLimit, "its limit of 2 steps"},
+		{"one step less", Limits{Steps: 3}, t0, stepModel, ""},
+		{"as many tokens as may be, in and out", Limits{Tokens: 220}, t0, stepLimit, "its limit of 220 tokens"},
+		{"one token less", Limits{Tokens: 221}, t0, stepModel, ""},
+		{"as long as may be", Limits{Wall: time.Minute}, minute, stepLimit, "its limit of 1m0s"},
+		{"a moment less", Limits{Wall: time.Minute + 1}, minute, stepModel, ""},
+	} {
+		if got := next(two, tc.now, tc.lim); got.kind != tc.want || (tc.says == "") != (got.limit == "") || !strings.Contains(got.limit, tc.says) {
+			t.Errorf("%s: %s %q", tc.rule, got.kind, got.limit)
+		}
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 // word is one of the chat words that work where slash commands don't.
 type word struct {
 	verb   string
-	id     string // approve, deny
-	reason string // deny
+	id     string // of a request
+	reason string
 }
 
 var approvalID = regexp.MustCompile(`^[a-z0-9]{10}$`)
@@ -34,11 +34,7 @@ func parseWord(text string) (word, bool) {
 	switch verb {
 	case "stop", "status", "sessions", "take", "give", "help":
 		return word{verb: verb}, len(fields) == 1
-	case "approve":
-		if len(fields) == 2 && approvalID.MatchString(fields[1]) {
-			return word{verb: verb, id: fields[1]}, true
-		}
-	case "deny":
+	case "approve", "deny", "break-glass", "reviewed":
 		if len(fields) >= 2 && approvalID.MatchString(fields[1]) {
 			return word{verb: verb, id: fields[1], reason: strings.Join(fields[2:], " ")}, true
 		}
@@ -51,9 +47,10 @@ func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
 	switch w.verb {
 	case "stop":
 		return a.stop(ctx, ev)
-	case "approve", "deny":
+	case "approve", "deny", "break-glass", "reviewed":
+		prefix := map[string]string{"approve": card.ApprovePrefix, "deny": card.DenyPrefix, "break-glass": card.GlassPrefix, "reviewed": card.ReviewPrefix}[w.verb]
 		ans, err := a.cfg.Gate.Vote(ctx, chat.Click{
-			ID: ev.ID, Thread: ev.Thread, From: ev.From, Button: chat.ButtonID(w.verb + ":" + w.id), Reason: w.reason, Groups: ev.Groups,
+			ID: ev.ID, Thread: ev.Thread, From: ev.From, Button: chat.ButtonID(prefix + w.id), Reason: w.reason, Groups: ev.Groups,
 		})
 		if err != nil {
 			return err
@@ -77,8 +74,10 @@ const helpText = "Write what you need in plain words; nothing that changes anyth
 	"| word | what it does |\n|---|---|\n" +
 	"| `stop` | ends the running command and this turn at once |\n" +
 	"| `status` | says what I am doing |\n" +
-	"| `approve <id>` | approves a request |\n" +
+	"| `approve <id> [reason]` | approves a request |\n" +
 	"| `deny <id> [reason]` | denies a request |\n" +
+	"| `break-glass <id> <reason>` | approves it alone, where the policy lets you; somebody else has to review it |\n" +
+	"| `reviewed <id> [note]` | says that you looked at what was approved alone |\n" +
 	"| `sessions` | lists the terminals of this thread and how to watch them |\n" +
 	"| `take` / `give` | takes the keyboard of the terminal, gives it back |\n" +
 	"| `help` | this list |\n"

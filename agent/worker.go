@@ -189,6 +189,7 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 			return nil
 		}
 		if it.Kind == itemStop {
+			w.a.cfg.Gate.Revoke(tx, w.thread, ev.From) // also when nothing runs
 			if !fold(known).open {
 				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "answer/" + string(ev.ID), Text: "Nothing is running here.", Quiet: true})
 				return nil
@@ -206,7 +207,7 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 				Quiet: true,
 			})
 		}
-		return add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Text: text, Files: ev.Files}})
+		return add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files}})
 	case itemDecision:
 		var d history.Decision
 		if err := json.Unmarshal(it.Body, &d); err != nil {
@@ -230,7 +231,7 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 			Approval approvals.ID `json:"approval"`
 		}
 		if err := json.Unmarshal(it.Body, &d); err == nil {
-			w.a.cfg.Gate.Expire(tx, d.Approval) // its decision comes back through the inbox
+			w.a.cfg.Gate.Due(tx, d.Approval) // its decision comes back through the inbox
 		}
 	case itemPark:
 		var p history.Ask

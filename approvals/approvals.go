@@ -75,6 +75,8 @@ type Action struct {
 	// Files maps each file that the action depends on (a script that it names,
 	// the file that it overwrites) to the SHA-256 of its content when planned.
 	Files map[string]string `json:"files,omitempty"`
+	// Steps are the actions of a plan, in order; each runs only as it stands here.
+	Steps []Action `json:"steps,omitempty"`
 	// Preview is what a person is shown beside Bytes: a summary, or a clearer
 	// form of them (a diff).
 	Preview string `json:"preview,omitempty"`
@@ -83,6 +85,10 @@ type Action struct {
 	// may a card show Preview in place of Bytes.
 	Whole bool `json:"whole,omitempty"`
 }
+
+// AnyContent is part of what Action.Files says of a file that the action only
+// writes to, so that its content does not matter to what runs.
+const AnyContent = "whatever its content"
 
 // MaxEdit is the longest shell text, in bytes, that people may edit on a card:
 // what the input of a Slack modal holds (3,000 characters).

@@ -24,6 +24,8 @@ import (
 //	("approval", id)              -> Record as JSON
 //	("approval-open", thread, id) -> "" while the record is not final
 //	("approval-face", id, nonce)  -> Digest of what the card with this nonce shows
+//	("approval-grant", thread, digest) -> Grant as JSON
+//	("approval-plan", thread)     -> Plan as JSON
 //
 // A refusal that must be remembered (expired, drifted) is a value, not an
 // error: an error would roll back what records it.
@@ -112,6 +114,8 @@ const (
 	VotedBefore  Refusal = "voted"   // this person's approval already counts
 	OtherContent Refusal = "digest"  // the vote is for another action
 	NoPerson     Refusal = "bot"
+	NoReason     Refusal = "reason" // this vote needs a reason
+	NoNeed       Refusal = "need"   // this person's approval counts for nothing
 )
 
 // Vote counts one vote. The caller has checked that this person may vote. One
@@ -133,21 +137,80 @@ func (Ledger) Vote(tx store.Tx, id ID, v Vote) (Record, Refusal, error) {
 		return r, NoPerson, nil
 	case v.Digest != r.Digest:
 		return r, OtherContent, nil
-	case v.Approve && slices.ContainsFunc(r.Votes, func(o Vote) bool { return o.Approve && o.User.ID == v.User.ID }):
+	case v.Approve && v.Reason == "" && (v.Glass || r.Require.ReasonRequired):
+		return r, NoReason, nil
+	case v.Approve && !v.Glass && slices.ContainsFunc(r.Votes, func(o Vote) bool { return o.Approve && o.User.ID == v.User.ID }):
 		return r, VotedBefore, nil
+	case v.Approve && !v.Glass && !slices.ContainsFunc(v.Meets, func(i int) bool { return i >= 0 && i < len(r.Require.Needs) }):
+		return r, NoNeed, nil
 	}
+	v.Grant = v.Grant && v.Approve && !v.Glass && r.Require.Grant > 0
 	r.Votes = append(r.Votes, v)
 	switch {
 	case !v.Approve:
 		must(&r, Denied)
 		r.Decided, r.By, r.Reason = v.At, v.User, v.Reason
-	case r.Approvals() >= max(r.Require.Count, 1):
+	case r.Satisfied():
 		must(&r, Approved)
 		r.Decided, r.By, r.Reason = v.At, v.User, v.Reason
 		r.RunBy = v.At.Add(r.Require.RunWithin)
+		r.Review.Due = v.Glass
+		if v.Grant {
+			grant(tx, r)
+		}
 	}
 	save(tx, r)
 	return r, Counted, nil
+}
+
+// Settle approves a pending request on another basis than its own votes. by is
+// who stands for the basis.
+func (Ledger) Settle(tx store.Tx, id ID, b Basis, by chat.User, now time.Time) (Record, bool) {
+	r, ok := store.Load[Record](tx, recordKey(id))
+	if !ok || b.Kind == ByVotes || r.State != Pending || !now.Before(r.ExpiresAt) {
+		return r, false
+	}
+	must(&r, Approved)
+	r.Basis, r.By, r.Reason, r.Decided, r.RunBy = b, by, b.Why, now, now.Add(r.Require.RunWithin)
+	save(tx, r)
+	return r, true
+}
+
+// Escalate takes the steps of a pending request's escalation whose time has come
+// and returns the groups that may vote since. Votes that were given before count
+// on.
+func (Ledger) Escalate(tx store.Tx, id ID, now time.Time) (r Record, added []string) {
+	r, ok := store.Load[Record](tx, recordKey(id))
+	if !ok || r.State != Pending {
+		return r, nil
+	}
+	for i := range r.Require.Needs {
+		n := &r.Require.Needs[i]
+		for n.Taken < len(n.Escalate) && !now.Before(r.Created.Add(n.Escalate[n.Taken].After)) {
+			for _, g := range n.Escalate[n.Taken].Groups {
+				if !slices.Contains(n.Groups, g) {
+					n.Groups = append(n.Groups, g)
+					added = append(added, g)
+				}
+			}
+			n.Taken++
+		}
+	}
+	save(tx, r)
+	slices.Sort(added)
+	return r, slices.Compact(added)
+}
+
+// Reviewed records that somebody looked at what was decided alone. Who decided,
+// and who asked, cannot.
+func (Ledger) Reviewed(tx store.Tx, id ID, by chat.User, note string, now time.Time) (Record, bool) {
+	r, ok := store.Load[Record](tx, recordKey(id))
+	if !ok || !r.Review.Due || by.Bot || by.ID == "" || by.ID == r.By.ID || by.ID == r.Requester.ID {
+		return r, false
+	}
+	r.Review = Review{By: by, At: now, Note: note}
+	save(tx, r)
+	return r, true
 }
 
 // Consume turns an approval into a permit, once. It writes the intent (state
@@ -174,6 +237,7 @@ func (Ledger) Consume(tx store.Tx, id ID, a Action, now time.Time) (Permit, Reco
 		why = "what would run is no longer what was approved: " + strings.Join(drift, ", ") + " changed"
 	default:
 		must(&r, Running)
+		begin(tx, r, now)
 	}
 	if why != "" {
 		r.Reason, r.Ended = why, now
@@ -200,7 +264,8 @@ func Reading(path string) (string, error) {
 
 // Observe makes a permit from proof: the risk engine proved that exactly this
 // text only reads, or the tool can only look, and the engine proved as much of
-// [Reading] the file that it looks at. A tool that looks at no file (the time, a
+// [Reading] the file that it looks at; or the keys only leave a program that shows
+// something. A tool that looks at no file (the time, a
 // pane) needs no proof.
 func (Ledger) Observe(a Action, v risk.Verdict) (Permit, error) {
 	proven := false
@@ -210,7 +275,9 @@ func (Ledger) Observe(a Action, v risk.Verdict) (Permit, error) {
 	case KindObserve:
 		text, err := Reading(a.Path)
 		proven = a.Path == "" || (err == nil && v.Proves(text))
-	case KindKeys, KindChange:
+	case KindKeys:
+		proven = a.Leaves()
+	case KindChange:
 	}
 	if !proven {
 		return Permit{}, ErrNotProven
@@ -281,8 +348,32 @@ func Drift(was, is Action) []string {
 	add("the text", string(was.Bytes) != string(is.Bytes))
 	add("the arguments", string(was.Args) != string(is.Args))
 	add("the environment", !sameMap(was.Env, is.Env))
-	add("a file that it depends on", !sameMap(was.Files, is.Files))
+	for _, name := range changed(was.Files, is.Files) {
+		if strings.HasSuffix(name, "/") {
+			add("the directory "+name, true)
+		} else {
+			add("the file "+name+", which it depends on,", true)
+		}
+	}
 	add("the preview", was.Preview != is.Preview || was.Whole != is.Whole)
+	add("the steps", !slices.EqualFunc(was.Steps, is.Steps, func(a, b Action) bool { return a.Digest() == b.Digest() }))
+	return out
+}
+
+// changed are the keys whose values differ, in order.
+func changed(a, b map[string]string) []string {
+	var out []string
+	for k, v := range a {
+		if w, ok := b[k]; !ok || w != v {
+			out = append(out, k)
+		}
+	}
+	for k := range b {
+		if _, ok := a[k]; !ok {
+			out = append(out, k)
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 

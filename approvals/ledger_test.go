@@ -26,7 +26,7 @@ func action() approvals.Action {
 func record(count int) approvals.Record {
 	return approvals.Record{
 		ID: "abcdefghij", Thread: "web:1", Call: "c1", Requester: chat.User{ID: "web:alice"}, Action: action(),
-		Require: approvals.Require{Count: count, RunWithin: 2 * time.Minute}, ExpiresAt: t0.Add(15 * time.Minute),
+		Require: approvals.Require{Needs: []approvals.Need{{Rule: "default", Count: count, Groups: []string{"oncall"}}}, RunWithin: 2 * time.Minute}, ExpiresAt: t0.Add(15 * time.Minute),
 	}
 }
 
@@ -38,7 +38,7 @@ func update(t testing.TB, db store.DB, fn func(tx store.Tx)) {
 }
 
 func vote(who string, approve bool, at time.Time) approvals.Vote {
-	return approvals.Vote{User: chat.User{ID: chat.UserID(who)}, Approve: approve, At: at, Digest: action().Digest()}
+	return approvals.Vote{User: chat.User{ID: chat.UserID(who)}, Approve: approve, At: at, Digest: action().Digest(), Meets: []int{0}}
 }
 
 func TestTheStateMachineIsThisTable(t *testing.T) {
@@ -69,6 +69,7 @@ func TestVotes(t *testing.T) {
 	other.Digest = approvals.Digest{1}
 	bot := vote("web:bot", true, t0)
 	bot.User.Bot = true
+	late := vote("web:bob", true, t0.Add(15*time.Minute-1))
 	for _, tc := range []struct {
 		rule  string
 		count int
@@ -86,6 +87,9 @@ func TestVotes(t *testing.T) {
 		{"a late vote expires the request", 1, []approvals.Vote{vote("web:bob", true, t0.Add(15*time.Minute))}, approvals.Expired, approvals.TooLate},
 		{"a vote for something else does not count", 1, []approvals.Vote{other}, approvals.Pending, approvals.OtherContent},
 		{"bots do not count", 1, []approvals.Vote{bot}, approvals.Pending, approvals.NoPerson},
+		{"nobody does not count", 1, []approvals.Vote{vote("", true, t0)}, approvals.Pending, approvals.NoPerson},
+		{"nobody does not deny", 1, []approvals.Vote{vote("", false, t0)}, approvals.Pending, approvals.NoPerson},
+		{"the last moment is in time", 1, []approvals.Vote{late}, approvals.Approved, approvals.Counted},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			db := mem.Open()
@@ -183,7 +187,11 @@ func mutations(t *testing.T) map[string]approvals.Action {
 		case reflect.String:
 			f.SetString(f.String() + "x")
 		case reflect.Slice:
-			f.SetBytes([]byte(`"other"`))
+			if f.Type().Elem().Kind() == reflect.Uint8 {
+				f.SetBytes([]byte(`"other"`))
+			} else {
+				f.Set(reflect.ValueOf([]approvals.Action{{Tool: "other"}}))
+			}
 		case reflect.Bool:
 			f.SetBool(!f.Bool())
 		case reflect.Map:
@@ -315,6 +323,7 @@ func TestWhatPeopleMayEdit(t *testing.T) {
 	}{
 		{"a shell command", shell("ls\n\techo é", `{"command":"ls\n\techo é","wait":true}`), "command"},
 		{"whatever its argument is called", shell("ls", `{"script":"ls","pane":"x"}`), "script"},
+		{"wherever its argument stands", shell("ls", `{"a":"1","b":2,"c":"3","d":"4","e":[],"f":"5","g":"6","h":"7","i":"8","j":"9","k":"ls"}`), "k"},
 		{"no keys", keys, ""},
 		{"no empty text", shell("", `{"command":""}`), ""},
 		{"no invisible characters", shell("ls \u200b", `{"command":"ls \u200b"}`), ""},

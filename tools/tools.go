@@ -57,7 +57,10 @@ type Plan struct {
 	Claim  approvals.Claim
 	// Level is the tool's own level; the Registry sets it.
 	Level risk.Level
-	do    func(context.Context, Sink) (Result, error)
+	// Interrupt says that these keys only interrupt the thread's own running
+	// command.
+	Interrupt bool
+	do        func(context.Context, Sink) (Result, error)
 }
 
 // Planned makes a plan. do runs at most once for each permit.

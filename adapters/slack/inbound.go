@@ -215,12 +215,11 @@ func (a *Adapter) event(ctx context.Context, m message, th thread, invited bool)
 		ev.From = chat.User{ID: userID(m.team, m.bot), Name: m.bot, Bot: true}
 	} else {
 		ev.From = chat.User{ID: userID(m.team, m.user), Name: a.people.name(ctx, m.user)}
-		if votes(ev.Text) {
-			s := a.people.who(ctx, m.user)
-			ev.From.Outside, ev.From.Bot = s.outside, s.bot
-			if !s.outside {
-				ev.Groups = a.people.groupsOf(ctx, m.user)
-			}
+		// Who asks matters to the policy, and a message can be a vote.
+		s := a.people.who(ctx, m.user)
+		ev.From.Outside, ev.From.Bot = s.outside, s.bot
+		if !s.outside {
+			ev.Groups = a.people.groupsOf(ctx, m.user)
 		}
 	}
 	ev.Files = a.read(ctx, m.files)
@@ -228,13 +227,6 @@ func (a *Adapter) event(ctx context.Context, m message, th thread, invited bool)
 		ev.Text = "(see the attached files)"
 	}
 	return ev
-}
-
-// votes reports whether a text may be a vote, for which the person's groups
-// have to be looked up.
-func votes(text string) bool {
-	f := strings.Fields(strings.ToLower(text))
-	return len(f) >= 2 && (f[0] == "approve" || f[0] == "deny")
 }
 
 // when is the time that a ts stands for.

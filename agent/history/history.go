@@ -58,10 +58,12 @@ type Entry struct {
 // Message is what a person said. The first one after the end of a turn starts
 // the next turn, which runs in its author's name.
 type Message struct {
-	ID    chat.EventID `json:"id"`
-	From  chat.User    `json:"from"`
-	Text  string       `json:"text"`
-	Files []chat.File  `json:"files,omitempty"`
+	ID   chat.EventID `json:"id"`
+	From chat.User    `json:"from"`
+	// Groups are the groups and roles that the network vouched for when From wrote.
+	Groups []string    `json:"groups,omitempty"`
+	Text   string      `json:"text"`
+	Files  []chat.File `json:"files,omitempty"`
 }
 
 // Reply is one complete reply of the model.

@@ -26,6 +26,9 @@ const (
 	ApprovePrefix = "approve:"
 	DenyPrefix    = "deny:"
 	EditPrefix    = "edit:"
+	GrantPrefix   = "grant:"  // approve exactly this for a while
+	GlassPrefix   = "glass:"  // decide alone
+	ReviewPrefix  = "review:" // somebody looked at what was decided alone
 	// StopPrefix begins the button that is the same as the word "stop"; it decides
 	// nothing about the request and carries no nonce.
 	StopPrefix = "stop:"
@@ -39,7 +42,7 @@ func button(prefix string, r approvals.Record) chat.ButtonID {
 // Parse takes a button's id apart. ok is false for a button that this package
 // did not make; nonce is "" where it carries none.
 func Parse(b chat.ButtonID) (prefix string, id approvals.ID, nonce string, ok bool) {
-	for _, p := range []string{ApprovePrefix, DenyPrefix, EditPrefix, StopPrefix} {
+	for _, p := range []string{ApprovePrefix, DenyPrefix, EditPrefix, GrantPrefix, GlassPrefix, ReviewPrefix, StopPrefix} {
 		if rest, found := strings.CutPrefix(string(b), p); found {
 			name, nonce, _ := strings.Cut(rest, ".")
 			return p, approvals.ID(name), nonce, name != ""
@@ -63,19 +66,38 @@ func Of(r approvals.Record, notice string) chat.Card {
 	if s := disagreement(r); s != "" && r.State == approvals.Pending {
 		c.Warn = append(c.Warn, s)
 	}
+	if r.Taint != "" && r.State == approvals.Pending {
+		c.Warn = append(c.Warn, line(r.Taint))
+	}
 	c.Fields = fields(r)
 	switch r.State {
 	case approvals.Pending:
 		c.Body = visible(summary)
+		if r.Impact != "" {
+			c.Body = strings.TrimPrefix(c.Body+"\n\n", "\n\n") + "What it would do, found by looking:\n" + visible(r.Impact)
+		}
 		level := strings.ToUpper(r.Level)
 		deny := chat.Button{ID: button(DenyPrefix, r), Label: "Deny", Style: chat.StyleDeny, AskReason: true}
 		yes := chat.Button{ID: button(ApprovePrefix, r), Label: "Approve", Style: chat.StyleApprove}
 		if l := r.FinalLevel(); l == risk.Unknown || l >= risk.High {
 			yes.Confirm = fmt.Sprintf("This is %s. Run exactly this on %s?", level, line(r.Action.Target))
 		}
+		yes.AskReason = r.Require.ReasonRequired
 		c.Choose = []chat.Button{deny, yes}
+		if g := min(r.Require.Grant, approvals.MaxGrant); g > 0 {
+			c.Choose = append(c.Choose, chat.Button{
+				ID: button(GrantPrefix, r), Label: fmt.Sprintf("Approve for %d min", int(g.Minutes())), Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired,
+				Confirm: fmt.Sprintf("Exactly this may then run again in this thread for %d minutes without asking. Stop ends that.", int(g.Minutes())),
+			})
+		}
 		if _, ok := r.Action.Editable(); ok {
 			c.Choose = append(c.Choose, chat.Button{ID: button(EditPrefix, r), Label: "Edit", Style: chat.StyleEdit, Edit: string(r.Action.Bytes)})
+		}
+		if len(r.Require.BreakGlass) > 0 {
+			c.Choose = append(c.Choose, chat.Button{
+				ID: button(GlassPrefix, r), Label: "Break glass", Style: chat.StyleApprove, AskReason: true,
+				Confirm: "You decide alone, and give a reason. Somebody else has to review it afterwards.",
+			})
 		}
 		c.Choose = append(c.Choose, chat.Button{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop})
 	default:
@@ -103,6 +125,8 @@ func Size(c chat.Card) int {
 // preview stands in for the exact bytes only if its tool made it whole.
 func shown(a approvals.Action) (code, summary string) {
 	switch {
+	case len(a.Steps) > 0:
+		return steps(a.Steps), a.Preview
 	case a.Kind == approvals.KindShell:
 		return string(a.Bytes), a.Preview
 	case a.Whole && a.Preview != "":
@@ -270,8 +294,8 @@ func line(s string) string {
 	return strings.ReplaceAll(s, "\n", `\x0a`)
 }
 
-func fields(r approvals.Record) []chat.Field {
-	a := r.Action
+// place is everything beside the text that decides what an action does.
+func place(a approvals.Action) []chat.Field {
 	var f []chat.Field
 	add := func(name, value string) {
 		if value != "" {
@@ -299,6 +323,17 @@ func fields(r approvals.Record) []chat.Field {
 	for _, name := range slices.Sorted(maps.Keys(a.Files)) {
 		add("Depends on", line(name)+", "+fileState(a.Files[name]))
 	}
+	return f
+}
+
+func fields(r approvals.Record) []chat.Field {
+	a := r.Action
+	f := place(a)
+	add := func(name, value string) {
+		if value != "" {
+			f = append(f, chat.Field{Name: name, Value: value})
+		}
+	}
 	add("Length", length(a))
 	engine := strings.ToUpper(r.Engine.Risk)
 	if len(r.Engine.Effects) > 0 {
@@ -324,17 +359,96 @@ func fields(r approvals.Record) []chat.Field {
 		add("Edited", "by "+line(r.Requester.Name)+"; the model asked for something else, and its labels do not apply")
 	}
 	add("Rule", line(r.Rule))
-	who := strings.Join(r.Require.Groups, ", ")
-	if who == "" {
-		who = "nobody"
+	if r.Basis.Kind == approvals.ByVotes {
+		votes(add, r)
+	} else {
+		add("Approved by", line(r.Basis.Why))
 	}
-	add("Who may approve", line(who))
-	add("Votes", fmt.Sprintf("%d of %d", r.Approvals(), max(r.Require.Count, 1)))
 	if r.State == approvals.Pending {
 		add("Expires", stamp(r.ExpiresAt))
 	}
 	add("Request", fmt.Sprintf("%s, digest %s", r.ID, r.Digest.Short()))
 	return f
+}
+
+// votes says who may decide and how far they are. Several needs are a line each.
+func votes(add func(name, value string), r approvals.Record) {
+	if len(r.Require.Needs) == 0 {
+		add("Who may approve", "nobody")
+		return
+	}
+	one := len(r.Require.Needs) == 1
+	for i, n := range r.Require.Needs {
+		who := strings.Join(n.Groups, " or ")
+		if who == "" {
+			who = "nobody"
+		}
+		count := fmt.Sprintf("%d of %d", r.Met(i), max(n.Count, 1))
+		if one {
+			add("Who may approve", line(who))
+			add("Votes", count)
+		} else {
+			add("Votes ("+line(n.Rule)+")", count+" from "+line(who))
+		}
+		for k, s := range n.Escalate {
+			if k >= n.Taken && r.State == approvals.Pending {
+				add("If nobody decides", fmt.Sprintf("from %s also %s", stamp(r.Created.Add(s.After)), line(strings.Join(s.Groups, ", "))))
+			}
+		}
+	}
+	if !r.Require.RequesterMay {
+		add("Not", line(r.Requester.Name)+", who asked for it")
+	}
+	if r.Require.ReasonRequired {
+		add("Reason", "required")
+	}
+}
+
+// steps are the actions of a plan, each with everything that decides what it does.
+func steps(all []approvals.Action) string {
+	var b strings.Builder
+	for i, a := range all {
+		code, _ := shown(a)
+		fmt.Fprintf(&b, "Step %d: %s", i+1, line(a.Tool))
+		for _, f := range place(a) {
+			fmt.Fprintf(&b, ", %s %s", strings.ToLower(f.Name), f.Value)
+		}
+		b.WriteString("\n")
+		for l := range strings.SplitSeq(code, "\n") {
+			b.WriteString("    " + l + "\n")
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// Review is the card that asks for the look at what one person decided alone, or
+// says who took it.
+func Review(r approvals.Record) chat.Card {
+	code, _ := shown(r.Action)
+	code, _ = exact(code)
+	by := r.By.Name
+	if by == "" {
+		by = string(r.By.ID)
+	}
+	c := chat.Card{
+		Title: "Review: " + r.Action.Tool + " was approved by one person alone", Tone: chat.ToneHigh, Code: code, Digest: r.Digest.Short(),
+		Body: visible(fmt.Sprintf("%s broke the glass at %s: %s", by, stamp(r.Decided), r.Reason)),
+	}
+	c.Fields = place(r.Action)
+	c.Fields = append(c.Fields, chat.Field{Name: "Asked by", Value: line(r.Requester.Name)}, chat.Field{Name: "Request", Value: fmt.Sprintf("%s, digest %s", r.ID, r.Digest.Short())})
+	if r.Review.Due {
+		c.Warn = []string{"Somebody else has to look at this, and press Reviewed."}
+		c.Choose = []chat.Button{{ID: button(ReviewPrefix, r), Label: "Reviewed", Style: chat.StyleApprove, AskReason: true}}
+		return c
+	}
+	c.Final, c.Tone = true, chat.ToneNeutral
+	c.Title = "Reviewed: " + r.Action.Tool + " was approved by one person alone"
+	note := ""
+	if r.Review.Note != "" {
+		note = ": " + r.Review.Note
+	}
+	c.Body += visible(fmt.Sprintf("\nReviewed by %s at %s%s", r.Review.By.Name, stamp(r.Review.At), note))
+	return c
 }
 
 // fileState says in which state a file was when the action was planned.
@@ -368,6 +482,17 @@ func length(a approvals.Action) string {
 	return s
 }
 
+// basis says by what right it was approved, where no vote on it did.
+func basis(r approvals.Record) string {
+	switch {
+	case r.Basis.Kind != approvals.ByVotes:
+		return " (" + r.Basis.Why + ")"
+	case r.Review.Due || r.Review.By.ID != "":
+		return ", alone, by breaking the glass: " + r.Reason
+	}
+	return ""
+}
+
 func stamp(t time.Time) string { return t.UTC().Format("15:04:05") + " UTC" }
 
 // ending says who decided, when and why, and how it went.
@@ -383,9 +508,9 @@ func ending(r approvals.Record) string {
 	s := ""
 	switch r.State {
 	case approvals.Approved:
-		s = fmt.Sprintf("Approved by %s at %s. It runs next.", by, stamp(r.Decided))
+		s = fmt.Sprintf("Approved by %s at %s%s. It runs next.", by, stamp(r.Decided), basis(r))
 	case approvals.Running:
-		s = fmt.Sprintf("Approved by %s at %s. Running now.", by, stamp(r.Decided))
+		s = fmt.Sprintf("Approved by %s at %s%s. Running now.", by, stamp(r.Decided), basis(r))
 	case approvals.Done:
 		how := "It ran"
 		if !r.Outcome.OK {
@@ -394,7 +519,7 @@ func ending(r approvals.Record) string {
 		if r.Outcome.Note != "" {
 			how += ": " + r.Outcome.Note
 		}
-		s = fmt.Sprintf("Approved by %s at %s. %s.", by, stamp(r.Decided), how)
+		s = fmt.Sprintf("Approved by %s at %s%s. %s.", by, stamp(r.Decided), basis(r), how)
 	case approvals.OutUnk:
 		s = fmt.Sprintf("Approved by %s at %s. Contact was lost while it ran: it may or may not have happened. Look before repeating it.", by, stamp(r.Decided))
 	case approvals.Denied:

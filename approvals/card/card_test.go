@@ -26,7 +26,7 @@ func record(s approvals.State) approvals.Record {
 		ID: "abcdefghij", Nonce: "NONCE", Thread: "web:1", Call: "c1", Requester: chat.User{ID: "web:alice", Name: "alice"}, Created: t0, Action: a, Digest: a.Digest(),
 		Claim:  approvals.Claim{Given: true, Risk: "low", Why: "harmless, \"trust\" me"},
 		Engine: approvals.Judgement{Risk: "high", Effects: []string{"service"}, Reasons: []string{"restarts a service"}},
-		Level:  "high", Rule: "default: balanced", Require: approvals.Require{Count: 1, Groups: []string{"oncall"}, RequesterMay: true, RunWithin: 2 * time.Minute},
+		Level:  "high", Rule: "default: balanced", Require: approvals.Require{Needs: []approvals.Need{{Rule: "default", Count: 1, Groups: []string{"oncall"}}}, RequesterMay: true, RunWithin: 2 * time.Minute},
 		State: s, ExpiresAt: t0.Add(15 * time.Minute),
 	}
 	if s != approvals.Pending {
@@ -240,4 +240,29 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q became %q", s, again)
 		}
 	})
+}
+
+// What networks do with a card that they cannot show whole goes by the style of
+// its buttons: everything that approves has that style.
+func TestWhatApprovesLooksLikeIt(t *testing.T) {
+	r := record(approvals.Pending)
+	r.Require.BreakGlass, r.Require.Grant = []string{"lead"}, time.Hour
+	found := 0
+	for _, b := range Of(r, "").Choose {
+		prefix, _, _, _ := Parse(b.ID)
+		switch prefix {
+		case ApprovePrefix, GrantPrefix, GlassPrefix:
+			found++
+			if b.Style != chat.StyleApprove {
+				t.Errorf("%s has the style %q", b.ID, b.Style)
+			}
+		default:
+			if b.Style == chat.StyleApprove {
+				t.Errorf("%s looks as if it approved", b.ID)
+			}
+		}
+	}
+	if found != 3 {
+		t.Errorf("%d buttons approve", found)
+	}
 }

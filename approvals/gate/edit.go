@@ -49,7 +49,7 @@ func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decide
 	case odd:
 		return chat.Answer{Notice: "The command has invisible or unusual characters, so nothing was changed; type it by hand instead of pasting it."}, false
 	}
-	again := g.Judge(Request{Thread: rec.Thread, CallID: rec.Call, By: b.From, Action: rec.Action.Edited(argument, text), Floor: risk.Read})
+	again := g.judge(tx, Request{Thread: rec.Thread, CallID: rec.Call, By: b.From, Action: rec.Action.Edited(argument, text), Floor: risk.Read})
 	if again.Lane == policy.Forbid {
 		return chat.Answer{Notice: "This command cannot be asked for, so nothing was changed: " + again.Sentence + "."}, false
 	}

@@ -9,9 +9,12 @@ package gate
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,16 +31,28 @@ import (
 
 // Config is what a [Gate] is made of; every field is required.
 type Config struct {
-	DB       store.DB
-	Policy   *policy.Policy
+	DB store.DB
+	// Policy is the policy of the moment: it may be another one after a reload.
+	Policy   func() *policy.Policy
 	Classify func(string) risk.Verdict
 	Now      func() time.Time
 	// Wake tells the thread's worker and the outbox that there is something new.
 	Wake func(thread string)
 	Log  *slog.Logger
-	// TargetApprovers names the groups that may approve on a target.
-	TargetApprovers func(target string) []string
-	Mode            func(thread string) policy.Mode
+	// Audit writes the lines of the chain; it redacts what it keeps.
+	Audit audit.Trail
+	// Place says where an action would happen.
+	Place func(thread chat.ThreadID, target string) Place
+}
+
+// Place is what the configuration says of a thread and a target.
+type Place struct {
+	Channel   string            // "slack:C0123456", "web"
+	Target    string            // as the configuration names it
+	Labels    map[string]string // of the target
+	Approvers []string          // groups that may approve on the target
+	Mode      policy.Mode
+	Until     time.Time // end of the mode trusting
 }
 
 // Gate is safe for concurrent use; it holds no state of its own.
@@ -54,9 +69,15 @@ type Request struct {
 	Thread chat.ThreadID
 	CallID string
 	By     chat.User
+	Groups []string // what the network vouched for when By spoke
 	Action approvals.Action
 	Claim  approvals.Claim
 	Floor  risk.Level // the tool's own level
+	// Impact and Taint are shown to who decides; see [approvals.Record].
+	Impact, Taint string
+	// Interrupt says that these keys only interrupt the thread's own running
+	// command.
+	Interrupt bool
 	// Revision is how often people edited the command of this call; By is then who
 	// did it last, and Claim is empty.
 	Revision int
@@ -81,32 +102,87 @@ type Ruling struct {
 	Decision policy.Decision
 }
 
+// autoWithin is how long what the policy approves may take to begin.
+const autoWithin = 2 * time.Minute
+
 // maxShown bounds what a card can show whole, in bytes of all its text as it is
 // shown. What cannot be shown whole cannot be approved.
 const maxShown = 60_000
 
 // Judge says where a request goes. The model's claim can only raise: a proven
 // read that the model calls a change, or risky, asks.
-func (g *Gate) Judge(req Request) Ruling {
+func (g *Gate) Judge(ctx context.Context, req Request) Ruling {
+	var r Ruling
+	err := g.cfg.DB.View(ctx, func(tx store.Tx) error {
+		r = g.judge(tx, req)
+		return nil
+	})
+	if err != nil {
+		return Ruling{Level: risk.High, Sentence: "what people decided before could not be read, so nothing runs: " + err.Error()}
+	}
+	return r
+}
+
+func (g *Gate) judge(tx store.Tx, req Request) Ruling {
+	r := g.rule(tx, req)
+	if len(req.Action.Steps) > 0 {
+		r = g.rulePlan(tx, req, r)
+	}
+	if r.Lane != policy.Ask {
+		return r
+	}
+	if size := card.Size(card.Of(g.record(req, r), r.Sentence)); size > maxShown {
+		r.Lane = policy.Forbid
+		r.Sentence = fmt.Sprintf("a card of this would have %d bytes, and can show at most %d whole; what cannot be shown whole cannot be approved, so do it in smaller steps", size, maxShown)
+	}
+	return r
+}
+
+// rule is what the policy says of one action.
+func (g *Gate) rule(tx store.Tx, req Request) Ruling {
 	v := g.verdict(req)
 	level := risk.Max(v.Risk, req.Floor)
 	if req.Claim.Given {
 		level = risk.Max(level, claimed(req.Claim))
 	}
-	d := g.cfg.Policy.Decide(policy.Input{
-		Mode:     g.cfg.Mode(string(req.Thread)),
-		Harmless: v.ReadOnly && v.Risk == risk.Read && level == risk.Read,
-		Groups:   g.cfg.TargetApprovers(req.Action.Target),
-	})
-	r := Ruling{Lane: d.Lane, Level: level, Verdict: v, Rule: d.Rule, Sentence: d.Sentence, Decision: d}
-	if r.Lane != policy.Ask {
-		return r
-	}
-	if size := card.Size(card.Of(g.record(req, r), d.Sentence)); size > maxShown {
-		r.Lane = policy.Forbid
-		r.Sentence = fmt.Sprintf("a card of this would have %d bytes, and can show at most %d whole; what cannot be shown whole cannot be approved, so do it in smaller steps", size, maxShown)
+	r := Ruling{Level: level, Verdict: v}
+	in := g.input(tx, req, r)
+	d := g.cfg.Policy().Decide(in)
+	r.Lane, r.Rule, r.Sentence, r.Decision = d.Lane, d.Rule, d.Sentence, d
+	if r.Lane == policy.Allow && !in.Harmless {
+		// No proof, so there is no permit without a record: it is filed, and
+		// approved by the policy.
+		r.Lane = policy.Ask
+		r.Decision.Expires, r.Decision.RunWithin = max(d.Expires, autoWithin), max(d.RunWithin, autoWithin)
+		if d.Auto == "" {
+			r.Lane, r.Sentence = policy.Forbid, "the policy allows this and does not say by what right, so it is refused"
+		}
 	}
 	return r
+}
+
+// input is what the policy is told about a request.
+func (g *Gate) input(tx store.Tx, req Request, r Ruling) policy.Input {
+	p := g.cfg.Place(req.Thread, req.Action.Target)
+	in := policy.Input{
+		Facts: policy.Facts{
+			Channel: p.Channel, Target: p.Target, Labels: p.Labels, Tool: req.Action.Tool, Kind: string(req.Action.Kind),
+			Command: string(req.Action.Bytes), Args: string(req.Action.Args), Path: req.Action.Path, Level: r.Level, Requester: req.By, RequesterGroups: req.Groups, Now: g.cfg.Now(),
+		},
+		Mode: p.Mode, Until: p.Until, Approvers: p.Approvers, Interrupt: req.Interrupt,
+		Harmless: r.Verdict.ReadOnly && r.Verdict.Risk == risk.Read && r.Level == risk.Read,
+	}
+	if in.Command == "" {
+		in.Command = string(req.Action.Args)
+	}
+	for _, e := range r.Verdict.Effects {
+		in.Effects = append(in.Effects, string(e))
+	}
+	if req.Action.Kind == approvals.KindChange {
+		l := learnedOf(tx, req.Action.Tool)
+		in.Yes, in.No = l.Yes, l.No
+	}
+	return in
 }
 
 // claimed is the level that a model's claim stands for. Risk "low" without a
@@ -136,6 +212,12 @@ func (g *Gate) verdict(req Request) risk.Verdict {
 	case approvals.KindShell:
 		return g.cfg.Classify(string(req.Action.Bytes))
 	case approvals.KindKeys:
+		switch {
+		case req.Action.Leaves():
+			return risk.Verdict{ReadOnly: true, Risk: risk.Read, Reasons: []string{"the key only leaves " + req.Action.Foreground}}
+		case req.Action.Interrupts():
+			return risk.Verdict{Risk: risk.Low, Effects: []risk.Effect{risk.EffectInteractive}, Reasons: []string{"it interrupts what runs in front"}}
+		}
 		return risk.Verdict{Risk: risk.Medium, Effects: []risk.Effect{risk.EffectInteractive}, Reasons: []string{"keystrokes reach whatever program is in front"}}
 	case approvals.KindChange:
 		return risk.Verdict{Risk: risk.Max(req.Floor, risk.Low), Effects: []risk.Effect{risk.EffectWrite}, Reasons: []string{"the tool changes something"}}
@@ -193,27 +275,65 @@ func (g *Gate) record(req Request, r Ruling) approvals.Record {
 		effects[i] = string(e)
 	}
 	return approvals.Record{
-		ID: req.id(), Thread: req.Thread, Call: req.CallID, Requester: req.By, Revision: req.Revision,
+		ID: req.id(), Thread: req.Thread, Call: req.CallID, Requester: req.By, Groups: req.Groups, Revision: req.Revision,
 		Created: now, Action: req.Action, Claim: req.Claim, State: approvals.Pending,
 		Engine: approvals.Judgement{ReadOnly: r.Verdict.ReadOnly, Risk: r.Verdict.Risk.String(), Effects: effects, Reasons: r.Verdict.Reasons},
-		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy.Hash(),
-		Require: approvals.Require{
-			Count: r.Decision.Count, Groups: r.Decision.Groups, RequesterMay: r.Decision.RequesterMay, RunWithin: r.Decision.RunWithin,
-		},
-		ExpiresAt: now.Add(r.Decision.Expires),
+		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy().Hash(), Require: required(r.Decision),
+		ExpiresAt: now.Add(r.Decision.Expires), Impact: req.Impact, Taint: req.Taint,
 	}
 }
 
-// Ask files the request with its card, its audit line and its expiry timer.
-// Asking again for the same call finds the same request and changes nothing.
-func (g *Gate) Ask(tx store.Tx, req Request, r Ruling) approvals.Record {
+// required is what a decision demands, as a record keeps it.
+func required(d policy.Decision) approvals.Require {
+	out := approvals.Require{
+		RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired, BreakGlass: d.BreakGlass,
+		Grant: min(d.Grant, approvals.MaxGrant), RunWithin: d.RunWithin,
+	}
+	for _, r := range d.Requirements {
+		n := approvals.Need{Rule: r.Rule, Count: r.Count, Groups: slices.Clone(r.Groups)}
+		for _, e := range r.Escalate {
+			n.Escalate = append(n.Escalate, approvals.Step{After: e.After, Groups: e.Groups})
+		}
+		out.Needs = append(out.Needs, n)
+	}
+	return out
+}
+
+// Ask files the request with its card, its audit line and its timers. What was
+// approved before (a grant, the next step of a plan), or what the policy lets run,
+// is approved at once. What the policy refuses by now is filed, too, and nobody can
+// approve it. Asking again for the same call finds the same request and changes
+// nothing.
+func (g *Gate) Ask(tx store.Tx, req Request) approvals.Record {
+	r := g.judge(tx, req)
 	rec, existed := g.ledger.Open(tx, g.record(req, r))
 	if existed {
 		return rec
 	}
 	g.note(tx, rec, "asked", rec.Requester.ID, "", "")
-	g.face(tx, rec, r.Decision.Sentence)
+	notice := r.Sentence
+	basis, by, broken := g.basis(tx, rec, r)
+	if basis.Kind != approvals.ByVotes {
+		if settled, ok := g.ledger.Settle(tx, rec.ID, basis, by, g.cfg.Now()); ok {
+			g.note(tx, settled, "approved", by.ID, string(basis.Kind), basis.Why)
+			g.face(tx, settled, "")
+			g.timer(tx, settled, settled.RunBy.Add(time.Second))
+			g.decide(tx, settled)
+			return settled
+		}
+	}
+	if broken != "" {
+		notice = strings.TrimSpace(notice + " " + broken)
+	}
+	g.face(tx, rec, notice)
 	g.timer(tx, rec, rec.ExpiresAt)
+	for _, n := range rec.Require.Needs {
+		for _, s := range n.Escalate {
+			if at := rec.Created.Add(s.After); at.Before(rec.ExpiresAt) {
+				g.timer(tx, rec, at)
+			}
+		}
+	}
 	return rec
 }
 
@@ -236,10 +356,44 @@ func (g *Gate) face(tx store.Tx, rec approvals.Record, notice string) chat.Card 
 }
 
 func (g *Gate) note(tx store.Tx, rec approvals.Record, what string, who chat.UserID, via, note string) {
-	audit.Append(tx, string(rec.Thread), audit.Event{
-		What: what, Approval: string(rec.ID), Digest: rec.Digest.String(), Tool: rec.Action.Tool, Target: rec.Action.Target,
-		Level: rec.Level, User: string(who), Via: via, Note: note,
-	}, g.cfg.Now())
+	a := rec.Action
+	e := audit.Event{
+		What: what, Approval: string(rec.ID), Call: rec.Call, Digest: rec.Digest.String(), Tool: a.Tool, Kind: string(a.Kind),
+		Target: a.Target, Level: rec.Level, Effects: rec.Engine.Effects, Rule: rec.Rule, Policy: rec.Policy, User: string(who),
+		Via: via, Note: note,
+	}
+	for _, v := range rec.Votes {
+		if v.User.ID == who {
+			e.Groups = v.Groups
+		}
+	}
+	switch what {
+	case audit.Asked, audit.Allowed, audit.Forbidden, audit.BreakGlass:
+		e.Command = commandOf(a) // redacting it takes a while, so only once a request
+	default:
+		sum := sha256.Sum256([]byte(commandOf(a)))
+		e.CommandSHA256 = hex.EncodeToString(sum[:])
+	}
+	if what == audit.Done {
+		e.Outcome, e.Note = note, ""
+	}
+	g.cfg.Audit.Append(tx, string(rec.Thread), e, g.cfg.Now())
+}
+
+// commandOf is the exact text of an action: its bytes, or its arguments, or those
+// of its steps.
+func commandOf(a approvals.Action) string {
+	switch {
+	case len(a.Steps) > 0:
+		var all []string
+		for _, s := range a.Steps {
+			all = append(all, s.Tool+" "+commandOf(s))
+		}
+		return strings.Join(all, "\n")
+	case len(a.Bytes) > 0:
+		return string(a.Bytes)
+	}
+	return string(a.Args)
 }
 
 // decide wakes the thread with how the waiting ended.
@@ -258,7 +412,7 @@ func (g *Gate) decide(tx store.Tx, rec approvals.Record) {
 // was taken off the list does not count any more.
 func (g *Gate) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, approvals.Record, string) {
 	if rec, ok := g.ledger.Get(tx, id); ok && rec.State == approvals.Approved {
-		if why := g.outdated(rec); why != "" {
+		if why := g.outdated(tx, rec); why != "" {
 			rec, _ = g.ledger.Invalidate(tx, id, why, g.cfg.Now())
 			g.note(tx, rec, string(rec.State), "", "", why)
 			g.face(tx, rec, "")
@@ -271,49 +425,6 @@ func (g *Gate) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approv
 		g.face(tx, rec, "")
 	}
 	return permit, rec, why
-}
-
-// outdated says why an approval would not be one under the present policy and
-// approvers, "" if it would. Network groups are those that the votes were given
-// with: nobody is looked up here.
-func (g *Gate) outdated(rec approvals.Record) string {
-	v := g.verdict(Request{Thread: rec.Thread, Action: rec.Action, Floor: rec.FinalLevel()})
-	now := g.cfg.Policy.Decide(policy.Input{
-		Mode:     g.cfg.Mode(string(rec.Thread)),
-		Harmless: v.ReadOnly && v.Risk == risk.Read && rec.FinalLevel() == risk.Read,
-		Groups:   g.cfg.TargetApprovers(rec.Action.Target),
-	})
-	switch {
-	case now.Lane == policy.Forbid:
-		return "the policy changed after the approval: " + now.Sentence
-	case now.Lane == policy.Ask && rec.Approvals() < now.Count:
-		return fmt.Sprintf("the policy changed after the approval: it takes %d people now, and %d approved", now.Count, rec.Approvals())
-	case now.Lane == policy.Ask && g.cfg.Now().After(rec.Decided.Add(now.RunWithin)):
-		return "the policy changed after the approval: it must be used within " + now.RunWithin.String() + " now"
-	}
-	for _, vote := range rec.Votes {
-		if !vote.Approve {
-			continue
-		}
-		who := vote.User.Name
-		if who == "" {
-			who = string(vote.User.ID)
-		}
-		if !g.eligible(rec, vote.User, vote.Groups) {
-			return who + " approved this and may not approve on " + rec.Action.Target + " any more"
-		}
-		if vote.User.ID == rec.Requester.ID && (!rec.Require.RequesterMay || !now.RequesterMay) {
-			return who + " asked for this, and may not approve it any more"
-		}
-	}
-	return ""
-}
-
-// eligible reports whether a person may approve a record: the groups of the time
-// of asking and today's approvers must both name them.
-func (g *Gate) eligible(rec approvals.Record, u chat.User, network []string) bool {
-	return g.cfg.Policy.Eligible(rec.Require.Groups, u, network) &&
-		g.cfg.Policy.Eligible(g.cfg.TargetApprovers(rec.Action.Target), u, network)
 }
 
 // Finish records the outcome of a permitted run.
@@ -340,13 +451,23 @@ func (g *Gate) Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) {
 	}
 }
 
-// Expire ends a request whose time is over and wakes its thread; too early it
-// does nothing.
-func (g *Gate) Expire(tx store.Tx, id approvals.ID) {
+// Due does what the time asks for: it ends a request whose time is over and wakes
+// its thread, or widens who may vote when nobody has answered. Too early it does
+// nothing.
+func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 	if rec, ok := g.ledger.Expire(tx, id, g.cfg.Now()); ok {
 		g.note(tx, rec, "expired", "", "", "")
 		g.face(tx, rec, "")
 		g.decide(tx, rec)
+		return
+	}
+	if rec, added := g.ledger.Escalate(tx, id, g.cfg.Now()); len(added) > 0 {
+		groups := strings.Join(added, ", ")
+		g.note(tx, rec, "escalated", "", "", "to "+groups)
+		g.face(tx, rec, "")
+		outbox.Put(tx, string(rec.Thread), fmt.Sprintf("escalate/%s/%d", rec.ID, g.cfg.Now().UnixNano()), chat.Post{
+			Text: fmt.Sprintf("Nobody has decided request `%s` yet, so **%s** may decide it now, too. It expires at %s.", rec.ID, groups, clock(rec.ExpiresAt)),
+		}, g.cfg.Now())
 	}
 }
 
@@ -354,6 +475,7 @@ func (g *Gate) Expire(tx store.Tx, id approvals.ID) {
 const (
 	ViaButton = "button"
 	ViaText   = "text"
+	ViaGlass  = "break-glass" // in the audit
 )
 
 // Ballot is one vote, whatever way it came.
@@ -363,6 +485,8 @@ type Ballot struct {
 	From    chat.User
 	Groups  []string // what the network vouched for at this moment
 	Approve bool
+	Grant   bool // approve exactly this for a while
+	Glass   bool // decide alone
 	Reason  string
 	Via     string // ViaButton, ViaText, or another word for the audit
 	// Nonce is the one of the card that was pressed; a ballot by button counts for
@@ -386,6 +510,15 @@ func (g *Gate) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	switch prefix {
 	case card.ApprovePrefix, card.DenyPrefix:
 		return g.Vote(ctx, b)
+	case card.GrantPrefix:
+		b.Approve, b.Grant = true, true
+		return g.Vote(ctx, b)
+	case card.GlassPrefix:
+		b.Approve, b.Glass = true, true
+		return g.Vote(ctx, b)
+	case card.ReviewPrefix:
+		row := answerRow{string(c.Thread), string(c.From.ID), string(c.Button), string(c.ID)}
+		return g.once(ctx, row, func(tx store.Tx) (chat.Answer, bool) { return g.review(tx, b) })
 	case card.EditPrefix:
 		row := answerRow{string(c.Thread), string(c.From.ID), string(c.Button), string(c.ID)}
 		return g.once(ctx, row, func(tx store.Tx) (chat.Answer, bool) { return g.edit(tx, b, c.Text) })
@@ -393,18 +526,25 @@ func (g *Gate) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	return chat.Answer{Notice: "This button does not work here; write `stop` in the thread."}, nil
 }
 
-// Word decides what somebody wrote instead of pressing: c.Button is "approve:" or
-// "deny:" and the id that they typed. It is the same vote as a press; words carry
-// no nonce, because nobody could type one.
+// Word decides what somebody wrote instead of pressing: c.Button is "approve:",
+// "deny:", "glass:" or "review:" and the id that they typed. It is the same vote as
+// a press; words carry no nonce, because nobody could type one.
 func (g *Gate) Word(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	prefix, id, nonce, ok := card.Parse(c.Button)
-	if !ok || nonce != "" || (prefix != card.ApprovePrefix && prefix != card.DenyPrefix) {
-		return chat.Answer{Notice: "I do not know this request; `status` names the one that is open."}, nil
+	b := Ballot{Thread: c.Thread, ID: id, From: c.From, Groups: c.Groups, Reason: c.Reason, Via: ViaText, EventID: c.ID}
+	if ok && nonce == "" {
+		switch prefix {
+		case card.ApprovePrefix, card.GlassPrefix:
+			b.Approve, b.Glass = true, prefix == card.GlassPrefix
+			return g.Vote(ctx, b)
+		case card.DenyPrefix:
+			return g.Vote(ctx, b)
+		case card.ReviewPrefix:
+			row := answerRow{string(c.Thread), string(c.From.ID), string(c.Button), string(c.ID)}
+			return g.once(ctx, row, func(tx store.Tx) (chat.Answer, bool) { return g.review(tx, b) })
+		}
 	}
-	return g.Vote(ctx, Ballot{
-		Thread: c.Thread, ID: id, From: c.From, Groups: c.Groups, Approve: prefix == card.ApprovePrefix, Reason: c.Reason,
-		Via: ViaText, EventID: c.ID,
-	})
+	return chat.Answer{Notice: "I do not know this request; `status` names the one that is open."}, nil
 }
 
 // Vote is the one authorisation function: may this person decide this request,
@@ -413,6 +553,12 @@ func (g *Gate) Vote(ctx context.Context, b Ballot) (chat.Answer, error) {
 	prefix := card.DenyPrefix
 	if b.Approve {
 		prefix = card.ApprovePrefix
+	}
+	switch {
+	case b.Glass:
+		prefix = card.GlassPrefix
+	case b.Grant:
+		prefix = card.GrantPrefix
 	}
 	row := answerRow{string(b.Thread), string(b.From.ID), prefix + string(b.ID) + "." + b.Nonce, string(b.EventID)}
 	return g.once(ctx, row, func(tx store.Tx) (chat.Answer, bool) { return g.vote(tx, b) })
@@ -434,7 +580,7 @@ func (g *Gate) meet(tx store.Tx, b Ballot) (rec approvals.Record, shown approval
 		g.note(tx, rec, "refused", b.From.ID, b.Via, "the card is out of date")
 		return rec, shown, chat.Answer{Notice: "This card is out of date, so nothing was decided: use the newest card of this request, or write `approve " + string(rec.ID) + "`."}, false, false
 	}
-	if why := g.refuse(rec, b); why != "" {
+	if why := g.refuse(tx, rec, b); why != "" {
 		g.note(tx, rec, "refused", b.From.ID, b.Via, why)
 		return rec, shown, chat.Answer{Notice: why}, false, false
 	}
@@ -452,12 +598,13 @@ func (g *Gate) tooLate(tx store.Tx, rec approvals.Record) chat.Answer {
 }
 
 func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
-	_, shown, ans, decided, ok := g.meet(tx, b)
+	before, shown, ans, decided, ok := g.meet(tx, b)
 	if !ok {
 		return ans, decided
 	}
 	rec, refusal, err := g.ledger.Vote(tx, b.ID, approvals.Vote{
 		User: b.From, Approve: b.Approve, Reason: b.Reason, Via: b.Via, Event: b.EventID, At: g.cfg.Now(), Digest: shown, Groups: b.Groups,
+		Meets: g.meets(tx, before, b), Grant: b.Grant, Glass: b.Glass,
 	})
 	if err != nil {
 		store.Abort(err)
@@ -467,25 +614,60 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 	case approvals.TooLate:
 		return g.tooLate(tx, rec), true
 	case approvals.VotedBefore:
-		return chat.Answer{Notice: "Your approval already counts; it takes more people."}, false
-	default:
+		return chat.Answer{Notice: "Your approval already counts; it takes more people: " + open(rec) + "."}, false
+	case approvals.NoReason:
+		return chat.Answer{Notice: "This takes a reason, so nothing was decided: write it beside the button, or `" + word(b) + " " + string(rec.ID) + " your reason`."}, false
+	case approvals.NoNeed:
+		return chat.Answer{Notice: g.refuse(tx, rec, b)}, false
+	case approvals.AlreadyDone, approvals.OtherContent, approvals.NoPerson:
 		c := card.Of(rec, "")
 		return chat.Answer{Card: &c, Notice: already(rec)}, false
 	}
-	word := "denied"
-	if b.Approve {
-		word = "approved"
+	what := "denied"
+	switch {
+	case b.Glass:
+		what = "broke the glass and approved"
+		g.note(tx, rec, ViaGlass, b.From.ID, b.Via, b.Reason)
+		g.askReview(tx, rec)
+	case b.Approve:
+		what = "approved"
+		g.note(tx, rec, what, b.From.ID, b.Via, b.Reason)
+	default:
+		g.note(tx, rec, what, b.From.ID, b.Via, b.Reason)
 	}
-	g.note(tx, rec, word, b.From.ID, b.Via, b.Reason)
 	c := g.face(tx, rec, "")
 	if rec.State == approvals.Pending {
-		return chat.Answer{Card: &c, OK: true, Notice: fmt.Sprintf("Your approval counts: %d of %d.", rec.Approvals(), rec.Require.Count)}, false
+		return chat.Answer{Card: &c, OK: true, Notice: "Your approval counts; it takes more people: " + open(rec) + "."}, false
 	}
+	g.learn(tx, rec)
 	if rec.State == approvals.Approved {
+		if b.Grant && rec.Require.Grant > 0 {
+			g.note(tx, rec, "granted", b.From.ID, b.Via, "until "+clock(rec.Decided.Add(rec.Require.Grant)))
+			what += fmt.Sprintf(" (and the same again until %s)", clock(rec.Decided.Add(rec.Require.Grant)))
+		}
 		g.timer(tx, rec, rec.RunBy.Add(time.Second))
 	}
 	g.decide(tx, rec)
-	return chat.Answer{Card: &c, OK: true, Notice: "You " + word + " request " + string(rec.ID) + "."}, true
+	return chat.Answer{Card: &c, OK: true, Notice: "You " + what + " request " + string(rec.ID) + "."}, true
+}
+
+// word is what somebody would write instead of a press.
+func word(b Ballot) string {
+	if b.Glass {
+		return "break-glass"
+	}
+	return "approve"
+}
+
+// open says in words what votes are missing.
+func open(rec approvals.Record) string {
+	var out []string
+	for i, n := range rec.Require.Needs {
+		if has, want := rec.Met(i), max(n.Count, 1); has < want {
+			out = append(out, fmt.Sprintf("%d of %d from %s", has, want, strings.Join(n.Groups, " or ")))
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // shown is the digest of what the voter has seen: for a press, of the card that
@@ -500,20 +682,33 @@ func (g *Gate) shown(tx store.Tx, rec approvals.Record, b Ballot) (d approvals.D
 
 // refuse says why a person may not cast this vote, "" if they may. Anybody who
 // was let into the thread may deny: the safe side needs no right.
-func (g *Gate) refuse(rec approvals.Record, b Ballot) string {
+func (g *Gate) refuse(tx store.Tx, rec approvals.Record, b Ballot) string {
+	groups := rec.Require.Groups()
+	who := strings.Join(groups, " or ")
 	switch {
 	case b.From.Bot:
 		return "Bots cannot decide."
 	case !b.Approve:
 		return ""
-	case len(rec.Require.Groups) == 0:
+	case b.Glass && len(rec.Require.BreakGlass) == 0:
+		return "There is no glass to break here: the policy names nobody under break_glass for this."
+	case b.Glass && !g.cfg.Policy().Eligible(rec.Require.BreakGlass, b.From, b.Groups):
+		return "You may not break the glass: it takes somebody of " + strings.Join(rec.Require.BreakGlass, " or ") + "."
+	case b.Glass:
+		return ""
+	case len(groups) == 0:
 		return "Nobody can approve on " + rec.Action.Target + ": it has no approvers. Add a group under its approvers in the configuration."
+	case !rec.Require.RequesterMay && b.From.ID == rec.Requester.ID:
+		return "You asked for this yourself, so somebody else of " + who + " must approve it."
 	}
-	if !g.eligible(rec, b.From, b.Groups) {
-		return "You may not approve this: it takes somebody of " + strings.Join(rec.Require.Groups, ", ") + "."
+	if now := g.judge(tx, again(rec)); now.Lane == policy.Forbid {
+		return "This cannot be approved any more: " + now.Sentence
 	}
-	if !rec.Require.RequesterMay && b.From.ID == rec.Requester.ID {
-		return "You asked for this yourself, so somebody else of " + strings.Join(rec.Require.Groups, ", ") + " must approve it."
+	switch {
+	case len(g.meets(tx, rec, b)) == 0:
+		return "You may not approve this: it takes somebody of " + who + "."
+	case b.Grant && rec.Require.Grant <= 0:
+		return "This cannot be approved for longer than once; press Approve."
 	}
 	return ""
 }

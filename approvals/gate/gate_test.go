@@ -31,6 +31,7 @@ type fixture struct {
 	now       time.Time
 	approvers []string
 	mode      policy.Mode
+	until     time.Time
 }
 
 // oncall is the group of the fixture: two people of the console, one of Slack,
@@ -49,13 +50,15 @@ func newFixture(t *testing.T) *fixture {
 // configure starts the gate anew, with another configuration.
 func (f *fixture) configure(t *testing.T, c policy.Config, groups map[string]policy.Group) {
 	t.Helper()
-	pol, err := policy.New(c, groups)
+	pol, err := policy.New(c, groups, risk.Classify)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Gate = gate.New(gate.Config{
-		DB: f.db, Policy: pol, Classify: risk.Classify, Now: func() time.Time { return f.now }, Wake: func(string) {},
-		Log: slog.New(slog.DiscardHandler), TargetApprovers: func(string) []string { return f.approvers }, Mode: func(string) policy.Mode { return f.mode },
+		DB: f.db, Policy: func() *policy.Policy { return pol }, Classify: risk.Classify, Now: func() time.Time { return f.now }, Wake: func(string) {},
+		Log: slog.New(slog.DiscardHandler), Place: func(chat.ThreadID, string) gate.Place {
+			return gate.Place{Channel: "web", Approvers: f.approvers, Mode: f.mode, Until: f.until}
+		},
 	})
 }
 
@@ -80,7 +83,7 @@ func (f *fixture) update(t testing.TB, fn func(tx store.Tx)) {
 
 func (f *fixture) ask(t testing.TB, req gate.Request) (rec approvals.Record) {
 	t.Helper()
-	f.update(t, func(tx store.Tx) { rec = f.Ask(tx, req, f.Judge(req)) })
+	f.update(t, func(tx store.Tx) { rec = f.Ask(tx, req) })
 	return rec
 }
 
@@ -147,7 +150,7 @@ func TestJudge(t *testing.T) {
 		t.Run(tc.rule, func(t *testing.T) {
 			f := newFixture(t)
 			f.mode = tc.mode
-			r := f.Judge(request(tc.command, tc.claim))
+			r := f.Judge(t.Context(), request(tc.command, tc.claim))
 			if r.Lane != tc.lane {
 				t.Fatalf("lane %v, want %v (%s)", r.Lane, tc.lane, r.Sentence)
 			}
@@ -165,7 +168,7 @@ func TestLabelsCanOnlyRaise(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cmd := rapid.SampledFrom([]string{"uptime", "rm -rf /srv", "systemctl restart app", "cat /etc/hosts", "sudo reboot", "ls; rm x", "echo $(id)"}).Draw(rt, "command")
 		claim := approvals.Claim{Given: true, Risk: rapid.SampledFrom([]string{"low", "medium", "high", "?"}).Draw(rt, "risk"), Mutation: rapid.Bool().Draw(rt, "mutation"), Privesc: rapid.Bool().Draw(rt, "privesc")}
-		with, without := f.Judge(request(cmd, claim)), f.Judge(request(cmd, approvals.Claim{}))
+		with, without := f.Judge(t.Context(), request(cmd, claim)), f.Judge(t.Context(), request(cmd, approvals.Claim{}))
 		if risk.Max(with.Level, without.Level) != with.Level {
 			rt.Fatalf("the claim lowered %s to %s", without.Level, with.Level)
 		}
@@ -295,7 +298,7 @@ func TestTheCardShowsEverything(t *testing.T) {
 func TestExpiryByTimer(t *testing.T) {
 	f := newFixture(t)
 	rec := f.ask(t, request("systemctl restart app", honest()))
-	f.update(t, func(tx store.Tx) { f.Expire(tx, rec.ID) })
+	f.update(t, func(tx store.Tx) { f.Due(tx, rec.ID) })
 	if f.card(t).Final {
 		t.Fatal("it expired too early")
 	}
@@ -304,7 +307,7 @@ func TestExpiryByTimer(t *testing.T) {
 		if woken := queue.Due(tx, f.now, 10); len(woken) != 1 {
 			t.Fatalf("woken: %v", woken)
 		}
-		f.Expire(tx, rec.ID)
+		f.Due(tx, rec.ID)
 	})
 	if c := f.card(t); !c.Final || !strings.Contains(c.Title, "Expired") {
 		t.Fatalf("%+v", c)
@@ -321,7 +324,7 @@ func TestReadingASecretAsks(t *testing.T) {
 	} {
 		req := request("", approvals.Claim{})
 		req.Action = approvals.Action{Tool: "read_file", Kind: approvals.KindObserve, Target: "local", Path: path}
-		if r := f.Judge(req); r.Lane != lane {
+		if r := f.Judge(t.Context(), req); r.Lane != lane {
 			t.Errorf("%q: lane %v, want %v (%v)", path, r.Lane, lane, r.Verdict.Reasons)
 		}
 	}
@@ -558,14 +561,14 @@ func TestEverythingShownCounts(t *testing.T) {
 		f := newFixture(t)
 		req := request("systemctl restart app", honest())
 		change(&req.Action)
-		if r := f.Judge(req); r.Lane != policy.Forbid || !strings.Contains(r.Sentence, "cannot be shown whole") {
+		if r := f.Judge(t.Context(), req); r.Lane != policy.Forbid || !strings.Contains(r.Sentence, "cannot be shown whole") {
 			t.Errorf("%s: lane %v %q", rule, r.Lane, r.Sentence)
 		}
 	}
 	f := newFixture(t)
 	big := request("cat", honest())
 	big.Action.Kind, big.Action.Bytes, big.Action.Preview, big.Action.Whole = approvals.KindChange, []byte(long), "-a\n+b\n", true
-	if r := f.Judge(big); r.Lane != policy.Ask {
+	if r := f.Judge(t.Context(), big); r.Lane != policy.Ask {
 		t.Errorf("a short diff of a long file is refused: %s", r.Sentence)
 	}
 }
@@ -609,7 +612,7 @@ func TestObserveNeedsAProofOfThePath(t *testing.T) {
 	f := newFixture(t)
 	req := request("", approvals.Claim{})
 	req.Action = look("/srv/it's a file")
-	if p, err := f.Allow(req, f.Judge(req)); err != nil || !p.Allows(req.Action) {
+	if p, err := f.Allow(req, f.Judge(t.Context(), req)); err != nil || !p.Allows(req.Action) {
 		t.Error(err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 func TestEligible(t *testing.T) {
 	p, err := New(Config{}, map[string]Group{"oncall": {
 		Web: []string{"alice"}, Slack: []string{"U1"}, SlackUsergroups: []string{"S1"}, Discord: []string{"42"}, DiscordRoles: []string{"7"},
-	}})
+	}, "empty": {Web: []string{""}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +38,8 @@ func TestEligible(t *testing.T) {
 		{"no groups, nobody", nil, chat.User{ID: "web:alice"}, nil, false},
 		{"an unknown group is empty", []string{"sre"}, chat.User{ID: "web:alice"}, nil, false},
 		{"an id without a network is nothing", []string{"oncall"}, chat.User{ID: "alice"}, nil, false},
+		{"a network without an id is nothing", []string{"empty"}, chat.User{ID: "web:"}, nil, false},
+		{"nor is it without the colon", []string{"empty"}, chat.User{ID: "web"}, nil, false},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			if got := p.Eligible(tc.groups, tc.user, tc.network); got != tc.want {
@@ -53,7 +55,7 @@ func TestNewRefusesWhatItCannotKeep(t *testing.T) {
 		c    Config
 		want string
 	}{
-		{"rules come later", Config{Rules: []any{1}}, "policy.rules"},
+		{"rules come later", Config{Rules: []Rule{{}}}, "policy.rules"},
 		{"a negative count", Config{Approve: Approve{Count: -1}}, "count"},
 		{"no time to decide", Config{Approve: Approve{Expires: time.Millisecond}}, "expires"},
 	} {

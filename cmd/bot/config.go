@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"countersign/approvals/policy"
+	"countersign/approvals/risk"
 	"countersign/internal/redact"
 )
 
@@ -107,6 +108,8 @@ type File struct {
 	Groups   map[string]policy.Group `yaml:"groups"`
 	Channels []ChannelConfig         `yaml:"channels"`
 	Policy   policy.Config           `yaml:"policy"`
+	Risk     risk.Extension          `yaml:"risk"`
+	Audit    AuditConfig             `yaml:"audit"`
 	Tools    ToolsConfig             `yaml:"tools"`
 	Tmux     TmuxConfig              `yaml:"tmux"`
 	Limits   LimitsConfig            `yaml:"limits"`
@@ -120,6 +123,8 @@ type AgentConfig struct {
 	Target string `yaml:"target"`
 	Preset string `yaml:"preset"`
 	Mode   string `yaml:"mode"`
+	// Until is the end of the mode trusting, which needs one.
+	Until time.Time `yaml:"until,omitempty"`
 }
 
 // TargetConfig is one machine.
@@ -140,6 +145,8 @@ type ChannelConfig struct {
 	ID       string `yaml:"id"`
 	Target   string `yaml:"target,omitempty"`
 	Mode     string `yaml:"mode,omitempty"`
+	// Until is the end of the mode trusting, which needs one.
+	Until time.Time `yaml:"until,omitempty"`
 	// Followups says which messages in the bot's threads it reads: "all" (the
 	// default), or "mention": only those that mention it.
 	Followups string `yaml:"followups,omitempty"`
@@ -186,6 +193,7 @@ func defaults() File {
 		Tmux:    TmuxConfig{MaxSessions: 2, MaxPanes: 5},
 		Limits:  LimitsConfig{Steps: 40, Tokens: 400_000, Wall: 15 * time.Minute, Repeats: 2, Park: 5 * time.Minute},
 		Keep:    KeepConfig{Events: 7 * 24 * time.Hour},
+		Audit:   defaultAudit(),
 	}
 }
 
@@ -195,7 +203,7 @@ func readFile(path string) (File, error) {
 	if path == "" {
 		return f, nil
 	}
-	b, err := os.ReadFile(path)
+	b, err := os.ReadFile(path) //nolint:gosec // The operator names the file.
 	if err != nil {
 		return f, usage("COUNTERSIGN_CONFIG cannot be read (%v); name a readable file or unset it", err)
 	}
@@ -211,7 +219,13 @@ func (f File) check(path string) error {
 	if _, err := policy.ParseMode(f.Agent.Mode); err != nil {
 		return usage("%s: agent.mode: %v", path, err)
 	}
+	if policy.Mode(f.Agent.Mode) == policy.Trusting && f.Agent.Until.IsZero() {
+		return usage("%s: agent.mode is trusting and has no end; add agent.until, such as %s", path, "2026-01-31T18:00:00Z")
+	}
 	if err := f.checkChannels(path); err != nil {
+		return err
+	}
+	if err := f.Audit.check(path); err != nil {
 		return err
 	}
 	if _, ok := f.Targets[f.Agent.Target]; !ok {
@@ -255,6 +269,9 @@ func (f File) checkChannels(path string) error {
 		}
 		if _, err := policy.ParseMode(c.Mode); err != nil {
 			return usage("%s: %v", at, err)
+		}
+		if policy.Mode(c.Mode) == policy.Trusting && c.Until.IsZero() {
+			return usage("%s has the mode trusting and no end; add until, such as %s", at, "2026-01-31T18:00:00Z")
 		}
 		seen[c.Platform+"/"+c.ID] = true
 	}

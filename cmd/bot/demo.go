@@ -64,6 +64,7 @@ func demo(cmd *cobra.Command, tmuxName string) (err error) {
 	}
 	f.Groups = map[string]policy.Group{"oncall": {Web: []string{"you"}}}
 	f.Targets["local"] = TargetConfig{Kind: "local", Approvers: []string{"oncall"}}
+	f.Policy.Approve.Requester = "always" // one person plays both parts here
 
 	home := filepath.Join(dir, "incident")
 	machine := local.New(local.Options{Dir: dir})

@@ -186,7 +186,7 @@ func (d *doctor) do(ctx context.Context, c check) error {
 
 // validFile checks what readFile leaves to the parts of the bot.
 func validFile(f File) error {
-	if _, err := policy.New(f.Policy, f.Groups); err != nil {
+	if _, err := newRules(f); err != nil {
 		return err
 	}
 	if _, err := policy.ParseMode(f.Agent.Mode); err != nil {

@@ -77,6 +77,8 @@ func root() *cobra.Command {
 	c.AddCommand(runCommand(), demoCommand(), toolCommand(), toolsCommand(), classifyCommand(), configCommand(), loginCommand(), versionCommand())
 	c.AddCommand(doctorCommand())
 	c.AddCommand(slackCommand())
+	c.AddCommand(policyCommand())
+	c.AddCommand(auditCommand())
 	for _, sub := range c.Commands() {
 		if args := sub.Args; args != nil {
 			sub.Args = func(cmd *cobra.Command, a []string) error {

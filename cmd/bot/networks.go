@@ -12,6 +12,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/slack"
 	"countersign/approvals"
+	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/store"
 	"countersign/store/queue"
@@ -35,7 +36,8 @@ func (b *bot) openSlack() error {
 		BotToken: string(e.SlackBotToken), AppToken: string(e.SlackAppToken), SigningSecret: string(e.SlackSigningSecret),
 		APIURL: e.SlackAPIURL, Name: b.file.Agent.Name, Usergroups: slices.Compact(usergroups),
 		Channel: func(id string) slack.ChannelRules {
-			c, _ := b.file.channel("slack", id)
+			f := b.rules.Load().file
+			c, _ := f.channel("slack", id)
 			return slack.ChannelRules{MentionOnly: c.Followups == "mention", Bots: c.Bots}
 		},
 		Known: b.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return b.openThreads(ctx, "slack:") },
@@ -67,20 +69,24 @@ func retryAfter(err error) (time.Duration, bool) {
 	return 0, false
 }
 
-// mode is how much a thread lets happen by itself: its channel's mode, or the
-// agent's.
-func (b *bot) mode(thread string) policy.Mode {
-	m := b.file.Agent.Mode
-	if p := strings.Split(thread, ":"); len(p) == 4 {
-		if c, ok := b.file.channel(p[0], p[2]); ok && c.Mode != "" {
-			m = c.Mode
+// place is what the configuration says of a thread and a target.
+func (b *bot) place(thread chat.ThreadID, target string) gate.Place {
+	name, t := b.targetOf(target)
+	p := gate.Place{Channel: "web", Target: name, Approvers: t.Approvers, Labels: t.Labels}
+	f := b.rules.Load().file
+	mode, until := f.Agent.Mode, f.Agent.Until
+	if parts := strings.Split(string(thread), ":"); len(parts) == 4 {
+		p.Channel = parts[0] + ":" + parts[2]
+		if c, ok := f.channel(parts[0], parts[2]); ok && c.Mode != "" {
+			mode, until = c.Mode, c.Until
 		}
 	}
-	mode, err := policy.ParseMode(m)
-	if err != nil {
-		return policy.Mode(m) // which the policy does not know, and refuses
+	var err error
+	if p.Mode, err = policy.ParseMode(mode); err != nil {
+		p.Mode = policy.Mode(mode) // which the policy does not know, and refuses
 	}
-	return mode
+	p.Until = until
+	return p
 }
 
 // known reports whether the bot takes part in a thread.
@@ -202,8 +208,7 @@ func (d desk) Overview(ctx context.Context, q chat.Inquiry) (chat.Overview, erro
 // mayApprove tells whether somebody could approve a request now; their vote is
 // checked again when they cast it.
 func (b *bot) mayApprove(r approvals.Record, q chat.Inquiry) bool {
-	return b.policy.Eligible(r.Require.Groups, q.From, q.Groups) && b.policy.Eligible(b.approvers(r.Action.Target), q.From, q.Groups) &&
-		(r.Require.RequesterMay || q.From.ID != r.Requester.ID)
+	return b.rules.Load().policy.Eligible(r.Require.Groups(), q.From, q.Groups) && (r.Require.RequesterMay || q.From.ID != r.Requester.ID)
 }
 
 // oneLine is the first line of what an action does, short enough for a list.

@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"os"
 	"os/user"
 	"strings"
@@ -23,54 +23,10 @@ import (
 	"countersign/approvals/card"
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
-	"countersign/approvals/risk"
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/tools"
 )
-
-func classifyCommand() *cobra.Command {
-	var jsonl bool
-	c := &cobra.Command{
-		Use: "classify", Short: "Judge commands from standard input, one a line; a JSON object a line comes out", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			in := bufio.NewReaderSize(cmd.InOrStdin(), 64<<10)
-			out := bufio.NewWriter(cmd.OutOrStdout())
-			enc := json.NewEncoder(out)
-			enc.SetEscapeHTML(false)
-			for n := 1; ; n++ {
-				line, err := in.ReadString('\n')
-				if err != nil && !errors.Is(err, io.EOF) {
-					return fmt.Errorf("standard input cannot be read: %w", err)
-				}
-				line = strings.TrimSuffix(line, "\n")
-				if line != "" || err == nil {
-					command := line
-					if jsonl {
-						if strings.TrimSpace(line) == "" {
-							continue
-						}
-						var row struct {
-							Command *string `json:"command"`
-						}
-						if jerr := json.Unmarshal([]byte(line), &row); jerr != nil || row.Command == nil {
-							return usage(`line %d is not an object like {"command": "..."}`, n)
-						}
-						command = *row.Command
-					}
-					if eerr := enc.Encode(risk.Classify(command)); eerr != nil {
-						return eerr
-					}
-				}
-				if err != nil {
-					return out.Flush()
-				}
-			}
-		},
-	}
-	c.Flags().BoolVar(&jsonl, "jsonl", false, `read objects {"command": "..."} instead of plain lines`)
-	return c
-}
 
 // masked is a secret as config print shows it.
 func masked(s redact.Secret) string {
@@ -242,8 +198,12 @@ func oneApprover(f *File, person string) error {
 	if _, ok := f.Targets[f.Agent.Target]; !ok {
 		return usage("there is no target %q; the targets are %s", f.Agent.Target, strings.Join(sortedKeys(f.Targets), ", "))
 	}
-	f.Groups = map[string]policy.Group{"keyboard": {Web: []string{person}}}
-	f.Policy.Approve.Count = 1
+	groups := maps.Clone(f.Groups) // the rules may name them
+	if groups == nil {
+		groups = map[string]policy.Group{}
+	}
+	groups["keyboard"] = policy.Group{Web: []string{person}}
+	f.Groups, f.Policy.Approve.Count, f.Policy.Approve.Requester = groups, 1, "always"
 	for name, t := range f.Targets {
 		t.Approvers = []string{"keyboard"}
 		f.Targets[name] = t
@@ -275,6 +235,26 @@ func ask(cmd *cobra.Command, what string) bool {
 // errRefused is the exit status of a call that was not run or failed.
 var errRefused = errors.New("the call did not succeed")
 
+// askOnce asks the person at the keyboard and votes as they say.
+func (b *bot) askOnce(ctx context.Context, me chat.User, rec approvals.Record, approve func(what string) bool) (string, error) {
+	// What a card would show: all of it, with nothing invisible.
+	what := card.Of(rec, "").Code
+	if a := rec.Action; a.Kind != approvals.KindShell {
+		what = a.Tool + " " + a.Path + "\n" + what + "\n"
+	}
+	yes := approve(what)
+	ans, err := b.gate.Vote(ctx, gate.Ballot{Thread: rec.Thread, ID: rec.ID, From: me, Approve: yes, Reason: "at the keyboard", Via: "cli", EventID: "once"})
+	switch {
+	case err != nil:
+		return "", err
+	case !yes:
+		return tools.DeniedEnvelope(time.Now(), ""), errRefused
+	case !ans.OK || ans.Card == nil || !ans.Card.Final:
+		return tools.ErrorText(tools.Failed("%s", ans.Notice)), errRefused
+	}
+	return "", nil
+}
+
 // oneShot takes one call through plan, gate, vote and permit, as a turn would.
 func (b *bot) oneShot(ctx context.Context, me chat.User, name, args string, approve func(what string) bool) (string, error) {
 	const thread = chat.ThreadID("tool:once")
@@ -284,7 +264,7 @@ func (b *bot) oneShot(ctx context.Context, me chat.User, name, args string, appr
 		return tools.ErrorText(err), errRefused
 	}
 	req := gate.Request{Thread: thread, CallID: call.ID, By: me, Action: plan.Action, Claim: plan.Claim, Floor: plan.Level}
-	ruling := b.gate.Judge(req)
+	ruling := b.gate.Judge(ctx, req)
 	var permit approvals.Permit
 	var id approvals.ID
 	switch ruling.Lane {
@@ -294,22 +274,15 @@ func (b *bot) oneShot(ctx context.Context, me chat.User, name, args string, appr
 		}
 	case policy.Ask:
 		var rec approvals.Record
-		err := b.db.Update(ctx, func(tx store.Tx) error { rec = b.gate.Ask(tx, req, ruling); return nil })
+		err := b.db.Update(ctx, func(tx store.Tx) error { rec = b.gate.Ask(tx, req); return nil })
 		if err != nil {
 			return "", err
 		}
 		id = rec.ID
-		// What a card would show: all of it, with nothing invisible.
-		what := card.Of(rec, "").Code
-		if plan.Action.Kind != approvals.KindShell {
-			what = name + " " + plan.Action.Path + "\n" + what + "\n"
-		}
-		yes := approve(what)
-		if _, err := b.gate.Vote(ctx, gate.Ballot{Thread: thread, ID: id, From: me, Approve: yes, Via: "cli", EventID: "once"}); err != nil {
-			return "", err
-		}
-		if !yes {
-			return tools.DeniedEnvelope(time.Now(), ""), errRefused
+		if rec.State != approvals.Approved { // else on the policy's word
+			if text, err := b.askOnce(ctx, me, rec, approve); err != nil {
+				return text, err
+			}
 		}
 		if plan, err = b.registry.Plan(ctx, call); err != nil {
 			return tools.ErrorText(err), errRefused

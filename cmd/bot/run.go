@@ -82,7 +82,7 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	base := "http://" + ln.Addr().String()
 	cfg := web.Config{
 		DB: b.db, Key: b.key, Title: "Countersign", Examples: examples, Log: b.log, Now: time.Now,
-		Users: func(name string) bool { return webUser(b.file.Groups, name) },
+		Users: func(name string) bool { return webUser(b.rules.Load().file.Groups, name) },
 	}
 	host, _, _ := net.SplitHostPort(ln.Addr().String())
 	switch {
@@ -105,6 +105,8 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", b.readyz)
+	mux.Handle("GET /metrics", metricsHandler(b.db))
+	mux.Handle(exportPath, b.auditHandler())
 	if b.slack != nil && b.env.SlackAppToken == "" {
 		mux.Handle("/slack/", b.slack.Handler())
 	}
@@ -150,6 +152,10 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		return ignoreCancel(b.sender.Run(sctx))
 	})
 	g.Go(func() error { return b.retain(gctx) })
+	g.Go(func() error { return b.reloads(gctx) })
+	recorder := b.auditor(b.file.Audit)
+	g.Go(func() error { return recorder.anchors(gctx) })
+	g.Go(func() error { return recorder.summaries(gctx) })
 	if b.book != nil {
 		g.Go(func() error { return b.sweep(gctx) })
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"countersign/adapters/chat"
@@ -22,6 +23,7 @@ import (
 	"countersign/agent/llm/openai"
 	"countersign/agent/prompt"
 	"countersign/approvals"
+	"countersign/approvals/audit"
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
@@ -36,6 +38,7 @@ import (
 	"countersign/tools/backend/local"
 	"countersign/tools/clock"
 	"countersign/tools/files"
+	"countersign/tools/plan"
 	"countersign/tools/session"
 	"countersign/tools/shell"
 	"countersign/tools/terminal"
@@ -56,7 +59,7 @@ type bot struct {
 	notice string        // why there is no tmux, one sentence
 
 	registry *tools.Registry
-	policy   *policy.Policy
+	rules    atomic.Pointer[rules]
 	gate     *gate.Gate
 	agent    *agent.Agent
 	sender   *outbox.Sender
@@ -118,22 +121,25 @@ func loadKey(path string) ([]byte, error) {
 }
 
 func (b *bot) assemble(ctx context.Context, o buildOptions) error {
-	pol, err := policy.New(b.file.Policy, b.file.Groups)
+	r, err := newRules(b.file)
 	if err != nil {
-		return usage("%v", err)
+		return err
 	}
-	b.policy = pol
+	b.rules.Store(r)
 	if err := b.machines(ctx, o); err != nil {
 		return err
 	}
 	if err := b.catalogue(ctx); err != nil {
 		return err
 	}
+	redactor := redact.New(b.secrets()...)
 	b.gate = gate.New(gate.Config{
-		DB: b.db, Policy: pol, Classify: risk.Classify, Now: time.Now, Log: b.log,
-		Wake:            func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.sender.Wake(thread) },
-		TargetApprovers: b.approvers,
-		Mode:            b.mode,
+		Audit: audit.Trail{Redact: redactor.Redact},
+		DB:    b.db, Now: time.Now, Log: b.log,
+		Policy:   func() *policy.Policy { return b.rules.Load().policy },
+		Classify: func(s string) risk.Verdict { return b.rules.Load().engine.Classify(s) },
+		Wake:     func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.sender.Wake(thread) },
+		Place:    b.place,
 	})
 	b.sender = outbox.NewSender(b.db, outbox.Options{
 		Send: b.post, Log: b.log,
@@ -155,14 +161,13 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 			return err
 		}
 	}
-	redactor := redact.New(b.secrets()...)
 	owner := fmt.Sprintf("%s/%d", b.env.Instance, b.db.Epoch())
 	b.agent = agent.New(agent.Config{
 		DB: b.db, Model: model, Tools: toolbox{b}, Gate: gatekeeper{b.gate}, Outbox: post{b.sender},
 		Owner: owner,
 		// The store file is locked: whoever claimed a thread before this start is dead.
 		Alive:  func(o string) bool { return o == owner },
-		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Redact: redactor.Redact,
+		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Impact: b.impact, Redact: redactor.Redact,
 		Limits:  agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Repeats: b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: time.Now, Log: b.log,
 	})
@@ -231,6 +236,7 @@ func (b *bot) catalogue(ctx context.Context) error {
 	all = append(all, shell.New(shell.Config{Target: b.target, User: caps.User, Sessions: b.sessionsOrNil(), Dir: b.dir}))
 	// Without tmux the terminal tools are in the catalogue, so that a
 	// configuration may name them, and are left out of the selection.
+	all = append(all, plan.New(func(ctx context.Context, c tools.Call) (tools.Plan, error) { return b.registry.Plan(ctx, c) }))
 	all = append(all, terminal.New(terminal.Config{Target: b.target.ID(), User: caps.User, Book: b.book})...)
 	catalogue, err := tools.NewRegistry(time.Now, all...)
 	if err != nil {
@@ -253,18 +259,22 @@ func (b *bot) sessionsOrNil() shell.Sessions {
 	return b.book
 }
 
-func (b *bot) approvers(target string) []string {
-	for name, t := range b.file.Targets {
-		if name == target || strings.HasPrefix(target, name+"#") || (t.Kind == "local" && target == b.target.ID()) {
-			return t.Approvers
+// targetOf is the name of a target in the configuration and what it says; one that
+// it does not know has its own name, and nobody who may approve.
+func (b *bot) targetOf(target string) (string, TargetConfig) {
+	all := b.rules.Load().file.Targets
+	for _, name := range sortedKeys(all) {
+		t := all[name]
+		if name == target || strings.HasPrefix(target, name+"#") || (t.Kind == "local" && b.target != nil && target == b.target.ID()) {
+			return name, t
 		}
 	}
-	return nil
+	return target, TargetConfig{}
 }
 
 func (b *bot) prompt(t chat.ThreadID) string {
 	return prompt.System(prompt.Info{
-		Agent: b.file.Agent.Name, Target: b.file.Agent.Target, Tmux: b.book != nil, Mode: string(b.mode(string(t))),
+		Agent: b.file.Agent.Name, Target: b.file.Agent.Target, Tmux: b.book != nil, Mode: string(b.place(t, "").Mode),
 	})
 }
 
@@ -406,12 +416,15 @@ func (p post) Wake(thread chat.ThreadID) { p.s.Wake(string(thread)) }
 type gatekeeper struct{ g *gate.Gate }
 
 func request(p agent.Proposal) gate.Request {
-	return gate.Request{Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor, Revision: p.Revision}
+	return gate.Request{
+		Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor, Revision: p.Revision,
+		Groups: p.Groups, Impact: p.Impact, Taint: p.Taint, Interrupt: p.Interrupt,
+	}
 }
 
-func (k gatekeeper) Judge(p agent.Proposal) agent.Ruling {
+func (k gatekeeper) Judge(ctx context.Context, p agent.Proposal) agent.Ruling {
 	req := request(p)
-	r := k.g.Judge(req)
+	r := k.g.Judge(ctx, req)
 	switch r.Lane {
 	case policy.Allow:
 		permit, err := k.g.Allow(req, r)
@@ -427,8 +440,7 @@ func (k gatekeeper) Judge(p agent.Proposal) agent.Ruling {
 }
 
 func (k gatekeeper) Ask(tx store.Tx, p agent.Proposal) history.Ask {
-	req := request(p)
-	rec := k.g.Ask(tx, req, k.g.Judge(req))
+	rec := k.g.Ask(tx, request(p))
 	return history.Ask{Call: p.Call, Approval: rec.ID, Digest: rec.Digest, Expires: rec.ExpiresAt}
 }
 
@@ -444,7 +456,15 @@ func (k gatekeeper) Lost(tx store.Tx, id approvals.ID) { k.g.Lost(tx, id) }
 func (k gatekeeper) Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) {
 	k.g.Cancel(tx, id, by, why)
 }
-func (k gatekeeper) Expire(tx store.Tx, id approvals.ID) { k.g.Expire(tx, id) }
+func (k gatekeeper) Due(tx store.Tx, id approvals.ID)        { k.g.Due(tx, id) }
+func (k gatekeeper) Allowed(tx store.Tx, p agent.Proposal)   { k.g.Allowed(tx, request(p)) }
+func (k gatekeeper) Forbidden(tx store.Tx, p agent.Proposal) { k.g.Forbidden(tx, request(p)) }
+func (k gatekeeper) Ran(tx store.Tx, p agent.Proposal, o agent.Outcome) {
+	k.g.Ran(tx, request(p), approvals.Outcome{OK: o.OK, Note: o.Note})
+}
+func (k gatekeeper) Revoke(tx store.Tx, thread chat.ThreadID, by chat.User) {
+	k.g.Revoke(tx, thread, by)
+}
 func (k gatekeeper) Vote(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	return k.g.Word(ctx, c)
 }

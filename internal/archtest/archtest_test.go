@@ -55,6 +55,7 @@ var outside = map[string][]string{
 	"github.com/gorilla/websocket":      {"adapters/slack/slackfake"}, // not the library of the client that it checks
 	"github.com/bwmarrin/discordgo":     {"adapters/discord"},
 	"go.etcd.io/bbolt":                  {"store/bolt"},
+	"cel.dev/cel-go":                    {"approvals/policy"},
 	"log":                               {},
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,8 +61,9 @@ func TestScripts(t *testing.T) {
 			return err == nil, nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"model": cmdModel, "start": cmdStart, "restart": cmdStart, "kill": cmdKill, "sees": cmdSees, "answer": cmdAnswer,
-			"settled": cmdSettled, "alice": person1("alice"), "bob": person1("bob"), "mallory": person1("mallory"), "lines": cmdLines,
+			"model": cmdModel, "start": cmdStart, "restart": cmdStart, "crash": cmdCrash, "sees": cmdSees, "answer": cmdAnswer,
+			"settled": cmdSettled, "alice": person1("alice"), "bob": person1("bob"), "mallory": person1("mallory"), "lou": person1("lou"),
+			"lines": cmdLines, "reload": cmdReload,
 		},
 	})
 }
@@ -154,7 +156,7 @@ func (b *bot) stop() {
 	}
 }
 
-func cmdKill(ts *testscript.TestScript, _ bool, _ []string) { of(ts).b.kill() }
+func cmdCrash(ts *testscript.TestScript, _ bool, _ []string) { of(ts).b.kill() }
 
 func person1(name string) func(ts *testscript.TestScript, neg bool, args []string) {
 	return func(ts *testscript.TestScript, _ bool, args []string) {
@@ -303,6 +305,16 @@ func cmdSettled(ts *testscript.TestScript, _ bool, _ []string) {
 		}
 		return false
 	})
+}
+
+// cmdReload puts another file in the place of the configuration and tells the bot
+// to read it.
+func cmdReload(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(os.WriteFile(ts.MkAbs("bot.yaml"), []byte(ts.ReadFile(args[0])), 0o600))
+	w := of(ts)
+	before := strings.Count(w.b.log.String(), "reloaded")
+	ts.Check(w.b.cmd.Process.Signal(syscall.SIGHUP))
+	wait(ts, "the configuration is not read again", func() bool { return strings.Count(w.b.log.String(), "reloaded") > before })
 }
 
 // cmdLines checks how many lines a file has; a missing file has none.

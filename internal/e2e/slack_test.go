@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -227,6 +228,13 @@ func TestSlack(t *testing.T) {
 		if !w.bot.start() {
 			t.Fatal(w.bot.log)
 		}
+		eventually(t, "the bot is ready for Slack", func() bool {
+			res, err := http.Get("http://" + listen + "/readyz")
+			if err != nil {
+				return false
+			}
+			return res.Body.Close() == nil && res.StatusCode == http.StatusOK
+		}, w.bot.log.String)
 		root := w.ask("UALICE", "COPS", "fix it")
 		w.press("UALICE", "COPS", root, "Approve")
 		w.sees("COPS", root, "All done.")

@@ -21,6 +21,9 @@ var (
 	ErrLost = errors.New("backend: the connection to the target is lost")
 	// ErrTooBig is returned by FileSystem.ReadFile past its limit.
 	ErrTooBig = errors.New("backend: the file is larger than the limit")
+	// ErrChanged means that a directory or file is no longer the one that was
+	// expected, so nothing was done.
+	ErrChanged = errors.New("backend: it is no longer what it was")
 )
 
 // Target is one place where commands run and files live. It is safe for
@@ -46,6 +49,10 @@ type Spec struct {
 	Argv  []string // a program and its arguments, no shell in between
 	Shell string   // text for "sh -c", byte for byte
 	Dir   string   // absolute, or empty for the target's default directory
+	// DirID is the FileInfo.ID that Dir must have. Start refuses any other
+	// directory with ErrChanged, and the process begins in exactly that one, even
+	// if the name leads elsewhere in this very moment. "" checks nothing.
+	DirID string
 	Env   []string // the whole environment, "K=V"; nil means the target's scrubbed default
 	// Stdin is copied to the process; nil means an empty input.
 	Stdin io.Reader
@@ -116,4 +123,46 @@ type FileSystem interface {
 	// Resolve returns the absolute path with every symbolic link followed. For
 	// a file that does not exist yet its directory is resolved.
 	Resolve(ctx context.Context, path string) (string, error)
+}
+
+// Replacer is a FileSystem that can write a file on condition that it still is
+// what somebody saw. A FileSystem without it can only be asked shortly before.
+type Replacer interface {
+	// Replace writes like WriteFile, without making directories. It returns
+	// ErrChanged, and changes nothing, when the path goes through a symbolic link,
+	// when its directory is not the one of was, or when the file there has another
+	// content. A file that appears in the moment of writing is not replaced.
+	Replace(ctx context.Context, path string, data []byte, was Before) error
+}
+
+// Before is what a file was before it is replaced.
+type Before struct {
+	Dir string // FileInfo.ID of its directory
+	Sum string // SHA-256 of its content in hex; "" means that there was no file
+}
+
+// SearchPath is where programs are looked up, whatever the bot's own PATH is.
+const SearchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Environ is the whole environment of a process that was not given one: fixed,
+// and nothing of the bot's own. So no token leaks into a command, and no variable
+// changes what it means: there is no BASH_ENV, LD_PRELOAD, GIT_*, PYTHON*,
+// NODE_OPTIONS, LESSOPEN, GREP_OPTIONS or RIPGREP_CONFIG_PATH. Programs are kept from
+// opening a pager, asking on a terminal, and taking locks only to look.
+func Environ(c Caps) []string {
+	return []string{
+		"PATH=" + SearchPath,
+		"HOME=" + c.Home,
+		"USER=" + c.User,
+		"LOGNAME=" + c.User,
+		"LANG=C.UTF-8",
+		"TERM=dumb",
+		"PAGER=cat",
+		"GIT_PAGER=cat",
+		"SYSTEMD_PAGER=",
+		"NO_COLOR=1",
+		"GIT_TERMINAL_PROMPT=0",
+		"GIT_OPTIONAL_LOCKS=0",
+		"DEBIAN_FRONTEND=noninteractive",
+	}
 }

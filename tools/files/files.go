@@ -170,6 +170,14 @@ func (r reader) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		if err != nil && !errors.Is(err, backend.ErrTooBig) {
 			return tools.Result{}, explain(args.Path, err)
 		}
+		// The permit is for this file: a link that was laid meanwhile shows nothing.
+		if err := r.same(ctx, args.Path, resolved); err != nil {
+			return tools.Result{}, err
+		}
+		now, err := r.Target.FS().Stat(ctx, resolved)
+		if err != nil || now.ID != st.ID {
+			return tools.Result{}, tools.Failed("%s was replaced while it was read; read it again", args.Path)
+		}
 		text := tools.TruncateHead(string(b), maxRead)
 		sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d bytes", st.Size)})
 		sink(tools.Event{Kind: tools.Completed, Text: "read"})
@@ -217,13 +225,19 @@ func (w writer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		Tool: c.Name, Kind: approvals.KindChange, Target: w.Target.ID(), User: w.User, Path: resolved,
 		Bytes: []byte(args.Content), Args: pathOnly(args.Path), Files: map[string]string{resolved: sum},
 	}
+	dir, err := w.directory(ctx, resolved, a.Files)
+	if err != nil {
+		return tools.Plan{}, err
+	}
 	a.Preview, a.Whole = preview(resolved, old, sum, []byte(args.Content))
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "writing " + resolved})
 		if err := w.same(ctx, args.Path, resolved); err != nil {
 			return tools.Result{}, err
 		}
-		switch err := w.Target.FS().WriteFile(ctx, resolved, []byte(args.Content), false); {
+		switch err := w.replace(ctx, args.Path, resolved, dir, sum, []byte(args.Content)); {
+		case errors.Is(err, backend.ErrChanged):
+			return tools.Result{}, tools.Failed("%s was not written: it or its directory is no longer what it was when it was checked, and nothing was done; propose it again: %w", args.Path, err)
 		case errors.Is(err, backend.ErrLost):
 			text := "Contact with the target was lost while " + resolved + " was written: it may or may not have happened. Read it before doing anything else."
 			return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}, nil
@@ -239,6 +253,42 @@ func (w writer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		sink(tools.Event{Kind: tools.Completed, Text: "written"})
 		return tools.Result{Value: text, Text: text}, nil
 	}), nil
+}
+
+// directory binds the action to the directory that the file is in, whose name may
+// lead to another one later. It returns its identity, "" where the target has none.
+func (w writer) directory(ctx context.Context, resolved string, files map[string]string) (id string, err error) {
+	dir := path.Dir(resolved)
+	st, err := w.Target.FS().Stat(ctx, dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil // the write will say so
+	case err != nil:
+		return "", explain(dir, err)
+	case st.ID != "":
+		files[strings.TrimSuffix(dir, "/")+"/"] = "directory inode " + st.ID
+	}
+	return st.ID, nil
+}
+
+// replace writes the file if it still is the one that was planned for.
+func (w writer) replace(ctx context.Context, name, resolved, dir, sum string, content []byte) error {
+	was := backend.Before{Dir: dir, Sum: sum}
+	if sum == Absent {
+		was.Sum = ""
+	}
+	if r, ok := w.Target.FS().(backend.Replacer); ok && dir != "" {
+		return r.Replace(ctx, resolved, content, was)
+	}
+	// Such a target cannot do both at once; a moment before is the next best.
+	_, now, err := w.old(ctx, name, resolved)
+	if err != nil {
+		return err
+	}
+	if now != sum {
+		return fmt.Errorf("%s: %w", resolved, backend.ErrChanged)
+	}
+	return w.Target.FS().WriteFile(ctx, resolved, content, false)
 }
 
 // pathOnly is what is left of the arguments beside the content, which is the

@@ -30,7 +30,11 @@ type Ref struct {
 	ID            string // tmux's id ("%3"), "" when it does not exist
 	Dead          bool   // its shell has ended
 	Program       string // what runs in the foreground
+	Busy          bool   // with a command of ours
 	Dir           string // its directory, or that in which it would start
+	// Pristine means that its shell is as it was started, or will be when it is
+	// started: nobody else used it, and no command changed it.
+	Pristine bool
 }
 
 // Find looks up the pane that a thread means, without any effect. The default
@@ -44,6 +48,7 @@ func (b *Book) Find(ctx context.Context, thread, session, pane string) (Ref, err
 	if p := b.opened(ref); p != nil && ref.Known {
 		if info, err := p.Info(ctx); err == nil {
 			ref.Exists, ref.ID, ref.Dead, ref.Program = true, p.ID(), info.State == tmux.StateDead, info.Program
+			ref.Pristine, ref.Busy = info.Pristine, info.State == tmux.StateRunning
 			if info.Dir != "" {
 				ref.Dir = info.Dir
 			}
@@ -55,6 +60,7 @@ func (b *Book) Find(ctx context.Context, thread, session, pane string) (Ref, err
 		return Ref{}, err
 	}
 	ref.fill(all, r)
+	ref.Pristine = !ref.Exists // one that this process does not drive is not known
 	return ref, nil
 }
 

@@ -19,10 +19,16 @@ func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) 
 	if err != nil {
 		return tools.Result{}, tools.Failed("the command was not run: %w", err)
 	}
+	if err := k.same(ctx, p); err != nil {
+		if k.beside() {
+			return k.process(ctx, sink)
+		}
+		return tools.Result{}, err
+	}
 	out := newStream(sink)
 	defer out.close()
 	out.event(tools.Started, k.args.Command)
-	cmd := tmux.Command{Text: k.args.Command, Keep: keepOutput}
+	cmd := tmux.Command{Text: k.args.Command, Keep: keepOutput, Pristine: k.pristine}
 	if k.wait.dispatch {
 		if err := p.Dispatch(ctx, cmd); err != nil {
 			return k.refused(p, err)
@@ -46,6 +52,10 @@ func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) 
 	defer cancel()
 	o, err := p.Run(wctx, cmd)
 	out.flush()
+	var busy *tmux.StateError
+	if errors.As(err, &busy) && k.beside() {
+		return k.process(ctx, sink)
+	}
 	if err != nil {
 		return k.refused(p, err)
 	}
@@ -71,6 +81,35 @@ func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) 
 	case tmux.Lost:
 	}
 	return lost(where, stdout, stderr, notice, out), nil
+}
+
+// beside reports whether the command may as well run beside the pane: it only
+// reads, and people only miss seeing it there.
+func (k *call) beside() bool { return k.pristine && !k.wait.dispatch && !k.only }
+
+// same makes sure that the pane is the one that was approved, with the same
+// program in front and in the same directory, and that no file changed.
+func (k *call) same(ctx context.Context, p session.Pane) error {
+	if k.ref.Exists {
+		if p.ID() != k.ref.ID {
+			return tools.Failed("the command was not run: the pane %s was replaced by %s after it was checked; propose it again", k.ref.ID, p.ID())
+		}
+		info, err := p.Info(ctx)
+		switch {
+		case errors.Is(err, tmux.ErrGone):
+			_, err = k.refused(p, err)
+			return err
+		case err != nil:
+			return tools.Failed("the command was not run: the pane %s could not be looked at: %w", p.ID(), err)
+		}
+		if info.Program != k.ref.Program {
+			return tools.Failed("the command was not run: the pane %s now has %s in front, and had %s when it was checked; look with capture-pane and propose it again", p.ID(), tools.Quote(info.Program), tools.Quote(k.ref.Program))
+		}
+		if info.Dir != "" {
+			k.dir = info.Dir
+		}
+	}
+	return k.unchanged(ctx)
 }
 
 // refused reports a command that did not start, or of which that is not known.

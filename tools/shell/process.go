@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"countersign/tools"
@@ -21,9 +22,20 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 	stdout := &head{kind: tools.Stdout, out: out}
 	stderr := &head{kind: tools.Stderr, out: out}
 	target := k.t.cfg.Target
-	p, err := target.Start(wctx, backend.Spec{Shell: k.args.Command, Dir: k.t.cfg.Dir, Stdout: stdout, Stderr: stderr})
+	if err := k.unchanged(wctx); err != nil {
+		return tools.Result{}, err
+	}
+	spec := backend.Spec{Shell: k.args.Command, Dir: k.bound.dir, DirID: k.bound.id, Env: k.environ(), Stdout: stdout, Stderr: stderr}
+	if k.proven && k.caps.Bash != "" {
+		// Exactly the shell that the proof is about, without anybody's settings.
+		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
+	}
+	p, err := target.Start(wctx, spec)
 	if errors.Is(err, backend.ErrLost) {
 		return lost(target.ID(), "", "", "", out), nil
+	}
+	if errors.Is(err, backend.ErrChanged) {
+		return tools.Result{}, tools.Failed("the command was not run: the directory %s changed after it was checked; propose it again: %w", k.bound.dir, err)
 	}
 	if err != nil {
 		return tools.Result{}, tools.Failed("the command did not start on %s: %w", target.ID(), err)
@@ -37,7 +49,11 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 	case res.Killed && errors.Is(context.Cause(wctx), errWaited):
 		out.event(tools.Info, "killed")
 		out.event(tools.Completed, "timeout")
-		return tools.Result{}, tools.Failed("%s", timedOut(k.wait.limit, "was killed with everything it had started; allow more time, or use a target with tmux for long commands", so, se))
+		how := "use a target with tmux for long commands"
+		if k.t.cfg.Sessions != nil {
+			how = `use "wait": false to run it in a pane`
+		}
+		return tools.Result{}, tools.Failed("%s", timedOut(k.wait.limit, "was killed with everything it had started; allow more time, or "+how, so, se))
 	case res.Killed:
 		r := result{Stdout: so, Stderr: se, State: "stopped", Notice: "The command was killed with everything it had started, because somebody said stop. What it had done until then stays done."}
 		if errors.Is(context.Cause(ctx), tools.ErrShutdown) {
@@ -47,13 +63,43 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 		out.event(tools.Completed, r.State)
 		return tools.Result{Value: r, Failed: true, Text: people(so, se, r.Notice)}, nil
 	}
-	notice := ""
+	notice := k.notice
 	if res.Signal != "" {
-		notice = "The command was ended by the signal " + res.Signal + "."
+		notice = sentences(notice, "The command was ended by the signal "+res.Signal+".")
 	}
 	out.event(tools.Info, sentences(fmt.Sprintf("ended after %s", round(res.Duration)), notice))
 	out.event(tools.Completed, fmt.Sprintf("exit code %d", res.Code))
+	k.show(ctx, so, se)
 	return exited(res.Code, so, se, notice), nil
+}
+
+// shower is a pane that can show people a text without its shell having a part in
+// it; *tmux.Pane may be one.
+type shower interface {
+	Show(ctx context.Context, text string) error
+}
+
+// maxShown is how many characters of each stream a pane shows of what ran beside
+// it.
+const maxShown = 2000
+
+// show lets the people at the pane see what ran beside it. It is a courtesy: the
+// thread has the result, so a pane that cannot be made or written is passed over.
+func (k *call) show(ctx context.Context, stdout, stderr string) {
+	if k.t.cfg.Sessions == nil {
+		return
+	}
+	p, _, err := k.t.cfg.Sessions.Ensure(ctx, k.thread, k.args.Session, k.args.Pane)
+	if err != nil {
+		return
+	}
+	if s, ok := p.(shower); ok {
+		text := "(beside this shell) $ " + k.args.Command + "\n" + tools.TruncateHead(stdout, maxShown)
+		if stderr != "" {
+			text = strings.TrimRight(text, "\n") + "\n" + tools.TruncateHead(stderr, maxShown)
+		}
+		_ = s.Show(ctx, text) // see above
+	}
 }
 
 // head keeps the head of a stream and passes all of it on.

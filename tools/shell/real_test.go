@@ -30,11 +30,12 @@ func TestRealPaneResults(t *testing.T) {
 	r, reg := overTmux(t)
 	for _, c := range []struct{ command, want string }{
 		{"echo o; echo e >&2; (exit 3)", `{"exit_code":3,"stdout":"o\n","stderr":"e\n"}`},
-		{"printf 'no newline'", `{"exit_code":0,"stdout":"no newline","stderr":""}`},
+		{"printf 'no newline'; touch x", `{"exit_code":0,"stdout":"no newline","stderr":""}`},
 		{"cd / && kept=yes", `{"exit_code":0,"stdout":"","stderr":""}`},
 		{"pwd; echo $kept", `{"exit_code":0,"stdout":"/\nyes\n","stderr":""}`},
 		{"bash -lc 'set -e; false; echo never'", `{"exit_code":1,"stdout":"","stderr":""}`},
-		{"echo still here", `{"exit_code":0,"stdout":"still here\n","stderr":""}`},
+		{"echo still here; touch x", `{"exit_code":0,"stdout":"still here\n","stderr":""}`},
+		{"pwd", `{"exit_code":0,"stdout":"/\n","stderr":""}`}, // beside the pane, in its directory
 	} {
 		if out := runReal(t, reg, call(c.command)); !strings.HasSuffix(out.Text, `"result":`+c.want+`}`) {
 			t.Errorf("%s: got  %s\nwant %s", c.command, out.Text, c.want)
@@ -47,13 +48,16 @@ func TestRealPaneResults(t *testing.T) {
 
 func TestRealB28TimeoutThenStop(t *testing.T) {
 	r, reg := overTmux(t)
-	out := runReal(t, reg, call("sleep 100", `"wait":"1s"`))
+	out := runReal(t, reg, call("sleep 100; touch x", `"wait":"1s"`))
 	if !strings.HasPrefix(out.Text, "Tool error: command timed out after 1s (timeout) and is still running in pane %") {
 		t.Fatal(out.Text)
 	}
-	out = runReal(t, reg, call("echo x"))
+	out = runReal(t, reg, call("echo x > y"))
 	if !strings.Contains(out.Text, "was not run") {
 		t.Errorf("a busy pane: %s", out.Text)
+	}
+	if out = runReal(t, reg, call("echo x")); !strings.Contains(out.Text, `"stdout":"x\n"`) {
+		t.Errorf("a read beside a busy pane: %s", out.Text)
 	}
 	p, err := r.Book.Open(t.Context(), thread, "", "")
 	if err != nil {
@@ -62,7 +66,7 @@ func TestRealB28TimeoutThenStop(t *testing.T) {
 	if err := p.Interrupt(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if out = runReal(t, reg, call("echo x")); !strings.Contains(out.Text, `"stdout":"x\n"`) {
+	if out = runReal(t, reg, call("echo x; touch y")); !strings.Contains(out.Text, `"stdout":"x\n"`) {
 		t.Error(out.Text)
 	}
 }
@@ -70,7 +74,7 @@ func TestRealB28TimeoutThenStop(t *testing.T) {
 func TestRealStopEndsTheCommand(t *testing.T) {
 	_, reg := overTmux(t)
 	runReal(t, reg, call("true"))
-	p, err := plan(t, reg, call("echo ready; sleep 1000"))
+	p, err := plan(t, reg, call("echo ready; sleep 1000; touch x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +88,7 @@ func TestRealStopEndsTheCommand(t *testing.T) {
 	if r := parse(t, out); !out.Result.Failed || r.State != "stopped" || !strings.Contains(r.Notice, "stopped before its end") {
 		t.Errorf("%s %v", out.Text, out.Err)
 	}
-	if out = runReal(t, reg, call("echo free")); !strings.Contains(out.Text, `"stdout":"free\n"`) {
+	if out = runReal(t, reg, call("echo free; touch y")); !strings.Contains(out.Text, `"stdout":"free\n"`) {
 		t.Error(out.Text)
 	}
 }
@@ -92,7 +96,7 @@ func TestRealStopEndsTheCommand(t *testing.T) {
 func TestRealB26DispatchReturnsAtOnce(t *testing.T) {
 	r, reg := overTmux(t)
 	runReal(t, reg, call("true"))
-	out := runReal(t, reg, call("sleep 30", `"wait":false`))
+	out := runReal(t, reg, call("sleep 30; touch x", `"wait":false`))
 	if !strings.Contains(out.Text, `"result":"command dispatched to tmux pane %`) {
 		t.Fatal(out.Text)
 	}
@@ -109,7 +113,7 @@ func TestRealInputPromptReturns(t *testing.T) {
 
 func TestRealB03OutputStreams(t *testing.T) {
 	_, reg := overTmux(t)
-	p, err := plan(t, reg, call("echo 1; sleep 0.2; echo 2 >&2; sleep 0.2; echo 3"))
+	p, err := plan(t, reg, call("echo 1; sleep 0.2; echo 2 >&2; sleep 0.2; echo 3; touch x"))
 	if err != nil {
 		t.Fatal(err)
 	}

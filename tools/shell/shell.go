@@ -2,8 +2,20 @@
 // Where the target has tmux the command is typed into a managed pane that the
 // team can watch (tools/session); elsewhere it is a plain process.
 //
+// A command that the risk engine proves to only read runs in a pane only while that
+// is pristine (package tmux says when). The proof is about bash and the programs of
+// a fixed environment; in a shell that others use, "ls" may be an alias, a function,
+// or come after a DEBUG trap, and nothing that such a shell says of itself can be
+// believed. There it runs beside the pane: a process of its own, in the pane's
+// directory, with a fixed environment. What needs the pane itself (to not wait, to
+// change its directory) then counts as keys, which need a vote.
+//
+// What people approve is bound to the directory (its inode), to the files that
+// the command names (see package named), to the pane and the program in front of
+// it, and to the environment. All of it is looked at again right before the run.
+//
 // It does not judge commands: the risk engine and people do. Its only refusals
-// are those of package guard, which keep a shared shell alive.
+// are those of package guard, which keep a shared shell alive, and drift.
 package shell
 
 import (
@@ -107,11 +119,21 @@ type call struct {
 	args   args
 	ref    session.Ref
 	wait   wait
+	caps   backend.Caps
+	proven bool
+	// pristine means that the proof holds in the pane, too; that is checked again
+	// when the command is typed.
+	pristine, only bool
+	// dir and names are what bound was made from; names is "" where the files that
+	// the command names do not matter.
+	dir, names string
+	bound      bound
+	notice     string
 }
 
 // Plan implements tools.Tool.
 func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
-	k := call{t: t, thread: c.Thread}
+	k := call{t: t, thread: c.Thread, dir: t.cfg.Dir}
 	if err := json.Unmarshal(c.Args, &k.args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
@@ -119,13 +141,19 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.wait, err = parseWait(k.args.Wait, t.cfg.MaxWait); err != nil {
 		return tools.Plan{}, err
 	}
-	if strings.ContainsRune(k.args.Command, 0) {
+	text := k.args.Command
+	if strings.ContainsRune(text, 0) {
 		return tools.Plan{}, tools.Invalid(`"command" holds a NUL byte, which no shell accepts; remove it`)
 	}
-	a := approvals.Action{
-		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User, Dir: t.cfg.Dir,
-		Bytes: []byte(k.args.Command), Args: tools.WithoutClaim(c.Args),
+	if k.caps, err = t.cfg.Target.Probe(ctx); err != nil {
+		return tools.Plan{}, tools.Failed("the target %s does not answer: %w", t.cfg.Target.ID(), err)
 	}
+	k.proven = risk.Classify(text).Proves(text)
+	a := approvals.Action{
+		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User,
+		Bytes: []byte(text), Args: tools.WithoutClaim(c.Args), Env: map[string]string{},
+	}
+	run := k.process
 	if t.cfg.Sessions == nil {
 		switch {
 		case k.wait.dispatch:
@@ -133,20 +161,55 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		case k.args.Session != "" || k.args.Pane != "":
 			return tools.Plan{}, tools.Failed(`"session" and "pane" need a target with tmux, and %s has none; leave them out`, t.cfg.Target.ID())
 		}
-		return tools.Planned(a, k.args.Claim(), k.process), nil
+		if k.proven && k.caps.Bash == "" {
+			a.Kind = approvals.KindChange // the proof is about bash, and there is none
+		}
+	} else {
+		if k.ref, err = t.cfg.Sessions.Find(ctx, c.Thread, k.args.Session, k.args.Pane); err != nil {
+			return tools.Plan{}, tools.Failed("%w", err)
+		}
+		k.dir = k.ref.Dir
+		if k.dir == "" {
+			k.dir = k.caps.Home // where panes start
+		}
+		moved, only := moves(text)
+		k.only = only
+		k.pristine = k.proven && k.ref.Pristine && k.caps.Bash != ""
+		if !k.proven || k.pristine || k.wait.dispatch || only || k.caps.Bash == "" {
+			if err := guard.Check(text); err != nil {
+				return tools.Plan{}, tools.Failed("%w", err)
+			}
+			if k.proven && !k.pristine {
+				a.Kind = approvals.KindKeys // the proof does not hold in this shell
+			}
+			a.Session, a.Pane, a.Foreground = k.ref.Session, k.ref.Pane, k.ref.Program
+			a.Env["shell"] = "as the new pane starts it"
+			if k.ref.Exists {
+				a.Env["shell"] = "that of the shared pane " + k.ref.ID + ", as commands and people left it"
+			}
+			run = k.pane
+		} else if moved {
+			k.notice = "This ran beside the pane, because it only reads: the directory of the pane is still " + k.dir + ". Use absolute paths, or begin the next command with the same cd."
+		}
 	}
-	if err := guard.Check(k.args.Command); err != nil {
-		return tools.Plan{}, tools.Failed("%w", err)
+	if a.Pane == "" {
+		a.Env["process"] = environment(k.environ())
 	}
-	if k.ref, err = t.cfg.Sessions.Find(ctx, c.Thread, k.args.Session, k.args.Pane); err != nil {
-		return tools.Plan{}, tools.Failed("%w", err)
+	if k.dir == "" {
+		k.dir = "." // the target's default
 	}
-	a.Session, a.Pane = k.ref.Session, k.ref.Pane
-	if k.ref.Dir != "" {
-		a.Dir = k.ref.Dir
+	if !k.proven { // what a proven read finds in a file changes nothing
+		k.names = text
 	}
-	return tools.Planned(a, k.args.Claim(), k.pane), nil
+	if k.bound, err = t.bind(ctx, k.dir, k.names, k.caps); err != nil {
+		return tools.Plan{}, tools.Failed("what the command depends on could not be looked at: %w", err)
+	}
+	a.Dir, a.Files = k.bound.dir, k.bound.files
+	return tools.Planned(a, k.args.Claim(), run), nil
 }
+
+// environ is the whole environment of a command that runs as a process.
+func (k *call) environ() []string { return backend.Environ(k.caps) }
 
 // wait says how long a call waits for its command.
 type wait struct {

@@ -161,14 +161,14 @@ func TestB30WaitValues(t *testing.T) {
 
 func TestPlanIsCompleteAndWithoutTheClaim(t *testing.T) {
 	w := managed(t)
-	p, err := plan(t, w.reg, call("df -h", `"wait":5`))
+	p, err := plan(t, w.reg, call("df -h > x", `"wait":5`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := p.Action
 	if a.Tool != "run_shell" || a.Kind != approvals.KindShell || a.Target != "local" || a.User != "tester" || a.Dir != "/work" ||
-		string(a.Bytes) != "df -h" || a.Pane != "shared" || !strings.HasPrefix(a.Session, "countersign-ops-") ||
-		string(a.Args) != `{"command":"df -h","wait":5}` {
+		string(a.Bytes) != "df -h > x" || a.Pane != "shared" || !strings.HasPrefix(a.Session, "countersign-ops-") ||
+		string(a.Args) != `{"command":"df -h > x","wait":5}` {
 		t.Errorf("%+v", a)
 	}
 	if want := (approvals.Claim{Risk: "low", Why: "test", Given: true}); p.Claim != want {

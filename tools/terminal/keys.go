@@ -171,10 +171,15 @@ func (t presser) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a := t.action(c.Name, approvals.KindKeys, ref, without(c.Args, "literal_text", "keys", "enter")) // those are Bytes
 	a.Dir, a.Foreground = ref.Dir, ref.Program
+	if ref.Exists { // another pane may have the name later
+		a.Env = map[string]string{"terminal": "pane " + ref.ID}
+	}
 	a.Bytes, a.Preview = []byte(args.canonical()), args.preview(ref.Program)
-	return tools.Planned(a, args.Claim(), func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+	plan := tools.Planned(a, args.Claim(), func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		return t.press(ctx, c.Thread, ref, args, wait, sink)
-	}), nil
+	})
+	plan.Interrupt = ref.Busy && a.Interrupts()
+	return plan, nil
 }
 
 // without returns canonical arguments without some of them.
@@ -206,12 +211,15 @@ func (t presser) press(ctx context.Context, thread string, ref session.Ref, args
 	if err != nil {
 		return tools.Result{}, tools.Failed("no key was pressed: %w", err)
 	}
-	if ref.Program != "" {
+	if ref.Exists {
+		if p.ID() != ref.ID {
+			return tools.Result{}, tools.Failed("no key was pressed: the pane %s was replaced by %s after the keys were checked; look with capture-pane and propose them again", ref.ID, p.ID())
+		}
 		info, err := p.Info(ctx)
 		if err != nil {
 			return tools.Result{}, tools.Failed("no key was pressed: %w", err)
 		}
-		if info.Program != "" && info.Program != ref.Program {
+		if info.Program != ref.Program {
 			return tools.Result{}, tools.Failed("no key was pressed: the pane now runs %s, and the keys were meant for %s; look with capture-pane and propose them again", tools.Quote(info.Program), tools.Quote(ref.Program))
 		}
 	}

@@ -98,13 +98,13 @@ func TestRealB81InterruptAndB82B85Keys(t *testing.T) {
 	r.foreground("sleep")
 	r.run("send-keys", `{"keys":["C-c"]}`)
 	r.Eventually("the prompt is back", func() bool {
-		return strings.HasSuffix(r.run("run_shell", `{"command":"echo free"}`), "exit code 0")
+		return strings.HasSuffix(r.run("run_shell", `{"command":"echo free; touch x"}`), "exit code 0")
 	})
 }
 
 func TestRealB68ToB74Captures(t *testing.T) {
 	r := newReal(t)
-	r.run("run_shell", `{"command":"seq 1 300; printf 'a   \\n'; printf '\\033[31mred\\033[0m\\n'; printf '%0300d\\n' 7; echo en''d"}`)
+	r.run("run_shell", `{"command":"seq 1 300; printf 'a   \\n'; printf '\\033[31mred\\033[0m\\n'; printf '%0300d\\n' 7; touch x; echo en''d"}`)
 	r.screen(`{}`, "end")
 	if got := r.run("capture-pane", `{}`); strings.Contains(got, "\n100\n") {
 		t.Error("without start the history is there")
@@ -140,7 +140,7 @@ func TestRealB90B94B96ManagedPanes(t *testing.T) {
 		t.Fatal(got)
 	}
 	r.run("tmux-create-pane", `{"session":"ops-prod","pane":"worker"}`)
-	if got := r.run("run_shell", `{"command":"echo here","session":"ops-prod","pane":"worker"}`); got != "here\nexit code 0" {
+	if got := r.run("run_shell", `{"command":"echo here; touch x","session":"ops-prod","pane":"worker"}`); got != "here\nexit code 0" {
 		t.Error(got)
 	}
 	if got := r.screen(`{"session":"ops-prod","pane":"worker"}`, "here"); strings.Contains(got, "notice") {

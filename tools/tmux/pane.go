@@ -59,6 +59,7 @@ type Pane struct {
 	phase    phase
 	byBot    bool // the running command came from this package
 	keys     bool // SendKeys typed something since the prompt
+	pristine bool // the shell is surely as it was started; see pristine.go
 	dirty    bool // something was written after the prompt
 	more     bool // the shell waits for more lines of a command
 	again    bool // the shell has ended and was started again, unsaid yet
@@ -91,6 +92,7 @@ type Pane struct {
 // job is one command that was typed.
 type job struct {
 	split   bool
+	keeps   bool // its text leaves the shell as it is
 	started chan struct{}
 	done    chan struct{}
 	seq     int // of the prompt before it
@@ -114,7 +116,7 @@ func newJob(c Command, split bool) *job {
 		emit = func(Stream, []byte) {}
 	}
 	return &job{
-		split: split, started: make(chan struct{}), done: make(chan struct{}),
+		split: split, keeps: keepsShell(c.Text), started: make(chan struct{}), done: make(chan struct{}),
 		out: newCollector(c.Keep), err: newCollector(c.Keep), emit: emit, begin: time.Now(),
 	}
 }
@@ -318,6 +320,7 @@ func (p *Pane) onMark(kind, args string) {
 		if j := p.job; j != nil {
 			// Only a prompt answers, so the command has ended without its mark.
 			p.job = nil
+			p.pristine = false
 			j.notice = "The command removed the shell's prompt hook; it was put back. The exit code may be wrong."
 			p.finish(j, code)
 			p.end(j)
@@ -337,7 +340,9 @@ func (p *Pane) onStart() {
 	p.dirty, p.more = false, false
 	p.byBot = p.keys
 	p.keys = false
-	if j := p.typed; j != nil {
+	j := p.typed
+	p.pristine = p.pristine && j != nil && j.keeps
+	if j != nil {
 		p.typed = nil
 		p.job = j
 		p.byBot = true
@@ -396,6 +401,7 @@ func (p *Pane) onDeath(code int) {
 	p.seq, p.errSeq = 0, 0
 	p.again = true
 	p.byBot, p.keys, p.dirty, p.more = false, false, false, false
+	p.pristine = true // the next one starts from the same file
 	p.prompt = p.prompt[:0]
 	if j := p.job; j != nil {
 		p.job = nil
@@ -532,7 +538,7 @@ func (p *Pane) ensure(ctx context.Context) error {
 	p.mu.Lock()
 	p.c = c
 	p.phase = phaseRunning
-	p.byBot = true
+	p.byBot, p.pristine = true, false // nobody was listening
 	p.mirror = mirror{}
 	p.out.part, p.err.part = nil, nil
 	p.mu.Unlock()
@@ -592,6 +598,9 @@ func (p *Pane) spawn(ctx context.Context, dir string) error {
 	if err := p.locate(ctx); err != nil {
 		return err
 	}
+	p.mu.Lock()
+	p.pristine = p.s.caps.Bash != "" && p.seq <= 1 // else somebody was faster
+	p.mu.Unlock()
 	p.aimMirror()
 	return nil
 }

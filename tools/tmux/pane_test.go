@@ -510,6 +510,70 @@ func TestWaitingCommandsReturnEarly(t *testing.T) {
 	})
 }
 
+// Whether a read may run in a pane unasked: only as long as nobody and nothing can
+// have changed its shell.
+func TestAPaneIsPristine(t *testing.T) {
+	pristine := func(t *testing.T, p *Pane, want bool, when string) {
+		t.Helper()
+		i, err := p.Info(t.Context())
+		if err != nil || i.Pristine != want {
+			t.Errorf("%s: pristine is %v (%v)", when, i.Pristine, err)
+		}
+		_, err = p.Run(t.Context(), Command{Text: "true", Pristine: true})
+		if refused := errors.Is(err, ErrNotPristine); refused == want {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	t.Run("from its start, through programs", func(t *testing.T) {
+		p := start(t).pane()
+		pristine(t, p, true, "new")
+		run(t, p, "ls / | head -1; echo hi >/dev/null")
+		pristine(t, p, true, "after programs")
+	})
+	for _, text := range []string{"alias ls=true", "cd /tmp", "f() { :; }", "export A=1", "trap : DEBUG"} {
+		t.Run("not after "+text, func(t *testing.T) {
+			b := start(t)
+			p := b.pane()
+			run(t, p, text)
+			pristine(t, p, false, "after it")
+		})
+	}
+	t.Run("not after keys", func(t *testing.T) {
+		p := start(t).pane()
+		if err := p.SendKeys(t.Context(), Keys{Literal: "alias ls=true", Enter: true}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the keys arrived", func() bool { i, err := p.Info(t.Context()); return err == nil && !i.Pristine })
+		pristine(t, p, false, "after them")
+	})
+	t.Run("not after a person", func(t *testing.T) {
+		b := start(t)
+		p := b.pane()
+		b.tmux("send-keys", "-t", p.ID(), "true", "Enter")
+		eventually(t, "the line was run", func() bool { i, err := p.Info(t.Context()); return err == nil && !i.Pristine })
+	})
+	t.Run("again when the shell is a new one", func(t *testing.T) {
+		p := start(t).pane()
+		run(t, p, "cd /tmp; exit")
+		run(t, p, "true")
+		pristine(t, p, true, "in the new shell")
+	})
+	t.Run("not when it is adopted", func(t *testing.T) {
+		b := start(t)
+		p := b.pane()
+		s, err := Open(t.Context(), b.tgt, b.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.Close() }()
+		q, err := s.Adopt(t.Context(), p.Session(), p.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pristine(t, q, false, "adopted")
+	})
+}
+
 func TestDispatch(t *testing.T) {
 	p := start(t).pane()
 	begin := time.Now()

@@ -39,6 +39,9 @@ func (p *Pane) Run(ctx context.Context, c Command) (Outcome, error) {
 		return Outcome{}, err
 	}
 	p.mendCompanion(ctx)
+	if err := p.meansWhatItSays(c); err != nil {
+		return Outcome{}, err
+	}
 	p.mu.Lock()
 	split := p.comp != nil && p.errReady && !wantsKeys(c.Text)
 	p.mu.Unlock()
@@ -67,16 +70,29 @@ func (p *Pane) Dispatch(ctx context.Context, c Command) error {
 	if _, err := p.ready(ctx); err != nil {
 		return err
 	}
+	if err := p.meansWhatItSays(c); err != nil {
+		return err
+	}
 	line, err := p.compose(ctx, c.Text, false)
 	if err != nil {
 		return err
 	}
-	j := newJob(Command{Keep: 1024}, false)
+	j := newJob(Command{Text: c.Text, Keep: 1024}, false)
 	if err := p.typeLine(ctx, j, line); err != nil {
 		return err
 	}
 	defer p.drop(j)
 	return p.wait(ctx, typeTime, func() bool { return j.ended || p.typed != j })
+}
+
+// meansWhatItSays refuses a command that needs a pristine pane in another one.
+func (p *Pane) meansWhatItSays(c Command) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.Pristine && (!p.pristine || p.s.caps.Bash == "") {
+		return ErrNotPristine
+	}
+	return nil
 }
 
 func join(a, b string) string { return strings.TrimSpace(a + " " + b) }

@@ -489,7 +489,8 @@ func (s *Server) stagePane(ctx context.Context, key string, d rcData) error {
 	file := s.file("rc-" + key)
 	rc, shell := posixRC(d), "ENV="+shellQuote(file)+" exec sh -i"
 	if s.caps.Bash != "" {
-		rc, shell = bashRC(d), "exec "+shellQuote(s.caps.Bash)+" --noprofile --rcfile "+shellQuote(file)+" -i"
+		// Settings of the line editor could turn a letter into a command.
+		rc, shell = bashRC(d), "INPUTRC=/dev/null exec "+shellQuote(s.caps.Bash)+" --noprofile --rcfile "+shellQuote(file)+" -i"
 	}
 	if err := s.t.FS().WriteFile(ctx, file, []byte(rc), false); err != nil {
 		return err

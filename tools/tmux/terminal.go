@@ -136,6 +136,7 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 		p.setStatus(st)
 	}
 	phase, byBot, quiet := p.phase, p.byBot, time.Since(p.lastOut)
+	i.Pristine = p.pristine
 	if phase == phaseIdle {
 		i.Dir = p.dir
 	}

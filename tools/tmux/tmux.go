@@ -102,7 +102,10 @@ type Info struct {
 	State               State
 	Dir, Program        string
 	Alternate, CopyMode bool
-	Width, Height       int
+	// Pristine means that the shell is surely as it was started, so that a command
+	// means there what it says.
+	Pristine      bool
+	Width, Height int
 }
 
 // Stream says which of a command's streams bytes came from.
@@ -117,6 +120,8 @@ const (
 // Command is one command for a pane.
 type Command struct {
 	Text string
+	// Pristine refuses, with ErrNotPristine, a pane whose shell may have been changed.
+	Pristine bool
 	// Keep is how many bytes of each stream are kept, half from its head and
 	// half from its tail; 0 means 1 MiB.
 	Keep int

@@ -26,9 +26,9 @@ func permit(t *testing.T, a approvals.Action) approvals.Permit {
 	err := db.Update(t.Context(), func(tx store.Tx) error {
 		r, _ := ledger.Open(tx, approvals.Record{
 			ID: id, Thread: "test:1", Call: "call_1", Created: now, Action: a, ExpiresAt: now.Add(time.Hour),
-			Require: approvals.Require{Count: 1, RunWithin: time.Hour},
+			Require: approvals.Require{Needs: []approvals.Need{{Rule: "test", Count: 1}}, RunWithin: time.Hour},
 		})
-		_, refused, err := ledger.Vote(tx, id, approvals.Vote{User: chat.User{ID: "test:approver"}, Approve: true, At: now, Digest: r.Digest})
+		_, refused, err := ledger.Vote(tx, id, approvals.Vote{User: chat.User{ID: "test:approver"}, Approve: true, At: now, Digest: r.Digest, Meets: []int{0}})
 		if err != nil || refused != approvals.Counted {
 			t.Errorf("the vote does not count: %s %v", refused, err)
 		}

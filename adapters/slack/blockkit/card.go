@@ -458,14 +458,19 @@ func (d *drawing) actions(partial bool) []slack.Block {
 	}
 	var out []slack.Block
 	var elements []slack.BlockElement
-	reason := false
+	reason, label := false, "Reason, for a denial (may stay empty)"
 	for _, b := range d.buttons {
-		reason = reason || verbOf(b) == VerbReason
+		if verbOf(b) == VerbReason {
+			reason = true
+			if b.Style != chat.StyleDeny {
+				label = "Reason"
+			}
+		}
 		elements = append(elements, d.button(b, partial))
 	}
 	if reason {
 		in := slack.NewPlainTextInputBlockElement(nil, reasonAction).WithMaxLength(MaxInput)
-		out = append(out, slack.NewInputBlock(reasonBlock, plain("Reason, for a denial (may stay empty)", MaxPlainText), nil, in).WithOptional(true))
+		out = append(out, slack.NewInputBlock(reasonBlock, plain(label, MaxPlainText), nil, in).WithOptional(true))
 	}
 	id := "cs.actions"
 	if word(d.options.Thread, 200) {

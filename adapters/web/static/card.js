@@ -42,7 +42,7 @@ function buttons(thread, card, notice) {
   let reason = null;
   if (asked.length) {
     const id = 'reason-' + newID();
-    reason = el('input', { id, class: 'reason', type: 'text', maxlength: '500', autocomplete: 'off', placeholder: 'Optional, the bot reads it' });
+    reason = el('input', { id, class: 'reason', type: 'text', maxlength: '500', autocomplete: 'off', placeholder: asked.every((b) => b.style === 'deny') ? 'Optional, the bot reads it' : 'The bot reads it' });
     const name = asked.length === card.choose.length ? 'Reason' : 'Reason to ' + asked.map((b) => lower(b.label)).join(' or ');
     form.append(el('label', { class: 'reason-label', for: id, text: name }), reason);
   }

@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -376,12 +377,19 @@ func cancellation(t *testing.T, tgt backend.Target) {
 
 func environment(t *testing.T, tgt backend.Target) {
 	t.Setenv("COUNTERSIGN_TEST_TOKEN", "secret-of-the-bot")
+	evil := []string{
+		"BASH_ENV", "ENV", "PROMPT_COMMAND", "IFS", "LD_PRELOAD", "LD_LIBRARY_PATH", "GIT_DIR", "GIT_EXTERNAL_DIFF", "LESS", "LESSOPEN", "MANPAGER",
+		"PYTHONPATH", "PYTHONSTARTUP", "PERL5LIB", "PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "GREP_OPTIONS", "RIPGREP_CONFIG_PATH", "KUBECTL_EXTERNAL_DIFF", "KUBECONFIG", "BASH_FUNC_ls%%",
+	}
+	for _, name := range evil {
+		t.Setenv(name, "/no/such/cs-evil")
+	}
 	t.Setenv("PATH", t.TempDir()+":/bin:/usr/bin")
 	_, out, _ := sh(t, tgt, backend.Spec{Argv: []string{"env"}})
-	if strings.Contains(out, "secret-of-the-bot") {
-		t.Error("the bot's environment leaks")
+	if strings.Contains(out, "secret-of-the-bot") || strings.Contains(out, "cs-evil") {
+		t.Errorf("the bot's environment leaks: %q", out)
 	}
-	for _, want := range []string{"PAGER=cat", "GIT_PAGER=cat", "SYSTEMD_PAGER=", "NO_COLOR=1", "GIT_TERMINAL_PROMPT=0", "DEBIAN_FRONTEND=noninteractive", "TERM=dumb", "LANG=C.UTF-8"} {
+	for _, want := range []string{"PAGER=cat", "GIT_PAGER=cat", "SYSTEMD_PAGER=", "NO_COLOR=1", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "DEBIAN_FRONTEND=noninteractive", "TERM=dumb", "LANG=C.UTF-8"} {
 		if !strings.Contains("\n"+out, "\n"+want+"\n") {
 			t.Errorf("%s is missing in %q", want, out)
 		}
@@ -400,6 +408,18 @@ func environment(t *testing.T, tgt backend.Target) {
 	_, out, _ = sh(t, tgt, backend.Spec{Shell: "pwd", Dir: "/usr"})
 	if out != "/usr\n" {
 		t.Errorf("dir: %q", out)
+	}
+	st, err := tgt.FS().Stat(t.Context(), "/usr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, out, _ = sh(t, tgt, backend.Spec{Shell: "pwd", Dir: "/usr", DirID: st.ID}); out != "/usr\n" {
+		t.Errorf("dir with its identity: %q", out)
+	}
+	if st.ID != "" {
+		if _, err := tgt.Start(t.Context(), backend.Spec{Shell: "echo ran", Dir: "/", DirID: st.ID}); !errors.Is(err, backend.ErrChanged) {
+			t.Errorf("another directory than the expected one: %v", err)
+		}
 	}
 	p, err := tgt.Start(t.Context(), backend.Spec{Shell: "echo ran", Dir: "/no/such/dir"})
 	if err == nil {

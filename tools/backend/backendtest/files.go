@@ -3,6 +3,8 @@ package backendtest
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,6 +35,7 @@ func scratch(t *testing.T, tgt backend.Target) string {
 }
 
 func files(t *testing.T, tgt backend.Target) {
+	t.Run("a file is replaced only where it still is what it was", func(t *testing.T) { replace(t, tgt) })
 	dir := scratch(t, tgt)
 	fsys := tgt.FS()
 	ctx := t.Context()
@@ -252,4 +255,63 @@ func files(t *testing.T, tgt backend.Target) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// replace checks backend.Replacer, where the target has it.
+func replace(t *testing.T, tgt backend.Target) {
+	fsys, ok := tgt.FS().(backend.Replacer)
+	if !ok {
+		t.Skip("the target cannot replace on condition")
+	}
+	ctx := t.Context()
+	sum := func(s string) string {
+		h := sha256.Sum256([]byte(s))
+		return hex.EncodeToString(h[:])
+	}
+	for _, tt := range []struct {
+		name, was, attack string
+		changed           bool
+		mode              string
+	}{
+		{name: "nothing happened", was: "old", mode: "640"},
+		{name: "there was none", attack: "rm d/f", mode: "644"},
+		{name: "the content was changed", was: "old", attack: "printf new > d/f", changed: true},
+		{name: "it was removed", was: "old", attack: "rm d/f", changed: true},
+		{name: "it appeared", changed: true},
+		{name: "it became a link to the same content", was: "old", attack: "mv d/f g && ln -s ../g d/f", changed: true},
+		{name: "it became a dangling link", attack: "rm d/f && ln -s /no/such/cs d/f", changed: true},
+		{name: "it became a directory", was: "old", attack: "rm d/f && mkdir d/f", changed: true},
+		{name: "its directory was replaced by one with the same file", was: "old", attack: "mv d e && mkdir d && cp -p e/f d/f", changed: true},
+		{name: "its directory became a link", was: "old", attack: "mv d e && ln -s e d", changed: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := scratch(t, tgt)
+			sh(t, tgt, backend.Spec{Shell: "mkdir d && printf old > d/f && chmod 640 d/f", Dir: dir})
+			st, err := tgt.FS().Stat(ctx, dir+"/d")
+			if err != nil {
+				t.Fatal(err)
+			}
+			was := backend.Before{Dir: st.ID}
+			if tt.was != "" {
+				was.Sum = sum(tt.was)
+			}
+			if res, _, errs := sh(t, tgt, backend.Spec{Shell: tt.attack + "\n:", Dir: dir}); res.Code != 0 {
+				t.Fatal(errs)
+			}
+			look := backend.Spec{Shell: "find . -ls | awk '{print $1,$3,$7,$11,$12,$13}'; cat d/f e/f g 2>/dev/null", Dir: dir}
+			_, before, _ := sh(t, tgt, look)
+			err = fsys.Replace(ctx, dir+"/d/f", []byte("written"), was)
+			_, after, _ := sh(t, tgt, look)
+			if tt.changed {
+				if !errors.Is(err, backend.ErrChanged) || after != before {
+					t.Errorf("%v\nbefore:\n%s\nafter:\n%s", err, before, after)
+				}
+				return
+			}
+			_, out, _ := sh(t, tgt, backend.Spec{Shell: "cat d/f; stat -c ' %a' d/f; ls -A d", Dir: dir})
+			if want := "written " + tt.mode + "\nf\n"; err != nil || out != want {
+				t.Errorf("%v: %q, want %q", err, out, want)
+			}
+		})
+	}
 }

@@ -3,6 +3,8 @@ package local
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +23,8 @@ import (
 const maxLinks = 40
 
 type files struct{ t *Target }
+
+var _ backend.Replacer = files{}
 
 // abs makes a path absolute without cleaning it: "link/.." is not ".".
 func (f files) abs(path string) (string, error) {
@@ -114,14 +118,55 @@ func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bo
 			return err
 		}
 	}
+	return write(dir, file, data, nil)
+}
+
+// Replace implements backend.Replacer.
+func (f files) Replace(ctx context.Context, path string, data []byte, was backend.Before) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	file, err := f.Resolve(ctx, path)
+	if err != nil {
+		return err
+	}
+	if file != path {
+		return fmt.Errorf("%s leads to %s: %w", path, file, backend.ErrChanged)
+	}
+	h, err := hold(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	if h.id != was.Dir {
+		return fmt.Errorf("the directory of %s: %w", file, backend.ErrChanged)
+	}
+	return write(h.path, file, data, &was)
+}
+
+// write writes the file of that name in dir, by a temporary file, so that nobody
+// ever sees half of it. With was it does so only where the file still is that.
+func write(dir, file string, data []byte, was *backend.Before) (err error) {
+	at := dir + "/" + filepath.Base(file)
+	defer func() { // name the file that was asked for, not how it was reached
+		if pe, ok := errors.AsType[*fs.PathError](err); ok {
+			pe.Path = file
+		}
+		if le, ok := errors.AsType[*os.LinkError](err); ok {
+			err = &fs.PathError{Op: "write", Path: file, Err: le.Err}
+		}
+	}()
 	mode, old := fs.FileMode(0o644), (*syscall.Stat_t)(nil)
-	st, err := os.Lstat(file)
+	st, err := os.Lstat(at)
 	switch {
 	case err == nil:
 		if !st.Mode().IsRegular() {
+			if was != nil {
+				return fmt.Errorf("%s: %w", file, backend.ErrChanged)
+			}
 			return notRegular(file, st.Mode())
 		}
-		if err := unix.Access(file, unix.W_OK); err != nil {
+		if err := unix.Access(at, unix.W_OK); err != nil {
 			return &fs.PathError{Op: "write", Path: file, Err: err}
 		}
 		mode = st.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
@@ -132,10 +177,6 @@ func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bo
 
 	tmp, err := os.CreateTemp(dir, ".countersign-*")
 	if err != nil {
-		// Name the file that was asked for, not the temporary one.
-		if pe, ok := errors.AsType[*fs.PathError](err); ok {
-			pe.Path = file
-		}
 		return err
 	}
 	renamed := false
@@ -157,11 +198,57 @@ func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bo
 	if err := tmp.Sync(); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp.Name(), file); err != nil {
+	if was != nil { // as late as possible
+		if err := still(at, file, was.Sum); err != nil {
+			return err
+		}
+	}
+	if was != nil && was.Sum == "" {
+		// A link is never made over a file that has just appeared.
+		err = os.Link(tmp.Name(), at)
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("%s: %w", file, backend.ErrChanged)
+		}
+		if err == nil {
+			return syncDir(dir)
+		}
+		// A file system without links.
+	}
+	if err := os.Rename(tmp.Name(), at); err != nil {
 		return err
 	}
 	renamed = true
 	return syncDir(dir)
+}
+
+// still checks that a file has the content with this sum, or that there is none.
+func still(at, file, sum string) error {
+	changed := fmt.Errorf("%s: %w", file, backend.ErrChanged)
+	f, err := os.OpenFile(at, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	switch {
+	case notExist(err) && sum == "":
+		return nil
+	case notExist(err) || errors.Is(err, syscall.ELOOP):
+		return changed
+	case err != nil:
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if sum == "" || !st.Mode().IsRegular() {
+		return changed
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return err
+	}
+	if hex.EncodeToString(h.Sum(nil)) != sum {
+		return changed
+	}
+	return nil
 }
 
 // keepOwner gives the new file the owner and group of the one it replaces.

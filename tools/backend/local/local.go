@@ -22,9 +22,6 @@ import (
 	"countersign/tools/backend"
 )
 
-// searchPath is where programs are looked up, whatever the bot's own PATH is.
-const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 // Options configure the local target.
 type Options struct {
 	// Dir is the default directory of commands and of relative paths. It is
@@ -82,13 +79,13 @@ func (t *Target) Probe(ctx context.Context) (backend.Caps, error) {
 		OS:      runtime.GOOS,
 		TempDir: os.TempDir(),
 	}
-	if p, err := lookPath("bash", searchPath, "/"); err == nil {
+	if p, err := lookPath("bash", backend.SearchPath, "/"); err == nil {
 		c.Bash = p
 	}
 	if _, err := os.Stat("/proc/self/stat"); err == nil {
 		c.Procfs = true
 	}
-	if _, err := lookPath("tmux", searchPath, "/"); err == nil {
+	if _, err := lookPath("tmux", backend.SearchPath, "/"); err == nil {
 		v, err := t.tmuxVersion(ctx)
 		if err != nil {
 			return backend.Caps{}, err
@@ -121,20 +118,7 @@ func (t *Target) tmuxVersion(ctx context.Context) (string, error) {
 
 // environ is what a process gets when its Spec has no Env.
 func (t *Target) environ() []string {
-	return []string{
-		"PATH=" + searchPath,
-		"HOME=" + t.home,
-		"USER=" + t.user,
-		"LOGNAME=" + t.user,
-		"LANG=C.UTF-8",
-		"TERM=dumb",
-		"PAGER=cat",
-		"GIT_PAGER=cat",
-		"SYSTEMD_PAGER=",
-		"NO_COLOR=1",
-		"GIT_TERMINAL_PROMPT=0",
-		"DEBIAN_FRONTEND=noninteractive",
-	}
+	return backend.Environ(backend.Caps{User: t.user, Home: t.home})
 }
 
 // lookPath finds a program the way a shell with this PATH would; a name with a

@@ -85,6 +85,18 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 		return nil, fmt.Errorf("local: %w", err)
 	}
 
+	if s.DirID != "" {
+		h, err := hold(dir)
+		if err != nil {
+			return nil, fmt.Errorf("local: the directory cannot be used: %w", err)
+		}
+		defer h.close() // the child has changed into it by then
+		if h.id != s.DirID {
+			return nil, fmt.Errorf("local: the directory %s: %w", dir, backend.ErrChanged)
+		}
+		dir = h.path
+	}
+
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path)
 	cmd.Args = argv
 	cmd.Dir = dir
@@ -426,7 +438,7 @@ func drainPipe(src *os.File, buf []byte, write func([]byte)) {
 
 // pathOf returns the PATH of an environment.
 func pathOf(env []string) string {
-	path := searchPath
+	path := backend.SearchPath
 	for _, kv := range env {
 		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
 			path = v

@@ -1,0 +1,317 @@
+package gate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
+	"countersign/approvals/card"
+	"countersign/approvals/policy"
+	"countersign/approvals/risk"
+	"countersign/store"
+	"countersign/store/outbox"
+)
+
+// policyUser stands for the policy where it approves.
+var policyUser = chat.User{ID: "countersign:policy", Name: "the policy", Bot: true}
+
+// basis finds what approves a request without votes of its own; with none,
+// broken says that the request is not the next step of the thread's plan, which
+// ends with it.
+func (g *Gate) basis(tx store.Tx, rec approvals.Record, r Ruling) (b approvals.Basis, by chat.User, broken string) {
+	now := g.cfg.Now()
+	if r.Lane != policy.Ask {
+		return b, by, ""
+	}
+	if plan, n, ok := g.ledger.Take(tx, rec.Thread, rec.Action, now); ok {
+		return approvals.Basis{Kind: approvals.ByPlan, Of: plan.Of, Why: fmt.Sprintf("step %d of %d of the plan %s", n, len(plan.Steps), plan.Of)}, plan.By, ""
+	}
+	if grant, ok := g.ledger.Granted(tx, rec.Thread, rec.Action, now); ok && r.Decision.Grant > 0 {
+		return approvals.Basis{Kind: approvals.ByGrant, Of: grant.Of, Why: "exactly this was approved until " + clock(grant.Until)}, grant.By, ""
+	}
+	if r.Decision.Auto != "" && len(rec.Action.Steps) == 0 {
+		return approvals.Basis{Kind: approvals.ByPolicy, Why: r.Decision.Auto}, policyUser, ""
+	}
+	if plan, ok := g.ledger.PlanOf(tx, rec.Thread, now); ok {
+		g.ledger.Drop(tx, rec.Thread)
+		return b, by, fmt.Sprintf("This is not step %d of the plan %s as it was approved, so that plan has ended and this is asked for by itself.", plan.Next+1, plan.Of)
+	}
+	return b, by, ""
+}
+
+// rulePlan judges each step of a plan by itself and puts the rulings together:
+// the strictest of everything.
+func (g *Gate) rulePlan(tx store.Tx, req Request, whole Ruling) Ruling {
+	whole.Lane, whole.Decision.Auto, whole.Decision.Grant = min(whole.Lane, policy.Ask), "", 0
+	for i, step := range req.Action.Steps {
+		one := req
+		one.Action, one.Floor, one.Claim = step, risk.Read, approvals.Claim{}
+		r := g.rule(tx, one)
+		if r.Lane == policy.Forbid {
+			r.Sentence = fmt.Sprintf("step %d: %s", i+1, r.Sentence)
+			return r
+		}
+		whole.Level = risk.Max(whole.Level, r.Level)
+		whole.Verdict.Risk = risk.Max(whole.Verdict.Risk, r.Verdict.Risk)
+		for _, e := range r.Verdict.Effects {
+			if !slices.Contains(whole.Verdict.Effects, e) {
+				whole.Verdict.Effects = append(whole.Verdict.Effects, e)
+			}
+		}
+		for _, why := range r.Verdict.Reasons {
+			whole.Verdict.Reasons = append(whole.Verdict.Reasons, fmt.Sprintf("step %d: %s", i+1, why))
+		}
+		if r.Sentence != "" {
+			whole.Sentence = strings.TrimSpace(fmt.Sprintf("%s Step %d: %s", whole.Sentence, i+1, r.Sentence))
+		}
+		if r.Lane == policy.Ask {
+			whole.Decision = stricter(whole.Decision, r.Decision)
+		}
+	}
+	return whole
+}
+
+// stricter is a decision that demands what both demand.
+func stricter(a, b policy.Decision) policy.Decision {
+	for _, r := range b.Requirements {
+		if !slices.ContainsFunc(a.Requirements, func(o policy.Requirement) bool {
+			return o.Rule == r.Rule && o.Count == r.Count && slices.Equal(o.Groups, r.Groups)
+		}) {
+			a.Requirements = append(a.Requirements, r)
+		}
+	}
+	a.RequesterMay = a.RequesterMay && b.RequesterMay
+	a.ReasonRequired = a.ReasonRequired || b.ReasonRequired
+	a.BreakGlass = slices.DeleteFunc(slices.Clone(a.BreakGlass), func(s string) bool { return !slices.Contains(b.BreakGlass, s) })
+	a.Expires, a.RunWithin = min(a.Expires, b.Expires), min(a.RunWithin, b.RunWithin)
+	a.Grant = min(a.Grant, b.Grant)
+	return a
+}
+
+// meets are the needs of a record that a voter's groups meet now. Who would not be
+// asked under the present policy and approvers meets none.
+func (g *Gate) meets(tx store.Tx, rec approvals.Record, b Ballot) []int {
+	if !b.Approve || (!rec.Require.RequesterMay && b.From.ID == rec.Requester.ID) {
+		return nil
+	}
+	var today []string
+	for _, r := range g.judge(tx, again(rec)).Decision.Requirements {
+		today = append(today, groupsAt(r, rec.Created, g.cfg.Now())...)
+	}
+	pol := g.cfg.Policy()
+	if !pol.Eligible(today, b.From, b.Groups) {
+		return nil
+	}
+	var out []int
+	for i, n := range rec.Require.Needs {
+		if pol.Eligible(n.Groups, b.From, b.Groups) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// again is the request of a record, to be judged as of now.
+func again(rec approvals.Record) Request {
+	return Request{Thread: rec.Thread, CallID: rec.Call, By: rec.Requester, Groups: rec.Groups, Action: rec.Action, Floor: rec.FinalLevel(), Revision: rec.Revision}
+}
+
+// groupsAt are the groups of a requirement at a moment, with the steps of its
+// escalation so far.
+func groupsAt(r policy.Requirement, since, at time.Time) []string {
+	all := slices.Clone(r.Groups)
+	for _, e := range r.Escalate {
+		if !at.Before(since.Add(e.After)) {
+			all = append(all, e.Groups...)
+		}
+	}
+	return all
+}
+
+// outdated says why an approval would not be one under the present policy and
+// approvers, "" if it would. Network groups are those that the votes were given
+// with: nobody is looked up here.
+func (g *Gate) outdated(tx store.Tx, rec approvals.Record) string {
+	now := g.judge(tx, again(rec))
+	d := now.Decision
+	switch {
+	case now.Lane == policy.Forbid:
+		return "the policy changed after the approval: " + now.Sentence
+	case g.cfg.Now().After(rec.Decided.Add(d.RunWithin)):
+		return "the policy changed after the approval: it must be used within " + d.RunWithin.String() + " now"
+	}
+	switch rec.Basis.Kind {
+	case approvals.ByPolicy:
+		if d.Auto == "" {
+			return "the policy does not let this run by itself any more"
+		}
+		return ""
+	case approvals.ByGrant, approvals.ByPlan:
+		of, ok := g.ledger.Get(tx, rec.Basis.Of)
+		if !ok {
+			return "the approval that this rests on is gone"
+		}
+		if of.State != approvals.Running && of.State != approvals.Done && of.State != approvals.OutUnk && of.State != approvals.Approved && of.State != approvals.Expired {
+			return "the approval that this rests on does not hold: it is " + string(of.State)
+		}
+		return g.votesHold(of, d)
+	case approvals.ByVotes:
+	default:
+		return "it was approved by what this version does not know"
+	}
+	return g.votesHold(rec, d)
+}
+
+// votesHold says why the votes of a record would not be enough for a decision of
+// now, "" if they are.
+func (g *Gate) votesHold(rec approvals.Record, d policy.Decision) string {
+	pol := g.cfg.Policy()
+	approving := slices.DeleteFunc(slices.Clone(rec.Votes), func(v approvals.Vote) bool { return !v.Approve || v.User.Bot })
+	for _, v := range approving {
+		if v.Glass {
+			if !pol.Eligible(d.BreakGlass, v.User, v.Groups) {
+				return name(v.User) + " broke the glass, and may not any more"
+			}
+			return ""
+		}
+		if v.User.ID == rec.Requester.ID && (!rec.Require.RequesterMay || !d.RequesterMay) {
+			return name(v.User) + " asked for this, and may not approve it any more"
+		}
+		if v.Reason == "" && d.ReasonRequired {
+			return "the policy changed after the approval: it takes a reason now"
+		}
+	}
+	// What was asked for then, by who still is in those groups ...
+	for _, n := range rec.Require.Needs {
+		if why := g.enough(rec, approving, n.Count, func(approvals.Vote) []string { return n.Groups }); why != "" {
+			return why
+		}
+	}
+	// ... and what would be asked for now.
+	for _, r := range d.Requirements {
+		groups := func(v approvals.Vote) []string { return groupsAt(r, rec.Created, v.At) }
+		if why := g.enough(rec, approving, r.Count, groups); why != "" {
+			return why
+		}
+	}
+	if len(approving) == 0 || len(d.Requirements) == 0 {
+		return "nobody may approve this any more"
+	}
+	return ""
+}
+
+func (g *Gate) enough(rec approvals.Record, votes []approvals.Vote, count int, groups func(approvals.Vote) []string) string {
+	people, gone := map[chat.UserID]bool{}, ""
+	for _, v := range votes {
+		if g.cfg.Policy().Eligible(groups(v), v.User, v.Groups) {
+			people[v.User.ID] = true
+		} else if gone == "" {
+			gone = name(v.User)
+		}
+	}
+	switch count = max(count, 1); {
+	case len(people) >= count:
+		return ""
+	case gone != "":
+		return gone + " approved this and may not approve on " + rec.Action.Target + " any more"
+	}
+	return fmt.Sprintf("the policy changed after the approval: it takes %d people now, and %d approved", count, len(people))
+}
+
+func name(u chat.User) string {
+	if u.Name != "" {
+		return u.Name
+	}
+	return string(u.ID)
+}
+
+// Learned decisions, which the policy may let count:
+//
+//	("approval-learned", tool) -> learned as JSON
+type learned struct {
+	Yes int `json:"yes"`
+	No  int `json:"no"`
+}
+
+func learnedOf(tx store.Tx, tool string) learned {
+	l, _ := store.Load[learned](tx, store.Key("approval-learned", tool))
+	return l
+}
+
+// learn counts what people decided about a tool. Commands and keystrokes are
+// never learned.
+func (g *Gate) learn(tx store.Tx, rec approvals.Record) {
+	if rec.Action.Kind != approvals.KindChange || len(rec.Action.Steps) > 0 {
+		return
+	}
+	l := learnedOf(tx, rec.Action.Tool)
+	if rec.State == approvals.Approved {
+		l.Yes++
+	} else {
+		l.No++
+	}
+	store.Save(tx, store.Key("approval-learned", rec.Action.Tool), l)
+}
+
+// askReview asks the thread for the look that somebody else has to take.
+func (g *Gate) askReview(tx store.Tx, rec approvals.Record) {
+	c := card.Review(rec)
+	outbox.Put(tx, string(rec.Thread), "review/"+string(rec.ID), chat.Post{Card: &c}, g.cfg.Now())
+}
+
+// review takes the look that breaking the glass calls for.
+func (g *Gate) review(tx store.Tx, b Ballot) (chat.Answer, bool) {
+	rec, ok := g.ledger.Get(tx, b.ID)
+	switch {
+	case !ok || rec.Thread != b.Thread:
+		return chat.Answer{Notice: "There is no such request in this thread."}, false
+	case b.From.Bot:
+		return chat.Answer{Notice: "Bots cannot review."}, false
+	case rec.Review.By.ID != "":
+		c := card.Review(rec)
+		return chat.Answer{Card: &c, Notice: "Already reviewed by " + name(rec.Review.By) + "."}, false
+	case !rec.Review.Due:
+		return chat.Answer{Notice: "There is nothing to review: nobody broke the glass for request " + string(rec.ID) + "."}, false
+	case b.From.ID == rec.By.ID || b.From.ID == rec.Requester.ID:
+		return chat.Answer{Notice: "You took part in this yourself, so somebody else has to review it."}, false
+	case !g.cfg.Policy().Eligible(append(rec.Require.Groups(), rec.Require.BreakGlass...), b.From, b.Groups):
+		return chat.Answer{Notice: "You may not review this: it takes somebody of " + strings.Join(rec.Require.Groups(), " or ") + "."}, false
+	}
+	rec, ok = g.ledger.Reviewed(tx, rec.ID, b.From, b.Reason, g.cfg.Now())
+	if !ok {
+		return chat.Answer{Notice: "This cannot be reviewed by you."}, false
+	}
+	g.note(tx, rec, "reviewed", b.From.ID, b.Via, b.Reason)
+	c := card.Review(rec)
+	outbox.Put(tx, string(rec.Thread), "review/"+string(rec.ID), chat.Post{Card: &c, Quiet: true}, g.cfg.Now())
+	return chat.Answer{Card: &c, OK: true, Notice: "You reviewed request " + string(rec.ID) + "."}, true
+}
+
+// Allowed records that a proven read runs without people, before it runs.
+func (g *Gate) Allowed(tx store.Tx, req Request) { g.judged(tx, req, "allowed", "") }
+
+// Forbidden records that the policy refused a request.
+func (g *Gate) Forbidden(tx store.Tx, req Request) { g.judged(tx, req, "forbidden", "") }
+
+// Ran records how an unasked run ended.
+func (g *Gate) Ran(tx store.Tx, req Request, o approvals.Outcome) { g.judged(tx, req, "done", o.Note) }
+
+func (g *Gate) judged(tx store.Tx, req Request, what, note string) {
+	r := g.judge(tx, req)
+	if r.Lane == policy.Forbid {
+		note = strings.TrimSpace(note + " " + r.Sentence)
+	}
+	rec := g.record(req, r)
+	rec.Digest = req.Action.Digest()
+	g.note(tx, rec, what, req.By.ID, "", note)
+}
+
+// Revoke ends the grants and the plan of a thread: somebody said stop.
+func (g *Gate) Revoke(tx store.Tx, thread chat.ThreadID, by chat.User) {
+	if n := g.ledger.Revoke(tx, thread); n > 0 {
+		g.note(tx, approvals.Record{Thread: thread, Created: time.Time{}}, "revoked", by.ID, "", fmt.Sprintf("%d standing approvals ended", n))
+	}
+}

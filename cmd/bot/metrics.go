@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"countersign/approvals"
+	"countersign/approvals/audit"
+	"countersign/store"
+)
+
+// scrapeLimit bounds how long the store may take for a scrape.
+const scrapeLimit = 5 * time.Second
+
+// metricsHandler serves the metrics in the Prometheus text format. It has a
+// registry of its own: nothing that a library puts into the global one shows.
+func metricsHandler(db store.DB) http.Handler {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(newRecordCollector(db))
+	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// recordCollector reads the record of decisions at each scrape: nothing is counted
+// in memory, so a restart loses no count and a transaction that is run twice or
+// rolled back counts as often as it happened.
+type recordCollector struct {
+	db                       store.DB
+	head, lines, total, open *prometheus.Desc
+}
+
+func newRecordCollector(db store.DB) *recordCollector {
+	return &recordCollector{
+		db:    db,
+		head:  prometheus.NewDesc("countersign_audit_head", "The newest anchor of the audit record: its number, and the first 12 digits of its hash. Always 1.", []string{"anchor", "hash"}, nil),
+		lines: prometheus.NewDesc("countersign_audit_anchor_lines_total", "Lines of the audit record that anchors cover.", nil, nil),
+		total: prometheus.NewDesc("countersign_approvals_total", "Lines of the audit record, by what happened.", []string{"what"}, nil),
+		open:  prometheus.NewDesc("countersign_approvals_open", "Requests that wait for a decision, or for what was approved to run and end.", nil, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *recordCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.head, c.lines, c.total, c.open} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *recordCollector) Collect(ch chan<- prometheus.Metric) {
+	// The interface hands over no context.
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
+	defer cancel()
+	var last audit.AnchorLine
+	var counts map[string]uint64
+	anchored, open := false, 0
+	err := c.db.View(ctx, func(tx store.Tx) error {
+		last, anchored = audit.Latest(tx)
+		counts, open = audit.Counts(tx), len(approvals.Ledger{}.AllOpen(tx))
+		return nil
+	})
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(c.head, err)
+		return
+	}
+	if anchored {
+		ch <- prometheus.MustNewConstMetric(c.head, prometheus.GaugeValue, 1, strconv.FormatUint(last.N, 10), last.Hash[:12])
+	}
+	ch <- prometheus.MustNewConstMetric(c.lines, prometheus.CounterValue, float64(last.Lines))
+	other := uint64(0)
+	for what, n := range counts {
+		if !slices.Contains(audit.Known(), what) {
+			other += n
+		}
+	}
+	// Every name is there from the start, so that a first event is an increase.
+	for _, what := range audit.Known() {
+		ch <- prometheus.MustNewConstMetric(c.total, prometheus.CounterValue, float64(counts[what]), what)
+	}
+	ch <- prometheus.MustNewConstMetric(c.total, prometheus.CounterValue, float64(other), "other")
+	ch <- prometheus.MustNewConstMetric(c.open, prometheus.GaugeValue, float64(open))
+}

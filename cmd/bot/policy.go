@@ -1,0 +1,608 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
+	"countersign/approvals/policy"
+	"countersign/approvals/risk"
+)
+
+func policyCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "policy", Short: "Ask what the policy says, without running anything", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.AddCommand(explainCommand(), policyTestCommand(), replayCommand())
+	return c
+}
+
+// question is what somebody asks the policy: who wants what, where and when.
+type question struct {
+	Command string    `yaml:"command,omitempty"`
+	Tool    string    `yaml:"tool,omitempty"`
+	Args    yaml.Node `yaml:"args,omitempty"`
+	Channel string    `yaml:"channel,omitempty"`
+	Target  string    `yaml:"target,omitempty"`
+	User    string    `yaml:"user,omitempty"`
+	Groups  []string  `yaml:"groups,omitempty"` // what the network vouches for
+	Mode    string    `yaml:"mode,omitempty"`
+	Until   time.Time `yaml:"until,omitempty"`
+	At      time.Time `yaml:"at,omitempty"`
+}
+
+// counsel answers questions from the configuration. The catalogue of tools, which
+// needs the machine, is opened only for tools other than the shell.
+type counsel struct {
+	rules *rules
+	cmd   *cobra.Command
+	specs map[string]toolLevel // what was looked up, by the name that was asked for
+}
+
+// toolLevel is a tool's own name and its least level.
+type toolLevel struct {
+	name  string
+	level risk.Level
+}
+
+func newCounsel(cmd *cobra.Command) (*counsel, error) {
+	_, f, err := configuration()
+	if err != nil {
+		return nil, err
+	}
+	r, err := newRules(f)
+	if err != nil {
+		return nil, err
+	}
+	return &counsel{rules: r, cmd: cmd, specs: map[string]toolLevel{}}, nil
+}
+
+// spec finds a tool by its name or an alias, whatever the model is shown.
+func (k *counsel) spec(tool string) (toolLevel, error) {
+	switch tool {
+	case "run_shell", "bash":
+		return toolLevel{tool, risk.Read}, nil
+	case "send-keys": // is left out where there is no tmux
+		return toolLevel{tool, risk.Medium}, nil
+	}
+	if t, ok := k.specs[tool]; ok {
+		return t, nil
+	}
+	b, done, err := scratch(k.cmd, func(_ *Env, f *File) error {
+		f.Agent.Preset, f.Tools = "none", ToolsConfig{Additional: []string{tool}}
+		return nil
+	})
+	if _, unknown := errors.AsType[*usageError](err); unknown {
+		return toolLevel{}, usage("the tool %q cannot be looked up (%v); see bot tools --preset full", tool, err)
+	}
+	if err != nil {
+		return toolLevel{}, err
+	}
+	defer done()
+	for _, s := range b.registry.Specs(nil) {
+		t := toolLevel{s.Name, s.Level}
+		k.specs[tool] = t
+		return t, nil
+	}
+	return toolLevel{}, usage("the tool %q needs tmux, which this target does not have", tool)
+}
+
+// input is what the gate would tell the policy about a call that has not been
+// planned: its path is the one of the arguments, and the model claims nothing.
+func (k *counsel) input(q question) (policy.Input, error) {
+	f := k.rules.file
+	in := policy.Input{Facts: policy.Facts{
+		Channel: q.Channel, Target: q.Target, Requester: chat.User{ID: chat.UserID(q.User)}, RequesterGroups: q.Groups, Now: q.At,
+	}, Until: q.Until}
+	if in.Channel == "" {
+		in.Channel = "web"
+	}
+	if in.Target == "" {
+		in.Target = f.Agent.Target
+	}
+	t, ok := f.Targets[in.Target]
+	if !ok {
+		return in, usage("there is no target %q; the targets are %s", in.Target, strings.Join(sortedKeys(f.Targets), ", "))
+	}
+	in.Labels, in.Approvers = t.Labels, t.Approvers
+	network, id, _ := strings.Cut(in.Channel, ":")
+	if network != "web" && ((network != "slack" && network != "discord") || id == "") {
+		return in, usage("the channel %q cannot be read; write slack:ID, discord:ID or web", in.Channel)
+	}
+	if who, rest, ok := strings.Cut(q.User, ":"); q.User != "" && (!ok || rest == "" || !slices.Contains([]string{"web", "slack", "discord"}, who)) {
+		return in, usage("the user %q cannot be read; write web:NAME, slack:TEAM:ID or discord:ID", q.User)
+	}
+	mode, until := f.Agent.Mode, f.Agent.Until
+	if c, ok := f.channel(network, id); ok && c.Mode != "" {
+		mode, until = c.Mode, c.Until
+	}
+	if q.Mode != "" {
+		mode = q.Mode
+	}
+	if in.Until.IsZero() {
+		in.Until = until
+	}
+	var err error
+	if in.Mode, err = policy.ParseMode(mode); err != nil {
+		return in, usage("%v", err)
+	}
+	return in, k.judge(q, &in)
+}
+
+// judge fills in tool, kind, text, level and effects.
+func (k *counsel) judge(q question, in *policy.Input) error {
+	tool := q.Tool
+	if tool == "" {
+		tool = "run_shell"
+	}
+	spec, err := k.spec(tool)
+	if err != nil {
+		return err
+	}
+	name, floor := spec.name, spec.level
+	in.Tool = name
+	args := map[string]any{}
+	if !q.Args.IsZero() {
+		if err := q.Args.Decode(&args); err != nil {
+			return usage("the arguments of %s are no object: %v", name, err)
+		}
+	}
+	in.Command = q.Command
+	if name == "run_shell" || name == "bash" {
+		if q.Command == "" {
+			in.Command, _ = args["command"].(string)
+		}
+		if in.Command == "" {
+			return usage("there is no command; write one")
+		}
+		args["command"] = in.Command
+	}
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return usage("the arguments of %s are not JSON: %v", name, err)
+	}
+	in.Args = string(raw)
+	if in.Command == "" {
+		in.Command = in.Args
+	}
+	for _, key := range []string{"path", "file_path"} {
+		if s, ok := args[key].(string); ok && in.Path == "" {
+			in.Path = s
+		}
+	}
+	v := risk.Verdict{Risk: risk.Max(floor, risk.Low), Effects: []risk.Effect{risk.EffectWrite}}
+	switch {
+	case name == "run_shell" || name == "bash":
+		in.Kind, v = string(approvals.KindShell), k.rules.engine.Classify(in.Command)
+	case name == "send-keys":
+		in.Kind, v = string(approvals.KindKeys), risk.Verdict{Risk: risk.Medium, Effects: []risk.Effect{risk.EffectInteractive}}
+	case floor == risk.Read && in.Path != "":
+		text, err := approvals.Reading(in.Path)
+		if err != nil {
+			return usage("the path %q cannot be written as text", in.Path)
+		}
+		in.Kind, v = string(approvals.KindObserve), k.rules.engine.Classify(text)
+	case floor == risk.Read:
+		in.Kind, v = string(approvals.KindObserve), risk.Verdict{ReadOnly: true, Risk: risk.Read}
+	default:
+		in.Kind = string(approvals.KindChange)
+	}
+	in.Level = risk.Max(v.Risk, floor)
+	in.Harmless = v.ReadOnly && in.Level == risk.Read
+	for _, e := range v.Effects {
+		in.Effects = append(in.Effects, string(e))
+	}
+	return nil
+}
+
+func explainCommand() *cobra.Command {
+	var q question
+	var asJSON bool
+	var at, until string
+	c := &cobra.Command{
+		Use:   "explain [flags] COMMAND",
+		Short: "Say what would happen to a command, and who may approve it",
+		Long: `Say what would happen to a command, and who may approve it: the lane, the level,
+the rules that match and the clocks. Nothing runs, and nobody is asked.
+
+COMMAND is shell text. With --tool it is the arguments of that tool as JSON, and a
+path among them is taken as it stands. What was learned earlier does not count.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage("policy explain takes one COMMAND, in quotes, and has %d; see bot policy explain --help", len(args))
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if q.User == "" {
+				return usage("--user is missing; write web:NAME, slack:TEAM:ID or discord:ID")
+			}
+			q.At = time.Now()
+			for flag, s := range map[string]struct {
+				text string
+				to   *time.Time
+			}{"at": {at, &q.At}, "until": {until, &q.Until}} {
+				if s.text == "" {
+					continue
+				}
+				v, err := time.Parse(time.RFC3339, s.text)
+				if err != nil {
+					return usage("--%s is %q; write a time like 2026-01-31T15:04:05Z", flag, s.text)
+				}
+				*s.to = v
+			}
+			q.Command = args[0]
+			if !slices.Contains([]string{"", "run_shell", "bash"}, q.Tool) && strings.HasPrefix(strings.TrimSpace(q.Command), "{") {
+				if err := yaml.Unmarshal([]byte(q.Command), &q.Args); err != nil {
+					return usage("the arguments of %s cannot be read: %v", q.Tool, err)
+				}
+				q.Args, q.Command = *q.Args.Content[0], ""
+			}
+			k, err := newCounsel(cmd)
+			if err != nil {
+				return err
+			}
+			in, err := k.input(q)
+			if err != nil {
+				return err
+			}
+			d := k.rules.policy.Decide(in)
+			if asJSON {
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				enc.SetEscapeHTML(false)
+				return enc.Encode(answer(in, d))
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), k.explain(in, d))
+			return err
+		},
+	}
+	c.Flags().StringVar(&q.User, "user", "", "who asks: web:NAME, slack:TEAM:ID or discord:ID")
+	c.Flags().StringArrayVar(&q.Groups, "group", nil, "a user group or role that the network vouches for; may be repeated")
+	c.Flags().StringVar(&q.Channel, "channel", "", "slack:ID, discord:ID or web (default web)")
+	c.Flags().StringVar(&q.Target, "target", "", "target instead of the configured one")
+	c.Flags().StringVar(&q.Tool, "tool", "run_shell", "the tool that is called")
+	c.Flags().StringVar(&q.Mode, "mode", "", "mode instead of the channel's")
+	c.Flags().StringVar(&until, "until", "", "end of the mode trusting instead of the channel's, in RFC 3339")
+	c.Flags().StringVar(&at, "at", "", "the time in RFC 3339 (default now)")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func laneName(l policy.Lane) string {
+	switch l {
+	case policy.Allow:
+		return "allow"
+	case policy.Ask:
+		return "ask"
+	default:
+		return "forbid"
+	}
+}
+
+// verdictView is the JSON of bot policy explain. Times are seconds.
+type verdictView struct {
+	Lane           string     `json:"lane"`
+	Level          string     `json:"level"`
+	Effects        []string   `json:"effects"`
+	Rule           string     `json:"rule"`
+	Matched        []string   `json:"matched"`
+	Sentence       string     `json:"sentence,omitempty"`
+	Auto           string     `json:"auto,omitempty"`
+	Requirements   []needView `json:"requirements"`
+	RequesterMay   bool       `json:"requester_may"`
+	ReasonRequired bool       `json:"reason_required"`
+	BreakGlass     []string   `json:"break_glass"`
+	Grant          float64    `json:"grant_seconds"`
+	Expires        float64    `json:"expires_seconds"`
+	RunWithin      float64    `json:"run_within_seconds"`
+}
+
+type needView struct {
+	Rule     string     `json:"rule"`
+	Count    int        `json:"count"`
+	Groups   []string   `json:"groups"`
+	Escalate []moreView `json:"escalate,omitempty"`
+}
+
+type moreView struct {
+	After  float64  `json:"after_seconds"`
+	Groups []string `json:"groups"`
+}
+
+func answer(in policy.Input, d policy.Decision) verdictView {
+	list := func(s []string) []string { return append([]string{}, s...) }
+	v := verdictView{
+		Lane: laneName(d.Lane), Level: in.Level.String(), Effects: list(in.Effects), Rule: d.Rule, Matched: list(d.Matched),
+		Sentence: d.Sentence, Auto: d.Auto, Requirements: []needView{}, RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired,
+		BreakGlass: list(d.BreakGlass), Grant: d.Grant.Seconds(), Expires: d.Expires.Seconds(), RunWithin: d.RunWithin.Seconds(),
+	}
+	for _, r := range d.Requirements {
+		n := needView{Rule: r.Rule, Count: r.Count, Groups: list(r.Groups)}
+		for _, e := range r.Escalate {
+			n.Escalate = append(n.Escalate, moreView{e.After.Seconds(), list(e.Groups)})
+		}
+		v.Requirements = append(v.Requirements, n)
+	}
+	return v
+}
+
+// explain says a decision in plain words.
+func (k *counsel) explain(in policy.Input, d policy.Decision) string {
+	var s strings.Builder
+	line := func(key, format string, a ...any) {
+		_, _ = fmt.Fprintf(&s, "%-15s %s\n", key+":", fmt.Sprintf(format, a...))
+	}
+	switch {
+	case d.Lane == policy.Allow && d.Auto != "":
+		line("decision", "allow: it runs without asking anybody, by %s", d.Auto)
+	case d.Lane == policy.Allow:
+		line("decision", "allow: it runs without asking anybody, because it is proven to only read")
+	case d.Lane == policy.Ask:
+		line("decision", "ask: it runs after people approved it")
+	default:
+		line("decision", "forbid: it is refused")
+	}
+	line("level", "%s (effects: %s)", in.Level, either(strings.Join(in.Effects, ", "), "none"))
+	line("rule", "%s (matching rules: %s)", d.Rule, either(strings.Join(d.Matched, ", "), "none"))
+	if d.Sentence != "" {
+		line("says", "%s", d.Sentence)
+	}
+	if d.Lane == policy.Ask {
+		for i, r := range d.Requirements {
+			key := "who approves"
+			if i > 0 {
+				key = "and"
+			}
+			line(key, "%s", k.need(r))
+		}
+		if len(d.Requirements) > 1 {
+			line("votes", "one person's vote counts for each of these that the person belongs to")
+		}
+		line("requester", "%s %s", in.Requester.ID, may(k.rules.policy, in, d))
+		if d.ReasonRequired {
+			line("reason", "required")
+		}
+		if len(d.BreakGlass) > 0 {
+			line("break glass", "one person of %s may decide alone, with a reason and a review afterwards", strings.Join(d.BreakGlass, " or "))
+		}
+		line("standing grant", "%s", either(brief(d.Grant), "none may be offered"))
+		line("clocks", "%s to decide, then %s to begin running", brief(d.Expires), brief(d.RunWithin))
+	}
+	return s.String()
+}
+
+func either(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// brief writes a time without its empty units: 15m, not 15m0s; "" for none.
+func brief(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// may says whether the requester could vote.
+func may(p *policy.Policy, in policy.Input, d policy.Decision) string {
+	eligible := slices.ContainsFunc(d.Requirements, func(r policy.Requirement) bool {
+		return p.Eligible(r.Groups, in.Requester, in.RequesterGroups)
+	})
+	switch {
+	case !d.RequesterMay:
+		return "may not approve this, because whoever asked for it may not"
+	case !eligible:
+		return "may not approve this: not in one of the groups"
+	}
+	return "may approve this too"
+}
+
+// need says one requirement, with the people behind its groups.
+func (k *counsel) need(r policy.Requirement) string {
+	people := "people"
+	if r.Count == 1 {
+		people = "person"
+	}
+	parts := []string{fmt.Sprintf("%d %s of %s", r.Count, people, k.members(r.Groups))}
+	for _, e := range r.Escalate {
+		parts = append(parts, fmt.Sprintf("after %s also of %s", brief(e.After), k.members(e.Groups)))
+	}
+	return strings.Join(parts, "; ") + " [" + r.Rule + "]"
+}
+
+func (k *counsel) members(groups []string) string {
+	if len(groups) == 0 {
+		return "no group at all"
+	}
+	var out []string
+	for _, name := range groups {
+		g := k.rules.file.Groups[name]
+		var who []string
+		for _, part := range []struct {
+			word string
+			ids  []string
+		}{{"web", g.Web}, {"Slack", g.Slack}, {"Slack user group", g.SlackUsergroups}, {"Discord", g.Discord}, {"Discord role", g.DiscordRoles}} {
+			if len(part.ids) > 0 {
+				who = append(who, part.word+" "+strings.Join(part.ids, ", "))
+			}
+		}
+		out = append(out, fmt.Sprintf("%s (%s)", name, either(strings.Join(who, "; "), "nobody")))
+	}
+	return strings.Join(out, " or ")
+}
+
+// row is one entry of a table for bot policy test.
+type row struct {
+	Name     string `yaml:"name"`
+	question `yaml:",inline"`
+	Expect   string `yaml:"expect"`
+	Count    int    `yaml:"count,omitempty"` // most people that one requirement takes
+	Rule     string `yaml:"rule,omitempty"`  // the rule that decides, or one that matches
+}
+
+// noon is when the rows of a table happen that name no time: a Monday, so that a
+// table means the same on every day.
+var noon = time.Date(2024, time.January, 1, 12, 0, 0, 0, time.UTC)
+
+func policyTestCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "test FILE...",
+		Short: "Check tables of examples against the policy; exit status 1 for each table that misses",
+		Long: `Check tables of examples against the policy. A table is a YAML list of
+
+  - name: stopping the shop takes two     # needed, as is expect
+    command: systemctl stop checkout      # or tool and args
+    channel: slack:C0123456               # default web
+    target: local                         # default agent.target
+    user: slack:T1:U1
+    groups: [S1]                          # what the network vouches for
+    mode: balanced                        # default the channel's
+    at: 2024-01-01T12:00:00Z              # default that, a Monday
+    expect: ask                           # allow, ask or forbid
+    count: 2                              # most people that one requirement takes
+    rule: prod-high                       # a rule that matches, or what decides`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("policy test takes at least one FILE; see bot policy test --help")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k, err := newCounsel(cmd)
+			if err != nil {
+				return err
+			}
+			rows, missed := 0, 0
+			for _, path := range args {
+				table, err := readTable(path)
+				if err != nil {
+					return err
+				}
+				for i, r := range table {
+					why, err := k.miss(r)
+					if err != nil {
+						return usage("%s: row %d (%s): %v", path, i+1, r.Name, err)
+					}
+					rows++
+					if why == "" {
+						continue
+					}
+					missed++
+					if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: row %d (%s): %s\n", path, i+1, r.Name, why); err != nil {
+						return err
+					}
+				}
+			}
+			if missed > 0 {
+				return fmt.Errorf("%d of %d rows missed; correct the policy or the table", missed, rows)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "all %d rows hold\n", rows)
+			return err
+		},
+	}
+}
+
+func readTable(path string) ([]row, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, usage("the table cannot be read (%v); name a readable file", err)
+	}
+	return parseTable(path, b)
+}
+
+func parseTable(path string, b []byte) ([]row, error) {
+	var table []row
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(&table); err != nil && !errors.Is(err, io.EOF) {
+		return nil, explainTable(path, err)
+	}
+	if len(table) == 0 {
+		return nil, usage("%s has no rows; write at least one, see bot policy test --help", path)
+	}
+	for i, r := range table {
+		at := fmt.Sprintf("%s: row %d (%s)", path, i+1, r.Name)
+		switch {
+		case r.Name == "":
+			return nil, usage("%s has no name; say what the row shows", at)
+		case !slices.Contains([]string{"allow", "ask", "forbid"}, r.Expect):
+			return nil, usage("%s: expect is %q; use allow, ask or forbid", at, r.Expect)
+		case r.Count != 0 && r.Expect != "ask":
+			return nil, usage("%s has a count, and %s asks nobody; take it out", at, r.Expect)
+		case r.Command == "" && r.Tool == "":
+			return nil, usage("%s has neither command nor tool; write one", at)
+		}
+	}
+	return table, nil
+}
+
+// rowKeys are the keys of a row.
+var rowKeys = []string{"name", "command", "tool", "args", "channel", "target", "user", "groups", "mode", "until", "at", "expect", "count", "rule"}
+
+// explainTable turns a YAML error into one sentence with file and line.
+func explainTable(path string, err error) error {
+	msg := err.Error()
+	if m := unknownField.FindStringSubmatch(msg); m != nil {
+		hint := ""
+		if near := nearest(m[2], rowKeys); near != "" {
+			hint = fmt.Sprintf("; did you mean %q?", near)
+		}
+		return usage("%s: line %s: unknown key %q%s", path, m[1], m[2], hint)
+	}
+	if m := yamlLine.FindStringSubmatch(msg); m != nil {
+		return usage("%s: line %s: %s", path, m[1], m[2])
+	}
+	return usage("%s: %s", path, strings.ReplaceAll(msg, "\n", " "))
+}
+
+// miss says how a row differs from what the policy decides, "" if it does not.
+func (k *counsel) miss(r row) (string, error) {
+	if r.At.IsZero() {
+		r.At = noon
+	}
+	in, err := k.input(r.question)
+	if err != nil {
+		return "", err
+	}
+	d := k.rules.policy.Decide(in)
+	count := 0
+	for _, n := range d.Requirements {
+		count = max(count, n.Count)
+	}
+	got := fmt.Sprintf("the policy says %s (rule %s, level %s)", laneName(d.Lane), d.Rule, in.Level)
+	if d.Sentence != "" {
+		got += ": " + d.Sentence
+	}
+	switch {
+	case laneName(d.Lane) != r.Expect:
+		return fmt.Sprintf("expected %s, and %s", r.Expect, got), nil
+	case r.Count != 0 && count != r.Count:
+		return fmt.Sprintf("expected a count of %d, and it takes %d", r.Count, count), nil
+	case r.Rule != "" && d.Rule != r.Rule && !slices.Contains(d.Matched, r.Rule):
+		return fmt.Sprintf("expected the rule %s, and %s", r.Rule, got), nil
+	}
+	return "", nil
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"reflect"
+	"syscall"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/approvals/policy"
+	"countersign/approvals/risk"
+	"countersign/store"
+	"countersign/store/outbox"
+)
+
+// rules is the part of the configuration that a reload replaces: who may decide
+// what, where, and what the classifier knows. It is immutable.
+type rules struct {
+	file   File
+	policy *policy.Policy
+	engine *risk.Engine
+}
+
+// newRules checks a configuration file's rules.
+func newRules(f File) (*rules, error) {
+	engine, err := risk.New(f.Risk)
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	pol, err := policy.New(f.Policy, f.Groups, engine.Classify)
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	return &rules{file: f, policy: pol, engine: engine}, nil
+}
+
+// reloads rereads the rules at each SIGHUP until ctx is done.
+func (b *bot) reloads(ctx context.Context) error {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-hup:
+			b.reload(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// reload replaces the rules by those that the file has now. If they are wrong, the
+// old ones stay, and the threads that wait for a decision are told.
+func (b *bot) reload(ctx context.Context) {
+	f, err := readFile(b.env.Config)
+	var next *rules
+	if err == nil {
+		next, err = newRules(f)
+	}
+	if err != nil {
+		b.log.Error("the configuration was not reloaded; the old one stays", "error", err)
+		b.tell(ctx, fmt.Sprintf("The configuration could not be reloaded, so the old policy stays in force: %v", err))
+		return
+	}
+	old := b.rules.Swap(next)
+	b.log.Info("the configuration was reloaded", "policy", next.policy.Hash()[:12], "before", old.policy.Hash()[:12])
+	if !reflect.DeepEqual(fixed(old.file), fixed(f)) {
+		b.log.Warn("the configuration also changed where only a restart takes it over: agent, targets, tools, tmux, limits, keep or web")
+	}
+}
+
+// fixed is a file without what a reload takes over.
+func fixed(f File) File {
+	f.Policy, f.Groups, f.Channels, f.Risk = policy.Config{}, nil, nil, risk.Extension{}
+	f.Agent.Mode, f.Agent.Until = "", time.Time{}
+	targets := map[string]TargetConfig{}
+	for name, t := range f.Targets {
+		t.Approvers, t.Labels = nil, nil
+		targets[name] = t
+	}
+	f.Targets = targets
+	return f
+}
+
+// tell posts a sentence in every thread that works or waits.
+func (b *bot) tell(ctx context.Context, text string) {
+	threads, err := b.openThreads(ctx, "")
+	if err == nil && len(threads) > 0 {
+		err = b.db.Update(ctx, func(tx store.Tx) error {
+			for _, t := range threads {
+				key := fmt.Sprintf("reload/%d", time.Now().UnixNano())
+				outbox.Put(tx, string(t), key, chat.Post{Key: key, Text: text}, time.Now())
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		b.log.Error("the threads could not be told", "error", err)
+		return
+	}
+	for _, t := range threads {
+		b.sender.Wake(string(t))
+	}
+}

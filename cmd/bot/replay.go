@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
+	"countersign/approvals/audit"
+	"countersign/approvals/policy"
+	"countersign/approvals/risk"
+	"countersign/store"
+)
+
+func replayCommand() *cobra.Command {
+	var since, file, base string
+	c := &cobra.Command{
+		Use: "replay", Short: "Say what would have run, asked or been refused under another policy, by the record of decisions",
+		Long: `Say what would have run, asked or been refused under another policy, by the record
+of decisions. Nothing runs. Each call of the record is judged with the level and
+effects that it had then; commands are known as the record keeps them, which is
+without secrets and at most 4 KiB, and the groups of who asked are not known.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("policy replay takes no arguments; see bot policy replay --help")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			from, err := sinceOf(since, time.Now())
+			if err != nil {
+				return err
+			}
+			e, f, err := configuration()
+			if err != nil {
+				return err
+			}
+			if file != "" {
+				if f, err = readFile(file); err != nil {
+					return err
+				}
+			}
+			r, err := newRules(f)
+			if err != nil {
+				return err
+			}
+			p := replay{rules: r, since: from, out: cmd.OutOrStdout(), total: map[string]int{}}
+			return p.run(cmd.Context(), e, base, cmd.ErrOrStderr())
+		},
+	}
+	c.Flags().StringVar(&since, "since", "30d", "how far back, such as 30d or 12h")
+	c.Flags().StringVar(&file, "policy", "", "configuration file with the other policy (default COUNTERSIGN_CONFIG)")
+	c.Flags().StringVar(&base, "url", "", urlFlag)
+	return c
+}
+
+// replay judges the calls of a record again.
+type replay struct {
+	rules *rules
+	since time.Time
+	out   io.Writer
+	calls int
+	total map[string]int // "asked -> allow" and so on
+}
+
+func (p *replay) run(ctx context.Context, e Env, base string, warn io.Writer) error {
+	db, err := openStore(e)
+	if errors.Is(err, store.ErrLocked) {
+		r, w := io.Pipe()
+		go func() {
+			_ = w.CloseWithError(fetch(ctx, e, base, url.Values{"since": {p.since.Format(time.RFC3339Nano)}}, w))
+		}()
+		defer func() { _ = r.Close() }()
+		fault := func(f audit.Fault) { _, _ = fmt.Fprintln(warn, "warning:", f) }
+		return imported(ctx, r, fault, func(db store.DB, _ audit.Header) error { return p.read(ctx, db) })
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	return p.read(ctx, db)
+}
+
+func (p *replay) read(ctx context.Context, db store.DB) error {
+	err := db.View(ctx, func(tx store.Tx) error {
+		for l := range audit.Each(tx, p.since) {
+			if slices.Contains([]string{audit.Asked, audit.Allowed, audit.Forbidden}, l.Event.What) {
+				p.judge(l)
+			}
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(p.out, "%s since %s\n", plural(p.calls, "call"), p.since.UTC().Format(time.RFC3339))
+	for _, k := range slices.Sorted(maps.Keys(p.total)) {
+		_, _ = fmt.Fprintf(p.out, "%6d  %s\n", p.total[k], k)
+	}
+	return nil
+}
+
+// was are the words of the record for what policy explain calls a lane.
+var was = map[string]string{audit.Asked: "asked", audit.Allowed: "ran", audit.Forbidden: "was refused"}
+
+// would are the lanes in the same words.
+var would = map[policy.Lane]string{policy.Ask: "asked", policy.Allow: "ran", policy.Forbid: "was refused"}
+
+func (p *replay) judge(l audit.Line) {
+	in := p.input(l)
+	d := p.rules.policy.Decide(in)
+	p.calls++
+	before, after := was[l.Event.What], would[d.Lane]
+	if before == after {
+		p.total[before+", and would again"]++
+		return
+	}
+	p.total[before+", and would have "+strings.Replace(after, "was ", "been ", 1)]++
+	why := d.Rule
+	if d.Sentence != "" {
+		why += ": " + d.Sentence
+	}
+	text, _ := risk.Visible(strings.Join(strings.Fields(l.Event.Command), " "))
+	if len(text) > 100 {
+		text = strings.ToValidUTF8(text[:100], "") + "…"
+	}
+	_, _ = fmt.Fprintf(p.out, "%s  %s -> %s  %s  %s  (%s)\n", l.At.UTC().Format(time.RFC3339), before, after, l.Event.Tool, text, why)
+}
+
+func (p *replay) input(l audit.Line) policy.Input {
+	e, f := l.Event, p.rules.file
+	in := policy.Input{Facts: policy.Facts{
+		Channel: "web", Target: e.Target, Tool: e.Tool, Kind: e.Kind, Command: e.Command, Level: risk.ParseLevel(e.Level),
+		Effects: e.Effects, Requester: chat.User{ID: chat.UserID(e.User)}, Now: l.At,
+	}}
+	mode, until := f.Agent.Mode, f.Agent.Until
+	if parts := strings.Split(l.Thread, ":"); len(parts) == 4 {
+		in.Channel = parts[0] + ":" + parts[2]
+		if c, ok := f.channel(parts[0], parts[2]); ok && c.Mode != "" {
+			mode, until = c.Mode, c.Until
+		}
+	}
+	in.Mode, in.Until = policy.Mode(mode), until
+	if in.Mode == "" {
+		in.Mode = policy.Balanced
+	}
+	for _, name := range sortedKeys(f.Targets) {
+		if t := f.Targets[name]; name == e.Target || strings.HasPrefix(e.Target, name+"#") || (t.Kind == "local" && e.Target == "local") {
+			in.Target, in.Labels, in.Approvers = name, t.Labels, t.Approvers
+			break
+		}
+	}
+	// What ran unasked was proven then, or the policy let it run: only a level of
+	// read tells.
+	in.Harmless = in.Level == risk.Read && (e.What == audit.Allowed || e.Kind == string(approvals.KindObserve))
+	return in
+}

@@ -1,0 +1,558 @@
+package impact
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// sayKubectl speaks of kubectl's changes to a cluster.
+func sayKubectl(ctx context.Context, p *probe, c call) {
+	if how, given := c.value("--dry-run"); given && how != "none" && how != "false" {
+		return
+	}
+	scope := c.again("-n", "--namespace", "--context", "--cluster")
+	said := len(p.lines)
+	switch verb, things := c.word(0), c.texts(1); verb {
+	case "delete":
+		p.sayDelete(ctx, c, scope, things)
+	case "scale":
+		to, ok := c.value("--replicas")
+		if list, found := p.objects(ctx, c, scope, things, "NOW:.spec.replicas"); ok && found {
+			for i, o := range list {
+				if f := strings.Fields(o); len(f) == 4 {
+					list[i] = fmt.Sprintf("%s/%s: %s -> %s replicas", f[0], f[1], f[3], to)
+				}
+			}
+			p.listed(list, "would scale")
+		}
+	case "rollout":
+		if what := c.word(1); len(things) > 1 && slices.Contains([]string{"restart", "undo", "pause", "resume"}, what) {
+			list, found := p.objects(ctx, c, scope, things[1:], "READY:.status.readyReplicas,WANTED:.spec.replicas")
+			if found {
+				p.listed(list, "would "+what+" (kind, name, namespace, replicas ready and wanted)")
+			}
+			if what == "undo" {
+				if rows, ok := p.rows(ctx, "kubectl rollout history"+scope+" "+join(things[1:])); ok {
+					p.list(rows[max(len(rows)-maxShown, 0):])
+				}
+			}
+		}
+	case "cordon", "uncordon", "drain":
+		p.sayNodes(ctx, c, scope, verb, things)
+	case "apply", "create", "replace":
+		p.sayManifests(ctx, c, scope, verb)
+	}
+	if _, given := c.value("--context"); !given && len(p.lines) > said {
+		if rows, ok := p.rows(ctx, "kubectl config current-context"); ok && len(rows) == 1 {
+			p.add("in the context %s", show(rows[0]))
+		}
+	}
+}
+
+// listed says a number of objects, and lists them.
+func (p *probe) listed(list []string, what string) {
+	if len(list) == 0 {
+		p.add("kubectl finds none of the objects that are named")
+		return
+	}
+	p.add("%s %s:", what, count(len(list), "object", "objects"))
+	p.list(list)
+}
+
+// objects lists what kubectl finds, one object a line: kind, name, namespace and
+// further columns.
+func (p *probe) objects(ctx context.Context, c call, scope string, things []string, columns string) ([]string, bool) {
+	if len(things) == 0 {
+		return nil, false
+	}
+	get := "kubectl get" + scope + c.again("-l", "--selector", "--field-selector", "-A", "--all-namespaces") + " --ignore-not-found"
+	all := "KIND:.kind,NAME:.metadata.name,NAMESPACE:.metadata.namespace"
+	if columns != "" {
+		all += "," + columns
+	}
+	if list, ok := p.rows(ctx, get+" --no-headers -o custom-columns="+all+" "+join(things)); ok {
+		for i := range list {
+			list[i] = strings.Join(strings.Fields(list[i]), " ")
+		}
+		return list, true
+	}
+	// Of secrets only the names are proven to be harmless.
+	return p.rows(ctx, get+" -o name "+join(things))
+}
+
+func (p *probe) sayDelete(ctx context.Context, c call, scope string, things []string) {
+	if len(c.values("-f", "--filename", "-k", "--kustomize")) > 0 {
+		p.sayManifests(ctx, c, scope, "delete")
+		return
+	}
+	if len(things) == 1 && !strings.Contains(things[0], "/") && !c.has("-l", "--selector", "--field-selector", "--all") {
+		return // it fails
+	}
+	list, ok := p.objects(ctx, c, scope, things, "SINCE:.metadata.creationTimestamp")
+	if !ok {
+		return
+	}
+	p.listed(list, "would delete")
+	if kind := things[0]; len(list) > 0 && slices.Contains([]string{"namespace", "namespaces", "ns"}, strings.SplitN(kind, "/", 2)[0]) {
+		names := things[1:]
+		if _, name, ok := strings.Cut(kind, "/"); ok {
+			names = []string{name}
+		}
+		for _, name := range names[:min(len(names), 3)] {
+			if in, ok := p.rows(ctx, "kubectl get all -o name -n "+quoted(name)+c.again("--context", "--cluster")); ok {
+				p.add("with all that is in %s, among it %s: %s", show(name), count(len(in), "object", "objects"), some(in))
+			}
+		}
+	}
+}
+
+func (p *probe) sayNodes(ctx context.Context, c call, scope, verb string, nodes []string) {
+	if len(nodes) == 0 && !c.has("-l", "--selector") {
+		return
+	}
+	list, ok := p.rows(ctx, "kubectl get nodes --no-headers --ignore-not-found"+scope+c.again("-l", "--selector")+join2(nodes))
+	if !ok {
+		return
+	}
+	p.listed(list, "would "+verb)
+	if verb != "drain" {
+		return
+	}
+	for _, n := range nodes[:min(len(nodes), 3)] {
+		pods, ok := p.rows(ctx, "kubectl get pods -A -o 'custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,OWNER:.metadata.ownerReferences[0].kind' --no-headers --field-selector spec.nodeName="+quoted(n)+scope)
+		if !ok {
+			continue
+		}
+		var moves []string
+		for _, pod := range pods {
+			if f := strings.Fields(pod); len(f) == 3 && f[2] != "DaemonSet" && f[2] != "Node" {
+				moves = append(moves, f[0]+"/"+f[1])
+			}
+		}
+		p.add("would evict %s from %s: %s", count(len(moves), "pod", "pods"), show(n), some(moves))
+	}
+}
+
+// join2 is join with a blank before it, if there is anything.
+func join2(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return " " + join(words)
+}
+
+// sayManifests says which objects files define. What would change in the
+// cluster is only asked where the classifier proves the question.
+func (p *probe) sayManifests(ctx context.Context, c call, scope, verb string) {
+	files := c.again("-f", "--filename", "-k", "--kustomize", "-R", "--recursive")
+	if files == "" {
+		return
+	}
+	if verb == "apply" {
+		for _, ask := range []string{"kubectl diff" + scope + files, "kubectl apply --dry-run=server" + scope + files} {
+			if out, exit, done := p.read(ctx, p.in()+ask); done && exit <= 1 {
+				list := rows(out)
+				p.add("kubectl says that this would change (%s):", count(len(list), "line", "lines"))
+				p.list(list)
+				return
+			}
+		}
+	}
+	for f := range strings.SplitSeq(strings.Join(c.values("-f", "--filename"), ","), ",") {
+		src, ok := quote(f)
+		if f == "" || f == "-" || strings.Contains(f, "://") || !ok {
+			continue
+		}
+		out, ok := p.output(ctx, "head -c 262144 -- "+p.where(word{text: f, src: src}))
+		if !ok {
+			continue
+		}
+		if list := manifest(out); len(list) > 0 {
+			p.add("would %s %s from %s:", verb, count(len(list), "object", "objects"), show(f))
+			p.list(list)
+		}
+	}
+}
+
+// manifest lists the objects of a manifest, as far as it can be read.
+func manifest(text string) []string {
+	var list []string
+	dec := yaml.NewDecoder(strings.NewReader(text))
+	for len(list) < 1000 {
+		var doc struct {
+			Kind     string `yaml:"kind"`
+			Metadata struct {
+				Name      string `yaml:"name"`
+				Namespace string `yaml:"namespace"`
+			} `yaml:"metadata"`
+		}
+		err := dec.Decode(&doc)
+		if err == io.EOF { //nolint:errorlint // the decoder returns it bare
+			break
+		}
+		if err != nil {
+			if len(list) > 0 {
+				list = append(list, "and what could not be read")
+			}
+			break
+		}
+		if doc.Kind != "" {
+			o := show(doc.Kind) + " " + show(doc.Metadata.Name)
+			if doc.Metadata.Namespace != "" {
+				o += " in " + show(doc.Metadata.Namespace)
+			}
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// in goes to the directory of the action, for programs that look around there.
+func (p *probe) in() string {
+	if !p.rooted {
+		return ""
+	}
+	return "cd -- " + quoted(p.dir+"/") + " && "
+}
+
+// sayHelm speaks of helm's changes to a release.
+func sayHelm(ctx context.Context, p *probe, c call) {
+	release := c.word(1)
+	if _, dry := c.value("--dry-run"); dry || c.has("--dry-run") || release == "" || strings.HasPrefix(release, "-") {
+		return
+	}
+	scope := c.again("-n", "--namespace", "--kube-context")
+	verb := c.word(0)
+	switch verb {
+	case "upgrade", "rollback", "uninstall", "delete", "del", "un":
+	default:
+		return
+	}
+	if verb != "upgrade" && verb != "rollback" && len(c.words) > 2 {
+		return
+	}
+	list, ok := p.rows(ctx, "helm history "+quoted(release)+" --max 4"+scope)
+	switch {
+	case ok && len(list) > 1:
+		for i := range list {
+			list[i] = strings.Join(strings.Fields(list[i]), " ")
+		}
+		if verb == "rollback" && c.word(2) != "" && c.word(2) != "0" {
+			p.add("would go back to revision %s; the newest ones:", show(c.word(2)))
+		} else {
+			p.add("revisions of %s, the last is in force:", show(release))
+		}
+		p.list(list)
+	case verb == "upgrade" && c.has("-i", "--install"):
+		return // that it isn't there can't be told from an error
+	}
+	if verb != "upgrade" && verb != "rollback" {
+		out, ok := p.output(ctx, "helm status "+quoted(release)+scope)
+		if !ok {
+			return
+		}
+		for _, row := range rows(out) {
+			for _, k := range []string{"LAST DEPLOYED:", "NAMESPACE:", "STATUS:"} {
+				if strings.HasPrefix(row, k) {
+					p.add("%s", row)
+				}
+			}
+		}
+	}
+}
+
+// sayContainers speaks of docker, podman and nerdctl.
+func sayContainers(ctx context.Context, p *probe, c call) {
+	verb, names := c.word(0), c.texts(1)
+	if verb == "compose" {
+		p.sayCompose(ctx, c)
+		return
+	}
+	if verb == "container" && len(names) > 0 {
+		verb, names = names[0], names[1:]
+	}
+	if !slices.Contains([]string{"stop", "rm", "restart", "kill", "start", "pause", "unpause", "remove"}, verb) || len(names) == 0 || c.has("-a", "--all") {
+		return
+	}
+	out, exit, done := p.read(ctx, c.name+c.again("--context")+" container inspect --format '{{.Name}}|{{.State.Status}}|{{.Config.Image}}|{{.State.StartedAt}}|{{.HostConfig.RestartPolicy.Name}}' "+join(names))
+	if !done || exit != 0 && out == "" {
+		return
+	}
+	said := len(p.lines)
+	for i, row := range rows(out) {
+		f := strings.Split(row, "|")
+		if len(f) != 5 {
+			continue
+		}
+		if i == maxShown {
+			p.add("and other containers")
+			break
+		}
+		since := ""
+		if f[1] == "running" {
+			since = " since " + f[3][:min(len(f[3]), 19)]
+		}
+		line := fmt.Sprintf("%s is %s%s, image %s", show(strings.TrimPrefix(f[0], "/")), show(f[1]), since, show(f[2]))
+		if f[4] != "" && f[4] != "no" {
+			line += ", restarted by policy " + show(f[4])
+		}
+		p.add("%s", line)
+	}
+	if len(p.lines) > said && c.has("-v", "--volumes") && (verb == "rm" || verb == "remove") {
+		p.add("the anonymous volumes would go, too")
+	}
+}
+
+func (p *probe) sayCompose(ctx context.Context, c call) {
+	verb, names := c.word(1), c.texts(2)
+	if !slices.Contains([]string{"down", "stop", "restart", "rm", "kill"}, verb) || c.name == "nerdctl" || c.has("-f") {
+		return // -f is a file before the verb, and force after it
+	}
+	if verb == "down" {
+		names = nil
+	}
+	list, ok := p.rows(ctx, p.in()+c.name+c.again("--context")+" compose"+c.again("--file", "-p", "--project-name", "--profile")+" ps -a"+join2(names))
+	if !ok || len(list) == 0 {
+		return
+	}
+	p.add("would %s %s of the project:", verb, count(len(list)-1, "container", "containers"))
+	for i := range list {
+		list[i] = strings.Join(strings.Fields(list[i]), " ")
+	}
+	p.list(list[1:])
+	if verb == "down" && c.has("-v", "--volumes") {
+		p.add("the volumes of the project would go, too")
+	}
+}
+
+// gitRead is git with everything turned off that a repository's configuration
+// could make it run.
+const gitRead = "git --no-optional-locks --no-pager --no-lazy-fetch -c core.fsmonitor=false -c diff.external= -c core.hooksPath=/dev/null -c log.showSignature=false -c diff.submodule=short"
+
+// revision is a name of a commit without an option's dash or a pathspec's magic.
+var revision = regexp.MustCompile(`^[A-Za-z0-9_@][A-Za-z0-9_./@{}~^-]*$`)
+
+// sayGit speaks of commits that would go somewhere, or go away. What lies in the
+// working tree is not looked at: that runs the repository's own filters.
+func sayGit(ctx context.Context, p *probe, c call) {
+	at := p.dir + "/"
+	if dirs := c.values("-C"); len(dirs) > 0 {
+		if len(dirs) > 1 || !strings.HasPrefix(dirs[0], "/") {
+			return
+		}
+		at = dirs[0]
+	} else if !p.rooted {
+		return
+	}
+	log := func(what, from, to string) {
+		if !revision.MatchString(from) || to != "" && !revision.MatchString(to) || strings.Contains(from+to, "..") {
+			return
+		}
+		list, ok := p.rows(ctx, gitRead+" -C "+quoted(at)+" log --oneline --no-color --no-decorate --no-ext-diff --no-textconv -n 100 "+quoted(from+".."+to))
+		if !ok {
+			return
+		}
+		if len(list) == 0 {
+			p.add("%s no commits, as far as this clone knows", what)
+			return
+		}
+		n := count(len(list), "commit", "commits")
+		if len(list) == 100 {
+			n = "100 commits or more"
+		}
+		p.add("%s %s:", what, n)
+		p.list(list)
+	}
+	verb := c.word(0)
+	if len(c.words) == 0 {
+		return
+	}
+	switch verb {
+	case "push":
+		a, ok := parseArgs("-fuqv --force --force-with-lease? --set-upstream --no-verify --quiet --verbose --force-if-includes --progress", c.words[1:])
+		if !ok || len(a.words) > 2 {
+			return
+		}
+		here, there := "HEAD", "@{u}"
+		if len(a.words) == 2 {
+			branch := strings.TrimPrefix(a.word(1), "+")
+			if branch == "HEAD" || strings.Contains(branch, ":") || strings.HasPrefix(branch, "refs/") {
+				return
+			}
+			here, there = branch, "refs/remotes/"+a.word(0)+"/"+branch
+		} else if len(a.words) == 1 {
+			return // which branch it goes to is a setting
+		}
+		log("would push", there, here)
+		if a.has("-f", "--force", "--force-with-lease") || strings.HasPrefix(a.word(1), "+") {
+			log("would drop from the remote", here, there)
+		}
+	case "reset":
+		a, ok := parseArgs("-q --quiet --hard", c.words[1:])
+		if !ok || !a.has("--hard") || len(a.words) > 1 {
+			return
+		}
+		if to := a.word(0); to != "" && to != "HEAD" {
+			log("would leave behind", to, "HEAD")
+		}
+		if list, ok := p.rows(ctx, gitRead+" -C "+quoted(at)+" diff --cached --name-only --no-color --no-ext-diff --no-textconv"); ok && len(list) > 0 {
+			p.add("would undo what is staged in %s: %s", count(len(list), "file", "files"), some(list))
+		}
+		p.add("changes that are not staged would go, too; they were not looked at")
+	}
+}
+
+// sayApt speaks of packages: of what is there, since even apt-get's simulation
+// writes a log.
+func sayApt(ctx context.Context, p *probe, c call) {
+	names := c.texts(1)
+	if len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "-") || strings.ContainsAny(n, "/:=") }) {
+		return
+	}
+	if !slices.Contains([]string{"install", "remove", "purge", "autoremove"}, c.word(0)) {
+		return
+	}
+	out, exit, done := p.read(ctx, "dpkg-query -W "+join(names))
+	if !done || exit > 1 {
+		return
+	}
+	list := rows(out)
+	for i, row := range list {
+		list[i] = strings.Join(strings.Fields(row), " ")
+	}
+	if len(list) == 0 {
+		p.add("now there: none of these packages")
+		return
+	}
+	p.add("now there: %s", some(list))
+}
+
+// sayDnf speaks of packages of dnf and yum, which have no simulation that is
+// proven: of what is there.
+func sayDnf(ctx context.Context, p *probe, c call) {
+	names := c.texts(1)
+	if len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "-") || strings.Contains(n, "://") }) {
+		return
+	}
+	switch c.word(0) {
+	case "install", "update", "upgrade":
+		if c.name != "dnf" {
+			return
+		}
+		if list, ok := p.rows(ctx, "dnf -q -C list "+join(names)); ok {
+			p.list(list)
+		}
+	case "remove", "erase", "autoremove":
+		out, exit, done := p.read(ctx, "rpm -q "+join(names))
+		if !done || exit > len(names) {
+			return
+		}
+		if list := rows(out); len(list) > 0 {
+			p.add("now there: %s", some(list))
+		}
+		for _, n := range names[:min(len(names), 3)] {
+			if list, ok := p.rows(ctx, "rpm -q --whatrequires "+quoted(n)); ok && len(list) > 0 {
+				p.add("required by: %s", some(list))
+			}
+		}
+	}
+}
+
+// sayTerraform speaks of tofu; terraform itself reports to its maker on every run.
+func sayTerraform(ctx context.Context, p *probe, c call) {
+	verb := c.word(0)
+	if verb != "apply" && verb != "destroy" || !p.rooted {
+		return
+	}
+	list, ok := p.rows(ctx, p.in()+c.name+" state list")
+	if !ok {
+		return
+	}
+	if verb == "apply" && !c.has("-destroy") {
+		p.add("the state holds %s now", count(len(list), "resource", "resources"))
+		return
+	}
+	if t := c.values("-target"); len(t) > 0 {
+		p.add("would destroy %s and what depends on them; the state holds %s", some(t), count(len(list), "resource", "resources"))
+		return
+	}
+	p.add("would destroy %s:", count(len(list), "resource", "resources"))
+	p.list(list)
+}
+
+// change is an SQL statement that takes rows of one table; its name is folded to
+// lower case by PostgreSQL and kept by MySQL.
+var change = regexp.MustCompile(`(?is)^\s*(delete\s+from|update|truncate(?:\s+table)?|drop\s+table(?:\s+if\s+exists)?)\s+(?:([a-z_][a-z0-9_]*)\.)?([a-z_][a-z0-9_]*)\b([^;]*);?\s*$`)
+
+// statement reads the one statement of a call; ok is false for any other form.
+func statement(sql []string) (verb, schema, table, rest string, ok bool) {
+	if len(sql) != 1 {
+		return "", "", "", "", false
+	}
+	m := change.FindStringSubmatch(sql[0])
+	if m == nil || strings.EqualFold(m[3], "only") || strings.HasPrefix(m[4], ".") {
+		return "", "", "", "", false
+	}
+	verb = strings.ToLower(strings.Fields(m[1])[0])
+	if (verb == "truncate" || verb == "drop") && strings.Contains(m[4], ",") {
+		return "", "", "", "", false // several tables
+	}
+	return verb, m[2], m[3], m[4], true
+}
+
+// sayTable says how large a table is, by the statistics of the server.
+func (p *probe) sayTable(verb, table, rest, about string) {
+	if about != "" {
+		p.add("the table %s has %s by the server's statistics", show(table), show(about))
+	}
+	if (verb == "delete" || verb == "update") && !strings.Contains(strings.ToLower(rest), "where") {
+		p.add("there is no WHERE: every row of %s", show(table))
+	}
+}
+
+// sayPsql speaks of rows that psql would take.
+func sayPsql(ctx context.Context, p *probe, c call) {
+	verb, schema, table, rest, ok := statement(c.values("-c", "--command"))
+	if !ok || len(c.words) > 2 {
+		return
+	}
+	sql := "select reltuples, pg_size_pretty(pg_total_relation_size(oid)) from pg_class where relkind = 'r' and relname = '" + strings.ToLower(table) + "'"
+	if schema != "" {
+		sql += " and relnamespace in (select oid from pg_namespace where nspname = '" + strings.ToLower(schema) + "')"
+	}
+	about := ""
+	list, found := p.rows(ctx, "psql -X -w -A -t"+c.again("-h", "-p", "-U", "-d", "--host", "--port", "--username", "--dbname")+" -c "+quoted(sql)+join2(c.texts(0)))
+	if found && len(list) == 1 {
+		if n, room, ok := strings.Cut(list[0], "|"); ok && !strings.HasPrefix(n, "-") {
+			about = "about " + n + " rows, " + room
+		}
+	}
+	p.sayTable(verb, table, rest, about)
+}
+
+// sayMysql speaks of rows that mysql would take.
+func sayMysql(ctx context.Context, p *probe, c call) {
+	verb, schema, table, rest, ok := statement(c.values("-e", "--execute"))
+	if !ok || len(c.words) > 1 {
+		return
+	}
+	where := "table_schema = database()"
+	if schema != "" {
+		where = "table_schema = '" + schema + "'"
+	}
+	about := ""
+	list, found := p.rows(ctx, c.name+" -B -N"+c.again("-h", "-P", "-u", "-D", "-S", "--host", "--port", "--user", "--database", "--socket")+
+		" -e "+quoted("select table_rows, data_length from information_schema.tables where table_name = '"+table+"' and "+where)+join2(c.texts(0)))
+	if found && len(list) == 1 {
+		if f := strings.Fields(list[0]); len(f) == 2 {
+			about = "about " + f[0] + " rows, " + f[1] + " bytes"
+		}
+	}
+	p.sayTable(verb, table, rest, about)
+}

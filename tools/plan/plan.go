@@ -1,0 +1,111 @@
+// Package plan is the tool propose_plan: several calls on one card. People
+// approve all of its steps at once, each exactly as it is shown; afterwards the
+// calls are made one by one and run without a card each, as long as every one is
+// the next step (approvals.Plan holds them to it).
+//
+// The tool itself runs nothing: it plans the calls to show them.
+package plan
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/tools"
+)
+
+//go:embed plan.md
+var description string
+
+// MaxSteps is how many steps a plan may have: more than people read with care
+// would only be approved unread.
+const MaxSteps = 10
+
+const name = "propose_plan"
+
+// Planner plans one call without any effect; a registry does.
+type Planner func(ctx context.Context, c tools.Call) (tools.Plan, error)
+
+// New returns the tool over what plans the steps.
+func New(p Planner) tools.Tool { return tool{p} }
+
+type tool struct{ plan Planner }
+
+type args struct {
+	Summary string `json:"summary"`
+	Steps   []step `json:"steps"`
+	tools.ClaimArgs
+}
+
+type step struct {
+	Tool string          `json:"tool"`
+	Args json.RawMessage `json:"arguments"`
+}
+
+// schema has a nested object, which tools.SimpleSchema cannot say.
+func schema() json.RawMessage {
+	s := tools.SimpleSchema{
+		Properties: map[string]tools.Property{
+			"summary": {Type: "string", Pattern: `\S`, MaxLength: 1000, Description: "What the plan is for, in one or two sentences."},
+			"steps":   {Type: "array", MaxItems: MaxSteps, Description: "The calls, in the order in which they will be made."},
+		},
+		Required: []string{"summary", "steps"},
+	}.WithClaim()
+	var m map[string]any
+	if err := json.Unmarshal(tools.MustSchema(s), &m); err != nil {
+		panic(err)
+	}
+	props, _ := m["properties"].(map[string]any)
+	steps, _ := props["steps"].(map[string]any)
+	steps["minItems"] = 2
+	steps["items"] = map[string]any{
+		"type": "object", "additionalProperties": false, "required": []string{"tool", "arguments"},
+		"properties": map[string]any{
+			"tool":      map[string]any{"type": "string", "description": "Name of the tool."},
+			"arguments": map[string]any{"type": "object", "description": "Its arguments, exactly as they will be in the call."},
+		},
+	}
+	return tools.MustSchema(m)
+}
+
+// Spec implements tools.Tool.
+func (tool) Spec() tools.Spec {
+	return tools.Spec{Name: name, Description: description, Level: risk.Low, Schema: schema()}
+}
+
+// Plan implements tools.Tool.
+func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var a args
+	if err := json.Unmarshal(c.Args, &a); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	act := approvals.Action{
+		Tool: name, Kind: approvals.KindChange, Args: tools.WithoutClaim(c.Args),
+		Preview: fmt.Sprintf("The model's words for it: %q. The steps run one after the other without another card, as long as each is exactly as it stands here; another one ends the plan and asks.", strings.TrimSpace(a.Summary)),
+	}
+	for i, s := range a.Steps {
+		if s.Tool == name {
+			return tools.Plan{}, tools.Invalid("step %d is a plan itself; put its steps into this one", i+1)
+		}
+		p, err := t.plan(ctx, tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Name: s.Tool, Args: s.Args})
+		if err != nil {
+			return tools.Plan{}, tools.Invalid("step %d (%s) cannot be planned: %s", i+1, s.Tool, strings.TrimSuffix(err.Error(), "."))
+		}
+		if len(p.Action.Steps) > 0 {
+			return tools.Plan{}, tools.Invalid("step %d is a plan itself; put its steps into this one", i+1)
+		}
+		act.Steps = append(act.Steps, p.Action)
+	}
+	act.Target = act.Steps[0].Target
+	n := len(act.Steps)
+	return tools.Planned(act, a.Claim(), func(context.Context, tools.Sink) (tools.Result, error) {
+		return tools.Result{
+			Value: fmt.Sprintf("approved: make the %d calls now, one after the other, in this order and with exactly these arguments; each runs without another card within %s", n, approvals.PlanWithin),
+			Text:  fmt.Sprintf("The plan of %d steps is approved.", n),
+		}, nil
+	}), nil
+}
