@@ -254,7 +254,17 @@ func (g *Gate) learn(tx store.Tx, rec approvals.Record) {
 		l.No++
 	}
 	store.Save(tx, store.Key("approval-learned", rec.Action.Tool), l)
+	in := g.input(tx, again(rec), Ruling{Level: rec.FinalLevel(), Verdict: g.verdict(again(rec))})
+	if l.Yes%suggestEvery == 0 && rec.State == approvals.Approved && g.cfg.Policy().Suggest(in) {
+		outbox.Put(tx, string(rec.Thread), "suggest/"+string(rec.ID), chat.Post{Quiet: true, Text: fmt.Sprintf(
+			"%d of %d requests for `%s` were approved. If that should not take a person any more, add it to `policy.learn.tools`, or write a rule that allows it (docs/policy.md).",
+			l.Yes, l.Yes+l.No, rec.Action.Tool)}, g.cfg.Now())
+	}
 }
+
+// suggestEvery is how many approvals of a tool lie between two suggestions to
+// change the policy.
+const suggestEvery = 5
 
 // askReview asks the thread for the look that somebody else has to take.
 func (g *Gate) askReview(tx store.Tx, rec approvals.Record) {

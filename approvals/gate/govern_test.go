@@ -372,3 +372,27 @@ func TestLearnedTools(t *testing.T) {
 		f.vote(t, rec, "bob")
 	}
 }
+
+func TestARuleIsSuggestedAndNothingIsLearnedByItself(t *testing.T) {
+	f := newFixture(t)
+	req := request("", approvals.Claim{})
+	req.Action = approvals.Action{Tool: "write_file", Kind: approvals.KindChange, Target: "local", Path: "/tmp/x", Bytes: []byte("x")}
+	suggested := func() (n int) {
+		for _, p := range f.posts(t) {
+			if strings.Contains(p.Text, "policy.learn.tools") {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range 6 {
+		rec := f.again(t, req, string(rune('a'+i)))
+		if rec.State != approvals.Pending {
+			t.Fatalf("the call %d is %s", i+1, rec.State)
+		}
+		f.vote(t, rec, "bob")
+		if want := map[bool]int{true: 1, false: 0}[i >= 4]; suggested() != want {
+			t.Errorf("after %d approvals there are %d suggestions", i+1, suggested())
+		}
+	}
+}

@@ -222,6 +222,17 @@ func (p *Policy) learned(in Input) bool {
 	return float64(in.Yes)*100 >= learnShare*(float64(in.Yes)+float64(in.No))
 }
 
+// Suggest reports whether people agree so often to calls like this one that the
+// tool might be listed under learn.tools, and is not.
+func (p *Policy) Suggest(in Input) bool {
+	if slices.Contains(p.config.Learn.Tools, in.Tool) || in.Kind != "change" {
+		return false
+	}
+	would := *p
+	would.config.Learn.Tools = []string{in.Tool}
+	return would.learned(in)
+}
+
 // odd reports effects that a name or a digest says nothing about.
 func odd(list []string) bool {
 	for _, e := range list {
