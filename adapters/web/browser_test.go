@@ -482,7 +482,7 @@ func TestThePageSaysWhenTheConnectionIsLost(t *testing.T) {
 	s.until(`!document.querySelector('#banner').hidden`)
 	s.do("writing", typing("#text", "are you there?"), chromedp.KeyEvent(kb.Enter))
 	s.until(`document.querySelector('#send-error').textContent.includes('cannot be reached')`)
-	s.is(`document.querySelector('#text').value === 'are you there?' && document.querySelectorAll('.message').length === 1`)
+	s.until(`document.querySelector('#text').value === 'are you there?' && document.querySelectorAll('.message').length === 1`)
 	s.shot("30-offline")
 	s.srv.Close()
 	s.srv = serve(t, s.bot.a, s.srv.Listener.Addr().String())

@@ -96,7 +96,9 @@ func TestEachHeadOfAnAnchorIsItsOwn(t *testing.T) {
 			tx.Set(key, raw)
 		})
 		_, faults := check(t, db, CheckOptions{})
-		if !slices.ContainsFunc(faults, func(s string) bool { return strings.HasPrefix(s, "anchor 0: the head ") && strings.Contains(s, unreadable) }) {
+		if !slices.ContainsFunc(faults, func(s string) bool {
+			return strings.HasPrefix(s, "anchor 0: the head ") && strings.Contains(s, unreadable)
+		}) {
 			t.Errorf("%s: %q", rule, faults)
 		}
 	}
