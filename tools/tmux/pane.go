@@ -91,23 +91,24 @@ type Pane struct {
 
 // job is one command that was typed.
 type job struct {
-	split   bool
-	keeps   bool // its text leaves the shell as it is
-	started chan struct{}
-	done    chan struct{}
-	seq     int // of the prompt before it
-	echo    []byte
-	out     *collector
-	err     *collector
-	emit    func(Stream, []byte)
-	code    int
-	ended   bool
-	begin   time.Time
-	dur     time.Duration
-	notice  string
-	died    bool // its shell has ended, with the code
-	errEnds int  // how many shells had ended on the companion before it
-	deaf    bool // its companion was given up
+	split    bool
+	keeps    bool // its text leaves the shell as it is
+	pristine bool // it is typed in a pristine pane only
+	started  chan struct{}
+	done     chan struct{}
+	seq      int // of the prompt before it
+	echo     []byte
+	out      *collector
+	err      *collector
+	emit     func(Stream, []byte)
+	code     int
+	ended    bool
+	begin    time.Time
+	dur      time.Duration
+	notice   string
+	died     bool // its shell has ended, with the code
+	errEnds  int  // how many shells had ended on the companion before it
+	deaf     bool // its companion was given up
 }
 
 func newJob(c Command, split bool) *job {
@@ -116,7 +117,7 @@ func newJob(c Command, split bool) *job {
 		emit = func(Stream, []byte) {}
 	}
 	return &job{
-		split: split, keeps: keepsShell(c.Text), started: make(chan struct{}), done: make(chan struct{}),
+		split: split, keeps: keepsShell(c.Text), pristine: c.Pristine, started: make(chan struct{}), done: make(chan struct{}),
 		out: newCollector(c.Keep), err: newCollector(c.Keep), emit: emit, begin: time.Now(),
 	}
 }

@@ -20,6 +20,8 @@ const (
 	// rawStable is the same for a program that reads keys by itself, which
 	// cannot be told from one that only works in silence.
 	rawStable = 4 * time.Second
+	// settleTime is how long typing waits for a prompt that has begun to come.
+	settleTime = 500 * time.Millisecond
 	// typeTime bounds the time between typing and start.
 	typeTime = 10 * time.Second
 )
@@ -39,9 +41,6 @@ func (p *Pane) Run(ctx context.Context, c Command) (Outcome, error) {
 		return Outcome{}, err
 	}
 	p.mendCompanion(ctx)
-	if err := p.meansWhatItSays(c); err != nil {
-		return Outcome{}, err
-	}
 	p.mu.Lock()
 	split := p.comp != nil && p.errReady && !wantsKeys(c.Text)
 	p.mu.Unlock()
@@ -70,29 +69,16 @@ func (p *Pane) Dispatch(ctx context.Context, c Command) error {
 	if _, err := p.ready(ctx); err != nil {
 		return err
 	}
-	if err := p.meansWhatItSays(c); err != nil {
-		return err
-	}
 	line, err := p.compose(ctx, c.Text, false)
 	if err != nil {
 		return err
 	}
-	j := newJob(Command{Text: c.Text, Keep: 1024}, false)
+	j := newJob(Command{Text: c.Text, Keep: 1024, Pristine: c.Pristine}, false)
 	if err := p.typeLine(ctx, j, line); err != nil {
 		return err
 	}
 	defer p.drop(j)
 	return p.wait(ctx, typeTime, func() bool { return j.ended || p.typed != j })
-}
-
-// meansWhatItSays refuses a command that needs a pristine pane in another one.
-func (p *Pane) meansWhatItSays(c Command) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c.Pristine && (!p.pristine || p.s.caps.Bash == "") {
-		return ErrNotPristine
-	}
-	return nil
 }
 
 func join(a, b string) string { return strings.TrimSpace(a + " " + b) }
@@ -264,8 +250,13 @@ func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 	if p.s.caps.Bash == "" {
 		wipe = "\x15"
 	}
+	// The prompt may still be on its way, after an empty line of our own.
+	_ = p.wait(ctx, settleTime, func() bool { return p.phase == phaseIdle })
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if j.pristine && (!p.pristine || p.s.caps.Bash == "") {
+		return ErrNotPristine
+	}
 	if p.phase != phaseIdle {
 		return stateError(StateHuman, "Somebody has just started a command in the pane; wait until it ends, or use another pane.")
 	}
