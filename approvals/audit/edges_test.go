@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -241,4 +242,57 @@ func TestTheNewestAnchorMustBeReadable(t *testing.T) {
 			t.Error("the line that is not anchored is not counted")
 		}
 	})
+}
+
+func TestTheHeadOfTheAnchorsIsCompared(t *testing.T) {
+	for rule, tc := range map[string]struct {
+		change func(h *Head)
+		want   string
+	}{
+		"another hash":        {func(h *Head) { h.Hash = strings.Repeat("0", hexLength) }, "anchor 2: the head row has another hash than the last anchor"},
+		"one anchor is gone":  {func(h *Head) { h.N = 3 }, "anchor 2: is missing"},
+		"two anchors are":     {func(h *Head) { h.N = 4 }, "anchor 2: the head row says that there are 4 anchors"},
+		"one anchor too many": {func(h *Head) { h.N = 1 }, "anchor 2: the head row says that there are 1 anchors"},
+	} {
+		db := filled(t)
+		update(t, db, func(tx store.Tx) {
+			h, _ := store.Load[Head](tx, anchorHeadKey())
+			tc.change(&h)
+			store.Save(tx, anchorHeadKey(), h)
+		})
+		if _, faults := check(t, db, CheckOptions{}); !slices.Equal(faults, []string{tc.want}) {
+			t.Errorf("%s: %q", rule, faults)
+		}
+	}
+}
+
+// TestLinesOfADamagedChain: a line that was changed is shown, with Verify to tell;
+// one that cannot be read is not passed over.
+func TestLinesOfADamagedChain(t *testing.T) {
+	db := filled(t)
+	key := lineKey("web:2", 1)
+	update(t, db, func(tx store.Tx) {
+		raw, _ := tx.Get(key)
+		tx.Set(key, bytes.Replace(raw, []byte("web:bob"), []byte("web:eve"), 1))
+		if l := Lines(tx, "web:2"); len(l) != 4 || l[1].Event.User != "web:eve" {
+			t.Errorf("%+v", l)
+		}
+		tx.Set(key, []byte("?"))
+	})
+	reached := false
+	err := db.View(context.Background(), func(tx store.Tx) error { Lines(tx, "web:2"); reached = true; return nil })
+	if err == nil || reached || !strings.Contains(err.Error(), unreadable) {
+		t.Errorf("what cannot be read: %v", err)
+	}
+	n := 0
+	err = db.View(context.Background(), func(tx store.Tx) error {
+		n = 0
+		for range Each(tx, time.Time{}) {
+			n++
+		}
+		return nil
+	})
+	if err != nil || n != 15 {
+		t.Errorf("%d lines beside it: %v", n, err)
+	}
 }

@@ -633,3 +633,26 @@ func TestAnswersArePrunedByTheHour(t *testing.T) {
 		t.Errorf("a row of another form: %v", err)
 	}
 }
+
+func TestASuggestionCountsAllDecisions(t *testing.T) {
+	f := newFixture(t)
+	req := request("", approvals.Claim{})
+	req.Action = approvals.Action{Tool: "write_file", Kind: approvals.KindChange, Target: "local", Path: "/tmp/x", Bytes: []byte("x")}
+	said := func() (out []string) {
+		for _, p := range f.posts(t) {
+			if strings.HasPrefix(p.Key, "suggest/") {
+				out = append(out, p.Text)
+			}
+		}
+		return out
+	}
+	for i := range 6 {
+		if s := said(); len(s) > 0 {
+			t.Fatalf("after %d decisions: %q", i, s)
+		}
+		f.vote(t, f.again(t, req, fmt.Sprint("w", i)), "bob", func(b *gate.Ballot) { b.Approve = i > 0 })
+	}
+	if s := said(); len(s) != 1 || !strings.HasPrefix(s[0], "5 of 6 requests for `write_file` were approved.") {
+		t.Errorf("%q", s)
+	}
+}

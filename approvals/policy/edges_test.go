@@ -124,3 +124,34 @@ func TestBrief(t *testing.T) {
 		}
 	}
 }
+
+// TestSuggest: only what learning could change is suggested.
+func TestSuggest(t *testing.T) {
+	off, on := must(t, "{}"), must(t, "learn: {tools: [write_file]}")
+	for _, tc := range []struct {
+		rule    string
+		p       *Policy
+		yes, no int
+		in      func(*Input)
+		want    bool
+	}{
+		{"people agree", off, 4, 1, nil, true},
+		{"too few did", off, 2, 0, nil, false},
+		{"too many did not", off, 3, 1, nil, false},
+		{"it is learned already", on, 4, 1, nil, false},
+		{"a command", off, 4, 0, func(in *Input) { in.Tool, in.Kind = "other", "shell" }, false},
+		{"a tool that only looks", off, 4, 0, func(in *Input) { in.Kind = "observe" }, false},
+		{"keys", off, 4, 0, func(in *Input) { in.Kind, in.Interrupt = "keys", true }, false},
+		{"high", off, 4, 0, func(in *Input) { in.Level = risk.High }, false},
+		{"a tool that cannot be learned", off, 4, 0, func(in *Input) { in.Tool = "delete_file" }, false},
+	} {
+		in := note(tc.in)
+		in.Yes, in.No = tc.yes, tc.no
+		if got := tc.p.Suggest(in); got != tc.want {
+			t.Errorf("%s: %v", tc.rule, got)
+		}
+	}
+	if d := off.Decide(note(func(in *Input) { in.Yes = 100 })); d.Lane != Ask {
+		t.Errorf("asking for a suggestion changed the policy: %+v", d)
+	}
+}
