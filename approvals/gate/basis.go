@@ -140,6 +140,8 @@ func (g *Gate) outdated(tx store.Tx, rec approvals.Record) string {
 	switch {
 	case now.Lane == policy.Forbid:
 		return "the policy changed after the approval: " + now.Sentence
+	case now.Lane == policy.Allow:
+		return "" // it would need nobody now
 	case g.cfg.Now().After(rec.Decided.Add(d.RunWithin)):
 		return "the policy changed after the approval: it must be used within " + d.RunWithin.String() + " now"
 	}

@@ -550,6 +550,8 @@ func (g *Gate) Word(ctx context.Context, c chat.Click) (chat.Answer, error) {
 // Vote is the one authorisation function: may this person decide this request,
 // and does the vote count? Everybody gets an answer.
 func (g *Gate) Vote(ctx context.Context, b Ballot) (chat.Answer, error) {
+	b.Glass = b.Glass && b.Approve
+	b.Grant = b.Grant && b.Approve && !b.Glass
 	prefix := card.DenyPrefix
 	if b.Approve {
 		prefix = card.ApprovePrefix

@@ -396,3 +396,28 @@ func TestARuleIsSuggestedAndNothingIsLearnedByItself(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatNeedsNobodyAnyMoreRuns(t *testing.T) {
+	f := newFixture(t)
+	f.mode = policy.Review
+	rec := f.ask(t, request("ls", approvals.Claim{}))
+	if a := f.vote(t, rec, "bob"); !a.OK {
+		t.Fatalf("%+v", a)
+	}
+	f.mode = policy.Balanced
+	f.update(t, func(tx store.Tx) {
+		if p, _, why := f.Consume(tx, rec.ID, rec.Action); !p.Allows(rec.Action) {
+			t.Error(why)
+		}
+	})
+}
+
+func TestADenialBreaksNoGlass(t *testing.T) {
+	f := newFixture(t)
+	f.configure(t, policy.Config{BreakGlass: []string{"lead"}}, team())
+	rec := f.ask(t, request("touch /tmp/x", honest()))
+	a := f.vote(t, rec, "lou", glass, func(b *gate.Ballot) { b.Approve = false }, because("no"))
+	if got := f.record(t, rec.ID); got.State != approvals.Denied || got.Review.Due || strings.Contains(a.Notice, "glass") {
+		t.Errorf("%+v %s", a, got.State)
+	}
+}

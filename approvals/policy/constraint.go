@@ -103,6 +103,9 @@ func (c Constraint) broken(f Facts) (key, sentence string) {
 		if !check.on {
 			continue
 		}
+		if f.Args != "" && !a.known {
+			return check.key, fmt.Sprintf("the policy's constraint %s on %s refuses this: %s", check.key, f.Tool, unseen)
+		}
 		if why := check.do(f, a); why != "" {
 			return check.key, fmt.Sprintf("the policy's constraint %s on %s refuses this: %s", check.key, f.Tool, why)
 		}

@@ -146,3 +146,16 @@ func FuzzConstraint(f *testing.F) {
 		}
 	})
 }
+
+func TestArgumentsThatCannotBeSeenAreRefused(t *testing.T) {
+	c, err := Constraint{BlockedPatterns: []string{"/etc/*"}}.ready()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deep := strings.Repeat(`{"a":`, 25) + `"/etc/passwd"` + strings.Repeat("}", 25)
+	for _, raw := range []string{deep, `"/etc/passwd"`, "{"} {
+		if key, _ := c.broken(Facts{Tool: "x", Args: raw}); key == "" {
+			t.Errorf("%s passes", raw)
+		}
+	}
+}

@@ -38,7 +38,7 @@ func TestEveryBuiltinIsKnown(t *testing.T) {
 func FuzzKeepsShell(f *testing.F) {
 	f.Add("ls | cat")
 	f.Fuzz(func(t *testing.T, text string) {
-		if keepsShell(text) && keepsShell(text+"\ncd /") {
+		if keepsShell("cd /\n" + text) {
 			t.Errorf("%q hides a cd", text)
 		}
 	})
