@@ -63,6 +63,9 @@ type Action struct {
 	Dir     string `json:"dir,omitempty"`     // resolved working directory
 	Session string `json:"session,omitempty"` // managed tmux session
 	Pane    string `json:"pane,omitempty"`    // pane in that session
+	// Pristine says that the pane's shell is as the bot started it, so that a proof
+	// about the text holds there too; whoever runs it has to check that again.
+	Pristine bool `json:"pristine,omitempty"`
 	// Foreground is the program that keystrokes would reach.
 	Foreground string `json:"foreground,omitempty"`
 	Path       string `json:"path,omitempty"` // resolved file that is read or written
@@ -93,6 +96,10 @@ const AnyContent = "whatever its content"
 // MaxEdit is the longest shell text, in bytes, that people may edit on a card:
 // what the input of a Slack modal holds (3,000 characters).
 const MaxEdit = 3000
+
+// Private reports whether the action's shell text means what it says: it runs in a
+// process of its own, or in a pane that nobody can have changed.
+func (a Action) Private() bool { return a.Pane == "" || a.Pristine }
 
 // Editable reports whether people may edit the action's shell text, and names the
 // argument of the call that holds it. Text with invisible characters is not

@@ -271,7 +271,7 @@ func (Ledger) Observe(a Action, v risk.Verdict) (Permit, error) {
 	proven := false
 	switch a.Kind {
 	case KindShell:
-		proven = v.Proves(string(a.Bytes))
+		proven = a.Private() && v.Proves(string(a.Bytes))
 	case KindObserve:
 		text, err := Reading(a.Path)
 		proven = a.Path == "" || (err == nil && v.Proves(text))
@@ -343,6 +343,7 @@ func Drift(was, is Action) []string {
 	add("the directory", was.Dir != is.Dir)
 	add("the session", was.Session != is.Session)
 	add("the pane", was.Pane != is.Pane)
+	add("the state of the pane's shell", was.Pristine != is.Pristine)
 	add("the program in front", was.Foreground != is.Foreground)
 	add("the file", was.Path != is.Path)
 	add("the text", string(was.Bytes) != string(is.Bytes))

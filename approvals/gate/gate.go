@@ -210,7 +210,14 @@ func (g *Gate) verdict(req Request) risk.Verdict {
 	case approvals.KindObserve:
 		return g.looking(req.Action.Path)
 	case approvals.KindShell:
-		return g.cfg.Classify(string(req.Action.Bytes))
+		v := g.cfg.Classify(string(req.Action.Bytes))
+		if v.ReadOnly && !req.Action.Private() {
+			return risk.Verdict{
+				Risk: risk.Max(v.Risk, risk.Low), Effects: append(v.Effects, risk.EffectUnknown),
+				Reasons: []string{"it only reads, and others have used the shell in which it would run, where a name may mean something else"},
+			}
+		}
+		return v
 	case approvals.KindKeys:
 		switch {
 		case req.Action.Leaves():

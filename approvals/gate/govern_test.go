@@ -421,3 +421,26 @@ func TestADenialBreaksNoGlass(t *testing.T) {
 		t.Errorf("%+v %s", a, got.State)
 	}
 }
+
+// The attack: a tool that judges with other tables than the gate plans a read for a
+// shell that others have used, where its name may mean something else.
+func TestAProofIsNotForAShellThatOthersUsed(t *testing.T) {
+	f := newFixture(t)
+	req := request("ls", approvals.Claim{})
+	req.Action.Session, req.Action.Pane = "s", "shared"
+	r := f.Judge(t.Context(), req)
+	if _, err := f.Allow(req, r); r.Lane != policy.Ask || err == nil {
+		t.Errorf("in a shared shell: lane %d, %v", r.Lane, err)
+	}
+	if _, err := (approvals.Ledger{}).Observe(req.Action, risk.Classify("ls")); err == nil {
+		t.Error("the ledger made a permit")
+	}
+	if rec := f.ask(t, req); rec.State != approvals.Pending || !f.vote(t, rec, "bob").OK {
+		t.Errorf("people cannot approve it: %+v", rec)
+	}
+	req.Action.Pristine = true
+	r = f.Judge(t.Context(), req)
+	if p, err := f.Allow(req, r); r.Lane != policy.Allow || err != nil || !p.Allows(req.Action) {
+		t.Errorf("in a pristine one: lane %d, %v", r.Lane, err)
+	}
+}

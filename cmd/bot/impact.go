@@ -16,7 +16,7 @@ func (b *bot) impact(ctx context.Context, a approvals.Action) string {
 	if err != nil || caps.Bash == "" || a.Target != b.target.ID() {
 		return ""
 	}
-	return impact.Of(ctx, a, b.rules.Load().engine.Classify, looker{b.target, caps, a})
+	return impact.Of(ctx, a, b.classify, looker{b.target, caps, a})
 }
 
 // looker runs the reads beside whatever the action runs in.

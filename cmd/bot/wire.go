@@ -137,7 +137,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Audit: audit.Trail{Redact: redactor.Redact},
 		DB:    b.db, Now: time.Now, Log: b.log,
 		Policy:   func() *policy.Policy { return b.rules.Load().policy },
-		Classify: func(s string) risk.Verdict { return b.rules.Load().engine.Classify(s) },
+		Classify: b.classify,
 		Wake:     func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.sender.Wake(thread) },
 		Place:    b.place,
 	})
@@ -233,7 +233,9 @@ func (b *bot) catalogue(ctx context.Context) error {
 		return fmt.Errorf("the target %s cannot be looked at: %w", b.file.Agent.Target, err)
 	}
 	all := append([]tools.Tool{clock.New(time.Now)}, files.New(files.Config{Target: b.target, User: caps.User, Private: private})...)
-	all = append(all, shell.New(shell.Config{Target: b.target, User: caps.User, Sessions: b.sessionsOrNil(), Dir: b.dir}))
+	all = append(all, shell.New(shell.Config{
+		Target: b.target, User: caps.User, Sessions: b.sessionsOrNil(), Dir: b.dir, Classify: b.classify,
+	}))
 	// Without tmux the terminal tools are in the catalogue, so that a
 	// configuration may name them, and are left out of the selection.
 	all = append(all, plan.New(func(ctx context.Context, c tools.Call) (tools.Plan, error) { return b.registry.Plan(ctx, c) }))
@@ -258,6 +260,10 @@ func (b *bot) sessionsOrNil() shell.Sessions {
 	}
 	return b.book
 }
+
+// classify judges with the tables of the moment: one classifier for the gate and
+// for the tool that decides where a read runs.
+func (b *bot) classify(text string) risk.Verdict { return b.rules.Load().engine.Classify(text) }
 
 // targetOf is the name of a target in the configuration and what it says; one that
 // it does not know has its own name, and nobody who may approve.

@@ -66,6 +66,9 @@ type Config struct {
 	User string
 	// Dir is the absolute directory of commands without a pane.
 	Dir string
+	// Classify is the gate's classifier: what it proves may run beside a pane. nil
+	// means risk.Classify.
+	Classify func(string) risk.Verdict
 	// MaxWait bounds "wait": true; 0 means 30 minutes.
 	MaxWait time.Duration
 	// StopWithin bounds how long a stopped call waits for its command to end; 0
@@ -75,6 +78,9 @@ type Config struct {
 
 // New returns the tool run_shell.
 func New(c Config) tools.Tool {
+	if c.Classify == nil {
+		c.Classify = risk.Classify
+	}
 	if c.MaxWait <= 0 {
 		c.MaxWait = 30 * time.Minute
 	}
@@ -148,7 +154,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.caps, err = t.cfg.Target.Probe(ctx); err != nil {
 		return tools.Plan{}, tools.Failed("the target %s does not answer: %w", t.cfg.Target.ID(), err)
 	}
-	k.proven = risk.Classify(text).Proves(text)
+	k.proven = t.cfg.Classify(text).Proves(text)
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User,
 		Bytes: []byte(text), Args: tools.WithoutClaim(c.Args), Env: map[string]string{},
@@ -182,6 +188,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 			if k.proven && !k.pristine {
 				a.Kind = approvals.KindKeys // the proof does not hold in this shell
 			}
+			a.Pristine = k.pristine
 			a.Session, a.Pane, a.Foreground = k.ref.Session, k.ref.Pane, k.ref.Program
 			a.Env["shell"] = "as the new pane starts it"
 			if k.ref.Exists {
