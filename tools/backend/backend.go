@@ -65,6 +65,10 @@ type Spec struct {
 	// Detach lets the process outlive the bot (a tmux server): the end of ctx
 	// does not end it, Kill does.
 	Detach bool
+	// Mark, if not empty, makes a target that is a [Witness] note when the process
+	// began and how it ended, where the note outlives the connection. 1 to 64 of
+	// a-z, A-Z, 0-9, "-" and "_".
+	Mark string
 }
 
 // Process is a running process, in a process group of its own.
@@ -139,6 +143,29 @@ type Replacer interface {
 type Before struct {
 	Dir string // FileInfo.ID of its directory
 	Sum string // SHA-256 of its content in hex; "" means that there was no file
+}
+
+// Surveyor is a FileSystem that can look at many files at once, for targets where
+// each look is a round trip.
+type Surveyor interface {
+	// StatAll is Stat of every path, in their order; errs has nil for those that are
+	// there. The last error means that the target did not answer. FileInfo.Path is
+	// the path as given, made absolute.
+	StatAll(ctx context.Context, paths []string) (infos []FileInfo, errs []error, err error)
+}
+
+// Witness is a Target that notes how processes with a Mark ended.
+type Witness interface {
+	// Testify returns the note of a mark. A mark that was never seen there is
+	// Testimony{}, not an error.
+	Testify(ctx context.Context, mark string) (Testimony, error)
+}
+
+// Testimony is what a target noted about one process.
+type Testimony struct {
+	Began, Ended time.Time // zero: it did not, as far as is known
+	Running      bool      // it began, has not ended, and is still there
+	Code         int       // valid when it ended
 }
 
 // SearchPath is where programs are looked up, whatever the bot's own PATH is.

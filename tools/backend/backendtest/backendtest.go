@@ -325,7 +325,7 @@ func cancellation(t *testing.T, tgt backend.Target) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, "the processes are there", func() bool { return alive(t, tgt, m) > 0 })
+				eventually(t, "the processes are there", func() bool { return strings.HasPrefix(out.String(), "up\n") && alive(t, tgt, m) > 0 })
 				if how == "kill" {
 					p.Kill()
 					p.Kill() // twice does no harm
