@@ -134,6 +134,9 @@ type Config struct {
 	Progress func(ctx context.Context, thread chat.ThreadID, p chat.Progress)
 	// Sessions answers the chat word "sessions"; nil says that there are none.
 	Sessions func(ctx context.Context, thread chat.ThreadID) string
+	// Use answers the chat word "use": it lists the targets, or makes one the thread's
+	// own; nil says that there is one only.
+	Use func(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target string) (string, error)
 	// Impact finds out what an action would do, by reads alone, before people are
 	// asked; nil finds out nothing.
 	Impact func(ctx context.Context, a approvals.Action) string

@@ -33,7 +33,7 @@ func (w *worker) close(ctx context.Context, r history.Result) error {
 // plan plans a step's call, with the command that people made of it. The model's
 // labels are not about a text that it did not write.
 func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
-	c := tools.Call{ID: s.call.ID, Thread: string(w.thread), By: string(w.proposer(s).ID), Name: s.call.Name, Args: json.RawMessage(s.call.Args)}
+	c := tools.Call{ID: s.call.ID, Thread: string(w.thread), By: string(w.proposer(s).ID), Groups: w.groups(s), Name: s.call.Name, Args: json.RawMessage(s.call.Args)}
 	if len(s.edits) == 0 {
 		return w.a.cfg.Tools.Plan(ctx, c)
 	}

@@ -35,6 +35,10 @@ func runPost(c llm.Call, a approvals.Action, r history.Result) string {
 	if what := actionLine(a); what != "" {
 		fmt.Fprintf(&b, " %s", inlineCode(what))
 	}
+	if a.Target != "local" && a.Target != "" {
+		at, _, _ := strings.Cut(a.Target, "#")
+		fmt.Fprintf(&b, " on %s", inlineCode(at))
+	}
 	fmt.Fprintf(&b, " · %s", outcomeNote(r))
 	out := r.Text
 	var sh shellResult

@@ -17,7 +17,7 @@ import (
 // word is one of the chat words that work where slash commands don't.
 type word struct {
 	verb   string
-	id     string // of a request
+	id     string // of a request, or the name of a target
 	reason string
 }
 
@@ -32,6 +32,12 @@ func parseWord(text string) (word, bool) {
 	}
 	verb := strings.ToLower(strings.TrimRight(fields[0], ".!"))
 	switch verb {
+	case "use":
+		w := word{verb: verb}
+		if len(fields) == 2 {
+			w.id = fields[1]
+		}
+		return w, len(fields) <= 2
 	case "stop", "status", "sessions", "take", "give", "help":
 		return word{verb: verb}, len(fields) == 1
 	case "approve", "deny", "break-glass", "reviewed":
@@ -64,6 +70,15 @@ func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
 			text = a.cfg.Sessions(ctx, ev.Thread)
 		}
 		return a.answer(ctx, ev, text)
+	case "use":
+		if a.cfg.Use == nil {
+			return a.answer(ctx, ev, "There is one target only.")
+		}
+		text, err := a.cfg.Use(ctx, ev.Thread, ev.From, ev.Groups, w.id)
+		if err != nil {
+			return err
+		}
+		return a.answer(ctx, ev, text)
 	case "take", "give":
 		return a.answer(ctx, ev, "Handing the keyboard over is not available here yet: attach to the session with the line that `sessions` prints, and say `stop` first so that the agent does not type at the same time.")
 	}
@@ -78,6 +93,7 @@ const helpText = "Write what you need in plain words; nothing that changes anyth
 	"| `deny <id> [reason]` | denies a request |\n" +
 	"| `break-glass <id> <reason>` | approves it alone, where the policy lets you; somebody else has to review it |\n" +
 	"| `reviewed <id> [note]` | says that you looked at what was approved alone |\n" +
+	"| `use` / `use <target>` | lists the machines; makes one the one that this thread works on |\n" +
 	"| `sessions` | lists the terminals of this thread and how to watch them |\n" +
 	"| `take` / `give` | takes the keyboard of the terminal, gives it back |\n" +
 	"| `help` | this list |\n"

@@ -37,7 +37,8 @@ type Spec struct {
 type Call struct {
 	ID     string
 	Thread string
-	By     string // the user whose turn it is
+	By     string   // the user whose turn it is
+	Groups []string // what the chat network vouched for when they spoke
 	Name   string
 	Args   json.RawMessage
 }

@@ -37,6 +37,8 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("POST /api/threads/{id}/clicks", a.signed(a.press))
 	mux.Handle("GET /api/threads/{id}/events", a.signed(a.events))
 	mux.Handle("GET /api/threads/{id}/panes", a.signed(a.listPanes))
+	mux.Handle("GET /api/threads/{id}/recordings", a.signed(a.listRecordings))
+	mux.Handle("GET /api/threads/{id}/recordings/{rec}", a.signed(a.readRecording))
 	mux.Handle("GET /api/panes/{id}/live", a.signed(a.live))
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusNotFound, "The console has no such call: reload the page to get its current version.")
@@ -132,7 +134,8 @@ func (a *Adapter) logout(w http.ResponseWriter, r *http.Request, s session) {
 
 func (a *Adapter) me(w http.ResponseWriter, _ *http.Request, s session) {
 	answer(w, http.StatusOK, map[string]any{
-		"user": userID(s.user), "name": s.user, "csrf": a.csrf(s), "title": a.title, "terminal": a.panes != nil,
+		"user": userID(s.user), "name": s.user, "csrf": a.csrf(s), "title": a.title,
+		"terminal": a.panes != nil || a.recordings != nil, "recordings": a.recordings != nil,
 	})
 }
 

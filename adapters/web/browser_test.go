@@ -163,13 +163,17 @@ func serve(t *testing.T, a *Adapter, addr string) *httptest.Server {
 	return srv
 }
 
-func newScreenTest(t *testing.T) *screenTest {
+func newScreenTest(t *testing.T, options ...option) *screenTest {
 	t.Helper()
 	path := chromium(t)
-	a, err := New(Config{
+	cfg := Config{
 		DB: mem.Open(), Key: testKey, Title: "Countersign", Panes: paintedPanes{},
 		Users: func(name string) bool { return name == "you" },
-	})
+	}
+	for _, o := range options {
+		o(&cfg)
+	}
+	a, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,9 @@
 // It is a chat adapter like the others and knows nothing about agents, tools
 // or approvals: it hands messages and clicks to a [chat.Handler] and shows
 // what is posted. It does not decide who may approve, it does not send input
-// to a terminal (panes are only watched), and it does not open a port: the
-// caller serves [Adapter.Handler].
+// to a terminal (panes are only watched, recordings only played), it records
+// nothing itself, and it does not open a port: the caller serves
+// [Adapter.Handler].
 //
 // # Why it has a store
 //

@@ -57,8 +57,10 @@ type Config struct {
 	// Users tells whether this name may sign in. It is asked again at every
 	// request, so a name that it stops knowing is out at once.
 	Users func(name string) bool
-	Panes Panes  // nil: no terminals
-	Title string // the bot's name on the page; default "Countersign"
+	Panes Panes // nil: no terminals
+	// Recordings of terminals, to be played on the page; nil: none.
+	Recordings Recordings
+	Title      string // the bot's name on the page; default "Countersign"
 	// Examples are first messages that the empty page offers; nil offers a few
 	// common ones.
 	Examples []string
@@ -68,19 +70,20 @@ type Config struct {
 
 // Adapter is the web console. It is safe for concurrent use.
 type Adapter struct {
-	db     store.DB
-	key    []byte
-	origin string // "" derives it from Host
-	users  func(string) bool
-	panes  Panes
-	title  string
-	log    *slog.Logger
-	now    func() time.Time
-	beat   time.Duration // how often a stream shows that it lives
-	assets map[string]asset
-	hub    *hub
-	logins *limiter
-	turns  [64]chan struct{} // one token each: who has a thread's token may accept a message in it
+	db         store.DB
+	key        []byte
+	origin     string // "" derives it from Host
+	users      func(string) bool
+	panes      Panes
+	recordings Recordings
+	title      string
+	log        *slog.Logger
+	now        func() time.Time
+	beat       time.Duration // how often a stream shows that it lives
+	assets     map[string]asset
+	hub        *hub
+	logins     *limiter
+	turns      [64]chan struct{} // one token each: who has a thread's token may accept a message in it
 
 	mu      sync.Mutex // guards what follows
 	handler chat.Handler
@@ -112,18 +115,19 @@ func New(cfg Config) (*Adapter, error) {
 		return nil, err
 	}
 	a := &Adapter{
-		ready:  make(chan struct{}),
-		db:     cfg.DB,
-		key:    append([]byte(nil), cfg.Key...),
-		origin: origin,
-		users:  cfg.Users,
-		panes:  cfg.Panes,
-		title:  cfg.Title,
-		log:    cfg.Log,
-		now:    cfg.Now,
-		beat:   15 * time.Second,
-		hub:    newHub(),
-		stop:   make(chan struct{}),
+		ready:      make(chan struct{}),
+		db:         cfg.DB,
+		key:        append([]byte(nil), cfg.Key...),
+		origin:     origin,
+		users:      cfg.Users,
+		panes:      cfg.Panes,
+		recordings: cfg.Recordings,
+		title:      cfg.Title,
+		log:        cfg.Log,
+		now:        cfg.Now,
+		beat:       15 * time.Second,
+		hub:        newHub(),
+		stop:       make(chan struct{}),
 	}
 	if a.title == "" {
 		a.title = "Countersign"

@@ -517,6 +517,8 @@ var signedCalls = []struct{ method, path, body string }{
 	{"POST", "/api/threads/THREAD/clicks", `{"id":"3","button":"b"}`},
 	{"GET", "/api/threads/THREAD/events", ""},
 	{"GET", "/api/threads/THREAD/panes", ""},
+	{"GET", "/api/threads/THREAD/recordings", ""},
+	{"GET", "/api/threads/THREAD/recordings/1", ""},
 	{"GET", "/api/panes/1/live?thread=THREAD", ""},
 }
 
@@ -783,6 +785,8 @@ func TestBadRequestsAreOneSentence(t *testing.T) {
 		{"an unknown thread to click in", "POST", "/api/threads/nope/clicks", `{"id":"1","button":"b"}`, 404},
 		{"an unknown thread to follow", "GET", "/api/threads/nope/events", "", 404},
 		{"an unknown thread's panes", "GET", "/api/threads/nope/panes", "", 404},
+		{"an unknown thread's recordings", "GET", "/api/threads/nope/recordings", "", 404},
+		{"an unknown thread's recording", "GET", "/api/threads/nope/recordings/1", "", 404},
 		{"a page before nothing", "GET", "/api/threads/" + th + "?before=x", "", 400},
 		{"a stream after nothing", "GET", "/api/threads/" + th + "/events?after=x", "", 400},
 		{"an unknown call", "GET", "/api/other", "", 404},

@@ -21,8 +21,11 @@ var system string
 type Info struct {
 	Agent  string // name of the agent
 	Target string // name of the machine it works on
-	Tmux   bool   // commands run in terminals that people can watch
-	Mode   string // readonly, review or balanced; "" means balanced
+	// Targets are all machines that it can name, each with its labels; none when there
+	// is one only.
+	Targets []string
+	Tmux    bool   // commands run in terminals that people can watch
+	Mode    string // readonly, review or balanced; "" means balanced
 	// Facts are facts about the machine that stay as they are, one a line
 	// ("Debian 12, 4 cores"). They may come from the machine itself.
 	Facts []string
@@ -41,6 +44,13 @@ func System(i Info) string {
 		}
 	}
 	i.Facts = facts
+	var targets []string
+	for _, t := range i.Targets {
+		if t = line(t); t != "" {
+			targets = append(targets, t)
+		}
+	}
+	i.Targets = targets
 	var b strings.Builder
 	if err := template.Must(template.New("system").Parse(system)).Execute(&b, i); err != nil {
 		panic("prompt: " + err.Error()) // the embedded text is wrong; its test says so first

@@ -41,6 +41,10 @@ type Env struct {
 	Instance           string            `envconfig:"COUNTERSIGN_INSTANCE" default:"bot"`
 	LogLevel           string            `envconfig:"COUNTERSIGN_LOG_LEVEL" default:"info"`
 	LogFormat          string            `envconfig:"COUNTERSIGN_LOG_FORMAT" default:"text"`
+	SSHAuthSock        string            `envconfig:"SSH_AUTH_SOCK"`
+	DockerHost         string            `envconfig:"DOCKER_HOST"`
+	RuntimeDir         string            `envconfig:"XDG_RUNTIME_DIR"`
+	Path               string            `envconfig:"PATH"`
 }
 
 // secretNames are the variables that NAME_FILE works for.
@@ -125,18 +129,6 @@ type AgentConfig struct {
 	Mode   string `yaml:"mode"`
 	// Until is the end of the mode trusting, which needs one.
 	Until time.Time `yaml:"until,omitempty"`
-}
-
-// TargetConfig is one machine.
-type TargetConfig struct {
-	Kind      string            `yaml:"kind"`
-	Host      string            `yaml:"host,omitempty"`
-	User      string            `yaml:"user,omitempty"`
-	Container string            `yaml:"container,omitempty"`
-	Tmux      *bool             `yaml:"tmux,omitempty"`
-	Dir       string            `yaml:"dir,omitempty"`
-	Labels    map[string]string `yaml:"labels,omitempty"`
-	Approvers []string          `yaml:"approvers"`
 }
 
 // ChannelConfig binds a channel to a target.
@@ -231,18 +223,9 @@ func (f File) check(path string) error {
 	if _, ok := f.Targets[f.Agent.Target]; !ok {
 		return usage("%s: agent.target is %q, which is not one of the targets (%s)", path, f.Agent.Target, strings.Join(sortedKeys(f.Targets), ", "))
 	}
-	for name, t := range f.Targets {
-		switch t.Kind {
-		case "local":
-		case "ssh", "container":
-			return usage("%s: targets.%s has kind %q, which this version does not run yet; use kind local", path, name, t.Kind)
-		default:
-			return usage("%s: targets.%s has kind %q; use local", path, name, t.Kind)
-		}
-		for _, g := range t.Approvers {
-			if _, ok := f.Groups[g]; !ok {
-				return usage("%s: targets.%s has the approvers %q, which is not one of the groups (%s)", path, name, g, strings.Join(sortedKeys(f.Groups), ", "))
-			}
+	for _, name := range sortedKeys(f.Targets) {
+		if err := f.checkTarget(fmt.Sprintf("%s: targets.%s", path, name), name, f.Targets[name]); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -261,11 +244,15 @@ func (f File) checkChannels(path string) error {
 			return usage("%s: the channel %s is listed twice; put its keys into one entry", at, c.ID)
 		case c.Followups != "" && c.Followups != "all" && c.Followups != "mention":
 			return usage("%s has followups %q; use all or mention", at, c.Followups)
-		case c.Target != "" && c.Target != f.Agent.Target:
-			if _, ok := f.Targets[c.Target]; !ok {
+		}
+		if c.Target != "" {
+			t, ok := f.Targets[c.Target]
+			if !ok {
 				return usage("%s has target %q, which is not one of the targets (%s)", at, c.Target, strings.Join(sortedKeys(f.Targets), ", "))
 			}
-			return usage("%s has target %q, and this version works on agent.target alone; leave it out", at, c.Target)
+			if !t.in(c.Platform + ":" + c.ID) {
+				return usage("%s has target %q, whose channels leave this one out; add %q to targets.%s.channels", at, c.Target, c.Platform+":"+c.ID, c.Target)
+			}
 		}
 		if _, err := policy.ParseMode(c.Mode); err != nil {
 			return usage("%s: %v", at, err)

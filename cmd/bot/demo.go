@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -18,27 +19,22 @@ import (
 	"countersign/approvals/policy"
 	"countersign/internal/incident"
 	"countersign/tools/backend"
-	"countersign/tools/backend/local"
 )
 
 func demoCommand() *cobra.Command {
-	var target, tmuxName string
+	var on choice
 	c := &cobra.Command{
 		Use: "demo", Short: "An incident to play through: no account, key or network", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if target != "" && target != "local" {
-				return usage("--target %s: the demo runs on this machine; leave --target out", target)
-			}
-			return demo(cmd, tmuxName)
+			return demo(cmd, on)
 		},
 	}
-	c.Flags().StringVar(&target, "target", "", "target instead of this machine")
-	c.Flags().StringVar(&tmuxName, "tmux", "", "name of the agent in the names of its terminals")
+	on.flags(c)
 	return c
 }
 
 // demo plays the incident until it is interrupted.
-func demo(cmd *cobra.Command, tmuxName string) (err error) {
+func demo(cmd *cobra.Command, on choice) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
 	defer stop()
 	e, err := readEnv()
@@ -50,6 +46,7 @@ func demo(cmd *cobra.Command, tmuxName string) (err error) {
 		return fmt.Errorf("a temporary directory cannot be made (%w); set TMPDIR to a directory that you may write", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	config, hostKeys := e.Config, filepath.Join(e.DataDir, "known_hosts")
 	e.DataDir, e.Config, e.Instance = filepath.Join(dir, "data"), "", "demo-"+randomHex(3)
 	if os.Getenv("COUNTERSIGN_LOG_LEVEL") == "" {
 		e.LogLevel = "error"
@@ -58,21 +55,18 @@ func demo(cmd *cobra.Command, tmuxName string) (err error) {
 	if err != nil {
 		return err
 	}
-	f := defaults()
-	if tmuxName != "" {
-		f.Agent.Name = tmuxName
-	}
-	f.Groups = map[string]policy.Group{"oncall": {Web: []string{"you"}}}
-	f.Targets["local"] = TargetConfig{Kind: "local", Approvers: []string{"oncall"}}
-	f.Policy.Approve.Requester = "always" // one person plays both parts here
-
-	home := filepath.Join(dir, "incident")
-	machine := local.New(local.Options{Dir: dir})
-	inc, err := startIncident(ctx, machine, home)
+	f, err := demoFile(config, on)
 	if err != nil {
 		return err
 	}
-	defer inc.Stop()
+	name := f.Agent.Target
+	at := f.Targets[name]
+	home := filepath.Join(dir, "incident")
+	if at.Kind != "local" {
+		home = "/tmp/countersign-" + e.Instance
+		at.Dir = home
+		f.Targets[name] = at
+	}
 
 	scripted := e.OpenAIKey == "" && e.OpenAIBaseURL == ""
 	if scripted {
@@ -83,11 +77,19 @@ func demo(cmd *cobra.Command, tmuxName string) (err error) {
 		defer closeModel()
 		e.OpenAIBaseURL, e.OpenAIModel, e.OpenAIKey = base, "scripted", "demo-no-key"
 	}
-	b, err := build(ctx, e, f, log, buildOptions{dir: home})
+	b, err := build(ctx, e, f, log, buildOptions{dir: home, hostKeys: hostKeys})
 	if err != nil {
 		return err
 	}
 	defer b.close()
+	endIncident, err := startIncident(ctx, b.machines[name].target, home)
+	if err != nil {
+		return err
+	}
+	defer endIncident()
+	if _, err := b.machines[name].connect(ctx); err != nil {
+		return fmt.Errorf("the target %s cannot be used: %w", name, err)
+	}
 	defer b.endTerminals(context.WithoutCancel(ctx))
 	listen := e.Listen
 	if listen == "" {
@@ -95,8 +97,8 @@ func demo(cmd *cobra.Command, tmuxName string) (err error) {
 	}
 	out := cmd.OutOrStdout()
 	say := func(format string, a ...any) { _, _ = fmt.Fprintf(out, format+"\n", a...) }
-	if b.notice != "" {
-		say("%s", b.notice)
+	if o := b.machines[f.Agent.Target].state(); o != nil && o.notice != "" {
+		say("%s", o.notice)
 	}
 	if err := b.serve(ctx, listen, []string{incident.Opening}, func(base string) {
 		say("Open this link (it works once, for ten minutes):\n\n  %s/#code=%s\n", base, web.LoginCode(b.key, "you", time.Now()))
@@ -112,13 +114,47 @@ func demo(cmd *cobra.Command, tmuxName string) (err error) {
 	return nil
 }
 
-// startIncident starts the demo's service; the target is the same kind that
-// commands run on.
-func startIncident(ctx context.Context, t backend.Target, dir string) (*incident.Incident, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("the demo's directory cannot be made: %w", err)
+// demoFile is the demo's configuration: one person decides everything.
+func demoFile(config string, on choice) (File, error) {
+	f := defaults()
+	if on.target != "" {
+		configured, err := readFile(config)
+		if err != nil {
+			return f, err
+		}
+		f.Targets = configured.Targets
 	}
-	return incident.Start(context.WithoutCancel(ctx), t, dir)
+	f.Groups = map[string]policy.Group{"oncall": {Web: []string{"you"}}}
+	if err := on.apply(&f); err != nil {
+		return f, err
+	}
+	if _, ok := f.Targets[f.Agent.Target]; !ok {
+		return f, usage("there is no target %q; the targets are %s", f.Agent.Target, strings.Join(sortedKeys(f.Targets), ", "))
+	}
+	for name, t := range f.Targets {
+		t.Approvers, t.Users, t.Channels, t.Moderators = []string{"oncall"}, nil, nil, nil
+		f.Targets[name] = t
+	}
+	f.Policy.Approve.Requester = "always" // one person plays both parts here
+	return f, nil
+}
+
+// startIncident starts the demo's service on the target, in a directory that ends
+// with it.
+func startIncident(ctx context.Context, t backend.Target, dir string) (end func(), err error) {
+	ctx = context.WithoutCancel(ctx)
+	inc, err := incident.Start(ctx, t, dir)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		inc.Stop()
+		rctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if p, err := t.Start(rctx, backend.Spec{Argv: []string{"rm", "-rf", "--", dir}, Dir: "/"}); err == nil {
+			_, _ = p.Wait() // what is left is in a directory for temporary files
+		}
+	}, nil
 }
 
 // serveScript serves the scripted model on loopback, so that the demo takes the

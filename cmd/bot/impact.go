@@ -12,11 +12,15 @@ import (
 
 // impact says what an action would do, found by proven reads on its target.
 func (b *bot) impact(ctx context.Context, a approvals.Action) string {
-	caps, err := b.target.Probe(ctx)
-	if err != nil || caps.Bash == "" || a.Target != b.target.ID() {
+	m := b.byID(a.Target)
+	if m == nil {
 		return ""
 	}
-	return impact.Of(ctx, a, b.classify, looker{b.target, caps, a})
+	o := m.state()
+	if o == nil || o.caps.Bash == "" {
+		return ""
+	}
+	return impact.Of(ctx, a, b.classify, looker{m.target, o.caps, a})
 }
 
 // looker runs the reads beside whatever the action runs in.

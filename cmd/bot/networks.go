@@ -13,7 +13,6 @@ import (
 	"countersign/adapters/slack"
 	"countersign/approvals"
 	"countersign/approvals/gate"
-	"countersign/approvals/policy"
 	"countersign/store"
 	"countersign/store/queue"
 )
@@ -71,22 +70,9 @@ func retryAfter(err error) (time.Duration, bool) {
 
 // place is what the configuration says of a thread and a target.
 func (b *bot) place(thread chat.ThreadID, target string) gate.Place {
-	name, t := b.targetOf(target)
-	p := gate.Place{Channel: "web", Target: name, Approvers: t.Approvers, Labels: t.Labels}
-	f := b.rules.Load().file
-	mode, until := f.Agent.Mode, f.Agent.Until
-	if parts := strings.Split(string(thread), ":"); len(parts) == 4 {
-		p.Channel = parts[0] + ":" + parts[2]
-		if c, ok := f.channel(parts[0], parts[2]); ok && c.Mode != "" {
-			mode, until = c.Mode, c.Until
-		}
-	}
-	var err error
-	if p.Mode, err = policy.ParseMode(mode); err != nil {
-		p.Mode = policy.Mode(mode) // which the policy does not know, and refuses
-	}
-	p.Until = until
-	return p
+	channel := channelOf(string(thread))
+	s := b.rules.Load().file.spot(channel, target)
+	return gate.Place{Channel: channel, Target: s.Target, Approvers: s.Config.Approvers, Labels: s.Config.Labels, Mode: s.Mode, Until: s.Until}
 }
 
 // known reports whether the bot takes part in a thread.
@@ -186,20 +172,20 @@ func (d desk) Overview(ctx context.Context, q chat.Inquiry) (chat.Overview, erro
 			o.Busy = append(o.Busy, chat.Busy{Thread: id, Doing: doing})
 		}
 	}
-	if b.book == nil {
-		return o, nil
-	}
-	all, err := b.book.List(ctx, "")
-	if err != nil {
-		return o, err
-	}
-	for _, s := range all {
-		if strings.HasPrefix(s.Thread, q.Within) {
-			state := "open"
-			if s.Lost {
-				state = "gone"
+	for _, m := range b.books() {
+		all, err := m.state().book.List(ctx, "")
+		if err != nil {
+			b.log.WarnContext(ctx, "the terminals of a target cannot be listed", "target", m.name, "error", err)
+			continue
+		}
+		for _, s := range all {
+			if strings.HasPrefix(s.Thread, q.Within) {
+				state := "open"
+				if s.Lost {
+					state = "gone"
+				}
+				o.Sessions = append(o.Sessions, chat.Session{Thread: chat.ThreadID(s.Thread), Name: s.Name, State: state, Attach: s.Attach})
 			}
-			o.Sessions = append(o.Sessions, chat.Session{Thread: chat.ThreadID(s.Thread), Name: s.Name, State: state, Attach: s.Attach})
 		}
 	}
 	return o, nil

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -83,6 +84,7 @@ func scratch(cmd *cobra.Command, change func(*Env, *File) error) (*bot, func(), 
 		return nil, nil, fmt.Errorf("a temporary directory cannot be made (%w); set TMPDIR to a directory that you may write", err)
 	}
 	remove := func() { _ = os.RemoveAll(dir) }
+	hostKeys := filepath.Join(e.DataDir, "known_hosts")
 	e.DataDir = dir
 	if os.Getenv("COUNTERSIGN_LOG_LEVEL") == "" {
 		e.LogLevel = "error"
@@ -95,7 +97,7 @@ func scratch(cmd *cobra.Command, change func(*Env, *File) error) (*bot, func(), 
 	if err == nil {
 		var b *bot
 		cwd, _ := os.Getwd()
-		if b, err = build(cmd.Context(), e, f, log, buildOptions{noModel: true, dir: cwd}); err == nil {
+		if b, err = build(cmd.Context(), e, f, log, buildOptions{noModel: true, dir: cwd, hostKeys: hostKeys}); err == nil {
 			return b, func() { b.close(); remove() }, nil
 		}
 	}
@@ -155,7 +157,7 @@ func toolsCommand() *cobra.Command {
 }
 
 func toolCommand() *cobra.Command {
-	var target string
+	var on choice
 	var yes bool
 	c := &cobra.Command{
 		Use: "tool NAME JSON", Short: "Run one tool through the same gate; the envelope goes to standard output", Args: cobra.ExactArgs(2),
@@ -165,8 +167,8 @@ func toolCommand() *cobra.Command {
 				person = u.Username
 			}
 			b, done, err := scratch(cmd, func(e *Env, f *File) error {
-				if target != "" {
-					f.Agent.Target = target
+				if err := on.apply(f); err != nil {
+					return err
 				}
 				e.Instance = "tool-" + randomHex(4)
 				return oneApprover(f, person)
@@ -188,7 +190,7 @@ func toolCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&target, "target", "", "target instead of the configured one")
+	on.flags(c)
 	c.Flags().BoolVar(&yes, "yes", false, "approve what needs approval")
 	return c
 }
@@ -205,7 +207,7 @@ func oneApprover(f *File, person string) error {
 	groups["keyboard"] = policy.Group{Web: []string{person}}
 	f.Groups, f.Policy.Approve.Count, f.Policy.Approve.Requester = groups, 1, "always"
 	for name, t := range f.Targets {
-		t.Approvers = []string{"keyboard"}
+		t.Approvers, t.Users, t.Channels = []string{"keyboard"}, nil, nil
 		f.Targets[name] = t
 	}
 	return nil
@@ -317,11 +319,9 @@ func (b *bot) oneShot(ctx context.Context, me chat.User, name, args string, appr
 
 // endTerminals ends the terminals of a one-shot run, whose instance name is its own.
 func (b *bot) endTerminals(ctx context.Context) {
-	if b.tmux == nil {
-		return
+	for _, m := range b.books() {
+		if err := m.state().tmux.Destroy(ctx); err != nil {
+			b.log.Error("the terminals of this run could not be ended", "target", m.name, "error", err)
+		}
 	}
-	if err := b.tmux.Destroy(ctx); err != nil {
-		b.log.Error("the terminals of this run could not be ended", "error", err)
-	}
-	b.tmux = nil
 }

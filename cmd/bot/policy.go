@@ -124,19 +124,16 @@ func (k *counsel) input(q question) (policy.Input, error) {
 	if who, rest, ok := strings.Cut(q.User, ":"); q.User != "" && (!ok || rest == "" || !slices.Contains([]string{"web", "slack", "discord"}, who)) {
 		return in, usage("the user %q cannot be read; write web:NAME, slack:TEAM:ID or discord:ID", q.User)
 	}
-	mode, until := f.Agent.Mode, f.Agent.Until
-	if c, ok := f.channel(network, id); ok && c.Mode != "" {
-		mode, until = c.Mode, c.Until
-	}
+	at := f.spot(in.Channel, in.Target)
+	in.Mode = at.Mode
 	if q.Mode != "" {
-		mode = q.Mode
+		var err error
+		if in.Mode, err = policy.ParseMode(q.Mode); err != nil {
+			return in, usage("%v", err)
+		}
 	}
 	if in.Until.IsZero() {
-		in.Until = until
-	}
-	var err error
-	if in.Mode, err = policy.ParseMode(mode); err != nil {
-		return in, usage("%v", err)
+		in.Until = at.Until
 	}
 	return in, k.judge(q, &in)
 }

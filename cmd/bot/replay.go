@@ -139,26 +139,12 @@ func (p *replay) judge(l audit.Line) {
 func (p *replay) input(l audit.Line) policy.Input {
 	e, f := l.Event, p.rules.file
 	in := policy.Input{Facts: policy.Facts{
-		Channel: "web", Target: e.Target, Tool: e.Tool, Kind: e.Kind, Command: e.Command, Level: risk.ParseLevel(e.Level),
+		Tool: e.Tool, Kind: e.Kind, Command: e.Command, Level: risk.ParseLevel(e.Level),
 		Effects: e.Effects, Requester: chat.User{ID: chat.UserID(e.User)}, Now: l.At,
 	}}
-	mode, until := f.Agent.Mode, f.Agent.Until
-	if parts := strings.Split(l.Thread, ":"); len(parts) == 4 {
-		in.Channel = parts[0] + ":" + parts[2]
-		if c, ok := f.channel(parts[0], parts[2]); ok && c.Mode != "" {
-			mode, until = c.Mode, c.Until
-		}
-	}
-	in.Mode, in.Until = policy.Mode(mode), until
-	if in.Mode == "" {
-		in.Mode = policy.Balanced
-	}
-	for _, name := range sortedKeys(f.Targets) {
-		if t := f.Targets[name]; name == e.Target || strings.HasPrefix(e.Target, name+"#") || (t.Kind == "local" && e.Target == "local") {
-			in.Target, in.Labels, in.Approvers = name, t.Labels, t.Approvers
-			break
-		}
-	}
+	in.Channel = channelOf(l.Thread)
+	at := f.spot(in.Channel, e.Target)
+	in.Target, in.Labels, in.Approvers, in.Mode, in.Until = at.Target, at.Config.Labels, at.Config.Approvers, at.Mode, at.Until
 	// What ran unasked was proven then, or the policy let it run: only a level of
 	// read tells.
 	in.Harmless = in.Level == risk.Read && (e.What == audit.Allowed || e.Kind == string(approvals.KindObserve))

@@ -44,8 +44,8 @@ func runCommand() *cobra.Command {
 			if err := b.openSlack(); err != nil {
 				return err
 			}
-			if b.notice != "" {
-				log.Warn("no terminals", "reason", b.notice)
+			if o := b.machines[f.Agent.Target].state(); o != nil && o.notice != "" {
+				log.Warn("no terminals", "reason", o.notice)
 			}
 			for name, t := range f.Targets {
 				if len(t.Approvers) == 0 {
@@ -93,7 +93,7 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	default:
 		b.log.Warn("the console is reachable from other machines, and its address is taken from each request: set web.origin to the address that people use")
 	}
-	if b.book != nil {
+	if !b.noTerminals() {
 		cfg.Panes = panes{b}
 	}
 	b.web, err = web.New(cfg)
@@ -156,8 +156,8 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	recorder := b.auditor(b.file.Audit)
 	g.Go(func() error { return recorder.anchors(gctx) })
 	g.Go(func() error { return recorder.summaries(gctx) })
-	if b.book != nil {
-		g.Go(func() error { return b.sweep(gctx) })
+	for _, name := range sortedKeys(b.machines) {
+		g.Go(func() error { return b.machines[name].keep(gctx) })
 	}
 	g.Go(func() error {
 		<-gctx.Done()
@@ -175,22 +175,32 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	return err
 }
 
-// sweep adopts the terminals from before the start, and once a minute ends
-// those that nobody knows any more.
-func (b *bot) sweep(ctx context.Context) error {
-	if _, err := b.book.Reconcile(ctx); err != nil && ctx.Err() == nil {
-		b.log.Warn("terminals from before the start could not be adopted", "error", err)
-	}
+// keep reaches the machine, adopts its terminals from before the start, and once a
+// minute ends those that nobody knows any more.
+func (m *machine) keep(ctx context.Context) error {
 	t := time.NewTicker(time.Minute)
 	defer t.Stop()
+	adopted, told := false, ""
 	for {
+		o, err := m.connect(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil && err.Error() != told: // once for each reason
+			told = err.Error()
+			m.b.log.Warn("a target cannot be reached", "target", m.name, "error", err)
+		case err == nil && o.book != nil && !adopted:
+			adopted = true
+			if _, err := o.book.Reconcile(ctx); err != nil && ctx.Err() == nil {
+				m.b.log.Warn("terminals from before the start could not be adopted", "target", m.name, "error", err)
+			}
+		case err == nil && o.book != nil:
+			if _, err := o.book.Sweep(ctx); err != nil && ctx.Err() == nil {
+				m.b.log.Warn("terminals could not be swept", "target", m.name, "error", err)
+			}
+		}
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			return nil
-		}
-		if _, err := b.book.Sweep(ctx); err != nil && ctx.Err() == nil {
-			b.log.Warn("terminals could not be swept", "error", err)
 		}
 	}
 }
@@ -216,26 +226,41 @@ func webUser(groups map[string]policy.Group, name string) bool {
 // panes shows the thread's terminals to the console.
 type panes struct{ b *bot }
 
+// paneID names a pane for the console: the target and tmux's own id.
+func paneID(target, id string) string { return target + ":" + id }
+
 func (p panes) Panes(ctx context.Context, thread chat.ThreadID) ([]web.Pane, error) {
-	list, err := p.b.book.Panes(ctx, string(thread))
-	if err != nil {
-		return nil, err
-	}
-	out := make([]web.Pane, 0, len(list))
-	for _, x := range list {
-		state := "gone"
-		if tp, err := p.b.book.Open(ctx, string(thread), x.Session, x.Pane); err == nil {
-			if info, err := tp.Info(ctx); err == nil {
-				state = string(info.State)
-			}
+	out := []web.Pane{}
+	for _, m := range p.b.books() {
+		o := m.state()
+		list, err := o.book.Panes(ctx, string(thread))
+		if err != nil {
+			return nil, err
 		}
-		out = append(out, web.Pane{ID: x.ID, Session: x.Session, Name: x.Pane, Attach: p.b.tmux.AttachCommand(x.Session), State: state})
+		for _, x := range list {
+			state := "gone"
+			if tp, err := o.book.Open(ctx, string(thread), x.Session, x.Pane); err == nil {
+				if info, err := tp.Info(ctx); err == nil {
+					state = string(info.State)
+				}
+			}
+			name := x.Pane
+			if len(p.b.machines) > 1 {
+				name = m.name + " " + name
+			}
+			out = append(out, web.Pane{ID: paneID(m.name, x.ID), Session: x.Session, Name: name, Attach: o.tmux.AttachCommand(x.Session), State: state})
+		}
 	}
 	return out, nil
 }
 
 func (p panes) Watch(ctx context.Context, thread chat.ThreadID, pane string) (web.Screen, error) {
-	tp, err := p.b.book.Open(ctx, string(thread), "", pane)
+	target, id, _ := strings.Cut(pane, ":")
+	m := p.b.machines[target]
+	if m == nil || m.state() == nil || m.state().book == nil {
+		return web.Screen{}, errNotOpen
+	}
+	tp, err := m.state().book.Open(ctx, string(thread), "", id)
 	if err != nil {
 		return web.Screen{}, err
 	}

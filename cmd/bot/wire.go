@@ -34,30 +34,21 @@ import (
 	"countersign/store/outbox"
 	"countersign/store/queue"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/local"
 	"countersign/tools/clock"
-	"countersign/tools/files"
 	"countersign/tools/plan"
-	"countersign/tools/session"
-	"countersign/tools/shell"
-	"countersign/tools/terminal"
-	"countersign/tools/tmux"
+	"countersign/tools/targets"
 )
 
 // bot is everything that a running bot is made of. It is built bottom to top
 // by build, and owns what close closes.
 type bot struct {
-	env    Env
-	file   File
-	log    *slog.Logger
-	db     *bolt.DB
-	target backend.Target
-	dir    string        // in which commands start; "" is the target's own
-	tmux   *tmux.Server  // nil where the target has no tmux
-	book   *session.Book // likewise
-	notice string        // why there is no tmux, one sentence
+	env  Env
+	file File
+	log  *slog.Logger
+	db   *bolt.DB
 
+	machines map[string]*machine // by the names of the targets
+	hostKeys string              // the known_hosts file of what people approved
 	registry *tools.Registry
 	rules    atomic.Pointer[rules]
 	gate     *gate.Gate
@@ -74,6 +65,8 @@ type buildOptions struct {
 	model   llm.Model // nil: the one that the environment names
 	dir     string    // the target's default directory; "" is the bot's own
 	noModel bool      // the subcommand asks no model
+	// hostKeys is the file of approved host keys; "" is the one in the data directory.
+	hostKeys string
 }
 
 func build(ctx context.Context, e Env, f File, log *slog.Logger, o buildOptions) (*bot, error) {
@@ -126,10 +119,18 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		return err
 	}
 	b.rules.Store(r)
-	if err := b.machines(ctx, o); err != nil {
+	if err := b.makeMachines(o); err != nil {
 		return err
 	}
-	if err := b.catalogue(ctx); err != nil {
+	// This machine is there at once; others are opened when they are needed.
+	for _, name := range sortedKeys(b.machines) {
+		if m := b.machines[name]; m.cfg.Kind == "local" {
+			if _, err := m.connect(ctx); err != nil {
+				return fmt.Errorf("the target %s cannot be looked at: %w", name, err)
+			}
+		}
+	}
+	if err := b.catalogue(); err != nil {
 		return err
 	}
 	redactor := redact.New(b.secrets()...)
@@ -167,7 +168,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Owner: owner,
 		// The store file is locked: whoever claimed a thread before this start is dead.
 		Alive:  func(o string) bool { return o == owner },
-		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Impact: b.impact, Redact: redactor.Redact,
+		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Use: b.use, Impact: b.impact, Redact: redactor.Redact,
 		Limits:  agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Repeats: b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: time.Now, Log: b.log,
 	})
@@ -189,63 +190,20 @@ func (b *bot) model() (llm.Model, error) {
 	return m, nil
 }
 
-// machines opens the default target and its terminals.
-func (b *bot) machines(ctx context.Context, o buildOptions) error {
-	t := b.file.Targets[b.file.Agent.Target]
-	dir := t.Dir
-	if dir == "" {
-		dir = o.dir
-	}
-	b.dir = dir
-	b.target = local.New(local.Options{Dir: dir})
-	if t.Tmux != nil && !*t.Tmux {
-		b.notice = "Terminals are switched off for the target " + b.file.Agent.Target + ": commands run plainly."
-		return nil
-	}
-	srv, err := tmux.Open(ctx, b.target, tmux.Options{Instance: b.env.Instance, Log: b.log})
-	switch {
-	case errors.Is(err, tmux.ErrNoTmux):
-		b.notice = "tmux is not installed, so commands run plainly and nobody can watch them; install it with: apt-get install tmux"
-		return nil
-	case err != nil:
-		return err
-	}
-	b.tmux = srv
-	b.book = session.New(session.Config{
-		Server: session.Over(srv), DB: b.db, Target: b.file.Agent.Target, Agent: b.file.Agent.Name, Instance: b.env.Instance, Dir: dir,
-		Limits: session.Limits{Sessions: b.file.Tmux.MaxSessions, Panes: b.file.Tmux.MaxPanes}, Now: time.Now, Log: b.log,
-	})
-	return nil
-}
-
-// catalogue makes the registry of every tool that the target can carry.
-func (b *bot) catalogue(ctx context.Context) error {
-	data, err := filepath.Abs(b.env.DataDir)
-	if err != nil {
-		return err
-	}
-	private := func(path string) bool {
-		return path == data || strings.HasPrefix(path, data+string(filepath.Separator)) ||
-			(b.env.Config != "" && path == b.env.Config) || (strings.HasPrefix(path, "/proc/") && strings.HasSuffix(path, "/environ"))
-	}
-	caps, err := b.target.Probe(ctx)
-	if err != nil {
-		return fmt.Errorf("the target %s cannot be looked at: %w", b.file.Agent.Target, err)
-	}
-	all := append([]tools.Tool{clock.New(time.Now)}, files.New(files.Config{Target: b.target, User: caps.User, Private: private})...)
-	all = append(all, shell.New(shell.Config{
-		Target: b.target, User: caps.User, Sessions: b.sessionsOrNil(), Dir: b.dir, Classify: b.classify,
-	}))
-	// Without tmux the terminal tools are in the catalogue, so that a
-	// configuration may name them, and are left out of the selection.
-	all = append(all, plan.New(func(ctx context.Context, c tools.Call) (tools.Plan, error) { return b.registry.Plan(ctx, c) }))
-	all = append(all, terminal.New(terminal.Config{Target: b.target.ID(), User: caps.User, Book: b.book})...)
+// catalogue makes the registry of every tool that some target can carry.
+func (b *bot) catalogue() error {
+	all := append([]tools.Tool{
+		clock.New(time.Now),
+		plan.New(func(ctx context.Context, c tools.Call) (tools.Plan, error) { return b.registry.Plan(ctx, c) }),
+	}, targets.New(targets.Config{Names: sortedKeys(b.machines), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns())...)
 	catalogue, err := tools.NewRegistry(time.Now, all...)
 	if err != nil {
 		return err
 	}
+	// Tools that need a terminal are in the catalogue even if no target has one, so
+	// that a configuration may name them.
 	b.registry, err = catalogue.Select(tools.Selection{
-		Preset: b.file.Agent.Preset, Additional: b.file.Tools.Additional, Disabled: b.file.Tools.Disabled, NoTmux: b.book == nil,
+		Preset: b.file.Agent.Preset, Additional: b.file.Tools.Additional, Disabled: b.file.Tools.Disabled, NoTmux: b.noTerminals(),
 	})
 	if err != nil {
 		return usage("agent.preset or tools: %v", err)
@@ -253,35 +211,45 @@ func (b *bot) catalogue(ctx context.Context) error {
 	return nil
 }
 
-// sessionsOrNil keeps a nil book from becoming a non-nil interface.
-func (b *bot) sessionsOrNil() shell.Sessions {
-	if b.book == nil {
-		return nil
+// noTerminals reports whether it is known that no target has tmux.
+func (b *bot) noTerminals() bool {
+	for _, m := range b.machines {
+		if o := m.state(); o == nil && m.cfg.terminals() || o != nil && o.tmux != nil {
+			return false
+		}
 	}
-	return b.book
+	return true
+}
+
+// terminals reports whether a thread's target has tmux, as far as is known.
+func (b *bot) terminals(thread chat.ThreadID) bool {
+	name, err := b.current(context.Background(), string(thread))
+	if err != nil {
+		return true
+	}
+	m := b.machines[name]
+	if o := m.state(); o != nil {
+		return o.tmux != nil
+	}
+	return m.cfg.terminals()
 }
 
 // classify judges with the tables of the moment: one classifier for the gate and
 // for the tool that decides where a read runs.
 func (b *bot) classify(text string) risk.Verdict { return b.rules.Load().engine.Classify(text) }
 
-// targetOf is the name of a target in the configuration and what it says; one that
-// it does not know has its own name, and nobody who may approve.
-func (b *bot) targetOf(target string) (string, TargetConfig) {
-	all := b.rules.Load().file.Targets
-	for _, name := range sortedKeys(all) {
-		t := all[name]
-		if name == target || strings.HasPrefix(target, name+"#") || (t.Kind == "local" && b.target != nil && target == b.target.ID()) {
-			return name, t
+func (b *bot) prompt(t chat.ThreadID) string {
+	now, err := b.current(context.Background(), string(t))
+	if err != nil {
+		now = b.file.Agent.Target
+	}
+	info := prompt.Info{Agent: b.file.Agent.Name, Target: now, Tmux: b.terminals(t), Mode: string(b.place(t, "").Mode)}
+	if len(b.machines) > 1 {
+		for _, name := range sortedKeys(b.machines) {
+			info.Targets = append(info.Targets, name+b.labels(name))
 		}
 	}
-	return target, TargetConfig{}
-}
-
-func (b *bot) prompt(t chat.ThreadID) string {
-	return prompt.System(prompt.Info{
-		Agent: b.file.Agent.Name, Target: b.file.Agent.Target, Tmux: b.book != nil, Mode: string(b.place(t, "").Mode),
-	})
+	return prompt.System(info)
 }
 
 func (b *bot) secrets() []string {
@@ -296,10 +264,28 @@ func (b *bot) secrets() []string {
 
 // sessions answers the chat word.
 func (b *bot) sessions(ctx context.Context, thread chat.ThreadID) string {
-	if b.book == nil {
-		return "There are no terminals here. " + b.notice
+	now, err := b.current(ctx, string(thread))
+	if err != nil {
+		return "I cannot tell which machine this thread works on at the moment; try again."
 	}
-	return b.book.Describe(ctx, string(thread))
+	var out strings.Builder
+	for _, m := range b.books() {
+		text, has := m.state().book.Describe(ctx, string(thread))
+		if !has && m.name != now {
+			continue
+		}
+		if len(b.machines) > 1 {
+			fmt.Fprintf(&out, "On `%s`%s:\n", m.name, b.labels(m.name))
+		}
+		out.WriteString(text)
+	}
+	if o := b.machines[now].state(); o != nil && o.notice != "" {
+		out.WriteString("There are no terminals on `" + now + "`. " + o.notice)
+	}
+	if out.Len() == 0 {
+		return "This thread has no terminal yet; the first command opens one."
+	}
+	return out.String()
 }
 
 // adapterOf finds the network of a thread.
@@ -357,11 +343,8 @@ func (h handler) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
 func (b *bot) handler() chat.Handler { return handler{b.agent, b.gate} }
 
 func (b *bot) close() {
-	if b.tmux != nil {
-		_ = b.tmux.Close()
-	}
-	if b.target != nil {
-		_ = b.target.Close()
+	for _, name := range sortedKeys(b.machines) {
+		b.machines[name].close()
 	}
 	if b.db != nil {
 		if err := b.db.Close(); err != nil {
@@ -398,9 +381,10 @@ func (b *bot) retain(ctx context.Context) error {
 // toolbox shows the registry to the agent.
 type toolbox struct{ b *bot }
 
-func (t toolbox) Specs(chat.ThreadID) []llm.ToolSpec {
+func (t toolbox) Specs(thread chat.ThreadID) []llm.ToolSpec {
 	var out []llm.ToolSpec
-	for _, s := range t.b.registry.Specs(nil) {
+	terminals := t.b.terminals(thread)
+	for _, s := range t.b.registry.Specs(func(s tools.Spec) bool { return terminals || !s.NeedsTmux }) {
 		out = append(out, llm.ToolSpec{Name: s.Name, Description: s.Description, Schema: s.Schema})
 	}
 	return out

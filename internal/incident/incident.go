@@ -9,8 +9,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"os"
-	"path/filepath"
+	"path"
 	"strings"
 
 	"countersign/tools/backend"
@@ -25,21 +24,16 @@ type Incident struct {
 	done chan struct{}
 }
 
-// Start makes the files below dir and starts the service there. The service
+// Start makes the files below dir, on the target, and starts the service there. The service
 // ends with ctx or Stop.
 func Start(ctx context.Context, t backend.Target, dir string) (*Incident, error) {
 	i := &Incident{done: make(chan struct{})}
-	for _, d := range []string{"run", "etc", "bin", "var/log/checkout/archive"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			return nil, fmt.Errorf("the demo's directory cannot be made: %w", err)
-		}
-	}
 	for name, text := range files() {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		if err := t.FS().WriteFile(ctx, path.Join(dir, name), []byte(text), true); err != nil {
 			return nil, fmt.Errorf("the demo's files cannot be written: %w", err)
 		}
 	}
-	p, err := t.Start(ctx, backend.Spec{Argv: []string{"/bin/sh", filepath.Join(dir, "bin", "checkout.sh"), dir}, Dir: dir})
+	p, err := t.Start(ctx, backend.Spec{Argv: []string{"/bin/sh", path.Join(dir, "bin", "checkout.sh"), dir}, Dir: dir})
 	if err != nil {
 		return nil, fmt.Errorf("the demo's service cannot be started: %w", err)
 	}

@@ -91,7 +91,7 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		if s.Tool == name {
 			return tools.Plan{}, tools.Invalid("step %d is a plan itself; put its steps into this one", i+1)
 		}
-		p, err := t.plan(ctx, tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Name: s.Tool, Args: s.Args})
+		p, err := t.plan(ctx, tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Name: s.Tool, Args: s.Args})
 		if err != nil {
 			return tools.Plan{}, tools.Invalid("step %d (%s) cannot be planned: %s", i+1, s.Tool, strings.TrimSuffix(err.Error(), "."))
 		}

@@ -15,6 +15,7 @@ import (
 // The tags of sessions and panes; tmux shows them with an "@" in front.
 const (
 	tagInstance = "cs_instance"
+	tagTarget   = "cs_target" // two targets may be one host and account
 	tagSession  = "cs_session"
 	tagThread   = "cs_thread"
 	tagPane     = "cs_pane"
@@ -357,7 +358,7 @@ func (b *Book) change(ctx context.Context, r *row, fn func(*row)) error {
 }
 
 func (b *Book) sessionTags(r row) map[string]string {
-	return map[string]string{tagInstance: b.cfg.Instance, tagSession: r.ID, tagThread: r.Thread}
+	return map[string]string{tagInstance: b.cfg.Instance, tagTarget: b.cfg.Target, tagSession: r.ID, tagThread: r.Thread}
 }
 
 func (b *Book) paneSpec(r row, pane string) tmux.PaneSpec {
@@ -374,7 +375,7 @@ func (b *Book) paneSpec(r row, pane string) tmux.PaneSpec {
 func (b *Book) takeOver(ctx context.Context, all []tmux.SessionInfo, r *row) (index int, err error) {
 	index = slices.IndexFunc(all, func(s tmux.SessionInfo) bool {
 		return s.Name == r.Name && s.Tags[tagSession] != "" &&
-			s.Tags[tagInstance] == b.cfg.Instance && s.Tags[tagThread] == r.Thread
+			s.Tags[tagInstance] == b.cfg.Instance && s.Tags[tagTarget] == b.cfg.Target && s.Tags[tagThread] == r.Thread
 	})
 	if index < 0 {
 		return index, nil

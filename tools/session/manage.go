@@ -352,14 +352,14 @@ func (b *Book) Panes(ctx context.Context, thread string) ([]Ref, error) {
 }
 
 // Describe tells people, in Markdown, which terminals a thread has and how to
-// watch them.
-func (b *Book) Describe(ctx context.Context, thread string) string {
+// watch them, and whether it has any.
+func (b *Book) Describe(ctx context.Context, thread string) (text string, has bool) {
 	all, err := b.List(ctx, thread)
 	if err != nil {
-		return "I cannot list the terminals now: " + err.Error()
+		return "I cannot list the terminals now: " + err.Error() + "\n", true
 	}
 	if len(all) == 0 {
-		return "This thread has no terminal yet; the first command opens one."
+		return "This thread has no terminal yet; the first command opens one.\n", false
 	}
 	var out strings.Builder
 	for _, s := range all {
@@ -383,7 +383,7 @@ func (b *Book) Describe(ctx context.Context, thread string) string {
 			}
 		}
 	}
-	return out.String()
+	return out.String(), true
 }
 
 // Report is what Reconcile found. Names only.
@@ -496,7 +496,7 @@ func (b *Book) orphans(ctx context.Context, rep *Report) error {
 		seen := map[string]bool{}
 		for _, s := range all {
 			id := s.Tags[tagSession]
-			if id == "" || known[id] || s.Tags[tagInstance] != b.cfg.Instance {
+			if id == "" || known[id] || s.Tags[tagInstance] != b.cfg.Instance || s.Tags[tagTarget] != b.cfg.Target {
 				continue
 			}
 			key := b.orphanKey(id)

@@ -486,8 +486,9 @@ func TestOpenMakesNothing(t *testing.T) {
 func TestSweepEndsOnlyOldOrphansOfThisInstance(t *testing.T) {
 	w := newWorld(t, session.Limits{})
 	mine, _ := w.ensure("th", "", "")
-	w.srv.Plant("orphan", map[string]string{"cs_instance": "test", "cs_session": "x1", "cs_thread": "old"})
-	w.srv.Plant("theirs", map[string]string{"cs_instance": "another", "cs_session": "x2"})
+	w.srv.Plant("orphan", map[string]string{"cs_instance": "test", "cs_target": "local", "cs_session": "x1", "cs_thread": "old"})
+	w.srv.Plant("theirs", map[string]string{"cs_instance": "another", "cs_target": "local", "cs_session": "x2"})
+	w.srv.Plant("elsewhere", map[string]string{"cs_instance": "test", "cs_target": "web-1", "cs_session": "x3"}) // another target's
 	w.srv.Plant("byhand", nil)
 	rep, err := w.book.Sweep(t.Context())
 	if err != nil || len(rep.Killed) != 0 || len(rep.Orphans) != 1 || rep.Orphans[0].Name != "orphan" || rep.Orphans[0].Thread != "old" {
@@ -554,7 +555,7 @@ func TestAKillThatWasInterruptedIsFinished(t *testing.T) {
 
 func TestListAndDescribe(t *testing.T) {
 	w := newWorld(t, session.Limits{})
-	if got := w.book.Describe(t.Context(), "th"); !strings.Contains(got, "no terminal yet") {
+	if got, has := w.book.Describe(t.Context(), "th"); has || !strings.Contains(got, "no terminal yet") {
 		t.Error(got)
 	}
 	w.create("th", "ops")
@@ -564,7 +565,7 @@ func TestListAndDescribe(t *testing.T) {
 	if err != nil || len(all) != 2 || !all[0].Default || all[1].Name != "countersign-ops-ops" || len(all[1].Panes) != 1 {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	got := w.book.Describe(t.Context(), "th")
+	got, _ := w.book.Describe(t.Context(), "th")
 	for _, want := range []string{all[0].Name, "attach -r", "shared (%", "`/work`"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q does not say %q", got, want)

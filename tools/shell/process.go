@@ -63,7 +63,7 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 		out.event(tools.Completed, r.State)
 		return tools.Result{Value: r, Failed: true, Text: people(so, se, r.Notice)}, nil
 	}
-	notice := k.notice
+	notice := sentences(k.notice, k.t.plainNotice(k.thread))
 	if res.Signal != "" {
 		notice = sentences(notice, "The command was ended by the signal "+res.Signal+".")
 	}
@@ -71,6 +71,17 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 	out.event(tools.Completed, fmt.Sprintf("exit code %d", res.Code))
 	k.show(ctx, so, se)
 	return exited(res.Code, so, se, notice), nil
+}
+
+// plainNotice says once in each thread why there is no terminal.
+func (t *tool) plainNotice(thread string) string {
+	if t.cfg.Notice == "" {
+		return ""
+	}
+	if _, said := t.said.LoadOrStore(thread, true); said {
+		return ""
+	}
+	return t.cfg.Notice
 }
 
 // shower is a pane that can show people a text without its shell having a part in

@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"countersign/approvals"
@@ -66,6 +67,9 @@ type Config struct {
 	User string
 	// Dir is the absolute directory of commands without a pane.
 	Dir string
+	// Notice is said once in each thread whose commands run without a terminal: why
+	// there is none.
+	Notice string
 	// Classify is the gate's classifier: what it proves may run beside a pane. nil
 	// means risk.Classify.
 	Classify func(string) risk.Verdict
@@ -87,10 +91,13 @@ func New(c Config) tools.Tool {
 	if c.StopWithin <= 0 {
 		c.StopWithin = 5 * time.Second
 	}
-	return &tool{c}
+	return &tool{cfg: c}
 }
 
-type tool struct{ cfg Config }
+type tool struct {
+	cfg  Config
+	said sync.Map // threads that know Config.Notice
+}
 
 // Spec implements tools.Tool. The level is that of the least call: the risk
 // engine judges every command by its text, and only its proof makes a read.

@@ -108,7 +108,11 @@ func (s *Server) Close() error {
 // AttachCommand returns the line with which a person watches a session,
 // without the keyboard.
 func (s *Server) AttachCommand(session string) string {
-	return fmt.Sprintf("tmux -L %s attach -r -t '=%s:'", s.socket(), session)
+	line := fmt.Sprintf("tmux -L %s attach -r -t '=%s:'", s.socket(), session)
+	if s.o.Reach != nil {
+		return s.o.Reach(line)
+	}
+	return line
 }
 
 func (s *Server) socket() string      { return "countersign-" + s.o.Instance }

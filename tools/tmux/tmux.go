@@ -51,6 +51,10 @@ type Options struct {
 	HistoryLimit int
 	// Width and Height are the size of new panes; 0 means 200x50.
 	Width, Height int
+	// Reach turns a command line into the one with which a person runs it on the
+	// target from elsewhere ("ssh -t host ..."); nil leaves it as it is. The line has no
+	// double quotes.
+	Reach func(command string) string
 	// Log receives warnings such as a forged marker; nil discards them.
 	Log *slog.Logger
 }

@@ -23,6 +23,9 @@ async function call(method, path, body) {
   } catch {
     throw new Failure(0, 'The bot cannot be reached: check your connection, then try again.');
   }
+  if (answer.ok && answer.headers.get('Content-Type') === 'application/x-asciicast') {
+    return answer.text().catch(() => { throw new Failure(0, 'The recording broke off on its way: try again in a moment.'); });
+  }
   const data = answer.headers.get('Content-Type')?.startsWith('application/json') ? await answer.json().catch(() => null) : null;
   if (answer.ok) return data;
   const failure = new Failure(answer.status, data?.error || `The bot answered with status ${answer.status}: try again in a moment.`);
@@ -41,6 +44,9 @@ api.read = (id, before) => call('GET', thread(id) + (before ? '?before=' + befor
 api.say = (t, id, text) => call('POST', thread(t) + '/messages', { id, text });
 api.click = (t, id, button, reason, text) => call('POST', thread(t) + '/clicks', { id, button, reason, text });
 api.panes = (t) => call('GET', thread(t) + '/panes');
+api.recordings = (t) => call('GET', thread(t) + '/recordings');
+api.recordingURL = (t, id) => '/api' + thread(t) + '/recordings/' + encodeURIComponent(id);
+api.recording = (t, id) => call('GET', thread(t) + '/recordings/' + encodeURIComponent(id));
 api.events = (t, after) => new EventSource('/api' + thread(t) + '/events?after=' + after);
 api.live = (t, pane) => {
   const at = new URL('/api/panes/' + encodeURIComponent(pane) + '/live', location.href);

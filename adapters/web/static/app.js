@@ -4,12 +4,14 @@ import { $, el, when, newID } from './dom.js';
 import api from './api.js';
 import { Talk, banner } from './talk.js';
 import { Terminals } from './terminal.js';
+import { Recordings } from './recording.js';
 import { listen } from './keys.js';
 
 const name = document.title;
 const states = { waiting: 'Needs an answer', working: 'Working', idle: '' };
 let talk;
 let terminals;
+let recordings;
 let threads = [];
 let current = null; // thread id, null for a new conversation
 let draft = { id: newID(), text: '' }; // what is being sent, by the id under which it is tried again
@@ -46,10 +48,12 @@ async function enter() {
   if (!talk) {
     talk = new Talk(changed);
     terminals = new Terminals();
+    recordings = new Recordings();
     listen({ escape, toggleTerminal: () => { if (!$('term-toggle').hidden) toggleTerminal(); } });
     wire();
   }
   talk.me = me.user;
+  recordings.has = me.recordings;
   await refresh();
   await route();
 }
@@ -57,6 +61,7 @@ async function enter() {
 function askLogin(error) {
   talk?.close();
   terminals?.hide();
+  recordings?.hide();
   $('app').hidden = true;
   $('login').hidden = false;
   $('login-error').textContent = error;
@@ -133,7 +138,10 @@ async function route() {
   complain(null);
   current = id;
   recall();
-  if (terminals.open) terminals.show(id);
+  if (terminals.open) {
+    terminals.show(id);
+    recordings.show(id);
+  }
   if (!id) {
     talk.close();
     changed();
@@ -286,9 +294,12 @@ function toggleTerminal() {
   $('term').hidden = !show;
   $('app').classList.toggle('with-term', show);
   $('term-toggle').setAttribute('aria-expanded', String(show));
-  if (show) terminals.show(current);
-  else {
+  if (show) {
+    terminals.show(current);
+    recordings.show(current);
+  } else {
     terminals.hide();
+    recordings.hide();
     $('term-toggle').focus({ preventScroll: true });
   }
 }
@@ -296,6 +307,10 @@ function toggleTerminal() {
 function escape() {
   if ($('app').classList.contains('drawer')) {
     drawer(false);
+    return true;
+  }
+  if (recordings.playing && document.activeElement?.closest('#term')) {
+    recordings.close();
     return true;
   }
   if (terminals.open && document.activeElement?.closest('#term')) {

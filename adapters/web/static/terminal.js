@@ -49,6 +49,22 @@ function allowStyles() {
   };
 }
 
+// make puts a terminal that only shows into a box.
+function make(Terminal, box, scrollback = 5000) {
+  const term = new Terminal({
+    cols: 80, rows: 24, disableStdin: true, cursorBlink: false, cursorInactiveStyle: 'outline', scrollback, theme, fontSize: 13, lineHeight: 1.15,
+    fontFamily: 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace',
+    linkHandler: { activate: () => {} }, // links in output are not trusted
+  });
+  term.open(box);
+  if (term.textarea) term.textarea.tabIndex = -1;
+  return term;
+}
+
+// display loads the emulator and puts a terminal without a past into a box: one
+// that is reset while there is a past to scroll in doesn't follow its end.
+export async function display(box) { return make(await load(), box, 0); }
+
 export class Terminals {
   constructor() {
     this.thread = null;
@@ -142,15 +158,7 @@ export class Terminals {
       return;
     }
     if (this.pane !== id || !this.open) return;
-    if (!this.term) {
-      this.term = new Terminal({
-        cols: 80, rows: 24, disableStdin: true, cursorBlink: false, cursorInactiveStyle: 'outline', scrollback: 5000, theme, fontSize: 13, lineHeight: 1.15,
-        fontFamily: 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace',
-        linkHandler: { activate: () => {} }, // links in output are not trusted
-      });
-      this.term.open($('screen'));
-      if (this.term.textarea) this.term.textarea.tabIndex = -1;
-    }
+    this.term ||= make(Terminal, $('screen'));
     this.connect();
   }
 
@@ -164,7 +172,7 @@ export class Terminals {
       if (socket !== this.socket) return;
       if (typeof e.data === 'string') {
         const size = JSON.parse(e.data);
-        term.resize(clamp(size.width || 80, 2, 500), clamp(size.height || 24, 2, 300));
+        resize(term, size.width || 80, size.height || 24);
         this.fit();
         return;
       }
@@ -202,16 +210,20 @@ export class Terminals {
     $('term-note').hidden = !text;
   }
 
-  // fit picks the largest size at which the pane's width fits the panel.
-  fit() {
-    const { term } = this;
-    const screen = $('screen').querySelector('.xterm-screen');
-    if (!term || !screen || !$('screen').clientWidth) return;
-    const per = screen.clientWidth / term.cols / term.options.fontSize; // a cell's width by the size of the type
-    const room = $('screen').clientWidth - 26;
-    const size = clamp(Math.floor((room / term.cols / per) * 2) / 2, 7, 13.5);
-    if (Number.isFinite(size) && size !== term.options.fontSize) term.options.fontSize = size;
-  }
+  fit() { fit(this.term, $('screen')); }
+}
+
+// resize gives a terminal a size that somebody else chose, within reason.
+export function resize(term, cols, rows) { term.resize(clamp(cols, 2, 500), clamp(rows, 2, 300)); }
+
+// fit picks the largest type at which the terminal's width fits its box.
+export function fit(term, box) {
+  const screen = box.querySelector('.xterm-screen');
+  if (!term || !screen || !box.clientWidth) return;
+  const per = screen.clientWidth / term.cols / term.options.fontSize; // a cell's width by the size of the type
+  const room = box.clientWidth - 26;
+  const size = clamp(Math.floor((room / term.cols / per) * 2) / 2, 7, 13.5);
+  if (Number.isFinite(size) && size !== term.options.fontSize) term.options.fontSize = size;
 }
 
 function clamp(n, lo, hi) { return Math.max(lo, Math.min(hi, n)); }

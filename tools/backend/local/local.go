@@ -24,6 +24,9 @@ import (
 
 // Options configure the local target.
 type Options struct {
+	// Name tells several configured targets on this machine apart; empty means
+	// "local".
+	Name string
 	// Dir is the default directory of commands and of relative paths. It is
 	// absolute; empty means the user's home.
 	Dir string
@@ -31,7 +34,7 @@ type Options struct {
 
 // Target is the local machine. It is safe for concurrent use.
 type Target struct {
-	dir, home, user string
+	id, dir, home, user string
 
 	mu   sync.Mutex
 	caps *backend.Caps
@@ -41,7 +44,10 @@ var _ backend.Target = (*Target)(nil)
 
 // New returns the local target. It starts nothing.
 func New(o Options) *Target {
-	t := &Target{dir: o.Dir, home: os.Getenv("HOME")}
+	t := &Target{id: "local", dir: o.Dir, home: os.Getenv("HOME")}
+	if o.Name != "" && o.Name != t.id {
+		t.id += ":" + o.Name
+	}
 	if u, err := user.Current(); err == nil {
 		t.user = u.Username
 		if !filepath.IsAbs(t.home) {
@@ -57,8 +63,8 @@ func New(o Options) *Target {
 	return t
 }
 
-// ID returns "local".
-func (t *Target) ID() string { return "local" }
+// ID returns "local", with the name of a target that is called otherwise behind it.
+func (t *Target) ID() string { return t.id }
 
 // FS returns the machine's files.
 func (t *Target) FS() backend.FileSystem { return files{t} }

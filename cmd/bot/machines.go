@@ -1,0 +1,393 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/store"
+	"countersign/tools"
+	"countersign/tools/backend"
+	"countersign/tools/backend/container"
+	"countersign/tools/backend/local"
+	"countersign/tools/backend/ssh"
+	"countersign/tools/files"
+	"countersign/tools/session"
+	"countersign/tools/shell"
+	"countersign/tools/terminal"
+	"countersign/tools/tmux"
+)
+
+// machine is one configured target. It is opened when it is first needed, and again
+// after it could not be.
+type machine struct {
+	b      *bot
+	name   string
+	cfg    TargetConfig
+	target backend.Target
+	reach  func(command string) string // how a person runs a command there
+
+	opening chan struct{} // held by the one who opens
+
+	mu   sync.Mutex
+	open *opened
+}
+
+// opened is what an open machine has.
+type opened struct {
+	caps   backend.Caps
+	tmux   *tmux.Server  // nil where it has no tmux
+	book   *session.Book // likewise
+	notice string        // why there is no tmux, one sentence
+	tools  map[string]tools.Tool
+}
+
+// machines makes every configured target, without connecting to any.
+func (b *bot) makeMachines(o buildOptions) error {
+	b.machines = map[string]*machine{}
+	b.hostKeys = cmp.Or(o.hostKeys, filepath.Join(b.env.DataDir, "known_hosts"))
+	for _, name := range sortedKeys(b.file.Targets) {
+		m := &machine{b: b, name: name, cfg: b.file.Targets[name], opening: make(chan struct{}, 1)}
+		if err := m.make(o); err != nil {
+			return usage("targets.%s: %v", name, err)
+		}
+		b.machines[name] = m
+	}
+	return nil
+}
+
+func (m *machine) make(o buildOptions) error {
+	switch m.cfg.Kind {
+	case "ssh":
+		return m.makeSSH()
+	case "container":
+		return m.makeContainer()
+	}
+	m.cfg.Dir = cmp.Or(m.cfg.Dir, o.dir)
+	m.target = local.New(local.Options{Name: m.name, Dir: m.cfg.Dir})
+	m.reach = func(command string) string { return command }
+	return nil
+}
+
+func (m *machine) makeContainer() error {
+	t, err := container.New(container.Config{
+		Name: m.name, Container: m.cfg.Container, Engine: m.cfg.Engine, DockerHost: m.b.env.DockerHost,
+		RuntimeDir: m.b.env.RuntimeDir, Path: m.b.env.Path, User: m.cfg.User, Dir: m.cfg.Dir,
+	})
+	if err != nil {
+		return err
+	}
+	m.target = t
+	m.reach = func(command string) string {
+		program := "docker"
+		if e, err := t.Engine(context.Background()); err == nil && strings.HasPrefix(e, "podman") {
+			program = "podman"
+		}
+		user := ""
+		if m.cfg.User != "" {
+			user = " -u " + m.cfg.User
+		}
+		return program + " exec -it" + user + " " + m.cfg.Container + " " + command
+	}
+	return nil
+}
+
+func (m *machine) makeSSH() error {
+	c, err := m.sshConfig()
+	if err != nil {
+		return err
+	}
+	t, err := ssh.New(c)
+	if err != nil {
+		return err
+	}
+	m.target = t
+	var line strings.Builder
+	line.WriteString("ssh -t")
+	if len(c.Jump) > 0 {
+		var hops []string
+		for _, h := range c.Jump {
+			hops = append(hops, fmt.Sprintf("%s@%s:%d", h.User, h.Host, h.Port))
+		}
+		line.WriteString(" -J " + strings.Join(hops, ","))
+	}
+	if c.Port != 0 && c.Port != ssh.DefaultPort {
+		fmt.Fprintf(&line, " -p %d", c.Port)
+	}
+	fmt.Fprintf(&line, " %s@%s", c.User, c.Host)
+	m.reach = func(command string) string { return line.String() + ` "` + command + `"` }
+	return nil
+}
+
+// errNotOpen means that a machine has not been reached yet.
+var errNotOpen = errors.New("it has not been reached yet")
+
+// state is what an open machine has, or nil.
+func (m *machine) state() *opened {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.open
+}
+
+// connect opens the machine, if it is not open.
+func (m *machine) connect(ctx context.Context) (*opened, error) {
+	if o := m.state(); o != nil {
+		return o, nil
+	}
+	select {
+	case m.opening <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-m.opening }()
+	if o := m.state(); o != nil {
+		return o, nil
+	}
+	o, err := m.openNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	m.open = o
+	m.mu.Unlock()
+	return o, nil
+}
+
+func (m *machine) openNow(ctx context.Context) (*opened, error) {
+	caps, err := m.target.Probe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := &opened{caps: caps}
+	switch {
+	case !m.cfg.terminals():
+		o.notice = "Terminals are switched off for the target " + m.name + ": commands run plainly."
+	default:
+		o.tmux, err = tmux.Open(ctx, m.target, tmux.Options{Instance: m.b.env.Instance, Log: m.b.log, Reach: m.reach})
+		switch {
+		case errors.Is(err, tmux.ErrNoTmux) && m.cfg.Kind == "local":
+			o.notice = "tmux is not installed, so commands run plainly and nobody can watch them; install it with: apt-get install tmux"
+		case errors.Is(err, tmux.ErrNoTmux):
+			o.notice = "There is no tmux on " + m.name + ", so commands run plainly there and nobody can watch them; install tmux there to change that."
+		case err != nil:
+			return nil, err
+		}
+	}
+	if o.tmux != nil {
+		o.book = session.New(session.Config{
+			Server: session.Over(o.tmux), DB: m.b.db, Target: m.name, Agent: m.b.file.Agent.Name, Instance: m.b.env.Instance, Dir: m.cfg.Dir,
+			Limits: session.Limits{Sessions: m.b.file.Tmux.MaxSessions, Panes: m.b.file.Tmux.MaxPanes}, Now: time.Now, Log: m.b.log,
+		})
+	}
+	o.tools, err = m.tools(o)
+	return o, err
+}
+
+// tools are those that work on the machine.
+func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
+	private, err := m.private()
+	if err != nil {
+		return nil, err
+	}
+	all := files.New(files.Config{Target: m.target, User: o.caps.User, Private: private})
+	cfg := shell.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Classify: m.b.classify, Notice: o.notice}
+	if o.book != nil {
+		cfg.Sessions = o.book // a nil book would not be a nil interface
+		all = append(all, terminal.New(terminal.Config{Target: m.target.ID(), User: o.caps.User, Book: o.book})...)
+	}
+	all = append(all, shell.New(cfg))
+	byName := map[string]tools.Tool{}
+	for _, t := range all {
+		byName[t.Spec().Name] = t
+	}
+	return byName, nil
+}
+
+// patterns are the tools that some machine may have, for their specs.
+func patterns() []tools.Tool {
+	t := local.New(local.Options{})
+	all := append(files.New(files.Config{Target: t}), shell.New(shell.Config{Target: t}))
+	return append(all, terminal.New(terminal.Config{Target: t.ID()})...)
+}
+
+// private tells which files on the machine are the bot's own business.
+func (m *machine) private() (func(path string) bool, error) {
+	if m.cfg.Kind != "local" {
+		return nil, nil //nolint:nilnil // none are
+	}
+	data, err := filepath.Abs(m.b.env.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	return func(path string) bool {
+		return path == data || strings.HasPrefix(path, data+string(filepath.Separator)) ||
+			(m.b.env.Config != "" && path == m.b.env.Config) || (strings.HasPrefix(path, "/proc/") && strings.HasSuffix(path, "/environ"))
+	}, nil
+}
+
+// close ends the connection to the machine; what runs there stays.
+func (m *machine) close() {
+	if o := m.state(); o != nil && o.tmux != nil {
+		_ = o.tmux.Close()
+	}
+	if m.target != nil {
+		_ = m.target.Close()
+	}
+}
+
+// openTools opens a machine for a call.
+func (b *bot) openTools(ctx context.Context, target string) (map[string]tools.Tool, error) {
+	m := b.machines[target]
+	if m == nil {
+		return nil, errNotOpen
+	}
+	o, err := m.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return o.tools, nil
+}
+
+// byID is the machine that an action names.
+func (b *bot) byID(id string) *machine {
+	for _, name := range []string{id, nameOf(id)} {
+		if m := b.machines[name]; m != nil && m.target.ID() == id {
+			return m
+		}
+	}
+	return nil
+}
+
+// books are the terminals of the machines that are open, in the order of their
+// names.
+func (b *bot) books() []*machine {
+	var out []*machine
+	for _, name := range sortedKeys(b.machines) {
+		if o := b.machines[name].state(); o != nil && o.book != nil {
+			out = append(out, b.machines[name])
+		}
+	}
+	return out
+}
+
+// targetRow is what a thread chose to work on.
+type targetRow struct {
+	Target string    `json:"target"`
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+}
+
+func threadTargetKey(thread string) []byte { return store.Key("thread-target", thread) }
+
+// current is the target that a thread works on: what somebody chose there, the
+// channel's, or the bot's.
+func (b *bot) current(ctx context.Context, thread string) (string, error) {
+	var row targetRow
+	err := b.db.View(ctx, func(tx store.Tx) error {
+		row, _ = store.Load[targetRow](tx, threadTargetKey(thread))
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if b.machines[row.Target] != nil {
+		return row.Target, nil
+	}
+	network, id, _ := strings.Cut(channelOf(thread), ":")
+	if c, ok := b.rules.Load().file.channel(network, id); ok && b.machines[c.Target] != nil {
+		return c.Target, nil
+	}
+	return b.file.Agent.Target, nil
+}
+
+// mayUse says why somebody may not use a target in a thread; "" when they may.
+func (b *bot) mayUse(thread string, by chat.User, groups []string, target string) string {
+	r := b.rules.Load()
+	t, ok := r.file.Targets[target]
+	switch {
+	case !ok:
+		return fmt.Sprintf("there is no target %s; the targets are %s", target, strings.Join(sortedKeys(b.machines), ", "))
+	case !t.in(channelOf(thread)):
+		return fmt.Sprintf("the target %s may not be used in this channel; use one of its channels (%s), or ask who runs the bot to add this one to targets.%s.channels", target, strings.Join(t.Channels, ", "), target)
+	case len(t.Users) > 0 && !r.policy.Eligible(t.Users, by, groups):
+		return fmt.Sprintf("the target %s is for people of %s only; ask one of them", target, strings.Join(t.Users, " or "))
+	}
+	return ""
+}
+
+// use answers the chat word: it lists the targets, or makes one the thread's own.
+func (b *bot) use(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target string) (string, error) {
+	now, err := b.current(ctx, string(thread))
+	if err != nil {
+		return "", err
+	}
+	if target == "" {
+		return b.listTargets(string(thread), by, groups, now), nil
+	}
+	if why := b.mayUse(string(thread), by, groups, target); why != "" {
+		return strings.ToUpper(why[:1]) + why[1:] + ".", nil
+	}
+	err = b.db.Update(ctx, func(tx store.Tx) error {
+		store.Save(tx, threadTargetKey(string(thread)), targetRow{Target: target, By: string(by.ID), At: time.Now().UTC()})
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("This thread now works on `%s`%s.", target, b.labels(target))
+	o, err := b.machines[target].connect(ctx)
+	switch {
+	case err != nil:
+		text += " It cannot be reached at this moment: " + err.Error() + "."
+	case o.notice != "":
+		text += " " + o.notice
+	}
+	return text, nil
+}
+
+func (b *bot) labels(target string) string {
+	var words []string
+	labels := b.rules.Load().file.Targets[target].Labels
+	for _, k := range sortedKeys(labels) {
+		words = append(words, k+"="+labels[k])
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(words, ", ") + ")"
+}
+
+func (b *bot) listTargets(thread string, by chat.User, groups []string, now string) string {
+	var out strings.Builder
+	out.WriteString("The targets here; `use NAME` changes what this thread works on:\n")
+	for _, name := range sortedKeys(b.machines) {
+		if b.mayUse(thread, by, groups, name) != "" {
+			continue
+		}
+		m := b.machines[name]
+		state := "not reached yet"
+		if o := m.state(); o != nil {
+			state = "reached"
+			if o.tmux == nil {
+				state += ", without terminals"
+			}
+		}
+		mark := ""
+		if name == now {
+			mark = " ← this thread"
+		}
+		fmt.Fprintf(&out, "- `%s`%s: %s, %s%s\n", name, b.labels(name), m.cfg.Kind, state, mark)
+	}
+	return out.String()
+}
+
+// allowed is mayUse for a call of the model, which acts for who began the turn.
+func (b *bot) allowed(c tools.Call, target string) string {
+	return b.mayUse(c.Thread, chat.User{ID: chat.UserID(c.By)}, c.Groups, target)
+}

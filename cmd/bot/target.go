@@ -1,0 +1,167 @@
+package main
+
+import (
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/approvals/policy"
+)
+
+// TargetConfig is one machine.
+type TargetConfig struct {
+	Kind string `yaml:"kind"` // local, ssh or container
+	// Host, Port and User say where an SSH target is; User also names the account
+	// inside a container.
+	Host string `yaml:"host,omitempty"`
+	Port int    `yaml:"port,omitempty"`
+	User string `yaml:"user,omitempty"`
+	// SSHConfig is an OpenSSH configuration file whose entry for Host fills what is
+	// not said here.
+	SSHConfig string `yaml:"ssh_config,omitempty"`
+	// Identities are private keys; a certificate NAME-cert.pub beside one is used.
+	Identities []string `yaml:"identities,omitempty"`
+	KnownHosts []string `yaml:"known_hosts,omitempty"`
+	// HostKey says what happens at a host whose key is not known: "strict" refuses,
+	// "ask" lets people approve the key once, on a card with its fingerprint.
+	HostKey string `yaml:"host_key,omitempty"`
+	// Jump are the hosts on the way, in order: names of SSH targets, or
+	// user@host:port.
+	Jump []string `yaml:"jump,omitempty"`
+	// Container is a container's name or id; Engine is its engine's socket, "docker"
+	// or "podman", and is looked for when empty.
+	Container string            `yaml:"container,omitempty"`
+	Engine    string            `yaml:"engine,omitempty"`
+	Tmux      *bool             `yaml:"tmux,omitempty"`
+	Dir       string            `yaml:"dir,omitempty"`
+	Labels    map[string]string `yaml:"labels,omitempty"`
+	Approvers []string          `yaml:"approvers"`
+	// Users are the groups whose members may use the target, and Channels where
+	// ("slack:C0123456", "web"); empty means everybody, everywhere.
+	Users    []string `yaml:"users,omitempty"`
+	Channels []string `yaml:"channels,omitempty"`
+	// Moderators may take the keyboard from others. The approvers may take it from
+	// the bot.
+	Moderators []string `yaml:"moderators,omitempty"`
+}
+
+// in reports whether a target may be used in a channel.
+func (t TargetConfig) in(channel string) bool {
+	return len(t.Channels) == 0 || slices.Contains(t.Channels, channel)
+}
+
+// terminals reports whether terminals are wanted.
+func (t TargetConfig) terminals() bool { return t.Tmux == nil || *t.Tmux }
+
+var targetName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$`)
+
+// checkTarget checks one target.
+func (f File) checkTarget(at, name string, t TargetConfig) error {
+	if !targetName.MatchString(name) {
+		return usage("%s: a target's name has letters, digits, '.', '-' and '_', 48 at most", at)
+	}
+	wrong := func(keys map[string]bool) error {
+		for _, k := range sortedKeys(keys) {
+			if keys[k] {
+				return usage("%s has kind %q, for which %s means nothing; remove it", at, t.Kind, k)
+			}
+		}
+		return nil
+	}
+	remote := map[string]bool{
+		"host": t.Host != "", "port": t.Port != 0, "ssh_config": t.SSHConfig != "", "identities": len(t.Identities) > 0,
+		"known_hosts": len(t.KnownHosts) > 0, "host_key": t.HostKey != "", "jump": len(t.Jump) > 0,
+	}
+	boxed := map[string]bool{"container": t.Container != "", "engine": t.Engine != ""}
+	var err error
+	switch t.Kind {
+	case "local":
+		remote["user"] = t.User != ""
+		maps.Copy(remote, boxed)
+		err = wrong(remote)
+	case "ssh":
+		if err = wrong(boxed); err != nil {
+			break
+		}
+		switch {
+		case t.Host == "":
+			return usage("%s has kind ssh and no host; add host: NAME", at)
+		case t.Port < 0 || t.Port > 65535:
+			return usage("%s has port %d; use 1 to 65535", at, t.Port)
+		case t.HostKey != "" && t.HostKey != "strict" && t.HostKey != "ask":
+			return usage("%s has host_key %q; use strict or ask", at, t.HostKey)
+		}
+	case "container":
+		if t.Container == "" {
+			return usage("%s has kind container and no container; add container: NAME", at)
+		}
+		err = wrong(remote)
+	default:
+		return usage("%s has kind %q; use local, ssh or container", at, t.Kind)
+	}
+	if err != nil {
+		return err
+	}
+	if t.Dir != "" && !filepath.IsAbs(t.Dir) && t.Kind != "local" {
+		return usage("%s has dir %q; use an absolute path", at, t.Dir)
+	}
+	for key, groups := range map[string][]string{"approvers": t.Approvers, "users": t.Users, "moderators": t.Moderators} {
+		for _, g := range groups {
+			if _, ok := f.Groups[g]; !ok {
+				return usage("%s has the %s %q, which is not one of the groups (%s)", at, key, g, strings.Join(sortedKeys(f.Groups), ", "))
+			}
+		}
+	}
+	return nil
+}
+
+// spot is what the configuration says of a channel and a target.
+type spot struct {
+	Target string // its name; one that is not configured has its own, and nobody who may approve
+	Config TargetConfig
+	Mode   policy.Mode
+	Until  time.Time
+}
+
+// spot looks a channel ("slack:C0123456", "web") and a target up; target is a name
+// or the id of a machine ("ssh:web-1#SHA256:...").
+func (f File) spot(channel, target string) spot {
+	s := spot{Target: target}
+	for _, name := range []string{target, nameOf(target)} {
+		if t, ok := f.Targets[name]; ok {
+			s.Target, s.Config = name, t
+			break
+		}
+	}
+	mode, until := f.Agent.Mode, f.Agent.Until
+	network, id, _ := strings.Cut(channel, ":")
+	if c, ok := f.channel(network, id); ok && c.Mode != "" {
+		mode, until = c.Mode, c.Until
+	}
+	var err error
+	if s.Mode, err = policy.ParseMode(mode); err != nil {
+		s.Mode = policy.Mode(mode) // which the policy does not know, and refuses
+	}
+	s.Until = until
+	return s
+}
+
+// nameOf is the configured name in the id of a machine, "kind:name#proof".
+func nameOf(id string) string {
+	id, _, _ = strings.Cut(id, "#")
+	if kind, name, ok := strings.Cut(id, ":"); ok && slices.Contains([]string{"local", "ssh", "container"}, kind) {
+		return name
+	}
+	return id
+}
+
+// channelOf is the channel of a thread, as rules name it.
+func channelOf(thread string) string {
+	if parts := strings.Split(thread, ":"); len(parts) == 4 {
+		return parts[0] + ":" + parts[2]
+	}
+	return "web"
+}

@@ -1,0 +1,413 @@
+// Package record keeps what a terminal showed, as files in the format
+// asciicast v3 (https://docs.asciinema.org/manual/asciicast/v3/): one file for
+// each pane, with a marker for each command and approval, so that people can
+// play it later. Secrets are taken out before anything reaches the disk.
+//
+// A recording shows what was seen, not what ran; the record of actions is kept
+// elsewhere and doesn't depend on this. This package doesn't know threads or
+// people, doesn't follow a pane by itself (its caller feeds it), and doesn't
+// draw. It never syncs for each event: a stopped machine may cost the last
+// moments, and a line that was cut is dropped when the file is read.
+//
+// # Secrets
+//
+// Redaction sees text, so output is held back for a short time and looked at as
+// one: an unfinished line for 250 ms of silence, one second in all, or 4 KiB. What
+// was written just before is looked at again with what comes next, so the rest
+// of a secret whose beginning had to be let go is covered. Escape sequences
+// and line editing within a secret hide it: somebody who types a password
+// where it is echoed, slowly, leaves its first characters.
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	defaultMax    = 50 << 20 // bytes of a recording
+	defaultBuffer = 1 << 20  // bytes that wait for the writer
+	markReserve   = 64 << 10 // bytes of markers that may wait beyond that
+	maxRawMark    = 4 << 10  // bytes of a marker's text before redaction
+	minMax        = 4 << 10  // the smallest cap that holds a header and the last words
+	defaultTerm   = "tmux-256color"
+)
+
+// ErrFormat is wrapped by what Reader returns for a file that is not an
+// asciicast v3.
+var ErrFormat = errors.New("this is not an asciicast v3 recording")
+
+// Options say what is recorded and where.
+type Options struct {
+	// Dir holds the recordings. It is made with mode 0700 when it is missing, and
+	// refused when others may enter it. Files have mode 0600.
+	Dir string
+	// Session and Pane name the terminal, as people know it; any text of at most
+	// 256 bytes each.
+	Session, Pane string
+	// Cols and Rows are the terminal's size; 80x24 when they are not known.
+	Cols, Rows int
+	// Term is what the programs in the terminal see as TERM; default tmux-256color.
+	Term string
+	// Redact takes secrets out of a text. It is required, and called by one
+	// goroutine at a time.
+	Redact func(string) string
+	// MaxBytes is the size at which output is left out; default 50 MiB, at least
+	// 4 KiB. No file grows beyond it.
+	MaxBytes int64
+	// Buffer is how many bytes may wait for the disk; default 1 MiB.
+	Buffer int
+	// Resume goes on with the latest recording of this session and pane if it
+	// can be read and has no exit. Without one, a new file is begun.
+	Resume bool
+	// Log hears when the disk fails and when it works again; default: nothing.
+	Log *slog.Logger
+}
+
+// Recorder writes one recording. Its methods are safe for concurrent use, never
+// wait for the disk (but Close), and do nothing after Exit or Close. A file has
+// one Recorder at a time: two on one file spoil it.
+type Recorder struct {
+	id      string
+	limit   int
+	started time.Time     // carries the monotonic clock
+	base    time.Duration // of the recording when it was opened
+	wake    chan struct{}
+	done    chan struct{}
+
+	mu    sync.Mutex // guards what follows
+	queue []Event
+	size  int // bytes that wait or are being written
+	lost  int // bytes left out since the last item of the queue
+	ended bool
+	close bool
+	full  bool
+	err   error
+}
+
+// Open begins a recording, or goes on with one. The caller closes it.
+func Open(o Options) (*Recorder, error) {
+	if o.Redact == nil {
+		return nil, errors.New("record: nothing would take secrets out: set Options.Redact")
+	}
+	if o.Session == "" || o.Pane == "" || len(o.Session) > maxName || len(o.Pane) > maxName {
+		return nil, fmt.Errorf("record: the names of the session and the pane must have 1 to %d bytes: shorten them", maxName)
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = defaultMax
+	}
+	if o.MaxBytes < minMax {
+		return nil, fmt.Errorf("record: a recording of %d bytes holds nothing: allow at least %d", o.MaxBytes, minMax)
+	}
+	if o.Buffer <= 0 {
+		o.Buffer = defaultBuffer
+	}
+	if o.Cols <= 0 || o.Rows <= 0 {
+		o.Cols, o.Rows = 80, 24
+	}
+	if o.Term == "" {
+		o.Term = defaultTerm
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	root, err := openDir(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	w, first, err := openCast(root, o)
+	if err != nil {
+		return nil, err
+	}
+	return start(w, o, first), nil
+}
+
+// openCast opens the file and says what is written first.
+func openCast(root *os.Root, o Options) (w *writer, first []Event, err error) {
+	now := time.Now()
+	if o.Resume {
+		if w, first = resume(root, o, now); w != nil {
+			return w, first, nil
+		}
+	}
+	h := Header{Session: o.Session, Pane: o.Pane, Title: o.Session + " " + o.Pane, Cols: o.Cols, Rows: o.Rows, Term: o.Term, Started: now}
+	f, id, err := create(root, o, now)
+	if err != nil {
+		return nil, nil, fmt.Errorf("record: a recording cannot be made in %s: make room or mend its rights: %w", o.Dir, err)
+	}
+	w = &writer{f: f, id: id, max: o.MaxBytes}
+	if err := w.header(h); err != nil {
+		_ = f.Close()
+		_ = root.Remove(id + suffix)
+		return nil, nil, fmt.Errorf("record: a recording cannot be begun in %s: make room there: %w", o.Dir, err)
+	}
+	return w, nil, nil
+}
+
+func create(root *os.Root, o Options, now time.Time) (*os.File, string, error) {
+	base := safeName(o.Session) + "." + safeName(o.Pane) + "." + now.UTC().Format(stamp)
+	for i := 1; ; i++ {
+		id := base
+		if i > 1 {
+			id += "-" + strconv.Itoa(i)
+		}
+		f, err := root.OpenFile(id+suffix, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if !errors.Is(err, fs.ErrExist) || i == 100 {
+			return f, id, err
+		}
+	}
+}
+
+// resume returns nil when there is nothing to go on with.
+func resume(root *os.Root, o Options, now time.Time) (*writer, []Event) {
+	old := list(root, Filter{Session: o.Session, Pane: o.Pane})
+	if len(old) == 0 || old[0].Ended {
+		return nil, nil
+	}
+	f, err := root.OpenFile(old[0].ID+suffix, os.O_RDWR, 0)
+	if err != nil {
+		return nil, nil
+	}
+	w, first, err := takeUp(f, old[0].ID, o, now)
+	if err != nil {
+		_ = f.Close()
+		return nil, nil
+	}
+	return w, first
+}
+
+// takeUp reads a recording to its end and cuts off a torn line.
+func takeUp(f *os.File, id string, o Options, now time.Time) (*writer, []Event, error) {
+	r, err := NewReader(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	w := &writer{f: f, id: id, max: o.MaxBytes}
+	size := fmt.Sprintf("%dx%d", r.Header().Cols, r.Header().Rows)
+	for {
+		e, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		w.last = e.At
+		switch e.Code {
+		case Resize:
+			size = e.Data
+		case Mark:
+			w.full = w.full || e.Data == capText(o.MaxBytes)
+		case Exit:
+			return nil, nil, errors.New("it has ended")
+		case Output, Input:
+		}
+	}
+	w.size = r.Offset()
+	if err := f.Truncate(w.size); err != nil {
+		return nil, nil, err
+	}
+	if _, err := f.Seek(w.size, io.SeekStart); err != nil {
+		return nil, nil, err
+	}
+	w.base = max(w.last, now.Sub(r.Header().Started)) // a clock that went back does not
+	first := []Event{{At: w.base, Code: Mark, Data: "The recording goes on here: " + (w.base - w.last).Round(time.Second).String() + " were not recorded."}}
+	if now := fmt.Sprintf("%dx%d", o.Cols, o.Rows); now != size {
+		first = append(first, Event{At: w.base, Code: Resize, Data: now})
+	}
+	return w, first, nil
+}
+
+func start(w *writer, o Options, first []Event) *Recorder {
+	r := &Recorder{
+		id: w.id, limit: o.Buffer, started: time.Now(), base: w.base, queue: first, full: w.full,
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	if len(first) > 0 {
+		r.wake <- struct{}{}
+	}
+	for _, e := range first {
+		r.size += len(e.Data)
+	}
+	go r.run(w, &holder{redact: o.Redact}, o.Log)
+	return r
+}
+
+// ID names the recording within its directory, for [OpenFile].
+func (r *Recorder) ID() string { return r.id }
+
+func (r *Recorder) now() time.Duration { return r.base + time.Since(r.started) }
+
+// Output records what the terminal wrote. It copies b and never waits for the
+// disk: when more than Options.Buffer bytes wait already, b is left out and a
+// marker says how much was.
+func (r *Recorder) Output(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended || r.full {
+		return
+	}
+	if r.size+len(b) > r.limit {
+		r.lost += len(b)
+		return
+	}
+	at := r.now()
+	r.tellLoss(at)
+	r.add(Event{At: at, Code: Output, Data: string(b)})
+}
+
+// tellLoss needs the lock.
+func (r *Recorder) tellLoss(at time.Duration) {
+	if r.lost > 0 {
+		text := fmt.Sprintf("%d bytes of output are missing here: more came than could be written.", r.lost)
+		r.lost = 0
+		r.size += len(text)
+		r.queue = append(r.queue, Event{At: at, Code: Mark, Data: text})
+	}
+}
+
+// add needs the lock.
+func (r *Recorder) add(e Event) {
+	r.size += len(e.Data)
+	r.queue = append(r.queue, e)
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Marker records that something began or was decided: a command, an approval.
+// Line breaks become blanks; of a text over 1 KiB the rest is cut off.
+func (r *Recorder) Marker(text string) {
+	r.mark(Mark, text[:min(len(text), maxRawMark)])
+}
+
+// Resize records the terminal's new size. Sizes that are not positive are
+// ignored.
+func (r *Recorder) Resize(cols, rows int) {
+	if cols > 0 && rows > 0 {
+		r.mark(Resize, fmt.Sprintf("%dx%d", cols, rows))
+	}
+}
+
+// Exit records that the terminal's program ended with this status. It is the
+// last thing in a recording: what comes later is ignored.
+func (r *Recorder) Exit(code int) { r.mark(Exit, strconv.Itoa(code)) }
+
+func (r *Recorder) mark(code Code, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return
+	}
+	r.ended = code == Exit
+	if r.size+len(text) > r.limit+markReserve && code != Exit {
+		return
+	}
+	at := r.now()
+	r.tellLoss(at)
+	r.add(Event{At: at, Code: code, Data: text})
+}
+
+// Close writes what waits, syncs the file and returns the last error of the
+// disk, if some of the recording is missing because of it. It may be called
+// again.
+func (r *Recorder) Close() error {
+	r.mu.Lock()
+	r.ended, r.close = true, true
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+	<-r.done
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// take empties the queue.
+func (r *Recorder) take() (items []Event, closing bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tellLoss(r.now())
+	items, r.queue = r.queue, nil
+	return items, r.close
+}
+
+// written gives room back.
+func (r *Recorder) written(items []Event, full bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range items {
+		r.size -= len(e.Data)
+	}
+	r.full = full
+}
+
+// run owns the file and what is held back.
+func (r *Recorder) run(w *writer, h *holder, log *slog.Logger) {
+	defer close(r.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var last error // of the disk
+	write := func(events []Event) {
+		if len(events) == 0 {
+			return
+		}
+		err := w.write(events)
+		if err != nil && last == nil {
+			log.WarnContext(context.Background(), "a recording cannot be written: what comes meanwhile is left out", "recording", r.id, "error", err)
+		}
+		if err == nil && last != nil {
+			log.InfoContext(context.Background(), "a recording can be written again", "recording", r.id)
+		}
+		if last = err; err != nil {
+			r.mu.Lock()
+			r.err = fmt.Errorf("record: some of %s is missing: %w", r.id, err)
+			r.mu.Unlock()
+		}
+	}
+	for {
+		select {
+		case <-r.wake:
+		case <-timer.C:
+		}
+		items, closing := r.take()
+		var ready []Event
+		for _, e := range items {
+			ready = append(ready, h.add(e)...)
+		}
+		if closing {
+			ready = append(ready, h.end()...)
+		} else {
+			ready = append(ready, h.due(r.now())...)
+		}
+		write(ready)
+		r.written(items, w.full)
+		if closing {
+			if err := w.close(); err != nil {
+				r.mu.Lock()
+				r.err = errors.Join(r.err, fmt.Errorf("record: %s may not be on the disk: %w", r.id, err))
+				r.mu.Unlock()
+			}
+			return
+		}
+		timer.Stop()
+		if at, ok := h.deadline(); ok {
+			timer.Reset(max(time.Millisecond, at-r.now()))
+		}
+	}
+}
