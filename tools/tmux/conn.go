@@ -62,6 +62,13 @@ func parseStatus(s string) (paneStatus, bool) {
 	return paneStatus{dead: s[0] == '1', alternate: s[1] == '1', copyMode: s[2] != '0'}, true
 }
 
+// waiter takes the reply to a command. With nested, the command is an if-shell: when
+// it succeeds its reply says nothing, and that of the command inside it follows.
+type waiter struct {
+	take   func(reply)
+	nested bool
+}
+
 // conn is one control-mode client. Its reader is the goroutine in which the
 // backend writes the client's output.
 type conn struct {
@@ -73,16 +80,22 @@ type conn struct {
 	attached   chan struct{} // closed when it has a session: until then tmux refuses commands
 	attachOnce sync.Once
 
+	rtt time.Duration // of the first command; set before the connection is used
+
+	guarding sync.Mutex      // held while clients are locked or unlocked
+	locked   map[string]bool // clients that we made read-only
+
 	mu      sync.Mutex
-	pending []func(reply)
+	pending []waiter
 	sinks   map[int]sink
+	attend  func() // called when somebody attaches, or nil
 	closed  bool
 	stderr  bytes.Buffer
 }
 
 // dial starts a control client and waits until it is attached.
 func dial(ctx context.Context, t backend.Target, argv []string) (*conn, error) {
-	c := &conn{in: newInbox(), dead: make(chan struct{}), attached: make(chan struct{}), sinks: map[int]sink{}}
+	c := &conn{in: newInbox(), dead: make(chan struct{}), attached: make(chan struct{}), sinks: map[int]sink{}, locked: map[string]bool{}}
 	c.dec.handle = c.event
 	proc, err := t.Start(context.WithoutCancel(ctx), backend.Spec{
 		Argv:   argv,
@@ -103,7 +116,10 @@ func dial(ctx context.Context, t backend.Target, argv []string) (*conn, error) {
 		c.close()
 		return nil, ctx.Err()
 	}
-	if _, err := c.do(ctx, "refresh-client -B '"+statusName+":%*:"+statusFormat+"'"); err != nil {
+	asked := time.Now()
+	_, err = c.do(ctx, "refresh-client -B '"+statusName+":%*:"+statusFormat+"'")
+	c.rtt = time.Since(asked)
+	if err != nil {
 		c.close()
 		c.mu.Lock()
 		said := strings.TrimSpace(c.stderr.String())
@@ -142,8 +158,8 @@ func (c *conn) reap() {
 	c.pending, c.sinks = nil, nil
 	c.mu.Unlock()
 	close(c.dead)
-	for _, f := range pending {
-		f(reply{err: errConn})
+	for _, w := range pending {
+		w.take(reply{err: errConn})
 	}
 	for _, s := range sinks {
 		s.lost(false)
@@ -188,7 +204,15 @@ func (c *conn) register(pane int, s sink) {
 }
 
 // post sends one command line; f gets the reply in the reader's goroutine.
-func (c *conn) post(line string, f func(reply)) {
+func (c *conn) post(line string, f func(reply)) { c.send(line, f, false) }
+
+// postIf sends one of two commands, as a format says at that very moment; f gets the
+// reply of the one that ran.
+func (c *conn) postIf(pane int, format, yes, no string, f func(reply)) {
+	c.send(fmt.Sprintf("if-shell -F -t %%%d %s { %s } { %s }", pane, quote(format), yes, no), f, true)
+}
+
+func (c *conn) send(line string, f func(reply), nested bool) {
 	if f == nil {
 		f = func(reply) {}
 	}
@@ -198,7 +222,7 @@ func (c *conn) post(line string, f func(reply)) {
 		go f(reply{err: errConn}) // the caller may hold a lock that f takes
 		return
 	}
-	c.pending = append(c.pending, f)
+	c.pending = append(c.pending, waiter{f, nested})
 	c.in.push(line) // under the lock: replies come in the order of the lines
 	c.mu.Unlock()
 }
@@ -230,14 +254,19 @@ func (c *conn) event(e event) {
 			c.mu.Unlock()
 			return
 		}
-		f := c.pending[0]
+		w := c.pending[0]
+		if w.nested && e.ok {
+			c.pending[0].nested = false
+			c.mu.Unlock()
+			return
+		}
 		c.pending = c.pending[1:]
 		c.mu.Unlock()
 		r := reply{lines: e.lines}
 		if !e.ok {
 			r.err = &commandError{strings.Join(e.lines, " ")}
 		}
-		f(r)
+		w.take(r)
 	case evNote:
 		c.note(e.name, e.args)
 	}
@@ -264,6 +293,13 @@ func (c *conn) note(name, args string) {
 		st, ok2 := parseStatus(value)
 		if s := c.sink(id); ok1 && ok2 && s != nil {
 			s.status(st)
+		}
+	case "client-session-changed":
+		c.mu.Lock()
+		attended := c.attend
+		c.mu.Unlock()
+		if attended != nil {
+			attended()
 		}
 	case "window-close", "unlinked-window-close", "layout-change":
 		c.post("list-panes -s -F '#{pane_id}'", c.sweep)

@@ -79,6 +79,11 @@ type Pane struct {
 	scripts  []string // staged commands, removed after the next end
 	conv     unCRLF
 	tty, pid string // the terminal, and the supervisor's process number
+	shell    string // the shell's process number, as it said at its last prompt
+	past     string // the last answer to keyHistory
+	pasts    int    // how many of them came
+	codes    []int  // of the commands that people ran since Past was asked last
+	tap      func([]byte)
 
 	comp     *companion
 	errReady bool
@@ -106,9 +111,14 @@ type job struct {
 	begin    time.Time
 	dur      time.Duration
 	notice   string
-	died     bool // its shell has ended, with the code
-	errEnds  int  // how many shells had ended on the companion before it
-	deaf     bool // its companion was given up
+	died     bool          // its shell has ended, with the code
+	errEnds  int           // how many shells had ended on the companion before it
+	deaf     bool          // its companion was given up
+	away     bool          // the connection was lost while it ran
+	refused  error         // it was not typed
+	answered chan struct{} // closed when tmux has answered to the typing
+	where    Where
+	note     func(string)
 }
 
 func newJob(c Command, split bool) *job {
@@ -118,7 +128,8 @@ func newJob(c Command, split bool) *job {
 	}
 	return &job{
 		split: split, keeps: keepsShell(c.Text), pristine: c.Pristine, started: make(chan struct{}), done: make(chan struct{}),
-		out: newCollector(c.Keep), err: newCollector(c.Keep), emit: emit, begin: time.Now(),
+		out: newCollector(c.Keep), err: newCollector(c.Keep), emit: emit, begin: time.Now(), note: c.Note,
+		answered: make(chan struct{}),
 	}
 }
 
@@ -234,6 +245,9 @@ func (p *Pane) onText(b []byte) {
 			delete(p.watchers, w)
 		}
 	}
+	if p.tap != nil {
+		p.tap(b)
+	}
 	if p.mirror.inside {
 		// Standard error, known already. A frame without an end, from a relay
 		// that was killed, must not swallow what follows.
@@ -295,6 +309,7 @@ func (p *Pane) onMark(kind, args string) {
 		p.dir = unpercent(f[2])
 		p.onEnd(seq, code)
 	case "P":
+		_, p.shell, _ = strings.Cut(args, ";")
 		p.phase = phaseIdle
 		p.dirty, p.more = false, false
 		p.pump()
@@ -306,11 +321,15 @@ func (p *Pane) onMark(kind, args string) {
 		p.onDeath(code)
 	case "Q":
 		p.more = true
+	case "H":
+		p.past = unpercent(args)
+		p.pasts++
 	case "S":
 		f := strings.Split(args, ";")
-		if len(f) != 3 {
+		if len(f) != 4 {
 			return
 		}
+		p.shell = f[3]
 		seq, _ := strconv.Atoi(f[0])
 		p.lineLen, _ = strconv.Atoi(f[1])
 		code, _ := strconv.Atoi(f[2])
@@ -322,7 +341,9 @@ func (p *Pane) onMark(kind, args string) {
 			// Only a prompt answers, so the command has ended without its mark.
 			p.job = nil
 			p.pristine = false
-			j.notice = "The command removed the shell's prompt hook; it was put back. The exit code may be wrong."
+			if !j.away {
+				j.notice = "The command removed the shell's prompt hook; it was put back. The exit code may be wrong."
+			}
 			p.finish(j, code)
 			p.end(j)
 			// An empty line lets the hook set the rest again.
@@ -372,6 +393,9 @@ func (p *Pane) onEnd(seq, code int) {
 		p.finish(j, code)
 		p.drain(j)
 		return
+	}
+	if !p.byBot && p.typed == nil && len(p.codes) < maxPast {
+		p.codes = append(p.codes, code)
 	}
 	if j := p.typed; j != nil && !j.ended {
 		// The shell did not start it: a syntax error, or somebody pressed
@@ -503,12 +527,17 @@ func (p *Pane) do(ctx context.Context, line string) ([]string, error) {
 		return nil, p.goneError()
 	}
 	lines, err := c.do(ctx, line)
-	var ce *commandError
-	if errors.As(err, &ce) && strings.Contains(ce.text, "can't find pane") {
+	if missing(err) {
 		p.lost(true)
 		return nil, p.goneError()
 	}
 	return lines, err
+}
+
+// missing tells whether tmux says that there is no such pane.
+func missing(err error) bool {
+	var ce *commandError
+	return errors.As(err, &ce) && strings.Contains(ce.text, "can't find pane")
 }
 
 // ensure makes sure that there is a connection to the pane, and attaches again

@@ -24,7 +24,17 @@ const (
 	settleTime = 500 * time.Millisecond
 	// typeTime bounds the time between typing and start.
 	typeTime = 10 * time.Second
+	// slowLink is the round trip from which on a command is typed without asking for
+	// the pane's status first.
+	slowLink = 5 * time.Millisecond
+	// defaultReattach is how long a lost connection is waited for; rejoinPause is the
+	// pause between two attempts.
+	defaultReattach = 45 * time.Second
+	rejoinPause     = 500 * time.Millisecond
 )
+
+// errCopyMode refuses a pane whose keys do not reach its program.
+var errCopyMode = stateError(StateHuman, "Somebody is reading the pane's history (copy mode), and typed keys would not reach the shell; ask them to leave it with q, then try again.")
 
 // Run types a command at the pane's prompt and waits for its end. The end of
 // ctx ends the waiting only: the command goes on in the pane, which Interrupt
@@ -49,12 +59,26 @@ func (p *Pane) Run(ctx context.Context, c Command) (Outcome, error) {
 		return Outcome{}, err
 	}
 	j := newJob(c, split)
+	if err := p.announce(c, j); err != nil {
+		return Outcome{}, err
+	}
 	if err := p.typeLine(ctx, j, line); err != nil {
 		return Outcome{}, err
 	}
-	o := p.await(ctx, j)
+	o, err := p.await(ctx, j)
 	o.Notice = join(notice, o.Notice)
-	return o, nil
+	return o, err
+}
+
+// announce says where the command will be found again, before it is typed.
+func (p *Pane) announce(c Command, j *job) error {
+	p.mu.Lock()
+	j.where = Where{Shell: p.shell, Seq: p.seq}
+	p.mu.Unlock()
+	if c.Before == nil {
+		return nil
+	}
+	return c.Before(j.where)
 }
 
 // Dispatch types a command and returns when it has started. Its streams are
@@ -74,11 +98,19 @@ func (p *Pane) Dispatch(ctx context.Context, c Command) error {
 		return err
 	}
 	j := newJob(Command{Text: c.Text, Keep: 1024, Pristine: c.Pristine}, false)
+	if err := p.announce(c, j); err != nil {
+		return err
+	}
 	if err := p.typeLine(ctx, j, line); err != nil {
 		return err
 	}
 	defer p.drop(j)
-	return p.wait(ctx, typeTime, func() bool { return j.ended || p.typed != j })
+	if err := p.wait(ctx, typeTime, func() bool { return j.ended || p.typed != j }); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return j.refused
 }
 
 func join(a, b string) string { return strings.TrimSpace(a + " " + b) }
@@ -101,14 +133,21 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 	if err := p.ensure(ctx); err != nil {
 		return "", err
 	}
-	if err := p.refresh(ctx); err != nil {
-		return "", err
+	p.mu.Lock()
+	near := p.c.rtt < slowLink
+	p.mu.Unlock()
+	if near {
+		// Elsewhere this would double the time of a command; what is not known yet is
+		// found out by typing itself, all but a line that somebody begins right now.
+		if err := p.refresh(ctx); err != nil {
+			return "", err
+		}
 	}
 	p.mu.Lock()
 	st := p.stat
 	p.mu.Unlock()
 	if st.copyMode {
-		return "", stateError(StateHuman, "Somebody is reading the pane's history (copy mode), and typed keys would not reach the shell; ask them to leave it with q, then try again.")
+		return "", errCopyMode
 	}
 	// Between a command and its prompt there is nothing to refuse yet.
 	settled := func() bool { return p.phase != phasePrompt && p.phase != phaseStart }
@@ -262,8 +301,31 @@ func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 	}
 	j.seq, j.errEnds = p.seq, p.errEnds
 	p.typed = j
-	p.c.post(hexKeys(p.id, []byte(wipe+line+"\r")), nil)
+	// In copy mode the keys would be commands, and a letter of them could leave it.
+	p.c.postIf(p.id, "#{||:#{pane_in_mode},#{pane_dead}}", "display-message -p blocked", hexKeys(p.id, []byte(wipe+line+"\r")), func(r reply) {
+		defer close(j.answered)
+		switch {
+		case missing(r.err):
+			p.refuse(j, p.goneError())
+			p.lost(true)
+		case r.err == nil && r.first() == "blocked":
+			p.refuse(j, errCopyMode)
+		case r.err != nil && !errors.Is(r.err, errConn):
+			p.refuse(j, r.err)
+		}
+	})
 	return nil
+}
+
+// refuse ends a job whose line was not typed.
+func (p *Pane) refuse(j *job, why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j.refused = why
+	if p.typed == j {
+		p.typed = nil
+	}
+	p.notify()
 }
 
 // drop stops the capture of a job that goes on by itself.
@@ -283,8 +345,23 @@ func (p *Pane) drop(j *job) {
 }
 
 // await waits for a typed job and makes the outcome.
-func (p *Pane) await(ctx context.Context, j *job) Outcome {
+func (p *Pane) await(ctx context.Context, j *job) (Outcome, error) {
 	kind, notice := p.watchJob(ctx, j)
+	if kind == Lost {
+		// Whether it was typed at all is on its way, or never comes.
+		timer := time.NewTimer(probeTime)
+		select {
+		case <-j.answered:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	p.mu.Lock()
+	refused := j.refused
+	p.mu.Unlock()
+	if refused != nil {
+		return Outcome{}, refused
+	}
 	p.drop(j)
 	o := p.outcome(j)
 	o.Kind = kind
@@ -292,10 +369,10 @@ func (p *Pane) await(ctx context.Context, j *job) Outcome {
 	if kind == Exited {
 		p.obituary(ctx, j, &o)
 	}
-	if kind != Exited {
+	if kind != Exited || j.away {
 		o.Screen = p.screen(ctx)
 	}
-	return o
+	return o, nil
 }
 
 func (p *Pane) outcome(j *job) Outcome {
@@ -303,7 +380,7 @@ func (p *Pane) outcome(j *job) Outcome {
 	defer p.mu.Unlock()
 	o := Outcome{
 		Kind: Exited, Code: j.code, Stdout: j.out.captured(), Stderr: j.err.captured(),
-		Split: j.split, Dir: p.dir, Duration: j.dur, Notice: j.notice,
+		Split: j.split, Dir: p.dir, Duration: j.dur, Notice: j.notice, Where: j.where,
 	}
 	if !j.ended {
 		o.Duration = time.Since(j.begin)
@@ -324,6 +401,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 		gone, changed, c := p.gone, p.changed, p.c
 		full, fullAt, last, started := p.stat.alternate, p.fullAt, p.lastOut, p.typed != j
 		hookless, begin := p.job == j && p.phase == phaseIdle, j.begin
+		refused := j.refused != nil
 		p.mu.Unlock()
 		select {
 		case <-j.done:
@@ -331,10 +409,15 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 		default:
 		}
 		switch {
+		case refused:
+			return Lost, ""
 		case gone:
 			return Lost, "The pane went away while the command ran; whether it finished is not known."
 		case !c.alive():
-			return Lost, "The connection to the terminal was lost while the command ran; whether it finished is not known."
+			if kind, notice := p.rejoin(ctx, j); kind != "" {
+				return kind, notice
+			}
+			continue
 		case full && time.Since(fullAt) >= stableTime && started:
 			return Fullscreen, "The command shows a full-screen program, which waits for keys."
 		case !started && time.Since(begin) > typeTime:

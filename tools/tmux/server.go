@@ -48,6 +48,7 @@ type Server struct {
 	sessions map[string]*conn // by session name
 	relay    *conn            // to the server of the companions
 	panes    map[int]*Pane    // the live panes by number
+	handed   map[string]bool  // sessions whose keyboard people have
 }
 
 // Open checks that the target has tmux. It starts no server, session or file.
@@ -108,11 +109,7 @@ func (s *Server) Close() error {
 // AttachCommand returns the line with which a person watches a session,
 // without the keyboard.
 func (s *Server) AttachCommand(session string) string {
-	line := fmt.Sprintf("tmux -L %s attach -r -t '=%s:'", s.socket(), session)
-	if s.o.Reach != nil {
-		return s.o.Reach(line)
-	}
-	return line
+	return s.attachLine(session, " -r")
 }
 
 func (s *Server) socket() string      { return "countersign-" + s.o.Instance }
@@ -427,6 +424,7 @@ func (s *Server) connect(ctx context.Context, session string) (*conn, error) {
 	s.mu.Lock()
 	s.sessions[session] = c
 	s.mu.Unlock()
+	s.guard(c, session)
 	return c, nil
 }
 
@@ -474,7 +472,7 @@ func (s *Server) prepareSpawn(ctx context.Context, spec PaneSpec) (spawn, error)
 			return sp, fmt.Errorf("tmux: %q is not an environment variable", kv)
 		}
 	}
-	sp.rc = rcData{nonce: random(8), env: spec.Env, ttyFile: s.file("e-" + sp.key)}
+	sp.rc = rcData{nonce: random(8), env: spec.Env, ttyFile: s.file("e-" + sp.key), endFile: s.file("r-" + sp.key)}
 	if err := s.stagePane(ctx, sp.key, sp.rc); err != nil {
 		return sp, err
 	}

@@ -10,6 +10,8 @@ import (
 const (
 	keyStatus = "\x1b[7973~" // report the state, as an "S" mark
 	keyClear  = "\x1b[7974~" // throw the line away
+	// keyHistory reports what was typed since it was pressed last, as an "H" mark.
+	keyHistory = "\x1b[7975~"
 )
 
 // conf is the configuration of the instance's tmux servers.
@@ -39,6 +41,7 @@ unset HISTFILE TMOUT MAIL MAILCHECK
 type rcData struct {
 	nonce   string
 	ttyFile string // holds the path of the companion's terminal
+	endFile string // gets a line "shell seq code" at each end of a command
 	env     []string
 }
 
@@ -65,9 +68,10 @@ func (d rcData) exports() string {
 //	C;seq            a command line has been read and starts (PS0)
 //	E;seq            the same end as D, on the companion
 //	D;seq;code;dir   the command line has ended
-//	P;seq            the prompt has been printed
+//	P;seq;shell      the prompt has been printed, by the shell of that process number
 //	Q                a prompt for more lines of the same command
-//	S;seq;len;code   the answer to keyStatus: len bytes are on the line
+//	S;seq;len;code;shell  the answer to keyStatus: len bytes are on the line
+//	H;text           the answer to keyHistory: what was typed since the last time
 //
 // The hook runs with its standard error closed, so that "set -x" shows nothing
 // of it, writes to the terminal itself, so that "exec >file" does not lose a
@@ -79,6 +83,7 @@ func bashRC(d rcData) string {
 shopt -s checkwinsize
 shopt -u mailwarn
 __cs_s=0
+__cs_n=0
 __cs_e() { local p; read -r p <@TTYFILE@ && [[ $p == /dev/* && -c $p ]] && exec @FD@>"$p"; }
 __cs_q() {
   local LC_ALL=C i c o=
@@ -92,7 +97,7 @@ __cs_q() {
 __cs_w() {
   PROMPT_COMMAND='{ __cs_p; } 2>/dev/null'
   PS0='\033]7973;@NONCE@;C;${__cs_s}\007'
-  PS1='\u@\h:\w\$ \[\033]7973;@NONCE@;P;${__cs_s}\007\]'
+  PS1='\u@\h:\w\$ \[\033]7973;@NONCE@;P;${__cs_s};$$\007\]'
   PS2='> \[\033]7973;@NONCE@;Q\007\]'
 }
 __cs_p() {
@@ -105,16 +110,36 @@ __cs_p() {
     __cs_e && builtin printf '\033]7973;@NONCE@;E;%s\007' "$__cs_s" >&@FD@
   }
   [[ -t 1 ]] || exec 1>/dev/tty
+  ((__cs_s % 1000)) || : >|@ENDFILE@
+  builtin printf '%s %s %s\n' "$$" "$__cs_s" "$__cs_r" >>@ENDFILE@
   builtin printf '\033]7973;@NONCE@;D;%s;%s;%s\007' "$__cs_s" "$__cs_r" "$__cs_d" >/dev/tty
   __cs_w
 }
 __cs_b() {
   local r=$?
-  { __cs_e; PROMPT_COMMAND='{ __cs_p; } 2>/dev/null'; builtin printf '\033]7973;@NONCE@;S;%s;%s;%s\007' "$__cs_s" "${#READLINE_LINE}" "$r" >/dev/tty; } 2>/dev/null
+  { __cs_e; PROMPT_COMMAND='{ __cs_p; } 2>/dev/null'; builtin printf '\033]7973;@NONCE@;S;%s;%s;%s;%s\007' "$__cs_s" "${#READLINE_LINE}" "$r" "$$" >/dev/tty; } 2>/dev/null
+}
+__cs_h() {
+  local LC_ALL=C n i c t o=
+  {
+    t=$(HISTTIMEFORMAT= builtin history 1)
+    t=${t#"${t%%[0-9]*}"}
+    n=${t%%[!0-9]*}
+    n=${n:-0} t=
+    ((n > __cs_n)) && t=$(HISTTIMEFORMAT= builtin history "$((n - __cs_n))")
+    __cs_n=$n
+    for ((i = 0; i < ${#t} && ${#o} < 6000; i++)); do
+      c=${t:i:1}
+      case $c in [[:cntrl:]%]) builtin printf -v c '%%%02x' "'$c" ;; esac
+      o+=$c
+    done
+    builtin printf '\033]7973;@NONCE@;H;%s\007' "$o" >/dev/tty
+  } 2>/dev/null
 }
 for __cs_m in emacs vi-insert vi-command; do
   bind -m "$__cs_m" -x '"\e[7973~": __cs_b'
   bind -m "$__cs_m" '"\e[7974~": kill-whole-line'
+  bind -m "$__cs_m" -x '"\e[7975~": __cs_h'
 done
 bind -m vi-command '"\e[7974~": "ddi"'
 unset __cs_m
@@ -143,7 +168,7 @@ PS2='> @Q@'
 }
 
 func (d rcData) fill(rc string) string {
-	return strings.NewReplacer("@NONCE@", d.nonce, "@TTYFILE@", shellQuote(d.ttyFile), "@FD@", errFD).Replace(rc)
+	return strings.NewReplacer("@NONCE@", d.nonce, "@TTYFILE@", shellQuote(d.ttyFile), "@ENDFILE@", shellQuote(d.endFile), "@FD@", errFD).Replace(rc)
 }
 
 // posixStart is the line that a staged script of a POSIX shell begins with.

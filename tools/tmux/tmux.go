@@ -51,6 +51,12 @@ type Options struct {
 	HistoryLimit int
 	// Width and Height are the size of new panes; 0 means 200x50.
 	Width, Height int
+	// Reattach is how long a running command's connection is waited for when it is
+	// lost; 0 means 45 s.
+	Reattach time.Duration
+	// Guard keeps people who attach from typing until [Server.Hand] lets them: one
+	// writer at a time.
+	Guard bool
 	// Reach turns a command line into the one with which a person runs it on the
 	// target from elsewhere ("ssh -t host ..."); nil leaves it as it is. The line has no
 	// double quotes.
@@ -132,6 +138,29 @@ type Command struct {
 	// Output receives bytes as they come, from one goroutine at a time, in the
 	// order of each stream. It must not block for long.
 	Output func(Stream, []byte)
+	// Before, if not nil, is told right before the command is typed where it will be
+	// found again ([Pane.Testify]). Its error keeps the command from being typed.
+	Before func(Where) error
+	// Note, if not nil, receives sentences for people while the command runs: that
+	// the connection was lost, that it is back. It must not block.
+	Note func(string)
+}
+
+// Where names one command of a pane, for good: which shell ran it, after which
+// prompt. A pane whose shell is not bash has none, the zero Where.
+type Where struct {
+	Shell string `json:"shell,omitempty"` // its process number
+	Seq   int    `json:"seq,omitempty"`   // of the prompt before it
+}
+
+// Testimony is what a pane knows of a command that nobody waited for.
+type Testimony struct {
+	Ended   bool // with Code
+	Code    int
+	Running bool // it still does
+	// Unstarted means that the shell is still at the prompt before it: it was not
+	// run, unless it removed the shell's own hook.
+	Unstarted bool
 }
 
 // OutcomeKind says how waiting for a command ended.
@@ -162,8 +191,11 @@ type Outcome struct {
 	Duration time.Duration
 	// Notice is a sentence for people about something unusual, or "".
 	Notice string
-	// Screen is what the pane shows, when Kind is not Exited.
+	// Screen is what the pane shows, when Kind is not Exited or some of the output was
+	// not seen.
 	Screen string
+	// Where finds the command again when its outcome is not known.
+	Where Where
 }
 
 // Keys are keys for a pane, pressed in this order: Literal, Names, Enter.

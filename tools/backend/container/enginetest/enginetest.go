@@ -111,6 +111,11 @@ for c in $("$3" ps -aq 2>/dev/null </dev/null); do
 done
 kill -s TERM "$pid"
 wait "$pid"
+# Podman keeps a conmon for 5 minutes after each exec of its API, which then makes the
+# directory again. They name it in their arguments.
+for f in /proc/[0-9]*/cmdline; do
+  if tr '\0' ' ' 2>/dev/null <"$f" | grep -q "^[^ ]*conmon .*$1/"; then p=${f#/proc/}; kill -s KILL "${p%%/*}"; fi
+done 2>/dev/null
 while read -r x m y; do case $m in "$1"/*) umount -l "$m" ;; esac; done </proc/mounts 2>/dev/null
 rm -rf "$1"
 `
