@@ -115,6 +115,15 @@ type Outbox interface {
 	Wake(thread chat.ThreadID)
 }
 
+// Pen hands the keyboard of a thread's terminal over.
+type Pen interface {
+	// Take gives it to a person; ok means that they have it now. text answers them.
+	Take(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, session string) (text string, ok bool, err error)
+	// Give returns it to the bot; ok means that nobody has it now. note says for the
+	// model what was typed meanwhile.
+	Give(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, session string) (text, note string, ok bool, err error)
+}
+
 // Config is what an [Agent] is made of. Every field without a default is
 // required.
 type Config struct {
@@ -137,6 +146,14 @@ type Config struct {
 	// Use answers the chat word "use": it lists the targets, or makes one the thread's
 	// own; nil says that there is one only.
 	Use func(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target string) (string, error)
+	// Pen answers the chat words "take" and "give"; nil says that there is no terminal.
+	Pen Pen
+	// Recording answers the chat word "recording" with files of what the thread's
+	// terminals showed, and a sentence; nil says that nothing is recorded.
+	Recording func(ctx context.Context, thread chat.ThreadID) (files []chat.File, text string)
+	// Evidence asks the target what became of a call whose outcome nobody saw: a
+	// sentence, or "" when it does not know, or cannot be asked now. nil knows nothing.
+	Evidence func(ctx context.Context, thread chat.ThreadID, call string) string
 	// Impact finds out what an action would do, by reads alone, before people are
 	// asked; nil finds out nothing.
 	Impact func(ctx context.Context, a approvals.Action) string
@@ -217,6 +234,8 @@ const (
 	itemEdited   = "edited"
 	itemExpire   = "expire"
 	itemPark     = "park"
+	itemPen      = "pen"
+	itemNote     = "note"
 )
 
 // maxMessage bounds the text of one message, in bytes.
@@ -274,6 +293,30 @@ func amended(waiting queue.Item, edit chat.Event) (body []byte, ok bool) {
 	ev.Text, ev.Files = edit.Text, edit.Files
 	body, err := json.Marshal(ev)
 	return body, err == nil
+}
+
+// Note stores something that the model should know and tells it to the thread; the
+// same id again changes nothing. It begins no turn.
+func (a *Agent) Note(ctx context.Context, thread chat.ThreadID, id, text string) error {
+	err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		if a.note(tx, thread, id, text) {
+			a.cfg.Outbox.Put(tx, thread, chat.Post{Key: "note/" + id, Text: a.cfg.Redact(text), Quiet: true})
+		}
+		return nil
+	})
+	if err == nil {
+		a.Wake(thread)
+		a.cfg.Outbox.Wake(thread)
+	}
+	return err
+}
+
+func (a *Agent) note(tx store.Tx, thread chat.ThreadID, id, text string) (fresh bool) {
+	body, err := json.Marshal(history.Note{Text: text})
+	if err != nil {
+		return false // a string always encodes
+	}
+	return queue.Put(tx, queue.Item{ID: "note/" + id, Thread: string(thread), Kind: itemNote, Body: body, At: a.cfg.Now()})
 }
 
 // Wake makes the dispatcher look at a thread now. It never blocks.

@@ -317,7 +317,7 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 		}
 	case res.Unknown:
 		r.Unknown, r.Failed = true, true
-		r.Text = tools.ErrorText(tools.Failed("%s", unknownText))
+		r.Text = tools.ErrorText(tools.Failed("%s", join(unknownText, w.evidence(ctx, c.ID))))
 		r.Way = hash(r.Text)
 	default:
 		raw, merr := json.Marshal(res.Value)
@@ -386,7 +386,8 @@ func (w *worker) sameOf(ctx context.Context, s step) string {
 // unknown closes a call that has an intent and no outcome: the bot died, or
 // lost the machine, while it ran.
 func (w *worker) unknown(ctx context.Context, s step) error {
-	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Text: tools.ErrorText(tools.Failed("%s", unknownText)), Unknown: true, Failed: true, Changed: true}
+	found := w.evidence(ctx, s.call.ID)
+	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Text: tools.ErrorText(tools.Failed("%s", join(unknownText, found))), Unknown: true, Failed: true, Changed: true}
 	what := "`" + s.call.Name + "`"
 	return w.insist(ctx, func(tx store.Tx) {
 		if s.ask != nil {
@@ -394,9 +395,37 @@ func (w *worker) unknown(ctx context.Context, s step) error {
 		}
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
 			Key:  "unknown/" + s.call.ID,
-			Text: "I lost contact while running " + what + ": **it may or may not have happened, and I do not run it again by myself.** I will look for its effect with a read-only check; you can look too (`sessions` prints the line to attach with).",
+			Text: "I lost contact while running " + what + ": **it may or may not have happened, and I do not run it again by myself.** I will look for its effect with a read-only check; you can look too (`sessions` prints the line to attach with)." + paragraph(found),
 		})
 	}, history.Entry{Kind: history.KindResult, Result: &r})
+}
+
+// evidenceWithin bounds how long a target is asked what became of a call.
+const evidenceWithin = 10 * time.Second
+
+// evidence is what the target says of a call whose outcome nobody saw.
+func (w *worker) evidence(ctx context.Context, call string) string {
+	if w.a.cfg.Evidence == nil {
+		return ""
+	}
+	w.show(ctx, chat.Progress{Key: "status", Status: "asking the target what became of it"})
+	ctx, cancel := context.WithTimeout(ctx, evidenceWithin)
+	defer cancel()
+	return w.a.cfg.Redact(w.a.cfg.Evidence(ctx, w.thread, call))
+}
+
+func join(a, b string) string {
+	if b == "" {
+		return a
+	}
+	return a + ". " + b
+}
+
+func paragraph(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "\n\n" + s
 }
 
 // draft turns the deltas of a reply into progress, at most five times a second.

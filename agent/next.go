@@ -24,6 +24,7 @@ const (
 	stepStop    stepKind = "stop"    // somebody said stop
 	stepLimit   stepKind = "limit"   // the turn used up its limits
 	stepEnd     stepKind = "end"     // the model has nothing more to do
+	stepPaused  stepKind = "paused"  // a person has the keyboard: nothing is begun
 )
 
 // step is the outcome of [next].
@@ -36,6 +37,7 @@ type step struct {
 	open     []llm.Call        // stop: every call without a result
 	intents  map[string]bool   // stop: the open calls that may have run
 	limit    string            // limit: the sentence
+	holder   string            // paused: who has the keyboard
 	// edits are how people changed the call's command, oldest first.
 	edits []*history.Edited
 }
@@ -57,6 +59,7 @@ type turn struct {
 	reply     *history.Reply // the last one of this turn
 	fresh     bool           // a message or result came after the last reply
 	stop      *history.Stop
+	pen       *history.Entry // who has the keyboard; outlives the turn
 	asks      map[string]*history.Entry
 	decisions map[string]*history.Decision
 	edits     map[string][]*history.Edited
@@ -71,7 +74,7 @@ func fold(entries []history.Entry) turn {
 		switch {
 		case e.Message != nil:
 			if !t.open {
-				t = newTurn()
+				t = t.after()
 				t.open, t.began = true, e.At
 			}
 			t.fresh = true
@@ -102,11 +105,27 @@ func fold(entries []history.Entry) turn {
 			if t.open {
 				t.stop = e.Stop
 			}
+		case e.Pen != nil:
+			if e.Pen.Taken {
+				t.pen = e
+			} else if t.pen != nil {
+				t.waited += e.At.Sub(t.pen.At)
+				t.pen = nil
+			}
+		case e.Note != nil:
+			t.fresh = t.fresh || t.open
 		case e.End != nil:
-			t = newTurn()
+			t = t.after()
 		}
 	}
 	return t
+}
+
+// after is what a turn leaves to the next one.
+func (t turn) after() turn {
+	n := newTurn()
+	n.pen = t.pen
+	return n
 }
 
 func newTurn() turn {
@@ -141,6 +160,14 @@ func (t turn) openCalls() []llm.Call {
 // with the turn's wall limit.
 func next(entries []history.Entry, now time.Time, lim Limits) step {
 	t := fold(entries)
+	s := t.next(now, lim)
+	if t.pen != nil && (s.kind == stepModel || s.kind == stepPropose || s.kind == stepRun) {
+		s.kind, s.holder = stepPaused, t.pen.Pen.By.Name
+	}
+	return s
+}
+
+func (t turn) next(now time.Time, lim Limits) step {
 	if !t.open {
 		return step{kind: stepIdle}
 	}

@@ -60,6 +60,18 @@ func ended() history.Entry {
 	return history.Entry{At: t0, Kind: history.KindEnd, End: &history.End{Reason: history.EndDone}}
 }
 
+func taken() history.Entry {
+	return history.Entry{At: t0, Kind: history.KindPen, Pen: &history.Pen{By: chat.User{Name: "ann"}, Taken: true}}
+}
+
+func given(after time.Duration) history.Entry {
+	return history.Entry{At: t0.Add(after), Kind: history.KindPen, Pen: &history.Pen{By: chat.User{Name: "ann"}}}
+}
+
+func noted() history.Entry {
+	return history.Entry{At: t0, Kind: history.KindNote, Note: &history.Note{Text: "ann typed ls"}}
+}
+
 func denied(id string) history.Entry {
 	e := result(id)
 	e.Result.Denied = true
@@ -108,6 +120,16 @@ func TestNext(t *testing.T) {
 		{"the step limit ends the turn", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), result("1"), reply(llm.FinishCalls, "2"), result("2"), reply(llm.FinishCalls, "3"), result("3")}, t0, stepLimit, ""},
 		{"the wall limit ends the turn", []history.Entry{message("hi")}, t0.Add(11 * time.Minute), stepLimit, ""},
 		{"waiting for people is not work", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Denied), result("1")}, t0.Add(time.Hour + 5*time.Minute), stepModel, ""},
+		{"nothing is asked of the model while a person has the keyboard", []history.Entry{taken(), message("hi")}, t0, stepPaused, ""},
+		{"nothing is proposed while a person has the keyboard", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), taken()}, t0, stepPaused, "1"},
+		{"an approved call waits for the keyboard", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), taken(), decided("1", approvals.Approved)}, t0, stepPaused, "1"},
+		{"a denial needs no keyboard", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), taken(), decided("1", approvals.Denied)}, t0, stepRefuse, "1"},
+		{"stop needs no keyboard", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), taken(), stopEntry()}, t0, stepStop, ""},
+		{"the keyboard outlives a turn", []history.Entry{message("hi"), taken(), stopEntry(), ended(), message("more")}, t0, stepPaused, ""},
+		{"the agent goes on when it is given back", []history.Entry{message("hi"), taken(), given(time.Minute)}, t0, stepModel, ""},
+		{"the time of a person is not work", []history.Entry{message("hi"), taken(), given(time.Hour)}, t0.Add(time.Hour + 5*time.Minute), stepModel, ""},
+		{"a note begins no turn", []history.Entry{noted()}, t0, stepIdle, ""},
+		{"a note within a turn is read", []history.Entry{message("hi"), reply(llm.FinishStop), noted()}, t0, stepModel, ""},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			got := next(tc.entries, tc.now, lim)
@@ -152,7 +174,7 @@ func TestNextProperties(t *testing.T) {
 		n := 0
 		for range rapid.IntRange(1, 40).Draw(t, "length") {
 			if rapid.IntRange(0, 9).Draw(t, "interrupt") == 0 {
-				entries = append(entries, rapid.SampledFrom([]history.Entry{message("and?"), stopEntry()}).Draw(t, "what"))
+				entries = append(entries, rapid.SampledFrom([]history.Entry{message("and?"), stopEntry(), taken(), given(time.Minute), noted()}).Draw(t, "what"))
 			}
 			s := next(entries, t0, Limits{})
 			if again := next(entries, t0, Limits{}); again.kind != s.kind || again.call.ID != s.call.ID {
@@ -198,6 +220,8 @@ func TestNextProperties(t *testing.T) {
 				entries = append(entries, ended())
 			case stepIdle:
 				entries = append(entries, message("next"))
+			case stepPaused:
+				entries = append(entries, given(time.Minute))
 			}
 		}
 		for _, e := range entries {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -12,12 +13,13 @@ import (
 	"countersign/agent/llm"
 	"countersign/approvals/card"
 	"countersign/store"
+	"countersign/store/queue"
 )
 
 // word is one of the chat words that work where slash commands don't.
 type word struct {
 	verb   string
-	id     string // of a request, or the name of a target
+	id     string // of a request, or the name of a target or session
 	reason string
 }
 
@@ -32,13 +34,13 @@ func parseWord(text string) (word, bool) {
 	}
 	verb := strings.ToLower(strings.TrimRight(fields[0], ".!"))
 	switch verb {
-	case "use":
+	case "use", "take", "give":
 		w := word{verb: verb}
 		if len(fields) == 2 {
 			w.id = fields[1]
 		}
 		return w, len(fields) <= 2
-	case "stop", "status", "sessions", "take", "give", "help":
+	case "stop", "status", "sessions", "recording", "help":
 		return word{verb: verb}, len(fields) == 1
 	case "approve", "deny", "break-glass", "reviewed":
 		if len(fields) >= 2 && approvalID.MatchString(fields[1]) {
@@ -80,7 +82,9 @@ func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
 		}
 		return a.answer(ctx, ev, text)
 	case "take", "give":
-		return a.answer(ctx, ev, "Handing the keyboard over is not available here yet: attach to the session with the line that `sessions` prints, and say `stop` first so that the agent does not type at the same time.")
+		return a.hand(ctx, ev, w)
+	case "recording":
+		return a.recording(ctx, ev)
 	}
 	return a.answer(ctx, ev, helpText)
 }
@@ -95,8 +99,62 @@ const helpText = "Write what you need in plain words; nothing that changes anyth
 	"| `reviewed <id> [note]` | says that you looked at what was approved alone |\n" +
 	"| `use` / `use <target>` | lists the machines; makes one the one that this thread works on |\n" +
 	"| `sessions` | lists the terminals of this thread and how to watch them |\n" +
-	"| `take` / `give` | takes the keyboard of the terminal, gives it back |\n" +
+	"| `take` / `give` | takes the keyboard of the terminal and pauses me, gives it back |\n" +
+	"| `recording` | posts what the terminals of this thread showed |\n" +
 	"| `help` | this list |\n"
+
+// hand hands the keyboard over and stores it, so that the worker pauses or goes on.
+func (a *Agent) hand(ctx context.Context, ev chat.Event, w word) error {
+	if a.cfg.Pen == nil {
+		return a.answer(ctx, ev, "There are no terminals here, so there is no keyboard to hand over.")
+	}
+	var text, note string
+	var ok bool
+	var err error
+	if w.verb == "take" {
+		text, ok, err = a.cfg.Pen.Take(ctx, ev.Thread, ev.From, ev.Groups, w.id)
+	} else {
+		text, note, ok, err = a.cfg.Pen.Give(ctx, ev.Thread, ev.From, ev.Groups, w.id)
+	}
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return a.answer(ctx, ev, text)
+	}
+	body, err := json.Marshal(history.Pen{By: ev.From, Taken: w.verb == "take"})
+	if err != nil {
+		return fmt.Errorf("agent: store the pen: %w", err)
+	}
+	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		if note != "" {
+			a.note(tx, ev.Thread, string(ev.ID), note)
+		}
+		queue.Put(tx, queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: itemPen, Body: body, At: a.cfg.Now()})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	a.Wake(ev.Thread)
+	return a.answer(ctx, ev, a.cfg.Redact(text))
+}
+
+// recording posts what the terminals showed.
+func (a *Agent) recording(ctx context.Context, ev chat.Event) error {
+	if a.cfg.Recording == nil {
+		return a.answer(ctx, ev, "Nothing is recorded here.")
+	}
+	files, text := a.cfg.Recording(ctx, ev.Thread)
+	err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		a.cfg.Outbox.Put(tx, ev.Thread, chat.Post{Key: "answer/" + string(ev.ID), Text: text, Files: files, Quiet: true})
+		return nil
+	})
+	if err == nil {
+		a.cfg.Outbox.Wake(ev.Thread)
+	}
+	return err
+}
 
 // stop stores the stop and ends what is running. It is stored first, so that
 // the worker finds it when its step ends; if the store fails the command is
@@ -160,6 +218,11 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 	switch s.kind {
 	case stepIdle:
 		b.WriteString("Idle: I am waiting for a message.")
+		if t.pen != nil {
+			fmt.Fprintf(&b, " %s has the keyboard.", t.pen.Pen.By.Name)
+		}
+	case stepPaused:
+		fmt.Fprintf(&b, "Paused: %s has the keyboard; I go on when they say `give`.", s.holder)
 	case stepWait:
 		fmt.Fprintf(&b, "Waiting for a decision on request `%s` (%s), which expires at %s UTC.", s.ask.Approval, s.call.Name, s.ask.Expires.UTC().Format("15:04:05"))
 	default:

@@ -103,7 +103,7 @@ func (w *worker) once(ctx context.Context) (more bool, err error) {
 	}
 	s := next(w.entries, w.a.cfg.Now(), w.a.cfg.Limits)
 	switch s.kind {
-	case stepIdle, stepWait:
+	case stepIdle, stepWait, stepPaused:
 		return w.rest(ctx, s)
 	case stepModel:
 		return true, w.model(ctx)
@@ -207,6 +207,13 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 				Quiet: true,
 			})
 		}
+		if t := fold(known); t.pen != nil {
+			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
+				Key:   fmt.Sprintf("paused/%d", t.pen.Seq),
+				Text:  fmt.Sprintf("Noted. %s has the keyboard, so I do nothing; I read this when they say `give`.", t.pen.Pen.By.Name),
+				Quiet: true,
+			})
+		}
 		return add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files}})
 	case itemDecision:
 		var d history.Decision
@@ -245,6 +252,19 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 				Quiet: true,
 			})
 		}
+	case itemPen:
+		var p history.Pen
+		if err := json.Unmarshal(it.Body, &p); err != nil {
+			return nil
+		}
+		return add(history.Entry{Kind: history.KindPen, Pen: &p})
+	case itemNote:
+		var n history.Note
+		if err := json.Unmarshal(it.Body, &n); err != nil {
+			return nil
+		}
+		n.Text = w.a.cfg.Redact(n.Text)
+		return add(history.Entry{Kind: history.KindNote, Note: &n})
 	default:
 		w.log.Error("an inbox item of an unknown kind was dropped", "item", it.ID, "kind", it.Kind)
 	}
@@ -269,8 +289,12 @@ func (w *worker) rest(ctx context.Context, s step) (more bool, err error) {
 		return true, nil
 	}
 	status := chat.Progress{Key: "status", Done: true}
-	if s.kind == stepWait {
+	switch s.kind {
+	case stepPaused:
+		status = chat.Progress{Key: "status", Status: "paused: " + s.holder + " has the keyboard"}
+	case stepWait:
 		status = chat.Progress{Key: "status", Status: "waiting for a decision on request " + string(s.ask.Approval)}
+	default:
 	}
 	w.show(ctx, status)
 	return false, nil

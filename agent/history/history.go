@@ -36,6 +36,8 @@ const (
 	KindResult   Kind = "result"
 	KindStop     Kind = "stop"
 	KindEnd      Kind = "end"
+	KindPen      Kind = "pen"
+	KindNote     Kind = "note"
 )
 
 // Entry is one line of a transcript. Exactly the field that Kind names is set.
@@ -53,6 +55,8 @@ type Entry struct {
 	Result   *Result   `json:"result,omitempty"`
 	Stop     *Stop     `json:"stop,omitempty"`
 	End      *End      `json:"end,omitempty"`
+	Pen      *Pen      `json:"pen,omitempty"`
+	Note     *Note     `json:"note,omitempty"`
 }
 
 // Message is what a person said. The first one after the end of a turn starts
@@ -135,6 +139,20 @@ type Result struct {
 type Stop struct {
 	ID   chat.EventID `json:"id"`
 	From chat.User    `json:"from"`
+}
+
+// Pen records that a person took the keyboard of the thread's terminal, or gave it
+// back. In between the agent does nothing.
+type Pen struct {
+	By    chat.User `json:"by"`
+	Taken bool      `json:"taken"`
+}
+
+// Note is something that the model should know and nobody asked it for: what a
+// person typed at the terminal, how a command ended that nobody waited for. It begins
+// no turn.
+type Note struct {
+	Text string `json:"text"`
 }
 
 // EndReason says why a turn ended.

@@ -41,6 +41,8 @@ func Render(system string, entries []Entry, budget int) []llm.Item {
 			groups = append(groups, []llm.Item{{Role: llm.User, Text: messageText(e.Message)}})
 		case e.Reply != nil:
 			groups = append(groups, replyItems(e.Reply, results, edits))
+		case e.Note != nil:
+			groups = append(groups, []llm.Item{{Role: llm.User, Text: "[countersign] " + e.Note.Text}})
 		case e.End != nil && e.End.Reason != EndDone && e.End.Text != "":
 			groups = append(groups, []llm.Item{{Role: llm.User, Text: "[countersign] " + e.End.Text}})
 		}

@@ -189,7 +189,7 @@ func TestAnchorsAreMadeWhileTheBotRuns(t *testing.T) {
 }
 
 // record makes a data directory with a small record in it. The store is open.
-func record(t *testing.T) (dir string, db *bolt.DB, anchor string) {
+func recordOne(t *testing.T) (dir string, db *bolt.DB, anchor string) {
 	t.Helper()
 	dir = t.TempDir()
 	t.Setenv("COUNTERSIGN_DATA_DIR", dir)
@@ -240,7 +240,7 @@ func audits(t *testing.T, in string, args ...string) (out string, code int, said
 }
 
 func TestAuditOfAStoppedBot(t *testing.T) {
-	dir, db, anchor := record(t)
+	dir, db, anchor := recordOne(t)
 	stop(t, db)
 	out, code, said := audits(t, "", "verify", "--anchor", anchor[:12])
 	if code != 0 || !strings.Contains(out, "note: no anchor covers the newest 1 lines yet\n") || !strings.HasPrefix(out[strings.Index(out, "ok:"):], "ok: 2 threads, 5 lines, 2 anchors; the newest is 1 of ") || !strings.Contains(out, anchor) {
@@ -295,7 +295,7 @@ func TestAuditOfAStoppedBot(t *testing.T) {
 }
 
 func TestAFaultOfTheStoreIsOneLineAndStatusOne(t *testing.T) {
-	_, db, _ := record(t)
+	_, db, _ := recordOne(t)
 	change(t, db, func(tx store.Tx) { tx.Delete(store.Key("audit", "web:0", uint64(1))) })
 	stop(t, db)
 	out, code, said := audits(t, "", "verify")
@@ -305,7 +305,7 @@ func TestAFaultOfTheStoreIsOneLineAndStatusOne(t *testing.T) {
 }
 
 func TestAuditOfARunningBot(t *testing.T) {
-	_, db, anchor := record(t)
+	_, db, anchor := recordOne(t)
 	key := bytes.Repeat([]byte{7}, 32)
 	hide := func(s string) string { return strings.ReplaceAll(s, "an-own-secret-value", "***") }
 	x := newExporter(db, key, hide, slog.New(slog.DiscardHandler))
@@ -413,7 +413,7 @@ func (d *torn) View(ctx context.Context, fn func(store.Tx) error) error {
 }
 
 func TestAnExportThatBreaksOffIsNoExport(t *testing.T) {
-	record(t) // its store stays open, so the export is asked for
+	recordOne(t) // its store stays open, so the export is asked for
 	db := mem.Open()
 	long := audit.Trail{Redact: func(s string) string { return s }}
 	change(t, db, func(tx store.Tx) {

@@ -119,6 +119,8 @@ type File struct {
 	Limits   LimitsConfig            `yaml:"limits"`
 	Keep     KeepConfig              `yaml:"keep"`
 	Web      WebConfig               `yaml:"web"`
+	// Recordings is about what terminals showed.
+	Recordings RecordingsConfig `yaml:"recordings"`
 }
 
 // AgentConfig names the agent and its defaults.
@@ -186,6 +188,8 @@ func defaults() File {
 		Limits:  LimitsConfig{Steps: 40, Tokens: 400_000, Wall: 15 * time.Minute, Repeats: 2, Park: 5 * time.Minute},
 		Keep:    KeepConfig{Events: 7 * 24 * time.Hour},
 		Audit:   defaultAudit(),
+
+		Recordings: RecordingsConfig{MaxBytes: 50 << 20, Keep: 30 * 24 * time.Hour},
 	}
 }
 
@@ -219,6 +223,9 @@ func (f File) check(path string) error {
 	}
 	if err := f.Audit.check(path); err != nil {
 		return err
+	}
+	if !f.Recordings.Off && (f.Recordings.MaxBytes < 1<<20 || f.Recordings.Keep < time.Hour) {
+		return usage("%s: recordings need max_bytes of at least 1048576 and keep of at least 1h; raise them, or set off: true", path)
 	}
 	if _, ok := f.Targets[f.Agent.Target]; !ok {
 		return usage("%s: agent.target is %q, which is not one of the targets (%s)", path, f.Agent.Target, strings.Join(sortedKeys(f.Targets), ", "))

@@ -162,14 +162,14 @@ func (m *machine) connect(ctx context.Context) (*opened, error) {
 func (m *machine) openNow(ctx context.Context) (*opened, error) {
 	caps, err := m.target.Probe(ctx)
 	if err != nil {
-		return nil, err
+		return nil, m.unreached(err)
 	}
 	o := &opened{caps: caps}
 	switch {
 	case !m.cfg.terminals():
 		o.notice = "Terminals are switched off for the target " + m.name + ": commands run plainly."
 	default:
-		o.tmux, err = tmux.Open(ctx, m.target, tmux.Options{Instance: m.b.env.Instance, Log: m.b.log, Reach: m.reach})
+		o.tmux, err = tmux.Open(ctx, m.target, tmux.Options{Instance: m.b.env.Instance, Log: m.b.log, Reach: m.reach, Guard: true})
 		switch {
 		case errors.Is(err, tmux.ErrNoTmux) && m.cfg.Kind == "local":
 			o.notice = "tmux is not installed, so commands run plainly and nobody can watch them; install it with: apt-get install tmux"
@@ -180,7 +180,12 @@ func (m *machine) openNow(ctx context.Context) (*opened, error) {
 		}
 	}
 	if o.tmux != nil {
+		record := session.Recordings(m.recorder)
+		if m.b.file.Recordings.Off {
+			record = nil
+		}
 		o.book = session.New(session.Config{
+			Record: record,
 			Server: session.Over(o.tmux), DB: m.b.db, Target: m.name, Agent: m.b.file.Agent.Name, Instance: m.b.env.Instance, Dir: m.cfg.Dir,
 			Limits: session.Limits{Sessions: m.b.file.Tmux.MaxSessions, Panes: m.b.file.Tmux.MaxPanes}, Now: time.Now, Log: m.b.log,
 		})
@@ -196,7 +201,7 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 		return nil, err
 	}
 	all := files.New(files.Config{Target: m.target, User: o.caps.User, Private: private})
-	cfg := shell.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Classify: m.b.classify, Notice: o.notice}
+	cfg := shell.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Classify: m.b.classify, Notice: o.notice, Journal: plainJournal{m}}
 	if o.book != nil {
 		cfg.Sessions = o.book // a nil book would not be a nil interface
 		all = append(all, terminal.New(terminal.Config{Target: m.target.ID(), User: o.caps.User, Book: o.book})...)
@@ -235,6 +240,7 @@ func (m *machine) private() (func(path string) bool, error) {
 func (m *machine) close() {
 	if o := m.state(); o != nil && o.tmux != nil {
 		_ = o.tmux.Close()
+		o.book.Close()
 	}
 	if m.target != nil {
 		_ = m.target.Close()

@@ -96,6 +96,9 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	if !b.noTerminals() {
 		cfg.Panes = panes{b}
 	}
+	if !b.file.Recordings.Off {
+		cfg.Recordings = films{b}
+	}
 	b.web, err = web.New(cfg)
 	if err != nil {
 		_ = ln.Close()
@@ -196,6 +199,9 @@ func (m *machine) keep(ctx context.Context) error {
 			if _, err := o.book.Sweep(ctx); err != nil && ctx.Err() == nil {
 				m.b.log.Warn("terminals could not be swept", "target", m.name, "error", err)
 			}
+		}
+		if err == nil {
+			m.report(ctx, o)
 		}
 		select {
 		case <-t.C:

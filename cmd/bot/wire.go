@@ -49,6 +49,7 @@ type bot struct {
 
 	machines map[string]*machine // by the names of the targets
 	hostKeys string              // the known_hosts file of what people approved
+	redact   func(string) string // takes secrets out of text
 	registry *tools.Registry
 	rules    atomic.Pointer[rules]
 	gate     *gate.Gate
@@ -119,6 +120,8 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		return err
 	}
 	b.rules.Store(r)
+	redactor := redact.New(b.secrets()...)
+	b.redact = redactor.Redact
 	if err := b.makeMachines(o); err != nil {
 		return err
 	}
@@ -133,7 +136,6 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	if err := b.catalogue(); err != nil {
 		return err
 	}
-	redactor := redact.New(b.secrets()...)
 	b.gate = gate.New(gate.Config{
 		Audit: audit.Trail{Redact: redactor.Redact},
 		DB:    b.db, Now: time.Now, Log: b.log,
@@ -164,11 +166,11 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	}
 	owner := fmt.Sprintf("%s/%d", b.env.Instance, b.db.Epoch())
 	b.agent = agent.New(agent.Config{
-		DB: b.db, Model: model, Tools: toolbox{b}, Gate: gatekeeper{b.gate}, Outbox: post{b.sender},
+		DB: b.db, Model: model, Tools: toolbox{b}, Gate: gatekeeper{b.gate, b.markApproval}, Outbox: post{b.sender},
 		Owner: owner,
 		// The store file is locked: whoever claimed a thread before this start is dead.
 		Alive:  func(o string) bool { return o == owner },
-		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Use: b.use, Impact: b.impact, Redact: redactor.Redact,
+		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact,
 		Limits:  agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Repeats: b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: time.Now, Log: b.log,
 	})
@@ -196,7 +198,11 @@ func (b *bot) catalogue() error {
 		clock.New(time.Now),
 		plan.New(func(ctx context.Context, c tools.Call) (tools.Plan, error) { return b.registry.Plan(ctx, c) }),
 	}, targets.New(targets.Config{Names: sortedKeys(b.machines), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns())...)
-	catalogue, err := tools.NewRegistry(time.Now, all...)
+	trust, err := b.trustTools()
+	if err != nil {
+		return err
+	}
+	catalogue, err := tools.NewRegistry(time.Now, append(all, trust...)...)
 	if err != nil {
 		return err
 	}
@@ -370,6 +376,9 @@ func (b *bot) retain(ctx context.Context) error {
 			}
 			more = err == nil && n == 500
 		}
+		if err := b.pruneRecordings(time.Now()); err != nil {
+			b.log.Error("recordings could not be pruned", "error", err)
+		}
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -403,7 +412,11 @@ func (p post) Put(tx store.Tx, thread chat.ThreadID, m chat.Post) {
 func (p post) Wake(thread chat.ThreadID) { p.s.Wake(string(thread)) }
 
 // gatekeeper shows the gate to the agent, in the agent's words.
-type gatekeeper struct{ g *gate.Gate }
+type gatekeeper struct {
+	g *gate.Gate
+	// mark is told of every approval that is used.
+	mark func(approvals.ID, approvals.Action)
+}
 
 func request(p agent.Proposal) gate.Request {
 	return gate.Request{
@@ -436,6 +449,9 @@ func (k gatekeeper) Ask(tx store.Tx, p agent.Proposal) history.Ask {
 
 func (k gatekeeper) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, string) {
 	permit, _, why := k.g.Consume(tx, id, a)
+	if why == "" {
+		k.mark(id, a)
+	}
 	return permit, why
 }
 

@@ -319,6 +319,8 @@ type row struct {
 	Text string     `json:"text"`
 	Kind string     `json:"kind"`
 	Card *chat.Card `json:"card"`
+
+	Files []chat.File `json:"files"`
 }
 
 func (p *person) messages(thread string) ([]row, error) {

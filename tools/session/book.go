@@ -36,6 +36,8 @@ type Ref struct {
 	// Pristine means that its shell is as it was started, or will be when it is
 	// started: nobody else used it, and no command changed it.
 	Pristine bool
+	// Taken says who has its keyboard; "" is the bot, which may type.
+	Taken string
 }
 
 // Find looks up the pane that a thread means, without any effect. The default
@@ -45,6 +47,9 @@ func (b *Book) Find(ctx context.Context, thread, session, pane string) (Ref, err
 	ref, r, err := b.lookup(ctx, thread, session, pane)
 	if err != nil {
 		return Ref{}, err
+	}
+	if r.Pen != nil {
+		ref.Taken = r.Pen.Name
 	}
 	if p := b.opened(ref); p != nil && ref.Known {
 		if info, err := p.Info(ctx); err == nil {
@@ -402,7 +407,7 @@ func (b *Book) makeSession(ctx context.Context, all []tmux.SessionInfo, r *row) 
 	if err != nil {
 		return nil, err
 	}
-	b.remember(r.Name, sharedPane, p)
+	b.remember(ctx, *r, sharedPane, p)
 	return p, nil
 }
 
@@ -414,7 +419,7 @@ func (b *Book) makePane(ctx context.Context, r *row, pane string) (Pane, error) 
 	if err := b.change(ctx, r, func(n *row) { n.Panes[pane] = paneRow{ID: p.ID()} }); err != nil {
 		return nil, err
 	}
-	b.remember(r.Name, pane, p)
+	b.remember(ctx, *r, pane, p)
 	return p, nil
 }
 
@@ -432,7 +437,7 @@ func (b *Book) adopt(ctx context.Context, r *row, pane, id string) (Pane, error)
 			return nil, err
 		}
 	}
-	b.remember(r.Name, pane, p)
+	b.remember(ctx, *r, pane, p)
 	return p, nil
 }
 
@@ -442,24 +447,41 @@ func (b *Book) opened(ref Ref) Pane {
 	return b.open[paneKey{ref.Session, ref.Pane}]
 }
 
-func (b *Book) remember(session, pane string, p Pane) {
+func (b *Book) remember(ctx context.Context, r row, pane string, p Pane) {
+	key := paneKey{r.Name, pane}
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.open[paneKey{session, pane}] = p
+	same := b.open[key] == p
+	b.open[key] = p
+	b.mu.Unlock()
+	if !same {
+		b.record(ctx, r.Thread, key, p)
+	}
 }
 
 func (b *Book) forget(session, pane string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.open, paneKey{session, pane})
+	b.forgetIf(func(k paneKey) bool { return k == paneKey{session, pane} })
 }
 
 func (b *Book) forgetAll(session string) {
+	b.forgetIf(func(k paneKey) bool { return k.session == session })
+}
+
+func (b *Book) forgetIf(which func(paneKey) bool) {
+	var ended []Recorder
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	for k := range b.open {
-		if k.session == session {
+		if which(k) {
 			delete(b.open, k)
 		}
+	}
+	for k, r := range b.recorders {
+		if which(k) {
+			delete(b.recorders, k)
+			ended = append(ended, r)
+		}
+	}
+	b.mu.Unlock()
+	for _, r := range ended {
+		b.closeRecorder(r)
 	}
 }

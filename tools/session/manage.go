@@ -293,6 +293,7 @@ type Session struct {
 	Created  time.Time
 	Attached int    // people who watch
 	Attach   string // the line with which people watch it
+	Taken    string // who has its keyboard; "" is the bot
 	Panes    []Ref
 }
 
@@ -317,6 +318,9 @@ func (b *Book) List(ctx context.Context, thread string) ([]Session, error) {
 			continue
 		}
 		s := Session{Name: r.Name, Thread: r.Thread, Default: r.Default, Created: r.Created, Attach: b.cfg.Server.AttachCommand(r.Name)}
+		if r.Pen != nil {
+			s.Taken = r.Pen.Name
+		}
 		if live := liveSession(all, r); live != nil {
 			s.Attached = live.Attached
 		} else {
@@ -372,6 +376,9 @@ func (b *Book) Describe(ctx context.Context, thread string) (text string, has bo
 			continue
 		}
 		fmt.Fprintf(&out, "**%s**%s, watched by %d: `%s`\n", s.Name, kind, s.Attached, s.Attach)
+		if s.Taken != "" {
+			fmt.Fprintf(&out, "- %s has the keyboard\n", s.Taken)
+		}
 		for _, p := range s.Panes {
 			switch {
 			case !p.Exists:
@@ -456,6 +463,11 @@ func (b *Book) reconcileOne(ctx context.Context, r row, rep *Report) error {
 		return nil
 	}
 	rep.Adopted = append(rep.Adopted, r.Name)
+	if r.Pen != nil { // a restart changes nothing about who has the keyboard
+		if err := b.cfg.Server.Hand(ctx, r.Name, true); err != nil {
+			return err
+		}
+	}
 	err = b.change(ctx, &r, func(n *row) {
 		n.Ready = true
 		for i := range live.Panes {

@@ -20,6 +20,8 @@ type row struct {
 	// Closing means that somebody decided to end it.
 	Closing bool               `json:"closing,omitempty"`
 	Panes   map[string]paneRow `json:"panes,omitempty"`
+	// Pen is who has the keyboard; nil is the bot.
+	Pen *pen `json:"pen,omitempty"`
 }
 
 type paneRow struct {

@@ -15,6 +15,7 @@
 // Keys:
 //
 //	"session"         instance target name -> row: the session, its thread, its panes
+//	"session-run"     instance target thread call -> run: a command that was about to be typed
 //	"session-orphan"  instance target id   -> when a session of ours that the store does not know was first seen
 package session
 
@@ -52,6 +53,9 @@ type Pane interface {
 	Capture(ctx context.Context, o tmux.CaptureOptions) (text, notice string, err error)
 	Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, err error)
 	Kill(ctx context.Context) error
+	Testify(ctx context.Context, w tmux.Where) (tmux.Testimony, error)
+	Past(ctx context.Context) (list []tmux.Done, complete bool, err error)
+	Tap(ctx context.Context, tap func([]byte)) error
 }
 
 // Server is what a Book needs of a tmux server. [Over] makes one of a
@@ -63,6 +67,8 @@ type Server interface {
 	Adopt(ctx context.Context, session, paneID string) (Pane, error)
 	KillSession(ctx context.Context, name string) error
 	AttachCommand(session string) string
+	WriteCommand(session string) string
+	Hand(ctx context.Context, session string, people bool) error
 }
 
 // Limits bound how much a thread can open. Zero values mean the defaults.
@@ -95,6 +101,7 @@ type Config struct {
 	// home of the target's user.
 	Dir    string
 	Limits Limits
+	Record Recordings
 	Now    func() time.Time
 	Log    *slog.Logger
 }
@@ -105,8 +112,9 @@ type Book struct {
 	names names
 	locks locks
 
-	mu   sync.Mutex
-	open map[paneKey]Pane // panes that this process already drives
+	mu        sync.Mutex
+	open      map[paneKey]Pane // panes that this process already drives
+	recorders map[paneKey]Recorder
 }
 
 type paneKey struct{ session, pane string }
@@ -129,7 +137,7 @@ func New(c Config) *Book {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Book{cfg: c, names: newNames(c.Agent), open: map[paneKey]Pane{}}
+	return &Book{cfg: c, names: newNames(c.Agent), open: map[paneKey]Pane{}, recorders: map[paneKey]Recorder{}}
 }
 
 // Over makes a Server of a tmux server.
@@ -156,6 +164,12 @@ func (v server) KillSession(ctx context.Context, name string) error {
 }
 
 func (v server) AttachCommand(session string) string { return v.s.AttachCommand(session) }
+
+func (v server) WriteCommand(session string) string { return v.s.WriteCommand(session) }
+
+func (v server) Hand(ctx context.Context, session string, people bool) error {
+	return v.s.Hand(ctx, session, people)
+}
 
 // pane keeps a nil *tmux.Pane from becoming a Pane that is not nil.
 func pane(p *tmux.Pane, err error) (Pane, error) {

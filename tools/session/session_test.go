@@ -25,6 +25,8 @@ type world struct {
 	db   store.DB
 	now  time.Time
 	book *session.Book
+
+	record session.Recordings
 }
 
 func newWorld(t *testing.T, lim session.Limits) *world {
@@ -38,7 +40,7 @@ func newWorld(t *testing.T, lim session.Limits) *world {
 func (w *world) restart(lim session.Limits) {
 	w.book = session.New(session.Config{
 		Server: w.srv, DB: w.db, Target: "local", Agent: "Ops", Instance: "test", Dir: "/work",
-		Limits: lim, Now: func() time.Time { return w.now },
+		Limits: lim, Record: w.record, Now: func() time.Time { return w.now },
 	})
 }
 
@@ -588,3 +590,136 @@ func TestTagsAreSetInTheMomentOfCreation(t *testing.T) {
 		t.Errorf("pane tags %v", p)
 	}
 }
+
+func TestThePenOfASession(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	ctx := t.Context()
+	ann, bob, mod := session.Person{ID: "web:ann", Name: "Ann"}, session.Person{ID: "web:bob", Name: "Bob"}, session.Person{ID: "web:mod", Name: "Mo", Moderator: true}
+	if _, err := w.book.Give(ctx, "th", "", ann); !errors.Is(err, session.ErrNoSession) && !errors.Is(err, session.ErrUnmanaged) {
+		t.Errorf("giving what nobody took: %v", err)
+	}
+	got, err := w.book.Take(ctx, "th", "", ann)
+	if err != nil || got.Again || got.From != "" || strings.Contains(got.Attach, " -r") || !strings.Contains(got.Attach, got.Session) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if again, err := w.book.Take(ctx, "th", "", ann); err != nil || !again.Again {
+		t.Errorf("twice: %+v, %v", again, err)
+	}
+	ref, err := w.book.Find(ctx, "th", "", "")
+	if err != nil || ref.Taken != "Ann" {
+		t.Errorf("%+v, %v", ref, err)
+	}
+	if err := w.book.Writable(ctx, "th", ""); !errors.Is(err, session.ErrTaken) || !strings.HasPrefix(err.Error(), "Ann has the keyboard") {
+		t.Errorf("%v", err)
+	}
+	if err := w.book.Writable(ctx, "other", ""); err != nil {
+		t.Errorf("another thread's: %v", err)
+	}
+	if _, err := w.book.Take(ctx, "th", "", bob); !errors.Is(err, session.ErrTaken) {
+		t.Errorf("from somebody: %v", err)
+	}
+	if _, err := w.book.Give(ctx, "th", "", bob); !errors.Is(err, session.ErrTaken) {
+		t.Errorf("somebody else gives: %v", err)
+	}
+	w.restart(session.Limits{})
+	if _, err := w.book.Reconcile(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := w.book.Describe(ctx, "th"); !strings.Contains(text, "Ann has the keyboard") {
+		t.Errorf("after a restart: %s", text)
+	}
+	if log := w.srv.Log(); log[len(log)-1] != "hand "+got.Session+" true" && !slices.Contains(log, "hand "+got.Session+" true") {
+		t.Errorf("%q", log)
+	}
+	if taken, err := w.book.Take(ctx, "th", "", mod); err != nil || taken.From != "Ann" {
+		t.Errorf("a moderator takes over: %+v, %v", taken, err)
+	}
+	w.srv.Pane(got.Session, "shared").Typed(tmux.Done{Text: "df `pwd`", Known: true}, tmux.Done{Text: "vi x"})
+	g, err := w.book.Give(ctx, "th", "", mod)
+	if err != nil || g.Holder != "Mo" || g.Summary != "- `df 'pwd'` (exit code 0)\n- `vi x`" {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if err := w.book.Writable(ctx, "th", ""); err != nil {
+		t.Errorf("given back: %v", err)
+	}
+	if holder, _, err := w.book.Holder(ctx, "th"); holder != "" || err != nil {
+		t.Errorf("%q, %v", holder, err)
+	}
+}
+
+func TestEvidenceOfACommandThatNobodyWaitedFor(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	ctx := t.Context()
+	w.ensure("th", "", "")
+	ref, err := w.book.Find(ctx, "th", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pane := w.srv.Pane(ref.Session, "shared")
+	for _, tt := range []struct {
+		rule  string
+		told  tmux.Testimony
+		want  string
+		final bool
+	}{
+		{"the shell knows the end", tmux.Testimony{Ended: true, Code: 3}, "ended with exit code 3", true},
+		{"it still runs", tmux.Testimony{Running: true}, "still runs", false},
+		{"it was never typed", tmux.Testimony{Unstarted: true}, "it was not run", true},
+		{"nobody knows yet", tmux.Testimony{}, "", false},
+	} {
+		if err := w.book.Began(ctx, "th", tt.rule, ref, tmux.Where{Shell: "1", Seq: 4}); err != nil {
+			t.Fatal(err)
+		}
+		pane.Tell(tt.told)
+		e, err := w.book.Testify(ctx, "th", tt.rule)
+		if err != nil || e.Final != tt.final || !strings.Contains(e.Text, tt.want) || (tt.want == "") != (e.Text == "") {
+			t.Errorf("%s: %+v, %v", tt.rule, e, err)
+		}
+	}
+	open, err := w.book.Unknown(ctx)
+	if err != nil || len(open) != 2 {
+		t.Errorf("what is final is forgotten: %+v, %v", open, err)
+	}
+	w.srv.Vanish(ref.Session)
+	e, err := w.book.Testify(ctx, "th", "it still runs")
+	if err != nil || !e.Final || !strings.Contains(e.Text, "is gone") {
+		t.Errorf("the pane is gone: %+v, %v", e, err)
+	}
+	if e, err := w.book.Testify(ctx, "th", "never heard of"); err != nil || !e.Final || e.Text != "" {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+func TestPanesAreRecorded(t *testing.T) {
+	var films []string
+	w := newWorld(t, session.Limits{})
+	w.record = func(thread, name, pane string, _, _ int) (session.Recorder, error) {
+		return &film{at: thread + "/" + pane, out: &films}, nil
+	}
+	w.restart(session.Limits{})
+	w.ensure("th", "", "")
+	ref, err := w.book.Find(t.Context(), "th", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.srv.Pane(ref.Session, "shared").Print("hello")
+	w.book.Mark(ref.Session, "shared", "approved")
+	w.book.Mark(ref.Session, "none", "nobody")
+	w.srv.Vanish(ref.Session)
+	w.ensure("th", "", "") // made again: another recorder
+	w.book.Close()
+	want := []string{"th/shared: hello", "th/shared# approved", "th/shared closed", "th/shared closed"}
+	if !slices.Equal(films, want) {
+		t.Errorf("%q", films)
+	}
+}
+
+// film is a recorder that notes what it gets.
+type film struct {
+	at  string
+	out *[]string
+}
+
+func (f *film) Output(b []byte)    { *f.out = append(*f.out, f.at+": "+string(b)) }
+func (f *film) Marker(text string) { *f.out = append(*f.out, f.at+"# "+text) }
+func (f *film) Close() error       { *f.out = append(*f.out, f.at+" closed"); return nil }

@@ -25,12 +25,33 @@ func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) 
 		}
 		return tools.Result{}, err
 	}
+	if err := k.t.cfg.Sessions.Writable(ctx, k.thread, k.ref.Session); err != nil {
+		if k.beside() {
+			return k.process(ctx, sink)
+		}
+		return tools.Result{}, tools.Failed("the command was not run: %w", err)
+	}
 	out := newStream(sink)
 	defer out.close()
 	out.event(tools.Started, k.args.Command)
-	cmd := tmux.Command{Text: k.args.Command, Keep: keepOutput, Pristine: k.pristine}
+	k.t.cfg.Sessions.Mark(p.Session(), k.ref.Pane, "run_shell: "+k.args.Command)
+	cmd := tmux.Command{
+		Text: k.args.Command, Keep: keepOutput, Pristine: k.pristine,
+		Note: func(s string) { out.event(tools.Info, s) },
+	}
+	noted := false
+	if !k.proven { // what only reads may be done again
+		cmd.Before = func(w tmux.Where) error {
+			noted = true
+			return k.t.cfg.Sessions.Began(ctx, k.thread, k.id, k.ref, w)
+		}
+	}
 	if k.wait.dispatch {
-		if err := p.Dispatch(ctx, cmd); err != nil {
+		err := p.Dispatch(ctx, cmd)
+		if noted && (err == nil || busy(err)) {
+			k.forget(ctx)
+		}
+		if err != nil {
 			return k.refused(p, err)
 		}
 		text := "command dispatched to tmux pane " + p.ID()
@@ -52,8 +73,10 @@ func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) 
 	defer cancel()
 	o, err := p.Run(wctx, cmd)
 	out.flush()
-	var busy *tmux.StateError
-	if errors.As(err, &busy) && k.beside() {
+	if noted && (err == nil && o.Kind != tmux.Lost || busy(err)) {
+		k.forget(ctx)
+	}
+	if busy(err) && k.beside() {
 		return k.process(ctx, sink)
 	}
 	if err != nil {
@@ -69,7 +92,12 @@ func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) 
 	case tmux.Exited:
 		out.event(tools.Info, sentences(fmt.Sprintf("ended after %s in %s", round(o.Duration), o.Dir), notice))
 		out.event(tools.Completed, fmt.Sprintf("exit code %d", o.Code))
-		return exited(o.Code, stdout, stderr, notice), nil
+		r := exited(o.Code, stdout, stderr, notice)
+		if v, ok := r.Value.(result); ok && o.Screen != "" {
+			v.Screen = tools.TruncateTail(o.Screen, maxOutput)
+			r.Value = v
+		}
+		return r, nil
 	case tmux.TimedOut:
 		out.event(tools.Info, "still running in "+where)
 		out.event(tools.Completed, "timeout")
@@ -81,6 +109,18 @@ func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) 
 	case tmux.Lost:
 	}
 	return lost(where, stdout, stderr, notice, out), nil
+}
+
+// busy tells whether a command was not typed, because of what the pane does.
+func busy(err error) bool {
+	var se *tmux.StateError
+	return errors.As(err, &se)
+}
+
+// forget lets go of the note of a command whose outcome is known. One that stays is
+// only looked at once more.
+func (k *call) forget(ctx context.Context) {
+	_ = k.t.cfg.Sessions.Ended(context.WithoutCancel(ctx), k.thread, k.id)
 }
 
 // beside reports whether the command may as well run beside the pane: it only

@@ -30,7 +30,17 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 		// Exactly the shell that the proof is about, without anybody's settings.
 		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
 	}
+	if !k.proven && k.t.cfg.Journal != nil {
+		mark, err := k.t.cfg.Journal.Began(ctx, k.thread, k.id)
+		if err != nil {
+			return tools.Result{}, tools.Failed("the command was not run: it could not be noted: %w", err)
+		}
+		spec.Mark = mark
+	}
 	p, err := target.Start(wctx, spec)
+	if err != nil && !errors.Is(err, backend.ErrLost) {
+		k.done(ctx, spec.Mark)
+	}
 	if errors.Is(err, backend.ErrLost) {
 		return lost(target.ID(), "", "", "", out), nil
 	}
@@ -41,6 +51,9 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 		return tools.Result{}, tools.Failed("the command did not start on %s: %w", target.ID(), err)
 	}
 	res, err := p.Wait()
+	if err == nil {
+		k.done(ctx, spec.Mark)
+	}
 	out.flush()
 	so, se := cut(stdout.captured()), cut(stderr.captured())
 	switch {
@@ -71,6 +84,13 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 	out.event(tools.Completed, fmt.Sprintf("exit code %d", res.Code))
 	k.show(ctx, so, se)
 	return exited(res.Code, so, se, notice), nil
+}
+
+// done lets go of the note of a command whose outcome is known.
+func (k *call) done(ctx context.Context, mark string) {
+	if mark != "" {
+		_ = k.t.cfg.Journal.Ended(context.WithoutCancel(ctx), k.thread, k.id) // see forget
+	}
 }
 
 // plainNotice says once in each thread why there is no terminal.

@@ -35,6 +35,7 @@ import (
 	"countersign/tools/backend"
 	"countersign/tools/session"
 	"countersign/tools/shell/guard"
+	"countersign/tools/tmux"
 )
 
 //go:embed run_shell.md
@@ -56,6 +57,22 @@ const (
 type Sessions interface {
 	Find(ctx context.Context, thread, session, pane string) (session.Ref, error)
 	Ensure(ctx context.Context, thread, session, pane string) (session.Pane, string, error)
+	// Writable says why nothing may be typed into a session now.
+	Writable(ctx context.Context, thread, session string) error
+	// Began notes where the command of a call is typed, before it is; Ended forgets it
+	// once its outcome is known.
+	Began(ctx context.Context, thread, call string, ref session.Ref, w tmux.Where) error
+	Ended(ctx context.Context, thread, call string) error
+	// Mark puts a marker into the recording of a pane.
+	Mark(session, pane, text string)
+}
+
+// Journal notes the commands that run as plain processes, like Sessions does those
+// in panes.
+type Journal interface {
+	// Began returns the mark under which the target notes how the process ends.
+	Began(ctx context.Context, thread, call string) (mark string, err error)
+	Ended(ctx context.Context, thread, call string) error
 }
 
 // Config is what the tool is made of.
@@ -63,6 +80,8 @@ type Config struct {
 	Target backend.Target
 	// Sessions is nil where the target has no tmux.
 	Sessions Sessions
+	// Journal notes what runs without a pane; nil notes nothing.
+	Journal Journal
 	// User is the account that commands run as, for the card.
 	User string
 	// Dir is the absolute directory of commands without a pane.
@@ -129,6 +148,7 @@ type args struct {
 type call struct {
 	t      *tool
 	thread string
+	id     string
 	args   args
 	ref    session.Ref
 	wait   wait
@@ -146,7 +166,7 @@ type call struct {
 
 // Plan implements tools.Tool.
 func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
-	k := call{t: t, thread: c.Thread, dir: t.cfg.Dir}
+	k := call{t: t, thread: c.Thread, id: c.ID, dir: t.cfg.Dir}
 	if err := json.Unmarshal(c.Args, &k.args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
@@ -187,10 +207,13 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		}
 		moved, only := moves(text)
 		k.only = only
-		k.pristine = k.proven && k.ref.Pristine && k.caps.Bash != ""
+		k.pristine = k.proven && k.ref.Pristine && k.ref.Taken == "" && k.caps.Bash != ""
 		if !k.proven || k.pristine || k.wait.dispatch || only || k.caps.Bash == "" {
 			if err := guard.Check(text); err != nil {
 				return tools.Plan{}, tools.Failed("%w", err)
+			}
+			if k.ref.Taken != "" {
+				return tools.Plan{}, tools.Failed("%s has the keyboard of the session %s, so nothing is typed there; wait until they say give, or use another session", k.ref.Taken, k.ref.Session)
 			}
 			if k.proven && !k.pristine {
 				a.Kind = approvals.KindKeys // the proof does not hold in this shell

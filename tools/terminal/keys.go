@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -89,6 +90,13 @@ func (a pressArgs) preview(program string) string {
 	return s
 }
 
+// leaves reports whether the keys do nothing but end what runs.
+func (a pressArgs) leaves() bool {
+	return a.Literal == "" && !a.Enter && !slices.ContainsFunc(a.Keys, func(k string) bool {
+		return !slices.Contains([]string{"C-c", "C-d", "C-z", "C-\\"}, k)
+	})
+}
+
 // typed says what typing a text does, in steps: letters are quoted, and a
 // character that acts like a key is a step of its own, because a newline in the
 // middle of a text runs what stands before it.
@@ -166,6 +174,9 @@ func (t presser) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, tools.Failed("no key was pressed: %w", err)
 	}
+	if ref.Taken != "" {
+		return tools.Plan{}, tools.Failed("no key was pressed: %s has the keyboard of the session %s; wait until they say give", ref.Taken, ref.Session)
+	}
 	if !ref.Exists && !ondemand(ref) {
 		return tools.Plan{}, tools.Failed("no key was pressed: the pane %s of the session %s does not exist now; run_shell makes it again", ref.Pane, ref.Session)
 	}
@@ -204,6 +215,9 @@ func (t presser) press(ctx context.Context, thread string, ref session.Ref, args
 	if err := pause(ctx, wait); err != nil {
 		return tools.Result{}, err
 	}
+	if err := t.Book.Writable(ctx, thread, ref.Session); err != nil {
+		return tools.Result{}, tools.Failed("no key was pressed: %w", err)
+	}
 	p, err := t.Book.Open(ctx, thread, ref.Session, ref.Pane)
 	if missing(err) && ondemand(ref) && !ref.Exists {
 		p, _, err = t.Book.Ensure(ctx, thread, "", "")
@@ -218,6 +232,9 @@ func (t presser) press(ctx context.Context, thread string, ref session.Ref, args
 		info, err := p.Info(ctx)
 		if err != nil {
 			return tools.Result{}, tools.Failed("no key was pressed: %w", err)
+		}
+		if info.State == tmux.StatePassword && !args.leaves() {
+			return tools.Result{}, tools.Failed("no key was pressed: the pane asks for a password or another secret, and those are typed by people only; ask somebody to say take, attach and type it, or stop the command with C-c")
 		}
 		if info.Program != ref.Program {
 			return tools.Result{}, tools.Failed("no key was pressed: the pane now runs %s, and the keys were meant for %s; look with capture-pane and propose them again", tools.Quote(info.Program), tools.Quote(ref.Program))

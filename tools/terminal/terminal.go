@@ -41,6 +41,7 @@ type Book interface {
 	Find(ctx context.Context, thread, session, pane string) (session.Ref, error)
 	Open(ctx context.Context, thread, session, pane string) (session.Pane, error)
 	Ensure(ctx context.Context, thread, session, pane string) (session.Pane, string, error)
+	Writable(ctx context.Context, thread, session string) error
 	CheckCreate(ctx context.Context, thread, session, pane string) (session.Ref, error)
 	CheckKill(ctx context.Context, thread, session, pane string) (session.Ref, error)
 	CreateSession(ctx context.Context, thread, session string) (session.Made, error)

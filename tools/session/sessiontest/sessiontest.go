@@ -201,6 +201,20 @@ func (s *Server) KillSession(_ context.Context, name string) error {
 // AttachCommand implements session.Server.
 func (s *Server) AttachCommand(name string) string { return "tmux -L test attach -r -t =" + name + ":" }
 
+// WriteCommand implements session.Server.
+func (s *Server) WriteCommand(name string) string { return "tmux -L test attach -t =" + name + ":" }
+
+// Hand implements session.Server.
+func (s *Server) Hand(_ context.Context, name string, people bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.find(name) == nil {
+		return tmux.ErrGone
+	}
+	s.log = append(s.log, fmt.Sprintf("hand %s %v", name, people))
+	return nil
+}
+
 // Pane implements session.Pane.
 type Pane struct {
 	srv         *Server
@@ -216,6 +230,9 @@ type Pane struct {
 	keys     []tmux.Keys
 	captures []tmux.CaptureOptions
 	stops    int
+	past     []tmux.Done
+	told     tmux.Testimony
+	tap      func([]byte)
 }
 
 // ID implements session.Pane.
@@ -288,6 +305,11 @@ func (p *Pane) Info(ctx context.Context) (info tmux.Info, err error) {
 
 // Run implements session.Pane.
 func (p *Pane) Run(ctx context.Context, c tmux.Command) (tmux.Outcome, error) {
+	if c.Before != nil {
+		if err := c.Before(tmux.Where{Shell: "1", Seq: 1}); err != nil {
+			return tmux.Outcome{}, err
+		}
+	}
 	if err := p.do(ctx, func() { p.commands = append(p.commands, c.Text) }); err != nil {
 		return tmux.Outcome{}, err
 	}
@@ -333,6 +355,46 @@ func (p *Pane) Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, 
 	close(ch)
 	err = p.do(ctx, func() { snapshot = []byte(p.screen) })
 	return snapshot, ch, err
+}
+
+// Typed adds what Past tells when it is asked next.
+func (p *Pane) Typed(list ...tmux.Done) {
+	p.srv.mu.Lock()
+	defer p.srv.mu.Unlock()
+	p.past = append(p.past, list...)
+}
+
+// Past implements session.Pane.
+func (p *Pane) Past(ctx context.Context) (list []tmux.Done, complete bool, err error) {
+	err = p.do(ctx, func() { list, p.past = p.past, nil })
+	return list, true, err
+}
+
+// Tell sets what Testify returns.
+func (p *Pane) Tell(t tmux.Testimony) {
+	p.srv.mu.Lock()
+	defer p.srv.mu.Unlock()
+	p.told = t
+}
+
+// Testify implements session.Pane.
+func (p *Pane) Testify(ctx context.Context, _ tmux.Where) (t tmux.Testimony, err error) {
+	err = p.do(ctx, func() { t = p.told })
+	return t, err
+}
+
+// Tap implements session.Pane; Print feeds it.
+func (p *Pane) Tap(ctx context.Context, tap func([]byte)) error {
+	return p.do(ctx, func() { p.tap = tap })
+}
+
+// Print is output of a program in the pane.
+func (p *Pane) Print(text string) {
+	p.srv.mu.Lock()
+	defer p.srv.mu.Unlock()
+	if p.tap != nil {
+		p.tap([]byte(text))
+	}
 }
 
 // Kill implements session.Pane.

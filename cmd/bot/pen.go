@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"countersign/adapters/chat"
+	"countersign/tools/session"
+)
+
+// pen hands the keyboard of a thread's terminal over. Who watches is an observer;
+// the target's approvers are peers, who may take the keyboard from the bot; its
+// moderators may take it from anybody.
+type pen struct{ b *bot }
+
+// at is the thread's machine with its terminals, and what somebody is there.
+func (p pen) at(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string) (m *machine, who session.Person, peer bool, err error) {
+	name, err := p.b.current(ctx, string(thread))
+	if err != nil {
+		return nil, who, false, err
+	}
+	m = p.b.machines[name]
+	r := p.b.rules.Load()
+	t := r.file.Targets[name]
+	who = session.Person{ID: string(by.ID), Name: by.Name, Moderator: r.policy.Eligible(t.Moderators, by, groups)}
+	if who.Name == "" {
+		who.Name = string(by.ID)
+	}
+	return m, who, who.Moderator || r.policy.Eligible(t.Approvers, by, groups), nil
+}
+
+// refusal is the answer to an error that is a sentence for people.
+func refusal(err error) string {
+	text := err.Error()
+	if errors.Is(err, session.ErrTaken) {
+		return text + "." // it begins with a name
+	}
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
+// sayable reports whether an error is one that people are told.
+func sayable(err error) bool {
+	for _, is := range []error{session.ErrTaken, session.ErrNoSession, session.ErrNoPane, session.ErrForeign, session.ErrUnmanaged, session.ErrName, session.ErrLimit} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	return false
+}
+
+// Take implements agent.Pen.
+func (p pen) Take(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, name string) (text string, ok bool, err error) {
+	m, who, peer, err := p.at(ctx, thread, by, groups)
+	switch {
+	case err != nil:
+		return "", false, err
+	case by.Bot:
+		return "Bots have no hands.", false, nil
+	case !peer:
+		return fmt.Sprintf("You are an observer on `%s`: you can watch with the line that `sessions` prints. Its approvers and moderators may take the keyboard.", m.name), false, nil
+	}
+	o, err := m.connect(ctx)
+	if err != nil {
+		return fmt.Sprintf("The target %s cannot be reached now: %v.", m.name, err), false, nil
+	}
+	if o.book == nil {
+		return "There is no terminal on `" + m.name + "`. " + o.notice, false, nil
+	}
+	t, err := o.book.Take(ctx, string(thread), name, who)
+	if err != nil {
+		// Whatever failed, nobody was handed anything that they were told of.
+		if !sayable(err) {
+			m.b.log.ErrorContext(ctx, "the keyboard could not be handed over", "target", m.name, "error", err)
+		}
+		return refusal(err), false, nil
+	}
+	o.book.Mark(t.Session, "shared", who.Name+" takes the keyboard")
+	from := ""
+	if t.From != "" {
+		from = " from " + t.From
+	}
+	if t.Again {
+		from = " still"
+	}
+	return fmt.Sprintf("%s has the keyboard of `%s` on `%s`%s, and I do nothing until you say `give`. Attach with:\n\n```\n%s\n```\nDetach with Ctrl-b d. What you type is told to me when you give it back; passwords that are not echoed are not.", who.Name, t.Session, m.name, from, t.Attach), true, nil
+}
+
+// Give implements agent.Pen.
+func (p pen) Give(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, name string) (text, note string, ok bool, err error) {
+	m, who, _, err := p.at(ctx, thread, by, groups)
+	if err != nil {
+		return "", "", false, err
+	}
+	o, err := m.connect(ctx)
+	if err != nil {
+		return fmt.Sprintf("The target %s cannot be reached now: %v.", m.name, err), "", false, nil
+	}
+	if o.book == nil {
+		return "There is no terminal on `" + m.name + "`. " + o.notice, "", false, nil
+	}
+	g, err := o.book.Give(ctx, string(thread), name, who)
+	if err != nil {
+		if !sayable(err) {
+			m.b.log.ErrorContext(ctx, "the keyboard could not be taken back", "target", m.name, "error", err)
+		}
+		return refusal(err), "", false, nil
+	}
+	o.book.Mark(g.Session, "shared", g.Holder+" gives the keyboard back")
+	what := fmt.Sprintf("%s had the keyboard of the session %s on %s from %s to now and typed:\n%s", g.Holder, g.Session, m.name, g.Since.UTC().Format("15:04:05"), g.Summary)
+	if g.Summary == "nothing was typed" {
+		what = fmt.Sprintf("%s had the keyboard of the session %s on %s and typed nothing.", g.Holder, g.Session, m.name)
+	}
+	held, _, err := o.book.Holder(ctx, string(thread))
+	if err != nil {
+		return "", "", false, err
+	}
+	if held != "" {
+		return what + "\n" + held + " has the keyboard of another session of this thread still.", what, false, nil
+	}
+	return what + "\nI go on.", what, true, nil
+}

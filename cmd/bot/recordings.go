@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/web"
+	"countersign/approvals"
+	"countersign/tools/record"
+	"countersign/tools/session"
+)
+
+// RecordingsConfig is about the recordings of terminals.
+type RecordingsConfig struct {
+	Off bool `yaml:"off"`
+	// MaxBytes is the size at which a recording leaves output out.
+	MaxBytes int64 `yaml:"max_bytes"`
+	// Keep is how long a recording is kept after its last moment.
+	Keep time.Duration `yaml:"keep"`
+}
+
+// maxAttached is how much of recordings one post carries.
+const maxAttached = 2 << 20
+
+// recordings is the directory of one target's recordings.
+func (m *machine) recordings() string { return filepath.Join(m.b.env.DataDir, "recordings", m.name) }
+
+// recorded is the label of a thread's session in the name of its recordings: the
+// same session name may be another thread's later.
+func recorded(thread string) string {
+	sum := sha256.Sum256([]byte(thread))
+	return hex.EncodeToString(sum[:4]) + "_"
+}
+
+// recorder begins to record a pane, or goes on after a restart.
+func (m *machine) recorder(thread, name, pane string, width, height int) (session.Recorder, error) {
+	r, err := record.Open(record.Options{
+		Dir: m.recordings(), Session: recorded(thread) + name, Pane: pane, Cols: width, Rows: height,
+		Redact: m.b.redact, MaxBytes: m.b.file.Recordings.MaxBytes, Resume: true, Log: m.b.log,
+	})
+	if err != nil {
+		return nil, err // a nil recorder would not be a nil interface
+	}
+	return r, nil
+}
+
+// markApproval puts a decision into the recording of the pane that it is about.
+func (b *bot) markApproval(id approvals.ID, a approvals.Action) {
+	if a.Pane == "" {
+		return
+	}
+	if m := b.byID(a.Target); m != nil {
+		if o := m.state(); o != nil && o.book != nil {
+			o.book.Mark(a.Session, a.Pane, "approved as "+string(id))
+		}
+	}
+}
+
+// recordingsOf lists a thread's recordings, newest first.
+func (b *bot) recordingsOf(thread chat.ThreadID) ([]web.Recording, error) {
+	out := []web.Recording{}
+	prefix := recorded(string(thread))
+	for _, name := range sortedKeys(b.machines) {
+		list, err := record.List(b.machines[name].recordings(), record.Filter{})
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range list {
+			own, ok := strings.CutPrefix(i.Session, prefix)
+			if !ok {
+				continue
+			}
+			label := own
+			if len(b.machines) > 1 {
+				label = name + " " + own
+			}
+			out = append(out, web.Recording{ID: name + ":" + i.ID, Session: label, Pane: i.Pane, Started: i.Started, Duration: i.Duration, Bytes: i.Bytes})
+		}
+	}
+	return out, nil
+}
+
+// openRecording opens one of a thread's recordings.
+func (b *bot) openRecording(thread chat.ThreadID, id string) (io.ReadCloser, error) {
+	target, file, _ := strings.Cut(id, ":")
+	m := b.machines[target]
+	if m == nil || !strings.HasPrefix(file, recorded(string(thread))) {
+		return nil, fmt.Errorf("this thread has no such recording: %w", chat.ErrGone)
+	}
+	r, err := record.OpenFile(m.recordings(), file)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", chat.ErrGone, err)
+	}
+	return r, nil
+}
+
+// films shows the recordings to the console.
+type films struct{ b *bot }
+
+// Recordings implements web.Recordings.
+func (f films) Recordings(_ context.Context, thread chat.ThreadID) ([]web.Recording, error) {
+	return f.b.recordingsOf(thread)
+}
+
+// OpenRecording implements web.Recordings.
+func (f films) OpenRecording(_ context.Context, thread chat.ThreadID, id string) (io.ReadCloser, error) {
+	return f.b.openRecording(thread, id)
+}
+
+// recordingWord is nil where nothing is recorded.
+func (b *bot) recordingWord() func(context.Context, chat.ThreadID) ([]chat.File, string) {
+	if b.file.Recordings.Off {
+		return nil
+	}
+	return b.recording
+}
+
+// recording answers the chat word.
+func (b *bot) recording(ctx context.Context, thread chat.ThreadID) (files []chat.File, text string) {
+	list, err := b.recordingsOf(thread)
+	if err != nil {
+		b.log.ErrorContext(ctx, "the recordings cannot be listed", "error", err)
+		return nil, "The recordings cannot be listed now; look at the bot's log."
+	}
+	if len(list) == 0 {
+		return nil, "Nothing of this thread's terminals is recorded."
+	}
+	var out strings.Builder
+	out.WriteString("What the terminals of this thread showed; play a file with `asciinema play`, or in the web console:\n")
+	left := int64(maxAttached)
+	for _, r := range list {
+		fmt.Fprintf(&out, "- %s, pane %s: %s UTC, %s, %d KiB", r.Session, r.Pane, r.Started.UTC().Format("2006-01-02 15:04"), r.Duration.Round(time.Second), (r.Bytes+1023)/1024)
+		if r.Bytes > left {
+			out.WriteString(" (too large to attach)\n")
+			continue
+		}
+		raw, err := b.readRecording(thread, r.ID)
+		if err != nil {
+			out.WriteString(" (it cannot be read)\n")
+			continue
+		}
+		out.WriteString("\n")
+		left -= r.Bytes
+		_, name, _ := strings.Cut(r.ID, "_")
+		files = append(files, chat.File{Name: name, Text: raw})
+	}
+	return files, out.String()
+}
+
+func (b *bot) readRecording(thread chat.ThreadID, id string) (string, error) {
+	f, err := b.openRecording(thread, id)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(f, maxAttached))
+	return string(raw), err
+}
+
+// pruneRecordings removes what has outlived its use.
+func (b *bot) pruneRecordings(now time.Time) error {
+	for _, name := range sortedKeys(b.machines) {
+		if _, err := record.Prune(b.machines[name].recordings(), now.Add(-b.file.Recordings.Keep), func(string) bool { return false }); err != nil {
+			return fmt.Errorf("old recordings of %s cannot be removed: %w", name, err)
+		}
+	}
+	return nil
+}

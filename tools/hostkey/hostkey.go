@@ -1,0 +1,177 @@
+// Package hostkey is the tool trust_host_key: people are shown the key of an SSH
+// host that the bot meets for the first time, and once they have approved it, it is
+// added to the bot's own known_hosts file.
+//
+// It never trusts a key that is not on a card, and never one in the place of
+// another: a host whose key has changed or is revoked is refused. It does not work
+// on the machine, and it decides neither who may approve nor for which targets
+// people may be asked.
+package hostkey
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/tools"
+	"countersign/tools/backend"
+	"countersign/tools/backend/ssh"
+)
+
+// Name is the tool's name, for sentences that tell the model to propose it.
+const Name = "trust_host_key"
+
+//go:embed trust_host_key.md
+var description string
+
+// Config says which hosts people may be asked about.
+type Config struct {
+	// Targets are the SSH targets whose hosts may be trusted on a card, by their names
+	// in the configuration.
+	Targets map[string]backend.Target
+	// Allowed returns "" when the caller may do this for a target, and otherwise why
+	// not.
+	Allowed func(c tools.Call, target string) string
+	// Strict reports whether the host at an address (host:port), met on the way to a
+	// target, must never be asked for, because it is another target's. nil means that
+	// none is.
+	Strict func(target, address string) bool
+	// File is the bot's own known_hosts file, which all Targets read.
+	File string
+}
+
+// New returns the tool.
+func New(c Config) tools.Tool {
+	return tool{c, slices.Sorted(maps.Keys(c.Targets))}
+}
+
+type tool struct {
+	Config
+	names []string
+}
+
+// Spec implements tools.Tool.
+func (t tool) Spec() tools.Spec {
+	return tools.Spec{
+		Name: Name, Description: description, Level: risk.High,
+		Schema: tools.MustSchema(tools.SimpleSchema{
+			Properties: map[string]tools.Property{
+				"target": {Type: "string", Enum: t.names, Description: "The target whose host is not known."},
+			},
+			Required: []string{"target"},
+		}),
+	}
+}
+
+// Plan implements tools.Tool. It connects until the host has shown its key, which
+// leaves nothing behind there but a line in the log of its sshd.
+func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Target string `json:"target"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	target := t.Targets[args.Target]
+	if target == nil {
+		return tools.Plan{}, tools.Invalid("people cannot be asked about the host of %s; they can about %s", tools.Quote(args.Target), strings.Join(t.names, ", "))
+	}
+	if why := t.Allowed(c, args.Target); why != "" {
+		return tools.Plan{}, tools.Failed("%s", why)
+	}
+	shown, err := t.look(ctx, args.Target, target)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	a := approvals.Action{
+		Tool: c.Name, Kind: approvals.KindChange, Target: target.ID(), Bytes: []byte(shown.Line), Args: c.Args,
+		Preview: preview(shown), Whole: true,
+	}
+	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		sink(tools.Event{Kind: tools.Started, Text: "looking at the host key of " + args.Target + " again"})
+		now, err := t.look(ctx, args.Target, target)
+		switch {
+		case err != nil:
+			return tools.Result{}, err
+		case now.Line != shown.Line:
+			return tools.Result{}, tools.Failed("%s now shows the key %s for %s, and not %s for %s as it did on the card; nothing was trusted, and somebody may be attacking: tell people before anything else",
+				args.Target, now.Fingerprint, now.Address, shown.Fingerprint, shown.Address)
+		}
+		if err := ssh.Trust(t.File, shown.Line); err != nil {
+			return tools.Result{}, tools.Failed("the key of %s was not trusted, because it could not be stored; check the bot's data directory: %w", args.Target, err)
+		}
+		text := fmt.Sprintf("The host %s (%s) is known now, by its key %s.", shown.Host, shown.Address, shown.Fingerprint)
+		sink(tools.Event{Kind: tools.Info, Text: text})
+		sink(tools.Event{Kind: tools.Completed, Text: "trusted"})
+		return tools.Result{Value: text, Text: text}, nil
+	}), nil
+}
+
+// look finds the key that the host of a target shows and nobody has trusted yet.
+// Every other outcome is an error for the model.
+func (t tool) look(ctx context.Context, name string, target backend.Target) (*ssh.UnknownHostError, error) {
+	_, err := target.Probe(ctx)
+	if err == nil {
+		// What Probe found is remembered; only a look at a file asks the host again when
+		// the connection was lost since.
+		_, err = target.FS().Stat(ctx, "/")
+	}
+	var (
+		unknown *ssh.UnknownHostError
+		changed *ssh.ChangedHostError
+		revoked *ssh.RevokedHostError
+	)
+	switch {
+	case err == nil:
+		return nil, tools.Failed("the host of %s is known, so nothing has to be trusted; go on with what you wanted to do there", name)
+	case errors.As(err, &changed), errors.As(err, &revoked):
+		return nil, tools.Failed("the host key of %s cannot be trusted on a card: %w", name, err)
+	case !errors.As(err, &unknown):
+		return nil, tools.Failed("the host of %s has shown no key, so there is nothing to trust: %w", name, err)
+	case t.Strict != nil && t.Strict(name, unknown.Address):
+		return nil, tools.Failed("the host %s, met on the way to %s, is also that of a target with host_key strict, so a person has to add its key to known_hosts by hand: %w", unknown.Address, name, err)
+	}
+	return unknown, nil
+}
+
+// preview is all of it, for people: where the key was seen, how to compare it, and
+// the line as it will be stored.
+func preview(e *ssh.UnknownHostError) string {
+	return fmt.Sprintf(`Trust this key of an SSH host from now on, for every target of this bot.
+
+Host:        %s
+Address:     %s
+Key type:    %s
+Fingerprint: %s
+
+Compare the fingerprint first. At the host's own console, or by somebody who is logged in there by another way:
+%s
+
+It is stored as this line of known_hosts:
+%s
+`, e.Host, e.Address, e.Key.Type(), e.Fingerprint, compare(e.Key.Type()), e.Line)
+}
+
+// compare is the command that prints the fingerprint on the host. The files are
+// those of sshd_config(5), HostKey.
+func compare(keyType string) string {
+	var name string
+	switch {
+	case keyType == "ssh-ed25519":
+		name = "ed25519"
+	case strings.HasPrefix(keyType, "ecdsa-"):
+		name = "ecdsa"
+	case keyType == "ssh-rsa":
+		name = "rsa"
+	default:
+		return "for f in /etc/ssh/ssh_host_*_key.pub; do ssh-keygen -lf $f; done"
+	}
+	return "ssh-keygen -lf /etc/ssh/ssh_host_" + name + "_key.pub"
+}
