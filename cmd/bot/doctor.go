@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -24,8 +25,6 @@ import (
 	"countersign/approvals/policy"
 	"countersign/store"
 	"countersign/store/bolt"
-	"countersign/tools/backend/local"
-	"countersign/tools/tmux"
 )
 
 const (
@@ -113,10 +112,17 @@ func (d *doctor) run(ctx context.Context) error {
 		{name: "model", limit: modelLimit, run: func(ctx context.Context) result { return answers(ctx, e) }},
 	}
 	if readable {
-		t := f.Targets[f.Agent.Target]
-		checks = append(checks,
-			check{name: "target " + f.Agent.Target, run: func(ctx context.Context) result { return reaches(ctx, t) }},
-			check{name: "terminals of " + f.Agent.Target, run: func(ctx context.Context) result { return terminals(ctx, e, t) }})
+		b := &bot{env: e, file: f, log: slog.New(slog.DiscardHandler)}
+		if err := b.makeMachines(buildOptions{}); err != nil {
+			d.print("targets", fails("%v", err))
+		}
+		for _, name := range sortedKeys(b.machines) {
+			m := b.machines[name]
+			defer m.close()
+			checks = append(checks,
+				check{name: "target " + name, run: func(ctx context.Context) result { return reaches(ctx, m) }},
+				check{name: "terminals of " + name, run: func(ctx context.Context) result { return terminals(ctx, m) }})
+		}
 	}
 	for _, c := range checks {
 		if err := d.do(ctx, c); err != nil {
@@ -353,43 +359,40 @@ func answers(ctx context.Context, e Env) result {
 }
 
 // reaches looks at the machine.
-func reaches(ctx context.Context, t TargetConfig) result {
-	target := local.New(local.Options{Dir: t.Dir})
-	defer func() { _ = target.Close() }()
-	caps, err := target.Probe(ctx)
+func reaches(ctx context.Context, m *machine) result {
+	caps, err := m.target.Probe(ctx)
 	if err != nil {
-		return fails("the machine cannot be looked at (%v)", err)
+		return fails("it cannot be reached: %v", err)
 	}
-	if t.Dir != "" {
-		if info, err := os.Stat(t.Dir); err != nil || !info.IsDir() {
-			return fails("its directory %s is not there; make it, or correct dir", t.Dir)
+	if m.cfg.Dir != "" {
+		if st, err := m.target.FS().Stat(ctx, m.cfg.Dir); err != nil || !st.Mode.IsDir() {
+			return fails("its directory %s is not there; make it, or correct dir", m.cfg.Dir)
 		}
 	}
-	if caps.User == "root" {
-		return warns("commands run as root here; run the bot as a user of its own")
+	where := ""
+	if m.cfg.Kind != "local" {
+		where = " on " + m.target.ID()
 	}
-	return fine("commands run as %s", caps.User)
+	if caps.User == "root" && m.cfg.Kind != "container" {
+		return warns("commands run as root%s; use an account of the bot's own", where)
+	}
+	return fine("commands run as %s%s", caps.User, where)
 }
 
-func terminals(ctx context.Context, e Env, t TargetConfig) result {
-	if t.Tmux != nil && !*t.Tmux {
+func terminals(ctx context.Context, m *machine) result {
+	if !m.cfg.terminals() {
 		return skips("they are switched off (tmux: false), so commands run plainly")
 	}
-	target := local.New(local.Options{Dir: t.Dir})
-	defer func() { _ = target.Close() }()
-	srv, err := tmux.Open(ctx, target, tmux.Options{Instance: e.Instance})
+	caps, err := m.target.Probe(ctx)
 	switch {
-	case errors.Is(err, tmux.ErrNoTmux) && t.Tmux != nil:
-		return fails("tmux is not installed; install it with apt-get install tmux, or write tmux: false")
-	case errors.Is(err, tmux.ErrNoTmux):
-		return warns("tmux is not installed, so commands run plainly and nobody can watch them; install it with apt-get install tmux")
 	case err != nil:
-		return fails("%v", err)
-	}
-	_ = srv.Close()
-	caps, err := target.Probe(ctx)
-	if err != nil {
-		return fails("the machine cannot be looked at (%v)", err)
+		return skips("this needs the target")
+	case caps.Tmux == "" && m.cfg.Tmux != nil:
+		return fails("tmux is not installed; install it with apt-get install tmux, or write tmux: false")
+	case caps.Tmux == "":
+		return warns("tmux is not installed, so commands run plainly and nobody can watch them; install it with apt-get install tmux")
+	case caps.Bash == "":
+		return warns("tmux %s, and no bash: standard error is not told apart, and every read in a terminal asks; install bash", caps.Tmux)
 	}
 	return fine("tmux %s", caps.Tmux)
 }

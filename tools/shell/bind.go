@@ -68,6 +68,15 @@ type binder struct {
 	bytes  int64
 	looks  int
 	err    error // the target does not answer
+	// seen is what a look at many files at once has found; nil where each is looked at
+	// by itself.
+	seen map[string]sight
+}
+
+// sight is the outcome of looking at one file.
+type sight struct {
+	st  backend.FileInfo
+	err error
 }
 
 // lost notes an error that is about the target and not about a file.
@@ -80,13 +89,12 @@ func (b *binder) lost(err error) {
 // place resolves the directory. The entry ends in a slash.
 func (b *binder) place(dir string) place {
 	p := place{dir: dir}
-	resolved, err := b.fs.Resolve(b.ctx, dir)
+	st, err := b.fs.Stat(b.ctx, dir)
 	if err == nil {
-		p.dir = resolved
-		var st backend.FileInfo
-		if st, err = b.fs.Stat(b.ctx, resolved); err == nil && st.Mode.IsDir() {
+		p.dir = st.Path
+		if st.Mode.IsDir() {
 			p.id = st.ID
-			b.files[slashed(resolved)] = "directory " + inode(st)
+			b.files[slashed(p.dir)] = "directory " + inode(st)
 			return p
 		}
 	}
@@ -122,19 +130,54 @@ func (b *binder) names(dir string, l named.List) {
 			bases = append(bases, d)
 		}
 	}
+	var all []named.File
 	for _, f := range l.Files {
 		name := b.tilde(f.Name)
 		if path.IsAbs(name) {
-			b.file(name, f.Use)
+			all = append(all, named.File{Name: name, Use: f.Use})
 			continue
 		}
 		for _, base := range bases {
-			b.file(strings.TrimSuffix(base, "/")+"/"+name, f.Use)
+			all = append(all, named.File{Name: strings.TrimSuffix(base, "/") + "/" + name, Use: f.Use})
 		}
+	}
+	b.survey(all)
+	for _, f := range all {
+		b.file(f.Name, f.Use)
 	}
 	if l.More {
 		b.files[more] = "more files may be named than were looked at"
 	}
+}
+
+// survey looks at all files at once, where the target can: each look by itself would
+// be a round trip.
+func (b *binder) survey(all []named.File) {
+	s, ok := b.fs.(backend.Surveyor)
+	if !ok || b.err != nil || len(all) == 0 {
+		return
+	}
+	paths := make([]string, 0, len(all))
+	for _, f := range all[:min(len(all), maxLooks)] {
+		paths = append(paths, f.Name)
+	}
+	infos, errs, err := s.StatAll(b.ctx, paths)
+	if err != nil {
+		b.lost(err)
+		return // looked at one by one
+	}
+	b.seen = map[string]sight{}
+	for i, p := range paths {
+		b.seen[p] = sight{infos[i], errs[i]}
+	}
+}
+
+// stat looks at a file, unless that was done.
+func (b *binder) stat(name string) (backend.FileInfo, error) {
+	if s, ok := b.seen[name]; ok {
+		return s.st, s.err
+	}
+	return b.fs.Stat(b.ctx, name)
 }
 
 func (b *binder) tilde(name string) string {
@@ -153,7 +196,7 @@ func (b *binder) file(name string, use named.Use) {
 		b.files[more] = "more files may be named than were looked at"
 		return
 	}
-	st, err := b.fs.Stat(b.ctx, name)
+	st, err := b.stat(name)
 	switch {
 	case err != nil && errors.Is(err, fs.ErrPermission):
 		b.set(path.Clean(name), "cannot be looked at by the bot's account")

@@ -46,7 +46,7 @@ func (p *Pane) terminal(ctx context.Context) (terminalState, error) {
 	if tty == "" || pid == "" {
 		return terminalState{}, errSilent
 	}
-	out, err := p.s.run(ctx, "sh", "-c", terminalScript, "sh", tty, pid)
+	out, err := p.s.look(ctx, "sh", "-c", terminalScript, "sh", tty, pid)
 	if err != nil {
 		return terminalState{}, err
 	}

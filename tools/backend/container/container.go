@@ -136,6 +136,7 @@ func (t *Target) Engine(ctx context.Context) (string, error) {
 // Close ends the connections to the engine. What runs in the container stays, and
 // so does the container.
 func (t *Target) Close() error {
+	t.Machine.Close()
 	t.mu.Lock()
 	e := t.eng
 	t.mu.Unlock()

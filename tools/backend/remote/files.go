@@ -115,7 +115,7 @@ func (f files) ReadFile(ctx context.Context, name string, limit int64) ([]byte, 
 	if limit > 0 {
 		ask = limit + 1
 	}
-	out, errOut, code, err := f.m.script(ctx, readScript, nil, []string{p, strconv.FormatInt(ask, 10)})
+	out, errOut, code, err := f.m.Look(ctx, readScript, p, strconv.FormatInt(ask, 10))
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (f files) Resolve(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, errOut, code, err := f.m.script(ctx, resolveFunc+`resolve "$1"`, nil, []string{p})
+	out, errOut, code, err := f.m.Look(ctx, resolveFunc+`resolve "$1"`, p)
 	if err != nil {
 		return "", err
 	}
@@ -189,7 +189,7 @@ func (f files) Stat(ctx context.Context, name string) (backend.FileInfo, error) 
 	if err != nil {
 		return backend.FileInfo{}, err
 	}
-	out, errOut, code, err := f.m.script(ctx, statScript, nil, []string{p})
+	out, errOut, code, err := f.m.Look(ctx, statScript, p)
 	if err != nil {
 		return backend.FileInfo{}, err
 	}
@@ -217,7 +217,7 @@ func (f files) StatAll(ctx context.Context, names []string) ([]backend.FileInfo,
 		for i, at := range batch {
 			args[i] = infos[at].Path
 		}
-		out, errOut, _, err := f.m.script(ctx, `stat -L -c '`+statFormat+`|%n' -- "$@"; :`, nil, args)
+		out, errOut, _, err := f.m.Look(ctx, `stat -L -c '`+statFormat+`|%n' -- "$@"; :`, args...)
 		if err != nil {
 			return err
 		}

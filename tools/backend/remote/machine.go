@@ -35,13 +35,18 @@ type Options struct {
 }
 
 // Machine is a system behind a [Transport]: everything of backend.Target but its
-// ID and Close. It is safe for concurrent use.
+// ID; its Close ends no connections. It is safe for concurrent use.
 type Machine struct {
 	o Options
 
 	probing chan struct{} // held by the one who asks
 	mu      sync.Mutex
 	known   *system
+
+	co     *coprocess // that looks go through, or nil
+	taken  bool       // somebody uses it, or starts one
+	age    int        // counts Forget
+	closed bool
 }
 
 // system is what a probe finds out.
@@ -60,11 +65,18 @@ func New(o Options) *Machine {
 // FS gives access to the system's files, by its shell.
 func (m *Machine) FS() backend.FileSystem { return files{m} }
 
-// Forget makes the next Probe ask again, for example after the system was replaced.
+// Forget makes the next Probe ask again, for example after the system was replaced,
+// and ends the shell that looks go through as soon as nobody uses it.
 func (m *Machine) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.known = nil
+	m.age++
+	if m.co != nil && !m.taken {
+		m.co.idle.Stop()
+		m.co.retire()
+		m.co = nil
+	}
 }
 
 // probeScript prints what the system has, one "name=value" a line. It is a child of
@@ -180,7 +192,8 @@ func clip(s string) string {
 // internal begins every script of ours, which runs without a given environment.
 const internal = "PATH=" + backend.SearchPath + ":$PATH LC_ALL=C; export PATH LC_ALL; unset ENV BASH_ENV CDPATH\n"
 
-// script runs a shell script of ours to its end, with args as its "$1" and on.
+// script runs a shell script of ours to its end, through a channel of its own, with
+// args as its "$1" and on. It is run at most once.
 func (m *Machine) script(ctx context.Context, text string, stdin []byte, args []string) (stdout, stderr string, code int, err error) {
 	var out, errOut bytes.Buffer
 	argv := append([]string{"sh", "-c", internal + text, "sh"}, args...)
@@ -226,7 +239,7 @@ func (m *Machine) Testify(ctx context.Context, mark string) (backend.Testimony, 
 		return t, err
 	}
 	dir := m.notes(s)
-	out, _, _, err := m.script(ctx, testifyScript, nil, []string{dir + "/" + mark, dir})
+	out, _, _, err := m.Look(ctx, testifyScript, dir+"/"+mark, dir)
 	if err != nil {
 		return t, err
 	}

@@ -129,10 +129,14 @@ type launch struct {
 // Start implements backend.Target. It returns once the program runs. A background
 // process that keeps the streams open is not waited for.
 func (m *Machine) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
-	return m.start(ctx, s, launch{})
+	p, err := m.start(ctx, s, launch{})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
-func (m *Machine) start(ctx context.Context, s backend.Spec, how launch) (backend.Process, error) {
+func (m *Machine) start(ctx context.Context, s backend.Spec, how launch) (*process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -196,7 +200,7 @@ func (m *Machine) argv(ctx context.Context, s backend.Spec, how launch, p *proce
 	if s.Mark != "" && !markName.MatchString(s.Mark) {
 		return nil, fmt.Errorf("remote: %q is no mark", s.Mark)
 	}
-	dir, notes, prefix := "", "", []string(nil)
+	dir, notes, prefix := s.Dir, "", []string(nil)
 	if !how.raw {
 		sys, err := m.system(ctx)
 		if err != nil {
@@ -218,6 +222,8 @@ func (m *Machine) argv(ctx context.Context, s backend.Spec, how launch, p *proce
 		if !sys.leader {
 			prefix = []string{"setsid"}
 		}
+	} else if sys := m.probed(); sys != nil && !sys.leader {
+		prefix = []string{"setsid"}
 	}
 	streams := "split"
 	switch {

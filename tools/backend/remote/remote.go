@@ -2,7 +2,9 @@
 // another POSIX system and carry its streams (an SSH channel, an engine's exec):
 // processes with their own group that can be ended for sure, deadlines that hold
 // when the connection does not, notes of how a command ended, and files. It is
-// written once, so that every remote backend behaves the same.
+// written once, so that every remote backend behaves the same. Small looks go through
+// one shell that stays ([Machine.Look]), so that each costs one round trip; what
+// changes something has a channel of its own.
 //
 // On the system it needs sh, and of coreutils or busybox: cat, env, kill, mktemp,
 // mv, readlink, rm, sleep and stat. It keeps one private directory there, for the

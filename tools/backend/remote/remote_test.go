@@ -24,8 +24,17 @@ type loop struct {
 	t  *local.Target
 	sh []string // instead of "sh"; nil is the system's
 
-	mu   sync.Mutex
-	open map[*channel]struct{}
+	mu    sync.Mutex
+	open  map[*channel]struct{}
+	opens int
+	heard func([]byte) // sees what has come, if set before the first use
+}
+
+// opened is how many programs were started.
+func (l *loop) opened() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opens
 }
 
 type channel struct {
@@ -41,8 +50,16 @@ func newLoop(sh ...string) *loop {
 }
 
 func (l *loop) Open(_ context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (remote.Channel, error) {
-	if l.sh != nil && argv[0] == "sh" {
-		argv = append(append([]string{}, l.sh...), argv[1:]...)
+	if l.sh != nil { // the wrapper's shell, and the one that it runs
+		var all []string
+		for i, a := range argv {
+			if a == "sh" && (i == len(argv)-1 || argv[i+1] == "-c") {
+				all = append(all, l.sh...)
+			} else {
+				all = append(all, a)
+			}
+		}
+		argv = all
 	}
 	c := &channel{l: l, gone: make(chan struct{})}
 	guard := func(w io.Writer) io.Writer {
@@ -58,6 +75,7 @@ func (l *loop) Open(_ context.Context, argv []string, stdin io.Reader, stdout, s
 	c.p = p
 	l.mu.Lock()
 	l.open[c] = struct{}{}
+	l.opens++
 	l.mu.Unlock()
 	return c, nil
 }
@@ -82,7 +100,11 @@ func (w writer) Write(b []byte) (int, error) {
 	case <-w.c.gone:
 		return len(b), nil
 	default:
-		return w.w.Write(b)
+		n, err := w.w.Write(b)
+		if w.c.l.heard != nil {
+			w.c.l.heard(b)
+		}
+		return n, err
 	}
 }
 
@@ -123,8 +145,10 @@ func shells(t *testing.T) map[string][]string {
 func TestConformance(t *testing.T) {
 	for name, argv := range shells(t) {
 		t.Run(name, func(t *testing.T) {
-			backendtest.Run(t, func(*testing.T) backend.Target {
-				return target{remote.New(remote.Options{Transport: newLoop(argv...), Name: "loop", Notes: "countersign-test"})}
+			backendtest.Run(t, func(t *testing.T) backend.Target {
+				m := remote.New(remote.Options{Transport: newLoop(argv...), Name: "loop", Notes: "countersign-test"})
+				t.Cleanup(m.Close)
+				return target{m}
 			})
 		})
 	}
@@ -132,8 +156,11 @@ func TestConformance(t *testing.T) {
 
 type target struct{ *remote.Machine }
 
-func (target) ID() string   { return "loop" }
-func (target) Close() error { return nil }
+func (target) ID() string { return "loop" }
+func (t target) Close() error {
+	t.Machine.Close()
+	return nil
+}
 
 func TestALostConnectionIsAnUnknownOutcomeWithEvidenceLater(t *testing.T) {
 	l := newLoop()

@@ -195,12 +195,18 @@ func (c *channel) Wait() error {
 	return nil
 }
 
+// whyTime is how long the reason of a lost channel is waited for: a connection's
+// channels end a moment before it is known why.
+const whyTime = time.Second
+
 // why says why the connection ended, if it did.
 func (c *channel) why() error {
+	timer := time.NewTimer(whyTime)
+	defer timer.Stop()
 	select {
 	case <-c.c.dead:
 		return c.c.err
-	default:
+	case <-timer.C:
 		return nil
 	}
 }

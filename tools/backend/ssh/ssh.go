@@ -218,6 +218,7 @@ func (t *Target) FS() backend.FileSystem { return files{t.shell, t} }
 // Close ends the connections and what waits for one. Programs on the host that hold
 // no channel, like a tmux server, stay.
 func (t *Target) Close() error {
+	t.Machine.Close()
 	t.mu.Lock()
 	t.closed = true
 	conns := slices.Clone(t.conns)
