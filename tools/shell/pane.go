@@ -168,16 +168,22 @@ func (k *call) refused(p session.Pane, err error) (tools.Result, error) {
 
 // interactive reports a command that waits for a person.
 func (k *call) interactive(p session.Pane, o tmux.Outcome, stdout, stderr, notice string, out *stream) tools.Result {
-	var say string
+	var is, say string
 	switch o.Kind {
 	case tmux.WaitingPassword:
-		say = "The command asks for a password. Do not type one: ask in the thread for somebody to attach and type it, or stop the command with send-keys and C-c."
+		is = "The command asks for a password."
+		say = "Do not type one: ask in the thread for somebody to say `take`, attach and type it, or stop the command with send-keys and C-c."
 	case tmux.WaitingInput:
-		say = "The command waits for input. Answer it with send-keys, or stop it with C-c."
+		is = "The command waits for input."
+		say = "Answer it with send-keys, or stop it with C-c."
 	default:
-		say = "The command has opened a full-screen program. Leave it with send-keys (often q or C-c), and use a batch form next time."
+		is = "The command has opened a full-screen program."
+		say = "Leave it with send-keys (often q or C-c), and use a batch form next time."
 	}
-	say = sentences(notice, say)
+	if o.Notice != "" {
+		is = "" // the terminal says it
+	}
+	say = sentences(notice, is, say)
 	out.event(tools.Info, say)
 	out.event(tools.Completed, string(o.Kind))
 	return tools.Result{

@@ -514,6 +514,9 @@ func (s *Server) stagePane(ctx context.Context, key string, d rcData) error {
 	rc, shell := posixRC(d), "ENV="+shellQuote(file)+" exec sh -i"
 	if s.caps.Bash != "" {
 		// Settings of the line editor could turn a letter into a command.
+		if err := s.t.FS().WriteFile(ctx, d.endFile, nil, false); err != nil {
+			return err
+		}
 		rc, shell = bashRC(d), "INPUTRC=/dev/null exec "+shellQuote(s.caps.Bash)+" --noprofile --rcfile "+shellQuote(file)+" -i"
 	}
 	if err := s.t.FS().WriteFile(ctx, file, []byte(rc), false); err != nil {

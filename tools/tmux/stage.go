@@ -41,7 +41,7 @@ unset HISTFILE TMOUT MAIL MAILCHECK
 type rcData struct {
 	nonce   string
 	ttyFile string // holds the path of the companion's terminal
-	endFile string // gets a line "shell seq code" at each end of a command
+	endFile string // gets a line "shell seq code" at each end of a command, as long as it is there
 	env     []string
 }
 
@@ -110,8 +110,10 @@ __cs_p() {
     __cs_e && builtin printf '\033]7973;@NONCE@;E;%s\007' "$__cs_s" >&@FD@
   }
   [[ -t 1 ]] || exec 1>/dev/tty
-  ((__cs_s % 1000)) || : >|@ENDFILE@
-  builtin printf '%s %s %s\n' "$$" "$__cs_s" "$__cs_r" >>@ENDFILE@
+  if [[ -w @ENDFILE@ ]]; then
+    ((__cs_s % 1000)) || : >|@ENDFILE@
+    builtin printf '%s %s %s\n' "$$" "$__cs_s" "$__cs_r" >>@ENDFILE@
+  fi
   builtin printf '\033]7973;@NONCE@;D;%s;%s;%s\007' "$__cs_s" "$__cs_r" "$__cs_d" >/dev/tty
   __cs_w
 }
