@@ -24,6 +24,7 @@ type shellResult struct {
 		ExitCode *int   `json:"exit_code"`
 		Stdout   string `json:"stdout"`
 		Stderr   string `json:"stderr"`
+		Notice   string `json:"notice"`
 	} `json:"result"`
 }
 
@@ -40,12 +41,13 @@ func runPost(c llm.Call, a approvals.Action, r history.Result) string {
 		fmt.Fprintf(&b, " on %s", inlineCode(at))
 	}
 	fmt.Fprintf(&b, " · %s", outcomeNote(r))
-	out := r.Text
+	out, notice := r.Text, ""
 	var sh shellResult
 	if json.Unmarshal([]byte(r.Text), &sh) == nil {
 		switch {
 		case sh.Result.ExitCode != nil:
 			out = strings.TrimRight(sh.Result.Stdout+sh.Result.Stderr, "\n")
+			notice = sh.Result.Notice
 		default:
 			var env struct {
 				Result json.RawMessage `json:"result"`
@@ -60,6 +62,9 @@ func runPost(c llm.Call, a approvals.Action, r history.Result) string {
 	}
 	if out = shorten(out); out != "" {
 		b.WriteString("\n" + fence(out))
+	}
+	if notice != "" { // something unusual that people should know as well
+		b.WriteString("\n" + notice)
 	}
 	return b.String()
 }

@@ -18,11 +18,13 @@ func (o *choice) flags(c *cobra.Command) {
 	c.Flags().StringVar(&o.container, "container", "", "container instead of a configured target, by its name or id")
 	c.Flags().StringVar(&o.ssh, "ssh", "", "SSH host instead of a configured target: USER@HOST or USER@HOST:PORT")
 	c.Flags().StringVar(&o.tmux, "tmux", "", "name of the agent in the names of its terminals")
-	c.MarkFlagsMutuallyExclusive("target", "container", "ssh")
 }
 
 // apply makes it the default target of a configuration.
 func (o *choice) apply(f *File) error {
+	if n := len(o.target) + len(o.container) + len(o.ssh); n > max(len(o.target), len(o.container), len(o.ssh)) {
+		return usage("--target, --container and --ssh each name a machine; give one of them")
+	}
 	if o.tmux != "" {
 		f.Agent.Name = o.tmux
 	}

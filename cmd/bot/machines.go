@@ -113,7 +113,7 @@ func (m *machine) makeSSH() error {
 	if len(c.Jump) > 0 {
 		var hops []string
 		for _, h := range c.Jump {
-			hops = append(hops, fmt.Sprintf("%s@%s:%d", h.User, h.Host, h.Port))
+			hops = append(hops, fmt.Sprintf("%s@%s:%d", h.User, h.Host, cmp.Or(h.Port, ssh.DefaultPort)))
 		}
 		line.WriteString(" -J " + strings.Join(hops, ","))
 	}
@@ -253,11 +253,46 @@ func (b *bot) openTools(ctx context.Context, target string) (map[string]tools.To
 	if m == nil {
 		return nil, errNotOpen
 	}
+	if err := m.renew(ctx); err != nil {
+		return nil, err
+	}
 	o, err := m.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return o.tools, nil
+}
+
+// renew opens a container anew whose name belongs to another one now: a deployment
+// replaced it. What was approved for the old one does not hold for the new one.
+func (m *machine) renew(ctx context.Context) error {
+	t, ok := m.target.(*container.Target)
+	o := m.state()
+	if !ok || o == nil {
+		return nil
+	}
+	if err := t.Check(ctx); !errors.Is(err, container.ErrReplaced) {
+		return nil // whatever else is wrong, the call finds out
+	}
+	select {
+	case m.opening <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-m.opening }()
+	if m.state() != o {
+		return nil // somebody else did it
+	}
+	m.b.log.WarnContext(ctx, "a container was replaced by another one of its name", "target", m.name, "was", t.ID())
+	if o.tmux != nil {
+		_ = o.tmux.Close()
+		o.book.Close()
+	}
+	t.Renew()
+	m.mu.Lock()
+	m.open = nil
+	m.mu.Unlock()
+	return nil
 }
 
 // byID is the machine that an action names.

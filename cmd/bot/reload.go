@@ -78,7 +78,7 @@ func fixed(f File) File {
 	f.Agent.Mode, f.Agent.Until = "", time.Time{}
 	targets := map[string]TargetConfig{}
 	for name, t := range f.Targets {
-		t.Approvers, t.Labels = nil, nil
+		t.Approvers, t.Labels, t.Users, t.Channels, t.Moderators = nil, nil, nil, nil, nil
 		targets[name] = t
 	}
 	f.Targets = targets

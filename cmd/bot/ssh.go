@@ -21,7 +21,7 @@ func (m *machine) sshConfig() (ssh.Config, error) {
 	if err != nil {
 		return c, err
 	}
-	c.Name, c.Dir, c.Log = m.name, m.cfg.Dir, m.b.log.With("target", m.name)
+	c.Name, c.Dir, c.Log = m.name, m.cfg.Dir, m.b.log
 	if len(m.cfg.Jump) > 0 {
 		c.Jump = nil
 		for _, j := range m.cfg.Jump {

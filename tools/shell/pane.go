@@ -214,7 +214,8 @@ func (k *call) stopped(ctx context.Context, p session.Pane, o tmux.Outcome, out 
 	}
 	out.event(tools.Info, r.Notice)
 	out.event(tools.Completed, r.State)
-	return tools.Result{Value: r, Failed: true, Text: people(r.Stdout, r.Stderr, r.Notice)}, nil
+	// What could not be reached to be stopped may end in any way.
+	return tools.Result{Value: r, Failed: true, Unknown: errors.Is(err, backend.ErrLost), Text: people(r.Stdout, r.Stderr, r.Notice)}, nil
 }
 
 // becomesIdle waits for the pane's prompt until ctx ends.

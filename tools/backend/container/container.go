@@ -122,6 +122,27 @@ func (t *Target) ID() string {
 	return "container:" + t.cfg.Name + "#" + short(t.id)
 }
 
+// Check asks the engine whether the target's container is there and runs;
+// [ErrReplaced] when its name is another one's now.
+func (t *Target) Check(ctx context.Context) error {
+	e, err := t.engine(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = t.locate(ctx, e)
+	return err
+}
+
+// Renew takes the container that has the name now for the target's own, after
+// [ErrReplaced]. Its ID is another one, so nothing that was approved for the old one
+// holds.
+func (t *Target) Renew() {
+	t.mu.Lock()
+	t.id = ""
+	t.mu.Unlock()
+	t.Forget()
+}
+
 // Engine tells what is used, for people: "docker 20.10.24 at
 // unix:///var/run/docker.sock" or "podman 4.3.1, by its command line". It looks for
 // an engine if that was not done yet, but not for the container.

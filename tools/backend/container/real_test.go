@@ -232,6 +232,13 @@ func madeAgain(t *testing.T, e *enginetest.Engine, cli bool) {
 	if tgt.ID() != was {
 		t.Errorf("the ID changed: %s, was %s", tgt.ID(), was)
 	}
+	if err := tgt.Check(t.Context()); !errors.Is(err, container.ErrReplaced) {
+		t.Errorf("check: %v", err)
+	}
+	tgt.Renew()
+	if got := text(t, tgt, "echo renewed"); got != "renewed" || tgt.ID() == was {
+		t.Errorf("renewed: %q, %s", got, tgt.ID())
+	}
 	again := open(t, config(e, cli, name))
 	if got := text(t, again, "echo three"); got != "three" || again.ID() == was {
 		t.Errorf("anew: %q %s", got, again.ID())
