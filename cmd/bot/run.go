@@ -178,36 +178,54 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	return err
 }
 
-// keep reaches the machine, adopts its terminals from before the start, and once a
-// minute ends those that nobody knows any more.
+const (
+	// reportEvery is how often a machine is asked about commands whose outcomes are
+	// unknown, if there are any; sweepEvery how often its terminals are swept, and how
+	// often one that cannot be reached is tried.
+	reportEvery = 5 * time.Second
+	sweepEvery  = time.Minute
+)
+
+// keep reaches the machine, adopts its terminals from before the start, ends those
+// that nobody knows any more, and tells threads what became of commands that nobody
+// waited for.
 func (m *machine) keep(ctx context.Context) error {
-	t := time.NewTicker(time.Minute)
+	t := time.NewTicker(reportEvery)
 	defer t.Stop()
-	adopted, told := false, ""
+	var swept time.Time
+	told := ""
 	for {
-		o, err := m.connect(ctx)
-		switch {
-		case err != nil && ctx.Err() == nil && err.Error() != told: // once for each reason
-			told = err.Error()
-			m.b.log.Warn("a target cannot be reached", "target", m.name, "error", err)
-		case err == nil && o.book != nil && !adopted:
-			adopted = true
-			if _, err := o.book.Reconcile(ctx); err != nil && ctx.Err() == nil {
-				m.b.log.Warn("terminals from before the start could not be adopted", "target", m.name, "error", err)
+		if due := time.Since(swept) >= sweepEvery; due || m.state() != nil {
+			o, err := m.connect(ctx)
+			switch {
+			case err != nil && ctx.Err() == nil && err.Error() != told: // once for each reason
+				told = err.Error()
+				m.b.log.Warn("a target cannot be reached", "target", m.name, "error", err)
+			case err == nil && due:
+				m.sweep(ctx, o)
 			}
-		case err == nil && o.book != nil:
-			if _, err := o.book.Sweep(ctx); err != nil && ctx.Err() == nil {
-				m.b.log.Warn("terminals could not be swept", "target", m.name, "error", err)
+			if due {
+				swept = time.Now()
 			}
-		}
-		if err == nil {
-			m.report(ctx, o)
+			if err == nil {
+				m.report(ctx, o)
+			}
 		}
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// sweep adopts the terminals that the machine has and ends those that nobody knows.
+func (m *machine) sweep(ctx context.Context, o *opened) {
+	if o.book == nil {
+		return
+	}
+	if _, err := o.book.Sweep(ctx); err != nil && ctx.Err() == nil {
+		m.b.log.Warn("terminals could not be swept", "target", m.name, "error", err)
 	}
 }
 
