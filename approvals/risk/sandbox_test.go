@@ -637,7 +637,8 @@ var helpers = map[string][]string{
 	"egrep": {"grep"}, "fgrep": {"grep"}, "zcat": {"gzip"}, "gunzip": {"gzip"}, "zgrep": {"gzip", "grep"}, "zegrep": {"zgrep", "gzip", "grep"}, "zfgrep": {"zgrep", "gzip", "grep"},
 	"xzgrep": {"xz", "gzip", "grep"}, "bzgrep": {"bzip2", "grep", "egrep", "fgrep", "sed"}, "tar": {"gzip", "bzip2", "xz", "zstd"}, "lsb_release": {"cut", "getopt", "tr"}, "pg_config": {"ls", "tail"},
 	"dpkg": {"dpkg-query", "dpkg-deb"}, "apt": {"dpkg"}, "apt-cache": {"dpkg"}, "apt-mark": {"dpkg"}, "npm": {"node"}, "yq": {"jq"}, "man": {"whatis"}, "locale": {"gzip"}, "service": {"*"}, // init scripts
-	"pip": {"python3"}, "pip3": {"python3"}, "systemctl": {"systemd-sysv-install", "getopt", "ls"},
+	"podman": {"conmon", "runc", "crun", "netavark"}, // for their versions
+	"pip":    {"python3"}, "pip3": {"python3"}, "systemctl": {"systemd-sysv-install", "getopt", "ls"},
 }
 
 // scratch are the files that a program makes for itself whatever it is asked,
@@ -650,6 +651,8 @@ var scratch = map[string][]string{
 	"lslogins": {"/etc/.pwd.lock"},    // only to lock it
 	"dmsetup":  {"/dev/mapper"},       // which is there wherever there are such disks
 	"pidof":    {"/dev/console"},      // complaints about its options
+	// Its store, which it makes the first time whatever it is asked.
+	"podman": {"/var/lib/containers", "/run/containers", "/run/libpod", "/run/crun", "/run/user"},
 }
 
 var jvmScratch = []string{"/tmp/hsperfdata_root", "/proc/self/coredump_filter"}
@@ -677,7 +680,8 @@ func serious(text string, found []string) []string {
 
 // talkers are the programs whose job it is to reach other hosts, or to ask for
 // names.
-var talkers = strings.Fields("ping ping6 dig host nslookup curl nc ncat netcat traceroute tracepath mtr getent ssh openssl psql pg_isready kubectl docker redis-cli mysql hostname wget arp ss netstat")
+var talkers = strings.Fields("ping ping6 dig host nslookup curl nc ncat netcat traceroute tracepath mtr getent ssh openssl psql pg_isready kubectl docker redis-cli mysql hostname wget arp ss netstat " +
+	"sshd") // which looks up the addresses of its own configuration
 
 // attempts tells what the trace of a command shows that a read doesn't do.
 func attempts(text string, calls []string) []string {
@@ -717,6 +721,9 @@ func attempts(text string, calls []string) []string {
 			}
 			if m[1] == "connect" && m[2] == "AF_UNIX" {
 				continue // services of this machine, of which none is there
+			}
+			if m[1] == "bind" && m[2] == "AF_UNIX" && strings.HasPrefix(m[3], "}") {
+				continue // without a name, the kernel gives one that is no file (unix(7), autobind)
 			}
 			if (strings.Contains(m[3], `inet_addr("127.`) || strings.Contains(m[3], `"::1"`)) && !strings.Contains(m[3], "htons(53)") {
 				continue // this machine, and not its name server
