@@ -159,6 +159,12 @@ type ToolsConfig struct {
 type TmuxConfig struct {
 	MaxSessions int `yaml:"max_sessions"` // of one thread
 	MaxPanes    int `yaml:"max_panes"`    // of one thread
+	// MaxTargetSessions and MaxInstanceSessions bound the sessions of all threads, on
+	// one target and on all.
+	MaxTargetSessions   int `yaml:"max_target_sessions"`
+	MaxInstanceSessions int `yaml:"max_instance_sessions"`
+	// Idle is how long a session may stand unused until it is ended.
+	Idle time.Duration `yaml:"idle"`
 }
 
 // LimitsConfig bounds one turn.
@@ -184,7 +190,7 @@ func defaults() File {
 	return File{
 		Agent:   AgentConfig{Name: "ops", Target: "local", Preset: "oncall", Mode: "balanced"},
 		Targets: map[string]TargetConfig{"local": {Kind: "local"}},
-		Tmux:    TmuxConfig{MaxSessions: 2, MaxPanes: 5},
+		Tmux:    TmuxConfig{MaxSessions: 2, MaxPanes: 5, MaxTargetSessions: 50, MaxInstanceSessions: 200, Idle: 24 * time.Hour},
 		Limits:  LimitsConfig{Steps: 40, Tokens: 400_000, Wall: 15 * time.Minute, Repeats: 2, Park: 5 * time.Minute},
 		Keep:    KeepConfig{Events: 7 * 24 * time.Hour},
 		Audit:   defaultAudit(),

@@ -187,11 +187,16 @@ func (m *machine) openNow(ctx context.Context) (*opened, error) {
 		o.book = session.New(session.Config{
 			Record: record,
 			Server: session.Over(o.tmux), DB: m.b.db, Target: m.name, Agent: m.b.file.Agent.Name, Instance: m.b.env.Instance, Dir: m.cfg.Dir,
-			Limits: session.Limits{Sessions: m.b.file.Tmux.MaxSessions, Panes: m.b.file.Tmux.MaxPanes}, Now: time.Now, Log: m.b.log,
+			Limits: m.limits(), Now: time.Now, Log: m.b.log,
 		})
 	}
 	o.tools, err = m.tools(o)
 	return o, err
+}
+
+func (m *machine) limits() session.Limits {
+	t := m.b.file.Tmux
+	return session.Limits{Sessions: t.MaxSessions, Panes: t.MaxPanes, Target: t.MaxTargetSessions, Instance: t.MaxInstanceSessions, Idle: t.Idle}
 }
 
 // tools are those that work on the machine.

@@ -224,8 +224,15 @@ func (m *machine) sweep(ctx context.Context, o *opened) {
 	if o.book == nil {
 		return
 	}
-	if _, err := o.book.Sweep(ctx); err != nil && ctx.Err() == nil {
+	rep, err := o.book.Sweep(ctx)
+	if err != nil && ctx.Err() == nil {
 		m.b.log.Warn("terminals could not be swept", "target", m.name, "error", err)
+	}
+	for _, s := range rep.Idle {
+		text := fmt.Sprintf("The terminal %s on %s was not used for %s and was ended; the next command opens a new one, without the old one's directory and variables.", s.Name, m.name, m.b.file.Tmux.Idle)
+		if err := m.b.agent.Note(ctx, chat.ThreadID(s.Thread), fmt.Sprintf("idle/%s/%d", s.Name, time.Now().Unix()), text); err != nil {
+			m.b.log.ErrorContext(ctx, "a thread could not be told that its terminal was ended", "thread", s.Thread, "error", err)
+		}
 	}
 }
 

@@ -191,7 +191,7 @@ func (b *Book) byID(tx store.Tx, thread, session, id string) (row, string, error
 // next command in it starts a new shell. A session or pane that the thread never
 // made is [ErrNoSession] or [ErrNoPane].
 func (b *Book) Ensure(ctx context.Context, thread, session, pane string) (Pane, string, error) {
-	ref, _, err := b.lookup(ctx, thread, session, pane)
+	ref, r, err := b.lookup(ctx, thread, session, pane)
 	if err != nil {
 		return nil, "", err
 	}
@@ -202,10 +202,23 @@ func (b *Book) Ensure(ctx context.Context, thread, session, pane string) (Pane, 
 	defer unlock()
 	if p := b.opened(ref); p != nil {
 		if _, err := p.Info(ctx); !errors.Is(err, tmux.ErrGone) {
-			return p, "", err
+			return p, "", errors.Join(err, b.touch(ctx, r))
 		}
 	}
 	return b.ensure(ctx, thread, ref)
+}
+
+// usedStep is how exactly it is known when a session was used: a row written for each
+// command would double its cost.
+const usedStep = 10 * time.Minute
+
+// touch notes that a session is in use.
+func (b *Book) touch(ctx context.Context, r row) error {
+	now := b.cfg.Now()
+	if r.ID == "" || now.Sub(r.Used) < usedStep {
+		return nil
+	}
+	return b.change(ctx, &r, func(n *row) { n.Used = now.UTC() })
 }
 
 // ensure does the work of Ensure under the session's lock.
@@ -298,7 +311,7 @@ func (b *Book) Open(ctx context.Context, thread, session, pane string) (Pane, er
 // reserve returns the session's row, making one within the limits when there
 // is none and mayMake is set.
 func (b *Book) reserve(ctx context.Context, thread, name string, mayMake bool) (row, error) {
-	fresh := row{ID: rand.Text(), Name: name, Thread: thread, Default: name == b.names.defaults(thread), Created: b.cfg.Now().UTC()}
+	fresh := row{ID: rand.Text(), Name: name, Thread: thread, Default: name == b.names.defaults(thread), Created: b.cfg.Now().UTC(), Used: b.cfg.Now().UTC()}
 	var r row
 	err := b.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		var ok bool

@@ -400,7 +400,11 @@ type Report struct {
 	Closed  []string // were to be ended when the bot stopped, and now are
 	Orphans []Orphan // ours by their tags, and unknown to the store
 	Killed  []string // orphans that Sweep ended
+	Idle    []Ended  // sessions that nobody used for long, and that Sweep ended
 }
+
+// Ended is a session that was ended, and whose it was.
+type Ended struct{ Name, Thread string }
 
 // Orphan is a session of this instance that the store does not know.
 type Orphan struct {
@@ -530,11 +534,14 @@ func (b *Book) orphans(ctx context.Context, rep *Report) error {
 	})
 }
 
-// Sweep reconciles and ends orphans that were first seen longer than
-// [OrphanGrace] ago.
+// Sweep reconciles, ends orphans that were first seen longer than [OrphanGrace]
+// ago, and sessions that stood idle for longer than the limit.
 func (b *Book) Sweep(ctx context.Context) (Report, error) {
 	rep, err := b.Reconcile(ctx)
 	if err != nil {
+		return rep, err
+	}
+	if err := b.endIdle(ctx, &rep); err != nil {
 		return rep, err
 	}
 	keep := rep.Orphans[:0]
@@ -551,4 +558,72 @@ func (b *Book) Sweep(ctx context.Context) (Report, error) {
 	}
 	rep.Orphans = keep
 	return rep, nil
+}
+
+// endIdle ends sessions that nobody used for long. The next command makes a new one.
+func (b *Book) endIdle(ctx context.Context, rep *Report) error {
+	if b.cfg.Limits.Idle < 0 {
+		return nil
+	}
+	var old []row
+	err := b.cfg.DB.View(ctx, func(tx store.Tx) error {
+		old = nil
+		for _, r := range b.rows(tx, "") {
+			if r.Pen == nil && !r.Closing && r.Ready && b.cfg.Now().Sub(latest(r.Used, r.Created)) > b.cfg.Limits.Idle {
+				old = append(old, r)
+			}
+		}
+		return nil
+	})
+	if err != nil || len(old) == 0 {
+		return err
+	}
+	for _, r := range old {
+		ended, err := b.endIfIdle(ctx, r)
+		if err != nil {
+			return err
+		}
+		if ended {
+			rep.Idle = append(rep.Idle, Ended{r.Name, r.Thread})
+		}
+	}
+	return nil
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// endIfIdle ends a session if every pane of it is at its prompt and nobody watches.
+func (b *Book) endIfIdle(ctx context.Context, r row) (bool, error) {
+	unlock, err := b.locks.lock(ctx, r.Name)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	all, err := b.cfg.Server.Sessions(ctx)
+	if err != nil {
+		return false, err
+	}
+	live := liveSession(all, r)
+	if live == nil || live.Attached > 0 {
+		return false, nil
+	}
+	for name := range r.Panes {
+		p := b.opened(Ref{Session: r.Name, Pane: name})
+		if p == nil {
+			return false, nil // what this process does not drive may be busy
+		}
+		if info, err := p.Info(ctx); err != nil || info.State != tmux.StateIdle && info.State != tmux.StateDead {
+			return false, nil // one that cannot be asked is left alone
+		}
+	}
+	err = b.change(ctx, &r, func(n *row) { n.Closing = n.Pen == nil && n.Used.Equal(r.Used) })
+	if err != nil || !r.Closing {
+		return false, err
+	}
+	return true, b.finish(ctx, r)
 }

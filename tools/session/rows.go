@@ -20,6 +20,8 @@ type row struct {
 	// Closing means that somebody decided to end it.
 	Closing bool               `json:"closing,omitempty"`
 	Panes   map[string]paneRow `json:"panes,omitempty"`
+	// Used is when a command last ran there, within usedStep.
+	Used time.Time `json:"used,omitzero"`
 	// Pen is who has the keyboard; nil is the bot.
 	Pen *pen `json:"pen,omitempty"`
 }
@@ -82,15 +84,18 @@ func (b *Book) room(tx store.Tx, thread string, session, pane bool) error {
 	return nil
 }
 
-// instanceRoom checks the limit over all threads and targets.
+// instanceRoom checks the limits over all threads: of this target, and of all.
 func (b *Book) instanceRoom(tx store.Tx) error {
+	if n := len(b.rows(tx, "")); n >= b.cfg.Limits.Target {
+		return &refusal{ErrLimit, fmt.Sprintf("this bot already has %d sessions on %s, and the limit (tmux max_target_sessions) is %d; end one that is no longer needed with tmux-kill-session, or raise the limit", n, b.cfg.Target, b.cfg.Limits.Target)}
+	}
 	n := 0
 	start, end := store.Prefix("session", b.cfg.Instance)
 	for range tx.Scan(start, end) {
 		n++
 	}
 	if n >= b.cfg.Limits.Instance {
-		return &refusal{ErrLimit, fmt.Sprintf("this bot already has %d sessions, and its limit is %d; end one that is no longer needed with tmux-kill-session", n, b.cfg.Limits.Instance)}
+		return &refusal{ErrLimit, fmt.Sprintf("this bot already has %d sessions, and its limit (tmux max_instance_sessions) is %d; end one that is no longer needed with tmux-kill-session, or raise the limit", n, b.cfg.Limits.Instance)}
 	}
 	return nil
 }

@@ -79,9 +79,14 @@ type Limits struct {
 	// Panes is how many panes a thread may make by name, over all its sessions;
 	// the pane "shared" of each comes on top. Default 5.
 	Panes int
-	// Instance is how many sessions, default ones included, all threads of this
-	// instance may have on all targets. Default 50.
+	// Target is how many sessions, default ones included, all threads of this instance
+	// may have on one target. Default 50.
+	Target int
+	// Instance is the same for all targets together. Default 200.
 	Instance int
+	// Idle is how long a session may stand at its prompts, with nobody attached, until
+	// Sweep ends it. Default 24 h; negative means for ever.
+	Idle time.Duration
 }
 
 // OrphanGrace is how long a session of ours that the store does not know is
@@ -128,8 +133,14 @@ func New(c Config) *Book {
 	if c.Limits.Panes <= 0 {
 		c.Limits.Panes = 5
 	}
+	if c.Limits.Target <= 0 {
+		c.Limits.Target = 50
+	}
 	if c.Limits.Instance <= 0 {
-		c.Limits.Instance = 50
+		c.Limits.Instance = 200
+	}
+	if c.Limits.Idle == 0 {
+		c.Limits.Idle = 24 * time.Hour
 	}
 	if c.Now == nil {
 		c.Now = time.Now

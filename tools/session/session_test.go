@@ -486,7 +486,7 @@ func TestOpenMakesNothing(t *testing.T) {
 }
 
 func TestSweepEndsOnlyOldOrphansOfThisInstance(t *testing.T) {
-	w := newWorld(t, session.Limits{})
+	w := newWorld(t, session.Limits{Idle: -1})
 	mine, _ := w.ensure("th", "", "")
 	w.srv.Plant("orphan", map[string]string{"cs_instance": "test", "cs_target": "local", "cs_session": "x1", "cs_thread": "old"})
 	w.srv.Plant("theirs", map[string]string{"cs_instance": "another", "cs_target": "local", "cs_session": "x2"})
@@ -496,7 +496,7 @@ func TestSweepEndsOnlyOldOrphansOfThisInstance(t *testing.T) {
 	if err != nil || len(rep.Killed) != 0 || len(rep.Orphans) != 1 || rep.Orphans[0].Name != "orphan" || rep.Orphans[0].Thread != "old" {
 		t.Fatalf("%+v, %v", rep, err)
 	}
-	w.restart(session.Limits{}) // the first sighting survives a restart
+	w.restart(session.Limits{Idle: -1}) // the first sighting survives a restart
 	w.now = w.now.Add(session.OrphanGrace)
 	rep, err = w.book.Sweep(t.Context())
 	if err != nil || !slices.Equal(rep.Killed, []string{"orphan"}) || len(rep.Orphans) != 0 {
@@ -693,7 +693,7 @@ func TestEvidenceOfACommandThatNobodyWaitedFor(t *testing.T) {
 func TestPanesAreRecorded(t *testing.T) {
 	var films []string
 	w := newWorld(t, session.Limits{})
-	w.record = func(thread, name, pane string, _, _ int) (session.Recorder, error) {
+	w.record = func(thread, _, pane string, _, _ int) (session.Recorder, error) {
 		return &film{at: thread + "/" + pane, out: &films}, nil
 	}
 	w.restart(session.Limits{})
@@ -723,3 +723,49 @@ type film struct {
 func (f *film) Output(b []byte)    { *f.out = append(*f.out, f.at+": "+string(b)) }
 func (f *film) Marker(text string) { *f.out = append(*f.out, f.at+"# "+text) }
 func (f *film) Close() error       { *f.out = append(*f.out, f.at+" closed"); return nil }
+
+func TestSessionsThatNobodyUsesAreEnded(t *testing.T) {
+	w := newWorld(t, session.Limits{Idle: time.Hour})
+	ctx := t.Context()
+	for _, th := range []string{"idle", "busy", "used", "taken"} {
+		w.ensure(th, "", "")
+	}
+	name := func(th string) string {
+		ref, err := w.book.Find(ctx, th, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ref.Session
+	}
+	busy, idle := name("busy"), name("idle")
+	w.srv.Pane(busy, "shared").Set(func(i *tmux.Info) { i.State = tmux.StateRunning })
+	if _, err := w.book.Take(ctx, "taken", "", session.Person{ID: "ann", Name: "Ann"}); err != nil {
+		t.Fatal(err)
+	}
+	w.now = w.now.Add(50 * time.Minute)
+	w.ensure("used", "", "")
+	if rep, err := w.book.Sweep(ctx); err != nil || len(rep.Idle) > 0 {
+		t.Errorf("too early: %+v, %v", rep.Idle, err)
+	}
+	w.now = w.now.Add(11 * time.Minute)
+	rep, err := w.book.Sweep(ctx)
+	if err != nil || len(rep.Idle) != 1 || rep.Idle[0] != (session.Ended{Name: idle, Thread: "idle"}) {
+		t.Fatalf("%+v, %v", rep.Idle, err)
+	}
+	if w.srv.Pane(idle, "shared") != nil {
+		t.Error("it is still there")
+	}
+	if _, notice := w.ensure("idle", "", ""); notice != "" {
+		t.Errorf("a new one is no loss: %q", notice)
+	}
+}
+
+func TestTheLimitOfATarget(t *testing.T) {
+	w := newWorld(t, session.Limits{Target: 2})
+	w.ensure("a", "", "")
+	w.ensure("b", "", "")
+	if _, _, err := w.book.Ensure(t.Context(), "c", "", ""); !errors.Is(err, session.ErrLimit) || !strings.Contains(err.Error(), "max_target_sessions") {
+		t.Errorf("%v", err)
+	}
+	w.ensure("a", "", "") // what is there is used on
+}
