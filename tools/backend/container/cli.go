@@ -129,6 +129,11 @@ func (c *cli) inspect(ctx context.Context, ref string) (state, error) {
 		}
 		return state{}, err
 	}
+	if strings.TrimSpace(out) == "" {
+		// Something that plays docker and has no containers to look at. Commands go to
+		// the name then, and the target's ID proves nothing.
+		return state{running: true}, nil
+	}
 	return parseInspect(out)
 }
 

@@ -103,6 +103,29 @@ func TestTheCommandLineThatIsCalled(t *testing.T) {
 	}
 }
 
+func TestAProgramThatOnlyPlaysDockerIsCalledByName(t *testing.T) {
+	dir, journal := fake(t, "docker")
+	setState(t, dir, "")
+	tgt, err := New(Config{Container: "web", Engine: "docker", Path: dir + ":" + backend.SearchPath})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := tgt.Start(t.Context(), backend.Spec{Shell: "exit 3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := p.Wait(); err != nil || res.Code != 3 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	calls := journal()
+	if last := calls[len(calls)-1]; strings.Join(last[:4], " ") != "exec web sh -lc" {
+		t.Errorf("%q", last)
+	}
+	if tgt.ID() != "container:web" {
+		t.Error(tgt.ID())
+	}
+}
+
 func TestAnotherContainerOfTheSameNameIsRefused(t *testing.T) {
 	dir, journal := fake(t, "docker")
 	tgt, err := New(Config{Container: "web", Engine: "docker", Path: dir + ":" + backend.SearchPath, DockerHost: "unix:///no/such/docker.sock"})

@@ -285,7 +285,7 @@ func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, st
 	if stdin != nil && e.hasty() {
 		argv = append([]string{"sh", "-c", drain, "sh"}, argv...)
 	}
-	s, err := e.exec(ctx, st.id, t.cfg.User, argv, stdin, stdout, stderr)
+	s, err := e.exec(ctx, cmp.Or(st.id, t.cfg.Container), t.cfg.User, argv, stdin, stdout, stderr)
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", t.cfg.Container, err)
 	}
@@ -345,7 +345,7 @@ func (c *channel) Wait() error {
 
 // gone tells that the container is no longer running as it was, or nil.
 func (c *channel) gone(ctx context.Context) error {
-	st, err := c.eng.inspect(ctx, c.was.id)
+	st, err := c.eng.inspect(ctx, cmp.Or(c.was.id, c.name))
 	switch {
 	case errors.Is(err, errMissing):
 		return fmt.Errorf("it was removed meanwhile: %w", backend.ErrLost)
