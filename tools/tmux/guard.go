@@ -29,6 +29,13 @@ func (s *Server) Hand(ctx context.Context, session string, people bool) error {
 	return s.applyGuard(ctx, c, session)
 }
 
+// alone tells whether nobody but the bot can type into a session.
+func (s *Server) alone(session string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.o.Guard && !s.handed[session]
+}
+
 // WriteCommand returns the line with which a person attaches with the keyboard.
 func (s *Server) WriteCommand(session string) string {
 	return s.attachLine(session, "")

@@ -34,6 +34,9 @@ const (
 	// still start: somebody else's empty line looks the same.
 	lateStart = 150 * time.Millisecond
 	promptMax = 4096
+	// askCursor is the question for the cursor's place that busybox's line editor
+	// writes behind each prompt (ask_terminal in libbb/lineedit.c). Nobody typed it.
+	askCursor = "\x1b[6n"
 	echoMax   = 64 << 10
 )
 
@@ -268,7 +271,7 @@ func (p *Pane) onText(b []byte) {
 		}
 	case phaseIdle:
 		if p.typed == nil {
-			p.dirty = true
+			p.dirty = p.dirty || p.s.caps.Bash != "" || string(b) != askCursor
 			return
 		}
 		if len(p.typed.echo)+len(b) <= echoMax {

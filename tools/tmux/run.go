@@ -24,6 +24,10 @@ const (
 	settleTime = 500 * time.Millisecond
 	// typeTime bounds the time between typing and start.
 	typeTime = 10 * time.Second
+	// showTime is how long a command waits until the last one's standard error is on
+	// the screen, and showTimeFar the same on a slow link.
+	showTime    = 100 * time.Millisecond
+	showTimeFar = 10 * time.Millisecond
 	// slowLink is the round trip from which on a command is typed without asking for
 	// the pane's status first.
 	slowLink = 5 * time.Millisecond
@@ -136,9 +140,10 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 	p.mu.Lock()
 	near := p.c.rtt < slowLink
 	p.mu.Unlock()
-	if near {
+	if near && !p.s.alone(p.session) {
 		// Elsewhere this would double the time of a command; what is not known yet is
-		// found out by typing itself, all but a line that somebody begins right now.
+		// found out by typing itself, all but a line that somebody begins right now. Where
+		// nobody else may type there is none.
 		if err := p.refresh(ctx); err != nil {
 			return "", err
 		}
@@ -173,8 +178,13 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 			return "", err
 		}
 	}
-	// Let the last command's standard error be shown before the next line.
-	_ = p.wait(ctx, 100*time.Millisecond, func() bool {
+	// Let the last command's standard error be shown before the next line. Far away
+	// nobody waits for the answer: what was sent first is there first.
+	shown := showTime
+	if !near {
+		shown = showTimeFar
+	}
+	_ = p.wait(ctx, shown, func() bool {
 		return p.comp == nil || p.mirror.flight == 0 && len(p.mirror.queue) == 0
 	})
 	return notice, nil
@@ -393,6 +403,10 @@ func (p *Pane) outcome(j *job) Outcome {
 func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 	look := time.NewTimer(quietTime)
 	defer look.Stop()
+	// A look can take several round trips, and the end must not wait for it.
+	lctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var sights chan sight // of the look that is under way, or nil
 	distance := quietTime
 	var was State
 	var since time.Time
@@ -449,35 +463,59 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 			}
 			return Cancelled, "The command still runs in the pane."
 		case <-look.C:
-			quiet := time.Since(last)
-			if quiet >= quietTime || !started {
-				_ = p.refresh(ctx) // what fails is seen in the next round
+			if sights != nil {
+				continue // its end sets the timer again
 			}
-			if !started || quiet < quietTime {
+			if quiet := time.Since(last); started && quiet < quietTime {
 				was, distance = "", quietTime
 				look.Reset(max(quietTime-quiet, 10*time.Millisecond))
 				continue
 			}
-			is, raw := p.waitsFor(ctx)
-			if is != was || last.After(since) {
-				was, since = is, time.Now()
+			sights = p.look(lctx, started)
+		case saw := <-sights:
+			sights = nil
+			if saw.prompt {
+				_ = p.askLine(ctx) // a prompt without its mark; asking mends the hook
+			}
+			if !started {
+				was, distance = "", quietTime
+				look.Reset(quietTime)
+				continue
+			}
+			if saw.state != was || last.After(since) {
+				was, since = saw.state, time.Now()
 			}
 			stable := stableTime
-			if raw {
+			if saw.raw {
 				stable = rawStable
 			}
-			if is != "" && time.Since(since) >= stable {
-				if is == StatePassword {
+			if saw.state != "" && time.Since(since) >= stable {
+				if saw.state == StatePassword {
 					return WaitingPassword, "The command asks for a password or another secret."
 				}
 				return WaitingInput, "The command waits for input."
 			}
-			if distance = min(2*distance, quietMax); is != "" {
+			if distance = min(2*distance, quietMax); saw.state != "" {
 				distance = stableTime / 2
 			}
 			look.Reset(distance)
 		}
 	}
+}
+
+// look looks at a silent command in a goroutine that ends by itself, or with ctx. The
+// pane's status is asked for, and once the command has started its terminal as well.
+func (p *Pane) look(ctx context.Context, started bool) chan sight {
+	got := make(chan sight, 1)
+	go func() {
+		_ = p.refresh(ctx) // what fails is seen in the next round
+		if !started {
+			got <- sight{}
+			return
+		}
+		got <- p.peer(ctx)
+	}()
+	return got
 }
 
 func (p *Pane) alternate() bool {

@@ -31,6 +31,12 @@ const (
 	optKey      = "@countersign_key"
 )
 
+// A tmux server that ends takes a moment, in which it accepts a session and dies.
+const (
+	lastBreaths = 5
+	lastBreath  = 50 * time.Millisecond
+)
+
 // Server is the tmux server of one bot instance on one target. It is safe for
 // concurrent use.
 type Server struct {
@@ -339,6 +345,14 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 		argv = append(argv, ";", "set-option", "-p", "-t", "="+name+":", o[0], cliValue(o[1]))
 	}
 	out, err := s.run(ctx, argv...)
+	for range lastBreaths {
+		if !noServer(err) || ctx.Err() != nil {
+			break
+		}
+		// The server was about to end, after its last session. Nothing was made.
+		<-time.After(lastBreath)
+		out, err = s.run(ctx, argv...)
+	}
 	if err != nil {
 		return nil, err
 	}

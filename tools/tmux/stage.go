@@ -159,7 +159,11 @@ func posixRC(d rcData) string {
 	rc := d.firstLine() + noPrompts + d.exports() + `unset ENV
 __cs_s=1
 __cs_z=
-__cs_p() { printf '\033]7973;@NONCE@;D;%s;%s;%s\007' "$__cs_s" "$1" "$(pwd | tr -d '\000-\037%')"; }
+__cs_p() {
+  set -- "$1" "${PWD:-$(pwd)}"
+  case $2 in *[[:cntrl:]%]*) set -- "$1" "$(printf %s "$2" | od -An -v -tx1 | tr -d ' \n' | sed 's/../%&/g')" ;; esac
+  printf '\033]7973;@NONCE@;D;%s;%s;%s\007' "$__cs_s" "$1" "$2"
+}
 set +e
 PS1='$(__cs_p $?)${__cs_z#$((__cs_s=__cs_s+1))}$ @P@'
 PS2='> @Q@'
@@ -173,9 +177,10 @@ func (d rcData) fill(rc string) string {
 	return strings.NewReplacer("@NONCE@", d.nonce, "@TTYFILE@", shellQuote(d.ttyFile), "@ENDFILE@", shellQuote(d.endFile), "@FD@", errFD).Replace(rc)
 }
 
-// posixStart is the line that a staged script of a POSIX shell begins with.
+// posixStart is what a staged script of a POSIX shell begins with. The hook there runs
+// in a subshell, so "set -e" of an earlier command is undone here.
 func posixStart(nonce string) string {
-	return `printf '\033]7973;` + nonce + `;C;0\007'` + "\n"
+	return `printf '\033]7973;` + nonce + `;C;0\007'` + "\nset +e\n"
 }
 
 const (

@@ -16,6 +16,7 @@ type terminalState struct {
 	shellPID        int  // the shell, 0 when unknown
 	shell           bool // the shell itself is in the foreground, editing a line
 	reads           bool // a process of the group sleeps in a read of its standard input
+	polls           bool // the group's leader sleeps in poll, as busybox does in "read"
 }
 
 // terminalScript prints the terminal's modes, its foreground group, the shell
@@ -53,7 +54,9 @@ func (p *Pane) terminal(ctx context.Context) (terminalState, error) {
 	st := parseTerminal(out)
 	st.shell = st.group > 0 && st.group == st.shellPID && !st.canonical
 	if p.s.caps.Bash == "" {
-		st.shell = st.group > 0 && st.group == st.shellPID && st.reads
+		// Busybox has a line editor; without one a prompt is a read like any other, but
+		// not a secret one.
+		st.shell = st.group > 0 && st.group == st.shellPID && (!st.canonical || st.reads && st.echo)
 	}
 	return st, nil
 }
@@ -73,6 +76,10 @@ func parseTerminal(out string) terminalState {
 			if f[2] == "S" && (f[3] == "0" || f[3] == "63") && f[4] == "0x0" {
 				st.reads = true
 			}
+			// poll is 7 and ppoll 271 on amd64, ppoll is 73 on arm64.
+			if f[2] == "S" && f[1] == strconv.Itoa(st.group) && (f[3] == "7" || f[3] == "271" || f[3] == "73") {
+				st.polls = true
+			}
 		case len(f) > 0 && f[0] == "process":
 		default:
 			if slices.Contains(f, "-icanon") {
@@ -86,31 +93,31 @@ func parseTerminal(out string) terminalState {
 	return st
 }
 
-// waitsFor tells whether the running command waits for a person: for a
-// password, for input, or for nothing (""). raw means that it may also just be
-// silent.
-func (p *Pane) waitsFor(ctx context.Context) (s State, raw bool) {
+// sight is what a look at a running command's terminal shows.
+type sight struct {
+	state  State // StatePassword or StateInput when it waits for a person, else ""
+	raw    bool  // it may also just be silent
+	prompt bool  // there is a prompt, whose mark did not come
+}
+
+// peer looks at the terminal of the running command.
+func (p *Pane) peer(ctx context.Context) sight {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	st, err := p.terminal(ctx)
-	if err != nil {
-		return "", false
-	}
 	switch {
-	case st.shell:
-		// A prompt without its mark: ask, which mends the hook.
-		if p.s.caps.Bash != "" {
-			_ = p.askLine(ctx)
-		}
-		return "", false
+	case err != nil:
+		return sight{}
+	case st.shell && p.s.caps.Bash != "":
+		return sight{prompt: true}
 	case st.canonical && !st.echo:
-		return StatePassword, false
-	case st.canonical && st.reads:
-		return StateInput, false
+		return sight{state: StatePassword}
+	case st.canonical && (st.reads || st.polls && st.group == st.shellPID):
+		return sight{state: StateInput}
 	case !st.canonical:
-		return StateInput, true
+		return sight{state: StateInput, raw: true}
 	default:
-		return "", false
+		return sight{}
 	}
 }
 
@@ -153,8 +160,12 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 	default:
 		i.State = StateRunning
 		if phase == phaseRunning && quiet >= quietTime {
-			if s, raw := p.waitsFor(ctx); s != "" && (!raw || quiet >= rawStable) {
-				i.State = s
+			saw := p.peer(ctx)
+			if saw.prompt {
+				_ = p.askLine(ctx) // which mends the hook
+			}
+			if saw.state != "" && (!saw.raw || quiet >= rawStable) {
+				i.State = saw.state
 			}
 		}
 	}
