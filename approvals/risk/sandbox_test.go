@@ -740,6 +740,9 @@ func attempts(text string, calls []string) []string {
 				out = append(out, "signals the process "+m[1]+" with "+m[2])
 			}
 		default:
+			if strings.HasPrefix(name, "syscall_0xffffffff") {
+				continue // a negative number is no call: what strace saw of a process that was killed
+			}
 			if name != "" && name != "???" && !strings.HasPrefix(c, "+++") && !strings.HasPrefix(c, "---") {
 				out = append(out, "does "+c)
 			}

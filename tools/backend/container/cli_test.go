@@ -103,6 +103,30 @@ func TestTheCommandLineThatIsCalled(t *testing.T) {
 	}
 }
 
+func TestB53B56FilesAreReadAndWrittenByCat(t *testing.T) {
+	dir, journal := fake(t, "docker")
+	tgt, err := New(Config{Container: "web", Engine: "docker", Path: dir + ":" + backend.SearchPath, DockerHost: "unix:///no/such/docker.sock"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := t.TempDir() + "/-n it's"
+	if err := tgt.FS().WriteFile(t.Context(), file, []byte("content\x00\n"), false); err != nil {
+		t.Fatal(err)
+	}
+	calls := journal()
+	if last := calls[len(calls)-1]; last[1] != "-i" || !strings.Contains(last[len(last)-1], `cat >"$t"`) {
+		t.Errorf("%q", last)
+	}
+	got, err := tgt.FS().ReadFile(t.Context(), file, 0)
+	if err != nil || string(got) != "content\x00\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	calls = journal()
+	if last := calls[len(calls)-1]; last[0] != "exec" || !strings.Contains(last[len(last)-1], "cat -- ") {
+		t.Errorf("%q", last)
+	}
+}
+
 func TestAProgramThatOnlyPlaysDockerIsCalledByName(t *testing.T) {
 	dir, journal := fake(t, "docker")
 	setState(t, dir, "")

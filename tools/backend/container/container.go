@@ -294,6 +294,14 @@ func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, st
 	return &channel{ctx: ctx, cancel: cancel, name: t.cfg.Container, eng: e, was: st, s: s}, nil
 }
 
+// Lasts implements remote.Lasting.
+func (tr transport) Lasts() bool {
+	tr.t.mu.Lock()
+	defer tr.t.mu.Unlock()
+	_, byProgram := tr.t.eng.(*cli)
+	return tr.t.eng != nil && !byProgram
+}
+
 // channel is a session that knows what became of its container.
 type channel struct {
 	ctx    context.Context //nolint:containedctx // its end is Close, which may come at any time

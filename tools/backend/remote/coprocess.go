@@ -80,7 +80,7 @@ func (m *Machine) Look(ctx context.Context, script string, args ...string) (stdo
 	if err := ctx.Err(); err != nil {
 		return "", "", 0, err
 	}
-	if suits(script, args) {
+	if suits(script, args) && m.lasts() {
 		if c, ok := m.take(); ok {
 			stdout, stderr, code, err = m.lookThrough(ctx, c, script, args)
 			if !errors.Is(err, errNoAnswer) {
@@ -89,6 +89,11 @@ func (m *Machine) Look(ctx context.Context, script string, args ...string) (stdo
 		}
 	}
 	return m.script(ctx, script, nil, args)
+}
+
+func (m *Machine) lasts() bool {
+	l, ok := m.o.Transport.(Lasting)
+	return !ok || l.Lasts()
 }
 
 // suits tells whether a look can go through a coprocess.

@@ -33,6 +33,13 @@ type Transport interface {
 	Open(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (Channel, error)
 }
 
+// Lasting is a Transport that may not carry a long-lived program well: an engine's
+// command line keeps a process here for each. Looks have a channel of their own while
+// it says so.
+type Lasting interface {
+	Lasts() bool
+}
+
 // Channel is the connection to one started program.
 type Channel interface {
 	// Wait waits until the program has ended and its output has been written. It

@@ -196,6 +196,9 @@ func (t *Target) join(ctx context.Context, d *dialing) error {
 	return ctx.Err()
 }
 
+// fullTime is how long a free session is waited for.
+const fullTime = 30 * time.Second
+
 // session opens a session channel. Its place is given back by the caller, when the
 // request channel is closed. Nothing has been started when it fails.
 func (t *Target) session(ctx context.Context) (*conn, xssh.Channel, <-chan *xssh.Request, error) {
@@ -214,6 +217,8 @@ func (t *Target) session(ctx context.Context) (*conn, xssh.Channel, <-chan *xssh
 				return nil, nil, nil, fmt.Errorf("%s: %w", t.c.Name, err)
 			}
 			continue
+		case c == nil && time.Since(began) > fullTime:
+			return nil, nil, nil, fmt.Errorf("%s: all its sessions were busy for %s; end what runs there, or raise MaxSessions in its sshd_config to 10", t.c.Name, fullTime)
 		case c == nil:
 			if err := t.pause(ctx, changed); err != nil {
 				return nil, nil, nil, err

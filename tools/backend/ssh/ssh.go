@@ -40,7 +40,7 @@ const (
 	// DefaultMaxChannels stays below MaxSessions of sshd_config(5), which is 10: sshd
 	// frees a session a moment after its channel has ended.
 	DefaultMaxChannels      = 6
-	DefaultMaxConns         = 2
+	DefaultMaxConns         = 4 // more than one only where MaxSessions is small or all are busy
 	DefaultDialTimeout      = 10 * time.Second
 	DefaultHandshakeTimeout = 20 * time.Second
 )
@@ -86,7 +86,7 @@ type Config struct {
 	Keepalive time.Duration
 	Misses    int
 	// MaxChannels is how many programs share a connection before another connection
-	// is made; 0 means 6. MaxConns bounds the connections; 0 means 2.
+	// is made; 0 means 6. MaxConns bounds the connections; 0 means 4.
 	MaxChannels, MaxConns int
 
 	Dir string           // default directory, absolute; empty means the user's home
