@@ -40,7 +40,7 @@ var presets = map[string][]string{
 
 // pairs are tools that do the same in two styles: the second is left out of
 // "full" where the first exists.
-var pairs = [...][2]string{{"run_shell", "bash"}, {"read_file", "read"}, {"fetch_url", "web_fetch"}}
+var pairs = [...][2]string{{"run_shell", "bash"}, {"read_file", "read"}, {"write_file", "write"}, {"fetch_url", "web_fetch"}}
 
 // Presets lists the names of the presets, sorted.
 func Presets() []string { return slices.Sorted(maps.Keys(presets)) }

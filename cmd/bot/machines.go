@@ -211,7 +211,7 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 		cfg.Sessions = o.book // a nil book would not be a nil interface
 		all = append(all, terminal.New(terminal.Config{Target: m.target.ID(), User: o.caps.User, Book: o.book})...)
 	}
-	all = append(all, shell.New(cfg))
+	all = append(all, shell.New(cfg), shell.NewBash(cfg))
 	byName := map[string]tools.Tool{}
 	for _, t := range all {
 		byName[t.Spec().Name] = t
@@ -222,7 +222,7 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 // patterns are the tools that some machine may have, for their specs.
 func patterns() []tools.Tool {
 	t := local.New(local.Options{})
-	all := append(files.New(files.Config{Target: t}), shell.New(shell.Config{Target: t}))
+	all := append(files.New(files.Config{Target: t}), shell.New(shell.Config{Target: t}), shell.NewBash(shell.Config{Target: t}))
 	return append(all, terminal.New(terminal.Config{Target: t.ID()})...)
 }
 

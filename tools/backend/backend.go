@@ -139,7 +139,16 @@ type Replacer interface {
 	Replace(ctx context.Context, path string, data []byte, was Before) error
 }
 
-// Before is what a file was before it is replaced.
+// Remover is a FileSystem that can remove a file on condition that it still is what
+// somebody saw.
+type Remover interface {
+	// Remove removes a regular file. It returns ErrChanged, and removes nothing, when the
+	// path goes through a symbolic link, when its directory is not the one of was, or when
+	// the file there has another content.
+	Remove(ctx context.Context, path string, was Before) error
+}
+
+// Before is what a file was before it is replaced or removed.
 type Before struct {
 	Dir string // FileInfo.ID of its directory
 	Sum string // SHA-256 of its content in hex; "" means that there was no file

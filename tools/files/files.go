@@ -1,5 +1,6 @@
-// Package files is the tools read_file and write_file, over the files of the
-// bot's target.
+// Package files is the tools read_file, read, write_file, write, edit, create_file
+// and delete_file, over the files of a target. What changes a file is bound to the
+// content and the directory that people saw.
 //
 // They refuse the bot's own secrets and data; which other files are too
 // sensitive to read without being asked is for the policy, which sees the
@@ -61,8 +62,11 @@ type Config struct {
 	Private func(path string) bool
 }
 
-// New returns the tools read_file and write_file.
-func New(c Config) []tools.Tool { return []tools.Tool{reader{c}, writer{c}} }
+// New returns the tools.
+func New(c Config) []tools.Tool {
+	w := writer{c}
+	return []tools.Tool{reader{c}, liner{c}, w, putter{w}, editor{w}, creator{w}, remover{w}}
+}
 
 // resolve finds the file that is meant, following links, and refuses what is
 // private.

@@ -27,6 +27,7 @@ func fake() *toolstest.Target {
 	t := &toolstest.Target{Name: "box"}
 	t.Put("/etc/hostname", "web-1\n")
 	t.Put("/etc/other", "x\n")
+	t.Put("/etc/hostname1", "web-1\n")
 	t.Put("/data/token", "secret")
 	t.Put("/proc/7/environ", "TOKEN=x")
 	t.Link("/tmp/link", "/data/token")
@@ -67,8 +68,16 @@ func TestToolsKeepTheirPromises(t *testing.T) {
 	for _, tool := range files.New(config(target)) {
 		t.Run(tool.Spec().Name, func(t *testing.T) {
 			c := toolstest.Case{Name: "call", Args: `{"path":"/etc/hostname"}`, Other: map[string]string{"path": `"/etc/other"`}}
-			if tool.Spec().Name == "write_file" {
+			switch tool.Spec().Name {
+			case "write_file", "write":
 				c.Args = `{"path":"/etc/hostname","content":"web-2\n"}`
+			case "create_file":
+				c.Args, c.Other["path"] = `{"path":"/etc/none","content":"web-2\n"}`, `"/etc/nothing"`
+			case "edit":
+				c.Args = `{"path":"/etc/hostname","old_text":"1","new_text":"2"}`
+				c.Other["path"], c.Other["old_text"] = `"/etc/hostname1"`, `"web"`
+			case "read":
+				c.Args = `{"path":"/etc/hostname","offset":1,"limit":1}`
 			}
 			toolstest.Check(t, tool, target.Effects, c)
 		})
@@ -77,7 +86,10 @@ func TestToolsKeepTheirPromises(t *testing.T) {
 
 func TestLevels(t *testing.T) {
 	reg := registry(t, config(fake()))
-	for name, want := range map[string]risk.Level{"read_file": risk.Read, "write_file": risk.Medium} {
+	for name, want := range map[string]risk.Level{
+		"read_file": risk.Read, "read": risk.Read, "write_file": risk.Medium, "write": risk.Medium, "edit": risk.Medium, "edit_file": risk.Medium,
+		"create_file": risk.Medium, "delete_file": risk.Critical, // X-01, X-02, Q-36 to Q-39
+	} {
 		if s, _ := reg.Lookup(name); s.Level != want {
 			t.Errorf("%s is %v", name, s.Level)
 		}

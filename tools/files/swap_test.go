@@ -107,9 +107,11 @@ func scratch(t *testing.T) string {
 	return dir
 }
 
-func sh(t *testing.T, text string) {
+func sh(t *testing.T, text string) string {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "sh", "-c", text).CombinedOutput(); err != nil {
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", text).CombinedOutput()
+	if err != nil {
 		t.Fatalf("%s: %v: %s", text, err, out)
 	}
+	return string(out)
 }

@@ -2,6 +2,8 @@ package toolstest
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -220,4 +222,18 @@ func (f files) Resolve(_ context.Context, name string) (string, error) {
 		return "", fmt.Errorf("resolve %s: %w", name, fs.ErrNotExist)
 	}
 	return name, nil
+}
+
+// Remove implements backend.Remover; directories have no identity here.
+func (f files) Remove(_ context.Context, name string, was backend.Before) error {
+	f.t.mu.Lock()
+	defer f.t.mu.Unlock()
+	b, ok := f.t.files[name]
+	sum := sha256.Sum256(b)
+	if !ok || hex.EncodeToString(sum[:]) != was.Sum {
+		return fmt.Errorf("%s: %w", name, backend.ErrChanged)
+	}
+	f.t.effects++
+	delete(f.t.files, name)
+	return nil
 }

@@ -284,23 +284,27 @@ func replace(t *testing.T, tgt backend.Target) {
 		{name: "its directory was replaced by one with the same file", was: "old", attack: "mv d e && mkdir d && cp -p e/f d/f", changed: true},
 		{name: "its directory became a link", was: "old", attack: "mv d e && ln -s e d", changed: true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := scratch(t, tgt)
+		attacked := func(t *testing.T) (dir string, was backend.Before, look backend.Spec) {
+			t.Helper()
+			dir = scratch(t, tgt)
 			sh(t, tgt, backend.Spec{Shell: "mkdir d && printf old > d/f && chmod 640 d/f", Dir: dir})
 			st, err := tgt.FS().Stat(ctx, dir+"/d")
 			if err != nil {
 				t.Fatal(err)
 			}
-			was := backend.Before{Dir: st.ID}
+			was.Dir = st.ID
 			if tt.was != "" {
 				was.Sum = sum(tt.was)
 			}
 			if res, _, errs := sh(t, tgt, backend.Spec{Shell: tt.attack + "\n:", Dir: dir}); res.Code != 0 {
 				t.Fatal(errs)
 			}
-			look := backend.Spec{Shell: "find . -ls | awk '{print $1,$3,$7,$11,$12,$13}'; cat d/f e/f g 2>/dev/null", Dir: dir}
+			return dir, was, backend.Spec{Shell: "find . -ls | awk '{print $1,$3,$7,$11,$12,$13}'; cat d/f e/f g 2>/dev/null", Dir: dir}
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			dir, was, look := attacked(t)
 			_, before, _ := sh(t, tgt, look)
-			err = fsys.Replace(ctx, dir+"/d/f", []byte("written"), was)
+			err := fsys.Replace(ctx, dir+"/d/f", []byte("written"), was)
 			_, after, _ := sh(t, tgt, look)
 			if tt.changed {
 				if !errors.Is(err, backend.ErrChanged) || after != before {
@@ -311,6 +315,25 @@ func replace(t *testing.T, tgt backend.Target) {
 			_, out, _ := sh(t, tgt, backend.Spec{Shell: "cat d/f; stat -c ' %a' d/f; ls -A d", Dir: dir})
 			if want := "written " + tt.mode + "\nf\n"; err != nil || out != want {
 				t.Errorf("%v: %q, want %q", err, out, want)
+			}
+		})
+		remover, ok := tgt.FS().(backend.Remover)
+		if !ok || tt.was == "" {
+			continue
+		}
+		t.Run("removal: "+tt.name, func(t *testing.T) {
+			dir, was, look := attacked(t)
+			_, before, _ := sh(t, tgt, look)
+			err := remover.Remove(ctx, dir+"/d/f", was)
+			_, after, _ := sh(t, tgt, look)
+			if tt.changed {
+				if !errors.Is(err, backend.ErrChanged) || after != before {
+					t.Errorf("%v\nbefore:\n%s\nafter:\n%s", err, before, after)
+				}
+				return
+			}
+			if _, out, _ := sh(t, tgt, backend.Spec{Shell: "ls -A d", Dir: dir}); err != nil || out != "" {
+				t.Errorf("%v: %q is left", err, out)
 			}
 		})
 	}

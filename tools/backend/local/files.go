@@ -24,7 +24,10 @@ const maxLinks = 40
 
 type files struct{ t *Target }
 
-var _ backend.Replacer = files{}
+var (
+	_ backend.Replacer = files{}
+	_ backend.Remover  = files{}
+)
 
 // abs makes a path absolute without cleaning it: "link/.." is not ".".
 func (f files) abs(path string) (string, error) {
@@ -142,6 +145,42 @@ func (f files) Replace(ctx context.Context, path string, data []byte, was backen
 		return fmt.Errorf("the directory of %s: %w", file, backend.ErrChanged)
 	}
 	return write(h.path, file, data, &was)
+}
+
+// Remove implements backend.Remover.
+func (f files) Remove(ctx context.Context, path string, was backend.Before) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	file, err := f.Resolve(ctx, path)
+	if err != nil {
+		return err
+	}
+	if file != path {
+		return fmt.Errorf("%s leads to %s: %w", path, file, backend.ErrChanged)
+	}
+	h, err := hold(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	if h.id != was.Dir {
+		return fmt.Errorf("the directory of %s: %w", file, backend.ErrChanged)
+	}
+	at := h.path + "/" + filepath.Base(file)
+	if err := still(at, file, was.Sum); err != nil {
+		return err
+	}
+	if was.Sum == "" {
+		return &fs.PathError{Op: "remove", Path: file, Err: fs.ErrNotExist}
+	}
+	if err := os.Remove(at); err != nil {
+		if pe, ok := errors.AsType[*fs.PathError](err); ok {
+			pe.Path = file
+		}
+		return err
+	}
+	return syncDir(h.path)
 }
 
 // write writes the file of that name in dir, by a temporary file, so that nobody

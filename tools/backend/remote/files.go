@@ -21,6 +21,7 @@ var (
 	_ backend.FileSystem = files{}
 	_ backend.Replacer   = files{}
 	_ backend.Surveyor   = files{}
+	_ backend.Remover    = files{}
 )
 
 // The exit codes of the scripts. They are no shell's own.
@@ -425,4 +426,35 @@ func (f files) write(ctx context.Context, target string, data []byte, mkdir bool
 		return why(f.m.o.Name, target, code, errOut)
 	}
 	return nil
+}
+
+// removeScript removes the file "$2" of the directory "$1", whose identity is "$3", if
+// its content has the SHA-256 "$4".
+const removeScript = `b=./$2
+cd -- "$1" 2>/dev/null || exit 50
+[ "$(stat -L -c %d:%i .)" = "$3" ] || exit 50
+[ ! -L "$b" ] && [ -f "$b" ] || exit 50
+[ -r "$b" ] || exit 43
+s=$(sha256sum <"$b") && [ "${s%% *}" = "$4" ] || exit 50
+rm -f -- "$b" || exit 43
+[ ! -e "$b" ] || exit 43
+`
+
+// Remove implements backend.Remover.
+func (f files) Remove(ctx context.Context, name string, was backend.Before) error {
+	target, err := f.Resolve(ctx, name)
+	if err != nil {
+		return err
+	}
+	if target != name {
+		return fmt.Errorf("%s leads to %s: %w", name, target, backend.ErrChanged)
+	}
+	if was.Sum == "" {
+		return &fs.PathError{Op: "remove", Path: target, Err: fs.ErrNotExist}
+	}
+	_, errOut, code, err := f.m.script(ctx, removeScript, nil, []string{path.Dir(target), path.Base(target), was.Dir, was.Sum})
+	if err == nil && code != 0 {
+		err = why(f.m.o.Name, target, code, errOut)
+	}
+	return err
 }

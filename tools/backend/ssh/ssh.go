@@ -145,6 +145,7 @@ var (
 type shellFiles interface {
 	backend.FileSystem
 	backend.Replacer
+	backend.Remover
 	backend.Surveyor
 }
 

@@ -1,0 +1,302 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/tools"
+	"countersign/tools/backend"
+)
+
+//go:embed edit.md
+var editDescription string
+
+//go:embed create_file.md
+var createDescription string
+
+//go:embed delete_file.md
+var deleteDescription string
+
+//go:embed write.md
+var putDescription string
+
+// bound is a file as a plan saw it.
+type bound struct {
+	name, resolved string
+	old            []byte
+	sum            string // of old, or Absent
+	dir            string // the directory's identity, "" where it has none or is missing
+	files          map[string]string
+}
+
+// bind looks at the file that a change is about.
+func (w writer) bind(ctx context.Context, name string) (bound, error) {
+	b := bound{name: name}
+	var err error
+	if b.resolved, err = w.resolve(ctx, name); err != nil {
+		return b, err
+	}
+	if b.old, b.sum, err = w.old(ctx, name, b.resolved); err != nil {
+		return b, err
+	}
+	b.files = map[string]string{b.resolved: b.sum}
+	b.dir, err = w.directory(ctx, b.resolved, b.files)
+	return b, err
+}
+
+// changed makes the result of a change of a file.
+func (b bound) changed(sink tools.Sink, err error, text, done string) (tools.Result, error) {
+	switch {
+	case errors.Is(err, backend.ErrChanged):
+		return tools.Result{}, tools.Failed("%s was not changed: it or its directory is no longer what it was when it was checked, and nothing was done; propose it again: %w", b.name, err)
+	case errors.Is(err, backend.ErrLost):
+		text := "Contact with the target was lost while " + b.resolved + " was changed: it may or may not have happened. Read it before doing anything else."
+		return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}, nil
+	case err != nil:
+		return tools.Result{}, explain(b.name, err)
+	}
+	sink(tools.Event{Kind: tools.Info, Text: text})
+	sink(tools.Event{Kind: tools.Completed, Text: done})
+	return tools.Result{Value: text, Text: text}, nil
+}
+
+// editor is the tool edit: one exact text of a file becomes another.
+type editor struct{ writer }
+
+// Spec implements tools.Tool.
+func (editor) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "edit", Aliases: []string{"edit_file"}, Description: editDescription, Level: risk.Medium,
+		Schema: tools.MustSchema(tools.SimpleSchema{
+			Properties: map[string]tools.Property{
+				"path":     pathProperty(),
+				"old_text": {Type: "string", MinLength: 1, Description: "The text to replace, exactly as it is in the file, with its spaces and newlines; it must be there once."},
+				"new_text": {Type: "string", Description: "The text to put in its place; empty removes it."},
+			},
+			Required: []string{"path", "old_text", "new_text"},
+		}),
+	}
+}
+
+// Plan implements tools.Tool.
+func (e editor) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Path string `json:"path"`
+		Old  string `json:"old_text"`
+		New  string `json:"new_text"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	b, err := e.bind(ctx, args.Path)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	switch n := bytes.Count(b.old, []byte(args.Old)); {
+	case b.sum == Absent:
+		return tools.Plan{}, tools.Failed("%s does not exist; make it with write_file", args.Path)
+	case n == 0:
+		return tools.Plan{}, tools.Failed("old_text is not in %s; read the file and give the text exactly as it is there, with its spaces and newlines", args.Path)
+	case n > 1:
+		return tools.Plan{}, tools.Failed("old_text is %d times in %s, so it is not clear which is meant; give more of the text around it", n, args.Path)
+	case args.Old == args.New:
+		return tools.Plan{}, tools.Failed("old_text and new_text are the same, so nothing would change")
+	}
+	content := bytes.Replace(b.old, []byte(args.Old), []byte(args.New), 1)
+	a := approvals.Action{
+		Tool: c.Name, Kind: approvals.KindChange, Target: e.Target.ID(), User: e.User, Path: b.resolved,
+		Bytes: fmt.Appendf(nil, "replace\n%s\nwith\n%s", args.Old, args.New), Args: pathOnly(args.Path), Files: b.files,
+	}
+	a.Preview, a.Whole = editPreview(b, content, args.Old, args.New)
+	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		sink(tools.Event{Kind: tools.Started, Text: "editing " + b.resolved})
+		if err := e.same(ctx, b.name, b.resolved); err != nil {
+			return tools.Result{}, err
+		}
+		err := e.replace(ctx, b.name, b.resolved, b.dir, b.sum, content)
+		return b.changed(sink, err, fmt.Sprintf("Edited %s: %s became %s", b.resolved, plural(len(args.Old)), plural(len(args.New))), "edited")
+	}), nil
+}
+
+// editPreview is a diff of the file, or of the place in a large one. Both determine
+// the new content, together with the hash of the old one.
+func editPreview(b bound, content []byte, old, text string) (shown string, whole bool) {
+	if shown, whole = preview(b.resolved, b.old, b.sum, content); whole || !printable(old) || !printable(text) {
+		return shown, whole
+	}
+	at := bytes.Index(b.old, []byte(old))
+	from := bytes.LastIndexByte(b.old[:at], '\n') + 1
+	end := at + len(old)
+	if i := bytes.IndexByte(b.old[end:], '\n'); i >= 0 {
+		end += i + 1
+	} else {
+		end = len(b.old)
+	}
+	before := b.old[from:end]
+	after := bytes.Replace(before, []byte(old), []byte(text), 1)
+	d := diff.Diff(b.resolved, before, b.resolved, after)
+	if len(d) > maxShownDiff {
+		return shown, false
+	}
+	line := bytes.Count(b.old[:from], []byte("\n")) + 1
+	return fmt.Sprintf("at line %d of a file of %s:\n%s", line, plural(len(b.old)), d), true
+}
+
+func printable(s string) bool { return text([]byte(s)) }
+
+// creator is the tool create_file: a file that does not exist yet.
+type creator struct{ writer }
+
+// Spec implements tools.Tool.
+func (creator) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "create_file", Description: createDescription, Level: risk.Medium,
+		Schema: tools.MustSchema(tools.SimpleSchema{
+			Properties: map[string]tools.Property{
+				"path":    pathProperty(),
+				"content": {Type: "string", Description: "The whole content of the file."},
+			},
+			Required: []string{"path", "content"},
+		}),
+	}
+}
+
+// Plan implements tools.Tool.
+func (t creator) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Path string `json:"path"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	b, err := t.bind(ctx, args.Path)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	if b.sum != Absent {
+		return tools.Plan{}, tools.Failed("%s exists already; change it with edit, or replace it with write_file", args.Path)
+	}
+	return t.writer.Plan(ctx, c)
+}
+
+// putter is the tool write: like write_file, and it makes the directories.
+type putter struct{ writer }
+
+// Spec implements tools.Tool.
+func (putter) Spec() tools.Spec {
+	s := creator{}.Spec()
+	s.Name, s.Description = "write", putDescription
+	return s
+}
+
+// Plan implements tools.Tool.
+func (t putter) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Path    string `json:"path"`
+		Content string `json:"content"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	b, err := t.bind(ctx, args.Path)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	missing := t.missing(ctx, b.resolved)
+	if len(missing) == 0 {
+		return t.writer.Plan(ctx, c)
+	}
+	a := approvals.Action{
+		Tool: c.Name, Kind: approvals.KindChange, Target: t.Target.ID(), User: t.User, Path: b.resolved,
+		Bytes: []byte(args.Content), Args: pathOnly(args.Path), Files: b.files,
+		Preview: fmt.Sprintf("new file %s, %s; makes the directories %s", b.resolved, plural(len(args.Content)), strings.Join(missing, ", ")),
+	}
+	above := path.Dir(missing[0])
+	if st, err := t.Target.FS().Stat(ctx, above); err == nil && st.ID != "" {
+		a.Files[strings.TrimSuffix(above, "/")+"/"] = "directory inode " + st.ID
+	}
+	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		sink(tools.Event{Kind: tools.Started, Text: "writing " + b.resolved})
+		if err := t.same(ctx, b.name, b.resolved); err != nil {
+			return tools.Result{}, err
+		}
+		_, now, err := t.old(ctx, b.name, b.resolved)
+		if err != nil {
+			return tools.Result{}, err
+		}
+		if now != Absent {
+			err = backend.ErrChanged
+		} else {
+			err = t.Target.FS().WriteFile(ctx, b.resolved, []byte(args.Content), true)
+		}
+		return b.changed(sink, err, fmt.Sprintf("Wrote %d bytes to %s", len(args.Content), b.resolved), "written")
+	}), nil
+}
+
+// missing lists the directories above a file that do not exist, the outermost first.
+func (c Config) missing(ctx context.Context, file string) []string {
+	var out []string
+	for dir := path.Dir(file); dir != "/" && dir != "."; dir = path.Dir(dir) {
+		if _, err := c.Target.FS().Stat(ctx, dir); err == nil {
+			break
+		}
+		out = append([]string{dir}, out...)
+	}
+	return out
+}
+
+// remover is the tool delete_file.
+type remover struct{ writer }
+
+// Spec implements tools.Tool.
+func (remover) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "delete_file", Description: deleteDescription, Level: risk.Critical,
+		Schema: tools.MustSchema(tools.SimpleSchema{
+			Properties: map[string]tools.Property{"path": pathProperty()}, Required: []string{"path"},
+		}),
+	}
+}
+
+// Plan implements tools.Tool.
+func (t remover) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Path string `json:"path"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	b, err := t.bind(ctx, args.Path)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	fsys, ok := t.Target.FS().(backend.Remover)
+	switch {
+	case b.sum == Absent:
+		return tools.Plan{}, tools.Failed("%s does not exist, so there is nothing to delete", args.Path)
+	case !ok:
+		return tools.Plan{}, tools.Failed("files of this target cannot be deleted safely; use run_shell")
+	}
+	a := approvals.Action{
+		Tool: c.Name, Kind: approvals.KindChange, Target: t.Target.ID(), User: t.User, Path: b.resolved, Args: c.Args, Files: b.files,
+		Bytes: []byte("delete " + b.resolved), Preview: fmt.Sprintf("deletes the file %s, %s, for good", b.resolved, plural(len(b.old))),
+	}
+	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		sink(tools.Event{Kind: tools.Started, Text: "deleting " + b.resolved})
+		if err := t.same(ctx, b.name, b.resolved); err != nil {
+			return tools.Result{}, err
+		}
+		err := fsys.Remove(ctx, b.resolved, backend.Before{Dir: b.dir, Sum: b.sum})
+		return b.changed(sink, err, "Deleted "+b.resolved, "deleted")
+	}), nil
+}

@@ -1,0 +1,147 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/tools"
+	"countersign/tools/backend"
+)
+
+//go:embed read.md
+var linesDescription string
+
+const (
+	// maxLines and maxPage bound what read returns of a file, whichever is hit first.
+	maxLines = 2000
+	maxPage  = 50 << 10
+	// maxScan is the largest file, in bytes, that read looks for lines in.
+	maxScan = 64 << 20
+)
+
+// liner is the tool read: a page of a file by its lines.
+type liner struct{ Config }
+
+// Spec implements tools.Tool.
+func (liner) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "read", Description: linesDescription, Level: risk.Read,
+		Schema: tools.MustSchema(tools.SimpleSchema{
+			Properties: map[string]tools.Property{
+				"path":   pathProperty(),
+				"offset": {Type: "integer", Minimum: 1, Description: "The first line to return; the first of the file is 1, which is the default."},
+				"limit":  {Type: "integer", Minimum: 1, Description: "How many lines to return at most; 2000 at most, which is the default."},
+			},
+			Required: []string{"path"},
+		}),
+	}
+}
+
+// Plan implements tools.Tool.
+func (r liner) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Path   string `json:"path"`
+		Offset int    `json:"offset"`
+		Limit  int    `json:"limit"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	resolved, err := r.resolve(ctx, args.Path)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	a := approvals.Action{Tool: c.Name, Kind: approvals.KindObserve, Target: r.Target.ID(), User: r.User, Path: resolved, Args: c.Args}
+	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		sink(tools.Event{Kind: tools.Started, Text: "reading " + resolved})
+		b, err := r.whole(ctx, args.Path, resolved, maxScan)
+		if errors.Is(err, backend.ErrTooBig) {
+			return tools.Result{}, tools.Failed("%s is larger than 64 MiB; read a part of it with run_shell (sed -n, tail, grep)", args.Path)
+		}
+		if err != nil {
+			return tools.Result{}, err
+		}
+		text, err := page(b, max(args.Offset, 1), args.Limit)
+		if err != nil {
+			return tools.Result{}, tools.Failed("%s: %w", args.Path, err)
+		}
+		sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d bytes", len(b))})
+		sink(tools.Event{Kind: tools.Completed, Text: "read"})
+		return tools.Result{Value: text, Text: text}, nil
+	}), nil
+}
+
+// whole reads a regular file that is still the one that was planned for.
+func (c Config) whole(ctx context.Context, name, resolved string, limit int64) ([]byte, error) {
+	if err := c.same(ctx, name, resolved); err != nil {
+		return nil, err
+	}
+	st, err := c.Target.FS().Stat(ctx, resolved)
+	switch {
+	case err != nil:
+		return nil, explain(name, err)
+	case st.Mode.IsDir():
+		return nil, tools.Failed("%s is a directory; list it with ls", name)
+	case !st.Mode.IsRegular():
+		return nil, tools.Failed("%s is no regular file, and reading it could block; read it with run_shell if it must be", name)
+	}
+	b, err := c.Target.FS().ReadFile(ctx, resolved, limit)
+	if errors.Is(err, backend.ErrTooBig) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, explain(name, err)
+	}
+	if err := c.same(ctx, name, resolved); err != nil {
+		return nil, err
+	}
+	if now, err := c.Target.FS().Stat(ctx, resolved); err != nil || now.ID != st.ID {
+		return nil, tools.Failed("%s was replaced while it was read; read it again", name)
+	}
+	return b, nil
+}
+
+// page returns lines from the first on, with a note about what is left out.
+func page(b []byte, first, limit int) (string, error) {
+	lines := bytes.SplitAfter(b, []byte("\n"))
+	if n := len(lines); n > 0 && len(lines[n-1]) == 0 {
+		lines = lines[:n-1]
+	}
+	if first > len(lines) && (first > 1 || len(lines) > 0) {
+		return "", fmt.Errorf("there is no line %d; the file has %d", first, len(lines))
+	}
+	if limit <= 0 || limit > maxLines {
+		limit = maxLines
+	}
+	rest := lines[min(first-1, len(lines)):]
+	var out strings.Builder
+	shown := 0
+	for _, l := range rest {
+		if shown == limit || out.Len()+len(l) > maxPage {
+			break
+		}
+		out.Write(l)
+		shown++
+	}
+	if shown == 0 && len(rest) > 0 { // a single line that is longer than a page
+		out.Write(rest[0][:maxPage])
+		fmt.Fprintf(&out, "\n[Output truncated at 50KB inside line %d of %d, which has %d bytes; the file has %d bytes]", first, len(lines), len(rest[0]), len(b))
+		return strings.ToValidUTF8(out.String(), "\uFFFD"), nil
+	}
+	text := strings.ToValidUTF8(out.String(), "\uFFFD")
+	if shown < len(rest) {
+		why := fmt.Sprintf("after %d lines", shown)
+		if shown < limit {
+			why = "at 50KB"
+		}
+		text = strings.TrimSuffix(text, "\n") + fmt.Sprintf("\n[Output truncated %s: lines %d to %d of %d, the file has %d bytes; go on with offset %d]", why, first, first+shown-1, len(lines), len(b), first+shown)
+	}
+	return text, nil
+}

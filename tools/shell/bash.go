@@ -1,0 +1,205 @@
+package shell
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/tools"
+	"countersign/tools/backend"
+)
+
+//go:embed bash.md
+var bashDescription string
+
+const (
+	// bashTimeout is how long the tool bash waits when the call says nothing.
+	bashTimeout = 120 * time.Second
+	// bashBytes and bashLines bound its output, whichever is hit first.
+	bashBytes = 50 << 10
+	bashLines = 2000
+)
+
+// NewBash returns the tool bash: a command as a process of its own, with both streams
+// in the order written. It uses no pane, whatever the target has.
+func NewBash(c Config) tools.Tool {
+	c.Sessions, c.Notice = nil, ""
+	t, ok := New(c).(*tool)
+	if !ok {
+		panic("shell: New makes another tool") // a mistake in the program
+	}
+	return &basher{t}
+}
+
+type basher struct{ t *tool }
+
+// Spec implements tools.Tool.
+func (b *basher) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "bash", Description: bashDescription, Level: risk.Read, // as run_shell: the risk engine judges the text
+		Schema: tools.MustSchema(tools.SimpleSchema{
+			Properties: map[string]tools.Property{
+				"command": {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "The command, as text for the shell."},
+				"timeout": {Type: "integer", Minimum: 1, Maximum: int(maxNamed.Seconds()), Description: "Seconds after which the command is ended; default 120."},
+			},
+			Required: []string{"command"},
+		}),
+	}
+}
+
+// Plan implements tools.Tool.
+func (b *basher) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Command string `json:"command"`
+		Timeout int    `json:"timeout"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	if strings.ContainsRune(args.Command, 0) {
+		return tools.Plan{}, tools.Invalid(`"command" holds a NUL byte, which no shell accepts; remove it`)
+	}
+	t := b.t
+	k := &call{t: t, thread: c.Thread, id: c.ID, dir: t.cfg.Dir, wait: wait{limit: bashTimeout}}
+	k.args.Command = args.Command
+	if args.Timeout > 0 {
+		k.wait.limit = time.Duration(args.Timeout) * time.Second
+	}
+	var err error
+	if k.caps, err = t.cfg.Target.Probe(ctx); err != nil {
+		return tools.Plan{}, tools.Failed("the target %s does not answer: %w", t.cfg.Target.ID(), err)
+	}
+	k.proven = t.cfg.Classify(args.Command).Proves(args.Command)
+	a := approvals.Action{
+		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User,
+		Bytes: []byte(args.Command), Args: c.Args, Env: map[string]string{"process": environment(k.environ())},
+	}
+	if k.proven && k.caps.Bash == "" {
+		a.Kind = approvals.KindChange // the proof is about bash, and there is none
+	}
+	if k.dir == "" {
+		k.dir = "." // the target's default
+	}
+	if !k.proven {
+		k.names = args.Command
+	}
+	if k.bound, err = t.bind(ctx, k.dir, k.names, k.caps); err != nil {
+		return tools.Plan{}, tools.Failed("what the command depends on could not be looked at: %w", err)
+	}
+	a.Dir, a.Files = k.bound.dir, k.bound.files
+	return tools.Planned(a, approvals.Claim{}, k.merged), nil
+}
+
+// merged runs the command with one stream for both.
+func (k *call) merged(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+	out := newStream(sink)
+	defer out.close()
+	out.event(tools.Started, k.args.Command)
+	wctx, cancel := context.WithTimeoutCause(ctx, k.wait.limit, errWaited)
+	defer cancel()
+	if err := k.unchanged(wctx); err != nil {
+		return tools.Result{}, err
+	}
+	both := &page{out: out}
+	spec := backend.Spec{Shell: k.args.Command, Dir: k.bound.dir, DirID: k.bound.id, Env: k.environ(), Stdout: both, Stderr: both}
+	if k.caps.Bash != "" {
+		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
+	}
+	if !k.proven && k.t.cfg.Journal != nil {
+		mark, err := k.t.cfg.Journal.Began(ctx, k.thread, k.id)
+		if err != nil {
+			return tools.Result{}, tools.Failed("the command was not run: it could not be noted: %w", err)
+		}
+		spec.Mark = mark
+	}
+	target := k.t.cfg.Target
+	p, err := target.Start(wctx, spec)
+	if err != nil && !errors.Is(err, backend.ErrLost) {
+		k.done(ctx, spec.Mark)
+	}
+	switch {
+	case errors.Is(err, backend.ErrLost):
+		return lost(target.ID(), "", "", "", out), nil
+	case errors.Is(err, backend.ErrChanged):
+		return tools.Result{}, tools.Failed("the command was not run: the directory %s changed after it was checked; propose it again: %w", k.bound.dir, err)
+	case err != nil:
+		return tools.Result{}, tools.Failed("the command did not start on %s: %w", target.ID(), err)
+	}
+	res, err := p.Wait()
+	if err == nil {
+		k.done(ctx, spec.Mark)
+	}
+	out.flush()
+	text := both.text()
+	switch {
+	case err != nil:
+		return lost(target.ID(), text, "", "", out), nil
+	case res.Killed && errors.Is(context.Cause(wctx), errWaited):
+		out.event(tools.Completed, "timeout")
+		return tools.Result{}, tools.Failed("%s", timedOut(k.wait.limit, "was killed with everything it had started; give a longer timeout", text, ""))
+	case res.Killed:
+		text = strings.TrimRight(text, "\n") + "\n[stopped: the command was killed with everything it had started]"
+		out.event(tools.Completed, "stopped")
+		return tools.Result{Value: text, Text: text, Failed: true}, nil
+	case res.Code != 0:
+		text = strings.TrimRight(text, "\n") + fmt.Sprintf("\n[exit code: %d]", res.Code)
+		text = strings.TrimPrefix(text, "\n")
+	}
+	out.event(tools.Info, fmt.Sprintf("ended after %s", round(res.Duration)))
+	out.event(tools.Completed, fmt.Sprintf("exit code %d", res.Code))
+	return tools.Result{Value: text, Text: text, Failed: res.Code != 0}, nil
+}
+
+// page keeps the head of a stream by bytes and lines, and counts the rest.
+type page struct {
+	out *stream
+
+	mu           sync.Mutex
+	kept         []byte
+	keptLines    int
+	bytes, lines int
+	full         bool
+}
+
+// Write implements io.Writer.
+func (p *page) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	for _, c := range b {
+		p.bytes++
+		if c == '\n' {
+			p.lines++
+		}
+		if p.full = p.full || len(p.kept) >= bashBytes || p.keptLines >= bashLines; p.full {
+			continue
+		}
+		p.kept = append(p.kept, c)
+		if c == '\n' {
+			p.keptLines++
+		}
+	}
+	p.mu.Unlock()
+	p.out.bytes(tools.Stdout, b)
+	return len(b), nil
+}
+
+// text is what was kept, with a note about what was not.
+func (p *page) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	text := strings.ToValidUTF8(string(p.kept), "\uFFFD")
+	if !p.full {
+		return text
+	}
+	where := "at 50KB"
+	if p.keptLines >= bashLines {
+		where = fmt.Sprintf("after %d lines", bashLines)
+	}
+	return strings.TrimSuffix(text, "\n") + fmt.Sprintf("\n[Output truncated %s: there were %d bytes in %d lines]", where, p.bytes, p.lines)
+}
