@@ -163,6 +163,24 @@ type Surveyor interface {
 	StatAll(ctx context.Context, paths []string) (infos []FileInfo, errs []error, err error)
 }
 
+// Lister is a FileSystem that can list what is below a directory.
+type Lister interface {
+	// List calls each for what is below dir, depth levels deep (1: the directory's own
+	// entries; 0: all), in no particular order, until it returns false. Symbolic links are
+	// listed and not followed. Info.Path begins with dir; Info.ID is empty. What cannot be
+	// read is left out and counted in skipped.
+	List(ctx context.Context, dir string, depth int, each func(FileInfo) bool) (skipped int, err error)
+}
+
+// Sieve is a FileSystem that can tell on the far side which files hold a text, so that
+// the others need not be read.
+type Sieve interface {
+	// Holding returns those of the regular files below dir (or dir itself) that hold text
+	// in one line; fold ignores the case of ASCII letters. ok is false when the target
+	// cannot tell.
+	Holding(ctx context.Context, dir, text string, fold bool) (files []string, ok bool, err error)
+}
+
 // Witness is a Target that notes how processes with a Mark ended.
 type Witness interface {
 	// Testify returns the note of a mark. A mark that was never seen there is

@@ -12,7 +12,7 @@ import (
 
 // permit gets a permit the way every permit comes into being: a request, a
 // person's vote on exactly this action, and the ledger.
-func permit(t *testing.T, a approvals.Action) approvals.Permit {
+func permit(t testing.TB, a approvals.Action) approvals.Permit {
 	t.Helper()
 	var (
 		p      approvals.Permit

@@ -29,7 +29,7 @@ func (o Outcome) Kinds() []tools.EventKind {
 
 // Run plans a call and runs it with an approval for exactly its action. It
 // fails the test when the call does not plan.
-func Run(ctx context.Context, t *testing.T, reg *tools.Registry, name, args string) Outcome {
+func Run(ctx context.Context, t testing.TB, reg *tools.Registry, name, args string) Outcome {
 	t.Helper()
 	p, err := reg.Plan(ctx, tools.Call{ID: "call_1", Thread: "test:1", By: "test:u", Name: name, Args: []byte(args)})
 	if err != nil {
@@ -40,7 +40,7 @@ func Run(ctx context.Context, t *testing.T, reg *tools.Registry, name, args stri
 
 // RunPlan runs a plan with an approval for exactly its action. watch also gets
 // the events, while it runs.
-func RunPlan(ctx context.Context, t *testing.T, reg *tools.Registry, p tools.Plan, watch ...tools.Sink) Outcome {
+func RunPlan(ctx context.Context, t testing.TB, reg *tools.Registry, p tools.Plan, watch ...tools.Sink) Outcome {
 	t.Helper()
 	var out Outcome
 	out.Result, out.Err = p.Run(ctx, permit(t, p.Action), func(e tools.Event) {

@@ -36,6 +36,7 @@ func scratch(t *testing.T, tgt backend.Target) string {
 
 func files(t *testing.T, tgt backend.Target) {
 	t.Run("a file is replaced only where it still is what it was", func(t *testing.T) { replace(t, tgt) })
+	t.Run("what is below a directory is listed", func(t *testing.T) { list(t, tgt) })
 	dir := scratch(t, tgt)
 	fsys := tgt.FS()
 	ctx := t.Context()
@@ -336,5 +337,57 @@ func replace(t *testing.T, tgt backend.Target) {
 				t.Errorf("%v: %q is left", err, out)
 			}
 		})
+	}
+}
+
+// list checks backend.Lister and backend.Sieve, where the target has them.
+func list(t *testing.T, tgt backend.Target) {
+	fsys, ok := tgt.FS().(backend.Lister)
+	if !ok {
+		t.Skip("the target cannot list")
+	}
+	dir := scratch(t, tgt)
+	sh(t, tgt, backend.Spec{Dir: dir, Shell: `mkdir -p a/b 'odd name'; printf 12345 > a/f; printf 'Needle here\n' > a/b/g; : > 'odd name/-n|x'; ln -s a link; ln -s /no/such d`})
+	names := func(depth int) map[string]backend.FileInfo {
+		t.Helper()
+		got := map[string]backend.FileInfo{}
+		if _, err := fsys.List(t.Context(), dir, depth, func(i backend.FileInfo) bool {
+			got[strings.TrimPrefix(i.Path, dir+"/")] = i
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	all := names(0)
+	for name, want := range map[string]fs.FileMode{"a": fs.ModeDir, "a/b": fs.ModeDir, "a/f": 0, "a/b/g": 0, "odd name": fs.ModeDir, "odd name/-n|x": 0, "link": fs.ModeSymlink, "d": fs.ModeSymlink} {
+		if got, ok := all[name]; !ok || got.Mode.Type() != want || got.Time.IsZero() {
+			t.Errorf("%s: %v %v", name, got.Mode, ok)
+		}
+	}
+	if len(all) != 8 || all["a/f"].Size != 5 {
+		t.Errorf("%v", all)
+	}
+	if one := names(1); len(one) != 4 || one["a"].Path == "" {
+		t.Errorf("%v", one)
+	}
+	n := 0
+	if _, err := fsys.List(t.Context(), dir, 0, func(backend.FileInfo) bool { n++; return n < 3 }); err != nil || n != 3 {
+		t.Errorf("stopped after %d, %v", n, err)
+	}
+	if _, err := fsys.List(t.Context(), dir+"/none", 0, func(backend.FileInfo) bool { return true }); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	sieve, ok := tgt.FS().(backend.Sieve)
+	if !ok {
+		return
+	}
+	for text, want := range map[string][2]int{"Needle": {1, 1}, "needle": {0, 1}, "nowhere": {0, 0}, "-e": {0, 0}} {
+		for i, fold := range []bool{false, true} {
+			found, ok, err := sieve.Holding(t.Context(), dir, text, fold)
+			if err != nil || ok && len(found) != want[i] || ok && want[i] == 1 && found[0] != dir+"/a/b/g" {
+				t.Errorf("%s %v: %v %v %v", text, fold, found, ok, err)
+			}
+		}
 	}
 }

@@ -146,6 +146,8 @@ type shellFiles interface {
 	backend.FileSystem
 	backend.Replacer
 	backend.Remover
+	backend.Lister
+	backend.Sieve
 	backend.Surveyor
 }
 
