@@ -172,6 +172,13 @@ type Lister interface {
 	List(ctx context.Context, dir string, depth int, each func(FileInfo) bool) (skipped int, err error)
 }
 
+// Opener is a FileSystem whose files can be read piece by piece, at the speed of the
+// disk.
+type Opener interface {
+	// Open opens a regular file for reading.
+	Open(ctx context.Context, path string) (io.ReadCloser, error)
+}
+
 // Sieve is a FileSystem that can tell on the far side which files hold a text, so that
 // the others need not be read.
 type Sieve interface {

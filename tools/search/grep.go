@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"regexp/syntax"
 	"runtime"
@@ -74,17 +75,10 @@ func (t grepper) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		return tools.Plan{}, err
 	}
 	return t.plan(ctx, c, args.Path, func(ctx context.Context, l *look, sink tools.Sink) (string, error) {
-		g := &search{l: l, args: args, re: re, literal: literal(args), within: required(args.Pattern)}
+		g := &search{l: l, args: args, re: re, need: newNeedle(required(args.Pattern), !args.Sensitive)}
+		g.plain = g.need.text == args.Pattern || g.need.fold && strings.EqualFold(g.need.text, args.Pattern)
 		return g.run(ctx, fits, sink)
 	})
-}
-
-// literal is the pattern where it is plain text and capital letters matter.
-func literal(a grepArgs) []byte {
-	if a.Sensitive && regexp.QuoteMeta(a.Pattern) == a.Pattern {
-		return []byte(a.Pattern)
-	}
-	return nil
 }
 
 // required is the longest text that every match holds, or "": with it the far side can
@@ -119,11 +113,11 @@ func ascii(s string) bool {
 
 // search is one run of grep.
 type search struct {
-	l       *look
-	args    grepArgs
-	re      *regexp.Regexp
-	literal []byte
-	within  string
+	l     *look
+	args  grepArgs
+	re    *regexp.Regexp
+	need  needle // what every match holds
+	plain bool   // and all of it: the pattern is plain text
 }
 
 // hits are the matching lines of one file.
@@ -210,8 +204,8 @@ func (g *search) files(ctx context.Context, fits func(string) bool) (names []str
 	if g.l.file {
 		return []string{g.l.root}, 0, nil
 	}
-	if sieve, ok := g.l.c.Target.FS().(backend.Sieve); ok && g.within != "" {
-		list, ok, err := sieve.Holding(ctx, g.l.root, g.within, !g.args.Sensitive)
+	if sieve, ok := g.l.c.Target.FS().(backend.Sieve); ok && g.need.text != "" {
+		list, ok, err := sieve.Holding(ctx, g.l.root, g.need.text, !g.args.Sensitive)
 		if err != nil {
 			return nil, 0, explain(g.l.root, err)
 		}
@@ -241,19 +235,23 @@ func (g *search) files(ctx context.Context, fits func(string) bool) (names []str
 // has no matches.
 func (g *search) file(ctx context.Context, name string) hits {
 	h := hits{file: name}
-	b, err := g.l.c.Target.FS().ReadFile(ctx, name, maxFile)
-	if err != nil {
-		h.err = err
-		return h
-	}
-	if bytes.IndexByte(b[:min(len(b), 8000)], 0) >= 0 {
-		return h
-	}
 	shown := name
 	if !g.l.file {
 		shown = g.l.relative(name)
 	}
 	shown = visible(shown)
+	if o, ok := g.l.c.Target.FS().(backend.Opener); ok && g.args.Context == 0 {
+		h.err = g.stream(ctx, o, name, shown, &h)
+		return h
+	}
+	b, err := g.l.c.Target.FS().ReadFile(ctx, name, maxFile)
+	if err != nil {
+		h.err = err
+		return h
+	}
+	if binary(b) {
+		return h
+	}
 	last := 0 // lines up to here are shown
 	for at := g.next(b, 0); at >= 0 && h.count < g.args.Max; {
 		from := bytes.LastIndexByte(b[:at], '\n') + 1
@@ -291,14 +289,18 @@ func (g *search) next(b []byte, from int) int {
 	if from > len(b) {
 		return -1
 	}
-	if g.literal != nil {
-		if i := bytes.Index(b[from:], g.literal); i >= 0 {
-			return from + i
-		}
-		return -1
-	}
 	// Line by line, since an expression could span them.
 	for from < len(b) {
+		if g.need.text != "" {
+			i := g.need.index(b[from:])
+			if i < 0 {
+				return -1
+			}
+			if g.plain {
+				return from + i
+			}
+			from = bytes.LastIndexByte(b[:from+i], '\n') + 1
+		}
 		end := lineEnd(b, from)
 		if loc := g.re.FindIndex(b[from:end]); loc != nil {
 			return from + loc[0]
@@ -306,6 +308,60 @@ func (g *search) next(b []byte, from int) int {
 		from = end + 1
 	}
 	return -1
+}
+
+// binary tells whether a file's beginning is no text.
+func binary(b []byte) bool { return bytes.IndexByte(b[:min(len(b), 8000)], 0) >= 0 }
+
+// piece is how much of a file is looked at in one go. A line that is longer is cut
+// there, for what is shown of it is much less.
+const piece = 1 << 20
+
+// stream searches a file piece by piece, each of whole lines.
+func (g *search) stream(ctx context.Context, o backend.Opener, name, shown string, h *hits) error {
+	f, err := o.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	buf := make([]byte, piece)
+	have, n := 0, 1 // bytes that wait, and the number of their line
+	for first, eof := true, false; !eof && h.count < g.args.Max; first = false {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		got, err := io.ReadFull(f, buf[have:])
+		eof = err != nil
+		if eof && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		have += got
+		b := buf[:have]
+		if first && binary(b) {
+			return nil
+		}
+		if i := bytes.LastIndexByte(b, '\n'); !eof && i >= 0 {
+			b = b[:i+1]
+		}
+		done := 0
+		for at := g.next(b, 0); at >= 0 && h.count < g.args.Max; at = g.next(b, done) {
+			from := bytes.LastIndexByte(b[:at], '\n') + 1
+			n += bytes.Count(b[done:from], []byte("\n"))
+			end := lineEnd(b, at)
+			h.count++
+			h.lines = append(h.lines, fmt.Sprintf("%s:%d: %s", shown, n, line(b[from:end])))
+			done = min(end+1, len(b))
+			if end < len(b) {
+				n++
+			}
+			if done == len(b) {
+				break
+			}
+		}
+		n += bytes.Count(b[done:], []byte("\n"))
+		have = copy(buf, buf[len(b):have])
+	}
+	return nil
 }
 
 func lineEnd(b []byte, at int) int {

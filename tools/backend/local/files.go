@@ -27,6 +27,7 @@ type files struct{ t *Target }
 var (
 	_ backend.Replacer = files{}
 	_ backend.Remover  = files{}
+	_ backend.Opener   = files{}
 )
 
 // abs makes a path absolute without cleaning it: "link/.." is not ".".
@@ -43,29 +44,48 @@ func (f files) abs(path string) (string, error) {
 	return f.t.dir + "/" + path, nil
 }
 
-// ReadFile reads a regular file. Anything else (a FIFO, a device) is refused,
-// since reading it might block for ever.
-func (f files) ReadFile(ctx context.Context, path string, limit int64) ([]byte, error) {
+// open opens a regular file. Anything else (a FIFO, a device) is refused, since reading
+// it might block for ever.
+func (f files) open(ctx context.Context, path string) (*os.File, fs.FileInfo, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p, err := f.abs(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// O_NONBLOCK, or the open itself would wait for the writer of a FIFO.
 	file, err := os.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer func() { _ = file.Close() }()
 	st, err := file.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = notRegular(p, st.Mode())
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, nil, err
+	}
+	return file, st, nil
+}
+
+// Open implements backend.Opener.
+func (f files) Open(ctx context.Context, path string) (io.ReadCloser, error) {
+	file, _, err := f.open(ctx, path)
+	if err != nil {
+		return nil, err // a nil *os.File would not be a nil interface
+	}
+	return file, nil
+}
+
+// ReadFile reads a regular file.
+func (f files) ReadFile(ctx context.Context, path string, limit int64) ([]byte, error) {
+	file, st, err := f.open(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	if !st.Mode().IsRegular() {
-		return nil, notRegular(p, st.Mode())
-	}
+	defer func() { _ = file.Close() }()
 	var r io.Reader = ctxReader{ctx, file}
 	size := st.Size()
 	if limit > 0 {
@@ -79,7 +99,7 @@ func (f files) ReadFile(ctx context.Context, path string, limit int64) ([]byte, 
 	}
 	data := buf.Bytes()
 	if limit > 0 && int64(len(data)) > limit {
-		return data[:limit], fmt.Errorf("%s: %w", p, backend.ErrTooBig)
+		return data[:limit], fmt.Errorf("%s: %w", path, backend.ErrTooBig)
 	}
 	return data, nil
 }
