@@ -273,12 +273,8 @@ func TestInterrupt(t *testing.T) {
 				done <- result{o, err}
 			}()
 			<-begun
-			begin := time.Now()
 			if err := p.Interrupt(t.Context()); err != nil {
 				t.Fatal(err)
-			}
-			if d := time.Since(begin); d > 5*time.Second {
-				t.Errorf("took %v", d)
 			}
 			r := <-done
 			// A pipeline whose second half starts after the key ends well.
