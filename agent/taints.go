@@ -15,9 +15,6 @@ const maxTaint = 2000
 // taint says which untrusted source first showed a telling word of a command:
 // output of a tool, or the message of a bot or of somebody from outside.
 func (w *worker) taint(a approvals.Action) string {
-	if a.Kind == approvals.KindObserve {
-		return ""
-	}
 	return w.a.cfg.Redact(taint.Line(string(a.Bytes), sources(w.entries)))
 }
 

@@ -192,7 +192,7 @@ func (r *Registry) Plan(ctx context.Context, c Call) (Plan, error) {
 		}
 		return Plan{}, err
 	}
-	p.Level = e.spec.Level
+	p.Level = max(p.Level, e.spec.Level) // a call may be worse than the least
 	return p, nil
 }
 

@@ -56,7 +56,8 @@ type Tool interface {
 type Plan struct {
 	Action approvals.Action
 	Claim  approvals.Claim
-	// Level is the tool's own level; the Registry sets it.
+	// Level is the level of this call, where the tool knows it to be higher than its
+	// own; the Registry sees to it that it is never lower.
 	Level risk.Level
 	// Interrupt says that these keys only interrupt the thread's own running
 	// command.

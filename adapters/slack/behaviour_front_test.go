@@ -210,6 +210,7 @@ func TestHomeAndAssistant(t *testing.T) {
 		s.say(slackfake.Message{User: "UEXT", Channel: "CSHARED", Text: "<@UBOT> a", Mention: true})
 		s.say(slackfake.Message{User: "UALICE", Channel: "CSHARED", Text: "<@UBOT> b", Mention: true})
 		s.settled()
+		s.until("they are told", func() bool { return len(s.whispers("CSHARED", "UEXT")) > 0 })
 		s.end()
 		same(t, "heard", s.bot.texts(), []string{"b"})
 		got := s.whispers("CSHARED", "UEXT")

@@ -33,6 +33,9 @@ func (a *Adapter) keep(ctx context.Context, h chat.Handler) {
 	t := time.NewTicker(a.times.keep)
 	defer t.Stop()
 	checked := time.Now()
+	// compared is until when the history was compared; the checks run one after
+	// the other.
+	var compared time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -52,7 +55,17 @@ func (a *Adapter) keep(ctx context.Context, h chat.Handler) {
 				// What is younger may still come on its connection; the next check
 				// sees it.
 				late := a.now().Add(-a.times.overdue)
-				a.repair(h, late.Add(-2*a.times.check), late)
+				since := late.Add(-2 * a.times.check)
+				// A check that came late, failed or took long leaves no hole.
+				if !compared.IsZero() && compared.Before(since) {
+					since = compared
+				}
+				if oldest := late.Add(-unknownGap); since.Before(oldest) {
+					since = oldest
+				}
+				if a.repair(h, since, late) {
+					compared = late
+				}
 			})
 		}
 	}
@@ -74,17 +87,18 @@ func (a *Adapter) gap() time.Time {
 
 // repair reads what was written in the threads with open work from since until
 // then, and hands over what no socket brought. What is known already is
-// recognised by its event id.
-func (a *Adapter) repair(h chat.Handler, since, until time.Time) {
+// recognised by its event id. whole reports that every thread could be read.
+func (a *Adapter) repair(h chat.Handler, since, until time.Time) (whole bool) {
 	ctx := a.context()
 	if a.cfg.Open == nil || ctx.Err() != nil {
-		return
+		return false
 	}
 	threads, err := a.cfg.Open(ctx)
 	if err != nil {
 		a.log.WarnContext(ctx, "threads with open work cannot be listed", "error", err)
-		return
+		return false
 	}
+	whole = true
 	if len(threads) > maxRepaired {
 		a.log.WarnContext(ctx, "only some threads are compared with Slack's history", "threads", len(threads), "compared", maxRepaired)
 		threads = threads[:maxRepaired]
@@ -99,6 +113,7 @@ func (a *Adapter) repair(h chat.Handler, since, until time.Time) {
 			if ctx.Err() == nil {
 				a.log.WarnContext(ctx, "a thread could not be compared with Slack's history", "thread", id, "error", err)
 			}
+			whole = false
 			continue
 		}
 		if missed {
@@ -106,6 +121,7 @@ func (a *Adapter) repair(h chat.Handler, since, until time.Time) {
 			a.health.reset()
 		}
 	}
+	return whole
 }
 
 // reread hands over a thread's messages since a time. missed reports that one

@@ -41,6 +41,7 @@ type Env struct {
 	Instance           string            `envconfig:"COUNTERSIGN_INSTANCE" default:"bot"`
 	LogLevel           string            `envconfig:"COUNTERSIGN_LOG_LEVEL" default:"info"`
 	LogFormat          string            `envconfig:"COUNTERSIGN_LOG_FORMAT" default:"text"`
+	TavilyKey          redact.Secret     `envconfig:"TAVILY_API_KEY"`
 	SSHAuthSock        string            `envconfig:"SSH_AUTH_SOCK"`
 	DockerHost         string            `envconfig:"DOCKER_HOST"`
 	RuntimeDir         string            `envconfig:"XDG_RUNTIME_DIR"`
@@ -49,7 +50,7 @@ type Env struct {
 
 // secretNames are the variables that NAME_FILE works for.
 var secretNames = []string{
-	"SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_SIGNING_SECRET", "DISCORD_BOT_TOKEN", "OPENAI_API_KEY",
+	"SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_SIGNING_SECRET", "DISCORD_BOT_TOKEN", "OPENAI_API_KEY", "TAVILY_API_KEY",
 }
 
 var instanceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,23}$`)
@@ -119,6 +120,8 @@ type File struct {
 	Limits   LimitsConfig            `yaml:"limits"`
 	Keep     KeepConfig              `yaml:"keep"`
 	Web      WebConfig               `yaml:"web"`
+	// Internet is about what the bot itself may fetch.
+	Internet InternetConfig `yaml:"internet"`
 	// Recordings is about what terminals showed.
 	Recordings RecordingsConfig `yaml:"recordings"`
 }
@@ -179,6 +182,20 @@ type LimitsConfig struct {
 // WebConfig is about the web console.
 type WebConfig struct {
 	Origin string `yaml:"origin"` // the address that people's browsers name; "" on loopback
+}
+
+// InternetConfig says what the tools that fetch pages may reach.
+type InternetConfig struct {
+	// Allow are private addresses and hosts that may be fetched all the same, Deny are
+	// those that may not: 10.1.2.3, 10.1.0.0/16, host, *.host, host:port.
+	Allow []string `yaml:"allow"`
+	Deny  []string `yaml:"deny"`
+	Ports []int    `yaml:"ports"` // beside 80 and 443
+	// Unasked lets pages be fetched without asking. An address can carry data out.
+	Unasked bool `yaml:"unasked"`
+	// Provider searches: ddg-html, ddg-lite, searxng or tavily; SearchURL is its address.
+	Provider  string `yaml:"provider"`
+	SearchURL string `yaml:"search_url"`
 }
 
 // KeepConfig says how long stored rows are kept.

@@ -18,6 +18,7 @@ import (
 	"countersign/tools/backend/local"
 	"countersign/tools/backend/ssh"
 	"countersign/tools/files"
+	"countersign/tools/gitcmd"
 	"countersign/tools/search"
 	"countersign/tools/session"
 	"countersign/tools/shell"
@@ -214,6 +215,7 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 	}
 	all = append(all, shell.New(cfg), shell.NewBash(cfg))
 	all = append(all, search.New(search.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Private: private})...)
+	all = append(all, gitcmd.New(gitcmd.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Journal: plainJournal{m}})...)
 	byName := map[string]tools.Tool{}
 	for _, t := range all {
 		byName[t.Spec().Name] = t
@@ -226,6 +228,7 @@ func patterns() []tools.Tool {
 	t := local.New(local.Options{})
 	all := append(files.New(files.Config{Target: t}), shell.New(shell.Config{Target: t}), shell.NewBash(shell.Config{Target: t}))
 	all = append(all, search.New(search.Config{Target: t})...)
+	all = append(all, gitcmd.New(gitcmd.Config{Target: t})...)
 	return append(all, terminal.New(terminal.Config{Target: t.ID()})...)
 }
 

@@ -60,7 +60,7 @@ func configCommand() *cobra.Command {
 				"SLACK_SIGNING_SECRET": masked(e.SlackSigningSecret), "SLACK_API_URL": e.SlackAPIURL,
 				"DISCORD_BOT_TOKEN": masked(e.DiscordBotToken), "DISCORD_API_URL": e.DiscordAPIURL,
 				"OPENAI_API_KEY": masked(e.OpenAIKey), "OPENAI_BASE_URL": e.OpenAIBaseURL, "OPENAI_MODEL": e.OpenAIModel,
-				"COUNTERSIGN_MODEL_API": e.ModelAPI, "COUNTERSIGN_MODEL_HEADERS": headers, "COUNTERSIGN_CONFIG": e.Config,
+				"TAVILY_API_KEY": masked(e.TavilyKey), "COUNTERSIGN_MODEL_API": e.ModelAPI, "COUNTERSIGN_MODEL_HEADERS": headers, "COUNTERSIGN_CONFIG": e.Config,
 				"COUNTERSIGN_DATA_DIR": e.DataDir, "COUNTERSIGN_LISTEN": e.Listen, "COUNTERSIGN_INSTANCE": e.Instance,
 				"COUNTERSIGN_LOG_LEVEL": e.LogLevel, "COUNTERSIGN_LOG_FORMAT": e.LogFormat,
 			}, f}

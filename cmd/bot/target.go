@@ -118,6 +118,10 @@ func (f File) checkTarget(at, name string, t TargetConfig) error {
 	return nil
 }
 
+// harness is the target of what the bot does by itself, such as fetching a page. The
+// approvers of the default target decide it.
+const harness = "harness"
+
 // spot is what the configuration says of a channel and a target.
 type spot struct {
 	Target string // its name; one that is not configured has its own, and nobody who may approve
@@ -135,6 +139,9 @@ func (f File) spot(channel, target string) spot {
 			s.Target, s.Config = name, t
 			break
 		}
+	}
+	if target == harness {
+		s.Config.Approvers = f.Targets[f.Agent.Target].Approvers
 	}
 	mode, until := f.Agent.Mode, f.Agent.Until
 	network, id, _ := strings.Cut(channel, ":")

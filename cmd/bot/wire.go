@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,7 @@ import (
 	"countersign/tools/clock"
 	"countersign/tools/plan"
 	"countersign/tools/targets"
+	webtools "countersign/tools/web"
 )
 
 // bot is everything that a running bot is made of. It is built bottom to top
@@ -202,7 +204,11 @@ func (b *bot) catalogue() error {
 	if err != nil {
 		return err
 	}
-	catalogue, err := tools.NewRegistry(time.Now, append(all, trust...)...)
+	fetching, err := b.fetchTools()
+	if err != nil {
+		return err
+	}
+	catalogue, err := tools.NewRegistry(time.Now, slices.Concat(all, trust, fetching)...)
 	if err != nil {
 		return err
 	}
@@ -215,6 +221,23 @@ func (b *bot) catalogue() error {
 		return usage("agent.preset or tools: %v", err)
 	}
 	return nil
+}
+
+// fetchTools are the tools that fetch pages and search the web, from here.
+func (b *bot) fetchTools() ([]tools.Tool, error) {
+	c := b.file.Internet
+	level := risk.Low
+	if c.Unasked {
+		level = risk.Read
+	}
+	all, err := webtools.New(webtools.Config{
+		Allow: c.Allow, Deny: c.Deny, Ports: c.Ports, Level: level,
+		Search: webtools.Search{Provider: webtools.Provider(c.Provider), URL: c.SearchURL}, Tavily: webtools.Tavily{Key: b.env.TavilyKey},
+	})
+	if err != nil {
+		return nil, usage("internet: %v", err)
+	}
+	return all, nil
 }
 
 // noTerminals reports whether it is known that no target has tmux.
@@ -260,7 +283,7 @@ func (b *bot) prompt(t chat.ThreadID) string {
 
 func (b *bot) secrets() []string {
 	var out []string
-	for _, s := range []redact.Secret{b.env.SlackBotToken, b.env.SlackAppToken, b.env.SlackSigningSecret, b.env.DiscordBotToken, b.env.OpenAIKey} {
+	for _, s := range []redact.Secret{b.env.SlackBotToken, b.env.SlackAppToken, b.env.SlackSigningSecret, b.env.DiscordBotToken, b.env.OpenAIKey, b.env.TavilyKey} {
 		if s != "" {
 			out = append(out, string(s))
 		}

@@ -32,7 +32,8 @@ func TestALostConnectionIsTakenUpAgain(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := start(t)
 			p := b.pane()
-			run(t, p, "cd "+shellQuote(t.TempDir()))
+			dir := t.TempDir()
+			run(t, p, "cd "+shellQuote(dir))
 			begun := make(chan struct{})
 			var once sync.Once
 			back := make(chan struct{})
@@ -57,7 +58,7 @@ func TestALostConnectionIsTakenUpAgain(t *testing.T) {
 				done <- o
 			}()
 			<-begun
-			goOn := func() { b.tmux("run-shell", "touch '"+p.dir+"/go'") }
+			goOn := func() { b.tmux("run-shell", "touch '"+dir+"/go'") }
 			if !tt.release {
 				// Nobody can attach while the session is set up by somebody else.
 				unlock, err := b.s.lock(t.Context())

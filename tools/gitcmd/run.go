@@ -1,0 +1,171 @@
+package gitcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"countersign/tools"
+	"countersign/tools/backend"
+)
+
+// errWaited is the cause of the end of a run that took too long.
+var errWaited = errors.New("the wait is over")
+
+// result is what the model gets.
+type result struct {
+	ExitCode *int `json:"exit_code"` // null when there is none
+	// Output is what git printed: stdout, or stderr where that is empty.
+	Output    string   `json:"output"`
+	Conflicts []string `json:"conflicts,omitempty"` // files that a merge left for somebody to decide
+	Notice    string   `json:"notice,omitempty"`
+}
+
+// tee keeps the head of a stream and passes all of it on.
+type tee struct {
+	full
+	kind tools.EventKind
+	mu   *sync.Mutex // of both streams: a sink hears one at a time
+	sink tools.Sink
+}
+
+func (t *tee) Write(b []byte) (int, error) {
+	n, err := t.full.Write(b)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sink(tools.Event{Kind: t.kind, Text: strings.ToValidUTF8(string(b), "\ufffd")})
+	return n, err
+}
+
+// run runs what was planned, if it still is that.
+func (t *tool) run(ctx context.Context, c tools.Call, k *ready, sink tools.Sink) (tools.Result, error) {
+	sink(tools.Event{Kind: tools.Started, Text: string(k.action.Bytes)})
+	if err := t.again(ctx, c, k); err != nil {
+		return tools.Result{}, err
+	}
+	wctx, cancel := context.WithTimeoutCause(ctx, t.MaxWait, errWaited)
+	defer cancel()
+	var mu sync.Mutex
+	so := &tee{full: full{limit: keepOutput}, kind: tools.Stdout, mu: &mu, sink: sink}
+	se := &tee{full: full{limit: keepOutput}, kind: tools.Stderr, mu: &mu, sink: sink}
+	spec := backend.Spec{Argv: k.argv, Dir: k.repo.dir, DirID: k.repo.dirID, Env: k.env, Stdout: so, Stderr: se}
+	if k.change && t.Journal != nil {
+		mark, err := t.Journal.Began(ctx, c.Thread, c.ID)
+		if err != nil {
+			return tools.Result{}, tools.Failed("git was not run: it could not be noted: %w", err)
+		}
+		spec.Mark = mark
+	}
+	p, err := t.Target.Start(wctx, spec)
+	switch {
+	case errors.Is(err, backend.ErrLost):
+		return t.lost(k, "", sink)
+	case err != nil:
+		t.done(ctx, c, spec.Mark)
+		if errors.Is(err, backend.ErrChanged) {
+			return tools.Result{}, tools.Failed("git was not run: the directory %s changed after it was checked; propose it again: %w", k.repo.dir, err)
+		}
+		return tools.Result{}, tools.Failed("git did not start on %s: %w", t.Target.ID(), err)
+	}
+	res, err := p.Wait()
+	mu.Lock() // what a program in the background still prints belongs to nobody
+	so.sink, se.sink = func(tools.Event) {}, func(tools.Event) {}
+	mu.Unlock()
+	text := either(so.String(), se.String())
+	if err != nil {
+		return t.lost(k, text, sink)
+	}
+	t.done(ctx, c, spec.Mark)
+	if res.Killed {
+		return t.stopped(ctx, wctx, k, text, sink)
+	}
+	r := result{ExitCode: &res.Code, Output: text}
+	if res.Signal != "" {
+		r.Notice = "git was ended by the signal " + res.Signal + "."
+	}
+	if res.Code != 0 && k.change {
+		r.Conflicts = conflicts(ctx, k.repo)
+		if len(r.Conflicts) > 0 {
+			r.Notice = strings.TrimSpace(r.Notice + fmt.Sprintf(" There are conflicts in %s. Nothing was committed: edit them, then git_add and git_commit; or give up with run_shell and \"git merge --abort\".", count(len(r.Conflicts), "file", "files")))
+		}
+	}
+	end := fmt.Sprintf("exit code %d", res.Code)
+	sink(tools.Event{Kind: tools.Info, Text: strings.TrimSpace(end + ". " + r.Notice)})
+	sink(tools.Event{Kind: tools.Completed, Text: end})
+	return tools.Result{Value: r, Failed: res.Code != 0, Text: people(r, end)}, nil
+}
+
+// either is stdout, or else stderr.
+func either(stdout, stderr string) string {
+	if strings.TrimSpace(stdout) == "" {
+		stdout = stderr
+	}
+	return tools.TruncateHead(stdout, maxOutput)
+}
+
+func people(r result, end string) string {
+	var b strings.Builder
+	if s := strings.TrimRight(r.Output, "\n"); s != "" {
+		b.WriteString(s + "\n")
+	}
+	if r.Notice != "" {
+		b.WriteString(r.Notice + "\n")
+	}
+	return b.String() + end
+}
+
+// conflicts lists the files that a merge could not decide. Where that cannot be found
+// out there are none to tell: git's own output says what it says.
+func conflicts(ctx context.Context, r *repo) []string {
+	out, ok, err := r.ask(ctx, "ls-files", "--unmerged", "-z")
+	if err != nil || !ok {
+		return nil
+	}
+	var names []string
+	for entry := range strings.SplitSeq(out, "\x00") {
+		if _, name, found := strings.Cut(entry, "\t"); found {
+			names = append(names, strings.ToValidUTF8(name, "\ufffd"))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// stopped is the end of a run that somebody, or the clock, ended.
+func (t *tool) stopped(ctx, wctx context.Context, k *ready, text string, sink tools.Sink) (tools.Result, error) {
+	r := result{Output: text, Notice: "git was killed, because somebody said stop."}
+	switch {
+	case errors.Is(context.Cause(ctx), tools.ErrShutdown):
+		r.Notice = "git was killed, because the bot went away."
+	case errors.Is(context.Cause(wctx), errWaited):
+		r.Notice = fmt.Sprintf("git did not end within %s and was killed.", t.MaxWait)
+	}
+	if k.change {
+		r.Notice += " What it had done until then stays done; a file index.lock may be left in " + k.repo.git + "."
+	}
+	sink(tools.Event{Kind: tools.Info, Text: r.Notice})
+	sink(tools.Event{Kind: tools.Completed, Text: "stopped"})
+	return tools.Result{Value: r, Failed: true, Text: people(r, "stopped")}, nil
+}
+
+// lost is the result of a run whose outcome nobody knows.
+func (t *tool) lost(k *ready, text string, sink tools.Sink) (tools.Result, error) {
+	r := result{Output: text, Notice: "Contact with " + t.Target.ID() + " was lost while git ran: it may or may not have happened. Look with git_status and git_log before doing anything else."}
+	if !k.change {
+		r.Notice = "Contact with " + t.Target.ID() + " was lost while git looked. Nothing was changed."
+	}
+	sink(tools.Event{Kind: tools.Info, Text: r.Notice})
+	sink(tools.Event{Kind: tools.Completed, Text: "outcome unknown"})
+	return tools.Result{Value: r, Failed: true, Unknown: k.change, Text: people(r, "outcome unknown")}, nil
+}
+
+// done lets go of the note of a run whose outcome is known.
+func (t *tool) done(ctx context.Context, c tools.Call, mark string) {
+	if mark != "" {
+		// A note that stays only makes the bot look again after a restart.
+		_ = t.Journal.Ended(context.WithoutCancel(ctx), c.Thread, c.ID)
+	}
+}

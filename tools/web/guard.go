@@ -1,0 +1,350 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"code.dny.dev/ssrf"
+	"golang.org/x/net/idna"
+
+	"countersign/tools"
+)
+
+// maxURL is the longest address in bytes; browsers and servers cut near it.
+const maxURL = 8000
+
+// nat64 are the addresses that stand for IPv4 ones behind a translator (RFC 6052,
+// and RFC 8215 for those of one's own).
+var nat64 = []netip.Prefix{ssrf.IPv6NAT64Prefix, netip.MustParsePrefix("64:ff9b:1::/48")}
+
+// metadata are the addresses at which clouds give a machine its credentials, and
+// some that belong to the host below it. No configuration opens them. Sources:
+// the clouds' documentation of their instance metadata services.
+var metadata = []netip.Addr{
+	netip.MustParseAddr("169.254.169.254"), // AWS, GCP, Azure, Oracle, OpenStack, DigitalOcean, Hetzner
+	netip.MustParseAddr("169.254.169.253"), // the resolver of AWS
+	netip.MustParseAddr("169.254.170.2"),   // AWS ECS tasks
+	netip.MustParseAddr("169.254.170.23"),  // AWS EKS pods
+	netip.MustParseAddr("168.63.129.16"),   // Azure's wire server, a public address by its number
+	netip.MustParseAddr("100.100.100.200"), // Alibaba
+	netip.MustParseAddr("192.0.0.192"),     // Oracle, older
+	netip.MustParseAddr("fd00:ec2::254"),   // AWS
+	netip.MustParseAddr("fd00:ec2::253"),   // AWS, the resolver
+	netip.MustParseAddr("fd00:ec2::23"),    // AWS EKS pods
+	netip.MustParseAddr("fd20:ce::254"),    // GCP
+	netip.MustParseAddr("fe80::a9fe:a9fe"), // OpenStack
+}
+
+// forbiddenError is an address that the guard does not let through.
+type forbiddenError struct {
+	host, addr, why string
+}
+
+// Error implements error.
+func (e *forbiddenError) Error() string {
+	what := e.host
+	if e.addr != "" && e.addr != e.host {
+		what += " leads to " + e.addr + ", which"
+	}
+	return fmt.Sprintf("%s %s; it was not contacted, and another spelling of it will not be either", what, e.why)
+}
+
+const (
+	whyNotPublic = "is not a public address and not in the list of allowed ones"
+	whyMetadata  = "is an address of a cloud's metadata service, which is never allowed"
+	whyNowhere   = "is no address of a single machine"
+	whyDenied    = "is denied by the configuration"
+)
+
+// rule is one entry of a list: a network or a name, with a port or without (0).
+type rule struct {
+	prefix  netip.Prefix
+	name    string // in lower case
+	below   bool   // the names below it
+	port    uint16
+	trusted bool // the operator's own provider: loopback is fine
+}
+
+func (r rule) names(host string) bool {
+	if r.name == "" {
+		return false
+	}
+	if r.below {
+		return strings.HasSuffix(host, "."+r.name)
+	}
+	return host == r.name
+}
+
+// guard decides which addresses may be reached. It is immutable.
+type guard struct {
+	allow, deny []rule
+	ports       []uint16
+	public      *ssrf.Guardian
+	resolver    *net.Resolver
+}
+
+func newGuard(c Config) (*guard, error) {
+	g := &guard{ports: []uint16{80, 443}, public: ssrf.New(ssrf.WithAnyPort()), resolver: c.Resolver}
+	for _, p := range c.Ports {
+		if p < 1 || p > 65535 {
+			return nil, fmt.Errorf("web: the port %d does not exist; use 1 to 65535", p)
+		}
+		g.ports = append(g.ports, uint16(p))
+	}
+	for key, list := range map[string][]string{"allow": c.Allow, "deny": c.Deny} {
+		for _, s := range list {
+			r, err := parseRule(s)
+			if err != nil {
+				return nil, fmt.Errorf("web: %s: %w", key, err)
+			}
+			if key == "allow" {
+				g.allow = append(g.allow, r)
+			} else {
+				g.deny = append(g.deny, r)
+			}
+		}
+	}
+	return g, nil
+}
+
+// trusting returns a guard that also lets the operator's own provider through.
+func (g *guard) trusting(u *url.URL) *guard {
+	out := *g
+	out.allow = append(slices.Clone(g.allow), rule{name: strings.ToLower(u.Hostname()), port: portOf(u), trusted: true})
+	return &out
+}
+
+func parseRule(s string) (rule, error) {
+	wrong := fmt.Errorf("%s is no address, network or name; write 10.1.2.3, 10.1.0.0/16, host.example, *.example or host.example:3000", tools.Quote(s))
+	if p, err := netip.ParsePrefix(s); err == nil {
+		if p.Addr().Is4In6() {
+			return rule{}, wrong // netip never matches it
+		}
+		return rule{prefix: p.Masked()}, nil
+	}
+	host, port := s, uint16(0)
+	if h, p, err := net.SplitHostPort(s); err == nil {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil || n == 0 {
+			return rule{}, wrong
+		}
+		host, port = h, uint16(n)
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		a = a.Unmap()
+		if a.Zone() != "" {
+			return rule{}, wrong
+		}
+		return rule{prefix: netip.PrefixFrom(a, a.BitLen()), port: port}, nil
+	}
+	name, below := strings.CutPrefix(host, "*.")
+	name, err := hostname(name)
+	if err != nil || strings.ContainsAny(name, "*/") {
+		return rule{}, wrong
+	}
+	return rule{name: name, below: below, port: port}, nil
+}
+
+// hostname returns a name as it is looked up: in lower case, in ASCII, without
+// the dot at its end.
+func hostname(s string) (string, error) {
+	if strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		var err error
+		if s, err = idna.Lookup.ToASCII(s); err != nil {
+			return "", err
+		}
+	}
+	s = strings.ToLower(strings.TrimSuffix(s, "."))
+	// Names in plain ASCII may hold underscores, which the strict rules refuse.
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789-_."
+	odd := strings.ContainsFunc(s, func(r rune) bool { return !strings.ContainsRune(letters, r) })
+	if s == "" || len(s) > 253 || odd || strings.HasPrefix(s, ".") || strings.HasSuffix(s, ".") || strings.Contains(s, "..") {
+		return "", errors.New("no name of a host")
+	}
+	return s, nil
+}
+
+// portOf returns the port that u means.
+func portOf(u *url.URL) uint16 {
+	if n, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
+		return uint16(n)
+	}
+	if u.Scheme == "https" {
+		return 443
+	}
+	return 80
+}
+
+// parse checks an address as far as that goes without asking anybody, and returns
+// it in the one form in which it is shown and requested. Its error is an
+// [*tools.Error].
+func (g *guard) parse(raw string) (*url.URL, error) {
+	if len(raw) > maxURL {
+		return nil, tools.Invalid("the address has more than %d bytes; use a shorter one", maxURL)
+	}
+	u, err := url.Parse(strings.TrimSpace(raw))
+	if err != nil {
+		return nil, tools.Invalid("%s is no address; write it in full, such as https://example.org/page", tools.Quote(raw))
+	}
+	return g.check(u)
+}
+
+// check is parse for an address that is taken apart already.
+func (g *guard) check(u *url.URL) (*url.URL, error) {
+	scheme := strings.ToLower(u.Scheme)
+	switch {
+	case scheme != "http" && scheme != "https":
+		return nil, tools.Invalid("only addresses that begin with http:// or https:// are fetched, not %s", tools.Quote(u.Redacted()))
+	case u.User != nil:
+		return nil, tools.Invalid("the address holds a user or a password, which are never sent; leave them out")
+	case u.Opaque != "" || u.Hostname() == "":
+		return nil, tools.Invalid("%s names no host; write it in full, such as https://example.org/page", tools.Quote(u.String()))
+	}
+	out := &url.URL{Scheme: scheme, Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery, ForceQuery: u.ForceQuery}
+	if out.Path == "" {
+		out.Path = "/"
+	}
+	host := u.Hostname()
+	addr, err := netip.ParseAddr(host)
+	if err == nil {
+		if addr.Zone() != "" {
+			return nil, tools.Failed("%w", &forbiddenError{host: host, why: whyNotPublic})
+		}
+		host = addr.Unmap().String()
+	} else if host, err = hostname(host); err != nil {
+		return nil, tools.Invalid("%s is no name of a host; check the address", tools.Quote(u.Hostname()))
+	} else {
+		addr, _ = netip.ParseAddr(host) // wide digits are digits only now
+	}
+	if p := u.Port(); p != "" {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return nil, tools.Invalid("the port %s does not exist; check the address", tools.Quote(p))
+		}
+	} else if strings.HasSuffix(u.Host, ":") {
+		return nil, tools.Invalid("the address has a colon without a port; check it")
+	}
+	port := portOf(u)
+	out.Host = host
+	if strings.Contains(host, ":") {
+		out.Host = "[" + host + "]"
+	}
+	if (scheme == "http" && port != 80) || (scheme == "https" && port != 443) {
+		out.Host = net.JoinHostPort(host, strconv.Itoa(int(port)))
+	}
+	if addr.IsValid() {
+		err = g.address(host, addr, port)
+	} else {
+		err = g.named(host, port)
+	}
+	if err != nil {
+		return nil, tools.Failed("%w", err)
+	}
+	return out, nil
+}
+
+// named checks what can be said of a name before it is looked up.
+func (g *guard) named(host string, port uint16) error {
+	for _, r := range g.deny {
+		if (r.port == 0 || r.port == port) && (r.names(host) || (r.name != "" && strings.HasSuffix(host, "."+r.name))) {
+			return &forbiddenError{host: host, why: whyDenied}
+		}
+	}
+	if g.mayPort(port, func(r rule) bool { return r.names(host) || r.prefix.IsValid() }) {
+		return nil
+	}
+	return g.noPort(host, port)
+}
+
+func (g *guard) noPort(host string, port uint16) error {
+	return &forbiddenError{host: net.JoinHostPort(host, strconv.Itoa(int(port))), why: "uses a port that is not in the list of allowed ones"}
+}
+
+// mayPort reports whether a port is usual, or allowed by a rule that fits.
+func (g *guard) mayPort(port uint16, fits func(rule) bool) bool {
+	return slices.Contains(g.ports, port) || slices.ContainsFunc(g.allow, func(r rule) bool { return r.port == port && fits(r) })
+}
+
+// address checks an address that is about to be dialed for host.
+func (g *guard) address(host string, addr netip.Addr, port uint16) error {
+	addr = addr.Unmap()
+	no := func(why string) error { return &forbiddenError{host: host, addr: addr.String(), why: why} }
+	switch {
+	case !addr.IsValid() || addr.Zone() != "":
+		return no(whyNotPublic)
+	case slices.Contains(metadata, addr):
+		return no(whyMetadata)
+	case addr.IsUnspecified() || addr.IsMulticast() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return no(whyNowhere)
+	}
+	if err := g.named(host, port); err != nil {
+		return err
+	}
+	var named, open, trusted bool
+	for _, r := range g.deny {
+		if r.prefix.IsValid() && r.prefix.Contains(addr) && (r.port == 0 || r.port == port) {
+			return no(whyDenied)
+		}
+	}
+	fits := func(r rule) bool {
+		return (r.prefix.IsValid() && r.prefix.Contains(addr)) || r.names(host)
+	}
+	if !g.mayPort(port, fits) {
+		return g.noPort(host, port)
+	}
+	for _, r := range g.allow {
+		if (r.port != 0 && r.port != port) || !fits(r) {
+			continue
+		}
+		open = open || r.prefix.IsValid()
+		named = true
+		trusted = trusted || r.trusted
+	}
+	if named {
+		// A translator reaches what the address stands for, so that is checked, too.
+		for _, p := range nat64 {
+			if b := addr.As16(); p.Contains(addr) {
+				return g.address(host, netip.AddrFrom4([4]byte(b[12:])), port)
+			}
+		}
+	}
+	switch {
+	case open, trusted:
+		return nil
+	case named && !addr.IsLoopback() && !addr.IsLinkLocalUnicast():
+		return nil
+	case g.public.SafeAddr(addr) != nil:
+		return no(whyNotPublic)
+	}
+	return nil
+}
+
+// dial connects to addr, which is "host:port" as the request has it. The check is
+// made on each address right before it is connected to, so that an answer of the
+// DNS that changes gains nothing.
+func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	d := net.Dialer{
+		Timeout: 10 * time.Second, Resolver: g.resolver,
+		Control: func(_, at string, _ syscall.RawConn) error {
+			ap, err := netip.ParseAddrPort(at)
+			if err != nil {
+				return &forbiddenError{host: host, addr: at, why: whyNotPublic}
+			}
+			return g.address(host, ap.Addr(), ap.Port())
+		},
+	}
+	return d.DialContext(ctx, network, addr)
+}

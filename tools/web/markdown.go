@@ -1,0 +1,296 @@
+package web
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/JohannesKaufmann/html-to-markdown/v2/converter"
+	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/base"
+	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/commonmark"
+	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/table"
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+)
+
+// Limits on what a page may make of itself: what is deeper, wider or larger is
+// shown as plain text.
+const (
+	maxDeep   = 100    // elements in each other: each level copies what is inside
+	maxNested = 8      // lists and quotes in each other: each indents every line
+	maxCells  = 20_000 // of a table, with the cells that its widest row gives to all
+)
+
+// markdown turns a page into Markdown. Links are made absolute against at, the
+// address of the page. It never fails: what is no sensible HTML becomes plain text.
+func markdown(src string, at *url.URL) string {
+	doc, err := html.Parse(strings.NewReader(src))
+	if err != nil { // nested deeper than the parser goes
+		return plain(src)
+	}
+	out, err := render(doc, at)
+	if err != nil {
+		return plain(src)
+	}
+	return clean(out)
+}
+
+func render(doc *html.Node, at *url.URL) (text string, err error) {
+	defer func() {
+		if r := recover(); r != nil { // foreign code on foreign input
+			err = fmt.Errorf("the page cannot be converted: %v", r)
+		}
+	}()
+	p := prepare(doc, at)
+	// Without escapes: the reader is no Markdown parser, and finding out what needs
+	// one takes quadratic time on a page of brackets.
+	conv := converter.NewConverter(converter.WithEscapeMode(converter.EscapeModeDisabled), converter.WithPlugins(
+		base.NewBasePlugin(), commonmark.NewCommonmarkPlugin(commonmark.WithListEndComment(false)),
+		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal), table.WithNewlineBehavior(table.NewlineBehaviorPreserve), table.WithHeaderPromotion(true)),
+	))
+	conv.Register.RendererFor("img", converter.TagTypeInline, image, converter.PriorityEarly)
+	b, err := conv.ConvertNode(doc)
+	if err != nil {
+		return "", err
+	}
+	text = string(b)
+	if p.title != "" && !p.heading {
+		text = "# " + p.title + "\n\n" + text
+	}
+	return strings.TrimSpace(text) + "\n", nil
+}
+
+// image shows a picture as the words that stand for it.
+func image(_ converter.Context, w converter.Writer, n *html.Node) converter.RenderStatus {
+	alt, given := attr(n, "alt")
+	alt = line(alt, 500)
+	switch {
+	case alt != "":
+		_, _ = w.WriteString("[Image: " + alt + "]")
+	case !given:
+		_, _ = w.WriteString("[Image]")
+	} // an empty text says that the picture is decoration
+	return converter.RenderSuccess
+}
+
+// prepared is what was learned while a page was prepared.
+type prepared struct {
+	base    *url.URL
+	title   string
+	heading bool
+}
+
+// prepare takes out of a page what nobody reads (scripts, navigation, what is
+// hidden), makes its links absolute, and what would be too large plain.
+func prepare(doc *html.Node, at *url.URL) *prepared {
+	p := &prepared{base: at}
+	// The base and the title are in the head, before all links.
+	p.walk(doc, 0, 0)
+	return p
+}
+
+func (p *prepared) walk(n *html.Node, depth, nested int) {
+	if depth == maxDeep {
+		var b strings.Builder
+		p.bare(n, &b)
+		for n.FirstChild != nil {
+			n.RemoveChild(n.FirstChild)
+		}
+		n.AppendChild(&html.Node{Type: html.TextNode, Data: b.String()})
+		return
+	}
+	for c := n.FirstChild; c != nil; {
+		next := c.NextSibling
+		if c.Type == html.ElementNode {
+			if p.unwanted(c) {
+				n.RemoveChild(c)
+				c = next
+				continue
+			}
+			p.element(c, nested)
+		}
+		deeper := nested
+		switch c.DataAtom {
+		case atom.Ul, atom.Ol, atom.Blockquote:
+			deeper++
+		default:
+		}
+		p.walk(c, depth+1, deeper)
+		c = next
+	}
+}
+
+// bare writes the text inside n, without what nobody reads.
+func (p *prepared) bare(n *html.Node, b *strings.Builder) {
+	for c := n.FirstChild; c != nil; c = c.NextSibling {
+		switch {
+		case c.Type == html.TextNode:
+			b.WriteString(c.Data + " ")
+		case c.Type == html.ElementNode && !p.unwanted(c):
+			p.bare(c, b)
+		}
+	}
+}
+
+func (p *prepared) unwanted(n *html.Node) bool {
+	switch n.DataAtom {
+	case atom.Script, atom.Style, atom.Noscript, atom.Template, atom.Iframe, atom.Object, atom.Embed, atom.Nav, atom.Svg,
+		atom.Button, atom.Select, atom.Textarea, atom.Input, atom.Dialog, atom.Canvas, atom.Audio, atom.Video:
+		return true
+	default:
+	}
+	if _, ok := attr(n, "hidden"); ok && n.DataAtom != atom.Html && n.DataAtom != atom.Body {
+		return true
+	}
+	style, _ := attr(n, "style")
+	style = strings.ToLower(strings.Join(strings.Fields(style), ""))
+	return strings.Contains(style, "display:none") || strings.Contains(style, "visibility:hidden")
+}
+
+func (p *prepared) element(n *html.Node, nested int) {
+	switch n.DataAtom {
+	case atom.Title:
+		if p.title == "" {
+			p.title = line(textOf(n), 200)
+		}
+	case atom.H1:
+		p.heading = true
+	case atom.Base:
+		if href, ok := attr(n, "href"); ok {
+			if u, err := p.base.Parse(strings.TrimSpace(href)); err == nil && (u.Scheme == "http" || u.Scheme == "https") {
+				p.base = u
+			}
+		}
+	case atom.A:
+		p.link(n)
+	case atom.Ul, atom.Ol, atom.Blockquote:
+		if nested >= maxNested {
+			become(n, atom.Div)
+		}
+	case atom.Table:
+		if inside(n, atom.Table) {
+			flatten(n)
+		} else if rows, cols := size(n); rows*cols > maxCells {
+			flatten(n)
+		}
+	case atom.Td, atom.Th:
+		for i := range n.Attr { // a span makes as many cells
+			if k := n.Attr[i].Key; (k == "colspan" || k == "rowspan") && len(n.Attr[i].Val) > 1 {
+				n.Attr[i].Val = "1"
+			}
+		}
+	default:
+	}
+}
+
+// link makes a link absolute; one that leads nowhere a reader could go loses its
+// address.
+func (p *prepared) link(n *html.Node) {
+	for i := range n.Attr {
+		if n.Attr[i].Key != "href" {
+			continue
+		}
+		u, err := p.base.Parse(strings.TrimSpace(n.Attr[i].Val))
+		if err != nil || len(n.Attr[i].Val) > maxURL || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "mailto") {
+			become(n, atom.Span)
+			n.Attr = nil
+			return
+		}
+		u.User = nil
+		n.Attr[i].Val = clean(u.String())
+	}
+}
+
+func become(n *html.Node, a atom.Atom) { n.DataAtom, n.Data = a, a.String() }
+
+// flatten makes a table, and all inside it, a sequence of blocks.
+func flatten(n *html.Node) {
+	become(n, atom.Div)
+	for c := range n.Descendants() {
+		switch c.DataAtom {
+		case atom.Table, atom.Tr, atom.Thead, atom.Tbody, atom.Tfoot, atom.Caption, atom.Td, atom.Th, atom.Colgroup, atom.Col:
+			become(c, atom.Div)
+		default:
+		}
+	}
+}
+
+// size returns the number of rows of a table and the cells of its widest one,
+// with those of tables inside it.
+func size(n *html.Node) (rows, cols int) {
+	for c := range n.Descendants() {
+		if c.DataAtom != atom.Tr {
+			continue
+		}
+		rows++
+		cells := 0
+		for d := c.FirstChild; d != nil; d = d.NextSibling {
+			if d.DataAtom == atom.Td || d.DataAtom == atom.Th {
+				cells++
+				for _, a := range d.Attr {
+					if a.Key == "colspan" {
+						cells += 8 // at most 9 is left of it
+					}
+				}
+			}
+		}
+		cols = max(cols, cells)
+	}
+	return rows, cols
+}
+
+func inside(n *html.Node, a atom.Atom) bool {
+	for p := n.Parent; p != nil; p = p.Parent {
+		if p.DataAtom == a {
+			return true
+		}
+	}
+	return false
+}
+
+func attr(n *html.Node, key string) (string, bool) {
+	for _, a := range n.Attr {
+		if a.Key == key && a.Namespace == "" {
+			return a.Val, true
+		}
+	}
+	return "", false
+}
+
+func textOf(n *html.Node) string {
+	var b strings.Builder
+	for c := range n.Descendants() {
+		if c.Type == html.TextNode {
+			b.WriteString(c.Data)
+		}
+	}
+	return b.String()
+}
+
+// plain returns the text of a page without its markup.
+func plain(src string) string {
+	var b strings.Builder
+	z := html.NewTokenizer(strings.NewReader(src))
+	skip := ""
+	for {
+		switch z.Next() {
+		case html.ErrorToken:
+			return clean(strings.TrimSpace(b.String())) + "\n"
+		case html.StartTagToken:
+			name, _ := z.TagName()
+			if s := string(name); skip == "" && (s == "script" || s == "style" || s == "noscript" || s == "template") {
+				skip = s
+			}
+		case html.EndTagToken:
+			if name, _ := z.TagName(); string(name) == skip {
+				skip = ""
+			}
+			b.WriteByte('\n')
+		case html.TextToken:
+			if t := strings.TrimSpace(string(z.Text())); skip == "" && t != "" {
+				b.WriteString(t + " ")
+			}
+		default:
+		}
+	}
+}
