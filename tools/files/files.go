@@ -23,6 +23,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/diff"
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/htmlindex"
+	"golang.org/x/text/encoding/unicode"
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
@@ -137,7 +140,11 @@ func (reader) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "read_file", Description: readDescription, Level: risk.Read,
 		Schema: tools.MustSchema(tools.SimpleSchema{
-			Properties: map[string]tools.Property{"path": pathProperty()}, Required: []string{"path"},
+			Properties: map[string]tools.Property{
+				"path":     pathProperty(),
+				"encoding": {Type: "string", MinLength: 1, MaxLength: 40, Description: "How the file's characters are written, such as latin-1, windows-1251, shift_jis or utf-16; default utf-8."},
+			},
+			Required: []string{"path"},
 		}),
 	}
 }
@@ -145,10 +152,15 @@ func (reader) Spec() tools.Spec {
 // Plan implements tools.Tool.
 func (r reader) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	var args struct {
-		Path string `json:"path"`
+		Path     string `json:"path"`
+		Encoding string `json:"encoding"`
 	}
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	decode, err := decoder(args.Encoding)
+	if err != nil {
+		return tools.Plan{}, err
 	}
 	resolved, err := r.resolve(ctx, args.Path)
 	if err != nil {
@@ -182,11 +194,42 @@ func (r reader) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		if err != nil || now.ID != st.ID {
 			return tools.Result{}, tools.Failed("%s was replaced while it was read; read it again", args.Path)
 		}
-		text := tools.TruncateHead(string(b), maxRead)
+		text := tools.TruncateHead(decode(b), maxRead)
 		sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d bytes", st.Size)})
 		sink(tools.Event{Kind: tools.Completed, Text: "read"})
 		return tools.Result{Value: text, Text: text}, nil
 	}), nil
+}
+
+// decoder returns what makes text of a file's bytes. The names are those of the
+// WHATWG Encoding Standard, and the usual spellings of them with other hyphens
+// (latin-1, ISO8859-15); ISO 8859-1 means windows-1252 there, which has more letters.
+func decoder(name string) (func([]byte) string, error) {
+	plain := func(b []byte) string { return string(b) }
+	if name == "" {
+		return plain, nil
+	}
+	enc, err := htmlindex.Get(name)
+	if err != nil {
+		enc, err = htmlindex.Get(strings.NewReplacer("-", "", "_", "", " ", "").Replace(name))
+	}
+	if err != nil {
+		return nil, tools.Invalid("%s is no encoding that is known; use one such as utf-8, latin-1, windows-1251, shift_jis or utf-16", tools.Quote(name))
+	}
+	switch enc {
+	case unicode.UTF8:
+		return plain, nil
+	case encoding.Replacement:
+		return nil, tools.Invalid("%s can hide text from who reads it, so it is not decoded; convert the file with run_shell and iconv", tools.Quote(name))
+	}
+	return func(b []byte) string {
+		// What means nothing becomes U+FFFD; a decoder of this package has no other error.
+		out, err := enc.NewDecoder().Bytes(b)
+		if err != nil {
+			return plain(b)
+		}
+		return strings.TrimPrefix(string(out), "\ufeff")
+	}, nil
 }
 
 type writer struct{ Config }

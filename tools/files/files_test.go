@@ -69,6 +69,8 @@ func TestToolsKeepTheirPromises(t *testing.T) {
 		t.Run(tool.Spec().Name, func(t *testing.T) {
 			c := toolstest.Case{Name: "call", Args: `{"path":"/etc/hostname"}`, Other: map[string]string{"path": `"/etc/other"`}}
 			switch tool.Spec().Name {
+			case "read_file":
+				c.Args, c.Other["encoding"] = `{"path":"/etc/hostname","encoding":"latin-1"}`, `"utf-8"`
 			case "write_file", "write":
 				c.Args = `{"path":"/etc/hostname","content":"web-2\n"}`
 			case "create_file":
@@ -357,5 +359,45 @@ func TestB105LocalFiles(t *testing.T) {
 	}
 	if _, err := plan(t, reg, "read_file", `{"path":"/proc/self/environ"}`); err == nil {
 		t.Error("the bot's environment can be read")
+	}
+}
+
+func TestX01ReadFileDecodesWhatItIsTold(t *testing.T) {
+	target := fake()
+	for name, b := range map[string]string{
+		"/enc/latin": "caf\xe9 \x80", "/enc/cyrillic": "\xcf\xf0\xe8\xe2\xe5\xf2", "/enc/utf16": "\xff\xfeh\x00i\x00", "/enc/utf8": "caf\u00e9", "/enc/odd": "a\xffb",
+		"/enc/long": strings.Repeat("\xe9", 9000),
+	} {
+		target.Put(name, b)
+	}
+	reg := registry(t, config(target))
+	for _, tt := range []struct{ rule, path, encoding, want, err string }{
+		{"utf-8 without a word", "/enc/utf8", "", "caf\u00e9", ""},
+		{"utf-8 by its name", "/enc/utf8", "UTF-8", "caf\u00e9", ""},
+		{"latin-1 as Python spells it", "/enc/latin", "latin-1", "caf\u00e9 \u20ac", ""},
+		{"its number", "/enc/latin", "ISO-8859-1", "caf\u00e9 \u20ac", ""},
+		{"another alphabet", "/enc/cyrillic", "windows-1251", "\u041f\u0440\u0438\u0432\u0435\u0442", ""},
+		{"utf-16, without the mark of its order", "/enc/utf16", "utf-16", "hi", ""},
+		{"what means nothing is marked", "/enc/odd", "shift_jis", "a\ufffdb", ""},
+		{"what is cut is cut after decoding", "/enc/long", "latin1", "\u00e9...[truncated]", ""},
+		{"an unknown name", "/enc/utf8", "klingon", "", `"klingon" is no encoding that is known`},
+		{"an encoding that hides text", "/enc/utf8", "iso-2022-kr", "", "can hide text"},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			m := map[string]string{"path": tt.path}
+			if tt.encoding != "" {
+				m["encoding"] = tt.encoding
+			}
+			if tt.err != "" {
+				if _, err := plan(t, reg, "read_file", args(t, m)); err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("the plan fails with %v", err)
+				}
+				return
+			}
+			out := toolstest.Run(t.Context(), t, reg, "read_file", args(t, m))
+			if got := fmt.Sprint(out.Result.Value); out.Err != nil || !strings.HasSuffix(got, tt.want) {
+				t.Errorf("%v, ends %q", out.Err, got[max(0, len(got)-40):])
+			}
+		})
 	}
 }
