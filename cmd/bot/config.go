@@ -19,6 +19,7 @@ import (
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/internal/redact"
+	"countersign/tools/shell"
 )
 
 // Env is the environment that the bot reads. Names that the ecosystem already
@@ -156,6 +157,16 @@ type ChannelConfig struct {
 type ToolsConfig struct {
 	Additional []string `yaml:"additional,omitempty"`
 	Disabled   []string `yaml:"disabled,omitempty"`
+	// Interpreters are the languages of execute_code; nil means the usual ones.
+	Interpreters shell.Interpreters `yaml:"interpreters,omitempty"`
+}
+
+// interpreters are the languages of execute_code.
+func (c ToolsConfig) interpreters() shell.Interpreters {
+	if len(c.Interpreters) == 0 {
+		return shell.DefaultInterpreters()
+	}
+	return c.Interpreters
 }
 
 // TmuxConfig bounds the managed terminals.
@@ -246,6 +257,9 @@ func (f File) check(path string) error {
 	}
 	if err := f.Audit.check(path); err != nil {
 		return err
+	}
+	if err := f.Tools.Interpreters.Check(); err != nil {
+		return usage("%s: tools.interpreters: %v", path, err)
 	}
 	if !f.Recordings.Off && (f.Recordings.MaxBytes < 1<<20 || f.Recordings.Keep < time.Hour) {
 		return usage("%s: recordings need max_bytes of at least 1048576 and keep of at least 1h; raise them, or set off: true", path)

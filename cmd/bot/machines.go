@@ -213,7 +213,7 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 		cfg.Sessions = o.book // a nil book would not be a nil interface
 		all = append(all, terminal.New(terminal.Config{Target: m.target.ID(), User: o.caps.User, Book: o.book})...)
 	}
-	all = append(all, shell.New(cfg), shell.NewBash(cfg))
+	all = append(all, shell.New(cfg), shell.NewBash(cfg), shell.NewCode(cfg, m.b.file.Tools.interpreters()))
 	all = append(all, search.New(search.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Private: private})...)
 	all = append(all, gitcmd.New(gitcmd.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Journal: plainJournal{m}})...)
 	byName := map[string]tools.Tool{}
@@ -224,9 +224,9 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 }
 
 // patterns are the tools that some machine may have, for their specs.
-func patterns() []tools.Tool {
+func patterns(c ToolsConfig) []tools.Tool {
 	t := local.New(local.Options{})
-	all := append(files.New(files.Config{Target: t}), shell.New(shell.Config{Target: t}), shell.NewBash(shell.Config{Target: t}))
+	all := append(files.New(files.Config{Target: t}), shell.New(shell.Config{Target: t}), shell.NewBash(shell.Config{Target: t}), shell.NewCode(shell.Config{Target: t}, c.interpreters()))
 	all = append(all, search.New(search.Config{Target: t})...)
 	all = append(all, gitcmd.New(gitcmd.Config{Target: t})...)
 	return append(all, terminal.New(terminal.Config{Target: t.ID()})...)

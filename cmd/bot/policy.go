@@ -81,7 +81,7 @@ func (k *counsel) spec(tool string) (toolLevel, error) {
 		return t, nil
 	}
 	b, done, err := scratch(k.cmd, func(_ *Env, f *File) error {
-		f.Agent.Preset, f.Tools = "none", ToolsConfig{Additional: []string{tool}}
+		f.Agent.Preset, f.Tools = "none", ToolsConfig{Additional: []string{tool}, Interpreters: f.Tools.Interpreters}
 		return nil
 	})
 	if _, unknown := errors.AsType[*usageError](err); unknown {

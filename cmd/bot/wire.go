@@ -199,7 +199,7 @@ func (b *bot) catalogue() error {
 	all := append([]tools.Tool{
 		clock.New(time.Now),
 		plan.New(func(ctx context.Context, c tools.Call) (tools.Plan, error) { return b.registry.Plan(ctx, c) }),
-	}, targets.New(targets.Config{Names: sortedKeys(b.machines), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns())...)
+	}, targets.New(targets.Config{Names: sortedKeys(b.machines), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns(b.file.Tools))...)
 	trust, err := b.trustTools()
 	if err != nil {
 		return err

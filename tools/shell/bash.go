@@ -108,10 +108,8 @@ func (k *call) merged(ctx context.Context, sink tools.Sink) (tools.Result, error
 		return tools.Result{}, err
 	}
 	both := &page{out: out}
-	spec := backend.Spec{Shell: k.args.Command, Dir: k.bound.dir, DirID: k.bound.id, Env: k.environ(), Stdout: both, Stderr: both}
-	if k.caps.Bash != "" {
-		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
-	}
+	spec := k.spec()
+	spec.Stdout, spec.Stderr = both, both
 	if !k.proven && k.t.cfg.Journal != nil {
 		mark, err := k.t.cfg.Journal.Began(ctx, k.thread, k.id)
 		if err != nil {

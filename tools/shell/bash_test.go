@@ -1,12 +1,14 @@
 package shell_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"countersign/approvals/risk"
 	"countersign/tools"
 	"countersign/tools/backend/local"
 	"countersign/tools/shell"
@@ -58,4 +60,74 @@ func TestBashKeepsItsPromises(t *testing.T) {
 	target := &toolstest.Target{Name: "box"}
 	toolstest.Check(t, shell.NewBash(shell.Config{Target: target, User: "tester", Dir: "/work"}), target.Effects,
 		toolstest.Case{Name: "call", Args: `{"command":"touch x","timeout":5}`})
+}
+
+// TestQ06ExecuteCode plays row Q-06 with real interpreters.
+func TestQ06ExecuteCode(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/here", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := shell.Interpreters{"bash": shell.DefaultInterpreters()["bash"], "awkward": {"cat"}, "none": {"no-such-interpreter", "-"}}
+	tool := shell.NewCode(shell.Config{Target: local.New(local.Options{Dir: dir}), User: "tester", Dir: dir}, m)
+	if tool.Spec().Level != risk.Critical {
+		t.Errorf("its level is %v", tool.Spec().Level)
+	}
+	reg, err := tools.NewRegistry(time.Now, tool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reg.Plan(t.Context(), tools.Call{ID: "c", Thread: "t:1", Name: "execute_code", Args: []byte(`{"language":"cobol","code":"x"}`)}); err == nil || !strings.Contains(err.Error(), `must be awkward, bash or none, not "cobol"`) {
+		t.Errorf("a language that nobody named: %v", err)
+	}
+	for _, tt := range []struct {
+		rule, language, code string
+		timeout              int
+		want, err            string
+		failed               bool
+	}{
+		{rule: "in the working directory", language: "bash", code: "ls; pwd", want: "here\n" + dir + "\n"},
+		{rule: "the program is not quoted", language: "awkward", code: "a 'b \"c\" $d\n\\e", want: "a 'b \"c\" $d\n\\e"},
+		{rule: "the streams in the order written", language: "bash", code: "echo a\necho b >&2\necho c", want: "a\nb\nc\n"},
+		{rule: "the exit code when it is not 0", language: "bash", code: "exit 3", want: "[exit code: 3]", failed: true},
+		{rule: "an end to its time", language: "bash", code: "echo begun; sleep 50", timeout: 1, err: "timed out after 1s"},
+		{rule: "an interpreter that is not there", language: "none", code: "x", err: "no-such-interpreter"},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			args, err := json.Marshal(map[string]any{"language": tt.language, "code": tt.code, "timeout": max(tt.timeout, 1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.timeout == 0 {
+				args = []byte(strings.Replace(string(args), `,"timeout":1`, "", 1))
+			}
+			out := toolstest.Run(t.Context(), t, reg, "execute_code", string(args))
+			if tt.err != "" {
+				if out.Err == nil || !strings.Contains(out.Err.Error(), tt.err) {
+					t.Errorf("%v, %v", out.Err, out.Result.Value)
+				}
+				return
+			}
+			if got := fmt.Sprint(out.Result.Value); out.Err != nil || got != tt.want || out.Result.Failed != tt.failed {
+				t.Errorf("%v, failed %v, %q", out.Err, out.Result.Failed, got)
+			}
+		})
+	}
+}
+
+func TestExecuteCodeKeepsItsPromises(t *testing.T) {
+	target := &toolstest.Target{Name: "box"}
+	toolstest.Check(t, shell.NewCode(shell.Config{Target: target, User: "tester", Dir: "/work"}, shell.DefaultInterpreters()), target.Effects,
+		toolstest.Case{Name: "call", Args: `{"language":"python","code":"print(1)","timeout":5}`, Other: map[string]string{"language": `"perl"`}})
+}
+
+func TestInterpretersWithoutAProgramAreRefused(t *testing.T) {
+	for name, argv := range map[string][]string{"a": nil, "b": {""}, "": {"x"}} {
+		if (shell.Interpreters{name: argv}).Check() == nil {
+			t.Errorf("%q: %q is taken", name, argv)
+		}
+	}
+	if err := shell.DefaultInterpreters().Check(); err != nil {
+		t.Error(err)
+	}
 }

@@ -162,6 +162,9 @@ type call struct {
 	dir, names string
 	bound      bound
 	notice     string
+	// argv and stdin are the interpreter and the program of execute_code.
+	argv  []string
+	stdin string
 }
 
 // Plan implements tools.Tool.

@@ -1,0 +1,133 @@
+package shell
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/tools"
+	"countersign/tools/backend"
+)
+
+//go:embed code.md
+var codeDescription string
+
+// Interpreters maps the name of a language to the program, with its arguments, that
+// runs a program text from its standard input.
+type Interpreters map[string][]string
+
+// DefaultInterpreters are those of a bot whose configuration names none; a target need
+// not have them all.
+func DefaultInterpreters() Interpreters {
+	return Interpreters{
+		"bash": {"bash", "--noprofile", "--norc", "-s"}, "sh": {"sh", "-s"}, "python": {"python3", "-"},
+		"node": {"node", "-"}, "perl": {"perl", "-"}, "ruby": {"ruby", "-"},
+	}
+}
+
+// Check reports an entry that cannot be run.
+func (m Interpreters) Check() error {
+	for name, argv := range m {
+		if name == "" || len(argv) == 0 || argv[0] == "" || strings.ContainsRune(strings.Join(argv, ""), 0) {
+			return fmt.Errorf("the interpreter %s has no program; write it as %s: [python3, -]", tools.Quote(name), "python")
+		}
+	}
+	return nil
+}
+
+// NewCode returns the tool execute_code: a program text as the standard input of an
+// interpreter, a process of its own in the target's directory. m must not be empty
+// and must pass Check.
+func NewCode(c Config, m Interpreters) tools.Tool {
+	c.Sessions, c.Notice = nil, ""
+	t, ok := New(c).(*tool)
+	if !ok {
+		panic("shell: New makes another tool") // a mistake in the program
+	}
+	return &coder{t, m}
+}
+
+type coder struct {
+	t *tool
+	m Interpreters
+}
+
+// Spec implements tools.Tool.
+func (x *coder) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "execute_code", Description: codeDescription, Level: risk.Critical,
+		Schema: tools.MustSchema(tools.SimpleSchema{
+			Properties: map[string]tools.Property{
+				"language": {Type: "string", Enum: slices.Sorted(maps.Keys(x.m)), Description: "The language of the program."},
+				"code":     {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "The whole program."},
+				"timeout":  {Type: "integer", Minimum: 1, Maximum: int(maxNamed.Seconds()), Description: "Seconds after which the program is ended; default 120."},
+			},
+			Required: []string{"language", "code"},
+		}),
+	}
+}
+
+// Plan implements tools.Tool.
+func (x *coder) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Language string `json:"language"`
+		Code     string `json:"code"`
+		Timeout  int    `json:"timeout"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	argv := x.m[args.Language]
+	if len(argv) == 0 {
+		return tools.Plan{}, tools.Invalid("there is no interpreter for %s; use one of %s", tools.Quote(args.Language), strings.Join(slices.Sorted(maps.Keys(x.m)), ", "))
+	}
+	t := x.t
+	k := &call{t: t, thread: c.Thread, id: c.ID, dir: t.cfg.Dir, argv: argv, stdin: args.Code, wait: wait{limit: bashTimeout}}
+	k.args.Command = strings.Join(argv, " ")
+	if args.Timeout > 0 {
+		k.wait.limit = time.Duration(args.Timeout) * time.Second
+	}
+	var err error
+	if k.caps, err = t.cfg.Target.Probe(ctx); err != nil {
+		return tools.Plan{}, tools.Failed("the target %s does not answer: %w", t.cfg.Target.ID(), err)
+	}
+	if k.dir == "" {
+		k.dir = "." // the target's default
+	}
+	switch path.Base(argv[0]) {
+	case "bash", "sh", "dash":
+		k.names = args.Code // the files that it names decide what it does
+	}
+	if k.bound, err = t.bind(ctx, k.dir, k.names, k.caps); err != nil {
+		return tools.Plan{}, tools.Failed("what the program depends on could not be looked at: %w", err)
+	}
+	a := approvals.Action{
+		// Not shell text: the classifier reads no other language.
+		Tool: c.Name, Kind: approvals.KindChange, Target: t.cfg.Target.ID(), User: t.cfg.User,
+		Bytes: []byte(args.Code), Args: c.Args, Env: map[string]string{"process": environment(k.environ())},
+		Dir: k.bound.dir, Files: k.bound.files, Preview: "The program is the standard input of: " + k.args.Command,
+	}
+	return tools.Planned(a, approvals.Claim{}, k.merged), nil
+}
+
+// spec is the process of a call of bash or execute_code.
+func (k *call) spec() backend.Spec {
+	s := backend.Spec{Dir: k.bound.dir, DirID: k.bound.id, Env: k.environ()}
+	switch {
+	case len(k.argv) > 0:
+		s.Argv, s.Stdin = k.argv, strings.NewReader(k.stdin)
+	case k.caps.Bash != "":
+		s.Argv = []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
+	default:
+		s.Shell = k.args.Command
+	}
+	return s
+}
