@@ -169,30 +169,10 @@ func (r reader) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	a := approvals.Action{Tool: c.Name, Kind: approvals.KindObserve, Target: r.Target.ID(), User: r.User, Path: resolved, Args: c.Args}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "reading " + resolved})
-		if err := r.same(ctx, args.Path, resolved); err != nil {
-			return tools.Result{}, err
-		}
-		st, err := r.Target.FS().Stat(ctx, resolved)
-		switch {
-		case err != nil:
-			return tools.Result{}, explain(args.Path, err)
-		case st.Mode.IsDir():
-			return tools.Result{}, tools.Failed("%s is a directory; list it with run_shell and ls -l", args.Path)
-		case st.Mode&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeCharDevice|fs.ModeDevice) != 0:
-			return tools.Result{}, tools.Failed("%s is no regular file, and reading it could block; read it with run_shell if it must be", args.Path)
-		}
 		// One character takes 4 bytes at most, so this holds more than is shown.
-		b, err := r.Target.FS().ReadFile(ctx, resolved, 4*(maxRead+1))
+		b, st, err := r.regular(ctx, args.Path, resolved, 4*(maxRead+1))
 		if err != nil && !errors.Is(err, backend.ErrTooBig) {
-			return tools.Result{}, explain(args.Path, err)
-		}
-		// The permit is for this file: a link that was laid meanwhile shows nothing.
-		if err := r.same(ctx, args.Path, resolved); err != nil {
 			return tools.Result{}, err
-		}
-		now, err := r.Target.FS().Stat(ctx, resolved)
-		if err != nil || now.ID != st.ID {
-			return tools.Result{}, tools.Failed("%s was replaced while it was read; read it again", args.Path)
 		}
 		text := tools.TruncateHead(decode(b), maxRead)
 		sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d bytes", st.Size)})
@@ -260,45 +240,27 @@ func (w writer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
-	resolved, err := w.resolve(ctx, args.Path)
+	b, err := w.bind(ctx, args.Path)
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	old, sum, err := w.old(ctx, args.Path, resolved)
-	if err != nil {
-		return tools.Plan{}, err
-	}
+	content := []byte(args.Content)
 	a := approvals.Action{
-		Tool: c.Name, Kind: approvals.KindChange, Target: w.Target.ID(), User: w.User, Path: resolved,
-		Bytes: []byte(args.Content), Args: pathOnly(args.Path), Files: map[string]string{resolved: sum},
+		Tool: c.Name, Kind: approvals.KindChange, Target: w.Target.ID(), User: w.User, Path: b.resolved,
+		Bytes: content, Args: pathOnly(args.Path), Files: b.files,
 	}
-	dir, err := w.directory(ctx, resolved, a.Files)
-	if err != nil {
-		return tools.Plan{}, err
-	}
-	a.Preview, a.Whole = preview(resolved, old, sum, []byte(args.Content))
+	a.Preview, a.Whole = preview(b.resolved, b.old, b.sum, content)
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		sink(tools.Event{Kind: tools.Started, Text: "writing " + resolved})
-		if err := w.same(ctx, args.Path, resolved); err != nil {
+		sink(tools.Event{Kind: tools.Started, Text: "writing " + b.resolved})
+		if err := w.same(ctx, b.name, b.resolved); err != nil {
 			return tools.Result{}, err
-		}
-		switch err := w.replace(ctx, args.Path, resolved, dir, sum, []byte(args.Content)); {
-		case errors.Is(err, backend.ErrChanged):
-			return tools.Result{}, tools.Failed("%s was not written: it or its directory is no longer what it was when it was checked, and nothing was done; propose it again: %w", args.Path, err)
-		case errors.Is(err, backend.ErrLost):
-			text := "Contact with the target was lost while " + resolved + " was written: it may or may not have happened. Read it before doing anything else."
-			return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}, nil
-		case err != nil:
-			return tools.Result{}, explain(args.Path, err)
 		}
 		shown := args.Path
 		if !path.IsAbs(shown) {
-			shown = resolved
+			shown = b.resolved
 		}
-		text := fmt.Sprintf("Wrote %d bytes to %s", len(args.Content), shown)
-		sink(tools.Event{Kind: tools.Info, Text: text})
-		sink(tools.Event{Kind: tools.Completed, Text: "written"})
-		return tools.Result{Value: text, Text: text}, nil
+		err := w.replace(ctx, b.name, b.resolved, b.dir, b.sum, content)
+		return b.changed(sink, err, fmt.Sprintf("Wrote %d bytes to %s", len(content), shown), "written")
 	}), nil
 }
 

@@ -61,7 +61,7 @@ func (r liner) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	a := approvals.Action{Tool: c.Name, Kind: approvals.KindObserve, Target: r.Target.ID(), User: r.User, Path: resolved, Args: c.Args}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "reading " + resolved})
-		b, err := r.whole(ctx, args.Path, resolved, maxScan)
+		b, _, err := r.regular(ctx, args.Path, resolved, maxScan)
 		if errors.Is(err, backend.ErrTooBig) {
 			return tools.Result{}, tools.Failed("%s is larger than 64 MiB; read a part of it with run_shell (sed -n, tail, grep)", args.Path)
 		}
@@ -78,34 +78,33 @@ func (r liner) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// whole reads a regular file that is still the one that was planned for.
-func (c Config) whole(ctx context.Context, name, resolved string, limit int64) ([]byte, error) {
+// regular reads a regular file that is still the one that was planned for. Of one
+// larger than limit it returns the beginning, with backend.ErrTooBig.
+func (c Config) regular(ctx context.Context, name, resolved string, limit int64) ([]byte, backend.FileInfo, error) {
 	if err := c.same(ctx, name, resolved); err != nil {
-		return nil, err
+		return nil, backend.FileInfo{}, err
 	}
 	st, err := c.Target.FS().Stat(ctx, resolved)
 	switch {
 	case err != nil:
-		return nil, explain(name, err)
+		return nil, st, explain(name, err)
 	case st.Mode.IsDir():
-		return nil, tools.Failed("%s is a directory; list it with ls", name)
+		return nil, st, tools.Failed("%s is a directory; list it with ls", name)
 	case !st.Mode.IsRegular():
-		return nil, tools.Failed("%s is no regular file, and reading it could block; read it with run_shell if it must be", name)
+		return nil, st, tools.Failed("%s is no regular file, and reading it could block; read it with run_shell if it must be", name)
 	}
-	b, err := c.Target.FS().ReadFile(ctx, resolved, limit)
-	if errors.Is(err, backend.ErrTooBig) {
-		return nil, err
+	b, large := c.Target.FS().ReadFile(ctx, resolved, limit)
+	if large != nil && !errors.Is(large, backend.ErrTooBig) {
+		return nil, st, explain(name, large)
 	}
-	if err != nil {
-		return nil, explain(name, err)
-	}
+	// The permit is for this file: a link that was laid meanwhile shows nothing.
 	if err := c.same(ctx, name, resolved); err != nil {
-		return nil, err
+		return nil, st, err
 	}
 	if now, err := c.Target.FS().Stat(ctx, resolved); err != nil || now.ID != st.ID {
-		return nil, tools.Failed("%s was replaced while it was read; read it again", name)
+		return nil, st, tools.Failed("%s was replaced while it was read; read it again", name)
 	}
-	return b, nil
+	return b, st, large
 }
 
 // page returns lines from the first on, with a note about what is left out.

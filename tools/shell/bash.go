@@ -13,7 +13,6 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/risk"
 	"countersign/tools"
-	"countersign/tools/backend"
 )
 
 //go:embed bash.md
@@ -110,35 +109,15 @@ func (k *call) merged(ctx context.Context, sink tools.Sink) (tools.Result, error
 	both := &page{out: out}
 	spec := k.spec()
 	spec.Stdout, spec.Stderr = both, both
-	if !k.proven && k.t.cfg.Journal != nil {
-		mark, err := k.t.cfg.Journal.Began(ctx, k.thread, k.id)
-		if err != nil {
-			return tools.Result{}, tools.Failed("the command was not run: it could not be noted: %w", err)
-		}
-		spec.Mark = mark
-	}
-	target := k.t.cfg.Target
-	p, err := target.Start(wctx, spec)
-	if err != nil && !errors.Is(err, backend.ErrLost) {
-		k.done(ctx, spec.Mark)
-	}
-	switch {
-	case errors.Is(err, backend.ErrLost):
-		return lost(target.ID(), "", "", "", out), nil
-	case errors.Is(err, backend.ErrChanged):
-		return tools.Result{}, tools.Failed("the command was not run: the directory %s changed after it was checked; propose it again: %w", k.bound.dir, err)
-	case err != nil:
-		return tools.Result{}, tools.Failed("the command did not start on %s: %w", target.ID(), err)
-	}
-	res, err := p.Wait()
-	if err == nil {
-		k.done(ctx, spec.Mark)
+	res, gone, err := k.run(ctx, wctx, spec)
+	if err != nil {
+		return tools.Result{}, err
 	}
 	out.flush()
 	text := both.text()
 	switch {
-	case err != nil:
-		return lost(target.ID(), text, "", "", out), nil
+	case gone:
+		return lost(k.t.cfg.Target.ID(), text, "", "", out), nil
 	case res.Killed && errors.Is(context.Cause(wctx), errWaited):
 		out.event(tools.Completed, "timeout")
 		return tools.Result{}, tools.Failed("%s", timedOut(k.wait.limit, "was killed with everything it had started; give a longer timeout", text, ""))

@@ -21,7 +21,6 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 	defer cancel()
 	stdout := &head{kind: tools.Stdout, out: out}
 	stderr := &head{kind: tools.Stderr, out: out}
-	target := k.t.cfg.Target
 	if err := k.unchanged(wctx); err != nil {
 		return tools.Result{}, err
 	}
@@ -30,35 +29,15 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 		// Exactly the shell that the proof is about, without anybody's settings.
 		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
 	}
-	if !k.proven && k.t.cfg.Journal != nil {
-		mark, err := k.t.cfg.Journal.Began(ctx, k.thread, k.id)
-		if err != nil {
-			return tools.Result{}, tools.Failed("the command was not run: it could not be noted: %w", err)
-		}
-		spec.Mark = mark
-	}
-	p, err := target.Start(wctx, spec)
-	if err != nil && !errors.Is(err, backend.ErrLost) {
-		k.done(ctx, spec.Mark)
-	}
-	if errors.Is(err, backend.ErrLost) {
-		return lost(target.ID(), "", "", "", out), nil
-	}
-	if errors.Is(err, backend.ErrChanged) {
-		return tools.Result{}, tools.Failed("the command was not run: the directory %s changed after it was checked; propose it again: %w", k.bound.dir, err)
-	}
+	res, gone, err := k.run(ctx, wctx, spec)
 	if err != nil {
-		return tools.Result{}, tools.Failed("the command did not start on %s: %w", target.ID(), err)
-	}
-	res, err := p.Wait()
-	if err == nil {
-		k.done(ctx, spec.Mark)
+		return tools.Result{}, err
 	}
 	out.flush()
 	so, se := cut(stdout.captured()), cut(stderr.captured())
 	switch {
-	case err != nil:
-		return lost(target.ID(), so, se, "", out), nil
+	case gone:
+		return lost(k.t.cfg.Target.ID(), so, se, "", out), nil
 	case res.Killed && errors.Is(context.Cause(wctx), errWaited):
 		out.event(tools.Info, "killed")
 		out.event(tools.Completed, "timeout")
@@ -84,6 +63,33 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 	out.event(tools.Completed, fmt.Sprintf("exit code %d", res.Code))
 	k.show(ctx, so, se)
 	return exited(res.Code, so, se, notice), nil
+}
+
+// run notes a process, starts it and waits for its end; gone says that nobody knows
+// how it ended. An error means that it did not run.
+func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Result, gone bool, err error) {
+	if !k.proven && k.t.cfg.Journal != nil {
+		if spec.Mark, err = k.t.cfg.Journal.Began(ctx, k.thread, k.id); err != nil {
+			return res, false, tools.Failed("the command was not run: it could not be noted: %w", err)
+		}
+	}
+	target := k.t.cfg.Target
+	p, err := target.Start(wctx, spec)
+	if errors.Is(err, backend.ErrLost) {
+		return res, true, nil
+	}
+	if err != nil {
+		k.done(ctx, spec.Mark)
+		if errors.Is(err, backend.ErrChanged) {
+			return res, false, tools.Failed("the command was not run: the directory %s changed after it was checked; propose it again: %w", k.bound.dir, err)
+		}
+		return res, false, tools.Failed("the command did not start on %s: %w", target.ID(), err)
+	}
+	if res, err = p.Wait(); err != nil {
+		return res, true, nil
+	}
+	k.done(ctx, spec.Mark)
+	return res, false, nil
 }
 
 // done lets go of the note of a command whose outcome is known.

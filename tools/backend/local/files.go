@@ -146,57 +146,55 @@ func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bo
 
 // Replace implements backend.Replacer.
 func (f files) Replace(ctx context.Context, path string, data []byte, was backend.Before) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	file, err := f.Resolve(ctx, path)
-	if err != nil {
-		return err
-	}
-	if file != path {
-		return fmt.Errorf("%s leads to %s: %w", path, file, backend.ErrChanged)
-	}
-	h, err := hold(filepath.Dir(file))
+	h, err := f.holdFor(ctx, path, was)
 	if err != nil {
 		return err
 	}
 	defer h.close()
-	if h.id != was.Dir {
-		return fmt.Errorf("the directory of %s: %w", file, backend.ErrChanged)
+	return write(h.path, path, data, &was)
+}
+
+// holdFor holds the directory of a file, where that still is the one of was and no
+// link leads elsewhere; path is then the file's only name.
+func (f files) holdFor(ctx context.Context, path string, was backend.Before) (held, error) {
+	if err := ctx.Err(); err != nil {
+		return held{}, err
 	}
-	return write(h.path, file, data, &was)
+	file, err := f.Resolve(ctx, path)
+	if err != nil {
+		return held{}, err
+	}
+	if file != path {
+		return held{}, fmt.Errorf("%s leads to %s: %w", path, file, backend.ErrChanged)
+	}
+	h, err := hold(filepath.Dir(file))
+	if err != nil {
+		return held{}, err
+	}
+	if h.id != was.Dir {
+		h.close()
+		return held{}, fmt.Errorf("the directory of %s: %w", file, backend.ErrChanged)
+	}
+	return h, nil
 }
 
 // Remove implements backend.Remover.
 func (f files) Remove(ctx context.Context, path string, was backend.Before) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	file, err := f.Resolve(ctx, path)
-	if err != nil {
-		return err
-	}
-	if file != path {
-		return fmt.Errorf("%s leads to %s: %w", path, file, backend.ErrChanged)
-	}
-	h, err := hold(filepath.Dir(file))
+	h, err := f.holdFor(ctx, path, was)
 	if err != nil {
 		return err
 	}
 	defer h.close()
-	if h.id != was.Dir {
-		return fmt.Errorf("the directory of %s: %w", file, backend.ErrChanged)
-	}
-	at := h.path + "/" + filepath.Base(file)
-	if err := still(at, file, was.Sum); err != nil {
+	at := h.path + "/" + filepath.Base(path)
+	if err := still(at, path, was.Sum); err != nil {
 		return err
 	}
 	if was.Sum == "" {
-		return &fs.PathError{Op: "remove", Path: file, Err: fs.ErrNotExist}
+		return &fs.PathError{Op: "remove", Path: path, Err: fs.ErrNotExist}
 	}
 	if err := os.Remove(at); err != nil {
 		if pe, ok := errors.AsType[*fs.PathError](err); ok {
-			pe.Path = file
+			pe.Path = path
 		}
 		return err
 	}
