@@ -3,7 +3,6 @@ package risk
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -280,120 +279,6 @@ func (j *judge) prove(name string) {
 	}
 }
 
-// loopName reports whether a loop may set a variable of this name: one that
-// means nothing to the shell or to programs.
-func loopName(name string) bool {
-	if name == "" || len(name) > 24 || strings.Contains(name, "proxy") || name == "histchars" || name == "auto_resume" {
-		return false
-	}
-	return name[0] >= 'a' && name[0] <= 'z' && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
-}
-
-func (j *judge) forClause(c *syntax.ForClause) {
-	it, ok := c.Loop.(*syntax.WordIter)
-	if !ok || c.Select || c.Braces || it.Name == nil || !it.InPos.IsValid() {
-		j.add(Medium, EffectUnknown, "a loop that is not over a written list")
-		j.nested(c)
-		return
-	}
-	if !loopName(it.Name.Value) {
-		j.add(Medium, EffectWrite, "the loop changes the variable %s, which may mean something to the shell", it.Name.Value)
-		j.nested(c)
-		return
-	}
-	old, had := j.vars[it.Name.Value]
-	defer func() {
-		if had {
-			j.vars[it.Name.Value] = old
-		} else {
-			delete(j.vars, it.Name.Value)
-		}
-	}()
-	if len(it.Items) == 0 {
-		j.vars[it.Name.Value] = word{kind: wordOpaque, multi: true}
-		j.stmts(c.Do)
-		return
-	}
-	for _, item := range it.Items {
-		w, why := j.resolveItem(item)
-		if why != "" {
-			j.add(Medium, EffectUnknown, "%s", why)
-		}
-		w.multi = false
-		j.vars[it.Name.Value] = w
-		j.stmts(c.Do)
-		if j.steps > maxSteps {
-			return
-		}
-	}
-}
-
-// resolveItem is resolveWord for a list item, where a number sequence {1..5}
-// may stand: each value is digits.
-func (j *judge) resolveItem(item *syntax.Word) (word, string) {
-	if len(item.Parts) == 1 {
-		if l, ok := item.Parts[0].(*syntax.Lit); ok && strings.HasPrefix(l.Value, "{") && strings.HasSuffix(l.Value, "}") {
-			from, to, ok := strings.Cut(l.Value[1:len(l.Value)-1], "..")
-			if ok && isDigits(from) && isDigits(to) && len(from) < 5 && len(to) < 5 {
-				return word{kind: wordAtom, text: "0"}, ""
-			}
-		}
-		if cs, ok := item.Parts[0].(*syntax.CmdSubst); ok {
-			// for x in $(seq 3): each item is one opaque word.
-			w, why := j.expansion(cs)
-			if w.kind == wordOpaque && why == "" && seqOnly(cs) {
-				return word{kind: wordAtom, text: "0"}, ""
-			}
-			return w, why
-		}
-	}
-	return j.resolveWord(item)
-}
-
-func seqOnly(cs *syntax.CmdSubst) bool {
-	if len(cs.Stmts) != 1 {
-		return false
-	}
-	c, ok := cs.Stmts[0].Cmd.(*syntax.CallExpr)
-	if !ok || len(c.Args) < 2 || c.Args[0].Lit() != "seq" || len(cs.Stmts[0].Redirs) > 0 {
-		return false
-	}
-	for _, a := range c.Args[1:] {
-		if !isDigits(a.Lit()) {
-			return false
-		}
-	}
-	return true
-}
-
-// whileClause proves "while read -r x; do ...; done": it ends with its input.
-func (j *judge) whileClause(c *syntax.WhileClause) {
-	if !c.Until && len(c.Cond) == 1 && len(c.Cond[0].Redirs) == 0 && !c.Cond[0].Negated && !c.Cond[0].Background {
-		if call, ok := c.Cond[0].Cmd.(*syntax.CallExpr); ok && len(call.Assigns) == 0 && len(call.Args) >= 2 && call.Args[0].Lit() == "read" {
-			args := call.Args[1:]
-			if args[0].Lit() == "-r" {
-				args = args[1:]
-			}
-			saved := j.vars
-			j.vars = map[string]word{}
-			maps.Copy(j.vars, saved)
-			ok := len(args) > 0
-			for _, a := range args {
-				ok = ok && loopName(a.Lit())
-				j.vars[a.Lit()] = word{kind: wordOpaque, multi: true}
-			}
-			if ok {
-				j.stmts(c.Do)
-				j.vars = saved
-				return
-			}
-			j.vars = saved
-		}
-	}
-	j.add(Low, EffectUnknown, "a loop that may never end")
-	j.nested(c)
-}
-
 // testExpr proves [[ ... ]] without its arithmetic and subscript forms.
 func (j *judge) testExpr(x syntax.TestExpr) string {
 	switch x := x.(type) {
@@ -432,90 +317,6 @@ func (j *judge) testExpr(x syntax.TestExpr) string {
 		}
 	}
 	return "a test that is not known here"
-}
-
-func (j *judge) redirect(r *syntax.Redirect) {
-	fd := ""
-	if r.N != nil {
-		fd = r.N.Value
-	}
-	if r.Hdoc != nil {
-		j.nested(r.Hdoc)
-		j.add(Low, EffectUnknown, "a here-document is not looked into")
-		return
-	}
-	var w word
-	why := ""
-	if r.Word != nil {
-		w, why = j.resolveWord(r.Word)
-	}
-	known := why == "" && w.kind == wordLit
-	switch r.Op {
-	case syntax.RdrOut, syntax.AppOut, syntax.RdrClob, syntax.RdrAll, syntax.AppAll:
-		if known && cleanOut(w.text) && (fd == "" || fd == "1" || fd == "2") && (r.Op != syntax.RdrAll && r.Op != syntax.AppAll || !j.posix) && r.Op != syntax.RdrClob {
-			return
-		}
-		j.writes(w, known)
-		return
-	case syntax.DplOut:
-		if known && (w.text == "1" && fd == "2" || w.text == "2" && (fd == "" || fd == "1")) {
-			return
-		}
-		if known && !isDigits(w.text) && w.text != "-" {
-			j.writes(w, known)
-			return
-		}
-		j.add(Medium, EffectUnknown, "a redirection of streams that is not known to be harmless")
-		return
-	case syntax.RdrIn:
-		if known && fd == "" {
-			if reason := secretPath(w); reason != "" {
-				j.add(High, EffectSecrets, "`< %s` reads a secret: %s", w.text, reason)
-				return
-			}
-			if devicePath(w.text) {
-				if strings.HasPrefix(w.text, "/dev/tcp") || strings.HasPrefix(w.text, "/dev/udp") {
-					j.add(High, EffectEgress, "`< %s` opens a connection", w.text)
-					return
-				}
-				j.add(Medium, EffectUnknown, "opening the device %s can change its state or show raw data", w.text)
-				return
-			}
-			return
-		}
-		j.add(Medium, EffectUnknown, "what is read from is only known when it runs")
-		return
-	case syntax.WordHdoc:
-		if why == "" && fd == "" {
-			return
-		}
-		j.add(Medium, EffectUnknown, "the text after `<<<` is only known when it runs")
-		return
-	default:
-	}
-	j.add(Medium, EffectUnknown, "a redirection that is not known to be harmless")
-}
-
-func cleanOut(p string) bool { return p == "/dev/null" }
-
-// writes tells of a redirection into a file.
-func (j *judge) writes(w word, known bool) {
-	p := cleanPath(w.text)
-	switch {
-	case !known:
-		j.add(Medium, EffectWrite, "it writes to a file whose name is only known when it runs")
-	case strings.HasPrefix(p, "/dev/tcp/"), strings.HasPrefix(p, "/dev/udp/"):
-		j.add(High, EffectEgress, "`> %s` sends data over the network", w.text)
-	case strings.HasPrefix(p, "/dev/"):
-		j.add(Critical, EffectWrite, "it writes straight to the device %s", w.text)
-	case strings.HasPrefix(p, "/proc/") || strings.HasPrefix(p, "/sys/"):
-		j.add(High, EffectWrite, "it writes to the kernel's file %s", w.text)
-	case strings.HasPrefix(p, "/etc/") || strings.HasPrefix(p, "/boot/") || strings.HasPrefix(p, "/usr/") || strings.HasPrefix(p, "/bin/") ||
-		strings.HasPrefix(p, "/lib") || strings.HasPrefix(p, "/sbin/") || strings.Contains(p, "/.ssh/") || strings.HasPrefix(p, "/root/") || strings.HasPrefix(p, "/var/spool/cron"):
-		j.add(High, EffectWrite, "it writes to the system file %s", w.text)
-	default:
-		j.add(Medium, EffectWrite, "it writes to the file %s", w.text)
-	}
 }
 
 func (j *judge) callExpr(c *syntax.CallExpr) {
@@ -567,54 +368,6 @@ func plainBraces(a *syntax.Word) []word {
 		out = append(out, lit(m[1]+s+m[3]))
 	}
 	return out
-}
-
-// assign judges NAME=value before a command.
-func (j *judge) assign(a *syntax.Assign, before bool) {
-	name := ""
-	if a.Name != nil {
-		name = a.Name.Value
-	}
-	var w word
-	why := ""
-	if a.Value != nil {
-		w, why = j.resolveWord(a.Value)
-	}
-	if a.Index != nil || a.Array != nil {
-		j.nested(a)
-		why = "an array"
-	}
-	if !before {
-		j.add(Medium, EffectWrite, "it changes the variable %s of the shell", name)
-		return
-	}
-	if a.Append || a.Naked || why != "" || w.kind != wordLit || !harmlessVar(name, w.text) {
-		j.add(Medium, EffectExec, "the variable %s can change what the command does", name)
-	}
-}
-
-// harmlessVar reports whether a variable with this value only changes how a
-// program words its output.
-func harmlessVar(name, value string) bool {
-	plain := strings.Trim(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@:+-") == ""
-	switch name {
-	case "LANG", "LANGUAGE":
-		return plain
-	case "TZ":
-		region := strings.ReplaceAll(value, "/", "")
-		return strings.Trim(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-") == "" && !strings.HasPrefix(value, "/")
-	case "NO_COLOR", "COLUMNS", "LINES", "SYSTEMD_COLORS", "HISTTIMEFORMAT":
-		return plain
-	case "PAGER", "SYSTEMD_PAGER", "AWS_PAGER":
-		return value == "" || value == "cat"
-	case "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_DEFAULT_OUTPUT", "CLOUDSDK_CORE_PROJECT", "NOMAD_NAMESPACE", "HELM_NAMESPACE":
-		return plain && !strings.HasPrefix(value, "-")
-	case "ETCDCTL_API":
-		return value == "2" || value == "3"
-	case "VAULT_FORMAT":
-		return value == "json" || value == "table" || value == "yaml"
-	}
-	return strings.HasPrefix(name, "LC_") && plain
 }
 
 // trustedDirs are where programs may be named by their path.

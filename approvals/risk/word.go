@@ -267,23 +267,33 @@ func plainArithm(x syntax.ArithmExpr) bool {
 	return false
 }
 
-// atomic reports whether the output of a proven substitution is surely one or
-// more plain atoms: numbers, a date, the kernel's or the host's name.
-func (j *judge) atomic(stmts []*syntax.Stmt) bool {
-	if len(stmts) != 1 || len(stmts[0].Redirs) > 0 {
-		return false
-	}
-	c, ok := stmts[0].Cmd.(*syntax.CallExpr)
-	if !ok || len(c.Assigns) > 0 || len(c.Args) == 0 {
-		return false
+// literals returns the words of a statement that is one plain command, without
+// redirections and assignments, of which every word is known.
+func (j *judge) literals(s *syntax.Stmt) ([]string, bool) {
+	c, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || len(s.Redirs) > 0 || len(c.Assigns) > 0 || len(c.Args) == 0 {
+		return nil, false
 	}
 	args := make([]string, 0, len(c.Args))
 	for _, a := range c.Args {
 		w, why := j.resolveWord(a)
 		if why != "" || w.kind != wordLit {
-			return false
+			return nil, false
 		}
 		args = append(args, w.text)
+	}
+	return args, true
+}
+
+// atomic reports whether the output of a proven substitution is surely one or
+// more plain atoms: numbers, a date, the kernel's or the host's name.
+func (j *judge) atomic(stmts []*syntax.Stmt) bool {
+	if len(stmts) != 1 {
+		return false
+	}
+	args, ok := j.literals(stmts[0])
+	if !ok {
+		return false
 	}
 	rest := args[1:]
 	switch args[0] {

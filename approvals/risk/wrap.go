@@ -409,20 +409,12 @@ func wrapXargs(j *judge, name string, argv []word) {
 
 // feedsPids reports whether a pipe only brings the numbers of processes.
 func feedsPids(j *judge) bool {
-	if j.feed == nil || len(j.feed.Redirs) > 0 {
+	if j.feed == nil {
 		return false
 	}
-	c, ok := j.feed.Cmd.(*syntax.CallExpr)
-	if !ok || len(c.Assigns) > 0 || len(c.Args) == 0 {
+	args, ok := j.literals(j.feed)
+	if !ok {
 		return false
-	}
-	args := make([]string, 0, len(c.Args))
-	for _, a := range c.Args {
-		w, why := j.resolveWord(a)
-		if why != "" || w.kind != wordLit {
-			return false
-		}
-		args = append(args, w.text)
 	}
 	return (args[0] == "pgrep" || args[0] == "pidof") && onlyPids(args) && !slices.Contains(args, "-d,")
 }

@@ -86,7 +86,7 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 		return res, false, tools.Failed("the command did not start on %s: %w", target.ID(), err)
 	}
 	if res, err = p.Wait(); err != nil {
-		return res, true, nil
+		return res, true, nil //nolint:nilerr // it ran, and nobody knows how that ended
 	}
 	k.done(ctx, spec.Mark)
 	return res, false, nil
