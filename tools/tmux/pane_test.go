@@ -290,6 +290,39 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// A SIGINT between the forks of a pipeline makes bash forget the parts that run.
+// The same shape is made on purpose here, as the moment itself can't be chosen.
+func TestInterruptEndsWhatTheShellForgot(t *testing.T) {
+	p := start(t).pane()
+	if p.s.caps.Bash == "" {
+		t.Skip("the forgotten pipeline is bash's")
+	}
+	begun := make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.Run(t.Context(), Command{
+			Text: "sleep 300 > >(:) & stray=$!; disown; sleep 301 & kept=$!; disown; sleep 302 | cat & echo begun; while :; do :; done",
+			Output: func(_ Stream, b []byte) {
+				if strings.Contains(string(b), "begun") {
+					close(begun)
+				}
+			},
+		})
+		done <- err
+	}()
+	<-begun
+	if err := p.Interrupt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	o := run(t, p, "kill -0 $stray 2>/dev/null && echo stray; kill -0 $kept && echo kept; jobs -r | grep -c 'sleep 302'; kill $kept %?302")
+	if o.Stdout.String() != "kept\n1\n" {
+		t.Errorf("%q %q", o.Stdout.String(), o.Stderr.String())
+	}
+}
+
 func TestTheShellEndsAndComesBack(t *testing.T) {
 	p := start(t).pane()
 	run(t, p, "cd /usr")

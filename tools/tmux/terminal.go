@@ -200,6 +200,7 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 			p.signal(ctx, step.signal)
 		}
 		if err := p.wait(ctx, step.wait, func() bool { return idle() && !p.more }); err == nil {
+			p.endStrays(ctx)
 			return nil
 		} else if ctx.Err() != nil || p.isGone() {
 			return err
@@ -220,4 +221,39 @@ func (p *Pane) signal(ctx context.Context, name string) {
 		return
 	}
 	_, _ = p.s.run(ctx, "kill", "-"+name, "--", "-"+strconv.Itoa(st.group))
+}
+
+// strayScript ends what bash forgets: a SIGINT that reaches it between the forks of a
+// pipeline makes it drop the pipeline, and the parts that run already go on, in a
+// process group of their own, unknown to its "jobs" (bash 5.2; about one interrupt in a
+// hundred of those that fall into that moment). Such a part is a child of the shell
+// whose standard output is a pipe that nobody reads. A job that somebody left in the
+// background on purpose is not of that kind.
+const strayScript = `s=$1
+for d in /proc/[0-9]*; do
+  read -r t 2>/dev/null <"$d/stat" || continue
+  set -- ${t##*) }
+  [ "$2" = "$s" ] && [ "$3" != "$s" ] || continue
+  g=$3
+  o=$(readlink "$d/fd/1") || continue
+  case $o in pipe:*) ;; *) continue ;; esac
+  read=
+  for p in $(ls -l /proc/[0-9]*/fd 2>/dev/null | awk -v o=" -> $o" '/^\/proc\// { split($0, a, "/"); p = a[3] } /^lr/ && index($0, o) { print p }'); do
+    [ "$p" = "$s" ] || [ "/proc/$p" = "$d" ] || read=yes
+  done
+  [ -z "$read" ] || continue
+  kill -TERM "-$g" && sleep 0.2 && kill -KILL "-$g"
+done 2>/dev/null
+:
+`
+
+// endStrays ends the parts of an interrupted pipeline that the shell lost. It does
+// nothing where there is no /proc.
+func (p *Pane) endStrays(ctx context.Context) {
+	p.mu.Lock()
+	shell := p.shell
+	p.mu.Unlock()
+	if pid, err := strconv.Atoi(shell); err == nil && pid > 1 {
+		_, _ = p.s.run(ctx, "sh", "-c", strayScript, "sh", shell)
+	}
 }
