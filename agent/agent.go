@@ -79,6 +79,7 @@ type Ruling struct {
 type Outcome struct {
 	OK   bool
 	Note string // one line for the card: "exit code 0"
+	Undo bool   // it can be taken back
 }
 
 // Gate decides what may run. Methods that take a Tx write in the caller's
@@ -151,6 +152,9 @@ type Config struct {
 	// Recording answers the chat word "recording" with files of what the thread's
 	// terminals showed, and a sentence; nil says that nothing is recorded.
 	Recording func(ctx context.Context, thread chat.ThreadID) (files []chat.File, text string)
+	// Undo finds the call that takes a change of the thread back; why says why there is
+	// none. nil undoes nothing.
+	Undo func(ctx context.Context, thread chat.ThreadID, change string) (c llm.Call, why string)
 	// Evidence asks the target what became of a call whose outcome nobody saw: a
 	// sentence, or "" when it does not know, or cannot be asked now. nil knows nothing.
 	Evidence func(ctx context.Context, thread chat.ThreadID, call string) string
@@ -236,6 +240,7 @@ const (
 	itemPark     = "park"
 	itemPen      = "pen"
 	itemNote     = "note"
+	itemUndo     = "undo"
 )
 
 // maxMessage bounds the text of one message, in bytes.

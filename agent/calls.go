@@ -120,7 +120,12 @@ func (w *worker) propose(ctx context.Context, s step) error {
 			return w.refuseEdit(ctx, s, same, err)
 		}
 		text := w.a.cfg.Redact(tools.ErrorText(err))
-		return w.close(ctx, history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true})
+		r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true}
+		return w.insist(ctx, func(tx store.Tx) {
+			if fold(w.entries).reply.Wanted { // whoever wanted it has to know
+				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact("I did not " + c.Name + " it: " + err.Error() + ".")})
+			}
+		}, history.Entry{Kind: history.KindResult, Result: &r})
 	}
 	p := Proposal{
 		Thread: w.thread, Call: c.ID, By: w.proposer(s), Groups: w.groups(s), Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt,
@@ -135,7 +140,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if r == nil {
 			return w.afterAbandon(ctx)
 		}
-		return w.recordRun(ctx, c, plan, *r, func(tx store.Tx, o Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
+		return w.recordRun(ctx, c, plan, *r, false, func(tx store.Tx, o Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
 	case Ask:
 		p.Impact, p.Taint = w.impact(ctx, plan.Action), w.taint(plan.Action)
 		var ask history.Ask
@@ -268,14 +273,14 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		return nil
 	}
 	failpoint.Hit(failpoint.IntentStored)
-	r, _ := w.perform(ctx, s.call, plan, permit, repeated(w.entries, sameCall(plan.Action)), true)
+	r, undo := w.perform(ctx, s.call, plan, permit, repeated(w.entries, sameCall(plan.Action)), true)
 	if r == nil {
 		// The grace time is over with the command still running: the intent
 		// without an outcome says so to whoever goes on.
 		return context.Cause(ctx)
 	}
 	r.Changed = true
-	return w.recordRun(ctx, s.call, plan, *r, func(tx store.Tx, o Outcome) {
+	return w.recordRun(ctx, s.call, plan, *r, undo, func(tx store.Tx, o Outcome) {
 		if r.Unknown {
 			w.a.cfg.Gate.Lost(tx, id)
 		} else {
@@ -295,7 +300,7 @@ func (w *worker) afterAbandon(ctx context.Context) error {
 
 // perform runs a permitted plan and shows its output while it runs. A nil
 // result means that the bot is going away and the command was left alone.
-func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permit approvals.Permit, rep repetition, changes bool) (*history.Result, error) {
+func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permit approvals.Permit, rep repetition, changes bool) (r *history.Result, undo bool) {
 	step, done := w.begin(ctx, "running "+c.Name)
 	defer done()
 	key := "call/" + c.ID
@@ -304,9 +309,9 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 	res, err := plan.Run(step, permit, out.event)
 	defer w.show(ctx, chat.Progress{Key: key, Done: true})
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, false
 	}
-	r := &history.Result{Call: c.ID, Tool: c.Name, Same: sameCall(plan.Action)}
+	r = &history.Result{Call: c.ID, Tool: c.Name, Same: sameCall(plan.Action)}
 	switch {
 	case err != nil:
 		r.Text = tools.ErrorText(err)
@@ -339,14 +344,14 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 	w.a.mu.Lock()
 	w.status = "storing the result of " + c.Name
 	w.a.mu.Unlock()
-	return r, nil
+	return r, res.Undo
 }
 
 // recordRun stores a result, the outcome with the gate, and the message that
 // people see, in one transaction.
-func (w *worker) recordRun(ctx context.Context, c llm.Call, plan tools.Plan, r history.Result, record func(store.Tx, Outcome)) error {
+func (w *worker) recordRun(ctx context.Context, c llm.Call, plan tools.Plan, r history.Result, undo bool, record func(store.Tx, Outcome)) error {
 	err := w.insist(ctx, func(tx store.Tx) {
-		record(tx, Outcome{OK: !r.Failed, Note: outcomeNote(r)})
+		record(tx, Outcome{OK: !r.Failed, Note: outcomeNote(r), Undo: undo})
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact(runPost(c, plan.Action, r)), Quiet: true, Log: true})
 	}, history.Entry{Kind: history.KindResult, Result: &r})
 	if err == nil && r.Changed {

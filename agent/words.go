@@ -42,6 +42,10 @@ func parseWord(text string) (word, bool) {
 		return w, len(fields) <= 2
 	case "stop", "status", "sessions", "recording", "help":
 		return word{verb: verb}, len(fields) == 1
+	case "undo":
+		if len(fields) == 2 && approvalID.MatchString(fields[1]) {
+			return word{verb: verb, id: fields[1]}, true
+		}
 	case "approve", "deny", "break-glass", "reviewed":
 		if len(fields) >= 2 && approvalID.MatchString(fields[1]) {
 			return word{verb: verb, id: fields[1], reason: strings.Join(fields[2:], " ")}, true
@@ -85,6 +89,12 @@ func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
 		return a.hand(ctx, ev, w)
 	case "recording":
 		return a.recording(ctx, ev)
+	case "undo":
+		text, err := a.undo(ctx, ev, w.id)
+		if err != nil || text == "" {
+			return err
+		}
+		return a.answer(ctx, ev, text)
 	}
 	return a.answer(ctx, ev, helpText)
 }
@@ -97,6 +107,7 @@ const helpText = "Write what you need in plain words; nothing that changes anyth
 	"| `deny <id> [reason]` | denies a request |\n" +
 	"| `break-glass <id> <reason>` | approves it alone, where the policy lets you; somebody else has to review it |\n" +
 	"| `reviewed <id> [note]` | says that you looked at what was approved alone |\n" +
+	"| `undo <id>` | asks to take back what a request changed in files, as its button does |\n" +
 	"| `use` / `use <target>` | lists the machines; makes one the one that this thread works on |\n" +
 	"| `sessions` | lists the terminals of this thread and how to watch them |\n" +
 	"| `take` / `give` | takes the keyboard of the terminal and pauses me, gives it back |\n" +
@@ -171,11 +182,43 @@ func (a *Agent) stop(ctx context.Context, ev chat.Event) error {
 	return nil
 }
 
-// Press acts on the buttons that are the agent's own: Stop is the same as the
-// word, said by the person who pressed. mine is false for all others, which are
+// undo stores that somebody wants a change taken back. It is a call like any other, in
+// the name of that person: it asks, and refuses where the files have changed since. text
+// says why there is no such call.
+func (a *Agent) undo(ctx context.Context, ev chat.Event, change string) (text string, err error) {
+	if a.cfg.Undo == nil {
+		return "Nothing can be undone here.", nil
+	}
+	c, why := a.cfg.Undo(ctx, ev.Thread, change)
+	if why != "" {
+		return why, nil
+	}
+	body, err := json.Marshal(wanted{ev, c})
+	if err != nil {
+		return "", fmt.Errorf("agent: store the undo: %w", err)
+	}
+	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		queue.Put(tx, queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: itemUndo, Body: body, At: a.cfg.Now()})
+		return nil
+	})
+	if err == nil {
+		a.Wake(ev.Thread)
+	}
+	return "", err
+}
+
+// wanted is the body of an undo item: a call that a person wants, without the model.
+type wanted struct {
+	Event chat.Event `json:"event"`
+	Call  llm.Call   `json:"call"`
+}
+
+// Press acts on the buttons that are the agent's own: Stop and Undo are the same as
+// the words, said by the person who pressed. mine is false for all others, which are
 // the gate's.
 func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine bool, err error) {
-	if !strings.HasPrefix(string(c.Button), card.StopPrefix) {
+	change, undo := strings.CutPrefix(string(c.Button), card.UndoPrefix)
+	if !undo && !strings.HasPrefix(string(c.Button), card.StopPrefix) {
 		return chat.Answer{}, false, nil
 	}
 	if c.From.Bot {
@@ -184,13 +227,28 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 	if c.ID == "" || c.Thread == "" {
 		return chat.Answer{}, true, errors.New("agent: a click needs an id and a thread")
 	}
-	// A client may choose the id of its click: it must not stand for another
-	// person's, nor for a message.
-	id := chat.EventID("stop/" + hash(string(c.Thread), string(c.From.ID), string(c.ID)))
+	if undo {
+		ev := chat.Event{ID: pressID("undo", c), Thread: c.Thread, From: c.From, Groups: c.Groups, Text: "undo " + change, At: a.cfg.Now()}
+		text, err := a.undo(ctx, ev, change)
+		if err != nil {
+			return chat.Answer{}, true, fmt.Errorf("the undo could not be stored: %w", err)
+		}
+		if text != "" {
+			return chat.Answer{Notice: text}, true, nil
+		}
+		return chat.Answer{Notice: "I ask whether to take it back; approve it on its card.", OK: true}, true, nil
+	}
+	id := pressID("stop", c)
 	if err := a.stop(ctx, chat.Event{ID: id, Thread: c.Thread, From: c.From, At: a.cfg.Now()}); err != nil {
 		return chat.Answer{}, true, fmt.Errorf("the stop could not be stored; what was running is ended all the same: %w", err)
 	}
 	return chat.Answer{Notice: "Stopping: nothing more of this turn runs.", OK: true}, true, nil
+}
+
+// pressID names a press. A client may choose the id of its click: it must not stand for
+// another person's, nor for a message.
+func pressID(verb string, c chat.Click) chat.EventID {
+	return chat.EventID(verb + "/" + hash(string(c.Thread), string(c.From.ID), string(c.ID)))
 }
 
 func (a *Agent) answer(ctx context.Context, ev chat.Event, text string) error {
@@ -263,8 +321,9 @@ func usedIDs(entries []history.Entry) map[string]bool {
 func rename(calls []llm.Call, used map[string]bool) []llm.Call {
 	out := make([]llm.Call, len(calls))
 	for i, c := range calls {
+		given := c.ID
 		for n := 0; c.ID == "" || used[c.ID]; n++ {
-			c.ID = "c" + hash(calls[i].ID, c.Name, c.Args, fmt.Sprint(len(used), n))[:8]
+			c.ID = "c" + hash(given, c.Name, c.Args, fmt.Sprint(len(used), n))[:8]
 		}
 		used[c.ID] = true
 		out[i] = c

@@ -215,6 +215,13 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 			})
 		}
 		return add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files}})
+	case itemUndo:
+		var want wanted
+		if err := json.Unmarshal(it.Body, &want); err != nil {
+			w.log.Error("an undo cannot be read and was dropped", "item", it.ID, "error", err)
+			return nil
+		}
+		return w.wanted(tx, known, want, add)
 	case itemDecision:
 		var d history.Decision
 		if err := json.Unmarshal(it.Body, &d); err != nil {
@@ -269,6 +276,21 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 		w.log.Error("an inbox item of an unknown kind was dropped", "item", it.ID, "kind", it.Kind)
 	}
 	return nil
+}
+
+// wanted begins a turn with a call that a person wants, instead of asking the model
+// for one.
+func (w *worker) wanted(tx store.Tx, known []history.Entry, want wanted, add func(history.Entry) []history.Entry) []history.Entry {
+	ev := want.Event
+	if fold(known).open {
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
+			Key: "answer/" + string(ev.ID), Text: "I am still working here, so I have not begun to undo anything; try again when I am done, or say `stop` first.", Quiet: true,
+		})
+		return nil
+	}
+	said := add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Groups: ev.Groups, Text: ev.Text}})
+	calls := rename([]llm.Call{want.Call}, usedIDs(known))
+	return append(said, add(history.Entry{Kind: history.KindReply, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Wanted: true}})...)
 }
 
 // rest gives the thread back unless something came in meanwhile.

@@ -69,6 +69,8 @@ type Action struct {
 	// Foreground is the program that keystrokes would reach.
 	Foreground string `json:"foreground,omitempty"`
 	Path       string `json:"path,omitempty"` // resolved file that is read or written
+	// Paths are the resolved files of an action about more than one, in place of Path.
+	Paths []string `json:"paths,omitempty"`
 	// Bytes is the exact command, keystrokes, or new file content.
 	Bytes []byte `json:"bytes,omitempty"`
 	// Args are the validated arguments of the call in canonical JSON, without

@@ -274,7 +274,7 @@ func (Ledger) Observe(a Action, v risk.Verdict) (Permit, error) {
 		proven = a.Private() && v.Proves(string(a.Bytes))
 	case KindObserve:
 		text, err := Reading(a.Path)
-		proven = a.Path == "" || (err == nil && v.Proves(text))
+		proven = len(a.Paths) == 0 && (a.Path == "" || (err == nil && v.Proves(text))) // nobody proves several at once
 	case KindKeys:
 		proven = a.Leaves()
 	case KindChange:
@@ -346,6 +346,7 @@ func Drift(was, is Action) []string {
 	add("the state of the pane's shell", was.Pristine != is.Pristine)
 	add("the program in front", was.Foreground != is.Foreground)
 	add("the file", was.Path != is.Path)
+	add("the files", !slices.Equal(was.Paths, is.Paths))
 	add("the text", string(was.Bytes) != string(is.Bytes))
 	add("the arguments", string(was.Args) != string(is.Args))
 	add("the environment", !sameMap(was.Env, is.Env))

@@ -187,9 +187,12 @@ func mutations(t *testing.T) map[string]approvals.Action {
 		case reflect.String:
 			f.SetString(f.String() + "x")
 		case reflect.Slice:
-			if f.Type().Elem().Kind() == reflect.Uint8 {
+			switch f.Type().Elem().Kind() {
+			case reflect.Uint8:
 				f.SetBytes([]byte(`"other"`))
-			} else {
+			case reflect.String:
+				f.Set(reflect.ValueOf([]string{"/other"}))
+			default:
 				f.Set(reflect.ValueOf([]approvals.Action{{Tool: "other"}}))
 			}
 		case reflect.Bool:

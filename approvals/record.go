@@ -147,6 +147,7 @@ type Vote struct {
 type Outcome struct {
 	OK   bool   `json:"ok,omitempty"`
 	Note string `json:"note,omitempty"` // one line: "exit code 0"
+	Undo bool   `json:"undo,omitempty"` // it can be taken back
 }
 
 // moves is the whole state machine: every state and where it may go.

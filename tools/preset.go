@@ -47,7 +47,8 @@ func Presets() []string { return slices.Sorted(maps.Keys(presets)) }
 
 // Selection says which tools of the catalogue are offered: a preset, then
 // Additional, then Flags, then Disabled and Levels. Disabled wins over all.
-// Every name may be an alias.
+// Every name may be an alias. Unlisted tools are in every selection that does not
+// disable them.
 type Selection struct {
 	Preset     string // empty means [DefaultPreset]
 	Additional []string
@@ -73,6 +74,9 @@ func (r *Registry) Select(s Selection) (*Registry, error) {
 		return nil, fmt.Errorf("there is no preset %s; choose one of %s", Quote(preset), strings.Join(Presets(), ", "))
 	}
 	on := map[string]bool{}
+	for _, n := range r.names {
+		on[n] = r.byKey[n].spec.Unlisted
+	}
 	for _, w := range words {
 		if w == everything {
 			r.addAll(on)

@@ -134,12 +134,12 @@ func Guidance(description string) error {
 	return nil
 }
 
-// Specs lists the tools that keep accepts, sorted by name; a nil keep accepts
-// all.
+// Specs lists the tools that models are told of and keep accepts, sorted by name; a nil
+// keep accepts all.
 func (r *Registry) Specs(keep func(Spec) bool) []Spec {
 	var out []Spec
 	for _, n := range r.names {
-		if s := r.byKey[n].spec; keep == nil || keep(s) {
+		if s := r.byKey[n].spec; !s.Unlisted && (keep == nil || keep(s)) {
 			out = append(out, s)
 		}
 	}

@@ -29,6 +29,9 @@ type Spec struct {
 	// that can only look. A tool without one does not register.
 	Level   risk.Level
 	Aliases []string
+	// Unlisted tools are for people (a button, a chat word): every selection has them
+	// unless it names them as disabled, and models are not told of them.
+	Unlisted bool
 	// NeedsTmux tools are offered only where the target has tmux.
 	NeedsTmux bool
 }
@@ -100,6 +103,8 @@ type Result struct {
 	// Unknown marks an effect that may or may not have happened (the terminal
 	// or the connection went away). It is never repeated by itself.
 	Unknown bool
+	// Undo says that the change can be taken back with the tool undo.
+	Undo bool
 	// Text is the form for people; empty means that Value is shown.
 	Text string
 }

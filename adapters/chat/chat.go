@@ -166,7 +166,10 @@ type Card struct {
 	Warn   []string `json:"warn,omitempty"` // sentences that must stand out
 	Fields []Field  `json:"fields,omitempty"`
 	Choose []Button `json:"choose,omitempty"`
-	Final  bool     `json:"final,omitempty"` // decided: no button comes back
+	Final  bool     `json:"final,omitempty"` // decided: no button of Choose comes back
+	// After are the buttons of a card that is Final: they decide nothing about it, and
+	// the person who presses one gets a notice.
+	After []Button `json:"after,omitempty"`
 	// Digest names exactly what the buttons decide, short enough to read out. A
 	// network that cannot show Code whole asks for a confirmation that names it.
 	Digest string `json:"digest,omitempty"`

@@ -76,6 +76,8 @@ type Reply struct {
 	Calls  []llm.Call `json:"calls,omitempty"`
 	Finish llm.Finish `json:"finish"`
 	Usage  llm.Usage  `json:"usage"`
+	// Wanted says that a person wanted these calls (the button Undo), not the model.
+	Wanted bool `json:"wanted,omitempty"`
 }
 
 // Ask records that a call waits for people.

@@ -32,6 +32,9 @@ const (
 	// StopPrefix begins the button that is the same as the word "stop"; it decides
 	// nothing about the request and carries no nonce.
 	StopPrefix = "stop:"
+	// UndoPrefix begins the button that is the same as the word "undo"; what follows is
+	// the id of the request whose change is to be taken back.
+	UndoPrefix = "undo:"
 )
 
 // button is the id of a button that decides.
@@ -103,6 +106,9 @@ func Of(r approvals.Record, notice string) chat.Card {
 	default:
 		c.Final = true
 		c.Body = ending(r)
+		if r.State == approvals.Done && r.Outcome.Undo {
+			c.After = []chat.Button{{ID: chat.ButtonID(UndoPrefix + string(r.ID)), Label: "Undo", Style: chat.StyleEdit}}
+		}
 	}
 	return c
 }
@@ -316,6 +322,7 @@ func place(a approvals.Action) []chat.Field {
 	}
 	add("Program in front", line(a.Foreground))
 	add("File", line(a.Path))
+	add("Files", line(strings.Join(a.Paths, ", ")))
 	add("Arguments", line(arguments(a)))
 	for _, name := range slices.Sorted(maps.Keys(a.Env)) {
 		add("Environment", line(name)+"="+line(a.Env[name]))

@@ -167,7 +167,7 @@ func (g *Gate) input(tx store.Tx, req Request, r Ruling) policy.Input {
 	in := policy.Input{
 		Facts: policy.Facts{
 			Channel: p.Channel, Target: p.Target, Labels: p.Labels, Tool: req.Action.Tool, Kind: string(req.Action.Kind),
-			Command: string(req.Action.Bytes), Args: string(req.Action.Args), Path: req.Action.Path, Level: r.Level, Requester: req.By, RequesterGroups: req.Groups, Now: g.cfg.Now(),
+			Command: string(req.Action.Bytes), Args: string(req.Action.Args), Path: req.Action.Path, Paths: req.Action.Paths, Level: r.Level, Requester: req.By, RequesterGroups: req.Groups, Now: g.cfg.Now(),
 		},
 		Mode: p.Mode, Until: p.Until, Approvers: p.Approvers, Interrupt: req.Interrupt,
 		Harmless: r.Verdict.ReadOnly && r.Verdict.Risk == risk.Read && r.Level == risk.Read,

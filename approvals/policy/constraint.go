@@ -85,6 +85,16 @@ func each(list []string, f func(string) string) []string {
 
 // broken returns the key that the call breaks and a sentence about it, or "".
 func (c Constraint) broken(f Facts) (key, sentence string) {
+	for _, f := range f.places() {
+		if key, sentence = c.brokenAt(f); sentence != "" {
+			return key, sentence
+		}
+	}
+	return "", ""
+}
+
+// brokenAt is broken for one file, or none.
+func (c Constraint) brokenAt(f Facts) (key, sentence string) {
 	a := arguments(f)
 	for _, check := range []struct {
 		key string

@@ -24,13 +24,53 @@ type verdict struct {
 	warnings []string
 }
 
-// consult asks every rule.
-func (p *Policy) consult(f Facts) verdict {
-	var v verdict
-	if len(p.rules) == 0 {
-		return v
+// places are the facts for each of the files, so that a rule about one of them holds
+// for an action about several.
+func (f Facts) places() []Facts {
+	if len(f.Paths) == 0 {
+		return []Facts{f}
 	}
+	out := make([]Facts, len(f.Paths))
+	for i, path := range f.Paths {
+		out[i] = f
+		out[i].Path, out[i].Paths = path, nil
+	}
+	return out
+}
+
+// consult asks every rule, about every file. What forbids or asks about one of them
+// counts; what allows has to allow all.
+func (p *Policy) consult(f Facts) verdict {
+	if len(p.rules) == 0 {
+		return verdict{}
+	}
+	var all verdict
 	requester := p.groupsOf(f)
+	allowed := true
+	for _, f := range f.places() {
+		v := p.asked(f, requester)
+		all.matched, all.warnings = union(all.matched, v.matched), union(all.warnings, v.warnings)
+		all.forbid, all.ask, all.allow = union(all.forbid, v.forbid), union(all.ask, v.ask), union(all.allow, v.allow)
+		allowed = allowed && len(v.allow) > 0
+	}
+	if !allowed {
+		all.allow = nil
+	}
+	return all
+}
+
+func union[T comparable](a, b []T) []T {
+	for _, x := range b {
+		if !slices.Contains(a, x) {
+			a = append(a, x)
+		}
+	}
+	return a
+}
+
+// asked asks every rule about one file, or none.
+func (p *Policy) asked(f Facts, requester []string) verdict {
+	var v verdict
 	for _, r := range p.rules {
 		h, why := r.fit(f, requester)
 		if h == miss || (h == unsure && !r.strict()) {

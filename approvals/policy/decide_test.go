@@ -639,3 +639,35 @@ func TestNothingRunsAloneWithoutAReason(t *testing.T) {
 		}
 	})
 }
+
+func TestARuleAboutOneFileHoldsForAnActionAboutSeveral(t *testing.T) {
+	rules := `
+rules:
+  - {name: no-etc, then: forbid, when: 'path.startsWith("/etc/")'}
+  - {name: two-for-srv, then: ask, when: 'path.startsWith("/srv/")', approve: {count: 2, groups: [oncall]}}
+  - {name: tmp-is-free, then: allow, match: {tools: [apply_patch]}, when: 'path.startsWith("/tmp/")'}
+constraints:
+  apply_patch: {blocked_patterns: ['*.pem']}
+`
+	p := must(t, rules)
+	for _, tc := range []struct {
+		rule  string
+		paths []string
+		lane  Lane
+		by    string
+	}{
+		{"one of them is forbidden", []string{"/tmp/a", "/etc/passwd"}, Forbid, "no-etc"},
+		{"the first of them is forbidden", []string{"/etc/passwd", "/tmp/a"}, Forbid, "no-etc"},
+		{"one of them takes two people", []string{"/tmp/a", "/srv/b"}, Ask, "two-for-srv"},
+		{"all of them are allowed", []string{"/tmp/a", "/tmp/b"}, Allow, "tmp-is-free"},
+		{"one of them is not allowed by anything", []string{"/tmp/a", "/var/b"}, Ask, "default: balanced"},
+		{"a constraint fits one of them", []string{"/tmp/a", "/tmp/b.pem"}, Forbid, "constraint: apply_patch.blocked_patterns"},
+	} {
+		d := p.Decide(note(func(in *Input) {
+			in.Tool, in.Path, in.Paths, in.Args = "apply_patch", "", tc.paths, "{}"
+		}))
+		if d.Lane != tc.lane || d.Rule != tc.by {
+			t.Errorf("%s: %v by %s (%s)", tc.rule, d.Lane, d.Rule, d.Sentence)
+		}
+	}
+}

@@ -199,6 +199,7 @@ type Facts struct {
 	Command         string // the action's text, or its canonical arguments
 	Args            string // the call's arguments as a JSON object, for constraints; "" takes Command for them
 	Path            string
+	Paths           []string   // in place of Path, where there are several files: a rule is asked about each
 	Level           risk.Level // the final one
 	Effects         []string
 	Requester       chat.User

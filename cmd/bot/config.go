@@ -212,6 +212,7 @@ type InternetConfig struct {
 // KeepConfig says how long stored rows are kept.
 type KeepConfig struct {
 	Events time.Duration `yaml:"events"` // ids of chat events, for recognising repeats
+	Undo   time.Duration `yaml:"undo"`   // what files were before a change, for the button Undo
 }
 
 func defaults() File {
@@ -220,7 +221,7 @@ func defaults() File {
 		Targets: map[string]TargetConfig{"local": {Kind: "local"}},
 		Tmux:    TmuxConfig{MaxSessions: 2, MaxPanes: 5, MaxTargetSessions: 50, MaxInstanceSessions: 200, Idle: 24 * time.Hour},
 		Limits:  LimitsConfig{Steps: 40, Tokens: 400_000, Wall: 15 * time.Minute, Repeats: 2, Park: 5 * time.Minute},
-		Keep:    KeepConfig{Events: 7 * 24 * time.Hour},
+		Keep:    KeepConfig{Events: 7 * 24 * time.Hour, Undo: 7 * 24 * time.Hour},
 		Audit:   defaultAudit(),
 
 		Recordings: RecordingsConfig{MaxBytes: 50 << 20, Keep: 30 * 24 * time.Hour},

@@ -207,14 +207,18 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := files.New(files.Config{Target: m.target, User: o.caps.User, Private: private})
+	target, private, err := m.confine(private)
+	if err != nil {
+		return nil, err
+	}
+	all := files.New(files.Config{Target: target, Name: m.name, Images: files.NewImages(m.b.db, time.Now), User: o.caps.User, Private: private})
 	cfg := shell.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Classify: m.b.classify, Notice: o.notice, Journal: plainJournal{m}}
 	if o.book != nil {
 		cfg.Sessions = o.book // a nil book would not be a nil interface
 		all = append(all, terminal.New(terminal.Config{Target: m.target.ID(), User: o.caps.User, Book: o.book})...)
 	}
 	all = append(all, shell.New(cfg), shell.NewBash(cfg), shell.NewCode(cfg, m.b.file.Tools.interpreters()))
-	all = append(all, search.New(search.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Private: private})...)
+	all = append(all, search.New(search.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private})...)
 	all = append(all, gitcmd.New(gitcmd.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Journal: plainJournal{m}})...)
 	byName := map[string]tools.Tool{}
 	for _, t := range all {
@@ -244,6 +248,31 @@ func (m *machine) private() (func(path string) bool, error) {
 	return func(path string) bool {
 		return path == data || strings.HasPrefix(path, data+string(filepath.Separator)) ||
 			(m.b.env.Config != "" && path == m.b.env.Config) || (strings.HasPrefix(path, "/proc/") && strings.HasSuffix(path, "/environ"))
+	}, nil
+}
+
+// confine keeps the tools for files within the roots of the machine, where it has any.
+func (m *machine) confine(private func(string) bool) (backend.Target, func(path string) bool, error) {
+	if len(m.cfg.Roots) == 0 {
+		return m.target, private, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var roots []string
+	for _, root := range m.cfg.Roots {
+		resolved, err := m.target.FS().Resolve(ctx, root)
+		if err != nil {
+			return nil, nil, fmt.Errorf("its root %s cannot be used: %w", root, err)
+		}
+		roots = append(roots, resolved)
+	}
+	target := m.target
+	if l, ok := target.(*local.Target); ok {
+		target = l.Within(roots)
+	}
+	return target, func(path string) bool {
+		_, _, ok := local.Inside(roots, path)
+		return !ok || private != nil && private(path)
 	}, nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
+	"countersign/tools/files"
 )
 
 func policyCommand() *cobra.Command {
@@ -91,7 +92,7 @@ func (k *counsel) spec(tool string) (toolLevel, error) {
 		return toolLevel{}, err
 	}
 	defer done()
-	for _, s := range b.registry.Specs(nil) {
+	if s, ok := b.registry.Lookup(tool); ok {
 		t := toolLevel{s.Name, s.Level}
 		k.specs[tool] = t
 		return t, nil
@@ -177,6 +178,12 @@ func (k *counsel) judge(q question, in *policy.Input) error {
 	for _, key := range []string{"path", "file_path"} {
 		if s, ok := args[key].(string); ok && in.Path == "" {
 			in.Path = s
+		}
+	}
+	if patch, ok := args["patch"].(string); ok && name == "apply_patch" {
+		dir, _ := args["dir"].(string)
+		if in.Paths, err = files.PatchNames(patch, dir); err != nil {
+			return usage("the patch cannot be read: %v", err)
 		}
 	}
 	v := risk.Verdict{Risk: risk.Max(floor, risk.Low), Effects: []risk.Effect{risk.EffectWrite}}

@@ -33,10 +33,13 @@ type TargetConfig struct {
 	Jump []string `yaml:"jump,omitempty"`
 	// Container is a container's name or id; Engine is its engine's socket, "docker"
 	// or "podman", and is looked for when empty.
-	Container string            `yaml:"container,omitempty"`
-	Engine    string            `yaml:"engine,omitempty"`
-	Tmux      *bool             `yaml:"tmux,omitempty"`
-	Dir       string            `yaml:"dir,omitempty"`
+	Container string `yaml:"container,omitempty"`
+	Engine    string `yaml:"engine,omitempty"`
+	Tmux      *bool  `yaml:"tmux,omitempty"`
+	Dir       string `yaml:"dir,omitempty"`
+	// Roots are the directories outside of which the tools for files, searches, code and
+	// git touch nothing; none means everywhere. Commands are not confined: they ask.
+	Roots     []string          `yaml:"roots,omitempty"`
 	Labels    map[string]string `yaml:"labels,omitempty"`
 	Approvers []string          `yaml:"approvers"`
 	// Users are the groups whose members may use the target, and Channels where
@@ -107,6 +110,11 @@ func (f File) checkTarget(at, name string, t TargetConfig) error {
 	}
 	if t.Dir != "" && !filepath.IsAbs(t.Dir) && t.Kind != "local" {
 		return usage("%s has dir %q; use an absolute path", at, t.Dir)
+	}
+	for _, root := range t.Roots {
+		if !filepath.IsAbs(root) {
+			return usage("%s has the root %q; use absolute paths", at, root)
+		}
 	}
 	for key, groups := range map[string][]string{"approvers": t.Approvers, "users": t.Users, "moderators": t.Moderators} {
 		for _, g := range groups {

@@ -36,6 +36,7 @@ import (
 	"countersign/store/queue"
 	"countersign/tools"
 	"countersign/tools/clock"
+	"countersign/tools/files"
 	"countersign/tools/plan"
 	"countersign/tools/targets"
 	webtools "countersign/tools/web"
@@ -172,7 +173,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Owner: owner,
 		// The store file is locked: whoever claimed a thread before this start is dead.
 		Alive:  func(o string) bool { return o == owner },
-		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact,
+		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact,
 		Limits:  agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Repeats: b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: time.Now, Log: b.log,
 	})
@@ -317,6 +318,26 @@ func (b *bot) sessions(ctx context.Context, thread chat.ThreadID) string {
 	return out.String()
 }
 
+// undo finds the call that takes a change back.
+func (b *bot) undo(ctx context.Context, thread chat.ThreadID, change string) (llm.Call, string) {
+	k, ok, err := files.NewImages(b.db, time.Now).Load(ctx, string(thread), change)
+	switch {
+	case err != nil:
+		return llm.Call{}, "I cannot read what the files were before at the moment; try again."
+	case !ok:
+		return llm.Call{}, "There is nothing to undo under `" + change + "`: it is not a change of files of this thread, was too large, or is too long ago."
+	}
+	args := map[string]string{"change": change}
+	if len(b.machines) > 1 {
+		args["target"] = k.Target
+	}
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return llm.Call{}, "That change cannot be named."
+	}
+	return llm.Call{Name: "undo", Args: string(raw)}, ""
+}
+
 // adapterOf finds the network of a thread.
 func (b *bot) adapterOf(thread string) (chat.Adapter, error) {
 	scheme, _, _ := strings.Cut(thread, ":")
@@ -391,7 +412,7 @@ func (b *bot) retain(ctx context.Context) error {
 		for more := true; more; {
 			n := 0
 			err := b.db.Update(ctx, func(tx store.Tx) error {
-				n = max(queue.Prune(tx, before, 500), outbox.Prune(tx, before, 500), gate.Prune(tx, before, 500))
+				n = max(files.PruneImages(tx, time.Now().Add(-b.file.Keep.Undo), 500), queue.Prune(tx, before, 500), outbox.Prune(tx, before, 500), gate.Prune(tx, before, 500))
 				return nil
 			})
 			if err != nil && ctx.Err() == nil {
@@ -479,7 +500,7 @@ func (k gatekeeper) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (a
 }
 
 func (k gatekeeper) Finish(tx store.Tx, id approvals.ID, o agent.Outcome) {
-	k.g.Finish(tx, id, approvals.Outcome{OK: o.OK, Note: o.Note})
+	k.g.Finish(tx, id, approvals.Outcome{OK: o.OK, Note: o.Note, Undo: o.Undo})
 }
 func (k gatekeeper) Lost(tx store.Tx, id approvals.ID) { k.g.Lost(tx, id) }
 func (k gatekeeper) Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +23,7 @@ import (
 //	                      last message of a person is taken, and its turn number N, where N tool results came since
 //	start | restart | kill
 //	alice say TEXT...     anybody may speak: alice and bob are on call, mallory is not
-//	alice press approve|deny|stop [reason...]
+//	alice press approve|deny|stop|undo [reason...]
 //	alice edit TEXT...    changes the command on the open card
 //	alice late approve|deny: the same on a card that is decided already
 //	answer TEXT           what the one who pressed last was told
@@ -219,7 +220,7 @@ func findButton(ts *testscript.TestScript, p *person, thread, verb string, late 
 		if r.Card == nil {
 			continue
 		}
-		for _, b := range r.Card.Choose {
+		for _, b := range slices.Concat(r.Card.Choose, r.Card.After) {
 			if !late && strings.HasPrefix(string(b.ID), verb+":") {
 				id = string(b.ID)
 			}

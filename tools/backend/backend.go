@@ -152,6 +152,9 @@ type Remover interface {
 type Before struct {
 	Dir string // FileInfo.ID of its directory
 	Sum string // SHA-256 of its content in hex; "" means that there was no file
+	// Mode is the permissions that a file gets which was not there; 0 means 0644. The
+	// file belongs to whoever writes it.
+	Mode fs.FileMode
 }
 
 // Surveyor is a FileSystem that can look at many files at once, for targets where

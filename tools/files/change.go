@@ -5,8 +5,8 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 
@@ -35,6 +35,7 @@ type bound struct {
 	name, resolved string
 	old            []byte
 	sum            string // of old, or Absent
+	mode           fs.FileMode
 	dir            string // the directory's identity, "" where it has none or is missing
 	files          map[string]string
 }
@@ -46,28 +47,12 @@ func (w writer) bind(ctx context.Context, name string) (bound, error) {
 	if b.resolved, err = w.resolve(ctx, name); err != nil {
 		return b, err
 	}
-	if b.old, b.sum, err = w.old(ctx, name, b.resolved); err != nil {
+	if err := w.look(ctx, &b); err != nil {
 		return b, err
 	}
 	b.files = map[string]string{b.resolved: b.sum}
 	b.dir, err = w.directory(ctx, b.resolved, b.files)
 	return b, err
-}
-
-// changed makes the result of a change of a file.
-func (b bound) changed(sink tools.Sink, err error, text, done string) (tools.Result, error) {
-	switch {
-	case errors.Is(err, backend.ErrChanged):
-		return tools.Result{}, tools.Failed("%s was not changed: it or its directory is no longer what it was when it was checked, and nothing was done; propose it again: %w", b.name, err)
-	case errors.Is(err, backend.ErrLost):
-		text := "Contact with the target was lost while " + b.resolved + " was changed: it may or may not have happened. Read it before doing anything else."
-		return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}, nil
-	case err != nil:
-		return tools.Result{}, explain(b.name, err)
-	}
-	sink(tools.Event{Kind: tools.Info, Text: text})
-	sink(tools.Event{Kind: tools.Completed, Text: done})
-	return tools.Result{Value: text, Text: text}, nil
 }
 
 // editor is the tool edit: one exact text of a file becomes another.
@@ -119,12 +104,7 @@ func (e editor) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a.Preview, a.Whole = editPreview(b, content, args.Old, args.New)
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		sink(tools.Event{Kind: tools.Started, Text: "editing " + b.resolved})
-		if err := e.same(ctx, b.name, b.resolved); err != nil {
-			return tools.Result{}, err
-		}
-		err := e.replace(ctx, b.name, b.resolved, b.dir, b.sum, content)
-		return b.changed(sink, err, fmt.Sprintf("Edited %s: %s became %s", b.resolved, plural(len(args.Old)), plural(len(args.New))), "edited")
+		return e.commit(ctx, sink, c, fmt.Sprintf("Edited %s: %s became %s", b.resolved, plural(len(args.Old)), plural(len(args.New))), change{bound: b, content: content})
 	}), nil
 }
 
@@ -226,20 +206,7 @@ func (t putter) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		a.Files[strings.TrimSuffix(above, "/")+"/"] = "directory inode " + st.ID
 	}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		sink(tools.Event{Kind: tools.Started, Text: "writing " + b.resolved})
-		if err := t.same(ctx, b.name, b.resolved); err != nil {
-			return tools.Result{}, err
-		}
-		_, now, err := t.old(ctx, b.name, b.resolved)
-		if err != nil {
-			return tools.Result{}, err
-		}
-		if now != Absent {
-			err = backend.ErrChanged
-		} else {
-			err = t.Target.FS().WriteFile(ctx, b.resolved, []byte(args.Content), true)
-		}
-		return b.changed(sink, err, fmt.Sprintf("Wrote %d bytes to %s", len(args.Content), b.resolved), "written")
+		return t.commit(ctx, sink, c, fmt.Sprintf("Wrote %d bytes to %s", len(args.Content), b.resolved), change{bound: b, content: []byte(args.Content), mkdir: true})
 	}), nil
 }
 
@@ -280,23 +247,17 @@ func (t remover) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	fsys, ok := t.Target.FS().(backend.Remover)
-	switch {
-	case b.sum == Absent:
+	if b.sum == Absent {
 		return tools.Plan{}, tools.Failed("%s does not exist, so there is nothing to delete", args.Path)
-	case !ok:
-		return tools.Plan{}, tools.Failed("files of this target cannot be deleted safely; use run_shell")
+	}
+	if _, ok := t.Target.FS().(backend.Remover); !ok {
+		return tools.Plan{}, errNoRemover
 	}
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindChange, Target: t.Target.ID(), User: t.User, Path: b.resolved, Args: c.Args, Files: b.files,
 		Bytes: []byte("delete " + b.resolved), Preview: fmt.Sprintf("deletes the file %s, %s, for good", b.resolved, plural(len(b.old))),
 	}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		sink(tools.Event{Kind: tools.Started, Text: "deleting " + b.resolved})
-		if err := t.same(ctx, b.name, b.resolved); err != nil {
-			return tools.Result{}, err
-		}
-		err := fsys.Remove(ctx, b.resolved, backend.Before{Dir: b.dir, Sum: b.sum})
-		return b.changed(sink, err, "Deleted "+b.resolved, "deleted")
+		return t.commit(ctx, sink, c, "Deleted "+b.resolved, change{bound: b, removed: true})
 	}), nil
 }

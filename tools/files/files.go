@@ -58,6 +58,10 @@ type Config struct {
 	Target backend.Target
 	// User is the account that files are used as, for the card.
 	User string
+	// Name is the target's name in the configuration, and Images keeps what files were
+	// before a change, so that it can be undone; nil keeps nothing.
+	Name   string
+	Images *Images
 	// Private reports whether a resolved path is the bot's own business (its
 	// data, its configuration, its tokens), which no tool may read or write. nil
 	// means that none is. Other processes' environment and memory under /proc
@@ -68,7 +72,7 @@ type Config struct {
 // New returns the tools.
 func New(c Config) []tools.Tool {
 	w := writer{c}
-	return []tools.Tool{reader{c}, liner{c}, w, putter{w}, editor{w}, creator{w}, remover{w}}
+	return []tools.Tool{reader{c}, liner{c}, w, putter{w}, editor{w}, creator{w}, remover{w}, patcher{w}, undoer{w}}
 }
 
 // resolve finds the file that is meant, following links, and refuses what is
@@ -82,7 +86,7 @@ func (c Config) resolve(ctx context.Context, name string) (string, error) {
 		return "", explain(name, err)
 	}
 	if procSecret(resolved) || c.Private != nil && c.Private(resolved) {
-		return "", tools.Failed("%s is private to the bot or another process and cannot be used by a tool", name)
+		return "", tools.Failed("%s cannot be used by a tool: it is private to the bot or another process, or outside of the directories that tools may use here", name)
 	}
 	return resolved, nil
 }
@@ -251,16 +255,11 @@ func (w writer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a.Preview, a.Whole = preview(b.resolved, b.old, b.sum, content)
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		sink(tools.Event{Kind: tools.Started, Text: "writing " + b.resolved})
-		if err := w.same(ctx, b.name, b.resolved); err != nil {
-			return tools.Result{}, err
-		}
 		shown := args.Path
 		if !path.IsAbs(shown) {
 			shown = b.resolved
 		}
-		err := w.replace(ctx, b.name, b.resolved, b.dir, b.sum, content)
-		return b.changed(sink, err, fmt.Sprintf("Wrote %d bytes to %s", len(content), shown), "written")
+		return w.commit(ctx, sink, c, fmt.Sprintf("Wrote %d bytes to %s", len(content), shown), change{bound: b, content: content})
 	}), nil
 }
 
@@ -281,23 +280,31 @@ func (w writer) directory(ctx context.Context, resolved string, files map[string
 }
 
 // replace writes the file if it still is the one that was planned for.
-func (w writer) replace(ctx context.Context, name, resolved, dir, sum string, content []byte) error {
-	was := backend.Before{Dir: dir, Sum: sum}
-	if sum == Absent {
+func (w writer) replace(ctx context.Context, c change) error {
+	was := backend.Before{Dir: c.dir, Sum: c.sum, Mode: c.back}
+	if c.sum == Absent {
 		was.Sum = ""
 	}
-	if r, ok := w.Target.FS().(backend.Replacer); ok && dir != "" {
-		return r.Replace(ctx, resolved, content, was)
+	if r, ok := w.Target.FS().(backend.Replacer); ok && c.dir != "" {
+		return r.Replace(ctx, c.resolved, c.content, was)
 	}
 	// Such a target cannot do both at once; a moment before is the next best.
-	_, now, err := w.old(ctx, name, resolved)
-	if err != nil {
+	if err := w.still(ctx, c.bound); err != nil {
 		return err
 	}
-	if now != sum {
-		return fmt.Errorf("%s: %w", resolved, backend.ErrChanged)
+	return w.Target.FS().WriteFile(ctx, c.resolved, c.content, false)
+}
+
+// still checks that a file has the content that a plan saw.
+func (w writer) still(ctx context.Context, b bound) error {
+	now := bound{name: b.name, resolved: b.resolved}
+	if err := w.look(ctx, &now); err != nil {
+		return err
 	}
-	return w.Target.FS().WriteFile(ctx, resolved, content, false)
+	if now.sum != b.sum {
+		return fmt.Errorf("%s: %w", b.resolved, backend.ErrChanged)
+	}
+	return nil
 }
 
 // pathOnly is what is left of the arguments beside the content, which is the
@@ -306,28 +313,34 @@ func pathOnly(p string) json.RawMessage {
 	return tools.MustSchema(map[string]string{"path": p})
 }
 
-// old reads the file that would be replaced.
-func (w writer) old(ctx context.Context, name, resolved string) (content []byte, sum string, err error) {
-	st, err := w.Target.FS().Stat(ctx, resolved)
+// look reads the file that would be changed.
+func (w writer) look(ctx context.Context, b *bound) error {
+	st, err := w.Target.FS().Stat(ctx, b.resolved)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, Absent, nil
+		b.sum = Absent
+		return nil
 	case err != nil:
-		return nil, "", explain(name, err)
+		return explain(b.name, err)
 	case st.Mode.IsDir():
-		return nil, "", tools.Failed("%s is a directory; give the path of a file", name)
+		return tools.Failed("%s is a directory; give the path of a file", b.name)
 	case !st.Mode.IsRegular():
-		return nil, "", tools.Failed("%s is no regular file; write_file only replaces those", name)
+		return tools.Failed("%s is no regular file; write_file only replaces those", b.name)
 	}
-	b, err := w.Target.FS().ReadFile(ctx, resolved, maxOld)
+	b.old, err = w.Target.FS().ReadFile(ctx, b.resolved, maxOld)
 	if errors.Is(err, backend.ErrTooBig) {
-		return nil, "", tools.Failed("%s is larger than 64 MiB; change it with run_shell", name)
+		return tools.Failed("%s is larger than 64 MiB; change it with run_shell", b.name)
 	}
 	if err != nil {
-		return nil, "", explain(name, err)
+		return explain(b.name, err)
 	}
+	b.mode, b.sum = st.Mode.Perm(), sum(b.old)
+	return nil
+}
+
+func sum(b []byte) string {
 	h := sha256.Sum256(b)
-	return b, hex.EncodeToString(h[:]), nil
+	return hex.EncodeToString(h[:])
 }
 
 // preview is a diff where both sides are small text; it is whole, because with

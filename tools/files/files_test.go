@@ -40,7 +40,7 @@ func config(t *toolstest.Target) files.Config {
 	return files.Config{Target: t, User: "tester", Private: func(p string) bool { return strings.HasPrefix(p, "/data/") }}
 }
 
-func registry(t *testing.T, c files.Config) *tools.Registry {
+func registry(t testing.TB, c files.Config) *tools.Registry {
 	t.Helper()
 	r, err := tools.NewRegistry(time.Now, files.New(c)...)
 	if err != nil {
@@ -49,7 +49,7 @@ func registry(t *testing.T, c files.Config) *tools.Registry {
 	return r
 }
 
-func args(t *testing.T, m map[string]string) string {
+func args(t testing.TB, m map[string]string) string {
 	t.Helper()
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -58,14 +58,20 @@ func args(t *testing.T, m map[string]string) string {
 	return string(b)
 }
 
-func plan(t *testing.T, reg *tools.Registry, name, a string) (tools.Plan, error) {
+func plan(t testing.TB, reg *tools.Registry, name, a string) (tools.Plan, error) {
 	t.Helper()
 	return reg.Plan(t.Context(), tools.Call{ID: "call_1", Thread: "test:1", Name: name, Args: []byte(a)})
 }
 
 func TestToolsKeepTheirPromises(t *testing.T) {
 	target := fake()
-	for _, tool := range files.New(config(target)) {
+	cfg := config(target)
+	cfg.Name, cfg.Images = "box", images(t)
+	for call, name := range map[string]string{"first": "/etc/first", "second": "/etc/second"} {
+		keep(t, registry(t, cfg), call, name, "x\n")
+	}
+	target.Reset()
+	for _, tool := range files.New(cfg) {
 		t.Run(tool.Spec().Name, func(t *testing.T) {
 			c := toolstest.Case{Name: "call", Args: `{"path":"/etc/hostname"}`, Other: map[string]string{"path": `"/etc/other"`}}
 			switch tool.Spec().Name {
@@ -78,6 +84,11 @@ func TestToolsKeepTheirPromises(t *testing.T) {
 			case "edit":
 				c.Args = `{"path":"/etc/hostname","old_text":"1","new_text":"2"}`
 				c.Other["path"], c.Other["old_text"] = `"/etc/hostname1"`, `"web"`
+			case "apply_patch":
+				c.Args = args(t, map[string]string{"dir": "/etc", "patch": "--- a/hostname1\n+++ b/hostname1\n@@ -1 +1 @@\n-web-1\n+web-2\n"})
+				c.Other = map[string]string{"dir": `"/etc/."`, "patch": `"--- a/hostname1\n+++ b/hostname1\n@@ -1 +1 @@\n-web-1\n+web-3\n"`}
+			case "undo":
+				c.Args, c.Other = args(t, map[string]string{"change": id("first")}), map[string]string{"change": `"` + id("second") + `"`}
 			case "read":
 				c.Args = `{"path":"/etc/hostname","offset":1,"limit":1}`
 			}
@@ -90,7 +101,7 @@ func TestLevels(t *testing.T) {
 	reg := registry(t, config(fake()))
 	for name, want := range map[string]risk.Level{
 		"read_file": risk.Read, "read": risk.Read, "write_file": risk.Medium, "write": risk.Medium, "edit": risk.Medium, "edit_file": risk.Medium,
-		"create_file": risk.Medium, "delete_file": risk.Critical, // X-01, X-02, Q-36 to Q-39
+		"create_file": risk.Medium, "delete_file": risk.Critical, "apply_patch": risk.Medium, "undo": risk.Medium, // X-01, X-02, Q-36 to Q-39
 	} {
 		if s, _ := reg.Lookup(name); s.Level != want {
 			t.Errorf("%s is %v", name, s.Level)

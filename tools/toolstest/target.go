@@ -67,6 +67,13 @@ func (t *Target) Effects() int {
 	return t.effects
 }
 
+// Reset forgets the effects so far.
+func (t *Target) Reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.effects = 0
+}
+
 // Specs returns the processes that were started.
 func (t *Target) Specs() []backend.Spec {
 	t.mu.Lock()

@@ -357,7 +357,7 @@ func (n *Network) failure(t chat.ThreadID, p chat.Post) error {
 
 func (th *thread) withButton(b chat.ButtonID) *posted {
 	for _, m := range slices.Backward(th.posts) {
-		if m.post.Card != nil && slices.ContainsFunc(m.post.Card.Choose, func(c chat.Button) bool { return c.ID == b }) {
+		if m.post.Card != nil && slices.ContainsFunc(slices.Concat(m.post.Card.Choose, m.post.Card.After), func(c chat.Button) bool { return c.ID == b }) {
 			return m
 		}
 	}

@@ -101,16 +101,18 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 	if !d.exact {
 		add(zoneWarn, "Warning", "Some characters of this can't be seen and are shown as \\u{...} or \\x..; "+d.codeName+" has it as it is.")
 	}
-	if !c.Final {
-		seen := map[chat.ButtonID]bool{}
-		for _, b := range c.Choose {
-			if !validButton(b.ID) || seen[b.ID] || len(d.buttons) == MaxButtons {
-				add(zoneWarn, "Warning", fmt.Sprintf("The button %q can't be shown here; answer in the thread or on another network.", b.Label))
-				continue
-			}
-			seen[b.ID] = true
-			d.buttons = append(d.buttons, b)
+	offered := c.Choose
+	if c.Final {
+		offered = c.After
+	}
+	seen := map[chat.ButtonID]bool{}
+	for _, b := range offered {
+		if !validButton(b.ID) || seen[b.ID] || len(d.buttons) == MaxButtons {
+			add(zoneWarn, "Warning", fmt.Sprintf("The button %q can't be shown here; answer in the thread or on another network.", b.Label))
+			continue
 		}
+		seen[b.ID] = true
+		d.buttons = append(d.buttons, b)
 	}
 	digest := c.Digest
 	var small []chat.Field

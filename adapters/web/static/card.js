@@ -31,23 +31,24 @@ export function renderCard(thread, card) {
     root.append(list);
   }
   for (const f of card.attach || []) root.append(file(f));
-  if (open) root.append(buttons(thread, card, notice));
+  if (open) root.append(buttons(thread, card, card.choose, notice));
+  if (card.final && card.after?.length) root.append(buttons(thread, card, card.after, notice));
   root.append(notice);
   return root;
 }
 
-function buttons(thread, card, notice) {
+function buttons(thread, card, offered, notice) {
   const form = el('div', { class: 'decide' });
-  const asked = card.choose.filter((b) => b.ask_reason);
+  const asked = offered.filter((b) => b.ask_reason);
   let reason = null;
   if (asked.length) {
     const id = 'reason-' + newID();
     reason = el('input', { id, class: 'reason', type: 'text', maxlength: '500', autocomplete: 'off', placeholder: asked.every((b) => b.style === 'deny') ? 'Optional, the bot reads it' : 'The bot reads it' });
-    const name = asked.length === card.choose.length ? 'Reason' : 'Reason to ' + asked.map((b) => lower(b.label)).join(' or ');
+    const name = asked.length === offered.length ? 'Reason' : 'Reason to ' + asked.map((b) => lower(b.label)).join(' or ');
     form.append(el('label', { class: 'reason-label', for: id, text: name }), reason);
   }
   const row = el('div', { class: 'choices', role: 'group', 'aria-label': 'Decide' });
-  const all = card.choose.map((b) => {
+  const all = offered.map((b) => {
     const press = el('button', { type: 'button', class: 'button ' + (b.style || ''), 'data-style': b.style || '', disabled: true }, el('span', { text: b.label }));
     // A key held down must not run from one button into the next.
     press.addEventListener('keydown', (e) => { if (e.repeat && (e.key === 'Enter' || e.key === ' ')) e.preventDefault(); });

@@ -22,7 +22,10 @@ import (
 // maxLinks is how many symbolic links one path may go through.
 const maxLinks = 40
 
-type files struct{ t *Target }
+type files struct {
+	t     *Target
+	roots []string // nothing outside is opened; none means everywhere
+}
 
 var (
 	_ backend.Replacer = files{}
@@ -55,7 +58,16 @@ func (f files) open(ctx context.Context, path string) (*os.File, fs.FileInfo, er
 		return nil, nil, err
 	}
 	// O_NONBLOCK, or the open itself would wait for the writer of a FIFO.
-	file, err := os.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	const flag = os.O_RDONLY | syscall.O_NONBLOCK
+	var file *os.File
+	if len(f.roots) == 0 {
+		file, err = os.OpenFile(p, flag, 0)
+	} else {
+		err = f.inside(p, func(root *os.Root, name string) (err error) {
+			file, err = root.OpenFile(name, flag, 0)
+			return err
+		})
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -136,6 +148,9 @@ func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bo
 		return err
 	}
 	dir := filepath.Dir(file)
+	if len(f.roots) > 0 {
+		return f.writeInside(dir, file, data, mkdir)
+	}
 	if mkdir {
 		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as a shell's mkdir -p makes them
 			return err
@@ -166,6 +181,9 @@ func (f files) holdFor(ctx context.Context, path string, was backend.Before) (he
 	}
 	if file != path {
 		return held{}, fmt.Errorf("%s leads to %s: %w", path, file, backend.ErrChanged)
+	}
+	if err := f.inside(file, func(*os.Root, string) error { return nil }); err != nil {
+		return held{}, err
 	}
 	h, err := hold(filepath.Dir(file))
 	if err != nil {
@@ -214,6 +232,9 @@ func write(dir, file string, data []byte, was *backend.Before) (err error) {
 		}
 	}()
 	mode, old := fs.FileMode(0o644), (*syscall.Stat_t)(nil)
+	if was != nil && was.Mode != 0 {
+		mode = was.Mode.Perm()
+	}
 	st, err := os.Lstat(at)
 	switch {
 	case err == nil:

@@ -67,7 +67,7 @@ func New(o Options) *Target {
 func (t *Target) ID() string { return t.id }
 
 // FS returns the machine's files.
-func (t *Target) FS() backend.FileSystem { return files{t} }
+func (t *Target) FS() backend.FileSystem { return files{t: t} }
 
 // Close does nothing: there is no connection.
 func (t *Target) Close() error { return nil }

@@ -330,7 +330,7 @@ func fileMode(raw uint32) fs.FileMode {
 // replaceScript writes standard input to the file "$2" of the directory "$1". "$3"
 // is how many bytes there are to come, "$4" whether to make directories, "$5"
 // whether to replace only what was seen: then "$6" is the directory's identity and
-// "$7" the SHA-256 of the old content. It works in the directory itself, whatever
+// "$7" the SHA-256 of the old content. "$8" is the mode of a new file. It works in the directory itself, whatever
 // its name leads to meanwhile.
 const replaceScript = cause + `d=$1 b=./$2 size=$3
 [ "$4" = 1 ] && { mkdir -p -- "$d" || exit 43; }
@@ -363,7 +363,7 @@ if [ -e "$b" ]; then
   [ "$(stat -c %u:%g -- "$t")" = "$o" ] || chown -- "$o" "$t" 2>/dev/null || exit 49
   chmod -- "$(stat -c %a -- "$b")" "$t" || exit 43
 else
-  chmod 0644 "$t" || exit 43
+  chmod "$8" "$t" || exit 43
 fi
 sync -- "$t" 2>/dev/null || sync
 if [ "$5" = 1 ]; then
@@ -412,9 +412,12 @@ func (f files) write(ctx context.Context, target string, data []byte, mkdir bool
 	if target == "/" {
 		return &fs.PathError{Op: "write", Path: target, Err: syscall.EISDIR}
 	}
-	args := []string{path.Dir(target), path.Base(target), strconv.Itoa(len(data)), flag(mkdir), flag(was != nil), "", ""}
+	args := []string{path.Dir(target), path.Base(target), strconv.Itoa(len(data)), flag(mkdir), flag(was != nil), "", "", "0644"}
 	if was != nil {
 		args[5], args[6] = was.Dir, was.Sum
+	}
+	if was != nil && was.Mode != 0 {
+		args[7] = fmt.Sprintf("%04o", was.Mode.Perm())
 	}
 	_, errOut, code, err := f.m.script(ctx, replaceScript, data, args)
 	switch {

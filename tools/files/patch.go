@@ -1,0 +1,352 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/bluekeyes/go-gitdiff/gitdiff"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/tools"
+)
+
+//go:embed apply_patch.md
+var patchDescription string
+
+const (
+	// maxPatch is the longest patch in bytes: what is longer no card can show whole.
+	maxPatch = 256 << 10
+	// maxPatched is how many files one patch may change.
+	maxPatched = 50
+)
+
+// patcher is the tool apply_patch: several files change together, or none does.
+type patcher struct{ writer }
+
+// Spec implements tools.Tool.
+func (patcher) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "apply_patch", Description: patchDescription, Level: risk.Medium,
+		Schema: tools.MustSchema(tools.SimpleSchema{
+			Properties: map[string]tools.Property{
+				"patch": {Type: "string", MinLength: 1, MaxLength: maxPatch, Description: "The unified diff, as git diff or diff -u prints it."},
+				"dir":   {Type: "string", MaxLength: maxPath, Description: "The directory that the names in the patch begin in; default the target's."},
+			},
+			Required: []string{"patch"},
+		}),
+	}
+}
+
+// Plan implements tools.Tool.
+func (t patcher) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Patch string `json:"patch"`
+		Dir   string `json:"dir"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	changes, err := t.patched(ctx, args.Patch, args.Dir)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	a := t.action(c, changes)
+	a.Bytes, a.Args = []byte(args.Patch), tools.MustSchema(map[string]string{"dir": args.Dir})
+	plan := tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		return t.commit(ctx, sink, c, "Applied the patch: "+told(changes), changes...)
+	})
+	plan.Level = risk.Medium
+	if slices.ContainsFunc(changes, func(c change) bool { return c.removed }) {
+		plan.Level = risk.Critical // as delete_file
+	}
+	return plan, nil
+}
+
+// patched reads a patch and finds out what its files become. It changes nothing.
+func (t patcher) patched(ctx context.Context, patch, dir string) ([]change, error) {
+	parts, err := parsePatch(patch)
+	if err != nil {
+		return nil, tools.Failed("the patch cannot be read (%w); give a unified diff as git diff prints it", err)
+	}
+	var out []change
+	for _, f := range parts {
+		name, err := patchName(f, dir)
+		if err != nil {
+			return nil, err
+		}
+		b, err := t.bind(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		p := change{bound: b, removed: f.IsDelete}
+		switch {
+		case slices.ContainsFunc(out, func(o change) bool { return o.resolved == b.resolved }):
+			return nil, tools.Failed("the patch names %s twice; put all changes of one file under one header", name)
+		case f.IsNew && b.sum != Absent:
+			return nil, tools.Failed("the patch makes the file %s, which exists already; read it and give its changes", name)
+		case !f.IsNew && b.sum == Absent:
+			return nil, tools.Failed("the patch changes the file %s, which does not exist; check the name and dir", name)
+		}
+		if p.content, err = applyTo(b.old, f); err != nil {
+			return nil, tools.Failed("the patch does not fit %s, so no file was changed: %w", name, err)
+		}
+		if p.removed && len(p.content) > 0 {
+			return nil, tools.Failed("the patch deletes %s, and does not name all its lines; read it and give a patch that does", name)
+		}
+		out = append(out, p)
+	}
+	if len(out) == 0 {
+		return nil, tools.Failed("the patch changes nothing: there is no file header (--- and +++) with a hunk in it")
+	}
+	// What is deleted comes last: until then everything can be put back.
+	slices.SortStableFunc(out, func(a, b change) int { return order(a.removed) - order(b.removed) })
+	return out, nil
+}
+
+func order(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
+}
+
+// parsePatch reads a unified diff. The counts in the headers of its hunks are counted
+// anew where they are wrong, as git apply --recount does: those who write diffs by hand
+// seldom get them right, and the lines say it all.
+func parsePatch(patch string) ([]*gitdiff.File, error) {
+	if !strings.HasSuffix(patch, "\n") {
+		patch += "\n"
+	}
+	patch = bare(patch)
+	parts, err := parseAll(patch)
+	if err != nil {
+		var again error
+		if parts, again = parseAll(recount(patch)); again != nil {
+			return nil, err
+		}
+	}
+	if len(parts) > maxPatched {
+		return nil, fmt.Errorf("it changes %d files, and at most %d are allowed", len(parts), maxPatched)
+	}
+	return parts, nil
+}
+
+// parseAll reads a diff, all of its hunks.
+func parseAll(patch string) ([]*gitdiff.File, error) {
+	parts, _, err := gitdiff.Parse(strings.NewReader(patch))
+	if err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "gitdiff: "))
+	}
+	hunks := 0
+	for _, f := range parts {
+		hunks += len(f.TextFragments)
+	}
+	if n := strings.Count("\n"+patch, "\n@@"); n != hunks {
+		return nil, fmt.Errorf("it has %d lines that begin a hunk, and %d hunks can be read", n, hunks)
+	}
+	return parts, nil
+}
+
+// bare takes the prefixes a/ and b/ from the names of a diff that has them without the
+// header of git, as git apply does.
+func bare(patch string) string {
+	lines := strings.SplitAfter(patch, "\n")
+	git := false
+	for i := range lines {
+		if strings.HasPrefix(lines[i], "diff --git ") {
+			git = true
+		}
+		if i+2 >= len(lines) || !strings.HasPrefix(lines[i], "--- ") || !strings.HasPrefix(lines[i+1], "+++ ") || !strings.HasPrefix(lines[i+2], "@@ ") {
+			continue
+		}
+		old, hadA := strings.CutPrefix(lines[i], "--- a/")
+		now, hadB := strings.CutPrefix(lines[i+1], "+++ b/")
+		none := func(line string) bool { return strings.HasPrefix(line[len("--- "):], "/dev/null") }
+		if !git && (hadA || none(lines[i])) && (hadB || none(lines[i+1])) {
+			if hadA {
+				lines[i] = "--- " + old
+			}
+			if hadB {
+				lines[i+1] = "+++ " + now
+			}
+		}
+		git = false
+	}
+	return strings.Join(lines, "")
+}
+
+// recount writes the header of each hunk anew from the lines below it. An empty line in
+// a hunk is an empty line of the file whose blank was lost.
+func recount(patch string) string {
+	lines := strings.SplitAfter(patch, "\n")
+	var out strings.Builder
+	for i := 0; i < len(lines); {
+		rest, ok := strings.CutPrefix(lines[i], "@@")
+		if !ok {
+			out.WriteString(lines[i])
+			i++
+			continue
+		}
+		from, to := numberAfter(rest, " -"), numberAfter(rest, " +")
+		var old, now int64
+		var body strings.Builder
+		i++
+		for ; i < len(lines) && !endsHunk(lines[i:]); i++ {
+			line := lines[i]
+			if line == "\n" {
+				line = " \n"
+			}
+			switch line[0] {
+			case ' ':
+				old++
+				now++
+			case '-':
+				old++
+			case '+':
+				now++
+			}
+			body.WriteString(line)
+		}
+		if old > 0 {
+			from = max(from, 1)
+		}
+		if now > 0 {
+			to = max(to, 1)
+		}
+		fmt.Fprintf(&out, "@@ -%d,%d +%d,%d @@\n%s", from, old, to, now, body.String())
+	}
+	return out.String()
+}
+
+// numberAfter is the number that follows a mark, 0 where there is none.
+func numberAfter(s, mark string) (n int64) {
+	_, s, _ = strings.Cut(s, mark)
+	for _, c := range s {
+		if c < '0' || c > '9' || n > 1<<40 {
+			break
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n
+}
+
+// endsHunk reports whether the first of these lines is no line of a hunk any more.
+func endsHunk(lines []string) bool {
+	line := lines[0]
+	if line == "" || line == "\n" && (len(lines) == 1 || lines[1] == "" || endsHunk(lines[1:])) {
+		return true
+	}
+	if strings.HasPrefix(line, "--- ") && len(lines) > 1 && strings.HasPrefix(lines[1], "+++ ") {
+		return true
+	}
+	return !strings.ContainsRune(" +-\\\n", rune(line[0]))
+}
+
+// PatchNames are the files that a patch is about, as it names them; relative names begin
+// in dir.
+func PatchNames(patch, dir string) ([]string, error) {
+	parts, err := parsePatch(patch)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, f := range parts {
+		name, err := patchName(f, dir)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, name)
+	}
+	return out, nil
+}
+
+// patchName is the file that a part of a patch is about.
+func patchName(f *gitdiff.File, dir string) (string, error) {
+	name, old := f.NewName, f.OldName
+	if f.IsDelete || name == "" {
+		name = old
+	}
+	switch {
+	case f.IsBinary:
+		return "", tools.Failed("the patch changes the binary file %s; only text can be patched", name)
+	case f.IsRename, f.IsCopy:
+		return "", tools.Failed("the patch renames or copies %s to %s; do that with run_shell, and patch the content alone", old, f.NewName)
+	case f.OldMode != 0 && f.NewMode != 0 && f.OldMode != f.NewMode:
+		return "", tools.Failed("the patch changes the mode of %s; do that with run_shell, and patch the content alone", name)
+	case name == "":
+		return "", tools.Failed("a part of the patch names no file; give it a header with --- and +++")
+	}
+	if dir != "" && !path.IsAbs(name) {
+		name = path.Join(dir, name)
+	}
+	return name, nil
+}
+
+// applyTo makes the content that a file has after its hunks. Each goes where its header
+// says, or, when its lines are not there, to the one place below the hunk before where
+// they are.
+func applyTo(old []byte, f *gitdiff.File) ([]byte, error) {
+	lines := bytes.SplitAfter(old, []byte("\n"))
+	if n := len(lines); len(lines[n-1]) == 0 {
+		lines = lines[:n-1]
+	}
+	var out []byte
+	at := 0 // lines that are taken over already
+	for i, h := range f.TextFragments {
+		var was, now [][]byte
+		for _, l := range h.Lines {
+			if l.Op != gitdiff.OpAdd {
+				was = append(was, []byte(l.Line))
+			}
+			if l.Op != gitdiff.OpDelete {
+				now = append(now, []byte(l.Line))
+			}
+		}
+		place, err := find(lines, was, at, int(h.OldPosition)-1)
+		if err != nil {
+			return nil, fmt.Errorf("hunk %d (line %d): %w", i+1, h.OldPosition, err)
+		}
+		out = append(out, bytes.Join(lines[at:place], nil)...)
+		out = append(out, bytes.Join(now, nil)...)
+		at = place + len(was)
+	}
+	return append(out, bytes.Join(lines[at:], nil)...), nil
+}
+
+// find returns where the lines of a hunk are, not above at.
+func find(lines, was [][]byte, at, hint int) (int, error) {
+	if len(was) == 0 { // it only adds; its header says after which line
+		if hint++; hint < at || hint > len(lines) {
+			return 0, errors.New("it names a line that is not there; give the lines around the change")
+		}
+		return hint, nil
+	}
+	fits := func(i int) bool {
+		return i >= at && i+len(was) <= len(lines) && slices.EqualFunc(lines[i:i+len(was)], was, bytes.Equal)
+	}
+	if fits(hint) {
+		return hint, nil
+	}
+	found := -1
+	for i := at; i+len(was) <= len(lines); i++ {
+		switch {
+		case !fits(i):
+		case found >= 0:
+			return 0, fmt.Errorf("its lines are in several places (%d and %d), and not where its header says; correct the line number or give more lines around it", found+1, i+1)
+		default:
+			found = i
+		}
+	}
+	if found < 0 {
+		return 0, errors.New("its lines are not in the file as they are given; read the file and use its exact text")
+	}
+	return found, nil
+}

@@ -1,0 +1,175 @@
+package files
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/store"
+	"countersign/tools"
+)
+
+//go:embed undo.md
+var undoDescription string
+
+// Limits of what is kept of the files of one change: of each, and of all together.
+const (
+	maxImage  = 1 << 20
+	maxImages = 4 << 20
+)
+
+// Images keeps what files were before a change. It is safe for concurrent use.
+//
+// Keys: ("undo", id of the request) -> Kept as JSON. The content is kept as it was,
+// secrets and all: it has to be written back.
+type Images struct {
+	db  store.DB
+	now func() time.Time
+}
+
+// NewImages returns the images of a store.
+func NewImages(db store.DB, now func() time.Time) *Images { return &Images{db, now} }
+
+// Kept is what one change can be undone with.
+type Kept struct {
+	Thread string    `json:"thread"`
+	Target string    `json:"target"` // its name in the configuration
+	At     time.Time `json:"at"`
+	Files  []Image   `json:"files"`
+}
+
+// Image is one file before a change, and its sum after it.
+type Image struct {
+	Path   string      `json:"path"`
+	Absent bool        `json:"absent,omitempty"` // there was no file
+	Old    []byte      `json:"old,omitempty"`
+	Mode   fs.FileMode `json:"mode,omitempty"`
+	Sum    string      `json:"sum"` // after the change; [Absent] when it was deleted
+}
+
+// keep stores what the files are before a change; ok is false when that is too much, or
+// when nothing is kept here.
+func (m *Images) keep(ctx context.Context, target string, c tools.Call, changes []change) (ok bool, err error) {
+	if m == nil {
+		return false, nil
+	}
+	k := Kept{Thread: c.Thread, Target: target, At: m.now()}
+	total := 0
+	for _, ch := range changes {
+		if total += len(ch.old); len(ch.old) > maxImage || total > maxImages {
+			return false, nil
+		}
+		k.Files = append(k.Files, Image{Path: ch.resolved, Absent: ch.sum == Absent, Old: ch.old, Mode: ch.mode, Sum: ch.sumNow()})
+	}
+	err = m.db.Update(ctx, func(tx store.Tx) error {
+		store.Save(tx, imageKey(ChangeID(c)), k)
+		return nil
+	})
+	return err == nil, err
+}
+
+// ChangeID names the change that a call makes: as its request for approval.
+func ChangeID(c tools.Call) string { return string(approvals.NewID(c.Thread, c.ID)) }
+
+func imageKey(id string) []byte { return store.Key("undo", id) }
+
+// Load finds what a change of a thread can be undone with.
+func (m *Images) Load(ctx context.Context, thread, id string) (k Kept, ok bool, err error) {
+	if m == nil {
+		return Kept{}, false, nil
+	}
+	err = m.db.View(ctx, func(tx store.Tx) error {
+		k, ok = store.Load[Kept](tx, imageKey(id))
+		return nil
+	})
+	return k, ok && k.Thread == thread, err
+}
+
+// PruneImages removes up to limit images of changes before a time and returns how many.
+func PruneImages(tx store.Tx, before time.Time, limit int) int {
+	n := 0
+	start, end := store.Prefix("undo")
+	var old [][]byte
+	for key := range tx.Scan(start, end) {
+		if k, ok := store.Load[Kept](tx, key); ok && k.At.Before(before) && len(old) < limit {
+			old = append(old, append([]byte(nil), key...))
+		}
+	}
+	for _, key := range old {
+		tx.Delete(key)
+		n++
+	}
+	return n
+}
+
+// undoer is the tool undo. People use it, by a button or a word; models are not
+// offered it.
+type undoer struct{ writer }
+
+// Spec implements tools.Tool.
+func (undoer) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "undo", Description: undoDescription, Level: risk.Medium, Unlisted: true,
+		Schema: tools.MustSchema(tools.SimpleSchema{
+			Properties: map[string]tools.Property{"change": {Type: "string", Pattern: `^[a-z0-9]{10}$`, Description: "The id of the request that the change was made with."}},
+			Required:   []string{"change"},
+		}),
+	}
+}
+
+// Plan implements tools.Tool.
+func (t undoer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		Change string `json:"change"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	k, ok, err := t.Images.Load(ctx, c.Thread, args.Change)
+	switch {
+	case err != nil:
+		return tools.Plan{}, tools.Failed("what the files were before could not be read: %w", err)
+	case !ok || k.Target != t.Name:
+		return tools.Plan{}, tools.Failed("there is nothing to undo under %s here: it is not a change of files of this thread, was too large, or is too long ago", args.Change)
+	}
+	var changes []change
+	level := risk.Medium
+	var exact strings.Builder
+	for _, f := range k.Files {
+		b, err := t.bind(ctx, f.Path)
+		if err != nil {
+			return tools.Plan{}, err
+		}
+		was := Absent
+		if !f.Absent {
+			was = sum(f.Old)
+		}
+		switch {
+		case b.resolved != f.Path:
+			return tools.Plan{}, tools.Failed("%s leads to %s by now, so it cannot be undone; put it right with edit", f.Path, b.resolved)
+		case b.sum == was && was != f.Sum:
+			return tools.Plan{}, tools.Failed("%s is what it was before this change already, so there is nothing to undo", f.Path)
+		case b.sum != f.Sum:
+			return tools.Plan{}, tools.Failed("%s has changed since, so undoing would lose what somebody else did; put it right with edit", f.Path)
+		}
+		ch := change{bound: b, content: f.Old, removed: f.Absent, back: f.Mode}
+		if ch.removed {
+			level = risk.High
+		}
+		fmt.Fprintf(&exact, "%s becomes %s\n", f.Path, was)
+		changes = append(changes, ch)
+	}
+	a := t.action(c, changes)
+	a.Bytes, a.Args = []byte(exact.String()), c.Args
+	plan := tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		return t.commit(ctx, sink, c, "Undone: "+told(changes), changes...)
+	})
+	plan.Level = level
+	return plan, nil
+}
