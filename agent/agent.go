@@ -28,6 +28,7 @@ import (
 	"countersign/store"
 	"countersign/store/queue"
 	"countersign/tools"
+	"countersign/tools/output"
 )
 
 // Toolbox is what the model can do in a thread.
@@ -152,6 +153,8 @@ type Config struct {
 	// Recording answers the chat word "recording" with files of what the thread's
 	// terminals showed, and a sentence; nil says that nothing is recorded.
 	Recording func(ctx context.Context, thread chat.ThreadID) (files []chat.File, text string)
+	// Outputs keeps the whole output of calls whose result is cut; nil keeps none.
+	Outputs *output.Log
 	// Undo finds the call that takes a change of the thread back; why says why there is
 	// none. nil undoes nothing.
 	Undo func(ctx context.Context, thread chat.ThreadID, change string) (c llm.Call, why string)

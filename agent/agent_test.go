@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 	"countersign/store/mem"
 	"countersign/store/outbox"
 	"countersign/tools"
+	"countersign/tools/output"
 )
 
 // modelFunc is a model made of one function of what it is asked.
@@ -97,6 +99,12 @@ func (s *sh) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 				return tools.Result{}, tools.Failed("ended: %w", ctx.Err())
 			}
 		}
+		if strings.HasPrefix(args.Command, "cat long") {
+			for i := range 1000 {
+				sink(tools.Event{Kind: tools.Stdout, Text: fmt.Sprintf("line %d\n", i+1)})
+			}
+			return tools.Result{Value: "line 1\n", Cut: "at 50KB"}, nil
+		}
 		sink(tools.Event{Kind: tools.Stdout, Text: "out"})
 		return tools.Result{Value: map[string]any{"exit_code": map[bool]int{true: 1}[fail], "stdout": "out"}, Failed: fail}, nil
 	}), nil
@@ -137,11 +145,16 @@ type world struct {
 	runs  int
 	model modelFunc
 	n     int
+
+	outputs *output.Log
+
+	mu     sync.Mutex
+	showed []chat.Progress
 }
 
 func newWorld(t *testing.T, m modelFunc) *world {
 	t.Helper()
-	w := &world{t: t, db: &disk{DB: mem.Open()}, sh: &sh{fail: map[string]bool{}}, model: m}
+	w := &world{t: t, db: &disk{DB: mem.Open()}, sh: &sh{fail: map[string]bool{}}, model: m, outputs: output.New(output.Config{Dir: filepath.Join(t.TempDir(), "outputs")})}
 	w.start()
 	return w
 }
@@ -223,6 +236,12 @@ func (w *world) start() {
 	w.agent = agent.New(agent.Config{
 		DB: w.db, Model: w.model, Tools: toolboxView{reg}, Gate: gateView{w.gate}, Outbox: outboxView{}, Owner: owner,
 		Alive: func(o string) bool { return o == owner }, Prompt: func(chat.ThreadID) string { return "system" },
+		Outputs: w.outputs,
+		Progress: func(_ context.Context, _ chat.ThreadID, p chat.Progress) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.showed = append(w.showed, p)
+		},
 		Limits: agent.Limits{Steps: 12}, Grace: time.Second, Now: time.Now, Log: log,
 	})
 	ctx, cancel := context.WithCancel(w.t.Context())

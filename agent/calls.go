@@ -17,6 +17,8 @@ import (
 	"countersign/store"
 	"countersign/store/queue"
 	"countersign/tools"
+	"countersign/tools/output"
+	"countersign/tools/truncate"
 )
 
 const unknownText = "the outcome of this call is unknown: contact was lost while it ran, so it may or may not have happened. It is not run again by itself; propose a read-only check of its effect first"
@@ -304,13 +306,21 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 	step, done := w.begin(ctx, "running "+c.Name)
 	defer done()
 	key := "call/" + c.ID
-	out := &output{draft: draft{key: key, status: "running " + c.Name, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, redact: w.a.cfg.Redact}, mark: changes}
+	out := &running{draft: draft{key: key, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, redact: w.a.cfg.Redact}, name: c.Name, began: w.a.cfg.Now(), mark: changes}
 	w.show(ctx, chat.Progress{Key: key, Status: "running " + c.Name})
-	res, err := plan.Run(step, permit, out.event)
+	kept := w.keeping(c)
+	still := out.beat()
+	res, err := plan.Run(step, permit, func(e tools.Event) {
+		kept.Event(e)
+		out.event(e)
+	})
+	still()
 	defer w.show(ctx, chat.Progress{Key: key, Done: true})
 	if ctx.Err() != nil {
+		kept.Drop()
 		return nil, false
 	}
+	whole := w.keep(kept, res, err)
 	r = &history.Result{Call: c.ID, Tool: c.Name, Same: sameCall(plan.Action)}
 	switch {
 	case err != nil:
@@ -331,10 +341,16 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 		}
 		r.Failed = res.Failed
 		r.Way = hash(string(raw))
-		r.Text = tools.Envelope(w.a.cfg.Now(), res.Value)
+		value := res.Value
 		if !r.Failed && rep.successes >= 2 {
-			r.Text = tools.Envelope(w.a.cfg.Now(), map[string]any{"result": res.Value, "notice": fmt.Sprintf("this exact call has now given its result %d times in a row; if the result is the same, repeating it will not help", rep.successes+1)})
+			value = map[string]any{"result": res.Value, "notice": fmt.Sprintf("this exact call has now given its result %d times in a row; if the result is the same, repeating it will not help", rep.successes+1)}
 		}
+		if r.Text = tools.Envelope(w.a.cfg.Now(), value); whole.note != "" {
+			r.Text = tools.CutEnvelope(w.a.cfg.Now(), value, whole.note)
+		}
+	}
+	if r.Output = whole.id; whole.note != "" && (err != nil || res.Unknown) {
+		r.Text += "\n" + whole.note
 	}
 	r.Text = w.a.cfg.Redact(r.Text)
 	out.text = res.Text
@@ -345,6 +361,38 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 	w.status = "storing the result of " + c.Name
 	w.a.mu.Unlock()
 	return r, res.Undo
+}
+
+// keeping begins to keep the output of a call; without a place for it, it keeps nothing.
+func (w *worker) keeping(c llm.Call) *output.Writer {
+	if w.a.cfg.Outputs == nil {
+		return nil
+	}
+	return w.a.cfg.Outputs.Begin(string(w.thread), c.ID)
+}
+
+// errorShows is how many bytes of output an error shows by itself.
+const errorShows = 2000
+
+// saved says where the whole output of a call is that was cut.
+type saved struct{ id, note string }
+
+// keep keeps the output of a call if what the model is told leaves something out.
+func (w *worker) keep(kept *output.Writer, res tools.Result, err error) saved {
+	cut := res.Cut
+	if cut == "" && (res.Full != "" || (err != nil || res.Unknown) && kept.Bytes() > errorShows) {
+		cut = "here"
+	}
+	if cut == "" || kept == nil {
+		kept.Drop()
+		return saved{}
+	}
+	ref, err := kept.Keep(res.Full)
+	if err != nil {
+		w.log.Warn("the whole output of a call could not be kept", "error", err)
+		return saved{note: "[Output truncated " + cut + ". The rest could not be saved.]"}
+	}
+	return saved{ref.ID, ref.Note(cut)}
 }
 
 // recordRun stores a result, the outcome with the gate, and the message that
@@ -435,10 +483,10 @@ func paragraph(s string) string {
 
 // draft turns the deltas of a reply into progress, at most five times a second.
 type draft struct {
-	key, status string
-	show        func(chat.Progress)
-	now         func() time.Time
-	redact      func(string) string
+	key    string
+	show   func(chat.Progress)
+	now    func() time.Time
+	redact func(string) string
 
 	mu   sync.Mutex
 	buf  strings.Builder
@@ -471,14 +519,17 @@ func (d *draft) flush(status, text string) {
 	}
 }
 
-// output turns the events of a running call into progress.
-type output struct {
+// running turns the events of a running call, and its time, into progress.
+type running struct {
 	draft
-	mark bool // an approved command: its first sign of life is a crash point
-	text string
+	name  string
+	began time.Time
+	bytes int64 // of output so far
+	mark  bool  // an approved command: its first sign of life is a crash point
+	text  string
 }
 
-func (o *output) event(e tools.Event) {
+func (o *running) event(e tools.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch e.Kind {
@@ -487,6 +538,7 @@ func (o *output) event(e tools.Event) {
 			o.mark = false
 			failpoint.Hit(failpoint.CommandRunning)
 		}
+		o.bytes += int64(len(e.Text))
 		o.buf.WriteString(e.Text)
 		if o.buf.Len() > 4*draftTail {
 			tail := lastBytes(o.buf.String(), draftTail)
@@ -497,7 +549,56 @@ func (o *output) event(e tools.Event) {
 		o.buf.WriteString("· " + e.Text + "\n")
 	case tools.Started, tools.Completed:
 	}
-	o.flush(o.status, lastBytes(o.buf.String(), draftTail))
+	o.flush(o.status(), lastBytes(o.buf.String(), draftTail))
+}
+
+// A call that says nothing for a while is seen to be alive all the same: from aliveAfter
+// on, its line moves every aliveEvery.
+const (
+	aliveAfter = 2 * time.Second
+	aliveEvery = time.Second
+)
+
+// status is the line of a running call: what, and from aliveAfter on for how long and how
+// much it has printed.
+func (o *running) status() string {
+	s := "running " + o.name
+	took := o.now().Sub(o.began)
+	if took < aliveAfter {
+		return s
+	}
+	s += " · " + took.Truncate(time.Second).String()
+	if o.bytes > 0 {
+		s += " · " + truncate.FormatSize(o.bytes)
+	}
+	return s
+}
+
+// beat lets the line move until the returned function is called, which waits for the
+// last one.
+func (o *running) beat() (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		t := time.NewTicker(aliveEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+			case <-quit:
+				return
+			}
+			o.mu.Lock()
+			if o.now().Sub(o.began) >= aliveAfter {
+				o.flush(o.status(), lastBytes(o.buf.String(), draftTail))
+			}
+			o.mu.Unlock()
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
 }
 
 func lastBytes(s string, n int) string {

@@ -41,32 +41,45 @@ func runPost(c llm.Call, a approvals.Action, r history.Result) string {
 		fmt.Fprintf(&b, " on %s", inlineCode(at))
 	}
 	fmt.Fprintf(&b, " · %s", outcomeNote(r))
-	out, notice := r.Text, ""
-	var sh shellResult
-	if json.Unmarshal([]byte(r.Text), &sh) == nil {
-		switch {
-		case sh.Result.ExitCode != nil:
-			out = strings.TrimRight(sh.Result.Stdout+sh.Result.Stderr, "\n")
-			notice = sh.Result.Notice
-		default:
-			var env struct {
-				Result json.RawMessage `json:"result"`
-			}
-			var text string
-			if json.Unmarshal([]byte(r.Text), &env) == nil && json.Unmarshal(env.Result, &text) == nil {
-				out = text
-			} else if len(env.Result) > 0 {
-				out = string(env.Result)
-			}
-		}
+	out, notice := printed(r.Text)
+	if r.Output != "" {
+		out, _, _ = cutLast(out, "\n[Output truncated ")
+		notice = strings.TrimSpace(notice + "\nThis is not all of it: `output " + r.Output + "` posts the whole output.")
 	}
 	if out = shorten(out); out != "" {
 		b.WriteString("\n" + fence(out))
 	}
-	if notice != "" { // something unusual that people should know as well
+	if notice != "" {
 		b.WriteString("\n" + notice)
 	}
 	return b.String()
+}
+
+// printed is what people see of the text that the model was given: what was printed, or
+// the result without its envelope, and something unusual that they should know as well.
+func printed(text string) (out, notice string) {
+	var env struct {
+		Result json.RawMessage `json:"result"`
+	}
+	if json.Unmarshal([]byte(text), &env) != nil || len(env.Result) == 0 {
+		return text, ""
+	}
+	if json.Unmarshal(env.Result, &out) == nil {
+		return out, ""
+	}
+	var sh shellResult
+	if json.Unmarshal([]byte(text), &sh) == nil && sh.Result.ExitCode != nil {
+		return strings.TrimRight(sh.Result.Stdout+sh.Result.Stderr, "\n"), sh.Result.Notice
+	}
+	return string(env.Result), ""
+}
+
+// cutLast is strings.Cut around the last sep.
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
 }
 
 // actionLine is one line that says what an action does.

@@ -14,6 +14,7 @@ import (
 	"countersign/approvals/card"
 	"countersign/store"
 	"countersign/store/queue"
+	"countersign/tools/output"
 )
 
 // word is one of the chat words that work where slash commands don't.
@@ -42,6 +43,10 @@ func parseWord(text string) (word, bool) {
 		return w, len(fields) <= 2
 	case "stop", "status", "sessions", "recording", "help":
 		return word{verb: verb}, len(fields) == 1
+	case "output":
+		if len(fields) == 2 && strings.HasPrefix(fields[1], "out-") {
+			return word{verb: verb, id: fields[1]}, true
+		}
 	case "undo":
 		if len(fields) == 2 && approvalID.MatchString(fields[1]) {
 			return word{verb: verb, id: fields[1]}, true
@@ -89,6 +94,8 @@ func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
 		return a.hand(ctx, ev, w)
 	case "recording":
 		return a.recording(ctx, ev)
+	case "output":
+		return a.output(ctx, ev, w.id)
 	case "undo":
 		text, err := a.undo(ctx, ev, w.id)
 		if err != nil || text == "" {
@@ -112,6 +119,7 @@ const helpText = "Write what you need in plain words; nothing that changes anyth
 	"| `sessions` | lists the terminals of this thread and how to watch them |\n" +
 	"| `take` / `give` | takes the keyboard of the terminal and pauses me, gives it back |\n" +
 	"| `recording` | posts what the terminals of this thread showed |\n" +
+	"| `output <id>` | posts the whole output of a command as a file |\n" +
 	"| `help` | this list |\n"
 
 // hand hands the keyboard over and stores it, so that the worker pauses or goes on.
@@ -159,6 +167,37 @@ func (a *Agent) recording(ctx context.Context, ev chat.Event) error {
 	files, text := a.cfg.Recording(ctx, ev.Thread)
 	err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		a.cfg.Outbox.Put(tx, ev.Thread, chat.Post{Key: "answer/" + string(ev.ID), Text: text, Files: files, Quiet: true})
+		return nil
+	})
+	if err == nil {
+		a.cfg.Outbox.Wake(ev.Thread)
+	}
+	return err
+}
+
+// maxAttached is how much of an output is posted as a file, in bytes: the post waits in
+// the store until it is sent.
+const maxAttached = 1 << 20
+
+// output posts the whole output of a call.
+func (a *Agent) output(ctx context.Context, ev chat.Event, id string) error {
+	if a.cfg.Outputs == nil {
+		return a.answer(ctx, ev, "No output is kept here.")
+	}
+	text, cut, err := a.cfg.Outputs.Text(string(ev.Thread), id, maxAttached)
+	switch {
+	case errors.Is(err, output.ErrNone):
+		return a.answer(ctx, ev, "There is no output `"+id+"` in this thread, or no longer.")
+	case err != nil:
+		a.cfg.Log.Error("an output cannot be read", "error", err)
+		return a.answer(ctx, ev, "I cannot read that output at the moment; see the bot's log.")
+	}
+	say := "The whole output."
+	if cut {
+		say = "The beginning and the end of the output; it is too long for one file here."
+	}
+	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		a.cfg.Outbox.Put(tx, ev.Thread, chat.Post{Key: "answer/" + string(ev.ID), Text: say, Files: []chat.File{{Name: id + ".txt", Text: a.cfg.Redact(text), Cut: cut}}, Quiet: true})
 		return nil
 	})
 	if err == nil {

@@ -22,6 +22,7 @@ type envelope struct {
 	Timestamp stamp  `json:"harness_timestamp"`
 	Result    any    `json:"result"`
 	Reason    string `json:"reason,omitempty"`
+	Output    string `json:"output,omitempty"`
 }
 
 // Envelope returns the one form in which every result reaches the model:
@@ -30,14 +31,25 @@ type envelope struct {
 //
 // Text is not escaped for HTML. A value that does not encode becomes a
 // sentence that says so.
-func Envelope(now time.Time, value any) string { return seal(now, value, "") }
+func Envelope(now time.Time, value any) string { return seal(now, envelope{Result: value}) }
+
+// CutEnvelope is Envelope for a value that leaves output out; note says where the whole of
+// it is. It ends a text, and stands beside any other value.
+func CutEnvelope(now time.Time, value any, note string) string {
+	if text, ok := value.(string); ok {
+		return Envelope(now, strings.TrimSuffix(text, "\n")+"\n"+note)
+	}
+	return seal(now, envelope{Result: value, Output: note})
+}
 
 // DeniedEnvelope returns the envelope of a denial. The reason that a person
 // gave stands beside the result, which is always exactly [DeniedText].
-func DeniedEnvelope(now time.Time, reason string) string { return seal(now, DeniedText, reason) }
+func DeniedEnvelope(now time.Time, reason string) string {
+	return seal(now, envelope{Result: DeniedText, Reason: reason})
+}
 
-func seal(now time.Time, value any, reason string) string {
-	e := envelope{Timestamp: stamp{Source: "harness", UnixMillis: now.UnixMilli()}, Result: value, Reason: reason}
+func seal(now time.Time, e envelope) string {
+	e.Timestamp = stamp{Source: "harness", UnixMillis: now.UnixMilli()}
 	text, err := encode(e)
 	if err != nil {
 		e.Result = "the result cannot be shown: " + err.Error()
@@ -76,6 +88,9 @@ func TruncateHead(s string, n int) string {
 	}
 	return s
 }
+
+// Truncated reports whether text ends as what [TruncateHead] cut does.
+func Truncated(text string) bool { return strings.HasSuffix(text, headMark) }
 
 // TruncateTail keeps the last n characters of s and says in front how many it
 // cut. Every invalid byte counts as one character and becomes U+FFFD.

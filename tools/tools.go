@@ -103,6 +103,9 @@ type Result struct {
 	// Unknown marks an effect that may or may not have happened (the terminal
 	// or the connection went away). It is never repeated by itself.
 	Unknown bool
+	// Cut says where Value leaves output out ("at 50KB"), and is empty when it is whole.
+	// The whole is what went through the Sink, or else Full.
+	Cut, Full string
 	// Undo says that the change can be taken back with the tool undo.
 	Undo bool
 	// Text is the form for people; empty means that Value is shown.

@@ -125,6 +125,8 @@ type Result struct {
 	Call string `json:"call"`
 	Tool string `json:"tool"`
 	Text string `json:"text"` // what the model is given, already cut and redacted
+	// Output is the id of the whole output, where Text leaves some of it out.
+	Output string `json:"output,omitempty"`
 	// Same identifies the call (tool and canonical arguments), Way how it ended;
 	// together they recognise repetitions. Both are hashes.
 	Same string `json:"same,omitempty"`

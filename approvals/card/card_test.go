@@ -46,6 +46,19 @@ func record(s approvals.State) approvals.Record {
 	return r
 }
 
+func TestOnlyWhatCanBeTakenBackOffersUndo(t *testing.T) {
+	for _, s := range []approvals.State{approvals.Pending, approvals.Running, approvals.Done, approvals.OutUnk, approvals.Denied} {
+		for _, undo := range []bool{false, true} {
+			r := record(s)
+			r.Outcome.Undo = undo
+			c := Of(r, "")
+			if want := undo && s == approvals.Done; (len(c.After) == 1 && c.After[0].ID == chat.ButtonID(UndoPrefix+string(r.ID))) != want {
+				t.Errorf("%s, %v: %+v", s, undo, c.After)
+			}
+		}
+	}
+}
+
 func TestFaces(t *testing.T) {
 	for _, s := range []approvals.State{
 		approvals.Pending, approvals.Approved, approvals.Running, approvals.Done, approvals.OutUnk,

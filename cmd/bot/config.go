@@ -19,6 +19,7 @@ import (
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/internal/redact"
+	"countersign/tools/output"
 	"countersign/tools/shell"
 )
 
@@ -125,6 +126,8 @@ type File struct {
 	Internet InternetConfig `yaml:"internet"`
 	// Recordings is about what terminals showed.
 	Recordings RecordingsConfig `yaml:"recordings"`
+	// Outputs is about what commands printed.
+	Outputs OutputsConfig `yaml:"outputs"`
 }
 
 // AgentConfig names the agent and its defaults.
@@ -215,6 +218,12 @@ type KeepConfig struct {
 	Undo   time.Duration `yaml:"undo"`   // what files were before a change, for the button Undo
 }
 
+// OutputsConfig says what of outputs is kept whose result was cut.
+type OutputsConfig struct {
+	MaxBytes int64         `yaml:"max_bytes"` // of one call
+	Keep     time.Duration `yaml:"keep"`
+}
+
 func defaults() File {
 	return File{
 		Agent:   AgentConfig{Name: "ops", Target: "local", Preset: "oncall", Mode: "balanced"},
@@ -225,6 +234,7 @@ func defaults() File {
 		Audit:   defaultAudit(),
 
 		Recordings: RecordingsConfig{MaxBytes: 50 << 20, Keep: 30 * 24 * time.Hour},
+		Outputs:    OutputsConfig{MaxBytes: output.DefaultMax, Keep: 7 * 24 * time.Hour},
 	}
 }
 
@@ -264,6 +274,9 @@ func (f File) check(path string) error {
 	}
 	if !f.Recordings.Off && (f.Recordings.MaxBytes < 1<<20 || f.Recordings.Keep < time.Hour) {
 		return usage("%s: recordings need max_bytes of at least 1048576 and keep of at least 1h; raise them, or set off: true", path)
+	}
+	if f.Outputs.MaxBytes < 1<<16 || f.Outputs.Keep < time.Hour {
+		return usage("%s: outputs need max_bytes of at least 65536 and keep of at least 1h; raise them", path)
 	}
 	if _, ok := f.Targets[f.Agent.Target]; !ok {
 		return usage("%s: agent.target is %q, which is not one of the targets (%s)", path, f.Agent.Target, strings.Join(sortedKeys(f.Targets), ", "))

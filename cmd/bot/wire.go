@@ -37,6 +37,7 @@ import (
 	"countersign/tools"
 	"countersign/tools/clock"
 	"countersign/tools/files"
+	"countersign/tools/output"
 	"countersign/tools/plan"
 	"countersign/tools/targets"
 	webtools "countersign/tools/web"
@@ -53,6 +54,7 @@ type bot struct {
 	machines map[string]*machine // by the names of the targets
 	hostKeys string              // the known_hosts file of what people approved
 	redact   func(string) string // takes secrets out of text
+	outputs  *output.Log         // whole outputs of calls whose result is cut
 	registry *tools.Registry
 	rules    atomic.Pointer[rules]
 	gate     *gate.Gate
@@ -125,6 +127,13 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	b.rules.Store(r)
 	redactor := redact.New(b.secrets()...)
 	b.redact = redactor.Redact
+	b.outputs = output.New(output.Config{
+		Dir: filepath.Join(b.env.DataDir, "outputs"), Max: b.file.Outputs.MaxBytes, Cleaner: func() output.Cleaner { return redactor.Stream() },
+		Readable: func() bool {
+			_, ok := b.registry.Lookup("read_output")
+			return ok
+		},
+	})
 	if err := b.makeMachines(o); err != nil {
 		return err
 	}
@@ -173,7 +182,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Owner: owner,
 		// The store file is locked: whoever claimed a thread before this start is dead.
 		Alive:  func(o string) bool { return o == owner },
-		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact,
+		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact,
 		Limits:  agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Repeats: b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: time.Now, Log: b.log,
 	})
@@ -209,7 +218,7 @@ func (b *bot) catalogue() error {
 	if err != nil {
 		return err
 	}
-	catalogue, err := tools.NewRegistry(time.Now, slices.Concat(all, trust, fetching)...)
+	catalogue, err := tools.NewRegistry(time.Now, slices.Concat(all, trust, fetching, []tools.Tool{b.outputs.Reader()})...)
 	if err != nil {
 		return err
 	}
@@ -419,6 +428,9 @@ func (b *bot) retain(ctx context.Context) error {
 				b.log.Error("old rows could not be pruned", "error", err)
 			}
 			more = err == nil && n == 500
+		}
+		if _, err := b.outputs.Prune(ctx, time.Now().Add(-b.file.Outputs.Keep)); err != nil && ctx.Err() == nil {
+			b.log.Error("old outputs could not be pruned", "error", err)
 		}
 		if err := b.pruneRecordings(time.Now()); err != nil {
 			b.log.Error("recordings could not be pruned", "error", err)

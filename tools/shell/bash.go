@@ -7,24 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
 	"countersign/tools"
+	"countersign/tools/truncate"
 )
 
 //go:embed bash.md
 var bashDescription string
 
-const (
-	// bashTimeout is how long the tool bash waits when the call says nothing.
-	bashTimeout = 120 * time.Second
-	// bashBytes and bashLines bound its output, whichever is hit first.
-	bashBytes = 50 << 10
-	bashLines = 2000
-)
+// bashTimeout is how long the tool bash waits when the call says nothing.
+const bashTimeout = 120 * time.Second
 
 // NewBash returns the tool bash: a command as a process of its own, with both streams
 // in the order written. It uses no pane, whatever the target has.
@@ -106,7 +101,7 @@ func (k *call) merged(ctx context.Context, sink tools.Sink) (tools.Result, error
 	if err := k.unchanged(wctx); err != nil {
 		return tools.Result{}, err
 	}
-	both := &page{out: out}
+	both := &page{truncate.NewWriter(), out}
 	spec := k.spec()
 	spec.Stdout, spec.Stderr = both, both
 	res, gone, err := k.run(ctx, wctx, spec)
@@ -114,7 +109,7 @@ func (k *call) merged(ctx context.Context, sink tools.Sink) (tools.Result, error
 		return tools.Result{}, err
 	}
 	out.flush()
-	text := both.text()
+	text, where := both.Text()
 	switch {
 	case gone:
 		return lost(k.t.cfg.Target.ID(), text, "", "", out), nil
@@ -124,59 +119,24 @@ func (k *call) merged(ctx context.Context, sink tools.Sink) (tools.Result, error
 	case res.Killed:
 		text = strings.TrimRight(text, "\n") + "\n[stopped: the command was killed with everything it had started]"
 		out.event(tools.Completed, "stopped")
-		return tools.Result{Value: text, Text: text, Failed: true}, nil
+		return tools.Result{Value: text, Text: text, Failed: true, Cut: where}, nil
 	case res.Code != 0:
 		text = strings.TrimRight(text, "\n") + fmt.Sprintf("\n[exit code: %d]", res.Code)
 		text = strings.TrimPrefix(text, "\n")
 	}
 	out.event(tools.Info, fmt.Sprintf("ended after %s", round(res.Duration)))
 	out.event(tools.Completed, fmt.Sprintf("exit code %d", res.Code))
-	return tools.Result{Value: text, Text: text, Failed: res.Code != 0}, nil
+	return tools.Result{Value: text, Text: text, Failed: res.Code != 0, Cut: where}, nil
 }
 
-// page keeps the head of a stream by bytes and lines, and counts the rest.
+// page keeps both ends of a stream and passes all of it on.
 type page struct {
+	*truncate.Writer
 	out *stream
-
-	mu           sync.Mutex
-	kept         []byte
-	keptLines    int
-	bytes, lines int
-	full         bool
 }
 
 // Write implements io.Writer.
 func (p *page) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	for _, c := range b {
-		p.bytes++
-		if c == '\n' {
-			p.lines++
-		}
-		if p.full = p.full || len(p.kept) >= bashBytes || p.keptLines >= bashLines; p.full {
-			continue
-		}
-		p.kept = append(p.kept, c)
-		if c == '\n' {
-			p.keptLines++
-		}
-	}
-	p.mu.Unlock()
 	p.out.bytes(tools.Stdout, b)
-	return len(b), nil
-}
-
-// text is what was kept, with a note about what was not.
-func (p *page) text() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	text := strings.ToValidUTF8(string(p.kept), "\uFFFD")
-	if !p.full {
-		return text
-	}
-	where := "at 50KB"
-	if p.keptLines >= bashLines {
-		where = fmt.Sprintf("after %d lines", bashLines)
-	}
-	return strings.TrimSuffix(text, "\n") + fmt.Sprintf("\n[Output truncated %s: there were %d bytes in %d lines]", where, p.bytes, p.lines)
+	return p.Writer.Write(b)
 }

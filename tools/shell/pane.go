@@ -188,7 +188,7 @@ func (k *call) interactive(p session.Pane, o tmux.Outcome, stdout, stderr, notic
 	out.event(tools.Completed, string(o.Kind))
 	return tools.Result{
 		Value: result{Stdout: stdout, Stderr: stderr, State: string(o.Kind), Screen: tools.TruncateTail(o.Screen, maxOutput), Notice: say},
-		Text:  people(stdout, stderr, fmt.Sprintf("still running in pane %s: %s", p.ID(), o.Kind)),
+		Text:  people(stdout, stderr, fmt.Sprintf("still running in pane %s: %s", p.ID(), o.Kind)), Cut: where(stdout, stderr),
 	}
 }
 
@@ -215,7 +215,7 @@ func (k *call) stopped(ctx context.Context, p session.Pane, o tmux.Outcome, out 
 	out.event(tools.Info, r.Notice)
 	out.event(tools.Completed, r.State)
 	// What could not be reached to be stopped may end in any way.
-	return tools.Result{Value: r, Failed: true, Unknown: errors.Is(err, backend.ErrLost), Text: people(r.Stdout, r.Stderr, r.Notice)}, nil
+	return tools.Result{Value: r, Failed: true, Unknown: errors.Is(err, backend.ErrLost), Text: people(r.Stdout, r.Stderr, r.Notice), Cut: where(r.Stdout, r.Stderr)}, nil
 }
 
 // becomesIdle waits for the pane's prompt until ctx ends.

@@ -53,7 +53,7 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 		}
 		out.event(tools.Info, r.Notice)
 		out.event(tools.Completed, r.State)
-		return tools.Result{Value: r, Failed: true, Text: people(so, se, r.Notice)}, nil
+		return tools.Result{Value: r, Failed: true, Text: people(so, se, r.Notice), Cut: where(so, se)}, nil
 	}
 	notice := sentences(k.notice, k.t.plainNotice(k.thread))
 	if res.Signal != "" {

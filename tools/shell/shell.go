@@ -325,8 +325,16 @@ type result struct {
 func exited(code int, stdout, stderr, notice string) tools.Result {
 	return tools.Result{
 		Value:  result{ExitCode: &code, Stdout: stdout, Stderr: stderr, Notice: notice},
-		Failed: code != 0, Text: people(stdout, stderr, fmt.Sprintf("exit code %d", code)),
+		Failed: code != 0, Text: people(stdout, stderr, fmt.Sprintf("exit code %d", code)), Cut: where(stdout, stderr),
 	}
+}
+
+// where says where the streams were cut, if one of them was.
+func where(stdout, stderr string) string {
+	if tools.Truncated(stdout) || tools.Truncated(stderr) {
+		return fmt.Sprintf("at %d characters", maxOutput)
+	}
+	return ""
 }
 
 // people is the text that a thread shows.

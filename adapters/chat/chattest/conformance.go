@@ -57,6 +57,7 @@ func Run(t *testing.T, harness Harness) {
 		{"a click carries what the person made of a text", editIsExact},
 		{"a click that was not decided says so", clickFails},
 		{"a click gives the card its new face", clickRepaints},
+		{"a decided card offers what comes after it", clickAfter},
 		{"a post with the same key replaces the message at its place", postIsIdempotent},
 		{"the same key in two threads is two messages", keysAreOfThreads},
 		{"an edit replaces the message at its place", editReplaces},
@@ -357,6 +358,20 @@ func clickRepaints(t *testing.T, s Subject, b *bot) {
 		t.Fatal(err)
 	}
 	shows(t, s, th, "before", "Approved by you", "after")
+}
+
+func clickAfter(t *testing.T, s Subject, b *bot) {
+	th := start(t, s)
+	card := question("Approved by you")
+	card.Final, card.After = true, []chat.Button{{ID: "undo:abcdefghij", Label: "Undo", Style: chat.StyleEdit}}
+	post(t, s, th, chat.Post{Key: "q", Card: card})
+	shows(t, s, th, "Approved by you")
+	if ans, err := s.Press(th, "undo:abcdefghij", ""); err != nil || !ans.OK {
+		t.Errorf("the answer is %+v, %v", ans, err)
+	}
+	if all := b.pressed(); len(all) != 1 || all[0].Button != "undo:abcdefghij" || all[0].From.ID != s.User {
+		t.Errorf("the clicks are %+v", all)
+	}
 }
 
 func postIsIdempotent(t *testing.T, s Subject, _ *bot) {

@@ -1,0 +1,168 @@
+// Package truncate cuts the output of tools to what a model is given: at most [MaxBytes]
+// and [MaxLines], whichever is hit first, by whole lines and characters, with a line that
+// counts what was left out.
+//
+// It keeps nothing of what it cuts; tools/output does.
+package truncate
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// What one result holds at most. The numbers are those of the row N-43.
+const (
+	MaxBytes = 50 << 10
+	MaxLines = 2000
+)
+
+// Head keeps the beginning of text: at most maxBytes bytes and maxLines lines. cut says
+// where it ended, as [At] does, or is "" when text is whole.
+func Head(text string, maxBytes, maxLines int) (kept, cut string) {
+	w := &Writer{headBytes: maxBytes, headLines: maxLines}
+	_, _ = w.Write([]byte(text))
+	return w.Text()
+}
+
+// Tail keeps the end of text: at most maxBytes bytes and maxLines lines.
+func Tail(text string, maxBytes, maxLines int) (kept, cut string) {
+	w := &Writer{tailBytes: maxBytes, tailLines: maxLines}
+	_, _ = w.Write([]byte(text))
+	return w.Text()
+}
+
+// FormatSize writes a number of bytes: 512B, 50KB, 1.5MB. A KB has 1024 bytes.
+func FormatSize(n int64) string {
+	const units = "KMGT"
+	if n < 1024 {
+		return strconv.FormatInt(n, 10) + "B"
+	}
+	size, i := float64(n)/1024, 0
+	for size >= 1024 && i < len(units)-1 {
+		size /= 1024
+		i++
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(size, 'f', 1, 64), ".0") + units[i:i+1] + "B"
+}
+
+// Writer keeps the beginning and the end of what is written to it. It is safe for
+// concurrent use; the zero Writer keeps nothing.
+type Writer struct {
+	headBytes, headLines int
+	tailBytes, tailLines int
+
+	mu           sync.Mutex
+	over         bool   // it does not fit: head is settled, and the rest goes into tail
+	head, tail   []byte // all of it in head, until it is over
+	headNewlines int
+	bytes, lines int64
+}
+
+// NewWriter returns a writer that keeps MaxBytes and MaxLines: three fifths of them from
+// the beginning, where most programs say what is wrong, the rest from the end.
+func NewWriter() *Writer {
+	return &Writer{headBytes: MaxBytes * 3 / 5, headLines: MaxLines * 3 / 5, tailBytes: MaxBytes * 2 / 5, tailLines: MaxLines * 2 / 5}
+}
+
+// Both returns a writer that keeps half of maxBytes from the beginning and half from the
+// end, however many lines that are.
+func Both(maxBytes int) *Writer {
+	return &Writer{headBytes: maxBytes - maxBytes/2, headLines: maxBytes, tailBytes: maxBytes / 2, tailLines: maxBytes}
+}
+
+// Write implements io.Writer; it never fails.
+func (w *Writer) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bytes += int64(len(b))
+	w.lines += int64(bytes.Count(b, newline))
+	if w.over {
+		w.tail = append(w.tail, b...)
+	} else {
+		w.head = append(w.head, b...)
+		if w.bytes <= int64(w.headBytes+w.tailBytes) && w.lines <= int64(w.headLines+w.tailLines) {
+			return len(b), nil
+		}
+		w.over = true
+		n := prefix(w.head, w.headBytes, w.headLines)
+		w.tail = append(w.tail, w.head[n:]...)
+		w.head = w.head[:n:n]
+		w.headNewlines = bytes.Count(w.head, newline)
+	}
+	// More than is shown, so that the cut is at a character.
+	if most := w.tailBytes + utf8.UTFMax; len(w.tail) > 4*most {
+		w.tail = append(w.tail[:0], w.tail[len(w.tail)-most:]...)
+	}
+	return len(b), nil
+}
+
+var newline = []byte("\n")
+
+// prefix is how long the beginning of b is that has at most n bytes and so many lines, and
+// ends with a character.
+func prefix(b []byte, n, lines int) int {
+	n = min(n, len(b))
+	for i := 0; i < utf8.UTFMax && n > 0 && n < len(b) && !utf8.RuneStart(b[n]); i++ {
+		n--
+	}
+	at := 0
+	for range lines {
+		i := bytes.IndexByte(b[at:n], '\n')
+		if i < 0 {
+			return n
+		}
+		at += i + 1
+	}
+	return at
+}
+
+// Text is what was kept, with a line that counts what was left out, and where it was cut:
+// "at 50KB" or "after 2000 lines", or "" when nothing was.
+func (w *Writer) Text() (kept, cut string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	head := strings.ToValidUTF8(string(w.head), "\uFFFD")
+	if !w.over {
+		return head, ""
+	}
+	tail, byLines := lastLines(w.tail, w.tailBytes, w.tailLines)
+	left := w.bytes - int64(len(w.head)) - int64(len(tail))
+	end := strings.ToValidUTF8(string(tail), "\uFFFD")
+	leftLines := w.lines - int64(w.headNewlines) - int64(strings.Count(end, "\n"))
+	if cut = "at " + FormatSize(int64(w.headBytes+w.tailBytes)); byLines || w.headLines > 0 && w.headNewlines >= w.headLines {
+		cut = fmt.Sprintf("after %d lines", w.headLines+w.tailLines)
+	}
+	mark := fmt.Sprintf("[... %d bytes in %d lines left out ...]\n", left, leftLines)
+	if head != "" && !strings.HasSuffix(head, "\n") {
+		mark = "\n" + mark
+	}
+	return head + mark + end, cut
+}
+
+// lastLines is the end of b: at most n bytes and so many lines.
+func lastLines(b []byte, n, lines int) (end []byte, byLines bool) {
+	if len(b) > n {
+		b = b[len(b)-n:]
+		for i := 0; i < utf8.UTFMax && len(b) > 0 && !utf8.RuneStart(b[0]); i++ { // the rest of a character
+			b = b[1:]
+		}
+	}
+	seen := 0
+	for i, c := range slices.Backward(b) {
+		if c != '\n' || i == len(b)-1 {
+			continue
+		}
+		if seen++; seen >= lines {
+			return b[i+1:], true
+		}
+	}
+	if lines == 0 {
+		return nil, false
+	}
+	return b, false
+}
