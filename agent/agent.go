@@ -167,6 +167,9 @@ type Config struct {
 	// Redact takes secrets out of text before it is stored or leaves; nil keeps
 	// text as it is.
 	Redact func(string) string
+	// Live does so for text that comes in pieces and is shown meanwhile; nil keeps it as
+	// it is.
+	Live   func() Live
 	Limits Limits
 	// Repeats is how often a call may fail in the same way before it is not run
 	// any more; default 2.
@@ -219,6 +222,9 @@ func New(cfg Config) *Agent {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Live == nil {
+		cfg.Live = func() Live { return asIs{} }
 	}
 	if cfg.Redact == nil {
 		cfg.Redact = func(s string) string { return s }
@@ -517,3 +523,16 @@ func (a *Agent) doing(th chat.ThreadID) string {
 	}
 	return ""
 }
+
+// Live takes secrets out of text that comes in pieces.
+type Live interface {
+	// Write takes a piece and returns what is safe by now.
+	Write(piece string) (safe string)
+	// Preview is what may be shown of the rest for the moment.
+	Preview() string
+}
+
+type asIs struct{}
+
+func (asIs) Write(s string) string { return s }
+func (asIs) Preview() string       { return "" }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -306,7 +307,7 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 	step, done := w.begin(ctx, "running "+c.Name)
 	defer done()
 	key := "call/" + c.ID
-	out := &running{draft: draft{key: key, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, redact: w.a.cfg.Redact}, name: c.Name, began: w.a.cfg.Now(), mark: changes}
+	out := &running{draft: draft{key: key, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}, name: c.Name, began: w.a.cfg.Now(), mark: changes}
 	w.show(ctx, chat.Progress{Key: key, Status: "running " + c.Name})
 	kept := w.keeping(c)
 	still := out.beat()
@@ -483,13 +484,14 @@ func paragraph(s string) string {
 
 // draft turns the deltas of a reply into progress, at most five times a second.
 type draft struct {
-	key    string
-	show   func(chat.Progress)
-	now    func() time.Time
-	redact func(string) string
+	key  string
+	show func(chat.Progress)
+	now  func() time.Time
+	live func() Live
 
 	mu   sync.Mutex
-	buf  strings.Builder
+	pass Live            // takes secrets out of what comes, also where it is cut
+	buf  strings.Builder // what pass gave
 	last time.Time
 }
 
@@ -503,19 +505,31 @@ func (d *draft) delta(x llm.Delta) {
 	defer d.mu.Unlock()
 	if x.Reset {
 		d.buf.Reset()
+		d.pass = nil
 	}
-	d.buf.WriteString(x.Text)
+	d.add(x.Text)
 	if x.Note != "" {
 		d.show(chat.Progress{Key: d.key, Status: x.Note})
 		return
 	}
-	d.flush("writing", d.buf.String())
+	d.flush("writing", math.MaxInt)
 }
 
-func (d *draft) flush(status, text string) {
+func (d *draft) add(text string) {
+	if d.pass == nil {
+		d.pass = d.live()
+	}
+	d.buf.WriteString(d.pass.Write(text))
+}
+
+func (d *draft) flush(status string, last int) {
 	if now := d.now(); now.Sub(d.last) >= draftEvery {
 		d.last = now
-		d.show(chat.Progress{Key: d.key, Status: status, Text: d.redact(text)})
+		text := d.buf.String()
+		if d.pass != nil {
+			text += d.pass.Preview()
+		}
+		d.show(chat.Progress{Key: d.key, Status: status, Text: lastBytes(text, last)})
 	}
 }
 
@@ -539,17 +553,17 @@ func (o *running) event(e tools.Event) {
 			failpoint.Hit(failpoint.CommandRunning)
 		}
 		o.bytes += int64(len(e.Text))
-		o.buf.WriteString(e.Text)
+		o.add(e.Text)
 		if o.buf.Len() > 4*draftTail {
 			tail := lastBytes(o.buf.String(), draftTail)
 			o.buf.Reset()
 			o.buf.WriteString(tail)
 		}
 	case tools.Info:
-		o.buf.WriteString("· " + e.Text + "\n")
+		o.add("· " + e.Text + "\n")
 	case tools.Started, tools.Completed:
 	}
-	o.flush(o.status(), lastBytes(o.buf.String(), draftTail))
+	o.flush(o.status(), draftTail)
 }
 
 // A call that says nothing for a while is seen to be alive all the same: from aliveAfter
@@ -590,7 +604,7 @@ func (o *running) beat() (stop func()) {
 			}
 			o.mu.Lock()
 			if o.now().Sub(o.began) >= aliveAfter {
-				o.flush(o.status(), lastBytes(o.buf.String(), draftTail))
+				o.flush(o.status(), draftTail)
 			}
 			o.mu.Unlock()
 		}

@@ -423,7 +423,7 @@ func (w *worker) model(ctx context.Context) error {
 // ask sends the conversation, once more with half the budget when it is too
 // long for the model.
 func (w *worker) ask(ctx context.Context, key string) (llm.Reply, error) {
-	draft := &draft{key: key, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, redact: w.a.cfg.Redact}
+	draft := &draft{key: key, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}
 	for try := 0; ; try++ {
 		reply, err := w.a.cfg.Model.Reply(ctx, llm.Request{
 			Thread:      string(w.thread),

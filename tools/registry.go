@@ -149,6 +149,9 @@ func (r *Registry) Specs(keep func(Spec) bool) []Spec {
 // Names lists the names of all tools, sorted.
 func (r *Registry) Names() []string { return slices.Clone(r.names) }
 
+// Spellings lists everything that a tool answers to, sorted.
+func (r *Registry) Spellings() []string { return slices.Sorted(maps.Keys(r.byKey)) }
+
 // Lookup finds a tool by its name or one of its aliases.
 func (r *Registry) Lookup(name string) (Spec, bool) {
 	e := r.byKey[name]

@@ -68,6 +68,16 @@ type File struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 	Cut  bool   `json:"cut,omitempty"` // Text is not the whole file
+	// Data is the content of a file that is no text; Text is empty then.
+	Data []byte `json:"data,omitempty"`
+}
+
+// Content is what the file holds.
+func (f File) Content() []byte {
+	if len(f.Data) > 0 {
+		return f.Data
+	}
+	return []byte(f.Text)
 }
 
 // Event is one message from a person.

@@ -304,7 +304,7 @@ func (a *Adapter) attach(ctx context.Context, th thread, files []chat.File, prio
 		if name == "" {
 			name = "output.txt"
 		}
-		text := f.Text
+		text := string(f.Content())
 		if text == "" {
 			text = "\n" // Slack takes no empty file
 		}

@@ -317,7 +317,7 @@ func userID(name string) chat.UserID { return chat.UserID(scheme + ":" + name) }
 func tooBig(p chat.Post) bool {
 	n := len(p.Text)
 	for _, f := range p.Files {
-		n += len(f.Name) + len(f.Text)
+		n += len(f.Name) + len(f.Text) + len(f.Data)
 	}
 	if c := p.Card; c != nil {
 		n += len(c.Title) + len(c.Code) + len(c.Body)
@@ -328,7 +328,7 @@ func tooBig(p chat.Post) bool {
 			n += len(f.Name) + len(f.Value)
 		}
 		for _, f := range c.Attach {
-			n += len(f.Name) + len(f.Text)
+			n += len(f.Name) + len(f.Text) + len(f.Data)
 		}
 	}
 	return n > maxPost

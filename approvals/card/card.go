@@ -7,6 +7,7 @@
 package card
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -146,7 +147,7 @@ func shown(a approvals.Action) (code, summary string) {
 // arguments is what of the arguments is shown nowhere else on the card, as one
 // line of JSON, or "".
 func arguments(a approvals.Action) string {
-	if len(a.Args) == 0 || (len(a.Bytes) == 0 && !a.Whole && a.Kind != approvals.KindShell) {
+	if len(a.Args) == 0 || bytes.Equal(a.Args, a.Bytes) || (len(a.Bytes) == 0 && !a.Whole && a.Kind != approvals.KindShell) {
 		return "" // none, or they are the code
 	}
 	var m map[string]json.RawMessage

@@ -126,6 +126,8 @@ type File struct {
 	Internet InternetConfig `yaml:"internet"`
 	// Recordings is about what terminals showed.
 	Recordings RecordingsConfig `yaml:"recordings"`
+	// MCP are the servers of the Model Context Protocol, by their names.
+	MCP map[string]MCPConfig `yaml:"mcp"`
 	// Outputs is about what commands printed.
 	Outputs OutputsConfig `yaml:"outputs"`
 }
@@ -158,8 +160,9 @@ type ChannelConfig struct {
 
 // ToolsConfig chooses the tools.
 type ToolsConfig struct {
-	Additional []string `yaml:"additional,omitempty"`
-	Disabled   []string `yaml:"disabled,omitempty"`
+	Additional []string       `yaml:"additional,omitempty"`
+	Disabled   []string       `yaml:"disabled,omitempty"`
+	Plugins    []PluginConfig `yaml:"plugins,omitempty"`
 	// Interpreters are the languages of execute_code; nil means the usual ones.
 	Interpreters shell.Interpreters `yaml:"interpreters,omitempty"`
 }

@@ -19,6 +19,7 @@ import (
 	"countersign/tools/backend/ssh"
 	"countersign/tools/files"
 	"countersign/tools/gitcmd"
+	"countersign/tools/process"
 	"countersign/tools/search"
 	"countersign/tools/session"
 	"countersign/tools/shell"
@@ -220,11 +221,17 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 	all = append(all, shell.New(cfg), shell.NewBash(cfg), shell.NewCode(cfg, m.b.file.Tools.interpreters()))
 	all = append(all, search.New(search.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private})...)
 	all = append(all, gitcmd.New(gitcmd.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Journal: plainJournal{m}})...)
+	all = append(all, process.New(m.background(o.caps.User, private))...)
 	byName := map[string]tools.Tool{}
 	for _, t := range all {
 		byName[t.Spec().Name] = t
 	}
 	return byName, nil
+}
+
+// background says how processes in the background are kept.
+func (m *machine) background(user string, private func(string) bool) process.Config {
+	return process.Config{Target: m.target, Name: m.name, User: user, Dir: m.cfg.Dir, Private: private, DB: m.b.db, Log: m.b.log}
 }
 
 // patterns are the tools that some machine may have, for their specs.
@@ -233,6 +240,7 @@ func patterns(c ToolsConfig) []tools.Tool {
 	all := append(files.New(files.Config{Target: t}), shell.New(shell.Config{Target: t}), shell.NewBash(shell.Config{Target: t}), shell.NewCode(shell.Config{Target: t}, c.interpreters()))
 	all = append(all, search.New(search.Config{Target: t})...)
 	all = append(all, gitcmd.New(gitcmd.Config{Target: t})...)
+	all = append(all, process.New(process.Config{Target: t})...)
 	return append(all, terminal.New(terminal.Config{Target: t.ID()})...)
 }
 

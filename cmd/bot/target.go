@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"countersign/approvals/policy"
+	"countersign/tools/mcp"
 )
 
 // TargetConfig is one machine.
@@ -127,7 +128,7 @@ func (f File) checkTarget(at, name string, t TargetConfig) error {
 }
 
 // harness is the target of what the bot does by itself, such as fetching a page. The
-// approvers of the default target decide it.
+// approvers of the default target decide it, and what MCP servers do.
 const harness = "harness"
 
 // spot is what the configuration says of a channel and a target.
@@ -148,7 +149,7 @@ func (f File) spot(channel, target string) spot {
 			break
 		}
 	}
-	if target == harness {
+	if target == harness || strings.HasPrefix(target, mcp.Target("")) {
 		s.Config.Approvers = f.Targets[f.Agent.Target].Approvers
 	}
 	mode, until := f.Agent.Mode, f.Agent.Until

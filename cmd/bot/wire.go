@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -35,12 +34,11 @@ import (
 	"countersign/store/outbox"
 	"countersign/store/queue"
 	"countersign/tools"
-	"countersign/tools/clock"
 	"countersign/tools/files"
+	"countersign/tools/mcp"
 	"countersign/tools/output"
-	"countersign/tools/plan"
-	"countersign/tools/targets"
-	webtools "countersign/tools/web"
+	"countersign/tools/plugin"
+	"countersign/tools/process"
 )
 
 // bot is everything that a running bot is made of. It is built bottom to top
@@ -55,7 +53,10 @@ type bot struct {
 	hostKeys string              // the known_hosts file of what people approved
 	redact   func(string) string // takes secrets out of text
 	outputs  *output.Log         // whole outputs of calls whose result is cut
-	registry *tools.Registry
+	registry atomic.Pointer[tools.Registry]
+	plugins  *plugin.Host // nil without plugins
+	servers  *mcp.Host    // nil without MCP servers
+	mcp      mcp.Config   // how to reach them
 	rules    atomic.Pointer[rules]
 	gate     *gate.Gate
 	agent    *agent.Agent
@@ -125,12 +126,15 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		return err
 	}
 	b.rules.Store(r)
-	redactor := redact.New(b.secrets()...)
+	if b.mcp, err = serverConfig(b.file); err != nil {
+		return err
+	}
+	redactor := redact.New(append(b.secrets(), b.mcp.Secrets()...)...)
 	b.redact = redactor.Redact
 	b.outputs = output.New(output.Config{
 		Dir: filepath.Join(b.env.DataDir, "outputs"), Max: b.file.Outputs.MaxBytes, Cleaner: func() output.Cleaner { return redactor.Stream() },
 		Readable: func() bool {
-			_, ok := b.registry.Lookup("read_output")
+			_, ok := b.registry.Load().Lookup("read_output")
 			return ok
 		},
 	})
@@ -145,7 +149,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 			}
 		}
 	}
-	if err := b.catalogue(); err != nil {
+	if err := b.catalogue(ctx); err != nil {
 		return err
 	}
 	b.gate = gate.New(gate.Config{
@@ -182,7 +186,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Owner: owner,
 		// The store file is locked: whoever claimed a thread before this start is dead.
 		Alive:  func(o string) bool { return o == owner },
-		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact,
+		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
 		Limits:  agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Repeats: b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: time.Now, Log: b.log,
 	})
@@ -202,52 +206,6 @@ func (b *bot) model() (llm.Model, error) {
 		return nil, usage("%v", err)
 	}
 	return m, nil
-}
-
-// catalogue makes the registry of every tool that some target can carry.
-func (b *bot) catalogue() error {
-	all := append([]tools.Tool{
-		clock.New(time.Now),
-		plan.New(func(ctx context.Context, c tools.Call) (tools.Plan, error) { return b.registry.Plan(ctx, c) }),
-	}, targets.New(targets.Config{Names: sortedKeys(b.machines), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns(b.file.Tools))...)
-	trust, err := b.trustTools()
-	if err != nil {
-		return err
-	}
-	fetching, err := b.fetchTools()
-	if err != nil {
-		return err
-	}
-	catalogue, err := tools.NewRegistry(time.Now, slices.Concat(all, trust, fetching, []tools.Tool{b.outputs.Reader()})...)
-	if err != nil {
-		return err
-	}
-	// Tools that need a terminal are in the catalogue even if no target has one, so
-	// that a configuration may name them.
-	b.registry, err = catalogue.Select(tools.Selection{
-		Preset: b.file.Agent.Preset, Additional: b.file.Tools.Additional, Disabled: b.file.Tools.Disabled, NoTmux: b.noTerminals(),
-	})
-	if err != nil {
-		return usage("agent.preset or tools: %v", err)
-	}
-	return nil
-}
-
-// fetchTools are the tools that fetch pages and search the web, from here.
-func (b *bot) fetchTools() ([]tools.Tool, error) {
-	c := b.file.Internet
-	level := risk.Low
-	if c.Unasked {
-		level = risk.Read
-	}
-	all, err := webtools.New(webtools.Config{
-		Allow: c.Allow, Deny: c.Deny, Ports: c.Ports, Level: level,
-		Search: webtools.Search{Provider: webtools.Provider(c.Provider), URL: c.SearchURL}, Tavily: webtools.Tavily{Key: b.env.TavilyKey},
-	})
-	if err != nil {
-		return nil, usage("internet: %v", err)
-	}
-	return all, nil
 }
 
 // noTerminals reports whether it is known that no target has tmux.
@@ -296,6 +254,12 @@ func (b *bot) secrets() []string {
 	for _, s := range []redact.Secret{b.env.SlackBotToken, b.env.SlackAppToken, b.env.SlackSigningSecret, b.env.DiscordBotToken, b.env.OpenAIKey, b.env.TavilyKey} {
 		if s != "" {
 			out = append(out, string(s))
+		}
+	}
+	for _, v := range b.env.ModelHeaders {
+		out = append(out, v)
+		if _, token, ok := strings.Cut(v, " "); ok {
+			out = append(out, token) // of "Bearer <token>"
 		}
 	}
 	return out
@@ -402,6 +366,14 @@ func (h handler) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
 func (b *bot) handler() chat.Handler { return handler{b.agent, b.gate} }
 
 func (b *bot) close() {
+	if b.plugins != nil {
+		b.plugins.Close()
+	}
+	if b.servers != nil {
+		if err := b.servers.Close(); err != nil {
+			b.log.Warn("an MCP server did not end cleanly", "error", err)
+		}
+	}
 	for _, name := range sortedKeys(b.machines) {
 		b.machines[name].close()
 	}
@@ -429,6 +401,14 @@ func (b *bot) retain(ctx context.Context) error {
 			}
 			more = err == nil && n == 500
 		}
+		for _, name := range sortedKeys(b.machines) {
+			m := b.machines[name]
+			if o := m.state(); o != nil {
+				if _, err := process.Prune(ctx, m.background(o.caps.User, nil), time.Time{}); err != nil && ctx.Err() == nil {
+					b.log.Warn("processes in the background that have ended could not be pruned", "target", name, "error", err)
+				}
+			}
+		}
 		if _, err := b.outputs.Prune(ctx, time.Now().Add(-b.file.Outputs.Keep)); err != nil && ctx.Err() == nil {
 			b.log.Error("old outputs could not be pruned", "error", err)
 		}
@@ -449,14 +429,14 @@ type toolbox struct{ b *bot }
 func (t toolbox) Specs(thread chat.ThreadID) []llm.ToolSpec {
 	var out []llm.ToolSpec
 	terminals := t.b.terminals(thread)
-	for _, s := range t.b.registry.Specs(func(s tools.Spec) bool { return terminals || !s.NeedsTmux }) {
+	for _, s := range t.b.registry.Load().Specs(func(s tools.Spec) bool { return terminals || !s.NeedsTmux }) {
 		out = append(out, llm.ToolSpec{Name: s.Name, Description: s.Description, Schema: s.Schema})
 	}
 	return out
 }
 
 func (t toolbox) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
-	return t.b.registry.Plan(ctx, c)
+	return t.b.registry.Load().Plan(ctx, c)
 }
 
 // post shows the outbox to the agent.

@@ -1,7 +1,13 @@
 // Package redact keeps secrets out of what leaves the bot: out of the model's
 // context, chat, logs and recordings. It knows two kinds: exact values that it
 // is given, in every form in which they are usually written, and shapes that
-// are secrets by themselves (keys, tokens, passwords beside their names).
+// are secrets by themselves (keys, tokens, passwords beside their names, the data
+// of Kubernetes Secrets). Most shapes of tokens are the rules of gitleaks, as data
+// (gitleaks.go, which gen makes); those that misfire on what people on call read
+// are left out or amended there, with the reason.
+//
+// A text is looked through once for all words that begin something; expressions
+// run only where one stands. The time is linear in the text.
 //
 // It lowers noise and accidents; it does not make secrets safe from somebody
 // who is out to print them. It never touches what a person approves or what
@@ -76,7 +82,9 @@ type Redactor struct {
 	key    []byte
 	values []string // as given, to build another from
 	exact  []exactForm
-	multi  int // the longest exact form with a line break
+	starts *matcher // of the first bytes of exact
+	byHead [][]int  // for each of these, which of exact begin so
+	multi  int      // the longest exact form with a line break
 }
 
 type exactForm struct{ text, value string }
@@ -97,6 +105,8 @@ func (r *Redactor) With(values ...string) *Redactor {
 func build(key []byte, values []string) *Redactor {
 	r := &Redactor{key: key}
 	seen := map[string]bool{}
+	number := map[string]int{}
+	var heads []string
 	for _, v := range values {
 		if len(v) < minExact {
 			continue
@@ -105,6 +115,14 @@ func build(key []byte, values []string) *Redactor {
 		for _, f := range forms(v) {
 			if len(f) >= minExact && !seen[f] {
 				seen[f] = true
+				n, ok := number[f[:minExact]]
+				if !ok {
+					n = len(heads)
+					number[f[:minExact]] = n
+					heads = append(heads, f[:minExact])
+					r.byHead = append(r.byHead, nil)
+				}
+				r.byHead[n] = append(r.byHead[n], len(r.exact))
 				r.exact = append(r.exact, exactForm{f, v})
 				if strings.Contains(f, "\n") {
 					r.multi = max(r.multi, len(f))
@@ -112,21 +130,25 @@ func build(key []byte, values []string) *Redactor {
 			}
 		}
 	}
+	r.starts = newMatcher(heads, false)
 	return r
 }
 
 // forms returns the ways in which a value is usually written.
 func forms(v string) []string {
 	out := []string{v, strings.TrimSpace(v), url.QueryEscape(v), url.PathEscape(v), hex.EncodeToString([]byte(v)), strings.ToUpper(hex.EncodeToString([]byte(v)))}
-	if b, err := json.Marshal(v); err == nil {
-		out = append(out, string(b[1:len(b)-1]))
-	}
-	var plain strings.Builder
-	enc := json.NewEncoder(&plain)
-	enc.SetEscapeHTML(false)
-	if enc.Encode(v) == nil {
-		s := strings.TrimSpace(plain.String())
-		out = append(out, s[1:len(s)-1])
+	// In JSON, in JSON within a string of JSON, and once more within that: what a
+	// command printed is a string in the result of its call, and that is one in the
+	// request to the model.
+	quoted := []string{v}
+	for range 3 {
+		var next []string
+		for _, q := range quoted {
+			next = append(next, inJSON(q, true), inJSON(q, false))
+		}
+		slices.Sort(next)
+		quoted = slices.Compact(next)
+		out = append(out, quoted...)
 	}
 	// Base64 of the value alone, and of a text with the value somewhere in it:
 	// the inner digits depend on the place modulo three only.
@@ -144,6 +166,19 @@ func forms(v string) []string {
 	return out
 }
 
+// inJSON returns a text as it stands in a string of JSON; with html, &, < and > are
+// escaped too, as encoding/json does unless it is told not to.
+func inJSON(v string, html bool) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(html)
+	if enc.Encode(v) != nil {
+		return v // strings can be encoded
+	}
+	s := strings.TrimSuffix(b.String(), "\n")
+	return s[1 : len(s)-1]
+}
+
 // span is one finding: text[from:to] is what belongs together (a name and its
 // value), text[start:end] is the secret.
 type span struct {
@@ -151,6 +186,7 @@ type span struct {
 	start, end int
 	rule       string
 	value      string // what the tag is made of
+	rank       int    // the rule's; of equal findings, the lowest gives the name
 }
 
 // Redact returns the text with placeholders in place of secrets. Redacting
@@ -159,7 +195,7 @@ func (r *Redactor) Redact(text string) string {
 	// A placeholder may set free what stood beside a secret, so the rules look
 	// again until nothing is left; that is one more pass as a rule.
 	for range maxPasses {
-		spans := r.find(text)
+		spans, _ := r.find(text)
 		if len(spans) == 0 {
 			break
 		}
@@ -191,25 +227,29 @@ func (r *Redactor) placeholder(s span) string {
 }
 
 // find returns the findings in order, none overlapping another.
-func (r *Redactor) find(text string) []span {
+func (r *Redactor) find(text string) ([]span, edges) {
 	var spans []span
-	for _, e := range r.exact {
-		for at := 0; ; {
-			i := strings.Index(text[at:], e.text)
-			if i < 0 {
-				break
-			}
-			from := at + i
-			at = from + len(e.text)
-			spans = append(spans, span{from, at, from, at, "secret", e.value})
+	var next []int // of each form, where it may begin again
+	r.starts.each(text, func(head, at int) bool {
+		if next == nil {
+			next = make([]int, len(r.exact))
 		}
-	}
-	spans = findRules(text, spans)
+		for _, n := range r.byHead[head] {
+			e := &r.exact[n]
+			if at < next[n] || !strings.HasPrefix(text[at:], e.text) {
+				continue
+			}
+			next[n] = at + len(e.text)
+			spans = append(spans, span{from: at, to: next[n], start: at, end: next[n], rule: "secret", value: e.value})
+		}
+		return true
+	})
+	spans, at := findRules(text, spans)
 	if len(spans) < 2 {
-		return spans
+		return spans, at
 	}
 	slices.SortStableFunc(spans, func(a, b span) int {
-		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end))
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end), cmp.Compare(a.rank, b.rank))
 	})
 	out := spans[:1]
 	for _, s := range spans[1:] {
@@ -225,5 +265,5 @@ func (r *Redactor) find(text string) []span {
 		}
 		last.from, last.to = min(last.from, s.from), max(last.to, s.to)
 	}
-	return out
+	return out, at
 }

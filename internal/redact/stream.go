@@ -6,20 +6,29 @@ import (
 )
 
 const (
-	// tail is how much of a long line is held back, in bytes: no secret but a
-	// private key is longer.
+	// tail is how much of a long line is held back, in bytes, where nothing says
+	// that more belongs together. The longest token with a known end has 1020
+	// (PyPI's).
 	tail = 4 << 10
-	// maxHeld is how much is held back at most for a private key whose end
-	// doesn't come; then it counts as one to its end.
+	// maxHeld is how much is held back at most: of a private key whose end doesn't
+	// come, which then counts as one to its end; of a word without a blank, which
+	// may be a token of any length (a JWT has no limit); of a Kubernetes object
+	// whose kind isn't known.
 	maxHeld = 64 << 10
+	// step is how much must come, in bytes, before a line that was held back is
+	// looked through again.
+	step = 1 << 10
 )
 
 // Stream redacts a text that comes in pieces, so that a secret that is cut in
 // two is found. It gives whole lines, and of a line that doesn't end, all but
-// the last 4 KiB. It has one owner.
+// the last word and at least the last 4 KiB. What its lines give is what Redact
+// gives for the whole text, but for a single word, key or object of more than
+// 64 KiB. It has one owner.
 type Stream struct {
 	r     *Redactor
 	buf   string
+	tried int  // bytes of buf that can't be given without more
 	inKey bool // within a private key that was too long to hold
 }
 
@@ -29,93 +38,139 @@ func (r *Redactor) Stream() *Stream { return &Stream{r: r} }
 // Write takes a piece and returns what may be shown by now; often nothing.
 func (s *Stream) Write(piece string) string {
 	s.buf += piece
+	if len(s.buf) < s.tried && !strings.Contains(piece, "\n") {
+		return "" // and don't look through it again for each piece
+	}
 	return s.take(false)
 }
 
 // Flush returns the rest. The Stream can be used for another text then.
 func (s *Stream) Flush() string {
 	out := s.take(true)
-	s.buf, s.inKey = "", false
+	s.buf, s.tried, s.inKey = "", 0, false
 	return out
 }
 
 const (
 	keyBegin = "-----BEGIN "
 	keyWords = "PRIVATE KEY"
-	keyEnd   = "-----END "
 )
+
+var keyEnd = lazy(`-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----`)
+
+// longestEnd is more than a line that ends a key has.
+const longestEnd = 128
 
 func (s *Stream) take(all bool) string {
 	if s.inKey {
 		// Its beginning was shown as a placeholder; drop the rest.
-		i := strings.Index(s.buf, keyEnd)
-		if i < 0 {
-			s.buf = s.buf[max(0, len(s.buf)-len(keyEnd)):]
-			if all {
-				s.buf = ""
-			}
+		m := keyEnd().FindStringIndex(s.buf)
+		if m == nil {
+			s.buf = s.buf[max(0, len(s.buf)-longestEnd):]
 			return ""
 		}
-		line := strings.IndexByte(s.buf[i:], '\n')
-		if line < 0 && !all {
-			s.buf = s.buf[i:]
-			return ""
-		}
-		s.inKey = false
-		if line < 0 {
-			s.buf = ""
-			return ""
-		}
-		s.buf = s.buf[i+line:]
+		s.buf, s.inKey = s.buf[m[1]:], false
 	}
 	if all {
 		return s.r.Redact(s.buf)
 	}
 	cut := strings.LastIndexByte(s.buf[:max(0, len(s.buf)-s.r.multi)], '\n') + 1
-	if len(s.buf)-cut > 2*tail+s.r.multi {
-		// A long line: at a blank, if there is one not far away.
+	if rest := len(s.buf) - cut; rest > 2*tail+s.r.multi {
+		// A long line: at a blank, if there is one.
+		line := cut
 		cut = len(s.buf) - tail - s.r.multi
-		if i := strings.LastIndexAny(s.buf[cut-tail/2:cut], " \t"); i >= 0 {
-			cut += i + 1 - tail/2
+		if i := strings.LastIndexAny(s.buf[max(line, len(s.buf)-maxHeld):cut], " \t"); i >= 0 {
+			cut = max(line, len(s.buf)-maxHeld) + i + 1
+		} else if rest <= maxHeld {
+			cut = line
 		}
 	}
-	if cut <= 0 {
-		return ""
+	if cut == 0 {
+		return s.later()
 	}
-	if open := openKey(s.buf); open >= 0 && open < cut {
+	if open := openKey(s.buf); open >= 0 {
 		if len(s.buf)-open > maxHeld {
 			out := s.r.Redact(s.buf)
-			s.buf, s.inKey = s.buf[len(s.buf)-len(keyEnd):], true
+			s.buf, s.tried, s.inKey = s.buf[len(s.buf)-longestEnd:], 0, true
 			return out
 		}
-		cut = open
-		if cut == 0 {
-			return "" // and don't look through it again for each piece
+		if cut = min(cut, open); cut == 0 {
+			return s.later()
 		}
 	}
-	// What belongs together is not cut.
-	for _, sp := range slices.Backward(s.r.find(s.buf)) {
-		if sp.from < cut && sp.to > cut {
-			cut = sp.from
-		}
+	if cut = s.before(cut); cut == 0 {
+		return s.later()
 	}
 	out := s.r.Redact(s.buf[:cut])
-	s.buf = s.buf[cut:]
+	s.buf, s.tried = s.buf[cut:], 0
 	return out
+}
+
+// before returns the last place before cut where nothing is cut that belongs
+// together.
+func (s *Stream) before(cut int) int {
+	spans, at := s.r.find(s.buf)
+	if at.hold < cut && len(s.buf)-at.hold <= maxHeld {
+		cut = at.hold
+	}
+	whole := at.whole
+	for _, sp := range spans {
+		whole = append(whole, [2]int{sp.from, sp.to})
+	}
+	slices.SortFunc(whole, func(a, b [2]int) int { return a[0] - b[0] })
+	for _, w := range slices.Backward(whole) {
+		if w[0] < cut && w[1] > cut && len(s.buf)-w[0] <= 2*maxHeld {
+			cut = w[0]
+		}
+	}
+	return cut
+}
+
+// Preview returns what of the rest may be shown for the moment, behind what Write
+// gave: all but the last word, and nothing of what isn't understood before its end
+// (a key, a Kubernetes object, a value whose quote is open). What follows may still
+// take some of it back, so it is for a view that is replaced by the next one.
+func (s *Stream) Preview() string {
+	if s.inKey {
+		return ""
+	}
+	cut := strings.LastIndexAny(s.buf, " \t\r\n") + 1
+	line := strings.LastIndexByte(s.buf[:cut], '\n') + 1
+	if m := openQuote().FindStringIndex(s.buf[line:]); m != nil {
+		cut = min(cut, line+m[0])
+	}
+	if open := openKey(s.buf); open >= 0 {
+		cut = min(cut, open)
+	}
+	if cut == 0 {
+		return ""
+	}
+	return s.r.Redact(s.buf[:s.before(cut)])
+}
+
+// openQuote is a value in quotes at the end of a line, without its end.
+var openQuote = lazy(`(?:[:=(]|=>|[ \t])[ \t]*(?:"[^"]*|'[^']*)$`)
+
+// later gives nothing, and waits for a good piece more where no line ends.
+func (s *Stream) later() string {
+	s.tried = len(s.buf) + step
+	return ""
 }
 
 // openKey returns where a private key begins that doesn't end, or -1.
 func openKey(text string) int {
-	i := strings.LastIndex(text, keyBegin)
-	if i < 0 {
-		return -1
+	for at := len(text); ; {
+		i := strings.LastIndex(text[:at], keyBegin)
+		if i < 0 {
+			return -1
+		}
+		rest := text[i:]
+		if line, _, ok := strings.Cut(rest[len(keyBegin):], "-----"); !ok || strings.Contains(line, keyWords) {
+			if keyEnd().MatchString(rest) {
+				return -1
+			}
+			return i
+		}
+		at = i // a certificate or the like
 	}
-	rest := text[i:]
-	if line, _, ok := strings.Cut(rest[len(keyBegin):], "-----"); ok && !strings.Contains(line, keyWords) {
-		return -1 // a certificate or the like
-	}
-	if _, after, ok := strings.Cut(rest, keyEnd); ok && strings.Contains(after, "-----") {
-		return -1
-	}
-	return i
 }

@@ -244,7 +244,7 @@ func (l *Log) Text(thread, id string, maxBytes int) (text string, cut bool, err 
 		return "", false, err
 	}
 	defer func() { _ = f.Close() }()
-	w := truncate.Both(maxBytes)
+	w := truncate.Halves(maxBytes)
 	if _, err := io.Copy(w, f); err != nil {
 		return "", false, err
 	}

@@ -69,9 +69,16 @@ func NewWriter() *Writer {
 	return &Writer{headBytes: MaxBytes * 3 / 5, headLines: MaxLines * 3 / 5, tailBytes: MaxBytes * 2 / 5, tailLines: MaxLines * 2 / 5}
 }
 
-// Both returns a writer that keeps half of maxBytes from the beginning and half from the
+// Both keeps both ends of text, as [NewWriter] does.
+func Both(text string) (kept, cut string) {
+	w := NewWriter()
+	_, _ = w.Write([]byte(text))
+	return w.Text()
+}
+
+// Halves returns a writer that keeps half of maxBytes from the beginning and half from the
 // end, however many lines that are.
-func Both(maxBytes int) *Writer {
+func Halves(maxBytes int) *Writer {
 	return &Writer{headBytes: maxBytes - maxBytes/2, headLines: maxBytes, tailBytes: maxBytes / 2, tailLines: maxBytes}
 }
 

@@ -175,16 +175,21 @@ function words(text) {
 
 export function file(f) {
   const save = el('button', { type: 'button', class: 'link', text: 'Download', on: { click: () => download(f) } });
-  const size = new Blob([f.text]).size;
+  const size = new Blob([content(f)]).size;
   return el('details', { class: 'file' },
     el('summary', {}, el('span', { class: 'file-name', text: f.name || 'file' }),
       el('span', { class: 'file-size', text: human(size) + (f.cut ? ', cut' : '') })),
-    el('pre', { class: 'code', text: f.text }),
+    f.data ? null : el('pre', { class: 'code', text: f.text }),
     el('p', { class: 'file-foot' }, f.cut ? 'This is not the whole file. ' : '', save));
 }
 
+// content is what a file holds: its text, or the bytes of one that is none.
+function content(f) {
+  return f.data ? Uint8Array.from(atob(f.data), (c) => c.charCodeAt(0)) : f.text;
+}
+
 function download(f) {
-  const at = URL.createObjectURL(new Blob([f.text], { type: 'text/plain' }));
+  const at = URL.createObjectURL(new Blob([content(f)], { type: f.data ? 'application/octet-stream' : 'text/plain' }));
   const a = el('a', { href: at, download: f.name || 'file.txt' });
   a.click();
   setTimeout(() => URL.revokeObjectURL(at), 10000);

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/approvals/risk"
+	"countersign/internal/redact"
+	"countersign/store"
+	"countersign/tools"
+	"countersign/tools/clock"
+	"countersign/tools/mcp"
+	"countersign/tools/plan"
+	"countersign/tools/plugin"
+	"countersign/tools/targets"
+	webtools "countersign/tools/web"
+)
+
+// PluginConfig is a program that offers tools, see docs/plugins.md.
+type PluginConfig struct {
+	Name string   `yaml:"name,omitempty"`
+	Path string   `yaml:"path"`
+	Args []string `yaml:"args,omitempty"`
+	// Env are names of variables that it gets.
+	Env []string `yaml:"env,omitempty"`
+	// Levels are the levels of its tools; all others are high.
+	Levels  map[string]string `yaml:"levels,omitempty"`
+	Timeout time.Duration     `yaml:"timeout,omitempty"`
+	Dir     string            `yaml:"dir,omitempty"`
+}
+
+// MCPConfig is a server that speaks the Model Context Protocol.
+type MCPConfig struct {
+	Command  []string `yaml:"command,omitempty"`
+	Env      []string `yaml:"env,omitempty"`
+	URL      string   `yaml:"url,omitempty"`
+	Loopback bool     `yaml:"loopback,omitempty"`
+	// Headers are sent with each request; ${NAME} is a variable of the bot's environment.
+	Headers  map[string]string `yaml:"headers,omitempty"`
+	Allow    []string          `yaml:"allow,omitempty"`
+	AllowAll bool              `yaml:"allow_all,omitempty"`
+	Levels   map[string]string `yaml:"levels,omitempty"`
+	Timeout  time.Duration     `yaml:"timeout,omitempty"`
+}
+
+// base are the tools that the bot itself brings, for every target that could carry them.
+func (b *bot) base() ([]tools.Tool, error) {
+	all := append([]tools.Tool{
+		clock.New(time.Now), b.outputs.Reader(),
+		plan.New(func(ctx context.Context, c tools.Call) (tools.Plan, error) { return b.registry.Load().Plan(ctx, c) }),
+	}, targets.New(targets.Config{Names: sortedKeys(b.machines), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns(b.file.Tools))...)
+	trust, err := b.trustTools()
+	if err != nil {
+		return nil, err
+	}
+	fetching, err := b.fetchTools()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(all, trust, fetching), nil
+}
+
+// catalogue makes the registry, starting the plugins and reaching for the MCP servers.
+func (b *bot) catalogue(ctx context.Context) error {
+	base, err := b.base()
+	if err != nil {
+		return err
+	}
+	own, err := tools.NewRegistry(time.Now, base...)
+	if err != nil {
+		return err
+	}
+	if err := b.startPlugins(ctx, own.Spellings()); err != nil {
+		return err
+	}
+	if err := b.startServers(ctx); err != nil {
+		return err
+	}
+	for _, notice := range b.notices() {
+		b.log.Warn("a plugin or an MCP server needs attention", "what", notice)
+	}
+	return b.offer(base)
+}
+
+// offer selects the tools of the moment. What servers and plugins offer is offered in
+// every preset: whoever configured them wants them.
+func (b *bot) offer(base []tools.Tool) error {
+	foreign := b.foreign()
+	catalogue, err := tools.NewRegistry(time.Now, slices.Concat(base, foreign)...)
+	if err != nil {
+		return err
+	}
+	additional := slices.Clone(b.file.Tools.Additional)
+	for _, t := range foreign {
+		additional = append(additional, t.Spec().Name)
+	}
+	// Tools that need a terminal are in the catalogue even if no target has one, so
+	// that a configuration may name them.
+	r, err := catalogue.Select(tools.Selection{
+		Preset: b.file.Agent.Preset, Additional: additional, Disabled: b.file.Tools.Disabled, NoTmux: b.noTerminals(),
+	})
+	if err != nil {
+		return usage("agent.preset or tools: %v", err)
+	}
+	b.registry.Store(r)
+	return nil
+}
+
+// foreign are the tools of plugins and MCP servers that may be offered now.
+func (b *bot) foreign() []tools.Tool {
+	var out []tools.Tool
+	if b.plugins != nil {
+		out = append(out, b.plugins.Tools()...)
+	}
+	if b.servers != nil {
+		out = append(out, b.servers.Tools()...)
+		if t, ok := b.servers.Trust(); ok {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// notices say what of the plugins and servers does not work.
+func (b *bot) notices() []string {
+	var out []string
+	if b.plugins != nil {
+		out = append(out, b.plugins.Notices()...)
+	}
+	if b.servers != nil {
+		out = append(out, b.servers.Notices()...)
+	}
+	return out
+}
+
+func (b *bot) startPlugins(ctx context.Context, taken []string) error {
+	if len(b.file.Tools.Plugins) == 0 {
+		return nil
+	}
+	c := plugin.Config{
+		DataDir: b.dataDir(), Taken: taken, Log: b.log, Redact: b.redact,
+		File: func(ctx context.Context, thread, name, mime string, data []byte) {
+			if err := b.give(ctx, thread, name, mime, data); err != nil {
+				b.log.Error("a file of a plugin could not be posted", "error", err)
+			}
+		},
+	}
+	for i, p := range b.file.Tools.Plugins {
+		levels, err := levelsOf(fmt.Sprintf("tools.plugins[%d].levels", i), p.Levels)
+		if err != nil {
+			return err
+		}
+		c.Plugins = append(c.Plugins, plugin.Plugin{Name: p.Name, Path: p.Path, Args: p.Args, Env: p.Env, Tools: levels, Timeout: p.Timeout, Dir: p.Dir})
+	}
+	var err error
+	if b.plugins, err = plugin.New(ctx, c); err != nil {
+		return usage("tools.plugins: %v", err)
+	}
+	return nil
+}
+
+func (b *bot) startServers(ctx context.Context) error {
+	if len(b.mcp.Servers) == 0 {
+		return nil
+	}
+	c := b.mcp
+	c.DB, c.DataDir, c.Log, c.Now, c.Redact, c.File = b.db, b.dataDir(), b.log, time.Now, b.redact, b.give
+	c.OnChange = b.changed
+	var err error
+	if b.servers, err = mcp.New(c); err != nil {
+		return usage("%v", err)
+	}
+	return b.servers.Start(ctx)
+}
+
+// changed offers what the servers have now.
+func (b *bot) changed() {
+	base, err := b.base()
+	if err == nil {
+		err = b.offer(base)
+	}
+	if err != nil {
+		b.log.Error("the tools of MCP servers changed and cannot be offered as they are now", "error", err)
+	}
+	for _, notice := range b.servers.Notices() {
+		b.log.Warn("a plugin or an MCP server needs attention", "what", notice)
+	}
+}
+
+var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+// serverConfig reads the section mcp.
+func serverConfig(f File) (mcp.Config, error) {
+	c := mcp.Config{Servers: map[string]mcp.Server{}}
+	for _, name := range sortedKeys(f.MCP) {
+		s := f.MCP[name]
+		levels, err := levelsOf("mcp."+name+".levels", s.Levels)
+		if err != nil {
+			return c, err
+		}
+		out := mcp.Server{
+			Command: s.Command, Env: s.Env, URL: s.URL, Loopback: s.Loopback, Allow: s.Allow, AllowAll: s.AllowAll,
+			Levels: levels, Timeout: s.Timeout, Headers: map[string]redact.Secret{},
+		}
+		for _, header := range sortedKeys(s.Headers) {
+			missing := ""
+			value := variable.ReplaceAllStringFunc(s.Headers[header], func(ref string) string {
+				v, ok := os.LookupEnv(ref[2 : len(ref)-1])
+				if !ok {
+					missing = ref
+				}
+				return v
+			})
+			if missing != "" {
+				return c, usage("mcp.%s.headers.%s needs %s, which the environment lacks; set it", name, header, missing)
+			}
+			out.Headers[header] = redact.Secret(value)
+		}
+		c.Servers[name] = out
+	}
+	return c, nil
+}
+
+func levelsOf(at string, words map[string]string) (map[string]risk.Level, error) {
+	out := map[string]risk.Level{}
+	for _, name := range sortedKeys(words) {
+		l := risk.ParseLevel(words[name])
+		if l <= risk.Unknown {
+			return nil, usage("%s.%s is %q; use read, low, medium, high or critical", at, name, words[name])
+		}
+		out[name] = l
+	}
+	return out, nil
+}
+
+// dataDir is the data directory as an absolute path.
+func (b *bot) dataDir() string {
+	dir, err := filepath.Abs(b.env.DataDir)
+	if err != nil {
+		return b.env.DataDir
+	}
+	return dir
+}
+
+// maxGiven is the largest file of a tool that is posted, in bytes: it waits in the store.
+const maxGiven = 4 << 20
+
+// give posts a file of a tool in a thread.
+func (b *bot) give(ctx context.Context, thread, name, mime string, data []byte) error {
+	if len(data) > maxGiven {
+		return fmt.Errorf("it has %d bytes, and %d can be posted", len(data), maxGiven)
+	}
+	p := chat.Post{Key: "file/" + name + "/" + fmt.Sprint(time.Now().UnixNano()), Text: "A file of the type `" + mime + "`:", Files: []chat.File{{Name: name, Data: data}}, Quiet: true}
+	err := b.db.Update(ctx, func(tx store.Tx) error {
+		post{b.sender}.Put(tx, chat.ThreadID(thread), p)
+		return nil
+	})
+	if err == nil {
+		b.sender.Wake(thread)
+	}
+	return err
+}
+
+// fetchTools are the tools that fetch pages and search the web, from here.
+func (b *bot) fetchTools() ([]tools.Tool, error) {
+	c := b.file.Internet
+	level := risk.Low
+	if c.Unasked {
+		level = risk.Read
+	}
+	all, err := webtools.New(webtools.Config{
+		Allow: c.Allow, Deny: c.Deny, Ports: c.Ports, Level: level,
+		Search: webtools.Search{Provider: webtools.Provider(c.Provider), URL: c.SearchURL}, Tavily: webtools.Tavily{Key: b.env.TavilyKey},
+	})
+	if err != nil {
+		return nil, usage("internet: %v", err)
+	}
+	return all, nil
+}

@@ -1,0 +1,395 @@
+// Package mcp offers the tools of servers that speak the Model Context Protocol
+// (https://modelcontextprotocol.io): programs that the bot starts and talks to over
+// stdin and stdout, and servers that it reaches over HTTP. A [Host] holds them.
+//
+// Nothing that a server says is believed. Each of its tools counts as one that changes
+// something, of level high, until the operator lowers it; only tools that the operator
+// lists are offered; what a server says of a tool is pinned when it is first seen, and
+// a tool that changes afterwards is switched off until a person acknowledges it
+// ([Host.Ack], [Host.Trust]). A server gets an environment of its own, no secret of the bot, and bounds on
+// time and size.
+//
+// It does not decide who approves a call (approvals/gate). It takes a server's tools
+// and nothing else of it: no prompts, resources, instructions, sampling or questions to
+// people. It does not log in with OAuth, and it does not confine a program: one that is
+// started runs with the rights of the bot's account.
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"countersign/approvals/risk"
+	"countersign/internal/redact"
+	"countersign/store"
+	"countersign/tools"
+)
+
+const (
+	defaultTimeout = time.Minute
+	maxTimeout     = time.Hour
+)
+
+// Server says how to reach a server and what of it may be used. Either Command or URL
+// is set.
+type Server struct {
+	// Command is a program and its arguments; it is started in a directory below
+	// [Config].DataDir, which is also its HOME unless Env names that.
+	Command []string
+	// Env names the variables of the bot's environment that the program gets, beside
+	// PATH and those of the language and the time zone.
+	Env []string
+	// URL is the address of a server that speaks streamable HTTP.
+	URL string
+	// Loopback allows a URL that leads to this machine itself.
+	Loopback bool
+	// Headers are sent with each request to the server, and to no other host.
+	Headers map[string]redact.Secret
+	// Allow lists the tools that are offered, by the server's own names. Empty means
+	// none, unless AllowAll.
+	Allow    []string
+	AllowAll bool
+	// Levels sets levels of tools, by the server's own names; all others are
+	// risk.High. A tool of risk.Read runs without asking people. What the server says
+	// of a tool can only raise its level.
+	Levels map[string]risk.Level
+	// Timeout bounds one call; 0 means 1 minute, and 1 hour is the most.
+	Timeout time.Duration
+}
+
+// Config is what a [Host] is made of. Servers, DB, DataDir, Log and Now are required.
+type Config struct {
+	Servers map[string]Server
+	// DB keeps the pins.
+	DB      store.DB
+	DataDir string
+	Log     *slog.Logger
+	Now     func() time.Time
+	// Redact takes secrets out of what servers write; nil takes none out, beside those
+	// of [Config.Secrets], which never come through.
+	Redact func(string) string
+	// File gives the thread a file that a tool returned (an image, a sound, binary
+	// data); nil drops them. The name is made by this package.
+	File func(ctx context.Context, thread, name, mime string, data []byte) error
+	// OnChange is called after the list of [Host.Tools] changed, but not before Start has
+	// returned. It runs on a goroutine of the host, one call at a time, and must not
+	// call Ack or Close.
+	OnChange func()
+}
+
+// Secrets lists the values of headers, the queries of addresses and the values of
+// variables that are let through, for the bot's own redactor.
+func (c Config) Secrets() []string { return c.secrets(os.LookupEnv) }
+
+// harmless are variables whose values stand in ordinary texts.
+var harmless = []string{"HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "PWD", "HOSTNAME"}
+
+func (c Config) secrets(lookup func(string) (string, bool)) []string {
+	var out []string
+	for _, s := range c.Servers {
+		for _, v := range s.Headers {
+			out = append(out, v.Reveal())
+			if _, token, ok := strings.Cut(v.Reveal(), " "); ok {
+				out = append(out, token) // of "Bearer <token>"
+			}
+		}
+		if u, err := url.Parse(s.URL); err == nil {
+			for _, vs := range u.Query() {
+				out = append(out, vs...)
+			}
+		}
+		for _, n := range s.Env {
+			if v, ok := lookup(n); ok && !slices.Contains(harmless, n) && !slices.Contains(passed, n) && !strings.HasPrefix(n, "LC_") {
+				out = append(out, v)
+			}
+		}
+	}
+	out = slices.DeleteFunc(out, func(s string) bool { return len(s) < 6 })
+	slices.SortFunc(out, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
+	return slices.Compact(out)
+}
+
+// Host holds the servers. It is safe for concurrent use.
+type Host struct {
+	cfg     Config
+	lookup  func(string) (string, bool)
+	hide    *strings.Replacer
+	pace    pace
+	servers []*server // sorted by name
+
+	mu      sync.Mutex // guards the state of the servers and what follows
+	offered []tools.Tool
+	face    string // of offered, to see whether it changed
+	started bool
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	telling sync.Mutex // held while OnChange runs
+}
+
+// pace are the times of a host; tests have others.
+type pace struct {
+	start   time.Duration // the most that Start waits
+	connect time.Duration // for a session to begin, and for a list
+	stream  time.Duration // for a stream of events to open
+	relist  time.Duration // at least between two lists of a server
+	again   time.Duration // after which a list is asked for anyway
+	next    func(*restarts, time.Time) (time.Duration, bool)
+}
+
+// New checks the configuration. It starts nothing.
+func New(c Config) (*Host, error) {
+	if c.DB == nil || c.DataDir == "" || c.Log == nil || c.Now == nil {
+		return nil, errors.New("mcp: the configuration lacks DB, DataDir, Log or Now; set them all")
+	}
+	if !filepath.IsAbs(c.DataDir) {
+		return nil, fmt.Errorf("mcp: the data directory %q is relative; give its whole path", c.DataDir)
+	}
+	names := slices.Sorted(maps.Keys(c.Servers))
+	if err := checkServers(names); err != nil {
+		return nil, err
+	}
+	h := &Host{
+		cfg: c, lookup: os.LookupEnv,
+		pace: pace{start: 10 * time.Second, connect: 30 * time.Second, stream: 10 * time.Second, relist: 5 * time.Second, again: 10 * time.Minute, next: (*restarts).next},
+	}
+	var pairs []string
+	for _, s := range c.Secrets() {
+		pairs = append(pairs, s, "[redacted]")
+	}
+	h.hide = strings.NewReplacer(pairs...)
+	for _, name := range names {
+		s, err := h.server(name, c.Servers[name])
+		if err != nil {
+			return nil, fmt.Errorf("mcp: server %s: %w", name, err)
+		}
+		h.servers = append(h.servers, s)
+	}
+	return h, nil
+}
+
+func (h *Host) server(name string, c Server) (*server, error) {
+	s := &server{host: h, name: name, cfg: c, dir: filepath.Join(h.cfg.DataDir, "mcp", name), made: map[string]made{}, state: "is not connected yet"}
+	s.say = limited(logBurst, logWindow, h.cfg.Now, func(text string) {
+		h.cfg.Log.Info("an MCP server says", "server", name, "text", line(h.safe(text), maxLogLine))
+	})
+	switch {
+	case (len(c.Command) == 0) == (c.URL == ""):
+		return nil, errors.New("set either a command or a URL")
+	case c.URL != "":
+		u, err := endpoint(c.URL, c.Loopback)
+		if err != nil {
+			return nil, err
+		}
+		if len(c.Env) > 0 {
+			return nil, errors.New("it has a URL, so there is no program for its env; remove one of both")
+		}
+		for n, v := range c.Headers {
+			if n == "" || strings.ContainsAny(n, " \t\r\n:") || strings.ContainsAny(v.Reveal(), "\r\n") {
+				return nil, fmt.Errorf("the header %s has a name or a value that cannot be sent", tools.Quote(n))
+			}
+		}
+		s.url = u
+	default:
+		if len(c.Headers) > 0 {
+			return nil, errors.New("it has a command, and headers are only sent to a URL; remove one of both")
+		}
+		if c.Command[0] == "" || strings.Contains(strings.Join(c.Command, ""), "\x00") {
+			return nil, errors.New("its command has no program, or a NUL byte in it")
+		}
+		if strings.Contains(c.Command[0], "/") && !filepath.IsAbs(c.Command[0]) {
+			return nil, fmt.Errorf("the program %s is relative, and the directory it starts in is its own; give its whole path, or a name that is found in PATH", tools.Quote(c.Command[0]))
+		}
+		s.argv = c.Command
+	}
+	for _, n := range c.Env {
+		if n == "" || strings.ContainsAny(n, "=\x00") {
+			return nil, fmt.Errorf("env holds names of variables and no values, so %s is wrong", tools.Quote(n))
+		}
+	}
+	for n, l := range c.Levels {
+		if l <= risk.Unknown || l > risk.Critical {
+			return nil, fmt.Errorf("the level of the tool %s is none", tools.Quote(n))
+		}
+		if !c.AllowAll && !slices.Contains(c.Allow, n) {
+			return nil, fmt.Errorf("the tool %s has a level and is not allowed; list it, or check how it is written", tools.Quote(n))
+		}
+	}
+	if c.Timeout < 0 || c.Timeout > maxTimeout {
+		return nil, fmt.Errorf("its timeout must be between 0 and %s", maxTimeout)
+	}
+	s.cfg.Timeout = cmp.Or(c.Timeout, defaultTimeout)
+	return s, nil
+}
+
+// safe takes secrets out of what a server wrote.
+func (h *Host) safe(text string) string {
+	text = h.hide.Replace(text)
+	if h.cfg.Redact != nil {
+		text = h.cfg.Redact(text)
+	}
+	return text
+}
+
+// Start reads the pins and connects to all servers at once. It returns when each has
+// answered or failed once, and after 10 seconds at the latest; those that are down
+// are tried again until ctx ends or Close is called, and their tools that were seen in
+// an earlier start are offered meanwhile. An error means that the store cannot be read.
+// It is called once.
+func (h *Host) Start(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	h.mu.Lock()
+	if h.cancel != nil {
+		h.mu.Unlock()
+		cancel()
+		return errors.New("mcp: the servers have been started already")
+	}
+	h.cancel = cancel
+	h.mu.Unlock()
+	if err := h.load(ctx); err != nil {
+		cancel()
+		return fmt.Errorf("mcp: the pins of the tools cannot be read: %w", err)
+	}
+	h.tell()
+	first := make(chan struct{}, len(h.servers))
+	for _, s := range h.servers {
+		h.running.Go(func() { s.run(ctx, sync.OnceFunc(func() { first <- struct{}{} })) })
+	}
+	limit := time.NewTimer(h.pace.start)
+	defer limit.Stop()
+	for range h.servers {
+		select {
+		case <-first:
+		case <-limit.C:
+			limit.Reset(0)
+		case <-ctx.Done():
+		}
+	}
+	h.mu.Lock()
+	h.started = true
+	h.mu.Unlock()
+	return nil
+}
+
+// Close ends all servers and their calls, and returns when they have ended.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	cancel := h.cancel
+	h.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+	h.running.Wait()
+	return nil
+}
+
+// load reads the rows of all servers.
+func (h *Host) load(ctx context.Context) error {
+	rows := map[string]map[string]pin{}
+	err := h.cfg.DB.View(ctx, func(tx store.Tx) error {
+		for _, s := range h.servers {
+			rows[s.name] = pins(tx, s.name)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.servers {
+		s.pins = rows[s.name]
+	}
+	return nil
+}
+
+// tell works out anew what is offered, and calls OnChange if that is something else.
+func (h *Host) tell() {
+	h.telling.Lock()
+	defer h.telling.Unlock()
+	h.mu.Lock()
+	var (
+		all  []tools.Tool
+		face strings.Builder
+	)
+	for _, s := range h.servers {
+		ts, notes := s.offer()
+		s.refused = notes
+		for _, t := range ts {
+			all = append(all, t)
+			fmt.Fprintf(&face, "%s %s\n", t.spec.Name, t.pin.Def.Hash)
+		}
+	}
+	differs := face.String() != h.face
+	h.offered, h.face = all, face.String()
+	started := h.started
+	h.mu.Unlock()
+	if differs && started && h.cfg.OnChange != nil {
+		h.cfg.OnChange()
+	}
+}
+
+// Tools lists the tools that may be offered now, sorted by server and name: those that
+// are allowed, whose schema compiles, and that are as they were acknowledged. A tool
+// stays usable after the list changed, and refuses its calls while it is not on it.
+func (h *Host) Tools() []tools.Tool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.offered)
+}
+
+// Pending lists the tools that are switched off because they changed.
+func (h *Host) Pending() []Change {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []Change
+	for _, s := range h.servers {
+		for _, name := range slices.Sorted(maps.Keys(s.pins)) {
+			if p := s.pins[name]; p.Change != nil && s.allowed(name) {
+				out = append(out, p.change(s.name))
+			}
+		}
+	}
+	return out
+}
+
+// Ack acknowledges what a server's tool has changed to, if that is still the definition
+// with this hash; the tool is offered again at once. Otherwise the error wraps
+// [ErrNothing].
+func (h *Host) Ack(ctx context.Context, server, tool, hash string) (Change, error) {
+	c, err := acknowledge(ctx, h.cfg.DB, server, tool, hash)
+	if err != nil {
+		return c, err
+	}
+	if err := h.load(ctx); err != nil {
+		return c, err
+	}
+	h.tell()
+	return c, nil
+}
+
+// Notices says, in one sentence each, what of the servers does not work or is not
+// offered, and why. They are for people: the status, the doctor and the log.
+func (h *Host) Notices() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []string
+	for _, s := range h.servers {
+		out = append(out, s.notices()...)
+	}
+	return out
+}
+
+// Target is the target of the actions of a server's tools, for the policy.
+func Target(server string) string { return "mcp:" + server }

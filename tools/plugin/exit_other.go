@@ -1,0 +1,7 @@
+//go:build !linux
+
+package plugin
+
+// awaitExit would wait until a child has ended and leave it to be waited for; it
+// reports that it could not.
+func awaitExit(int) bool { return false }

@@ -1,0 +1,135 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/tools"
+)
+
+const (
+	// step is how often the target looks whether a process has ended.
+	step = 200 * time.Millisecond
+	// killGrace is how long what was killed may take to be gone.
+	killGrace = 2 * time.Second
+)
+
+// Plan implements tools.Tool.
+func (t stopper) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	var args struct {
+		ProcessID string `json:"process_id"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	r, err := t.find(ctx, c.Thread, args.ProcessID)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	if r.State == over {
+		return tools.Plan{}, tools.Failed("%s has ended already; there is nothing to interrupt", t.view(sight{row: r}, listedCommand).line())
+	}
+	if _, err := t.Target.Probe(ctx); err != nil {
+		return tools.Plan{}, tools.Failed("the target %s does not answer: %w", t.Target.ID(), err)
+	}
+	if err := t.same(r); err != nil {
+		return tools.Plan{}, err
+	}
+	pid := "not known yet"
+	if r.PID > 0 {
+		pid = fmt.Sprintf("%d, started at tick %d of boot %s", r.PID, r.Start, r.Boot)
+	}
+	a := approvals.Action{
+		Tool: c.Name, Kind: approvals.KindChange, Target: t.Target.ID(), User: t.User, Dir: r.Dir, Args: c.Args,
+		Env: map[string]string{"process": pid},
+		Preview: fmt.Sprintf("Ends %s (pid %s) and everything that it started: SIGINT, after %s SIGTERM, after %s more SIGKILL. Its command:\n%s",
+			r.ID, pid, t.Grace, t.Grace, tools.TruncateHead(r.Command, shownCommand)),
+	}
+	p := tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		begin(sink, c.Name+" "+r.ID)
+		return t.run(ctx, c.Thread, r, sink)
+	})
+	p.Level = risk.High
+	return p, nil
+}
+
+// same refuses a target that is another machine by now.
+func (s *suite) same(r row) error {
+	if id := s.Target.ID(); id != r.TargetID {
+		return tools.Failed("%s was started on %s, and %s is %s now; it is not looked for there", r.ID, r.TargetID, s.Name, id)
+	}
+	return nil
+}
+
+// stopped is what the model gets.
+type stopped struct {
+	view
+	Gone    bool     `json:"gone"`
+	Signals []string `json:"signals"` // that were sent, in order
+}
+
+func (t stopper) run(ctx context.Context, thread string, was row, sink tools.Sink) (tools.Result, error) {
+	r, err := t.find(ctx, thread, was.ID)
+	if err != nil {
+		return tools.Result{}, err
+	}
+	if was.PID > 0 && (r.PID != was.PID || r.Start != was.Start || r.Boot != was.Boot) {
+		return tools.Result{}, tools.Failed("%s was not interrupted: what is known of it changed after it was checked; propose it again", r.ID)
+	}
+	v := t.refresh(ctx, []row{r})[0]
+	if err := t.same(r); err != nil {
+		return tools.Result{}, err
+	}
+	if v.unknown != "" {
+		return tools.Result{}, tools.Failed("%s was not interrupted: %s", r.ID, v.unknown)
+	}
+	r = v.row
+	if r.State == over {
+		return t.done(v, nil, sink), nil
+	}
+	steps := func(d time.Duration) string { return strconv.Itoa(int((d + step - 1) / step)) }
+	wctx, cancel := context.WithTimeout(ctx, stopTime+killGrace+4*t.Grace) // a slow machine takes longer for each step
+	defer cancel()
+	text, err := t.script(wctx, stopScript, append(append([]string{r.Base}, r.identity()...), steps(t.Grace), steps(killGrace))...)
+	said := parse(text)[r.Mark]
+	if err != nil {
+		notice := fmt.Sprintf("Whether %s has ended is not known: the target %s did not answer to the end (%v). Ask get_background_status.", r.ID, t.Name, err)
+		finish(sink, notice, "unknown")
+		out := stopped{view: t.view(sight{row: r, unknown: "the target did not answer to the end"}, listedCommand), Signals: said.signals}
+		return tools.Result{Value: out, Unknown: true, Text: notice}, nil
+	}
+	v = t.judge(r, said, nil)
+	if v.unknown == "" {
+		if err := t.save(keep(ctx), v.row); err != nil {
+			t.Log.WarnContext(ctx, "the end of a background process could not be stored", "id", r.ID, "err", err)
+		}
+	}
+	return t.done(v, said.signals, sink), nil
+}
+
+// done says what came of it.
+func (t stopper) done(v sight, signals []string, sink tools.Sink) tools.Result {
+	out := stopped{view: t.view(v, listedCommand), Gone: v.State == over && v.unknown == "", Signals: append([]string{}, signals...)}
+	var said string
+	switch {
+	case !out.Gone:
+		var left []string
+		for _, p := range v.live {
+			left = append(left, strconv.Itoa(p))
+		}
+		said = fmt.Sprintf("%s could not be ended: of it the processes %s still run, which may have other rights than the bot's account or wait for a device.", v.ID, strings.Join(left, ", "))
+		out.Notice = said
+	case len(signals) == 0:
+		said = v.ID + " had ended already, so no signal was sent: " + strings.TrimPrefix(out.line(), v.ID+": ")
+	default:
+		said = fmt.Sprintf("%s and everything that it started is gone (sent: SIG%s).", v.ID, strings.Join(signals, ", SIG"))
+	}
+	finish(sink, said, out.State)
+	return tools.Result{Value: out, Text: said, Failed: !out.Gone}
+}
