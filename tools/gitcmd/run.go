@@ -95,7 +95,7 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *ready, sink tools.Sink)
 	end := fmt.Sprintf("exit code %d", res.Code)
 	sink(tools.Event{Kind: tools.Info, Text: strings.TrimSpace(end + ". " + r.Notice)})
 	sink(tools.Event{Kind: tools.Completed, Text: end})
-	return tools.Result{Value: r, Failed: res.Code != 0, Text: people(r, end)}, nil
+	return tools.Result{Value: r, Failed: res.Code != 0, Text: people(r, end), Cut: cut(text)}, nil
 }
 
 // either is stdout, or else stderr.
@@ -104,6 +104,14 @@ func either(stdout, stderr string) string {
 		stdout = stderr
 	}
 	return tools.TruncateHead(stdout, maxOutput)
+}
+
+// cut says where the text was cut, if it was.
+func cut(text string) string {
+	if tools.Truncated(text) {
+		return fmt.Sprintf("at %d characters", maxOutput)
+	}
+	return ""
 }
 
 func people(r result, end string) string {
@@ -148,7 +156,7 @@ func (t *tool) stopped(ctx, wctx context.Context, k *ready, text string, sink to
 	}
 	sink(tools.Event{Kind: tools.Info, Text: r.Notice})
 	sink(tools.Event{Kind: tools.Completed, Text: "stopped"})
-	return tools.Result{Value: r, Failed: true, Text: people(r, "stopped")}, nil
+	return tools.Result{Value: r, Failed: true, Text: people(r, "stopped"), Cut: cut(text)}, nil
 }
 
 // lost is the result of a run whose outcome nobody knows.

@@ -8,6 +8,7 @@ import (
 
 	"countersign/approvals/risk"
 	"countersign/tools"
+	"countersign/tools/truncate"
 )
 
 //go:embed fetch_url.md
@@ -56,24 +57,28 @@ func (f fetcher) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	return planned(c, u.String(), "", func(ctx context.Context, sink tools.Sink) (string, bool, error) {
+	return planned(c, u.String(), "", func(ctx context.Context, sink tools.Sink) (reply, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "fetching " + u.String()})
 		// Room for 8000 characters of four bytes, and for as many that are dropped.
 		p, err := f.get(ctx, u, "*/*", 2*utf8.UTFMax*(maxRaw+1))
 		if err != nil {
-			return "", false, err
+			return reply{}, err
 		}
 		sink(tools.Event{Kind: tools.Info, Text: told(p)})
 		text, _, err := p.text()
 		if err != nil {
-			return "", false, err
+			return reply{}, err
 		}
 		text = clean(text)
 		short := tools.TruncateHead(text, maxRaw)
 		if p.cut && short == text {
 			short += mark
 		}
-		return heading(p.notes(u), short), p.failed(), nil
+		a := reply{text: heading(p.notes(u), short), failed: p.failed()}
+		if short != text {
+			a.cut, a.full = fmt.Sprintf("at %d characters", maxRaw), text
+		}
+		return a, nil
 	}), nil
 }
 
@@ -122,16 +127,16 @@ func (r reader) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		return tools.Plan{}, err
 	}
 	most := int(min(args.Max, mostBytes))
-	return planned(c, u.String(), "", func(ctx context.Context, sink tools.Sink) (string, bool, error) {
+	return planned(c, u.String(), "", func(ctx context.Context, sink tools.Sink) (reply, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "fetching " + u.String()})
 		p, err := r.get(ctx, u, "text/html,application/xhtml+xml,text/markdown;q=0.9,text/plain;q=0.9,application/json;q=0.9,*/*;q=0.1", maxPage)
 		if err != nil {
-			return "", false, err
+			return reply{}, err
 		}
 		sink(tools.Event{Kind: tools.Info, Text: told(p)})
 		text, f, err := p.text()
 		if err != nil {
-			return "", false, err
+			return reply{}, err
 		}
 		if f == formHTML {
 			text = markdown(text, p.url)
@@ -142,6 +147,10 @@ func (r reader) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		if p.cut && short == text {
 			short += mark
 		}
-		return heading(p.notes(u), short), p.failed(), nil
+		a := reply{text: heading(p.notes(u), short), failed: p.failed()}
+		if short != text {
+			a.cut, a.full = "at "+truncate.FormatSize(int64(most)), text
+		}
+		return a, nil
 	}), nil
 }

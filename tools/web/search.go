@@ -142,23 +142,23 @@ func (s searcher) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		return tools.Plan{}, err
 	}
 	n := int(min(args.Max, mostResults))
-	return planned(c, "", "asks "+s.where(), func(ctx context.Context, sink tools.Sink) (string, bool, error) {
+	return planned(c, "", "asks "+s.where(), func(ctx context.Context, sink tools.Sink) (reply, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "searching with " + s.where()})
 		ctx, cancel := context.WithTimeout(ctx, s.timeout)
 		defer cancel()
 		if err := s.pace.wait(ctx); err != nil {
-			return "", false, tools.Failed("the search was not sent, because too many others wait for their turn or it was stopped: %w", err)
+			return reply{}, tools.Failed("the search was not sent, because too many others wait for their turn or it was stopped: %w", err)
 		}
 		all, err := s.search(ctx, args.Query, n)
 		if err != nil {
-			return "", false, err
+			return reply{}, err
 		}
 		all = tidy(all, n)
 		sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d results", len(all))})
 		if len(all) == 0 {
-			return "No results for " + tools.Quote(args.Query) + ".", false, nil
+			return reply{text: "No results for " + tools.Quote(args.Query) + "."}, nil
 		}
-		return list(all), false, nil
+		return reply{text: list(all)}, nil
 	}), nil
 }
 

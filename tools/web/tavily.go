@@ -161,11 +161,11 @@ func (a answerer) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	return planned(c, "", "asks "+a.where(), func(ctx context.Context, sink tools.Sink) (string, bool, error) {
+	return planned(c, "", "asks "+a.where(), func(ctx context.Context, sink tools.Sink) (reply, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "asking " + a.where()})
 		answer, all, err := a.ask(ctx, tavilySearch{Query: args.Query, Max: usualResults, Answer: true})
 		if err != nil {
-			return "", false, err
+			return reply{}, err
 		}
 		answer, all = strings.TrimSpace(clean(answer)), tidy(all, usualResults)
 		sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d sources", len(all))})
@@ -176,7 +176,7 @@ func (a answerer) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		if len(all) > 0 {
 			answer += "\n\nSources:\n\n" + list(all)
 		}
-		return answer, false, nil
+		return reply{text: answer}, nil
 	}), nil
 }
 
@@ -222,18 +222,18 @@ func (e extractor) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		}
 		urls[i] = u.String()
 	}
-	return planned(c, strings.Join(urls, "\n"), "asks "+e.where(), func(ctx context.Context, sink tools.Sink) (string, bool, error) {
+	return planned(c, strings.Join(urls, "\n"), "asks "+e.where(), func(ctx context.Context, sink tools.Sink) (reply, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "asking " + e.where()})
 		var r tavilyPages
 		if err := e.post(ctx, "extract", tavilyExtract{URLs: urls, Format: "markdown"}, &r); err != nil {
-			return "", false, err
+			return reply{}, err
 		}
 		sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d pages", len(r.Results))})
 		text := pages(urls, r)
 		if text == "" {
-			return "", false, tools.Failed("%s answers without the pages that were asked for; try web_fetch", e.where())
+			return reply{}, tools.Failed("%s answers without the pages that were asked for; try web_fetch", e.where())
 		}
-		return text, len(r.Results) == 0, nil
+		return reply{text: text, failed: len(r.Results) == 0}, nil
 	}), nil
 }
 

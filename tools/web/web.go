@@ -146,19 +146,26 @@ func endpoint(key, raw, byDefault string) (*url.URL, error) {
 	return u, nil
 }
 
+// reply is what a call found: text for the model, and the whole of it where that was cut.
+type reply struct {
+	text, full string
+	cut        string // where
+	failed     bool
+}
+
 // planned makes a plan of a call that only looks.
-func planned(c tools.Call, bytes, preview string, do func(context.Context, tools.Sink) (string, bool, error)) tools.Plan {
+func planned(c tools.Call, bytes, preview string, do func(context.Context, tools.Sink) (reply, error)) tools.Plan {
 	a := approvals.Action{Tool: c.Name, Kind: approvals.KindObserve, Target: target, Args: c.Args, Preview: preview}
 	if bytes != "" {
 		a.Bytes = []byte(bytes)
 	}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		text, failed, err := do(ctx, sink)
+		a, err := do(ctx, sink)
 		if err != nil {
 			return tools.Result{}, err
 		}
 		sink(tools.Event{Kind: tools.Completed, Text: "done"})
-		return tools.Result{Value: text, Text: text, Failed: failed}, nil
+		return tools.Result{Value: a.text, Text: a.text, Failed: a.failed, Cut: a.cut, Full: a.full}, nil
 	})
 }
 
