@@ -145,7 +145,10 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		}
 		return w.recordRun(ctx, c, plan, *r, false, func(tx store.Tx, o Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
 	case Ask:
-		p.Impact, p.Taint = w.impact(ctx, plan.Action), w.taint(plan.Action)
+		p.Impact = w.impact(ctx, plan.Action)
+		if !fold(w.entries).reply.Wanted { // a person's words, whoever said them before
+			p.Taint = w.taint(plan.Action)
+		}
 		var ask history.Ask
 		entry := history.Entry{Kind: history.KindAsk, Ask: &ask}
 		err := w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {

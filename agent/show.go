@@ -90,6 +90,8 @@ func actionLine(a approvals.Action) string {
 		s = string(a.Bytes)
 	case a.Path != "":
 		s = a.Path
+	case len(a.Paths) > 0:
+		s = strings.Join(a.Paths, ", ")
 	case a.Pane != "" && s == "":
 		s = a.Pane
 	}

@@ -255,7 +255,7 @@ func (t remover) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindChange, Target: t.Target.ID(), User: t.User, Path: b.resolved, Args: c.Args, Files: b.files,
-		Bytes: []byte("delete " + b.resolved), Preview: fmt.Sprintf("deletes the file %s, %s, for good", b.resolved, plural(len(b.old))),
+		Bytes: []byte("delete " + b.resolved), Preview: deletion(b.resolved, b.old),
 	}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		return t.commit(ctx, sink, c, "Deleted "+b.resolved, change{bound: b, removed: true})

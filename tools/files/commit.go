@@ -63,7 +63,7 @@ func (c change) preview() (shown string, whole bool) {
 	}
 	switch {
 	case c.removed:
-		return fmt.Sprintf("deletes the file %s, %s, for good\n", name, plural(len(c.old))), true
+		return deletion(name, c.old) + "\n", true
 	case !text(c.old) || !text(c.content) || len(c.old) > maxDiff || len(c.content) > maxDiff:
 		return "", false
 	case c.sum == Absent:
@@ -74,6 +74,15 @@ func (c change) preview() (shown string, whole bool) {
 		return fmt.Sprintf("new file %s%s\n%s", name, mode, diff.Diff("/dev/null", nil, name, c.content)), true
 	}
 	return string(diff.Diff(name, c.old, name, c.content)), true
+}
+
+// deletion says that a file goes, and whether it can come back.
+func deletion(name string, old []byte) string {
+	s := fmt.Sprintf("deletes the file %s, %s", name, plural(len(old)))
+	if len(old) > maxImage {
+		s += ", for good: it is too large to be undone"
+	}
+	return s
 }
 
 // told says in one line what happens to the files.
