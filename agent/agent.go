@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -272,6 +273,12 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 	}
 	if len(ev.Text) > maxMessage {
 		ev.Text = ev.Text[:maxMessage] + "\n[the message was cut here: it is longer than 64 KiB]"
+	}
+	// Here already, so that a secret that somebody pastes never reaches the store.
+	ev.Text = a.cfg.Redact(ev.Text)
+	ev.Files = slices.Clone(ev.Files)
+	for i := range ev.Files {
+		ev.Files[i].Text = a.cfg.Redact(ev.Files[i].Text)
 	}
 	if _, err := a.put(ctx, ev, itemMessage); err != nil {
 		return err

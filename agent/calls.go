@@ -99,7 +99,7 @@ func (w *worker) first() *history.Message {
 // everything else waits for people.
 func (w *worker) propose(ctx context.Context, s step) error {
 	c := s.call
-	during, done := w.begin(ctx, "planning "+c.Name)
+	during, done := w.beginVisibly(ctx, "planning "+c.Name)
 	plan, err := w.plan(during, s)
 	done()
 	if errors.Is(context.Cause(during), errStopped) {
@@ -185,7 +185,7 @@ func (w *worker) impact(ctx context.Context, a approvals.Action) string {
 	if w.a.cfg.Impact == nil {
 		return ""
 	}
-	step, done := w.begin(ctx, "looking at what "+a.Tool+" would do")
+	step, done := w.beginVisibly(ctx, "looking at what "+a.Tool+" would do")
 	defer done()
 	step, cancel := context.WithTimeout(step, impactWithin)
 	defer cancel()
@@ -236,7 +236,7 @@ func (w *worker) refuseRepeat(c llm.Call, same string, rep repetition) (history.
 // runApproved plans the call again; if it is still what people approved, it
 // runs once.
 func (w *worker) runApproved(ctx context.Context, s step) error {
-	step, done := w.begin(ctx, "checking "+s.call.Name)
+	step, done := w.beginVisibly(ctx, "checking "+s.call.Name)
 	plan, err := w.plan(step, s)
 	done()
 	if errors.Is(context.Cause(step), errStopped) {
@@ -594,6 +594,17 @@ func (o *running) status() string {
 // beat lets the line move until the returned function is called, which waits for the
 // last one.
 func (o *running) beat() (stop func()) {
+	return beat(func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.now().Sub(o.began) >= aliveAfter {
+			o.flush(o.status(), draftTail)
+		}
+	})
+}
+
+// beat calls show every aliveEvery until stop is called, which waits for the last one.
+func beat(show func()) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -602,19 +613,34 @@ func (o *running) beat() (stop func()) {
 		for {
 			select {
 			case <-t.C:
+				show()
 			case <-quit:
 				return
 			}
-			o.mu.Lock()
-			if o.now().Sub(o.began) >= aliveAfter {
-				o.flush(o.status(), draftTail)
-			}
-			o.mu.Unlock()
 		}
 	}()
 	return func() {
 		close(quit)
 		<-done
+	}
+}
+
+// beginVisibly is begin for what is quick as a rule: from aliveAfter on the thread sees
+// what it waits for.
+func (w *worker) beginVisibly(ctx context.Context, status string) (context.Context, func()) {
+	step, done := w.begin(ctx, status)
+	began, shown := w.a.cfg.Now(), false
+	stop := beat(func() {
+		if took := w.a.cfg.Now().Sub(began); took >= aliveAfter {
+			shown = true
+			w.show(ctx, chat.Progress{Key: "status", Status: status + " · " + took.Truncate(time.Second).String()})
+		}
+	})
+	return step, func() {
+		if stop(); shown {
+			w.show(ctx, chat.Progress{Key: "status", Done: true})
+		}
+		done()
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"countersign/tools/backend/container"
 	"countersign/tools/backend/local"
 	"countersign/tools/backend/ssh"
+	"countersign/tools/code"
 	"countersign/tools/files"
 	"countersign/tools/gitcmd"
 	"countersign/tools/process"
@@ -221,6 +222,7 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 	all = append(all, shell.New(cfg), shell.NewBash(cfg), shell.NewCode(cfg, m.b.file.Tools.interpreters()))
 	all = append(all, search.New(search.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private})...)
 	all = append(all, gitcmd.New(gitcmd.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Journal: plainJournal{m}})...)
+	all = append(all, code.New(code.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Cache: m.b.indexes, Worker: m.b.parser})...)
 	all = append(all, process.New(m.background(o.caps.User, private))...)
 	byName := map[string]tools.Tool{}
 	for _, t := range all {
@@ -241,6 +243,7 @@ func patterns(c ToolsConfig) []tools.Tool {
 	all = append(all, search.New(search.Config{Target: t})...)
 	all = append(all, gitcmd.New(gitcmd.Config{Target: t})...)
 	all = append(all, process.New(process.Config{Target: t})...)
+	all = append(all, code.New(code.Config{Target: t})...)
 	return append(all, terminal.New(terminal.Config{Target: t.ID()})...)
 }
 

@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"countersign/tools/code"
 )
 
 // version and commit are set by the linker in releases.
@@ -27,7 +29,17 @@ func (e *usageError) Error() string { return e.sentence }
 
 func usage(format string, a ...any) error { return &usageError{fmt.Sprintf(format, a...)} }
 
+// parserCommand is the hidden subcommand that parses source code for the indexer, in a
+// process of its own: its grammars are C.
+const parserCommand = "parse-code"
+
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == parserCommand {
+		if err := code.Worker(context.Background(), os.Stdin, os.Stdout); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -34,6 +34,8 @@ import (
 	"countersign/store/outbox"
 	"countersign/store/queue"
 	"countersign/tools"
+	"countersign/tools/backend/local"
+	"countersign/tools/code"
 	"countersign/tools/files"
 	"countersign/tools/mcp"
 	"countersign/tools/output"
@@ -52,6 +54,8 @@ type bot struct {
 	machines map[string]*machine // by the names of the targets
 	hostKeys string              // the known_hosts file of what people approved
 	redact   func(string) string // takes secrets out of text
+	indexes  *code.Cache         // of the code indexer, for all targets
+	parser   code.Starter        // starts its parser; nil where the program cannot be found again
 	outputs  *output.Log         // whole outputs of calls whose result is cut
 	registry atomic.Pointer[tools.Registry]
 	plugins  *plugin.Host // nil without plugins
@@ -131,6 +135,10 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	}
 	redactor := redact.New(append(b.secrets(), b.mcp.Secrets()...)...)
 	b.redact = redactor.Redact
+	b.indexes = code.NewCache()
+	if exe, err := code.Program(); err == nil {
+		b.parser = code.WorkerIn(local.New(local.Options{}), exe, parserCommand)
+	}
 	b.outputs = output.New(output.Config{
 		Dir: filepath.Join(b.env.DataDir, "outputs"), Max: b.file.Outputs.MaxBytes, Cleaner: func() output.Cleaner { return redactor.Stream() },
 		Readable: func() bool {
