@@ -368,6 +368,9 @@ func run(t *testing.T, rule string, m modelFunc, test func(t *testing.T, w *worl
 	})
 }
 
+// B-20: the third identical failure.: a person is asked, the turn parks after five
+// minutes, the request ends after fifteen. Q-45: the reason of a denial reaches the model.
+// nothing runs before.
 func TestConversation(t *testing.T) {
 	run(t, "a proven read runs unasked and the turn ends", script("uptime"), func(t *testing.T, w *world) {
 		w.say("look")

@@ -339,12 +339,8 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 		r.Text = tools.ErrorText(tools.Failed("%s", join(unknownText, w.evidence(ctx, c.ID))))
 		r.Way = hash(r.Text)
 	default:
-		raw, merr := json.Marshal(res.Value)
-		if merr != nil {
-			raw = []byte(`"(the result could not be encoded)"`)
-		}
 		r.Failed = res.Failed
-		r.Way = hash(string(raw))
+		r.Way = way(res.Value)
 		value := res.Value
 		if !r.Failed && rep.successes >= 2 {
 			value = map[string]any{"result": res.Value, "notice": fmt.Sprintf("this exact call has now given its result %d times in a row; if the result is the same, repeating it will not help", rep.successes+1)}
@@ -365,6 +361,23 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 	w.status = "storing the result of " + c.Name
 	w.a.mu.Unlock()
 	return r, res.Undo
+}
+
+// way identifies a result, for the recognition of repetitions: without the notices that
+// are said once.
+func way(value any) string {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return hash("(the result could not be encoded)")
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) == nil {
+		delete(fields, "notice")
+		if rest, err := json.Marshal(fields); err == nil {
+			raw = rest // keys in order
+		}
+	}
+	return hash(string(raw))
 }
 
 // keeping begins to keep the output of a call; without a place for it, it keeps nothing.
@@ -564,7 +577,9 @@ func (o *running) event(e tools.Event) {
 		}
 	case tools.Info:
 		o.add("· " + e.Text + "\n")
-	case tools.Started, tools.Completed:
+	case tools.Started:
+		return // the line says so already, and what follows at once must not wait for it
+	case tools.Completed:
 	}
 	o.flush(o.status(), draftTail)
 }

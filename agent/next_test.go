@@ -234,6 +234,7 @@ func TestNextProperties(t *testing.T) {
 	})
 }
 
+// B-20: another error, a message and a change start the count anew.
 func TestRepeated(t *testing.T) {
 	res := func(same, way string, failed bool) history.Entry {
 		return history.Entry{Kind: history.KindResult, Result: &history.Result{Same: same, Way: way, Failed: failed}}

@@ -45,6 +45,7 @@ func (myTool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 }
 
 // B-21, B-22: a custom tool, from its registration to what the model is told.
+// N-48, X-31: registered with a level, and executed.
 func Example() {
 	now := func() time.Time { return time.UnixMilli(1_700_000_000_000) }
 	reg, err := tools.NewRegistry(now, myTool{})

@@ -65,6 +65,7 @@ func schema(s string) func(*tools.Spec) {
 	return func(sp *tools.Spec) { sp.Schema = json.RawMessage(s) }
 }
 
+// Q-48: a name means one tool; there is no order in which they are tried.
 func TestRegistryRefusesMistakes(t *testing.T) {
 	without := func(heading string) func(*tools.Spec) {
 		return func(s *tools.Spec) { s.Description = strings.Replace(guidance, "## "+heading+"\n", "", 1) }
@@ -97,6 +98,7 @@ func TestRegistryRefusesMistakes(t *testing.T) {
 	}
 }
 
+// X-31: schemas by a filter.
 func TestB07SpecsAreInAStableOrder(t *testing.T) {
 	r := registry(t, tool("time"), tool("capture-pane"), tool("run_shell"))
 	want := []string{"capture-pane", "run_shell", "time"}
@@ -177,6 +179,7 @@ const weather = `{"type":"object","properties":{
 	"where":{"type":"object","properties":{"zoom":{"type":"integer","default":3}}}
 },"required":["city","days"],"additionalProperties":false}`
 
+// N-59.
 func TestN60ValidationErrors(t *testing.T) {
 	f := tool("weather", schema(weather))
 	r := registry(t, f)

@@ -215,6 +215,7 @@ func header(m slackfake.Msg) (string, bool) {
 
 // TestAdapter runs the suite that every network's adapter passes, over Socket
 // Mode and over HTTP.
+// D-01: what every chat network has to keep.
 func TestAdapter(t *testing.T) {
 	harness := func(http bool) chattest.Harness {
 		return func(t *testing.T) chattest.Subject {

@@ -59,6 +59,7 @@ func TestOnlyWhatCanBeTakenBackOffersUndo(t *testing.T) {
 	}
 }
 
+// request, tool, arguments, level and what can be decided.
 func TestFaces(t *testing.T) {
 	for _, s := range []approvals.State{
 		approvals.Pending, approvals.Approved, approvals.Running, approvals.Done, approvals.OutUnk,

@@ -272,6 +272,7 @@ func TestClicks(t *testing.T) {
 	})
 }
 
+// Q-43, B-38.
 func TestTheCardShowsEverything(t *testing.T) {
 	f := newFixture(t)
 	long := "rm -f " + strings.Repeat("/srv/some/file ", 2700) + "# end"

@@ -359,6 +359,7 @@ func TestWhatThePolicyLetsRun(t *testing.T) {
 	})
 }
 
+// decisions feed what is learned.
 func TestLearnedTools(t *testing.T) {
 	f := newFixture(t)
 	f.configure(t, policy.Config{Learn: policy.Learn{Tools: []string{"write_file"}}}, team())

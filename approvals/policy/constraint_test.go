@@ -6,6 +6,8 @@ import (
 	"testing"
 )
 
+// max_items, max_bytes, allowed_modes, blocked_schemes, blocked_hosts,
+// allowed_extensions, blocked_patterns, timeout_seconds.
 func TestConstraints(t *testing.T) {
 	command := func(s string) func(*Input) {
 		return func(in *Input) { in.Kind, in.Path, in.Command, in.Args = "shell", "", s, "" }

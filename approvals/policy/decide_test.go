@@ -142,8 +142,31 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// TestX28X29X30EveryLevelInEveryMode: what is safe runs, MEDIUM is asked for in balanced
+// mode, HIGH is asked for except in mode trusting, and nothing lifts critical.
+func TestX28X29X30EveryLevelInEveryMode(t *testing.T) {
+	levels := []risk.Level{risk.Read, risk.Low, risk.Medium, risk.High, risk.Critical}
+	for mode, want := range map[Mode][]Lane{
+		ReadOnly: {Allow, Forbid, Forbid, Forbid, Forbid},
+		Review:   {Ask, Ask, Ask, Ask, Ask}, // a command, even a proven one
+		Balanced: {Allow, Ask, Ask, Ask, Ask},
+		Trusting: {Allow, Allow, Allow, Allow, Ask},
+	} {
+		for i, level := range levels {
+			in := restart(func(in *Input) {
+				in.Mode, in.Until, in.Level = mode, monday.Add(time.Hour), level
+				in.Harmless = level == risk.Read
+			})
+			if d := must(t, "rules: []").Decide(in); d.Lane != want[i] {
+				t.Errorf("%s, %s: %+v", mode, level, d)
+			}
+		}
+	}
+}
+
 // TestTheOrderIsFixed takes away one reason after the other: rules that forbid,
 // constraints, rules that ask, rules that allow, learning, people.
+// Q-29 to Q-34.
 func TestTheOrderIsFixed(t *testing.T) {
 	const (
 		forbid = "  - {name: no, match: {tools: [write_file]}, then: forbid, sentence: not here}\n"
@@ -193,6 +216,7 @@ func TestARefusalSaysWhatItsRulesSay(t *testing.T) {
 	}
 }
 
+// Q-38, Q-39, Q-42: shells, keys, code and deletion always ask.
 func TestARuleThatAllowsOnlyLoosensSmallThings(t *testing.T) {
 	p := must(t, `rules: [{name: all, match: {tools: ["*"]}, then: allow}]`)
 	keys := func(in *Input) { in.Tool, in.Kind, in.Interrupt = "send-keys", "keys", true }
@@ -225,6 +249,7 @@ func TestARuleThatAllowsOnlyLoosensSmallThings(t *testing.T) {
 	}
 }
 
+// Q-32, Q-40 to Q-42: three decisions, four of five a yes, and by tool.
 func TestLearning(t *testing.T) {
 	p := must(t, "learn: {tools: [write_file]}")
 	for _, tc := range []struct {
@@ -334,6 +359,7 @@ func TestRequester(t *testing.T) {
 	}
 }
 
+// Q-43: what a card offers beside once, which is where the other system says can_learn.
 func TestGrantsAreOfferedForSmallThings(t *testing.T) {
 	for _, tc := range []struct {
 		rule, text string

@@ -48,7 +48,7 @@ var forbidden = map[string]map[string]string{
 
 // outside lists packages from elsewhere that only these of ours may import.
 var outside = map[string][]string{
-	"os/exec":                           {"tools/backend/local", "tools/plugin", "tools/mcp"},
+	"os/exec":                           {"tools/backend/local", "tools/foreign"},
 	"golang.org/x/crypto/ssh":           {"tools/backend/ssh"},
 	"github.com/sashabaranov/go-openai": {"agent/llm/openai"},
 	"github.com/slack-go/slack":         {"adapters/slack"},
@@ -190,5 +190,24 @@ func checkOurs(t *testing.T, path, file, im string) {
 	}
 	if im == "cmd/bot" || (under(im, "internal/incident") && !under(path, "cmd")) {
 		t.Errorf("%s (%s) imports %s", path, file, im)
+	}
+}
+
+// every package of tools, approvals and the agent has tests of its own, or a suite
+// that others run ("backend" has "backend/backendtest"). Packages that only serve tests
+// need none.
+func TestEveryModuleOfToolsHasTests(t *testing.T) {
+	for path := range load(t) {
+		if isTestKit(path) || !under(path, "tools") && !under(path, "approvals") && !under(path, "agent") {
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join("../..", filepath.FromSlash(path), "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		suite := path + "/" + path[strings.LastIndex(path, "/")+1:] + "test"
+		if _, err := os.Stat(filepath.Join("../..", filepath.FromSlash(suite))); len(found) == 0 && err != nil {
+			t.Errorf("%s has no tests", path)
+		}
 	}
 }

@@ -20,6 +20,7 @@ var kills = flag.Int("kills", 20, "how many times TestCrash kills the bot")
 // holds it to its promises: the accepted message is answered, the approved
 // command ran at most once (a counter file outside the bot), the card works
 // after the restart, and an outcome that is not known is said so.
+// D-02, D-03.
 func TestCrash(t *testing.T) {
 	points := failpoint.Names()
 	rounds := (*kills + len(points) - 1) / len(points)

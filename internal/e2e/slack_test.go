@@ -172,6 +172,7 @@ func lines(path string) int {
 	return strings.Count(string(raw), "\n")
 }
 
+// D-01: a thread of Slack is a conversation.
 func TestSlack(t *testing.T) {
 	t.Run("an incident from the mention to the report", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "out")

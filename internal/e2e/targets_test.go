@@ -482,6 +482,8 @@ func sshFlags(t *testing.T, s *sshtest.Server, line string) string {
 }
 
 // TestTargets is one bot with this machine, an SSH host and containers.
+// B-103, B-110, B-111, B-114, D-04 and N-08: machines by configuration, word, argument and flag;
+// terminals by default; people attach; relative paths start at the target's directory.
 func TestTargets(t *testing.T) {
 	s := sshtest.Start(t, sshtest.Options{Shell: "bash"})
 	work := owned(t, s, "work")
@@ -762,6 +764,7 @@ func TestTargets(t *testing.T) {
 			{[]string{"--target", "web-1", "--tmux", "Night Shift"}, s.User + ":countersign-night-shift-"},
 			{[]string{"--ssh", s.User + "@" + s.Address()}, s.User + ":countersign-ops-"},
 			{[]string{"--container", box}, "root:countersign-ops-"},
+			{[]string{"--container", box, "--tmux", "Night Shift"}, "root:countersign-night-shift-"},
 		} {
 			args := append(append([]string{"tool"}, tt.flags...), "--yes", "run_shell", session("echo $(id -un):$(tmux display-message -p '#S') | tee /tmp/one-shot; rm /tmp/one-shot"))
 			out, errs, code := f.b.run("", args...)
@@ -935,6 +938,7 @@ func TestModeTrustingTrustsNoHostKey(t *testing.T) {
 }
 
 // TestAChannelHasItsOwnTarget: a channel's threads work on the channel's target.
+// B-103.
 func TestAChannelHasItsOwnTarget(t *testing.T) {
 	a, dirs := newAsker(t), map[string]string{"ours": t.TempDir(), "theirs": t.TempDir()}
 	w := newWorkspace(t, slackfake.Config{}, a.url)

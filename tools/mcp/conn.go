@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -51,7 +50,7 @@ func (s *server) dial(ctx context.Context, old bool) (*link, error) {
 		r := newRemote(ctx, s.url, s.cfg.Headers, s.cfg.Loopback, s.host.pace.stream)
 		closer, way = r, r.transport()
 	} else {
-		p, err := start(ctx, s.argv, environ(s.cfg.Env, s.dir, s.host.lookup), s.dir, s.say)
+		p, err := start(ctx, s.argv, environ(s.cfg.Env, s.dir, s.host.lookup), s.dir, s.log)
 		if err != nil {
 			return nil, err
 		}
@@ -186,33 +185,6 @@ func (l *link) progressed(p *sdk.ProgressNotificationParams) {
 	if f := l.progress[token]; f != nil {
 		f(p)
 	}
-}
-
-// restarts decides how soon a server is tried again.
-type restarts struct {
-	at   []time.Time // of those within tryWindow
-	slow bool
-}
-
-const (
-	// A server that ends is started again at most quickTries times in tryWindow, with
-	// pauses of 1, 2 and 4 seconds. One that ends more often is started once in each
-	// tryWindow, until it has lived that long.
-	quickTries = 3
-	tryWindow  = 5 * time.Minute
-)
-
-// next returns the pause before the next try, after a failure at now; slow says that
-// it failed too often.
-func (r *restarts) next(now time.Time) (pause time.Duration, slow bool) {
-	r.at = slices.DeleteFunc(r.at, func(t time.Time) bool { return now.Sub(t) >= tryWindow })
-	r.slow = len(r.at) >= quickTries || r.slow && len(r.at) > 0
-	pause = time.Second << len(r.at)
-	if r.slow {
-		pause = tryWindow
-	}
-	r.at = append(r.at, now.Add(pause))
-	return pause, r.slow
 }
 
 // The codes with which the SDK tells that it got no answer (internal/jsonrpc2/wire.go

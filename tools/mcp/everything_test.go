@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -126,7 +127,7 @@ func TestReferenceServerOverStdio(t *testing.T) {
 		}
 		out := toolstest.RunPlan(t.Context(), t, reg, long, func(e tools.Event) {
 			if e.Kind == tools.Info {
-				_ = p.cmd.Process.Kill()
+				p.Signal(syscall.SIGKILL)
 			}
 		})
 		if out.Err != nil || !out.Result.Unknown {

@@ -34,6 +34,7 @@ import (
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/tools"
+	"countersign/tools/foreign"
 )
 
 const (
@@ -48,7 +49,8 @@ type Server struct {
 	// [Config].DataDir, which is also its HOME unless Env names that.
 	Command []string
 	// Env names the variables of the bot's environment that the program gets, beside
-	// PATH and those of the language and the time zone.
+	// PATH and those of the language and the time zone; the bot's own (COUNTERSIGN_...)
+	// are refused.
 	Env []string
 	// URL is the address of a server that speaks streamable HTTP.
 	URL string
@@ -145,7 +147,7 @@ type pace struct {
 	stream  time.Duration // for a stream of events to open
 	relist  time.Duration // at least between two lists of a server
 	again   time.Duration // after which a list is asked for anyway
-	next    func(*restarts, time.Time) (time.Duration, bool)
+	next    func(*foreign.Restarts, time.Time) (time.Duration, bool)
 }
 
 // New checks the configuration. It starts nothing.
@@ -162,7 +164,7 @@ func New(c Config) (*Host, error) {
 	}
 	h := &Host{
 		cfg: c, lookup: os.LookupEnv,
-		pace: pace{start: 10 * time.Second, connect: 30 * time.Second, stream: 10 * time.Second, relist: 5 * time.Second, again: 10 * time.Minute, next: (*restarts).next},
+		pace: pace{start: 10 * time.Second, connect: 30 * time.Second, stream: 10 * time.Second, relist: 5 * time.Second, again: 10 * time.Minute, next: (*foreign.Restarts).Next},
 	}
 	var pairs []string
 	for _, s := range c.Secrets() {
@@ -181,9 +183,7 @@ func New(c Config) (*Host, error) {
 
 func (h *Host) server(name string, c Server) (*server, error) {
 	s := &server{host: h, name: name, cfg: c, dir: filepath.Join(h.cfg.DataDir, "mcp", name), made: map[string]made{}, state: "is not connected yet"}
-	s.say = limited(logBurst, logWindow, h.cfg.Now, func(text string) {
-		h.cfg.Log.Info("an MCP server says", "server", name, "text", line(h.safe(text), maxLogLine))
-	})
+	s.log = foreign.NewJournal(h.cfg.Log.With("server", name), h.safe, h.cfg.Now)
 	switch {
 	case (len(c.Command) == 0) == (c.URL == ""):
 		return nil, errors.New("set either a command or a URL")
@@ -214,8 +214,8 @@ func (h *Host) server(name string, c Server) (*server, error) {
 		s.argv = c.Command
 	}
 	for _, n := range c.Env {
-		if n == "" || strings.ContainsAny(n, "=\x00") {
-			return nil, fmt.Errorf("env holds names of variables and no values, so %s is wrong", tools.Quote(n))
+		if err := foreign.CheckVariable(n); err != nil {
+			return nil, err
 		}
 	}
 	for n, l := range c.Levels {

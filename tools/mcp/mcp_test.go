@@ -31,6 +31,7 @@ import (
 	"countersign/store"
 	"countersign/store/mem"
 	"countersign/tools"
+	"countersign/tools/foreign"
 	"countersign/tools/toolstest"
 	"countersign/tools/truncate"
 )
@@ -200,7 +201,7 @@ func startHost(t *testing.T, db store.DB, servers map[string]Server, change ...f
 	}
 	p := pace{
 		start: 30 * time.Second, connect: 30 * time.Second, stream: 5 * time.Second, relist: 10 * time.Millisecond, again: time.Hour,
-		next: func(*restarts, time.Time) (time.Duration, bool) { return 50 * time.Millisecond, false },
+		next: func(*foreign.Restarts, time.Time) (time.Duration, bool) { return 50 * time.Millisecond, false },
 	}
 	for _, c := range change {
 		c(&w.cfg, &p)
@@ -503,6 +504,7 @@ func TestHostileDefinitions(t *testing.T) {
 	web.add("remote-ref", "x", `{"type":"object","properties":{"a":{"$ref":"http://127.0.0.1:1/x"}}}`)
 	web.add("lookahead", "x", `{"type":"object","properties":{"a":{"type":"string","pattern":"(?=x)"}}}`)
 	web.add("hidden-key", "x", `{"type":"object","properties":{"a\u200b":{"type":"string"}}}`)
+	web.add("itself", "x", `{"type":"object","properties":{"a":{"$ref":"#"}}}`)
 	web.add("get_it", "x", strict)
 	web.add("get-it", "x", strict)
 	w := startHost(t, nil, one(web.config()))
@@ -512,14 +514,14 @@ func TestHostileDefinitions(t *testing.T) {
 	}
 	w.registry() // takes both of get-it and get_it
 	all := strings.Join(w.Notices(), "\n")
-	for _, want := range []string{`"remote-ref" of the MCP server srv is not offered: the schema does not compile`, `"lookahead" of the MCP server srv is not offered`, `"hidden-key" of the MCP server srv is not offered: its schema holds invisible`} {
+	for _, want := range []string{`"remote-ref" of the MCP server srv is not offered: its schema refers to`, `"lookahead" of the MCP server srv is not offered`, `"itself" of the MCP server srv is not offered: its schema refers to itself`, `"hidden-key" of the MCP server srv is not offered: its schema has the key`} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in\n%s", want, all)
 		}
 	}
 	for _, x := range w.Tools() {
 		d := x.Spec().Description
-		if strings.ContainsFunc(d, unseen) || len(d) > 4<<10 || strings.Count(d, "\n## ") != 4 {
+		if foreign.Clean(d) != d || len(d) > 4<<10 || strings.Count(d, "\n## ") != 4 {
 			t.Errorf("%s:\n%s", x.Spec().Name, d)
 		}
 	}
@@ -542,7 +544,7 @@ func TestCallsOverStdio(t *testing.T) {
 			return nil
 		}
 	})
-	if !strings.Contains(w.log.String(), "not a message: Welcome to the server!") {
+	if !strings.Contains(w.log.String(), `not a message" server=srv text="Welcome to the server!"`) {
 		t.Errorf("the noise is not in the log:\n%s", w.log)
 	}
 	t.Run("an error of the tool", func(t *testing.T) {
@@ -649,8 +651,8 @@ func TestAnOldServerThatIgnoresWhatItDoesNotKnowIsAskedInTheOldWay(t *testing.T)
 
 func TestAServerThatKeepsDyingIsSaidToBeTriedSlowly(t *testing.T) {
 	w := startHost(t, nil, one(Server{Command: []string{"false"}, AllowAll: true}), func(_ *Config, p *pace) {
-		p.next = func(r *restarts, now time.Time) (time.Duration, bool) {
-			if pause, slow := r.next(now); slow {
+		p.next = func(r *foreign.Restarts, now time.Time) (time.Duration, bool) {
+			if pause, slow := r.Next(now); slow {
 				return pause, slow
 			}
 			return 0, false

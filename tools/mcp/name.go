@@ -8,22 +8,17 @@ import (
 	"strings"
 
 	"countersign/tools"
+	"countersign/tools/foreign"
 )
 
 const (
 	// prefix begins the name of every tool of a server; no tool of the bot has it.
 	prefix = "mcp_"
-	// maxName is the longest name that models take (tools.Registry).
-	maxName = 64
 	// hashed is how many hexadecimal digits make a name unlike all others.
 	hashed = 8
 )
 
 var serverName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,23}$`)
-
-// key is what the registry takes two names for one by: it reads dashes as
-// underscores. Case counts for nothing here, because people confuse it.
-func key(name string) string { return strings.ToLower(strings.ReplaceAll(name, "-", "_")) }
 
 // checkServers refuses names of servers whose tools could get each other's names.
 func checkServers(names []string) error {
@@ -32,7 +27,7 @@ func checkServers(names []string) error {
 			return fmt.Errorf("mcp: %s is no name of a server; use 1 to 24 letters, digits, dashes and underscores, and begin with a letter or a digit", tools.Quote(a))
 		}
 		for j, b := range names {
-			if i != j && strings.HasPrefix(key(b)+"_", key(a)+"_") {
+			if i != j && strings.HasPrefix(foreign.Spelling(b)+"_", foreign.Spelling(a)+"_") {
 				return fmt.Errorf("mcp: the tools of the servers %q and %q could get the same names; rename one so that it does not begin with the other", a, b)
 			}
 		}
@@ -46,17 +41,17 @@ func checkServers(names []string) error {
 // when that leaves none.
 func nameOf(server, tool string, taken func(string) bool) (name string, ok bool) {
 	fixed := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
+		if foreign.Name(string(r)) {
 			return r
 		}
 		return '_'
 	}, tool)
 	name = prefix + server + "_" + fixed
-	if fixed == tool && tool != "" && len(name) <= maxName && !taken(name) {
+	if fixed == tool && tool != "" && len(name) <= foreign.MaxName && !taken(name) {
 		return name, true
 	}
 	sum := sha256.Sum256([]byte(server + "\x00" + tool))
 	tail := "_" + hex.EncodeToString(sum[:])[:hashed]
-	name = head(name, maxName-len(tail)) + tail
+	name = name[:min(len(name), foreign.MaxName-len(tail))] + tail
 	return name, !taken(name)
 }

@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"countersign/store"
+	"countersign/tools/foreign"
 )
 
 // ErrNothing is wrapped by [Host.Ack] when there is no change to acknowledge.
@@ -51,7 +51,7 @@ type Change struct {
 func (c Change) Sentence() string { return changed(c.Server, c.Tool, c.Name) }
 
 func changed(server, tool, name string) string {
-	return fmt.Sprintf("the tool %s of the MCP server %s changed since it was acknowledged, so it is switched off; propose %s with the tool %s, so that people see what it says now", quoted(tool), server, TrustName, name)
+	return fmt.Sprintf("the tool %s of the MCP server %s changed since it was acknowledged, so it is switched off; propose %s with the tool %s, so that people see what it says now", foreign.Quote(tool), server, TrustName, name)
 }
 
 // pin is one tool as it was first seen, or last acknowledged. Its row is
@@ -85,8 +85,8 @@ func definition(t *sdk.Tool) (Definition, error) {
 		return Definition{}, fmt.Errorf("what the server says of it does not encode: %w", err)
 	}
 	sum := sha256.Sum256(all)
-	d := Definition{Hash: hex.EncodeToString(sum[:]), Description: head(strings.TrimSpace(clean(t.Description)), 2*maxDescription), Schema: schema}
-	if len(schema) > maxSchema {
+	d := Definition{Hash: hex.EncodeToString(sum[:]), Description: foreign.Text(t.Description, 2*foreign.MaxDescription), Schema: schema}
+	if len(schema) > foreign.MaxSchema {
 		// It is refused for its size anyway; the row keeps a sentence about it.
 		d.Schema = json.RawMessage(fmt.Sprintf(`"a schema of %d bytes"`, len(schema)))
 	}
@@ -125,7 +125,7 @@ func compare(tx store.Tx, server string, list []seen, now time.Time) (rows map[s
 	rows, refused = pins(tx, server), map[string]string{}
 	taken := map[string]bool{}
 	for _, p := range rows {
-		taken[key(p.Name)] = true
+		taken[foreign.Spelling(p.Name)] = true
 	}
 	for _, s := range list {
 		p, known := rows[s.tool]
@@ -134,12 +134,12 @@ func compare(tx store.Tx, server string, list []seen, now time.Time) (rows map[s
 			refused[s.tool] = fmt.Sprintf("the server has had %d other tools", maxPins)
 			continue
 		case !known:
-			name, ok := nameOf(server, s.tool, func(n string) bool { return taken[key(n)] })
+			name, ok := nameOf(server, s.tool, func(n string) bool { return taken[foreign.Spelling(n)] })
 			if !ok {
 				refused[s.tool] = "another one has its name"
 				continue
 			}
-			taken[key(name)] = true
+			taken[foreign.Spelling(name)] = true
 			p = pin{Tool: s.tool, Name: name, Def: s.def, At: now}
 		case p.Def.Hash == s.def.Hash && p.Change == nil, p.Change != nil && p.Change.Hash == s.def.Hash:
 			continue
@@ -166,11 +166,11 @@ func acknowledge(ctx context.Context, db store.DB, server, tool, hash string) (C
 		p, ok := pins(tx, server)[tool]
 		switch {
 		case !ok:
-			return fmt.Errorf("%w: no tool %s of a server %s was ever seen; check both names", ErrNothing, quoted(tool), quoted(server))
+			return fmt.Errorf("%w: no tool %s of a server %s was ever seen; check both names", ErrNothing, foreign.Quote(tool), foreign.Quote(server))
 		case p.Change == nil:
-			return fmt.Errorf("%w: the tool %s of %s is as it was acknowledged", ErrNothing, quoted(p.Tool), server)
+			return fmt.Errorf("%w: the tool %s of %s is as it was acknowledged", ErrNothing, foreign.Quote(p.Tool), server)
 		case p.Change.Hash != hash:
-			return fmt.Errorf("%w: the tool %s of %s changed once more since it was shown", ErrNothing, quoted(p.Tool), server)
+			return fmt.Errorf("%w: the tool %s of %s changed once more since it was shown", ErrNothing, foreign.Quote(p.Tool), server)
 		}
 		c = p.change(server)
 		p.Def, p.At, p.Change, p.Since = *p.Change, p.Since, nil, time.Time{}

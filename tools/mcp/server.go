@@ -13,6 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"countersign/store"
+	"countersign/tools/foreign"
 )
 
 // server is one server of a host. run owns its connection; the fields below state are
@@ -24,7 +25,7 @@ type server struct {
 	argv []string // or
 	url  *url.URL
 	dir  string
-	say  func(string) // writes into the log, at a bounded rate
+	log  *foreign.Journal // of what it writes
 
 	state   string // why there is no link, as the end of a sentence about the server
 	link    *link
@@ -50,7 +51,7 @@ func (s *server) allowed(tool string) bool {
 func (s *server) run(ctx context.Context, ready func()) {
 	defer ready()
 	var (
-		tries restarts
+		tries foreign.Restarts
 		old   bool
 	)
 	for {
@@ -62,10 +63,10 @@ func (s *server) run(ctx context.Context, ready func()) {
 		// One that did not answer may be one that the newest protocol confuses.
 		old = !old && errors.Is(err, context.DeadlineExceeded)
 		pause, slow := s.host.pace.next(&tries, time.Now())
-		why := line(s.host.safe(err.Error()), 300)
+		why := foreign.Line(s.host.safe(err.Error()), 300)
 		text := fmt.Sprintf("is not connected (%s); it is tried again in %s", why, pause)
 		if slow {
-			text = fmt.Sprintf("is not connected (%s); it ended more than %d times in %s, so from now on it is only tried again after %s", why, quickTries, tryWindow, pause)
+			text = fmt.Sprintf("is not connected (%s); it ended more than %d times in %s, so from now on it is only tried again after %s", why, foreign.Tries, foreign.Window, pause)
 		}
 		s.down(text)
 		s.host.cfg.Log.Warn("an MCP server is not connected", "server", s.name, "error", why, "again_in", pause, "often", slow)
@@ -147,12 +148,12 @@ func (s *server) relist(ctx context.Context, l *link) error {
 		return fmt.Errorf("its tools could not be compared with the pinned ones: %w", err)
 	}
 	for _, n := range slices.Sorted(maps.Keys(refused)) {
-		notes = append(notes, fmt.Sprintf("the tool %s of the MCP server %s is not offered: %s", quoted(n), s.name, refused[n]))
+		notes = append(notes, fmt.Sprintf("the tool %s of the MCP server %s is not offered: %s", foreign.Quote(n), s.name, refused[n]))
 	}
 	s.host.mu.Lock()
 	for tool, p := range rows {
 		if was := s.pins[tool]; p.Change != nil && (was.Change == nil || was.Change.Hash != p.Change.Hash) && s.allowed(tool) {
-			s.host.cfg.Log.Warn("a tool of an MCP server changed and is switched off", "server", s.name, "tool", line(tool, 100), "was", p.Def.Hash, "is", p.Change.Hash)
+			s.host.cfg.Log.Warn("a tool of an MCP server changed and is switched off", "server", s.name, "tool", foreign.Line(tool, 100), "was", p.Def.Hash, "is", p.Change.Hash)
 		}
 	}
 	s.pins, s.listed, s.notes, s.link, s.state = rows, listed, notes, l, ""
@@ -172,7 +173,7 @@ func (s *server) sift(all []*sdk.Tool) (list []seen, listed map[string]bool, not
 	slices.SortStableFunc(all, func(a, b *sdk.Tool) int { return strings.Compare(a.Name, b.Name) })
 	for _, t := range all {
 		note := func(why string) {
-			notes = append(notes, fmt.Sprintf("the tool %s of the MCP server %s is not offered: %s", quoted(t.Name), s.name, why))
+			notes = append(notes, fmt.Sprintf("the tool %s of the MCP server %s is not offered: %s", foreign.Quote(t.Name), s.name, why))
 		}
 		switch {
 		case count[t.Name] > 1:
@@ -184,7 +185,7 @@ func (s *server) sift(all []*sdk.Tool) (list []seen, listed map[string]bool, not
 		case !s.allowed(t.Name):
 			others = append(others, t.Name)
 			continue
-		case t.Name == "" || len(t.Name) > 128 || clean(t.Name) != t.Name:
+		case t.Name == "" || len(t.Name) > 128 || !foreign.Exact(t.Name):
 			note("its name is empty, too long, or holds invisible characters")
 			continue
 		}
@@ -197,11 +198,11 @@ func (s *server) sift(all []*sdk.Tool) (list []seen, listed map[string]bool, not
 		list = append(list, seen{t.Name, def})
 	}
 	if len(list) == 0 && len(others) > 0 {
-		notes = append(notes, fmt.Sprintf("no tool of the MCP server %s is allowed; it has %s", s.name, line(strings.Join(others, ", "), 500)))
+		notes = append(notes, fmt.Sprintf("no tool of the MCP server %s is allowed; it has %s", s.name, foreign.Line(strings.Join(others, ", "), 500)))
 	}
 	for _, n := range s.cfg.Allow {
 		if !listed[n] && count[n] == 0 {
-			notes = append(notes, fmt.Sprintf("the MCP server %s has no tool %s, which is allowed; check how it is written", s.name, quoted(n)))
+			notes = append(notes, fmt.Sprintf("the MCP server %s has no tool %s, which is allowed; check how it is written", s.name, foreign.Quote(n)))
 		}
 	}
 	return list, listed, notes
@@ -222,7 +223,7 @@ func (s *server) offer() (out []*tool, notes []string) {
 			s.made[name] = m
 		}
 		if m.err != nil {
-			notes = append(notes, fmt.Sprintf("the tool %s of the MCP server %s is not offered: %s", quoted(name), s.name, line(m.err.Error(), 300)))
+			notes = append(notes, fmt.Sprintf("the tool %s of the MCP server %s is not offered: %s", foreign.Quote(name), s.name, foreign.Line(m.err.Error(), 300)))
 			continue
 		}
 		out = append(out, m.tool)
@@ -237,13 +238,13 @@ func (s *server) barred(p pin) string {
 	now, ok := s.pins[p.Tool]
 	switch {
 	case !ok || !s.allowed(p.Tool):
-		return fmt.Sprintf("the tool %s of the MCP server %s is not allowed by the configuration", quoted(p.Tool), s.name)
+		return fmt.Sprintf("the tool %s of the MCP server %s is not allowed by the configuration", foreign.Quote(p.Tool), s.name)
 	case now.Change != nil:
 		return changed(s.name, p.Tool, p.Name)
 	case now.Def.Hash != p.Def.Hash:
-		return fmt.Sprintf("the tool %s of the MCP server %s is another one by now; look at what it says of itself and call it again", quoted(p.Tool), s.name)
+		return fmt.Sprintf("the tool %s of the MCP server %s is another one by now; look at what it says of itself and call it again", foreign.Quote(p.Tool), s.name)
 	case s.listed != nil && !s.listed[p.Tool]:
-		return fmt.Sprintf("the MCP server %s does not have the tool %s any more", s.name, quoted(p.Tool))
+		return fmt.Sprintf("the MCP server %s does not have the tool %s any more", s.name, foreign.Quote(p.Tool))
 	}
 	return ""
 }

@@ -12,6 +12,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/risk"
 	"countersign/tools"
+	"countersign/tools/foreign"
 )
 
 // TrustName is the name of the tool of [Host.Trust].
@@ -92,12 +93,12 @@ func (t trust) pending(name string) (Change, bool) {
 // preview shows people what a tool said and what it says now.
 func (c Change) preview() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Trust the tool %s of the MCP server %s as it is since %s.\n", quoted(c.Tool), c.Server, c.Since.UTC().Format("2006-01-02 15:04 UTC"))
+	fmt.Fprintf(&b, "Trust the tool %s of the MCP server %s as it is since %s.\n", foreign.Quote(c.Tool), c.Server, c.Since.UTC().Format("2006-01-02 15:04 UTC"))
 	for _, d := range []struct {
 		when string
 		def  Definition
 	}{{"It said", c.Was}, {"It says now", c.Is}} {
-		fmt.Fprintf(&b, "\n%s (definition %s; it claims, unchecked: %s):\n%s\nArguments: %s\n", d.when, head(d.def.Hash, 12), d.def.Hints, d.def.Description, indented(d.def.Schema))
+		fmt.Fprintf(&b, "\n%s (definition %.12s; it claims, unchecked: %s):\n%s\nArguments: %s\n", d.when, d.def.Hash, d.def.Hints, d.def.Description, indented(d.def.Schema))
 	}
 	return b.String()
 }

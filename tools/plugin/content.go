@@ -1,12 +1,13 @@
 package plugin
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"mime"
 	"strings"
 
+	"countersign/tools/foreign"
 	"countersign/tools/truncate"
 )
 
@@ -62,73 +63,22 @@ func content(tool string, raw json.RawMessage) (text string, notes []string, fil
 	if dropped > 0 {
 		notes = append(notes, fmt.Sprintf("[%d more parts were left out; a result may have %d files]", dropped, maxFiles))
 	}
-	return strings.ToValidUTF8(strings.Join(texts, "\n"), "\uFFFD"), notes, files, nil
+	return foreign.Clean(strings.Join(texts, "\n")), notes, files, nil
 }
 
 // file makes a file of a part that is no text: its data if it has some, and
 // otherwise the part itself as JSON.
 func (it item) file(tool string, n int, raw json.RawMessage) file {
-	f := file{mime: it.MIME, data: raw}
-	if f.mime == "" {
-		f.mime = it.MIME2
-	}
+	f := file{mime: cmp.Or(it.MIME, it.MIME2), data: raw}
 	if b, err := base64.StdEncoding.DecodeString(it.Data); err == nil && it.Data != "" {
 		f.data = b
 	} else {
 		f.mime = "application/json"
 	}
-	// What a plugin says of a type is a hint, and only its plain form is used.
-	kind, _, err := mime.ParseMediaType(f.mime)
-	if major, minor, ok := strings.Cut(kind, "/"); err != nil || !ok || !plain(major) || !plain(minor) {
-		kind = "application/octet-stream"
-	}
-	f.mime = kind
-	f.name = it.Name
-	if f.name == "" {
-		f.name = it.Filename
-	}
-	if f.name = fileName(f.name); f.name == "" {
-		f.name = fmt.Sprintf("%s-%d%s", tool, n, extension(kind))
+	var ending string
+	f.mime, ending = foreign.Kind(f.mime)
+	if f.name = foreign.FileName(cmp.Or(it.Name, it.Filename)); f.name == "" {
+		f.name = fmt.Sprintf("%s-%d%s", tool, n, ending)
 	}
 	return f
-}
-
-// plain tells whether one half of a media type is of the usual characters.
-func plain(s string) bool {
-	return s != "" && len(s) <= 60 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789.+-") == ""
-}
-
-// extensions are those of the usual types; mime.ExtensionsByType answers
-// differently on each machine.
-var extensions = map[string]string{
-	"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp", "image/svg+xml": ".svg",
-	"application/pdf": ".pdf", "application/json": ".json", "application/zip": ".zip", "text/csv": ".csv",
-	"text/plain": ".txt", "text/html": ".html", "audio/mpeg": ".mp3", "audio/wav": ".wav", "video/mp4": ".mp4",
-}
-
-func extension(kind string) string {
-	if e, ok := extensions[kind]; ok {
-		return e
-	}
-	return ".bin"
-}
-
-// fileName keeps the last part of a name, in plain characters, without a dot in
-// front.
-func fileName(s string) string {
-	s = s[strings.LastIndexAny(s, `/\`)+1:]
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '-', r == '_':
-			return r
-		case r == ' ':
-			return '_'
-		}
-		return -1
-	}, s)
-	s = strings.TrimLeft(s, ".-")
-	if len(s) > 80 {
-		s = s[len(s)-80:] // the end has the extension
-	}
-	return s
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"countersign/tools"
+	"countersign/tools/foreign"
 	"countersign/tools/toolstest"
 )
 
@@ -64,7 +65,7 @@ func TestStderrIsLoggedRedactedAndNotForEver(t *testing.T) {
 	value(t, h.act(t, "stderr"))
 	h.Close()
 	log := h.log.String()
-	if n := strings.Count(log, "standard error"); n < 5 || n > burst+5 {
+	if n := strings.Count(log, "standard error"); n < 5 || n > foreign.Burst+5 {
 		t.Errorf("%d of 200 lines are logged", n)
 	}
 	if !strings.Contains(log, "password=[redacted]") || strings.Contains(log, "hunter2secret") {

@@ -8,10 +8,10 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"countersign/tools"
+	"countersign/tools/foreign"
 	"countersign/tools/truncate"
 )
 
@@ -22,12 +22,11 @@ const (
 	// cancelGrace is how long a plugin with the feature "cancel" may take to answer
 	// a call after it was told to stop.
 	cancelGrace = 5 * time.Second
-	// closeGrace is how long a plugin may go on after its input was closed, and
-	// again after SIGTERM.
-	closeGrace = 2 * time.Second
+	// polite is how long a plugin may go on after its input was closed.
+	polite = 2 * time.Second
 	// endWithin bounds the wait for a program that was ended: one that sleeps in the
 	// kernel takes no signal.
-	endWithin = 2*closeGrace + drain + 5*time.Second
+	endWithin = polite + 2*foreign.Grace + 5*time.Second
 	// atOnce bounds the calls in flight of a plugin with the feature "parallel".
 	atOnce = 8
 	// maxProgress bounds one line of progress, in bytes.
@@ -37,10 +36,20 @@ const (
 // errNotBegun means that a call was not given to the plugin.
 var errNotBegun = errors.New("plugin: the call was not begun")
 
+// process is a program that runs; see [foreign.Process].
+type process interface {
+	foreign.Ending
+	Stdout() io.ReadCloser
+	Stderr() io.ReadCloser
+	Wait() string
+}
+
+type launch func(foreign.Program) (process, error)
+
 // link is one run of a plugin's program, from its start to its end.
 type link struct {
 	proc process
-	log  *journal
+	log  *foreign.Journal
 	out  chan []byte   // to the writer
 	done chan struct{} // closed when the program is gone and its output read
 	how  string        // how it ended; set before done is closed
@@ -64,8 +73,8 @@ type waiter struct {
 }
 
 // connect starts a program and the goroutines that serve it. They end with it.
-func connect(ctx context.Context, start func(spec) (process, error), s spec, j *journal) (*link, error) {
-	proc, err := start(s)
+func connect(ctx context.Context, start launch, p foreign.Program, j *foreign.Journal) (*link, error) {
+	proc, err := start(p)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +85,7 @@ func connect(ctx context.Context, start func(spec) (process, error), s spec, j *
 	var readers sync.WaitGroup
 	readers.Go(func() {
 		defer func() { _ = proc.Stderr().Close() }()
-		j.stderr(ctx, proc.Stderr())
+		j.Lines(ctx, "a plugin writes to its standard error", proc.Stderr())
 	})
 	readers.Go(func() {
 		defer func() { _ = proc.Stdout().Close() }()
@@ -141,7 +150,7 @@ func (l *link) write(ctx context.Context) {
 		select {
 		case line := <-l.out:
 			if _, err := l.proc.Stdin().Write(line); err != nil {
-				l.log.warn(ctx, "a plugin does not take its input any more", err.Error())
+				l.log.Warn(ctx, "a plugin does not take its input any more", err.Error())
 				l.end()
 				return
 			}
@@ -158,7 +167,7 @@ func (l *link) read(ctx context.Context) {
 		line, long, err := lines.next()
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				l.log.warn(ctx, "the output of a plugin ends", err.Error())
+				l.log.Warn(ctx, "the output of a plugin ends", err.Error())
 			}
 			return
 		}
@@ -171,7 +180,7 @@ func (l *link) read(ctx context.Context) {
 		}
 		m, ok := parse(line)
 		if !ok {
-			l.log.warn(ctx, "a plugin writes something that is no message; it is ignored", string(line[:min(len(line), maxStderr)]))
+			l.log.Warn(ctx, "a plugin writes something that is no message; it is ignored", string(line[:min(len(line), foreign.MaxLine)]))
 			continue
 		}
 		l.take(ctx, m)
@@ -184,7 +193,7 @@ func (l *link) take(ctx context.Context, m message) {
 	defer l.mu.Unlock()
 	if m.Type == typeInit {
 		if l.greeted {
-			l.log.warn(ctx, "a plugin answers init again; it is ignored", "")
+			l.log.Warn(ctx, "a plugin answers init again; it is ignored", "")
 			return
 		}
 		l.greeted = true
@@ -194,18 +203,18 @@ func (l *link) take(ctx context.Context, m message) {
 	w := l.waiting[m.CallID]
 	switch {
 	case w == nil:
-		l.log.warn(ctx, "a plugin answers a call that nobody waits for; it is ignored", m.CallID)
+		l.log.Warn(ctx, "a plugin answers a call that nobody waits for; it is ignored", m.CallID)
 	case m.Type == typeResult:
 		delete(l.waiting, m.CallID) // a second answer finds nobody
 		w.answer <- m.answer()
 	case m.Type == typeProgress:
 		var text string
 		if json.Unmarshal(m.Text, &text) != nil || !l.features[featProgress] {
-			l.log.warn(ctx, "a plugin writes progress that was not announced or has no text; it is ignored", m.CallID)
+			l.log.Warn(ctx, "a plugin writes progress that was not announced or has no text; it is ignored", m.CallID)
 			return
 		}
 		select {
-		case w.progress <- clean(text, maxProgress):
+		case w.progress <- foreign.Text(text, maxProgress):
 		default: // it writes faster than anybody reads
 		}
 	}
@@ -213,7 +222,7 @@ func (l *link) take(ctx context.Context, m message) {
 
 // tooLong ends the wait of the call that a line was for which nobody will read.
 func (l *link) tooLong(ctx context.Context, ends string) {
-	l.log.warn(ctx, "a plugin writes a line that is too long; it is ignored", ends[:min(len(ends), maxLogged)])
+	l.log.Warn(ctx, "a plugin writes a line that is too long; it is ignored", ends)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, w := range l.waiting {
@@ -330,7 +339,7 @@ func (l *link) halt(w *waiter, id, why string) outcome {
 		}
 	}
 	l.end()
-	if !l.gone(endWithin) {
+	if !foreign.Within(endWithin, l.done) {
 		return outcome{lost: why + ", and its program does not end"}
 	}
 	return l.last(w, why)
@@ -359,36 +368,12 @@ func (l *link) end() { l.finish(0) }
 // close ends the program the polite way: its input is closed first. It returns
 // when the program is gone, and reports whether it is.
 func (l *link) close() bool {
-	l.finish(closeGrace)
-	return l.gone(endWithin)
+	l.finish(polite)
+	return foreign.Within(endWithin, l.done)
 }
 
-func (l *link) finish(polite time.Duration) {
-	l.endOnce.Do(func() {
-		_ = l.proc.Stdin().Close()
-		go func() {
-			if l.gone(polite) {
-				return
-			}
-			l.proc.Signal(syscall.SIGTERM)
-			l.proc.Signal(syscall.SIGCONT) // a stopped program would not see SIGTERM
-			if !l.gone(closeGrace) {
-				l.proc.Signal(syscall.SIGKILL)
-			}
-		}()
-	})
-}
-
-// gone waits for the end for a while.
-func (l *link) gone(within time.Duration) bool {
-	t := time.NewTimer(within)
-	defer t.Stop()
-	select {
-	case <-l.done:
-		return true
-	case <-t.C:
-		return false
-	}
+func (l *link) finish(after time.Duration) {
+	l.endOnce.Do(func() { go foreign.End(l.proc, after, l.done) })
 }
 
 // ended tells whether the program is gone.

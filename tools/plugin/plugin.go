@@ -26,10 +26,10 @@
 //
 // A plugin is trusted as far as the operator trusts the program, and no further:
 // every one of its tools asks people unless the operator's own configuration says
-// that it only reads; its descriptions are foreign text; its process has a scrubbed
-// environment and a process group of its own. A plugin is not confined: it may do
-// what the bot's user may do. Remembering across starts what a tool looked like is
-// for somebody else, see [Host.Fingerprint].
+// that it only reads; its descriptions and results are foreign text and are cleaned;
+// its process has a scrubbed environment and a process group of its own. A plugin is
+// not confined: it may do what the bot's user may do. Remembering across starts what
+// a tool looked like is for somebody else, see [Host.Fingerprint].
 package plugin
 
 import (
@@ -44,7 +44,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +52,7 @@ import (
 	"countersign/approvals/risk"
 	"countersign/tools"
 	"countersign/tools/backend"
+	"countersign/tools/foreign"
 )
 
 // DefaultTimeout is how long a call may take when its plugin says nothing else.
@@ -119,9 +119,11 @@ type Host struct {
 // A mistake in the configuration is an error. A plugin that does not start or
 // answer, and a tool that cannot be offered, are in [Host.Notices]: the bot runs
 // without them until it is started again.
-func New(ctx context.Context, cfg Config) (*Host, error) { return open(ctx, cfg, launch) }
+func New(ctx context.Context, cfg Config) (*Host, error) {
+	return open(ctx, cfg, func(p foreign.Program) (process, error) { return foreign.Start(p) })
+}
 
-func open(ctx context.Context, cfg Config, start func(spec) (process, error)) (*Host, error) {
+func open(ctx context.Context, cfg Config, start launch) (*Host, error) {
 	if cfg.Log == nil {
 		return nil, errors.New("plugin: there is no log; set Config.Log")
 	}
@@ -138,10 +140,10 @@ func open(ctx context.Context, cfg Config, start func(spec) (process, error)) (*
 		if err != nil {
 			return nil, err
 		}
-		if names[spelling(r.cfg.Name)] {
+		if names[foreign.Spelling(r.cfg.Name)] {
 			return nil, fmt.Errorf("plugin: two plugins are called %s; give one of them another name", r.cfg.Name)
 		}
-		names[spelling(r.cfg.Name)] = true
+		names[foreign.Spelling(r.cfg.Name)] = true
 		r.launch = start
 		all[i] = r
 	}
@@ -162,7 +164,7 @@ func open(ctx context.Context, cfg Config, start func(spec) (process, error)) (*
 	}
 	taken := map[string]string{}
 	for _, n := range cfg.Taken {
-		taken[spelling(n)] = "the bot has a tool of this name; give it another name"
+		taken[foreign.Spelling(n)] = "the bot has a tool of this name; give it another name"
 	}
 	for i, r := range all {
 		if errs[i] != nil {
@@ -187,7 +189,7 @@ func (h *Host) take(r *runner, taken map[string]string) {
 		refuse := func(why string) {
 			h.notices = append(h.notices, fmt.Sprintf("tool %q of plugin %s is not offered: %s", o.name, r.cfg.Name, why))
 		}
-		if why := taken[spelling(o.name)]; why != "" {
+		if why := taken[foreign.Spelling(o.name)]; why != "" {
 			refuse(why)
 			continue
 		}
@@ -197,14 +199,14 @@ func (h *Host) take(r *runner, taken map[string]string) {
 		}
 		t := &tool{
 			plugin: r, name: o.name, sum: o.sum, files: h.cfg.File,
-			spec: tools.Spec{Name: o.name, Description: guidance(r.cfg.Name, o), Schema: o.schema, Level: level},
+			spec: tools.Spec{Name: o.name, Description: o.description, Schema: o.schema, Level: level},
 		}
 		// The bot's registry would not start with a tool that it refuses.
 		if _, err := tools.NewRegistry(h.cfg.Now, t); err != nil {
-			refuse(oneLine(strings.TrimPrefix(err.Error(), fmt.Sprintf("tool %q: ", o.name)), maxLogged))
+			refuse(foreign.Line(strings.TrimPrefix(err.Error(), fmt.Sprintf("tool %q: ", o.name)), 500))
 			continue
 		}
-		taken[spelling(o.name)] = "plugin " + r.cfg.Name + " has a tool of this name"
+		taken[foreign.Spelling(o.name)] = "plugin " + r.cfg.Name + " has a tool of this name"
 		h.offered = append(h.offered, t)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.cfg.Tools)) {
@@ -248,11 +250,7 @@ func (h *Host) Close() {
 	h.owners.Wait()
 }
 
-var (
-	varName    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	ownPrefix  = "COUNTERSIGN_"
-	maxTimeout = time.Hour
-)
+const maxTimeout = time.Hour
 
 // prepare checks one plugin's configuration.
 func prepare(cfg Config, p Plugin) (*runner, error) {
@@ -270,7 +268,7 @@ func prepare(cfg Config, p Plugin) (*runner, error) {
 	bad := func(format string, a ...any) (*runner, error) {
 		return nil, fmt.Errorf("plugin %s: %w", tools.Quote(p.Name), fmt.Errorf(format, a...))
 	}
-	if !nameOK(p.Name) {
+	if !foreign.Name(p.Name) {
 		return bad("a name has 1 to 64 letters, digits, dashes and underscores; give it a name")
 	}
 	for name, l := range p.Tools {
@@ -279,11 +277,8 @@ func prepare(cfg Config, p Plugin) (*runner, error) {
 		}
 	}
 	for _, name := range p.Env {
-		if !varName.MatchString(name) {
-			return bad("%s is not the name of a variable; write only the names of variables that may pass", tools.Quote(name))
-		}
-		if strings.HasPrefix(strings.ToUpper(name), ownPrefix) {
-			return bad("the variable %s is the bot's own and is not passed on", name)
+		if err := foreign.CheckVariable(name); err != nil {
+			return bad("%w", err)
 		}
 	}
 	if p.Timeout < 0 || p.Timeout > maxTimeout {
@@ -308,24 +303,17 @@ func prepare(cfg Config, p Plugin) (*runner, error) {
 		}
 	}
 	p.Path = path
+	log := cfg.Log.With("plugin", p.Name)
 	return &runner{
-		cfg: p, now: cfg.Now, changed: make(chan struct{}),
-		log:  &journal{log: cfg.Log, plugin: p.Name, redact: cfg.Redact, now: cfg.Now},
-		spec: spec{path: path, args: p.Args, dir: p.Dir, env: environ(p.Env, p.Dir, os.LookupEnv)},
+		cfg: p, now: cfg.Now, changed: make(chan struct{}), log: log, journal: foreign.NewJournal(log, cfg.Redact, cfg.Now),
+		program: foreign.Program{Path: path, Args: p.Args, Dir: p.Dir, Env: environ(p.Env, p.Dir, os.LookupEnv)},
 	}, nil
 }
 
 // environ is the whole environment of a plugin: the one that every process of the
 // bot gets, with the names that the operator lets through.
 func environ(pass []string, home string, look func(string) (string, bool)) []string {
-	env := backend.Environ(backend.Caps{User: "plugin", Home: home})
-	for _, name := range pass {
-		if v, ok := look(name); ok {
-			env = slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
-			env = append(env, name+"="+v)
-		}
-	}
-	return env
+	return foreign.Environ(backend.Environ(backend.Caps{User: "plugin", Home: home}), pass, look)
 }
 
 // maxProgram bounds the files whose content is looked at, in bytes.
@@ -333,14 +321,14 @@ const maxProgram = 512 << 20
 
 // sums returns the SHA-256, in hex, of the program and of those of its arguments
 // that are files: what a person approves is what these do.
-func sums(s spec) (map[string]string, error) {
-	if st, err := os.Stat(s.dir); err != nil || !st.IsDir() {
-		return nil, fmt.Errorf("there is no directory %s; make it or name another", s.dir)
+func sums(p foreign.Program) (map[string]string, error) {
+	if st, err := os.Stat(p.Dir); err != nil || !st.IsDir() {
+		return nil, fmt.Errorf("there is no directory %s; make it or name another", p.Dir)
 	}
 	out := map[string]string{}
-	for i, name := range append([]string{s.path}, s.args...) {
+	for i, name := range append([]string{p.Path}, p.Args...) {
 		if !filepath.IsAbs(name) {
-			name = filepath.Join(s.dir, name)
+			name = filepath.Join(p.Dir, name)
 		}
 		st, err := os.Stat(name)
 		switch {

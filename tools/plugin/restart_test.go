@@ -12,43 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"countersign/tools"
+	"countersign/tools/foreign"
 	"countersign/tools/toolstest"
 )
-
-func TestAPluginIsStartedAgainAtMostThreeTimesInFiveMinutes(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		now := time.Unix(1_700_000_000, 0)
-		var starts, before []time.Time
-		for range rapid.IntRange(1, 40).Draw(t, "crashes") {
-			now = now.Add(time.Duration(rapid.Int64Range(0, int64(3*time.Minute)).Draw(t, "lives")))
-			var next time.Time
-			next, before = nextStart(now, before)
-			if next.Before(now.Add(time.Second)) && len(starts) < restarts {
-				t.Fatalf("no pause: %s after %s", next, now)
-			}
-			if next.After(now) {
-				now = next
-			}
-			before = append(before, now)
-			starts = append(starts, now)
-			n := 0
-			for _, s := range starts {
-				if now.Sub(s) < restartSpan {
-					n++
-				}
-			}
-			if n > restarts {
-				t.Fatalf("%d starts within %s", n, restartSpan)
-			}
-			if len(before) > restarts+1 {
-				t.Fatalf("%d starts are kept", len(before))
-			}
-		}
-	})
-}
 
 // actInit is what the fake plugins answer to init.
 const actInit = `{"type":"init","tools":[` + actTool + `]}`
@@ -73,7 +40,7 @@ func TestAPluginThatKeepsCrashingIsDownAndSaysSo(t *testing.T) {
 			defer mu.Unlock()
 			return slices.Clone(all)
 		}
-		h, err := open(t.Context(), Config{Plugins: []Plugin{p}, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, func(spec) (process, error) {
+		h, err := open(t.Context(), Config{Plugins: []Plugin{p}, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, func(foreign.Program) (process, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, time.Now())
@@ -88,7 +55,7 @@ func TestAPluginThatKeepsCrashingIsDownAndSaysSo(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		for i := range restarts + 1 {
+		for i := range foreign.Tries + 1 {
 			if o := toolstest.Run(t.Context(), t, reg, "act", `{"do":"x"}`); !o.Result.Unknown {
 				t.Fatalf("call %d gives %+v", i, o)
 			}
@@ -101,13 +68,13 @@ func TestAPluginThatKeepsCrashingIsDownAndSaysSo(t *testing.T) {
 			}
 		}
 		_, err = reg.Plan(t.Context(), tools.Call{ID: "1", Thread: "test:1", Name: "act", Args: []byte(`{"do":"x"}`)})
-		want := fmt.Sprintf("is tried again at %s. Nothing was run", clock(begin.Add(time.Second+restartSpan)))
+		want := fmt.Sprintf("is tried again at %s. Nothing was run", clock(begin.Add(21*time.Second+foreign.Window)))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "the plugin fake is down: its program ended (exit code 1), and it has been started 3 times in 5 minutes") {
 			t.Errorf("a call while it is down: %v, want %q", err, want)
 		}
-		time.Sleep(restartSpan)
+		time.Sleep(foreign.Window)
 		synctest.Wait()
-		if n := len(starts()); n != restarts+2 {
+		if n := len(starts()); n != foreign.Tries+2 {
 			t.Errorf("it was started %d times", n)
 		}
 		if o := toolstest.Run(t.Context(), t, reg, "act", `{"do":"x"}`); !o.Result.Unknown {
@@ -121,7 +88,7 @@ func TestAPluginThatCannotBeStartedAgainIsTriedLater(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		var starts atomic.Int32
-		h, err := open(t.Context(), Config{Plugins: []Plugin{p}, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, func(spec) (process, error) {
+		h, err := open(t.Context(), Config{Plugins: []Plugin{p}, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, func(foreign.Program) (process, error) {
 			if n := starts.Add(1); n > 1 && n < 6 {
 				return nil, errors.New("the disk is full")
 			}
@@ -142,7 +109,7 @@ func TestAPluginThatCannotBeStartedAgainIsTriedLater(t *testing.T) {
 		if o := call(); o.Err == nil || !strings.Contains(o.Err.Error(), "is down: it does not start: the disk is full") {
 			t.Fatalf("the second gives %+v", o)
 		}
-		time.Sleep(2 * restartSpan)
+		time.Sleep(2 * foreign.Window)
 		if o := call(); !o.Result.Unknown {
 			t.Errorf("when it starts again: %+v", o)
 		}
@@ -153,7 +120,7 @@ func TestAPluginThatIsSilentIsGivenUp(t *testing.T) {
 	p := fakePlugin(t)
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		h, err := open(t.Context(), Config{Plugins: []Plugin{p}, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, func(spec) (process, error) {
+		h, err := open(t.Context(), Config{Plugins: []Plugin{p}, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, func(foreign.Program) (process, error) {
 			return newFake(func(string, func(string)) bool { return true }), nil
 		})
 		if err != nil {
@@ -172,7 +139,7 @@ func TestAPluginThatIgnoresCancelIsEnded(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
-		h, err := open(t.Context(), Config{Plugins: []Plugin{p}, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, func(spec) (process, error) {
+		h, err := open(t.Context(), Config{Plugins: []Plugin{p}, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, func(foreign.Program) (process, error) {
 			return newFake(func(line string, say func(string)) bool {
 				got = append(got, strings.TrimSpace(line))
 				if strings.Contains(line, `"init"`) {
@@ -211,7 +178,7 @@ func TestAToolThatChangesWhileTheBotRunsIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := []string{actInit, strings.Replace(actInit, "Does what", "Does all that", 1), `{"type":"init","tools":[]}`, actInit}
 		n := 0
-		h, err := open(t.Context(), Config{Plugins: []Plugin{p}, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, func(spec) (process, error) {
+		h, err := open(t.Context(), Config{Plugins: []Plugin{p}, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, func(foreign.Program) (process, error) {
 			says := list[n]
 			n++
 			return newFake(func(line string, say func(string)) bool {

@@ -4,43 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"log/slog"
 	"sync"
 	"time"
 
 	"countersign/tools"
+	"countersign/tools/foreign"
 )
 
-const (
-	// restarts is how often a plugin is started again within restartSpan; then it is
-	// down until the oldest of these starts is so long ago.
-	restarts    = 3
-	restartSpan = 5 * time.Minute
-	// patience is how long a call waits for a plugin that is about to be started.
-	patience = 20 * time.Second
-)
-
-// pauses are the waits before the first, second and third start after a crash.
-var pauses = [restarts]time.Duration{time.Second, 5 * time.Second, 15 * time.Second}
-
-// nextStart says when a plugin that ended now is started again, given when it was
-// started again before; it returns those of them that still count.
-func nextStart(now time.Time, before []time.Time) (time.Time, []time.Time) {
-	recent := slices.DeleteFunc(slices.Clone(before), func(t time.Time) bool { return now.Sub(t) >= restartSpan })
-	if n := len(recent); n < restarts {
-		return now.Add(pauses[n]), recent
-	}
-	return recent[0].Add(restartSpan), recent
-}
+// patience is how long a call waits for a plugin that is about to be started: longer
+// than any of the pauses of [foreign.Tries].
+const patience = 20 * time.Second
 
 // runner keeps one plugin's program running. Its fields above mu do not change
 // after begin.
 type runner struct {
 	cfg     Plugin
-	spec    spec
+	program foreign.Program
 	now     func() time.Time
-	log     *journal
-	launch  func(spec) (process, error)
+	log     *slog.Logger // names the plugin
+	journal *foreign.Journal
+	launch  launch
 	offers  []offer // of the first start
 	notices []string
 
@@ -70,11 +54,11 @@ func (r *runner) begin(ctx, life context.Context) error {
 
 // connect starts the program and does the handshake.
 func (r *runner) connect(ctx, life context.Context) (message, error) {
-	files, err := sums(r.spec)
+	files, err := sums(r.program)
 	if err != nil {
 		return message{}, err
 	}
-	l, err := connect(life, r.launch, r.spec, r.log)
+	l, err := connect(life, r.launch, r.program, r.journal)
 	if err != nil {
 		return message{}, fmt.Errorf("it does not start: %w", err)
 	}
@@ -85,7 +69,7 @@ func (r *runner) connect(ctx, life context.Context) (message, error) {
 	}
 	if err != nil {
 		l.end()
-		l.gone(endWithin)
+		foreign.Within(endWithin, l.done)
 		return message{}, err
 	}
 	prints := map[string]string{}
@@ -108,7 +92,7 @@ func (r *runner) set(change func()) {
 // own starts the program again whenever it ends, until life does.
 func (r *runner) own(life context.Context) {
 	defer r.shut()
-	var before []time.Time
+	var before foreign.Restarts
 	for {
 		r.mu.Lock()
 		l := r.link
@@ -120,14 +104,13 @@ func (r *runner) own(life context.Context) {
 		}
 		why := "its program ended (" + l.how + ")"
 		for up := false; !up; {
-			var next time.Time
-			next, before = nextStart(r.now(), before)
+			pause, _ := before.Next(r.now())
+			next := r.now().Add(pause)
 			r.set(func() { r.up, r.next, r.why = false, next, why })
-			r.log.log.WarnContext(life, "a plugin is down", "plugin", r.cfg.Name, "why", why, "next_start", clock(next))
+			r.log.WarnContext(life, "a plugin is down", "why", why, "next_start", clock(next))
 			if !r.pause(life, next) {
 				return
 			}
-			before = append(before, r.now())
 			_, err := r.connect(life, life)
 			if life.Err() != nil {
 				return
@@ -156,7 +139,7 @@ func (r *runner) shut() {
 	var l *link
 	r.set(func() { l, r.up, r.closed = r.link, false, true })
 	if l != nil && !l.close() {
-		r.log.log.Warn("a plugin does not end; its process is left behind", "plugin", r.cfg.Name)
+		r.log.Warn("a plugin does not end; its process is left behind")
 	}
 }
 
@@ -172,7 +155,7 @@ func (r *runner) down() error {
 		return tools.Failed("the plugin %s cannot be used: %w; nothing was run", r.cfg.Name, errClosed)
 	case !r.up && r.next.Sub(r.now()) > patience:
 		return tools.Failed("the plugin %s is down: %s, and it has been started %d times in %d minutes; it is tried again at %s. Nothing was run; do it another way, or say in the thread that the plugin does not work",
-			r.cfg.Name, r.why, restarts, int(restartSpan.Minutes()), clock(r.next))
+			r.cfg.Name, r.why, foreign.Tries, int(foreign.Window.Minutes()), clock(r.next))
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/risk"
 	"countersign/tools"
+	"countersign/tools/foreign"
 	"countersign/tools/truncate"
 )
 
@@ -54,9 +55,9 @@ func (t *tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
 	a := approvals.Action{
-		Tool: t.name, Kind: approvals.KindChange, Target: target, Dir: t.plugin.spec.dir,
+		Tool: t.name, Kind: approvals.KindChange, Target: target, Dir: t.plugin.program.Dir,
 		Bytes: c.Args, Args: c.Args, Files: maps.Clone(now.sums),
-		Preview: fmt.Sprintf("Tool %s of the plugin %s (%s), with these arguments:\n%s", t.name, t.plugin.cfg.Name, program(t.plugin.spec, now.sums), pretty.String()),
+		Preview: fmt.Sprintf("Tool %s of the plugin %s (%s), with these arguments:\n%s", t.name, t.plugin.cfg.Name, shown(t.plugin.program, now.sums), pretty.String()),
 		Whole:   true, // the arguments are all there, only with more blanks
 	}
 	if t.spec.Level == risk.Read {
@@ -67,13 +68,13 @@ func (t *tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// program is what was started, for people: the executable and those of its
+// shown is what was started, for people: the executable and those of its
 // arguments that are files. Others may be secrets.
-func program(s spec, files map[string]string) string {
-	out := []string{s.path}
-	for _, a := range s.args {
+func shown(p foreign.Program, files map[string]string) string {
+	out := []string{p.Path}
+	for _, a := range p.Args {
 		if !filepath.IsAbs(a) {
-			a = filepath.Join(s.dir, a)
+			a = filepath.Join(p.Dir, a)
 		}
 		if _, ok := files[a]; ok {
 			out = append(out, a)
@@ -96,7 +97,7 @@ func (t *tool) same(now run) error {
 // run gives the call to the program. It is given once, whatever happens.
 func (t *tool) run(ctx context.Context, c tools.Call, files map[string]string, sink tools.Sink) (tools.Result, error) {
 	sink(tools.Event{Kind: tools.Started, Text: t.name})
-	for range restarts + 1 {
+	for range foreign.Tries + 1 {
 		now, err := t.plugin.live(ctx)
 		if err != nil {
 			return tools.Result{}, t.notBegun(ctx, err)
@@ -134,7 +135,7 @@ func (t *tool) notBegun(ctx context.Context, err error) error {
 func (t *tool) result(ctx context.Context, c tools.Call, out outcome, sink tools.Sink) (tools.Result, error) {
 	unknown := func(why string) (tools.Result, error) {
 		text := fmt.Sprintf("plugin %s: %s. Whether the call took effect is not known, and it is not repeated.", t.plugin.cfg.Name, why)
-		t.plugin.log.warn(ctx, "the outcome of a plugin's call is not known", why)
+		t.plugin.journal.Warn(ctx, "the outcome of a plugin's call is not known", why)
 		sink(tools.Event{Kind: tools.Info, Text: text})
 		sink(tools.Event{Kind: tools.Completed, Text: "unknown"})
 		return tools.Result{Value: text, Text: text, Unknown: true, Failed: true}, nil

@@ -1,8 +1,10 @@
 package shell_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"countersign/approvals/risk"
 	"countersign/tools"
+	"countersign/tools/backend"
 	"countersign/tools/backend/local"
 	"countersign/tools/shell"
 	"countersign/tools/toolstest"
@@ -62,6 +65,27 @@ func numbers(from, to int) string {
 		fmt.Fprintln(&b, i)
 	}
 	return b.String()
+}
+
+// TestN19BashRunsWhereItIsTold: what executes is a backend.Target, whichever it is.
+func TestN19BashRunsWhereItIsTold(t *testing.T) {
+	var got []backend.Spec
+	target := &toolstest.Target{Name: "box", Exec: func(_ context.Context, s backend.Spec) (backend.Result, error) {
+		got = append(got, s)
+		_, err := io.WriteString(s.Stdout, "from the box\n")
+		return backend.Result{Code: 4}, err
+	}}
+	reg, err := tools.NewRegistry(time.Now, shell.NewBash(shell.Config{Target: target, User: "tester", Dir: "/work"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := toolstest.Run(t.Context(), t, reg, "bash", `{"command":"make test"}`)
+	if out.Err != nil || out.Result.Value != "from the box\n[exit code: 4]" {
+		t.Errorf("%v %v", out.Result.Value, out.Err)
+	}
+	if len(got) != 1 || !strings.Contains(got[0].Shell+strings.Join(got[0].Argv, " "), "make test") || got[0].Dir != "/work" {
+		t.Errorf("the target was asked for %+v", got)
+	}
 }
 
 func TestBashKeepsItsPromises(t *testing.T) {

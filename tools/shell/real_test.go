@@ -93,6 +93,7 @@ func TestRealStopEndsTheCommand(t *testing.T) {
 	}
 }
 
+// B-106.
 func TestRealB26DispatchReturnsAtOnce(t *testing.T) {
 	r, reg := overTmux(t)
 	runReal(t, reg, call("true"))
@@ -111,6 +112,7 @@ func TestRealInputPromptReturns(t *testing.T) {
 	}
 }
 
+// B-08: with somebody who listens.
 func TestRealB03OutputStreams(t *testing.T) {
 	_, reg := overTmux(t)
 	p, err := plan(t, reg, call("echo 1; sleep 0.2; echo 2 >&2; sleep 0.2; echo 3; touch x"))

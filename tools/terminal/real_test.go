@@ -81,6 +81,7 @@ func TestRealB79DispatchThenCapture(t *testing.T) {
 	r.screen(`{"delay":"500ms"}`, "done")
 }
 
+// B-83: Enter comes last. B-86: without a pane it is the one that everybody shares.
 func TestRealB81InterruptAndB82B85Keys(t *testing.T) {
 	r := newReal(t)
 	r.run("run_shell", `{"command":"cat; echo ca''t ended","wait":false}`)

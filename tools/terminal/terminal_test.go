@@ -150,6 +150,7 @@ func TestSpecs(t *testing.T) {
 	}
 }
 
+// B-87: send-keys requires them too.
 func TestB90B93B94B96RequiredFields(t *testing.T) {
 	w := newWorld(t)
 	labels := []string{"risk", "mutation", "privesc", "why"}
@@ -339,6 +340,7 @@ func TestStopEndsTheDelay(t *testing.T) {
 	})
 }
 
+// B-86: into the pane that is named.
 func TestB81ToB89SendKeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		args, bytes, preview string

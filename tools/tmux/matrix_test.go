@@ -73,6 +73,7 @@ var places = []struct {
 	{"docker, busybox instead of bash", false, func(t *testing.T) *kit { return containerKit(t, enginetest.Docker(t), true) }},
 }
 
+// B-100, B-101, B-104, B-112, B-115: the same terminal on this machine, over SSH and in containers.
 func TestTerminal(t *testing.T) {
 	for _, pl := range places {
 		t.Run(pl.name, func(t *testing.T) {

@@ -106,6 +106,7 @@ func TestDirectoryIsReported(t *testing.T) {
 	}
 }
 
+// B-115.
 func TestTwoHundredCommandsInARow(t *testing.T) {
 	p := start(t).pane()
 	for i := range 200 {
@@ -376,6 +377,7 @@ func TestCommandsThatBreakTheHook(t *testing.T) {
 	}
 }
 
+// B-115: a command cannot forge the mark of its end.
 func TestForgedMarksAreLogged(t *testing.T) {
 	b := start(t)
 	p := b.pane()

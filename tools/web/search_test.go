@@ -77,6 +77,7 @@ func TestB61N39FifteenResultsGiveEight(t *testing.T) {
 	}
 }
 
+// B-62: selectors, and not the plain string operations of the older document.
 func TestB63ARenamedContainerStillGivesResults(t *testing.T) {
 	for p, file := range map[Provider]string{DDGHTML: "ddg_html_renamed.html", DDGLite: "ddg_lite_renamed.html"} {
 		text := call(t, registry(t, searching(p, provide(t, http.StatusOK, fixture(t, file)))), "web_search", `{"query":"q"}`)

@@ -34,6 +34,7 @@ func call(t *testing.T, args string) string {
 	return tools.Envelope(time.Now(), res.Value)
 }
 
+// B-21, B-22.
 func TestTheExampleOfTheDocuments(t *testing.T) {
 	if got := call(t, `{"message": "hello"}`); !strings.Contains(got, `"result":"processed: hello"`) {
 		t.Error(got)

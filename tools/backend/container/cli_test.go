@@ -54,6 +54,7 @@ func setState(t *testing.T, dir, line string) {
 	}
 }
 
+// B-107, and B-109: the flag for standard input, by engine.
 func TestTheCommandLineThatIsCalled(t *testing.T) {
 	for _, tt := range []struct {
 		engine string

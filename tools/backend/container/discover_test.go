@@ -89,6 +89,7 @@ func script(t *testing.T, dir, name, text string) {
 	}
 }
 
+// B-108: docker, then podman, and a sentence when there is neither.
 func TestTheFirstEngineThatAnswersIsUsed(t *testing.T) {
 	docker, podman, other := listen(t, "Engine"), listen(t, "Podman Engine"), listen(t, "")
 	const dead = "unix:///no/such/cs.sock"

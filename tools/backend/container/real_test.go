@@ -60,6 +60,7 @@ func open(t testing.TB, c container.Config) *container.Target {
 	return tgt
 }
 
+// B-100 to B-102, B-116: one suite for every backend, also for what needs standard input.
 func TestRealEngines(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: starts container engines")

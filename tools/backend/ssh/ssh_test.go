@@ -92,6 +92,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// B-100 to B-102, B-116: one suite for every backend, also for what needs standard input.
 func TestConformance(t *testing.T) {
 	for _, o := range []sshtest.Options{{}, {NoSFTP: true, Shell: "fish"}} {
 		t.Run(fmt.Sprintf("shell=%s,sftp=%v", o.Shell, !o.NoSFTP), func(t *testing.T) {
@@ -113,6 +114,7 @@ func TestAnIDHasTheHostKeyOnceItIsKnown(t *testing.T) {
 	}
 }
 
+// B-113.
 func TestFiftyCommandsAreOneLogin(t *testing.T) {
 	s := sshtest.Start(t, sshtest.Options{})
 	tgt := open(t, config(s))

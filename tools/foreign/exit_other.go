@@ -1,6 +1,6 @@
 //go:build !linux
 
-package plugin
+package foreign
 
 // awaitExit would wait until a child has ended and leave it to be waited for; it
 // reports that it could not.

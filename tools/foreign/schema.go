@@ -1,0 +1,280 @@
+package foreign
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"countersign/tools"
+)
+
+// MaxSchema is the size in bytes of the largest schema that a model is shown; a larger
+// one is most of a conversation by itself.
+const MaxSchema = 64 << 10
+
+const (
+	maxNote   = 1 << 10 // bytes of a description inside a schema
+	maxDepth  = 32      // levels of JSON in a schema
+	maxWeight = 20_000  // nodes of a schema with its references followed
+)
+
+// Decode reads one JSON value, with numbers as they were written.
+func Decode(raw []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is something after its end")
+	}
+	return v, nil
+}
+
+// Schema bounds a JSON Schema and cleans the texts in it; the error is the end of a
+// sentence about the tool. It takes any keywords of the drafts from 6 on but those that
+// change what a reference means, and references within the schema as long as none leads
+// back to itself: to check arguments against one that does can take time without bound.
+// It does not compile the schema: the registry does. doc is the same schema, decoded.
+func Schema(raw json.RawMessage) (schema json.RawMessage, doc map[string]any, err error) {
+	if len(raw) > MaxSchema {
+		return nil, nil, fmt.Errorf("its schema has %d bytes, and may have %d", len(raw), MaxSchema)
+	}
+	v, err := Decode(raw)
+	if err != nil {
+		return nil, nil, fmt.Errorf("its schema is not JSON: %w", err)
+	}
+	doc, ok := v.(map[string]any)
+	if !ok {
+		return nil, nil, errors.New("its schema is not an object")
+	}
+	if s, _ := doc["$schema"].(string); strings.Contains(s, "draft-04") || strings.Contains(s, "draft-03") {
+		return nil, nil, errors.New("its schema is of a draft before 6; write it for draft 7 or 2020-12")
+	}
+	if err := tidy(doc, 0); err != nil {
+		return nil, nil, err
+	}
+	if _, err := (&scale{root: doc, known: map[string]int{}}).weigh(doc, nil); err != nil {
+		return nil, nil, err
+	}
+	return tools.MustSchema(doc), doc, nil // what was decoded always encodes
+}
+
+// tidy cleans the descriptions of a schema in place and refuses hidden characters
+// elsewhere, where taking them out would change what is meant.
+func tidy(v any, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("its schema is nested deeper than %d levels", maxDepth)
+	}
+	switch x := v.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(x)) {
+			if !Exact(k) || len(k) > 128 {
+				return fmt.Errorf("its schema has the key %s, which is too long or holds invisible characters", tools.Quote(k))
+			}
+			s, isText := x[k].(string)
+			switch {
+			case isText && (k == "description" || k == "title" || k == "$comment"):
+				x[k] = Text(s, maxNote)
+				continue
+			case isText && (k == "$dynamicRef" || k == "$recursiveRef" || k == "$dynamicAnchor" || k == "$anchor" || k == "$id" && depth > 0):
+				return fmt.Errorf("its schema uses %s; write it without", k)
+			}
+			if err := tidy(x[k], depth+1); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for _, e := range x {
+			if err := tidy(e, depth+1); err != nil {
+				return err
+			}
+		}
+	case string:
+		if !Exact(x) {
+			return fmt.Errorf("its schema has the text %s, which holds invisible characters", tools.Quote(x))
+		}
+	}
+	return nil
+}
+
+// scale counts the nodes of a schema with every reference followed: checking
+// arguments costs about that much, and references to references grow without
+// bound.
+type scale struct {
+	root  map[string]any
+	known map[string]int
+}
+
+var errHeavy = fmt.Errorf("its schema has more than %d parts once its references are followed", maxWeight)
+
+func (s *scale) weigh(v any, within []string) (int, error) {
+	n := 1
+	add := func(w int, err error) error {
+		if n += w; err == nil && n > maxWeight {
+			err = errHeavy
+		}
+		return err
+	}
+	children, _ := v.([]any)
+	if x, ok := v.(map[string]any); ok {
+		children = slices.Collect(maps.Values(x))
+		if ref, ok := x["$ref"].(string); ok {
+			if err := add(s.follow(ref, within)); err != nil {
+				return n, err
+			}
+		}
+	}
+	for _, child := range children {
+		if err := add(s.weigh(child, within)); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func (s *scale) follow(ref string, within []string) (int, error) {
+	if w, ok := s.known[ref]; ok {
+		return w, nil
+	}
+	if slices.Contains(within, ref) {
+		return 0, fmt.Errorf("its schema refers to itself by %s", tools.Quote(ref))
+	}
+	to, ok := s.find(ref)
+	if !ok {
+		return 0, fmt.Errorf("its schema refers to %s, which is not in it", tools.Quote(ref))
+	}
+	w, err := s.weigh(to, append(slices.Clone(within), ref))
+	if err == nil {
+		s.known[ref] = w
+	}
+	return w, err
+}
+
+// find resolves "#" and "#/a/b" (RFC 6901).
+func (s *scale) find(ref string) (any, bool) {
+	ptr, ok := strings.CutPrefix(ref, "#")
+	if !ok {
+		return nil, false
+	}
+	ptr, err := url.PathUnescape(ptr)
+	if err != nil {
+		return nil, false
+	}
+	var at any = s.root
+	if ptr == "" {
+		return at, true
+	}
+	rest, ok := strings.CutPrefix(ptr, "/")
+	if !ok {
+		return nil, false
+	}
+	for key := range strings.SplitSeq(rest, "/") {
+		key = strings.ReplaceAll(strings.ReplaceAll(key, "~1", "/"), "~0", "~")
+		switch x := at.(type) {
+		case map[string]any:
+			if at, ok = x[key]; !ok {
+				return nil, false
+			}
+		case []any:
+			i, err := strconv.Atoi(key)
+			if err != nil || i < 0 || i >= len(x) {
+				return nil, false
+			}
+			at = x[i]
+		default:
+			return nil, false
+		}
+	}
+	return at, true
+}
+
+// Example is a call, as JSON, with the required arguments alone, as far as the schema
+// tells their form: 500 bytes at most.
+func Example(doc map[string]any) string {
+	text := string(tools.MustSchema(sample(doc, 0)))
+	if len(text) > 500 || text[0] != '{' {
+		return "{}"
+	}
+	return text
+}
+
+// sample makes a value that shows the form of a schema.
+func sample(schema any, depth int) any {
+	s, ok := schema.(map[string]any)
+	if !ok || depth > 4 {
+		return nil
+	}
+	for _, key := range []string{"default", "const"} {
+		if v, ok := s[key]; ok {
+			return v
+		}
+	}
+	if all, ok := s["enum"].([]any); ok && len(all) > 0 {
+		return all[0]
+	}
+	switch s["type"] {
+	case "string":
+		return "..."
+	case "number", "integer":
+		return 1
+	case "boolean":
+		return true
+	case "array":
+		return []any{}
+	case "object":
+		out := map[string]any{}
+		props, _ := s["properties"].(map[string]any)
+		required, _ := s["required"].([]any)
+		for _, r := range required {
+			if name, ok := r.(string); ok {
+				out[name] = sample(props[name], depth+1)
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+// MaxDescription is how many bytes of a foreign description a model reads.
+const MaxDescription = 2 << 10
+
+// Words are what the bot itself says of a tool, around what its owner says of it.
+type Words struct {
+	Lead  string // what the tool is, and whose words follow; it ends in a colon
+	Use   string // when to use it
+	Avoid string // when not to
+	Other string // how it differs from the bot's own tools
+}
+
+// Describe wraps a foreign description into the sections of [tools.Guidance], with an
+// example for the schema. Each line of it is a quotation, so that none of them can pass
+// for the bot's.
+func (w Words) Describe(says string, doc map[string]any) string {
+	if says = Text(says, MaxDescription); says == "" {
+		says = "(nothing)"
+	}
+	return fmt.Sprintf(`%s
+> %s
+
+## When to use
+%s
+
+## When NOT to use
+%s
+
+## Disambiguation
+%s
+
+## Examples
+- %s
+`, w.Lead, strings.ReplaceAll(says, "\n", "\n> "), w.Use, w.Avoid, w.Other, Example(doc))
+}
