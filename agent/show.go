@@ -94,6 +94,8 @@ func actionLine(a approvals.Action) string {
 		s = strings.Join(a.Paths, ", ")
 	case a.Pane != "" && s == "":
 		s = a.Pane
+	case len(a.Steps) == 0 && len(a.Args) > len("{}") && strings.Contains(strings.TrimSpace(s), "\n"):
+		s = string(a.Args) // one line says more than the first of several
 	}
 	s, _, cut := strings.Cut(strings.TrimSpace(s), "\n")
 	if cut || len(s) > 160 {
