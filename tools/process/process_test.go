@@ -182,13 +182,15 @@ func conform(t *testing.T, b *bot) {
 		b.says(id, "up")
 		b.eventually("all run", func() bool { n, _ := b.status(id)["processes"].(float64); return n >= 5 })
 		v := value(t, b.call("interrupt_background_process", dict{"process_id": id}))
-		if v["gone"] != true || fmt.Sprint(v["signals"]) != "[INT TERM]" {
+		// A child that takes long to hear TERM, on a busy machine, gets KILL as well.
+		if sent := fmt.Sprint(v["signals"]); v["gone"] != true || sent != "[INT TERM]" && sent != "[INT TERM KILL]" {
 			t.Errorf("%v", v)
 		}
 		if v := b.status(id); v["state"] != "signalled" || v["processes"] != nil {
 			t.Errorf("%v", v)
 		}
-		if out := b.output(id, nil)["output"]; out != "up\ncaught\n" {
+		// busybox's shell says of a child that was ended that it was.
+		if out := fmt.Sprint(b.output(id, nil)["output"]); strings.TrimSuffix(out, "Terminated\n") != "up\ncaught\n" {
 			t.Errorf("%q", out)
 		}
 	})

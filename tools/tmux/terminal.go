@@ -183,7 +183,7 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 	idle := func() bool { return p.phase == phaseIdle }
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	for _, step := range []struct {
+	for i, step := range []struct {
 		signal string
 		wait   time.Duration
 	}{{"", time.Second}, {"TERM", time.Second}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}} {
@@ -191,6 +191,9 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 		done, c, copyMode := idle() && !p.more, p.c, p.stat.copyMode
 		p.mu.Unlock()
 		if done {
+			if i > 0 { // it gave way between two looks
+				p.endStrays(ctx)
+			}
 			return nil
 		}
 		if !copyMode { // there it would end the reading of somebody else
