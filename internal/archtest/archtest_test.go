@@ -24,15 +24,17 @@ var leaves = []string{
 // only lists which of our packages a package (and those below it) may import;
 // packages that no row covers are free.
 var only = map[string][]string{
-	"adapters/chat/chattest":   {"adapters/chat"},
-	"adapters/slack":           {"adapters/chat", "adapters/chat/markdown", "adapters/slack", "internal/redact"},
-	"adapters/slack/slackfake": {"adapters/slack/slackfake"},
-	"adapters/web":             {"adapters/chat", "adapters/chat/markdown", "store", "internal/redact", "adapters/web"},
-	"agent/llm/openai":         {"agent/llm"},
-	"store":                    {"store"},
-	"tools/backend":            {"tools/backend"},
-	"tools/tmux":               {"tools/backend"},
-	"approvals":                {"approvals", "store", "adapters/chat", "internal/failpoint", "internal/redact"},
+	"adapters/chat/chattest":       {"adapters/chat"},
+	"adapters/slack":               {"adapters/chat", "adapters/chat/markdown", "adapters/slack", "internal/redact"},
+	"adapters/slack/slackfake":     {"adapters/slack/slackfake"},
+	"adapters/discord":             {"adapters/chat", "adapters/chat/markdown", "adapters/discord", "internal/redact"},
+	"adapters/discord/discordfake": {"adapters/discord/discordfake"},
+	"adapters/web":                 {"adapters/chat", "adapters/chat/markdown", "store", "internal/redact", "adapters/web"},
+	"agent/llm/openai":             {"agent/llm"},
+	"store":                        {"store"},
+	"tools/backend":                {"tools/backend"},
+	"tools/tmux":                   {"tools/backend"},
+	"approvals":                    {"approvals", "store", "adapters/chat", "internal/failpoint", "internal/redact"},
 }
 
 // forbidden lists what a package must never import, with the reason.
@@ -185,8 +187,10 @@ func checkOurs(t *testing.T, path, file, im string) {
 			}
 		}
 	}
-	if under(im, "adapters/slack/slackfake") && !under(path, "adapters/slack/slackfake") {
-		t.Errorf("%s (%s) imports %s, which only tests may", path, file, im)
+	for _, fake := range []string{"adapters/slack/slackfake", "adapters/discord/discordfake"} {
+		if under(im, fake) && !under(path, fake) {
+			t.Errorf("%s (%s) imports %s, which only tests may", path, file, im)
+		}
 	}
 	if im == "cmd/bot" || (under(im, "internal/incident") && !under(path, "cmd")) {
 		t.Errorf("%s (%s) imports %s", path, file, im)

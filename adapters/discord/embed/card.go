@@ -1,0 +1,497 @@
+package embed
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"countersign/adapters/chat"
+)
+
+// The files that a card adds where a message has no room.
+const (
+	codeFile    = "command.txt"
+	detailsFile = "details.txt"
+)
+
+// Room that is kept on a card that does not fit, in UTF-16 units of its escaped
+// form: for the code whatever else is said, for the rest of the description
+// whatever the code is, for one text, and for a field's name.
+const (
+	codeRoom  = 3000
+	wordsRoom = 300
+	maxLine   = 900
+	maxName   = 150
+)
+
+// Options is what a card needs to know of its post.
+type Options struct {
+	// Quiet cards notify nobody.
+	Quiet bool
+}
+
+// Card draws a card: a line of text for notifications, and an embed with the
+// title, warnings, code, body, fields, and the fields about the decision in small
+// print; then the buttons in the order given, without a choice when the card is
+// final.
+//
+// Code is sent character for character in one code block. Discord draws no line
+// breaks at its ends (the small print names them) and may draw a tab as spaces.
+// Where the code has no room there, its beginning and end are shown with a sentence
+// that says how much is left out; where a code block can't hold it, what can't be
+// shown is made visible. In both cases "command.txt" carries the whole and the
+// approving buttons ask for a confirmation that names the digest ([Buttons]). Other
+// texts that have no room end with a pointer to "details.txt". Files of the card
+// come after those two.
+//
+// A button is left out, and a warning says so, when its id is empty, given twice,
+// longer than 89 bytes or not printable ASCII, and from the 26th on: nothing may be
+// decided by a button that can't be told apart. Files of the card from the ninth on
+// are left out with a warning.
+func Card(c chat.Card, o Options) Message {
+	d := newDrawing(c)
+	e, files := d.draw()
+	m := newMessage(d.headline(), 0, append(files, d.attach...))
+	if o.Quiet {
+		m = m.Silent()
+	}
+	if embedSize(e) > 0 {
+		e.Color = color(c.Tone)
+		m.Embeds = append(m.Embeds, e)
+	}
+	for row := range slices.Chunk(d.buttons, MaxRow) {
+		r := Row{Type: typeRow}
+		for _, b := range row {
+			r.Components = append(r.Components, d.button(b))
+		}
+		m.Components = append(m.Components, r)
+	}
+	return m
+}
+
+// Buttons are the buttons that [Card] draws, with all that must be confirmed in
+// their Confirm: give the one that was pressed to [Modal].
+func Buttons(c chat.Card) []chat.Button {
+	d := newDrawing(c)
+	d.draw()
+	for i, b := range d.buttons {
+		d.buttons[i].Confirm = confirmation(d.verb(b), b.Confirm, d.codeName, c.Digest, d.code)
+	}
+	return d.buttons
+}
+
+// color is a tone's colour.
+func color(t chat.Tone) int {
+	switch t {
+	case chat.ToneLow:
+		return 0x3498DB
+	case chat.ToneMedium:
+		return 0xF1C40F
+	case chat.ToneHigh:
+		return 0xE74C3C
+	case chat.ToneGood:
+		return 0x2ECC71
+	case chat.ToneBad:
+		return 0x992D22
+	case chat.ToneNeutral:
+	}
+	return 0x95A5A6
+}
+
+// mark is a card's tone as one character, with its space. The level stands in
+// the title in words too: colour alone says nothing to some people.
+func mark(t chat.Tone) string {
+	switch t {
+	case chat.ToneLow:
+		return "🔵 "
+	case chat.ToneMedium:
+		return "🟡 "
+	case chat.ToneHigh:
+		return "🔴 "
+	case chat.ToneGood:
+		return "✓ "
+	case chat.ToneBad:
+		return "✗ "
+	case chat.ToneNeutral:
+	}
+	return ""
+}
+
+// smallPrint tells the fields about the decision from those about the action.
+func smallPrint(name string) bool {
+	switch strings.ToLower(name) {
+	case "votes", "expires", "rule", "who may approve", "request", "digest", "asked by":
+		return true
+	}
+	return false
+}
+
+// zone is where on a card a line stands.
+type zone int
+
+const (
+	zoneWarn zone = iota
+	zoneFields
+	zoneSmall
+)
+
+// line is one text of a card, already visible and not yet escaped.
+type line struct {
+	zone        zone
+	label, text string
+}
+
+// drawing is a card on its way to a message.
+type drawing struct {
+	card    chat.Card
+	title   string // visible
+	lines   []line
+	code    string // fenceable
+	exact   bool   // code is what the card says, to the character
+	partial bool   // the card does not show all of code; set by draw
+	buttons []chat.Button
+	attach  []chat.File
+	// The names of the two files, that none of the card's own has.
+	codeName, detailsName string
+}
+
+func newDrawing(c chat.Card) *drawing {
+	d := &drawing{
+		card: c, code: fenceable(c.Code), attach: c.Attach,
+		codeName: freeName(codeFile, c.Attach), detailsName: freeName(detailsFile, c.Attach),
+	}
+	d.exact = d.code == c.Code
+	d.title = visible(strings.TrimSpace(mark(c.Tone) + strings.Join(strings.Fields(c.Title), " ")))
+	if utf16Len(escape(d.title)) > MaxTitle {
+		d.add(zoneWarn, "", c.Title)
+	}
+	for _, w := range c.Warn {
+		d.add(zoneWarn, "Warning", w)
+	}
+	d.chooseButtons()
+	if most := MaxFiles - 2; len(c.Attach) > most {
+		d.attach = c.Attach[:most:most]
+		var names []string
+		for _, f := range c.Attach[most:] {
+			names = append(names, f.Name)
+		}
+		d.add(zoneWarn, "Warning", fmt.Sprintf("%d more files have no room on this message: %s.", len(names), strings.Join(names, ", ")))
+	}
+	digest := c.Digest
+	var small []chat.Field
+	for _, f := range c.Fields {
+		if digest != "" && strings.Contains(f.Value, digest) {
+			digest = ""
+		}
+		if smallPrint(f.Name) {
+			small = append(small, f)
+		} else {
+			d.add(zoneFields, f.Name, f.Value)
+		}
+	}
+	d.add(zoneFields, "", c.Body)
+	for _, f := range small {
+		d.add(zoneSmall, f.Name, f.Value)
+	}
+	d.add(zoneSmall, "Digest", digest)
+	d.describeCode()
+	return d
+}
+
+func (d *drawing) add(z zone, label, text string) {
+	if text = visible(text); strings.TrimSpace(text) != "" {
+		d.lines = append(d.lines, line{z, strings.TrimSpace(visible(label)), text})
+	}
+}
+
+// chooseButtons keeps the buttons that can be told apart.
+func (d *drawing) chooseButtons() {
+	offered := d.card.Choose
+	if d.card.Final {
+		offered = d.card.After
+	}
+	seen := map[chat.ButtonID]bool{}
+	for _, b := range offered {
+		if !validButton(b.ID) || seen[b.ID] || len(d.buttons) == MaxRows*MaxRow {
+			d.add(zoneWarn, "Warning", fmt.Sprintf("The button %q can't be shown here; answer in the thread or on another network.", b.Label))
+			continue
+		}
+		seen[b.ID] = true
+		d.buttons = append(d.buttons, b)
+	}
+}
+
+// describeCode says what a reader of the code block can't see.
+func (d *drawing) describeCode() {
+	if !d.exact {
+		d.add(zoneWarn, "Warning", "Some characters of this can't be shown as they are and stand as \\u{...} or \\x..; the attached file "+d.codeName+" has it as it is.")
+		return
+	}
+	// Discord shows no line breaks at the ends of a code block.
+	for _, edge := range []struct {
+		what string
+		n    int
+	}{{"starts", len(d.code) - len(strings.TrimLeft(d.code, "\n"))}, {"ends", len(d.code) - len(strings.TrimRight(d.code, "\n"))}} {
+		switch edge.n {
+		case 0:
+		case 1:
+			d.add(zoneSmall, "", "The code "+edge.what+" with a line break.")
+		default:
+			d.add(zoneSmall, "", fmt.Sprintf("The code %s with %d line breaks.", edge.what, edge.n))
+		}
+	}
+}
+
+// headline is what a notification shows.
+func (d *drawing) headline() string {
+	s := d.title
+	for _, f := range d.card.Fields {
+		if v := strings.Join(strings.Fields(visible(f.Value)), " "); strings.EqualFold(f.Name, "Target") && v != "" {
+			s = strings.TrimSpace(s + " · " + v)
+		}
+	}
+	if s == "" {
+		s = "(no title)"
+	}
+	return clipEscaped(s, MaxContent/4)
+}
+
+// draw makes the embed and the card's own files.
+func (d *drawing) draw() (Embed, []chat.File) {
+	whole := d.wholeCode()
+	if e := d.embed(whole, d.lines); fits(e) {
+		return e, d.files(false)
+	}
+	return d.reduced(whole)
+}
+
+func (d *drawing) wholeCode() string {
+	if d.code == "" {
+		return ""
+	}
+	return fence("", d.code)
+}
+
+// reduced draws as much as there is room for. Code comes first: words that the
+// model wrote must not push out what it wants to run. It always succeeds.
+func (d *drawing) reduced(code string) (Embed, []chat.File) {
+	words := d.embed("", d.lines)
+	room := min(MaxDescription-utf16Len(words.Description), MaxEmbedTotal-embedSize(words)) - separator
+	room = min(max(room, codeRoom), MaxDescription-wordsRoom)
+	if utf16Len(code) > room {
+		d.partial = true
+		code = d.codeEnds(room)
+	}
+	for limit := maxLine; limit >= 20; limit /= 2 {
+		lines, cut := d.shorten(limit)
+		if e := d.embed(code, lines); fits(e) {
+			return e, d.files(cut)
+		}
+	}
+	// Very many lines: as many of the first as there is room for.
+	lines, _ := d.shorten(20)
+	for n := min(len(lines)-1, 100); n > 0; n-- {
+		some := append(lines[:n:n], line{zoneSmall, "", fmt.Sprintf("%d more lines are in the attached file %s.", len(lines)-n, d.detailsName)})
+		if e := d.embed(code, some); fits(e) {
+			return e, d.files(true)
+		}
+	}
+	return d.embed(code, []line{{zoneSmall, "", "Everything else is in the attached file " + d.detailsName + "."}}), d.files(true)
+}
+
+// shorten cuts each line to limit UTF-16 units.
+func (d *drawing) shorten(limit int) (out []line, cut bool) {
+	for _, l := range d.lines {
+		label := escapedPrefix(l.label, maxName)
+		text := l.text
+		if label != l.label || utf16Len(escape(text)) > limit {
+			cut = true
+			if label != l.label {
+				label += "…"
+			}
+			text = strings.TrimSpace(escapedPrefix(text, limit)) + "… (the rest is in the attached file " + d.detailsName + ")"
+		}
+		out = append(out, line{l.zone, label, text})
+	}
+	return out, cut
+}
+
+// embed puts the parts of a card in order, whatever the limits. A labelled line
+// that is no field of an embed stands in the description.
+func (d *drawing) embed(code string, lines []line) Embed {
+	e := Embed{Title: clipEscaped(d.title, MaxTitle)}
+	var warn, body, small []string
+	for _, l := range lines {
+		name, value := escape(l.label), escape(l.text)
+		switch {
+		case l.zone == zoneWarn && name == "":
+			warn = append(warn, "⚠ "+value)
+		case l.zone == zoneWarn:
+			warn = append(warn, "⚠ **"+name+":** "+value)
+		case l.zone == zoneSmall:
+			s := uncalled(strings.Join(strings.Fields(l.text), " "))
+			if l.label != "" {
+				s = uncalled(l.label) + ": " + s
+			}
+			small = append(small, s)
+		case name == "":
+			body = append(body, value)
+		case len(e.Fields) < MaxFields && utf16Len(name) <= MaxFieldName && utf16Len(value) <= MaxFieldValue:
+			e.Fields = append(e.Fields, Field{Name: name, Value: value, Inline: utf16Len(value) <= 40})
+		default:
+			body = append(body, name+": "+value)
+		}
+	}
+	if code != "" {
+		warn = append(warn, code)
+	}
+	e.Description = strings.Join(append(warn, body...), "\n")
+	if len(small) > 0 {
+		e.Footer = &Footer{Text: strings.Join(small, " · ")}
+	}
+	return e
+}
+
+// embedSize is what Discord counts of an embed.
+func embedSize(e Embed) int {
+	n := utf16Len(e.Title) + utf16Len(e.Description)
+	for _, f := range e.Fields {
+		n += utf16Len(f.Name) + utf16Len(f.Value)
+	}
+	if e.Footer != nil {
+		n += utf16Len(e.Footer.Text)
+	}
+	return n
+}
+
+// fits reports whether an embed that [drawing.embed] made keeps the limits.
+func fits(e Embed) bool {
+	return utf16Len(e.Description) <= MaxDescription && (e.Footer == nil || utf16Len(e.Footer.Text) <= MaxFooter) && embedSize(e) <= MaxEmbedTotal
+}
+
+// codeEnds shows the beginning and the end of the code within room UTF-16 units,
+// and says what is missing.
+func (d *drawing) codeEnds(room int) string {
+	const markup = 300 // of two code blocks, with the sentence
+	room -= markup
+	head := prefix(d.code, room*2/3)
+	if nl := strings.LastIndexByte(head, '\n'); nl > len(head)/2 {
+		head = head[:nl]
+	}
+	rest := d.code[len(head):]
+	tail := suffix(rest, room/3)
+	if nl := strings.IndexByte(tail, '\n'); nl >= 0 && nl < len(tail)/2 {
+		tail = tail[nl+1:]
+	}
+	missing := rest[:len(rest)-len(tail)]
+	say := fmt.Sprintf("Not all of it fits here: %s in the middle can only be read in the attached file %s, which has the whole.", measure(missing), d.codeName)
+	return fence("", head) + "\n**" + escape(say) + "**\n" + fence("", tail)
+}
+
+// files are the two that the card itself makes.
+func (d *drawing) files(details bool) []chat.File {
+	var out []chat.File
+	if d.partial || !d.exact {
+		out = append(out, chat.File{Name: d.codeName, Text: d.card.Code})
+	}
+	if details {
+		out = append(out, chat.File{Name: d.detailsName, Text: cardText(d.card)})
+	}
+	return out
+}
+
+// Button styles.
+const (
+	styleGrey  = 2
+	styleGreen = 3
+	styleRed   = 4
+)
+
+func (d *drawing) button(b chat.Button) Button {
+	label := clip(strings.TrimSpace(uncalled(visible(b.Label))), MaxLabel)
+	if label == "" {
+		label = "-"
+	}
+	style := styleGrey
+	switch b.Style {
+	case chat.StyleApprove:
+		style = styleGreen
+		if d.card.Tone == chat.ToneHigh {
+			style = styleRed
+		}
+	case chat.StyleStop:
+		style = styleRed
+	case chat.StyleDeny, chat.StyleEdit:
+	}
+	return Button{Type: typeButton, Style: style, Label: label, CustomID: customID(d.verb(b), b.ID)}
+}
+
+// verb is the verb that a button needs, after draw.
+func (d *drawing) verb(b chat.Button) Verb {
+	asIs := d.exact && !d.partial
+	switch {
+	case b.Edit != "" && b.Edit == d.card.Code && asIs:
+		return VerbEdit
+	case b.Edit != "":
+		return VerbRework
+	case !asIs && !d.card.Final && b.Style != chat.StyleDeny && b.Style != chat.StyleStop:
+		return VerbRead
+	case b.Confirm != "":
+		return VerbConfirm
+	case b.AskReason:
+		return VerbReason
+	}
+	return VerbDecide
+}
+
+// confirmation is what a form says before its input: what Discord can't show, the
+// button's own question, and the first line of the code. file is the name of the
+// file that has the code.
+func confirmation(v Verb, own, file, digest, code string) string {
+	var ask []string
+	if v == VerbRead {
+		s := "The card does not show it as it is: read " + file + " first."
+		if digest != "" {
+			s += " Digest " + digest + "."
+		}
+		ask = append(ask, s)
+	}
+	if own != "" {
+		ask = append(ask, own)
+	}
+	if len(ask) == 0 || v == VerbEdit || v == VerbRework {
+		return own
+	}
+	if first, _, more := strings.Cut(code, "\n"); first != "" {
+		if more {
+			first += " …"
+		}
+		ask = append(ask, first)
+	}
+	return strings.Join(ask, "\n")
+}
+
+// cardText is a card as plain text, for details.txt.
+func cardText(c chat.Card) string {
+	var out []string
+	add := func(label, s string) {
+		switch {
+		case strings.TrimSpace(visible(s)) == "":
+		case label == "":
+			out = append(out, s)
+		default:
+			out = append(out, label+": "+s)
+		}
+	}
+	add("", c.Title)
+	for _, w := range c.Warn {
+		add("Warning", w)
+	}
+	add("", c.Code)
+	for _, f := range c.Fields {
+		add(f.Name, f.Value)
+	}
+	add("", c.Body)
+	add("Digest", c.Digest)
+	return strings.Join(out, "\n")
+}
