@@ -74,8 +74,10 @@ func model(t testing.TB, next func(results int, user string) turn) *httptest.Ser
 		for _, m := range req.Messages {
 			switch m.Role {
 			case "user":
-				// A note of the bot may come at any moment; nobody asks for anything in it.
-				if text := fmt.Sprint(m.Content); !strings.HasPrefix(text, "[countersign] ") {
+				// A note of the bot may come at any moment, also between a call and its result.
+				if text := fmt.Sprint(m.Content); strings.HasPrefix(text, "[countersign] ") {
+					user += "\n" + text
+				} else {
 					results, user = 0, text
 				}
 			case "tool":
