@@ -122,6 +122,7 @@ type File struct {
 	Limits   LimitsConfig            `yaml:"limits"`
 	Keep     KeepConfig              `yaml:"keep"`
 	Web      WebConfig               `yaml:"web"`
+	Discord  DiscordConfig           `yaml:"discord"`
 	// Internet is about what the bot itself may fetch.
 	Internet InternetConfig `yaml:"internet"`
 	// Recordings is about what terminals showed.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"countersign/adapters/discord"
 	"countersign/adapters/slack"
 	"countersign/agent/llm"
 	"countersign/agent/llm/openai"
@@ -132,10 +133,8 @@ func (d *doctor) run(ctx context.Context) error {
 	if err := d.slack(ctx, e, f, running); err != nil {
 		return err
 	}
-	if e.DiscordBotToken == "" {
-		d.print("discord", skips("DISCORD_BOT_TOKEN is not set"))
-	} else {
-		d.print("discord", skips("this version has no Discord adapter yet; unset DISCORD_BOT_TOKEN"))
+	if err := d.discord(ctx, e, f); err != nil {
+		return err
 	}
 	return d.verdict()
 }
@@ -427,6 +426,39 @@ func (d *doctor) slack(ctx context.Context, e Env, f File, running bool) error {
 			_, _ = fmt.Fprintf(d.alive, "...  slack live: %s\n", s)
 		}}))
 	}})
+}
+
+// discord runs the checks of the Discord installation, when there is one.
+func (d *doctor) discord(ctx context.Context, e Env, f File) error {
+	if e.DiscordBotToken == "" {
+		d.print("discord", skips("DISCORD_BOT_TOKEN is not set"))
+		return nil
+	}
+	cfg := discord.DoctorConfig{Token: e.DiscordBotToken, APIURL: e.DiscordAPIURL, Guilds: f.Discord.Guilds}
+	for _, c := range f.Channels {
+		if c.Platform == "discord" {
+			cfg.Channels = append(cfg.Channels, c.ID)
+		}
+	}
+	for _, g := range f.Groups {
+		cfg.Approvers, cfg.Roles = append(cfg.Approvers, g.Discord...), append(cfg.Roles, g.DiscordRoles...)
+	}
+	for _, ids := range []*[]string{&cfg.Channels, &cfg.Approvers, &cfg.Roles} {
+		slices.Sort(*ids)
+		*ids = slices.Compact(*ids)
+	}
+	for _, c := range discord.Doctor(cfg) {
+		err := d.do(ctx, check{name: c.Name, run: func(ctx context.Context) result { return fromDiscord(c.Run(ctx)) }})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func fromDiscord(o discord.Outcome) result {
+	label := map[discord.Result]string{discord.Passed: "ok", discord.Noted: "warn", discord.Failed: "FAIL", discord.Skipped: "skip"}[o.Result]
+	return result{label, o.Text}
 }
 
 // slackConfig gathers what the file names on Slack, each id once.

@@ -88,7 +88,7 @@ func root() *cobra.Command {
 	c.CompletionOptions.DisableDefaultCmd = true
 	c.AddCommand(runCommand(), demoCommand(), toolCommand(), toolsCommand(), classifyCommand(), configCommand(), loginCommand(), versionCommand())
 	c.AddCommand(doctorCommand())
-	c.AddCommand(slackCommand())
+	c.AddCommand(slackCommand(), discordCommand())
 	c.AddCommand(policyCommand())
 	c.AddCommand(auditCommand())
 	for _, sub := range c.Commands() {

@@ -31,6 +31,7 @@ func (b *bot) openSlack() error {
 		usergroups = append(usergroups, g.SlackUsergroups...)
 	}
 	slices.Sort(usergroups)
+	alive := alive{b, "slack"}
 	a, err := slack.New(slack.Config{
 		BotToken: string(e.SlackBotToken), AppToken: string(e.SlackAppToken), SigningSecret: string(e.SlackSigningSecret),
 		APIURL: e.SlackAPIURL, Name: b.file.Agent.Name, Usergroups: slices.Compact(usergroups),
@@ -40,7 +41,7 @@ func (b *bot) openSlack() error {
 			return slack.ChannelRules{MentionOnly: c.Followups == "mention", Bots: c.Bots}
 		},
 		Known: b.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return b.openThreads(ctx, "slack:") },
-		Seen: b.seen, Alive: b.alive, SetAlive: b.setAlive, Desk: desk{b}, Log: b.log.With("network", "slack"), Now: time.Now,
+		Seen: b.seen, Alive: alive.at, SetAlive: alive.set, Desk: desk{b}, Log: b.log.With("network", "slack"), Now: time.Now,
 	})
 	if err != nil {
 		return usage("%v", err)
@@ -54,6 +55,12 @@ func (b *bot) openSlack() error {
 func (b *bot) readyz(w http.ResponseWriter, _ *http.Request) {
 	if b.slack != nil {
 		if err := b.slack.Ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+	}
+	if b.discord != nil {
+		if err := b.discord.Ready(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -114,20 +121,25 @@ func (b *bot) openThreads(ctx context.Context, within string) ([]chat.ThreadID, 
 	return slices.Compact(out), err
 }
 
-func aliveKey() []byte { return store.Key("slack-alive") }
+// alive keeps when a network was last heard, over restarts.
+type alive struct {
+	b       *bot
+	network string
+}
 
-// alive is when Slack was last heard, before this start.
-func (b *bot) alive(ctx context.Context) (at time.Time, err error) {
-	err = b.db.View(ctx, func(tx store.Tx) error {
-		at, _ = store.Load[time.Time](tx, aliveKey())
+func (a alive) key() []byte { return store.Key(a.network + "-alive") }
+
+func (a alive) at(ctx context.Context) (at time.Time, err error) {
+	err = a.b.db.View(ctx, func(tx store.Tx) error {
+		at, _ = store.Load[time.Time](tx, a.key())
 		return nil
 	})
 	return at, err
 }
 
-func (b *bot) setAlive(ctx context.Context, at time.Time) error {
-	return b.db.Update(ctx, func(tx store.Tx) error {
-		store.Save(tx, aliveKey(), at)
+func (a alive) set(ctx context.Context, at time.Time) error {
+	return a.b.db.Update(ctx, func(tx store.Tx) error {
+		store.Save(tx, a.key(), at)
 		return nil
 	})
 }

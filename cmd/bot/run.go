@@ -33,15 +33,12 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if e.DiscordBotToken != "" {
-				return usage("DISCORD_BOT_TOKEN is set, and this version has no such adapter yet; unset it and use Slack or the web console")
-			}
 			b, err := build(cmd.Context(), e, f, log, buildOptions{})
 			if err != nil {
 				return err
 			}
 			defer b.close()
-			if err := b.openSlack(); err != nil {
+			if err := errors.Join(b.openSlack(), b.openDiscord()); err != nil {
 				return err
 			}
 			if o := b.machines[f.Agent.Target].state(); o != nil && o.notice != "" {
@@ -135,6 +132,9 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	g.Go(func() error { return b.web.Run(gctx, b.handler()) })
 	if b.slack != nil {
 		g.Go(func() error { return b.slack.Run(gctx, b.handler()) })
+	}
+	if b.discord != nil {
+		g.Go(func() error { return b.discord.Run(gctx, b.handler()) })
 	}
 	// The outbox outlives the agent by a moment, so that last words are sent.
 	agentDone := make(chan struct{})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/discord"
 	"countersign/adapters/slack"
 	"countersign/adapters/web"
 	"countersign/agent"
@@ -66,8 +67,9 @@ type bot struct {
 	agent    *agent.Agent
 	sender   *outbox.Sender
 	web      *web.Adapter
-	slack    *slack.Adapter // nil without its tokens
-	key      []byte         // signs login codes and sessions of the web console
+	slack    *slack.Adapter   // nil without its tokens
+	discord  *discord.Adapter // likewise
+	key      []byte           // signs login codes and sessions of the web console
 	adapters map[string]chat.Adapter
 }
 

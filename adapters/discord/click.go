@@ -1,0 +1,295 @@
+package discord
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bwmarrin/discordgo"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/discord/embed"
+	"countersign/adapters/discord/gateway"
+)
+
+const (
+	// ackBy is when an interaction is acknowledged whose answer is not known yet.
+	// Discord waits for 3 s (docs.discord.com/developers/interactions/receiving-and-responding).
+	ackBy = 1500 * time.Millisecond
+	// askTimeout bounds the questions to Discord before an answer.
+	askTimeout = 1800 * time.Millisecond
+	// decideTimeout bounds one decision.
+	decideTimeout = time.Minute
+	// ephemeral is the flag of a message that only one person sees.
+	ephemeral = 1 << 6
+)
+
+// pressed is a button of ours that somebody pressed, or a form that came of it, as
+// Discord vouches for it.
+type pressed struct {
+	i       *discordgo.Interaction
+	thread  thread
+	message string // the card
+	from    chat.User
+	groups  []string
+	button  chat.ButtonID
+	reason  string
+	text    string
+	edited  bool // text is set
+}
+
+// onInteraction takes what somebody did with a button, a form or a command. It
+// returns soon; Discord does not repeat interactions, so that whatever goes wrong
+// is said to the person, who can press again.
+func (a *Adapter) onInteraction(ctx, work context.Context, h chat.Handler, i *discordgo.Interaction) {
+	began := time.Now()
+	do := func() {
+		switch d := i.Data.(type) {
+		case discordgo.MessageComponentInteractionData:
+			a.onPress(work, h, i, d.CustomID, began)
+		case discordgo.ModalSubmitInteractionData:
+			a.onForm(work, h, i, d, began)
+		case discordgo.ApplicationCommandInteractionData:
+			if i.Type == discordgo.InteractionApplicationCommand {
+				a.onCommand(work, i, d)
+			}
+		}
+	}
+	if !a.inbox.Add("interaction/"+i.ID, func() { a.guarded(do) }) {
+		a.log.WarnContext(ctx, "an interaction came when the bot had stopped")
+	}
+}
+
+// asker is who did something, and where. The reason says why it does not count.
+func (a *Adapter) asker(ctx context.Context, i *discordgo.Interaction) (p pressed, reason string) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	p.i = i
+	u, member := i.User, i.Member
+	if member != nil {
+		u = member.User
+	}
+	if u == nil || i.ChannelID == "" {
+		return p, "Discord did not say who you are, so I can do nothing; try again."
+	}
+	switch {
+	case i.GuildID == "" && !a.cfg.DMs:
+		return p, "I do not work in direct messages."
+	case i.GuildID != "" && !a.allowed(i.GuildID):
+		return p, "I do not work in this server."
+	}
+	at := place{direct: true}
+	if i.GuildID != "" {
+		var err error
+		if at, err = a.place(ctx, i.ChannelID); err != nil || at.guild != i.GuildID {
+			a.log.WarnContext(ctx, "where an interaction happened cannot be read", "channel", i.ChannelID, "error", err)
+			return p, "I could not find out which channel this is, and did nothing; try again."
+		}
+	}
+	p.thread = at.thread(i.ChannelID)
+	if _, err := parseThread(p.thread.id()); err != nil {
+		return p, "I do not know this channel."
+	}
+	p.from, p.groups = a.standing(p.thread, u, member)
+	if p.thread.direct() {
+		p.from.Outside = !a.belongs(ctx, u.ID)
+	}
+	return p, ""
+}
+
+const unknownButton = "I do not know this button; it may be from an older version. Ask again in the thread."
+
+// onPress handles a button.
+func (a *Adapter) onPress(ctx context.Context, h chat.Handler, i *discordgo.Interaction, id string, began time.Time) {
+	verb, button, err := embed.ParseCustomID(id)
+	if err != nil || verb.Form() || i.Message == nil || i.Message.Author == nil || i.Message.Author.ID != a.self().user {
+		a.whisper(ctx, i, unknownButton)
+		return
+	}
+	p, reason := a.asker(ctx, i)
+	if reason != "" {
+		a.whisper(ctx, i, reason)
+		return
+	}
+	p.message, p.button = i.Message.ID, button
+	if verb.Asks() {
+		a.ask(ctx, p, id)
+		return
+	}
+	a.decide(ctx, h, p, began)
+}
+
+// ask opens the form of a button.
+func (a *Adapter) ask(ctx context.Context, p pressed, pressed string) {
+	b, known := a.view(p.thread.id()).button(p.message, p.button)
+	if !known {
+		// After a restart the card itself is what is known of it.
+		data, err := json.Marshal(map[string]any{"embeds": p.i.Message.Embeds, "components": p.i.Message.Components})
+		if err == nil {
+			b, err = embed.Posted(data, pressed)
+		}
+		if err != nil {
+			a.whisper(ctx, p.i, refusal(err))
+			return
+		}
+	}
+	form, err := embed.Modal(b)
+	if err != nil {
+		a.whisper(ctx, p.i, refusal(err))
+		return
+	}
+	if err := a.rest.Respond(ctx, p.i, gateway.ReplyModal, gateway.Outgoing{Body: form}); err != nil {
+		a.log.WarnContext(ctx, "a form could not be opened", "thread", p.thread.id(), "error", err)
+	}
+}
+
+// refusal is why a form is not offered, for the person who wanted it.
+func refusal(err error) string {
+	for _, known := range []error{embed.ErrNotOnCard, embed.ErrTooLong, embed.ErrUnseen} {
+		if errors.Is(err, known) {
+			return sentence(strings.TrimPrefix(known.Error(), "embed: "))
+		}
+	}
+	return unknownButton
+}
+
+// sentence begins with a capital letter and ends with a full stop.
+func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }
+
+// onForm handles a form that came back.
+func (a *Adapter) onForm(ctx context.Context, h chat.Handler, i *discordgo.Interaction, d discordgo.ModalSubmitInteractionData, began time.Time) {
+	data, err := json.Marshal(map[string]any{"custom_id": d.CustomID, "components": d.Components})
+	var v embed.Values
+	if err == nil {
+		v, err = embed.ModalValues(data)
+	}
+	if err != nil || i.Message == nil || i.Message.ID == "" {
+		a.whisper(ctx, i, "This form is damaged, and nothing was decided; open it again from the card.")
+		return
+	}
+	p, reason := a.asker(ctx, i)
+	if reason != "" {
+		a.whisper(ctx, i, reason)
+		return
+	}
+	p.message, p.button, p.reason, p.text, p.edited = i.Message.ID, v.Button, v.Reason, v.Text, v.Edited
+	a.decide(ctx, h, p, began)
+}
+
+// decide hands a press over, and answers. The answer is of no consequence for the
+// decision, which is stored by then.
+func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	v := a.view(p.thread.id())
+	before := v.face(p.message)
+	ack := &ack{a: a, i: p.i}
+	late := time.AfterFunc(a.times.ack-time.Since(began), func() { ack.later(ctx) })
+	ans, err := h.Click(ctx, chat.Click{
+		ID: chat.EventID(scheme + ":interaction:" + p.i.ID), Thread: p.thread.id(), From: p.from, Button: p.button,
+		Reason: p.reason, Text: p.text, Groups: p.groups,
+	})
+	late.Stop()
+	notice := ans.Notice
+	if err != nil {
+		a.log.WarnContext(ctx, "a click was not decided", "thread", p.thread.id(), "error", err)
+		notice, ans.Card, ans.OK = "That did not work, and nothing was decided; press the button again.", nil, false
+	}
+	if p.edited && !ans.OK {
+		notice = strings.TrimSpace(notice) + "\n\nThis is what you wrote:\n" + fence(p.text)
+	}
+	if ans.OK && ans.Card != nil && ans.Card.Final {
+		notice = "" // the card's new face says it to everybody
+	}
+	if ans.Card != nil {
+		free, ok := v.hold(p.message, a.times.ack)
+		if ok && v.face(p.message) == before {
+			v.painted(p.message, ans.Card)
+			ack.paint(ctx, embed.Card(*ans.Card, embed.Options{}))
+		}
+		if ok {
+			free()
+		}
+	}
+	ack.tell(ctx, notice)
+}
+
+// ack answers one interaction: at first directly, and after that by following up.
+type ack struct {
+	a *Adapter
+	i *discordgo.Interaction
+
+	mu   sync.Mutex
+	done bool // the first answer was given, or failed
+	lost bool // Discord knows the interaction no more, so that nothing can be said
+}
+
+// later acknowledges an interaction whose answer is not known yet.
+func (k *ack) later(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.done {
+		k.done = true
+		k.failed(ctx, k.a.rest.Respond(ctx, k.i, gateway.ReplyDeferredEdit, gateway.Outgoing{}))
+	}
+}
+
+// paint gives the card its new face at once. The outbox writes it too, so that a
+// failure only makes it later.
+func (k *ack) paint(ctx context.Context, m embed.Message) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var err error
+	if k.done {
+		_, err = k.a.rest.EditResponse(ctx, k.i, outgoing(m))
+	} else {
+		err = k.a.rest.Respond(ctx, k.i, gateway.ReplyUpdate, outgoing(m))
+		// A face that Discord does not take leaves the first answer to be given.
+		k.done = !errors.Is(err, gateway.ErrRejected)
+	}
+	k.failed(ctx, err)
+}
+
+// tell ends the answer: with a sentence for the person alone, or without one.
+func (k *ack) tell(ctx context.Context, notice string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.lost, notice == "" && k.done:
+		return
+	case notice == "":
+		k.done = true
+		k.failed(ctx, k.a.rest.Respond(ctx, k.i, gateway.ReplyDeferredEdit, gateway.Outgoing{}))
+		return
+	}
+	for _, m := range embed.Reply(notice, nil) {
+		m.Flags |= ephemeral
+		var err error
+		if k.done {
+			_, err = k.a.rest.FollowUp(ctx, k.i, outgoing(m))
+		} else {
+			k.done = true
+			err = k.a.rest.Respond(ctx, k.i, gateway.ReplyMessage, outgoing(m))
+		}
+		k.failed(ctx, err)
+	}
+}
+
+func (k *ack) failed(ctx context.Context, err error) {
+	if err != nil {
+		k.lost = k.lost || errors.Is(err, gateway.ErrGone)
+		k.a.log.WarnContext(ctx, "an interaction could not be answered; what was decided holds", "error", err)
+	}
+}
+
+// whisper answers an interaction with a sentence for the person alone.
+func (a *Adapter) whisper(ctx context.Context, i *discordgo.Interaction, text string) {
+	m := embed.Notice(text)
+	m.Flags |= ephemeral
+	if err := a.rest.Respond(ctx, i, gateway.ReplyMessage, outgoing(m)); err != nil {
+		a.log.WarnContext(ctx, "somebody could not be told something", "error", err)
+	}
+}

@@ -1,0 +1,21 @@
+package discord
+
+import "time"
+
+// Hurry makes the adapter's own clocks run in steps of d, for tests that watch
+// what it does by itself.
+func (a *Adapter) Hurry(d time.Duration) {
+	a.times.keep, a.times.retry, a.times.show, a.times.after, a.times.typing = d, d/4, d, d/4, 2*d
+}
+
+// GiveUp is for how long a message that cannot be stored is offered again.
+func (a *Adapter) GiveUp(d time.Duration) { a.times.give = d }
+
+// AckBy is when an interaction without an answer is acknowledged.
+func (a *Adapter) AckBy(d time.Duration) { a.times.ack = d }
+
+// OnHandled is told of each message that is done with.
+func (a *Adapter) OnHandled(f func(id string, err error)) { a.handled = f }
+
+// TypingEvery is how often typing is shown again.
+func (a *Adapter) TypingEvery(d time.Duration) { a.times.typing = d }

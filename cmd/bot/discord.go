@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/discord"
+	"countersign/adapters/discord/gateway"
+	"countersign/store"
+)
+
+// DiscordConfig says where on Discord the bot works.
+type DiscordConfig struct {
+	// Guilds are the ids of the servers; in others the bot answers nobody.
+	Guilds []string `yaml:"guilds"`
+	// DMs lets members of these servers talk to the bot in direct messages.
+	DMs bool `yaml:"dms"`
+	// Shards are connections to Discord; 0 is what Discord recommends.
+	Shards int `yaml:"shards"`
+}
+
+// openDiscord makes the Discord adapter where its token is set.
+func (b *bot) openDiscord() error {
+	e := b.env
+	if e.DiscordBotToken == "" {
+		return nil
+	}
+	if len(b.file.Discord.Guilds) == 0 {
+		return usage("DISCORD_BOT_TOKEN is set, and the configuration names no server; add discord: {guilds: [ID]} (in Discord: right-click the server, Copy Server ID)")
+	}
+	alive := alive{b, "discord"}
+	a, err := discord.New(discord.Config{
+		Token: e.DiscordBotToken, APIURL: e.DiscordAPIURL, Name: b.file.Agent.Name,
+		Guilds: b.file.Discord.Guilds, DMs: b.file.Discord.DMs, Shards: b.file.Discord.Shards,
+		Channel: func(id string) discord.ChannelRules {
+			f := b.rules.Load().file
+			c, _ := f.channel("discord", id)
+			return discord.ChannelRules{MentionOnly: c.Followups == "mention", Bots: c.Bots}
+		},
+		Known: b.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return b.openThreads(ctx, "discord:") },
+		Seen: b.seen, Alive: alive.at, SetAlive: alive.set, Registered: b.registered, SetRegistered: b.setRegistered,
+		Desk: desk{b}, Log: b.log.With("network", "discord"), Now: time.Now,
+	})
+	if err != nil {
+		return usage("%v", err)
+	}
+	b.discord = a
+	b.adapters[a.Scheme()] = a
+	return nil
+}
+
+func discordCommand() *cobra.Command {
+	c := &cobra.Command{Use: "discord", Short: "Set the bot up on Discord", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c.AddCommand(&cobra.Command{
+		Use: "invite [APPLICATION_ID]", Short: "Print the address that adds the bot to a server, with the fewest permissions, each with its reason",
+		Long: `Print the address that adds the bot to a server, with the fewest permissions, each with
+its reason. Without an APPLICATION_ID Discord is asked for that of DISCORD_BOT_TOKEN.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage("discord invite takes one application id at most")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id := ""
+			if len(args) == 1 {
+				id = args[0]
+			} else {
+				var err error
+				if id, err = applicationID(cmd.Context()); err != nil {
+					return err
+				}
+			}
+			address, err := discord.Invite(id)
+			if err != nil {
+				return usage("%v", err)
+			}
+			out := cmd.OutOrStdout()
+			if _, err := fmt.Fprintf(out, "%s\n\n", address); err != nil {
+				return err
+			}
+			for _, p := range discord.Permissions() {
+				if _, err := fmt.Fprintf(out, "%-26s %s\n", p.Name, p.Reason); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	})
+	return c
+}
+
+// applicationID asks Discord for the id of the token's application.
+func applicationID(ctx context.Context) (string, error) {
+	e, err := readEnv()
+	if err != nil {
+		return "", err
+	}
+	if e.DiscordBotToken == "" {
+		return "", usage("DISCORD_BOT_TOKEN is not set; set it, or give the application id (on https://discord.com/developers/applications, General Information)")
+	}
+	rest, err := gateway.NewREST(gateway.RESTConfig{Token: e.DiscordBotToken, APIURL: e.DiscordAPIURL, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	defer rest.Close()
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	a, err := rest.Application(ctx)
+	if err != nil {
+		return "", fmt.Errorf("Discord does not say which application the token is of (%w); check DISCORD_BOT_TOKEN, or give the application id", err)
+	}
+	return a.ID, nil
+}
+
+func registeredKey(guild string) []byte { return store.Key("discord-commands", guild) }
+
+// registered is which slash commands a server has.
+func (b *bot) registered(ctx context.Context, guild string) (hash string, err error) {
+	err = b.db.View(ctx, func(tx store.Tx) error {
+		hash, _ = store.Load[string](tx, registeredKey(guild))
+		return nil
+	})
+	return hash, err
+}
+
+func (b *bot) setRegistered(ctx context.Context, guild, hash string) error {
+	return b.db.Update(ctx, func(tx store.Tx) error {
+		store.Save(tx, registeredKey(guild), hash)
+		return nil
+	})
+}
