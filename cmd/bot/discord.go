@@ -67,16 +67,14 @@ its reason. Without an APPLICATION_ID Discord is asked for that of DISCORD_BOT_T
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id := ""
-			if len(args) == 1 {
-				id = args[0]
-			} else {
-				var err error
-				if id, err = applicationID(cmd.Context()); err != nil {
+			if len(args) == 0 {
+				id, err := applicationID(cmd.Context())
+				if err != nil {
 					return err
 				}
+				args = []string{id}
 			}
-			address, err := discord.Invite(id)
+			address, err := discord.Invite(args[0])
 			if err != nil {
 				return usage("%v", err)
 			}
@@ -113,7 +111,7 @@ func applicationID(ctx context.Context) (string, error) {
 	defer cancel()
 	a, err := rest.Application(ctx)
 	if err != nil {
-		return "", fmt.Errorf("Discord does not say which application the token is of (%w); check DISCORD_BOT_TOKEN, or give the application id", err)
+		return "", fmt.Errorf("the application of the token is not known (%w); check DISCORD_BOT_TOKEN, or give the application id", err)
 	}
 	return a.ID, nil
 }
