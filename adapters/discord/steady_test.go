@@ -79,8 +79,9 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%d refused calls for one post", n)
 		}
 	})
-	t.Run("within Discord's limits a long turn loses nothing", func(t *testing.T) {
-		t.Parallel()
+	t.Run("within Discord's limits a long turn loses nothing and meets none", func(t *testing.T) {
+		// Not beside others: a passing call that is cut off for lack of a processor
+		// leaves its limit unknown.
 		s := play(t, discordfake.Config{Privileged: discordfake.IntentMessageContent, RateLimits: true})
 		th := s.begun()
 		_, channel := split(th)
@@ -95,7 +96,7 @@ func TestLimits(t *testing.T) {
 		}
 		for _, c := range s.Calls() {
 			if c.Status == 429 {
-				t.Errorf("%s met a limit", c.Route)
+				t.Errorf("%s met a limit: %s", c.Route, c.Answer)
 			}
 		}
 	})

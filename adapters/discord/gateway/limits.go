@@ -9,6 +9,11 @@ import (
 	"time"
 )
 
+// resetMargin is waited beyond the moment at which Discord says that a bucket is full
+// again: its times have three decimals, and a call that comes in the same moment is
+// refused.
+const resetMargin = 20 * time.Millisecond
+
 // The limits of docs.discord.com/developers/topics/rate-limits.
 const (
 	// globalRate is how many calls a second one bot may make.
@@ -196,7 +201,7 @@ func (b *buckets) drop(k *bucket) {
 func (b *buckets) learn(k *bucket, route string, h http.Header, held time.Time, scope Scope) {
 	spent, reset := false, time.Time{}
 	if h.Get("X-RateLimit-Remaining") == "0" {
-		spent, reset = true, time.Now().Add(seconds(h.Get("X-RateLimit-Reset-After")))
+		spent, reset = true, time.Now().Add(seconds(h.Get("X-RateLimit-Reset-After"))+resetMargin)
 	}
 	if !held.IsZero() {
 		spent, reset = true, held
