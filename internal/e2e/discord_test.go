@@ -44,7 +44,7 @@ targets:
 groups:
   oncall: {discord_roles: [%q], web: [alice]}
 `, guild, oncall)[1:], l.url)
-	b.env = append(b.env, "DISCORD_BOT_TOKEN="+token, "DISCORD_API_URL="+d.URL()+"/v10")
+	b.env = append(b.env, "DISCORD_BOT_TOKEN="+token, "DISCORD_API_URL="+d.URL()) // without a version
 	start := func() {
 		t.Helper()
 		if !b.start() {

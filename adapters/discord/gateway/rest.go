@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -40,11 +41,16 @@ const (
 	edgeHold = 30 * time.Second
 )
 
+// apiVersion is the version of the API that is spoken where an address names none.
+const apiVersion = "v10"
+
+var versioned = regexp.MustCompile(`/v[0-9]+$`)
+
 // RESTConfig is what a [REST] needs.
 type RESTConfig struct {
 	// Token is the bot's, without "Bot " in front.
 	Token redact.Secret
-	// APIURL is the API's address with its version ("" is Discord's own,
+	// APIURL is the API's address, with its version or without ("" is Discord's own,
 	// "https://discord.com/api/v10").
 	APIURL string
 	Log    *slog.Logger
@@ -76,6 +82,9 @@ type REST struct {
 // NewREST returns a REST. It calls nothing yet.
 func NewREST(cfg RESTConfig) (*REST, error) {
 	base := strings.TrimRight(orElse(cfg.APIURL, defaultAPI), "/")
+	if !versioned.MatchString(base) {
+		base += "/" + apiVersion
+	}
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
 		return nil, errors.New("discord: DISCORD_API_URL is no address; write it like https://discord.com/api/v10")
