@@ -101,7 +101,16 @@ groups:
 		t.Error("the card still has its buttons")
 	}
 
-	// Somebody who is in none of the servers is not heard.
+	// The doctor and the invitation look at the same Discord.
+	out, _, _ := b.run("", "doctor")
+	for _, l := range strings.Split(out, "\n") {
+		if strings.Contains(l, "discord") && (strings.HasPrefix(l, "FAIL") || strings.HasPrefix(l, "skip")) {
+			t.Error(l)
+		}
+	}
+	if n := strings.Count(out, "discord "); n < 5 {
+		t.Errorf("%d checks of Discord:\n%s", n, out)
+	}
 	if out, errs, code := b.run("", "discord", "invite"); code != 0 || !strings.Contains(out, "client_id="+d.AppID()) || !strings.Contains(out, "Embed Links") {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
