@@ -103,7 +103,7 @@ groups:
 
 	// The doctor and the invitation look at the same Discord.
 	out, _, _ := b.run("", "doctor")
-	for _, l := range strings.Split(out, "\n") {
+	for l := range strings.SplitSeq(out, "\n") {
 		if strings.Contains(l, "discord") && (strings.HasPrefix(l, "FAIL") || strings.HasPrefix(l, "skip")) {
 			t.Error(l)
 		}
