@@ -33,6 +33,7 @@ import (
 	"github.com/bwmarrin/discordgo"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/lanes"
 	"countersign/adapters/discord/gateway"
 	"countersign/internal/redact"
 )
@@ -94,9 +95,9 @@ type Adapter struct {
 
 	places     places
 	people     people
-	inbox      *lanes        // messages, in order within their thread
+	inbox      *lanes.Lanes  // messages, in order within their thread
 	room       chan struct{} // one for each message that is held
-	background *lanes        // what nobody waits for
+	background *lanes.Lanes  // what nobody waits for
 	recent     recent        // messages that are durable, so that their repeats cost nothing
 	told       told          // what was said once already
 	handled    func(id string, err error)
@@ -160,7 +161,7 @@ func New(cfg Config) (*Adapter, error) {
 	}
 	a := &Adapter{
 		cfg: cfg, rest: rest, pace: newPacer(), log: cfg.Log, now: cfg.Now, began: cfg.Now(),
-		inbox: newLanes(), room: make(chan struct{}, maxHeld), background: newLanes(), handled: func(string, error) {},
+		inbox: lanes.New(), room: make(chan struct{}, maxHeld), background: lanes.New(), handled: func(string, error) {},
 		why: "not connected yet", views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{}, ctx: context.Background(),
 		times: times{
 			keep: keepEvery, retry: 500 * time.Millisecond, give: 2 * time.Minute, ack: ackBy, show: showEvery, after: showAfter,

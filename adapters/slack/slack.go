@@ -22,6 +22,7 @@ import (
 	slackapi "github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/lanes"
 )
 
 // DefaultAPIURL is the base of Slack's own Web API.
@@ -81,8 +82,8 @@ type Adapter struct {
 
 	noStream, noStatus atomic.Bool // the workspace lacks the method
 
-	inbox      *lanes         // messages, in order within their thread
-	background *lanes         // what nobody waits for
+	inbox      *lanes.Lanes   // messages, in order within their thread
+	background *lanes.Lanes   // what nobody waits for
 	recent     recent         // messages that are durable, so that their repeats cost nothing
 	lingering  sync.WaitGroup // connections that were replaced
 	handler    atomic.Pointer[chat.Handler]
@@ -152,7 +153,7 @@ func New(cfg Config) (*Adapter, error) {
 	}
 	a := &Adapter{
 		cfg: cfg, log: cfg.Log, now: cfg.Now, began: cfg.Now(), pace: newPacer(),
-		inbox: newLanes(), background: newLanes(),
+		inbox: lanes.New(), background: lanes.New(),
 		views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{},
 		ctx:   context.Background(),
 		times: times{keep: keepEvery, check: checkEvery, overdue: overdue, stagger: stagger, backoff: maxBackoff, show: showEvery},

@@ -163,9 +163,7 @@ func TestSearchingFiles(t *testing.T) {
 
 // over the whole index, by name and kind.
 func TestExtractingSymbols(t *testing.T) {
-	if !grammars {
-		t.Skip("this build has no grammars")
-	}
+	needGrammars(t)
 	w := newWorld(t)
 	for _, name := range fixtures {
 		w.put("src/"+name, fixture(t, name))

@@ -16,9 +16,7 @@ import (
 )
 
 func TestOnlyTheFileThatCrashesTheParserIsLost(t *testing.T) {
-	if !grammars {
-		t.Skip("this build has no grammars")
-	}
+	needGrammars(t)
 	w := newWorld(t, func(c *Config) { c.Worker = testWorker(t, crashingMode) })
 	for i := range 30 {
 		text := "fine"
@@ -37,9 +35,7 @@ func TestOnlyTheFileThatCrashesTheParserIsLost(t *testing.T) {
 }
 
 func TestAParserIsNotBelieved(t *testing.T) {
-	if !grammars {
-		t.Skip("this build has no grammars")
-	}
+	needGrammars(t)
 	w := newWorld(t, func(c *Config) { c.Worker = testWorker(t, crashingMode) })
 	w.put("a.go", "LIE\n\n")
 	got := as[analyzed](w, "indexer_analyze_file", `{"file_path":"a.go"}`)
@@ -78,9 +74,7 @@ func hostile() map[string]string {
 }
 
 func TestHostileFilesKillNothing(t *testing.T) {
-	if !grammars {
-		t.Skip("this build has no grammars")
-	}
+	needGrammars(t)
 	w := newWorld(t)
 	exts := []string{"go", "sh", "tsx", "rs", "py", "java", "js", "ts"}
 	texts := hostile()
@@ -105,9 +99,7 @@ func TestHostileFilesKillNothing(t *testing.T) {
 }
 
 func TestTheWorkerEndsWithItsInput(t *testing.T) {
-	if !grammars {
-		t.Skip("this build has no grammars")
-	}
+	needGrammars(t)
 	var in, out bytes.Buffer
 	for _, lang := range []string{"Go", "Klingon"} {
 		if err := writeRequest(&in, request{Language: lang}, []byte("package a\nfunc F() {}\n")); err != nil {
@@ -181,9 +173,7 @@ func FuzzProtocol(f *testing.F) {
 }
 
 func TestAPoolEndsWithItsCall(t *testing.T) {
-	if !grammars {
-		t.Skip("this build has no grammars")
-	}
+	needGrammars(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	p := newPool(testWorker(t, workerMode), 1)
 	if _, err := p.parse(ctx, request{Language: "Go"}, []byte("package a\n")); err != nil {

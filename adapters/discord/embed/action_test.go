@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/visible"
 )
 
 func TestVerbs(t *testing.T) {
@@ -328,7 +329,7 @@ func TestQuietCardsAndEveryMessageMentionNobody(t *testing.T) {
 
 func TestEscapedTextIsTheText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := visible(foreign().Draw(t, "s"))
+		s := visible.Text(foreign().Draw(t, "s"))
 		e := escape(s)
 		if got, want := unescape(e), uncalled(s); got != want {
 			t.Fatalf("%q became %q", want, got)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/visible"
 )
 
 // The files that a card adds where a message has no room.
@@ -161,7 +162,7 @@ func newDrawing(c chat.Card) *drawing {
 		codeName: freeName(codeFile, c.Attach), detailsName: freeName(detailsFile, c.Attach),
 	}
 	d.exact = d.code == c.Code
-	d.title = visible(strings.TrimSpace(mark(c.Tone) + strings.Join(strings.Fields(c.Title), " ")))
+	d.title = visible.Text(strings.TrimSpace(mark(c.Tone) + strings.Join(strings.Fields(c.Title), " ")))
 	if utf16Len(escape(d.title)) > MaxTitle {
 		d.add(zoneWarn, "", c.Title)
 	}
@@ -199,8 +200,8 @@ func newDrawing(c chat.Card) *drawing {
 }
 
 func (d *drawing) add(z zone, label, text string) {
-	if text = visible(text); strings.TrimSpace(text) != "" {
-		d.lines = append(d.lines, line{z, strings.TrimSpace(visible(label)), text})
+	if text = visible.Text(text); strings.TrimSpace(text) != "" {
+		d.lines = append(d.lines, line{z, strings.TrimSpace(visible.Text(label)), text})
 	}
 }
 
@@ -246,7 +247,7 @@ func (d *drawing) describeCode() {
 func (d *drawing) headline() string {
 	s := d.title
 	for _, f := range d.card.Fields {
-		if v := strings.Join(strings.Fields(visible(f.Value)), " "); strings.EqualFold(f.Name, "Target") && v != "" {
+		if v := strings.Join(strings.Fields(visible.Text(f.Value)), " "); strings.EqualFold(f.Name, "Target") && v != "" {
 			s = strings.TrimSpace(s + " · " + v)
 		}
 	}
@@ -408,7 +409,7 @@ const (
 )
 
 func (d *drawing) button(b chat.Button) Button {
-	label := clip(strings.TrimSpace(uncalled(visible(b.Label))), MaxLabel)
+	label := clip(strings.TrimSpace(uncalled(visible.Text(b.Label))), MaxLabel)
 	if label == "" {
 		label = "-"
 	}
@@ -476,7 +477,7 @@ func cardText(c chat.Card) string {
 	var out []string
 	add := func(label, s string) {
 		switch {
-		case strings.TrimSpace(visible(s)) == "":
+		case strings.TrimSpace(visible.Text(s)) == "":
 		case label == "":
 			out = append(out, s)
 		default:

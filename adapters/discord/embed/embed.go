@@ -27,6 +27,7 @@ import (
 	"strings"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/visible"
 )
 
 // Limits of Discord. Source, if none is named: the pages "Message" and "Component
@@ -163,7 +164,7 @@ type Attachment struct {
 func newMessage(content string, flags int, files []chat.File) Message {
 	m := Message{Content: content, Embeds: []Embed{}, Components: []Row{}, Attachments: []Attachment{}, Flags: flags, Files: files}
 	for i, f := range files {
-		name := clip(visible(f.Name), MaxFileName/2)
+		name := clip(visible.Text(f.Name), MaxFileName/2)
 		if strings.TrimSpace(name) == "" {
 			name = "file.txt"
 		}

@@ -14,6 +14,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/adapters/chat/markdown"
+	"countersign/adapters/chat/visible"
 )
 
 var (
@@ -97,7 +98,7 @@ func checkText(t *rapid.T, what, s string, limit int) string {
 	if utf16Len(s) > limit {
 		t.Fatalf("%s has %d characters of %d: %q", what, utf16Len(s), limit, s)
 	}
-	if visibleCode(s) != s {
+	if visible.Code(s) != s {
 		t.Fatalf("%s has hidden characters: %q", what, s)
 	}
 	text, _, err := read(s)
@@ -133,7 +134,7 @@ func checkMessage(t *rapid.T, m Message) string {
 			said += "\n" + checkText(t, "a name", f.Name, MaxFieldName) + "\n" + checkText(t, "a value", f.Value, MaxFieldValue)
 		}
 		if e.Footer != nil {
-			if f := e.Footer.Text; f == "" || utf16Len(f) > MaxFooter || anyCall.MatchString(f) || visibleCode(f) != f {
+			if f := e.Footer.Text; f == "" || utf16Len(f) > MaxFooter || anyCall.MatchString(f) || visible.Code(f) != f {
 				t.Fatalf("the footer is %q", f)
 			}
 			said += "\n" + e.Footer.Text
@@ -243,11 +244,11 @@ func TestRepliesAreInertAndFitAndLoseNothing(t *testing.T) {
 			}
 			return
 		}
-		if strings.TrimSpace(src) == "" || strings.Contains(src, emojiSelector) { // the selector stays in code only
+		if strings.TrimSpace(src) == "" || strings.Contains(src, visible.EmojiSelector) { // the selector stays in code only
 			return
 		}
 		blocks := markdown.Parse(src)
-		want := letters(visible(markdown.Plain(blocks)))
+		want := letters(visible.Text(markdown.Plain(blocks)))
 		table := strings.Contains(src, "|-|") // headers are repeated
 		if len(blocks) > 0 && (!table && letters(said) != want || table && len(letters(said)) < len(want)) {
 			t.Fatalf("the messages have\n%q, the text has\n%q", letters(said), want)
@@ -259,8 +260,8 @@ func TestProgressIsInertAndFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		src := foreign().Draw(t, "src")
 		said := checkMessage(t, Progress(src))
-		if tables := strings.Contains(src, "|-|"); utf8.RuneCountInString(src) < 100 && !tables && !strings.Contains(src, emojiSelector) {
-			if want := letters(visible(markdown.Plain(markdown.Parse(src)))); letters(said) != want {
+		if tables := strings.Contains(src, "|-|"); utf8.RuneCountInString(src) < 100 && !tables && !strings.Contains(src, visible.EmojiSelector) {
+			if want := letters(visible.Text(markdown.Plain(markdown.Parse(src)))); letters(said) != want {
 				t.Fatalf("a short draft shows %q of %q", letters(said), want)
 			}
 		}
@@ -459,7 +460,7 @@ func TestCardsAreInertAndFit(t *testing.T) {
 			t.Fatal("nothing points to the details")
 		}
 		for _, s := range append([]string{c.Body}, c.Warn...) {
-			if want := letters(visible(s)); !cut && !strings.Contains(letters(said), want) || cut && !strings.Contains(details, s) && want != "" {
+			if want := letters(visible.Text(s)); !cut && !strings.Contains(letters(said), want) || cut && !strings.Contains(details, s) && want != "" {
 				t.Fatalf("%q is missing", s)
 			}
 		}

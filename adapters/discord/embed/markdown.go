@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"countersign/adapters/chat/markdown"
+	"countersign/adapters/chat/visible"
 )
 
 // maxIndent is how deep a list nests; Discord draws eleven levels.
@@ -63,7 +64,7 @@ func drawBlock(b markdown.Block, quoted bool) string {
 	case markdown.Code:
 		return fence(language(b.Lang), fenceable(b.Text))
 	case markdown.Table:
-		return fence("", fenceable(visible(markdown.TableText(b))))
+		return fence("", fenceable(visible.Text(markdown.TableText(b))))
 	case markdown.List:
 		return list(b.Items, quoted)
 	case markdown.Quote:
@@ -164,12 +165,12 @@ func styled(b *strings.Builder, s markdown.Span, last byte) byte {
 	body, lead, trail, end := "", "", "", byte(0)
 	code := false
 	if s.Code && last != '`' {
-		if body, code = codeSpan(visibleCode(s.Text)); code {
+		if body, code = codeSpan(visible.Code(s.Text)); code {
 			end = '`'
 		}
 	}
 	if !code { // marks must touch their text
-		text := visible(s.Text)
+		text := visible.Text(s.Text)
 		body = strings.Trim(text, " \t\n")
 		at := strings.Index(text, body)
 		lead, trail = text[:at], text[at+len(body):]
@@ -228,6 +229,6 @@ func link(b *strings.Builder, s markdown.Span, last byte) {
 	case strings.HasPrefix(address, "<"):
 		b.WriteString(address)
 	default:
-		b.WriteString(escape(visible(s.Text)))
+		b.WriteString(escape(visible.Text(s.Text)))
 	}
 }

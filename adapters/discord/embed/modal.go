@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/visible"
 )
 
 var (
@@ -67,19 +68,19 @@ func Modal(b chat.Button) (Form, error) {
 	if !validButton(b.ID) {
 		return Form{}, ErrCustomID
 	}
-	title := clip(strings.Join(strings.Fields(uncalled(visible(b.Label))), " "), MaxModalTitle)
+	title := clip(strings.Join(strings.Fields(uncalled(visible.Text(b.Label))), " "), MaxModalTitle)
 	if title == "" {
 		title = "-"
 	}
 	f := Form{CustomID: customID(VerbSent, b.ID), Title: title}
-	if ask := strings.TrimSpace(visible(b.Confirm)); ask != "" {
+	if ask := strings.TrimSpace(visible.Text(b.Confirm)); ask != "" {
 		f.Components = append(f.Components, Part{Type: typeDisplay, Content: clipEscaped(ask, MaxDisplay)})
 	}
 	if b.Edit != "" {
 		switch {
 		case utf16Len(b.Edit) > MaxInput:
 			return Form{}, ErrTooLong
-		case visibleCode(b.Edit) != b.Edit:
+		case visible.Code(b.Edit) != b.Edit:
 			return Form{}, ErrUnseen
 		}
 		f.CustomID = customID(VerbEdited, b.ID)

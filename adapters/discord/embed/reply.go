@@ -8,6 +8,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/adapters/chat/markdown"
+	"countersign/adapters/chat/visible"
 )
 
 // headBytes is how much of a text that is too long for messages is shown above
@@ -35,7 +36,7 @@ func Reply(text string, files []chat.File) []Message {
 	}
 	switch {
 	case len(out) == 0: // only marks, such as an empty quote
-		if s := strings.TrimSpace(visible(text)); s != "" {
+		if s := strings.TrimSpace(visible.Text(text)); s != "" {
 			out = []string{clipEscaped(s, MaxContent)}
 		}
 	case len(out) > MaxMessages:
@@ -86,12 +87,12 @@ func attached(files []chat.File) string {
 	for _, f := range files {
 		names = append(names, f.Name)
 	}
-	return clipEscaped("Attached: "+visible(strings.Join(names, ", ")), MaxContent)
+	return clipEscaped("Attached: "+visible.Text(strings.Join(names, ", ")), MaxContent)
 }
 
 // Notice is one sentence of plain text as a message.
 func Notice(sentence string) Message {
-	s := clipEscaped(strings.TrimSpace(visible(sentence)), MaxContent)
+	s := clipEscaped(strings.TrimSpace(visible.Text(sentence)), MaxContent)
 	if s == "" {
 		s = "(no text)"
 	}

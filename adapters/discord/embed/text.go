@@ -1,62 +1,13 @@
 package embed
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"countersign/adapters/chat/visible"
 )
-
-// emojiSelector asks for the coloured form of the character before it. Dropping
-// it changes a picture, never a word.
-const emojiSelector = "\uFE0F"
-
-// visible is text for people: hidden characters are shown as escapes.
-func visible(s string) string {
-	return visibleCode(strings.ReplaceAll(s, emojiSelector, ""))
-}
-
-// visibleCode is visible without an exception: all but newlines, tabs and
-// printable characters becomes an escape.
-func visibleCode(s string) string {
-	clean := true
-	for i := range len(s) {
-		if c := s[i]; c != '\n' && c != '\t' && (c < ' ' || c >= 0x7f) {
-			clean = false
-			break
-		}
-	}
-	if clean {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n <= 1, r == 0x7f, r < ' ' && r != '\n' && r != '\t':
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case hidden(r):
-			fmt.Fprintf(&b, `\u{%04X}`, r)
-		default:
-			b.WriteRune(r)
-		}
-		i += n
-	}
-	return b.String()
-}
-
-// hidden reports whether a reader can't see a rune above ASCII for what it is.
-// Spaces of other widths stay: they look like the spaces that they are.
-func hidden(r rune) bool {
-	switch {
-	case r < utf8.RuneSelf:
-		return false
-	case !unicode.IsGraphic(r), unicode.In(r, unicode.Cf, unicode.Co, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
-		return true
-	}
-	return r == 0x2800 || r == 0xFFFC // the Braille blank, the object replacement
-}
 
 // always are the characters that Discord's Markdown may read as markup wherever
 // they stand: marks, links, spoilers, and what stands in angle brackets: mentions,
@@ -130,7 +81,7 @@ func uncalled(s string) string { return anyCall.ReplaceAllString(s, "@ $1") }
 // fenceable is visible code that can't close a code block, and that has more than
 // line breaks, which alone make none.
 func fenceable(s string) string {
-	if s = visibleCode(s); s != "" && strings.Trim(s, "\n") == "" {
+	if s = visible.Code(s); s != "" && strings.Trim(s, "\n") == "" {
 		return strings.Repeat(`\x0a`, len(s))
 	}
 	return strings.ReplaceAll(s, "```", "``\\x60")

@@ -15,6 +15,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/adapters/chat/markdown"
+	"countersign/adapters/chat/visible"
 )
 
 // inert walks JSON as Slack gets it and returns what breaks the promise of the
@@ -30,7 +31,7 @@ func inert(v any) error {
 			}
 		}
 	case string:
-		if visibleCode(v) != v {
+		if visible.Code(v) != v {
 			return fmt.Errorf("hidden characters in %q", v)
 		}
 	case map[string]any:
@@ -144,7 +145,7 @@ func checkBlocks(t *rapid.T, blocks []slack.Block, limit int) {
 
 func checkMessage(t *rapid.T, m Message) {
 	t.Helper()
-	if m.Text == "" || utf16Len(m.Text) > MaxText || loose.MatchString(m.Text) || visible(m.Text) != m.Text {
+	if m.Text == "" || utf16Len(m.Text) > MaxText || loose.MatchString(m.Text) || visible.Text(m.Text) != m.Text {
 		t.Fatalf("the text is %q", m.Text)
 	}
 	if n := jsonSize(m.Blocks); n > MaxMessageJSON {
@@ -206,8 +207,8 @@ func TestRepliesAreInertAndFit(t *testing.T) {
 		for _, m := range ms {
 			shown += Plain(m.Blocks)
 		}
-		said, want := letters(shown), letters(visible(markdown.Plain(markdown.Parse(src))))
-		if strings.Contains(src, emojiSelector) { // stays in code only
+		said, want := letters(shown), letters(visible.Text(markdown.Plain(markdown.Parse(src))))
+		if strings.Contains(src, visible.EmojiSelector) { // stays in code only
 			return
 		}
 		if table := strings.Contains(src, "|-|"); len(ms[0].Blocks) > 0 && (!table && said != want || table && len(said) < len(want)) {
@@ -330,7 +331,7 @@ func TestCardsAreInertAndFit(t *testing.T) {
 				}
 			}
 		}
-		if whole := shownCode(m.Blocks) == visibleCode(c.Code) && !strings.Contains(Plain(m.Blocks), "in two blocks"); !whole && c.Code != "" && confirmed < approving {
+		if whole := shownCode(m.Blocks) == visible.Code(c.Code) && !strings.Contains(Plain(m.Blocks), "in two blocks"); !whole && c.Code != "" && confirmed < approving {
 			t.Fatal("approving what is not shown must be confirmed")
 		}
 
@@ -341,7 +342,7 @@ func TestCardsAreInertAndFit(t *testing.T) {
 			t.Fatal("nothing points to the details")
 		}
 		for _, s := range append([]string{c.Body}, c.Warn...) {
-			if !cut && !strings.Contains(shown, strings.TrimSpace(visible(s))) || cut && !strings.Contains(details, s) && strings.TrimSpace(visible(s)) != "" {
+			if !cut && !strings.Contains(shown, strings.TrimSpace(visible.Text(s))) || cut && !strings.Contains(details, s) && strings.TrimSpace(visible.Text(s)) != "" {
 				t.Fatalf("%q is missing", s)
 			}
 		}

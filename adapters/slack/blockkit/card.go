@@ -8,6 +8,7 @@ import (
 	"github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/visible"
 )
 
 // The files that a card adds where a message has no room.
@@ -43,7 +44,7 @@ func Card(c chat.Card, o CardOptions) Message {
 		blocks, files = d.reduced()
 	}
 	said := c
-	said.Code = clip(visibleCode(c.Code), maxSaidCode)
+	said.Code = clip(visible.Code(c.Code), maxSaidCode)
 	return Message{Text: fallback(cardText(said)), Blocks: blocks, Files: append(files, c.Attach...)}
 }
 
@@ -81,18 +82,18 @@ type drawing struct {
 
 func newDrawing(c chat.Card, o CardOptions) *drawing {
 	d := &drawing{
-		card: c, options: o, code: visibleCode(c.Code),
+		card: c, options: o, code: visible.Code(c.Code),
 		codeName: freeName(codeFile, c.Attach), detailsName: freeName(detailsFile, c.Attach),
 	}
 	d.exact = d.code == c.Code
 	add := func(z zone, label, text string) {
-		if text = visible(text); strings.TrimSpace(text) != "" {
-			d.lines = append(d.lines, line{z, visible(label), text})
+		if text = visible.Text(text); strings.TrimSpace(text) != "" {
+			d.lines = append(d.lines, line{z, visible.Text(label), text})
 		}
 	}
 	title := strings.TrimSpace(mark(c.Tone) + strings.Join(strings.Fields(c.Title), " "))
 	d.header = slack.NewHeaderBlock(plain(title, MaxHeader))
-	if utf16Len(visible(title)) > MaxHeader {
+	if utf16Len(visible.Text(title)) > MaxHeader {
 		add(zoneWarn, "", c.Title)
 	}
 	for _, w := range c.Warn {
@@ -497,9 +498,9 @@ func (d *drawing) button(b chat.Button, partial bool) *slack.ButtonBlockElement 
 	}
 	var ask []string
 	if partial && b.Style != chat.StyleDeny && b.Style != chat.StyleStop {
-		s := "The card does not show it in one piece: read " + clip(visible(d.codeName), 60) + " first."
+		s := "The card does not show it in one piece: read " + clip(visible.Text(d.codeName), 60) + " first."
 		if d.card.Digest != "" {
-			s += " Digest " + clip(visible(d.card.Digest), 80) + "."
+			s += " Digest " + clip(visible.Text(d.card.Digest), 80) + "."
 		}
 		ask = append(ask, s)
 	}
@@ -528,7 +529,7 @@ func (d *drawing) button(b chat.Button, partial bool) *slack.ButtonBlockElement 
 // short is plain with a second limit in bytes of JSON, so that the buttons of a
 // card always leave room for what they decide.
 func short(s string, limit, bytes int) *slack.TextBlockObject {
-	s = visible(s)
+	s = visible.Text(s)
 	if quoted(s) > bytes {
 		s = prefix(s, bytes-len("…")) + "…"
 	}
@@ -541,7 +542,7 @@ func cardText(c chat.Card) string {
 	var out []string
 	add := func(label, s string) {
 		switch {
-		case strings.TrimSpace(visible(s)) == "":
+		case strings.TrimSpace(visible.Text(s)) == "":
 		case label == "":
 			out = append(out, s)
 		default:

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/slack-go/slack"
+
+	"countersign/adapters/chat/visible"
 )
 
 // codeBlock is the block_id of the block that shows a card's command as a whole.
@@ -33,7 +35,7 @@ func FormError(sentence string) *slack.ViewSubmissionResponse {
 // Notice is one sentence as a message.
 func Notice(sentence string) Message {
 	return Message{Text: fallback(sentence), Blocks: []slack.Block{
-		slack.NewRichTextBlock("", slack.NewRichTextSection(slack.NewRichTextSectionTextElement(visible(sentence), nil))),
+		slack.NewRichTextBlock("", slack.NewRichTextSection(slack.NewRichTextSectionTextElement(visible.Text(sentence), nil))),
 	}}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/visible"
 )
 
 // CallbackEdit is the callback_id of [EditModal].
@@ -83,7 +84,7 @@ func EditModal(p Private, b chat.Button) (slack.ModalViewRequest, error) {
 	if utf16Len(b.Edit) > MaxInput {
 		return slack.ModalViewRequest{}, ErrTooLong
 	}
-	if visibleCode(b.Edit) != b.Edit {
+	if visible.Code(b.Edit) != b.Edit {
 		return slack.ModalViewRequest{}, ErrUnseen
 	}
 	in := slack.NewPlainTextInputBlockElement(nil, inputAction).WithMultiline(true).WithMaxLength(MaxInput)

@@ -7,6 +7,7 @@ import (
 	"github.com/slack-go/slack"
 
 	"countersign/adapters/chat/markdown"
+	"countersign/adapters/chat/visible"
 )
 
 // maxIndent is how deep Slack's own editor nests a list.
@@ -60,9 +61,9 @@ func (r *rich) block(b markdown.Block, quoted bool) {
 	case markdown.Rule:
 		r.prose([]slack.RichTextSectionElement{text("———", nil)})
 	case markdown.Code:
-		r.preformatted(visibleCode(b.Text), quoted)
+		r.preformatted(visible.Code(b.Text), quoted)
 	case markdown.Table:
-		r.preformatted(visible(markdown.TableText(b)), quoted)
+		r.preformatted(visible.Text(markdown.TableText(b)), quoted)
 	case markdown.Quote:
 		for _, in := range b.Blocks {
 			r.block(in, true)
@@ -171,9 +172,9 @@ func sectionElements(spans []markdown.Span, bold bool) []slack.RichTextSectionEl
 		if s.Bold || bold || s.Italic || s.Strike || s.Code {
 			style = &slack.RichTextSectionTextStyle{Bold: s.Bold || bold, Italic: s.Italic, Strike: s.Strike, Code: s.Code}
 		}
-		shown := visible(s.Text)
+		shown := visible.Text(s.Text)
 		if s.Code {
-			shown = visibleCode(s.Text)
+			shown = visible.Code(s.Text)
 		}
 		switch {
 		case s.Named():
@@ -273,7 +274,7 @@ func cell(c markdown.Cell) slack.TableCell {
 	if !plain {
 		return slack.NewTableRichTextCell(slack.NewRichTextSection(sectionElements(c, false)...))
 	}
-	s := visible(markdown.PlainSpans(c))
+	s := visible.Text(markdown.PlainSpans(c))
 	if strings.TrimSpace(s) == "" {
 		s = " " // a cell without text is refused
 	}

@@ -3,64 +3,14 @@ package blockkit
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/slack-go/slack"
+
+	"countersign/adapters/chat/visible"
 )
-
-// emojiSelector asks for the coloured form of the character before it. Dropping
-// it changes a picture, never a word.
-const emojiSelector = "\uFE0F"
-
-// visible is text for people: hidden characters are shown as escapes.
-func visible(s string) string {
-	return visibleCode(strings.ReplaceAll(s, emojiSelector, ""))
-}
-
-// visibleCode is visible without an exception: all but newlines, tabs and
-// printable characters becomes an escape.
-func visibleCode(s string) string {
-	clean := true
-	for i := range len(s) {
-		if c := s[i]; c != '\n' && c != '\t' && (c < ' ' || c >= 0x7f) {
-			clean = false
-			break
-		}
-	}
-	if clean {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n <= 1, r == 0x7f, r < ' ' && r != '\n' && r != '\t':
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case hidden(r):
-			fmt.Fprintf(&b, `\u{%04X}`, r)
-		default:
-			b.WriteRune(r)
-		}
-		i += n
-	}
-	return b.String()
-}
-
-// hidden reports whether a reader can't see a rune above ASCII for what it is.
-// Spaces of other widths stay: they look like the spaces that they are.
-func hidden(r rune) bool {
-	switch {
-	case r < utf8.RuneSelf:
-		return false
-	case !unicode.IsGraphic(r), unicode.In(r, unicode.Cf, unicode.Co, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
-		return true
-	}
-	return r == 0x2800 || r == 0xFFFC // the Braille blank, the object replacement
-}
 
 // utf16Len counts UTF-16 units, the largest of the ways to count characters.
 func utf16Len(s string) int {
@@ -95,7 +45,7 @@ func clip(s string, n int) string {
 // plain is a plain_text object of visible text, cut with an ellipsis; callers
 // that may not cut see to it that it fits. Slack refuses an empty one.
 func plain(s string, limit int) *slack.TextBlockObject {
-	s = clip(visible(s), limit)
+	s = clip(visible.Text(s), limit)
 	if strings.TrimSpace(s) == "" {
 		s = "-"
 	}
@@ -112,7 +62,7 @@ var (
 // fallback makes a message's text field: the only place that Slack parses as
 // mrkdwn. It is an abstract and ends with an ellipsis where it was cut.
 func fallback(s string) string {
-	s = calls.ReplaceAllString(visible(s), "@ $1")
+	s = calls.ReplaceAllString(visible.Text(s), "@ $1")
 	if t := strings.TrimSpace(s); t != "" {
 		s = t
 	} else {

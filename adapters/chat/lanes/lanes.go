@@ -1,21 +1,25 @@
-package slack
+// Package lanes runs what an adapter is told: work of one key in order, and of
+// different keys side by side.
+package lanes
 
 import "sync"
 
-// lanes runs work of one key in order and of different keys side by side. Add
-// never blocks, so that the reader of a socket is never held up by the store.
-type lanes struct {
+// Lanes runs work of one key in order and of different keys side by side. Add
+// never blocks, so that who reads events is never held up by the store. It is safe
+// for concurrent use.
+type Lanes struct {
 	mu     sync.Mutex
 	work   map[string][]func() // the first is running
 	closed bool
 	wg     sync.WaitGroup
 }
 
-func newLanes() *lanes { return &lanes{work: map[string][]func(){}} }
+// New returns lanes without work.
+func New() *Lanes { return &Lanes{work: map[string][]func(){}} }
 
 // Add runs do after all that was added under key before. false means that the
 // lanes are closed and do is never run.
-func (l *lanes) Add(key string, do func()) bool {
+func (l *Lanes) Add(key string, do func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -29,21 +33,21 @@ func (l *lanes) Add(key string, do func()) bool {
 }
 
 // Open lets work in again after Close.
-func (l *lanes) Open() {
+func (l *Lanes) Open() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = false
 }
 
 // Close takes nothing more and returns when all that was taken has run.
-func (l *lanes) Close() {
+func (l *Lanes) Close() {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
 	l.wg.Wait()
 }
 
-func (l *lanes) run(key string) {
+func (l *Lanes) run(key string) {
 	for {
 		l.mu.Lock()
 		do := l.work[key][0]

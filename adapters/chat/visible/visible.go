@@ -1,0 +1,60 @@
+// Package visible makes the invisible in text for people visible: what hides in a
+// command must not hide on its card, whatever network shows it.
+package visible
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// EmojiSelector asks for the coloured form of the character before it. Dropping
+// it changes a picture, never a word.
+const EmojiSelector = "\uFE0F"
+
+// Text is text for people: hidden characters are shown as escapes.
+func Text(s string) string {
+	return Code(strings.ReplaceAll(s, EmojiSelector, ""))
+}
+
+// Code is Text without an exception: all but newlines, tabs and
+// printable characters becomes an escape.
+func Code(s string) string {
+	clean := true
+	for i := range len(s) {
+		if c := s[i]; c != '\n' && c != '\t' && (c < ' ' || c >= 0x7f) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n <= 1, r == 0x7f, r < ' ' && r != '\n' && r != '\t':
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case Hidden(r):
+			fmt.Fprintf(&b, `\u{%04X}`, r)
+		default:
+			b.WriteRune(r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// Hidden reports whether a reader can't see a rune above ASCII for what it is.
+// Spaces of other widths stay: they look like the spaces that they are.
+func Hidden(r rune) bool {
+	switch {
+	case r < utf8.RuneSelf:
+		return false
+	case !unicode.IsGraphic(r), unicode.In(r, unicode.Cf, unicode.Co, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
+		return true
+	}
+	return r == 0x2800 || r == 0xFFFC // the Braille blank, the object replacement
+}
