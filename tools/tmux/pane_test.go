@@ -291,6 +291,18 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// whenSaid calls do once, when the output, which may come in any pieces, holds text.
+func whenSaid(text string, do func()) func(Stream, []byte) {
+	var said []byte
+	return func(_ Stream, b []byte) {
+		before := bytes.Contains(said, []byte(text))
+		said = append(said, b...)
+		if !before && bytes.Contains(said, []byte(text)) {
+			do()
+		}
+	}
+}
+
 // A SIGINT between the forks of a pipeline makes bash forget the parts that run.
 // The same shape is made on purpose here, as the moment itself can't be chosen.
 func TestInterruptEndsWhatTheShellForgot(t *testing.T) {
@@ -302,12 +314,8 @@ func TestInterruptEndsWhatTheShellForgot(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		_, err := p.Run(t.Context(), Command{
-			Text: "sleep 300 > >(:) & stray=$!; disown; sleep 301 & kept=$!; disown; sleep 302 | cat & echo begun; while :; do :; done",
-			Output: func(_ Stream, b []byte) {
-				if strings.Contains(string(b), "begun") {
-					close(begun)
-				}
-			},
+			Text:   "sleep 300 > >(:) & stray=$!; disown; sleep 301 & kept=$!; disown; sleep 302 | cat & echo begun; while :; do :; done",
+			Output: whenSaid("begun\n", func() { close(begun) }),
 		})
 		done <- err
 	}()
@@ -322,6 +330,30 @@ func TestInterruptEndsWhatTheShellForgot(t *testing.T) {
 	if o.Stdout.String() != "kept\n1\n" {
 		t.Errorf("%q %q", o.Stdout.String(), o.Stderr.String())
 	}
+}
+
+// A SIGINT between the fork and the exec of a pipeline's part makes bash wait, with
+// the terminal its own, for parts that no key reaches. The same shape is made here.
+func TestInterruptEndsWhatTheShellWaitsFor(t *testing.T) {
+	p := start(t).pane()
+	run(t, p, "sleep 303 & older=$!")
+	begun := make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.Run(t.Context(), Command{
+			Text:   "trap '' INT; sleep 300 & awaited=$!; echo begun; wait $awaited",
+			Output: whenSaid("begun\n", func() { close(begun) }),
+		})
+		done <- err
+	}()
+	<-begun
+	if err := p.Interrupt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	expect(t, p, "trap - INT; kill -0 $awaited 2>/dev/null && echo left; kill $older && echo kept", 0, "kept\n", "")
 }
 
 func TestTheShellEndsAndComesBack(t *testing.T) {

@@ -216,15 +216,33 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 	return p.wait(ctx, startTime, func() bool { return idle() && !p.more })
 }
 
-// signal sends a signal to the foreground process group, unless that is the
-// shell's own.
+// signal sends a signal to the foreground process group. Where that is the shell's
+// own, it sends the signal to what the shell waits for.
 func (p *Pane) signal(ctx context.Context, name string) {
 	st, err := p.terminal(ctx)
-	if err != nil || st.group <= 1 || st.group == st.shellPID {
-		return
+	switch {
+	case err != nil || st.group <= 1:
+	case st.group != st.shellPID:
+		_, _ = p.s.run(ctx, "kill", "-"+name, "--", "-"+strconv.Itoa(st.group))
+	default:
+		_, _ = p.s.run(ctx, "sh", "-c", awaitedScript, "sh", strconv.Itoa(st.shellPID), name)
 	}
-	_, _ = p.s.run(ctx, "kill", "-"+name, "--", "-"+strconv.Itoa(st.group))
 }
+
+// awaitedScript signals the newest process group that the shell $1 has started, and
+// only while the shell waits for a child. So ends a pipeline one of whose parts met
+// SIGINT between its fork and its exec: bash hands the terminal back to itself in that
+// part and goes on waiting for the others, which no key reaches any more.
+const awaitedScript = `s=$1 name=$2 newest=0 group=
+[ "$(cat /proc/$s/wchan)" = do_wait ] || exit 0
+for d in /proc/[0-9]*; do
+  read -r t 2>/dev/null <"$d/stat" || continue
+  set -- ${t##*) }
+  [ "$1" != Z ] && [ "$2" = "$s" ] && [ "$3" != "$s" ] && [ "${20}" -ge "$newest" ] || continue
+  newest=${20} group=$3
+done 2>/dev/null
+[ -z "$group" ] || kill "-$name" "-$group"
+`
 
 // strayScript ends what bash forgets: a SIGINT that reaches it between the forks of a
 // pipeline makes it drop the pipeline, and the parts that run already go on, in a
