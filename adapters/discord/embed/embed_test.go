@@ -20,6 +20,7 @@ import (
 var (
 	ourLink = regexp.MustCompile(`^<https?://[!-;=?-~]+>`)
 	block   = regexp.MustCompile("^```([a-zA-Z0-9_+.#-]*)\n(?s:(.*?))```")
+	quote   = regexp.MustCompile(`^> [^\n]*(\n> [^\n]*)*`)
 	runs    = regexp.MustCompile("^`+")
 )
 
@@ -30,6 +31,17 @@ func read(s string) (text string, code []string, err error) {
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		rest := s[i:]
+		if strings.HasPrefix(rest, "> ") && (i == 0 || s[i-1] == '\n') { // its lines are read without the mark
+			m := quote.FindString(rest)
+			inner, more, err := read(strings.ReplaceAll(strings.TrimPrefix(m, "> "), "\n> ", "\n"))
+			if err != nil {
+				return "", nil, err
+			}
+			b.WriteString(inner)
+			code = append(code, more...)
+			i += len(m)
+			continue
+		}
 		if m := block.FindStringSubmatch(rest); m != nil {
 			if strings.Trim(m[2], "\n") == "" {
 				return "", nil, fmt.Errorf("an empty code block in %q", s)
@@ -266,6 +278,15 @@ func TestProgressIsInertAndFits(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestCodeInAQuoteStaysCode(t *testing.T) {
+	for _, src := range []string{"> ```\n> a  b\n> ```", "> |a|b|\n> |-|-|\n> |c|d|\n", "> |a|b|\n|-|-|\n|c|d|\n"} {
+		_, code, err := read(Progress(src).Content)
+		if err != nil || len(code) != 1 {
+			t.Errorf("%q: %q, %v", src, code, err)
+		}
+	}
 }
 
 func TestProgressShowsTheEndThatFits(t *testing.T) {
