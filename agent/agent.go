@@ -23,6 +23,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/agent/llm"
+	"countersign/agent/tokens"
 	"countersign/approvals"
 	"countersign/approvals/risk"
 	"countersign/internal/failpoint"
@@ -34,8 +35,9 @@ import (
 
 // Toolbox is what the model can do in a thread.
 type Toolbox interface {
-	// Specs lists the tools in a stable order.
-	Specs(thread chat.ThreadID) []llm.ToolSpec
+	// Specs lists the tools in a stable order: those of the thread's own agent, or of a
+	// sub-agent.
+	Specs(thread chat.ThreadID, agent string) []llm.ToolSpec
 	// Plan plans a call without any effect.
 	Plan(ctx context.Context, c tools.Call) (tools.Plan, error)
 }
@@ -68,6 +70,10 @@ type Proposal struct {
 	// Revision is how often people edited the command of this call; By is then who
 	// did it last, and Claim is empty: the model's labels are not about this text.
 	Revision int
+	// Agent is the sub-agent that makes the call; ReadOnly refuses what is not a proven
+	// read; Gated always asks people, on a card of its own.
+	Agent           string
+	ReadOnly, Gated bool
 }
 
 // Ruling is the gate's answer to a proposal.
@@ -127,6 +133,14 @@ type Pen interface {
 	Give(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, session string) (text, note string, ok bool, err error)
 }
 
+// Profile says how a conversation is led.
+type Profile struct {
+	Model string // "" is the bot's
+	// Limits are those of a turn, where they are not zero.
+	Limits   Limits
+	ReadOnly bool // only proven reads may run
+}
+
 // Config is what an [Agent] is made of. Every field without a default is
 // required.
 type Config struct {
@@ -139,9 +153,12 @@ type Config struct {
 	// owner of a claim may still be working.
 	Owner string
 	Alive func(owner string) bool
-	// Prompt is the system prompt of a thread; it must not change between calls
-	// without need (prompt caches).
-	Prompt func(thread chat.ThreadID) string
+	// Prompt is the system prompt of a conversation: a thread's own, or, with its id, that
+	// of a sub-agent. It must not change between calls without need (prompt caches).
+	Prompt func(thread chat.ThreadID, agent string) string
+	// Profile says how a conversation is led: a thread's own, or, with its id, that of a
+	// sub-agent.
+	Profile func(thread chat.ThreadID, agent string) Profile
 	// Progress shows passing signs of life; nil shows none.
 	Progress func(ctx context.Context, thread chat.ThreadID, p chat.Progress)
 	// Sessions answers the chat word "sessions"; nil says that there are none.
@@ -159,6 +176,14 @@ type Config struct {
 	// Undo finds the call that takes a change of the thread back; why says why there is
 	// none. nil undoes nothing.
 	Undo func(ctx context.Context, thread chat.ThreadID, change string) (c llm.Call, why string)
+	// Role answers the chat word "role": it lists the roles, or gives the thread one; nil
+	// says that there is one only.
+	Role func(ctx context.Context, thread chat.ThreadID, by chat.User, role string) (string, error)
+	// Workflow finds the call that runs a workflow; why says why there is none, or, without
+	// a name, lists them. nil runs none.
+	Workflow func(ctx context.Context, thread chat.ThreadID, name string, inputs map[string]string) (c llm.Call, why string)
+	// Record answers the chat words "timeline" and, with all, "export"; nil has no record.
+	Record func(ctx context.Context, thread chat.ThreadID, all bool) (files []chat.File, text string)
 	// Evidence asks the target what became of a call whose outcome nobody saw: a
 	// sentence, or "" when it does not know, or cannot be asked now. nil knows nothing.
 	Evidence func(ctx context.Context, thread chat.ThreadID, call string) string
@@ -172,6 +197,8 @@ type Config struct {
 	// it is.
 	Live   func() Live
 	Limits Limits
+	// Spending counts what the model costs; nil counts nothing.
+	Spending *Spending
 	// Repeats is how often a call may fail in the same way before it is not run
 	// any more; default 2.
 	Repeats int
@@ -180,8 +207,13 @@ type Config struct {
 	Park time.Duration
 	// Workers bounds the threads that are worked on at once; default 256.
 	Workers int
-	// Budget is the size in bytes of a request's conversation; default 300,000.
-	Budget int
+	// Window is how many tokens fit the model, input and output together; default 128,000.
+	Window int
+	// Count estimates the tokens of a text; nil guesses from its bytes.
+	Count func(text string) int
+	// Key makes the delimiters around data in what models are shown. It is secret, and
+	// stays the same over restarts.
+	Key []byte
 	// Grace is how long running steps may go on after Run's context is done;
 	// default 10 s.
 	Grace time.Duration
@@ -199,6 +231,9 @@ type Agent struct {
 	turns     chan struct{}
 	accepting atomic.Int32 // messages that Deliver is storing
 
+	calibration tokens.Calibration
+	sizes       sync.Map // of system prompts with their tools, in tokens, by their hash
+
 	mu      sync.Mutex
 	woken   map[chat.ThreadID]bool
 	running map[chat.ThreadID]*worker
@@ -215,8 +250,8 @@ func New(cfg Config) *Agent {
 	if cfg.Workers <= 0 {
 		cfg.Workers = 256
 	}
-	if cfg.Budget <= 0 {
-		cfg.Budget = 300_000
+	if cfg.Window <= 0 {
+		cfg.Window = 128_000
 	}
 	if cfg.Grace <= 0 {
 		cfg.Grace = 10 * time.Second
@@ -250,7 +285,9 @@ const (
 	itemPark     = "park"
 	itemPen      = "pen"
 	itemNote     = "note"
-	itemUndo     = "undo"
+	itemWanted   = "undo" // the first call that a person could want
+	itemTimer    = "timer"
+	itemAnswer   = "answer"
 )
 
 // maxMessage bounds the text of one message, in bytes.

@@ -146,7 +146,8 @@ type world struct {
 	model modelFunc
 	n     int
 
-	outputs *output.Log
+	outputs  *output.Log
+	readOnly bool // the agent of the thread may only look
 
 	mu     sync.Mutex
 	showed []chat.Progress
@@ -162,7 +163,7 @@ func newWorld(t *testing.T, m modelFunc) *world {
 type gateView struct{ g *gate.Gate }
 
 func (v gateView) req(p agent.Proposal) gate.Request {
-	return gate.Request{Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor, Revision: p.Revision}
+	return gate.Request{Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor, Revision: p.Revision, Agent: p.Agent, ReadOnly: p.ReadOnly, Gated: p.Gated}
 }
 
 func (v gateView) Judge(ctx context.Context, p agent.Proposal) agent.Ruling {
@@ -211,7 +212,7 @@ func (outboxView) Wake(chat.ThreadID) {}
 
 type toolboxView struct{ *tools.Registry }
 
-func (v toolboxView) Specs(chat.ThreadID) []llm.ToolSpec { return nil }
+func (v toolboxView) Specs(chat.ThreadID, string) []llm.ToolSpec { return nil }
 
 // start starts the bot (again).
 func (w *world) start() {
@@ -222,7 +223,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	reg, err := tools.NewRegistry(time.Now, w.sh)
+	reg, err := tools.NewRegistry(time.Now, w.sh, nestedTool{"sub_agent_scout"}, nestedTool{"run_workflow"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -235,7 +236,8 @@ func (w *world) start() {
 	})
 	w.agent = agent.New(agent.Config{
 		DB: w.db, Model: w.model, Tools: toolboxView{reg}, Gate: gateView{w.gate}, Outbox: outboxView{}, Owner: owner,
-		Alive: func(o string) bool { return o == owner }, Prompt: func(chat.ThreadID) string { return "system" },
+		Alive: func(o string) bool { return o == owner }, Prompt: func(_ chat.ThreadID, id string) string { return "system" + id },
+		Profile: func(chat.ThreadID, string) agent.Profile { return agent.Profile{ReadOnly: w.readOnly} },
 		Outputs: w.outputs,
 		Progress: func(_ context.Context, _ chat.ThreadID, p chat.Progress) {
 			w.mu.Lock()

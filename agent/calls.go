@@ -13,6 +13,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/agent/llm"
+	"countersign/agent/spend"
 	"countersign/approvals"
 	"countersign/internal/failpoint"
 	"countersign/store"
@@ -28,15 +29,20 @@ func skipped(c llm.Call, text string) history.Result {
 	return history.Result{Call: c.ID, Tool: c.Name, Same: sameRaw(c.Name, c.Args), Text: text, Skipped: true, Failed: true}
 }
 
-// close gives a call its result.
-func (w *worker) close(ctx context.Context, r history.Result) error {
-	return w.insist(ctx, nil, history.Entry{Kind: history.KindResult, Result: &r})
+// close gives the call of a step its result.
+func (w *worker) close(ctx context.Context, s step, r history.Result) error {
+	return w.insist(ctx, nil, resultOf(s, r))
+}
+
+func resultOf(s step, r history.Result) history.Entry {
+	return history.Entry{Kind: history.KindResult, Scope: s.scope(), Result: &r}
 }
 
 // plan plans a step's call, with the command that people made of it. The model's
 // labels are not about a text that it did not write.
 func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
-	c := tools.Call{ID: s.call.ID, Thread: string(w.thread), By: string(w.proposer(s).ID), Groups: w.groups(s), Name: s.call.Name, Args: json.RawMessage(s.call.Args)}
+	by, groups := w.proposer(s)
+	c := tools.Call{ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(), Name: s.call.Name, Args: json.RawMessage(s.call.Args)}
 	if len(s.edits) == 0 {
 		return w.a.cfg.Tools.Plan(ctx, c)
 	}
@@ -55,44 +61,13 @@ func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
 	return plan, nil
 }
 
-// proposer is who a call is asked for: whose turn it is, or who edited it last.
-func (w *worker) proposer(s step) chat.User {
+// proposer is who a call is asked for: whose turn it is, or who edited it last. A person
+// who edits a command has proved to be an approver; their groups are not kept.
+func (w *worker) proposer(s step) (chat.User, []string) {
 	if n := len(s.edits); n > 0 {
-		return s.edits[n-1].By
+		return s.edits[n-1].By, nil
 	}
-	return w.requester()
-}
-
-// groups are the proposer's, as the network vouched for them with their message.
-// Who edits a command has proved to be an approver; their groups are not kept.
-func (w *worker) groups(s step) []string {
-	if m := w.first(); m != nil && len(s.edits) == 0 {
-		return m.Groups
-	}
-	return nil
-}
-
-// requester is whose turn this is: the author of its first message.
-func (w *worker) requester() chat.User {
-	if m := w.first(); m != nil {
-		return m.From
-	}
-	return chat.User{}
-}
-
-// first is the message that began the turn.
-func (w *worker) first() *history.Message {
-	var m *history.Message
-	open := false
-	for i := range w.entries {
-		switch e := &w.entries[i]; {
-		case e.Message != nil && !open:
-			m, open = e.Message, true
-		case e.End != nil:
-			open = false
-		}
-	}
-	return m
+	return w.state.requester()
 }
 
 // propose plans a call and takes it to the gate: a proven read runs at once,
@@ -115,7 +90,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	rep := repeated(w.entries, same)
 	if len(s.edits) == 0 { // what a person wrote is not the model going in circles
 		if r, ok := w.refuseRepeat(c, same, rep); ok {
-			return w.close(ctx, r)
+			return w.close(ctx, s, r)
 		}
 	}
 	if err != nil {
@@ -125,17 +100,21 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		text := w.a.cfg.Redact(tools.ErrorText(err))
 		r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true}
 		return w.insist(ctx, func(tx store.Tx) {
-			if fold(w.entries).reply.Wanted { // whoever wanted it has to know
+			if s.turn.reply.Wanted { // whoever wanted it has to know
 				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact("I did not " + c.Name + " it: " + err.Error() + ".")})
 			}
-		}, history.Entry{Kind: history.KindResult, Result: &r})
+		}, resultOf(s, r))
 	}
+	by, groups := w.proposer(s)
 	p := Proposal{
-		Thread: w.thread, Call: c.ID, By: w.proposer(s), Groups: w.groups(s), Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt,
+		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.agent(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated, Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt,
 	}
 	ruling := w.a.cfg.Gate.Judge(ctx, p)
 	switch ruling.Lane {
 	case Allow:
+		if plan.Nested != nil {
+			return w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }, w.nested(s, plan))
+		}
 		if err := w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }); err != nil {
 			return err
 		}
@@ -143,28 +122,31 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if r == nil {
 			return w.afterAbandon(ctx)
 		}
-		return w.recordRun(ctx, c, plan, *r, false, func(tx store.Tx, o Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
+		return w.recordRun(ctx, s, plan, *r, false, func(tx store.Tx, o Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
 	case Ask:
 		p.Impact = w.impact(ctx, plan.Action)
-		if !fold(w.entries).reply.Wanted { // a person's words, whoever said them before
+		if c.Name == spend.Tool {
+			p.Impact = w.used(ctx)
+		}
+		if !s.turn.reply.Wanted { // a person's words, whoever said them before
 			p.Taint = w.taint(plan.Action)
 		}
 		var ask history.Ask
-		entry := history.Entry{Kind: history.KindAsk, Ask: &ask}
+		entry := history.Entry{Kind: history.KindAsk, Scope: s.scope(), Ask: &ask}
 		err := w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 			if err := w.fence.Check(tx); err != nil {
 				return err
 			}
 			ask = w.a.cfg.Gate.Ask(tx, p)
 			entry.At = w.a.cfg.Now()
-			entry = history.Append(tx, w.thread, entry)
+			entry = w.append(tx, entry)
 			w.park(tx, ask)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		w.entries = append(w.entries, entry)
+		w.know(entry)
 		failpoint.Hit(failpoint.CardRequested)
 		w.a.cfg.Outbox.Wake(w.thread)
 		return nil
@@ -174,8 +156,17 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		}
 	}
 	text := tools.ErrorText(tools.Failed("%s", ruling.Sentence))
-	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true}
-	return w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Forbidden(tx, p) }, history.Entry{Kind: history.KindResult, Result: &r})
+	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true, Refused: true}
+	return w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Forbidden(tx, p) }, resultOf(s, r))
+}
+
+// readOnly says whether a step may only look: the turn was begun so, or who leads the
+// conversation is.
+func (w *worker) readOnly(s step) bool {
+	if s.turn.reply.Wanted && s.call.Name == spend.Tool { // the engine's own question
+		return false
+	}
+	return w.state.readOnly() || w.a.cfg.Profile(w.thread, "").ReadOnly || w.a.cfg.Profile(w.thread, s.agent()).ReadOnly
 }
 
 // impactWithin bounds how long a card waits for what the action would do.
@@ -197,7 +188,8 @@ func (w *worker) impact(ctx context.Context, a approvals.Action) string {
 // either: a person had decided that it should not. The thread is told, and the
 // model goes on.
 func (w *worker) refuseEdit(ctx context.Context, s step, same string, err error) error {
-	who := w.proposer(s).Name
+	by, _ := w.proposer(s)
+	who := by.Name
 	why := w.a.cfg.Redact(strings.TrimSuffix(err.Error(), "."))
 	text := tools.ErrorText(tools.Failed("the edited command was refused, so nothing ran: %s", why))
 	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: same, Way: hash(text), Text: text, Failed: true}
@@ -206,7 +198,7 @@ func (w *worker) refuseEdit(ctx context.Context, s step, same string, err error)
 			Key:  fmt.Sprintf("edit/%s/%d", s.call.ID, len(s.edits)),
 			Text: fmt.Sprintf("The command that %s made of the request was refused, so **nothing ran**, neither it nor the one before: %s. Say what you want instead.", who, inlineCode(why)),
 		})
-	}, history.Entry{Kind: history.KindResult, Result: &r})
+	}, resultOf(s, r))
 }
 
 func (w *worker) park(tx store.Tx, ask history.Ask) {
@@ -251,7 +243,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		text := w.a.cfg.Redact(tools.ErrorText(tools.Failed("approved, but not run: %s", why)))
 		r := history.Result{Call: s.call.ID, Tool: s.call.Name, Text: text, Failed: true}
 		return w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Cancel(tx, id, chat.User{Name: "countersign", Bot: true}, why) },
-			history.Entry{Kind: history.KindResult, Result: &r})
+			resultOf(s, r))
 	}
 	var permit approvals.Permit
 	var why string
@@ -261,21 +253,27 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 			return err
 		}
 		permit, why = w.a.cfg.Gate.Consume(tx, id, plan.Action)
-		entry = history.Entry{At: w.a.cfg.Now(), Kind: history.KindIntent, Intent: &history.Intent{Call: s.call.ID, Approval: id, Digest: plan.Action.Digest()}}
-		if why != "" {
+		switch {
+		case why != "":
 			text := tools.ErrorText(tools.Failed("approved, but not run: %s. Propose it again if it is still needed", strings.TrimSuffix(why, ".")))
-			entry.Kind, entry.Intent = history.KindResult, nil
-			entry.Result = &history.Result{Call: s.call.ID, Tool: s.call.Name, Text: text, Failed: true}
+			entry = resultOf(s, history.Result{Call: s.call.ID, Tool: s.call.Name, Text: text, Failed: true, Refused: true})
+		case plan.Nested != nil:
+			// It has no effect of its own: what it does is asked for, or was approved with it.
+			entry = w.nested(s, plan)
+			w.a.cfg.Gate.Finish(tx, id, Outcome{OK: true, Note: "begun"})
+		default:
+			entry = history.Entry{Kind: history.KindIntent, Scope: s.scope(), Intent: &history.Intent{Call: s.call.ID, Approval: id, Digest: plan.Action.Digest()}}
 		}
-		entry = history.Append(tx, w.thread, entry)
+		entry.At = w.a.cfg.Now()
+		entry = w.append(tx, entry)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	w.entries = append(w.entries, entry)
+	w.know(entry)
 	w.a.cfg.Outbox.Wake(w.thread)
-	if why != "" {
+	if why != "" || plan.Nested != nil {
 		return nil
 	}
 	failpoint.Hit(failpoint.IntentStored)
@@ -286,7 +284,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		return context.Cause(ctx)
 	}
 	r.Changed = true
-	return w.recordRun(ctx, s.call, plan, *r, undo, func(tx store.Tx, o Outcome) {
+	return w.recordRun(ctx, s, plan, *r, undo, func(tx store.Tx, o Outcome) {
 		if r.Unknown {
 			w.a.cfg.Gate.Lost(tx, id)
 		} else {
@@ -414,11 +412,15 @@ func (w *worker) keep(kept *output.Writer, res tools.Result, err error) saved {
 
 // recordRun stores a result, the outcome with the gate, and the message that
 // people see, in one transaction.
-func (w *worker) recordRun(ctx context.Context, c llm.Call, plan tools.Plan, r history.Result, undo bool, record func(store.Tx, Outcome)) error {
+func (w *worker) recordRun(ctx context.Context, s step, plan tools.Plan, r history.Result, undo bool, record func(store.Tx, Outcome)) error {
 	err := w.insist(ctx, func(tx store.Tx) {
 		record(tx, Outcome{OK: !r.Failed, Note: outcomeNote(r), Undo: undo})
-		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact(runPost(c, plan.Action, r)), Quiet: true, Log: true})
-	}, history.Entry{Kind: history.KindResult, Result: &r})
+		if s.agent() != "" && !r.Changed { // its looks are in its line
+			w.line(tx, s.turn, "ran "+s.call.Name+" · "+outcomeNote(r))
+			return
+		}
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + s.call.ID, Text: w.a.cfg.Redact(runPost(s.call, plan.Action, r)), Quiet: true, Log: true})
+	}, resultOf(s, r))
 	if err == nil && r.Changed {
 		failpoint.Hit(failpoint.OutcomeStored)
 	}
@@ -428,7 +430,7 @@ func (w *worker) recordRun(ctx context.Context, c llm.Call, plan tools.Plan, r h
 // refuse closes a call that people or time said no to.
 func (w *worker) refuse(ctx context.Context, s step) error {
 	d := s.decision
-	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: w.sameOf(ctx, s), Denied: d.State == approvals.Denied, Failed: true}
+	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: w.sameOf(ctx, s), Denied: d.State == approvals.Denied, Refused: true, Failed: true}
 	switch d.State {
 	case approvals.Denied:
 		r.Text = tools.DeniedEnvelope(w.a.cfg.Now(), d.Reason)
@@ -442,7 +444,7 @@ func (w *worker) refuse(ctx context.Context, s step) error {
 		r.Text = tools.ErrorText(tools.Failed("not run: %s", why))
 	}
 	r.Way = hash(string(d.State))
-	return w.close(ctx, r)
+	return w.close(ctx, s, r)
 }
 
 // sameOf is the identity of a call for the recognition of repetitions.
@@ -467,7 +469,7 @@ func (w *worker) unknown(ctx context.Context, s step) error {
 			Key:  "unknown/" + s.call.ID,
 			Text: "I lost contact while running " + what + ": **it may or may not have happened, and I do not run it again by myself.** I will look for its effect with a read-only check; you can look too (`sessions` prints the line to attach with)." + paragraph(found),
 		})
-	}, history.Entry{Kind: history.KindResult, Result: &r})
+	}, resultOf(s, r))
 }
 
 // evidenceWithin bounds how long a target is asked what became of a call.

@@ -25,21 +25,32 @@ const (
 	stepLimit   stepKind = "limit"   // the turn used up its limits
 	stepEnd     stepKind = "end"     // the model has nothing more to do
 	stepPaused  stepKind = "paused"  // a person has the keyboard: nothing is begun
+	stepReturn  stepKind = "return"  // a sub-agent has reported, or used up its limits
+	stepFlow    stepKind = "flow"    // a workflow's next step
+	stepAnswer  stepKind = "answer"  // a workflow waits for a person's answer
+	stepTimer   stepKind = "timer"   // a workflow waits for a time
 )
 
-// step is the outcome of [next].
+// step is the outcome of [folded.next].
 type step struct {
 	kind     stepKind
-	call     llm.Call          // propose, reject, skip, wait, run, refuse, unknown
+	turn     *turn             // the conversation that goes on
+	call     llm.Call          // propose, reject, skip, wait, run, refuse, unknown, return, flow
 	decision *history.Decision // run, refuse
 	ask      *history.Ask      // wait, unknown
 	stop     *history.Stop     // stop
-	open     []llm.Call        // stop: every call without a result
-	intents  map[string]bool   // stop: the open calls that may have run
-	limit    string            // limit: the sentence
+	limit    string            // limit; return: why it ended without a report
 	holder   string            // paused: who has the keyboard
 	// edits are how people changed the call's command, oldest first.
 	edits []*history.Edited
+}
+
+// scope is the conversation in which the step's call was made.
+func (s step) scope() string {
+	if s.turn == nil {
+		return ""
+	}
+	return s.turn.scope
 }
 
 // Limits end a turn that goes on for too long.
@@ -49,151 +60,51 @@ type Limits struct {
 	Wall   time.Duration // time at work in one turn; waiting for people does not count
 }
 
-// turn is what one pass over a transcript finds out.
-type turn struct {
-	open      bool // somebody spoke, or a call is open, since the last end
-	began     time.Time
-	steps     int
-	tokens    int
-	waited    time.Duration
-	reply     *history.Reply // the last one of this turn
-	fresh     bool           // a message or result came after the last reply
-	stop      *history.Stop
-	pen       *history.Entry // who has the keyboard; outlives the turn
-	asks      map[string]*history.Entry
-	decisions map[string]*history.Decision
-	edits     map[string][]*history.Edited
-	intents   map[string]bool
-	results   map[string]*history.Result
-}
-
-func fold(entries []history.Entry) turn {
-	t := newTurn()
-	for i := range entries {
-		e := &entries[i]
-		switch {
-		case e.Message != nil:
-			if !t.open {
-				t = t.after()
-				t.open, t.began = true, e.At
-			}
-			t.fresh = true
-		case e.Reply != nil:
-			t.reply, t.fresh = e.Reply, false
-			t.steps++
-			t.tokens += e.Reply.Usage.In + e.Reply.Usage.Out
-		case e.Ask != nil:
-			t.asks[e.Ask.Call] = e
-		case e.Decision != nil:
-			if t.waitsFor(e.Decision.Call, e.Decision.Approval) {
-				ask := t.asks[e.Decision.Call]
-				t.decisions[e.Decision.Call] = e.Decision
-				t.waited += e.At.Sub(ask.At)
-			}
-		case e.Edited != nil:
-			if t.waitsFor(e.Edited.Call, e.Edited.Approval) {
-				t.edits[e.Edited.Call] = append(t.edits[e.Edited.Call], e.Edited)
-				t.waited += e.At.Sub(t.asks[e.Edited.Call].At)
-				delete(t.asks, e.Edited.Call) // it is asked anew, or runs
-			}
-		case e.Intent != nil:
-			t.intents[e.Intent.Call] = true
-		case e.Result != nil:
-			t.results[e.Result.Call] = e.Result
-			t.fresh = true
-		case e.Stop != nil:
-			if t.open {
-				t.stop = e.Stop
-			}
-		case e.Pen != nil:
-			if e.Pen.Taken {
-				t.pen = e
-			} else if t.pen != nil {
-				t.waited += e.At.Sub(t.pen.At)
-				t.pen = nil
-			}
-		case e.Note != nil:
-			t.fresh = t.fresh || t.open
-		case e.End != nil:
-			t = t.after()
-		}
-	}
-	return t
-}
-
-// after is what a turn leaves to the next one.
-func (t turn) after() turn {
-	n := newTurn()
-	n.pen = t.pen
-	return n
-}
-
-func newTurn() turn {
-	return turn{
-		asks: map[string]*history.Entry{}, decisions: map[string]*history.Decision{}, edits: map[string][]*history.Edited{},
-		intents: map[string]bool{}, results: map[string]*history.Result{},
-	}
-}
-
-// waitsFor reports whether a call waits for people to decide on this request,
-// and not on an earlier one that was edited away.
-func (t turn) waitsFor(call string, id approvals.ID) bool {
-	ask := t.asks[call]
-	return ask != nil && ask.Ask.Approval == id && t.decisions[call] == nil && t.results[call] == nil
-}
-
-func (t turn) openCalls() []llm.Call {
-	var open []llm.Call
-	if t.reply == nil {
-		return nil
-	}
-	for _, c := range t.reply.Calls {
-		if t.results[c.ID] == nil {
-			open = append(open, c)
-		}
-	}
-	return open
-}
-
 // next says what a thread needs, given its transcript. It is the whole loop: a
 // restart, a takeover and going on are the same call. now is only compared
 // with the turn's wall limit.
-func next(entries []history.Entry, now time.Time, lim Limits) step {
-	t := fold(entries)
-	s := t.next(now, lim)
-	if t.pen != nil && (s.kind == stepModel || s.kind == stepPropose || s.kind == stepRun) {
-		s.kind, s.holder = stepPaused, t.pen.Pen.By.Name
+func (f *folded) next(now time.Time, lim Limits) step {
+	s := f.nextOf(now, lim)
+	if f.pen != nil {
+		switch s.kind {
+		case stepModel, stepPropose, stepRun, stepFlow:
+			s.kind, s.holder = stepPaused, f.pen.Pen.By.Name
+		default:
+		}
 	}
 	return s
 }
 
-func (t turn) next(now time.Time, lim Limits) step {
-	if !t.open {
-		return step{kind: stepIdle}
+func (f *folded) nextOf(now time.Time, lim Limits) step {
+	t := f.root()
+	switch {
+	case !t.open:
+		return step{kind: stepIdle, turn: t}
+	case t.stop != nil:
+		return step{kind: stepStop, turn: t, stop: t.stop}
 	}
-	open := t.openCalls()
-	if t.stop != nil {
-		return step{kind: stepStop, stop: t.stop, open: open, intents: t.intents}
-	}
-	if len(open) > 0 {
-		return nextCall(t, open[0])
+	if open := t.openCalls(); len(open) > 0 {
+		return f.nextCall(t, open[0], now, lim)
 	}
 	if !t.fresh {
-		return step{kind: stepEnd}
+		return step{kind: stepEnd, turn: t}
 	}
 	if s := overLimit(t, now, lim); s != "" {
-		return step{kind: stepLimit, limit: s}
+		return step{kind: stepLimit, turn: t, limit: s}
 	}
-	return step{kind: stepModel}
+	return step{kind: stepModel, turn: t}
 }
 
-func nextCall(t turn, c llm.Call) step {
+func (f *folded) nextCall(t *turn, c llm.Call, now time.Time, lim Limits) step {
+	if n := f.turns[c.ID]; n != nil {
+		return f.nextNested(t, n, c, now, lim)
+	}
 	var ask *history.Ask
 	if e := t.asks[c.ID]; e != nil {
 		ask = e.Ask
 	}
 	d := t.decisions[c.ID]
-	s := step{call: c, decision: d, ask: ask, edits: t.edits[c.ID]}
+	s := step{turn: t, call: c, decision: d, ask: ask, edits: t.edits[c.ID]}
 	switch {
 	case t.intents[c.ID]:
 		s.kind = stepUnknown
@@ -213,10 +124,43 @@ func nextCall(t turn, c llm.Call) step {
 	return s
 }
 
+// nextNested goes on with the work of the call c, which was made in t.
+func (f *folded) nextNested(t, n *turn, c llm.Call, now time.Time, lim Limits) step {
+	if open := n.openCalls(); len(open) > 0 {
+		return f.nextCall(n, open[0], now, lim)
+	}
+	done := step{kind: stepReturn, turn: t, call: c}
+	if n.begin.Kind == history.NestedWorkflow {
+		s := step{kind: stepFlow, turn: n, call: c}
+		switch {
+		case n.pending == nil:
+		case n.pending.Step.What == history.StepAsked:
+			s.kind = stepAnswer
+		default:
+			s.kind = stepTimer
+		}
+		return s
+	}
+	switch b := n.begin; {
+	case n.reply != nil && !n.fresh:
+		return done
+	case b.Steps > 0 && n.steps >= b.Steps:
+		done.limit = "it used up its limit of " + plural(b.Steps, "step")
+		return done
+	case b.Tokens > 0 && n.tokens >= b.Tokens:
+		done.limit = "it used up its limit of " + plural(b.Tokens, "token")
+		return done
+	case overLimit(f.root(), now, lim) != "":
+		done.limit = "the turn used up its limits"
+		return done
+	}
+	return step{kind: stepModel, turn: n, call: c}
+}
+
 // deniedBefore reports whether a call that comes before id in the same reply
 // was denied: what the model planned after it rests on something that did not
 // happen.
-func deniedBefore(t turn, id string) bool {
+func deniedBefore(t *turn, id string) bool {
 	for _, c := range t.reply.Calls {
 		if c.ID == id {
 			return false
@@ -228,7 +172,7 @@ func deniedBefore(t turn, id string) bool {
 	return false
 }
 
-func overLimit(t turn, now time.Time, lim Limits) string {
+func overLimit(t *turn, now time.Time, lim Limits) string {
 	switch {
 	case lim.Steps > 0 && t.steps >= lim.Steps:
 		return "I stopped here: this turn reached its limit of " + plural(lim.Steps, "step") + ". Say `go on` to let me continue."

@@ -132,7 +132,7 @@ func TestNext(t *testing.T) {
 		{"a note within a turn is read", []history.Entry{message("hi"), reply(llm.FinishStop), noted()}, t0, stepModel, ""},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
-			got := next(tc.entries, tc.now, lim)
+			got := fold(tc.entries).next(tc.now, lim)
 			if got.kind != tc.want || got.call.ID != tc.call {
 				t.Fatalf("got %s %q, want %s %q", got.kind, got.call.ID, tc.want, tc.call)
 			}
@@ -159,69 +159,105 @@ func TestLimits(t *testing.T) {
 		{"as long as may be", Limits{Wall: time.Minute}, minute, stepLimit, "its limit of 1m0s"},
 		{"a moment less", Limits{Wall: time.Minute + 1}, minute, stepModel, ""},
 	} {
-		if got := next(two, tc.now, tc.lim); got.kind != tc.want || (tc.says == "") != (got.limit == "") || !strings.Contains(got.limit, tc.says) {
+		if got := fold(two).next(tc.now, tc.lim); got.kind != tc.want || (tc.says == "") != (got.limit == "") || !strings.Contains(got.limit, tc.says) {
 			t.Errorf("%s: %s %q", tc.rule, got.kind, got.limit)
 		}
 	}
 }
 
 // TestNextProperties drives next with random histories that follow its own
-// steps, with people interrupting at any point.
+// steps, with people interrupting at any point, and with nested work in any call.
 func TestNextProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		entries := []history.Entry{message("go")}
+		var entries []history.Entry
+		grown := newFolded()
+		add := func(scope string, all ...history.Entry) {
+			for _, e := range all {
+				e.Scope = scope
+				entries = append(entries, e)
+				grown.add(&e)
+			}
+		}
+		add("", message("go"))
 		intents, results := map[string]int{}, map[string]int{}
-		n := 0
-		for range rapid.IntRange(1, 40).Draw(t, "length") {
+		n, waits := 0, 0
+		for range rapid.IntRange(1, 60).Draw(t, "length") {
 			if rapid.IntRange(0, 9).Draw(t, "interrupt") == 0 {
-				entries = append(entries, rapid.SampledFrom([]history.Entry{message("and?"), stopEntry(), taken(), given(time.Minute), noted()}).Draw(t, "what"))
+				add("", rapid.SampledFrom([]history.Entry{message("and?"), stopEntry(), taken(), given(time.Minute), noted()}).Draw(t, "what"))
 			}
-			s := next(entries, t0, Limits{})
-			if again := next(entries, t0, Limits{}); again.kind != s.kind || again.call.ID != s.call.ID {
-				t.Fatalf("next is not a function: %v, then %v", s, again)
+			s := fold(entries).next(t0, Limits{})
+			if again := grown.clone().next(t0, Limits{}); again.kind != s.kind || again.call.ID != s.call.ID || again.scope() != s.scope() {
+				t.Fatalf("next is not a function of the entries: %v, and %v when they come one by one", s, again)
 			}
-			switch s.kind {
-			case stepModel:
+			calls := func() []string {
 				ids := make([]string, rapid.IntRange(0, 3).Draw(t, "calls"))
 				for i := range ids {
 					n++
 					ids[i] = fmt.Sprint("c", n)
 				}
-				entries = append(entries, reply(llm.FinishCalls, ids...))
+				return ids
+			}
+			switch s.kind {
+			case stepModel:
+				add(s.scope(), reply(llm.FinishCalls, calls()...))
 			case stepPropose:
-				if rapid.Bool().Draw(t, "read") {
-					entries = append(entries, result(s.call.ID))
-				} else {
-					entries = append(entries, asked(s.call.ID))
+				switch rapid.IntRange(0, 3).Draw(t, "lane") {
+				case 0:
+					add(s.scope(), result(s.call.ID))
+				case 1:
+					kind := rapid.SampledFrom([]history.NestedKind{history.NestedAgent, history.NestedWorkflow}).Draw(t, "nested")
+					add(s.call.ID, history.Entry{At: t0, Kind: history.KindBegin, Begin: &history.Begin{Call: s.call.ID, Kind: kind, Steps: 3}})
+				default:
+					add(s.scope(), asked(s.call.ID))
 				}
+			case stepReturn:
+				add(s.scope(), result(s.call.ID))
+			case stepFlow:
+				switch waits++; rapid.IntRange(0, 3).Draw(t, "flow") {
+				case 0:
+					add(s.scope(), happened(waits, history.StepAsked))
+				case 1:
+					add(s.scope(), happened(waits, history.StepWaiting))
+				case 2:
+					add(s.scope(), reply(llm.FinishCalls, calls()...))
+				default:
+					add(grown.scopes[s.call.ID], result(s.call.ID))
+				}
+			case stepAnswer:
+				add(s.scope(), happened(waits, history.StepAnswered))
+			case stepTimer:
+				add(s.scope(), happened(waits, history.StepWaited))
 			case stepWait:
 				if rapid.IntRange(0, 3).Draw(t, "edit") == 0 {
-					entries = append(entries, edited(s.call.ID))
+					add(s.scope(), edited(s.call.ID))
 					continue
 				}
-				entries = append(entries, decided(s.call.ID, rapid.SampledFrom([]approvals.State{approvals.Approved, approvals.Denied, approvals.Expired}).Draw(t, "decision")))
+				add(s.scope(), decided(s.call.ID, rapid.SampledFrom([]approvals.State{approvals.Approved, approvals.Denied, approvals.Expired}).Draw(t, "decision")))
 			case stepRun:
 				if intents[s.call.ID] > 0 {
 					t.Fatalf("%s would run twice", s.call.ID)
 				}
 				intents[s.call.ID]++
-				entries = append(entries, intent(s.call.ID))
+				add(s.scope(), intent(s.call.ID))
 				if rapid.IntRange(0, 3).Draw(t, "crash") > 0 {
-					entries = append(entries, result(s.call.ID))
+					add(s.scope(), result(s.call.ID))
 				}
 			case stepRefuse, stepSkip, stepReject, stepUnknown:
-				entries = append(entries, result(s.call.ID))
+				add(s.scope(), result(s.call.ID))
 			case stepStop:
-				for _, c := range s.open {
-					entries = append(entries, result(c.ID))
+				for _, c := range grown.openCalls("") {
+					add(c.scope, result(c.ID))
 				}
-				entries = append(entries, ended())
+				if left := grown.openCalls(""); len(left) > 0 {
+					t.Fatalf("%v are left open", left)
+				}
+				add("", ended())
 			case stepEnd, stepLimit:
-				entries = append(entries, ended())
+				add("", ended())
 			case stepIdle:
-				entries = append(entries, message("next"))
+				add("", message("next"))
 			case stepPaused:
-				entries = append(entries, given(time.Minute))
+				add("", given(time.Minute))
 			}
 		}
 		for _, e := range entries {
@@ -230,6 +266,35 @@ func TestNextProperties(t *testing.T) {
 					t.Fatalf("%s has two results", e.Result.Call)
 				}
 			}
+		}
+	})
+}
+
+func happened(n int, what history.StepKind) history.Entry {
+	return history.Entry{At: t0, Kind: history.KindStep, Step: &history.Step{ID: fmt.Sprint("s", n), What: what}}
+}
+
+// BenchmarkFold folds a long log, whole and by what is new.
+func BenchmarkFold(b *testing.B) {
+	var entries []history.Entry
+	for i := range 2500 {
+		id := fmt.Sprint("c", i)
+		entries = append(entries, reply(llm.FinishCalls, id), asked(id), decided(id, approvals.Approved), result(id))
+		if i%10 == 9 {
+			entries = append(entries, ended(), message("more"))
+		}
+	}
+	entries = append([]history.Entry{message("go")}, entries...)
+	b.Run(fmt.Sprintf("%d entries", len(entries)), func(b *testing.B) {
+		for b.Loop() {
+			fold(entries).next(t0, Limits{})
+		}
+	})
+	b.Run("one new entry", func(b *testing.B) {
+		f, e := fold(entries), noted()
+		for b.Loop() {
+			f.add(&e)
+			f.next(t0, Limits{})
 		}
 	})
 }

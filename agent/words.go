@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"countersign/adapters/chat"
@@ -20,8 +21,9 @@ import (
 // word is one of the chat words that work where slash commands don't.
 type word struct {
 	verb   string
-	id     string // of a request, or the name of a target or session
+	id     string // of a request, or the name of a target, session, role or workflow
 	reason string
+	inputs map[string]string // of a workflow
 }
 
 var approvalID = regexp.MustCompile(`^[a-z0-9]{10}$`)
@@ -35,13 +37,19 @@ func parseWord(text string) (word, bool) {
 	}
 	verb := strings.ToLower(strings.TrimRight(fields[0], ".!"))
 	switch verb {
-	case "use", "take", "give":
+	case "run":
+		if len(fields) < 2 || !workflowName.MatchString(fields[1]) {
+			return word{verb: verb}, len(fields) == 1
+		}
+		inputs, ok := assignments(strings.TrimSpace(text), fields[1])
+		return word{verb: verb, id: fields[1], inputs: inputs}, ok
+	case "use", "take", "give", "role":
 		w := word{verb: verb}
 		if len(fields) == 2 {
 			w.id = fields[1]
 		}
 		return w, len(fields) <= 2
-	case "stop", "status", "sessions", "recording", "help":
+	case "stop", "status", "sessions", "recording", "timeline", "export", "help":
 		return word{verb: verb}, len(fields) == 1
 	case "output":
 		if len(fields) == 2 && strings.HasPrefix(fields[1], "out-") {
@@ -57,6 +65,34 @@ func parseWord(text string) (word, bool) {
 		}
 	}
 	return word{}, false
+}
+
+var (
+	workflowName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+	assignment   = regexp.MustCompile(`^\s*([A-Za-z_][A-Za-z0-9_]*)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?:\s|$)`)
+)
+
+// assignments reads NAME=value pairs after the name of a workflow; a value with blanks
+// stands in double quotes. ok is false for anything else: then it is a sentence.
+func assignments(text, name string) (inputs map[string]string, ok bool) {
+	_, rest, _ := strings.Cut(text, name)
+	inputs = map[string]string{}
+	for strings.TrimSpace(rest) != "" {
+		m := assignment.FindStringSubmatch(rest)
+		if m == nil {
+			return nil, false
+		}
+		value := m[2]
+		if strings.HasPrefix(value, `"`) {
+			var err error
+			if value, err = strconv.Unquote(value); err != nil {
+				return nil, false
+			}
+		}
+		inputs[m[1]] = value
+		rest = rest[len(m[0]):]
+	}
+	return inputs, true
 }
 
 // obey acts on a chat word and answers it in the thread.
@@ -90,6 +126,23 @@ func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
 			return err
 		}
 		return a.answer(ctx, ev, text)
+	case "role":
+		if a.cfg.Role == nil {
+			return a.answer(ctx, ev, "There is one role only.")
+		}
+		text, err := a.cfg.Role(ctx, ev.Thread, ev.From, w.id)
+		if err != nil {
+			return err
+		}
+		return a.answer(ctx, ev, text)
+	case "run":
+		return a.runWorkflow(ctx, ev, w)
+	case "timeline", "export":
+		if a.cfg.Record == nil {
+			return a.answer(ctx, ev, "Nothing is recorded here.")
+		}
+		files, text := a.cfg.Record(ctx, ev.Thread, w.verb == "export")
+		return a.attach(ctx, ev, text, files)
 	case "take", "give":
 		return a.hand(ctx, ev, w)
 	case "recording":
@@ -115,11 +168,15 @@ const helpText = "Write what you need in plain words; nothing that changes anyth
 	"| `break-glass <id> <reason>` | approves it alone, where the policy lets you; somebody else has to review it |\n" +
 	"| `reviewed <id> [note]` | says that you looked at what was approved alone |\n" +
 	"| `undo <id>` | asks to take back what a request changed in files, as its button does |\n" +
+	"| `run` / `run <workflow> name=value ...` | lists the workflows; begins one |\n" +
+	"| `role` / `role <name>` | lists the roles; gives this thread another one |\n" +
 	"| `use` / `use <target>` | lists the machines; makes one the one that this thread works on |\n" +
 	"| `sessions` | lists the terminals of this thread and how to watch them |\n" +
 	"| `take` / `give` | takes the keyboard of the terminal and pauses me, gives it back |\n" +
 	"| `recording` | posts what the terminals of this thread showed |\n" +
 	"| `output <id>` | posts the whole output of a command as a file |\n" +
+	"| `timeline` | writes the draft of a post-mortem from this thread |\n" +
+	"| `export` | posts everything that is recorded of this thread, with its proof |\n" +
 	"| `help` | this list |\n"
 
 // hand hands the keyboard over and stores it, so that the worker pauses or goes on.
@@ -165,14 +222,7 @@ func (a *Agent) recording(ctx context.Context, ev chat.Event) error {
 		return a.answer(ctx, ev, "Nothing is recorded here.")
 	}
 	files, text := a.cfg.Recording(ctx, ev.Thread)
-	err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		a.cfg.Outbox.Put(tx, ev.Thread, chat.Post{Key: "answer/" + string(ev.ID), Text: text, Files: files, Quiet: true})
-		return nil
-	})
-	if err == nil {
-		a.cfg.Outbox.Wake(ev.Thread)
-	}
-	return err
+	return a.attach(ctx, ev, text, files)
 }
 
 // maxAttached is how much of an output is posted as a file, in bytes: the post waits in
@@ -196,14 +246,7 @@ func (a *Agent) output(ctx context.Context, ev chat.Event, id string) error {
 	if cut {
 		say = "The beginning and the end of the output; it is too long for one file here."
 	}
-	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		a.cfg.Outbox.Put(tx, ev.Thread, chat.Post{Key: "answer/" + string(ev.ID), Text: say, Files: []chat.File{{Name: id + ".txt", Text: a.cfg.Redact(text), Cut: cut}}, Quiet: true})
-		return nil
-	})
-	if err == nil {
-		a.cfg.Outbox.Wake(ev.Thread)
-	}
-	return err
+	return a.attach(ctx, ev, say, []chat.File{{Name: id + ".txt", Text: a.cfg.Redact(text), Cut: cut}})
 }
 
 // stop stores the stop and ends what is running. It is stored first, so that
@@ -232,21 +275,38 @@ func (a *Agent) undo(ctx context.Context, ev chat.Event, change string) (text st
 	if why != "" {
 		return why, nil
 	}
+	return "", a.want(ctx, ev, c)
+}
+
+// want stores that a person wants a call.
+func (a *Agent) want(ctx context.Context, ev chat.Event, c llm.Call) error {
 	body, err := json.Marshal(wanted{ev, c})
 	if err != nil {
-		return "", fmt.Errorf("agent: store the undo: %w", err)
+		return fmt.Errorf("agent: store the call: %w", err)
 	}
 	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		queue.Put(tx, queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: itemUndo, Body: body, At: a.cfg.Now()})
+		queue.Put(tx, queue.Item{ID: "event/" + string(ev.ID), Thread: string(ev.Thread), Kind: itemWanted, Body: body, At: a.cfg.Now()})
 		return nil
 	})
 	if err == nil {
 		a.Wake(ev.Thread)
 	}
-	return "", err
+	return err
 }
 
-// wanted is the body of an undo item: a call that a person wants, without the model.
+// runWorkflow begins a workflow in the name of who said so, or lists them.
+func (a *Agent) runWorkflow(ctx context.Context, ev chat.Event, w word) error {
+	if a.cfg.Workflow == nil {
+		return a.answer(ctx, ev, "There are no workflows here.")
+	}
+	c, why := a.cfg.Workflow(ctx, ev.Thread, w.id, w.inputs)
+	if why != "" {
+		return a.answer(ctx, ev, why)
+	}
+	return a.want(ctx, ev, c)
+}
+
+// wanted is the body of an item: a call that a person wants, without the model.
 type wanted struct {
 	Event chat.Event `json:"event"`
 	Call  llm.Call   `json:"call"`
@@ -257,6 +317,13 @@ type wanted struct {
 // the gate's.
 func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine bool, err error) {
 	change, undo := strings.CutPrefix(string(c.Button), card.UndoPrefix)
+	if strings.HasPrefix(string(c.Button), answerPrefix) {
+		if c.ID == "" || c.Thread == "" {
+			return chat.Answer{}, true, errors.New("agent: a click needs an id and a thread")
+		}
+		ans, err = a.choose(ctx, c)
+		return ans, true, err
+	}
 	if !undo && !strings.HasPrefix(string(c.Button), card.StopPrefix) {
 		return chat.Answer{}, false, nil
 	}
@@ -291,8 +358,13 @@ func pressID(verb string, c chat.Click) chat.EventID {
 }
 
 func (a *Agent) answer(ctx context.Context, ev chat.Event, text string) error {
+	return a.attach(ctx, ev, text, nil)
+}
+
+// attach answers with files.
+func (a *Agent) attach(ctx context.Context, ev chat.Event, text string, files []chat.File) error {
 	err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		a.cfg.Outbox.Put(tx, ev.Thread, chat.Post{Key: "answer/" + string(ev.ID), Text: text, Quiet: true})
+		a.cfg.Outbox.Put(tx, ev.Thread, chat.Post{Key: "answer/" + string(ev.ID), Text: text, Files: files, Quiet: true})
 		return nil
 	})
 	if err == nil {
@@ -309,19 +381,23 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 	}); err != nil {
 		return "I cannot read this thread's history at the moment; try again, and look at the bot's log if it stays so."
 	}
-	s := next(entries, a.cfg.Now(), Limits{})
-	t := fold(entries)
+	f := fold(entries)
+	s, t := f.next(a.cfg.Now(), Limits{}), f.root()
 	var b strings.Builder
 	switch s.kind {
 	case stepIdle:
 		b.WriteString("Idle: I am waiting for a message.")
-		if t.pen != nil {
-			fmt.Fprintf(&b, " %s has the keyboard.", t.pen.Pen.By.Name)
+		if f.pen != nil {
+			fmt.Fprintf(&b, " %s has the keyboard.", f.pen.Pen.By.Name)
 		}
 	case stepPaused:
 		fmt.Fprintf(&b, "Paused: %s has the keyboard; I go on when they say `give`.", s.holder)
 	case stepWait:
 		fmt.Fprintf(&b, "Waiting for a decision on request `%s` (%s), which expires at %s UTC.", s.ask.Approval, s.call.Name, s.ask.Expires.UTC().Format("15:04:05"))
+	case stepAnswer:
+		fmt.Fprintf(&b, "Waiting for an answer: %s", s.turn.pending.Step.Text)
+	case stepTimer:
+		fmt.Fprintf(&b, "Waiting until %s UTC, as the workflow `%s` says.", s.turn.pending.Step.Until.UTC().Format("15:04:05"), s.turn.begin.Name)
 	default:
 		doing := a.doing(th)
 		if doing == "" {
@@ -332,6 +408,7 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 	if t.open {
 		fmt.Fprintf(&b, " This turn: %s, %s so far.", plural(t.steps, "step"), plural(t.tokens, "token"))
 	}
+	b.WriteString(a.spent(ctx, th))
 	return b.String()
 }
 
@@ -340,19 +417,6 @@ func plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// usedIDs lists the call ids that a thread has seen.
-func usedIDs(entries []history.Entry) map[string]bool {
-	used := map[string]bool{}
-	for i := range entries {
-		if r := entries[i].Reply; r != nil {
-			for _, c := range r.Calls {
-				used[c.ID] = true
-			}
-		}
-	}
-	return used
 }
 
 // rename gives calls whose ids the thread has already seen (or that have none)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +28,7 @@ type worker struct {
 	fence  queue.Fence
 
 	entries []history.Entry
-	budget  int
+	state   *folded // of entries
 
 	// Under Agent.mu.
 	again  bool
@@ -40,7 +39,6 @@ type worker struct {
 // run works until the thread waits, is idle, is fenced off, or quit closes. ctx
 // ends only when the grace time is over.
 func (w *worker) run(ctx context.Context, quit <-chan struct{}) {
-	w.budget = w.a.cfg.Budget
 	delay := 50 * time.Millisecond
 	for {
 		more, err := w.once(ctx)
@@ -61,7 +59,7 @@ func (w *worker) run(ctx context.Context, quit <-chan struct{}) {
 				return
 			}
 			delay = min(2*delay, 5*time.Second)
-			w.entries = nil
+			w.entries, w.state = nil, nil
 			continue
 		}
 		if !more {
@@ -101,20 +99,24 @@ func (w *worker) once(ctx context.Context) (more bool, err error) {
 	if err != nil || !claimed {
 		return false, err
 	}
-	s := next(w.entries, w.a.cfg.Now(), w.a.cfg.Limits)
+	s := w.state.next(w.a.cfg.Now(), w.limits())
 	switch s.kind {
-	case stepIdle, stepWait, stepPaused:
+	case stepIdle, stepWait, stepPaused, stepAnswer, stepTimer:
 		return w.rest(ctx, s)
 	case stepModel:
-		return true, w.model(ctx)
+		return true, w.model(ctx, s)
+	case stepReturn:
+		return true, w.report(ctx, s)
+	case stepFlow:
+		return true, w.flow(ctx, s)
 	case stepPropose:
 		return true, w.propose(ctx, s)
 	case stepRun:
 		return true, w.runApproved(ctx, s)
 	case stepReject:
-		return true, w.close(ctx, skipped(s.call, tools.ErrorText(tools.Failed("the reply was cut off at the model's length limit, so this call was not run; send a smaller one"))))
+		return true, w.close(ctx, s, skipped(s.call, tools.ErrorText(tools.Failed("the reply was cut off at the model's length limit, so this call was not run; send a smaller one"))))
 	case stepSkip:
-		return true, w.close(ctx, skipped(s.call, tools.ErrorText(tools.Failed("skipped: an earlier call of the same reply was denied, so this one was not run"))))
+		return true, w.close(ctx, s, skipped(s.call, tools.ErrorText(tools.Failed("skipped: an earlier call of the same reply was denied, so this one was not run"))))
 	case stepRefuse:
 		return true, w.refuse(ctx, s)
 	case stepUnknown:
@@ -139,11 +141,11 @@ func (w *worker) take(ctx context.Context) (claimed bool, err error) {
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
-	var added []history.Entry
-	var loaded []history.Entry
+	var added, loaded []history.Entry
+	var state *folded
 	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		added, loaded = nil, nil
-		if w.fence.Owner == "" || w.entries == nil {
+		added, loaded, state = nil, nil, w.state
+		if w.fence.Owner == "" || w.state == nil {
 			f, ok := queue.Claim(tx, string(w.thread), w.a.cfg.Owner, w.a.cfg.Alive)
 			if !ok {
 				claimed = false
@@ -151,35 +153,39 @@ func (w *worker) take(ctx context.Context) (claimed bool, err error) {
 			}
 			w.fence = f
 			loaded = history.Load(tx, w.thread)
+			state = fold(loaded)
 		} else if err := w.fence.Check(tx); err != nil {
 			return err
 		}
 		claimed = true
-		known := w.entries
-		if loaded != nil {
-			known = loaded
-		}
-		for _, it := range queue.Drain(tx, w.fence, 1000) {
-			added = append(added, w.accept(tx, append(slices.Clip(known), added...), it)...)
+		for i, it := range queue.Drain(tx, w.fence, 1000) {
+			if i == 0 {
+				state = state.clone() // this transaction may not come to be
+			}
+			for _, e := range w.accept(tx, state, it) {
+				state.add(&e)
+				added = append(added, e)
+			}
 		}
 		return nil
 	})
 	if err != nil || !claimed {
 		return claimed, err
 	}
-	if loaded != nil || w.entries == nil {
-		w.entries = append([]history.Entry{}, loaded...)
+	if loaded != nil || w.state == nil {
+		w.entries = loaded
 	}
 	w.entries = append(w.entries, added...)
+	w.state = state
 	return true, nil
 }
 
 // accept turns one inbox item into entries.
-func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []history.Entry {
+func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Entry {
 	at := w.a.cfg.Now()
 	add := func(e history.Entry) []history.Entry {
 		e.At = at
-		return []history.Entry{history.Append(tx, w.thread, e)}
+		return []history.Entry{w.append(tx, e)}
 	}
 	switch it.Kind {
 	case itemMessage, itemStop:
@@ -190,7 +196,7 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 		}
 		if it.Kind == itemStop {
 			w.a.cfg.Gate.Revoke(tx, w.thread, ev.From) // also when nothing runs
-			if !fold(known).open {
+			if !known.root().open {
 				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "answer/" + string(ev.ID), Text: "Nothing is running here.", Quiet: true})
 				return nil
 			}
@@ -200,25 +206,30 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 		if ev.Replaces != "" {
 			text = "(correction of an earlier message) " + text
 		}
-		if s := next(known, at, Limits{}); s.kind == stepWait {
+		s := known.next(at, Limits{})
+		if s.kind == stepWait {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
 				Key:   "noted/" + string(s.ask.Approval),
 				Text:  fmt.Sprintf("Noted. I read new messages after the decision on request `%s`; deny it, or say `stop`, to have me read them now.", s.ask.Approval),
 				Quiet: true,
 			})
 		}
-		if t := fold(known); t.pen != nil {
+		if known.pen != nil {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
-				Key:   fmt.Sprintf("paused/%d", t.pen.Seq),
-				Text:  fmt.Sprintf("Noted. %s has the keyboard, so I do nothing; I read this when they say `give`.", t.pen.Pen.By.Name),
+				Key:   fmt.Sprintf("paused/%d", known.pen.Seq),
+				Text:  fmt.Sprintf("Noted. %s has the keyboard, so I do nothing; I read this when they say `give`.", known.pen.Pen.By.Name),
 				Quiet: true,
 			})
 		}
-		return add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files}})
-	case itemUndo:
+		said := add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files, ReadOnly: ev.ReadOnly}})
+		if s.kind == stepAnswer && mayAnswer(ev.From) && ev.Replaces == "" {
+			said = append(said, add(w.answered(tx, s, ev.From, text))...)
+		}
+		return said
+	case itemWanted:
 		var want wanted
 		if err := json.Unmarshal(it.Body, &want); err != nil {
-			w.log.Error("an undo cannot be read and was dropped", "item", it.ID, "error", err)
+			w.log.Error("a wanted call cannot be read and was dropped", "item", it.ID, "error", err)
 			return nil
 		}
 		return w.wanted(tx, known, want, add)
@@ -228,18 +239,19 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 			w.log.Error("a decision cannot be read and was dropped", "item", it.ID, "error", err)
 			return nil
 		}
-		return add(history.Entry{Kind: history.KindDecision, Decision: &d})
+		return add(history.Entry{Kind: history.KindDecision, Decision: &d, Scope: known.scopes[d.Call]})
 	case itemEdited:
 		var e history.Edited
 		if err := json.Unmarshal(it.Body, &e); err != nil {
 			w.log.Error("an edit cannot be read and was dropped", "item", it.ID, "error", err)
 			return nil
 		}
-		if s := next(known, at, Limits{}); s.kind != stepWait || s.ask.Approval != e.Approval {
+		s := known.next(at, Limits{})
+		if s.kind != stepWait || s.ask.Approval != e.Approval {
 			return nil // somebody said stop meanwhile
 		}
 		e.Shown = w.a.cfg.Redact(e.Text)
-		return add(history.Entry{Kind: history.KindEdited, Edited: &e})
+		return add(history.Entry{Kind: history.KindEdited, Edited: &e, Scope: s.scope()})
 	case itemExpire:
 		var d struct {
 			Approval approvals.ID `json:"approval"`
@@ -252,7 +264,7 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 		if err := json.Unmarshal(it.Body, &p); err != nil {
 			return nil
 		}
-		if s := next(known, at, Limits{}); s.kind == stepWait && s.ask.Approval == p.Approval {
+		if s := known.next(at, Limits{}); s.kind == stepWait && s.ask.Approval == p.Approval {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
 				Key:   "parked/" + string(p.Approval),
 				Text:  fmt.Sprintf("Nobody has decided on request `%s` for %s, so I parked this turn. The card stays valid until %s UTC; a click resumes me.", p.Approval, w.a.cfg.Park, p.Expires.UTC().Format("15:04:05")),
@@ -265,6 +277,22 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 			return nil
 		}
 		return add(history.Entry{Kind: history.KindPen, Pen: &p})
+	case itemAnswer:
+		var x choice
+		if err := json.Unmarshal(it.Body, &x); err != nil {
+			return nil
+		}
+		if e, ok := w.chosen(tx, known, x, at); ok {
+			return add(e)
+		}
+	case itemTimer:
+		var d timer
+		if err := json.Unmarshal(it.Body, &d); err != nil {
+			return nil
+		}
+		if s := known.next(at, Limits{}); s.kind == stepTimer && s.turn.scope == d.Scope && s.turn.pending.Step.ID == d.Step {
+			return add(history.Entry{Kind: history.KindStep, Scope: d.Scope, Step: &history.Step{ID: d.Step, What: history.StepWaited}})
+		}
 	case itemNote:
 		var n history.Note
 		if err := json.Unmarshal(it.Body, &n); err != nil {
@@ -280,16 +308,16 @@ func (w *worker) accept(tx store.Tx, known []history.Entry, it queue.Item) []his
 
 // wanted begins a turn with a call that a person wants, instead of asking the model
 // for one.
-func (w *worker) wanted(tx store.Tx, known []history.Entry, want wanted, add func(history.Entry) []history.Entry) []history.Entry {
+func (w *worker) wanted(tx store.Tx, known *folded, want wanted, add func(history.Entry) []history.Entry) []history.Entry {
 	ev := want.Event
-	if fold(known).open {
+	if known.root().open {
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
-			Key: "answer/" + string(ev.ID), Text: "I am still working here, so I have not begun to undo anything; try again when I am done, or say `stop` first.", Quiet: true,
+			Key: "answer/" + string(ev.ID), Text: "I am still working here, so I have not begun it; try again when I am done, or say `stop` first.", Quiet: true,
 		})
 		return nil
 	}
 	said := add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Groups: ev.Groups, Text: ev.Text}})
-	calls := rename([]llm.Call{want.Call}, usedIDs(known))
+	calls := rename([]llm.Call{want.Call}, known.used)
 	return append(said, add(history.Entry{Kind: history.KindReply, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Wanted: true}})...)
 }
 
@@ -316,6 +344,10 @@ func (w *worker) rest(ctx context.Context, s step) (more bool, err error) {
 		status = chat.Progress{Key: "status", Status: "paused: " + s.holder + " has the keyboard"}
 	case stepWait:
 		status = chat.Progress{Key: "status", Status: "waiting for a decision on request " + string(s.ask.Approval)}
+	case stepAnswer:
+		status = chat.Progress{Key: "status", Status: "waiting for an answer to the workflow's question"}
+	case stepTimer:
+		status = chat.Progress{Key: "status", Status: "waiting until " + s.turn.pending.Step.Until.UTC().Format("15:04:05") + " UTC, as the workflow says"}
 	default:
 	}
 	w.show(ctx, status)
@@ -326,6 +358,9 @@ func (w *worker) rest(ctx context.Context, s step) (more bool, err error) {
 // fenced transaction.
 func (w *worker) write(ctx context.Context, also func(tx store.Tx), entries ...history.Entry) error {
 	var added []history.Entry
+	for i := range entries { // before the store is held
+		entries[i].Tokens = w.a.measure(entries[i])
+	}
 	err := w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		if err := w.fence.Check(tx); err != nil {
 			return err
@@ -334,7 +369,7 @@ func (w *worker) write(ctx context.Context, also func(tx store.Tx), entries ...h
 		at := w.a.cfg.Now()
 		for _, e := range entries {
 			e.At = at
-			added = append(added, history.Append(tx, w.thread, e))
+			added = append(added, w.append(tx, e))
 		}
 		if also != nil {
 			also(tx)
@@ -344,9 +379,25 @@ func (w *worker) write(ctx context.Context, also func(tx store.Tx), entries ...h
 	if err != nil {
 		return err
 	}
-	w.entries = append(w.entries, added...)
+	w.know(added...)
 	w.a.cfg.Outbox.Wake(w.thread)
 	return nil
+}
+
+// append stores an entry.
+func (w *worker) append(tx store.Tx, e history.Entry) history.Entry {
+	if e.Message != nil && len(e.Message.Text) < quickMessage {
+		e.Tokens = w.a.measure(e)
+	}
+	return history.Append(tx, w.thread, e)
+}
+
+// know takes entries that are stored.
+func (w *worker) know(added ...history.Entry) {
+	for i := range added {
+		w.state.add(&added[i])
+	}
+	w.entries = append(w.entries, added...)
 }
 
 // insist is write for an outcome that is known and must not be lost: it tries
@@ -381,14 +432,39 @@ func (w *worker) begin(ctx context.Context, status string) (context.Context, fun
 
 func (w *worker) show(ctx context.Context, p chat.Progress) { w.a.cfg.Progress(ctx, w.thread, p) }
 
+// limits are those of the turn.
+func (w *worker) limits() Limits {
+	lim := w.a.cfg.Limits
+	role := w.a.cfg.Profile(w.thread, "").Limits
+	if role.Steps > 0 {
+		lim.Steps = role.Steps
+	}
+	if role.Tokens > 0 {
+		lim.Tokens = role.Tokens
+	}
+	if role.Wall > 0 {
+		lim.Wall = role.Wall
+	}
+	return lim
+}
+
 // model asks the model and stores its reply.
-func (w *worker) model(ctx context.Context) error {
+func (w *worker) model(ctx context.Context, s step) error {
+	if over, err := w.overspent(ctx); err != nil {
+		return err
+	} else if over != nil {
+		return w.extend(ctx, s, over)
+	}
 	key := fmt.Sprintf("reply/%d", len(w.entries))
+	name, thinking := s.agent(), "thinking"
+	if name != "" {
+		key, thinking = "sub/"+s.turn.scope, name+" is thinking"
+	}
 	step, done := w.begin(ctx, "waiting for the model")
 	defer done()
-	w.show(ctx, chat.Progress{Key: key, Status: "thinking"})
+	w.show(ctx, chat.Progress{Key: key, Status: thinking})
 	failpoint.Hit(failpoint.ModelAsked)
-	reply, err := w.ask(step, key)
+	reply, err := w.ask(step, s, key)
 	switch {
 	case errors.Is(context.Cause(step), errStopped):
 		w.show(ctx, chat.Progress{Key: key, Done: true})
@@ -397,14 +473,28 @@ func (w *worker) model(ctx context.Context) error {
 		return ctx.Err()
 	case err != nil:
 		w.show(ctx, chat.Progress{Key: key, Done: true})
-		return w.modelFailed(ctx, err)
+		return w.modelFailed(ctx, s, err)
 	case reply.Text == "" && len(reply.Calls) == 0:
-		return w.finish(ctx, history.EndFailed, "The model answered with nothing at all. Say `go on` to try again; if it stays so, check OPENAI_MODEL.")
+		const nothing = "The model answered with nothing at all."
+		if name != "" {
+			return w.nestedFailed(ctx, s, nothing)
+		}
+		return w.finish(ctx, history.EndFailed, nothing+" Say `go on` to try again; if it stays so, check OPENAI_MODEL.")
 	}
 	failpoint.Hit(failpoint.ModelReplied)
-	reply.Calls = rename(reply.Calls, usedIDs(w.entries))
+	reply.Calls = rename(reply.Calls, w.state.used)
 	text := w.a.cfg.Redact(reply.Text)
-	entries := []history.Entry{{Kind: history.KindReply, Reply: &history.Reply{Text: text, Calls: reply.Calls, Finish: reply.Finish, Usage: reply.Usage}}}
+	entries := []history.Entry{{Kind: history.KindReply, Scope: s.turn.scope, Reply: &history.Reply{
+		Text: text, Calls: reply.Calls, Finish: reply.Finish, Usage: reply.Usage, Model: reply.Model, Opaque: reply.Opaque,
+	}}}
+	if name != "" { // its words are for the agent; people see its line
+		return w.write(ctx, func(tx store.Tx) {
+			after := *s.turn
+			after.steps, after.tokens = after.steps+1, after.tokens+reply.Usage.In+reply.Usage.Out
+			w.line(tx, &after, doingNext(reply.Calls))
+			w.charge(tx, reply)
+		}, entries...)
+	}
 	if len(reply.Calls) == 0 {
 		if reply.Finish == llm.FinishLength {
 			text += "\n\n_(The reply was cut off at the model's length limit; say `go on` for the rest.)_"
@@ -412,6 +502,7 @@ func (w *worker) model(ctx context.Context) error {
 		entries = append(entries, history.Entry{Kind: history.KindEnd, End: &history.End{Reason: history.EndDone}})
 	}
 	return w.write(ctx, func(tx store.Tx) {
+		w.charge(tx, reply)
 		if strings.TrimSpace(text) != "" {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: key, Text: text, Quiet: true})
 		} else {
@@ -420,34 +511,29 @@ func (w *worker) model(ctx context.Context) error {
 	}, entries...)
 }
 
-// ask sends the conversation, once more with half the budget when it is too
-// long for the model.
-func (w *worker) ask(ctx context.Context, key string) (llm.Reply, error) {
-	draft := &draft{key: key, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}
-	for try := 0; ; try++ {
-		reply, err := w.a.cfg.Model.Reply(ctx, llm.Request{
-			Thread:      string(w.thread),
-			Items:       history.Render(w.a.cfg.Prompt(w.thread), w.entries, w.budget),
-			Tools:       w.a.cfg.Tools.Specs(w.thread),
-			UsedCallIDs: usedIDs(w.entries),
-		}, draft.delta)
-		var le *llm.Error
-		if err == nil || try > 0 || !errors.As(err, &le) || !le.TooLong {
-			return reply, err
-		}
-		w.log.Warn("the conversation is too long for the model; sending half of it")
-		w.budget /= 2
-		draft.delta(llm.Delta{Reset: true, Note: "the conversation is too long for the model; sending less of it"})
+// doingNext says which tools a reply calls.
+func doingNext(calls []llm.Call) string {
+	if len(calls) == 0 {
+		return "reporting"
 	}
+	names := make([]string, len(calls))
+	for i, c := range calls {
+		names[i] = c.Name
+	}
+	return "running " + strings.Join(names, ", ")
 }
 
-func (w *worker) modelFailed(ctx context.Context, err error) error {
+func (w *worker) modelFailed(ctx context.Context, s step, err error) error {
 	w.log.Error("the model failed for good", "error", err)
 	sentence := "The model cannot be asked: " + err.Error()
 	if le, ok := errors.AsType[*llm.Error](err); ok {
 		sentence = le.Sentence
 	}
-	return w.finish(ctx, history.EndFailed, w.a.cfg.Redact(sentence)+" Nothing of this thread is lost; say `go on` to try again.")
+	sentence = w.a.cfg.Redact(sentence)
+	if s.agent() != "" {
+		return w.nestedFailed(ctx, s, sentence)
+	}
+	return w.finish(ctx, history.EndFailed, sentence+" Nothing of this thread is lost; say `go on` to try again.")
 }
 
 // finish ends the turn, with a sentence in the thread unless text is empty.
@@ -473,29 +559,28 @@ func (w *worker) awaitStop(ctx context.Context) error {
 // stopped closes everything that is open and ends the turn.
 func (w *worker) stopped(ctx context.Context, s step) error {
 	var entries []history.Entry
-	asks := fold(w.entries).asks
+	open := w.state.openCalls("")
 	maybe := ""
-	for _, c := range s.open {
+	for _, c := range open {
 		r := history.Result{Call: c.ID, Tool: c.Name, Skipped: true, Text: tools.ErrorText(tools.Failed("stopped by %s before it ran", s.stop.From.Name))}
-		if s.intents[c.ID] {
+		if c.intent {
 			r.Unknown, r.Skipped = true, false
 			r.Text = tools.ErrorText(tools.Failed("%s", unknownText))
 			maybe = " What `" + c.Name + "` did is not known: look before repeating it."
 		}
-		entries = append(entries, history.Entry{Kind: history.KindResult, Result: &r})
+		entries = append(entries, history.Entry{Kind: history.KindResult, Scope: c.scope, Result: &r})
 	}
 	text := "Stopped by " + s.stop.From.Name + "." + maybe
 	entries = append(entries, history.Entry{Kind: history.KindEnd, End: &history.End{Reason: history.EndStopped, Text: text}})
 	key := "stop/" + string(s.stop.ID)
 	return w.write(ctx, func(tx store.Tx) {
-		for _, c := range s.open {
-			ask := asks[c.ID]
+		for _, c := range open {
 			switch {
-			case ask == nil:
-			case s.intents[c.ID]:
-				w.a.cfg.Gate.Lost(tx, ask.Ask.Approval)
+			case c.ask == nil:
+			case c.intent:
+				w.a.cfg.Gate.Lost(tx, c.ask.Approval)
 			default:
-				w.a.cfg.Gate.Cancel(tx, ask.Ask.Approval, s.stop.From, "stopped")
+				w.a.cfg.Gate.Cancel(tx, c.ask.Approval, s.stop.From, "stopped")
 			}
 		}
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: key, Text: text, Quiet: true})

@@ -42,6 +42,7 @@ type Call struct {
 	Thread string
 	By     string   // the user whose turn it is
 	Groups []string // what the chat network vouched for when they spoke
+	Agent  string   // the sub-agent that makes the call; "" is the thread's own agent
 	Name   string
 	Args   json.RawMessage
 }
@@ -65,7 +66,22 @@ type Plan struct {
 	// Interrupt says that these keys only interrupt the thread's own running
 	// command.
 	Interrupt bool
-	do        func(context.Context, Sink) (Result, error)
+	// Nested, when set, says that the conversation itself carries the call out, as nested
+	// work: its result is what that work comes to. Running the plan is an error.
+	Nested *Nested
+	do     func(context.Context, Sink) (Result, error)
+}
+
+// Nested is the work of a call that the conversation carries out.
+type Nested struct {
+	Kind string // "agent" or "workflow"
+	Name string // the sub-agent's id, or the workflow's name
+	Task string // of a sub-agent
+	// Steps and Tokens bound a sub-agent; 0 means that only the turn's limits do.
+	Steps, Tokens int
+	// Inputs are a workflow's, after validation, and Source is its text.
+	Inputs map[string]string
+	Source string
 }
 
 // Planned makes a plan. do runs at most once for each permit.

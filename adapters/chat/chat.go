@@ -98,6 +98,8 @@ type Event struct {
 	// Invited means that From is a bot which the configuration allows to speak
 	// here (an alerting system). It can ask, and never decide.
 	Invited bool `json:"invited,omitempty"`
+	// ReadOnly means that a turn which this message begins may only look (an alert).
+	ReadOnly bool `json:"read_only,omitempty"`
 }
 
 // Click is one press of a button. From comes from the network's signed or

@@ -13,6 +13,7 @@
 package history
 
 import (
+	"encoding/json"
 	"time"
 
 	"countersign/adapters/chat"
@@ -38,14 +39,23 @@ const (
 	KindEnd      Kind = "end"
 	KindPen      Kind = "pen"
 	KindNote     Kind = "note"
+	KindBegin    Kind = "begin"
+	KindStep     Kind = "step"
+	KindSummary  Kind = "summary"
 )
 
 // Entry is one line of a transcript. Exactly the field that Kind names is set.
 // Fields can be added or removed, but their names must not change.
 type Entry struct {
-	Seq      uint64    `json:"seq"`
-	At       time.Time `json:"at"`
-	Kind     Kind      `json:"kind"`
+	Seq  uint64    `json:"seq"`
+	At   time.Time `json:"at"`
+	Kind Kind      `json:"kind"`
+	// Scope is the call whose nested work this entry belongs to (a sub-agent, a
+	// workflow); "" is the thread's own conversation.
+	Scope string `json:"scope,omitempty"`
+	// Tokens is the estimated size of what a model is shown of the entry, before any
+	// correction for the model; 0 where nothing is, or where nobody counted.
+	Tokens   int       `json:"tokens,omitempty"`
 	Message  *Message  `json:"message,omitempty"`
 	Reply    *Reply    `json:"reply,omitempty"`
 	Ask      *Ask      `json:"ask,omitempty"`
@@ -57,6 +67,9 @@ type Entry struct {
 	End      *End      `json:"end,omitempty"`
 	Pen      *Pen      `json:"pen,omitempty"`
 	Note     *Note     `json:"note,omitempty"`
+	Begin    *Begin    `json:"begin,omitempty"`
+	Step     *Step     `json:"step,omitempty"`
+	Summary  *Summary  `json:"summary,omitempty"`
 }
 
 // Message is what a person said. The first one after the end of a turn starts
@@ -68,6 +81,8 @@ type Message struct {
 	Groups []string    `json:"groups,omitempty"`
 	Text   string      `json:"text"`
 	Files  []chat.File `json:"files,omitempty"`
+	// ReadOnly means that a turn which this message begins may only look (an alert).
+	ReadOnly bool `json:"read_only,omitempty"`
 }
 
 // Reply is one complete reply of the model.
@@ -76,8 +91,15 @@ type Reply struct {
 	Calls  []llm.Call `json:"calls,omitempty"`
 	Finish llm.Finish `json:"finish"`
 	Usage  llm.Usage  `json:"usage"`
-	// Wanted says that a person wanted these calls (the button Undo), not the model.
+	// Wanted says that a person wanted these calls (the button Undo, the step of a
+	// workflow), not the model.
 	Wanted bool `json:"wanted,omitempty"`
+	// Step is the step of a workflow that these calls are; Gated calls always ask people.
+	Step  string `json:"step,omitempty"`
+	Gated bool   `json:"gated,omitempty"`
+	// Model is the model that answered; Opaque is what it wants back as it was.
+	Model  string          `json:"model,omitempty"`
+	Opaque json.RawMessage `json:"opaque,omitempty"`
 }
 
 // Ask records that a call waits for people.
@@ -137,6 +159,7 @@ type Result struct {
 	Denied  bool `json:"denied,omitempty"`
 	Unknown bool `json:"unknown,omitempty"`
 	Skipped bool `json:"skipped,omitempty"` // answered without running
+	Refused bool `json:"refused,omitempty"` // people, time or the policy kept it from running
 }
 
 // Stop records that a person said stop.
@@ -156,6 +179,64 @@ type Pen struct {
 // person typed at the terminal, how a command ended that nobody waited for. It begins
 // no turn.
 type Note struct {
+	Text string `json:"text"`
+}
+
+// Begin opens the nested work of a call: what follows in its scope is that work, and the
+// call's result ends it.
+type Begin struct {
+	Call string     `json:"call"`
+	Kind NestedKind `json:"kind"`
+	// Name is the sub-agent's id, or the workflow's name.
+	Name string `json:"name"`
+	// Task is what a sub-agent is asked to do.
+	Task string `json:"task,omitempty"`
+	// Steps and Tokens bound a sub-agent; 0 means that only the turn's limits do.
+	Steps  int `json:"steps,omitempty"`
+	Tokens int `json:"tokens,omitempty"`
+	// Inputs are a workflow's, after validation; Source is the workflow as it was when
+	// it began, so that a changed file does not change what runs.
+	Inputs map[string]string `json:"inputs,omitempty"`
+	Source string            `json:"source,omitempty"`
+}
+
+// NestedKind is the kind of nested work.
+type NestedKind string
+
+// The kinds of nested work.
+const (
+	NestedAgent    NestedKind = "agent"
+	NestedWorkflow NestedKind = "workflow"
+)
+
+// Step is what happened to a step of a workflow that is no call. Past the calls, it is
+// all that a workflow's progress is made of.
+type Step struct {
+	ID    string    `json:"id"` // the workflow's name for the step
+	What  StepKind  `json:"what"`
+	Until time.Time `json:"until,omitzero"` // waiting
+	By    chat.User `json:"by,omitzero"`    // answered
+	Text  string    `json:"text,omitempty"` // asked, answered
+	// Choices are the answers that a question has, where it has some.
+	Choices []string `json:"choices,omitempty"`
+}
+
+// StepKind says what happened to a step.
+type StepKind string
+
+// What can happen to a step.
+const (
+	StepWaiting  StepKind = "waiting"
+	StepWaited   StepKind = "waited"
+	StepAsked    StepKind = "asked"
+	StepAnswered StepKind = "answered"
+)
+
+// Summary stands for what came before it when a model is shown the transcript. The
+// entries themselves stay.
+type Summary struct {
+	// Upto is the number of the last entry that it stands for.
+	Upto uint64 `json:"upto"`
 	Text string `json:"text"`
 }
 

@@ -29,6 +29,8 @@ type Item struct {
 	Text   string
 	Calls  []Call // Assistant only
 	CallID string // Tool only: the call that Text answers
+	// Opaque is what [Reply.Opaque] was, Assistant only.
+	Opaque json.RawMessage
 }
 
 // Call is one tool call that the model asks for.
@@ -51,8 +53,12 @@ type ToolSpec struct {
 // Request is one question to the model.
 type Request struct {
 	Thread string // for headers, logs and deterministic call ids; never sent as content
-	Items  []Item
-	Tools  []ToolSpec
+	// Model is the model to ask; "" is the one that the client was made for.
+	Model string
+	Items []Item
+	Tools []ToolSpec
+	// MaxOut bounds the reply, in tokens; 0 leaves it to the server.
+	MaxOut int
 	// UsedCallIDs are the call ids that the thread has already seen; a reply
 	// never repeats one.
 	UsedCallIDs map[string]bool
@@ -82,7 +88,12 @@ const (
 type Usage struct {
 	In     int `json:"in,omitempty"`
 	Out    int `json:"out,omitempty"`
-	Cached int `json:"cached,omitempty"`
+	Cached int `json:"cached,omitempty"` // of In
+	// Reasoning tokens are a part of Out.
+	Reasoning int `json:"reasoning,omitempty"`
+	// Cost is what the provider says that it charged, in US dollars; 0 means that it
+	// did not say.
+	Cost float64 `json:"cost,omitempty"`
 }
 
 // Reply is one complete answer of the model.
@@ -91,6 +102,11 @@ type Reply struct {
 	Calls  []Call
 	Finish Finish
 	Usage  Usage
+	// Model is the model that answered, as it was asked for.
+	Model string
+	// Opaque is what the provider wants back with this reply as it was (encrypted
+	// reasoning). Only the same model of the same client understands it.
+	Opaque json.RawMessage
 }
 
 // Model answers requests. It is safe for concurrent use. It retries what is

@@ -9,6 +9,7 @@ package prompt
 
 import (
 	_ "embed"
+	"regexp"
 	"strings"
 	"text/template"
 	"unicode"
@@ -26,36 +27,54 @@ type Info struct {
 	Targets []string
 	Tmux    bool   // commands run in terminals that people can watch
 	Mode    string // readonly, review or balanced; "" means balanced
+	// Role is Markdown that the configuration adds: what this agent is for. Its headings
+	// should be of the third level or below.
+	Role string
+	// SubAgent says that it works on one task for the agent of a thread, and reports.
+	SubAgent bool
+	// Workflows are those that it can run, each its name and what it is for in one line.
+	// Sub-agents run none and are told of none.
+	Workflows []string
 	// Facts are facts about the machine that stay as they are, one a line
 	// ("Debian 12, 4 cores"). They may come from the machine itself.
 	Facts []string
 }
 
-// factLen bounds one fact, in runes.
+// factLen bounds one fact, and what is said of one workflow, in runes.
 const factLen = 200
 
 // System returns the system prompt. It is safe for concurrent use.
 func System(i Info) string {
 	i.Agent, i.Target = line(i.Agent), line(i.Target)
-	var facts []string
-	for _, f := range i.Facts {
-		if f = fact(f); f != "" {
-			facts = append(facts, f)
-		}
+	i.Facts, i.Targets, i.Workflows = lines(i.Facts, fact), lines(i.Targets, line), lines(i.Workflows, fact)
+	if i.SubAgent {
+		i.Workflows = nil
 	}
-	i.Facts = facts
-	var targets []string
-	for _, t := range i.Targets {
-		if t = line(t); t != "" {
-			targets = append(targets, t)
-		}
-	}
-	i.Targets = targets
+	i.Role = block(i.Role)
 	var b strings.Builder
 	if err := template.Must(template.New("system").Parse(system)).Execute(&b, i); err != nil {
 		panic("prompt: " + err.Error()) // the embedded text is wrong; its test says so first
 	}
 	return b.String()
+}
+
+// lines are the items that clean leaves something of.
+func lines(items []string, clean func(string) string) []string {
+	var out []string
+	for _, s := range items {
+		if s = clean(s); s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+var blank = regexp.MustCompile(`\n[ \t]*(\n[ \t]*)+\n`)
+
+// block brings Markdown into the form of the rest: no space around it, and at most one
+// empty line between two.
+func block(s string) string {
+	return blank.ReplaceAllString(strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")), "\n\n")
 }
 
 // line keeps a configured name on one line and inside its code quotes.

@@ -363,6 +363,9 @@ func fields(r approvals.Record) []chat.Field {
 		add("Model's reason", line(fmt.Sprintf("%q", r.Claim.Why)))
 	}
 	add("Asked by", line(r.Requester.Name))
+	if r.Agent != "" {
+		add("Sub-agent", line(r.Agent)+" makes this call, on the agent's behalf")
+	}
 	if r.Revision > 0 {
 		add("Edited", "by "+line(r.Requester.Name)+"; the model asked for something else, and its labels do not apply")
 	}

@@ -81,6 +81,12 @@ type Request struct {
 	// Revision is how often people edited the command of this call; By is then who
 	// did it last, and Claim is empty.
 	Revision int
+	// Agent is the sub-agent that made the call, for who decides.
+	Agent string
+	// ReadOnly refuses what is not a proven read, whatever the mode and the rules say.
+	ReadOnly bool
+	// Gated always asks people, on a card of its own: no proof, rule, plan or grant covers it.
+	Gated bool
 }
 
 // id is the id of the request, the same each time it is asked for.
@@ -171,6 +177,12 @@ func (g *Gate) input(tx store.Tx, req Request, r Ruling) policy.Input {
 		},
 		Mode: p.Mode, Until: p.Until, Approvers: p.Approvers, Interrupt: req.Interrupt,
 		Harmless: r.Verdict.ReadOnly && r.Verdict.Risk == risk.Read && r.Level == risk.Read,
+	}
+	switch {
+	case req.ReadOnly:
+		in.Mode, in.Until = policy.ReadOnly, time.Time{}
+	case req.Gated && in.Mode != policy.ReadOnly:
+		in.Mode, in.Until, in.Harmless = policy.Review, time.Time{}, false
 	}
 	if in.Command == "" {
 		in.Command = string(req.Action.Args)
@@ -282,7 +294,7 @@ func (g *Gate) record(req Request, r Ruling) approvals.Record {
 		effects[i] = string(e)
 	}
 	return approvals.Record{
-		ID: req.id(), Thread: req.Thread, Call: req.CallID, Requester: req.By, Groups: req.Groups, Revision: req.Revision,
+		ID: req.id(), Thread: req.Thread, Call: req.CallID, Requester: req.By, Agent: req.Agent, Groups: req.Groups, Revision: req.Revision,
 		Created: now, Action: req.Action, Claim: req.Claim, State: approvals.Pending,
 		Engine: approvals.Judgement{ReadOnly: r.Verdict.ReadOnly, Risk: r.Verdict.Risk.String(), Effects: effects, Reasons: r.Verdict.Reasons},
 		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy().Hash(), Require: required(r.Decision),
@@ -319,7 +331,12 @@ func (g *Gate) Ask(tx store.Tx, req Request) approvals.Record {
 	}
 	g.note(tx, rec, "asked", rec.Requester.ID, "", "")
 	notice := r.Sentence
-	basis, by, broken := g.basis(tx, rec, r)
+	var basis approvals.Basis
+	var by chat.User
+	var broken string
+	if !req.Gated {
+		basis, by, broken = g.basis(tx, rec, r)
+	}
 	if basis.Kind != approvals.ByVotes {
 		if settled, ok := g.ledger.Settle(tx, rec.ID, basis, by, g.cfg.Now()); ok {
 			g.note(tx, settled, "approved", by.ID, string(basis.Kind), basis.Why)

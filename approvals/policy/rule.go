@@ -93,7 +93,7 @@ var (
 	}
 	// always are the tools whose calls nothing but people, or mode trusting, can let
 	// run: what they do is in their text, not in their name.
-	always = []string{"run_shell", "bash", "send-keys", "execute_code", "delete_file", "run_bash_background", "interrupt_background_process", "trust_mcp_tool", "trust_host_key"}
+	always = []string{"run_shell", "bash", "send-keys", "execute_code", "delete_file", "run_bash_background", "interrupt_background_process", "trust_mcp_tool", "trust_host_key", "extend_budget"}
 )
 
 // rule is a checked Rule.

@@ -10,11 +10,17 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/agent/spend"
+	"countersign/approvals"
+	"countersign/approvals/gate"
+	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/tools"
+	"countersign/tools/budget"
 	"countersign/tools/clock"
+	"countersign/tools/delegate"
 	"countersign/tools/mcp"
 	"countersign/tools/plan"
 	"countersign/tools/plugin"
@@ -53,8 +59,9 @@ type MCPConfig struct {
 func (b *bot) base() ([]tools.Tool, error) {
 	all := append([]tools.Tool{
 		clock.New(time.Now), b.outputs.Reader(),
-		plan.New(func(ctx context.Context, c tools.Call) (tools.Plan, error) { return b.registry.Load().Plan(ctx, c) }),
+		plan.New(b.planCall, b.free), budget.New(budget.Config{Store: extensions{b}, Channel: channelOf}),
 	}, targets.New(targets.Config{Names: sortedKeys(b.machines), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns(b.file.Tools))...)
+	all = append(all, delegate.New(delegate.Config{Agents: b.roles.Delegates(), Workflows: flows{b.library}, Plan: b.planCall, Free: b.free})...)
 	trust, err := b.trustTools()
 	if err != nil {
 		return nil, err
@@ -64,6 +71,36 @@ func (b *bot) base() ([]tools.Tool, error) {
 		return nil, err
 	}
 	return slices.Concat(all, trust, fetching), nil
+}
+
+// planCall plans a call with the tools of whoever makes it.
+func (b *bot) planCall(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	return toolbox{b}.Plan(ctx, c)
+}
+
+// free reports whether a planned call would run without people.
+func (b *bot) free(ctx context.Context, c tools.Call, p tools.Plan) bool {
+	return b.gate.Judge(ctx, gate.Request{
+		Thread: chat.ThreadID(c.Thread), CallID: c.ID, By: chat.User{ID: chat.UserID(c.By)}, Groups: c.Groups, Action: p.Action, Claim: p.Claim, Floor: p.Level,
+	}).Lane == policy.Allow
+}
+
+// extensions keeps what people allowed beyond a cap.
+type extensions struct{ b *bot }
+
+// Extend implements budget.Store.
+func (e extensions) Extend(ctx context.Context, x budget.Extension) error {
+	return e.b.db.Update(ctx, func(tx store.Tx) error {
+		by := x.By
+		if r, ok := (approvals.Ledger{}).Get(tx, x.Request); ok && r.By.ID != "" {
+			by = string(r.By.ID)
+		}
+		_, err := spend.Allow(tx, spend.Grant{
+			Request: string(x.Request), Scope: spend.Scope(x.Scope), Thread: x.Thread, Channel: x.Channel, Day: spend.Day(x.Day),
+			Amount: spend.Amount{Tokens: x.Tokens, Money: spend.Money(x.Micros)}, By: by, At: time.Now().UTC(),
+		})
+		return err
+	})
 }
 
 // catalogue makes the registry, starting the plugins and reaching for the MCP servers.
@@ -96,20 +133,7 @@ func (b *bot) offer(base []tools.Tool) error {
 	if err != nil {
 		return err
 	}
-	additional := slices.Clone(b.file.Tools.Additional)
-	for _, t := range foreign {
-		additional = append(additional, t.Spec().Name)
-	}
-	// Tools that need a terminal are in the catalogue even if no target has one, so
-	// that a configuration may name them.
-	r, err := catalogue.Select(tools.Selection{
-		Preset: b.file.Agent.Preset, Additional: additional, Disabled: b.file.Tools.Disabled, NoTmux: b.noTerminals(),
-	})
-	if err != nil {
-		return usage("agent.preset or tools: %v", err)
-	}
-	b.registry.Store(r)
-	return nil
+	return b.staff(catalogue, foreign)
 }
 
 // foreign are the tools of plugins and MCP servers that may be offered now.

@@ -16,6 +16,8 @@ import (
 	"github.com/kelseyhightower/envconfig"
 	"go.yaml.in/yaml/v3"
 
+	"countersign/agent/role"
+	"countersign/agent/spend"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/internal/redact"
@@ -131,6 +133,31 @@ type File struct {
 	MCP map[string]MCPConfig `yaml:"mcp"`
 	// Outputs is about what commands printed.
 	Outputs OutputsConfig `yaml:"outputs"`
+	// Model is about the language model that the environment names.
+	Model ModelConfig `yaml:"model"`
+	// Roles and SubAgents are by name; one of the name of a built-in one replaces it.
+	Roles     map[string]role.Role     `yaml:"roles"`
+	SubAgents map[string]role.SubAgent `yaml:"sub_agents"`
+	// Workflows are the runbooks beside the built-in ones.
+	Workflows WorkflowsConfig `yaml:"workflows"`
+	// Prices are what models cost, and Caps how much of it is enough.
+	Prices spend.Prices `yaml:"prices"`
+	Caps   spend.Caps   `yaml:"caps"`
+}
+
+// ModelConfig is about the language model.
+type ModelConfig struct {
+	// Fallback are models of the same server that are asked, in order, when the one before
+	// does not answer.
+	Fallback []string `yaml:"fallback"`
+	// Window is how many tokens fit the model, input and output together.
+	Window int `yaml:"window"`
+}
+
+// WorkflowsConfig says where runbooks are.
+type WorkflowsConfig struct {
+	Dirs   []string          `yaml:"dirs"`
+	Inline map[string]string `yaml:"inline"` // by name, each the YAML text of one
 }
 
 // AgentConfig names the agent and its defaults.
@@ -139,6 +166,7 @@ type AgentConfig struct {
 	Target string `yaml:"target"`
 	Preset string `yaml:"preset"`
 	Mode   string `yaml:"mode"`
+	Role   string `yaml:"role,omitempty"` // of threads that nobody gave another one
 	// Until is the end of the mode trusting, which needs one.
 	Until time.Time `yaml:"until,omitempty"`
 }
@@ -149,6 +177,7 @@ type ChannelConfig struct {
 	ID       string `yaml:"id"`
 	Target   string `yaml:"target,omitempty"`
 	Mode     string `yaml:"mode,omitempty"`
+	Role     string `yaml:"role,omitempty"`
 	// Until is the end of the mode trusting, which needs one.
 	Until time.Time `yaml:"until,omitempty"`
 	// Followups says which messages in the bot's threads it reads: "all" (the
@@ -238,6 +267,7 @@ func defaults() File {
 		Audit:   defaultAudit(),
 
 		Recordings: RecordingsConfig{MaxBytes: 50 << 20, Keep: 30 * 24 * time.Hour},
+		Model:      ModelConfig{Window: 128_000},
 		Outputs:    OutputsConfig{MaxBytes: output.DefaultMax, Keep: 7 * 24 * time.Hour},
 	}
 }
@@ -270,6 +300,9 @@ func (f File) check(path string) error {
 	if err := f.checkChannels(path); err != nil {
 		return err
 	}
+	if err := f.checkAgents(path); err != nil {
+		return err
+	}
 	if err := f.Audit.check(path); err != nil {
 		return err
 	}
@@ -292,6 +325,32 @@ func (f File) check(path string) error {
 	}
 	return nil
 }
+
+// checkAgents checks what is said of the model, of roles and of what they cost.
+func (f File) checkAgents(path string) error {
+	set, err := role.New(role.Config{Roles: f.Roles, SubAgents: f.SubAgents})
+	if err != nil {
+		return usage("%s: %v", path, err)
+	}
+	if _, err := set.Role(f.Agent.Role); err != nil {
+		return usage("%s: agent.role: %v", path, err)
+	}
+	for i, c := range f.Channels {
+		if _, err := set.Role(c.Role); err != nil {
+			return usage("%s: channels[%d].role: %v", path, i, err)
+		}
+	}
+	if f.Model.Window < minWindow {
+		return usage("%s: model.window is %d; a model that is of use here has at least %d tokens", path, f.Model.Window, minWindow)
+	}
+	if err := errors.Join(f.Prices.Validate(), f.Caps.Validate()); err != nil {
+		return usage("%s: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
+}
+
+// minWindow is the smallest window of a model, in tokens.
+const minWindow = 8000
 
 func (f File) checkChannels(path string) error {
 	seen := map[string]bool{}

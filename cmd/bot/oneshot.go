@@ -122,7 +122,7 @@ func toolsCommand() *cobra.Command {
 			}
 			defer done()
 			out := cmd.OutOrStdout()
-			specs := b.registry.Load().Specs(nil)
+			specs := b.everyone().Specs(nil)
 			if !asJSON {
 				for _, s := range specs {
 					first, _, _ := strings.Cut(strings.TrimSpace(s.Description), "\n")
@@ -261,7 +261,7 @@ func (b *bot) askOnce(ctx context.Context, me chat.User, rec approvals.Record, a
 func (b *bot) oneShot(ctx context.Context, me chat.User, name, args string, approve func(what string) bool) (string, error) {
 	const thread = chat.ThreadID("tool:once")
 	call := tools.Call{ID: "once", Thread: string(thread), By: string(me.ID), Name: name, Args: json.RawMessage(args)}
-	plan, err := b.registry.Load().Plan(ctx, call)
+	plan, err := b.everyone().Plan(ctx, call)
 	if err != nil {
 		return tools.ErrorText(err), errRefused
 	}
@@ -286,7 +286,7 @@ func (b *bot) oneShot(ctx context.Context, me chat.User, name, args string, appr
 				return text, err
 			}
 		}
-		if plan, err = b.registry.Load().Plan(ctx, call); err != nil {
+		if plan, err = b.everyone().Plan(ctx, call); err != nil {
 			return tools.ErrorText(err), errRefused
 		}
 		var why string

@@ -92,7 +92,7 @@ func (k *counsel) spec(tool string) (toolLevel, error) {
 		return toolLevel{}, err
 	}
 	defer done()
-	if s, ok := b.registry.Load().Lookup(tool); ok {
+	if s, ok := b.everyone().Lookup(tool); ok {
 		t := toolLevel{s.Name, s.Level}
 		k.specs[tool] = t
 		return t, nil

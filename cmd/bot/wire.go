@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +24,10 @@ import (
 	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/agent/llm/openai"
-	"countersign/agent/prompt"
+	"countersign/agent/role"
+	"countersign/agent/spend"
+	"countersign/agent/tokens"
+	"countersign/agent/workflow"
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/gate"
@@ -52,16 +57,18 @@ type bot struct {
 	log  *slog.Logger
 	db   *bolt.DB
 
-	machines map[string]*machine // by the names of the targets
-	hostKeys string              // the known_hosts file of what people approved
-	redact   func(string) string // takes secrets out of text
-	indexes  *code.Cache         // of the code indexer, for all targets
-	parser   code.Starter        // starts its parser; nil where the program cannot be found again
-	outputs  *output.Log         // whole outputs of calls whose result is cut
-	registry atomic.Pointer[tools.Registry]
-	plugins  *plugin.Host // nil without plugins
-	servers  *mcp.Host    // nil without MCP servers
-	mcp      mcp.Config   // how to reach them
+	machines map[string]*machine     // by the names of the targets
+	hostKeys string                  // the known_hosts file of what people approved
+	redact   func(string) string     // takes secrets out of text
+	indexes  *code.Cache             // of the code indexer, for all targets
+	parser   code.Starter            // starts its parser; nil where the program cannot be found again
+	outputs  *output.Log             // whole outputs of calls whose result is cut
+	rosters  atomic.Pointer[rosters] // the tools of everybody
+	roles    *role.Set
+	library  *workflow.Library // of workflows
+	plugins  *plugin.Host      // nil without plugins
+	servers  *mcp.Host         // nil without MCP servers
+	mcp      mcp.Config        // how to reach them
 	rules    atomic.Pointer[rules]
 	gate     *gate.Gate
 	agent    *agent.Agent
@@ -144,7 +151,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	b.outputs = output.New(output.Config{
 		Dir: filepath.Join(b.env.DataDir, "outputs"), Max: b.file.Outputs.MaxBytes, Cleaner: func() output.Cleaner { return redactor.Stream() },
 		Readable: func() bool {
-			_, ok := b.registry.Load().Lookup("read_output")
+			_, ok := b.everyone().Lookup("read_output")
 			return ok
 		},
 	})
@@ -158,6 +165,12 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 				return fmt.Errorf("the target %s cannot be looked at: %w", name, err)
 			}
 		}
+	}
+	if b.roles, err = role.New(role.Config{Roles: b.file.Roles, SubAgents: b.file.SubAgents}); err != nil {
+		return usage("%v", err)
+	}
+	if b.library, err = workflow.Load(b.file.Workflows.Dirs, b.file.Workflows.Inline); err != nil {
+		return usage("%v", err)
 	}
 	if err := b.catalogue(ctx); err != nil {
 		return err
@@ -191,16 +204,29 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		}
 	}
 	owner := fmt.Sprintf("%s/%d", b.env.Instance, b.db.Epoch())
+	counter, err := tokens.New()
+	if err != nil {
+		return fmt.Errorf("the tokenizer cannot be made: %w", err)
+	}
 	b.agent = agent.New(agent.Config{
 		DB: b.db, Model: model, Tools: toolbox{b}, Gate: gatekeeper{b.gate, b.markApproval}, Outbox: post{b.sender},
 		Owner: owner,
 		// The store file is locked: whoever claimed a thread before this start is dead.
 		Alive:  func(o string) bool { return o == owner },
-		Prompt: b.prompt, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
-		Limits:  agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
-		Repeats: b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: time.Now, Log: b.log,
+		Prompt: b.prompt, Profile: b.profile, Role: b.roleWord, Workflow: b.workflow, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
+		Limits: agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
+		Window: b.file.Model.Window, Count: counter.Count, Key: b.derived("marks"),
+		Spending: &agent.Spending{Prices: b.file.Prices, Caps: b.file.Caps, Channel: func(t chat.ThreadID) string { return channelOf(string(t)) }},
+		Repeats:  b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: time.Now, Log: b.log,
 	})
 	return nil
+}
+
+// derived is a key of its own for one use, from the one that the data directory keeps.
+func (b *bot) derived(use string) []byte {
+	h := hmac.New(sha256.New, b.key)
+	h.Write([]byte(use))
+	return h.Sum(nil)
 }
 
 // model makes the client of the model that the environment names.
@@ -210,7 +236,7 @@ func (b *bot) model() (llm.Model, error) {
 	}
 	m, err := openai.New(openai.Config{
 		APIKey: string(b.env.OpenAIKey), BaseURL: b.env.OpenAIBaseURL, Model: b.env.OpenAIModel,
-		API: b.env.ModelAPI, Headers: b.env.ModelHeaders, Log: b.log,
+		API: b.env.ModelAPI, Headers: b.env.ModelHeaders, Fallback: b.file.Model.Fallback, Log: b.log,
 	})
 	if err != nil {
 		return nil, usage("%v", err)
@@ -244,20 +270,6 @@ func (b *bot) terminals(thread chat.ThreadID) bool {
 // classify judges with the tables of the moment: one classifier for the gate and
 // for the tool that decides where a read runs.
 func (b *bot) classify(text string) risk.Verdict { return b.rules.Load().engine.Classify(text) }
-
-func (b *bot) prompt(t chat.ThreadID) string {
-	now, err := b.current(context.Background(), string(t))
-	if err != nil {
-		now = b.file.Agent.Target
-	}
-	info := prompt.Info{Agent: b.file.Agent.Name, Target: now, Tmux: b.terminals(t), Mode: string(b.place(t, "").Mode)}
-	if len(b.machines) > 1 {
-		for _, name := range sortedKeys(b.machines) {
-			info.Targets = append(info.Targets, name+b.labels(name))
-		}
-	}
-	return prompt.System(info)
-}
 
 func (b *bot) secrets() []string {
 	var out []string
@@ -394,6 +406,10 @@ func (b *bot) close() {
 	}
 }
 
+// keepSpent is how long the sums of a thread that nobody uses are kept: used again, it
+// begins at zero.
+const keepSpent = 90 * 24 * time.Hour
+
 // retain prunes what has outlived its use, once an hour.
 func (b *bot) retain(ctx context.Context) error {
 	t := time.NewTicker(time.Hour)
@@ -403,7 +419,7 @@ func (b *bot) retain(ctx context.Context) error {
 		for more := true; more; {
 			n := 0
 			err := b.db.Update(ctx, func(tx store.Tx) error {
-				n = max(files.PruneImages(tx, time.Now().Add(-b.file.Keep.Undo), 500), queue.Prune(tx, before, 500), outbox.Prune(tx, before, 500), gate.Prune(tx, before, 500))
+				n = max(files.PruneImages(tx, time.Now().Add(-b.file.Keep.Undo), 500), queue.Prune(tx, before, 500), outbox.Prune(tx, before, 500), gate.Prune(tx, before, 500), spend.Prune(tx, time.Now().Add(-keepSpent), 500))
 				return nil
 			})
 			if err != nil && ctx.Err() == nil {
@@ -436,17 +452,25 @@ func (b *bot) retain(ctx context.Context) error {
 // toolbox shows the registry to the agent.
 type toolbox struct{ b *bot }
 
-func (t toolbox) Specs(thread chat.ThreadID) []llm.ToolSpec {
+func (t toolbox) Specs(thread chat.ThreadID, id string) []llm.ToolSpec {
+	reg := t.b.registryOf(thread, id)
+	if reg == nil {
+		return nil
+	}
 	var out []llm.ToolSpec
 	terminals := t.b.terminals(thread)
-	for _, s := range t.b.registry.Load().Specs(func(s tools.Spec) bool { return terminals || !s.NeedsTmux }) {
+	for _, s := range reg.Specs(func(s tools.Spec) bool { return terminals || !s.NeedsTmux }) {
 		out = append(out, llm.ToolSpec{Name: s.Name, Description: s.Description, Schema: s.Schema})
 	}
 	return out
 }
 
 func (t toolbox) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
-	return t.b.registry.Load().Plan(ctx, c)
+	reg := t.b.registryOf(chat.ThreadID(c.Thread), c.Agent)
+	if reg == nil {
+		return tools.Plan{}, tools.Failed("the sub-agent %q is not configured any more", c.Agent)
+	}
+	return reg.Plan(ctx, c)
 }
 
 // post shows the outbox to the agent.
@@ -467,7 +491,7 @@ type gatekeeper struct {
 func request(p agent.Proposal) gate.Request {
 	return gate.Request{
 		Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor, Revision: p.Revision,
-		Groups: p.Groups, Impact: p.Impact, Taint: p.Taint, Interrupt: p.Interrupt,
+		Groups: p.Groups, Impact: p.Impact, Taint: p.Taint, Interrupt: p.Interrupt, Agent: p.Agent, ReadOnly: p.ReadOnly, Gated: p.Gated,
 	}
 }
 

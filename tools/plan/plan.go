@@ -30,10 +30,23 @@ const name = "propose_plan"
 // Planner plans one call without any effect; a registry does.
 type Planner func(ctx context.Context, c tools.Call) (tools.Plan, error)
 
-// New returns the tool over what plans the steps.
-func New(p Planner) tools.Tool { return tool{p} }
+// Free reports whether a planned call would run without people, as things are now.
+type Free func(ctx context.Context, c tools.Call, p tools.Plan) bool
 
-type tool struct{ plan Planner }
+// New returns the tool over what plans the steps. Steps that are free are not asked for:
+// they run without using up a step, and the one after would then not be the next. A nil
+// free takes every step for one that asks.
+func New(p Planner, free Free) tools.Tool {
+	if free == nil {
+		free = func(context.Context, tools.Call, tools.Plan) bool { return false }
+	}
+	return tool{p, free}
+}
+
+type tool struct {
+	plan Planner
+	free Free
+}
 
 type args struct {
 	Summary string `json:"summary"`
@@ -87,25 +100,38 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		Tool: name, Kind: approvals.KindChange, Args: tools.WithoutClaim(c.Args),
 		Preview: fmt.Sprintf("The model's words for it: %q. The steps run one after the other without another card, as long as each is exactly as it stands here; another one ends the plan and asks.", strings.TrimSpace(a.Summary)),
 	}
+	level := risk.Low
 	for i, s := range a.Steps {
 		if s.Tool == name {
 			return tools.Plan{}, tools.Invalid("step %d is a plan itself; put its steps into this one", i+1)
 		}
-		p, err := t.plan(ctx, tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Name: s.Tool, Args: s.Args})
+		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Agent: c.Agent, Name: s.Tool, Args: s.Args}
+		p, err := t.plan(ctx, call)
 		if err != nil {
 			return tools.Plan{}, tools.Invalid("step %d (%s) cannot be planned: %s", i+1, s.Tool, strings.TrimSuffix(err.Error(), "."))
 		}
 		if len(p.Action.Steps) > 0 {
 			return tools.Plan{}, tools.Invalid("step %d is a plan itself; put its steps into this one", i+1)
 		}
-		act.Steps = append(act.Steps, p.Action)
+		if p.Nested != nil {
+			return tools.Plan{}, tools.Invalid("step %d (%s) is work of many calls, which nobody can approve before they are known; call it by itself", i+1, s.Tool)
+		}
+		level = risk.Max(level, p.Level)
+		if !t.free(ctx, call, p) {
+			act.Steps = append(act.Steps, p.Action)
+		}
+	}
+	if len(act.Steps) == 0 {
+		return tools.Plan{}, tools.Invalid("none of these steps asks anybody; make the calls without a plan")
 	}
 	act.Target = act.Steps[0].Target
 	n := len(act.Steps)
-	return tools.Planned(act, a.Claim(), func(context.Context, tools.Sink) (tools.Result, error) {
+	out := tools.Planned(act, a.Claim(), func(context.Context, tools.Sink) (tools.Result, error) {
 		return tools.Result{
-			Value: fmt.Sprintf("approved: make the %d calls now, one after the other, in this order and with exactly these arguments; each runs without another card within %s", n, approvals.PlanWithin),
+			Value: fmt.Sprintf("approved: make the calls of the plan now, one after the other, in this order and with exactly these arguments; the %d that change something run without another card within %s", n, approvals.PlanWithin),
 			Text:  fmt.Sprintf("The plan of %d steps is approved.", n),
 		}, nil
-	}), nil
+	})
+	out.Level = level
+	return out, nil
 }

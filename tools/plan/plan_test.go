@@ -36,14 +36,14 @@ const (
 )
 
 func TestToolKeepsItsPromises(t *testing.T) {
-	toolstest.Check(t, plan.New(shell), nil, toolstest.Case{
+	toolstest.Check(t, plan.New(shell, nil), nil, toolstest.Case{
 		Name: "two steps", Args: args(one + "," + two),
 		Other: map[string]string{"summary": `"other"`, "steps": `[` + two + `,` + one + `]`},
 	})
 }
 
 func TestPlan(t *testing.T) {
-	p, err := plan.New(shell).Plan(t.Context(), tools.Call{ID: "c", Args: json.RawMessage(args(one + "," + two))})
+	p, err := plan.New(shell, nil).Plan(t.Context(), tools.Call{ID: "c", Args: json.RawMessage(args(one + "," + two))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestPlan(t *testing.T) {
 		"a plan within a plan":          one + `,{"tool":"propose_plan","arguments":{}}`,
 	} {
 		var bad *tools.Error
-		_, err := plan.New(shell).Plan(t.Context(), tools.Call{ID: "c", Args: json.RawMessage(args(steps))})
+		_, err := plan.New(shell, nil).Plan(t.Context(), tools.Call{ID: "c", Args: json.RawMessage(args(steps))})
 		if !errors.As(err, &bad) || bad.Kind != tools.InvalidArguments || !strings.Contains(bad.Sentence, "step 2") {
 			t.Errorf("%s: %v", rule, err)
 		}

@@ -3,6 +3,8 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"math"
+	"strconv"
 	"strings"
 
 	"countersign/agent/llm"
@@ -28,6 +30,11 @@ type delta struct {
 	Content text       `json:"content"`
 	Refusal text       `json:"refusal"`
 	Calls   []callPart `json:"tool_calls"`
+
+	// What a model thought. It is no part of the reply; reasoning_content and
+	// reasoning_details go back with it, reasoning never does.
+	Reasoning text            `json:"reasoning_content"`
+	Details   json.RawMessage `json:"reasoning_details"`
 }
 
 type callPart struct {
@@ -40,12 +47,45 @@ type callPart struct {
 	Extra json.RawMessage `json:"extra_content"`
 }
 
+// usage has the names of both APIs.
 type usage struct {
 	Prompt     float64 `json:"prompt_tokens"`
 	Completion float64 `json:"completion_tokens"`
 	Details    struct {
 		Cached float64 `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
+	Spent struct {
+		Reasoning float64 `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
+	CacheHit float64 `json:"prompt_cache_hit_tokens"` // DeepSeek
+
+	Input        float64 `json:"input_tokens"`
+	Output       float64 `json:"output_tokens"`
+	InputDetails struct {
+		Cached float64 `json:"cached_tokens"`
+	} `json:"input_tokens_details"`
+	OutputDetails struct {
+		Reasoning float64 `json:"reasoning_tokens"`
+	} `json:"output_tokens_details"`
+
+	Cost json.RawMessage `json:"cost"` // OpenRouter: US dollars, a number
+}
+
+// usageOf reads an account, or says false when there is none: it never fails a reply.
+func usageOf(raw json.RawMessage) (llm.Usage, bool) {
+	var u usage
+	if json.Unmarshal(raw, &u) != nil {
+		return llm.Usage{}, false
+	}
+	out := llm.Usage{
+		In: count(max(u.Prompt, u.Input)), Out: count(max(u.Completion, u.Output)),
+		Cached:    count(max(u.Details.Cached, u.CacheHit, u.InputDetails.Cached)),
+		Reasoning: count(max(u.Spent.Reasoning, u.OutputDetails.Reasoning)),
+	}
+	if cost, err := strconv.ParseFloat(strings.Trim(string(u.Cost), `"`), 64); err == nil && cost > 0 && !math.IsInf(cost, 0) {
+		out.Cost = cost
+	}
+	return out, out.In > 0 || out.Out > 0
 }
 
 // text is a string that servers also write as null or as a list of parts.
@@ -85,9 +125,15 @@ type open struct {
 // object only their last piece can make them so.
 func (o *open) whole() bool { return json.Valid([]byte(o.args.String())) }
 
-// assembly puts the frames of one reply together. The zero value is ready.
+// assembly puts the frames of one reply of the chat API together. The zero
+// value is ready.
 type assembly struct {
-	text   strings.Builder
+	host, model string // for the opaque part
+
+	text      strings.Builder
+	reasoning strings.Builder
+	details   []map[string]json.RawMessage
+
 	calls  []*open
 	byIdx  map[int]*open
 	byID   map[string]*open
@@ -101,16 +147,9 @@ type assembly struct {
 func (a *assembly) add(frame []byte) (string, *fault) {
 	var c chunk
 	a.frames++
-	frame = bytes.TrimSpace(frame)
-	if len(frame) == 0 {
-		return "", nil
-	}
-	if frame[0] == '[' { // Gemini wraps its errors in an array
-		var list []json.RawMessage
-		if json.Unmarshal(frame, &list) != nil || len(list) == 0 || list[0][0] != '{' {
-			return "", &fault{kind: garbled, retry: true}
-		}
-		frame = list[0]
+	frame, f := unwrap(frame)
+	if f != nil || len(frame) == 0 {
+		return "", f
 	}
 	if err := json.Unmarshal(frame, &c); err != nil {
 		// A wrong type beside an error still says what the error is.
@@ -121,9 +160,8 @@ func (a *assembly) add(frame []byte) (string, *fault) {
 	if fails(c.Error) {
 		return "", faultInStream(c.Error)
 	}
-	var u usage
-	if json.Unmarshal(c.Usage, &u) == nil && (u.Prompt > 0 || u.Completion > 0) { // accounting never fails a reply
-		a.usage = llm.Usage{In: count(u.Prompt), Out: count(u.Completion), Cached: count(u.Details.Cached)}
+	if u, ok := usageOf(c.Usage); ok {
+		a.usage = u
 	}
 	var news strings.Builder
 	for _, ch := range c.Choices {
@@ -142,6 +180,7 @@ func (a *assembly) add(frame []byte) (string, *fault) {
 		}
 		news.WriteString(string(d.Content))
 		news.WriteString(string(d.Refusal))
+		a.think(d)
 		a.parts(d.Calls)
 		if ch.Finish != "" {
 			a.finish = string(ch.Finish)
@@ -154,6 +193,68 @@ func (a *assembly) add(frame []byte) (string, *fault) {
 	}
 	a.text.WriteString(news.String())
 	return news.String(), nil
+}
+
+// unwrap takes a frame out of the array in which Gemini wraps its errors.
+func unwrap(frame []byte) ([]byte, *fault) {
+	frame = bytes.TrimSpace(frame)
+	if len(frame) == 0 || frame[0] != '[' {
+		return frame, nil
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(frame, &list) != nil || len(list) == 0 || list[0][0] != '{' {
+		return nil, &fault{kind: garbled, retry: true}
+	}
+	return list[0], nil
+}
+
+// think keeps what a model wants back of its thoughts. Details come in pieces:
+// those of the same kind and place in a row are one, whose texts are joined
+// (openrouter.ai/docs, "Preserving Reasoning").
+func (a *assembly) think(d delta) {
+	if a.reasoning.Len() < maxOpaque {
+		a.reasoning.WriteString(string(d.Reasoning))
+	}
+	var details []map[string]json.RawMessage
+	if !present(d.Details) || json.Unmarshal(d.Details, &details) != nil || len(a.details) > maxOpaque/100 {
+		return // of another shape: nothing that could go back
+	}
+	for _, piece := range details {
+		var last map[string]json.RawMessage
+		if n := len(a.details); n > 0 {
+			last = a.details[n-1]
+		}
+		if last == nil || string(last["type"]) != string(piece["type"]) || string(last["index"]) != string(piece["index"]) ||
+			(present(piece["id"]) && present(last["id"]) && string(piece["id"]) != string(last["id"])) {
+			a.details = append(a.details, piece)
+			continue
+		}
+		for k, v := range piece {
+			if k == "text" || k == "summary" || k == "data" {
+				v = joined(last[k], v)
+			}
+			if present(v) || last[k] == nil {
+				last[k] = v
+			}
+		}
+	}
+}
+
+// joined joins two JSON strings; anything else is the second one, or the first
+// one when that says nothing.
+func joined(a, b json.RawMessage) json.RawMessage {
+	var x, y string
+	if !present(a) || json.Unmarshal(a, &x) != nil {
+		return b
+	}
+	if !present(b) || json.Unmarshal(b, &y) != nil {
+		return a
+	}
+	out, err := encode(x + y)
+	if err != nil {
+		return a
+	}
+	return out
 }
 
 // present says whether a member of an object is there and not null.
@@ -276,6 +377,9 @@ func (a *assembly) begin() *open {
 	return o
 }
 
+// ended implements reader.
+func (a *assembly) ended() bool { return a.finish != "" }
+
 // complete says whether the frames so far are a whole reply for a server that
 // ends streams with [DONE] alone: there are calls, and none is cut.
 func (a *assembly) complete() bool {
@@ -309,6 +413,27 @@ func (a *assembly) reply() llm.Reply {
 		if len(r.Calls) > 0 {
 			r.Finish = llm.FinishCalls
 		}
+		r.Opaque = a.opaque(len(r.Calls) > 0)
 	}
 	return r
+}
+
+// opaque is what goes back with the reply. DeepSeek wants its thoughts back
+// with calls only, so others are not kept.
+func (a *assembly) opaque(calls bool) json.RawMessage {
+	o := opaque{API: "chat", Host: a.host, Model: a.model, Members: map[string]json.RawMessage{}}
+	if calls && a.reasoning.Len() > 0 {
+		if raw, err := encode(a.reasoning.String()); err == nil {
+			o.Members["reasoning_content"] = raw
+		}
+	}
+	if len(a.details) > 0 {
+		if raw, err := encode(a.details); err == nil {
+			o.Members["reasoning_details"] = raw
+		}
+	}
+	if len(o.Members) == 0 {
+		return nil
+	}
+	return o.encode()
 }

@@ -49,6 +49,7 @@ type fault struct {
 	after   time.Duration // what the server asked for
 	tooLong bool
 	quota   bool // the account is empty: waiting does not help
+	wants   wish // how the server wants the request instead
 	cause   error
 }
 
@@ -107,8 +108,11 @@ func faultInStream(raw json.RawMessage) *fault {
 		}
 	}
 	f.judge(code)
-	if f.quota || f.tooLong || strings.Contains(code, "invalid_request") || strings.Contains(code, "authentication") {
+	if f.quota || f.tooLong || strings.Contains(code, "invalid_") || strings.Contains(code, "authentication") || strings.Contains(code, "_policy") || f.wants&wantAnotherModel != 0 {
 		f.retry = false
+	}
+	if f.status == 0 && strings.Contains(code, "rate_limit") {
+		f.status = http.StatusTooManyRequests
 	}
 	return f
 }
@@ -120,6 +124,70 @@ func (f *fault) judge(code string) {
 		f.tooLong = true // larger than a whole minute's allowance: waiting does not help
 	}
 	f.quota = strings.Contains(code, "insufficient_quota") || strings.Contains(code, "billing") || f.status == http.StatusPaymentRequired
+	f.wants = wishes(f.status, f.message, code)
+}
+
+var (
+	// "This model is only supported in v1/responses and not in v1/chat/completions."
+	responsesWords = regexp.MustCompile(`(?i)\bv1/responses\b|\bresponses (api|endpoint)\b`)
+	// "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+	maxWords = regexp.MustCompile(`(?i)\bmax_(completion_)?tokens\b`)
+	// "The encrypted content for item rs_1 could not be verified."
+	// "Item with id 'rs_1' not found. Items are not persisted when `+"`store`"+` is set to false."
+	opaqueWords = regexp.MustCompile(`(?i)encrypted content .{0,80}(could not|cannot|can't|invalid)|items are not persisted|required '?(following|reasoning)'? item`)
+	// "The model `+"`gpt-9`"+` does not exist or you do not have access to it.", "x is not a valid model ID"
+	absentWords  = regexp.MustCompile(`(?i)\bmodels?\b.{0,120}\b(not found|not exist|doesn't exist|not available|unavailable|not loaded|unknown|decommissioned|deprecated)|not a valid model|(unknown|invalid|no such) model|no endpoints found`)
+	refusedWords = regexp.MustCompile(`(?i)unsupported|not supported|unknown|unrecogni[sz]ed|extra (inputs|fields)|not (allowed|permitted)|unexpected|instead`)
+	missingWords = regexp.MustCompile(`(?i)missing|required|must be`)
+)
+
+// wishes reads out of a refusal's words how the request should have been.
+func wishes(status int, message, code string) wish {
+	var w wish
+	switch status {
+	case 0, http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
+	default:
+		return 0
+	}
+	refuses := refusedWords.MatchString(message)
+	if responsesWords.MatchString(message) {
+		w |= wantResponses
+	}
+	if maxWords.MatchString(message) && refuses {
+		w |= wantOtherMax
+	}
+	if (strings.Contains(message, "stream_options") || strings.Contains(message, "include_usage")) && refuses {
+		w |= wantNoUsage
+	}
+	if (strings.Contains(message, "reasoning.encrypted_content") || strings.Contains(strings.ToLower(message), "encrypted content is not")) && refuses {
+		w |= wantNoInclude
+	}
+	if strings.Contains(code, "invalid_encrypted_content") || opaqueWords.MatchString(message) {
+		w |= wantNoOpaque
+	}
+	switch thoughts := strings.Contains(message, "reasoning_content") || strings.Contains(message, "reasoning_details"); {
+	case thoughts && missingWords.MatchString(message):
+		w |= wantReasoning
+	case thoughts && refuses:
+		w |= wantNoOpaque
+	}
+	if w&wantResponses == 0 && (strings.Contains(code, "model_not_found") || absentWords.MatchString(message)) {
+		w |= wantAnotherModel
+	}
+	return w
+}
+
+// elsewhere says whether another model of the same server may do better.
+func (f *fault) elsewhere() bool {
+	switch {
+	case f.quota, f.tooLong, f.status == http.StatusUnauthorized, f.status == http.StatusForbidden:
+		return false
+	case f.status == http.StatusTooManyRequests, f.status >= 500, f.status == http.StatusNotFound, f.wants&wantAnotherModel != 0:
+		return true
+	case f.status != 0:
+		return f.retry
+	}
+	return f.retry && f.kind != unreachable
 }
 
 // saysBody reads the message of an error's body: an object, an array with one
@@ -219,7 +287,9 @@ func (c *Client) faultOf(ctx context.Context, err error) *fault {
 		inval x509.CertificateInvalidError
 	)
 	switch {
-	case errors.Is(err, goopenai.ErrReasoningToolsRequireResponses), errors.Is(err, goopenai.ErrChatCompletionInvalidModel):
+	case errors.Is(err, goopenai.ErrReasoningToolsRequireResponses):
+		return &fault{kind: unsupported, cause: err, wants: wantResponses}
+	case errors.Is(err, goopenai.ErrChatCompletionInvalidModel):
 		return &fault{kind: unsupported, cause: err}
 	case errors.As(err, &cert), errors.As(err, &host), errors.As(err, &inval), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return &fault{kind: untrusted, cause: plain(err)}
@@ -248,7 +318,7 @@ func (c *Client) note(f *fault, wait time.Duration) string {
 	case f.kind == silent:
 		what = "The model went silent"
 	case f.kind == unreachable:
-		what = "The model's server " + c.host + " cannot be reached"
+		what = "The model's server " + c.at.host + " cannot be reached"
 	case f.kind == garbled:
 		what = "The model's answer was garbled"
 	}
@@ -258,66 +328,77 @@ func (c *Client) note(f *fault, wait time.Duration) string {
 	return fmt.Sprintf("%s, trying again in %s.", what, wait.Round(time.Second))
 }
 
-// final is the error for people.
-func (c *Client) final(f *fault, attempts int) *llm.Error {
-	e := &llm.Error{Sentence: c.sentence(f), Status: f.status, Retry: f.after, TooLong: f.tooLong, Cause: f}
+// final is the error for people, about the last of the models that were asked.
+func (c *Client) final(f *fault, model string, attempts int, others []string) *llm.Error {
+	e := &llm.Error{Sentence: c.sentence(f, named(model)), Status: f.status, Retry: f.after, TooLong: f.tooLong, Cause: f}
+	var more []string
 	if attempts > 1 {
-		e.Sentence = strings.TrimSuffix(e.Sentence, ".") + fmt.Sprintf(" (tried %d times).", attempts)
+		more = append(more, fmt.Sprintf("tried %d times", attempts))
+	}
+	if len(others) > 0 {
+		more = append(more, strings.Join(others, ", ")+" did not answer either")
+	}
+	if len(more) > 0 {
+		e.Sentence = strings.TrimSuffix(e.Sentence, ".") + " (" + strings.Join(more, "; ") + ")."
 	}
 	return e
 }
 
-func (c *Client) sentence(f *fault) string {
+// named is a model's name in a sentence.
+func named(model string) string {
+	if model == "" {
+		return "that is its default"
+	}
+	return model
+}
+
+func (c *Client) sentence(f *fault, model string) string {
 	said := ""
 	if f.message != "" {
 		said = " (" + f.message + ")"
-	}
-	model := c.cfg.Model
-	if model == "" {
-		model = "that is its default"
 	}
 	switch {
 	case f.tooLong:
 		return "The conversation is too long for the model " + model + "; start a new thread or choose a model with a larger window in OPENAI_MODEL."
 	case f.quota:
-		return "The account behind OPENAI_API_KEY has no credit left at " + c.host + "; check its plan and billing."
+		return "The account behind OPENAI_API_KEY has no credit left at " + c.at.host + "; check its plan and billing."
 	case f.status == http.StatusUnauthorized:
-		return "The model's server " + c.host + " does not accept the key; check OPENAI_API_KEY and OPENAI_BASE_URL."
+		return "The model's server " + c.at.host + " does not accept the key; check OPENAI_API_KEY and OPENAI_BASE_URL."
 	case f.status == http.StatusForbidden:
-		return "The key may not use the model " + model + " at " + c.host + "; check OPENAI_API_KEY and OPENAI_MODEL."
+		return "The key may not use the model " + model + " at " + c.at.host + "; check OPENAI_API_KEY and OPENAI_MODEL."
 	case f.status == http.StatusNotFound || f.status == http.StatusMethodNotAllowed:
-		return "The model " + model + " or the address was not found at " + c.host + "; check OPENAI_MODEL, and that OPENAI_BASE_URL ends like its documentation says (often in /v1)."
+		return "The model " + model + " or the address was not found at " + c.at.host + "; check OPENAI_MODEL, and that OPENAI_BASE_URL ends like its documentation says (often in /v1)."
 	case f.status == http.StatusTooManyRequests:
 		if f.after >= longestWait {
-			return "The model's server " + c.host + " allows no more requests for " + f.after.Round(time.Second).String() + "; try again then, or check the limits of OPENAI_API_KEY."
+			return "The model's server " + c.at.host + " allows no more requests for " + f.after.Round(time.Second).String() + "; try again then, or check the limits of OPENAI_API_KEY."
 		}
-		return "The model's server " + c.host + " is overloaded or its rate limit is reached; try again in a few minutes."
+		return "The model's server " + c.at.host + " is overloaded or its rate limit is reached; try again in a few minutes."
 	case f.status >= 500:
-		return fmt.Sprintf("The model's server %s has a problem of its own (status %d); try again in a few minutes.", c.host, f.status)
+		return fmt.Sprintf("The model's server %s has a problem of its own (status %d); try again in a few minutes.", c.at.host, f.status)
 	case f.status >= 300 && f.status < 400:
-		return fmt.Sprintf("The model's server %s sends requests elsewhere (status %d); check OPENAI_BASE_URL, also http or https.", c.host, f.status)
+		return fmt.Sprintf("The model's server %s sends requests elsewhere (status %d); check OPENAI_BASE_URL, also http or https.", c.at.host, f.status)
 	case f.kind == refused || (f.kind == inStream && f.status != 0):
-		return fmt.Sprintf("The model's server %s refused the request with status %d%s; check OPENAI_MODEL and OPENAI_BASE_URL.", c.host, f.status, said)
+		return fmt.Sprintf("The model's server %s refused the request with status %d%s; check OPENAI_MODEL and OPENAI_BASE_URL.", c.at.host, f.status, said)
 	case f.kind == inStream:
-		return "The model's server " + c.host + " broke its answer off with an error" + said + "; try again in a few minutes."
+		return "The model's server " + c.at.host + " broke its answer off with an error" + said + "; try again in a few minutes."
 	case f.kind == webPage:
-		return "The server " + c.host + " answered with a web page instead of a model's reply; check OPENAI_BASE_URL (often it must end in /v1)."
+		return "The server " + c.at.host + " answered with a web page instead of a model's reply; check OPENAI_BASE_URL (often it must end in /v1)."
 	case f.kind == garbled:
-		return "The server " + c.host + " answered with something that is not a model's reply; check OPENAI_BASE_URL."
+		return "The server " + c.at.host + " answered with something that is not a model's reply; check OPENAI_BASE_URL."
 	case f.kind == filtered:
-		return "The content filter of " + c.host + " stopped the model's answer; ask in other words, or leave out the text that could have set it off."
+		return "The content filter of " + c.at.host + " stopped the model's answer; ask in other words, or leave out the text that could have set it off."
 	case f.kind == tooBig:
 		return "The model's answer was larger than this bot takes; ask for less at once."
 	case f.kind == silent:
-		return "The model's server " + c.host + " sent nothing for too long; try again, or check that it is not overloaded."
+		return "The model's server " + c.at.host + " sent nothing for too long; try again, or check that it is not overloaded."
 	case f.kind == incomplete:
-		return "The model's answer from " + c.host + " broke off before its end; try again in a few minutes."
+		return "The model's answer from " + c.at.host + " broke off before its end; try again in a few minutes."
 	case f.kind == untrusted:
-		return "The model's server " + c.host + " has no certificate that this machine trusts; check OPENAI_BASE_URL and the system's certificates."
+		return "The model's server " + c.at.host + " has no certificate that this machine trusts; check OPENAI_BASE_URL and the system's certificates."
 	case errors.Is(f.cause, goopenai.ErrReasoningToolsRequireResponses):
-		return "The model " + model + " can call tools only through the Responses API, which is not available yet; choose another model in OPENAI_MODEL."
+		return "The model " + model + " can call tools only through the Responses API; set COUNTERSIGN_MODEL_API to auto or responses, or choose another model in OPENAI_MODEL."
 	case f.kind == unsupported:
 		return "The model " + model + " is not a chat model; choose another one in OPENAI_MODEL."
 	}
-	return "The model's server " + c.host + " cannot be reached; check OPENAI_BASE_URL and the network."
+	return "The model's server " + c.at.host + " cannot be reached; check OPENAI_BASE_URL and the network."
 }

@@ -106,15 +106,25 @@ func FuzzServerBytes(f *testing.F) {
 		sse(`{"error":{"message":"x","code":{}}}`), "data: {\"error\":", "event: x\ndata:{}\n\ndata:\n:\n",
 		`{"choices":[{"message":{"tool_calls":[{"function":{}}]}}]}`,
 	} {
-		f.Add([]byte(s), 200)
-		f.Add([]byte(s), 400)
+		f.Add([]byte(s), 200, false)
+		f.Add([]byte(s), 400, false)
 	}
-	f.Fuzz(func(t *testing.T, body []byte, status int) {
+	for _, s := range []string{
+		respEvents(respThought("1"), respText("fine"), respCall("a", "f", "{}")), respDelta(0, "x") + respItem(0, respCall("a", "f", "{}")) + respEvents(),
+		`{"object":"response","output":[{"type":"message","content":[{"text":null}]}]}`, sse(`{"type":"response.failed","response":{"error":{"code":7}}}`), sse(`{"type":"response.completed"}`),
+	} {
+		f.Add([]byte(s), 200, true)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, status int, responses bool) {
+		api := "chat"
+		if responses {
+			api = "responses"
+		}
 		if status < 200 || status > 599 {
 			status = 200
 		}
 		c, err := New(Config{
-			BaseURL: "http://model.test/v1", MaxAttempts: 2,
+			BaseURL: "http://model.test/v1", MaxAttempts: 2, API: api,
 			Sleep:  func(context.Context, time.Duration) error { return nil },
 			Jitter: func(time.Duration) time.Duration { return 0 },
 			HTTPClient: doer(func(*http.Request) (*http.Response, error) {

@@ -1,10 +1,11 @@
 // Package openai is an llm.Model over any server that speaks OpenAI's Chat
-// Completions API, with streaming. It makes up for what such servers do
-// differently: truncated streams, errors in the middle, missing or repeated
-// call ids, arguments in pieces or as objects, and overload.
+// Completions API or its Responses API, with streaming. It makes up for what
+// such servers do differently: truncated streams, errors in the middle, missing
+// or repeated call ids, arguments in pieces or as objects, parameters by other
+// names, and overload; and it asks other models when one does not answer.
 //
-// It does not run tools, keep history or speak the Responses API, and it never
-// logs a key, a header value or the body of a request or an answer.
+// It does not run tools or keep history, nor lets the server keep it, and it
+// never logs a key, a header value or the body of a request or an answer.
 package openai
 
 import (
@@ -15,7 +16,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -46,11 +46,22 @@ type Doer interface {
 // Config configures a [Client]. The zero value of an optional field means the
 // default that is named beside it.
 type Config struct {
-	APIKey  string // OPENAI_API_KEY; may be empty for servers that want none
-	BaseURL string // OPENAI_BASE_URL; default https://api.openai.com/v1
+	APIKey string // OPENAI_API_KEY; may be empty for servers that want none
+	// BaseURL is OPENAI_BASE_URL; default https://api.openai.com/v1. Azure's are
+	// https://NAME.openai.azure.com/openai/v1 and
+	// https://NAME.openai.azure.com/openai/deployments/DEPLOYMENT?api-version=VERSION;
+	// the key goes as api-key there.
+	BaseURL string
 	Model   string // OPENAI_MODEL; needed for api.openai.com
-	// API is "auto" (default) or "chat", which are the same today. "responses"
-	// is not available yet.
+	// Fallback are models of the same server, asked in this order when the one
+	// before does not answer: overload, a server's error or silence after all
+	// retries, or a model that is not there. A model that did not answer is asked
+	// last for the next two minutes. For a classic address of Azure they are the
+	// names of deployments.
+	Fallback []string
+	// API is the one that is spoken: "chat" (Chat Completions), "responses", or
+	// "auto" (default), which is responses for gpt-6 models at api.openai.com and
+	// for a model whose server said that it must be, and chat otherwise.
 	API string
 	// Headers go with every request, over the ones of this package.
 	Headers map[string]string
@@ -76,8 +87,10 @@ type Config struct {
 // Client is an llm.Model. It is safe for concurrent use.
 type Client struct {
 	cfg  Config
-	host string // of the server, for sentences
+	at   *endpoint
 	api  *goopenai.Client
+	want habits
+	rest rests
 }
 
 var _ llm.Model = (*Client)(nil)
@@ -89,16 +102,16 @@ func New(cfg Config) (*Client, error) {
 	if cfg.BaseURL == "" {
 		cfg.BaseURL = defaultBaseURL
 	}
-	u, err := url.Parse(cfg.BaseURL)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("OPENAI_BASE_URL is not an address such as https://api.openai.com/v1; correct it")
+	at, err := endpointOf(cfg.BaseURL)
+	if err != nil {
+		return nil, err
 	}
-	if u.User != nil {
-		return nil, errors.New("OPENAI_BASE_URL holds a user or password; put the key into OPENAI_API_KEY instead")
-	}
-	cfg.BaseURL = strings.TrimSuffix(strings.TrimRight(cfg.BaseURL, "/"), "/chat/completions")
 	cfg.APIKey, cfg.Model = strings.TrimSpace(cfg.APIKey), strings.TrimSpace(cfg.Model)
-	if u.Hostname() == "api.openai.com" {
+	if cfg.Model == "" {
+		cfg.Model = at.deployment
+	}
+	at.configured = cfg.Model
+	if at.brand == openAI {
 		switch {
 		case cfg.APIKey == "":
 			return nil, errors.New("OPENAI_API_KEY is not set")
@@ -107,9 +120,9 @@ func New(cfg Config) (*Client, error) {
 		}
 	}
 	switch cfg.API {
-	case "", "auto", "chat":
-	case "responses":
-		return nil, errors.New("the Responses API is not available yet; set COUNTERSIGN_MODEL_API to chat or auto")
+	case "":
+		cfg.API = "auto"
+	case "auto", "chat", "responses":
 	default:
 		return nil, fmt.Errorf("the model API %q is not known; set COUNTERSIGN_MODEL_API to auto, chat or responses", cfg.API)
 	}
@@ -122,10 +135,10 @@ func New(cfg Config) (*Client, error) {
 		}
 	}
 	cfg.defaults()
-	c := &Client{cfg: cfg, host: u.Host}
+	c := &Client{cfg: cfg, at: at}
 	api := goopenai.DefaultConfig(cfg.APIKey)
-	api.BaseURL = cfg.BaseURL
-	api.HTTPClient = &shim{next: cfg.HTTPClient, headers: cfg.Headers}
+	api.BaseURL = at.base
+	api.HTTPClient = &shim{next: cfg.HTTPClient, at: at, key: cfg.APIKey, headers: cfg.Headers}
 	api.EmptyMessagesLimit = math.MaxUint32
 	c.api = goopenai.NewClientWithConfig(api)
 	return c, nil
@@ -191,38 +204,115 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // Reply implements llm.Model. When ctx ends it returns at once, with an error
 // that wraps the context's. show may be nil; it is called from this goroutine.
+// When another model takes over, the text so far is reset and a note says so.
 func (c *Client) Reply(ctx context.Context, r llm.Request, show func(llm.Delta)) (llm.Reply, error) {
 	if show == nil {
 		show = func(llm.Delta) {}
 	}
-	req := request(c.cfg.Model, r)
-	ctx = withMeta(ctx, metaOf(r.Items))
-	var spent time.Duration
-	for attempt := 1; ; attempt++ {
-		begun := time.Now()
-		reply, heard, fault := c.once(ctx, req, show)
+	first := strings.TrimSpace(r.Model)
+	if first == "" {
+		first = c.cfg.Model
+	}
+	models := c.rest.order(append([]string{first}, c.cfg.Fallback...))
+	if models[0] != first {
+		show(llm.Delta{Note: first + " did not answer a moment ago; asking " + models[0] + "."})
+	}
+	for i, model := range models {
+		reply, attempts, fault := c.ask(ctx, model, r, show)
 		if fault == nil {
+			reply.Model = model
 			reply.Calls = uniqueIDs(r, reply.Calls)
 			return reply, nil
 		}
 		if err := ctx.Err(); err != nil {
 			return llm.Reply{}, stopped(err)
 		}
+		if i == len(models)-1 || !fault.elsewhere() {
+			return llm.Reply{}, c.final(fault, model, attempts, models[:i])
+		}
+		c.rest.add(model)
+		show(llm.Delta{Reset: true, Note: model + " does not answer; asking " + models[i+1] + " instead."})
+	}
+	return llm.Reply{}, stopped(ctx.Err()) // there is always one model
+}
+
+// ask asks one model until it answers or there is no point in going on. It
+// returns how often it asked.
+func (c *Client) ask(ctx context.Context, model string, r llm.Request, show func(llm.Delta)) (llm.Reply, int, *fault) {
+	log := c.cfg.Log.With("host", c.at.host, "model", model)
+	want := c.want.of(model)
+	var spent time.Duration
+	for attempt := 1; ; attempt++ {
+		begun := time.Now()
+		q := c.question(model, r, want)
+		reply, heard, fault := c.once(ctx, model, q, show)
+		if fault == nil || ctx.Err() != nil {
+			return reply, attempt, fault
+		}
+		// What the server wants otherwise is done at once, each thing once.
+		if news := fault.wants & q.has &^ want; news != 0 {
+			log.InfoContext(ctx, "the model is asked in another form", "status", fault.status, "form", uint(news))
+			want |= news
+			c.want.learn(model, news&^q.once)
+			if heard {
+				show(llm.Delta{Reset: true})
+			}
+			attempt--
+			continue
+		}
 		if !heard {
 			spent += time.Since(begun)
 		}
 		wait, again := c.wait(fault, attempt)
 		if !again || spent+wait > c.cfg.TotalRetry {
-			c.cfg.Log.WarnContext(ctx, "the model failed", "host", c.host, "model", c.cfg.Model, "attempt", attempt, "status", fault.status, "fault", string(fault.kind))
-			return llm.Reply{}, c.final(fault, attempt)
+			log.WarnContext(ctx, "the model failed", "attempt", attempt, "status", fault.status, "fault", string(fault.kind))
+			return llm.Reply{}, attempt, fault
 		}
 		spent += wait
-		c.cfg.Log.InfoContext(ctx, "asking the model again", "host", c.host, "model", c.cfg.Model, "attempt", attempt, "status", fault.status, "fault", string(fault.kind), "wait", wait)
+		log.InfoContext(ctx, "asking the model again", "attempt", attempt, "status", fault.status, "fault", string(fault.kind), "wait", wait)
 		show(llm.Delta{Reset: true, Note: c.note(fault, wait)})
-		if err := c.cfg.Sleep(ctx, wait); err != nil {
-			return llm.Reply{}, stopped(err)
+		if c.cfg.Sleep(ctx, wait) != nil {
+			return llm.Reply{}, attempt, fault
 		}
 	}
+}
+
+// rests remembers which models did not answer a moment ago, so that each step
+// of a turn does not wait for the same silence.
+type rests struct {
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+// restTime is how long a model that did not answer is asked last.
+const restTime = 2 * time.Minute
+
+func (s *rests) add(model string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.until == nil {
+		s.until = map[string]time.Time{}
+	}
+	s.until[model] = time.Now().Add(restTime)
+}
+
+// order returns the models without repeats, those that rest at the end.
+func (s *rests) order(models []string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	var awake, resting []string
+	for i, m := range models {
+		m = strings.TrimSpace(m)
+		switch {
+		case i > 0 && (m == "" || slices.Contains(awake, m) || slices.Contains(resting, m)):
+		case now.Before(s.until[m]):
+			resting = append(resting, m)
+		default:
+			awake = append(awake, m)
+		}
+	}
+	return append(awake, resting...)
 }
 
 func stopped(err error) *llm.Error {
@@ -242,22 +332,22 @@ func (c *Client) wait(f *fault, attempt int) (time.Duration, bool) {
 }
 
 // once makes one attempt. heard says whether a part of an answer came.
-func (c *Client) once(parent context.Context, req goopenai.ChatCompletionRequest, show func(llm.Delta)) (_ llm.Reply, heard bool, _ *fault) {
+func (c *Client) once(parent context.Context, model string, q question, show func(llm.Delta)) (_ llm.Reply, heard bool, _ *fault) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	dog := watch(c.cfg.FirstByte, func() { cancel(errSilence) })
 	defer dog.stop()
-	w := &wire{alive: func() { dog.pat(c.cfg.Idle) }}
-	stream, err := c.api.CreateChatCompletionStream(context.WithValue(ctx, wireKey{}, w), req)
+	w := &wire{model: model, edit: q.edit, alive: func() { dog.pat(c.cfg.Idle) }}
+	stream, err := q.open(context.WithValue(ctx, wireKey{}, w), c.api)
 	if err != nil {
 		return llm.Reply{}, false, c.faultOf(ctx, err)
 	}
 	defer func() { _ = stream.Close() }()
-	var a assembly
+	a := q.reader()
 	for {
 		frame, err := stream.RecvRaw()
 		if err != nil {
-			if a.finish != "" && !errors.As(err, new(*fault)) {
+			if a.ended() && !errors.As(err, new(*fault)) {
 				break // complete; only the usage may be missing
 			}
 			if w.done && a.complete() {
@@ -274,7 +364,7 @@ func (c *Client) once(parent context.Context, req goopenai.ChatCompletionRequest
 		if text != "" {
 			show(llm.Delta{Text: text})
 		}
-		if a.finish != "" {
+		if a.ended() {
 			dog.limit(min(afterFinish, c.cfg.Idle))
 		}
 	}

@@ -541,7 +541,7 @@ func TestAModelThatNeedsTheResponsesAPIIsNamed(t *testing.T) {
 	s, count := server(t, good)
 	req := ask()
 	req.Tools = []llm.ToolSpec{{Name: "f"}}
-	_, err := client(t, s.URL, func(c *Config) { c.Model = "gpt-6-astra" }).Reply(t.Context(), req, nil)
+	_, err := client(t, s.URL, func(c *Config) { c.Model, c.API = "gpt-6-astra", "chat" }).Reply(t.Context(), req, nil)
 	var e *llm.Error
 	if !errors.As(err, &e) || !strings.Contains(e.Sentence, "Responses API") || !strings.Contains(e.Sentence, "gpt-6-astra") || count() != 0 {
 		t.Fatal(err)
@@ -578,7 +578,12 @@ func TestNewRefuses(t *testing.T) {
 		{"nothing but an address elsewhere is enough", Config{BaseURL: "http://127.0.0.1:11434/v1"}, ""},
 		{"an address without scheme", Config{BaseURL: "127.0.0.1:11434", Model: "m"}, "OPENAI_BASE_URL"},
 		{"a password in the address", Config{BaseURL: "https://u:p@h/v1", Model: "m"}, "OPENAI_API_KEY"},
-		{"responses", Config{APIKey: "k", Model: "m", API: "responses"}, "not available yet"},
+		{"responses", Config{APIKey: "k", Model: "m", API: "responses"}, ""},
+		{"a query that is no version of Azure", Config{BaseURL: "http://127.0.0.1:1/v1?key=x"}, "OPENAI_BASE_URL"},
+		{"another query at Azure", Config{BaseURL: "https://n.openai.azure.com/openai/v1?api-version=1&key=x"}, "OPENAI_BASE_URL"},
+		{"a classic address of Azure without its version", Config{BaseURL: "https://n.openai.azure.com/openai/deployments/d"}, "api-version"},
+		{"a classic address of Azure without its deployment", Config{BaseURL: "https://n.openai.azure.com/openai/deployments/?api-version=1"}, "deployment"},
+		{"a classic address of Azure", Config{BaseURL: "https://n.openai.azure.com/openai/deployments/d?api-version=2025-01-01-preview"}, ""},
 		{"an unknown API", Config{APIKey: "k", Model: "m", API: "soap"}, "auto, chat or responses"},
 		{"a header with a line break", Config{APIKey: "k", Model: "m", Headers: map[string]string{"X": "a\nb"}}, "COUNTERSIGN_MODEL_HEADERS"},
 		{"a key with a line break", Config{APIKey: "a\nb", Model: "m"}, "OPENAI_API_KEY"},

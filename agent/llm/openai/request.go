@@ -4,12 +4,56 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
+	"strconv"
 	"strings"
 
 	goopenai "github.com/sashabaranov/go-openai"
 
 	"countersign/agent/llm"
 )
+
+// What stands for an empty text, which strict servers refuse.
+const (
+	noText   = "(no text)"
+	noOutput = "(no output)"
+	empty    = "(empty)"
+)
+
+var noParameters = json.RawMessage(`{"type":"object","properties":{}}`)
+
+// chatQuestion is a request in the form of the Chat Completions API.
+func chatQuestion(at *endpoint, model string, r llm.Request, want wish) question {
+	req := request(at.asked(model), r)
+	has, top := wantNoUsage, map[string]json.RawMessage{}
+	if want&wantNoUsage != 0 {
+		req.StreamOptions, has = nil, 0
+	}
+	if r.MaxOut > 0 {
+		has |= wantOtherMax
+		if newName := at.newMaxName(model); newName != (want&wantOtherMax != 0) {
+			req.MaxCompletionTokens = r.MaxOut
+		} else { // not a field of the library's, which refuses it for some names of models
+			top["max_tokens"] = json.RawMessage(strconv.Itoa(r.MaxOut))
+		}
+	}
+	if at.brand == openRouter { // the cost is told on request: openrouter.ai/docs, "Usage Accounting"
+		top["usage"] = json.RawMessage(`{"include":true}`)
+	}
+	extras, some := extrasOf(at, model, r.Items, want)
+	has |= some
+	q := question{
+		open: func(ctx context.Context, api *goopenai.Client) (stream, error) {
+			return api.CreateChatCompletionStream(ctx, req)
+		},
+		reader: func() reader { return &assembly{host: at.host, model: model} },
+		has:    has,
+	}
+	if len(extras) > 0 || len(top) > 0 {
+		q.edit = func(body []byte) ([]byte, error) { return addExtras(body, top, extras) }
+	}
+	return q
+}
 
 // request writes the conversation in the form that strict servers accept: no
 // message lacks its content, no call its arguments.
@@ -30,16 +74,16 @@ func request(model string, r llm.Request) goopenai.ChatCompletionRequest {
 				})
 			}
 			if m.Content == "" && len(m.ToolCalls) == 0 {
-				m.Content = "(no text)"
+				m.Content = noText
 			}
 		case llm.Tool:
 			m.ToolCallID = it.CallID
 			if m.Content == "" {
-				m.Content = "(no output)"
+				m.Content = noOutput
 			}
 		case llm.System, llm.User:
 			if m.Content == "" {
-				m.Content = "(empty)"
+				m.Content = empty
 			}
 		}
 		req.Messages = append(req.Messages, m)
@@ -47,7 +91,7 @@ func request(model string, r llm.Request) goopenai.ChatCompletionRequest {
 	for _, t := range r.Tools {
 		f := &goopenai.FunctionDefinition{Name: t.Name, Description: t.Description, Parameters: t.Schema}
 		if len(t.Schema) == 0 {
-			f.Parameters = json.RawMessage(`{"type":"object","properties":{}}`)
+			f.Parameters = noParameters
 		}
 		req.Tools = append(req.Tools, goopenai.Tool{Type: goopenai.ToolTypeFunction, Function: f})
 	}
@@ -77,58 +121,101 @@ func sentName(name string) string {
 	return string(clean[:min(len(clean), 64)])
 }
 
-type metaKey struct{}
+// extra is what the client library has no field for, of one message.
+type extra struct {
+	members map[string]json.RawMessage
+	calls   []json.RawMessage // extra_content of each call, nil for none
+}
 
-// metaOf collects the opaque provider data of calls by call id.
-func metaOf(items []llm.Item) map[string]json.RawMessage {
-	var meta map[string]json.RawMessage
-	for _, it := range items {
-		for _, c := range it.Calls {
-			if len(c.Meta) > 0 && json.Valid(c.Meta) {
-				if meta == nil {
-					meta = map[string]json.RawMessage{}
+// unsigned stands for the signature of a call that Gemini 3 did not make (another
+// model or a person did): it refuses calls without one.
+// ai.google.dev/gemini-api/docs/thought-signatures, "FAQs".
+var unsigned = json.RawMessage(`{"google":{"thought_signature":"skip_thought_signature_validator"}}`)
+
+// extrasOf collects, by message, what providers gave with a reply and want
+// back with it: Gemini's signatures (with the calls), reasoning_details
+// (OpenRouter, MiniMax) and, with calls only, reasoning_content (DeepSeek,
+// Moonshot: api-docs.deepseek.com/guides/thinking_mode).
+func extrasOf(at *endpoint, model string, items []llm.Item, want wish) (map[int]extra, wish) {
+	var has wish
+	out := map[int]extra{}
+	for i, it := range items {
+		if it.Role != llm.Assistant {
+			continue
+		}
+		x := extra{members: map[string]json.RawMessage{}}
+		if o := opaqueOf(it, "chat", at, model); o != nil && want&wantNoOpaque == 0 {
+			for k, v := range o.Members {
+				if k == "reasoning_details" || (k == "reasoning_content" && len(it.Calls) > 0) {
+					x.members[k] = v
+					has |= wantNoOpaque
 				}
-				meta[c.ID] = c.Meta
 			}
 		}
+		if len(it.Calls) > 0 && x.members["reasoning_content"] == nil {
+			if want&wantReasoning != 0 {
+				x.members["reasoning_content"] = json.RawMessage(`""`)
+			} else {
+				has |= wantReasoning
+			}
+		}
+		signed := false
+		for n, c := range it.Calls {
+			if at.brand == openAI || at.brand == azure { // they refuse members that they do not know
+				break
+			}
+			if len(c.Meta) > 0 && json.Valid(c.Meta) {
+				if x.calls == nil {
+					x.calls = make([]json.RawMessage, len(it.Calls))
+				}
+				x.calls[n], signed = c.Meta, true
+			}
+		}
+		if !signed && len(it.Calls) > 0 && at.brand == google && strings.HasPrefix(bare(model), "gemini-3") {
+			x.calls = make([]json.RawMessage, len(it.Calls))
+			x.calls[0] = unsigned // of calls made at once, the first one alone has a signature
+		}
+		if len(x.members) > 0 || x.calls != nil {
+			out[i] = x
+		}
 	}
-	return meta
+	return out, has
 }
 
-func withMeta(ctx context.Context, meta map[string]json.RawMessage) context.Context {
-	if meta == nil {
-		return ctx
-	}
-	return context.WithValue(ctx, metaKey{}, meta)
-}
-
-// injectMeta puts the provider data back beside its calls; the client library
-// has no field for it, and Gemini refuses calls that come back without.
-func injectMeta(body []byte, meta map[string]json.RawMessage) ([]byte, error) {
+// addExtras puts members into the body that the library wrote, at its top and
+// into its messages, which are the items one by one.
+func addExtras(body []byte, top map[string]json.RawMessage, extras map[int]extra) ([]byte, error) {
 	var req map[string]json.RawMessage
 	if err := json.Unmarshal(body, &req); err != nil {
 		return nil, err
+	}
+	maps.Copy(req, top)
+	if len(extras) == 0 {
+		return encode(req)
 	}
 	var messages []map[string]json.RawMessage
 	if err := json.Unmarshal(req["messages"], &messages); err != nil {
 		return nil, err
 	}
-	for _, m := range messages {
-		if m["tool_calls"] == nil {
+	for i, x := range extras {
+		if i >= len(messages) {
+			continue
+		}
+		maps.Copy(messages[i], x.members)
+		if x.calls == nil {
 			continue
 		}
 		var calls []map[string]json.RawMessage
-		if err := json.Unmarshal(m["tool_calls"], &calls); err != nil {
+		if err := json.Unmarshal(messages[i]["tool_calls"], &calls); err != nil {
 			return nil, err
 		}
-		for _, c := range calls {
-			var id string
-			if json.Unmarshal(c["id"], &id) == nil && meta[id] != nil {
-				c["extra_content"] = meta[id]
+		for n, c := range calls {
+			if n < len(x.calls) && x.calls[n] != nil {
+				c["extra_content"] = x.calls[n]
 			}
 		}
 		var err error
-		if m["tool_calls"], err = encode(calls); err != nil {
+		if messages[i]["tool_calls"], err = encode(calls); err != nil {
 			return nil, err
 		}
 	}

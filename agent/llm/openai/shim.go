@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	goopenai "github.com/sashabaranov/go-openai"
 )
 
 const (
@@ -21,24 +23,42 @@ const (
 // wire is what one attempt and its HTTP traffic tell each other. The reader
 // of the body owns done.
 type wire struct {
-	alive func() // something came
-	done  bool   // [DONE] was seen
+	model string                       // which one is asked
+	edit  func([]byte) ([]byte, error) // changes the request's body, nil leaves it
+	alive func()                       // something came
+	done  bool                         // [DONE] was seen
 }
 
 type wireKey struct{}
 
-// shim stands between the client library and the network. It adds headers,
-// turns every failed response into a *fault (the library loses Retry-After
+// shim stands between the client library and the network. It sends requests
+// where the server wants them, adds headers, turns every failed response into a *fault (the library loses Retry-After
 // and some messages), and passes on only lines of data, because the library
 // loses errors that come after comments.
 type shim struct {
 	next    Doer
+	at      *endpoint
+	key     string
 	headers map[string]string
 }
 
 // Do implements the library's HTTPDoer.
 func (s *shim) Do(req *http.Request) (*http.Response, error) {
+	w, _ := req.Context().Value(wireKey{}).(*wire)
+	if w == nil {
+		w = &wire{}
+	}
+	if w.alive == nil {
+		w.alive = func() {}
+	}
+	req.URL.Path = s.at.path(req.URL.Path, w.model)
+	req.URL.RawPath = ""
+	req.URL.RawQuery = s.at.query
 	req.Header.Set("User-Agent", "countersign")
+	if s.at.brand == azure && s.key != "" {
+		req.Header.Del("Authorization")
+		req.Header.Set(goopenai.AzureAPIKeyHeader, s.key)
+	}
 	for k, v := range s.headers {
 		if strings.EqualFold(k, "Host") {
 			req.Host = v
@@ -46,8 +66,8 @@ func (s *shim) Do(req *http.Request) (*http.Response, error) {
 		}
 		req.Header.Set(k, v)
 	}
-	if meta, ok := req.Context().Value(metaKey{}).(map[string]json.RawMessage); ok {
-		if err := patch(req, meta); err != nil {
+	if w.edit != nil {
+		if err := patch(req, w.edit); err != nil {
 			return nil, err
 		}
 	}
@@ -60,18 +80,11 @@ func (s *shim) Do(req *http.Request) (*http.Response, error) {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // a cut body still has a status
 		return nil, faultOfResponse(resp, body)
 	}
-	w, _ := req.Context().Value(wireKey{}).(*wire)
-	if w == nil {
-		w = &wire{}
-	}
-	if w.alive == nil {
-		w.alive = func() {}
-	}
 	resp.Body = newFrames(resp, w)
 	return resp, nil
 }
 
-func patch(req *http.Request, meta map[string]json.RawMessage) error {
+func patch(req *http.Request, edit func([]byte) ([]byte, error)) error {
 	if req.Body == nil {
 		return nil
 	}
@@ -80,7 +93,7 @@ func patch(req *http.Request, meta map[string]json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if body, err = injectMeta(body, meta); err != nil {
+	if body, err = edit(body); err != nil {
 		return err
 	}
 	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))

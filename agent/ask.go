@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/store"
+)
+
+// quickMessage bounds the messages that are counted while the store is held, in bytes;
+// longer ones are guessed.
+const quickMessage = 4 << 10
+
+// measure estimates how many tokens a model is shown of an entry.
+func (a *Agent) measure(e history.Entry) int {
+	if a.cfg.Count == nil {
+		return 0
+	}
+	return history.Measure(e, a.cfg.Count)
+}
+
+// systemSize estimates the tokens of what every request of a conversation begins with.
+func (a *Agent) systemSize(prompt string, specs []llm.ToolSpec) int {
+	if a.cfg.Count == nil {
+		return 0
+	}
+	parts := []string{prompt}
+	for _, s := range specs {
+		parts = append(parts, s.Name, s.Description, string(s.Schema))
+	}
+	key := hash(parts...)
+	if n, ok := a.sizes.Load(key); ok {
+		return n.(int) //nolint:forcetypeassert // only this function stores
+	}
+	n := 0
+	for _, p := range parts {
+		n += a.cfg.Count(p)
+	}
+	a.sizes.Store(key, n)
+	return n
+}
+
+// question is one request to the model, while it is being made to fit.
+type question struct {
+	w       *worker
+	s       step
+	profile Profile
+	prompt  string
+	tools   []llm.ToolSpec
+	show    func(llm.Delta)
+}
+
+// ask sends the conversation. When it does not fit, it is summarised before; when the
+// server says that it is too long all the same, once more with less.
+func (w *worker) ask(ctx context.Context, s step, key string) (llm.Reply, error) {
+	draft := &draft{key: key, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}
+	q := question{w: w, s: s, profile: w.a.cfg.Profile(w.thread, s.agent()), prompt: w.a.cfg.Prompt(w.thread, s.agent()), tools: w.a.cfg.Tools.Specs(w.thread, s.agent()), show: draft.delta}
+	if s.agent() != "" {
+		q.show = func(d llm.Delta) { // its words are not shown, but that it waits is
+			if d.Note != "" {
+				w.show(ctx, chat.Progress{Key: key, Status: d.Note})
+			}
+		}
+	}
+	for try := 0; ; try++ {
+		view, err := q.view(ctx)
+		if err != nil {
+			return llm.Reply{}, err
+		}
+		reply, err := q.send(ctx, view.Items, q.tools, view.Estimate, q.show)
+		le, ok := errors.AsType[*llm.Error](err)
+		if err == nil || try > 0 || !ok || !le.TooLong {
+			return reply, err
+		}
+		w.log.Warn("the conversation is too long for the model; sending less of it")
+		w.a.calibration.Over(q.profile.Model)
+		q.show(llm.Delta{Reset: true, Note: "the conversation is too long for the model; sending less of it"})
+	}
+}
+
+// send asks the model and learns how it counts.
+func (q question) send(ctx context.Context, items []llm.Item, specs []llm.ToolSpec, estimate int, show func(llm.Delta)) (llm.Reply, error) {
+	reply, err := q.w.a.cfg.Model.Reply(ctx, llm.Request{
+		Thread: string(q.w.thread), Model: q.profile.Model, Items: items, Tools: specs, UsedCallIDs: q.w.state.used,
+	}, show)
+	if err == nil && estimate > 0 {
+		q.w.a.calibration.Learn(q.profile.Model, estimate, reply.Usage.In)
+	}
+	return reply, err
+}
+
+// view is what the model is shown. A summary is written first where one is needed.
+func (q question) view(ctx context.Context) (history.View, error) {
+	w := q.w
+	render := func() history.View {
+		return history.Render(q.prompt, w.entries, history.Options{
+			Scope: q.s.turn.scope, Thread: w.thread, Key: w.a.cfg.Key,
+			Budget: history.Budget{Window: w.a.cfg.Window, System: w.a.systemSize(q.prompt, q.tools), Factor: w.a.calibration.Factor(q.profile.Model)},
+		})
+	}
+	view := render()
+	if view.Need == history.Summarise {
+		if err := q.summarise(ctx, view); err != nil {
+			if ctx.Err() != nil || view.Tokens > view.Limit {
+				return view, err
+			}
+			w.log.Warn("no summary could be had; the conversation is sent as it is", "error", err)
+			return view, nil
+		}
+		view = render()
+	}
+	if view.Need == history.TooLong || view.Limit > 0 && view.Tokens > view.Limit {
+		return view, &llm.Error{Sentence: "This conversation no longer fits the model, even shortened; begin a new thread and say what is still to be done, or configure a model with a larger window (model.window)."}
+	}
+	return view, nil
+}
+
+// summarise lets the model write what stands for the older part from now on. The whole
+// transcript stays.
+func (q question) summarise(ctx context.Context, view history.View) error {
+	w := q.w
+	q.show(llm.Delta{Note: "the conversation is long; summarising its older part"})
+	reply, err := q.send(ctx, view.SummaryItems(), nil, 0, func(d llm.Delta) {
+		if d.Note != "" {
+			q.show(llm.Delta{Note: d.Note})
+		}
+	})
+	if err != nil {
+		return err
+	}
+	text := strings.TrimSpace(w.a.cfg.Redact(reply.Text))
+	if text == "" {
+		return &llm.Error{Sentence: "The model wrote no summary of this long conversation; say `go on` to try again."}
+	}
+	return w.write(ctx, func(tx store.Tx) { w.charge(tx, reply) }, view.SummaryEntry(text))
+}

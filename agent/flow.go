@@ -1,0 +1,268 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/agent/workflow"
+	"countersign/store"
+	"countersign/store/queue"
+	"countersign/tools"
+)
+
+// The two sub-agents that answer the model steps of workflows: one answers from what it
+// is told alone, the other may look.
+const (
+	RunbookWriter = "runbook"
+	RunbookReader = "runbook_reader"
+)
+
+// A model step that may look does so in at most readerSteps replies; one that may not has
+// one.
+const readerSteps = 12
+
+// timer is the body of the item that ends a workflow's wait.
+type timer struct {
+	Scope string `json:"scope"`
+	Step  string `json:"step"`
+}
+
+// flow carries out the next step of a workflow. What that is follows from the
+// transcript alone.
+func (w *worker) flow(ctx context.Context, s step) error {
+	n := s.turn
+	wf, err := workflow.Parse(n.begin.Name, []byte(n.begin.Source))
+	if err != nil {
+		return w.flowEnded(ctx, s, nil, workflow.Step{Kind: workflow.KindFailed, Reason: "the workflow as it was stored cannot be read: " + err.Error()})
+	}
+	past := w.past(n)
+	next := workflow.Next(wf, n.begin.Inputs, past)
+	scope := n.scope
+	add := func(also func(tx store.Tx), entries ...history.Entry) error {
+		return w.write(ctx, func(tx store.Tx) {
+			if also != nil {
+				also(tx)
+			}
+			w.ticks(tx, n, wf)
+		}, entries...)
+	}
+	happened := func(x history.Step) history.Entry {
+		x.ID = next.ID
+		return history.Entry{Kind: history.KindStep, Scope: scope, Step: &x}
+	}
+	switch next.Kind {
+	case workflow.KindCall:
+		calls := rename([]llm.Call{{Name: next.Tool, Args: string(next.Args)}}, w.state.used)
+		return add(nil, history.Entry{Kind: history.KindReply, Scope: scope, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Wanted: true, Step: next.ID, Gated: next.Gate}})
+	case workflow.KindModel:
+		args, err := json.Marshal(map[string]string{"prompt": next.Prompt})
+		if err != nil {
+			return fmt.Errorf("agent: a workflow's question: %w", err)
+		}
+		calls := rename([]llm.Call{{Name: "ask_model", Args: string(args)}}, w.state.used)
+		b := history.Begin{Call: calls[0].ID, Kind: history.NestedAgent, Name: RunbookWriter, Task: w.a.cfg.Redact(next.Prompt), Steps: 1, Tokens: next.Limit}
+		if next.Tools == workflow.ReadTools {
+			b.Name, b.Steps = RunbookReader, readerSteps
+		}
+		return add(nil,
+			history.Entry{Kind: history.KindReply, Scope: scope, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Wanted: true, Step: next.ID}},
+			history.Entry{Kind: history.KindBegin, Scope: calls[0].ID, Begin: &b})
+	case workflow.KindWait:
+		until := w.a.cfg.Now().Add(next.For)
+		body, err := json.Marshal(timer{scope, next.ID})
+		if err != nil {
+			return fmt.Errorf("agent: a workflow's wait: %w", err)
+		}
+		return add(func(tx store.Tx) {
+			queue.PutAt(tx, until, queue.Item{ID: fmt.Sprintf("timer/%s/%s/%d", scope, next.ID, len(n.past)), Thread: string(w.thread), Kind: itemTimer, Body: body, At: w.a.cfg.Now()})
+		}, happened(history.Step{What: history.StepWaiting, Until: until}))
+	case workflow.KindAsk:
+		return add(func(tx store.Tx) { w.question(tx, n, next) }, happened(history.Step{What: history.StepAsked, Text: next.Question, Choices: next.Choices}))
+	case workflow.KindDone, workflow.KindFailed:
+		return w.flowEnded(ctx, s, wf, next)
+	default:
+		return fmt.Errorf("agent: a workflow wants the step %q, which has no code", next.Kind)
+	}
+}
+
+// flowEnded gives the call of a workflow its result.
+func (w *worker) flowEnded(ctx context.Context, s step, wf *workflow.Workflow, end workflow.Step) error {
+	n := s.turn
+	up := step{turn: w.state.turnOf(n.scope), call: s.call}
+	type outcome struct {
+		Step   string `json:"step"`
+		State  string `json:"state"`
+		Output string `json:"output,omitempty"`
+		Why    string `json:"why,omitempty"`
+	}
+	value := struct {
+		Workflow string    `json:"workflow"`
+		Done     bool      `json:"done"`
+		Text     string    `json:"text"`
+		Steps    []outcome `json:"steps,omitempty"`
+	}{Workflow: n.begin.Name, Done: end.Kind == workflow.KindDone, Text: strings.TrimSpace(end.Text + end.Reason)}
+	if wf != nil {
+		for _, o := range workflow.Outcomes(wf, n.begin.Inputs, w.past(n)) {
+			value.Steps = append(value.Steps, outcome{o.Title, string(o.State), o.Output, o.Why})
+		}
+	}
+	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: sameRaw(s.call.Name, s.call.Args), Way: way(value), Failed: !value.Done, Text: w.a.cfg.Redact(tools.Envelope(w.a.cfg.Now(), value))}
+	return w.insist(ctx, func(tx store.Tx) {
+		if wf != nil {
+			w.ticks(tx, n, wf)
+		}
+		text := "**" + n.begin.Name + "** is done."
+		if !value.Done {
+			text = "**" + n.begin.Name + "** ended early."
+		}
+		if value.Text != "" {
+			text += " " + value.Text
+		}
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "flowend/" + n.scope, Text: w.a.cfg.Redact(text)})
+	}, resultOf(up, r))
+}
+
+// ticks shows how far a workflow is, always in the same message.
+func (w *worker) ticks(tx store.Tx, n *turn, wf *workflow.Workflow) {
+	text := workflow.Ticks(wf, n.begin.Inputs, w.past(n))
+	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "flow/" + n.scope, Text: w.a.cfg.Redact(text), Quiet: true})
+}
+
+// past is what has happened to a workflow, in its own words.
+func (w *worker) past(n *turn) []workflow.Past {
+	steps, tries := map[string]string{}, map[string]int{}
+	var past []workflow.Past
+	for _, e := range n.past {
+		switch {
+		case e.Reply != nil:
+			id := e.Reply.Step
+			if id == "" {
+				continue // the engine's own question, about the budget
+			}
+			for _, c := range e.Reply.Calls {
+				steps[c.ID] = id
+			}
+			tries[id]++
+			past = append(past, workflow.Past{Kind: workflow.Started, Step: id, At: e.At, Try: tries[id]})
+		case e.Result != nil:
+			r := e.Result
+			id := steps[r.Call]
+			if id == "" {
+				continue
+			}
+			p := workflow.Past{Kind: workflow.Ended, Step: id, At: e.At, OK: !r.Failed, Denied: r.Denied || r.Refused, Unknown: r.Unknown}
+			p.Output, _ = printed(r.Text)
+			var sh shellResult
+			if json.Unmarshal([]byte(r.Text), &sh) == nil && sh.Result.ExitCode != nil {
+				p.ExitCode = sh.Result.ExitCode
+			}
+			if d := n.decisions[r.Call]; d != nil {
+				p.By = d.ByName
+			}
+			past = append(past, p)
+		case e.Step != nil:
+			p := workflow.Past{Step: e.Step.ID, At: e.At}
+			switch e.Step.What {
+			case history.StepAsked:
+				p.Kind, p.Try = workflow.Started, 1
+			case history.StepAnswered:
+				p.Kind, p.By, p.Text = workflow.Answered, e.Step.By.Name, e.Step.Text
+			case history.StepWaiting:
+				p.Kind = workflow.Waiting
+			case history.StepWaited:
+				p.Kind = workflow.Waited
+			}
+			past = append(past, p)
+		}
+	}
+	return past
+}
+
+// answerPrefix begins the id of a button that answers a workflow's question: the
+// workflow's call, the step and the number of the choice follow.
+const answerPrefix = "answer:"
+
+func questionKey(scope, step string) string { return "ask/" + scope + "/" + step }
+
+// question posts what a workflow wants to know, with a button for each choice.
+func (w *worker) question(tx store.Tx, n *turn, next workflow.Step) {
+	c := chat.Card{Title: n.begin.Name + ": " + next.Title, Body: w.a.cfg.Redact(next.Question)}
+	for i, choice := range next.Choices {
+		c.Choose = append(c.Choose, chat.Button{ID: chat.ButtonID(fmt.Sprintf("%s%s:%s:%d", answerPrefix, n.scope, next.ID, i)), Label: choice, Style: chat.StyleEdit})
+	}
+	if next.Problem != "" {
+		c.Warn = []string{next.Problem + "."}
+	}
+	if len(next.Choices) == 0 {
+		c.Fields = []chat.Field{{Name: "Answer", Value: "write it in this thread"}}
+	}
+	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: questionKey(n.scope, next.ID), Card: &c})
+}
+
+// answered is a person's answer to a workflow's question, and takes its buttons away.
+func (w *worker) answered(tx store.Tx, s step, by chat.User, text string) history.Entry {
+	asked := s.turn.pending.Step
+	c := chat.Card{Title: s.turn.begin.Name + ": answered", Body: w.a.cfg.Redact(asked.Text), Fields: []chat.Field{{Name: "Answer", Value: text}, {Name: "By", Value: by.Name}}, Final: true}
+	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: questionKey(s.turn.scope, asked.ID), Card: &c, Quiet: true})
+	return history.Entry{Kind: history.KindStep, Scope: s.turn.scope, Step: &history.Step{ID: asked.ID, What: history.StepAnswered, By: by, Text: text}}
+}
+
+// mayAnswer says whether a person may answer a workflow's question. It decides nothing
+// that needs an approval: what comes of it is asked for by itself.
+func mayAnswer(u chat.User) bool { return !u.Bot && !u.Outside }
+
+// choice is the body of an answer item: a press of one of a question's buttons.
+type choice struct {
+	ID    chat.EventID `json:"id"`
+	From  chat.User    `json:"from"`
+	Scope string       `json:"scope"`
+	Step  string       `json:"step"`
+	Index int          `json:"index"`
+}
+
+// choose stores the press of a button that answers a question.
+func (a *Agent) choose(ctx context.Context, c chat.Click) (chat.Answer, error) {
+	parts := strings.Split(strings.TrimPrefix(string(c.Button), answerPrefix), ":")
+	if len(parts) != 3 {
+		return chat.Answer{}, errors.New("agent: a button of a question needs a call, a step and a number")
+	}
+	i, err := strconv.Atoi(parts[2])
+	if err != nil {
+		return chat.Answer{}, errors.New("agent: a button of a question needs a number")
+	}
+	if !mayAnswer(c.From) {
+		return chat.Answer{Notice: "Guests and bots cannot answer; ask a member of the team."}, nil
+	}
+	x := choice{ID: pressID("answer", c), From: c.From, Scope: parts[0], Step: parts[1], Index: i}
+	body, err := json.Marshal(x)
+	if err != nil {
+		return chat.Answer{}, fmt.Errorf("agent: store the answer: %w", err)
+	}
+	err = a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		queue.Put(tx, queue.Item{ID: "event/" + string(x.ID), Thread: string(c.Thread), Kind: itemAnswer, Body: body, At: a.cfg.Now()})
+		return nil
+	})
+	if err != nil {
+		return chat.Answer{}, fmt.Errorf("the answer could not be stored: %w", err)
+	}
+	a.Wake(c.Thread)
+	return chat.Answer{Notice: "Thank you; the workflow goes on.", OK: true}, nil
+}
+
+// chosen takes an answer that came by a button. One that comes too late says so.
+func (w *worker) chosen(tx store.Tx, known *folded, x choice, at time.Time) (e history.Entry, ok bool) {
+	s := known.next(at, Limits{})
+	if s.kind != stepAnswer || s.turn.scope != x.Scope || s.turn.pending.Step.ID != x.Step || x.Index < 0 || x.Index >= len(s.turn.pending.Step.Choices) {
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "answer/" + string(x.ID), Text: "That question was answered already.", Quiet: true})
+		return history.Entry{}, false
+	}
+	return w.answered(tx, s, x.From, s.turn.pending.Step.Choices[x.Index]), true
+}

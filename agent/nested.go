@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/store"
+	"countersign/tools"
+)
+
+// agent is the id of the sub-agent whose call a step is about; "" is the thread's own
+// agent, also where a workflow makes the call.
+func (s step) agent() string {
+	if s.turn == nil || s.turn.begin == nil || s.turn.begin.Kind != history.NestedAgent {
+		return ""
+	}
+	return s.turn.begin.Name
+}
+
+// nested opens the nested work of a call: from here on the transcript's next step is a
+// step of that work, until the call has its result.
+func (w *worker) nested(s step, plan tools.Plan) history.Entry {
+	n := plan.Nested
+	return history.Entry{Kind: history.KindBegin, Scope: s.call.ID, Begin: &history.Begin{
+		Call: s.call.ID, Kind: history.NestedKind(n.Kind), Name: n.Name, Task: w.a.cfg.Redact(n.Task),
+		Inputs: n.Inputs, Source: n.Source, Steps: n.Steps, Tokens: n.Tokens,
+	}}
+}
+
+// report gives a sub-agent's last words to who called it.
+func (w *worker) report(ctx context.Context, s step) error {
+	n := w.state.turns[s.call.ID]
+	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: sameRaw(s.call.Name, s.call.Args)}
+	said := ""
+	if n.reply != nil {
+		said = strings.TrimSpace(n.reply.Text)
+	}
+	switch {
+	case s.limit != "":
+		r.Failed = true
+		r.Text = tools.ErrorText(tools.Failed("the sub-agent has not finished: %s. Its last words: %q", s.limit, said))
+	case said == "":
+		r.Failed = true
+		r.Text = tools.ErrorText(tools.Failed("the sub-agent ended without a word; give it a smaller task, or do it yourself"))
+	default:
+		r.Text = tools.Envelope(w.a.cfg.Now(), said)
+		if n.reply.Finish == llm.FinishLength {
+			r.Text = tools.CutEnvelope(w.a.cfg.Now(), said, "[The report was cut off at the model's length limit.]")
+		}
+	}
+	r.Way = hash(r.Text)
+	return w.endNested(ctx, s, n, r)
+}
+
+// endNested closes a call that was carried out as nested work.
+func (w *worker) endNested(ctx context.Context, s step, n *turn, r history.Result) error {
+	return w.insist(ctx, func(tx store.Tx) {
+		if n.begin.Kind == history.NestedAgent {
+			w.line(tx, n, "")
+		}
+	}, resultOf(s, r))
+}
+
+// line is the one line of a sub-agent in the thread, always the same message: who it is,
+// how far it is, and what it does at the moment. doing is empty at its end.
+func (w *worker) line(tx store.Tx, n *turn, doing string) {
+	b := n.begin
+	if b == nil || b.Kind != history.NestedAgent {
+		return
+	}
+	text := fmt.Sprintf("**%s** · %s, %s", b.Name, plural(n.steps, "step"), plural(n.tokens, "token"))
+	if doing == "" {
+		text += " · done"
+	} else {
+		text += " · " + doing
+	}
+	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "sub/" + b.Call, Text: w.a.cfg.Redact(text), Quiet: true})
+}
+
+// nestedFailed ends a sub-agent whose model cannot be asked.
+func (w *worker) nestedFailed(ctx context.Context, s step, sentence string) error {
+	n := s.turn
+	up := step{turn: w.state.turnOf(n.scope), call: s.call}
+	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Failed: true, Text: tools.ErrorText(tools.Failed("the sub-agent's model cannot be asked: %s", sentence))}
+	r.Way = hash(r.Text)
+	return w.endNested(ctx, up, n, r)
+}

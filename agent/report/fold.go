@@ -1,0 +1,497 @@
+package report
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/approvals"
+	"countersign/approvals/audit"
+)
+
+// call is one call of a tool, with everything that the record has about it.
+type call struct {
+	llm.Call
+	scope    string
+	proposed time.Time // of the reply
+	by       chat.User // whose turn it was, or who edited the command last
+	wanted   bool      // by a person, not by the model
+
+	asks      []*history.Ask
+	decisions map[approvals.ID]*history.Decision
+	edits     []*history.Edited
+	rec       *approvals.Record // of the last ask
+
+	allowed, forbidden *audit.Line
+	begin              *history.Entry
+	intent, ended      time.Time
+	result             *history.Result
+	since              time.Time // when it could begin at the earliest
+}
+
+// ending says how a call ended, in the words of commands.csv.
+type ending string
+
+const (
+	endOK        ending = "ok"
+	endFailed    ending = "failed"
+	endUnknown   ending = "unknown"
+	endDenied    ending = "denied"
+	endExpired   ending = "expired"
+	endCancelled ending = "cancelled"
+	endForbidden ending = "forbidden"
+	endNotRun    ending = "not run"
+	endWaiting   ending = "waiting"
+	endLost      ending = "no outcome" // it began, and nothing says how it ended
+	endOpen      ending = "open"       // it was proposed, and nothing more is known
+)
+
+// lastAsk is the request that counts, nil where nobody was asked.
+func (c *call) lastAsk() *history.Ask {
+	if len(c.asks) == 0 {
+		return nil
+	}
+	return c.asks[len(c.asks)-1]
+}
+
+// decision is that on the last request, nil while there is none.
+func (c *call) decision() *history.Decision {
+	if a := c.lastAsk(); a != nil {
+		return c.decisions[a.Approval]
+	}
+	return nil
+}
+
+// state is that of the last request; "" where nobody was asked. What the transcript says
+// comes first: the record may have gone.
+func (c *call) state() approvals.State {
+	a := c.lastAsk()
+	if a == nil {
+		return ""
+	}
+	if slices.ContainsFunc(c.edits, func(e *history.Edited) bool { return e.Approval == a.Approval }) {
+		return approvals.Cancelled
+	}
+	if c.rec != nil {
+		return c.rec.State
+	}
+	if d := c.decision(); d != nil {
+		return d.State
+	}
+	if c.result != nil {
+		return approvals.Cancelled // it was closed before anybody decided
+	}
+	return approvals.Pending
+}
+
+// looked reports whether the call ran, or runs, because it was proven to only look. Where
+// the chain is missing, a call that gave a result and that nobody was asked about counts as
+// one; what only failed may never have run.
+func (c *call) looked(chain bool) bool {
+	switch {
+	case !c.intent.IsZero() || c.begin != nil || c.forbidden != nil:
+		return false
+	case c.allowed != nil:
+		return true
+	}
+	return !chain && len(c.asks) == 0 && c.result != nil && !c.result.Skipped && !c.result.Denied && strings.HasPrefix(c.result.Text, "{")
+}
+
+// end says how the call ended.
+func (c *call) end(chain bool) ending {
+	r := c.result
+	ran := !c.intent.IsZero() || c.begin != nil || c.looked(chain)
+	switch {
+	case r == nil && ran:
+		return endLost
+	case r != nil && r.Unknown:
+		return endUnknown
+	case r != nil && ran && r.Failed:
+		return endFailed
+	case r != nil && ran:
+		return endOK
+	case c.forbidden != nil:
+		return endForbidden
+	}
+	switch c.state() {
+	case approvals.Denied:
+		return endDenied
+	case approvals.Expired:
+		return endExpired
+	case approvals.Cancelled:
+		return endCancelled
+	case approvals.Pending, approvals.Approved:
+		if r == nil {
+			return endWaiting
+		}
+	default:
+	}
+	if r == nil {
+		return endOpen
+	}
+	return endNotRun
+}
+
+// start is when it began to run, or was proposed where it did not.
+func (c *call) start() time.Time {
+	switch {
+	case !c.intent.IsZero():
+		return c.intent
+	case c.begin != nil:
+		return c.begin.At
+	case c.allowed != nil:
+		return c.allowed.At
+	case c.since.After(c.proposed):
+		return c.since
+	}
+	return c.proposed
+}
+
+// took is how long it ran; ok is false where nobody knows.
+func (c *call) took(chain bool) (d time.Duration, ok bool) {
+	if end := c.end(chain); end != endOK && end != endFailed {
+		return 0, false
+	}
+	return max(0, c.ended.Sub(c.start())), true
+}
+
+// tool is its name as the bot knows it.
+func (c *call) tool() string {
+	switch {
+	case c.rec != nil && c.rec.Action.Tool != "":
+		return c.rec.Action.Tool
+	case c.allowed != nil && c.allowed.Event.Tool != "":
+		return c.allowed.Event.Tool
+	}
+	return c.Name
+}
+
+// target is the machine, without the proof of its identity.
+func (c *call) target() string {
+	var t string
+	switch {
+	case c.rec != nil:
+		t = c.rec.Action.Target
+	case c.allowed != nil:
+		t = c.allowed.Event.Target
+	case c.forbidden != nil:
+		t = c.forbidden.Event.Target
+	default:
+		t = c.argument("target")
+	}
+	t, _, _ = strings.Cut(t, "#")
+	return t
+}
+
+// digest is that of what was asked for, proven or refused; "" where nothing is known.
+func (c *call) digest() string {
+	switch a := c.lastAsk(); {
+	case c.looked(true): // an edit may have made a look of what was asked for
+		return c.allowed.Event.Digest
+	case c.forbidden != nil:
+		return c.forbidden.Event.Digest
+	case a != nil:
+		return a.Digest.String()
+	}
+	return ""
+}
+
+// command is the exact text of what was to run, or its arguments where it is no text.
+func (c *call) command() string {
+	switch {
+	case c.looked(true) && c.allowed.Event.Command != "":
+		return c.allowed.Event.Command
+	case c.state() == approvals.Cancelled && len(c.edits) > 0: // it was edited, and not asked for anew
+		return c.edits[len(c.edits)-1].Text
+	case c.rec != nil:
+		return commandOf(c.rec.Action)
+	case c.forbidden != nil && c.forbidden.Event.Command != "":
+		return c.forbidden.Event.Command
+	case len(c.edits) > 0:
+		return c.edits[len(c.edits)-1].Text
+	}
+	for _, name := range []string{"command", "input", "keys", "code"} {
+		if s := c.argument(name); s != "" {
+			return s
+		}
+	}
+	return c.Args
+}
+
+// argument is one of the call's arguments that is a text.
+func (c *call) argument(name string) string {
+	var args map[string]json.RawMessage
+	var s string
+	if json.Unmarshal([]byte(c.Args), &args) != nil || json.Unmarshal(args[name], &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// commandOf is the exact text of an action; of one that writes files, which ones and what
+// it says of itself, not the content.
+func commandOf(a approvals.Action) string {
+	switch {
+	case len(a.Steps) > 0:
+		lines := []string{"plan of " + plural(len(a.Steps), "step")}
+		for i, s := range a.Steps {
+			lines = append(lines, strconv.Itoa(i+1)+". "+s.Tool+": "+commandOf(s))
+		}
+		return strings.Join(lines, "\n")
+	case a.Kind == approvals.KindShell || a.Kind == approvals.KindKeys:
+		return string(a.Bytes)
+	case a.Path != "":
+		return strings.TrimSuffix(a.Path+"\n"+a.Preview, "\n")
+	case len(a.Paths) > 0:
+		return strings.TrimSuffix(strings.Join(a.Paths, ", ")+"\n"+a.Preview, "\n")
+	case a.Preview != "":
+		return a.Preview
+	}
+	return string(a.Args)
+}
+
+var (
+	codeLine = regexp.MustCompile(`(?m)^\[exit code: (-?\d{1,10})\]$`)
+	codeNote = regexp.MustCompile(`^exit code (-?\d{1,10})$`)
+)
+
+// exitCode is how the program ended; ok is false where the record does not say.
+func (c *call) exitCode() (code int, ok bool) {
+	if c.result == nil || c.result.Unknown || c.result.Skipped {
+		return 0, false
+	}
+	var env struct {
+		Result json.RawMessage `json:"result"`
+	}
+	var sh struct {
+		ExitCode *int `json:"exit_code"`
+	}
+	if json.Unmarshal([]byte(c.result.Text), &env) == nil {
+		if json.Unmarshal(env.Result, &sh) == nil && sh.ExitCode != nil {
+			return *sh.ExitCode, true
+		}
+		var text string
+		if json.Unmarshal(env.Result, &text) == nil {
+			// The tool says it last, and only of a failure; what stands before is output.
+			if all := codeLine.FindAllStringSubmatch(text, -1); len(all) > 0 && c.result.Failed {
+				return number(all[len(all)-1][1])
+			}
+		}
+	}
+	if c.rec != nil {
+		if m := codeNote.FindStringSubmatch(c.rec.Outcome.Note); m != nil {
+			return number(m[1])
+		}
+	}
+	return 0, false
+}
+
+func number(s string) (int, bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil
+}
+
+// why says what a call was answered that did not run, or that failed: the first line of
+// what the model was told.
+func (c *call) why() string {
+	if c.rec != nil && c.rec.Reason != "" && c.rec.State != approvals.Approved {
+		return c.rec.Reason
+	}
+	if c.result == nil {
+		return ""
+	}
+	first, _, _ := strings.Cut(c.result.Text, "\n")
+	return strings.TrimPrefix(first, "Tool error: ")
+}
+
+// person is somebody with a part in the incident.
+type person struct {
+	chat.User
+	roles []string
+}
+
+// folded is the incident put together.
+type folded struct {
+	chain  bool // there is a chain, so what it does not say did not happen
+	calls  []*call
+	byID   map[string]*call
+	people []*person
+	known  map[chat.UserID]*person
+	open   bool           // a turn is not over
+	holder *history.Entry // who has the keyboard
+}
+
+// act notes what somebody did.
+func (f *folded) act(u chat.User, role string) {
+	if u.ID == "" {
+		return
+	}
+	p := f.known[u.ID]
+	if p == nil {
+		p = &person{User: u}
+		f.known[u.ID] = p
+		f.people = append(f.people, p)
+	}
+	if p.Name == "" {
+		p.Name = u.Name
+	}
+	if role != "" && !slices.Contains(p.roles, role) {
+		p.roles = append(p.roles, role)
+	}
+}
+
+// called is the person with an id, as the record knows them.
+func (f *folded) called(id, name string) chat.User {
+	if p := f.known[chat.UserID(id)]; p != nil {
+		return p.User
+	}
+	return chat.User{ID: chat.UserID(id), Name: name}
+}
+
+// fold puts an incident together.
+func fold(inc Incident) *folded {
+	f := &folded{chain: len(inc.Lines) > 0, byID: map[string]*call{}, known: map[chat.UserID]*person{}}
+	records := map[approvals.ID]*approvals.Record{}
+	for i := range inc.Records {
+		records[inc.Records[i].ID] = &inc.Records[i]
+	}
+	var first *history.Message // of the turn
+	var before time.Time       // when the last call ended
+	for i := range inc.Entries {
+		e := &inc.Entries[i]
+		switch {
+		case e.Message != nil:
+			role := "wrote"
+			if !f.open {
+				f.open, first = true, e.Message
+				role = "asked"
+			}
+			f.act(e.Message.From, role)
+		case e.Reply != nil:
+			for _, c := range e.Reply.Calls {
+				k := &call{Call: c, scope: e.Scope, proposed: e.At, wanted: e.Reply.Wanted, decisions: map[approvals.ID]*history.Decision{}, since: e.At}
+				if first != nil {
+					k.by = first.From
+				}
+				f.calls = append(f.calls, k)
+				f.byID[c.ID] = k
+			}
+		case e.End != nil && e.Scope == "":
+			f.open = false
+		case e.Stop != nil:
+			f.act(e.Stop.From, "said stop")
+		case e.Pen != nil:
+			if f.holder = nil; e.Pen.Taken {
+				f.holder = e
+				f.act(e.Pen.By, "took the keyboard")
+			}
+		case e.Step != nil:
+			f.act(e.Step.By, "answered")
+		default:
+			f.takes(e, records, before)
+		}
+		if e.Result != nil {
+			before = e.At
+		}
+	}
+	f.judged(inc.Lines)
+	f.voted(inc.Records)
+	return f
+}
+
+// takes notes what happened to a call.
+func (f *folded) takes(e *history.Entry, records map[approvals.ID]*approvals.Record, before time.Time) {
+	of := func(id string) *call {
+		if k := f.byID[id]; k != nil {
+			return k
+		}
+		// A transcript that begins in the middle: the call is known by its id alone.
+		k := &call{Call: llm.Call{ID: id}, scope: e.Scope, proposed: e.At, decisions: map[approvals.ID]*history.Decision{}, since: e.At}
+		f.calls, f.byID[id] = append(f.calls, k), k
+		return k
+	}
+	switch {
+	case e.Ask != nil:
+		k := of(e.Ask.Call)
+		k.asks, k.rec = append(k.asks, e.Ask), records[e.Ask.Approval]
+	case e.Decision != nil:
+		d := e.Decision
+		of(d.Call).decisions[d.Approval] = d
+		if records[d.Approval] == nil {
+			f.act(chat.User{ID: chat.UserID(d.By), Name: d.ByName}, roleOf(d.State))
+		}
+	case e.Edited != nil:
+		k := of(e.Edited.Call)
+		k.edits, k.by = append(k.edits, e.Edited), e.Edited.By
+		f.act(e.Edited.By, "edited")
+	case e.Intent != nil:
+		of(e.Intent.Call).intent = e.At
+	case e.Begin != nil:
+		of(e.Begin.Call).begin = e
+	case e.Result != nil:
+		k := of(e.Result.Call)
+		if k.result != nil {
+			return
+		}
+		k.result, k.ended = e.Result, e.At
+		if before.After(k.since) {
+			k.since = before
+		}
+		if k.Name == "" {
+			k.Name = e.Result.Tool
+		}
+	}
+}
+
+// roleOf is what somebody did who decided.
+func roleOf(s approvals.State) string {
+	switch s {
+	case approvals.Approved:
+		return "approved"
+	case approvals.Denied:
+		return "denied"
+	default:
+		return ""
+	}
+}
+
+// judged notes by what right calls ran without people.
+func (f *folded) judged(lines []audit.Line) {
+	for i := range lines {
+		k := f.byID[lines[i].Event.Call]
+		if k == nil {
+			continue
+		}
+		switch lines[i].Event.What {
+		case audit.Allowed:
+			k.allowed = &lines[i]
+		case audit.Forbidden:
+			k.forbidden = &lines[i]
+		}
+	}
+}
+
+// voted notes what people did about requests.
+func (f *folded) voted(records []approvals.Record) {
+	for i := range records {
+		r := &records[i]
+		f.act(r.Requester, "")
+		for _, v := range r.Votes {
+			switch {
+			case v.Glass:
+				f.act(v.User, "broke the glass")
+			case v.Approve:
+				f.act(v.User, "approved")
+			default:
+				f.act(v.User, "denied")
+			}
+		}
+		f.act(r.Review.By, "reviewed")
+	}
+}

@@ -1,0 +1,278 @@
+// Package delegate makes the tools that hand work on: sub_agent_<id>, one for each
+// sub-agent, and run_workflow, where there are workflows. Their plans say what is to be done
+// ([tools.Plan].Nested), and whoever runs the conversation does it, call by call.
+//
+// It runs nothing, knows neither models nor the form of a workflow, and gives no rights: each
+// call of the nested work is judged and asked for by itself. The one exception is what people
+// see on the card of run_workflow: the calls that are known beforehand, approved as
+// tools/plan has it.
+package delegate
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/tools"
+	"countersign/tools/plan"
+)
+
+// Names of the tools: a sub-agent's is [AgentPrefix] and its id.
+const (
+	AgentPrefix  = "sub_agent_"
+	WorkflowTool = "run_workflow"
+)
+
+// The kinds of nested work, as [tools.Nested] names them.
+const (
+	KindAgent    = "agent"
+	KindWorkflow = "workflow"
+)
+
+// MaxTask and MaxContext bound what a sub-agent is told, in characters.
+const (
+	MaxTask    = 8000
+	MaxContext = 20_000
+)
+
+// maxInputs bounds the number of a workflow's inputs.
+const maxInputs = 50
+
+// target is the machine in the actions: the bot itself.
+const target = "harness"
+
+// IsNested reports whether a tool of this name begins nested work. Nested work has none of
+// these tools: it goes one level deep.
+func IsNested(name string) bool {
+	return name == WorkflowTool || strings.HasPrefix(name, AgentPrefix)
+}
+
+// Agent is a sub-agent, as far as a model has to know it. Everything but the ID may be
+// empty; each text is shown as one line.
+type Agent struct {
+	// ID has 1 to 40 of a-z, 0-9 and "_".
+	ID          string
+	Description string // what it does, in a sentence or two
+	When        []string
+	Not         []string
+	Differs     []string // what tells it apart from others
+	Examples    []string // tasks
+	// Steps and Tokens bound one task; 0 leaves it to the turn's limits.
+	Steps, Tokens int
+}
+
+// Workflows is a library of workflows. It is safe for concurrent use.
+type Workflows interface {
+	// Names lists the workflows.
+	Names() []string
+	// Describe says in one line what a workflow is for and which inputs it takes.
+	Describe(name string) string
+	// Inputs checks the inputs of a call, a JSON object, and returns them with their
+	// defaults, the source of the workflow as it is now, and the calls that it will make
+	// with arguments that are known by now, in their order. A call that has to ask by itself
+	// ends the list: it also ends the approved plan (approvals.Plan), so that those after it
+	// would ask again. The same inputs give the same answer. An error is one sentence.
+	Inputs(name string, raw json.RawMessage) (inputs map[string]string, source string, calls []Step, err error)
+}
+
+// Step is one call of a workflow.
+type Step struct {
+	Tool string
+	Args json.RawMessage
+}
+
+// Config is what the tools are made of.
+type Config struct {
+	Agents []Agent
+	// Workflows may be nil: without a workflow there is no run_workflow.
+	Workflows Workflows
+	// Plan plans a call of a workflow; needed with Workflows.
+	Plan plan.Planner
+	// Free reports whether a planned call would run without people, as things are now. Such
+	// calls are no steps of what people approve: they run without using up a step, and
+	// the step after would then not be the next one. nil means that none are free.
+	Free func(ctx context.Context, c tools.Call, p tools.Plan) bool
+}
+
+// New returns the tools.
+func New(c Config) []tools.Tool {
+	var out []tools.Tool
+	for _, a := range c.Agents {
+		out = append(out, agent{a, tools.Spec{
+			Name: AgentPrefix + a.ID, Description: a.Guidance(), Level: risk.Read,
+			Schema: tools.MustSchema(tools.SimpleSchema{
+				Properties: map[string]tools.Property{
+					"task": {
+						Type: "string", Pattern: `\S`, MaxLength: MaxTask,
+						Description: "What to find out or to do, and what the report should say. Name machines, paths and times: nothing else of the thread is known there.",
+					},
+					"context": {Type: "string", MaxLength: MaxContext, Description: "What is known already: findings, error messages, decisions of people."},
+				},
+				Required: []string{"task"},
+			}),
+		}})
+	}
+	if c.Workflows == nil {
+		return out
+	}
+	names := slices.Sorted(slices.Values(c.Workflows.Names()))
+	if len(names) == 0 {
+		return out
+	}
+	return append(out, workflow{c, tools.Spec{
+		Name: WorkflowTool, Description: workflowGuidance(names, c.Workflows), Level: risk.Read, Schema: workflowSchema(names),
+	}})
+}
+
+// conversation is what both tools do when there is no conversation to do their work.
+func conversation(name string) func(context.Context, tools.Sink) (tools.Result, error) {
+	return func(context.Context, tools.Sink) (tools.Result, error) {
+		return tools.Result{}, tools.Failed("%s works only in a conversation, where its calls can be asked for one by one; ask for it in a thread", name)
+	}
+}
+
+// deeper refuses calls from nested work, also where such a tool was offered by mistake.
+func deeper(c tools.Call) error {
+	if c.Agent != "" {
+		return tools.Failed("a sub-agent hands nothing on; do it yourself, or say in your report what is left to do")
+	}
+	return nil
+}
+
+type agent struct {
+	cfg  Agent
+	spec tools.Spec
+}
+
+// Spec implements tools.Tool.
+func (t agent) Spec() tools.Spec { return t.spec }
+
+// Plan implements tools.Tool.
+func (t agent) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
+	if err := deeper(c); err != nil {
+		return tools.Plan{}, err
+	}
+	var a struct {
+		Task    string `json:"task"`
+		Context string `json:"context"`
+	}
+	if err := json.Unmarshal(c.Args, &a); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	task := strings.TrimSpace(a.Task)
+	if known := strings.TrimSpace(a.Context); known != "" {
+		task += "\n\nWhat is known already:\n\n" + known
+	}
+	p := tools.Planned(approvals.Action{
+		Tool: t.spec.Name, Kind: approvals.KindObserve, Target: target, Args: c.Args,
+		Preview: "The sub-agent works on this in the thread. Whatever it wants to change is asked for by itself.",
+	}, approvals.Claim{}, conversation(t.spec.Name))
+	p.Nested = &tools.Nested{Kind: KindAgent, Name: t.cfg.ID, Task: task, Steps: t.cfg.Steps, Tokens: t.cfg.Tokens}
+	return p, nil
+}
+
+type workflow struct {
+	cfg  Config
+	spec tools.Spec
+}
+
+// workflowSchema has an object of any names, which tools.SimpleSchema cannot say.
+func workflowSchema(names []string) json.RawMessage {
+	return tools.MustSchema(map[string]any{
+		"type": "object", "additionalProperties": false, "required": []string{"name"},
+		"properties": map[string]any{
+			"name": tools.Property{Type: "string", Enum: names, Description: "Which workflow."},
+			"inputs": map[string]any{
+				"type": "object", "description": "Its inputs by their names, as the description lists them.",
+				"default": map[string]any{}, "maxProperties": maxInputs,
+				"additionalProperties": map[string]any{"type": []string{"string", "number", "boolean"}},
+			},
+		},
+	})
+}
+
+// Spec implements tools.Tool.
+func (t workflow) Spec() tools.Spec { return t.spec }
+
+// Plan implements tools.Tool. With calls that have to be asked for, its action is a plan of
+// them, at least at level low; without any it needs nobody.
+func (t workflow) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	if err := deeper(c); err != nil {
+		return tools.Plan{}, err
+	}
+	var a struct {
+		Name   string          `json:"name"`
+		Inputs json.RawMessage `json:"inputs"`
+	}
+	if err := json.Unmarshal(c.Args, &a); err != nil {
+		return tools.Plan{}, tools.Invalid("%v", err)
+	}
+	if len(a.Inputs) == 0 {
+		a.Inputs = json.RawMessage("{}")
+	}
+	inputs, source, calls, err := t.cfg.Workflows.Inputs(a.Name, a.Inputs)
+	if err != nil {
+		return tools.Plan{}, tools.Invalid("the workflow %s cannot begin: %s", tools.Quote(a.Name), strings.TrimSuffix(err.Error(), "."))
+	}
+	steps, level, err := t.steps(ctx, c, calls)
+	if err != nil {
+		return tools.Plan{}, err
+	}
+	sum := sha256.Sum256([]byte(source))
+	act := approvals.Action{
+		Tool: WorkflowTool, Kind: approvals.KindObserve, Target: target, Args: c.Args, Steps: steps,
+		Files:   map[string]string{"workflow " + a.Name: hex.EncodeToString(sum[:])},
+		Preview: fmt.Sprintf("The workflow %q with %s. Whatever it wants to change is asked for by itself.", a.Name, told(inputs)),
+	}
+	if n := len(steps); n > 0 {
+		act.Kind, act.Target = approvals.KindChange, steps[0].Target
+		act.Preview = fmt.Sprintf("The workflow %q with %s. The calls on this card run in this order without another card, each exactly as it stands here. "+
+			"Looks may come in between; whatever else it wants is asked for by itself, and ends this approval.", a.Name, told(inputs))
+	}
+	p := tools.Planned(act, approvals.Claim{}, conversation(WorkflowTool))
+	p.Level = level
+	p.Nested = &tools.Nested{Kind: KindWorkflow, Name: a.Name, Inputs: inputs, Source: source}
+	return p, nil
+}
+
+// steps plans the calls that people can approve beforehand, and finds the highest of their
+// levels, which is the level of the whole. It ends at the first call that cannot be planned
+// by now (an edit of a file that an earlier call makes): that one asks by itself, and so do
+// those after it.
+func (t workflow) steps(ctx context.Context, c tools.Call, calls []Step) ([]approvals.Action, risk.Level, error) {
+	var out []approvals.Action
+	level := risk.Read
+	for i, s := range calls {
+		if IsNested(s.Tool) {
+			return nil, 0, tools.Invalid("call %d of the workflow is %s, which a workflow cannot use; take it out of the workflow", i+1, s.Tool)
+		}
+		if len(out) == plan.MaxSteps {
+			break
+		}
+		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Name: s.Tool, Args: s.Args}
+		p, err := t.cfg.Plan(ctx, call)
+		if ctx.Err() != nil {
+			return nil, 0, tools.Failed("the workflow could not be planned: %w", context.Cause(ctx))
+		}
+		if err != nil {
+			if invalid(err) {
+				return nil, 0, tools.Invalid("call %d (%s) of the workflow cannot be made with these inputs: %s", i+1, s.Tool, strings.TrimSuffix(err.Error(), "."))
+			}
+			break
+		}
+		if len(p.Action.Steps) > 0 || p.Nested != nil {
+			return nil, 0, tools.Invalid("call %d (%s) of the workflow is a plan itself; put its calls into the workflow", i+1, s.Tool)
+		}
+		if t.cfg.Free != nil && t.cfg.Free(ctx, call, p) {
+			continue
+		}
+		out, level = append(out, p.Action), max(level, risk.Low, p.Level)
+	}
+	return out, level, nil
+}

@@ -1,0 +1,116 @@
+package delegate
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"countersign/tools"
+)
+
+// maxLine bounds one line of a description, in characters: the descriptions are sent to the
+// model with each request.
+const maxLine = 600
+
+// line makes s one line, so that no text of a configuration opens a section of its own.
+func line(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if rs := []rune(s); len(rs) > maxLine {
+		return string(rs[:maxLine]) + "..."
+	}
+	return s
+}
+
+// Guidance is the description of the sub-agent's tool. It has all four sections (see
+// [tools.Guidance]), whichever fields are set: what holds for every sub-agent is always said.
+func (a Agent) Guidance() string {
+	what := line(a.Description)
+	var b strings.Builder
+	fmt.Fprintf(&b, "Hand a task to the sub-agent `%s` and wait for its report.", a.ID)
+	if what != "" {
+		b.WriteString(" " + what)
+	}
+	b.WriteString("\n")
+	section := func(title string, groups ...[]string) {
+		b.WriteString("\n## " + title + "\n")
+		for _, items := range groups {
+			for _, s := range items {
+				if s = line(s); s != "" {
+					b.WriteString("- " + s + "\n")
+				}
+			}
+		}
+	}
+	when := a.When
+	if !filled(when) {
+		when = []string{"For a task of this kind that takes more than a few calls, and of which the thread needs the result only."}
+	}
+	section("When to use", when)
+	section("When NOT to use", a.Not, []string{
+		"For what one or two calls of your own answer: a sub-agent begins without what you know, and costs a conversation of its own.",
+		"When a person has to decide something first: it cannot ask.",
+	})
+	section("Disambiguation", a.Differs, []string{
+		"A sub-agent sees nothing of the thread but `task` and `context`, has tools of its own kind only, and hands nothing on.",
+		"It has no more rights than you: what changes something is asked for in the thread. Its report is the result, and you are the one who answers people.",
+	})
+	tasks := a.Examples
+	if !filled(tasks) {
+		tasks = []string{"What is to be found out or done, with the names, paths and times that matter, and what the report should say."}
+	}
+	var examples []string
+	for _, s := range tasks {
+		if s = line(s); s != "" {
+			examples = append(examples, `{"task": `+quoted(s)+`}`)
+		}
+	}
+	b.WriteString("\n## Examples\n")
+	for _, s := range examples {
+		b.WriteString("- " + s + "\n")
+	}
+	return b.String()
+}
+
+func filled(list []string) bool { return strings.TrimSpace(strings.Join(list, "")) != "" }
+
+// workflowGuidance is the description of run_workflow.
+func workflowGuidance(names []string, w Workflows) string {
+	var b strings.Builder
+	b.WriteString("Run a workflow that the team has written down: fixed steps in a fixed order. The workflows:\n\n")
+	for _, n := range names {
+		b.WriteString("- " + line("`"+n+"`: "+w.Describe(n)) + "\n")
+	}
+	b.WriteString(`
+## When to use
+- When one of these workflows is about exactly this problem, or a person names it: it has been thought through beforehand.
+
+## When NOT to use
+- When none of them fits: look for the cause yourself.
+- With inputs that you only guess. Find them out first, or ask.
+
+## Disambiguation
+- run_workflow makes its calls itself, and people approve them as they approve yours; what is known beforehand may stand on one card. propose_plan is for calls that you put together yourself.
+- Its result says what each step found. It may have stopped early: read how it ended before you go on.
+
+## Examples
+`)
+	fmt.Fprintf(&b, "- {\"name\": %s}\n- {\"name\": %s, \"inputs\": {\"an_input\": \"its value\"}}\n", quoted(names[0]), quoted(names[0]))
+	return b.String()
+}
+
+// quoted is s as a JSON string, without escapes for HTML.
+func quoted(s string) string { return string(tools.MustSchema(s)) }
+
+// told says which inputs there are.
+func told(inputs map[string]string) string {
+	if len(inputs) == 0 {
+		return "no inputs"
+	}
+	return "the inputs " + string(tools.MustSchema(inputs))
+}
+
+// invalid reports whether a call can never be made as it is, as opposed to not now.
+func invalid(err error) bool {
+	e, ok := errors.AsType[*tools.Error](err)
+	return ok && e.Kind == tools.InvalidArguments
+}
