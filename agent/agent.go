@@ -70,7 +70,8 @@ type Proposal struct {
 	// Revision is how often people edited the command of this call; By is then who
 	// did it last, and Claim is empty: the model's labels are not about this text.
 	Revision int
-	// Agent is the sub-agent that makes the call; ReadOnly refuses what is not a proven
+	// Agent is who makes the call, where it is not the thread's own agent ("the sub-agent
+	// x"); ReadOnly refuses what is not a proven
 	// read; Gated always asks people, on a card of its own.
 	Agent           string
 	ReadOnly, Gated bool
@@ -179,6 +180,9 @@ type Config struct {
 	// Role answers the chat word "role": it lists the roles, or gives the thread one; nil
 	// says that there is one only.
 	Role func(ctx context.Context, thread chat.ThreadID, by chat.User, role string) (string, error)
+	// Workflows are the names that the chat word "run" knows; "run" and anything else is a
+	// message.
+	Workflows []string
 	// Workflow finds the call that runs a workflow; why says why there is none, or, without
 	// a name, lists them. nil runs none.
 	Workflow func(ctx context.Context, thread chat.ThreadID, name string, inputs map[string]string) (c llm.Call, why string)
@@ -305,7 +309,7 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 		return nil
 	}
 	// An edit cannot be a word: what was said is said. A bot decides nothing.
-	if w, ok := parseWord(ev.Text); ok && ev.Replaces == "" && !ev.From.Bot {
+	if w, ok := parseWord(ev.Text); ok && ev.Replaces == "" && !ev.From.Bot && a.knows(w) {
 		return a.obey(ctx, ev, w)
 	}
 	if len(ev.Text) > maxMessage {
@@ -323,6 +327,11 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 	failpoint.Hit(failpoint.EventStored)
 	a.Wake(ev.Thread)
 	return nil
+}
+
+// knows tells a word from a sentence that reads like one: "run it".
+func (a *Agent) knows(w word) bool {
+	return w.verb != "run" || w.id == "" || slices.Contains(a.cfg.Workflows, w.id)
 }
 
 func (a *Agent) put(ctx context.Context, ev chat.Event, kind string) (fresh bool, err error) {

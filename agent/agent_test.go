@@ -26,6 +26,7 @@ import (
 	"countersign/store/mem"
 	"countersign/store/outbox"
 	"countersign/tools"
+	"countersign/tools/budget"
 	"countersign/tools/output"
 )
 
@@ -147,6 +148,7 @@ type world struct {
 	n     int
 
 	outputs  *output.Log
+	spending *agent.Spending
 	readOnly bool // the agent of the thread may only look
 
 	mu     sync.Mutex
@@ -223,7 +225,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	reg, err := tools.NewRegistry(time.Now, w.sh, nestedTool{"sub_agent_scout"}, nestedTool{"run_workflow"})
+	reg, err := tools.NewRegistry(time.Now, w.sh, nestedTool{"sub_agent_scout"}, nestedTool{"run_workflow"}, budget.New(budget.Config{Store: purse{w.db}, Channel: func(string) string { return "web" }}))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -238,7 +240,7 @@ func (w *world) start() {
 		DB: w.db, Model: w.model, Tools: toolboxView{reg}, Gate: gateView{w.gate}, Outbox: outboxView{}, Owner: owner,
 		Alive: func(o string) bool { return o == owner }, Prompt: func(_ chat.ThreadID, id string) string { return "system" + id },
 		Profile: func(chat.ThreadID, string) agent.Profile { return agent.Profile{ReadOnly: w.readOnly} },
-		Outputs: w.outputs,
+		Outputs: w.outputs, Spending: w.spending,
 		Progress: func(_ context.Context, _ chat.ThreadID, p chat.Progress) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -107,7 +107,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	}
 	by, groups := w.proposer(s)
 	p := Proposal{
-		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.agent(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated, Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt,
+		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.maker(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated, Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt,
 	}
 	ruling := w.a.cfg.Gate.Judge(ctx, p)
 	switch ruling.Lane {

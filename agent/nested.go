@@ -21,6 +21,22 @@ func (s step) agent() string {
 	return s.turn.begin.Name
 }
 
+// maker says who makes the call of a step, for the people who decide; "" is the thread's own
+// agent.
+func (s step) maker() string {
+	switch {
+	case s.turn == nil || s.turn.begin == nil:
+		return ""
+	case s.turn.begin.Kind == history.NestedWorkflow:
+		who := "the workflow " + s.turn.begin.Name
+		if s.turn.reply.Step != "" {
+			who += ", step " + s.turn.reply.Step
+		}
+		return who
+	}
+	return "the sub-agent " + s.turn.begin.Name
+}
+
 // nested opens the nested work of a call: from here on the transcript's next step is a
 // step of that work, until the call has its result.
 func (w *worker) nested(s step, plan tools.Plan) history.Entry {

@@ -96,7 +96,7 @@ func TestSubAgents(t *testing.T) {
 		if w.sh.count("touch x") != 0 {
 			t.Fatal("it ran before the vote")
 		}
-		if c := w.card(); !strings.Contains(fieldsOf(c), "Sub-agent: scout") || !strings.Contains(fieldsOf(c), "Asked by: alice") {
+		if c := w.card(); !strings.Contains(fieldsOf(c), "Made by: the sub-agent scout") || !strings.Contains(fieldsOf(c), "Asked by: alice") {
 			t.Fatalf("%+v", c)
 		}
 		w.stop()

@@ -364,7 +364,7 @@ func fields(r approvals.Record) []chat.Field {
 	}
 	add("Asked by", line(r.Requester.Name))
 	if r.Agent != "" {
-		add("Sub-agent", line(r.Agent)+" makes this call, on the agent's behalf")
+		add("Made by", line(r.Agent))
 	}
 	if r.Revision > 0 {
 		add("Edited", "by "+line(r.Requester.Name)+"; the model asked for something else, and its labels do not apply")

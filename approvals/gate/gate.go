@@ -81,7 +81,8 @@ type Request struct {
 	// Revision is how often people edited the command of this call; By is then who
 	// did it last, and Claim is empty.
 	Revision int
-	// Agent is the sub-agent that made the call, for who decides.
+	// Agent is who made the call, where it was not the thread's own agent, for who decides:
+	// "the sub-agent x".
 	Agent string
 	// ReadOnly refuses what is not a proven read, whatever the mode and the rules say.
 	ReadOnly bool

@@ -213,7 +213,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Owner: owner,
 		// The store file is locked: whoever claimed a thread before this start is dead.
 		Alive:  func(o string) bool { return o == owner },
-		Prompt: b.prompt, Profile: b.profile, Role: b.roleWord, Workflow: b.workflow, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
+		Prompt: b.prompt, Profile: b.profile, Role: b.roleWord, Workflow: b.workflow, Workflows: b.library.Names(), Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
 		Limits: agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Window: b.file.Model.Window, Count: counter.Count, Key: b.derived("marks"),
 		Spending: &agent.Spending{Prices: b.file.Prices, Caps: b.file.Caps, Channel: func(t chat.ThreadID) string { return channelOf(string(t)) }},

@@ -209,8 +209,8 @@ func unwrap(frame []byte) ([]byte, *fault) {
 }
 
 // think keeps what a model wants back of its thoughts. Details come in pieces:
-// those of the same kind and place in a row are one, whose texts are joined
-// (openrouter.ai/docs, "Preserving Reasoning").
+// those of the same kind and place in a row are one, whose texts are joined;
+// one that is encrypted is whole (openrouter.ai/docs, "Preserving Reasoning").
 func (a *assembly) think(d delta) {
 	if a.reasoning.Len() < maxOpaque {
 		a.reasoning.WriteString(string(d.Reasoning))
@@ -224,13 +224,13 @@ func (a *assembly) think(d delta) {
 		if n := len(a.details); n > 0 {
 			last = a.details[n-1]
 		}
-		if last == nil || string(last["type"]) != string(piece["type"]) || string(last["index"]) != string(piece["index"]) ||
+		if last == nil || present(piece["data"]) || string(last["type"]) != string(piece["type"]) || string(last["index"]) != string(piece["index"]) ||
 			(present(piece["id"]) && present(last["id"]) && string(piece["id"]) != string(last["id"])) {
 			a.details = append(a.details, piece)
 			continue
 		}
 		for k, v := range piece {
-			if k == "text" || k == "summary" || k == "data" {
+			if k == "text" || k == "summary" {
 				v = joined(last[k], v)
 			}
 			if present(v) || last[k] == nil {

@@ -136,7 +136,7 @@ var (
 	// "Item with id 'rs_1' not found. Items are not persisted when `+"`store`"+` is set to false."
 	opaqueWords = regexp.MustCompile(`(?i)encrypted content .{0,80}(could not|cannot|can't|invalid)|items are not persisted|required '?(following|reasoning)'? item`)
 	// "The model `+"`gpt-9`"+` does not exist or you do not have access to it.", "x is not a valid model ID"
-	absentWords  = regexp.MustCompile(`(?i)\bmodels?\b.{0,120}\b(not found|not exist|doesn't exist|not available|unavailable|not loaded|unknown|decommissioned|deprecated)|not a valid model|(unknown|invalid|no such) model|no endpoints found`)
+	absentWords  = regexp.MustCompile(`(?i)\bmodels?\b.{0,60}\b(not found|not exist|doesn't exist|not available|unavailable|not loaded|decommissioned)|not a valid model|(unknown|invalid|no such) model|no endpoints found`)
 	refusedWords = regexp.MustCompile(`(?i)unsupported|not supported|unknown|unrecogni[sz]ed|extra (inputs|fields)|not (allowed|permitted)|unexpected|instead`)
 	missingWords = regexp.MustCompile(`(?i)missing|required|must be`)
 )

@@ -139,9 +139,9 @@ func TestServersDiffer(t *testing.T) {
 			`{"choices":[{"index":0,"delta":{"content":"","reasoning":"I ","reasoning_details":[{"type":"reasoning.text","text":"I ","format":"x","index":0}]}}]}`,
 			`{"choices":[{"index":0,"delta":{"content":"","reasoning":"think","reasoning_details":[{"type":"reasoning.text","text":"think","format":"x","index":0}]}}]}`,
 			`{"choices":[{"index":0,"delta":{"content":"","reasoning_details":[{"type":"reasoning.text","signature":"sig","format":"x","index":0}]}}]}`,
-			`{"choices":[{"index":0,"delta":{"reasoning_details":[{"type":"reasoning.encrypted","data":"zzz","id":"r1","index":1}]}}]}`,
+			`{"choices":[{"index":0,"delta":{"reasoning_details":[{"type":"reasoning.encrypted","data":"zzz","id":"r1","index":1},{"type":"reasoning.encrypted","data":"yyy","index":1}]}}]}`,
 			callFrame(`{"index":0,"id":"a",`+f+`}`), finishFrame("tool_calls"), done)}, ok},
-			reply: reply{calls: []string{"f {}"}}, back: []string{`"text":"I think"`, `"signature":"sig"`, `"data":"zzz"`}, notBack: []string{`"reasoning":`, `"text":"I "`}},
+			reply: reply{calls: []string{"f {}"}}, back: []string{`"text":"I think"`, `"signature":"sig"`, `"data":"zzz"`, `"data":"yyy"`}, notBack: []string{`"reasoning":`, `"text":"I "`}},
 
 		// Ollama, vLLM, llama.cpp, LM Studio
 		{name: "Ollama: no index, no ids, arguments as objects, no usage", model: "qwen", req: bounded, steps: []served{{body: sse(callFrame(`{"function":{"name":"f","arguments":{"a":1}}},{"function":{"name":"f","arguments":{"a":2}}}`), finishFrame("stop"), done)}},
