@@ -134,6 +134,29 @@ type Pen interface {
 	Give(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, session string) (text, note string, ok bool, err error)
 }
 
+// Watcher measures what happens. Its methods must be quick.
+type Watcher interface {
+	// Resumed is told the whole transcript of a thread that is taken up, Appended what is
+	// stored after that.
+	Resumed(thread chat.ThreadID, entries []history.Entry)
+	Appended(ctx context.Context, thread chat.ThreadID, entries []history.Entry)
+	// Within puts a conversation of the thread into a context, Tool the run of a call; end
+	// is told its result, nil when the bot goes away while it runs.
+	Within(ctx context.Context, thread chat.ThreadID, scope string) context.Context
+	Tool(ctx context.Context, thread chat.ThreadID, c llm.Call) (_ context.Context, end func(*history.Result))
+}
+
+type blind struct{}
+
+func (blind) Resumed(chat.ThreadID, []history.Entry)                   {}
+func (blind) Appended(context.Context, chat.ThreadID, []history.Entry) {}
+
+func (blind) Within(ctx context.Context, _ chat.ThreadID, _ string) context.Context { return ctx }
+
+func (blind) Tool(ctx context.Context, _ chat.ThreadID, _ llm.Call) (context.Context, func(*history.Result)) {
+	return ctx, func(*history.Result) {}
+}
+
 // Profile says how a conversation is led.
 type Profile struct {
 	Model string // "" is the bot's
@@ -201,6 +224,8 @@ type Config struct {
 	// it is.
 	Live   func() Live
 	Limits Limits
+	// Watcher measures; nil measures nothing.
+	Watcher Watcher
 	// Spending counts what the model costs; nil counts nothing.
 	Spending *Spending
 	// Repeats is how often a call may fail in the same way before it is not run
@@ -262,6 +287,9 @@ func New(cfg Config) *Agent {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Watcher == nil {
+		cfg.Watcher = blind{}
 	}
 	if cfg.Live == nil {
 		cfg.Live = func() Live { return asIs{} }

@@ -84,6 +84,7 @@ func (w *worker) ask(ctx context.Context, s step, key string) (llm.Reply, error)
 
 // send asks the model and learns how it counts.
 func (q question) send(ctx context.Context, items []llm.Item, specs []llm.ToolSpec, estimate int, show func(llm.Delta)) (llm.Reply, error) {
+	ctx = q.w.a.cfg.Watcher.Within(ctx, q.w.thread, q.s.turn.scope)
 	reply, err := q.w.a.cfg.Model.Reply(ctx, llm.Request{
 		Thread: string(q.w.thread), Model: q.profile.Model, Items: items, Tools: specs, UsedCallIDs: q.w.state.used,
 	}, show)

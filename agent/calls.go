@@ -146,7 +146,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if err != nil {
 			return err
 		}
-		w.know(entry)
+		w.know(ctx, entry)
 		failpoint.Hit(failpoint.CardRequested)
 		w.a.cfg.Outbox.Wake(w.thread)
 		return nil
@@ -271,7 +271,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 	if err != nil {
 		return err
 	}
-	w.know(entry)
+	w.know(ctx, entry)
 	w.a.cfg.Outbox.Wake(w.thread)
 	if why != "" || plan.Nested != nil {
 		return nil
@@ -311,6 +311,8 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 	out := &running{draft: draft{key: key, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}, name: c.Name, began: w.a.cfg.Now(), mark: changes}
 	w.show(ctx, chat.Progress{Key: key, Status: "running " + c.Name})
 	kept := w.keeping(c)
+	step, ended := w.a.cfg.Watcher.Tool(step, w.thread, c)
+	defer func() { ended(r) }()
 	still := out.beat()
 	res, err := plan.Run(step, permit, func(e tools.Event) {
 		kept.Event(e)

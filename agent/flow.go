@@ -159,11 +159,7 @@ func (w *worker) past(n *turn) []workflow.Past {
 				continue
 			}
 			p := workflow.Past{Kind: workflow.Ended, Step: id, At: e.At, OK: !r.Failed, Denied: r.Denied || r.Refused, Unknown: r.Unknown}
-			p.Output, _ = printed(r.Text)
-			var sh shellResult
-			if json.Unmarshal([]byte(r.Text), &sh) == nil && sh.Result.ExitCode != nil {
-				p.ExitCode = sh.Result.ExitCode
-			}
+			p.Output, p.ExitCode = workflow.Observed(r.Text)
 			if d := n.decisions[r.Call]; d != nil {
 				p.By = d.ByName
 			}

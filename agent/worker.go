@@ -174,7 +174,9 @@ func (w *worker) take(ctx context.Context) (claimed bool, err error) {
 	}
 	if loaded != nil || w.state == nil {
 		w.entries = loaded
+		w.a.cfg.Watcher.Resumed(w.thread, loaded)
 	}
+	w.a.cfg.Watcher.Appended(ctx, w.thread, added)
 	w.entries = append(w.entries, added...)
 	w.state = state
 	return true, nil
@@ -379,7 +381,7 @@ func (w *worker) write(ctx context.Context, also func(tx store.Tx), entries ...h
 	if err != nil {
 		return err
 	}
-	w.know(added...)
+	w.know(ctx, added...)
 	w.a.cfg.Outbox.Wake(w.thread)
 	return nil
 }
@@ -393,7 +395,8 @@ func (w *worker) append(tx store.Tx, e history.Entry) history.Entry {
 }
 
 // know takes entries that are stored.
-func (w *worker) know(added ...history.Entry) {
+func (w *worker) know(ctx context.Context, added ...history.Entry) {
+	w.a.cfg.Watcher.Appended(ctx, w.thread, added)
 	for i := range added {
 		w.state.add(&added[i])
 	}

@@ -265,7 +265,7 @@ func symbol(r rune) bool {
 // mark of ours.
 func cleanName(name, otherwise string) string {
 	name = strings.Join(strings.Fields(clean(name)), " ")
-	name = strings.NewReplacer("[", "(", "]", ")", "<", "(", ">", ")", "＜", "(", "＞", ")", "［", "(", "］", ")").Replace(name)
+	name = noBrackets.Replace(name)
 	if name == "" {
 		if otherwise == "" {
 			return "somebody"
@@ -274,6 +274,8 @@ func cleanName(name, otherwise string) string {
 	}
 	return shorten(name, maxName)
 }
+
+var noBrackets = strings.NewReplacer("[", "(", "]", ")", "<", "(", ">", ")", "＜", "(", "＞", ")", "［", "(", "］", ")")
 
 // maxName is how much of a name is shown, in characters.
 const maxName = 64

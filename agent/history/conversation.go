@@ -97,11 +97,12 @@ func (c *conversation) size(u *unit) int {
 func newConversation(entries []Entry, o Options) *conversation {
 	c := &conversation{
 		scope: o.Scope, mark: newMarker(o.Key, string(o.Thread)), entries: entries, older: -1, newest: -1,
-		asks: map[string]*Ask{}, edits: map[string]*Entry{}, decided: map[string]int{}, calls: map[string]callRef{},
+		units: make([]unit, 0, len(entries)/2), parts: make([]part, 0, len(entries)/2),
+		asks: map[string]*Ask{}, edits: map[string]*Entry{}, decided: map[string]int{}, calls: make(map[string]callRef, len(entries)/3),
 	}
 	// Replies carry their own results, so nothing that people said while a call
 	// was open can come between the two.
-	results := map[string]*Entry{}
+	results := make(map[string]*Entry, len(entries)/3)
 	for i := range entries {
 		e := &entries[i]
 		switch {

@@ -104,11 +104,12 @@ func (c *conversation) saidItem(e *Entry) llm.Item {
 	short := *e
 	short.Message = &m
 	_, most := c.saidSize(e)
-	text := c.mark.messageText(&short, most)
+	var text strings.Builder
+	text.WriteString(c.mark.messageText(&short, most))
 	for _, f := range e.Message.Files {
-		text += fmt.Sprintf("\n[with the file %s, %d bytes; search_history with entry %d shows it]", cleanName(f.Name, "without a name"), len(f.Text), e.Seq)
+		fmt.Fprintf(&text, "\n[with the file %s, %d bytes; search_history with entry %d shows it]", cleanName(f.Name, "without a name"), len(f.Text), e.Seq)
 	}
-	return llm.Item{Role: llm.User, Text: text}
+	return llm.Item{Role: llm.User, Text: text.String()}
 }
 
 // frontItems are what comes before the units: the task of a sub-agent, and what stays of
@@ -181,8 +182,8 @@ func (c *conversation) facts(most int) string {
 
 // newest are the last lines that fit in so many bytes.
 func newest(lines []string, most int) []string {
-	for i := len(lines) - 1; i >= 0; i-- {
-		if most -= len(lines[i]) + 1; most < 0 {
+	for i, line := range slices.Backward(lines) {
+		if most -= len(line) + 1; most < 0 {
 			return lines[i+1:]
 		}
 	}

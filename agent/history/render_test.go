@@ -238,7 +238,7 @@ func checkView(t *rapid.T, v View, o Options, per float64) {
 	if o.Budget.Factor == 0 {
 		factor = 1
 	}
-	real := func(items []llm.Item) int {
+	counted := func(items []llm.Item) int {
 		return int(factor * float64(tokensOf(items[1:], count)+max(o.Budget.System, 1)))
 	}
 	hard := min(o.Budget.Window*92/100, o.Budget.Window-o.Budget.Window/8)
@@ -248,15 +248,15 @@ func checkView(t *rapid.T, v View, o Options, per float64) {
 	switch {
 	case o.Budget.Window == 0 && v.Need != Fits:
 		t.Fatalf("without a window it is %s", v.Need)
-	case o.Budget.Window > 0 && v.Need == Fits && (real(v.Items) > hard || v.Tokens > hard):
+	case o.Budget.Window > 0 && v.Need == Fits && (counted(v.Items) > hard || v.Tokens > hard):
 		for _, it := range v.Items {
 			t.Logf("%s %d %.200q", it.Role, tokensOf([]llm.Item{it}, count), it.Text)
 		}
-		t.Fatalf("a view of %d tokens (it says %d) is said to fit into %d", real(v.Items), v.Tokens, hard)
+		t.Fatalf("a view of %d tokens (it says %d) is said to fit into %d", counted(v.Items), v.Tokens, hard)
 	case v.Need == Summarise:
 		asked := v.SummaryItems()
 		inOrder(t, asked)
-		if n := real(asked); n > hard {
+		if n := counted(asked); n > hard {
 			t.Fatalf("the summary needs %d tokens of %d", n, hard)
 		}
 		if len(asked) < 3 {

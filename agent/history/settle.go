@@ -69,7 +69,6 @@ func (c *conversation) settle(b Budget) (need Need, upto uint64, end int) {
 	if b.Window <= 0 {
 		c.lim = limits{facts: math.MaxInt32, said: math.MaxInt32, large: math.MaxInt32}
 	}
-	last, now := -1, -1 // replies
 	for i := range c.units {
 		u := &c.units[i]
 		switch {
@@ -82,8 +81,7 @@ func (c *conversation) settle(b Budget) (need Need, upto uint64, end int) {
 			if b.Window > 0 {
 				c.ask()
 			}
-			last, now = now, i
-			c.older, c.newest = last, now
+			c.older, c.newest = c.newest, i
 		}
 		c.total += c.size(u)
 		c.seen = i + 1

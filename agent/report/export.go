@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/agent/history"
 	"countersign/approvals/audit"
 	"countersign/store"
 )
@@ -205,6 +206,9 @@ const worth = 4 << 10
 
 func (e *exporter) outputs() error {
 	if e.parts.Output == nil {
+		if slices.ContainsFunc(e.inc.Entries, func(x history.Entry) bool { return x.Result != nil && x.Result.Output != "" }) {
+			e.leave("outputs/: they were not asked for")
+		}
 		return nil
 	}
 	seen, n := map[string]bool{}, 0

@@ -330,7 +330,7 @@ func TestNoSecretIsInAnArchive(t *testing.T) {
 }
 
 func TestATranscriptWithoutSecretsIsTheSameInAnArchive(t *testing.T) {
-	s, inc := night(t)
+	_, inc := night(t)
 	inc.Redactor = redact.New()
 	var kept []history.Entry
 	for _, e := range inc.Entries { // but for the texts that have one
@@ -357,7 +357,6 @@ func TestATranscriptWithoutSecretsIsTheSameInAnArchive(t *testing.T) {
 	if !strings.Contains(files["README.txt"], "audit.jsonl: it was not asked for") || !strings.Contains(files["README.txt"], "nothing here can be verified by itself") {
 		t.Error(files["README.txt"])
 	}
-	_ = s
 }
 
 // endless is text without an end.
@@ -497,6 +496,10 @@ func TestAWriterThatRefusesAndAContextThatEndsAreErrors(t *testing.T) {
 }
 
 func TestAnArchiveOfNothing(t *testing.T) {
+	_, asked := unpack(t, export(t, Incident{Thread: "web:1", Entries: []history.Entry{{Kind: history.KindResult, Result: &history.Result{Output: "out-1"}}}}, Parts{}))
+	if !strings.Contains(asked["README.txt"], "outputs/: they were not asked for") {
+		t.Error(asked["README.txt"])
+	}
 	names, files := unpack(t, export(t, Incident{Thread: "web:1"}, Parts{}))
 	if len(names) != 6 || strings.Count(files["commands.csv"], "\n") != 1 || files["transcript.jsonl"] != "" {
 		t.Errorf("%q", files)

@@ -335,3 +335,57 @@ func TestATimelineIsBoundedWhateverTheThreadHolds(t *testing.T) {
 	last := entries[len(entries)-1]
 	find(t, got, "- `"+clock(last.At)+"`", "hello")
 }
+
+func TestTheCommandOfAnActionSaysWhatItDoes(t *testing.T) {
+	for rule, tc := range map[string]struct {
+		a    approvals.Action
+		want string
+	}{
+		"shell text is exact":                      {approvals.Action{Kind: approvals.KindShell, Bytes: []byte("df -h"), Preview: "x"}, "df -h"},
+		"keys are exact":                           {approvals.Action{Kind: approvals.KindKeys, Bytes: []byte("press q\n")}, "press q\n"},
+		"a file is named with its change":          {approvals.Action{Kind: approvals.KindChange, Path: "/etc/x", Preview: "-a\n+b", Bytes: []byte("all of it")}, "/etc/x\n-a\n+b"},
+		"a file without a preview is named":        {approvals.Action{Kind: approvals.KindChange, Path: "/etc/x"}, "/etc/x"},
+		"several files are named":                  {approvals.Action{Kind: approvals.KindChange, Paths: []string{"/a", "/b"}}, "/a, /b"},
+		"a preview says what is no file":           {approvals.Action{Kind: approvals.KindChange, Preview: "trust it", Args: []byte(`{"a":1}`)}, "trust it"},
+		"arguments stand for what has nothing":     {approvals.Action{Kind: approvals.KindObserve, Args: []byte(`{"a":1}`)}, `{"a":1}`},
+		"a plan has its steps":                     {approvals.Action{Kind: approvals.KindChange, Steps: []approvals.Action{{Tool: "run_shell", Kind: approvals.KindShell, Bytes: []byte("a")}, {Tool: "b", Path: "/c"}}}, "plan of 2 steps\n1. run_shell: a\n2. b: /c"},
+		"keys and a path are keys all the same":    {approvals.Action{Kind: approvals.KindKeys, Path: "/x", Bytes: []byte("k")}, "k"},
+		"an action without anything has no words":  {approvals.Action{}, ""},
+		"a plan of one step is one step":           {approvals.Action{Steps: []approvals.Action{{Tool: "t", Path: "/c"}}}, "plan of 1 step\n1. t: /c"},
+		"a change of files without a preview too.": {approvals.Action{Paths: []string{"/a"}}, "/a"},
+	} {
+		if got := commandOf(tc.a); got != tc.want {
+			t.Errorf("%s: %q", rule, got)
+		}
+	}
+}
+
+func TestWhatOnlyTheChainKnowsIsInTheTimeline(t *testing.T) {
+	s := newScene(t)
+	s.say(alice, "go")
+	c := s.shell("systemctl restart app")
+	s.reply("", c)
+	r := s.ask(c, action(c), alice, 0)
+	s.wait(time.Second).vote(r, bob, true, "")
+	s.note(r, "granted", string(bob.ID), "until 15:00 UTC")
+	s.note(r, "reviewed", string(carol.ID), "well done")
+	s.note(approvals.Record{}, "revoked", string(bob.ID), "1 standing approvals ended")
+	s.note(approvals.Record{}, "policy", "", "learning is off")
+	// It drifted before it could run.
+	s.wait(time.Second).update(func(tx store.Tx) { s.ledger.Invalidate(tx, r.ID, "the file changed", s.now) })
+	s.result(history.Result{Call: c.ID, Tool: c.Name, Failed: true, Text: "Tool error: approved, but not run"})
+	late := s.shell("uptime")
+	s.reply("", late)
+	s.put(history.Entry{Kind: history.KindDecision, Decision: &history.Decision{Call: late.ID, Approval: "x", State: approvals.Invalid, Reason: "the policy changed"}})
+	s.end(history.EndDone, "")
+	inc := s.load()
+	inc.Alerts = []Alert{{At: s.now, Source: "pagerduty", Status: "acknowledged", Text: "pump"}}
+	got := Timeline(inc)
+	find(t, got, "Bob approved the same as request `"+string(r.ID)+"` for a while: until 15:00 UTC")
+	find(t, got, "reviewed request `"+string(r.ID)+"`, which one person had decided alone: well done")
+	find(t, got, "Bob ended what was approved for a while: 1 standing approvals ended")
+	find(t, got, "The policy changed: learning is off")
+	find(t, got, "**Approved, and not run**", "systemctl restart app", "approved by Bob", "the file changed")
+	find(t, got, "**Invalid**", "`uptime`", "the policy changed")
+	find(t, got, "**Alert acknowledged**: pump (pagerduty)")
+}

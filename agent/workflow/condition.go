@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -273,7 +274,7 @@ func (p *conditionParser) comparison() (condition, error) {
 		}
 		c.op, c.lit = "==", literal{kind: boolean, s: "true"}
 		return c, nil
-	case !contains(operators, p.tok):
+	case !slices.Contains(operators, p.tok):
 		return nil, fmt.Errorf("%s is no operator; use one of %s", quoted(p.tok), strings.Join(operators, " "))
 	}
 	if err := p.step(); err != nil {

@@ -90,7 +90,7 @@ func (w *Workflow) Inputs(raw map[string]any) (map[string]string, error) {
 	}
 	var unknown []string
 	for name := range raw {
-		if !contains(known, name) {
+		if !slices.Contains(known, name) {
 			unknown = append(unknown, name)
 		}
 	}
@@ -137,7 +137,7 @@ func (in Input) convert(v any) (string, error) {
 		return "", fmt.Errorf("is %s; use true or false", shown(v))
 	case Enum:
 		s, ok := v.(string)
-		if !ok || !contains(in.Values, s) {
+		if !ok || !slices.Contains(in.Values, s) {
 			return "", fmt.Errorf("is %s; use one of %s", shown(v), strings.Join(in.Values, ", "))
 		}
 		return s, nil

@@ -112,6 +112,12 @@ const (
 	Skipped State = "skipped" // its condition is false, or the workflow ended before it
 )
 
+// Why a step is skipped without more to say about it.
+const (
+	whyFalse = "its condition is false"
+	whyOver  = "the workflow ended before it"
+)
+
 // Outcome is one step with what happened to it.
 type Outcome struct {
 	ID, Title string
@@ -245,7 +251,7 @@ func walk(w *Workflow, inputs map[string]string, past []Past) (Step, []Outcome) 
 	for i := len(e.out); i < len(w.steps); i++ {
 		o := e.blank(&w.steps[i])
 		if over {
-			o.State, o.Why = Skipped, "the workflow ended before it"
+			o.State, o.Why = Skipped, whyOver
 		}
 		e.out = append(e.out, o)
 	}
@@ -366,7 +372,7 @@ func (e *scope) visit(s *step) (Step, Outcome, bool) {
 	o := e.blank(s)
 	if s.cond != nil {
 		if ok, err := s.cond.holds(e); err != nil || !ok {
-			o.State, o.Why = Skipped, "its condition is false"
+			o.State, o.Why = Skipped, whyFalse
 			if err != nil {
 				o.Why = "its condition counts as false: " + err.Error()
 			}
@@ -390,7 +396,7 @@ func (e *scope) visit(s *step) (Step, Outcome, bool) {
 func (e *scope) end(s *step, next Step, o Outcome) (Step, Outcome, bool) {
 	t, err := s.text.render(e, false)
 	if err != nil {
-		return e.fail(s, next, o, err.Error(), false)
+		return e.fail(s, o, err.Error(), false)
 	}
 	next.Text, o.State = t, Passed
 	if s.kind == KindFailed {
@@ -416,11 +422,11 @@ func (e *scope) question(s *step, next Step, o Outcome) (Step, Outcome, bool) {
 		o.State, o.Output, o.By = Passed, t.answer.Text, t.answer.By
 		return Step{}, o, true
 	case t.result != nil:
-		return e.ended(s, next, o)
+		return e.ended(s, o)
 	}
 	q, err := s.text.render(e, false)
 	if err != nil {
-		return e.fail(s, next, o, err.Error(), !s.onward)
+		return e.fail(s, o, err.Error(), !s.onward)
 	}
 	next.Try, next.Begun, next.Question, next.Choices, next.Problem = 1, t.open, q, append([]string(nil), s.choices...), t.said
 	return next, o, false
@@ -432,7 +438,7 @@ func (e *scope) run(s *step, next Step, o Outcome) (Step, Outcome, bool) {
 		again := !r.OK && !r.Denied && !r.Unknown && t.tries <= s.retries
 		switch {
 		case !again:
-			return e.ended(s, next, o)
+			return e.ended(s, o)
 		case s.retryWait > 0 && !t.over:
 			next.Kind, next.Retry, next.Try = KindWait, true, t.tries
 			next.For, next.Begun, next.Since = s.retryWait, t.waits, t.waiting
@@ -446,14 +452,14 @@ func (e *scope) run(s *step, next Step, o Outcome) (Step, Outcome, bool) {
 	if s.kind == KindModel {
 		p, err := s.text.render(e, false)
 		if err != nil {
-			return e.fail(s, next, o, err.Error(), !s.onward)
+			return e.fail(s, o, err.Error(), !s.onward)
 		}
 		next.Prompt, next.Tools, next.Limit = p, s.tools, s.limit
 		return next, o, false
 	}
 	args, err := e.arguments(s)
 	if err != nil {
-		return e.fail(s, next, o, err.Error(), !s.onward)
+		return e.fail(s, o, err.Error(), !s.onward)
 	}
 	next.Tool, next.Args, next.Gate = s.tool, args, s.gate
 	if t.open {
@@ -463,16 +469,16 @@ func (e *scope) run(s *step, next Step, o Outcome) (Step, Outcome, bool) {
 }
 
 // ended goes on after a result that no repetition follows.
-func (e *scope) ended(s *step, next Step, o Outcome) (Step, Outcome, bool) {
+func (e *scope) ended(s *step, o Outcome) (Step, Outcome, bool) {
 	r := e.tracks[s.id].result
 	o.Output, o.ExitCode, o.By = tidy(r.Output), r.ExitCode, r.By
 	switch {
 	case r.Unknown:
-		return e.fail(s, next, o, "nobody knows whether it happened, so nothing more was run", true)
+		return e.fail(s, o, "nobody knows whether it happened, so nothing more was run", true)
 	case r.Denied && r.By != "":
-		return e.fail(s, next, o, "it was denied by "+r.By, true)
+		return e.fail(s, o, "it was denied by "+r.By, true)
 	case r.Denied:
-		return e.fail(s, next, o, "it was not approved", true)
+		return e.fail(s, o, "it was not approved", true)
 	case r.OK:
 		o.State = Passed
 		return Step{}, o, true
@@ -484,7 +490,7 @@ func (e *scope) ended(s *step, next Step, o Outcome) (Step, Outcome, bool) {
 	if line := lastLine(o.Output); line != "" {
 		why += ": " + line
 	}
-	return e.fail(s, next, o, why, !s.onward)
+	return e.fail(s, o, why, !s.onward)
 }
 
 func lastLine(s string) string {
@@ -495,7 +501,7 @@ func lastLine(s string) string {
 	return s
 }
 
-func (e *scope) fail(s *step, next Step, o Outcome, why string, stop bool) (Step, Outcome, bool) {
+func (e *scope) fail(s *step, o Outcome, why string, stop bool) (Step, Outcome, bool) {
 	o.State, o.Why = Failed, why
 	if !stop && s.kind != KindDone && s.kind != KindFailed {
 		return Step{}, o, true

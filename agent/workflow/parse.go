@@ -95,7 +95,7 @@ func (r reader) entries(n *yaml.Node, what string, known []string) ([]entry, err
 		if seen[k.Value] {
 			return nil, r.bad(k, "the key %s is there twice; remove one", quoted(k.Value))
 		}
-		if seen[k.Value] = true; known != nil && !contains(known, k.Value) {
+		if seen[k.Value] = true; known != nil && !slices.Contains(known, k.Value) {
 			hint := didYouMean(k.Value, known)
 			if hint == "" {
 				hint = "; use " + strings.Join(known, ", ")
@@ -241,7 +241,7 @@ func (r reader) input(name string, n *yaml.Node) (Input, error) {
 		key := what + ": " + e.key.Value
 		switch e.key.Value {
 		case "type":
-			if in.Type = InputType(e.value.Value); !contains(inputTypes, e.value.Value) {
+			if in.Type = InputType(e.value.Value); !slices.Contains(inputTypes, e.value.Value) {
 				err = r.bad(e.value, "%s is %s; use one of %s", key, quoted(e.value.Value), strings.Join(inputTypes, ", "))
 			}
 		case "description":
@@ -382,7 +382,7 @@ func (r reader) step(n *yaml.Node, known names) (step, error) {
 	var actions []string
 	for _, e := range list {
 		keys[e.key.Value] = e.value
-		if contains(actionKeys, e.key.Value) {
+		if slices.Contains(actionKeys, e.key.Value) {
 			actions = append(actions, e.key.Value)
 		}
 	}
@@ -405,7 +405,7 @@ func (r reader) step(n *yaml.Node, known names) (step, error) {
 			return s, err
 		}
 	}
-	if err := r.qualify(&s, n, actions[0], keys, known); err != nil {
+	if err := r.qualify(&s, actions[0], keys, known); err != nil {
 		return s, err
 	}
 	return s, r.action(&s, actions[0], keys[actions[0]], known)
@@ -413,7 +413,7 @@ func (r reader) step(n *yaml.Node, known names) (step, error) {
 
 // qualify reads the keys that every kind of step may have, and refuses those that mean
 // nothing for this one.
-func (r reader) qualify(s *step, n *yaml.Node, action string, keys map[string]*yaml.Node, known names) error {
+func (r reader) qualify(s *step, action string, keys map[string]*yaml.Node, known names) error {
 	runs := action == "call" || action == "model"
 	for key, fits := range map[string]bool{"gate": action == "call", "retry": runs, "on_failure": runs || action == "ask", "output": runs || action == "ask"} {
 		if keys[key] != nil && !fits {
@@ -670,8 +670,9 @@ func (r reader) value(n *yaml.Node, what, key string, gate bool, known names, de
 			return nil, r.bad(n, "anchors and aliases are not read; write %s out", what)
 		}
 		return r.scalar(n, what, key, gate, known)
+	default:
+		return nil, r.bad(n, "anchors and aliases are not read; write %s out", what)
 	}
-	return nil, r.bad(n, "anchors and aliases are not read; write %s out", what)
 }
 
 func (r reader) scalar(n *yaml.Node, what, key string, gate bool, known names) (*value, error) {

@@ -11,10 +11,14 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// interpreters run a text, or what is left of their arguments, as code. A command that
-// names one may hold free values only in a gate step.
-var interpreters = words(`sh bash rbash dash ash zsh ksh mksh fish csh tcsh busybox eval . source trap let alias
-	ssh su runuser watch script parallel at batch expect tmux screen declare typeset`)
+// interpreters are programs that run a text, or what is left of their arguments, as code;
+// codeBuiltins are words of the shell that do. A command that names one may hold free
+// values only in a gate step. Programs count anywhere, since others start them.
+var (
+	interpreters = words(`sh bash rbash dash ash zsh ksh mksh fish csh tcsh busybox
+		ssh su runuser watch script parallel at batch expect tmux screen`)
+	codeBuiltins = words(`eval . source trap let alias declare typeset local export readonly`)
+)
 
 // nameTakers take names of variables, whose subscripts the shell evaluates.
 var nameTakers = words(`read unset mapfile readarray getopts`)
@@ -170,7 +174,7 @@ func (c *shellCheck) hold(w *syntax.Word) {
 
 // call looks for what runs text as code.
 func (c *shellCheck) call(args []*syntax.Word) {
-	names, v, holds := false, false, false
+	names, v, holds, prefixed := false, false, false, true
 	for i, w := range args {
 		lit, static := static(w)
 		holds = holds || c.has(w)
@@ -181,7 +185,10 @@ func (c *shellCheck) call(args []*syntax.Word) {
 			c.risky("the name of the program is not written out")
 		case static && interpreters[path.Base(lit)]:
 			c.risky("`" + path.Base(lit) + "`")
+		case static && prefixed && codeBuiltins[lit]:
+			c.risky("`" + lit + "`")
 		}
+		prefixed = prefixed && (lit == "command" || lit == "builtin" || strings.HasPrefix(lit, "-"))
 		names = names || i == 0 && nameTakers[lit]
 		v = v || static && lit == "-v" && (nameOf(args) == "printf" || nameOf(args) == "test" || nameOf(args) == "[")
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -135,7 +136,7 @@ func (n names) stepRef(src, name, field string) (*ref, error) {
 		switch {
 		case len(fields) == 0:
 			return nil, fmt.Errorf("%s: the step %s has no outcome; name a call, a model or an ask step", src, quoted(name))
-		case !contains(fields, field):
+		case !slices.Contains(fields, field):
 			return nil, fmt.Errorf("%s: the step %s has no %s; use %s", src, quoted(name), quoted(field), strings.Join(fields, ", "))
 		case field == "exit_code":
 			r.kind, r.fixed = numeric, true
@@ -144,19 +145,10 @@ func (n names) stepRef(src, name, field string) (*ref, error) {
 		}
 		return r, nil
 	}
-	if contains(n.later, name) {
+	if slices.Contains(n.later, name) {
 		return nil, fmt.Errorf("%s: the step %s does not come before this one; name an earlier step", src, quoted(name))
 	}
 	return nil, fmt.Errorf("%s: there is no step %s%s", src, quoted(name), didYouMean(name, known))
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // val is what a template stands for, in its canonical spelling.

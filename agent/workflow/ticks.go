@@ -41,8 +41,9 @@ func Ticks(w *Workflow, inputs map[string]string, past []Past) string {
 		return fmt.Sprintf("**%s** · done\n\n%s", w.Name, steps)
 	case KindFailed:
 		return fmt.Sprintf("**%s** · stopped\n\n%s\n%s\n", w.Name, steps, plain(next.Reason, 300))
+	default:
+		return fmt.Sprintf("**%s**\n\n%s", w.Name, steps)
 	}
-	return fmt.Sprintf("**%s**\n\n%s", w.Name, steps)
 }
 
 // about is the short outcome that follows a title.
@@ -50,11 +51,13 @@ func about(s *step, o *Outcome, next Step) string {
 	var words []string
 	switch o.State {
 	case Skipped:
-		why := "skipped"
-		if o.Why != "its condition is false" {
-			why += ": " + plain(o.Why, 120)
+		switch o.Why {
+		case whyFalse:
+			return " · skipped"
+		case whyOver:
+			return " · not reached"
 		}
-		return " · " + why
+		return " · skipped: " + plain(o.Why, 120)
 	case Failed:
 		if o.Kind != KindFailed {
 			words = append(words, plain(o.Why, 120))
@@ -81,13 +84,13 @@ func about(s *step, o *Outcome, next Step) string {
 	if o.Took > 0 && o.State != Active {
 		words = append(words, round(o.Took))
 	}
-	out := ""
+	var b strings.Builder
 	for _, w := range words {
 		if w != "" {
-			out += " · " + w
+			b.WriteString(" · " + w)
 		}
 	}
-	return out
+	return b.String()
 }
 
 // now says what an active step is about to do.
@@ -109,8 +112,10 @@ func now(s *step, o *Outcome, next Step) string {
 		if o.Gate {
 			return "asks for approval"
 		}
+		return ""
+	default:
+		return ""
 	}
-	return ""
 }
 
 // round writes a duration as people need it.

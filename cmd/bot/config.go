@@ -46,6 +46,7 @@ type Env struct {
 	LogLevel           string            `envconfig:"COUNTERSIGN_LOG_LEVEL" default:"info"`
 	LogFormat          string            `envconfig:"COUNTERSIGN_LOG_FORMAT" default:"text"`
 	TavilyKey          redact.Secret     `envconfig:"TAVILY_API_KEY"`
+	OTLPHeaders        redact.Secret     `envconfig:"OTEL_EXPORTER_OTLP_HEADERS"`
 	SSHAuthSock        string            `envconfig:"SSH_AUTH_SOCK"`
 	DockerHost         string            `envconfig:"DOCKER_HOST"`
 	RuntimeDir         string            `envconfig:"XDG_RUNTIME_DIR"`

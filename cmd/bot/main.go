@@ -90,7 +90,7 @@ func root() *cobra.Command {
 	c.AddCommand(doctorCommand())
 	c.AddCommand(slackCommand(), discordCommand())
 	c.AddCommand(policyCommand())
-	c.AddCommand(auditCommand())
+	c.AddCommand(auditCommand(), exportCommand())
 	for _, sub := range c.Commands() {
 		if args := sub.Args; args != nil {
 			sub.Args = func(cmd *cobra.Command, a []string) error {
@@ -115,21 +115,26 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print version, commit and Go version", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rev := commit
-			if info, ok := debug.ReadBuildInfo(); ok && rev == "" {
-				for _, s := range info.Settings {
-					if s.Key == "vcs.revision" {
-						rev = s.Value
-					}
-				}
-			}
-			if rev == "" {
-				rev = "unknown"
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "countersign %s commit %s %s\n", version, rev, runtime.Version())
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "countersign %s commit %s %s\n", version, revision(), runtime.Version())
 			return err
 		},
 	}
+}
+
+// revision is the commit that the program was built from.
+func revision() string {
+	rev := commit
+	if info, ok := debug.ReadBuildInfo(); ok && rev == "" {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				rev = s.Value
+			}
+		}
+	}
+	if rev == "" {
+		rev = "unknown"
+	}
+	return rev
 }
 
 // newLog makes the bot's logger.

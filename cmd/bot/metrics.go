@@ -20,10 +20,13 @@ const scrapeLimit = 5 * time.Second
 
 // metricsHandler serves the metrics in the Prometheus text format. It has a
 // registry of its own: nothing that a library puts into the global one shows.
-func metricsHandler(db store.DB) http.Handler {
+func metricsHandler(db store.DB, more func(prometheus.Registerer) error) (http.Handler, error) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(newRecordCollector(db))
-	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	if err := more(reg); err != nil {
+		return nil, err
+	}
+	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}), nil
 }
 
 // recordCollector reads the record of decisions at each scrape: nothing is counted

@@ -8,16 +8,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"countersign/approvals/audit"
 	"countersign/store"
 	"countersign/store/mem"
 )
 
+// recordMetrics serves those of the record of decisions alone.
+func recordMetrics(t *testing.T, db store.DB) http.Handler {
+	t.Helper()
+	h, err := metricsHandler(db, func(prometheus.Registerer) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
 func TestMetrics(t *testing.T) {
 	db := mem.Open()
 	read := func() string {
 		w := httptest.NewRecorder()
-		metricsHandler(db).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+		recordMetrics(t, db).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 		b, err := io.ReadAll(w.Body)
 		if err != nil || w.Code != http.StatusOK {
 			t.Fatal(w.Code, err)
@@ -50,7 +62,7 @@ func TestMetrics(t *testing.T) {
 	}
 	_ = db.Close()
 	w := httptest.NewRecorder()
-	metricsHandler(db).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	recordMetrics(t, db).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	if w.Code != http.StatusInternalServerError {
 		t.Errorf("a closed store: %d", w.Code)
 	}

@@ -102,10 +102,15 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		return err
 	}
 	b.adapters[b.web.Scheme()] = b.web
+	metrics, err := metricsHandler(b.db, b.observer.Register)
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", b.readyz)
-	mux.Handle("GET /metrics", metricsHandler(b.db))
+	mux.Handle("GET /metrics", metrics)
 	mux.Handle(exportPath, b.auditHandler())
 	if b.slack != nil && b.env.SlackAppToken == "" {
 		mux.Handle("/slack/", b.slack.Handler())

@@ -34,6 +34,7 @@ import (
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/internal/failpoint"
+	"countersign/internal/observe"
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/store/bolt"
@@ -57,11 +58,13 @@ type bot struct {
 	log  *slog.Logger
 	db   *bolt.DB
 
-	machines map[string]*machine     // by the names of the targets
-	hostKeys string                  // the known_hosts file of what people approved
+	machines map[string]*machine // by the names of the targets
+	hostKeys string              // the known_hosts file of what people approved
+	redactor *redact.Redactor
 	redact   func(string) string     // takes secrets out of text
 	indexes  *code.Cache             // of the code indexer, for all targets
 	parser   code.Starter            // starts its parser; nil where the program cannot be found again
+	observer *observe.Observer       // traces and metrics
 	outputs  *output.Log             // whole outputs of calls whose result is cut
 	rosters  atomic.Pointer[rosters] // the tools of everybody
 	roles    *role.Set
@@ -143,7 +146,8 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		return err
 	}
 	redactor := redact.New(append(b.secrets(), b.mcp.Secrets()...)...)
-	b.redact = redactor.Redact
+	b.redact, b.redactor = redactor.Redact, redactor
+	b.log = slog.New(observe.Redacting(b.log.Handler(), redactor.Redact))
 	b.indexes = code.NewCache()
 	if exe, err := code.Program(); err == nil {
 		b.parser = code.WorkerIn(local.New(local.Options{}), exe, parserCommand)
@@ -204,18 +208,22 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		}
 	}
 	owner := fmt.Sprintf("%s/%d", b.env.Instance, b.db.Epoch())
+	if err := b.observe(ctx); err != nil {
+		return err
+	}
 	counter, err := tokens.New()
 	if err != nil {
 		return fmt.Errorf("the tokenizer cannot be made: %w", err)
 	}
 	b.agent = agent.New(agent.Config{
-		DB: b.db, Model: model, Tools: toolbox{b}, Gate: gatekeeper{b.gate, b.markApproval}, Outbox: post{b.sender},
+		DB: b.db, Model: b.observer.Model(model), Tools: toolbox{b}, Gate: gatekeeper{b.gate, b.markApproval, b.observer.Labels}, Outbox: post{b.sender},
 		Owner: owner,
 		// The store file is locked: whoever claimed a thread before this start is dead.
 		Alive:  func(o string) bool { return o == owner },
-		Prompt: b.prompt, Profile: b.profile, Role: b.roleWord, Workflow: b.workflow, Workflows: b.library.Names(), Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
+		Prompt: b.prompt, Profile: b.profile, Role: b.roleWord, Workflow: b.workflow, Workflows: b.library.Names(), Record: b.recordWord, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
 		Limits: agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Window: b.file.Model.Window, Count: counter.Count, Key: b.derived("marks"),
+		Watcher:  watcher{b.observer},
 		Spending: &agent.Spending{Prices: b.file.Prices, Caps: b.file.Caps, Channel: func(t chat.ThreadID) string { return channelOf(string(t)) }},
 		Repeats:  b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: time.Now, Log: b.log,
 	})
@@ -273,7 +281,7 @@ func (b *bot) classify(text string) risk.Verdict { return b.rules.Load().engine.
 
 func (b *bot) secrets() []string {
 	var out []string
-	for _, s := range []redact.Secret{b.env.SlackBotToken, b.env.SlackAppToken, b.env.SlackSigningSecret, b.env.DiscordBotToken, b.env.OpenAIKey, b.env.TavilyKey} {
+	for _, s := range []redact.Secret{b.env.SlackBotToken, b.env.SlackAppToken, b.env.SlackSigningSecret, b.env.DiscordBotToken, b.env.OpenAIKey, b.env.TavilyKey, b.env.OTLPHeaders} {
 		if s != "" {
 			out = append(out, string(s))
 		}
@@ -388,6 +396,11 @@ func (h handler) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
 func (b *bot) handler() chat.Handler { return handler{b.agent, b.gate} }
 
 func (b *bot) close() {
+	if b.observer != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
+		b.observer.Shutdown(ctx)
+		cancel()
+	}
 	if b.plugins != nil {
 		b.plugins.Close()
 	}
@@ -486,6 +499,8 @@ type gatekeeper struct {
 	g *gate.Gate
 	// mark is told of every approval that is used.
 	mark func(approvals.ID, approvals.Action)
+	// labels is told how the model's labels compare with what the engine found.
+	labels func(approvals.Claim, approvals.Judgement)
 }
 
 func request(p agent.Proposal) gate.Request {
@@ -498,6 +513,11 @@ func request(p agent.Proposal) gate.Request {
 func (k gatekeeper) Judge(ctx context.Context, p agent.Proposal) agent.Ruling {
 	req := request(p)
 	r := k.g.Judge(ctx, req)
+	effects := make([]string, len(r.Verdict.Effects))
+	for i, e := range r.Verdict.Effects {
+		effects[i] = string(e)
+	}
+	k.labels(req.Claim, approvals.Judgement{ReadOnly: r.Verdict.ReadOnly, Risk: r.Verdict.Risk.String(), Effects: effects})
 	switch r.Lane {
 	case policy.Allow:
 		permit, err := k.g.Allow(req, r)

@@ -283,6 +283,14 @@ func NextDue(tx store.Tx) (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// Waiting counts the items that are in inboxes now. It scans them.
+func Waiting(tx store.Tx) (n int) {
+	for range tx.Scan(store.Prefix("queue", "item")) {
+		n++
+	}
+	return n
+}
+
 // Fence is a claim on a thread: the right to work on it until somebody else
 // claims it. The zero Fence is no claim.
 type Fence struct {

@@ -429,6 +429,9 @@ func queueModel(t *testing.T, open func(t *testing.T) store.DB) {
 						owner[th] = ""
 					}
 				}
+				if n, want := queue.Waiting(tx), len(inbox["a"])+len(inbox["b"])+len(inbox["c"]); n != want {
+					rt.Fatalf("Waiting = %d, want %d", n, want)
+				}
 				var ready []string
 				for _, th := range []string{"a", "b", "c"} {
 					if owner[th] == "" && len(inbox[th]) > 0 || owner[th] == "x" { // x is dead

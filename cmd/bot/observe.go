@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/approvals"
+	"countersign/internal/observe"
+	"countersign/store"
+	"countersign/store/queue"
+)
+
+// flushWithin bounds how long the end of the bot waits for traces to leave.
+const flushWithin = 5 * time.Second
+
+// observe begins to measure; traces are sent only where the environment names a collector.
+func (b *bot) observe(ctx context.Context) (err error) {
+	b.observer, err = observe.New(ctx, observe.Config{
+		Agent: b.file.Agent.Name, Instance: b.env.Instance, Version: version, Revision: revision(),
+		Models: append([]string{b.env.OpenAIModel}, b.file.Model.Fallback...),
+		KnownTool: func(name string) bool {
+			for _, r := range b.rosters.Load().roles {
+				if _, ok := r.Lookup(name); ok {
+					return true
+				}
+			}
+			return false
+		},
+		Price: func(model string, u llm.Usage) float64 { return float64(b.file.Prices.Charge(model, u).Money) / 1e6 },
+		Request: func(ctx context.Context, id approvals.ID) (r approvals.Record, ok bool) {
+			err := b.db.View(ctx, func(tx store.Tx) error {
+				r, ok = (approvals.Ledger{}).Get(tx, id)
+				return nil
+			})
+			return r, ok && err == nil
+		},
+		Adapters: b.connected,
+		Queue: func(ctx context.Context) (n int, err error) {
+			err = b.db.View(ctx, func(tx store.Tx) error {
+				n = queue.Waiting(tx)
+				return nil
+			})
+			return n, err
+		},
+		Redact: b.redact, Log: b.log,
+	})
+	if err != nil {
+		return usage("%v", err)
+	}
+	return nil
+}
+
+// connected says of each network that was opened why it is not connected, nil where it is.
+func (b *bot) connected() map[string]error {
+	out := map[string]error{"web": nil}
+	if b.slack != nil {
+		out["slack"] = b.slack.Ready()
+	}
+	if b.discord != nil {
+		out["discord"] = b.discord.Ready()
+	}
+	return out
+}
+
+// watcher shows the observer to the agent.
+type watcher struct{ o *observe.Observer }
+
+func (w watcher) Resumed(thread chat.ThreadID, entries []history.Entry) {
+	w.o.Resumed(thread, entries)
+}
+
+func (w watcher) Appended(ctx context.Context, thread chat.ThreadID, entries []history.Entry) {
+	w.o.Appended(ctx, thread, entries)
+}
+
+func (w watcher) Within(ctx context.Context, thread chat.ThreadID, scope string) context.Context {
+	return w.o.Within(ctx, thread, scope)
+}
+
+func (w watcher) Tool(ctx context.Context, thread chat.ThreadID, c llm.Call) (context.Context, func(*history.Result)) {
+	ctx, end := w.o.Tool(ctx, thread, c)
+	return ctx, func(r *history.Result) {
+		if r == nil {
+			end(observe.Left, "")
+			return
+		}
+		end(observe.OutcomeOf(*r), r.Text)
+	}
+}
