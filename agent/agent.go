@@ -181,7 +181,7 @@ type Config struct {
 	// of a sub-agent. It must not change between calls without need (prompt caches).
 	Prompt func(thread chat.ThreadID, agent string) string
 	// Profile says how a conversation is led: a thread's own, or, with its id, that of a
-	// sub-agent.
+	// sub-agent. nil leaves all to this Config.
 	Profile func(thread chat.ThreadID, agent string) Profile
 	// Progress shows passing signs of life; nil shows none.
 	Progress func(ctx context.Context, thread chat.ThreadID, p chat.Progress)
@@ -287,6 +287,9 @@ func New(cfg Config) *Agent {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Profile == nil {
+		cfg.Profile = func(chat.ThreadID, string) Profile { return Profile{} }
 	}
 	if cfg.Watcher == nil {
 		cfg.Watcher = blind{}

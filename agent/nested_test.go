@@ -7,11 +7,9 @@ import (
 	"testing"
 
 	"countersign/adapters/chat"
-	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/approvals"
 	"countersign/approvals/risk"
-	"countersign/store"
 	"countersign/tools"
 )
 
@@ -67,17 +65,6 @@ func crew(report string, cmds ...string) modelFunc {
 		}
 		return says(report), nil
 	}
-}
-
-func (w *world) entries() (all []history.Entry) {
-	w.t.Helper()
-	if err := w.db.View(w.t.Context(), func(tx store.Tx) error {
-		all = history.Load(tx, "web:1")
-		return nil
-	}); err != nil {
-		w.t.Fatal(err)
-	}
-	return all
 }
 
 // a sub-agent works in a conversation of its own, in the same thread.

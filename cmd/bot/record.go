@@ -121,7 +121,7 @@ func exportCommand() *cobra.Command {
 			}
 			w := cmd.OutOrStdout()
 			if out != "" {
-				f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names the file
+				f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 				if err != nil {
 					return fmt.Errorf("the archive cannot be written: %w", err)
 				}

@@ -143,11 +143,11 @@ func (b *bot) roleWord(ctx context.Context, thread chat.ThreadID, by chat.User, 
 	if name == "default" {
 		name = ""
 	}
-	r, err := b.roles.Role(name)
-	if err != nil {
+	r, unknown := b.roles.Role(name)
+	if unknown != nil {
 		return "There is no role `" + name + "`; `role` lists those that there are.", nil
 	}
-	err = b.db.Update(ctx, func(tx store.Tx) error {
+	err := b.db.Update(ctx, func(tx store.Tx) error {
 		store.Save(tx, roleKey(thread), name)
 		return nil
 	})
@@ -210,8 +210,8 @@ func (b *bot) workflow(_ context.Context, thread chat.ThreadID, name string, inp
 	for k, v := range inputs {
 		raw[k] = v
 	}
-	wf, err := b.library.Get(name)
-	if err != nil {
+	wf, unknown := b.library.Get(name)
+	if unknown != nil {
 		return llm.Call{}, "There is no workflow `" + name + "`; `run` lists those that there are."
 	}
 	if _, err := wf.Inputs(raw); err != nil {

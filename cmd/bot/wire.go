@@ -398,7 +398,9 @@ func (b *bot) handler() chat.Handler { return handler{b.agent, b.gate} }
 func (b *bot) close() {
 	if b.observer != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
-		b.observer.Shutdown(ctx)
+		if err := b.observer.Shutdown(ctx); err != nil {
+			b.log.Warn("not all traces could be sent", "error", err)
+		}
 		cancel()
 	}
 	if b.plugins != nil {

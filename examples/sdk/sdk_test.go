@@ -109,7 +109,7 @@ func (looking) Ask(_ store.Tx, _ agent.Proposal) (none history.Ask) { return non
 // catalogue shows a registry to the agent.
 type catalogue struct{ *tools.Registry }
 
-func (c catalogue) Specs(chat.ThreadID) (out []llm.ToolSpec) {
+func (c catalogue) Specs(chat.ThreadID, string) (out []llm.ToolSpec) {
 	for _, s := range c.Registry.Specs(nil) {
 		out = append(out, llm.ToolSpec{Name: s.Name, Description: s.Description, Schema: s.Schema})
 	}
@@ -154,7 +154,7 @@ func converse(t *testing.T, out *console, model llm.Model, ts ...tools.Tool) {
 	}
 	bot := agent.New(agent.Config{
 		DB: mem.Open(), Model: model, Tools: catalogue{reg}, Gate: looking{}, Outbox: out, Progress: out.progress,
-		Prompt: func(chat.ThreadID) string { return "You know the weather." },
+		Prompt: func(chat.ThreadID, string) string { return "You know the weather." },
 		Owner:  "example", Alive: func(string) bool { return true }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Limits: agent.Limits{Steps: 10},
 	})
@@ -204,11 +204,11 @@ func TestN49N50AToolOfYourOwn(t *testing.T) {
 			t.Errorf("shown at %d: %q", shown, out.lines)
 		}
 		got := told(model)
-		if len(got) != 4 || !strings.HasSuffix(got[0], `"result":"18 degrees"}`) {
+		if len(got) != 4 || !strings.Contains(got[0], `"result":"18 degrees"`) {
 			t.Fatalf("%q", got)
 		}
 		// A result that reports a failure is a result.
-		if !strings.HasSuffix(got[1], `"result":"there is no such city"}`) {
+		if !strings.Contains(got[1], `"result":"there is no such city"`) {
 			t.Errorf("%q", got[1])
 		}
 		// N-59 to N-61: what the schema refuses never reaches the tool.
