@@ -44,6 +44,9 @@ func (a *Agent) systemSize(prompt string, specs []llm.ToolSpec) int {
 	return n
 }
 
+// maxSummaries bounds how many summaries are written before one question.
+const maxSummaries = 10
+
 // question is one request to the model, while it is being made to fit.
 type question struct {
 	w       *worker
@@ -104,7 +107,8 @@ func (q question) view(ctx context.Context) (history.View, error) {
 		})
 	}
 	view := render()
-	if view.Need == history.Summarise {
+	// Each summary stands for more than the one before; a very long transcript takes several.
+	for i := 0; view.Need == history.Summarise && i < maxSummaries; i++ {
 		if err := q.summarise(ctx, view); err != nil {
 			if ctx.Err() != nil || view.Tokens > view.Limit {
 				return view, err

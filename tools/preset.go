@@ -23,7 +23,7 @@ var presets = map[string][]string{
 		"run_shell|bash", "read_file|read", "write_file|write", "fetch_url|web_fetch", "web_search",
 		"capture-pane", "send-keys", "time",
 		"tmux-create-session", "tmux-kill-session", "tmux-create-pane", "tmux-kill-pane", "propose_plan",
-		"trust_host_key", "read_output",
+		"trust_host_key", "read_output", "search_history", "run_workflow",
 	},
 	"coding":   {"read|read_file", "bash|run_shell", "edit", "write|write_file"},
 	"readonly": {"read|read_file", "grep", "find", "ls", "read_output"},

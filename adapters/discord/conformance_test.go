@@ -266,10 +266,40 @@ func button(list []discordfake.Message, b chat.ButtonID) (message, customID stri
 	return "", ""
 }
 
+// restarted is an adapter on the same Discord that has just begun.
+func (w *town) restarted(t testing.TB) *discord.Adapter {
+	t.Helper()
+	a := adapter(t, w.config())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = a.Run(ctx, deaf{}) }()
+	t.Cleanup(func() { stop(); <-ended })
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(20 * time.Second); a.Ready() != nil; {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal(a.Ready())
+		}
+	}
+	return a
+}
+
+// deaf hears nothing.
+type deaf struct{}
+
+func (deaf) Deliver(context.Context, chat.Event) error              { return nil }
+func (deaf) Click(context.Context, chat.Click) (chat.Answer, error) { return chat.Answer{}, nil }
+
 func (s *subject) shown(th chat.ThreadID) []chat.Post {
-	_, channel := split(th)
+	parent, channel := split(th)
 	var out []chat.Post
-	for _, m := range ours(s.w, channel) {
+	list := ours(s.w, channel)
+	if root, ok := s.w.Message(parent, channel); ok && root.Author == s.w.BotID() {
+		list = append([]discordfake.Message{root}, list...) // a thread of ours begins in the channel above
+	}
+	for _, m := range list {
 		if title := title(m); title != "" {
 			out = append(out, chat.Post{Card: &chat.Card{Title: title}})
 		} else {
@@ -318,6 +348,8 @@ func TestAdapter(t *testing.T) {
 			Adapter: s, User: chat.UserID("discord:" + s.w.alice),
 			Unknown: chat.ThreadID("discord:" + s.w.guild + ":" + s.w.channel + ":404"),
 			Say:     s.say, Press: s.press, Edit: s.edit, Shown: s.shown,
+			Channel: "discord:" + s.w.guild + ":" + s.w.channel, NoChannel: "discord:" + s.w.guild + ":404",
+			Again: func() chat.Opener { return s.w.restarted(t) },
 		}
 	})
 }

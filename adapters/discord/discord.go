@@ -95,6 +95,7 @@ type Adapter struct {
 
 	places     places
 	people     people
+	opens      *openings     // threads that the bot began itself
 	inbox      *lanes.Lanes  // messages, in order within their thread
 	room       chan struct{} // one for each message that is held
 	background *lanes.Lanes  // what nobody waits for
@@ -161,7 +162,7 @@ func New(cfg Config) (*Adapter, error) {
 	}
 	a := &Adapter{
 		cfg: cfg, rest: rest, pace: newPacer(), log: cfg.Log, now: cfg.Now, began: cfg.Now(),
-		inbox: lanes.New(), room: make(chan struct{}, maxHeld), background: lanes.New(), handled: func(string, error) {},
+		opens: newOpenings(), inbox: lanes.New(), room: make(chan struct{}, maxHeld), background: lanes.New(), handled: func(string, error) {},
 		why: "not connected yet", views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{}, ctx: context.Background(),
 		times: times{
 			keep: keepEvery, retry: 500 * time.Millisecond, give: 2 * time.Minute, ack: ackBy, show: showEvery, after: showAfter,

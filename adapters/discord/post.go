@@ -177,7 +177,7 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 	if err != nil {
 		return err
 	}
-	if r.channel != th.channel {
+	if !th.owns(r) {
 		return fmt.Errorf("discord: the message %q is not in %s: %w", m, t, chat.ErrGone)
 	}
 	if err := ctx.Err(); err != nil {
@@ -201,9 +201,12 @@ func (a *Adapter) replace(ctx context.Context, th thread, v *view, r ref, p chat
 	msgs := render(p)
 	prio := urgency(p)
 	done := ref{channel: r.channel}
+	if r.channel != th.channel && len(msgs) > 1 {
+		return r, fmt.Errorf("discord: what a thread begins with is one message; make it shorter: %w", chat.ErrRejected)
+	}
 	for i, m := range msgs {
 		if i < len(r.parts) {
-			if err := a.update(ctx, th, v, r.parts[i], prio, p, m); err != nil {
+			if err := a.update(ctx, th.of(r), v, r.parts[i], prio, p, m); err != nil {
 				return r, err
 			}
 			done.parts = append(done.parts, r.parts[i])

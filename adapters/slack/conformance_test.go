@@ -238,6 +238,8 @@ func TestAdapter(t *testing.T) {
 			return chattest.Subject{
 				Adapter: s, User: "slack:T1:UALICE", Unknown: "slack:T1:C404:1700000000.000001",
 				Say: s.say, Press: s.press, Shown: s.shown,
+				Channel: "slack:T1:C1", NoChannel: "slack:T1:C404",
+				Again: func() chat.Opener { return adapter(t, config(server)) },
 			}
 		}
 	}

@@ -82,6 +82,7 @@ type Adapter struct {
 
 	noStream, noStatus atomic.Bool // the workspace lacks the method
 
+	opens      *openings      // threads that the bot began itself
 	inbox      *lanes.Lanes   // messages, in order within their thread
 	background *lanes.Lanes   // what nobody waits for
 	recent     recent         // messages that are durable, so that their repeats cost nothing
@@ -153,7 +154,7 @@ func New(cfg Config) (*Adapter, error) {
 	}
 	a := &Adapter{
 		cfg: cfg, log: cfg.Log, now: cfg.Now, began: cfg.Now(), pace: newPacer(),
-		inbox: lanes.New(), background: lanes.New(),
+		opens: newOpenings(), inbox: lanes.New(), background: lanes.New(),
 		views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{},
 		ctx:   context.Background(),
 		times: times{keep: keepEvery, check: checkEvery, overdue: overdue, stagger: stagger, backoff: maxBackoff, show: showEvery},

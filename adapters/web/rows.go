@@ -3,6 +3,7 @@ package web
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -159,6 +160,24 @@ func writePost(tx store.Tx, id string, p chat.Post, now time.Time) (chat.Message
 		store.Save(tx, postKey(id, p.Key), seq)
 	}
 	return chat.MessageRef(strconv.FormatUint(seq, 10)), nil
+}
+
+// openedThreadID is the id of the thread that is opened under a key.
+func openedThreadID(key string) string { return short(digest("open", key)) }
+
+// openThread makes a thread that begins with a post of the bot; one that is there
+// stays as it is.
+func openThread(tx store.Tx, id string, p chat.Post, now time.Time) (chat.MessageRef, error) {
+	if _, ok := store.Load[threadRow](tx, threadKey(id)); ok {
+		seq, ok := store.Load[uint64](tx, postKey(id, p.Key))
+		if !ok {
+			return "", fmt.Errorf("%w: the thread was opened with another message", chat.ErrRejected)
+		}
+		return chat.MessageRef(strconv.FormatUint(seq, 10)), nil
+	}
+	t := threadRow{Title: p.Heading(titleSize), Born: now.UTC(), At: now.UTC(), Hidden: true}
+	store.Save(tx, threadKey(id), t)
+	return writePost(tx, id, p, now)
 }
 
 func editPost(tx store.Tx, id string, ref chat.MessageRef, p chat.Post, now time.Time) (key string, err error) {

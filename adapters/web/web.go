@@ -96,6 +96,7 @@ type Adapter struct {
 var (
 	_ chat.Adapter        = (*Adapter)(nil)
 	_ chat.ProgressShower = (*Adapter)(nil)
+	_ chat.Opener         = (*Adapter)(nil)
 )
 
 // New checks the configuration. Its errors are one sentence that says what to
@@ -255,6 +256,29 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 	}
 	a.hub.posted(id, p.Key)
 	return ref, nil
+}
+
+// Open implements [chat.Opener]. There is one channel, "web"; the same key always
+// gives the same thread.
+func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (chat.ThreadID, chat.MessageRef, error) {
+	switch {
+	case channel != scheme:
+		return "", "", fmt.Errorf("%w: the console has one channel, \"web\", and not %q", chat.ErrGone, channel)
+	case !p.Opens() || tooBig(p) || p.Key == "" || key == "":
+		return "", "", fmt.Errorf("%w: a thread begins with one message that has a key and neither files nor buttons", chat.ErrRejected)
+	}
+	id := openedThreadID(key)
+	var ref chat.MessageRef
+	err := a.db.Update(ctx, func(tx store.Tx) error {
+		var err error
+		ref, err = openThread(tx, id, p, a.now())
+		return err
+	})
+	if err != nil {
+		return "", "", err
+	}
+	a.hub.posted(id, p.Key)
+	return threadID(id), ref, nil
 }
 
 // Edit implements [chat.Adapter]. The message keeps its place and its key.

@@ -323,6 +323,14 @@ func TestTheConsoleKeepsThePromisesOfAnAdapter(t *testing.T) {
 			Adapter: a,
 			User:    "web:you",
 			Unknown: "web:nowhere",
+			Channel: "web", NoChannel: "web:other",
+			Again: func() chat.Opener {
+				again, err := New(Config{DB: a.db, Key: testKey, Users: func(string) bool { return true }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return again
+			},
 			Say: func(th chat.ThreadID, id, text string) (chat.ThreadID, error) {
 				var out struct{ Thread chat.ThreadID }
 				if th == "" {

@@ -124,7 +124,7 @@ func (c *conversation) frontItems() (items []llm.Item, facts string) {
 	}
 	upto := c.summary.Summary.Upto
 	if facts = c.facts(c.factsRoom * 2); facts != "" {
-		user(fmt.Sprintf("[countersign] Facts of this conversation up to entry %d, from the bot's own record:\n%s", upto, facts))
+		user(fmt.Sprintf("[countersign] Facts of this conversation up to entry %d, from the bot's own record; # is the number of an entry:\n%s", upto, facts))
 	}
 	if _, from := c.said(); from < len(c.people) {
 		text := "[countersign] What people wrote up to there follows word for word, oldest first."

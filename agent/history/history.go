@@ -2,7 +2,8 @@
 // of a conversation: an append-only list of entries (what people said, what
 // the model replied, what was asked, edited, decided, intended and done). What
 // to do next is a function of it (package agent); what the model sees is
-// rendered from it ([Render]).
+// rendered from it within the budget of tokens ([Render]), and what it no longer sees is
+// found again ([Search], [Read]).
 //
 // Keys:
 //

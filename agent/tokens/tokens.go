@@ -19,6 +19,7 @@ const (
 	maxExact   = 12 << 10 // that are counted as they are
 	sampleSize = 1 << 10  // of one sample
 	samples    = 8        // of a longer text
+	maxToken   = 128      // of the longest token of o200k_base, a run of blanks
 )
 
 // Counter counts tokens. It is safe for concurrent use. Making one takes some 20 ms
@@ -58,15 +59,18 @@ func (c *Counter) exact(text string) int {
 	if err != nil {
 		return len(text)/2 + 1 // nothing that people or programs write is denser
 	}
-	return n
+	// The library gives nothing for a few control characters.
+	return max(n, (len(text)+maxToken-1)/maxToken)
 }
 
-// boundary moves i on to the next beginning of a character.
+// boundary moves i on to the next beginning of a character, if one is near.
 func boundary(text string, i int) int {
-	for i < len(text) && !utf8.RuneStart(text[i]) {
-		i++
+	for end := min(i+utf8.UTFMax, len(text)); i < end; i++ {
+		if utf8.RuneStart(text[i]) {
+			return i
+		}
 	}
-	return min(i, len(text))
+	return i
 }
 
 // class is what a byte is to [weigh].

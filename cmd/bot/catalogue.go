@@ -22,6 +22,7 @@ import (
 	"countersign/tools/clock"
 	"countersign/tools/delegate"
 	"countersign/tools/mcp"
+	"countersign/tools/past"
 	"countersign/tools/plan"
 	"countersign/tools/plugin"
 	"countersign/tools/targets"
@@ -59,7 +60,7 @@ type MCPConfig struct {
 func (b *bot) base() ([]tools.Tool, error) {
 	all := append([]tools.Tool{
 		clock.New(time.Now), b.outputs.Reader(),
-		plan.New(b.planCall, b.free), budget.New(budget.Config{Store: extensions{b}, Channel: channelOf}),
+		plan.New(b.planCall, b.free), budget.New(budget.Config{Store: extensions{b}, Channel: channelOf}), past.New(transcripts{b}),
 	}, targets.New(targets.Config{Names: sortedKeys(b.machines), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns(b.file.Tools))...)
 	all = append(all, delegate.New(delegate.Config{Agents: b.roles.Delegates(), Workflows: flows{b.library}, Plan: b.planCall, Free: b.free})...)
 	trust, err := b.trustTools()

@@ -18,6 +18,7 @@ import (
 
 	"countersign/agent/role"
 	"countersign/agent/spend"
+	"countersign/alerts"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/internal/redact"
@@ -144,6 +145,8 @@ type File struct {
 	// Prices are what models cost, and Caps how much of it is enough.
 	Prices spend.Prices `yaml:"prices"`
 	Caps   spend.Caps   `yaml:"caps"`
+	// Alerts says which alerting systems may send, and where their alerts go.
+	Alerts alerts.Config `yaml:"alerts"`
 }
 
 // ModelConfig is about the language model.
@@ -303,6 +306,9 @@ func (f File) check(path string) error {
 	}
 	if err := f.checkAgents(path); err != nil {
 		return err
+	}
+	if err := f.Alerts.Check(func(name string) bool { _, ok := f.Targets[name]; return ok }); err != nil {
+		return usage("%s: alerts: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if err := f.Audit.check(path); err != nil {
 		return err

@@ -143,11 +143,14 @@ func (b *bot) roleWord(ctx context.Context, thread chat.ThreadID, by chat.User, 
 	if name == "default" {
 		name = ""
 	}
-	r, unknown := b.roles.Role(name)
-	if unknown != nil {
+	if name != "" && !slices.ContainsFunc(b.roles.Roles(), func(r role.Role) bool { return r.Name == name }) {
 		return "There is no role `" + name + "`; `role` lists those that there are.", nil
 	}
-	err := b.db.Update(ctx, func(tx store.Tx) error {
+	r, err := b.roles.Role(name)
+	if err != nil {
+		return "", fmt.Errorf("find the role: %w", err)
+	}
+	err = b.db.Update(ctx, func(tx store.Tx) error {
 		store.Save(tx, roleKey(thread), name)
 		return nil
 	})

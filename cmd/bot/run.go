@@ -16,6 +16,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/adapters/web"
+	"countersign/alerts/hook"
 	"countersign/approvals/policy"
 )
 
@@ -107,7 +108,15 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		_ = ln.Close()
 		return err
 	}
+	intake, hooks, err := b.openAlerts()
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
 	mux := http.NewServeMux()
+	if hooks != nil {
+		mux.Handle(hook.Path, hooks)
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", b.readyz)
 	mux.Handle("GET /metrics", metrics)
@@ -159,6 +168,7 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		}()
 		return ignoreCancel(b.sender.Run(sctx))
 	})
+	g.Go(func() error { return runAlerts(gctx, intake) })
 	g.Go(func() error { return b.retain(gctx) })
 	g.Go(func() error { return b.reloads(gctx) })
 	recorder := b.auditor(b.file.Audit)

@@ -145,7 +145,13 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	if b.mcp, err = serverConfig(b.file); err != nil {
 		return err
 	}
-	redactor := redact.New(append(b.secrets(), b.mcp.Secrets()...)...)
+	known := append(b.secrets(), b.mcp.Secrets()...)
+	if hooks, err := b.file.Alerts.Secrets(os.LookupEnv); err == nil { // who serves the hooks says what is wrong
+		for _, s := range hooks {
+			known = append(known, string(s))
+		}
+	}
+	redactor := redact.New(known...)
 	b.redact, b.redactor = redactor.Redact, redactor
 	b.log = slog.New(observe.Redacting(b.log.Handler(), redactor.Redact))
 	b.indexes = code.NewCache()

@@ -34,6 +34,8 @@ var only = map[string][]string{
 	"store":                        {"store"},
 	"tools/backend":                {"tools/backend"},
 	"tools/tmux":                   {"tools/backend"},
+	"alerts":                       {"alerts", "adapters/chat", "store", "internal/redact"},
+	"alerts/notice":                {"alerts/notice"},
 	"approvals":                    {"approvals", "store", "adapters/chat", "internal/failpoint", "internal/redact"},
 }
 

@@ -19,8 +19,8 @@ import (
 	"countersign/adapters/chat"
 )
 
-// Network is a chat network in memory. It implements [chat.Adapter] and
-// [chat.ProgressShower], and is safe for concurrent use.
+// Network is a chat network in memory. It implements [chat.Adapter],
+// [chat.ProgressShower] and [chat.Opener], and is safe for concurrent use.
 //
 // Say, Press and Send wait until [Network.Run] has begun, so a test may start
 // it in a goroutine and go on.
@@ -32,6 +32,7 @@ type Network struct {
 	handler chat.Handler
 	ctx     context.Context //nolint:containedctx // Run's, for what people do meanwhile
 	threads map[chat.ThreadID]*thread
+	opened  map[string]chat.ThreadID // by channel and key
 	events  int
 	fail    func(chat.ThreadID, chat.Post) error
 	changed chan struct{} // closed and replaced at every change
@@ -52,6 +53,7 @@ type posted struct {
 var (
 	_ chat.Adapter        = (*Network)(nil)
 	_ chat.ProgressShower = (*Network)(nil)
+	_ chat.Opener         = (*Network)(nil)
 )
 
 // New returns an empty network whose thread and user ids begin with scheme.
@@ -60,6 +62,7 @@ func New(scheme string) *Network {
 		scheme:  scheme,
 		ready:   make(chan struct{}),
 		threads: map[chat.ThreadID]*thread{},
+		opened:  map[string]chat.ThreadID{},
 		changed: make(chan struct{}),
 	}
 }
@@ -82,12 +85,40 @@ func (n *Network) Run(ctx context.Context, h chat.Handler) error {
 	return nil
 }
 
-// Open makes a thread without a message.
-func (n *Network) Open(t chat.ThreadID) {
+// Begin makes a thread without a message.
+func (n *Network) Begin(t chat.ThreadID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.thread(t)
 	n.wake()
+}
+
+// Open implements [chat.Opener]. Every channel whose name begins with the scheme
+// and a colon is there.
+func (n *Network) Open(ctx context.Context, channel, key string, p chat.Post) (chat.ThreadID, chat.MessageRef, error) {
+	if err := ctx.Err(); err != nil {
+		return "", "", err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	name, ok := strings.CutPrefix(channel, n.scheme+":")
+	switch {
+	case !ok || name == "":
+		return "", "", chat.ErrGone
+	case !p.Opens():
+		return "", "", chat.ErrRejected
+	}
+	if err := n.failure(chat.ThreadID(channel), p); err != nil {
+		return "", "", err
+	}
+	t, ok := n.opened[channel+" "+key]
+	if !ok {
+		t = chat.ThreadID(channel + ":" + strconv.Itoa(len(n.opened)+1))
+		n.opened[channel+" "+key] = t
+		n.thread(t).posts = []*posted{{chat.MessageRef(fmt.Sprintf("%s#%d", t, 1)), p}}
+		n.wake()
+	}
+	return t, n.threads[t].posts[0].ref, nil
 }
 
 // Say lets a person write a message, and makes the thread if it is new. It
@@ -155,8 +186,8 @@ func (n *Network) Click(c chat.Click) (chat.Answer, error) {
 	return ans, nil
 }
 
-// Fail makes Post and Edit return what f returns, if that is not nil. A nil f
-// ends it.
+// Fail makes Post, Edit and Open return what f returns, if that is not nil; Open
+// names the channel instead of a thread. A nil f ends it.
 func (n *Network) Fail(f func(chat.ThreadID, chat.Post) error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

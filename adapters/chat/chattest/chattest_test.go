@@ -34,7 +34,8 @@ func TestTheNetworkKeepsThePromisesOfAnAdapter(t *testing.T) {
 			Edit: func(th chat.ThreadID, b chat.ButtonID, text string) (chat.Answer, error) {
 				return n.Click(chat.Click{ID: "edit", Thread: th, From: chat.User{ID: you, Name: "you"}, Button: b, Text: text})
 			},
-			Shown: n.Posts,
+			Shown:   n.Posts,
+			Channel: "mem:ops", NoChannel: "other:ops", Again: func() chat.Opener { return n },
 		}
 	})
 }
@@ -72,7 +73,7 @@ func TestWhatPeopleDoWaitsForRun(t *testing.T) {
 func TestWaitPostSeesThePresentAndTheFutureAndExplainsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := chattest.New("mem")
-		n.Open("mem:1")
+		n.Begin("mem:1")
 		go func() {
 			time.Sleep(time.Minute)
 			if _, err := n.Post(t.Context(), "mem:1", chat.Post{Key: "a", Text: "later"}); err != nil {
@@ -96,7 +97,7 @@ func TestWaitPostSeesThePresentAndTheFutureAndExplainsItself(t *testing.T) {
 
 func TestProgressEndsWithThePostOfItsKey(t *testing.T) {
 	n := chattest.New("mem")
-	n.Open("mem:1")
+	n.Begin("mem:1")
 	n.ShowProgress(t.Context(), "mem:1", chat.Progress{Key: "a", Status: "thinking"})
 	n.ShowProgress(t.Context(), "mem:1", chat.Progress{Key: "b", Status: "running"})
 	if got := n.Progress("mem:1"); len(got) != 2 {
@@ -116,7 +117,7 @@ func TestProgressEndsWithThePostOfItsKey(t *testing.T) {
 
 func TestFailMakesPostsFail(t *testing.T) {
 	n := chattest.New("mem")
-	n.Open("mem:1")
+	n.Begin("mem:1")
 	n.Fail(func(chat.ThreadID, chat.Post) error { return chat.ErrRejected })
 	if _, err := n.Post(t.Context(), "mem:1", chat.Post{Key: "a"}); !errors.Is(err, chat.ErrRejected) {
 		t.Errorf("err %v", err)

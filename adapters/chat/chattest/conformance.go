@@ -32,6 +32,11 @@ type Subject struct {
 	// Shown returns the bot's messages that people see in a thread, oldest
 	// first. Keys need not be filled in.
 	Shown func(t chat.ThreadID) []chat.Post
+	// Channel is where an adapter that is a [chat.Opener] can open threads, and
+	// NoChannel one that does not exist. Again is what a restart would make of the
+	// adapter, on the same network; it is ready to open threads.
+	Channel, NoChannel string
+	Again              func() chat.Opener
 }
 
 // Harness makes a fresh subject. The suite runs and stops its adapter.
@@ -65,6 +70,13 @@ func Run(t *testing.T, harness Harness) {
 		{"a post to a thread that does not exist is gone", postGone},
 		{"posts of a thread keep their order while others post", postsInOrder},
 		{"a done context posts nothing", cancelledPost},
+		{"an opened thread begins with its post and is a thread like others", opensAThread},
+		{"the same key opens one thread, after a restart too", openIsIdempotent},
+		{"another key opens another thread, even with the same text", openKeysDiffer},
+		{"what a thread began with can be edited, after a restart too", openedRootIsEdited},
+		{"what is no single message opens no thread", openRejects},
+		{"a thread in a channel that does not exist is gone", openGone},
+		{"a done context opens nothing", cancelledOpen},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			s := harness(t)
@@ -465,4 +477,123 @@ func cancelledPost(t *testing.T, s Subject, _ *bot) {
 		t.Error("posted although its context was done")
 	}
 	shows(t, s, th)
+}
+
+func opener(t *testing.T, s Subject) chat.Opener {
+	t.Helper()
+	o, ok := s.Adapter.(chat.Opener)
+	if !ok || s.Channel == "" {
+		t.Skip("this network opens no threads by itself")
+	}
+	start(t, s) // the adapter is connected
+	return o
+}
+
+func open(t *testing.T, s Subject, o chat.Opener, key string, p chat.Post) (chat.ThreadID, chat.MessageRef) {
+	t.Helper()
+	th, ref, err := o.Open(t.Context(), s.Channel, key, p)
+	if err != nil {
+		t.Fatalf("opening %q: %v", key, err)
+	}
+	if !strings.HasPrefix(string(th), s.Channel+":") || ref == "" {
+		t.Fatalf("opening %q in %s gave the thread %q and the reference %q", key, s.Channel, th, ref)
+	}
+	return th, ref
+}
+
+func opensAThread(t *testing.T, s Subject, b *bot) {
+	o := opener(t, s)
+	th, _ := open(t, s, o, "one", chat.Post{Key: "root", Text: "the disk is full"})
+	shows(t, s, th, "the disk is full")
+	post(t, s, th, chat.Post{Key: "a", Text: "it still is"})
+	shows(t, s, th, "the disk is full", "it still is")
+	say(t, s, th, "answer", "who filled it?")
+	all := b.seen()
+	if ev := all[len(all)-1]; ev.Thread != th || ev.Text != "who filled it?" || ev.From.ID != s.User {
+		t.Errorf("what a person said in it is %+v", ev)
+	}
+}
+
+func openIsIdempotent(t *testing.T, s Subject, _ *bot) {
+	o := opener(t, s)
+	p := chat.Post{Key: "root", Text: "the disk is full"}
+	th, ref := open(t, s, o, "one", p)
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			again, r, err := o.Open(t.Context(), s.Channel, "one", p)
+			if err != nil || again != th || r != ref {
+				t.Errorf("the same key opened %q %q %v, not %q %q", again, r, err, th, ref)
+			}
+		})
+	}
+	wg.Wait()
+	if th2, ref2 := open(t, s, s.Again(), "one", p); th2 != th || ref2 != ref {
+		t.Errorf("after a restart the same key opened %q %q, not %q %q", th2, ref2, th, ref)
+	}
+	shows(t, s, th, "the disk is full")
+}
+
+func openKeysDiffer(t *testing.T, s Subject, _ *bot) {
+	o := opener(t, s)
+	one, _ := open(t, s, o, "one", chat.Post{Key: "root", Text: "the disk is full"})
+	two, _ := open(t, s, o, "two", chat.Post{Key: "root", Text: "the disk is full"})
+	if one == two {
+		t.Fatalf("two keys opened %q", one)
+	}
+	shows(t, s, one, "the disk is full")
+	shows(t, s, two, "the disk is full")
+}
+
+func openedRootIsEdited(t *testing.T, s Subject, _ *bot) {
+	o := opener(t, s)
+	th, ref := open(t, s, o, "one", chat.Post{Key: "root", Text: "the disk is full"})
+	post(t, s, th, chat.Post{Key: "a", Text: "it still is"})
+	if err := s.Adapter.Edit(t.Context(), th, ref, chat.Post{Key: "root", Text: "the disk was full"}); err != nil {
+		t.Fatal(err)
+	}
+	shows(t, s, th, "the disk was full", "it still is")
+	if again, ok := s.Again().(chat.Adapter); ok {
+		if err := again.Edit(t.Context(), th, ref, chat.Post{Key: "root", Text: "all is well"}); err != nil {
+			t.Fatal(err)
+		}
+		shows(t, s, th, "all is well", "it still is")
+	}
+	card, ref := open(t, s, o, "card", chat.Post{Key: "root", Card: &chat.Card{Title: "Disk full", Fields: []chat.Field{{Name: "host", Value: "web-1"}}}})
+	shows(t, s, card, "Disk full")
+	if err := s.Adapter.Edit(t.Context(), card, ref, chat.Post{Key: "root", Card: &chat.Card{Title: "Disk emptied", Final: true}}); err != nil {
+		t.Fatal(err)
+	}
+	shows(t, s, card, "Disk emptied")
+}
+
+func openRejects(t *testing.T, s Subject, _ *bot) {
+	o := opener(t, s)
+	for what, p := range map[string]chat.Post{
+		"an empty post": {Key: "root"},
+		"a question":    {Key: "root", Card: question("Restart?")},
+		"a file":        {Key: "root", Text: "see", Files: []chat.File{{Name: "a.txt", Text: "a"}}},
+	} {
+		if th, _, err := o.Open(t.Context(), s.Channel, what, p); !errors.Is(err, chat.ErrRejected) {
+			t.Errorf("%s opened %q, %v; want ErrRejected", what, th, err)
+		}
+	}
+}
+
+func openGone(t *testing.T, s Subject, _ *bot) {
+	o := opener(t, s)
+	for _, channel := range []string{s.NoChannel, "", "no channel"} {
+		if th, _, err := o.Open(t.Context(), channel, "one", chat.Post{Key: "root", Text: "a"}); !errors.Is(err, chat.ErrGone) {
+			t.Errorf("in %q it opened %q, %v; want ErrGone", channel, th, err)
+		}
+	}
+}
+
+func cancelledOpen(t *testing.T, s Subject, _ *bot) {
+	o := opener(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if th, _, err := o.Open(ctx, s.Channel, "late", chat.Post{Key: "root", Text: "late"}); err == nil {
+		t.Errorf("opened %q although its context was done", th)
+	}
 }

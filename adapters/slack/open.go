@@ -1,0 +1,181 @@
+package slack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	slackapi "github.com/slack-go/slack"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/slack/blockkit"
+)
+
+var _ chat.Opener = (*Adapter)(nil)
+
+const (
+	// openAge is for how long after its start the adapter looks in the channel's
+	// history before it opens a thread: an earlier process may have opened it and
+	// ended before anybody knew. After that only what failed here is in doubt.
+	openAge = time.Hour
+	// openPages bounds how far the history is read, in pages of 200.
+	openPages = 3
+	// maxOpened bounds how many opened threads are remembered.
+	maxOpened = 1024
+)
+
+// openings remembers the threads that were opened, so that a key opens one.
+type openings struct {
+	turn chan struct{} // holds one token; who has it may open a thread
+
+	mu    sync.Mutex
+	known map[string]string // ts by channel and key
+	doubt map[string]bool   // calls that may have come through although they failed
+}
+
+func newOpenings() *openings {
+	return &openings{turn: make(chan struct{}, 1), known: map[string]string{}, doubt: map[string]bool{}}
+}
+
+func (o *openings) get(name string) (ts string, doubt bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.known[name], o.doubt[name]
+}
+
+// done keeps what came of an attempt; "" means that it failed and may have come
+// through. Old ones are forgotten together: the history has them.
+func (o *openings) done(name, ts string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ts == "" {
+		if len(o.doubt) >= maxOpened {
+			o.doubt = map[string]bool{}
+		}
+		o.doubt[name] = true
+		return
+	}
+	if len(o.known) >= maxOpened {
+		o.known = map[string]string{}
+	}
+	delete(o.doubt, name)
+	o.known[name] = ts
+}
+
+// parseChannel reads slack:<team>:<channel>.
+func parseChannel(name string) (team, channel string, err error) {
+	p := strings.Split(name, ":")
+	if len(p) != 3 || p[0] != scheme || !slackID.MatchString(p[1]) || !slackID.MatchString(p[2]) {
+		return "", "", fmt.Errorf("slack: %q names no channel; write slack:<team id>:<channel id>: %w", name, chat.ErrGone)
+	}
+	return p[1], p[2], nil
+}
+
+// Open implements [chat.Opener]. A thread that is there already is found by the
+// key in the metadata of its root.
+func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (chat.ThreadID, chat.MessageRef, error) {
+	team, id, err := parseChannel(channel)
+	if err != nil {
+		return "", "", err
+	}
+	msgs := render(p)
+	if !p.Opens() || len(msgs) != 1 || len(msgs[0].Files) > 0 {
+		return "", "", fmt.Errorf("slack: a thread begins with one message without files and buttons; make it shorter: %w", chat.ErrRejected)
+	}
+	select {
+	case a.opens.turn <- struct{}{}:
+		defer func() { <-a.opens.turn }()
+	case <-ctx.Done():
+		return "", "", ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return "", "", err
+	}
+	name := channel + " " + key
+	ts, doubt := a.opens.get(name)
+	if ts == "" && (doubt || a.now().Sub(a.began) < openAge) {
+		if ts, err = a.opened(ctx, id, key); err != nil {
+			return "", "", err
+		}
+	}
+	if ts == "" {
+		if ts, err = a.openRoot(ctx, id, key, p, msgs[0]); err != nil {
+			if uncertain(err) {
+				a.opens.done(name, "")
+			}
+			return "", "", err
+		}
+	}
+	a.opens.done(name, ts)
+	th := thread{team, id, ts}
+	r := ref{channel: id, parts: []string{ts}}
+	v := a.view(th.id())
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.placed = true
+	v.remember(p.Key, r)
+	return th.id(), r.String(), nil
+}
+
+// opened finds the root that was posted under a key.
+func (a *Adapter) opened(ctx context.Context, channel, key string) (ts string, err error) {
+	cursor := ""
+	for range openPages {
+		var page *slackapi.GetConversationHistoryResponse
+		err := a.pace.do(ctx, "history", normal, func(ctx context.Context) (err error) {
+			page, err = a.api.GetConversationHistoryContext(ctx, &slackapi.GetConversationHistoryParameters{
+				ChannelID: channel, Cursor: cursor, Limit: 200, IncludeAllMetadata: true,
+			})
+			return err
+		})
+		if err != nil {
+			var said slackapi.SlackErrorResponse
+			if errors.As(err, &said) && !slices.Contains(passes, said.Err) && !slices.Contains(gone, said.Err) {
+				// A thread twice is better than none.
+				a.log.WarnContext(ctx, "the channel's history cannot be read, so a thread may be opened twice after a crash", "channel", channel, "error", err)
+				return "", nil
+			}
+			return "", a.explain("read", err)
+		}
+		for i := range page.Messages {
+			m := &page.Messages[i]
+			if m.Metadata.EventType == metadataType && m.Metadata.EventPayload["open"] == key {
+				return m.Timestamp, nil
+			}
+		}
+		if cursor = page.ResponseMetaData.NextCursor; cursor == "" {
+			break
+		}
+	}
+	return "", nil
+}
+
+// openRoot posts the message under which the thread will be; where Slack refuses
+// its blocks, as text.
+func (a *Adapter) openRoot(ctx context.Context, channel, key string, p chat.Post, m blockkit.Message) (string, error) {
+	ts, err := a.postRoot(ctx, channel, key, p, m)
+	if !errors.Is(err, chat.ErrRejected) {
+		return ts, err
+	}
+	text := blockkit.Plain(m.Blocks)
+	if text == "" || len(text) > plainLimit {
+		return "", err
+	}
+	a.log.WarnContext(ctx, "Slack refused a message; it is posted plainly", "channel", channel, "key", key, "error", err)
+	return a.postRoot(ctx, channel, key, p, blockkit.Message{Text: blockkit.Escape(text)})
+}
+
+func (a *Adapter) postRoot(ctx context.Context, channel, key string, p chat.Post, m blockkit.Message) (ts string, err error) {
+	o := append(options(m), slackapi.MsgOptionDisableLinkUnfurl(), slackapi.MsgOptionDisableMediaUnfurl(), slackapi.MsgOptionMetadata(slackapi.SlackMetadata{
+		EventType: metadataType, EventPayload: map[string]any{"key": p.Key, "part": 0, "open": key},
+	}))
+	err = a.pace.do(ctx, "post/"+channel, urgency(p), func(ctx context.Context) (err error) {
+		_, ts, err = a.api.PostMessageContext(ctx, channel, o...)
+		return err
+	})
+	return ts, a.explain("open a thread", err)
+}

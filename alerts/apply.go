@@ -1,0 +1,214 @@
+package alerts
+
+import (
+	"time"
+
+	"countersign/store"
+)
+
+const (
+	// freeFlushes is how many messages a thread gets at once; after that there is
+	// one every flushEvery.
+	freeFlushes = 3
+	flushEvery  = time.Minute
+	// keptLines is how many lines wait for the next message; older ones are counted.
+	keptLines = 3
+	// gather is how long a list of many troubles waits before its thread is opened.
+	gather = 10 * time.Second
+	// maxMembers bounds a list.
+	maxMembers = 200
+)
+
+// apply takes one notice into its group. What the notice says counts from when it
+// came, what is to be done from now.
+func apply(tx store.Tx, r *router, e entry, now time.Time) {
+	g, at := loadGroup(tx, e.ID), e.At
+	switch {
+	case g == nil || g.over(r, at):
+		if e.firing() { // of what nobody knows the end is no news
+			begin(tx, r, g, e, now)
+		}
+		return
+	case g.Stage == folded:
+		if g.Firing && !e.firing() {
+			g.Ended = at
+		}
+		g.Heard, g.Last, g.Firing = at, e, e.firing()
+		g.Told++
+		g.save(tx, time.Time{})
+		if list := loadGroup(tx, g.Fold); list != nil {
+			list.take(g, at)
+			list.save(tx, list.next(now))
+		}
+		return
+	}
+	before, fired := g.Last, g.Firing
+	g.Heard, g.Last, g.Firing = at, e, e.firing()
+	g.Told++
+	switch {
+	case !fired && !g.Firing: // told twice
+	case fired && !g.Firing:
+		g.Ended = at
+		g.say("✅ Resolved after " + span(g.Ended.Sub(g.since())) + ".")
+	case !fired && g.Firing:
+		g.say("🔴 Firing again: it had been over for " + span(at.Sub(g.Ended)) + ".")
+		g.Ended = time.Time{}
+	case before.Shape != e.Shape:
+		g.say(changed(before, e))
+	case g.Firing && g.Stage != opening:
+		g.Repeats++
+	}
+	g.save(tx, g.next(now))
+}
+
+// over reports whether a trouble ended so long ago that what comes now is another
+// one.
+func (g *group) over(r *router, now time.Time) bool {
+	if g.Stage == opening || g.Stage == telling {
+		return false
+	}
+	if g.Firing {
+		return now.Sub(g.Heard) > r.silent
+	}
+	return now.Sub(g.Ended) > r.repeat
+}
+
+// begin starts an episode of a trouble: with a thread, or in a list.
+func begin(tx store.Tx, r *router, old *group, e entry, now time.Time) {
+	g := fresh(old, e.ID, r.place(e.Notice.Source, e.Notice.Labels), e.At)
+	g.Last, g.Told = e, 1
+	if room(tx, r.threads, now) {
+		g.Opening = g.face()
+		g.save(tx, now)
+		return
+	}
+	id := hashOf("list", g.Place.Channel, g.Place.Target)
+	list := loadGroup(tx, id)
+	if list == nil || list.over(r, e.At) {
+		list = fresh(list, id, g.Place, e.At)
+	}
+	g.Stage, g.Fold = folded, id
+	g.save(tx, time.Time{})
+	list.take(g, e.At)
+	if list.Stage == opening && list.Tries == 0 {
+		list.Opening = list.face() // nobody tried to open it with another text
+		list.save(tx, list.Began.Add(gather))
+		return
+	}
+	list.save(tx, list.next(now))
+}
+
+// fresh is the next episode of a group.
+func fresh(old *group, id string, place Place, now time.Time) *group {
+	g := &group{ID: id, Episode: 1, Stage: opening, Place: place, Firing: true, Began: now.UTC(), Heard: now.UTC()}
+	if old != nil {
+		g.Episode, g.Due = old.Episode+1, old.Due
+	}
+	return g
+}
+
+// room reports whether one more thread may be opened now, and counts it.
+func room(tx store.Tx, limit int, now time.Time) bool {
+	all, _ := store.Load[[]time.Time](tx, opensKey())
+	var recent []time.Time
+	for _, t := range all {
+		if !t.After(now) && now.Sub(t) < time.Minute { // a clock may be set back
+			recent = append(recent, t)
+		}
+	}
+	if len(recent) >= limit {
+		return false
+	}
+	store.Save(tx, opensKey(), append(recent, now.UTC()))
+	return true
+}
+
+// take puts a trouble into a list, as it is now.
+func (g *group) take(of *group, now time.Time) {
+	m := member{ID: of.ID, Title: of.Last.Notice.Title, Source: of.Last.Notice.Source.Name(), URL: of.Last.Notice.URL, Firing: of.Firing, At: of.Began}
+	found, on := false, false
+	for i := range g.Members {
+		if g.Members[i].ID == m.ID {
+			found = true
+			if g.Members[i] != m {
+				g.Members[i], g.Face = m, true
+			}
+		}
+	}
+	switch {
+	case found:
+	case len(g.Members) < maxMembers:
+		g.Members, g.Face = append(g.Members, m), true
+	default:
+		g.More, g.Face = g.More+1, true
+	}
+	for _, m := range g.Members {
+		on = on || m.Firing
+	}
+	switch {
+	case g.Firing && !on:
+		g.Ended = now.UTC()
+		g.say("✅ All alerts of this list are over.")
+	case !g.Firing && on:
+		g.Ended = time.Time{}
+		g.say("🔴 Alerts of this list fire again.")
+	}
+	g.Firing, g.Heard = on, now.UTC()
+	g.Told++
+}
+
+// say keeps a line for the thread; where there is none yet, its root will say it.
+func (g *group) say(line string) {
+	g.Face = true
+	if g.Stage == opening {
+		return
+	}
+	g.Lines = append(g.Lines, line)
+	if over := len(g.Lines) - keptLines; over > 0 {
+		g.Lines = g.Lines[over:]
+		g.Folded += over
+	}
+}
+
+// next is when the group has something to do; zero: nothing.
+func (g *group) next(now time.Time) time.Time {
+	switch {
+	case g.Stage == folded:
+		return time.Time{}
+	case g.Stage != live:
+		if !g.Due.IsZero() {
+			return g.Due // it is being worked on, or waits for another try
+		}
+		return now
+	case len(g.Lines) == 0 && !g.Face && g.Repeats == g.Counted:
+		return time.Time{}
+	case g.Flushes < freeFlushes || now.Sub(g.FlushedAt) >= flushEvery || now.Before(g.FlushedAt):
+		return now
+	}
+	return g.FlushedAt.Add(flushEvery)
+}
+
+// flush posts what waits, if its time has come: one new message at most.
+func (g *group) flush(tx store.Tx, p Poster, now time.Time) (posted bool) {
+	if at := g.next(now); at.IsZero() || at.After(now) {
+		return false
+	}
+	if len(g.Lines) > 0 {
+		post := g.root(g.lines())
+		post.Key, post.Quiet = g.lineKey(), true
+		p.Put(tx, g.Thread, post)
+		g.Lines, g.Folded = nil, 0
+	} else if g.Repeats > g.Counted {
+		post := g.root(g.counter())
+		post.Key, post.Quiet = g.countKey(), true
+		p.Put(tx, g.Thread, post)
+		g.Counted = g.Repeats
+	}
+	if g.Face {
+		p.Put(tx, g.Thread, g.root(g.face()))
+		g.Face = false
+	}
+	g.Flushes++
+	g.FlushedAt = now.UTC()
+	return true
+}

@@ -1,0 +1,344 @@
+// Package hook takes alerts over HTTP: POST /hooks/<source>, for each source that
+// has a secret. It finds out whether the request is the alerting system's, reads
+// it, and acknowledges it when somebody else has made it durable.
+//
+// It fails closed: without a secret there is no hook. A secret comes in a header,
+// or signs the body; an address never carries one, because addresses are logged.
+// Neither a secret nor a body is ever logged here or quoted in an answer. The
+// package keeps nothing and posts nothing.
+package hook
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"countersign/alerts/notice"
+	"countersign/internal/redact"
+)
+
+// Path is where the handler is mounted; a source's name follows.
+const Path = "/hooks/"
+
+// MinSecret is the length of the shortest secret that is taken, in bytes.
+const MinSecret = 16
+
+const (
+	// A source may send burst notices at once and perSecond in the long run.
+	perSecond = 20
+	burst     = 100
+	// readTime bounds how long a body may take: a megabyte at a slow line's pace.
+	readTime = 15 * time.Second
+	// maxBodies bounds the bodies that are in memory at once.
+	maxBodies = 16
+	// maxAge is how old a signed time may be, and how far ahead: as long as Slack's
+	// (docs.slack.dev/authentication/verifying-requests-from-slack). Grafana names
+	// no number.
+	maxAge = 5 * time.Minute
+)
+
+// The headers in which a request proves who sent it.
+const (
+	tokenHeader = "X-Countersign-Token"
+	// ownSignature is "sha256=" and the HMAC-SHA256 of the body in hex.
+	ownSignature = "X-Countersign-Signature"
+	// grafanaSignature is the HMAC-SHA256 of the body in hex, or, with a time, of
+	// the time, a colon and the body (grafana.com/docs/grafana/latest/alerting,
+	// "Configure webhook notifications", HMAC signature). The second header's name
+	// is free in Grafana; docs/alerts.md says to take this one.
+	grafanaSignature = "X-Grafana-Alerting-Signature"
+	grafanaTime      = "X-Grafana-Alerting-Signature-Timestamp"
+	// pagerDutySignature is a list of "v1=" and the HMAC-SHA256 of the body in hex,
+	// one for each secret that is valid
+	// (developer.pagerduty.com/docs/verifying-webhook-signatures).
+	pagerDutySignature = "X-PagerDuty-Signature"
+)
+
+// Config is what a [Handler] is made of.
+type Config struct {
+	// Secrets are those of the sources that may send; the others have no hook.
+	Secrets map[notice.Source]redact.Secret
+	// Accept makes a notice durable; nil means that it is. Required.
+	Accept func(ctx context.Context, n notice.Notice) error
+	Log    *slog.Logger     // default: nothing is logged
+	Now    func() time.Time // default time.Now
+}
+
+// Handler serves the hooks. It is safe for concurrent use.
+type Handler struct {
+	cfg    Config
+	bodies chan struct{}
+
+	mu      sync.Mutex
+	buckets map[notice.Source]*bucket
+}
+
+// New checks the configuration. Its errors are one sentence that says what to
+// mend.
+func New(cfg Config) (*Handler, error) {
+	if cfg.Accept == nil {
+		return nil, errors.New("hook: nobody takes the alerts: set Config.Accept")
+	}
+	for s, secret := range cfg.Secrets {
+		if err := Check(s, secret); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Handler{cfg: cfg, bodies: make(chan struct{}, maxBodies), buckets: map[notice.Source]*bucket{}}, nil
+}
+
+// Check says what is wrong with the secret of a source, if anything is.
+func Check(s notice.Source, secret redact.Secret) error {
+	if n := len(secret.Reveal()); n < MinSecret {
+		return fmt.Errorf("the secret of the hook %s has %d bytes; give it %d or more, for example from `openssl rand -hex 32`", s, n, MinSecret)
+	}
+	return nil
+}
+
+// refusal is an answer that is no success.
+type refusal struct {
+	status   int
+	sentence string
+	after    time.Duration // for Retry-After
+	why      string        // for the log
+}
+
+func refuse(status int, why, sentence string) *refusal {
+	return &refusal{status: status, why: why, sentence: sentence}
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	source := notice.Source(strings.TrimPrefix(r.URL.Path, Path))
+	secret, ok := h.cfg.Secrets[source]
+	if !ok {
+		http.Error(w, "There is no such hook: its source has no secret in the configuration.", http.StatusNotFound)
+		return
+	}
+	n, no := h.receive(w, r, source, secret.Reveal())
+	switch {
+	case no != nil:
+		h.cfg.Log.WarnContext(r.Context(), "an alert was not taken", "source", string(source), "status", no.status, "reason", no.why)
+		if no.status == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
+		if no.after > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(no.after.Seconds()))))
+		}
+		http.Error(w, no.sentence, no.status)
+	case n.Key == "":
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, "Nothing in it concerns an alert.\n") // who has gone needs no answer
+	default:
+		h.cfg.Log.DebugContext(r.Context(), "an alert was taken", "source", string(source), "group", n.Hash(), "state", string(n.Status), "alerts", len(n.Alerts))
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, "Accepted.\n") // who has gone needs no answer
+	}
+}
+
+// receive reads, checks and hands over one request. The zero notice without a
+// refusal is one that concerns no alert.
+func (h *Handler) receive(w http.ResponseWriter, r *http.Request, s notice.Source, secret string) (notice.Notice, *refusal) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return notice.Notice{}, refuse(http.StatusMethodNotAllowed, "not a POST", "Alerts are sent with POST.")
+	}
+	sig, signed := signatureOf(s, r.Header)
+	if !signed && (s == notice.PagerDuty || !hasToken(r, secret)) {
+		return notice.Notice{}, refuse(http.StatusUnauthorized, "no valid secret or signature", "The secret is missing or wrong: send it as the documentation of this hook says.")
+	}
+	kind, no := h.kind(r, s)
+	if no != nil {
+		return notice.Notice{}, no
+	}
+	body, no := h.body(w, r)
+	if no != nil {
+		return notice.Notice{}, no
+	}
+	if signed && !sig.valid(secret, body, h.cfg.Now()) {
+		return notice.Notice{}, refuse(http.StatusUnauthorized, "the signature does not fit", "The signature does not fit this body and the hook's secret, or its time is more than five minutes away from now.")
+	}
+	// Only now, so that nobody without the secret can use up what a source may send.
+	if wait := h.take(s); wait > 0 {
+		return notice.Notice{}, &refusal{tooMany(s), "This source sends too many alerts: try again later.", wait, "too many"}
+	}
+	n, err := notice.Parse(s, body, h.cfg.Now())
+	if kind == "text/plain" {
+		n, err = notice.ParseText(body, h.cfg.Now())
+	}
+	switch {
+	case errors.Is(err, notice.ErrIgnored):
+		return notice.Notice{}, nil
+	case err != nil:
+		return notice.Notice{}, refuse(http.StatusUnprocessableEntity, err.Error(), "This is not an alert as "+s.Name()+" sends it: "+strings.TrimPrefix(err.Error(), notice.ErrFormat.Error()+": ")+".")
+	}
+	if err := h.cfg.Accept(r.Context(), n); err != nil {
+		return notice.Notice{}, &refusal{http.StatusServiceUnavailable, "The alert could not be stored: send it again.", 5 * time.Second, err.Error()}
+	}
+	return n, nil
+}
+
+// tooMany is the status for what comes too fast. Alertmanager gives a notification
+// up at a 429 and sends it again at a 5xx
+// (github.com/prometheus/alertmanager/pull/2145), and Grafana is built on it.
+func tooMany(s notice.Source) int {
+	if s == notice.Generic {
+		return http.StatusTooManyRequests
+	}
+	return http.StatusServiceUnavailable
+}
+
+// kind is the media type of the body.
+func (h *Handler) kind(r *http.Request, s notice.Source) (string, *refusal) {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	json := err == nil && (kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return "", refuse(http.StatusUnsupportedMediaType, "a compressed body", "Send the body uncompressed.")
+	}
+	switch {
+	case json, kind == "text/plain" && s == notice.Generic:
+		return kind, nil
+	case s == notice.Generic:
+		return "", refuse(http.StatusUnsupportedMediaType, "another media type", "Send the alert as application/json or text/plain.")
+	}
+	return "", refuse(http.StatusUnsupportedMediaType, "another media type", "Send the alert as application/json.")
+}
+
+// body reads the whole body, within the bounds.
+func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, *refusal) {
+	select {
+	case h.bodies <- struct{}{}:
+		defer func() { <-h.bodies }()
+	default:
+		return nil, &refusal{http.StatusServiceUnavailable, "Too many alerts come in at this moment: try again.", time.Second, "too many at once"}
+	}
+	// A server without deadlines cannot be asked for one, and needs none in tests.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTime))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, notice.MaxBody))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return nil, refuse(http.StatusRequestEntityTooLarge, "the body is too large", "The body has more than 1 MiB: send fewer alerts at once.")
+	}
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "the body could not be read", "The body did not arrive whole: send it again.")
+	}
+	return body, nil
+}
+
+// hasToken reports whether a request carries the secret itself.
+func hasToken(r *http.Request, secret string) bool {
+	ok := same(r.Header.Get(tokenHeader), secret)
+	if scheme, token, found := strings.Cut(r.Header.Get("Authorization"), " "); found && strings.EqualFold(scheme, "Bearer") {
+		ok = same(strings.TrimSpace(token), secret) || ok
+	}
+	if _, password, found := r.BasicAuth(); found {
+		ok = same(password, secret) || ok
+	}
+	return ok
+}
+
+// same compares in a time that tells nothing of the secret, its length included.
+func same(got, want string) bool {
+	a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(want))
+	return want != "" && subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}
+
+// signature is what a request brings instead of the secret.
+type signature struct {
+	macs []string // in hex; one of them must fit
+	at   string   // Unix seconds that were signed too; "" for none
+}
+
+// maxMACs bounds the signatures of one request; PagerDuty sends one for each
+// secret.
+const maxMACs = 8
+
+// signatureOf finds a source's signature. A request that has its header is judged
+// by it alone.
+func signatureOf(s notice.Source, h http.Header) (signature, bool) {
+	var sig signature
+	var header string
+	switch s {
+	case notice.Grafana:
+		header = h.Get(grafanaSignature)
+		sig.macs, sig.at = []string{header}, h.Get(grafanaTime)
+	case notice.PagerDuty:
+		header = strings.Join(h.Values(pagerDutySignature), ",")
+		for part := range strings.SplitSeq(header, ",") {
+			if mac, ok := strings.CutPrefix(strings.TrimSpace(part), "v1="); ok && len(sig.macs) < maxMACs {
+				sig.macs = append(sig.macs, mac)
+			}
+		}
+	case notice.Generic:
+		header = h.Get(ownSignature)
+		if mac, ok := strings.CutPrefix(header, "sha256="); ok {
+			sig.macs = []string{mac}
+		}
+	case notice.Alertmanager: // it cannot sign
+	}
+	return sig, header != ""
+}
+
+func (s signature) valid(secret string, body []byte, now time.Time) bool {
+	mac := hmac.New(sha256.New, []byte(secret))
+	if s.at != "" {
+		sec, err := strconv.ParseInt(s.at, 10, 64)
+		if err != nil || now.Sub(time.Unix(sec, 0)).Abs() > maxAge {
+			return false
+		}
+		_, _ = io.WriteString(mac, s.at+":") // never fails
+	}
+	_, _ = mac.Write(body) // never fails
+	want := mac.Sum(nil)
+	ok := false
+	for _, m := range s.macs {
+		got, err := hex.DecodeString(strings.TrimSpace(m))
+		ok = err == nil && hmac.Equal(got, want) || ok
+	}
+	return ok
+}
+
+// bucket is what a source may still send.
+type bucket struct {
+	left float64
+	at   time.Time
+}
+
+// take uses up one request of a source, or says how long to wait.
+func (h *Handler) take(s notice.Source) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.cfg.Now()
+	b := h.buckets[s]
+	if b == nil {
+		b = &bucket{left: burst, at: now}
+		h.buckets[s] = b
+	}
+	b.left = min(burst, b.left+perSecond*max(now.Sub(b.at).Seconds(), 0))
+	b.at = now
+	if b.left < 1 {
+		return time.Duration((1 - b.left) / perSecond * float64(time.Second))
+	}
+	b.left--
+	return 0
+}

@@ -1,0 +1,358 @@
+package hook_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"countersign/alerts/hook"
+	"countersign/alerts/notice"
+	"countersign/internal/redact"
+)
+
+const secret = "correct-horse-battery-staple"
+
+var now = time.Date(2024, 5, 1, 10, 0, 0, 0, time.UTC)
+
+// bodies are the smallest that each source sends.
+var bodies = map[notice.Source]string{
+	notice.Alertmanager: `{"version": "4", "status": "firing", "groupKey": "private-word"}`,
+	notice.Grafana:      `{"status": "firing", "groupKey": "private-word"}`,
+	notice.PagerDuty:    `{"event": {"event_type": "incident.triggered", "data": {"id": "private-word"}}}`,
+	notice.Generic:      `{"title": "private-word"}`,
+}
+
+type rig struct {
+	t   *testing.T
+	url string
+	log bytes.Buffer
+
+	mu     sync.Mutex
+	now    time.Time
+	fail   error
+	stored []notice.Notice
+}
+
+func newRig(t *testing.T, sources ...notice.Source) *rig {
+	t.Helper()
+	r := &rig{t: t, now: now}
+	secrets := map[notice.Source]redact.Secret{}
+	for _, s := range sources {
+		secrets[s] = secret
+	}
+	h, err := hook.New(hook.Config{
+		Secrets: secrets, Log: slog.New(slog.NewTextHandler(&locked{w: &r.log}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Now: func() time.Time { r.mu.Lock(); defer r.mu.Unlock(); return r.now },
+		Accept: func(_ context.Context, n notice.Notice) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.fail != nil {
+				return r.fail
+			}
+			r.stored = append(r.stored, n)
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(h)
+	t.Cleanup(func() {
+		srv.Close()
+		if log := r.log.String(); strings.Contains(log, secret) || strings.Contains(log, "private-word") {
+			t.Errorf("the log has what it must not have: %s", log)
+		}
+	})
+	r.url = srv.URL
+	return r
+}
+
+type locked struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// send posts a body with headers, "name: value" each.
+func (r *rig) send(s notice.Source, body string, headers ...string) *http.Response {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.url+hook.Path+string(s), strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	text, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if s := string(text); strings.Contains(s, secret) || strings.Contains(s, "private-word") || strings.Count(s, "\n") != 1 {
+		r.t.Errorf("the answer is %q", s)
+	}
+	return resp
+}
+
+func (r *rig) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.stored)
+}
+
+func sign(key, text string) string {
+	m := hmac.New(sha256.New, []byte(key))
+	_, _ = io.WriteString(m, text)
+	return hex.EncodeToString(m.Sum(nil))
+}
+
+func TestOnlyTheHoldersOfTheSecretAreHeard(t *testing.T) {
+	am, gr, pd, ge := notice.Alertmanager, notice.Grafana, notice.PagerDuty, notice.Generic
+	stamp := func(d time.Duration) string { return strconv.FormatInt(now.Add(d).Unix(), 10) }
+	signed := func(d time.Duration) []string {
+		return []string{"X-Grafana-Alerting-Signature: " + sign(secret, stamp(d)+":"+bodies[gr]), "X-Grafana-Alerting-Signature-Timestamp: " + stamp(d)}
+	}
+	basic := func(password string) string {
+		req, _ := http.NewRequest(http.MethodPost, "http://x", nil)
+		req.SetBasicAuth("anybody", password)
+		return "Authorization: " + req.Header.Get("Authorization")
+	}
+	for _, c := range []struct {
+		rule    string
+		source  notice.Source
+		headers []string
+		want    int
+	}{
+		{"nothing", am, nil, 401},
+		{"a bearer token", am, []string{"Authorization: Bearer " + secret}, 202},
+		{"a bearer token in other letters", am, []string{"Authorization: bearer " + secret}, 202},
+		{"another bearer token", am, []string{"Authorization: Bearer " + secret + "x"}, 401},
+		{"an empty bearer token", am, []string{"Authorization: Bearer "}, 401},
+		{"the beginning of the token", am, []string{"Authorization: Bearer " + secret[:len(secret)-1]}, 401},
+		{"another scheme", am, []string{"Authorization: Token " + secret}, 401},
+		{"the password", am, []string{basic(secret)}, 202},
+		{"another password", am, []string{basic("wrong")}, 401},
+		{"an empty password", am, []string{basic("")}, 401},
+		{"the header of our own", am, []string{"X-Countersign-Token: " + secret}, 202},
+		{"another value of it", am, []string{"X-Countersign-Token: wrong"}, 401},
+		{"a signature where nobody signs", am, []string{"X-Countersign-Signature: sha256=" + sign(secret, bodies[am])}, 401},
+
+		{"Grafana with the token", gr, []string{"Authorization: Bearer " + secret}, 202},
+		{"Grafana's signature", gr, []string{"X-Grafana-Alerting-Signature: " + sign(secret, bodies[gr])}, 202},
+		{"Grafana's signature by another secret", gr, []string{"X-Grafana-Alerting-Signature: " + sign("wrong", bodies[gr])}, 401},
+		{"Grafana's signature of another body", gr, []string{"X-Grafana-Alerting-Signature: " + sign(secret, "other")}, 401},
+		{"a wrong signature is not mended by the token", gr, []string{"X-Grafana-Alerting-Signature: 00", "Authorization: Bearer " + secret}, 401},
+		{"no hex", gr, []string{"X-Grafana-Alerting-Signature: zz"}, 401},
+		{"Grafana's signature with its time", gr, signed(-time.Minute), 202},
+		{"an old time", gr, signed(-6 * time.Minute), 401},
+		{"a time to come", gr, signed(6 * time.Minute), 401},
+		{"the time taken away", gr, signed(0)[:1], 401},
+		{"a time that was not signed", gr, []string{"X-Grafana-Alerting-Signature: " + sign(secret, bodies[gr]), "X-Grafana-Alerting-Signature-Timestamp: " + stamp(0)}, 401},
+		{"a time that is none", gr, []string{"X-Grafana-Alerting-Signature: " + sign(secret, "x:"+bodies[gr]), "X-Grafana-Alerting-Signature-Timestamp: x"}, 401},
+
+		{"PagerDuty's signature", pd, []string{"X-PagerDuty-Signature: v1=" + sign(secret, bodies[pd])}, 202},
+		{"one of PagerDuty's signatures", pd, []string{"X-PagerDuty-Signature: v1=" + sign("old", bodies[pd]) + ", v1=" + sign(secret, bodies[pd])}, 202},
+		{"PagerDuty's signatures by other secrets", pd, []string{"X-PagerDuty-Signature: v1=" + sign("old", bodies[pd]) + ",v1=" + sign("older", bodies[pd])}, 401},
+		{"another version of the signature", pd, []string{"X-PagerDuty-Signature: v0=" + sign(secret, bodies[pd])}, 401},
+		{"PagerDuty without a signature", pd, []string{"Authorization: Bearer " + secret}, 401},
+
+		{"our own signature", ge, []string{"X-Countersign-Signature: sha256=" + sign(secret, bodies[ge])}, 202},
+		{"our own signature without its prefix", ge, []string{"X-Countersign-Signature: " + sign(secret, bodies[ge])}, 401},
+		{"the token for the format of our own", ge, []string{"X-Countersign-Token: " + secret}, 202},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			r := newRig(t, c.source)
+			if got := r.send(c.source, bodies[c.source], c.headers...).StatusCode; got != c.want {
+				t.Errorf("status %d, want %d", got, c.want)
+			}
+			if got := r.count(); (got == 1) != (c.want == 202) {
+				t.Errorf("%d notices were stored", got)
+			}
+		})
+	}
+}
+
+func TestASecretInTheAddressIsNone(t *testing.T) {
+	r := newRig(t, notice.Alertmanager)
+	for _, q := range []string{"?token=", "?secret=", "?access_token="} {
+		if got := r.send(notice.Source("alertmanager"+q+secret), bodies[notice.Alertmanager]).StatusCode; got != 401 {
+			t.Errorf("status %d", got)
+		}
+	}
+}
+
+func TestWithoutASecretThereIsNoHook(t *testing.T) {
+	r := newRig(t, notice.Grafana)
+	for _, s := range []notice.Source{notice.Alertmanager, notice.PagerDuty, notice.Generic, "", "other", "grafana/", "grafana/x"} {
+		if got := r.send(s, bodies[notice.Alertmanager], "Authorization: Bearer "+secret).StatusCode; got != 404 {
+			t.Errorf("%q: status %d", s, got)
+		}
+	}
+	for what, weak := range map[string]redact.Secret{"an empty secret": "", "a short secret": "0123456789abcde"} {
+		if _, err := hook.New(hook.Config{Secrets: map[notice.Source]redact.Secret{notice.Grafana: weak}, Accept: func(context.Context, notice.Notice) error { return nil }}); err == nil {
+			t.Errorf("%s was taken", what)
+		}
+	}
+}
+
+func TestEachRefusalHasItsStatus(t *testing.T) {
+	token := "X-Countersign-Token: " + secret
+	for _, c := range []struct {
+		rule    string
+		source  notice.Source
+		body    string
+		headers []string
+		want    int
+	}{
+		{"a form", notice.Alertmanager, bodies[notice.Alertmanager], []string{token, "Content-Type: application/x-www-form-urlencoded"}, 415},
+		{"no type", notice.Alertmanager, bodies[notice.Alertmanager], []string{token, "Content-Type: "}, 415},
+		{"a compressed body", notice.Alertmanager, bodies[notice.Alertmanager], []string{token, "Content-Encoding: gzip"}, 415},
+		{"a type made of JSON", notice.Alertmanager, bodies[notice.Alertmanager], []string{token, "Content-Type: application/x+json; charset=utf-8"}, 202},
+		{"plain text", notice.Generic, "private-word\nmore", []string{token, "Content-Type: text/plain; charset=utf-8"}, 202},
+		{"plain text where JSON is due", notice.Grafana, "private-word", []string{token, "Content-Type: text/plain"}, 415},
+		{"a megabyte", notice.Generic, `{"title": "private-word"}` + strings.Repeat(" ", notice.MaxBody-25), []string{token}, 202},
+		{"more than a megabyte", notice.Generic, `{"title": "private-word"}` + strings.Repeat(" ", notice.MaxBody-24), []string{token}, 413},
+		{"no JSON", notice.Generic, "private-word", []string{token}, 422},
+		{"another format", notice.Alertmanager, `{"version": "5", "groupKey": "private-word"}`, []string{token}, 422},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			r := newRig(t, c.source)
+			if got := r.send(c.source, c.body, c.headers...).StatusCode; got != c.want {
+				t.Errorf("status %d, want %d", got, c.want)
+			}
+			if got := r.count(); (got == 1) != (c.want == 202) {
+				t.Errorf("%d notices were stored", got)
+			}
+		})
+	}
+	t.Run("a GET", func(t *testing.T) {
+		r := newRig(t, notice.Generic)
+		resp, err := http.Get(r.url + hook.Path + "generic")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "POST" {
+			t.Errorf("status %d", resp.StatusCode)
+		}
+	})
+	t.Run("what concerns no alert is taken and stored nowhere", func(t *testing.T) {
+		r := newRig(t, notice.PagerDuty)
+		const ping = `{"event": {"event_type": "pagey.ping", "data": {"message": "private-word"}}}`
+		if got := r.send(notice.PagerDuty, ping, "X-PagerDuty-Signature: v1="+sign(secret, ping)).StatusCode; got != 202 || r.count() != 0 {
+			t.Errorf("status %d, %d stored", got, r.count())
+		}
+	})
+}
+
+func TestWhatIsNotDurableIsNotAcknowledged(t *testing.T) {
+	r := newRig(t, notice.Generic)
+	r.fail = errors.New("the store is away")
+	resp := r.send(notice.Generic, bodies[notice.Generic], "X-Countersign-Token: "+secret)
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("status %d, headers %v", resp.StatusCode, resp.Header)
+	}
+}
+
+func TestAFloodIsHeldBackForEachSourceByItself(t *testing.T) {
+	r := newRig(t, notice.Generic, notice.Alertmanager)
+	token := "X-Countersign-Token: " + secret
+	for i := range 100 {
+		if got := r.send(notice.Generic, bodies[notice.Generic], token).StatusCode; got != 202 {
+			t.Fatalf("number %d: status %d", i, got)
+		}
+	}
+	resp := r.send(notice.Generic, bodies[notice.Generic], token)
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "1" {
+		t.Errorf("status %d, Retry-After %q", resp.StatusCode, resp.Header.Get("Retry-After"))
+	}
+	if got := r.send(notice.Alertmanager, bodies[notice.Alertmanager], token).StatusCode; got != 202 {
+		t.Errorf("another source: status %d", got)
+	}
+	r.mu.Lock()
+	r.now = r.now.Add(time.Second)
+	r.mu.Unlock()
+	for i := range 21 {
+		if got, want := r.send(notice.Generic, bodies[notice.Generic], token).StatusCode, 202+227*(i/20); got != want {
+			t.Errorf("a second later, number %d: status %d, want %d", i, got, want)
+		}
+	}
+}
+
+// Alertmanager gives up what is refused with a 429.
+func TestAFloodOfAlertmanagersIsAskedToComeAgain(t *testing.T) {
+	r := newRig(t, notice.Alertmanager)
+	for i := range 101 {
+		resp := r.send(notice.Alertmanager, bodies[notice.Alertmanager], "X-Countersign-Token: "+secret)
+		if want := 202 + 301*(i/100); resp.StatusCode != want || (want == 503) != (resp.Header.Get("Retry-After") == "1") {
+			t.Fatalf("number %d: status %d", i, resp.StatusCode)
+		}
+	}
+}
+
+func TestStrangersUseNothingUp(t *testing.T) {
+	r := newRig(t, notice.PagerDuty)
+	for range 150 {
+		if got := r.send(notice.PagerDuty, bodies[notice.PagerDuty], "X-PagerDuty-Signature: v1=00").StatusCode; got != 401 {
+			t.Fatalf("status %d", got)
+		}
+	}
+	if got := r.send(notice.PagerDuty, bodies[notice.PagerDuty], "X-PagerDuty-Signature: v1="+sign(secret, bodies[notice.PagerDuty])).StatusCode; got != 202 {
+		t.Errorf("status %d", got)
+	}
+}
+
+func TestNoHeaderWithoutTheSecretOpensAHook(t *testing.T) {
+	h, err := hook.New(hook.Config{
+		Secrets: map[notice.Source]redact.Secret{notice.Alertmanager: secret, notice.Grafana: secret, notice.PagerDuty: secret, notice.Generic: secret},
+		Accept:  func(context.Context, notice.Notice) error { return errors.New("it was let in") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{
+		"Authorization", "X-Countersign-Token", "X-Countersign-Signature", "X-Grafana-Alerting-Signature",
+		"X-Grafana-Alerting-Signature-Timestamp", "X-PagerDuty-Signature",
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		s := rapid.SampledFrom(notice.Sources()).Draw(t, "source")
+		req := httptest.NewRequest(http.MethodPost, hook.Path+string(s), strings.NewReader(bodies[s]))
+		req.Header.Set("Content-Type", "application/json")
+		for _, name := range names {
+			if rapid.Bool().Draw(t, name) {
+				req.Header.Set(name, rapid.SampledFrom([]string{"", "Bearer ", "Basic ", "v1=", "sha256=", "Bearer null", fmt.Sprint(now.Unix())}).Draw(t, "prefix")+rapid.StringMatching(`[0-9a-f]{0,64}`).Draw(t, "value"))
+			}
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, req)
+		if w.Code != http.StatusUnauthorized {
+			t.Fatalf("status %d with %v", w.Code, req.Header)
+		}
+	})
+}
