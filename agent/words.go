@@ -95,6 +95,13 @@ func assignments(text, name string) (inputs map[string]string, ok bool) {
 	return inputs, true
 }
 
+// ParseRun reads what stands after the word "run": a workflow's name and its inputs as
+// NAME=value, a value with blanks in double quotes. No name asks for the list.
+func ParseRun(words string) (name string, inputs map[string]string, ok bool) {
+	w, ok := parseWord("run " + words)
+	return w.id, w.inputs, ok && w.verb == "run"
+}
+
 // obey acts on a chat word and answers it in the thread.
 func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
 	switch w.verb {

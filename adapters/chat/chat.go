@@ -265,6 +265,11 @@ type Desk interface {
 	// Stop ends what runs in the threads that q covers and returns those that
 	// had open work.
 	Stop(ctx context.Context, q Inquiry) ([]ThreadID, error)
+	// Run begins a workflow: words are its name and inputs ("disk-full directory=/var"),
+	// none asks for the list. It begins in the thread that q.Within names, or, where that is
+	// a channel (it ends in a colon), in a new one there. An empty thread means that
+	// nothing was begun; answer says why, in Markdown.
+	Run(ctx context.Context, q Inquiry, words string) (thread ThreadID, answer string, err error)
 }
 
 // Handler receives what people do.

@@ -269,6 +269,16 @@ func (d *desk) Stop(_ context.Context, q chat.Inquiry) ([]chat.ThreadID, error) 
 	return d.stop, nil
 }
 
+func (d *desk) Run(_ context.Context, q chat.Inquiry, words string) (chat.ThreadID, string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked = append(d.asked, q)
+	if words != "disk-full directory=/Var" {
+		return "", "There is no workflow `" + words + "`.", nil
+	}
+	return d.stop[0], "", nil
+}
+
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	d := &desk{}
@@ -288,9 +298,16 @@ func TestCommands(t *testing.T) {
 		{"approvals", channel, "discord:" + s.guild + ":", "you may decide"},
 		{"sessions", s.channel, whole, "tmux attach"},
 		{"stop", s.channel, whole, "Stopped 1"},
+		{"run disk-full directory=/Var", s.channel, whole, "It has begun: <https://discord.com/channels/"},
+		{"run nothing", channel, string(th), "There is no workflow `nothing`"},
 		{"help", s.channel, "", "/countersign status"},
 	} {
-		r, err := s.Slash(t.Context(), s.alice, c.where, "countersign "+c.word, nil)
+		word, rest, more := strings.Cut(c.word, " ")
+		var options map[string]any
+		if more {
+			options = map[string]any{"workflow": rest}
+		}
+		r, err := s.Slash(t.Context(), s.alice, c.where, "countersign "+word, options)
 		if err != nil || !r.Ephemeral() {
 			t.Fatalf("%s: %+v, %v", c.word, r, err)
 		}

@@ -22,12 +22,19 @@ const callTimeout = 15 * time.Second
 // CommandName is the name of the one slash command.
 const CommandName = "countersign"
 
+// runWord is the subcommand that begins a workflow, and runOption what is written behind it.
+const (
+	runWord   = "run"
+	runOption = "workflow"
+)
+
 // subcommands are the words behind it, each with its description.
 func subcommands() [][2]string {
 	return [][2]string{
 		{"status", "What the bot is doing here"},
 		{"approvals", "Requests that wait for a decision"},
 		{"sessions", "Terminals of the threads here"},
+		{runWord, "Begin a workflow; without its name, list them"},
 		{"stop", "End what runs here"},
 		{"help", "The list of these commands"},
 	}
@@ -36,10 +43,14 @@ func subcommands() [][2]string {
 // commands is the slash command as Discord wants it
 // (docs.discord.com/developers/interactions/application-commands).
 func commands() any {
-	const chatInput, subcommand = 1, 1
+	const chatInput, subcommand, text = 1, 1, 3
 	var options []any
 	for _, s := range subcommands() {
-		options = append(options, map[string]any{"type": subcommand, "name": s[0], "description": s[1]})
+		o := map[string]any{"type": subcommand, "name": s[0], "description": s[1]}
+		if s[0] == runWord {
+			o["options"] = []any{map[string]any{"type": text, "name": runOption, "description": "Its name and inputs: disk-full directory=/var"}}
+		}
+		options = append(options, o)
 	}
 	return []any{map[string]any{"type": chatInput, "name": CommandName, "description": "Status, approvals and sessions", "options": options}}
 }
@@ -78,6 +89,7 @@ func (a *Adapter) register(guild string) {
 const commandHelp = "`/" + CommandName + " status` what I am doing here\n" +
 	"`/" + CommandName + " approvals` requests that wait for a decision\n" +
 	"`/" + CommandName + " sessions` terminals of the threads here\n" +
+	"`/" + CommandName + " run` begins a workflow, in a channel in a new thread; without its name it lists them\n" +
 	"`/" + CommandName + " stop` ends what runs here\n" +
 	"`/" + CommandName + " help` this list\n\n" +
 	"Here means this thread, or in a channel all of its threads. Mention me in a channel to start a thread. The words work without the slash too: write `stop`, `status`, `sessions`, `approve <id>` or `deny <id> [reason]` in a thread."
@@ -97,11 +109,16 @@ func (a *Adapter) onCommand(ctx context.Context, i *discordgo.Interaction, d dis
 		a.log.WarnContext(ctx, "a slash command could not be acknowledged", "error", err)
 		return
 	}
-	word := "help"
+	word, words := "help", ""
 	if d.Name == CommandName && len(d.Options) > 0 && d.Options[0] != nil {
 		word = d.Options[0].Name
+		for _, o := range d.Options[0].Options {
+			if s, ok := o.Value.(string); ok && o.Name == runOption {
+				words = s
+			}
+		}
 	}
-	text, err := a.answer(ctx, p, word)
+	text, err := a.answer(ctx, p, word, words)
 	if err != nil {
 		a.log.WarnContext(ctx, "a slash command failed", "command", word, "error", err)
 		text = "That did not work; try again, and look at the bot's log if it stays so."
@@ -120,7 +137,7 @@ func (a *Adapter) onCommand(ctx context.Context, i *discordgo.Interaction, d dis
 	}
 }
 
-func (a *Adapter) answer(ctx context.Context, p pressed, word string) (string, error) {
+func (a *Adapter) answer(ctx context.Context, p pressed, word, words string) (string, error) {
 	if a.cfg.Desk == nil || word == "help" {
 		return commandHelp, nil
 	}
@@ -156,6 +173,12 @@ func (a *Adapter) answer(ctx context.Context, p pressed, word string) (string, e
 		}
 		o, err := a.cfg.Desk.Overview(ctx, q)
 		return waiting(o, here), err
+	case runWord:
+		thread, answer, err := a.cfg.Desk.Run(ctx, q, words)
+		if err != nil || thread == "" {
+			return answer, err
+		}
+		return "It has begun: " + link(thread), nil
 	case "status":
 		o, err := a.cfg.Desk.Overview(ctx, q)
 		return busy(o), err

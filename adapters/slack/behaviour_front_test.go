@@ -42,6 +42,16 @@ func (o *office) Overview(_ context.Context, q chat.Inquiry) (chat.Overview, err
 	return o.overview, o.err
 }
 
+func (o *office) Run(_ context.Context, q chat.Inquiry, words string) (chat.ThreadID, string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked = append(o.asked, q)
+	if words != "disk-full directory=/Var" {
+		return "", "There is no workflow `" + words + "`.", nil
+	}
+	return o.stopped[0], "", nil
+}
+
 func (o *office) Stop(_ context.Context, q chat.Inquiry) ([]chat.ThreadID, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,6 +100,8 @@ func TestCommands(t *testing.T) {
 		{"sessions", "sessions", nil, []string{"build", "idle", "tmux attach -t build", link}, nil, "slack:T1:C1:"},
 		{"no sessions", "sessions", func(o *office) { o.overview = chat.Overview{} }, []string{"No thread of this channel"}, nil, "slack:T1:C1:"},
 		{"stop", "stop", nil, []string{"Stopped 1 thread", link}, nil, "slack:T1:C1:"},
+		{"a workflow begins in a thread", "RUN disk-full directory=/Var", nil, []string{"It has begun", link}, nil, "slack:T1:C1:"},
+		{"a workflow that there is not", "run nothing", nil, []string{"There is no workflow", "nothing"}, nil, "slack:T1:C1:"},
 		{"stop when idle", "stop", func(o *office) { o.stopped = nil }, []string{"Nothing is running"}, nil, "slack:T1:C1:"},
 		{"a failure is said", "status", func(o *office) { o.err = errors.New("the disk is full") }, []string{"did not work"}, []string{"disk"}, "slack:T1:C1:"},
 	} {

@@ -47,6 +47,7 @@ func (a *Adapter) onCommand(ctx context.Context, c slackapi.SlashCommand) {
 const commandHelp = "`" + SlashCommand + " status` what I am doing in this channel\n" +
 	"`" + SlashCommand + " approvals` requests that wait for a decision\n" +
 	"`" + SlashCommand + " sessions` terminals of this channel's threads\n" +
+	"`" + SlashCommand + " run NAME input=value ...` begins a workflow in a new thread of this channel; without a name it lists them\n" +
 	"`" + SlashCommand + " stop` ends what runs in this channel's threads\n" +
 	"`" + SlashCommand + " help` this list\n\n" +
 	"Mention me in a channel to start a thread. Slack offers no slash commands inside threads: there, write `stop`, `status`, `sessions`, `approve <id>` or `deny <id> [reason]`."
@@ -80,6 +81,13 @@ func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word stri
 			return "", err
 		}
 		return a.approvals(o, channel), nil
+	case "run":
+		_, words, _ := strings.Cut(strings.TrimSpace(c.Text), " ")
+		thread, answer, err := a.cfg.Desk.Run(ctx, a.inquiry(ctx, c.UserID, channel, id), words)
+		if err != nil || thread == "" {
+			return answer, err
+		}
+		return "It has begun: " + a.link(thread), nil
 	case "status", "sessions":
 		o, err := a.cfg.Desk.Overview(ctx, a.inquiry(ctx, c.UserID, channel, id))
 		if err != nil {

@@ -209,7 +209,7 @@ func (m *manifest) features(o ManifestOptions) {
 		m.line(3, "url: "+quoted(o.HTTP+pathCommands))
 	}
 	m.line(3, "description: "+quoted("What the bot does, and stopping it"))
-	m.line(3, "usage_hint: "+quoted("status | sessions | stop | approvals | help"))
+	m.line(3, "usage_hint: "+quoted("status | sessions | run | stop | approvals | help"))
 	m.line(3, "should_escape: false")
 }
 

@@ -511,6 +511,10 @@ func typedObjects(kind string, v any, all bool) []typedObject {
 // busyDesk is a bot with something of everything going on.
 type busyDesk struct{ thread chat.ThreadID }
 
+func (d busyDesk) Run(context.Context, chat.Inquiry, string) (chat.ThreadID, string, error) {
+	return d.thread, "", nil
+}
+
 func (d busyDesk) Overview(context.Context, chat.Inquiry) (chat.Overview, error) {
 	at := time.Now().Add(10 * time.Minute)
 	return chat.Overview{

@@ -24,18 +24,18 @@ func alertSecrets(f File) (map[notice.Source]redact.Secret, error) {
 	return secrets, nil
 }
 
-// openAlerts makes the intake and its handler, once the networks are there; both are nil
+// openAlerts makes the intake and its handler, once the networks are there; both stay nil
 // without hooks.
-func (b *bot) openAlerts() (*alerts.Intake, *hook.Handler, error) {
+func (b *bot) openAlerts() (*hook.Handler, error) {
 	if len(b.file.Alerts.Hooks) == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
 	secrets, err := alertSecrets(b.file)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	log := b.log.With("part", "alerts")
-	in, err := alerts.New(alerts.Options{
+	b.intake, err = alerts.New(alerts.Options{
 		DB: b.db, Config: b.file.Alerts, Deliver: b.agent.Deliver, Poster: alerts.Outbox{Sender: b.sender, Now: time.Now},
 		Opener: func(scheme string) chat.Opener {
 			o, ok := b.adapters[scheme].(chat.Opener)
@@ -50,22 +50,22 @@ func (b *bot) openAlerts() (*alerts.Intake, *hook.Handler, error) {
 		Redact: b.redact, Log: log, Now: time.Now,
 	})
 	if err != nil {
-		return nil, nil, usage("alerts: %v", err)
+		return nil, usage("alerts: %v", err)
 	}
-	h, err := hook.New(hook.Config{Secrets: secrets, Accept: in.Accept, Log: log, Now: time.Now})
+	h, err := hook.New(hook.Config{Secrets: secrets, Accept: b.intake.Accept, Log: log, Now: time.Now})
 	if err != nil {
-		return nil, nil, usage("alerts: %v", err)
+		return nil, usage("alerts: %v", err)
 	}
 	for _, source := range slices.Sorted(maps.Keys(secrets)) {
 		log.Info("alerts are taken", "path", hook.Path+string(source))
 	}
-	return in, h, nil
+	return h, nil
 }
 
 // runAlerts tells people of alerts until ctx is done.
-func runAlerts(ctx context.Context, in *alerts.Intake) error {
-	if in == nil {
+func (b *bot) runAlerts(ctx context.Context) error {
+	if b.intake == nil {
 		return nil
 	}
-	return in.Run(ctx)
+	return b.intake.Run(ctx)
 }

@@ -11,6 +11,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/adapters/slack"
+	"countersign/agent"
 	"countersign/approvals"
 	"countersign/approvals/gate"
 	"countersign/store"
@@ -238,4 +239,39 @@ func (d desk) Stop(ctx context.Context, q chat.Inquiry) ([]chat.ThreadID, error)
 		}
 	}
 	return threads, nil
+}
+
+// Run implements chat.Desk: the same as the word `run` in a thread.
+func (d desk) Run(ctx context.Context, q chat.Inquiry, words string) (chat.ThreadID, string, error) {
+	if q.From.Bot || q.From.Outside {
+		return "", "Guests and bots cannot begin workflows; ask a member of the team.", nil
+	}
+	name, inputs, ok := agent.ParseRun(words)
+	if !ok {
+		return "", "I do not understand these inputs; write `run NAME input=value input=\"two words\"`.", nil
+	}
+	thread := chat.ThreadID(q.Within)
+	channel, fresh := strings.CutSuffix(q.Within, ":")
+	if fresh {
+		thread = chat.ThreadID(channel + ":new")
+	}
+	if _, why := d.b.workflow(ctx, thread, name, inputs); why != "" {
+		return "", why, nil
+	}
+	if fresh {
+		scheme, _, _ := strings.Cut(channel, ":")
+		o, can := d.b.adapters[scheme].(chat.Opener)
+		if !can {
+			return "", "I cannot begin threads here; write `run " + name + "` in a thread.", nil
+		}
+		var err error
+		thread, _, err = o.Open(ctx, channel, "run/"+string(q.ID), chat.Post{Key: "run/" + string(q.ID), Text: "**" + name + "**, begun by " + q.From.Name + "."})
+		if errors.Is(err, chat.ErrGone) {
+			return "", "I may not write in this channel; invite me first.", nil
+		}
+		if err != nil {
+			return "", "", err
+		}
+	}
+	return thread, "", d.b.agent.Deliver(ctx, chat.Event{ID: q.ID, Thread: thread, From: q.From, Groups: q.Groups, Text: "run " + words, At: time.Now()})
 }

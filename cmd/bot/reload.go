@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/alerts"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/store"
@@ -66,6 +67,11 @@ func (b *bot) reload(ctx context.Context) {
 		return
 	}
 	old := b.rules.Swap(next)
+	if b.intake != nil {
+		if err := b.intake.Use(f.Alerts); err != nil { // readFile has checked it
+			b.log.Error("the routes of alerts were not reloaded; the old ones stay", "error", err)
+		}
+	}
 	b.log.Info("the configuration was reloaded", "policy", next.policy.Hash()[:12], "before", old.policy.Hash()[:12])
 	if !reflect.DeepEqual(fixed(old.file), fixed(f)) {
 		b.log.Warn("the configuration also changed where only a restart takes it over: agent, targets, tools, tmux, limits, keep or web")
@@ -74,6 +80,7 @@ func (b *bot) reload(ctx context.Context) {
 
 // fixed is a file without what a reload takes over.
 func fixed(f File) File {
+	f.Alerts = alerts.Config{Hooks: f.Alerts.Hooks}
 	f.Policy, f.Groups, f.Channels, f.Risk = policy.Config{}, nil, nil, risk.Extension{}
 	f.Agent.Mode, f.Agent.Until = "", time.Time{}
 	targets := map[string]TargetConfig{}

@@ -108,7 +108,7 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		_ = ln.Close()
 		return err
 	}
-	intake, hooks, err := b.openAlerts()
+	hooks, err := b.openAlerts()
 	if err != nil {
 		_ = ln.Close()
 		return err
@@ -168,7 +168,7 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		}()
 		return ignoreCancel(b.sender.Run(sctx))
 	})
-	g.Go(func() error { return runAlerts(gctx, intake) })
+	g.Go(func() error { return b.runAlerts(gctx) })
 	g.Go(func() error { return b.retain(gctx) })
 	g.Go(func() error { return b.reloads(gctx) })
 	recorder := b.auditor(b.file.Audit)

@@ -28,6 +28,7 @@ import (
 	"countersign/agent/spend"
 	"countersign/agent/tokens"
 	"countersign/agent/workflow"
+	"countersign/alerts"
 	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/gate"
@@ -81,6 +82,7 @@ type bot struct {
 	discord  *discord.Adapter // likewise
 	key      []byte           // signs login codes and sessions of the web console
 	adapters map[string]chat.Adapter
+	intake   *alerts.Intake // nil without hooks
 }
 
 // buildOptions are what a subcommand decides.
