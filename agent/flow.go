@@ -25,6 +25,10 @@ const (
 	RunbookReader = "runbook_reader"
 )
 
+// AskModel names the call that a model step of a workflow is in the transcript. It is no
+// tool: nobody can make it.
+const AskModel = "ask_model"
+
 // A model step that may look does so in at most readerSteps replies; one that may not has
 // one.
 const readerSteps = 12
@@ -67,7 +71,7 @@ func (w *worker) flow(ctx context.Context, s step) error {
 		if err != nil {
 			return fmt.Errorf("agent: a workflow's question: %w", err)
 		}
-		calls := rename([]llm.Call{{Name: "ask_model", Args: string(args)}}, w.state.used)
+		calls := rename([]llm.Call{{Name: AskModel, Args: string(args)}}, w.state.used)
 		b := history.Begin{Call: calls[0].ID, Kind: history.NestedAgent, Name: RunbookWriter, Task: w.a.cfg.Redact(next.Prompt), Steps: 1, Tokens: next.Limit}
 		if next.Tools == workflow.ReadTools {
 			b.Name, b.Steps = RunbookReader, readerSteps

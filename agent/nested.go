@@ -8,6 +8,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/agent/llm"
+	"countersign/approvals"
 	"countersign/store"
 	"countersign/tools"
 )
@@ -28,7 +29,7 @@ func (s step) maker() string {
 	case s.turn == nil || s.turn.begin == nil:
 		return ""
 	case s.turn.begin.Kind == history.NestedWorkflow:
-		who := "the workflow " + s.turn.begin.Name
+		who := approvals.MadeByWorkflow + s.turn.begin.Name
 		if s.turn.reply.Step != "" {
 			who += ", step " + s.turn.reply.Step
 		}

@@ -47,6 +47,9 @@ type Record struct {
 	Taint  string `json:"taint,omitempty"`
 }
 
+// MadeByWorkflow begins a Record's Agent where a step of a workflow made the call.
+const MadeByWorkflow = "the workflow "
+
 // Basis says by what right a request was approved without a vote of its own. The
 // zero value stands for votes.
 type Basis struct {

@@ -359,8 +359,8 @@ func fields(r approvals.Record) []chat.Field {
 		if r.Claim.Privesc {
 			priv = ", with raised privileges"
 		}
-		add("Model says", line(fmt.Sprintf("risk %s, %s%s", r.Claim.Risk, change, priv)))
-		add("Model's reason", line(fmt.Sprintf("%q", r.Claim.Why)))
+		add(labeller(r)+" says", line(fmt.Sprintf("risk %s, %s%s", r.Claim.Risk, change, priv)))
+		add(labeller(r)+"'s reason", line(fmt.Sprintf("%q", r.Claim.Why)))
 	}
 	add("Asked by", line(r.Requester.Name))
 	if r.Agent != "" {
@@ -547,4 +547,13 @@ func ending(r approvals.Record) string {
 	case approvals.Pending:
 	}
 	return visible(s)
+}
+
+// labeller is whose labels a request has: a step of a workflow was labelled by whoever wrote
+// it down.
+func labeller(r approvals.Record) string {
+	if strings.HasPrefix(r.Agent, approvals.MadeByWorkflow) {
+		return "Runbook"
+	}
+	return "Model"
 }

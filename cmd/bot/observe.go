@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/agent"
 	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/approvals"
@@ -22,6 +23,9 @@ func (b *bot) observe(ctx context.Context) (err error) {
 		Agent: b.file.Agent.Name, Instance: b.env.Instance, Version: version, Revision: revision(),
 		Models: append([]string{b.env.OpenAIModel}, b.file.Model.Fallback...),
 		KnownTool: func(name string) bool {
+			if name == agent.AskModel {
+				return true
+			}
 			for _, r := range b.rosters.Load().roles {
 				if _, ok := r.Lookup(name); ok {
 					return true
