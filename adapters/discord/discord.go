@@ -34,6 +34,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/adapters/chat/lanes"
+	"countersign/adapters/chat/opened"
 	"countersign/adapters/discord/gateway"
 	"countersign/internal/redact"
 )
@@ -95,12 +96,12 @@ type Adapter struct {
 
 	places     places
 	people     people
-	opens      *openings     // threads that the bot began itself
-	inbox      *lanes.Lanes  // messages, in order within their thread
-	room       chan struct{} // one for each message that is held
-	background *lanes.Lanes  // what nobody waits for
-	recent     recent        // messages that are durable, so that their repeats cost nothing
-	told       told          // what was said once already
+	opens      *opened.Threads // threads that the bot began itself
+	inbox      *lanes.Lanes    // messages, in order within their thread
+	room       chan struct{}   // one for each message that is held
+	background *lanes.Lanes    // what nobody waits for
+	recent     recent          // messages that are durable, so that their repeats cost nothing
+	told       told            // what was said once already
 	handled    func(id string, err error)
 
 	sup     atomic.Pointer[gateway.Supervisor]
@@ -162,7 +163,7 @@ func New(cfg Config) (*Adapter, error) {
 	}
 	a := &Adapter{
 		cfg: cfg, rest: rest, pace: newPacer(), log: cfg.Log, now: cfg.Now, began: cfg.Now(),
-		opens: newOpenings(), inbox: lanes.New(), room: make(chan struct{}, maxHeld), background: lanes.New(), handled: func(string, error) {},
+		opens: opened.New(), inbox: lanes.New(), room: make(chan struct{}, maxHeld), background: lanes.New(), handled: func(string, error) {},
 		why: "not connected yet", views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{}, ctx: context.Background(),
 		times: times{
 			keep: keepEvery, retry: 500 * time.Millisecond, give: 2 * time.Minute, ack: ackBy, show: showEvery, after: showAfter,

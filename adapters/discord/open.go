@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/bwmarrin/discordgo"
@@ -25,59 +24,7 @@ const (
 	// openGap is how long before its start a message may have been written that
 	// counts as one of an earlier process's.
 	openGap = 24 * time.Hour
-	// maxOpened bounds how many opened threads are remembered.
-	maxOpened = 1024
 )
-
-// openings remembers the threads that were opened, so that a key opens one.
-type openings struct {
-	turn chan struct{} // holds one token; who has it may open a thread
-
-	mu    sync.Mutex
-	known map[string]string // message by channel and key
-	doubt map[string]bool   // calls that may have come through although they failed
-}
-
-func newOpenings() *openings {
-	return &openings{turn: make(chan struct{}, 1), known: map[string]string{}, doubt: map[string]bool{}}
-}
-
-func (o *openings) get(name string) (id string, doubt bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.known[name], o.doubt[name]
-}
-
-// has reports whether a message is known to begin a thread.
-func (o *openings) has(message string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, id := range o.known {
-		if id == message {
-			return true
-		}
-	}
-	return false
-}
-
-// done keeps what came of an attempt; "" means that it failed and may have come
-// through. Old ones are forgotten together.
-func (o *openings) done(name, id string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if id == "" {
-		if len(o.doubt) >= maxOpened {
-			o.doubt = map[string]bool{}
-		}
-		o.doubt[name] = true
-		return
-	}
-	if len(o.known) >= maxOpened {
-		o.known = map[string]string{}
-	}
-	delete(o.doubt, name)
-	o.known[name] = id
-}
 
 // of is where a message of the thread stands: the first one of a thread that
 // began with a message is in the channel above.
@@ -117,17 +64,13 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 	if !p.Opens() || len(msgs) != 1 || len(msgs[0].Files) > 0 {
 		return "", "", fmt.Errorf("discord: a thread begins with one message without files and buttons; make it shorter: %w", chat.ErrRejected)
 	}
-	select {
-	case a.opens.turn <- struct{}{}:
-		defer func() { <-a.opens.turn }()
-	case <-ctx.Done():
-		return "", "", ctx.Err()
-	}
-	if err := ctx.Err(); err != nil {
+	done, err := a.opens.Turn(ctx)
+	if err != nil {
 		return "", "", err
 	}
+	defer done()
 	name := channel + " " + key
-	id, doubt := a.opens.get(name)
+	id, doubt := a.opens.Get(name)
 	if id == "" && (doubt || a.now().Sub(a.began) < openAge) {
 		if id, err = a.opened(ctx, parent, msgs[0], doubt); err != nil {
 			return "", "", err
@@ -136,7 +79,7 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 	if id == "" {
 		if id, err = a.openRoot(ctx, parent, name, p, msgs[0]); err != nil {
 			if uncertain(err) {
-				a.opens.done(name, "")
+				a.opens.Failed(name)
 			}
 			return "", "", err
 		}
@@ -144,11 +87,11 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 	th := thread{guild, parent, id}
 	if err := a.openUnder(ctx, th, p); err != nil {
 		if uncertain(err) {
-			a.opens.done(name, "")
+			a.opens.Failed(name)
 		}
 		return "", "", err
 	}
-	a.opens.done(name, id)
+	a.opens.Done(name, id)
 	a.places.put(id, place{guild: guild, parent: parent})
 	r := ref{channel: parent, parts: []string{id}}
 	v := a.view(th.id())
@@ -223,7 +166,7 @@ func (a *Adapter) opened(ctx context.Context, parent string, m embed.Message, do
 	}
 	for _, old := range list {
 		at := created(old.ID)
-		if at.Before(a.began.Add(-openGap)) || at.After(a.began) && !doubt || a.opens.has(old.ID) {
+		if at.Before(a.began.Add(-openGap)) || at.After(a.began) && !doubt || a.opens.Has(old.ID) {
 			continue
 		}
 		if old.Author != nil && old.Author.ID == me && read(old.Type) && saysTheSame(old, m) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	slackapi "github.com/slack-go/slack"
@@ -24,47 +23,7 @@ const (
 	openAge = time.Hour
 	// openPages bounds how far the history is read, in pages of 200.
 	openPages = 3
-	// maxOpened bounds how many opened threads are remembered.
-	maxOpened = 1024
 )
-
-// openings remembers the threads that were opened, so that a key opens one.
-type openings struct {
-	turn chan struct{} // holds one token; who has it may open a thread
-
-	mu    sync.Mutex
-	known map[string]string // ts by channel and key
-	doubt map[string]bool   // calls that may have come through although they failed
-}
-
-func newOpenings() *openings {
-	return &openings{turn: make(chan struct{}, 1), known: map[string]string{}, doubt: map[string]bool{}}
-}
-
-func (o *openings) get(name string) (ts string, doubt bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.known[name], o.doubt[name]
-}
-
-// done keeps what came of an attempt; "" means that it failed and may have come
-// through. Old ones are forgotten together: the history has them.
-func (o *openings) done(name, ts string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if ts == "" {
-		if len(o.doubt) >= maxOpened {
-			o.doubt = map[string]bool{}
-		}
-		o.doubt[name] = true
-		return
-	}
-	if len(o.known) >= maxOpened {
-		o.known = map[string]string{}
-	}
-	delete(o.doubt, name)
-	o.known[name] = ts
-}
 
 // parseChannel reads slack:<team>:<channel>.
 func parseChannel(name string) (team, channel string, err error) {
@@ -86,17 +45,13 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 	if !p.Opens() || len(msgs) != 1 || len(msgs[0].Files) > 0 {
 		return "", "", fmt.Errorf("slack: a thread begins with one message without files and buttons; make it shorter: %w", chat.ErrRejected)
 	}
-	select {
-	case a.opens.turn <- struct{}{}:
-		defer func() { <-a.opens.turn }()
-	case <-ctx.Done():
-		return "", "", ctx.Err()
-	}
-	if err := ctx.Err(); err != nil {
+	done, err := a.opens.Turn(ctx)
+	if err != nil {
 		return "", "", err
 	}
+	defer done()
 	name := channel + " " + key
-	ts, doubt := a.opens.get(name)
+	ts, doubt := a.opens.Get(name)
 	if ts == "" && (doubt || a.now().Sub(a.began) < openAge) {
 		if ts, err = a.opened(ctx, id, key); err != nil {
 			return "", "", err
@@ -105,12 +60,12 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 	if ts == "" {
 		if ts, err = a.openRoot(ctx, id, key, p, msgs[0]); err != nil {
 			if uncertain(err) {
-				a.opens.done(name, "")
+				a.opens.Failed(name)
 			}
 			return "", "", err
 		}
 	}
-	a.opens.done(name, ts)
+	a.opens.Done(name, ts)
 	th := thread{team, id, ts}
 	r := ref{channel: id, parts: []string{ts}}
 	v := a.view(th.id())

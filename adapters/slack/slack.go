@@ -23,6 +23,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/adapters/chat/lanes"
+	"countersign/adapters/chat/opened"
 )
 
 // DefaultAPIURL is the base of Slack's own Web API.
@@ -82,11 +83,11 @@ type Adapter struct {
 
 	noStream, noStatus atomic.Bool // the workspace lacks the method
 
-	opens      *openings      // threads that the bot began itself
-	inbox      *lanes.Lanes   // messages, in order within their thread
-	background *lanes.Lanes   // what nobody waits for
-	recent     recent         // messages that are durable, so that their repeats cost nothing
-	lingering  sync.WaitGroup // connections that were replaced
+	opens      *opened.Threads // threads that the bot began itself
+	inbox      *lanes.Lanes    // messages, in order within their thread
+	background *lanes.Lanes    // what nobody waits for
+	recent     recent          // messages that are durable, so that their repeats cost nothing
+	lingering  sync.WaitGroup  // connections that were replaced
 	handler    atomic.Pointer[chat.Handler]
 	health     health
 
@@ -154,7 +155,7 @@ func New(cfg Config) (*Adapter, error) {
 	}
 	a := &Adapter{
 		cfg: cfg, log: cfg.Log, now: cfg.Now, began: cfg.Now(), pace: newPacer(),
-		opens: newOpenings(), inbox: lanes.New(), background: lanes.New(),
+		opens: opened.New(), inbox: lanes.New(), background: lanes.New(),
 		views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{},
 		ctx:   context.Background(),
 		times: times{keep: keepEvery, check: checkEvery, overdue: overdue, stagger: stagger, backoff: maxBackoff, show: showEvery},
