@@ -87,8 +87,12 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	if err == nil {
 		same = sameCall(plan.Action)
 	}
-	rep := repeated(w.entries, same)
-	if len(s.edits) == 0 { // what a person wrote is not the model going in circles
+	// What a person or a runbook wrote is not the model going in circles.
+	var rep repetition
+	if !s.scripted() {
+		rep = repeated(w.entries, same)
+	}
+	if len(s.edits) == 0 {
 		if r, ok := w.refuseRepeat(c, same, rep); ok {
 			return w.close(ctx, s, r)
 		}
@@ -128,7 +132,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if c.Name == spend.Tool {
 			p.Impact = w.used(ctx)
 		}
-		if !s.turn.reply.Wanted { // a person's words, whoever said them before
+		if !s.turn.reply.Wanted || s.scripted() { // else a person's words, whoever said them before
 			p.Taint = w.taint(plan.Action)
 		}
 		var ask history.Ask
@@ -277,7 +281,11 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		return nil
 	}
 	failpoint.Hit(failpoint.IntentStored)
-	r, undo := w.perform(ctx, s.call, plan, permit, repeated(w.entries, sameCall(plan.Action)), true)
+	var rep repetition
+	if !s.scripted() {
+		rep = repeated(w.entries, sameCall(plan.Action))
+	}
+	r, undo := w.perform(ctx, s.call, plan, permit, rep, true)
 	if r == nil {
 		// The grace time is over with the command still running: the intent
 		// without an outcome says so to whoever goes on.

@@ -40,6 +40,17 @@ steps:
     done: {text: "It was ${steps.which.output}, and the model says: ${steps.judge.output}"}
 `
 
+const retryFlow = `name: test
+description: Tries and looks.
+steps:
+  - {id: try, title: Try, call: {tool: sh, arguments: {command: uptime -p}}, retry: {times: 4, wait: 1s}, on_failure: continue}
+  - {id: a, title: Look, call: {tool: sh, arguments: {command: uptime}}}
+  - {id: b, title: Look, call: {tool: sh, arguments: {command: uptime}}}
+  - {id: c, title: Look, call: {tool: sh, arguments: {command: uptime}}}
+  - {id: d, title: Look, call: {tool: sh, arguments: {command: uptime}}}
+  - {id: end, title: End, done: {text: "code ${steps.d.exit_code}"}}
+`
+
 // runs is a model that begins the test workflow once and then says what came of it; asked
 // by the workflow, it answers.
 func runs(_ context.Context, r llm.Request) (llm.Reply, error) {
@@ -139,6 +150,22 @@ func TestWorkflows(t *testing.T) {
 		w.choose("left")
 		w.press("deny")
 		if len(w.sh.ran) != 1 || !w.said("ended early") || !w.said("denied by alice") {
+			t.Fatalf("%v %+v", w.sh.ran, w.posts())
+		}
+	})
+	run(t, "a step is tried again as often as the runbook says, and the same look may come often", func(ctx context.Context, r llm.Request) (llm.Reply, error) {
+		reply, err := runs(ctx, r)
+		if len(reply.Calls) == 1 {
+			args, _ := json.Marshal(map[string]string{"task": retryFlow})
+			reply.Calls[0].Args = string(args)
+		}
+		return reply, err
+	}, func(t *testing.T, w *world) {
+		w.sh.fail["uptime -p"] = true
+		w.say("go")
+		time.Sleep(time.Minute)
+		w.settle()
+		if w.sh.count("uptime -p") != 5 || w.sh.count("uptime") != 4 || !w.said("code 0") {
 			t.Fatalf("%v %+v", w.sh.ran, w.posts())
 		}
 	})

@@ -118,6 +118,10 @@ func (f *folded) add(e *history.Entry) {
 			root = f.reset()
 			root.open, root.began, root.message = true, e.At, e.Message
 			f.first = e.Seq
+		} else if root.message.ReadOnly && !e.Message.ReadOnly && !e.Message.From.Bot {
+			// Whoever speaks first in a turn that an alert began takes it over, with their
+			// own authority.
+			root.message = e.Message
 		}
 		root.fresh = true
 	case e.Reply != nil:

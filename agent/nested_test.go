@@ -154,4 +154,28 @@ func TestATurnThatMayOnlyLook(t *testing.T) {
 			t.Fatalf("%+v", w.posts())
 		}
 	})
+	var release chan struct{} // of the test's own time
+	run(t, "a person who speaks while it goes on takes it over", func(ctx context.Context, r llm.Request) (llm.Reply, error) {
+		select {
+		case <-release:
+		case <-ctx.Done():
+			return llm.Reply{}, ctx.Err()
+		}
+		return script("touch x")(ctx, r)
+	}, func(t *testing.T, w *world) {
+		release = make(chan struct{})
+		ev := chat.Event{ID: "a1", Thread: "web:1", From: chat.User{ID: "alerts:test", Name: "Alertmanager", Bot: true}, Invited: true, ReadOnly: true, Text: "disk full"}
+		if err := w.agent.Deliver(t.Context(), ev); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		w.say("mend it")
+		release <- struct{}{}
+		w.settle()
+		close(release)
+		w.settle()
+		if f := fieldsOf(w.card()); !strings.Contains(f, "Asked by: alice") || len(w.results()) != 0 {
+			t.Fatalf("%+v", w.posts())
+		}
+	})
 }

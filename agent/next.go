@@ -53,6 +53,9 @@ func (s step) scope() string {
 	return s.turn.scope
 }
 
+// scripted says that a runbook wrote the step's call.
+func (s step) scripted() bool { return s.turn.reply.Step != "" }
+
 // Limits end a turn that goes on for too long.
 type Limits struct {
 	Steps  int           // model replies in one turn
