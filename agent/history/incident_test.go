@@ -159,6 +159,9 @@ func (n *incident) play(size int) {
 // TestAnIncidentOfTenHoursStaysInsideTheBudget plays 5,000 entries against windows of two
 // sizes. Before every reply the view fits, after a summary where one is needed.
 func TestAnIncidentOfTenHoursStaysInsideTheBudget(t *testing.T) {
+	if testing.Short() {
+		t.Skip("five thousand entries take a minute; run it without -short")
+	}
 	counter, err := tokens.New()
 	if err != nil {
 		t.Fatal(err)
