@@ -362,7 +362,7 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 
 // knows tells a word from a sentence that reads like one: "run it".
 func (a *Agent) knows(w word) bool {
-	return w.verb != "run" || w.id == "" || slices.Contains(a.cfg.Workflows, w.id)
+	return w.verb != "run" || w.id == "" || len(w.inputs) > 0 || slices.Contains(a.cfg.Workflows, w.id)
 }
 
 func (a *Agent) put(ctx context.Context, ev chat.Event, kind string) (fresh bool, err error) {

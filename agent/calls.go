@@ -43,6 +43,9 @@ func resultOf(s step, r history.Result) history.Entry {
 func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
 	by, groups := w.proposer(s)
 	c := tools.Call{ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(), Name: s.call.Name, Args: json.RawMessage(s.call.Args)}
+	if asksForMore(s.turn.reply) {
+		c.Agent = "" // it is the bot's, whoever the conversation is with
+	}
 	if len(s.edits) == 0 {
 		return w.a.cfg.Tools.Plan(ctx, c)
 	}
@@ -104,8 +107,8 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		text := w.a.cfg.Redact(tools.ErrorText(err))
 		r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true}
 		return w.insist(ctx, func(tx store.Tx) {
-			if s.turn.reply.Wanted { // whoever wanted it has to know
-				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact("I did not " + c.Name + " it: " + err.Error() + ".")})
+			if s.turn.reply.Wanted && !s.scripted() && !asksForMore(s.turn.reply) { // whoever wanted it has to know
+				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact("Nothing was done: " + strings.TrimSuffix(err.Error(), ".") + ".")})
 			}
 		}, resultOf(s, r))
 	}
@@ -167,7 +170,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 // readOnly says whether a step may only look: the turn was begun so, or who leads the
 // conversation is.
 func (w *worker) readOnly(s step) bool {
-	if s.turn.reply.Wanted && s.call.Name == spend.Tool { // the engine's own question
+	if asksForMore(s.turn.reply) {
 		return false
 	}
 	return w.state.readOnly() || w.a.cfg.Profile(w.thread, "").ReadOnly || w.a.cfg.Profile(w.thread, s.agent()).ReadOnly

@@ -140,6 +140,19 @@ func (w *worker) ticks(tx store.Tx, n *turn, wf *workflow.Workflow) {
 	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "flow/" + n.scope, Text: w.a.cfg.Redact(text), Quiet: true})
 }
 
+// flowStopped shows of a workflow that a person stopped it, and takes the buttons of its
+// question away.
+func (w *worker) flowStopped(tx store.Tx, n *turn, by chat.User) {
+	if wf, err := workflow.Parse(n.begin.Name, []byte(n.begin.Source)); err == nil {
+		text := workflow.TicksStopped(wf, n.begin.Inputs, w.past(n), by.Name)
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "flow/" + n.scope, Text: w.a.cfg.Redact(text), Quiet: true})
+	}
+	if n.pending != nil && n.pending.Step.What == history.StepAsked {
+		c := chat.Card{Title: n.begin.Name + ": not answered", Body: w.a.cfg.Redact(n.pending.Step.Text), Final: true}
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: questionKey(n.scope, n.pending.Step.ID), Card: &c, Quiet: true})
+	}
+}
+
 // past is what has happened to a workflow, in its own words.
 func (w *worker) past(n *turn) []workflow.Past {
 	steps, tries := map[string]string{}, map[string]int{}
@@ -241,6 +254,11 @@ func (a *Agent) choose(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	if !mayAnswer(c.From) {
 		return chat.Answer{Notice: "Guests and bots cannot answer; ask a member of the team."}, nil
 	}
+	if s, err := a.step(ctx, c.Thread); err != nil {
+		return chat.Answer{}, fmt.Errorf("the question could not be looked up: %w", err)
+	} else if s.kind != stepAnswer || s.turn.scope != parts[0] || s.turn.pending.Step.ID != parts[1] {
+		return chat.Answer{Notice: "That question is over."}, nil
+	}
 	x := choice{ID: pressID("answer", c), From: c.From, Scope: parts[0], Step: parts[1], Index: i}
 	body, err := json.Marshal(x)
 	if err != nil {
@@ -255,6 +273,15 @@ func (a *Agent) choose(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	}
 	a.Wake(c.Thread)
 	return chat.Answer{Notice: "Thank you; the workflow goes on.", OK: true}, nil
+}
+
+// step is what a thread needs next, as its stored transcript says.
+func (a *Agent) step(ctx context.Context, thread chat.ThreadID) (s step, err error) {
+	err = a.cfg.DB.View(ctx, func(tx store.Tx) error {
+		s = fold(history.Load(tx, thread)).next(a.cfg.Now(), Limits{})
+		return nil
+	})
+	return s, err
 }
 
 // chosen takes an answer that came by a button. One that comes too late says so.

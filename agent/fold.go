@@ -8,6 +8,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/agent/llm"
+	"countersign/agent/spend"
 	"countersign/approvals"
 )
 
@@ -23,8 +24,8 @@ type folded struct {
 	// used are the call ids that the thread has ever seen.
 	used map[string]bool
 	pen  *history.Entry // who has the keyboard; outlives the turn
-	// begun counts the turns; the current one's first entry has the number first.
-	first uint64
+	// noMore means that people did not allow more in this turn, when a cap was used up.
+	noMore bool
 }
 
 // turn is one conversation since the last end: somebody spoke, or a call began nested
@@ -117,7 +118,6 @@ func (f *folded) add(e *history.Entry) {
 		if !root.open {
 			root = f.reset()
 			root.open, root.began, root.message = true, e.At, e.Message
-			f.first = e.Seq
 		} else if root.message.ReadOnly && !e.Message.ReadOnly && !e.Message.From.Bot {
 			// Whoever speaks first in a turn that an alert began takes it over, with their
 			// own authority.
@@ -173,7 +173,9 @@ func (f *folded) replied(e *history.Entry) {
 		return
 	}
 	t.reply, t.fresh = e.Reply, false
-	t.steps++
+	if !asksForMore(e.Reply) { // else the engine's own question
+		t.steps++
+	}
 	tokens := e.Reply.Usage.In + e.Reply.Usage.Out
 	t.tokens += tokens
 	if t.scope != "" {
@@ -208,6 +210,7 @@ func (f *folded) called(e *history.Entry) {
 		}
 	case e.Result != nil:
 		delete(f.turns, e.Result.Call) // its nested work is over
+		f.noMore = f.noMore || e.Result.Tool == spend.Tool && e.Result.Failed
 		if t := f.turnOf(e.Result.Call); t != nil {
 			t.results[e.Result.Call] = e.Result
 			t.fresh = true
@@ -221,7 +224,7 @@ func (f *folded) called(e *history.Entry) {
 // reset begins anew after the end of a turn.
 func (f *folded) reset() *turn {
 	root := newTurn("")
-	f.turns = map[string]*turn{"": root}
+	f.turns, f.noMore = map[string]*turn{"": root}, false
 	clear(f.scopes)
 	return root
 }

@@ -98,6 +98,17 @@ func (w *worker) line(tx store.Tx, n *turn, doing string) {
 	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "sub/" + b.Call, Text: w.a.cfg.Redact(text), Quiet: true})
 }
 
+// nestedStopped shows of nested work that it is over.
+func (w *worker) nestedStopped(tx store.Tx, n *turn, by chat.User) {
+	switch {
+	case n.begin == nil:
+	case n.begin.Kind == history.NestedAgent:
+		w.line(tx, n, "stopped")
+	default:
+		w.flowStopped(tx, n, by)
+	}
+}
+
 // nestedFailed ends a sub-agent whose model cannot be asked.
 func (w *worker) nestedFailed(ctx context.Context, s step, sentence string) error {
 	n := s.turn

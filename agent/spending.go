@@ -51,10 +51,15 @@ func (w *worker) overspent(ctx context.Context) (over *spend.Over, err error) {
 	return over, err
 }
 
+// asksForMore reports whether a reply is the engine's own, that asks people for more.
+func asksForMore(r *history.Reply) bool {
+	return r != nil && r.Wanted && len(r.Calls) == 1 && r.Calls[0].Name == spend.Tool
+}
+
 // extend asks people for more, by a call of the tool that gives it; where they said no
 // already, it ends the conversation.
 func (w *worker) extend(ctx context.Context, s step, over *spend.Over) error {
-	if r := s.turn.reply; r != nil && r.Wanted && len(r.Calls) == 1 && r.Calls[0].Name == spend.Tool {
+	if w.state.noMore {
 		if s.agent() != "" {
 			return w.nestedFailed(ctx, s, over.Refused())
 		}

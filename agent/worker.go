@@ -577,6 +577,9 @@ func (w *worker) stopped(ctx context.Context, s step) error {
 	entries = append(entries, history.Entry{Kind: history.KindEnd, End: &history.End{Reason: history.EndStopped, Text: text}})
 	key := "stop/" + string(s.stop.ID)
 	return w.write(ctx, func(tx store.Tx) {
+		for _, n := range w.state.turns {
+			w.nestedStopped(tx, n, s.stop.From)
+		}
 		for _, c := range open {
 			switch {
 			case c.ask == nil:

@@ -28,6 +28,31 @@ func (s State) mark() string {
 // it is short, on one line and without markup.
 func Ticks(w *Workflow, inputs map[string]string, past []Past) string {
 	next, out := walk(w, inputs, past)
+	return ticks(w, next, out)
+}
+
+// TicksStopped is Ticks of a workflow that a person stopped where it was.
+func TicksStopped(w *Workflow, inputs map[string]string, past []Past, by string) string {
+	next, out := walk(w, inputs, past)
+	for i := range out {
+		switch o := &out[i]; o.State {
+		case Active:
+			if o.Kind == KindDone || o.Kind == KindFailed {
+				continue
+			}
+			o.State, o.Why = Failed, "stopped here"
+		case Pending:
+			o.State, o.Why = Skipped, whyOver
+		default:
+		}
+	}
+	if next.Kind != KindDone && next.Kind != KindFailed {
+		next = Step{Kind: KindFailed, Reason: "Stopped by " + by + "."}
+	}
+	return ticks(w, next, out)
+}
+
+func ticks(w *Workflow, next Step, out []Outcome) string {
 	var b strings.Builder
 	for i, o := range out {
 		if (o.Kind == KindDone || o.Kind == KindFailed) && o.State != Passed && o.State != Failed {
