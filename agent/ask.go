@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"countersign/adapters/chat"
@@ -21,6 +23,24 @@ func (a *Agent) measure(e history.Entry) int {
 		return 0
 	}
 	return history.Measure(e, a.cfg.Count)
+}
+
+// size is what a worker remembers of the last time it asked.
+type size struct {
+	prompt string
+	specs  []llm.ToolSpec
+	tokens int
+}
+
+// systemSize estimates the tokens of what every request of a conversation begins with.
+func (w *worker) systemSize(prompt string, specs []llm.ToolSpec) int {
+	same := func(a, b llm.ToolSpec) bool {
+		return a.Name == b.Name && a.Description == b.Description && bytes.Equal(a.Schema, b.Schema)
+	}
+	if w.size.prompt != prompt || !slices.EqualFunc(w.size.specs, specs, same) {
+		w.size = size{prompt, specs, w.a.systemSize(prompt, specs)}
+	}
+	return w.size.tokens
 }
 
 // systemSize estimates the tokens of what every request of a conversation begins with.
@@ -103,7 +123,7 @@ func (q question) view(ctx context.Context) (history.View, error) {
 	render := func() history.View {
 		return history.Render(q.prompt, w.entries, history.Options{
 			Scope: q.s.turn.scope, Thread: w.thread, Key: w.a.cfg.Key,
-			Budget: history.Budget{Window: w.a.cfg.Window, System: w.a.systemSize(q.prompt, q.tools), Factor: w.a.calibration.Factor(q.profile.Model)},
+			Budget: history.Budget{Window: w.a.cfg.Window, System: w.systemSize(q.prompt, q.tools), Factor: w.a.calibration.Factor(q.profile.Model)},
 		})
 	}
 	view := render()

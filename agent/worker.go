@@ -29,6 +29,7 @@ type worker struct {
 
 	entries []history.Entry
 	state   *folded // of entries
+	size    size
 
 	// Under Agent.mu.
 	again  bool
@@ -134,6 +135,18 @@ func (w *worker) once(ctx context.Context) (more bool, err error) {
 // take claims the thread if it is not claimed yet, and moves its inbox into
 // the transcript, in one transaction.
 func (w *worker) take(ctx context.Context) (claimed bool, err error) {
+	if w.state != nil && w.fence.Owner != "" {
+		// In the middle of its work a thread waits for nobody: as a rule nothing came in.
+		empty := false
+		err := w.a.cfg.DB.View(ctx, func(tx store.Tx) error {
+			empty = !queue.Has(tx, string(w.thread))
+			return w.fence.Check(tx)
+		})
+		if err != nil || empty {
+			return err == nil, err
+		}
+		return w.drain(ctx)
+	}
 	select {
 	case w.a.turns <- struct{}{}:
 		defer func() { <-w.a.turns }()
@@ -141,6 +154,11 @@ func (w *worker) take(ctx context.Context) (claimed bool, err error) {
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
+	return w.drain(ctx)
+}
+
+// drain claims the thread where that is needed, and empties its inbox.
+func (w *worker) drain(ctx context.Context) (claimed bool, err error) {
 	var added, loaded []history.Entry
 	var state *folded
 	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {

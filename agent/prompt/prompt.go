@@ -11,12 +11,15 @@ import (
 	_ "embed"
 	"regexp"
 	"strings"
+	"sync"
 	"text/template"
 	"unicode"
 )
 
 //go:embed system.md
 var system string
+
+var parsed = sync.OnceValue(func() *template.Template { return template.Must(template.New("system").Parse(system)) })
 
 // Info is what the prompt says about the bot.
 type Info struct {
@@ -52,7 +55,7 @@ func System(i Info) string {
 	}
 	i.Role = block(i.Role)
 	var b strings.Builder
-	if err := template.Must(template.New("system").Parse(system)).Execute(&b, i); err != nil {
+	if err := parsed().Execute(&b, i); err != nil {
 		panic("prompt: " + err.Error()) // the embedded text is wrong; its test says so first
 	}
 	return b.String()

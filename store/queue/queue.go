@@ -291,6 +291,14 @@ func Waiting(tx store.Tx) (n int) {
 	return n
 }
 
+// Has reports whether something is in a thread's inbox.
+func Has(tx store.Tx, thread string) bool {
+	for range tx.Scan(store.Prefix("queue", "item", thread)) {
+		return true
+	}
+	return false
+}
+
 // Fence is a claim on a thread: the right to work on it until somebody else
 // claims it. The zero Fence is no claim.
 type Fence struct {

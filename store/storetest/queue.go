@@ -429,6 +429,9 @@ func queueModel(t *testing.T, open func(t *testing.T) store.DB) {
 						owner[th] = ""
 					}
 				}
+				if got := queue.Has(tx, th); got != (len(inbox[th]) > 0) {
+					rt.Fatalf("Has(%s) = %v with %v", th, got, inbox[th])
+				}
 				if n, want := queue.Waiting(tx), len(inbox["a"])+len(inbox["b"])+len(inbox["c"]); n != want {
 					rt.Fatalf("Waiting = %d, want %d", n, want)
 				}
