@@ -57,7 +57,7 @@ func runs(_ context.Context, r llm.Request) (llm.Reply, error) {
 	}
 	for _, it := range r.Items {
 		if it.Role == llm.Tool {
-			return says("the workflow said " + it.Text), nil
+			return says("the workflow said " + it.Text + "; the model read: " + r.Items[len(r.Items)-1].Text), nil
 		}
 	}
 	args, _ := json.Marshal(map[string]string{"task": testFlow})
@@ -141,6 +141,10 @@ func TestWorkflows(t *testing.T) {
 		w.say("left")
 		if !strings.Contains(w.card().Code, "touch 'left'") {
 			t.Fatalf("%+v", w.card())
+		}
+		w.press("deny")
+		if !w.said("the model read: alice: (to the question of the workflow test) left") {
+			t.Fatalf("%+v", w.posts())
 		}
 	})
 	run(t, "a denial of its gate ends it, and nothing more runs", runs, func(t *testing.T, w *world) {

@@ -241,9 +241,14 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 				Quiet: true,
 			})
 		}
+		answers := s.kind == stepAnswer && mayAnswer(ev.From) && ev.Replaces == ""
+		answer := text
+		if answers { // the model reads it later, and must not take it for a new request
+			text = fmt.Sprintf("(to the question of the workflow %s) %s", s.turn.begin.Name, text)
+		}
 		said := add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files, ReadOnly: ev.ReadOnly}})
-		if s.kind == stepAnswer && mayAnswer(ev.From) && ev.Replaces == "" {
-			said = append(said, add(w.answered(tx, s, ev.From, text))...)
+		if answers {
+			said = append(said, add(w.answered(tx, s, ev.From, answer))...)
 		}
 		return said
 	case itemWanted:
