@@ -57,10 +57,17 @@ func TestAThreadIsOpenedOnce(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())
 		s.FailNext(routeThread, 1, discordfake.Answer{RetryAfter: time.Minute})
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		if th, _, err := s.Open(ctx, s.ops(), "one", root); err == nil {
-			t.Fatalf("it opened %q", th)
+		failed := make(chan error, 1)
+		go func() {
+			_, _, err := s.Open(ctx, s.ops(), "one", root)
+			failed <- err
+		}()
+		s.until("the thread is asked for", func() bool { return s.Count(routeThread) == 1 })
+		cancel()
+		if err := <-failed; err == nil {
+			t.Fatal("it opened a thread")
 		}
 		if got := s.shows(s.channel); len(got) != 1 {
 			t.Fatalf("the channel shows %q", got)
