@@ -91,6 +91,7 @@ func root() *cobra.Command {
 	c.AddCommand(slackCommand(), discordCommand())
 	c.AddCommand(policyCommand())
 	c.AddCommand(auditCommand(), exportCommand())
+	c.AddCommand(backupCommand(), storeCommand())
 	for _, sub := range c.Commands() {
 		if args := sub.Args; args != nil {
 			sub.Args = func(cmd *cobra.Command, a []string) error {

@@ -121,6 +121,7 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	mux.HandleFunc("GET /readyz", b.readyz)
 	mux.Handle("GET /metrics", metrics)
 	mux.Handle(exportPath, b.auditHandler())
+	mux.Handle(backupPath, b.backupHandler())
 	if b.slack != nil && b.env.SlackAppToken == "" {
 		mux.Handle("/slack/", b.slack.Handler())
 	}

@@ -25,7 +25,6 @@ import (
 	"countersign/agent/llm"
 	"countersign/agent/llm/openai"
 	"countersign/agent/role"
-	"countersign/agent/spend"
 	"countersign/agent/tokens"
 	"countersign/agent/workflow"
 	"countersign/alerts"
@@ -40,7 +39,6 @@ import (
 	"countersign/store"
 	"countersign/store/bolt"
 	"countersign/store/outbox"
-	"countersign/store/queue"
 	"countersign/tools"
 	"countersign/tools/backend/local"
 	"countersign/tools/code"
@@ -438,17 +436,8 @@ func (b *bot) retain(ctx context.Context) error {
 	t := time.NewTicker(time.Hour)
 	defer t.Stop()
 	for {
-		before := time.Now().Add(-b.file.Keep.Events)
-		for more := true; more; {
-			n := 0
-			err := b.db.Update(ctx, func(tx store.Tx) error {
-				n = max(files.PruneImages(tx, time.Now().Add(-b.file.Keep.Undo), 500), queue.Prune(tx, before, 500), outbox.Prune(tx, before, 500), gate.Prune(tx, before, 500), spend.Prune(tx, time.Now().Add(-keepSpent), 500))
-				return nil
-			})
-			if err != nil && ctx.Err() == nil {
-				b.log.Error("old rows could not be pruned", "error", err)
-			}
-			more = err == nil && n == 500
+		if _, err := pruneRows(ctx, b.db, b.file.Keep, time.Now()); err != nil && ctx.Err() == nil {
+			b.log.Error("old rows could not be pruned", "error", err)
 		}
 		for _, name := range sortedKeys(b.machines) {
 			m := b.machines[name]

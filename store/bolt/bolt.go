@@ -61,6 +61,7 @@ type DB struct {
 	path  string
 	log   *slog.Logger
 	file  *bbolt.DB
+	steps []step // lead files of older versions forward
 	epoch uint64
 	lock  *os.File // the journal's file, locked
 
@@ -137,7 +138,9 @@ func decodeHead(v []byte) (h head, ok bool) {
 // a directory that it creates when need be (0700; files 0600). Errors are
 // sentences for the operator; they wrap [store.ErrLocked], [store.ErrFull] or
 // [ErrDamaged] where that is the case.
-func Open(path string, o Options) (*DB, error) {
+func Open(path string, o Options) (*DB, error) { return open(path, o, steps()) }
+
+func open(path string, o Options, steps []step) (*DB, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = time.Second
 	}
@@ -147,7 +150,7 @@ func Open(path string, o Options) (*DB, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	db := &DB{path: path, log: o.Log}
+	db := &DB{path: path, log: o.Log, steps: steps}
 	if err := db.openFiles(o); err != nil {
 		_ = db.closeFiles()
 		return nil, db.explain(err)
@@ -200,19 +203,8 @@ func (db *DB) openJournal(o Options) (kept []byte, err error) {
 		return nil, err
 	}
 	db.lock = f
-	for deadline := time.Now().Add(o.Timeout); ; {
-		ok, err := tryLock(f)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			break
-		}
-		left := time.Until(deadline)
-		if left <= 0 {
-			return nil, store.ErrLocked
-		}
-		<-time.After(min(left, 20*time.Millisecond))
+	if err := waitLock(f, o.Timeout); err != nil {
+		return nil, err
 	}
 	if kept, err = io.ReadAll(f); err != nil {
 		return nil, err
@@ -229,6 +221,28 @@ func (db *DB) openJournal(o Options) (kept []byte, err error) {
 		}
 	}
 	return kept, nil
+}
+
+func waitLock(f *os.File, timeout time.Duration) error {
+	for deadline := time.Now().Add(timeout); ; {
+		ok, err := tryLock(f)
+		if err != nil || ok {
+			return err
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return store.ErrLocked
+		}
+		<-time.After(min(left, 20*time.Millisecond))
+	}
+}
+
+func (db *DB) noJournal() error {
+	return fmt.Errorf("%w: %s was not closed cleanly and its journal %s.journal is missing: put that file back, or restore a backup", ErrDamaged, db.path, db.path)
+}
+
+func (db *DB) rottenJournal(err error) error {
+	return fmt.Errorf("%w: %s.journal cannot be trusted (%w): restore a backup", ErrDamaged, db.path, err)
 }
 
 // openBolt opens the bbolt file after a look at its pages.
@@ -278,16 +292,16 @@ func (db *DB) recover(kept []byte, size int64) error {
 		return err
 	}
 	switch {
-	case version > schema:
-		return fmt.Errorf("it was written by a newer version (schema %d, this one knows %d): start that version, or restore an older backup", version, schema)
+	case version > db.newest():
+		return db.tooNew(version)
 	case !h.clean && len(kept) == 0:
-		return fmt.Errorf("%w: %s was not closed cleanly and its journal %s.journal is missing: put that file back, or restore a backup", ErrDamaged, db.path, db.path)
+		return db.noJournal()
 	}
 	var count int
 	var rows overlay
 	if !h.clean {
 		if rows, count, err = replay(kept, h.pos); err != nil {
-			return fmt.Errorf("%w: %s.journal cannot be trusted (%w): restore a backup", ErrDamaged, db.path, err)
+			return db.rottenJournal(err)
 		}
 	}
 	session, err := random()
@@ -297,6 +311,9 @@ func (db *DB) recover(kept []byte, size int64) error {
 	db.journal = newJournal(osDisk{db.lock}, size, session)
 	h = head{gen: h.gen + 1, pos: db.journal.turn()}
 	if err := db.write(rows, h, true); err != nil {
+		return err
+	}
+	if err := db.migrate(); err != nil {
 		return err
 	}
 	db.journal.goTo(h.pos)
@@ -322,12 +339,10 @@ func (db *DB) meta() (h head, version uint32, err error) {
 		if meta == nil || root.Bucket(rowBucket) == nil {
 			return db.damaged(errors.New("its head is missing"))
 		}
-		v := meta.Get(schemaKey)
-		if len(v) != 4 || len(meta.Get(epochKey)) != 8 {
+		if version = readSchema(meta); version == 0 || len(meta.Get(epochKey)) != 8 {
 			return db.damaged(errors.New("its head is malformed"))
 		}
-		version = binary.BigEndian.Uint32(v)
-		if version > schema {
+		if version > db.newest() {
 			return nil
 		}
 		var ok bool
@@ -344,6 +359,10 @@ func (db *DB) meta() (h head, version uint32, err error) {
 func (db *DB) write(rows overlay, h head, opening bool) (err error) {
 	defer db.catchDamage(&err)
 	return db.file.Update(func(tx *bbolt.Tx) error {
+		version := db.newest() // of a new file
+		if old := tx.Bucket(rootBucket); old != nil {
+			version = readSchema(old.Bucket(metaBucket)) // migrate counts it
+		}
 		root, err := tx.CreateBucketIfNotExists(rootBucket)
 		if err != nil {
 			return err
@@ -378,7 +397,7 @@ func (db *DB) write(rows overlay, h head, opening bool) (err error) {
 			if err := meta.Put(epochKey, binary.BigEndian.AppendUint64(nil, db.epoch)); err != nil {
 				return err
 			}
-			if err := meta.Put(schemaKey, binary.BigEndian.AppendUint32(nil, schema)); err != nil {
+			if err := writeSchema(meta, version); err != nil {
 				return err
 			}
 		}

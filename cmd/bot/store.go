@@ -1,0 +1,508 @@
+package main
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"countersign/agent/spend"
+	"countersign/approvals/gate"
+	"countersign/store"
+	"countersign/store/bolt"
+	"countersign/store/outbox"
+	"countersign/store/queue"
+	"countersign/tools/files"
+	"countersign/tools/output"
+)
+
+func storeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "store", Short: "Check, compact or prune the store of a stopped bot", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.AddCommand(storeCheckCommand(), storeCompactCommand(), storePruneCommand())
+	return c
+}
+
+// storePath is the file of the store of a data directory.
+func storePath(e Env) string { return filepath.Join(e.DataDir, "countersign.db") }
+
+// lookAtStore opens the store of a stopped bot without changing it.
+func lookAtStore(e Env) (*bolt.Reader, error) {
+	r, err := bolt.OpenReader(storePath(e))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, noStore(e)
+	}
+	return r, err
+}
+
+func noStore(e Env) error {
+	return fmt.Errorf("there is no store in %s; set COUNTERSIGN_DATA_DIR to the data directory of the bot", e.DataDir)
+}
+
+func noArguments(name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage("%s takes no arguments; see bot %s --help", name, name)
+		}
+		return nil
+	}
+}
+
+func storeCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "check [FILE]", Short: "Check every page, every row and the audit record of the store, or of a backup; a line for each fault",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage("store check takes one backup at most; see bot store check --help")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				r, err := bolt.OpenReader(args[0])
+				switch {
+				case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+					return usage("the backup cannot be read (%v); name a file that bot backup wrote", err)
+				case err != nil:
+					return fmt.Errorf("%s is of no use as a backup; take another one (%w)", args[0], err)
+				}
+				defer func() { _ = r.Close() }()
+				return checkStore(cmd, r)
+			}
+			e, err := readEnv()
+			if err != nil {
+				return err
+			}
+			r, err := lookAtStore(e)
+			if errors.Is(err, store.ErrLocked) {
+				return fmt.Errorf("the store in %s is in use by a running bot; check a copy of it (bot backup FILE, then bot store check FILE), or stop the bot", e.DataDir)
+			}
+			if err != nil {
+				return err
+			}
+			defer func() { _ = r.Close() }()
+			return checkStore(cmd, r)
+		},
+	}
+}
+
+// checkStore checks rows and the record of a store whose pages were checked when it
+// was opened.
+func checkStore(cmd *cobra.Command, r *bolt.Reader) error {
+	out := cmd.OutOrStdout()
+	rows, size, faults := 0, int64(0), 0
+	err := r.View(cmd.Context(), func(tx store.Tx) error {
+		for key, val := range tx.Scan(nil, nil) {
+			rows++
+			size += int64(len(key) + len(val))
+			if said := rowFault(key, val); said != "" {
+				faults++
+				if _, err := fmt.Fprintln(out, said); err != nil {
+					return err
+				}
+			}
+			if err := cmd.Context().Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	label := "ok"
+	if faults > 0 {
+		label = "FAIL"
+	}
+	_, _ = fmt.Fprintf(out, "%s: %s of %d bytes, schema %d, opened %s", label, plural(rows, "row"), size, r.Schema(), plural(int(r.Epoch()), "time")) //nolint:gosec // a small count
+	if n := r.Pending(); n > 0 {
+		_, _ = fmt.Fprintf(out, "; %s of them in the journal only, for the bot was not stopped cleanly", plural(n, "row"))
+	}
+	_, _ = fmt.Fprintln(out)
+	record := (&verification{cmd: cmd}).check(r)
+	if faults > 0 {
+		return fmt.Errorf("the store has %s; keep a copy of it as it is, and restore a backup", plural(faults, "damaged row"))
+	}
+	return record
+}
+
+// rowFault says what is wrong with a row, "" when nothing is: keys are tuples, and
+// values are empty, JSON, or a tuple.
+func rowFault(key, val []byte) string {
+	if _, err := store.Parts(key); err != nil {
+		return fmt.Sprintf("row %x: its key is damaged", key)
+	}
+	if len(val) == 0 || json.Valid(val) {
+		return ""
+	}
+	if _, err := store.Parts(val); err != nil {
+		return fmt.Sprintf("row %s: its value is damaged", store.Format(key))
+	}
+	return ""
+}
+
+func storeCompactCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "compact", Short: "Write the store of a stopped bot anew, without the room that nothing uses", Args: noArguments("store compact"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			e, err := readEnv()
+			if err != nil {
+				return err
+			}
+			if err := ownStore(e); err != nil {
+				return err
+			}
+			before, after, err := bolt.Compact(cmd.Context(), storePath(e))
+			if errors.Is(err, store.ErrLocked) {
+				return fmt.Errorf("the store in %s is in use by a running bot; stop the bot, and start it when the store is compacted", e.DataDir)
+			}
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %d bytes before, %d bytes after\n", before, after)
+			return err
+		},
+	}
+}
+
+// ownStore returns an error when the store is not there or belongs to another user:
+// what is put in its place would belong to this one, and the bot could not open it.
+func ownStore(e Env) error {
+	info, err := os.Stat(storePath(e))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return noStore(e)
+	case err != nil:
+		return fmt.Errorf("the store in %s cannot be looked at (%w); run this as the user of the bot", e.DataDir, err)
+	}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok && int(sys.Uid) != os.Geteuid() {
+		return fmt.Errorf("the store in %s belongs to another user (id %d); run this as that user, which is the bot's", e.DataDir, sys.Uid)
+	}
+	return nil
+}
+
+func storePruneCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "prune", Short: "Remove what has outlived its use from the store of a stopped bot; a running one does so every hour", Args: noArguments("store prune"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			e, f, err := configuration()
+			if err != nil {
+				return err
+			}
+			if err := ownStore(e); err != nil {
+				return err
+			}
+			db, err := openStore(e)
+			if errors.Is(err, store.ErrLocked) {
+				return fmt.Errorf("the store in %s is in use by a running bot, which prunes it every hour; stop the bot to do it now", e.DataDir)
+			}
+			if err != nil {
+				return err
+			}
+			pruned, err := pruneAll(cmd.Context(), e, f, db, time.Now())
+			if err = errors.Join(err, db.Close()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %s and %s removed\n", plural(pruned.rows, "row"), plural(pruned.outputs, "kept output"))
+			return err
+		},
+	}
+}
+
+// prunedCounts is what a pruning removed; entries, each with its indexes, count as
+// one row.
+type prunedCounts struct{ rows, outputs int }
+
+// pruneAll does once what bot.retain does every hour, but for the processes in the
+// background on the targets, which only a running bot reaches.
+func pruneAll(ctx context.Context, e Env, f File, db store.DB, now time.Time) (n prunedCounts, err error) {
+	if n.rows, err = pruneRows(ctx, db, f.Keep, now); err != nil {
+		return n, fmt.Errorf("old rows cannot be pruned; run bot store check (%w)", err)
+	}
+	outputs := output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), Max: f.Outputs.MaxBytes})
+	if n.outputs, err = outputs.Prune(ctx, now.Add(-f.Outputs.Keep)); err != nil {
+		return n, fmt.Errorf("old outputs cannot be removed; see who owns %s (%w)", filepath.Join(e.DataDir, "outputs"), err)
+	}
+	b := &bot{env: e, file: f, machines: map[string]*machine{}}
+	for name := range f.Targets {
+		b.machines[name] = &machine{b: b, name: name}
+	}
+	return n, b.pruneRecordings(now)
+}
+
+// pruneBatch bounds a transaction, so that others get their turn.
+const pruneBatch = 500
+
+// pruneRows removes the rows that have outlived their use.
+func pruneRows(ctx context.Context, db store.DB, keep KeepConfig, now time.Time) (total int, err error) {
+	events := now.Add(-keep.Events)
+	for {
+		var n [5]int
+		err := db.Update(ctx, func(tx store.Tx) error {
+			n = [...]int{
+				files.PruneImages(tx, now.Add(-keep.Undo), pruneBatch), queue.Prune(tx, events, pruneBatch), outbox.Prune(tx, events, pruneBatch),
+				gate.Prune(tx, events, pruneBatch), spend.Prune(tx, now.Add(-keepSpent), pruneBatch),
+			}
+			return nil
+		})
+		if err != nil {
+			return total, err
+		}
+		more := false
+		for _, k := range n {
+			total += k
+			more = more || k >= pruneBatch
+		}
+		if !more {
+			return total, nil
+		}
+	}
+}
+
+func backupCommand() *cobra.Command {
+	var base string
+	c := &cobra.Command{
+		Use: "backup FILE", Short: "Write a consistent copy of the store to a new file, while the bot runs or not", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := readEnv()
+			if err != nil {
+				return err
+			}
+			size, err := backup(cmd.Context(), e, base, args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %s, %d bytes\n", args[0], size)
+			return err
+		},
+	}
+	c.Flags().StringVar(&base, "url", "", urlFlag)
+	return c
+}
+
+// backup writes a copy of the store to the new file name. It is made in a directory
+// of its own beside it and gets its name when it is whole, synced and checked.
+func backup(ctx context.Context, e Env, base, name string) (size int64, err error) {
+	if _, err := os.Lstat(name); err == nil {
+		return 0, usage("%s is there already; name a new file", name)
+	}
+	dir := filepath.Dir(name)
+	tmp, err := os.MkdirTemp(dir, ".backup-*")
+	if err != nil {
+		return 0, fmt.Errorf("nothing can be written in %s (%w); name a file in a directory that you may write", dir, err)
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	part := filepath.Join(tmp, "copy")
+	r, err := lookAtStore(e)
+	switch {
+	case errors.Is(err, store.ErrLocked):
+		err = fetchBackup(ctx, e, base, part)
+	case err == nil:
+		err = errors.Join(r.Copy(ctx, part), r.Close())
+	}
+	if err != nil {
+		return 0, err
+	}
+	c, err := bolt.OpenReader(part)
+	if err == nil {
+		err = c.Close()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("the backup is damaged and was thrown away; check the disk of %s and try again (%w)", dir, err)
+	}
+	info, err := os.Stat(part)
+	if err != nil {
+		return 0, err
+	}
+	if err := publish(part, name); err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// publish gives a file its name, which nothing else may have.
+func publish(part, name string) error {
+	err := os.Link(part, name)
+	if err != nil && !errors.Is(err, fs.ErrExist) { // some file systems have no links
+		if _, serr := os.Lstat(name); serr == nil {
+			err = fs.ErrExist
+		} else {
+			err = os.Rename(part, name)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return usage("%s is there already; name a new file", name)
+	case err != nil:
+		return fmt.Errorf("the backup cannot be named %s (%w); name a file in a directory that you may write", name, err)
+	}
+	d, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// A running bot holds its store, so it gives a backup on request, as it gives an
+// export: to a code that is good once, with a proof at the end. Both are made with a
+// key of their own. A copy of the store is all that the bot knows, so it is also
+// encrypted for who made the code: another program that the code was sent to by
+// mistake could pass it on to the bot.
+const (
+	backupPath     = "/store/backup"
+	backupKey      = "backup"
+	problemTrailer = "X-Countersign-Problem"
+)
+
+// backupCipher is good for the one answer to code.
+func backupCipher(key []byte, code string) (cipher.Stream, error) {
+	h := auditMAC(key, "backup")
+	_, _ = io.WriteString(h, code)
+	b, err := aes.NewCipher(h.Sum(nil))
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewCTR(b, make([]byte, aes.BlockSize)), nil //nolint:gosec // the key is for this one message, so the nonce may be zero
+}
+
+// fetchBackup has the running bot write its store to the new file name.
+func fetchBackup(ctx context.Context, e Env, base, name string) error {
+	web, err := os.ReadFile(filepath.Join(e.DataDir, "web.key"))
+	if err != nil || len(web) != 32 {
+		return fmt.Errorf("the store in %s is in use by a running bot, and the key to ask that bot is not there or cannot be read; stop the bot, or run this as its user", e.DataDir)
+	}
+	key := (&bot{key: web}).derived(backupKey)
+	if base == "" {
+		base = "http://" + ownAddress(e.Listen)
+	}
+	code := auditCode(key, time.Now())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+backupPath, http.NoBody)
+	if err != nil {
+		return usage("--url is %q, which is no address; use one such as http://%s", base, defaultListen)
+	}
+	req.Header.Set("Authorization", codeScheme+code)
+	// No proxy and no redirection: the code is for the bot alone.
+	client := &http.Client{
+		Transport:     &http.Transport{ResponseHeaderTimeout: 30 * time.Second, DisableCompression: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	defer client.CloseIdleConnections()
+	res, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("the store in %s is in use by a running bot, and no bot answers at %s; name its address with --url, or stop it (%w)", e.DataDir, base, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		said, _ := io.ReadAll(io.LimitReader(res.Body, 512))
+		return fmt.Errorf("the running bot at %s gives no backup (HTTP %d: %s); name its address with --url, or stop it and try again", base, res.StatusCode, printable(string(said)))
+	}
+	return receive(res, base, key, code, name)
+}
+
+// receive writes the answer of the bot to the new file name.
+func receive(res *http.Response, base string, key []byte, code, name string) (err error) {
+	stream, err := backupCipher(key, code)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	proof := auditMAC(key, "proof")
+	_, _ = io.WriteString(proof, code+"\x00")
+	if _, err := io.Copy(f, cipher.StreamReader{S: stream, R: io.TeeReader(res.Body, proof)}); err != nil {
+		return fmt.Errorf("the backup of the running bot broke off (%w); see that there is room, and try again", err)
+	}
+	if said := res.Trailer.Get(problemTrailer); said != "" {
+		return fmt.Errorf("the running bot could not make a backup (%s); see its log", printable(said))
+	}
+	if !hmac.Equal([]byte(res.Trailer.Get(proofTrailer)), []byte(hex.EncodeToString(proof.Sum(nil)))) {
+		return fmt.Errorf("what answers at %s is not the bot of this data directory, so its backup cannot be trusted; name the bot's address with --url", base)
+	}
+	return f.Sync()
+}
+
+// printable is text from elsewhere as a part of one line.
+func printable(s string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == 0xfffd {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, " ")))
+}
+
+// backups answers fetchBackup.
+type backups struct {
+	db    *bolt.DB
+	codes *exporter // checks the codes, and lets one run at a time
+}
+
+// backupHandler serves copies of the store at GET /store/backup.
+func (b *bot) backupHandler() http.Handler {
+	return &backups{b.db, newExporter(b.db, b.derived(backupKey), nil, b.log)}
+}
+
+// ServeHTTP implements http.Handler.
+func (x *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	code, ok := strings.CutPrefix(r.Header.Get("Authorization"), codeScheme)
+	switch {
+	case r.Method != http.MethodGet:
+		http.Error(w, "use GET", http.StatusMethodNotAllowed)
+		return
+	case !near(r) || !ok || !x.codes.redeem(code):
+		http.Error(w, "this is for bot backup on the bot's own machine, with its data directory", http.StatusForbidden)
+		return
+	case !x.codes.busy.TryLock():
+		http.Error(w, "another backup is under way; try again when it has ended", http.StatusTooManyRequests)
+		return
+	}
+	defer x.codes.busy.Unlock()
+	stream, err := backupCipher(x.codes.key, code)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Trailer", proofTrailer+", "+problemTrailer)
+	// The copy is made before its first byte is sent, which takes a while: who asked
+	// learns at once that somebody is at it.
+	w.WriteHeader(http.StatusOK)
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	out := &proven{w: w, proof: auditMAC(x.codes.key, "proof")}
+	_, _ = io.WriteString(out.proof, code+"\x00")
+	if err := x.db.Backup(r.Context(), cipher.StreamWriter{S: stream, W: out}); err != nil {
+		if r.Context().Err() == nil {
+			x.codes.log.Error("a backup could not be made", "error", err)
+		}
+		w.Header().Set(problemTrailer, printable(err.Error()))
+		return
+	}
+	w.Header().Set(proofTrailer, hex.EncodeToString(out.proof.Sum(nil)))
+}
