@@ -173,10 +173,10 @@ type Config struct {
 	Tools  Toolbox
 	Gate   Gate
 	Outbox Outbox
-	// Owner names this run of the bot in claims; Alive reports whether the
-	// owner of a claim may still be working.
+	// Owner names this run of the bot in claims.
 	Owner string
-	Alive func(owner string) bool
+	// Replicas are the processes that share the store; nil says that there is one.
+	Replicas Replicas
 	// Prompt is the system prompt of a conversation: a thread's own, or, with its id, that
 	// of a sub-agent. It must not change between calls without need (prompt caches).
 	Prompt func(thread chat.ThreadID, agent string) string
@@ -254,11 +254,13 @@ type Config struct {
 type Agent struct {
 	cfg  Config
 	wake chan struct{}
+	look chan struct{} // look at all threads
 	// turns bounds the threads that begin a step at the same moment: in a burst,
 	// messages that still have to be accepted would otherwise wait behind the
 	// work on all that were.
 	turns     chan struct{}
 	accepting atomic.Int32 // messages that Deliver is storing
+	stalled   atomic.Int32 // threads that the store keeps from going on
 
 	calibration tokens.Calibration
 	sizes       sync.Map // of system prompts with their tools, in tokens, by their hash
@@ -294,6 +296,9 @@ func New(cfg Config) *Agent {
 	if cfg.Watcher == nil {
 		cfg.Watcher = blind{}
 	}
+	if cfg.Replicas == nil {
+		cfg.Replicas = alone(cfg.Owner)
+	}
 	if cfg.Live == nil {
 		cfg.Live = func() Live { return asIs{} }
 	}
@@ -304,7 +309,7 @@ func New(cfg Config) *Agent {
 		cfg.Progress = func(context.Context, chat.ThreadID, chat.Progress) {}
 	}
 	return &Agent{
-		cfg: cfg, wake: make(chan struct{}, 1), turns: make(chan struct{}, maxTurns),
+		cfg: cfg, wake: make(chan struct{}, 1), look: make(chan struct{}, 1), turns: make(chan struct{}, maxTurns),
 		woken: map[chat.ThreadID]bool{}, running: map[chat.ThreadID]*worker{},
 	}
 }
@@ -468,6 +473,8 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.drain(&wg, abandon)
 			return nil
 		case <-a.wake:
+		case <-a.look:
+			full = true
 		case <-tick.C:
 			full = true
 		}
@@ -537,14 +544,24 @@ func (a *Agent) ready(ctx context.Context, full bool) ([]chat.ThreadID, time.Dur
 	wait := poll
 	due := false
 	now := a.cfg.Now()
+	timers := a.cfg.Replicas.Timers()
 	err := a.cfg.DB.View(ctx, func(tx store.Tx) error {
-		if at, ok := queue.NextDue(tx); ok {
+		if at, ok := queue.NextDue(tx); ok && timers {
 			due = !at.After(now)
 			wait = min(wait, max(at.Sub(now), time.Millisecond))
 		}
-		for _, th := range queue.Ready(tx, 4*a.cfg.Workers, a.cfg.Alive) {
+		lives := map[string]bool{} // each owner is asked for once, not for each of its threads
+		for _, th := range queue.Ready(tx, 4*a.cfg.Workers, func(owner string) bool {
+			alive, known := lives[owner]
+			if !known {
+				alive = a.cfg.Replicas.Alive(tx, owner)
+				lives[owner] = alive
+			}
+			return alive
+		}) {
 			threads = append(threads, chat.ThreadID(th))
 		}
+		a.heed(tx)
 		return nil
 	})
 	if err != nil || !due {
@@ -582,6 +599,24 @@ func (a *Agent) end(w *worker) bool {
 }
 
 var errStopped = errors.New("stopped by a person")
+
+// heed interrupts the threads here that somebody stopped at another replica, whose hint
+// may have been lost.
+func (a *Agent) heed(tx store.Tx) {
+	a.mu.Lock()
+	var busy []chat.ThreadID
+	for th, w := range a.running {
+		if w.cancel != nil {
+			busy = append(busy, th)
+		}
+	}
+	a.mu.Unlock()
+	for _, th := range busy {
+		if queue.HasKind(tx, string(th), itemStop) {
+			a.interrupt(th)
+		}
+	}
+}
 
 // interrupt ends what the thread is doing at this moment: the running command
 // or the model's reply.

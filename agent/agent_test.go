@@ -22,6 +22,7 @@ import (
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
+	"countersign/internal/gatekeeper"
 	"countersign/store"
 	"countersign/store/mem"
 	"countersign/store/outbox"
@@ -126,13 +127,38 @@ func (s *sh) count(cmd string) (n int) {
 type disk struct {
 	*mem.DB
 	full atomic.Bool
+	// afterIntent is called once, when a transaction stored an intent.
+	afterIntent func()
 }
 
 func (d *disk) Update(ctx context.Context, fn func(store.Tx) error) error {
 	if d.full.Load() {
 		return fmt.Errorf("write: %w", store.ErrFull)
 	}
-	return d.DB.Update(ctx, fn)
+	then := d.afterIntent
+	intent := false
+	err := d.DB.Update(ctx, func(tx store.Tx) error {
+		intent = false
+		return fn(watched{tx, &intent})
+	})
+	if err == nil && intent && then != nil {
+		d.afterIntent = nil
+		then()
+	}
+	return err
+}
+
+// watched sees whether an intent is stored.
+type watched struct {
+	store.Tx
+	intent *bool
+}
+
+func (w watched) Set(key, val []byte) {
+	if strings.Contains(string(val), `"kind":"intent"`) {
+		*w.intent = true
+	}
+	w.Tx.Set(key, val)
 }
 
 // world is a bot without networks: posts are read from the outbox.
@@ -150,6 +176,7 @@ type world struct {
 	outputs  *output.Log
 	spending *agent.Spending
 	readOnly bool // the agent of the thread may only look
+	fleet    *fleet
 
 	mu     sync.Mutex
 	showed []chat.Progress
@@ -160,49 +187,6 @@ func newWorld(t *testing.T, m modelFunc) *world {
 	w := &world{t: t, db: &disk{DB: mem.Open()}, sh: &sh{fail: map[string]bool{}}, model: m, outputs: output.New(output.Config{Dir: filepath.Join(t.TempDir(), "outputs")})}
 	w.start()
 	return w
-}
-
-type gateView struct{ g *gate.Gate }
-
-func (v gateView) req(p agent.Proposal) gate.Request {
-	return gate.Request{Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor, Revision: p.Revision, Agent: p.Agent, ReadOnly: p.ReadOnly, Gated: p.Gated}
-}
-
-func (v gateView) Judge(ctx context.Context, p agent.Proposal) agent.Ruling {
-	r := v.g.Judge(ctx, v.req(p))
-	out := agent.Ruling{Lane: agent.Lane(r.Lane), Sentence: r.Sentence}
-	if r.Lane == policy.Allow {
-		out.Permit, _ = v.g.Allow(v.req(p), r)
-	}
-	return out
-}
-
-func (v gateView) Ask(tx store.Tx, p agent.Proposal) history.Ask {
-	r := v.g.Ask(tx, v.req(p))
-	return history.Ask{Call: p.Call, Approval: r.ID, Digest: r.Digest, Expires: r.ExpiresAt}
-}
-
-func (v gateView) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, string) {
-	p, _, why := v.g.Consume(tx, id, a)
-	return p, why
-}
-
-func (v gateView) Finish(tx store.Tx, id approvals.ID, o agent.Outcome) {
-	v.g.Finish(tx, id, approvals.Outcome{OK: o.OK, Note: o.Note})
-}
-func (v gateView) Lost(tx store.Tx, id approvals.ID) { v.g.Lost(tx, id) }
-func (v gateView) Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) {
-	v.g.Cancel(tx, id, by, why)
-}
-func (v gateView) Due(tx store.Tx, id approvals.ID)        { v.g.Due(tx, id) }
-func (v gateView) Allowed(tx store.Tx, p agent.Proposal)   { v.g.Allowed(tx, v.req(p)) }
-func (v gateView) Forbidden(tx store.Tx, p agent.Proposal) { v.g.Forbidden(tx, v.req(p)) }
-func (v gateView) Ran(tx store.Tx, p agent.Proposal, o agent.Outcome) {
-	v.g.Ran(tx, v.req(p), approvals.Outcome{OK: o.OK, Note: o.Note})
-}
-func (v gateView) Revoke(tx store.Tx, th chat.ThreadID, by chat.User) { v.g.Revoke(tx, th, by) }
-func (v gateView) Vote(ctx context.Context, c chat.Click) (chat.Answer, error) {
-	return v.g.Word(ctx, c)
 }
 
 type outboxView struct{}
@@ -236,9 +220,13 @@ func (w *world) start() {
 			return gate.Place{Channel: "web", Approvers: []string{"oncall"}, Mode: policy.Balanced}
 		},
 	})
+	var replicas agent.Replicas
+	if w.fleet != nil {
+		replicas = member{w.fleet, owner}
+	}
 	w.agent = agent.New(agent.Config{
-		DB: w.db, Model: w.model, Tools: toolboxView{reg}, Gate: gateView{w.gate}, Outbox: outboxView{}, Owner: owner,
-		Alive: func(o string) bool { return o == owner }, Prompt: func(_ chat.ThreadID, id string) string { return "system" + id },
+		Replicas: replicas,
+		DB:       w.db, Model: w.model, Tools: toolboxView{reg}, Gate: gatekeeper.New(gatekeeper.Config{Gate: w.gate}), Outbox: outboxView{}, Owner: owner, Prompt: func(_ chat.ThreadID, id string) string { return "system" + id },
 		Profile: func(chat.ThreadID, string) agent.Profile { return agent.Profile{ReadOnly: w.readOnly} },
 		Outputs: w.outputs, Spending: w.spending,
 		Progress: func(_ context.Context, _ chat.ThreadID, p chat.Progress) {
@@ -248,6 +236,9 @@ func (w *world) start() {
 		},
 		Limits: agent.Limits{Steps: 12}, Grace: time.Second, Now: time.Now, Log: log,
 	})
+	if w.fleet != nil {
+		w.fleet.add(owner, w.agent)
+	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
 	a := w.agent

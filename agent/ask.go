@@ -161,5 +161,8 @@ func (q question) summarise(ctx context.Context, view history.View) error {
 	if text == "" {
 		return &llm.Error{Sentence: "The model wrote no summary of this long conversation; say `go on` to try again."}
 	}
-	return w.write(ctx, func(tx store.Tx) { w.charge(tx, reply) }, view.SummaryEntry(text))
+	if err := w.write(ctx, func(tx store.Tx) { w.charge(tx, reply) }, view.SummaryEntry(text)); err != nil {
+		return err
+	}
+	return w.warn(ctx)
 }

@@ -284,6 +284,9 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		return nil
 	}
 	failpoint.Hit(failpoint.IntentStored)
+	if err := w.sure(ctx); err != nil {
+		return err
+	}
 	var rep repetition
 	if !s.scripted() {
 		rep = repeated(w.entries, sameCall(plan.Action))
@@ -335,7 +338,7 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 		kept.Drop()
 		return nil, false
 	}
-	whole := w.keep(kept, res, err)
+	whole := w.keep(ctx, kept, res, err)
 	r = &history.Result{Call: c.ID, Tool: c.Name, Same: sameCall(plan.Action)}
 	switch {
 	case err != nil:
@@ -406,7 +409,7 @@ const errorShows = 2000
 type saved struct{ id, note string }
 
 // keep keeps the output of a call if what the model is told leaves something out.
-func (w *worker) keep(kept *output.Writer, res tools.Result, err error) saved {
+func (w *worker) keep(ctx context.Context, kept *output.Writer, res tools.Result, err error) saved {
 	cut := res.Cut
 	if cut == "" && (res.Full != "" || (err != nil || res.Unknown) && kept.Bytes() > errorShows) {
 		cut = "here"
@@ -415,7 +418,7 @@ func (w *worker) keep(kept *output.Writer, res tools.Result, err error) saved {
 		kept.Drop()
 		return saved{}
 	}
-	ref, err := kept.Keep(res.Full)
+	ref, err := kept.KeepContext(ctx, res.Full)
 	if err != nil {
 		w.log.Warn("the whole output of a call could not be kept", "error", err)
 		return saved{note: "[Output truncated " + cut + ". The rest could not be saved.]"}

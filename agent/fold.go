@@ -26,6 +26,9 @@ type folded struct {
 	pen  *history.Entry // who has the keyboard; outlives the turn
 	// noMore means that people did not allow more in this turn, when a cap was used up.
 	noMore bool
+	// later are messages that came after somebody said stop and before the turn ended:
+	// they begin the next one.
+	later []*history.Entry
 }
 
 // turn is one conversation since the last end: somebody spoke, or a call began nested
@@ -86,6 +89,7 @@ func (f *folded) clone() *folded {
 		c.intents, c.results, c.past = maps.Clone(t.intents), maps.Clone(t.results), slices.Clip(t.past)
 		n.turns[k] = &c
 	}
+	n.later = slices.Clip(f.later)
 	return &n
 }
 
@@ -115,6 +119,11 @@ func (f *folded) add(e *history.Entry) {
 	root := f.root()
 	switch {
 	case e.Message != nil:
+		if root.open && root.stop != nil {
+			// What is said after the stop is no part of what it ends: it begins the next turn.
+			f.later = append(f.later, e)
+			return
+		}
 		if !root.open {
 			root = f.reset()
 			root.open, root.began, root.message = true, e.At, e.Message
@@ -145,7 +154,7 @@ func (f *folded) add(e *history.Entry) {
 		}
 	case e.Stop != nil:
 		if root.open {
-			root.stop = e.Stop
+			root.stop, f.later = e.Stop, nil
 		}
 	case e.Pen != nil:
 		if e.Pen.Taken {
@@ -158,6 +167,11 @@ func (f *folded) add(e *history.Entry) {
 		root.fresh = root.fresh || root.open
 	case e.End != nil:
 		f.reset()
+		later := f.later
+		f.later = nil
+		for _, m := range later {
+			f.add(m)
+		}
 	default:
 		f.called(e)
 	}

@@ -24,6 +24,7 @@ import (
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
+	"countersign/internal/gatekeeper"
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/store/bolt"
@@ -135,8 +136,8 @@ func newEngine(b *testing.B, m llm.Model, progress func(chat.ThreadID, chat.Prog
 	info.Role = strings.Repeat("When a unit fails, read its journal first. ", 1+(promptSize-len(prompt.System(info)))/43)
 	dollar := spend.Money(1_000_000)
 	e.agent = agent.New(agent.Config{
-		DB: db, Model: m, Tools: manyTools{reg, realisticSpecs()}, Gate: gateView{g}, Outbox: sending{sender: e.sender},
-		Owner: "bench/1", Alive: func(o string) bool { return o == "bench/1" },
+		DB: db, Model: m, Tools: manyTools{reg, realisticSpecs()}, Gate: gatekeeper.New(gatekeeper.Config{Gate: g}), Outbox: sending{sender: e.sender},
+		Owner:    "bench/1",
 		Prompt:   func(chat.ThreadID, string) string { return prompt.System(info) },
 		Progress: func(_ context.Context, th chat.ThreadID, p chat.Progress) { progress(th, p) },
 		Outputs:  output.New(output.Config{Dir: filepath.Join(dir, "outputs")}),

@@ -22,25 +22,42 @@ func (a *Agent) place(thread chat.ThreadID) spend.Place {
 	return spend.Place{Thread: string(thread), Channel: a.cfg.Spending.Channel(thread), Day: spend.DayOf(a.cfg.Now())}
 }
 
-// charge counts what a reply cost, in the transaction that stores it, and warns the
-// thread of a cap that is near.
+// charge counts what a reply cost, in the transaction that stores it.
 func (w *worker) charge(tx store.Tx, r llm.Reply) {
 	s := w.a.cfg.Spending
 	if s == nil {
 		return
 	}
-	at := w.a.place(w.thread)
-	spend.Add(tx, at, s.Prices.Charge(r.Model, r.Usage))
-	v := spend.Check(s.Caps, spend.Load(tx, at), spend.LoadGranted(tx, at))
-	for _, sentence := range spend.Tell(tx, at, v.Warnings) {
-		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "spent/" + string(at.Day) + "/" + hash(sentence)[:8], Text: sentence, Quiet: true})
+	spend.Add(tx, w.a.place(w.thread), s.Prices.Charge(r.Model, r.Usage))
+}
+
+// warn tells the thread of caps that are near. It comes after the transaction that
+// charged: whoever reads the sums of all threads in that one conflicts with all of them.
+func (w *worker) warn(ctx context.Context) error {
+	s := w.a.cfg.Spending
+	if s == nil || s.Caps.None() {
+		return nil
 	}
+	at := w.a.place(w.thread)
+	var near []spend.Warning
+	err := w.a.cfg.DB.View(ctx, func(tx store.Tx) error {
+		near = spend.Untold(tx, at, spend.Check(s.Caps, spend.Load(tx, at), spend.LoadGranted(tx, at)).Warnings)
+		return nil
+	})
+	if err != nil || len(near) == 0 {
+		return err
+	}
+	return w.write(ctx, func(tx store.Tx) {
+		for _, sentence := range spend.Tell(tx, at, near) {
+			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "spent/" + string(at.Day) + "/" + hash(sentence)[:8], Text: sentence, Quiet: true})
+		}
+	})
 }
 
 // overspent is the cap that keeps the model from being asked, nil when none does.
 func (w *worker) overspent(ctx context.Context) (over *spend.Over, err error) {
 	s := w.a.cfg.Spending
-	if s == nil {
+	if s == nil || s.Caps.None() {
 		return nil, nil
 	}
 	err = w.a.cfg.DB.View(ctx, func(tx store.Tx) error {

@@ -241,7 +241,7 @@ func (a *Agent) output(ctx context.Context, ev chat.Event, id string) error {
 	if a.cfg.Outputs == nil {
 		return a.answer(ctx, ev, "No output is kept here.")
 	}
-	text, cut, err := a.cfg.Outputs.Text(string(ev.Thread), id, maxAttached)
+	text, cut, err := a.cfg.Outputs.TextContext(ctx, string(ev.Thread), id, maxAttached)
 	switch {
 	case errors.Is(err, output.ErrNone):
 		return a.answer(ctx, ev, "There is no output `"+id+"` in this thread, or no longer.")
@@ -382,8 +382,10 @@ func (a *Agent) attach(ctx context.Context, ev chat.Event, text string, files []
 
 func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 	var entries []history.Entry
+	elsewhere := false
 	if err := a.cfg.DB.View(ctx, func(tx store.Tx) error {
 		entries = history.Load(tx, th)
+		elsewhere = a.elsewhere(tx, th)
 		return nil
 	}); err != nil {
 		return "I cannot read this thread's history at the moment; try again, and look at the bot's log if it stays so."
@@ -407,7 +409,11 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 		fmt.Fprintf(&b, "Waiting until %s UTC, as the workflow `%s` says.", s.turn.pending.Step.Until.UTC().Format("15:04:05"), s.turn.begin.Name)
 	default:
 		doing := a.doing(th)
-		if doing == "" {
+		switch {
+		case doing != "":
+		case elsewhere:
+			doing = nextWords(s)
+		default:
 			doing = "about to go on"
 		}
 		fmt.Fprintf(&b, "Working: %s.", doing)
@@ -417,6 +423,18 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 	}
 	b.WriteString(a.spent(ctx, th))
 	return b.String()
+}
+
+// nextWords says what a thread that another replica works on is busy with, as far as its
+// transcript tells.
+func nextWords(s step) string {
+	if s.kind == stepModel {
+		return "waiting for the model"
+	}
+	if s.kind == stepUnknown { // an intent without an outcome, whose owner lives
+		return "running " + s.call.Name
+	}
+	return "about to go on"
 }
 
 func plural(n int, noun string) string {

@@ -30,6 +30,7 @@ type worker struct {
 	entries []history.Entry
 	state   *folded // of entries
 	size    size
+	stalled bool // the store refuses
 
 	// Under Agent.mu.
 	again  bool
@@ -40,37 +41,64 @@ type worker struct {
 // run works until the thread waits, is idle, is fenced off, or quit closes. ctx
 // ends only when the grace time is over.
 func (w *worker) run(ctx context.Context, quit <-chan struct{}) {
+	if w.steps(ctx, quit) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOverWithin)
+		defer cancel()
+		w.handOver(ctx)
+	}
+}
+
+// handOverWithin bounds how long the store may take for a thread to be given back.
+const handOverWithin = 2 * time.Second
+
+// steps is run; unfinished says that there is more to do in a thread that is held.
+func (w *worker) steps(ctx context.Context, quit <-chan struct{}) (unfinished bool) {
 	delay := 50 * time.Millisecond
+	defer w.stall(false)
 	for {
 		more, err := w.once(ctx)
 		switch {
 		case err == nil:
 			delay = 50 * time.Millisecond
+			w.stall(false)
 		case errors.Is(err, queue.ErrFenced):
 			w.log.Info("another owner took the thread over")
-			return
+			return false
 		case ctx.Err() != nil:
-			return
+			return true
 		default:
 			// The store refuses (a full disk): nothing is lost, because nothing
 			// happens before its entry is stored.
 			w.log.Error("a step could not be stored; trying again", "error", err)
+			w.stall(true)
 			w.show(ctx, chat.Progress{Key: "status", Status: "waiting for the store: " + storeSentence(err)})
 			if !pause(ctx, quit, delay) {
-				return
+				return false
 			}
 			delay = min(2*delay, 5*time.Second)
 			w.entries, w.state = nil, nil
 			continue
 		}
 		if !more {
-			return
+			return false
 		}
 		select {
 		case <-quit:
-			return
+			return true
 		default:
 		}
+	}
+}
+
+// stall notes whether the thread waits for the store.
+func (w *worker) stall(stalled bool) {
+	if w.stalled == stalled {
+		return
+	}
+	if w.stalled = stalled; stalled {
+		w.a.stalled.Add(1)
+	} else {
+		w.a.stalled.Add(-1)
 	}
 }
 
@@ -164,9 +192,15 @@ func (w *worker) drain(ctx context.Context) (claimed bool, err error) {
 	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		added, loaded, state = nil, nil, w.state
 		if w.fence.Owner == "" || w.state == nil {
-			f, ok := queue.Claim(tx, string(w.thread), w.a.cfg.Owner, w.a.cfg.Alive)
+			// Another replica was quicker, or this is the poll that saw what is done by now.
+			if queue.Idle(tx, string(w.thread)) {
+				claimed = false
+				return nil
+			}
+			f, ok := queue.Claim(tx, string(w.thread), w.a.cfg.Owner, func(owner string) bool { return w.a.cfg.Replicas.Alive(tx, owner) })
 			if !ok {
 				claimed = false
+				w.a.cfg.Replicas.Hint(tx, queue.Owner(tx, string(w.thread)), w.thread)
 				return nil
 			}
 			w.fence = f
@@ -435,6 +469,7 @@ func (w *worker) insist(ctx context.Context, also func(tx store.Tx), entries ...
 			return err
 		}
 		w.log.Error("an outcome could not be stored; trying again", "error", err)
+		w.stall(true)
 		w.show(ctx, chat.Progress{Key: "status", Status: "waiting for the store: " + storeSentence(err)})
 		if !pause(ctx, nil, delay) {
 			return err
@@ -514,12 +549,16 @@ func (w *worker) model(ctx context.Context, s step) error {
 		Text: text, Calls: reply.Calls, Finish: reply.Finish, Usage: reply.Usage, Model: reply.Model, Opaque: reply.Opaque,
 	}}}
 	if name != "" { // its words are for the agent; people see its line
-		return w.write(ctx, func(tx store.Tx) {
+		err := w.write(ctx, func(tx store.Tx) {
 			after := *s.turn
 			after.steps, after.tokens = after.steps+1, after.tokens+reply.Usage.In+reply.Usage.Out
 			w.line(tx, &after, doingNext(reply.Calls))
 			w.charge(tx, reply)
 		}, entries...)
+		if err != nil {
+			return err
+		}
+		return w.warn(ctx)
 	}
 	if len(reply.Calls) == 0 {
 		if reply.Finish == llm.FinishLength {
@@ -527,7 +566,7 @@ func (w *worker) model(ctx context.Context, s step) error {
 		}
 		entries = append(entries, history.Entry{Kind: history.KindEnd, End: &history.End{Reason: history.EndDone}})
 	}
-	return w.write(ctx, func(tx store.Tx) {
+	err = w.write(ctx, func(tx store.Tx) {
 		w.charge(tx, reply)
 		if strings.TrimSpace(text) != "" {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: key, Text: text, Quiet: true})
@@ -535,6 +574,10 @@ func (w *worker) model(ctx context.Context, s step) error {
 			w.show(ctx, chat.Progress{Key: key, Done: true})
 		}
 	}, entries...)
+	if err != nil {
+		return err
+	}
+	return w.warn(ctx)
 }
 
 // doingNext says which tools a reply calls.

@@ -93,8 +93,11 @@ type Options struct {
 	Target func(tx store.Tx, thread chat.ThreadID, target string)
 	// Redact takes secrets out of text before it is stored; nil keeps it.
 	Redact func(string) string
-	Log    *slog.Logger     // default: nothing is logged
-	Now    func() time.Time // default time.Now
+	// Tell is called in the transaction that accepts a notice, where the Run may be
+	// another process's, which then calls [Intake.Look]; nil: it is this one's.
+	Tell func(tx store.Tx)
+	Log  *slog.Logger     // default: nothing is logged
+	Now  func() time.Time // default time.Now
 }
 
 // Intake takes notices and tells people of them. Accept and Use are safe for
@@ -170,15 +173,20 @@ func (in *Intake) Accept(ctx context.Context, n notice.Notice) error {
 		last++
 		store.Save(tx, lastKey(), last)
 		store.Save(tx, inKey(last), e)
+		if in.o.Tell != nil {
+			in.o.Tell(tx)
+		}
 		return nil
 	})
 	if err == nil {
-		in.poke()
+		in.Look()
 	}
 	return err
 }
 
-func (in *Intake) poke() {
+// Look makes [Intake.Run] look at the store now: another process accepted a notice. It
+// never blocks.
+func (in *Intake) Look() {
 	select {
 	case in.wake <- struct{}{}:
 	default:

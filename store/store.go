@@ -1,10 +1,10 @@
 // Package store is the seam between the bot and its database: ordered keys,
 // transactions, and nothing about what the rows mean. Each package owns its
-// keys (its doc comment shows their shape); the engines under store/bolt and
-// store/mem know no domain type.
+// keys (its doc comment shows their shape); the engines under store/bolt,
+// store/postgres and store/mem know no domain type.
 //
 // It does not queue, lease or dedupe: those are written once, over [Tx], in
-// store/queue, store/outbox and store/lease.
+// store/queue, store/outbox and store/replica.
 package store
 
 import (

@@ -204,7 +204,9 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began t
 	if ans.OK && ans.Card != nil && ans.Card.Final {
 		notice = "" // the card's new face says it to everybody
 	}
-	if ans.Card != nil {
+	// Where others post too, the outbox alone writes cards: this answer could be late, and
+	// paint an old face over the one that another replica wrote.
+	if ans.Card != nil && a.cfg.Turn == nil {
 		free, ok := v.hold(p.message, a.times.ack)
 		if ok && v.face(p.message) == before {
 			v.painted(p.message, ans.Card)

@@ -14,14 +14,19 @@
 // minutes; after that by what it says: a card by its buttons, whose ids are of one
 // request alone, and a text when it is the last thing that was said in the thread.
 //
+// Several replicas may run on one store. One of them holds the connection of a shard,
+// over which all events and presses come ([Config.Do]); what the others need they ask the
+// API for, so that each can do everything else ([Config.Turn]).
+//
 // The package decides nothing and stores no conversation: what it keeps in memory
-// can be lost at any moment. It does not bring back mentions outside of open
-// threads that were written while the bot was away.
+// can be lost at any moment. What was written while the bot had no session it looks for
+// in the history; what is not found there is said at the constants of survey.go.
 package discord
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -63,7 +68,8 @@ type Config struct {
 	// Known reports whether the bot takes part in a thread.
 	Known func(ctx context.Context, t chat.ThreadID) (bool, error)
 	// Open lists the threads of this network with open work; after a gap their
-	// messages are read again from the history. nil: none.
+	// messages are read again from the history, before those of other threads and
+	// channels in which something was written meanwhile. nil: none.
 	Open func(ctx context.Context) ([]chat.ThreadID, error)
 	// Seen reports whether an event has been delivered before; nil: everything is
 	// delivered again, and the bot recognises it.
@@ -77,11 +83,22 @@ type Config struct {
 	// nothing on Discord.
 	Registered    func(ctx context.Context, guild string) (string, error)
 	SetRegistered func(ctx context.Context, guild, hash string) error
-	Desk          chat.Desk // answers slash commands; nil: with their list alone
-	Shards        int       // connections to Discord; 0 is what Discord recommends
-	Transport     http.RoundTripper
-	Log           *slog.Logger
-	Now           func() time.Time
+	// Do runs run while this process has a job that one of several replicas may do at
+	// a time; run's context ends when the job goes elsewhere, and run may be called
+	// again. Each shard is a job, so that one replica holds its connection; all others
+	// do everything else. nil: this process is alone.
+	Do func(ctx context.Context, job string, run func(ctx context.Context) error) error
+	// Turn says who posts in a thread, where several replicas do: n grows whenever
+	// another one than before begins to (1: only one ever did, 0: none), and mine means
+	// that this process was the last that began. An error means that this process
+	// must show nothing there now. It is asked right before each call that people see,
+	// so it should cost no more than a look at the store. nil: nobody else posts.
+	Turn      func(ctx context.Context, t chat.ThreadID) (n uint64, mine bool, err error)
+	Desk      chat.Desk // answers slash commands; nil: with their list alone
+	Shards    int       // connections to Discord; 0 is what Discord recommends
+	Transport http.RoundTripper
+	Log       *slog.Logger
+	Now       func() time.Time
 }
 
 // Adapter is Discord as one of the bot's networks. It is safe for concurrent use.
@@ -93,6 +110,7 @@ type Adapter struct {
 	now   func() time.Time
 	began time.Time
 	times times
+	most  bounds
 
 	places     places
 	people     people
@@ -105,8 +123,8 @@ type Adapter struct {
 	handled    func(id string, err error)
 
 	sup     atomic.Pointer[gateway.Supervisor]
-	content atomic.Bool // messages that do not mention the bot come with their text
-	missed  atomic.Bool // a message could not be stored; the history has it
+	content atomic.Bool  // messages that do not mention the bot come with their text
+	missed  atomic.Int64 // since when something may be missing that the history has, in ns since 1970; 0: nothing is
 
 	mu      sync.Mutex
 	me      identity
@@ -127,6 +145,12 @@ type times struct {
 	after  time.Duration // how long something lasts before it is shown at all
 	typing time.Duration // between two signs of typing
 	drain  time.Duration // for what is held at the end
+}
+
+// bounds are how much is read after a gap; tests have smaller ones.
+type bounds struct {
+	surveyed int // channels and threads
+	pages    int // of each
 }
 
 // identity is who the bot is on Discord.
@@ -165,6 +189,7 @@ func New(cfg Config) (*Adapter, error) {
 		cfg: cfg, rest: rest, pace: newPacer(), log: cfg.Log, now: cfg.Now, began: cfg.Now(),
 		opens: opened.New(), inbox: lanes.New(), room: make(chan struct{}, maxHeld), background: lanes.New(), handled: func(string, error) {},
 		why: "not connected yet", views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{}, ctx: context.Background(),
+		most: bounds{surveyed: maxSurveyed, pages: maxPages},
 		times: times{
 			keep: keepEvery, retry: 500 * time.Millisecond, give: 2 * time.Minute, ack: ackBy, show: showEvery, after: showAfter,
 			typing: typingEvery, drain: 5 * time.Second,
@@ -177,7 +202,29 @@ func New(cfg Config) (*Adapter, error) {
 // Scheme implements chat.Adapter.
 func (a *Adapter) Scheme() string { return scheme }
 
-// Ready returns nil while events can arrive, and otherwise a sentence.
+// State says in a few words whether events arrive here.
+func (a *Adapter) State() string {
+	s := a.sup.Load()
+	if s == nil || s.Ready() != nil {
+		return strings.TrimPrefix(a.Ready().Error(), "discord: ")
+	}
+	here, states := 0, s.States()
+	for _, st := range states {
+		if st.Up() {
+			here++
+		}
+	}
+	switch {
+	case here == len(states):
+		return "connected"
+	case here == 0:
+		return "another replica holds the connection"
+	}
+	return fmt.Sprintf("%d of %d connections are here, and other replicas hold the rest", here, len(states))
+}
+
+// Ready returns nil while events can arrive, here or at another replica, and otherwise a
+// sentence.
 func (a *Adapter) Ready() error {
 	if s := a.sup.Load(); s != nil {
 		return s.Ready()
@@ -281,7 +328,7 @@ func (a *Adapter) supervisor(work context.Context, h chat.Handler) (*gateway.Sup
 		intents |= discordgo.IntentMessageContent
 	}
 	return gateway.New(gateway.Config{
-		Token: a.cfg.Token, APIURL: a.cfg.APIURL, Intents: intents, Shards: a.cfg.Shards, Log: a.log, Now: a.cfg.Now, REST: a.rest,
+		Token: a.cfg.Token, APIURL: a.cfg.APIURL, Intents: intents, Shards: a.cfg.Shards, Do: a.cfg.Do, Log: a.log, Now: a.cfg.Now, REST: a.rest,
 		Events: func(ctx context.Context, _ int, event any) { a.onEvent(ctx, work, h, event) },
 		OnGap:  func(_ context.Context, shard int, since time.Time) { a.onGap(work, h, shard, since) },
 	})

@@ -19,3 +19,10 @@ func (a *Adapter) OnHandled(f func(id string, err error)) { a.handled = f }
 
 // TypingEvery is how often typing is shown again.
 func (a *Adapter) TypingEvery(d time.Duration) { a.times.typing = d }
+
+// RunsFor makes an adapter one that began a while ago. It is called before Run.
+func (a *Adapter) RunsFor(d time.Duration) { a.began = a.began.Add(-d) }
+
+// Bound sets how many channels and threads are read after a gap, and how many pages of
+// each. It is called before Run.
+func (a *Adapter) Bound(surveyed, pages int) { a.most = bounds{surveyed, pages} }

@@ -136,7 +136,7 @@ func (a *Adapter) onMessage(ctx, work context.Context, h chat.Handler, m message
 	at, err := a.where(ctx, m)
 	if err != nil {
 		a.log.WarnContext(ctx, "a message was left out: what its channel is cannot be read", "channel", m.channel, "error", err)
-		a.missed.Store(true)
+		a.owe(a.now().Add(-unknownGap))
 		a.handled(m.id, err)
 		return
 	}
@@ -152,7 +152,7 @@ func (a *Adapter) onMessage(ctx, work context.Context, h chat.Handler, m message
 	a.enter(ctx, th, func() {
 		_, err := a.handle(work, h, m, th, opens)
 		if err != nil && work.Err() == nil {
-			a.missed.Store(true)
+			a.owe(a.now().Add(-unknownGap))
 			a.log.WarnContext(work, "a message was not taken", "thread", th.id(), "error", err)
 		}
 		a.handled(m.id, err)
@@ -175,7 +175,9 @@ func (a *Adapter) mayAsk(m message) bool {
 // where is the place that a message stands in.
 func (a *Adapter) where(ctx context.Context, m message) (place, error) {
 	if m.guild == "" {
-		return place{direct: true}, nil
+		at := place{direct: true}
+		a.places.put(m.channel, at)
+		return at, nil
 	}
 	at, err := a.place(ctx, m.channel)
 	if err == nil && at.guild != m.guild {
@@ -331,7 +333,7 @@ func (a *Adapter) deliver(ctx context.Context, h chat.Handler, m message, th thr
 		}
 		a.log.WarnContext(ctx, "a message could not be stored; trying again", "thread", th.id(), "retry_in", delay, "error", err)
 		if !sleep(ctx, delay) {
-			if !start {
+			if !start && a.told.once("untaken/"+m.id) {
 				a.background.Add("notice/"+th.channel, func() {
 					a.say(th.channel, "I could not take the last message here; send it again in a while.")
 				})

@@ -137,7 +137,7 @@ func (a *Adapter) openUnder(ctx context.Context, th thread, p chat.Post) error {
 	case err == nil, gateway.Code(err) == gateway.CodeThreadExists:
 		return nil
 	case errors.Is(err, gateway.ErrForbidden), errors.Is(err, gateway.ErrRejected):
-		a.remove(ctx, th.of(ref{channel: th.parent}), th.channel)
+		a.remove(ctx, th.of(ref{channel: th.parent}), nil, th.channel)
 		return fmt.Errorf("discord: the bot may not start a thread in the channel %s; give its role the permission Create Public Threads: %w: %w", th.parent, err, chat.ErrGone)
 	}
 	return a.explain("open a thread", err)

@@ -2,6 +2,7 @@ package discord
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +57,20 @@ func (p *places) put(id string, at place) {
 		p.all = map[string]place{}
 	}
 	p.all[id] = at
+}
+
+// direct are the direct channels among them, the newest first.
+func (p *places) direct() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ids []string
+	for id, at := range p.all {
+		if at.direct {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int { return created(b).Compare(created(a)) })
+	return ids
 }
 
 func (p *places) drop(id string) {

@@ -48,6 +48,9 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 	v := a.view(t)
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if err := a.catchUp(ctx, th, v, true); err != nil {
+		return "", err
+	}
 	if err := a.look(ctx, th, v); err != nil {
 		return "", err
 	}
@@ -95,7 +98,7 @@ func (a *Adapter) sweep(ctx context.Context, th thread, v *view, except string) 
 		}
 		delete(v.drafts, key)
 		v.spent[key]++
-		a.remove(ctx, th, d.id)
+		a.remove(ctx, th, v, d.id)
 	}
 }
 
@@ -186,6 +189,9 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 	v := a.view(t)
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if err := a.catchUp(ctx, th, v, true); err != nil {
+		return err
+	}
 	if known, ok := v.refs[p.Key]; ok && known.parts[0] == r.parts[0] {
 		r = known
 	}
@@ -222,7 +228,7 @@ func (a *Adapter) replace(ctx context.Context, th thread, v *view, r ref, p chat
 	}
 	for i, id := range r.parts[min(len(msgs), len(r.parts)):] {
 		v.spent[partKey(p.Key, len(msgs)+i)]++
-		a.remove(ctx, th, id)
+		a.remove(ctx, th, v, id)
 	}
 	v.remember(p.Key, done)
 	return done, nil
@@ -266,6 +272,9 @@ func (a *Adapter) postOne(ctx context.Context, th thread, v *view, prio priority
 		begun := a.now()
 		var sent gateway.Sent
 		err := a.active(ctx, th, prio, func(ctx context.Context) (err error) {
+			if err := a.still(ctx, v); err != nil {
+				return err
+			}
 			sent, err = a.rest.Post(ctx, th.channel, o)
 			return err
 		})
@@ -276,7 +285,7 @@ func (a *Adapter) postOne(ctx context.Context, th thread, v *view, prio priority
 		a.quietened(th.id())
 		// A message that is older than the call was made under the same nonce before,
 		// perhaps with another text.
-		if !v.doubt && (a.now().Sub(a.began) > nonceAge || begun.Sub(created(sent.ID)) < 2*time.Second) {
+		if !v.doubt && !another(v, sent, m) && (!v.shared && a.now().Sub(a.began) > nonceAge || begun.Sub(created(sent.ID)) < 2*time.Second) {
 			return sent.ID, nil
 		}
 		err = a.write(ctx, th, v, sent.ID, prio, m, c)
@@ -285,6 +294,12 @@ func (a *Adapter) postOne(ctx context.Context, th thread, v *view, prio priority
 		}
 		v.spent[name]++ // it was removed since
 	}
+}
+
+// another reports whether Discord gave back a message that another replica made under
+// the same nonce, maybe a moment ago.
+func another(v *view, sent gateway.Sent, m embed.Message) bool {
+	return v.shared && (sent.Edited != "" || strings.TrimSpace(sent.Content) != strings.TrimSpace(m.Content))
 }
 
 // active makes a call in a thread, and once more when the thread was archived: a
@@ -325,6 +340,9 @@ func (a *Adapter) write(ctx context.Context, th thread, v *view, id string, prio
 	v.painted(id, c)
 	o := outgoing(m)
 	err := a.active(ctx, th, prio, func(ctx context.Context) error {
+		if err := a.still(ctx, v); err != nil {
+			return err
+		}
 		_, err := a.rest.Edit(ctx, th.channel, id, o)
 		return err
 	})
@@ -376,9 +394,17 @@ func (a *Adapter) say(channel, text string) {
 	}
 }
 
-// remove deletes a message of ours; that it stays is no reason to fail.
-func (a *Adapter) remove(ctx context.Context, th thread, id string) {
-	err := a.active(ctx, th, normal, func(ctx context.Context) error { return a.rest.Delete(ctx, th.channel, id) })
+// remove deletes a message of ours; that it stays is no reason to fail. v is nil where
+// nobody else can know of the message.
+func (a *Adapter) remove(ctx context.Context, th thread, v *view, id string) {
+	err := a.active(ctx, th, normal, func(ctx context.Context) error {
+		if v != nil {
+			if err := a.still(ctx, v); err != nil {
+				return err
+			}
+		}
+		return a.rest.Delete(ctx, th.channel, id)
+	})
 	if err != nil && !errors.Is(err, gateway.ErrGone) {
 		a.log.WarnContext(ctx, "a message of the bot could not be removed", "thread", th.id(), "error", err)
 	}
@@ -427,5 +453,5 @@ func reason(err error) string {
 func uncertain(err error) bool {
 	var limited *chat.RateLimitedError
 	var said *gateway.Error
-	return err != nil && !errors.Is(err, errBusy) && !errors.Is(err, chat.ErrGone) && !errors.Is(err, chat.ErrRejected) && !errors.As(err, &limited) && !errors.As(err, &said)
+	return err != nil && !errors.Is(err, errBusy) && !errors.Is(err, errMoved) && !errors.Is(err, chat.ErrGone) && !errors.Is(err, chat.ErrRejected) && !errors.As(err, &limited) && !errors.As(err, &said)
 }

@@ -112,6 +112,8 @@ type scene struct {
 	bot *agent
 	cfg discord.Config
 
+	handler chat.Handler // in the place of bot
+
 	mu      sync.Mutex
 	handled map[string]int
 	stop    context.CancelFunc
@@ -159,8 +161,11 @@ func play(t *testing.T, dc discordfake.Config, change ...func(*town, *discord.Co
 func (s *scene) start() {
 	ctx, stop := context.WithCancel(s.t.Context())
 	s.stop, s.ended = stop, make(chan error, 1)
-	ended, a := s.ended, s.Adapter
-	go func() { ended <- a.Run(ctx, s.bot) }()
+	ended, a, h := s.ended, s.Adapter, s.handler
+	if h == nil {
+		h = s.bot
+	}
+	go func() { ended <- a.Run(ctx, h) }()
 	s.t.Cleanup(s.end)
 }
 

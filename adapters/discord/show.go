@@ -3,6 +3,7 @@ package discord
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -188,7 +189,7 @@ func (a *Adapter) closeLog(ctx context.Context, th thread, v *view) {
 	}
 	l.entries = slices.DeleteFunc(l.entries, func(e entry) bool { return e.live })
 	if len(l.entries) == 0 {
-		a.remove(ctx, th, l.id)
+		a.remove(ctx, th, v, l.id)
 		return
 	}
 	if v.logs = append(v.logs, l); len(v.logs) > maxLogs {
@@ -209,6 +210,8 @@ type draft struct {
 	id   string
 	text string // as people see it
 	done bool   // nothing more comes of it but its post, if any
+	// ended is when done was set.
+	ended time.Time
 }
 
 // show is what waits to be shown in one thread; guarded by Adapter.mu.
@@ -287,6 +290,12 @@ func (a *Adapter) show(th thread, v *view) {
 	a.mu.Unlock()
 	ctx, cancel := context.WithTimeout(a.context(), showLimit)
 	defer cancel()
+	if err := a.catchUp(ctx, th, v, false); err != nil {
+		a.mu.Lock()
+		s.next = "" // nothing here is ours to show
+		a.mu.Unlock()
+		return
+	}
 	for _, key := range sortedKeys(pending) {
 		p := pending[key]
 		switch {
@@ -294,7 +303,7 @@ func (a *Adapter) show(th thread, v *view) {
 			if d := v.drafts[key]; d != nil {
 				// Its post may be on its way and takes the draft over; the next other
 				// post tells that none is.
-				d.done = true
+				d.done, d.ended = true, time.Now()
 			}
 		case p.Text == "":
 		case strings.HasPrefix(key, "call/"):
@@ -333,8 +342,21 @@ func (a *Adapter) live(ctx context.Context, th thread, v *view, key string, p ch
 	before := slices.Clone(v.log.entries)
 	v.log.put(e)
 	m, ok := v.log.one()
-	if !ok || a.write(ctx, th, v, v.log.id, passing, m, nil) != nil {
+	if !ok {
 		v.log.entries = before
+		return
+	}
+	if err := a.write(ctx, th, v, v.log.id, passing, m, nil); err != nil {
+		v.log.entries = before
+		v.lostLog(err)
+	}
+}
+
+// lostLog forgets the log when its message is gone: another one begins with what is
+// shown next.
+func (v *view) lostLog(err error) {
+	if errors.Is(err, chat.ErrGone) {
+		v.log = nil
 	}
 }
 
@@ -350,6 +372,9 @@ func (a *Adapter) passing(ctx context.Context, th thread, v *view, key string, m
 	}
 	var sent gateway.Sent
 	err := a.active(ctx, th, passing, func(ctx context.Context) (err error) {
+		if err := a.still(ctx, v); err != nil {
+			return err
+		}
 		sent, err = a.rest.Post(ctx, th.channel, o)
 		return err
 	})
@@ -358,6 +383,10 @@ func (a *Adapter) passing(ctx context.Context, th thread, v *view, key string, m
 		return ""
 	}
 	a.quietened(th.id())
+	if key != "" && another(v, sent, m) {
+		v.remember(key, ref{channel: th.channel, parts: []string{sent.ID}}) // it is posted
+		return ""
+	}
 	return sent.ID
 }
 
@@ -379,7 +408,7 @@ func tail(s string) string {
 // draft shows a reply while it is written, as one message that is edited: the end
 // of it where it is longer.
 func (a *Adapter) draft(ctx context.Context, th thread, v *view, key, text string) {
-	if _, posted := v.refs[key]; posted {
+	if _, posted := v.refs[key]; posted || v.theirs {
 		return
 	}
 	if d := v.drafts[key]; d != nil {
@@ -436,6 +465,40 @@ func (a *Adapter) showStatus(ctx context.Context, th thread, v *view, s *show, s
 	a.logStatus(ctx, th, v, status)
 }
 
+// tidyAfter is how long the post of a draft may be under way. Later it is another
+// message.
+const tidyAfter = 30 * time.Second
+
+// tidy removes drafts that ended a while ago and whose post another replica made: no
+// post of this one will come that takes them over or tells that none is.
+func (a *Adapter) tidy(ctx context.Context) {
+	if a.cfg.Turn == nil {
+		return
+	}
+	a.mu.Lock()
+	views := maps.Clone(a.views)
+	a.mu.Unlock()
+	for t, v := range views {
+		th, err := a.home(t)
+		if err != nil || !v.mu.TryLock() {
+			continue // a post is on its way there
+		}
+		late := slices.ContainsFunc(slices.Collect(maps.Values(v.drafts)), func(d *draft) bool { return d.done && time.Since(d.ended) > tidyAfter })
+		v.mu.Unlock()
+		if late {
+			a.background.Add("show/"+string(t), func() {
+				ctx, cancel := context.WithTimeout(ctx, callTimeout)
+				defer cancel()
+				v.mu.Lock()
+				defer v.mu.Unlock()
+				if a.catchUp(ctx, th, v, false) == nil {
+					a.sweep(ctx, th, v, "")
+				}
+			})
+		}
+	}
+}
+
 // quietened notes that Discord took a thread's typing away, as it does when the
 // bot posts there.
 func (a *Adapter) quietened(t chat.ThreadID) {
@@ -470,7 +533,12 @@ func (a *Adapter) logStatus(ctx context.Context, th thread, v *view, status stri
 		return
 	}
 	m, ok := v.log.one()
-	if !ok || a.write(ctx, th, v, v.log.id, passing, m, nil) != nil {
+	if !ok {
 		v.log.status = was
+		return
+	}
+	if err := a.write(ctx, th, v, v.log.id, passing, m, nil); err != nil {
+		v.log.status = was
+		v.lostLog(err)
 	}
 }

@@ -21,6 +21,7 @@ const maxKeys = 256
 // view is what the adapter knows of one thread's messages. It is a cache: all of
 // it can be lost at any moment.
 type view struct {
+	id     chat.ThreadID
 	mu     sync.Mutex // held while a call for the thread is under way
 	looked bool       // the history was read, or is not needed
 	doubt  bool       // a call may have come through although it failed
@@ -32,6 +33,13 @@ type view struct {
 	spent  map[string]int // how many messages of a key were removed again
 	left   []leftover     // what an earlier run said, while nothing was posted since
 	used   time.Time      // guarded by Adapter.mu
+	// turn is what [Config.Turn] said when this view was last right; shared, that
+	// others ever posted here; posting, that v.mu is held for a post.
+	turn            uint64
+	shared, posting bool
+	// theirs says that another replica was the last that began to post: a draft of ours
+	// may become its post at any moment, and is not written then.
+	theirs bool
 
 	faceMu sync.Mutex
 	faces  map[string]*face // by message
@@ -57,7 +65,7 @@ func (a *Adapter) view(id chat.ThreadID) *view {
 	defer a.mu.Unlock()
 	v := a.views[id]
 	if v == nil {
-		v = &view{refs: map[string]ref{}, drafts: map[string]*draft{}, spent: map[string]int{}, faces: map[string]*face{}}
+		v = &view{id: id, refs: map[string]ref{}, drafts: map[string]*draft{}, spent: map[string]int{}, faces: map[string]*face{}}
 		a.views[id] = v
 	}
 	v.used = time.Now()
@@ -164,7 +172,7 @@ const lookBack = 100
 // thread. Discord gives back no key, so that only [view.claim] can tell which post
 // a message is.
 func (a *Adapter) look(ctx context.Context, th thread, v *view) error {
-	fresh := !th.direct() && created(th.channel).After(a.began.Add(margin)) && a.now().Sub(created(th.channel)) < viewAge
+	fresh := !v.shared && !th.direct() && created(th.channel).After(a.began.Add(margin)) && a.now().Sub(created(th.channel)) < viewAge
 	if !v.doubt && (v.looked || fresh) {
 		v.looked = true
 		return nil

@@ -37,7 +37,7 @@ func (s *scene) press(user string, m slackfake.Msg, b chat.ButtonID, values map[
 func TestWhoClicked(t *testing.T) {
 	clock := func(now *atomic.Int64) func(*slack.Config) {
 		return func(c *slack.Config) {
-			c.Usergroups = []string{"SOPS", "SDBA", "SNONE"}
+			c.Usergroups = func() []string { return []string{"SOPS", "SDBA", "SNONE"} }
 			start := time.Now()
 			c.Now = func() time.Time { return start.Add(time.Duration(now.Load())) }
 		}
@@ -73,6 +73,25 @@ func TestWhoClicked(t *testing.T) {
 		if c := s.bot.clicked()[0]; c.Reason != "not on a Friday" || c.Button != "deny:1" {
 			t.Errorf("the click is %+v", c)
 		}
+	})
+	t.Run("groups that the configuration names since a reload count at once", func(t *testing.T) {
+		var more atomic.Bool
+		s := play(t, slackfake.Config{}, func(c *slack.Config) {
+			c.Usergroups = func() []string {
+				if more.Load() {
+					return []string{"SOPS", "SDBA"}
+				}
+				return []string{"SOPS"}
+			}
+		})
+		s.server.SetUsergroup("SDBA", "UBOB")
+		_, card, _ := s.asked()
+		s.press("UBOB", card, "approve:1", nil)
+		more.Store(true)
+		s.press("UBOB", card, "approve:1", nil)
+		c := s.bot.clicked()
+		same(t, "groups before", c[0].Groups, nil)
+		same(t, "groups after", c[1].Groups, []string{"SDBA"})
 	})
 	t.Run("groups are at most a minute old", func(t *testing.T) {
 		var now atomic.Int64

@@ -110,7 +110,7 @@ func TestCommands(t *testing.T) {
 			if tc.desk != nil {
 				tc.desk(o)
 			}
-			s := play(t, slackfake.Config{}, func(c *slack.Config) { c.Desk, c.Usergroups = o, []string{"SOPS"} })
+			s := play(t, slackfake.Config{}, func(c *slack.Config) { c.Desk, c.Usergroups = o, func() []string { return []string{"SOPS"} } })
 			s.server.SetUsergroup("SOPS", "UBOB")
 			if err := s.server.Command(t.Context(), "UBOB", "C1", slack.SlashCommand, tc.text); err != nil {
 				t.Fatal(err)
@@ -159,7 +159,7 @@ func TestCommands(t *testing.T) {
 	})
 	t.Run("a guest asks as a guest", func(t *testing.T) {
 		o := full()
-		s := play(t, slackfake.Config{}, func(c *slack.Config) { c.Desk, c.Usergroups = o, []string{"SOPS"} })
+		s := play(t, slackfake.Config{}, func(c *slack.Config) { c.Desk, c.Usergroups = o, func() []string { return []string{"SOPS"} } })
 		s.server.SetUsergroup("SOPS", "UGUEST")
 		if err := s.server.Command(t.Context(), "UGUEST", "C1", slack.SlashCommand, "stop"); err != nil {
 			t.Fatal(err)

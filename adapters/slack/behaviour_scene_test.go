@@ -114,8 +114,9 @@ type scene struct {
 	bot    *agent
 	cfg    slack.Config
 
-	stop  context.CancelFunc
-	ended chan error
+	stop    context.CancelFunc
+	ended   chan error
+	handler chat.Handler // in the place of bot
 }
 
 // quick are the times of a local Slack in the tests.
@@ -156,8 +157,11 @@ func play(t *testing.T, sc slackfake.Config, change ...func(*slack.Config)) *sce
 func (s *scene) start() {
 	ctx, stop := context.WithCancel(s.t.Context())
 	s.stop, s.ended = stop, make(chan error, 1)
-	ended, a := s.ended, s.Adapter
-	go func() { ended <- a.Run(ctx, s.bot) }()
+	ended, a, h := s.ended, s.Adapter, s.handler
+	if h == nil {
+		h = s.bot
+	}
+	go func() { ended <- a.Run(ctx, h) }()
 	s.t.Cleanup(s.end)
 }
 

@@ -107,7 +107,9 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed) (chat.A
 		a.log.WarnContext(ctx, "a click was not decided", "thread", p.thread.id(), "error", err)
 		return ans, err
 	}
-	if ans.Card != nil {
+	// Where others post too, the outbox alone writes cards: this one could be late, and
+	// paint an old face over the one that another replica wrote.
+	if ans.Card != nil && a.cfg.Turn == nil {
 		a.background.Add("face/"+p.thread.channel+"/"+p.message, func() { a.repaint(p, v, face, *ans.Card) })
 	}
 	return ans, nil

@@ -299,7 +299,7 @@ func (d *doctor) socket(ctx context.Context) Outcome {
 	}
 	took := time.Since(start).Round(time.Millisecond)
 	if n := hello.Connections; n > 1 {
-		return noted("hello after %s; %d other sockets of this app are open, so another bot may be running on this token and take its share of the events", took, n-1)
+		return noted("hello after %s; %d other sockets of this app are open, each of which gets its share of the events: they are those of this bot's replicas (two each, ten in all at most), or another bot uses this token", took, n-1)
 	}
 	return passed("hello after %s", took)
 }
@@ -338,7 +338,7 @@ func (d *doctor) judgeHello(f frame) Outcome {
 	case f.Type == "disconnect" && f.Reason == "link_disabled":
 		return failed("Socket Mode is off; switch it on for the app%s", d.page("/socket-mode"))
 	case f.Type == "disconnect" && f.Reason == "too_many_websockets":
-		return failed("this app has as many open sockets as Slack allows (10); stop the other bots that use this SLACK_APP_TOKEN")
+		return failed("this app has as many open sockets as Slack allows (10); each replica has two, so run no more than five, and stop the other bots that use this SLACK_APP_TOKEN")
 	case f.Type != "hello":
 		return failed("the socket began with %q (%s) instead of a hello; try again, and look at https://slack-status.com", safe(f.Type), safe(f.Reason))
 	case d.app != "" && f.Info.AppID != "" && d.app != f.Info.AppID:

@@ -4,5 +4,8 @@ import "time"
 
 // Hurry lets an adapter's own clocks run faster. It is called before Run.
 func (a *Adapter) Hurry(every time.Duration) {
-	a.times = times{keep: every, check: every, overdue: every, stagger: every, backoff: 10 * every, show: every}
+	a.times = times{keep: every, check: every, overdue: every, stagger: every, backoff: 10 * every, idle: every, show: every}
 }
+
+// RunsFor makes an adapter one that began a while ago. It is called before Run.
+func (a *Adapter) RunsFor(d time.Duration) { a.began = a.began.Add(-d) }

@@ -13,6 +13,8 @@ type health struct {
 	conns  map[string]bool
 	why    string
 	once   bool      // a connection was open once
+	full   bool      // Slack takes no more connections of this app
+	others bool      // other replicas are connected
 	last   time.Time // of the last frame, or of the last moment with a connection
 	resets map[int]func()
 	n      int
@@ -24,7 +26,7 @@ func (h *health) gain(name string) {
 	if h.conns == nil {
 		h.conns = map[string]bool{}
 	}
-	h.conns[name], h.once = true, true
+	h.conns[name], h.once, h.full = true, true, false
 }
 
 // retire keeps a connection that is being replaced apart from the next one; it
@@ -52,7 +54,41 @@ func (h *health) ever() bool {
 func (h *health) because(why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.why = why
+	h.why, h.full = why, false
+}
+
+// crowded says that Slack takes no more connections of this app.
+func (h *health) crowded(why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.why, h.full = why, true
+}
+
+// elsewhere says whether other replicas are connected.
+func (h *health) elsewhere(yes bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.others = yes
+}
+
+// connected reports whether events arrive in this process.
+func (h *health) connected() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.conns) > 0
+}
+
+// state is err in a few words.
+func (h *health) state() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case len(h.conns) > 0:
+		return "connected"
+	case h.full && h.others:
+		return "other replicas hold the ten connections that Slack allows"
+	}
+	return h.why
 }
 
 func (h *health) lose(name string) {
@@ -70,7 +106,7 @@ func (h *health) lose(name string) {
 func (h *health) down(why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.conns, h.why = nil, why
+	h.conns, h.why, h.full = nil, why, false
 }
 
 func (h *health) frame() {
@@ -82,7 +118,7 @@ func (h *health) frame() {
 func (h *health) err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.conns) > 0 {
+	if len(h.conns) > 0 || h.full && h.others {
 		return nil
 	}
 	return errors.New("slack: " + h.why)

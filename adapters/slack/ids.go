@@ -53,6 +53,7 @@ type ref struct {
 	channel string
 	parts   []string // ts, in order; never empty
 	log     bool
+	draft   bool // the first part is still marked as a draft
 }
 
 func (r ref) String() chat.MessageRef {

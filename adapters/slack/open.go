@@ -19,7 +19,8 @@ var _ chat.Opener = (*Adapter)(nil)
 const (
 	// openAge is for how long after its start the adapter looks in the channel's
 	// history before it opens a thread: an earlier process may have opened it and
-	// ended before anybody knew. After that only what failed here is in doubt.
+	// ended before anybody knew. After that only what failed here is in doubt, unless
+	// other replicas open threads too.
 	openAge = time.Hour
 	// openPages bounds how far the history is read, in pages of 200.
 	openPages = 3
@@ -52,7 +53,7 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 	defer done()
 	name := channel + " " + key
 	ts, doubt := a.opens.Get(name)
-	if ts == "" && (doubt || a.now().Sub(a.began) < openAge) {
+	if ts == "" && (doubt || a.cfg.Turn != nil || a.now().Sub(a.began) < openAge) {
 		if ts, err = a.opened(ctx, id, key); err != nil {
 			return "", "", err
 		}

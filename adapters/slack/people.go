@@ -21,7 +21,7 @@ const lookTimeout = 1500 * time.Millisecond
 type people struct {
 	api    *slackapi.Client
 	team   func() string
-	groups []string // the user groups that the configuration names
+	groups func() []string // the user groups that the configuration names now
 	now    func() time.Time
 
 	flight singleflight.Group
@@ -43,7 +43,7 @@ type standing struct {
 	bot     bool
 }
 
-func newPeople(api *slackapi.Client, team func() string, groups []string, now func() time.Time) *people {
+func newPeople(api *slackapi.Client, team func() string, groups func() []string, now func() time.Time) *people {
 	return &people{
 		api: api, team: team, groups: groups, now: now,
 		users: map[string]cached[standing]{}, sets: map[string]cached[map[string]bool]{},
@@ -124,13 +124,14 @@ func (p *people) wait() { p.late.Wait() }
 // that cannot be looked up does not count.
 func (p *people) groupsOf(ctx context.Context, user string) []string {
 	var out []string
-	in := make([]bool, len(p.groups))
+	groups := p.groups()
+	in := make([]bool, len(groups))
 	var wg sync.WaitGroup
-	for i, g := range p.groups {
+	for i, g := range groups {
 		wg.Go(func() { in[i] = p.members(ctx, g)[user] })
 	}
 	wg.Wait()
-	for i, g := range p.groups {
+	for i, g := range groups {
 		if in[i] {
 			out = append(out, g)
 		}

@@ -32,6 +32,15 @@ type view struct {
 	looked bool       // the history was read, or is not needed
 	doubt  bool       // a call may have come through although it failed
 	placed bool       // the thread's root is there
+	// turn is what [Config.Turn] said when this view was last right; behind, that what
+	// changed with it was not done to its end; posting, that v.mu is held for a post.
+	turn            uint64
+	behind, posting bool
+	unclean         bool // drafts that nobody writes could not be removed yet
+	// theirs says that another replica was the last that began to post: it removes the
+	// drafts that it finds, and none of ours is written then.
+	theirs bool
+	sought bool // who began the thread was looked up
 	refs   map[string]ref
 	order  []string
 	files  map[string][]string // names of what was attached, by key
@@ -124,7 +133,10 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 	v := a.view(t)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err := a.look(ctx, th, v); err != nil {
+	if err := a.catchUp(ctx, th, v, true); err != nil {
+		return "", err
+	}
+	if err := a.look(ctx, th, v, p.Key); err != nil {
 		return "", err
 	}
 	if r, ok := v.refs[p.Key]; ok {
@@ -140,7 +152,7 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 	}
 	a.sweep(ctx, th, v, p.Key)
 	if v.drafts[p.Key] == nil && urgency(p) != first {
-		if d := v.takeLog(); d != nil {
+		if d := v.takeLog(p.Key); d != nil {
 			v.drafts[p.Key] = d
 		}
 	}
@@ -166,10 +178,11 @@ func (a *Adapter) again(ctx context.Context, th thread, v *view, r ref, p chat.P
 }
 
 // sweep removes the drafts that have ended and that no post will take over:
-// posts come in order, and this one is another.
+// posts come in order, and this one is another. One that nothing came to for a while
+// belongs to a turn that another replica went on with; if it does not, another begins.
 func (a *Adapter) sweep(ctx context.Context, th thread, v *view, except string) {
 	for key, d := range v.drafts {
-		if key == except || !d.done {
+		if key == except || !d.done && (a.cfg.Turn == nil || time.Since(d.touched) < a.times.idle) {
 			continue
 		}
 		delete(v.drafts, key)
@@ -309,6 +322,9 @@ func (a *Adapter) attach(ctx context.Context, th thread, files []chat.File, prio
 			text = "\n" // Slack takes no empty file
 		}
 		err := a.pace.do(ctx, "post/"+th.channel, prio, func(ctx context.Context) error {
+			if err := a.still(ctx, th.id()); err != nil {
+				return err
+			}
 			_, err := a.api.UploadFileContext(ctx, slackapi.UploadFileParameters{
 				Content: text, FileSize: len(text), Filename: name, Title: name, Channel: th.channel, ThreadTimestamp: th.root,
 			})
@@ -337,12 +353,18 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 	v := a.view(t)
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if err := a.catchUp(ctx, th, v, true); err != nil {
+		return err
+	}
 	if known, ok := v.refs[p.Key]; ok && known.parts[0] == r.parts[0] {
 		r = known
 	}
-	if v.doubt {
-		if err := a.look(ctx, th, v); err != nil {
-			return err
+	if v.doubt || a.cfg.Turn != nil && !v.looked {
+		if err := a.look(ctx, th, v, ""); err != nil {
+			if v.doubt {
+				return err
+			}
+			a.log.InfoContext(ctx, "the thread's history is read later", "thread", t, "error", err)
 		}
 		if known, ok := v.refs[p.Key]; ok && known.parts[0] == r.parts[0] {
 			r = known
@@ -363,7 +385,11 @@ func (a *Adapter) replace(ctx context.Context, th thread, v *view, r ref, p chat
 	for i, m := range msgs {
 		if i < len(r.parts) {
 			v.painted(r.parts[i])
-			if err := a.update(ctx, th, r.parts[i], prio, m); err != nil {
+			var marked []slackapi.MsgOption
+			if i == 0 && r.draft {
+				marked = append(marked, mark(p.Key, 0))
+			}
+			if err := a.update(ctx, th, r.parts[i], prio, m, marked...); err != nil {
 				return r, err
 			}
 			done.parts = append(done.parts, r.parts[i])
@@ -449,6 +475,9 @@ func (a *Adapter) postMarked(ctx context.Context, th thread, prio priority, m bl
 	o := append(options(m), slackapi.MsgOptionTS(th.root), slackapi.MsgOptionDisableLinkUnfurl(), slackapi.MsgOptionDisableMediaUnfurl(), marked)
 	var ts string
 	err := a.pace.do(ctx, "post/"+th.channel, prio, func(ctx context.Context) error {
+		if err := a.still(ctx, th.id()); err != nil {
+			return err
+		}
 		_, posted, msg, err := a.api.PostMessageWithResponseContext(ctx, th.channel, o...)
 		if err != nil {
 			return err
@@ -507,6 +536,9 @@ func (a *Adapter) updateOne(ctx context.Context, th thread, ts string, prio prio
 		o = append(o, slackapi.MsgOptionBlocks([]slackapi.Block{}...))
 	}
 	err := a.pace.do(ctx, "update/"+th.channel, prio, func(ctx context.Context) error {
+		if err := a.still(ctx, th.id()); err != nil {
+			return err
+		}
 		_, _, _, err := a.api.UpdateMessageContext(ctx, th.channel, ts, o...)
 		return err
 	})
@@ -515,26 +547,32 @@ func (a *Adapter) updateOne(ctx context.Context, th thread, ts string, prio prio
 
 // remove deletes a message of ours; that it stays is no reason to fail.
 func (a *Adapter) remove(ctx context.Context, th thread, ts string) {
-	if _, _, err := a.api.DeleteMessageContext(ctx, th.channel, ts); err != nil {
+	err := a.still(ctx, th.id())
+	if err == nil {
+		_, _, err = a.api.DeleteMessageContext(ctx, th.channel, ts)
+	}
+	if err != nil {
 		a.log.WarnContext(ctx, "a message of the bot could not be removed", "thread", th.id(), "error", err)
 	}
 }
 
-// look finds the posts of the thread that an earlier run, or a call whose
-// answer was lost, left there.
-func (a *Adapter) look(ctx context.Context, th thread, v *view) error {
-	fresh := when(th.root).After(a.began.Add(margin)) && a.now().Sub(when(th.root)) < viewAge
+// look finds the posts of the thread that an earlier run, another replica, or a call
+// whose answer was lost, left there, and removes the drafts among them: key is of the
+// post that comes next, which may take its own over.
+func (a *Adapter) look(ctx context.Context, th thread, v *view, key string) error {
+	fresh := a.cfg.Turn == nil && when(th.root).After(a.began.Add(margin)) && a.now().Sub(when(th.root)) < viewAge
 	if !v.doubt && (v.looked || fresh) {
 		v.looked = true
 		return nil
 	}
 	cursor, last := "", ""
-	var left []string
+	var left orphans
+	var next *slackapi.Message
 	for range maxPages {
 		var msgs []slackapi.Message
-		var next string
+		var more string
 		err := a.pace.do(ctx, "replies", normal, func(ctx context.Context) (err error) {
-			msgs, _, next, err = a.api.GetConversationRepliesContext(ctx, &slackapi.GetConversationRepliesParameters{
+			msgs, _, more, err = a.api.GetConversationRepliesContext(ctx, &slackapi.GetConversationRepliesParameters{
 				ChannelID: th.channel, Timestamp: th.root, Cursor: cursor, Limit: 200, IncludeAllMetadata: true,
 			})
 			return err
@@ -552,9 +590,9 @@ func (a *Adapter) look(ctx context.Context, th thread, v *view) error {
 		for i := range msgs {
 			m := &msgs[i]
 			switch {
-			case m.Metadata.EventType == metadataType && m.Metadata.EventPayload["passing"] == true:
-				if v.log == nil || v.log.ts != m.Timestamp {
-					left = append(left, m.Timestamp)
+			case left.see(a, th, v, m):
+				if m.Metadata.EventPayload["draft"] == true && m.Metadata.EventPayload["key"] == key {
+					next = m
 				}
 			case m.Metadata.EventType == metadataType:
 				last = orElse(v.found(th, m), last)
@@ -564,15 +602,33 @@ func (a *Adapter) look(ctx context.Context, th thread, v *view) error {
 				}
 			}
 		}
-		if cursor = next; cursor == "" {
+		if cursor = more; cursor == "" {
 			break
 		}
 	}
-	for _, ts := range left {
-		a.remove(ctx, th, ts) // a sign of life that an earlier run left behind
+	kept, err := left.clear(ctx, a, th, key)
+	if err != nil {
+		a.log.WarnContext(ctx, "what nobody writes any more stays until the thread's next post", "thread", th.id(), "error", err)
 	}
-	v.looked, v.doubt = true, false
+	if next != nil && next.Timestamp == kept {
+		v.found(th, next)
+	}
+	// The post is more than the tidiness of its thread, which is tried again with the next.
+	v.looked, v.unclean, v.doubt = err == nil, err != nil, false
 	return nil
+}
+
+// writes reports whether a message is one that is being written here.
+func (v *view) writes(ts string) bool {
+	if v.log != nil && v.log.ts == ts {
+		return true
+	}
+	for _, d := range v.drafts {
+		if d.ts == ts {
+			return true
+		}
+	}
+	return false
 }
 
 // passes are Slack's words for troubles of its own.
@@ -606,6 +662,7 @@ func (v *view) found(th thread, m *slackapi.Message) string {
 	}
 	r := v.refs[key]
 	r.channel = th.channel
+	r.draft = r.draft || m.Metadata.EventPayload["draft"] == true
 	if part == len(r.parts) {
 		r.parts = append(slices.Clip(r.parts), m.Timestamp)
 		v.remember(key, r)
@@ -668,5 +725,5 @@ func (a *Adapter) reason(err error) string {
 func uncertain(err error) bool {
 	var limited *chat.RateLimitedError
 	var said slackapi.SlackErrorResponse
-	return err != nil && !errors.Is(err, errBusy) && !errors.Is(err, chat.ErrGone) && !errors.Is(err, chat.ErrRejected) && !errors.As(err, &limited) && !errors.As(err, &said)
+	return err != nil && !errors.Is(err, errBusy) && !errors.Is(err, errMoved) && !errors.Is(err, chat.ErrGone) && !errors.Is(err, chat.ErrRejected) && !errors.As(err, &limited) && !errors.As(err, &said)
 }

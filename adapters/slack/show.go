@@ -3,6 +3,7 @@ package slack
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,13 @@ const showAfter = 300 * time.Millisecond
 // statusAge is how often a status that stays is set again: Slack takes it away
 // after two minutes (docs.slack.dev/reference/methods/assistant.threads.setStatus).
 const statusAge = 90 * time.Second
+
+// tidyAfter is how long the post of a draft may be under way. Later it is another
+// message.
+const tidyAfter = 30 * time.Second
+
+// idleAfter is as long as it takes replicas to call one dead.
+const idleAfter = 3 * time.Second
 
 // worklog is one message that is edited in place while the agent works: what
 // ran and how it ended, and at its end what runs now. A busy turn is one
@@ -187,22 +195,26 @@ func (a *Adapter) closeLog(ctx context.Context, th thread, v *view) {
 
 // takeLog turns a log that shows a status only into a draft: what comes next
 // takes its place.
-func (v *view) takeLog() *draft {
+func (v *view) takeLog(key string) *draft {
 	l := v.log
 	if l == nil || slices.ContainsFunc(l.entries, func(e entry) bool { return !e.live }) {
 		return nil
 	}
 	v.log = nil
-	return &draft{ts: l.ts}
+	return &draft{key: key, ts: l.ts, touched: time.Now()}
 }
 
 // draft is a reply that is being written.
 type draft struct {
+	key    string
 	ts     string
 	text   string // as people see it
 	stream bool   // Slack's streaming message; it can only grow
 	sent   string // what was streamed, escaped
 	done   bool   // nothing more comes of it but its post, if any
+	ended  time.Time
+	// touched is when something last came to it.
+	touched time.Time
 }
 
 // ShowProgress implements chat.ProgressShower. It never blocks: the newest state
@@ -265,6 +277,12 @@ func (a *Adapter) show(th thread, v *view, t chat.ThreadID) {
 	defer cancel()
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if err := a.catchUp(ctx, th, v, false); err != nil {
+		a.mu.Lock()
+		s.next, s.fresh = "", false // nothing here is ours to show
+		a.mu.Unlock()
+		return
+	}
 	for _, key := range sortedKeys(pending) {
 		p := pending[key]
 		if p.Done {
@@ -304,6 +322,45 @@ func (a *Adapter) refresh() {
 	}
 }
 
+// tidy removes drafts that nothing came to for a while, or that ended, and whose post
+// another replica made: no post of this one will come that takes them over or tells that
+// none is. It tries again to remove what could not be removed before.
+func (a *Adapter) tidy(ctx context.Context) {
+	if a.cfg.Turn == nil {
+		return
+	}
+	for t, v := range a.known() {
+		th, err := parseThread(t)
+		if err != nil || !v.mu.TryLock() {
+			continue // a post is on its way there
+		}
+		late := slices.ContainsFunc(slices.Collect(maps.Values(v.drafts)), func(d *draft) bool {
+			return d.done && time.Since(d.ended) > tidyAfter || !d.done && time.Since(d.touched) > tidyAfter
+		})
+		care := late || len(v.drafts) > 0 || v.unclean
+		v.mu.Unlock()
+		if care {
+			a.background.Add("show/"+string(t), func() {
+				ctx, cancel := context.WithTimeout(ctx, callTimeout)
+				defer cancel()
+				v.mu.Lock()
+				defer v.mu.Unlock()
+				if a.catchUp(ctx, th, v, false) != nil {
+					return
+				}
+				if late {
+					a.sweep(ctx, th, v, "")
+				}
+				if v.unclean && !v.theirs {
+					if err := a.look(ctx, th, v, ""); err != nil {
+						a.log.InfoContext(ctx, "the thread's history is read later", "thread", t, "error", err)
+					}
+				}
+			})
+		}
+	}
+}
+
 // cleared notes that Slack took a thread's status away, as it does when the bot
 // posts there.
 func (a *Adapter) cleared(t chat.ThreadID) {
@@ -331,7 +388,7 @@ func (a *Adapter) ended(ctx context.Context, th thread, v *view, key string) {
 	if d := v.drafts[key]; d != nil {
 		// Its post may be on its way and takes the draft over; the next other post
 		// tells that none is.
-		d.done = true
+		d.done, d.ended = true, time.Now()
 		if err := a.endStream(ctx, th, d); err != nil {
 			a.log.InfoContext(ctx, "a streaming message is ended later", "thread", th.id(), "error", err)
 		}
@@ -364,6 +421,15 @@ func (a *Adapter) live(ctx context.Context, th thread, v *view, key string, p ch
 	}
 	if err := a.updateOne(ctx, th, v.log.ts, passing, m); err != nil {
 		v.log.entries = before
+		v.lostLog(err)
+	}
+}
+
+// lostLog forgets the log when its message is gone: another one begins with what is
+// shown next.
+func (v *view) lostLog(err error) {
+	if errors.Is(err, chat.ErrGone) {
+		v.log = nil
 	}
 }
 
@@ -411,21 +477,26 @@ const maxDraft = 6000
 // draft shows a reply while it is written: as one of Slack's streaming messages
 // where the workspace has them, else as a message that is edited.
 func (a *Adapter) draft(ctx context.Context, th thread, v *view, key, text string) {
-	if _, posted := v.refs[key]; posted || len(text) > maxDraft {
+	if _, posted := v.refs[key]; posted || v.theirs || len(text) > maxDraft {
 		return
 	}
 	d := v.drafts[key]
 	if d == nil {
-		if d = v.takeLog(); d == nil {
+		if d = v.takeLog(key); d == nil {
 			a.closeLog(ctx, th, v)
 			if d = a.startDraft(ctx, th, v, key, text); d != nil {
+				d.touched = time.Now()
 				v.drafts[key] = d
+				// A process that was stopped in the middle of the call comes too late.
+				if err := a.catchUp(ctx, th, v, false); err != nil {
+					a.log.InfoContext(ctx, "whose turn it is, is asked again later", "thread", th.id(), "error", err)
+				}
 			}
 			return
 		}
 		v.drafts[key] = d
 	}
-	d.done = false
+	d.done, d.touched = false, time.Now()
 	if d.text == text {
 		return
 	}
@@ -434,6 +505,9 @@ func (a *Adapter) draft(ctx context.Context, th thread, v *view, key, text strin
 		more, grows := strings.CutPrefix(next, d.sent)
 		if grows {
 			err := a.pace.do(ctx, "stream/"+th.channel, passing, func(ctx context.Context) error {
+				if err := a.still(ctx, th.id()); err != nil {
+					return err
+				}
 				_, _, err := a.api.AppendStreamContext(ctx, th.channel, d.ts, slackapi.MsgOptionMarkdownText(more))
 				return err
 			})
@@ -441,7 +515,7 @@ func (a *Adapter) draft(ctx context.Context, th thread, v *view, key, text strin
 			case err == nil:
 				d.text, d.sent = text, next
 				return
-			case errors.Is(err, errBusy):
+			case errors.Is(err, errBusy), errors.Is(err, errMoved):
 				return
 			}
 		}
@@ -451,7 +525,7 @@ func (a *Adapter) draft(ctx context.Context, th thread, v *view, key, text strin
 		}
 	}
 	msgs := blockkit.Reply(text, nil)
-	if a.updateOne(ctx, th, d.ts, passing, msgs[0], mark(key, 0)) == nil {
+	if a.updateOne(ctx, th, d.ts, passing, msgs[0], markDraft(key)) == nil {
 		d.text = text
 	}
 }
@@ -460,13 +534,16 @@ func (a *Adapter) startDraft(ctx context.Context, th thread, v *view, key, text 
 	if v.doubt {
 		return nil
 	}
-	asker := v.asker.Load()
+	asker := a.asker(ctx, th, v)
 	if !a.noStream.Load() && (asker != nil || strings.HasPrefix(th.channel, "D")) {
 		if a.place(ctx, th, v) != nil {
 			return nil
 		}
-		d := &draft{text: text, stream: true, sent: streamed(text)}
+		d := &draft{key: key, text: text, stream: true, sent: streamed(text)}
 		err := a.pace.do(ctx, "post/"+th.channel, passing, func(ctx context.Context) error {
+			if err := a.still(ctx, th.id()); err != nil {
+				return err
+			}
 			o := []slackapi.MsgOption{slackapi.MsgOptionTS(th.root), slackapi.MsgOptionMarkdownText(d.sent)}
 			if asker != nil {
 				o = append(o, slackapi.MsgOptionRecipientTeamID(th.team), slackapi.MsgOptionRecipientUserID(*asker))
@@ -481,6 +558,7 @@ func (a *Adapter) startDraft(ctx context.Context, th thread, v *view, key, text 
 		}
 		var said slackapi.SlackErrorResponse
 		if !errors.As(err, &said) {
+			v.doubt = v.doubt || uncertain(err)
 			return nil
 		}
 		if slices.Contains(lacking, said.Err) {
@@ -488,11 +566,11 @@ func (a *Adapter) startDraft(ctx context.Context, th thread, v *view, key, text 
 		}
 	}
 	// Under its post's key, so that a crash in between does not leave it behind.
-	ts := a.passing(ctx, th, v, blockkit.Reply(text, nil)[0], mark(key, 0))
+	ts := a.passing(ctx, th, v, blockkit.Reply(text, nil)[0], markDraft(key))
 	if ts == "" {
 		return nil
 	}
-	return &draft{ts: ts, text: text}
+	return &draft{key: key, ts: ts, text: text}
 }
 
 // lacking are Slack's words for a method that the workspace or the app has not
@@ -505,7 +583,8 @@ func (a *Adapter) endStream(ctx context.Context, th thread, d *draft) error {
 		return nil
 	}
 	err := a.pace.do(ctx, "stop/"+th.channel, normal, func(ctx context.Context) error {
-		_, _, err := a.api.StopStreamContext(ctx, th.channel, d.ts)
+		// From now on it can be found by its key.
+		_, _, err := a.api.StopStreamContext(ctx, th.channel, d.ts, markDraft(d.key))
 		return err
 	})
 	var said slackapi.SlackErrorResponse
@@ -538,6 +617,9 @@ func (a *Adapter) setStatus(ctx context.Context, th thread, v *view, s *show, st
 			text = "is " + status // Slack puts the app's name in front
 		}
 		err := a.pace.do(ctx, "status/"+th.channel, passing, func(ctx context.Context) error {
+			if err := a.still(ctx, th.id()); err != nil {
+				return err
+			}
 			return a.api.SetAssistantThreadsStatusContext(ctx, slackapi.AssistantThreadsSetStatusParameters{
 				ChannelID: th.channel, ThreadTS: th.root, Status: text,
 			})
@@ -587,7 +669,12 @@ func (a *Adapter) logStatus(ctx context.Context, th thread, v *view, status stri
 		return
 	}
 	m, ok := v.log.one()
-	if !ok || a.updateOne(ctx, th, v.log.ts, passing, m) != nil {
+	if !ok {
 		v.log.status = was
+		return
+	}
+	if err := a.updateOne(ctx, th, v.log.ts, passing, m); err != nil {
+		v.log.status = was
+		v.lostLog(err)
 	}
 }

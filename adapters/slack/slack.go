@@ -6,6 +6,11 @@
 // It decides nothing and stores no conversation: what it keeps in memory can be
 // lost at any moment, because every message of the bot carries the key of its
 // post and can be found again in the thread.
+//
+// Several replicas may run on one store. Each is connected, Slack gives every event and
+// press to one of their connections, and which one does not matter ([Config.Do],
+// [Config.Turn]). What one of them was writing when it lost a thread, the next one that
+// posts there removes, and so does the writer when it wakes: no half of a reply stays.
 package slack
 
 import (
@@ -43,9 +48,9 @@ type Config struct {
 	SigningSecret string
 	APIURL        string // base of the Web API; default [DefaultAPIURL]
 	Name          string // the bot's name in conversations
-	// Usergroups are the ids of the user groups that can make somebody an
-	// approver.
-	Usergroups []string
+	// Usergroups gives the ids of the user groups that can make somebody an approver
+	// now; nil: none. It is called from several goroutines.
+	Usergroups func() []string
 	// Channel gives the rules of a channel; nil: none.
 	Channel func(id string) ChannelRules
 	// Known reports whether the bot takes part in a thread.
@@ -60,8 +65,24 @@ type Config struct {
 	// restart has a beginning. nil: gaps over restarts are an hour long.
 	Alive    func(ctx context.Context) (time.Time, error)
 	SetAlive func(ctx context.Context, t time.Time) error
-	Desk     chat.Desk // answers slash commands and the home page; nil: neither
-	Sockets  int       // Socket Mode connections, default 2
+	// Do runs run while this process has a job that one of several replicas may do at
+	// a time; run's context ends when the job goes elsewhere. nil: this process is
+	// alone. The one job is [JobCheck].
+	Do func(ctx context.Context, job string, run func(ctx context.Context) error) error
+	// Turn says who posts in a thread, where several replicas do: n grows whenever
+	// another one than before begins to (1: only one ever did, 0: none), and mine means
+	// that this process was the last that began. An error means that this process
+	// must show nothing there now. It is asked right before each call that people see,
+	// so it should cost no more than a look at the store. nil: nobody else posts.
+	Turn func(ctx context.Context, t chat.ThreadID) (n uint64, mine bool, err error)
+	// Deaf and SetDeaf keep when a message was found that no connection of any replica
+	// had brought: every replica connects again then. nil: the finder alone does.
+	Deaf    func(ctx context.Context) (time.Time, error)
+	SetDeaf func(ctx context.Context, t time.Time) error
+	Desk    chat.Desk // answers slash commands and the home page; nil: neither
+	// Sockets are the Socket Mode connections of this process, default 2. All replicas
+	// together may have 10.
+	Sockets int
 	// PingTimeout is how long a connection may stay without a ping of Slack;
 	// default 30 s.
 	PingTimeout time.Duration
@@ -90,6 +111,7 @@ type Adapter struct {
 	lingering  sync.WaitGroup  // connections that were replaced
 	handler    atomic.Pointer[chat.Handler]
 	health     health
+	watch      watch
 
 	mu      sync.Mutex
 	me      identity
@@ -106,6 +128,7 @@ type times struct {
 	overdue time.Duration // when a message that no connection brought counts as missed
 	stagger time.Duration // between the connections' beginnings
 	backoff time.Duration // the longest wait between two attempts to connect
+	idle    time.Duration // after which a post of another key may remove a draft that nothing came to
 	show    time.Duration // between two edits that people only watch
 }
 
@@ -153,12 +176,15 @@ func New(cfg Config) (*Adapter, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Usergroups == nil {
+		cfg.Usergroups = func() []string { return nil }
+	}
 	a := &Adapter{
 		cfg: cfg, log: cfg.Log, now: cfg.Now, began: cfg.Now(), pace: newPacer(),
 		opens: opened.New(), inbox: lanes.New(), background: lanes.New(),
 		views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{},
 		ctx:   context.Background(),
-		times: times{keep: keepEvery, check: checkEvery, overdue: overdue, stagger: stagger, backoff: maxBackoff, show: showEvery},
+		times: times{keep: keepEvery, check: checkEvery, overdue: overdue, stagger: stagger, backoff: maxBackoff, idle: idleAfter, show: showEvery},
 	}
 	a.api = slackapi.New(cfg.BotToken, slackapi.OptionAppLevelToken(cfg.AppToken), slackapi.OptionAPIURL(cfg.APIURL), slackapi.OptionHTTPClient(cfg.HTTPClient))
 	a.people = newPeople(a.api, func() string { return a.self().team }, cfg.Usergroups, cfg.Now)
@@ -180,8 +206,12 @@ func transport() http.RoundTripper {
 // Scheme implements chat.Adapter.
 func (a *Adapter) Scheme() string { return scheme }
 
-// Ready returns nil while events can arrive, and otherwise a sentence.
+// Ready returns nil while events can arrive, here or at another replica, and otherwise
+// a sentence.
 func (a *Adapter) Ready() error { return a.health.err() }
+
+// State says in a few words whether events arrive here.
+func (a *Adapter) State() string { return a.health.state() }
 
 func (a *Adapter) self() identity {
 	a.mu.Lock()
@@ -212,6 +242,7 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 		a.lingering.Wait()
 		a.inbox.Close()
 		a.background.Close()
+		a.leave(run)
 		a.people.wait()
 		a.cfg.HTTPClient.CloseIdleConnections()
 	}()
@@ -233,7 +264,8 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 			wg.Go(func() { a.socket(run, h, i, cancel) })
 		}
 	}
-	a.keep(run, h)
+	wg.Go(func() { a.job(run, JobCheck, func(ctx context.Context) error { a.check(ctx, h); return nil }) })
+	a.keep(run)
 	if why := context.Cause(run); errors.Is(why, errRefused) {
 		return why
 	}

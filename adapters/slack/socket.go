@@ -77,7 +77,10 @@ func (a *Adapter) socket(ctx context.Context, h chat.Handler, n int, end context
 			// Somebody may be rotating the token right now: go on trying, slowly.
 			a.health.because(fatal(err))
 			wait = a.times.backoff
-		case errors.Is(err, errTooMany), errors.Is(err, errDisabled):
+		case errors.Is(err, errTooMany):
+			a.health.crowded(err.Error())
+			wait = a.times.backoff
+		case errors.Is(err, errDisabled):
 			a.health.because(err.Error())
 			wait = a.times.backoff
 		default:
@@ -94,7 +97,7 @@ func (a *Adapter) socket(ctx context.Context, h chat.Handler, n int, end context
 // Why a connection ended.
 var (
 	errRefresh  = errors.New("asked for a fresh connection")
-	errTooMany  = errors.New("ten connections of one app are allowed, and they are open already; stop other copies of this bot")
+	errTooMany  = errors.New("ten connections of one app are allowed, and they are open already; each replica has two, so run no more than five, and stop other bots that use this SLACK_APP_TOKEN")
 	errDisabled = errors.New("the app's Socket Mode was switched off; switch it on under Socket Mode on the app's page")
 )
 
@@ -163,7 +166,9 @@ func (a *Adapter) listen(ctx context.Context, h chat.Handler, c *conn, name stri
 			since := a.gap()
 			a.health.gain(name)
 			a.log.InfoContext(ctx, "listening to Slack", "connection", name)
-			a.background.Add("repair", func() { a.repair(h, since, a.now()) })
+			if a.watch.here(since) {
+				a.background.Add("repair", func() { a.repair(a.context(), h, since, a.now()) })
+			}
 		case "disconnect":
 			switch f.Reason {
 			case "too_many_websockets":

@@ -21,6 +21,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/slack"
 	"countersign/adapters/slack/slackfake"
+	"countersign/internal/npmtest"
 )
 
 // argumentTypes are the types that @slack/web-api 8.2.0 gives to the arguments
@@ -165,36 +166,7 @@ func TestPayloadsFitSlacksTypes(t *testing.T) {
 // test, so that nothing of them is left in the tree.
 func typesOfSlack(t *testing.T) string {
 	t.Helper()
-	missing := func(format string, args ...any) {
-		t.Helper()
-		if os.Getenv("CI") == "true" {
-			t.Fatalf(format, args...)
-		}
-		t.Skipf(format, args...)
-	}
-	for _, tool := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing("%s is missing: install Node.js 20 or newer with npm to check the payloads against Slack's types", tool)
-		}
-	}
-	dir := t.TempDir()
-	for _, name := range []string{"package.json", "package-lock.json", "tsconfig.json"} {
-		data, err := os.ReadFile(filepath.Join("testdata", "types", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	install := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	install.Dir = dir
-	if out, err := install.CombinedOutput(); err != nil {
-		missing("npm ci failed, so Slack's types are not here: connect to a package registry and run this again (%v)\n%s", err, out)
-	}
-	return dir
+	return npmtest.Workspace(t, filepath.Join("testdata", "types"), "check the payloads against Slack's types")
 }
 
 // complaint is one error of the compiler.

@@ -23,10 +23,12 @@ const patience = 30 * time.Second
 // incoming is one message from a person.
 type incoming struct {
 	user   string
+	groups []string
 	thread string
 	client string // the page's own id for it: what comes again has the same
 	text   string
-	start  bool // it may start the thread
+	start  bool   // it may start the thread
+	by     string // the replica that accepts it
 }
 
 func (in incoming) event(at time.Time, seq uint64) chat.Event {
@@ -36,6 +38,7 @@ func (in incoming) event(at time.Time, seq uint64) chat.Event {
 		From:   chat.User{ID: userID(in.user), Name: in.user},
 		Text:   in.text,
 		At:     at,
+		Groups: in.groups,
 		Ref:    chat.MessageRef(fmt.Sprint(seq)),
 	}
 }
@@ -60,89 +63,64 @@ func (a *Adapter) accept(ctx context.Context, in incoming) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 
-	var seq uint64
-	var done bool
-	now := a.now()
-	err := a.db.Update(ctx, func(tx store.Tx) error {
-		var found bool
-		if seq, done, found = hold(tx, in, now); !found {
-			return errNoThread
+	in.by = a.name
+	for {
+		var seq uint64
+		var done bool
+		now := a.now()
+		err := a.db.Update(ctx, func(tx store.Tx) error {
+			var found bool
+			if seq, done, found = hold(tx, in, now); !found {
+				return errNoThread
+			}
+			return nil
+		})
+		if err != nil || done {
+			return err
 		}
-		return nil
-	})
-	if err != nil || done {
-		return err
-	}
-	if err := h.Deliver(ctx, in.event(now, seq)); err != nil {
-		a.log.WarnContext(ctx, "a message was not accepted", "thread", threadID(in.thread), "error", err)
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		defer cancel()
-		if err := a.db.Update(undo, func(tx store.Tx) error { drop(tx, in, seq); return nil }); err != nil {
-			a.log.ErrorContext(ctx, "a refused message stays pending", "thread", threadID(in.thread), "error", err)
+		if gone, err := a.deliver(ctx, h, in, now, seq); !gone {
+			return err
 		}
-		return errRefused
+		// Another replica has settled the same message: what it became is in the store.
 	}
-	return a.reveal(ctx, in.thread, seq)
+}
+
+// deliver hands over a message that is held, when it is its turn, and shows it.
+func (a *Adapter) deliver(ctx context.Context, h chat.Handler, in incoming, at time.Time, seq uint64) (gone bool, err error) {
+	stop := a.keepUp(ctx, in.thread, seq)
+	defer stop()
+	if a.shared {
+		gone, err = a.inTurn(ctx, h, in.thread, seq)
+	}
+	if err == nil && !gone {
+		err = h.Deliver(ctx, in.event(at, seq))
+	}
+	switch {
+	case gone:
+		return true, nil
+	case err == nil:
+		return false, a.reveal(ctx, in.thread, seq)
+	}
+	a.log.WarnContext(ctx, "a message was not accepted", "thread", threadID(in.thread), "error", err)
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if err := a.db.Update(undo, func(tx store.Tx) error { drop(tx, in, seq); return nil }); err != nil {
+		a.log.ErrorContext(ctx, "a refused message stays pending", "thread", threadID(in.thread), "error", err)
+	}
+	return false, errRefused
 }
 
 func (a *Adapter) reveal(ctx context.Context, thread string, seq uint64) error {
-	if err := a.db.Update(ctx, func(tx store.Tx) error { show(tx, thread, seq, a.now()); return nil }); err != nil {
+	err := a.db.Update(ctx, func(tx store.Tx) error {
+		show(tx, thread, seq, a.now())
+		a.tellOthers(tx, thread)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	a.hub.posted(thread, "")
 	return nil
-}
-
-// handOver gives h the messages that were pending when the program ended. The
-// bot knows those that it has already by their event ids.
-func (a *Adapter) handOver(ctx context.Context, h chat.Handler) error {
-	type held struct {
-		thread string
-		seq    uint64
-		row    messageRow
-	}
-	var all []held
-	err := a.db.View(ctx, func(tx store.Tx) error {
-		all = nil
-		from, to := store.Prefix(scheme, "pending")
-		for k := range tx.Scan(from, to) {
-			id, seq, err := pendingParts(k)
-			if err != nil {
-				return err
-			}
-			if m, ok := store.Load[messageRow](tx, messageKey(id, seq)); ok {
-				all = append(all, held{id, seq, m})
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, p := range all {
-		in := incoming{user: p.row.From.Name, thread: p.thread, client: p.row.Key, text: p.row.Text}
-		if err := h.Deliver(ctx, in.event(p.row.At, p.seq)); err != nil {
-			// It stays pending for the next start, or for the person's own retry.
-			a.log.WarnContext(ctx, "a pending message was not accepted", "thread", threadID(p.thread), "error", err)
-			continue
-		}
-		if err := a.reveal(ctx, p.thread, p.seq); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func pendingParts(key []byte) (id string, seq uint64, err error) {
-	parts, err := store.Parts(key)
-	if err != nil {
-		return "", 0, err
-	}
-	if len(parts) == 4 {
-		id, _ = parts[2].(string)
-		seq, _ = parts[3].(uint64)
-	}
-	return id, seq, nil
 }
 
 // click hands one press over and shows the card's new face.
@@ -174,7 +152,12 @@ func (a *Adapter) click(ctx context.Context, c chat.Click) (chat.Answer, error) 
 	if ans.Card == nil || seq == 0 {
 		return ans, nil
 	}
-	err = a.db.Update(ctx, func(tx store.Tx) error { repaint(tx, id, seq, rev, ans.Card, a.now()); return nil })
+	err = a.db.Update(ctx, func(tx store.Tx) error {
+		if repaint(tx, id, seq, rev, ans.Card, a.now()) {
+			a.tellOthers(tx, id)
+		}
+		return nil
+	})
 	if err != nil {
 		// The decision stands; the bot posts the card's new face as well.
 		a.log.ErrorContext(ctx, "a card keeps its old face", "thread", c.Thread, "error", err)

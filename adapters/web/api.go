@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -28,7 +27,8 @@ const (
 func (a *Adapter) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /api/login", a.login)
-	mux.Handle("POST /api/logout", a.signed(a.logout))
+	mux.Handle("POST /api/logout", a.leaving(a.logout))
+	mux.Handle("POST /api/logout-everywhere", a.leaving(a.logoutEverywhere))
 	mux.Handle("GET /api/me", a.signed(a.me))
 	mux.Handle("GET /api/threads", a.signed(a.listThreads))
 	mux.Handle("POST /api/threads", a.signed(a.startThread))
@@ -40,6 +40,17 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("GET /api/threads/{id}/recordings", a.signed(a.listRecordings))
 	mux.Handle("GET /api/threads/{id}/recordings/{rec}", a.signed(a.readRecording))
 	mux.Handle("GET /api/panes/{id}/live", a.signed(a.live))
+	if a.oidc != nil {
+		mux.HandleFunc("GET /oidc/start", a.oidcStart)
+		mux.HandleFunc("GET "+oidcCallback, a.oidcFinish)
+	}
+	if a.watchLinks {
+		mux.Handle("GET /api/threads/{id}/links", a.signed(a.listLinks))
+		mux.Handle("POST /api/threads/{id}/links", a.signed(a.makeLink))
+		mux.Handle("POST /api/threads/{id}/links/{link}/end", a.signed(a.endLink))
+		mux.HandleFunc("POST /api/watch", a.watchInfo)
+		mux.HandleFunc("GET /api/watch/live", a.watchLive)
+	}
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusNotFound, "The console has no such call: reload the page to get its current version.")
 	})
@@ -47,8 +58,29 @@ func (a *Adapter) Handler() http.Handler {
 	return a.guard(mux)
 }
 
-// signed lets only signed-in people through, and POSTs only from our own page.
+// viewersMay is what a viewer is told who tries to change something.
+const viewersMay = "You may look at everything here, but not write, decide or share: ask whoever runs the bot to add you to a group that may."
+
+// signed lets only signed-in people through, and POSTs only from our own page, of
+// members, at a person's pace.
 func (a *Adapter) signed(next func(http.ResponseWriter, *http.Request, session)) http.Handler {
+	return a.leaving(func(w http.ResponseWriter, r *http.Request, s session) {
+		if r.Method == http.MethodPost {
+			if s.role != Member {
+				fail(w, http.StatusForbidden, viewersMay)
+				return
+			}
+			if !a.acts.allow(s.id) {
+				failPace(w, time.Second, "That was too much at once: wait a few seconds and send it again.")
+				return
+			}
+		}
+		next(w, r, s)
+	})
+}
+
+// leaving is signed for what everybody may who is signed in, however often.
+func (a *Adapter) leaving(next func(http.ResponseWriter, *http.Request, session)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, ok, err := a.session(r.Context(), r)
 		if err != nil {
@@ -56,11 +88,18 @@ func (a *Adapter) signed(next func(http.ResponseWriter, *http.Request, session))
 			return
 		}
 		if !ok {
-			fail(w, http.StatusUnauthorized, "You are not signed in: open a fresh sign-in link.")
+			sentence := "You are not signed in: open a fresh sign-in link."
+			if a.oidc != nil {
+				sentence = "You are not signed in: sign in again, or open a fresh sign-in link."
+			}
+			fail(w, http.StatusUnauthorized, sentence)
 			return
 		}
 		if r.Method == http.MethodPost && !a.mayPost(w, r, &s) {
 			return
+		}
+		if s.stale {
+			a.seen(r.Context(), s)
 		}
 		next(w, r, s)
 	})
@@ -88,13 +127,10 @@ func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 	if !a.mayPost(w, r, nil) {
 		return
 	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = r.RemoteAddr
-	}
-	if !a.logins.allow(host) {
-		w.Header().Set("Retry-After", "60")
-		fail(w, http.StatusTooManyRequests, "Too many sign-in attempts: wait a minute and try again.")
+	v := a.visitor(r)
+	if !a.logins.allow(neighbourhood(v.address)) {
+		a.recordRefusal(r.Context(), v, "", byLink, "too many attempts")
+		failPace(w, time.Minute, sentenceTooMany)
 		return
 	}
 	var body struct {
@@ -103,39 +139,46 @@ func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &body) {
 		return
 	}
-	user, token, err := a.redeem(r.Context(), body.Code)
+	user, token, err := a.redeem(r.Context(), v, body.Code)
+	if err == nil {
+		a.log.InfoContext(r.Context(), "a person signed in", "user", userID(user), "how", byLink)
+		http.SetCookie(w, a.cookie(r, cookieName, token, a.absolute, http.SameSiteStrictMode))
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	status := http.StatusForbidden
+	var sentence, why string
 	switch {
 	case errors.Is(err, errForged):
-		fail(w, http.StatusForbidden, "This is not a valid sign-in code: ask for a fresh link.")
+		sentence, why = "This is not a valid sign-in code: ask for a fresh link.", "no valid code"
 	case errors.Is(err, errExpired):
-		fail(w, http.StatusForbidden, "This sign-in link has expired: ask for a fresh one.")
+		sentence, why = "This sign-in link has expired: ask for a fresh one.", "expired"
 	case errors.Is(err, errUsed):
-		fail(w, http.StatusForbidden, "This sign-in link was used before: ask for a fresh one.")
+		sentence, why = "This sign-in link was used before: ask for a fresh one.", "used before"
 	case errors.Is(err, errUnknown):
-		fail(w, http.StatusForbidden, "This name may not sign in: ask whoever runs the bot to add it to a group.")
-	case err != nil:
-		a.failStore(r.Context(), w, err)
+		sentence, why = "This name may not sign in: ask whoever runs the bot to add it to a group.", "this name may not sign in"
+	case errors.Is(err, errTooMany):
+		status, sentence, why = http.StatusTooManyRequests, sentenceTooMany, "too many attempts for this name"
+		w.Header().Set("Retry-After", "60")
 	default:
-		a.log.InfoContext(r.Context(), "a person signed in", "user", userID(user))
-		http.SetCookie(w, a.cookie(r, token, sessionLife))
-		w.WriteHeader(http.StatusNoContent)
-	}
-}
-
-func (a *Adapter) logout(w http.ResponseWriter, r *http.Request, s session) {
-	err := a.db.Update(r.Context(), func(tx store.Tx) error { tx.Delete(sessionKey(s.token)); return nil })
-	if err != nil {
 		a.failStore(r.Context(), w, err)
 		return
 	}
-	http.SetCookie(w, a.cookie(r, "", -time.Second))
-	w.WriteHeader(http.StatusNoContent)
+	if !validName(user) {
+		user = ""
+	}
+	a.recordRefusal(r.Context(), v, user, byLink, why)
+	fail(w, status, sentence)
 }
 
 func (a *Adapter) me(w http.ResponseWriter, _ *http.Request, s session) {
+	role, why := "member", ""
+	if s.role != Member {
+		role, why = "viewer", viewersMay
+	}
 	answer(w, http.StatusOK, map[string]any{
-		"user": userID(s.user), "name": s.user, "csrf": a.csrf(s), "title": a.title,
-		"terminal": a.panes != nil || a.recordings != nil, "recordings": a.recordings != nil,
+		"user": userID(s.user), "name": s.user, "csrf": a.csrf(s), "title": a.title, "role": role, "why": why, "how": s.how, "since": s.begun,
+		"terminal": a.panes != nil || a.recordings != nil, "recordings": a.recordings != nil, "links": a.watchLinks,
 	})
 }
 
@@ -262,7 +305,7 @@ func (a *Adapter) startThread(w http.ResponseWriter, r *http.Request, s session)
 	if !read(w, r, &body) || !checkSay(w, body) {
 		return
 	}
-	in := incoming{user: s.user, thread: newThreadID(s.user, body.ID), client: body.ID, text: body.Text, start: true}
+	in := incoming{user: s.user, groups: s.groups, thread: newThreadID(s.user, body.ID), client: body.ID, text: body.Text, start: true}
 	if err := a.accept(r.Context(), in); err != nil {
 		a.failAccept(r.Context(), w, err)
 		return
@@ -280,7 +323,7 @@ func (a *Adapter) say(w http.ResponseWriter, r *http.Request, s session) {
 	if !read(w, r, &body) || !checkSay(w, body) {
 		return
 	}
-	if err := a.accept(r.Context(), incoming{user: s.user, thread: id, client: body.ID, text: body.Text}); err != nil {
+	if err := a.accept(r.Context(), incoming{user: s.user, groups: s.groups, thread: id, client: body.ID, text: body.Text}); err != nil {
 		a.failAccept(r.Context(), w, err)
 		return
 	}
@@ -332,6 +375,7 @@ func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 		From:   chat.User{ID: userID(s.user), Name: s.user},
 		Button: body.Button,
 		Reason: body.Reason,
+		Groups: s.groups,
 		Text:   body.Text,
 	})
 	switch {

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -30,10 +29,12 @@ var kinds = map[string]string{
 	"":      "text/plain; charset=utf-8",
 }
 
-// loadAssets puts the files of the page into memory by their path on the
-// server, with the bot's name and the first messages that it proposes in the
-// page.
-func loadAssets(title string, examples []string) (map[string]asset, error) {
+// refusedFile is a page without a path of its own, see refusalPage.
+const refusedFile = "/refused.html"
+
+// loadAssets puts the files of the page into memory by their path on the server.
+// parts fills the placeholders of pages.
+func loadAssets(parts *strings.Replacer) (map[string]asset, error) {
 	out := map[string]asset{}
 	err := fs.WalkDir(static, "static", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -48,20 +49,33 @@ func loadAssets(title string, examples []string) (map[string]asset, error) {
 			return fmt.Errorf("web: the file %s has no known type: add it to kinds", name)
 		}
 		url := strings.TrimPrefix(name, "static")
-		if url == "/index.html" {
+		if path.Ext(name) == ".html" {
+			body = []byte(parts.Replace(string(body)))
+		}
+		switch url {
+		case "/index.html":
 			url = "/"
-			var list strings.Builder
-			for _, e := range examples {
-				list.WriteString(`<li><button type="button">` + html.EscapeString(e) + "</button></li>\n")
-			}
-			body = bytes.ReplaceAll(body, []byte("{{title}}"), []byte(html.EscapeString(title)))
-			body = bytes.ReplaceAll(body, []byte("{{examples}}"), []byte(list.String()))
+		case "/watch.html":
+			url = "/watch"
 		}
 		sum := sha256.Sum256(body)
 		out[url] = asset{body: body, kind: kind, tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
 		return nil
 	})
 	return out, err
+}
+
+// pageParts fills the placeholders of pages, with markup.
+func pageParts(cfg Config) *strings.Replacer {
+	var list strings.Builder
+	for _, e := range cfg.Examples {
+		list.WriteString(`<li><button type="button">` + html.EscapeString(e) + "</button></li>\n")
+	}
+	signIn := ""
+	if cfg.OIDC != nil {
+		signIn = `<a id="oidc" class="button primary" href="/oidc/start">` + html.EscapeString(cfg.OIDCLabel) + `</a>`
+	}
+	return strings.NewReplacer("{{title}}", html.EscapeString(cfg.Title), "{{examples}}", list.String(), "{{oidc}}", signIn)
 }
 
 func (a *Adapter) serveAsset(w http.ResponseWriter, r *http.Request) {

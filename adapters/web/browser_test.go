@@ -127,7 +127,7 @@ type paintedPanes struct{}
 func (paintedPanes) Panes(context.Context, chat.ThreadID) ([]Pane, error) {
 	return []Pane{
 		{ID: "%1", Session: "countersign-ops-web-1", Name: "shared", Attach: "ssh -t web-1 tmux attach -r -t =countersign-ops-web-1", State: "running"},
-		{ID: "%2", Session: "countersign-ops-web-1", Name: "logs", State: "idle"},
+		{ID: "%2", Session: "countersign-ops-web-1", Name: "logs", Attach: "ssh -t web-1 tmux attach -r -t =countersign-ops-web-1", State: "idle"},
 	}, nil
 }
 
@@ -168,22 +168,46 @@ func newScreenTest(t *testing.T, options ...option) *screenTest {
 	path := chromium(t)
 	cfg := Config{
 		DB: mem.Open(), Key: testKey, Title: "Countersign", Panes: paintedPanes{},
-		Users: func(name string) bool { return name == "you" },
+		Users: members("you"),
 	}
 	for _, o := range options {
 		o(&cfg)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Origin == itself {
+		cfg.Origin = "http://" + l.Addr().String()
 	}
 	a, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := serve(t, a, "127.0.0.1:0")
+	srv := &httptest.Server{Listener: l, Config: Server(a.Handler())}
+	srv.Start()
 	bot := &incident{a: a, t: t}
 	run, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(run, bot) }()
 
-	profile, err := os.MkdirTemp("", "web-profile") //nolint:usetesting // chromium may still write there when it has ended
+	s := &screenTest{t: t, bot: bot, url: srv.URL, dir: shots(t), srv: srv}
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		s.srv.Close()
+	})
+	s.browser(path)
+	return s
+}
+
+// browser starts chromium for s, with a profile of its own.
+func (s *screenTest) browser(path string) {
+	t := s.t
+	t.Helper()
+	profile, err := os.MkdirTemp("", "web-profile") // not the test's: chromium may still write there when it has ended
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,17 +219,12 @@ func newScreenTest(t *testing.T, options ...option) *screenTest {
 	)
 	tab, endTab := chromedp.NewContext(alloc)
 	ctx, endTime := context.WithTimeout(tab, 2*time.Minute)
-	s := &screenTest{t: t, ctx: ctx, bot: bot, url: srv.URL, dir: shots(t), srv: srv}
+	s.ctx = ctx
 	t.Cleanup(func() {
 		endTime()
 		_ = chromedp.Cancel(tab)
 		endTab()
 		endAlloc()
-		stop()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		s.srv.Close()
 		_ = os.RemoveAll(profile)
 	})
 	err = chromedp.Listen(ctx, func(ev any) {
@@ -228,7 +247,15 @@ func newScreenTest(t *testing.T, options ...option) *screenTest {
 		t.Fatalf("starting chromium: %v", err)
 	}
 	s.do("listening", cmd(log.Enable, cdp.Empty{}), cmd(runtime.Enable, cdp.Empty{}))
-	return s
+}
+
+// another is a second browser in front of the same console, which shares nothing
+// with the first.
+func (s *screenTest) another() *screenTest {
+	s.t.Helper()
+	out := &screenTest{t: s.t, bot: s.bot, url: s.url, dir: s.dir, srv: s.srv}
+	out.browser(chromium(s.t))
+	return out
 }
 
 type step = chromedp.Action[chromedp.Void]

@@ -24,13 +24,17 @@ func (a *Adapter) listPanes(w http.ResponseWriter, r *http.Request, _ session) {
 	if a.panes != nil {
 		found, err := a.panes.Panes(r.Context(), threadID(id))
 		if err != nil && !errors.Is(err, chat.ErrGone) {
-			a.log.WarnContext(r.Context(), "panes cannot be listed", "thread", threadID(id), "error", err)
-			fail(w, http.StatusServiceUnavailable, "The terminals cannot be listed right now: check that the target is up, then try again.")
+			a.failPanes(r.Context(), w, id, err)
 			return
 		}
 		panes = append(panes, found...)
 	}
 	answer(w, http.StatusOK, map[string]any{"panes": panes})
+}
+
+func (a *Adapter) failPanes(ctx context.Context, w http.ResponseWriter, id string, err error) {
+	a.log.WarnContext(ctx, "panes cannot be listed", "thread", threadID(id), "error", err)
+	fail(w, http.StatusServiceUnavailable, "The terminals cannot be listed right now: check that the target is up, then try again.")
 }
 
 // openThread answers the request itself when it returns false.
@@ -52,7 +56,7 @@ func (a *Adapter) openThread(w http.ResponseWriter, r *http.Request, name string
 // live shows one pane over a WebSocket: binary frames, the snapshot first, then
 // the bytes as they come. With size=1 in the query a text frame comes before
 // them, {"width":..,"height":..}. What the browser sends is read and forgotten.
-func (a *Adapter) live(w http.ResponseWriter, r *http.Request, _ session) {
+func (a *Adapter) live(w http.ResponseWriter, r *http.Request, s session) {
 	if !a.ownPage(r) {
 		fail(w, http.StatusForbidden, "This request did not come from the console's own page at "+a.pageOrigin(r)+": open it there.")
 		return
@@ -61,6 +65,28 @@ func (a *Adapter) live(w http.ResponseWriter, r *http.Request, _ session) {
 	if !ok {
 		return
 	}
+	cut, leave, ok := a.stream(w, s.id)
+	if !ok {
+		return
+	}
+	defer leave()
+	alive := func(ctx context.Context) (bool, error) {
+		_, ok, err := a.session(ctx, r)
+		return ok, err
+	}
+	a.show(w, r, id, r.PathValue("id"), nil, audience{alive: alive, cut: cut, gone: "signed out"})
+}
+
+// audience is whoever watches a terminal, and for how long they may.
+type audience struct {
+	alive func(context.Context) (bool, error) // asked now and then
+	cut   <-chan struct{}                     // closed when it is over
+	until <-chan time.Time                    // has a value when it is over; nil: nothing is known
+	gone  string                              // what is said then
+}
+
+// show accepts the WebSocket and relays the pane to it.
+func (a *Adapter) show(w http.ResponseWriter, r *http.Request, id, pane string, how *websocket.AcceptOptions, who audience) {
 	select {
 	case <-a.stopping():
 		fail(w, http.StatusServiceUnavailable, "The bot is stopping: try again in a moment.")
@@ -73,7 +99,7 @@ func (a *Adapter) live(w http.ResponseWriter, r *http.Request, _ session) {
 	}
 	ctx, leave := context.WithCancel(r.Context())
 	defer leave()
-	screen, err := a.panes.Watch(ctx, threadID(id), r.PathValue("id"))
+	screen, err := a.panes.Watch(ctx, threadID(id), pane)
 	if err != nil {
 		a.log.WarnContext(ctx, "a pane cannot be watched", "thread", threadID(id), "error", err)
 		status, sentence := http.StatusServiceUnavailable, "The terminal cannot be shown right now: check that the target is up, then try again."
@@ -83,7 +109,7 @@ func (a *Adapter) live(w http.ResponseWriter, r *http.Request, _ session) {
 		fail(w, status, sentence)
 		return
 	}
-	conn, err := websocket.Accept(w, r, nil) // ownPage has checked the origin
+	conn, err := websocket.Accept(w, r, how) // ownPage has checked the origin
 	if err != nil {
 		return // it has answered
 	}
@@ -93,7 +119,7 @@ func (a *Adapter) live(w http.ResponseWriter, r *http.Request, _ session) {
 	reading, gone := context.WithCancel(r.Context())
 	defer gone()
 	go swallow(reading, gone, conn)
-	code, reason := a.relay(reading, r, conn, screen)
+	code, reason := a.relay(reading, r, conn, screen, who)
 	leave()
 	_ = conn.Close(code, reason) // a browser that has left needs no goodbye
 }
@@ -115,10 +141,11 @@ func swallow(ctx context.Context, gone context.CancelFunc, conn *websocket.Conn)
 	}
 }
 
-func (a *Adapter) relay(ctx context.Context, r *http.Request, conn *websocket.Conn, s Screen) (websocket.StatusCode, string) {
+func (a *Adapter) relay(ctx context.Context, r *http.Request, conn *websocket.Conn, s Screen, who audience) (websocket.StatusCode, string) {
 	stop := a.stopping()
 	beat := time.NewTicker(a.beat)
 	defer beat.Stop()
+	bell := a.bell.next()
 	if r.URL.Query().Get("size") == "1" {
 		raw, err := json.Marshal(map[string]int{"width": s.Width, "height": s.Height})
 		if err != nil || write(ctx, conn, websocket.MessageText, raw) != nil {
@@ -137,13 +164,22 @@ func (a *Adapter) relay(ctx context.Context, r *http.Request, conn *websocket.Co
 			if write(ctx, conn, websocket.MessageBinary, b) != nil {
 				return websocket.StatusGoingAway, ""
 			}
+		case <-bell:
+			bell = a.bell.next()
+			if ok, err := who.alive(ctx); err != nil || !ok {
+				return websocket.StatusPolicyViolation, who.gone
+			}
 		case <-beat.C:
-			if _, ok, err := a.session(ctx, r); err != nil || !ok {
-				return websocket.StatusPolicyViolation, "signed out"
+			if ok, err := who.alive(ctx); err != nil || !ok {
+				return websocket.StatusPolicyViolation, who.gone
 			}
 			if ping(ctx, conn) != nil {
 				return websocket.StatusGoingAway, ""
 			}
+		case <-who.cut:
+			return websocket.StatusPolicyViolation, who.gone
+		case <-who.until:
+			return websocket.StatusPolicyViolation, who.gone
 		case <-stop:
 			return websocket.StatusGoingAway, "the bot is stopping"
 		case <-ctx.Done():

@@ -68,7 +68,7 @@ func (a *Adapter) listRecordings(w http.ResponseWriter, r *http.Request, _ sessi
 
 // readRecording streams one recording as a file to keep. An answer that breaks
 // off in the middle is cut, so that nobody takes it for a whole one.
-func (a *Adapter) readRecording(w http.ResponseWriter, r *http.Request, _ session) {
+func (a *Adapter) readRecording(w http.ResponseWriter, r *http.Request, s session) {
 	id, ok := a.openThread(w, r, r.PathValue("id"))
 	if !ok {
 		return
@@ -78,6 +78,11 @@ func (a *Adapter) readRecording(w http.ResponseWriter, r *http.Request, _ sessio
 		fail(w, http.StatusNotFound, "There is no such recording: pick one from the list.")
 		return
 	}
+	cut, leave, ok := a.stream(w, s.id)
+	if !ok {
+		return
+	}
+	defer leave()
 	body, err := a.recordings.OpenRecording(r.Context(), threadID(id), name)
 	if errors.Is(err, chat.ErrGone) {
 		fail(w, http.StatusNotFound, "This recording is gone: pick another one.")
@@ -95,7 +100,7 @@ func (a *Adapter) readRecording(w http.ResponseWriter, r *http.Request, _ sessio
 	if d := mime.FormatMediaType("attachment", map[string]string{"filename": name + ".cast"}); d != "" {
 		h.Set("Content-Disposition", d)
 	}
-	if err := a.pour(w, r, body); err != nil {
+	if err := a.pour(w, r, body, cut); err != nil {
 		if r.Context().Err() == nil {
 			a.log.WarnContext(r.Context(), "a recording was not sent to its end", "thread", threadID(id), "error", err)
 		}
@@ -105,7 +110,7 @@ func (a *Adapter) readRecording(w http.ResponseWriter, r *http.Request, _ sessio
 
 // pour copies piece by piece: a reader has [writeTime] for each, however large
 // the whole is.
-func (a *Adapter) pour(w http.ResponseWriter, r *http.Request, body io.Reader) error {
+func (a *Adapter) pour(w http.ResponseWriter, r *http.Request, body io.Reader, cut <-chan struct{}) error {
 	c, stop := http.NewResponseController(w), a.stopping()
 	piece := make([]byte, 64<<10)
 	for {
@@ -123,6 +128,8 @@ func (a *Adapter) pour(w http.ResponseWriter, r *http.Request, body io.Reader) e
 			return err
 		}
 		select {
+		case <-cut:
+			return errors.New("the person signed out")
 		case <-stop:
 			return errors.New("the bot is stopping")
 		case <-r.Context().Done():

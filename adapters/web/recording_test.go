@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"countersign/adapters/chat"
+	"countersign/internal/npmtest"
 	"countersign/tools/record"
 )
 
@@ -389,32 +389,6 @@ p.addEventListener('ended', () => { globalThis.ended = true; });
 // where its files are.
 func anotherPlayer(t *testing.T) string {
 	t.Helper()
-	missing := func(format string, args ...any) {
-		t.Helper()
-		if os.Getenv("CI") == "true" {
-			t.Fatalf(format, args...)
-		}
-		t.Skipf(format, args...)
-	}
-	if _, err := exec.LookPath("npm"); err != nil {
-		missing("npm is missing: install Node.js 20 or newer with npm to check recordings against another player")
-	}
-	dir := t.TempDir()
-	for _, name := range []string{"package.json", "package-lock.json"} {
-		data, err := os.ReadFile(filepath.Join("testdata", "asciinema", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	install := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	install.Dir = dir
-	if out, err := install.CombinedOutput(); err != nil {
-		missing("npm ci failed, so the other player is not here: connect to a package registry and run this again (%v)\n%s", err, out)
-	}
+	dir := npmtest.Packages(t, filepath.Join("testdata", "asciinema"), "check recordings against another player")
 	return filepath.Join(dir, "node_modules", "asciinema-player", "dist", "bundle")
 }

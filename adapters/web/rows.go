@@ -44,11 +44,7 @@ type messageRow struct {
 	Files   []chat.File `json:"files,omitempty"`
 	Quiet   bool        `json:"quiet,omitempty"`
 	Pending bool        `json:"pending,omitempty"`
-}
-
-type sessionRow struct {
-	User    string    `json:"user"`
-	Expires time.Time `json:"expires"`
+	Groups  []string    `json:"groups,omitempty"` // of the person, while the message is pending
 }
 
 type codeRow struct {
@@ -61,6 +57,7 @@ func messageKey(id string, seq uint64) []byte  { return store.Key(scheme, "messa
 func changeKey(id string, rev uint64) []byte   { return store.Key(scheme, "change", id, rev) }
 func pendingKey(id string, seq uint64) []byte  { return store.Key(scheme, "pending", id, seq) }
 func sessionKey(token string) []byte           { return store.Key(scheme, "session", digest("session", token)) }
+func oidcKey(cookie string) []byte             { return store.Key(scheme, "oidc", digest("oidc", cookie)) }
 func codeKey(nonce []byte) []byte              { return store.Key(scheme, "code", digest("code", string(nonce))) }
 func postKey(id, key string) []byte            { return store.Key(scheme, "key", id, digest("post", key)) }
 func clientKey(id, user, client string) []byte {
@@ -227,9 +224,9 @@ func hold(tx store.Tx, in incoming, now time.Time) (seq uint64, done, found bool
 	seq = t.Last
 	store.Save(tx, threadKey(in.thread), t)
 	store.Save(tx, key, seq)
-	store.Save(tx, pendingKey(in.thread, seq), true)
+	store.Save(tx, pendingKey(in.thread, seq), holder{By: in.by})
 	store.Save(tx, messageKey(in.thread, seq), messageRow{
-		Key: in.client, From: chat.User{ID: userID(in.user), Name: in.user}, At: now.UTC(), Text: in.text, Pending: true,
+		Key: in.client, From: chat.User{ID: userID(in.user), Name: in.user}, At: now.UTC(), Text: in.text, Pending: true, Groups: in.groups,
 	})
 	return seq, false, true
 }
@@ -241,16 +238,17 @@ func show(tx store.Tx, id string, seq uint64, now time.Time) {
 	if !ok || !found || !m.Pending {
 		return
 	}
-	m.Pending = false
+	m.Pending, m.Groups = false, nil
 	tx.Delete(pendingKey(id, seq))
 	put(tx, id, t, seq, m, now)
 }
 
 // drop forgets a pending message, and its thread when it would have been the
-// first there.
+// first there, unless another replica has taken it over.
 func drop(tx store.Tx, in incoming, seq uint64) {
 	m, ok := store.Load[messageRow](tx, messageKey(in.thread, seq))
-	if !ok || !m.Pending {
+	raw, held := tx.Get(pendingKey(in.thread, seq))
+	if !ok || !m.Pending || held && holderOf(raw).By != in.by {
 		return
 	}
 	tx.Delete(messageKey(in.thread, seq))

@@ -18,7 +18,7 @@ const (
 
 // events streams a thread. The id of an event is the rev of its message, and a
 // reader that comes back names the last one it saw.
-func (a *Adapter) events(w http.ResponseWriter, r *http.Request, _ session) {
+func (a *Adapter) events(w http.ResponseWriter, r *http.Request, s session) {
 	id, ok := pathThread(r)
 	if !ok {
 		failThread(w)
@@ -42,6 +42,11 @@ func (a *Adapter) events(w http.ResponseWriter, r *http.Request, _ session) {
 		failThread(w)
 		return
 	}
+	cut, leave, ok := a.stream(w, s.id)
+	if !ok {
+		return
+	}
+	defer leave()
 	seat := a.hub.join(id)
 	defer a.hub.leave(id, seat)
 	out := &sse{w: w, c: http.NewResponseController(w)}
@@ -50,14 +55,15 @@ func (a *Adapter) events(w http.ResponseWriter, r *http.Request, _ session) {
 	if out.begin() != nil {
 		return
 	}
-	a.follow(r, out, id, rev, seat)
+	a.follow(r, out, id, rev, seat, cut)
 }
 
 // follow writes until the reader leaves, the session ends or the bot stops.
-func (a *Adapter) follow(r *http.Request, out *sse, id string, rev uint64, s *seat) {
+func (a *Adapter) follow(r *http.Request, out *sse, id string, rev uint64, s *seat, cut <-chan struct{}) {
 	ctx, stop := r.Context(), a.stopping()
 	beat := time.NewTicker(a.beat)
 	defer beat.Stop()
+	bell := a.bell.next()
 	for {
 		progress := a.hub.fetch(s) // before the messages that end it
 		var err error
@@ -72,11 +78,18 @@ func (a *Adapter) follow(r *http.Request, out *sse, id string, rev uint64, s *se
 		}
 		select {
 		case <-s.poke:
+		case <-bell:
+			bell = a.bell.next()
+			if _, ok, err := a.session(ctx, r); err != nil || !ok {
+				return // signed out at another replica
+			}
 		case <-beat.C:
 			if _, ok, err := a.session(ctx, r); err != nil || !ok {
 				return // signed out elsewhere, or expired
 			}
 			out.comment()
+		case <-cut:
+			return // signed out
 		case <-stop:
 			return
 		case <-ctx.Done():

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"countersign/adapters/chat"
 	"countersign/store"
@@ -47,20 +51,65 @@ type Screen struct {
 // Config is what an [Adapter] is made from.
 type Config struct {
 	DB  store.DB
-	Key []byte // 32 secret bytes that sign login codes; a new key ends no session
+	Key []byte // 32 secret bytes that sign login codes, the same for all replicas; a new key ends no session
 	// Origin is the page's address as browsers name it, for example
 	// "https://bot.example.com" or "http://127.0.0.1:8700", without a path.
 	// Empty means that it is derived from the Host header, which is safe only on
 	// a loopback listener (there the name must be a loopback one too); behind a
 	// proxy that ends TLS it must be set.
 	Origin string
-	// Users tells whether this name may sign in. It is asked again at every
-	// request, so a name that it stops knowing is out at once.
-	Users func(name string) bool
-	Panes Panes // nil: no terminals
+	// Users tells what somebody may do here. It is asked again at every request, so
+	// a name that it stops knowing is out at once. groups are those that the
+	// identity provider named when the person signed in, none for who came by a
+	// link. It is safe for concurrent use and quick.
+	Users func(name string, groups []string) Role
+	// OIDC lets people sign in through an identity provider, beside links; nil: by
+	// links alone. It needs Origin. Names of both kinds are the same people: a name
+	// that the provider gives must be one that people cannot choose freely.
+	OIDC      OIDC
+	OIDCLabel string // what the button for it says; default "Sign in with your account"
+	// Idle is after how long without any request a session ends (a twentieth of it
+	// early at most): default 2 hours, at least a minute. An open page asks all the
+	// time, so it means that the browser was closed or asleep. Absolute is when a
+	// session ends in any case: default 12 hours, at least a minute. The groups of
+	// who came through the identity provider are as old as that at most.
+	Idle, Absolute time.Duration
+	// ActsAtOnce is how many messages, clicks and links one session may send at once:
+	// default 20; ActsPerSecond is how many more it may send each second: default 1.
+	ActsAtOnce    int
+	ActsPerSecond float64
+	// Proxies are the addresses of reverse proxies of ours: only from them is
+	// X-Forwarded-For believed. Without them everybody behind a proxy is one
+	// address to the limit of sign-in attempts.
+	Proxies []netip.Prefix
+	// Audit is called in the transaction that makes or ends a session or a watch
+	// link, and in one of its own for a refused sign-in, of which only some are
+	// written when there are many. It may run more than once, must have no effect
+	// outside the transaction, and is safe for concurrent use. Nil: no audit.
+	Audit func(store.Tx, Access)
+	// WatchLinks lets members share one terminal session with people who cannot
+	// sign in. It needs Panes.
+	WatchLinks bool
+	Panes      Panes // nil: no terminals
 	// Recordings of terminals, to be played on the page; nil: none.
 	Recordings Recordings
-	Title      string // the bot's name on the page; default "Countersign"
+	// Tell is set where several replicas share DB. It is called in every transaction
+	// after which a stream at another replica has something to look at, and should
+	// have [Adapter.Heard] of the others called with thread after the commit: soon,
+	// any number of times, or not at all, since open streams look at the store every
+	// two seconds as well. thread is a [chat.ThreadID], or empty: every stream has to
+	// look. It may run more than once, must have no effect outside the transaction,
+	// and is safe for concurrent use. Nil, with Share nil too: this console is alone.
+	Tell func(tx store.Tx, thread string)
+	// Share tells other replicas of progress in thread: it should have
+	// [Adapter.HeardProgress] of the others called with what it is given, soon or not
+	// at all. p is made for that alone; its Key says more than the key. Thread and p
+	// as JSON (encoding/json) have less than 3500 bytes and are valid UTF-8. [Adapter.Run]
+	// calls it, from one goroutine, at most 20 times a second over time and twice a
+	// second for one key, and once more for each that is left when it ends. Nil:
+	// pages show the progress of the replica that serves them.
+	Share func(thread string, p chat.Progress)
+	Title string // the bot's name on the page; default "Countersign"
 	// Examples are first messages that the empty page offers; nil offers a few
 	// common ones.
 	Examples []string
@@ -73,7 +122,13 @@ type Adapter struct {
 	db         store.DB
 	key        []byte
 	origin     string // "" derives it from Host
-	users      func(string) bool
+	users      func(string, []string) Role
+	oidc       OIDC
+	idle       time.Duration
+	absolute   time.Duration
+	proxies    []netip.Prefix
+	audit      func(store.Tx, Access)
+	watchLinks bool
 	panes      Panes
 	recordings Recordings
 	title      string
@@ -81,8 +136,21 @@ type Adapter struct {
 	now        func() time.Time
 	beat       time.Duration // how often a stream shows that it lives
 	assets     map[string]asset
+	refused    []byte // a page, see refusalPage
 	hub        *hub
-	logins     *limiter
+	logins     *limiter // sign-in attempts by address
+	names      *limiter // and by name
+	refusals   *refusals
+	acts       *buckets // what people do, by session
+	looks      *buckets // requests about watch links, by address
+	streams    *streams
+	bell       *bell
+	name       string                      // of this replica, new with each start
+	shared     bool                        // other replicas may work on the store
+	tell       func(store.Tx, string)      // never nil
+	share      func(string, chat.Progress) // may be nil
+	sharer     *sharer
+	sights     *sights
 	turns      [64]chan struct{} // one token each: who has a thread's token may accept a message in it
 
 	mu      sync.Mutex // guards what follows
@@ -115,12 +183,31 @@ func New(cfg Config) (*Adapter, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.OIDC != nil && origin == "" {
+		return nil, errors.New("web: the identity provider must know where to send people back to: set Config.Origin")
+	}
+	if cfg.WatchLinks && cfg.Panes == nil {
+		return nil, errors.New("web: there are no terminals to share: set Config.Panes, or leave Config.WatchLinks off")
+	}
+	cfg.defaults()
+	if cfg.Idle < leastLife || cfg.Absolute < leastLife {
+		return nil, fmt.Errorf("web: sessions cannot end after %s idle or %s in all: give each at least %s", cfg.Idle, cfg.Absolute, leastLife)
+	}
+	if cfg.ActsAtOnce < 1 || cfg.ActsPerSecond <= 0 {
+		return nil, fmt.Errorf("web: nobody could send anything with %d acts at once and %g a second: give at least one, and more than none", cfg.ActsAtOnce, cfg.ActsPerSecond)
+	}
 	a := &Adapter{
 		ready:      make(chan struct{}),
 		db:         cfg.DB,
 		key:        append([]byte(nil), cfg.Key...),
 		origin:     origin,
 		users:      cfg.Users,
+		oidc:       cfg.OIDC,
+		idle:       cfg.Idle,
+		absolute:   cfg.Absolute,
+		proxies:    slices.Clone(cfg.Proxies),
+		audit:      cfg.Audit,
+		watchLinks: cfg.WatchLinks,
 		panes:      cfg.Panes,
 		recordings: cfg.Recordings,
 		title:      cfg.Title,
@@ -128,29 +215,70 @@ func New(cfg Config) (*Adapter, error) {
 		now:        cfg.Now,
 		beat:       15 * time.Second,
 		hub:        newHub(),
+		bell:       newBell(),
+		name:       short([]byte(secret())),
+		shared:     cfg.Tell != nil || cfg.Share != nil,
+		tell:       cfg.Tell,
+		share:      cfg.Share,
+		sights:     newSights(),
 		stop:       make(chan struct{}),
 	}
-	if a.title == "" {
-		a.title = "Countersign"
+	if a.tell == nil {
+		a.tell = func(store.Tx, string) {}
 	}
-	if a.log == nil {
-		a.log = slog.New(slog.DiscardHandler)
+	if a.shared {
+		a.sharer = newSharer(a.name)
+		a.hub.self, a.hub.out = a.name, a.sharer.offer
 	}
-	if a.now == nil {
-		a.now = time.Now
-	}
-	a.logins = newLimiter(a.now)
+	a.logins = newLimiter(a.now, attemptsEach, attemptsAll)
+	a.names = newLimiter(a.now, attemptsEach, 0)
+	a.refusals = newRefusals()
+	a.acts = newBuckets(a.now, rate.Limit(cfg.ActsPerSecond), cfg.ActsAtOnce)
+	a.looks = newBuckets(a.now, looksRate, looksBurst)
+	a.streams = newStreams(streamsEach, streamsAll)
 	for i := range a.turns {
 		a.turns[i] = make(chan struct{}, 1)
 	}
-	examples := cfg.Examples
-	if examples == nil {
-		examples = []string{"Why is the disk filling up on this host?", "The web service answers slowly. Find out what changed.", "Show me what you can do here."}
-	}
-	if a.assets, err = loadAssets(a.title, examples); err != nil {
+	if a.assets, err = loadAssets(pageParts(cfg)); err != nil {
 		return nil, err
 	}
+	a.refused = a.assets[refusedFile].body
+	delete(a.assets, refusedFile)
+	if !a.watchLinks {
+		delete(a.assets, "/watch")
+		delete(a.assets, "/watch.js")
+	}
 	return a, nil
+}
+
+func (cfg *Config) defaults() {
+	if cfg.Title == "" {
+		cfg.Title = "Countersign"
+	}
+	if cfg.OIDCLabel == "" {
+		cfg.OIDCLabel = "Sign in with your account"
+	}
+	if cfg.Examples == nil {
+		cfg.Examples = []string{"Why is the disk filling up on this host?", "The web service answers slowly. Find out what changed.", "Show me what you can do here."}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.ActsAtOnce == 0 {
+		cfg.ActsAtOnce = actsBurst
+	}
+	if cfg.ActsPerSecond == 0 {
+		cfg.ActsPerSecond = actsRate
+	}
+	if cfg.Idle == 0 {
+		cfg.Idle = defaultIdle
+	}
+	if cfg.Absolute == 0 {
+		cfg.Absolute = defaultAbsolute
+	}
 }
 
 // cleanOrigin brings s to the form in which browsers send it.
@@ -180,15 +308,19 @@ func (a *Adapter) Scheme() string { return scheme }
 func (a *Adapter) Ready() <-chan struct{} { return a.ready }
 
 // Run implements [chat.Adapter]: it hands over what a crash left pending, then
-// gives h the messages and clicks that come in through [Adapter.Handler]. When
-// ctx is done it ends the open streams, waits for the calls under way, and
-// returns nil. Until Run is called, and after it, people can read but not act.
+// gives h the messages and clicks that come in through [Adapter.Handler]. Among
+// several replicas it hands over what dead ones left for as long as it runs, and
+// looks at what they posted. When ctx is done it ends the open streams, waits for
+// the calls under way, and returns nil. Until Run is called, and after it, people
+// can read but not act.
 func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
-	if err := a.handOver(ctx, h); err != nil {
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // told to stop while starting
+	if !a.shared {
+		if err := a.handOver(ctx, h); err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // told to stop while starting
+			}
+			return err
 		}
-		return err
 	}
 	a.mu.Lock()
 	if a.handler != nil {
@@ -204,6 +336,18 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 	default:
 	}
 	a.mu.Unlock()
+	if a.shared {
+		calls.Go(func() {
+			a.every(ctx, lookEvery, "news", func(ctx context.Context) error {
+				a.hub.keep(time.Now())
+				return a.look(ctx)
+			})
+		})
+		calls.Go(func() {
+			a.every(ctx, adoptEvery, "pending messages", func(ctx context.Context) error { return a.adopt(ctx, h) })
+		})
+		calls.Go(func() { a.sharer.run(ctx, a.send) })
+	}
 
 	<-ctx.Done()
 	a.mu.Lock()
@@ -249,6 +393,7 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 	err := a.db.Update(ctx, func(tx store.Tx) error {
 		var err error
 		ref, err = writePost(tx, id, p, a.now())
+		a.tellOthers(tx, id)
 		return err
 	})
 	if err != nil {
@@ -272,6 +417,7 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 	err := a.db.Update(ctx, func(tx store.Tx) error {
 		var err error
 		ref, err = openThread(tx, id, p, a.now())
+		a.tellOthers(tx, id)
 		return err
 	})
 	if err != nil {
@@ -294,6 +440,7 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, r chat.MessageRef, 
 	err := a.db.Update(ctx, func(tx store.Tx) error {
 		var err error
 		key, err = editPost(tx, id, r, p, a.now())
+		a.tellOthers(tx, id)
 		return err
 	})
 	if err != nil {

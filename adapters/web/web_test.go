@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"golang.org/x/time/rate"
 
 	"countersign/adapters/chat"
 	"countersign/adapters/chat/chattest"
@@ -93,6 +94,18 @@ func (b *fakeBot) seen() []chat.Event {
 	return slices.Clone(b.events)
 }
 
+// members lets these in, and nobody else.
+func members(names ...string) func(string, []string) Role {
+	return func(name string, _ []string) Role {
+		if slices.Contains(names, name) {
+			return Member
+		}
+		return None
+	}
+}
+
+func everybody(string, []string) Role { return Member }
+
 // rig is a console that is served and run.
 type rig struct {
 	t     *testing.T
@@ -105,6 +118,9 @@ type rig struct {
 
 type option func(*Config)
 
+// itself is the origin of a console that knows its own address.
+const itself = "itself"
+
 func newRig(t *testing.T, options ...option) *rig {
 	t.Helper()
 	return newRigOn(t, mem.OpenTwice(), newClock(), options...)
@@ -114,18 +130,20 @@ func newRigOn(t *testing.T, db store.DB, c *clock, options ...option) *rig {
 	t.Helper()
 	cfg := Config{
 		DB: db, Key: testKey, Now: c.now, Title: "Ops <bot>",
-		Users: func(name string) bool {
-			return name == "you" || name == "ann" || name == `<img src=x onerror=alert(1)>`
-		},
+		Users: members("you", "ann", `<img src=x onerror=alert(1)>`),
 	}
 	for _, o := range options {
 		o(&cfg)
 	}
+	srv := httptest.NewUnstartedServer(nil)
+	if cfg.Origin == itself {
+		cfg.Origin = "http://" + srv.Listener.Addr().String()
+	}
 	a, err := New(cfg)
 	if err != nil {
+		srv.Close()
 		t.Fatal(err)
 	}
-	srv := httptest.NewUnstartedServer(a.Handler())
 	srv.Config = Server(a.Handler())
 	srv.Start()
 	r := &rig{t: t, db: db, clock: c, bot: &fakeBot{}, a: a, url: srv.URL}
@@ -299,73 +317,81 @@ func (r *rig) post(t chat.ThreadID, p chat.Post) chat.MessageRef {
 
 func TestTheConsoleKeepsThePromisesOfAnAdapter(t *testing.T) {
 	chattest.Run(t, func(t *testing.T) chattest.Subject {
-		a, err := New(Config{DB: mem.OpenTwice(), Key: testKey, Users: func(string) bool { return true }})
+		a, err := New(Config{DB: mem.OpenTwice(), Key: testKey, Users: everybody})
 		if err != nil {
 			t.Fatal(err)
 		}
+		a.acts = newBuckets(time.Now, rate.Inf, 1) // the suite is faster than a person
 		srv := httptest.NewServer(a.Handler())
 		t.Cleanup(srv.Close)
 		r := &rig{t: t, clock: &clock{t: time.Now()}, a: a, url: srv.URL}
-		p := r.signIn("you")
-		call := func(path, body string, want int, v any) error {
-			for { // the suite starts the adapter at the same moment
-				got := p.do("POST", path, body)
-				if got.status == http.StatusServiceUnavailable && strings.Contains(string(got.body), "starting") {
-					continue
-				}
-				if got.status != want {
-					return fmt.Errorf("%d %s", got.status, got.body)
-				}
-				return json.Unmarshal(got.body, v)
+		s := subject(t, r, a)
+		s.Again = func() chat.Opener {
+			again, err := New(Config{DB: a.db, Key: testKey, Users: everybody})
+			if err != nil {
+				t.Fatal(err)
 			}
+			return again
 		}
-		return chattest.Subject{
-			Adapter: a,
-			User:    "web:you",
-			Unknown: "web:nowhere",
-			Channel: "web", NoChannel: "web:other",
-			Again: func() chat.Opener {
-				again, err := New(Config{DB: a.db, Key: testKey, Users: func(string) bool { return true }})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return again
-			},
-			Say: func(th chat.ThreadID, id, text string) (chat.ThreadID, error) {
-				var out struct{ Thread chat.ThreadID }
-				if th == "" {
-					err := call("/api/threads", say(id, text), http.StatusCreated, &out)
-					return out.Thread, err
-				}
-				return th, call("/api/threads/"+string(th)+"/messages", say(id, text), http.StatusAccepted, &out)
-			},
-			Press: func(th chat.ThreadID, b chat.ButtonID, reason string) (chat.Answer, error) {
-				var ans chat.Answer
-				body, _ := json.Marshal(map[string]string{"id": "c", "button": string(b), "reason": reason})
-				err := call("/api/threads/"+string(th)+"/clicks", string(body), http.StatusOK, &ans)
-				return ans, err
-			},
-			Edit: func(th chat.ThreadID, b chat.ButtonID, text string) (chat.Answer, error) {
-				var ans chat.Answer
-				body, _ := json.Marshal(map[string]string{"id": "c", "button": string(b), "text": text})
-				err := call("/api/threads/"+string(th)+"/clicks", string(body), http.StatusOK, &ans)
-				return ans, err
-			},
-			Shown: func(th chat.ThreadID) []chat.Post {
-				var out []chat.Post
-				for _, m := range p.read(th).Messages {
-					if m.Kind == "bot" {
-						out = append(out, chat.Post{Key: m.Key, Text: m.Text, Card: m.Card})
-					}
-				}
-				return out
-			},
-		}
+		return s
 	})
 }
 
+// subject is an adapter for the suite, with somebody at the page that r serves.
+func subject(t *testing.T, r *rig, a chat.Adapter) chattest.Subject {
+	t.Helper()
+	p := r.signIn("you")
+	call := func(path, body string, want int, v any) error {
+		for { // the suite starts the adapter at the same moment
+			got := p.do("POST", path, body)
+			if got.status == http.StatusServiceUnavailable && strings.Contains(string(got.body), "starting") {
+				continue
+			}
+			if got.status != want {
+				return fmt.Errorf("%d %s", got.status, got.body)
+			}
+			return json.Unmarshal(got.body, v)
+		}
+	}
+	return chattest.Subject{
+		Adapter: a,
+		User:    "web:you",
+		Unknown: "web:nowhere",
+		Channel: "web", NoChannel: "web:other",
+		Say: func(th chat.ThreadID, id, text string) (chat.ThreadID, error) {
+			var out struct{ Thread chat.ThreadID }
+			if th == "" {
+				err := call("/api/threads", say(id, text), http.StatusCreated, &out)
+				return out.Thread, err
+			}
+			return th, call("/api/threads/"+string(th)+"/messages", say(id, text), http.StatusAccepted, &out)
+		},
+		Press: func(th chat.ThreadID, b chat.ButtonID, reason string) (chat.Answer, error) {
+			var ans chat.Answer
+			body, _ := json.Marshal(map[string]string{"id": "c", "button": string(b), "reason": reason})
+			err := call("/api/threads/"+string(th)+"/clicks", string(body), http.StatusOK, &ans)
+			return ans, err
+		},
+		Edit: func(th chat.ThreadID, b chat.ButtonID, text string) (chat.Answer, error) {
+			var ans chat.Answer
+			body, _ := json.Marshal(map[string]string{"id": "c", "button": string(b), "text": text})
+			err := call("/api/threads/"+string(th)+"/clicks", string(body), http.StatusOK, &ans)
+			return ans, err
+		},
+		Shown: func(th chat.ThreadID) []chat.Post {
+			var out []chat.Post
+			for _, m := range p.read(th).Messages {
+				if m.Kind == "bot" {
+					out = append(out, chat.Post{Key: m.Key, Text: m.Text, Card: m.Card})
+				}
+			}
+			return out
+		},
+	}
+}
+
 func TestConfigurationMistakesAreOneSentence(t *testing.T) {
-	good := Config{DB: mem.Open(), Key: testKey, Users: func(string) bool { return true }}
+	good := Config{DB: mem.Open(), Key: testKey, Users: everybody}
 	for _, c := range []struct {
 		name  string
 		spoil func(*Config)
@@ -374,6 +400,12 @@ func TestConfigurationMistakesAreOneSentence(t *testing.T) {
 		{"no store", func(c *Config) { c.DB = nil }, "store"},
 		{"a short key", func(c *Config) { c.Key = []byte("x") }, "32"},
 		{"nobody may sign in", func(c *Config) { c.Users = nil }, "Users"},
+		{"a provider that cannot send people back", func(c *Config) { c.OIDC = &fakeOIDC{} }, "Origin"},
+		{"terminals to share where there are none", func(c *Config) { c.WatchLinks = true }, "terminals"},
+		{"sessions that end at once", func(c *Config) { c.Idle = time.Second }, "idle"},
+		{"sessions that end before they begin", func(c *Config) { c.Absolute = -time.Hour }, "in all"},
+		{"nobody may send anything", func(c *Config) { c.ActsAtOnce = -1 }, "at once"},
+		{"nobody may send anything more", func(c *Config) { c.ActsPerSecond = -1 }, "a second"},
 		{"an origin with a path", func(c *Config) { c.Origin = "https://x.example/console" }, "origin"},
 		{"an origin that is a name", func(c *Config) { c.Origin = "x.example" }, "origin"},
 	} {
@@ -473,9 +505,10 @@ func TestTheCookieIsForThisPageAlone(t *testing.T) {
 	for _, c := range []struct {
 		name, origin string
 		secure       bool
+		cookie       string
 	}{
-		{"plain http on loopback", "", false},
-		{"https", "https://bot.example.com", true},
+		{"plain http on loopback", "", false, "countersign_session"},
+		{"https", "https://bot.example.com", true, "__Host-countersign_session"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, func(cfg *Config) { cfg.Origin = c.origin })
@@ -489,10 +522,10 @@ func TestTheCookieIsForThisPageAlone(t *testing.T) {
 				t.Fatal(got.status, string(got.body))
 			}
 			k := got.cookie[0]
-			if k.Name != "countersign_session" || !k.HttpOnly || k.SameSite != http.SameSiteStrictMode || k.Path != "/" || k.Secure != c.secure || k.Domain != "" {
+			if k.Name != c.cookie || !k.HttpOnly || k.SameSite != http.SameSiteStrictMode || k.Path != "/" || k.Secure != c.secure || k.Domain != "" {
 				t.Errorf("the cookie is %+v", k)
 			}
-			if k.MaxAge != int(sessionLife/time.Second) {
+			if k.MaxAge != int(defaultAbsolute/time.Second) {
 				t.Errorf("it lives %d s", k.MaxAge)
 			}
 		})
@@ -518,6 +551,7 @@ func TestSignInAttemptsAreLimited(t *testing.T) {
 var signedCalls = []struct{ method, path, body string }{
 	{"GET", "/api/me", ""},
 	{"POST", "/api/logout", "{}"},
+	{"POST", "/api/logout-everywhere", "{}"},
 	{"GET", "/api/threads", ""},
 	{"POST", "/api/threads", `{"id":"1","text":"x"}`},
 	{"GET", "/api/threads/THREAD", ""},
@@ -732,12 +766,20 @@ func TestASessionEnds(t *testing.T) {
 				p.t.Errorf("sign-out: %d %+v", got.status, got.cookie)
 			}
 		}},
-		{"after twelve hours", func(r *rig, _ *person, _ *bool) { r.clock.add(sessionLife) }},
+		{"after twelve hours", func(_ *rig, p *person, _ *bool) { p.stay(defaultAbsolute) }},
+		{"after two idle hours", func(r *rig, _ *person, _ *bool) { r.clock.add(defaultIdle) }},
 		{"when the name is struck off", func(_ *rig, _ *person, off *bool) { *off = true }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var off bool
-			r := newRig(t, func(cfg *Config) { cfg.Users = func(string) bool { return !off } })
+			r := newRig(t, func(cfg *Config) {
+				cfg.Users = func(string, []string) Role {
+					if off {
+						return None
+					}
+					return Member
+				}
+			})
 			p := r.signIn("you")
 			c.end(r, p, &off)
 			if got := p.do("GET", "/api/me", ""); got.status != 401 {
@@ -752,7 +794,7 @@ func TestRowsThatExpiredAreSweptAtTheNextSignIn(t *testing.T) {
 	for range 5 {
 		r.signIn("you")
 	}
-	r.clock.add(sessionLife + time.Hour)
+	r.clock.add(defaultAbsolute + time.Hour)
 	r.signIn("you")
 	rows := 0
 	err := r.db.View(t.Context(), func(tx store.Tx) error {
@@ -909,7 +951,7 @@ func TestNothingIsAcceptedWhileNobodyListens(t *testing.T) {
 		p = r.signIn("you")
 		th = p.start("hello")
 	})
-	a, err := New(Config{DB: db, Key: testKey, Now: c.now, Users: func(string) bool { return true }})
+	a, err := New(Config{DB: db, Key: testKey, Now: c.now, Users: everybody})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1373,7 +1415,7 @@ func TestABotWithoutTerminalsSaysSo(t *testing.T) {
 }
 
 func TestStreamsEndWhenTheBotStops(t *testing.T) {
-	a, err := New(Config{DB: mem.Open(), Key: testKey, Users: func(string) bool { return true }, Panes: fakePanes{make(chan []byte)}})
+	a, err := New(Config{DB: mem.Open(), Key: testKey, Users: everybody, Panes: fakePanes{make(chan []byte)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -272,10 +272,10 @@ func Append(tx store.Tx, thread chat.ThreadID, e Entry) Entry {
 func Load(tx store.Tx, thread chat.ThreadID) []Entry {
 	var out []Entry
 	start, end := store.Prefix("history", string(thread))
-	for k := range tx.Scan(start, end) {
-		if e, ok := store.Load[Entry](tx, k); ok {
-			out = append(out, e)
-		}
+	for k, v := range tx.Scan(start, end) {
+		var e Entry
+		store.Decode(k, v, &e)
+		out = append(out, e)
 	}
 	return out
 }

@@ -34,6 +34,11 @@ type Caps struct {
 	Channels map[string]ChannelCaps `yaml:"channels,omitempty"`
 }
 
+// None reports whether nothing is capped.
+func (c Caps) None() bool {
+	return c.Thread == (Cap{}) && c.Day == (Cap{}) && c.Channel == (Cap{}) && len(c.Channels) == 0
+}
+
 // ChannelCaps are the caps of one channel, whole and in place of the general ones;
 // nil leaves the general one.
 type ChannelCaps struct {

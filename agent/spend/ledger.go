@@ -3,6 +3,7 @@ package spend
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"time"
 
@@ -32,6 +33,19 @@ func (s Sum) plus(c Charge) Sum {
 	if c.Unpriced != "" && len(s.Unpriced) < maxNamed && !slices.Contains(s.Unpriced, c.Unpriced) {
 		s.Unpriced = append(slices.Clone(s.Unpriced), c.Unpriced)
 		slices.Sort(s.Unpriced)
+	}
+	return s
+}
+
+// with is both sums together.
+func (s Sum) with(o Sum) Sum {
+	s.Amount = s.Amount.plus(o.Amount)
+	s.Uncounted = sum(s.Uncounted, o.Uncounted)
+	for _, m := range o.Unpriced {
+		if len(s.Unpriced) < maxNamed && !slices.Contains(s.Unpriced, m) {
+			s.Unpriced = append(slices.Clone(s.Unpriced), m)
+			slices.Sort(s.Unpriced)
+		}
 	}
 	return s
 }
@@ -95,10 +109,32 @@ func (g Grant) validate() error {
 	return nil
 }
 
-func threadKey(thread string) []byte          { return store.Key("spend", "thread", thread) }
-func ageKey(d Day, thread string) []byte      { return store.Key("spend", "age", d, thread) }
-func dayKey(d Day) []byte                     { return store.Key("spend", "day", d) }
-func channelKey(d Day, channel string) []byte { return store.Key("spend", "channel", d, channel) }
+func threadKey(thread string) []byte     { return store.Key("spend", "thread", thread) }
+func ageKey(d Day, thread string) []byte { return store.Key("spend", "age", d, thread) }
+
+// shards is over how many rows the sums of a day are spread: each reply of every thread
+// adds to them, and replies that are stored at once must not wait for one row.
+const shards = 16
+
+// shardOf is the row that a thread's costs go to.
+func shardOf(thread string) uint64 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(thread))
+	return uint64(h.Sum32() % shards)
+}
+
+func dayParts(d Day) []any                     { return []any{"spend", "day", d} }
+func channelParts(d Day, channel string) []any { return []any{"spend", "channel", d, channel} }
+
+// total adds up the rows of a day's sum.
+func total(tx store.Tx, parts []any) (t Sum) {
+	for key, raw := range tx.Scan(store.Prefix(parts...)) {
+		var s Sum
+		store.Decode(key, raw, &s)
+		t = t.with(s)
+	}
+	return t
+}
 
 // grantParts are the parts of the keys of the grants of one scope that concern p.
 func grantParts(s Scope, p Place) []any {
@@ -119,13 +155,14 @@ func Add(tx store.Tx, p Place, c Charge) {
 	if !p.Day.valid() {
 		store.Abort(fmt.Errorf("spend: the day %q is none; use DayOf", p.Day))
 	}
-	grow := func(key []byte) {
+	grow := func(parts []any) {
+		key := store.Key(append(parts, shardOf(p.Thread))...)
 		s, _ := store.Load[Sum](tx, key)
 		store.Save(tx, key, s.plus(c))
 	}
-	grow(dayKey(p.Day))
+	grow(dayParts(p.Day))
 	if p.Channel != "" {
-		grow(channelKey(p.Day, p.Channel))
+		grow(channelParts(p.Day, p.Channel))
 	}
 	if p.Thread != "" {
 		touch(tx, p.Thread, p.Day, func(s Sum) Sum { return s.plus(c) })
@@ -150,8 +187,8 @@ func touch(tx store.Tx, thread string, d Day, change func(Sum) Sum) {
 func Load(tx store.Tx, p Place) Totals {
 	row, _ := store.Load[threadRow](tx, threadKey(p.Thread))
 	t := Totals{Place: p, Sums: map[Scope]Sum{Thread: row.Sum}}
-	t.Sums[Channel], _ = store.Load[Sum](tx, channelKey(p.Day, p.Channel))
-	t.Sums[Daily], _ = store.Load[Sum](tx, dayKey(p.Day))
+	t.Sums[Channel] = total(tx, channelParts(p.Day, p.Channel))
+	t.Sums[Daily] = total(tx, dayParts(p.Day))
 	return t
 }
 
@@ -196,17 +233,28 @@ func LoadGranted(tx store.Tx, p Place) Granted {
 	return out
 }
 
+func toldKey(p Place, w Warning) []byte {
+	return store.Key("spend", "told", p.Day, w.Scope, p.name(w.Scope))
+}
+
+// Untold returns those warnings that nobody was given yet for that scope on that day.
+func Untold(tx store.Tx, p Place, ws []Warning) []Warning {
+	var out []Warning
+	for _, w := range ws {
+		if _, ok := tx.Get(toldKey(p, w)); !ok {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
 // Tell returns the sentences of those warnings that nobody was given yet for that
 // scope on that day, and notes that they are given now: post them in the same
 // transaction.
 func Tell(tx store.Tx, p Place, ws []Warning) []string {
 	var out []string
-	for _, w := range ws {
-		key := store.Key("spend", "told", p.Day, w.Scope, p.name(w.Scope))
-		if _, ok := tx.Get(key); ok {
-			continue
-		}
-		tx.Set(key, nil)
+	for _, w := range Untold(tx, p, ws) {
+		tx.Set(toldKey(p, w), nil)
 		out = append(out, w.Sentence)
 	}
 	return out

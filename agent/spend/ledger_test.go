@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -240,13 +239,16 @@ func TestPruneTakesOldDaysAndThreadsThatNobodyUsedSince(t *testing.T) {
 				}
 				spend.Tell(tx, at("old0", -9), []spend.Warning{{Scope: spend.Thread, Sentence: "x"}})
 			})
-			// 1 day, 1 channel, 1 warning, 2 grants, 5 threads.
-			var got []int
-			for range 5 {
-				update(t, db, func(tx store.Tx) { got = append(got, spend.Prune(tx, day(-1), 3)) })
+			// 1 day and 1 channel, of some shards each, 1 warning, 2 grants, 5 threads.
+			pruned := 0
+			for n := 3; n == 3; {
+				update(t, db, func(tx store.Tx) { n = spend.Prune(tx, day(-1), 3) })
+				if pruned += n; n > 3 {
+					t.Errorf("%d at once", n)
+				}
 			}
-			if !slices.Equal(got, []int{3, 3, 3, 1, 0}) {
-				t.Errorf("%v", got)
+			if pruned < 10 || pruned > 20 {
+				t.Errorf("%d rows were pruned", pruned)
 			}
 			update(t, db, func(tx store.Tx) {
 				old, now := at("old0", -9), at("used", 0)

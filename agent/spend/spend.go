@@ -13,8 +13,8 @@
 //
 //	("spend", "thread", thread)                           -> sum and last day as JSON
 //	("spend", "age", last day, thread)                    -> nothing; finds old threads for Prune
-//	("spend", "day", day)                                 -> Sum as JSON
-//	("spend", "channel", day, channel)                    -> Sum as JSON
+//	("spend", "day", day, shard)                          -> Sum as JSON; all shards together are the day's
+//	("spend", "channel", day, channel, shard)             -> Sum as JSON; likewise
 //	("spend", "grant", "thread", thread, request)         -> Grant as JSON
 //	("spend", "grant", "day", day, request)               -> Grant as JSON
 //	("spend", "grant", "channel", day, channel, request)  -> Grant as JSON

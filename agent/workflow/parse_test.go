@@ -139,7 +139,7 @@ func TestTheExampleOfTheDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(doc), "```yaml\n")
+	_, rest, _ := strings.Cut(string(doc), "```yaml kind=workflow\n")
 	src, _, ok := strings.Cut(rest, "```\n")
 	if !ok {
 		t.Fatal("there is no example in docs/workflows.md")

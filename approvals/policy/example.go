@@ -191,6 +191,8 @@ func (p *Policy) somebody(groups []string) (chat.User, []string) {
 		switch {
 		case len(g.Web) > 0:
 			return chat.User{ID: chat.UserID("web:" + g.Web[0])}, nil
+		case len(g.WebGroups) > 0:
+			return chat.User{ID: "web:somebody"}, g.WebGroups
 		case len(g.Slack) > 0:
 			return chat.User{ID: chat.UserID("slack:T0:" + g.Slack[0])}, nil
 		case len(g.SlackUsergroups) > 0:

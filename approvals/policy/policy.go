@@ -33,6 +33,8 @@ type Group struct {
 	Discord         []string `yaml:"discord,omitempty" json:"discord,omitempty"`
 	DiscordRoles    []string `yaml:"discord_roles,omitempty" json:"discord_roles,omitempty"`
 	Web             []string `yaml:"web,omitempty" json:"web,omitempty"`
+	// WebGroups are groups of the console's identity provider.
+	WebGroups []string `yaml:"web_groups,omitempty" json:"web_groups,omitempty"`
 }
 
 // Config is the policy section of the configuration file.
@@ -388,7 +390,7 @@ func (p *Policy) Eligible(groups []string, u chat.User, network []string) bool {
 		g := p.groups[name]
 		switch scheme {
 		case "web":
-			if slices.Contains(g.Web, rest) {
+			if slices.Contains(g.Web, rest) || overlap(g.WebGroups, network) {
 				return true
 			}
 		case "slack":

@@ -10,7 +10,7 @@ import (
 
 func TestEligible(t *testing.T) {
 	p, err := New(Config{}, map[string]Group{"oncall": {
-		Web: []string{"alice"}, Slack: []string{"U1"}, SlackUsergroups: []string{"S1"}, Discord: []string{"42"}, DiscordRoles: []string{"7"},
+		Web: []string{"alice"}, Slack: []string{"U1"}, SlackUsergroups: []string{"S1"}, Discord: []string{"42"}, DiscordRoles: []string{"7"}, WebGroups: []string{"sre"},
 	}, "empty": {Web: []string{""}}})
 	if err != nil {
 		t.Fatal(err)
@@ -23,6 +23,8 @@ func TestEligible(t *testing.T) {
 		want    bool
 	}{
 		{"a name of the console", []string{"oncall"}, chat.User{ID: "web:alice"}, nil, true},
+		{"a group of the console's identity provider", []string{"oncall"}, chat.User{ID: "web:eve"}, []string{"sre"}, true},
+		{"that group elsewhere is nothing", []string{"oncall"}, chat.User{ID: "slack:T1:U9"}, []string{"sre"}, false},
 		{"a display name is nothing", []string{"oncall"}, chat.User{ID: "web:eve", Name: "alice"}, nil, false},
 		{"a name of another network is nothing", []string{"oncall"}, chat.User{ID: "slack:T1:alice"}, nil, false},
 		{"a Slack user", []string{"oncall"}, chat.User{ID: "slack:T1:U1"}, nil, true},

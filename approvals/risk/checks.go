@@ -74,7 +74,7 @@ func (j *judge) refusePath(tool string, w word) bool {
 	if w.kind == wordOpaque {
 		return false // judged where it was matched
 	}
-	if why := secretPath(w); why != "" {
+	if why := j.secret(w); why != "" {
 		j.add(High, EffectSecrets, "`%s` reads %s: %s", tool, w.text, why)
 		return true
 	}
@@ -112,7 +112,7 @@ func checkGrep(j *judge, c *call) {
 		if j.refusePath(c.root.name, w) {
 			return
 		}
-		if deep && w.kind != wordOpaque && wideRoot(w.text) && (c.has("--json", "--vimgrep") || !c.has("-l", "--files-with-matches", "-L", "-c", "--count", "--files", "-q", "--quiet")) {
+		if deep && w.kind != wordOpaque && j.wide(w.text) && (c.has("--json", "--vimgrep") || !c.has("-l", "--files-with-matches", "-L", "-c", "--count", "--files", "-q", "--quiet")) {
 			j.add(Medium, EffectSecrets, "`%s` looks through everything below %s, where secrets are", c.root.name, w.text)
 			return
 		}
@@ -125,7 +125,7 @@ func checkDeep(j *judge, c *call) {
 		return
 	}
 	for _, w := range c.operands {
-		if wideRoot(w.text) {
+		if j.wide(w.text) {
 			j.add(Medium, EffectSecrets, "`%s` shows everything below %s, where secrets are", c.root.name, w.text)
 			return
 		}
@@ -323,7 +323,7 @@ func checkMembers(j *judge, c *call) {
 		j.add(Medium, EffectSecrets, "`%s` shows all that is in the archive", c.root.name)
 	}
 	for _, w := range members {
-		if secretPath(word{text: w.text, kind: wordGlob}) != "" || strings.Trim(w.text, "*/.") == "" {
+		if j.secret(word{text: w.text, kind: wordGlob}) != "" || strings.Trim(w.text, "*/.") == "" {
 			j.add(High, EffectSecrets, "`%s` shows %s, which is or may be a secret", c.root.name, w.text)
 			return
 		}

@@ -57,6 +57,7 @@ func badBytes(s string) string {
 // judge collects what is found out about one text.
 type judge struct {
 	specs   map[string]*spec // the engine's; nil for the embedded ones
+	places  []string         // where the extension says that secrets lie
 	src     string
 	issues  []issue
 	proven  []string

@@ -26,6 +26,9 @@ type Extension struct {
 	Tools string `yaml:"tools,omitempty"`
 	// Examples are the tests of the table, run whenever it is loaded.
 	Examples Examples `yaml:"examples,omitempty"`
+	// Secrets are files and directories that hold secrets beside those whose names and
+	// usual places say so: whole paths, at most 100, the same on every target.
+	Secrets []string `yaml:"secrets,omitempty"`
 }
 
 // Examples are commands with the answer that an extension must give, at most
@@ -41,6 +44,8 @@ type Examples struct {
 type Engine struct {
 	specs map[string]*spec // nil for the embedded ones
 	added map[string]bool  // programs that only the extension knows
+	// places are where the extension says that secrets lie.
+	places []string
 }
 
 //go:embed never.txt
@@ -58,6 +63,9 @@ var neverText string
 func New(ext Extension) (*Engine, error) {
 	e, added, err := build(ext.Tools)
 	if err != nil {
+		return nil, err
+	}
+	if e.places, err = checkPlaces(ext.Secrets); err != nil {
 		return nil, err
 	}
 	if err := e.checkNever(); err != nil {
@@ -83,7 +91,7 @@ func (e *Engine) Classify(command string) (v Verdict) {
 		return refuse(command, why)
 	}
 	j := newJudge()
-	j.specs = e.specs
+	j.specs, j.places = e.specs, e.places
 	j.text(command, true)
 	for i, name := range j.proven {
 		if e.added[name] {

@@ -137,7 +137,7 @@ func (j *judge) findExec(argv, roots, all []word) int {
 	}
 	if files && !metaTool(inner[0].text) {
 		for _, r := range roots {
-			if wideRoot(r.text) || secretPath(r) != "" || devicePath(r.text) {
+			if j.wide(r.text) || j.secret(r) != "" || devicePath(r.text) {
 				j.add(High, EffectSecrets, "`-exec` shows the content of files below %s, where secrets are", r.text)
 				return 0
 			}
@@ -283,8 +283,8 @@ func wrapAwk(j *judge, name string, argv []word) {
 			j.add(Medium, EffectSecrets, "which file `%s` reads is only known when it runs", name)
 			return
 		case w.kind == wordLit && awkSafeVars.MatchString(w.text):
-		case secretPath(w) != "":
-			j.add(High, EffectSecrets, "`%s` reads %s: %s", name, w.text, secretPath(w))
+		case j.secret(w) != "":
+			j.add(High, EffectSecrets, "`%s` reads %s: %s", name, w.text, j.secret(w))
 			return
 		case devicePath(w.text):
 			j.add(Medium, EffectUnknown, "`%s` opens %s", name, w.text)
@@ -400,7 +400,7 @@ func wrapSed(j *judge, name string, argv []word) {
 		}
 	}
 	for _, w := range files {
-		if why := secretPath(w); why != "" {
+		if why := j.secret(w); why != "" {
 			j.add(High, EffectSecrets, "`sed` reads %s: %s", w.text, why)
 			return
 		}
@@ -661,7 +661,7 @@ func wrapGit(j *judge, name string, argv []word) {
 		return
 	}
 	for _, w := range argv[i:] {
-		if strings.Contains(w.text, "%G") || secretPath(w) != "" {
+		if strings.Contains(w.text, "%G") || j.secret(w) != "" {
 			j.add(Medium, EffectExec, "`git %s` with `%s` can run gpg or show a secret", sub, w.text)
 			return
 		}

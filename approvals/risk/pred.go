@@ -57,7 +57,7 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	}
 	if w.kind == wordGlob {
 		if pred == "path" && (!w.dashy() || cur.benign) {
-			return (cur.meta || secretPath(w) == "") && (cur.device && diskPath(w.text) || cur.meta && !cur.opens || !devicePath(w.text))
+			return (cur.meta || j.secret(w) == "") && (cur.device && diskPath(w.text) || cur.meta && !cur.opens || !devicePath(w.text))
 		}
 		if pred == "any" {
 			return !w.dashy() || cur.benign
@@ -75,7 +75,7 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 		if cur.meta && !cur.opens {
 			return true
 		}
-		return (cur.meta || secretPath(w) == "") && (cur.device && diskPath(t) || !devicePath(t)) && !strings.HasPrefix(t, "@")
+		return (cur.meta || j.secret(w) == "") && (cur.device && diskPath(t) || !devicePath(t)) && !strings.HasPrefix(t, "@")
 	case "num":
 		t = strings.TrimLeft(t, "+-")
 		digits := strings.TrimRight(t, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ%")
@@ -116,11 +116,11 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	case "smartlog":
 		return slices.Contains([]string{"error", "xerror", "selftest", "xselftest", "selective", "directory", "background", "scttemp", "scttempsts", "scttemphist", "devstat", "sataphy", "sasphy", "ssd", "defects", "farm"}, t)
 	case "etc":
-		return strings.HasPrefix(path.Clean(t), "/etc/") && secretPath(w) == "" && w.kind == wordLit
+		return strings.HasPrefix(path.Clean(t), "/etc/") && j.secret(w) == "" && w.kind == wordLit
 	case "unixsock":
 		return strings.HasPrefix(t, "unix:///run/") || strings.HasPrefix(t, "unix:///var/run/") || strings.HasPrefix(t, "/run/") || strings.HasPrefix(t, "/var/run/")
 	case "local":
-		return !strings.Contains(t, "://") && !strings.Contains(t, "git@") && secretPath(w) == "" && !devicePath(t)
+		return !strings.Contains(t, "://") && !strings.Contains(t, "git@") && j.secret(w) == "" && !devicePath(t)
 	case "header":
 		name, _, ok := strings.Cut(strings.ToLower(t), ":")
 		return ok && slices.Contains([]string{"accept", "host", "content-type", "user-agent", "cache-control", "accept-encoding", "x-forwarded-proto"}, name)
@@ -162,7 +162,7 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 func (j *judge) reject(cur *spec, pred string, w word) {
 	switch pred {
 	case "path":
-		if why := secretPath(w); why != "" && !cur.meta {
+		if why := j.secret(w); why != "" && !cur.meta {
 			j.add(High, EffectSecrets, "`%s` reads %s: %s", cur.name, w.text, why)
 			return
 		}
@@ -264,7 +264,7 @@ var secretNames = []string{
 	".env", "credentials", "credentials.json", ".vault-token", "kubeconfig", "admin.conf", "super-admin.conf", "k3s.yaml",
 	".dockerconfigjson", ".dockercfg", "environ", "kcore", "chap-secrets", "pap-secrets", "ipsec.secrets", "sasl_passwd",
 	"wp-config.php", "application_default_credentials.json", "access_tokens.db", "credentials.db", "accessTokens.json",
-	"passwd.client", "rclone.conf", ".s3cfg", ".boto", "service-account.json", "krb5.keytab", ".lesshst", ".viminfo",
+	"passwd.client", "countersign.db", "countersign.db.journal", "rclone.conf", ".s3cfg", ".boto", "service-account.json", "krb5.keytab", ".lesshst", ".viminfo",
 	"secrets.yml", "secrets.yaml", "secrets.json", "secrets.env", "secret.yml", "secret.yaml", "secret.json", "master.key", "erlang.cookie", ".erlang.cookie",
 }
 
@@ -279,7 +279,7 @@ var secretDirs = []string{
 	"/.ssh/", "/.gnupg/", "/.aws/", "/.kube/", "/.azure/", "/.config/gcloud/", "/.docker/", "/.config/gh/", "/.password-store/",
 	"/run/secrets/", "/etc/ssl/private/", "/etc/pki/private/", "/etc/pki/tls/private/", "/etc/kubernetes/pki/", "/etc/wireguard/",
 	"/etc/NetworkManager/system-connections/", "/var/lib/sss/", "/run/credentials/", "/etc/credstore/", "/etc/credstore.encrypted/",
-	"/var/lib/kubelet/pki/", "/var/lib/kubelet/pods/", "/etc/letsencrypt/accounts/", "/var/lib/samba/private/", "/etc/vault.d/", "/var/lib/rancher/k3s/server/",
+	"/var/lib/kubelet/pki/", "/var/lib/kubelet/pods/", "/etc/letsencrypt/accounts/", "/var/lib/samba/private/", "/etc/vault.d/", "/var/lib/countersign/", "/.local/share/countersign/", "/etc/countersign/credentials/", "/var/lib/rancher/k3s/server/",
 }
 
 // Words in a base name that mark it as a secret.

@@ -41,7 +41,7 @@ func (j *judge) redirect(r *syntax.Redirect) {
 		return
 	case syntax.RdrIn:
 		if known && fd == "" {
-			if reason := secretPath(w); reason != "" {
+			if reason := j.secret(w); reason != "" {
 				j.add(High, EffectSecrets, "`< %s` reads a secret: %s", w.text, reason)
 				return
 			}

@@ -162,7 +162,7 @@ func (j *judge) tail(argv []word) {
 		if j.probing > 1 || argv[i].kind != wordLit || !trusted || specs[name] == nil && wrapper(name) == nil {
 			continue
 		}
-		probe := &judge{specs: j.specs, src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: j.probing + 1}
+		probe := &judge{specs: j.specs, places: j.places, src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: j.probing + 1}
 		probe.run(argv[i:], true)
 		j.steps = probe.steps
 		for _, is := range probe.issues {
@@ -214,7 +214,7 @@ func (j *judge) shows(name string, argv []word) bool {
 	if err != nil || specs[name] == nil || j.probing > 1 {
 		return false
 	}
-	probe := &judge{specs: j.specs, src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: 2}
+	probe := &judge{specs: j.specs, places: j.places, src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: 2}
 	probe.match(specs[name], argv)
 	if len(probe.issues) > 0 {
 		return false
@@ -471,7 +471,7 @@ func fromFind(j *judge, s *syntax.Stmt) bool {
 			}
 		}
 		return len(roots) > 0 && !slices.ContainsFunc(roots, func(w word) bool {
-			return w.kind != wordLit || wideRoot(w.text) || secretPath(w) != "" || devicePath(w.text)
+			return w.kind != wordLit || j.wide(w.text) || j.secret(w) != "" || devicePath(w.text)
 		})
 	}
 	return false

@@ -47,7 +47,7 @@ func (b *bot) openAlerts() (*hook.Handler, error) {
 		Target: func(tx store.Tx, thread chat.ThreadID, target string) {
 			store.Save(tx, threadTargetKey(string(thread)), targetRow{Target: target, By: "alerts", At: time.Now().UTC()})
 		},
-		Redact: b.redact, Log: log, Now: time.Now,
+		Redact: b.redact, Tell: func(tx store.Tx) { b.replicas.hint(tx, hintAlerts) }, Log: log, Now: time.Now,
 	})
 	if err != nil {
 		return nil, usage("alerts: %v", err)

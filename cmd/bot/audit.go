@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -255,7 +254,7 @@ func auditCommand() *cobra.Command {
 	return c
 }
 
-const urlFlag = "address of the running bot on this machine; default http://COUNTERSIGN_LISTEN"
+const urlFlag = "address of the running bot on this machine; default: where the running bot says that it is"
 
 func auditVerifyCommand() *cobra.Command {
 	var posted, base string
@@ -268,7 +267,7 @@ func auditVerifyCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if posted != "" && (len(posted) < 12 || len(posted) > 64 || strings.Trim(strings.ToLower(posted), "0123456789abcdef") != "") {
+			if cmd.Flags().Changed("anchor") && (len(posted) < 12 || len(posted) > 64 || strings.Trim(strings.ToLower(posted), "0123456789abcdef") != "") {
 				return usage("--anchor takes the hash of an anchor as it was posted, or its first 12 digits or more")
 			}
 			v := verification{cmd: cmd, o: audit.CheckOptions{Posted: posted}}
@@ -310,7 +309,7 @@ func (v *verification) store(base string) error {
 	if err != nil {
 		return err
 	}
-	db, err := openStore(e)
+	db, err := openStore(v.cmd.Context(), e)
 	if errors.Is(err, store.ErrLocked) {
 		r, w := io.Pipe()
 		go func() { _ = w.CloseWithError(fetch(v.cmd.Context(), e, base, url.Values{"exact": {"1"}}, w)) }()
@@ -405,7 +404,7 @@ func auditExportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			db, err := openStore(e)
+			db, err := openStore(cmd.Context(), e)
 			if errors.Is(err, store.ErrLocked) {
 				q := url.Values{}
 				if !from.IsZero() {
@@ -449,18 +448,6 @@ func sinceOf(s string, now time.Time) (time.Time, error) {
 	return now.Add(-back), nil
 }
 
-// openStore opens a store that is there; it makes none.
-func openStore(e Env) (*bolt.DB, error) {
-	path := filepath.Join(e.DataDir, "countersign.db")
-	if _, err := os.Stat(path); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("there is no store in %s; set COUNTERSIGN_DATA_DIR to the data directory of the bot", e.DataDir)
-		}
-		return nil, fmt.Errorf("the store in %s cannot be looked at (%w); run this as the user of the bot", e.DataDir, err)
-	}
-	return bolt.Open(path, bolt.Options{Timeout: time.Second})
-}
-
 // A running bot holds its store, so it exports on request to who can read its
 // data directory: the request carries a code that is signed with the console's key
 // and good once, and the answer ends with a proof over every byte of it, so that
@@ -501,7 +488,7 @@ func fetch(ctx context.Context, e Env, base string, q url.Values, w io.Writer) e
 		return fmt.Errorf("the store in %s is in use by a running bot, and the key to ask that bot is not there or cannot be read; stop the bot, or run this as its user", e.DataDir)
 	}
 	if base == "" {
-		base = "http://" + ownAddress(e.Listen)
+		base = e.ownURL()
 	}
 	away := fmt.Sprintf("the store in %s is in use by a running bot, and no bot answers at %s; name its address with --url, or stop it", e.DataDir, base)
 	code := auditCode(key, time.Now())
@@ -510,11 +497,7 @@ func fetch(ctx context.Context, e Env, base string, q url.Values, w io.Writer) e
 		return usage("--url is %q, which is no address; use one such as http://%s", base, defaultListen)
 	}
 	req.Header.Set("Authorization", codeScheme+code)
-	// No proxy and no redirection: the code is for the bot alone.
-	client := &http.Client{
-		Transport:     &http.Transport{ResponseHeaderTimeout: 30 * time.Second},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	client := ownClient()
 	defer client.CloseIdleConnections()
 	res, err := client.Do(req)
 	if err != nil {
@@ -534,18 +517,6 @@ func fetch(ctx context.Context, e Env, base string, q url.Values, w io.Writer) e
 		return fmt.Errorf("what answers at %s is not the bot of this data directory, so its export cannot be trusted; name the bot's address with --url", base)
 	}
 	return nil
-}
-
-// ownAddress is where a listener is reached from its own machine.
-func ownAddress(listen string) string {
-	if listen == "" {
-		return defaultListen
-	}
-	host, port, err := net.SplitHostPort(listen)
-	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
-		return net.JoinHostPort("127.0.0.1", port)
-	}
-	return listen
 }
 
 // exporter answers fetch.

@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"countersign/adapters/chat"
 	"countersign/agent/spend"
@@ -16,11 +19,13 @@ import (
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/internal/redact"
+	"countersign/internal/toolsdoc"
 	"countersign/store"
 	"countersign/tools"
 	"countersign/tools/budget"
 	"countersign/tools/clock"
 	"countersign/tools/delegate"
+	"countersign/tools/hostkey"
 	"countersign/tools/mcp"
 	"countersign/tools/past"
 	"countersign/tools/plan"
@@ -135,6 +140,35 @@ func (b *bot) offer(base []tools.Tool) error {
 		return err
 	}
 	return b.staff(catalogue, foreign)
+}
+
+//go:generate sh -c "go run . tools --markdown >../../docs/tools.md"
+
+// printCatalogue writes docs/tools.md: the tools of a bot that is configured nowhere.
+func printCatalogue(cmd *cobra.Command) error {
+	b, done, err := scratch(cmd, func(_ *Env, f *File) error {
+		*f = defaults()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	defer done()
+	all, err := b.base()
+	if err != nil {
+		return err
+	}
+	all = append(all, hostkey.New(hostkey.Config{})) // else only where a target asks for it
+	catalogue, err := tools.NewRegistry(time.Now, all...)
+	if err != nil {
+		return err
+	}
+	text, err := toolsdoc.Markdown(catalogue)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(cmd.OutOrStdout(), text)
+	return err
 }
 
 // foreign are the tools of plugins and MCP servers that may be offered now.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -48,33 +49,30 @@ type Env struct {
 	LogFormat          string            `envconfig:"COUNTERSIGN_LOG_FORMAT" default:"text"`
 	TavilyKey          redact.Secret     `envconfig:"TAVILY_API_KEY"`
 	OTLPHeaders        redact.Secret     `envconfig:"OTEL_EXPORTER_OTLP_HEADERS"`
+	OIDCSecret         redact.Secret     `envconfig:"OIDC_CLIENT_SECRET"`
+	Store              redact.Secret     `envconfig:"COUNTERSIGN_STORE"`
 	SSHAuthSock        string            `envconfig:"SSH_AUTH_SOCK"`
 	DockerHost         string            `envconfig:"DOCKER_HOST"`
 	RuntimeDir         string            `envconfig:"XDG_RUNTIME_DIR"`
 	Path               string            `envconfig:"PATH"`
 }
 
-// secretNames are the variables that NAME_FILE works for.
+// secretNames are the variables of Env that NAME_FILE works for; see
+// [File.variables] for those that the configuration names.
 var secretNames = []string{
 	"SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_SIGNING_SECRET", "DISCORD_BOT_TOKEN", "OPENAI_API_KEY", "TAVILY_API_KEY",
+	"COUNTERSIGN_MODEL_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS", oidcSecretName, storeName,
 }
+
+// oidcSecretName is the variable of the secret that web.oidc.client_id has.
+const oidcSecretName = "OIDC_CLIENT_SECRET" //nolint:gosec // the name, not the secret
 
 var instanceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,23}$`)
 
 func readEnv() (Env, error) {
 	var e Env
-	for _, name := range secretNames {
-		path := os.Getenv(name + "_FILE")
-		if path == "" {
-			continue
-		}
-		b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
-		if err != nil {
-			return e, usage("%s_FILE cannot be read (%v); name a readable file or unset it", name, err)
-		}
-		if err := os.Setenv(name, strings.TrimSpace(string(b))); err != nil {
-			return e, usage("%s_FILE holds a value that cannot be used: %v", name, err)
-		}
+	if err := fromFiles(secretNames); err != nil {
+		return e, err
 	}
 	if err := envconfig.Process("", &e); err != nil {
 		return e, usage("the environment cannot be read: %v", err)
@@ -95,6 +93,61 @@ func readEnv() (Env, error) {
 		e.DataDir = filepath.Join(home, ".local", "share", "countersign", e.Instance)
 	}
 	return e, nil
+}
+
+// fromFiles sets each variable NAME from the file that NAME_FILE names; the file
+// wins. Programs that the bot starts get neither, unless the configuration says so.
+func fromFiles(names []string) error {
+	for _, name := range names {
+		path := os.Getenv(name + "_FILE")
+		if path == "" {
+			continue
+		}
+		b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+		if err != nil {
+			return usage("%s_FILE cannot be read (%v); name a readable file or unset it", name, err)
+		}
+		if err := os.Setenv(name, strings.TrimSpace(string(b))); err != nil {
+			return usage("%s_FILE holds a value that cannot be used: %v", name, err)
+		}
+	}
+	return nil
+}
+
+// variables are the names of the variables that the configuration uses.
+func (f File) variables() []string {
+	var out []string
+	for _, h := range f.Alerts.Hooks {
+		out = append(out, h.SecretEnv)
+	}
+	for _, s := range f.MCP {
+		out = append(out, s.Env...)
+		for _, text := range s.Headers {
+			for _, ref := range variable.FindAllString(text, -1) {
+				out = append(out, ref[2:len(ref)-1])
+			}
+		}
+	}
+	for _, p := range f.Tools.Plugins {
+		out = append(out, p.Env...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// places are the bot's own files that hold secrets: a command that reads them asks.
+func (e Env) places(f File) []string {
+	paths := []string{e.DataDir}
+	for _, name := range append(f.variables(), secretNames...) {
+		paths = append(paths, os.Getenv(name+"_FILE"))
+	}
+	var out []string
+	for _, p := range paths {
+		if whole, err := filepath.Abs(p); err == nil && p != "" && whole != "/" && !strings.ContainsAny(whole, "*?[\\") {
+			out = append(out, whole)
+		}
+	}
+	return out
 }
 
 func parseHeaders(s string) (map[string]string, error) {
@@ -126,6 +179,7 @@ type File struct {
 	Limits   LimitsConfig            `yaml:"limits"`
 	Keep     KeepConfig              `yaml:"keep"`
 	Web      WebConfig               `yaml:"web"`
+	Metrics  MetricsConfig           `yaml:"metrics"`
 	Discord  DiscordConfig           `yaml:"discord"`
 	// Internet is about what the bot itself may fetch.
 	Internet InternetConfig `yaml:"internet"`
@@ -230,9 +284,11 @@ type LimitsConfig struct {
 	Park    time.Duration `yaml:"park"`
 }
 
-// WebConfig is about the web console.
-type WebConfig struct {
-	Origin string `yaml:"origin"` // the address that people's browsers name; "" on loopback
+// MetricsConfig says where metrics are served.
+type MetricsConfig struct {
+	// Listen is an address for /metrics, /healthz and /readyz alone; "" serves them with
+	// the console.
+	Listen string `yaml:"listen"`
 }
 
 // InternetConfig says what the tools that fetch pages may reach.
@@ -272,6 +328,7 @@ func defaults() File {
 
 		Recordings: RecordingsConfig{MaxBytes: 50 << 20, Keep: 30 * 24 * time.Hour},
 		Model:      ModelConfig{Window: 128_000},
+		Web:        defaultWeb(),
 		Outputs:    OutputsConfig{MaxBytes: output.DefaultMax, Keep: 7 * 24 * time.Hour},
 	}
 }
@@ -309,6 +366,9 @@ func (f File) check(path string) error {
 	}
 	if err := f.Alerts.Check(func(name string) bool { _, ok := f.Targets[name]; return ok }); err != nil {
 		return usage("%s: alerts: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	if err := f.Web.check(path, f.Groups); err != nil {
+		return err
 	}
 	if err := f.Audit.check(path); err != nil {
 		return err
@@ -414,7 +474,9 @@ func explainYAML(path string, err error) error {
 	msg := err.Error()
 	if m := unknownField.FindStringSubmatch(msg); m != nil {
 		hint := ""
-		if near := nearest(m[2], knownKeys()); near != "" {
+		if near := nearest(m[2], knownKeys()); near == m[2] {
+			hint = "; it is a key of another section"
+		} else if near != "" {
 			hint = fmt.Sprintf("; did you mean %q?", near)
 		}
 		return usage("%s: line %s: unknown key %q%s", path, m[1], m[2], hint)

@@ -44,7 +44,7 @@ func (b *bot) openDiscord() error {
 		},
 		Known: b.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return b.openThreads(ctx, "discord:") },
 		Seen: b.seen, Alive: alive.at, SetAlive: alive.set, Registered: b.registered, SetRegistered: b.setRegistered,
-		Desk: desk{b}, Log: b.log.With("network", "discord"), Now: time.Now,
+		Desk: desk{b}, Do: b.replicas.network(), Turn: b.replicas.turn(), Log: b.log.With("network", "discord"), Now: time.Now,
 	})
 	if err != nil {
 		return usage("%v", err)

@@ -45,6 +45,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("COUNTERSIGN_DATA_DIR", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("COUNTERSIGN_LISTEN", "127.0.0.1:0")
 			env.Setenv("COUNTERSIGN_INSTANCE", "doctor")
+			env.Setenv("HOME", env.WorkDir)
 			return nil
 		},
 	})
@@ -82,19 +83,19 @@ func TestDoctorOnAStoreThatTheBotHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, running := opens(dir); r.label != "ok" || !running || !strings.Contains(r.text, "running bot") {
+	if r, _, running := opens(dir); r.label != "ok" || !running || !strings.Contains(r.text, "running bot has it open (") {
 		t.Errorf("a store that is open elsewhere: %+v, running %t", r, running)
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r, running := opens(dir); r.label != "ok" || running {
+	if r, _, running := opens(dir); r.label != "ok" || running {
 		t.Errorf("a store that is free: %+v, running %t", r, running)
 	}
 	if err := os.WriteFile(path, []byte("not a database, and longer than nothing at all"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r, running := opens(dir); r.label != "FAIL" || running {
+	if r, _, running := opens(dir); r.label != "FAIL" || running {
 		t.Errorf("a damaged store: %+v, running %t", r, running)
 	}
 }
@@ -112,7 +113,7 @@ func TestDoctorMakesNoDirectory(t *testing.T) {
 	if err := os.Chmod(open, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if r := writable(open); r.label != "warn" || !strings.Contains(r.text, "chmod 700") {
+	if r := writable(open); r.label != "warn" || !strings.Contains(r.mend, "chmod 700") {
 		t.Errorf("%+v", r)
 	}
 	file := filepath.Join(open, "file")
@@ -120,7 +121,7 @@ func TestDoctorMakesNoDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{filepath.Join(file, "data"), "/proc/nowhere"} {
-		if r := writable(bad); r.label != "FAIL" || !strings.Contains(r.text, "COUNTERSIGN_DATA_DIR") {
+		if r := writable(bad); r.label != "FAIL" || !strings.Contains(r.mend, "COUNTERSIGN_DATA_DIR") {
 			t.Errorf("%s: %+v", bad, r)
 		}
 	}
@@ -140,7 +141,7 @@ func TestDoctorSaysWhoCanApprove(t *testing.T) {
 		{"somebody on Slack", Env{SlackBotToken: "x"}, File{Targets: map[string]TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {SlackUsergroups: []string{"S1"}}}}, "ok", "g"},
 		{"somebody on the console", Env{}, File{Targets: map[string]TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {Web: []string{"a"}}}}, "ok", "g"},
 	} {
-		if r := approversOf(tc.env, tc.file, "x"); r.label != tc.label || !strings.Contains(r.text, tc.want) {
+		if r := approversOf(tc.env, tc.file, "x"); r.label != tc.label || !strings.Contains(r.text+r.mend, tc.want) {
 			t.Errorf("%s: %+v", tc.rule, r)
 		}
 	}
@@ -181,7 +182,7 @@ func TestDoctorLooksAtTheConsolesAddress(t *testing.T) {
 func TestDoctorNeverWaitsInSilenceNorForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out, alive bytes.Buffer
-		d := &doctor{out: &out, alive: &alive}
+		d := &doctor{chart: chart{out: &out}, alive: &voice{w: &alive}}
 		ctx, cancel := context.WithCancel(t.Context())
 		start := time.Now()
 		if err := d.do(ctx, check{name: "a slow one", run: func(ctx context.Context) result {
@@ -207,8 +208,8 @@ func TestDoctorNeverWaitsInSilenceNorForEver(t *testing.T) {
 		if got := alive.String(); !strings.Contains(got, "a slow one: still waiting after 2s, at most 10s") || strings.Count(got, "a slow one") < 4 {
 			t.Errorf("%s", got)
 		}
-		if d.failed != 2 || d.verdict() == nil {
-			t.Errorf("%d failures", d.failed)
+		if d.chart.count["FAIL"] != 2 || d.verdict() == nil {
+			t.Errorf("%v", d.chart.count)
 		}
 		cancel()
 		out.Reset()

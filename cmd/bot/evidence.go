@@ -27,7 +27,7 @@ type plainRun struct {
 type plainJournal struct{ m *machine }
 
 func (j plainJournal) key(thread, call string) []byte {
-	return store.Key("plain-run", j.m.name, thread, call)
+	return store.Key("plain-run", j.m.place(), thread, call)
 }
 
 // Began implements shell.Journal.
@@ -93,7 +93,7 @@ func (j plainJournal) testify(ctx context.Context, thread, call string) (session
 func (j plainJournal) unknown(ctx context.Context) (list []session.Evidence, err error) {
 	err = j.m.b.db.View(ctx, func(tx store.Tx) error {
 		list = nil
-		start, end := store.Prefix("plain-run", j.m.name)
+		start, end := store.Prefix("plain-run", j.m.place())
 		for k, v := range tx.Scan(start, end) {
 			var r plainRun
 			store.Decode(k, v, &r)
@@ -160,7 +160,7 @@ func (m *machine) report(ctx context.Context, o *opened) {
 		}
 		for _, u := range list {
 			thread := chat.ThreadID(u.Thread)
-			if m.b.agent.Doing(thread) != "" {
+			if m.b.agent.Doing(thread) != "" || m.b.ownedElsewhere(ctx, thread) {
 				continue // it may be running right now
 			}
 			e, err := w.testify(ctx, u.Thread, u.Call)

@@ -38,7 +38,7 @@ func (b *bot) trustTools() ([]tools.Tool, error) {
 		return nil, nil
 	}
 	return []tools.Tool{hostkey.New(hostkey.Config{
-		Targets: asked, File: b.hostKeys, Allowed: b.mayTrust,
+		Targets: asked, Keys: b.keys, Allowed: b.mayTrust,
 		Strict: func(_, address string) bool { return strict[address] },
 	})}, nil
 }

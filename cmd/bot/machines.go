@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"countersign/adapters/chat"
@@ -38,6 +39,8 @@ type machine struct {
 	reach  func(command string) string // how a person runs a command there
 
 	opening chan struct{} // held by the one who opens
+	tended  atomic.Bool   // this replica sweeps it, and tells threads what it found there
+	begins  chan struct{} // holds one: tended became true
 
 	mu   sync.Mutex
 	open *opened
@@ -55,9 +58,8 @@ type opened struct {
 // machines makes every configured target, without connecting to any.
 func (b *bot) makeMachines(o buildOptions) error {
 	b.machines = map[string]*machine{}
-	b.hostKeys = cmp.Or(o.hostKeys, filepath.Join(b.env.DataDir, "known_hosts"))
 	for _, name := range sortedKeys(b.file.Targets) {
-		m := &machine{b: b, name: name, cfg: b.file.Targets[name], opening: make(chan struct{}, 1)}
+		m := &machine{b: b, name: name, cfg: b.file.Targets[name], opening: make(chan struct{}, 1), begins: make(chan struct{}, 1)}
 		if err := m.make(o); err != nil {
 			return usage("targets.%s: %v", name, err)
 		}
@@ -74,7 +76,11 @@ func (m *machine) make(o buildOptions) error {
 		return m.makeContainer()
 	}
 	m.cfg.Dir = cmp.Or(m.cfg.Dir, o.dir)
-	m.target = local.New(local.Options{Name: m.name, Dir: m.cfg.Dir})
+	lo := local.Options{Name: m.name, Dir: m.cfg.Dir}
+	if m.place() != m.name {
+		lo.Host = m.b.replicas.host
+	}
+	m.target = local.New(lo)
 	m.reach = func(command string) string { return command }
 	return nil
 }
@@ -190,8 +196,8 @@ func (m *machine) openNow(ctx context.Context) (*opened, error) {
 		}
 		o.book = session.New(session.Config{
 			Record: record,
-			Server: session.Over(o.tmux), DB: m.b.db, Target: m.name, Agent: m.b.file.Agent.Name, Instance: m.b.env.Instance, Dir: m.cfg.Dir,
-			Limits: m.limits(), Now: time.Now, Log: m.b.log,
+			Server: session.Over(o.tmux), DB: m.b.db, Target: m.place(), Agent: m.b.file.Agent.Name, Instance: m.b.env.Instance, Dir: m.cfg.Dir,
+			Limits: m.limits(), Driver: m.b.replicas.driver(), Owns: m.b.replicas.owns, Now: time.Now, Log: m.b.log,
 		})
 	}
 	o.tools, err = m.tools(o)
@@ -233,7 +239,7 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 
 // background says how processes in the background are kept.
 func (m *machine) background(user string, private func(string) bool) process.Config {
-	return process.Config{Target: m.target, Name: m.name, User: user, Dir: m.cfg.Dir, Private: private, DB: m.b.db, Log: m.b.log}
+	return process.Config{Target: m.target, Name: m.place(), User: user, Dir: m.cfg.Dir, Private: private, DB: m.b.db, Log: m.b.log}
 }
 
 // patterns are the tools that some machine may have, for their specs.

@@ -86,8 +86,8 @@ func root() *cobra.Command {
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v; see --help", err) })
 	c.CompletionOptions.DisableDefaultCmd = true
-	c.AddCommand(runCommand(), demoCommand(), toolCommand(), toolsCommand(), classifyCommand(), configCommand(), loginCommand(), versionCommand())
-	c.AddCommand(doctorCommand())
+	c.AddCommand(runCommand(), demoCommand(), toolCommand(), toolsCommand(), classifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand())
+	c.AddCommand(doctorCommand(), healthCommand())
 	c.AddCommand(slackCommand(), discordCommand())
 	c.AddCommand(policyCommand())
 	c.AddCommand(auditCommand(), exportCommand())

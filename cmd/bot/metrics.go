@@ -20,9 +20,12 @@ const scrapeLimit = 5 * time.Second
 
 // metricsHandler serves the metrics in the Prometheus text format. It has a
 // registry of its own: nothing that a library puts into the global one shows.
-func metricsHandler(db store.DB, more func(prometheus.Registerer) error) (http.Handler, error) {
+func metricsHandler(db store.DB, others *replicas, more func(prometheus.Registerer) error) (http.Handler, error) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(newRecordCollector(db))
+	if others.db != nil {
+		reg.MustRegister(newReplicaCollector(others))
+	}
 	if err := more(reg); err != nil {
 		return nil, err
 	}
@@ -87,4 +90,45 @@ func (c *recordCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(c.total, prometheus.CounterValue, float64(other), "other")
 	ch <- prometheus.MustNewConstMetric(c.open, prometheus.GaugeValue, float64(open))
+}
+
+// replicaCollector counts this process's share of a store that several use.
+type replicaCollector struct {
+	r                                           *replicas
+	alive, commits, conflicts, faults, resolved *prometheus.Desc
+}
+
+func newReplicaCollector(r *replicas) *replicaCollector {
+	return &replicaCollector{
+		r:         r,
+		alive:     prometheus.NewDesc("countersign_replicas", "Replicas that this one takes for alive, itself included.", nil, nil),
+		commits:   prometheus.NewDesc("countersign_store_commits_total", "Transactions of this replica that changed the database.", nil, nil),
+		conflicts: prometheus.NewDesc("countersign_store_conflicts_total", "Attempts of this replica that ran again because another transaction came first.", nil, nil),
+		faults:    prometheus.NewDesc("countersign_store_faults_total", "Attempts of this replica that failed because the database could not be reached.", nil, nil),
+		resolved:  prometheus.NewDesc("countersign_store_lost_answers_total", "Commits of this replica whose answer was lost, by whether it was found out what became of them.", []string{"outcome"}, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *replicaCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.alive, c.commits, c.conflicts, c.faults, c.resolved} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *replicaCollector) Collect(ch chan<- prometheus.Metric) {
+	alive := 0
+	for _, m := range c.r.List() {
+		if m.Alive {
+			alive++
+		}
+	}
+	s := c.r.db.Stats()
+	ch <- prometheus.MustNewConstMetric(c.alive, prometheus.GaugeValue, float64(alive))
+	for d, n := range map[*prometheus.Desc]uint64{c.commits: s.Commits, c.conflicts: s.Conflicts, c.faults: s.Faults} {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n))
+	}
+	ch <- prometheus.MustNewConstMetric(c.resolved, prometheus.CounterValue, float64(s.Resolved), "found")
+	ch <- prometheus.MustNewConstMetric(c.resolved, prometheus.CounterValue, float64(s.Unknown), "unknown")
 }

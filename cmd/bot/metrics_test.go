@@ -18,7 +18,7 @@ import (
 // recordMetrics serves those of the record of decisions alone.
 func recordMetrics(t *testing.T, db store.DB) http.Handler {
 	t.Helper()
-	h, err := metricsHandler(db, func(prometheus.Registerer) error { return nil })
+	h, err := metricsHandler(db, &replicas{}, func(prometheus.Registerer) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

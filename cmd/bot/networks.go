@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -27,22 +25,17 @@ func (b *bot) openSlack() error {
 		}
 		return nil
 	}
-	var usergroups []string
-	for _, g := range b.file.Groups {
-		usergroups = append(usergroups, g.SlackUsergroups...)
-	}
-	slices.Sort(usergroups)
-	alive := alive{b, "slack"}
+	alive, deaf := alive{b, "slack"}, alive{b, "slack-deaf"}
 	a, err := slack.New(slack.Config{
 		BotToken: string(e.SlackBotToken), AppToken: string(e.SlackAppToken), SigningSecret: string(e.SlackSigningSecret),
-		APIURL: e.SlackAPIURL, Name: b.file.Agent.Name, Usergroups: slices.Compact(usergroups),
+		APIURL: e.SlackAPIURL, Name: b.file.Agent.Name, Usergroups: b.usergroups,
 		Channel: func(id string) slack.ChannelRules {
 			f := b.rules.Load().file
 			c, _ := f.channel("slack", id)
 			return slack.ChannelRules{MentionOnly: c.Followups == "mention", Bots: c.Bots}
 		},
 		Known: b.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return b.openThreads(ctx, "slack:") },
-		Seen: b.seen, Alive: alive.at, SetAlive: alive.set, Desk: desk{b}, Log: b.log.With("network", "slack"), Now: time.Now,
+		Seen: b.seen, Alive: alive.at, SetAlive: alive.set, Desk: desk{b}, Do: b.replicas.network(), Turn: b.replicas.turn(), Deaf: deaf.at, SetDeaf: deaf.set, Log: b.log.With("network", "slack"), Now: time.Now,
 	})
 	if err != nil {
 		return usage("%v", err)
@@ -52,21 +45,14 @@ func (b *bot) openSlack() error {
 	return nil
 }
 
-// readyz is red while a network cannot hear anybody.
-func (b *bot) readyz(w http.ResponseWriter, _ *http.Request) {
-	if b.slack != nil {
-		if err := b.slack.Ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
+// usergroups are the user groups of Slack that the configuration names now.
+func (b *bot) usergroups() []string {
+	var ids []string
+	for _, g := range b.rules.Load().file.Groups {
+		ids = append(ids, g.SlackUsergroups...)
 	}
-	if b.discord != nil {
-		if err := b.discord.Ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-	}
-	_, _ = fmt.Fprintln(w, "ok")
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 func retryAfter(err error) (time.Duration, bool) {
@@ -122,7 +108,8 @@ func (b *bot) openThreads(ctx context.Context, within string) ([]chat.ThreadID, 
 	return slices.Compact(out), err
 }
 
-// alive keeps when a network was last heard, over restarts.
+// alive keeps a moment of a network, over restarts: when it was last heard, or when it
+// was found that nobody hears it.
 type alive struct {
 	b       *bot
 	network string

@@ -106,11 +106,17 @@ func scratch(cmd *cobra.Command, change func(*Env, *File) error) (*bot, func(), 
 }
 
 func toolsCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, asMarkdown bool
 	var preset string
 	c := &cobra.Command{
 		Use: "tools", Short: "Print the catalogue as the model sees it", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asMarkdown {
+				if asJSON || preset != "" {
+					return usage("--markdown shows every tool, so it goes with neither --json nor --preset; leave them out")
+				}
+				return printCatalogue(cmd)
+			}
 			b, done, err := scratch(cmd, func(_ *Env, f *File) error {
 				if preset != "" {
 					f.Agent.Preset = preset
@@ -153,6 +159,7 @@ func toolsCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, as it goes into a request")
 	c.Flags().StringVar(&preset, "preset", "", "preset instead of the configured one")
+	c.Flags().BoolVar(&asMarkdown, "markdown", false, "print docs/tools.md: every tool that the program has, whatever is configured")
 	return c
 }
 

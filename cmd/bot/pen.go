@@ -8,6 +8,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/tools/session"
+	"countersign/tools/tmux"
 )
 
 // pen hands the keyboard of a thread's terminal over. Who watches is an observer;
@@ -42,7 +43,7 @@ func refusal(err error) string {
 
 // sayable reports whether an error is one that people are told.
 func sayable(err error) bool {
-	for _, is := range []error{session.ErrTaken, session.ErrNoSession, session.ErrNoPane, session.ErrForeign, session.ErrUnmanaged, session.ErrName, session.ErrLimit} {
+	for _, is := range []error{session.ErrTaken, session.ErrNoSession, session.ErrNoPane, session.ErrForeign, session.ErrUnmanaged, session.ErrName, session.ErrLimit, tmux.ErrDriven} {
 		if errors.Is(err, is) {
 			return true
 		}

@@ -83,6 +83,9 @@ func (k *counsel) spec(tool string) (toolLevel, error) {
 	}
 	b, done, err := scratch(k.cmd, func(_ *Env, f *File) error {
 		f.Agent.Preset, f.Tools = "none", ToolsConfig{Additional: []string{tool}, Interpreters: f.Tools.Interpreters}
+		// A tool's level is the same everywhere, and no target or server has to be there
+		// for it to be looked up.
+		f.Agent.Target, f.Targets, f.Channels, f.MCP = "local", map[string]TargetConfig{"local": {Kind: "local"}}, nil, nil
 		return nil
 	})
 	if _, unknown := errors.AsType[*usageError](err); unknown {
@@ -448,7 +451,7 @@ func (k *counsel) members(groups []string) string {
 		for _, part := range []struct {
 			word string
 			ids  []string
-		}{{"web", g.Web}, {"Slack", g.Slack}, {"Slack user group", g.SlackUsergroups}, {"Discord", g.Discord}, {"Discord role", g.DiscordRoles}} {
+		}{{"web", g.Web}, {"web group", g.WebGroups}, {"Slack", g.Slack}, {"Slack user group", g.SlackUsergroups}, {"Discord", g.Discord}, {"Discord role", g.DiscordRoles}} {
 			if len(part.ids) > 0 {
 				who = append(who, part.word+" "+strings.Join(part.ids, ", "))
 			}

@@ -20,7 +20,7 @@ func TestTheDocumentedPolicyHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1)
+	blocks := regexp.MustCompile("(?s)```yaml[^\n]*\n(.*?)```").FindAllSubmatch(text, -1)
 	if len(blocks) != 2 {
 		t.Fatalf("%d examples, want a configuration and a table", len(blocks))
 	}

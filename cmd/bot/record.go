@@ -102,8 +102,7 @@ func exportCommand() *cobra.Command {
 			}
 			b.redactor = redact.New(b.secrets()...)
 			b.redact = b.redactor.Redact
-			b.outputs = output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs")})
-			b.db, err = openStore(e)
+			b.db, err = openStore(cmd.Context(), e)
 			if errors.Is(err, store.ErrLocked) {
 				return fmt.Errorf("the bot is running and holds its store; say `export` in the thread, or stop the bot first")
 			}
@@ -111,6 +110,7 @@ func exportCommand() *cobra.Command {
 				return err
 			}
 			defer func() { _ = b.db.Close() }()
+			b.outputs = output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), DB: e.others(b.db)})
 			thread := chat.ThreadID(args[0])
 			inc, err := b.incident(cmd.Context(), thread)
 			if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -29,6 +30,9 @@ type RecordingsConfig struct {
 // maxAttached is how much of recordings one post carries.
 const maxAttached = 2 << 20
 
+// noteWithin bounds how long the store may take to note who has a recording.
+const noteWithin = 2 * time.Second
+
 // recordings is the directory of one target's recordings.
 func (m *machine) recordings() string { return filepath.Join(m.b.env.DataDir, "recordings", m.name) }
 
@@ -47,6 +51,11 @@ func (m *machine) recorder(thread, name, pane string, width, height int) (sessio
 	})
 	if err != nil {
 		return nil, err // a nil recorder would not be a nil interface
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), noteWithin)
+	defer cancel()
+	if err := m.b.register.Note(ctx, recorded(thread), record.Held{Target: m.name, Session: name, Pane: pane, Last: time.Now()}); err != nil {
+		m.b.log.Warn("the other replicas do not learn of a recording", "error", err)
 	}
 	return r, nil
 }
@@ -129,8 +138,13 @@ func (b *bot) recording(ctx context.Context, thread chat.ThreadID) (files []chat
 		b.log.ErrorContext(ctx, "the recordings cannot be listed", "error", err)
 		return nil, "The recordings cannot be listed now; look at the bot's log."
 	}
+	away, err := b.register.Elsewhere(ctx, recorded(string(thread)))
+	if err != nil {
+		b.log.ErrorContext(ctx, "it is not known what other replicas recorded", "error", err)
+	}
+	elsewhere := record.Sentence(away)
 	if len(list) == 0 {
-		return nil, "Nothing of this thread's terminals is recorded."
+		return nil, cmp.Or(elsewhere, "Nothing of this thread's terminals is recorded.")
 	}
 	var out strings.Builder
 	out.WriteString("What the terminals of this thread showed; play a file with `asciinema play`, or in the web console:\n")
@@ -151,6 +165,7 @@ func (b *bot) recording(ctx context.Context, thread chat.ThreadID) (files []chat
 		_, name, _ := strings.Cut(r.ID, "_")
 		files = append(files, chat.File{Name: name, Text: raw})
 	}
+	out.WriteString(elsewhere)
 	return files, out.String()
 }
 
@@ -164,12 +179,32 @@ func (b *bot) readRecording(thread chat.ThreadID, id string) (string, error) {
 	return string(raw), err
 }
 
-// pruneRecordings removes what has outlived its use.
-func (b *bot) pruneRecordings(now time.Time) error {
+// pruneRecordings removes what has outlived its use, and tells the other replicas what
+// is left.
+func (b *bot) pruneRecordings(ctx context.Context, now time.Time) error {
+	before := now.Add(-b.file.Recordings.Keep)
 	for _, name := range sortedKeys(b.machines) {
-		if _, err := record.Prune(b.machines[name].recordings(), now.Add(-b.file.Recordings.Keep), func(string) bool { return false }); err != nil {
+		dir := b.machines[name].recordings()
+		if _, err := record.Prune(dir, before, func(string) bool { return false }); err != nil {
 			return fmt.Errorf("old recordings of %s cannot be removed: %w", name, err)
 		}
+		if b.register == nil {
+			continue
+		}
+		list, err := record.List(dir, record.Filter{})
+		if err != nil {
+			return fmt.Errorf("the recordings of %s cannot be listed: %w", name, err)
+		}
+		for _, i := range list {
+			group, session, ok := strings.Cut(i.Session, "_")
+			if !ok {
+				continue
+			}
+			if err := b.register.Note(ctx, group+"_", record.Held{Target: name, Session: session, Pane: i.Pane, Last: i.Started.Add(i.Duration)}); err != nil {
+				return fmt.Errorf("the other replicas do not learn of recordings: %w", err)
+			}
+		}
 	}
-	return nil
+	_, err := b.register.Prune(ctx, before)
+	return err
 }

@@ -59,6 +59,7 @@ func (b *bot) reload(ctx context.Context) {
 	f, err := readFile(b.env.Config)
 	var next *rules
 	if err == nil {
+		f.Risk.Secrets = append(f.Risk.Secrets, b.env.places(f)...)
 		next, err = newRules(f)
 	}
 	if err != nil {
@@ -82,7 +83,7 @@ func (b *bot) reload(ctx context.Context) {
 func fixed(f File) File {
 	f.Alerts = alerts.Config{Hooks: f.Alerts.Hooks}
 	f.Policy, f.Groups, f.Channels, f.Risk = policy.Config{}, nil, nil, risk.Extension{}
-	f.Agent.Mode, f.Agent.Until = "", time.Time{}
+	f.Agent.Mode, f.Agent.Until, f.Web.Viewers = "", time.Time{}, nil
 	targets := map[string]TargetConfig{}
 	for name, t := range f.Targets {
 		t.Approvers, t.Labels, t.Users, t.Channels, t.Moderators = nil, nil, nil, nil, nil

@@ -73,7 +73,7 @@ type replay struct {
 }
 
 func (p *replay) run(ctx context.Context, e Env, base string, warn io.Writer) error {
-	db, err := openStore(e)
+	db, err := openStore(ctx, e)
 	if errors.Is(err, store.ErrLocked) {
 		r, w := io.Pipe()
 		go func() {

@@ -7,7 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -17,7 +17,6 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/web"
 	"countersign/alerts/hook"
-	"countersign/approvals/policy"
 )
 
 const defaultListen = "127.0.0.1:8700"
@@ -68,6 +67,10 @@ func configuration() (Env, File, error) {
 		return e, File{}, err
 	}
 	f, err := readFile(e.Config)
+	if err == nil {
+		err = fromFiles(f.variables())
+	}
+	f.Risk.Secrets = append(f.Risk.Secrets, e.places(f)...)
 	return e, f, err
 }
 
@@ -77,33 +80,20 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	if err != nil {
 		return fmt.Errorf("the web console cannot listen on %s (%w); set COUNTERSIGN_LISTEN to a free address", listen, err)
 	}
-	base := "http://" + ln.Addr().String()
-	cfg := web.Config{
-		DB: b.db, Key: b.key, Title: "Countersign", Examples: examples, Log: b.log, Now: time.Now,
-		Users: func(name string) bool { return webUser(b.rules.Load().file.Groups, name) },
-	}
-	host, _, _ := net.SplitHostPort(ln.Addr().String())
-	switch {
-	case b.file.Web.Origin != "":
-		cfg.Origin = b.file.Web.Origin
-	case net.ParseIP(host).IsLoopback():
-		cfg.Origin = base
-	default:
-		b.log.Warn("the console is reachable from other machines, and its address is taken from each request: set web.origin to the address that people use")
-	}
-	if !b.noTerminals() {
-		cfg.Panes = panes{b}
-	}
-	if !b.file.Recordings.Off {
-		cfg.Recordings = films{b}
-	}
-	b.web, err = web.New(cfg)
+	secured, scheme, err := b.secure(ln)
 	if err != nil {
 		_ = ln.Close()
 		return err
 	}
+	ln = secured
+	base := scheme + "://" + ln.Addr().String()
+	b.checkOrigin()
+	if b.web, err = b.console(base, examples); err != nil {
+		_ = ln.Close()
+		return err
+	}
 	b.adapters[b.web.Scheme()] = b.web
-	metrics, err := metricsHandler(b.db, b.observer.Register)
+	metrics, err := metricsHandler(b.db, b.replicas, b.observer.Register)
 	if err != nil {
 		_ = ln.Close()
 		return err
@@ -117,15 +107,25 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	if hooks != nil {
 		mux.Handle(hook.Path, hooks)
 	}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", b.readyz)
-	mux.Handle("GET /metrics", metrics)
+	serveMetrics, err := b.openMetrics(ctx, mux, metrics)
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
+	if err := b.tellAddress(base); err != nil {
+		b.log.Warn("the commands beside the bot will not know its address; name it with --url", "error", err)
+	}
+	defer func() { _ = os.Remove(filepath.Join(b.env.DataDir, addressFile)) }()
 	mux.Handle(exportPath, b.auditHandler())
 	mux.Handle(backupPath, b.backupHandler())
 	if b.slack != nil && b.env.SlackAppToken == "" {
 		mux.Handle("/slack/", b.slack.Handler())
 	}
 	mux.Handle("/", b.web.Handler())
+	if err := b.replicas.Join(ctx); err != nil {
+		_ = ln.Close()
+		return fmt.Errorf("this replica cannot join the others: %w", err)
+	}
 	srv := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 32 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
@@ -144,6 +144,7 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		}
 		return nil
 	})
+	g.Go(func() error { return serveMetrics(gctx) })
 	g.Go(func() error { return b.web.Run(gctx, b.handler()) })
 	if b.slack != nil {
 		g.Go(func() error { return b.slack.Run(gctx, b.handler()) })
@@ -151,13 +152,16 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	if b.discord != nil {
 		g.Go(func() error { return b.discord.Run(gctx, b.handler()) })
 	}
-	// The outbox outlives the agent by a moment, so that last words are sent.
-	agentDone := make(chan struct{})
+	// The outbox outlives the agent by a moment, so that last words are sent; the
+	// membership outlives both.
+	agentDone, sent := make(chan struct{}), make(chan struct{})
+	g.Go(func() error { return b.belong(gctx, sent) })
 	g.Go(func() error {
 		defer close(agentDone)
 		return b.agent.Run(gctx)
 	})
 	g.Go(func() error {
+		defer close(sent)
 		sctx, cancel := context.WithCancel(context.WithoutCancel(gctx))
 		defer cancel()
 		go func() {
@@ -169,14 +173,19 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		}()
 		return ignoreCancel(b.sender.Run(sctx))
 	})
-	g.Go(func() error { return b.runAlerts(gctx) })
-	g.Go(func() error { return b.retain(gctx) })
+	g.Go(func() error { return b.hear(gctx) })
+	g.Go(func() error { return b.tidy(gctx) })
 	g.Go(func() error { return b.reloads(gctx) })
 	recorder := b.auditor(b.file.Audit)
-	g.Go(func() error { return recorder.anchors(gctx) })
-	g.Go(func() error { return recorder.summaries(gctx) })
+	for job, run := range map[string]func(context.Context) error{
+		"alerts": b.runAlerts, "retention": b.retain, "audit/anchors": recorder.anchors, "audit/summaries": recorder.summaries,
+	} {
+		g.Go(func() error { return b.replicas.do(gctx, job, run) })
+	}
+	g.Go(func() error { return b.runTimers(gctx) })
 	for _, name := range sortedKeys(b.machines) {
 		g.Go(func() error { return b.machines[name].keep(gctx) })
+		g.Go(func() error { return b.machines[name].tend(gctx) })
 	}
 	g.Go(func() error {
 		<-gctx.Done()
@@ -202,6 +211,20 @@ const (
 	sweepEvery  = time.Minute
 )
 
+// tend has the machine tended by one replica at a time.
+func (m *machine) tend(ctx context.Context) error {
+	return m.b.replicas.do(ctx, "machine/"+m.place(), func(ctx context.Context) error {
+		m.tended.Store(true)
+		defer m.tended.Store(false)
+		select {
+		case m.begins <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return nil
+	})
+}
+
 // keep reaches the machine, adopts its terminals from before the start, ends those
 // that nobody knows any more, and tells threads what became of commands that nobody
 // waited for.
@@ -217,18 +240,19 @@ func (m *machine) keep(ctx context.Context) error {
 			case err != nil && ctx.Err() == nil && err.Error() != told: // once for each reason
 				told = err.Error()
 				m.b.log.Warn("a target cannot be reached", "target", m.name, "error", err)
-			case err == nil && due:
+			case err == nil && due && m.tended.Load():
 				m.sweep(ctx, o)
 			}
-			if due {
+			if due && (err != nil || m.tended.Load()) {
 				swept = time.Now()
 			}
-			if err == nil {
+			if err == nil && m.tended.Load() {
 				m.report(ctx, o)
 			}
 		}
 		select {
 		case <-t.C:
+		case <-m.begins:
 		case <-ctx.Done():
 			return nil
 		}
@@ -257,17 +281,6 @@ func ignoreCancel(err error) error {
 		return nil
 	}
 	return err
-}
-
-// webUser reports whether a name may log in to the console: it is in some
-// group's web list.
-func webUser(groups map[string]policy.Group, name string) bool {
-	for _, g := range groups {
-		if slices.Contains(g.Web, name) {
-			return true
-		}
-	}
-	return false
 }
 
 // panes shows the thread's terminals to the console.
@@ -319,6 +332,18 @@ func (p panes) Watch(ctx context.Context, thread chat.ThreadID, pane string) (we
 	return web.Screen{Snapshot: snap, Live: live, Width: info.Width, Height: info.Height}, err
 }
 
+func webCommand() *cobra.Command {
+	c := &cobra.Command{Use: "web", Short: "Who may use the web console of the running bot", Args: cobra.ArbitraryArgs}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage("there is no command %q under bot web; see bot web --help", args[0])
+		}
+		return cmd.Help()
+	}
+	c.AddCommand(loginCommand())
+	return c
+}
+
 func loginCommand() *cobra.Command {
 	var base string
 	c := &cobra.Command{
@@ -329,7 +354,11 @@ func loginCommand() *cobra.Command {
 				return err
 			}
 			name := strings.TrimPrefix(args[0], "web:")
-			if !webUser(f.Groups, name) {
+			r, err := newRules(f)
+			if err != nil {
+				return err
+			}
+			if webRole(r, name, nil) == web.None {
 				return usage("%q is in no group's web list; add it under groups in the file that COUNTERSIGN_CONFIG names", name)
 			}
 			key, err := os.ReadFile(e.DataDir + "/web.key")
@@ -337,16 +366,15 @@ func loginCommand() *cobra.Command {
 				return fmt.Errorf("the console's key is not in %s; start the bot once, and use the same COUNTERSIGN_DATA_DIR", e.DataDir)
 			}
 			if base == "" {
-				listen := e.Listen
-				if listen == "" {
-					listen = defaultListen
-				}
-				base = "http://" + listen
+				base = f.Web.Origin
+			}
+			if base == "" {
+				base = e.ownURL()
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/#code=%s\n", strings.TrimRight(base, "/"), web.LoginCode(key, name, time.Now()))
 			return err
 		},
 	}
-	c.Flags().StringVar(&base, "url", "", "address at which people reach the console; default http://COUNTERSIGN_LISTEN")
+	c.Flags().StringVar(&base, "url", "", "address at which people reach the console; default: web.origin, or that of the running bot")
 	return c
 }

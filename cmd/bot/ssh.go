@@ -40,7 +40,11 @@ func (m *machine) sshConfig() (ssh.Config, error) {
 	} else if len(c.KnownHosts) == 0 {
 		c.KnownHosts = []string{filepath.Join(home, ".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"}
 	}
-	c.KnownHosts = append(c.KnownHosts, m.b.hostKeys)
+	if m.b.env.shared() {
+		c.Approved = m.b.keys.Known
+	} else {
+		c.KnownHosts = append(c.KnownHosts, m.b.hostKeys)
+	}
 	return c, nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -24,7 +25,9 @@ import (
 	"countersign/approvals/gate"
 	"countersign/store"
 	"countersign/store/bolt"
+	"countersign/store/migrate"
 	"countersign/store/outbox"
+	"countersign/store/postgres"
 	"countersign/store/queue"
 	"countersign/tools/files"
 	"countersign/tools/output"
@@ -32,10 +35,10 @@ import (
 
 func storeCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "store", Short: "Check, compact or prune the store of a stopped bot", Args: cobra.NoArgs,
+		Use: "store", Short: "Check, compact, prune or migrate the store", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.AddCommand(storeCheckCommand(), storeCompactCommand(), storePruneCommand())
+	c.AddCommand(storeCheckCommand(), storeCompactCommand(), storePruneCommand(), storeMigrateCommand())
 	return c
 }
 
@@ -55,6 +58,59 @@ func noStore(e Env) error {
 	return fmt.Errorf("there is no store in %s; set COUNTERSIGN_DATA_DIR to the data directory of the bot", e.DataDir)
 }
 
+// attach opens the database that the environment names for a command beside the bots
+// that use it, if there are any. It makes no tables and changes none.
+func attach(ctx context.Context, e Env) (*postgres.DB, error) {
+	db, err := postgres.Attach(ctx, attached(e))
+	if err != nil {
+		return nil, fmt.Errorf("the database that %s names cannot be used: %w", storeName, err)
+	}
+	return db, nil
+}
+
+// attached are the connections of a command.
+func attached(e Env) postgres.Options {
+	return postgres.Options{URL: string(e.Store), Replica: "command", Writers: 1, Readers: 2, Patience: commandPatience}
+}
+
+// commandPatience is how long a command waits for a database that went away.
+const commandPatience = 15 * time.Second
+
+// openStore opens a store that is there, for a command; it makes none. Only that of a
+// data directory can be in use, which is [store.ErrLocked].
+func openStore(ctx context.Context, e Env) (engine, error) {
+	if e.shared() {
+		db, err := attach(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		if err := migrate.Unfinished(ctx, db); err != nil {
+			return nil, errors.Join(err, db.Close())
+		}
+		return db, nil
+	}
+	path := storePath(e)
+	if _, err := os.Stat(path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, noStore(e)
+		}
+		return nil, fmt.Errorf("the store in %s cannot be looked at (%w); run this as the user of the bot", e.DataDir, err)
+	}
+	db, err := bolt.Open(path, bolt.Options{Timeout: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	return db, nil
+}
+
+// others is db where replicas find in it what they did not write themselves, else nil.
+func (e Env) others(db store.DB) store.DB {
+	if !e.shared() {
+		return nil
+	}
+	return db
+}
+
 func noArguments(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -67,6 +123,9 @@ func noArguments(name string) cobra.PositionalArgs {
 func storeCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "check [FILE]", Short: "Check every page, every row and the audit record of the store, or of a backup; a line for each fault",
+		Long: `Check every page, every row and the audit record of the store of a stopped bot, or of a
+backup; a line for each fault. Where COUNTERSIGN_STORE names a database, its rows and the
+record are checked, while bots run or not.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usage("store check takes one backup at most; see bot store check --help")
@@ -83,11 +142,19 @@ func storeCheckCommand() *cobra.Command {
 					return fmt.Errorf("%s is of no use as a backup; take another one (%w)", args[0], err)
 				}
 				defer func() { _ = r.Close() }()
-				return checkStore(cmd, r)
+				return checkFile(cmd, r)
 			}
 			e, err := readEnv()
 			if err != nil {
 				return err
+			}
+			if e.shared() {
+				db, err := attach(cmd.Context(), e)
+				if err != nil {
+					return err
+				}
+				defer func() { _ = db.Close() }()
+				return checkStore(cmd, db, fmt.Sprintf("schema %d, opened %s", db.Schema(), plural(int(db.Epoch()), "time"))) //nolint:gosec // a small count
 			}
 			r, err := lookAtStore(e)
 			if errors.Is(err, store.ErrLocked) {
@@ -97,15 +164,26 @@ func storeCheckCommand() *cobra.Command {
 				return err
 			}
 			defer func() { _ = r.Close() }()
-			return checkStore(cmd, r)
+			return checkFile(cmd, r)
 		},
 	}
 }
 
-// checkStore checks rows and the record of a store whose pages were checked when it
-// was opened.
-func checkStore(cmd *cobra.Command, r *bolt.Reader) error {
+// checkFile checks a store whose pages were checked when it was opened.
+func checkFile(cmd *cobra.Command, r *bolt.Reader) error {
+	about := fmt.Sprintf("schema %d, opened %s", r.Schema(), plural(int(r.Epoch()), "time")) //nolint:gosec // a small count
+	if n := r.Pending(); n > 0 {
+		about += fmt.Sprintf("; %s of them in the journal only, for the bot was not stopped cleanly", plural(n, "row"))
+	}
+	return checkStore(cmd, r, about)
+}
+
+// checkStore checks rows and the record of a store.
+func checkStore(cmd *cobra.Command, r store.DB, about string) error {
 	out := cmd.OutOrStdout()
+	if err := migrate.Unfinished(cmd.Context(), r); err != nil {
+		return err
+	}
 	rows, size, faults := 0, int64(0), 0
 	err := r.View(cmd.Context(), func(tx store.Tx) error {
 		for key, val := range tx.Scan(nil, nil) {
@@ -130,11 +208,7 @@ func checkStore(cmd *cobra.Command, r *bolt.Reader) error {
 	if faults > 0 {
 		label = "FAIL"
 	}
-	_, _ = fmt.Fprintf(out, "%s: %s of %d bytes, schema %d, opened %s", label, plural(rows, "row"), size, r.Schema(), plural(int(r.Epoch()), "time")) //nolint:gosec // a small count
-	if n := r.Pending(); n > 0 {
-		_, _ = fmt.Fprintf(out, "; %s of them in the journal only, for the bot was not stopped cleanly", plural(n, "row"))
-	}
-	_, _ = fmt.Fprintln(out)
+	_, _ = fmt.Fprintf(out, "%s: %s of %d bytes, %s\n", label, plural(rows, "row"), size, about)
 	record := (&verification{cmd: cmd}).check(r)
 	if faults > 0 {
 		return fmt.Errorf("the store has %s; keep a copy of it as it is, and restore a backup", plural(faults, "damaged row"))
@@ -142,13 +216,23 @@ func checkStore(cmd *cobra.Command, r *bolt.Reader) error {
 	return record
 }
 
+// free says that a row's value may be any bytes: a line of a file, a key, a part of an output.
+func free(key []byte) bool {
+	for _, of := range [][]byte{store.Key("hostkey"), store.Key("keyring"), store.Key("output", "part")} {
+		if bytes.HasPrefix(key, of) {
+			return true
+		}
+	}
+	return false
+}
+
 // rowFault says what is wrong with a row, "" when nothing is: keys are tuples, and
-// values are empty, JSON, or a tuple.
+// values are empty, JSON, a tuple, or free.
 func rowFault(key, val []byte) string {
 	if _, err := store.Parts(key); err != nil {
 		return fmt.Sprintf("row %x: its key is damaged", key)
 	}
-	if len(val) == 0 || json.Valid(val) {
+	if len(val) == 0 || json.Valid(val) || free(key) {
 		return ""
 	}
 	if _, err := store.Parts(val); err != nil {
@@ -164,6 +248,9 @@ func storeCompactCommand() *cobra.Command {
 			e, err := readEnv()
 			if err != nil {
 				return err
+			}
+			if e.shared() {
+				return usage("%s names a PostgreSQL database, which uses the room of old rows again by itself; to give it back to the disk, run VACUUM FULL on the table kv there", storeName)
 			}
 			if err := ownStore(e); err != nil {
 				return err
@@ -199,16 +286,18 @@ func ownStore(e Env) error {
 
 func storePruneCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "prune", Short: "Remove what has outlived its use from the store of a stopped bot; a running one does so every hour", Args: noArguments("store prune"),
+		Use: "prune", Short: "Remove what has outlived its use from the store, of a stopped bot or in a database; a running one does so every hour", Args: noArguments("store prune"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			e, f, err := configuration()
 			if err != nil {
 				return err
 			}
-			if err := ownStore(e); err != nil {
-				return err
+			if !e.shared() {
+				if err := ownStore(e); err != nil {
+					return err
+				}
 			}
-			db, err := openStore(e)
+			db, err := openStore(cmd.Context(), e)
 			if errors.Is(err, store.ErrLocked) {
 				return fmt.Errorf("the store in %s is in use by a running bot, which prunes it every hour; stop the bot to do it now", e.DataDir)
 			}
@@ -235,7 +324,7 @@ func pruneAll(ctx context.Context, e Env, f File, db store.DB, now time.Time) (n
 	if n.rows, err = pruneRows(ctx, db, f.Keep, now); err != nil {
 		return n, fmt.Errorf("old rows cannot be pruned; run bot store check (%w)", err)
 	}
-	outputs := output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), Max: f.Outputs.MaxBytes})
+	outputs := output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), Max: f.Outputs.MaxBytes, DB: e.others(db)})
 	if n.outputs, err = outputs.Prune(ctx, now.Add(-f.Outputs.Keep)); err != nil {
 		return n, fmt.Errorf("old outputs cannot be removed; see who owns %s (%w)", filepath.Join(e.DataDir, "outputs"), err)
 	}
@@ -243,7 +332,7 @@ func pruneAll(ctx context.Context, e Env, f File, db store.DB, now time.Time) (n
 	for name := range f.Targets {
 		b.machines[name] = &machine{b: b, name: name}
 	}
-	return n, b.pruneRecordings(now)
+	return n, b.pruneRecordings(ctx, now)
 }
 
 // pruneBatch bounds a transaction, so that others get their turn.
@@ -299,6 +388,9 @@ func backupCommand() *cobra.Command {
 // backup writes a copy of the store to the new file name. It is made in a directory
 // of its own beside it and gets its name when it is whole, synced and checked.
 func backup(ctx context.Context, e Env, base, name string) (size int64, err error) {
+	if e.shared() {
+		return 0, usage("%s names a PostgreSQL database; back it up with its own tools, such as pg_dump --schema=countersign, or copy it into a file with bot store migrate --from postgres --to bolt", storeName)
+	}
 	if _, err := os.Lstat(name); err == nil {
 		return 0, usage("%s is there already; name a new file", name)
 	}
@@ -336,8 +428,21 @@ func backup(ctx context.Context, e Env, base, name string) (size int64, err erro
 	return info.Size(), nil
 }
 
-// publish gives a file its name, which nothing else may have.
+// publish gives a backup its name.
 func publish(part, name string) error {
+	err := christen(part, name)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return usage("%s is there already; name a new file", name)
+	case err != nil:
+		return fmt.Errorf("the backup cannot be named %s (%w); name a file in a directory that you may write", name, err)
+	}
+	return nil
+}
+
+// christen gives a file a name that nothing else may have, for good. The old name may
+// be left.
+func christen(part, name string) error {
 	err := os.Link(part, name)
 	if err != nil && !errors.Is(err, fs.ErrExist) { // some file systems have no links
 		if _, serr := os.Lstat(name); serr == nil {
@@ -346,11 +451,8 @@ func publish(part, name string) error {
 			err = os.Rename(part, name)
 		}
 	}
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return usage("%s is there already; name a new file", name)
-	case err != nil:
-		return fmt.Errorf("the backup cannot be named %s (%w); name a file in a directory that you may write", name, err)
+	if err != nil {
+		return err
 	}
 	d, err := os.Open(filepath.Dir(name))
 	if err != nil {
@@ -389,7 +491,7 @@ func fetchBackup(ctx context.Context, e Env, base, name string) error {
 	}
 	key := (&bot{key: web}).derived(backupKey)
 	if base == "" {
-		base = "http://" + ownAddress(e.Listen)
+		base = e.ownURL()
 	}
 	code := auditCode(key, time.Now())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+backupPath, http.NoBody)
@@ -397,11 +499,7 @@ func fetchBackup(ctx context.Context, e Env, base, name string) error {
 		return usage("--url is %q, which is no address; use one such as http://%s", base, defaultListen)
 	}
 	req.Header.Set("Authorization", codeScheme+code)
-	// No proxy and no redirection: the code is for the bot alone.
-	client := &http.Client{
-		Transport:     &http.Transport{ResponseHeaderTimeout: 30 * time.Second, DisableCompression: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	client := ownClient()
 	defer client.CloseIdleConnections()
 	res, err := client.Do(req)
 	if err != nil {
@@ -456,13 +554,14 @@ func printable(s string) string {
 
 // backups answers fetchBackup.
 type backups struct {
-	db    *bolt.DB
+	db    *bolt.DB  // nil: the store is a database that others back up
 	codes *exporter // checks the codes, and lets one run at a time
 }
 
 // backupHandler serves copies of the store at GET /store/backup.
 func (b *bot) backupHandler() http.Handler {
-	return &backups{b.db, newExporter(b.db, b.derived(backupKey), nil, b.log)}
+	file, _ := b.db.(*bolt.DB)
+	return &backups{file, newExporter(b.db, b.derived(backupKey), nil, b.log)}
 }
 
 // ServeHTTP implements http.Handler.
@@ -474,6 +573,9 @@ func (x *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case !near(r) || !ok || !x.codes.redeem(code):
 		http.Error(w, "this is for bot backup on the bot's own machine, with its data directory", http.StatusForbidden)
+		return
+	case x.db == nil:
+		http.Error(w, "the store is a PostgreSQL database; back it up with its own tools, such as pg_dump", http.StatusNotFound)
 		return
 	case !x.codes.busy.TryLock():
 		http.Error(w, "another backup is under way; try again when it has ended", http.StatusTooManyRequests)

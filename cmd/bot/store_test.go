@@ -451,7 +451,7 @@ func last(x ast.Expr) string {
 
 func TestStorePruneDoesAllThatARunningBotDoes(t *testing.T) {
 	here := prunings(t, "store.go", "pruneAll", "pruneRows")
-	running := prunings(t, "wire.go", "retain")
+	running := prunings(t, "wire.go", "retain", "tidy")
 	if len(here) < 7 || len(running) == 0 {
 		t.Fatalf("%v %v", here, running)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,32 +23,34 @@ import (
 	"countersign/adapters/slack"
 	"countersign/adapters/web"
 	"countersign/agent"
-	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/agent/llm/openai"
 	"countersign/agent/role"
 	"countersign/agent/tokens"
 	"countersign/agent/workflow"
 	"countersign/alerts"
-	"countersign/approvals"
 	"countersign/approvals/audit"
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/internal/failpoint"
+	"countersign/internal/gatekeeper"
 	"countersign/internal/observe"
 	"countersign/internal/redact"
+	"countersign/internal/steady"
 	"countersign/store"
-	"countersign/store/bolt"
+	"countersign/store/keyring"
 	"countersign/store/outbox"
 	"countersign/tools"
 	"countersign/tools/backend/local"
 	"countersign/tools/code"
 	"countersign/tools/files"
+	"countersign/tools/hostkey"
 	"countersign/tools/mcp"
 	"countersign/tools/output"
 	"countersign/tools/plugin"
 	"countersign/tools/process"
+	"countersign/tools/record"
 )
 
 // bot is everything that a running bot is made of. It is built bottom to top
@@ -55,10 +59,14 @@ type bot struct {
 	env  Env
 	file File
 	log  *slog.Logger
-	db   *bolt.DB
+	db   engine
+	// replicas are this process and the others that share the store.
+	replicas *replicas
 
 	machines map[string]*machine // by the names of the targets
 	hostKeys string              // the known_hosts file of what people approved
+	keys     hostkey.Keys        // what people approved
+	register *record.Register    // of recordings that other replicas have; nil without others
 	redactor *redact.Redactor
 	redact   func(string) string     // takes secrets out of text
 	indexes  *code.Cache             // of the code indexer, for all targets
@@ -94,7 +102,7 @@ type buildOptions struct {
 
 func build(ctx context.Context, e Env, f File, log *slog.Logger, o buildOptions) (*bot, error) {
 	b := &bot{env: e, file: f, log: log, adapters: map[string]chat.Adapter{}}
-	if err := b.open(); err != nil {
+	if err := b.open(ctx); err != nil {
 		return nil, err
 	}
 	if err := b.assemble(ctx, o); err != nil {
@@ -105,18 +113,31 @@ func build(ctx context.Context, e Env, f File, log *slog.Logger, o buildOptions)
 }
 
 // open opens the data directory and the store.
-func (b *bot) open() error {
+func (b *bot) open(ctx context.Context) error {
 	dir := b.env.DataDir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("the data directory %s cannot be made (%w); set COUNTERSIGN_DATA_DIR to a directory that the bot may write", dir, err)
 	}
-	key, err := loadKey(filepath.Join(dir, "web.key"))
-	if err != nil {
+	var err error
+	if b.db, err = openEngine(ctx, b.env, hostName(), b.log); err != nil {
 		return err
 	}
-	b.key = key
-	b.db, err = bolt.Open(filepath.Join(dir, "countersign.db"), bolt.Options{})
-	return err
+	if err := b.newReplicas(ctx); err != nil {
+		return errors.Join(err, b.db.Close())
+	}
+	path := filepath.Join(dir, "web.key")
+	if !b.env.shared() {
+		b.key, err = loadKey(path)
+		return err
+	}
+	if err := b.claimDatabase(ctx); err != nil {
+		return err
+	}
+	// The key is the replicas' own, and the file a copy of it, for bot web login.
+	if b.key, err = keyring.SharedKey(ctx, b.db, "web"); err != nil {
+		return fmt.Errorf("the console's key cannot be read from the database: %w", err)
+	}
+	return saveKey(path, b.key)
 }
 
 // loadKey reads the console's signing key, making it at the first start.
@@ -130,10 +151,14 @@ func loadKey(path string) ([]byte, error) {
 	}
 	key = make([]byte, 32)
 	_, _ = rand.Read(key)
+	return key, saveKey(path, key)
+}
+
+func saveKey(path string, key []byte) error {
 	if err := os.WriteFile(path, key, 0o600); err != nil {
-		return nil, fmt.Errorf("the data directory cannot be written (%w); set COUNTERSIGN_DATA_DIR to a directory that the bot may write", err)
+		return fmt.Errorf("the data directory cannot be written (%w); set COUNTERSIGN_DATA_DIR to a directory that the bot may write", err)
 	}
-	return key, nil
+	return nil
 }
 
 func (b *bot) assemble(ctx context.Context, o buildOptions) error {
@@ -159,12 +184,17 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		b.parser = code.WorkerIn(local.New(local.Options{}), exe, parserCommand)
 	}
 	b.outputs = output.New(output.Config{
+		DB: b.env.others(b.db), Owns: b.replicas.owns, Log: b.log,
 		Dir: filepath.Join(b.env.DataDir, "outputs"), Max: b.file.Outputs.MaxBytes, Cleaner: func() output.Cleaner { return redactor.Stream() },
 		Readable: func() bool {
 			_, ok := b.everyone().Lookup("read_output")
 			return ok
 		},
 	})
+	b.hostKeys = cmp.Or(o.hostKeys, filepath.Join(b.env.DataDir, "known_hosts"))
+	if b.keys = hostkey.InFile(b.hostKeys); b.env.shared() {
+		b.keys = hostkey.InStore(b.db)
+	}
 	if err := b.makeMachines(o); err != nil {
 		return err
 	}
@@ -185,9 +215,10 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	if err := b.catalogue(ctx); err != nil {
 		return err
 	}
+	deadlines := steady.New(b.log)
 	b.gate = gate.New(gate.Config{
 		Audit: audit.Trail{Redact: redactor.Redact},
-		DB:    b.db, Now: time.Now, Log: b.log,
+		DB:    b.db, Now: deadlines.Now, Log: b.log,
 		Policy:   func() *policy.Policy { return b.rules.Load().policy },
 		Classify: b.classify,
 		Wake:     func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.sender.Wake(thread) },
@@ -198,6 +229,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Permanent:   func(err error) bool { return errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrRejected) },
 		RetryAfter:  retryAfter,
 		Concurrency: 256, Timeout: time.Minute,
+		Owner: b.replicas.Name(), Alive: b.replicas.Alive,
 		OnSent: func(r outbox.Row) {
 			switch {
 			case strings.HasPrefix(r.Key, "approval/"):
@@ -213,7 +245,6 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 			return err
 		}
 	}
-	owner := fmt.Sprintf("%s/%d", b.env.Instance, b.db.Epoch())
 	if err := b.observe(ctx); err != nil {
 		return err
 	}
@@ -222,16 +253,14 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		return fmt.Errorf("the tokenizer cannot be made: %w", err)
 	}
 	b.agent = agent.New(agent.Config{
-		DB: b.db, Model: b.observer.Model(model), Tools: toolbox{b}, Gate: gatekeeper{b.gate, b.markApproval, b.observer.Labels}, Outbox: post{b.sender},
-		Owner: owner,
-		// The store file is locked: whoever claimed a thread before this start is dead.
-		Alive:  func(o string) bool { return o == owner },
+		DB: b.db, Model: b.observer.Model(model), Tools: toolbox{b}, Gate: gatekeeper.New(gatekeeper.Config{Gate: b.gate, Used: b.markApproval, Labels: b.observer.Labels}), Outbox: post{b.sender},
+		Owner: b.replicas.Name(), Replicas: b.replicas,
 		Prompt: b.prompt, Profile: b.profile, Role: b.roleWord, Workflow: b.workflow, Workflows: b.library.Names(), Record: b.recordWord, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
 		Limits: agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Window: b.file.Model.Window, Count: counter.Count, Key: b.derived("marks"),
 		Watcher:  watcher{b.observer},
 		Spending: &agent.Spending{Prices: b.file.Prices, Caps: b.file.Caps, Channel: func(t chat.ThreadID) string { return channelOf(string(t)) }},
-		Repeats:  b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: time.Now, Log: b.log,
+		Repeats:  b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: deadlines.Now, Log: b.log,
 	})
 	return nil
 }
@@ -287,9 +316,14 @@ func (b *bot) classify(text string) risk.Verdict { return b.rules.Load().engine.
 
 func (b *bot) secrets() []string {
 	var out []string
-	for _, s := range []redact.Secret{b.env.SlackBotToken, b.env.SlackAppToken, b.env.SlackSigningSecret, b.env.DiscordBotToken, b.env.OpenAIKey, b.env.TavilyKey, b.env.OTLPHeaders} {
+	for _, s := range []redact.Secret{b.env.SlackBotToken, b.env.SlackAppToken, b.env.SlackSigningSecret, b.env.DiscordBotToken, b.env.OpenAIKey, b.env.TavilyKey, b.env.OTLPHeaders, b.env.Store} {
 		if s != "" {
 			out = append(out, string(s))
+		}
+	}
+	if u, err := url.Parse(string(b.env.Store)); err == nil && u.User != nil {
+		if password, ok := u.User.Password(); ok && password != "" {
+			out = append(out, password)
 		}
 	}
 	for _, v := range b.env.ModelHeaders {
@@ -420,6 +454,11 @@ func (b *bot) close() {
 	for _, name := range sortedKeys(b.machines) {
 		b.machines[name].close()
 	}
+	if b.replicas != nil && b.replicas.beats != nil {
+		if err := b.replicas.beats.Close(); err != nil {
+			b.log.Error("the membership's connection could not be closed cleanly", "error", err)
+		}
+	}
 	if b.db != nil {
 		if err := b.db.Close(); err != nil {
 			b.log.Error("the store could not be closed cleanly", "error", err)
@@ -431,14 +470,18 @@ func (b *bot) close() {
 // begins at zero.
 const keepSpent = 90 * 24 * time.Hour
 
-// retain prunes what has outlived its use, once an hour.
+// retain prunes rows that have outlived their use, once an hour.
 func (b *bot) retain(ctx context.Context) error {
-	t := time.NewTicker(time.Hour)
-	defer t.Stop()
-	for {
+	return hourly(ctx, func() {
 		if _, err := pruneRows(ctx, b.db, b.file.Keep, time.Now()); err != nil && ctx.Err() == nil {
 			b.log.Error("old rows could not be pruned", "error", err)
 		}
+	})
+}
+
+// tidy does so for what lies elsewhere: on machines and in this process's own files.
+func (b *bot) tidy(ctx context.Context) error {
+	return hourly(ctx, func() {
 		for _, name := range sortedKeys(b.machines) {
 			m := b.machines[name]
 			if o := m.state(); o != nil {
@@ -450,9 +493,18 @@ func (b *bot) retain(ctx context.Context) error {
 		if _, err := b.outputs.Prune(ctx, time.Now().Add(-b.file.Outputs.Keep)); err != nil && ctx.Err() == nil {
 			b.log.Error("old outputs could not be pruned", "error", err)
 		}
-		if err := b.pruneRecordings(time.Now()); err != nil {
+		if err := b.pruneRecordings(ctx, time.Now()); err != nil {
 			b.log.Error("recordings could not be pruned", "error", err)
 		}
+	})
+}
+
+// hourly calls do now and each hour until ctx is done.
+func hourly(ctx context.Context, do func()) error {
+	t := time.NewTicker(time.Hour)
+	defer t.Stop()
+	for {
+		do()
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -492,74 +544,3 @@ func (p post) Put(tx store.Tx, thread chat.ThreadID, m chat.Post) {
 	outbox.Put(tx, string(thread), m.Key, m, time.Now())
 }
 func (p post) Wake(thread chat.ThreadID) { p.s.Wake(string(thread)) }
-
-// gatekeeper shows the gate to the agent, in the agent's words.
-type gatekeeper struct {
-	g *gate.Gate
-	// mark is told of every approval that is used.
-	mark func(approvals.ID, approvals.Action)
-	// labels is told how the model's labels compare with what the engine found.
-	labels func(approvals.Claim, approvals.Judgement)
-}
-
-func request(p agent.Proposal) gate.Request {
-	return gate.Request{
-		Thread: p.Thread, CallID: p.Call, By: p.By, Action: p.Action, Claim: p.Claim, Floor: p.Floor, Revision: p.Revision,
-		Groups: p.Groups, Impact: p.Impact, Taint: p.Taint, Interrupt: p.Interrupt, Agent: p.Agent, ReadOnly: p.ReadOnly, Gated: p.Gated,
-	}
-}
-
-func (k gatekeeper) Judge(ctx context.Context, p agent.Proposal) agent.Ruling {
-	req := request(p)
-	r := k.g.Judge(ctx, req)
-	effects := make([]string, len(r.Verdict.Effects))
-	for i, e := range r.Verdict.Effects {
-		effects[i] = string(e)
-	}
-	k.labels(req.Claim, approvals.Judgement{ReadOnly: r.Verdict.ReadOnly, Risk: r.Verdict.Risk.String(), Effects: effects})
-	switch r.Lane {
-	case policy.Allow:
-		permit, err := k.g.Allow(req, r)
-		if err != nil {
-			return agent.Ruling{Lane: agent.Ask}
-		}
-		return agent.Ruling{Lane: agent.Allow, Permit: permit}
-	case policy.Ask:
-		return agent.Ruling{Lane: agent.Ask}
-	default:
-		return agent.Ruling{Lane: agent.Forbid, Sentence: r.Sentence}
-	}
-}
-
-func (k gatekeeper) Ask(tx store.Tx, p agent.Proposal) history.Ask {
-	rec := k.g.Ask(tx, request(p))
-	return history.Ask{Call: p.Call, Approval: rec.ID, Digest: rec.Digest, Expires: rec.ExpiresAt}
-}
-
-func (k gatekeeper) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, string) {
-	permit, _, why := k.g.Consume(tx, id, a)
-	if why == "" {
-		k.mark(id, a)
-	}
-	return permit, why
-}
-
-func (k gatekeeper) Finish(tx store.Tx, id approvals.ID, o agent.Outcome) {
-	k.g.Finish(tx, id, approvals.Outcome{OK: o.OK, Note: o.Note, Undo: o.Undo})
-}
-func (k gatekeeper) Lost(tx store.Tx, id approvals.ID) { k.g.Lost(tx, id) }
-func (k gatekeeper) Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) {
-	k.g.Cancel(tx, id, by, why)
-}
-func (k gatekeeper) Due(tx store.Tx, id approvals.ID)        { k.g.Due(tx, id) }
-func (k gatekeeper) Allowed(tx store.Tx, p agent.Proposal)   { k.g.Allowed(tx, request(p)) }
-func (k gatekeeper) Forbidden(tx store.Tx, p agent.Proposal) { k.g.Forbidden(tx, request(p)) }
-func (k gatekeeper) Ran(tx store.Tx, p agent.Proposal, o agent.Outcome) {
-	k.g.Ran(tx, request(p), approvals.Outcome{OK: o.OK, Note: o.Note})
-}
-func (k gatekeeper) Revoke(tx store.Tx, thread chat.ThreadID, by chat.User) {
-	k.g.Revoke(tx, thread, by)
-}
-func (k gatekeeper) Vote(ctx context.Context, c chat.Click) (chat.Answer, error) {
-	return k.g.Word(ctx, c)
-}

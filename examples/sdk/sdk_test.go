@@ -155,7 +155,7 @@ func converse(t *testing.T, out *console, model llm.Model, ts ...tools.Tool) {
 	bot := agent.New(agent.Config{
 		DB: mem.Open(), Model: model, Tools: catalogue{reg}, Gate: looking{}, Outbox: out, Progress: out.progress,
 		Prompt: func(chat.ThreadID, string) string { return "You know the weather." },
-		Owner:  "example", Alive: func(string) bool { return true }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Owner:  "example", Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Limits: agent.Limits{Steps: 10},
 	})
 	ctx, cancel := context.WithCancel(t.Context())

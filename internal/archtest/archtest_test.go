@@ -58,6 +58,7 @@ var outside = map[string][]string{
 	"github.com/slack-go/slack":         {"adapters/slack"},
 	"github.com/gorilla/websocket":      {"adapters/slack/slackfake"}, // not the library of the client that it checks
 	"github.com/bwmarrin/discordgo":     {"adapters/discord"},
+	"github.com/jackc/pgx/v5":           {"store/postgres"},
 	"go.etcd.io/bbolt":                  {"store/bolt"},
 	"cel.dev/cel-go":                    {"approvals/policy"},
 	"log":                               {},

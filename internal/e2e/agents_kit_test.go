@@ -229,9 +229,12 @@ func (c *chatter) as(name string) *chatter {
 }
 
 // page is what the thread shows, as text.
-func (c *chatter) page() string {
+func (c *chatter) page() string { return pageOf(c.rows()) }
+
+// pageOf is the text of messages.
+func pageOf(rows []row) string {
 	var b strings.Builder
-	for _, r := range c.rows() {
+	for _, r := range rows {
 		_, _ = fmt.Fprintf(&b, "[%s] %s\n", r.Kind, r.Text)
 		for _, f := range r.Files {
 			_, _ = fmt.Fprintf(&b, "file: %s\n", f.Name)

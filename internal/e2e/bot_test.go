@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -197,12 +198,12 @@ func (b *bot) start(extra ...string) bool {
 	}()
 	select {
 	case b.url = <-ready:
-		b.listen = strings.TrimPrefix(b.url, "http://")
+		b.listen = strings.TrimPrefix(strings.TrimPrefix(b.url, "http://"), "https://")
 		return true
 	case <-done:
 		select {
 		case b.url = <-ready:
-			b.listen = strings.TrimPrefix(b.url, "http://")
+			b.listen = strings.TrimPrefix(strings.TrimPrefix(b.url, "http://"), "https://")
 		default:
 		}
 		return false
@@ -289,7 +290,18 @@ func (b *bot) login(name string) *person {
 	return p
 }
 
+// do sends a request, later when the console says that it is too much at once.
 func (p *person) do(method, path string, body, out any) (int, error) {
+	for {
+		st, after, err := p.once(method, path, body, out)
+		if err != nil || st != http.StatusTooManyRequests || after <= 0 {
+			return st, err
+		}
+		time.Sleep(after)
+	}
+}
+
+func (p *person) once(method, path string, body, out any) (status int, after time.Duration, err error) {
 	var r io.Reader
 	if body != nil {
 		raw, _ := json.Marshal(body)
@@ -297,26 +309,27 @@ func (p *person) do(method, path string, body, out any) (int, error) {
 	}
 	req, err := http.NewRequest(method, p.b.url+path, r)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Origin", p.b.url)
 	req.Header.Set("X-CSRF-Token", p.csrf)
 	res, err := p.http.Do(req)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer res.Body.Close()
 	raw, err := io.ReadAll(res.Body)
 	if err != nil {
-		return res.StatusCode, err
+		return res.StatusCode, 0, err
 	}
 	if out != nil && len(raw) > 0 {
 		if err := json.Unmarshal(raw, out); err != nil {
-			return res.StatusCode, fmt.Errorf("%s: %w", raw, err)
+			return res.StatusCode, 0, fmt.Errorf("%s: %w", raw, err)
 		}
 	}
-	return res.StatusCode, nil
+	seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+	return res.StatusCode, time.Duration(seconds) * time.Second, nil
 }
 
 type row struct {

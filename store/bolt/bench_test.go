@@ -171,7 +171,9 @@ func BenchmarkOpenReady(b *testing.B) {
 				if j >= 2 {
 					queue.Drain(tx, f, 0)
 				}
-				queue.Yield(tx, f)
+				if !queue.Release(tx, f) {
+					queue.Yield(tx, f)
+				}
 			}
 			return nil
 		}); err != nil {

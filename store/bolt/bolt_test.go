@@ -43,5 +43,4 @@ func TestPackagesOverBolt(t *testing.T) {
 	open := func(t *testing.T) store.DB { return openIn(t, t.TempDir(), 16<<10) }
 	t.Run("queue", func(t *testing.T) { storetest.RunQueue(t, open) })
 	t.Run("outbox", func(t *testing.T) { storetest.RunOutbox(t, open) })
-	t.Run("lease", func(t *testing.T) { storetest.RunLease(t, open) })
 }

@@ -94,10 +94,10 @@ func (db *DB) Update(ctx context.Context, fn func(store.Tx) error) error {
 	// A function that wrote nothing, or failed, has read what the batches before
 	// it wrote: its answer must not get out before they are durable.
 	<-b.done
-	if err != nil {
-		return err
+	if b.err != nil { // what it read was never committed
+		return b.err
 	}
-	return b.err
+	return err
 }
 
 // execute runs fn on the newest rows. It returns the batch to wait for, nil

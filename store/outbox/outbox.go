@@ -13,6 +13,7 @@
 // Rows, under the key "outbox" (see store.Key):
 //
 //	seq      <thread>                    -> last sequence number; kept for ever
+//	turn     <thread>                    -> the sender that tried last, and their number, where senders have names; kept for ever
 //	todo     <thread>                    -> nothing; threads with pending rows, no others
 //	row      <thread> <seq u64>          -> Row
 //	key      <thread> <key>              -> ref, at, last pending seq
@@ -41,6 +42,7 @@ type Row struct {
 	Attempts  int       `json:"attempts"`
 	NotBefore time.Time `json:"not_before,omitzero"` // no try before
 	LastError string    `json:"last_error,omitempty"`
+	By        string    `json:"by,omitempty"` // the sender that tried it last
 	// Ref is the reference of the message that was posted under this key, "" when
 	// there is none yet. It is looked up, not stored.
 	Ref string `json:"-"`
@@ -52,6 +54,13 @@ type keyRow struct {
 	Last uint64    `json:"last,omitempty"` // newest pending row, 0 when none
 }
 
+// turnRow says who sends for a thread.
+type turnRow struct {
+	By string `json:"by"`
+	N  uint64 `json:"n"` // of senders so far
+}
+
+func turnKey(thread string) []byte            { return store.Key("outbox", "turn", thread) }
 func seqKey(thread string) []byte             { return store.Key("outbox", "seq", thread) }
 func todoKey(thread string) []byte            { return store.Key("outbox", "todo", thread) }
 func rowKey(thread string, seq uint64) []byte { return store.Key("outbox", "row", thread, seq) }
@@ -134,18 +143,36 @@ func Threads(tx store.Tx, limit int) []string {
 	return threads
 }
 
-// Attempt records that a try of row begins, before it does, and returns the row
-// to send; false when it is not pending any more. From then on its body stays as
+// waits reports whether a thread has pending rows.
+func waits(tx store.Tx, thread string) bool {
+	_, ok := tx.Get(todoKey(thread))
+	return ok
+}
+
+// Attempt records that a try of row by a sender begins, before it does, and returns the
+// row to send; false when it is not pending any more. From then on its body stays as
 // it is.
-func Attempt(tx store.Tx, row Row) (Row, bool) {
+func Attempt(tx store.Tx, row Row, by string) (Row, bool) {
 	r, ok := store.Load[Row](tx, rowKey(row.Thread, row.Seq))
 	if !ok {
 		return Row{}, false
 	}
 	r.Attempts++
+	if r.By = by; by != "" {
+		if t, _ := store.Load[turnRow](tx, turnKey(r.Thread)); t.By != by {
+			store.Save(tx, turnKey(r.Thread), turnRow{By: by, N: t.N + 1})
+		}
+	}
 	store.Save(tx, rowKey(r.Thread, r.Seq), r)
 	r.Ref, _ = Ref(tx, r.Thread, r.Key)
 	return r, true
+}
+
+// Turn says which of several senders was the last that tried a row of a thread, and how
+// often that became another one; 0 when none has a name.
+func Turn(tx store.Tx, thread string) (n uint64, by string) {
+	t, _ := store.Load[turnRow](tx, turnKey(thread))
+	return t.N, t.By
 }
 
 // Sent removes a row that was posted and remembers the reference of its

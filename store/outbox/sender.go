@@ -30,6 +30,12 @@ type Options struct {
 	Poll        time.Duration // how often to look for rows that nobody woke it for; default 5 s
 	Concurrency int           // threads that are sent for at once; default 8
 
+	// Owner is this sender's name among those of a shared store, and Alive says, in the
+	// transaction that takes a row from it, whether another may still be sending: a row
+	// that a live one tried is left to it. Alive nil: there is one sender.
+	Owner string
+	Alive func(tx store.Tx, owner string) bool
+
 	// Log receives failures; nil means nothing is logged.
 	Log *slog.Logger
 	// OnSent, if set, is called after a row was posted and recorded, with its
@@ -91,8 +97,47 @@ func (s *Sender) poke() {
 	}
 }
 
-// Flush waits until no row is pending, those that wait for another try included,
-// or returns ctx's error. It needs a Run at work.
+// Look makes the sender look at all threads now: another one may have left rows. It
+// does not block.
+func (s *Sender) Look() {
+	s.mu.Lock()
+	s.look = true
+	s.mu.Unlock()
+	s.poke()
+}
+
+// foreign reports whether another sender is at a row.
+func (s *Sender) foreign(tx store.Tx, r Row) bool {
+	return s.o.Alive != nil && r.By != "" && r.By != s.o.Owner && s.o.Alive(tx, r.By)
+}
+
+// own returns the threads with a row that no other sender is at.
+func (s *Sender) own(tx store.Tx) (threads []string) {
+	all := Threads(tx, 0)
+	if s.o.Alive == nil {
+		return all
+	}
+	lives := map[string]bool{}
+	for _, thread := range all {
+		rows := Pending(tx, thread, 1)
+		if len(rows) == 0 {
+			continue
+		}
+		by := rows[0].By
+		alive, known := lives[by]
+		if !known {
+			alive = s.foreign(tx, rows[0])
+			lives[by] = alive
+		}
+		if !alive {
+			threads = append(threads, thread)
+		}
+	}
+	return threads
+}
+
+// Flush waits until no row is pending that no other sender is at, those that wait for
+// another try included, or returns ctx's error. It needs a Run at work.
 func (s *Sender) Flush(ctx context.Context) error {
 	for first := true; ; first = false {
 		s.mu.Lock()
@@ -104,7 +149,7 @@ func (s *Sender) Flush(ctx context.Context) error {
 		}
 		empty := false
 		if err := s.db.View(ctx, func(tx store.Tx) error {
-			empty = len(Threads(tx, 1)) == 0
+			empty = len(s.own(tx)) == 0
 			return nil
 		}); err != nil || empty {
 			return err
@@ -126,7 +171,7 @@ type step struct {
 
 // Run sends until ctx is done, waits for the sends under way and returns nil. A
 // send that ctx interrupts is tried again by the next Run. Only one Run at a time
-// may work on a database.
+// may work on a database, or one for each Options.Owner.
 func (s *Sender) Run(ctx context.Context) error {
 	r := &run{
 		s: s, done: make(chan step),
@@ -185,7 +230,7 @@ func (r *run) collect(ctx context.Context) {
 	if look {
 		var threads []string
 		if err := r.s.db.View(ctx, func(tx store.Tx) error {
-			threads = Threads(tx, 0)
+			threads = r.s.own(tx)
 			return nil
 		}); err != nil && ctx.Err() == nil {
 			r.s.o.Log.WarnContext(ctx, "outbox cannot read its threads", "error", err)
@@ -262,11 +307,14 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 		if len(rows) == 0 {
 			return nil
 		}
+		if s.foreign(tx, rows[0]) {
+			return nil
+		}
 		if rows[0].NotBefore.After(time.Now()) {
 			wait = rows[0].NotBefore
 			return nil
 		}
-		row, found = Attempt(tx, rows[0])
+		row, found = Attempt(tx, rows[0], s.o.Owner)
 		return nil
 	})
 	switch {
@@ -281,9 +329,10 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 	sctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	ref, err := s.o.Send(sctx, row)
 	cancel()
+	more := false // rows behind this one; of those that come later somebody is told
 	switch {
 	case err == nil:
-		if !s.record(ctx, row, func(tx store.Tx) { Sent(tx, row, ref) }) {
+		if !s.record(ctx, row, func(tx store.Tx) { Sent(tx, row, ref); more = waits(tx, thread) }) {
 			return step{thread: thread}
 		}
 		if ref != "" {
@@ -294,7 +343,7 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 		}
 	case s.o.Permanent != nil && s.o.Permanent(err):
 		s.o.Log.ErrorContext(ctx, "outbox drops a row that cannot be posted", "thread", thread, "key", row.Key, "attempts", row.Attempts, "error", err)
-		if !s.record(ctx, row, func(tx store.Tx) { Drop(tx, row, err.Error()) }) {
+		if !s.record(ctx, row, func(tx store.Tx) { Drop(tx, row, err.Error()); more = waits(tx, thread) }) {
 			return step{thread: thread}
 		}
 		if row.LastError = err.Error(); s.o.OnDropped != nil {
@@ -314,7 +363,7 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 		s.record(ctx, row, func(tx store.Tx) { Failed(tx, row, err, next) })
 		return step{thread: thread, at: next}
 	}
-	return step{thread: thread, more: true}
+	return step{thread: thread, more: more}
 }
 
 // record writes what came of a try. It goes on trying while the store fails,

@@ -422,3 +422,53 @@ func (f *failing) Update(ctx context.Context, fn func(store.Tx) error) error {
 	}
 	return err
 }
+
+func TestARowIsSentByOneOfSeveralSenders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, n := mem.Open(), &network{}
+		hold := make(chan struct{})
+		n.reply = func(ctx context.Context, row outbox.Row) (string, error) {
+			if row.Key == "slow" && row.Attempts == 1 {
+				select {
+				case <-hold:
+				case <-ctx.Done():
+					return "", ctx.Err()
+				}
+			}
+			return "msg-" + row.Key, nil
+		}
+		alive := map[string]bool{"a": true, "b": true}
+		var mu sync.Mutex
+		sender := func(name string) *outbox.Sender {
+			return outbox.NewSender(db, outbox.Options{Send: n.send, Owner: name, Timeout: time.Hour, Alive: func(_ store.Tx, o string) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return alive[o]
+			}})
+		}
+		a, b := sender("a"), sender("b")
+		stopA, stopB := start(t, a), start(t, b)
+		put(t, db, "t", "slow", "1")
+		put(t, db, "t", "next", "2")
+		a.Wake("t")
+		synctest.Wait()
+		b.Wake("t")
+		time.Sleep(time.Minute)
+		n.wantSent(t, "t/slow=1@ #1")
+		if err := b.Flush(t.Context()); err != nil { // what a is at is not b's
+			t.Error(err)
+		}
+		mu.Lock()
+		alive["a"] = false
+		mu.Unlock()
+		b.Look()
+		synctest.Wait()
+		n.wantSent(t, "t/slow=1@ #1", "t/slow=1@ #2", "t/next=2@ #1")
+		close(hold) // a wakes up: what it records changes nothing
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		n.wantSent(t, "t/slow=1@ #1", "t/slow=1@ #2", "t/next=2@ #1")
+		stopA()
+		stopB()
+	})
+}

@@ -299,6 +299,27 @@ func Has(tx store.Tx, thread string) bool {
 	return false
 }
 
+// HasKind reports whether an item of this kind is in a thread's inbox now. It scans the
+// inbox.
+func HasKind(tx store.Tx, thread, kind string) bool {
+	for key, val := range tx.Scan(store.Prefix("queue", "item", thread)) {
+		if decodeItem(key, val).Kind == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// Idle reports whether a thread has nothing to be done: no items, and nobody who is or was
+// in the middle of its work.
+func Idle(tx store.Tx, thread string) bool { return !has(tx, workKey(thread)) }
+
+// Owner returns who has a claim on a thread, "" when nobody does.
+func Owner(tx store.Tx, thread string) string {
+	t, _ := store.Load[threadRow](tx, threadKey(thread))
+	return t.Owner
+}
+
 // Fence is a claim on a thread: the right to work on it until somebody else
 // claims it. The zero Fence is no claim.
 type Fence struct {
@@ -368,25 +389,26 @@ func Release(tx store.Tx, f Fence) bool {
 	if waiting(tx, f.Thread) {
 		return false
 	}
-	Yield(tx, f)
+	disown(tx, f)
+	tx.Delete(workKey(f.Thread))
 	return true
 }
 
-// Yield gives the thread back although items may be waiting, for a process that
-// stops: the next owner finds the thread in [Ready] at once. It aborts with
-// [ErrFenced] when the claim does not hold.
+// Yield gives the thread back in the middle of its work, whether items wait or not,
+// for a process that stops: the next owner finds the thread in [Ready] at once. It
+// aborts with [ErrFenced] when the claim does not hold.
 func Yield(tx store.Tx, f Fence) {
 	f.must(tx)
-	t, _ := store.Load[threadRow](tx, threadKey(f.Thread))
-	t.Owner = ""
-	store.Save(tx, threadKey(f.Thread), t)
-	if !waiting(tx, f.Thread) {
-		tx.Delete(workKey(f.Thread))
-		return
-	}
+	disown(tx, f)
 	w, _ := store.Load[workRow](tx, workKey(f.Thread))
 	w.Owner = ""
 	store.Save(tx, workKey(f.Thread), w)
+}
+
+func disown(tx store.Tx, f Fence) {
+	t, _ := store.Load[threadRow](tx, threadKey(f.Thread))
+	t.Owner = ""
+	store.Save(tx, threadKey(f.Thread), t)
 }
 
 // Ready returns the threads to work on, those that wait longest first and limit

@@ -30,7 +30,7 @@ func attempt(t testing.TB, tx store.Tx, thread string) outbox.Row {
 	if len(rows) == 0 {
 		t.Fatalf("%s has no rows", thread)
 	}
-	row, ok := outbox.Attempt(tx, rows[0])
+	row, ok := outbox.Attempt(tx, rows[0], "me")
 	if !ok {
 		t.Fatalf("the first row of %s is gone", thread)
 	}
@@ -44,6 +44,20 @@ func RunOutbox(t *testing.T, open func(t *testing.T) store.DB) {
 		name string
 		test func(t *testing.T, db store.DB)
 	}{
+		{"who sends for a thread, and how often that changed", func(t *testing.T, db store.DB) {
+			update(t, db, func(tx store.Tx) {
+				for _, by := range []string{"", "a", "a", "b", "a"} {
+					outbox.Put(tx, "t", "k"+by, "x", noon)
+					outbox.Attempt(tx, outbox.Pending(tx, "t", 1)[0], by)
+				}
+				n, by := outbox.Turn(tx, "t")
+				want(t, "turns", n, 3)
+				want(t, "the last", by, "a")
+				n, by = outbox.Turn(tx, "u")
+				want(t, "turns of another thread", n, 0)
+				want(t, "the last", by, "")
+			})
+		}},
 		{"rows wait in order, each thread for itself", func(t *testing.T, db store.DB) {
 			for i := range 6 {
 				update(t, db, func(tx store.Tx) { post(tx, fmt.Sprint("t", i%2), fmt.Sprint("k", i), "x") })
@@ -143,7 +157,7 @@ func RunOutbox(t *testing.T, open func(t *testing.T) store.DB) {
 				outbox.Sent(tx, row, "msg-2")
 				outbox.Failed(tx, row, errors.New("late"), noon)
 				outbox.Drop(tx, row, "late")
-				_, ok := outbox.Attempt(tx, row)
+				_, ok := outbox.Attempt(tx, row, "me")
 				want(t, "it can be tried", ok, false)
 				wantSlice(t, "rows", bodies(outbox.Pending(tx, "t", 0)))
 				wantSlice(t, "dropped", bodies(outbox.Dropped(tx, 0)))
@@ -163,7 +177,7 @@ func RunOutbox(t *testing.T, open func(t *testing.T) store.DB) {
 				outbox.Put(tx, "t", "k1", "again", noon)
 				outbox.Put(tx, "t", "k2", "again", noon.Add(time.Hour*10))
 				row := outbox.Pending(tx, "t", 2)[1]
-				row, _ = outbox.Attempt(tx, row)
+				row, _ = outbox.Attempt(tx, row, "me")
 				outbox.Sent(tx, row, "msg2") // younger now
 				cut := noon.Add(100 * time.Minute)
 				want(t, "pruned at first", outbox.Prune(tx, cut, 2), 2)
@@ -182,7 +196,7 @@ func RunOutbox(t *testing.T, open func(t *testing.T) store.DB) {
 				for k := range tx.Scan(nil, nil) {
 					left = append(left, store.Format(k))
 				}
-				wantSlice(t, "what is left of everything", left, `"outbox"/"seq"/"d"`, `"outbox"/"seq"/"t"`)
+				wantSlice(t, "what is left of everything", left, `"outbox"/"seq"/"d"`, `"outbox"/"seq"/"t"`, `"outbox"/"turn"/"d"`, `"outbox"/"turn"/"t"`)
 			})
 		}},
 		{"what cannot be stored is refused", func(t *testing.T, db store.DB) {

@@ -243,12 +243,41 @@ func RunQueue(t *testing.T, open func(t *testing.T) store.DB) {
 				t.Error("an owner without name may claim")
 			}
 		}},
-		{"a yielded thread is ready at once if it has items", func(t *testing.T, db store.DB) {
+		{"a yielded thread is ready at once, with items or in the middle of its work", func(t *testing.T, db store.DB) {
 			update(t, db, func(tx store.Tx) {
 				queue.Put(tx, item("t", "1"))
 				queue.Yield(tx, claim(t, tx, "t", "me"))
 				queue.Yield(tx, claim(t, tx, "empty", "me"))
+				want(t, "its owner", queue.Owner(tx, "t"), "")
+				ready := queue.Ready(tx, 0, everybody)
+				slices.Sort(ready)
+				wantSlice(t, "ready", ready, "empty", "t")
+				f := claim(t, tx, "empty", "other")
+				want(t, "its owner", queue.Owner(tx, "empty"), "other")
+				want(t, "released", queue.Release(tx, f), true)
 				wantSlice(t, "ready", queue.Ready(tx, 0, everybody), "t")
+			})
+		}},
+		{"a thread is idle without items, and when nobody is in the middle of its work", func(t *testing.T, db store.DB) {
+			update(t, db, func(tx store.Tx) {
+				want(t, "at first", queue.Idle(tx, "t"), true)
+				queue.Put(tx, item("t", "1"))
+				want(t, "with an item", queue.Idle(tx, "t"), false)
+				f := claim(t, tx, "t", "me")
+				queue.Drain(tx, f, 0)
+				want(t, "claimed", queue.Idle(tx, "t"), false)
+				queue.Yield(tx, f)
+				want(t, "given back in the middle", queue.Idle(tx, "t"), false)
+				queue.Release(tx, claim(t, tx, "t", "me"))
+				want(t, "released", queue.Idle(tx, "t"), true)
+			})
+		}},
+		{"whether an item of a kind waits", func(t *testing.T, db store.DB) {
+			update(t, db, func(tx store.Tx) {
+				queue.Put(tx, item("t", "1"))
+				want(t, "its kind", queue.HasKind(tx, "t", "test"), true)
+				want(t, "another kind", queue.HasKind(tx, "t", "stop"), false)
+				want(t, "another thread", queue.HasKind(tx, "u", "test"), false)
 			})
 		}},
 		{"ready are threads with items and no live owner, and those that a dead one left", func(t *testing.T, db store.DB) {
@@ -334,6 +363,7 @@ func queueModel(t *testing.T, open func(t *testing.T) store.DB) {
 		db := open(t)
 		defer closeDB(t, db)
 		inbox, owner, fences := map[string][]string{}, map[string]string{}, map[string]queue.Fence{}
+		yielded := map[string]bool{} // in the middle of its work
 		seen, deferred := map[string]bool{}, map[string]later{}
 		now := 0
 		at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
@@ -393,7 +423,7 @@ func queueModel(t *testing.T, open func(t *testing.T) store.DB) {
 						if old := fences[th]; f.Epoch <= old.Epoch {
 							rt.Fatalf("epoch %d after %d", f.Epoch, old.Epoch)
 						}
-						owner[th], fences[th] = who, f
+						owner[th], fences[th], yielded[th] = who, f, false
 					}
 				case 6:
 					if owner[th] == "" {
@@ -426,7 +456,7 @@ func queueModel(t *testing.T, open func(t *testing.T) store.DB) {
 				case 8:
 					if owner[th] != "" {
 						queue.Yield(tx, fences[th])
-						owner[th] = ""
+						owner[th], yielded[th] = "", true
 					}
 				}
 				if got := queue.Has(tx, th); got != (len(inbox[th]) > 0) {
@@ -437,7 +467,7 @@ func queueModel(t *testing.T, open func(t *testing.T) store.DB) {
 				}
 				var ready []string
 				for _, th := range []string{"a", "b", "c"} {
-					if owner[th] == "" && len(inbox[th]) > 0 || owner[th] == "x" { // x is dead
+					if owner[th] == "" && (len(inbox[th]) > 0 || yielded[th]) || owner[th] == "x" { // x is dead
 						ready = append(ready, th)
 					}
 				}

@@ -1,6 +1,6 @@
 // Package hostkey is the tool trust_host_key: people are shown the key of an SSH
 // host that the bot meets for the first time, and once they have approved it, it is
-// added to the bot's own known_hosts file.
+// added to the bot's own known hosts: a file, or rows that all replicas share ([Keys]).
 //
 // It never trusts a key that is not on a card, and never one in the place of
 // another: a host whose key has changed or is revoked is refused. It does not work
@@ -43,12 +43,19 @@ type Config struct {
 	// target, must never be asked for, because it is another target's. nil means that
 	// none is.
 	Strict func(target, address string) bool
-	// File is the bot's own known_hosts file, which all Targets read.
+	// File is the bot's own known_hosts file, which all Targets read. It is not used
+	// when there are Keys.
 	File string
+	// Keys are where approved keys are kept, and where all Targets ask for them; nil
+	// means InFile(File).
+	Keys Keys
 }
 
 // New returns the tool.
 func New(c Config) tools.Tool {
+	if c.Keys == nil {
+		c.Keys = InFile(c.File)
+	}
 	return tool{c, slices.Sorted(maps.Keys(c.Targets))}
 }
 
@@ -104,8 +111,10 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 			return tools.Result{}, tools.Failed("%s now shows the key %s for %s, and not %s for %s as it did on the card; nothing was trusted, and somebody may be attacking: tell people before anything else",
 				args.Target, now.Fingerprint, now.Address, shown.Fingerprint, shown.Address)
 		}
-		if err := ssh.Trust(t.File, shown.Line); err != nil {
-			return tools.Result{}, tools.Failed("the key of %s was not trusted, because it could not be stored; check the bot's data directory: %w", args.Target, err)
+		if err := t.Keys.Trust(ctx, shown.Line); errors.Is(err, ssh.ErrOtherKey) || errors.Is(err, ssh.ErrRevoked) {
+			return tools.Result{}, tools.Failed("the key of %s was not trusted, because people decided something else about that host meanwhile; tell them: %w", args.Target, err)
+		} else if err != nil {
+			return tools.Result{}, tools.Failed("the key of %s was not trusted, because it could not be stored; check the bot's data directory or its database: %w", args.Target, err)
 		}
 		text := fmt.Sprintf("The host %s (%s) is known now, by its key %s.", shown.Host, shown.Address, shown.Fingerprint)
 		sink(tools.Event{Kind: tools.Info, Text: text})

@@ -2,8 +2,6 @@ package mcp
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"os"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"countersign/approvals/risk"
+	"countersign/internal/npmtest"
 	"countersign/internal/redact"
 	"countersign/tools"
 	"countersign/tools/toolstest"
@@ -29,64 +28,12 @@ func everything(t *testing.T) (node, script string) {
 	if testing.Short() {
 		t.Skip("installs packages: not in -short")
 	}
-	missing := func(format string, args ...any) {
-		t.Helper()
-		if os.Getenv("CI") == "true" {
-			t.Fatalf(format, args...)
-		}
-		t.Skipf(format, args...)
-	}
-	for _, tool := range []string{"node", "npm"} {
-		path, err := exec.LookPath(tool)
-		if err != nil {
-			missing("%s is missing: install Node.js 20 or newer with npm to test against the reference server", tool)
-		}
-		if tool == "node" {
-			node = path
-		}
-	}
-	lock, err := os.ReadFile(filepath.Join("testdata", "everything", "package-lock.json"))
+	dir := npmtest.Packages(t, filepath.Join("testdata", "everything"), "test against the reference server")
+	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = t.TempDir()
-	}
-	sum := sha256.Sum256(lock)
-	dir := filepath.Join(cache, "countersign-test", "mcp-everything-"+hex.EncodeToString(sum[:6]))
 	script = filepath.Join(dir, "node_modules", "@modelcontextprotocol", "server-everything", "dist", "index.js")
-	if exists(script) {
-		return node, script
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), "install-*") //nolint:usetesting // on the file system of the cache, to be renamed into it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(tmp) })
-	for _, name := range []string{"package.json", "package-lock.json"} {
-		data, err := os.ReadFile(filepath.Join("testdata", "everything", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(tmp, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	install := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	install.Dir = tmp
-	if out, err := install.CombinedOutput(); err != nil {
-		missing("npm ci failed, so the reference server is not here: connect to a package registry and run this again (%v)\n%s", err, out)
-	}
-	// Whole or not at all, also when two runs meet.
-	if err := os.Rename(tmp, dir); err != nil && !exists(script) {
-		t.Fatal(err)
-	}
 	return node, script
 }
 

@@ -2,8 +2,16 @@
 // can read on (the tool read_output) and people can have it as a file.
 //
 // Output is a file of the data directory, mode 0600, with secrets taken out before it is
-// written. It is not the transcript: what the model was told is in the thread's history,
-// and output goes when its time is over.
+// written. Where several replicas share a store, the same text is also in rows of it, up
+// to a limit, so that each of them finds it. It is not the transcript: what the model was
+// told is in the thread's history, and output goes when its time is over.
+//
+// Rows, under the key "output" (see store.Key), only where [Config] has a DB. Threads are
+// named by their hashes, so that neighbours in time are none in the store:
+//
+//	head  <thread> <id>                       -> which attempt counts, and its parts
+//	part  <thread> <id> <attempt> <n u64>     -> a piece of the text, compressed as a whole
+//	age   <hour i64> <thread> <id> <attempt>  -> when it was kept and in how many parts, for Prune
 package output
 
 import (
@@ -14,12 +22,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
 
+	"countersign/store"
 	"countersign/tools"
 	"countersign/tools/truncate"
 )
@@ -29,6 +39,8 @@ const (
 	DefaultMax = 64 << 20
 	// lazy is how much waits in memory before there is a file.
 	lazy = 64 << 10
+	// DefaultShared is how much of one call's output the store keeps, in bytes of text.
+	DefaultShared = 8 << 20
 )
 
 // Cleaner takes secrets out of text that comes in pieces.
@@ -44,6 +56,18 @@ type Config struct {
 	Cleaner func() Cleaner // nil takes nothing out
 	// Readable reports whether models are offered read_output; nil means that they are.
 	Readable func() bool
+	// DB is the store of all replicas, which then find each other's output; nil where
+	// there is one process, whose files are enough.
+	DB store.DB
+	// Shared is how much of one call's output goes into DB, in bytes before they are
+	// compressed; of a longer one these are the beginning and the end. 0 means
+	// DefaultShared.
+	Shared int64
+	// Owns reports whether this replica may still write for a thread, in the
+	// transaction that makes its output known; nil means that it may.
+	Owns func(tx store.Tx, thread string) bool
+	Log  *slog.Logger     // hears when the store takes no output; nil discards
+	Now  func() time.Time // nil means time.Now
 }
 
 // Log keeps output. It is safe for concurrent use.
@@ -56,6 +80,18 @@ func New(c Config) *Log {
 	}
 	if c.Cleaner == nil {
 		c.Cleaner = func() Cleaner { return plain{} }
+	}
+	if c.Shared <= 0 {
+		c.Shared = DefaultShared
+	}
+	if c.Owns == nil {
+		c.Owns = func(store.Tx, string) bool { return true }
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	return &Log{c}
 }
@@ -72,6 +108,11 @@ type Ref struct {
 	Bytes, Lines int64
 	Dropped      int64 // bytes that came after the limit, or that the disk refused
 	Readable     bool  // with read_output
+	// Ends is how much other replicas have, in bytes, where that is the beginning and
+	// the end only. 0 means that they have all of it, or that there are none.
+	Ends int64
+	// Here means that the store did not take it, so that other replicas have nothing.
+	Here bool
 }
 
 // Note is the line that a cut result ends with; cut says where it was cut.
@@ -82,6 +123,12 @@ func (r Ref) Note(cut string) string {
 	}
 	if r.Dropped > 0 {
 		note += fmt.Sprintf("; %s more were not kept", truncate.FormatSize(r.Dropped))
+	}
+	if r.Ends > 0 {
+		note += fmt.Sprintf("; other replicas of this bot have its beginning and its end, %s", truncate.FormatSize(r.Ends))
+	}
+	if r.Here {
+		note += "; only the replica of this bot that ran the call has it"
 	}
 	return note + ".]"
 }
@@ -96,16 +143,25 @@ func short(parts ...string) string {
 	return encoding.EncodeToString(sum[:5])
 }
 
-// folder is where a thread's output is: another thread's cannot be named.
-func (l *Log) folder(thread string) string {
+// label stands for a thread in the names of folders and rows: another thread's cannot be
+// named.
+func label(thread string) string {
 	sum := sha256.Sum256([]byte(thread))
-	return filepath.Join(l.cfg.Dir, encoding.EncodeToString(sum[:10]))
+	return encoding.EncodeToString(sum[:10])
 }
+
+func (l *Log) folder(thread string) string { return filepath.Join(l.cfg.Dir, label(thread)) }
 
 // Begin starts to keep the output of a call. The Writer must be ended by Keep or Drop.
 func (l *Log) Begin(thread, call string) *Writer {
-	w := &Writer{l: l, dir: l.folder(thread), ref: Ref{ID: "out-" + short(thread, call), Readable: l.cfg.Readable == nil || l.cfg.Readable()}, cleaners: map[tools.EventKind]Cleaner{}}
+	w := &Writer{l: l, thread: thread, dir: l.folder(thread), ref: Ref{ID: "out-" + short(thread, call), Readable: l.cfg.Readable == nil || l.cfg.Readable()}, cleaners: map[tools.EventKind]Cleaner{}}
 	w.ref.Path = filepath.Join(w.dir, w.ref.ID+".txt")
+	if l.cfg.DB != nil {
+		// Another replica may have kept output of the same call: which one counts is in
+		// the store, and a file says of which attempt it is.
+		w.attempt = newAttempt()
+		w.ref.Path = filepath.Join(w.dir, w.ref.ID+"."+w.attempt+".txt")
+	}
 	return w
 }
 
@@ -113,6 +169,8 @@ func (l *Log) Begin(thread, call string) *Writer {
 // Writer keeps nothing.
 type Writer struct {
 	l        *Log
+	thread   string
+	attempt  string // "" without a store
 	dir      string
 	ref      Ref
 	cleaners map[tools.EventKind]Cleaner
@@ -181,9 +239,16 @@ func (w *Writer) Bytes() int64 {
 	return w.ref.Bytes + w.ref.Dropped
 }
 
-// Keep ends the writer and keeps what came, or full in its place where that is not
-// empty. It fails when there is nothing to keep, or the disk refused.
+// Keep is KeepContext without a context.
 func (w *Writer) Keep(full string) (Ref, error) {
+	return w.KeepContext(context.Background(), full)
+}
+
+// KeepContext ends the writer and keeps what came, or full in its place where that is not
+// empty. It fails when there is nothing to keep, or the disk refused. When it returns,
+// other replicas find it; a store that does not take it within 15 s is no error, but is
+// said in the Ref.
+func (w *Writer) KeepContext(ctx context.Context, full string) (Ref, error) {
 	if full != "" && w.Bytes() == 0 {
 		w.Event(tools.Event{Kind: tools.Stdout, Text: full})
 	}
@@ -202,6 +267,9 @@ func (w *Writer) Keep(full string) (Ref, error) {
 	if w.broken != nil && w.ref.Bytes == 0 {
 		return Ref{}, fmt.Errorf("output: it could not be kept: %w", w.broken)
 	}
+	if w.l.cfg.DB != nil {
+		w.share(ctx)
+	}
 	return w.ref, nil
 }
 
@@ -216,12 +284,34 @@ func (w *Writer) Drop() {
 // ErrNone means that a thread has no such output, or no longer.
 var ErrNone = errors.New("output: there is no such output")
 
-// Open opens the output of a thread.
+// Open is OpenContext without a context.
 func (l *Log) Open(thread, id string) (io.ReadCloser, int64, error) {
+	return l.OpenContext(context.Background(), thread, id)
+}
+
+// OpenContext opens the output of a thread, wherever it is, and tells its length in bytes:
+// all of it where this replica kept it, and otherwise what the store has. The context is
+// for finding it; what is read then needs none.
+func (l *Log) OpenContext(ctx context.Context, thread, id string) (io.ReadCloser, int64, error) {
+	f, size, _, err := l.open(ctx, thread, id)
+	return f, size, err
+}
+
+func (l *Log) open(ctx context.Context, thread, id string) (f io.ReadCloser, size int64, cut bool, err error) {
 	if !idForm.MatchString(id) {
-		return nil, 0, ErrNone
+		return nil, 0, false, ErrNone
 	}
-	f, err := os.Open(filepath.Join(l.folder(thread), id+".txt"))
+	if l.cfg.DB != nil {
+		if f, size, cut, err = l.openShared(ctx, thread, id); !errors.Is(err, ErrNone) {
+			return f, size, cut, err
+		}
+	}
+	f, size, err = l.openFile(thread, id+".txt")
+	return f, size, false, err
+}
+
+func (l *Log) openFile(thread, name string) (io.ReadCloser, int64, error) {
+	f, err := os.Open(filepath.Join(l.folder(thread), name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, ErrNone
 	}
@@ -236,10 +326,15 @@ func (l *Log) Open(thread, id string) (io.ReadCloser, int64, error) {
 	return f, st.Size(), nil
 }
 
-// Text is the output of a thread as a text of at most maxBytes: its beginning and its
-// end where it is longer.
+// Text is TextContext without a context.
 func (l *Log) Text(thread, id string, maxBytes int) (text string, cut bool, err error) {
-	f, _, err := l.Open(thread, id)
+	return l.TextContext(context.Background(), thread, id, maxBytes)
+}
+
+// TextContext is the output of a thread as a text of at most maxBytes: its beginning and
+// its end where it is longer, or where the store has no more.
+func (l *Log) TextContext(ctx context.Context, thread, id string, maxBytes int) (text string, cut bool, err error) {
+	f, _, ends, err := l.open(ctx, thread, id)
 	if err != nil {
 		return "", false, err
 	}
@@ -249,12 +344,22 @@ func (l *Log) Text(thread, id string, maxBytes int) (text string, cut bool, err 
 		return "", false, err
 	}
 	text, where := w.Text()
-	return text, where != "", nil
+	return text, ends || where != "", nil
 }
 
-// Prune removes output that was written before a time, and the folders that are empty
-// then. It returns how many files went.
+// Prune removes output that was kept before a time: the files of this replica with the
+// folders that are empty then, and what the store has. Each replica has to do it, for its
+// files. It returns how many files and outputs of the store went.
 func (l *Log) Prune(ctx context.Context, before time.Time) (int, error) {
+	n, err := l.pruneFiles(ctx, before)
+	if l.cfg.DB == nil {
+		return n, err
+	}
+	k, shared := l.pruneShared(ctx, before)
+	return n + k, errors.Join(err, shared)
+}
+
+func (l *Log) pruneFiles(ctx context.Context, before time.Time) (int, error) {
 	n := 0
 	folders, err := os.ReadDir(l.cfg.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -269,6 +374,9 @@ func (l *Log) Prune(ctx context.Context, before time.Time) (int, error) {
 		}
 		dir := filepath.Join(l.cfg.Dir, folder.Name())
 		files, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // another process uses the directory, too
+		}
 		if err != nil {
 			return n, err
 		}

@@ -68,7 +68,7 @@ func (r reader) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a := approvals.Action{Tool: c.Name, Kind: approvals.KindObserve, Target: "harness", Args: c.Args}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		f, _, err := r.l.Open(c.Thread, args.Output)
+		f, _, err := r.l.OpenContext(ctx, c.Thread, args.Output)
 		if errors.Is(err, ErrNone) {
 			return tools.Result{}, tools.Failed("there is no output %s in this thread, or no longer; run the command again if you still need it", args.Output)
 		}

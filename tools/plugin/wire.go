@@ -173,7 +173,7 @@ func (l *lineReader) next() (line []byte, long bool, err error) {
 	for {
 		part, err := l.r.ReadSlice('\n')
 		read += len(part)
-		if !long && len(line)+len(bytes.TrimRight(part, "\r\n")) > l.max {
+		if !long && len(line)+len(part)-endOf(line, part) > l.max {
 			long = true
 			tail = append(tail, line[min(keep, len(line)):]...)
 			line = append([]byte(nil), line[:min(keep, len(line))]...) // lets go of what was gathered
@@ -199,6 +199,21 @@ func (l *lineReader) next() (line []byte, long bool, err error) {
 		// An error after some bytes ends the last line; the next call reports it.
 		return trimEnd(append(line, tail...)), long, nil
 	}
+}
+
+// endOf tells how many bytes of what was read, line and then part, are the end of
+// the line: "\n", "\r\n", or a "\r" whose "\n" may come with the next part.
+func endOf(line, part []byte) (n int) {
+	if bytes.HasSuffix(part, []byte("\n")) {
+		n, part = 1, part[:len(part)-1]
+	}
+	if len(part) == 0 {
+		part = line
+	}
+	if bytes.HasSuffix(part, []byte("\r")) {
+		n++
+	}
+	return n
 }
 
 // trimEnd takes one end of a line off.

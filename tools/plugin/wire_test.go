@@ -78,6 +78,8 @@ func TestLinesAreTheSameHoweverTheyArrive(t *testing.T) {
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("{\"type\":\"init\"}\n\r\nx"), 16)
 	f.Add([]byte(strings.Repeat("x", 100)+"\ny"), 20)
+	f.Add([]byte("\rxxxxxxxxxxxxxxx\r\r\n"), 16) // as long as allowed, and one more "\r"
+	f.Add([]byte("xxxxxxxxxxxxxxxx\r\n"), 16)    // its end comes in a part of its own
 	f.Fuzz(func(t *testing.T, input []byte, most int) {
 		checkLines(t, input, bytes.NewReader(input), 16+(most&0xff))
 	})

@@ -51,7 +51,7 @@ func (b *Book) Find(ctx context.Context, thread, session, pane string) (Ref, err
 	if r.Pen != nil {
 		ref.Taken = r.Pen.Name
 	}
-	if p := b.opened(ref); p != nil && ref.Known {
+	if p := b.current(ref, r); p != nil && ref.Known {
 		if info, err := p.Info(ctx); err == nil {
 			ref.Exists, ref.ID, ref.Dead, ref.Program = true, p.ID(), info.State == tmux.StateDead, info.Program
 			ref.Pristine, ref.Busy = info.Pristine, info.State == tmux.StateRunning
@@ -191,6 +191,12 @@ func (b *Book) byID(tx store.Tx, thread, session, id string) (row, string, error
 // next command in it starts a new shell. A session or pane that the thread never
 // made is [ErrNoSession] or [ErrNoPane].
 func (b *Book) Ensure(ctx context.Context, thread, session, pane string) (Pane, string, error) {
+	return b.ensureNamed(ctx, thread, session, pane, false)
+}
+
+// ensureNamed is Ensure. With anyone this process need not own the thread to start a
+// shell.
+func (b *Book) ensureNamed(ctx context.Context, thread, session, pane string, anyone bool) (Pane, string, error) {
 	ref, r, err := b.lookup(ctx, thread, session, pane)
 	if err != nil {
 		return nil, "", err
@@ -200,12 +206,12 @@ func (b *Book) Ensure(ctx context.Context, thread, session, pane string) (Pane, 
 		return nil, "", err
 	}
 	defer unlock()
-	if p := b.opened(ref); p != nil {
+	if p := b.current(ref, r); p != nil {
 		if _, err := p.Info(ctx); !errors.Is(err, tmux.ErrGone) {
 			return p, "", errors.Join(err, b.touch(ctx, r))
 		}
 	}
-	return b.ensure(ctx, thread, ref)
+	return b.ensure(ctx, thread, ref, anyone)
 }
 
 // usedStep is how exactly it is known when a session was used: a row written for each
@@ -221,9 +227,20 @@ func (b *Book) touch(ctx context.Context, r row) error {
 	return b.change(ctx, &r, func(n *row) { n.Used = now.UTC() })
 }
 
-// ensure does the work of Ensure under the session's lock.
-func (b *Book) ensure(ctx context.Context, thread string, ref Ref) (Pane, string, error) {
-	r, err := b.reserve(ctx, thread, ref.Session, ref.Default)
+// ensure does the work of Ensure under the session's lock. Another process that makes the
+// same session or pane at the same time may be faster; then its is the one.
+func (b *Book) ensure(ctx context.Context, thread string, ref Ref, anyone bool) (p Pane, notice string, err error) {
+	for range attempts {
+		p, notice, err = b.ensureOnce(ctx, thread, ref, anyone)
+		if !errors.Is(err, tmux.ErrExists) && !errors.Is(err, tmux.ErrDriven) || errors.Is(err, errNotOwner) {
+			break
+		}
+	}
+	return p, notice, err
+}
+
+func (b *Book) ensureOnce(ctx context.Context, thread string, ref Ref, anyone bool) (Pane, string, error) {
+	r, err := b.reserve(ctx, thread, ref.Session, ref.Default, anyone)
 	if err != nil {
 		return nil, "", err
 	}
@@ -245,9 +262,11 @@ func (b *Book) ensure(ctx context.Context, thread string, ref Ref) (Pane, string
 	}
 	if live == nil {
 		lost := r.Ready
-		p, err := b.makeSession(ctx, all, &r)
+		p, err := b.makeSession(ctx, all, &r, anyone)
 		if err != nil {
-			b.release(ctx, r)
+			if !errors.Is(err, tmux.ErrExists) && !errors.Is(err, tmux.ErrDriven) {
+				b.release(ctx, r)
+			}
 			return nil, "", err
 		}
 		if lost {
@@ -269,11 +288,11 @@ func (b *Book) ensure(ctx context.Context, thread string, ref Ref) (Pane, string
 		}
 	}
 	had := r.Panes[ref.Pane].ID != ""
-	p, err := b.makePane(ctx, &r, ref.Pane)
+	p, made, err := b.makePane(ctx, &r, ref.Pane, anyone)
 	if err != nil {
 		return nil, "", err
 	}
-	if had && notice == "" {
+	if had && made && notice == "" {
 		notice = fmt.Sprintf("The pane %s of the session %s was gone and was made again: what ran in it, its directory and its variables are lost.", ref.Pane, r.Name)
 	}
 	return p, notice, nil
@@ -291,7 +310,7 @@ func (b *Book) Open(ctx context.Context, thread, session, pane string) (Pane, er
 		return nil, err
 	}
 	defer unlock()
-	if p := b.opened(ref); p != nil {
+	if p := b.current(ref, r); p != nil {
 		if _, err := p.Info(ctx); !errors.Is(err, tmux.ErrGone) {
 			return p, nil
 		}
@@ -309,15 +328,26 @@ func (b *Book) Open(ctx context.Context, thread, session, pane string) (Pane, er
 }
 
 // reserve returns the session's row, making one within the limits when there
-// is none and mayMake is set.
-func (b *Book) reserve(ctx context.Context, thread, name string, mayMake bool) (row, error) {
+// is none and mayMake is set. One that is being ended is ended first.
+func (b *Book) reserve(ctx context.Context, thread, name string, mayMake, anyone bool) (row, error) {
 	fresh := row{ID: rand.Text(), Name: name, Thread: thread, Default: name == b.names.defaults(thread), Created: b.cfg.Now().UTC(), Used: b.cfg.Now().UTC()}
+	if b.cfg.Driver != "" {
+		fresh.Driver, fresh.Epoch = b.cfg.Driver, 1
+	}
 	var r row
-	err := b.cfg.DB.Update(ctx, func(tx store.Tx) error {
+	var ending bool
+	reserve := func(tx store.Tx) error {
+		ending = false
 		var ok bool
 		var err error
 		if r, ok, err = b.owned(tx, thread, name); err != nil || ok && !r.Closing {
 			return err
+		}
+		if ending = ok && b.cfg.Driver != ""; ending {
+			return nil
+		}
+		if !anyone && b.cfg.Owns != nil && !b.cfg.Owns(tx, thread) {
+			return errNotOwner
 		}
 		if !mayMake {
 			return &refusal{ErrNoSession, fmt.Sprintf("there is no session %s in this thread any more", name)}
@@ -331,8 +361,16 @@ func (b *Book) reserve(ctx context.Context, thread, name string, mayMake bool) (
 		r = fresh
 		store.Save(tx, b.key(name), r)
 		return nil
-	})
-	return r, err
+	}
+	for {
+		if err := b.cfg.DB.Update(ctx, reserve); err != nil || !ending {
+			return r, err
+		}
+		// Another process is at it, or was when it stopped.
+		if err := b.finish(ctx, r); err != nil {
+			return r, err
+		}
+	}
 }
 
 // release gives back the place of a session that was never made.
@@ -343,7 +381,7 @@ func (b *Book) release(ctx context.Context, r row) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err := b.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		if now, ok := store.Load[row](tx, b.key(r.Name)); ok && now.ID == r.ID && !now.Ready {
+		if now, ok := store.Load[row](tx, b.key(r.Name)); ok && now.ID == r.ID && !now.Ready && !b.madeElsewhere(now) {
 			tx.Delete(b.key(r.Name))
 		}
 		return nil
@@ -353,14 +391,29 @@ func (b *Book) release(ctx context.Context, r row) {
 	}
 }
 
+// madeElsewhere tells whether another process may be making a session right now.
+func (b *Book) madeElsewhere(r row) bool {
+	return !b.drives(r) && b.cfg.Now().Sub(r.Created) < makingTime
+}
+
 // change changes a session's row, if it is still that session.
 func (b *Book) change(ctx context.Context, r *row, fn func(*row)) error {
+	return b.changeIf(ctx, r, nil, fn)
+}
+
+// changeIf is change, unless check, which may be nil, refuses.
+func (b *Book) changeIf(ctx context.Context, r *row, check func(tx store.Tx, now row) error, fn func(*row)) error {
 	var now row
 	err := b.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		var ok bool
 		now, ok = store.Load[row](tx, b.key(r.Name))
 		if !ok || now.ID != r.ID {
 			return &refusal{ErrNoSession, fmt.Sprintf("the session %s was ended meanwhile", r.Name)}
+		}
+		if check != nil {
+			if err := check(tx, now); err != nil {
+				return err
+			}
 		}
 		if now.Panes == nil {
 			now.Panes = map[string]paneRow{}
@@ -404,11 +457,19 @@ func (b *Book) takeOver(ctx context.Context, all []tmux.SessionInfo, r *row) (in
 }
 
 // makeSession makes the tmux session of a row, with its shared pane.
-func (b *Book) makeSession(ctx context.Context, all []tmux.SessionInfo, r *row) (Pane, error) {
+func (b *Book) makeSession(ctx context.Context, all []tmux.SessionInfo, r *row, anyone bool) (Pane, error) {
 	if slices.ContainsFunc(all, func(s tmux.SessionInfo) bool { return s.Name == r.Name }) {
 		return nil, &refusal{ErrUnmanaged, fmt.Sprintf("there is a session %s that this bot does not manage; choose another name, or rename that one", r.Name)}
 	}
-	p, err := b.cfg.Server.NewSession(ctx, r.Name, b.sessionTags(*r), b.paneSpec(*r, sharedPane))
+	spec := b.paneSpec(*r, sharedPane)
+	if b.shared() {
+		var err error
+		if r.Epoch, err = b.claim(ctx, r.Thread, r.Name, anyone); err != nil {
+			return nil, err
+		}
+		spec.Epoch = r.Epoch
+	}
+	p, err := b.cfg.Server.NewSession(ctx, r.Name, b.sessionTags(*r), spec)
 	if err != nil {
 		return nil, err
 	}
@@ -420,20 +481,41 @@ func (b *Book) makeSession(ctx context.Context, all []tmux.SessionInfo, r *row) 
 	if err != nil {
 		return nil, err
 	}
-	b.remember(ctx, *r, sharedPane, p)
-	return p, nil
+	return b.remember(ctx, *r, sharedPane, p), nil
 }
 
-func (b *Book) makePane(ctx context.Context, r *row, pane string) (Pane, error) {
-	p, err := b.cfg.Server.NewPane(ctx, r.Name, b.paneSpec(*r, pane))
+// makePane makes a pane, or finds that another process did so meanwhile.
+func (b *Book) makePane(ctx context.Context, r *row, pane string, anyone bool) (p Pane, made bool, err error) {
+	spec := b.paneSpec(*r, pane)
+	if b.shared() {
+		err := b.driveTo(ctx, r.Thread, r.Name, anyone, func(epoch int64) error {
+			spec.Epoch = epoch
+			return b.cfg.Server.Drive(ctx, r.Name, epoch)
+		})
+		if err != nil {
+			return nil, false, err
+		}
+		// From now on nobody else makes one, so what is not there is not there.
+		all, err := b.cfg.Server.Sessions(ctx)
+		if err != nil {
+			return nil, false, err
+		}
+		if live := liveSession(all, *r); live != nil {
+			if found := livePane(*live, pane, r.Panes[pane].ID); found != nil {
+				if p, err := b.adopt(ctx, r, pane, found.ID); !errors.Is(err, tmux.ErrGone) {
+					return p, false, err
+				}
+			}
+		}
+	}
+	p, err = b.cfg.Server.NewPane(ctx, r.Name, spec)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := b.change(ctx, r, func(n *row) { n.Panes[pane] = paneRow{ID: p.ID()} }); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	b.remember(ctx, *r, pane, p)
-	return p, nil
+	return b.remember(ctx, *r, pane, p), true, nil
 }
 
 func (b *Book) adopt(ctx context.Context, r *row, pane, id string) (Pane, error) {
@@ -450,8 +532,7 @@ func (b *Book) adopt(ctx context.Context, r *row, pane, id string) (Pane, error)
 			return nil, err
 		}
 	}
-	b.remember(ctx, *r, pane, p)
-	return p, nil
+	return b.remember(ctx, *r, pane, p), nil
 }
 
 func (b *Book) opened(ref Ref) Pane {
@@ -460,15 +541,36 @@ func (b *Book) opened(ref Ref) Pane {
 	return b.open[paneKey{ref.Session, ref.Pane}]
 }
 
-func (b *Book) remember(ctx context.Context, r row, pane string, p Pane) {
+// current is opened, unless the row says that another process ends the session or has
+// made the pane anew.
+func (b *Book) current(ref Ref, r row) Pane {
+	p := b.opened(ref)
+	if id := r.Panes[ref.Pane].ID; p != nil && b.shared() && (r.ID == "" || id != "" && id != p.ID()) {
+		b.forget(ref.Session, ref.Pane)
+		return nil
+	}
+	return p
+}
+
+// remember keeps a pane that this process has open, and returns it as callers get it. It
+// is recorded from the moment that this process types there.
+func (b *Book) remember(ctx context.Context, r row, pane string, p Pane) Pane {
 	key := paneKey{r.Name, pane}
 	b.mu.Lock()
-	same := b.open[key] == p
-	b.open[key] = p
+	if old := b.open[key]; old != nil && bare(old) == p {
+		b.mu.Unlock()
+		return old
+	}
+	kept := b.wrap(r.Thread, key, p)
+	b.open[key] = kept
 	b.mu.Unlock()
-	if !same {
+	if p.Driving() {
+		if d, ok := kept.(*driven); ok {
+			d.filmed.Store(r.Epoch)
+		}
 		b.record(ctx, r.Thread, key, p)
 	}
+	return kept
 }
 
 func (b *Book) forget(session, pane string) {

@@ -18,18 +18,32 @@ type run struct {
 	Pane    string     `json:"pane"`
 	Where   tmux.Where `json:"where"`
 	At      time.Time  `json:"at"`
+	Driver  string     `json:"driver,omitempty"` // the process that typed it
 }
 
 func (b *Book) runKey(thread, call string) []byte {
 	return store.Key("session-run", b.cfg.Instance, b.cfg.Target, thread, call)
 }
 
-// Began notes, before it is typed, where the command of a call will be found again.
+// Began notes, before it is typed, where the command of a call will be found again. In
+// the same transaction it makes sure that this process owns the thread and drives the
+// session; if not, the error is a [tmux.ErrDriven] and nothing is noted.
 func (b *Book) Began(ctx context.Context, thread, call string, ref Ref, w tmux.Where) error {
-	return b.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		store.Save(tx, b.runKey(thread, call), run{Thread: thread, Call: call, Session: ref.Session, Pane: ref.Pane, Where: w, At: b.cfg.Now().UTC()})
+	err := b.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		if b.shared() {
+			if err := b.mayType(tx, thread, ref.Session); err != nil {
+				return err
+			}
+		}
+		store.Save(tx, b.runKey(thread, call), run{
+			Thread: thread, Call: call, Session: ref.Session, Pane: ref.Pane, Where: w, At: b.cfg.Now().UTC(), Driver: b.cfg.Driver,
+		})
 		return nil
 	})
+	if d, ok := b.opened(ref).(*driven); ok && err == nil {
+		d.checked.Store(true)
+	}
+	return err
 }
 
 // Ended forgets the command of a call whose outcome is known.
@@ -47,6 +61,9 @@ type Evidence struct {
 	Text string
 	// Final means that nothing more will be known.
 	Final bool
+	// Driver is the process that typed it; one that lives may be waiting for it yet.
+	// Only Unknown tells.
+	Driver string
 }
 
 // evidenceAge is how long a target is asked.
@@ -106,7 +123,7 @@ func (b *Book) Unknown(ctx context.Context) (list []Evidence, err error) {
 		for k, v := range tx.Scan(start, end) {
 			var r run
 			store.Decode(k, v, &r)
-			list = append(list, Evidence{Thread: r.Thread, Call: r.Call})
+			list = append(list, Evidence{Thread: r.Thread, Call: r.Call, Driver: r.Driver})
 		}
 		return nil
 	})

@@ -72,10 +72,10 @@ func (b *Book) CreateSession(ctx context.Context, thread, session string) (Made,
 	before, _, lookErr := b.lookup(ctx, thread, session, "")
 	reused := lookErr == nil && before.Known
 	ref := Ref{Session: name, Pane: sharedPane, Default: name == b.names.defaults(thread)}
-	if _, err := b.reserve(ctx, thread, name, true); err != nil {
+	if _, err := b.reserve(ctx, thread, name, true, false); err != nil {
 		return Made{}, err
 	}
-	p, notice, err := b.ensure(ctx, thread, ref)
+	p, notice, err := b.ensure(ctx, thread, ref, false)
 	if err != nil {
 		return Made{}, err
 	}
@@ -106,7 +106,7 @@ func (b *Book) CreatePane(ctx context.Context, thread, session, pane string) (Ma
 	// The session itself must be there before a pane can be.
 	shared := ref
 	shared.Pane = sharedPane
-	p, notice, err := b.ensure(ctx, thread, shared)
+	p, notice, err := b.ensure(ctx, thread, shared, false)
 	if err != nil {
 		return Made{}, err
 	}
@@ -137,7 +137,7 @@ func (b *Book) CreatePane(ctx context.Context, thread, session, pane string) (Ma
 			return Made{}, err
 		}
 		var n string
-		if p, n, err = b.ensure(ctx, thread, ref); err != nil {
+		if p, n, err = b.ensure(ctx, thread, ref, false); err != nil {
 			if !reused {
 				b.dropPane(ctx, name, pane)
 			}
@@ -228,20 +228,25 @@ func (b *Book) KillSession(ctx context.Context, thread, session string) (Ref, er
 		return Ref{}, err
 	}
 	// Decided before it is done: after a crash between the two Reconcile ends it.
-	if err := b.change(ctx, &r, func(n *row) { n.Closing = true }); err != nil {
+	owner := func(tx store.Tx, _ row) error {
+		_, err := b.standing(tx, thread, r.Name, false)
+		return err
+	}
+	if err := b.changeIf(ctx, &r, owner, func(n *row) { n.Closing = true }); err != nil {
 		return Ref{}, err
 	}
 	return ref, b.finish(ctx, r)
 }
 
-// finish ends a closing session and deletes its row.
+// finish ends a closing session and deletes its row. Several processes may do so at once:
+// a session that has the name since is not that session.
 func (b *Book) finish(ctx context.Context, r row) error {
 	all, err := b.cfg.Server.Sessions(ctx)
 	if err != nil {
 		return err
 	}
 	if live := liveSession(all, r); live != nil {
-		if err := b.cfg.Server.KillSession(ctx, live.Name); err != nil && !errors.Is(err, tmux.ErrGone) {
+		if err := b.cfg.Server.KillSession(ctx, live.Name, map[string]string{tagSession: r.ID}); err != nil && !errors.Is(err, tmux.ErrGone) {
 			return err
 		}
 	}
@@ -275,6 +280,7 @@ func (b *Book) KillPane(ctx context.Context, thread, session, pane string) (Ref,
 			if p, err = b.cfg.Server.Adopt(ctx, r.Name, ref.ID); err != nil {
 				return Ref{}, err
 			}
+			p = b.wrap(thread, paneKey{r.Name, ref.Pane}, p)
 		}
 		if err := p.Kill(ctx); err != nil && !errors.Is(err, tmux.ErrGone) {
 			return Ref{}, err
@@ -459,7 +465,7 @@ func (b *Book) reconcileOne(ctx context.Context, r row, rep *Report) error {
 		rep.Closed = append(rep.Closed, r.Name)
 		return b.finish(ctx, r)
 	case live == nil && !r.Ready:
-		b.release(ctx, r) // the bot stopped before it was made
+		b.release(ctx, r) // the bot stopped before it was made, or another process makes it
 		return nil
 	case live == nil:
 		b.forgetAll(r.Name)
@@ -467,8 +473,8 @@ func (b *Book) reconcileOne(ctx context.Context, r row, rep *Report) error {
 		return nil
 	}
 	rep.Adopted = append(rep.Adopted, r.Name)
-	if r.Pen != nil { // a restart changes nothing about who has the keyboard
-		if err := b.cfg.Server.Hand(ctx, r.Name, true); err != nil {
+	if r.Pen != nil && !r.Pen.Giving { // a restart changes nothing about who has the keyboard
+		if err := b.hand(ctx, &r, true); err != nil && !errors.Is(err, errTurn) {
 			return err
 		}
 	}
@@ -550,7 +556,14 @@ func (b *Book) Sweep(ctx context.Context) (Report, error) {
 			keep = append(keep, o)
 			continue
 		}
-		if err := b.cfg.Server.KillSession(ctx, o.Name); err != nil && !errors.Is(err, tmux.ErrGone) {
+		known, err := b.known(ctx, o.ID)
+		if err != nil {
+			return rep, err
+		}
+		if known {
+			continue // another process has just made it its own
+		}
+		if err := b.cfg.Server.KillSession(ctx, o.Name, map[string]string{tagSession: o.ID}); err != nil && !errors.Is(err, tmux.ErrGone) {
 			return rep, err
 		}
 		rep.Killed = append(rep.Killed, o.Name)
@@ -558,6 +571,15 @@ func (b *Book) Sweep(ctx context.Context) (Report, error) {
 	}
 	rep.Orphans = keep
 	return rep, nil
+}
+
+// known tells whether the store has a session of that id.
+func (b *Book) known(ctx context.Context, id string) (known bool, err error) {
+	err = b.cfg.DB.View(ctx, func(tx store.Tx) error {
+		known = slices.ContainsFunc(b.rows(tx, ""), func(r row) bool { return r.ID == id })
+		return nil
+	})
+	return known, err
 }
 
 // endIdle ends sessions that nobody used for long. The next command makes a new one.

@@ -19,6 +19,8 @@ type pen struct {
 	Holder string    `json:"holder"` // a user's id
 	Name   string    `json:"name"`   // for people
 	Since  time.Time `json:"since"`
+	// Giving means that they are giving it back: tmux may have it back already.
+	Giving bool `json:"giving,omitempty"`
 }
 
 // Person is somebody at the keyboard.
@@ -39,7 +41,7 @@ type Taken struct {
 // Take gives the keyboard of a session to a person. The session is made if the
 // thread has none yet. While they have it, nothing is typed there by the bot.
 func (b *Book) Take(ctx context.Context, thread, session string, who Person) (Taken, error) {
-	if _, _, err := b.Ensure(ctx, thread, session, ""); err != nil && !errors.Is(err, ErrTaken) {
+	if _, _, err := b.ensureNamed(ctx, thread, session, "", true); err != nil && !errors.Is(err, ErrTaken) {
 		return Taken{}, err
 	}
 	ref, _, err := b.lookup(ctx, thread, session, "")
@@ -47,22 +49,28 @@ func (b *Book) Take(ctx context.Context, thread, session string, who Person) (Ta
 		return Taken{}, err
 	}
 	t := Taken{Session: ref.Session, Attach: b.cfg.Server.WriteCommand(ref.Session)}
+	var r row
 	err = b.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		r, ok, err := b.owned(tx, thread, ref.Session)
+		t.Again, t.From = false, ""
+		var ok bool
+		r, ok, err = b.owned(tx, thread, ref.Session)
 		switch {
 		case err != nil:
 			return err
 		case !ok:
 			return &refusal{ErrNoSession, fmt.Sprintf("the session %s was ended meanwhile", ref.Session)}
-		case r.Pen != nil && r.Pen.Holder == who.ID:
+		case r.Pen != nil && r.Pen.Holder == who.ID && !r.Pen.Giving:
 			t.Again = true
 			return nil
+		case r.Pen != nil && r.Pen.Holder == who.ID:
+			t.Again = true
 		case r.Pen != nil && !who.Moderator:
 			return r.taken("ask them to say `give`, or ask a moderator of this target")
 		case r.Pen != nil:
 			t.From = r.Pen.Name
 		}
 		r.Pen = &pen{Holder: who.ID, Name: who.Name, Since: b.cfg.Now().UTC()}
+		r.Turn++
 		store.Save(tx, b.key(r.Name), r)
 		return nil
 	})
@@ -72,7 +80,35 @@ func (b *Book) Take(ctx context.Context, thread, session string, who Person) (Ta
 	if !t.Again && t.From == "" {
 		b.forgetPast(ctx, thread, ref.Session)
 	}
-	return t, b.cfg.Server.Hand(ctx, ref.Session, true)
+	return t, b.hand(ctx, &r, true)
+}
+
+// errTurn means that the keyboard changed hands again before tmux was told of this turn.
+var errTurn = &refusal{ErrTaken, "the keyboard of the session changed hands at the same moment; say `sessions` to see who has it"}
+
+// hand tells tmux who has the keyboard since a row's turn.
+func (b *Book) hand(ctx context.Context, r *row, people bool) error {
+	for range attempts {
+		err := b.cfg.Server.Hand(ctx, r.Name, people, r.Turn)
+		var late *tmux.TurnError
+		if !errors.As(err, &late) {
+			return err
+		}
+		// A later turn has begun, or the store is older than the terminal.
+		turn, later := r.Turn, false
+		err = b.change(ctx, r, func(n *row) {
+			if later = n.Turn != turn; !later {
+				n.Turn = max(n.Turn, late.Turn) + 1
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if later {
+			return errTurn
+		}
+	}
+	return errTurn
 }
 
 // forgetPast makes each pane's shell begin to remember what is typed from now on.
@@ -118,19 +154,40 @@ func (b *Book) Give(ctx context.Context, thread, session string, who Person) (Gi
 	if err != nil {
 		return Given{}, err
 	}
-	switch {
-	case r.Pen == nil:
-		return Given{}, &refusal{ErrUnmanaged, fmt.Sprintf("nobody has taken the keyboard of the session %s; say `take` to get it", ref.Session)}
-	case r.Pen.Holder != who.ID && !who.Moderator:
-		return Given{}, r.taken("only they or a moderator of this target can give it back")
+	may := func(_ store.Tx, r row) error {
+		switch {
+		case r.Pen == nil:
+			return &refusal{ErrUnmanaged, fmt.Sprintf("nobody has taken the keyboard of the session %s; say `take` to get it", ref.Session)}
+		case r.Pen.Holder != who.ID && !who.Moderator:
+			return r.taken("only they or a moderator of this target can give it back")
+		}
+		return nil
+	}
+	if err := may(nil, r); err != nil { // a row that is not there yet has no pen either
+		return Given{}, err
+	}
+	// The turn is stored before tmux is told: a take at the same time is another turn.
+	err = b.changeIf(ctx, &r, may, func(n *row) {
+		n.Pen.Giving = true
+		n.Turn++
+	})
+	if err != nil {
+		return Given{}, err
 	}
 	g := Given{Session: ref.Session, Holder: r.Pen.Name, Since: r.Pen.Since}
-	if err := b.cfg.Server.Hand(ctx, ref.Session, false); err != nil && !errors.Is(err, tmux.ErrGone) {
+	switch err := b.hand(ctx, &r, false); {
+	case errors.Is(err, errTurn):
+		return Given{}, err
+	case err != nil && !errors.Is(err, tmux.ErrGone):
 		return Given{}, fmt.Errorf("the keyboard cannot be taken back at this moment: %w", err)
 	}
 	g.Summary = b.typed(ctx, thread, ref.Session)
-	err = b.change(ctx, &r, func(n *row) { n.Pen = nil })
-	return g, err
+	turn := r.Turn
+	return g, b.change(ctx, &r, func(n *row) {
+		if n.Turn == turn { // else somebody took it again, and has it
+			n.Pen = nil
+		}
+	})
 }
 
 // typed says what people typed into the panes of a session.

@@ -12,7 +12,7 @@ type Recorder interface {
 // Recordings makes recorders; nil records nothing.
 type Recordings func(thread, session, pane string, width, height int) (Recorder, error)
 
-// record begins to record a pane. A pane that cannot be recorded is used all the
+// record begins to record a pane into which this process types. A pane that cannot be recorded is used all the
 // same: what was decided is in the audit, not in the recording.
 func (b *Book) record(ctx context.Context, thread string, key paneKey, p Pane) {
 	if b.cfg.Record == nil {
@@ -24,7 +24,11 @@ func (b *Book) record(ctx context.Context, thread string, key paneKey, p Pane) {
 	}
 	rec, err := b.cfg.Record(thread, key.session, key.pane, info.Width, info.Height)
 	if err == nil {
-		err = p.Tap(ctx, rec.Output)
+		err = p.Tap(ctx, func(out []byte) {
+			if p.Driving() { // else the process that does records it
+				rec.Output(out)
+			}
+		})
 	}
 	if err != nil {
 		b.cfg.Log.WarnContext(ctx, "a pane is not recorded", "session", key.session, "pane", key.pane, "error", err)

@@ -22,8 +22,14 @@ type row struct {
 	Panes   map[string]paneRow `json:"panes,omitempty"`
 	// Used is when a command last ran there, within usedStep.
 	Used time.Time `json:"used,omitzero"`
-	// Pen is who has the keyboard; nil is the bot.
-	Pen *pen `json:"pen,omitempty"`
+	// Pen is who has the keyboard; nil is the bot. Turn counts how often that
+	// changed.
+	Pen  *pen  `json:"pen,omitempty"`
+	Turn int64 `json:"turn,omitempty"`
+	// Driver is the process that types there, "" one that is alone, and Epoch counts how
+	// often that changed.
+	Driver string `json:"driver,omitempty"`
+	Epoch  int64  `json:"epoch,omitempty"`
 }
 
 type paneRow struct {

@@ -10,11 +10,15 @@
 // moment it is made; names are only for people. So a restarted bot finds its
 // sessions again, and never touches one that it did not make.
 //
+// Several processes may have a Book over one store and one terminal each. Who owns the
+// thread (Config.Owns) types into its sessions, as their driver; the others look. See
+// driver.go.
+//
 // It runs no commands and decides nothing about approvals.
 //
 // Keys:
 //
-//	"session"         instance target name -> row: the session, its thread, its panes
+//	"session"         instance target name -> row: the session, its thread, its panes, its driver, who has the keyboard
 //	"session-run"     instance target thread call -> run: a command that was about to be typed
 //	"session-orphan"  instance target id   -> when a session of ours that the store does not know was first seen
 package session
@@ -56,6 +60,10 @@ type Pane interface {
 	Testify(ctx context.Context, w tmux.Where) (tmux.Testimony, error)
 	Past(ctx context.Context) (list []tmux.Done, complete bool, err error)
 	Tap(ctx context.Context, tap func([]byte)) error
+	// Drive makes this process the one that types there; Driving tells whether it is, as
+	// far as it knows, and takes no lock. A Book does both by itself.
+	Drive(ctx context.Context, epoch int64) error
+	Driving() bool
 }
 
 // Server is what a Book needs of a tmux server. [Over] makes one of a
@@ -65,10 +73,16 @@ type Server interface {
 	NewSession(ctx context.Context, name string, tags map[string]string, first tmux.PaneSpec) (Pane, error)
 	NewPane(ctx context.Context, session string, spec tmux.PaneSpec) (Pane, error)
 	Adopt(ctx context.Context, session, paneID string) (Pane, error)
-	KillSession(ctx context.Context, name string) error
+	// KillSession ends a session that has these tags.
+	KillSession(ctx context.Context, name string, tags map[string]string) error
 	AttachCommand(session string) string
 	WriteCommand(session string) string
-	Hand(ctx context.Context, session string, people bool) error
+	// Hand gives the keyboard to people or back; the later turn wins.
+	Hand(ctx context.Context, session string, people bool, turn int64) error
+	// Share says that other processes drive sessions of this server as well; Drive
+	// makes this process the one that does, for a session.
+	Share()
+	Drive(ctx context.Context, session string, epoch int64) error
 }
 
 // Limits bound how much a thread can open. Zero values mean the defaults.
@@ -107,8 +121,15 @@ type Config struct {
 	Dir    string
 	Limits Limits
 	Record Recordings
-	Now    func() time.Time
-	Log    *slog.Logger
+	// Driver is the name of this run of the process, where several share the store and
+	// the target; each must have another. "" means that this one is alone.
+	Driver string
+	// Owns tells whether this process owns a thread now, in the transaction that
+	// matters; nil means that it owns all. It must have no effect. Without it nothing is
+	// typed: [tmux.ErrDriven].
+	Owns func(tx store.Tx, thread string) bool
+	Now  func() time.Time
+	Log  *slog.Logger
 }
 
 // Book keeps the sessions of one target. It is safe for concurrent use.
@@ -148,6 +169,9 @@ func New(c Config) *Book {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.Driver != "" {
+		c.Server.Share()
+	}
 	return &Book{cfg: c, names: newNames(c.Agent), open: map[paneKey]Pane{}, recorders: map[paneKey]Recorder{}}
 }
 
@@ -170,16 +194,22 @@ func (v server) Adopt(ctx context.Context, session, paneID string) (Pane, error)
 	return pane(v.s.Adopt(ctx, session, paneID))
 }
 
-func (v server) KillSession(ctx context.Context, name string) error {
-	return v.s.KillSession(ctx, name)
+func (v server) KillSession(ctx context.Context, name string, tags map[string]string) error {
+	return v.s.KillSession(ctx, name, tags)
+}
+
+func (v server) Share() { v.s.Share() }
+
+func (v server) Drive(ctx context.Context, session string, epoch int64) error {
+	return v.s.Drive(ctx, session, epoch)
 }
 
 func (v server) AttachCommand(session string) string { return v.s.AttachCommand(session) }
 
 func (v server) WriteCommand(session string) string { return v.s.WriteCommand(session) }
 
-func (v server) Hand(ctx context.Context, session string, people bool) error {
-	return v.s.Hand(ctx, session, people)
+func (v server) Hand(ctx context.Context, session string, people bool, turn int64) error {
+	return v.s.Hand(ctx, session, people, turn)
 }
 
 // pane keeps a nil *tmux.Pane from becoming a Pane that is not nil.

@@ -29,6 +29,10 @@ const (
 	mirrorFlight = 16
 	// mirrorHold is how long the first bytes wait for the end of the command.
 	mirrorHold = 15 * time.Millisecond
+	// mirrorDoubt is how long bytes that come while no command of this process runs wait
+	// where several processes share the panes: they may be those of a new driver, who
+	// shows them, and of whom this process hears within a second.
+	mirrorDoubt = 1500 * time.Millisecond
 )
 
 // mirror shows standard error in the visible pane.
@@ -44,11 +48,6 @@ type mirror struct {
 }
 
 func (m *mirror) reset() { *m = mirror{gen: m.gen + 1} }
-
-func (c *companion) close() {
-	c.c.register(c.id, nil)
-	c.c.post(fmt.Sprintf("kill-pane -t %%%d", c.id), nil)
-}
 
 // connectRelay returns the connection to the server of the companions, and
 // starts that server where it does not run. The caller holds setup.
@@ -81,6 +80,10 @@ func (s *Server) connectRelay(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
+// companionAge is how long a companion is left alone whose pane is not there: another
+// process may be about to make it.
+const companionAge = time.Minute
+
 // sweepCompanions removes the companions of panes that are gone.
 func (s *Server) sweepCompanions(ctx context.Context, c *conn) {
 	out, err := s.run(ctx, append(s.cli(s.socket()), "list-panes", "-a", "-F", "#{"+optKey+"}")...)
@@ -91,13 +94,25 @@ func (s *Server) sweepCompanions(ctx context.Context, c *conn) {
 	for l := range strings.Lines(out) {
 		keys[strings.TrimSpace(l)] = true
 	}
-	lines, err := c.do(ctx, "list-panes -s -F '#{pane_id} #{window_name}'")
+	lines, err := c.do(ctx, "display-message -p '%s'") // the time there
+	if err != nil {
+		return
+	}
+	now, err := strconv.ParseInt(reply{lines: lines}.first(), 10, 64)
+	if err != nil {
+		return
+	}
+	lines, err = c.do(ctx, "list-panes -s -F '#{pane_id} #{window_activity} #{window_name}'")
 	if err != nil {
 		return
 	}
 	for _, l := range lines {
-		if id, key, ok := strings.Cut(l, " "); ok && !keys[key] {
-			c.post("kill-pane -t "+id, nil)
+		f := strings.SplitN(l, " ", 3)
+		if len(f) != 3 || keys[f[2]] {
+			continue
+		}
+		if used, err := strconv.ParseInt(f[1], 10, 64); err == nil && time.Duration(now-used)*time.Second >= companionAge {
+			c.post("kill-pane -t "+f[0], nil)
 		}
 	}
 }
@@ -127,9 +142,9 @@ func (c *companion) parse(line string) error {
 	return nil
 }
 
-// findCompanion finds the companion of a pane, or makes one; the relay of a
-// fresh one does not run yet. The caller holds setup.
-func (s *Server) findCompanion(ctx context.Context, key string) (comp *companion, fresh bool, err error) {
+// findCompanion finds the companion of a pane, or makes one where it may, and else
+// returns nil; the relay of a fresh one does not run yet. The caller holds setup.
+func (s *Server) findCompanion(ctx context.Context, key string, mayMake bool) (comp *companion, fresh bool, err error) {
 	c, err := s.connectRelay(ctx)
 	if err != nil {
 		return nil, false, err
@@ -143,6 +158,9 @@ func (s *Server) findCompanion(ctx context.Context, key string) (comp *companion
 			comp := &companion{c: c}
 			return comp, false, comp.parse(rest)
 		}
+	}
+	if !mayMake {
+		return nil, false, nil
 	}
 	comp, err = s.newCompanion(ctx, key)
 	if err != nil {
@@ -191,8 +209,8 @@ func (p *Pane) attachCompanion(comp *companion) {
 	}
 }
 
-// breakCompanion gives up the companion; the next command gets a new one. The
-// caller holds mu.
+// breakCompanion gives up the companion; the next command gets a new one. It ends only
+// for its driver, as another process may need it. The caller holds mu.
 func (p *Pane) breakCompanion(why string) {
 	comp := p.comp
 	if comp == nil {
@@ -202,17 +220,27 @@ func (p *Pane) breakCompanion(why string) {
 	p.errReady = false
 	p.mirror.reset()
 	p.s.log.Debug("the companion pane was given up", slog.String("pane", p.ID()), slog.String("why", why))
-	comp.close()
+	comp.c.register(comp.id, nil)
+	if p.driving.Load() {
+		comp.c.post(fmt.Sprintf("kill-pane -t %%%d", comp.id), nil)
+	}
 	for _, j := range []*job{p.typed, p.job, p.draining} {
 		if j != nil && j.split {
-			j.deaf = true
-			j.notice = "The end of standard error could not be seen; some of it may be missing."
+			j.deafen()
 		}
 	}
 	if j := p.draining; j != nil {
 		p.end(j)
 	}
 	p.notify()
+}
+
+// deafen takes note that nothing more of a job's standard error is heard.
+func (j *job) deafen() {
+	if !j.deaf {
+		j.deaf = true
+		j.notice = join(j.notice, "The end of standard error could not be seen; some of it may be missing.")
+	}
 }
 
 // startRelay starts the relay of a fresh companion and waits for it. Without it the
@@ -263,7 +291,7 @@ func (p *Pane) mendCompanion(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	comp, fresh, err := p.s.findCompanion(ctx, p.key)
+	comp, fresh, err := p.s.findCompanion(ctx, p.key, true)
 	unlock()
 	if err != nil {
 		p.s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
@@ -308,24 +336,30 @@ func (p *Pane) onErrText(b []byte) {
 			break
 		}
 	}
-	p.mirror.add(b)
-	if p.phase != phaseRunning || p.mirror.flight > 0 {
-		p.pump()
-		return
+	if !p.driving.Load() {
+		return // the driver shows it
 	}
-	p.hold()
+	p.mirror.add(b)
+	switch {
+	case p.s.shared.Load() && p.typed == nil && p.draining == nil && (!p.mine || p.phase != phaseRunning):
+		p.hold(mirrorDoubt)
+	case p.phase != phaseRunning || p.mirror.flight > 0:
+		p.pump()
+	default:
+		p.hold(mirrorHold)
+	}
 }
 
 // hold shows what is queued a moment later: most commands end right after an
 // error message, and then it is better shown once the prompt is known than
 // just behind it. The caller holds mu.
-func (p *Pane) hold() {
+func (p *Pane) hold(limit time.Duration) {
 	if p.mirror.held {
 		return
 	}
 	p.mirror.held = true
 	gen := p.mirror.gen
-	time.AfterFunc(mirrorHold, func() {
+	time.AfterFunc(limit, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.mirror.gen == gen {
@@ -364,7 +398,7 @@ func (m *mirror) add(b []byte) {
 func (p *Pane) aimMirror() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.comp == nil || p.tty == "" {
+	if p.comp == nil || p.tty == "" || !p.driving.Load() {
 		return
 	}
 	p.sendFrame(p.frame("T;"+p.tty+";", nil))
@@ -397,8 +431,9 @@ func (p *Pane) sendFrame(f []byte) {
 	gen := p.mirror.gen
 	p.mirror.flight++
 	comp := p.comp
-	comp.c.post(fmt.Sprintf("set-buffer -b f%d %s", comp.id, quote(string(f))), nil)
-	comp.c.post(fmt.Sprintf("paste-buffer -d -r -b f%d -t %%%d", comp.id, comp.id), func(r reply) {
+	buffer := fmt.Sprintf("f%d-%s", comp.id, p.s.token)
+	comp.c.post(fmt.Sprintf("set-buffer -b %s %s", buffer, quote(string(f))), nil)
+	comp.c.post(fmt.Sprintf("paste-buffer -d -r -b %s -t %%%d", buffer, comp.id), func(r reply) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.mirror.gen != gen {
@@ -421,7 +456,8 @@ func (p *Pane) pump() {
 	}
 	switch p.phase {
 	case phaseIdle:
-		if p.typed == nil && m.flight == 0 {
+		doubt := m.held && p.s.shared.Load()
+		if p.typed == nil && m.flight == 0 && !doubt {
 			// The prompt is there already: take it away, and show it again below.
 			p.showIdle(append([]byte("\r\x1b[K"), m.take()...))
 		}
@@ -466,7 +502,7 @@ func (p *Pane) onMirror(args string) {
 		m.astray = m.astray || (args == "b" && p.phase == phaseIdle)
 	default:
 		m.inside, m.size = false, 0
-		if m.astray && p.phase == phaseIdle && p.typed == nil && p.comp != nil && len(m.queue) == 0 {
+		if m.astray && p.phase == phaseIdle && p.typed == nil && p.comp != nil && len(m.queue) == 0 && p.driving.Load() {
 			m.astray = false
 			p.showIdle(nil)
 		}

@@ -47,27 +47,36 @@ type sink interface {
 }
 
 // paneStatus is what the subscription reports.
-type paneStatus struct{ dead, alternate, copyMode bool }
+type paneStatus struct {
+	dead, alternate, copyMode bool
+	epoch                     int64 // of the session's driver; see driver.go
+}
 
 const (
 	statusName   = "countersign"
-	statusFormat = "#{pane_dead}#{alternate_on}#{pane_in_mode}"
+	statusFormat = "#{pane_dead}#{alternate_on}#{pane_in_mode};#{" + optEpoch + "}"
 )
 
 // parseStatus reads an expanded statusFormat; pane_in_mode counts modes.
 func parseStatus(s string) (paneStatus, bool) {
+	s, epoch, _ := strings.Cut(s, ";")
 	if len(s) < 3 {
 		return paneStatus{}, false
 	}
-	return paneStatus{dead: s[0] == '1', alternate: s[1] == '1', copyMode: s[2] != '0'}, true
+	return paneStatus{dead: s[0] == '1', alternate: s[1] == '1', copyMode: s[2] != '0', epoch: parseEpoch(epoch)}, true
 }
 
 // waiter takes the reply to a command. With nested, the command is an if-shell: when
-// it succeeds its reply says nothing, and that of the command inside it follows.
+// it succeeds its reply says nothing, and those of the commands inside it follow. The
+// one that counts is the first, or the first that last accepts; it must be the last one.
 type waiter struct {
 	take   func(reply)
 	nested bool
+	last   func(reply) bool
 }
+
+// says accepts a reply that has text.
+func says(r reply) bool { return len(r.lines) > 0 }
 
 // conn is one control-mode client. Its reader is the goroutine in which the
 // backend writes the client's output.
@@ -83,7 +92,7 @@ type conn struct {
 	rtt time.Duration // of the first command; set before the connection is used
 
 	guarding sync.Mutex      // held while clients are locked or unlocked
-	locked   map[string]bool // clients that we made read-only
+	locked   map[string]bool // process numbers of clients that are marked as locked
 
 	mu      sync.Mutex
 	pending []waiter
@@ -204,25 +213,27 @@ func (c *conn) register(pane int, s sink) {
 }
 
 // post sends one command line; f gets the reply in the reader's goroutine.
-func (c *conn) post(line string, f func(reply)) { c.send(line, f, false) }
+func (c *conn) post(line string, f func(reply)) { c.send(line, waiter{take: f}) }
 
-// postIf sends one of two commands, as a format says at that very moment; f gets the
-// reply of the one that ran.
-func (c *conn) postIf(pane int, format, yes, no string, f func(reply)) {
-	c.send(fmt.Sprintf("if-shell -F -t %%%d %s { %s } { %s }", pane, quote(format), yes, no), f, true)
+// postIf sends one of two lists of commands, as a format says at that very moment:
+// tmux does nothing else between looking and doing. f gets the reply of the list that
+// ran: of its only command, or with last of the first one that this accepts, which
+// must be its last.
+func (c *conn) postIf(target, format, yes, no string, last func(reply) bool, f func(reply)) {
+	c.send(fmt.Sprintf("if-shell -F -t %s %s { %s } { %s }", target, quote(format), yes, no), waiter{take: f, nested: true, last: last})
 }
 
-func (c *conn) send(line string, f func(reply), nested bool) {
-	if f == nil {
-		f = func(reply) {}
+func (c *conn) send(line string, w waiter) {
+	if w.take == nil {
+		w.take = func(reply) {}
 	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		go f(reply{err: errConn}) // the caller may hold a lock that f takes
+		go w.take(reply{err: errConn}) // the caller may hold a lock that it takes
 		return
 	}
-	c.pending = append(c.pending, waiter{f, nested})
+	c.pending = append(c.pending, w)
 	c.in.push(line) // under the lock: replies come in the order of the lines
 	c.mu.Unlock()
 }
@@ -231,6 +242,17 @@ func (c *conn) send(line string, f func(reply), nested bool) {
 func (c *conn) do(ctx context.Context, line string) ([]string, error) {
 	ch := make(chan reply, 1)
 	c.post(line, func(r reply) { ch <- r })
+	return answer(ctx, ch)
+}
+
+// doIf is postIf, and waits for the reply.
+func (c *conn) doIf(ctx context.Context, target, format, yes, no string, last func(reply) bool) ([]string, error) {
+	ch := make(chan reply, 1)
+	c.postIf(target, format, yes, no, last, func(r reply) { ch <- r })
+	return answer(ctx, ch)
+}
+
+func answer(ctx context.Context, ch chan reply) ([]string, error) {
 	select {
 	case r := <-ch:
 		return r.lines, r.err
@@ -255,15 +277,15 @@ func (c *conn) event(e event) {
 			return
 		}
 		w := c.pending[0]
-		if w.nested && e.ok {
+		r := reply{lines: e.lines}
+		if e.ok && (w.nested || w.last != nil && !w.last(r)) {
 			c.pending[0].nested = false
 			c.mu.Unlock()
 			return
 		}
 		c.pending = c.pending[1:]
 		c.mu.Unlock()
-		r := reply{lines: e.lines}
-		if !e.ok {
+		if !e.ok { // tmux leaves out the rest of its list
 			r.err = &commandError{strings.Join(e.lines, " ")}
 		}
 		w.take(r)

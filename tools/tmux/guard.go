@@ -2,15 +2,21 @@ package tmux
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 )
 
 // Hand gives the keyboard of a session to the people who attach to it, or takes it
 // back. While the bot has it, their clients are read-only (with Options.Guard): what
-// they type reaches nobody, while they see everything. A client that somebody made
-// read-only (attach -r) stays so.
-func (s *Server) Hand(ctx context.Context, session string, people bool) error {
+// they type reaches nobody, while they see everything. While people have it, nothing is
+// typed by [Pane.Run], [Pane.Dispatch] and [Pane.SendKeys], of whatever process. A client
+// that somebody made read-only (attach -r) stays so.
+//
+// turn counts how often the keyboard changed hands; the caller keeps it. tmux keeps it as
+// well, so that of two processes the later turn wins whichever comes first: a turn that
+// is over is a [TurnError]. The same one again is fine.
+func (s *Server) Hand(ctx context.Context, session string, people bool, turn int64) error {
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return err
@@ -20,16 +26,36 @@ func (s *Server) Hand(ctx context.Context, session string, people bool) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	if s.handed == nil {
-		s.handed = map[string]bool{}
+	who := "0"
+	if people {
+		who = "1"
 	}
-	s.handed[session] = people
-	s.mu.Unlock()
+	target := quote("=" + session + ":")
+	tell := fmt.Sprintf("display-message -p -t %s 'turn #{%s} #{%s}'", target, optTurn, optPeople)
+	lines, err := c.doIf(ctx, target, fmt.Sprintf("#{e|<|:#{%s},%d}", optTurn, turn),
+		fmt.Sprintf("set-option -t %s %s %d ; set-option -t %s %s %s ; %s", target, optTurn, turn, target, optPeople, who, tell), tell, says)
+	if err != nil {
+		return err
+	}
+	f := strings.Fields(reply{lines: lines}.first())
+	if len(f) != 3 || f[0] != "turn" {
+		return errSilent
+	}
+	if n := parseEpoch(f[1]); n != turn || f[2] != who {
+		return &TurnError{Turn: n}
+	}
+	s.setHanded(session, people)
 	return s.applyGuard(ctx, c, session)
 }
 
-// alone tells whether nobody but the bot can type into a session.
+func (s *Server) setHanded(session string, people bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handed[session] = people
+}
+
+// alone tells whether nobody but the bot can type into a session, as far as this
+// process knows.
 func (s *Server) alone(session string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,54 +87,83 @@ func (s *Server) guard(c *conn, session string) {
 	again()
 }
 
-// applyGuard locks or unlocks the clients that are attached now.
+// applyGuard locks or unlocks the clients that are attached now. Several processes may do
+// so at once, so tmux decides: who has the keyboard and which clients are locked are
+// options there, and each change is made under a condition on them. Locking an already
+// locked client changes nothing; unlocking is a toggle, and done by the one that finds
+// the mark and removes it. Clients in control mode are processes of the bot.
 func (s *Server) applyGuard(ctx context.Context, c *conn, session string) error {
 	if !s.o.Guard {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	c.guarding.Lock() // two at once would toggle a client twice
+	c.guarding.Lock()
 	defer c.guarding.Unlock()
-	s.mu.Lock()
-	people := s.handed[session]
-	s.mu.Unlock()
-	lines, err := c.do(ctx, fmt.Sprintf("list-clients -t %s -F '#{client_control_mode} #{client_readonly} #{client_name}'", quote("="+session+":")))
+	target := quote("=" + session + ":")
+	lines, err := c.do(ctx, fmt.Sprintf("display-message -p -t %s '#{%s}'", target, optPeople))
+	if err != nil {
+		return err
+	}
+	people := reply{lines: lines}.first() == "1"
+	s.setHanded(session, people)
+	lines, err = c.do(ctx, fmt.Sprintf("list-clients -F '#{client_control_mode} #{client_readonly} #{client_pid} #{==:#{session_name},%s} #{client_name}'", session))
 	if err != nil {
 		return err
 	}
 	there := map[string]bool{}
 	for _, l := range lines {
-		f := strings.SplitN(l, " ", 3)
-		if len(f) != 3 || f[0] != "0" {
+		f := strings.SplitN(l, " ", 5)
+		if len(f) != 5 || f[0] != "0" {
 			continue
 		}
-		name, readonly := f[2], f[1] == "1"
-		there[name] = true
-		// -r toggles.
-		switch {
-		case !people && !readonly:
-			c.locked[name] = true
-		case people && readonly && c.locked[name]:
-			delete(c.locked, name)
-		default:
+		readonly, pid, name := f[1] == "1", f[2], f[4]
+		there[pid] = true
+		if f[3] != "1" || readonly != people {
 			continue
 		}
-		if _, err := c.do(ctx, "switch-client -r -c "+quote(name)); err != nil {
+		if err := lockClient(ctx, c, target, pid, name, !people); err != nil {
 			return err
 		}
-		say := "The bot has the keyboard: you can watch. Say take in the thread to get it."
-		if people {
-			say = "You have the keyboard. Say give in the thread when you are done."
+		if !people {
+			c.locked[pid] = true
 		}
-		c.post(fmt.Sprintf("display-message -c %s -d 5000 %s", quote(name), quote(say)), nil)
 	}
-	for name := range c.locked {
-		if !there[name] {
-			delete(c.locked, name)
+	for pid := range c.locked {
+		if !there[pid] {
+			delete(c.locked, pid)
+			c.post("set-option -su "+optLocked+pid, nil)
 		}
 	}
 	return nil
+}
+
+// optLocked and a client's process number is an option of the server that says that the
+// bot has made the client read-only.
+const optLocked = "@countersign_locked_"
+
+// lockClient makes a client read-only, or the opposite if it was the bot that did so.
+func lockClient(ctx context.Context, c *conn, session, pid, name string, lock bool) error {
+	name = quote(name)
+	say := func(text string) string {
+		return fmt.Sprintf("display-message -c %s -d 5000 %s", name, quote(text))
+	}
+	const kept = "display-message -p kept"
+	condition := fmt.Sprintf("#{&&:#{%s},#{%s%s}}", optPeople, optLocked, pid)
+	list := fmt.Sprintf("switch-client -r -c %s ; set-option -su %s%s ; %s ; display-message -p done", name, optLocked, pid,
+		say("You have the keyboard. Say give in the thread when you are done."))
+	if lock {
+		condition = fmt.Sprintf("#{!=:#{%s},1}", optPeople)
+		// The flags that switch-client -r sets, which would be a toggle.
+		list = fmt.Sprintf("refresh-client -t %s -f read-only,ignore-size ; set-option -s %s%s 1 ; %s ; display-message -p done", name, optLocked, pid,
+			say("The bot has the keyboard: you can watch. Say take in the thread to get it."))
+	}
+	_, err := c.doIf(ctx, session, condition, list, kept, says)
+	var ce *commandError
+	if errors.As(err, &ce) && strings.Contains(ce.text, "can't find client") {
+		return nil // it has just left
+	}
+	return err
 }
 
 // Tap gives a function every byte that programs write to the pane from now on, from

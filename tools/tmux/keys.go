@@ -2,6 +2,7 @@ package tmux
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,8 +39,9 @@ func keyName(name string) error {
 // literalPiece is how many bytes one send-keys command carries.
 const literalPiece = 2000
 
-// SendKeys presses keys in the pane, whatever runs there. Text is sent byte
-// for byte and never read as tmux commands or key names.
+// SendKeys presses keys in the pane, whatever runs there: all of them or, with an
+// error of the kind [StateError], none. Text is sent byte for byte and never read as
+// tmux commands or key names. Only the pane's driver can.
 func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 	if k.Literal == "" && len(k.Names) == 0 && !k.Enter {
 		return fmt.Errorf("tmux: there are no keys to send; give text, key names or Enter")
@@ -59,7 +61,7 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 	st := p.stat
 	p.mu.Unlock()
 	if st.copyMode {
-		return stateError(StateHuman, "Somebody is reading the pane's history (copy mode), and keys would not reach the program; ask them to leave it with q, then try again.")
+		return errKeysCopyMode
 	}
 
 	var cmds []string
@@ -82,33 +84,17 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 		cmds = append(cmds, b.String())
 	}
 	p.mu.Lock()
-	if p.phase == phaseIdle {
+	if p.phase == phaseIdle && p.driving.Load() {
 		p.keys = true  // what starts next is ours
 		p.dirty = true // before the echo tells
 	}
 	p.mu.Unlock()
-	return p.doAll(ctx, cmds)
+	cmds = append(cmds, "display-message -p typed")
+	err := p.perform(ctx, func() string { return p.barred(true) }, strings.Join(cmds, " ; "), says)
+	if errors.Is(err, errCopyMode) {
+		return errKeysCopyMode
+	}
+	return err
 }
 
-// doAll sends commands back to back and waits for all replies.
-func (p *Pane) doAll(ctx context.Context, cmds []string) error {
-	p.mu.Lock()
-	c := p.c
-	p.mu.Unlock()
-	replies := make(chan reply, len(cmds))
-	for _, cmd := range cmds {
-		c.post(cmd, func(r reply) { replies <- r })
-	}
-	var failed error
-	for range cmds {
-		select {
-		case r := <-replies:
-			if r.err != nil && failed == nil {
-				failed = r.err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return failed
-}
+var errKeysCopyMode = stateError(StateHuman, "Somebody is reading the pane's history (copy mode), and keys would not reach the program; ask them to leave it with q, then try again.")

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -60,13 +61,17 @@ type Pane struct {
 
 	out, err scanner
 	phase    phase
-	byBot    bool // the running command came from this package
-	keys     bool // SendKeys typed something since the prompt
-	pristine bool // the shell is surely as it was started; see pristine.go
-	dirty    bool // something was written after the prompt
-	more     bool // the shell waits for more lines of a command
-	again    bool // the shell has ended and was started again, unsaid yet
-	seq      int  // of the last prompt
+	byBot    bool        // the running command came from this package
+	mine     bool        // and from this process, for sure
+	keys     bool        // SendKeys typed something since the prompt
+	epoch    int64       // under which this process drives the pane; see driver.go
+	driving  atomic.Bool // written with mu held
+	asks     int         // questions of this process that the shell has not answered
+	pristine bool        // the shell is surely as it was started; see pristine.go
+	dirty    bool        // something was written after the prompt
+	more     bool        // the shell waits for more lines of a command
+	again    bool        // the shell has ended and was started again, unsaid yet
+	seq      int         // of the last prompt
 	dir      string
 	prompt   []byte
 	stat     paneStatus
@@ -85,7 +90,9 @@ type Pane struct {
 	shell    string // the shell's process number, as it said at its last prompt
 	past     string // the last answer to keyHistory
 	pasts    int    // how many of them came
+	pastAsks int    // how many are still to come to this process
 	codes    []int  // of the commands that people ran since Past was asked last
+	heard    bool   // all of them, as far as this process knows
 	tap      func([]byte)
 
 	comp     *companion
@@ -120,6 +127,7 @@ type job struct {
 	away     bool          // the connection was lost while it ran
 	refused  error         // it was not typed
 	answered chan struct{} // closed when tmux has answered to the typing
+	taken    bool          // tmux has typed it; before, what starts or ends is somebody else's
 	where    Where
 	note     func(string)
 }
@@ -136,11 +144,12 @@ func newJob(c Command, split bool) *job {
 	}
 }
 
-func (s *Server) newPane(c *conn, session string, id int, key, nonce string) *Pane {
+func (s *Server) newPane(c *conn, session string, id int, key, nonce string, epoch int64, driving bool) *Pane {
 	p := &Pane{
-		s: s, session: session, id: id, key: key, nonce: nonce, c: c,
+		s: s, session: session, id: id, key: key, nonce: nonce, c: c, epoch: epoch, heard: !s.shared.Load(),
 		busy: make(chan struct{}, 1), changed: make(chan struct{}), watchers: map[*watcher]struct{}{},
 	}
+	p.driving.Store(driving)
 	p.out = scanner{nonce: nonce, text: p.onText, mark: p.onMark, forged: p.onForged}
 	p.err = scanner{nonce: nonce, text: p.onErrText, mark: p.onErrMark, forged: p.onForged}
 	s.mu.Lock()
@@ -150,7 +159,7 @@ func (s *Server) newPane(c *conn, session string, id int, key, nonce string) *Pa
 	return p
 }
 
-// forget ends the bookkeeping of a pane that is gone, and its companion.
+// forget ends the bookkeeping of a pane.
 func (p *Pane) forget() {
 	p.s.mu.Lock()
 	if p.s.panes[p.id] == p {
@@ -164,13 +173,8 @@ func (p *Pane) forget() {
 	p.mu.Unlock()
 	c.register(p.id, nil)
 	if comp != nil {
-		comp.close()
+		comp.c.register(comp.id, nil)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTime)
-	go func() {
-		defer cancel()
-		_, _ = p.s.run(ctx, "rm", "-f", "--", p.s.file("rc-"+p.key), p.s.file("sh-"+p.key), p.s.file("e-"+p.key))
-	}()
 }
 
 // ID returns tmux's name of the pane, "%3".
@@ -211,6 +215,9 @@ func (p *Pane) status(st paneStatus) {
 }
 
 func (p *Pane) setStatus(st paneStatus) {
+	if st.epoch > p.epoch {
+		p.demote()
+	}
 	if st.alternate && !p.stat.alternate {
 		p.fullAt = time.Now()
 	}
@@ -232,8 +239,12 @@ func (p *Pane) lost(gone bool) {
 	p.mu.Unlock()
 	if gone {
 		p.forget()
-		// What remains of it, for example the dead pane that tmux keeps.
-		c.post(fmt.Sprintf("kill-pane -t %%%d", p.id), nil)
+		// The dead pane that tmux keeps; not one that a new server gave the same number,
+		// and not one that only this process took for gone.
+		kill := fmt.Sprintf("kill-pane -t %%%d", p.id)
+		c.postIf(p.ID(), fmt.Sprintf("#{&&:#{pane_dead},#{==:#{%s},%s}}", optKey, p.key), kill, "display-message -p kept", nil, func(reply) {
+			go p.s.discardPane(p.key)
+		})
 	}
 }
 
@@ -325,6 +336,7 @@ func (p *Pane) onMark(kind, args string) {
 	case "Q":
 		p.more = true
 	case "H":
+		p.answered(&p.pastAsks)
 		p.past = unpercent(args)
 		p.pasts++
 	case "S":
@@ -332,6 +344,7 @@ func (p *Pane) onMark(kind, args string) {
 		if len(f) != 4 {
 			return
 		}
+		p.answered(&p.asks)
 		p.shell = f[3]
 		seq, _ := strconv.Atoi(f[0])
 		p.lineLen, _ = strconv.Atoi(f[1])
@@ -351,10 +364,22 @@ func (p *Pane) onMark(kind, args string) {
 			p.end(j)
 			// An empty line lets the hook set the rest again.
 			p.phase = phasePrompt
-			p.c.post(hexKeys(p.id, []byte("\r")), nil)
+			p.press([]byte("\r"), false, func(error) {})
 		}
 	}
 	p.notify()
+}
+
+// answered takes note that the shell has answered a question. One that this process
+// did not ask comes from a new driver. The caller holds mu.
+func (p *Pane) answered(open *int) {
+	if *open > 0 {
+		*open--
+		return
+	}
+	if p.s.shared.Load() {
+		p.demote()
+	}
 }
 
 func (p *Pane) onStart() {
@@ -363,9 +388,13 @@ func (p *Pane) onStart() {
 	p.prompt = p.prompt[:0]
 	p.conv = unCRLF{}
 	p.dirty, p.more = false, false
-	p.byBot = p.keys
-	p.keys = false
+	p.byBot = p.keys || !p.driving.Load() // who only listens cannot tell
 	j := p.typed
+	if j != nil && !j.taken {
+		j = nil
+	}
+	p.mine = p.keys || j != nil
+	p.keys = false
 	p.pristine = p.pristine && j != nil && j.keeps
 	if j != nil {
 		p.typed = nil
@@ -377,7 +406,7 @@ func (p *Pane) onStart() {
 		close(j.started)
 	}
 	if len(p.mirror.queue) > 0 {
-		p.hold()
+		p.hold(mirrorHold)
 	}
 }
 
@@ -400,7 +429,7 @@ func (p *Pane) onEnd(seq, code int) {
 	if !p.byBot && p.typed == nil && len(p.codes) < maxPast {
 		p.codes = append(p.codes, code)
 	}
-	if j := p.typed; j != nil && !j.ended {
+	if j := p.typed; j != nil && j.taken && !j.ended {
 		// The shell did not start it: a syntax error, or somebody pressed
 		// Enter right before and it starts yet.
 		p.finish(j, code)
@@ -428,7 +457,7 @@ func (p *Pane) onDeath(code int) {
 	p.phase = phaseStart
 	p.seq, p.errSeq = 0, 0
 	p.again = true
-	p.byBot, p.keys, p.dirty, p.more = false, false, false, false
+	p.byBot, p.mine, p.keys, p.dirty, p.more = false, false, false, false, false
 	p.pristine = true // the next one starts from the same file
 	p.prompt = p.prompt[:0]
 	if j := p.job; j != nil {
@@ -464,8 +493,10 @@ func (p *Pane) endLate(j *job) {
 		return
 	}
 	p.breakCompanion("the end mark of standard error is missing")
-	j.notice = "The end of standard error could not be seen; some of it may be missing."
-	p.end(j)
+	if p.draining == j { // there was no companion to break, which ends it
+		j.deafen()
+		p.end(j)
+	}
 }
 
 // endUnstarted completes a job that the shell refused to start.

@@ -428,6 +428,14 @@ type person struct {
 
 func (b *bench) person(t *testing.T) *person {
 	t.Helper()
+	attached := func() int {
+		s, err := b.s.Sessions(t.Context())
+		if err != nil || len(s) != 1 {
+			return -1
+		}
+		return s[0].Attached
+	}
+	before := attached()
 	cmd := exec.CommandContext(t.Context(), "tmux", "-u", "-L", b.sock, "attach", "-t", "=main:")
 	cmd.Env = append(os.Environ(), "TERM=xterm-256color")
 	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 120})
@@ -441,10 +449,7 @@ func (b *bench) person(t *testing.T) *person {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	eventually(t, "the person is attached", func() bool {
-		s, err := b.s.Sessions(t.Context())
-		return err == nil && len(s) == 1 && s[0].Attached == 1
-	})
+	eventually(t, "the person is attached", func() bool { return attached() == before+1 })
 	return pe
 }
 
@@ -846,10 +851,10 @@ func TestSessionsAndPanes(t *testing.T) {
 		t.Error(err)
 	}
 	expect(t, p, "echo here", 0, "here\n", "")
-	if err := b.s.KillSession(t.Context(), "main"); err != nil {
+	if err := b.s.KillSession(t.Context(), "main", nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.s.KillSession(t.Context(), "main"); !errors.Is(err, ErrGone) {
+	if err := b.s.KillSession(t.Context(), "main", nil); !errors.Is(err, ErrGone) {
 		t.Error(err)
 	}
 	if _, err := p.Run(t.Context(), Command{Text: "true"}); !errors.Is(err, ErrGone) {

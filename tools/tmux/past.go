@@ -20,32 +20,32 @@ type Done struct {
 
 // Past lists what people typed at the pane's prompt since it was asked last, oldest
 // first. complete is false when the shell cannot say all of it: it is not bash, it
-// runs something at this moment, or there was too much.
+// runs something at this moment, or there was too much. Only the pane's driver can ask.
 func (p *Pane) Past(ctx context.Context) (list []Done, complete bool, err error) {
 	if err := p.ensure(ctx); err != nil {
 		return nil, false, err
 	}
 	p.mu.Lock()
-	c, before, codes := p.c, p.pasts, p.codes
+	before, codes, heard := p.pasts, p.codes, p.heard
 	idle := p.phase == phaseIdle
-	if idle {
+	if idle && p.driving.Load() {
 		p.codes = nil
 	}
 	p.mu.Unlock()
 	if !idle || p.s.caps.Bash == "" {
 		return nil, false, nil
 	}
-	c.post(hexKeys(p.id, []byte(keyHistory)), nil)
-	if err := p.wait(ctx, probeTime, func() bool { return p.pasts > before }); err != nil {
+	if err := p.ask(ctx, keyHistory, &p.pastAsks, func() bool { return p.pasts > before }); err != nil {
 		return nil, false, err
 	}
 	p.mu.Lock()
 	text := p.past
+	p.heard = p.driving.Load()
 	p.mu.Unlock()
 	list = parsePast(text)
 	// Each line that was run left one exit code; if the numbers differ, nobody can
 	// tell which is whose.
-	if len(list) == len(codes) {
+	if heard && len(list) == len(codes) {
 		for i := range list {
 			list[i].Code, list[i].Known = codes[i], true
 		}

@@ -44,30 +44,47 @@ func (p *Pane) ensure(ctx context.Context) error {
 	p.c = c
 	p.phase = phaseRunning
 	p.byBot, p.pristine = true, false // nobody was listening
-	p.mirror = mirror{}
+	p.heard = p.heard && !p.s.shared.Load()
+	p.asks, p.pastAsks = 0, 0
+	p.mirror.reset()
 	p.out.part, p.err.part = nil, nil
 	p.mu.Unlock()
 	c.register(p.id, p)
 	// Pane numbers start again with a new server, so the key decides.
-	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{%s}'", p.id, optKey))
+	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{%s} #{%s}'", p.id, optKey, optEpoch))
 	if err != nil {
 		return err
 	}
-	if (reply{lines: lines}).first() != p.key {
+	key, epoch, _ := strings.Cut(reply{lines: lines}.first(), " ")
+	if key != p.key {
 		p.lost(true)
 		return p.goneError()
 	}
-	if p.s.caps.Bash != "" {
-		comp, fresh, err := p.s.findCompanion(ctx, p.key)
-		if err != nil {
-			p.s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
-		}
-		p.attachCompanion(comp)
-		if fresh {
-			p.startRelay(ctx)
-		}
+	p.mu.Lock()
+	if !p.s.shared.Load() {
+		p.epoch = parseEpoch(epoch)
+	} else if parseEpoch(epoch) != p.epoch {
+		p.demote()
 	}
+	p.mu.Unlock()
+	p.hearErrors(ctx)
 	return p.probe(ctx)
+}
+
+// hearErrors attaches to the pane's companion. Only the driver makes one where there is
+// none. The caller holds setup.
+func (p *Pane) hearErrors(ctx context.Context) {
+	if p.s.caps.Bash == "" {
+		return
+	}
+	comp, fresh, err := p.s.findCompanion(ctx, p.key, p.driving.Load())
+	if err != nil {
+		p.s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
+	}
+	p.attachCompanion(comp)
+	if fresh {
+		p.startRelay(ctx)
+	}
 }
 
 // locate asks tmux for the pane's terminal and its shell's process number.
@@ -92,9 +109,14 @@ func (p *Pane) locate(ctx context.Context) error {
 // spawn puts the shell in place of a new pane's placeholder and waits for its
 // first prompt.
 func (p *Pane) spawn(ctx context.Context, dir string) error {
+	if p.s.shared.Load() { // a driver that was replaced leaves the companion alone
+		if err := p.perform(ctx, p.stale, "display-message -p mine", nil); err != nil {
+			return err
+		}
+	}
 	p.startRelay(ctx)
-	if _, err := p.do(ctx, fmt.Sprintf("respawn-pane -k -c %s -t %%%d /bin/sh %s",
-		quote(noFormat(dir)), p.id, quote(p.s.file("sh-"+p.key)))); err != nil {
+	if err := p.perform(ctx, p.stale, fmt.Sprintf("respawn-pane -k -c %s -t %%%d /bin/sh %s",
+		quote(noFormat(dir)), p.id, quote(p.s.file("sh-"+p.key))), nil); err != nil {
 		return err
 	}
 	if err := p.wait(ctx, startTime, func() bool { return p.phase == phaseIdle }); err != nil {
@@ -110,24 +132,44 @@ func (p *Pane) spawn(ctx context.Context, dir string) error {
 	return nil
 }
 
-// probe learns the state of a pane that was not listened to.
-func (p *Pane) probe(ctx context.Context) error {
-	if err := p.locate(ctx); err != nil {
-		return err
-	}
-	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '%s'", p.id, statusFormat))
+// survey asks tmux what it knows of the pane: its terminal, its status, and whether
+// it has a shell, or still the placeholder of a maker that went away.
+func (p *Pane) survey(ctx context.Context) (st paneStatus, shell bool, err error) {
+	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{pane_tty} #{pane_pid} %s #{m:*sh-%s*,#{pane_start_command}} #{pane_current_path}'", p.id, statusFormat, p.key))
 	if err != nil {
-		return err
+		return st, false, err
 	}
-	st, ok := parseStatus(reply{lines: lines}.first())
+	f := strings.SplitN(reply{lines: lines}.first(), " ", 5)
+	if len(f) < 5 {
+		return st, false, errSilent
+	}
+	st, ok := parseStatus(f[2])
 	if !ok {
-		return errSilent
+		return st, false, errSilent
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tty, p.pid = f[0], f[1]
+	if p.dir == "" {
+		p.dir = f[4]
+	}
 	p.phase = phaseRunning
 	p.byBot = true
 	p.setStatus(st)
-	p.mu.Unlock()
+	return st, f[3] == "1", nil
+}
+
+// probe learns the state of a pane that was not listened to.
+func (p *Pane) probe(ctx context.Context) error {
+	st, _, err := p.survey(ctx)
+	if err != nil {
+		return err
+	}
+	return p.inquire(ctx, st)
+}
+
+// inquire finds out whether the shell is at its prompt, and asks it where it may.
+func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
 	if st.dead || st.copyMode {
 		return nil
 	}
@@ -139,26 +181,64 @@ func (p *Pane) probe(ctx context.Context) error {
 	if !tt.shell {
 		return nil
 	}
-	err = p.askLine(ctx)
-	if errors.Is(err, errSilent) {
-		return nil // it runs something itself, so it is simply busy
+	if p.driving.Load() {
+		err = p.askLine(ctx)
+		if errors.Is(err, errSilent) || errors.Is(err, errCopyMode) {
+			return nil // it runs something itself, so it is simply busy
+		}
+		if !errors.Is(err, ErrDriven) {
+			return err
+		}
 	}
-	return err
+	// Who only looks asks nobody: the shell is at its prompt, and what is on the line
+	// is not known.
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.phase, p.dirty = phaseIdle, true
+	p.shell = strconv.Itoa(tt.shellPID)
+	p.notify()
+	return nil
 }
 
 // askLine makes a shell at its prompt say what is on its line.
 func (p *Pane) askLine(ctx context.Context) error {
 	p.mu.Lock()
 	before := p.probes
-	c := p.c
 	p.mu.Unlock()
 	if p.s.caps.Bash == "" {
 		// There is no line editor to ask: an empty line brings a new prompt.
-		c.post(hexKeys(p.id, []byte("\x15\r")), nil)
-		return p.wait(ctx, probeTime, func() bool { return p.phase == phaseIdle && !p.dirty })
+		return p.ask(ctx, "\x15\r", nil, func() bool { return p.phase == phaseIdle && !p.dirty })
 	}
-	c.post(hexKeys(p.id, []byte(keyStatus)), nil)
-	return p.wait(ctx, probeTime, func() bool { return p.probes > before })
+	return p.ask(ctx, keyStatus, &p.asks, func() bool { return p.probes > before })
+}
+
+// ask presses a key to which the shell answers, and waits for that. open counts the
+// questions without an answer.
+func (p *Pane) ask(ctx context.Context, key string, open *int, answered func() bool) error {
+	var denied error
+	p.mu.Lock()
+	if open != nil {
+		*open++
+	}
+	p.press([]byte(key), false, func(err error) {
+		if err == nil {
+			return
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if denied = err; open != nil && *open > 0 {
+			*open--
+		}
+		p.notify()
+	})
+	p.mu.Unlock()
+	err := p.wait(ctx, probeTime, func() bool { return denied != nil || answered() })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if denied != nil {
+		return denied
+	}
+	return err
 }
 
 // unpercent undoes the hook's encoding of a directory.

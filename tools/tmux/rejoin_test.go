@@ -237,13 +237,13 @@ func TestOneWriterAtATime(t *testing.T) {
 	eventually(t, "the person's client is read-only", locked)
 	pe.types("touch x\r")
 	expect(t, p, "echo bot", 0, "bot\n", "")
-	if err := b.s.Hand(t.Context(), "main", true); err != nil {
+	if err := b.s.Hand(t.Context(), "main", true, 1); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the person may type", func() bool { return !locked() })
 	pe.types("x=human\r")
 	eventually(t, "the shell ran it", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.codes) == 1 })
-	if err := b.s.Hand(t.Context(), "main", false); err != nil {
+	if err := b.s.Hand(t.Context(), "main", false, 2); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the bot has the keyboard again", locked)

@@ -137,6 +137,9 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 	if err := p.ensure(ctx); err != nil {
 		return "", err
 	}
+	if !p.driving.Load() {
+		return "", ErrDriven
+	}
 	p.mu.Lock()
 	near := p.c.rtt < slowLink
 	p.mu.Unlock()
@@ -303,6 +306,9 @@ func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 	_ = p.wait(ctx, settleTime, func() bool { return p.phase == phaseIdle })
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.driving.Load() {
+		return ErrDriven
+	}
 	if j.pristine && (!p.pristine || p.s.caps.Bash == "") {
 		return ErrNotPristine
 	}
@@ -311,17 +317,15 @@ func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 	}
 	j.seq, j.errEnds = p.seq, p.errEnds
 	p.typed = j
-	// In copy mode the keys would be commands, and a letter of them could leave it.
-	p.c.postIf(p.id, "#{||:#{pane_in_mode},#{pane_dead}}", "display-message -p blocked", hexKeys(p.id, []byte(wipe+line+"\r")), func(r reply) {
+	p.press([]byte(wipe+line+"\r"), true, func(err error) {
 		defer close(j.answered)
 		switch {
-		case missing(r.err):
-			p.refuse(j, p.goneError())
-			p.lost(true)
-		case r.err == nil && r.first() == "blocked":
-			p.refuse(j, errCopyMode)
-		case r.err != nil && !errors.Is(r.err, errConn):
-			p.refuse(j, r.err)
+		case err == nil:
+			p.mu.Lock()
+			j.taken = true
+			p.mu.Unlock()
+		case !errors.Is(err, errConn):
+			p.refuse(j, err)
 		}
 	})
 	return nil
@@ -437,7 +441,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 		case !started && time.Since(begin) > typeTime:
 			return Lost, "The command was typed, but the shell did not start it; look at the pane."
 		}
-		if hookless && p.s.caps.Bash != "" {
+		if hookless && p.s.caps.Bash != "" && p.driving.Load() {
 			// There is a prompt, but no end: the command has removed the hook.
 			if p.askLine(ctx) == nil {
 				continue
@@ -474,7 +478,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 			sights = p.look(lctx, started)
 		case saw := <-sights:
 			sights = nil
-			if saw.prompt {
+			if saw.prompt && p.driving.Load() {
 				_ = p.askLine(ctx) // a prompt without its mark; asking mends the hook
 			}
 			if !started {

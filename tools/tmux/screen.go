@@ -79,12 +79,12 @@ func (p *Pane) screen(ctx context.Context) string {
 	return strings.TrimRight(text, "\n ") + "\n"
 }
 
-// Kill ends the pane with everything that runs in it.
+// Kill ends the pane with everything that runs in it. Only its driver can.
 func (p *Pane) Kill(ctx context.Context) error {
 	if err := p.ensure(ctx); err != nil {
 		return err
 	}
-	_, err := p.do(ctx, fmt.Sprintf("kill-pane -t %%%d", p.id))
+	err := p.perform(ctx, p.stale, fmt.Sprintf("kill-pane -t %%%d", p.id), nil)
 	if err != nil && !errors.Is(err, errConn) { // the last pane takes the session along
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"countersign/tools/backend"
@@ -48,13 +49,15 @@ type Server struct {
 	// setup serialises what creates or attaches: it is rare and slow.
 	setup  chan struct{}
 	staged bool
+	shared atomic.Bool // see Share
+	token  string      // tells this process's paste buffers from others'
 
 	mu       sync.Mutex
 	closed   bool
 	sessions map[string]*conn // by session name
 	relay    *conn            // to the server of the companions
 	panes    map[int]*Pane    // the live panes by number
-	handed   map[string]bool  // sessions whose keyboard people have
+	handed   map[string]bool  // sessions whose keyboard people have, as tmux said last
 }
 
 // Open checks that the target has tmux. It starts no server, session or file.
@@ -81,6 +84,8 @@ func Open(ctx context.Context, t backend.Target, o Options) (*Server, error) {
 		t: t, o: o, caps: caps,
 		log:      cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
 		setup:    make(chan struct{}, 1),
+		token:    random(3),
+		handed:   map[string]bool{},
 		sessions: map[string]*conn{},
 		panes:    map[int]*Pane{},
 	}
@@ -193,6 +198,19 @@ func (s *Server) attachArgv(socket, session string) []string {
 	// would end at once and take along whatever connects to it meanwhile.
 	return append(s.cli(socket), "-N", "-C", "attach-session", "-f", "ignore-size", "-t", "="+session+":")
 }
+
+// discardPane removes what a pane that is gone has left: its companion and its staged
+// files. tmux is asked whether it is: another process may know better than this one.
+func (s *Server) discardPane(key string) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	_, _ = s.run(ctx, "sh", "-c", discardScript, "sh", s.socket(), s.relaySocket(), key, s.o.Dir)
+}
+
+const discardScript = `tmux -L "$1" list-panes -a -F '#{` + optKey + `}' 2>/dev/null | grep -qx -- "$3" && exit 0
+tmux -L "$2" kill-window -t "=err:=$3" 2>/dev/null
+cd "$4" && rm -f -- "rc-$3" "sh-$3" "e-$3"
+`
 
 // stage writes the files that every pane needs. The caller holds setup.
 func (s *Server) stage(ctx context.Context) error {
@@ -315,7 +333,9 @@ func tagOptions(tags map[string]string, whole string) ([][2]string, error) {
 }
 
 // NewSession creates a session with one pane. Its tags are set in the same
-// tmux command that creates it.
+// tmux command that creates it. Of several processes that do so at once one succeeds;
+// the others get [ErrExists]. A maker whose session another process took over before its
+// shell was started gets [ErrDriven], and leaves it to that one.
 func (s *Server) NewSession(ctx context.Context, name string, tags map[string]string, first PaneSpec) (*Pane, error) {
 	if !nameOK(name) {
 		return nil, fmt.Errorf("tmux: the session name %q may only have letters, digits, '-' and '_'", name)
@@ -344,6 +364,9 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 	for _, o := range sp.opts {
 		argv = append(argv, ";", "set-option", "-p", "-t", "="+name+":", o[0], cliValue(o[1]))
 	}
+	if first.Epoch > 0 {
+		argv = append(argv, ";", "set-option", "-t", "="+name+":", optEpoch, formatEpoch(first.Epoch))
+	}
 	out, err := s.run(ctx, argv...)
 	for range lastBreaths {
 		if !noServer(err) || ctx.Err() != nil {
@@ -354,19 +377,32 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 		out, err = s.run(ctx, argv...)
 	}
 	if err != nil {
+		s.discardPane(sp.key)
+		var ce *commandError
+		if errors.As(err, &ce) && strings.Contains(ce.text, "duplicate session") {
+			return nil, fmt.Errorf("%w: %s", ErrExists, name)
+		}
 		return nil, err
 	}
 	id, ok := paneNumber(strings.TrimSpace(out))
 	if !ok {
 		return nil, fmt.Errorf("tmux: unexpected answer %q", out)
 	}
+	sp.epoch = first.Epoch
 	p, err := s.firstPane(ctx, name, id, sp)
-	if err != nil {
-		// Half a session is of no use to anybody.
-		_, _ = s.run(context.WithoutCancel(ctx), append(s.cli(s.socket()), "kill-session", "-t", "="+name+":")...)
-		return nil, err
+	if err != nil && !errors.Is(err, ErrDriven) {
+		// Half a session is of no use to anybody, unless somebody has taken it over.
+		_, _ = s.killSession(context.WithoutCancel(ctx), name, fmt.Sprintf("#{&&:#{==:#{%s},%s},#{==:#{%s},%s}}", optKey, sp.key, optEpoch, formatEpoch(sp.epoch)))
+		s.discardPane(sp.key)
 	}
-	return p, nil
+	return p, err
+}
+
+// killSession ends a session if a format is true for it, and tells whether it was.
+func (s *Server) killSession(ctx context.Context, name, format string) (was bool, err error) {
+	out, err := s.run(ctx, append(s.cli(s.socket()), "if-shell", "-F", "-t", "="+name+":", format,
+		"display-message -p killed ; kill-session -t '="+name+"'", "display-message -p kept")...)
+	return strings.TrimSpace(out) == "killed", err
 }
 
 func (s *Server) firstPane(ctx context.Context, session string, id int, sp spawn) (*Pane, error) {
@@ -377,7 +413,8 @@ func (s *Server) firstPane(ctx context.Context, session string, id int, sp spawn
 	return s.boot(ctx, c, session, id, sp)
 }
 
-// NewPane creates a window with one pane in a session.
+// NewPane creates a window with one pane in a session. With an epoch that is not the
+// session's it makes nothing and returns [ErrDriven]; see [Server.Drive].
 func (s *Server) NewPane(ctx context.Context, session string, spec PaneSpec) (*Pane, error) {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -395,15 +432,34 @@ func (s *Server) NewPane(ctx context.Context, session string, spec PaneSpec) (*P
 	if err != nil {
 		return nil, err
 	}
-	lines, err := c.do(ctx, fmt.Sprintf("new-window -d -a -t %s -n %s -P -F '#{pane_id}' %s",
-		quote("="+session+":{end}"), quote(sp.window), quote(placeholder)))
+	p, err := s.makePane(ctx, c, session, sp, spec.Epoch)
+	if err != nil {
+		s.discardPane(sp.key)
+		return nil, err
+	}
+	return p, nil
+}
+
+func (s *Server) makePane(ctx context.Context, c *conn, session string, sp spawn, epoch int64) (*Pane, error) {
+	target := quote("=" + session + ":")
+	barred := "0"
+	if epoch > 0 {
+		barred = fmt.Sprintf("#{!=:#{%s},%d}", optEpoch, epoch)
+	}
+	lines, err := c.doIf(ctx, target, barred, fmt.Sprintf("display-message -p -t %s 'barred #{%s}'", target, optEpoch),
+		fmt.Sprintf("new-window -d -a -t %s -n %s -P -F '#{pane_id} #{%s}' %s", quote("="+session+":{end}"), quote(sp.window), optEpoch, quote(placeholder)), nil)
 	if err != nil {
 		return nil, err
 	}
-	id, ok := paneNumber(reply{lines: lines}.first())
+	first, there, _ := strings.Cut(reply{lines: lines}.first(), " ")
+	if first == "barred" {
+		return nil, &DrivenError{Epoch: parseEpoch(there)}
+	}
+	id, ok := paneNumber(first)
 	if !ok {
 		return nil, fmt.Errorf("tmux: unexpected answer %q", lines)
 	}
+	sp.epoch = parseEpoch(there)
 	for _, o := range sp.opts {
 		if _, err := c.do(ctx, fmt.Sprintf("set-option -p -t %%%d %s %s", id, o[0], quote(o[1]))); err != nil {
 			return nil, err
@@ -411,25 +467,36 @@ func (s *Server) NewPane(ctx context.Context, session string, spec PaneSpec) (*P
 	}
 	p, err := s.boot(ctx, c, session, id, sp)
 	if err != nil {
-		c.post(fmt.Sprintf("kill-pane -t %%%d", id), nil)
+		_, _ = c.do(context.WithoutCancel(ctx), fmt.Sprintf("kill-pane -t %%%d", id))
 		return nil, err
 	}
 	return p, nil
 }
 
-// KillSession ends a session with everything that runs in it.
-func (s *Server) KillSession(ctx context.Context, name string) error {
+// KillSession ends a session with everything that runs in it. With tags it must have
+// them, or it is left alone and the error is ErrGone: names are given again.
+func (s *Server) KillSession(ctx context.Context, name string, tags map[string]string) error {
 	if !nameOK(name) {
 		return fmt.Errorf("tmux: there is no session %q", name)
+	}
+	format := fmt.Sprintf("#{==:#{session_name},%s}", name)
+	for k, v := range tags {
+		if !tagRE.MatchString(k) || !nameOK(v) {
+			return fmt.Errorf("tmux: a session cannot be told by the tag %q=%q", k, v)
+		}
+		format = fmt.Sprintf("#{&&:#{==:#{@%s},%s},%s}", k, v, format)
 	}
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	_, err = s.run(ctx, append(s.cli(s.socket()), "kill-session", "-t", "="+name)...)
-	if noServer(err) || (err != nil && strings.Contains(err.Error(), "can't find session")) {
+	was, err := s.killSession(ctx, name, format)
+	if noServer(err) || err == nil && !was {
 		return fmt.Errorf("%w: there is no session %q", ErrGone, name)
+	}
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
 	c := s.sessions[name]
@@ -480,6 +547,7 @@ func cliValue(v string) string {
 type spawn struct {
 	window, dir string
 	key         string // names its files
+	epoch       int64  // of its session
 	rc          rcData
 	opts        [][2]string
 	companion   *companion
@@ -501,7 +569,7 @@ func (s *Server) prepareSpawn(ctx context.Context, spec PaneSpec) (spawn, error)
 	if err != nil {
 		return sp, err
 	}
-	sp.opts = append(opts, [2]string{optKey, sp.key})
+	sp.opts = append(opts, [2]string{optKey, sp.key}, [2]string{optDir, sp.dir})
 	for _, kv := range spec.Env {
 		name, _, ok := strings.Cut(kv, "=")
 		if !ok || !envRE.MatchString(name) || strings.ContainsRune(kv, 0) {
@@ -549,7 +617,7 @@ func random(n int) string {
 
 // boot starts the shell in a new pane and waits for its first prompt.
 func (s *Server) boot(ctx context.Context, c *conn, session string, id int, sp spawn) (*Pane, error) {
-	p := s.newPane(c, session, id, sp.key, sp.rc.nonce)
+	p := s.newPane(c, session, id, sp.key, sp.rc.nonce, sp.epoch, true)
 	p.attachCompanion(sp.companion)
 	if err := p.spawn(ctx, sp.dir); err != nil {
 		p.forget()
@@ -560,7 +628,8 @@ func (s *Server) boot(ctx context.Context, c *conn, session string, id int, sp s
 
 // Adopt takes up a pane that this package made before, for example before a
 // restart of the bot. A command that runs in it goes on; the pane is then
-// running until its next prompt.
+// running until its next prompt. After [Server.Share] the pane is only listened to,
+// until [Pane.Drive].
 func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, error) {
 	id, ok := paneNumber(paneID)
 	if !ok {
@@ -578,14 +647,14 @@ func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, erro
 	if err != nil {
 		return nil, err
 	}
-	lines, err := c.do(ctx, "list-panes -s -F '#{pane_id} #{"+optKey+"}'")
+	lines, err := c.do(ctx, "list-panes -s -F '#{pane_id} #{"+optKey+"} #{"+optEpoch+"}'")
 	if err != nil {
 		return nil, err
 	}
-	key := ""
+	key, epoch := "", ""
 	for _, l := range lines {
-		if k, ok := strings.CutPrefix(l, paneID+" "); ok {
-			key = k
+		if rest, ok := strings.CutPrefix(l, paneID+" "); ok {
+			key, epoch, _ = strings.Cut(rest, " ")
 		}
 	}
 	if key == "" {
@@ -605,17 +674,8 @@ func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, erro
 	if old != nil && old.key == key && !old.isGone() {
 		return old, nil
 	}
-	p := s.newPane(c, session, id, key, nonce)
-	if s.caps.Bash != "" {
-		comp, fresh, err := s.findCompanion(ctx, key)
-		if err != nil {
-			s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
-		}
-		p.attachCompanion(comp)
-		if fresh {
-			p.startRelay(ctx)
-		}
-	}
+	p := s.newPane(c, session, id, key, nonce, parseEpoch(epoch), !s.shared.Load())
+	p.hearErrors(ctx)
 	if err := p.probe(ctx); err != nil {
 		p.forget()
 		return nil, err

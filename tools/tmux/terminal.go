@@ -161,7 +161,7 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 		i.State = StateRunning
 		if phase == phaseRunning && quiet >= quietTime {
 			saw := p.peer(ctx)
-			if saw.prompt {
+			if saw.prompt && p.driving.Load() {
 				_ = p.askLine(ctx) // which mends the hook
 			}
 			if saw.state != "" && (!saw.raw || quiet >= rawStable) {
@@ -175,10 +175,13 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 // Interrupt ends the command that runs in the pane and brings the prompt back
 // within five seconds: C-c, then SIGTERM and SIGKILL to the foreground process
 // group, and a new shell when the shell itself does not give way. It does
-// nothing at the prompt.
+// nothing at the prompt. Only the pane's driver can.
 func (p *Pane) Interrupt(ctx context.Context) error {
 	if err := p.ensure(ctx); err != nil {
 		return err
+	}
+	if !p.driving.Load() {
+		return ErrDriven
 	}
 	idle := func() bool { return p.phase == phaseIdle }
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -188,7 +191,10 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 		wait   time.Duration
 	}{{"", time.Second}, {"TERM", time.Second}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}} {
 		p.mu.Lock()
-		done, c, copyMode := idle() && !p.more, p.c, p.stat.copyMode
+		done := idle() && !p.more
+		if !done { // not typed in copy mode, where it would end the reading of somebody else
+			p.press([]byte{3}, false, func(error) {}) // the verdict itself ends driving
+		}
 		p.mu.Unlock()
 		if done {
 			if i > 0 { // it gave way between two looks
@@ -196,16 +202,17 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 			}
 			return nil
 		}
-		if !copyMode { // there it would end the reading of somebody else
-			c.post(hexKeys(p.id, []byte{3}), nil)
-		}
 		if step.signal != "" {
 			p.signal(ctx, step.signal)
 		}
-		if err := p.wait(ctx, step.wait, func() bool { return idle() && !p.more }); err == nil {
+		err := p.wait(ctx, step.wait, func() bool { return idle() && !p.more || !p.driving.Load() })
+		switch {
+		case !p.driving.Load():
+			return ErrDriven
+		case err == nil:
 			p.endStrays(ctx)
 			return nil
-		} else if ctx.Err() != nil || p.isGone() {
+		case ctx.Err() != nil || p.isGone():
 			return err
 		}
 	}

@@ -17,7 +17,13 @@
 // On the target it keeps, in a private staging directory: tmux.conf, relay.sh
 // and keep.sh for all; rc-KEY, sh-KEY and e-KEY for each pane; c-KEY-... for a
 // staged command until it ends. In tmux it keeps the tags, twice: as one user
-// option each, and together in @countersign_session or @countersign_pane.
+// option each, and together in @countersign_session or @countersign_pane; and what
+// several processes must agree on: who types, who has the keyboard, and which clients of
+// people the bot has made read-only.
+//
+// Several processes (replicas of one bot) may have the panes of one instance open. All
+// of them listen; one at a time types, and tmux itself refuses the others: see
+// [Server.Share] and [Pane.Drive].
 //
 // The package does not decide what may run, owns no sessions beyond the tmux
 // server of its instance, and keeps nothing on disk but its staged shell files.
@@ -35,6 +41,8 @@ var (
 	// ErrGone means that the pane or its session no longer exists. Create it
 	// again with Server.NewSession or Server.NewPane.
 	ErrGone = errors.New("tmux: the pane no longer exists")
+	// ErrExists means that there is a session of that name already.
+	ErrExists = errors.New("tmux: there is a session of that name already")
 	// ErrBusy is wrapped by every [StateError]: the pane cannot take a command
 	// now.
 	ErrBusy = errors.New("tmux: the pane is busy")
@@ -90,6 +98,9 @@ type PaneSpec struct {
 	Tags map[string]string
 	Dir  string   // absolute; empty means the user's home
 	Env  []string // "K=V", on top of the scrubbed environment
+	// Epoch is under which this process drives the session; see [Server.Drive]. 0 is
+	// a process that is alone.
+	Epoch int64
 }
 
 // State is what a pane is doing.
@@ -105,6 +116,8 @@ const (
 	StateFullscreen State = "fullscreen"
 	StateHuman      State = "human"
 	StateDead       State = "dead"
+	// StateDriven is only that of an error: another process drives the pane.
+	StateDriven State = "taken over"
 )
 
 // Info is a pane's state at one moment.
@@ -213,7 +226,8 @@ type CaptureOptions struct {
 	Join, TrailingSpaces, Escapes, EscapeNonPrintable, Alternate bool
 }
 
-// StateError refuses a command because of the pane's state. It wraps ErrBusy.
+// StateError refuses a command because of the pane's state: nothing was typed. It wraps
+// ErrBusy.
 type StateError struct {
 	State State
 	// Sentence says what is wrong and what to do.

@@ -6,48 +6,21 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"countersign/internal/npmtest"
 )
 
-// TestDiscordJS lets discord.js work against the fake, as a check that is independent of Go. The packages are installed into a
-// temporary copy, so that nothing of them is left in the tree.
+// TestDiscordJS lets discord.js work against the fake, as a check that is independent of Go. Nothing of its packages is
+// left in the tree.
 func TestDiscordJS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs packages: not in -short")
 	}
-	for _, tool := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			if os.Getenv("CI") == "true" {
-				t.Fatalf("%s is missing: install Node.js 20 or newer with npm", tool)
-			}
-			t.Skipf("%s is missing: install Node.js 20 or newer with npm to run discord.js against the fake", tool)
-		}
-	}
-	dir := t.TempDir()
-	for _, name := range []string{"package.json", "package-lock.json", "check.mjs"} {
-		data, err := os.ReadFile(filepath.Join("node", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	install := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	install.Dir = dir
-	if out, err := install.CombinedOutput(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("npm ci failed: %v\n%s", err, out)
-		}
-		t.Skipf("npm ci failed, so discord.js is not here: connect to a package registry and run this again (%v)", err)
-	}
-
-	ctx, cancel = context.WithTimeout(ctx, time.Minute)
+	dir := npmtest.Workspace(t, "node", "run discord.js against the fake")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p := play(t, Config{Privileged: IntentMessageContent, AckTimeout: 5 * time.Second, RateLimits: true})
 	script := exec.CommandContext(ctx, "node", "check.mjs")

@@ -118,6 +118,15 @@ func mark(t chat.Tone) string {
 	return ""
 }
 
+// state says in words that a card waits, or "": a decided one says so in its title.
+// That it has buttons is no word.
+func state(c chat.Card) string {
+	if c.Final || len(c.Choose) == 0 {
+		return ""
+	}
+	return "waiting for an answer"
+}
+
 // smallPrint tells the fields about the decision from those about the action.
 func smallPrint(name string) bool {
 	switch strings.ToLower(name) {
@@ -191,6 +200,7 @@ func newDrawing(c chat.Card) *drawing {
 		}
 	}
 	d.add(zoneFields, "", c.Body)
+	d.add(zoneSmall, "State", state(c))
 	for _, f := range small {
 		d.add(zoneSmall, f.Name, f.Value)
 	}
@@ -485,6 +495,7 @@ func cardText(c chat.Card) string {
 		}
 	}
 	add("", c.Title)
+	add("State", state(c))
 	for _, w := range c.Warn {
 		add("Warning", w)
 	}

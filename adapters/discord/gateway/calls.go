@@ -34,6 +34,10 @@ type Outgoing struct {
 type Sent struct {
 	ID        string `json:"id"`
 	ChannelID string `json:"channel_id"`
+	// Content is its text, and Edited when it was changed last, "" when it never was:
+	// another than what was sent is of a message that the same key made before.
+	Content string `json:"content"`
+	Edited  string `json:"edited_timestamp"`
 }
 
 // Nonce is what Discord is given for a key: 25 characters at most
@@ -234,6 +238,14 @@ func (r *REST) ActiveThreads(ctx context.Context, guild string) ([]*discordgo.Ch
 	}
 	err := r.do(ctx, guildCall(guild, "/threads/active", "/threads/active"), &out)
 	return out.Threads, err
+}
+
+// Channels are the channels of a guild without its threads, those that the bot may not
+// see among them.
+func (r *REST) Channels(ctx context.Context, guild string) ([]*discordgo.Channel, error) {
+	var list []*discordgo.Channel
+	err := r.do(ctx, guildCall(guild, "/channels", "/channels"), &list)
+	return list, err
 }
 
 // Guild is a guild.

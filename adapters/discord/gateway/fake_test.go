@@ -97,6 +97,13 @@ func (p *play) identified() int {
 	return len(p.identifies)
 }
 
+// open is how many connections are open.
+func (p *play) open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.n - len(p.codes)
+}
+
 func (p *play) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/api/v10/gateway/bot" {
 		if s := p.status.Load(); s != 0 {
@@ -127,8 +134,17 @@ func (p *play) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.paths = append(p.paths, r.URL.Path)
 	p.mu.Unlock()
 	c := &talk{p: p, ws: ws, path: r.URL.Path, got: make(chan payload, 100), gone: make(chan struct{})}
+	// Acknowledged apart from the reading: the pipe has no room, so a reader that
+	// wrote while the client wrote would wait for it, and it for the reader.
+	acks := make(chan struct{}, 100)
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		for range acks {
+			c.send(11, 0, "", nil)
+		}
+	})
+	wg.Go(func() {
+		defer close(acks)
 		defer close(c.gone)
 		for {
 			_, data, err := ws.Read(ctx)
@@ -146,7 +162,7 @@ func (p *play) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if *m.Op == 1 {
 				c.beats.Add(1)
 				if !c.silent.Load() {
-					c.send(11, 0, "", nil)
+					acks <- struct{}{}
 				}
 				continue
 			}

@@ -17,6 +17,10 @@
 // which there is no room ends the connection with its number not passed, so
 // that the RESUME brings it again; nothing is dropped.
 //
+// Where several replicas of the bot run, each shard is a job that one of them has at a
+// time ([Config].Do). A session cannot go on in another process, so the next holder begins
+// one, and OnGap says that something may be missing.
+//
 // It does not know what events mean, keeps no state of guilds and channels, and
 // does not fetch what was missed while no session was alive: [Config].OnGap says
 // that something may be missing.
@@ -55,8 +59,13 @@ type Config struct {
 	Intents discordgo.Intent
 	// Shards is the number of connections; 0 is what Discord recommends.
 	Shards int
-	Log    *slog.Logger
-	Now    func() time.Time // of the times in [State] and OnGap; nil is time.Now
+	// Do runs run while this process has a job that one of several replicas may do at
+	// a time; run's context ends when the job goes elsewhere, and run may be called
+	// again. Each shard is such a job, named by [JobShard]. nil: all shards are this
+	// process's.
+	Do  func(ctx context.Context, job string, run func(ctx context.Context) error) error
+	Log *slog.Logger
+	Now func() time.Time // of the times in [State] and OnGap; nil is time.Now
 
 	// Events gets every event once, and a second time only when a connection broke
 	// while it was on its way: a pointer to one of the library's MessageCreate,
@@ -95,6 +104,7 @@ const (
 	Resumed    Phase = "resumed"    // with the session of before: nothing was missed
 	Down       Phase = "down"       // and coming back
 	Fatal      Phase = "fatal"      // and not coming back
+	Elsewhere  Phase = "elsewhere"  // another replica holds the connection
 )
 
 // State is the state of one shard.
@@ -102,7 +112,7 @@ type State struct {
 	Shard int
 	Phase Phase
 	Since time.Time // of Down: when the last working connection ended
-	Why   string    // of Connecting, Down and Fatal: a phrase
+	Why   string    // of Connecting, Down, Fatal and Elsewhere: a phrase
 }
 
 // Up says whether events arrive.
@@ -134,6 +144,7 @@ type Supervisor struct {
 
 	identifies, resumes, lost, malformed, panics, full, hung atomic.Int64
 
+	taking  taking
 	tell    sync.Mutex // OnState, one call after the other
 	mu      sync.Mutex
 	running bool
@@ -151,6 +162,10 @@ type times struct {
 	lasting   time.Duration // from when on it lasted: the next session is begun soon
 	room      time.Duration // for the queue to empty
 	drain     time.Duration // for what is queued at the end
+	// Among several replicas: for a job until another replica must have it, for a
+	// shard to connect until the next one is asked for, and for a session to be
+	// resumed after its job was elsewhere.
+	elsewhere, take, away time.Duration
 }
 
 // New returns a Supervisor. It connects to nothing yet.
@@ -181,7 +196,8 @@ func New(cfg Config) (*Supervisor, error) {
 		cfg: cfg, rest: rest, log: cfg.Log, budget: newBudget(rest.Gateway), open: (*discordgo.Session).Open, over: "not started",
 		proxy: http.ProxyFromEnvironment,
 		times: times{open: 30 * time.Second, closing: 3 * time.Second, base: time.Second, cap: 30 * time.Second, identify: 2 * time.Minute,
-			stable: 30 * time.Second, lasting: 10 * time.Minute, room: 30 * time.Second, drain: 5 * time.Second},
+			stable: 30 * time.Second, lasting: 10 * time.Minute, room: 30 * time.Second, drain: 5 * time.Second,
+			elsewhere: 3 * time.Second, take: 5 * time.Second, away: 30 * time.Second},
 	}
 	s.room.perKey, s.room.total = 256, 4096
 	return s, nil
@@ -225,7 +241,7 @@ func (s *Supervisor) run(ctx context.Context) error {
 	defer drained()
 	shards := make([]*shard, n)
 	for i := range shards {
-		shards[i] = newShard(events, s, i, n)
+		shards[i] = newShard(ctx, events, s, i, n)
 	}
 	s.mu.Lock()
 	s.shards = shards
@@ -234,7 +250,7 @@ func (s *Supervisor) run(ctx context.Context) error {
 	for _, sh := range shards {
 		sh.set(Connecting, "not connected yet")
 		wg.Go(func() {
-			if err := sh.run(ctx); err != nil {
+			if err := s.hold(ctx, sh); err != nil {
 				cancel(err)
 			}
 		})
@@ -299,8 +315,27 @@ func (s *Supervisor) States() []State {
 	return list
 }
 
-// Ready is nil when every shard receives events. Otherwise it is one sentence
-// that names the shards that do not, and why.
+// Listening reports whether events arrive in this process: it holds a shard, all that it
+// holds are up, and what was missed before they were has been looked at.
+func (s *Supervisor) Listening() bool {
+	s.mu.Lock()
+	shards := s.shards
+	s.mu.Unlock()
+	up := 0
+	for _, sh := range shards {
+		switch st := sh.get(); {
+		case st.Phase == Elsewhere:
+		case !st.Up(), sh.behind.Load() > 0:
+			return false
+		default:
+			up++
+		}
+	}
+	return up > 0
+}
+
+// Ready is nil when every shard receives events, here or at another replica. Otherwise
+// it is one sentence that names the shards that do not, and why.
 func (s *Supervisor) Ready() error {
 	s.mu.Lock()
 	running, over := s.running, s.over
@@ -311,7 +346,7 @@ func (s *Supervisor) Ready() error {
 	}
 	var down []string
 	for _, st := range states {
-		if st.Up() {
+		if st.Up() || st.Phase == Elsewhere {
 			continue
 		}
 		text := fmt.Sprintf("shard %d of %d is %s since %s: %s", st.Shard, len(states), st.Phase, st.Since.UTC().Format("15:04:05 MST"), st.Why)

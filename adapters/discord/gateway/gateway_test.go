@@ -693,7 +693,7 @@ func TestTheWaitBetweenConnections(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for range 200 {
-				sh := newShard(t.Context(), s, 0, 1)
+				sh := newShard(t.Context(), t.Context(), s, 0, 1)
 				sh.sess, sh.fails, sh.sessions = &session{}, tc.fails, tc.sessions
 				if d := sh.after(tc.up, tc.err); d < tc.from || d > tc.to {
 					t.Fatalf("waits for %s", d)

@@ -23,6 +23,7 @@ import (
 type shard struct {
 	s      *Supervisor
 	id, of int
+	life   context.Context //nolint:containedctx // of Run: a job may end before
 	events context.Context //nolint:containedctx // of handlers, which outlive a connection
 	lanes  *lanes
 	gaps   *lanes
@@ -32,9 +33,13 @@ type shard struct {
 	sessions   int // IDENTIFYs in a row, since a connection lasted
 	identified bool
 	seen       time.Time // when the last working connection was heard last
+	left       time.Time // when another replica took the shard
+
+	behind atomic.Int32 // gaps that are not looked at yet
 
 	mu    sync.Mutex
 	state State
+	isUp  chan struct{} // closed when it is up; nil when nobody waits
 }
 
 // session is the library's Session and what we know of the session at Discord.
@@ -72,6 +77,7 @@ var (
 	errReady     = errors.New("a session began without a name")
 	errForget    = errors.New("the library's address is of before")
 	errInterval  = errors.New("heartbeats are wanted at an interval that is none")
+	errElsewhere = errors.New("another replica took the shard")
 	errPlain     = errors.New("the gateway's address is not encrypted, and the token is not sent there")
 )
 
@@ -94,8 +100,8 @@ type invalidError struct{ resumable bool }
 
 func (e *invalidError) Error() string { return "Discord called the session invalid" }
 
-func newShard(events context.Context, s *Supervisor, id, of int) *shard {
-	return &shard{s: s, id: id, of: of, events: events, lanes: newLanes(s.room.perKey, s.room.total), gaps: newLanes(4, 4)}
+func newShard(life, events context.Context, s *Supervisor, id, of int) *shard {
+	return &shard{s: s, id: id, of: of, life: life, events: events, lanes: newLanes(s.room.perKey, s.room.total), gaps: newLanes(4, 4)}
 }
 
 // get is the state.
@@ -103,6 +109,16 @@ func (sh *shard) get() State {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return sh.state
+}
+
+// connected is closed when the shard is up from now on.
+func (sh *shard) connected() <-chan struct{} {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.isUp == nil {
+		sh.isUp = make(chan struct{})
+	}
+	return sh.isUp
 }
 
 // set changes the state and tells it.
@@ -119,6 +135,10 @@ func (sh *shard) set(p Phase, why string) {
 		st.Phase, st.Since = Connecting, old.Since // it never was up
 	}
 	sh.state = st
+	if st.Up() && sh.isUp != nil {
+		close(sh.isUp)
+		sh.isUp = nil
+	}
 	sh.mu.Unlock()
 	if st == old || sh.s.cfg.OnState == nil {
 		return
@@ -128,10 +148,15 @@ func (sh *shard) set(p Phase, why string) {
 
 // run keeps the shard connected until ctx is done or Discord refuses it for good.
 func (sh *shard) run(ctx context.Context) error {
-	defer sh.drop()
 	for {
 		up, err := sh.connect(ctx)
+		if ctx.Err() != nil && sh.life.Err() == nil {
+			sh.left = time.Now()
+			sh.set(Elsewhere, elsewhere)
+			return nil
+		}
 		if ctx.Err() != nil {
+			sh.drop()
 			if !errors.As(context.Cause(ctx), new(*FatalError)) {
 				sh.set(Down, "stopped")
 			} else {
@@ -323,7 +348,13 @@ func (sh *shard) hold(ctx context.Context, a *attempt) (let bool) {
 	}()
 	slow := time.AfterFunc(sh.s.times.open, func() { a.end(errSlow) })
 	defer slow.Stop()
-	stop := context.AfterFunc(ctx, func() { a.goodbye(ctx.Err()) })
+	stop := context.AfterFunc(ctx, func() {
+		if sh.life.Err() == nil {
+			a.end(errElsewhere) // the session stays, for when the shard comes back soon
+			return
+		}
+		a.goodbye(ctx.Err())
+	})
 	defer stop()
 
 	var err error
@@ -347,8 +378,11 @@ func (sh *shard) hold(ctx context.Context, a *attempt) (let bool) {
 		a.permit.done()
 		sh.up(ctx, a)
 		sh.watch(a)
-		if ctx.Err() == nil {
+		switch {
+		case ctx.Err() == nil:
 			sh.set(Down, reason(a.why())) // now, not when the library let go of it
+		case sh.life.Err() == nil:
+			sh.set(Elsewhere, elsewhere)
 		}
 	}
 	_, let = within(a.sess.gone, sh.s.times.closing)
@@ -369,6 +403,9 @@ func within[T any](c <-chan T, d time.Duration) (v T, ok bool) {
 
 // up tells that events arrive.
 func (sh *shard) up(ctx context.Context, a *attempt) {
+	if a.fresh && sh.s.cfg.OnGap != nil {
+		sh.behind.Add(1) // before anybody sees that it is up
+	}
 	if !a.fresh {
 		sh.set(Resumed, "")
 		sh.s.log.InfoContext(ctx, "listening to Discord", "shard", sh.id, "resumed", true)
@@ -381,9 +418,12 @@ func (sh *shard) up(ctx context.Context, a *attempt) {
 	}
 	since := sh.seen
 	// Where four wait already, those look later and further back.
-	sh.gaps.add("gap", func() {
+	if !sh.gaps.add("gap", func() {
+		defer sh.behind.Add(-1)
 		sh.s.guarded("OnGap", func() { sh.s.cfg.OnGap(ctx, sh.id, since) })
-	})
+	}) {
+		sh.behind.Add(-1)
+	}
 }
 
 // watch ends a connection on which heartbeats are not acknowledged, and returns

@@ -128,6 +128,7 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 		}
 	}
 	add(zoneFields, "", c.Body)
+	add(zoneSmall, "State", state(c))
 	for _, f := range small {
 		add(zoneSmall, f.Name, f.Value)
 	}
@@ -152,6 +153,15 @@ func mark(t chat.Tone) string {
 	case chat.ToneNeutral:
 	}
 	return ""
+}
+
+// state says in words that a card waits, or "": a decided one says so in its title.
+// That it has buttons is no word, and a reader of its text alone does not see them.
+func state(c chat.Card) string {
+	if c.Final || len(c.Choose) == 0 {
+		return ""
+	}
+	return "waiting for an answer"
 }
 
 // smallPrint tells the fields about the decision from those about the action.
@@ -550,6 +560,7 @@ func cardText(c chat.Card) string {
 		}
 	}
 	add("", c.Title)
+	add("State", state(c))
 	for _, w := range c.Warn {
 		add("Warning", w)
 	}

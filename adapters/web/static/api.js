@@ -7,7 +7,8 @@ export class Failure extends Error {
   }
 }
 
-const api = { csrf: '', onSignedOut: () => {} };
+// readOnly is the reason why this person may only look; '' for who may act.
+const api = { csrf: '', readOnly: '', onSignedOut: () => {} };
 export default api;
 
 async function call(method, path, body) {
@@ -37,6 +38,7 @@ const thread = (id) => '/threads/' + encodeURIComponent(id);
 
 api.login = (code) => call('POST', '/login', { code });
 api.logout = () => call('POST', '/logout', {});
+api.logoutEverywhere = () => call('POST', '/logout-everywhere', {});
 api.me = () => call('GET', '/me');
 api.threads = () => call('GET', '/threads');
 api.start = (id, text) => call('POST', '/threads', { id, text });
@@ -47,6 +49,9 @@ api.panes = (t) => call('GET', thread(t) + '/panes');
 api.recordings = (t) => call('GET', thread(t) + '/recordings');
 api.recordingURL = (t, id) => '/api' + thread(t) + '/recordings/' + encodeURIComponent(id);
 api.recording = (t, id) => call('GET', thread(t) + '/recordings/' + encodeURIComponent(id));
+api.links = (t) => call('GET', thread(t) + '/links');
+api.share = (t, pane, minutes) => call('POST', thread(t) + '/links', { pane, minutes });
+api.unshare = (t, link) => call('POST', thread(t) + '/links/' + encodeURIComponent(link) + '/end', {});
 api.events = (t, after) => new EventSource('/api' + thread(t) + '/events?after=' + after);
 api.live = (t, pane) => {
   const at = new URL('/api/panes/' + encodeURIComponent(pane) + '/live', location.href);

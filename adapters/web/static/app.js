@@ -1,10 +1,11 @@
 // The page: signing in, the list, the composer, and what is on screen.
 
-import { $, el, when, newID } from './dom.js';
+import { $, el, when, newID, lost } from './dom.js';
 import api from './api.js';
 import { Talk, banner } from './talk.js';
 import { Terminals } from './terminal.js';
 import { Recordings } from './recording.js';
+import { Shares } from './share.js';
 import { listen } from './keys.js';
 
 const name = document.title;
@@ -12,6 +13,7 @@ const states = { waiting: 'Needs an answer', working: 'Working', idle: '' };
 let talk;
 let terminals;
 let recordings;
+let shares;
 let threads = [];
 let current = null; // thread id, null for a new conversation
 let draft = { id: newID(), text: '' }; // what is being sent, by the id under which it is tried again
@@ -40,6 +42,10 @@ async function begin() {
 async function enter() {
   const me = await api.me();
   api.csrf = me.csrf;
+  api.readOnly = me.role === 'viewer' ? me.why : '';
+  $('app').classList.toggle('viewer', Boolean(api.readOnly));
+  $('viewer-note').textContent = api.readOnly;
+  $('viewer-note').hidden = !api.readOnly;
   $('login').hidden = true;
   $('app').hidden = false;
   $('me-name').textContent = me.name;
@@ -49,11 +55,14 @@ async function enter() {
     talk = new Talk(changed);
     terminals = new Terminals();
     recordings = new Recordings();
+    shares = new Shares(() => terminals.list.find((p) => p.id === terminals.pane));
     listen({ escape, toggleTerminal: () => { if (!$('term-toggle').hidden) toggleTerminal(); } });
     wire();
   }
   talk.me = me.user;
   recordings.has = me.recordings;
+  shares.has = Boolean(me.links);
+  shares.may = shares.has && !api.readOnly;
   await refresh();
   await route();
 }
@@ -62,8 +71,11 @@ function askLogin(error) {
   talk?.close();
   terminals?.hide();
   recordings?.hide();
+  shares?.hide();
   $('app').hidden = true;
   $('login').hidden = false;
+  const here = new URLSearchParams(location.hash.slice(1)).get('t');
+  if ($('oidc')) $('oidc').href = '/oidc/start' + (here ? '?t=' + encodeURIComponent(here) : ''); // and back to the conversation
   $('login-error').textContent = error;
   $('code').focus();
 }
@@ -78,6 +90,7 @@ $('login-form').addEventListener('submit', async (e) => {
   try {
     await api.login(at < 0 ? pasted : pasted.slice(at + 5));
     await enter();
+    if (lost()) $(matchMedia('(hover: hover)').matches ? 'text' : 'scroll').focus();
   } catch (err) {
     $('login-error').textContent = err.message;
     $('code').focus();
@@ -93,7 +106,11 @@ function wire() {
   $('logout').addEventListener('click', async () => {
     try { await api.logout(); askLogin(''); } catch (e) { complain(e); }
   });
-  $('help').addEventListener('click', () => $('keys').showModal());
+  $('logout-all').addEventListener('click', async () => {
+    try { await api.logoutEverywhere(); askLogin(''); } catch (e) { complain(e); }
+  });
+  for (const id of ['help', 'help-too']) $(id).addEventListener('click', () => $('keys').showModal());
+  $('skip').addEventListener('click', (e) => { e.preventDefault(); $('text').focus(); });
   $('term-toggle').addEventListener('click', toggleTerminal);
   $('term-close').addEventListener('click', toggleTerminal);
   $('stop').addEventListener('click', stop);
@@ -141,6 +158,7 @@ async function route() {
   if (terminals.open) {
     terminals.show(id);
     recordings.show(id);
+    shares.show(id);
   }
   if (!id) {
     talk.close();
@@ -205,7 +223,7 @@ function draw() {
   },
   el('span', { class: 'thread-title', text: t.title || 'Untitled' }),
   el('span', { class: 'thread-meta' }, when(t.at), states[t.state] ? el('span', { class: 'state', 'data-state': t.state, text: states[t.state] }) : null)))));
-  if (!threads.length) list.append(el('li', { class: 'none', text: 'No conversations yet.' }));
+  if (!threads.length) list.append(el('li', { class: 'none', text: 'No conversation yet: write a message to start one.' }));
   if (focused) list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
 }
 
@@ -264,6 +282,7 @@ async function send() {
     $('send').disabled = false;
     $('text').readOnly = false;
     if (matchMedia('(hover: hover)').matches) $('text').focus();
+    else if (lost()) $('send').focus();
   }
 }
 
@@ -283,10 +302,13 @@ function complain(e) { $('send-error').textContent = e ? e.message : ''; }
 // Panels.
 
 function drawer(open) {
+  const was = $('app').classList.contains('drawer');
   $('app').classList.toggle('drawer', open);
+  $('main').inert = open;
   $('veil').hidden = !open;
   $('menu').setAttribute('aria-expanded', String(open));
   if (open) $('side-close').focus();
+  else if (was) $('menu').focus();
 }
 
 function toggleTerminal() {
@@ -297,6 +319,8 @@ function toggleTerminal() {
   if (show) {
     terminals.show(current);
     recordings.show(current);
+    shares.show(current);
+    if (lost()) $('term-toggle').focus(); // the conversation has made room
   } else {
     terminals.hide();
     recordings.hide();
@@ -313,14 +337,14 @@ function escape() {
     recordings.close();
     return true;
   }
-  if (terminals.open && document.activeElement?.closest('#term')) {
+  if (terminals.open && document.activeElement?.closest('#term, #term-toggle')) {
     toggleTerminal();
     return true;
   }
   return false;
 }
 
-window.addEventListener('offline', () => banner('You are offline. The page goes on when the network is back.'));
+window.addEventListener('offline', () => banner('You are offline: the page goes on when the network is back.'));
 window.addEventListener('online', () => { if (talk?.source?.readyState === EventSource.OPEN) banner(''); });
 
 begin();

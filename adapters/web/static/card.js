@@ -1,25 +1,30 @@
 // Cards. Everything in them is text.
 
-import { el, icon, copy, newID, motion, $ } from './dom.js';
+import { el, icon, copy, newID, motion, announce, lost, until, $ } from './dom.js';
 import api from './api.js';
 
-const tones = { low: 'low risk', medium: 'medium risk', high: 'high risk', good: 'done', bad: 'failed' };
 const warning = 'M10 3.2l7.4 13.1H2.6zM10 8v4M10 14.2h.01';
 
 // settle is how long a new face's buttons stay shut, so that a finger already
 // on its way does not press what has just appeared under it.
 const settle = 450;
 
-export function renderCard(thread, card) {
+// renderCard draws a card that was posted at a time. Its level and what it waits
+// for stand in words, because a colour says nothing to some people. It is silent
+// in the log: [news] is what is said of it.
+export function renderCard(thread, card, at) {
   const open = !card.final && card.choose?.length > 0;
-  const notice = el('p', { class: 'notice', role: 'status' });
+  const notice = el('p', { class: 'notice' });
+  const id = 'card-' + newID();
+  const risk = open ? level(card) : '';
   const root = el('article', {
     class: 'card tone-' + (card.tone || 'neutral') + (open ? ' open' : ''),
     tabindex: open ? '0' : null,
-    'aria-label': (open ? 'Waiting for an answer: ' : '') + card.title + (tones[card.tone] ? ', ' + tones[card.tone] : ''),
+    'aria-live': 'off',
+    'aria-labelledby': (open ? id + '-state ' : '') + id + '-title' + (risk ? ` ${id}-risk` : ''),
   });
-  const risk = open && /risk$/.test(tones[card.tone] || '') ? tones[card.tone] : '';
-  root.append(el('div', { class: 'card-head' }, el('h3', { text: card.title }), risk && el('span', { class: 'chip', 'aria-hidden': 'true', text: risk })));
+  root.append(el('div', { class: 'card-head' }, el('h3', { id: id + '-title', text: card.title }),
+    open && el('p', { class: 'chips' }, risk && el('span', { class: 'chip risk', id: id + '-risk', text: risk }), ' ', el('span', { class: 'chip', id: id + '-state', text: waiting }))));
   for (const sentence of card.warn || []) {
     root.append(el('p', { class: 'warn' }, icon(warning), el('span', { text: sentence })));
   }
@@ -27,7 +32,7 @@ export function renderCard(thread, card) {
   if (card.code) root.append(codeBlock(card.code));
   if (card.fields?.length) {
     const list = el('dl', { class: 'fields' });
-    for (const f of card.fields) list.append(el('div', {}, el('dt', { text: f.name }), el('dd', { text: f.value })));
+    for (const f of card.fields) list.append(el('div', {}, el('dt', { text: f.name }), value(f, open, at)));
     root.append(list);
   }
   for (const f of card.attach || []) root.append(file(f));
@@ -35,6 +40,54 @@ export function renderCard(thread, card) {
   if (card.final && card.after?.length) root.append(buttons(thread, card, card.after, notice));
   root.append(notice);
   return root;
+}
+
+const waiting = 'Waiting for an answer';
+
+// level is a card's risk in words. The title has the exact word; the tone is
+// coarser and stands in where it has none.
+function level(card) {
+  const exact = /\b(LOW|MEDIUM|HIGH|CRITICAL|UNKNOWN)$/.exec(card.title)?.[1].toLowerCase();
+  const word = exact || (['low', 'medium', 'high'].includes(card.tone) ? card.tone : '');
+  return word ? word + ' risk' : '';
+}
+
+// value is a field's text. A time of the clock, by which an answer is wanted, is
+// also said in words: the next such time after the card came.
+function value(f, open, at) {
+  const clock = open && f.name === 'Expires' && /^([01]\d|2[0-3]):([0-5]\d):([0-5]\d) UTC$/.exec(f.value);
+  if (!clock) return el('dd', { text: f.value });
+  const end = new Date(at);
+  end.setUTCHours(Number(clock[1]), Number(clock[2]), Number(clock[3]), 0);
+  if (end < new Date(at)) end.setUTCDate(end.getUTCDate() + 1);
+  return el('dd', {}, f.value, el('span', {}, ', ', until(end)));
+}
+
+// news is what is said when a card has come, or has a new face; '' for nothing.
+export function news(card, old) {
+  const open = !card.final && card.choose?.length > 0;
+  const votes = (c) => (c.fields || []).filter((f) => /^votes/i.test(f.name)).map((f) => f.name + ': ' + f.value).join(', ');
+  if (!old || old.title !== card.title || Boolean(old.final) !== Boolean(card.final)) {
+    return (open ? waiting + ': ' : '') + sentence(card.title) + (card.body && card.final ? ' ' + sentence(card.body.split('\n')[0]) : '');
+  }
+  return votes(card) === votes(old) ? '' : sentence(card.title) + ' ' + sentence(votes(card));
+}
+
+function sentence(s) { return /[.?!]$/.test(s) ? s : s + '.'; }
+
+// subject is what a card asks about, for the names of its buttons: several cards
+// may wait, and a button is also met without its card around it.
+function subject(card) {
+  const what = /^Approve (.+)\? [A-Z]+$/.exec(card.title)?.[1];
+  const target = card.fields?.find((f) => f.name === 'Target')?.value;
+  return what ? what + (target ? ' on ' + target : '') : '';
+}
+
+function named(button, card) {
+  if (button.style === 'stop') return button.label + ' everything in this conversation';
+  const what = subject(card);
+  if (!what) return button.label + ': ' + card.title;
+  return button.label + (/ /.test(button.label) ? ': ' : ' ') + what;
 }
 
 function buttons(thread, card, offered, notice) {
@@ -49,10 +102,11 @@ function buttons(thread, card, offered, notice) {
   }
   const row = el('div', { class: 'choices', role: 'group', 'aria-label': 'Decide' });
   const all = offered.map((b) => {
-    const press = el('button', { type: 'button', class: 'button ' + (b.style || ''), 'data-style': b.style || '', disabled: true }, el('span', { text: b.label }));
+    const press = el('button', { type: 'button', class: 'button ' + (b.style || ''), 'data-style': b.style || '', 'aria-label': named(b, card), disabled: true }, el('span', { text: b.label }));
     // A key held down must not run from one button into the next.
     press.addEventListener('keydown', (e) => { if (e.repeat && (e.key === 'Enter' || e.key === ' ')) e.preventDefault(); });
     press.addEventListener('click', (e) => {
+      if (press.getAttribute('aria-disabled') === 'true') return;
       if (e.detail > 0 && b.style === 'approve' && motion.recent()) {
         tell('The page moved just then: press again if you meant this button.', false);
         return;
@@ -63,17 +117,24 @@ function buttons(thread, card, offered, notice) {
   });
   row.append(...all);
   form.append(row);
-  setTimeout(() => all.forEach((b) => { b.disabled = false; }), settle);
+  // Who may only look is told why nothing can be pressed.
+  if (api.readOnly) {
+    if (reason) reason.disabled = true;
+    form.append(el('p', { class: 'may-not', text: api.readOnly }));
+  } else setTimeout(() => all.forEach((b) => { b.disabled = false; }), settle);
   return form;
 }
 
 function lower(label) { return label.charAt(0).toLowerCase() + label.slice(1); }
 
 async function decide(thread, card, button, reason, all, press, notice) {
+  if (document.querySelector('dialog[open]')) return; // an answer is being given already
   if (button.confirm && !(await confirmed(button, card))) return;
   const text = button.edit ? await edited(button) : undefined;
   if (text === null) return;
-  all.forEach((b) => { b.disabled = true; });
+  // Not disabled, which would take the keyboard away from the button.
+  const shut = (yes) => all.forEach((b) => (yes ? b.setAttribute('aria-disabled', 'true') : b.removeAttribute('aria-disabled')));
+  shut(true);
   press.classList.add('busy');
   notice.className = 'notice';
   notice.textContent = '';
@@ -87,12 +148,12 @@ async function decide(thread, card, button, reason, all, press, notice) {
     notice.textContent = answer.notice || '';
     tell(answer.notice, answer.ok);
     delete press.dataset.click;
-    if (!answer.card?.final) all.forEach((b) => { b.disabled = false; });
+    if (!answer.card?.final) shut(false);
   } catch (e) {
     notice.classList.add('not-ok');
     notice.textContent = e.message;
-    all.forEach((b) => { b.disabled = false; });
-    if (notice.isConnected) press.focus();
+    announce(e.message);
+    shut(false);
   } finally {
     press.classList.remove('busy');
   }
@@ -126,13 +187,27 @@ function confirmed(button, card) {
 
 // shown opens a dialog and gives whether it was left by its yes.
 function shown(dialog) {
+  const seq = document.activeElement?.closest('.message')?.dataset.seq;
   return new Promise((done) => {
     dialog.returnValue = 'no';
     // The event of an earlier closing may come only now, when it is open again;
     // whoever waited for that one has their answer: they left it.
-    dialog.onclose = () => { if (!dialog.open) done(dialog.returnValue === 'yes'); };
+    dialog.onclose = () => {
+      if (dialog.open) return;
+      if (lost() && seq) toCard(document.querySelector(`.message[data-seq="${seq}"]`));
+      done(dialog.returnValue === 'yes');
+    };
     dialog.showModal();
   });
+}
+
+// toCard gives the keyboard to a message's card, or to the message: never to a
+// button, which may be another than the one that was there.
+export function toCard(message) {
+  const card = message?.querySelector('.card') || message;
+  if (!card) return;
+  if (!card.hasAttribute('tabindex')) card.tabIndex = -1;
+  card.focus({ preventScroll: true });
 }
 
 // edited lets the person change a button's text; null means that they left it.
@@ -174,12 +249,12 @@ function words(text) {
 }
 
 export function file(f) {
-  const save = el('button', { type: 'button', class: 'link', text: 'Download', on: { click: () => download(f) } });
+  const save = el('button', { type: 'button', class: 'link', text: 'Download', 'aria-label': 'Download ' + (f.name || 'the file'), on: { click: () => download(f) } });
   const size = new Blob([content(f)]).size;
   return el('details', { class: 'file' },
     el('summary', {}, el('span', { class: 'file-name', text: f.name || 'file' }),
       el('span', { class: 'file-size', text: human(size) + (f.cut ? ', cut' : '') })),
-    f.data ? null : el('pre', { class: 'code', text: f.text }),
+    f.data ? null : el('pre', { class: 'code', tabindex: '0', role: 'group', 'aria-label': 'Content of ' + (f.name || 'the file'), text: f.text }),
     el('p', { class: 'file-foot' }, f.cut ? 'This is not the whole file. ' : '', save));
 }
 

@@ -22,6 +22,26 @@ export function el(tag, props = {}, ...children) {
 // after was aimed at something else.
 export const motion = { at: -1e9, recent: () => performance.now() - motion.at < 350 };
 
+// announce has a screen reader say one sentence, once. While a dialog is open
+// nothing outside of it is heard, so the sentence waits for its end.
+export function announce(text) {
+  if (!text) return;
+  const dialog = document.querySelector('dialog[open]');
+  if (dialog) {
+    dialog.addEventListener('close', () => announce(text), { once: true });
+    return;
+  }
+  const line = el('p', { text });
+  $('announce').append(line);
+  setTimeout(() => line.remove(), 10000);
+}
+
+// lost reports whether the keyboard has no place on the page: what had it is gone.
+export function lost() {
+  const at = document.activeElement;
+  return !at || at === document.body || !at.isConnected || !at.checkVisibility();
+}
+
 export function icon(path, cls = '') {
   const ns = 'http://www.w3.org/2000/svg';
   const svg = document.createElementNS(ns, 'svg');
@@ -40,6 +60,32 @@ export function when(iso) {
   const day = at.toDateString() === new Date().toDateString() ? '' :
     at.toLocaleDateString([], { day: 'numeric', month: 'short' }) + ', ';
   return el('time', { datetime: iso, title: at.toLocaleString(), text: day + clock });
+}
+
+// until is a moment to come, in words that [tick] keeps true.
+export function until(at) {
+  const node = el('time', { datetime: at.toISOString(), 'data-until': String(at.getTime()) });
+  node.textContent = left(at.getTime());
+  return node;
+}
+
+// tick brings every such time on the page up to date. What is over says nothing:
+// the card says it when the bot has decided so, by a clock that is not this one.
+export function tick() {
+  for (const node of document.querySelectorAll('time[data-until]')) {
+    const text = left(Number(node.dataset.until));
+    if (node.textContent !== text) node.textContent = text;
+    if (node.parentElement) node.parentElement.hidden = !text;
+  }
+}
+
+function left(at) {
+  const s = (at - Date.now()) / 1000;
+  if (s <= 0) return '';
+  if (s < 60) return 'in less than a minute';
+  const minutes = Math.round(s / 60);
+  if (minutes < 120) return minutes === 1 ? 'in 1 minute' : `in ${minutes} minutes`;
+  return `in ${Math.round(minutes / 60)} hours`;
 }
 
 // newID names one message or click, so that sending it again is harmless.
@@ -63,5 +109,6 @@ export async function copy(text, button) {
     button.focus();
   }
   button.textContent = done ? 'Copied' : 'Copying failed';
+  announce(done ? 'Copied.' : 'Copying failed: select the text, and copy it by hand.');
   setTimeout(() => { button.textContent = before; }, 1600);
 }

@@ -1,24 +1,39 @@
 // Keyboard. No single key approves: "a" only moves to the button.
 
-import { $ } from './dom.js';
+import { $, lost } from './dom.js';
 import { tell } from './card.js';
 
+const fields = 'input:not([type=checkbox], [type=range]), textarea, select, [contenteditable], .xterm';
+
 export function listen(page) {
+  const box = $('keys-on');
+  box.checked = on();
+  box.addEventListener('change', () => {
+    try {
+      if (box.checked) localStorage.removeItem('keys');
+      else localStorage.setItem('keys', 'off');
+    } catch { /* no storage: for this page only, by the box itself */ }
+  });
   document.addEventListener('keydown', (e) => {
     if (e.defaultPrevented || e.isComposing || e.ctrlKey || e.metaKey || e.altKey) return;
     if (document.querySelector('dialog[open]')) return;
     const at = document.activeElement;
     if (e.key === 'Escape') {
       if (page.escape()) return;
-      if (at && at !== document.body) at.blur();
+      // Out of the field, and to what can be read: the keyboard has a place always.
+      if (at?.closest(fields) || lost()) $('scroll').focus();
       return;
     }
-    if (at?.closest('input, textarea, select, [contenteditable], .xterm') || e.repeat && e.key !== 'j' && e.key !== 'k') return;
+    if (!box.checked || at?.closest(fields) || e.repeat && e.key !== 'j' && e.key !== 'k') return;
     const act = actions[e.key];
     if (!act) return;
     e.preventDefault();
     act(page);
   });
+}
+
+function on() {
+  try { return localStorage.getItem('keys') !== 'off'; } catch { return true; }
 }
 
 const actions = {

@@ -107,6 +107,7 @@ export class Recordings {
     this.note('');
     this.enable(true);
     this.drawMarks();
+    if ($('recordings-list').contains(document.activeElement)) $('player-play').focus();
     this.at = 0;
     this.next = Infinity; // the screen shows something else
     this.begin();
@@ -149,7 +150,7 @@ export class Recordings {
     const at = this.cast ? this.at : 0;
     const text = clock(at) + ' / ' + clock(length);
     $('player-seek').value = String(at);
-    $('player-seek').setAttribute('aria-valuetext', text);
+    if ($('player-seek').getAttribute('aria-valuetext') !== text) $('player-seek').setAttribute('aria-valuetext', text);
     if ($('player-time').textContent === text && !this.cast) return;
     $('player-time').textContent = text;
     if (!this.cast) return;

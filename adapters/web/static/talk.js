@@ -1,8 +1,8 @@
 // One conversation: its messages, its stream, and what the bot is doing.
 
-import { $, el, when, copy, motion } from './dom.js';
+import { $, el, when, copy, motion, announce, tick } from './dom.js';
 import api from './api.js';
-import { renderCard, file } from './card.js';
+import { renderCard, news, toCard, file } from './card.js';
 
 const tail = 14; // lines of a running command's output
 
@@ -24,11 +24,14 @@ export class Talk {
     this.sticky = true;
     this.scroll.addEventListener('scroll', () => { this.sticky = this.atEnd() || Math.abs(this.scroll.scrollTop - this.target()) < 8; }, { passive: true });
     new ResizeObserver(() => { if (this.sticky) this.toEnd(); }).observe(this.scroll);
+    setInterval(tick, 10000);
   }
 
   close() {
     this.round++;
     clearTimeout(this.retry);
+    clearTimeout(this.quiet);
+    clearTimeout(this.saying);
     this.source?.close();
     this.source = null;
     this.id = null;
@@ -46,13 +49,15 @@ export class Talk {
     this.id = id;
     const round = this.round;
     const log = $('log');
-    log.setAttribute('aria-busy', 'true'); // history is not news
+    // History is not news. Screen readers look at the page a little later than it
+    // changes, so the log stays busy for a while.
+    log.setAttribute('aria-busy', 'true');
     const page = await api.read(id);
     if (round !== this.round) return null;
     for (const m of page.messages) this.put(m);
     $('earlier').hidden = !page.more;
     this.toEnd();
-    log.removeAttribute('aria-busy');
+    this.quiet = setTimeout(() => log.removeAttribute('aria-busy'), 1000);
     this.stream(page.rev);
     return page.thread;
   }
@@ -73,7 +78,12 @@ export class Talk {
     const source = api.events(this.id, after);
     this.source = source;
     let rev = after;
-    source.addEventListener('open', () => { this.tries = 0; banner(''); this.onChange(); });
+    source.addEventListener('open', () => {
+      this.tries = 0;
+      if (!$('banner').hidden) announce('The connection to the bot is back.');
+      banner('');
+      this.onChange();
+    });
     source.addEventListener('message', (e) => {
       if (round !== this.round) return;
       const m = JSON.parse(e.data);
@@ -86,7 +96,7 @@ export class Talk {
       // What the bot was doing may have ended meanwhile; it says so again.
       this.lives.clear();
       $('live').replaceChildren();
-      banner('Connection lost. Reconnecting…');
+      banner('The connection to the bot is lost: the page connects again by itself.');
       if (source.readyState !== EventSource.CLOSED) return; // the browser tries again
       source.close();
       this.retry = setTimeout(async () => {
@@ -100,6 +110,10 @@ export class Talk {
   arrive(m) {
     const fresh = !this.shown.has(m.seq);
     const stick = this.sticky || (fresh && m.kind === 'human' && m.from.id === this.me);
+    const old = this.shown.get(m.seq)?.message;
+    // Where the keyboard is, the new face gets it and is read for that.
+    const here = this.shown.get(m.seq)?.node.contains(document.activeElement);
+    if (m.card && !here && !(old?.rev >= m.rev)) announce(news(m.card, old?.card));
     this.put(m);
     if (m.key) this.endLive(m.key);
     if (stick) this.toEnd();
@@ -113,6 +127,7 @@ export class Talk {
     if (old && old.message.rev >= m.rev) return;
     const node = this.render(m);
     if (old) {
+      node.setAttribute('aria-live', 'off'); // it was read when it came
       keep(old.node, node);
     } else {
       const later = [...this.shown.keys()].filter((s) => s > m.seq);
@@ -141,7 +156,7 @@ export class Talk {
       if (bot) content.append(markdown(m.html));
       else content.append(el('p', { class: 'said', text: m.text }));
     }
-    if (m.card) content.append(renderCard(this.id, m.card));
+    if (m.card) content.append(renderCard(this.id, m.card, m.at));
     for (const f of m.files || []) content.append(file(f));
     return el('div', { class: 'message ' + m.kind, 'data-seq': String(m.seq) }, face(m), content);
   }
@@ -155,12 +170,15 @@ export class Talk {
     let node = this.lives.get(p.key);
     if (!node) {
       node = el('div', { class: 'doing' }, el('p', { class: 'doing-line' }, el('span', { class: 'spinner', 'aria-hidden': 'true' }), el('span', { class: 'doing-text' })),
-        el('pre', { class: 'doing-tail', 'aria-hidden': 'true', hidden: true }));
+        el('pre', { class: 'doing-tail', hidden: true }));
       this.lives.set(p.key, node);
       $('live').append(node);
     }
     const status = p.status || 'working';
-    set(node.querySelector('.doing-text'), status.charAt(0).toUpperCase() + status.slice(1) + '…');
+    const line = status.charAt(0).toUpperCase() + status.slice(1) + '…';
+    const said = node.querySelector('.doing-text');
+    if (said.textContent !== line) this.say(line, p.key);
+    set(said, line);
     const pre = node.querySelector('.doing-tail');
     const text = (p.text || '').replace(/\s+$/, '');
     pre.hidden = !text;
@@ -168,6 +186,13 @@ export class Talk {
     set(pre, text.split('\n').slice(-tail).join('\n'));
     if (stick) this.toEnd();
     this.onChange();
+  }
+
+  // say has a screen reader say what the bot does: the latest only, when it lasts,
+  // and never the draft or the output that grows below it.
+  say(line, key) {
+    clearTimeout(this.saying);
+    this.saying = setTimeout(() => { if (this.lives.has(key)) announce(line); }, 1200);
   }
 
   endLive(key) {
@@ -194,7 +219,7 @@ export class Talk {
   toEnd(all = false) {
     const top = all ? this.scroll.scrollHeight : this.target();
     if (Math.abs(this.scroll.scrollTop - top) > 4) motion.at = performance.now();
-    this.scroll.scrollTo({ top, behavior: all ? 'smooth' : 'instant' });
+    this.scroll.scrollTo({ top, behavior: all && !matchMedia('(prefers-reduced-motion: reduce)').matches ? 'smooth' : 'instant' });
     this.sticky = true;
     $('jump').hidden = true;
   }
@@ -211,19 +236,19 @@ function set(node, text) { if (node.textContent !== text) node.textContent = tex
 // keep puts a message's new face in place of the old one without losing what a
 // person is doing in it.
 function keep(old, node) {
-  const hadFocus = old.contains(document.activeElement);
+  const at = old.contains(document.activeElement) ? document.activeElement : null;
   const typed = old.querySelector('.reason')?.value;
+  const from = [old.querySelector('.reason')?.selectionStart, old.querySelector('.reason')?.selectionEnd];
   const opened = [...old.querySelectorAll('details')].map((d) => d.open);
   old.replaceWith(node);
   const reason = node.querySelector('.reason');
   if (reason && typed) reason.value = typed;
   node.querySelectorAll('details').forEach((d, i) => { d.open = Boolean(opened[i]); });
-  if (hadFocus) {
-    const card = node.querySelector('.card');
-    if (!card) return;
-    if (!card.hasAttribute('tabindex')) card.tabIndex = -1;
-    card.focus({ preventScroll: true }); // the card, never a button of its new face
-  }
+  if (!at) return;
+  if (reason && at.classList.contains('reason')) {
+    reason.focus({ preventScroll: true });
+    reason.setSelectionRange(from[0], from[1]);
+  } else toCard(node);
 }
 
 function face(m) {
@@ -246,11 +271,25 @@ function markdown(html) {
     const text = pre.textContent;
     const button = el('button', { type: 'button', class: 'link copy', text: 'Copy', 'aria-label': 'Copy this block', on: { click: () => copy(text, button) } });
     const outer = el('div', { class: 'code-box' });
+    for (const [name, value] of [['tabindex', '0'], ['role', 'group'], ['aria-label', 'Code']]) pre.setAttribute(name, value); // it may scroll
     pre.replaceWith(outer);
     outer.append(pre, button);
   }
+  // Whatever a model begins with, its headings stand below "Messages" without a gap,
+  // and nothing that can be reached is without a name.
+  let above = 2;
+  for (const h of box.querySelectorAll('h1, h2, h3, h4, h5, h6')) {
+    if (!h.textContent.trim()) {
+      h.remove();
+      continue;
+    }
+    above = Math.min(Number(h.tagName[1]) + 2, above + 1, 6);
+    h.setAttribute('aria-level', String(above));
+  }
+  for (const a of box.querySelectorAll('a')) if (!a.textContent.trim()) a.textContent = a.href;
+  for (const th of box.querySelectorAll('th')) if (!th.textContent.trim()) th.replaceWith(el('td'));
   for (const table of box.querySelectorAll('table')) {
-    const outer = el('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Table' });
+    const outer = el('div', { class: 'table', tabindex: '0', role: 'group', 'aria-label': 'Table' });
     table.replaceWith(outer);
     outer.append(table);
   }

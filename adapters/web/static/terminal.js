@@ -57,13 +57,69 @@ function make(Terminal, box, scrollback = 5000) {
     linkHandler: { activate: () => {} }, // links in output are not trusted
   });
   term.open(box);
-  if (term.textarea) term.textarea.tabIndex = -1;
+  if (term.textarea) {
+    term.textarea.tabIndex = -1;
+    term.textarea.setAttribute('aria-hidden', 'true'); // nothing is typed here
+  }
+  // The emulator gets no keys, or it would keep Tab and Esc for itself.
+  term.attachCustomKeyEventHandler(() => false);
+  box.addEventListener('keydown', (e) => {
+    const scroll = { PageUp: () => term.scrollPages(-1), PageDown: () => term.scrollPages(1), ArrowUp: () => term.scrollLines(-1), ArrowDown: () => term.scrollLines(1), Home: () => term.scrollToTop(), End: () => term.scrollToBottom() }[e.key];
+    if (!scroll || e.ctrlKey || e.metaKey || e.altKey) return;
+    // The box may be smaller than the terminal: what is left of it comes first.
+    const { active } = term.buffer;
+    if (/Up|Home/.test(e.key) ? box.scrollTop > 0 : active.viewportY >= active.baseY) return;
+    e.preventDefault();
+    scroll();
+  });
+  mirror(term, box);
+  sizes.changed.addEventListener('size', () => fit(term, box));
   return term;
+}
+
+const kept = 200; // lines of a terminal that are there as text
+
+// mirror keeps what a terminal shows as text, for screen readers and whoever
+// cannot use the picture of it. It is read when somebody goes there and never
+// announced; it follows once a second, and a line that stays is left alone so
+// that nobody loses their place.
+function mirror(term, box) {
+  const text = el('div', { class: 'sr term-text', role: 'group', 'aria-label': 'Terminal output as text' });
+  box.append(text);
+  let timer = null;
+  const write = () => {
+    timer = null;
+    const { active } = term.buffer;
+    const lines = [];
+    for (let i = Math.max(0, active.length - kept); i < active.length; i++) {
+      const row = active.getLine(i);
+      const said = row?.translateToString(true) ?? '';
+      if (row?.isWrapped && lines.length) lines[lines.length - 1] += said;
+      else lines.push(said);
+    }
+    while (lines.length && !lines[lines.length - 1]) lines.pop();
+    lines.forEach((line, i) => {
+      const at = text.children[i] || text.appendChild(el('div'));
+      if (at.textContent !== line) at.textContent = line;
+    });
+    while (text.children.length > lines.length) text.lastChild.remove();
+  };
+  term.onWriteParsed(() => { timer ??= setTimeout(write, 1000); });
+  term.onResize(() => { timer ??= setTimeout(write, 1000); });
+  // What is not shown any more is not there as text either, at once: another
+  // conversation's terminal, or one whose link has ended.
+  const { reset } = term;
+  term.reset = () => {
+    reset.call(term);
+    clearTimeout(timer);
+    timer = null;
+    text.replaceChildren();
+  };
 }
 
 // display loads the emulator and puts a terminal without a past into a box: one
 // that is reset while there is a past to scroll in doesn't follow its end.
-export async function display(box) { return make(await load(), box, 0); }
+export async function display(box, scrollback = 0) { return make(await load(), box, scrollback); }
 
 export class Terminals {
   constructor() {
@@ -75,6 +131,9 @@ export class Terminals {
     this.tries = 0;
     $('attach-copy').addEventListener('click', () => copy($('attach-line').textContent, $('attach-copy')));
     new ResizeObserver(() => this.fit()).observe($('screen'));
+    $('type-less').addEventListener('click', () => larger(-1));
+    $('type-more').addEventListener('click', () => larger(1));
+    larger(0);
     setInterval(() => { if (this.open && document.visibilityState === 'visible') this.refresh(); }, 4000);
   }
 
@@ -126,22 +185,26 @@ export class Terminals {
     if (tabs.dataset.print === print) return;
     tabs.dataset.print = print;
     const focused = tabs.contains(document.activeElement);
+    tabs.hidden = !this.list.length;
     tabs.replaceChildren(...this.list.map((p) => el('button', {
       type: 'button', role: 'tab', class: 'pane', id: 'pane-' + p.id, 'aria-controls': 'screen', 'aria-selected': String(p.id === this.pane),
       tabindex: p.id === this.pane || !this.pane ? '0' : '-1', title: p.session,
       on: { click: () => this.pick(p.id), keydown: (e) => this.step(e) },
     }, el('span', { text: p.name }), p.state ? el('span', { class: 'pane-state', 'data-state': p.state, text: p.state }) : null)));
-    if (focused) tabs.querySelector('[aria-selected=true]')?.focus();
+    if (focused) (tabs.querySelector('[aria-selected=true]') || $('screen')).focus();
+    const shown = this.list.find((p) => p.id === this.pane)?.name;
+    $('screen').setAttribute('aria-label', 'Terminal output' + (shown ? ' of ' + shown : '') + ', read only');
     const now = this.list.find((p) => p.id === this.pane);
     $('attach').hidden = !now?.attach;
     $('attach-line').textContent = now?.attach || '';
   }
 
   step(e) {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
-    if (!by) return;
     const i = this.list.findIndex((p) => p.id === this.pane);
-    this.pick(this.list[(i + by + this.list.length) % this.list.length].id);
+    const to = { ArrowLeft: i - 1, ArrowRight: i + 1, Home: 0, End: -1 }[e.key];
+    if (to === undefined) return;
+    e.preventDefault();
+    this.pick(this.list.at(to % this.list.length).id);
   }
 
   async pick(id) {
@@ -192,7 +255,7 @@ export class Terminals {
         this.note('This terminal has ended.');
         return;
       }
-      this.note('Connection lost. Reconnecting…');
+      this.note('The connection to the terminal is lost: the page connects again by itself.');
       this.timer = setTimeout(() => { if (socket === this.socket) this.connect(); }, Math.min(10000, 800 * 2 ** this.tries++));
     });
   }
@@ -216,20 +279,33 @@ export class Terminals {
 // resize gives a terminal a size that somebody else chose, within reason.
 export function resize(term, cols, rows) { term.resize(clamp(cols, 2, 500), clamp(rows, 2, 300)); }
 
-// fit picks the largest type at which the terminal's width fits its box.
+// sizes remembers how much larger than what fits people want the type; then the
+// box scrolls sideways.
+const factors = [1, 1.25, 1.5, 2, 3, 4];
+const sizes = { step: 0, changed: new EventTarget() };
+
+function larger(by) {
+  sizes.step = clamp(sizes.step + by, 0, factors.length - 1);
+  $('type-less').setAttribute('aria-disabled', String(sizes.step === 0));
+  $('type-more').setAttribute('aria-disabled', String(sizes.step === factors.length - 1));
+  sizes.changed.dispatchEvent(new Event('size'));
+}
+
+// fit picks the largest type at which the terminal's width fits its box, or what
+// people want above that.
 export function fit(term, box) {
   const screen = box.querySelector('.xterm-screen');
   if (!term || !screen || !box.clientWidth) return;
   const per = screen.clientWidth / term.cols / term.options.fontSize; // a cell's width by the size of the type
   const room = box.clientWidth - 26;
-  const size = clamp(Math.floor((room / term.cols / per) * 2) / 2, 7, 13.5);
+  const size = Math.round(clamp(Math.floor((room / term.cols / per) * 2) / 2, 7, 13.5) * factors[sizes.step] * 2) / 2;
   if (Number.isFinite(size) && size !== term.options.fontSize) term.options.fontSize = size;
 }
 
 function clamp(n, lo, hi) { return Math.max(lo, Math.min(hi, n)); }
 
 // carriage gives a snapshot's lines the carriage return that a terminal needs.
-function carriage(bytes) {
+export function carriage(bytes) {
   const out = [];
   bytes.forEach((b, i) => {
     if (b === 10 && bytes[i - 1] !== 13) out.push(13);

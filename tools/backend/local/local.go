@@ -27,6 +27,9 @@ type Options struct {
 	// Name tells several configured targets on this machine apart; empty means
 	// "local".
 	Name string
+	// Host is part of the target's ID where processes on several machines share a store,
+	// so that what was approved for one of them is not run on another; else empty.
+	Host string
 	// Dir is the default directory of commands and of relative paths. It is
 	// absolute; empty means the user's home.
 	Dir string
@@ -48,6 +51,9 @@ func New(o Options) *Target {
 	if o.Name != "" && o.Name != t.id {
 		t.id += ":" + o.Name
 	}
+	if o.Host != "" {
+		t.id += "#" + o.Host
+	}
 	if u, err := user.Current(); err == nil {
 		t.user = u.Username
 		if !filepath.IsAbs(t.home) {
@@ -63,7 +69,8 @@ func New(o Options) *Target {
 	return t
 }
 
-// ID returns "local", with the name of a target that is called otherwise behind it.
+// ID returns "local", with the name of a target that is called otherwise behind it, and
+// the host behind that.
 func (t *Target) ID() string { return t.id }
 
 // FS returns the machine's files.

@@ -62,7 +62,7 @@ func (w *wire) Close() error {
 
 // connect logs in at every hop in turn. It leaves nothing open when it fails.
 func (t *Target) connect(ctx context.Context) (_ *conn, err error) {
-	db, err := loadKnown(t.c.KnownHosts)
+	db, err := loadKnown(ctx, t.c.KnownHosts, t.c.Approved)
 	if err != nil {
 		return nil, err
 	}

@@ -77,9 +77,9 @@ func plainKey(k xssh.PublicKey) xssh.PublicKey {
 	return k
 }
 
-// loadKnown reads the known_hosts files. One that does not exist is like an empty
+// loadFiles reads the known_hosts files. One that does not exist is like an empty
 // one, since [Trust] makes it; one that cannot be read or understood is an error.
-func loadKnown(files []string) (*knownhosts.HostKeyDB, error) {
+func loadFiles(files []string) (*knownhosts.HostKeyDB, error) {
 	var there []string
 	for _, f := range files {
 		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
@@ -98,18 +98,18 @@ func loadKnown(files []string) (*knownhosts.HostKeyDB, error) {
 // first. Otherwise a host with several keys would show one that is not known
 // (golang/go#29286). The rest stays on offer, so that a changed host is told from
 // one that speaks another protocol.
-func hostAlgorithms(db *knownhosts.HostKeyDB, address string, pinned xssh.PublicKey) []string {
+func hostAlgorithms(db *known, address string, pinned xssh.PublicKey) []string {
 	var want []string
 	if pinned != nil {
 		want = algorithmsOf(plainKey(pinned).Type())
 	}
-	known := db.HostKeyAlgorithms(address)
+	have := db.algorithms(address)
 	if pinned != nil {
 		// A certificate of the pinned key comes before the key alone.
-		known = slices.DeleteFunc(known, func(a string) bool { return !strings.Contains(a, "-cert-") })
-		want = append(known, want...)
+		have = slices.DeleteFunc(have, func(a string) bool { return !strings.Contains(a, "-cert-") })
+		want = append(have, want...)
 	} else {
-		want = append(want, known...)
+		want = append(want, have...)
 	}
 	supported := xssh.SupportedAlgorithms().HostKeys
 	slices.SortStableFunc(supported, func(a, b string) int { // as OpenSSH prefers them
@@ -146,9 +146,9 @@ func algorithmsOf(keyType string) []string {
 }
 
 // checkHost judges the key of a host, strictly.
-func checkHost(db *knownhosts.HostKeyDB, host, address string, pinned xssh.PublicKey, remote net.Addr, key xssh.PublicKey) error {
+func checkHost(db *known, host, address string, pinned xssh.PublicKey, remote net.Addr, key xssh.PublicKey) error {
 	fingerprint := xssh.FingerprintSHA256(plainKey(key))
-	err := db.HostKeyCallback()(address, remote, key)
+	err := db.check(address, remote, key)
 	var revoked *xknownhosts.RevokedError
 	var unknown *xknownhosts.KeyError
 	switch {
@@ -196,7 +196,7 @@ func Trust(file, line string) (err error) {
 		return fmt.Errorf("ssh: this is no known_hosts line, and nothing was added: %w", err)
 	}
 	if marker != "" || slices.ContainsFunc(hosts, func(h string) bool { return strings.ContainsAny(h, "*?!") }) {
-		return errors.New("ssh: only one key of named hosts can be trusted this way; add authorities and patterns to known_hosts by hand")
+		return errOnlyPlain()
 	}
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

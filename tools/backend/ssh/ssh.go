@@ -78,6 +78,12 @@ type Config struct {
 	// KnownHosts are known_hosts files, read at each connection; @cert-authority and
 	// @revoked are obeyed. A file that is missing is like an empty one.
 	KnownHosts []string
+	// Approved returns further known hosts, as the text of a known_hosts file that has
+	// only what [Admit] and [Revoke] write. It is asked at each connection, so that
+	// what people decide holds from the next one on, whoever stored it; an error
+	// refuses the connection. nil means that there are none. It may be called by
+	// several goroutines at once.
+	Approved func(ctx context.Context) ([]byte, error)
 
 	DialTimeout      time.Duration // of a TCP connection to a host; 0 means 10 s
 	HandshakeTimeout time.Duration // from there until the login; 0 means 20 s

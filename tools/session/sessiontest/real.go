@@ -56,6 +56,10 @@ func NewReal(t *testing.T) *Real {
 		for _, socket := range []string{"countersign-" + r.instance, "countersign-" + r.instance + ".err"} {
 			_, _ = r.exec(context.WithoutCancel(t.Context()), "tmux", "-L", socket, "kill-server")
 		}
+		// The shells outlive their server by a moment and may still write.
+		for _, d := range []string{r.Dir, r.staging} {
+			r.Eventually("the shells are gone from "+d, func() bool { return os.RemoveAll(d) == nil })
+		}
 	})
 	r.staging = t.TempDir()
 	r.Restart()
@@ -78,6 +82,20 @@ func (r *Real) Restart() {
 	r.Book = session.New(session.Config{
 		Server: session.Over(srv), DB: r.DB, Target: "local", Agent: "ops", Instance: r.instance, Dir: r.Dir,
 	})
+}
+
+// Replica is another process of the bot over the same terminal and store, which ends
+// with the test. change completes its configuration.
+func (r *Real) Replica(change func(*session.Config)) *session.Book {
+	r.t.Helper()
+	srv, err := tmux.Open(r.t.Context(), r.Target, tmux.Options{Instance: r.instance, Dir: r.staging, Width: 80, Height: 24})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = srv.Close() })
+	c := session.Config{Server: session.Over(srv), DB: r.DB, Target: "local", Agent: "ops", Instance: r.instance, Dir: r.Dir}
+	change(&c)
+	return session.New(c)
 }
 
 // Tmux runs tmux from outside and returns what it prints.

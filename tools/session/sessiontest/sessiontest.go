@@ -1,6 +1,7 @@
 // Package sessiontest is a tmux server in memory, for tests of what is built on
 // package session. It keeps sessions, panes and tags as tmux does, and records
-// what is done to them; commands do what the test says.
+// what is done to them; commands do what the test says. [Server.Replica] shows the
+// same server to another process of the bot.
 package sessiontest
 
 import (
@@ -32,9 +33,12 @@ type Server struct {
 }
 
 type held struct {
-	name  string
-	tags  map[string]string
-	panes []*Pane
+	name   string
+	tags   map[string]string
+	panes  []*Pane
+	epoch  int64 // of the driver
+	turn   int64 // of the keyboard
+	people bool  // have the keyboard
 }
 
 var _ session.Server = (*Server)(nil)
@@ -148,12 +152,14 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.find(name) != nil {
-		return nil, fmt.Errorf("duplicate session: %s", name)
+		return nil, fmt.Errorf("%w: %s", tmux.ErrExists, name)
 	}
 	if err := s.change("new-session", name); err != nil {
 		return nil, err
 	}
-	return s.add(name, tags, first), nil
+	p := s.add(name, tags, first)
+	s.find(name).epoch = first.Epoch
+	return p, nil
 }
 
 // NewPane implements session.Server.
@@ -163,6 +169,9 @@ func (s *Server) NewPane(_ context.Context, name string, spec tmux.PaneSpec) (se
 	h := s.find(name)
 	if h == nil {
 		return nil, tmux.ErrGone
+	}
+	if spec.Epoch > 0 && h.epoch != spec.Epoch {
+		return nil, &tmux.DrivenError{Epoch: h.epoch}
 	}
 	if err := s.change("new-pane", name+" "+spec.Name); err != nil {
 		return nil, err
@@ -186,9 +195,16 @@ func (s *Server) Adopt(_ context.Context, name, id string) (session.Pane, error)
 }
 
 // KillSession implements session.Server.
-func (s *Server) KillSession(_ context.Context, name string) error {
+func (s *Server) KillSession(_ context.Context, name string, tags map[string]string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if h := s.find(name); h != nil {
+		for k, v := range tags {
+			if h.tags[k] != v {
+				return tmux.ErrGone
+			}
+		}
+	}
 	if err := s.change("kill-session", name); err != nil {
 		return err
 	}
@@ -205,13 +221,36 @@ func (s *Server) AttachCommand(name string) string { return "tmux -L test attach
 func (s *Server) WriteCommand(name string) string { return "tmux -L test attach -t =" + name + ":" }
 
 // Hand implements session.Server.
-func (s *Server) Hand(_ context.Context, name string, people bool) error {
+func (s *Server) Hand(_ context.Context, name string, people bool, turn int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.find(name) == nil {
+	h := s.find(name)
+	switch {
+	case h == nil:
 		return tmux.ErrGone
+	case h.turn > turn || h.turn == turn && h.people != people:
+		return &tmux.TurnError{Turn: h.turn}
 	}
+	h.turn, h.people = turn, people
 	s.log = append(s.log, fmt.Sprintf("hand %s %v", name, people))
+	return nil
+}
+
+// Share implements session.Server. What is no [Replica] drives whatever it has.
+func (s *Server) Share() {}
+
+// Drive implements session.Server.
+func (s *Server) Drive(_ context.Context, name string, epoch int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.find(name)
+	switch {
+	case h == nil:
+		return tmux.ErrGone
+	case h.epoch > epoch:
+		return &tmux.DrivenError{Epoch: h.epoch}
+	}
+	h.epoch = epoch
 	return nil
 }
 
@@ -284,7 +323,10 @@ func (p *Pane) Interrupts() int {
 }
 
 // do runs fn on a pane that is still there.
-func (p *Pane) do(ctx context.Context, fn func()) error {
+func (p *Pane) do(ctx context.Context, fn func()) error { return p.doIf(ctx, nil, false, fn) }
+
+// doIf is do, if the gate, which may be nil, is open.
+func (p *Pane) doIf(ctx context.Context, open gate, pen bool, fn func()) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -293,9 +335,22 @@ func (p *Pane) do(ctx context.Context, fn func()) error {
 	if p.gone {
 		return tmux.ErrGone
 	}
+	if open != nil {
+		if err := open(pen); err != nil {
+			return err
+		}
+	}
 	fn()
 	return nil
 }
+
+// Drive implements session.Pane.
+func (p *Pane) Drive(ctx context.Context, epoch int64) error {
+	return p.srv.Drive(ctx, p.session, epoch)
+}
+
+// Driving implements session.Pane.
+func (p *Pane) Driving() bool { return true }
 
 // Info implements session.Pane.
 func (p *Pane) Info(ctx context.Context) (info tmux.Info, err error) {
@@ -305,12 +360,16 @@ func (p *Pane) Info(ctx context.Context) (info tmux.Info, err error) {
 
 // Run implements session.Pane.
 func (p *Pane) Run(ctx context.Context, c tmux.Command) (tmux.Outcome, error) {
+	return p.run(ctx, c, p.alone)
+}
+
+func (p *Pane) run(ctx context.Context, c tmux.Command, open gate) (tmux.Outcome, error) {
 	if c.Before != nil {
 		if err := c.Before(tmux.Where{Shell: "1", Seq: 1}); err != nil {
 			return tmux.Outcome{}, err
 		}
 	}
-	if err := p.do(ctx, func() { p.commands = append(p.commands, c.Text) }); err != nil {
+	if err := p.doIf(ctx, open, true, func() { p.commands = append(p.commands, c.Text) }); err != nil {
 		return tmux.Outcome{}, err
 	}
 	if p.srv.OnRun == nil {
@@ -321,15 +380,26 @@ func (p *Pane) Run(ctx context.Context, c tmux.Command) (tmux.Outcome, error) {
 
 // Dispatch implements session.Pane.
 func (p *Pane) Dispatch(ctx context.Context, c tmux.Command) error {
-	return p.do(ctx, func() {
+	return p.dispatch(ctx, c, p.alone)
+}
+
+func (p *Pane) dispatch(ctx context.Context, c tmux.Command, open gate) error {
+	if c.Before != nil {
+		if err := c.Before(tmux.Where{Shell: "1", Seq: 1}); err != nil {
+			return err
+		}
+	}
+	return p.doIf(ctx, open, true, func() {
 		p.commands = append(p.commands, c.Text)
 		p.info.State = tmux.StateRunning
 	})
 }
 
 // Interrupt implements session.Pane.
-func (p *Pane) Interrupt(ctx context.Context) error {
-	return p.do(ctx, func() {
+func (p *Pane) Interrupt(ctx context.Context) error { return p.interrupt(ctx, nil) }
+
+func (p *Pane) interrupt(ctx context.Context, open gate) error {
+	return p.doIf(ctx, open, false, func() {
 		p.stops++
 		p.info.State = tmux.StateIdle
 	})
@@ -337,7 +407,11 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 
 // SendKeys implements session.Pane.
 func (p *Pane) SendKeys(ctx context.Context, k tmux.Keys) error {
-	return p.do(ctx, func() { p.keys = append(p.keys, k) })
+	return p.sendKeys(ctx, k, p.alone)
+}
+
+func (p *Pane) sendKeys(ctx context.Context, k tmux.Keys, open gate) error {
+	return p.doIf(ctx, open, true, func() { p.keys = append(p.keys, k) })
 }
 
 // Capture implements session.Pane.
@@ -366,7 +440,11 @@ func (p *Pane) Typed(list ...tmux.Done) {
 
 // Past implements session.Pane.
 func (p *Pane) Past(ctx context.Context) (list []tmux.Done, complete bool, err error) {
-	err = p.do(ctx, func() { list, p.past = p.past, nil })
+	return p.tellPast(ctx, nil)
+}
+
+func (p *Pane) tellPast(ctx context.Context, open gate) (list []tmux.Done, complete bool, err error) {
+	err = p.doIf(ctx, open, false, func() { list, p.past = p.past, nil })
 	return list, true, err
 }
 
@@ -398,8 +476,10 @@ func (p *Pane) Print(text string) {
 }
 
 // Kill implements session.Pane.
-func (p *Pane) Kill(ctx context.Context) error {
-	return p.do(ctx, func() {
+func (p *Pane) Kill(ctx context.Context) error { return p.kill(ctx, nil) }
+
+func (p *Pane) kill(ctx context.Context, open gate) error {
+	return p.doIf(ctx, open, false, func() {
 		p.gone = true
 		p.srv.log = append(p.srv.log, "kill-pane "+p.session+" "+p.id)
 		if h := p.srv.find(p.session); h != nil {

@@ -23,6 +23,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"countersign/internal/debiantest"
 )
 
 // The images that every engine can run.
@@ -312,21 +314,13 @@ func write(t testing.TB, path, text string, mode os.FileMode) {
 func need(t testing.TB, programs ...string) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		absent(t, "real container engines need root: run the tests as root")
+		debiantest.Absent(t, "real container engines need root: run the tests as root")
 	}
 	for _, p := range programs {
 		if _, err := exec.LookPath(p); err != nil {
-			absent(t, p+" is not installed: apt-get install -y --no-install-recommends docker.io podman runc netavark debootstrap")
+			debiantest.Absent(t, p+" is not installed: apt-get install -y --no-install-recommends docker.io podman runc netavark debootstrap")
 		}
 	}
-}
-
-func absent(t testing.TB, why string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
 }
 
 // environ is the environment of an engine: nothing that leads it to another one.

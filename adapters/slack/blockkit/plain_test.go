@@ -1,0 +1,83 @@
+package blockkit
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+
+	"countersign/adapters/chat"
+)
+
+// words are every text of a message's JSON, without emoji and colour.
+func words(t *testing.T, v any) string {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree any
+	if err := json.Unmarshal(raw, &tree); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, e := range v {
+				walk(e)
+			}
+		case map[string]any:
+			for k, e := range v {
+				if s, ok := e.(string); ok && k == "text" {
+					b.WriteString(s + "\n")
+				} else {
+					walk(e)
+				}
+			}
+		}
+	}
+	walk(tree)
+	return strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.So, r) || unicode.Is(unicode.Sk, r) || r == '\ufe0f' {
+			return -1
+		}
+		return r
+	}, b.String())
+}
+
+// A card says everything in words: neither a colour nor an emoji is needed to know
+// its level, its state, what is asked and who may decide. A screen reader is given
+// the message's text in place of the blocks, so that says it too.
+func TestCardsWithoutColourOrEmoji(t *testing.T) {
+	for name, state := range map[string]string{
+		"pending": "waiting for an answer", "approved": "Approved by bob", "running": "Running", "done": "Done", "unknown": "Outcome unknown",
+		"denied": "Denied by bob", "expired": "Expired", "cancelled": "Withdrawn by bob", "invalid": "Not run",
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw, err := os.ReadFile(filepath.Join("..", "..", "..", "approvals", "card", "testdata", name+".json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var c chat.Card
+			if err := json.Unmarshal(raw, &c); err != nil {
+				t.Fatal(err)
+			}
+			m := Card(c, CardOptions{Thread: "1.1"})
+			blocks := words(t, m.Blocks)
+			for where, text := range map[string]string{"the blocks": blocks, "the text": m.Text} {
+				for _, want := range []string{"HIGH", state, "run_shell", "systemctl restart app", "Target:", "local", "Who may approve: oncall"} {
+					if !strings.Contains(text, want) {
+						t.Errorf("%s don't say %q:\n%s", where, want, text)
+					}
+				}
+			}
+			if name == "pending" && (!strings.Contains(blocks, "Deny\n") || !strings.Contains(blocks, "Approve\n")) {
+				t.Errorf("the buttons have no words:\n%s", blocks)
+			}
+		})
+	}
+}

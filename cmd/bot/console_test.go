@@ -1,0 +1,174 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/adapters/web"
+	"countersign/approvals/audit"
+	"countersign/approvals/policy"
+	"countersign/store"
+	"countersign/store/mem"
+)
+
+func TestWhoMayDoWhatInTheConsole(t *testing.T) {
+	f := defaults()
+	f.Groups = map[string]policy.Group{
+		"oncall":    {Web: []string{"alice"}, WebGroups: []string{"sre"}},
+		"everybody": {Web: []string{"vera", "alice"}, WebGroups: []string{"engineering"}},
+		"chat":      {Slack: []string{"U1"}},
+	}
+	f.Web.Viewers = []string{"everybody"}
+	r, err := newRules(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		rule   string
+		name   string
+		groups []string
+		want   web.Role
+	}{
+		{"somebody in a group is a member", "alice", nil, web.Member},
+		{"somebody in a group of viewers only looks", "vera", nil, web.Viewer},
+		{"somebody in no group stays outside", "eve", nil, web.None},
+		{"a group of the identity provider counts", "eve@example.com", []string{"sre"}, web.Member},
+		{"so does one of viewers", "eve@example.com", []string{"engineering"}, web.Viewer},
+		{"the other group wins", "eve@example.com", []string{"engineering", "sre"}, web.Member},
+		{"a name is no group", "sre", nil, web.None},
+		{"a group is no name", "eve", []string{"alice"}, web.None},
+		{"an id of another network is nothing", "U1", []string{"U1"}, web.None},
+		{"nobody has no name", "", nil, web.None},
+	} {
+		if got := webRole(r, tc.name, tc.groups); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.rule, got, tc.want)
+		}
+	}
+}
+
+func TestTheConsolesConfigurationIsChecked(t *testing.T) {
+	for _, tc := range []struct{ rule, text, want string }{
+		{"an origin with no scheme", "web: {origin: bot.example.com}", "web.origin"},
+		{"a certificate without a key", "web: {tls: {cert: /c.pem}}", "needs both cert and key"},
+		{"a provider without a client", "web: {origin: https://b.example.com, oidc: {issuer: https://id.example.com}}", "issuer and client_id"},
+		{"a provider without a way back", "web: {oidc: {issuer: https://id.example.com, client_id: x}}", "web.origin"},
+		{"viewers that are no group", "web: {viewers: [all]}", `web.viewers has "all"`},
+		{"a proxy that is no address", "web: {proxies: [proxy.internal]}", "web.proxies"},
+		{"sessions that end before they are idle", "web: {session: 1h, idle: 2h}", "web.session"},
+	} {
+		_, err := readFile(write(t, tc.text))
+		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "; ") && !strings.Contains(err.Error(), ", which") {
+			t.Errorf("%s: %v", tc.rule, err)
+		}
+	}
+	f, err := readFile(write(t, "web: {proxies: [10.0.0.0/8, 192.0.2.1]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.Web.proxies(""); err != nil || len(got) != 2 || got[1].Bits() != 32 {
+		t.Errorf("proxies: %v %v", got, err)
+	}
+}
+
+func TestSignInsAreLinesOfTheAuditRecord(t *testing.T) {
+	db := mem.Open()
+	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	err := db.Update(t.Context(), func(tx store.Tx) error {
+		x := web.Access{What: web.SignedIn, Name: "alice", How: "oidc", Address: "192.0.2.7", Agent: "Browser/1", Note: "first", At: at}
+		audit.Append(tx, doorThread, doorEvent(x), x.At)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = db.View(t.Context(), func(tx store.Tx) error {
+		lines := audit.Lines(tx, doorThread)
+		if len(lines) != 1 || lines[0].Event.What != "signed in" || lines[0].Event.User != "web:alice" || lines[0].Event.Via != "oidc" ||
+			lines[0].Event.Note != "from 192.0.2.7; first; Browser/1" {
+			t.Errorf("the lines are %+v", lines)
+		}
+		return nil
+	})
+}
+
+func TestDoctorLooksAtTheCertificateAndTheProvider(t *testing.T) {
+	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	pair := func(from, to time.Time) TLSConfig {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"bot.example.com"}, NotBefore: from, NotAfter: to}
+		der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		out := TLSConfig{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+		for path, block := range map[string]*pem.Block{out.Cert: {Type: "CERTIFICATE", Bytes: der}, out.Key: {Type: "PRIVATE KEY", Bytes: raw}} {
+			if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return out
+	}
+	day := 24 * time.Hour
+	good := pair(now.Add(-day), now.Add(90*day))
+	other := pair(now.Add(-day), now.Add(90*day))
+	for _, tc := range []struct {
+		rule              string
+		web               WebConfig
+		label, text, mend string
+	}{
+		{"a good one", WebConfig{TLS: good, Origin: "https://bot.example.com"}, "ok", "until 2026-05-30", ""},
+		{"one for another name", WebConfig{TLS: good, Origin: "https://console.example.com"}, "warn", "not for console.example.com", "get a certificate for that name"},
+		{"one that ends soon", WebConfig{TLS: pair(now.Add(-day), now.Add(3*day))}, "warn", "expires in 72h", "renew it"},
+		{"one that has ended", WebConfig{TLS: pair(now.Add(-9*day), now.Add(-day))}, "FAIL", "expired at 2026-02-28", "renew it"},
+		{"one that has not begun", WebConfig{TLS: pair(now.Add(day), now.Add(9*day))}, "FAIL", "valid from 2026-03-02", "set the clock"},
+		{"a key of another one", WebConfig{TLS: TLSConfig{Cert: good.Cert, Key: other.Key}}, "FAIL", "no certificate and its key", "that belong together"},
+		{"no files", WebConfig{TLS: TLSConfig{Cert: "/nowhere/c", Key: "/nowhere/k"}}, "FAIL", "/nowhere/c", "name files in PEM form"},
+	} {
+		if got := certified(tc.web, now); got.label != tc.label || !strings.Contains(got.text, tc.text) || !strings.Contains(got.mend, tc.mend) {
+			t.Errorf("%s: %+v", tc.rule, got)
+		}
+	}
+
+	srv := httptest.NewServer(nil)
+	defer srv.Close()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"issuer":%q,"authorization_endpoint":"%[1]s/auth","token_endpoint":"%[1]s/token","jwks_uri":"%[1]s/keys","id_token_signing_alg_values_supported":["RS256"]}`, srv.URL)
+	})
+	srv.Config.Handler = mux
+	b := &bot{file: File{Web: defaultWeb()}, log: slog.New(slog.DiscardHandler)}
+	b.file.Web.Origin, b.file.Web.OIDC.Issuer, b.file.Web.OIDC.ClientID = "https://bot.example.com", srv.URL, "countersign"
+	if got := vouched(t.Context(), b); got.label != "warn" || !strings.Contains(got.text, "OIDC_CLIENT_SECRET is not set") {
+		t.Errorf("a provider without a secret: %+v", got)
+	}
+	b.env.OIDCSecret = "s"
+	if got := vouched(t.Context(), b); got.label != "ok" || !strings.Contains(got.text, "https://bot.example.com/oidc/callback") {
+		t.Errorf("a provider: %+v", got)
+	}
+	b.file.Web.OIDC.Issuer = srv.URL + "/other"
+	if got := vouched(t.Context(), b); got.label != "FAIL" || got.mend == "" {
+		t.Errorf("no provider: %+v", got)
+	}
+}

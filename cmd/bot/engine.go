@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"countersign/store"
+	"countersign/store/bolt"
+	"countersign/store/migrate"
+	"countersign/store/postgres"
+)
+
+// storeName is the variable that names a PostgreSQL database; without it the store is
+// a file of the data directory.
+const storeName = "COUNTERSIGN_STORE"
+
+// engine is the store that a bot works on: a file of its own ([bolt.DB]), or a
+// database that it shares with other replicas ([postgres.DB]).
+type engine interface {
+	store.DB
+	// Epoch is the number of this opening of the store; it only grows.
+	Epoch() uint64
+}
+
+// shared reports whether several replicas can use the store.
+func (e Env) shared() bool { return e.Store != "" }
+
+// openEngine opens the store that the environment names. replica is this process's
+// name to the database's administrator.
+func openEngine(ctx context.Context, e Env, replica string, log *slog.Logger) (engine, error) {
+	if !e.shared() {
+		return bolt.Open(filepath.Join(e.DataDir, "countersign.db"), bolt.Options{})
+	}
+	db, err := openPostgres(ctx, e, replica, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := migrate.Unfinished(ctx, db); err != nil { // a move that broke off
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// Connections of a replica: those of its store and, so that its beat does not wait among
+// messages that are being accepted, those of its membership. Together they are what a
+// store alone has by default.
+const (
+	readers       = 5
+	memberReaders = 1
+	memberWriters = 1
+)
+
+// openMembership opens the same database once more.
+func openMembership(ctx context.Context, e Env, replica string, log *slog.Logger) (*postgres.DB, error) {
+	return postgres.Open(ctx, postgres.Options{URL: string(e.Store), Replica: replica, Writers: memberWriters, Readers: memberReaders, NoHints: true, Log: log})
+}
+
+func openPostgres(ctx context.Context, e Env, replica string, log *slog.Logger) (*postgres.DB, error) {
+	db, err := postgres.Open(ctx, postgres.Options{URL: string(e.Store), Replica: replica, Readers: readers, Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("the database that %s names cannot be used: %w", storeName, err)
+	}
+	return db, nil
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"countersign/store"
+	"countersign/store/mem"
+)
+
+// fullDisk is a store that cannot be written.
+type fullDisk struct {
+	store.DB
+	err    error
+	writes int
+}
+
+func (d *fullDisk) Update(ctx context.Context, fn func(store.Tx) error) error {
+	d.writes++
+	if d.err != nil {
+		return d.err
+	}
+	return d.DB.Update(ctx, fn)
+}
+
+func TestReadyMeansThatNetworksHearAndTheStoreKeeps(t *testing.T) {
+	ask := func(r *readiness) (int, string) {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", http.NoBody))
+		return w.Code, w.Body.String()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		db := &fullDisk{DB: mem.Open()}
+		var network error
+		stalled := 0
+		r := &readiness{db: db, stalled: func() int { return stalled }, now: time.Now, networks: []func() error{func() error { return network }}}
+		if code, said := ask(r); code != http.StatusOK || said != "ok\n" {
+			t.Fatalf("%d %q", code, said)
+		}
+		network = errors.New("no connection to Slack is open")
+		if code, said := ask(r); code != http.StatusServiceUnavailable || !strings.Contains(said, "no connection to Slack") {
+			t.Errorf("with a deaf network: %d %q", code, said)
+		}
+		network = nil
+		db.err = errors.New("no space left on device")
+		if code, _ := ask(r); code != http.StatusOK || db.writes != 1 {
+			t.Errorf("the store is written at each question: %d writes", db.writes)
+		}
+		time.Sleep(probeEvery)
+		if code, said := ask(r); code != http.StatusServiceUnavailable || !strings.Contains(said, "no space left on device); free some space") {
+			t.Errorf("with a full disk: %d %q", code, said)
+		}
+		db.err = nil
+		time.Sleep(probeEvery)
+		if code, _ := ask(r); code != http.StatusOK {
+			t.Error("it does not recover")
+		}
+		stalled = 2 // the small row fits, and what threads have to write does not
+		if code, said := ask(r); code != http.StatusServiceUnavailable || !strings.Contains(said, "refuses what 2 threads must write") {
+			t.Errorf("with threads that wait for the store: %d %q", code, said)
+		}
+	})
+}
+
+func TestMetricsWithAnAddressOfTheirOwnAreNotOnTheConsoles(t *testing.T) {
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") })
+	get := func(h http.Handler, path string) int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+		return w.Code
+	}
+	for _, tc := range []struct {
+		rule, listen string
+		console      int
+	}{
+		{"without an address they are with the console", "", http.StatusOK},
+		{"with one they are there alone", "127.0.0.1:0", http.StatusNotFound},
+	} {
+		b := &bot{db: nil, file: File{Metrics: MetricsConfig{Listen: tc.listen}}, log: slog.New(slog.DiscardHandler)}
+		console := http.NewServeMux()
+		serve, err := b.openMetrics(t.Context(), console, metrics)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code := get(console, "/metrics"); code != tc.console {
+			t.Errorf("%s: the console answers %d", tc.rule, code)
+		}
+		if code := get(console, "/healthz"); code != http.StatusOK {
+			t.Errorf("%s: /healthz of the console answers %d", tc.rule, code)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := serve(ctx); err != nil {
+			t.Errorf("%s: %v", tc.rule, err)
+		}
+	}
+	b := &bot{file: File{Metrics: MetricsConfig{Listen: "nowhere:x"}}, log: slog.New(slog.DiscardHandler)}
+	if _, err := b.openMetrics(t.Context(), http.NewServeMux(), metrics); err == nil || !strings.Contains(err.Error(), "; set metrics.listen") && !strings.Contains(err.Error(), "set metrics.listen") {
+		t.Errorf("an address that is none: %v", err)
+	}
+}
+
+func TestTheBotsOwnAddress(t *testing.T) {
+	for _, tc := range []struct{ rule, file, listen, want string }{
+		{"what the running bot says", "https://0.0.0.0:8443\n", "127.0.0.1:1", "https://127.0.0.1:8443"},
+		{"a file that says nothing is passed over", "rubbish", "0.0.0.0:9", "http://127.0.0.1:9"},
+		{"without a file it is the environment", "", ":9", "http://127.0.0.1:9"},
+		{"without either it is the default", "", "", "http://" + defaultListen},
+	} {
+		dir := t.TempDir()
+		if tc.file != "" {
+			if err := os.WriteFile(filepath.Join(dir, addressFile), []byte(tc.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := (Env{DataDir: dir, Listen: tc.listen}).ownURL(); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.rule, got, tc.want)
+		}
+	}
+}
+
+func TestEverySecretCanComeFromAFile(t *testing.T) {
+	dir := t.TempDir()
+	for name, secret := range map[string]string{"HOOK": "hook-secret\n", "MCP": " mcp-secret ", "PLUG": "plug-secret"} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(secret), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv(name+"_SECRET", "") // restored at the end
+		t.Setenv(name+"_SECRET_FILE", path)
+	}
+	f, err := readFile(write(t, `
+alerts: {hooks: {generic: {secret_env: HOOK_SECRET}}, default: {channel: web}}
+mcp: {m: {url: "https://mcp.internal/", headers: {Authorization: "Bearer ${MCP_SECRET}"}}}
+tools: {plugins: [{path: /opt/p, env: [PLUG_SECRET]}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fromFiles(f.variables()); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"HOOK_SECRET": "hook-secret", "MCP_SECRET": "mcp-secret", "PLUG_SECRET": "plug-secret"} {
+		if got := os.Getenv(name); got != want {
+			t.Errorf("%s is %q", name, got)
+		}
+	}
+	for _, at := range []string{"HOOK", "MCP", "PLUG"} {
+		path := filepath.Join(dir, at)
+		found := false
+		for _, place := range (Env{DataDir: "/d"}).places(f) {
+			found = found || place == path
+		}
+		if !found {
+			t.Errorf("%s is not known as a place of secrets", path)
+		}
+	}
+}

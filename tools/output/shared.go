@@ -1,0 +1,352 @@
+package output
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"countersign/store"
+)
+
+const (
+	partSize   = 192 << 10        // bytes of a row; below 256 KiB is wise, see store/postgres
+	perUpdate  = 6                // parts that one transaction writes, about 1 MiB
+	shareWait  = 15 * time.Second // for the store, before the result goes on without it
+	pruneBatch = 20               // outputs that one transaction removes
+	nearby     = 64 << 10         // how far from a limit the end of a line is looked for, at most
+)
+
+// errNotOurs means that another replica has the thread now: its output is what counts.
+var errNotOurs = errors.New("output: another replica has the thread")
+
+// head says which attempt's text is the output of a call.
+type head struct {
+	Attempt string    `json:"attempt"`
+	At      time.Time `json:"at"`
+	Parts   uint64    `json:"parts"`
+	Bytes   int64     `json:"bytes"`          // of the text
+	Ends    bool      `json:"ends,omitempty"` // it is the beginning and the end
+}
+
+// aged is what Prune has to know of an attempt.
+type aged struct {
+	At    time.Time `json:"at"`
+	Parts uint64    `json:"parts"`
+}
+
+func headKey(label, id string) []byte { return store.Key("output", "head", label, id) }
+
+func partKey(label, id, attempt string, n uint64) []byte {
+	return store.Key("output", "part", label, id, attempt, n)
+}
+
+func ageKey(at time.Time, label, id, attempt string) []byte {
+	return store.Key("output", "age", hourOf(at), label, id, attempt)
+}
+
+func hourOf(t time.Time) int64 {
+	h := t.Unix() / 3600
+	if t.Unix()%3600 < 0 {
+		h--
+	}
+	return h
+}
+
+func newAttempt() string {
+	var b [5]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return encoding.EncodeToString(b[:])
+}
+
+// share puts what the file has into the store. Without the store, the file gets the name
+// under which this replica alone finds it.
+func (w *Writer) share(ctx context.Context) {
+	h, err := w.put(ctx)
+	if err == nil {
+		if h.Ends {
+			w.ref.Ends = h.Bytes
+		}
+		return
+	}
+	w.l.cfg.Log.WarnContext(ctx, "other replicas do not find the whole output of a call", "output", w.ref.ID, "error", err)
+	w.ref.Here = true
+	alone := filepath.Join(w.dir, w.ref.ID+".txt")
+	if os.Rename(w.ref.Path, alone) == nil {
+		w.ref.Path = alone
+	}
+}
+
+// put writes the rows: first those that Prune needs to find the others, at last the head,
+// which makes it the output of the call.
+func (w *Writer) put(ctx context.Context) (head, error) {
+	f, err := os.Open(w.ref.Path)
+	if err != nil {
+		return head{}, err
+	}
+	defer func() { _ = f.Close() }()
+	h := head{Attempt: w.attempt, At: w.l.cfg.Now().UTC()}
+	var packed pieces
+	z, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	if err != nil {
+		return head{}, err
+	}
+	if h.Bytes, h.Ends, err = ends(z, f, w.l.cfg.Shared); err != nil {
+		return head{}, err
+	}
+	if err := z.Close(); err != nil {
+		return head{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, shareWait)
+	defer cancel()
+	thread, id := label(w.thread), w.ref.ID
+	n := uint64(0)
+	h.Parts = uint64(len(packed))
+	for batch := range slices.Chunk(packed, perUpdate) {
+		err := w.l.cfg.DB.Update(ctx, func(tx store.Tx) error {
+			if !w.l.cfg.Owns(tx, w.thread) {
+				return errNotOurs
+			}
+			if n == 0 {
+				store.Save(tx, ageKey(h.At, thread, id, h.Attempt), aged{h.At, h.Parts})
+			}
+			for i, part := range batch {
+				tx.Set(partKey(thread, id, h.Attempt, n+uint64(i)), part)
+			}
+			if n+uint64(len(batch)) < h.Parts {
+				return nil
+			}
+			if old, ok := store.Load[head](tx, headKey(thread, id)); ok { // a call has one output
+				remove(tx, thread, id, old.Attempt, aged{old.At, old.Parts})
+			}
+			store.Save(tx, headKey(thread, id), h)
+			return nil
+		})
+		if err != nil {
+			return head{}, err // what is there already goes with its age
+		}
+		n += uint64(len(batch))
+	}
+	return h, nil
+}
+
+// remove takes an attempt's parts and its age away, but not the head.
+func remove(tx store.Tx, thread, id, attempt string, a aged) {
+	for n := range a.Parts {
+		tx.Delete(partKey(thread, id, attempt, n))
+	}
+	tx.Delete(ageKey(a.At, thread, id, attempt))
+}
+
+// pieces is a writer that cuts what it gets into parts.
+type pieces [][]byte
+
+func (p *pieces) Write(b []byte) (int, error) {
+	n := len(b)
+	for len(b) > 0 {
+		last := len(*p) - 1
+		if last < 0 || len((*p)[last]) == partSize {
+			*p = append(*p, make([]byte, 0, min(partSize, max(len(b), 4<<10))))
+			last++
+		}
+		k := min(len(b), partSize-len((*p)[last]))
+		(*p)[last] = append((*p)[last], b[:k]...)
+		b = b[k:]
+	}
+	return n, nil
+}
+
+// ends copies a file, or where it is longer than limit its beginning and its end, whole
+// lines if possible, with a line in between that counts what is left out. It returns how
+// many bytes it wrote, and whether it left something out.
+func ends(to io.Writer, f *os.File, limit int64) (n int64, cut bool, err error) {
+	st, err := f.Stat()
+	if err != nil {
+		return 0, false, err
+	}
+	size := st.Size()
+	if size <= limit {
+		n, err = io.Copy(to, f)
+		return n, false, err
+	}
+	look := max(utf8.UTFMax, min(nearby, limit/8))
+	first, line, err := border(f, limit-limit/2-look, limit-limit/2, true)
+	if err != nil {
+		return 0, false, err
+	}
+	last, _, err := border(f, size-limit/2-1, size-limit/2+look, false)
+	if err != nil {
+		return 0, false, err
+	}
+	var left counter
+	if _, err := io.Copy(&left, io.NewSectionReader(f, first, last-first)); err != nil {
+		return 0, false, err
+	}
+	mark := fmt.Sprintf("[... %d bytes in %d lines left out ...]\n", last-first, left)
+	if !line {
+		mark = "\n" + mark
+	}
+	for _, r := range []io.Reader{io.NewSectionReader(f, 0, first), bytes.NewReader([]byte(mark)), io.NewSectionReader(f, last, size-last)} {
+		k, err := io.Copy(to, r)
+		if n += k; err != nil {
+			return n, true, err
+		}
+	}
+	return n, true, nil
+}
+
+// counter counts lines.
+type counter int64
+
+func (c *counter) Write(b []byte) (int, error) {
+	*c += counter(bytes.Count(b, []byte("\n")))
+	return len(b), nil
+}
+
+// border finds a place behind the first offset and up to the second one that is right
+// behind the end of a line, the last or the first such place. Where there is none, it is
+// as far to that side as there is one between two characters.
+func border(f *os.File, from, to int64, last bool) (at int64, line bool, err error) {
+	from = max(from, 0)
+	window := make([]byte, to-from)
+	k, err := f.ReadAt(window, from)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, false, err
+	}
+	window = window[:k]
+	i := bytes.IndexByte(window, '\n')
+	if last {
+		i = bytes.LastIndexByte(window, '\n')
+	}
+	if i >= 0 {
+		return from + int64(i) + 1, true, nil
+	}
+	if !last {
+		for i = 1; i < min(len(window), utf8.UTFMax) && !utf8.RuneStart(window[i]); {
+			i++
+		}
+		return from + int64(i), false, nil
+	}
+	// Behind the window may come the rest of its last character.
+	i = len(window)
+	for back := 1; back <= min(len(window), utf8.UTFMax); back++ {
+		if utf8.RuneStart(window[i-back]) {
+			if !utf8.FullRune(window[i-back:]) {
+				i -= back
+			}
+			break
+		}
+	}
+	return from + int64(i), false, nil
+}
+
+// openShared opens the attempt that counts: the file of this replica if it is its own, or
+// the rows.
+func (l *Log) openShared(ctx context.Context, thread, id string) (io.ReadCloser, int64, bool, error) {
+	name := label(thread)
+	var h head
+	find := func(tx store.Tx) (ok bool) {
+		h, ok = store.Load[head](tx, headKey(name, id))
+		return ok
+	}
+	err := l.cfg.DB.View(ctx, func(tx store.Tx) error {
+		if !find(tx) {
+			return ErrNone
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, false, err
+	}
+	if f, size, err := l.openFile(thread, id+"."+h.Attempt+".txt"); err == nil {
+		return f, size, false, nil
+	}
+	var parts []io.Reader
+	err = l.cfg.DB.View(ctx, func(tx store.Tx) error {
+		parts = nil
+		if !find(tx) { // it may be another attempt by now, or gone
+			return ErrNone
+		}
+		for n := range h.Parts {
+			b, ok := tx.Get(partKey(name, id, h.Attempt, n))
+			if !ok {
+				return fmt.Errorf("output: part %d of %d of %s is missing in the store", n+1, h.Parts, id)
+			}
+			parts = append(parts, bytes.NewReader(b))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, false, err
+	}
+	z, err := gzip.NewReader(io.MultiReader(parts...))
+	if err != nil {
+		return nil, 0, false, fmt.Errorf("output: %s is damaged in the store: %w", id, err)
+	}
+	return z, h.Bytes, h.Ends, nil
+}
+
+// pruneShared removes what the store has from before a time, some outputs at a time.
+func (l *Log) pruneShared(ctx context.Context, before time.Time) (int, error) {
+	type row struct {
+		key                 []byte
+		thread, id, attempt string
+		aged
+	}
+	total := 0
+	for {
+		var old []row
+		err := l.cfg.DB.View(ctx, func(tx store.Tx) error {
+			old = nil
+			start, _ := store.Prefix("output", "age")
+			for key, val := range tx.Scan(start, store.Key("output", "age", hourOf(before)+1)) {
+				r := row{key: key}
+				store.Decode(key, val, &r.aged)
+				parts, err := store.Parts(key)
+				if err != nil || len(parts) != 6 {
+					return fmt.Errorf("output: the row %s is none of ours: %w", store.Format(key), err)
+				}
+				for i, to := range []*string{&r.thread, &r.id, &r.attempt} {
+					*to, _ = parts[3+i].(string)
+				}
+				if r.At.Before(before) {
+					old = append(old, r)
+				}
+				if len(old) == pruneBatch {
+					break
+				}
+			}
+			return nil
+		})
+		if err != nil || len(old) == 0 {
+			return total, err
+		}
+		n := 0
+		err = l.cfg.DB.Update(ctx, func(tx store.Tx) error {
+			n = 0
+			for _, r := range old {
+				if _, ok := tx.Get(r.key); !ok {
+					continue // another replica was here
+				}
+				remove(tx, r.thread, r.id, r.attempt, r.aged)
+				if h, ok := store.Load[head](tx, headKey(r.thread, r.id)); ok && h.Attempt == r.attempt {
+					tx.Delete(headKey(r.thread, r.id))
+					n++
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return total, err
+		}
+		total += n
+	}
+}
