@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds a release: one archive for one platform, and SHA256SUMS.
+# Builds a release for one platform: an archive, the list of what the program is made of
+# (CycloneDX), where dpkg-deb is there a Debian package, and SHA256SUMS.
 #
 #   deploy/release.sh VERSION [DIRECTORY]      the directory is dist/ by default
 #
@@ -14,6 +15,7 @@
 #                       compiler and its static library (Debian: gcc, libc6-dev). 0: without
 #                       symbols in the indexer. Default: what Go finds. Both are static
 #                       programs on Linux.
+#   DEB_MAINTAINER      who the Debian package says looks after it
 #
 # It signs nothing, uploads nothing and makes no tag.
 set -eu
@@ -47,13 +49,6 @@ esac
 export GOFLAGS=-mod=readonly GOWORK=off LC_ALL=C TZ=UTC
 umask 022
 goos=$(go env GOOS) goarch=$(go env GOARCH) cgo=$(go env CGO_ENABLED)
-ldflags="-s -w -buildid= -X main.version=$version -X main.commit=$COMMIT"
-if [ "$cgo" = 1 ] && [ "$goos" = linux ]; then
-	# Static with C too: names of hosts and accounts are then looked up by Go's own code,
-	# since the C library's cannot be linked in.
-	ldflags="$ldflags -linkmode external -extldflags -static"
-fi
-
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
@@ -62,30 +57,12 @@ name=countersign-$version-$goos-$goarch
 dir=$work/$name
 mkdir "$dir"
 
-go build -trimpath -buildvcs=false -tags netgo,osusergo -ldflags "$ldflags" -o "$dir/bot" ./cmd/bot
-
-# What the program is made of, with the terms under which others gave it.
+VERSION=$version COMMIT=$COMMIT deploy/build.sh "$dir"
 notices=$dir/THIRD_PARTY_LICENSES
-{
-	echo "The program holds the Go standard library and these modules."
-	printf '\n===== Go %s\n\n' "$(go env GOVERSION)"
-	cat "$(go env GOROOT)/LICENSE"
-} >"$notices"
-go list -deps -tags netgo,osusergo -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' ./cmd/bot | sort -u >"$work/modules"
-while read -r module at where; do
-	found=
-	for file in "$where"/LICENSE* "$where"/LICENCE* "$where"/COPYING* "$where"/NOTICE*; do
-		[ -f "$file" ] || continue
-		found=1
-		printf '\n===== %s %s: %s\n\n' "$module" "$at" "$(basename "$file")"
-		cat "$file"
-	done >>"$notices"
-	[ -n "$found" ] || fail "the module $module $at has no file with its licence; it cannot be part of a release"
-done <"$work/modules"
 
 mkdir "$dir/docs"
 cp docs/*.md "$dir/docs/"
-cp deploy/countersign.service deploy/README.md docs/example.yaml LICENSE CHANGELOG.md SECURITY.md "$dir/"
+cp deploy/countersign.service deploy/README.md CHANGELOG.md SECURITY.md "$dir/"
 find "$dir" -type f -exec chmod 644 {} +
 chmod 755 "$dir" "$dir/docs" "$dir/bot"
 
@@ -93,6 +70,78 @@ archive=$name.tar.gz
 tar --create --format=gnu --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
 	--directory "$work" "$name" >"$work/archive.tar"
 gzip -n -9 <"$work/archive.tar" >"$work/$archive"
-mv "$work/$archive" "$out/$archive"
-(cd "$out" && sha256sum countersign-"$version"-*.tar.gz >SHA256SUMS)
-echo "$out/$archive (cgo=$cgo)"
+
+# It reads the program and runs here, whatever the program is built for.
+sbom=$name.cdx.json
+SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH GOOS=$(go env GOHOSTOS) GOARCH=$(go env GOHOSTARCH) CGO_ENABLED=0 \
+	go run ./deploy/sbom -version "$version" -commit "$COMMIT" -modcache "$(go env GOMODCACHE)" "$dir/bot" >"$work/$sbom"
+
+# The package of Debian and what comes from it: the content of the archive below
+# /opt/countersign, and the unit where packages have theirs.
+deb_arch=
+if [ "$goos" = linux ]; then
+	case $goarch in
+	amd64 | arm64 | riscv64 | s390x) deb_arch=$goarch ;;
+	ppc64le) deb_arch=ppc64el ;;
+	386) deb_arch=i386 ;;
+	arm) [ "$(go env GOARM)" != 7 ] || deb_arch=armhf ;;
+	esac
+fi
+# What comes before a release sorts before it in Debian with a tilde: 0.1.0~rc.1.
+deb_version=$(printf %s "${version#v}" | tr - '~')
+case $deb_version in [!0-9]*) deb_arch= ;; esac
+deb=
+if [ -z "$deb_arch" ]; then
+	echo "no Debian package: $goos/$goarch or the version $version has no form there" >&2
+elif ! command -v dpkg-deb >/dev/null; then
+	echo "no Debian package: dpkg-deb is not here" >&2
+else
+	deb=countersign_${deb_version}_$deb_arch.deb
+	root=$work/deb
+	mkdir -p "$root/DEBIAN" "$root/opt" "$root/usr/bin" "$root/usr/lib/systemd/system" "$root/usr/share/doc/countersign" \
+		"$root/etc/countersign/credentials"
+	cp -R "$dir" "$root/opt/countersign"
+	mv "$root/opt/countersign/countersign.service" "$root/usr/lib/systemd/system/"
+	ln -s /opt/countersign/bot "$root/usr/bin/countersign"
+	cat LICENSE "$notices" >"$root/usr/share/doc/countersign/copyright"
+	cp deploy/debian/environment "$root/etc/countersign/environment"
+	cp deploy/debian/conffiles deploy/debian/postinst deploy/debian/prerm deploy/debian/postrm "$root/DEBIAN/"
+	size=$(find "$root" -path "$root/DEBIAN" -prune -o -type f -printf '%s\n' | awk '{ n += int(($1 + 1023) / 1024) } END { print n }')
+	while IFS= read -r line; do
+		case $line in
+		*@VERSION@) line="${line%@VERSION@}$deb_version" ;;
+		*@ARCHITECTURE@) line="${line%@ARCHITECTURE@}$deb_arch" ;;
+		*@MAINTAINER@) line="${line%@MAINTAINER@}${DEB_MAINTAINER:-The Countersign maintainers}" ;;
+		*@SIZE@) line="${line%@SIZE@}$size" ;;
+		esac
+		printf '%s\n' "$line"
+	done <deploy/debian/control >"$root/DEBIAN/control"
+	(cd "$root" && find opt usr -type f | sort | while IFS= read -r file; do md5sum "$file"; done) >"$root/DEBIAN/md5sums"
+	find "$root" -type d -exec chmod 755 {} +
+	find "$root" -type f -exec chmod 644 {} +
+	chmod 700 "$root/etc/countersign/credentials"
+	chmod 600 "$root/etc/countersign/environment" # people put secrets there all the same
+	chmod 755 "$root/opt/countersign/bot" "$root/DEBIAN/postinst" "$root/DEBIAN/prerm" "$root/DEBIAN/postrm"
+	find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+	# gzip, since what xz writes depends on the number of processors.
+	SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH dpkg-deb --root-owner-group -Zgzip -z9 --build "$root" "$work/$deb" >/dev/null
+fi
+
+for file in "$archive" "$sbom" ${deb:+"$deb"}; do
+	mv "$work/$file" "$out/$file"
+	echo "$out/$file (cgo=$cgo)"
+done
+(
+	cd "$out"
+	set --
+	for file in countersign-"$version"-*.tar.gz countersign-"$version"-*.cdx.json; do
+		platform=${file#countersign-"$version"-}
+		case $platform in *-*-*) continue ;; esac # of 0.1.0-rc.1 when this is 0.1.0
+		[ ! -f "$file" ] || set -- "$@" "$file"
+	done
+	for file in countersign_"$deb_version"_*.deb; do
+		[ ! -f "$file" ] || set -- "$@" "$file"
+	done
+	sha256sum "$@" >"$work/SHA256SUMS"
+)
+mv "$work/SHA256SUMS" "$out/SHA256SUMS"
