@@ -21,6 +21,7 @@ func decided(title string) func(context.Context, chat.Click) (chat.Answer, error
 }
 
 func TestAPress(t *testing.T) {
+	t.Parallel()
 	t.Run("carries the roles of its moment, and its answer is the card's new face", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())

@@ -339,9 +339,12 @@ func title(m discordfake.Message) string {
 	return unescape(text)
 }
 
+func TestMain(m *testing.M) { chattest.Main(m) }
+
 // TestAdapter runs the suite that every network's adapter passes.
 // D-01: what every chat network has to keep.
 func TestAdapter(t *testing.T) {
+	t.Parallel()
 	chattest.Run(t, func(t *testing.T) chattest.Subject {
 		s := newSubject(t)
 		return chattest.Subject{

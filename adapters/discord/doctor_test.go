@@ -42,6 +42,7 @@ func found(t *testing.T, out map[string]discord.Outcome, name string, want disco
 }
 
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	t.Run("a set-up as it should be passes and changes nothing", func(t *testing.T) {
 		t.Parallel()
 		w := newTown(t, discordfake.Config{Privileged: discordfake.IntentMessageContent, Private: true})

@@ -15,6 +15,7 @@ import (
 )
 
 func TestConversations(t *testing.T) {
+	t.Parallel()
 	t.Run("a mention starts a thread under its message that stays for a week", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())
@@ -184,6 +185,7 @@ func TestConversations(t *testing.T) {
 }
 
 func TestDirectMessages(t *testing.T) {
+	t.Parallel()
 	allow := func(_ *town, c *discord.Config) { c.DMs = true }
 	t.Run("are not heard unless they are allowed", func(t *testing.T) {
 		t.Parallel()
@@ -240,6 +242,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestStoring(t *testing.T) {
+	t.Parallel()
 	t.Run("what cannot be stored is offered again, and what follows waits", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())
@@ -277,6 +280,7 @@ func TestStoring(t *testing.T) {
 }
 
 func TestGaps(t *testing.T) {
+	t.Parallel()
 	t.Run("what was written while no session was alive is read from the history", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())
@@ -341,6 +345,7 @@ func TestGaps(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	t.Run("an intent that is switched off meanwhile is done without", func(t *testing.T) {
 		t.Parallel()
 		s := stage(t, full())

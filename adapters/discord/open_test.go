@@ -16,6 +16,7 @@ const routeThread = "POST /channels/{channel_id}/messages/{message_id}/threads"
 func (s *scene) ops() string { return "discord:" + s.guild + ":" + s.channel }
 
 func TestAThreadIsOpenedOnce(t *testing.T) {
+	t.Parallel()
 	root := chat.Post{Key: "root", Text: "**Firing: disk\\_full**\n\nsince 10:03"}
 	for _, c := range []struct {
 		rule  string

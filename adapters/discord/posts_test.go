@@ -20,6 +20,7 @@ const (
 )
 
 func TestAPostIsMadeOnce(t *testing.T) {
+	t.Parallel()
 	t.Run("when its answer was lost", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())
@@ -115,6 +116,7 @@ func TestArchivedThreads(t *testing.T) {
 }
 
 func TestLongPosts(t *testing.T) {
+	t.Parallel()
 	t.Run("text of some pages is some messages, and shrinks again", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())
@@ -181,6 +183,7 @@ func TestLongPosts(t *testing.T) {
 }
 
 func TestWhatDiscordRefuses(t *testing.T) {
+	t.Parallel()
 	t.Run("a card that cannot be drawn cannot be approved", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())
@@ -250,6 +253,7 @@ func TestWhatDiscordRefuses(t *testing.T) {
 func line(key, text string) chat.Post { return chat.Post{Key: key, Text: text, Log: true, Quiet: true} }
 
 func TestTheWorkLog(t *testing.T) {
+	t.Parallel()
 	t.Run("lines fold into one message until something else is said", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())
@@ -292,6 +296,7 @@ func TestTheWorkLog(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
+	t.Parallel()
 	t.Run("the reply takes its draft's place", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())

@@ -220,6 +220,7 @@ const shard = "discord/shard/0/1"
 const otherHolds = "another replica holds the connection"
 
 func TestOneReplicaHoldsTheShard(t *testing.T) {
+	t.Parallel()
 	t.Run("the others do everything else", func(t *testing.T) {
 		t.Parallel()
 		h, rs := replicas(t, full(), nil, "a", "b")
@@ -390,6 +391,7 @@ func TestThreadsOfPeopleHaveABeginning(t *testing.T) {
 }
 
 func TestReplicasPost(t *testing.T) {
+	t.Parallel()
 	two := func(t *testing.T) (h *house, a, b *replica, th chat.ThreadID, channel string) {
 		h, rs := replicas(t, full(), nil, "a", "b")
 		a, b = rs[0].begin(), rs[1].begin()

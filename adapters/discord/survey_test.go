@@ -88,6 +88,7 @@ func (n *noted) String() string {
 }
 
 func TestWhatNobodyListenedTo(t *testing.T) {
+	t.Parallel()
 	t.Run("a follow-up in an idle thread and a new mention are heard once after a restart", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full(), idle)

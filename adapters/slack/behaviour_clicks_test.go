@@ -35,6 +35,7 @@ func (s *scene) press(user string, m slackfake.Msg, b chat.ButtonID, values map[
 }
 
 func TestWhoClicked(t *testing.T) {
+	t.Parallel()
 	clock := func(now *atomic.Int64) func(*slack.Config) {
 		return func(c *slack.Config) {
 			c.Usergroups = func() []string { return []string{"SOPS", "SDBA", "SNONE"} }
@@ -165,6 +166,7 @@ func TestWhoClicked(t *testing.T) {
 }
 
 func TestWhatAClickIsTold(t *testing.T) {
+	t.Parallel()
 	told := func(s *scene, user, want string) {
 		s.t.Helper()
 		s.until("it is said: "+want, func() bool {
@@ -217,6 +219,7 @@ func TestWhatAClickIsTold(t *testing.T) {
 }
 
 func TestTheFaceAfterAClick(t *testing.T) {
+	t.Parallel()
 	t.Run("is there at once", func(t *testing.T) {
 		s := play(t, slackfake.Config{})
 		th, card, _ := s.asked()
@@ -253,6 +256,7 @@ func TestTheFaceAfterAClick(t *testing.T) {
 }
 
 func TestButtonsThatAreNotOurs(t *testing.T) {
+	t.Parallel()
 	for i, tc := range []struct {
 		rule, action, value string
 		told                bool
@@ -280,6 +284,7 @@ func TestButtonsThatAreNotOurs(t *testing.T) {
 }
 
 func TestEditingACommand(t *testing.T) {
+	t.Parallel()
 	open := func(s *scene, card slackfake.Msg) slackfake.View {
 		s.t.Helper()
 		s.press("UBOB", card, "edit:1", nil)

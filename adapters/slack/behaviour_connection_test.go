@@ -29,6 +29,7 @@ func (s *scene) run(ctx context.Context) error {
 }
 
 func TestTokensThatSlackRefuses(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		rule   string
 		change func(*slack.Config)
@@ -64,6 +65,7 @@ func TestTokensThatSlackRefuses(t *testing.T) {
 }
 
 func TestSlackIsDown(t *testing.T) {
+	t.Parallel()
 	t.Run("at the start it is tried again, and said", func(t *testing.T) {
 		t.Parallel()
 		s := stage(t, slackfake.Config{})
@@ -108,6 +110,7 @@ func TestSlackIsDown(t *testing.T) {
 }
 
 func TestConnectionsThatEnd(t *testing.T) {
+	t.Parallel()
 	t.Run("a connection that breaks is made again", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, slackfake.Config{})
@@ -246,8 +249,8 @@ func TestNothingGoesOnAfterRun(t *testing.T) {
 		buf := make([]byte, 1<<20)
 		buf = buf[:runtime.Stack(buf, true)]
 		for g := range strings.SplitSeq(string(buf), "\n\n") {
-			if strings.Contains(g, "behaviour_connection_test.go") {
-				continue
+			if strings.Contains(g, "behaviour_connection_test.go") || strings.Contains(g, "testing.(*T).Parallel(") {
+				continue // this test, and those that wait for their turn
 			}
 			for _, of := range []string{"countersign/adapters/slack.", "slack-go/slack", "persistConn"} {
 				if strings.Contains(g, of) {

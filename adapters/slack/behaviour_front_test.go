@@ -83,6 +83,7 @@ func full() *office {
 }
 
 func TestCommands(t *testing.T) {
+	t.Parallel()
 	const link = "https://t1.slack.com/archives/C1/p1700000000000001?thread_ts=1700000000.000001&cid=C1"
 	for _, tc := range []struct {
 		rule, text string
@@ -172,6 +173,7 @@ func TestCommands(t *testing.T) {
 }
 
 func TestHomeAndAssistant(t *testing.T) {
+	t.Parallel()
 	t.Run("the home page shows what waits", func(t *testing.T) {
 		s := play(t, slackfake.Config{}, func(c *slack.Config) { c.Desk = full() })
 		if err := s.server.OpenHome(t.Context(), "UBOB"); err != nil {
@@ -255,6 +257,7 @@ func signed(secret, path, body string, at time.Time) *http.Request {
 }
 
 func TestRequestsThatAreNotSlacks(t *testing.T) {
+	t.Parallel()
 	s := web(t, slackfake.Config{})
 	event := `{"type":"event_callback","team_id":"T1","event":{"type":"app_mention","channel":"C1","user":"UALICE","text":"a","ts":"1700000000.000001"}}`
 	now := time.Now()
@@ -311,6 +314,7 @@ func TestRequestsThatAreNotSlacks(t *testing.T) {
 }
 
 func TestEventsOverHTTP(t *testing.T) {
+	t.Parallel()
 	t.Run("the address can be verified", func(t *testing.T) {
 		if err := web(t, slackfake.Config{}).server.Challenge(t.Context()); err != nil {
 			t.Error(err)
@@ -389,6 +393,7 @@ func text(t *rapid.T, name string) string {
 // TestNothingThatIsPostedIsActive: whatever the model writes or a command prints,
 // nobody is called and no link looks like another.
 func TestNothingThatIsPostedIsActive(t *testing.T) {
+	t.Parallel()
 	s := play(t, slackfake.Config{NoEcho: true})
 	th := s.begun()
 	n := 0

@@ -15,6 +15,7 @@ import (
 
 // TestWhatIsHeard holds the rules of who is listened to where.
 func TestWhatIsHeard(t *testing.T) {
+	t.Parallel()
 	rules := func(c *slack.Config) {
 		c.Channel = func(id string) slack.ChannelRules {
 			switch id {
@@ -121,6 +122,7 @@ func TestWhatIsHeard(t *testing.T) {
 
 // TestWhatAnAlertSays: the words of alerting bots stand in attachments or blocks.
 func TestWhatAnAlertSays(t *testing.T) {
+	t.Parallel()
 	s := play(t, slackfake.Config{}, func(c *slack.Config) {
 		c.Channel = func(string) slack.ChannelRules { return slack.ChannelRules{Bots: []string{"BALERT"}} }
 	})
@@ -150,6 +152,7 @@ func TestWhatAnAlertSays(t *testing.T) {
 }
 
 func TestCorrections(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		rule string
 		do   func(s *scene)
@@ -238,6 +241,7 @@ func TestCorrections(t *testing.T) {
 }
 
 func TestFilesOfPeople(t *testing.T) {
+	t.Parallel()
 	s := play(t, slackfake.Config{})
 	root := s.mention("", "a")
 	read := func(files ...string) []chat.File {
@@ -290,6 +294,7 @@ func TestFilesOfPeople(t *testing.T) {
 
 // TestTheTokenStaysWithSlack: whoever shares a remote file chooses its address.
 func TestTheTokenStaysWithSlack(t *testing.T) {
+	t.Parallel()
 	other := slackfake.New(slackfake.Config{})
 	t.Cleanup(other.Close)
 	s := play(t, slackfake.Config{})
@@ -308,6 +313,7 @@ func TestTheTokenStaysWithSlack(t *testing.T) {
 }
 
 func TestTheStoreDecidesWhatIsAcknowledged(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("the disk is full")
 	t.Run("a message that was not stored comes again", func(t *testing.T) {
 		s := play(t, slackfake.Config{})

@@ -39,6 +39,7 @@ func wordsOf(n int) string {
 }
 
 func TestPostsStandInTheirThread(t *testing.T) {
+	t.Parallel()
 	s := play(t, slackfake.Config{})
 	th := s.begun()
 	s.post(th, chat.Post{Key: "a", Text: "a reply", Files: []chat.File{{Name: "a.txt", Text: "x"}}})
@@ -57,6 +58,7 @@ func TestPostsStandInTheirThread(t *testing.T) {
 
 // TestAThreadThatIsGone: nothing of it leaks into the channel.
 func TestAThreadThatIsGone(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		rule string
 		post chat.Post
@@ -117,6 +119,7 @@ func TestAThreadThatIsGone(t *testing.T) {
 }
 
 func TestWhatSlackRefusesIsSaidPlainly(t *testing.T) {
+	t.Parallel()
 	long := wordsOf(60)
 	for _, tc := range []struct {
 		rule string
@@ -177,6 +180,7 @@ func TestWhatSlackRefusesIsSaidPlainly(t *testing.T) {
 }
 
 func TestLimitsOfSlack(t *testing.T) {
+	t.Parallel()
 	t.Run("what Slack asks to wait is waited", func(t *testing.T) {
 		s := play(t, slackfake.Config{})
 		th := s.begun()
@@ -233,6 +237,7 @@ func TestLimitsOfSlack(t *testing.T) {
 }
 
 func TestAPostIsMadeOnce(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		rule string
 		post chat.Post
@@ -335,6 +340,7 @@ func TestAPostIsMadeOnce(t *testing.T) {
 func parts(r chat.MessageRef) int { return strings.Count(string(r), ",") + 1 }
 
 func TestLongReplies(t *testing.T) {
+	t.Parallel()
 	s := play(t, slackfake.Config{})
 	th := s.begun()
 	r := s.post(th, chat.Post{Key: "a", Text: wordsOf(120)})
@@ -376,6 +382,7 @@ func TestLongReplies(t *testing.T) {
 }
 
 func TestFilesOfPosts(t *testing.T) {
+	t.Parallel()
 	p := chat.Post{Key: "a", Text: "news", Files: []chat.File{{Name: "a.txt", Text: "one"}, {Name: "b.txt"}}}
 	t.Run("follow their message", func(t *testing.T) {
 		s := play(t, slackfake.Config{})
@@ -410,6 +417,7 @@ func TestFilesOfPosts(t *testing.T) {
 }
 
 func TestCardsWithALongCommand(t *testing.T) {
+	t.Parallel()
 	code := strings.Repeat("echo the quick brown fox\n", 2000)
 	t.Run("the file is there before the card", func(t *testing.T) {
 		s := play(t, slackfake.Config{})

@@ -38,6 +38,7 @@ func (s *scene) showing(th chat.ThreadID, want ...string) {
 func line(key, text string) chat.Post { return chat.Post{Key: key, Text: text, Log: true, Quiet: true} }
 
 func TestTheLogOfATurn(t *testing.T) {
+	t.Parallel()
 	t.Run("lines are one message until something else comes", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, slackfake.Config{})
@@ -121,6 +122,7 @@ func TestTheLogOfATurn(t *testing.T) {
 }
 
 func TestARunningCommand(t *testing.T) {
+	t.Parallel()
 	for _, status := range []bool{true, false} {
 		t.Run(fmt.Sprintf("with Slack's status line: %t", status), func(t *testing.T) {
 			t.Parallel()
@@ -170,6 +172,7 @@ func TestARunningCommand(t *testing.T) {
 
 // TestADraft: the message that people watch being written becomes the reply.
 func TestADraft(t *testing.T) {
+	t.Parallel()
 	for _, streaming := range []bool{true, false} {
 		name := func(rule string) string { return fmt.Sprintf("%s, streaming: %t", rule, streaming) }
 		cfg := slackfake.Config{Streaming: streaming, AssistantStatus: true}
@@ -331,6 +334,7 @@ func TestADraft(t *testing.T) {
 }
 
 func TestTheStatus(t *testing.T) {
+	t.Parallel()
 	root := func(th chat.ThreadID) string { _, r := split(th); return r }
 	t.Run("stands on Slack's own line", func(t *testing.T) {
 		t.Parallel()

@@ -213,10 +213,13 @@ func header(m slackfake.Msg) (string, bool) {
 	return "", false
 }
 
+func TestMain(m *testing.M) { chattest.Main(m) }
+
 // TestAdapter runs the suite that every network's adapter passes, over Socket
 // Mode and over HTTP.
 // D-01: what every chat network has to keep.
 func TestAdapter(t *testing.T) {
+	t.Parallel()
 	harness := func(http bool) chattest.Harness {
 		return func(t *testing.T) chattest.Subject {
 			sc := slackfake.Config{AckTimeout: time.Second, RetryDelays: []time.Duration{}}

@@ -88,7 +88,10 @@ func TestLiveAgainstAWorkspace(t *testing.T) {
 		s.DisconnectAll("refresh_requested")
 		card := s.Messages("C1", "")[0]
 		var err error
-		for range 20 { // a press while no socket is open is not repeated by Slack: people press again
+		for { // a press while no socket is open is not repeated by Slack: people press again
+			if err = s.Wait(ctx, func() bool { return s.Sockets() > 0 }); err != nil {
+				break
+			}
 			if _, err = s.Press(ctx, "U1", "C1", card.TS, liveAction); err == nil {
 				break
 			}

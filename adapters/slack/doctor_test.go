@@ -132,6 +132,7 @@ func examine(t *testing.T, cfg DoctorConfig) (map[string]Outcome, string) {
 }
 
 func TestDoctorFindsNothingWrongInAGoodInstallation(t *testing.T) {
+	t.Parallel()
 	a := newAnswers(t)
 	out, all := examine(t, a.config())
 	for name, o := range out {
@@ -153,6 +154,7 @@ func TestDoctorFindsNothingWrongInAGoodInstallation(t *testing.T) {
 }
 
 func TestDoctorNamesWhatIsWrongAndWhatToDo(t *testing.T) {
+	t.Parallel()
 	without := func(names ...string) string {
 		s := "," + allScopes() + ","
 		for _, n := range names {
@@ -291,6 +293,7 @@ func TestDoctorNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 }
 
 func TestDoctorEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	a := newAnswers(t)
 	hang := make(chan struct{})
 	a.socket = func(ctx context.Context, _ *websocket.Conn) {

@@ -34,6 +34,7 @@ func (r *replica) caughtUp(th chat.ThreadID) {
 }
 
 func TestHalvesOfReplies(t *testing.T) {
+	t.Parallel()
 	for _, streaming := range []bool{false, true} {
 		two := func(t *testing.T) (*house, *replica, *replica, chat.ThreadID) {
 			h, rs := replicas(t, slackfake.Config{Streaming: streaming, AssistantStatus: true}, "a", "b")

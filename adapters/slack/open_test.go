@@ -26,6 +26,7 @@ func roots(s *scene) []string {
 }
 
 func TestAThreadIsOpenedOnce(t *testing.T) {
+	t.Parallel()
 	root := chat.Post{Key: "root", Text: "the disk is full"}
 	t.Run("when the answer was lost", func(t *testing.T) {
 		// A day after its start the adapter looks only where it is in doubt.
@@ -77,6 +78,7 @@ func TestAThreadIsOpenedOnce(t *testing.T) {
 }
 
 func TestAnOpenedThreadMentionsNobody(t *testing.T) {
+	t.Parallel()
 	s := play(t, slackfake.Config{})
 	if _, _, err := s.Open(t.Context(), opsChannel, "one", chat.Post{Key: "root", Text: "<!channel> @channel <@UALICE>"}); err != nil {
 		t.Fatal(err)
@@ -92,6 +94,7 @@ func TestAnOpenedThreadMentionsNobody(t *testing.T) {
 }
 
 func TestAThreadWhoseRootSlackRefusesIsOpenedPlainly(t *testing.T) {
+	t.Parallel()
 	s := play(t, slackfake.Config{})
 	s.server.FailNext("chat.postMessage", 1, slackfake.Answer{Error: "invalid_blocks"})
 	if _, _, err := s.Open(t.Context(), opsChannel, "one", chat.Post{Key: "root", Text: "**full**"}); err != nil {

@@ -611,7 +611,10 @@ func TestAPaneIsPristine(t *testing.T) {
 		if err := p.SendKeys(t.Context(), Keys{Literal: "alias ls=true", Enter: true}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the keys arrived", func() bool { i, err := p.Info(t.Context()); return err == nil && !i.Pristine })
+		eventually(t, "the keys arrived and did their work", func() bool {
+			i, err := p.Info(t.Context())
+			return err == nil && !i.Pristine && i.State == StateIdle
+		})
 		pristine(t, p, false, "after them")
 	})
 	t.Run("not after a person", func(t *testing.T) {

@@ -79,6 +79,7 @@ func Run(t *testing.T, harness Harness) {
 		{"a done context opens nothing", cancelledOpen},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
+			t.Parallel()
 			s := harness(t)
 			b := &bot{}
 			ctx, stop := context.WithCancel(t.Context())
