@@ -272,7 +272,7 @@ func TestAPaneWhoseMakerStoppedGetsItsShell(t *testing.T) {
 	// Then its maker goes on.
 	n, _ := paneNumber(id)
 	sp.epoch = 1
-	if _, err := s[0].boot(t.Context(), c, "main", n, sp); !errors.Is(err, ErrDriven) {
+	if _, err := s[0].bootOrKill(t.Context(), c, "main", n, sp); !errors.Is(err, ErrDriven) {
 		t.Errorf("%v", err)
 	}
 	expect(t, p, "echo hi", 0, "hi\n", "")

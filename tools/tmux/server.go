@@ -392,7 +392,7 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 	p, err := s.firstPane(ctx, name, id, sp)
 	if err != nil && !errors.Is(err, ErrDriven) {
 		// Half a session is of no use to anybody, unless somebody has taken it over.
-		_, _ = s.killSession(context.WithoutCancel(ctx), name, fmt.Sprintf("#{&&:#{==:#{%s},%s},#{==:#{%s},%s}}", optKey, sp.key, optEpoch, formatEpoch(sp.epoch)))
+		_, _ = s.killSession(context.WithoutCancel(ctx), name, sp.ours())
 		s.discardPane(sp.key)
 	}
 	return p, err
@@ -446,8 +446,14 @@ func (s *Server) makePane(ctx context.Context, c *conn, session string, sp spawn
 	if epoch > 0 {
 		barred = fmt.Sprintf("#{!=:#{%s},%d}", optEpoch, epoch)
 	}
-	lines, err := c.doIf(ctx, target, barred, fmt.Sprintf("display-message -p -t %s 'barred #{%s}'", target, optEpoch),
-		fmt.Sprintf("new-window -d -a -t %s -n %s -P -F '#{pane_id} #{%s}' %s", quote("="+session+":{end}"), quote(sp.window), optEpoch, quote(placeholder)), nil)
+	// In one list, so that who becomes the driver next sees all of the pane or none.
+	last := quote("=" + session + ":{end}")
+	list := []string{fmt.Sprintf("new-window -d -a -t %s -n %s %s", last, quote(sp.window), quote(placeholder))}
+	for _, o := range sp.opts {
+		list = append(list, fmt.Sprintf("set-option -p -t %s %s %s", last, o[0], quote(o[1])))
+	}
+	list = append(list, fmt.Sprintf("display-message -p -t %s '#{pane_id} #{%s}'", last, optEpoch))
+	lines, err := c.doIf(ctx, target, barred, fmt.Sprintf("display-message -p -t %s 'barred #{%s}'", target, optEpoch), strings.Join(list, " ; "), says)
 	if err != nil {
 		return nil, err
 	}
@@ -460,17 +466,24 @@ func (s *Server) makePane(ctx context.Context, c *conn, session string, sp spawn
 		return nil, fmt.Errorf("tmux: unexpected answer %q", lines)
 	}
 	sp.epoch = parseEpoch(there)
-	for _, o := range sp.opts {
-		if _, err := c.do(ctx, fmt.Sprintf("set-option -p -t %%%d %s %s", id, o[0], quote(o[1]))); err != nil {
-			return nil, err
-		}
-	}
+	return s.bootOrKill(ctx, c, session, id, sp)
+}
+
+// bootOrKill takes a pane away again that cannot be had whole, unless somebody has taken
+// it over meanwhile: what runs in it then is theirs.
+func (s *Server) bootOrKill(ctx context.Context, c *conn, session string, id int, sp spawn) (*Pane, error) {
 	p, err := s.boot(ctx, c, session, id, sp)
 	if err != nil {
-		_, _ = c.do(context.WithoutCancel(ctx), fmt.Sprintf("kill-pane -t %%%d", id))
+		_, _ = c.doIf(context.WithoutCancel(ctx), fmt.Sprintf("%%%d", id), sp.ours(), fmt.Sprintf("kill-pane -t %%%d", id), "display-message -p kept", nil)
 		return nil, err
 	}
 	return p, nil
+}
+
+// ours is the format that is true where the spawn's pane is, while nobody else drives
+// its session.
+func (sp spawn) ours() string {
+	return fmt.Sprintf("#{&&:#{==:#{%s},%s},#{==:#{%s},%s}}", optKey, sp.key, optEpoch, formatEpoch(sp.epoch))
 }
 
 // KillSession ends a session with everything that runs in it. With tags it must have
