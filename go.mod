@@ -17,6 +17,7 @@ require (
 	github.com/containerd/errdefs v1.0.0
 	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/creack/pty v1.1.24
+	github.com/elastic/go-seccomp-bpf v1.6.0
 	github.com/go-enry/go-enry/v2 v2.9.6
 	github.com/google/jsonschema-go v0.4.3
 	github.com/google/uuid v1.6.0

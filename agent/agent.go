@@ -25,7 +25,6 @@ import (
 	"countersign/agent/llm"
 	"countersign/agent/tokens"
 	"countersign/approvals"
-	"countersign/approvals/risk"
 	"countersign/internal/failpoint"
 	"countersign/store"
 	"countersign/store/queue"
@@ -42,71 +41,22 @@ type Toolbox interface {
 	Plan(ctx context.Context, c tools.Call) (tools.Plan, error)
 }
 
-// Lane is where a proposal goes.
-type Lane int
-
-// The lanes. The zero value forbids.
-const (
-	Forbid Lane = iota
-	Ask
-	Allow
-)
-
-// Proposal is one planned call that wants to run.
-type Proposal struct {
-	Thread chat.ThreadID
-	Call   string
-	By     chat.User
-	Groups []string // what the network vouched for when By spoke
-	Action approvals.Action
-	Claim  approvals.Claim
-	Floor  risk.Level // the tool's own level
-	// Impact says what the action would do, as far as looking tells; Taint from
-	// which untrusted source its words come. Both are for who decides.
-	Impact, Taint string
-	// Interrupt says that these keys only interrupt the thread's own running
-	// command.
-	Interrupt bool
-	// Revision is how often people edited the command of this call; By is then who
-	// did it last, and Claim is empty: the model's labels are not about this text.
-	Revision int
-	// Agent is who makes the call, where it is not the thread's own agent ("the sub-agent
-	// x"); ReadOnly refuses what is not a proven
-	// read; Gated always asks people, on a card of its own.
-	Agent           string
-	ReadOnly, Gated bool
-}
-
-// Ruling is the gate's answer to a proposal.
-type Ruling struct {
-	Lane     Lane
-	Permit   approvals.Permit // Allow only
-	Sentence string           // Forbid: what the model is told
-}
-
-// Outcome is how a permitted run ended.
-type Outcome struct {
-	OK   bool
-	Note string // one line for the card: "exit code 0"
-	Undo bool   // it can be taken back
-}
-
 // Gate decides what may run. Methods that take a Tx write in the caller's
 // transaction.
 type Gate interface {
-	Judge(ctx context.Context, p Proposal) Ruling
-	// Allowed records, before it runs, that a proposal runs without people; Ran how
+	Judge(ctx context.Context, r approvals.Request) approvals.Ruling
+	// Allowed records, before it runs, that a request runs without people; Ran how
 	// it ended; Forbidden that it was refused.
-	Allowed(tx store.Tx, p Proposal)
-	Ran(tx store.Tx, p Proposal, o Outcome)
-	Forbidden(tx store.Tx, p Proposal)
+	Allowed(tx store.Tx, r approvals.Request)
+	Ran(tx store.Tx, r approvals.Request, o approvals.Outcome)
+	Forbidden(tx store.Tx, r approvals.Request)
 	// Ask files the request and its card. Asking again for the same call finds
 	// the same request.
-	Ask(tx store.Tx, p Proposal) history.Ask
+	Ask(tx store.Tx, r approvals.Request) approvals.Record
 	// Consume turns an approval into a permit, once, and writes the intent; the
 	// sentence says why not.
-	Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, string)
-	Finish(tx store.Tx, id approvals.ID, o Outcome)
+	Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, approvals.Record, string)
+	Finish(tx store.Tx, id approvals.ID, o approvals.Outcome)
 	Lost(tx store.Tx, id approvals.ID)
 	Cancel(tx store.Tx, id approvals.ID, by chat.User, why string)
 	// Due does what the time asks for: it ends a request, or lets more people
@@ -114,9 +64,9 @@ type Gate interface {
 	Due(tx store.Tx, id approvals.ID)
 	// Revoke ends what was approved for longer than once.
 	Revoke(tx store.Tx, thread chat.ThreadID, by chat.User)
-	// Vote decides what somebody wrote ("approve <id>"): the same authorisation
+	// Word decides what somebody wrote ("approve <id>"): the same authorisation
 	// that a button press goes through. Button is the verb, a colon and the id.
-	Vote(ctx context.Context, c chat.Click) (chat.Answer, error)
+	Word(ctx context.Context, c chat.Click) (chat.Answer, error)
 }
 
 // Outbox writes posts in the caller's transaction and sends them afterwards.
@@ -217,6 +167,9 @@ type Config struct {
 	// Impact finds out what an action would do, by reads alone, before people are
 	// asked; nil finds out nothing.
 	Impact func(ctx context.Context, a approvals.Action) string
+	// KeepDeleted leaves the text of a message that was deleted in the record. No model is
+	// shown it.
+	KeepDeleted bool
 	// Redact takes secrets out of text before it is stored or leaves; nil keeps
 	// text as it is.
 	Redact func(string) string
@@ -314,20 +267,16 @@ func New(cfg Config) *Agent {
 	}
 }
 
-// Kinds of items in a thread's inbox. The kinds "decision", "edited" and "expire"
-// are written by the gate.
+// Kinds of items in a thread's inbox, beside those of the gate ([approvals.ItemDecision]).
 const (
-	itemMessage  = "message"
-	itemStop     = "stop"
-	itemDecision = "decision"
-	itemEdited   = "edited"
-	itemExpire   = "expire"
-	itemPark     = "park"
-	itemPen      = "pen"
-	itemNote     = "note"
-	itemWanted   = "undo" // the first call that a person could want
-	itemTimer    = "timer"
-	itemAnswer   = "answer"
+	itemMessage = "message"
+	itemStop    = "stop"
+	itemPark    = "park"
+	itemPen     = "pen"
+	itemNote    = "note"
+	itemWanted  = "undo" // the first call that a person could want
+	itemTimer   = "timer"
+	itemAnswer  = "answer"
 )
 
 // maxMessage bounds the text of one message, in bytes.
@@ -365,9 +314,11 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 	return nil
 }
 
-// knows tells a word from a sentence that reads like one: "run it".
+// knows tells a word from a sentence that reads like one: "run it". One name alone is
+// meant for a workflow, also where there is none of that name: the answer says what there
+// is.
 func (a *Agent) knows(w word) bool {
-	return w.verb != "run" || w.id == "" || len(w.inputs) > 0 || slices.Contains(a.cfg.Workflows, w.id)
+	return w.verb != "run" || !slices.Contains(prose, w.id) || slices.Contains(a.cfg.Workflows, w.id)
 }
 
 func (a *Agent) put(ctx context.Context, ev chat.Event, kind string) (fresh bool, err error) {
@@ -393,7 +344,7 @@ func amended(waiting queue.Item, edit chat.Event) (body []byte, ok bool) {
 	if waiting.Kind != itemMessage || json.Unmarshal(waiting.Body, &ev) != nil || ev.Ref != edit.Replaces || ev.From.ID != edit.From.ID {
 		return nil, false
 	}
-	ev.Text, ev.Files = edit.Text, edit.Files
+	ev.Text, ev.Files, ev.Deleted = edit.Text, edit.Files, edit.Deleted
 	body, err := json.Marshal(ev)
 	return body, err == nil
 }

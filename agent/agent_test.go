@@ -22,7 +22,6 @@ import (
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
-	"countersign/internal/gatekeeper"
 	"countersign/store"
 	"countersign/store/mem"
 	"countersign/store/outbox"
@@ -71,6 +70,7 @@ type sh struct {
 	ran  []string
 	hold chan struct{} // when not nil, a command named "hold" waits for it or its end
 	fail map[string]bool
+	held map[string]string // what commands try as reads and are refused
 }
 
 func (s *sh) Spec() tools.Spec {
@@ -87,7 +87,16 @@ func (s *sh) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	if strings.HasPrefix(args.Command, "exec ") {
 		return tools.Plan{}, tools.Failed("exec would end the shared shell")
 	}
-	a := approvals.Action{Tool: "sh", Kind: approvals.KindShell, Target: "local", Bytes: []byte(args.Command), Args: c.Args}
+	a := approvals.Action{Tool: "sh", Kind: approvals.KindShell, Target: "local", Bytes: []byte(args.Command), Args: c.Args, Shell: "bash"}
+	a.Locked = s.held != nil && c.Tried == ""
+	if held := s.held[args.Command]; held != "" && a.Locked {
+		return tools.Planned(a, approvals.Claim{}, func(context.Context, tools.Sink) (tools.Result, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.ran = append(s.ran, "held "+args.Command)
+			return tools.Result{Value: "half of it", Failed: true, Tried: held}, nil
+		}), nil
+	}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		s.mu.Lock()
 		s.ran = append(s.ran, args.Command)
@@ -176,6 +185,7 @@ type world struct {
 	outputs  *output.Log
 	spending *agent.Spending
 	readOnly bool // the agent of the thread may only look
+	reads    approvals.Reads
 	fleet    *fleet
 
 	mu     sync.Mutex
@@ -215,9 +225,9 @@ func (w *world) start() {
 	}
 	log := slog.New(slog.DiscardHandler)
 	w.gate = gate.New(gate.Config{
-		DB: w.db, Policy: func() *policy.Policy { return pol }, Classify: risk.Classify, Now: time.Now, Log: log, Wake: func(th string) { w.agent.Wake(chat.ThreadID(th)) },
+		DB: w.db, Policy: func() *policy.Policy { return pol }, Classify: risk.Judge, Now: time.Now, Log: log, Wake: func(th string) { w.agent.Wake(chat.ThreadID(th)) },
 		Place: func(chat.ThreadID, string) gate.Place {
-			return gate.Place{Channel: "web", Approvers: []string{"oncall"}, Mode: policy.Balanced}
+			return gate.Place{Channel: "web", Approvers: []string{"oncall"}, Mode: policy.Balanced, Reads: w.reads}
 		},
 	})
 	var replicas agent.Replicas
@@ -226,7 +236,7 @@ func (w *world) start() {
 	}
 	w.agent = agent.New(agent.Config{
 		Replicas: replicas,
-		DB:       w.db, Model: w.model, Tools: toolboxView{reg}, Gate: gatekeeper.New(gatekeeper.Config{Gate: w.gate}), Outbox: outboxView{}, Owner: owner, Prompt: func(_ chat.ThreadID, id string) string { return "system" + id },
+		DB:       w.db, Model: w.model, Tools: toolboxView{reg}, Gate: w.gate, Outbox: outboxView{}, Owner: owner, Prompt: func(_ chat.ThreadID, id string) string { return "system" + id },
 		Profile: func(chat.ThreadID, string) agent.Profile { return agent.Profile{ReadOnly: w.readOnly} },
 		Outputs: w.outputs, Spending: w.spending,
 		Progress: func(_ context.Context, _ chat.ThreadID, p chat.Progress) {
@@ -768,12 +778,14 @@ func TestTheStopButton(t *testing.T) {
 			t.Fatalf("%+v", w.posts())
 		}
 	})
-	run(t, "bots cannot press it, and other buttons are not the agent's", script("touch x"), func(t *testing.T, w *world) {
+	run(t, "bots and people of another organisation cannot press it, and other buttons are not the agent's", script("touch x"), func(t *testing.T, w *world) {
 		w.say("do it")
 		for _, b := range w.card().Choose {
-			a, mine, err := w.agent.Press(t.Context(), chat.Click{ID: "k", Thread: "web:1", From: chat.User{ID: "web:bot", Bot: true}, Button: b.ID})
-			if err != nil || a.OK || mine != (b.Style == chat.StyleStop) {
-				t.Fatalf("%s: %+v %v %v", b.ID, a, mine, err)
+			for _, who := range []chat.User{{ID: "web:bot", Bot: true}, {ID: "slack:T2:U9", Outside: true, Stranger: true}} {
+				a, mine, err := w.agent.Press(t.Context(), chat.Click{ID: "k", Thread: "web:1", From: who, Button: b.ID})
+				if err != nil || a.OK || mine != (b.Style == chat.StyleStop) {
+					t.Fatalf("%s: %+v %v %v", b.ID, a, mine, err)
+				}
 			}
 		}
 	})

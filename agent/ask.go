@@ -80,12 +80,12 @@ type question struct {
 // ask sends the conversation. When it does not fit, it is summarised before; when the
 // server says that it is too long all the same, once more with less.
 func (w *worker) ask(ctx context.Context, s step, key string) (llm.Reply, error) {
-	draft := &draft{key: key, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}
+	draft := &draft{key: key, kind: chat.ProgressDraft, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}
 	q := question{w: w, s: s, profile: w.a.cfg.Profile(w.thread, s.agent()), prompt: w.a.cfg.Prompt(w.thread, s.agent()), tools: w.a.cfg.Tools.Specs(w.thread, s.agent()), show: draft.delta}
 	if s.agent() != "" {
 		q.show = func(d llm.Delta) { // its words are not shown, but that it waits is
 			if d.Note != "" {
-				w.show(ctx, chat.Progress{Key: key, Status: d.Note})
+				w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressDraft, Status: d.Note})
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/approvals"
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
@@ -26,7 +27,7 @@ func BenchmarkDispatch(b *testing.B) {
 		b.Fatal(err)
 	}
 	g := gate.New(gate.Config{
-		DB: mem.Open(), Policy: func() *policy.Policy { return pol }, Classify: risk.Classify, Now: time.Now,
+		DB: mem.Open(), Policy: func() *policy.Policy { return pol }, Classify: risk.Judge, Now: time.Now,
 		Place: func(chat.ThreadID, string) gate.Place {
 			return gate.Place{Channel: "web", Approvers: []string{"oncall"}, Mode: policy.Balanced}
 		},
@@ -39,14 +40,11 @@ func BenchmarkDispatch(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			req := gate.Request{Thread: "web:1", CallID: call.ID, By: chat.User{ID: "web:alice", Name: "alice"}, Action: plan.Action, Floor: plan.Level}
+			req := approvals.Request{Thread: "web:1", Call: call.ID, By: chat.User{ID: "web:alice", Name: "alice"}, Action: plan.Action, Floor: plan.Level}
 			r := g.Judge(b.Context(), req)
-			permit, err := g.Allow(req, r)
-			if err != nil {
-				b.Fatal(r.Sentence, err)
-			}
+			permit := r.Permit
 			if !permit.Allows(plan.Action) {
-				b.Fatal("no permit")
+				b.Fatal("no permit", r.Sentence)
 			}
 			_ = tools.Envelope(time.Now(), value)
 		}

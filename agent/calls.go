@@ -42,7 +42,7 @@ func resultOf(s step, r history.Result) history.Entry {
 // labels are not about a text that it did not write.
 func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
 	by, groups := w.proposer(s)
-	c := tools.Call{ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(), Name: s.call.Name, Args: json.RawMessage(s.call.Args)}
+	c := tools.Call{ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(), Name: s.call.Name, Args: json.RawMessage(s.call.Args), Tried: s.tried, Wanted: s.turn.reply != nil && s.turn.reply.Wanted}
 	if asksForMore(s.turn.reply) {
 		c.Agent = "" // it is the bot's, whoever the conversation is with
 	}
@@ -113,24 +113,27 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		}, resultOf(s, r))
 	}
 	by, groups := w.proposer(s)
-	p := Proposal{
-		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.maker(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated, Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt,
+	p := approvals.Request{
+		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.maker(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated, Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt, Tried: s.tried,
 	}
 	ruling := w.a.cfg.Gate.Judge(ctx, p)
 	switch ruling.Lane {
-	case Allow:
+	case approvals.Allow:
 		if plan.Nested != nil {
 			return w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }, w.nested(s, plan))
 		}
 		if err := w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }); err != nil {
 			return err
 		}
-		r, _ := w.perform(ctx, c, plan, ruling.Permit, rep, false)
+		r, did := w.perform(ctx, c, plan, ruling.Permit, rep, false)
 		if r == nil {
 			return w.afterAbandon(ctx)
 		}
-		return w.recordRun(ctx, s, plan, *r, false, func(tx store.Tx, o Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
-	case Ask:
+		if did.tried != "" {
+			return w.held(ctx, s, p, did.tried)
+		}
+		return w.recordRun(ctx, s, plan, *r, false, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
+	case approvals.Ask:
 		p.Impact = w.impact(ctx, plan.Action)
 		if c.Name == spend.Tool {
 			p.Impact = w.used(ctx)
@@ -144,7 +147,8 @@ func (w *worker) propose(ctx context.Context, s step) error {
 			if err := w.fence.Check(tx); err != nil {
 				return err
 			}
-			ask = w.a.cfg.Gate.Ask(tx, p)
+			rec := w.a.cfg.Gate.Ask(tx, p)
+			ask = history.Ask{Call: p.Call, Approval: rec.ID, Digest: rec.Digest, Expires: rec.ExpiresAt}
 			entry.At = w.a.cfg.Now()
 			entry = w.append(tx, entry)
 			w.park(tx, ask)
@@ -157,7 +161,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		failpoint.Hit(failpoint.CardRequested)
 		w.a.cfg.Outbox.Wake(w.thread)
 		return nil
-	case Forbid:
+	case approvals.Forbid:
 		if len(s.edits) > 0 {
 			return w.refuseEdit(ctx, s, same, tools.Failed("%s", ruling.Sentence))
 		}
@@ -165,6 +169,17 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	text := tools.ErrorText(tools.Failed("%s", ruling.Sentence))
 	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true, Refused: true}
 	return w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Forbidden(tx, p) }, resultOf(s, r))
+}
+
+// held notes that a read tried what its lock refuses: the proof was wrong, and the call
+// goes on as one that may change something, which asks.
+func (w *worker) held(ctx context.Context, s step, p approvals.Request, tried string) error {
+	w.log.Warn("a command that was proven to only read tried to change something; its lock refused it, and it asks now",
+		"tool", s.call.Name, "target", p.Action.Target, "tried", tried)
+	e := history.Entry{Kind: history.KindTried, Scope: s.scope(), Tried: &history.Tried{Call: s.call.ID, Tool: s.call.Name, What: tried}}
+	return w.insist(ctx, func(tx store.Tx) {
+		w.a.cfg.Gate.Ran(tx, p, approvals.Outcome{Note: "held: it tried to " + tried})
+	}, e)
 }
 
 // readOnly says whether a step may only look: the turn was begun so, or who leads the
@@ -259,7 +274,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		if err := w.fence.Check(tx); err != nil {
 			return err
 		}
-		permit, why = w.a.cfg.Gate.Consume(tx, id, plan.Action)
+		permit, _, why = w.a.cfg.Gate.Consume(tx, id, plan.Action)
 		switch {
 		case why != "":
 			text := tools.ErrorText(tools.Failed("approved, but not run: %s. Propose it again if it is still needed", strings.TrimSuffix(why, ".")))
@@ -267,7 +282,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		case plan.Nested != nil:
 			// It has no effect of its own: what it does is asked for, or was approved with it.
 			entry = w.nested(s, plan)
-			w.a.cfg.Gate.Finish(tx, id, Outcome{OK: true, Note: "begun"})
+			w.a.cfg.Gate.Finish(tx, id, approvals.Outcome{OK: true, Note: "begun"})
 		default:
 			entry = history.Entry{Kind: history.KindIntent, Scope: s.scope(), Intent: &history.Intent{Call: s.call.ID, Approval: id, Digest: plan.Action.Digest()}}
 		}
@@ -291,14 +306,14 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 	if !s.scripted() {
 		rep = repeated(w.entries, sameCall(plan.Action))
 	}
-	r, undo := w.perform(ctx, s.call, plan, permit, rep, true)
+	r, did := w.perform(ctx, s.call, plan, permit, rep, true)
 	if r == nil {
 		// The grace time is over with the command still running: the intent
 		// without an outcome says so to whoever goes on.
 		return context.Cause(ctx)
 	}
 	r.Changed = true
-	return w.recordRun(ctx, s, plan, *r, undo, func(tx store.Tx, o Outcome) {
+	return w.recordRun(ctx, s, plan, *r, did.undo, func(tx store.Tx, o approvals.Outcome) {
 		if r.Unknown {
 			w.a.cfg.Gate.Lost(tx, id)
 		} else {
@@ -316,14 +331,20 @@ func (w *worker) afterAbandon(ctx context.Context) error {
 	return w.awaitStop(ctx)
 }
 
+// deed is what is known of a run beside its result.
+type deed struct {
+	undo  bool   // it can be taken back
+	tried string // see tools.Result
+}
+
 // perform runs a permitted plan and shows its output while it runs. A nil
 // result means that the bot is going away and the command was left alone.
-func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permit approvals.Permit, rep repetition, changes bool) (r *history.Result, undo bool) {
+func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permit approvals.Permit, rep repetition, changes bool) (r *history.Result, did deed) {
 	step, done := w.begin(ctx, "running "+c.Name)
 	defer done()
 	key := "call/" + c.ID
-	out := &running{draft: draft{key: key, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}, name: c.Name, began: w.a.cfg.Now(), mark: changes}
-	w.show(ctx, chat.Progress{Key: key, Status: "running " + c.Name})
+	out := &running{draft: draft{key: key, kind: chat.ProgressOutput, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}, name: c.Name, began: w.a.cfg.Now(), mark: changes}
+	w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressOutput, Status: "running " + c.Name})
 	kept := w.keeping(c)
 	step, ended := w.a.cfg.Watcher.Tool(step, w.thread, c)
 	defer func() { ended(r) }()
@@ -333,10 +354,10 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 		out.event(e)
 	})
 	still()
-	defer w.show(ctx, chat.Progress{Key: key, Done: true})
+	defer w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressOutput, Done: true})
 	if ctx.Err() != nil {
 		kept.Drop()
-		return nil, false
+		return nil, deed{}
 	}
 	whole := w.keep(ctx, kept, res, err)
 	r = &history.Result{Call: c.ID, Tool: c.Name, Same: sameCall(plan.Action)}
@@ -344,16 +365,20 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 	case err != nil:
 		r.Text = tools.ErrorText(err)
 		r.Failed = true
+		r.Why = w.a.cfg.Redact(firstLine(err.Error()))
+		var e *tools.Error
+		r.Unstarted = errors.As(err, &e) && e.Unstarted
 		r.Way = hash(r.Text)
 		if errors.Is(err, context.Canceled) || errors.Is(context.Cause(step), errStopped) {
-			r.Text = tools.ErrorText(tools.Failed("stopped by a person while it ran"))
+			r.Why = "stopped by a person while it ran"
+			r.Text = tools.ErrorText(tools.Failed("%s", r.Why))
 		}
 	case res.Unknown:
 		r.Unknown, r.Failed = true, true
 		r.Text = tools.ErrorText(tools.Failed("%s", join(unknownText, w.evidence(ctx, c.ID))))
 		r.Way = hash(r.Text)
 	default:
-		r.Failed = res.Failed
+		r.Failed, r.Signal = res.Failed, res.Signal
 		r.Way = way(res.Value)
 		value := res.Value
 		if !r.Failed && rep.successes >= 2 {
@@ -374,7 +399,7 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 	w.a.mu.Lock()
 	w.status = "storing the result of " + c.Name
 	w.a.mu.Unlock()
-	return r, res.Undo
+	return r, deed{res.Undo, w.a.cfg.Redact(res.Tried)}
 }
 
 // way identifies a result, for the recognition of repetitions: without the notices that
@@ -428,9 +453,9 @@ func (w *worker) keep(ctx context.Context, kept *output.Writer, res tools.Result
 
 // recordRun stores a result, the outcome with the gate, and the message that
 // people see, in one transaction.
-func (w *worker) recordRun(ctx context.Context, s step, plan tools.Plan, r history.Result, undo bool, record func(store.Tx, Outcome)) error {
+func (w *worker) recordRun(ctx context.Context, s step, plan tools.Plan, r history.Result, undo bool, record func(store.Tx, approvals.Outcome)) error {
 	err := w.insist(ctx, func(tx store.Tx) {
-		record(tx, Outcome{OK: !r.Failed, Note: outcomeNote(r), Undo: undo})
+		record(tx, approvals.Outcome{OK: !r.Failed, Note: outcomeNote(r), Signal: r.Signal, Unstarted: r.Unstarted, Undo: undo})
 		if s.agent() != "" && !r.Changed { // its looks are in its line
 			w.line(tx, s.turn, "ran "+s.call.Name+" · "+outcomeNote(r))
 			return
@@ -496,7 +521,7 @@ func (w *worker) evidence(ctx context.Context, call string) string {
 	if w.a.cfg.Evidence == nil {
 		return ""
 	}
-	w.show(ctx, chat.Progress{Key: "status", Status: "asking the target what became of it"})
+	w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "asking the target what became of it"})
 	ctx, cancel := context.WithTimeout(ctx, evidenceWithin)
 	defer cancel()
 	return w.a.cfg.Redact(w.a.cfg.Evidence(ctx, w.thread, call))
@@ -519,6 +544,7 @@ func paragraph(s string) string {
 // draft turns the deltas of a reply into progress, at most five times a second.
 type draft struct {
 	key  string
+	kind chat.ProgressKind
 	show func(chat.Progress)
 	now  func() time.Time
 	live func() Live
@@ -543,7 +569,7 @@ func (d *draft) delta(x llm.Delta) {
 	}
 	d.add(x.Text)
 	if x.Note != "" {
-		d.show(chat.Progress{Key: d.key, Status: x.Note})
+		d.show(chat.Progress{Key: d.key, Kind: d.kind, Status: x.Note})
 		return
 	}
 	d.flush("writing", math.MaxInt)
@@ -563,7 +589,7 @@ func (d *draft) flush(status string, last int) {
 		if d.pass != nil {
 			text += d.pass.Preview()
 		}
-		d.show(chat.Progress{Key: d.key, Status: status, Text: lastBytes(text, last)})
+		d.show(chat.Progress{Key: d.key, Kind: d.kind, Status: status, Text: lastBytes(text, last)})
 	}
 }
 
@@ -666,12 +692,12 @@ func (w *worker) beginVisibly(ctx context.Context, status string) (context.Conte
 	stop := beat(func() {
 		if took := w.a.cfg.Now().Sub(began); took >= aliveAfter {
 			shown = true
-			w.show(ctx, chat.Progress{Key: "status", Status: status + " · " + took.Truncate(time.Second).String()})
+			w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: status + " · " + took.Truncate(time.Second).String()})
 		}
 	})
 	return step, func() {
 		if stop(); shown {
-			w.show(ctx, chat.Progress{Key: "status", Done: true})
+			w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true})
 		}
 		done()
 	}

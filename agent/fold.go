@@ -49,6 +49,7 @@ type turn struct {
 
 	decisions map[string]*history.Decision
 	edits     map[string][]*history.Edited
+	tried     map[string]string // what calls tried as reads and were refused
 	intents   map[string]bool
 	results   map[string]*history.Result
 	past      []*history.Entry // of a workflow: its replies, results and steps, in order
@@ -58,6 +59,7 @@ type turn struct {
 func newTurn(scope string) *turn {
 	return &turn{
 		scope: scope, asks: map[string]*history.Entry{}, decisions: map[string]*history.Decision{}, edits: map[string][]*history.Edited{},
+		tried:   map[string]string{},
 		intents: map[string]bool{}, results: map[string]*history.Result{},
 	}
 }
@@ -86,6 +88,7 @@ func (f *folded) clone() *folded {
 	for k, t := range f.turns {
 		c := *t
 		c.asks, c.decisions, c.edits = maps.Clone(t.asks), maps.Clone(t.decisions), maps.Clone(t.edits)
+		c.tried = maps.Clone(t.tried)
 		c.intents, c.results, c.past = maps.Clone(t.intents), maps.Clone(t.results), slices.Clip(t.past)
 		n.turns[k] = &c
 	}
@@ -217,6 +220,11 @@ func (f *folded) called(e *history.Entry) {
 			t.edits[d.Call] = append(t.edits[d.Call], d)
 			f.wait(t, e.At.Sub(t.asks[d.Call].At))
 			delete(t.asks, d.Call) // it is asked anew, or runs
+			delete(t.tried, d.Call)
+		}
+	case e.Tried != nil:
+		if t := f.turnOf(e.Tried.Call); t != nil {
+			t.tried[e.Tried.Call] = e.Tried.What
 		}
 	case e.Intent != nil:
 		if t := f.turnOf(e.Intent.Call); t != nil {

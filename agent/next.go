@@ -43,6 +43,8 @@ type step struct {
 	holder   string            // paused: who has the keyboard
 	// edits are how people changed the call's command, oldest first.
 	edits []*history.Edited
+	// tried is what the call tried as a read and was refused.
+	tried string
 }
 
 // scope is the conversation in which the step's call was made.
@@ -107,7 +109,7 @@ func (f *folded) nextCall(t *turn, c llm.Call, now time.Time, lim Limits) step {
 		ask = e.Ask
 	}
 	d := t.decisions[c.ID]
-	s := step{turn: t, call: c, decision: d, ask: ask, edits: t.edits[c.ID]}
+	s := step{turn: t, call: c, decision: d, ask: ask, edits: t.edits[c.ID], tried: t.tried[c.ID]}
 	switch {
 	case t.intents[c.ID]:
 		s.kind = stepUnknown

@@ -348,6 +348,8 @@ func TestParseWord(t *testing.T) {
 	for text, want := range map[string]string{
 		"stop": "stop", " Stop! ": "stop", "stop the nginx service": "", "status": "status", "help": "help",
 		"approve abcdefgh23": "approve", "approve of this": "", "approve": "", "deny abcdefgh23 not now": "deny", "deny him access": "",
+		// An id that is wrong is answered, and no matter for the model.
+		"approve zzz": "approve", "deny 7k2": "deny", "undo nosuch": "undo", "approve it": "", "deny all": "", "undo that": "", "undo": "",
 	} {
 		w, ok := parseWord(text)
 		if !ok {
@@ -355,6 +357,21 @@ func TestParseWord(t *testing.T) {
 		}
 		if w.verb != want {
 			t.Errorf("%q is %q, want %q", text, w.verb, want)
+		}
+	}
+}
+
+// "run" and one name is the word, whether or not there is such a workflow; a pronoun makes
+// a sentence of it.
+func TestRunAndAName(t *testing.T) {
+	a := &Agent{cfg: Config{Workflows: []string{"disk-full", "all"}}}
+	for text, want := range map[string]bool{
+		"run disk-full": true, "run nosuch": true, "run nosuch x=1": true, "run": true, "run all": true,
+		"run it": false, "run this": false, "run the tests": false, "run df -h": false,
+	} {
+		w, ok := parseWord(text)
+		if got := ok && a.knows(w); got != want {
+			t.Errorf("%q is the word: %v", text, got)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"countersign/adapters/chat"
 )
 
 func TestOutputThatWasCutCanBeHadWhole(t *testing.T) {
@@ -50,6 +52,10 @@ func TestACallThatTakesTimeHasALineThatMoves(t *testing.T) {
 		}
 		if len(lines) < 3 || !slices.Contains(lines, "running sh · 2s") || !slices.Contains(lines, "running sh · 4s") {
 			t.Errorf("%q", lines)
+		}
+		waited := slices.IndexFunc(w.showed, func(p chat.Progress) bool { return strings.HasPrefix(p.Status, "waiting for a decision") })
+		if waited < 0 || !w.showed[waited+1].Done || w.showed[waited+1].Key != w.showed[waited].Key {
+			t.Errorf("it runs, and still says that it waits: %+v", w.showed)
 		}
 		if last := w.showed[len(w.showed)-1]; strings.HasPrefix(last.Status, "running") {
 			t.Errorf("%+v", last)

@@ -24,7 +24,6 @@ import (
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
-	"countersign/internal/gatekeeper"
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/store/bolt"
@@ -126,7 +125,7 @@ func newEngine(b *testing.B, m llm.Model, progress func(chat.ThreadID, chat.Prog
 		Concurrency: 256, Timeout: time.Minute, Log: log,
 	})
 	g := gate.New(gate.Config{
-		DB: db, Policy: func() *policy.Policy { return pol }, Classify: risk.Classify, Now: time.Now, Log: log,
+		DB: db, Policy: func() *policy.Policy { return pol }, Classify: risk.Judge, Now: time.Now, Log: log,
 		Wake: func(th string) { e.agent.Wake(chat.ThreadID(th)); e.sender.Wake(th) },
 		Place: func(chat.ThreadID, string) gate.Place {
 			return gate.Place{Channel: "web", Approvers: []string{"oncall"}, Mode: policy.Balanced}
@@ -136,7 +135,7 @@ func newEngine(b *testing.B, m llm.Model, progress func(chat.ThreadID, chat.Prog
 	info.Role = strings.Repeat("When a unit fails, read its journal first. ", 1+(promptSize-len(prompt.System(info)))/43)
 	dollar := spend.Money(1_000_000)
 	e.agent = agent.New(agent.Config{
-		DB: db, Model: m, Tools: manyTools{reg, realisticSpecs()}, Gate: gatekeeper.New(gatekeeper.Config{Gate: g}), Outbox: sending{sender: e.sender},
+		DB: db, Model: m, Tools: manyTools{reg, realisticSpecs()}, Gate: g, Outbox: sending{sender: e.sender},
 		Owner:    "bench/1",
 		Prompt:   func(chat.ThreadID, string) string { return prompt.System(info) },
 		Progress: func(_ context.Context, th chat.ThreadID, p chat.Progress) { progress(th, p) },

@@ -25,6 +25,7 @@ type shellResult struct {
 		Stdout   string `json:"stdout"`
 		Stderr   string `json:"stderr"`
 		Notice   string `json:"notice"`
+		State    string `json:"state"`
 	} `json:"result"`
 }
 
@@ -68,10 +69,10 @@ func printed(text string) (out, notice string) {
 		return out, ""
 	}
 	var sh shellResult
-	if json.Unmarshal([]byte(text), &sh) == nil && sh.Result.ExitCode != nil {
+	if json.Unmarshal([]byte(text), &sh) == nil && (sh.Result.ExitCode != nil || sh.Result.State == "stopped") {
 		return strings.TrimRight(sh.Result.Stdout+sh.Result.Stderr, "\n"), sh.Result.Notice
 	}
-	return string(env.Result), ""
+	return readable(env.Result), ""
 }
 
 // cutLast is strings.Cut around the last sep.
@@ -112,10 +113,24 @@ func outcomeNote(r history.Result) string {
 		return "outcome unknown"
 	case json.Unmarshal([]byte(r.Text), &sh) == nil && sh.Result.ExitCode != nil:
 		return fmt.Sprintf("exit code %d", *sh.Result.ExitCode)
+	case r.Failed && json.Unmarshal([]byte(r.Text), &sh) == nil && sh.Result.State == "stopped":
+		return "stopped by a person while it ran"
+	case r.Failed && r.Why != "":
+		return r.Why
 	case r.Failed:
 		return "failed"
 	}
 	return "done"
+}
+
+// firstLine is the first line of a text, for one line of a card.
+func firstLine(s string) string {
+	const most = 300
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
 }
 
 func shorten(s string) string {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,11 @@ type word struct {
 	reason string
 	inputs map[string]string // of a workflow
 }
+
+// oddID is one word that may be meant for an id, and prose are those that are not.
+var oddID = regexp.MustCompile(`^[A-Za-z0-9]{2,20}$`)
+
+var prose = strings.Fields("it this that them all these those everything nothing access both me him her us please now again yes no")
 
 var approvalID = regexp.MustCompile(`^[a-z0-9]{10}$`)
 
@@ -56,10 +62,13 @@ func parseWord(text string) (word, bool) {
 			return word{verb: verb, id: fields[1]}, true
 		}
 	case "undo":
-		if len(fields) == 2 && approvalID.MatchString(fields[1]) {
+		if len(fields) == 2 && oddID.MatchString(fields[1]) && !slices.Contains(prose, strings.ToLower(fields[1])) {
 			return word{verb: verb, id: fields[1]}, true
 		}
 	case "approve", "deny", "break-glass", "reviewed":
+		if len(fields) == 2 && oddID.MatchString(fields[1]) && !slices.Contains(prose, strings.ToLower(fields[1])) {
+			return word{verb: verb, id: fields[1]}, true // the answer says that there is none
+		}
 		if len(fields) >= 2 && approvalID.MatchString(fields[1]) {
 			return word{verb: verb, id: fields[1], reason: strings.Join(fields[2:], " ")}, true
 		}
@@ -109,7 +118,7 @@ func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
 		return a.stop(ctx, ev)
 	case "approve", "deny", "break-glass", "reviewed":
 		prefix := map[string]string{"approve": card.ApprovePrefix, "deny": card.DenyPrefix, "break-glass": card.GlassPrefix, "reviewed": card.ReviewPrefix}[w.verb]
-		ans, err := a.cfg.Gate.Vote(ctx, chat.Click{
+		ans, err := a.cfg.Gate.Word(ctx, chat.Click{
 			ID: ev.ID, Thread: ev.Thread, From: ev.From, Button: chat.ButtonID(prefix + w.id), Reason: w.reason, Groups: ev.Groups,
 		})
 		if err != nil {
@@ -337,6 +346,9 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 	if c.From.Bot {
 		return chat.Answer{Notice: "Bots cannot decide."}, true, nil
 	}
+	if c.From.Stranger {
+		return chat.Answer{Notice: "I work only for people of this organisation, so your press changes nothing."}, true, nil
+	}
 	if c.ID == "" || c.Thread == "" {
 		return chat.Answer{}, true, errors.New("agent: a click needs an id and a thread")
 	}
@@ -371,6 +383,8 @@ func (a *Agent) answer(ctx context.Context, ev chat.Event, text string) error {
 // attach answers with files.
 func (a *Agent) attach(ctx context.Context, ev chat.Event, text string, files []chat.File) error {
 	err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		// Who got an answer goes on talking, whatever the thread began with.
+		queue.Join(tx, string(ev.Thread))
 		a.cfg.Outbox.Put(tx, ev.Thread, chat.Post{Key: "answer/" + string(ev.ID), Text: text, Files: files, Quiet: true})
 		return nil
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,9 +29,11 @@ type worker struct {
 	fence  queue.Fence
 
 	entries []history.Entry
+	reload  bool    // the last inbox changed what was stored before
 	state   *folded // of entries
 	size    size
 	stalled bool // the store refuses
+	acted   bool // what the thread waited for is over, and it was told
 
 	// Under Agent.mu.
 	again  bool
@@ -71,7 +74,7 @@ func (w *worker) steps(ctx context.Context, quit <-chan struct{}) (unfinished bo
 			// happens before its entry is stored.
 			w.log.Error("a step could not be stored; trying again", "error", err)
 			w.stall(true)
-			w.show(ctx, chat.Progress{Key: "status", Status: "waiting for the store: " + storeSentence(err)})
+			w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting for the store: " + storeSentence(err)})
 			if !pause(ctx, quit, delay) {
 				return false
 			}
@@ -129,6 +132,10 @@ func (w *worker) once(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	s := w.state.next(w.a.cfg.Now(), w.limits())
+	if !w.acted && !slices.Contains([]stepKind{stepIdle, stepWait, stepPaused, stepAnswer, stepTimer}, s.kind) {
+		w.acted = true
+		w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true})
+	}
 	switch s.kind {
 	case stepIdle, stepWait, stepPaused, stepAnswer, stepTimer:
 		return w.rest(ctx, s)
@@ -190,7 +197,7 @@ func (w *worker) drain(ctx context.Context) (claimed bool, err error) {
 	var added, loaded []history.Entry
 	var state *folded
 	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		added, loaded, state = nil, nil, w.state
+		added, loaded, state, w.reload = nil, nil, w.state, false
 		if w.fence.Owner == "" || w.state == nil {
 			// Another replica was quicker, or this is the poll that saw what is done by now.
 			if queue.Idle(tx, string(w.thread)) {
@@ -219,10 +226,20 @@ func (w *worker) drain(ctx context.Context) (claimed bool, err error) {
 				added = append(added, e)
 			}
 		}
+		if w.reload { // a message is gone from what is stored, and so from what is known
+			loaded = history.Load(tx, w.thread)
+			state = fold(loaded)
+		}
 		return nil
 	})
 	if err != nil || !claimed {
 		return claimed, err
+	}
+	if w.reload {
+		w.entries = loaded
+		w.a.cfg.Watcher.Appended(ctx, w.thread, added)
+		w.state = state
+		return true, nil
 	}
 	if loaded != nil || w.state == nil {
 		w.entries = loaded
@@ -256,9 +273,17 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 			}
 			return add(history.Entry{Kind: history.KindStop, Stop: &history.Stop{ID: ev.ID, From: ev.From}})
 		}
+		if ev.Deleted {
+			// Nobody is asked anything by it, and nobody reads it any more.
+			w.reload = history.Forget(tx, w.thread, ev.Replaces, w.a.cfg.KeepDeleted) || w.reload
+			return nil
+		}
 		text := w.a.cfg.Redact(ev.Text)
 		if ev.Replaces != "" {
 			text = "(correction of an earlier message) " + text
+		}
+		if ev.Unread != "" {
+			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "unread/" + string(ev.ID), Text: "I did not read what was said here before you asked me: " + ev.Unread + ". Tell me what I need to know.", Quiet: true})
 		}
 		s := known.next(at, Limits{})
 		if s.kind == stepWait {
@@ -280,7 +305,7 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 		if answers { // the model reads it later, and must not take it for a new request
 			text = fmt.Sprintf("(to the question of the workflow %s) %s", s.turn.begin.Name, text)
 		}
-		said := add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files, ReadOnly: ev.ReadOnly}})
+		said := add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, Ref: ev.Ref, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files, ReadOnly: ev.ReadOnly}})
 		if answers {
 			said = append(said, add(w.answered(tx, s, ev.From, answer))...)
 		}
@@ -292,14 +317,14 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 			return nil
 		}
 		return w.wanted(tx, known, want, add)
-	case itemDecision:
+	case approvals.ItemDecision:
 		var d history.Decision
 		if err := json.Unmarshal(it.Body, &d); err != nil {
 			w.log.Error("a decision cannot be read and was dropped", "item", it.ID, "error", err)
 			return nil
 		}
 		return add(history.Entry{Kind: history.KindDecision, Decision: &d, Scope: known.scopes[d.Call]})
-	case itemEdited:
+	case approvals.ItemEdited:
 		var e history.Edited
 		if err := json.Unmarshal(it.Body, &e); err != nil {
 			w.log.Error("an edit cannot be read and was dropped", "item", it.ID, "error", err)
@@ -311,7 +336,7 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 		}
 		e.Shown = w.a.cfg.Redact(e.Text)
 		return add(history.Entry{Kind: history.KindEdited, Edited: &e, Scope: s.scope()})
-	case itemExpire:
+	case approvals.ItemExpire:
 		var d struct {
 			Approval approvals.ID `json:"approval"`
 		}
@@ -397,16 +422,17 @@ func (w *worker) rest(ctx context.Context, s step) (more bool, err error) {
 	if !released {
 		return true, nil
 	}
-	status := chat.Progress{Key: "status", Done: true}
+	w.acted = false
+	status := chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true}
 	switch s.kind {
 	case stepPaused:
-		status = chat.Progress{Key: "status", Status: "paused: " + s.holder + " has the keyboard"}
+		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "paused: " + s.holder + " has the keyboard"}
 	case stepWait:
-		status = chat.Progress{Key: "status", Status: "waiting for a decision on request " + string(s.ask.Approval)}
+		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting for a decision on request " + string(s.ask.Approval)}
 	case stepAnswer:
-		status = chat.Progress{Key: "status", Status: "waiting for an answer to the workflow's question"}
+		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting for an answer to the workflow's question"}
 	case stepTimer:
-		status = chat.Progress{Key: "status", Status: "waiting until " + s.turn.pending.Step.Until.UTC().Format("15:04:05") + " UTC, as the workflow says"}
+		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting until " + s.turn.pending.Step.Until.UTC().Format("15:04:05") + " UTC, as the workflow says"}
 	default:
 	}
 	w.show(ctx, status)
@@ -470,7 +496,7 @@ func (w *worker) insist(ctx context.Context, also func(tx store.Tx), entries ...
 		}
 		w.log.Error("an outcome could not be stored; trying again", "error", err)
 		w.stall(true)
-		w.show(ctx, chat.Progress{Key: "status", Status: "waiting for the store: " + storeSentence(err)})
+		w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting for the store: " + storeSentence(err)})
 		if !pause(ctx, nil, delay) {
 			return err
 		}
@@ -509,6 +535,9 @@ func (w *worker) limits() Limits {
 	return lim
 }
 
+// maxCalls is how many calls of one reply are taken.
+const maxCalls = 32
+
 // model asks the model and stores its reply.
 func (w *worker) model(ctx context.Context, s step) error {
 	if over, err := w.overspent(ctx); err != nil {
@@ -523,19 +552,19 @@ func (w *worker) model(ctx context.Context, s step) error {
 	}
 	step, done := w.begin(ctx, "waiting for the model")
 	defer done()
-	w.show(ctx, chat.Progress{Key: key, Status: thinking})
+	w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressDraft, Status: thinking})
 	failpoint.Hit(failpoint.ModelAsked)
 	reply, err := w.ask(step, s, key)
 	switch {
 	case errors.Is(context.Cause(step), errStopped):
-		w.show(ctx, chat.Progress{Key: key, Done: true})
+		w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressDraft, Done: true})
 		return w.awaitStop(ctx)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		w.show(ctx, chat.Progress{Key: key, Done: true})
+		w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressDraft, Done: true})
 		return w.modelFailed(ctx, s, err)
-	case reply.Text == "" && len(reply.Calls) == 0:
+	case strings.TrimSpace(reply.Text) == "" && len(reply.Calls) == 0:
 		const nothing = "The model answered with nothing at all."
 		if name != "" {
 			return w.nestedFailed(ctx, s, nothing)
@@ -543,11 +572,21 @@ func (w *worker) model(ctx context.Context, s step) error {
 		return w.finish(ctx, history.EndFailed, nothing+" Say `go on` to try again; if it stays so, check OPENAI_MODEL.")
 	}
 	failpoint.Hit(failpoint.ModelReplied)
+	offered := len(reply.Calls)
+	if offered > maxCalls {
+		// What the provider wants back as it was names all of them.
+		reply.Calls, reply.Opaque = reply.Calls[:maxCalls:maxCalls], nil
+	}
 	reply.Calls = rename(reply.Calls, w.state.used)
 	text := w.a.cfg.Redact(reply.Text)
 	entries := []history.Entry{{Kind: history.KindReply, Scope: s.turn.scope, Reply: &history.Reply{
 		Text: text, Calls: reply.Calls, Finish: reply.Finish, Usage: reply.Usage, Model: reply.Model, Opaque: reply.Opaque,
 	}}}
+	if offered > maxCalls {
+		entries = append(entries, history.Entry{Kind: history.KindNote, Scope: s.turn.scope, Note: &history.Note{
+			Text: fmt.Sprintf("Your last reply had %d calls. Only the first %d were taken, and the others were not looked at; make those that are still needed again, at most %d in one reply.", offered, maxCalls, maxCalls),
+		}})
+	}
 	if name != "" { // its words are for the agent; people see its line
 		err := w.write(ctx, func(tx store.Tx) {
 			after := *s.turn
@@ -571,7 +610,7 @@ func (w *worker) model(ctx context.Context, s step) error {
 		if strings.TrimSpace(text) != "" {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: key, Text: text, Quiet: true})
 		} else {
-			w.show(ctx, chat.Progress{Key: key, Done: true})
+			w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressDraft, Done: true})
 		}
 	}, entries...)
 	if err != nil {

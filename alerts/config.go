@@ -38,6 +38,9 @@ type Config struct {
 type Hook struct {
 	// SecretEnv names the environment variable that holds its secret.
 	SecretEnv string `yaml:"secret_env"`
+	// Untimed takes signatures that cover no time, of Grafana and of the generic hook.
+	// Whoever records such a request can send it again.
+	Untimed bool `yaml:"untimed,omitempty"`
 }
 
 // Place is where a trouble's thread is opened, and what happens there.
@@ -108,6 +111,17 @@ func (c Config) Secrets(lookup func(name string) (string, bool)) (map[notice.Sou
 	return out, errors.Join(errs...)
 }
 
+// Untimed are the hooks that take signatures without a time.
+func (c Config) Untimed() map[notice.Source]bool {
+	out := map[notice.Source]bool{}
+	for s, h := range c.Hooks {
+		if h.Untimed {
+			out[s] = true
+		}
+	}
+	return out
+}
+
 // router is a configuration that was checked.
 type router struct {
 	routes  []compiled
@@ -132,6 +146,9 @@ func (c Config) compile() (*router, error) {
 		}
 		if c.Hooks[s].SecretEnv == "" {
 			bad("alerts.hooks.%s.secret_env is missing; name the environment variable that holds its secret", s)
+		}
+		if c.Hooks[s].Untimed && !hook.SignsTime(s) {
+			bad("alerts.hooks.%s.untimed changes nothing, because its signature never covers a time; leave it out", s)
 		}
 	}
 	for i, route := range c.Routes {

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"countersign/alerts"
 	"countersign/alerts/hook"
 	"countersign/alerts/notice"
+	"countersign/store"
 )
 
 // TestFromAnHTTPRequestToAThread: each system's own example, over HTTP, becomes a
@@ -84,6 +86,7 @@ func TestFromAnHTTPRequestToAThread(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		body = []byte(strings.Replace(string(body), "2020-10-02T18:45:22.169Z", time.Now().UTC().Format(time.RFC3339), 1)) // an old event is not taken
 		known := h.net.Threads()
 		send(c.source, string(body))
 		var th chat.ThreadID
@@ -120,5 +123,58 @@ func TestFromAnHTTPRequestToAThread(t *testing.T) {
 	}
 	if n := len(h.questions()); n != 4 {
 		t.Errorf("the bot was asked %d times", n)
+	}
+}
+
+// TestARecordedRequestCountsOnce: what is signed with its time and sent again opens
+// nothing and says nothing, at whichever replica it comes in.
+func TestARecordedRequestCountsOnce(t *testing.T) {
+	cfg := config()
+	cfg.Hooks = map[notice.Source]alerts.Hook{notice.Generic: {SecretEnv: "S"}}
+	h := newHouse(t, cfg)
+	secrets, err := cfg.Secrets(func(string) (string, bool) { return "the long secret of generic", true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	const body = `{"title": "The backup of db1 failed"}`
+	stamp := strconv.FormatInt(time.Now().Unix(), 10)
+	m := hmac.New(sha256.New, []byte("the long secret of generic"))
+	_, _ = m.Write([]byte("v1:" + stamp + ":" + body))
+	for range 3 {
+		handler, err := hook.New(hook.Config{Secrets: secrets, Accept: h.in.Accept}) // each knows nothing of the others
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/hooks/generic", strings.NewReader(body))
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("X-Countersign-Timestamp", stamp)
+		req.Header.Set("X-Countersign-Signature", "v1="+hex.EncodeToString(m.Sum(nil)))
+		w := httptest.NewRecorder()
+		if handler.ServeHTTP(w, req); w.Code != http.StatusAccepted {
+			t.Errorf("status %d", w.Code)
+		}
+	}
+	h.run()
+	defer h.stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := h.net.Wait(ctx, func() bool { return len(h.net.Threads()) > 0 }); err != nil {
+		t.Fatal(err)
+	}
+	for _, th := range h.net.Threads() {
+		for _, p := range h.net.Posts(th) {
+			if strings.Contains(p.Text, "times") {
+				t.Errorf("it was told again: %s", p.Text)
+			}
+		}
+	}
+	waiting := 0
+	if err := h.db.View(t.Context(), func(tx store.Tx) error {
+		for range tx.Scan(store.Prefix("alerts", "seen")) {
+			waiting++
+		}
+		return nil
+	}); err != nil || waiting != 1 {
+		t.Errorf("%d messages are known, %v", waiting, err)
 	}
 }

@@ -63,9 +63,11 @@ type Action struct {
 	Dir     string `json:"dir,omitempty"`     // resolved working directory
 	Session string `json:"session,omitempty"` // managed tmux session
 	Pane    string `json:"pane,omitempty"`    // pane in that session
-	// Pristine says that the pane's shell is as the bot started it, so that a proof
-	// about the text holds there too; whoever runs it has to check that again.
-	Pristine bool `json:"pristine,omitempty"`
+	// Locked says that it runs where the kernel keeps it from changing anything.
+	Locked bool `json:"locked,omitempty"`
+	// Shell is what reads Bytes, for a process of its own: "bash", "sh", or "" where that
+	// is not known.
+	Shell string `json:"shell,omitempty"`
 	// Foreground is the program that keystrokes would reach.
 	Foreground string `json:"foreground,omitempty"`
 	Path       string `json:"path,omitempty"` // resolved file that is read or written
@@ -95,13 +97,41 @@ type Action struct {
 // writes to, so that its content does not matter to what runs.
 const AnyContent = "whatever its content"
 
+// LeftBySteps is what Action.Files, and [ShellFact], say in a step of a plan of what the
+// steps before it may bring about or change.
+const LeftBySteps = "as the steps before leave it"
+
+// ShellFact is the key of Action.Env that says in which state the shell is that text is
+// typed into: [ShellNew], [ShellShared] or [LeftBySteps].
+const ShellFact = "shell"
+
+// ShellNew is the state of the shell of a pane that is still to be made.
+const ShellNew = "as the new pane starts it"
+
+const sharedShell = "that of the shared pane "
+
+// ShellShared is the state of the shell of a pane that is there, by the pane's name.
+func ShellShared(pane string) string { return sharedShell + pane + ", as commands and people left it" }
+
 // MaxEdit is the longest shell text, in bytes, that people may edit on a card:
 // what the input of a Slack modal holds (3,000 characters).
 const MaxEdit = 3000
 
+// Text is the action's shell text, for the risk engine.
+func (a Action) Text() risk.Text {
+	t := risk.Text{Command: string(a.Bytes), Dir: a.Dir, Locked: a.Locked}
+	switch a.Shell {
+	case "bash":
+		t.Shell = risk.Bash
+	case "sh":
+		t.Shell = risk.POSIX
+	}
+	return t
+}
+
 // Private reports whether the action's shell text means what it says: it runs in a
-// process of its own, or in a pane that nobody can have changed.
-func (a Action) Private() bool { return a.Pane == "" || a.Pristine }
+// process of its own, and not in a shell that others use.
+func (a Action) Private() bool { return a.Pane == "" }
 
 // Editable reports whether people may edit the action's shell text, and names the
 // argument of the call that holds it. Text with invisible characters is not
@@ -159,7 +189,7 @@ type Digest [sha256.Size]byte
 
 // digestVersion changes whenever the encoding does, so that an approval given
 // under another encoding never fits.
-const digestVersion = "countersign-action-v2\n"
+const digestVersion = "countersign-action-v3\n"
 
 // Digest returns the action's digest. JSON with fixed field order and sorted
 // map keys is the canonical encoding.

@@ -20,7 +20,7 @@ import (
 func TestTheDigestsEncoding(t *testing.T) {
 	a := action()
 	a.Args = []byte(`{"command":"x","wait":true}`)
-	const want = "33c1d5133504050cad7c38c4282d57e43caa316193bd53fb06f92055942054a6"
+	const want = "f2f2a12f972fd7c259019ad516c6729c65efa4e3c58c67b0597ee7757f9c80b5"
 	if got := a.Digest().String(); got != want {
 		t.Errorf("the digest of the same action is %s, and was %s", got, want)
 	}

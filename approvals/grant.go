@@ -1,6 +1,8 @@
 package approvals
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,10 +21,10 @@ type Grant struct {
 	Until time.Time `json:"until"`
 }
 
-// grantKey leaves out what a run of the action may itself have made.
+// grantKey leaves out what a run of the action, or the making of its terminal, may itself
+// have brought about.
 func grantKey(thread chat.ThreadID, a Action) []byte {
-	a.Files = withContent(a.Files)
-	return store.Key("approval-grant", string(thread), a.Digest().String())
+	return store.Key("approval-grant", string(thread), a.settled().Digest().String())
 }
 
 // grant stores what the last vote of an approved record allows.
@@ -48,15 +50,46 @@ func (l Ledger) Granted(tx store.Tx, thread chat.ThreadID, a Action, now time.Ti
 
 // still reports whether an action is the one that was shown. Files that it only
 // writes to may have come into being since: the action itself, or an earlier step
-// of its plan, may have made them. One that was there must be the same one.
+// of its plan, may have made them. One that was there must be the same one. The terminal
+// that was still to be made may be there now, and what was shown as left by earlier
+// steps is as they left it.
 func (a Action) still(shown Action) bool {
+	switch was, is := shown.Env[ShellFact], a.Env[ShellFact]; {
+	case was == is:
+	case (was == ShellNew || was == LeftBySteps) && strings.HasPrefix(is, sharedShell):
+	default:
+		return false
+	}
+	files := maps.Clone(a.Files)
+	kept := maps.Clone(shown.Files)
 	for name, state := range shown.Files {
-		if a.Files[name] != state {
+		switch {
+		case state == LeftBySteps:
+			bare := strings.TrimSuffix(name, "/")
+			delete(kept, name)
+			delete(files, bare)
+			delete(files, bare+"/")
+		case files[name] != state:
 			return false
 		}
 	}
-	a.Files, shown.Files = withContent(a.Files), withContent(shown.Files)
-	return a.Digest() == shown.Digest()
+	a.Files, shown.Files = files, kept
+	return a.settled().Digest() == shown.settled().Digest()
+}
+
+// settled is the action without what its own run, or the making of its terminal, brings
+// about.
+func (a Action) settled() Action {
+	a.Files = withContent(a.Files)
+	if _, typed := a.Env[ShellFact]; !typed {
+		return a
+	}
+	a.Env = maps.Clone(a.Env)
+	delete(a.Env, ShellFact)
+	if slices.Contains([]string{"bash", "sh", "dash", "ash", "busybox"}, a.Foreground) {
+		a.Foreground = "" // as in a terminal that is still to be made
+	}
+	return a
 }
 
 // withContent are the files of an action whose content matters to it; nil if

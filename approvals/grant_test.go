@@ -303,3 +303,62 @@ func TestAStepMayWriteWhatAnEarlierOneMade(t *testing.T) {
 		})
 	}
 }
+
+// S1: making the terminal, and what earlier steps do, are part of what was approved.
+func TestWhatAPlanBringsAboutItselfDoesNotEndIt(t *testing.T) {
+	var l approvals.Ledger
+	typed := func(shell, front string, files map[string]string) approvals.Action {
+		return approvals.Action{
+			Tool: "run_shell", Kind: approvals.KindShell, Session: "ops-1", Pane: "shared", Foreground: front, Dir: "/w",
+			Bytes: []byte("cp a b"), Env: map[string]string{approvals.ShellFact: shell}, Files: files,
+		}
+	}
+	const left = approvals.LeftBySteps
+	shared := approvals.ShellShared("%3")
+	for rule, tc := range map[string]struct {
+		shown, is approvals.Action
+		ok        bool
+	}{
+		"the terminal was made":                         {typed(approvals.ShellNew, "", nil), typed(shared, "bash", nil), true},
+		"the terminal is what earlier steps leave":      {typed(left, "", nil), typed(shared, "bash", nil), true},
+		"another terminal":                              {typed(approvals.ShellShared("%2"), "", nil), typed(shared, "", nil), false},
+		"the terminal was lost":                         {typed(shared, "bash", nil), typed(approvals.ShellNew, "", nil), false},
+		"another program is in front":                   {typed(left, "", nil), typed(shared, "vim", nil), false},
+		"a file that earlier steps make":                {typed(left, "", map[string]string{"/w/a": left}), typed(shared, "", map[string]string{"/w/a": "abc"}), true},
+		"a directory that earlier steps make":           {typed(left, "", map[string]string{"/w/a": left}), typed(shared, "", map[string]string{"/w/a/": "directory inode 1:2"}), true},
+		"a file that no earlier step names has changed": {typed(left, "", map[string]string{"/w/c": "abc"}), typed(shared, "", map[string]string{"/w/c": "abd"}), false},
+		"a file that no earlier step names is new":      {typed(left, "", map[string]string{"/w/a": left}), typed(shared, "", map[string]string{"/w/a": "abc", "/w/c": "abd"}), false},
+		"what earlier steps make leads elsewhere":       {typed(left, "", map[string]string{"/w/a": left}), typed(shared, "", map[string]string{"/w/a": "leads to /etc/passwd", "/etc/passwd": "abc"}), false},
+	} {
+		update(t, mem.Open(), func(tx store.Tx) {
+			r := record(1)
+			r.Action = approvals.Action{Tool: "propose_plan", Kind: approvals.KindChange, Steps: []approvals.Action{tc.shown}}
+			l.Open(tx, r)
+			v := vote("bob", true, t0)
+			v.Digest = r.Action.Digest()
+			_, _, _ = l.Vote(tx, r.ID, v)
+			l.Consume(tx, r.ID, r.Action, t0)
+			if _, _, ok := l.Take(tx, r.Thread, tc.is, t0); ok != tc.ok {
+				t.Errorf("%s: %v", rule, ok)
+			}
+		})
+	}
+	// A grant on the first command of a thread covers the second.
+	update(t, mem.Open(), func(tx store.Tx) {
+		r := record(1)
+		r.Action, r.Require.Grant = typed(approvals.ShellNew, "", nil), time.Hour
+		r.Digest = r.Action.Digest()
+		l.Open(tx, r)
+		v := vote("bob", true, t0)
+		v.Digest, v.Grant = r.Digest, true
+		if _, why, err := l.Vote(tx, r.ID, v); why != approvals.Counted || err != nil {
+			t.Fatal(why, err)
+		}
+		if _, ok := l.Granted(tx, r.Thread, typed(shared, "bash", nil), t0); !ok {
+			t.Error("the second run is not covered")
+		}
+		if _, ok := l.Granted(tx, r.Thread, typed(shared, "vim", nil), t0); ok {
+			t.Error("it is covered behind another program")
+		}
+	})
+}

@@ -271,10 +271,10 @@ func (Ledger) Observe(a Action, v risk.Verdict) (Permit, error) {
 	proven := false
 	switch a.Kind {
 	case KindShell:
-		proven = a.Private() && v.Proves(string(a.Bytes))
+		proven = a.Private() && a.Shell != "" && v.Proves(string(a.Bytes), a.Locked)
 	case KindObserve:
 		text, err := Reading(a.Path)
-		proven = len(a.Paths) == 0 && (a.Path == "" || (err == nil && v.Proves(text))) // nobody proves several at once
+		proven = len(a.Paths) == 0 && (a.Path == "" || (err == nil && v.Proves(text, true))) // nobody proves several at once
 	case KindKeys:
 		proven = a.Leaves()
 	case KindChange:
@@ -343,7 +343,8 @@ func Drift(was, is Action) []string {
 	add("the directory", was.Dir != is.Dir)
 	add("the session", was.Session != is.Session)
 	add("the pane", was.Pane != is.Pane)
-	add("the state of the pane's shell", was.Pristine != is.Pristine)
+	add("what holds it back", was.Locked != is.Locked)
+	add("the shell that reads it", was.Shell != is.Shell)
 	add("the program in front", was.Foreground != is.Foreground)
 	add("the file", was.Path != is.Path)
 	add("the files", !slices.Equal(was.Paths, is.Paths))

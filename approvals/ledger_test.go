@@ -231,6 +231,10 @@ func TestPermitsComeFromProofOrVotesOnly(t *testing.T) {
 	}
 	read := action()
 	read.Bytes = []byte("uptime")
+	if _, err := l.Observe(read, risk.Classify("uptime")); err == nil {
+		t.Error("an action that names no shell got a permit")
+	}
+	read.Shell = "bash"
 	if p, err := l.Observe(read, risk.Classify("uptime")); err != nil || !p.Allows(read) {
 		t.Error("a proven read gave no permit:", err)
 	}

@@ -150,8 +150,11 @@ type Vote struct {
 // Outcome is how the run ended.
 type Outcome struct {
 	OK   bool   `json:"ok,omitempty"`
-	Note string `json:"note,omitempty"` // one line: "exit code 0"
-	Undo bool   `json:"undo,omitempty"` // it can be taken back
+	Note string `json:"note,omitempty"` // one line: "exit code 0", or why it did not work
+	// Signal is what ended it ("KILL"), and Unstarted says that nothing was carried out.
+	Signal    string `json:"signal,omitempty"`
+	Unstarted bool   `json:"unstarted,omitempty"`
+	Undo      bool   `json:"undo,omitempty"` // it can be taken back
 }
 
 // moves is the whole state machine: every state and where it may go.

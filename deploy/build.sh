@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds the program and the terms of what is linked in: bot, THIRD_PARTY_LICENSES,
-# LICENSE and example.yaml. release.sh and the Dockerfile call it.
+# Builds the program, on Linux the helper for other machines, and the terms of what is
+# linked in: bot, countersign-lock, THIRD_PARTY_LICENSES, LICENSE and example.yaml.
+# release.sh and the Dockerfile call it.
 #
 #   deploy/build.sh DIRECTORY
 #
@@ -34,6 +35,10 @@ fi
 
 mkdir -p "$out"
 go build -trimpath -buildvcs=false -tags netgo,osusergo -ldflags "$ldflags" -o "$out/bot" ./cmd/bot
+if [ "$goos" = linux ]; then
+	# Of modules that the program has, too.
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X main.version=$version" -o "$out/countersign-lock" ./cmd/countersign-lock
+fi
 
 # What the program is made of, with the terms under which others gave it.
 notices=$out/THIRD_PARTY_LICENSES
@@ -74,4 +79,5 @@ if [ "$cgo" = 1 ]; then
 fi
 cp LICENSE docs/example.yaml "$out/"
 chmod 755 "$out/bot"
+[ "$goos" != linux ] || chmod 755 "$out/countersign-lock"
 chmod 644 "$notices" "$out/LICENSE" "$out/example.yaml"

@@ -65,6 +65,7 @@ cp docs/*.md "$dir/docs/"
 cp deploy/countersign.service deploy/README.md CHANGELOG.md SECURITY.md "$dir/"
 find "$dir" -type f -exec chmod 644 {} +
 chmod 755 "$dir" "$dir/docs" "$dir/bot"
+[ ! -f "$dir/countersign-lock" ] || chmod 755 "$dir/countersign-lock"
 
 archive=$name.tar.gz
 tar --create --format=gnu --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
@@ -99,9 +100,10 @@ else
 	deb=countersign_${deb_version}_$deb_arch.deb
 	root=$work/deb
 	mkdir -p "$root/DEBIAN" "$root/opt" "$root/usr/bin" "$root/usr/lib/systemd/system" "$root/usr/share/doc/countersign" \
-		"$root/etc/countersign/credentials"
+		"$root/usr/libexec/countersign" "$root/etc/countersign/credentials"
 	cp -R "$dir" "$root/opt/countersign"
 	mv "$root/opt/countersign/countersign.service" "$root/usr/lib/systemd/system/"
+	mv "$root/opt/countersign/countersign-lock" "$root/usr/libexec/countersign/"
 	ln -s /opt/countersign/bot "$root/usr/bin/countersign"
 	cat LICENSE "$notices" >"$root/usr/share/doc/countersign/copyright"
 	cp deploy/debian/environment "$root/etc/countersign/environment"
@@ -121,7 +123,7 @@ else
 	find "$root" -type f -exec chmod 644 {} +
 	chmod 700 "$root/etc/countersign/credentials"
 	chmod 600 "$root/etc/countersign/environment" # people put secrets there all the same
-	chmod 755 "$root/opt/countersign/bot" "$root/DEBIAN/postinst" "$root/DEBIAN/prerm" "$root/DEBIAN/postrm"
+	chmod 755 "$root/opt/countersign/bot" "$root/usr/libexec/countersign/countersign-lock" "$root/DEBIAN/postinst" "$root/DEBIAN/prerm" "$root/DEBIAN/postrm"
 	find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 	# gzip, since what xz writes depends on the number of processors.
 	SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH dpkg-deb --root-owner-group -Zgzip -z9 --build "$root" "$work/$deb" >/dev/null

@@ -24,6 +24,7 @@ import (
 	"testing"
 
 	"countersign/internal/debiantest"
+	"countersign/internal/needstest"
 )
 
 const (
@@ -39,11 +40,11 @@ const (
 	otherName = "countersign-" + version + "-x-linux-amd64.tar.gz"
 )
 
-func needs(t *testing.T, programs ...string) {
+func programs(t *testing.T, names ...string) {
 	t.Helper()
-	for _, p := range programs {
+	for _, p := range names {
 		if _, err := exec.LookPath(p); err != nil {
-			debiantest.Absent(t, p+" is not here: install it and run this again")
+			needstest.Missing(t, p+" is not here: install it and run this again")
 		}
 	}
 }
@@ -53,10 +54,11 @@ func needs(t *testing.T, programs ...string) {
 // proof for compiling, and linking is done twice. That the compiler itself gives the same
 // bytes each time is Go's own promise, and is not tested here.
 func TestARelease(t *testing.T) {
+	needstest.Long(t)
 	if testing.Short() {
 		t.Skip("-short: builds two releases")
 	}
-	needs(t, "go", "tar", "gzip", "sha256sum", "dpkg-deb")
+	programs(t, "go", "tar", "gzip", "sha256sum", "dpkg-deb")
 	first, second := t.TempDir(), t.TempDir()
 	one, other := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "another", "and deeper")
 	duplicate(t, "..", one)
@@ -110,7 +112,7 @@ func TestWhatIsNoReleaseIsRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: runs the script")
 	}
-	needs(t, "go", "tar")
+	programs(t, "go", "tar")
 	for _, tt := range []struct {
 		rule string
 		args []string
@@ -268,6 +270,14 @@ func inArchive(t *testing.T, files map[string]file) {
 	if err != nil || !strings.Contains(string(out), version) || !strings.Contains(string(out), commit) {
 		t.Errorf("bot version says %q and ends with %v; version and commit are missing", out, err)
 	}
+	helper := files["countersign-lock"]
+	if err := os.WriteFile(path+"-lock", helper.text, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, err = exec.CommandContext(t.Context(), path+"-lock", "version").CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != version || helper.header.Mode != 0o755 {
+		t.Errorf("countersign-lock version says %q and ends with %v", out, err)
+	}
 }
 
 // aboutTheProgram checks the parts against the hash of the program, and against the notices:
@@ -331,9 +341,9 @@ func aboutTheProgram(t *testing.T, files map[string]file, parts []byte) {
 // inDebian installs the package on a small Debian, runs what it holds, and removes it.
 func inDebian(t *testing.T, deb string) {
 	if os.Getuid() != 0 {
-		debiantest.Absent(t, "only root can install a package in a directory: run this as root")
+		needstest.Missing(t, "only root can install a package in a directory: run this as root")
 	}
-	needs(t, "debootstrap", "tar", "chroot")
+	programs(t, "debootstrap", "tar", "chroot")
 	root := debian(t)
 	put := func(name string, text []byte) {
 		t.Helper()
@@ -385,6 +395,9 @@ func inDebian(t *testing.T, deb string) {
 	if out := inside("setpriv --reuid=countersign --regid=countersign --clear-groups countersign version"); !strings.Contains(out, version) {
 		t.Errorf("the program says %q", out)
 	}
+	if out := inside("stat -c '%A %U' /usr/libexec/countersign/countersign-lock; /usr/libexec/countersign/countersign-lock version"); !strings.HasPrefix(out, "-rwxr-xr-x root\n"+version) {
+		t.Errorf("the helper for other machines is %q", out)
+	}
 	if there("etc/systemd/system/multi-user.target.wants/countersign.service") {
 		t.Error("the service is enabled without configuration")
 	}
@@ -399,7 +412,7 @@ func inDebian(t *testing.T, deb string) {
 		t.Errorf("an upgrade changed the environment to %q", out)
 	}
 	inside("dpkg -r countersign")
-	if there("opt/countersign/bot") || !there("etc/countersign/environment") {
+	if there("opt/countersign/bot") || there("usr/libexec/countersign") || !there("etc/countersign/environment") {
 		t.Error("a removal leaves the program, or takes the configuration")
 	}
 	said = inside("dpkg -P countersign 2>&1")

@@ -9,6 +9,7 @@ import (
 
 	"countersign/adapters/slack/slackfake"
 	"countersign/faults/worldtest"
+	"countersign/internal/needstest"
 )
 
 // verdicts makes people decide in all the ways they have: with a stranger before
@@ -94,6 +95,7 @@ func slackTrouble(rng *rand.Rand, s *worldtest.Slack) string {
 
 // TestALinkToSlackThatFails breaks the TCP connections below the API and the sockets.
 func TestALinkToSlackThatFails(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		s := newSlack(t, slackfake.Config{AckTimeout: 1500 * time.Millisecond, PingInterval: time.Second})
 		w := worldtest.New(t, worldtest.Options{Binary: binary, Network: s})

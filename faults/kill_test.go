@@ -10,6 +10,7 @@ import (
 	"countersign/adapters/slack/slackfake"
 	"countersign/faults/worldtest"
 	"countersign/internal/failpoint"
+	"countersign/internal/needstest"
 )
 
 // TestSIGKILLAtEveryNamedPoint kills the bot at each failpoint while a thread of
@@ -46,6 +47,7 @@ func TestSIGKILLAtEveryNamedPoint(t *testing.T) {
 // TestSIGKILLAtEveryNamedPointOnPostgreSQL kills each of two replicas at each failpoint:
 // the other one goes on, and the one that died comes back.
 func TestSIGKILLAtEveryNamedPointOnPostgreSQL(t *testing.T) {
+	needstest.Long(t)
 	if testing.Short() {
 		t.Skip("drives built bots, which takes a minute")
 	}

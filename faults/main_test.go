@@ -13,6 +13,7 @@ import (
 
 	"countersign/adapters/slack/slackfake"
 	"countersign/faults/worldtest"
+	"countersign/internal/needstest"
 )
 
 var (
@@ -38,6 +39,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
+		defer needstest.SweepSockets()
 		if binary, err = worldtest.Build(context.Background(), dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

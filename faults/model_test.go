@@ -10,6 +10,7 @@ import (
 	"countersign/faults/model"
 	"countersign/faults/network"
 	"countersign/faults/worldtest"
+	"countersign/internal/needstest"
 )
 
 // bad is a bad answer of a kind.
@@ -101,6 +102,7 @@ func TestAModelThatLoops(t *testing.T) {
 
 // TestALinkToTheModelThatFails breaks the connection to the model in every way.
 func TestALinkToTheModelThatFails(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		w := worldtest.New(t, worldtest.Options{Binary: binary, Network: newSlack(t, slackfake.Config{})})
 		w.Start()

@@ -10,6 +10,7 @@ import (
 
 	"countersign/adapters/slack/slackfake"
 	"countersign/faults/worldtest"
+	"countersign/internal/needstest"
 )
 
 var schemas atomic.Int64
@@ -60,6 +61,7 @@ func TestReplicasOnAGoodDay(t *testing.T) {
 // TestReplicasUnderLoad kills, pauses and restarts replicas at random while people
 // talk.
 func TestReplicasUnderLoad(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		w, _, _ := fleet(t, 2+rng.IntN(2), slackfake.Config{AckTimeout: 1500 * time.Millisecond}, worldtest.Options{Decide: verdicts(rng.Uint64())})
 		talk := converse(t, w, rng, 4, 4)
@@ -97,6 +99,7 @@ func TestReplicasUnderLoad(t *testing.T) {
 // TestTheOwnerDies kills the replicas one after the other while a turn goes on; the
 // turn goes on elsewhere within seconds.
 func TestTheOwnerDies(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, _ *rand.Rand) {
 		w, _, _ := fleet(t, 2, slackfake.Config{}, worldtest.Options{})
 		for _, b := range w.Bots { // one of them is the owner of each
@@ -124,6 +127,7 @@ func TestTheOwnerDies(t *testing.T) {
 // TestAPausedOwnerIsFenced pauses each replica in the middle of work for longer than
 // the others wait, and lets it go on when they have taken over: nothing is doubled.
 func TestAPausedOwnerIsFenced(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		w, _, _ := fleet(t, 2, slackfake.Config{AckTimeout: 1500 * time.Millisecond, PingInterval: time.Second}, worldtest.Options{})
 		for _, b := range w.Bots {
@@ -144,6 +148,7 @@ func TestAPausedOwnerIsFenced(t *testing.T) {
 // TestTheDatabaseFailsOver kills the primary under load and promotes the synchronous
 // standby.
 func TestTheDatabaseFailsOver(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		w, _, pg := fleet(t, 2, slackfake.Config{AckTimeout: 1500 * time.Millisecond}, worldtest.Options{Decide: verdicts(rng.Uint64())})
 		talk := converse(t, w, rng, 4, 4)
@@ -164,6 +169,7 @@ func TestTheDatabaseFailsOver(t *testing.T) {
 // TestTheDatabaseCrashesAndItsLinkBreaks kills PostgreSQL, and breaks the connections
 // to it in every way.
 func TestTheDatabaseCrashesAndItsLinkBreaks(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		w, _, pg := fleet(t, 2, slackfake.Config{AckTimeout: 1500 * time.Millisecond}, worldtest.Options{})
 		talk := converse(t, w, rng, 3, 4)
@@ -198,6 +204,7 @@ func lost(s *worldtest.Slack) (events, clicks int) {
 // TestARollingUpdate replaces each replica by SIGTERM while people talk: every one of
 // them ends in good order, and nobody notices.
 func TestARollingUpdate(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		w, s, _ := fleet(t, 3, slackfake.Config{}, worldtest.Options{})
 		talk := converse(t, w, rng, 4, 5)
@@ -227,6 +234,7 @@ func TestARollingUpdate(t *testing.T) {
 // TestAClickAnywhere presses the button of a card through the console of each replica:
 // the one that hears of it need not own the thread.
 func TestAClickAnywhere(t *testing.T) {
+	needstest.Long(t)
 	each(t, func(t *testing.T, _ *rand.Rand) {
 		pg := worldtest.NewPostgres(t)
 		web := worldtest.NewWeb() // each request goes to the next replica

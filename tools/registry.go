@@ -83,6 +83,8 @@ func newEntry(t Tool, s Spec) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.below = s.Below
+	s.Told, s.ToldText = told(s.Schema), toldText(s.Description)
 	return &entry{tool: t, spec: s, check: c}, nil
 }
 
@@ -175,12 +177,13 @@ func (r *Registry) Only(keep func(Spec) bool) *Registry {
 }
 
 // Plan validates the arguments of a call against the tool's schema, brings them
-// into canonical form (defaults filled in, keys sorted) and lets the tool plan.
+// into canonical form (one word for a place, defaults filled in, keys sorted) and lets
+// the tool plan. A place is "path" in every tool; [PathWords] are accepted for it.
 // The tool sees its own name and never sees arguments that break its schema.
 // It has no effect. Its error is an [*Error].
 func (r *Registry) Plan(ctx context.Context, c Call) (Plan, error) {
 	e := r.byKey[c.Name]
-	if e == nil {
+	if e == nil || e.spec.Unlisted && !c.Wanted {
 		return Plan{}, r.unknown(c.Name)
 	}
 	args, err := e.check.canonical(c.Args)
@@ -200,10 +203,50 @@ func (r *Registry) Plan(ctx context.Context, c Call) (Plan, error) {
 }
 
 func (r *Registry) unknown(name string) error {
-	if len(r.names) == 0 {
+	unlisted := func(n string) bool { return r.byKey[n].spec.Unlisted }
+	names := strings.Join(slices.DeleteFunc(r.Names(), unlisted), ", ")
+	if names == "" {
 		return Failed("there is no tool %s; no tools are available here", Quote(name))
 	}
-	return Failed("there is no tool %s; the tools are %s", Quote(name), strings.Join(r.names, ", "))
+	if near := nearest(name, slices.DeleteFunc(r.Spellings(), unlisted)); near != "" {
+		return Failed("there is no tool %s; did you mean %s? The tools are %s", Quote(name), r.byKey[near].spec.Name, names)
+	}
+	return Failed("there is no tool %s; the tools are %s", Quote(name), names)
+}
+
+// nearest is the name that a wrong one is probably meant to be; "" where none is near.
+func nearest(wrong string, names []string) string {
+	plain := func(s string) string {
+		return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(s))
+	}
+	best, least := "", len(wrong)/3+1
+	for _, n := range names {
+		if d := distance(plain(wrong), plain(n)); d < least {
+			best, least = n, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be put in, left out or replaced to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			same := before
+			if a[i] != b[j] {
+				same++
+			}
+			before = row[j+1]
+			row[j+1] = min(same, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // Envelope is [Envelope] with the registry's clock.

@@ -145,6 +145,12 @@ func TestDecision1AliasesReachTheirTool(t *testing.T) {
 			t.Errorf("Lookup(%s) = %v, %v", name, s.Name, ok)
 		}
 	}
+	for wrong, near := range map[string]string{"capturepane": "did you mean capture-pane?", "tmux-capture-pan": "did you mean capture-pane?", "launch_rocket": ""} {
+		_, err := r.Plan(t.Context(), tools.Call{Name: wrong})
+		if err == nil || !strings.Contains(err.Error(), near) || near == "" && strings.Contains(err.Error(), "mean") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
 	if len(r.Names()) != 1 {
 		t.Errorf("aliases are offered: %v", r.Names())
 	}
@@ -358,5 +364,19 @@ func TestAPlanRunsOnlyWithAPermit(t *testing.T) {
 	}
 	if _, err := p.Run(t.Context(), approvals.Permit{}, nil); !errors.Is(err, tools.ErrNotPermitted) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// What is for people no model calls, and none is told that it is there.
+func TestModelsCallNothingUnlisted(t *testing.T) {
+	r := registry(t, tool("undo", func(s *tools.Spec) { s.Unlisted = true }), tool("mine"))
+	for _, name := range []string{"undo", "undoo"} {
+		_, err := r.Plan(t.Context(), tools.Call{Name: name, Args: []byte(`{}`)})
+		if err == nil || err.Error() != `there is no tool "`+name+`"; the tools are mine` {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := r.Plan(t.Context(), tools.Call{Name: "undo", Wanted: true, Args: []byte(`{}`)}); err != nil && strings.Contains(err.Error(), "no tool") {
+		t.Error(err)
 	}
 }

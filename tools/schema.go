@@ -78,10 +78,10 @@ func ClaimNames() []string { return append([]string(nil), claimNames[:]...) }
 // WithClaim returns s with the four labels added, all required.
 func (s SimpleSchema) WithClaim() SimpleSchema {
 	props := map[string]Property{
-		"risk":     {Type: "string", Enum: []string{"low", "medium", "high"}, Description: "Your estimate of the risk. It is shown to the people who approve and can only raise the level."},
-		"mutation": {Type: "boolean", Description: "Whether this changes anything: files, services, processes, data, configuration."},
-		"privesc":  {Type: "boolean", Description: "Whether this uses more rights than the account has by itself (sudo, su, setuid)."},
-		"why":      {Type: "string", Pattern: `\S`, MaxLength: 2000, Description: "One or two sentences for the people who approve: what this is for, and why the risk is as you say."},
+		"risk":     {Type: "string", Enum: []string{"low", "medium", "high"}, Description: "Your honest estimate. Approvers see it."},
+		"mutation": {Type: "boolean", Description: "Changes anything?"},
+		"privesc":  {Type: "boolean", Description: "Uses sudo or su?"},
+		"why":      {Type: "string", Pattern: `\S`, MaxLength: 2000, Description: "Purpose and risk, for approvers."},
 	}
 	maps.Copy(props, s.Properties)
 	return SimpleSchema{Properties: props, Required: append(append([]string(nil), s.Required...), claimNames[:]...)}

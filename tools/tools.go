@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 
 	"countersign/approvals"
@@ -25,12 +26,20 @@ type Spec struct {
 	// use, Disambiguation, Examples.
 	Description string
 	Schema      json.RawMessage
+	// Told and ToldText are the schema, without limits, and the description as models are
+	// told them; a Registry sets both.
+	Told     json.RawMessage
+	ToldText string
 	// Level is the least level of any call of this tool; risk.Read for tools
 	// that can only look. A tool without one does not register.
 	Level   risk.Level
 	Aliases []string
+	// Below are those of the other words for the argument "path" (see [Registry.Plan]) that
+	// name something below it where both are given.
+	Below []string
 	// Unlisted tools are for people (a button, a chat word): every selection has them
-	// unless it names them as disabled, and models are not told of them.
+	// unless it names them as disabled. Models are not told of them and cannot call them
+	// (see [Call.Wanted]).
 	Unlisted bool
 	// NeedsTmux tools are offered only where the target has tmux.
 	NeedsTmux bool
@@ -45,6 +54,26 @@ type Call struct {
 	Agent  string   // the sub-agent that makes the call; "" is the thread's own agent
 	Name   string
 	Args   json.RawMessage
+	// Wanted says that a person or the bot itself makes the call, not a model.
+	Wanted bool
+	// Tried says what the call tried and was refused when it ran as a read under a lock
+	// ("write to /etc/x"): now it is planned as what may change something. "" means that
+	// it was not tried.
+	Tried string
+	// Before are the actions of the same plan that would run before this call, in order.
+	// What they may bring about or change is not there, or not final, when it is planned.
+	Before []approvals.Action
+}
+
+// MayBring reports whether a step before the call names a file or directory, so that it
+// may bring it about. It says so too often rather than too rarely.
+func (c Call) MayBring(name string) bool {
+	for _, s := range c.Before {
+		if strings.Contains(string(s.Bytes), path.Base(name)) || strings.HasPrefix(s.Path, name+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // Tool is one thing that a model can do. It is safe for concurrent use.
@@ -116,12 +145,17 @@ type Result struct {
 	// Failed marks a result that reports a failure of the thing itself (exit
 	// code 3), which counts for the suppression of repeated failures.
 	Failed bool
+	// Signal is what ended the program, "KILL"; empty when it ended by itself.
+	Signal string
 	// Unknown marks an effect that may or may not have happened (the terminal
 	// or the connection went away). It is never repeated by itself.
 	Unknown bool
 	// Cut says where Value leaves output out ("at 50KB"), and is empty when it is whole.
 	// The whole is what went through the Sink, or else Full.
 	Cut, Full string
+	// Tried is not empty where a read under a lock tried what the lock refuses: then it
+	// is no read, and Value is not its result. It completes "it tried to ...".
+	Tried string
 	// Undo says that the change can be taken back with the tool undo.
 	Undo bool
 	// Text is the form for people; empty means that Value is shown.
@@ -165,6 +199,8 @@ type Error struct {
 	// Sentence says what is wrong and what to do.
 	Sentence string
 	Cause    error
+	// Unstarted says that nothing of the call was carried out.
+	Unstarted bool
 }
 
 // Error implements error. The sentence stands alone: it is written for the model.
@@ -181,6 +217,13 @@ func (e *Error) Unwrap() error { return e.Cause }
 // Invalid returns an InvalidArguments error.
 func Invalid(format string, a ...any) error {
 	return &Error{Kind: InvalidArguments, Sentence: fmt.Sprintf(format, a...)}
+}
+
+// NotRun is Failed for a call of which nothing was carried out. The format goes on after
+// "was not run: ".
+func NotRun(what, format string, a ...any) error {
+	err := fmt.Errorf(what+" was not run: "+format, a...)
+	return &Error{Kind: ExecutionFailed, Sentence: err.Error(), Cause: errors.Unwrap(err), Unstarted: true}
 }
 
 // Failed returns an ExecutionFailed error; a %w verb keeps the cause.

@@ -33,6 +33,7 @@ const validationPrefix = "validation error: "
 type checker struct {
 	schema *jsonschema.Schema
 	doc    map[string]any
+	below  []string // see Spec.Below
 }
 
 // refuse is the loader of schemas: nothing outside the schema is ever read, so
@@ -138,6 +139,9 @@ func (c *checker) canonical(raw json.RawMessage) (json.RawMessage, error) {
 	obj, ok := v.(map[string]any)
 	if !ok {
 		return nil, Invalid("they must be one JSON object, not %s", typeName(v))
+	}
+	if err := c.rename(obj); err != nil {
+		return nil, err
 	}
 	if err := c.schema.Validate(obj); err != nil {
 		return nil, c.explain(err)

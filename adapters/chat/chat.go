@@ -61,6 +61,9 @@ type User struct {
 	// standing the network could not tell. They are never approvers unless their
 	// own id is named.
 	Outside bool `json:"outside,omitempty"`
+	// Stranger marks somebody of another organisation: the bot does not work for them, and
+	// they end nothing.
+	Stranger bool `json:"stranger,omitempty"`
 }
 
 // File is a text file that came with a message, or that goes with a post.
@@ -92,6 +95,11 @@ type Event struct {
 	Ref MessageRef `json:"ref,omitempty"`
 	// Replaces is set on an edit: the Ref of the message that Text replaces.
 	Replaces MessageRef `json:"replaces,omitempty"`
+	// Unread says why what was said in the thread before this message was not read ("it is
+	// switched off for this channel"); "" where it was, or where there was nothing.
+	Unread string `json:"unread,omitempty"`
+	// Deleted means that the message that Replaces names was deleted; Text says so.
+	Deleted bool `json:"deleted,omitempty"`
 	// Groups are the network's groups and roles that From is in at this moment;
 	// set where Text may be a vote.
 	Groups []string `json:"groups,omitempty"`
@@ -205,14 +213,25 @@ type Post struct {
 	Log bool `json:"log,omitempty"`
 }
 
+// ProgressKind says what a sign of life shows.
+type ProgressKind string
+
+// The kinds of progress.
+const (
+	ProgressDraft  ProgressKind = "draft"  // what the model writes; the zero value means it, too
+	ProgressOutput ProgressKind = "output" // what a running call prints
+	ProgressStatus ProgressKind = "status" // what the thread waits for, and nothing else
+)
+
 // Progress is a passing sign of life: the draft of a reply or the output of a
 // running command. It is not durable and may be dropped; the [Post] with the
 // same Key replaces it.
 type Progress struct {
-	Key    string `json:"key"`
-	Status string `json:"status,omitempty"` // "thinking", "running systemctl status x"
-	Text   string `json:"text,omitempty"`   // the whole draft so far, already cut to a sane size
-	Done   bool   `json:"done,omitempty"`   // nothing more comes under this Key
+	Key    string       `json:"key"`
+	Kind   ProgressKind `json:"kind,omitempty"`
+	Status string       `json:"status,omitempty"` // "thinking", "running systemctl status x"
+	Text   string       `json:"text,omitempty"`   // the whole draft so far, already cut to a sane size
+	Done   bool         `json:"done,omitempty"`   // nothing more comes under this Key
 }
 
 // Inquiry is what somebody wants to know, or to have stopped, outside any

@@ -19,6 +19,10 @@ const (
 	// ackBy is when an interaction is acknowledged whose answer is not known yet.
 	// Discord waits for 3 s (docs.discord.com/developers/interactions/receiving-and-responding).
 	ackBy = 1500 * time.Millisecond
+	// staleAfter is the age from which an interaction may have been shown as failed, also by
+	// a clock that is off: such a one is acknowledged before it is decided, so that it counts
+	// only if Discord takes that.
+	staleAfter = 1500 * time.Millisecond
 	// askTimeout bounds the questions to Discord before an answer.
 	askTimeout = 1800 * time.Millisecond
 	// decideTimeout bounds one decision.
@@ -127,7 +131,8 @@ func (a *Adapter) ask(ctx context.Context, p pressed, pressed string) {
 	b, known := a.view(p.thread.id()).button(p.message, p.button)
 	if !known {
 		// After a restart the card itself is what is known of it.
-		data, err := json.Marshal(map[string]any{"embeds": p.i.Message.Embeds, "components": p.i.Message.Components})
+		m := p.i.Message
+		data, err := json.Marshal(map[string]any{"content": m.Content, "embeds": m.Embeds, "components": m.Components, "attachments": m.Attachments})
 		if err == nil {
 			b, err = embed.Posted(data, pressed)
 		}
@@ -148,7 +153,7 @@ func (a *Adapter) ask(ctx context.Context, p pressed, pressed string) {
 
 // refusal is why a form is not offered, for the person who wanted it.
 func refusal(err error) string {
-	for _, known := range []error{embed.ErrNotOnCard, embed.ErrTooLong, embed.ErrUnseen} {
+	for _, known := range []error{embed.ErrNotOnCard, embed.ErrNotShown, embed.ErrTooLong, embed.ErrUnseen} {
 		if errors.Is(err, known) {
 			return sentence(strings.TrimPrefix(known.Error(), "embed: "))
 		}
@@ -187,6 +192,12 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began t
 	v := a.view(p.thread.id())
 	before := v.face(p.message)
 	ack := &ack{a: a, i: p.i}
+	if age := time.Since(created(p.i.ID)); age.Abs() > a.times.stale || time.Since(began) > a.times.stale {
+		if err := ack.first(ctx); err != nil {
+			a.tooLate(ctx, p, err)
+			return
+		}
+	}
 	late := time.AfterFunc(a.times.ack-time.Since(began), func() { ack.later(ctx) })
 	ans, err := h.Click(ctx, chat.Click{
 		ID: chat.EventID(scheme + ":interaction:" + p.i.ID), Thread: p.thread.id(), From: p.from, Button: p.button,
@@ -209,7 +220,7 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began t
 	if ans.Card != nil && a.cfg.Turn == nil {
 		free, ok := v.hold(p.message, a.times.ack)
 		if ok && v.face(p.message) == before {
-			v.painted(p.message, ans.Card)
+			a.painted(v, p.message, ans.Card)
 			ack.paint(ctx, embed.Card(*ans.Card, embed.Options{}))
 		}
 		if ok {
@@ -227,6 +238,27 @@ type ack struct {
 	mu   sync.Mutex
 	done bool // the first answer was given, or failed
 	lost bool // Discord knows the interaction no more, so that nothing can be said
+}
+
+// first acknowledges an interaction before it is decided. Its error means that Discord
+// has shown it as failed, or may have.
+func (k *ack) first(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.done = true
+	return k.a.rest.Respond(ctx, k.i, gateway.ReplyDeferredEdit, gateway.Outgoing{})
+}
+
+// tooLate says in the thread that a press did not count. Who pressed saw that it failed.
+func (a *Adapter) tooLate(ctx context.Context, p pressed, why error) {
+	a.log.WarnContext(ctx, "a press came after Discord had shown it as failed, and does not count", "thread", p.thread.id(), "error", why)
+	_, err := a.Post(ctx, p.thread.id(), chat.Post{
+		Key:  "late/" + p.i.ID,
+		Text: "A press by " + p.from.Name + " reached me too late: Discord had already shown it as failed. It does not count; press the button again.",
+	})
+	if err != nil {
+		a.log.WarnContext(ctx, "nobody could be told that a press did not count", "thread", p.thread.id(), "error", err)
+	}
 }
 
 // later acknowledges an interaction whose answer is not known yet.

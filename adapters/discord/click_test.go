@@ -3,6 +3,7 @@ package discord_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -73,6 +74,30 @@ func TestAPress(t *testing.T) {
 		}
 		s.edit(th, ref, chat.Post{Key: "q:2", Card: &chat.Card{Title: "Approved", Final: true}})
 		same(t, "the thread", s.shows(channel), []string{"Approved"})
+	})
+	t.Run("that Discord has shown as failed does not count, and the thread says so", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, full())
+		s.StaleAfter(-1) // every press may be late
+		th := s.begun()
+		_, channel := split(th)
+		s.post(th, chat.Post{Key: "q", Card: question()})
+		s.bot.onClick(decided("Approved"))
+		s.FailNext(routeCallback, 1, discordfake.Answer{Status: 404, Code: 10062, Message: "Unknown interaction"})
+		if _, err := s.press(s.alice, th, "approve:1"); !errors.Is(err, discordfake.ErrNotAnswered) {
+			t.Errorf("pressing: %v", err)
+		}
+		s.until("the thread says so", func() bool {
+			return slices.ContainsFunc(s.shows(channel), func(m string) bool { return strings.Contains(m, "A press by Alice reached me too late") })
+		})
+		if n := len(s.bot.clicked()); n != 0 {
+			t.Errorf("%d clicks counted", n)
+		}
+		// One that Discord still waits for counts, whatever the clocks say.
+		if r, err := s.press(s.alice, th, "approve:1"); err != nil || r.Type != discordfake.AnswerDeferredUpdate {
+			t.Errorf("the answer is %+v, %v", r, err)
+		}
+		s.until("the click came", func() bool { return len(s.bot.clicked()) == 1 })
 	})
 	t.Run("is acknowledged in time although its decision takes long", func(t *testing.T) {
 		t.Parallel()
@@ -244,6 +269,55 @@ func TestAPress(t *testing.T) {
 		r, err := s.press(s.alice, th, "approve:1")
 		if err != nil || !r.Ephemeral() || len(s.bot.clicked()) != 0 {
 			t.Errorf("the answer is %+v, %v; clicks: %v", r, err, s.bot.clicked())
+		}
+	})
+}
+
+func TestADeletedCard(t *testing.T) {
+	t.Parallel()
+	request := func() *chat.Card {
+		c := question()
+		c.Fields = []chat.Field{{Name: "Request", Value: "abcdefghij, digest 1a2b"}}
+		return c
+	}
+	// moderated is a thread with a card, and somebody who may delete it.
+	moderated := func(t *testing.T) (*scene, chat.ThreadID, chat.MessageRef, string) {
+		s := play(t, full())
+		s.SetRole(s.guild, s.oncall, discordfake.PermEveryone|discordfake.PermManageMessages)
+		th := s.begun()
+		_, channel := split(th)
+		return s, th, s.post(th, chat.Post{Key: "q", Card: request()}), channel
+	}
+	remove := func(s *scene, channel string) {
+		s.t.Helper()
+		if err := s.DeleteMessage(s.alice, channel, ours(s.town, channel)[0].ID); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	t.Run("that waits comes back once, and its decision is shown on it", func(t *testing.T) {
+		t.Parallel()
+		s, th, r, channel := moderated(t)
+		remove(s, channel)
+		s.showing(th, "Restart?")
+		if p, err := s.press(s.alice, th, "approve:1"); err != nil || len(s.bot.clicked()) != 1 {
+			t.Errorf("pressing it: %+v, %v", p, err)
+		}
+		s.edit(th, r, chat.Post{Key: "q:2", Card: &chat.Card{Title: "Approved", Final: true}})
+		same(t, "the thread", s.shows(channel), []string{"Approved"})
+		remove(s, channel)
+		s.says(s.alice, channel, "thanks")
+		s.post(th, chat.Post{Key: "x", Text: "welcome"})
+		same(t, "the thread after its decision", s.shows(channel), []string{"welcome"})
+	})
+	t.Run("that is deleted again is told by its number", func(t *testing.T) {
+		t.Parallel()
+		s, th, _, channel := moderated(t)
+		remove(s, channel)
+		s.showing(th, "Restart?")
+		remove(s, channel)
+		s.showing(th, "abcdefghij")
+		if m := ours(s.town, channel)[0]; len(m.Buttons()) != 0 {
+			t.Errorf("it has the buttons %q", m.Buttons())
 		}
 	})
 }

@@ -48,6 +48,7 @@ import (
 // threads too.
 type ChannelRules struct {
 	MentionOnly bool     // follow-ups in threads need a mention too
+	NoHistory   bool     // what was said before the bot was asked is not read
 	Bots        []string // ids of bots and webhooks that may speak to this one here
 }
 
@@ -120,6 +121,7 @@ type Adapter struct {
 	background *lanes.Lanes    // what nobody waits for
 	recent     recent          // messages that are durable, so that their repeats cost nothing
 	told       told            // what was said once already
+	cards      openCards       // cards that wait for a decision
 	handled    func(id string, err error)
 
 	sup     atomic.Pointer[gateway.Supervisor]
@@ -141,6 +143,7 @@ type times struct {
 	retry  time.Duration // before a message that could not be stored is offered again, doubled each time
 	give   time.Duration // for how long
 	ack    time.Duration // until an interaction is acknowledged before its answer is known
+	stale  time.Duration // see staleAfter
 	show   time.Duration // between two edits that people only watch
 	after  time.Duration // how long something lasts before it is shown at all
 	typing time.Duration // between two signs of typing
@@ -191,7 +194,7 @@ func New(cfg Config) (*Adapter, error) {
 		why: "not connected yet", views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{}, ctx: context.Background(),
 		most: bounds{surveyed: maxSurveyed, pages: maxPages},
 		times: times{
-			keep: keepEvery, retry: 500 * time.Millisecond, give: 2 * time.Minute, ack: ackBy, show: showEvery, after: showAfter,
+			keep: keepEvery, retry: 500 * time.Millisecond, give: 2 * time.Minute, ack: ackBy, stale: staleAfter, show: showEvery, after: showAfter,
 			typing: typingEvery, drain: 5 * time.Second,
 		},
 	}

@@ -14,6 +14,9 @@ func (a *Adapter) GiveUp(d time.Duration) { a.times.give = d }
 // AckBy is when an interaction without an answer is acknowledged.
 func (a *Adapter) AckBy(d time.Duration) { a.times.ack = d }
 
+// StaleAfter is the age from which an interaction is acknowledged before it is decided.
+func (a *Adapter) StaleAfter(d time.Duration) { a.times.stale = d }
+
 // OnHandled is told of each message that is done with.
 func (a *Adapter) OnHandled(f func(id string, err error)) { a.handled = f }
 

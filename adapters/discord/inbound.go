@@ -28,6 +28,7 @@ type message struct {
 	alert              string // what the embeds of a bot say
 	other              bool   // it has something that is not read: stickers, a poll
 	edited             string // what tells one edit from another; "" for a new message
+	reply              string // the message in the same channel that it replies to
 }
 
 func received(m *discordgo.Message) message {
@@ -37,6 +38,9 @@ func received(m *discordgo.Message) message {
 	}
 	if m.Author != nil && (m.Author.Bot || m.WebhookID != "") {
 		out.alert = alertText(m.Embeds)
+	}
+	if r := m.MessageReference; r != nil && r.Type == discordgo.MessageReferenceTypeDefault && r.ChannelID == m.ChannelID {
+		out.reply = r.MessageID
 	}
 	if m.EditedTimestamp != nil {
 		out.edited = m.EditedTimestamp.UTC().Format("20060102150405.000")
@@ -319,7 +323,9 @@ func (a *Adapter) deliver(ctx context.Context, h chat.Handler, m message, th thr
 			return nil
 		}
 		if err == nil && !made {
-			ev, made = a.event(ctx, m, th), true
+			ev = a.event(ctx, m, th)
+			err = a.earlier(ctx, m, th, &ev)
+			made = err == nil
 		}
 		if err == nil {
 			err = h.Deliver(ctx, ev)
@@ -380,12 +386,8 @@ const maxTitle = 100
 
 // title names a thread after the first line that was said.
 func (a *Adapter) title(m message) string {
-	text := strings.TrimSpace(a.plain(m))
-	line, _, _ := strings.Cut(text, "\n")
-	line = strings.Join(strings.Fields(strings.Map(printable, line)), " ")
-	if r := []rune(line); len(r) > maxTitle/2 {
-		line = strings.TrimSpace(string(r[:maxTitle/2-1])) + "…"
-	}
+	line, _, _ := strings.Cut(strings.TrimSpace(a.plain(m)), "\n")
+	line = threadName(line, maxTitle/2)
 	return orElse(line, orElse(a.self().name, "Conversation"))
 }
 
@@ -395,6 +397,7 @@ const deleted = "deleted"
 // onDeleted tells the bot of a message that went away. Discord does not say whose
 // it was.
 func (a *Adapter) onDeleted(ctx, work context.Context, h chat.Handler, id string) {
+	a.onCardDeleted(id)
 	was, ok := a.recent.get(id)
 	if !ok {
 		return
@@ -418,7 +421,7 @@ func (a *Adapter) event(ctx context.Context, m message, th thread) chat.Event {
 	}
 	if m.edited != "" {
 		ev.ID += chat.EventID(":" + m.edited)
-		ev.Replaces = ev.Ref
+		ev.Replaces, ev.Deleted = ev.Ref, m.edited == deleted
 	}
 	if m.isBot() {
 		ev.Invited = true // handle has seen to it
@@ -442,15 +445,18 @@ func (a *Adapter) event(ctx context.Context, m message, th thread) chat.Event {
 // standing is who somebody is, and the roles that they have: those of the event,
 // never looked up, so that they are of this moment and of this server.
 func (a *Adapter) standing(th thread, u *discordgo.User, member *discordgo.Member) (chat.User, []string) {
-	out := chat.User{ID: userID(u.ID), Name: orElse(u.GlobalName, orElse(u.Username, u.ID)), Bot: u.Bot}
+	out := chat.User{ID: userID(u.ID), Name: oneLine(orElse(u.GlobalName, orElse(u.Username, u.ID))), Bot: u.Bot}
 	if th.direct() || member == nil || member.Pending {
 		// Pending members have not agreed to the server's rules yet.
 		out.Outside = true
 		return out, nil
 	}
-	out.Name = orElse(member.Nick, out.Name)
+	out.Name = oneLine(orElse(member.Nick, out.Name))
 	return out, slices.Clone(member.Roles)
 }
+
+// oneLine is a name without line breaks, which could begin a line of their own.
+func oneLine(name string) string { return strings.Join(strings.Fields(name), " ") }
 
 // entity is what Discord writes for mentions and emoji: <@1>, <@!1>, <@&1>, <#1>,
 // <:name:1>, <a:name:1> (docs.discord.com/developers/reference, "Message
@@ -491,14 +497,6 @@ func (a *Adapter) plain(m message) string {
 		}
 		return e
 	})
-}
-
-// printable drops what has no place in a name.
-func printable(r rune) rune {
-	if r < ' ' || r == 0x7f {
-		return ' '
-	}
-	return r
 }
 
 // alertText is what the embeds of an alerting bot say, whose messages often have

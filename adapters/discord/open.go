@@ -130,7 +130,7 @@ func (a *Adapter) openRoot(ctx context.Context, parent, name string, p chat.Post
 // openUnder starts the thread of a message; without one the message goes too.
 func (a *Adapter) openUnder(ctx context.Context, th thread, p chat.Post) error {
 	err := a.pace.do(ctx, normal, func(ctx context.Context) error {
-		_, err := a.rest.StartThread(ctx, th.parent, th.channel, gateway.NewThread{Name: orElse(p.Heading(maxTitle), "Conversation"), AutoArchive: autoArchive})
+		_, err := a.rest.StartThread(ctx, th.parent, th.channel, gateway.NewThread{Name: orElse(threadName(p.Heading(maxTitle), maxTitle), "Conversation"), AutoArchive: autoArchive})
 		return err
 	})
 	switch {

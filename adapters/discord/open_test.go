@@ -54,6 +54,18 @@ func TestAThreadIsOpenedOnce(t *testing.T) {
 			same(t, "the channel", s.shows(s.channel), []string{"over"})
 		})
 	}
+	t.Run("under a name that is read as it is", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, full())
+		th, _, err := s.Open(t.Context(), s.ops(), "one", chat.Post{Key: "root", Text: "Firing for <@&55>: rm \u202egol"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, id := split(th)
+		if c, _, ok := s.ThreadOf(id); !ok || c.Name != `Firing for @role: rm \u{202E}gol` {
+			t.Errorf("the thread is %+v", c)
+		}
+	})
 	t.Run("over a restart between the message and the thread", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())

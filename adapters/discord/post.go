@@ -192,6 +192,9 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 	if err := a.catchUp(ctx, th, v, true); err != nil {
 		return err
 	}
+	if id, ok := v.moved[r.parts[0]]; ok {
+		r.parts = []string{id}
+	}
 	if known, ok := v.refs[p.Key]; ok && known.parts[0] == r.parts[0] {
 		r = known
 	}
@@ -281,8 +284,13 @@ func (a *Adapter) postOne(ctx context.Context, th thread, v *view, prio priority
 		if err = a.explain("post", err); err != nil {
 			return "", err
 		}
-		v.painted(sent.ID, c)
+		if a.painted(v, sent.ID, c) {
+			a.onCardDeleted(sent.ID)
+		}
 		a.quietened(th.id())
+		if len(m.Embeds) > 0 && sent.Embeds == 0 {
+			a.unframed(th)
+		}
 		// A message that is older than the call was made under the same nonce before,
 		// perhaps with another text.
 		if !v.doubt && !another(v, sent, m) && (!v.shared && a.now().Sub(a.began) > nonceAge || begun.Sub(created(sent.ID)) < 2*time.Second) {
@@ -294,6 +302,17 @@ func (a *Adapter) postOne(ctx context.Context, th thread, v *view, prio priority
 		}
 		v.spent[name]++ // it was removed since
 	}
+}
+
+// unframed says, once in a channel, that cards lack their facts there.
+func (a *Adapter) unframed(th thread) {
+	if !a.told.once("embeds/" + th.parent) {
+		return
+	}
+	a.log.Warn("discord left out the facts of a card, because the bot may not embed links in a channel; give its role the permission Embed Links there", "channel", th.parent)
+	a.background.Add("notice/"+th.channel, func() {
+		a.say(th.channel, "Cards here show the command but not the rest: warnings, who may approve, when a request expires. Give my role the permission Embed Links in this channel.")
+	})
 }
 
 // another reports whether Discord gave back a message that another replica made under
@@ -337,7 +356,7 @@ func (a *Adapter) write(ctx context.Context, th thread, v *view, id string, prio
 		return fmt.Errorf("discord: the message %s is being written for too long", id)
 	}
 	defer free()
-	v.painted(id, c)
+	a.painted(v, id, c)
 	o := outgoing(m)
 	err := a.active(ctx, th, prio, func(ctx context.Context) error {
 		if err := a.still(ctx, v); err != nil {

@@ -189,12 +189,69 @@ func TestWhatDiscordRefuses(t *testing.T) {
 		s := play(t, full())
 		th := s.begun()
 		_, channel := split(th)
-		s.SetRole(s.guild, s.BotRole(s.guild), discordfake.PermBot&^discordfake.PermEmbedLinks)
-		s.SetRole(s.guild, s.guild, discordfake.PermEveryone&^discordfake.PermEmbedLinks)
-		s.post(th, chat.Post{Key: "q", Card: question()})
+		lose(s, discordfake.PermAttachFiles)
+		card := question()
+		card.Code = strings.Repeat("echo a line\n", 200)
+		s.post(th, chat.Post{Key: "q", Card: card})
 		m := ours(s.town, channel)[0]
-		contains(t, "the message", unescape(m.Content), "Restart?", "cannot be approved here", "Embed Links")
+		contains(t, "the message", unescape(m.Content), "Restart?", "cannot be approved here", "Attach Files")
 		same(t, "the buttons", m.Buttons(), []string{"cs.decide:deny:1"})
+	})
+	t.Run("a card without its embed shows the command, and why it lacks the rest is said once", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, full())
+		th := s.begun()
+		_, channel := split(th)
+		lose(s, discordfake.PermEmbedLinks)
+		s.post(th, chat.Post{Key: "q", Card: question()})
+		card := question()
+		card.Title, card.Choose = "Again?", []chat.Button{{ID: "approve:2", Label: "Approve", Style: chat.StyleApprove}}
+		s.post(th, chat.Post{Key: "q2", Card: card})
+		s.until("something is said", func() bool {
+			return slices.ContainsFunc(ours(s.town, channel), func(m discordfake.Message) bool { return len(m.Buttons()) == 0 })
+		})
+		s.end() // what is in the background has run
+		var cards, said []discordfake.Message
+		for _, m := range ours(s.town, channel) {
+			if len(m.Buttons()) == 0 {
+				said = append(said, m)
+				continue
+			}
+			cards = append(cards, m)
+			if m.Embeds != nil {
+				t.Errorf("an embed is shown: %s", m.Embeds)
+			}
+		}
+		if len(cards) != 2 || len(said) != 1 {
+			t.Fatalf("%d cards, %d notices", len(cards), len(said))
+		}
+		contains(t, "the card", cards[0].Content, "Restart?", "```\nsystemctl restart web\n```")
+		same(t, "its buttons", cards[0].Buttons(), []string{"cs.decide:deny:1", "cs.decide:approve:1", "cs.edit:edit:1"})
+		contains(t, "the notice", said[0].Content, "Embed Links")
+	})
+	t.Run("a long command without its embed is read in the form, or in its file", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, full())
+		th := s.begun()
+		_, channel := split(th)
+		lose(s, discordfake.PermEmbedLinks)
+		card := question()
+		card.Code = strings.Repeat("echo a line\n", 200)
+		s.post(th, chat.Post{Key: "q", Card: card})
+		for _, want := range []string{card.Code, "read its file first"} {
+			r, err := s.press(s.alice, th, "approve:1")
+			if err != nil || r.Modal == nil || len(r.Modal.Texts) != 1 {
+				t.Fatalf("the answer is %+v, %v", r, err)
+			}
+			contains(t, "the form", r.Modal.Texts[0], want)
+			s.restart()
+		}
+		if f := ours(s.town, channel)[0].Attachments; len(f) != 1 || string(s.File(f[0].ID)) != card.Code {
+			t.Errorf("the files are %+v", f)
+		}
+		if n := len(s.bot.clicked()); n != 0 {
+			t.Errorf("%d presses counted", n)
+		}
 	})
 	t.Run("a text whose files are refused comes without them", func(t *testing.T) {
 		t.Parallel()
@@ -346,10 +403,10 @@ func TestProgress(t *testing.T) {
 		s := play(t, full())
 		th := s.begun()
 		_, channel := split(th)
-		s.ShowProgress(t.Context(), th, chat.Progress{Key: "status", Status: "thinking"})
+		s.ShowProgress(t.Context(), th, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "thinking"})
 		const route = "POST /channels/{channel_id}/typing"
 		s.until("typing is shown again", func() bool { return s.Count(route) >= 2 })
-		s.ShowProgress(t.Context(), th, chat.Progress{Key: "status", Done: true})
+		s.ShowProgress(t.Context(), th, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true})
 		s.post(th, chat.Post{Key: "reply/1", Text: "done"})
 		same(t, "the thread", s.shows(channel), []string{"done"})
 	})
@@ -369,13 +426,13 @@ func TestProgress(t *testing.T) {
 		th := s.begun()
 		_, channel := split(th)
 		s.post(th, line("call/1", "ran uptime"))
-		s.ShowProgress(t.Context(), th, chat.Progress{Key: "call/2", Status: "running apt", Text: "line 1 @everyone\n"})
+		s.ShowProgress(t.Context(), th, chat.Progress{Key: "call/2", Kind: chat.ProgressOutput, Status: "running apt", Text: "line 1 @everyone\n"})
 		s.showing(th, "line 1")
-		s.ShowProgress(t.Context(), th, chat.Progress{Key: "call/2", Status: "running apt", Text: strings.Repeat("old\n", 30) + "line 2\n"})
+		s.ShowProgress(t.Context(), th, chat.Progress{Key: "call/2", Kind: chat.ProgressOutput, Status: "running apt", Text: strings.Repeat("old\n", 30) + "line 2\n"})
 		s.showing(th, "line 2")
-		s.ShowProgress(t.Context(), th, chat.Progress{Key: "call/2", Done: true})
+		s.ShowProgress(t.Context(), th, chat.Progress{Key: "call/2", Kind: chat.ProgressOutput, Done: true})
 		s.post(th, line("call/2", "ran apt"))
-		s.ShowProgress(t.Context(), th, chat.Progress{Key: "status", Done: true})
+		s.ShowProgress(t.Context(), th, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true})
 		s.post(th, chat.Post{Key: "reply/1", Text: "done"})
 		same(t, "the thread", s.shows(channel), []string{"ran uptime\n\nran apt", "done"})
 	})
@@ -395,4 +452,10 @@ func TestProgress(t *testing.T) {
 			t.Errorf("the thread shows %q", got)
 		}
 	})
+}
+
+// lose takes a permission from the bot.
+func lose(s *scene, what uint64) {
+	s.SetRole(s.guild, s.BotRole(s.guild), discordfake.PermBot&^what)
+	s.SetRole(s.guild, s.guild, discordfake.PermEveryone&^what)
 }

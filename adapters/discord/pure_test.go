@@ -13,6 +13,7 @@ import (
 	"github.com/bwmarrin/discordgo"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/visible"
 )
 
 func TestIDs(t *testing.T) {
@@ -81,14 +82,36 @@ func TestPlainText(t *testing.T) {
 	}
 }
 
+func TestAThreadIsNamedInWords(t *testing.T) {
+	a := lone(t)
+	people := []*discordgo.User{{ID: "8", Username: "bob", GlobalName: "Bob\u202e"}}
+	for text, want := range map[string]string{
+		"<@7> the disk is full\nplease look":      "the disk is full",
+		"<@7> rm \u202egol.txt":                   `rm \u{202E}gol.txt`,
+		"<@7> a\u200bb\x1b[31m\tc":                `a\u{200B}b [31m c`,
+		"<@7> ask <@8>, <@9> or <@!9>":            `ask @Bob\u{202E}, @someone or @someone`,
+		"<@7> tell <@&55> in <#30> and <#99>":     "tell @role in #incidents and #channel",
+		"<@7> run </ask me:4> by <t:1700000000>":  "run /ask me by 2023-11-14 22:13 UTC",
+		"<@7> <t:1700000000:R> <id:guide> <:a:5>": "2023-11-14 22:13 UTC guide :a:",
+		"<@7> a <b> <t:x>":                        "a <b> <t:x>",
+		"<@7> " + strings.Repeat("x", 60):         strings.Repeat("x", 49) + "…",
+		"<@7>":                                    "ops",
+	} {
+		if got := a.title(message{text: text, mentions: people}); got != want {
+			t.Errorf("%q names its thread %q, want %q", text, got, want)
+		}
+	}
+}
+
 func FuzzTitle(f *testing.F) {
 	f.Add("<@7> the disk\nis full")
 	f.Add(strings.Repeat("é", 300))
 	f.Add("<@7> \x00\x1b[31m")
+	f.Add("<<@1>@2> <#3> \u202e")
 	a := lone(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		got := a.title(message{text: text})
-		if n := utf8.RuneCountInString(got); n == 0 || n > maxTitle || strings.ContainsAny(got, "\n\r\t") {
+		if n := utf8.RuneCountInString(got); n == 0 || n > maxTitle || strings.ContainsAny(got, "\n\r\t") || reference.MatchString(got) || visible.Text(got) != got {
 			t.Errorf("%q names its thread %q", text, got)
 		}
 	})

@@ -245,7 +245,7 @@ func (a *Adapter) ShowProgress(_ context.Context, t chat.ThreadID, p chat.Progre
 	}
 	s.pending[p.Key] = p
 	switch {
-	case p.Done && p.Key == "status":
+	case p.Done && p.Kind == chat.ProgressStatus:
 		s.next = ""
 	case !p.Done && p.Status != "":
 		if s.next != p.Status {
@@ -306,7 +306,7 @@ func (a *Adapter) show(th thread, v *view) {
 				d.done, d.ended = true, time.Now()
 			}
 		case p.Text == "":
-		case strings.HasPrefix(key, "call/"):
+		case p.Kind == chat.ProgressOutput:
 			a.live(ctx, th, v, key, p)
 		default:
 			a.draft(ctx, th, v, key, p.Text)

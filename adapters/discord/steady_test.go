@@ -86,7 +86,7 @@ func TestLimits(t *testing.T) {
 		th := s.begun()
 		_, channel := split(th)
 		for i := range 7 {
-			s.ShowProgress(t.Context(), th, chat.Progress{Key: "call/x", Status: "running x", Text: strings.Repeat("x", i)})
+			s.ShowProgress(t.Context(), th, chat.Progress{Key: "call/x", Kind: chat.ProgressOutput, Status: "running x", Text: strings.Repeat("x", i)})
 			s.post(th, line("call/"+string(rune('a'+i)), string(rune('a'+i))))
 		}
 		s.post(th, chat.Post{Key: "q", Card: question()})

@@ -30,9 +30,10 @@ type view struct {
 	log    *worklog
 	logs   []*worklog // that were closed last
 	drafts map[string]*draft
-	spent  map[string]int // how many messages of a key were removed again
-	left   []leftover     // what an earlier run said, while nothing was posted since
-	used   time.Time      // guarded by Adapter.mu
+	spent  map[string]int    // how many messages of a key were removed again
+	moved  map[string]string // by a deleted card, the message in its place
+	left   []leftover        // what an earlier run said, while nothing was posted since
+	used   time.Time         // guarded by Adapter.mu
 	// turn is what [Config.Turn] said when this view was last right; shared, that
 	// others ever posted here; posting, that v.mu is held for a post.
 	turn            uint64
@@ -49,7 +50,7 @@ type view struct {
 type face struct {
 	written uint64        // how often
 	busy    chan struct{} // holds something while the message is being written
-	buttons []chat.Button
+	buttons []embed.Choice
 }
 
 // leftover is a message of ours that stands in the thread and of which this
@@ -65,7 +66,7 @@ func (a *Adapter) view(id chat.ThreadID) *view {
 	defer a.mu.Unlock()
 	v := a.views[id]
 	if v == nil {
-		v = &view{id: id, refs: map[string]ref{}, drafts: map[string]*draft{}, spent: map[string]int{}, faces: map[string]*face{}}
+		v = &view{id: id, refs: map[string]ref{}, drafts: map[string]*draft{}, spent: map[string]int{}, moved: map[string]string{}, faces: map[string]*face{}}
 		a.views[id] = v
 	}
 	v.used = time.Now()
@@ -133,16 +134,16 @@ func (v *view) painted(message string, c *chat.Card) {
 }
 
 // button is what is known of a card's button, beyond what the card shows.
-func (v *view) button(message string, id chat.ButtonID) (chat.Button, bool) {
+func (v *view) button(message string, id chat.ButtonID) (embed.Choice, bool) {
 	v.faceMu.Lock()
 	defer v.faceMu.Unlock()
 	f := v.faces[message]
 	if f == nil {
-		return chat.Button{}, false
+		return embed.Choice{}, false
 	}
-	i := slices.IndexFunc(f.buttons, func(b chat.Button) bool { return b.ID == id })
+	i := slices.IndexFunc(f.buttons, func(b embed.Choice) bool { return b.ID == id })
 	if i < 0 {
-		return chat.Button{}, false
+		return embed.Choice{}, false
 	}
 	return f.buttons[i], true
 }

@@ -103,6 +103,14 @@ func TestAThreadThatIsGone(t *testing.T) {
 			if _, err := s.Post(t.Context(), th, chat.Post{Key: "a", Text: "a"}); err == nil || errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrRejected) {
 				t.Errorf("the error is %v", err)
 			}
+			// S13: nobody waits at a door that stays shut, and it opens again.
+			if err := s.Ready(); (err == nil) != (word == "internal_error") || err != nil && !strings.Contains(err.Error(), "("+word+")") {
+				t.Errorf("ready: %v", err)
+			}
+			s.post(th, chat.Post{Key: "a", Text: "a"})
+			if err := s.Ready(); err != nil {
+				t.Errorf("ready after it was let in again: %v", err)
+			}
 		})
 	}
 	t.Run("an edit of a message that was removed is gone", func(t *testing.T) {

@@ -93,7 +93,7 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed) (chat.A
 		from.Name = orElse(p.user.Name, p.user.ID)
 	}
 	if p.user.TeamID != "" && p.user.TeamID != me.team {
-		from.Outside = true
+		from.Outside, from.Stranger = true, true
 	}
 	if from.Outside {
 		groups = nil

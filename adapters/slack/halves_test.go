@@ -29,7 +29,7 @@ func (r *replica) writes(th chat.ThreadID, key, text string, below int) {
 // caughtUp waits until a replica did what it was told to show.
 func (r *replica) caughtUp(th chat.ThreadID) {
 	r.t.Helper()
-	r.ShowProgress(r.t.Context(), th, chat.Progress{Key: "status", Status: "looking around"})
+	r.ShowProgress(r.t.Context(), th, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "looking around"})
 	r.until("it shows what it was told", func() bool { return r.server.Status(split(th)) == "is looking around" })
 }
 

@@ -3,8 +3,11 @@ package slack
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
+
+	slackapi "github.com/slack-go/slack"
 )
 
 // health knows whether events can arrive.
@@ -15,6 +18,7 @@ type health struct {
 	once   bool      // a connection was open once
 	full   bool      // Slack takes no more connections of this app
 	others bool      // other replicas are connected
+	barred string    // what Slack says of the bot's token, when it refuses it
 	last   time.Time // of the last frame, or of the last moment with a connection
 	resets map[int]func()
 	n      int
@@ -118,10 +122,29 @@ func (h *health) frame() {
 func (h *health) err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.barred != "" {
+		return fmt.Errorf("slack: Slack refuses the bot's token (%s), so nothing can be posted; install the app again and set SLACK_BOT_TOKEN", h.barred)
+	}
 	if len(h.conns) > 0 || h.full && h.others {
 		return nil
 	}
 	return errors.New("slack: " + h.why)
+}
+
+// called takes note of how a call with the bot's token ended.
+func (h *health) called(err error) {
+	word := ""
+	if said, ok := errors.AsType[slackapi.SlackErrorResponse](err); ok {
+		word = said.Err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case slices.Contains([]string{"token_revoked", "token_expired", "account_inactive", "invalid_auth", "not_authed"}, word):
+		h.barred = word
+	case err == nil || word != "":
+		h.barred = "" // it was let in
+	}
 }
 
 // since is when the last frame arrived, zero before the first.

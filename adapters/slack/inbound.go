@@ -36,6 +36,7 @@ type message struct {
 	files                      []slackapi.File
 	addressed                  bool   // the bot is mentioned
 	edited                     string // ts of the edit; "" for a new message
+	deleted                    bool   // an edit that left nothing
 }
 
 // onEvent turns an event of the Events API into what the bot has to know. nil
@@ -124,7 +125,7 @@ func (a *Adapter) fromEvent(ev occurrence) (message, bool) {
 			return m, false
 		}
 		msg, m.edited = was, orElse(ev.EventTS, "deleted")
-		m.text = "(this message was deleted)"
+		m.text, m.deleted = "(this message was deleted)", true
 	} else {
 		m.text, m.files = contents(msg.Text, msg.Bot, msg.Attachments, msg.blocks), msg.Files
 	}
@@ -173,7 +174,13 @@ func (a *Adapter) onMessage(ctx context.Context, h chat.Handler, m message) (del
 	if m.user != "" {
 		a.view(th.id()).asker.Store(&m.user)
 	}
-	if err := h.Deliver(ctx, a.event(ctx, m, th, invited)); err != nil {
+	ev := a.event(ctx, m, th, invited)
+	if m.edited == "" && m.root != "" && m.root != m.ts {
+		if err := a.earlier(ctx, m, th, rules, &ev); err != nil {
+			return false, err
+		}
+	}
+	if err := h.Deliver(ctx, ev); err != nil {
 		return false, err
 	}
 	if m.edited == "" {
@@ -204,12 +211,12 @@ func (a *Adapter) forUs(ctx context.Context, m message, th thread, rules Channel
 func (a *Adapter) event(ctx context.Context, m message, th thread, invited bool) chat.Event {
 	me := a.self()
 	ev := chat.Event{
-		ID: eventID(m.team, m.channel, m.ts), Thread: th.id(), Text: plain(m.text, me.user, me.name),
+		ID: eventID(m.team, m.channel, m.ts), Thread: th.id(), Text: plain(a.named(ctx, m.text), me.user, me.name),
 		At: when(m.ts), Ref: messageRef(m.channel, m.ts), Invited: invited,
 	}
 	if m.edited != "" {
 		ev.ID += chat.EventID(":" + m.edited)
-		ev.Replaces = ev.Ref
+		ev.Replaces, ev.Deleted = ev.Ref, m.deleted
 	}
 	if m.bot != "" {
 		ev.From = chat.User{ID: userID(m.team, m.bot), Name: m.bot, Bot: true}

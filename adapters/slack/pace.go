@@ -40,6 +40,8 @@ type pacer struct {
 	lanes map[string]*lane
 	seq   uint64
 	calls chan struct{}
+	// outcome is told how each call ended; nil: nobody is.
+	outcome func(error)
 }
 
 type lane struct {
@@ -71,6 +73,9 @@ func (p *pacer) do(ctx context.Context, key string, prio priority, call func(con
 			return err
 		}
 		err := p.call(ctx, call)
+		if p.outcome != nil {
+			p.outcome(err)
+		}
 		limited := p.leave(key, err)
 		if limited == 0 || prio == passing {
 			return err

@@ -456,7 +456,7 @@ func TestReplicasPost(t *testing.T) {
 			a.ShowProgress(t.Context(), th, chat.Progress{Key: "reply/1", Status: "writing", Text: "so far"})
 			a.until("the draft is there", func() bool { return len(a.shows(th)) == 2 })
 			a.ShowProgress(t.Context(), th, chat.Progress{Key: "reply/1", Done: true})
-			a.ShowProgress(t.Context(), th, chat.Progress{Key: "status", Status: "thinking"}) // is shown after that
+			a.ShowProgress(t.Context(), th, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "thinking"}) // is shown after that
 			a.until("its end was taken notice of", func() bool { return strings.Contains(a.server.Status(split(th)), "thinking") })
 			b.posts(th, chat.Post{Key: "reply/1", Text: "the reply"})
 			same(t, "the thread", b.shows(th), []string{"first", "the reply"})

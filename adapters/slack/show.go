@@ -237,7 +237,7 @@ func (a *Adapter) ShowProgress(_ context.Context, t chat.ThreadID, p chat.Progre
 	}
 	s.pending[p.Key] = p
 	switch {
-	case p.Done && p.Key == "status":
+	case p.Done && p.Kind == chat.ProgressStatus:
 		s.next, s.fresh = "", true
 	case !p.Done && p.Status != "":
 		s.next, s.fresh = p.Status, true
@@ -292,7 +292,7 @@ func (a *Adapter) show(th thread, v *view, t chat.ThreadID) {
 		if p.Text == "" {
 			continue
 		}
-		if strings.HasPrefix(key, "call/") {
+		if p.Kind == chat.ProgressOutput {
 			a.live(ctx, th, v, key, p)
 		} else {
 			a.draft(ctx, th, v, key, p.Text)
@@ -318,7 +318,7 @@ func (a *Adapter) refresh() {
 	}
 	a.mu.Unlock()
 	for t, status := range stale {
-		a.ShowProgress(a.context(), t, chat.Progress{Key: "refresh", Status: status})
+		a.ShowProgress(a.context(), t, chat.Progress{Key: "refresh", Kind: chat.ProgressStatus, Status: status})
 	}
 }
 

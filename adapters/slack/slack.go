@@ -37,6 +37,7 @@ const DefaultAPIURL = slackapi.APIURL
 // ChannelRules are what the configuration says of one channel.
 type ChannelRules struct {
 	MentionOnly bool     // follow-ups in threads need a mention too
+	NoHistory   bool     // what was said in a thread before the bot was asked is not read
 	Bots        []string // ids of bots that may speak to this one here
 }
 
@@ -188,6 +189,7 @@ func New(cfg Config) (*Adapter, error) {
 	}
 	a.api = slackapi.New(cfg.BotToken, slackapi.OptionAppLevelToken(cfg.AppToken), slackapi.OptionAPIURL(cfg.APIURL), slackapi.OptionHTTPClient(cfg.HTTPClient))
 	a.people = newPeople(a.api, func() string { return a.self().team }, cfg.Usergroups, cfg.Now)
+	a.pace.outcome = a.health.called
 	a.health.down("not connected yet")
 	return a, nil
 }

@@ -1,6 +1,7 @@
 package slack
 
 import (
+	"context"
 	"regexp"
 	"strings"
 
@@ -70,6 +71,25 @@ func shown(e, bot, name string) string {
 		return target
 	}
 	return label + " (" + target + ")"
+}
+
+// someone is the mention of a person without a name.
+var someone = regexp.MustCompile(`<@([UW][A-Z0-9]{2,30})>`)
+
+// maxNamed bounds how many people of one message are looked up.
+const maxNamed = 10
+
+// named gives the people whom a message mentions their names, as readers see them.
+func (a *Adapter) named(ctx context.Context, text string) string {
+	left := maxNamed
+	return someone.ReplaceAllStringFunc(text, func(m string) string {
+		id := m[2 : len(m)-1]
+		if left--; left < 0 || id == a.self().user {
+			return m
+		}
+		name := a.people.name(ctx, id)
+		return "<@" + id + "|" + strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "|", " ").Replace(name) + ">"
+	})
 }
 
 // mentions reports whether text addresses the user.

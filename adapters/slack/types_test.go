@@ -619,7 +619,7 @@ func playLog(s *scene, th chat.ThreadID) {
 	s.post(th, chat.Post{Key: "call/1", Text: "`uptime` on web-1: exit code 0", Quiet: true, Log: true})
 	s.post(th, chat.Post{Key: "call/2", Text: "`df -h` on web-1: exit code 0\n```\n/ 99%\n```", Quiet: true, Log: true})
 	n := s.accepted("chat.update")
-	s.ShowProgress(s.t.Context(), th, chat.Progress{Key: "call/3", Status: "running tail -f <log>", Text: "a line\nanother ```line```\n"})
+	s.ShowProgress(s.t.Context(), th, chat.Progress{Key: "call/3", Kind: chat.ProgressOutput, Status: "running tail -f <log>", Text: "a line\nanother ```line```\n"})
 	s.until("the output of a running command is shown", func() bool { return s.accepted("chat.update") > n })
 	s.post(th, chat.Post{Key: "call/3", Text: "`tail` was stopped", Quiet: true, Log: true})
 }
@@ -637,7 +637,7 @@ func playStream(s *scene, th chat.ThreadID) {
 	}
 	s.post(th, chat.Post{Key: "reply/stream", Text: "The disk is **full**."})
 	n := s.accepted("assistant.threads.setStatus")
-	s.ShowProgress(s.t.Context(), th, chat.Progress{Key: "status", Done: true})
+	s.ShowProgress(s.t.Context(), th, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true})
 	s.until("the status goes away", func() bool { return s.accepted("assistant.threads.setStatus") > n })
 }
 
@@ -730,9 +730,9 @@ func playPlainly(t *testing.T) *slackfake.Server {
 	t.Helper()
 	s := play(t, slackfake.Config{AckTimeout: 3 * time.Second})
 	th := s.begun()
-	s.ShowProgress(t.Context(), th, chat.Progress{Key: "status", Status: "thinking <hard>"})
+	s.ShowProgress(t.Context(), th, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "thinking <hard>"})
 	s.until("a status is written", func() bool { return s.accepted("chat.postMessage") > 0 })
-	s.ShowProgress(t.Context(), th, chat.Progress{Key: "call/1", Status: "running uptime", Text: "up 3 days\n"})
+	s.ShowProgress(t.Context(), th, chat.Progress{Key: "call/1", Kind: chat.ProgressOutput, Status: "running uptime", Text: "up 3 days\n"})
 	s.until("a running command is shown", func() bool { return s.accepted("chat.update") > 0 })
 	s.post(th, chat.Post{Key: "call/1", Text: "`uptime`: exit code 0", Log: true, Quiet: true})
 	n := s.accepted("chat.postMessage")

@@ -20,6 +20,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"countersign/adapters/chat"
+	"countersign/internal/needstest"
 	"countersign/internal/npmtest"
 )
 
@@ -117,6 +118,7 @@ func (s *screenTest) checked(axe, state string, in ...look) {
 }
 
 func TestAxe(t *testing.T) {
+	needstest.Long(t)
 	if testing.Short() {
 		t.Skip("every state in every appearance takes a minute; run it without -short")
 	}
@@ -137,11 +139,12 @@ func TestAxe(t *testing.T) {
 	s.until(`document.querySelector('.card.open button[data-style=edit]:not(:disabled)') !== null && document.querySelector('.doing') !== null`)
 	s.checked(axe, "a card waits")
 	s.show(looks[0])
-	s.do("the form", click(".card.open button[data-style=edit]"))
+	s.decide("the form", ".card.open button[data-style=edit]")
 	s.until(`document.querySelector('#edit[open]') !== null`)
 	s.checked(axe, "editing")
 	s.do("leaving it", chromedp.KeyEvent(kb.Escape))
 	s.until(`document.querySelector('#edit[open]') === null`)
+	s.stands(".card.open button[data-style=approve]")
 	s.do("approve", script(`document.querySelector('.card.open button[data-style=approve]').click()`))
 	s.until(`document.querySelector('#confirm[open]') !== null`)
 	s.checked(axe, "asked once more")
@@ -160,7 +163,9 @@ func TestAxe(t *testing.T) {
 	s.checked(axe, "a recording")
 	s.do("leaving it", click("#player-close"), click("#term-close"))
 
-	s.do("denying", typing(".reason", "wrong host"), script(`document.querySelector('.card.open button[data-style=deny]').click()`))
+	s.do("why", typing(".reason", "wrong host"))
+	s.stands(".card.open button[data-style=deny]")
+	s.do("denying", script(`document.querySelector('.card.open button[data-style=deny]').click()`))
 	s.until(`document.querySelector('.card.tone-bad') !== null`)
 	s.checked(axe, "a card is denied")
 	// What a model may write, and cards of every kind.
@@ -195,6 +200,7 @@ func TestAxe(t *testing.T) {
 
 // The doors: an identity provider, who only looks, and links for who has no account.
 func TestAxeAtTheDoors(t *testing.T) {
+	needstest.Long(t)
 	if testing.Short() {
 		t.Skip("every state in every appearance takes a minute; run it without -short")
 	}
@@ -423,6 +429,7 @@ func TestTheKeyboardAlone(t *testing.T) {
 	s.is(`document.activeElement.dataset.style === 'approve'`)
 	s.do("pressing", press(kb.Enter))
 	s.until(`document.querySelector('#confirm[open]') !== null`)
+	s.until(`!document.querySelector('#confirm-yes').disabled`)
 	s.tab("#confirm-yes", 0)
 	s.do("yes", press(" "))
 	s.until(`document.querySelector('.card.tone-good') !== null && document.activeElement.matches('.card.tone-good')`)
@@ -534,7 +541,7 @@ func TestOnePressIsOneDecision(t *testing.T) {
 	still := `(() => {
 		const here = [...document.querySelectorAll('.card button')].map((b) => b.getBoundingClientRect().y).join();
 		if (globalThis.there !== here) [globalThis.there, globalThis.since] = [here, performance.now()];
-		return performance.now() - globalThis.since > 500 && !document.querySelector('.card button:disabled');
+		return performance.now() - globalThis.since > 700 && !document.querySelector('.card button:disabled');
 	})()`
 	s.bot.post(th, chat.Post{Key: "a", Card: waitingCard("a", "restart", "web-1")})
 	s.bot.post(th, chat.Post{Key: "b", Card: waitingCard("b", "restart", "web-2")})
@@ -859,6 +866,7 @@ func (s *screenTest) heard() []string {
 }
 
 func TestWhatAScreenReaderAnnounces(t *testing.T) {
+	needstest.Long(t)
 	s := newScreenTest(t)
 	th := s.talk()
 	s.until(`!document.querySelector('#log').hasAttribute('aria-busy')`)

@@ -135,7 +135,7 @@ func (a *Adapter) click(ctx context.Context, c chat.Click) (chat.Answer, error) 
 	id, _ := threadPart(c.Thread)
 	var seq, rev uint64
 	err := a.db.View(ctx, func(tx store.Tx) error {
-		if _, ok := visible(tx, id); !ok {
+		if _, ok := listed(tx, id); !ok {
 			return errNoThread
 		}
 		seq, rev = cardOf(tx, id, c.Button)

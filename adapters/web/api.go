@@ -82,6 +82,10 @@ func (a *Adapter) signed(next func(http.ResponseWriter, *http.Request, session))
 // leaving is signed for what everybody may who is signed in, however often.
 func (a *Adapter) leaving(next func(http.ResponseWriter, *http.Request, session)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.foreign(r) {
+			failForeign(w, a.pageOrigin(r))
+			return
+		}
 		s, ok, err := a.session(r.Context(), r)
 		if err != nil {
 			a.failStore(r.Context(), w, err)
@@ -109,7 +113,7 @@ func (a *Adapter) leaving(next func(http.ResponseWriter, *http.Request, session)
 // there is a session.
 func (a *Adapter) mayPost(w http.ResponseWriter, r *http.Request, s *session) bool {
 	if !a.ownPage(r) {
-		fail(w, http.StatusForbidden, "This request did not come from the console's own page at "+a.pageOrigin(r)+": open it there, or set the console's origin to the address that you use.")
+		failForeign(w, a.pageOrigin(r))
 		return false
 	}
 	if s != nil && !a.ownToken(r, *s) {
@@ -128,21 +132,34 @@ func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v := a.visitor(r)
-	if !a.logins.allow(neighbourhood(v.address)) {
-		a.recordRefusal(r.Context(), v, "", byLink, "too many attempts")
-		failPace(w, time.Minute, sentenceTooMany)
-		return
-	}
 	var body struct {
 		Code string `json:"code"`
+		// Page is a secret that the page makes for itself. The session is then open
+		// only to requests that bring it.
+		Page string `json:"page"`
 	}
 	if !read(w, r, &body) {
 		return
 	}
-	user, token, err := a.redeem(r.Context(), v, body.Code)
+	// Only those who have no right code are counted: whoever guesses must not lock out
+	// everybody behind the same address.
+	if _, _, _, err := readCode(a.key, body.Code, a.now()); err != nil && !a.logins.allow(neighbourhood(v.address)) {
+		a.recordRefusal(r.Context(), v, "", byLink, "too many attempts")
+		failPace(w, time.Minute, sentenceTooMany)
+		return
+	}
+	var page []byte
+	if body.Page != "" {
+		if len(body.Page) < leastPageKey || len(body.Page) > mostPageKey {
+			fail(w, http.StatusBadRequest, "The page's key has a wrong length: reload the page and try again.")
+			return
+		}
+		page = pageDigest(body.Page)
+	}
+	user, token, err := a.redeem(r.Context(), v, body.Code, page)
 	if err == nil {
 		a.log.InfoContext(r.Context(), "a person signed in", "user", userID(user), "how", byLink)
-		http.SetCookie(w, a.cookie(r, cookieName, token, a.absolute, http.SameSiteStrictMode))
+		http.SetCookie(w, a.cookie(r, sessionCookie, token, a.absolute, http.SameSiteStrictMode))
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
@@ -192,7 +209,7 @@ type thread struct {
 }
 
 func (a *Adapter) thread(id string, t threadRow) thread {
-	out := thread{ID: threadID(id), Title: t.Title, At: t.At, State: "idle"}
+	out := thread{ID: threadID(id), Title: shownText(t.Title), At: t.At, State: "idle"}
 	switch {
 	case len(t.Asking) > 0:
 		out.State = "waiting"
@@ -209,7 +226,7 @@ func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, _ session)
 		from, to := store.Prefix(scheme, "recent")
 		for k := range tx.ScanBack(from, to) {
 			id := lastText(k)
-			if t, ok := visible(tx, id); ok {
+			if t, ok := listed(tx, id); ok {
 				list = append(list, a.thread(id, t))
 			}
 			if len(list) == listSize {
@@ -249,8 +266,8 @@ type from struct {
 
 func (a *Adapter) message(n numbered) message {
 	m := message{
-		Seq: n.seq, Rev: n.Rev, Key: n.Key, From: from{n.From.ID, n.From.Name}, At: n.At, Edited: n.Edited,
-		Text: n.Text, Card: n.Card, Files: n.Files, Kind: "human", Quiet: n.Quiet,
+		Seq: n.seq, Rev: n.Rev, Key: n.Key, From: from{n.From.ID, shownText(n.From.Name)}, At: n.At, Edited: n.Edited,
+		Text: shownText(n.Text), Card: shownCard(n.Card), Files: shownFiles(n.Files), Kind: "human", Quiet: n.Quiet,
 	}
 	if n.From.Bot {
 		m.Kind, m.From.Name, m.HTML = "bot", a.title, renderMarkdown(n.Text)
@@ -273,7 +290,7 @@ func (a *Adapter) readThread(w http.ResponseWriter, r *http.Request, _ session) 
 	var page []numbered
 	var more bool
 	err = a.db.View(r.Context(), func(tx store.Tx) error {
-		if t, ok = visible(tx, id); ok {
+		if t, ok = listed(tx, id); ok {
 			page, more = before(tx, id, end, pageSize)
 		}
 		return nil
@@ -384,7 +401,7 @@ func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 	case err != nil:
 		a.failAccept(r.Context(), w, err)
 	default:
-		answer(w, http.StatusOK, ans)
+		answer(w, http.StatusOK, shownAnswer(ans))
 	}
 }
 
@@ -443,6 +460,10 @@ func failPage(w http.ResponseWriter, r *http.Request, status int, sentence strin
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, sentence+"\n") //nolint:gosec // plain text under nosniff; who has gone needs no answer
+}
+
+func failForeign(w http.ResponseWriter, origin string) {
+	fail(w, http.StatusForbidden, "This request did not come from the console's own page at "+origin+": open it there, or set the console's origin to the address that you use.")
 }
 
 func failThread(w http.ResponseWriter) {

@@ -73,7 +73,7 @@ func pageParts(cfg Config) *strings.Replacer {
 	}
 	signIn := ""
 	if cfg.OIDC != nil {
-		signIn = `<a id="oidc" class="button primary" href="/oidc/start">` + html.EscapeString(cfg.OIDCLabel) + `</a>`
+		signIn = `<a id="oidc" class="button primary" href="/oidc/start?page">` + html.EscapeString(cfg.OIDCLabel) + `</a>`
 	}
 	return strings.NewReplacer("{{title}}", html.EscapeString(cfg.Title), "{{examples}}", list.String(), "{{oidc}}", signIn)
 }

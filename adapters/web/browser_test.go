@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -142,7 +143,8 @@ func (paintedPanes) Watch(_ context.Context, _ chat.ThreadID, pane string) (Scre
 // screenTest is a browser in front of a console.
 type screenTest struct {
 	t    *testing.T
-	ctx  context.Context
+	own  context.Context
+	ctx  context.Context // own, for two minutes
 	bot  *incident
 	url  string
 	dir  string
@@ -219,7 +221,7 @@ func (s *screenTest) browser(path string) {
 	)
 	tab, endTab := chromedp.NewContext(alloc)
 	ctx, endTime := context.WithTimeout(tab, 2*time.Minute)
-	s.ctx = ctx
+	s.own, s.ctx = tab, ctx
 	t.Cleanup(func() {
 		endTime()
 		_ = chromedp.Cancel(tab)
@@ -227,7 +229,7 @@ func (s *screenTest) browser(path string) {
 		endAlloc()
 		_ = os.RemoveAll(profile)
 	})
-	err = chromedp.Listen(ctx, func(ev any) {
+	err = chromedp.Listen(tab, func(ev any) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch ev := ev.(type) {
@@ -276,8 +278,24 @@ func script(js string) step        { return chromedp.Evaluate[chromedp.Void](js)
 func (s *screenTest) do(what string, steps ...step) {
 	s.t.Helper()
 	if err := chromedp.Do(s.ctx, steps...); err != nil {
-		s.shot("failed")
+		s.failed()
 		s.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// failed leaves a picture and the page's text, also where the test's time is over.
+func (s *screenTest) failed() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.own, 10*time.Second)
+	defer cancel()
+	s.ctx = ctx
+	s.shot("failed")
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + '\n' + document.body.innerText + '\nin the field: ' + JSON.stringify(document.querySelector('#text')?.value)`))
+	s.t.Logf("the page: %s (%v)", text, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.errs {
+		s.t.Logf("the browser complains: %s", e)
 	}
 }
 
@@ -382,16 +400,17 @@ func TestThePageInABrowser(t *testing.T) {
 	s.until(`document.querySelector('.xterm-rows').textContent.includes('LIVE-2')`)
 	s.do("closing it", click("#term-close"))
 
-	// Approving. A press right after the page moved does not count, so wait until it stands.
+	// Approving. A press right after the button moved does not count, so wait until it stands.
 	s.until(`(() => {
 		const at = document.querySelector('.card.open button[data-style=approve]').getBoundingClientRect();
 		const here = at.x + ' ' + at.y;
 		if (globalThis.there !== here) [globalThis.there, globalThis.since] = [here, performance.now()];
-		return performance.now() - globalThis.since > 500;
+		return performance.now() - globalThis.since > 700;
 	})()`)
-	s.do("approve", click(".card.open button[data-style=approve]"))
+	s.decide("approve", ".card.open button[data-style=approve]")
 	s.until(`document.querySelector('#confirm[open]') !== null`)
-	s.do("confirm", click("#confirm-yes"))
+	s.until(`!document.querySelector('#confirm-yes').disabled`)
+	s.decide("confirm", "#confirm-yes")
 	s.until(`document.querySelector('.card.tone-good') !== null && document.querySelectorAll('.card button[data-style]').length === 0 && !document.querySelector('.doing')`)
 	s.until(`document.querySelector('.file-name')?.textContent === 'removed.txt'`)
 	s.shot("08-approved")
@@ -430,7 +449,7 @@ func (s *screenTest) clicks() []chat.Click {
 func TestEditingACommandOnThePage(t *testing.T) {
 	s := newScreenTest(t)
 	s.ask()
-	s.do("edit", click(".card.open button[data-style=edit]"))
+	s.decide("edit", ".card.open button[data-style=edit]")
 	s.until(`document.querySelector('#edit[open]') !== null && document.activeElement.id === 'edit-value'`)
 	s.is(`document.querySelector('#edit-value').value === ` + fmt.Sprintf("%q", question().Code))
 	s.is(`document.querySelector('#edit-yes').disabled`)
@@ -439,7 +458,7 @@ func TestEditingACommandOnThePage(t *testing.T) {
 	s.is(`document.querySelector('#edit-yes').disabled`)
 	s.do("leaving it", chromedp.KeyEvent(kb.Escape))
 	s.until(`document.querySelector('#edit[open]') === null`)
-	s.do("edit again", click(".card.open button[data-style=edit]"))
+	s.decide("edit again", ".card.open button[data-style=edit]")
 	s.until(`document.querySelector('#edit[open]') !== null`)
 	s.is(`document.querySelector('#edit-value').value === ` + fmt.Sprintf("%q", question().Code))
 	// An Enter starts a line here, and sends nothing.
@@ -448,7 +467,7 @@ func TestEditingACommandOnThePage(t *testing.T) {
 	if n := len(s.clicks()); n != 0 {
 		t.Fatalf("%d clicks so far", n)
 	}
-	s.do("using it", click("#edit-yes"))
+	s.decide("using it", "#edit-yes")
 	s.until(`document.querySelector('.card h3').textContent === 'Withdrawn: edited by you' && document.querySelectorAll('.card button[data-style]').length === 0`)
 	if c := s.clicks(); len(c) != 1 || c[0].Button != "edit:1" || c[0].Text != "ls -la  /home\ndf" || c[0].Reason != "" {
 		t.Errorf("%+v", c)
@@ -459,7 +478,7 @@ func TestEditingACommandOnThePage(t *testing.T) {
 func TestTheStopButtonOfACard(t *testing.T) {
 	s := newScreenTest(t)
 	s.ask()
-	s.do("stop", click(".card.open button[data-style=stop]"))
+	s.decide("stop", ".card.open button[data-style=stop]")
 	s.until(`document.querySelector('.card h3').textContent === 'Withdrawn by you'`)
 	if c := s.clicks(); len(c) != 1 || c[0].Button != "stop:1" || c[0].Text != "" {
 		t.Errorf("%+v", c)
@@ -494,7 +513,8 @@ func TestThePageOnAPhone(t *testing.T) {
 	s.is(fits)
 	s.shot("25-phone-terminal")
 	s.do("closing it", click("#term-close"))
-	s.do("denying", typing(".reason", "wrong host"), click(".card.open button[data-style=deny]"))
+	s.do("why", typing(".reason", "wrong host"))
+	s.decide("denying", ".card.open button[data-style=deny]")
 	s.until(`document.querySelector('.card.tone-bad') !== null`)
 	s.is(`document.querySelector('.card.tone-bad').textContent.includes('wrong host')`)
 	s.do("light", colours("light"))
@@ -519,4 +539,31 @@ func TestThePageSaysWhenTheConnectionIsLost(t *testing.T) {
 	s.srv = serve(t, s.bot.a, s.srv.Listener.Addr().String())
 	s.do("again", click("#send"))
 	s.until(`document.querySelectorAll('.message').length === 2 && document.querySelector('#banner').hidden && document.querySelector('#text').value === ''`)
+}
+
+// The list of conversations may come late: it opens nothing over what was begun meanwhile.
+func TestTheListComesLate(t *testing.T) {
+	s := newScreenTest(t)
+	lists, late := make(chan struct{}, 100), make(chan struct{})
+	come := sync.OnceFunc(func() { close(late) })
+	t.Cleanup(come)
+	h := s.srv.Config.Handler
+	s.srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		list := r.URL.Path == "/api/threads" && r.Method == http.MethodGet
+		if list {
+			<-late
+		}
+		h.ServeHTTP(w, r)
+		if list {
+			lists <- struct{}{}
+		}
+	})
+	link := s.url + "/#code=" + LoginCode(testKey, "you", time.Now())
+	s.do("a conversation", chromedp.Navigate(link), onScreen("#empty"), typing("#text", "hello"), chromedp.KeyEvent(kb.Enter))
+	s.until(`document.querySelectorAll('.message').length === 1`)
+	s.do("a mark", script(`document.querySelector('.message').dataset.mark = 'the first'`))
+	come()
+	<-lists
+	<-lists // what followed the first has happened when the next is asked for
+	s.is(`document.querySelector('.message').dataset.mark === 'the first'`)
 }

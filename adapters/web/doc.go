@@ -25,6 +25,8 @@
 //	("web", "session", hash)          a signed-in browser: who, which groups, since when, from where; hash is SHA-256 of the cookie
 //	("web", "code", hash)             a used sign-in code, kept until the code expires
 //	("web", "oidc", hash)             a used sign-in through the identity provider, kept until it would have expired
+//	("web", "name", hash)             the account that a name belongs to; hash is SHA-256 of how the name looks
+//	("web", "account", hash)          what an account of the identity provider is called; hash is SHA-256 of issuer and subject
 //	("web", "watch", id, link)        a watch link: its session, its maker, its end
 //	("web", "watchkey", hash)         the link that a token belongs to; hash is SHA-256 of the token
 //
@@ -44,10 +46,15 @@
 //
 // [LoginCode] makes a code for one name that works once and for ten minutes.
 // It travels in the fragment of a link, which no server or proxy logs, and is
-// traded for a session cookie that scripts cannot read. With [Config.OIDC] people
+// traded for a session cookie that scripts cannot read. Cookies go to all ports of a
+// host, so a page also makes a key when it signs in, keeps it where only its own
+// origin reads it, and sends it with each request: without it the session is closed.
+// A program may sign in without a key. With [Config.OIDC] people
 // can also come through an identity provider: /oidc/start sends them there with an
 // encrypted cookie that binds the way back, /oidc/callback, to this browser, for
-// ten minutes and once. Their names and those of links are the same people.
+// ten minutes and once. Their names and those of links are the same people. A person
+// is the account that the provider vouches for: it has one name at a time, a name
+// belongs to one account, and one that looks like somebody else's is refused.
 //
 // [Config.Users] gives each a [Role] and is asked again at every request: a
 // [Viewer] sees everything and changes nothing, a [Member] writes, decides and
@@ -67,8 +74,8 @@
 //
 // # How much
 //
-// Sign-in attempts are limited by address and by name, what people send by
-// session, streams by session and in all; too much is a 429 that says when to come
+// Sign-in attempts without a right code are limited by address, others by name, what
+// people send by session, streams by session and in all; too much is a 429 that says when to come
 // again. The address is the peer's, or what one of [Config.Proxies] saw.
 // [Config.Audit] is told of sessions, watch links and refused sign-ins in the
 // transaction that makes them.

@@ -176,6 +176,7 @@ func TestARoleIsAskedForAtEveryRequest(t *testing.T) {
 // fakeOIDC is an identity provider's client that does as it is told.
 type fakeOIDC struct {
 	name    string
+	subject string // "": one of its own for each name
 	groups  []string
 	expires time.Time
 	down    error
@@ -189,12 +190,16 @@ func (f *fakeOIDC) Begin(_ context.Context, callback string) (address, keep stri
 	return "https://login.example.com/auth?state=s" + fmt.Sprint(len(f.begun)), fmt.Sprintf("kept %d", len(f.begun)), f.down
 }
 
-func (f *fakeOIDC) Finish(_ context.Context, keep string, q url.Values) (string, []string, time.Time, error) {
+func (f *fakeOIDC) Finish(_ context.Context, keep string, q url.Values) (string, string, []string, time.Time, error) {
 	f.ended = append(f.ended, keep)
 	if q.Get("code") != "good" && f.refuse == nil {
-		return "", nil, time.Time{}, errors.New("The code is no good: start again.") //nolint:revive // shown as it is
+		return "", "", nil, time.Time{}, errors.New("The code is no good: start again.") //nolint:revive // shown as it is
 	}
-	return f.name, f.groups, f.expires, f.refuse
+	subject := f.subject
+	if subject == "" {
+		subject = "sub of " + f.name
+	}
+	return "https://login.example.com " + subject, f.name, f.groups, f.expires, f.refuse
 }
 
 func withOIDC(f *fakeOIDC) option {
@@ -255,7 +260,7 @@ func with(cookies ...*http.Cookie) func(*http.Request) {
 func TestSigningInThroughAProvider(t *testing.T) {
 	f := &fakeOIDC{name: "ann", groups: []string{"sre"}}
 	r := newRig(t, withOIDC(f), book)
-	if body := string(r.stranger().do("GET", "/", "").body); !strings.Contains(body, `<a id="oidc" class="button primary" href="/oidc/start">Sign in with your account</a>`) {
+	if body := string(r.stranger().do("GET", "/", "").body); !strings.Contains(body, `<a id="oidc" class="button primary" href="/oidc/start?page">Sign in with your account</a>`) {
 		t.Error("the page has no button for it")
 	}
 	got := r.stranger().visit("/oidc/start?t=web:0123abc")
@@ -347,19 +352,19 @@ func TestTheCookiesUnderTLSBelongToThisHostAlone(t *testing.T) {
 	r := newRig(t, withOIDC(f), func(cfg *Config) { cfg.Origin = "https://bot.example.com" })
 	host := func(q *http.Request) { q.Host = "bot.example.com" }
 	got := r.stranger().visit("/oidc/start", host)
-	c := cookieOf(got, "__Host-countersign_oidc")
+	c := cookieOf(got, "__Host-"+oidcCookie)
 	if c == nil || !c.Secure || c.Path != "/" || c.Domain != "" {
 		t.Fatalf("the cookies are %+v", got.cookie)
 	}
 	back := r.stranger().visit("/oidc/callback?code=good", host, with(c))
-	s := cookieOf(back, "__Host-countersign_session")
+	s := cookieOf(back, "__Host-"+cookieName)
 	if back.status != 303 || s == nil || !s.Secure {
 		t.Fatalf("%d, cookies %+v", back.status, back.cookie)
 	}
 	for _, k := range []struct {
 		name string
 		want int
-	}{{"__Host-countersign_session", 200}, {"countersign_session", 401}} {
+	}{{"__Host-" + cookieName, 200}, {cookieName, 401}, {"__Host-countersign_session", 401}} {
 		got := r.stranger().visit("/api/me", host, with(&http.Cookie{Name: k.name, Value: s.Value}))
 		if got.status != k.want {
 			t.Errorf("%s: %d", k.name, got.status)
@@ -417,7 +422,7 @@ func TestWhoIsNotLetInThroughAProvider(t *testing.T) {
 			f.refuse = errors.New(`You may not, <b>"at all"</b>.`) //nolint:revive // shown as it is
 		}, nil, 403, "You may not, &lt;b&gt;&#34;at all&#34;&lt;/b&gt;.", 1, "sign-in refused oidc"},
 		{"a name that is not known here", func(f *fakeOIDC) { f.name = "mallory" }, nil, 403, "may not sign in here", 1, "sign-in refused mallory oidc"},
-		{"a name that cannot be shown", func(f *fakeOIDC) { f.name = "an\u202en" }, nil, 403, "may not sign in here", 1, "sign-in refused oidc"},
+		{"a name that cannot be shown", func(f *fakeOIDC) { f.name = "an\u202en" }, nil, 403, "cannot be seen", 1, "sign-in refused oidc"},
 		{"a name without an end", func(f *fakeOIDC) { f.name = strings.Repeat("n", maxName+1) }, nil, 403, "may not sign in here", 1, "sign-in refused oidc"},
 		{"an identity that is over", func(f *fakeOIDC) { f.expires = newClock().now().Add(-2 * time.Minute) }, nil, 403, "has expired", 1, "sign-in refused ann oidc"},
 	} {

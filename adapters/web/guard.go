@@ -90,6 +90,21 @@ func (a *Adapter) ownPage(r *http.Request) bool {
 	return len(r.Header.Values("Origin")) == 1 && r.Header.Get("Origin") == a.pageOrigin(r)
 }
 
+// foreign tells whether a browser says that another page made a request. Unlike
+// ownPage it lets through who says nothing: a program, or somebody who typed the
+// address.
+func (a *Adapter) foreign(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return true
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		if origin != a.pageOrigin(r) {
+			return true
+		}
+	}
+	return false
+}
+
 func (a *Adapter) ownToken(r *http.Request, s session) bool {
 	return subtle.ConstantTimeCompare([]byte(r.Header.Get("X-CSRF-Token")), []byte(a.csrf(s))) == 1
 }

@@ -11,8 +11,10 @@ import (
 
 // Each replica counts for itself.
 const (
-	attemptsEach = 10 // sign-in attempts a minute from one address (an IPv6 network of 64 bits), and for one name
-	attemptsAll  = 60 // sign-in attempts a minute from everywhere
+	// Attempts to sign in with a wrong code, and sign-ins begun at the identity provider,
+	// are counted apart.
+	attemptsEach = 10 // a minute from one address (an IPv6 network of 64 bits), and for one name
+	attemptsAll  = 60 // a minute from everywhere
 
 	actsBurst = 20 // messages, clicks and links of one session at once, and
 	actsRate  = 1  // a second
@@ -156,8 +158,26 @@ func failPace(w http.ResponseWriter, wait time.Duration, sentence string) {
 	fail(w, http.StatusTooManyRequests, sentence)
 }
 
-// stream counts a stream of s, and answers the request itself when there are too
-// many.
+// sessionStream is stream for a session, which may have ended since it was looked up.
+func (a *Adapter) sessionStream(w http.ResponseWriter, r *http.Request, s session) (cut <-chan struct{}, leave func(), ok bool) {
+	cut, leave, ok = a.stream(w, s.id)
+	if !ok {
+		return nil, nil, false
+	}
+	_, ok, err := a.session(r.Context(), r)
+	switch {
+	case err != nil:
+		a.failStore(r.Context(), w, err)
+	case !ok:
+		fail(w, http.StatusUnauthorized, "You are not signed in any more: sign in again.")
+	default:
+		return cut, leave, true
+	}
+	leave()
+	return nil, nil, false
+}
+
+// stream counts a stream, and answers the request itself when there are too many.
 func (a *Adapter) stream(w http.ResponseWriter, key string) (cut <-chan struct{}, leave func(), ok bool) {
 	cut, leave, ok = a.streams.open(key)
 	if !ok {

@@ -84,13 +84,17 @@ func validName(name string) bool {
 	return strings.IndexFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
-// redeem trades a code for a session's token. The name is known as soon as the
+// redeem trades a code for a session's token. page is the digest of the page's key,
+// nil for a program. The name is known as soon as the
 // code's signature is good.
-func (a *Adapter) redeem(ctx context.Context, v visitor, code string) (user, token string, err error) {
+func (a *Adapter) redeem(ctx context.Context, v visitor, code string, page []byte) (user, token string, err error) {
 	now := a.now()
 	user, nonce, expires, err := readCode(a.key, code, now)
 	if err != nil {
 		return user, "", err
+	}
+	if user, err = CleanName(user); err != nil {
+		return "", "", errUnknown
 	}
 	if err := a.welcome(user, nil); err != nil {
 		return user, "", err
@@ -102,7 +106,7 @@ func (a *Adapter) redeem(ctx context.Context, v visitor, code string) (user, tok
 			return errUsed
 		}
 		store.Save(tx, key, codeRow{Expires: expires.UTC()})
-		token = a.begin(tx, v, user, nil, byLink, now)
+		token = a.begin(tx, v, user, nil, byLink, page, now)
 		return nil
 	})
 	return user, token, err
@@ -113,7 +117,7 @@ func (a *Adapter) welcome(name string, groups []string) error {
 	if !validName(name) {
 		return errUnknown
 	}
-	if !a.names.allow(name) {
+	if !a.tries.allow(name) {
 		return errTooMany
 	}
 	if role := a.users(name, slices.Clone(groups)); role != Viewer && role != Member {

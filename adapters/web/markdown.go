@@ -2,7 +2,6 @@ package web
 
 import (
 	"bytes"
-	"fmt"
 	"html"
 	"net/url"
 	"strings"
@@ -23,12 +22,12 @@ const maxMarkdown = 32 << 10
 // renderMarkdown makes HTML of a model's Markdown (GitHub's flavour). The input
 // is hostile: raw HTML comes out as text, links lead to http and https only and
 // open elsewhere without a referrer, images are never loaded but become links,
-// and characters that reorder text are made visible.
+// and characters that hide or reorder text are made visible.
 func renderMarkdown(src string) string {
 	if strings.TrimSpace(src) == "" {
 		return ""
 	}
-	src = showBidi(src)
+	src = shownText(src)
 	if len(src) > maxMarkdown || markdown.Deep(src) {
 		return "<pre>" + html.EscapeString(src) + "</pre>"
 	}
@@ -187,24 +186,4 @@ func safeURL(raw []byte) (string, bool) {
 		return "", false // no relative ones: they would lead into the console
 	}
 	return u.String(), true
-}
-
-// showBidi replaces the characters that reorder or hide the text around them.
-func showBidi(s string) string {
-	if !strings.ContainsFunc(s, reorders) {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		if reorders(r) {
-			fmt.Fprintf(&b, "⟨U+%04X⟩", r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-func reorders(r rune) bool {
-	return r == 0x061c || r == 0x200e || r == 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }

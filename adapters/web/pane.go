@@ -41,7 +41,7 @@ func (a *Adapter) failPanes(ctx context.Context, w http.ResponseWriter, id strin
 func (a *Adapter) openThread(w http.ResponseWriter, r *http.Request, name string) (id string, ok bool) {
 	id = strings.TrimPrefix(name, scheme+":")
 	if validID(id) {
-		err := a.db.View(r.Context(), func(tx store.Tx) error { _, ok = visible(tx, id); return nil })
+		err := a.db.View(r.Context(), func(tx store.Tx) error { _, ok = listed(tx, id); return nil })
 		if err != nil {
 			a.failStore(r.Context(), w, err)
 			return "", false
@@ -65,7 +65,7 @@ func (a *Adapter) live(w http.ResponseWriter, r *http.Request, s session) {
 	if !ok {
 		return
 	}
-	cut, leave, ok := a.stream(w, s.id)
+	cut, leave, ok := a.sessionStream(w, r, s)
 	if !ok {
 		return
 	}
@@ -74,7 +74,7 @@ func (a *Adapter) live(w http.ResponseWriter, r *http.Request, s session) {
 		_, ok, err := a.session(ctx, r)
 		return ok, err
 	}
-	a.show(w, r, id, r.PathValue("id"), nil, audience{alive: alive, cut: cut, gone: "signed out"})
+	a.show(w, r, id, r.PathValue("id"), &websocket.AcceptOptions{Subprotocols: []string{consoleProtocol}}, audience{alive: alive, cut: cut, gone: "signed out"})
 }
 
 // audience is whoever watches a terminal, and for how long they may.

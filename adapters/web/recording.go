@@ -78,7 +78,7 @@ func (a *Adapter) readRecording(w http.ResponseWriter, r *http.Request, s sessio
 		fail(w, http.StatusNotFound, "There is no such recording: pick one from the list.")
 		return
 	}
-	cut, leave, ok := a.stream(w, s.id)
+	cut, leave, ok := a.sessionStream(w, r, s)
 	if !ok {
 		return
 	}

@@ -293,8 +293,8 @@ func cardOf(tx store.Tx, id string, b chat.ButtonID) (seq, rev uint64) {
 	return 0, 0
 }
 
-// visible tells whether people may see this thread.
-func visible(tx store.Tx, id string) (threadRow, bool) {
+// listed tells whether people may see this thread.
+func listed(tx store.Tx, id string) (threadRow, bool) {
 	t, ok := store.Load[threadRow](tx, threadKey(id))
 	return t, ok && !t.Hidden
 }

@@ -2,12 +2,14 @@ package web
 
 import (
 	"context"
+	"crypto/subtle"
 	"encoding/base64"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"countersign/adapters/web/connlimit"
 	"countersign/store"
 )
 
@@ -15,7 +17,7 @@ const (
 	defaultIdle     = 2 * time.Hour
 	defaultAbsolute = 12 * time.Hour
 	leastLife       = time.Minute // an open page in the background asks about once a minute
-	cookieName      = "countersign_session"
+	sessionCookie   = "countersign_session"
 	// hostPrefix makes browsers keep a cookie only when it came over TLS from this
 	// very host and goes back to it alone
 	// (https://www.rfc-editor.org/rfc/rfc6265.html and its successor, section 4.1.3.2).
@@ -23,6 +25,13 @@ const (
 	// sighted is which part of the idle time passes before a session's row is
 	// written again: an idle end may come that much early.
 	sighted = 20
+	// pageHeader carries a page's key. Where no header can be sent, with a WebSocket,
+	// the key goes after pageProtocol in the name of a protocol beside consoleProtocol.
+	pageHeader      = "X-Console-Page"
+	consoleProtocol = "countersign-console"
+	pageProtocol    = "page."
+
+	leastPageKey, mostPageKey = 22, 128 // bytes; 22 are 128 bits in base64
 )
 
 type sessionRow struct {
@@ -34,7 +43,13 @@ type sessionRow struct {
 	Expires time.Time `json:"expires"` // whatever happens
 	From    string    `json:"from,omitempty"`
 	Agent   string    `json:"agent,omitempty"`
+	// Page is the digest of the key that the page of this session sends with each
+	// request, so that the cookie alone is worth nothing. Empty: a program signed in,
+	// which sends its cookies nowhere else.
+	Page []byte `json:"page,omitempty"`
 }
+
+func pageDigest(key string) []byte { return digest("page", key) }
 
 // over tells why a session has ended by itself; empty when it has not.
 func (a *Adapter) over(row sessionRow, now time.Time) string {
@@ -49,10 +64,10 @@ func (a *Adapter) over(row sessionRow, now time.Time) string {
 }
 
 // begin makes a session, in tx.
-func (a *Adapter) begin(tx store.Tx, v visitor, name string, groups []string, how string, now time.Time) (token string) {
+func (a *Adapter) begin(tx store.Tx, v visitor, name string, groups []string, how string, page []byte, now time.Time) (token string) {
 	token = secret()
 	store.Save(tx, sessionKey(token), sessionRow{
-		User: name, Groups: groups, How: how, Begun: now.UTC(), Seen: now.UTC(), Expires: now.Add(a.absolute).UTC(), From: v.address, Agent: v.agent,
+		User: name, Groups: groups, How: how, Begun: now.UTC(), Seen: now.UTC(), Expires: now.Add(a.absolute).UTC(), From: v.address, Agent: v.agent, Page: page,
 	})
 	a.record(tx, v, Access{What: SignedIn, Name: name, How: how})
 	return token
@@ -82,6 +97,7 @@ func (a *Adapter) tidy(tx store.Tx, v visitor, now time.Time) {
 	}
 	from, to = store.Prefix(scheme, "watch")
 	a.tidyLinks(tx, v, from, to, now)
+	tidyNames(tx, now)
 }
 
 // session is who a request comes from.
@@ -104,7 +120,7 @@ func (a *Adapter) csrf(s session) string {
 // session finds the session of a request. Whether its person may be here is asked
 // anew each time.
 func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, error) {
-	c, err := r.Cookie(a.cookieName(r, cookieName))
+	c, err := r.Cookie(a.cookieName(r, sessionCookie))
 	if err != nil || c.Value == "" || len(c.Value) > 256 {
 		return session{}, false, nil //nolint:nilerr // no cookie: not signed in
 	}
@@ -119,14 +135,28 @@ func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, 
 	if err != nil || !ok || a.over(row, now) != "" {
 		return session{}, false, err
 	}
+	// Other ports can also set cookies: a page must not go on in the session of a program
+	// that somebody has put there.
+	if sent := sentPageKey(r); (sent != "" || len(row.Page) > 0) && subtle.ConstantTimeCompare(row.Page, pageDigest(sent)) != 1 {
+		return session{}, false, nil
+	}
 	role := a.users(row.User, slices.Clone(row.Groups))
 	if role != Viewer && role != Member {
 		return session{}, false, nil
 	}
+	connlimit.Keep(r.Context())
 	return session{
 		user: row.User, groups: row.Groups, role: role, how: row.How, begun: row.Begun, token: c.Value, id: string(key),
 		stale: now.Sub(row.Seen) >= a.idle/sighted,
 	}, true, nil
+}
+
+// sentPageKey is the page's key that came with a request.
+func sentPageKey(r *http.Request) string {
+	if key := r.Header.Get(pageHeader); key != "" {
+		return key
+	}
+	return protocolSecret(r, pageProtocol)
 }
 
 // seen notes that a session was used. When that fails the session only ends
@@ -167,6 +197,52 @@ func (a *Adapter) logoutEverywhere(w http.ResponseWriter, r *http.Request, s ses
 	})
 }
 
+// Recheck ends the sessions of people whom [Config.Users] gives no role any more, the
+// watch links of those who are no members, and the streams of both. Call it when the
+// answers of Config.Users have changed. Who is let in again later has to sign in again.
+func (a *Adapter) Recheck(ctx context.Context) error {
+	var ended []string
+	err := a.db.Update(ctx, func(tx store.Tx) error {
+		ended = ended[:0]
+		from, to := store.Prefix(scheme, "session")
+		for k, raw := range tx.Scan(from, to) {
+			var row sessionRow
+			store.Decode(k, raw, &row)
+			if role := a.users(row.User, slices.Clone(row.Groups)); role == Viewer || role == Member {
+				continue
+			}
+			tx.Delete(k)
+			a.record(tx, visitor{row.From, row.Agent}, Access{What: SignedOut, Name: row.User, How: row.How, Note: "the configuration lets this name in no more"})
+			ended = append(ended, string(k))
+		}
+		from, to = store.Prefix(scheme, "watch")
+		for k, raw := range tx.Scan(from, to) {
+			var row linkRow
+			store.Decode(k, raw, &row)
+			place, ok := store.Load[linkPlace](tx, linkTokenKey(row.Token))
+			if !ok || a.users(row.By, slices.Clone(row.Groups)) == Member {
+				continue
+			}
+			tx.Delete(k)
+			tx.Delete(linkTokenKey(row.Token))
+			a.record(tx, visitor{}, Access{What: WatchLinkEnded, How: byWatch, Note: linkNote(lastText(k), row) + ", who is no member any more"})
+			ended = append(ended, linkStreams(place.Thread, place.ID))
+		}
+		if len(ended) > 0 {
+			a.tell(tx, "") // streams at other replicas end too
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, key := range ended {
+		a.streams.end(key)
+	}
+	a.bell.ring()
+	return nil
+}
+
 func (a *Adapter) endSessions(w http.ResponseWriter, r *http.Request, s session, note string, pick func(tx store.Tx, end func(key []byte, row sessionRow))) {
 	v := a.visitor(r)
 	var ended []string
@@ -188,13 +264,16 @@ func (a *Adapter) endSessions(w http.ResponseWriter, r *http.Request, s session,
 		a.streams.end(id)
 	}
 	a.log.InfoContext(r.Context(), "a person signed out", "user", userID(s.user), "sessions", len(ended))
-	http.SetCookie(w, a.cookie(r, cookieName, "", -time.Second, http.SameSiteStrictMode))
+	http.SetCookie(w, a.cookie(r, sessionCookie, "", -time.Second, http.SameSiteStrictMode))
 	w.WriteHeader(http.StatusNoContent)
 }
 
 func (a *Adapter) overTLS(r *http.Request) bool { return strings.HasPrefix(a.pageOrigin(r), "https:") }
 
+// cookieName is a name that no other console uses: browsers keep one cookie of a
+// name for all ports of a host.
 func (a *Adapter) cookieName(r *http.Request, name string) string {
+	name += a.cookieTag
 	if a.overTLS(r) {
 		return hostPrefix + name
 	}

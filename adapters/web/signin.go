@@ -26,15 +26,16 @@ type OIDC interface {
 	// again: it holds secrets and is kept, encrypted, by that browser. callback is
 	// where the provider sends the browser back to.
 	Begin(ctx context.Context, callback string) (address, keep string, err error)
-	// Finish reads the query of the callback. It gives the person's name and groups,
-	// and until when the provider vouches for them: zero when it does not say. A
-	// session may last longer than that.
-	Finish(ctx context.Context, keep string, answer url.Values) (name string, groups []string, expires time.Time, err error)
+	// Finish reads the query of the callback. It gives the account, as the issuer's
+	// address, a space, and what that issuer never calls another account; the person's
+	// name and groups; and until when the provider vouches for them: zero when it does
+	// not say. A session may last longer than that.
+	Finish(ctx context.Context, keep string, answer url.Values) (subject, name string, groups []string, expires time.Time, err error)
 }
 
 const (
 	oidcCallback = "/oidc/callback"
-	oidcCookie   = "countersign_oidc"
+	flightCookie = "countersign_oidc"
 	oidcLife     = 10 * time.Minute // to sign in at the provider
 	maxCookie    = 3800             // bytes of a cookie's value that browsers keep for sure
 )
@@ -43,6 +44,7 @@ const (
 type flight struct {
 	Keep    string    `json:"k"`
 	Thread  string    `json:"t,omitempty"` // the conversation that was asked for
+	Page    bool      `json:"p,omitempty"` // a page began it, which keeps a key of the session
 	Expires time.Time `json:"e"`
 }
 
@@ -54,7 +56,7 @@ func (a *Adapter) oidcStart(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v := a.visitor(r)
-	if !a.logins.allow(neighbourhood(v.address)) {
+	if !a.starts.allow(neighbourhood(v.address)) {
 		w.Header().Set("Retry-After", "60")
 		a.recordRefusal(r.Context(), v, "", byOIDC, "too many attempts")
 		a.refusalPage(w, http.StatusTooManyRequests, sentenceTooMany)
@@ -66,6 +68,9 @@ func (a *Adapter) oidcStart(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f := flight{Keep: keep, Expires: a.now().Add(oidcLife).UTC()}
+	// Browsers send the header, so that a link that leads here from elsewhere makes no
+	// session that its cookie alone opens.
+	f.Page = r.URL.Query().Has("page") || r.Header.Get("Sec-Fetch-Site") != ""
 	if id := strings.TrimPrefix(r.URL.Query().Get("t"), scheme+":"); validID(id) {
 		f.Thread = id
 	}
@@ -75,16 +80,16 @@ func (a *Adapter) oidcStart(w http.ResponseWriter, r *http.Request) {
 		a.refusalPage(w, http.StatusServiceUnavailable, "The sign-in could not be begun: use a sign-in link of the bot, and ask whoever runs it to look at its log.")
 		return
 	}
-	http.SetCookie(w, a.cookie(r, oidcCookie, sealed, oidcLife, http.SameSiteLaxMode)) // Lax: the provider sends the browser back
-	http.Redirect(w, r, address, http.StatusSeeOther)                                  //nolint:gosec // where the provider that the configuration names has its page
+	http.SetCookie(w, a.cookie(r, flightCookie, sealed, oidcLife, http.SameSiteLaxMode)) // Lax: the provider sends the browser back
+	http.Redirect(w, r, address, http.StatusSeeOther)                                    //nolint:gosec // where the provider that the configuration names has its page
 }
 
 // oidcFinish takes the browser back from the provider.
 func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	v := a.visitor(r)
-	http.SetCookie(w, a.cookie(r, oidcCookie, "", -time.Second, http.SameSiteLaxMode))
+	http.SetCookie(w, a.cookie(r, flightCookie, "", -time.Second, http.SameSiteLaxMode))
 	var f flight
-	c, err := r.Cookie(a.cookieName(r, oidcCookie))
+	c, err := r.Cookie(a.cookieName(r, flightCookie))
 	if err == nil {
 		f, err = a.unseal(c.Value)
 	}
@@ -106,13 +111,18 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 		a.failSignIn(w, r, v, "", err)
 		return
 	}
-	name, groups, expires, err := a.oidc.Finish(r.Context(), f.Keep, r.URL.Query())
+	subject, said, groups, expires, err := a.oidc.Finish(r.Context(), f.Keep, r.URL.Query())
 	if err != nil {
 		a.recordRefusal(r.Context(), v, "", byOIDC, err.Error())
 		a.refusalPage(w, http.StatusForbidden, err.Error())
 		return
 	}
 	now := a.now()
+	name, err := CleanName(said)
+	if err != nil {
+		a.failSignIn(w, r, v, "", nameError("Your name at the identity provider has characters that cannot be seen. Have them removed there, then sign in again."))
+		return
+	}
 	if !expires.IsZero() && now.After(expires.Add(time.Minute)) {
 		a.failSignIn(w, r, v, name, errExpired)
 		return
@@ -121,10 +131,18 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 		a.failSignIn(w, r, v, name, err)
 		return
 	}
-	var token string
+	var token, key string
+	var page []byte
+	if f.Page {
+		key = secret()
+		page = pageDigest(key)
+	}
 	err = a.db.Update(r.Context(), func(tx store.Tx) error {
 		a.tidy(tx, v, now)
-		token = a.begin(tx, v, name, groups, byOIDC, now)
+		if err := a.identify(tx, accountOf(subject), said, name, now); err != nil {
+			return err
+		}
+		token = a.begin(tx, v, name, groups, byOIDC, page, now)
 		return nil
 	})
 	if err != nil {
@@ -132,10 +150,16 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.log.InfoContext(r.Context(), "a person signed in", "user", userID(name), "how", byOIDC)
-	http.SetCookie(w, a.cookie(r, cookieName, token, a.absolute, http.SameSiteStrictMode))
-	next := "/"
+	http.SetCookie(w, a.cookie(r, sessionCookie, token, a.absolute, http.SameSiteStrictMode))
+	next, part := "/", url.Values{}
 	if f.Thread != "" {
-		next += "#" + url.Values{"t": {string(threadID(f.Thread))}}.Encode()
+		part.Set("t", string(threadID(f.Thread)))
+	}
+	if key != "" {
+		part.Set("page", key) // fragments stay in the browser
+	}
+	if len(part) > 0 {
+		next += "#" + part.Encode()
 	}
 	http.Redirect(w, r, next, http.StatusSeeOther)
 }
@@ -146,7 +170,10 @@ const sentenceTooMany = "Too many sign-in attempts: wait a minute and try again.
 func (a *Adapter) failSignIn(w http.ResponseWriter, r *http.Request, v visitor, name string, err error) {
 	status := http.StatusForbidden
 	var sentence, why string
+	refused, isName := errors.AsType[nameError](err)
 	switch {
+	case isName:
+		sentence, why = string(refused), "this name is refused: "+string(refused)
 	case errors.Is(err, errUsed):
 		sentence, why = "This sign-in was used before: start it again on the console's page.", "used before"
 	case errors.Is(err, errExpired):

@@ -33,7 +33,7 @@ func (a *Adapter) events(w http.ResponseWriter, r *http.Request, s session) {
 		fail(w, http.StatusBadRequest, "The parameter after is not a number: reload the page.")
 		return
 	}
-	err = a.db.View(r.Context(), func(tx store.Tx) error { _, ok = visible(tx, id); return nil })
+	err = a.db.View(r.Context(), func(tx store.Tx) error { _, ok = listed(tx, id); return nil })
 	if err != nil {
 		a.failStore(r.Context(), w, err)
 		return
@@ -42,7 +42,7 @@ func (a *Adapter) events(w http.ResponseWriter, r *http.Request, s session) {
 		failThread(w)
 		return
 	}
-	cut, leave, ok := a.stream(w, s.id)
+	cut, leave, ok := a.sessionStream(w, r, s)
 	if !ok {
 		return
 	}
@@ -71,7 +71,7 @@ func (a *Adapter) follow(r *http.Request, out *sse, id string, rev uint64, s *se
 			return
 		}
 		for _, p := range progress {
-			out.event("progress", 0, p)
+			out.event("progress", 0, shownProgress(p))
 		}
 		if out.flush() != nil {
 			return

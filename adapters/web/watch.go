@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/web/connlimit"
 	"countersign/store"
 )
 
@@ -248,7 +249,7 @@ func (a *Adapter) byToken(ctx context.Context, token string) (o opened, err erro
 		if !ok || subtle.ConstantTimeCompare(row.Token, sum) != 1 {
 			return errNoLink
 		}
-		if _, ok := visible(tx, place.Thread); !ok {
+		if _, ok := listed(tx, place.Thread); !ok {
 			return errNoLink
 		}
 		o = opened{place, row}
@@ -256,6 +257,9 @@ func (a *Adapter) byToken(ctx context.Context, token string) (o opened, err erro
 	})
 	if err == nil && !a.liveLink(o.linkRow, a.now()) {
 		err = errNoLink
+	}
+	if err == nil {
+		connlimit.Keep(ctx)
 	}
 	return o, err
 }
@@ -335,7 +339,7 @@ func (a *Adapter) watchLive(w http.ResponseWriter, r *http.Request) {
 	if !a.mayLook(w, r) {
 		return
 	}
-	o, err := a.byToken(r.Context(), protocolToken(r))
+	o, err := a.byToken(r.Context(), protocolSecret(r, tokenProtocol))
 	if err != nil {
 		a.failWatch(r.Context(), w, err)
 		return
@@ -347,7 +351,7 @@ func (a *Adapter) watchLive(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	// It may have been ended between the two lines above.
 	alive := func(ctx context.Context) (bool, error) {
-		_, err := a.byToken(ctx, protocolToken(r))
+		_, err := a.byToken(ctx, protocolSecret(r, tokenProtocol))
 		if errors.Is(err, errNoLink) {
 			return false, nil
 		}
@@ -377,11 +381,11 @@ func (a *Adapter) watchLive(w http.ResponseWriter, r *http.Request) {
 		audience{alive: alive, cut: cut, until: until.C, gone: "the link has ended"})
 }
 
-// protocolToken is the token among the protocols that a WebSocket offers: a page
-// can send no header with it, and addresses are logged.
-func protocolToken(r *http.Request) string {
+// protocolSecret is what follows prefix among the protocols that a WebSocket offers:
+// a page can send no header with it, and addresses are logged.
+func protocolSecret(r *http.Request, prefix string) string {
 	for p := range strings.SplitSeq(strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ","), ",") {
-		if token, ok := strings.CutPrefix(strings.TrimSpace(p), tokenProtocol); ok {
+		if token, ok := strings.CutPrefix(strings.TrimSpace(p), prefix); ok {
 			return token
 		}
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,7 +52,7 @@ type Screen struct {
 // Config is what an [Adapter] is made from.
 type Config struct {
 	DB  store.DB
-	Key []byte // 32 secret bytes that sign login codes, the same for all replicas; a new key ends no session
+	Key []byte // 32 secret bytes that sign login codes and name the cookies, the same for all replicas; a new key ends all sessions
 	// Origin is the page's address as browsers name it, for example
 	// "https://bot.example.com" or "http://127.0.0.1:8700", without a path.
 	// Empty means that it is derived from the Host header, which is safe only on
@@ -66,7 +67,11 @@ type Config struct {
 	// OIDC lets people sign in through an identity provider, beside links; nil: by
 	// links alone. It needs Origin. Names of both kinds are the same people: a name
 	// that the provider gives must be one that people cannot choose freely.
-	OIDC      OIDC
+	OIDC OIDC
+	// Names are the people whom the configuration names. Who comes through the identity
+	// provider with a name that looks like one of them, and is not, is refused. It is
+	// safe for concurrent use and quick. Nil: nobody is named.
+	Names     func() []string
 	OIDCLabel string // what the button for it says; default "Sign in with your account"
 	// Idle is after how long without any request a session ends (a twentieth of it
 	// early at most): default 2 hours, at least a minute. An open page asks all the
@@ -124,6 +129,7 @@ type Adapter struct {
 	origin     string // "" derives it from Host
 	users      func(string, []string) Role
 	oidc       OIDC
+	names      func() []string // never nil
 	idle       time.Duration
 	absolute   time.Duration
 	proxies    []netip.Prefix
@@ -138,13 +144,15 @@ type Adapter struct {
 	assets     map[string]asset
 	refused    []byte // a page, see refusalPage
 	hub        *hub
-	logins     *limiter // sign-in attempts by address
-	names      *limiter // and by name
+	logins     *limiter // attempts with no right code, by address
+	starts     *limiter // sign-ins begun at the provider, by address
+	tries      *limiter // and by name
 	refusals   *refusals
 	acts       *buckets // what people do, by session
 	looks      *buckets // requests about watch links, by address
 	streams    *streams
 	bell       *bell
+	cookieTag  string                      // what the names of its cookies end with
 	name       string                      // of this replica, new with each start
 	shared     bool                        // other replicas may work on the store
 	tell       func(store.Tx, string)      // never nil
@@ -203,6 +211,7 @@ func New(cfg Config) (*Adapter, error) {
 		origin:     origin,
 		users:      cfg.Users,
 		oidc:       cfg.OIDC,
+		names:      cfg.Names,
 		idle:       cfg.Idle,
 		absolute:   cfg.Absolute,
 		proxies:    slices.Clone(cfg.Proxies),
@@ -222,6 +231,7 @@ func New(cfg Config) (*Adapter, error) {
 		share:      cfg.Share,
 		sights:     newSights(),
 		stop:       make(chan struct{}),
+		cookieTag:  "_" + hex.EncodeToString(mac(cfg.Key, "cookie name", "")[:6]),
 	}
 	if a.tell == nil {
 		a.tell = func(store.Tx, string) {}
@@ -231,7 +241,8 @@ func New(cfg Config) (*Adapter, error) {
 		a.hub.self, a.hub.out = a.name, a.sharer.offer
 	}
 	a.logins = newLimiter(a.now, attemptsEach, attemptsAll)
-	a.names = newLimiter(a.now, attemptsEach, 0)
+	a.starts = newLimiter(a.now, attemptsEach, attemptsAll)
+	a.tries = newLimiter(a.now, attemptsEach, 0)
 	a.refusals = newRefusals()
 	a.acts = newBuckets(a.now, rate.Limit(cfg.ActsPerSecond), cfg.ActsAtOnce)
 	a.looks = newBuckets(a.now, looksRate, looksBurst)
@@ -260,6 +271,9 @@ func (cfg *Config) defaults() {
 	}
 	if cfg.Examples == nil {
 		cfg.Examples = []string{"Why is the disk filling up on this host?", "The web service answers slowly. Find out what changed.", "Show me what you can do here."}
+	}
+	if cfg.Names == nil {
+		cfg.Names = func() []string { return nil }
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -321,6 +335,10 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 			}
 			return err
 		}
+	}
+	// The configuration may have changed while nobody ran.
+	if err := a.Recheck(ctx); err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "sessions of people who are out could not be ended; they are refused all the same", "error", err)
 	}
 	a.mu.Lock()
 	if a.handler != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,13 @@ import (
 )
 
 var testKey = bytes.Repeat([]byte{7}, keySize)
+
+// What the cookies of a console with testKey are called.
+var (
+	testTag    = "_" + hex.EncodeToString(mac(testKey, "cookie name", "")[:6])
+	cookieName = sessionCookie + testTag
+	oidcCookie = flightCookie + testTag
+)
 
 // clock is a clock that the test moves.
 type clock struct {
@@ -507,8 +515,8 @@ func TestTheCookieIsForThisPageAlone(t *testing.T) {
 		secure       bool
 		cookie       string
 	}{
-		{"plain http on loopback", "", false, "countersign_session"},
-		{"https", "https://bot.example.com", true, "__Host-countersign_session"},
+		{"plain http on loopback", "", false, cookieName},
+		{"https", "https://bot.example.com", true, "__Host-" + cookieName},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, func(cfg *Config) { cfg.Origin = c.origin })
@@ -544,8 +552,22 @@ func TestSignInAttemptsAreLimited(t *testing.T) {
 	if got.status != 429 || got.header.Get("Retry-After") == "" || !strings.Contains(got.sentence(t), "wait") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	r.clock.add(time.Minute)
+	// Whoever guesses locks out nobody who knows.
 	r.signIn("you")
+	r.clock.add(time.Minute)
+	if got := r.stranger().do("POST", "/api/login", bad); got.status != 403 {
+		t.Errorf("a minute later: %d", got.status)
+	}
+}
+
+func TestWrongCodesKeepNobodyFromTheProvider(t *testing.T) {
+	r := newRig(t, withOIDC(&fakeOIDC{name: "ann"}))
+	for range attemptsAll {
+		r.stranger().do("POST", "/api/login", codeBody("x.y"))
+	}
+	if got := r.stranger().visit("/oidc/start"); got.status != 303 {
+		t.Errorf("%d", got.status)
+	}
 }
 
 var signedCalls = []struct{ method, path, body string }{

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -11,17 +12,26 @@ import (
 // bidirectional controls, characters without width, Unicode tags, and other control
 // characters than newline and tab. Zero-width joiners stay between letters of the
 // scripts that need them, and in emoji. Bytes that are no UTF-8 become U+FFFD.
-func clean(text string) string { return strip(text, false) }
+func clean(text string) string { return strip(text, false, false) }
 
 // cleanJSON is clean for a JSON text: the same characters go, also where a string spells
 // them as escapes, and nothing else changes. Valid JSON stays valid.
-func cleanJSON(text string) string { return strip(text, true) }
+func cleanJSON(text string) string { return strip(text, true, false) }
 
 // maxSequence is how long, in bytes, a terminal's string (a title, a link) may be;
 // of a longer or an unended one only the beginning goes, so that it hides nothing.
 const maxSequence = 2048
 
-func strip(text string, inJSON bool) string {
+// screenTool is the tool whose results may have colours: only where they were asked for.
+const screenTool = "capture-pane"
+
+// cleanScreen is cleanJSON for a screen that was captured with its colours: they stay.
+func cleanScreen(text string) string { return strip(text, true, true) }
+
+// colour is a sequence that sets colours and attributes, and nothing else.
+var colour = regexp.MustCompile(`^(?:\x1b|\\u001[bB])\[[0-9;:]{0,40}m$`)
+
+func strip(text string, inJSON, colours bool) string {
 	first := suspect(text, inJSON)
 	if first < 0 {
 		return text
@@ -35,7 +45,11 @@ func strip(text string, inJSON bool) string {
 		r, n := in.at(i)
 		switch {
 		case r == 0x1b || r == 0x9b || r == 0x90 || r == 0x9d || r == 0x98 || r == 0x9e || r == 0x9f:
-			i += in.sequence(i)
+			n := in.sequence(i)
+			if colours && colour.MatchString(text[i:i+n]) {
+				b.WriteString(text[i : i+n])
+			}
+			i += n
 			continue
 		case !hiddenRune(r):
 		case r == 0x200c || r == 0x200d:

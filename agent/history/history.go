@@ -43,6 +43,7 @@ const (
 	KindBegin    Kind = "begin"
 	KindStep     Kind = "step"
 	KindSummary  Kind = "summary"
+	KindTried    Kind = "tried"
 )
 
 // Entry is one line of a transcript. Exactly the field that Kind names is set.
@@ -71,6 +72,7 @@ type Entry struct {
 	Begin    *Begin    `json:"begin,omitempty"`
 	Step     *Step     `json:"step,omitempty"`
 	Summary  *Summary  `json:"summary,omitempty"`
+	Tried    *Tried    `json:"tried,omitempty"`
 }
 
 // Message is what a person said. The first one after the end of a turn starts
@@ -82,6 +84,11 @@ type Message struct {
 	Groups []string    `json:"groups,omitempty"`
 	Text   string      `json:"text"`
 	Files  []chat.File `json:"files,omitempty"`
+	// Ref is the network's name for the message, by which it can be deleted.
+	Ref chat.MessageRef `json:"ref,omitempty"`
+	// Kept is the text of a message that was deleted, where the record keeps it. No model
+	// is shown it.
+	Kept string `json:"kept,omitempty"`
 	// ReadOnly means that a turn which this message begins may only look (an alert).
 	ReadOnly bool `json:"read_only,omitempty"`
 }
@@ -136,6 +143,15 @@ type Edited struct {
 	By    chat.User `json:"by"`
 }
 
+// Tried records that a call ran as a proven read under a lock and tried what the lock
+// refuses. Nothing was changed; from here on the call is planned and asked for as what
+// may change something.
+type Tried struct {
+	Call string `json:"call"`
+	Tool string `json:"tool"`
+	What string `json:"what"` // "write to /etc/x", redacted
+}
+
 // Intent is written before an effect: from here on the call may have run.
 type Intent struct {
 	Call     string           `json:"call"`
@@ -160,7 +176,12 @@ type Result struct {
 	Denied  bool `json:"denied,omitempty"`
 	Unknown bool `json:"unknown,omitempty"`
 	Skipped bool `json:"skipped,omitempty"` // answered without running
-	Refused bool `json:"refused,omitempty"` // people, time or the policy kept it from running
+	// Signal is what ended the program, and Unstarted says that nothing was carried out, for
+	// which Why is the reason.
+	Signal    string `json:"signal,omitempty"`
+	Unstarted bool   `json:"unstarted,omitempty"`
+	Why       string `json:"why,omitempty"`
+	Refused   bool   `json:"refused,omitempty"` // people, time or the policy kept it from running
 }
 
 // Stop records that a person said stop.
@@ -266,6 +287,42 @@ func Append(tx store.Tx, thread chat.ThreadID, e Entry) Entry {
 	store.Save(tx, store.Key("history", string(thread), next), e)
 	store.Save(tx, nextKey, next+1)
 	return e
+}
+
+// Forgotten stands for the text of a message that was deleted.
+const Forgotten = "(this message was deleted)"
+
+// Forget takes the text and the files of a deleted message out of the transcript, and what
+// a summary may say of it. With keep the text stays for the record. It reports whether the
+// transcript had the message.
+func Forget(tx store.Tx, thread chat.ThreadID, ref chat.MessageRef, keep bool) (found bool) {
+	if ref == "" {
+		return false
+	}
+	entries := Load(tx, thread)
+	var first uint64
+	for _, e := range entries {
+		m := e.Message
+		if m == nil || m.Ref != ref || m.Text == Forgotten {
+			continue
+		}
+		if !found {
+			found, first = true, e.Seq
+		}
+		gone := *m
+		if gone.Text, gone.Files = Forgotten, nil; keep {
+			gone.Kept = m.Text
+		}
+		e.Message, e.Tokens = &gone, 0
+		store.Save(tx, store.Key("history", string(thread), e.Seq), e)
+	}
+	for _, e := range entries {
+		if found && e.Summary != nil && e.Summary.Upto >= first {
+			e.Summary, e.Tokens = &Summary{Upto: e.Summary.Upto, Text: "(left out: it may have told of a message that was deleted since; search_history has the rest)"}, 0
+			store.Save(tx, store.Key("history", string(thread), e.Seq), e)
+		}
+	}
+	return found
 }
 
 // Load returns the whole transcript in order.

@@ -104,6 +104,9 @@ func (m *marker) resultText(e *Entry, most int) string {
 	if !isEnvelope(text) {
 		return clean(text)
 	}
+	if r.Tool == screenTool {
+		return markEnvelope(cleanScreen(text), name, m.tag(e.Seq, "result"))
+	}
 	return markEnvelope(cleanJSON(text), name, m.tag(e.Seq, "result"))
 }
 

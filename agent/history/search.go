@@ -193,6 +193,8 @@ func faces(e *Entry) []face {
 		return out
 	case e.Edited != nil:
 		return []face{{kind: string(SearchCommands), who: authorName(e.Edited.By), raw: "edited the call " + e.Edited.Call + ": " + e.Edited.Shown}}
+	case e.Tried != nil:
+		return []face{{kind: string(SearchCommands), who: agent, raw: "ran the call " + e.Tried.Call + " as a read; it tried to " + e.Tried.What + ", which was refused"}}
 	case e.Result != nil:
 		if e.Result.Tool == searchTool {
 			return nil

@@ -73,7 +73,7 @@ func TestWhatTheRecordDoesNotHaveIsToldFromTheTranscript(t *testing.T) {
 	_, inc := night(t)
 	inc.Records, inc.Lines = nil, nil
 	got := Timeline(inc)
-	find(t, got, "gzip -9", "exit code 0 after 1 min 35 s", "approved by Bob", "47561a68f98f")
+	find(t, got, "gzip -9", "exit code 0 after 1 min 35 s", "approved by Bob", "1c29c2ad4e3f")
 	find(t, got, "**Denied** by Bob", "rm -rf", "those are orders")
 	find(t, got, "**Expired**", "systemctl reload app")
 	find(t, got, "3 look-ups, 1 failed")

@@ -67,72 +67,70 @@ func BuiltinSubAgents() []SubAgent {
 	all := []SubAgent{
 		{
 			Role: Role{
-				Name: "code_analyzer", Description: "Reads code closely and says what it does, where it is wrong, and how sure that is. It changes and runs nothing.",
+				Name: "code_analyzer", Description: "Reads code and reports what it does and where it is wrong. It changes nothing.",
 				Additional: slices.Concat(indexer, []string{"read", "grep", "ls", "git_log", "git_diff", "read_output"}),
 				ReadOnly:   true, Steps: lookSteps,
 			},
-			When:    []string{"For \"why does this happen\", \"is this safe\", \"what breaks if I change it\" about code whose place is known.", "To have a change looked through before it is proposed."},
-			Not:     []string{"When it is not known where the code is: sub_agent_code_explorer.", "When a test run would settle it: run the test."},
-			Differs: []string{"sub_agent_code_analyzer explains and judges; sub_agent_code_explorer finds and maps; sub_agent_code_writer changes."},
+			When:    []string{"To explain known code, judge its safety or review a change."},
+			Not:     []string{"When the place is unknown: sub_agent_code_explorer."},
+			Differs: []string{"It explains code; sub_agent_code_explorer finds it; sub_agent_code_writer changes it."},
 			Examples: []string{
-				"In /srv/checkout, internal/pay/retry.go: can a payment be sent twice when the gateway answers after the deadline? Give the lines.",
-				"Look through the staged changes in /srv/api for errors that are dropped and locks that are not released.",
+				"In /srv/shop/pay/retry.go: can a payment be sent twice? Give the lines.",
 			},
 		},
 		{
 			Role: Role{
-				Name: "code_explorer", Description: "Finds its way around a code base: where something is, how the parts hang together. It changes nothing.",
+				Name: "code_explorer", Description: "Finds where things are in a code base and how they connect. It changes nothing.",
 				Additional: slices.Concat(indexer, []string{"read", "grep", "find", "ls", "git_log", "git_status", "read_output"}),
 				ReadOnly:   true, Steps: lookSteps,
 			},
-			When:    []string{"To find where something is done in a code base that you do not know, when that takes many searches.", "To get a map of a repository: entry points, packages, who calls whom."},
-			Not:     []string{"For one word or one file: grep, find and read are faster.", "To judge whether code is right: sub_agent_code_analyzer."},
-			Differs: []string{"sub_agent_code_explorer finds and maps; sub_agent_code_analyzer explains and judges; sub_agent_code_writer changes."},
+			When:    []string{"To search or map code that you do not know."},
+			Not:     []string{"For one word or file: grep, find."},
+			Differs: []string{"It finds code; sub_agent_code_analyzer explains it; sub_agent_code_writer changes it."},
 			Examples: []string{
-				"In /srv/checkout: where are retries of payments decided, and which settings reach that place? Report path:line.",
-				"Map /srv/api: entry points, background jobs, and what each writes to the database.",
+				"In /srv/shop: where are payment retries decided? Report path:line.",
 			},
 		},
 		{
 			Role: Role{
-				Name: "code_writer", Description: "Makes one change in a code base, with tests, and reports what it did. Each change and each command that is no mere look is asked for in the thread.",
+				Name: "code_writer", Description: "Makes one change in a code base, with tests.",
 				Additional: []string{
 					"read", "grep", "find", "ls", "indexer_search_code", "indexer_extract_symbols", "edit", "write_file", "create_file", "apply_patch",
 					"run_shell", "git_status", "git_diff", "git_log", "read_output",
 				},
 				Steps: workSteps,
 			},
-			When:    []string{"For a change in code that is decided and clear, and takes more than an edit or two."},
-			Not:     []string{"While it is open what should change: find that out first, or ask.", "For a setting in one file: edit."},
-			Differs: []string{"sub_agent_code_writer changes code and runs its tests; sub_agent_shell_executor runs commands on a machine."},
+			When:    []string{"For a decided code change that takes several edits."},
+			Not:     []string{"While it is open what should change. For one setting: edit."},
+			Differs: []string{"It changes code and runs tests; sub_agent_shell_executor runs commands."},
 			Examples: []string{
-				"In /srv/checkout: give the client in internal/pay/client.go a deadline of 5 seconds per attempt, add a test, run go test ./internal/pay.",
+				"In /srv/shop: give pay/client.go a 5 s timeout, add a test, run go test ./pay.",
 			},
 		},
 		{
 			Role: Role{
-				Name: "researcher", Description: "Searches the web, reads pages and says what is known, with addresses. It touches no machine of ours.",
+				Name: "researcher", Description: "Searches the web and reports what is known, with addresses.",
 				Additional: []string{"web_search", "web_search_answer", "web_fetch", "web_extract", "read_output", "time"},
 				Steps:      lookSteps,
 			},
-			When:    []string{"For a question that takes several searches and pages: a known problem, what a release changed, how two products compare."},
-			Not:     []string{"For one page whose address is known: web_fetch.", "For anything about our own machines: it is not on the web."},
-			Differs: []string{"sub_agent_researcher reads what strangers wrote; sub_agent_code_explorer reads our code. Searches and addresses leave the house, so give it no names or data of ours."},
+			When:    []string{"For a question that takes several searches and pages."},
+			Not:     []string{"For one known page: fetch_url or web_fetch."},
+			Differs: []string{"It reads the web; sub_agent_code_explorer reads our code. Give it no internal names or data: searches go to outsiders."},
 			Examples: []string{
-				"Does PostgreSQL 17.2 have a known problem with logical replication slots growing after a failover? Which version fixes it?",
+				"Which PostgreSQL version fixes growing replication slots?",
 			},
 		},
 		{
 			Role: Role{
-				Name: "shell_executor", Description: "Carries out a series of commands on a machine, in terminals and in the background, and watches them to the end. What changes something is asked for in the thread.",
+				Name: "shell_executor", Description: "Runs a series of commands on a machine and watches them to the end.",
 				Additional: slices.Concat(tmux, background, []string{"run_shell", "read_file", "read_output", "time"}),
 				Steps:      workSteps,
 			},
-			When:    []string{"For a series of commands whose output would flood the thread: a long build, a migration by the book, a search through many logs."},
-			Not:     []string{"For a few commands: run_shell.", "When each next command is a decision that people should take part in."},
-			Differs: []string{"sub_agent_shell_executor works through commands and reports; propose_plan has people approve a list of calls at once; run_bash_background starts one command."},
+			When:    []string{"For many commands with long output: a build, a migration, many logs."},
+			Not:     []string{"For a few commands: run_shell."},
+			Differs: []string{"It works through commands; propose_plan gets several calls approved at once."},
 			Examples: []string{
-				"On web-1: build /srv/app with make release, watch it, and report the first error with 20 lines around it, or the size of the result.",
+				"On web-1: run make release in /srv/app and report the first error.",
 			},
 		},
 	}

@@ -113,7 +113,7 @@ func TestBuiltinRoles(t *testing.T) {
 	}
 	//
 	if want := "capture-pane find get_background_output get_background_status git_diff git_log git_status grep indexer_analyze_file indexer_detect_language " +
-		"indexer_extract_symbols indexer_get_metrics indexer_search_code indexer_search_files ls read_file read_output time web_search web_search_answer"; strings.Join(got["oracle"], " ") != want {
+		"indexer_extract_symbols indexer_get_metrics indexer_search_code indexer_search_files ls read_file read_output time web_search_answer"; strings.Join(got["oracle"], " ") != want {
 		t.Errorf("oracle: %v", got["oracle"])
 	}
 	if r, err := s.Role("oracle"); err != nil || !r.ReadOnly {

@@ -9,6 +9,7 @@
 package hook
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -48,15 +49,21 @@ const (
 	// (docs.slack.dev/authentication/verifying-requests-from-slack). Grafana names
 	// no number.
 	maxAge = 5 * time.Minute
+	// maxSent is how old an event of PagerDuty may be, which signs no time of sending:
+	// longer than it tries (two days), shorter than ids of messages are kept (seven).
+	maxSent = 6 * 24 * time.Hour
 )
 
 // The headers in which a request proves who sent it.
 const (
 	tokenHeader = "X-Countersign-Token"
-	// ownSignature is "sha256=" and the HMAC-SHA256 of the body in hex.
+	// ownSignature is "v1=" and the HMAC-SHA256 in hex of "v1:", the Unix seconds of
+	// ownTime, a colon and the body; or, where that is allowed, "sha256=" and the one of
+	// the body alone.
 	ownSignature = "X-Countersign-Signature"
-	// grafanaSignature is the HMAC-SHA256 of the body in hex, or, with a time, of
-	// the time, a colon and the body (grafana.com/docs/grafana/latest/alerting,
+	ownTime      = "X-Countersign-Timestamp"
+	// grafanaSignature is the HMAC-SHA256 in hex of the time, a colon and the body, or,
+	// where that is allowed, of the body alone (grafana.com/docs/grafana/latest/alerting,
 	// "Configure webhook notifications", HMAC signature). The second header's name
 	// is free in Grafana; docs/alerts.md says to take this one.
 	grafanaSignature = "X-Grafana-Alerting-Signature"
@@ -71,7 +78,11 @@ const (
 type Config struct {
 	// Secrets are those of the sources that may send; the others have no hook.
 	Secrets map[notice.Source]redact.Secret
-	// Accept makes a notice durable; nil means that it is. Required.
+	// Untimed are the sources whose signature need not cover a time. Whoever records
+	// such a request can send it again.
+	Untimed map[notice.Source]bool
+	// Accept makes a notice durable; nil means that it is. Notices with the same ID are
+	// one: what is sent again within the time of a signature has the same. Required.
 	Accept func(ctx context.Context, n notice.Notice) error
 	Log    *slog.Logger     // default: nothing is logged
 	Now    func() time.Time // default time.Now
@@ -97,6 +108,11 @@ func New(cfg Config) (*Handler, error) {
 			return nil, err
 		}
 	}
+	for s, on := range cfg.Untimed {
+		if on && !SignsTime(s) {
+			return nil, fmt.Errorf("hook: %s signs no time, so Config.Untimed changes nothing; leave it out", s)
+		}
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -113,6 +129,9 @@ func Check(s notice.Source, secret redact.Secret) error {
 	}
 	return nil
 }
+
+// SignsTime reports whether the signature of a source can cover a time.
+func SignsTime(s notice.Source) bool { return s == notice.Grafana || s == notice.Generic }
 
 // refusal is an answer that is no success.
 type refusal struct {
@@ -168,6 +187,9 @@ func (h *Handler) receive(w http.ResponseWriter, r *http.Request, s notice.Sourc
 	if !signed && (s == notice.PagerDuty || !hasToken(r, secret)) {
 		return notice.Notice{}, refuse(http.StatusUnauthorized, "no valid secret or signature", "The secret is missing or wrong: send it as the documentation of this hook says.")
 	}
+	if signed && sig.at == "" && SignsTime(s) && !h.cfg.Untimed[s] {
+		return notice.Notice{}, refuse(http.StatusUnauthorized, "the signature covers no time", "The signature covers no time, so whoever records the request could send it again: sign the time too, as the documentation of this hook says.")
+	}
 	kind, no := h.kind(r, s)
 	if no != nil {
 		return notice.Notice{}, no
@@ -190,8 +212,13 @@ func (h *Handler) receive(w http.ResponseWriter, r *http.Request, s notice.Sourc
 	switch {
 	case errors.Is(err, notice.ErrIgnored):
 		return notice.Notice{}, nil
+	case err == nil && signed && !n.Sent.IsZero() && h.cfg.Now().Sub(n.Sent) > maxSent:
+		return notice.Notice{}, refuse(http.StatusUnauthorized, "a signed message is too old", "This message is older than six days, so it may have been recorded: it is not taken.")
 	case err != nil:
 		return notice.Notice{}, refuse(http.StatusUnprocessableEntity, err.Error(), "This is not an alert as "+s.Name()+" sends it: "+strings.TrimPrefix(err.Error(), notice.ErrFormat.Error()+": ")+".")
+	}
+	if n.ID == "" && signed && (sig.at != "" || !SignsTime(s)) {
+		n.ID = sig.id(body)
 	}
 	if err := h.cfg.Accept(r.Context(), n); err != nil {
 		return notice.Notice{}, &refusal{http.StatusServiceUnavailable, "The alert could not be stored: send it again.", 5 * time.Second, err.Error()}
@@ -267,6 +294,15 @@ func same(got, want string) bool {
 type signature struct {
 	macs []string // in hex; one of them must fit
 	at   string   // Unix seconds that were signed too; "" for none
+	form string   // what was signed before the time
+}
+
+// id names what was signed, so that it counts once.
+func (s signature) id(body []byte) string {
+	h := sha256.New()
+	_, _ = io.WriteString(h, s.form+s.at+":") // never fails
+	_, _ = h.Write(body)
+	return "signed:" + hex.EncodeToString(h.Sum(nil))
 }
 
 // maxMACs bounds the signatures of one request; PagerDuty sends one for each
@@ -291,7 +327,9 @@ func signatureOf(s notice.Source, h http.Header) (signature, bool) {
 		}
 	case notice.Generic:
 		header = h.Get(ownSignature)
-		if mac, ok := strings.CutPrefix(header, "sha256="); ok {
+		if mac, ok := strings.CutPrefix(header, "v1="); ok {
+			sig.macs, sig.form, sig.at = []string{mac}, "v1:", cmp.Or(h.Get(ownTime), "none")
+		} else if mac, ok := strings.CutPrefix(header, "sha256="); ok {
 			sig.macs = []string{mac}
 		}
 	case notice.Alertmanager: // it cannot sign
@@ -306,7 +344,7 @@ func (s signature) valid(secret string, body []byte, now time.Time) bool {
 		if err != nil || now.Sub(time.Unix(sec, 0)).Abs() > maxAge {
 			return false
 		}
-		_, _ = io.WriteString(mac, s.at+":") // never fails
+		_, _ = io.WriteString(mac, s.form+s.at+":") // never fails
 	}
 	_, _ = mac.Write(body) // never fails
 	want := mac.Sum(nil)

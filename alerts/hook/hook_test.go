@@ -50,13 +50,18 @@ type rig struct {
 
 func newRig(t *testing.T, sources ...notice.Source) *rig {
 	t.Helper()
+	return newRigWith(t, nil, sources...)
+}
+
+func newRigWith(t *testing.T, untimed map[notice.Source]bool, sources ...notice.Source) *rig {
+	t.Helper()
 	r := &rig{t: t, now: now}
 	secrets := map[notice.Source]redact.Secret{}
 	for _, s := range sources {
 		secrets[s] = secret
 	}
 	h, err := hook.New(hook.Config{
-		Secrets: secrets, Log: slog.New(slog.NewTextHandler(&locked{w: &r.log}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Secrets: secrets, Untimed: untimed, Log: slog.New(slog.NewTextHandler(&locked{w: &r.log}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Now: func() time.Time { r.mu.Lock(); defer r.mu.Unlock(); return r.now },
 		Accept: func(_ context.Context, n notice.Notice) error {
 			r.mu.Lock()
@@ -138,6 +143,9 @@ func TestOnlyTheHoldersOfTheSecretAreHeard(t *testing.T) {
 	signed := func(d time.Duration) []string {
 		return []string{"X-Grafana-Alerting-Signature: " + sign(secret, stamp(d)+":"+bodies[gr]), "X-Grafana-Alerting-Signature-Timestamp: " + stamp(d)}
 	}
+	own := func(d time.Duration) []string {
+		return []string{"X-Countersign-Signature: v1=" + sign(secret, "v1:"+stamp(d)+":"+bodies[ge]), "X-Countersign-Timestamp: " + stamp(d)}
+	}
 	basic := func(password string) string {
 		req, _ := http.NewRequest(http.MethodPost, "http://x", nil)
 		req.SetBasicAuth("anybody", password)
@@ -164,7 +172,7 @@ func TestOnlyTheHoldersOfTheSecretAreHeard(t *testing.T) {
 		{"a signature where nobody signs", am, []string{"X-Countersign-Signature: sha256=" + sign(secret, bodies[am])}, 401},
 
 		{"Grafana with the token", gr, []string{"Authorization: Bearer " + secret}, 202},
-		{"Grafana's signature", gr, []string{"X-Grafana-Alerting-Signature: " + sign(secret, bodies[gr])}, 202},
+		{"Grafana's signature without a time", gr, []string{"X-Grafana-Alerting-Signature: " + sign(secret, bodies[gr])}, 401},
 		{"Grafana's signature by another secret", gr, []string{"X-Grafana-Alerting-Signature: " + sign("wrong", bodies[gr])}, 401},
 		{"Grafana's signature of another body", gr, []string{"X-Grafana-Alerting-Signature: " + sign(secret, "other")}, 401},
 		{"a wrong signature is not mended by the token", gr, []string{"X-Grafana-Alerting-Signature: 00", "Authorization: Bearer " + secret}, 401},
@@ -182,8 +190,21 @@ func TestOnlyTheHoldersOfTheSecretAreHeard(t *testing.T) {
 		{"another version of the signature", pd, []string{"X-PagerDuty-Signature: v0=" + sign(secret, bodies[pd])}, 401},
 		{"PagerDuty without a signature", pd, []string{"Authorization: Bearer " + secret}, 401},
 
-		{"our own signature", ge, []string{"X-Countersign-Signature: sha256=" + sign(secret, bodies[ge])}, 202},
+		{"our own signature with its time", ge, own(0), 202},
+		{"our own signature, a while ago", ge, own(-5 * time.Minute), 202},
+		{"our own signature with an old time", ge, own(-5*time.Minute - time.Second), 401},
+		{"our own signature with a time to come", ge, own(6 * time.Minute), 401},
+		{"our own signature, its time taken away", ge, own(0)[:1], 401},
+		{"our own signature with another time", ge, []string{own(0)[0], "X-Countersign-Timestamp: " + stamp(time.Second)}, 401},
+		{"our own signature of another body", ge, []string{"X-Countersign-Signature: v1=" + sign(secret, "v1:"+stamp(0)+":x"), own(0)[1]}, 401},
+		{"our own signature by another secret", ge, []string{"X-Countersign-Signature: v1=" + sign("wrong", "v1:"+stamp(0)+":"+bodies[ge]), own(0)[1]}, 401},
+		{"our own signature in Grafana's form", ge, []string{"X-Countersign-Signature: v1=" + sign(secret, stamp(0)+":"+bodies[ge]), own(0)[1]}, 401},
+		{"our own signature with no number", ge, []string{"X-Countersign-Signature: v1=" + sign(secret, "v1:none:"+bodies[ge]), "X-Countersign-Timestamp: none"}, 401},
+		{"our own signature of no time", ge, []string{"X-Countersign-Signature: v1=" + sign(secret, "v1::"+bodies[ge])}, 401},
+		{"our own signature of the body alone", ge, []string{"X-Countersign-Signature: sha256=" + sign(secret, bodies[ge])}, 401},
+		{"the same with a time that was not signed", ge, []string{"X-Countersign-Signature: sha256=" + sign(secret, bodies[ge]), own(0)[1]}, 401},
 		{"our own signature without its prefix", ge, []string{"X-Countersign-Signature: " + sign(secret, bodies[ge])}, 401},
+		{"a signature is not mended by the token", ge, []string{"X-Countersign-Signature: v1=00", "X-Countersign-Token: " + secret}, 401},
 		{"the token for the format of our own", ge, []string{"X-Countersign-Token: " + secret}, 202},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -195,6 +216,79 @@ func TestOnlyTheHoldersOfTheSecretAreHeard(t *testing.T) {
 				t.Errorf("%d notices were stored", got)
 			}
 		})
+	}
+}
+
+func TestASignatureWithoutATimeIsTakenOnlyWhereThatIsAllowed(t *testing.T) {
+	ge, gr := notice.Generic, notice.Grafana
+	old := map[notice.Source][]string{
+		ge: {"X-Countersign-Signature: sha256=" + sign(secret, bodies[ge])},
+		gr: {"X-Grafana-Alerting-Signature: " + sign(secret, bodies[gr])},
+	}
+	for s, headers := range old {
+		r := newRigWith(t, map[notice.Source]bool{s: true}, ge, gr)
+		for other, h := range old {
+			want := 401
+			if other == s {
+				want = 202
+			}
+			if got := r.send(other, bodies[other], h...).StatusCode; got != want {
+				t.Errorf("%s is allowed, %s: status %d, want %d", s, other, got, want)
+			}
+		}
+		if got := r.send(s, bodies[s], headers...).StatusCode; got != 202 || r.stored[0].ID != "" || r.stored[1].ID != "" {
+			t.Errorf("%s: the same alert again is news: %d %+v", s, got, r.stored)
+		}
+		if got := r.send(s, bodies[s]+" ", headers...).StatusCode; got != 401 {
+			t.Errorf("%s: another body: status %d", s, got)
+		}
+	}
+	for _, s := range []notice.Source{notice.PagerDuty, notice.Alertmanager} {
+		_, err := hook.New(hook.Config{Untimed: map[notice.Source]bool{s: true}, Accept: func(context.Context, notice.Notice) error { return nil }})
+		if err == nil || !strings.Contains(err.Error(), "signs no time") {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+}
+
+// TestASignatureCountsOnce: who makes notices durable makes those of one ID so once.
+func TestASignatureCountsOnce(t *testing.T) {
+	ge, pd := notice.Generic, notice.PagerDuty
+	r := newRig(t, ge, pd)
+	send := func(body string, at time.Time) string {
+		t.Helper()
+		stamp := strconv.FormatInt(at.Unix(), 10)
+		headers := []string{"X-Countersign-Signature: v1=" + sign(secret, "v1:"+stamp+":"+body), "X-Countersign-Timestamp: " + stamp}
+		if got := r.send(ge, body, headers...).StatusCode; got != 202 {
+			t.Fatalf("status %d", got)
+		}
+		return r.stored[len(r.stored)-1].ID
+	}
+	first := send(bodies[ge], now)
+	if first == "" || len(first) > notice.MaxKey || send(bodies[ge], now) != first {
+		t.Errorf("the same request has another id than %q", first)
+	}
+	if send(bodies[ge], now.Add(time.Second)) == first || send(bodies[ge]+" ", now) == first {
+		t.Error("another request has the same id")
+	}
+	if got := send(`{"title": "private-word", "id": "mine"}`, now); got != "mine" {
+		t.Errorf("the sender's own id became %q", got)
+	}
+	if r.send(ge, bodies[ge], "X-Countersign-Token: "+secret); r.stored[len(r.stored)-1].ID != "" {
+		t.Error("what is not signed is news each time")
+	}
+	if r.send(pd, bodies[pd], "X-PagerDuty-Signature: v1="+sign(secret, bodies[pd])); r.stored[len(r.stored)-1].ID == "" {
+		t.Error("an event without an id counts each time")
+	}
+}
+
+func TestOldEventsOfPagerDutyAreNotTaken(t *testing.T) {
+	r := newRig(t, notice.PagerDuty)
+	for age, want := range map[time.Duration]int{0: 202, 47 * time.Hour: 202, 6 * 24 * time.Hour: 202, 6*24*time.Hour + time.Second: 401, 9000 * time.Hour: 401} {
+		body := fmt.Sprintf(`{"event": {"event_type": "incident.triggered", "occurred_at": %q, "data": {"id": "private-word"}}}`, now.Add(-age).Format(time.RFC3339))
+		if got := r.send(notice.PagerDuty, body, "X-PagerDuty-Signature: v1="+sign(secret, body)).StatusCode; got != want {
+			t.Errorf("%s ago: status %d, want %d", age, got, want)
+		}
 	}
 }
 
@@ -338,7 +432,7 @@ func TestNoHeaderWithoutTheSecretOpensAHook(t *testing.T) {
 	}
 	names := []string{
 		"Authorization", "X-Countersign-Token", "X-Countersign-Signature", "X-Grafana-Alerting-Signature",
-		"X-Grafana-Alerting-Signature-Timestamp", "X-PagerDuty-Signature",
+		"X-Grafana-Alerting-Signature-Timestamp", "X-PagerDuty-Signature", "X-Countersign-Timestamp",
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom(notice.Sources()).Draw(t, "source")

@@ -97,7 +97,9 @@ type Notice struct {
 	More int `json:"more,omitempty"`
 	// Since is when the trouble began; zero where nobody says.
 	Since time.Time `json:"since,omitzero"`
-	At    time.Time `json:"at"` // when the message came, by the caller's clock
+	// Sent is when the sender made the message; zero where it does not say.
+	Sent time.Time `json:"sent,omitzero"`
+	At   time.Time `json:"at"` // when the message came, by the caller's clock
 }
 
 // Alert is one of the things that a notice is about.

@@ -81,7 +81,7 @@ func parsePagerDuty(body []byte) (Notice, error) {
 		return Notice{}, malformed("it names no incident")
 	}
 	n := Notice{
-		Key: d.ID, ID: ev.ID, Status: Firing, Title: cmp.Or(d.Title, d.Summary), URL: d.HTMLURL, Since: d.CreatedAt,
+		Key: d.ID, ID: ev.ID, Status: Firing, Title: cmp.Or(d.Title, d.Summary), URL: d.HTMLURL, Since: d.CreatedAt, Sent: ev.OccurredAt,
 		Labels: map[string]string{},
 	}
 	if ev.Type == "incident.resolved" || d.Status == "resolved" {

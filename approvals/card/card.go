@@ -71,7 +71,8 @@ func Of(r approvals.Record, notice string) chat.Card {
 		c.Warn = append(c.Warn, s)
 	}
 	if r.Taint != "" && r.State == approvals.Pending {
-		c.Warn = append(c.Warn, line(r.Taint))
+		// Whoever found it made it visible already: its own escapes are none of a text's.
+		c.Warn = append(c.Warn, strings.ReplaceAll(visible(r.Taint), "\n", `\x0a`))
 	}
 	c.Fields = fields(r)
 	switch r.State {
@@ -107,7 +108,10 @@ func Of(r approvals.Record, notice string) chat.Card {
 	default:
 		c.Final = true
 		c.Body = ending(r)
-		if r.State == approvals.Done && r.Outcome.Undo {
+		switch {
+		case r.State == approvals.Approved || r.State == approvals.Running:
+			c.After = []chat.Button{{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop}}
+		case r.State == approvals.Done && r.Outcome.Undo:
 			c.After = []chat.Button{{ID: chat.ButtonID(UndoPrefix + string(r.ID)), Label: "Undo", Style: chat.StyleEdit}}
 		}
 	}
@@ -506,11 +510,41 @@ func basis(r approvals.Record) string {
 
 func stamp(t time.Time) string { return t.UTC().Format("15:04:05") + " UTC" }
 
+func nameOf(u chat.User) string {
+	if u.Name == "" {
+		return string(u.ID)
+	}
+	return u.Name
+}
+
+// voters are all who approved, in their order, with their reasons.
+func voters(r approvals.Record, last string) string {
+	var all []string
+	for _, v := range r.Votes {
+		if !v.Approve {
+			continue
+		}
+		one := nameOf(v.User)
+		if v.Reason != "" && !v.Glass {
+			one += fmt.Sprintf(" (%q)", v.Reason)
+		}
+		all = append(all, one)
+	}
+	switch n := len(all); n {
+	case 0:
+		return last
+	case 1:
+		return all[0]
+	default:
+		return strings.Join(all[:n-1], ", ") + " and " + all[n-1]
+	}
+}
+
 // ending says who decided, when and why, and how it went.
 func ending(r approvals.Record) string {
-	by := r.By.Name
-	if by == "" {
-		by = string(r.By.ID)
+	by := nameOf(r.By)
+	if r.State != approvals.Denied && r.State != approvals.Cancelled && r.Basis.Kind == approvals.ByVotes {
+		by = voters(r, by)
 	}
 	reason := ""
 	if r.Reason != "" {
@@ -523,14 +557,7 @@ func ending(r approvals.Record) string {
 	case approvals.Running:
 		s = fmt.Sprintf("Approved by %s at %s%s. Running now.", by, stamp(r.Decided), basis(r))
 	case approvals.Done:
-		how := "It ran"
-		if !r.Outcome.OK {
-			how = "It ran and failed"
-		}
-		if r.Outcome.Note != "" {
-			how += ": " + r.Outcome.Note
-		}
-		s = fmt.Sprintf("Approved by %s at %s%s. %s.", by, stamp(r.Decided), basis(r), how)
+		s = fmt.Sprintf("Approved by %s at %s%s. %s", by, stamp(r.Decided), basis(r), happened(r.Outcome))
 	case approvals.OutUnk:
 		s = fmt.Sprintf("Approved by %s at %s. Contact was lost while it ran: it may or may not have happened. Look before repeating it.", by, stamp(r.Decided))
 	case approvals.Denied:
@@ -547,6 +574,30 @@ func ending(r approvals.Record) string {
 	case approvals.Pending:
 	}
 	return visible(s)
+}
+
+// happened says how a run ended, in one sentence.
+func happened(o approvals.Outcome) string {
+	how, note := "It ran", o.Note
+	switch {
+	case o.Unstarted:
+		how = "It was not run"
+		if _, why, ok := strings.Cut(note, "was not run: "); ok {
+			note = why // its own sentence says so, too
+		}
+	case o.Signal != "":
+		how = "It ran and was ended by the signal SIG" + strings.TrimPrefix(o.Signal, "SIG")
+		note = "" // what a shell makes of the signal
+	case !o.OK:
+		how = "It ran and failed"
+		if note == "failed" {
+			note = ""
+		}
+	}
+	if note != "" {
+		how += ": " + note
+	}
+	return strings.TrimRight(how, ".") + "."
 }
 
 // labeller is whose labels a request has: a step of a workflow was labelled by whoever wrote

@@ -280,3 +280,46 @@ func TestWhatApprovesLooksLikeIt(t *testing.T) {
 		t.Errorf("%d buttons approve", found)
 	}
 }
+
+// D2: the last sentence of a card follows from the recorded outcome, and from nothing else.
+func TestTheLastSentenceFollowsFromTheOutcome(t *testing.T) {
+	for want, o := range map[string]approvals.Outcome{
+		"It ran: exit code 0.":            {OK: true, Note: "exit code 0"},
+		"It ran: done.":                   {OK: true, Note: "done"},
+		"It ran.":                         {OK: true},
+		"It ran and failed: exit code 3.": {Note: "exit code 3"},
+		"It ran and failed.":              {Note: "failed"},
+		"It ran and failed: stopped by a person while it ran.":   {Note: "stopped by a person while it ran"},
+		"It ran and was ended by the signal SIGKILL.":            {Note: "exit code 137", Signal: "KILL"},
+		"It was not run: the pane %3 is gone; propose it again.": {Note: "the command was not run: the pane %3 is gone; propose it again", Unstarted: true},
+		"It was not run: no room.":                               {Note: "no room", Unstarted: true},
+	} {
+		r := approvals.Record{State: approvals.Done, By: chat.User{Name: "bob"}, Outcome: o}
+		c := Of(r, "")
+		if !strings.HasSuffix(strings.TrimSpace(c.Body), " "+want) {
+			t.Errorf("%+v: %q", o, c.Body)
+		}
+	}
+}
+
+// S7: everybody who approved is named, with the reason that they gave.
+func TestEverybodyWhoApprovedIsNamedWithTheirReason(t *testing.T) {
+	r := record(approvals.Done)
+	r.Basis.Kind, r.By = approvals.ByVotes, chat.User{Name: "lou"}
+	r.Votes = []approvals.Vote{
+		{User: chat.User{Name: "bob"}, Approve: true, Reason: "the disk is full"}, {User: chat.User{Name: "ann"}}, {User: chat.User{ID: "web:kim"}, Approve: true}, {User: chat.User{Name: "lou"}, Approve: true},
+	}
+	r.Outcome = approvals.Outcome{OK: true}
+	if c := Of(r, ""); !strings.Contains(c.Body, `Approved by bob ("the disk is full"), web:kim and lou at `) {
+		t.Error(c.Body)
+	}
+}
+
+// W6: what a warning quotes was made visible where it was found, and is escaped once.
+func TestAWarningShowsItsEscapesOnce(t *testing.T) {
+	r := record(approvals.Pending)
+	r.Taint = `"a\u{202E}b" first appeared in a web page`
+	if c := Of(r, ""); len(c.Warn) == 0 || c.Warn[len(c.Warn)-1] != r.Taint {
+		t.Errorf("%q", c.Warn)
+	}
+}

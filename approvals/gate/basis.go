@@ -8,6 +8,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
+	"countersign/approvals/audit"
 	"countersign/approvals/card"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
@@ -21,19 +22,19 @@ var policyUser = chat.User{ID: "countersign:policy", Name: "the policy", Bot: tr
 // basis finds what approves a request without votes of its own; with none,
 // broken says that the request is not the next step of the thread's plan, which
 // ends with it.
-func (g *Gate) basis(tx store.Tx, rec approvals.Record, r Ruling) (b approvals.Basis, by chat.User, broken string) {
+func (g *Gate) basis(tx store.Tx, rec approvals.Record, r ruling) (b approvals.Basis, by chat.User, broken string) {
 	now := g.cfg.Now()
-	if r.Lane != policy.Ask {
+	if r.Lane != approvals.Ask {
 		return b, by, ""
 	}
 	if plan, n, ok := g.ledger.Take(tx, rec.Thread, rec.Action, now); ok {
 		return approvals.Basis{Kind: approvals.ByPlan, Of: plan.Of, Why: fmt.Sprintf("step %d of %d of the plan %s", n, len(plan.Steps), plan.Of)}, plan.By, ""
 	}
-	if grant, ok := g.ledger.Granted(tx, rec.Thread, rec.Action, now); ok && r.Decision.Grant > 0 {
+	if grant, ok := g.ledger.Granted(tx, rec.Thread, rec.Action, now); ok && r.decision.Grant > 0 {
 		return approvals.Basis{Kind: approvals.ByGrant, Of: grant.Of, Why: "exactly this was approved until " + clock(grant.Until)}, grant.By, ""
 	}
-	if r.Decision.Auto != "" && len(rec.Action.Steps) == 0 {
-		return approvals.Basis{Kind: approvals.ByPolicy, Why: r.Decision.Auto}, policyUser, ""
+	if r.decision.Auto != "" && len(rec.Action.Steps) == 0 {
+		return approvals.Basis{Kind: approvals.ByPolicy, Why: r.decision.Auto}, policyUser, ""
 	}
 	if plan, ok := g.ledger.PlanOf(tx, rec.Thread, now); ok {
 		g.ledger.Drop(tx, rec.Thread)
@@ -44,13 +45,13 @@ func (g *Gate) basis(tx store.Tx, rec approvals.Record, r Ruling) (b approvals.B
 
 // rulePlan judges each step of a plan by itself and puts the rulings together:
 // the strictest of everything.
-func (g *Gate) rulePlan(tx store.Tx, req Request, whole Ruling) Ruling {
-	whole.Lane, whole.Decision.Auto, whole.Decision.Grant = min(whole.Lane, policy.Ask), "", 0
+func (g *Gate) rulePlan(tx store.Tx, req approvals.Request, whole ruling) ruling {
+	whole.Lane, whole.decision.Auto, whole.decision.Grant = min(whole.Lane, approvals.Ask), "", 0
 	for i, step := range req.Action.Steps {
 		one := req
 		one.Action, one.Floor, one.Claim = step, risk.Read, approvals.Claim{}
 		r := g.rule(tx, one)
-		if r.Lane == policy.Forbid {
+		if r.Lane == approvals.Forbid {
 			r.Sentence = fmt.Sprintf("step %d: %s", i+1, r.Sentence)
 			return r
 		}
@@ -67,8 +68,8 @@ func (g *Gate) rulePlan(tx store.Tx, req Request, whole Ruling) Ruling {
 		if r.Sentence != "" {
 			whole.Sentence = strings.TrimSpace(fmt.Sprintf("%s Step %d: %s", whole.Sentence, i+1, r.Sentence))
 		}
-		if r.Lane == policy.Ask {
-			whole.Decision = stricter(whole.Decision, r.Decision)
+		if r.Lane == approvals.Ask {
+			whole.decision = stricter(whole.decision, r.decision)
 		}
 	}
 	return whole
@@ -98,7 +99,7 @@ func (g *Gate) meets(tx store.Tx, rec approvals.Record, b Ballot) []int {
 		return nil
 	}
 	var today []string
-	for _, r := range g.judge(tx, again(rec)).Decision.Requirements {
+	for _, r := range g.judge(tx, again(rec)).decision.Requirements {
 		today = append(today, groupsAt(r, rec.Created, g.cfg.Now())...)
 	}
 	pol := g.cfg.Policy()
@@ -115,8 +116,8 @@ func (g *Gate) meets(tx store.Tx, rec approvals.Record, b Ballot) []int {
 }
 
 // again is the request of a record, to be judged as of now.
-func again(rec approvals.Record) Request {
-	return Request{Thread: rec.Thread, CallID: rec.Call, By: rec.Requester, Groups: rec.Groups, Action: rec.Action, Floor: rec.FinalLevel(), Revision: rec.Revision}
+func again(rec approvals.Record) approvals.Request {
+	return approvals.Request{Thread: rec.Thread, Call: rec.Call, By: rec.Requester, Groups: rec.Groups, Action: rec.Action, Floor: rec.FinalLevel(), Revision: rec.Revision}
 }
 
 // groupsAt are the groups of a requirement at a moment, with the steps of its
@@ -136,12 +137,14 @@ func groupsAt(r policy.Requirement, since, at time.Time) []string {
 // with: nobody is looked up here.
 func (g *Gate) outdated(tx store.Tx, rec approvals.Record) string {
 	now := g.judge(tx, again(rec))
-	d := now.Decision
+	d := now.decision
 	switch {
-	case now.Lane == policy.Forbid:
+	case now.Lane == approvals.Forbid:
 		return "the policy changed after the approval: " + now.Sentence
-	case now.Lane == policy.Allow:
+	case now.Lane == approvals.Allow:
 		return "" // it would need nobody now
+	case d.Auto != "" && len(rec.Action.Steps) == 0:
+		return "" // nor now, since people said yes often enough
 	case g.cfg.Now().After(rec.Decided.Add(d.RunWithin)):
 		return "the policy changed after the approval: it must be used within " + d.RunWithin.String() + " now"
 	}
@@ -256,7 +259,7 @@ func (g *Gate) learn(tx store.Tx, rec approvals.Record) {
 		l.No++
 	}
 	store.Save(tx, store.Key("approval-learned", rec.Action.Tool), l)
-	in := g.input(tx, again(rec), Ruling{Level: rec.FinalLevel(), Verdict: g.verdict(again(rec))})
+	in := g.input(tx, again(rec), ruling{Ruling: approvals.Ruling{Level: rec.FinalLevel(), Verdict: g.verdict(again(rec))}})
 	if l.Yes%suggestEvery == 0 && rec.State == approvals.Approved && g.cfg.Policy().Suggest(in) {
 		outbox.Put(tx, string(rec.Thread), "suggest/"+string(rec.ID), chat.Post{Quiet: true, Text: fmt.Sprintf(
 			"%d of %d requests for `%s` were approved. If that should not take a person any more, add it to `policy.learn.tools`, or write a rule that allows it (docs/policy.md).",
@@ -302,19 +305,32 @@ func (g *Gate) review(tx store.Tx, b Ballot) (chat.Answer, bool) {
 	return chat.Answer{Card: &c, OK: true, Notice: "You reviewed request " + string(rec.ID) + "."}, true
 }
 
-// Allowed records that a proven read runs without people, before it runs.
-func (g *Gate) Allowed(tx store.Tx, req Request) { g.judged(tx, req, "allowed", "") }
+// Allowed records that a proven read runs without people, before it runs. One that is the
+// next step of the thread's plan is done with it.
+func (g *Gate) Allowed(tx store.Tx, req approvals.Request) {
+	g.ledger.Take(tx, req.Thread, req.Action, g.cfg.Now())
+	g.judged(tx, req, "allowed", "")
+}
 
 // Forbidden records that the policy refused a request.
-func (g *Gate) Forbidden(tx store.Tx, req Request) { g.judged(tx, req, "forbidden", "") }
+func (g *Gate) Forbidden(tx store.Tx, req approvals.Request) { g.judged(tx, req, "forbidden", "") }
 
 // Ran records how an unasked run ended.
-func (g *Gate) Ran(tx store.Tx, req Request, o approvals.Outcome) { g.judged(tx, req, "done", o.Note) }
+func (g *Gate) Ran(tx store.Tx, req approvals.Request, o approvals.Outcome) {
+	g.judged(tx, req, "done", o.Note)
+}
 
-func (g *Gate) judged(tx store.Tx, req Request, what, note string) {
+func (g *Gate) judged(tx store.Tx, req approvals.Request, what, note string) {
 	r := g.judge(tx, req)
-	if r.Lane == policy.Forbid {
+	if r.Lane == approvals.Forbid {
 		note = strings.TrimSpace(note + " " + r.Sentence)
+	}
+	if what == audit.Allowed && len(r.Verdict.Hops) > 0 {
+		places := make([]string, len(r.Verdict.Hops))
+		for i, h := range r.Verdict.Hops {
+			places[i] = h.String()
+		}
+		note = strings.TrimSpace(note + " it reaches " + strings.Join(places, ", "))
 	}
 	rec := g.record(req, r)
 	rec.Digest = req.Action.Digest()

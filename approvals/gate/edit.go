@@ -7,7 +7,6 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
-	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/store"
 	"countersign/store/queue"
@@ -49,8 +48,8 @@ func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decide
 	case odd:
 		return chat.Answer{Notice: "The command has invisible or unusual characters, so nothing was changed; type it by hand instead of pasting it."}, false
 	}
-	again := g.judge(tx, Request{Thread: rec.Thread, CallID: rec.Call, By: b.From, Action: rec.Action.Edited(argument, text), Floor: risk.Read})
-	if again.Lane == policy.Forbid {
+	again := g.judge(tx, approvals.Request{Thread: rec.Thread, Call: rec.Call, By: b.From, Action: rec.Action.Edited(argument, text), Floor: risk.Read})
+	if again.Lane == approvals.Forbid {
 		return chat.Answer{Notice: "This command cannot be asked for, so nothing was changed: " + again.Sentence + "."}, false
 	}
 	name := b.From.Name
@@ -68,7 +67,7 @@ func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decide
 		store.Abort(err)
 	}
 	queue.Put(tx, queue.Item{
-		ID: "edited/" + string(rec.ID), Thread: string(rec.Thread), Kind: itemEdited, Body: body, At: g.cfg.Now(),
+		ID: "edited/" + string(rec.ID), Thread: string(rec.Thread), Kind: approvals.ItemEdited, Body: body, At: g.cfg.Now(),
 	})
 	return chat.Answer{Card: &c, OK: true, Notice: "You changed the command. It is judged anew, and asked for again if it is not proven to only read."}, true
 }

@@ -29,12 +29,13 @@ import (
 	"countersign/store/queue"
 )
 
-// Config is what a [Gate] is made of; every field is required.
+// Config is what a [Gate] is made of; every field but the functions at its end is
+// required.
 type Config struct {
 	DB store.DB
 	// Policy is the policy of the moment: it may be another one after a reload.
 	Policy   func() *policy.Policy
-	Classify func(string) risk.Verdict
+	Classify func(risk.Text) risk.Verdict
 	Now      func() time.Time
 	// Wake tells the thread's worker and the outbox that there is something new.
 	Wake func(thread string)
@@ -43,6 +44,15 @@ type Config struct {
 	Audit audit.Trail
 	// Place says where an action would happen.
 	Place func(thread chat.ThreadID, target string) Place
+	// Reach says whether somebody may use, in a thread, the place that a command on a
+	// target reaches; nil: only places that the classifier's configuration lists.
+	Reach func(thread chat.ThreadID, by chat.User, groups []string, hop risk.Hop) bool
+	// Used is told of every approval that is used; nil: nobody is. Like Labels, it must
+	// be quick, and may be called in a transaction that runs again.
+	Used func(approvals.ID, approvals.Action)
+	// Labels is told how the model's labels compare with what the engine found; nil:
+	// nobody is.
+	Labels func(approvals.Claim, approvals.Judgement)
 }
 
 // Place is what the configuration says of a thread and a target.
@@ -53,6 +63,9 @@ type Place struct {
 	Approvers []string          // groups that may approve on the target
 	Mode      policy.Mode
 	Until     time.Time // end of the mode trusting
+	// Reads says which proven reads of the target run unasked; "" is the default of a target
+	// without a lock.
+	Reads approvals.Reads
 }
 
 // Gate is safe for concurrent use; it holds no state of its own.
@@ -62,51 +75,20 @@ type Gate struct {
 }
 
 // New returns a gate.
-func New(cfg Config) *Gate { return &Gate{cfg: cfg} }
-
-// Request is one planned call that wants to run.
-type Request struct {
-	Thread chat.ThreadID
-	CallID string
-	By     chat.User
-	Groups []string // what the network vouched for when By spoke
-	Action approvals.Action
-	Claim  approvals.Claim
-	Floor  risk.Level // the tool's own level
-	// Impact and Taint are shown to who decides; see [approvals.Record].
-	Impact, Taint string
-	// Interrupt says that these keys only interrupt the thread's own running
-	// command.
-	Interrupt bool
-	// Revision is how often people edited the command of this call; By is then who
-	// did it last, and Claim is empty.
-	Revision int
-	// Agent is who made the call, where it was not the thread's own agent, for who decides:
-	// "the sub-agent x".
-	Agent string
-	// ReadOnly refuses what is not a proven read, whatever the mode and the rules say.
-	ReadOnly bool
-	// Gated always asks people, on a card of its own: no proof, rule, plan or grant covers it.
-	Gated bool
-}
-
-// id is the id of the request, the same each time it is asked for.
-func (r Request) id() approvals.ID {
-	id := approvals.NewID(string(r.Thread), r.CallID)
-	if r.Revision > 0 {
-		return id.Revision(r.Revision)
+func New(cfg Config) *Gate {
+	if cfg.Used == nil {
+		cfg.Used = func(approvals.ID, approvals.Action) {}
 	}
-	return id
+	if cfg.Labels == nil {
+		cfg.Labels = func(approvals.Claim, approvals.Judgement) {}
+	}
+	return &Gate{cfg: cfg}
 }
 
-// Ruling is what the gate makes of a request.
-type Ruling struct {
-	Lane     policy.Lane
-	Level    risk.Level // the highest of engine, claim and tool
-	Verdict  risk.Verdict
-	Rule     string
-	Sentence string
-	Decision policy.Decision
+// ruling is what the gate makes of a request, with what the policy demands.
+type ruling struct {
+	approvals.Ruling
+	decision policy.Decision
 }
 
 // autoWithin is how long what the policy approves may take to begin.
@@ -116,60 +98,86 @@ const autoWithin = 2 * time.Minute
 // shown. What cannot be shown whole cannot be approved.
 const maxShown = 60_000
 
-// Judge says where a request goes. The model's claim can only raise: a proven
-// read that the model calls a change, or risky, asks.
-func (g *Gate) Judge(ctx context.Context, req Request) Ruling {
-	var r Ruling
+// Judge says where a request goes, and makes the permit of one that may run without
+// people. The model's claim can only raise: a proven read that the model calls a change,
+// or risky, asks.
+func (g *Gate) Judge(ctx context.Context, req approvals.Request) approvals.Ruling {
+	var r ruling
 	err := g.cfg.DB.View(ctx, func(tx store.Tx) error {
 		r = g.judge(tx, req)
 		return nil
 	})
 	if err != nil {
-		return Ruling{Level: risk.High, Sentence: "what people decided before could not be read, so nothing runs: " + err.Error()}
+		return approvals.Ruling{Level: risk.High, Sentence: "what people decided before could not be read, so nothing runs: " + err.Error()}
 	}
-	return r
+	g.cfg.Labels(req.Claim, judgement(r.Verdict))
+	if r.Lane == approvals.Allow {
+		if r.Permit, err = g.ledger.Observe(req.Action, r.Verdict); err != nil {
+			r.Lane = approvals.Ask // what has no proof is filed
+		}
+	}
+	return r.Ruling
 }
 
-func (g *Gate) judge(tx store.Tx, req Request) Ruling {
+func (g *Gate) judge(tx store.Tx, req approvals.Request) ruling {
 	r := g.rule(tx, req)
 	if len(req.Action.Steps) > 0 {
 		r = g.rulePlan(tx, req, r)
 	}
-	if r.Lane != policy.Ask {
+	if r.Lane != approvals.Ask {
 		return r
 	}
 	if size := card.Size(card.Of(g.record(req, r), r.Sentence)); size > maxShown {
-		r.Lane = policy.Forbid
+		r.Lane = approvals.Forbid
 		r.Sentence = fmt.Sprintf("a card of this would have %d bytes, and can show at most %d whole; what cannot be shown whole cannot be approved, so do it in smaller steps", size, maxShown)
 	}
 	return r
 }
 
-// rule is what the policy says of one action.
-func (g *Gate) rule(tx store.Tx, req Request) Ruling {
+// Explain says what the policy is told about a request and what it decides. It files
+// nothing and asks nobody. The steps of a plan are not looked at.
+func (g *Gate) Explain(ctx context.Context, req approvals.Request) (policy.Input, policy.Decision, error) {
+	var in policy.Input
+	err := g.cfg.DB.View(ctx, func(tx store.Tx) error {
+		in = g.input(tx, req, g.level(req))
+		return nil
+	})
+	if err != nil {
+		return policy.Input{}, policy.Decision{}, err
+	}
+	return in, g.cfg.Policy().Decide(in), nil
+}
+
+// level judges a request by itself: the highest level of engine, claim and tool.
+func (g *Gate) level(req approvals.Request) ruling {
 	v := g.verdict(req)
 	level := risk.Max(v.Risk, req.Floor)
 	if req.Claim.Given {
 		level = risk.Max(level, claimed(req.Claim))
 	}
-	r := Ruling{Level: level, Verdict: v}
+	return ruling{Ruling: approvals.Ruling{Level: level, Verdict: v}}
+}
+
+// rule is what the policy says of one action.
+func (g *Gate) rule(tx store.Tx, req approvals.Request) ruling {
+	r := g.level(req)
 	in := g.input(tx, req, r)
 	d := g.cfg.Policy().Decide(in)
-	r.Lane, r.Rule, r.Sentence, r.Decision = d.Lane, d.Rule, d.Sentence, d
-	if r.Lane == policy.Allow && !in.Harmless {
+	r.Lane, r.Rule, r.Sentence, r.decision = d.Lane, d.Rule, d.Sentence, d
+	if r.Lane == approvals.Allow && !in.Harmless {
 		// No proof, so there is no permit without a record: it is filed, and
 		// approved by the policy.
-		r.Lane = policy.Ask
-		r.Decision.Expires, r.Decision.RunWithin = max(d.Expires, autoWithin), max(d.RunWithin, autoWithin)
+		r.Lane = approvals.Ask
+		r.decision.Expires, r.decision.RunWithin = max(d.Expires, autoWithin), max(d.RunWithin, autoWithin)
 		if d.Auto == "" {
-			r.Lane, r.Sentence = policy.Forbid, "the policy allows this and does not say by what right, so it is refused"
+			r.Lane, r.Sentence = approvals.Forbid, "the policy allows this and does not say by what right, so it is refused"
 		}
 	}
 	return r
 }
 
 // input is what the policy is told about a request.
-func (g *Gate) input(tx store.Tx, req Request, r Ruling) policy.Input {
+func (g *Gate) input(tx store.Tx, req approvals.Request, r ruling) policy.Input {
 	p := g.cfg.Place(req.Thread, req.Action.Target)
 	in := policy.Input{
 		Facts: policy.Facts{
@@ -178,6 +186,9 @@ func (g *Gate) input(tx store.Tx, req Request, r Ruling) policy.Input {
 		},
 		Mode: p.Mode, Until: p.Until, Approvers: p.Approvers, Interrupt: req.Interrupt,
 		Harmless: r.Verdict.ReadOnly && r.Verdict.Risk == risk.Read && r.Level == risk.Read,
+	}
+	if in.Harmless && g.asks(req) {
+		in.Harmless = false
 	}
 	switch {
 	case req.ReadOnly:
@@ -218,16 +229,53 @@ func claimed(c approvals.Claim) risk.Level {
 	return level
 }
 
-func (g *Gate) verdict(req Request) risk.Verdict {
+// reads says which proven reads run unasked where a request would run.
+func (g *Gate) reads(req approvals.Request) approvals.Reads {
+	if r := g.cfg.Place(req.Thread, req.Action.Target).Reads; r != "" {
+		return r
+	}
+	return approvals.Effective("", "", false)
+}
+
+// asks reports whether a proven read asks all the same, because of where it would run.
+func (g *Gate) asks(req approvals.Request) bool {
+	switch a := req.Action; a.Kind {
+	case approvals.KindShell:
+		r := g.reads(req)
+		return r == approvals.ReadsAsk || r == approvals.ReadsEnforced && !a.Locked
+	case approvals.KindObserve:
+		return (a.Path != "" || len(a.Paths) > 0) && g.reads(req) == approvals.ReadsAsk
+	default:
+		return false
+	}
+}
+
+func (g *Gate) verdict(req approvals.Request) risk.Verdict {
 	switch req.Action.Kind {
 	case approvals.KindObserve:
 		return g.looking(req.Action.Path)
 	case approvals.KindShell:
-		v := g.cfg.Classify(string(req.Action.Bytes))
+		t := req.Action.Text()
+		t.Locked = t.Locked && g.reads(req) == approvals.ReadsEnforced
+		if g.cfg.Reach != nil {
+			t.Reach = func(h risk.Hop) bool { return g.cfg.Reach(req.Thread, req.By, req.Groups, h) }
+		}
+		v := g.cfg.Classify(t)
+		if req.Tried != "" {
+			return risk.Verdict{
+				Risk: risk.Max(v.Risk, risk.Medium), Effects: append(v.Effects, risk.EffectWrite),
+				Reasons: append([]string{"run as a read, it tried to " + req.Tried + "; that was refused, and nothing was changed"}, v.Reasons...),
+			}
+		}
+		if v.ReadOnly && req.Action.Private() && req.Action.Shell == "" {
+			// Its tool asked for no read: it runs where nothing is known of the shell, or with
+			// facts that the text does not tell.
+			return risk.Verdict{Risk: risk.Max(v.Risk, risk.Low), Effects: append(v.Effects, risk.EffectUnknown), Reasons: []string{"its text only reads, and the tool does not run it as a read"}}
+		}
 		if v.ReadOnly && !req.Action.Private() {
 			return risk.Verdict{
 				Risk: risk.Max(v.Risk, risk.Low), Effects: append(v.Effects, risk.EffectUnknown),
-				Reasons: []string{"it only reads, and others have used the shell in which it would run, where a name may mean something else"},
+				Reasons: []string{"it only reads, and is typed into a shell that others use, where a name may mean something else"},
 			}
 		}
 		return v
@@ -255,27 +303,12 @@ func (g *Gate) looking(path string) risk.Verdict {
 	if err != nil {
 		return risk.Verdict{Risk: risk.High, Effects: []risk.Effect{risk.EffectUnknown}, Reasons: []string{"the file's name cannot be written as text"}}
 	}
-	v := g.cfg.Classify(text) // it carries the proof, so it is passed on
+	v := g.cfg.Classify(risk.Text{Command: text, Locked: true, Shell: risk.Bash}) // it carries the proof, so it is passed on
 	if v.ReadOnly {
 		v.Reasons = []string{"the tool can only look"}
 	}
 	return v
 }
-
-// Allow makes the permit of a request that may run without people.
-func (g *Gate) Allow(req Request, r Ruling) (approvals.Permit, error) {
-	if r.Lane != policy.Allow {
-		return approvals.Permit{}, approvals.ErrNotProven
-	}
-	return g.ledger.Observe(req.Action, r.Verdict)
-}
-
-// Kinds of the items that the gate puts into a thread's queue.
-const (
-	itemDecision = "decision"
-	itemExpire   = "expire"
-	itemEdited   = "edited"
-)
 
 // decision is the body of a decision item; agent/history reads it.
 type decision struct {
@@ -288,19 +321,24 @@ type decision struct {
 }
 
 // record is a request as it would be filed now.
-func (g *Gate) record(req Request, r Ruling) approvals.Record {
+func (g *Gate) record(req approvals.Request, r ruling) approvals.Record {
 	now := g.cfg.Now()
-	effects := make([]string, len(r.Verdict.Effects))
-	for i, e := range r.Verdict.Effects {
+	return approvals.Record{
+		ID: req.ID(), Thread: req.Thread, Call: req.Call, Requester: req.By, Agent: req.Agent, Groups: req.Groups, Revision: req.Revision,
+		Created: now, Action: req.Action, Claim: req.Claim, State: approvals.Pending,
+		Engine: judgement(r.Verdict),
+		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy().Hash(), Require: required(r.decision),
+		ExpiresAt: now.Add(r.decision.Expires), Impact: req.Impact, Taint: req.Taint,
+	}
+}
+
+// judgement is a verdict as a record keeps it.
+func judgement(v risk.Verdict) approvals.Judgement {
+	effects := make([]string, len(v.Effects))
+	for i, e := range v.Effects {
 		effects[i] = string(e)
 	}
-	return approvals.Record{
-		ID: req.id(), Thread: req.Thread, Call: req.CallID, Requester: req.By, Agent: req.Agent, Groups: req.Groups, Revision: req.Revision,
-		Created: now, Action: req.Action, Claim: req.Claim, State: approvals.Pending,
-		Engine: approvals.Judgement{ReadOnly: r.Verdict.ReadOnly, Risk: r.Verdict.Risk.String(), Effects: effects, Reasons: r.Verdict.Reasons},
-		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy().Hash(), Require: required(r.Decision),
-		ExpiresAt: now.Add(r.Decision.Expires), Impact: req.Impact, Taint: req.Taint,
-	}
+	return approvals.Judgement{ReadOnly: v.ReadOnly, Risk: v.Risk.String(), Effects: effects, Reasons: v.Reasons}
 }
 
 // required is what a decision demands, as a record keeps it.
@@ -324,7 +362,7 @@ func required(d policy.Decision) approvals.Require {
 // is approved at once. What the policy refuses by now is filed, too, and nobody can
 // approve it. Asking again for the same call finds the same request and changes
 // nothing.
-func (g *Gate) Ask(tx store.Tx, req Request) approvals.Record {
+func (g *Gate) Ask(tx store.Tx, req approvals.Request) approvals.Record {
 	r := g.judge(tx, req)
 	rec, existed := g.ledger.Open(tx, g.record(req, r))
 	if existed {
@@ -368,7 +406,7 @@ func (g *Gate) timer(tx store.Tx, rec approvals.Record, at time.Time) {
 		store.Abort(err)
 	}
 	queue.PutAt(tx, at, queue.Item{
-		ID: fmt.Sprintf("expire/%s/%d", rec.ID, at.UnixNano()), Thread: string(rec.Thread), Kind: itemExpire, Body: body, At: g.cfg.Now(),
+		ID: fmt.Sprintf("expire/%s/%d", rec.ID, at.UnixNano()), Thread: string(rec.Thread), Kind: approvals.ItemExpire, Body: body, At: g.cfg.Now(),
 	})
 }
 
@@ -428,7 +466,7 @@ func (g *Gate) decide(tx store.Tx, rec approvals.Record) {
 		store.Abort(err)
 	}
 	queue.Put(tx, queue.Item{
-		ID: "decision/" + string(rec.ID), Thread: string(rec.Thread), Kind: itemDecision, Body: body, At: g.cfg.Now(),
+		ID: "decision/" + string(rec.ID), Thread: string(rec.Thread), Kind: approvals.ItemDecision, Body: body, At: g.cfg.Now(),
 	})
 }
 
@@ -448,6 +486,9 @@ func (g *Gate) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approv
 	if rec.ID != "" {
 		g.note(tx, rec, string(rec.State), "", "", why)
 		g.face(tx, rec, "")
+	}
+	if why == "" {
+		g.cfg.Used(id, a)
 	}
 	return permit, rec, why
 }

@@ -32,6 +32,9 @@ type fixture struct {
 	approvers []string
 	mode      policy.Mode
 	until     time.Time
+	reads     approvals.Reads
+	reach     func(chat.ThreadID, chat.User, []string, risk.Hop) bool
+	classify  func(risk.Text) risk.Verdict
 }
 
 // oncall is the group of the fixture: two people of the console, one of Slack,
@@ -42,7 +45,7 @@ func oncall() map[string]policy.Group {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{db: mem.Open(), now: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), approvers: []string{"oncall"}, mode: policy.Balanced}
+	f := &fixture{db: mem.Open(), now: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), approvers: []string{"oncall"}, mode: policy.Balanced, classify: risk.Judge}
 	f.configure(t, policy.Config{}, oncall())
 	return f
 }
@@ -55,17 +58,17 @@ func (f *fixture) configure(t *testing.T, c policy.Config, groups map[string]pol
 		t.Fatal(err)
 	}
 	f.Gate = gate.New(gate.Config{
-		DB: f.db, Policy: func() *policy.Policy { return pol }, Classify: risk.Classify, Now: func() time.Time { return f.now }, Wake: func(string) {},
+		DB: f.db, Policy: func() *policy.Policy { return pol }, Classify: func(tx risk.Text) risk.Verdict { return f.classify(tx) }, Reach: f.reach, Now: func() time.Time { return f.now }, Wake: func(string) {},
 		Log: slog.New(slog.DiscardHandler), Place: func(chat.ThreadID, string) gate.Place {
-			return gate.Place{Channel: "web", Approvers: f.approvers, Mode: f.mode, Until: f.until}
+			return gate.Place{Channel: "web", Approvers: f.approvers, Mode: f.mode, Until: f.until, Reads: f.reads}
 		},
 	})
 }
 
-func request(command string, c approvals.Claim) gate.Request {
-	return gate.Request{
-		Thread: "web:1", CallID: "c1", By: chat.User{ID: "web:alice", Name: "alice"},
-		Action: approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Bytes: []byte(command)},
+func request(command string, c approvals.Claim) approvals.Request {
+	return approvals.Request{
+		Thread: "web:1", Call: "c1", By: chat.User{ID: "web:alice", Name: "alice"},
+		Action: approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Bytes: []byte(command), Shell: "bash"},
 		Claim:  c, Floor: risk.Read,
 	}
 }
@@ -81,7 +84,7 @@ func (f *fixture) update(t testing.TB, fn func(tx store.Tx)) {
 	}
 }
 
-func (f *fixture) ask(t testing.TB, req gate.Request) (rec approvals.Record) {
+func (f *fixture) ask(t testing.TB, req approvals.Request) (rec approvals.Record) {
 	t.Helper()
 	f.update(t, func(tx store.Tx) { rec = f.Ask(tx, req) })
 	return rec
@@ -133,19 +136,19 @@ func TestJudge(t *testing.T) {
 		command string
 		claim   approvals.Claim
 		mode    policy.Mode
-		lane    policy.Lane
+		lane    approvals.Lane
 	}{
-		{"a proven read runs", "uptime", approvals.Claim{Given: true, Risk: "low"}, policy.Balanced, policy.Allow},
-		{"anything else asks", "systemctl restart app", honest(), policy.Balanced, policy.Ask},
-		{"the model's word proves nothing", "rm -rf /srv/x", approvals.Claim{Given: true, Risk: "low"}, policy.Balanced, policy.Ask},
-		{"a read that the model calls a change asks", "uptime", approvals.Claim{Given: true, Risk: "low", Mutation: true}, policy.Balanced, policy.Ask},
-		{"a read that the model calls risky asks", "uptime", approvals.Claim{Given: true, Risk: "high"}, policy.Balanced, policy.Ask},
-		{"a risk that nobody knows asks", "uptime", approvals.Claim{Given: true, Risk: "harmless"}, policy.Balanced, policy.Ask},
-		{"in review even reads ask", "uptime", approvals.Claim{}, policy.Review, policy.Ask},
-		{"read-only mode refuses the rest", "systemctl restart app", honest(), policy.ReadOnly, policy.Forbid},
-		{"read-only mode runs reads", "uptime", approvals.Claim{}, policy.ReadOnly, policy.Allow},
-		{"an unknown mode refuses", "uptime", approvals.Claim{}, "yolo", policy.Forbid},
-		{"what a card cannot show whole is refused", "echo " + strings.Repeat("x", 70_000), honest(), policy.Balanced, policy.Forbid},
+		{"a proven read runs", "uptime", approvals.Claim{Given: true, Risk: "low"}, policy.Balanced, approvals.Allow},
+		{"anything else asks", "systemctl restart app", honest(), policy.Balanced, approvals.Ask},
+		{"the model's word proves nothing", "rm -rf /srv/x", approvals.Claim{Given: true, Risk: "low"}, policy.Balanced, approvals.Ask},
+		{"a read that the model calls a change asks", "uptime", approvals.Claim{Given: true, Risk: "low", Mutation: true}, policy.Balanced, approvals.Ask},
+		{"a read that the model calls risky asks", "uptime", approvals.Claim{Given: true, Risk: "high"}, policy.Balanced, approvals.Ask},
+		{"a risk that nobody knows asks", "uptime", approvals.Claim{Given: true, Risk: "harmless"}, policy.Balanced, approvals.Ask},
+		{"in review even reads ask", "uptime", approvals.Claim{}, policy.Review, approvals.Ask},
+		{"read-only mode refuses the rest", "systemctl restart app", honest(), policy.ReadOnly, approvals.Forbid},
+		{"read-only mode runs reads", "uptime", approvals.Claim{}, policy.ReadOnly, approvals.Allow},
+		{"an unknown mode refuses", "uptime", approvals.Claim{}, "yolo", approvals.Forbid},
+		{"what a card cannot show whole is refused", "echo " + strings.Repeat("x", 70_000), honest(), policy.Balanced, approvals.Forbid},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			f := newFixture(t)
@@ -154,8 +157,8 @@ func TestJudge(t *testing.T) {
 			if r.Lane != tc.lane {
 				t.Fatalf("lane %v, want %v (%s)", r.Lane, tc.lane, r.Sentence)
 			}
-			if _, err := f.Allow(request(tc.command, tc.claim), r); (err == nil) != (tc.lane == policy.Allow) {
-				t.Fatalf("permit: %v", err)
+			if r.Permit.Allows(request(tc.command, tc.claim).Action) != (tc.lane == approvals.Allow) {
+				t.Fatalf("permit: %v", r.Permit)
 			}
 		})
 	}
@@ -172,7 +175,7 @@ func TestLabelsCanOnlyRaise(t *testing.T) {
 		if risk.Max(with.Level, without.Level) != with.Level {
 			rt.Fatalf("the claim lowered %s to %s", without.Level, with.Level)
 		}
-		if without.Lane != policy.Allow && with.Lane == policy.Allow {
+		if without.Lane != approvals.Allow && with.Lane == approvals.Allow {
 			rt.Fatal("the claim let it run")
 		}
 	})
@@ -319,9 +322,9 @@ func TestExpiryByTimer(t *testing.T) {
 // engine's knowledge of secrets.
 func TestReadingASecretAsks(t *testing.T) {
 	f := newFixture(t)
-	for path, lane := range map[string]policy.Lane{
-		"/etc/hostname": policy.Allow, "/var/log/app/with space.log": policy.Allow, "/srv/it's": policy.Allow,
-		"/etc/shadow": policy.Ask, "/root/.ssh/id_rsa": policy.Ask, "/home/a/.kube/config": policy.Ask, "/srv/\x01": policy.Ask,
+	for path, lane := range map[string]approvals.Lane{
+		"/etc/hostname": approvals.Allow, "/var/log/app/with space.log": approvals.Allow, "/srv/it's": approvals.Allow,
+		"/etc/shadow": approvals.Ask, "/root/.ssh/id_rsa": approvals.Ask, "/home/a/.kube/config": approvals.Ask, "/srv/\x01": approvals.Ask,
 	} {
 		req := request("", approvals.Claim{})
 		req.Action = approvals.Action{Tool: "read_file", Kind: approvals.KindObserve, Target: "local", Path: path}
@@ -352,7 +355,7 @@ func TestAnAnswerIsOnesOwn(t *testing.T) {
 		t.Fatalf("an answer of another thread: %+v", a)
 	}
 	third := request("systemctl restart app", honest())
-	third.CallID = "c2"
+	third.Call = "c2"
 	rec = f.ask(t, third)
 	if a := f.press(t, "same", "bob", "approve", rec.ID); !a.OK || f.record(t, rec.ID).State != approvals.Approved {
 		t.Fatalf("the answer about another request: %+v", a)
@@ -495,7 +498,7 @@ func TestAPressIsOfOneCard(t *testing.T) {
 	f := newFixture(t)
 	rec := f.ask(t, request("systemctl restart app", honest()))
 	next := request("systemctl restart app", honest())
-	next.CallID = "c2"
+	next.Call = "c2"
 	other := f.ask(t, next)
 	if len(rec.Nonce) < 8 || rec.Nonce == other.Nonce {
 		t.Fatalf("nonces %q and %q", rec.Nonce, other.Nonce)
@@ -562,14 +565,14 @@ func TestEverythingShownCounts(t *testing.T) {
 		f := newFixture(t)
 		req := request("systemctl restart app", honest())
 		change(&req.Action)
-		if r := f.Judge(t.Context(), req); r.Lane != policy.Forbid || !strings.Contains(r.Sentence, "cannot be shown whole") {
+		if r := f.Judge(t.Context(), req); r.Lane != approvals.Forbid || !strings.Contains(r.Sentence, "cannot be shown whole") {
 			t.Errorf("%s: lane %v %q", rule, r.Lane, r.Sentence)
 		}
 	}
 	f := newFixture(t)
 	big := request("cat", honest())
 	big.Action.Kind, big.Action.Bytes, big.Action.Preview, big.Action.Whole = approvals.KindChange, []byte(long), "-a\n+b\n", true
-	if r := f.Judge(t.Context(), big); r.Lane != policy.Ask {
+	if r := f.Judge(t.Context(), big); r.Lane != approvals.Ask {
 		t.Errorf("a short diff of a long file is refused: %s", r.Sentence)
 	}
 }
@@ -613,13 +616,13 @@ func TestObserveNeedsAProofOfThePath(t *testing.T) {
 	f := newFixture(t)
 	req := request("", approvals.Claim{})
 	req.Action = look("/srv/it's a file")
-	if p, err := f.Allow(req, f.Judge(t.Context(), req)); err != nil || !p.Allows(req.Action) {
-		t.Error(err)
+	if r := f.Judge(t.Context(), req); !r.Permit.Allows(req.Action) {
+		t.Error(r)
 	}
 }
 
 // editable is a request whose command people may edit.
-func editable(command string) gate.Request {
+func editable(command string) approvals.Request {
 	req := request(command, honest())
 	req.Action.Args, _ = json.Marshal(map[string]any{"command": command, "wait": true})
 	return req

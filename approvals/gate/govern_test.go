@@ -198,9 +198,9 @@ func TestBreakingTheGlass(t *testing.T) {
 }
 
 // again asks for the same action as another call.
-func (f *fixture) again(t *testing.T, req gate.Request, call string) approvals.Record {
+func (f *fixture) again(t *testing.T, req approvals.Request, call string) approvals.Record {
 	t.Helper()
-	req.CallID = call
+	req.Call = call
 	return f.ask(t, req)
 }
 
@@ -265,7 +265,7 @@ func TestStandingGrants(t *testing.T) {
 	})
 }
 
-func plan(commands ...string) gate.Request {
+func plan(commands ...string) approvals.Request {
 	req := request("", honest())
 	req.Action = approvals.Action{Tool: "propose_plan", Kind: approvals.KindChange, Target: "local"}
 	for _, c := range commands {
@@ -320,7 +320,7 @@ func TestPlansAreNoWayAroundTheRules(t *testing.T) {
 		{Name: "never", Then: "forbid", Match: policy.Match{Effects: []string{"delete"}}, Sentence: "nothing is deleted here"},
 		{Name: "sre", Then: "ask", Match: policy.Match{Tools: []string{"run_shell"}}, Approve: policy.Demand{Groups: []string{"sre"}}},
 	}}, team())
-	if r := f.Judge(t.Context(), plan("touch /tmp/a", "rm -rf /srv/data")); r.Lane != policy.Forbid || !strings.Contains(r.Sentence, "step 2: ") {
+	if r := f.Judge(t.Context(), plan("touch /tmp/a", "rm -rf /srv/data")); r.Lane != approvals.Forbid || !strings.Contains(r.Sentence, "step 2: ") {
 		t.Errorf("a forbidden step: %d %s", r.Lane, r.Sentence)
 	}
 	rec := f.ask(t, plan("touch /tmp/a", "touch /tmp/b"))
@@ -371,6 +371,12 @@ func TestLearnedTools(t *testing.T) {
 			t.Fatalf("the call %d is %s", i+1, rec.State)
 		}
 		f.vote(t, rec, "bob")
+		// T1: the vote that is learned from last is one that counts, too.
+		f.update(t, func(tx store.Tx) {
+			if p, _, why := f.Consume(tx, rec.ID, rec.Action); !p.Allows(rec.Action) {
+				t.Errorf("the call %d does not run: %s", i+1, why)
+			}
+		})
 	}
 }
 
@@ -430,8 +436,8 @@ func TestAProofIsNotForAShellThatOthersUsed(t *testing.T) {
 	req := request("ls", approvals.Claim{})
 	req.Action.Session, req.Action.Pane = "s", "shared"
 	r := f.Judge(t.Context(), req)
-	if _, err := f.Allow(req, r); r.Lane != policy.Ask || err == nil {
-		t.Errorf("in a shared shell: lane %d, %v", r.Lane, err)
+	if r.Lane != approvals.Ask || r.Permit.Allows(req.Action) {
+		t.Errorf("in a shared shell: %+v", r)
 	}
 	if _, err := (approvals.Ledger{}).Observe(req.Action, risk.Classify("ls")); err == nil {
 		t.Error("the ledger made a permit")
@@ -439,9 +445,9 @@ func TestAProofIsNotForAShellThatOthersUsed(t *testing.T) {
 	if rec := f.ask(t, req); rec.State != approvals.Pending || !f.vote(t, rec, "bob").OK {
 		t.Errorf("people cannot approve it: %+v", rec)
 	}
-	req.Action.Pristine = true
+	req.Action.Session, req.Action.Pane = "", ""
 	r = f.Judge(t.Context(), req)
-	if p, err := f.Allow(req, r); r.Lane != policy.Allow || err != nil || !p.Allows(req.Action) {
-		t.Errorf("in a pristine one: lane %d, %v", r.Lane, err)
+	if r.Lane != approvals.Allow || !r.Permit.Allows(req.Action) {
+		t.Errorf("beside it: %+v", r)
 	}
 }

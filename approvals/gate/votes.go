@@ -9,7 +9,6 @@ import (
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/card"
-	"countersign/approvals/policy"
 	"countersign/store"
 )
 
@@ -245,7 +244,7 @@ func (g *Gate) refuse(tx store.Tx, rec approvals.Record, b Ballot) string {
 	case !rec.Require.RequesterMay && b.From.ID == rec.Requester.ID:
 		return "You asked for this yourself, so somebody else of " + who + " must approve it."
 	}
-	if now := g.judge(tx, again(rec)); now.Lane == policy.Forbid {
+	if now := g.judge(tx, again(rec)); now.Lane == approvals.Forbid {
 		return "This cannot be approved any more: " + now.Sentence
 	}
 	switch {

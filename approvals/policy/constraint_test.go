@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"countersign/approvals"
 )
 
 // max_items, max_bytes, allowed_modes, blocked_schemes, blocked_hosts,
@@ -115,12 +117,12 @@ func TestConstraints(t *testing.T) {
 			in := note(tc.in)
 			d := must(t, "constraints: {write_file: "+tc.constraint+"}").Decide(in)
 			if tc.says == "" {
-				if d.Lane != Ask {
+				if d.Lane != approvals.Ask {
 					t.Fatalf("%+v", d)
 				}
 				return
 			}
-			if d.Lane != Forbid || !strings.Contains(d.Sentence, tc.says) || !strings.HasPrefix(d.Rule, "constraint: write_file.") {
+			if d.Lane != approvals.Forbid || !strings.Contains(d.Sentence, tc.says) || !strings.HasPrefix(d.Rule, "constraint: write_file.") {
 				t.Fatalf("%+v", d)
 			}
 		})

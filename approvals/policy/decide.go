@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/approvals"
 	"countersign/approvals/risk"
 )
 
@@ -125,7 +126,7 @@ func (p *Policy) Decide(in Input) Decision {
 	trusting, ended := trusted(in)
 	if len(v.ask) == 0 {
 		if by, rule, ok := p.alone(in, v, trusting); ok {
-			d.Lane, d.Auto = Allow, by
+			d.Lane, d.Auto = approvals.Allow, by
 			if rule != "" {
 				d.Rule = rule
 			}
@@ -286,7 +287,7 @@ func odd(list []string) bool {
 // ask fills in what an approval takes.
 func (p *Policy) ask(in Input, v verdict, d *Decision) {
 	base := p.config.Approve
-	d.Lane = Ask
+	d.Lane = approvals.Ask
 	d.Expires, d.RunWithin = base.Expires, base.RunWithin
 	d.RequesterMay = requesterMay(base.Requester, in)
 	d.BreakGlass = slices.Clone(p.config.BreakGlass)

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"countersign/adapters/chat"
+	"countersign/approvals"
 	"countersign/approvals/risk"
 )
 
@@ -86,45 +87,45 @@ func TestModes(t *testing.T) {
 		rule string
 		mode Mode
 		in   func(*Input)
-		lane Lane
+		lane approvals.Lane
 		auto string
 		says string
 	}{
-		{"readonly runs proven reads", ReadOnly, read, Allow, "", ""},
-		{"readonly refuses the rest", ReadOnly, nil, Forbid, "", "read-only mode"},
-		{"review runs what can only look by construction", Review, look, Allow, "", ""},
-		{"review asks for a proven command", Review, read, Ask, "", ""},
-		{"review asks for a file that is not harmless to read", Review, with(look, func(in *Input) { in.Harmless, in.Level = false, risk.High }), Ask, "", ""},
-		{"review asks for changes", Review, nil, Ask, "", ""},
-		{"balanced runs proven reads", Balanced, read, Allow, "", ""},
-		{"balanced asks for the rest", Balanced, nil, Ask, "", ""},
-		{"balanced asks for high", Balanced, level(risk.High), Ask, "", ""},
-		{"a proof is nothing against a higher level", Balanced, with(read, level(risk.Low)), Ask, "", ""},
-		{"a proof is nothing with an unknown level", Balanced, with(read, level(risk.Unknown)), Ask, "", ""},
-		{"trusting runs medium", Trusting, with(), Allow, "mode trusting until 11:00 UTC", ""},
-		{"trusting runs high", Trusting, with(level(risk.High)), Allow, "mode trusting until 11:00 UTC", ""},
-		{"trusting runs reads by their proof", Trusting, with(read), Allow, "", ""},
-		{"trusting names the day when it is another one", Trusting, with(until(monday.Add(24 * time.Hour))), Allow, "mode trusting until 2024-01-02 10:00 UTC", ""},
-		{"trusting asks for critical", Trusting, with(level(risk.Critical)), Ask, "", ""},
-		{"trusting asks for what is not known", Trusting, with(level(risk.Unknown)), Ask, "", ""},
-		{"trusting asks for a level below all", Trusting, with(level(-1)), Ask, "", ""},
-		{"trusting asks for a level above all", Trusting, with(level(17)), Ask, "", ""},
-		{"trusting asks for an unknown kind", Trusting, with(tool("run_shell", "")), Ask, "", ""},
-		{"trusting asks for shell in production", Trusting, with(prod), Ask, "", ""},
-		{"trusting asks for bash in production", Trusting, with(prod, tool("bash", "shell")), Ask, "", ""},
-		{"trusting asks for keys in production", Trusting, with(prod, tool("send-keys", "keys")), Ask, "", ""},
-		{"trusting asks for code in production", Trusting, with(prod, tool("execute_code", "change")), Ask, "", ""},
-		{"trusting asks for a shell of another name in production", Trusting, with(prod, tool("remote", "shell")), Ask, "", ""},
-		{"trusting asks for keys of another name in production", Trusting, with(prod, tool("press", "keys")), Ask, "", ""},
-		{"trusting writes a file in production", Trusting, with(prod, tool("write_file", "change")), Allow, "mode trusting until 11:00 UTC", ""},
-		{"trusting reads in production", Trusting, with(prod, read), Allow, "", ""},
-		{"the label environment=prod is production too", Trusting, with(func(in *Input) { in.Labels = map[string]string{"Environment": "Prod"} }), Ask, "", ""},
-		{"trusting is over at its end", Trusting, with(until(monday)), Ask, "", "Mode trusting ended at 10:00 UTC"},
-		{"trusting without an end is balanced", Trusting, with(until(time.Time{})), Ask, "", "has no end time"},
-		{"trusting without a clock is balanced", Trusting, with(func(in *Input) { in.Now = time.Time{} }), Ask, "", "has no end time"},
-		{"trusting that is over still runs reads", Trusting, with(read, until(monday)), Allow, "", ""},
-		{"an unknown mode refuses", "yolo", read, Forbid, "", "yolo"},
-		{"no mode refuses", "", read, Forbid, "", "nothing runs"},
+		{"readonly runs proven reads", ReadOnly, read, approvals.Allow, "", ""},
+		{"readonly refuses the rest", ReadOnly, nil, approvals.Forbid, "", "read-only mode"},
+		{"review runs what can only look by construction", Review, look, approvals.Allow, "", ""},
+		{"review asks for a proven command", Review, read, approvals.Ask, "", ""},
+		{"review asks for a file that is not harmless to read", Review, with(look, func(in *Input) { in.Harmless, in.Level = false, risk.High }), approvals.Ask, "", ""},
+		{"review asks for changes", Review, nil, approvals.Ask, "", ""},
+		{"balanced runs proven reads", Balanced, read, approvals.Allow, "", ""},
+		{"balanced asks for the rest", Balanced, nil, approvals.Ask, "", ""},
+		{"balanced asks for high", Balanced, level(risk.High), approvals.Ask, "", ""},
+		{"a proof is nothing against a higher level", Balanced, with(read, level(risk.Low)), approvals.Ask, "", ""},
+		{"a proof is nothing with an unknown level", Balanced, with(read, level(risk.Unknown)), approvals.Ask, "", ""},
+		{"trusting runs medium", Trusting, with(), approvals.Allow, "mode trusting until 11:00 UTC", ""},
+		{"trusting runs high", Trusting, with(level(risk.High)), approvals.Allow, "mode trusting until 11:00 UTC", ""},
+		{"trusting runs reads by their proof", Trusting, with(read), approvals.Allow, "", ""},
+		{"trusting names the day when it is another one", Trusting, with(until(monday.Add(24 * time.Hour))), approvals.Allow, "mode trusting until 2024-01-02 10:00 UTC", ""},
+		{"trusting asks for critical", Trusting, with(level(risk.Critical)), approvals.Ask, "", ""},
+		{"trusting asks for what is not known", Trusting, with(level(risk.Unknown)), approvals.Ask, "", ""},
+		{"trusting asks for a level below all", Trusting, with(level(-1)), approvals.Ask, "", ""},
+		{"trusting asks for a level above all", Trusting, with(level(17)), approvals.Ask, "", ""},
+		{"trusting asks for an unknown kind", Trusting, with(tool("run_shell", "")), approvals.Ask, "", ""},
+		{"trusting asks for shell in production", Trusting, with(prod), approvals.Ask, "", ""},
+		{"trusting asks for bash in production", Trusting, with(prod, tool("bash", "shell")), approvals.Ask, "", ""},
+		{"trusting asks for keys in production", Trusting, with(prod, tool("send-keys", "keys")), approvals.Ask, "", ""},
+		{"trusting asks for code in production", Trusting, with(prod, tool("execute_code", "change")), approvals.Ask, "", ""},
+		{"trusting asks for a shell of another name in production", Trusting, with(prod, tool("remote", "shell")), approvals.Ask, "", ""},
+		{"trusting asks for keys of another name in production", Trusting, with(prod, tool("press", "keys")), approvals.Ask, "", ""},
+		{"trusting writes a file in production", Trusting, with(prod, tool("write_file", "change")), approvals.Allow, "mode trusting until 11:00 UTC", ""},
+		{"trusting reads in production", Trusting, with(prod, read), approvals.Allow, "", ""},
+		{"the label environment=prod is production too", Trusting, with(func(in *Input) { in.Labels = map[string]string{"Environment": "Prod"} }), approvals.Ask, "", ""},
+		{"trusting is over at its end", Trusting, with(until(monday)), approvals.Ask, "", "Mode trusting ended at 10:00 UTC"},
+		{"trusting without an end is balanced", Trusting, with(until(time.Time{})), approvals.Ask, "", "has no end time"},
+		{"trusting without a clock is balanced", Trusting, with(func(in *Input) { in.Now = time.Time{} }), approvals.Ask, "", "has no end time"},
+		{"trusting that is over still runs reads", Trusting, with(read, until(monday)), approvals.Allow, "", ""},
+		{"an unknown mode refuses", "yolo", read, approvals.Forbid, "", "yolo"},
+		{"no mode refuses", "", read, approvals.Forbid, "", "nothing runs"},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			in := restart(tc.in)
@@ -146,11 +147,11 @@ func TestModes(t *testing.T) {
 // mode, HIGH is asked for except in mode trusting, and nothing lifts critical.
 func TestX28X29X30EveryLevelInEveryMode(t *testing.T) {
 	levels := []risk.Level{risk.Read, risk.Low, risk.Medium, risk.High, risk.Critical}
-	for mode, want := range map[Mode][]Lane{
-		ReadOnly: {Allow, Forbid, Forbid, Forbid, Forbid},
-		Review:   {Ask, Ask, Ask, Ask, Ask}, // a command, even a proven one
-		Balanced: {Allow, Ask, Ask, Ask, Ask},
-		Trusting: {Allow, Allow, Allow, Allow, Ask},
+	for mode, want := range map[Mode][]approvals.Lane{
+		ReadOnly: {approvals.Allow, approvals.Forbid, approvals.Forbid, approvals.Forbid, approvals.Forbid},
+		Review:   {approvals.Ask, approvals.Ask, approvals.Ask, approvals.Ask, approvals.Ask}, // a command, even a proven one
+		Balanced: {approvals.Allow, approvals.Ask, approvals.Ask, approvals.Ask, approvals.Ask},
+		Trusting: {approvals.Allow, approvals.Allow, approvals.Allow, approvals.Allow, approvals.Ask},
 	} {
 		for i, level := range levels {
 			in := restart(func(in *Input) {
@@ -177,27 +178,27 @@ func TestTheOrderIsFixed(t *testing.T) {
 	)
 	for _, tc := range []struct {
 		rule, text string
-		lane       Lane
+		lane       approvals.Lane
 		by, says   string
 	}{
-		{"a rule that forbids comes first", learn + bound + "rules:\n" + allow + ask + forbid, Forbid, "no", "not here"},
-		{"then constraints", learn + bound + "rules:\n" + allow + ask, Forbid, "constraint: write_file.max_bytes", "5 bytes"},
-		{"then rules that ask", learn + "rules:\n" + allow + ask, Ask, "please", ""},
-		{"a rule that asks beats learning", learn + "rules:\n" + ask, Ask, "please", ""},
-		{"then rules that allow", learn + "rules:\n" + allow, Allow, "fine", ""},
-		{"then learning", learn + "rules: []", Allow, "learned", ""},
-		{"then people", "rules: []", Ask, "default: balanced", ""},
+		{"a rule that forbids comes first", learn + bound + "rules:\n" + allow + ask + forbid, approvals.Forbid, "no", "not here"},
+		{"then constraints", learn + bound + "rules:\n" + allow + ask, approvals.Forbid, "constraint: write_file.max_bytes", "5 bytes"},
+		{"then rules that ask", learn + "rules:\n" + allow + ask, approvals.Ask, "please", ""},
+		{"a rule that asks beats learning", learn + "rules:\n" + ask, approvals.Ask, "please", ""},
+		{"then rules that allow", learn + "rules:\n" + allow, approvals.Allow, "fine", ""},
+		{"then learning", learn + "rules: []", approvals.Allow, "learned", ""},
+		{"then people", "rules: []", approvals.Ask, "default: balanced", ""},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			d := must(t, tc.text).Decide(note(func(in *Input) { in.Yes = 5 }))
-			if d.Lane != tc.lane || d.Rule != tc.by || !strings.Contains(d.Sentence, tc.says) || (d.Auto != "") != (d.Lane == Allow) {
+			if d.Lane != tc.lane || d.Rule != tc.by || !strings.Contains(d.Sentence, tc.says) || (d.Auto != "") != (d.Lane == approvals.Allow) {
 				t.Fatalf("%+v", d)
 			}
 		})
 	}
 	t.Run("a read that a rule asks for asks", func(t *testing.T) {
 		p := must(t, "rules: [{name: all, then: ask}]")
-		if d := p.Decide(restart(func(in *Input) { in.Level, in.Harmless = risk.Read, true })); d.Lane != Ask || d.Rule != "all" {
+		if d := p.Decide(restart(func(in *Input) { in.Level, in.Harmless = risk.Read, true })); d.Lane != approvals.Ask || d.Rule != "all" {
 			t.Fatalf("%+v", d)
 		}
 	})
@@ -210,7 +211,7 @@ func TestARefusalSaysWhatItsRulesSay(t *testing.T) {
 		{"all sentences are said", "{name: a, then: forbid, sentence: Not here.}, {name: b, then: forbid}, {name: c, then: forbid, sentence: Nor there.}", "a", "Not here. Nor there."},
 		{"a rule that does not match is passed over", "{name: a, match: {tools: [edit]}, then: forbid, sentence: Not so.}, {name: b, then: forbid, sentence: Not here.}", "b", "Not here."},
 	} {
-		if d := must(t, "rules: ["+tc.text+"]").Decide(restart(nil)); d.Lane != Forbid || d.Rule != tc.by || d.Sentence != tc.says {
+		if d := must(t, "rules: ["+tc.text+"]").Decide(restart(nil)); d.Lane != approvals.Forbid || d.Rule != tc.by || d.Sentence != tc.says {
 			t.Errorf("%s: %+v", tc.rule, d)
 		}
 	}
@@ -243,7 +244,7 @@ func TestARuleThatAllowsOnlyLoosensSmallThings(t *testing.T) {
 		{"keys that only interrupt, by bash", restart(func(in *Input) { keys(in); in.Tool = "bash" }), ""},
 		{"in mode review", note(func(in *Input) { in.Mode = Review }), ""},
 	} {
-		if d := p.Decide(tc.in); d.Auto != tc.auto || (d.Lane == Allow) != (tc.auto != "") {
+		if d := p.Decide(tc.in); d.Auto != tc.auto || (d.Lane == approvals.Allow) != (tc.auto != "") {
 			t.Errorf("%s: %+v", tc.rule, d)
 		}
 	}
@@ -256,20 +257,20 @@ func TestLearning(t *testing.T) {
 		rule    string
 		yes, no int
 		in      func(*Input)
-		lane    Lane
+		lane    approvals.Lane
 	}{
-		{"two are too few", 2, 0, nil, Ask},
-		{"three are enough", 3, 0, nil, Allow},
-		{"4 of 5 are enough", 4, 1, nil, Allow},
-		{"3 of 4 are not", 3, 1, nil, Ask},
-		{"another tool", 100, 0, func(in *Input) { in.Tool = "edit" }, Ask},
-		{"high asks after 100", 100, 0, func(in *Input) { in.Level = risk.High }, Ask},
-		{"other rights are not learned", 100, 0, func(in *Input) { in.Effects = []string{"privesc"} }, Ask},
-		{"credentials are not learned", 100, 0, func(in *Input) { in.Effects = []string{"secrets-read"} }, Ask},
-		{"an effect that nobody knows is not learned", 100, 0, func(in *Input) { in.Effects = []string{"melt"} }, Ask},
-		{"review asks", 100, 0, func(in *Input) { in.Mode = Review }, Ask},
-		{"keys are not learned", 100, 0, func(in *Input) { in.Kind, in.Interrupt = "keys", true }, Ask},
-		{"a count below zero", 100, -100, nil, Ask},
+		{"two are too few", 2, 0, nil, approvals.Ask},
+		{"three are enough", 3, 0, nil, approvals.Allow},
+		{"4 of 5 are enough", 4, 1, nil, approvals.Allow},
+		{"3 of 4 are not", 3, 1, nil, approvals.Ask},
+		{"another tool", 100, 0, func(in *Input) { in.Tool = "edit" }, approvals.Ask},
+		{"high asks after 100", 100, 0, func(in *Input) { in.Level = risk.High }, approvals.Ask},
+		{"other rights are not learned", 100, 0, func(in *Input) { in.Effects = []string{"privesc"} }, approvals.Ask},
+		{"credentials are not learned", 100, 0, func(in *Input) { in.Effects = []string{"secrets-read"} }, approvals.Ask},
+		{"an effect that nobody knows is not learned", 100, 0, func(in *Input) { in.Effects = []string{"melt"} }, approvals.Ask},
+		{"review asks", 100, 0, func(in *Input) { in.Mode = Review }, approvals.Ask},
+		{"keys are not learned", 100, 0, func(in *Input) { in.Kind, in.Interrupt = "keys", true }, approvals.Ask},
+		{"a count below zero", 100, -100, nil, approvals.Ask},
 	} {
 		in := note(tc.in)
 		in.Yes, in.No = tc.yes, tc.no
@@ -277,7 +278,7 @@ func TestLearning(t *testing.T) {
 			t.Errorf("%s: %+v", tc.rule, d)
 		}
 	}
-	if d := must(t, "{}").Decide(note(func(in *Input) { in.Yes = 100 })); d.Lane != Ask {
+	if d := must(t, "{}").Decide(note(func(in *Input) { in.Yes = 100 })); d.Lane != approvals.Ask {
 		t.Errorf("learning is off by default: %+v", d)
 	}
 	if d := p.Decide(note(func(in *Input) { in.Yes, in.No = 4, 1 })); d.Auto != "learned: 4 of 5 decisions about write_file were a yes" {
@@ -303,7 +304,7 @@ rules:
 `)
 	d := p.Decide(restart(nil))
 	want := Decision{
-		Lane: Ask, Rule: "a-sre", Matched: []string{"a-sre", "b-two"}, Sentence: "Ask the owners. Look twice.",
+		Lane: approvals.Ask, Rule: "a-sre", Matched: []string{"a-sre", "b-two"}, Sentence: "Ask the owners. Look twice.",
 		Requirements: []Requirement{
 			{Rule: "a-sre", Count: 1, Groups: []string{"sre"}, Escalate: []Escalation{{5 * time.Minute, []string{"lead"}}}},
 			{Rule: "b-two", Count: 2, Groups: []string{"oncall"}}, // and so the default of 1
@@ -389,7 +390,7 @@ func TestGrantsAreOfferedForSmallThings(t *testing.T) {
 		{"a rule cannot bring grants back", "grant: {max: off}\nrules: [{name: x, then: ask, approve: {grant: 50m}}]", restart(nil), 0},
 		{"in mode review", "{}", restart(func(in *Input) { in.Mode = Review }), 0},
 	} {
-		if d := must(t, tc.text).Decide(tc.in); d.Grant != tc.want || d.Lane != Ask {
+		if d := must(t, tc.text).Decide(tc.in); d.Grant != tc.want || d.Lane != approvals.Ask {
 			t.Errorf("%s: %+v", tc.rule, d)
 		}
 	}
@@ -438,14 +439,14 @@ func TestImplies(t *testing.T) {
 
 func TestNobodyCanApprove(t *testing.T) {
 	d := must(t, "{}").Decide(restart(func(in *Input) { in.Approvers = nil }))
-	if d.Lane != Ask || !strings.Contains(d.Sentence, "no approvers") || len(d.Requirements) != 1 || len(d.Requirements[0].Groups) != 0 {
+	if d.Lane != approvals.Ask || !strings.Contains(d.Sentence, "no approvers") || len(d.Requirements) != 1 || len(d.Requirements[0].Groups) != 0 {
 		t.Fatalf("%+v", d)
 	}
 }
 
 func TestTheZeroInputIsRefused(t *testing.T) {
 	for _, text := range []string{"{}", `rules: [{name: x, match: {tools: ["*"]}, then: allow}]`, "learn: {tools: [x]}"} {
-		if d := must(t, text).Decide(Input{}); d.Lane != Forbid {
+		if d := must(t, text).Decide(Input{}); d.Lane != approvals.Forbid {
 			t.Errorf("%s: %+v", text, d)
 		}
 	}
@@ -497,7 +498,7 @@ func weaker(a, b Decision) string {
 	switch {
 	case a.Lane > b.Lane:
 		return "the lane"
-	case a.Lane != Ask || b.Lane != Ask:
+	case a.Lane != approvals.Ask || b.Lane != approvals.Ask:
 		return ""
 	case a.RequesterMay && !b.RequesterMay:
 		return "the requester may vote"
@@ -615,11 +616,11 @@ func TestARuleThatAllowsTouchesNothingElse(t *testing.T) {
 		c.Rules = append(slices.Clone(c.Rules), drawRule(rt, "new", "allow"))
 		after := make1(rt, c).Decide(in)
 		after.Matched, before.Matched = nil, nil
-		if reflect.DeepEqual(after, before) || before.Lane == Allow && after.Lane == Allow {
+		if reflect.DeepEqual(after, before) || before.Lane == approvals.Allow && after.Lane == approvals.Allow {
 			return
 		}
 		switch {
-		case before.Lane != Ask, after.Lane != Allow, after.Auto != "rule new":
+		case before.Lane != approvals.Ask, after.Lane != approvals.Allow, after.Auto != "rule new":
 			rt.Fatalf("before %+v\nafter  %+v", before, after)
 		case in.Level > risk.Medium, in.Level <= risk.Unknown, in.Kind == "shell", in.Kind == "keys" && !in.Interrupt, in.Mode == Review, in.Mode == ReadOnly:
 			rt.Fatalf("%+v was allowed", in)
@@ -651,16 +652,16 @@ func TestNothingRunsAloneWithoutAReason(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c, in := drawConfig(rt), drawInput(rt)
 		d := make1(rt, c).Decide(in)
-		if d.Lane == Allow && d.Auto == "" && (!in.Harmless || in.Level != risk.Read) {
+		if d.Lane == approvals.Allow && d.Auto == "" && (!in.Harmless || in.Level != risk.Read) {
 			rt.Fatalf("%+v\n%+v", in, d)
 		}
-		if d.Lane == Allow && (in.Level <= risk.Unknown || in.Level >= risk.Critical) {
+		if d.Lane == approvals.Allow && (in.Level <= risk.Unknown || in.Level >= risk.Critical) {
 			rt.Fatalf("%+v\n%+v", in, d)
 		}
-		if d.Lane == Ask && (len(d.Requirements) == 0 || d.Expires <= 0 || d.RunWithin <= 0) {
+		if d.Lane == approvals.Ask && (len(d.Requirements) == 0 || d.Expires <= 0 || d.RunWithin <= 0) {
 			rt.Fatalf("asks for nothing: %+v", d)
 		}
-		if d.Lane == Forbid && d.Sentence == "" {
+		if d.Lane == approvals.Forbid && d.Sentence == "" {
 			rt.Fatalf("refused without a word: %+v", d)
 		}
 	})
@@ -679,15 +680,15 @@ constraints:
 	for _, tc := range []struct {
 		rule  string
 		paths []string
-		lane  Lane
+		lane  approvals.Lane
 		by    string
 	}{
-		{"one of them is forbidden", []string{"/tmp/a", "/etc/passwd"}, Forbid, "no-etc"},
-		{"the first of them is forbidden", []string{"/etc/passwd", "/tmp/a"}, Forbid, "no-etc"},
-		{"one of them takes two people", []string{"/tmp/a", "/srv/b"}, Ask, "two-for-srv"},
-		{"all of them are allowed", []string{"/tmp/a", "/tmp/b"}, Allow, "tmp-is-free"},
-		{"one of them is not allowed by anything", []string{"/tmp/a", "/var/b"}, Ask, "default: balanced"},
-		{"a constraint fits one of them", []string{"/tmp/a", "/tmp/b.pem"}, Forbid, "constraint: apply_patch.blocked_patterns"},
+		{"one of them is forbidden", []string{"/tmp/a", "/etc/passwd"}, approvals.Forbid, "no-etc"},
+		{"the first of them is forbidden", []string{"/etc/passwd", "/tmp/a"}, approvals.Forbid, "no-etc"},
+		{"one of them takes two people", []string{"/tmp/a", "/srv/b"}, approvals.Ask, "two-for-srv"},
+		{"all of them are allowed", []string{"/tmp/a", "/tmp/b"}, approvals.Allow, "tmp-is-free"},
+		{"one of them is not allowed by anything", []string{"/tmp/a", "/var/b"}, approvals.Ask, "default: balanced"},
+		{"a constraint fits one of them", []string{"/tmp/a", "/tmp/b.pem"}, approvals.Forbid, "constraint: apply_patch.blocked_patterns"},
 	} {
 		d := p.Decide(note(func(in *Input) {
 			in.Tool, in.Path, in.Paths, in.Args = "apply_patch", "", tc.paths, "{}"

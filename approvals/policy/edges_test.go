@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/approvals"
 	"countersign/approvals/risk"
 )
 
@@ -151,7 +152,7 @@ func TestSuggest(t *testing.T) {
 			t.Errorf("%s: %v", tc.rule, got)
 		}
 	}
-	if d := off.Decide(note(func(in *Input) { in.Yes = 100 })); d.Lane != Ask {
+	if d := off.Decide(note(func(in *Input) { in.Yes = 100 })); d.Lane != approvals.Ask {
 		t.Errorf("asking for a suggestion changed the policy: %+v", d)
 	}
 }

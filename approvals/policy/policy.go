@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/approvals"
 	"countersign/approvals/risk"
 )
 
@@ -48,6 +49,10 @@ type Config struct {
 	Rules      []Rule   `yaml:"rules" json:"rules"`
 	// Constraints bound the calls of single tools, by the tool's name.
 	Constraints map[string]Constraint `yaml:"constraints" json:"constraints"`
+	// Reads says for all targets which proven reads run unasked; of this and what a target
+	// says the stricter one counts. The values are those of package approvals, which checks
+	// them.
+	Reads string `yaml:"reads,omitempty" json:"reads,omitempty"`
 }
 
 // Approve is what every approval takes.
@@ -181,16 +186,6 @@ func ParseMode(s string) (Mode, error) {
 	return "", fmt.Errorf("the mode %q is not known; use readonly, review, balanced or trusting", s)
 }
 
-// Lane is where an action goes. The zero value forbids.
-type Lane int
-
-// The lanes.
-const (
-	Forbid Lane = iota
-	Ask
-	Allow
-)
-
 // Facts are what rules can look at.
 type Facts struct {
 	Channel         string // "slack:C0123456", "discord:123", "web"
@@ -236,7 +231,7 @@ type Requirement struct {
 
 // Decision is what happens to an action.
 type Decision struct {
-	Lane           Lane
+	Lane           approvals.Lane
 	Rule           string
 	Matched        []string      // every rule that matched
 	Sentence       string        // Forbid: why; Ask: a warning, or ""

@@ -87,14 +87,18 @@ func (m Match) empty() bool {
 var (
 	ruleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`)
 	kinds    = []string{"observe", "shell", "keys", "change"}
-	effects  = []string{
-		string(risk.EffectWrite), string(risk.EffectDelete), string(risk.EffectExec), string(risk.EffectEgress), string(risk.EffectService),
-		string(risk.EffectPrivesc), string(risk.EffectSecrets), string(risk.EffectInteractive), string(risk.EffectUnknown),
-	}
+	effects  = effectNames()
 	// always are the tools whose calls nothing but people, or mode trusting, can let
 	// run: what they do is in their text, not in their name.
 	always = []string{"run_shell", "bash", "send-keys", "execute_code", "delete_file", "run_bash_background", "interrupt_background_process", "trust_mcp_tool", "trust_host_key", "extend_budget"}
 )
+
+func effectNames() (out []string) {
+	for _, e := range risk.Effects() {
+		out = append(out, string(e))
+	}
+	return out
+}
 
 // rule is a checked Rule.
 type rule struct {

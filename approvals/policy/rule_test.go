@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"countersign/adapters/chat"
+	"countersign/approvals"
 	"countersign/approvals/risk"
 )
 
@@ -67,7 +68,7 @@ func TestMatch(t *testing.T) {
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			p := must(t, "rules: [{name: x, then: forbid, match: "+tc.match+"}]")
-			if d := p.Decide(restart(tc.in)); (d.Lane == Forbid) != tc.want {
+			if d := p.Decide(restart(tc.in)); (d.Lane == approvals.Forbid) != tc.want {
 				t.Fatalf("%+v", d)
 			}
 		})
@@ -94,14 +95,14 @@ func TestWhen(t *testing.T) {
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			p := must(t, "rules: [{name: x, then: forbid, when: "+strconv.Quote(tc.when)+"}]")
-			if d := p.Decide(restart(tc.in)); (d.Lane == Forbid) != tc.want || strings.Contains(d.Sentence, "evaluated") {
+			if d := p.Decide(restart(tc.in)); (d.Lane == approvals.Forbid) != tc.want || strings.Contains(d.Sentence, "evaluated") {
 				t.Fatalf("%+v", d)
 			}
 		})
 	}
 	const broken = `labels["env"] == "production"`
 	t.Run("an error matches when the rule is strict, and says so", func(t *testing.T) {
-		for then, lane := range map[string]Lane{"ask": Ask, "forbid": Forbid} {
+		for then, lane := range map[string]approvals.Lane{"ask": approvals.Ask, "forbid": approvals.Forbid} {
 			p := must(t, "rules: [{name: x, then: "+then+", when: '"+broken+"'}]")
 			d := p.Decide(restart(func(in *Input) { in.Level, in.Harmless = risk.Read, true }))
 			if d.Lane != lane || !strings.Contains(d.Sentence, "The rule x could not be evaluated") {
@@ -111,16 +112,16 @@ func TestWhen(t *testing.T) {
 	})
 	t.Run("an error does not match when the rule allows", func(t *testing.T) {
 		p := must(t, "rules: [{name: x, then: allow, match: {tools: [write_file]}, when: '"+broken+"'}]")
-		if d := p.Decide(note(nil)); d.Lane != Ask || len(d.Matched) > 0 {
+		if d := p.Decide(note(nil)); d.Lane != approvals.Ask || len(d.Matched) > 0 {
 			t.Fatalf("%+v", d)
 		}
 	})
 	t.Run("an unknown time does not match when the rule allows", func(t *testing.T) {
 		p := must(t, "rules: [{name: x, then: allow, match: {tools: [write_file], hours: '00:00-24:00'}}]")
-		if d := p.Decide(note(func(in *Input) { in.Now = time.Time{} })); d.Lane != Ask {
+		if d := p.Decide(note(func(in *Input) { in.Now = time.Time{} })); d.Lane != approvals.Ask {
 			t.Fatalf("%+v", d)
 		}
-		if d := p.Decide(note(nil)); d.Lane != Allow {
+		if d := p.Decide(note(nil)); d.Lane != approvals.Allow {
 			t.Fatalf("%+v", d)
 		}
 	})
@@ -128,20 +129,20 @@ func TestWhen(t *testing.T) {
 		const dear = `effects.exists(a, effects.exists(b, effects.exists(c, a + b + c == "never")))`
 		in := restart(func(in *Input) { in.Effects = slices.Repeat([]string{"write"}, 1000) })
 		start := time.Now()
-		if d := must(t, "rules: [{name: x, then: forbid, when: '"+dear+"'}]").Decide(in); d.Lane != Forbid || !strings.Contains(d.Sentence, "cost") {
+		if d := must(t, "rules: [{name: x, then: forbid, when: '"+dear+"'}]").Decide(in); d.Lane != approvals.Forbid || !strings.Contains(d.Sentence, "cost") {
 			t.Fatalf("%+v", d)
 		}
 		if took := time.Since(start); took > 5*time.Second {
 			t.Fatalf("it took %s", took)
 		}
 		in = note(func(in *Input) { in.Effects = slices.Repeat([]string{"write"}, 1000) })
-		if d := must(t, "rules: [{name: x, then: allow, when: '"+dear+"'}]").Decide(in); d.Lane != Ask {
+		if d := must(t, "rules: [{name: x, then: allow, when: '"+dear+"'}]").Decide(in); d.Lane != approvals.Ask {
 			t.Fatalf("%+v", d)
 		}
 	})
 	t.Run("a long command can be looked at", func(t *testing.T) {
 		in := restart(func(in *Input) { in.Command = strings.Repeat("systemctl restart a; ", 3000) })
-		if d := must(t, `rules: [{name: x, then: forbid, when: 'command.contains("mkfs")'}]`).Decide(in); d.Lane != Ask {
+		if d := must(t, `rules: [{name: x, then: forbid, when: 'command.contains("mkfs")'}]`).Decide(in); d.Lane != approvals.Ask {
 			t.Fatalf("%+v", d)
 		}
 	})
@@ -432,10 +433,10 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if d := p.Decide(Input{}); d.Lane != Forbid {
+		if d := p.Decide(Input{}); d.Lane != approvals.Forbid {
 			t.Fatalf("%+v", d)
 		}
-		if d := p.Decide(restart(nil)); d.Lane == Allow {
+		if d := p.Decide(restart(nil)); d.Lane == approvals.Allow {
 			t.Fatalf("a command runs alone: %+v", d)
 		}
 	})

@@ -21,13 +21,50 @@ func (j *judge) assign(a *syntax.Assign, before bool) {
 		j.nested(a)
 		why = "an array"
 	}
+	if !before && j.held && j.shell == Bash && why == "" && !a.Append && !a.Naked && loopName(name) && j.free(name) && j.uses(name) {
+		// It is gone with the process, so it counts only for the text's own use. What it
+		// holds is not followed: the text may take another way.
+		j.vars[name] = word{kind: wordOpaque, multi: true}
+		j.prove("an assignment")
+		return
+	}
 	if !before {
 		j.add(Medium, EffectWrite, "it changes the variable %s of the shell", name)
 		return
 	}
+	if (name == "AWS_PROFILE" || name == "CLOUDSDK_CORE_PROJECT") && w.kind == wordLit {
+		j.hop("profile", w.text)
+	}
 	if a.Append || a.Naked || why != "" || w.kind != wordLit || !harmlessVar(name, w.text) {
 		j.add(Medium, EffectExec, "the variable %s can change what the command does", name)
 	}
+}
+
+// uses reports whether the text says $name or ${name somewhere. One that does not sets a
+// variable for what comes after it.
+func (j *judge) uses(name string) bool {
+	for _, mark := range []string{"$", "${"} {
+		for rest := j.src; ; {
+			_, after, found := strings.Cut(rest, mark+name)
+			if !found {
+				break
+			}
+			if rest = after; rest == "" || !isNameByte(rest[0]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func isNameByte(c byte) bool {
+	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// free reports whether no loop around has a variable of this name.
+func (j *judge) free(name string) bool {
+	v, ok := j.vars[name]
+	return !ok || v.kind == wordOpaque
 }
 
 // harmlessVar reports whether a variable with this value only changes how a

@@ -1,9 +1,12 @@
 package risk
 
 import (
+	"path"
 	"regexp"
 	"slices"
 	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
 )
 
 // checks returns the rule that a table names for what its form can't say.
@@ -45,6 +48,18 @@ func checks(name string) func(*judge, *call) {
 		return checkLookup
 	case "dig":
 		return checkDig
+	case "piped":
+		return checkPiped
+	case "reach":
+		return checkReach
+	case "show":
+		return checkShow
+	case "inspect":
+		return checkInspect
+	case "history":
+		return checkHistory
+	case "buckets":
+		return checkBuckets
 	case "curl":
 		return checkCurl
 	case "kubeget":
@@ -78,7 +93,7 @@ func (j *judge) refusePath(tool string, w word) bool {
 		j.add(High, EffectSecrets, "`%s` reads %s: %s", tool, w.text, why)
 		return true
 	}
-	if devicePath(w.text) {
+	if j.device(w.text) {
 		j.add(Medium, EffectUnknown, "`%s` opens the device %s, which can change its state or show raw data", tool, w.text)
 		return true
 	}
@@ -107,6 +122,13 @@ func checkGrep(j *judge, c *call) {
 			j.add(High, EffectSecrets, "`%s` looks through files that are secrets by their name", c.root.name)
 			return
 		}
+	}
+	if c.root.name == "rg" && c.has("-L", "--follow") || c.root.name != "rg" && c.has("-R", "--dereference-recursive") && !c.has("-l", "--files-with-matches", "-L", "-c", "--count", "-q", "--quiet") {
+		j.add(Medium, EffectSecrets, "`%s` follows links here, which can lead to secrets", c.root.name)
+		return
+	}
+	if deep && len(files) == 0 && (c.root.name != "rg" || j.feed == nil) && !c.has("--files", "--type-list", "--version", "-V") {
+		files = []word{lit(".")} // where nothing is named, it begins here
 	}
 	for _, w := range files {
 		if j.refusePath(c.root.name, w) {
@@ -222,6 +244,8 @@ func checkPager(j *judge, c *call) {
 		return
 	}
 	switch c.root.name {
+	case "more":
+		j.add(Low, EffectInteractive, "`more` waits for keys: use cat, or pipe it")
 	case "dmesg":
 		if c.has("-H", "--human") && !c.has("-P", "--nopager") {
 			j.add(Low, EffectInteractive, "`dmesg -H` opens a pager: add --nopager")
@@ -323,7 +347,7 @@ func checkMembers(j *judge, c *call) {
 		j.add(Medium, EffectSecrets, "`%s` shows all that is in the archive", c.root.name)
 	}
 	for _, w := range members {
-		if j.secret(word{text: w.text, kind: wordGlob}) != "" || strings.Trim(w.text, "*/.") == "" {
+		if secretPath(word{text: w.text, kind: wordGlob}) != "" || strings.Trim(w.text, "*/.") == "" {
 			j.add(High, EffectSecrets, "`%s` shows %s, which is or may be a secret", c.root.name, w.text)
 			return
 		}
@@ -356,6 +380,9 @@ func (j *judge) ownNames(c *call, text string) bool {
 	return true
 }
 
+// digOptions are the options of dig that send nothing of their own.
+var digOptions = strings.Fields("short all answer cmd comments stats question authority additional trace tcp vc multiline multi recurse rec dnssec cdflag cd adflag ad identify ttlid ttlunits rrcomments crypto qr search idnout nssearch class unknownformat onesoa besteffort fail")
+
 // checkDig proves lookups of names that carry no data, at our own or at
 // well-known servers.
 func checkDig(j *judge, c *call) {
@@ -363,7 +390,12 @@ func checkDig(j *judge, c *call) {
 		t := w.text
 		switch {
 		case strings.HasPrefix(t, "+"):
-			if strings.Trim(t[1:], "abcdefghijklmnopqrstuvwxyz0123456789=") != "" || strings.HasPrefix(t, "+trace") && len(t) > 6 || strings.HasPrefix(t, "+do") && strings.Contains(t, "=") {
+			key, value, valued := strings.Cut(t[1:], "=")
+			known := slices.Contains(digOptions, strings.TrimPrefix(key, "no"))
+			if valued {
+				known = (key == "time" || key == "tries" || key == "timeout" || key == "retry") && isDigits(value)
+			}
+			if !known {
 				j.add(Medium, EffectUnknown, "unknown option `%s` of `dig`", t)
 				return
 			}
@@ -414,7 +446,7 @@ func checkCurl(j *judge, c *call) {
 		if h, port, ok := strings.Cut(host, ":"); ok && isDigits(port) {
 			host = h
 		}
-		if !internalHost(host) {
+		if !j.ours(host) {
 			j.add(Medium, EffectEgress, "`curl` talks to %s, a host that is not known to be ours; an address can carry data", host)
 			return
 		}
@@ -497,5 +529,267 @@ func checkEtcdGet(j *judge, c *call) {
 	}
 	if c.has("--from-key") {
 		j.add(High, EffectSecrets, "`etcdctl get --from-key` can show the content of secrets")
+	}
+}
+
+// silent reports whether a program surely reads nothing from its standard input
+// that could say something to another host: nothing is piped or redirected into
+// it but the end of a file or an empty line.
+//
+// The judge doesn't know what is redirected into a group or loop around a
+// command, so this looks at the text itself: at each place where the program
+// could be meant.
+func (j *judge) silent(c *call) bool {
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(j.src), "")
+	if err != nil {
+		return false
+	}
+	// Around a text inside another (ssh HOST '...') there may be anything.
+	outside := j.depth == 0
+	ok, found := true, false
+	var above []syntax.Node
+	syntax.Walk(file, func(n syntax.Node) bool {
+		if n == nil {
+			above = above[:len(above)-1]
+			return true
+		}
+		above = append(above, n)
+		if call, is := n.(*syntax.CallExpr); is && j.couldBe(call, c) {
+			found = true
+			ok = ok && quietInput(above, outside)
+		}
+		return true
+	})
+	return ok && found
+}
+
+// couldBe reports whether a command of the text may be a call of this program
+// and subcommand, at any of its words.
+func (j *judge) couldBe(call *syntax.CallExpr, c *call) bool {
+	want := append([]string{c.root.name}, c.path...)
+	for _, a := range call.Args {
+		if w, _ := j.resolveQuietly(a); w.kind != wordLit || len(want) > 0 && path.Base(w.text) == want[0] {
+			want = want[min(1, len(want)):]
+		}
+	}
+	return len(want) == 0
+}
+
+// resolveQuietly resolves a word without judging what it runs.
+func (j *judge) resolveQuietly(w *syntax.Word) (word, string) {
+	probe := &judge{specs: j.specs, places: j.places, src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: 2, quiet: true}
+	return probe.resolveWord(w)
+}
+
+// quietInput reports whether what is read at the end of a path of nodes is
+// empty, where outside tells it of the text as a whole.
+func quietInput(above []syntax.Node, outside bool) bool {
+	for i, n := range slices.Backward(above) {
+		s, ok := n.(*syntax.Stmt)
+		if !ok {
+			if _, sub := n.(*syntax.ProcSubst); sub {
+				return false
+			}
+			continue
+		}
+		known := false // this statement's input is the end of a file
+		for _, r := range s.Redirs {
+			switch r.Op {
+			case syntax.RdrIn:
+				if r.N != nil || r.Word.Lit() != "/dev/null" {
+					return false
+				}
+				known = true
+			case syntax.RdrOut, syntax.AppOut, syntax.DplOut, syntax.RdrAll, syntax.AppAll, syntax.RdrClob:
+			default:
+				return false
+			}
+		}
+		if known {
+			return true
+		}
+		if i == 0 {
+			break
+		}
+		if pipe, ok := above[i-1].(*syntax.BinaryCmd); ok && (pipe.Op == syntax.Pipe || pipe.Op == syntax.PipeAll) && pipe.Y == s {
+			return emptyLine(pipe.X)
+		}
+	}
+	return outside
+}
+
+// emptyLine reports whether a statement writes at most an empty line or the
+// word that ends a session, which says nothing to anybody.
+func emptyLine(s *syntax.Stmt) bool {
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || len(s.Redirs) > 0 || len(call.Assigns) > 0 || len(call.Args) == 0 || len(call.Args) > 2 {
+		return false
+	}
+	switch call.Args[0].Lit() {
+	case "true", ":":
+		return len(call.Args) == 1
+	case "echo":
+		if len(call.Args) == 1 {
+			return true
+		}
+		var b strings.Builder
+		if syntax.NewPrinter().Print(&b, call.Args[1]) != nil {
+			return false
+		}
+		return slices.Contains([]string{"''", `""`, "-n", "Q", "QUIT", "quit", `"Q"`, "'Q'", `"QUIT"`, "'QUIT'"}, b.String())
+	}
+	return false
+}
+
+// checkPiped asks for a program that writes without an end to whoever looks.
+func checkPiped(j *judge, c *call) {
+	if !j.piped {
+		j.add(Low, EffectInteractive, "`%s` writes without an end: pipe it into head", c.root.name)
+	}
+}
+
+// checkReach refuses to let sizes, ports and times of packets tell a stranger
+// something.
+func checkReach(j *judge, c *call) {
+	for _, w := range c.operands {
+		if j.ours(w.text) || slices.Contains(publicResolvers, w.text) {
+			continue
+		}
+		for _, f := range c.flags {
+			plain := slices.Contains([]string{"-n", "-q", "-4", "-6", "-r", "-w", "-W", "-b", "-z", "--report", "--no-dns", "--report-wide"}, f.name)
+			count := (f.name == "-c" || f.name == "--report-cycles") && len(f.value.text) < 3
+			if !plain && !count {
+				j.add(Medium, EffectEgress, "`%s %s` to %s, a host that is not known to be ours, can carry data", c.root.name, f.name, w.text)
+				return
+			}
+		}
+	}
+}
+
+// checkShow lets systemctl show only properties that are named and hold no
+// environment.
+func checkShow(j *judge, c *call) {
+	checkPager(j, c)
+	if len(c.path) == 0 || c.path[0] != "show" {
+		return
+	}
+	named := false
+	for _, f := range c.flags {
+		if f.name != "-p" && f.name != "--property" && f.name != "-P" {
+			continue
+		}
+		named = true
+		if f.value.kind != wordLit || strings.Contains(strings.ToLower(f.value.text), "environment") || f.value.text == "" {
+			named = false
+			break
+		}
+	}
+	if !named {
+		j.add(High, EffectSecrets, "`systemctl show` shows the environment of services, where secrets are kept: name other properties with -p")
+	}
+}
+
+var (
+	templateAction = regexp.MustCompile(`\{\{(.*?)\}\}`)
+	templateField  = regexp.MustCompile(`(^|[^A-Za-z0-9_.)\]])(\.[A-Za-z0-9_.]*|\$\.[A-Za-z0-9_.]*)`)
+	templateOpens  = regexp.MustCompile(`^-? *(range|with)\b`)
+	wholeTemplate  = regexp.MustCompile(`\$([^A-Za-z_]|$)`)
+	templateText   = regexp.MustCompile(`"([^"\\]|\\.)*"`)
+)
+
+// inspectSafe are the parts of what engines tell of containers, images and
+// services that hold no environment, label, command or option of a driver.
+var inspectSafe = strings.Fields(`.State .RestartCount .Name .Id .ID .Image .ImageName .Created .CreatedAt .UpdatedAt .Platform .Driver .LogPath .Mounts .NetworkSettings .Pod .SizeRw .SizeRootFs
+ .GraphDriver .RepoTags .RepoDigests .Architecture .Os .Size .VirtualSize .RootFS .Parent .Scope .Status .Mountpoint .UpdateStatus .Endpoint .Version .ResolvConfPath .HostnamePath .HostsPath .ProcessLabel .AppArmorProfile
+ .HostConfig.Memory .HostConfig.MemorySwap .HostConfig.MemoryReservation .HostConfig.NanoCpus .HostConfig.CpuShares .HostConfig.CpuQuota .HostConfig.CpuPeriod .HostConfig.CpusetCpus .HostConfig.RestartPolicy
+ .HostConfig.PortBindings .HostConfig.NetworkMode .HostConfig.Binds .HostConfig.Privileged .HostConfig.CapAdd .HostConfig.CapDrop .HostConfig.PidMode .HostConfig.IpcMode .HostConfig.Ulimits .HostConfig.ShmSize
+ .HostConfig.ReadonlyRootfs .HostConfig.SecurityOpt .HostConfig.AutoRemove .HostConfig.PidsLimit .HostConfig.OomKillDisable .HostConfig.LogConfig.Type
+ .Config.Image .Config.Hostname .Config.User .Config.ExposedPorts .Config.WorkingDir .Config.StopSignal .Config.Volumes .Spec.Name .Spec.Mode .Spec.TaskTemplate.ContainerSpec.Image`)
+
+// safeTemplate reports whether a Go template shows only fields that begin with
+// one of the given ones, or parts of those.
+func safeTemplate(text string, fields []string) bool {
+	lower := strings.ToLower(text)
+	if !strings.Contains(text, "{{") || strings.Contains(lower, "env") || strings.Contains(lower, "label") || strings.Contains(text, "`") {
+		return false
+	}
+	inside := false
+	for _, m := range templateAction.FindAllStringSubmatch(text, -1) {
+		action := templateText.ReplaceAllString(m[1], `""`)
+		if strings.ContainsAny(action, "{}\\") || strings.Contains(action, "template") || strings.Contains(action, "define") || strings.Contains(action, "block") {
+			return false
+		}
+		for _, f := range templateField.FindAllStringSubmatch(action, -1) {
+			name := f[2]
+			safe := slices.ContainsFunc(fields, func(s string) bool { return name == s || strings.HasPrefix(name, s+".") })
+			if !safe && (!inside || strings.HasPrefix(name, "$")) {
+				return false
+			}
+		}
+		if wholeTemplate.MatchString(action) || strings.Contains(action, "$") && !inside && !templateOpens.MatchString(action) {
+			return false // the whole, by the name that it always has
+		}
+		inside = inside || templateOpens.MatchString(action)
+		if strings.Contains(action, "end") || strings.Contains(action, "else") {
+			inside = false // what is around it, perhaps
+		}
+	}
+	return strings.Count(text, "{{") == len(templateAction.FindAllString(text, -1))
+}
+
+// checkInspect lets engines tell of a container only what holds no secret: its
+// environment, labels and options of drivers do.
+func checkInspect(j *judge, c *call) {
+	if !shaped(c, inspectSafe) {
+		j.add(High, EffectSecrets, "`%s` shows the environment and options of what it is about, where secrets are kept: name fields with --format", c.spec.name)
+	}
+}
+
+// checkHistory lets the layers of an image be shown without the commands that
+// made them.
+func checkHistory(j *judge, c *call) {
+	if !c.has("-q", "--quiet") && !shaped(c, []string{".ID", ".Id", ".Size", ".CreatedSince", ".CreatedAt", ".Created", ".Tags"}) {
+		j.add(High, EffectSecrets, "`%s` shows the commands that made the image, where secrets may be: add -q or name fields with --format", c.spec.name)
+	}
+}
+
+func shaped(c *call, fields []string) bool {
+	given := false
+	for _, f := range c.flags {
+		if f.name != "-f" && f.name != "--format" {
+			continue
+		}
+		given = true
+		if f.value.kind != wordLit || !safeTemplate(strings.TrimPrefix(f.value.text, "table "), fields) {
+			return false
+		}
+	}
+	return given
+}
+
+// bucket is the name of a bucket with the scheme of its cloud.
+var bucket = regexp.MustCompile(`^(s3|gs)://([a-z0-9][a-z0-9._-]*)(/|$)`)
+
+// ownBucket reports whether a word names no bucket, or one that the operator
+// allows; it adds an issue where it doesn't. Whoever has a bucket sees what is
+// asked of it.
+func (j *judge) ownBucket(tool, text string) bool {
+	if !strings.Contains(text, "://") {
+		return true
+	}
+	m := bucket.FindStringSubmatch(text)
+	if m != nil && j.listed(m[1]+"://"+m[2]) {
+		return true
+	}
+	j.add(Medium, EffectEgress, "`%s` asks for %s, which may be somebody else's: list it as a place that reads may reach", tool, text)
+	return false
+}
+
+// checkBuckets refuses buckets that the operator doesn't allow.
+func checkBuckets(j *judge, c *call) {
+	for _, w := range c.operands {
+		if w.kind != wordLit || !j.ownBucket(c.root.name, w.text) {
+			return
+		}
 	}
 }

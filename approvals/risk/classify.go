@@ -19,14 +19,17 @@ const (
 
 // Classify judges a text by the embedded tables alone: it is the Classify of an
 // Engine without extensions. It judges shell text that bash will run exactly as
-// it is, without
-// aliases, functions or variables of its own and with a scrubbed environment.
+// it is, without aliases, functions or variables of its own, with a scrubbed
+// environment, in a directory that is not known, and with nothing that holds it back.
 // The verdict is a proof of reading only where every part of the text is known
 // to do nothing else; anything unknown is not proven. It never fails: what
 // can't be understood is not proven and of level High at least.
 //
 // It is a pure function, safe for concurrent use.
 func Classify(command string) Verdict { return new(Engine).Classify(command) }
+
+// Judge judges a text by the embedded tables alone; see Engine.Judge.
+func Judge(t Text) Verdict { return new(Engine).Judge(t) }
 
 // refuse is the verdict on a text that has no readable structure: its words
 // alone set the level.
@@ -58,6 +61,20 @@ func badBytes(s string) string {
 type judge struct {
 	specs   map[string]*spec // the engine's; nil for the embedded ones
 	places  []string         // where the extension says that secrets lie
+	allowed []string         // the places beside the target that the extension lists
+	reach   func(Hop) bool   // see Text
+
+	shell    Shell // who reads what is judged now
+	held     bool  // the kernel keeps what is judged now from changing anything
+	far      bool  // what is judged now runs at the other end of a hop
+	execed   bool  // what is judged now is the program that an engine's exec starts
+	lockOnly bool  // some part is proven only because the kernel holds it
+	needs    []Need
+	hops     []Hop
+
+	dirs    []string // where the current command may run; "" is not known
+	okDirs  []string // where the next one may run if this one succeeds
+	moved   bool     // the text changed its directory
 	src     string
 	issues  []issue
 	proven  []string
@@ -67,23 +84,57 @@ type judge struct {
 	nest    int
 	feed    *syntax.Stmt // what the current command reads from its pipe
 	piped   bool         // its output goes into a pipe
-	posix   bool         // the text is run by a plain sh
+	quiet   bool         // words are resolved without judging what they run
 	probing int          // how often what is judged is only perhaps a command
 	inner   bool         // run by find or xargs with unknown words: no wrappers
 
-	fedByFind bool // unknown arguments are files found below harmless roots
+	fed     names // what the unknown arguments of xargs are
+	counted bool  // its output goes into a program that only counts it
 }
 
 type issue struct {
 	level  Level
 	effect Effect
 	reason string
+	// about says that the issue is about the place where the text runs: the commands
+	// themselves may be fine.
+	about bool
 }
 
-func newJudge() *judge { return &judge{vars: map[string]word{}} }
+func newJudge() *judge {
+	return &judge{vars: map[string]word{}, shell: Bash, dirs: []string{""}, okDirs: []string{""}}
+}
+
+// probe returns a judge that knows what j knows, to try something out: what it finds
+// does not count until it is taken over.
+func (j *judge) probe(probing int) *judge {
+	p := *j
+	p.issues, p.proven, p.needs, p.hops, p.lockOnly = nil, nil, nil, nil, false
+	p.probing, p.feed, p.piped, p.inner, p.fed, p.counted = probing, nil, false, false, anyNames, false
+	return &p
+}
+
+// allow notes what a lock has to leave open for a program.
+func (j *judge) allow(n ...Need) {
+	for _, need := range n {
+		if !slices.Contains(j.needs, need) {
+			j.needs = append(j.needs, need)
+		}
+	}
+}
 
 func (j *judge) add(l Level, e Effect, format string, args ...any) {
-	j.issues = append(j.issues, issue{l, e, fmt.Sprintf(format, args...)})
+	j.issues = append(j.issues, issue{level: l, effect: e, reason: fmt.Sprintf(format, args...)})
+}
+
+// addAbout is add for what is about the place and not about a command.
+func (j *judge) addAbout(l Level, e Effect, format string, args ...any) {
+	j.issues = append(j.issues, issue{level: l, effect: e, reason: fmt.Sprintf(format, args...), about: true})
+}
+
+// bad reports whether there is an issue behind the first n that is about a command.
+func (j *judge) bad(n int) bool {
+	return slices.ContainsFunc(j.issues[n:], func(i issue) bool { return !i.about })
 }
 
 func (j *judge) verdict(command string) Verdict {
@@ -92,6 +143,9 @@ func (j *judge) verdict(command string) Verdict {
 		v.ReadOnly = true
 		v.Risk = Read
 		v.proof = command
+		v.locked = j.lockOnly
+		v.Needs = slices.Sorted(slices.Values(j.needs))
+		v.Hops = j.hops
 		v.Reasons = append(v.Reasons, "every part is proven to only read: "+strings.Join(j.proven, ", "))
 		return v
 	}
@@ -147,20 +201,23 @@ func (j *judge) text(command string, top bool) {
 		j.depth++
 		defer func() { j.depth-- }()
 	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
+	file, err := parse(command, syntax.LangBash)
 	if err != nil {
 		j.add(High, EffectUnknown, "this is not complete shell syntax: %s", strings.TrimPrefix(err.Error(), ":"))
 		j.scan(command)
 		return
 	}
-	src, vars, feed, probing := j.src, j.vars, j.feed, j.probing
-	j.src, j.probing = command, 0
+	if why := otherShells(command, file, j.shell); why != "" {
+		j.add(Medium, EffectUnknown, "%s", why)
+	}
+	src, vars, feed, probing, execed := j.src, j.vars, j.feed, j.probing, j.execed
+	j.src, j.probing, j.execed = command, 0, false
 	if !top {
 		j.vars = map[string]word{}
 	}
 	j.feed = nil
 	j.stmts(file.Stmts)
-	j.src, j.vars, j.feed, j.probing = src, vars, feed, probing
+	j.src, j.vars, j.feed, j.probing, j.execed = src, vars, feed, probing, execed
 }
 
 func (j *judge) stmts(list []*syntax.Stmt) {
@@ -192,20 +249,34 @@ func (j *judge) stmt(s *syntax.Stmt) {
 		}
 		return
 	}
+	if s.Negated && j.shell == AnyShell {
+		j.add(Low, EffectUnknown, "`!` means something else to some shells")
+	}
 	if s.Background || s.Disown {
 		j.add(Medium, EffectExec, "`&` leaves it running in the background")
 	}
 	if s.Coprocess {
 		j.add(Medium, EffectExec, "a coprocess keeps running in the background")
 	}
+	if len(s.Redirs) > 0 {
+		counted := j.counted
+		j.counted = false // it may go elsewhere
+		defer func() { j.counted = counted }()
+	}
 	for _, r := range s.Redirs {
 		j.redirect(r)
 	}
+	j.okDirs = j.dirs
 	if s.Cmd == nil {
+		j.onlyLocked("a redirection without a program")
 		j.prove("a redirection")
 		return
 	}
 	j.command(s.Cmd)
+	if s.Negated || s.Background {
+		j.dirs = either(j.dirs, j.okDirs)
+		j.okDirs = j.dirs
+	}
 }
 
 func (j *judge) command(cmd syntax.Command) {
@@ -214,40 +285,75 @@ func (j *judge) command(cmd syntax.Command) {
 		j.callExpr(c)
 	case *syntax.BinaryCmd:
 		switch c.Op {
-		case syntax.AndStmt, syntax.OrStmt:
+		case syntax.AndStmt:
 			j.stmt(c.X)
+			after := either(j.dirs, j.okDirs)
+			j.dirs = j.okDirs
 			j.stmt(c.Y)
-		case syntax.Pipe, syntax.PipeAll:
-			feed, piped := j.feed, j.piped
-			j.piped = true
+			j.dirs = either(after, j.dirs)
+		case syntax.OrStmt:
 			j.stmt(c.X)
-			j.piped = piped
+			ok := j.okDirs
+			j.dirs = either(j.dirs, ok)
+			j.stmt(c.Y)
+			j.okDirs = either(ok, j.okDirs)
+			j.dirs = either(ok, j.dirs)
+		case syntax.Pipe, syntax.PipeAll:
+			if c.Op == syntax.PipeAll {
+				j.bashOnly("`|&`")
+				j.onlyLocked("`|&`")
+			}
+			// Which side of a pipe changes the shell's own directory is up to the shell.
+			feed, piped, counted, before := j.feed, j.piped, j.counted, j.dirs
+			j.piped, j.counted = true, c.Op == syntax.Pipe && counts(c.Y)
+			j.stmt(c.X)
+			after := either(before, j.dirs)
+			j.piped, j.counted = piped, counted
 			j.feed = c.X
+			j.dirs = before
 			j.stmt(c.Y)
 			j.feed = feed
+			j.dirs = either(after, j.dirs)
+			j.okDirs = j.dirs
 		default:
 			j.add(Medium, EffectUnknown, "an operator that is not known here")
 			j.nested(c)
 		}
 	case *syntax.Subshell:
-		j.stmts(c.Stmts)
+		j.onlyLocked("a subshell")
+		j.apart(func() { j.stmts(c.Stmts) })
 	case *syntax.Block:
+		j.onlyLocked("a block")
 		j.stmts(c.Stmts)
 	case *syntax.TimeClause:
+		j.bashOnly("`time`")
+		j.onlyLocked("`time`")
 		j.prove("time")
 		if c.Stmt != nil {
 			j.stmt(c.Stmt)
 		}
 	case *syntax.IfClause:
+		j.onlyLocked("an `if`")
 		for x := c; x != nil; x = x.Else {
 			j.stmts(x.Cond)
+			j.dirs = either(j.dirs, j.okDirs)
 			j.stmts(x.Then)
+			j.dirs = either(j.dirs, j.okDirs)
 		}
+		j.okDirs = j.dirs
 	case *syntax.ForClause:
+		j.onlyLocked("a loop")
+		j.loops(c.Do)
 		j.forClause(c)
+		j.okDirs = j.dirs
 	case *syntax.WhileClause:
+		j.onlyLocked("a loop")
+		j.loops(c.Do)
 		j.whileClause(c)
+		j.okDirs = j.dirs
 	case *syntax.TestClause:
+		j.bashOnly("`[[`")
+		j.onlyLocked("`[[`")
 		if why := j.testExpr(c.X); why != "" {
 			j.add(Medium, EffectUnknown, "%s", why)
 		} else {
@@ -321,6 +427,9 @@ func (j *judge) testExpr(x syntax.TestExpr) string {
 }
 
 func (j *judge) callExpr(c *syntax.CallExpr) {
+	if len(c.Assigns) > 0 {
+		j.onlyLocked("an assignment")
+	}
 	for _, a := range c.Assigns {
 		j.assign(a, len(c.Args) > 0)
 	}
@@ -331,10 +440,11 @@ func (j *judge) callExpr(c *syntax.CallExpr) {
 	whole := true
 	for _, a := range c.Args {
 		if words := plainBraces(a); len(words) > 0 {
-			if j.posix {
+			if j.shell != Bash {
 				j.add(Medium, EffectUnknown, "braces that not every shell multiplies (`{a,b}`)")
 				whole = false
 			}
+			j.onlyLocked("braces")
 			argv = append(argv, words...)
 			continue
 		}
@@ -409,12 +519,27 @@ func (j *judge) run(argv []word, whole bool) {
 		j.tail(argv)
 		return
 	}
+	j.mind(name, argv)
+	if name != "tee" && slices.ContainsFunc(argv, func(w word) bool { return w.sink }) {
+		j.add(Medium, EffectUnknown, "`>(...)` runs a command behind a file name")
+	}
+	execed := j.execed
+	j.execed = false
 	if w := wrapper(name); w != nil {
 		if j.inner {
 			j.add(Medium, EffectExec, "`%s` would run what only shows when it runs", name)
 		}
-		w(j, name, argv)
-		if len(j.issues) > before {
+		j.execed = execed && (name == "sh" || name == "dash" || name == "bash")
+		if name == "command" {
+			w(j, name, argv)
+		} else {
+			// Behind most of them, cd is not the shell's own and changes nothing.
+			dirs := j.dirs
+			w(j, name, argv)
+			j.dirs = either(dirs, j.dirs)
+			j.okDirs = j.dirs
+		}
+		if j.bad(before) {
 			j.danger(argv)
 		}
 		return
@@ -426,19 +551,20 @@ func (j *judge) run(argv []word, whole bool) {
 	}
 	sp := specs[name]
 	if sp == nil {
-		if len(j.issues) == before {
-			j.unknownProgram(name, argv)
-		}
+		j.unknownProgram(name, argv)
 		return
 	}
 	j.match(sp, argv)
-	if len(j.issues) > before {
+	if j.bad(before) {
 		j.danger(argv)
 		return
 	}
 	if !whole {
 		j.danger(argv)
 		return
+	}
+	if name == "cd" {
+		j.cd(argv)
 	}
 	j.prove(name)
 }
@@ -462,7 +588,9 @@ func (v Verdict) MarshalJSON() ([]byte, error) {
 		Risk     string   `json:"risk"`
 		Effects  []Effect `json:"effects"`
 		Reasons  []string `json:"reasons"`
-	}{v.Command, v.ReadOnly, v.Risk.String(), v.Effects, v.Reasons}
+		Needs    []Need   `json:"needs,omitempty"`
+		Hops     []Hop    `json:"hops,omitempty"`
+	}{v.Command, v.ReadOnly, v.Risk.String(), v.Effects, v.Reasons, v.Needs, v.Hops}
 	if v.Risk == Unknown {
 		out.Risk = Critical.String()
 	}

@@ -12,10 +12,10 @@ import (
 
 func TestVerdictOfAProvenRead(t *testing.T) {
 	v := Classify("ls -la | head -3")
-	if !v.Proves("ls -la | head -3") {
+	if !v.Proves("ls -la | head -3", false) {
 		t.Fatalf("not proven: %q", v.Reasons)
 	}
-	if v.Proves("ls -la | head -4") || v.Proves("") {
+	if v.Proves("ls -la | head -4", false) || v.Proves("", false) {
 		t.Error("a proof must fit its own text only")
 	}
 	b, err := json.Marshal(v)
@@ -37,7 +37,7 @@ func TestJSONOfAVerdictMadeElsewhereIsOfTheHighestLevelAndHasNoNulls(t *testing.
 	if string(b) != want {
 		t.Errorf("got %s", b)
 	}
-	if (Verdict{Command: "x", ReadOnly: true, Risk: Read}).Proves("x") {
+	if (Verdict{Command: "x", ReadOnly: true, Risk: Read}).Proves("x", false) {
 		t.Error("a verdict made elsewhere proves something")
 	}
 }
@@ -71,12 +71,12 @@ func TestWhatIsTooLongOrTooDeepAsks(t *testing.T) {
 		"loop in loops": "for a in " + strings.Repeat("x ", 60) + "; do for b in " + strings.Repeat("x ", 60) + "; do ls; done; done",
 		"wrapped":       `bash -c "bash -c \"bash -c 'bash -c ls'\""`,
 	} {
-		v := Classify(c)
+		v := locked(c)
 		if v.ReadOnly || v.Risk < High {
 			t.Errorf("%s: readonly %v, %s", name, v.ReadOnly, v.Risk)
 		}
 	}
-	if v := Classify("for a in " + strings.Repeat("x ", 50) + "; do ls; done"); !v.ReadOnly {
+	if v := locked("for a in " + strings.Repeat("x ", 50) + "; do ls; done"); !v.ReadOnly {
 		t.Errorf("a loop of 50: %q", v.Reasons)
 	}
 }
@@ -123,7 +123,7 @@ func parses(c string) bool {
 }
 
 func checkWrap(t rapid.TB, name string, c string) {
-	v := Classify(c)
+	v := locked(c)
 	if slices.Contains(v.Reasons, "there is nothing to run") {
 		return
 	}
@@ -139,7 +139,7 @@ func checkWrap(t rapid.TB, name string, c string) {
 	if badBytes(c) != "" || !parses(c) || !parses(wrapped) || strings.HasPrefix(c, "-") {
 		return // its words are all that is known; or it would be options of the wrapper
 	}
-	w := Classify(wrapped)
+	w := locked(wrapped)
 	if !v.ReadOnly && w.ReadOnly && (name != "substitute" || !pagerOnly(v)) {
 		t.Errorf("%s: %q became a read: %q", name, c, wrapped)
 	}
@@ -179,11 +179,11 @@ func TestPropertiesOfRandomCommands(t *testing.T) {
 	slices.Sort(names)
 	rapid.Check(t, func(t *rapid.T) {
 		c := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 9).Draw(t, "pieces"), " ")
-		a, b := Classify(c), Classify(c)
+		a, b := locked(c), locked(c)
 		if a.ReadOnly != b.ReadOnly || a.Risk != b.Risk || !slices.Equal(a.Reasons, b.Reasons) {
 			t.Fatalf("%q is judged in two ways", c)
 		}
-		if a.Risk == Unknown || a.ReadOnly != (a.Risk == Read) || a.ReadOnly != a.Proves(c) {
+		if a.Risk == Unknown || a.ReadOnly != (a.Risk == Read) || a.ReadOnly != a.Proves(c, true) {
 			t.Fatalf("%q: %+v", c, a)
 		}
 		if strings.Contains(c, "\\") || strings.Contains(c, "<<") {
@@ -198,18 +198,18 @@ func FuzzClassify(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, c string) {
-		a, b := Classify(c), Classify(c)
+		a, b := locked(c), locked(c)
 		if a.ReadOnly != b.ReadOnly || a.Risk != b.Risk {
 			t.Fatalf("%q is judged in two ways", c)
 		}
-		if a.ReadOnly != a.Proves(c) || a.Risk == Unknown {
+		if a.ReadOnly != a.Proves(c, true) || a.Risk == Unknown {
 			t.Fatalf("%q: %+v", c, a)
 		}
 		if strings.Contains(c, "\\") || strings.Contains(c, "<<") || badBytes(c) != "" || len(c) > 2000 || strings.HasPrefix(strings.TrimSpace(c), "-") {
 			return
 		}
 		for name := range wraps {
-			if w := wraps[name](c); !a.ReadOnly && parses(c) && !pagerOnly(a) && strings.TrimSpace(c) != "" && a.Reasons[0] != "there is nothing to run" && Classify(w).ReadOnly {
+			if w := wraps[name](c); !a.ReadOnly && parses(c) && !pagerOnly(a) && strings.TrimSpace(c) != "" && a.Reasons[0] != "there is nothing to run" && locked(w).ReadOnly {
 				t.Errorf("%s: %q became a read", name, c)
 			}
 		}

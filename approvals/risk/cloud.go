@@ -83,7 +83,7 @@ func wrapAWS(j *judge, name string, argv []word) {
 	var ops []string
 	for i := 1; i < len(argv); i++ {
 		w := argv[i]
-		if w.kind == wordOpaque || w.kind == wordGlob || w.kind == wordAtom && (w.dashy() || w.multi) {
+		if w.kind == wordOpaque || w.kind == wordGlob || w.kind == wordAtom && (w.dashy() || w.multi && (len(ops) < 2 || !strings.HasPrefix(argv[i-1].text, "--"))) {
 			if _, one := w.oneOf(); !one || len(ops) < 2 || w.dashy() {
 				j.add(Medium, EffectUnknown, "an argument of `aws` is only known when it runs")
 				return
@@ -142,6 +142,10 @@ func wrapAWS(j *judge, name string, argv []word) {
 		j.add(Low, EffectUnknown, "`aws` without an operation")
 		return
 	}
+	j.allow(NeedNet)
+	if !j.awsOwn(argv) {
+		return
+	}
 	if ops[0] == "s3" && ops[1] == "ls" || ops[0] == "configure" && (ops[1] == "list" || ops[1] == "list-profiles") {
 		j.prove("aws " + ops[0] + " " + ops[1])
 		return
@@ -165,6 +169,39 @@ func wrapAWS(j *judge, name string, argv []word) {
 		}
 	}
 	j.prove("aws " + ops[0] + " " + ops[1])
+}
+
+// awsAccount is the number of an account, as it stands in names of resources
+// and in addresses of queues.
+var awsAccount = regexp.MustCompile(`(?:^arn:[a-z-]+:[a-z0-9-]*:[a-z0-9-]*:|^https://[a-z0-9.-]+/)([0-9]{12})[:/]`)
+
+// awsOwn refuses what names a party outside: a bucket or an account that the
+// operator doesn't list.
+func (j *judge) awsOwn(argv []word) bool {
+	for i, w := range argv[1:] {
+		last := argv[i].text
+		key, value, eq := strings.Cut(w.text, "=")
+		if !eq || !strings.HasPrefix(key, "--") {
+			key, value = last, w.text
+		}
+		switch {
+		case key == "--bucket":
+			if !j.ownBucket("aws", "s3://"+value+"/") {
+				return false
+			}
+		case strings.HasPrefix(value, "s3://"):
+			if !j.ownBucket("aws", value) {
+				return false
+			}
+		}
+		for one := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune(" ,\"'=[]{}", r) }) {
+			if m := awsAccount.FindStringSubmatch(one + ":"); m != nil && !j.listed("profile:"+m[1]) {
+				j.add(Medium, EffectEgress, "`aws` asks for %s, which may be somebody else's: list profile:%s as a place that reads may reach", one, m[1])
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // queueURL is how the API names a queue; the program sends it on and doesn't
@@ -240,6 +277,12 @@ func wrapGcloud(j *judge, name string, argv []word) {
 		}
 		if loadsFile(value) && !strings.Contains(value, "=") {
 			j.add(Medium, EffectUnknown, "`%s` of `gcloud` names a file or URL", key)
+			return
+		}
+	}
+	j.allow(NeedNet)
+	for _, p := range path {
+		if !j.ownBucket("gcloud", p) {
 			return
 		}
 	}

@@ -33,10 +33,99 @@ func lines(t *testing.T, name string) []string {
 	return out
 }
 
-func TestEveryCommandOfReadTxtIsProven(t *testing.T) {
+// known reports whether a place is one that the people of these tests may use.
+func known(h Hop) bool {
+	return h.Kind != "engine" && !strings.Contains(h.Name, "evil") && !strings.Contains(h.Name, "attacker")
+}
+
+// locked judges a text where most is proven: bash reads it, the kernel holds it, and
+// whoever asks may use the places beside the target.
+func locked(c string) Verdict { return lockedBy(new(Engine), c) }
+
+func lockedBy(e *Engine, c string) Verdict {
+	return e.Judge(Text{Command: c, Dir: "/srv/app", Locked: true, Shell: Bash, Reach: known})
+}
+
+// widths are the verdicts on a text in each place where it may run, by name.
+func widths(c string) map[string]Verdict {
+	out := map[string]Verdict{"classify": Classify(c), "locked": locked(c)}
+	for name, shell := range map[string]Shell{"bash": Bash, "sh": POSIX, "any": AnyShell} {
+		out["plain "+name] = Judge(Text{Command: c, Dir: "/srv/app", Shell: shell, Reach: known})
+		out["locked "+name] = Judge(Text{Command: c, Dir: "/", Locked: true, Shell: shell, Reach: known})
+	}
+	return out
+}
+
+func TestEveryCommandOfReadTxtIsProvenUnderALock(t *testing.T) {
 	for _, c := range lines(t, "testdata/read.txt") {
-		if v := Classify(c); !v.ReadOnly || !v.Proves(c) || v.Risk != Read {
+		if v := locked(c); !v.ReadOnly || !v.Proves(c, true) || v.Risk != Read {
 			t.Errorf("%s\n\t%s %q", c, v.Risk, v.Reasons)
+		}
+	}
+}
+
+// least returns the least that must be known for a text to run unasked: nothing ("any"), that
+// a plain sh reads it ("sh"), that bash does, or that bash does and a lock holds it ("lock");
+// "" if it never does.
+func least(c string) string {
+	out := ""
+	if locked(c).Proves(c, true) {
+		out = "lock"
+	}
+	for _, s := range []struct {
+		shell Shell
+		mark  string
+	}{{Bash, "bash"}, {POSIX, "sh"}, {AnyShell, "any"}} {
+		if !Judge(Text{Command: c, Dir: "/srv/app", Shell: s.shell, Reach: known}).Proves(c, false) {
+			break
+		}
+		out = s.mark
+	}
+	return out
+}
+
+func TestPlainTxtSaysWhatRunsUnaskedWithoutALock(t *testing.T) {
+	for _, row := range lines(t, "testdata/plain.txt") {
+		want, c, ok := strings.Cut(row, "\t")
+		if !ok {
+			t.Fatalf("%q: want any, sh, bash or lock, a tab and a command", row)
+		}
+		if got := least(c); got != want {
+			t.Errorf("%s: needs %q, want %q: %q", c, got, want, Judge(Text{Command: c, Dir: "/srv/app", Shell: Bash, Reach: known}).Reasons)
+		}
+	}
+}
+
+// What is proven with less known is proven with more known, and a proof under a lock tells
+// whether it holds without one.
+func TestWidthsContainOneAnother(t *testing.T) {
+	names, err := filepath.Glob("testdata/corpus/*.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := lines(t, "testdata/read.txt")
+	for _, name := range append(names, "testdata/ask.txt") {
+		for _, row := range lines(t, name) {
+			texts = append(texts, unescapeField(t, strings.Split(row, "\t")[1]))
+		}
+	}
+	for _, c := range texts {
+		v := map[bool]map[Shell]Verdict{false: {}, true: {}}
+		for _, held := range []bool{false, true} {
+			for _, shell := range []Shell{AnyShell, POSIX, Bash} {
+				v[held][shell] = Judge(Text{Command: c, Dir: "/srv/app", Locked: held, Shell: shell, Reach: known})
+			}
+			if v[held][AnyShell].ReadOnly && !v[held][POSIX].ReadOnly || v[held][POSIX].ReadOnly && !v[held][Bash].ReadOnly {
+				t.Errorf("%s: proven for a shell that is less known, and not for bash", c)
+			}
+		}
+		for shell, free := range v[false] {
+			if held := v[true][shell]; held.Proves(c, false) != free.Proves(c, false) || free.ReadOnly && !held.ReadOnly {
+				t.Errorf("%s: shell %d: under a lock %v, without one %v", c, shell, held.Proves(c, false), free.ReadOnly)
+			}
+		}
+		if s := Classify(c); s.ReadOnly && !v[false][Bash].ReadOnly {
+			t.Errorf("%s: proven where less is known", c)
 		}
 	}
 }
@@ -58,11 +147,12 @@ func TestNoCommandOfAskTxtIsProven(t *testing.T) {
 			t.Fatalf("%q: want LEVEL<tab>COMMAND", row)
 		}
 		c := unescapeField(t, field)
-		v := Classify(c)
-		if v.ReadOnly || v.Proves(c) || v.Risk == Read || v.Risk == Unknown {
-			t.Errorf("LEAK %s", field)
-			continue
+		for width, v := range widths(c) {
+			if v.ReadOnly || v.Proves(c, true) || v.Risk == Read || v.Risk == Unknown {
+				t.Errorf("LEAK %s: %s", width, field)
+			}
 		}
+		v := locked(c)
 		if len(v.Reasons) == 0 || len(v.Effects) == 0 {
 			t.Errorf("%s: no reasons (%q) or effects (%q)", field, v.Reasons, v.Effects)
 		}
@@ -92,25 +182,35 @@ func TestCorporaBesideTheCheckout(t *testing.T) {
 		}
 		t.Skip("no shared/corpora beside the checkout: put commands.tsv and adversarial.tsv there")
 	}
-	core, proven := 0, 0
+	core, proven, plain := 0, 0, 0
 	for _, row := range lines(t, filepath.Join(corpora, "commands.tsv")) {
 		f := strings.Split(row, "\t")
-		v := Classify(unescapeField(t, f[1]))
+		c := unescapeField(t, f[1])
+		v := locked(c)
 		switch {
-		case f[0] == "mutating" && v.ReadOnly:
-			t.Errorf("LEAK %s", f[1])
+		case f[0] == "mutating":
+			for width, v := range widths(c) {
+				if v.ReadOnly {
+					t.Errorf("LEAK %s: %s", width, f[1])
+				}
+			}
 		case f[0] == "readonly" && f[3] == "core":
 			core++
 			if v.ReadOnly {
 				proven++
+			}
+			if v.Proves(c, false) {
+				plain++
 			}
 		}
 	}
 	for _, row := range lines(t, filepath.Join(corpora, "adversarial.tsv")) {
 		f := strings.Split(row, "\t")
 		c := unescapeField(t, f[1])
-		if Classify(c).ReadOnly {
-			t.Errorf("LEAK %s", f[1])
+		for width, v := range widths(c) {
+			if v.ReadOnly {
+				t.Errorf("LEAK %s: %s", width, f[1])
+			}
 		}
 		if strings.Contains(f[2], "escape") {
 			// What the card shows has no character that a reader can't see.
@@ -122,10 +222,10 @@ func TestCorporaBesideTheCheckout(t *testing.T) {
 			}
 		}
 	}
-	if proven*10 < core*9 {
-		t.Errorf("%d of %d core reads are proven", proven, core)
+	if proven*10 < core*9 || plain*4 < core*3 {
+		t.Errorf("%d of %d core reads are proven under a lock, %d without one", proven, core, plain)
 	}
-	t.Logf("%d of %d core reads are proven", proven, core)
+	t.Logf("%d of %d core reads are proven under a lock, %d without one", proven, core, plain)
 }
 
 // The corpora of this package: nothing of the mutating and the adversarial ones
@@ -135,7 +235,7 @@ func TestOwnCorpora(t *testing.T) {
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no corpora: %v", err)
 	}
-	core, proven, asks := 0, 0, 0
+	core, proven, plain, asks := 0, 0, 0, 0
 	var took time.Duration
 	rows := map[string]string{} // command: where it is
 	for _, name := range names {
@@ -150,9 +250,9 @@ func TestOwnCorpora(t *testing.T) {
 			}
 			rows[c] = name
 			from := time.Now()
-			v := Classify(c)
+			v := locked(c)
 			took += time.Since(from)
-			if again := Classify(c); again.ReadOnly != v.ReadOnly || again.Risk != v.Risk || !slices.Equal(again.Reasons, v.Reasons) {
+			if again := locked(c); again.ReadOnly != v.ReadOnly || again.Risk != v.Risk || !slices.Equal(again.Reasons, v.Reasons) {
 				t.Errorf("%s: two verdicts on the same text: %q and %q", f[1], v.Reasons, again.Reasons)
 			}
 			switch kind, _, _ := strings.Cut(filepath.Base(name), "-"); {
@@ -161,15 +261,20 @@ func TestOwnCorpora(t *testing.T) {
 					continue
 				}
 				core++
-				if v.ReadOnly && v.Proves(c) && v.Risk == Read {
+				if v.Proves(c, false) {
+					plain++
+				}
+				if v.ReadOnly && v.Proves(c, true) && v.Risk == Read {
 					proven++
 				} else {
 					t.Logf("asks: %s: %s", f[1], v.Reasons[0])
 				}
 			case kind == "mutating" && f[0] == "mutating", kind == "adversarial" && (f[2] == "ask" || f[2] == "ask+escape"):
 				asks++
-				if v.ReadOnly || v.Proves(c) || v.Risk == Read || v.Risk == Unknown {
-					t.Errorf("LEAK %s", f[1])
+				for width, v := range widths(c) {
+					if v.ReadOnly || v.Proves(c, true) || v.Risk == Read || v.Risk == Unknown {
+						t.Errorf("LEAK %s: %s", width, f[1])
+					}
 				}
 			default:
 				t.Fatalf("%s: row %d: the label doesn't fit the file: %q", name, n+1, row)
@@ -183,7 +288,10 @@ func TestOwnCorpora(t *testing.T) {
 	if mean > time.Millisecond {
 		t.Errorf("a command takes %s on average", mean)
 	}
-	t.Logf("%d of %d core reads are proven, none of %d others; %s a command", proven, core, asks, mean)
+	if plain*100 < core*80 { // programs that nobody ran here ask for all but their plainest form
+		t.Errorf("%d of %d core reads are proven without a lock", plain, core)
+	}
+	t.Logf("%d of %d core reads are proven under a lock, %d without one, none of %d others; %s a command", proven, core, plain, asks, mean)
 }
 
 func isFile(p string) bool {

@@ -350,6 +350,7 @@ var redisReads = strings.Fields(`info ping dbsize ttl pttl type exists keys scan
 var redisSecrets = []string{"requirepass", "masterauth", "masteruser", "tls-key-file-pass", "tls-client-key-file-pass", "sentinel-pass", "aclfile"}
 
 func wrapRedis(j *judge, name string, argv []word) {
+	j.allow(NeedNet)
 	i := 1
 	for ; i < len(argv); i++ {
 		w := argv[i]
@@ -374,8 +375,10 @@ func wrapRedis(j *judge, name string, argv []word) {
 				j.add(Medium, EffectUnknown, "the option `%s` of `redis-cli` has no value that is known", t)
 				return
 			}
-			if t == "-h" && !internalHost(argv[i].text) {
+			if t == "-h" && !j.ours(argv[i].text) {
 				j.add(Medium, EffectEgress, "`redis-cli` talks to %s, a host that is not known to be ours", argv[i].text)
+			} else if t == "-h" {
+				j.services(argv[i].text)
 			}
 		case "--bigkeys", "--memkeys", "--hotkeys", "--latency", "--latency-history", "--stat", "--scan":
 			for k := i + 1; k < len(argv); k += 2 {
@@ -384,9 +387,11 @@ func wrapRedis(j *judge, name string, argv []word) {
 					j.add(Medium, EffectUnknown, "`%s %s` with `%s` is not known to only read", name, t, w.text)
 					return
 				}
-				if w.text == "-h" && !internalHost(argv[k+1].text) {
+				if w.text == "-h" && !j.ours(argv[k+1].text) {
 					j.add(Medium, EffectEgress, "`%s` talks to %s, a host that is not known to be ours", name, argv[k+1].text)
 					return
+				} else if w.text == "-h" {
+					j.services(argv[k+1].text)
 				}
 			}
 			j.prove(name)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,12 @@ type Extension struct {
 	// Secrets are files and directories that hold secrets beside those whose names and
 	// usual places say so: whole paths, at most 100, the same on every target.
 	Secrets []string `yaml:"secrets,omitempty"`
+	// Places are the places beside the target that everybody may reach in a read, at most
+	// 500: "ssh:NAME", "docker:NAME", "podman:NAME", "nerdctl:NAME", "kubectl:POD",
+	// "kubectl:NAMESPACE:POD", "context:NAME", "profile:NAME" and "engine:ADDRESS" as a
+	// command names them, and the parties outside to which a read may tell something:
+	// "s3://BUCKET", "gs://BUCKET", "HOST", "*.DOMAIN" and "HOST:PORT".
+	Places []string `yaml:"places,omitempty"`
 }
 
 // Examples are commands with the answer that an extension must give, at most
@@ -46,6 +53,10 @@ type Engine struct {
 	added map[string]bool  // programs that only the extension knows
 	// places are where the extension says that secrets lie.
 	places []string
+	// checked says that New has tried it; see everything.
+	checked bool
+	// allowed are the places beside the target that the extension lists.
+	allowed []string
 }
 
 //go:embed never.txt
@@ -68,17 +79,31 @@ func New(ext Extension) (*Engine, error) {
 	if e.places, err = checkPlaces(ext.Secrets); err != nil {
 		return nil, err
 	}
+	if e.allowed, err = checkAllowed(ext.Places); err != nil {
+		return nil, err
+	}
 	if err := e.checkNever(); err != nil {
 		return nil, err
 	}
 	if err := e.checkExamples(ext.Examples, added); err != nil {
 		return nil, err
 	}
+	e.checked = true
 	return e, nil
 }
 
-// Classify judges a text as the function Classify does, with the extension.
-func (e *Engine) Classify(command string) (v Verdict) {
+// Classify judges a text that bash reads and nothing holds back.
+func (e *Engine) Classify(command string) Verdict {
+	return e.Judge(Text{Command: command, Shell: Bash})
+}
+
+// Judge judges a text for the place where it will run. See Classify for what a proof
+// means. It is safe for concurrent use.
+func (e *Engine) Judge(t Text) (v Verdict) {
+	if v, ok := e.everything(t); ok {
+		return v
+	}
+	command := t.Command
 	defer func() {
 		if r := recover(); r != nil {
 			v = refuse(command, "the text could not be analysed")
@@ -91,7 +116,11 @@ func (e *Engine) Classify(command string) (v Verdict) {
 		return refuse(command, why)
 	}
 	j := newJudge()
-	j.specs, j.places = e.specs, e.places
+	j.specs, j.places, j.allowed, j.reach = e.specs, e.places, e.allowed, t.Reach
+	j.shell, j.held = t.Shell, t.Locked
+	if path.IsAbs(t.Dir) {
+		j.dirs = []string{path.Clean(t.Dir)}
+	}
 	j.text(command, true)
 	for i, name := range j.proven {
 		if e.added[name] {
@@ -267,6 +296,12 @@ var (
  echo elif else enable esac eval exec exit export false fc fg fi for function getopts hash help history if in jobs kill let local logout mapfile popd printf
  pushd pwd read readarray readonly return select set shift shopt source suspend test then time times trap true type typeset ulimit umask unalias unset until
  wait while`)
+	// Words that zsh, fish or tcsh take for their own.
+	otherWords = strings.Fields(`- @ abbr alloc and argparse autoload begin bindkey block breakpoint breaksw builtins bye chdir contains count default disable echotc emit emulate end
+ endif endsw filetest float foreach funced funcsave functions glob goto hashstat hup inlib integer isatty limit log login logout ls-F math migrate nice nocorrect noglob not
+ notify onintr open or path print prevd nextd pushln r random rehash repeat sched set_color setenv setopt setpath settc setty status stop string switch telltc termname treewalk
+ ttyctl uncomplete unfunction unhash unlimit unsetenv unsetopt vared ver version watchlog whence where zcompile zformat zle zmodload zparseopts zprof zpty zregexparse zselect
+ zsocket zstyle ztcp nohup man`)
 	interpreters = strings.Fields(`python pypy perl ruby jruby node nodejs php lua luajit java javac jshell scala kotlin groovy clojure go tclsh wish expect osascript pwsh powershell
  r rscript julia deno bun ghci runghc runhaskell ocaml elixir iex erl escript guile racket sbcl clisp ecl gawk mawk nawk octave sqlite sqlite3 raku
  ipython jupyter bc dc m4 gdb lldb node-gyp ts-node tsx npx pnpx bunx uvx pipx poetry make gmake ninja cmake meson rake gradle mvn ant bazel just task tox nox
@@ -292,7 +327,7 @@ func forbiddenName(name string, known bool) string {
 	switch {
 	case wrapper(lower) != nil || wrapper(bare) != nil:
 		return "it has rules of its own"
-	case slices.Contains(shellWords, lower):
+	case slices.Contains(shellWords, lower) || slices.Contains(otherWords, lower):
 		return "it belongs to the shell"
 	case slices.Contains(interpreters, lower) || slices.Contains(interpreters, bare):
 		return "it runs code that it is given"
@@ -450,13 +485,18 @@ func neverRows() ([]string, error) {
 	return out, nil
 }
 
+// widest judges a text where most is proven: whatever a table could let run anywhere.
+func (e *Engine) widest(command string) Verdict {
+	return e.Judge(Text{Command: command, Dir: "/srv", Locked: true, Shell: Bash, Reach: func(Hop) bool { return true }})
+}
+
 func (e *Engine) checkNever() error {
 	rows, err := neverRows()
 	if err != nil {
 		return fmt.Errorf("the list of attacks cannot be read: %w", err)
 	}
 	for _, c := range rows {
-		if e.Classify(c).ReadOnly {
+		if e.widest(c).ReadOnly {
 			return fmt.Errorf("%s would let %q run without asking; take out what proves it", toolsFile, c)
 		}
 	}
@@ -468,12 +508,12 @@ func (e *Engine) checkExamples(ex Examples, added []addition) error {
 		return fmt.Errorf("risk.examples has more than %d of one kind; keep the telling ones", maxExamples)
 	}
 	for _, c := range ex.ReadOnly {
-		if v := e.Classify(c); !v.ReadOnly {
+		if v := e.widest(c); !v.ReadOnly {
 			return fmt.Errorf("risk.examples.readonly: %q is not proven, because %s; mend the table or the example", c, v.Reasons[0])
 		}
 	}
 	for _, c := range ex.Asks {
-		if e.Classify(c).ReadOnly {
+		if e.widest(c).ReadOnly {
 			return fmt.Errorf("risk.examples.asks: %q is proven to only read; mend the table or the example", c)
 		}
 	}

@@ -40,19 +40,19 @@ func newEngine(t testing.TB, ext Extension) *Engine {
 func TestAnExtensionProvesWhatItNamesAndNothingElse(t *testing.T) {
 	e := newEngine(t, Extension{Tools: shopctl, Examples: shopExamples()})
 	for _, c := range []string{"shopctl version", "timeout 5 shopctl orders list -n 5", "/usr/bin/shopctl orders show 1 2", "for i in 1 2; do shopctl orders show $i; done", "kubectl exec p -- shopctl version"} {
-		v := e.Classify(c)
-		if !v.ReadOnly || !v.Proves(c) || v.Risk != Read {
+		v := lockedBy(e, c)
+		if !v.ReadOnly || !v.Proves(c, true) || v.Risk != Read {
 			t.Errorf("%s: %s %q", c, v.Risk, v.Reasons)
 		}
-		if v.Proves(c + " ") {
+		if v.Proves(c+" ", false) {
 			t.Errorf("%s: the proof fits another text", c)
 		}
-		if w := Classify(c); w.ReadOnly {
+		if w := locked(c); w.ReadOnly {
 			t.Errorf("%s: the extension reaches the default engine", c)
 		}
 	}
 	for _, c := range []string{"shopctl", "shopctl orders delete 1", "shopctl orders show x", "shopctl version > /tmp/x", "./shopctl version", "sudo shopctl version", "shopctl version; rm x", "X=1 shopctl version", "shopctl orders show $(cat x)", "shopctl2 version"} {
-		if v := e.Classify(c); v.ReadOnly {
+		if v := lockedBy(e, c); v.ReadOnly {
 			t.Errorf("LEAK %s", c)
 		}
 	}
@@ -72,9 +72,9 @@ func TestAnExtensionAddsSubcommandsToAKnownProgram(t *testing.T) {
 	for c, want := range map[string]bool{
 		"kubectl neat": true, "kubectl -n x neat -f y.yaml": true, "kubectl get pods": true, "kubectl config view": true, "kubectl top where": true,
 		"kubectl delete pod x": false, "kubectl config set x y": false, "kubectl neat x": false, "kubectl exec p -- kubectl neat": true,
-		"helm get values web": true, "helm get manifest2 web": true, "helm delete web": false,
+		"helm get notes web": true, "helm get manifest2 web": true, "helm delete web": false,
 	} {
-		if v := e.Classify(c); v.ReadOnly != want {
+		if v := lockedBy(e, c); v.ReadOnly != want {
 			t.Errorf("%s: readonly %v: %q", c, v.ReadOnly, v.Reasons)
 		}
 	}
@@ -164,12 +164,12 @@ func TestExtensionsThatAreRefused(t *testing.T) {
 func TestNoExtensionIsTheDefaultEngine(t *testing.T) {
 	e := newEngine(t, Extension{})
 	for _, c := range append(lines(t, "testdata/read.txt"), "rm x", "shopctl") {
-		if a, b := e.Classify(c), Classify(c); a.ReadOnly != b.ReadOnly || a.Risk != b.Risk || !slices.Equal(a.Reasons, b.Reasons) {
+		if a, b := lockedBy(e, c), locked(c); a.ReadOnly != b.ReadOnly || a.Risk != b.Risk || !slices.Equal(a.Reasons, b.Reasons) {
 			t.Errorf("%s: %v, and by default %v", c, a, b)
 		}
 	}
 	var zero Engine
-	if !zero.Classify("ls").Proves("ls") {
+	if !zero.Classify("ls").Proves("ls", false) {
 		t.Error("the zero engine proves nothing")
 	}
 }
@@ -270,7 +270,7 @@ func TestNoNameInTheAttacksCanBeAdded(t *testing.T) {
 			}
 			taken++
 			for _, c := range rows {
-				if strings.Contains(c, w) && e.Classify(c).ReadOnly {
+				if strings.Contains(c, w) && lockedBy(e, c).ReadOnly {
 					t.Errorf("an extension that names %s proves %q", w, c)
 				}
 			}

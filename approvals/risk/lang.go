@@ -22,6 +22,7 @@ var findTests = map[string]int{
 }
 
 func wrapFind(j *judge, name string, argv []word) {
+	j.allowProcesses(argv)
 	i := 1
 	for i < len(argv) && (argv[i].is("-H") || argv[i].is("-L") || argv[i].is("-P") || argv[i].is("-O1") || argv[i].is("-O2") || argv[i].is("-O3")) {
 		i++
@@ -61,7 +62,7 @@ func wrapFind(j *judge, name string, argv []word) {
 			i++
 			// More names than one for a pattern are refused by find itself, since
 			// none of them begins with a dash.
-			glob := i < len(argv) && argv[i].kind == wordGlob && !argv[i].dashy() && strings.IndexByte("(),!", argv[i].prefix[0]) < 0
+			glob := i < len(argv) && argv[i].kind == wordGlob && (!argv[i].dashy() && strings.IndexByte("(),!", argv[i].prefix[0]) < 0 || j.held && strings.Contains(argv[i].text, ".") && !strings.Contains(argv[i].text, "["))
 			if i >= len(argv) || !glob && (argv[i].kind > wordAtom || argv[i].multi) {
 				j.add(Medium, EffectUnknown, "the argument of `%s` is missing or a pattern that files can change: quote it", t)
 				return
@@ -114,7 +115,7 @@ func (j *judge) findExec(argv, roots, all []word) int {
 				j.tail(argv)
 				return 0
 			}
-			inner[k] = word{kind: wordGlob, multi: true, text: "./*", prefix: "./"}
+			inner[k] = word{kind: wordGlob, multi: true, text: "./*", prefix: "./", found: true}
 			files = true
 		}
 	}
@@ -123,13 +124,13 @@ func (j *judge) findExec(argv, roots, all []word) int {
 	j.inner = true
 	j.run(inner, true)
 	j.inner = was
-	if len(j.issues) > before {
+	if j.bad(before) {
 		j.add(Medium, EffectExec, "`-exec` runs a command for each file")
 		return 0
 	}
 	if files && opensTool(inner[0].text) {
 		for _, r := range roots {
-			if deviceRoot(r.text) {
+			if j.somewhere(r.text, deviceRoot) {
 				j.add(Medium, EffectUnknown, "`-exec` opens devices and files of the kernel below %s", r.text)
 				return 0
 			}
@@ -137,13 +138,13 @@ func (j *judge) findExec(argv, roots, all []word) int {
 	}
 	if files && !metaTool(inner[0].text) {
 		for _, r := range roots {
-			if j.wide(r.text) || j.secret(r) != "" || devicePath(r.text) {
+			if j.wide(r.text) || j.secret(r) != "" || j.device(r.text) {
 				j.add(High, EffectSecrets, "`-exec` shows the content of files below %s, where secrets are", r.text)
 				return 0
 			}
 		}
 		for _, w := range all {
-			if w.kind == wordLit && secretWord(w.text) {
+			if secretWord(w.text) {
 				j.add(High, EffectSecrets, "`-exec` shows the content of files that are secrets by their name")
 				return 0
 			}
@@ -209,7 +210,20 @@ func wrapPS(j *judge, name string, argv []word) {
 		j.add(High, EffectSecrets, "`ps` with `e` shows the environments of processes, where secrets are kept")
 		return
 	}
+	j.allowPS(argv)
 	j.prove(name)
+}
+
+// psInside matches columns for which ps looks into a process.
+var psInside = regexp.MustCompile(`wchan|ns\b|exe\b|\bns|cap`)
+
+// allowPS leaves other processes open to the columns that need it.
+func (j *judge) allowPS(argv []word) {
+	for _, w := range argv[1:] {
+		if psInside.MatchString(w.text) || strings.Trim(w.text, "-") == "l" || strings.HasPrefix(w.text, "-") && strings.Contains(w.text, "l") {
+			j.allow(NeedProcesses)
+		}
+	}
 }
 
 // psBSDFormat are words of BSD's ps that take the next one for a format.
@@ -229,7 +243,7 @@ func psOddE(dash, plain string) bool {
 
 var (
 	awkWords    = regexp.MustCompile(`system|getline|ENVIRON|ARGV|ARGC|PROCINFO|SYMTAB|FUNCTAB|extension|include|load|close|/inet`)
-	awkWrites   = regexp.MustCompile(`\bprintf?\b`)
+	awkWrites   = regexp.MustCompile(`print`) // "1print>f" is two words to awk
 	awkSafeVars = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 )
 
@@ -238,6 +252,7 @@ var (
 // reading of "/" depends on what stands before: what may not be in a program
 // may not be in its strings either.
 func wrapAwk(j *judge, name string, argv []word) {
+	j.allowProcesses(argv)
 	i := 1
 	for ; i < len(argv); i++ {
 		w := argv[i]
@@ -286,7 +301,7 @@ func wrapAwk(j *judge, name string, argv []word) {
 		case j.secret(w) != "":
 			j.add(High, EffectSecrets, "`%s` reads %s: %s", name, w.text, j.secret(w))
 			return
-		case devicePath(w.text):
+		case j.device(w.text):
 			j.add(Medium, EffectUnknown, "`%s` opens %s", name, w.text)
 			return
 		}
@@ -304,54 +319,65 @@ func awkProgram(p string) string {
 	if strings.Contains(strings.ReplaceAll(p, "||", ""), "|") {
 		return "has a pipe"
 	}
-	if !strings.Contains(p, ">") {
-		return ""
-	}
-	if !strings.ContainsAny(p, "\"/#\\") && !strings.Contains(p, ">>") && comparesOnly(p) {
-		return ""
-	}
-	// ">" compares in a pattern and writes a file behind print. It is taken as
-	// a comparison only before the first action and without strings and
-	// regular expressions, or where nothing is printed at all.
-	head, rest, _ := strings.Cut(p, "{")
-	if strings.Contains(rest, ">") && awkWrites.MatchString(p) || strings.Contains(p, ">>") {
-		return "may write to a file with `>`"
-	}
-	if strings.Contains(head, ">") && strings.ContainsAny(head, "\"/") {
+	if awkWrites.MatchString(p) && !comparesOnly(p) {
 		return "may write to a file with `>`"
 	}
 	return ""
 }
 
-// comparesOnly reports whether each ">" of a program without strings, regular
-// expressions and comments stands in parentheses or in a pattern.
+// comparesOnly reports whether no ">" of a program can be one that print writes
+// with. That takes a statement, so there is none before the first brace; and
+// parentheses hold no statement but in the head of a for loop, which has
+// semicolons. Text between parentheses without quotes, slashes and the like is
+// program, string or expression as a whole, so strings need not be found.
 func comparesOnly(p string) bool {
-	paren, brace := 0, 0
+	head := strings.IndexByte(p, '{')
 	for i := range len(p) {
-		switch p[i] {
-		case '(':
-			paren++
-		case ')':
-			paren--
-		case '{':
-			brace++
-		case '}':
-			brace--
-		case '>':
-			if paren <= 0 && brace > 0 {
-				return false
-			}
-		}
-		if paren < 0 || brace < 0 {
+		if p[i] == '>' && head >= 0 && i > head && !inParentheses(p, i) {
 			return false
 		}
 	}
 	return true
 }
 
+// inParentheses reports whether the innermost parentheses around a place hold
+// nothing but a plain expression.
+func inParentheses(p string, at int) bool {
+	plain := func(c byte) bool { return strings.IndexByte("\"/\\#;{}\n", c) < 0 }
+	depth, i := 0, at-1
+	for ; i >= 0 && depth >= 0; i-- {
+		switch c := p[i]; {
+		case c == ')':
+			depth++
+		case c == '(':
+			depth--
+		case !plain(c):
+			return false
+		}
+	}
+	if depth >= 0 {
+		return false
+	}
+	depth = 0
+	for i = at + 1; i < len(p); i++ {
+		switch c := p[i]; {
+		case c == '(':
+			depth++
+		case c == ')' && depth == 0:
+			return true
+		case c == ')':
+			depth--
+		case !plain(c):
+			return false
+		}
+	}
+	return false
+}
+
 // wrapSed proves printing and substitution, without the commands that write,
 // read other files or execute.
 func wrapSed(j *judge, name string, argv []word) {
+	j.allowProcesses(argv)
 	var scripts []string
 	var files []word
 	given, ended := false, false
@@ -404,7 +430,7 @@ func wrapSed(j *judge, name string, argv []word) {
 			j.add(High, EffectSecrets, "`sed` reads %s: %s", w.text, why)
 			return
 		}
-		if devicePath(w.text) || strings.HasPrefix(w.text, "-") {
+		if j.device(w.text) || strings.HasPrefix(w.text, "-") {
 			j.add(Medium, EffectUnknown, "`sed` opens %s", w.text)
 			return
 		}
@@ -432,10 +458,11 @@ func sedScript(s string) bool {
 			case '\n':
 				return false
 			case '[':
-				end := strings.IndexByte(s[i:], ']')
-				if end < 0 || strings.IndexByte(s[i:i+end], delim) >= 0 {
+				n := sedClass(s[i:], delim)
+				if n == 0 {
 					return false
 				}
+				i += n - 1
 			case delim:
 				i++
 				return true
@@ -521,6 +548,40 @@ func sedScript(s string) bool {
 			return false
 		}
 	}
+}
+
+// sedClass returns the length of a bracket expression that every sed takes for
+// the same one, whether or not it looks for brackets before the delimiter; 0 if
+// there is none.
+func sedClass(s string, delim byte) int {
+	i := 1
+	if i < len(s) && s[i] == '^' {
+		i++
+	}
+	if i < len(s) && s[i] == ']' {
+		return 0
+	}
+	for ; i < len(s); i++ {
+		switch c := s[i]; c {
+		case ']':
+			return i + 1
+		case delim, '\n':
+			return 0
+		case '\\':
+			// Some take it for itself here, and all leave "n", "t" and the delimiter alone.
+			if i+1 >= len(s) || s[i+1] == ']' || s[i+1] == '[' || s[i+1] == '\\' || s[i+1] == '\n' {
+				return 0
+			}
+			i++
+		case '[':
+			end := strings.Index(s[i:], ":]")
+			if i+1 >= len(s) || s[i+1] != ':' || end < 2 || strings.Trim(s[i+2:i+end], "abcdefghijklmnopqrstuvwxyz") != "" {
+				return 0
+			}
+			i += end + 1
+		}
+	}
+	return 0
 }
 
 var (

@@ -28,14 +28,11 @@ func (j *judge) forClause(c *syntax.ForClause) {
 		j.nested(c)
 		return
 	}
-	old, had := j.vars[it.Name.Value]
-	defer func() {
-		if had {
-			j.vars[it.Name.Value] = old
-		} else {
-			delete(j.vars, it.Name.Value)
-		}
-	}()
+	if j.set(it.Name.Value) {
+		j.nested(c)
+		return
+	}
+	defer delete(j.vars, it.Name.Value)
 	if len(it.Items) == 0 {
 		j.vars[it.Name.Value] = word{kind: wordOpaque, multi: true}
 		j.stmts(c.Do)
@@ -55,6 +52,16 @@ func (j *judge) forClause(c *syntax.ForClause) {
 	}
 }
 
+// set reports whether a loop around this one has a variable of this name, and adds an issue
+// then: what this loop puts there stays when it is over.
+func (j *judge) set(name string) bool {
+	if _, ok := j.vars[name]; !ok {
+		return false
+	}
+	j.add(Medium, EffectUnknown, "two loops inside one another set the variable %s", name)
+	return true
+}
+
 // resolveItem is resolveWord for a list item, where a number sequence {1..5}
 // may stand: each value is digits.
 func (j *judge) resolveItem(item *syntax.Word) (word, string) {
@@ -62,6 +69,7 @@ func (j *judge) resolveItem(item *syntax.Word) (word, string) {
 		if l, ok := item.Parts[0].(*syntax.Lit); ok && strings.HasPrefix(l.Value, "{") && strings.HasSuffix(l.Value, "}") {
 			from, to, ok := strings.Cut(l.Value[1:len(l.Value)-1], "..")
 			if ok && isDigits(from) && isDigits(to) && len(from) < 5 && len(to) < 5 {
+				j.bashOnly("`{1..5}`")
 				return word{kind: wordAtom, text: "0"}, ""
 			}
 		}
@@ -71,6 +79,7 @@ func (j *judge) resolveItem(item *syntax.Word) (word, string) {
 			if w.kind == wordOpaque && why == "" && seqOnly(cs) {
 				return word{kind: wordAtom, text: "0"}, ""
 			}
+			w.void = false // nothing is no item
 			return w, why
 		}
 	}
@@ -106,6 +115,9 @@ func (j *judge) whileClause(c *syntax.WhileClause) {
 			maps.Copy(j.vars, saved)
 			ok := len(args) > 0
 			for _, a := range args {
+				if j.set(a.Lit()) {
+					ok = false
+				}
 				ok = ok && loopName(a.Lit())
 				j.vars[a.Lit()] = word{kind: wordOpaque, multi: true}
 			}

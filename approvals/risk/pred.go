@@ -5,6 +5,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -13,7 +14,7 @@ func knownPred(p string) bool {
 	switch p {
 	case "text", "path", "num", "id", "word", "host", "addr", "dns", "nofile", "unit",
 		"plus", "key", "kout", "psarg", "fmt", "etc", "unixsock", "local", "header", "wout",
-		"any", "file", "resolver", "node", "smartlog", "port":
+		"any", "file", "resolver", "node", "smartlog", "port", "context", "profile", "engine", "pause", "packet", "rawpath", "nodelog", "socket", "pgport", "pipe", "peer":
 		return true
 	}
 	return strings.Contains(p, "|") || strings.HasPrefix(p, "=")
@@ -30,7 +31,9 @@ func knownPred(p string) bool {
 //	unit    a word that is not a path
 //	nofile  text that can't name a file or URL to be loaded
 //	host    a host whose name can't carry data outside (see internalHost)
-//	addr    host or host:port, several joined by commas
+//	addr    host or host:port, several joined by commas. A service that an option names so,
+//	        or by host, is a hop
+//	peer    addr of which only is found out that it answers
 //	dns     host, or a public name that is too plain to carry data
 //	plus    a format behind "+"
 //	key     a word without "="
@@ -41,11 +44,18 @@ func knownPred(p string) bool {
 //	unixsock a local socket
 //	local   a path that is no URL
 //	header  an HTTP header that says what is wanted
-//	file    a path without ":", which some programs take for more
+//	file    a path without ":" and "%", which some programs take for more
 //	resolver a name server of ours, or one that is nobody's own
 //	node    an Erlang node on one of our hosts
 //	smartlog a log of a disk
 //	port    a port, or a range of ports
+//	context a cluster, profile an account, engine a container engine: each a hop
+//	rawpath a path of the Kubernetes API that only reads, and no secret
+//	nodelog a path below /var/log of a node
+//	socket  a Unix socket, which a lock leaves open; pgport the port of PostgreSQL's
+//	pipe    what leads into a command of the text, >(...), or a sink
+//	pause   seconds between two packets, 0.2 or more
+//	packet  bytes of a packet, 9000 or fewer
 //	wout    an output format of curl that writes and reads no file
 //	a|b, =a one of these words
 func (j *judge) accepts(cur *spec, pred string, w word) bool {
@@ -57,7 +67,7 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	}
 	if w.kind == wordGlob {
 		if pred == "path" && (!w.dashy() || cur.benign) {
-			return (cur.meta || j.secret(w) == "") && (cur.device && diskPath(w.text) || cur.meta && !cur.opens || !devicePath(w.text))
+			return (cur.meta || j.secret(w) == "") && (cur.device && diskPath(w.text) || cur.meta && !cur.opens || !j.device(w.text))
 		}
 		if pred == "any" {
 			return !w.dashy() || cur.benign
@@ -75,7 +85,7 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 		if cur.meta && !cur.opens {
 			return true
 		}
-		return (cur.meta || j.secret(w) == "") && (cur.device && diskPath(t) || !devicePath(t)) && !strings.HasPrefix(t, "@")
+		return (cur.meta || j.secret(w) == "") && (cur.device && diskPath(t) || !j.device(t)) && !strings.HasPrefix(t, "@")
 	case "num":
 		t = strings.TrimLeft(t, "+-")
 		digits := strings.TrimRight(t, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ%")
@@ -107,9 +117,26 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	case "fmt":
 		return tmuxFormat.MatchString(t) && !strings.HasSuffix(t, ";")
 	case "file":
-		return j.accepts(cur, "path", w) && !strings.Contains(t, ":")
+		return j.accepts(cur, "path", w) && !strings.ContainsAny(t, ":%")
 	case "resolver":
-		return w.kind == wordLit && (internalHost(t) || slices.Contains(publicResolvers, t))
+		return w.kind == wordLit && (j.ours(t) || slices.Contains(publicResolvers, t))
+	case "context", "profile", "engine":
+		return w.kind == wordLit && isWord(t)
+	case "rawpath":
+		return w.kind == wordLit && rawPath.MatchString(t) && !strings.Contains(t, "..") && !strings.Contains(strings.ToLower(t), "secret")
+	case "socket":
+		return w.kind == wordLit && path.IsAbs(t) && path.Clean(t) == t && isWord(t)
+	case "pipe":
+		return w.sink && w.text == "/dev/fd/0" || w.is("/dev/null")
+	case "pgport":
+		return w.kind == wordLit && isDigits(t) && len(t) < 6
+	case "nodelog":
+		return w.kind == wordLit && isWord(t) && !strings.Contains(t, "..") && strings.IndexByte("/?", t[0]) < 0
+	case "pause":
+		n, err := strconv.ParseFloat(t, 64)
+		return err == nil && n >= 0.2
+	case "packet":
+		return isDigits(t) && (len(t) < 4 || len(t) == 4 && t <= "9000")
 	case "node":
 		_, host, remote := strings.Cut(t, "@")
 		return isWord(t) && (!remote || internalHost(host))
@@ -120,7 +147,7 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	case "unixsock":
 		return strings.HasPrefix(t, "unix:///run/") || strings.HasPrefix(t, "unix:///var/run/") || strings.HasPrefix(t, "/run/") || strings.HasPrefix(t, "/var/run/")
 	case "local":
-		return !strings.Contains(t, "://") && !strings.Contains(t, "git@") && j.secret(w) == "" && !devicePath(t)
+		return !strings.Contains(t, "://") && !strings.Contains(t, "git@") && j.secret(w) == "" && !j.device(t)
 	case "header":
 		name, _, ok := strings.Cut(strings.ToLower(t), ":")
 		return ok && slices.Contains([]string{"accept", "host", "content-type", "user-agent", "cache-control", "accept-encoding", "x-forwarded-proto"}, name)
@@ -129,23 +156,24 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	case "nofile":
 		return !strings.HasPrefix(t, "@") && !strings.Contains(t, "://") && !strings.HasPrefix(t, "fileb:") && !strings.HasPrefix(t, "file:")
 	case "host":
-		return w.kind == wordLit && internalHost(t)
-	case "addr":
+		return w.kind == wordLit && j.ours(t)
+	case "addr", "peer":
 		if w.kind != wordLit {
 			return false
 		}
 		for a := range strings.SplitSeq(t, ",") {
 			a = strings.TrimPrefix(strings.TrimPrefix(a, "http://"), "https://")
-			if host, port, ok := strings.Cut(a, ":"); ok && isDigits(port) {
-				a = host
+			host := a
+			if h, port, ok := strings.Cut(a, ":"); ok && isDigits(port) {
+				host = h
 			}
-			if !internalHost(a) {
+			if !j.ours(host) && !j.listed(a) {
 				return false
 			}
 		}
 		return true
 	case "dns":
-		return w.kind == wordLit && (internalHost(t) || plainPublicName(t))
+		return w.kind == wordLit && (j.ours(t) || plainPublicName(t))
 	}
 	if w.kind != wordLit {
 		return false
@@ -158,6 +186,17 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	return false
 }
 
+// rawPath are paths of the Kubernetes API of which a GET only reads: how the
+// cluster is, lists and objects, metrics of a node, and health pages behind the
+// proxy.
+var rawPath = regexp.MustCompile(`^(/(healthz|livez|readyz)(/[a-z0-9-]+)*|/version|/metrics(/slis|/cadvisor)?|/openapi/v[23]|/logs/?|/api|/apis` +
+	`|/apis/[a-z0-9.-]+(/v[a-z0-9]+(/[a-zA-Z0-9.-]+)*)?` +
+	`|/api/v1(/(nodes|namespaces|pods|services|endpoints|events|persistentvolumes|persistentvolumeclaims|componentstatuses|resourcequotas|limitranges|replicationcontrollers)(/[a-z0-9.-]+)?)?` +
+	`|/api/v1/namespaces/[a-z0-9-]+/(pods|services|endpoints|events|persistentvolumeclaims|resourcequotas|limitranges|replicationcontrollers)(/[a-z0-9.-]+(/(log|status))?)?` +
+	`|/api/v1/nodes/[a-z0-9.-]+/proxy/(metrics(/(cadvisor|probes|resource))?|stats/summary|healthz|configz|pods|logs(/[A-Za-z0-9._-]+)*/?)` +
+	`|/api/v1/namespaces/[a-z0-9-]+/(services|pods)/[a-z0-9.:-]+/proxy/(healthz?|livez?|readyz?|metrics|version|-/healthy|-/ready|api/v1/(targets|alerts|rules|status/[a-z]+|labels)))` +
+	`(\?[a-zA-Z0-9=&.,_-]{0,80})?$`)
+
 // reject tells why a word doesn't fit.
 func (j *judge) reject(cur *spec, pred string, w word) {
 	switch pred {
@@ -166,11 +205,11 @@ func (j *judge) reject(cur *spec, pred string, w word) {
 			j.add(High, EffectSecrets, "`%s` reads %s: %s", cur.name, w.text, why)
 			return
 		}
-		if devicePath(w.text) {
+		if j.device(w.text) {
 			j.add(Medium, EffectUnknown, "opening the device %s can change its state or show raw data", w.text)
 			return
 		}
-	case "host", "addr", "dns":
+	case "host", "addr", "peer", "dns":
 		j.add(Medium, EffectEgress, "`%s` talks to %s, a host that is not known to be ours, and what is asked for can carry data", cur.name, w.text)
 		return
 	}
@@ -257,33 +296,43 @@ func cleanPath(p string) string {
 }
 
 // Names whose content is a secret wherever they lie, by exact base name.
-var secretNames = []string{
-	"shadow", "shadow-", "gshadow", "gshadow-", "opasswd", "master.passwd",
-	"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk",
-	".netrc", "_netrc", ".pgpass", ".my.cnf", ".mylogin.cnf", "debian.cnf", ".npmrc", ".pypirc", ".git-credentials", ".htpasswd",
-	".env", "credentials", "credentials.json", ".vault-token", "kubeconfig", "admin.conf", "super-admin.conf", "k3s.yaml",
-	".dockerconfigjson", ".dockercfg", "environ", "kcore", "chap-secrets", "pap-secrets", "ipsec.secrets", "sasl_passwd",
-	"wp-config.php", "application_default_credentials.json", "access_tokens.db", "credentials.db", "accessTokens.json",
-	"passwd.client", "countersign.db", "countersign.db.journal", "rclone.conf", ".s3cfg", ".boto", "service-account.json", "krb5.keytab", ".lesshst", ".viminfo",
-	"secrets.yml", "secrets.yaml", "secrets.json", "secrets.env", "secret.yml", "secret.yaml", "secret.json", "master.key", "erlang.cookie", ".erlang.cookie",
-}
+var secretNames = strings.Fields(`
+ shadow shadow- gshadow gshadow- opasswd master.passwd shadow.bak gshadow.bak shadow.old smbpasswd passdb.tdb secrets.tdb .htpasswd .htdigest
+ id_rsa id_dsa id_ecdsa id_ed25519 id_ecdsa_sk id_ed25519_sk
+ .netrc _netrc .authinfo .pgpass pgpass.conf .my.cnf .mylogin.cnf debian.cnf .fetchmailrc .msmtprc msmtprc .muttrc .smbcredentials .cifs-credentials
+ .npmrc .yarnrc.yml .pypirc .git-credentials .gitrobrc .boto .s3cfg .s3ql rclone.conf sftp-config.json recentservers.xml sitemanager.xml filezilla.xml .databrickscfg
+ .env .envrc credentials credentials.json credentials.xml credentials.db credentials.toml access_tokens.db accessTokens.json msal_token_cache.json application_default_credentials.json
+ service-account.json adc.json .vault-token .vault_pass .vault_pass.txt .vault-pass .consul-token .nomad-token vault.yml .terraformrc .tofurc terraform.rc credentials.tfrc.json terraform.tfvars
+ kubeconfig admin.conf super-admin.conf controller-manager.conf scheduler.conf kubelet.conf bootstrap-kubelet.conf k3s.yaml .dockerconfigjson .dockercfg auth.json
+ environ kcore chap-secrets pap-secrets ipsec.secrets wpa_supplicant.conf openvpn-auth.txt sasl_passwd sasl_passwd.db passwd.client userlist.txt rndc.key
+ sssd.conf nslcd.conf pam_ldap.conf ldap.conf.secret krb5.keytab user-data user-data.txt user-data.txt.i cloud-config.txt instance-data-sensitive.json questions.dat passwords.dat
+ wp-config.php config.inc.php LocalSettings.php configuration.php settings.local.php database.yml env.php parameters.yml tomcat-users.xml mgmt-users.properties jmxremote.password
+ settings-security.xml gitlab-secrets.json gitlab.rb zabbix_server.conf sentry.conf.py omniauth.rb secret_token.rb carrierwave.rb knife.rb heroku.json robomongo.json proftpdpasswd
+ countersign.db countersign.db.journal .lesshst .viminfo .histfile consolehost_history.txt
+ secrets.yml secrets.yaml secrets.json secrets.env secrets.toml secret.yml secret.yaml secret.json master.key erlang.cookie .erlang.cookie
+ config.v2.json key4.db logins.json wallet.dat login.keyring`)
 
 // Endings of names whose content is a secret.
-var secretEndings = []string{
-	".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk", ".keytab", ".kubeconfig", ".tfstate", ".tfstate.backup",
-	"_history", ".env", "_rsa", "_ed25519", "_ecdsa", "-key.pem", "key.pem", ".gpg", ".pgp", ".age", ".secret", ".secrets", ".pass", ".passwd",
-}
+var secretEndings = strings.Fields(`.key .p8 .p12 .pfx .pkcs12 .pk8 .jks .jceks .bks .keystore .truststore.jks .kdb .kdbx .ppk .pvk .keytab .kubeconfig .ovpn .agilekeychain .keychain .kwallet
+ .tfstate .tfstate.backup .tfvars .tfvars.json _history .env _rsa _dsa _ed25519 _ecdsa -key.pem key.pem .gpg .pgp .age .keyring .secret .secrets .pass .passwd .password .passwords .token .tokens .credentials
+ .htpasswd .pgpass .netrc .sops.yaml .sops.yml .sops.json`)
 
 // Directories whose files are secrets.
-var secretDirs = []string{
-	"/.ssh/", "/.gnupg/", "/.aws/", "/.kube/", "/.azure/", "/.config/gcloud/", "/.docker/", "/.config/gh/", "/.password-store/",
-	"/run/secrets/", "/etc/ssl/private/", "/etc/pki/private/", "/etc/pki/tls/private/", "/etc/kubernetes/pki/", "/etc/wireguard/",
-	"/etc/NetworkManager/system-connections/", "/var/lib/sss/", "/run/credentials/", "/etc/credstore/", "/etc/credstore.encrypted/",
-	"/var/lib/kubelet/pki/", "/var/lib/kubelet/pods/", "/etc/letsencrypt/accounts/", "/var/lib/samba/private/", "/etc/vault.d/", "/var/lib/countersign/", "/.local/share/countersign/", "/etc/countersign/credentials/", "/var/lib/rancher/k3s/server/",
-}
+var secretDirs = strings.Fields(`
+ /.ssh/ /.gnupg/ /.aws/ /.kube/ /.azure/ /.oci/ /.config/gcloud/ /.docker/ /.config/gh/ /.config/glab-cli/ /.config/hub/ /.config/doctl/ /.config/hcloud/ /.config/argocd/ /.argocd/ /.config/rclone/
+ /.config/sops/ /.config/containers/ /.config/op/ /.config/helm/registry/ /.password-store/ /.local/share/keyrings/ /.subversion/auth/ /.minikube/ /.terraform.d/ /.snowsql/ /.bluemix/ /.mozilla/ /.thunderbird/
+ /.config/google-chrome/ /.config/chromium/
+ /run/secrets/ /run/credentials/ /run/containers/0/ /etc/credstore/ /etc/credstore.encrypted/ /etc/ssl/private/ /etc/pki/private/ /etc/pki/tls/private/ /etc/pki/nssdb/ /etc/kubernetes/pki/
+ /etc/wireguard/ /etc/openvpn/ /etc/ipsec.d/private/ /etc/swanctl/private/ /etc/swanctl/rsa/ /etc/swanctl/ecdsa/ /etc/swanctl/pkcs8/ /etc/swanctl/pkcs12/ /etc/dovecot/private/
+ /etc/NetworkManager/system-connections/ /etc/netplan/ /etc/krb5kdc/ /var/kerberos/krb5kdc/ /var/lib/krb5kdc/ /etc/salt/pki/ /etc/puppetlabs/puppet/ssl/private_keys/ /var/lib/puppet/ssl/private_keys/
+ /etc/letsencrypt/accounts/ /etc/letsencrypt/keys/ /etc/vault.d/ /etc/consul.d/ /etc/nomad.d/ /etc/gitlab-runner/ /etc/grafana/provisioning/datasources/ /etc/rancher/
+ /etc/countersign/credentials/ /var/lib/countersign/ /.local/share/countersign/
+ /var/backups/ /var/lib/cloud/ /run/cloud-init/ /var/lib/sss/ /var/lib/samba/private/ /var/lib/NetworkManager/ /var/lib/iwd/ /var/lib/bluetooth/ /var/lib/kubelet/pki/ /var/lib/kubelet/pods/ /var/lib/rancher/ /var/lib/k0s/
+ /var/lib/etcd/ /var/lib/docker/swarm/ /var/lib/containers/storage/overlay-containers/ /run/containerd/ /run/crun/ /run/runc/ /var/lib/jenkins/secrets/ /var/jenkins_home/secrets/ /var/lib/postgresql/ /var/lib/mysql/mysql/ /var/lib/pgsql/data/base/
+ /var/lib/mongodb/ /var/lib/redis/ /var/lib/ldap/ /var/lib/vault/ /var/lib/tor/ /var/lib/fprint/ /var/lib/systemd/coredump/ /var/crash/ /var/spool/mail/ /var/mail/ /var/snap/microk8s/current/credentials/ /var/cache/debconf/ /var/log/installer/`)
 
 // Words in a base name that mark it as a secret.
-var secretWords = []string{"password", "passwd.", "credential", "apikey", "api_key", "private_key", "privkey", "secret", "access_token", "auth_token"}
+var secretWords = []string{"password", "passwd.", "credential", "apikey", "api_key", "private_key", "privkey", "secret", "access_token", "auth_token", "passphrase", "keystore"}
 
 var publicNames = []string{"known_hosts", "authorized_keys", "config"}
 
@@ -304,6 +353,8 @@ func secretPath(w word) string {
 	switch {
 	case slices.Contains(secretNames, base):
 		return "its content is a secret"
+	case strings.HasPrefix(base, "krb5cc_"):
+		return "its content is a ticket"
 	case strings.HasPrefix(base, ".env.") || strings.HasPrefix(base, "ssh_host_") && !strings.HasSuffix(base, ".pub"):
 		return "its content is a secret"
 	case strings.HasPrefix(p, "/proc/") && (base == "mem" || base == "kcore" || base == "kmem" || base == "auxv"):
@@ -344,25 +395,16 @@ func secretPattern(p, base string) string {
 	const why = "the pattern also stands for files with secrets"
 	if strings.HasPrefix(p, "/proc/") {
 		for _, n := range []string{"environ", "mem", "auxv", "kcore", "kmsg"} {
-			if ok, err := path.Match(base, n); ok || err != nil {
+			if mayMatch(base, n) {
 				return why
 			}
 		}
 	}
 	// A directory by a pattern that is more than "*": "~/.ss?/config".
-	for part := range strings.SplitSeq(path.Dir(p), "/") {
-		if strings.Trim(part, "*") == "" || !strings.ContainsAny(part, "*?[") {
-			continue
-		}
-		for _, d := range secretDirs {
-			for name := range strings.SplitSeq(strings.Trim(d, "/"), "/") {
-				if slices.Contains([]string{"etc", "var", "lib", "run", "ssl", "pki", "tls"}, name) {
-					continue
-				}
-				if ok, err := path.Match(part, name); ok || err != nil {
-					return why
-				}
-			}
+	dirs := strings.Split(strings.Trim(path.Dir(p), "/"), "/")
+	for _, d := range secretDirs {
+		if patternInside(dirs, strings.Split(strings.Trim(d, "/"), "/")) {
+			return why
 		}
 	}
 	for _, full := range []string{
@@ -371,12 +413,12 @@ func secretPattern(p, base string) string {
 		"/etc/ssl/private/a.key", "/etc/kubernetes/admin.conf", "/etc/krb5.keytab", "/home/a/.netrc", "/root/.netrc", "/home/a/.env", "/etc/ssh/ssh_host_rsa_key",
 		"/etc/mysql/debian.cnf", "/etc/security/opasswd",
 	} {
-		if ok, err := path.Match(p, full); ok || err != nil {
+		if mayName(p, full) {
 			return why
 		}
 		// A directory that the pattern names is read by recursive tools.
 		for dir := path.Dir(full); dir != "/" && strings.Count(dir, "/") > 1; dir = path.Dir(dir) {
-			if ok, _ := path.Match(p, dir); ok && dir != "/etc/ssh" && dir != "/etc/ssl" && dir != "/etc/mysql" && dir != "/etc/security" && dir != "/etc/kubernetes" {
+			if mayName(p, dir) && dir != "/etc/ssh" && dir != "/etc/ssl" && dir != "/etc/mysql" && dir != "/etc/security" && dir != "/etc/kubernetes" {
 				return why
 			}
 		}
@@ -384,27 +426,61 @@ func secretPattern(p, base string) string {
 	// A base name with something of its own ("id_*", "*.key") is compared to the
 	// names of secrets; a bare "*" would be compared to everything.
 	own := strings.Trim(base, "*?[]")
-	if own == "" || slices.Contains([]string{".conf", ".yml", ".yaml", ".json", ".php", ".txt", ".cnf", ".db", ".log", ".xml", ".ini", ".cfg", ".gz", ".service", ".d", ".sh", ".py"}, own) {
+	ending := own
+	if len(own) > 2 && own[0] != '.' {
+		ending = "." + own // "*php" is as good as "*.php"
+	}
+	if own == "" || slices.Contains([]string{".conf", ".yml", ".yaml", ".json", ".php", ".txt", ".cnf", ".db", ".log", ".xml", ".ini", ".cfg", ".gz", ".service", ".d", ".sh", ".py"}, ending) {
 		return ""
 	}
 	for _, n := range secretNames {
-		if ok, _ := path.Match(base, n); ok {
+		if mayMatch(base, n) {
 			return why
 		}
 	}
 	for _, n := range []string{"a.key", "server.key", "a.pem", "a.p12", "a.jks", "terraform.tfstate", "tls.key", "privkey.pem", "secrets.env", "my_password", "prod.env", ".env.prod", "token", ".bash_history", ".mysql_history", ".psql_history", "id_rsa_deploy", "ssh_host_rsa_key"} {
-		if ok, _ := path.Match(base, n); ok {
+		if mayMatch(base, n) {
 			return why
 		}
 	}
 	return ""
 }
 
+// patternInside reports whether directories, some of them patterns, could lie in a secret
+// one, or on the way to it, by a pattern that says more than "*".
+func patternInside(dirs, secret []string) bool {
+	usual := []string{"etc", "var", "lib", "run", "ssl", "pki", "tls"} // would stand for too much
+	for at := range dirs {
+		named := false
+		for n, name := range secret {
+			if at+n == len(dirs) {
+				break
+			}
+			part := dirs[at+n]
+			if !mayMatch(part, name) {
+				named = false
+				break
+			}
+			named = named || strings.Trim(part, "*") != "" && strings.ContainsAny(part, "*?[") && !slices.Contains(usual, name)
+		}
+		if named {
+			return true
+		}
+	}
+	return false
+}
+
 // wideRoot reports whether reading everything below a path reaches secrets.
 func wideRoot(p string) bool {
-	switch c := strings.TrimSuffix(cleanPath(p), "/."); c {
-	case "/", "/etc", "/root", "/home", "/proc", "/dev", "/run", "/var/run", "/var/lib", "/var", "/mnt", "/media", "/sys", "~", "..", "../..", "/etc/ssl", "/etc/ssh",
-		"/etc/kubernetes", "/etc/security", "/etc/pki", "/etc/letsencrypt", "/etc/letsencrypt/live", "/etc/letsencrypt/archive", "/etc/mysql", "/var/lib/kubelet", "/etc/rancher":
+	c := strings.TrimSuffix(cleanPath(p), "/.")
+	if strings.HasPrefix(c, "/") && slices.ContainsFunc(secretDirs, func(d string) bool {
+		return !strings.HasPrefix(d, "/.") && strings.HasPrefix(d, c+"/") && c != "/var/log"
+	}) {
+		return true
+	}
+	switch c {
+	case "/", "/etc", "/root", "/home", "/proc", "/dev", "/run", "/var/run", "/run/user", "/var/lib", "/var", "/var/cache", "/var/spool", "/etc/cloud", "/mnt", "/media", "/sys", "~", "..", "../..", "/etc/ssl", "/etc/ssh",
+		"/etc/kubernetes", "/etc/security", "/etc/pki", "/etc/letsencrypt", "/etc/letsencrypt/live", "/etc/letsencrypt/archive", "/etc/mysql", "/var/lib/kubelet", "/etc/rancher", "/var/lib/docker", "/var/lib/docker/containers", "/run/cloud-init":
 		return true
 	default:
 		if strings.HasPrefix(c, "/proc/") || strings.HasPrefix(c, "/dev/") || strings.HasPrefix(c, "/home/") && strings.Count(c, "/") == 2 {
@@ -416,6 +492,10 @@ func wideRoot(p string) bool {
 		return strings.HasPrefix(c, "~") && strings.Count(c, "/") == 0 || strings.HasPrefix(c, "../..") && strings.Trim(c, "./") == ""
 	}
 }
+
+// ours reports whether a host can't take data to a stranger: one that is
+// internal, or that the operator allows.
+func (j *judge) ours(h string) bool { return internalHost(h) || j.listed(strings.ToLower(h)) }
 
 var internalSuffixes = []string{".internal", ".local", ".localdomain", ".localhost", ".lan", ".svc", ".intranet", ".private", ".home.arpa", ".consul", ".test"}
 
@@ -461,8 +541,8 @@ var (
 // nothing: a registrable name alone is answered by the registry's servers, and
 // one more label out of a fixed list carries no data.
 func plainPublicName(h string) bool {
-	if a, err := netip.ParseAddr(h); err == nil {
-		return a.IsValid() && !a.IsLinkLocalUnicast()
+	if _, err := netip.ParseAddr(h); err == nil {
+		return slices.Contains(publicResolvers, h) // whoever has another one sees who asks, and for which
 	}
 	labels := strings.Split(strings.ToLower(strings.TrimSuffix(h, ".")), ".")
 	if len(labels) == 3 && slices.Contains(plainLabels, labels[0]) {

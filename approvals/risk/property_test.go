@@ -169,7 +169,7 @@ func TestNoContextLowersALevelOrProvesAnything(t *testing.T) {
 		if !parses(c) {
 			return
 		}
-		v := Classify(c)
+		v := locked(c)
 		name := rapid.SampledFrom(aroundNames).Draw(t, "around")
 		w := around[name](c)
 		if oneCommand(c) && rapid.Bool().Draw(t, "is behind") {
@@ -179,7 +179,7 @@ func TestNoContextLowersALevelOrProvesAnything(t *testing.T) {
 		if !parses(w) || (name == "echo $()" || name == "pipe from" || name == "xargs") && onlyPages(v) {
 			return
 		}
-		got := Classify(w)
+		got := locked(w)
 		if got.ReadOnly && !v.ReadOnly {
 			t.Fatalf("%s makes a read of %q %q: %q", name, c, v.Reasons, w)
 		}
@@ -199,7 +199,7 @@ func TestNoChainProvesOrLowersAPart(t *testing.T) {
 		if !parses(a) || !parses(b) || !parses(c) {
 			return
 		}
-		va, vb, vc := Classify(a), Classify(b), Classify(c)
+		va, vb, vc := locked(a), locked(b), locked(c)
 		piped := strings.Contains(op, "|") && !strings.Contains(op, "||")
 		for _, part := range []Verdict{va, vb} {
 			if piped && onlyPages(part) {
@@ -227,7 +227,7 @@ func TestNoProofSurvivesARedirectionToAFile(t *testing.T) {
 			forms = append(forms, c+" "+r, r+" "+c)
 		}
 		for _, f := range forms {
-			if v := Classify(f); v.ReadOnly {
+			if v := locked(f); v.ReadOnly {
 				t.Fatalf("%q is a read: %q", f, v.Reasons)
 			}
 		}
@@ -240,17 +240,17 @@ func TestAVerdictDependsOnTheTextAlone(t *testing.T) {
 	e := newEngine(t, Extension{Tools: shopctl, Examples: shopExamples()})
 	rapid.Check(t, func(t *rapid.T) {
 		c := text.Draw(t, "text")
-		a := Classify(c)
-		e.Classify(c)
-		b := Classify(c)
+		a := locked(c)
+		lockedBy(e, c)
+		b := locked(c)
 		if a.ReadOnly != b.ReadOnly || a.Risk != b.Risk || !slices.Equal(a.Reasons, b.Reasons) || !slices.Equal(a.Effects, b.Effects) {
 			t.Fatalf("%q is judged in two ways: %q, %q", c, a.Reasons, b.Reasons)
 		}
-		if a.Risk == Unknown || a.ReadOnly != (a.Risk == Read) || a.ReadOnly != a.Proves(c) || len(a.Reasons) == 0 {
+		if a.Risk == Unknown || a.ReadOnly != (a.Risk == Read) || a.ReadOnly != a.Proves(c, true) || len(a.Reasons) == 0 {
 			t.Fatalf("%q: %+v", c, a)
 		}
 		// An extension adds proofs for what it names, and changes nothing else.
-		if x := e.Classify(c); !strings.Contains(c, "shopctl") && (x.ReadOnly != a.ReadOnly || x.Risk != a.Risk) {
+		if x := lockedBy(e, c); !strings.Contains(c, "shopctl") && (x.ReadOnly != a.ReadOnly || x.Risk != a.Risk) {
 			t.Fatalf("%q: %s, and with an extension %s", c, a.Risk, x.Risk)
 		}
 	})
@@ -259,7 +259,7 @@ func TestAVerdictDependsOnTheTextAlone(t *testing.T) {
 func TestArbitraryBytesAreNeverProvenAndNeverPanic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "bytes")
-		v := Classify(string(b))
+		v := locked(string(b))
 		if badBytes(string(b)) != "" && (v.ReadOnly || v.Risk < High) {
 			t.Fatalf("%q: %+v", b, v)
 		}
@@ -289,7 +289,7 @@ func FuzzEngineTable(f *testing.F) {
 			return
 		}
 		for _, c := range rows {
-			if e.Classify(c).ReadOnly {
+			if lockedBy(e, c).ReadOnly {
 				t.Errorf("%q proves %q", table, c)
 			}
 		}
@@ -298,13 +298,13 @@ func FuzzEngineTable(f *testing.F) {
 				t.Errorf("%q: %s has no line", table, a)
 			}
 			c := strings.Join(a.path, " ")
-			if v := e.Classify(c + " > /tmp/x"); v.ReadOnly {
+			if v := lockedBy(e, c+" > /tmp/x"); v.ReadOnly {
 				t.Errorf("%q proves a redirection of %s", table, a)
 			}
-			if v := e.Classify(c + " -x; rm x"); v.ReadOnly {
+			if v := lockedBy(e, c+" -x; rm x"); v.ReadOnly {
 				t.Errorf("%q proves more than %s", table, a)
 			}
-			if len(a.path) == 1 && Classify(c).ReadOnly {
+			if len(a.path) == 1 && locked(c).ReadOnly {
 				t.Errorf("%s was known", a)
 			}
 		}
@@ -328,7 +328,7 @@ func BenchmarkCorpus(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		for _, c := range rows {
-			e.Classify(c)
+			lockedBy(e, c)
 			n++
 		}
 	}
@@ -348,8 +348,10 @@ func TestNoCommandOfLeaksTsvIsProven(t *testing.T) {
 		if !ok || why == "" {
 			t.Fatalf("%q: want COMMAND<tab>WHAT IT DID", row)
 		}
-		if v := Classify(c); v.ReadOnly || v.Risk < Low || len(v.Reasons) == 0 {
-			t.Errorf("LEAK %s: %s", c, why)
+		for width, v := range widths(c) {
+			if v.ReadOnly || v.Risk < Low || len(v.Reasons) == 0 {
+				t.Errorf("LEAK %s: %s: %s", width, c, why)
+			}
 		}
 	}
 }

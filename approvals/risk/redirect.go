@@ -24,13 +24,19 @@ func (j *judge) redirect(r *syntax.Redirect) {
 	known := why == "" && w.kind == wordLit
 	switch r.Op {
 	case syntax.RdrOut, syntax.AppOut, syntax.RdrClob, syntax.RdrAll, syntax.AppAll:
-		if known && cleanOut(w.text) && (fd == "" || fd == "1" || fd == "2") && (r.Op != syntax.RdrAll && r.Op != syntax.AppAll || !j.posix) && r.Op != syntax.RdrClob {
+		if known && cleanOut(w.text) && (fd == "" || fd == "1" || fd == "2") && (r.Op != syntax.RdrAll && r.Op != syntax.AppAll || j.shell == Bash) && r.Op != syntax.RdrClob {
+			if r.Op != syntax.RdrOut {
+				j.onlyLocked("a redirection that is more than `>/dev/null`")
+			}
 			return
 		}
 		j.writes(w, known)
 		return
 	case syntax.DplOut:
 		if known && (w.text == "1" && fd == "2" || w.text == "2" && (fd == "" || fd == "1")) {
+			if fd != "2" {
+				j.onlyLocked("a redirection that is more than `2>&1`")
+			}
 			return
 		}
 		if known && !isDigits(w.text) && w.text != "-" {
@@ -45,7 +51,7 @@ func (j *judge) redirect(r *syntax.Redirect) {
 				j.add(High, EffectSecrets, "`< %s` reads a secret: %s", w.text, reason)
 				return
 			}
-			if devicePath(w.text) {
+			if j.device(w.text) {
 				if strings.HasPrefix(w.text, "/dev/tcp") || strings.HasPrefix(w.text, "/dev/udp") {
 					j.add(High, EffectEgress, "`< %s` opens a connection", w.text)
 					return
@@ -53,11 +59,16 @@ func (j *judge) redirect(r *syntax.Redirect) {
 				j.add(Medium, EffectUnknown, "opening the device %s can change its state or show raw data", w.text)
 				return
 			}
+			if j.endlessFile(w) {
+				j.onlyLocked("a file that never ends")
+			}
 			return
 		}
 		j.add(Medium, EffectUnknown, "what is read from is only known when it runs")
 		return
 	case syntax.WordHdoc:
+		j.bashOnly("`<<<`")
+		j.onlyLocked("`<<<`")
 		if why == "" && fd == "" {
 			return
 		}

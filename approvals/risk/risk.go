@@ -64,6 +64,11 @@ const (
 	EffectUnknown     Effect = "unknown"      // not understood
 )
 
+// Effects returns all effects.
+func Effects() []Effect {
+	return []Effect{EffectWrite, EffectDelete, EffectExec, EffectEgress, EffectService, EffectPrivesc, EffectSecrets, EffectInteractive, EffectUnknown}
+}
+
 // Verdict is what the engine found out about one text.
 type Verdict struct {
 	Command  string   `json:"command"`
@@ -73,11 +78,67 @@ type Verdict struct {
 	// Reasons are sentences for the card: why it is not proven, or what proves it.
 	Reasons []string `json:"reasons"`
 
-	proof string // the exact text proven read-only; see Proves
+	// Needs are what a lock has to leave open for the programs of a proven text, sorted.
+	Needs []Need `json:"needs,omitempty"`
+	// Hops are the places beside the target that a proven text reaches, in order. The
+	// proof counts only where whoever asks may use each of them.
+	Hops []Hop `json:"hops,omitempty"`
+
+	proof  string // the exact text proven read-only; see Proves
+	locked bool   // the proof holds under a lock only
 }
 
 // Proves reports whether this verdict, made by this package, proves that
-// exactly this text only reads. A Verdict made elsewhere proves nothing.
-func (v Verdict) Proves(text string) bool {
-	return v.ReadOnly && v.Risk == Read && v.proof != "" && v.proof == text
+// exactly this text only reads, where it runs under a lock or without one. A
+// Verdict made elsewhere proves nothing.
+func (v Verdict) Proves(text string, locked bool) bool {
+	return v.ReadOnly && v.Risk == Read && v.proof != "" && v.proof == text && (locked || !v.locked)
 }
+
+// Shell is who reads a text.
+type Shell int
+
+// The shells. The zero value is the least known.
+const (
+	AnyShell Shell = iota // bash, dash, busybox ash, zsh, fish or tcsh: a login shell
+	POSIX                 // sh: dash, busybox ash, or bash under that name
+	Bash
+)
+
+// Text is shell text and what is known of where it will run.
+type Text struct {
+	Command string
+	// Dir is the directory that it begins in, resolved and absolute; "" is not known.
+	Dir string
+	// Locked says that the kernel keeps it from changing anything, so that the proof only
+	// has to tell what is worth trying.
+	Locked bool
+	Shell  Shell
+	// Reach reports whether whoever asks may use a place beside the target. Places that the
+	// configuration lists may be used anyway; nil allows no others.
+	Reach func(Hop) bool
+}
+
+// Need is something that a lock has to leave open for a program: one of the
+// constants, or NeedUnix and the path of a socket.
+type Need string
+
+// The needs.
+const (
+	NeedNet       Need = "net"       // connections over IP, and looking names up
+	NeedNetlink   Need = "netlink"   // asks the kernel about the network
+	NeedProcesses Need = "processes" // looks into other processes: their files, programs, sockets
+	NeedDevices   Need = "devices"   // opens devices for reading
+	NeedAdmin     Need = "admin"     // asks what the kernel only tells those who may change the network
+	NeedUnix      Need = "unix:"     // connects to the socket whose path follows
+)
+
+// Hop is a place beside the target: the other end of ssh or of an engine's exec,
+// another cluster, account or engine, or a service on another host.
+type Hop struct {
+	Kind string `json:"kind"` // ssh, docker, podman, nerdctl, kubectl, context, profile, engine, service
+	Name string `json:"name"` // as the text names it
+}
+
+// String returns the hop as the configuration lists places: "ssh:db-1".
+func (h Hop) String() string { return h.Kind + ":" + h.Name }

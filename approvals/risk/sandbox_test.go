@@ -32,6 +32,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"countersign/tools/backend"
+	"countersign/tools/backend/lock"
 )
 
 // The differential test runs what the classifier proves, for real: thousands
@@ -71,9 +74,11 @@ func TestMain(m *testing.M) {
 
 // job is one command to run, and done what came of it.
 type job struct {
-	ID    int           `json:"id"`
-	Text  string        `json:"text"`
-	Limit time.Duration `json:"limit"`
+	ID      int           `json:"id"`
+	Text    string        `json:"text"`
+	Limit   time.Duration `json:"limit"`
+	Busybox bool          `json:"busybox,omitempty"` // its programs are applets
+	Lock    *backend.Lock `json:"lock,omitempty"`    // it runs under this lock; what hits it is found
 }
 
 type done struct {
@@ -95,6 +100,8 @@ const (
 // worldDirs are the places of the world: empty file systems in memory, over
 // what is there.
 var worldDirs = []string{"/tmp", "/var/tmp", "/var/log", "/srv", "/home", "/root", "/opt", "/mnt", "/media", "/run", "/dev/shm"}
+
+const appletPath = "/opt/applets" // busybox under each of its names
 
 const worldHome = "/tmp/w" // where the commands run
 
@@ -131,7 +138,7 @@ func sandboxOuter() error {
 		argv = append([]string{
 			"strace", "-f", "-qq", "-s", "200", "--seccomp-bpf", "-e", "signal=none", "-o", fmt.Sprintf("/dev/fd/%d", fdTrace), "-e",
 			"trace=execve,execveat,open,openat,openat2,creat,unlink,unlinkat,rename,renameat,renameat2,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,chmod,fchmodat," +
-				"chown,lchown,fchownat,truncate,mknod,mknodat,utimensat,setxattr,lsetxattr,fsetxattr,mount,connect,bind,kill",
+				"chown,lchown,fchownat,truncate,mknod,mknodat,utimensat,setxattr,lsetxattr,fsetxattr,mount,socket,connect,bind,kill,readlink,readlinkat",
 		}, self)
 	}
 	c := exec.Command(argv[0], argv[1:]...)
@@ -212,6 +219,9 @@ func runOne(j job) done {
 		"PATH=" + sandboxPath, "HOME=/root", "USER=root", "LOGNAME=root", "LANG=C.UTF-8", "TERM=dumb", "PAGER=cat", "GIT_PAGER=cat", "SYSTEMD_PAGER=", "NO_COLOR=1",
 		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "DEBIAN_FRONTEND=noninteractive",
 	}
+	if j.Busybox {
+		c.Env[0] = "PATH=" + appletPath
+	}
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -222,7 +232,12 @@ func runOne(j job) done {
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = io.Copy(io.Discard, r) })
 	c.Stdout, c.Stderr = w, w
-	err = c.Start()
+	var guard *lock.Guard
+	if j.Lock != nil {
+		guard, err = lock.Start(c, *j.Lock)
+	} else {
+		err = c.Start()
+	}
 	_ = w.Close()
 	if err != nil {
 		d.Found = append(d.Found, err.Error())
@@ -235,6 +250,11 @@ func runOne(j job) done {
 	d.Timeout = !stop.Stop()
 	if left := leftovers(); len(left) > 0 && !d.Timeout {
 		d.Found = append(d.Found, "leaves running: "+strings.Join(left, ", "))
+	}
+	if guard != nil {
+		for _, h := range guard.Close() {
+			d.Found = append(d.Found, fmt.Sprintf("%s %s", h.Kind, h.Name))
+		}
 	}
 	_ = r.Close() // somebody who left the group may hold the other end
 	wg.Wait()
@@ -291,6 +311,9 @@ func look() map[string]string {
 	out := map[string]string{}
 	for _, root := range worldDirs {
 		_ = filepath.WalkDir(root, func(p string, _ fs.DirEntry, err error) error {
+			if p == appletPath {
+				return fs.SkipDir
+			}
 			var st unix.Stat_t
 			if err == nil {
 				err = unix.Lstat(p, &st)
@@ -373,8 +396,32 @@ func buildWorld() error {
 			return err
 		}
 	}
+	if err := linkApplets(); err != nil {
+		return err
+	}
 	if git, err := exec.LookPath("git"); err == nil {
 		return buildRepository(git)
+	}
+	return nil
+}
+
+// linkApplets makes the names under which busybox is each of its applets.
+func linkApplets() error {
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		return nil // nothing to be twins with
+	}
+	if err := os.MkdirAll(appletPath, 0o755); err != nil {
+		return err
+	}
+	list, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		return err
+	}
+	for name := range strings.FieldsSeq(string(list)) {
+		if err := os.Symlink(busybox, filepath.Join(appletPath, name)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -412,7 +459,7 @@ func worldFiles() map[string]string {
 		"bin.dat": "\x00\x01\x02\xfftext in it\x00", "link": "-> a.txt", "dangling": "-> nowhere", "dir/one.txt": text, "dir/sub/two.log": long, "dir/sub/three.conf": "x=1\n",
 		// Names that are options or commands to whoever doesn't look.
 		"globs/-delete": text, "globs/-o": text, "globs/--output=pwned": text, "globs/-i": text, "globs/;touch pwned;": text, "globs/$(touch pwned)": text, "globs/plain.txt": text,
-		"-n": text, "--help": text, "repo/a.txt": text, "repo/.gitattributes": "*.txt filter=x diff=x\n", "helper": "#!/bin/sh\ntouch /tmp/pwned\n",
+		"-n": text, "--help": text, "opts.txt": "--output=pwned\n-o pwned\n", "@plain": "-o pwned\n", "repo/a.txt": text, "repo/.gitattributes": "*.txt filter=x diff=x\n", "helper": "#!/bin/sh\ntouch /tmp/pwned\n",
 		"sums.txt": fmt.Sprintf("%x  a.txt\n", sha256.Sum256([]byte(text))), "x.gz": gzipped(text), "x.tar": tarred(text), "x.tar.gz": gzipped(tarred(text)), "x.deb": deb(text),
 	}
 	for p := range maps.Clone(out) {
@@ -463,14 +510,25 @@ func deb(s string) string {
 // each and the lines of the trace that are about it.
 func sandbox(t *testing.T, jobs []job, n int) (map[int]done, map[int][]string) {
 	t.Helper()
-	strace := ""
-	if p, err := exec.LookPath("strace"); err == nil {
-		strace = p
-	} else if os.Getenv("CI") == "true" {
-		t.Fatal("strace is not installed: install the package strace")
-	} else {
-		t.Log("strace is not installed, so only changes of the world are seen: install the package strace to see attempts too")
+	return sandboxes(t, jobs, n, straced(t))
+}
+
+// straced reports whether strace is there to see attempts with.
+func straced(t *testing.T) bool {
+	t.Helper()
+	if _, err := exec.LookPath("strace"); err == nil {
+		return true
 	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("strace is not installed: install the package strace")
+	}
+	t.Log("strace is not installed, so only changes of the world are seen: install the package strace to see attempts too")
+	return false
+}
+
+// sandboxes is sandbox with or without a trace.
+func sandboxes(t *testing.T, jobs []job, n int, trace bool) (map[int]done, map[int][]string) {
+	t.Helper()
 	results, traces := map[int]done{}, map[int][]string{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -481,7 +539,7 @@ func sandbox(t *testing.T, jobs []job, n int) (map[int]done, map[int][]string) {
 			mine = append(mine, jobs[i])
 		}
 		wg.Go(func() {
-			d, lines, err := oneSandbox(t.Context(), mine, strace != "")
+			d, lines, err := oneSandbox(t.Context(), mine, trace)
 			mu.Lock()
 			defer mu.Unlock()
 			failed = append(failed, err)
@@ -637,6 +695,8 @@ var helpers = map[string][]string{
 	"egrep": {"grep"}, "fgrep": {"grep"}, "zcat": {"gzip"}, "gunzip": {"gzip"}, "zgrep": {"gzip", "grep"}, "zegrep": {"zgrep", "gzip", "grep"}, "zfgrep": {"zgrep", "gzip", "grep"},
 	"xzgrep": {"xz", "gzip", "grep"}, "bzgrep": {"bzip2", "grep", "egrep", "fgrep", "sed"}, "tar": {"gzip", "bzip2", "xz", "zstd"}, "lsb_release": {"cut", "getopt", "tr"}, "pg_config": {"ls", "tail"},
 	"dpkg": {"dpkg-query", "dpkg-deb"}, "apt": {"dpkg"}, "apt-cache": {"dpkg"}, "apt-mark": {"dpkg"}, "npm": {"node"}, "yq": {"jq"}, "man": {"whatis"}, "locale": {"gzip"}, "service": {"*"}, // init scripts
+	"sar": {"sadc"}, "debsums": {"sh", "dpkg", "dpkg-divert", "dpkg-query"}, "doveadm": {"doveconf"}, "dovecot": {"doveconf"}, "qshape": {"postconf"},
+	"ibstatus": {"*"}, "ipsec": {"*"}, "kubectx": {"*"}, "kubens": {"*"}, "virt-what": {"*"}, // scripts
 	"podman": {"conmon", "runc", "crun", "netavark"}, // for their versions
 	"pip":    {"python3"}, "pip3": {"python3"}, "systemctl": {"systemd-sysv-install", "getopt", "ls"},
 }
@@ -647,6 +707,7 @@ var helpers = map[string][]string{
 var scratch = map[string][]string{
 	"java": jvmScratch, "javac": jvmScratch, "jps": jvmScratch, "jstat": jvmScratch, "jcmd": jvmScratch,
 	"tac": {"/tmp/tac"}, "dpkg-deb": {"/tmp/dpkg-deb"}, "sort": {"/tmp/sort"}, "tmux": {"/tmp/tmux-0"}, "top": {"/root/.config/procps"}, "blkid": {"/run/blkid"},
+	"dig": ownThreads, "host": ownThreads, "nslookup": ownThreads, "rndc": ownThreads,
 	"faillock": {"/var/run/faillock"}, // only to lock it
 	"lslogins": {"/etc/.pwd.lock"},    // only to lock it
 	"dmsetup":  {"/dev/mapper"},       // which is there wherever there are such disks
@@ -654,6 +715,8 @@ var scratch = map[string][]string{
 	// Its store, which it makes the first time whatever it is asked.
 	"podman": {"/var/lib/containers", "/run/containers", "/run/libpod", "/run/crun", "/run/user"},
 }
+
+var ownThreads = []string{"/proc/self/task"} // they give their threads names
 
 var jvmScratch = []string{"/tmp/hsperfdata_root", "/proc/self/coredump_filter"}
 
@@ -681,6 +744,7 @@ func serious(text string, found []string) []string {
 // talkers are the programs whose job it is to reach other hosts, or to ask for
 // names.
 var talkers = strings.Fields("ping ping6 dig host nslookup curl nc ncat netcat traceroute tracepath mtr getent ssh openssl psql pg_isready kubectl docker redis-cli mysql hostname wget arp ss netstat " +
+	"fping showmount rados rbd radosgw-admin ceph upsc rpcinfo rndc " +
 	"sshd") // which looks up the addresses of its own configuration
 
 // attempts tells what the trace of a command shows that a read doesn't do.
@@ -739,6 +803,7 @@ func attempts(text string, calls []string) []string {
 			if m != nil && m[2] != "0" && !ownPID(m[1]) {
 				out = append(out, "signals the process "+m[1]+" with "+m[2])
 			}
+		case "socket", "readlink", "readlinkat":
 		default:
 			if strings.HasPrefix(name, "syscall_0xffffffff") {
 				continue // a negative number is no call: what strace saw of a process that was killed
@@ -962,7 +1027,7 @@ func enough(t *testing.T, r *rand.Rand, n int) []string {
 	seen := map[string]bool{}
 	var out []string
 	take := func(c string) bool {
-		if seen[c] || !Classify(c).ReadOnly || !runsHere(c) {
+		if seen[c] || !locked(c).ReadOnly || !runsHere(c) || needsLock(specs, c) {
 			return false
 		}
 		seen[c] = true
@@ -1011,6 +1076,24 @@ func enough(t *testing.T, r *rand.Rand, n int) []string {
 	}
 	t.Logf("%d rows of the corpus and %d made of %d programs", corpus, len(out)-corpus, len(per))
 	return out
+}
+
+// needsLock reports whether a text names a program or an option that is trusted
+// only under a lock; the prover runs those under one.
+func needsLock(specs map[string]*spec, c string) bool {
+	words := wordsInText.FindAllString(c, -1)
+	var locked func(s *spec) bool
+	locked = func(s *spec) bool {
+		for name, f := range s.flags {
+			if f.locked && slices.ContainsFunc(words, func(w string) bool {
+				return strings.HasPrefix(w, name) || len(name) == 2 && strings.HasPrefix(w, "-") && strings.Contains(w, name[1:])
+			}) {
+				return true
+			}
+		}
+		return s.locked || slices.ContainsFunc(slices.Collect(maps.Values(s.subs)), locked)
+	}
+	return slices.ContainsFunc(words, func(w string) bool { return specs[w] != nil && locked(specs[w]) })
 }
 
 // elsewhere are programs that keep their accounts and logs in files of their own

@@ -39,16 +39,25 @@ type spec struct {
 	local    bool // its arguments reach another host: only texts that are written out
 	device   bool // device files are its ordinary operands
 	opens    bool // meta, but it opens what it is given: no devices
+	lists    bool // meta, but an option of it shows what is in a list of names
 	free     bool // every word is an operand to it, whatever it looks like
 	own      bool // from the embedded tables
+	locked   bool // it is trusted only where a lock holds it
+	untested bool // nobody ran it here against what the table says of it
+	ordered  bool // behind its first operand an option is an operand
+	response bool // an argument "@file" stands for what is in the file
+	sends    bool // its standard input goes to another host
 	needs    [][]string
+	lock     []Need // what a lock must leave open for it
 	check    string
 }
 
 type flagSpec struct {
-	arity int // 0 none, 1 required, 2 optional and attached
-	pred  string
-	more  string // the kind of a second value
+	arity  int // 0 none, 1 required, 2 optional and attached
+	pred   string
+	more   string // the kind of a second value
+	locked bool   // as of spec
+	lock   []Need // as of spec
 }
 
 type operand struct {
@@ -93,6 +102,8 @@ type tableLine struct {
 //	tool NAME...            one spec for each name; more tokens may follow " :"
 //	  sub NAME... : tokens  a subcommand, nested by indentation
 //	  all TOKENS            options that are valid in every subcommand, too
+//	  with !locked TOKENS   options that are trusted only under a lock
+//	  with !needs=N TOKENS  options for which a lock must leave something open
 //	  use DEF               the lines below "def DEF" at the top
 //	  TOKENS                any of
 //	    -abc                options without value, each letter one
@@ -102,7 +113,16 @@ type tableLine struct {
 //	    -#, -#f             -20 and the like; -20f, too
 //	    @kind @kind? @kind* @kind+ @none   operands in order
 //	    !cobra !go !word    how options are read, if not as getopt_long does
-//	    !benign !meta !local !device !opens !free !bare see spec
+//	    !benign !meta !local !device !opens !lists !free !bare see spec
+//	    !locked             trusted only under a lock: it reads its configuration from
+//	                        the directory, makes files of its own, or can be led astray
+//	    !untested           never run against this table: without a lock it asks for all
+//	                        but its plainest form
+//	    !ordered            its options come before its operands
+//	    !response           "@file" stands for the content of the file
+//	    !sends              what it reads from its standard input goes to another host
+//	    !needs=net,netlink,admin,processes,devices,unix:/path
+//	                        what a lock must leave open for it, see Need
 //	    !need=-a,--b        one of these options must be there
 //	    !check=rule         a rule in checks.go looks at the rest
 //
@@ -178,13 +198,17 @@ func (s *spec) fill(file string, no int, inline string, kids []*tableLine, macro
 			if err := s.tokens(file, l.no, rest, s.all); err != nil {
 				return err
 			}
+		case "with":
+			if err := s.with(file, l.no, rest); err != nil {
+				return err
+			}
 		case "sub":
 			names, inline, _ := strings.Cut(rest, " :")
 			for name := range strings.FieldsSeq(names) {
 				sub := s.subs[name]
 				if sub == nil {
 					sub = newSpec(s.name+" "+name, s.style)
-					sub.meta, sub.benign, sub.local, sub.device, sub.opens = s.meta, s.benign, s.local, s.device, s.opens
+					sub.meta, sub.benign, sub.local, sub.device, sub.opens, sub.lists = s.meta, s.benign, s.local, s.device, s.opens, s.lists
 					s.subs[name] = sub
 				}
 				if err := sub.fill(file, l.no, inline, l.kids, macros); err != nil {
@@ -198,6 +222,52 @@ func (s *spec) fill(file string, no int, inline string, kids []*tableLine, macro
 		}
 	}
 	return nil
+}
+
+// with reads options that share an attribute.
+func (s *spec) with(file string, no int, text string) error {
+	attr, options, _ := strings.Cut(text, " ")
+	into := map[string]*flagSpec{}
+	if err := s.tokens(file, no, options, into); err != nil {
+		return err
+	}
+	if len(into) == 0 {
+		return fmt.Errorf("%s:%d: no options behind %s", file, no, attr)
+	}
+	var lock []Need
+	if val, ok := strings.CutPrefix(attr, "!needs="); ok {
+		var err error
+		if lock, err = parseNeeds(val); err != nil {
+			return fmt.Errorf("%s:%d: %w", file, no, err)
+		}
+	} else if attr != "!locked" {
+		return fmt.Errorf("%s:%d: want with !locked or !needs=, have %s", file, no, attr)
+	}
+	for name, f := range into {
+		if old := s.flags[name]; old != nil && (old.locked || len(old.lock) > 0) && old.arity == f.arity && old.pred == f.pred {
+			f = old // a second attribute of the same option
+		}
+		f.locked = f.locked || attr == "!locked"
+		f.lock = append(f.lock, lock...)
+		s.flags[name] = f
+	}
+	return nil
+}
+
+// parseNeeds reads a list of needs.
+func parseNeeds(text string) ([]Need, error) {
+	var out []Need
+	for part := range strings.SplitSeq(text, ",") {
+		n := Need(part)
+		switch {
+		case n == NeedNet, n == NeedNetlink, n == NeedProcesses, n == NeedDevices, n == NeedAdmin:
+		case strings.HasPrefix(part, string(NeedUnix)+"/"):
+		default:
+			return nil, fmt.Errorf("unknown need %q: write net, netlink, admin, processes, devices or unix:/path", part)
+		}
+		out = append(out, n)
+	}
+	return out, nil
 }
 
 func (s *spec) tokens(file string, no int, text string, into map[string]*flagSpec) error {
@@ -216,6 +286,8 @@ func (s *spec) tokens(file string, no int, text string, into map[string]*flagSpe
 				s.device = true
 			case "opens":
 				s.opens = true
+			case "lists":
+				s.lists = true
 			case "free":
 				s.free = true
 			case "bare":
@@ -226,6 +298,22 @@ func (s *spec) tokens(file string, no int, text string, into map[string]*flagSpe
 				s.style = styleGo
 			case "word":
 				s.style = styleWord
+			case "locked":
+				s.locked = true
+			case "untested":
+				s.untested = true
+			case "ordered":
+				s.ordered = true
+			case "response":
+				s.response = true
+			case "sends":
+				s.sends = true
+			case "needs":
+				lock, err := parseNeeds(val)
+				if err != nil {
+					return fmt.Errorf("%s:%d: %w", file, no, err)
+				}
+				s.lock = append(s.lock, lock...)
 			case "need":
 				s.needs = append(s.needs, strings.Split(val, ","))
 			case "check":
@@ -303,6 +391,7 @@ type call struct {
 
 type usedFlag struct {
 	name  string
+	spec  *flagSpec
 	value word
 	has   bool
 	off   bool // an option without value, given as --name=false
@@ -338,6 +427,9 @@ func (s *spec) pagesHelp() bool {
 // match sorts argv by the spec; whatever doesn't fit becomes an issue.
 func (j *judge) match(root *spec, argv []word) {
 	if root.own && len(argv) == 2 && (argv[1].is("--version") || argv[1].is("--help") && !root.pagesHelp()) && (root.style == styleGNU || root.style == styleCobra) {
+		if root.locked {
+			j.onlyLocked("`" + root.name + "`")
+		}
 		return // getopt_long takes nothing else for it, and so it ends there
 	}
 	c := &call{spec: root, root: root, argv: argv}
@@ -354,16 +446,23 @@ func (j *judge) match(root *spec, argv []word) {
 		}
 		return nil
 	}
+	if root.response && !j.noResponse(root, argv) {
+		return
+	}
 	ended := false
 	for i := 1; i < len(argv); i++ {
 		w := argv[i]
+		if cur.ordered && w.dashy() && len(c.operands) > 0 && w.text != "-" {
+			j.add(Medium, EffectUnknown, "`%s` takes `%s` behind its first argument for a file", cur.name, w.text)
+			return
+		}
 		if w.kind == wordOpaque || w.kind == wordGlob && w.dashy() && !ended {
 			// It may turn into any option.
 			if !cur.benign {
 				j.add(Medium, EffectUnknown, "an argument of `%s` is only known when it runs and could be an option", cur.name)
 				return
 			}
-			if w.kind == wordOpaque && (!cur.meta || cur.opens) && !j.fedByFind {
+			if w.kind == wordOpaque && (!cur.meta || cur.opens || cur.lists) && !j.unseen(c) {
 				j.add(Medium, EffectSecrets, "which file `%s` reads is only known when it runs", cur.name)
 				return
 			}
@@ -426,6 +525,7 @@ func (j *judge) match(root *spec, argv []word) {
 		c.operands = append(c.operands, w)
 	}
 	j.matchOperands(c, cur)
+	j.holds(c, chain)
 	for _, s := range chain {
 		if s.bare && s.noArgs && len(argv) == 1 {
 			continue
@@ -447,6 +547,100 @@ func (j *judge) match(root *spec, argv []word) {
 		}
 		check(j, c)
 	}
+}
+
+// noResponse refuses arguments that may stand for the content of a file: there
+// could be any option in it.
+func (j *judge) noResponse(root *spec, argv []word) bool {
+	for _, w := range argv[1:] {
+		if strings.HasPrefix(w.text, "@") || w.kind >= wordGlob && (w.prefix == "" || w.prefix[0] == '@') {
+			j.add(Medium, EffectUnknown, "`%s` reads options from a file whose name begins with `@`: write ./ before names", root.name)
+			return false
+		}
+	}
+	return true
+}
+
+// holds collects what a lock must leave open for a call, and notes what is
+// trusted only under one.
+func (j *judge) holds(c *call, chain []*spec) {
+	untested := false
+	for _, s := range chain {
+		j.allow(s.lock...)
+		untested = untested || s.untested
+		if s.locked {
+			j.onlyLocked("`" + s.name + "`")
+		}
+		if s.sends && !j.silent(c) {
+			j.add(Medium, EffectEgress, "`%s` sends what it reads to another host: add </dev/null", s.name)
+			return
+		}
+	}
+	for _, f := range c.flags {
+		if f.spec == nil {
+			continue
+		}
+		j.allow(f.spec.lock...)
+		if f.spec.locked {
+			j.onlyLocked("`" + f.name + "` of `" + c.spec.name + "`")
+		}
+		switch f.spec.pred {
+		case "host", "addr":
+			j.services(f.value.text)
+		case "node":
+			if _, host, remote := strings.Cut(f.value.text, "@"); remote {
+				j.services(host)
+			}
+		case "context", "profile":
+			j.hop(f.spec.pred, f.value.text)
+		case "socket":
+			j.allow(NeedUnix + Need(f.value.text))
+		case "pgport":
+			for _, dir := range []string{"/run/postgresql", "/var/run/postgresql", "/tmp"} {
+				j.allow(NeedUnix + Need(dir+"/.s.PGSQL."+f.value.text))
+			}
+		case "engine":
+			j.hop("context", f.value.text)
+			j.allow(NeedNet)
+		}
+	}
+	if untested && !plainest(c) {
+		j.onlyLocked("options of `" + c.spec.name + "`")
+	}
+	j.allowProcesses(c.argv)
+}
+
+// allowProcesses leaves other processes open to a command that names their
+// files below /proc.
+func (j *judge) allowProcesses(argv []word) {
+	for _, w := range argv[1:] {
+		_, rest, ok := strings.Cut(w.text, "/proc/")
+		if ok && rest != "" && strings.IndexByte("0123456789*?[", rest[0]) >= 0 {
+			j.allow(NeedProcesses)
+		}
+	}
+}
+
+// plainForms are the options of a plainest form, which mean the same in every
+// program that has them.
+var plainForms = strings.Fields(`-o --output --format -n --namespace -A --all-namespaces -l --selector --tail --since --until --last --limit --no-headers --version --client --help -h
+ -g --resource-group --subscription --name --location --region --project --cluster-name --pod --service --query`)
+
+// plainest reports whether a call is a subcommand with operands that are
+// written out and no options but a few of which everybody knows what they do.
+func plainest(c *call) bool {
+	var needed []string
+	for _, s := range []*spec{c.root, c.spec} {
+		for _, n := range s.needs {
+			needed = append(needed, n...)
+		}
+	}
+	for _, f := range c.flags {
+		if !slices.Contains(plainForms, f.name) && !slices.Contains(needed, f.name) || f.has && f.value.kind != wordLit {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(c.argv, func(w word) bool { return w.kind != wordLit })
 }
 
 func (j *judge) matchOperands(c *call, cur *spec) {
@@ -474,7 +668,7 @@ func (j *judge) matchOperands(c *call, cur *spec) {
 		took := 0
 		for i < len(ops) && (o.max < 0 || took < o.max) && len(ops)-i > left {
 			w := ops[i]
-			if w.kind != wordLit && w.multi && o.max >= 0 {
+			if w.kind != wordLit && w.multi && o.max >= 0 && (!cur.benign || w.kind != wordOpaque) {
 				j.add(Medium, EffectUnknown, "`%s` becomes a number of arguments that only shows when it runs", w.text)
 				return
 			}
@@ -484,6 +678,9 @@ func (j *judge) matchOperands(c *call, cur *spec) {
 				}
 				j.reject(cur, o.pred, w)
 				return
+			}
+			if o.pred == "addr" {
+				j.services(w.text)
 			}
 			i++
 			took++
@@ -515,7 +712,7 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 				j.add(Medium, EffectUnknown, "the values of `%s` of `%s` are missing or only known when it runs", name, cur.name)
 				return 0, false
 			}
-			return 2, j.flagValue(c, cur, &flagSpec{arity: 1, pred: f.more}, name, argv[2])
+			return 2, j.flagValue(c, cur, &flagSpec{arity: 1, pred: f.more, locked: f.locked, lock: f.lock}, name, argv[2])
 		}
 		if len(argv) < 2 {
 			j.add(Medium, EffectUnknown, "the option `%s` of `%s` has no value", name, cur.name)
@@ -535,7 +732,7 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 		if f.arity == 1 {
 			return next(f, text)
 		}
-		c.flags = append(c.flags, usedFlag{name: text})
+		c.flags = append(c.flags, usedFlag{name: text, spec: f})
 		return 0, true
 	}
 	long := strings.HasPrefix(text, "--")
@@ -550,14 +747,14 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 			if value != "true" && value != "false" {
 				return unknown(text)
 			}
-			c.flags = append(c.flags, usedFlag{name: name, value: lit(value), has: true, off: value == "false"})
+			c.flags = append(c.flags, usedFlag{name: name, spec: f, value: lit(value), has: true, off: value == "false"})
 			return 0, true
 		case eq:
 			return 0, j.flagValue(c, cur, f, name, lit(value))
 		case f.arity == 1:
 			return next(f, name)
 		}
-		c.flags = append(c.flags, usedFlag{name: name})
+		c.flags = append(c.flags, usedFlag{name: name, spec: f})
 		return 0, true
 	}
 	if long {
@@ -570,7 +767,7 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 			if cur.style != styleCobra || value != "true" && value != "false" {
 				return unknown(text)
 			}
-			c.flags = append(c.flags, usedFlag{name: name, value: lit(value), has: true, off: value == "false"})
+			c.flags = append(c.flags, usedFlag{name: name, spec: f, value: lit(value), has: true, off: value == "false"})
 			return 0, true
 		case eq && f.more != "":
 			return unknown(text)
@@ -579,7 +776,7 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 		case f.arity == 1:
 			return next(f, name)
 		}
-		c.flags = append(c.flags, usedFlag{name: name})
+		c.flags = append(c.flags, usedFlag{name: name, spec: f})
 		return 0, true
 	}
 	if (cur.numeric || c.root.numeric) && isDigits(text[1:]) || cur.numericF && isDigits(strings.TrimSuffix(text[1:], "f")) {
@@ -597,7 +794,7 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 			case f.arity == 1:
 				return next(f, name)
 			}
-			c.flags = append(c.flags, usedFlag{name: name})
+			c.flags = append(c.flags, usedFlag{name: name, spec: f})
 			return 0, true
 		}
 	}
@@ -612,7 +809,7 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 			if strings.HasPrefix(rest, "=") {
 				return unknown(text)
 			}
-			c.flags = append(c.flags, usedFlag{name: name})
+			c.flags = append(c.flags, usedFlag{name: name, spec: f})
 			continue
 		}
 		if rest != "" {
@@ -622,7 +819,7 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 			return 0, j.flagValue(c, cur, f, name, lit(rest))
 		}
 		if f.arity == 2 {
-			c.flags = append(c.flags, usedFlag{name: name})
+			c.flags = append(c.flags, usedFlag{name: name, spec: f})
 			return 0, true
 		}
 		return next(f, name)
@@ -631,7 +828,7 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 }
 
 func (j *judge) flagValue(c *call, cur *spec, f *flagSpec, name string, v word) bool {
-	if v.kind == wordOpaque && v.multi && (!cur.meta || cur.opens) && !j.fedByFind {
+	if v.kind == wordOpaque && v.multi && (!cur.meta || cur.opens || cur.lists) && j.fed != wholeNames {
 		j.add(Medium, EffectSecrets, "what follows the value of `%s` is only known when it runs and could be files for `%s`", name, cur.name)
 		return false
 	}
@@ -649,13 +846,13 @@ func (j *judge) flagValue(c *call, cur *spec, f *flagSpec, name string, v word) 
 	}
 	if v.kind == wordOpaque && !v.multi && f.pred == "text" && !cur.local && cur.style == styleGNU {
 		// One argument that is taken for the value whatever it is.
-		c.flags = append(c.flags, usedFlag{name: name, value: v, has: true})
+		c.flags = append(c.flags, usedFlag{name: name, spec: f, value: v, has: true})
 		return true
 	}
 	if !j.accepts(cur, f.pred, v) {
 		j.reject(cur, f.pred, v)
 		return false
 	}
-	c.flags = append(c.flags, usedFlag{name: name, value: v, has: true})
+	c.flags = append(c.flags, usedFlag{name: name, spec: f, value: v, has: true})
 	return true
 }

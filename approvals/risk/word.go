@@ -1,7 +1,9 @@
 package risk
 
 import (
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -30,6 +32,9 @@ type word struct {
 	prefix string // what every expansion surely begins with
 	multi  bool   // may become no argument at all, or several
 	quoted bool   // some part was quoted
+	void   bool   // an atom that may also be empty
+	found  bool   // stands for files that find finds: its roots are judged instead
+	sink   bool   // leads into a command, >(...)
 }
 
 func lit(s string) word { return word{text: s, prefix: s} }
@@ -77,10 +82,14 @@ func (w word) oneOf() (string, bool) {
 // on the way; why is not empty if the word itself can't be known well enough.
 func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
 	var text, prefix strings.Builder
+	var bare strings.Builder // the text where what may be empty is
+	void := false            // something may be
 	prefixOpen := true
+	bracket := false // a "[" is open
 	var braces braceState
 	add := func(s string) {
 		text.WriteString(s)
+		bare.WriteString(s)
 		if prefixOpen {
 			prefix.WriteString(s)
 		}
@@ -91,6 +100,7 @@ func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
 		}
 	}
 	unknown := func(x word, quoted bool) {
+		void, out.sink = void || x.void, out.sink || x.sink
 		if !quoted && x.multi {
 			out.multi = true
 		}
@@ -102,16 +112,24 @@ func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
 			return
 		}
 		add(x.prefix)
-		if prefixOpen && x.prefix == "" && x.kind == wordAtom && text.Len() == 0 {
+		if prefixOpen && x.prefix == "" && x.kind == wordAtom && text.Len() == 0 && !x.void {
 			prefix.WriteString("0") // an atom never begins with a dash
 		}
 		prefixOpen = false
 		text.WriteString(strings.TrimPrefix(x.text, x.prefix))
+		if !x.void {
+			bare.WriteString(strings.TrimPrefix(x.text, x.prefix))
+		}
 	}
 	for _, p := range w.Parts {
 		switch p := p.(type) {
 		case *syntax.Lit:
 			s, glob, bad := j.unescape(p, text.Len() == 0, &braces)
+			open, shut := strings.LastIndexByte(p.Value, '['), strings.IndexByte(p.Value, ']')
+			if bracket && shut >= 0 {
+				note("a class of a pattern that is put together from parts")
+			}
+			bracket = bracket || open >= 0 && strings.IndexByte(p.Value[open:], ']') < 0
 			out.quoted = out.quoted || strings.IndexByte(p.Value, '\\') >= 0
 			if bad != "" {
 				note(bad)
@@ -174,21 +192,77 @@ func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
 			unknown(x, false)
 		}
 	}
+	for _, p := range w.Parts {
+		switch p := p.(type) {
+		case *syntax.Lit, *syntax.SglQuoted:
+		case *syntax.DblQuoted:
+			for _, q := range p.Parts {
+				if _, ok := q.(*syntax.Lit); !ok {
+					j.onlyLocked("an expansion")
+				}
+			}
+		default:
+			j.onlyLocked("an expansion")
+		}
+	}
 	out.text = text.String()
 	out.prefix = prefix.String()
 	if out.kind == wordLit {
 		out.prefix = out.text
 		out.multi = false
 	}
-	if out.kind == wordGlob && out.quoted && out.text == "" {
-		note("a pattern that can't be read")
+	if void && out.kind == wordAtom {
+		// What stands around it may be all that there is.
+		switch {
+		case len(w.Parts) == 1 && (out.text == "0" || out.text == ""):
+			out.void = true
+		case voidPath.MatchString(out.text) && out.prefix == "/proc/", strings.HasPrefix(out.prefix, "--") && out.text == out.prefix+"0" && strings.HasSuffix(out.prefix, "="):
+		case strings.HasPrefix(out.prefix, "/") && j.secret(lit(bare.String())) == "" && !j.device(bare.String()) && !j.wide(bare.String()):
+		default:
+			out.kind, out.multi, out.prefix = wordOpaque, true, ""
+		}
+	}
+	if out.kind == wordGlob {
+		if out.quoted && strings.Contains(out.text, "[") && !plainClass(w) {
+			note("a class of a pattern that is put together from parts")
+		}
+		if !plainPattern(out) {
+			j.onlyLocked("a pattern that is not below a written directory")
+		}
 	}
 	return out, why
 }
 
+// plainClass reports whether backslashes in a pattern only stand before what means
+// nothing in a class.
+func plainClass(w *syntax.Word) bool {
+	for _, p := range w.Parts {
+		l, ok := p.(*syntax.Lit)
+		if !ok {
+			return false
+		}
+		for _, after := range strings.Split(l.Value, `\`)[1:] {
+			if after == "" || strings.IndexByte("<>|&;()", after[0]) < 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// voidPath are the files of a process that are the same kind of thing where its number is
+// missing: then there is no such file.
+var voidPath = regexp.MustCompile(`^/proc/0(/(status|stat|statm|limits|cmdline|comm|io|sched|wchan|cgroup|mountinfo|oom_score|oom_score_adj|fd|task|exe|smaps_rollup|smaps|maps)?)?$`)
+
 // expansion resolves $x and $(...).
 func (j *judge) expansion(p syntax.WordPart) (word, string) {
 	opaque := word{kind: wordOpaque, multi: true}
+	if j.quiet {
+		switch p.(type) {
+		case *syntax.CmdSubst, *syntax.ProcSubst:
+			return opaque, ""
+		}
+	}
 	switch p := p.(type) {
 	case *syntax.ParamExp:
 		if p.Excl || p.Length || p.Width || p.Index != nil || p.Slice != nil || p.Repl != nil || p.Names != 0 || p.Exp != nil ||
@@ -201,8 +275,11 @@ func (j *judge) expansion(p syntax.WordPart) (word, string) {
 			return v, ""
 		}
 		switch name {
-		case "?", "$", "#", "UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO":
+		case "?", "$", "#":
 			return word{text: "0", kind: wordAtom}, ""
+		case "UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO":
+			// Other shells don't know them all.
+			return word{text: "0", kind: wordAtom, void: j.shell != Bash}, ""
 		case "HOME", "USER", "LOGNAME", "HOSTNAME", "PWD", "OLDPWD", "SHELL", "PATH", "LANG", "TERM", "BASH_VERSION", "0":
 			return opaque, ""
 		}
@@ -213,27 +290,30 @@ func (j *judge) expansion(p syntax.WordPart) (word, string) {
 			return opaque, "a form of substitution that is not known here"
 		}
 		before := len(j.issues)
-		j.stmts(p.Stmts)
+		j.apart(func() { j.stmts(p.Stmts) })
 		if len(j.issues) > before {
 			return opaque, "" // the reason is already told
 		}
 		if j.atomic(p.Stmts) {
-			return word{text: "0", kind: wordAtom, multi: true}, ""
+			return word{text: "0", kind: wordAtom, multi: true, void: true}, ""
 		}
 		return opaque, ""
 	case *syntax.ArithmExp:
-		if !p.Bracket && plainArithm(p.X) {
-			return word{text: "0", kind: wordAtom}, ""
+		if n, ok := plainArithm(p.X); ok && !p.Bracket {
+			return lit(strconv.FormatInt(n, 10)), ""
 		}
 		j.nested(p)
 		return opaque, "arithmetic can run code through array subscripts"
 	case *syntax.ProcSubst:
 		// The shell puts the name of a pipe there.
-		j.stmts(p.Stmts)
-		if p.Op != syntax.CmdIn {
-			return opaque, "`>(...)` runs a command behind a file name"
+		j.bashOnly("`" + p.Op.String() + "...)`")
+		feed := j.feed
+		if p.Op == syntax.CmdOut {
+			j.feed = &syntax.Stmt{} // something that is not known
 		}
-		return word{kind: wordAtom, text: "/dev/fd/0", prefix: "/dev/fd/"}, ""
+		j.apart(func() { j.stmts(p.Stmts) })
+		j.feed = feed
+		return word{kind: wordAtom, text: "/dev/fd/0", prefix: "/dev/fd/", sink: p.Op == syntax.CmdOut}, ""
 	case *syntax.ExtGlob:
 		return opaque, "an extended pattern"
 	default:
@@ -242,29 +322,48 @@ func (j *judge) expansion(p syntax.WordPart) (word, string) {
 	}
 }
 
-// plainArithm reports whether an expression has numbers and operators only; a
+// plainArithm returns the value of an expression that has numbers and operators only; a
 // name in it would be evaluated again, and its subscripts executed.
-func plainArithm(x syntax.ArithmExpr) bool {
+func plainArithm(x syntax.ArithmExpr) (int64, bool) {
+	const most = 1 << 31 // far from where a shell's numbers end
 	switch x := x.(type) {
 	case *syntax.Word:
 		if len(x.Parts) != 1 {
-			return false
+			return 0, false
 		}
 		l, ok := x.Parts[0].(*syntax.Lit)
-		return ok && isDigits(l.Value)
+		if !ok || !isDigits(l.Value) || len(l.Value) > 9 || len(l.Value) > 1 && l.Value[0] == '0' {
+			return 0, false
+		}
+		n, err := strconv.ParseInt(l.Value, 10, 64)
+		return n, err == nil
 	case *syntax.BinaryArithm:
+		a, ok := plainArithm(x.X)
+		b, also := plainArithm(x.Y)
+		if !ok || !also || a > most || a < -most || b > most || b < -most {
+			return 0, false
+		}
 		switch x.Op {
-		case syntax.Add, syntax.Sub, syntax.Mul:
-			return plainArithm(x.X) && plainArithm(x.Y)
-		case syntax.Quo, syntax.Rem:
-			return plainArithm(x.X) && plainArithm(x.Y)
+		case syntax.Add:
+			return a + b, true
+		case syntax.Sub:
+			return a - b, true
+		case syntax.Mul:
+			return a * b, true
+		case syntax.Quo:
+			if b != 0 {
+				return a / b, true
+			}
+		case syntax.Rem:
+			if b != 0 {
+				return a % b, true
+			}
 		default:
-			return false
 		}
 	case *syntax.ParenArithm:
 		return plainArithm(x.X)
 	}
-	return false
+	return 0, false
 }
 
 // literals returns the words of a statement that is one plain command, without
@@ -312,13 +411,19 @@ func (j *judge) atomic(stmts []*syntax.Stmt) bool {
 	case "date":
 		f := rest
 		given := false
-		if len(f) > 0 && f[0] == "-u" {
-			f = f[1:]
+		for len(f) >= 2 {
+			switch {
+			case f[0] == "-u":
+				f = f[1:]
+				continue
+			// Years can be negative, too.
+			case (f[0] == "-d" || f[0] == "--date") && nearTime.MatchString(f[1]), f[0] == "-v" && nearShift.MatchString(f[1]):
+				f, given = f[2:], true // a time before 1970 has a minus in %s
+				continue
+			}
+			return false
 		}
-		for len(f) >= 2 && (f[0] == "-d" || f[0] == "--date") {
-			f, given = f[2:], true // a time before 1970 has a minus in %s
-		}
-		if len(f) != 1 || given && strings.Contains(f[0], "s") || !strings.HasPrefix(f[0], "+%") || len(f[0]) < 3 {
+		if len(f) != 1 || given && strings.Contains(f[0], "s") || strings.Contains(f[0], "%Z") || !strings.HasPrefix(f[0], "+%") || len(f[0]) < 3 {
 			return false
 		}
 		for part := range strings.SplitSeq(f[0][1:], " ") {
@@ -326,10 +431,16 @@ func (j *judge) atomic(stmts []*syntax.Stmt) bool {
 				return false
 			}
 		}
-		return strings.Trim(f[0][1:], "%FTYmdHMSjsbyeIpaAB.:_/ -") == ""
+		return strings.Trim(f[0][1:], "%FTYmdHMSjsbyeIpaABZ.:_/ -") == ""
 	}
 	return false
 }
+
+// nearTime are times of which everybody knows that they have a positive year.
+var nearTime = regexp.MustCompile(`^(now|today|yesterday|tomorrow|-?[0-9]{1,3} ?(sec|second|min|minute|hour|day|week|month)s?( ago)?)$`)
+
+// nearShift is such a time as BSD's date takes it.
+var nearShift = regexp.MustCompile(`^[-+]?[0-9]{1,3}[ymwdHMS]$`)
 
 // onlyPids reports whether a pgrep or pidof prints numbers alone, each in a
 // line or behind a blank or comma.
@@ -395,6 +506,9 @@ func (j *judge) unescape(l *syntax.Lit, first bool, braces *braceState) (string,
 		case '~':
 			if i == 0 && first && len(v) > 1 && v[1] != '/' {
 				why = "`~name` that stands for somebody's home directory"
+			}
+			if i > 0 && (v[i-1] == '=' || v[i-1] == ':') {
+				why = "`~` behind `=` or `:`, which not every shell reads in the same way"
 			}
 		}
 		b.WriteByte(c)

@@ -1,10 +1,9 @@
 package risk
 
 import (
+	"regexp"
 	"slices"
 	"strings"
-
-	"mvdan.cc/sh/v3/syntax"
 )
 
 // wrapperFunc judges a command that runs another one.
@@ -162,9 +161,11 @@ func (j *judge) tail(argv []word) {
 		if j.probing > 1 || argv[i].kind != wordLit || !trusted || specs[name] == nil && wrapper(name) == nil {
 			continue
 		}
-		probe := &judge{specs: j.specs, places: j.places, src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: j.probing + 1}
+		probe := j.probe(j.probing + 1)
 		probe.run(argv[i:], true)
 		j.steps = probe.steps
+		j.dirs = either(j.dirs, probe.dirs)
+		j.okDirs, j.moved = j.dirs, j.moved || probe.moved
 		for _, is := range probe.issues {
 			if is.level == Unknown || is.level >= High {
 				j.issues = append(j.issues, is)
@@ -178,6 +179,9 @@ func prefix(flags, valued string, n int) wrapperFunc {
 	return func(j *judge, name string, argv []word) {
 		if j.shows(name, argv) {
 			return
+		}
+		if name != "timeout" && (name != "nice" || j.shell == AnyShell) {
+			j.onlyLocked("`" + name + "`, which runs another program")
 		}
 		i, ok := j.cut(name, argv, flags, valued)
 		if !ok {
@@ -214,11 +218,13 @@ func (j *judge) shows(name string, argv []word) bool {
 	if err != nil || specs[name] == nil || j.probing > 1 {
 		return false
 	}
-	probe := &judge{specs: j.specs, places: j.places, src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: 2}
+	probe := j.probe(2)
 	probe.match(specs[name], argv)
 	if len(probe.issues) > 0 {
 		return false
 	}
+	j.allow(probe.needs...)
+	j.lockOnly = j.lockOnly || probe.lockOnly
 	j.prove(name)
 	return true
 }
@@ -233,6 +239,7 @@ func (j *judge) innerTexts(argv []word) {
 }
 
 func wrapEnv(j *judge, name string, argv []word) {
+	j.onlyLocked("`env`, which runs another program")
 	// Without its environment a program finds pagers and helpers of its own.
 	i, ok := j.cut(name, argv, "", "")
 	if !ok {
@@ -242,6 +249,9 @@ func wrapEnv(j *judge, name string, argv []word) {
 	}
 	for i < len(argv) && argv[i].kind == wordLit && strings.Contains(argv[i].text, "=") {
 		k, v, _ := strings.Cut(argv[i].text, "=")
+		if k == "AWS_PROFILE" || k == "CLOUDSDK_CORE_PROJECT" {
+			j.hop("profile", v)
+		}
 		if !harmlessVar(k, v) {
 			j.add(Medium, EffectExec, "the variable %s can change what the command does", k)
 			j.tail(argv)
@@ -266,6 +276,7 @@ func wrapCommand(j *judge, name string, argv []word) {
 		j.prove(name)
 		return
 	}
+	j.onlyLocked("`command`, which runs another program")
 	i, ok := j.cut(name, argv, "-p", "")
 	if !ok {
 		j.tail(argv)
@@ -296,9 +307,10 @@ func isAssignment(s string) bool {
 }
 
 func wrapShell(j *judge, name string, argv []word) {
-	posix := j.posix
-	defer func() { j.posix = posix }()
-	j.posix = posix || name != "bash"
+	shell := j.shell
+	defer func() { j.shell = shell }()
+	started := j.execed
+	j.execed = false
 	i := 1
 	for i < len(argv) && (argv[i].is("--norc") || argv[i].is("--noprofile")) {
 		i++
@@ -321,6 +333,13 @@ func wrapShell(j *judge, name string, argv []word) {
 				}
 				if len(argv) > i+2 {
 					j.add(Medium, EffectExec, "`%s -c` with arguments is not looked into", name)
+				}
+				if !started {
+					j.onlyLocked("a shell in a shell")
+				}
+				j.shell = POSIX
+				if name == "bash" {
+					j.shell = Bash
 				}
 				j.text(argv[i+1].text, false)
 				return
@@ -356,6 +375,7 @@ func wrapEval(j *judge, _ string, argv []word) {
 // wrapXargs proves xargs with a program of which no option does harm, since
 // every line of the input may turn into options.
 func wrapXargs(j *judge, name string, argv []word) {
+	j.onlyLocked("`xargs`, which runs another program")
 	i, ok := j.cut(name, argv, "-0 --null -r --no-run-if-empty -t --verbose -x --exit", "-n --max-args -P --max-procs -L --max-lines -I -d --delimiter -s --max-chars")
 	if !ok {
 		j.tail(argv)
@@ -366,16 +386,26 @@ func wrapXargs(j *judge, name string, argv []word) {
 		return
 	}
 	inner := slices.Clone(argv[i:])
-	mark := ""
+	mark, nul, plain := "", false, true
 	for k := 1; k < i; k++ {
-		if argv[k].is("-I") && k+1 < i {
-			mark = argv[k+1].text
-		} else if argv[k].kind == wordLit && strings.HasPrefix(argv[k].text, "-I") && len(argv[k].text) > 2 {
-			mark = argv[k].text[2:]
+		switch t := argv[k].text; {
+		case t == "-I" && k+1 < i:
+			k++
+			mark, plain = argv[k].text, false
+		case strings.HasPrefix(t, "-I"):
+			mark, plain = t[2:], false
+		case t == "--null" || allBools(t[1:], []string{"-0", "-r", "-t", "-x"}):
+			nul = nul || strings.ContainsAny(t, "0u")
+		case len(t) == 2 && strings.Contains("-n -P -L -d -s", t) || strings.HasPrefix(t, "--") && !strings.Contains(t, "="):
+			k++ // its value
+			plain = false
+		default:
+			plain = false
 		}
 	}
+	nul = nul && !slices.ContainsFunc(argv[1:i], func(w word) bool { return strings.HasPrefix(w.text, "-d") || strings.HasPrefix(w.text, "--d") })
 	pids := feedsPids(j)
-	whole := true // each name from the input is an argument as it is
+	whole := nul // names have blanks and ends of lines in them; whole is that each name from the input is an argument as it is
 	if mark != "" {
 		for k := 1; k < i; k++ {
 			for _, other := range []string{"-n", "-L", "--max-args", "--max-lines"} {
@@ -401,10 +431,13 @@ func wrapXargs(j *judge, name string, argv []word) {
 	} else {
 		inner = append(inner, word{kind: wordOpaque, multi: true, text: "..."})
 	}
-	was, fed := j.inner, j.fedByFind
-	j.inner, j.fedByFind = !pids, whole && fromFind(j, j.feed)
+	inner0, fed0 := j.inner, j.fed
+	j.inner, j.fed = !pids, anyNames
+	if nul && whole || !nul && plain {
+		j.fed = fed(j, j.feed, nul)
+	}
 	j.run(inner, true)
-	j.inner, j.fedByFind = was, fed
+	j.inner, j.fed = inner0, fed0
 }
 
 // feedsPids reports whether a pipe only brings the numbers of processes.
@@ -419,84 +452,8 @@ func feedsPids(j *judge) bool {
 	return (args[0] == "pgrep" || args[0] == "pidof") && onlyPids(args) && !slices.Contains(args, "-d,")
 }
 
-// fromFind reports whether a pipe only brings names of files below roots that
-// hold no secrets.
-func fromFind(j *judge, s *syntax.Stmt) bool {
-	if s == nil || len(s.Redirs) > 0 && s.Redirs[0].Op == syntax.RdrIn {
-		return false
-	}
-	switch c := s.Cmd.(type) {
-	case *syntax.BinaryCmd:
-		if c.Op != syntax.Pipe || !fromFind(j, c.X) {
-			return false
-		}
-		call, ok := c.Y.Cmd.(*syntax.CallExpr)
-		if !ok || len(call.Args) == 0 {
-			return false
-		}
-		switch call.Args[0].Lit() {
-		case "head", "tail", "sort", "uniq":
-			return len(call.Args) < 4
-		case "grep":
-			for _, a := range call.Args[1:] {
-				if l := a.Lit(); strings.HasPrefix(l, "-") && l != "-v" && l != "-i" && l != "-E" && l != "-F" {
-					return false
-				}
-			}
-			return true
-		}
-		return false
-	case *syntax.CallExpr:
-		if len(c.Args) < 2 {
-			return false
-		}
-		words := make([]word, 0, len(c.Args))
-		for _, a := range c.Args {
-			w, why := j.resolveWord(a)
-			if why != "" {
-				return false
-			}
-			words = append(words, w)
-		}
-		if !words[0].is("find") {
-			return false
-		}
-		roots := findRoots(words)
-		for _, w := range words {
-			if w.is("-printf") || w.is("-L") || w.is("-follow") || w.is("-H") {
-				return false
-			}
-			if w.kind == wordLit && secretWord(w.text) {
-				return false
-			}
-		}
-		return len(roots) > 0 && !slices.ContainsFunc(roots, func(w word) bool {
-			return w.kind != wordLit || j.wide(w.text) || j.secret(w) != "" || devicePath(w.text)
-		})
-	}
-	return false
-}
-
-// secretWord reports whether an argument of find asks for secrets by name.
-func secretWord(s string) bool {
-	return secretPath(word{text: s, kind: wordGlob}) != "" || secretPath(word{text: strings.ReplaceAll(s, ".*", "*"), kind: wordGlob}) != ""
-}
-
-// findRoots returns the words where find starts.
-func findRoots(argv []word) []word {
-	i := 1
-	for i < len(argv) && (argv[i].is("-H") || argv[i].is("-L") || argv[i].is("-P")) {
-		i++
-	}
-	from := i
-	for i < len(argv) && !argv[i].dashy() && !argv[i].is("(") && !argv[i].is("!") {
-		i++
-	}
-	return argv[from:i]
-}
-
 func wrapSSH(j *judge, name string, argv []word) {
-	i := 1
+	i, port := 1, ""
 	for i < len(argv) {
 		w := argv[i]
 		if w.kind != wordLit || !strings.HasPrefix(w.text, "-") {
@@ -509,6 +466,12 @@ func wrapSSH(j *judge, name string, argv []word) {
 			j.prove(name)
 			return
 		case (t == "-p" || t == "-l" || t == "-o") && i+1 < len(argv) && argv[i+1].kind == wordLit:
+			switch t {
+			case "-p":
+				port = ":" + argv[i+1].text
+			case "-l":
+				j.add(Low, EffectPrivesc, "`ssh` as another user")
+			}
 			if v := argv[i+1].text; t != "-o" && !isWord(v) || t == "-o" && !harmlessSSH(v) {
 				j.add(Medium, EffectExec, "`ssh %s %s` can run something else", t, v)
 				j.tail(argv)
@@ -527,8 +490,11 @@ func wrapSSH(j *judge, name string, argv []word) {
 		return
 	}
 	host := argv[i]
-	if host.kind != wordLit || !internalHost(host.text[strings.LastIndexByte(host.text, '@')+1:]) || strings.HasPrefix(host.text, "-") {
-		j.add(Medium, EffectEgress, "`ssh` to %s, a host that is not known to be ours", host.text)
+	if host.kind != wordLit || !plainHost(host.text[strings.LastIndexByte(host.text, '@')+1:]) {
+		j.add(Medium, EffectEgress, "`ssh` to %s, a host whose name is not plain", host.text)
+	} else {
+		j.hop("ssh", host.text[strings.LastIndexByte(host.text, '@')+1:]+port)
+		j.allow(NeedNet)
 	}
 	if strings.Contains(host.text, "@") {
 		j.add(Low, EffectPrivesc, "`ssh` as another user")
@@ -549,10 +515,13 @@ func wrapSSH(j *judge, name string, argv []word) {
 	if strings.HasPrefix(parts[0], "-") {
 		j.add(Medium, EffectUnknown, "an option of `ssh` after the host")
 	}
-	posix := j.posix
-	j.posix = true
-	j.text(strings.Join(parts, " "), false)
-	j.posix = posix
+	j.atOtherEnd(AnyShell, "", func() { j.text(strings.Join(parts, " "), false) })
+	j.prove(name)
+}
+
+// plainHost reports whether a name is one that ssh takes for a host and nothing else.
+func plainHost(s string) bool {
+	return s != "" && s[0] != '-' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
 }
 
 func harmlessSSH(opt string) bool {
@@ -582,11 +551,13 @@ func wrapKubectl(j *judge, name string, argv []word) {
 	exec := slices.IndexFunc(argv, func(w word) bool { return w.is("exec") })
 	if exec > 0 && dd > exec {
 		j.match(specs["kubectl\x00exec"], argv[:dd])
-		j.rest(name, argv, dd+1)
+		j.hop("kubectl", execPod(argv[:dd], exec))
+		j.allow(NeedNet)
+		j.otherEnd(name, argv[dd+1:], "")
 		return
 	}
 	j.match(specs[name], argv)
-	if len(j.issues) == before {
+	if !j.bad(before) {
 		j.prove(name)
 		return
 	}
@@ -602,6 +573,7 @@ func wrapContainer(j *judge, name string, argv []word) {
 		j.add(High, EffectUnknown, "the tables can't be read: %v", err)
 		return
 	}
+	argv = j.engineOptions(name, argv)
 	if len(argv) > 1 && argv[1].is("container") && len(argv) > 2 && argv[2].is("exec") {
 		argv = argv[1:]
 	}
@@ -617,7 +589,21 @@ func wrapContainer(j *judge, name string, argv []word) {
 			j.tail(argv)
 			return
 		}
-		j.rest(name, argv, i+1)
+		dir := ""
+		for k, w := range argv[:i] {
+			if w.is("-w") || w.is("--workdir") {
+				dir = argv[k+1].text
+			} else if v, ok := strings.CutPrefix(w.text, "--workdir="); ok {
+				dir = v
+			} else if v, ok := strings.CutPrefix(w.text, "-w"); ok {
+				dir = v
+			}
+		}
+		j.hop(name, argv[i].text)
+		if socket := engineSockets(name); socket != "" {
+			j.allow(NeedUnix + Need(socket))
+		}
+		j.otherEnd(name, argv[i+1:], dir)
 		return
 	}
 	sp := specs[name]
@@ -627,11 +613,64 @@ func wrapContainer(j *judge, name string, argv []word) {
 	}
 	before := len(j.issues)
 	j.match(sp, argv)
-	if len(j.issues) == before {
+	if !j.bad(before) {
 		j.prove(name)
 		return
 	}
 	j.tail(argv)
+}
+
+// engineSockets returns where the engine of a program listens; "" where it needs none.
+func engineSockets(name string) string {
+	switch name {
+	case "docker":
+		return "/run/docker.sock"
+	case "nerdctl":
+		return "/run/containerd/containerd.sock"
+	}
+	return ""
+}
+
+// execPod returns the pod of kubectl's exec as a place: NAME, or NAMESPACE:NAME.
+func execPod(argv []word, exec int) string {
+	pod, namespace := "", ""
+	for i := 1; i < len(argv); i++ {
+		t := argv[i].text
+
+		for _, o := range []string{"--namespace=", "-n=", "-n"} {
+			if value, joined := strings.CutPrefix(t, o); joined && value != "" {
+				namespace = value
+				break
+			}
+		}
+		switch {
+		case t == "-n" || t == "--namespace":
+			if i+1 < len(argv) {
+				namespace = argv[i+1].text
+			}
+			i++
+		case strings.HasPrefix(t, "-"):
+			if !strings.Contains(t, "=") && slices.Contains([]string{"-c", "--container", "--context", "--cluster", "--request-timeout", "-v", "--v", "--pod-running-timeout"}, t) {
+				i++
+			}
+		case i > exec && pod == "":
+			pod = t
+		}
+	}
+	if namespace != "" && pod != "" {
+		return namespace + ":" + pod
+	}
+	return pod
+}
+
+// otherEnd judges the program that an engine starts at the other end.
+func (j *judge) otherEnd(name string, argv []word, dir string) {
+	j.atOtherEnd(POSIX, dir, func() {
+		j.execed = true
+		j.rest(name, argv, 0)
+		j.execed = false
+	})
+	j.prove(name)
 }
 
 // wrapTest proves test and [ without -v, which evaluates subscripts.
@@ -679,8 +718,12 @@ func wrapTest(j *judge, name string, argv []word) {
 	j.prove(name)
 }
 
+// printfFormat is a format without %n, which sets a variable, with or without flags, width
+// and length in it.
+var printfFormat = regexp.MustCompile(`^([^%]|%%|%[-+ #0']*([0-9]+|\*)?(\.([0-9]+|\*)?)?(hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcsbq]|%[0-9.-]*\([^)%]*(%[A-Za-z%][^)%]*)*\)T)*$`)
+
 func wrapPrintf(j *judge, name string, argv []word) {
-	if len(argv) < 2 || argv[1].kind != wordLit || strings.HasPrefix(argv[1].text, "-") || strings.Contains(argv[1].text, "%n") {
+	if len(argv) < 2 || argv[1].kind != wordLit || strings.HasPrefix(argv[1].text, "-") || !printfFormat.MatchString(argv[1].text) {
 		j.add(Medium, EffectUnknown, "`printf` with a format that is only known when it runs, or with options")
 		return
 	}

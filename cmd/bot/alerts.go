@@ -52,7 +52,7 @@ func (b *bot) openAlerts() (*hook.Handler, error) {
 	if err != nil {
 		return nil, usage("alerts: %v", err)
 	}
-	h, err := hook.New(hook.Config{Secrets: secrets, Accept: b.intake.Accept, Log: log, Now: time.Now})
+	h, err := hook.New(hook.Config{Secrets: secrets, Untimed: b.file.Alerts.Untimed(), Accept: b.intake.Accept, Log: log, Now: time.Now})
 	if err != nil {
 		return nil, usage("alerts: %v", err)
 	}

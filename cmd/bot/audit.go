@@ -126,6 +126,29 @@ func (a *auditor) anchor(ctx context.Context) error {
 	})
 }
 
+// anchorWithin bounds the anchor of a stop.
+const anchorWithin = 5 * time.Second
+
+// final makes the anchor of a stop, when nothing is recorded any more, so that nothing
+// can be cut off the end of the record while the bot is down. Its hash goes to the log,
+// which others may keep.
+func (a *auditor) final(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), anchorWithin)
+	defer cancel()
+	var line audit.AnchorLine
+	var made bool
+	err := a.db.Update(ctx, func(tx store.Tx) error {
+		line, made = audit.Anchor(tx, a.now())
+		return nil
+	})
+	switch {
+	case err != nil:
+		a.log.Error("the audit record could not be anchored at the stop; bot audit verify says how many lines no anchor covers", "error", err)
+	case made:
+		a.log.Info("the audit record is anchored", "anchor", line.N, "lines", line.Lines, "hash", line.Hash)
+	}
+}
+
 // summaryKey is the row that says up to when summaries were posted.
 func summaryKey() []byte { return store.Key("audit-summary") }
 

@@ -188,6 +188,25 @@ func TestAnchorsAreMadeWhileTheBotRuns(t *testing.T) {
 	})
 }
 
+func TestAStopAnchorsWhatWasRecordedLast(t *testing.T) {
+	db := mem.Open()
+	var log bytes.Buffer
+	a := &auditor{db: db, now: time.Now, log: slog.New(slog.NewTextHandler(&log, nil))}
+	change(t, db, func(tx store.Tx) { audit.Append(tx, "web:1", audit.Event{What: audit.Asked}, time.Now()) })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // as it is when the bot stops
+	a.final(ctx)
+	var made audit.AnchorLine
+	change(t, db, func(tx store.Tx) { made, _ = audit.Latest(tx) })
+	if made.Lines != 1 || !strings.Contains(log.String(), made.Hash) {
+		t.Errorf("%+v %s", made, log.String())
+	}
+	log.Reset()
+	if a.final(ctx); log.Len() != 0 {
+		t.Errorf("nothing is new: %s", log.String())
+	}
+}
+
 // record makes a data directory with a small record in it. The store is open.
 func recordOne(t *testing.T) (dir string, db *bolt.DB, anchor string) {
 	t.Helper()

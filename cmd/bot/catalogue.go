@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,8 +14,6 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/spend"
 	"countersign/approvals"
-	"countersign/approvals/gate"
-	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/internal/redact"
 	"countersign/internal/toolsdoc"
@@ -86,9 +83,9 @@ func (b *bot) planCall(ctx context.Context, c tools.Call) (tools.Plan, error) {
 
 // free reports whether a planned call would run without people.
 func (b *bot) free(ctx context.Context, c tools.Call, p tools.Plan) bool {
-	return b.gate.Judge(ctx, gate.Request{
-		Thread: chat.ThreadID(c.Thread), CallID: c.ID, By: chat.User{ID: chat.UserID(c.By)}, Groups: c.Groups, Action: p.Action, Claim: p.Claim, Floor: p.Level,
-	}).Lane == policy.Allow
+	return b.gate.Judge(ctx, approvals.Request{
+		Thread: chat.ThreadID(c.Thread), Call: c.ID, By: chat.User{ID: chat.UserID(c.By)}, Groups: c.Groups, Action: p.Action, Claim: p.Claim, Floor: p.Level,
+	}).Lane == approvals.Allow
 }
 
 // extensions keeps what people allowed beyond a cap.
@@ -254,8 +251,8 @@ func (b *bot) changed() {
 
 var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
-// serverConfig reads the section mcp.
-func serverConfig(f File) (mcp.Config, error) {
+// serverConfig reads the section mcp, with the variables that lookup knows.
+func serverConfig(f File, lookup func(name string) (string, bool)) (mcp.Config, error) {
 	c := mcp.Config{Servers: map[string]mcp.Server{}}
 	for _, name := range sortedKeys(f.MCP) {
 		s := f.MCP[name]
@@ -270,7 +267,7 @@ func serverConfig(f File) (mcp.Config, error) {
 		for _, header := range sortedKeys(s.Headers) {
 			missing := ""
 			value := variable.ReplaceAllStringFunc(s.Headers[header], func(ref string) string {
-				v, ok := os.LookupEnv(ref[2 : len(ref)-1])
+				v, ok := lookup(ref[2 : len(ref)-1])
 				if !ok {
 					missing = ref
 				}
@@ -335,7 +332,7 @@ func (b *bot) fetchTools() ([]tools.Tool, error) {
 	}
 	all, err := webtools.New(webtools.Config{
 		Allow: c.Allow, Deny: c.Deny, Ports: c.Ports, Level: level,
-		Search: webtools.Search{Provider: webtools.Provider(c.Provider), URL: c.SearchURL}, Tavily: webtools.Tavily{Key: b.env.TavilyKey},
+		Search: webtools.Search{Provider: webtools.Provider(c.Provider), URL: c.SearchURL}, Tavily: webtools.Tavily{Key: b.env.TavilyKey, URL: b.env.TavilyURL},
 	})
 	if err != nil {
 		return nil, usage("internet: %v", err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,21 +17,57 @@ import (
 
 func classifyCommand() *cobra.Command {
 	var jsonl bool
+	var lock, shell, dir string
 	c := &cobra.Command{
 		Use: "classify", Short: "Judge commands from standard input, one a line; a JSON object a line comes out",
 		Long: "Judge commands from standard input, one a line; a JSON object a line comes out.\n" +
-			"Where COUNTERSIGN_CONFIG names a file, the tables that its risk key adds count too.",
+			"Where COUNTERSIGN_CONFIG names a file, the tables and places that its risk key adds count too.\n\n" +
+			"It says what would run unasked on a target of this kind. By default nothing is known of the target: no lock,\n" +
+			"no directory, and no place beside it that may be used, other than those that risk.places lists.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			t, err := textOf(lock, shell, dir)
+			if err != nil {
+				return err
+			}
 			engine, err := configuredEngine(os.Getenv("COUNTERSIGN_CONFIG"))
 			if err != nil {
 				return err
 			}
-			return classify(cmd.InOrStdin(), cmd.OutOrStdout(), engine, jsonl)
+			return classify(cmd.InOrStdin(), cmd.OutOrStdout(), engine, t, jsonl)
 		},
 	}
 	c.Flags().BoolVar(&jsonl, "jsonl", false, `read objects {"command": "..."} instead of plain lines`)
+	c.Flags().StringVar(&lock, "lock", "none", "whether the kernel holds what runs: enforced or none")
+	c.Flags().StringVar(&shell, "shell", "bash", "the shell that reads the commands: bash, posix (a plain sh) or any")
+	c.Flags().StringVar(&dir, "dir", "", "the absolute directory where they run; empty if it isn't known")
 	return c
+}
+
+// textOf returns the text that the flags describe, without a command.
+func textOf(lock, shell, dir string) (risk.Text, error) {
+	t := risk.Text{Dir: dir}
+	switch lock {
+	case "enforced":
+		t.Locked = true
+	case "none":
+	default:
+		return t, usage("--lock is %q; use enforced or none", lock)
+	}
+	switch shell {
+	case "bash":
+		t.Shell = risk.Bash
+	case "posix":
+		t.Shell = risk.POSIX
+	case "any":
+		t.Shell = risk.AnyShell
+	default:
+		return t, usage("--shell is %q; use bash, posix or any", shell)
+	}
+	if dir != "" && !path.IsAbs(dir) {
+		return t, usage("--dir is %q; write an absolute path", dir)
+	}
+	return t, nil
 }
 
 // configuredEngine is the classifier with what the file at path adds to it; ""
@@ -48,7 +85,7 @@ func configuredEngine(path string) (*risk.Engine, error) {
 }
 
 // classify judges each line of in and writes a JSON object a line to out.
-func classify(from io.Reader, to io.Writer, engine *risk.Engine, jsonl bool) error {
+func classify(from io.Reader, to io.Writer, engine *risk.Engine, t risk.Text, jsonl bool) error {
 	in := bufio.NewReaderSize(from, 64<<10)
 	out := bufio.NewWriter(to)
 	enc := json.NewEncoder(out)
@@ -73,7 +110,8 @@ func classify(from io.Reader, to io.Writer, engine *risk.Engine, jsonl bool) err
 				}
 				command = *row.Command
 			}
-			if eerr := enc.Encode(engine.Classify(command)); eerr != nil {
+			t.Command = command
+			if eerr := enc.Encode(engine.Judge(t)); eerr != nil {
 				return eerr
 			}
 		}

@@ -103,3 +103,54 @@ func TestClassifyReadsLinesAndObjects(t *testing.T) {
 		}
 	}
 }
+
+func TestClassifyJudgesForTheTargetThatTheFlagsDescribe(t *testing.T) {
+	const places = "risk: {places: ['ssh:web1', 'context:staging']}"
+	for _, tc := range []struct {
+		rule, config, command, args string
+		readonly                    bool
+	}{
+		{"a plain command", "", "df -h | tail -3", "", true},
+		{"a loop", "", "for i in 1 2; do date; done", "", false},
+		{"a loop under a lock", "", "for i in 1 2; do date; done", "--lock enforced", true},
+		{"a loop without one", "", "for i in 1 2; do date; done", "--lock=none", false},
+		{"a redirection for a plain sh", "", "ls 2>/dev/null", "--shell posix", true},
+		{"a redirection for any shell", "", "ls 2>/dev/null", "--shell any", false},
+		{"a bashism for a plain sh, under a lock", "", "[[ -f x ]] && date", "--lock enforced --shell posix", false},
+		{"a change under a lock", "", "rm -rf /", "--lock enforced", false},
+		{"a place that nobody lists", "", "ssh web1 uptime", "--lock enforced", false},
+		{"a place that the configuration lists", places, "ssh web1 uptime", "", true},
+		{"another place", places, "ssh web2 uptime", "", false},
+		{"another cluster that is listed", places, "kubectl --context staging get ns", "", true},
+		{"everything below a directory that is not known", "", "grep -r x .", "", false},
+		{"everything below one that is", "", "grep -r x .", "--dir /srv/app", true},
+		{"everything below one with secrets", "", "grep -r x .", "--dir /root", false},
+	} {
+		out, err := classifyText(t, tc.config, tc.command+"\n", strings.Fields(tc.args)...)
+		want := `"readonly":false`
+		if tc.readonly {
+			want = `"readonly":true,"risk":"read"`
+		}
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %s: %v, want %s", tc.rule, out, err, want)
+		}
+	}
+	out, err := classifyText(t, places, "ssh web1 uptime\n")
+	if err != nil || !strings.Contains(out, `"needs":["net"],"hops":[{"kind":"ssh","name":"web1"}]}`) {
+		t.Errorf("%s: %v: want what the lock has to leave open, and where it goes", out, err)
+	}
+}
+
+func TestClassifyRefusesFlagsThatNobodyKnows(t *testing.T) {
+	for args, want := range map[string]string{
+		"--lock maybe": `--lock is "maybe"; use enforced or none`,
+		"--lock=":      `--lock is ""; use enforced or none`,
+		"--shell zsh":  `--shell is "zsh"; use bash, posix or any`,
+		"--dir srv":    `--dir is "srv"; write an absolute path`,
+	} {
+		out, err := classifyText(t, "", "ls\n", strings.Fields(args)...)
+		if err == nil || out != "" || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %q %v, want %s", args, out, err, want)
+		}
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"countersign/agent/role"
 	"countersign/agent/spend"
 	"countersign/alerts"
+	"countersign/approvals"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/internal/redact"
@@ -48,12 +49,14 @@ type Env struct {
 	LogLevel           string            `envconfig:"COUNTERSIGN_LOG_LEVEL" default:"info"`
 	LogFormat          string            `envconfig:"COUNTERSIGN_LOG_FORMAT" default:"text"`
 	TavilyKey          redact.Secret     `envconfig:"TAVILY_API_KEY"`
+	TavilyURL          string            `envconfig:"TAVILY_BASE_URL"`
 	OTLPHeaders        redact.Secret     `envconfig:"OTEL_EXPORTER_OTLP_HEADERS"`
 	OIDCSecret         redact.Secret     `envconfig:"OIDC_CLIENT_SECRET"`
 	Store              redact.Secret     `envconfig:"COUNTERSIGN_STORE"`
 	SSHAuthSock        string            `envconfig:"SSH_AUTH_SOCK"`
 	DockerHost         string            `envconfig:"DOCKER_HOST"`
 	RuntimeDir         string            `envconfig:"XDG_RUNTIME_DIR"`
+	TmuxDir            string            `envconfig:"TMUX_TMPDIR"`
 	Path               string            `envconfig:"PATH"`
 }
 
@@ -241,6 +244,9 @@ type ChannelConfig struct {
 	// Followups says which messages in the bot's threads it reads: "all" (the
 	// default), or "mention": only those that mention it.
 	Followups string `yaml:"followups,omitempty"`
+	// History says whether the bot reads what was said in a thread before it was asked
+	// into it: "on" (the default), or "off".
+	History string `yaml:"history,omitempty"`
 	// Bots are the ids of bots (alerting systems) that may speak to this one in
 	// the channel. They can ask, and never decide.
 	Bots []string `yaml:"bots,omitempty"`
@@ -307,8 +313,10 @@ type InternetConfig struct {
 
 // KeepConfig says how long stored rows are kept.
 type KeepConfig struct {
-	Events time.Duration `yaml:"events"` // ids of chat events, for recognising repeats
-	Undo   time.Duration `yaml:"undo"`   // what files were before a change, for the button Undo
+	// Deleted keeps the text of a message that was deleted in the record.
+	Deleted bool          `yaml:"deleted,omitempty"`
+	Events  time.Duration `yaml:"events"` // ids of chat events, for recognising repeats
+	Undo    time.Duration `yaml:"undo"`   // what files were before a change, for the button Undo
 }
 
 // OutputsConfig says what of outputs is kept whose result was cut.
@@ -357,6 +365,9 @@ func (f File) check(path string) error {
 	}
 	if policy.Mode(f.Agent.Mode) == policy.Trusting && f.Agent.Until.IsZero() {
 		return usage("%s: agent.mode is trusting and has no end; add agent.until, such as %s", path, "2026-01-31T18:00:00Z")
+	}
+	if _, err := approvals.ParseReads(f.Policy.Reads); err != nil {
+		return usage("%s: policy.reads: %v", path, err)
 	}
 	if err := f.checkChannels(path); err != nil {
 		return err
@@ -432,6 +443,8 @@ func (f File) checkChannels(path string) error {
 			return usage("%s: the channel %s is listed twice; put its keys into one entry", at, c.ID)
 		case c.Followups != "" && c.Followups != "all" && c.Followups != "mention":
 			return usage("%s has followups %q; use all or mention", at, c.Followups)
+		case c.History != "" && c.History != "on" && c.History != "off":
+			return usage("%s has history %q; use on or off", at, c.History)
 		}
 		if c.Target != "" {
 			t, ok := f.Targets[c.Target]

@@ -7,10 +7,12 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"countersign/adapters/chat"
 	"countersign/adapters/web"
+	"countersign/adapters/web/connlimit"
 	"countersign/adapters/web/oidc"
 	"countersign/adapters/web/tlsfile"
 	"countersign/approvals/audit"
@@ -83,11 +85,43 @@ func (c WebConfig) check(path string, groups map[string]policy.Group) error {
 			return usage("%s: web.viewers has %q, which is not one of the groups (%s)", path, name, strings.Join(sortedKeys(groups), ", "))
 		}
 	}
+	if err := cleanNames(path, groups); err != nil {
+		return err
+	}
 	if c.Idle < time.Minute || c.Session < c.Idle {
 		return usage("%s: web.session is %s and web.idle %s; idle is at least 1m, and session no shorter than idle", path, c.Session, c.Idle)
 	}
 	_, err := c.proxies(path)
 	return err
+}
+
+// webNames are the people whom groups name at the console.
+func webNames(groups map[string]policy.Group) []string {
+	var out []string
+	for _, g := range sortedKeys(groups) {
+		out = append(out, groups[g].Web...)
+	}
+	return out
+}
+
+// cleanNames brings the console's names of groups to the form that sign-ins have.
+func cleanNames(path string, groups map[string]policy.Group) error {
+	if _, err := web.NamesApart(webNames(groups)); err != nil {
+		return usage("%s: groups: the web name %v", path, err)
+	}
+	for _, name := range sortedKeys(groups) {
+		g := groups[name]
+		if g.Web == nil {
+			continue
+		}
+		clean, err := web.NamesApart(g.Web)
+		if err != nil {
+			return usage("%s: groups.%s.web: %v", path, name, err)
+		}
+		g.Web = clean
+		groups[name] = g
+	}
+	return nil
 }
 
 func (c WebConfig) proxies(path string) ([]netip.Prefix, error) {
@@ -120,6 +154,35 @@ func (b *bot) secure(ln net.Listener) (net.Listener, string, error) {
 	return tls.NewListener(ln, cfg), "https", nil
 }
 
+const (
+	// strangersMost and strangersLeast bound how many connections may be open to one
+	// address of the bot that nobody has signed in on.
+	strangersMost, strangersLeast = 512, 8
+	// strangersShare is which part of the files that this process may have open they
+	// take: the rest is for the store, the targets, the networks and the people.
+	strangersShare = 4
+)
+
+// strangers are the limits for a process that may have so many files open.
+func strangers(files uint64) (all, each int) {
+	all = int(min(max(files/strangersShare, strangersLeast), strangersMost))
+	return all, max(all/4, strangersLeast)
+}
+
+// limit bounds the connections of a listener that nobody has signed in on.
+func (b *bot) limit(ln net.Listener) (*connlimit.Listener, error) {
+	proxies, err := b.file.Web.proxies(b.env.Config)
+	if err != nil {
+		return nil, err
+	}
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		files.Cur = 1024 // what systems usually give
+	}
+	all, each := strangers(files.Cur)
+	return connlimit.New(ln, connlimit.Config{All: all, Each: each, Proxies: proxies, Log: b.log})
+}
+
 // What one session may send: more than somebody types in an incident, less than a
 // program that runs wild.
 const (
@@ -140,6 +203,7 @@ func (b *bot) console(base string, examples []string) (*web.Adapter, error) {
 		ActsAtOnce: actsAtOnce, ActsPerSecond: actsPerSecond,
 		Idle: c.Idle, Absolute: c.Session, Proxies: proxies, OIDCLabel: c.OIDC.Label,
 		Users: func(name string, groups []string) web.Role { return webRole(b.rules.Load(), name, groups) },
+		Names: func() []string { return webNames(b.rules.Load().file.Groups) },
 		Audit: func(tx store.Tx, x web.Access) { trail.Append(tx, doorThread, doorEvent(x), x.At) },
 	}
 	if b.replicas.db != nil {

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,94 @@ func TestWhoMayDoWhatInTheConsole(t *testing.T) {
 	}
 }
 
+// memory is a store that was opened once.
+type memory struct{ *mem.DB }
+
+func (memory) Epoch() uint64 { return 1 }
+
+// Who is taken out of the configuration is out at the reload, and does not come back
+// with the name.
+func TestAReloadEndsTheSessionsOfWhoIsOut(t *testing.T) {
+	path := write(t, "groups: {oncall: {web: [alice, bob]}}")
+	f, err := readFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bot{
+		env: Env{Config: path}, file: f, db: memory{mem.Open()}, key: []byte(strings.Repeat("k", 32)),
+		log: slog.New(slog.DiscardHandler), redact: func(s string) string { return s }, replicas: &replicas{},
+	}
+	first, err := newRules(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.rules.Store(first)
+	srv := httptest.NewUnstartedServer(nil)
+	base := "http://" + srv.Listener.Addr().String()
+	if b.web, err = b.console(base, nil); err != nil {
+		t.Fatal(err)
+	}
+	srv.Config.Handler = b.web.Handler()
+	srv.Start()
+	defer srv.Close()
+	call := func(method, path, body string, k *http.Cookie) *http.Response {
+		t.Helper()
+		q, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Origin", base)
+		q.Header.Set("Content-Type", "application/json")
+		if k != nil {
+			q.AddCookie(k)
+		}
+		res, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return res
+	}
+	session := map[string]*http.Cookie{}
+	for _, name := range []string{"alice", "bob"} {
+		res := call("POST", "/api/login", fmt.Sprintf(`{"code":%q}`, web.LoginCode(b.key, name, time.Now())), nil)
+		if len(res.Cookies()) != 1 {
+			t.Fatalf("%s: %s", name, res.Status)
+		}
+		session[name] = res.Cookies()[0]
+	}
+	for _, text := range []string{"groups: {oncall: {web: [alice]}}", "groups: {oncall: {web: [alice, bob]}}"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b.reload(t.Context())
+		for name, want := range map[string]int{"alice": 200, "bob": 401} {
+			if res := call("GET", "/api/me", "", session[name]); res.StatusCode != want {
+				t.Errorf("%s with %s: %d", name, text, res.StatusCode)
+			}
+		}
+	}
+}
+
+func TestNamesOfTheConfigurationAreCompared(t *testing.T) {
+	f, err := readFile(write(t, "groups: {oncall: {web: [\"bob \", \"jose\u0301\", bob]}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Groups["oncall"].Web; !slices.Equal(got, []string{"bob", "jos\u00e9"}) {
+		t.Fatalf("the names are %q", got)
+	}
+	r, err := newRules(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]web.Role{"bob": web.Member, "jos\u00e9": web.Member, "bob ": web.None} {
+		if got := webRole(r, name, nil); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+}
+
 func TestTheConsolesConfigurationIsChecked(t *testing.T) {
 	for _, tc := range []struct{ rule, text, want string }{
 		{"an origin with no scheme", "web: {origin: bot.example.com}", "web.origin"},
@@ -67,6 +156,8 @@ func TestTheConsolesConfigurationIsChecked(t *testing.T) {
 		{"a provider without a way back", "web: {oidc: {issuer: https://id.example.com, client_id: x}}", "web.origin"},
 		{"viewers that are no group", "web: {viewers: [all]}", `web.viewers has "all"`},
 		{"a proxy that is no address", "web: {proxies: [proxy.internal]}", "web.proxies"},
+		{"two names that look the same", "groups: {a: {web: [bob]}, b: {web: [b\u043eb]}}", `looks like "bob"`},
+		{"a name with what cannot be seen", "groups: {a: {web: [\"bo\u200bb\"]}}", "cannot be seen"},
 		{"sessions that end before they are idle", "web: {session: 1h, idle: 2h}", "web.session"},
 	} {
 		_, err := readFile(write(t, tc.text))
@@ -170,5 +261,13 @@ func TestDoctorLooksAtTheCertificateAndTheProvider(t *testing.T) {
 	b.file.Web.OIDC.Issuer = srv.URL + "/other"
 	if got := vouched(t.Context(), b); got.label != "FAIL" || got.mend == "" {
 		t.Errorf("no provider: %+v", got)
+	}
+}
+
+func TestStrangersLeaveRoomForTheRest(t *testing.T) {
+	for files, want := range map[uint64][2]int{0: {8, 8}, 64: {16, 8}, 1024: {256, 64}, 1 << 20: {512, 128}, 1<<64 - 1: {512, 128}} {
+		if all, each := strangers(files); all != want[0] || each != want[1] {
+			t.Errorf("%d files: %d, %d", files, all, each)
+		}
 	}
 }

@@ -30,9 +30,6 @@ func (b *bot) openDiscord() error {
 	if e.DiscordBotToken == "" {
 		return nil
 	}
-	if len(b.file.Discord.Guilds) == 0 {
-		return usage("DISCORD_BOT_TOKEN is set, and the configuration names no server; add discord: {guilds: [ID]} (in Discord: right-click the server, Copy Server ID)")
-	}
 	alive := alive{b, "discord"}
 	a, err := discord.New(discord.Config{
 		Token: e.DiscordBotToken, APIURL: e.DiscordAPIURL, Name: b.file.Agent.Name,
@@ -40,7 +37,7 @@ func (b *bot) openDiscord() error {
 		Channel: func(id string) discord.ChannelRules {
 			f := b.rules.Load().file
 			c, _ := f.channel("discord", id)
-			return discord.ChannelRules{MentionOnly: c.Followups == "mention", Bots: c.Bots}
+			return discord.ChannelRules{MentionOnly: c.Followups == "mention", NoHistory: c.History == "off", Bots: c.Bots}
 		},
 		Known: b.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return b.openThreads(ctx, "discord:") },
 		Seen: b.seen, Alive: alive.at, SetAlive: alive.set, Registered: b.registered, SetRegistered: b.setRegistered,

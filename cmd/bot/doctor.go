@@ -136,7 +136,7 @@ func (d *doctor) run(ctx context.Context) error {
 // secretsOf are the secrets that no line may show.
 func secretsOf(b *bot) []string {
 	out := b.secrets()
-	if c, err := serverConfig(b.file); err == nil {
+	if c, err := serverConfig(b.file, os.LookupEnv); err == nil {
 		out = append(out, c.Secrets()...)
 	}
 	for _, h := range b.file.Alerts.Hooks {

@@ -108,7 +108,7 @@ func enough(f File, target string, now time.Time) (r result, ok bool) {
 			},
 			Mode: policy.Balanced, Approvers: t.Approvers,
 		})
-		if d.Lane != policy.Ask {
+		if d.Lane != approvals.Ask {
 			continue
 		}
 		ok = true

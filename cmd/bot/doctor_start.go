@@ -59,7 +59,7 @@ func (d *doctor) startChecks(b *bot) []check {
 		name := either(p.Name, strings.TrimSuffix(filepath.Base(p.Path), filepath.Ext(p.Path)))
 		list = append(list, at("plugin "+name, func() result { return plugged(p) }))
 	}
-	servers, err := serverConfig(f)
+	servers, err := serverConfig(f, os.LookupEnv)
 	for _, name := range sortedKeys(f.MCP) {
 		switch s := servers.Servers[name]; {
 		case err != nil:

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"countersign/approvals"
 	"countersign/tools/backend"
 	"countersign/tools/backend/container"
 	"countersign/tools/backend/ssh"
@@ -166,6 +167,7 @@ func (p *patient) checks() []check {
 	}
 	list = append(list,
 		p.later("shell of ", 0, p.shell),
+		p.later("reads of ", 0, p.reads),
 		p.later("terminals of ", tmuxLimit, p.terminals),
 		p.later("files of ", 0, p.files),
 		p.later("disk of ", 0, p.room))
@@ -307,6 +309,28 @@ func (p *patient) look(ctx context.Context, s backend.Spec) (string, error) {
 		return out.buf.String(), fmt.Errorf("exit status %d: %s", res.Code, cmp.Or(said, "it said nothing"))
 	}
 	return out.buf.String(), nil
+}
+
+// reads says what holds the reads of the target that run unasked.
+func (p *patient) reads(context.Context) result {
+	f, s := p.m.b.file, p.caps.Lock
+	reads := approvals.Effective(approvals.Reads(p.m.cfg.Reads), approvals.Reads(f.Policy.Reads), s.By != "")
+	lacks := ""
+	if len(s.Lacks) > 0 {
+		lacks = " (" + strings.Join(s.Lacks, "; ") + ")"
+	}
+	const mend = "install perl, python3, bubblewrap or countersign-lock there; docs/gate.md says what each does"
+	switch {
+	case reads == approvals.ReadsAsk && s.By == "" && p.m.cfg.Reads != string(approvals.ReadsAsk) && f.Policy.Reads != string(approvals.ReadsAsk):
+		return warns("reads are to be enforced and there is no lock, so every read asks%s", lacks).mending(mend)
+	case reads == approvals.ReadsAsk:
+		return fine("every read asks, as configured")
+	case s.By == "":
+		return warns("there is no lock, so only plain reads run unasked%s", lacks).mending(mend)
+	case reads == approvals.ReadsPlain:
+		return fine("plain reads run unasked, locked %s%s", lockNames[s.By], lacks)
+	}
+	return fine("reads run locked %s%s", lockNames[s.By], lacks)
 }
 
 // shell looks whether sh does what it should, and whether there is bash.

@@ -105,12 +105,18 @@ func (b *bot) openMetrics(ctx context.Context, console *http.ServeMux, metrics h
 	mux := http.NewServeMux()
 	add(mux)
 	mux.Handle("GET /metrics", metrics)
+	limited, err := b.limit(ln)
+	if err != nil {
+		_ = ln.Close()
+		return nil, err
+	}
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10}
+	limited.Attach(srv)
 	b.log.Info("metrics are served", "address", ln.Addr().String())
 	return func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 		defer stop()
-		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := srv.Serve(limited); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/approvals"
+	"countersign/approvals/risk"
 	"countersign/store"
 	"countersign/tools"
 	"countersign/tools/backend"
@@ -179,7 +181,7 @@ func (m *machine) openNow(ctx context.Context) (*opened, error) {
 	case !m.cfg.terminals():
 		o.notice = "Terminals are switched off for the target " + m.name + ": commands run plainly."
 	default:
-		o.tmux, err = tmux.Open(ctx, m.target, tmux.Options{Instance: m.b.env.Instance, Log: m.b.log, Reach: m.reach, Guard: true})
+		o.tmux, err = tmux.Open(ctx, m.target, tmux.Options{Instance: m.b.env.Instance, TmpDir: m.tmuxDir(), Log: m.b.log, Reach: m.reach, Guard: true})
 		switch {
 		case errors.Is(err, tmux.ErrNoTmux) && m.cfg.Kind == "local":
 			o.notice = "tmux is not installed, so commands run plainly and nobody can watch them; install it with: apt-get install tmux"
@@ -204,6 +206,15 @@ func (m *machine) openNow(ctx context.Context) (*opened, error) {
 	return o, err
 }
 
+// tmuxDir is where tmux keeps its sockets on the machine: the bot's own environment counts
+// for this machine only.
+func (m *machine) tmuxDir() string {
+	if m.cfg.Kind != "local" || !filepath.IsAbs(m.b.env.TmuxDir) {
+		return ""
+	}
+	return m.b.env.TmuxDir
+}
+
 func (m *machine) limits() session.Limits {
 	t := m.b.file.Tmux
 	return session.Limits{Sessions: t.MaxSessions, Panes: t.MaxPanes, Target: t.MaxTargetSessions, Instance: t.MaxInstanceSessions, Idle: t.Idle}
@@ -215,21 +226,24 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	target, private, err := m.confine(private)
+	target, private, roots, err := m.confine(private)
 	if err != nil {
 		return nil, err
 	}
-	all := files.New(files.Config{Target: target, Name: m.name, Images: files.NewImages(m.b.db, time.Now), User: o.caps.User, Private: private})
-	cfg := shell.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Classify: m.b.classify, Notice: o.notice, Journal: plainJournal{m}}
+	all := files.New(files.Config{Target: target, Name: m.name, Images: files.NewImages(m.b.db, time.Now), User: o.caps.User, Private: private, Roots: roots})
+	cfg := shell.Config{
+		Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Classify: m.b.classify, Notice: o.notice, Journal: plainJournal{m},
+		Reads: func(lock bool) approvals.Reads { return m.b.rules.Load().reads(m.name, lock) }, Once: m.b.single,
+	}
 	if o.book != nil {
 		cfg.Sessions = o.book // a nil book would not be a nil interface
 		all = append(all, terminal.New(terminal.Config{Target: m.target.ID(), User: o.caps.User, Book: o.book})...)
 	}
 	all = append(all, shell.New(cfg), shell.NewBash(cfg), shell.NewCode(cfg, m.b.file.Tools.interpreters()))
-	all = append(all, search.New(search.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private})...)
-	all = append(all, gitcmd.New(gitcmd.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Journal: plainJournal{m}})...)
-	all = append(all, code.New(code.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Cache: m.b.indexes, Worker: m.b.parser})...)
-	all = append(all, process.New(m.background(o.caps.User, private))...)
+	all = append(all, search.New(search.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Roots: roots})...)
+	all = append(all, gitcmd.New(gitcmd.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Roots: roots, Journal: plainJournal{m}})...)
+	all = append(all, code.New(code.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Roots: roots, Cache: m.b.indexes, Worker: m.b.parser})...)
+	all = append(all, process.New(m.background(o.caps.User, private, roots...))...)
 	byName := map[string]tools.Tool{}
 	for _, t := range all {
 		byName[t.Spec().Name] = t
@@ -238,8 +252,8 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 }
 
 // background says how processes in the background are kept.
-func (m *machine) background(user string, private func(string) bool) process.Config {
-	return process.Config{Target: m.target, Name: m.place(), User: user, Dir: m.cfg.Dir, Private: private, DB: m.b.db, Log: m.b.log}
+func (m *machine) background(user string, private func(string) bool, roots ...string) process.Config {
+	return process.Config{Target: m.target, Name: m.place(), User: user, Dir: m.cfg.Dir, Private: private, Roots: roots, DB: m.b.db, Log: m.b.log, Once: m.b.single}
 }
 
 // patterns are the tools that some machine may have, for their specs.
@@ -269,17 +283,16 @@ func (m *machine) private() (func(path string) bool, error) {
 }
 
 // confine keeps the tools for files within the roots of the machine, where it has any.
-func (m *machine) confine(private func(string) bool) (backend.Target, func(path string) bool, error) {
+func (m *machine) confine(private func(string) bool) (_ backend.Target, _ func(path string) bool, roots []string, _ error) {
 	if len(m.cfg.Roots) == 0 {
-		return m.target, private, nil
+		return m.target, private, nil, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	var roots []string
 	for _, root := range m.cfg.Roots {
 		resolved, err := m.target.FS().Resolve(ctx, root)
 		if err != nil {
-			return nil, nil, fmt.Errorf("its root %s cannot be used: %w", root, err)
+			return nil, nil, nil, fmt.Errorf("its root %s cannot be used: %w", root, err)
 		}
 		roots = append(roots, resolved)
 	}
@@ -290,7 +303,7 @@ func (m *machine) confine(private func(string) bool) (backend.Target, func(path 
 	return target, func(path string) bool {
 		_, _, ok := local.Inside(roots, path)
 		return !ok || private != nil && private(path)
-	}, nil
+	}, roots, nil
 }
 
 // close ends the connection to the machine; what runs there stays.
@@ -406,12 +419,16 @@ func (b *bot) current(ctx context.Context, thread string) (string, error) {
 
 // mayUse says why somebody may not use a target in a thread; "" when they may.
 func (b *bot) mayUse(thread string, by chat.User, groups []string, target string) string {
-	r := b.rules.Load()
+	return b.rules.Load().mayUse(channelOf(thread), by, groups, target)
+}
+
+// mayUse says why somebody may not use a target in a channel; "" when they may.
+func (r *rules) mayUse(channel string, by chat.User, groups []string, target string) string {
 	t, ok := r.file.Targets[target]
 	switch {
 	case !ok:
-		return fmt.Sprintf("there is no target %s; the targets are %s", target, strings.Join(sortedKeys(b.machines), ", "))
-	case !t.in(channelOf(thread)):
+		return fmt.Sprintf("there is no target %s; the targets are %s", target, strings.Join(sortedKeys(r.file.Targets), ", "))
+	case !t.in(channel):
 		return fmt.Sprintf("the target %s may not be used in this channel; use one of its channels (%s), or ask who runs the bot to add this one to targets.%s.channels", target, strings.Join(t.Channels, ", "), target)
 	case len(t.Users) > 0 && !r.policy.Eligible(t.Users, by, groups):
 		return fmt.Sprintf("the target %s is for people of %s only; ask one of them", target, strings.Join(t.Users, " or "))
@@ -446,7 +463,82 @@ func (b *bot) use(ctx context.Context, thread chat.ThreadID, by chat.User, group
 	case o.notice != "":
 		text += " " + o.notice
 	}
+	if err == nil {
+		text += " " + b.held(target, o.caps.Lock)
+	}
 	return text, nil
+}
+
+// reads says which proven reads run unasked on a target, for the lock that it is known to
+// have.
+func (b *bot) reads(target string) approvals.Reads {
+	lock := false
+	if m := b.machines[target]; m != nil {
+		if o := m.state(); o != nil {
+			lock = o.caps.Lock.By != ""
+		}
+	}
+	return b.rules.Load().reads(target, lock)
+}
+
+// reads is what the configuration says of the reads of a target with or without a lock.
+func (r *rules) reads(target string, lock bool) approvals.Reads {
+	return approvals.Effective(approvals.Reads(r.file.Targets[target].Reads), approvals.Reads(r.file.Policy.Reads), lock)
+}
+
+// reach says whether somebody may use the place that a command reaches: a configured
+// target that they may use in this thread.
+func (b *bot) reach(thread chat.ThreadID, by chat.User, groups []string, hop risk.Hop) bool {
+	for _, name := range sortedKeys(b.machines) {
+		if b.machines[name].cfg.is(hop) {
+			return b.mayUse(string(thread), by, groups, name) == ""
+		}
+	}
+	return false
+}
+
+// is reports whether a hop leads to the target.
+func (t TargetConfig) is(hop risk.Hop) bool {
+	switch hop.Kind {
+	case "ssh":
+		user, host, ok := strings.Cut(hop.Name, "@")
+		if !ok {
+			user, host = t.User, hop.Name
+		}
+		return t.Kind == "ssh" && host == t.Host && user == t.User
+	case "service":
+		host, _, _ := strings.Cut(hop.Name, ":")
+		return t.Kind == "ssh" && host == t.Host
+	case "docker", "podman", "nerdctl":
+		return t.Kind == "container" && hop.Name == t.Container
+	}
+	return false
+}
+
+// held says for people how a target holds reads back.
+func (b *bot) held(target string, s backend.LockState) string {
+	var text string
+	switch reads := b.rules.Load().reads(target, s.By != ""); {
+	case reads == approvals.ReadsAsk && s.By == "":
+		text = "Every read asks there."
+	case reads == approvals.ReadsAsk:
+		return "Every read asks there, as the configuration says."
+	case reads == approvals.ReadsPlain && s.By != "":
+		return "Plain reads run unasked there, locked (" + lockNames[s.By] + ")."
+	case reads == approvals.ReadsPlain:
+		text = "It has no lock, so only plain reads run unasked there."
+	default:
+		text = "Reads run locked there (" + lockNames[s.By] + ")."
+	}
+	if len(s.Lacks) > 0 {
+		text += " " + strings.ToUpper(s.Lacks[0][:1]) + s.Lacks[0][1:] + "."
+	}
+	return text
+}
+
+// lockNames say what applies a lock.
+var lockNames = map[string]string{
+	"bot": "by the kernel", "helper": "by countersign-lock", "perl": "by the kernel, through perl", "python3": "by the kernel, through python3", "bwrap": "by bubblewrap",
 }
 
 func (b *bot) labels(target string) string {
@@ -474,6 +566,9 @@ func (b *bot) listTargets(thread string, by chat.User, groups []string, now stri
 			state = "reached"
 			if o.tmux == nil {
 				state += ", without terminals"
+			}
+			if o.caps.Lock.By == "" {
+				state += ", without a lock"
 			}
 		}
 		mark := ""

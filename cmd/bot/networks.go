@@ -20,9 +20,6 @@ import (
 func (b *bot) openSlack() error {
 	e := b.env
 	if e.SlackBotToken == "" {
-		if e.SlackAppToken != "" || e.SlackSigningSecret != "" {
-			return usage("SLACK_APP_TOKEN or SLACK_SIGNING_SECRET is set without SLACK_BOT_TOKEN; set that too, or unset them")
-		}
 		return nil
 	}
 	alive, deaf := alive{b, "slack"}, alive{b, "slack-deaf"}
@@ -32,7 +29,7 @@ func (b *bot) openSlack() error {
 		Channel: func(id string) slack.ChannelRules {
 			f := b.rules.Load().file
 			c, _ := f.channel("slack", id)
-			return slack.ChannelRules{MentionOnly: c.Followups == "mention", Bots: c.Bots}
+			return slack.ChannelRules{MentionOnly: c.Followups == "mention", NoHistory: c.History == "off", Bots: c.Bots}
 		},
 		Known: b.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return b.openThreads(ctx, "slack:") },
 		Seen: b.seen, Alive: alive.at, SetAlive: alive.set, Desk: desk{b}, Do: b.replicas.network(), Turn: b.replicas.turn(), Deaf: deaf.at, SetDeaf: deaf.set, Log: b.log.With("network", "slack"), Now: time.Now,
@@ -66,7 +63,9 @@ func retryAfter(err error) (time.Duration, bool) {
 func (b *bot) place(thread chat.ThreadID, target string) gate.Place {
 	channel := channelOf(string(thread))
 	s := b.rules.Load().file.spot(channel, target)
-	return gate.Place{Channel: channel, Target: s.Target, Approvers: s.Config.Approvers, Labels: s.Config.Labels, Mode: s.Mode, Until: s.Until}
+	return gate.Place{
+		Channel: channel, Target: s.Target, Approvers: s.Config.Approvers, Labels: s.Config.Labels, Mode: s.Mode, Until: s.Until, Reads: b.reads(s.Target),
+	}
 }
 
 // known reports whether the bot takes part in a thread.

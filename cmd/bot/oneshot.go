@@ -43,8 +43,17 @@ func configCommand() *cobra.Command {
 		Use: "print", Short: "Print the effective configuration, secrets masked", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			e, f, err := configuration()
+			if err == nil {
+				err = validate(e, f)
+			}
+			if err == nil {
+				err = validateRun(e, f)
+			}
 			if err != nil {
 				return err
+			}
+			if err := validateHere(e, f); err != nil {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Note: on this machine `bot run` refuses to start: %v.\n", err)
 			}
 			headers := map[string]string{}
 			for k := range e.ModelHeaders {
@@ -60,7 +69,7 @@ func configCommand() *cobra.Command {
 				"SLACK_SIGNING_SECRET": masked(e.SlackSigningSecret), "SLACK_API_URL": e.SlackAPIURL,
 				"DISCORD_BOT_TOKEN": masked(e.DiscordBotToken), "DISCORD_API_URL": e.DiscordAPIURL,
 				"OPENAI_API_KEY": masked(e.OpenAIKey), "OPENAI_BASE_URL": e.OpenAIBaseURL, "OPENAI_MODEL": e.OpenAIModel,
-				"TAVILY_API_KEY": masked(e.TavilyKey), "COUNTERSIGN_MODEL_API": e.ModelAPI, "COUNTERSIGN_MODEL_HEADERS": headers, "COUNTERSIGN_CONFIG": e.Config,
+				"TAVILY_API_KEY": masked(e.TavilyKey), "TAVILY_BASE_URL": e.TavilyURL, "COUNTERSIGN_MODEL_API": e.ModelAPI, "COUNTERSIGN_MODEL_HEADERS": headers, "COUNTERSIGN_CONFIG": e.Config,
 				"COUNTERSIGN_DATA_DIR": e.DataDir, "COUNTERSIGN_LISTEN": e.Listen, "COUNTERSIGN_INSTANCE": e.Instance,
 				"COUNTERSIGN_LOG_LEVEL": e.LogLevel, "COUNTERSIGN_LOG_FORMAT": e.LogFormat,
 			}, f}
@@ -75,6 +84,10 @@ func configCommand() *cobra.Command {
 // scratch builds a bot over a throw-away data directory: one-shot commands must
 // not fight a running bot for its store.
 func scratch(cmd *cobra.Command, change func(*Env, *File) error) (*bot, func(), error) {
+	return scratchFor(cmd, buildOptions{}, change)
+}
+
+func scratchFor(cmd *cobra.Command, o buildOptions, change func(*Env, *File) error) (*bot, func(), error) {
 	e, f, err := configuration()
 	if err != nil {
 		return nil, nil, err
@@ -97,7 +110,8 @@ func scratch(cmd *cobra.Command, change func(*Env, *File) error) (*bot, func(), 
 	if err == nil {
 		var b *bot
 		cwd, _ := os.Getwd()
-		if b, err = build(cmd.Context(), e, f, log, buildOptions{noModel: true, dir: cwd, hostKeys: hostKeys}); err == nil {
+		o.noModel, o.dir, o.hostKeys = true, cwd, hostKeys
+		if b, err = build(cmd.Context(), e, f, log, o); err == nil {
 			return b, func() { b.close(); remove() }, nil
 		}
 	}
@@ -149,7 +163,7 @@ func toolsCommand() *cobra.Command {
 			}
 			list := []tool{}
 			for _, s := range specs {
-				list = append(list, tool{"function", function{s.Name, s.Description, s.Schema}})
+				list = append(list, tool{"function", function{s.Name, s.ToldText, s.Told}})
 			}
 			enc := json.NewEncoder(out)
 			enc.SetIndent("", "  ")
@@ -173,7 +187,7 @@ func toolCommand() *cobra.Command {
 			if u, err := user.Current(); err == nil {
 				person = u.Username
 			}
-			b, done, err := scratch(cmd, func(e *Env, f *File) error {
+			b, done, err := scratchFor(cmd, buildOptions{single: true}, func(e *Env, f *File) error {
 				if err := on.apply(f); err != nil {
 					return err
 				}
@@ -185,6 +199,9 @@ func toolCommand() *cobra.Command {
 			}
 			defer done()
 			defer b.endTerminals(context.WithoutCancel(cmd.Context()))
+			if t, ok := b.everyone().Lookup(args[0]); ok && t.NeedsTmux {
+				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "Note: every run of `bot tool` has terminals of its own, which close when it exits.")
+			}
 			me := chat.User{ID: chat.UserID("web:" + person), Name: person}
 			text, err := b.oneShot(cmd.Context(), me, args[0], args[1], func(what string) bool {
 				return yes || ask(cmd, what)
@@ -267,45 +284,55 @@ func (b *bot) askOnce(ctx context.Context, me chat.User, rec approvals.Record, a
 // oneShot takes one call through plan, gate, vote and permit, as a turn would.
 func (b *bot) oneShot(ctx context.Context, me chat.User, name, args string, approve func(what string) bool) (string, error) {
 	const thread = chat.ThreadID("tool:once")
-	call := tools.Call{ID: "once", Thread: string(thread), By: string(me.ID), Name: name, Args: json.RawMessage(args)}
+	call := tools.Call{ID: "once", Thread: string(thread), By: string(me.ID), Name: name, Args: json.RawMessage(args), Wanted: true}
+	text, tried, err := b.once(ctx, me, call, approve)
+	if tried != "" { // it is no read: now it asks
+		call.Tried = tried
+		text, _, err = b.once(ctx, me, call, approve)
+	}
+	return text, err
+}
+
+// once is oneShot for a call that was tried as a read, or not yet; tried is what it tried
+// in vain.
+func (b *bot) once(ctx context.Context, me chat.User, call tools.Call, approve func(what string) bool) (out, tried string, err error) {
+	const thread = chat.ThreadID("tool:once")
 	plan, err := b.everyone().Plan(ctx, call)
 	if err != nil {
-		return tools.ErrorText(err), errRefused
+		return tools.ErrorText(err), "", errRefused
 	}
-	req := gate.Request{Thread: thread, CallID: call.ID, By: me, Action: plan.Action, Claim: plan.Claim, Floor: plan.Level}
+	req := approvals.Request{Thread: thread, Call: call.ID, By: me, Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Tried: call.Tried}
 	ruling := b.gate.Judge(ctx, req)
 	var permit approvals.Permit
 	var id approvals.ID
 	switch ruling.Lane {
-	case policy.Allow:
-		if permit, err = b.gate.Allow(req, ruling); err != nil {
-			return "", err
-		}
-	case policy.Ask:
+	case approvals.Allow:
+		permit = ruling.Permit
+	case approvals.Ask:
 		var rec approvals.Record
 		err := b.db.Update(ctx, func(tx store.Tx) error { rec = b.gate.Ask(tx, req); return nil })
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
 		id = rec.ID
 		if rec.State != approvals.Approved { // else on the policy's word
 			if text, err := b.askOnce(ctx, me, rec, approve); err != nil {
-				return text, err
+				return text, "", err
 			}
 		}
 		if plan, err = b.everyone().Plan(ctx, call); err != nil {
-			return tools.ErrorText(err), errRefused
+			return tools.ErrorText(err), "", errRefused
 		}
 		var why string
 		err = b.db.Update(ctx, func(tx store.Tx) error { permit, _, why = b.gate.Consume(tx, id, plan.Action); return nil })
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
 		if why != "" {
-			return tools.ErrorText(tools.Failed("%s", why)), errRefused
+			return tools.ErrorText(tools.Failed("%s", why)), "", errRefused
 		}
 	default:
-		return tools.ErrorText(tools.Failed("%s", ruling.Sentence)), errRefused
+		return tools.ErrorText(tools.Failed("%s", ruling.Sentence)), "", errRefused
 	}
 	res, err := plan.Run(ctx, permit, nil)
 	if id != "" {
@@ -315,13 +342,13 @@ func (b *bot) oneShot(ctx context.Context, me chat.User, name, args string, appr
 		})
 	}
 	if err != nil {
-		return tools.ErrorText(err), errRefused
+		return tools.ErrorText(err), "", errRefused
 	}
 	text := tools.Envelope(time.Now(), res.Value)
 	if res.Unknown {
-		return text, errRefused
+		return text, "", errRefused
 	}
-	return text, nil
+	return text, res.Tried, nil
 }
 
 // endTerminals ends the terminals of a one-shot run, whose instance name is its own.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,9 +17,14 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
+	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
+	"countersign/store/mem"
+	"countersign/tools"
+	"countersign/tools/budget"
 	"countersign/tools/files"
+	"countersign/tools/gitcmd"
 )
 
 func policyCommand() *cobra.Command {
@@ -42,6 +48,8 @@ type question struct {
 	Mode    string    `yaml:"mode,omitempty"`
 	Until   time.Time `yaml:"until,omitempty"`
 	At      time.Time `yaml:"at,omitempty"`
+	// Lock says whether the target holds reads back: enforced or none, the default.
+	Lock string `yaml:"lock,omitempty"`
 }
 
 // counsel answers questions from the configuration. The catalogue of tools, which
@@ -56,6 +64,8 @@ type counsel struct {
 type toolLevel struct {
 	name  string
 	level risk.Level
+	own   bool // the bot does it by itself, on no target
+	spec  tools.Spec
 }
 
 func newCounsel(cmd *cobra.Command) (*counsel, error) {
@@ -74,9 +84,9 @@ func newCounsel(cmd *cobra.Command) (*counsel, error) {
 func (k *counsel) spec(tool string) (toolLevel, error) {
 	switch tool {
 	case "run_shell", "bash":
-		return toolLevel{tool, risk.Read}, nil
+		return toolLevel{name: tool, level: risk.Read}, nil
 	case "send-keys": // is left out where there is no tmux
-		return toolLevel{tool, risk.Medium}, nil
+		return toolLevel{name: tool, level: risk.Medium}, nil
 	}
 	if t, ok := k.specs[tool]; ok {
 		return t, nil
@@ -96,122 +106,192 @@ func (k *counsel) spec(tool string) (toolLevel, error) {
 	}
 	defer done()
 	if s, ok := b.everyone().Lookup(tool); ok {
-		t := toolLevel{s.Name, s.Level}
+		base, err := b.base()
+		if err != nil {
+			return toolLevel{}, err
+		}
+		named := func(t tools.Tool) bool { return t.Spec().Name == s.Name }
+		t := toolLevel{s.Name, s.Level, slices.ContainsFunc(base, named) && !slices.ContainsFunc(patterns(b.file.Tools), named), s}
 		k.specs[tool] = t
 		return t, nil
 	}
 	return toolLevel{}, usage("the tool %q needs tmux, which this target does not have", tool)
 }
 
-// input is what the gate would tell the policy about a call that has not been
-// planned: its path is the one of the arguments, and the model claims nothing.
-func (k *counsel) input(q question) (policy.Input, error) {
-	f := k.rules.file
-	in := policy.Input{Facts: policy.Facts{
-		Channel: q.Channel, Target: q.Target, Requester: chat.User{ID: chat.UserID(q.User)}, RequesterGroups: q.Groups, Now: q.At,
-	}, Until: q.Until}
-	if in.Channel == "" {
-		in.Channel = "web"
+// judge asks the gate about a call that has not been planned, as it is when nothing was
+// learned and the model claims nothing: its path is the one of the arguments. It returns
+// what the policy is told and what it decides.
+func (k *counsel) judge(ctx context.Context, q question) (policy.Input, policy.Decision, error) {
+	at, err := k.place(q)
+	if err != nil {
+		return policy.Input{}, policy.Decision{}, err
 	}
-	if in.Target == "" {
-		in.Target = f.Agent.Target
+	a, floor, err := k.action(q, at.Target)
+	if err != nil {
+		return policy.Input{}, policy.Decision{}, err
 	}
-	t, ok := f.Targets[in.Target]
-	if !ok {
-		return in, usage("there is no target %q; the targets are %s", in.Target, strings.Join(sortedKeys(f.Targets), ", "))
+	a.Locked = q.Lock == "enforced" && a.Pane == ""
+	by := chat.User{ID: chat.UserID(q.User)}
+	g := gate.New(gate.Config{
+		DB: mem.Open(), Policy: func() *policy.Policy { return k.rules.policy }, Classify: k.rules.engine.Judge,
+		Now: func() time.Time { return q.At },
+		Place: func(_ chat.ThreadID, target string) gate.Place {
+			p := at
+			if target != at.Target { // the bot's own, which has no labels
+				s := k.rules.file.spot(at.Channel, target)
+				p.Target, p.Labels, p.Approvers, p.Reads = s.Target, s.Config.Labels, s.Config.Approvers, k.rules.reads(s.Target, false)
+			}
+			return p
+		},
+		Reach: func(_ chat.ThreadID, by chat.User, groups []string, hop risk.Hop) bool {
+			for _, name := range sortedKeys(k.rules.file.Targets) {
+				if k.rules.file.Targets[name].is(hop) {
+					return k.rules.mayUse(at.Channel, by, groups, name) == ""
+				}
+			}
+			return false
+		},
+	})
+	in, d, err := g.Explain(ctx, approvals.Request{By: by, Groups: q.Groups, Action: a, Floor: floor})
+	if err != nil || a.Target != at.Target {
+		return in, d, err
 	}
-	in.Labels, in.Approvers = t.Labels, t.Approvers
-	network, id, _ := strings.Cut(in.Channel, ":")
-	if network != "web" && ((network != "slack" && network != "discord") || id == "") {
-		return in, usage("the channel %q cannot be read; write slack:ID, discord:ID or web", in.Channel)
+	// The bot refuses this before it asks the gate.
+	if why := k.rules.mayUse(at.Channel, by, q.Groups, at.Target); why != "" {
+		d = policy.Decision{Rule: "target: " + at.Target, Matched: d.Matched, Sentence: why}
 	}
-	if who, rest, ok := strings.Cut(q.User, ":"); q.User != "" && (!ok || rest == "" || !slices.Contains([]string{"web", "slack", "discord"}, who)) {
-		return in, usage("the user %q cannot be read; write web:NAME, slack:TEAM:ID or discord:ID", q.User)
-	}
-	at := f.spot(in.Channel, in.Target)
-	in.Mode = at.Mode
-	if q.Mode != "" {
-		var err error
-		if in.Mode, err = policy.ParseMode(q.Mode); err != nil {
-			return in, usage("%v", err)
-		}
-	}
-	if in.Until.IsZero() {
-		in.Until = at.Until
-	}
-	return in, k.judge(q, &in)
+	return in, d, nil
 }
 
-// judge fills in tool, kind, text, level and effects.
-func (k *counsel) judge(q question, in *policy.Input) error {
-	tool := q.Tool
-	if tool == "" {
-		tool = "run_shell"
+// context is the command's, where there is one.
+func (k *counsel) context() context.Context {
+	if k.cmd == nil || k.cmd.Context() == nil {
+		return context.Background()
 	}
-	spec, err := k.spec(tool)
+	return k.cmd.Context()
+}
+
+// place is where a call would happen.
+func (k *counsel) place(q question) (gate.Place, error) {
+	f := k.rules.file
+	channel := either(q.Channel, "web")
+	network, id, _ := strings.Cut(channel, ":")
+	if network != "web" && ((network != "slack" && network != "discord") || id == "") {
+		return gate.Place{}, usage("the channel %q cannot be read; write slack:ID, discord:ID or web", channel)
+	}
+	if who, rest, ok := strings.Cut(q.User, ":"); q.User != "" && (!ok || rest == "" || !slices.Contains([]string{"web", "slack", "discord"}, who)) {
+		return gate.Place{}, usage("the user %q cannot be read; write web:NAME, slack:TEAM:ID or discord:ID", q.User)
+	}
+	if !slices.Contains([]string{"", "none", "enforced"}, q.Lock) {
+		return gate.Place{}, usage("the lock is %q; write enforced or none", q.Lock)
+	}
+	target := q.Target
+	if target == "" {
+		target = f.Agent.Target
+		if c, ok := f.channel(network, id); ok && c.Target != "" {
+			target = c.Target
+		}
+	}
+	if _, ok := f.Targets[target]; !ok {
+		return gate.Place{}, usage("there is no target %q; the targets are %s", target, strings.Join(sortedKeys(f.Targets), ", "))
+	}
+	s := f.spot(channel, target)
+	p := gate.Place{
+		Channel: channel, Target: s.Target, Labels: s.Config.Labels, Approvers: s.Config.Approvers, Mode: s.Mode, Until: s.Until,
+		Reads: k.rules.reads(s.Target, q.Lock == "enforced"),
+	}
+	if q.Mode != "" {
+		var err error
+		if p.Mode, err = policy.ParseMode(q.Mode); err != nil {
+			return gate.Place{}, usage("%v", err)
+		}
+	}
+	if !q.Until.IsZero() {
+		p.Until = q.Until
+	}
+	return p, nil
+}
+
+// action is what a tool would plan of a call, as far as its arguments tell, and the
+// level of the call itself.
+func (k *counsel) action(q question, target string) (approvals.Action, risk.Level, error) {
+	spec, err := k.spec(either(q.Tool, "run_shell"))
 	if err != nil {
-		return err
+		return approvals.Action{}, 0, err
 	}
-	name, floor := spec.name, spec.level
-	in.Tool = name
 	args := map[string]any{}
 	if !q.Args.IsZero() {
 		if err := q.Args.Decode(&args); err != nil {
-			return usage("the arguments of %s are no object: %v", name, err)
+			return approvals.Action{}, 0, usage("the arguments of %s are no object: %v", spec.name, err)
 		}
 	}
-	in.Command = q.Command
-	if name == "run_shell" || name == "bash" {
-		if q.Command == "" {
-			in.Command, _ = args["command"].(string)
+	if len(spec.spec.Schema) > 0 { // the tool gets them with the one name of their place
+		raw, err := json.Marshal(args)
+		if args = nil; err == nil {
+			err = json.Unmarshal(tools.Renamed(spec.spec, raw), &args)
 		}
-		if in.Command == "" {
-			return usage("there is no command; write one")
-		}
-		args["command"] = in.Command
-	}
-	raw, err := json.Marshal(args)
-	if err != nil {
-		return usage("the arguments of %s are not JSON: %v", name, err)
-	}
-	in.Args = string(raw)
-	if in.Command == "" {
-		in.Command = in.Args
-	}
-	for _, key := range []string{"path", "file_path"} {
-		if s, ok := args[key].(string); ok && in.Path == "" {
-			in.Path = s
-		}
-	}
-	if patch, ok := args["patch"].(string); ok && name == "apply_patch" {
-		dir, _ := args["dir"].(string)
-		if in.Paths, err = files.PatchNames(patch, dir); err != nil {
-			return usage("the patch cannot be read: %v", err)
-		}
-	}
-	v := risk.Verdict{Risk: risk.Max(floor, risk.Low), Effects: []risk.Effect{risk.EffectWrite}}
-	switch {
-	case name == "run_shell" || name == "bash":
-		in.Kind, v = string(approvals.KindShell), k.rules.engine.Classify(in.Command)
-	case name == "send-keys":
-		in.Kind, v = string(approvals.KindKeys), risk.Verdict{Risk: risk.Medium, Effects: []risk.Effect{risk.EffectInteractive}}
-	case floor == risk.Read && in.Path != "":
-		text, err := approvals.Reading(in.Path)
 		if err != nil {
-			return usage("the path %q cannot be written as text", in.Path)
+			return approvals.Action{}, 0, usage("the arguments of %s are not JSON: %v", spec.name, err)
 		}
-		in.Kind, v = string(approvals.KindObserve), k.rules.engine.Classify(text)
-	case floor == risk.Read:
-		in.Kind, v = string(approvals.KindObserve), risk.Verdict{ReadOnly: true, Risk: risk.Read}
+	}
+	a := approvals.Action{Tool: spec.name, Kind: approvals.KindChange, Target: target}
+	if spec.own {
+		a.Target = harness
+	}
+	word := func(key string) string { s, _ := args[key].(string); return s }
+	shell := slices.Contains([]string{"run_shell", "bash", "run_bash_background"}, spec.name)
+	if shell {
+		command := either(q.Command, word("command"))
+		if command == "" {
+			return a, 0, usage("there is no command; write one")
+		}
+		args["command"] = command
+		a.Kind, a.Bytes = approvals.KindShell, []byte(command)
+		if spec.name != "run_bash_background" {
+			a.Shell = "bash"
+		}
+		if args["wait"] == false {
+			a.Pane = "shared" // typed into a terminal, also what only reads
+		}
+	} else if q.Command != "" {
+		a.Bytes = []byte(q.Command)
+	}
+	if a.Args, err = json.Marshal(args); err != nil {
+		return a, 0, usage("the arguments of %s are not JSON: %v", spec.name, err)
+	}
+	text, level, git, err := gitcmd.Shape(spec.name, a.Args)
+	switch {
+	case err != nil:
+		return a, 0, usage("%v", err)
+	case git && text != "":
+		a.Kind, a.Bytes, a.Shell = approvals.KindShell, []byte(text), "bash"
+	case git:
+		a.Kind = approvals.KindObserve
+		if spec.name != "git_log" {
+			a.Path = word("path")
+		}
+	case shell:
+	case spec.name == "send-keys":
+		a.Kind = approvals.KindKeys
+	case spec.name == "execute_code":
+		a.Bytes = []byte(word("code"))
+	case spec.name == "apply_patch" && word("patch") != "":
+		a.Bytes = []byte(word("patch"))
+		if a.Paths, err = files.PatchNames(word("patch"), word("path")); err != nil {
+			return a, 0, usage("the patch cannot be read: %v", err)
+		}
 	default:
-		in.Kind = string(approvals.KindChange)
+		if spec.level == risk.Read || spec.own && !slices.Contains([]string{"propose_plan", budget.Name}, spec.name) {
+			a.Kind = approvals.KindObserve
+		} else if content := word("content"); content != "" {
+			a.Bytes = []byte(content)
+		}
+		a.Path = word("path")
 	}
-	in.Level = risk.Max(v.Risk, floor)
-	in.Harmless = v.ReadOnly && in.Level == risk.Read
-	for _, e := range v.Effects {
-		in.Effects = append(in.Effects, string(e))
+	if git {
+		return a, risk.Max(spec.level, level), nil
 	}
-	return nil
+	return a, spec.level, nil
 }
 
 func explainCommand() *cobra.Command {
@@ -261,11 +341,10 @@ path among them is taken as it stands. What was learned earlier does not count.`
 			if err != nil {
 				return err
 			}
-			in, err := k.input(q)
+			in, d, err := k.judge(cmd.Context(), q)
 			if err != nil {
 				return err
 			}
-			d := k.rules.policy.Decide(in)
 			if asJSON {
 				enc := json.NewEncoder(cmd.OutOrStdout())
 				enc.SetIndent("", "  ")
@@ -282,17 +361,18 @@ path among them is taken as it stands. What was learned earlier does not count.`
 	c.Flags().StringVar(&q.Target, "target", "", "target instead of the configured one")
 	c.Flags().StringVar(&q.Tool, "tool", "run_shell", "the tool that is called")
 	c.Flags().StringVar(&q.Mode, "mode", "", "mode instead of the channel's")
+	c.Flags().StringVar(&q.Lock, "lock", "none", "whether the target holds reads back (bot doctor says): enforced or none")
 	c.Flags().StringVar(&until, "until", "", "end of the mode trusting instead of the channel's, in RFC 3339")
 	c.Flags().StringVar(&at, "at", "", "the time in RFC 3339 (default now)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
 
-func laneName(l policy.Lane) string {
+func laneName(l approvals.Lane) string {
 	switch l {
-	case policy.Allow:
+	case approvals.Allow:
 		return "allow"
-	case policy.Ask:
+	case approvals.Ask:
 		return "ask"
 	default:
 		return "forbid"
@@ -353,11 +433,11 @@ func (k *counsel) explain(in policy.Input, d policy.Decision) string {
 		_, _ = fmt.Fprintf(&s, "%-15s %s\n", key+":", fmt.Sprintf(format, a...))
 	}
 	switch {
-	case d.Lane == policy.Allow && d.Auto != "":
+	case d.Lane == approvals.Allow && d.Auto != "":
 		line("decision", "allow: it runs without asking anybody, by %s", d.Auto)
-	case d.Lane == policy.Allow:
+	case d.Lane == approvals.Allow:
 		line("decision", "allow: it runs without asking anybody, because it is proven to only read")
-	case d.Lane == policy.Ask:
+	case d.Lane == approvals.Ask:
 		line("decision", "ask: it runs after people approved it")
 	default:
 		line("decision", "forbid: it is refused")
@@ -367,7 +447,7 @@ func (k *counsel) explain(in policy.Input, d policy.Decision) string {
 	if d.Sentence != "" {
 		line("says", "%s", d.Sentence)
 	}
-	if d.Lane == policy.Ask {
+	if d.Lane == approvals.Ask {
 		for i, r := range d.Requirements {
 			key := "who approves"
 			if i > 0 {
@@ -483,10 +563,11 @@ func policyTestCommand() *cobra.Command {
   - name: stopping the shop takes two     # needed, as is expect
     command: systemctl stop checkout      # or tool and args
     channel: slack:C0123456               # default web
-    target: local                         # default agent.target
+    target: local                         # default the channel's, else agent.target
     user: slack:T1:U1
     groups: [S1]                          # what the network vouches for
     mode: balanced                        # default the channel's
+    lock: none                            # or enforced: the target holds reads back
     at: 2024-01-01T12:00:00Z              # default that, a Monday
     expect: ask                           # allow, ask or forbid
     count: 2                              # most people that one requirement takes
@@ -567,7 +648,7 @@ func parseTable(path string, b []byte) ([]row, error) {
 }
 
 // rowKeys are the keys of a row.
-var rowKeys = []string{"name", "command", "tool", "args", "channel", "target", "user", "groups", "mode", "until", "at", "expect", "count", "rule"}
+var rowKeys = []string{"name", "command", "tool", "args", "channel", "target", "user", "groups", "mode", "until", "at", "lock", "expect", "count", "rule"}
 
 // explainTable turns a YAML error into one sentence with file and line.
 func explainTable(path string, err error) error {
@@ -590,11 +671,10 @@ func (k *counsel) miss(r row) (string, error) {
 	if r.At.IsZero() {
 		r.At = noon
 	}
-	in, err := k.input(r.question)
+	in, d, err := k.judge(k.context(), r.question)
 	if err != nil {
 		return "", err
 	}
-	d := k.rules.policy.Decide(in)
 	count := 0
 	for _, n := range d.Requirements {
 		count = max(count, n.Count)

@@ -2,15 +2,23 @@ package main
 
 import (
 	"context"
+	"countersign/approvals"
 	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
+	"countersign/adapters/chat"
 	"countersign/approvals/policy"
+	"countersign/tools"
+	"countersign/tools/backend"
+	"countersign/tools/backend/local"
 )
 
 // TestTheDocumentedPolicyHolds loads the configuration in docs/policy.md and checks
@@ -106,11 +114,163 @@ func FuzzPolicyTable(f *testing.F) {
 		k := &counsel{rules: r, specs: map[string]toolLevel{}}
 		for _, row := range table {
 			if row.Tool != "" {
-				k.specs[row.Tool] = toolLevel{row.Tool, 3}
+				k.specs[row.Tool] = toolLevel{name: row.Tool, level: 3}
 			}
 			if why, err := k.miss(row); err == nil && why == "" && row.Expect == "allow" && row.Mode == "review" {
 				t.Fatal("a command runs alone in review")
 			}
 		}
 	})
+}
+
+// TestExplainSaysWhatTheBotDecides compares what is said of a call that nobody planned
+// with what the gate makes of the same call when its tool plans it.
+func TestExplainSaysWhatTheBotDecides(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "bot.yaml")
+	text := `
+targets:
+  local: {kind: local, tmux: false, dir: ` + dir + `, approvers: [oncall], labels: {env: dev}}
+groups:
+  oncall: {web: [alice]}
+policy:
+  rules:
+    - {name: staging-is-fine, match: {tools: [git_add, git_commit, write_file, time]}, then: allow}
+    - {name: nothing-of-dev, match: {labels: {env: dev}, tools: [web_search]}, then: forbid}
+`
+	for path, s := range map[string]string{config: text, filepath.Join(dir, "a.txt"): "one\n"} {
+		if err := os.WriteFile(path, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("COUNTERSIGN_CONFIG", config)
+	t.Setenv("COUNTERSIGN_DATA_DIR", filepath.Join(dir, "data"))
+	for _, line := range []string{"init -q -b main", "add a.txt", "-c user.name=x -c user.email=x@x.example commit -q -m first", "branch other"} {
+		if out, err := local.New(local.Options{Dir: dir}).Start(t.Context(), backend.Spec{Shell: "git " + line, Dir: dir}); err != nil {
+			t.Fatal(err)
+		} else if res, err := out.Wait(); err != nil || res.Code != 0 {
+			t.Fatalf("git %s: %+v %v", line, res, err)
+		}
+	}
+	cmd := root()
+	cmd.SetContext(t.Context())
+	b, done, err := scratch(cmd, func(_ *Env, f *File) error { f.Agent.Preset = "full"; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	k, err := newCounsel(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := b.machines["local"].connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := "none"
+	if o.caps.Lock.By != "" {
+		lock = "enforced"
+	}
+	for _, tt := range []struct{ tool, args string }{
+		{"run_shell", `{"command":"ls"}`},
+		{"run_shell", `{"command":"rm a.txt"}`},
+		{"run_shell", `{"command":"cat /etc/shadow"}`},
+		{"run_shell", `{"command":"x=$(ls); echo \"$x\""}`},
+		{"run_bash_background", `{"command":"sleep 1"}`},
+		{"run_bash_background", `{"command":"uptime"}`},
+		{"git_add", `{"files":["a.txt"]}`},
+		{"git_status", `{}`},
+		{"git_log", `{}`},
+		{"git_branch", `{}`},
+		{"git_branch", `{"name":"x"}`},
+		{"git_branch", `{"name":"other","delete":true}`},
+		{"git_checkout", `{"branch":"other"}`},
+		{"git_merge", `{"branch":"other"}`},
+		{"git_reset", `{"mode":"hard"}`},
+		{"write_file", `{"path":"` + dir + `/b.txt","content":"x"}`},
+		{"delete_file", `{"path":"` + dir + `/a.txt"}`},
+		{"read_file", `{"path":"` + dir + `/a.txt"}`},
+		{"execute_code", `{"language":"python","code":"print(1)"}`},
+		{"time", `{}`},
+		{"ls", `{"path":"` + dir + `"}`},
+		{"grep", `{"pattern":"one","path":"` + dir + `"}`},
+		{"find", `{"path":"` + dir + `"}`},
+		{"edit", `{"path":"` + dir + `/a.txt","old_text":"one","new_text":"two"}`},
+		{"create_file", `{"path":"` + dir + `/c.txt","content":"x"}`},
+		{"apply_patch", `{"patch":"--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+x\n","dir":"` + dir + `"}`},
+		{"web_search", `{"query":"x"}`},
+		{"fetch_url", `{"url":"https://example.com/"}`},
+		{"indexer_search_files", `{"pattern":"*"}`},
+		{"read_file", `{"path":"/etc/shadow"}`},
+		{"get_background_status", `{}`},
+	} {
+		t.Run(tt.tool+" "+tt.args, func(t *testing.T) {
+			args := tt.args
+			if tt.tool == "run_shell" {
+				args = strings.Replace(args, "{", `{"risk":"low","mutation":false,"privesc":false,"why":"the test",`, 1)
+			}
+			p, err := b.planCall(t.Context(), tools.Call{Wanted: true, ID: "c", Thread: "web:1", By: "web:alice", Name: tt.tool, Args: []byte(args)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			is, decided, err := b.gate.Explain(t.Context(), approvals.Request{Thread: "web:1", By: chat.User{ID: "web:alice"}, Action: p.Action, Floor: p.Level})
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := question{Tool: tt.tool, User: "web:alice", At: is.Now, Lock: lock}
+			if err := yaml.Unmarshal([]byte(tt.args), &q.Args); err != nil {
+				t.Fatal(err)
+			}
+			q.Args = *q.Args.Content[0]
+			said, d, err := k.judge(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Lane != decided.Lane || d.Rule != decided.Rule || said.Kind != is.Kind || said.Level != is.Level || !slices.Equal(said.Effects, is.Effects) || said.Harmless != is.Harmless || said.Target != is.Target {
+				t.Errorf("the bot: %s by %s, %s %s %v harmless %v on %s\nexplained: %s by %s, %s %s %v harmless %v on %s",
+					laneName(decided.Lane), decided.Rule, is.Kind, is.Level, is.Effects, is.Harmless, is.Target,
+					laneName(d.Lane), d.Rule, said.Kind, said.Level, said.Effects, said.Harmless, said.Target)
+			}
+		})
+	}
+}
+
+func TestExplainKnowsWhoMayUseATargetAndWhere(t *testing.T) {
+	f := defaults()
+	f.Groups = map[string]policy.Group{"dba": {Web: []string{"dora"}, SlackUsergroups: []string{"S1"}}, "oncall": {Web: []string{"alice", "dora"}}}
+	f.Targets = map[string]TargetConfig{
+		"local": {Kind: "local", Approvers: []string{"oncall"}},
+		"db-1":  {Kind: "ssh", Host: "db-1", Approvers: []string{"oncall"}, Users: []string{"dba"}, Channels: []string{"slack:C1", "web"}},
+	}
+	f.Agent.Target = "local"
+	f.Channels = []ChannelConfig{{Platform: "slack", ID: "C1", Target: "db-1"}}
+	r, err := newRules(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &counsel{rules: r, specs: map[string]toolLevel{"web_search": {name: "web_search", level: 1, own: true}}}
+	for _, tt := range []struct {
+		rule string
+		q    question
+		want string
+		says string
+	}{
+		{"one of the users", question{Command: "uptime", Target: "db-1", User: "web:dora"}, "allow", ""},
+		{"somebody else", question{Command: "uptime", Target: "db-1", User: "web:alice"}, "forbid", "for people of dba only"},
+		{"somebody else who changes something", question{Command: "rm x", Target: "db-1", User: "web:alice"}, "forbid", "for people of dba only"},
+		{"whom the network vouches for", question{Command: "uptime", Target: "db-1", Channel: "slack:C1", User: "slack:T1:U1", Groups: []string{"S1"}}, "allow", ""},
+		{"another channel", question{Command: "uptime", Target: "db-1", Channel: "slack:C2", User: "slack:T1:U1", Groups: []string{"S1"}}, "forbid", "may not be used in this channel"},
+		{"the channel's own target", question{Command: "uptime", Channel: "slack:C1", User: "slack:T1:U2"}, "forbid", "for people of dba only"},
+		{"a target for everybody", question{Command: "uptime", User: "web:alice"}, "allow", ""},
+		{"a hop to a place that is not one's own", question{Command: "ssh db-1 uptime", User: "web:alice"}, "ask", ""},
+		{"what the bot does by itself", question{Tool: "web_search", Target: "db-1", User: "web:alice"}, "allow", ""},
+	} {
+		in, d, err := k.judge(t.Context(), tt.q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if laneName(d.Lane) != tt.want || !strings.Contains(d.Sentence, tt.says) {
+			t.Errorf("%s: %s (%s): %s\n%s", tt.rule, laneName(d.Lane), d.Rule, d.Sentence, k.explain(in, d))
+		}
+	}
 }

@@ -68,6 +68,11 @@ func (b *bot) reload(ctx context.Context) {
 		return
 	}
 	old := b.rules.Swap(next)
+	if b.web != nil {
+		if err := b.web.Recheck(ctx); err != nil {
+			b.log.Error("sessions of people who are out could not be ended; each request still refuses them", "error", err)
+		}
+	}
 	if b.intake != nil {
 		if err := b.intake.Use(f.Alerts); err != nil { // readFile has checked it
 			b.log.Error("the routes of alerts were not reloaded; the old ones stay", "error", err)
@@ -86,7 +91,7 @@ func fixed(f File) File {
 	f.Agent.Mode, f.Agent.Until, f.Web.Viewers = "", time.Time{}, nil
 	targets := map[string]TargetConfig{}
 	for name, t := range f.Targets {
-		t.Approvers, t.Labels, t.Users, t.Channels, t.Moderators = nil, nil, nil, nil, nil
+		t.Approvers, t.Labels, t.Users, t.Channels, t.Moderators, t.Reads = nil, nil, nil, nil, nil, ""
 		targets[name] = t
 	}
 	f.Targets = targets

@@ -113,11 +113,16 @@ func (p *replay) read(ctx context.Context, db store.DB) error {
 var was = map[string]string{audit.Asked: "asked", audit.Allowed: "ran", audit.Forbidden: "was refused"}
 
 // would are the lanes in the same words.
-var would = map[policy.Lane]string{policy.Ask: "asked", policy.Allow: "ran", policy.Forbid: "was refused"}
+var would = map[approvals.Lane]string{approvals.Ask: "asked", approvals.Allow: "ran", approvals.Forbid: "was refused"}
 
 func (p *replay) judge(l audit.Line) {
 	in := p.input(l)
 	d := p.rules.policy.Decide(in)
+	// The record does not hold a person's groups, so of who may use a target and where only
+	// the channels can be tried.
+	if t, ok := p.rules.file.Targets[in.Target]; ok && !t.in(in.Channel) {
+		d = policy.Decision{Rule: "target: " + in.Target, Sentence: "the target may not be used in this channel"}
+	}
 	p.calls++
 	before, after := was[l.Event.What], would[d.Lane]
 	if before == after {

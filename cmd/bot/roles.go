@@ -215,7 +215,11 @@ func (b *bot) workflow(_ context.Context, thread chat.ThreadID, name string, inp
 	}
 	wf, unknown := b.library.Get(name)
 	if unknown != nil {
-		return llm.Call{}, "There is no workflow `" + name + "`; `run` lists those that there are."
+		text := "There is no workflow `" + name + "`."
+		if names := b.library.Names(); len(names) > 0 {
+			text += " You can run `" + strings.Join(names, "`, `") + "`."
+		}
+		return llm.Call{}, text + " For anything else, ask in a sentence, such as: please run " + name + "."
 	}
 	if _, err := wf.Inputs(raw); err != nil {
 		return llm.Call{}, "I did not begin `" + name + "`: " + err.Error()

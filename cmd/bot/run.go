@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,9 @@ func runCommand() *cobra.Command {
 			}
 			log, err := newLog(e, cmd.ErrOrStderr())
 			if err != nil {
+				return err
+			}
+			if err := cmp.Or(validate(e, f), validateRun(e, f), validateHere(e, f)); err != nil {
 				return err
 			}
 			b, err := build(cmd.Context(), e, f, log, buildOptions{})
@@ -80,6 +84,12 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	if err != nil {
 		return fmt.Errorf("the web console cannot listen on %s (%w); set COUNTERSIGN_LISTEN to a free address", listen, err)
 	}
+	limited, err := b.limit(ln)
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
+	ln = limited
 	secured, scheme, err := b.secure(ln)
 	if err != nil {
 		_ = ln.Close()
@@ -130,6 +140,7 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 32 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
 	}
+	limited.Attach(srv)
 	g, gctx := errgroup.WithContext(ctx)
 	// The console listens before it is told to anybody, and is told once it takes
 	// messages.
@@ -197,6 +208,7 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		return nil
 	})
 	err = g.Wait()
+	recorder.final(ctx)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/approvals"
 	"countersign/approvals/policy"
 	"countersign/tools/mcp"
 )
@@ -43,6 +44,9 @@ type TargetConfig struct {
 	Roots     []string          `yaml:"roots,omitempty"`
 	Labels    map[string]string `yaml:"labels,omitempty"`
 	Approvers []string          `yaml:"approvers"`
+	// Reads says which proven reads run unasked: "enforced" (under a lock; the default where
+	// the target has one), "plain" (the default elsewhere) or "ask". See docs/gate.md.
+	Reads string `yaml:"reads,omitempty"`
 	// Users are the groups whose members may use the target, and Channels where
 	// ("slack:C0123456", "web"); empty means everybody, everywhere.
 	Users    []string `yaml:"users,omitempty"`
@@ -108,6 +112,9 @@ func (f File) checkTarget(at, name string, t TargetConfig) error {
 	}
 	if err != nil {
 		return err
+	}
+	if _, err := approvals.ParseReads(t.Reads); err != nil {
+		return usage("%s.reads: %v", at, err)
 	}
 	if t.Dir != "" && !filepath.IsAbs(t.Dir) && t.Kind != "local" {
 		return usage("%s has dir %q; use an absolute path", at, t.Dir)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"countersign/approvals"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -34,7 +35,6 @@ import (
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
 	"countersign/internal/failpoint"
-	"countersign/internal/gatekeeper"
 	"countersign/internal/observe"
 	"countersign/internal/redact"
 	"countersign/internal/steady"
@@ -62,6 +62,8 @@ type bot struct {
 	db   engine
 	// replicas are this process and the others that share the store.
 	replicas *replicas
+	// single says that this run is one call: its terminals, its store and its outputs end with it.
+	single bool
 
 	machines map[string]*machine // by the names of the targets
 	hostKeys string              // the known_hosts file of what people approved
@@ -96,12 +98,16 @@ type buildOptions struct {
 	model   llm.Model // nil: the one that the environment names
 	dir     string    // the target's default directory; "" is the bot's own
 	noModel bool      // the subcommand asks no model
+	single  bool      // see bot.single
 	// hostKeys is the file of approved host keys; "" is the one in the data directory.
 	hostKeys string
 }
 
 func build(ctx context.Context, e Env, f File, log *slog.Logger, o buildOptions) (*bot, error) {
-	b := &bot{env: e, file: f, log: log, adapters: map[string]chat.Adapter{}}
+	if err := validate(e, f); err != nil {
+		return nil, err
+	}
+	b := &bot{env: e, file: f, log: log, adapters: map[string]chat.Adapter{}, single: o.single}
 	if err := b.open(ctx); err != nil {
 		return nil, err
 	}
@@ -167,7 +173,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		return err
 	}
 	b.rules.Store(r)
-	if b.mcp, err = serverConfig(b.file); err != nil {
+	if b.mcp, err = serverConfig(b.file, os.LookupEnv); err != nil {
 		return err
 	}
 	known := append(b.secrets(), b.mcp.Secrets()...)
@@ -223,11 +229,14 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Classify: b.classify,
 		Wake:     func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.sender.Wake(thread) },
 		Place:    b.place,
+		Reach:    b.reach,
+		Used:     b.markApproval, Labels: func(c approvals.Claim, engine approvals.Judgement) { b.observer.Labels(c, engine) },
 	})
 	b.sender = outbox.NewSender(b.db, outbox.Options{
 		Send: b.post, Log: b.log,
 		Permanent:   func(err error) bool { return errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrRejected) },
 		RetryAfter:  retryAfter,
+		Yields:      isLog,
 		Concurrency: 256, Timeout: time.Minute,
 		Owner: b.replicas.Name(), Alive: b.replicas.Alive,
 		OnSent: func(r outbox.Row) {
@@ -253,14 +262,15 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		return fmt.Errorf("the tokenizer cannot be made: %w", err)
 	}
 	b.agent = agent.New(agent.Config{
-		DB: b.db, Model: b.observer.Model(model), Tools: toolbox{b}, Gate: gatekeeper.New(gatekeeper.Config{Gate: b.gate, Used: b.markApproval, Labels: b.observer.Labels}), Outbox: post{b.sender},
+		DB: b.db, Model: b.observer.Model(model), Tools: toolbox{b}, Gate: b.gate, Outbox: post{b.sender},
 		Owner: b.replicas.Name(), Replicas: b.replicas,
 		Prompt: b.prompt, Profile: b.profile, Role: b.roleWord, Workflow: b.workflow, Workflows: b.library.Names(), Record: b.recordWord, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
 		Limits: agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Window: b.file.Model.Window, Count: counter.Count, Key: b.derived("marks"),
-		Watcher:  watcher{b.observer},
-		Spending: &agent.Spending{Prices: b.file.Prices, Caps: b.file.Caps, Channel: func(t chat.ThreadID) string { return channelOf(string(t)) }},
-		Repeats:  b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: deadlines.Now, Log: b.log,
+		Watcher:     watcher{b.observer},
+		Spending:    &agent.Spending{Prices: b.file.Prices, Caps: b.file.Caps, Channel: func(t chat.ThreadID) string { return channelOf(string(t)) }},
+		KeepDeleted: b.file.Keep.Deleted,
+		Repeats:     b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: deadlines.Now, Log: b.log,
 	})
 	return nil
 }
@@ -312,7 +322,7 @@ func (b *bot) terminals(thread chat.ThreadID) bool {
 
 // classify judges with the tables of the moment: one classifier for the gate and
 // for the tool that decides where a read runs.
-func (b *bot) classify(text string) risk.Verdict { return b.rules.Load().engine.Classify(text) }
+func (b *bot) classify(t risk.Text) risk.Verdict { return b.rules.Load().engine.Judge(t) }
 
 func (b *bot) secrets() []string {
 	var out []string
@@ -381,6 +391,15 @@ func (b *bot) undo(ctx context.Context, thread chat.ThreadID, change string) (ll
 	return llm.Call{Name: "undo", Args: string(raw)}, ""
 }
 
+// isLog reports whether a row is a line of the work log: people wait for the answer, which
+// may overtake it.
+func isLog(r outbox.Row) bool {
+	var p struct {
+		Log bool `json:"log"`
+	}
+	return json.Unmarshal(r.Body, &p) == nil && p.Log
+}
+
 // adapterOf finds the network of a thread.
 func (b *bot) adapterOf(thread string) (chat.Adapter, error) {
 	scheme, _, _ := strings.Cut(thread, ":")
@@ -409,6 +428,9 @@ func (b *bot) post(ctx context.Context, r outbox.Row) (string, error) {
 }
 
 func (b *bot) progress(ctx context.Context, thread chat.ThreadID, p chat.Progress) {
+	if p.Text != "" && p.Kind != chat.ProgressOutput && b.sender.Behind(string(thread)) {
+		p.Text = "" // a draft is a message, and would stand before the answers that are still to be posted
+	}
 	a, err := b.adapterOf(string(thread))
 	if err != nil {
 		return
@@ -524,7 +546,7 @@ func (t toolbox) Specs(thread chat.ThreadID, id string) []llm.ToolSpec {
 	var out []llm.ToolSpec
 	terminals := t.b.terminals(thread)
 	for _, s := range reg.Specs(func(s tools.Spec) bool { return terminals || !s.NeedsTmux }) {
-		out = append(out, llm.ToolSpec{Name: s.Name, Description: s.Description, Schema: s.Schema})
+		out = append(out, llm.ToolSpec{Name: s.Name, Description: s.ToldText, Schema: s.Told})
 	}
 	return out
 }

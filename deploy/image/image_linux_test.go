@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"countersign/agent/llm/openai/openaitest"
+	"countersign/internal/needstest"
 	"countersign/tools/backend/container/enginetest"
 )
 
@@ -49,6 +50,7 @@ const (
 // TestImage (D-05) builds the repository's Dockerfile and runs the image as README.md says. It is
 // one test, since the build is what takes its time.
 func TestImage(t *testing.T) {
+	needstest.Long(t)
 	if testing.Short() {
 		t.Skip("it builds an image twice: run without -short")
 	}

@@ -18,7 +18,6 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/agent"
-	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/approvals"
 	"countersign/approvals/risk"
@@ -90,21 +89,21 @@ func (w *weather) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 // looking is a gate that permits what can only look and asks nobody.
 type looking struct{ agent.Gate }
 
-func (looking) Judge(_ context.Context, p agent.Proposal) agent.Ruling {
+func (looking) Judge(_ context.Context, p approvals.Request) approvals.Ruling {
 	if p.Floor != risk.Read {
-		return agent.Ruling{Lane: agent.Forbid, Sentence: "this program only looks"}
+		return approvals.Ruling{Lane: approvals.Forbid, Sentence: "this program only looks"}
 	}
 	permit, err := approvals.Ledger{}.Observe(p.Action, risk.Verdict{})
 	if err != nil {
-		return agent.Ruling{Lane: agent.Forbid, Sentence: err.Error()}
+		return approvals.Ruling{Lane: approvals.Forbid, Sentence: err.Error()}
 	}
-	return agent.Ruling{Lane: agent.Allow, Permit: permit}
+	return approvals.Ruling{Lane: approvals.Allow, Permit: permit}
 }
-func (looking) Allowed(store.Tx, agent.Proposal)                    {}
-func (looking) Ran(store.Tx, agent.Proposal, agent.Outcome)         {}
-func (looking) Forbidden(store.Tx, agent.Proposal)                  {}
-func (looking) Revoke(store.Tx, chat.ThreadID, chat.User)           {}
-func (looking) Ask(_ store.Tx, _ agent.Proposal) (none history.Ask) { return none }
+func (looking) Allowed(store.Tx, approvals.Request)                         {}
+func (looking) Ran(store.Tx, approvals.Request, approvals.Outcome)          {}
+func (looking) Forbidden(store.Tx, approvals.Request)                       {}
+func (looking) Revoke(store.Tx, chat.ThreadID, chat.User)                   {}
+func (looking) Ask(_ store.Tx, _ approvals.Request) (none approvals.Record) { return none }
 
 // catalogue shows a registry to the agent.
 type catalogue struct{ *tools.Registry }

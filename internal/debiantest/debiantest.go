@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"countersign/internal/needstest"
 )
 
 // Suite is the release that the archives are made of.
@@ -64,7 +66,7 @@ func Kept(t testing.TB, recipe string, names []string, maker Maker) []string {
 	}
 	start := time.Now()
 	if err := build(t, dir, paths, maker); err != nil {
-		Absent(t, fmt.Sprintf("%s cannot be made (debootstrap needs root and a Debian mirror): %v", strings.Join(names, " and "), err))
+		needstest.Missing(t, fmt.Sprintf("%s cannot be made (debootstrap needs root and a Debian mirror): %v", strings.Join(names, " and "), err))
 	}
 	t.Logf("%s: made in %v", strings.Join(names, " and "), time.Since(start).Round(time.Second))
 	return paths
@@ -134,15 +136,6 @@ func Run(ctx context.Context, name string, args ...string) error {
 		return fmt.Errorf("%s: %w: %s", name, err, out[max(0, len(out)-3000):])
 	}
 	return nil
-}
-
-// Absent skips a test that lacks something of the machine; in CI it fails.
-func Absent(t testing.TB, why string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
 }
 
 var sourceLine = regexp.MustCompile(`(?m)^(?:URIs:|deb(?:\s+\[[^\]]*\])?)\s+(https?://\S+)`)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"countersign/agent/llm/openai/openaitest"
+	"countersign/internal/needstest"
 )
 
 // binary is the built bot; it is called bot, so that its directory can be in PATH.
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
+		defer needstest.SweepSockets()
 		binary = filepath.Join(dir, "bot")
 		if out, err := exec.Command("go", "build", "-o", binary, "countersign/cmd/bot").CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "the bot does not build: %v\n%s", err, out)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"countersign/internal/needstest"
 )
 
 // looks are n turns that each make one call which needs nobody; each differs, so that
@@ -19,6 +21,7 @@ func looks(n int) (turns []turn) {
 // asks the model again. Approve lets the turn go on where it was, also when the bot was killed while the card
 // waited; Deny ends it with a sentence, and "go on" asks once more.
 func TestAgentsACapOfTokensAsksForMore(t *testing.T) {
+	needstest.Long(t)
 	for _, kill := range []bool{false, true} {
 		t.Run(fmt.Sprintf("killed while the card waits is %v", kill), func(t *testing.T) {
 			model := newCrew(t, part{"look around", looks(7)}) // 110 tokens each

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"countersign/internal/needstest"
 )
 
 // workflowConfig offers run_workflow beside the tools of people on call.
@@ -192,6 +194,7 @@ func TestAgentsQ23ServiceDownRestartsTheService(t *testing.T) {
 // process that is really busy. The bot is killed while the runbook waits, and goes on where it
 // was. Q-23.
 func TestAgentsQ23HighLoadEndsTheProcessThatAPersonChose(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	marker := fmt.Sprintf("busy-%d", os.Getpid())
 	busy := exec.Command("sh", "-c", "while :; do :; done", marker)
@@ -299,6 +302,9 @@ func ran(dir string) string {
 func TestAgentsQ23AWorkflowOfOnesOwn(t *testing.T) {
 	for _, kill := range []string{"nowhere", "at the card", "while it waits", "at the question", "at the gate", "vote-stored:1", "vote-stored:2", "outcome-stored:1", "outcome-stored:3"} {
 		t.Run(kill, func(t *testing.T) {
+			if kill != "nowhere" && kill != "at the gate" {
+				needstest.Long(t)
+			}
 			t.Parallel()
 			dir := t.TempDir()
 			model := newCrew(t)
@@ -395,6 +401,7 @@ func TestAgentsQ23AWorkflowOfOnesOwn(t *testing.T) {
 // TestAgentsQ23AModelRunsAWorkflow: run_workflow is a tool as well, whose description names the
 // workflows; a denied gate ends it, and so does an outcome that nobody knows. Q-23.
 func TestAgentsQ23AModelRunsAWorkflow(t *testing.T) {
+	needstest.Long(t)
 	t.Run("with inputs that are wrong", func(t *testing.T) {
 		var turns []turn
 		for _, inputs := range []map[string]any{{}, {"dir": "var"}, {"dir": "/var", "times": 9}, {"dir": "/var", "size": 1}} {

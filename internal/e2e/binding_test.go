@@ -425,27 +425,25 @@ func TestAPoisonedPaneDoesNotReachWhatRunsUnasked(t *testing.T) {
 	}
 }
 
-// The attack: a read that needs the shared shell itself (it does not wait, or it
-// changes the shell's directory) would run there without being asked, after
-// somebody else used that shell. It asks.
-func TestAReadThatNeedsTheSharedShellIsAskedFor(t *testing.T) {
+// The attack: a read that does not wait is typed into the shared shell, and would run
+// there without being asked, after somebody else used that shell. It asks; a read that
+// waits has nothing to do with that shell, not even with its directory.
+func TestAReadThatIsTypedIntoTheSharedShellIsAskedFor(t *testing.T) {
 	s := setStage(t, true, [][]call{{shell("touch start")}, {quiet("cd /")}, {quiet("tail -f start", "wait", "false")}})
 	s.approved("true")
 	s.types("cd() { touch evil; }; tail() { touch evil; }; touch typed")
 	eventually(t, "the poison is laid", func() bool { _, err := os.Stat(filepath.Join(s.work, "typed")); return err == nil }, s.detail)
 	s.atPrompt()
-	for _, want := range []string{"cd /", "tail -f start"} {
-		s.say()
-		c, approve := s.card()
-		if c.Code != want {
-			t.Errorf("the card is about %q", c.Code)
-		}
-		s.absent("evil")
-		if c = s.press(approve); !strings.HasPrefix(c.Title, "Done:") {
-			t.Errorf("%q %q", c.Title, c.Body)
-		}
-		s.sh("rm -f work/evil") // the poison of their own shell, which people approved
+	s.say()
+	s.done()
+	if !strings.Contains(s.detail(), "This ran beside the terminal, because it only reads: the directory of the terminal is still "+s.work) {
+		t.Errorf("nothing says that the directory is the same as before: %s", s.detail())
 	}
+	s.say()
+	if c, _ := s.card(); c.Code != "tail -f start" {
+		t.Errorf("the card is about %q", c.Code)
+	}
+	s.absent("evil")
 }
 
 // The attack: something that people approved left settings of the line editor in

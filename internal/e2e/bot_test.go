@@ -21,18 +21,26 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/internal/cagetest"
+	"countersign/internal/needstest"
 )
 
 var binary string
 
 func TestMain(m *testing.M) {
+	cagetest.Enter()
+	enterUnlocked()
 	os.Exit(func() int {
+		if binary = cagetest.Binary(); binary != "" {
+			return m.Run()
+		}
 		dir, err := os.MkdirTemp("", "countersign-e2e-")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		defer os.RemoveAll(dir)
+		defer needstest.SweepSockets()
 		binary = filepath.Join(dir, "bot")
 		out, err := exec.Command("go", "build", "-tags", "failpoint", "-o", binary, "countersign/cmd/bot").CombinedOutput()
 		if err != nil {
@@ -115,6 +123,8 @@ type bot struct {
 	listen string
 	// instance is in the names of its tmux servers, which outlive it.
 	instance string
+	// wrap is a program that starts the bot, with its first arguments.
+	wrap []string
 
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -169,7 +179,8 @@ func instanceName() string { return fmt.Sprintf("t%x", time.Now().UnixNano()) }
 // to the environment. It returns false when the process died first.
 func (b *bot) start(extra ...string) bool {
 	b.t.Helper()
-	cmd := exec.Command(binary, "run")
+	argv := append(append([]string{}, b.wrap...), binary, "run")
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(append([]string{}, b.env...), append(extra, "COUNTERSIGN_LISTEN="+b.listen)...)
 	cmd.Dir = b.dir
 	errs, err := cmd.StderrPipe()

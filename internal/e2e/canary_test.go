@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"countersign/adapters/slack/slackfake"
+	"countersign/internal/needstest"
 )
 
 // canaries makes secrets, each different, and remembers where each was planted.
@@ -196,6 +197,7 @@ groups:
 //
 // Not planted are secrets in what a model proposes: a command is shown as it runs.
 func TestNoSecretLeavesTheBot(t *testing.T) {
+	needstest.Long(t)
 	if _, err := exec.LookPath("tmux"); err != nil {
 		const how = "panes need tmux: apt-get install tmux"
 		if os.Getenv("CI") == "true" {

@@ -99,7 +99,7 @@ func newProvider(t *testing.T) *provider {
 			return
 		}
 		now := time.Now()
-		claims := map[string]any{"iss": p.srv.URL, "aud": "countersign", "sub": "1", "iat": now.Unix(), "exp": now.Add(time.Hour).Unix(), "nonce": nonce}
+		claims := map[string]any{"iss": p.srv.URL, "aud": "countersign", "sub": fmt.Sprint("account of ", p.claims["email"]), "iat": now.Unix(), "exp": now.Add(time.Hour).Unix(), "nonce": nonce}
 		maps.Copy(claims, p.claims)
 		head, _ := json.Marshal(map[string]any{"alg": "RS256", "kid": "k"})
 		body, _ := json.Marshal(claims)
@@ -280,5 +280,38 @@ metrics: {listen: "127.0.0.1:0"}
 	}
 	if strings.Contains(out+b.log.String(), "the-secret-of-the-client") {
 		t.Error("the client's secret is in the record or the log")
+	}
+}
+
+// TestIdleStrangersDoNotStopTheConsole: a process that may have few files open, and
+// many connections on which nobody says who they are.
+func TestIdleStrangersDoNotStopTheConsole(t *testing.T) {
+	t.Parallel()
+	b := newBot(t, plainConfig, "http://127.0.0.1:1")
+	b.wrap = []string{"sh", "-c", `ulimit -n 64; exec "$@"`, "sh"}
+	if !b.start() {
+		t.Fatalf("the bot did not start:\n%s", b.log)
+	}
+	alice := b.login("alice")
+	for range 120 {
+		c, err := net.DialTimeout("tcp", b.listen, 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	if st, err := alice.do("GET", "/api/me", nil, nil); err != nil || st != http.StatusOK {
+		t.Errorf("who is signed in: %d %v", st, err)
+	}
+	alice.http.CloseIdleConnections() // and comes by a new connection
+	if st, err := alice.do("GET", "/api/me", nil, nil); err != nil || st != http.StatusOK {
+		t.Errorf("who is signed in, anew: %d %v", st, err)
+	}
+	bob := b.login("bob")
+	if st, err := bob.do("GET", "/api/me", nil, nil); err != nil || st != http.StatusOK {
+		t.Errorf("who signs in: %d %v", st, err)
+	}
+	if said := b.log.String(); !strings.Contains(said, "too many connections are open") || strings.Contains(said, "too many open files") {
+		t.Errorf("the log says:\n%s", said)
 	}
 }

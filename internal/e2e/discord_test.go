@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/adapters/chat"
 	"countersign/adapters/discord/discordfake"
 )
 
@@ -99,6 +100,68 @@ groups:
 	}
 	if _, left := button("approve:"); left != "" {
 		t.Error("the card still has its buttons")
+	}
+
+	// S2: whatever a thread began with, who got an answer goes on talking.
+	word, err := d.Say(alice, channel, "<@"+d.BotID()+"> help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func() string { all, _ := json.Marshal(d.Shown(word)); return string(all) + "\n" + b.log.String() }
+	eventually(t, "help is answered", func() bool { return strings.Contains(said(), "nothing that changes anything") }, said)
+	if _, err := d.Say(alice, word, "please do it"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the follow-up is worked on", func() bool { return strings.Contains(said(), "approve:") }, said)
+
+	// S4: what was said before the mention reaches the model, in a thread of people and by a reply.
+	told := func(from string, want ...string) {
+		t.Helper()
+		eventually(t, "the model is told "+from, func() bool {
+			_, raw := l.last()
+			all, _ := json.Marshal(raw)
+			for _, w := range want {
+				if !strings.Contains(string(all), w) {
+					return false
+				}
+			}
+			return true
+		}, b.log.String)
+	}
+	first, err := d.Say(bob, channel, "checkout is red since 14:02")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Reply(alice, channel, first, false, "<@"+d.BotID()+"> what about this?"); err != nil {
+		t.Fatal(err)
+	}
+	told("what a reply is to", "what about this?", chat.Earlier, "bob: checkout is red since 14:02")
+	people, err := d.StartThread(bob, channel, first, "red checkout")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, say := range [][2]string{{bob, "it began with build 4711"}, {alice, "<@" + d.BotID() + "> and what now?"}} {
+		if _, err := d.Say(say[0], people, say[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told("what was said in a thread", "and what now?", chat.Earlier, "bob: checkout is red since 14:02", "bob: it began with build 4711")
+
+	// S12: what is deleted reaches no model again.
+	gone, err := d.Say(alice, people, "the secret is papaya")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told("a secret", "papaya")
+	if err := d.DeleteMessage(alice, people, gone); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Say(alice, people, "and after that?"); err != nil {
+		t.Fatal(err)
+	}
+	told("the next message", "and after that?", "(this message was deleted)")
+	if _, raw := l.last(); strings.Contains(string(raw["messages"]), "papaya") {
+		t.Error("the deleted message is still told")
 	}
 
 	// The doctor and the invitation look at the same Discord.

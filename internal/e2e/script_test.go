@@ -62,7 +62,7 @@ func TestScripts(t *testing.T) {
 			return err == nil, nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"model": cmdModel, "start": cmdStart, "restart": cmdStart, "crash": cmdCrash, "sees": cmdSees, "answer": cmdAnswer,
+			"model": cmdModel, "start": cmdStart, "restart": cmdStart, "crash": cmdCrash, "terminate": cmdTerminate, "sees": cmdSees, "answer": cmdAnswer,
 			"settled": cmdSettled, "alice": person1("alice"), "bob": person1("bob"), "mallory": person1("mallory"), "lou": person1("lou"),
 			"lines": cmdLines, "reload": cmdReload,
 		},
@@ -154,6 +154,20 @@ func (b *bot) stop() {
 	case <-time.After(30 * time.Second):
 		b.t.Errorf("the bot did not end:\n%s", b.log)
 		b.kill()
+	}
+}
+
+// cmdTerminate ends the bot with the signal that service managers send.
+func cmdTerminate(ts *testscript.TestScript, _ bool, _ []string) {
+	b := of(ts).b
+	ts.Check(b.cmd.Process.Signal(syscall.SIGTERM))
+	select {
+	case <-b.done:
+	case <-time.After(30 * time.Second):
+		ts.Fatalf("the bot did not end:\n%s", b.log)
+	}
+	if code := b.cmd.ProcessState.ExitCode(); code != 0 {
+		ts.Fatalf("the bot ended with status %d:\n%s", code, b.log)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"countersign/adapters/slack/slackfake"
+	"countersign/internal/needstest"
 )
 
 var soak = flag.Duration("soak", 15*time.Second, "how long TestSlackSoak goes on")
@@ -94,6 +95,7 @@ func BenchmarkSlackBurst(b *testing.B) {
 // acknowledgements, limits and fails at random: each message has one reply in
 // the end, and the process does not grow.
 func TestSlackSoak(t *testing.T) {
+	needstest.Long(t)
 	name := regexp.MustCompile(`soak-\d+`)
 	llm := model(t, func(_ int, user string) turn { return turn{text: "reply to " + name.FindString(user) + "."} })
 	w := newWorkspace(t, slackfake.Config{

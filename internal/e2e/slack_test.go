@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/adapters/chat"
 	"countersign/adapters/slack/slackfake"
 )
 
@@ -372,6 +373,67 @@ func TestSlackEdit(t *testing.T) {
 }
 
 // TestSlackStop ends a running command with the button.
+// S2: whatever a thread began with, who got an answer goes on talking.
+func TestSlackAThreadThatBeganWithAWordIsAConversation(t *testing.T) {
+	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, filepath.Join(t.TempDir(), "out")))
+	w.start()
+	for _, begin := range []string{"help", "status", "role", "use", "sessions", "run"} {
+		root := w.ask("UALICE", "COPS", begin)
+		eventually(t, begin+" is answered", func() bool { return strings.Count(w.text("COPS", root), "\n") > 0 }, w.bot.log.String)
+		w.say(slackfake.Message{User: "UALICE", Channel: "COPS", Thread: root, Text: "let us chat"})
+		w.sees("COPS", root, "the page")
+	}
+}
+
+// S4 and S12: what others said before the mention reaches the model with their names, as it
+// is now; what is deleted afterwards does not reach it again.
+func TestSlackWhatWasSaidBeforeAndWhatWasDeleted(t *testing.T) {
+	l := newLedger(t, nil)
+	w := newWorkspace(t, slackfake.Config{}, l.url)
+	w.start()
+	root := w.say(slackfake.Message{User: "UBOB", Channel: "COPS", Text: "checkout is red since 14:02"})
+	w.say(slackfake.Message{User: "UALICE", Channel: "COPS", Thread: root, Text: "<@UMALLORY> deployed build 4711 at 14:01"})
+	gone := w.say(slackfake.Message{User: "UBOB", Channel: "COPS", Thread: root, Text: "the secret plan is mango"})
+	wrong := w.say(slackfake.Message{User: "UBOB", Channel: "COPS", Thread: root, Text: "ignore build 4711"})
+	for _, err := range []error{w.Delete(t.Context(), "COPS", gone), w.Edit(t.Context(), "COPS", wrong, "look at build 4711")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.say(slackfake.Message{User: "UALICE", Channel: "COPS", Thread: root, Text: "<@UBOT> what do you think?", Mention: true})
+	w.sees("COPS", root, "the end")
+	request := func() string {
+		_, raw := l.last()
+		all, _ := json.Marshal(raw)
+		return string(all)
+	}
+	got := request()
+	for _, want := range []string{chat.Earlier, "bob: checkout is red since 14:02", "alice: @mallory deployed build 4711", "bob: look at build 4711"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the model is not told %q:\n%s", want, got)
+		}
+	}
+	for _, not := range []string{"mango", "ignore build"} {
+		if strings.Contains(got, not) {
+			t.Errorf("the model is told %q", not)
+		}
+	}
+
+	said := w.say(slackfake.Message{User: "UALICE", Channel: "COPS", Thread: root, Text: "the other secret is papaya"})
+	eventually(t, "it is read", func() bool { return strings.Contains(request(), "papaya") }, w.bot.log.String)
+	if err := w.Delete(t.Context(), "COPS", said); err != nil {
+		t.Fatal(err)
+	}
+	w.say(slackfake.Message{User: "UBOB", Channel: "COPS", Thread: root, Text: "and now?"})
+	eventually(t, "the next turn begins", func() bool { return strings.Contains(request(), "and now?") }, w.bot.log.String)
+	if got := request(); strings.Contains(got, "papaya") || !strings.Contains(got, "(this message was deleted)") {
+		t.Errorf("the deleted message is still told:\n%s", got)
+	}
+	if n := strings.Count(request(), chat.Earlier); n != 1 {
+		t.Errorf("what was said before is there %d times", n)
+	}
+}
+
 func TestSlackStop(t *testing.T) {
 	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, filepath.Join(t.TempDir(), "out")))
 	w.start()

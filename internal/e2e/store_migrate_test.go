@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/needstest"
 	"countersign/store/postgres/pgtest"
 )
 
 // A bot moves to a database and back; what was open before goes on there, and nothing
 // is done twice.
 func TestABotMovesToADatabaseAndBack(t *testing.T) {
+	needstest.Long(t)
 	url := pgtest.New(t).URL("")
 	dir := t.TempDir()
 	srv := model(t, func(results int, user string) turn {

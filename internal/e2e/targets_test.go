@@ -23,6 +23,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/adapters/slack/slackfake"
+	"countersign/internal/needstest"
 	"countersign/tools/backend/container/enginetest"
 	"countersign/tools/backend/ssh/sshtest"
 )
@@ -485,6 +486,7 @@ func sshFlags(t *testing.T, s *sshtest.Server, line string) string {
 // B-103, B-110, B-111, B-114, D-04 and N-08: machines by configuration, word, argument and flag;
 // terminals by default; people attach; relative paths start at the target's directory.
 func TestTargets(t *testing.T) {
+	needstest.Long(t)
 	s := sshtest.Start(t, sshtest.Options{Shell: "bash"})
 	work := owned(t, s, "work")
 	docker := enginetest.Docker(t)
@@ -572,6 +574,36 @@ func TestTargets(t *testing.T) {
 		}
 		has(t, "the list", k.word("alice", "use"), "`local`: local, reached, without terminals ← this thread")
 	})
+
+	// S1: what its own steps, and the making of its terminal, bring about ends no approval.
+	for target, dir := range map[string]string{"web-1": work, "box": "/tmp", "plain-1": work} {
+		t.Run("a plan of ten steps runs through with one approval on "+target, func(t *testing.T) {
+			tree := dir + "/tree-" + f.b.instance + "-" + target
+			steps := []string{
+				"mkdir " + tree, "cd " + tree + " && echo one > a", "cp " + tree + "/a " + tree + "/b", "sed -i s/one/two/ " + tree + "/b", "mkdir -p " + tree + "/out/deep",
+				"mv " + tree + "/b " + tree + "/out/deep/log", "chmod 600 " + tree + "/out/deep/log", "echo three >> " + tree + "/out/deep/log", "rm " + tree + "/a", "ln -s deep " + tree + "/out/link",
+			}
+			var planned []map[string]any
+			for _, s := range steps {
+				planned = append(planned, map[string]any{"tool": "run_shell", "arguments": command(s, "target", target)})
+			}
+			k := f.talk(t)
+			told, _ := k.run("propose_plan", map[string]any{"summary": "ten steps", "steps": planned, "risk": "low", "mutation": true, "privesc": false, "why": "the test asks for it"})
+			has(t, "the plan", told, "approved")
+			for i, s := range steps {
+				if c, approve, mark := k.ask("alice", "run_shell", command(s, "target", target)); approve != "" {
+					t.Fatalf("step %d asks: %+v", i+1, c)
+				} else {
+					has(t, s, k.result(mark), `"exit_code":0`)
+				}
+			}
+			_, approve, mark := k.ask("alice", "run_shell", command("cat "+tree+"/out/deep/log; ls "+tree, "target", target))
+			if approve != "" {
+				k.press(approve)
+			}
+			has(t, "the end", k.result(mark), `two\nthree\nout\n`)
+		})
+	}
 
 	t.Run("files are written and read on the SSH host", func(t *testing.T) {
 		k := f.talk(t)
@@ -812,6 +844,7 @@ func TestTargets(t *testing.T) {
 
 // TestHostKeys is the first meeting with an SSH host.
 func TestHostKeys(t *testing.T) {
+	needstest.Long(t)
 	s := sshtest.Start(t, sshtest.Options{Shell: "bash"})
 	empty := filepath.Join(t.TempDir(), "known_hosts")
 	more := func(word string) string {

@@ -66,6 +66,9 @@ type nested struct {
 // A fact is something that an entry completes.
 type fact interface{ fact() }
 
+// readHeld: a proven read tried what its lock refused.
+type readHeld struct{ tool string }
+
 // turnEnded: the thread's turn is over. turn is nil when its beginning was not seen.
 type turnEnded struct {
 	turn   *turn
@@ -110,6 +113,7 @@ func (waitEnded) fact()   {}
 func (callEnded) fact()   {}
 func (callLost) fact()    {}
 func (nestedEnded) fact() {}
+func (readHeld) fact()    {}
 
 // Decisions that are no state of a request.
 const (
@@ -129,6 +133,8 @@ func (c *conversation) add(e *history.Entry) []fact {
 	c.next = e.Seq + 1
 	t := c.turn
 	switch {
+	case e.Tried != nil:
+		return []fact{readHeld{tool: e.Tried.Tool}}
 	case e.Message != nil:
 		if t == nil && e.Scope == "" {
 			c.turn = &turn{first: e.Seq, began: e.At, calls: map[string]*call{}, asks: map[string]ask{}, nesteds: map[string]*nested{}}

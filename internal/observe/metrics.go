@@ -53,9 +53,9 @@ type metrics struct {
 	models []string
 	tools  bounded
 
-	turns, tokens, toolCalls, cost, retries, labels *prometheus.CounterVec
-	turnTime, modelTime, firstTime, toolTime, waits *prometheus.HistogramVec
-	others                                          []prometheus.Collector
+	turns, tokens, toolCalls, cost, retries, labels, held *prometheus.CounterVec
+	turnTime, modelTime, firstTime, toolTime, waits       *prometheus.HistogramVec
+	others                                                []prometheus.Collector
 }
 
 func newMetrics(cfg Config) *metrics {
@@ -80,6 +80,7 @@ func newMetrics(cfg Config) *metrics {
 		toolTime:  seconds("countersign_tool_duration_seconds", "Runs of tools, without planning and waiting.", toolBuckets(), "tool", "outcome"),
 		waits:     seconds("countersign_approval_wait_seconds", "From asking people to the end of the waiting.", humanBuckets(), "level", "decision"),
 		labels:    counter("countersign_label_mismatch_total", "Labelled actions, by how the model's own risk label compares with the engine's verdict.", "direction"),
+		held:      counter("countersign_reads_held_total", "Commands that were proven to only read and tried to change something, which their lock refused. Each is a wrong proof.", "tool"),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "countersign_build_info", Help: "The program that runs. Always 1."}, []string{"version", "revision", "goversion"})
 	build.WithLabelValues(orUnknown(cfg.Version), orUnknown(cfg.Revision), runtime.Version()).Set(1)
@@ -94,6 +95,7 @@ func newMetrics(cfg Config) *metrics {
 	for _, d := range []string{modelLower, modelHigher, modelSame} {
 		m.labels.WithLabelValues(d)
 	}
+	m.held.WithLabelValues("run_shell")
 	for _, model := range m.models {
 		m.retries.WithLabelValues(model)
 		m.cost.WithLabelValues(model)
@@ -112,7 +114,7 @@ func orUnknown(s string) string {
 // names the metric that is there already.
 func (o *Observer) Register(reg prometheus.Registerer) error {
 	m := o.metrics
-	all := []prometheus.Collector{m.turns, m.turnTime, m.tokens, m.modelTime, m.firstTime, m.retries, m.cost, m.toolCalls, m.toolTime, m.waits, m.labels}
+	all := []prometheus.Collector{m.turns, m.turnTime, m.tokens, m.modelTime, m.firstTime, m.retries, m.cost, m.toolCalls, m.toolTime, m.waits, m.labels, m.held}
 	for _, c := range append(all, m.others...) {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("observe: a metric cannot be registered: %w", err)

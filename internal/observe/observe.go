@@ -253,6 +253,8 @@ func (o *Observer) record(ctx context.Context, thread chat.ThreadID, f fact) {
 			id: spanID(thread, "lost", f.id), name: opTool + " " + f.tool, from: f.from, to: f.to, failed: "outcome_unknown",
 			attrs: append(o.toolAttrs(thread, f.id, f.tool), str(attrOutcome, string(Unknown))),
 		})
+	case readHeld:
+		o.metrics.held.WithLabelValues(o.metrics.tools.label(f.tool)).Inc()
 	case nestedEnded:
 		o.nestedSpan(thread, f)
 	}

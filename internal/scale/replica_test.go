@@ -32,7 +32,6 @@ import (
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
-	"countersign/internal/gatekeeper"
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/store/outbox"
@@ -207,7 +206,7 @@ func (b *bot) assemble(peers agent.Replicas, owner string, alive func(store.Tx, 
 	redactor := redact.New("a secret of the configuration")
 	b.sender = outbox.NewSender(b.db, outbox.Options{Send: b.send, Concurrency: 256, Timeout: time.Minute, Log: b.log, Owner: owner, Alive: alive})
 	b.gate = gate.New(gate.Config{
-		DB: b.db, Policy: func() *policy.Policy { return pol }, Classify: risk.Classify, Now: time.Now, Log: b.log,
+		DB: b.db, Policy: func() *policy.Policy { return pol }, Classify: risk.Judge, Now: time.Now, Log: b.log,
 		Wake: func(th string) { b.agent.Wake(chat.ThreadID(th)); b.sender.Wake(th) },
 		Place: func(chat.ThreadID, string) gate.Place {
 			return gate.Place{Channel: "web", Approvers: []string{"oncall"}, Mode: policy.Balanced}
@@ -218,7 +217,7 @@ func (b *bot) assemble(peers agent.Replicas, owner string, alive func(store.Tx, 
 	system := prompt.System(info)
 	dollar := spend.Money(1_000_000)
 	b.agent = agent.New(agent.Config{
-		DB: b.db, Model: script{}, Tools: toolbox{reg, specs()}, Gate: gatekeeper.New(gatekeeper.Config{Gate: b.gate}), Outbox: sending{b.sender},
+		DB: b.db, Model: script{}, Tools: toolbox{reg, specs()}, Gate: b.gate, Outbox: sending{b.sender},
 		Owner: owner, Replicas: peers,
 		Prompt:  func(chat.ThreadID, string) string { return system },
 		Outputs: output.New(output.Config{DB: b.db, Dir: filepath.Join(b.dir, "outputs")}),
@@ -436,7 +435,7 @@ func (s shell) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	tag := tagForm.FindString(args.Command)
 	change := strings.HasPrefix(args.Command, "systemctl restart")
-	a := approvals.Action{Tool: "sh", Kind: approvals.KindShell, Target: "local", Bytes: []byte(args.Command), Args: c.Args}
+	a := approvals.Action{Tool: "sh", Kind: approvals.KindShell, Target: "local", Shell: "bash", Bytes: []byte(args.Command), Args: c.Args}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		if change || tag != "" && kindOf(tag) == holds {
 			s.b.tell(report{Is: "ran", Thread: c.Thread, Text: tag, At: now()})

@@ -390,7 +390,9 @@ func prose(s string) string {
 	}
 	mark := strings.NewReplacer(`\`, `\\`, "*", `\*`, "<", `\<`, "[", `\[`, "|", `\|`)
 	for i := range parts {
-		if i%2 == 0 {
+		if i%2 == 1 && strings.Contains(parts[i], `\|`) { // not to be written as code in a cell
+			parts[i] = "'" + mark.Replace(parts[i]) + "'"
+		} else if i%2 == 0 {
 			parts[i] = emphasis.ReplaceAllString(mark.Replace(parts[i]), `$1\_`)
 		} else {
 			parts[i] = code(parts[i])

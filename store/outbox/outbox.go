@@ -2,7 +2,8 @@
 // transaction as the state that it announces, so neither exists without the
 // other, and a [Sender] posts it afterwards.
 //
-// Rows of a thread are posted in order, threads do not wait for each other. A
+// Rows of a thread are posted in order, but for those that yield (Options.Yields); threads
+// do not wait for each other. A
 // row's key names the message: the first row of a key posts it, later ones edit
 // it, with the reference that the first one brought back. A crash between the
 // post and its record means that the row is sent once more with the same key;

@@ -24,6 +24,11 @@ type Options struct {
 	// sender's own backoff.
 	RetryAfter func(error) (time.Duration, bool)
 
+	// Yields says of a row that others may overtake it: nobody waits for it. A row that was
+	// put more than a second ago, or that failed, lets those behind it go first, and one
+	// Send of it takes five seconds at most. Nil: no row does.
+	Yields func(row Row) bool
+
 	MinBackoff  time.Duration // before the second try, doubled for each further one; default 500 ms
 	MaxBackoff  time.Duration // default 1 minute
 	Timeout     time.Duration // of one Send; default 30 s
@@ -53,9 +58,10 @@ type Sender struct {
 
 	mu     sync.Mutex
 	woken  map[string]bool
-	look   bool          // look at all threads
-	moved  chan struct{} // closed and replaced after each step
-	signal chan struct{} // holds one: woken or look changed
+	busy   map[string]bool // threads whose first row is being sent, or waits for that
+	look   bool            // look at all threads
+	moved  chan struct{}   // closed and replaced after each step
+	signal chan struct{}   // holds one: woken or look changed
 }
 
 // NewSender returns a sender over db. It does nothing before Run.
@@ -77,7 +83,7 @@ func NewSender(db store.DB, o Options) *Sender {
 	}
 	return &Sender{
 		db: db, o: o, look: true,
-		woken: map[string]bool{}, moved: make(chan struct{}), signal: make(chan struct{}, 1),
+		woken: map[string]bool{}, busy: map[string]bool{}, moved: make(chan struct{}), signal: make(chan struct{}, 1),
 	}
 }
 
@@ -88,6 +94,15 @@ func (s *Sender) Wake(thread string) {
 	s.woken[thread] = true
 	s.mu.Unlock()
 	s.poke()
+}
+
+// Behind reports whether this sender knows of rows of a thread that are not posted yet, but
+// for those that yield after a failed try. What is shown there without a row would come
+// before them.
+func (s *Sender) Behind(thread string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.woken[thread] || s.busy[thread]
 }
 
 func (s *Sender) poke() {
@@ -166,6 +181,7 @@ func (s *Sender) Flush(ctx context.Context) error {
 type step struct {
 	thread string
 	more   bool      // there may be another row
+	yields bool      // the row that waits until at lets others go first
 	at     time.Time // not before; zero: now
 }
 
@@ -175,7 +191,7 @@ type step struct {
 func (s *Sender) Run(ctx context.Context) error {
 	r := &run{
 		s: s, done: make(chan step),
-		running: map[string]bool{}, again: map[string]bool{}, queued: map[string]bool{}, later: map[string]time.Time{},
+		yields: map[string]bool{}, running: map[string]bool{}, again: map[string]bool{}, queued: map[string]bool{}, later: map[string]time.Time{},
 	}
 	poll := time.NewTicker(s.o.Poll)
 	defer poll.Stop()
@@ -216,12 +232,16 @@ type run struct {
 	running map[string]bool
 	again   map[string]bool // woken while running
 	later   map[string]time.Time
+	yields  map[string]bool // those of later whose row lets others go first
 }
 
 // collect queues the threads that were woken or whose time has come.
 func (r *run) collect(ctx context.Context) {
 	r.s.mu.Lock()
 	woken, look := r.s.woken, r.s.look
+	for thread := range woken {
+		r.s.busy[thread] = true
+	}
 	r.s.woken, r.s.look = map[string]bool{}, false
 	r.s.mu.Unlock()
 	for thread := range woken {
@@ -243,13 +263,14 @@ func (r *run) collect(ctx context.Context) {
 	for thread, at := range r.later {
 		if !at.After(now) {
 			delete(r.later, thread)
+			delete(r.yields, thread)
 			r.push(thread)
 		}
 	}
 }
 
 func (r *run) push(thread string) {
-	if _, waits := r.later[thread]; waits || r.queued[thread] {
+	if _, waits := r.later[thread]; waits && !r.yields[thread] || r.queued[thread] {
 		return
 	}
 	if r.running[thread] {
@@ -287,31 +308,75 @@ func (r *run) finish(st step) {
 	switch {
 	case !st.at.IsZero():
 		r.later[st.thread] = st.at
+		if st.yields {
+			r.yields[st.thread] = true
+			if again {
+				r.push(st.thread)
+			}
+		} else {
+			delete(r.yields, st.thread)
+		}
 	case st.more || again:
 		r.push(st.thread)
 	}
+	_, waits := r.later[st.thread]
 	r.s.mu.Lock()
+	if r.queued[st.thread] || waits && !r.yields[st.thread] {
+		r.s.busy[st.thread] = true
+	} else {
+		delete(r.s.busy, st.thread)
+	}
 	close(r.s.moved)
 	r.s.moved = make(chan struct{})
 	r.s.mu.Unlock()
+}
+
+const (
+	// yieldAfter is the age from which a row that yields lets others go first, yieldTimeout
+	// bounds one Send of it, and yieldTo is how far behind it is looked.
+	yieldAfter   = time.Second
+	yieldTimeout = 5 * time.Second
+	yieldTo      = 16
+)
+
+func (s *Sender) yields(r Row) bool { return s.o.Yields != nil && s.o.Yields(r) }
+
+// pick puts the row that is sent next to the front: the first one, unless it yields to one
+// behind it that edits nothing which is still to be posted.
+func (s *Sender) pick(rows []Row) []Row {
+	if len(rows) == 0 || !s.yields(rows[0]) || rows[0].Attempts == 0 && time.Since(rows[0].At) < yieldAfter {
+		return rows
+	}
+	keys := map[string]bool{}
+	for i, r := range rows {
+		if !keys[r.Key] && !r.NotBefore.After(time.Now()) && !s.yields(r) {
+			return rows[i:]
+		}
+		keys[r.Key] = true
+	}
+	return rows
 }
 
 // turn sends the first row of a thread.
 func (s *Sender) turn(ctx context.Context, thread string) step {
 	var row Row
 	var wait time.Time
-	found := false
+	found, yields := false, false
 	err := s.db.Update(ctx, func(tx store.Tx) error {
-		found, wait = false, time.Time{}
-		rows := Pending(tx, thread, 1)
-		if len(rows) == 0 {
+		found, yields, wait = false, false, time.Time{}
+		n := 1
+		if s.o.Yields != nil {
+			n = yieldTo
+		}
+		rows := Pending(tx, thread, n)
+		if len(rows) == 0 || s.foreign(tx, rows[0]) {
 			return nil
 		}
-		if s.foreign(tx, rows[0]) {
+		if rows = s.pick(rows); s.foreign(tx, rows[0]) {
 			return nil
 		}
 		if rows[0].NotBefore.After(time.Now()) {
-			wait = rows[0].NotBefore
+			wait, yields = rows[0].NotBefore, s.yields(rows[0])
 			return nil
 		}
 		row, found = Attempt(tx, rows[0], s.o.Owner)
@@ -324,9 +389,13 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 		s.o.Log.WarnContext(ctx, "outbox cannot read a thread", "thread", thread, "error", err)
 		return step{thread: thread, at: time.Now().Add(s.o.MaxBackoff)}
 	case !found:
-		return step{thread: thread, at: wait}
+		return step{thread: thread, at: wait, yields: yields}
 	}
-	sctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	timeout := s.o.Timeout
+	if yields = s.yields(row); yields {
+		timeout = min(timeout, yieldTimeout)
+	}
+	sctx, cancel := context.WithTimeout(ctx, timeout)
 	ref, err := s.o.Send(sctx, row)
 	cancel()
 	more := false // rows behind this one; of those that come later somebody is told
@@ -361,7 +430,7 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 		next := time.Now().Add(delay)
 		s.o.Log.WarnContext(ctx, "outbox could not post", "thread", thread, "key", row.Key, "attempts", row.Attempts, "retry_in", delay, "error", err)
 		s.record(ctx, row, func(tx store.Tx) { Failed(tx, row, err, next) })
-		return step{thread: thread, at: next}
+		return step{thread: thread, at: next, more: more, yields: yields}
 	}
 	return step{thread: thread, more: more}
 }

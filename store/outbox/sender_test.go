@@ -99,6 +99,83 @@ func TestSender(t *testing.T) {
 		}
 	}
 
+	yielding := func(net *network) outbox.Options {
+		o := options(net)
+		o.Yields = func(r outbox.Row) bool { return string(r.Body) == `"log"` }
+		return o
+	}
+	bubble(t, "an answer overtakes a log that waits", func(t *testing.T, db *mem.DB, net *network) {
+		put(t, db, "t", "log/1", "log")
+		put(t, db, "t", "log/2", "log")
+		put(t, db, "t", "reply", "answer")
+		time.Sleep(2 * time.Second) // of the bubble's clock: the rows are old now
+		stop := start(t, outbox.NewSender(db, yielding(net)))
+		synctest.Wait()
+		stop()
+		net.wantSent(t, "t/reply=answer@ #1", "t/log/1=log@ #1", "t/log/2=log@ #1")
+	})
+	bubble(t, "a fresh log comes first, as it was put", func(t *testing.T, db *mem.DB, net *network) {
+		put(t, db, "t", "log/1", "log")
+		put(t, db, "t", "reply", "answer")
+		stop := start(t, outbox.NewSender(db, yielding(net)))
+		synctest.Wait()
+		stop()
+		net.wantSent(t, "t/log/1=log@ #1", "t/reply=answer@ #1")
+	})
+	bubble(t, "an answer does not wait for a log that the network holds back", func(t *testing.T, db *mem.DB, net *network) {
+		held := true
+		net.reply = func(ctx context.Context, r outbox.Row) (string, error) {
+			if r.Key == "log/1" && held {
+				held = false
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+			return "m", nil
+		}
+		put(t, db, "t", "log/1", "log")
+		s := outbox.NewSender(db, yielding(net))
+		stop := start(t, s)
+		synctest.Wait()
+		put(t, db, "t", "reply", "answer")
+		s.Wake("t")
+		time.Sleep(5*time.Second + time.Millisecond) // of the bubble's clock
+		synctest.Wait()
+		net.wantSent(t, "t/log/1=log@ #1", "t/reply=answer@ #1")
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		stop()
+		net.wantSent(t, "t/log/1=log@ #1", "t/reply=answer@ #1", "t/log/1=log@ #2")
+	})
+	bubble(t, "a thread is behind until its rows are posted", func(t *testing.T, db *mem.DB, net *network) {
+		tries := 0
+		net.reply = func(context.Context, outbox.Row) (string, error) {
+			if tries++; tries == 1 {
+				return "", errNetwork
+			}
+			return "m", nil
+		}
+		s := outbox.NewSender(db, options(net))
+		stop := start(t, s)
+		synctest.Wait()
+		if s.Behind("t") {
+			t.Error("behind without a row")
+		}
+		put(t, db, "t", "reply", "answer")
+		s.Wake("t")
+		if !s.Behind("t") {
+			t.Error("not behind although a row was announced")
+		}
+		synctest.Wait()
+		if !s.Behind("t") || s.Behind("u") {
+			t.Error("not behind after a failed try, or another thread is")
+		}
+		time.Sleep(2 * time.Second) // of the bubble's clock
+		synctest.Wait()
+		if s.Behind("t") {
+			t.Error("behind although all is posted")
+		}
+		stop()
+	})
 	bubble(t, "rows go out in order, later ones of a key as edits", func(t *testing.T, db *mem.DB, net *network) {
 		for i := range 3 {
 			put(t, db, "t", fmt.Sprint("k", i), "x")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/store"
 )
 
@@ -24,6 +25,7 @@ func add(ctx context.Context, db store.DB, key string) error {
 }
 
 func TestACommitWhoseAnswerIsLostCountsOnce(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := use(t)
 	for _, c := range []struct {
@@ -371,6 +373,7 @@ func TestAKilledServerLosesAndDoublesNothing(t *testing.T) {
 }
 
 func TestFailOverToASynchronousStandbyLosesAndDoublesNothing(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	primary := own(t, "wal_level = replica")
 	standby, err := blank()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/storetest"
 )
@@ -97,6 +98,7 @@ func TestLinearizableWhenConnectionsAreCut(t *testing.T) {
 }
 
 func TestLinearizableWhenTheServerIsKilled(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := own(t)
 	storetest.Linearizable(t, func(t *testing.T) []store.DB {

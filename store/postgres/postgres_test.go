@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"countersign/internal/needstest"
 	"countersign/store"
 	"countersign/store/storetest"
 )
@@ -102,6 +103,7 @@ func TestReplicasAreSerializable(t *testing.T) {
 
 // A pooler in transaction mode wants no prepared statements.
 func TestConformanceWithoutPreparedStatements(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := use(t)
 	storetest.Run(t, func(t *testing.T) store.DB {
@@ -126,6 +128,7 @@ func TestPackagesOverPostgres(t *testing.T) {
 }
 
 func TestPackagesOverReplicas(t *testing.T) {
+	needstest.Long(t)
 	t.Parallel()
 	s := use(t)
 	open := func(t *testing.T) store.DB { return openFleet(t, s, Options{NoHints: true}) }

@@ -182,7 +182,14 @@ func Seen(tx store.Tx, id string) bool {
 	return has(tx, seenKey(hashOf(id)))
 }
 
-// Known says whether a thread ever had an item.
+// Join makes a thread one that is known, as an item in its inbox does.
+func Join(tx store.Tx, thread string) {
+	if key := store.Key("queue", "last", thread); !has(tx, key) {
+		tx.Set(key, store.Key(uint64(0)))
+	}
+}
+
+// Known says whether a thread ever had an item, or was joined.
 func Known(tx store.Tx, thread string) bool {
 	return has(tx, store.Key("queue", "last", thread))
 }

@@ -24,6 +24,8 @@ var (
 	// ErrChanged means that a directory or file is no longer the one that was
 	// expected, so nothing was done.
 	ErrChanged = errors.New("backend: it is no longer what it was")
+	// ErrNoLock means that a process was to be locked, and the target cannot.
+	ErrNoLock = errors.New("backend: the target cannot hold a process back")
 )
 
 // Target is one place where commands run and files live. It is safe for
@@ -65,10 +67,52 @@ type Spec struct {
 	// Detach lets the process outlive the bot (a tmux server): the end of ctx
 	// does not end it, Kill does.
 	Detach bool
+	// Lock, if not nil, runs it where the kernel keeps it from changing anything. Start
+	// refuses with ErrNoLock where the target has no lock: it never runs without.
+	Lock *Lock
 	// Mark, if not empty, makes a target that is a [Witness] note when the process
 	// began and how it ended, where the note outlives the connection. 1 to 64 of
 	// a-z, A-Z, 0-9, "-" and "_".
 	Mark string
+}
+
+// Lock is what a locked process may do beside reading files and writing to its own
+// streams. The zero Lock is the strictest: no file is changed, nothing is connected to,
+// no other process is signalled or looked into, no device is opened, no privilege is
+// gained, and time, memory and processes are bounded.
+type Lock struct {
+	Net       bool     // connections over IP, and looking names up
+	Netlink   bool     // questions to the kernel about the network
+	Processes bool     // looking into other processes of the account
+	Devices   bool     // opening devices for reading
+	Admin     bool     // questions that the kernel answers only to who may change the network
+	Sockets   []string // absolute paths of the Unix sockets that it may connect to
+}
+
+// Hit is one thing that a locked process tried and was not allowed.
+type Hit struct {
+	Kind HitKind
+	Name string // what it was about: a path, a process, an address; may be empty
+}
+
+// HitKind is what was tried.
+type HitKind string
+
+// The kinds of hits.
+const (
+	HitWrite   HitKind = "write"   // opening a file to write it
+	HitChange  HitKind = "change"  // changing a name, a mode, an owner, a mount, the system
+	HitConnect HitKind = "connect" // a socket that it was not declared to need
+	HitSignal  HitKind = "signal"  // a signal to another process
+	HitDevice  HitKind = "device"  // a device, or a request to one
+)
+
+// LockState says which lock a target has.
+type LockState struct {
+	// By names what applies it: "bot", "helper", "perl", "python3", "bwrap"; "" is none.
+	By string
+	// Lacks are sentences: what this lock does not cover, or, where there is none, why.
+	Lacks []string
 }
 
 // Process is a running process, in a process group of its own.
@@ -88,7 +132,12 @@ type Result struct {
 	Signal   string        // name of the signal that ended it, without "SIG" ("KILL"), or ""
 	Killed   bool          // by Kill or by the end of ctx
 	Duration time.Duration // wall time
+	// Hits are what a locked process tried in vain, each once, at most MaxHits.
+	Hits []Hit
 }
+
+// MaxHits is how many hits of one process are kept.
+const MaxHits = 16
 
 // Caps is what a target can do.
 type Caps struct {
@@ -99,6 +148,7 @@ type Caps struct {
 	OS      string // "linux"
 	Procfs  bool
 	TempDir string
+	Lock    LockState
 }
 
 // FileInfo describes one file.
@@ -162,7 +212,7 @@ type Before struct {
 type Surveyor interface {
 	// StatAll is Stat of every path, in their order; errs has nil for those that are
 	// there. The last error means that the target did not answer. FileInfo.Path is
-	// the path as given, made absolute.
+	// resolved, also that of what is not there.
 	StatAll(ctx context.Context, paths []string) (infos []FileInfo, errs []error, err error)
 }
 

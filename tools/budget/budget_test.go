@@ -73,7 +73,7 @@ func set(t *testing.T) (*kept, tools.Tool, *tools.Registry) {
 }
 
 func plan(ctx context.Context, reg *tools.Registry, thread, id, args string) (tools.Plan, error) {
-	return reg.Plan(ctx, tools.Call{ID: id, Thread: thread, By: "test:u", Name: budget.Name, Args: json.RawMessage(args)})
+	return reg.Plan(ctx, tools.Call{Wanted: true, ID: id, Thread: thread, By: "test:u", Name: budget.Name, Args: json.RawMessage(args)})
 }
 
 func TestTheToolKeepsItsPromises(t *testing.T) {
@@ -252,7 +252,7 @@ func TestTheRuleOfTheDocumentIsAboutThisTool(t *testing.T) {
 			Facts: policy.Facts{Channel: "web", Target: p.Action.Target, Tool: p.Action.Tool, Kind: string(p.Action.Kind), Level: p.Level, Requester: chat.User{ID: "web:x"}, Now: now},
 			Mode:  mode, Until: now.Add(time.Hour),
 		})
-		if d.Lane != policy.Ask || d.Rule != "budget" || d.RequesterMay {
+		if d.Lane != approvals.Ask || d.Rule != "budget" || d.RequesterMay {
 			t.Errorf("%s: %+v", mode, d)
 		}
 	}

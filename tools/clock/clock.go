@@ -38,7 +38,7 @@ func (tool) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "time", Description: description, Level: risk.Read,
 		Schema: tools.MustSchema(tools.SimpleSchema{Properties: map[string]tools.Property{
-			"format": {Type: "string", Enum: formats, Description: "Adds the time in this one form as \"formatted\". Every form is in the result anyway."},
+			"format": {Type: "string", Enum: formats, Description: "Also return this one as \"formatted\"."},
 		}}),
 	}
 }

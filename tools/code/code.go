@@ -30,6 +30,7 @@
 package code
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -68,6 +69,9 @@ type Config struct {
 	Dir string
 	// Private reports whether a path is the bot's own business; nil means that none is.
 	Private func(path string) bool
+	// Roots are the directories of which Private reports everything else, for the sentence
+	// that refuses.
+	Roots []string
 	// Cache keeps the indexes; nil makes one for these tools alone.
 	Cache *Cache
 	// Worker starts the parser's process; nil means that symbols are refused.
@@ -81,7 +85,7 @@ func New(c Config) []tools.Tool {
 	}
 	return []tools.Tool{
 		tool{c, "indexer_search_code", searchCode}, tool{c, "indexer_search_files", searchFiles},
-		tool{c, "indexer_analyze_file", analyzeFile}, tool{c, "indexer_extract_symbols", extractSymbols},
+		tool{c, analyzeName, analyzeFile}, tool{c, "indexer_extract_symbols", extractSymbols},
 		tool{c, "indexer_get_metrics", getMetrics}, tool{c, "indexer_detect_language", detectLanguage},
 	}
 }
@@ -97,7 +101,6 @@ type args struct {
 	Path      string `json:"path"`
 	Pattern   string `json:"pattern"`
 	Filter    string `json:"path_filter"`
-	File      string `json:"file_path"`
 	Name      string `json:"name"`
 	Kind      string `json:"kind"`
 	Sensitive bool   `json:"case_sensitive"`
@@ -120,6 +123,9 @@ type look struct {
 	sink    tools.Sink
 }
 
+// analyzeName is the tool that is about exactly one file.
+const analyzeName = "indexer_analyze_file"
+
 func workers() int { return runtime.GOMAXPROCS(0) }
 
 // kinds are the kinds of symbols, in the order of the schema. "type" in a filter is any
@@ -130,30 +136,30 @@ func (t tool) properties() (props map[string]tools.Property, need []string) {
 	text := func(d string) tools.Property {
 		return tools.Property{Type: "string", MaxLength: maxPath, Description: d}
 	}
-	props = map[string]tools.Property{"path": text("The root of the checkout; default: the target's default directory.")}
-	filter := text("Only files that fit this glob (*.go, src/**/*.ts: with a slash it is about the path from the root, otherwise about the name).")
-	count := tools.Property{Type: "integer", Minimum: 1, Maximum: maxResults, Default: 100, Description: "How many results at most."}
-	one := text("One file: absolute, or relative to the root. Without it: the whole index.")
-	sensitive := tools.Property{Type: "boolean", Default: false, Description: "Whether capital letters matter."}
+	props = map[string]tools.Property{"path": text("Default: the target's directory.")}
+	filter := text("Glob on names, or on paths if it has a slash.")
+	count := tools.Property{Type: "integer", Minimum: 1, Maximum: maxResults, Default: 100, Description: "At most."}
+	one := text("File, or directory for all below; default: the target's directory.")
+	sensitive := tools.Property{Type: "boolean", Default: false, Description: "Match case."}
 	switch t.name {
 	case "indexer_search_code":
-		props["pattern"] = tools.Property{Type: "string", MinLength: 1, MaxLength: 2000, Description: "A regular expression of Go (RE2). ^ and $ are the ends of lines."}
+		props["pattern"] = tools.Property{Type: "string", MinLength: 1, MaxLength: 2000, Description: "Go regular expression, by line."}
 		props["path_filter"], props["case_sensitive"], props["max_results"] = filter, sensitive, count
-		props["context_lines"] = tools.Property{Type: "integer", Minimum: 0, Maximum: maxContext, Default: 0, Description: "How many lines to show before and after each match."}
+		props["context_lines"] = tools.Property{Type: "integer", Minimum: 0, Maximum: maxContext, Default: 0, Description: "Lines around each match."}
 		need = []string{"pattern"}
 	case "indexer_search_files":
-		props["pattern"] = tools.Property{Type: "string", MinLength: 1, MaxLength: maxPath, Description: "A glob (*.go, src/**/*_test.go: with a slash it is about the path from the root, otherwise about the name) or a part of the name."}
+		props["pattern"] = tools.Property{Type: "string", MinLength: 1, MaxLength: maxPath, Description: "Part of the name, or a glob; with a slash it matches the path."}
 		props["max_results"] = count
 		need = []string{"pattern"}
-	case "indexer_analyze_file":
-		props["file_path"] = tools.Property{Type: "string", MinLength: 1, MaxLength: maxPath, Description: "The file: absolute, or relative to the root."}
-		need = []string{"file_path"}
+	case analyzeName:
+		props["path"] = tools.Property{Type: "string", MinLength: 1, MaxLength: maxPath, Description: "One file."}
+		need = []string{"path"}
 	case "indexer_extract_symbols":
-		props["file_path"], props["path_filter"], props["max_results"] = one, filter, count
-		props["name"] = tools.Property{Type: "string", MaxLength: 200, Description: "Only symbols whose name holds this text; capital letters do not matter."}
-		props["kind"] = tools.Property{Type: "string", Enum: append(kinds[:], ""), Default: "", Description: "Only symbols of this kind; type means any declaration of a type."}
+		props["path"], props["path_filter"], props["max_results"] = one, filter, count
+		props["name"] = tools.Property{Type: "string", MaxLength: 200, Description: "Part of the name, in any case."}
+		props["kind"] = tools.Property{Type: "string", Enum: append(kinds[:], ""), Default: "", Description: "type means any type declaration."}
 	case "indexer_get_metrics", "indexer_detect_language":
-		props["file_path"] = one
+		props["path"] = one
 	}
 	return props, need
 }
@@ -166,7 +172,7 @@ func (t tool) Spec() tools.Spec {
 	}
 	props, need := t.properties()
 	return tools.Spec{
-		Name: t.name, Description: string(text), Level: risk.Read,
+		Name: t.name, Description: string(text), Level: risk.Read, Below: []string{"file", "file_path", "filename"},
 		Schema: tools.MustSchema(tools.SimpleSchema{Properties: props, Required: need}),
 	}
 }
@@ -180,7 +186,7 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err := l.prepare(t.name); err != nil {
 		return tools.Plan{}, err
 	}
-	if err := l.resolve(ctx); err != nil {
+	if err := l.resolve(ctx, t.name); err != nil {
 		return tools.Plan{}, err
 	}
 	where := l.root
@@ -205,7 +211,7 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 
 // prepare compiles patterns.
 func (l *look) prepare(name string) (err error) {
-	if strings.ContainsRune(l.args.Path+l.args.File, 0) {
+	if strings.ContainsRune(l.args.Path, 0) {
 		return tools.Invalid("a path holds a NUL byte, which no file name can; remove it")
 	}
 	glob := l.args.Filter
@@ -231,37 +237,43 @@ func (l *look) prepare(name string) (err error) {
 
 // resolve finds the places that are meant, and refuses those that are none of its
 // business.
-func (l *look) resolve(ctx context.Context) (err error) {
+func (l *look) resolve(ctx context.Context, tool string) error {
 	name := l.args.Path
-	if name == "" {
-		name = l.Dir
+	switch {
+	case name == "":
+		name = cmp.Or(l.Dir, ".")
+	case !path.IsAbs(name) && l.Dir != "":
+		name = strings.TrimSuffix(l.Dir, "/") + "/" + name
 	}
-	if name == "" {
-		name = "."
+	found, err := l.Target.FS().Resolve(ctx, name)
+	if err != nil {
+		return explain(l.args.Path, err)
 	}
-	if l.root, err = l.Target.FS().Resolve(ctx, name); err != nil {
-		return explain(name, err)
+	if l.private(found) {
+		return tools.OffLimits(name, found, l.Roots)
 	}
-	if l.private(l.root) {
-		return tools.Failed("%s is private to the bot and cannot be used by a tool", name)
-	}
-	if l.args.File == "" {
+	st, err := l.Target.FS().Stat(ctx, found)
+	switch dir := err == nil && st.Mode.IsDir(); {
+	case dir && tool == analyzeName:
+		return tools.Failed("%s is a directory; name one file", name)
+	case dir || strings.HasPrefix(tool, "indexer_search_"):
+		l.root = found
 		return nil
 	}
-	name = l.args.File
-	if !path.IsAbs(name) {
-		name = strings.TrimSuffix(l.root, "/") + "/" + name
-	}
-	if l.file, err = l.Target.FS().Resolve(ctx, name); err != nil {
-		return explain(l.args.File, err)
+	// A file belongs to the checkout that is meant when none is named, or else to its own
+	// directory. A relative name stays in that checkout, wherever links lead.
+	l.file = found
+	if l.root, err = l.Target.FS().Resolve(ctx, cmp.Or(l.Dir, ".")); err != nil {
+		return explain(cmp.Or(l.Dir, "."), err)
 	}
 	var ok bool
-	if l.rel, ok = within(l.root, l.file); !ok {
-		return tools.Failed("%s leads out of %s; name a file below it, or another path", l.args.File, l.root)
+	if l.rel, ok = within(l.root, l.file); ok {
+		return nil
 	}
-	if l.private(l.file) {
-		return tools.Failed("%s is private to the bot and cannot be used by a tool", l.args.File)
+	if !path.IsAbs(l.args.Path) {
+		return tools.Failed("%s leads out of %s; give its absolute path if you mean it", l.args.Path, l.root)
 	}
+	l.root, l.rel = path.Dir(l.file), path.Base(l.file)
 	return nil
 }
 
@@ -281,7 +293,7 @@ func (l *look) index(ctx context.Context) (*snapshot, error) {
 func (l *look) read(ctx context.Context) ([]byte, error) {
 	b, err := reader{l.Target, l.root}.one(ctx, l.rel)
 	if err != nil {
-		return nil, explain(l.args.File, err)
+		return nil, explain(l.args.Path, err)
 	}
 	return b, nil
 }

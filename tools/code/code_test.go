@@ -187,7 +187,7 @@ func TestGolden(t *testing.T) {
 	}
 	for _, name := range fixtures {
 		t.Run(name, func(t *testing.T) {
-			got := as[analyzed](w, "indexer_analyze_file", `{"file_path":"`+name+`"}`)
+			got := as[analyzed](w, "indexer_analyze_file", `{"path":"`+name+`"}`)
 			got.Root = "/root"
 			b, err := json.MarshalIndent(got, "", " ")
 			if err != nil {

@@ -104,7 +104,7 @@ func TestOverSSH(t *testing.T) {
 				if got := as[extracted](w, "indexer_extract_symbols", args(`"name":"changed"`)); len(got.Symbols) != 1 || got.Symbols[0].Line != 3 {
 					t.Errorf("%+v", got)
 				}
-				if got := as[analyzed](w, "indexer_analyze_file", args(`"file_path":"dir/f01.go"`)); len(got.Symbols) != 1 || !strings.HasPrefix(got.Symbols[0].Signature, "func F01") {
+				if got := as[analyzed](w, "indexer_analyze_file", args(`"path":"dir/f01.go"`)); len(got.Symbols) != 1 || !strings.HasPrefix(got.Symbols[0].Signature, "func F01") {
 					t.Errorf("%+v", got)
 				}
 			}

@@ -216,7 +216,7 @@ func extractSymbols(ctx context.Context, l *look) (any, error) {
 			return nil, err
 		}
 		if !parses(f.lang) || f.out != "" {
-			return nil, notParseable(l.args.File, f)
+			return nil, notParseable(l.args.Path, f)
 		}
 		f.kept = deflate(b) // it is read already
 		out.summary = summary{Root: shown([]byte(l.root), maxPath), Files: 1}
@@ -401,19 +401,19 @@ func analyzeFile(ctx context.Context, l *look) (any, error) {
 		return nil, err
 	}
 	if !parses(f.lang) || f.out != "" {
-		return nil, notParseable(l.args.File, f)
+		return nil, notParseable(l.args.Path, f)
 	}
 	pool := newPool(l.Worker, 1)
 	defer pool.close()
 	p, err := pool.parse(ctx, request{Language: f.lang, Full: true}, text)
 	if err != nil {
 		if errors.Is(err, errCrash) {
-			return nil, tools.Failed("%s was not parsed: %w", l.args.File, err)
+			return nil, tools.Failed("%s was not parsed: %w", l.args.Path, err)
 		}
 		return nil, err
 	}
 	if p.Refused != "" {
-		return nil, tools.Failed("%s was not parsed: %s", l.args.File, p.Refused)
+		return nil, tools.Failed("%s was not parsed: %s", l.args.Path, p.Refused)
 	}
 	out := analyzed{
 		Root: shown([]byte(l.root), maxPath), File: shown([]byte(l.rel), maxPath), Language: f.lang,

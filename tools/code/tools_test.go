@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -24,14 +25,14 @@ func TestToolsKeepTheirPromises(t *testing.T) {
 	target.Put("/srv/a/main.go", "package main\n")
 	target.Put("/srv/b/main.go", "package main\n")
 	target.Put("/srv/a/other.go", "package main\n")
-	other := map[string]string{"path": `"/srv/b"`, "file_path": `"other.go"`, "kind": `"class"`}
+	other := map[string]string{"path": `"/srv/a/other.go"`, "kind": `"class"`}
 	args := map[string][]string{
 		"indexer_search_code":     {`{"path":"/srv/a","pattern":"main","path_filter":"*.go","case_sensitive":true,"context_lines":2,"max_results":3}`},
 		"indexer_search_files":    {`{"path":"/srv/a","pattern":"*.go","max_results":3}`},
-		"indexer_analyze_file":    {`{"path":"/srv/a","file_path":"main.go"}`},
-		"indexer_extract_symbols": {`{"path":"/srv/a","name":"x","kind":"function","path_filter":"*.go","max_results":3}`, `{"file_path":"/home/tester/x.go"}`},
-		"indexer_get_metrics":     {`{"path":"/srv/a"}`, `{"path":"/srv/a","file_path":"main.go"}`},
-		"indexer_detect_language": {`{"path":"/srv/a"}`, `{"path":"/srv/a","file_path":"main.go"}`},
+		"indexer_analyze_file":    {`{"path":"/srv/a/main.go"}`},
+		"indexer_extract_symbols": {`{"path":"/srv/a","name":"x","kind":"function","path_filter":"*.go","max_results":3}`, `{"path":"/home/tester/x.go"}`},
+		"indexer_get_metrics":     {`{"path":"/srv/a"}`, `{"path":"/srv/a/main.go"}`},
+		"indexer_detect_language": {`{"path":"/srv/a"}`, `{"path":"/srv/a/main.go"}`},
 	}
 	target.Put("/home/tester/x.go", "package x\n")
 	target.Put("/home/tester/other.go", "package x\n")
@@ -40,14 +41,9 @@ func TestToolsKeepTheirPromises(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var cases []toolstest.Case
 			for i, a := range args[name] {
-				o := map[string]string{}
-				for k, v := range other {
-					if !strings.Contains(a, `"file_path"`) || k != "path" {
-						o[k] = v
-					}
-				}
-				if strings.Contains(a, `"path":`) && strings.Contains(a, `"file_path"`) {
-					o["path"], o["file_path"] = `"/srv/b"`, `"other.go"`
+				o := maps.Clone(other)
+				if name == "indexer_search_code" || name == "indexer_search_files" {
+					o["path"] = `"/srv/b"`
 				}
 				cases = append(cases, toolstest.Case{Name: fmt.Sprint(i), Args: a, Other: o})
 			}
@@ -178,7 +174,7 @@ func TestExtractingSymbols(t *testing.T) {
 		{"a type is any declaration of one", `{"kind":"type","path_filter":"*.go"}`, []string{"Handler", "Kind", "Pair", "Server"}},
 		{"functions", `{"kind":"function","path_filter":"*.sh"}`, []string{"deploy", "log"}},
 		{"imports", `{"kind":"import","path_filter":"*.ts"}`, []string{"./user", "express"}},
-		{"of one file", `{"file_path":"src/view.tsx"}`, []string{"Box", "List", "Props", "react", "render"}},
+		{"of one file", `{"path":"src/view.tsx"}`, []string{"Box", "List", "Props", "react", "render"}},
 		{"nothing of that name", `{"name":"nowhere"}`, nil},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -210,7 +206,7 @@ func TestExtractingSymbols(t *testing.T) {
 		}
 	})
 	t.Run("without a grammar", func(t *testing.T) {
-		if out := w.run("indexer_extract_symbols", `{"file_path":"README.md"}`); out.Err == nil || !strings.Contains(out.Text, "Markdown, for which there is no grammar") {
+		if out := w.run("indexer_extract_symbols", `{"path":"README.md"}`); out.Err == nil || !strings.Contains(out.Text, "Markdown, for which there is no grammar") {
 			t.Error(out.Text)
 		}
 	})
@@ -220,7 +216,7 @@ func TestSymbolsAreRefusedWithoutAParser(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.Worker = nil })
 	w.put("a.go", "package a\n")
 	for _, call := range []string{"indexer_extract_symbols", "indexer_analyze_file"} {
-		if out := w.run(call, `{"file_path":"a.go"}`); out.Err == nil || !strings.Contains(out.Text, "search with indexer_search_code") {
+		if out := w.run(call, `{"path":"a.go"}`); out.Err == nil || !strings.Contains(out.Text, "search with indexer_search_code") {
 			t.Error(out.Text)
 		}
 	}
@@ -245,7 +241,7 @@ func TestMetrics(t *testing.T) {
 	if !reflect.DeepEqual(got.Languages, want) || got.Total.Lines != 15 || got.Total.Files != 3 {
 		t.Errorf("%+v", got)
 	}
-	one := as[metrics](w, "indexer_get_metrics", `{"file_path":"b.py"}`)
+	one := as[metrics](w, "indexer_get_metrics", `{"path":"b.py"}`)
 	if one.Total.Code != 1 || one.Total.Language != "Python" || one.File != "b.py" {
 		t.Errorf("%+v", one)
 	}
@@ -264,7 +260,7 @@ func TestDetectingLanguages(t *testing.T) {
 		"server.go": "Go", "models.py": "Python", "app.js": "JavaScript", "api.ts": "TypeScript", "view.tsx": "TSX", "lib.rs": "Rust",
 		"Service.java": "Java", "deploy.sh": "Shell", "run": "Python", "Makefile": "Makefile", "img.png": noLanguage,
 	} {
-		if got := as[detected](w, "indexer_detect_language", `{"file_path":"`+name+`"}`); got.Language != want {
+		if got := as[detected](w, "indexer_detect_language", `{"path":"`+name+`"}`); got.Language != want {
 			t.Errorf("%s is %s", name, got.Language)
 		}
 	}
@@ -348,9 +344,9 @@ func TestPrivateFilesAndLinksAreNotSeen(t *testing.T) {
 	}
 	for _, tool := range []string{"indexer_analyze_file", "indexer_get_metrics", "indexer_detect_language", "indexer_extract_symbols"} {
 		for file, want := range map[string]string{
-			"private/key.go": "private to the bot", "file.go": "leads out of", "dir/secret.go": "leads out of", "../x": "leads out of", "/etc/passwd": "leads out of",
+			"private/key.go": "private to the bot", "file.go": "leads out of", "dir/secret.go": "leads out of", "../x": "leads out of",
 		} {
-			if o := w.run(tool, `{"file_path":"`+file+`"}`); o.Err == nil || !strings.Contains(o.Text, want) {
+			if o := w.run(tool, `{"path":"`+file+`"}`); o.Err == nil || !strings.Contains(o.Text, want) {
 				t.Errorf("%s of %s: %s", tool, file, o.Text)
 			}
 		}

@@ -29,7 +29,7 @@ func TestOnlyTheFileThatCrashesTheParserIsLost(t *testing.T) {
 	if len(got.Symbols) != 27 || got.Parsed != 27 || len(got.NotParsed) != 3 || got.NotParsed[0] != "f03.go: the parser failed over it" {
 		t.Errorf("%+v", got)
 	}
-	if out := w.run("indexer_analyze_file", `{"file_path":"f03.go"}`); out.Err == nil || !strings.Contains(out.Text, "f03.go was not parsed") {
+	if out := w.run("indexer_analyze_file", `{"path":"f03.go"}`); out.Err == nil || !strings.Contains(out.Text, "f03.go was not parsed") {
 		t.Error(out.Text)
 	}
 }
@@ -38,13 +38,13 @@ func TestAParserIsNotBelieved(t *testing.T) {
 	needGrammars(t)
 	w := newWorld(t, func(c *Config) { c.Worker = testWorker(t, crashingMode) })
 	w.put("a.go", "LIE\n\n")
-	got := as[analyzed](w, "indexer_analyze_file", `{"file_path":"a.go"}`)
+	got := as[analyzed](w, "indexer_analyze_file", `{"path":"a.go"}`)
 	if s := got.Symbols[0]; s.Name != "a\uFFFD[31m b" || s.Line != 1 || s.End != 3 || s.Complexity != 0 {
 		t.Errorf("%+v", s)
 	}
 	w = newWorld(t, func(c *Config) { c.Worker = testWorker(t, lyingMode) })
 	w.put("a.go", "package a\n")
-	if out := w.run("indexer_analyze_file", `{"file_path":"a.go"}`); out.Err == nil || !strings.Contains(out.Text, "the parser cannot be started") {
+	if out := w.run("indexer_analyze_file", `{"path":"a.go"}`); out.Err == nil || !strings.Contains(out.Text, "the parser cannot be started") {
 		t.Error(out.Text)
 	}
 }

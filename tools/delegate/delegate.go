@@ -110,9 +110,9 @@ func New(c Config) []tools.Tool {
 				Properties: map[string]tools.Property{
 					"task": {
 						Type: "string", Pattern: `\S`, MaxLength: MaxTask,
-						Description: "What to find out or to do, and what the report should say. Name machines, paths and times: nothing else of the thread is known there.",
+						Description: "What to do and report. Name machines, paths and times.",
 					},
-					"context": {Type: "string", MaxLength: MaxContext, Description: "What is known already: findings, error messages, decisions of people."},
+					"context": {Type: "string", MaxLength: MaxContext, Description: "Known findings, errors and decisions."},
 				},
 				Required: []string{"task"},
 			}),
@@ -187,9 +187,9 @@ func workflowSchema(names []string) json.RawMessage {
 	return tools.MustSchema(map[string]any{
 		"type": "object", "additionalProperties": false, "required": []string{"name"},
 		"properties": map[string]any{
-			"name": tools.Property{Type: "string", Enum: names, Description: "Which workflow."},
+			"name": tools.Property{Type: "string", Enum: names, Description: "Workflow name."},
 			"inputs": map[string]any{
-				"type": "object", "description": "Its inputs by their names, as the description lists them.",
+				"type": "object", "description": "Inputs by name.",
 				"default": map[string]any{}, "maxProperties": maxInputs,
 				"additionalProperties": map[string]any{"type": []string{"string", "number", "boolean"}},
 			},

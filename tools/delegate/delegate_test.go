@@ -76,7 +76,7 @@ func shell(_ context.Context, c tools.Call) (tools.Plan, error) {
 	case strings.HasPrefix(a.Command, "edit"):
 		return tools.Plan{}, tools.Failed("the file is not there")
 	}
-	p := tools.Planned(approvals.Action{Tool: c.Name, Kind: approvals.KindShell, Target: "web-1", Bytes: []byte(a.Command)}, approvals.Claim{}, nil)
+	p := tools.Planned(approvals.Action{Tool: c.Name, Kind: approvals.KindShell, Target: "web-1", Bytes: []byte(a.Command), Shell: "bash"}, approvals.Claim{}, nil)
 	p.Level = risk.Read
 	if strings.HasPrefix(a.Command, "rm") {
 		p.Level = risk.High
@@ -388,21 +388,21 @@ func newHouse(t *testing.T, mode policy.Mode) *house {
 	t.Cleanup(func() { _ = db.Close() })
 	now := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	return &house{t: t, db: db, Gate: gate.New(gate.Config{
-		DB: db, Policy: func() *policy.Policy { return pol }, Classify: risk.Classify, Now: func() time.Time { return now }, Wake: func(string) {},
+		DB: db, Policy: func() *policy.Policy { return pol }, Classify: risk.Judge, Now: func() time.Time { return now }, Wake: func(string) {},
 		Place: func(chat.ThreadID, string) gate.Place {
 			return gate.Place{Channel: "web", Approvers: []string{"oncall"}, Mode: mode}
 		},
 	})}
 }
 
-func (h *house) request(p tools.Plan) gate.Request {
+func (h *house) request(p tools.Plan) approvals.Request {
 	h.n++
-	return gate.Request{Thread: "web:1", CallID: fmt.Sprint("c", h.n), By: chat.User{ID: "web:alice"}, Action: p.Action, Claim: p.Claim, Floor: p.Level}
+	return approvals.Request{Thread: "web:1", Call: fmt.Sprint("c", h.n), By: chat.User{ID: "web:alice"}, Action: p.Action, Claim: p.Claim, Floor: p.Level}
 }
 
 // free is what the bot passes as Free: the gate's own answer.
 func (h *house) free(ctx context.Context, _ tools.Call, p tools.Plan) bool {
-	return h.Judge(ctx, h.request(p)).Lane == policy.Allow
+	return h.Judge(ctx, h.request(p)).Lane == approvals.Allow
 }
 
 // made says how a call comes about: "free", "plan" or "card".
@@ -413,7 +413,7 @@ func (h *house) made(command string) string {
 		h.t.Fatal(err)
 	}
 	req := h.request(p)
-	if h.Judge(h.t.Context(), req).Lane == policy.Allow {
+	if h.Judge(h.t.Context(), req).Lane == approvals.Allow {
 		return "free"
 	}
 	var rec approvals.Record

@@ -26,7 +26,7 @@ func line(s string) string {
 func (a Agent) Guidance() string {
 	what := line(a.Description)
 	var b strings.Builder
-	fmt.Fprintf(&b, "Hand a task to the sub-agent `%s` and wait for its report.", a.ID)
+	fmt.Fprintf(&b, "Give sub-agent `%s` a task and wait for its report.", a.ID)
 	if what != "" {
 		b.WriteString(" " + what)
 	}
@@ -43,20 +43,18 @@ func (a Agent) Guidance() string {
 	}
 	when := a.When
 	if !filled(when) {
-		when = []string{"For a task of this kind that takes more than a few calls, and of which the thread needs the result only."}
+		when = []string{"For a task of this kind that takes many calls."}
 	}
 	section("When to use", when)
 	section("When NOT to use", a.Not, []string{
-		"For what one or two calls of your own answer: a sub-agent begins without what you know, and costs a conversation of its own.",
-		"When a person has to decide something first: it cannot ask.",
+		"For one or two calls of your own, or when a person must decide first.",
 	})
 	section("Disambiguation", a.Differs, []string{
-		"A sub-agent sees nothing of the thread but `task` and `context`, has tools of its own kind only, and hands nothing on.",
-		"It has no more rights than you: what changes something is asked for in the thread. Its report is the result, and you are the one who answers people.",
+		"It sees only task and context. Its changes need approval like yours; you answer people from its report.",
 	})
 	tasks := a.Examples
 	if !filled(tasks) {
-		tasks = []string{"What is to be found out or done, with the names, paths and times that matter, and what the report should say."}
+		tasks = []string{"What to do, where, and what to report."}
 	}
 	var examples []string
 	for _, s := range tasks {
@@ -76,25 +74,23 @@ func filled(list []string) bool { return strings.TrimSpace(strings.Join(list, ""
 // workflowGuidance is the description of run_workflow.
 func workflowGuidance(names []string, w Workflows) string {
 	var b strings.Builder
-	b.WriteString("Run a workflow that the team has written down: fixed steps in a fixed order. The workflows:\n\n")
+	b.WriteString("Run a workflow that the team wrote: fixed steps in order. The workflows:\n\n")
 	for _, n := range names {
 		b.WriteString("- " + line("`"+n+"`: "+w.Describe(n)) + "\n")
 	}
 	b.WriteString(`
 ## When to use
-- When one of these workflows is about exactly this problem, or a person names it: it has been thought through beforehand.
+- When one fits this problem, or a person names it.
 
 ## When NOT to use
-- When none of them fits: look for the cause yourself.
-- With inputs that you only guess. Find them out first, or ask.
+- When none fits. With guessed inputs: find them out or ask.
 
 ## Disambiguation
-- run_workflow makes its calls itself, and people approve them as they approve yours; what is known beforehand may stand on one card. propose_plan is for calls that you put together yourself.
-- Its result says what each step found. It may have stopped early: read how it ended before you go on.
+- run_workflow makes its own calls, approved like yours; propose_plan is for calls that you choose. It may stop early: read how it ended.
 
 ## Examples
 `)
-	fmt.Fprintf(&b, "- {\"name\": %s}\n- {\"name\": %s, \"inputs\": {\"an_input\": \"its value\"}}\n", quoted(names[0]), quoted(names[0]))
+	fmt.Fprintf(&b, "- {\"name\": %s, \"inputs\": {\"an_input\": \"its value\"}}\n", quoted(names[0]))
 	return b.String()
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/diff"
 
@@ -65,8 +66,8 @@ func (editor) Spec() tools.Spec {
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"path":     pathProperty(),
-				"old_text": {Type: "string", MinLength: 1, Description: "The text to replace, exactly as it is in the file, with its spaces and newlines; it must be there once."},
-				"new_text": {Type: "string", Description: "The text to put in its place; empty removes it."},
+				"old_text": {Type: "string", MinLength: 1, Description: "Exact text with spaces and newlines; must occur once."},
+				"new_text": {Type: "string", Description: "Replacement; empty removes."},
 			},
 			Required: []string{"path", "old_text", "new_text"},
 		}),
@@ -87,9 +88,17 @@ func (e editor) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
+	args.Old, args.New = ended(args.Old, endings(b.old)), ended(args.New, endings(b.old))
+	if err := foreign(args.Path, b.old, args.New); err != nil {
+		return tools.Plan{}, err
+	}
 	switch n := bytes.Count(b.old, []byte(args.Old)); {
 	case b.sum == Absent:
 		return tools.Plan{}, tools.Failed("%s does not exist; make it with write_file", args.Path)
+	case n == 0 && strings.Contains(ended(string(b.old), "\n"), ended(args.Old, "\n")):
+		return tools.Plan{}, tools.Failed("old_text differs from %s in its line endings only, which are mixed there: some lines end in CRLF; give them as they are, with \\r\\n, or one line at a time", args.Path)
+	case n == 0 && !utf8.Valid(b.old):
+		return tools.Plan{}, tools.Failed("old_text is not in %s, which is not UTF-8; give a part of the text that has ASCII letters only, or change the file with run_shell and iconv", args.Path)
 	case n == 0:
 		return tools.Plan{}, tools.Failed("old_text is not in %s; read the file and give the text exactly as it is there, with its spaces and newlines", args.Path)
 	case n > 1:
@@ -144,7 +153,7 @@ func (creator) Spec() tools.Spec {
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"path":    pathProperty(),
-				"content": {Type: "string", Description: "The whole content of the file."},
+				"content": {Type: "string", Description: "Whole content."},
 			},
 			Required: []string{"path", "content"},
 		}),

@@ -67,6 +67,9 @@ type Config struct {
 	// means that none is. Other processes' environment and memory under /proc
 	// are always refused.
 	Private func(path string) bool
+	// Roots are the directories of which Private reports everything else; none means that
+	// there are no such bounds. They are for the sentence that refuses.
+	Roots []string
 }
 
 // New returns the tools.
@@ -86,7 +89,7 @@ func (c Config) resolve(ctx context.Context, name string) (string, error) {
 		return "", explain(name, err)
 	}
 	if procSecret(resolved) || c.Private != nil && c.Private(resolved) {
-		return "", tools.Failed("%s cannot be used by a tool: it is private to the bot or another process, or outside of the directories that tools may use here", name)
+		return "", tools.OffLimits(name, resolved, c.Roots)
 	}
 	return resolved, nil
 }
@@ -134,7 +137,7 @@ func (c Config) same(ctx context.Context, name, planned string) error {
 }
 
 func pathProperty() tools.Property {
-	return tools.Property{Type: "string", MinLength: 1, MaxLength: maxPath, Description: "The file: an absolute path, or one relative to the target's default directory."}
+	return tools.Property{Type: "string", MinLength: 1, MaxLength: maxPath, Description: "Absolute or relative to the target's directory."}
 }
 
 type reader struct{ Config }
@@ -146,7 +149,7 @@ func (reader) Spec() tools.Spec {
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"path":     pathProperty(),
-				"encoding": {Type: "string", MinLength: 1, MaxLength: 40, Description: "How the file's characters are written, such as latin-1, windows-1251, shift_jis or utf-16; default utf-8."},
+				"encoding": {Type: "string", MinLength: 1, MaxLength: 40, Description: "Such as latin-1 or utf-16; default utf-8."},
 			},
 			Required: []string{"path"},
 		}),
@@ -178,20 +181,31 @@ func (r reader) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		if err != nil && !errors.Is(err, backend.ErrTooBig) {
 			return tools.Result{}, err
 		}
-		text := tools.TruncateHead(decode(b), maxRead)
+		if err != nil { // the beginning of a long file
+			b = whole(b)
+		}
+		content, note := string(b), ""
+		if decode != nil {
+			content = decode(b)
+		} else {
+			if err := readable(args.Path, b, st.Size); err != nil {
+				return tools.Result{}, err
+			}
+			note = replaced(b)
+		}
+		text := tools.TruncateHead(content, maxRead) + note
 		sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d bytes", st.Size)})
 		sink(tools.Event{Kind: tools.Completed, Text: "read"})
 		return tools.Result{Value: text, Text: text}, nil
 	}), nil
 }
 
-// decoder returns what makes text of a file's bytes. The names are those of the
+// decoder returns what makes text of a file's bytes, nil for UTF-8. The names are those of the
 // WHATWG Encoding Standard, and the usual spellings of them with other hyphens
 // (latin-1, ISO8859-15); ISO 8859-1 means windows-1252 there, which has more letters.
 func decoder(name string) (func([]byte) string, error) {
-	plain := func(b []byte) string { return string(b) }
 	if name == "" {
-		return plain, nil
+		return nil, nil //nolint:nilnil // see above
 	}
 	enc, err := htmlindex.Get(name)
 	if err != nil {
@@ -202,7 +216,7 @@ func decoder(name string) (func([]byte) string, error) {
 	}
 	switch enc {
 	case unicode.UTF8:
-		return plain, nil
+		return nil, nil //nolint:nilnil // see above
 	case encoding.Replacement:
 		return nil, tools.Invalid("%s can hide text from who reads it, so it is not decoded; convert the file with run_shell and iconv", tools.Quote(name))
 	}
@@ -210,7 +224,7 @@ func decoder(name string) (func([]byte) string, error) {
 		// What means nothing becomes U+FFFD; a decoder of this package has no other error.
 		out, err := enc.NewDecoder().Bytes(b)
 		if err != nil {
-			return plain(b)
+			return string(b)
 		}
 		return strings.TrimPrefix(string(out), "\ufeff")
 	}, nil
@@ -225,7 +239,7 @@ func (writer) Spec() tools.Spec {
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"path":    pathProperty(),
-				"content": {Type: "string", Description: "The whole new content of the file."},
+				"content": {Type: "string", Description: "Whole new content."},
 			},
 			Required: []string{"path", "content"},
 		}),
@@ -248,6 +262,9 @@ func (w writer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
+	if err := w.inside(ctx, c, b); err != nil {
+		return tools.Plan{}, err
+	}
 	content := []byte(args.Content)
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindChange, Target: w.Target.ID(), User: w.User, Path: b.resolved,
@@ -261,6 +278,19 @@ func (w writer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		}
 		return w.commit(ctx, sink, c, fmt.Sprintf("Wrote %d bytes to %s", len(content), shown), change{bound: b, content: content})
 	}), nil
+}
+
+// inside refuses a file in a directory that is not there, unless a step before may make it.
+func (w writer) inside(ctx context.Context, c tools.Call, b bound) error {
+	missing := w.missing(ctx, b.resolved)
+	switch {
+	case len(missing) == 0:
+		return nil
+	case c.MayBring(missing[0]):
+		b.files[path.Dir(b.resolved)+"/"] = approvals.LeftBySteps
+		return nil
+	}
+	return tools.Failed("the directory %s does not exist, so %s cannot be made in it; check the path, or make the directory first: mkdir -p %s", missing[len(missing)-1], path.Base(b.resolved), path.Dir(b.resolved))
 }
 
 // directory binds the action to the directory that the file is in, whose name may

@@ -60,7 +60,7 @@ func args(t testing.TB, m map[string]string) string {
 
 func plan(t testing.TB, reg *tools.Registry, name, a string) (tools.Plan, error) {
 	t.Helper()
-	return reg.Plan(t.Context(), tools.Call{ID: "call_1", Thread: "test:1", Name: name, Args: []byte(a)})
+	return reg.Plan(t.Context(), tools.Call{Wanted: true, ID: "call_1", Thread: "test:1", Name: name, Args: []byte(a)})
 }
 
 func TestToolsKeepTheirPromises(t *testing.T) {
@@ -85,8 +85,8 @@ func TestToolsKeepTheirPromises(t *testing.T) {
 				c.Args = `{"path":"/etc/hostname","old_text":"1","new_text":"2"}`
 				c.Other["path"], c.Other["old_text"] = `"/etc/hostname1"`, `"web"`
 			case "apply_patch":
-				c.Args = args(t, map[string]string{"dir": "/etc", "patch": "--- a/hostname1\n+++ b/hostname1\n@@ -1 +1 @@\n-web-1\n+web-2\n"})
-				c.Other = map[string]string{"dir": `"/etc/."`, "patch": `"--- a/hostname1\n+++ b/hostname1\n@@ -1 +1 @@\n-web-1\n+web-3\n"`}
+				c.Args = args(t, map[string]string{"path": "/etc", "patch": "--- a/hostname1\n+++ b/hostname1\n@@ -1 +1 @@\n-web-1\n+web-2\n"})
+				c.Other = map[string]string{"path": `"/etc/."`, "patch": `"--- a/hostname1\n+++ b/hostname1\n@@ -1 +1 @@\n-web-1\n+web-3\n"`}
 			case "undo":
 				c.Args, c.Other = args(t, map[string]string{"change": id("first")}), map[string]string{"change": `"` + id("second") + `"`}
 			case "read":

@@ -36,8 +36,8 @@ func (liner) Spec() tools.Spec {
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"path":   pathProperty(),
-				"offset": {Type: "integer", Minimum: 1, Description: "The first line to return; the first of the file is 1, which is the default."},
-				"limit":  {Type: "integer", Minimum: 1, Description: "How many lines to return at most; 2000 at most, which is the default."},
+				"offset": {Type: "integer", Minimum: 1, Description: "First line; default 1."},
+				"limit":  {Type: "integer", Minimum: 1, Description: "Most lines; default and maximum 2000."},
 			},
 			Required: []string{"path"},
 		}),
@@ -66,6 +66,9 @@ func (r liner) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 			return tools.Result{}, tools.Failed("%s is larger than 64 MiB; read a part of it with run_shell (sed -n, tail, grep)", args.Path)
 		}
 		if err != nil {
+			return tools.Result{}, err
+		}
+		if err := readable(args.Path, b, int64(len(b))); err != nil {
 			return tools.Result{}, err
 		}
 		text, err := page(b, max(args.Offset, 1), args.Limit)
@@ -130,10 +133,11 @@ func page(b []byte, first, limit int) (string, error) {
 		shown++
 	}
 	if shown == 0 && len(rest) > 0 { // a single line that is longer than a page
-		out.Write(rest[0][:maxPage])
+		out.Write(whole(rest[0][:maxPage]))
 		fmt.Fprintf(&out, "\n[Output truncated at 50KB inside line %d of %d, which has %d bytes; the file has %d bytes]", first, len(lines), len(rest[0]), len(b))
 		return strings.ToValidUTF8(out.String(), "\uFFFD"), nil
 	}
+	note := replaced([]byte(out.String()))
 	text := strings.ToValidUTF8(out.String(), "\uFFFD")
 	if shown < len(rest) {
 		why := fmt.Sprintf("after %d lines", shown)
@@ -142,5 +146,5 @@ func page(b []byte, first, limit int) (string, error) {
 		}
 		text = strings.TrimSuffix(text, "\n") + fmt.Sprintf("\n[Output truncated %s: lines %d to %d of %d, the file has %d bytes; go on with offset %d]", why, first, first+shown-1, len(lines), len(b), first+shown)
 	}
-	return text, nil
+	return text + note, nil
 }

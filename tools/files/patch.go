@@ -37,8 +37,8 @@ func (patcher) Spec() tools.Spec {
 		Name: "apply_patch", Description: patchDescription, Level: risk.Medium,
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
-				"patch": {Type: "string", MinLength: 1, MaxLength: maxPatch, Description: "The unified diff, as git diff or diff -u prints it."},
-				"dir":   {Type: "string", MaxLength: maxPath, Description: "The directory that the names in the patch begin in; default the target's."},
+				"patch": {Type: "string", MinLength: 1, MaxLength: maxPatch, Description: "A unified diff, or *** Begin Patch ... *** End Patch."},
+				"path":  {Type: "string", MaxLength: maxPath, Description: "Directory of the names; default: the target's."},
 			},
 			Required: []string{"patch"},
 		}),
@@ -49,17 +49,17 @@ func (patcher) Spec() tools.Spec {
 func (t patcher) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	var args struct {
 		Patch string `json:"patch"`
-		Dir   string `json:"dir"`
+		Path  string `json:"path"`
 	}
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
-	changes, err := t.patched(ctx, args.Patch, args.Dir)
+	changes, err := t.patched(ctx, c, args.Patch, args.Path)
 	if err != nil {
 		return tools.Plan{}, err
 	}
 	a := t.action(c, changes)
-	a.Bytes, a.Args = []byte(args.Patch), tools.MustSchema(map[string]string{"dir": args.Dir})
+	a.Bytes, a.Args = []byte(args.Patch), tools.MustSchema(map[string]string{"path": args.Path})
 	plan := tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		return t.commit(ctx, sink, c, "Applied the patch: "+told(changes), changes...)
 	})
@@ -71,10 +71,10 @@ func (t patcher) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 }
 
 // patched reads a patch and finds out what its files become. It changes nothing.
-func (t patcher) patched(ctx context.Context, patch, dir string) ([]change, error) {
+func (t patcher) patched(ctx context.Context, c tools.Call, patch, dir string) ([]change, error) {
 	parts, err := parsePatch(patch)
 	if err != nil {
-		return nil, tools.Failed("the patch cannot be read (%w); give a unified diff as git diff prints it", err)
+		return nil, tools.Failed("the patch cannot be read (%w); give a unified diff as git diff prints it, or the form that begins with %q", err, envelopeBegin)
 	}
 	var out []change
 	for _, f := range parts {
@@ -86,6 +86,9 @@ func (t patcher) patched(ctx context.Context, patch, dir string) ([]change, erro
 		if err != nil {
 			return nil, err
 		}
+		if err := t.inside(ctx, c, b); err != nil {
+			return nil, err
+		}
 		p := change{bound: b, removed: f.IsDelete}
 		switch {
 		case slices.ContainsFunc(out, func(o change) bool { return o.resolved == b.resolved }):
@@ -93,9 +96,17 @@ func (t patcher) patched(ctx context.Context, patch, dir string) ([]change, erro
 		case f.IsNew && b.sum != Absent:
 			return nil, tools.Failed("the patch makes the file %s, which exists already; read it and give its changes", name)
 		case !f.IsNew && b.sum == Absent:
-			return nil, tools.Failed("the patch changes the file %s, which does not exist; check the name and dir", name)
+			return nil, tools.Failed("the patch changes the file %s, which does not exist; check the name and path", name)
 		}
-		if p.content, err = applyTo(b.old, f); err != nil {
+		endHunks(f, endings(b.old))
+		if err := foreign(name, b.old, added(f)); err != nil {
+			return nil, err
+		}
+		apply := applyTo
+		if isEnvelope(patch) {
+			apply = applyEnvelope
+		}
+		if p.content, err = apply(b.old, f); err != nil {
 			return nil, tools.Failed("the patch does not fit %s, so no file was changed: %w", name, err)
 		}
 		if p.removed && len(p.content) > 0 {
@@ -126,7 +137,14 @@ func parsePatch(patch string) ([]*gitdiff.File, error) {
 		patch += "\n"
 	}
 	patch = bare(patch)
-	parts, err := parseAll(patch)
+	parse := parseAll
+	if isEnvelope(patch) {
+		parse = parseEnvelope
+	}
+	parts, err := parse(patch)
+	if err != nil && isEnvelope(patch) {
+		return nil, err
+	}
 	if err != nil {
 		var again error
 		if parts, again = parseAll(recount(patch)); again != nil {
@@ -301,15 +319,7 @@ func applyTo(old []byte, f *gitdiff.File) ([]byte, error) {
 	var out []byte
 	at := 0 // lines that are taken over already
 	for i, h := range f.TextFragments {
-		var was, now [][]byte
-		for _, l := range h.Lines {
-			if l.Op != gitdiff.OpAdd {
-				was = append(was, []byte(l.Line))
-			}
-			if l.Op != gitdiff.OpDelete {
-				now = append(now, []byte(l.Line))
-			}
-		}
+		was, now := sides(h)
 		place, err := find(lines, was, at, int(h.OldPosition)-1)
 		if err != nil {
 			return nil, fmt.Errorf("hunk %d (line %d): %w", i+1, h.OldPosition, err)
@@ -319,6 +329,19 @@ func applyTo(old []byte, f *gitdiff.File) ([]byte, error) {
 		at = place + len(was)
 	}
 	return append(out, bytes.Join(lines[at:], nil)...), nil
+}
+
+// sides are the lines of a hunk before and after it.
+func sides(h *gitdiff.TextFragment) (was, now [][]byte) {
+	for _, l := range h.Lines {
+		if l.Op != gitdiff.OpAdd {
+			was = append(was, []byte(l.Line))
+		}
+		if l.Op != gitdiff.OpDelete {
+			now = append(now, []byte(l.Line))
+		}
+	}
+	return was, now
 }
 
 // find returns where the lines of a hunk are, not above at.

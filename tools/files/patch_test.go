@@ -37,6 +37,12 @@ func TestQ07ApplyPatch(t *testing.T) {
 		{"a deleted file with more in it", "printf 'a\nb\n' > n", "--- a/n\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n", "does not name all its lines", "[ -e n ]"},
 		{"no newline at the end", "printf a > n", "--- a/n\n+++ b/n\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n", "", `[ "$(od -An -tx1 n | tr -d ' ')" = 62 ]`},
 		{"git's own header", "echo a > n", "diff --git a/n b/n\nindex 7898192..6178079 100644\n--- a/n\n+++ b/n\n@@ -1 +1 @@\n-a\n+b\n", "", "[ $(cat n) = b ]"},
+		{"the other form", "printf 'one\ntwo\nthree\n' > f; echo x > g; echo old > d", "*** Begin Patch\n*** Update File: f\n@@\n one\n-two\n+TWO\n three\n*** Update File: g\n-x\n+y\n*** Add File: n\n+new\n*** Delete File: d\n*** End Patch", "", `[ "$(cat f g n | tr '\n' ,)" = one,TWO,three,y,new, ] && [ ! -e d ]`},
+		{"the other form: a hunk below a line", "printf 'a:\nx=1\nb:\nx=1\n' > f", "*** Begin Patch\n*** Update File: f\n@@ b:\n-x=1\n+x=2\n*** End Patch\n", "", `[ "$(cat f | tr '\n' ,)" = a:,x=1,b:,x=2, ]`},
+		{"the other form: lines in two places", "printf 'a:\nx=1\nb:\nx=1\n' > f", "*** Begin Patch\n*** Update File: f\n@@\n-x=1\n+x=2\n*** End Patch\n", "several places", `[ "$(cat f | tr '\n' ,)" = a:,x=1,b:,x=1, ]`},
+		{"the other form: only new lines", "printf 'one' > f", "*** Begin Patch\n*** Update File: f\n+two\n*** End of File\n*** End Patch\n", "", `[ "$(od -An -tx1 f | tr -d ' ')" = 6f6e650a74776f ]`},
+		{"the other form: a file moves", "echo a > f", "*** Begin Patch\n*** Update File: f\n*** Move to: g\n-a\n+b\n*** End Patch\n", "renames", "[ -e f ] && [ ! -e g ]"},
+		{"the other form: no end", "echo a > f", "*** Begin Patch\n*** Update File: f\n-a\n+b\n", "does not end", "[ $(cat f) = a ]"},
 		{"names without a/ and b/", "echo a > n", "--- n\n+++ n\n@@ -1 +1 @@\n-a\n+b\n", "", "[ $(cat n) = b ]"},
 		{"two hunks", "seq 1 9 > n", "--- a/n\n+++ b/n\n@@ -1,2 +1,2 @@\n-1\n+one\n 2\n@@ -8,2 +8,3 @@\n 8\n+8.5\n 9\n", "", `[ "$(tr '\n' , < n)" = one,2,3,4,5,6,7,8,8.5,9, ]`},
 		{"a hunk that only adds", "seq 1 3 > n", "--- a/n\n+++ b/n\n@@ -2,0 +3 @@\n+2.5\n", "", `[ "$(tr '\n' , < n)" = 1,2,2.5,3, ]`},
@@ -72,7 +78,7 @@ func TestAPatchThatDeletesIsCriticalAndShowsItsFiles(t *testing.T) {
 	dir := scratch(t)
 	sh(t, "cd "+dir+"; echo a > n; echo b > m")
 	reg := registry(t, files.Config{Target: local.New(local.Options{Dir: dir})})
-	p, err := plan(t, reg, "apply_patch", args(t, map[string]string{"patch": "--- a/n\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n--- a/m\n+++ b/m\n@@ -1 +1 @@\n-b\n+c\n", "dir": "."}))
+	p, err := plan(t, reg, "apply_patch", args(t, map[string]string{"patch": "--- a/n\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n--- a/m\n+++ b/m\n@@ -1 +1 @@\n-b\n+c\n", "path": "."}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,12 +145,13 @@ func TestDiffsOfTwoTextsApply(t *testing.T) {
 func FuzzApplyPatch(f *testing.F) {
 	f.Add("--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n")
 	f.Add("@@ -1 +1 @@\n-one\n+x\n")
+	f.Add("*** Begin Patch\n*** Update File: f\n@@ one\n-two\n+TWO\n*** Delete File: g\n*** End Patch\n")
 	f.Add("--- a/f\n+++ b/f\n@@ -9999999999999999999,3 +1 @@\n-one\n\\ No newline at end of file\n")
 	target := &toolstest.Target{Name: "box"}
 	target.Put("/f", "one\ntwo\nthree\n")
 	reg := registry(f, files.Config{Target: target})
 	f.Fuzz(func(t *testing.T, patch string) {
-		p, err := plan(t, reg, "apply_patch", args(t, map[string]string{"patch": patch, "dir": "/"}))
+		p, err := plan(t, reg, "apply_patch", args(t, map[string]string{"patch": patch, "path": "/"}))
 		if err == nil && len(p.Action.Paths) == 0 {
 			t.Error("a patch of nothing was accepted")
 		}

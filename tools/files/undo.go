@@ -117,7 +117,7 @@ func (undoer) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "undo", Description: undoDescription, Level: risk.Medium, Unlisted: true,
 		Schema: tools.MustSchema(tools.SimpleSchema{
-			Properties: map[string]tools.Property{"change": {Type: "string", Pattern: `^[a-z0-9]{10}$`, Description: "The id of the request that the change was made with."}},
+			Properties: map[string]tools.Property{"change": {Type: "string", Pattern: `^[a-z0-9]{10}$`, Description: "Id of the change's request."}},
 			Required:   []string{"change"},
 		}),
 	}

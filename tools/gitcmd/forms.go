@@ -30,58 +30,58 @@ func flag(description string) tools.Property {
 
 // catalogue is the twelve tools.
 func catalogue() []def {
-	file := tools.Property{Type: "string", MinLength: 1, MaxLength: 4096, Description: "Only this file or directory, relative to path."}
-	remote := tools.Property{Type: "string", Default: "origin", MinLength: 1, MaxLength: maxName, Description: "The name of a configured remote."}
+	place := tools.Property{Type: "string", MinLength: 1, MaxLength: 4096, Description: "Repository, or a file or directory in it: then only that. Default: the target's directory."}
+	remote := tools.Property{Type: "string", Default: "origin", MinLength: 1, MaxLength: maxName, Description: "Configured remote."}
 	return []def{
 		{name: "git_status", level: risk.Read, build: status, props: map[string]tools.Property{
-			"short": flag("One short line for each file."),
+			"short": flag("One line a file."),
 		}},
-		{name: "git_diff", level: risk.Read, build: differ, props: map[string]tools.Property{
-			"staged": flag("What is staged, instead of what is not."),
-			"ref":    text("A commit to compare with, or two as A..B or A...B."),
-			"file":   file, "stat": flag("Only how much changed in each file."),
+		{name: "git_diff", level: risk.Read, part: true, build: differ, props: map[string]tools.Property{
+			"staged": flag("Show staged changes."),
+			"ref":    text("Commit, A..B or A...B."),
+			"path":   place, "stat": flag("Only sizes of changes."),
 		}},
-		{name: "git_log", level: risk.Read, build: history, props: map[string]tools.Property{
-			"max_count": {Type: "integer", Default: defaultLog, Minimum: 1, Maximum: maxLog, Description: "The most commits to show."},
-			"ref":       text("The commit to begin with, or A..B for those of B that A has not; without it HEAD."),
-			"file":      file, "oneline": flag("One line for each commit."),
+		{name: "git_log", level: risk.Read, part: true, build: history, props: map[string]tools.Property{
+			"max_count": {Type: "integer", Default: defaultLog, Minimum: 1, Maximum: maxLog, Description: "Most commits."},
+			"ref":       text("First commit, or A..B; default HEAD."),
+			"path":      place, "oneline": flag("One line a commit."),
 		}},
 		{name: "git_branch", level: risk.Read, build: branch, props: map[string]tools.Property{
-			"name":   text("The branch to make or delete. Without it, branches are listed."),
-			"start":  text("The commit that a new branch begins at; without it HEAD."),
-			"all":    flag("List the branches of remotes as well."),
-			"delete": flag("Delete the branch instead of making it."),
-			"force":  flag("Delete it even if its commits are in no other branch."),
+			"name":   text("Branch to create or delete; default: list."),
+			"start":  text("First commit of a new branch; default HEAD."),
+			"all":    flag("List remote branches too."),
+			"delete": flag("Delete the branch."),
+			"force":  flag("Delete even unmerged commits."),
 		}},
 		{name: "git_checkout", level: risk.Medium, build: checkout, need: []string{"branch"}, props: map[string]tools.Property{
-			"branch": text("The branch, tag or commit to switch to."),
-			"create": flag("Make the branch at HEAD first."),
+			"branch": text("Branch, tag or commit."),
+			"create": flag("Create it at HEAD first."),
 		}},
 		{name: "git_add", level: risk.Medium, build: add, need: []string{"files"}, props: map[string]tools.Property{
-			"files": {Type: "array", MaxItems: maxFiles, Items: &tools.Property{Type: "string", MinLength: 1, MaxLength: 4096}, Description: "Files and directories relative to path, taken literally; \".\" is all below path."},
+			"files": {Type: "array", MaxItems: maxFiles, Items: &tools.Property{Type: "string", MinLength: 1, MaxLength: 4096}, Description: "Relative to path; \".\" is everything."},
 		}},
 		{name: "git_commit", level: risk.Medium, build: commit, need: []string{"message"}, props: map[string]tools.Property{
-			"message": {Type: "string", Pattern: `\S`, MaxLength: 8192, Description: "The message: a short line, and if need be an empty line and more."},
+			"message": {Type: "string", Pattern: `\S`, MaxLength: 8192, Description: "Commit message."},
 		}},
 		{name: "git_push", level: risk.High, build: push, props: map[string]tools.Property{
-			"remote": remote, "branch": text("The branch to push, to one of the same name; without it the present one."),
-			"force": flag("Overwrite the branch at the remote: commits that only it has are lost there."),
+			"remote": remote, "branch": text("Default: the current one."),
+			"force": flag("Overwrite the remote branch; its own commits are lost."),
 		}},
 		{name: "git_pull", level: risk.Medium, build: pull, props: map[string]tools.Property{
-			"remote": remote, "branch": text("The remote's branch; without it the one of the present branch's name."),
+			"remote": remote, "branch": text("Default: the current one's name."),
 		}},
 		{name: "git_merge", level: risk.High, build: merge, need: []string{"branch"}, props: map[string]tools.Property{
-			"branch": text("The branch, tag or commit to merge into the present branch."),
+			"branch": text("Branch, tag or commit."),
 		}},
 		{name: "git_stash", level: risk.Read, build: stash, props: map[string]tools.Property{
-			"action":            {Type: "string", Enum: []string{"push", "list", "pop", "apply", "drop"}, Default: "push", Description: "push puts changes away, list shows what is put away, pop and apply bring it back (pop also forgets it), drop throws it away."},
-			"index":             {Type: "integer", Default: 0, Minimum: 0, Maximum: 9999, Description: "Which one, for pop, apply and drop; 0 is the newest."},
-			"message":           {Type: "string", Pattern: `\S`, MaxLength: maxName, Description: "A line about it, for push."},
-			"include_untracked": flag("push also takes files that git does not know."),
+			"action":            {Type: "string", Enum: []string{"push", "list", "pop", "apply", "drop"}, Default: "push", Description: "push stores, list shows, pop restores and forgets, apply restores, drop deletes."},
+			"index":             {Type: "integer", Default: 0, Minimum: 0, Maximum: 9999, Description: "0 is the newest."},
+			"message":           {Type: "string", Pattern: `\S`, MaxLength: maxName, Description: "Title, for push."},
+			"include_untracked": flag("Push untracked files too."),
 		}},
 		{name: "git_reset", level: risk.High, build: reset, props: map[string]tools.Property{
-			"ref":  {Type: "string", Default: "HEAD", MinLength: 1, MaxLength: maxName, Description: "The commit to go to."},
-			"mode": {Type: "string", Enum: []string{"soft", "mixed", "hard"}, Default: "mixed", Description: "soft keeps what is staged and the files, mixed keeps the files, hard keeps nothing."},
+			"ref":  {Type: "string", Default: "HEAD", MinLength: 1, MaxLength: maxName, Description: "Target commit."},
+			"mode": {Type: "string", Enum: []string{"soft", "mixed", "hard"}, Default: "mixed", Description: "soft keeps stage and files, mixed files, hard nothing."},
 		}},
 	}
 }
@@ -94,19 +94,17 @@ func status(_ context.Context, _ *repo, a args) (form, error) {
 	return form{argv: argv, level: risk.Read, worktree: true}, nil
 }
 
-// only adds one file to a look.
-func (r *repo) only(f *form, file string) error {
+// only limits a look to the part of the repository that the call is about.
+func (r *repo) only(f *form) error {
 	f.argv = append(f.argv, "--")
-	if file == "" {
+	if r.part == "" {
 		return nil
 	}
-	if err := fileName("file", file); err != nil {
+	if err := fileName("path", r.part); err != nil {
 		return err
 	}
-	f.argv = append(f.argv, file)
-	if f.file = file; !path.IsAbs(file) {
-		f.file = path.Join(r.dir, file)
-	}
+	f.argv = append(f.argv, r.part)
+	f.file = path.Join(r.dir, r.part)
 	return nil
 }
 
@@ -137,7 +135,7 @@ func differ(ctx context.Context, r *repo, a args) (form, error) {
 		}
 		f.argv = append(f.argv, a.Ref)
 	}
-	return f, r.only(&f, a.File)
+	return f, r.only(&f)
 }
 
 func history(ctx context.Context, r *repo, a args) (form, error) {
@@ -159,7 +157,7 @@ func history(ctx context.Context, r *repo, a args) (form, error) {
 		}
 		f.argv = append(f.argv, a.Ref)
 	}
-	err := r.only(&f, a.File)
+	err := r.only(&f)
 	f.file = "" // a log shows nothing of the file's content
 	return f, err
 }

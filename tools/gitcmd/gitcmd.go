@@ -78,6 +78,9 @@ type Config struct {
 	// Private reports whether a resolved path is the bot's own business; a repository
 	// there is refused. nil means that none is.
 	Private func(path string) bool
+	// Roots are the directories of which Private reports everything else, for the sentence
+	// that refuses.
+	Roots []string
 	// Journal notes changes; nil notes nothing.
 	Journal Journal
 	// MaxWait bounds one run; 0 means 10 minutes.
@@ -110,6 +113,8 @@ type def struct {
 	level risk.Level // of the least call
 	props map[string]tools.Property
 	need  []string
+	// part says that the path may be a part of the repository, to which the look is limited.
+	part bool
 	// build says what a call amounts to. It looks at the repository and changes
 	// nothing.
 	build func(ctx context.Context, r *repo, a args) (form, error)
@@ -124,7 +129,6 @@ type args struct {
 	Oneline   bool     `json:"oneline"`
 	MaxCount  int      `json:"max_count"`
 	Ref       string   `json:"ref"`
-	File      string   `json:"file"`
 	Name      string   `json:"name"`
 	Start     string   `json:"start"`
 	All       bool     `json:"all"`
@@ -165,11 +169,15 @@ func (t *tool) Spec() tools.Spec {
 		text = nil // the registry then refuses the tool
 	}
 	props := map[string]tools.Property{
-		"path": {Type: "string", MinLength: 1, MaxLength: 4096, Description: "A directory of the repository: an absolute path, or one relative to the target's default directory. Without it: that directory."},
+		"path": {Type: "string", MinLength: 1, MaxLength: 4096, Description: "Default: the target's directory."},
 	}
 	maps.Copy(props, t.def.props)
+	var below []string
+	if t.def.part {
+		below = []string{"file", "file_path", "filename"}
+	}
 	return tools.Spec{
-		Name: t.def.name, Description: string(text), Level: t.def.level,
+		Name: t.def.name, Description: string(text), Level: t.def.level, Below: below,
 		Schema: tools.MustSchema(tools.SimpleSchema{Properties: props, Required: t.def.need}),
 	}
 }
@@ -203,7 +211,7 @@ func (t *tool) ready(ctx context.Context, c tools.Call) (*ready, error) {
 	if err := json.Unmarshal(c.Args, &a); err != nil {
 		return nil, tools.Invalid("%v", err)
 	}
-	r, err := t.open(ctx, a.Path)
+	r, err := t.open(ctx, a.Path, t.def.part)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +271,7 @@ func quoted(argv []string) (string, error) {
 func (t *tool) again(ctx context.Context, c tools.Call, was *ready) error {
 	is, err := t.ready(ctx, c)
 	if err != nil {
-		return tools.Failed("git was not run: what it depends on could not be checked again: %w", err)
+		return tools.NotRun("git", "what it depends on could not be checked again: %w", err)
 	}
 	if is.action.Digest() == was.action.Digest() && slices.Equal(is.argv, was.argv) && is.repo.dirID == was.repo.dirID {
 		return nil
@@ -272,7 +280,7 @@ func (t *tool) again(ctx context.Context, c tools.Call, was *ready) error {
 	if what == "" {
 		what = "the repository"
 	}
-	return tools.Failed("git was not run: %s changed after it was checked, and nothing was done; propose it again", what)
+	return tools.NotRun("git", "%s changed after it was checked, and nothing was done; propose it again", what)
 }
 
 func count(n int, one, many string) string {

@@ -34,10 +34,10 @@ cp -a ` + b.repo + ` ` + b.dir + `/copy`)
 	cases := map[string][]toolstest.Case{
 		"git_status": {{Name: "status", Args: `{` + path + `,"short":false}`, Other: elsewhere()}},
 		"git_diff": {
-			{Name: "tree", Args: `{` + path + `,"ref":"main","file":"a.txt","stat":false}`, Other: elsewhere("ref", `"other"`)},
+			{Name: "tree", Args: `{` + path + `,"ref":"main","stat":false}`, Other: elsewhere("ref", `"other"`)},
 			{Name: "staged", Args: `{` + path + `,"staged":true}`, Other: elsewhere()},
 		},
-		"git_log": {{Name: "log", Args: `{` + path + `,"max_count":5,"ref":"main","file":"a.txt","oneline":true}`, Other: elsewhere("ref", `"x..main"`)}},
+		"git_log": {{Name: "log", Args: `{` + path + `,"max_count":5,"ref":"main","oneline":true}`, Other: elsewhere("ref", `"x..main"`)}},
 		"git_branch": {
 			{Name: "list", Args: `{` + path + `,"all":true}`, Other: elsewhere()},
 			{Name: "make", Args: `{` + path + `,"name":"new","start":"main"}`, Other: elsewhere("start", `"v1"`)},
@@ -98,10 +98,21 @@ func TestTheLevelFollowsTheArguments(t *testing.T) {
 		if p.Action.User != "tester" || p.Action.Dir != b.repo {
 			t.Errorf("%s: %+v", tc.row, p.Action)
 		}
+		// What is said of a call without a repository is what its plan says, but for names.
+		text, level, ok, err := gitcmd.Shape(tc.tool, []byte(tc.args))
+		if !ok || err != nil || level != tc.level || (text == "") != (tc.kind == approvals.KindObserve) {
+			t.Errorf("%s %s %s: said without a repository: %q, %v, %v, %v", tc.row, tc.tool, tc.args, text, level, ok, err)
+		}
+		if planned := string(p.Action.Bytes); text != "" && text != planned {
+			was, is := risk.Classify(planned), risk.Classify(text)
+			if tc.tool != "git_push" && tc.tool != "git_pull" || was.Risk != is.Risk || !slices.Equal(was.Effects, is.Effects) {
+				t.Errorf("%s: without a repository %q, planned %q", tc.row, text, planned)
+			}
+		}
 		spec, _ := b.reg.Lookup(tc.tool)
 		v := risk.Classify(string(p.Action.Bytes))
 		judged := risk.Max(v.Risk, spec.Level)
-		if tc.kind == approvals.KindShell && (v.Proves(string(p.Action.Bytes)) || judged < risk.Medium) {
+		if tc.kind == approvals.KindShell && (v.Proves(string(p.Action.Bytes), false) || judged < risk.Medium) {
 			t.Errorf("%s: the engine says %v of %s", tc.row, judged, p.Action.Bytes)
 		}
 		if judged < tc.level && tc.row != "X-19 drop" && tc.row != "X-12 delete" { // there the plan's own level has to say it
@@ -128,6 +139,7 @@ func TestX36NothingRunsBeforeItIsApproved(t *testing.T) {
 
 func TestX09ToX12Looks(t *testing.T) {
 	b := newBench(t)
+	b.sh("mkdir was sub; git checkout -q -b gone; echo g > was/gone.txt; git add was; git commit -qm 'with gone'; git rm -q was/gone.txt; git commit -qm 'without gone'; git checkout -q main; rm -rf was")
 	b.sh("git branch other; echo more >> a.txt; echo st > s.txt; git add s.txt; echo u > u.txt; git tag main-tag")
 	before := b.state()
 	for _, tc := range []struct{ tool, args, want, not string }{
@@ -138,6 +150,11 @@ func TestX09ToX12Looks(t *testing.T) {
 		{"git_diff", `{"ref":"HEAD~1..HEAD"}`, "+two", "+more"},
 		{"git_diff", `{"ref":"HEAD~1...main","stat":true}`, "1 file changed", "+two"},
 		{"git_diff", `{"file":"s.txt"}`, "", "a.txt"},
+		{"git_diff", `{"path":"` + b.repo + `/a.txt"}`, "+more", ""},
+		{"git_diff", `{"path":"` + b.repo + `","file":"a.txt"}`, "+more", ""},
+		{"git_diff", `{"path":"` + b.repo + `"}`, "+more", ""},
+		{"git_diff", `{"path":"` + b.repo + `/sub"}`, "", "+more"},
+		{"git_log", `{"path":"` + b.repo + `/was/gone.txt","ref":"gone","oneline":true}`, "with gone", "second"},
 		{"git_log", `{}`, "    second\n", ""},
 		{"git_log", `{"oneline":true,"max_count":1}`, "second", "first"},
 		{"git_log", `{"oneline":true,"ref":"main~1"}`, "first", "second"},

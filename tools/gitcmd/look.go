@@ -72,6 +72,8 @@ func environment(env []string) string {
 type repo struct {
 	s            *suite
 	dir, dirID   string
+	part         string            // that a look is limited to, below dir; "" is everything
+	top          string            // of the working tree
 	git          string            // its directory, absolute
 	files        map[string]string // as approvals.Action.Files
 	config       []setting         // of the repository itself that name programs
@@ -180,8 +182,9 @@ func (s *suite) present(ctx context.Context, env []string) error {
 	return nil
 }
 
-// open finds the repository of a directory.
-func (s *suite) open(ctx context.Context, name string) (*repo, error) {
+// open finds the repository of a directory, or, where the call may be about a part of one,
+// of that part.
+func (s *suite) open(ctx context.Context, name string, part bool) (*repo, error) {
 	caps, err := s.Target.Probe(ctx)
 	if err != nil {
 		return nil, tools.Failed("the target %s does not answer: %w", s.Target.ID(), err)
@@ -198,19 +201,45 @@ func (s *suite) open(ctx context.Context, name string) (*repo, error) {
 	if strings.ContainsRune(name, 0) {
 		return nil, tools.Invalid(`"path" holds a NUL byte, which no file name can; remove it`)
 	}
+	given := name
+	if part {
+		name, r.part = s.split(ctx, name)
+	}
 	if r.dir, err = s.Target.FS().Resolve(ctx, name); err != nil {
 		return nil, tools.Failed("the directory %s cannot be used: %w", name, err)
 	}
 	if r.dirID, err = r.directory(ctx, r.dir); err != nil {
 		return nil, err
 	}
-	return r, r.find(ctx)
+	if err := r.find(ctx); err != nil {
+		return nil, err
+	}
+	if part && r.part == "" && given != s.Dir && given != "." && r.dir != r.top {
+		r.part = "."
+	}
+	return r, nil
+}
+
+// split is the directory in which git looks for a name, and the rest of the name: that of
+// a file, or of what is in the history only.
+func (s *suite) split(ctx context.Context, name string) (dir, rest string) {
+	for dir = name; ; {
+		st, err := s.Target.FS().Stat(ctx, dir)
+		if err == nil && st.Mode.IsDir() {
+			return dir, rest
+		}
+		parent := path.Dir(path.Clean(dir))
+		if parent == dir {
+			return name, ""
+		}
+		dir, rest = parent, path.Join(path.Base(dir), rest)
+	}
 }
 
 // directory binds the action to a directory and returns its identity.
 func (r *repo) directory(ctx context.Context, dir string) (id string, err error) {
 	if r.s.Private != nil && r.s.Private(dir) {
-		return "", tools.Failed("%s is private to the bot and cannot be used by a tool", dir)
+		return "", tools.OffLimits(dir, dir, r.s.Roots)
 	}
 	st, err := r.s.Target.FS().Stat(ctx, dir)
 	switch {
@@ -246,6 +275,7 @@ func (r *repo) find(ctx context.Context) error {
 		return tools.Failed("the repository at %s has a name that takes more than a line; use run_shell", r.dir)
 	}
 	top := lines[0]
+	r.top = top
 	if r.dir != top && !strings.HasPrefix(r.dir, strings.TrimSuffix(top, "/")+"/") {
 		return elsewhere(r.dir, top)
 	}

@@ -55,7 +55,7 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *ready, sink tools.Sink)
 	if k.change && t.Journal != nil {
 		mark, err := t.Journal.Began(ctx, c.Thread, c.ID)
 		if err != nil {
-			return tools.Result{}, tools.Failed("git was not run: it could not be noted: %w", err)
+			return tools.Result{}, tools.NotRun("git", "it could not be noted: %w", err)
 		}
 		spec.Mark = mark
 	}
@@ -66,7 +66,7 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *ready, sink tools.Sink)
 	case err != nil:
 		t.done(ctx, c, spec.Mark)
 		if errors.Is(err, backend.ErrChanged) {
-			return tools.Result{}, tools.Failed("git was not run: the directory %s changed after it was checked; propose it again: %w", k.repo.dir, err)
+			return tools.Result{}, tools.NotRun("git", "the directory %s changed after it was checked; propose it again: %w", k.repo.dir, err)
 		}
 		return tools.Result{}, tools.Failed("git did not start on %s: %w", t.Target.ID(), err)
 	}

@@ -70,7 +70,7 @@ func (t tool) Spec() tools.Spec {
 		Name: Name, Description: description, Level: risk.High,
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
-				"target": {Type: "string", Enum: t.names, Description: "The target whose host is not known."},
+				"target": {Type: "string", Enum: t.names, Description: "Target with the unknown host."},
 			},
 			Required: []string{"target"},
 		}),

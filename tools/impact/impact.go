@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"countersign/approvals"
-	"countersign/approvals/risk"
 )
 
 const (
@@ -53,18 +52,18 @@ type Runner interface {
 }
 
 // Of describes what the action would do, as plain text lines, "" when nothing
-// can be said. It only runs text for which classify proves read-only; it stops
+// can be said. It only runs text of which proves says that it only reads; it stops
 // at ctx, and after [Within].
 //
 // The text is for people: names that come from the target are cut and made
-// visible (see risk.Visible), and never are a line of their own. At most 12
-// lines come out. It is safe for concurrent use if r and classify are.
-func Of(ctx context.Context, a approvals.Action, classify func(string) risk.Verdict, r Runner) string {
+// visible (see package risk), and never are a line of their own. At most 12
+// lines come out. It is safe for concurrent use if r and proves are.
+func Of(ctx context.Context, a approvals.Action, proves func(string) bool, r Runner) string {
 	text := string(a.Bytes)
-	if a.Kind != approvals.KindShell || classify == nil || r == nil || len(text) > maxText {
+	if a.Kind != approvals.KindShell || proves == nil || r == nil || len(text) > maxText {
 		return ""
 	}
-	if classify(text).Proves(text) {
+	if proves(text) {
 		return "" // it does nothing
 	}
 	cmd, ok := parse(text)
@@ -73,7 +72,7 @@ func Of(ctx context.Context, a approvals.Action, classify func(string) risk.Verd
 	}
 	ctx, cancel := context.WithTimeout(ctx, Within)
 	defer cancel()
-	p := &probe{classify: classify, runner: r, dir: strings.TrimRight(a.Dir, "/"), rooted: strings.HasPrefix(a.Dir, "/"), session: a.Session != ""}
+	p := &probe{proves: proves, runner: r, dir: strings.TrimRight(a.Dir, "/"), rooted: strings.HasPrefix(a.Dir, "/"), session: a.Session != ""}
 	sayRedirects(ctx, p, cmd.redirects)
 	if !cmd.literal || len(cmd.argv) == 0 {
 		return p.text()
@@ -109,20 +108,20 @@ type call struct {
 
 // probe is one preview while it is made. It is used by one goroutine.
 type probe struct {
-	classify func(string) risk.Verdict
-	runner   Runner
-	dir      string // working directory of the action, without a slash at its end
-	rooted   bool   // dir is known
-	session  bool   // the command goes to a pane
-	lifted   bool   // the command has rights that its reads don't have
-	lines    []string
-	dropped  int
+	proves  func(string) bool
+	runner  Runner
+	dir     string // working directory of the action, without a slash at its end
+	rooted  bool   // dir is known
+	session bool   // the command goes to a pane
+	lifted  bool   // the command has rights that its reads don't have
+	lines   []string
+	dropped int
 }
 
 // read runs a text if it is proven. done is false when there is no output to
 // speak of: not proven, out of time, or not run.
 func (p *probe) read(ctx context.Context, command string) (out string, exit int, done bool) {
-	if ctx.Err() != nil || !p.classify(command).Proves(command) {
+	if ctx.Err() != nil || !p.proves(command) {
 		return "", 0, false
 	}
 	out, exit, err := p.runner.Read(ctx, command)

@@ -32,9 +32,16 @@ type fakeRunner struct {
 	delay   time.Duration
 }
 
+// proves judges as a bot does whose target has a lock, and whose configuration lists the
+// places of these tests.
+func proves(text string) bool {
+	t := risk.Text{Command: text, Shell: risk.Bash, Locked: true, Reach: func(risk.Hop) bool { return true }}
+	return risk.Judge(t).Proves(text, true)
+}
+
 func (f *fakeRunner) Read(ctx context.Context, command string) (string, int, error) {
 	f.ran = append(f.ran, command)
-	if !risk.Classify(command).Proves(command) {
+	if !proves(command) {
 		f.t.Errorf("a preview ran text that is not proven: %s", command)
 	}
 	if f.delay > 0 {
@@ -87,7 +94,7 @@ type preview struct {
 func (tt preview) run(t *testing.T) {
 	t.Helper()
 	f := &fakeRunner{t: t, replies: tt.replies}
-	if got := Of(t.Context(), shell(tt.command), risk.Classify, f); got != strings.TrimSpace(tt.want) {
+	if got := Of(t.Context(), shell(tt.command), proves, f); got != strings.TrimSpace(tt.want) {
 		t.Errorf("%s\ngot:\n%s\nwant:\n%s", tt.command, got, strings.TrimSpace(tt.want))
 	}
 	if !slices.Equal(f.ran, tt.ran) {
@@ -482,7 +489,7 @@ func TestAReadThatFailsSaysNothing(t *testing.T) {
 				continue // a part of these needs no read
 			}
 			f := &fakeRunner{t: t, always: &r}
-			if got := Of(t.Context(), shell(tt.command), risk.Classify, f); got != "" {
+			if got := Of(t.Context(), shell(tt.command), proves, f); got != "" {
 				t.Errorf("%s: %+v: said %q", tt.command, r, got)
 			}
 		}
@@ -494,7 +501,7 @@ func TestOnlyShellTextIsSpokenOf(t *testing.T) {
 		a := shell("rm a")
 		a.Kind = kind
 		f := &fakeRunner{t: t}
-		if got := Of(t.Context(), a, risk.Classify, f); got != "" || len(f.ran) > 0 {
+		if got := Of(t.Context(), a, proves, f); got != "" || len(f.ran) > 0 {
 			t.Errorf("%q: said %q, ran %v", kind, got, f.ran)
 		}
 	}
@@ -502,10 +509,10 @@ func TestOnlyShellTextIsSpokenOf(t *testing.T) {
 
 // A verdict that another text earned, or that was made up, runs nothing.
 func TestAClassifierThatLiesRunsNothing(t *testing.T) {
-	lie := func(s string) risk.Verdict {
+	lie := func(s string) bool {
 		v := risk.Classify("ls")
 		v.Command = s
-		return v
+		return v.Proves(s, true)
 	}
 	for _, tt := range previews {
 		f := &fakeRunner{t: t}
@@ -520,13 +527,13 @@ func TestOtherEnvironmentsAndPanesAreNotTakenForTheReads(t *testing.T) {
 	out := map[string]reply{"state list": {out: "a\n"}}
 	a := shell("tofu apply")
 	a.Env = map[string]string{"TF_WORKSPACE": "prod"}
-	if got := Of(t.Context(), a, risk.Classify, &fakeRunner{t: t, replies: out}); got != "" {
+	if got := Of(t.Context(), a, proves, &fakeRunner{t: t, replies: out}); got != "" {
 		t.Errorf("with an environment of its own: said %q", got)
 	}
 	a = shell("tofu apply")
 	a.Session = "s1"
 	want := "the state holds 1 resource now\nthis was read outside the pane: what its shell has exported was not in force"
-	if got := Of(t.Context(), a, risk.Classify, &fakeRunner{t: t, replies: out}); got != want {
+	if got := Of(t.Context(), a, proves, &fakeRunner{t: t, replies: out}); got != want {
 		t.Errorf("in a pane: said %q", got)
 	}
 }
@@ -535,7 +542,7 @@ func TestAnActionWithoutADirectoryKeepsRelativePathsFromBeingOptions(t *testing.
 	a := shell("rm -- -rf")
 	a.Dir = ""
 	f := &fakeRunner{t: t, replies: map[string]reply{"find": {out: rec(0, "f", 1, "./-rf") + end}}}
-	if got := Of(t.Context(), a, risk.Classify, f); !strings.Contains(got, "would remove 1 file, 1 byte") || !strings.Contains(f.ran[0], " ./-rf ") {
+	if got := Of(t.Context(), a, proves, f); !strings.Contains(got, "would remove 1 file, 1 byte") || !strings.Contains(f.ran[0], " ./-rf ") {
 		t.Errorf("said %q, ran %v", got, f.ran)
 	}
 }
@@ -544,7 +551,7 @@ func TestAllReadsTogetherEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		f := &fakeRunner{t: t, delay: 2 * time.Second, replies: map[string]reply{"uptime": {out: "up 3 days\n"}, "who": {out: "ann\n"}}}
-		if got := Of(t.Context(), shell("reboot"), risk.Classify, f); got != "the machine: up 3 days" {
+		if got := Of(t.Context(), shell("reboot"), proves, f); got != "the machine: up 3 days" {
 			t.Errorf("said %q", got)
 		}
 		if d := time.Since(begin); d != Within {
@@ -558,7 +565,7 @@ func TestNoReadBeginsOnceTheContextIsDone(t *testing.T) {
 	cancel()
 	for _, tt := range previews {
 		f := &fakeRunner{t: t, replies: tt.replies}
-		Of(ctx, shell(tt.command), risk.Classify, f)
+		Of(ctx, shell(tt.command), proves, f)
 		if len(f.ran) > 0 {
 			t.Errorf("%s: ran %v", tt.command, f.ran)
 		}
@@ -593,7 +600,7 @@ func TestWhateverATargetAnswersThePreviewIsShortAndVisible(t *testing.T) {
 		)
 		out := strings.Join(rapid.SliceOfN(piece, 0, 40).Draw(t, "out"), "")
 		f := &fakeRunner{t: t, always: &reply{out: out, exit: rapid.IntRange(0, 2).Draw(t, "exit")}}
-		got := Of(context.Background(), shell(tt.command), risk.Classify, f)
+		got := Of(context.Background(), shell(tt.command), proves, f)
 		if why := checkText(got); why != "" {
 			t.Fatalf("%s: %s:\n%q", tt.command, why, got)
 		}
@@ -631,7 +638,7 @@ func FuzzOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, command, out string, exit int, dir string) {
 		a := shell(command)
 		a.Dir = dir
-		got := Of(t.Context(), a, risk.Classify, &fakeRunner{t: t, always: &reply{out: out, exit: exit}})
+		got := Of(t.Context(), a, proves, &fakeRunner{t: t, always: &reply{out: out, exit: exit}})
 		if why := checkText(got); why != "" {
 			t.Errorf("%q: %s:\n%q", command, why, got)
 		}

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"countersign/approvals"
-	"countersign/approvals/risk"
 	"countersign/tools/backend"
 	"countersign/tools/backend/local"
 )
@@ -22,7 +21,7 @@ type realRunner struct {
 }
 
 func (r realRunner) Read(ctx context.Context, command string) (string, int, error) {
-	if !risk.Classify(command).Proves(command) {
+	if !proves(command) {
 		r.t.Errorf("a preview ran text that is not proven: %s", command)
 	}
 	var out bytes.Buffer
@@ -58,7 +57,7 @@ func in(t *testing.T, files map[string]int) (string, func(command string) string
 	return dir, func(command string) string {
 		t.Helper()
 		a := approvals.Action{Kind: approvals.KindShell, Dir: dir, Bytes: []byte(command)}
-		got := Of(t.Context(), a, risk.Classify, realRunner{t, target})
+		got := Of(t.Context(), a, proves, realRunner{t, target})
 		if why := checkText(got); why != "" {
 			t.Errorf("%s: %s", command, why)
 		}

@@ -43,7 +43,7 @@ func (t trust) Spec() tools.Spec {
 	return tools.Spec{
 		Name: TrustName, Description: trustDescription, Level: risk.High,
 		Schema: tools.MustSchema(tools.SimpleSchema{
-			Properties: map[string]tools.Property{"tool": {Type: "string", Enum: t.names, Description: "The tool that has changed."}},
+			Properties: map[string]tools.Property{"tool": {Type: "string", Enum: t.names, Description: "Changed tool."}},
 			Required:   []string{"tool"},
 		}),
 	}

@@ -34,10 +34,10 @@ func (reader) Spec() tools.Spec {
 		Name: "read_output", Description: readDescription, Level: risk.Read,
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
-				"output": {Type: "string", Pattern: idForm.String(), Description: "The id of the output, as the note at the end of the result names it."},
-				"offset": {Type: "integer", Minimum: 1, Description: "The first line to read; default 1."},
-				"limit":  {Type: "integer", Minimum: 1, Maximum: truncate.MaxLines, Description: "How many lines; default 2000."},
-				"grep":   {Type: "string", MaxLength: 1000, Description: "Only lines that match this regular expression (RE2), with their numbers."},
+				"output": {Type: "string", Pattern: idForm.String(), Description: "Id from the note in the result."},
+				"offset": {Type: "integer", Minimum: 1, Description: "First line; default 1."},
+				"limit":  {Type: "integer", Minimum: 1, Maximum: truncate.MaxLines, Description: "Most lines; default 2000."},
+				"grep":   {Type: "string", MaxLength: 1000, Description: "Only lines matching this regular expression."},
 			},
 			Required: []string{"output"},
 		}),

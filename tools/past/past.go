@@ -94,13 +94,13 @@ func (tool) Spec() tools.Spec {
 	return tools.Spec{
 		Name: Name, Description: description, Level: risk.Read,
 		Schema: tools.MustSchema(tools.SimpleSchema{Properties: map[string]tools.Property{
-			"query":  {Type: "string", MaxLength: 1000, Description: "A text, found in either case, or a regular expression (RE2) between slashes. Without it, everything of the kind or time that is given."},
-			"kind":   {Type: "string", Enum: []string{"message", "command", "result", "decision"}, Description: "Only what people said, calls of tools, what they gave, or decisions. Without it, everything."},
-			"from":   {Type: "string", MaxLength: 40, Description: "Only from this time on (RFC 3339)."},
-			"to":     {Type: "string", MaxLength: 40, Description: "Only up to this time (RFC 3339)."},
-			"limit":  {Type: "integer", Minimum: 1, Maximum: MaxHits, Description: "How many hits; default 20. The newest are given, in the order in which they happened."},
-			"offset": {Type: "integer", Minimum: 0, Description: "With \"query\": pass over so many of the newest hits. With \"entry\": the first character to read. Default 0."},
-			"entry":  {Type: "integer", Minimum: 0, Description: "Read the entry of this number instead of searching."},
+			"query":  {Type: "string", MaxLength: 1000, Description: "Text in any case, or /regular expression/."},
+			"kind":   {Type: "string", Enum: []string{"message", "command", "result", "decision"}, Description: "Default: all."},
+			"from":   {Type: "string", MaxLength: 40, Description: "RFC 3339 time."},
+			"to":     {Type: "string", MaxLength: 40, Description: "RFC 3339 time."},
+			"limit":  {Type: "integer", Minimum: 1, Maximum: MaxHits, Description: "Most hits, newest kept; default 20."},
+			"offset": {Type: "integer", Minimum: 0, Description: "Newest hits to skip; with entry, first character."},
+			"entry":  {Type: "integer", Minimum: 0, Description: "Number of the entry to read whole."},
 		}}),
 	}
 }

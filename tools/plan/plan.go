@@ -63,8 +63,8 @@ type step struct {
 func schema() json.RawMessage {
 	s := tools.SimpleSchema{
 		Properties: map[string]tools.Property{
-			"summary": {Type: "string", Pattern: `\S`, MaxLength: 1000, Description: "What the plan is for, in one or two sentences."},
-			"steps":   {Type: "array", MaxItems: MaxSteps, Description: "The calls, in the order in which they will be made."},
+			"summary": {Type: "string", Pattern: `\S`, MaxLength: 1000, Description: "Purpose, in one or two sentences."},
+			"steps":   {Type: "array", MaxItems: MaxSteps, Description: "Calls, in order."},
 		},
 		Required: []string{"summary", "steps"},
 	}.WithClaim()
@@ -78,8 +78,8 @@ func schema() json.RawMessage {
 	steps["items"] = map[string]any{
 		"type": "object", "additionalProperties": false, "required": []string{"tool", "arguments"},
 		"properties": map[string]any{
-			"tool":      map[string]any{"type": "string", "description": "Name of the tool."},
-			"arguments": map[string]any{"type": "object", "description": "Its arguments, exactly as they will be in the call."},
+			"tool":      map[string]any{"type": "string", "description": "Tool name."},
+			"arguments": map[string]any{"type": "object", "description": "Exactly as you will call it."},
 		},
 	}
 	return tools.MustSchema(m)
@@ -105,7 +105,7 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		if s.Tool == name {
 			return tools.Plan{}, tools.Invalid("step %d is a plan itself; put its steps into this one", i+1)
 		}
-		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Agent: c.Agent, Name: s.Tool, Args: s.Args}
+		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Agent: c.Agent, Name: s.Tool, Args: s.Args, Before: act.Steps}
 		p, err := t.plan(ctx, call)
 		if err != nil {
 			return tools.Plan{}, tools.Invalid("step %d (%s) cannot be planned: %s", i+1, s.Tool, strings.TrimSuffix(err.Error(), "."))

@@ -99,7 +99,8 @@ testify() {
     done
   fi
   read -r l 2>/dev/null <"$d/pid" && printf 'pid %s\n' "$l"
-  read -r l 2>/dev/null <"$d/ended" && printf 'ended %s\n' "$l"
+  # What ended since it was seen is still among what lives: the next look tells.
+  [ "$lead" = yes ] || { read -r l 2>/dev/null <"$d/ended" && printf 'ended %s\n' "$l"; }
   printf 'size %s\n' "$(stat -c %s -- "$d/output" 2>/dev/null)"
   [ -e "$d/full" ] && echo full
   return 0

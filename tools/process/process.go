@@ -82,12 +82,15 @@ type Config struct {
 	Name string
 	// User is the account that commands run as, for the card.
 	User string
-	// Dir is the absolute directory of calls without "dir"; "" means the target's
+	// Dir is the absolute directory of calls without "path"; "" means the target's
 	// default.
 	Dir string
 	// Private reports whether a resolved path is the bot's own business; nothing is
 	// started there. nil means that none is.
 	Private func(path string) bool
+	// Roots are the directories of which Private reports everything else, for the sentence
+	// that refuses.
+	Roots []string
 	// DB may be nil only where no call is ever planned.
 	DB store.DB
 	// Now is the clock; nil means time.Now.
@@ -95,6 +98,9 @@ type Config struct {
 	// Log hears what nobody is told otherwise; nil discards it.
 	Log    *slog.Logger
 	Limits Limits
+	// Once says that what the store knows ends with this call, so that nothing is started
+	// that nobody could find again.
+	Once bool
 	// Grace is the time between SIGINT and SIGTERM, and between that and SIGKILL, at
 	// most a minute; 0 means 5 s.
 	Grace time.Duration
@@ -160,8 +166,8 @@ func (starter) Spec() tools.Spec {
 		Name: "run_bash_background", Aliases: []string{"run_background"}, Description: startText, Level: risk.High,
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
-				"command": {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "The command, as text for the shell."},
-				"dir":     {Type: "string", MinLength: 1, MaxLength: 4096, Description: "The directory that it runs in: absolute, or relative to the target's default directory. Without it: that directory."},
+				"command": {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "Shell command."},
+				"path":    {Type: "string", MinLength: 1, MaxLength: 4096, Description: "Working directory; default: the target's."},
 			},
 			Required: []string{"command"},
 		}),
@@ -173,7 +179,7 @@ func (status) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "get_background_status", Description: statusText, Level: risk.Read,
 		Schema: tools.MustSchema(tools.SimpleSchema{Properties: map[string]tools.Property{
-			"process_id": which("The id that run_bash_background gave. Without it: all processes of this thread."),
+			"process_id": which("Default: all."),
 		}}),
 	}
 }
@@ -184,10 +190,10 @@ func (output) Spec() tools.Spec {
 		Name: "get_background_output", Description: outputText, Level: risk.Read,
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
-				"process_id": which("The id that run_bash_background gave."),
-				"offset":     {Type: "integer", Minimum: 1, Description: `The first line that is wanted, from 1; default 1. To follow an output, give the "next_offset" of the call before.`},
-				"limit":      {Type: "integer", Minimum: 1, Maximum: maxLines, Description: "The most lines; default 2000."},
-				"tail":       {Type: "integer", Minimum: 1, Maximum: maxLines, Description: `Only the last so many lines, instead of "offset" and "limit".`},
+				"process_id": which("Id from run_bash_background."),
+				"offset":     {Type: "integer", Minimum: 1, Description: `First line; default 1.`},
+				"limit":      {Type: "integer", Minimum: 1, Maximum: maxLines, Description: "Most lines; default 2000."},
+				"tail":       {Type: "integer", Minimum: 1, Maximum: maxLines, Description: `Only this many last lines.`},
 			},
 			Required: []string{"process_id"},
 		}),
@@ -199,7 +205,7 @@ func (stopper) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "interrupt_background_process", Description: stopText, Level: risk.High,
 		Schema: tools.MustSchema(tools.SimpleSchema{
-			Properties: map[string]tools.Property{"process_id": which("The id that run_bash_background gave.")},
+			Properties: map[string]tools.Property{"process_id": which("Id from run_bash_background.")},
 			Required:   []string{"process_id"},
 		}),
 	}

@@ -16,6 +16,7 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/internal/needstest"
 	"countersign/tools"
 	"countersign/tools/backend"
 	"countersign/tools/backend/container"
@@ -88,6 +89,7 @@ func TestSSH(t *testing.T) {
 // X-05 to X-08 and X-27 in containers, whose first process takes care of no orphans:
 // one with coreutils and bash, one with busybox alone.
 func TestContainer(t *testing.T) {
+	needstest.Long(t)
 	if testing.Short() {
 		t.Skip("-short: starts a container engine")
 	}
@@ -227,7 +229,7 @@ func conform(t *testing.T, b *bot) {
 		b.until(b.start("rm "+f), "exited")
 	})
 	sub("the exact text runs in the directory that is given (X-05)", func(t *testing.T) {
-		id := value(t, b.call("run_bash_background", dict{"command": "pwd\nprintf '%s\\n' \"a'b  $0\" '\u00e4\\'\n\n", "dir": "tmp"}))["process_id"].(string)
+		id := value(t, b.call("run_bash_background", dict{"command": "pwd\nprintf '%s\\n' \"a'b  $0\" '\u00e4\\'\n\n", "path": "tmp"}))["process_id"].(string)
 		b.until(id, "exited")
 		out, _ := b.output(id, nil)["output"].(string)
 		lines := strings.Split(out, "\n")
@@ -355,6 +357,7 @@ func TestOutputBeyondTheLimitIsThrownAwayAndTheProcessGoesOn(t *testing.T) { // 
 }
 
 func TestAPageHasAtMostFiftyKilobytesAndTwoThousandLines(t *testing.T) { // X-07
+	needstest.Long(t)
 	b := newBot(t)
 	id := b.start(`i=0; while [ $i -lt 5000 ]; do echo $i; i=$((i+1)); done`)
 	b.until(id, "exited")
@@ -565,6 +568,7 @@ func TestWhatACommandLeavesBehindStillCounts(t *testing.T) { // X-06, X-08
 }
 
 func TestAChildThatIsStartedInThisMomentIsNotMissed(t *testing.T) { // X-06
+	needstest.Long(t)
 	b := newBot(t, func(c *process.Config) { c.Limits = process.Limits{Thread: 100, Target: 100} })
 	for range 15 { // a single look misses it about every other time
 		id := b.start("sleep 300 & echo left $!")
@@ -616,7 +620,7 @@ func TestWhatPeopleApproveIsTheTextTheDirectoryAndTheFiles(t *testing.T) { // X-
 	if err := os.Mkdir(dir+"/private", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p, err := b.plan("test:1", "run_bash_background", dict{"command": "sh job.sh", "dir": dir})
+	p, err := b.plan("test:1", "run_bash_background", dict{"command": "sh job.sh", "path": dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -637,9 +641,9 @@ func TestWhatPeopleApproveIsTheTextTheDirectoryAndTheFiles(t *testing.T) { // X-
 		t.Errorf("a file that changed: %s", o.Text)
 	}
 	for args, want := range map[string]string{
-		dir + "/private": "the bot's own files", dir + "/none": "does not exist", script: "is no directory",
+		dir + "/private": "private to the bot", dir + "/none": "does not exist", script: "is no directory",
 	} {
-		if _, err := b.plan("test:1", "run_bash_background", dict{"command": "true", "dir": args}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := b.plan("test:1", "run_bash_background", dict{"command": "true", "path": args}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}
@@ -699,9 +703,9 @@ func TestTools(t *testing.T) { // X-05, X-06, X-07, X-08
 	b := newBot(t)
 	one, two := b.start("exec sleep 300"), b.start("exec sleep 300")
 	starts := func() int { b.m.mu.Lock(); defer b.m.mu.Unlock(); return b.m.starts }
-	other := map[string]string{"process_id": strconv.Quote(two), "dir": `"/tmp"`}
+	other := map[string]string{"process_id": strconv.Quote(two), "path": `"/tmp"`}
 	cases := map[string][]toolstest.Case{
-		"run_bash_background":          {{Name: "start", Args: `{"command":"make","dir":"/"}`, Other: other}},
+		"run_bash_background":          {{Name: "start", Args: `{"command":"make","path":"/"}`, Other: other}},
 		"get_background_status":        {{Name: "status", Args: `{"process_id":"` + one + `"}`, Other: other}},
 		"get_background_output":        {{Name: "part", Args: `{"process_id":"` + one + `","offset":2,"limit":10}`, Other: other}, {Name: "tail", Args: `{"process_id":"` + one + `","tail":10}`, Other: other}},
 		"interrupt_background_process": {{Name: "stop", Args: `{"process_id":"` + one + `"}`, Other: other}},

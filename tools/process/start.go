@@ -39,6 +39,9 @@ type ready struct {
 
 // Plan implements tools.Tool.
 func (t starter) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+	if t.Once {
+		return tools.Plan{}, tools.Failed("a process in the background needs a running bot, which finds and stops it later; run the command with run_shell, or ask a running bot")
+	}
 	k, err := t.ready(ctx, c)
 	if err != nil {
 		return tools.Plan{}, err
@@ -58,7 +61,7 @@ func (t starter) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 func (t starter) ready(ctx context.Context, c tools.Call) (ready, error) {
 	var args struct {
 		Command string `json:"command"`
-		Dir     string `json:"dir"`
+		Path    string `json:"path"`
 	}
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return ready{}, tools.Invalid("%v", err)
@@ -71,13 +74,13 @@ func (t starter) ready(ctx context.Context, c tools.Call) (ready, error) {
 	if !k.caps.Procfs {
 		return ready{}, tools.Failed("%s has no /proc, without which a background process cannot be told apart from others; run the command with bash instead", t.Name)
 	}
-	dir := t.dir(args.Dir, k.caps.Home)
+	dir := t.dir(args.Path, k.caps.Home)
 	only, err := json.Marshal(map[string]string{"command": args.Command})
 	if err != nil {
 		return ready{}, tools.Invalid("%v", err)
 	}
 	plan, err := shell.NewBash(shell.Config{
-		Target: t.Target, User: t.User, Dir: dir, Classify: func(string) risk.Verdict { return risk.Verdict{} },
+		Target: t.Target, User: t.User, Dir: dir, Classify: func(risk.Text) risk.Verdict { return risk.Verdict{} },
 	}).Plan(ctx, tools.Call{ID: c.ID, Thread: c.Thread, By: c.By, Groups: c.Groups, Name: "bash", Args: only})
 	if err != nil {
 		return ready{}, err
@@ -116,11 +119,11 @@ func (t starter) place(ctx context.Context, a approvals.Action) (string, error) 
 	st, err := t.Target.FS().Stat(ctx, a.Dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", tools.Failed("the directory %s does not exist on %s; give another one in \"dir\"", a.Dir, t.Name)
+		return "", tools.Failed("the directory %s does not exist on %s; give another one in \"path\"", a.Dir, t.Name)
 	case err != nil:
 		return "", tools.Failed("the directory %s cannot be used: %w", a.Dir, err)
 	case !st.Mode.IsDir():
-		return "", tools.Failed("%s is no directory; give another one in \"dir\"", a.Dir)
+		return "", tools.Failed("%s is no directory; give another one in \"path\"", a.Dir)
 	}
 	if st.ID != "" && !strings.HasSuffix(a.Files[strings.TrimSuffix(a.Dir, "/")+"/"], " "+st.ID) {
 		return "", tools.Failed("the directory %s changed while it was looked at; propose the command again", a.Dir)
@@ -131,7 +134,7 @@ func (t starter) place(ctx context.Context, a approvals.Action) (string, error) 
 			return "", tools.Failed("the directory %s cannot be used: %w", a.Dir, err)
 		}
 		if t.Private(resolved) || t.Private(a.Dir) {
-			return "", tools.Failed("the directory %s holds the bot's own files, so nothing is started there; give another one in \"dir\"", a.Dir)
+			return "", tools.OffLimits(a.Dir, resolved, t.Roots)
 		}
 	}
 	return st.ID, nil

@@ -37,12 +37,12 @@ func (grepper) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "grep", Aliases: []string{"grep_file", "grep_files"}, Description: describe("grep"), Level: risk.Read,
 		Schema: tools.MustSchema(tools.SimpleSchema{Properties: map[string]tools.Property{
-			"pattern":        {Type: "string", MinLength: 1, MaxLength: 2000, Description: "A regular expression of Go (RE2)."},
-			"path":           pathProperty("A file or directory"),
-			"glob":           {Type: "string", MaxLength: maxPath, Description: "Only files that fit, such as *.go."},
-			"case_sensitive": {Type: "boolean", Default: false, Description: "Whether capital letters matter."},
-			"context_lines":  {Type: "integer", Minimum: 0, Maximum: maxContext, Default: 0, Description: "How many lines to show before and after each match."},
-			"max_results":    {Type: "integer", Minimum: 1, Maximum: maxLines, Default: 100, Description: "How many matching lines at most."},
+			"pattern":        {Type: "string", MinLength: 1, MaxLength: 2000, Description: "Go regular expression."},
+			"path":           pathProperty("File or directory"),
+			"glob":           {Type: "string", MaxLength: maxPath, Description: "Only files like *.go."},
+			"case_sensitive": {Type: "boolean", Default: false, Description: "Match case."},
+			"context_lines":  {Type: "integer", Minimum: 0, Maximum: maxContext, Default: 0, Description: "Lines around each match."},
+			"max_results":    {Type: "integer", Minimum: 1, Maximum: maxLines, Default: 100, Description: "Most matches."},
 		}, Required: []string{"pattern"}}),
 	}
 }
@@ -125,7 +125,9 @@ type hits struct {
 	file  string
 	lines []string
 	count int
-	err   error
+	// binary says that it was not searched, because it is no text.
+	binary bool
+	err    error
 }
 
 func (g *search) run(ctx context.Context, fits func(string) bool, sink tools.Sink) (string, error) {
@@ -176,6 +178,9 @@ func (g *search) run(ctx context.Context, fits func(string) bool, sink tools.Sin
 		case h.err != nil:
 			g.l.skipped++
 			continue
+		case h.binary:
+			g.l.binary++
+			continue
 		case h.count == 0:
 			continue
 		}
@@ -211,7 +216,7 @@ func (g *search) files(ctx context.Context, fits func(string) bool) (names []str
 		}
 		if ok {
 			for _, f := range list {
-				if fits(g.l.relative(f)) && !g.l.c.private(f) {
+				if fits(g.l.relative(f)) && !g.l.c.private(f) && !g.l.inGit(f) {
 					names = append(names, f)
 				}
 			}
@@ -249,7 +254,7 @@ func (g *search) file(ctx context.Context, name string) hits {
 		h.err = err
 		return h
 	}
-	if binary(b) {
+	if h.binary = binary(b); h.binary {
 		return h
 	}
 	last := 0 // lines up to here are shown
@@ -337,7 +342,7 @@ func (g *search) stream(ctx context.Context, o backend.Opener, name, shown strin
 		}
 		have += got
 		b := buf[:have]
-		if first && binary(b) {
+		if h.binary = first && binary(b); h.binary {
 			return nil
 		}
 		if i := bytes.LastIndexByte(b, '\n'); !eof && i >= 0 {

@@ -51,6 +51,9 @@ type Config struct {
 	Dir string
 	// Private reports whether a path is the bot's own business; nil means that none is.
 	Private func(path string) bool
+	// Roots are the directories of which Private reports everything else, for the sentence
+	// that refuses.
+	Roots []string
 }
 
 // New returns the tools ls, find and grep.
@@ -66,6 +69,7 @@ type look struct {
 	full     bool
 	skipped  int
 	excluded int // private files
+	binary   int // files that are no text
 }
 
 // plan resolves the place and makes the action of a look at it.
@@ -84,7 +88,7 @@ func (c Config) plan(ctx context.Context, call tools.Call, name string, run func
 		return tools.Plan{}, explain(name, err)
 	}
 	if c.private(root) {
-		return tools.Plan{}, tools.Failed("%s is private to the bot and cannot be used by a tool", name)
+		return tools.Plan{}, tools.OffLimits(name, root, c.Roots)
 	}
 	a := approvals.Action{Tool: call.Name, Kind: approvals.KindObserve, Target: c.Target.ID(), User: c.User, Path: root, Args: call.Args}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
@@ -102,6 +106,12 @@ func (c Config) plan(ctx context.Context, call tools.Call, name string, run func
 		sink(tools.Event{Kind: tools.Completed, Text: fmt.Sprintf("%d lines", len(l.lines))})
 		return tools.Result{Value: text, Text: text}, nil
 	}), nil
+}
+
+// inGit reports whether a file belongs to git itself, below a directory ".git": unless the
+// call names a place in one, nobody looks for its objects, hooks and logs.
+func (l *look) inGit(p string) bool {
+	return !strings.Contains(l.root+"/", "/.git/") && strings.Contains("/"+l.relative(p), "/.git/")
 }
 
 func (c Config) private(p string) bool {
@@ -127,6 +137,9 @@ func (l *look) list(ctx context.Context, depth int, each func(backend.FileInfo) 
 	skipped, err := fsys.List(ctx, l.root, depth, func(i backend.FileInfo) bool {
 		if l.c.private(i.Path) {
 			l.excluded++
+			return true
+		}
+		if l.inGit(i.Path) {
 			return true
 		}
 		return each(i)
@@ -164,6 +177,12 @@ func (l *look) text(note string) string {
 	if l.skipped > 0 {
 		fmt.Fprintf(&out, "[%d places could not be read]\n", l.skipped)
 	}
+	switch {
+	case l.binary == 1:
+		out.WriteString("[1 file is no text, and was not searched]\n")
+	case l.binary > 1:
+		fmt.Fprintf(&out, "[%d files are no text, and were not searched]\n", l.binary)
+	}
 	return out.String()
 }
 
@@ -182,7 +201,7 @@ func (l *look) relative(p string) string {
 }
 
 func pathProperty(what string) tools.Property {
-	return tools.Property{Type: "string", MaxLength: maxPath, Description: what + "; default: the target's default directory."}
+	return tools.Property{Type: "string", MaxLength: maxPath, Description: what + "; default: the target's."}
 }
 
 type lister struct{ Config }
@@ -192,8 +211,8 @@ func (lister) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "ls", Aliases: []string{"list_files"}, Description: describe("ls"), Level: risk.Read,
 		Schema: tools.MustSchema(tools.SimpleSchema{Properties: map[string]tools.Property{
-			"path":        pathProperty("The directory"),
-			"show_hidden": {Type: "boolean", Default: false, Description: "Whether names that begin with a dot are listed."},
+			"path":        pathProperty("Directory"),
+			"show_hidden": {Type: "boolean", Default: false, Description: "List dot files."},
 		}}),
 	}
 }
@@ -248,10 +267,10 @@ func (finder) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "find", Aliases: []string{"find_files", "glob_files", "glob"}, Description: describe("find"), Level: risk.Read,
 		Schema: tools.MustSchema(tools.SimpleSchema{Properties: map[string]tools.Property{
-			"path":        pathProperty("Where to begin"),
-			"pattern":     {Type: "string", MaxLength: maxPath, Description: "A glob (*.go, src/**/*.ts: with a slash it is about the path, otherwise about the name) or a part of the name; empty finds everything."},
-			"type":        {Type: "string", Enum: []string{"file", "dir", ""}, Default: "", Description: "Only files or only directories."},
-			"max_results": {Type: "integer", Minimum: 1, Maximum: maxLines, Default: 200, Description: "How many results at most."},
+			"path":        pathProperty("Directory"),
+			"pattern":     {Type: "string", MaxLength: maxPath, Description: "Part of the name, or a glob; with a slash it matches the path. Empty: all."},
+			"type":        {Type: "string", Enum: []string{"file", "dir", ""}, Default: "", Description: "Default: both."},
+			"max_results": {Type: "integer", Minimum: 1, Maximum: maxLines, Default: 200, Description: "At most."},
 		}}),
 	}
 }

@@ -41,6 +41,7 @@ mkdir -p src/deep .hidden empty
 printf 'package a\n// Error one\nfunc A() {}\n\nfunc B() {}\n// error two\n' > src/a.go
 printf 'package b\nfunc error() {}\n' > src/deep/b.go
 printf 'ERROR in a log\nfine\n' > app.log
+mkdir -p repo/.git/hooks; printf 'needle\n' > repo/.git/hooks/x; printf 'needle\n' > repo/.gitignore; printf 'needle\000' > repo/x.bin
 printf 'binary\000error\n' > bin.dat
 printf 'error hidden\n' > .hidden/f
 seq -f 'match %g' 1 150 > many
@@ -110,6 +111,12 @@ func TestSearching(t *testing.T) {
 		{"as many as asked for", "grep", `{"pattern":"match","path":"many","max_results":3}`, []string{"many:3:", "[stopped after 3 matches"}, []string{"match 4"}},
 		{"long lines are cut", "grep", `{"pattern":" error","path":"long"}`, []string{"long:1: xxx", "x...\n"}, nil},
 		{"no match", "grep", `{"pattern":"nowhere"}`, []string{"[no match in "}, nil},
+		{"nothing of git's own", "grep", `{"pattern":"needle"}`, []string{"repo/.gitignore:1:", "no text"}, []string{".git/", "x.bin"}},
+		{"nothing of git's own without a plain word", "grep", `{"pattern":"n[e][e]."}`, []string{"repo/.gitignore:1:", "[2 files are no text, and were not searched]"}, []string{".git/", "x.bin"}},
+		{"unless it is named", "grep", `{"pattern":"needle","path":"repo/.git"}`, []string{"hooks/x:1:"}, nil},
+		{"or what is in it", "grep", `{"pattern":"needle","path":"repo/.git/hooks"}`, []string{"x:1:"}, nil},
+		{"find finds .git", "find", `{"pattern":".git","path":"repo"}`, []string{".git/\n"}, []string{"hooks"}},
+		{"ls lists it", "ls", `{"path":"repo/.git"}`, []string{"hooks/"}, nil},
 		{"no expression", "grep", `{"pattern":"("}`, []string{"ERR", "no regular expression"}, nil},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {

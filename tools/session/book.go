@@ -33,9 +33,6 @@ type Ref struct {
 	Program       string // what runs in the foreground
 	Busy          bool   // with a command of ours
 	Dir           string // its directory, or that in which it would start
-	// Pristine means that its shell is as it was started, or will be when it is
-	// started: nobody else used it, and no command changed it.
-	Pristine bool
 	// Taken says who has its keyboard; "" is the bot, which may type.
 	Taken string
 }
@@ -54,7 +51,7 @@ func (b *Book) Find(ctx context.Context, thread, session, pane string) (Ref, err
 	if p := b.current(ref, r); p != nil && ref.Known {
 		if info, err := p.Info(ctx); err == nil {
 			ref.Exists, ref.ID, ref.Dead, ref.Program = true, p.ID(), info.State == tmux.StateDead, info.Program
-			ref.Pristine, ref.Busy = info.Pristine, info.State == tmux.StateRunning
+			ref.Busy = info.State == tmux.StateRunning
 			if info.Dir != "" {
 				ref.Dir = info.Dir
 			}
@@ -66,7 +63,6 @@ func (b *Book) Find(ctx context.Context, thread, session, pane string) (Ref, err
 		return Ref{}, err
 	}
 	ref.fill(all, r)
-	ref.Pristine = !ref.Exists // one that this process does not drive is not known
 	return ref, nil
 }
 

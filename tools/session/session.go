@@ -56,6 +56,7 @@ type Pane interface {
 	SendKeys(ctx context.Context, k tmux.Keys) error
 	Capture(ctx context.Context, o tmux.CaptureOptions) (text, notice string, err error)
 	Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, err error)
+	Show(ctx context.Context, text string) error
 	Kill(ctx context.Context) error
 	Testify(ctx context.Context, w tmux.Where) (tmux.Testimony, error)
 	Past(ctx context.Context) (list []tmux.Done, complete bool, err error)

@@ -40,8 +40,8 @@ func (b *basher) Spec() tools.Spec {
 		Name: "bash", Description: bashDescription, Level: risk.Read, // as run_shell: the risk engine judges the text
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
-				"command": {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "The command, as text for the shell."},
-				"timeout": {Type: "integer", Minimum: 1, Maximum: int(maxNamed.Seconds()), Description: "Seconds after which the command is ended; default 120."},
+				"command": {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "Shell command."},
+				"timeout": {Type: "integer", Minimum: 1, Maximum: int(maxNamed.Seconds()), Description: "Seconds; default 120."},
 			},
 			Required: []string{"command"},
 		}),
@@ -70,22 +70,21 @@ func (b *basher) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.caps, err = t.cfg.Target.Probe(ctx); err != nil {
 		return tools.Plan{}, tools.Failed("the target %s does not answer: %w", t.cfg.Target.ID(), err)
 	}
-	k.proven = t.cfg.Classify(args.Command).Proves(args.Command)
+	if k.dir == "" {
+		k.dir = "." // the target's default
+	}
+	if k.bound, err = t.bind(ctx, k.dir, "", k.caps); err != nil {
+		return tools.Plan{}, notLooked(err)
+	}
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User,
 		Bytes: []byte(args.Command), Args: c.Args, Env: map[string]string{"process": environment(k.environ())},
 	}
-	if k.proven && k.caps.Bash == "" {
-		a.Kind = approvals.KindChange // the proof is about bash, and there is none
-	}
-	if k.dir == "" {
-		k.dir = "." // the target's default
-	}
-	if !k.proven {
+	if !k.reads(ctx, c, &a) {
 		k.names = args.Command
-	}
-	if k.bound, err = t.bind(ctx, k.dir, k.names, k.caps); err != nil {
-		return tools.Plan{}, tools.Failed("what the command depends on could not be looked at: %w", err)
+		if k.bound, err = t.bind(ctx, k.dir, k.names, k.caps); err != nil {
+			return tools.Plan{}, notLooked(err)
+		}
 	}
 	a.Dir, a.Files = k.bound.dir, k.bound.files
 	return tools.Planned(a, approvals.Claim{}, k.merged), nil
@@ -110,6 +109,10 @@ func (k *call) merged(ctx context.Context, sink tools.Sink) (tools.Result, error
 	}
 	out.flush()
 	text, where := both.Text()
+	if tried := k.tried(res); tried != "" {
+		out.event(tools.Completed, "refused")
+		return tools.Result{Value: text, Text: text, Failed: true, Tried: tried}, nil
+	}
 	switch {
 	case gone:
 		return lost(k.t.cfg.Target.ID(), text, "", "", out), nil

@@ -123,7 +123,6 @@ func TestQ06ExecuteCode(t *testing.T) {
 		{rule: "the streams in the order written", language: "bash", code: "echo a\necho b >&2\necho c", want: "a\nb\nc\n"},
 		{rule: "the exit code when it is not 0", language: "bash", code: "exit 3", want: "[exit code: 3]", failed: true},
 		{rule: "an end to its time", language: "bash", code: "echo begun; sleep 50", timeout: 1, err: "timed out after 1s"},
-		{rule: "an interpreter that is not there", language: "none", code: "x", err: "no-such-interpreter"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			args, err := json.Marshal(map[string]any{"language": tt.language, "code": tt.code, "timeout": max(tt.timeout, 1)})
@@ -149,8 +148,23 @@ func TestQ06ExecuteCode(t *testing.T) {
 
 func TestExecuteCodeKeepsItsPromises(t *testing.T) {
 	target := &toolstest.Target{Name: "box"}
+	target.Put("/usr/bin/python3", "")
+	target.Put("/usr/bin/perl", "")
 	toolstest.Check(t, shell.NewCode(shell.Config{Target: target, User: "tester", Dir: "/work"}, shell.DefaultInterpreters()), target.Effects,
 		toolstest.Case{Name: "call", Args: `{"language":"python","code":"print(1)","timeout":5}`, Other: map[string]string{"language": `"perl"`}})
+}
+
+// T2: nobody is asked for what cannot run.
+func TestAProgramOfALanguageThatIsNotThereIsRefusedWhilePlanning(t *testing.T) {
+	target := &toolstest.Target{Name: "box"}
+	target.Put("/usr/bin/python3", "")
+	reg := registry(t, shell.NewCode(shell.Config{Target: target, User: "tester", Dir: "/work"}, shell.DefaultInterpreters()))
+	for language, ok := range map[string]bool{"python": true, "ruby": false} {
+		_, err := reg.Plan(t.Context(), tools.Call{Name: "execute_code", Args: []byte(`{"language":"` + language + `","code":"1"}`)})
+		if (err == nil) != ok || !ok && !strings.Contains(err.Error(), "ruby is not installed on box") {
+			t.Errorf("%s: %v", language, err)
+		}
+	}
 }
 
 func TestInterpretersWithoutAProgramAreRefused(t *testing.T) {

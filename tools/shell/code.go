@@ -4,9 +4,10 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -66,9 +67,9 @@ func (x *coder) Spec() tools.Spec {
 		Name: "execute_code", Description: codeDescription, Level: risk.Critical,
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
-				"language": {Type: "string", Enum: slices.Sorted(maps.Keys(x.m)), Description: "The language of the program."},
-				"code":     {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "The whole program."},
-				"timeout":  {Type: "integer", Minimum: 1, Maximum: int(maxNamed.Seconds()), Description: "Seconds after which the program is ended; default 120."},
+				"language": {Type: "string", Enum: slices.Sorted(maps.Keys(x.m)), Description: "Interpreter."},
+				"code":     {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "Program text."},
+				"timeout":  {Type: "integer", Minimum: 1, Maximum: int(maxNamed.Seconds()), Description: "Seconds; default 120."},
 			},
 			Required: []string{"language", "code"},
 		}),
@@ -102,11 +103,11 @@ func (x *coder) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.dir == "" {
 		k.dir = "." // the target's default
 	}
-	switch path.Base(argv[0]) {
-	case "bash", "sh", "dash":
-		k.names = args.Code // the files that it names decide what it does
+	if !k.has(ctx, argv[0]) {
+		return tools.Plan{}, tools.Failed("%s is not installed on %s, so no %s runs there; use another language, or run_shell", argv[0], t.cfg.Target.ID(), args.Language)
 	}
-	if k.bound, err = t.bind(ctx, k.dir, k.names, k.caps); err != nil {
+	// The files that it names, or loads, decide what it does.
+	if k.bound, err = t.bindCode(ctx, k.dir, argv, args.Code, k.caps); err != nil {
 		return tools.Plan{}, tools.Failed("what the program depends on could not be looked at: %w", err)
 	}
 	a := approvals.Action{
@@ -118,9 +119,33 @@ func (x *coder) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	return tools.Planned(a, approvals.Claim{}, k.merged), nil
 }
 
+// has reports whether the target has a program, as far as can be seen.
+func (k *call) has(ctx context.Context, program string) bool {
+	if strings.Contains(program, "/") {
+		return true
+	}
+	var names []string
+	for _, kv := range k.environ() {
+		if dirs, ok := strings.CutPrefix(kv, "PATH="); ok {
+			for dir := range strings.SplitSeq(dirs, ":") {
+				names = append(names, strings.TrimSuffix(dir, "/")+"/"+program)
+			}
+		}
+	}
+	fsys := k.t.cfg.Target.FS()
+	if s, ok := fsys.(backend.Surveyor); ok && len(names) > 0 { // in one look
+		_, errs, err := s.StatAll(ctx, names)
+		return err != nil || slices.Contains(errs, nil)
+	}
+	return len(names) == 0 || slices.ContainsFunc(names, func(name string) bool {
+		_, err := fsys.Stat(ctx, name)
+		return !errors.Is(err, fs.ErrNotExist)
+	})
+}
+
 // spec is the process of a call of bash or execute_code.
 func (k *call) spec() backend.Spec {
-	s := backend.Spec{Dir: k.bound.dir, DirID: k.bound.id, Env: k.environ()}
+	s := backend.Spec{Dir: k.bound.dir, DirID: k.bound.id, Env: k.environ(), Lock: k.lock()}
 	switch {
 	case len(k.argv) > 0:
 		s.Argv, s.Stdin = k.argv, strings.NewReader(k.stdin)

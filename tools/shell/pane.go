@@ -15,36 +15,29 @@ import (
 
 // pane runs the command in its managed pane.
 func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+	k.t.show.wait(k.thread) // what ran before is seen before
 	p, made, err := k.t.cfg.Sessions.Ensure(ctx, k.thread, k.args.Session, k.args.Pane)
 	if err != nil {
-		return tools.Result{}, tools.Failed("the command was not run: %w", err)
+		return tools.Result{}, tools.NotRun("the command", "%w", err)
 	}
 	if err := k.same(ctx, p); err != nil {
-		if k.beside() {
-			return k.process(ctx, sink)
-		}
 		return tools.Result{}, err
 	}
 	if err := k.t.cfg.Sessions.Writable(ctx, k.thread, k.ref.Session); err != nil {
-		if k.beside() {
-			return k.process(ctx, sink)
-		}
-		return tools.Result{}, tools.Failed("the command was not run: %w", err)
+		return tools.Result{}, tools.NotRun("the command", "%w", err)
 	}
 	out := newStream(sink)
 	defer out.close()
 	out.event(tools.Started, k.args.Command)
 	k.t.cfg.Sessions.Mark(p.Session(), k.ref.Pane, "run_shell: "+k.args.Command)
 	cmd := tmux.Command{
-		Text: k.args.Command, Keep: keepOutput, Pristine: k.pristine,
+		Text: k.args.Command, Keep: keepOutput,
 		Note: func(s string) { out.event(tools.Info, s) },
 	}
 	noted := false
-	if !k.proven { // what only reads may be done again
-		cmd.Before = func(w tmux.Where) error {
-			noted = true
-			return k.t.cfg.Sessions.Began(ctx, k.thread, k.id, k.ref, w)
-		}
+	cmd.Before = func(w tmux.Where) error {
+		noted = true
+		return k.t.cfg.Sessions.Began(ctx, k.thread, k.id, k.ref, w)
 	}
 	if k.wait.dispatch {
 		err := p.Dispatch(ctx, cmd)
@@ -76,9 +69,6 @@ func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) 
 	if noted && (err == nil && o.Kind != tmux.Lost || busy(err)) {
 		k.forget(ctx)
 	}
-	if busy(err) && k.beside() {
-		return k.process(ctx, sink)
-	}
 	if err != nil {
 		return k.refused(p, err)
 	}
@@ -99,13 +89,18 @@ func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) 
 		}
 		return r, nil
 	case tmux.TimedOut:
-		out.event(tools.Info, "still running in "+where)
+		if !k.t.cfg.Once {
+			out.event(tools.Info, "still running in "+where)
+		}
 		out.event(tools.Completed, "timeout")
+		if k.t.cfg.Once {
+			return tools.Result{}, tools.Failed("%s", timedOut(k.wait.limit, k.end(ctx, p)+"; allow more time", stdout, stderr))
+		}
 		return tools.Result{}, tools.Failed("%s", timedOut(k.wait.limit, "is still running in pane "+p.ID()+"; look at it with capture-pane, or stop it with send-keys and C-c", stdout, stderr))
 	case tmux.Cancelled:
 		return k.stopped(ctx, p, o, out)
 	case tmux.WaitingPassword, tmux.WaitingInput, tmux.Fullscreen:
-		return k.interactive(p, o, stdout, stderr, notice, out), nil
+		return k.interactive(ctx, p, o, stdout, stderr, notice, out), nil
 	case tmux.Lost:
 	}
 	return lost(where, stdout, stderr, notice, out), nil
@@ -123,16 +118,12 @@ func (k *call) forget(ctx context.Context) {
 	_ = k.t.cfg.Sessions.Ended(context.WithoutCancel(ctx), k.thread, k.id)
 }
 
-// beside reports whether the command may as well run beside the pane: it only
-// reads, and people only miss seeing it there.
-func (k *call) beside() bool { return k.pristine && !k.wait.dispatch && !k.only }
-
 // same makes sure that the pane is the one that was approved, with the same
 // program in front and in the same directory, and that no file changed.
 func (k *call) same(ctx context.Context, p session.Pane) error {
 	if k.ref.Exists {
 		if p.ID() != k.ref.ID {
-			return tools.Failed("the command was not run: the pane %s was replaced by %s after it was checked; propose it again", k.ref.ID, p.ID())
+			return tools.NotRun("the command", "the pane %s was replaced by %s after it was checked; propose it again", k.ref.ID, p.ID())
 		}
 		info, err := p.Info(ctx)
 		switch {
@@ -140,10 +131,10 @@ func (k *call) same(ctx context.Context, p session.Pane) error {
 			_, err = k.refused(p, err)
 			return err
 		case err != nil:
-			return tools.Failed("the command was not run: the pane %s could not be looked at: %w", p.ID(), err)
+			return tools.NotRun("the command", "the pane %s could not be looked at: %w", p.ID(), err)
 		}
 		if info.Program != k.ref.Program {
-			return tools.Failed("the command was not run: the pane %s now has %s in front, and had %s when it was checked; look with capture-pane and propose it again", p.ID(), tools.Quote(info.Program), tools.Quote(k.ref.Program))
+			return tools.NotRun("the command", "the pane %s now has %s in front, and had %s when it was checked; look with capture-pane and propose it again", p.ID(), tools.Quote(info.Program), tools.Quote(k.ref.Program))
 		}
 		if info.Dir != "" {
 			k.dir = info.Dir
@@ -157,9 +148,9 @@ func (k *call) refused(p session.Pane, err error) (tools.Result, error) {
 	var busy *tmux.StateError
 	switch {
 	case errors.As(err, &busy):
-		return tools.Result{}, tools.Failed("the command was not run, the pane %s is %s: %w", p.ID(), busy.State, err)
+		return tools.Result{}, tools.NotRun("the command", "the pane %s is %s: %w", p.ID(), busy.State, err)
 	case errors.Is(err, tmux.ErrGone):
-		return tools.Result{}, tools.Failed("the command was not run: the pane %s is gone; propose it again, the pane is then made anew: %w", p.ID(), err)
+		return tools.Result{}, tools.NotRun("the command", "the pane %s is gone; propose it again, the pane is then made anew: %w", p.ID(), err)
 	case errors.Is(err, backend.ErrLost):
 		return lost("pane "+p.ID(), "", "", "", nil), nil
 	}
@@ -167,7 +158,7 @@ func (k *call) refused(p session.Pane, err error) (tools.Result, error) {
 }
 
 // interactive reports a command that waits for a person.
-func (k *call) interactive(p session.Pane, o tmux.Outcome, stdout, stderr, notice string, out *stream) tools.Result {
+func (k *call) interactive(ctx context.Context, p session.Pane, o tmux.Outcome, stdout, stderr, notice string, out *stream) tools.Result {
 	var is, say string
 	switch o.Kind {
 	case tmux.WaitingPassword:
@@ -183,20 +174,44 @@ func (k *call) interactive(p session.Pane, o tmux.Outcome, stdout, stderr, notic
 	if o.Notice != "" {
 		is = "" // the terminal says it
 	}
+	end := fmt.Sprintf("still running in pane %s: %s", p.ID(), o.Kind)
+	if k.t.cfg.Once { // what the terminal suggests needs somebody who comes back to it
+		switch o.Kind {
+		case tmux.WaitingPassword:
+			is = "The command asked for a password."
+		case tmux.WaitingInput:
+			is = "The command waited for input."
+		default:
+			is = "The command opened a full-screen program."
+		}
+		end = "The command " + k.end(ctx, p) + "."
+		say = "Nobody can answer it here: it " + strings.TrimPrefix(end, "The command ") + " Use a batch form, or ask a running bot."
+	}
 	say = sentences(notice, is, say)
 	out.event(tools.Info, say)
 	out.event(tools.Completed, string(o.Kind))
 	return tools.Result{
-		Value: result{Stdout: stdout, Stderr: stderr, State: string(o.Kind), Screen: tools.TruncateTail(o.Screen, maxOutput), Notice: say},
-		Text:  people(stdout, stderr, fmt.Sprintf("still running in pane %s: %s", p.ID(), o.Kind)), Cut: where(stdout, stderr),
+		Value:  result{Stdout: stdout, Stderr: stderr, State: string(o.Kind), Screen: tools.TruncateTail(o.Screen, maxOutput), Notice: say},
+		Failed: k.t.cfg.Once, Text: people(stdout, stderr, end), Cut: where(stdout, stderr),
 	}
+}
+
+// end ends what still runs in a pane to which nobody comes back, and says how that went:
+// the sentence begins with "was".
+func (k *call) end(ctx context.Context, p session.Pane) string {
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.t.cfg.StopWithin)
+	defer cancel()
+	if err := p.Interrupt(stop); err == nil && becomesIdle(stop, p) {
+		return "was ended with Ctrl-C"
+	}
+	return "was not ended by Ctrl-C: its terminal closes when this command exits, which ends it unless it ignores that (SIGHUP)"
 }
 
 // stopped ends a command because somebody said stop, and reports what came of
 // it. When the bot itself goes away the command is left alone.
 func (k *call) stopped(ctx context.Context, p session.Pane, o tmux.Outcome, out *stream) (tools.Result, error) {
 	r := result{Stdout: cut(o.Stdout), Stderr: cut(o.Stderr), State: "stopped"}
-	if errors.Is(context.Cause(ctx), tools.ErrShutdown) {
+	if errors.Is(context.Cause(ctx), tools.ErrShutdown) && !k.t.cfg.Once {
 		r.State, r.Notice = "unknown", fmt.Sprintf("The bot went away; the command was left running in pane %s.", p.ID())
 		return tools.Result{Value: r, Failed: true, Unknown: true, Text: r.Notice}, nil
 	}

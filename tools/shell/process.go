@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"countersign/tools"
 	"countersign/tools/backend"
+	"countersign/tools/backend/lock"
 	"countersign/tools/tmux"
 )
 
@@ -21,11 +24,13 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 	defer cancel()
 	stdout := &head{kind: tools.Stdout, out: out}
 	stderr := &head{kind: tools.Stderr, out: out}
-	if err := k.unchanged(wctx); err != nil {
-		return tools.Result{}, err
+	if !k.read { // of a read only the directory counts, and Start looks at that
+		if err := k.unchanged(wctx); err != nil {
+			return tools.Result{}, err
+		}
 	}
-	spec := backend.Spec{Shell: k.args.Command, Dir: k.bound.dir, DirID: k.bound.id, Env: k.environ(), Stdout: stdout, Stderr: stderr}
-	if k.proven && k.caps.Bash != "" {
+	spec := backend.Spec{Shell: k.args.Command, Dir: k.bound.dir, DirID: k.bound.id, Env: k.environ(), Stdout: stdout, Stderr: stderr, Lock: k.lock()}
+	if k.read && k.caps.Bash != "" {
 		// Exactly the shell that the proof is about, without anybody's settings.
 		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
 	}
@@ -35,6 +40,11 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 	}
 	out.flush()
 	so, se := cut(stdout.captured()), cut(stderr.captured())
+	if tried := k.tried(res); tried != "" {
+		out.event(tools.Info, "it is no read: it tried to "+tried+", which was refused")
+		out.event(tools.Completed, "refused")
+		return tools.Result{Value: result{Stdout: so, Stderr: se, State: "refused"}, Failed: true, Text: people(so, se, "refused"), Tried: tried}, nil
+	}
 	switch {
 	case gone:
 		return lost(k.t.cfg.Target.ID(), so, se, "", out), nil
@@ -42,7 +52,9 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 		out.event(tools.Info, "killed")
 		out.event(tools.Completed, "timeout")
 		how := "use a target with tmux for long commands"
-		if k.t.cfg.Sessions != nil {
+		if k.t.cfg.Once {
+			how = "ask a running bot"
+		} else if k.t.cfg.Sessions != nil {
 			how = `use "wait": false to run it in a pane`
 		}
 		return tools.Result{}, tools.Failed("%s", timedOut(k.wait.limit, "was killed with everything it had started; allow more time, or "+how, so, se))
@@ -61,16 +73,18 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 	}
 	out.event(tools.Info, sentences(fmt.Sprintf("ended after %s", round(res.Duration)), notice))
 	out.event(tools.Completed, fmt.Sprintf("exit code %d", res.Code))
-	k.show(ctx, so, se)
-	return exited(res.Code, so, se, notice), nil
+	k.beside(ctx, so, se)
+	end := exited(res.Code, so, se, notice)
+	end.Signal = res.Signal
+	return end, nil
 }
 
 // run notes a process, starts it and waits for its end; gone says that nobody knows
 // how it ended. An error means that it did not run.
 func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Result, gone bool, err error) {
-	if !k.proven && k.t.cfg.Journal != nil {
+	if !k.read && k.t.cfg.Journal != nil { // what only reads may be done again
 		if spec.Mark, err = k.t.cfg.Journal.Began(ctx, k.thread, k.id); err != nil {
-			return res, false, tools.Failed("the command was not run: it could not be noted: %w", err)
+			return res, false, tools.NotRun("the command", "it could not be noted: %w", err)
 		}
 	}
 	target := k.t.cfg.Target
@@ -81,9 +95,9 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 	if err != nil {
 		k.done(ctx, spec.Mark)
 		if errors.Is(err, backend.ErrChanged) {
-			return res, false, tools.Failed("the command was not run: the directory %s changed after it was checked; propose it again: %w", k.bound.dir, err)
+			return res, false, tools.NotRun("the command", "the directory %s changed after it was checked; propose it again: %w", k.bound.dir, err)
 		}
-		return res, false, tools.Failed("the command did not start on %s: %w", target.ID(), err)
+		return res, false, tools.NotRun("the command", "it did not start on %s: %w", target.ID(), err)
 	}
 	if res, err = p.Wait(); err != nil {
 		return res, true, nil //nolint:nilerr // it ran, and nobody knows how that ended
@@ -110,33 +124,91 @@ func (t *tool) plainNotice(thread string) string {
 	return t.cfg.Notice
 }
 
-// shower is a pane that can show people a text without its shell having a part in
-// it; *tmux.Pane may be one.
-type shower interface {
-	Show(ctx context.Context, text string) error
-}
-
 // maxShown is how many characters of each stream a pane shows of what ran beside
 // it.
 const maxShown = 2000
 
-// show lets the people at the pane see what ran beside it. It is a courtesy: the
-// thread has the result, so a pane that cannot be made or written is passed over.
-func (k *call) show(ctx context.Context, stdout, stderr string) {
-	if k.t.cfg.Sessions == nil {
+// beside lets the people at the pane see what ran beside it, after its result is there. It
+// is a courtesy: the thread has the result, so a pane that cannot be made or written is
+// passed over.
+func (k *call) beside(ctx context.Context, stdout, stderr string) {
+	if k.t.cfg.Sessions == nil || k.t.cfg.Once {
 		return
 	}
-	p, _, err := k.t.cfg.Sessions.Ensure(ctx, k.thread, k.args.Session, k.args.Pane)
-	if err != nil {
-		return
-	}
-	if s, ok := p.(shower); ok {
+	k.t.show.after(k.thread, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), showWithin)
+		defer cancel()
+		p, _, err := k.t.cfg.Sessions.Ensure(ctx, k.thread, k.args.Session, k.args.Pane)
+		if err != nil {
+			return
+		}
 		text := "(beside this shell) $ " + k.args.Command + "\n" + tools.TruncateHead(stdout, maxShown)
 		if stderr != "" {
 			text = strings.TrimRight(text, "\n") + "\n" + tools.TruncateHead(stderr, maxShown)
 		}
-		_ = s.Show(ctx, text) // see above
+		_ = p.Show(ctx, text) // see above
+	})
+}
+
+// showWithin bounds how long a pane may take to be made and to show something.
+const showWithin = 20 * time.Second
+
+// shows lets the threads' panes show things one after another, each thread by itself.
+// The zero value is ready.
+type shows struct {
+	mu   sync.Mutex
+	last map[string]chan struct{} // of a thread, closed when all that it was given is shown
+}
+
+// after shows something when all that came before in the thread is shown; it returns at
+// once.
+func (s *shows) after(thread string, show func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil {
+		s.last = map[string]chan struct{}{}
 	}
+	before, done := s.last[thread], make(chan struct{})
+	s.last[thread] = done
+	go func() {
+		if before != nil {
+			<-before
+		}
+		show()
+		s.mu.Lock()
+		if s.last[thread] == done {
+			delete(s.last, thread)
+		}
+		s.mu.Unlock()
+		close(done)
+	}()
+}
+
+// wait waits until all is shown in a thread.
+func (s *shows) wait(thread string) {
+	s.mu.Lock()
+	last := s.last[thread]
+	s.mu.Unlock()
+	if last != nil {
+		<-last
+	}
+}
+
+// tried says what a read tried and was refused, so that it is none; "" where there was
+// nothing, or nothing that its result needs.
+func (k *call) tried(res backend.Result) string {
+	if !k.read || len(res.Hits) == 0 || res.Code == 0 && !slices.ContainsFunc(res.Hits, func(h backend.Hit) bool { return !k.habit(h) }) {
+		return ""
+	}
+	return lock.Sentence(res.Hits)
+}
+
+// habit reports whether a hit is a program's habit of keeping files about itself, which
+// it does without: ~/.config/procps, ~/.cache.
+func (k *call) habit(h backend.Hit) bool {
+	rest, below := strings.CutPrefix(h.Name, strings.TrimSuffix(k.caps.Home, "/")+"/.")
+	return below && len(rest) > 0 && (h.Kind == backend.HitWrite || h.Kind == backend.HitChange) &&
+		slices.ContainsFunc([]string{"config", "cache", "local", "kube/cache", "docker"}, func(dir string) bool { return rest == dir || strings.HasPrefix(rest, dir+"/") })
 }
 
 // head keeps the head of a stream and passes all of it on.

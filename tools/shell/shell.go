@@ -2,13 +2,12 @@
 // Where the target has tmux the command is typed into a managed pane that the
 // team can watch (tools/session); elsewhere it is a plain process.
 //
-// A command that the risk engine proves to only read runs in a pane only while that
-// is pristine (package tmux says when). The proof is about bash and the programs of
-// a fixed environment; in a shell that others use, "ls" may be an alias, a function,
-// or come after a DEBUG trap, and nothing that such a shell says of itself can be
-// believed. There it runs beside the pane: a process of its own, in the pane's
-// directory, with a fixed environment. What needs the pane itself (to not wait, to
-// change its directory) then counts as keys, which need a vote.
+// A command that the risk engine proves to only read runs beside the terminal and is
+// shown in it: a process of its own in the terminal's directory, with a fixed
+// environment and, where the target has one, under a lock (tools/backend/lock), so that
+// it changes nothing even where the proof is wrong. One that tries to is no read: its
+// result says so, and it is proposed again as a change. What needs the terminal itself
+// (to not wait) is typed there, in a shell that others use, so it needs a vote.
 //
 // What people approve is bound to the directory (its inode), to the files that
 // the command names (see package named), to the pane and the program in front of
@@ -24,6 +23,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,6 +35,7 @@ import (
 	"countersign/tools/backend"
 	"countersign/tools/session"
 	"countersign/tools/shell/guard"
+	"countersign/tools/shell/named"
 	"countersign/tools/tmux"
 )
 
@@ -89,9 +90,16 @@ type Config struct {
 	// Notice is said once in each thread whose commands run without a terminal: why
 	// there is none.
 	Notice string
-	// Classify is the gate's classifier: what it proves may run beside a pane. nil
-	// means risk.Classify.
-	Classify func(string) risk.Verdict
+	// Classify is the gate's classifier: what it proves runs beside a pane. nil means
+	// risk.Judge.
+	Classify func(risk.Text) risk.Verdict
+	// Reads says which proven reads run unasked, given whether the target has a lock; nil
+	// means the default.
+	Reads func(lock bool) approvals.Reads
+	// Once says that the terminals end with this one call: nobody watches them, so what ran
+	// beside them is not shown there, and nobody comes back to one, so nothing is left
+	// running in it.
+	Once bool
 	// MaxWait bounds "wait": true; 0 means 30 minutes.
 	MaxWait time.Duration
 	// StopWithin bounds how long a stopped call waits for its command to end; 0
@@ -102,7 +110,10 @@ type Config struct {
 // New returns the tool run_shell.
 func New(c Config) tools.Tool {
 	if c.Classify == nil {
-		c.Classify = risk.Classify
+		c.Classify = risk.Judge
+	}
+	if c.Reads == nil {
+		c.Reads = func(lock bool) approvals.Reads { return approvals.Effective("", "", lock) }
 	}
 	if c.MaxWait <= 0 {
 		c.MaxWait = 30 * time.Minute
@@ -116,6 +127,7 @@ func New(c Config) tools.Tool {
 type tool struct {
 	cfg  Config
 	said sync.Map // threads that know Config.Notice
+	show shows
 }
 
 // Spec implements tools.Tool. The level is that of the least call: the risk
@@ -126,10 +138,10 @@ func (t *tool) Spec() tools.Spec {
 		Aliases: []string{"run_bash", "run_command", "run_pty_cmd"},
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
-				"command": {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "The command, as text for the shell."},
-				"wait":    {Type: []string{"boolean", "string", "integer"}, Default: true, Description: `true: until it ends. "30s", "10m", "1h" or a number of seconds: at most so long, then an error. false: do not wait (needs tmux).`},
-				"session": {Type: "string", Description: "A managed tmux session of this thread; default: the thread's own."},
-				"pane":    {Type: "string", Description: "A pane in that session; default: shared."},
+				"command": {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "Shell command."},
+				"wait":    {Type: []string{"boolean", "string", "integer"}, Default: true, Description: `true: until it ends. "30s", "10m" or seconds: then an error, but it runs on. false: return at once (needs tmux).`},
+				"session": {Type: "string", Description: "tmux session; default: the thread's."},
+				"pane":    {Type: "string", Description: "Default: shared."},
 			},
 			Required: []string{"command"},
 		}.WithClaim()),
@@ -153,10 +165,10 @@ type call struct {
 	ref    session.Ref
 	wait   wait
 	caps   backend.Caps
-	proven bool
-	// pristine means that the proof holds in the pane, too; that is checked again
-	// when the command is typed.
-	pristine, only bool
+	// read means that it is proven to only read, and runs as a process of its own: under a
+	// lock that leaves open what needs says, where the target has one.
+	read  bool
+	needs []risk.Need
 	// dir and names are what bound was made from; names is "" where the files that
 	// the command names do not matter.
 	dir, names string
@@ -184,68 +196,220 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.caps, err = t.cfg.Target.Probe(ctx); err != nil {
 		return tools.Plan{}, tools.Failed("the target %s does not answer: %w", t.cfg.Target.ID(), err)
 	}
-	k.proven = t.cfg.Classify(text).Proves(text)
+	if k.ref, err = t.find(ctx, c, &k); err != nil {
+		return tools.Plan{}, err
+	}
+	if k.bound, err = t.bind(ctx, k.dir, "", k.caps); err != nil {
+		return tools.Plan{}, notLooked(err)
+	}
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User,
 		Bytes: []byte(text), Args: tools.WithoutClaim(c.Args), Env: map[string]string{},
 	}
 	run := k.process
-	if t.cfg.Sessions == nil {
-		switch {
-		case k.wait.dispatch:
-			return tools.Plan{}, tools.Failed(`"wait": false needs a target with tmux, and %s has none; wait for the command, with a limit such as "30s" if need be`, t.cfg.Target.ID())
-		case k.args.Session != "" || k.args.Pane != "":
-			return tools.Plan{}, tools.Failed(`"session" and "pane" need a target with tmux, and %s has none; leave them out`, t.cfg.Target.ID())
+	switch {
+	case !k.wait.dispatch && k.reads(ctx, c, &a):
+		if t.cfg.Sessions != nil {
+			k.notice = besides(text, k.dir)
 		}
-		if k.proven && k.caps.Bash == "" {
-			a.Kind = approvals.KindChange // the proof is about bash, and there is none
-		}
-	} else {
-		if k.ref, err = t.cfg.Sessions.Find(ctx, c.Thread, k.args.Session, k.args.Pane); err != nil {
+	case t.cfg.Sessions != nil:
+		if err := guard.Check(text); err != nil {
 			return tools.Plan{}, tools.Failed("%w", err)
 		}
-		k.dir = k.ref.Dir
-		if k.dir == "" {
-			k.dir = k.caps.Home // where panes start
+		if k.ref.Taken != "" {
+			return tools.Plan{}, tools.Failed("%s has the keyboard of the session %s, so nothing is typed there; wait until they say give, or use another session", k.ref.Taken, k.ref.Session)
 		}
-		moved, only := moves(text)
-		k.only = only
-		k.pristine = k.proven && k.ref.Pristine && k.ref.Taken == "" && k.caps.Bash != ""
-		if !k.proven || k.pristine || k.wait.dispatch || only || k.caps.Bash == "" {
-			if err := guard.Check(text); err != nil {
-				return tools.Plan{}, tools.Failed("%w", err)
-			}
-			if k.ref.Taken != "" {
-				return tools.Plan{}, tools.Failed("%s has the keyboard of the session %s, so nothing is typed there; wait until they say give, or use another session", k.ref.Taken, k.ref.Session)
-			}
-			if k.proven && !k.pristine {
-				a.Kind = approvals.KindKeys // the proof does not hold in this shell
-			}
-			a.Pristine = k.pristine
-			a.Session, a.Pane, a.Foreground = k.ref.Session, k.ref.Pane, k.ref.Program
-			a.Env["shell"] = "as the new pane starts it"
-			if k.ref.Exists {
-				a.Env["shell"] = "that of the shared pane " + k.ref.ID + ", as commands and people left it"
-			}
-			run = k.pane
-		} else if moved {
-			k.notice = "This ran beside the pane, because it only reads: the directory of the pane is still " + k.dir + ". Use absolute paths, or begin the next command with the same cd."
+		a.Session, a.Pane, a.Foreground = k.ref.Session, k.ref.Pane, k.ref.Program
+		a.Env[approvals.ShellFact] = approvals.ShellNew
+		if k.ref.Exists {
+			a.Env[approvals.ShellFact] = approvals.ShellShared(k.ref.ID)
 		}
+		if before := typedBefore(c.Before, a); len(before) > 0 {
+			a.Env[approvals.ShellFact] = approvals.LeftBySteps
+			k.dir = movedBy(before, k.dir)
+		}
+		run = k.pane
 	}
 	if a.Pane == "" {
 		a.Env["process"] = environment(k.environ())
 	}
-	if k.dir == "" {
-		k.dir = "." // the target's default
-	}
-	if !k.proven { // what a proven read finds in a file changes nothing
+	if !k.read { // what a proven read finds in a file changes nothing
 		k.names = text
-	}
-	if k.bound, err = t.bind(ctx, k.dir, k.names, k.caps); err != nil {
-		return tools.Plan{}, tools.Failed("what the command depends on could not be looked at: %w", err)
+		if k.bound, err = t.bind(ctx, k.dir, k.names, k.caps); err != nil {
+			return tools.Plan{}, notLooked(err)
+		}
+		if len(c.Before) > 0 {
+			k.bound.files = t.left(k.bound, c.Before, text, k.caps)
+		}
 	}
 	a.Dir, a.Files = k.bound.dir, k.bound.files
 	return tools.Planned(a, k.args.Claim(), run), nil
+}
+
+func notLooked(err error) error {
+	return tools.Failed("what the command depends on could not be looked at: %w", err)
+}
+
+// find says where the call would run, and sets its directory.
+func (t *tool) find(ctx context.Context, c tools.Call, k *call) (session.Ref, error) {
+	var ref session.Ref
+	if t.cfg.Once && t.cfg.Sessions != nil && k.wait.dispatch {
+		return ref, tools.Failed(`"wait": false is not possible here: the terminal closes when this command exits; wait for the command, with a limit such as "10m" if need be, or ask a running bot`)
+	}
+	if t.cfg.Sessions == nil {
+		switch {
+		case k.wait.dispatch:
+			return ref, tools.Failed(`"wait": false needs a target with tmux, and %s has none; wait for the command, with a limit such as "30s" if need be`, t.cfg.Target.ID())
+		case k.args.Session != "" || k.args.Pane != "":
+			return ref, tools.Failed(`"session" and "pane" need a target with tmux, and %s has none; leave them out`, t.cfg.Target.ID())
+		}
+	} else {
+		// A pane that is being made to show an earlier read in is part of what is planned for.
+		t.show.wait(c.Thread)
+		var err error
+		if ref, err = t.cfg.Sessions.Find(ctx, c.Thread, k.args.Session, k.args.Pane); err != nil {
+			return ref, tools.Failed("%w", err)
+		}
+		if k.dir = ref.Dir; k.dir == "" {
+			k.dir = k.caps.Home // where panes start
+		}
+	}
+	if k.dir == "" {
+		k.dir = "." // the target's default
+	}
+	return ref, nil
+}
+
+// reads finds out whether the call is a proven read that may be tried, and notes in the
+// action what the proof is about. k.bound has to be there.
+func (k *call) reads(ctx context.Context, c tools.Call, a *approvals.Action) bool {
+	reads := k.t.cfg.Reads(k.caps.Lock.By != "")
+	if c.Tried != "" || reads == approvals.ReadsAsk {
+		return false
+	}
+	probe := *a
+	probe.Dir, probe.Locked, probe.Shell = k.bound.dir, reads == approvals.ReadsEnforced, "sh"
+	if k.caps.Bash != "" {
+		probe.Shell = "bash"
+	}
+	text := probe.Text()
+	text.Reach = func(risk.Hop) bool { return true } // whether this person may go there is the gate's question
+	v := k.t.cfg.Classify(text)
+	if k.read = v.Proves(text.Command, text.Locked) && !k.leadsAstray(ctx, text.Command); k.read {
+		a.Locked, a.Shell, k.needs = probe.Locked, probe.Shell, v.Needs
+	}
+	return k.read
+}
+
+// maxFollowed bounds how many names of a read are followed.
+const maxFollowed = 64
+
+// leadsAstray reports whether a name in a proven text is a link to what may not be shown
+// unasked: the proof knows places by their names only. What cannot be looked at counts
+// as such.
+func (k *call) leadsAstray(ctx context.Context, text string) bool {
+	l := named.In(text)
+	if len(l.Files) > maxFollowed {
+		return true
+	}
+	bases := []string{k.bound.dir}
+	for _, d := range l.Dirs {
+		if !path.IsAbs(d) {
+			d = k.bound.dir + "/" + d
+		}
+		bases = append(bases, d)
+	}
+	var names []string
+	for _, f := range l.Files {
+		switch rest, home := strings.CutPrefix(f.Name, "~/"); {
+		case home:
+			names = append(names, k.caps.Home+"/"+rest)
+		case path.IsAbs(f.Name):
+			names = append(names, f.Name)
+		default:
+			for _, b := range bases {
+				names = append(names, strings.TrimSuffix(b, "/")+"/"+f.Name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return false
+	}
+	found, err := resolve(ctx, k.t.cfg.Target.FS(), names)
+	if err != nil {
+		return true
+	}
+	for i, p := range found {
+		if p == "" || p == path.Clean(names[i]) || p == names[i] {
+			continue
+		}
+		look, err := approvals.Reading(p)
+		if err != nil || !k.t.cfg.Classify(risk.Text{Command: look, Dir: "/", Locked: true, Shell: risk.Bash}).Proves(look, true) {
+			return true
+		}
+	}
+	return false
+}
+
+// resolve follows the links of paths, "" for one that is not there, in one look where the
+// target can.
+func resolve(ctx context.Context, fsys backend.FileSystem, names []string) ([]string, error) {
+	out := make([]string, len(names))
+	if s, ok := fsys.(backend.Surveyor); ok {
+		infos, errs, err := s.StatAll(ctx, names)
+		if err != nil {
+			return nil, err
+		}
+		for i := range names {
+			if errs[i] == nil {
+				out[i] = infos[i].Path
+			}
+		}
+		return out, nil
+	}
+	for i, name := range names {
+		p, err := fsys.Resolve(ctx, name)
+		switch {
+		case errors.Is(err, backend.ErrLost) || ctx.Err() != nil:
+			return nil, err
+		case err == nil:
+			out[i] = p
+		}
+	}
+	return out, nil
+}
+
+// lock is what a read runs under; nil where the target has none.
+func (k *call) lock() *backend.Lock {
+	if !k.read || k.caps.Lock.By == "" {
+		return nil
+	}
+	return Lock(k.needs)
+}
+
+// Lock is the lock that leaves open what the programs of a proven text need. A need that
+// it does not know stays shut.
+func Lock(needs []risk.Need) *backend.Lock {
+	l := &backend.Lock{}
+	for _, n := range needs {
+		switch n {
+		case risk.NeedNet:
+			l.Net = true
+		case risk.NeedNetlink:
+			l.Netlink = true
+		case risk.NeedProcesses:
+			l.Processes = true
+		case risk.NeedDevices:
+			l.Devices = true
+		case risk.NeedAdmin:
+			l.Admin = true
+		default:
+			if path, ok := strings.CutPrefix(string(n), string(risk.NeedUnix)); ok {
+				l.Sockets = append(l.Sockets, path)
+			}
+		}
+	}
+	return l
 }
 
 // environ is the whole environment of a command that runs as a process.

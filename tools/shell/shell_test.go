@@ -178,7 +178,7 @@ func TestPlanIsCompleteAndWithoutTheClaim(t *testing.T) {
 
 func TestPlanFollowsTheDirectoryOfThePane(t *testing.T) {
 	w := managed(t)
-	w.run(call("true"))
+	w.run(call("touch x"))
 	before, err := plan(t, w.reg, call("rm x"))
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestB28TimeoutLeavesTheCommandInItsPane(t *testing.T) {
 		<-ctx.Done()
 		return tmux.Outcome{Kind: tmux.TimedOut, Stdout: tmux.Captured{Head: []byte("half"), Total: 4}}, nil
 	}
-	out := w.run(call("sleep 5", `"wait":"10ms"`))
+	out := w.run(call("make all", `"wait":"10ms"`))
 	want := "Tool error: command timed out after 10ms (timeout) and is still running in pane %1; look at it with capture-pane, or stop it with send-keys and C-c\nstdout so far:\nhalf"
 	if out.Text != want {
 		t.Errorf("got  %s\nwant %s", out.Text, want)
@@ -298,7 +298,7 @@ func TestB39B40SelectorsMustExist(t *testing.T) {
 	if _, err := w.book.CreatePane(t.Context(), thread, "", "worker"); err != nil {
 		t.Fatal(err)
 	}
-	w.run(call("ls", `"pane":"worker"`))
+	w.run(call("touch x", `"pane":"worker"`))
 	ref, err := w.book.Find(t.Context(), thread, "", "worker")
 	if err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func TestLostIsUnknown(t *testing.T) {
 		"error":   func() (tmux.Outcome, error) { return tmux.Outcome{}, fmt.Errorf("x: %w", backend.ErrLost) },
 	} {
 		w.srv.OnRun = func(context.Context, *sessiontest.Pane, tmux.Command) (tmux.Outcome, error) { return run() }
-		out := w.run(call("ls"))
+		out := w.run(call("touch x"))
 		if out.Err != nil || !out.Result.Unknown || parse(t, out).State != "lost" {
 			t.Errorf("%s: %+v", name, out)
 		}
@@ -343,8 +343,8 @@ func TestABusyPaneSaysSo(t *testing.T) {
 	w.srv.OnRun = func(context.Context, *sessiontest.Pane, tmux.Command) (tmux.Outcome, error) {
 		return tmux.Outcome{}, &tmux.StateError{State: tmux.StateHuman, Sentence: "somebody is typing; wait"}
 	}
-	out := w.run(call("ls"))
-	if out.Text != "Tool error: the command was not run, the pane %1 is human: somebody is typing; wait" || !errors.Is(out.Err, tmux.ErrBusy) {
+	out := w.run(call("touch x"))
+	if out.Text != "Tool error: the command was not run: the pane %1 is human: somebody is typing; wait" || !errors.Is(out.Err, tmux.ErrBusy) {
 		t.Error(out.Text)
 	}
 }
@@ -365,7 +365,7 @@ func (w *world) cancelled(cause error) (toolstest.Outcome, *sessiontest.Pane) {
 		<-started
 		cancel(cause)
 	}()
-	return toolstest.Run(ctx, w.t, w.reg, "run_shell", call("sleep 100")), w.shared()
+	return toolstest.Run(ctx, w.t, w.reg, "run_shell", call("make all")), w.shared()
 }
 
 func TestStopInterruptsTheCommandAndReportsIt(t *testing.T) {
@@ -374,6 +374,37 @@ func TestStopInterruptsTheCommandAndReportsIt(t *testing.T) {
 	r := parse(t, out)
 	if p.Interrupts() != 1 || !out.Result.Failed || out.Result.Unknown || r.State != "stopped" || !strings.Contains(r.Notice, "stopped before its end") {
 		t.Errorf("%d interrupts, %+v", p.Interrupts(), r)
+	}
+}
+
+func TestOnceLeavesNothingRunning(t *testing.T) {
+	w := managed(t)
+	w.tool = shell.New(shell.Config{Target: &toolstest.Target{Name: "local"}, Sessions: w.book, User: "tester", Dir: "/work", Once: true, StopWithin: 50 * time.Millisecond})
+	w.reg = registry(t, w.tool)
+	if _, err := plan(t, w.reg, call("touch x", `"wait":false`)); err == nil || !strings.Contains(err.Error(), "the terminal closes when this command exits") {
+		t.Error(err)
+	}
+	for kind, want := range map[tmux.OutcomeKind]string{tmux.TimedOut: "allow more time", tmux.WaitingPassword: "asked for a password", tmux.WaitingInput: "waited for input", tmux.Fullscreen: "opened a full-screen program"} {
+		for _, obeys := range []bool{true, false} {
+			w.srv.OnRun = func(_ context.Context, p *sessiontest.Pane, _ tmux.Command) (tmux.Outcome, error) {
+				p.Set(func(i *tmux.Info) { i.State = tmux.StateRunning })
+				p.Ignores = !obeys
+				return tmux.Outcome{Kind: kind}, nil
+			}
+			out := w.run(call("touch x"))
+			ended := "was ended with Ctrl-C"
+			if !obeys {
+				ended = "its terminal closes when this command exits"
+			}
+			if !strings.Contains(out.Text, want) || !strings.Contains(out.Text, ended) || strings.Contains(out.Text, "still running") || strings.Contains(out.Text, "send-keys") {
+				t.Errorf("%s, obeys %v: %s", kind, obeys, out.Text)
+			}
+			w.srv.Vanish(w.shared().Session())
+		}
+	}
+	out, p := w.cancelled(fmt.Errorf("going: %w", tools.ErrShutdown))
+	if p.Interrupts() != 1 || strings.Contains(out.Text, "left running") {
+		t.Errorf("%d interrupts, %s", p.Interrupts(), out.Text)
 	}
 }
 
@@ -387,9 +418,9 @@ func TestShutdownLeavesTheCommandRunning(t *testing.T) {
 
 func TestANoticeAboutAPaneThatWasMadeAgainReachesTheModel(t *testing.T) {
 	w := managed(t)
-	w.run(call("true"))
+	w.run(call("touch x"))
 	w.srv.Vanish(w.shared().Session())
-	if r := parse(t, w.run(call("true"))); !strings.Contains(r.Notice, "made again") {
+	if r := parse(t, w.run(call("touch x"))); !strings.Contains(r.Notice, "made again") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -69,12 +69,12 @@ func extend(schema json.RawMessage, names []string) (extended json.RawMessage, o
 		if len(names) < 2 || json.Unmarshal(old, &p) != nil {
 			return schema, own
 		}
-		p.Description = strings.TrimSuffix(p.Description, ".") + ". The name of a machine (" + list + ") means that machine instead."
+		p.Description = strings.TrimSuffix(p.Description, ".") + ". Or a machine: " + list + "."
 		props[argument] = tools.MustSchema(p)
 	} else if len(names) < 2 {
 		return schema, false
 	} else {
-		props[argument] = tools.MustSchema(tools.Property{Type: "string", Enum: names, Description: "The machine; default: the one that this thread works on."})
+		props[argument] = tools.MustSchema(tools.Property{Type: "string", Enum: names, Description: "Machine; default: the thread's."})
 	}
 	s["properties"] = tools.MustSchema(props)
 	return tools.MustSchema(s), own

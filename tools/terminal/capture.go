@@ -30,14 +30,14 @@ func (capturer) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "capture-pane", Description: describe("capture-pane"), Level: risk.Read, NeedsTmux: true,
 		Aliases: []string{"tmux-capture-pane"},
-		Schema: tools.MustSchema(tools.SimpleSchema{Properties: merge(selectorProperties(), delayProperties("Wait before capturing."), map[string]tools.Property{
-			"start":                    line(`First line: 0 is the first visible one, negative numbers reach into the history, "-" is its beginning. Default: the first visible line.`),
-			"end":                      line(`Last line, counted likewise; "-" is the end of the visible area. Default: that end.`),
-			"join_wrapped_lines":       flag(true, "Join lines that the terminal wrapped."),
-			"preserve_trailing_spaces": flag(false, "Keep spaces at the ends of lines."),
-			"include_escape_sequences": flag(false, "Keep colours and attributes as ANSI escape sequences."),
-			"escape_non_printable":     flag(false, "Show other invisible characters as octal \\xxx."),
-			"include_alternate_screen": flag(false, "Capture the alternate screen, where full-screen programs draw."),
+		Schema: tools.MustSchema(tools.SimpleSchema{Properties: merge(selectorProperties(), delayProperties("Wait first."), map[string]tools.Property{
+			"start":                    line(`First line: 0 is the top of the screen, negative is history, "-" all history. Default 0.`),
+			"end":                      line(`Last line. Default "-", the end of the screen.`),
+			"join_wrapped_lines":       flag(true, "Join wrapped lines."),
+			"preserve_trailing_spaces": flag(false, "Keep trailing spaces."),
+			"include_escape_sequences": flag(false, "Keep ANSI colors."),
+			"escape_non_printable":     flag(false, "Show control characters as octal."),
+			"include_alternate_screen": flag(false, "Capture the alternate screen."),
 		})}),
 	}
 }

@@ -37,9 +37,9 @@ func (presser) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "send-keys", Description: describe("send-keys"), Level: risk.Medium, NeedsTmux: true,
 		Aliases: []string{"tmux-send-keys", "send_pty_input"},
-		Schema: tools.MustSchema(tools.SimpleSchema{Properties: merge(selectorProperties(), delayProperties("Wait before typing."), map[string]tools.Property{
-			"literal_text": {Type: "string", MaxLength: maxLiteral, Description: "Text to type, character for character. It is typed first."},
-			"keys":         {Type: "array", Items: &tools.Property{Type: "string"}, MaxItems: maxKeys, Description: `Names of keys as tmux knows them: "C-c", "Escape", "Up", "Tab", "F5". They are pressed second.`},
+		Schema: tools.MustSchema(tools.SimpleSchema{Properties: merge(selectorProperties(), delayProperties("Wait first."), map[string]tools.Property{
+			"literal_text": {Type: "string", MaxLength: maxLiteral, Description: "Typed first, character by character."},
+			"keys":         {Type: "array", Items: &tools.Property{Type: "string"}, MaxItems: maxKeys, Description: `tmux key names, pressed second: C-c, Escape, Up, Tab, Enter.`},
 			"enter":        {Type: "boolean", Default: false, Description: "Press Enter last."},
 		})}.WithClaim()),
 	}

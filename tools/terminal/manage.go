@@ -34,11 +34,11 @@ type manager struct {
 // Spec implements tools.Tool.
 func (m manager) Spec() tools.Spec {
 	s := tools.SimpleSchema{Properties: map[string]tools.Property{
-		"session": {Type: "string", Pattern: `\S`, MaxLength: 200, Description: "The session's name."},
+		"session": {Type: "string", Pattern: `\S`, MaxLength: 200, Description: "Session name."},
 	}}
 	if m.verb.onPane() {
-		s.Properties["session"] = tools.Property{Type: "string", MaxLength: 200, Description: "The session; default: the thread's own."}
-		s.Properties["pane"] = tools.Property{Type: "string", Pattern: `\S`, MaxLength: 200, Description: "The pane's name."}
+		s.Properties["session"] = tools.Property{Type: "string", MaxLength: 200, Description: "Default: the thread's."}
+		s.Properties["pane"] = tools.Property{Type: "string", Pattern: `\S`, MaxLength: 200, Description: "Pane name."}
 		s.Required = []string{"pane"}
 	} else {
 		s.Required = []string{"session"}

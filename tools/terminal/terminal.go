@@ -83,9 +83,9 @@ type selector struct {
 
 func selectorProperties() map[string]tools.Property {
 	return map[string]tools.Property{
-		"target":  {Type: "string", Description: "A pane of this thread by tmux's id, such as %3; not together with session or pane."},
-		"session": {Type: "string", Description: "A managed tmux session of this thread; default: the thread's own."},
-		"pane":    {Type: "string", Description: "A pane in that session; default: shared."},
+		"target":  {Type: "string", Description: "Pane id such as %3, instead of session and pane."},
+		"session": {Type: "string", Description: "Default: the thread's."},
+		"pane":    {Type: "string", Description: "Default: shared."},
 	}
 }
 
@@ -114,8 +114,8 @@ type delay struct {
 
 func delayProperties(what string) map[string]tools.Property {
 	return map[string]tools.Property{
-		"delay":    {Type: []string{"string", "integer"}, Description: what + ` Text such as "2s" or "500ms", or a number of seconds; at most 10m.`},
-		"delay_ms": {Type: "integer", Minimum: 0, Maximum: maxDelay.Milliseconds(), Description: `The same as "delay", in milliseconds; use "delay".`},
+		"delay":    {Type: []string{"string", "integer"}, Description: what + ` "2s", "500ms" or seconds; at most 10m.`},
+		"delay_ms": {Type: "integer", Minimum: 0, Maximum: maxDelay.Milliseconds(), Description: `Use delay.`},
 	}
 }
 

@@ -175,7 +175,7 @@ func TestB90B93B94B96RequiredFields(t *testing.T) {
 func TestB66B67CaptureOfTheDefaultPane(t *testing.T) {
 	w := newWorld(t)
 	p := w.pane("", "shared")
-	p.Show("hello\n\n\n", "")
+	p.Screen("hello\n\n\n", "")
 	out := w.run("capture-pane", `{}`)
 	if out.Result.Value != "hello\n" {
 		t.Errorf("%+v", out)
@@ -188,7 +188,7 @@ func TestB66B67CaptureOfTheDefaultPane(t *testing.T) {
 func TestB68ToB74OptionsReachTmux(t *testing.T) {
 	w := newWorld(t)
 	p := w.pane("ops", "build")
-	p.Show("x  \n\n", "")
+	p.Screen("x  \n\n", "")
 	out := w.run("capture-pane", `{"session":"ops","pane":"build","start":"-","end":"-","join_wrapped_lines":false,"preserve_trailing_spaces":true,`+
 		`"include_escape_sequences":true,"escape_non_printable":true,"include_alternate_screen":true}`)
 	want := []tmux.CaptureOptions{{Start: "-", End: "-", TrailingSpaces: true, Escapes: true, EscapeNonPrintable: true, Alternate: true}}
@@ -205,7 +205,7 @@ func TestB68ToB74OptionsReachTmux(t *testing.T) {
 func TestB65LegacyTarget(t *testing.T) {
 	w := newWorld(t)
 	p := w.pane("", "worker")
-	p.Show("worker's\n", "")
+	p.Screen("worker's\n", "")
 	if out := w.run("capture-pane", `{"target":"`+p.ID()+`"}`); out.Result.Value != "worker's\n" {
 		t.Errorf("%+v", out)
 	}
@@ -226,7 +226,7 @@ func TestB65LegacyTarget(t *testing.T) {
 
 func TestB76CaptureKeepsTheTail(t *testing.T) {
 	w := newWorld(t)
-	w.pane("", "shared").Show(strings.Repeat("é", 20_000-5)+"\nend\n", "")
+	w.pane("", "shared").Screen(strings.Repeat("é", 20_000-5)+"\nend\n", "")
 	got, _ := w.run("capture-pane", `{"start":"-"}`).Result.Value.(string)
 	head, tail, _ := strings.Cut(got, "\n")
 	if head != "[truncated 12000 chars from start]" || len([]rune(tail)) != 8000 || !strings.HasSuffix(tail, "\nend\n") {
@@ -236,7 +236,7 @@ func TestB76CaptureKeepsTheTail(t *testing.T) {
 
 func TestB77AlternateScreenNotice(t *testing.T) {
 	w := newWorld(t)
-	w.pane("", "shared").Show("main\n", "There is no alternate screen now; this is the main screen.")
+	w.pane("", "shared").Screen("main\n", "There is no alternate screen now; this is the main screen.")
 	out := w.run("capture-pane", `{"include_alternate_screen":true}`)
 	if out.Result.Value != "main\n[notice: There is no alternate screen now; this is the main screen.]" {
 		t.Errorf("%q", out.Result.Value)
@@ -247,7 +247,7 @@ func TestB78MissingPaneFallsBackOnceToTheSharedOne(t *testing.T) {
 	for _, args := range []string{`{"pane":"ghost"}`, `{"session":"ghost"}`} {
 		w := newWorld(t)
 		p := w.pane("", "shared")
-		p.Show("shared's\n", "")
+		p.Screen("shared's\n", "")
 		got, _ := w.run("capture-pane", args).Result.Value.(string)
 		if !strings.HasPrefix(got, "[notice: there is no ") || !strings.HasSuffix(got, "default shared pane instead.]\nshared's\n") || !strings.Contains(got, "ghost") {
 			t.Errorf("%s: %q", args, got)
@@ -262,7 +262,7 @@ func TestB78APaneThatVanishedFallsBackToo(t *testing.T) {
 	w := newWorld(t)
 	worker := w.pane("", "worker")
 	p := w.srv.Pane(worker.Session(), "shared")
-	p.Show("shared's\n", "")
+	p.Screen("shared's\n", "")
 	if err := worker.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -45,6 +45,10 @@ type mirror struct {
 	skipped int64
 	flight  int
 	gen     int // counts resets, so that late answers are known
+	asks    questions
+	// asked says that a program asked the error terminal something: the answer went into
+	// the relay, whose frames are torn from there on.
+	asked bool
 }
 
 func (m *mirror) reset() { *m = mirror{gen: m.gen + 1} }
@@ -282,6 +286,11 @@ func (p *Pane) startRelay(ctx context.Context) {
 // its prompt.
 func (p *Pane) mendCompanion(ctx context.Context) {
 	p.mu.Lock()
+	var waiting []byte
+	if p.comp != nil && p.mirror.asked {
+		waiting = p.mirror.take()
+		p.breakCompanion("a program asked the error terminal, which answered into the relay")
+	}
 	have := p.comp != nil
 	p.mu.Unlock()
 	if have || p.s.caps.Bash == "" {
@@ -309,6 +318,12 @@ func (p *Pane) mendCompanion(ctx context.Context) {
 		return
 	}
 	p.aimMirror()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(waiting) > 0 && p.comp != nil {
+		p.mirror.add(waiting)
+		p.pump()
+	}
 }
 
 // onErrText takes what programs wrote to standard error.
@@ -339,7 +354,9 @@ func (p *Pane) onErrText(b []byte) {
 	if !p.driving.Load() {
 		return // the driver shows it
 	}
-	p.mirror.add(b)
+	shown, asked := p.mirror.asks.strip(b)
+	p.mirror.asked = p.mirror.asked || asked
+	p.mirror.add(shown)
 	switch {
 	case p.s.shared.Load() && p.typed == nil && p.draining == nil && (!p.mine || p.phase != phaseRunning):
 		p.hold(mirrorDoubt)
@@ -451,7 +468,7 @@ func (p *Pane) sendFrame(f []byte) {
 // mu.
 func (p *Pane) pump() {
 	m := &p.mirror
-	if p.comp == nil || p.tty == "" || len(m.queue) == 0 {
+	if p.comp == nil || p.tty == "" || len(m.queue) == 0 || m.asked {
 		return
 	}
 	switch p.phase {
@@ -485,11 +502,19 @@ func (p *Pane) held() bool {
 
 // showIdle shows data above the prompt. The caller holds mu.
 func (p *Pane) showIdle(data []byte) {
+	for _, f := range p.idleFrames(data) {
+		p.sendFrame(f)
+	}
+}
+
+// idleFrames are the units that show data, and the prompt below it. The caller holds mu.
+func (p *Pane) idleFrames(data []byte) (frames [][]byte) {
 	for data = append(data, p.prompt...); len(data) > 0; {
 		var cut []byte
 		cut, data = cutFrame(data, p.frameRoom())
-		p.sendFrame(p.frame("M;i", cut))
+		frames = append(frames, p.frame("M;i", cut))
 	}
+	return frames
 }
 
 // onMirror takes the marks around a frame in the visible stream. The caller

@@ -17,5 +17,7 @@ func (s *Server) Destroy(ctx context.Context) error {
 		}
 	}
 	_, rerr := s.run(ctx, "rm", "-rf", "--", s.o.Dir)
-	return errors.Join(err, rerr)
+	// tmux leaves its sockets behind.
+	_, serr := s.run(ctx, "/bin/sh", "-c", s.script(`d=${TMUX_TMPDIR:-/tmp}/tmux-$(id -u); rm -f -- "$d/$1" "$d/$2"`), "sh", s.socket(), s.relaySocket())
+	return errors.Join(err, rerr, serr)
 }

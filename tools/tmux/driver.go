@@ -143,7 +143,7 @@ func (p *Pane) Drive(ctx context.Context, epoch int64) error {
 	p.mu.Lock()
 	p.epoch = epoch
 	p.driving.Store(true)
-	p.pristine, p.heard = false, false
+	p.heard = false
 	p.asks, p.pastAsks = 0, 0
 	p.mirror.reset()
 	p.mu.Unlock()

@@ -149,9 +149,6 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 	if o := expect(t, a, "echo $x $PWD; echo e >&2", 0, "/ /\n", "e\n"); o.Dir != "/" {
 		t.Errorf("directory %s", o.Dir)
 	}
-	if _, err := a.Run(t.Context(), Command{Text: "pwd", Pristine: true}); !errors.Is(err, ErrNotPristine) {
-		t.Errorf("a pane that somebody else drove is pristine: %v", err)
-	}
 }
 
 func TestEverybodyHearsOfANewDriver(t *testing.T) {

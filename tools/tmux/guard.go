@@ -69,6 +69,9 @@ func (s *Server) WriteCommand(session string) string {
 
 func (s *Server) attachLine(session, flags string) string {
 	line := fmt.Sprintf("tmux -L %s attach%s -t '=%s:'", s.socket(), flags, session)
+	if s.o.TmpDir != "" {
+		line = "TMUX_TMPDIR=" + shellWord(s.o.TmpDir) + " " + line
+	}
 	if s.o.Reach != nil {
 		return s.o.Reach(line)
 	}

@@ -87,6 +87,7 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 	if p.phase == phaseIdle && p.driving.Load() {
 		p.keys = true  // what starts next is ours
 		p.dirty = true // before the echo tells
+		p.draft = true
 	}
 	p.mu.Unlock()
 	cmds = append(cmds, "display-message -p typed")

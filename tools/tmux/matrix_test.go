@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/tools/backend"
 	"countersign/tools/backend/container"
 	"countersign/tools/backend/container/enginetest"
@@ -53,7 +54,7 @@ type stop struct {
 	make func(*testing.T) (tgt backend.Target, end func())
 }
 
-// places are the targets. Under -short only the quick ones are used.
+// places are the targets. The slow ones are a long test.
 var places = []struct {
 	name  string
 	short bool
@@ -77,8 +78,8 @@ var places = []struct {
 func TestTerminal(t *testing.T) {
 	for _, pl := range places {
 		t.Run(pl.name, func(t *testing.T) {
-			if testing.Short() && !pl.short {
-				t.Skip("-short: only the quick targets")
+			if !pl.short {
+				needstest.Long(t)
 			}
 			t.Parallel()
 			k := pl.kit(t)
@@ -442,9 +443,47 @@ var terminalCases = []struct {
 	{"the shell ends", shellEnds},
 	{"the tmux server is killed", serverKilled},
 	{"dispatch, capture and watch", looking},
+	{"shown beside the shell", shownBeside},
 	{"adopted after a restart", adopted},
 	{"what became of a command", testimony},
 	{"two instances on one host", twoInstances},
+}
+
+// shownBeside shows what the shell has no part in: at the prompt, and while a command runs.
+func shownBeside(t *testing.T, k *kit) {
+	d := k.base
+	p := d.pane(t, "beside")
+	d.expect(t, p, "x=kept; echo before", 0, "before\n", "")
+	screen := func() string {
+		text, _, err := p.Capture(t.Context(), CaptureOptions{Start: "-"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	long := strings.Repeat("a line that is longer than a frame is wide\n", 30)
+	if err := p.Show(t.Context(), "(beside) $ ls\n"+long+"\x1b[2Jend é 日本"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is shown above the prompt", func() bool {
+		_, after, found := strings.Cut(screen(), "[2Jend é 日本\n")
+		return found && strings.ContainsAny(after, "$#") && !strings.Contains(strings.TrimSpace(after), "\n")
+	})
+	if got := screen(); strings.Count(got, "a line that") != 30 || !strings.Contains(got, "before") {
+		t.Errorf("the screen is\n%s", got)
+	}
+	d.expect(t, p, "echo $x", 0, "kept\n", "")
+	if err := p.Dispatch(t.Context(), Command{Text: "sleep 1; echo its own"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Show(t.Context(), "shown later\n"); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(screen(), "shown later") {
+		t.Error("it is shown in the output of a command")
+	}
+	eventually(t, "it is shown at the next prompt", func() bool { return strings.Contains(screen(), "\nshown later\n") })
+	d.expect(t, p, "echo $x again", 0, "kept again\n", "")
 }
 
 func results(t *testing.T, k *kit) {

@@ -67,7 +67,7 @@ type Pane struct {
 	epoch    int64       // under which this process drives the pane; see driver.go
 	driving  atomic.Bool // written with mu held
 	asks     int         // questions of this process that the shell has not answered
-	pristine bool        // the shell is surely as it was started; see pristine.go
+	draft    bool        // SendKeys typed at the prompt, and the line is not known to be empty
 	dirty    bool        // something was written after the prompt
 	more     bool        // the shell waits for more lines of a command
 	again    bool        // the shell has ended and was started again, unsaid yet
@@ -101,14 +101,13 @@ type Pane struct {
 	errSeq   int    // the last end mark on the companion
 	errEnds  int    // how many shells have ended there
 	mirror   mirror
+	notes    mirror // what Show was given; only its queue
 	watchers map[*watcher]struct{}
 }
 
 // job is one command that was typed.
 type job struct {
 	split    bool
-	keeps    bool // its text leaves the shell as it is
-	pristine bool // it is typed in a pristine pane only
 	started  chan struct{}
 	done     chan struct{}
 	seq      int // of the prompt before it
@@ -138,7 +137,7 @@ func newJob(c Command, split bool) *job {
 		emit = func(Stream, []byte) {}
 	}
 	return &job{
-		split: split, keeps: keepsShell(c.Text), pristine: c.Pristine, started: make(chan struct{}), done: make(chan struct{}),
+		split: split, started: make(chan struct{}), done: make(chan struct{}),
 		out: newCollector(c.Keep), err: newCollector(c.Keep), emit: emit, begin: time.Now(), note: c.Note,
 		answered: make(chan struct{}),
 	}
@@ -325,8 +324,9 @@ func (p *Pane) onMark(kind, args string) {
 	case "P":
 		_, p.shell, _ = strings.Cut(args, ";")
 		p.phase = phaseIdle
-		p.dirty, p.more = false, false
+		p.dirty, p.more, p.draft = false, false, false
 		p.pump()
+		p.showNotes()
 	case "X":
 		code, err := strconv.Atoi(args)
 		if err != nil {
@@ -353,10 +353,10 @@ func (p *Pane) onMark(kind, args string) {
 		p.seq = seq
 		p.phase = phaseIdle
 		p.dirty = p.lineLen > 0
+		p.draft = p.draft && p.dirty
 		if j := p.job; j != nil {
 			// Only a prompt answers, so the command has ended without its mark.
 			p.job = nil
-			p.pristine = false
 			if !j.away {
 				j.notice = "The command removed the shell's prompt hook; it was put back. The exit code may be wrong."
 			}
@@ -395,7 +395,6 @@ func (p *Pane) onStart() {
 	}
 	p.mine = p.keys || j != nil
 	p.keys = false
-	p.pristine = p.pristine && j != nil && j.keeps
 	if j != nil {
 		p.typed = nil
 		p.job = j
@@ -458,7 +457,6 @@ func (p *Pane) onDeath(code int) {
 	p.seq, p.errSeq = 0, 0
 	p.again = true
 	p.byBot, p.mine, p.keys, p.dirty, p.more = false, false, false, false, false
-	p.pristine = true // the next one starts from the same file
 	p.prompt = p.prompt[:0]
 	if j := p.job; j != nil {
 		p.job = nil

@@ -191,6 +191,23 @@ func TestPeopleSeeBothStreams(t *testing.T) {
 	}
 }
 
+func TestNothingIsShownBetweenWhatSomebodyTypes(t *testing.T) {
+	b := start(t)
+	p := b.pane()
+	run(t, p, "true")
+	screen := func() string { return b.tmux("capture-pane", "-p", "-S", "-", "-t", p.ID()) }
+	b.tmux("send-keys", "-t", p.ID(), "-l", "echo ha")
+	eventually(t, "the half line is there", func() bool { return strings.Contains(screen(), "echo ha") })
+	if err := p.Show(t.Context(), "beside"); err != nil {
+		t.Fatal(err)
+	}
+	b.tmux("send-keys", "-t", p.ID(), "-l", "lf")
+	b.tmux("send-keys", "-t", p.ID(), "Enter")
+	eventually(t, "it is shown behind what they typed", func() bool {
+		return strings.Contains(screen(), "echo half\nhalf\nbeside\n")
+	})
+}
+
 func TestLongStandardErrorIsShownInPart(t *testing.T) {
 	b := start(t)
 	p := b.pane()
@@ -578,73 +595,6 @@ func TestWaitingCommandsReturnEarly(t *testing.T) {
 	})
 }
 
-// Whether a read may run in a pane unasked: only as long as nobody and nothing can
-// have changed its shell.
-func TestAPaneIsPristine(t *testing.T) {
-	pristine := func(t *testing.T, p *Pane, want bool, when string) {
-		t.Helper()
-		i, err := p.Info(t.Context())
-		if err != nil || i.Pristine != want {
-			t.Errorf("%s: pristine is %v (%v)", when, i.Pristine, err)
-		}
-		_, err = p.Run(t.Context(), Command{Text: "true", Pristine: true})
-		if refused := errors.Is(err, ErrNotPristine); refused == want {
-			t.Errorf("%s: %v", when, err)
-		}
-	}
-	t.Run("from its start, through programs", func(t *testing.T) {
-		p := start(t).pane()
-		pristine(t, p, true, "new")
-		run(t, p, "ls / | head -1; echo hi >/dev/null")
-		pristine(t, p, true, "after programs")
-	})
-	for _, text := range []string{"alias ls=true", "cd /tmp", "f() { :; }", "export A=1", "trap : DEBUG"} {
-		t.Run("not after "+text, func(t *testing.T) {
-			b := start(t)
-			p := b.pane()
-			run(t, p, text)
-			pristine(t, p, false, "after it")
-		})
-	}
-	t.Run("not after keys", func(t *testing.T) {
-		p := start(t).pane()
-		if err := p.SendKeys(t.Context(), Keys{Literal: "alias ls=true", Enter: true}); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the keys arrived and did their work", func() bool {
-			i, err := p.Info(t.Context())
-			return err == nil && !i.Pristine && i.State == StateIdle
-		})
-		pristine(t, p, false, "after them")
-	})
-	t.Run("not after a person", func(t *testing.T) {
-		b := start(t)
-		p := b.pane()
-		b.tmux("send-keys", "-t", p.ID(), "true", "Enter")
-		eventually(t, "the line was run", func() bool { i, err := p.Info(t.Context()); return err == nil && !i.Pristine })
-	})
-	t.Run("again when the shell is a new one", func(t *testing.T) {
-		p := start(t).pane()
-		run(t, p, "cd /tmp; exit")
-		run(t, p, "true")
-		pristine(t, p, true, "in the new shell")
-	})
-	t.Run("not when it is adopted", func(t *testing.T) {
-		b := start(t)
-		p := b.pane()
-		s, err := Open(t.Context(), b.tgt, b.o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = s.Close() }()
-		q, err := s.Adopt(t.Context(), p.Session(), p.ID())
-		if err != nil {
-			t.Fatal(err)
-		}
-		pristine(t, q, false, "adopted")
-	})
-}
-
 func TestDispatch(t *testing.T) {
 	p := start(t).pane()
 	begin := time.Now()
@@ -926,7 +876,8 @@ func TestSendKeys(t *testing.T) {
 }
 
 func TestCapture(t *testing.T) {
-	p := start(t).pane()
+	b := start(t)
+	p := b.pane()
 	ctx := t.Context()
 	grab := func(o CaptureOptions) string {
 		t.Helper()
@@ -964,6 +915,17 @@ func TestCapture(t *testing.T) {
 	if _, notice, err := p.Capture(ctx, CaptureOptions{Alternate: true}); err != nil || !strings.Contains(notice, "no alternate screen") {
 		t.Errorf("%q %v", notice, err)
 	}
+	// T4: with a full-screen program open it is that program's screen, without the other's history.
+	run(t, p, "printf 'on the page\\n%.0s' 1 2 3 >page; echo before")
+	if err := p.Dispatch(ctx, Command{Text: "TERM=xterm less page"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "less shows its page", func() bool {
+		s, _, err := p.Capture(ctx, CaptureOptions{Alternate: true, Start: "-"})
+		return err == nil && strings.Contains(s, "on the page") && !strings.Contains(s, "before")
+	})
+	b.tmux("send-keys", "-t", p.ID(), "q")
+	eventually(t, "less is gone", func() bool { i, err := p.Info(ctx); return err == nil && i.State == StateIdle })
 	if _, _, err := p.Capture(ctx, CaptureOptions{Start: "; kill-server"}); err == nil {
 		t.Error("no line number")
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // missing tells whether tmux says that there is no such pane.
@@ -43,7 +44,7 @@ func (p *Pane) ensure(ctx context.Context) error {
 	p.mu.Lock()
 	p.c = c
 	p.phase = phaseRunning
-	p.byBot, p.pristine = true, false // nobody was listening
+	p.byBot = true // nobody was listening
 	p.heard = p.heard && !p.s.shared.Load()
 	p.asks, p.pastAsks = 0, 0
 	p.mirror.reset()
@@ -125,9 +126,6 @@ func (p *Pane) spawn(ctx context.Context, dir string) error {
 	if err := p.locate(ctx); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	p.pristine = p.s.caps.Bash != "" && p.seq <= 1 // else somebody was faster
-	p.mu.Unlock()
 	p.aimMirror()
 	return nil
 }
@@ -177,6 +175,18 @@ func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
 	tt, err := p.terminal(ctx)
 	if err != nil {
 		return err
+	}
+	// A shell that has ended a command and shows its prompt in a moment looks like one that
+	// computes; what it says meanwhile may have been said to nobody.
+	for wait := 10 * time.Millisecond; tt.computes() && wait < time.Second/2; wait *= 2 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+		if tt, err = p.terminal(ctx); err != nil {
+			return err
+		}
 	}
 	if !tt.shell {
 		return nil

@@ -101,7 +101,7 @@ func (p *Pane) Dispatch(ctx context.Context, c Command) error {
 	if err != nil {
 		return err
 	}
-	j := newJob(Command{Text: c.Text, Keep: 1024, Pristine: c.Pristine}, false)
+	j := newJob(Command{Text: c.Text, Keep: 1024}, false)
 	if err := p.announce(c, j); err != nil {
 		return err
 	}
@@ -217,9 +217,20 @@ func (p *Pane) refresh(ctx context.Context) error {
 }
 
 // clean makes sure that what was written after the prompt is not a line that
-// somebody is typing.
+// somebody is typing. Where nobody but the bot can type, a line that the bot did not begin
+// is an answer of the terminal to what a program printed: typing clears it.
 func (p *Pane) clean(ctx context.Context) error {
+	p.mu.Lock()
+	draft := p.draft
+	p.mu.Unlock()
+	stray := p.s.alone(p.session) && !draft
 	half := stateError(StateHuman, "Somebody has typed at the prompt without pressing Enter; wait until they are done, or clear the line with C-u.")
+	if draft {
+		half = stateError(StateHuman, "Keys that were sent stand at the prompt without Enter; send Enter to run them, or C-u to clear the line.")
+	}
+	if stray && p.s.caps.Bash == "" {
+		return nil
+	}
 	if p.s.caps.Bash == "" {
 		return half // without a line editor there is nobody to ask
 	}
@@ -231,7 +242,7 @@ func (p *Pane) clean(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lineLen > 0 || p.more {
+	if p.lineLen > 0 && !stray || p.more {
 		return half
 	}
 	if p.phase != phaseIdle {
@@ -308,9 +319,6 @@ func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 	defer p.mu.Unlock()
 	if !p.driving.Load() {
 		return ErrDriven
-	}
-	if j.pristine && (!p.pristine || p.s.caps.Bash == "") {
-		return ErrNotPristine
 	}
 	if p.phase != phaseIdle {
 		return stateError(StateHuman, "Somebody has just started a command in the pane; wait until it ends, or use another pane.")

@@ -31,6 +31,19 @@ func (p *Pane) Capture(ctx context.Context, o CaptureOptions) (text, notice stri
 			flags.WriteString(f.flag)
 		}
 	}
+	if o.Alternate {
+		// What a full-screen program draws on is what the pane shows; tmux's own -a is the
+		// other one, which waits behind it.
+		on, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{alternate_on}'", p.id))
+		switch {
+		case err != nil:
+			return "", "", err
+		case (reply{lines: on}).first() != "1":
+			notice = "There is no alternate screen now; this is the main screen."
+		case strings.HasPrefix(o.Start, "-"):
+			o.Start = "" // it has no history
+		}
+	}
 	line := flags.String()
 	if o.Start != "" {
 		line += " -S " + o.Start
@@ -38,19 +51,7 @@ func (p *Pane) Capture(ctx context.Context, o CaptureOptions) (text, notice stri
 	if o.End != "" {
 		line += " -E " + o.End
 	}
-	target := fmt.Sprintf(" -t %%%d", p.id)
-	var lines []string
-	if o.Alternate {
-		lines, err = p.do(ctx, line+" -a"+target)
-		var ce *commandError
-		if errors.As(err, &ce) && strings.Contains(ce.text, "no alternate screen") {
-			o.Alternate = false
-			notice = "There is no alternate screen now; this is the main screen."
-		}
-	}
-	if !o.Alternate {
-		lines, err = p.do(ctx, line+target)
-	}
+	lines, err := p.do(ctx, line+fmt.Sprintf(" -t %%%d", p.id))
 	if err != nil {
 		return "", "", err
 	}

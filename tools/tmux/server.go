@@ -72,8 +72,11 @@ func Open(ctx context.Context, t backend.Target, o Options) (*Server, error) {
 	if !nameOK(o.Instance) {
 		return nil, fmt.Errorf("tmux: the instance name %q may only have letters, digits, '-' and '_'", o.Instance)
 	}
+	if o.TmpDir != "" && (!path.IsAbs(o.TmpDir) || strings.ContainsAny(o.TmpDir, "\n\r\x00;'\"")) {
+		return nil, fmt.Errorf("tmux: the directory of the sockets %q must be an absolute path without quotes", o.TmpDir)
+	}
 	if o.Dir == "" {
-		o.Dir = path.Join(cmp.Or(caps.TempDir, "/tmp"), "countersign-"+cmp.Or(caps.User, "user")+"-"+o.Instance)
+		o.Dir = path.Join(cmp.Or(o.TmpDir, caps.TempDir, "/tmp"), "countersign-"+cmp.Or(caps.User, "user")+"-"+o.Instance)
 	}
 	if !path.IsAbs(o.Dir) || strings.ContainsAny(o.Dir, "\n\r\x00;") {
 		return nil, fmt.Errorf("tmux: the staging directory %q must be an absolute path", o.Dir)
@@ -190,7 +193,19 @@ func (s *Server) look(ctx context.Context, argv ...string) (stdout string, err e
 // cli is the start of a tmux command line for one of the two servers.
 func (s *Server) cli(socket string) []string {
 	// -u: or tmux would replace everything but ASCII in what it prints.
-	return []string{"tmux", "-u", "-L", socket, "-f", s.file("tmux.conf")}
+	argv := []string{"tmux", "-u", "-L", socket, "-f", s.file("tmux.conf")}
+	if s.o.TmpDir != "" {
+		argv = append([]string{"env", "TMUX_TMPDIR=" + s.o.TmpDir}, argv...)
+	}
+	return argv
+}
+
+// script is a shell script whose tmux finds the sockets.
+func (s *Server) script(text string) string {
+	if s.o.TmpDir == "" {
+		return text
+	}
+	return "export TMUX_TMPDIR=" + shellQuote(s.o.TmpDir) + "\n" + text
 }
 
 func (s *Server) attachArgv(socket, session string) []string {
@@ -204,7 +219,7 @@ func (s *Server) attachArgv(socket, session string) []string {
 func (s *Server) discardPane(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
-	_, _ = s.run(ctx, "sh", "-c", discardScript, "sh", s.socket(), s.relaySocket(), key, s.o.Dir)
+	_, _ = s.run(ctx, "sh", "-c", s.script(discardScript), "sh", s.socket(), s.relaySocket(), key, s.o.Dir)
 }
 
 const discardScript = `tmux -L "$1" list-panes -a -F '#{` + optKey + `}' 2>/dev/null | grep -qx -- "$3" && exit 0
@@ -224,7 +239,7 @@ func (s *Server) stage(ctx context.Context) error {
 	for _, f := range []struct{ name, text string }{
 		{"tmux.conf", conf(strings.TrimSpace(term), s.o.HistoryLimit, s.o.Width, s.o.Height)},
 		{"relay.sh", relayScript},
-		{"keep.sh", keepScript(s.socket(), s.relaySocket())},
+		{"keep.sh", s.script(keepScript(s.socket(), s.relaySocket()))},
 	} {
 		if err := s.t.FS().WriteFile(ctx, s.file(f.name), []byte(f.text), false); err != nil {
 			return err

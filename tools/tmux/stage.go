@@ -143,6 +143,8 @@ for __cs_m in emacs vi-insert vi-command; do
   bind -m "$__cs_m" '"\e[7974~": kill-whole-line'
   bind -m "$__cs_m" -x '"\e[7975~": __cs_h'
 done
+# How answers of the terminal to a program begin; by default a search of the history.
+bind -m emacs '"\eP": redraw-current-line'
 bind -m vi-command '"\e[7974~": "ddi"'
 unset __cs_m
 __cs_w

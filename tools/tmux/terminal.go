@@ -19,6 +19,12 @@ type terminalState struct {
 	polls           bool // the group's leader sleeps in poll, as busybox does in "read"
 }
 
+// computes tells whether the shell itself is in the foreground, and neither edits a line
+// nor reads one.
+func (st terminalState) computes() bool {
+	return st.group > 0 && st.group == st.shellPID && !st.shell && !st.reads && !st.polls
+}
+
 // terminalScript prints the terminal's modes, its foreground group, the shell
 // (the supervisor's child), and what the processes of the group are doing. Where there is no /proc only the modes
 // come.
@@ -143,7 +149,6 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 		p.setStatus(st)
 	}
 	phase, byBot, quiet := p.phase, p.byBot, time.Since(p.lastOut)
-	i.Pristine = p.pristine
 	if phase == phaseIdle {
 		i.Dir = p.dir
 	}

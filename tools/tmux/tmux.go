@@ -55,6 +55,9 @@ type Options struct {
 	// Dir is the staging directory on the target, 0700. Empty means
 	// <TempDir>/countersign-<user>-<instance>.
 	Dir string
+	// TmpDir is the directory below which tmux keeps its sockets, as TMUX_TMPDIR says it,
+	// absolute; empty means tmux's own. The staging directory is then below it, too.
+	TmpDir string
 	// HistoryLimit is the scrollback of a pane in lines; 0 means 50000.
 	HistoryLimit int
 	// Width and Height are the size of new panes; 0 means 200x50.
@@ -125,10 +128,7 @@ type Info struct {
 	State               State
 	Dir, Program        string
 	Alternate, CopyMode bool
-	// Pristine means that the shell is surely as it was started, so that a command
-	// means there what it says.
-	Pristine      bool
-	Width, Height int
+	Width, Height       int
 }
 
 // Stream says which of a command's streams bytes came from.
@@ -143,8 +143,6 @@ const (
 // Command is one command for a pane.
 type Command struct {
 	Text string
-	// Pristine refuses, with ErrNotPristine, a pane whose shell may have been changed.
-	Pristine bool
 	// Keep is how many bytes of each stream are kept, half from its head and
 	// half from its tail; 0 means 1 MiB.
 	Keep int

@@ -31,7 +31,7 @@ func (o Outcome) Kinds() []tools.EventKind {
 // fails the test when the call does not plan.
 func Run(ctx context.Context, t testing.TB, reg *tools.Registry, name, args string) Outcome {
 	t.Helper()
-	p, err := reg.Plan(ctx, tools.Call{ID: "call_1", Thread: "test:1", By: "test:u", Name: name, Args: []byte(args)})
+	p, err := reg.Plan(ctx, tools.Call{Wanted: true, ID: "call_1", Thread: "test:1", By: "test:u", Name: name, Args: []byte(args)})
 	if err != nil {
 		t.Fatalf("Plan %s %s: %v", name, args, err)
 	}

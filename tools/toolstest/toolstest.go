@@ -108,7 +108,7 @@ func check(t *testing.T, reg *tools.Registry, spec tools.Spec, claims bool, effe
 		if err != nil {
 			t.Fatal(err)
 		}
-		return reg.Plan(t.Context(), tools.Call{ID: "call_1", Thread: "test:1", By: "test:u", Name: spec.Name, Args: raw})
+		return reg.Plan(t.Context(), tools.Call{Wanted: true, ID: "call_1", Thread: "test:1", By: "test:u", Name: spec.Name, Args: raw})
 	}
 	first, err := plan(t, args)
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 )
 
 func urlProperty() tools.Property {
-	return tools.Property{Type: "string", MinLength: 1, MaxLength: maxURL, Description: "The whole address, with http:// or https://. Whatever stands in it reaches the server, so it must hold nothing secret."}
+	return tools.Property{Type: "string", MinLength: 1, MaxLength: maxURL, Description: "With http:// or https://. Put no secrets in it."}
 }
 
 // fetcher is the tool fetch_url.
@@ -106,7 +106,7 @@ func (r reader) Spec() tools.Spec {
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"url":       urlProperty(),
-				"max_bytes": {Type: "integer", Minimum: 1, Default: usualBytes, Description: "How many bytes of the text to return: 51200 unless given, 102400 at most; more is taken as that."},
+				"max_bytes": {Type: "integer", Minimum: 1, Default: usualBytes, Description: "At most 102400."},
 			},
 			Required: []string{"url"},
 		}),

@@ -126,10 +126,15 @@ func TestQ05TheAddressIsWhatPeopleSee(t *testing.T) {
 func TestTheLevelsFollowTheConfiguration(t *testing.T) {
 	for level, want := range map[risk.Level]risk.Level{risk.Unknown: risk.Low, risk.Read: risk.Read, risk.Medium: risk.Medium} {
 		c := Config{Level: level, Tavily: Tavily{Key: "k"}}
-		for name, want := range map[string]risk.Level{"fetch_url": want, "web_fetch": want, "web_extract": want, "web_search": risk.Read, "web_search_answer": risk.Read} {
+		for name, want := range map[string]risk.Level{"fetch_url": want, "web_fetch": want, "web_extract": want, "web_search": want, "web_search_answer": risk.Read} {
 			if got := named(t, c, name).Spec().Level; got != want {
 				t.Errorf("%v: %s is %v", level, name, got)
 			}
+		}
+		// Who names a provider has chosen whom the words reach.
+		c.Search.Provider = DDGLite
+		if got := named(t, c, "web_search").Spec().Level; got != risk.Read {
+			t.Errorf("%v: web_search with a provider of the operator's is %v", level, got)
 		}
 	}
 }

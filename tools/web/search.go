@@ -74,10 +74,15 @@ type searcher struct {
 	provider
 	pace    *pace
 	timeout time.Duration
+	level   risk.Level
 }
 
-func newSearcher(s Search, g getter, t *tavily) (searcher, error) {
-	out := searcher{pace: &pace{every: s.Interval}, timeout: g.timeout}
+// newSearcher makes the search; stranger is its level where nobody chose the provider.
+func newSearcher(s Search, g getter, t *tavily, stranger risk.Level) (searcher, error) {
+	out := searcher{pace: &pace{every: s.Interval}, timeout: g.timeout, level: risk.Read}
+	if s.Provider == "" && s.URL == "" {
+		out.level = stranger
+	}
 	ddg := func(lite bool, byDefault string) error {
 		u, err := endpoint("the address of the search", s.URL, byDefault)
 		if err != nil {
@@ -113,15 +118,16 @@ func newSearcher(s Search, g getter, t *tavily) (searcher, error) {
 	return out, fmt.Errorf("web: there is no search provider %s; choose one of %s, %s, %s and %s", tools.Quote(string(s.Provider)), DDGHTML, DDGLite, SearXNG, ByKey)
 }
 
-// Spec implements tools.Tool. What is searched for reaches one provider, which the
-// operator chose, and nobody that a page could name; so it is a read.
-func (searcher) Spec() tools.Spec {
+// Spec implements tools.Tool. What is searched for reaches one provider. Where the
+// operator chose it, it is a read; where nobody did, the words leave for a stranger, as an
+// address does.
+func (s searcher) Spec() tools.Spec {
 	return tools.Spec{
-		Name: "web_search", Description: searchDescription, Level: risk.Read,
+		Name: "web_search", Description: searchDescription, Level: s.level,
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"query":       queryProperty(),
-				"max_results": {Type: "integer", Minimum: 1, Default: usualResults, Description: "How many results to return: 8 unless given, 20 at most; more is taken as that."},
+				"max_results": {Type: "integer", Minimum: 1, Default: usualResults, Description: "At most 20."},
 			},
 			Required: []string{"query"},
 		}),
@@ -129,7 +135,7 @@ func (searcher) Spec() tools.Spec {
 }
 
 func queryProperty() tools.Property {
-	return tools.Property{Type: "string", Pattern: `\S`, MaxLength: maxQuery, Description: "What to search for. It leaves the house, so it must hold nothing secret: no keys, no internal names."}
+	return tools.Property{Type: "string", Pattern: `\S`, MaxLength: maxQuery, Description: "Sent to outsiders: no secrets or internal names."}
 }
 
 // Plan implements tools.Tool.

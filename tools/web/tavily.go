@@ -195,7 +195,7 @@ func (e extractor) Spec() tools.Spec {
 			Properties: map[string]tools.Property{
 				"urls": {
 					Type: "array", MaxItems: maxURLs, Items: &tools.Property{Type: "string", MinLength: 1, MaxLength: maxURL},
-					Description: "The addresses, one to five. Whatever stands in them reaches the servers, so they must hold nothing secret.",
+					Description: "One to five addresses. Put no secrets in them.",
 				},
 			},
 			Required: []string{"urls"},

@@ -49,7 +49,8 @@ type Config struct {
 	// Timeout bounds one call with all its redirects; 0 means 30 s.
 	Timeout time.Duration
 	// Level is the level of the tools that send a request to an address that the
-	// model chose (fetch_url, web_fetch, web_extract); 0 means risk.Low: somebody is
+	// model chose (fetch_url, web_fetch, web_extract), and of web_search where Search
+	// names no provider; 0 means risk.Low: somebody is
 	// asked, or a rule of the policy allows it, because the address itself can carry
 	// text out of the house. risk.Read lets every such call run at once.
 	Level risk.Level
@@ -127,7 +128,7 @@ func New(c Config) ([]tools.Tool, error) {
 		}
 		out = append(out, answerer{tav}, extractor{tav, c.Level, g})
 	}
-	s, err := newSearcher(c.Search, client, tav)
+	s, err := newSearcher(c.Search, client, tav, c.Level)
 	if err != nil {
 		return nil, err
 	}

@@ -315,6 +315,13 @@ func TestPermissionsOfTheBot(t *testing.T) {
 		{"to write", PermSendMessages, func(p *stage) answered { return p.post(p.ch, `{"content":"x"}`) }, 403, 50013},
 		{"to type", PermSendMessages, func(p *stage) answered { return p.do("POST", "/channels/"+p.ch+"/typing", nil) }, 403, 50013},
 		{"to embed", PermEmbedLinks, func(p *stage) answered { return p.post(p.ch, `{"embeds":[{"title":"x"}]}`) }, 403, 50013},
+		{"to embed beside a text, which comes without it", PermEmbedLinks, func(p *stage) answered {
+			a := p.post(p.ch, `{"content":"x","embeds":[{"title":"x"}]}`)
+			if shown := p.Shown(p.ch); len(shown) != 1 || shown[0].Content != "x" || shown[0].Embeds != nil {
+				p.t.Errorf("people see %+v", shown)
+			}
+			return a
+		}, 200, 0},
 		{"to attach", PermAttachFiles, func(p *stage) answered { return p.post(p.ch, p.form(`{}`, map[string]string{"0": "x"})) }, 403, 50013},
 		{"to read one message", PermReadMessageHistory, func(p *stage) answered {
 			id := must2(p.t)(p.Say(p.ann, p.ch, "x"))

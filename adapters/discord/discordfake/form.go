@@ -716,6 +716,7 @@ func (f *form) menu(l *layout, o object, kind int) {
 // Modal is a form that a person sees. Inputs are its text inputs, in order.
 type Modal struct {
 	CustomID, Title string
+	Texts           []string // above the inputs
 	Inputs          []Input
 	inter           *interaction
 }
@@ -750,7 +751,7 @@ func (f *form) modal() *Modal {
 				c.bad("component", "BASE_TYPE_REQUIRED", "This field is required")
 			}
 		case compText:
-			c.text("content", 1, maxDisplayText)
+			m.Texts = append(m.Texts, c.text("content", 1, maxDisplayText))
 		}
 	}
 	return m

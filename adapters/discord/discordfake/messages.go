@@ -65,6 +65,16 @@ func emptyMessage() reply {
 	return refuse(http.StatusBadRequest, 50006, "Cannot send an empty message")
 }
 
+// mayEmbed drops the embeds of a draft where the bot may not embed links, and reports false when nothing is left of it then: Discord
+// refuses a message of embeds alone, and shows any other one without them (discord-api-docs issues 2601 and 5648). The caller holds mu.
+func (s *Server) mayEmbed(c *channel, d *draft) bool {
+	if len(d.embeds) == 0 || s.can(c, s.cfg.BotID, PermEmbedLinks) {
+		return true
+	}
+	d.embeds = nil
+	return !d.empty()
+}
+
 // createFlags are the flags that Create Message takes (docs: "Message"); others are ignored. EPHEMERAL is not one of them.
 const createFlags = FlagSuppressEmbeds | FlagSuppressNotifications | FlagComponentsV2
 
@@ -85,7 +95,7 @@ func (s *Server) createMessage(r *request) reply {
 	switch {
 	case d.empty():
 		return emptyMessage()
-	case len(d.embeds) > 0 && !s.can(c, bot, PermEmbedLinks), len(d.files) > 0 && !s.can(c, bot, PermAttachFiles):
+	case !s.mayEmbed(c, d), len(d.files) > 0 && !s.can(c, bot, PermAttachFiles):
 		return missingPermissions()
 	}
 	if d.enforce && d.nonce != "" {
@@ -243,7 +253,7 @@ func (s *Server) editMessage(r *request) reply {
 		return refuse(http.StatusForbidden, 50021, "Cannot execute action on a system message")
 	case m.Author != s.cfg.BotID:
 		return refuse(http.StatusForbidden, 50005, "Cannot edit a message authored by another user")
-	case len(d.embeds) > 0 && !s.can(c, s.cfg.BotID, PermEmbedLinks), len(d.files) > 0 && !s.can(c, s.cfg.BotID, PermAttachFiles):
+	case !s.mayEmbed(c, d), len(d.files) > 0 && !s.can(c, s.cfg.BotID, PermAttachFiles):
 		return missingPermissions()
 	}
 	if no := s.change(c, m, d); no != nil {

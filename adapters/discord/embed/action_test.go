@@ -108,7 +108,7 @@ func TestModalRoundTrip(t *testing.T) {
 	} {
 		for _, labels := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, labels), func(t *testing.T) {
-				f, err := Modal(tt.b)
+				f, err := Modal(Choice{Button: tt.b})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -174,7 +174,7 @@ func FuzzPosted(f *testing.F) {
 	f.Fuzz(func(t *testing.T, message []byte, pressed string) {
 		b, err := Posted(message, pressed)
 		if err != nil {
-			if b != (chat.Button{}) {
+			if b != (Choice{}) {
 				t.Fatal("a button beside an error")
 			}
 			return
@@ -199,16 +199,21 @@ func TestPosted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		card    chat.Card
 		pressed string
-		want    chat.Button
+		want    Choice
 		err     error
 	}{
-		"the text to edit is on the card":          {c, "cs.edit:edit:abcdefghij.NONCE", chat.Button{ID: "edit:abcdefghij.NONCE", Label: "Edit", Edit: c.Code}, nil},
-		"a reason":                                 {c, "cs.reason:deny:abcdefghij.NONCE", chat.Button{ID: "deny:abcdefghij.NONCE", Label: "Deny", AskReason: true}, nil},
-		"a question names the card":                {c, "cs.confirm:approve:abcdefghij.NONCE", chat.Button{ID: "approve:abcdefghij.NONCE", Label: "Approve", AskReason: true, Confirm: "You pressed Approve. 🔴 Approve run_shell? HIGH\nsystemctl restart app …"}, nil},
-		"what is not on the card names its digest": {long, "cs.read:approve:abcdefghij.NONCE", chat.Button{ID: "approve:abcdefghij.NONCE", Label: "Approve", AskReason: true, Confirm: "The card does not show it as it is: read its file first. Digest 1a2b-3c4d.\nYou pressed Approve. 🔴 Approve run_shell? HIGH"}, nil},
-		"what is not on the card can't be edited":  {long, "cs.rework:edit:abcdefghij.NONCE", chat.Button{}, ErrNotOnCard},
-		"a button that is not on the card":         {c, "cs.reason:approve:abcdefghij.NONCE", chat.Button{}, ErrCustomID},
-		"a form":                                   {c, "cs.sent:approve:abcdefghij.NONCE", chat.Button{}, ErrCustomID},
+		"the text to edit is on the card": {c, "cs.edit:edit:abcdefghij.NONCE", Choice{Button: chat.Button{ID: "edit:abcdefghij.NONCE", Label: "Edit", Edit: c.Code}}, nil},
+		"a reason":                        {c, "cs.reason:deny:abcdefghij.NONCE", Choice{Button: chat.Button{ID: "deny:abcdefghij.NONCE", Label: "Deny", AskReason: true}}, nil},
+		"a question names the card and shows the code": {c, "cs.confirm:approve:abcdefghij.NONCE", Choice{Code: c.Code, Button: chat.Button{
+			ID: "approve:abcdefghij.NONCE", Label: "Approve", AskReason: true, Confirm: "You pressed Approve. 🔴 Approve run_shell? HIGH · root@web-1",
+		}}, nil},
+		"what is not on the card names its digest": {long, "cs.read:approve:abcdefghij.NONCE", Choice{File: "its file", Button: chat.Button{
+			ID: "approve:abcdefghij.NONCE", Label: "Approve", AskReason: true,
+			Confirm: "The card does not show it as it is: read its file first. Digest 1a2b-3c4d.\nYou pressed Approve. 🔴 Approve run_shell? HIGH · root@web-1",
+		}}, nil},
+		"what is not on the card can't be edited": {long, "cs.rework:edit:abcdefghij.NONCE", Choice{}, ErrNotOnCard},
+		"a button that is not on the card":        {c, "cs.reason:approve:abcdefghij.NONCE", Choice{}, ErrCustomID},
+		"a form":                                  {c, "cs.sent:approve:abcdefghij.NONCE", Choice{}, ErrCustomID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if b, err := Posted(message(tt.card), tt.pressed); !errors.Is(err, tt.err) || b != tt.want {
@@ -230,7 +235,7 @@ func TestModalRefusesWhatCantBeEditedSafely(t *testing.T) {
 		"no id":               {chat.Button{Edit: "ls"}, ErrCustomID},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := Modal(tt.b); !errors.Is(err, tt.want) {
+			if _, err := Modal(Choice{Button: tt.b}); !errors.Is(err, tt.want) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -269,6 +274,9 @@ func TestACommandThatDoesNotFit(t *testing.T) {
 			_, shown, err := read(description(m))
 			if err != nil || len(shown) != 2 || !strings.HasPrefix(shown[0], code[:4]) || !strings.HasSuffix(code, shown[1]) {
 				t.Errorf("the card shows %q, %v", shown, err)
+			}
+			if !strings.Contains(m.Content, "attached file command.txt") || !strings.Contains(m.Content, "1a2b-3c4d") {
+				t.Errorf("the text says %q", m.Content)
 			}
 			if !strings.Contains(description(m), "attached file command.txt") {
 				t.Error("it does not name the file")
@@ -339,4 +347,109 @@ func TestEscapedTextIsTheText(t *testing.T) {
 			t.Fatalf("%q was cut to %q", e, got)
 		}
 	})
+}
+
+// embedless is a card as people see it who switched embeds off, or in a notification.
+func embedless(m Message) Message {
+	m.Embeds = []Embed{}
+	return m
+}
+
+func TestWhatIsApprovedIsReadWithoutEmbeds(t *testing.T) {
+	room := MaxContent - utf16Len("🔴 T · web-1\n```\n\n```")
+	for name, tt := range map[string]struct {
+		code string
+		want Verb
+		text bool // the text has it, and a press decides
+	}{
+		"a line":                               {"systemctl restart app", VerbDecide, true},
+		"lines":                                {"cd /srv\n\tmake install\n", VerbDecide, true},
+		"markup":                               {"echo '<@1> **x** `y` @everyone [a](https://b.example)'", VerbDecide, true},
+		"as much as the text holds":            {strings.Repeat("x", room), VerbDecide, true},
+		"one character more":                   {strings.Repeat("x", room+1), VerbRead, false},
+		"astral characters, which count twice": {strings.Repeat("🚀", MaxContent/2), VerbRead, false},
+		"as much as a form holds":              {strings.Repeat("x", maxFormCode-len("```\n\n```")), VerbRead, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := chat.Card{Title: "T", Tone: chat.ToneHigh, Code: tt.code, Digest: "1a2b-3c4d", Fields: []chat.Field{{Name: "Target", Value: "web-1"}}, Choose: []chat.Button{
+				{ID: "deny:1", Label: "Deny", Style: chat.StyleDeny}, {ID: "approve:1", Label: "Approve", Style: chat.StyleApprove},
+			}}
+			m := embedless(Card(c, Options{}))
+			text, code, err := read(m.Content)
+			if err != nil || !strings.HasPrefix(text, "🔴 T · web-1\n") {
+				t.Fatalf("the text is %q, %v", text, err)
+			}
+			if shown := len(code) == 1 && code[0] == tt.code; shown != tt.text {
+				t.Errorf("the text has the command: %t", shown)
+			}
+			pressed := buttonNamed(t, m, "Approve").CustomID
+			if v, _, err := ParseCustomID(pressed); v != tt.want || err != nil {
+				t.Errorf("approving is %q, %v", v, err)
+			}
+			if v, _, err := ParseCustomID(buttonNamed(t, m, "Deny").CustomID); v != VerbDecide || err != nil {
+				t.Errorf("denying is %q, %v", v, err)
+			}
+			if tt.text {
+				return
+			}
+			if file, ok := fileText(m, "command"); !ok || file != tt.code {
+				t.Error("no file has it")
+			}
+			f, err := Modal(Buttons(c)[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked, code, err := read(f.Components[0].Content)
+			if err != nil || len(code) != 1 || code[0] != tt.code {
+				t.Errorf("the form shows %q, %v", code, err)
+			}
+			for _, want := range []string{"T · web-1", "1a2b-3c4d", "This is what would run."} {
+				if !strings.Contains(asked, want) {
+					t.Errorf("the form does not say %q", want)
+				}
+			}
+		})
+	}
+}
+
+// After a restart the posted message is all that is known of a card.
+func TestWhatAMessageHasNowhereCantBeApproved(t *testing.T) {
+	c := pending()
+	c.Code = strings.Repeat("echo a line\n", 200)
+	m := embedless(Card(c, Options{}))
+	posted := func() (Choice, error) {
+		raw, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Posted(raw, "cs.read:approve:abcdefghij.NONCE")
+	}
+	if b, err := posted(); err != nil || !strings.Contains(b.Confirm, "Digest 1a2b-3c4d.") || !strings.Contains(b.Confirm, "root@web-1") {
+		t.Errorf("with its file: %+v, %v", b, err)
+	}
+	m.Attachments = nil
+	if b, err := posted(); !errors.Is(err, ErrNotShown) || b != (Choice{}) {
+		t.Errorf("without it: %+v, %v", b, err)
+	}
+}
+
+func TestAQuestionIsReadWithoutEmbeds(t *testing.T) {
+	c := chat.Card{Title: "disk-full: which disk?", Body: "Which *one* is full?", Choose: []chat.Button{{ID: "answer:1", Label: "sda", Style: chat.StyleEdit}}}
+	m := Card(c, Options{})
+	if text, _, err := read(m.Content); err != nil || !strings.Contains(text, c.Body) || strings.Contains(description(m), "full") {
+		t.Errorf("the text is %q, the embed %q, %v", text, description(m), err)
+	}
+	c.Body = strings.Repeat("word ", 500)
+	m = Card(c, Options{})
+	if file, ok := fileText(m, "details"); !ok || !strings.Contains(file, c.Body) || !strings.Contains(m.Content, "details.txt") {
+		t.Errorf("a long one says %q", m.Content)
+	}
+}
+
+func TestADecidedCardIsShort(t *testing.T) {
+	c := pending()
+	c.Final = true
+	if m := Card(c, Options{}); strings.Contains(m.Content, "\n") || !strings.Contains(description(m), "systemctl") {
+		t.Errorf("the text is %q", m.Content)
+	}
 }

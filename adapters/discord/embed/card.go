@@ -31,19 +31,24 @@ type Options struct {
 	Quiet bool
 }
 
-// Card draws a card: a line of text for notifications, and an embed with the
+// Card draws a card: a text with the title and the target, and an embed with the
 // title, warnings, code, body, fields, and the fields about the decision in small
 // print; then the buttons in the order given, without a choice when the card is
 // final.
 //
+// Notifications show the text alone, people can switch embeds off, and Discord drops
+// them where the bot may not embed links. So the text of an open card has the code too
+// (without code, the body), and the embed has it only where the text has no room.
+// Then a file carries the whole, and the approving buttons open a form that shows it
+// ([Buttons], [Modal]).
+//
 // Code is sent character for character in one code block. Discord draws no line
 // breaks at its ends (the small print names them) and may draw a tab as spaces.
-// Where the code has no room there, its beginning and end are shown with a sentence
-// that says how much is left out; where a code block can't hold it, what can't be
-// shown is made visible. In both cases "command.txt" carries the whole and the
-// approving buttons ask for a confirmation that names the digest ([Buttons]). Other
-// texts that have no room end with a pointer to "details.txt". Files of the card
-// come after those two.
+// Where the code has no room in the embed either, its beginning and end are shown with
+// a sentence that says how much is left out; where a code block can't hold it, what
+// can't be shown is made visible. In both cases "command.txt" carries the whole and the
+// approving buttons ask for a confirmation that names the digest. Other texts that have
+// no room end with a pointer to "details.txt". Files of the card come after those two.
 //
 // A button is left out, and a warning says so, when its id is empty, given twice,
 // longer than 89 bytes or not printable ASCII, and from the 26th on: nothing may be
@@ -52,7 +57,7 @@ type Options struct {
 func Card(c chat.Card, o Options) Message {
 	d := newDrawing(c)
 	e, files := d.draw()
-	m := newMessage(d.headline(), 0, append(files, d.attach...))
+	m := newMessage(d.content, 0, append(files, d.attach...))
 	if o.Quiet {
 		m = m.Silent()
 	}
@@ -70,15 +75,48 @@ func Card(c chat.Card, o Options) Message {
 	return m
 }
 
+// Choice is a button of a card, with what its form shows.
+type Choice struct {
+	chat.Button
+	// Code is what would run, made visible; "" where the form asks nothing about it.
+	Code string
+	// File is the name of the attached file that has the code.
+	File string
+}
+
 // Buttons are the buttons that [Card] draws, with all that must be confirmed in
 // their Confirm: give the one that was pressed to [Modal].
-func Buttons(c chat.Card) []chat.Button {
+func Buttons(c chat.Card) []Choice {
 	d := newDrawing(c)
 	d.draw()
-	for i, b := range d.buttons {
-		d.buttons[i].Confirm = confirmation(d.verb(b), b.Confirm, d.codeName, c.Digest, d.code)
+	var out []Choice
+	for _, b := range d.buttons {
+		v := d.verb(b)
+		ask := ""
+		if v == VerbRead {
+			ask = readFirst(d.exact && d.code != "" && formHolds(d.code), d.wholeFile(), c.Digest) + "\n" + d.summary
+		}
+		b.Confirm = strings.Trim(ask+"\n"+b.Confirm, "\n")
+		shown := Choice{Button: b, File: d.wholeFile()}
+		if b.Confirm != "" && b.Edit == "" && d.open() {
+			shown.Code = fenceable(d.what())
+		}
+		out = append(out, shown)
 	}
-	return d.buttons
+	return out
+}
+
+// readFirst is what the form of a button says that approves something the message does
+// not show whole. whole says that the form does.
+func readFirst(whole bool, file, digest string) string {
+	s := "The card does not show it as it is: read " + file + " first."
+	if whole {
+		s = "This is what would run."
+	}
+	if digest != "" {
+		s += " Digest " + digest + "."
+	}
+	return s
 }
 
 // color is a tone's colour.
@@ -136,6 +174,14 @@ func smallPrint(name string) bool {
 	return false
 }
 
+// smallValue is the value of a field in small print, which is one line of fields.
+func smallValue(f chat.Field) string {
+	if strings.EqualFold(f.Name, "Asked by") {
+		return visible.Name(f.Value)
+	}
+	return visible.Field(f.Value)
+}
+
 // zone is where on a card a line stands.
 type zone int
 
@@ -156,9 +202,13 @@ type drawing struct {
 	card    chat.Card
 	title   string // visible
 	lines   []line
+	summary string // visible: the title and the target
+	content string // the message's text
+	told    bool   // content has all of what is decided, or nothing is
+	body    string // visible; what is decided where there is no code
 	code    string // fenceable
 	exact   bool   // code is what the card says, to the character
-	partial bool   // the card does not show all of code; set by draw
+	partial bool   // the embed does not show all of code; set by draw
 	buttons []chat.Button
 	attach  []chat.File
 	// The names of the two files, that none of the card's own has.
@@ -169,6 +219,9 @@ func newDrawing(c chat.Card) *drawing {
 	d := &drawing{
 		card: c, code: fenceable(c.Code), attach: c.Attach,
 		codeName: freeName(codeFile, c.Attach), detailsName: freeName(detailsFile, c.Attach),
+	}
+	if body := visible.Text(c.Body); strings.TrimSpace(body) != "" {
+		d.body = body
 	}
 	d.exact = d.code == c.Code
 	d.title = visible.Text(strings.TrimSpace(mark(c.Tone) + strings.Join(strings.Fields(c.Title), " ")))
@@ -199,10 +252,13 @@ func newDrawing(c chat.Card) *drawing {
 			d.add(zoneFields, f.Name, f.Value)
 		}
 	}
-	d.add(zoneFields, "", c.Body)
+	d.say()
+	if !d.open() || d.code != "" || !d.told {
+		d.add(zoneFields, "", c.Body)
+	}
 	d.add(zoneSmall, "State", state(c))
 	for _, f := range small {
-		d.add(zoneSmall, f.Name, f.Value)
+		d.add(zoneSmall, f.Name, smallValue(f))
 	}
 	d.add(zoneSmall, "Digest", digest)
 	d.describeCode()
@@ -253,18 +309,57 @@ func (d *drawing) describeCode() {
 	}
 }
 
-// headline is what a notification shows.
-func (d *drawing) headline() string {
+// say writes the message's text: the title and the target, and on an open card what
+// is decided, where there is room for all of it.
+func (d *drawing) say() {
 	s := d.title
 	for _, f := range d.card.Fields {
-		if v := strings.Join(strings.Fields(visible.Text(f.Value)), " "); strings.EqualFold(f.Name, "Target") && v != "" {
+		if v := visible.Field(f.Value); strings.EqualFold(f.Name, "Target") && v != "" {
 			s = strings.TrimSpace(s + " · " + v)
 		}
 	}
 	if s == "" {
 		s = "(no title)"
 	}
-	return clipEscaped(s, MaxContent/4)
+	d.summary = s
+	d.content = clipEscaped(s, MaxContent/4)
+	if !d.open() || d.what() == "" {
+		d.told = true
+		return
+	}
+	shown := escape(d.body)
+	if d.code != "" {
+		shown = fence("", d.code)
+	}
+	whole := escape(s) + "\n" + shown
+	if d.told = utf16Len(escape(s)) <= MaxContent/4 && utf16Len(whole) <= MaxContent; d.told {
+		d.content = whole
+		return
+	}
+	note := "It is too long to show here: read the attached file " + d.wholeFile() + " before you decide."
+	if d.card.Digest != "" {
+		note += " Digest " + strings.Join(strings.Fields(visible.Text(d.card.Digest)), " ")
+	}
+	d.content += "\n" + clipEscaped(note, MaxContent/4)
+}
+
+// open reports whether the card waits for a press.
+func (d *drawing) open() bool { return !d.card.Final && len(d.buttons) > 0 }
+
+// what is what the buttons decide about.
+func (d *drawing) what() string {
+	if d.code != "" {
+		return d.code
+	}
+	return d.body
+}
+
+// wholeFile is the name of the file that has what the buttons decide about.
+func (d *drawing) wholeFile() string {
+	if d.code != "" {
+		return d.codeName
+	}
+	return d.detailsName
 }
 
 // draw makes the embed and the card's own files.
@@ -276,8 +371,9 @@ func (d *drawing) draw() (Embed, []chat.File) {
 	return d.reduced(whole)
 }
 
+// wholeCode is the code for the embed, "" where the text has it.
 func (d *drawing) wholeCode() string {
-	if d.code == "" {
+	if d.code == "" || d.open() && d.told {
 		return ""
 	}
 	return fence("", d.code)
@@ -291,7 +387,7 @@ func (d *drawing) reduced(code string) (Embed, []chat.File) {
 	room = min(max(room, codeRoom), MaxDescription-wordsRoom)
 	if utf16Len(code) > room {
 		d.partial = true
-		code = d.codeEnds(room)
+		code = codeEnds(d.code, room, d.codeName)
 	}
 	for limit := maxLine; limit >= 20; limit /= 2 {
 		lines, cut := d.shorten(limit)
@@ -350,7 +446,7 @@ func (d *drawing) embed(code string, lines []line) Embed {
 		case len(e.Fields) < MaxFields && utf16Len(name) <= MaxFieldName && utf16Len(value) <= MaxFieldValue:
 			e.Fields = append(e.Fields, Field{Name: name, Value: value, Inline: utf16Len(value) <= 40})
 		default:
-			body = append(body, name+": "+value)
+			body = append(body, name+": "+strings.ReplaceAll(value, "\n", `\\x0a`))
 		}
 	}
 	if code != "" {
@@ -380,32 +476,32 @@ func fits(e Embed) bool {
 	return utf16Len(e.Description) <= MaxDescription && (e.Footer == nil || utf16Len(e.Footer.Text) <= MaxFooter) && embedSize(e) <= MaxEmbedTotal
 }
 
-// codeEnds shows the beginning and the end of the code within room UTF-16 units,
-// and says what is missing.
-func (d *drawing) codeEnds(room int) string {
+// codeEnds shows the beginning and the end of fenceable code within room UTF-16
+// units, and says what is missing. file has the whole.
+func codeEnds(code string, room int, file string) string {
 	const markup = 300 // of two code blocks, with the sentence
 	room -= markup
-	head := prefix(d.code, room*2/3)
+	head := prefix(code, room*2/3)
 	if nl := strings.LastIndexByte(head, '\n'); nl > len(head)/2 {
 		head = head[:nl]
 	}
-	rest := d.code[len(head):]
+	rest := code[len(head):]
 	tail := suffix(rest, room/3)
 	if nl := strings.IndexByte(tail, '\n'); nl >= 0 && nl < len(tail)/2 {
 		tail = tail[nl+1:]
 	}
 	missing := rest[:len(rest)-len(tail)]
-	say := fmt.Sprintf("Not all of it fits here: %s in the middle can only be read in the attached file %s, which has the whole.", measure(missing), d.codeName)
+	say := fmt.Sprintf("Not all of it fits here: %s in the middle can only be read in the attached file %s, which has the whole.", measure(missing), clip(visible.Text(file), maxName/2))
 	return fence("", head) + "\n**" + escape(say) + "**\n" + fence("", tail)
 }
 
 // files are the two that the card itself makes.
 func (d *drawing) files(details bool) []chat.File {
 	var out []chat.File
-	if d.partial || !d.exact {
+	if d.partial || !d.exact || d.code != "" && !d.told {
 		out = append(out, chat.File{Name: d.codeName, Text: d.card.Code})
 	}
-	if details {
+	if details || d.code == "" && !d.told {
 		out = append(out, chat.File{Name: d.detailsName, Text: cardText(d.card)})
 	}
 	return out
@@ -439,13 +535,12 @@ func (d *drawing) button(b chat.Button) Button {
 
 // verb is the verb that a button needs, after draw.
 func (d *drawing) verb(b chat.Button) Verb {
-	asIs := d.exact && !d.partial
 	switch {
-	case b.Edit != "" && b.Edit == d.card.Code && asIs:
+	case b.Edit != "" && b.Edit == d.card.Code && d.exact && !d.partial:
 		return VerbEdit
 	case b.Edit != "":
 		return VerbRework
-	case !asIs && !d.card.Final && b.Style != chat.StyleDeny && b.Style != chat.StyleStop:
+	case (!d.exact || !d.told) && !d.card.Final && b.Style != chat.StyleDeny && b.Style != chat.StyleStop:
 		return VerbRead
 	case b.Confirm != "":
 		return VerbConfirm
@@ -453,33 +548,6 @@ func (d *drawing) verb(b chat.Button) Verb {
 		return VerbReason
 	}
 	return VerbDecide
-}
-
-// confirmation is what a form says before its input: what Discord can't show, the
-// button's own question, and the first line of the code. file is the name of the
-// file that has the code.
-func confirmation(v Verb, own, file, digest, code string) string {
-	var ask []string
-	if v == VerbRead {
-		s := "The card does not show it as it is: read " + file + " first."
-		if digest != "" {
-			s += " Digest " + digest + "."
-		}
-		ask = append(ask, s)
-	}
-	if own != "" {
-		ask = append(ask, own)
-	}
-	if len(ask) == 0 || v == VerbEdit || v == VerbRework {
-		return own
-	}
-	if first, _, more := strings.Cut(code, "\n"); first != "" {
-		if more {
-			first += " …"
-		}
-		ask = append(ask, first)
-	}
-	return strings.Join(ask, "\n")
 }
 
 // cardText is a card as plain text, for details.txt.
@@ -501,7 +569,11 @@ func cardText(c chat.Card) string {
 	}
 	add("", c.Code)
 	for _, f := range c.Fields {
-		add(f.Name, f.Value)
+		if smallPrint(f.Name) {
+			add(f.Name, smallValue(f))
+		} else {
+			add(f.Name, visible.Below(f.Value))
+		}
 	}
 	add("", c.Body)
 	add("Digest", c.Digest)

@@ -57,14 +57,14 @@ type Input struct {
 // many is the style of an input of many lines.
 const many = 2
 
-// Modal asks what a button asks before its press counts: its Confirm, a reason
-// (which may stay empty), and for an Edit button what the text should become,
+// Modal asks what a button asks before its press counts: its Confirm with what would
+// run, a reason (which may stay empty), and for an Edit button what the text should become,
 // beginning with b.Edit, exactly. b is from [Buttons] or [Posted]. Discord wants
 // an input in a form, so that a button that only confirms offers the reason too.
 //
 // Errors: [ErrTooLong] when b.Edit is over [MaxInput], [ErrUnseen] when the editor
 // could not see all of it, [ErrCustomID] when b.ID is not usable.
-func Modal(b chat.Button) (Form, error) {
+func Modal(b Choice) (Form, error) {
 	if !validButton(b.ID) {
 		return Form{}, ErrCustomID
 	}
@@ -73,8 +73,8 @@ func Modal(b chat.Button) (Form, error) {
 		title = "-"
 	}
 	f := Form{CustomID: customID(VerbSent, b.ID), Title: title}
-	if ask := strings.TrimSpace(visible.Text(b.Confirm)); ask != "" {
-		f.Components = append(f.Components, Part{Type: typeDisplay, Content: clipEscaped(ask, MaxDisplay)})
+	if ask := display(b); ask != "" {
+		f.Components = append(f.Components, Part{Type: typeDisplay, Content: ask})
 	}
 	if b.Edit != "" {
 		switch {
@@ -93,6 +93,28 @@ func Modal(b chat.Button) (Form, error) {
 		f.add(Input{CustomID: inputReason, Label: "Reason (may stay empty)", MaxLength: maxReason})
 	}
 	return f, nil
+}
+
+// maxFormCode is how much of a form's text is kept for code, in UTF-16 units.
+const maxFormCode = MaxDisplay * 7 / 10
+
+// formHolds reports whether a form shows all of a code.
+func formHolds(code string) bool { return utf16Len(fence("", code)) <= maxFormCode }
+
+// display is the text above the inputs of a form: what is asked, and what would run.
+func display(b Choice) string {
+	ask := strings.TrimSpace(visible.Text(b.Confirm))
+	if b.Code == "" {
+		return clipEscaped(ask, MaxDisplay)
+	}
+	code := fence("", b.Code)
+	if !formHolds(b.Code) {
+		code = codeEnds(b.Code, maxFormCode, b.File)
+	}
+	if ask = clipEscaped(ask, MaxDisplay-maxFormCode-1); ask == "" {
+		return code
+	}
+	return ask + "\n" + code
 }
 
 // maxReason bounds a reason, in UTF-16 units. It is this program's own limit.

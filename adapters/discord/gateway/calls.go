@@ -38,6 +38,20 @@ type Sent struct {
 	// another than what was sent is of a message that the same key made before.
 	Content string `json:"content"`
 	Edited  string `json:"edited_timestamp"`
+	// Embeds is how many people see: Discord drops them where the bot may not
+	// embed links.
+	Embeds Count `json:"embeds"`
+}
+
+// Count is the length of a list.
+type Count int
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *Count) UnmarshalJSON(data []byte) error {
+	var list []json.RawMessage
+	err := json.Unmarshal(data, &list)
+	*c = Count(len(list))
+	return err
 }
 
 // Nonce is what Discord is given for a key: 25 characters at most
@@ -117,8 +131,15 @@ func (r *REST) Delete(ctx context.Context, channel, message string) error {
 
 // Message is one message.
 func (r *REST) Message(ctx context.Context, channel, message string) (*discordgo.Message, error) {
+	var raw json.RawMessage
 	m := new(discordgo.Message)
-	return m, r.do(ctx, channelCall(http.MethodGet, channel, "/messages/{message}", "/messages"+seg(message)), m)
+	if err := r.do(ctx, channelCall(http.MethodGet, channel, "/messages/{message}", "/messages"+seg(message)), &raw); err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(readable(raw), m); err != nil {
+		return m, fmt.Errorf("discord: a message cannot be read: %w", err)
+	}
+	return m, nil
 }
 
 // Page selects messages of a channel. At most one of Before, After and Around is

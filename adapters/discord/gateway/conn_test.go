@@ -194,6 +194,63 @@ func FuzzLink(f *testing.F) {
 	})
 }
 
+// What Discord adds to messages must not keep them away.
+func TestAMessageCountsWithoutItsUnknownParts(t *testing.T) {
+	const said = `"id":"1","channel_id":"2","author":{"id":"4","username":"ann"},"type":19,"content":"restart it","mentions":[{"id":"5"}],"attachments":[{"id":"6","filename":"a"}]`
+	const row = `{"type":1,"components":[{"type":2,"style":1,"label":"Go","custom_id":"x"}]}`
+	for name, more := range map[string]string{
+		"none":                                  ``,
+		"a reply to a message with a component": `,"message_reference":{"message_id":"7"},"referenced_message":{"id":"7","channel_id":"2","author":{"id":"8"},"components":[{"type":99}]}`,
+		"a reply to a reply to one":             `,"referenced_message":{"id":"7","referenced_message":{"id":"9","components":[{"type":99}]}}`,
+		"a reply to what is broken":             `,"referenced_message":{"id":7,"components":"x"}`,
+		"a forwarded message with a component":  `,"message_snapshots":[{"message":{"components":[{"type":99}]}}]`,
+		"a component":                           `,"components":[{"type":99},null,` + row + `]`,
+		"a component in a component":            `,"components":[{"type":17,"components":[{"type":99}]},` + row + `]`,
+		"components that are none":              `,"components":"x"`,
+		"an embed":                              `,"embeds":[{"title":7},{"title":"CPU"}]`,
+		"a sticker":                             `,"sticker_items":[{"id":7}]`,
+		"a poll":                                `,"poll":{"question":"x"}`,
+		"who used a command":                    `,"interaction_metadata":{"type":"x"}`,
+		"an activity":                           `,"activity":{"type":"x"},"application":7,"thread":7,"flags":"x","reactions":{}`,
+	} {
+		for _, kind := range []string{"MESSAGE_CREATE", "MESSAGE_UPDATE"} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				event, key, err := decode(kind, []byte("{"+said+more+"}"))
+				var m *discordgo.Message
+				switch e := event.(type) {
+				case *discordgo.MessageCreate:
+					m = e.Message
+				case *discordgo.MessageUpdate:
+					m = e.Message
+				}
+				if err != nil || key != "2" || m == nil {
+					t.Fatalf("%v, key %q, %v", event, key, err)
+				}
+				if m.Content != "restart it" || m.Author.Username != "ann" || m.Type != discordgo.MessageTypeReply || len(m.Mentions) != 1 || len(m.Attachments) != 1 {
+					t.Errorf("it says %+v", m)
+				}
+				if known := strings.Contains(more, row); known != (len(m.Components) == 1) {
+					t.Errorf("its components are %v", m.Components)
+				}
+				if known := strings.Contains(more, "CPU"); known != (len(m.Embeds) == 1) {
+					t.Errorf("its embeds are %v", m.Embeds)
+				}
+				if known := strings.Contains(more, "poll"); known != (m.Poll != nil) {
+					t.Errorf("its poll is %v", m.Poll)
+				}
+			})
+		}
+	}
+	t.Run("nor does the card of a press", func(t *testing.T) {
+		event, _, err := decode("INTERACTION_CREATE", []byte(`{"id":"1","channel_id":"2","type":3,"token":"t","application_id":"5","member":{"user":{"id":"4"}},"data":{"custom_id":"c","component_type":2},
+			"message":{"id":"6","author":{"id":"9"},"content":"card","components":[{"type":99},`+row+`],"referenced_message":{"components":[{"type":99}]}}}`))
+		i, ok := event.(*discordgo.InteractionCreate)
+		if err != nil || !ok || i.Message.Content != "card" || len(i.Message.Components) != 1 {
+			t.Errorf("%+v, %v", event, err)
+		}
+	})
+}
+
 // FuzzDecode: whatever an event holds, what comes out can be used without
 // looking for nil.
 func FuzzDecode(f *testing.F) {

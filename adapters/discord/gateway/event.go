@@ -23,6 +23,12 @@ func decode(kind string, raw []byte) (event any, key string, err error) {
 		}
 	}()
 	switch kind {
+	case "MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE":
+		raw = readable(raw)
+	case "INTERACTION_CREATE":
+		raw = with(raw, "message", readable)
+	}
+	switch kind {
 	case "MESSAGE_CREATE":
 		return sound(raw, func(e *discordgo.MessageCreate) (string, bool) {
 			return message(e.Message, true)
@@ -65,6 +71,81 @@ func decode(kind string, raw []byte) (event any, key string, err error) {
 		return sound(raw, func(e *discordgo.GuildDelete) (string, bool) { return guild(e.Guild) })
 	}
 	return nil, "", nil
+}
+
+// The fields of a message that are read: those without which it is none, and those
+// that may be left out, of which each entry is looked at by itself.
+var (
+	needed   = []string{"id", "channel_id", "guild_id", "author", "member", "webhook_id", "type", "content", "mentions", "attachments", "edited_timestamp"}
+	optional = []string{"embeds", "components", "sticker_items"}
+)
+
+// readable is a message without what nobody reads, such as the message that it
+// replies to, and without the parts that the library does not know: Discord adds
+// kinds of components, and what somebody said does not depend on them. What is no
+// object stays as it is.
+func readable(raw json.RawMessage) json.RawMessage {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(raw, &all) != nil || all == nil {
+		return raw
+	}
+	out := map[string]json.RawMessage{}
+	for _, name := range needed {
+		if v, ok := all[name]; ok {
+			out[name] = v
+		}
+	}
+	for _, name := range optional {
+		var list, known []json.RawMessage
+		if json.Unmarshal(all[name], &list) != nil {
+			continue
+		}
+		for _, part := range list {
+			if decodes(name, part) {
+				known = append(known, part)
+			}
+		}
+		if known != nil {
+			out[name] = encoded(known)
+		}
+	}
+	var ref discordgo.MessageReference
+	if json.Unmarshal(all["message_reference"], &ref) == nil && ref.MessageID != "" {
+		out["message_reference"] = encoded(ref)
+	}
+	if poll := all["poll"]; len(poll) > 0 && string(poll) != "null" {
+		out["poll"] = json.RawMessage("{}") // that there is one is enough
+	}
+	return encoded(out)
+}
+
+// decodes reports whether the library knows a part of a message.
+func decodes(name string, part json.RawMessage) (ok bool) {
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	return string(part) != "null" && json.Unmarshal(encoded(map[string][]json.RawMessage{name: {part}}), new(discordgo.Message)) == nil
+}
+
+// with changes one field of an object.
+func with(raw json.RawMessage, name string, change func(json.RawMessage) json.RawMessage) json.RawMessage {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(raw, &all) != nil || all[name] == nil {
+		return raw
+	}
+	all[name] = change(all[name])
+	return encoded(all)
+}
+
+// encoded is JSON that was decoded a moment ago.
+func encoded(v any) json.RawMessage {
+	out, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return out
 }
 
 func sound[T any](raw []byte, check func(*T) (string, bool)) (any, string, error) {

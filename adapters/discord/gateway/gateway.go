@@ -157,11 +157,14 @@ type times struct {
 	open      time.Duration // from the dialling to READY or RESUMED
 	closing   time.Duration // for the library to let go of a connection; it takes one second
 	base, cap time.Duration // between attempts, doubled and with jitter
-	identify  time.Duration // cap between sessions that do not last
-	stable    time.Duration // from when on a connection holds: the next one is tried soon
-	lasting   time.Duration // from when on it lasted: the next session is begun soon
-	room      time.Duration // for the queue to empty
-	drain     time.Duration // for what is queued at the end
+	// resume is the cap while a session may be resumed, which costs nothing, and held
+	// from when on a connection of such a session shows that the network is there.
+	resume, held time.Duration
+	identify     time.Duration // cap between sessions that do not last
+	stable       time.Duration // from when on a connection holds: the next one is tried soon
+	lasting      time.Duration // from when on it lasted: the next session is begun soon
+	room         time.Duration // for the queue to empty
+	drain        time.Duration // for what is queued at the end
 	// Among several replicas: for a job until another replica must have it, for a
 	// shard to connect until the next one is asked for, and for a session to be
 	// resumed after its job was elsewhere.
@@ -195,7 +198,7 @@ func New(cfg Config) (*Supervisor, error) {
 	s := &Supervisor{
 		cfg: cfg, rest: rest, log: cfg.Log, budget: newBudget(rest.Gateway), open: (*discordgo.Session).Open, over: "not started",
 		proxy: http.ProxyFromEnvironment,
-		times: times{open: 30 * time.Second, closing: 3 * time.Second, base: time.Second, cap: 30 * time.Second, identify: 2 * time.Minute,
+		times: times{open: 30 * time.Second, closing: 3 * time.Second, base: time.Second, cap: 30 * time.Second, resume: 5 * time.Second, held: 5 * time.Second, identify: 2 * time.Minute,
 			stable: 30 * time.Second, lasting: 10 * time.Minute, room: 30 * time.Second, drain: 5 * time.Second,
 			elsewhere: 3 * time.Second, take: 5 * time.Second, away: 30 * time.Second},
 	}

@@ -276,6 +276,36 @@ func TestAServerThatIsDown(t *testing.T) {
 	})
 }
 
+// TestANetworkThatFlaps: a resume costs nothing, so that the bot hears almost all the
+// time where the connection breaks every 20 s.
+func TestANetworkThatFlaps(t *testing.T) {
+	scene(t, func(n int, c *talk) {
+		if m := c.hello(); m == nil {
+			return
+		} else if *m.Op == 6 {
+			c.send(0, int64(100+n), "RESUMED", map[string]any{})
+		} else {
+			c.ready(n)
+		}
+		time.Sleep(20 * time.Second)
+	}, nil, func(b *bot) {
+		deaf := 0
+		const seconds = 600
+		for range seconds {
+			time.Sleep(time.Second)
+			if b.Ready() != nil {
+				deaf++
+			}
+		}
+		if deaf > seconds/5 {
+			t.Errorf("it was deaf in %d of %d seconds", deaf, seconds)
+		}
+		if st := b.Stats(); st.Identifies != 1 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
 // TestRefusedOpens: a gateway that answers with 503 costs nothing and is named.
 func TestRefusedOpens(t *testing.T) {
 	scene(t, func(n int, c *talk) { c.good(n) }, func(p *play, _ *Config, _ *Supervisor) { p.refuse.Store(8) }, func(b *bot) {
@@ -460,7 +490,7 @@ func TestEvents(t *testing.T) {
 		}
 		author := `"author":{"id":"7"}`
 		for i, d := range []string{
-			`{"id":"1","channel_id":"10","content":"x","components":[{"type":99}],` + author + `}`,
+			`{"id":"1","channel_id":"10","content":["x"],` + author + `}`,
 			`{"id":"1","channel_id":"10","content":"x"}`,
 			`{"id":"1","channel_id":"10","content":"x","mentions":[null],` + author + `}`,
 			`null`, `[]`, `"x"`,
@@ -685,9 +715,13 @@ func TestTheWaitBetweenConnections(t *testing.T) {
 		{"invalid session waits for one to five seconds", time.Hour, &invalidError{}, 0, 1, true, time.Second, 5 * time.Second},
 		{"so does one that may be resumed", time.Hour, &invalidError{true}, 0, 1, false, time.Second, 5 * time.Second},
 		{"op 7 is followed at once", time.Hour, errReconnect, 0, 1, false, 0, 0},
-		{"but not when it comes again and again", 0, errReconnect, 3, 1, false, 4 * time.Second, 8 * time.Second},
+		{"but not when it comes again and again", 0, errReconnect, 3, 1, false, 2500 * time.Millisecond, 5 * time.Second},
 		{"the first failure waits for less than a second", time.Hour, errDeaf, 9, 1, false, 500 * time.Millisecond, time.Second},
 		{"the wait grows", 0, errDeaf, 2, 1, false, 2 * time.Second, 4 * time.Second},
+		{"but not for long while a session may be resumed", 0, errDeaf, 20, 1, false, 2500 * time.Millisecond, 5 * time.Second},
+		{"nor at all after a connection that held for a moment", 20 * time.Second, errDeaf, 20, 1, false, 500 * time.Millisecond, time.Second},
+		{"it grows further when the session is over", 0, &closedError{code: 4009}, 3, 0, true, 4 * time.Second, 8 * time.Second},
+		{"also after a moment", 20 * time.Second, &closedError{code: 4009}, 3, 0, true, 4 * time.Second, 8 * time.Second},
 		{"and has an end", 0, errDeaf, 1000, 1, false, 15 * time.Second, 30 * time.Second},
 		{"that of new sessions is longer, and has an end too", 0, &closedError{code: 4009}, 1000, 1000, true, 2 * time.Minute, 4 * time.Minute},
 	} {

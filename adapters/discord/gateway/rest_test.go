@@ -552,7 +552,7 @@ func TestMessagesLeavesOutWhatIsBroken(t *testing.T) {
 		if got := r.URL.RawQuery; got != "after=5&limit=100" {
 			t.Error(got)
 		}
-		return answer(200, `[{"id":"7","channel_id":"10","author":{"id":"1"},"content":"x"},{"id":"6","channel_id":"10","author":{"id":"1"},"components":[{"type":99}]}]`)
+		return answer(200, `[{"id":"7","channel_id":"10","author":{"id":"1"},"content":"x"},{"id":"6","channel_id":"10","author":{"id":"1"},"content":["x"]}]`)
 	}, func(t *testing.T, r *REST, _ *api) {
 		list, left, err := r.Messages(t.Context(), "10", Page{After: "5", Limit: 100})
 		if err != nil || len(list) != 1 || list[0].ID != "7" || left != 1 {

@@ -63,6 +63,9 @@ const (
 	// maxUnreached is how often the session's own address is dialled before the
 	// general one is.
 	maxUnreached = 2
+	// maxSoon is how many attempts in a row come soon because there is a session to
+	// resume: about two minutes, after which Discord may have forgotten it.
+	maxSoon = 30
 	// maxInterval bounds what Discord may want between heartbeats.
 	maxInterval = 10 * time.Minute
 )
@@ -209,25 +212,28 @@ func reason(err error) string {
 // that may begin.
 func (sh *shard) after(up time.Duration, err error) time.Duration {
 	t := sh.s.times
-	if up >= t.stable {
+	invalid, isInvalid := errors.AsType[*invalidError](err)
+	closed, isClosed := errors.AsType[*closedError](err)
+	if isInvalid && !invalid.resumable || isClosed && (closed.code == 4003 || closed.code == 4007 || closed.code == 4009) {
+		sh.drop() // the session is over
+	}
+	resumes := sh.sess != nil
+	if up >= t.stable || resumes && up >= t.held {
 		sh.fails = 0
 	}
 	if up >= t.lasting {
 		sh.sessions = 0
 	}
 	sh.fails++
-	delay := sh.s.backoff(sh.fails, t.cap)
-	invalid, isInvalid := errors.AsType[*invalidError](err)
-	closed, isClosed := errors.AsType[*closedError](err)
+	most := t.cap
+	if resumes && sh.fails <= maxSoon {
+		most = t.resume
+	}
+	delay := sh.s.backoff(sh.fails, most)
 	switch {
 	case isInvalid:
 		// docs.discord.com/developers/events/gateway, "Resuming": 1 to 5 s.
 		delay = max(delay, time.Second+rand.N(4*time.Second)) //nolint:gosec // spreads calls
-		if !invalid.resumable {
-			sh.drop()
-		}
-	case isClosed && (closed.code == 4003 || closed.code == 4007 || closed.code == 4009):
-		sh.drop() // the session is over
 	case errors.Is(err, errReconnect) && up >= t.stable:
 		delay = 0
 	case errors.Is(err, errFull):
@@ -238,11 +244,11 @@ func (sh *shard) after(up time.Duration, err error) time.Duration {
 	if sh.sess == nil && sh.sessions > 0 {
 		// The wait grows with each session that did not last, so that a fault
 		// which ends every one does not use up the day's IDENTIFYs.
-		most := t.base
+		apart := t.base
 		for range sh.sessions - 1 {
-			most = min(2*most, t.identify)
+			apart = min(2*apart, t.identify)
 		}
-		delay = max(delay, jitter(2*most))
+		delay = max(delay, jitter(2*apart))
 	}
 	return delay
 }

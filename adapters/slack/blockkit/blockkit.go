@@ -76,7 +76,7 @@ const (
 	// MaxButtons is how many buttons a card shows. Slack allows 25 in an actions
 	// block; this is this program's own limit, so that they can't crowd out what
 	// they decide.
-	MaxButtons = 5
+	MaxButtons = 10
 	// MaxURL is a button's url.
 	MaxURL = 3000
 )

@@ -124,13 +124,13 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 		if smallPrint(f.Name) {
 			small = append(small, f)
 		} else {
-			add(zoneFields, f.Name, f.Value)
+			add(zoneFields, f.Name, visible.Below(f.Value))
 		}
 	}
 	add(zoneFields, "", c.Body)
 	add(zoneSmall, "State", state(c))
 	for _, f := range small {
-		add(zoneSmall, f.Name, f.Value)
+		add(zoneSmall, f.Name, smallValue(f))
 	}
 	add(zoneSmall, "Digest", digest)
 	return d
@@ -171,6 +171,14 @@ func smallPrint(name string) bool {
 		return true
 	}
 	return false
+}
+
+// smallValue is the value of a field in small print, which is one line of fields.
+func smallValue(f chat.Field) string {
+	if strings.EqualFold(f.Name, "Asked by") {
+		return visible.Name(f.Value)
+	}
+	return visible.Field(f.Value)
 }
 
 // whole draws the card with everything on it, or nil when that has no room.
@@ -566,7 +574,11 @@ func cardText(c chat.Card) string {
 	}
 	add("", c.Code)
 	for _, f := range c.Fields {
-		add(f.Name, f.Value)
+		if smallPrint(f.Name) {
+			add(f.Name, smallValue(f))
+		} else {
+			add(f.Name, visible.Below(f.Value))
+		}
 	}
 	add("", c.Body)
 	add("Digest", c.Digest)

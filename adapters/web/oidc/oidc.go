@@ -186,46 +186,49 @@ func (c *Client) oauth(p *provider, callback string) *oauth2.Config {
 }
 
 // Finish ends a sign-in: keep is what Begin gave for this browser, answer is the
-// query with which the provider sent it to the callback. It returns the person's
-// name and groups, sorted, and until when the provider vouches for that, which is
+// query with which the provider sent it to the callback. It returns the
+// account as the issuer, a space and its subject, the person's name and groups, sorted, and until when the provider vouches for that, which is
 // about the token and says nothing of how long a session may last. The text of an
 // error is one sentence for the person.
-func (c *Client) Finish(ctx context.Context, keep string, answer url.Values) (name string, groups []string, expires time.Time, err error) {
+func (c *Client) Finish(ctx context.Context, keep string, answer url.Values) (subject, name string, groups []string, expires time.Time, err error) {
 	none := time.Time{}
 	var f pending
 	if json.Unmarshal([]byte(keep), &f) != nil || f.State == "" {
-		return "", nil, none, errState
+		return "", "", nil, none, errState
 	}
 	state, ok := single(answer, "state")
 	if !ok || subtle.ConstantTimeCompare([]byte(state), []byte(f.State)) != 1 {
-		return "", nil, none, c.refuse(ctx, errState, errors.New("the state is not the one that was sent"))
+		return "", "", nil, none, c.refuse(ctx, errState, errors.New("the state is not the one that was sent"))
 	}
 	p, err := c.provider(ctx)
 	if err != nil {
-		return "", nil, none, err
+		return "", "", nil, none, err
 	}
 	if iss, ok := single(answer, "iss"); answer.Has("iss") && (!ok || iss != c.cfg.Issuer) || p.meta.NamesItself && !ok {
-		return "", nil, none, c.refuse(ctx, errUntrue, errors.New("the answer does not come from this issuer"))
+		return "", "", nil, none, c.refuse(ctx, errUntrue, errors.New("the answer does not come from this issuer"))
 	}
 	if answer.Has("error") {
-		return "", nil, none, c.refused(ctx, answer)
+		return "", "", nil, none, c.refused(ctx, answer)
 	}
 	code, ok := single(answer, "code")
 	if !ok {
-		return "", nil, none, c.refuse(ctx, errUntrue, errors.New("the answer has no usable code"))
+		return "", "", nil, none, c.refuse(ctx, errUntrue, errors.New("the answer has no usable code"))
 	}
 	ctx, cancel := context.WithTimeout(gooidc.ClientContext(ctx, c.http), 3*patient)
 	defer cancel()
 	token, err := c.oauth(p, f.Callback).Exchange(ctx, code, oauth2.VerifierOption(f.Verifier))
 	if err != nil {
-		return "", nil, none, c.noToken(ctx, err)
+		return "", "", nil, none, c.noToken(ctx, err)
 	}
 	id, err := c.verify(ctx, p, token, f.Nonce)
 	if err != nil {
-		return "", nil, none, err
+		return "", "", nil, none, err
 	}
 	name, groups, err = c.person(ctx, p, token, id)
-	return name, groups, id.Expiry, err
+	if err != nil {
+		return "", "", nil, none, err
+	}
+	return id.Issuer + " " + id.Subject, name, groups, id.Expiry, nil
 }
 
 // single gives a parameter that is there once and has a value of a sane size.

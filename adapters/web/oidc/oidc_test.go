@@ -72,7 +72,8 @@ func (r *rig) round(spoil func(keep *string, answer url.Values)) (string, []stri
 	if spoil != nil {
 		spoil(&keep, answer)
 	}
-	return r.c.Finish(r.t.Context(), keep, answer)
+	_, name, groups, expires, err := r.c.Finish(r.t.Context(), keep, answer)
+	return name, groups, expires, err
 }
 
 // sentenceIn checks that an error is one sentence for a person.
@@ -112,9 +113,9 @@ func TestAPersonSignsIn(t *testing.T) {
 		t.Errorf("the browser keeps %d bytes", len(keep))
 	}
 	before := time.Now()
-	name, groups, expires, err := r.c.Finish(t.Context(), keep, r.allow(address))
-	if err != nil || name != "ann" || !slices.Equal(groups, []string{"dev", "sre"}) || expires.Before(before.Add(50*time.Minute)) {
-		t.Errorf("%q %q %v, %v", name, groups, expires, err)
+	subject, name, groups, expires, err := r.c.Finish(t.Context(), keep, r.allow(address))
+	if err != nil || name != "ann" || subject != r.c.cfg.Issuer+" 77" || !slices.Equal(groups, []string{"dev", "sre"}) || expires.Before(before.Add(50*time.Minute)) {
+		t.Errorf("%q %q %q %v, %v", subject, name, groups, expires, err)
 	}
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte(url.QueryEscape(clientID)+":"+url.QueryEscape(clientSecret)))
 	if r.auth != basic || r.form.Has("client_secret") {
@@ -228,10 +229,10 @@ func TestACodeIsGoodForOneSignIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer := r.allow(address)
-	if _, _, _, err := r.c.Finish(t.Context(), keep, answer); err != nil {
+	if _, _, _, _, err := r.c.Finish(t.Context(), keep, answer); err != nil {
 		t.Fatal(err)
 	}
-	_, _, _, err = r.c.Finish(t.Context(), keep, answer)
+	_, _, _, _, err = r.c.Finish(t.Context(), keep, answer)
 	sentenceIn(t, err, "not know this sign-in")
 	if strings.Contains(r.log.String(), "SECRET-IN-THE-BODY") || strings.Contains(r.log.String(), answer.Get("code")) {
 		t.Errorf("the log holds what the provider sent:\n%s", r.log)
@@ -249,11 +250,11 @@ func TestAnotherClientOfTheSameConfigurationFinishesASignIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer := r.allow(address)
-	name, groups, _, err := other.Finish(t.Context(), keep, answer)
+	_, name, groups, _, err := other.Finish(t.Context(), keep, answer)
 	if err != nil || name == "" {
 		t.Fatalf("%q, %v, %v", name, groups, err)
 	}
-	if _, _, _, err := r.c.Finish(t.Context(), keep, answer); err == nil {
+	if _, _, _, _, err := r.c.Finish(t.Context(), keep, answer); err == nil {
 		t.Error("the code is good at both")
 	}
 }
@@ -647,7 +648,7 @@ func TestNoAnswerWithoutItsStateIsEverLetIn(t *testing.T) {
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		q := url.Values(rapid.MapOf(rapid.SampledFrom([]string{"state", "code", "iss", "error", "error_description"}), rapid.SliceOfN(rapid.String(), 0, 3)).Draw(rt, "query"))
-		if name, groups, _, err := r.c.Finish(t.Context(), keep, q); err == nil || name != "" || groups != nil {
+		if _, name, groups, _, err := r.c.Finish(t.Context(), keep, q); err == nil || name != "" || groups != nil {
 			rt.Fatalf("%q %q %v", name, groups, err)
 		}
 	})
@@ -679,7 +680,7 @@ func FuzzFinish(f *testing.F) {
 	f.Add(``, "state=&error=access_denied")
 	f.Fuzz(func(t *testing.T, keep, query string) {
 		q, _ := url.ParseQuery(query)
-		if name, _, _, err := c.Finish(t.Context(), keep, q); err == nil || name != "" {
+		if _, name, _, _, err := c.Finish(t.Context(), keep, q); err == nil || name != "" {
 			t.Errorf("%q %q is let in as %q", keep, query, name)
 		}
 	})

@@ -1,5 +1,7 @@
 // The console's API. Errors carry one sentence for the person.
 
+import { newID } from './dom.js';
+
 export class Failure extends Error {
   constructor(status, sentence) {
     super(sentence);
@@ -7,18 +9,36 @@ export class Failure extends Error {
   }
 }
 
+// A session belongs to this page: it opens only to requests that bring the page's key.
+// Cookies go to every port of a host, what is stored here does not.
+const slot = 'page-key';
+let kept = ''; // for browsers without storage
+
+function pageKey() {
+  try { return localStorage.getItem(slot) || kept; } catch { return kept; }
+}
+
+function keepKey(key) {
+  kept = key;
+  try {
+    if (key) localStorage.setItem(slot, key);
+    else localStorage.removeItem(slot);
+  } catch { /* no storage: until the page is left */ }
+}
+
 // readOnly is the reason why this person may only look; '' for who may act.
 const api = { csrf: '', readOnly: '', onSignedOut: () => {} };
 export default api;
 
-async function call(method, path, body) {
+async function call(method, path, body, tried) {
+  const key = tried ?? pageKey();
   let answer;
   try {
     answer = await fetch('/api' + path, {
       method,
       credentials: 'same-origin',
       cache: 'no-store',
-      headers: method === 'GET' ? {} : { 'Content-Type': 'application/json', 'X-CSRF-Token': api.csrf },
+      headers: { 'X-Console-Page': key, ...(method === 'GET' ? {} : { 'Content-Type': 'application/json', 'X-CSRF-Token': api.csrf }) },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch {
@@ -27,6 +47,7 @@ async function call(method, path, body) {
   if (answer.ok && answer.headers.get('Content-Type') === 'application/x-asciicast') {
     return answer.text().catch(() => { throw new Failure(0, 'The recording broke off on its way: try again in a moment.'); });
   }
+  if (answer.status === 401 && method === 'GET' && tried === undefined && key !== pageKey()) return call(method, path); // another tab has signed in
   const data = answer.headers.get('Content-Type')?.startsWith('application/json') ? await answer.json().catch(() => null) : null;
   if (answer.ok) return data;
   const failure = new Failure(answer.status, data?.error || `The bot answered with status ${answer.status}: try again in a moment.`);
@@ -36,9 +57,30 @@ async function call(method, path, body) {
 
 const thread = (id) => '/threads/' + encodeURIComponent(id);
 
-api.login = (code) => call('POST', '/login', { code });
-api.logout = () => call('POST', '/logout', {});
-api.logoutEverywhere = () => call('POST', '/logout-everywhere', {});
+api.login = async (code) => {
+  const page = newID();
+  await call('POST', '/login', { code, page });
+  keepKey(page);
+};
+// adopt takes the key that the identity provider's sign-in left in the address. One
+// that opens nothing came with a link from elsewhere, and changes nothing: so it is
+// tried before it is kept, since the page may be left at any moment.
+api.adopt = async (key) => {
+  try {
+    await call('GET', '/me', undefined, key);
+  } catch (e) {
+    if (e.status === 401 || pageKey()) return;
+  }
+  keepKey(key);
+};
+api.logout = async () => {
+  await call('POST', '/logout', {});
+  keepKey('');
+};
+api.logoutEverywhere = async () => {
+  await call('POST', '/logout-everywhere', {});
+  keepKey('');
+};
 api.me = () => call('GET', '/me');
 api.threads = () => call('GET', '/threads');
 api.start = (id, text) => call('POST', '/threads', { id, text });
@@ -47,16 +89,68 @@ api.say = (t, id, text) => call('POST', thread(t) + '/messages', { id, text });
 api.click = (t, id, button, reason, text) => call('POST', thread(t) + '/clicks', { id, button, reason, text });
 api.panes = (t) => call('GET', thread(t) + '/panes');
 api.recordings = (t) => call('GET', thread(t) + '/recordings');
-api.recordingURL = (t, id) => '/api' + thread(t) + '/recordings/' + encodeURIComponent(id);
 api.recording = (t, id) => call('GET', thread(t) + '/recordings/' + encodeURIComponent(id));
 api.links = (t) => call('GET', thread(t) + '/links');
 api.share = (t, pane, minutes) => call('POST', thread(t) + '/links', { pane, minutes });
 api.unshare = (t, link) => call('POST', thread(t) + '/links/' + encodeURIComponent(link) + '/end', {});
-api.events = (t, after) => new EventSource('/api' + thread(t) + '/events?after=' + after);
+api.events = (t, after) => new Events('/api' + thread(t) + '/events?after=' + after);
 api.live = (t, pane) => {
   const at = new URL('/api/panes/' + encodeURIComponent(pane) + '/live', location.href);
   at.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
   at.search = new URLSearchParams({ thread: t, size: '1' }).toString();
   at.hash = '';
-  return new WebSocket(at);
+  const key = pageKey();
+  return new WebSocket(at, ['countersign-console', ...(key ? ['page.' + key] : [])]);
 };
+
+// Events reads server-sent events as EventSource does, which can send no header. It
+// does not connect again by itself.
+class Events extends EventTarget {
+  constructor(path) {
+    super();
+    this.readyState = EventSource.CONNECTING;
+    this.ending = new AbortController();
+    this.run(path);
+  }
+
+  close() {
+    this.readyState = EventSource.CLOSED;
+    this.ending.abort();
+  }
+
+  async run(path) {
+    try {
+      const answer = await fetch(path, {
+        credentials: 'same-origin', cache: 'no-store', signal: this.ending.signal, headers: { 'X-Console-Page': pageKey(), Accept: 'text/event-stream' },
+      });
+      if (answer.ok) {
+        this.readyState = EventSource.OPEN;
+        this.dispatchEvent(new Event('open'));
+        await this.read(answer.body.pipeThrough(new TextDecoderStream()).getReader());
+      }
+    } catch { /* told below */ }
+    if (this.readyState === EventSource.CLOSED) return; // closed here
+    this.readyState = EventSource.CLOSED;
+    this.dispatchEvent(new Event('error'));
+  }
+
+  async read(reader) {
+    let rest = '';
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done || this.readyState === EventSource.CLOSED) return;
+      const blocks = (rest + value).split('\n\n');
+      rest = blocks.pop();
+      blocks.forEach((b) => this.say(b));
+    }
+  }
+
+  say(block) {
+    const field = {};
+    for (const line of block.split('\n')) {
+      const at = line.indexOf(': ');
+      if (at > 0) field[line.slice(0, at)] = line.slice(at + 2);
+    }
+    if (field.data !== undefined && this.readyState === EventSource.OPEN) this.dispatchEvent(new MessageEvent(field.event || 'message', { data: field.data }));
+  }
+}

@@ -18,16 +18,19 @@ let threads = [];
 let current = null; // thread id, null for a new conversation
 let draft = { id: newID(), text: '' }; // what is being sent, by the id under which it is tried again
 
-// A code must not stay in the address: take it out before anything else.
+// A code, or the key of a session that has just begun, must not stay in the address:
+// they are taken out before anything else.
 function takeCode() {
-  const code = new URLSearchParams(location.hash.slice(1)).get('code');
-  if (code !== null) history.replaceState(null, '', location.pathname);
-  return code;
+  const part = new URLSearchParams(location.hash.slice(1));
+  const [code, key, t] = ['code', 'page', 't'].map((k) => part.get(k));
+  if (code !== null || key !== null) history.replaceState(null, '', location.pathname + (t ? '#t=' + encodeURIComponent(t) : ''));
+  return { code, key };
 }
 
 async function begin() {
-  const code = takeCode();
+  const { code, key } = takeCode();
   let refused = null;
+  if (key) await api.adopt(key);
   if (code) {
     try { await api.login(code); } catch (e) { refused = e; }
   }
@@ -63,8 +66,7 @@ async function enter() {
   recordings.has = me.recordings;
   shares.has = Boolean(me.links);
   shares.may = shares.has && !api.readOnly;
-  await refresh();
-  await route();
+  await Promise.all([route(), refresh()]); // the page can be used from here on: what is opened later must not be opened over
 }
 
 function askLogin(error) {
@@ -75,7 +77,7 @@ function askLogin(error) {
   $('app').hidden = true;
   $('login').hidden = false;
   const here = new URLSearchParams(location.hash.slice(1)).get('t');
-  if ($('oidc')) $('oidc').href = '/oidc/start' + (here ? '?t=' + encodeURIComponent(here) : ''); // and back to the conversation
+  if ($('oidc')) $('oidc').href = '/oidc/start?page' + (here ? '&t=' + encodeURIComponent(here) : ''); // and back to the conversation
   $('login-error').textContent = error;
   $('code').focus();
 }
@@ -115,12 +117,15 @@ function wire() {
   $('term-close').addEventListener('click', toggleTerminal);
   $('stop').addEventListener('click', stop);
   $('composer').addEventListener('submit', (e) => { e.preventDefault(); send(); });
+  let sends = false; // the key that was pressed last
   $('text').addEventListener('keydown', (e) => {
-    if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) {
-      e.preventDefault();
-      if (!e.repeat) send();
-    }
+    sends = e.key === 'Enter' && !e.shiftKey && !e.isComposing;
+    if (!sends) return;
+    e.preventDefault();
+    if (!e.repeat) send();
   });
+  // Where the answer is faster than the key, the browser writes the line break all the same.
+  $('text').addEventListener('beforeinput', (e) => { if (sends && e.inputType === 'insertLineBreak') e.preventDefault(); });
   $('text').addEventListener('input', () => { grow(); remember(); });
   $('examples').addEventListener('click', (e) => {
     const b = e.target.closest('button');
@@ -145,7 +150,7 @@ function go(id) {
 }
 
 async function route() {
-  const code = takeCode(); // a fresh link opened in this tab
+  const { code } = takeCode(); // a fresh link opened in this tab
   if (code) {
     try { await api.login(code); await enter(); } catch (e) { complain(e); }
     return;

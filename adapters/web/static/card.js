@@ -1,13 +1,10 @@
 // Cards. Everything in them is text.
 
-import { el, icon, copy, newID, motion, announce, lost, until, $ } from './dom.js';
+import { el, exposed, icon, copy, newID, announce, lost, until, $ } from './dom.js';
 import api from './api.js';
+import { deciding, unsettle } from './press.js';
 
 const warning = 'M10 3.2l7.4 13.1H2.6zM10 8v4M10 14.2h.01';
-
-// settle is how long a new face's buttons stay shut, so that a finger already
-// on its way does not press what has just appeared under it.
-const settle = 450;
 
 // renderCard draws a card that was posted at a time. Its level and what it waits
 // for stand in words, because a colour says nothing to some people. It is silent
@@ -103,25 +100,24 @@ function buttons(thread, card, offered, notice) {
   const row = el('div', { class: 'choices', role: 'group', 'aria-label': 'Decide' });
   const all = offered.map((b) => {
     const press = el('button', { type: 'button', class: 'button ' + (b.style || ''), 'data-style': b.style || '', 'aria-label': named(b, card), disabled: true }, el('span', { text: b.label }));
-    // A key held down must not run from one button into the next.
-    press.addEventListener('keydown', (e) => { if (e.repeat && (e.key === 'Enter' || e.key === ' ')) e.preventDefault(); });
-    press.addEventListener('click', (e) => {
-      if (press.getAttribute('aria-disabled') === 'true') return;
-      if (e.detail > 0 && b.style === 'approve' && motion.recent()) {
-        tell('The page moved just then: press again if you meant this button.', false);
-        return;
-      }
-      decide(thread, card, b, b.ask_reason ? reason?.value.trim() : '', all, press, notice);
-    });
+    // Who may only look is told below why nothing can be pressed.
+    if (!api.readOnly) {
+      deciding(press, {
+        act: () => {
+          if (press.getAttribute('aria-disabled') !== 'true') decide(thread, card, b, b.ask_reason ? reason?.value.trim() : '', all, press, notice);
+        },
+        refused: () => tell('This button had only just appeared there. Press again if you meant it.', false),
+        ready: () => { press.disabled = false; },
+      });
+    }
     return press;
   });
   row.append(...all);
   form.append(row);
-  // Who may only look is told why nothing can be pressed.
   if (api.readOnly) {
     if (reason) reason.disabled = true;
     form.append(el('p', { class: 'may-not', text: api.readOnly }));
-  } else setTimeout(() => all.forEach((b) => { b.disabled = false; }), settle);
+  }
   return form;
 }
 
@@ -180,9 +176,19 @@ function confirmed(button, card) {
   const yes = $('confirm-yes');
   yes.textContent = button.label;
   yes.className = 'button ' + (button.style || '');
+  armed(yes, () => { yes.disabled = false; });
+  yes.disabled = true;
   const answer = shown(dialog);
   $('confirm-no').focus(); // a second Enter cancels
   return answer;
+}
+
+// armed has the yes of a dialog that is about to open count as the buttons of cards do.
+const ready = new Map(); // yes -> what to do when it may be pressed
+function armed(yes, then) {
+  if (!ready.has(yes)) deciding(yes, { ready: () => ready.get(yes)() });
+  ready.set(yes, then);
+  unsettle(yes);
 }
 
 // shown opens a dialog and gives whether it was left by its yes.
@@ -218,8 +224,13 @@ async function edited(button) {
   field.value = button.edit;
   // What the field made of the text is what is compared: it normalises lines.
   const before = field.value;
-  const check = () => { yes.disabled = !field.value.trim() || field.value === before; };
+  let may = false;
+  const check = () => { yes.disabled = !may || !field.value.trim() || field.value === before; };
   field.oninput = check;
+  armed(yes, () => {
+    may = true;
+    check();
+  });
   check();
   const answer = shown(dialog);
   field.focus();
@@ -254,7 +265,7 @@ export function file(f) {
   return el('details', { class: 'file' },
     el('summary', {}, el('span', { class: 'file-name', text: f.name || 'file' }),
       el('span', { class: 'file-size', text: human(size) + (f.cut ? ', cut' : '') })),
-    f.data ? null : el('pre', { class: 'code', tabindex: '0', role: 'group', 'aria-label': 'Content of ' + (f.name || 'the file'), text: f.text }),
+    f.data ? null : el('pre', { class: 'code', tabindex: '0', role: 'group', 'aria-label': 'Content of ' + (f.name || 'the file'), text: exposed(f.text || '') }),
     el('p', { class: 'file-foot' }, f.cut ? 'This is not the whole file. ' : '', save));
 }
 
@@ -263,7 +274,7 @@ function content(f) {
   return f.data ? Uint8Array.from(atob(f.data), (c) => c.charCodeAt(0)) : f.text;
 }
 
-function download(f) {
+export function download(f) {
   const at = URL.createObjectURL(new Blob([content(f)], { type: f.data ? 'application/octet-stream' : 'text/plain' }));
   const a = el('a', { href: at, download: f.name || 'file.txt' });
   a.click();

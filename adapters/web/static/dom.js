@@ -1,5 +1,14 @@
 // Building blocks: text always goes in as text, never as markup.
 
+// hidden are characters that readers cannot see for what they are, line ends and tabs
+// aside.
+const hidden = /[\0-\x08\x0b-\x1f\x7f\p{Cf}\p{Co}\p{Cn}\p{Default_Ignorable_Code_Point}\u2800\uFFFC]/gu;
+
+// exposed shows what hides in text as escapes.
+export function exposed(text) {
+  return text.replace(/\r\n?/g, '\n').replace(hidden, (c) => '\\u{' + c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0') + '}');
+}
+
 export const $ = (id) => document.getElementById(id);
 
 // el makes an element. Props are attributes, but class, text, on (listeners),
@@ -17,10 +26,6 @@ export function el(tag, props = {}, ...children) {
   node.append(...children.filter((c) => c !== null && c !== undefined && c !== false && c !== ''));
   return node;
 }
-
-// motion remembers when the page last moved by itself: a press that comes right
-// after was aimed at something else.
-export const motion = { at: -1e9, recent: () => performance.now() - motion.at < 350 };
 
 // announce has a screen reader say one sentence, once. While a dialog is open
 // nothing outside of it is heard, so the sentence waits for its end.

@@ -4,6 +4,7 @@
 
 import { $, el, when } from './dom.js';
 import api from './api.js';
+import { download } from './card.js';
 import { display, resize, fit } from './terminal.js';
 
 const longest = 2; // seconds without anything to see that are played
@@ -87,7 +88,7 @@ export class Recordings {
     $('live-view').hidden = true;
     $('live-foot').hidden = true;
     $('player-name').textContent = r.session + ' · ' + r.pane;
-    $('player-save').href = api.recordingURL(this.thread, r.id);
+    $('player-save').onclick = () => this.save(this.thread, r.id);
     $('player-marks').replaceChildren();
     $('player-marks').hidden = true;
     $('player-ticks').replaceChildren();
@@ -111,6 +112,15 @@ export class Recordings {
     this.at = 0;
     this.next = Infinity; // the screen shows something else
     this.begin();
+  }
+
+  // save keeps a recording as a file.
+  async save(thread, id) {
+    try {
+      download({ name: id + '.cast', text: await api.recording(thread, id) });
+    } catch (e) {
+      this.note(e.message);
+    }
   }
 
   close() {

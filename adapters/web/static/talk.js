@@ -1,6 +1,6 @@
 // One conversation: its messages, its stream, and what the bot is doing.
 
-import { $, el, when, copy, motion, announce, tick } from './dom.js';
+import { $, el, when, copy, announce, tick } from './dom.js';
 import api from './api.js';
 import { renderCard, news, toCard, file } from './card.js';
 
@@ -182,7 +182,7 @@ export class Talk {
     const pre = node.querySelector('.doing-tail');
     const text = (p.text || '').replace(/\s+$/, '');
     pre.hidden = !text;
-    pre.classList.toggle('prose', !/^run/i.test(status));
+    pre.classList.toggle('prose', p.kind !== 'output');
     set(pre, text.split('\n').slice(-tail).join('\n'));
     if (stick) this.toEnd();
     this.onChange();
@@ -218,7 +218,6 @@ export class Talk {
 
   toEnd(all = false) {
     const top = all ? this.scroll.scrollHeight : this.target();
-    if (Math.abs(this.scroll.scrollTop - top) > 4) motion.at = performance.now();
     this.scroll.scrollTo({ top, behavior: all && !matchMedia('(prefers-reduced-motion: reduce)').matches ? 'smooth' : 'instant' });
     this.sticky = true;
     $('jump').hidden = true;

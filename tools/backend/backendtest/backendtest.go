@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) backend.Target) {
 	t.Run("cancellation", func(t *testing.T) { cancellation(t, open(t)) })
 	t.Run("environment", func(t *testing.T) { environment(t, open(t)) })
 	t.Run("files", func(t *testing.T) { files(t, open(t)) })
+	t.Run("lock", func(t *testing.T) { locks(t, open(t)) })
 }
 
 // buffer is safe to read while a process writes into it.
@@ -433,7 +435,7 @@ func environment(t *testing.T, tgt backend.Target) {
 		t.Fatal(err)
 	}
 	b, err := tgt.Probe(t.Context())
-	if err != nil || a != b {
+	if err != nil || !reflect.DeepEqual(a, b) {
 		t.Errorf("probing twice: %+v %+v %v", a, b, err)
 	}
 	if a.OS == "" || a.User == "" || !strings.HasPrefix(a.Home, "/") || !strings.HasPrefix(a.TempDir, "/") {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/tools/backend"
 	"countersign/tools/backend/backendtest"
 	"countersign/tools/backend/container"
@@ -67,14 +68,19 @@ func TestRealEngines(t *testing.T) {
 	}
 	for _, kind := range engines {
 		t.Run(kind.name, func(t *testing.T) {
+			if kind.name != "docker" {
+				needstest.Long(t)
+			}
 			e := kind.open(t)
 			for _, way := range ways {
 				t.Run(way.name, func(t *testing.T) {
 					images := []string{enginetest.Debian, enginetest.Tiny}
-					switch { // a command line is slow: one image must do
-					case way.cli && kind.name == "docker":
+					switch { // one image must do where everything is slow
+					case !needstest.Whole(t) && way.cli:
+						images = nil
+					case !needstest.Whole(t):
 						images = images[:1]
-					case way.cli:
+					case way.cli || kind.name == "podman":
 						images = images[1:]
 					}
 					for _, image := range images {
@@ -89,6 +95,9 @@ func TestRealEngines(t *testing.T) {
 					t.Run("a container made again", func(t *testing.T) { madeAgain(t, e, way.cli) })
 					t.Run("input that nobody reads", func(t *testing.T) { unread(t, e, way.cli) })
 					t.Run("another user", func(t *testing.T) { otherUser(t, e, way.cli) })
+					if !way.cli {
+						t.Run("a lock with the network", func(t *testing.T) { lockedNetwork(t, e) })
+					}
 					t.Run("an image without a shell", func(t *testing.T) { noShell(t, e, way.cli) })
 				})
 			}
@@ -164,6 +173,46 @@ func used(t *testing.T, e *enginetest.Engine, cli bool) {
 	id := e.CLI(t, "inspect", "--format", "{{.Id}}", name)
 	if tgt.ID() != "container:"+name+"#"+id[:12] {
 		t.Errorf("after: %s, want %s", tgt.ID(), id)
+	}
+}
+
+// lockedNetwork checks what a lock leaves open of the container's own network, also where
+// the engine keeps the guard from looking at sockets.
+func lockedNetwork(t *testing.T, e *enginetest.Engine) {
+	tgt := open(t, config(e, false, e.Run(t, enginetest.Debian)))
+	caps, err := tgt.Probe(t.Context())
+	if err != nil || caps.Lock.By != "perl" {
+		t.Fatalf("%+v, %v", caps.Lock, err)
+	}
+	up, upW := io.Pipe()
+	p, err := tgt.Start(t.Context(), backend.Spec{Argv: []string{"perl", "-MIO::Socket::INET", "-e", `$| = 1;
+		my $s = IO::Socket::INET->new(Listen => 5, LocalAddr => "127.0.0.1", LocalPort => 7777) or die;
+		print "up\n"; while (my $c = $s->accept) { print $c "hello\n"; close $c }`}, Stdout: upW})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	if _, err := io.ReadFull(up, make([]byte, 3)); err != nil {
+		t.Fatal(err)
+	}
+	client := func(l backend.Lock) (string, []backend.Hit, error) {
+		var out bytes.Buffer
+		p, err := tgt.Start(t.Context(), backend.Spec{Argv: []string{"bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7777; cat <&3"}, Stdout: &out, Lock: &l})
+		if err != nil {
+			return "", nil, err
+		}
+		res, err := p.Wait()
+		return out.String(), res.Hits, err
+	}
+	if out, hits, err := client(backend.Lock{Net: true}); out != "hello\n" || len(hits) > 0 || err != nil {
+		t.Errorf("with the network: %q %v %v", out, hits, err)
+	}
+	if out, hits, err := client(backend.Lock{}); out != "" || len(hits) != 1 || hits[0].Kind != backend.HitConnect || err != nil {
+		t.Errorf("without: %q %v %v", out, hits, err)
+	}
+	_, _, err = client(backend.Lock{Net: true, Sockets: []string{"/run/x.sock"}})
+	if blind := len(caps.Lock.Lacks) > 0; blind != errors.Is(err, backend.ErrNoLock) {
+		t.Errorf("with a socket: %v; it lacks %q", err, caps.Lock.Lacks)
 	}
 }
 

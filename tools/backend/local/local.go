@@ -2,8 +2,8 @@
 // os/exec, each in a process group of its own, and files by os.
 //
 // It gives a process nothing of the bot's environment, so no token can leak
-// into a command. It does not confine anything: a process may do what the
-// bot's user may do.
+// into a command. A process may do what the bot's user may do, unless its
+// backend.Spec has a Lock.
 package local
 
 import (
@@ -13,13 +13,16 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"os/user"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 
 	"countersign/tools/backend"
+	"countersign/tools/backend/lock"
 )
 
 // Options configure the local target.
@@ -45,8 +48,21 @@ type Target struct {
 
 var _ backend.Target = (*Target)(nil)
 
+// handleIgnored keeps what this process starts from ignoring the signals that it was itself started
+// to ignore (by nohup, or behind an "&" in a script): a program inherits what is ignored,
+// and not what is handled. This process goes on ignoring them.
+var handleIgnored = sync.OnceFunc(func() {
+	none := make(chan os.Signal, 1) // what does not fit is dropped
+	for s := syscall.Signal(1); s < 32; s++ {
+		if s != syscall.SIGKILL && s != syscall.SIGSTOP && signal.Ignored(s) {
+			signal.Notify(none, s)
+		}
+	}
+})
+
 // New returns the local target. It starts nothing.
 func New(o Options) *Target {
+	handleIgnored()
 	t := &Target{id: "local", dir: o.Dir, home: os.Getenv("HOME")}
 	if o.Name != "" && o.Name != t.id {
 		t.id += ":" + o.Name
@@ -92,6 +108,7 @@ func (t *Target) Probe(ctx context.Context) (backend.Caps, error) {
 		OS:      runtime.GOOS,
 		TempDir: os.TempDir(),
 	}
+	c.Lock = lock.State(ctx)
 	if p, err := lookPath("bash", backend.SearchPath, "/"); err == nil {
 		c.Bash = p
 	}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -142,5 +144,28 @@ func BenchmarkFork(b *testing.B) {
 		if _, err := p.Wait(); err != nil || out.String() != "hi\n" {
 			b.Fatal(out.String(), err)
 		}
+	}
+}
+
+func TestALockedProcessIsHeldAndLeavesNothingBehind(t *testing.T) {
+	tgt := local.New(local.Options{})
+	caps, err := tgt.Probe(t.Context())
+	if err != nil || caps.Lock.By != "bot" {
+		t.Fatalf("%+v %v", caps.Lock, err)
+	}
+	var out bytes.Buffer
+	mark := "6" + strconv.Itoa(os.Getpid())
+	p, err := tgt.Start(t.Context(), backend.Spec{
+		Shell: "echo x > /tmp/countersign-locked; sleep " + mark + " & timeout " + mark + " sleep " + mark + " & echo done", Lock: &backend.Lock{}, Stdout: &out,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := p.Wait()
+	if err != nil || out.String() != "done\n" || len(res.Hits) != 1 || res.Hits[0] != (backend.Hit{Kind: backend.HitWrite, Name: "/tmp/countersign-locked"}) {
+		t.Errorf("%+v %v %q", res, err, out.String())
+	}
+	if err := exec.CommandContext(t.Context(), "pgrep", "-f", "sleep "+mark).Run(); err == nil {
+		t.Error("something of it still runs")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"countersign/tools/backend"
+	"countersign/tools/backend/lock"
 )
 
 const (
@@ -38,6 +40,7 @@ const (
 type process struct {
 	pid   int
 	grace time.Duration
+	guard *lock.Guard // nil where it is not locked
 
 	killOnce sync.Once
 	killed   chan struct{} // closed by Kill
@@ -108,7 +111,13 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 		return nil, err
 	}
 	begin := time.Now()
-	if err := cmd.Start(); err != nil {
+	var guard *lock.Guard
+	if s.Lock == nil {
+		err = cmd.Start()
+	} else if guard, err = lock.Start(cmd, *s.Lock); errors.Is(err, lock.ErrUnsupported) {
+		err = fmt.Errorf("%w: %w", backend.ErrNoLock, err)
+	}
+	if err != nil {
 		st.closeAll()
 		return nil, fmt.Errorf("local: %w", err)
 	}
@@ -117,6 +126,7 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 	p := &process{
 		pid:    cmd.Process.Pid,
 		grace:  s.Grace,
+		guard:  guard,
 		killed: make(chan struct{}),
 		done:   make(chan struct{}),
 	}
@@ -179,6 +189,15 @@ func (p *process) run(cmd *exec.Cmd, st *streams, begin time.Time, cancel <-chan
 		<-copied
 	}
 	p.res.Duration = time.Since(begin)
+	if p.guard != nil {
+		for range sweeps { // nothing of a read outlives it
+			if !p.guard.Left() {
+				break
+			}
+			p.signal(syscall.SIGKILL)
+		}
+		p.res.Hits = p.guard.Close()
+	}
 	p.err = p.settle(cmd, err)
 }
 
@@ -247,7 +266,54 @@ func (p *process) terminate(exited <-chan error, gone bool) error {
 	return err
 }
 
-func (p *process) signal(sig syscall.Signal) { _ = syscall.Kill(-p.pid, sig) }
+func (p *process) signal(sig syscall.Signal) {
+	_ = syscall.Kill(-p.pid, sig)
+	if p.guard == nil {
+		return
+	}
+	// Its session is its own, and holds the groups that it has made.
+	for _, s := range stats() {
+		if s.session == p.pid && s.group == p.pid {
+			continue // the group was told
+		}
+		if s.session == p.pid || lock.Of(s.pid, p.pid) || p.guard.Started(s.pid) {
+			_ = syscall.Kill(s.pid, sig)
+		}
+	}
+}
+
+// sweeps is how often what is left of a read is looked for: it may be starting more.
+const sweeps = 4
+
+// stat is what the kernel tells of one process.
+type stat struct {
+	pid, group, session int
+	dead                bool // ended, and nobody has waited for it
+}
+
+// stats are those of all processes that can be looked at.
+func stats() []stat {
+	names, _ := filepath.Glob("/proc/[0-9]*/stat")
+	out := make([]stat, 0, len(names))
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has just ended
+		}
+		// "pid (name) state ppid pgrp session ...", and the name may hold anything.
+		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		if len(f) < 4 {
+			continue
+		}
+		var s stat
+		s.pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		s.group, _ = strconv.Atoi(f[2])
+		s.session, _ = strconv.Atoi(f[3])
+		s.dead = f[0] == "Z" || f[0] == "X"
+		out = append(out, s)
+	}
+	return out
+}
 
 // groupAlive tells whether anything of the group still runs. Zombies do not
 // count: where nobody reaps orphans (a container without an init) they stay.
@@ -255,22 +321,11 @@ func (p *process) groupAlive() bool {
 	if errors.Is(syscall.Kill(-p.pid, 0), syscall.ESRCH) {
 		return false
 	}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil || len(stats) == 0 {
-		return true
+	all := stats()
+	if len(all) == 0 {
+		return true // it cannot be known
 	}
-	for _, name := range stats {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			continue // it has just ended
-		}
-		// "pid (name) state ppid pgrp ...", and the name may hold anything.
-		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-		if len(fields) > 2 && fields[2] == strconv.Itoa(p.pid) && fields[0] != "Z" && fields[0] != "X" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(s stat) bool { return s.group == p.pid && !s.dead })
 }
 
 // streams are the pipes of one process.

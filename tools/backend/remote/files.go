@@ -204,6 +204,44 @@ func (f files) Stat(ctx context.Context, name string) (backend.FileInfo, error) 
 // statBatch is how many bytes of paths go into one look.
 const statBatch = 32 << 10
 
+// statAllScript prints statFormat and the name for each path that is there, and then,
+// behind an empty line, the number of each path that has a link in it and where it
+// leads: "?" where that has to be asked for by itself. Few have one, and what is in
+// the directory of the one before needs no process.
+const statAllScript = resolveFunc + `stat -L -c '` + statFormat + `|%n' -- "$@"
+echo
+i=-1 dir= to=
+for s do
+  i=$((i + 1)) q=$s link=
+  while [ -n "$q" ]; do
+    if [ -L "$q" ]; then link=1; break; fi
+    q=${q%/*}
+  done
+  [ -n "$link" ] || continue
+  b=${s##*/}
+  case $b in
+    ''|.|..) r=$(n=0; resolve "$s") || continue ;;
+    *)
+      if [ -L "$s" ]; then
+        r=$(n=0; resolve "$s") || continue
+      else
+        if [ "$dir" != "${s%/*}" ]; then
+          dir=${s%/*} to=
+          to=$(n=0; resolve "${dir:-/}") || to=
+        fi
+        [ -n "$to" ] || continue
+        r=${to%.}
+        r=${r%/}/$b.
+      fi ;;
+  esac
+  case $r in
+    *'
+'*) r=?. ;;
+  esac
+  printf '%s|%s\n' "$i" "${r%.}"
+done
+:`
+
 // StatAll implements backend.Surveyor.
 func (f files) StatAll(ctx context.Context, names []string) ([]backend.FileInfo, []error, error) {
 	infos, errs := make([]backend.FileInfo, len(names)), make([]error, len(names))
@@ -218,12 +256,27 @@ func (f files) StatAll(ctx context.Context, names []string) ([]backend.FileInfo,
 		for i, at := range batch {
 			args[i] = infos[at].Path
 		}
-		out, errOut, _, err := f.m.Look(ctx, `stat -L -c '`+statFormat+`|%n' -- "$@"; :`, args...)
+		out, errOut, _, err := f.m.Look(ctx, statAllScript, args...)
 		if err != nil {
 			return err
 		}
+		stats, links, _ := strings.Cut("\n"+out, "\n\n")
+		leads := map[int]string{}
+		for line := range strings.Lines(links) {
+			i, to, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "|")
+			at, err := strconv.Atoi(i)
+			if err != nil || at < 0 || at >= len(batch) {
+				continue
+			}
+			if to == "?" {
+				if to, err = f.Resolve(ctx, args[at]); errors.Is(err, backend.ErrLost) || ctx.Err() != nil {
+					return err
+				}
+			}
+			leads[batch[at]] = to
+		}
 		found := map[string]backend.FileInfo{}
-		for line := range strings.Lines(out) {
+		for line := range strings.Lines(stats) {
 			parts := strings.SplitN(strings.TrimSuffix(line, "\n"), "|", 5)
 			if len(parts) < 5 {
 				continue
@@ -234,7 +287,12 @@ func (f files) StatAll(ctx context.Context, names []string) ([]backend.FileInfo,
 		}
 		for _, at := range batch {
 			p := infos[at].Path
-			if st, ok := found[p]; ok {
+			st, ok := found[p]
+			if infos[at].Path = path.Clean(p); leads[at] != "" {
+				infos[at].Path = leads[at]
+			}
+			if ok {
+				st.Path = infos[at].Path
 				infos[at] = st
 				continue
 			}

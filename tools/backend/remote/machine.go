@@ -32,6 +32,12 @@ type Options struct {
 	// Slack is how much later than the bot the system itself ends a command whose
 	// context has a deadline, in case that the bot cannot; 0 means 5 s.
 	Slack time.Duration
+	// OnlyLock is the one kind of lock that is tried (backend.LockState.By), for tests;
+	// empty means all, the best first.
+	OnlyLock string
+	// SearchFirst is a directory where the programs that lock are looked for before all
+	// others, for tests.
+	SearchFirst string
 }
 
 // Machine is a system behind a [Transport]: everything of backend.Target but its
@@ -51,8 +57,10 @@ type Machine struct {
 
 // system is what a probe finds out.
 type system struct {
-	caps   backend.Caps
-	leader bool // a transport's program leads a process group
+	caps     backend.Caps
+	leader   bool   // a transport's program leads a process group
+	machine  string // its processor, as uname -m names it
+	launcher launcher
 }
 
 // New returns a machine. It opens nothing.
@@ -94,6 +102,7 @@ echo "user=$u"
 echo "home=${h:-/}"
 echo "temp=$t"
 echo "os=$(uname -s)"
+echo "machine=$(uname -m)"
 echo "bash=$(command -v bash)"
 echo "tmux=$(tmux -V 2>/dev/null)"
 if read -r s 2>/dev/null </proc/$$/stat; then
@@ -134,6 +143,9 @@ func (m *Machine) system(ctx context.Context) (system, error) {
 	if err != nil {
 		return system{}, err
 	}
+	if err := m.findLock(ctx, &s); err != nil {
+		return system{}, err
+	}
 	m.mu.Lock()
 	m.known = &s
 	m.mu.Unlock()
@@ -160,6 +172,8 @@ func (m *Machine) parseProbe(out string) (system, error) {
 			s.caps.TempDir = path.Clean(value)
 		case "os":
 			s.caps.OS = strings.ToLower(value)
+		case "machine":
+			s.machine = value
 		case "bash":
 			s.caps.Bash = value
 		case "tmux":

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -140,15 +141,23 @@ func (m *Machine) start(ctx context.Context, s backend.Spec, how launch) (*proce
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	p := &process{m: m, grace: cmp.Or(max(s.Grace, 0), defaultGrace), killed: make(chan struct{}), done: make(chan struct{}), began: make(chan struct{}), over: make(chan struct{})}
+	p := &process{m: m, grace: cmp.Or(max(s.Grace, 0), defaultGrace), killed: make(chan struct{}), done: make(chan struct{}), there: make(chan struct{}), began: make(chan struct{}), over: make(chan struct{})}
+	p.locked = s.Lock != nil
 	argv, err := m.argv(ctx, s, how, p)
 	if err != nil {
 		return nil, err
 	}
-	p.out = &splitter{token: []byte(p.token), dst: s.Stdout, control: p.onOut}
+	dst, errDst := s.Stdout, s.Stderr
+	if p.silent {
+		p.watch = &watch{dst: errDst}
+		if errDst = p.watch; !p.split {
+			dst = p.watch
+		}
+	}
+	p.out = &splitter{token: []byte(p.token), dst: dst, control: p.onOut}
 	var errOut io.Writer
 	if p.split {
-		p.err = &splitter{token: []byte(p.token), dst: s.Stderr, control: p.onErr, begun: true}
+		p.err = &splitter{token: []byte(p.token), dst: errDst, control: p.onErr, begun: true}
 		errOut = p.err
 	}
 	p.begin = time.Now()
@@ -200,6 +209,7 @@ func (m *Machine) argv(ctx context.Context, s backend.Spec, how launch, p *proce
 	if s.Mark != "" && !markName.MatchString(s.Mark) {
 		return nil, fmt.Errorf("remote: %q is no mark", s.Mark)
 	}
+	p.token = random()
 	dir, notes, prefix := s.Dir, "", []string(nil)
 	if !how.raw {
 		sys, err := m.system(ctx)
@@ -212,6 +222,20 @@ func (m *Machine) argv(ctx context.Context, s backend.Spec, how launch, p *proce
 		}
 		if strings.Contains(prog[0], "=") { // env would take it for a variable
 			prog = append([]string{"sh", "-c", `exec "$0" "$@"`}, prog...)
+		}
+		if s.Lock != nil {
+			words, err := sys.launcher.argv(p.token, *s.Lock)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", m.o.Name, err)
+			}
+			p.silent = sys.launcher.silent()
+			// The launcher begins without a lock, so no variable may tell it what to do; and the
+			// shell before bwrap adds one.
+			if p.silent || !plainEnviron(env) {
+				prog = append(append([]string{"env", "-i"}, env...), prog...)
+				env = backend.Environ(sys.caps)
+			}
+			prog = append(words, prog...)
 		}
 		prog = append(append([]string{"env", "-i"}, env...), prog...)
 		dir = cmp.Or(s.Dir, m.o.Dir, sys.caps.Home)
@@ -227,7 +251,7 @@ func (m *Machine) argv(ctx context.Context, s backend.Spec, how launch, p *proce
 	}
 	streams := "split"
 	switch {
-	case s.Stderr == nil:
+	case s.Stderr == nil && !p.locked: // a lock has something to say there
 		streams = "quiet"
 	case sameWriter(s.Stdout, s.Stderr):
 		streams = "merged"
@@ -237,7 +261,6 @@ func (m *Machine) argv(ctx context.Context, s backend.Spec, how launch, p *proce
 	if at, ok := ctx.Deadline(); ok && !s.Detach && !how.raw {
 		limit = int((time.Until(at) + m.o.Slack).Seconds()) + 1
 	}
-	p.token = random()
 	argv := append(prefix, "sh", "-c", internal+wrapper, "sh", p.token, dir, s.DirID, strconv.Itoa(limit),
 		strconv.Itoa(int(p.grace.Seconds())+1), streams, notes, s.Mark)
 	argv = append(argv, prog...)
@@ -256,11 +279,14 @@ func (m *Machine) argv(ctx context.Context, s backend.Spec, how launch, p *proce
 
 func (m *Machine) notStarted(s backend.Spec, why string) error {
 	dir := cmp.Or(s.Dir, m.o.Dir, "the home directory")
+	why, detail, _ := strings.Cut(why, " ")
 	switch why {
 	case "missing":
 		return fmt.Errorf("%s: the directory %s cannot be used: %w", m.o.Name, dir, fs.ErrNotExist)
 	case "notdir":
 		return fmt.Errorf("%s: %s is not a directory: %w", m.o.Name, dir, syscall.ENOTDIR)
+	case "unlocked":
+		return fmt.Errorf("%s: %w: its lock did not begin%s; check the target again", m.o.Name, backend.ErrNoLock, detail)
 	case "changed":
 		return fmt.Errorf("%s: the directory %s: %w", m.o.Name, dir, backend.ErrChanged)
 	}
@@ -285,8 +311,12 @@ type process struct {
 	ch    Channel
 	token string
 	split bool
-	grace time.Duration
-	begin time.Time
+	// locked is a program that begins when its lock does, silent one whose lock does not
+	// say what it refused.
+	locked, silent bool
+	watch          *watch // of a silent one
+	grace          time.Duration
+	begin          time.Time
 
 	out, err *splitter
 
@@ -299,8 +329,11 @@ type process struct {
 	code     int
 	outEnded bool
 	errEnded bool
-	began    chan struct{} // closed at the first control line
+	hits     []backend.Hit
+	there    chan struct{} // closed when the group is known, or will never be
+	began    chan struct{} // closed when it is known whether the program began
 	done     chan struct{} // closed when both streams have ended
+	thereOne sync.Once
 	beginOne sync.Once
 	doneOne  sync.Once
 
@@ -319,32 +352,64 @@ func (p *process) onOut(kind, arg string) (begun bool) {
 			return false
 		}
 		p.pid = arg
-		p.beginOne.Do(func() { close(p.began) })
+		p.thereOne.Do(func() { close(p.there) })
+		if !p.locked {
+			p.beginOne.Do(func() { close(p.began) })
+		}
 		return true
 	case "x":
-		p.why = cmp.Or(arg, "unknown")
-		p.beginOne.Do(func() { close(p.began) })
+		p.refused(cmp.Or(arg, "unknown"))
 	case "e":
 		p.code, _ = strconv.Atoi(arg)
 		p.outEnded = true
 		p.ended()
+	default:
+		p.onLock(kind, arg)
 	}
 	return false
 }
 
-func (p *process) onErr(kind, _ string) bool {
+func (p *process) onErr(kind, arg string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if kind == "e" {
 		p.errEnded = true
 		p.ended()
+		return false
 	}
+	p.onLock(kind, arg)
 	return false
+}
+
+// onLock takes the control lines of a launcher. The caller holds mu.
+func (p *process) onLock(kind, arg string) {
+	if !p.locked {
+		return
+	}
+	switch kind {
+	case "l":
+		p.beginOne.Do(func() { close(p.began) })
+	case "n":
+		p.refused("unlocked (" + clip(arg) + ")")
+	case "h":
+		if h, ok := hit(arg); ok && len(p.hits) < backend.MaxHits && !slices.Contains(p.hits, h) {
+			p.hits = append(p.hits, h)
+		}
+	}
+}
+
+// refused notes that the program was not started. The caller holds mu.
+func (p *process) refused(why string) {
+	p.thereOne.Do(func() { close(p.there) })
+	p.beginOne.Do(func() { p.why = why; close(p.began) })
 }
 
 // ended notes the end of the program. The caller holds mu.
 func (p *process) ended() {
 	if p.outEnded && (p.errEnded || !p.split) {
+		if p.locked {
+			p.refused("unlocked") // unless it has begun
+		}
 		p.doneOne.Do(func() { close(p.done) })
 	}
 }

@@ -8,10 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/tools/backend"
 	"countersign/tools/backend/backendtest"
 	"countersign/tools/backend/local"
@@ -145,6 +147,9 @@ func shells(t *testing.T) map[string][]string {
 func TestConformance(t *testing.T) {
 	for name, argv := range shells(t) {
 		t.Run(name, func(t *testing.T) {
+			if name != "bash" {
+				needstest.Long(t)
+			}
 			backendtest.Run(t, func(t *testing.T) backend.Target {
 				m := remote.New(remote.Options{Transport: newLoop(argv...), Name: "loop", Notes: "countersign-test"})
 				t.Cleanup(m.Close)
@@ -228,6 +233,18 @@ func TestManyFilesAreLookedAtAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Mkdir(dir+"/sub", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{"link": "sub", "up": "..", "dangling": "sub/none", "round": "round", "odd": "sub/x\ny"} {
+		if err := os.Symlink(to, dir+"/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range []string{"link", "link/", "link/.", "link/..", "link/../a b", "link/none", "link/none/deep", "link/other", "up", "up/none", "dangling", "dangling/x", "round", "round/x", "odd", "sub/../none", "a b/x"} {
+		names = append(names, dir+"/"+n)
+	}
+	some := len(names)
 	for range 3000 {
 		names = append(names, dir+"/nothing/of/that/name")
 	}
@@ -238,8 +255,12 @@ func TestManyFilesAreLookedAtAtOnce(t *testing.T) {
 	for i, n := range names {
 		var one backend.FileInfo
 		oneErr := fs.ErrNotExist
-		if i < 5 {
+		if i < some {
 			one, oneErr = m.FS().Stat(t.Context(), n)
+			resolved, err := m.FS().Resolve(t.Context(), n)
+			if err == nil && infos[i].Path != resolved || err != nil && infos[i].Path != filepath.Clean(n) {
+				t.Errorf("%q leads to %q, alone to %q (%v)", n, infos[i].Path, resolved, err)
+			}
 		}
 		if (oneErr == nil) != (errs[i] == nil) || oneErr != nil && !errors.Is(errs[i], fs.ErrNotExist) {
 			t.Fatalf("%q: %v, alone %v", n, errs[i], oneErr)

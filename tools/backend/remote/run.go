@@ -46,6 +46,10 @@ func (p *process) run(closed <-chan ending, cancel <-chan struct{}) {
 	p.res.Duration = time.Since(p.begin)
 	p.mu.Lock()
 	told, code := p.outEnded, p.code
+	p.res.Hits = p.hits
+	if p.watch != nil && p.watch.found && told && code != 0 {
+		p.res.Hits = append(p.res.Hits, backend.Hit{Kind: backend.HitWrite})
+	}
 	p.mu.Unlock()
 	switch {
 	case told:
@@ -98,8 +102,8 @@ func (p *process) abandon(closed <-chan ending) {
 	timer := time.NewTimer(killTime)
 	defer timer.Stop()
 	select {
-	case <-p.began:
-		if p.why == "" {
+	case <-p.there:
+		if p.pid != "" {
 			_, _ = p.terminate(nil)
 		}
 	case <-closed:

@@ -8,7 +8,7 @@ import (
 )
 
 // controlMax is the longest control line, beyond the token.
-const controlMax = 256
+const controlMax = 1024
 
 // splitter takes the control lines out of a stream and passes the rest on. Before
 // the first one nothing is passed on: a login shell may print what it likes. It is

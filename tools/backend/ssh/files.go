@@ -12,6 +12,7 @@ import (
 	"path"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/pkg/sftp"
 	xssh "golang.org/x/crypto/ssh"
@@ -306,6 +307,10 @@ func read(ctx context.Context, c *sftp.Client, p string, limit int64) ([]byte, e
 	return buf.Bytes(), nil
 }
 
+// helloTime is how long an sftp subsystem may take to say hello, counted from when its
+// channel is there. One that says nothing is none: the shell reads and writes, too.
+const helloTime = 2 * time.Second
+
 // sftpOpen returns the shared SFTP session, opened anew if it was lost.
 func (t *Target) sftpOpen(ctx context.Context) (*sftpSession, error) {
 	t.mu.Lock()
@@ -348,32 +353,37 @@ func (t *Target) sftpOpen(ctx context.Context) (*sftpSession, error) {
 		client, err := sftp.NewClientPipe(ch, ch)
 		got <- result{client, err}
 	}()
+	hello := time.NewTimer(t.helloTime)
+	defer hello.Stop()
+	var r result
 	select {
-	case r := <-got:
-		if r.err != nil {
-			go func() { _ = ch.Close() }()
-			if c.wire.broken.Load() {
-				return nil, fmt.Errorf("%s: %w", t.c.Name, errors.Join(backend.ErrLost, r.err))
-			}
-			t.mu.Lock()
-			c.noSFTP = true
-			t.mu.Unlock()
-			t.log.Info("the host has no working sftp subsystem; files are read by the shell", "error", r.err)
-			return nil, errNoSFTP
-		}
-		s := &sftpSession{c: c, client: r.client, users: 1}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if have := t.sftp; have == nil || have.old || have.c.wire.broken.Load() {
-			t.sftp = s
-		} else {
-			s.old = true // another caller was faster: this one is for a single use
-		}
-		return s, nil
+	case r = <-got:
+	case <-hello.C:
+		r.err = fmt.Errorf("it says nothing for %v", t.helloTime)
 	case <-ctx.Done():
 		go func() { _ = ch.Close() }()
 		return nil, ctx.Err()
 	}
+	if r.err != nil {
+		go func() { _ = ch.Close() }()
+		if c.wire.broken.Load() {
+			return nil, fmt.Errorf("%s: %w", t.c.Name, errors.Join(backend.ErrLost, r.err))
+		}
+		t.mu.Lock()
+		c.noSFTP = true
+		t.mu.Unlock()
+		t.log.Info("the host has no working sftp subsystem; files are read by the shell", "error", r.err)
+		return nil, errNoSFTP
+	}
+	s := &sftpSession{c: c, client: r.client, users: 1}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if have := t.sftp; have == nil || have.old || have.c.wire.broken.Load() {
+		t.sftp = s
+	} else {
+		s.old = true // another caller was faster: this one is for a single use
+	}
+	return s, nil
 }
 
 // sftpRetire keeps others from using a session.

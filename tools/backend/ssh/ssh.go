@@ -98,6 +98,8 @@ type Config struct {
 	Dir string           // default directory, absolute; empty means the user's home
 	Log *slog.Logger     // nil discards
 	Now func() time.Time // nil means time.Now
+
+	onlyLock string // remote.Options.OnlyLock
 }
 
 // hostName is what may stand in a known_hosts line without changing its meaning.
@@ -140,6 +142,8 @@ type Target struct {
 	back    backoff
 	changed chan struct{} // closed and made anew when a slot may have become free
 	sftp    *sftpSession
+
+	helloTime time.Duration // see helloTime; less in tests
 }
 
 var (
@@ -193,10 +197,10 @@ func New(c Config) (*Target, error) {
 	}
 	t := &Target{
 		c: c, hops: hops, log: c.Log.With("target", c.Name),
-		pins: make([]xssh.PublicKey, len(hops)), changed: make(chan struct{}),
+		pins: make([]xssh.PublicKey, len(hops)), changed: make(chan struct{}), helloTime: helloTime,
 	}
 	t.life, t.end = context.WithCancel(context.Background())
-	t.Machine = remote.New(remote.Options{Transport: transport{t}, Name: c.Name, Dir: c.Dir})
+	t.Machine = remote.New(remote.Options{Transport: transport{t}, Name: c.Name, Dir: c.Dir, OnlyLock: c.onlyLock})
 	shell, ok := t.Machine.FS().(shellFiles)
 	if !ok {
 		return nil, errors.New("ssh: the machine's file system lacks Replace or StatAll")

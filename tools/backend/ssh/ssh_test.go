@@ -450,6 +450,28 @@ func TestAFileIsReadAfterTheConnectionWasLost(t *testing.T) {
 	}
 }
 
+// T10: a host whose sftp subsystem is there in name only is read and written by the shell.
+func TestASilentSFTPIsNone(t *testing.T) {
+	s := sshtest.Start(t, sshtest.Options{NoSFTP: true, Config: "Subsystem sftp /bin/sleep 1000\n"})
+	tgt := open(t, config(s))
+	tgt.helloTime = 50 * time.Millisecond
+	within(t, "reads and a write", func() {
+		for range 2 {
+			if data, err := tgt.FS().ReadFile(t.Context(), "/etc/passwd", 4); string(data) != "root" || !errors.Is(err, backend.ErrTooBig) {
+				t.Errorf("%q %v", data, err)
+			}
+		}
+		if err := tgt.FS().WriteFile(t.Context(), s.Home+"/cs-silent", []byte("x"), false); err != nil {
+			t.Error(err)
+		}
+	})
+	tgt.mu.Lock()
+	defer tgt.mu.Unlock()
+	if tgt.sftp != nil || len(tgt.conns) == 0 || !tgt.conns[0].noSFTP {
+		t.Errorf("it is asked again at each file")
+	}
+}
+
 func TestAFileThatIsNotPlainIsWrittenByTheShell(t *testing.T) {
 	tgt := open(t, config(sshtest.Start(t, sshtest.Options{})))
 	out, err := run(t, tgt, "d=$(mktemp -d); cd $d; for m in 644 755 600 640 4755 444; do echo old >$m; chmod $m $m; done; ln -s 644 link; ln -s none dangling; mkdir dir; mkfifo fifo; pwd")

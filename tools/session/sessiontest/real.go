@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -55,6 +56,7 @@ func NewReal(t *testing.T) *Real {
 		}
 		for _, socket := range []string{"countersign-" + r.instance, "countersign-" + r.instance + ".err"} {
 			_, _ = r.exec(context.WithoutCancel(t.Context()), "tmux", "-L", socket, "kill-server")
+			_ = os.Remove(fmt.Sprintf("/tmp/tmux-%d/%s", os.Getuid(), socket)) // tmux leaves it
 		}
 		// The shells outlive their server by a moment and may still write.
 		for _, d := range []string{r.Dir, r.staging} {

@@ -259,6 +259,8 @@ type Pane struct {
 	srv         *Server
 	id, session string
 	spec        tmux.PaneSpec
+	// Ignores says that what runs here goes on after an interrupt.
+	Ignores bool
 
 	// The server's mutex guards what follows.
 	info     tmux.Info
@@ -266,6 +268,7 @@ type Pane struct {
 	screen   string
 	notice   string
 	commands []string
+	shown    []string
 	keys     []tmux.Keys
 	captures []tmux.CaptureOptions
 	stops    int
@@ -287,11 +290,23 @@ func (p *Pane) Set(fn func(*tmux.Info)) {
 	fn(&p.info)
 }
 
-// Show sets what Capture returns.
-func (p *Pane) Show(screen, notice string) {
+// Screen sets what Capture returns.
+func (p *Pane) Screen(screen, notice string) {
 	p.srv.mu.Lock()
 	defer p.srv.mu.Unlock()
 	p.screen, p.notice = screen, notice
+}
+
+// Show implements session.Pane.
+func (p *Pane) Show(ctx context.Context, text string) error {
+	return p.do(ctx, func() { p.shown = append(p.shown, text) })
+}
+
+// Shown returns what people were shown beside the shell.
+func (p *Pane) Shown() []string {
+	p.srv.mu.Lock()
+	defer p.srv.mu.Unlock()
+	return slices.Clone(p.shown)
 }
 
 // Commands returns what was run or dispatched in the pane.
@@ -400,8 +415,9 @@ func (p *Pane) Interrupt(ctx context.Context) error { return p.interrupt(ctx, ni
 
 func (p *Pane) interrupt(ctx context.Context, open gate) error {
 	return p.doIf(ctx, open, false, func() {
-		p.stops++
-		p.info.State = tmux.StateIdle
+		if p.stops++; !p.Ignores {
+			p.info.State = tmux.StateIdle
+		}
 	})
 }
 

@@ -115,6 +115,91 @@ func TestDirectoriesThatTheTextChangesToAreFound(t *testing.T) {
 	}
 }
 
+func TestEveryPlaceThatARelativeNameMayMeanIsFound(t *testing.T) {
+	for text, want := range map[string]string{
+		"cd a; cd b; rm x":                    "a a/b b",
+		"cd a; cd /b; cd c":                   "a /b a/c /b/c c",
+		"(cd a; ls); (cd b; cd c)":            "a b c b/c",
+		"x=$(cd a; pwd); cd b":                "a b",
+		"cd a/..":                             "a/..",
+		"cd l; cd ..":                         "l l/.. ..",
+		"cd":                                  "~",
+		"cd ~/x; cd y":                        "~/x y ~/x/y",
+		"builtin cd -P -- a":                  "a",
+		"git -C a x; git -C b y":              "a b",
+		"git -C a -C b x":                     "a b a/b",
+		"cd s; make -C a; make -C b":          "s a s/a b s/b",
+		"make -Ca":                            "a",
+		"sudo -D a x":                         "a",
+		"env --chdir=a x":                     "a",
+		"env --chdir a x":                     "a",
+		"f() { cd a; }; cd b; f":              "a b a/b a/a b/b b/a a/a/b a/b/a a/b/b b/a/b a/b/a/b",
+		"for i in 1 2; do cd a; rm x; done":   "a a/a",
+		"cd a && { cd b || cd c; } && rm x":   "a b a/b c a/c b/c a/b/c",
+		"cd \"$X\"; cd a":                     "a",
+		"bash -c 'cd a; rm x'; cd b":          "a b a/b",
+		"kubectl apply -k a --kustomize=b -f": "a b a/b",
+	} {
+		got := In(text).Dirs
+		dirs := strings.Fields(want)
+		slices.Sort(got)
+		slices.Sort(dirs)
+		if !slices.Equal(got, dirs) {
+			t.Errorf("%q: %q, want %q", text, got, dirs)
+		}
+	}
+}
+
+func TestTheDirectoryBeforeWhatIsNotKnownIsFound(t *testing.T) {
+	for text, want := range map[string]string{
+		"rm -rf /srv/old/*":                   "/srv/old",
+		"rm -rf /srv/old/?x":                  "/srv/old",
+		"rm -rf a/[ab]":                       "a",
+		"rm -rf a/{b,c}":                      "a",
+		`rm -rf "/srv/$x"`:                    "/srv",
+		`rm -rf "$HOME"/*`:                    "~",
+		`rm -rf ~/a/$(ls)`:                    "~/a",
+		"cp x --target=/srv/*":                "/srv",
+		"cat > /srv/$x":                       "/srv",
+		"for f in /srv/*; do :; done":         "/srv",
+		"find . -exec rm a/{} +":              "a",
+		`D=/srv; rm -rf "$D/x"/*`:             "/srv/x",
+		`D=/srv; rm -rf "${D}"/x/$Y`:          "/srv/x",
+		`for d in a b; do rm -r $d/c/*; done`: "b/c",
+		`rm -rf $PWD/a/*`:                     "./a",
+		"rm -rf -- -a":                        "./-a",
+		"rm -rf ..":                           "..",
+		"bash -c 'rm -rf /srv/*'":             "/srv",
+	} {
+		if _, ok := has(In(text), want); !ok {
+			t.Errorf("%q: %q is not found: %+v", text, want, In(text).Files)
+		}
+	}
+}
+
+func TestWhatATextMakesIsFoundOnlyWhereItDoesNoMore(t *testing.T) {
+	for text, want := range map[string]string{
+		"mkdir -p a/b && cd a/b && touch x":     "a/b a",
+		"install -d a && cp x a":                "a",
+		"sudo mkdir /srv/a":                     "/srv/a /srv",
+		"install x a":                           "",
+		"mkdir a && rm -rf a":                   "",
+		"mkdir a && sudo -u x rm -rf a":         "",
+		"mkdir a && bash x.sh":                  "",
+		"mkdir a && ./touch":                    "",
+		"mkdir a && $X":                         "",
+		"mkdir a && find a -delete":             "",
+		"mkdir a && echo a | xargs rm":          "",
+		"touch() { rm -rf a; }; mkdir a; touch": "",
+		"mkdir a )":                             "",
+		"rm x":                                  "",
+	} {
+		if got := strings.Join(In(text).Made, " "); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestNamesThatAreOnlyKnownLaterAreNotGuessed(t *testing.T) {
 	for _, text := range []string{"bash $X", "bash *.sh", "bash a?", `bash "$X/y"`, "bash `x`"} {
 		for _, f := range In(text).Files {

@@ -19,12 +19,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"countersign/internal/debiantest"
+	"countersign/internal/needstest"
 )
 
 // The images that every engine can run.
@@ -76,6 +77,12 @@ func Docker(t testing.TB) *Engine {
 func Podman(t testing.TB) *Engine {
 	t.Helper()
 	need(t, "podman", "runc", "debootstrap", "tar")
+	if !slices.ContainsFunc([]string{"/usr/lib/podman", "/usr/libexec/podman", "/usr/local/lib/podman", "/usr/local/libexec/podman"}, func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, "netavark"))
+		return err == nil
+	}) {
+		needstest.Missing(t, "podman is here without its network helper netavark: apt-get install -y --no-install-recommends netavark")
+	}
 	arch := archives(t)
 	dir := scratch(t)
 	host := "unix://" + filepath.Join(dir, "podman.sock")
@@ -115,8 +122,9 @@ kill -s TERM "$pid"
 wait "$pid"
 # Podman keeps a conmon for 5 minutes after each exec of its API, which then makes the
 # directory again. They name it in their arguments.
-for f in /proc/[0-9]*/cmdline; do
-  if tr '\0' ' ' 2>/dev/null <"$f" | grep -q "^[^ ]*conmon .*$1/"; then p=${f#/proc/}; kill -s KILL "${p%%/*}"; fi
+for f in $(grep -laF "$1/" /proc/[0-9]*/cmdline); do
+  p=${f#/proc/} p=${p%/*}
+  read -r c <"/proc/$p/comm" && [ "$c" = conmon ] && kill -s KILL "$p"
 done 2>/dev/null
 while read -r x m y; do case $m in "$1"/*) umount -l "$m" ;; esac; done </proc/mounts 2>/dev/null
 rm -rf "$1"
@@ -155,7 +163,7 @@ rm -rf "$1"
 		}
 		if time.Now().After(deadline) {
 			log, _ := os.ReadFile(filepath.Join(dir, "log"))
-			t.Fatalf("no engine at %s within %v: %s", e.Host, patience, tail(log))
+			needstest.Missing(t, fmt.Sprintf("%s is here but does not start within %v; install all of docker.io podman runc netavark debootstrap, and see its own words: %s", filepath.Base(e.Program), patience, tail(log)))
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -177,7 +185,9 @@ func (e *Engine) RunAs(t testing.TB, name, image string, args ...string) {
 	e.load(t, image)
 	argv := append([]string{"run", "-d", "--name", name, "--network=none"}, args...)
 	// The loop reaps orphans once a second, as an init would.
-	e.CLI(t, append(argv, image, "sh", "-c", "while :; do sleep 1; done")...)
+	if _, err := e.try(context.Background(), nil, append(argv, image, "sh", "-c", "while :; do sleep 1; done")...); err != nil {
+		needstest.Missing(t, fmt.Sprintf("%s is here but runs no container; a part of it is missing, see its own words: %v", filepath.Base(e.Program), err))
+	}
 	t.Cleanup(func() {
 		_, _ = e.try(context.Background(), nil, "kill", name) // podman's rm would wait 10 s for its end
 		_, _ = e.try(context.Background(), nil, "rm", "-f", name)
@@ -260,7 +270,7 @@ func (e *Engine) load(t testing.TB, image string) {
 	}
 	defer func() { _ = f.Close() }()
 	if _, err := e.try(context.Background(), f, "import", "-", image); err != nil {
-		t.Fatalf("import %s: %v", image, err)
+		needstest.Missing(t, fmt.Sprintf("%s is here but takes no image: %v", filepath.Base(e.Program), err))
 	}
 	e.have[image] = true
 }
@@ -314,11 +324,11 @@ func write(t testing.TB, path, text string, mode os.FileMode) {
 func need(t testing.TB, programs ...string) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		debiantest.Absent(t, "real container engines need root: run the tests as root")
+		needstest.Missing(t, "real container engines need root: run the tests as root")
 	}
 	for _, p := range programs {
 		if _, err := exec.LookPath(p); err != nil {
-			debiantest.Absent(t, p+" is not installed: apt-get install -y --no-install-recommends docker.io podman runc netavark debootstrap")
+			needstest.Missing(t, p+" is not installed: apt-get install -y --no-install-recommends docker.io podman runc netavark debootstrap")
 		}
 	}
 }

@@ -1,0 +1,139 @@
+package web
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+
+	"countersign/adapters/chat"
+)
+
+// at gives the middle of what css names, as it is now.
+func (s *screenTest) at(css string) (x, y float64) {
+	s.t.Helper()
+	p, err := chromedp.Run(s.ctx, chromedp.Evaluate[[]float64](`(() => { const b = document.querySelector('`+css+`').getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()`))
+	if err != nil || len(p) != 2 {
+		s.t.Fatalf("where %s is: %v %v", css, p, err)
+	}
+	return p[0], p[1]
+}
+
+func mouse(kind input.DispatchMouseEventType, x, y float64) step {
+	return cmd(input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: x, Y: y, Button: input.MouseButtonLeft, ClickCount: 1})
+}
+
+// press presses the mouse at once, wherever css is now.
+func (s *screenTest) press(what, css string) {
+	s.t.Helper()
+	x, y := s.at(css)
+	s.do(what, mouse("mousePressed", x, y), mouse("mouseReleased", x, y))
+}
+
+// stands waits until a press of what css names counts.
+func (s *screenTest) stands(css string) {
+	s.t.Helper()
+	s.do("looking", script(`globalThis.whose = null`))
+	s.until(`(() => {
+		const b = document.querySelector('` + css + `');
+		const at = b.getBoundingClientRect();
+		const here = at.x + ' ' + at.y;
+		if (globalThis.there !== here || globalThis.whose !== b) [globalThis.there, globalThis.whose, globalThis.since] = [here, b, performance.now()];
+		return performance.now() - globalThis.since > 800 && !b.disabled;
+	})()`)
+}
+
+// decide presses a deciding button, as somebody does who has seen it.
+func (s *screenTest) decide(what, css string) {
+	s.t.Helper()
+	s.stands(css)
+	s.do(what, click(css))
+}
+
+func TestAPressCountsOnlyOfAButtonThatHasBeenThereForAWhile(t *testing.T) {
+	const approve = `.card.open button[data-style=approve]`
+	s := newScreenTest(t)
+	th := s.talk()
+	none := func(rule string) {
+		t.Helper()
+		s.do("time for an answer", script(`globalThis.late = performance.now() + 300`))
+		s.until(`performance.now() > globalThis.late`)
+		if c := s.clicks(); len(c) != 0 {
+			t.Fatalf("%s: %+v", rule, c)
+		}
+	}
+
+	// The second half of a double click meets the confirmation's yes.
+	high := waitingCard("a", "restart", "web-1")
+	high.Choose[1].Confirm = "Really?"
+	s.bot.post(th, chat.Post{Key: "a", Card: high})
+	s.until(`document.querySelector('` + approve + `') !== null`)
+	s.stands(approve)
+	s.press("approve", approve)
+	s.until(`document.querySelector('#confirm').open`)
+	s.press("yes, at once", "#confirm-yes")
+	none("a double click passes the confirmation")
+	s.is(`document.querySelector('#confirm').open`)
+
+	// A press that began too early does not count, however late it ends.
+	s.do("leaving it", click("#confirm-no"))
+	s.until(`!document.querySelector('#confirm').open`)
+	s.stands(approve)
+	s.press("approve", approve)
+	s.until(`document.querySelector('#confirm').open`)
+	x, y := s.at("#confirm-yes")
+	s.do("down", mouse("mousePressed", x, y))
+	s.until(`!document.querySelector('#confirm-yes').disabled`)
+	s.stands("#confirm-yes")
+	s.do("up", mouse("mouseReleased", x, y))
+	none("a press that began before the button was seen")
+	s.do("leaving it", click("#confirm-no"))
+	s.until(`!document.querySelector('#confirm').open`)
+
+	// Another request's button at the place of the last one.
+	s.stands(approve)
+	s.bot.post(th, chat.Post{Key: "a", Card: waitingCard("b", "restart", "web-2")})
+	s.until(`document.querySelector('` + approve + `').getAttribute('aria-label').includes('web-2')`)
+	s.press("the new card, at once", approve)
+	none("the button of a card that has just taken the place")
+
+	// The same button at another place.
+	s.stands(approve)
+	s.do("the page moves", script(`document.querySelector('#log').style.paddingTop = '60px'; document.querySelector('.card.open').style.marginLeft = '40px'`))
+	s.press("where it is now", approve)
+	none("a button that has just moved under the pointer")
+	s.until(`document.querySelector('#told').textContent.includes('Press again')`)
+
+	// What was covered until now was not seen.
+	s.stands(approve)
+	s.do("a dialog over it", script(`document.querySelector('#keys').showModal()`))
+	s.do("time to read", script(`globalThis.late = performance.now() + 900`))
+	s.until(`performance.now() > globalThis.late`)
+	s.do("closing it", script(`document.querySelector('#keys').close()`))
+	s.press("what was below", approve)
+	none("a button that a dialog has covered")
+
+	s.stands(approve)
+	s.press("approve", approve)
+	s.until(`document.querySelectorAll('.card.open').length === 0`)
+	if c := s.clicks(); len(c) != 1 || c[0].Button != "approve:b" {
+		t.Errorf("%+v", c)
+	}
+	s.clean()
+}
+
+// Whoever builds another deciding button must use the same mechanism.
+func TestOneMechanismGuardsEveryDecidingButton(t *testing.T) {
+	for _, name := range []string{"card.js", "keys.js", "app.js"} {
+		raw, err := static.ReadFile("static/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(raw), "\n") {
+			if strings.Contains(line, "api.click(") && name != "card.js" || strings.Contains(line, "addEventListener('click'") && strings.Contains(line, "decide(") {
+				t.Errorf("%s:%d decides without press.js: %s", name, i+1, line)
+			}
+		}
+	}
+}

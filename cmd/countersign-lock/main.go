@@ -1,0 +1,171 @@
+// The program countersign-lock runs a program where the kernel keeps it from changing
+// anything. The bot uses it on other machines, where the operator has installed it
+// (tools/backend/remote); there it is the fastest of the ways to do so.
+//
+//	countersign-lock run [--needs NEEDS] [--hits TOKEN] -- PROGRAM [ARGUMENT ...]
+//	countersign-lock check
+//	countersign-lock version
+//
+// NEEDS are net, netlink, processes, devices, admin and unix:/path, with commas between
+// them: what the program may do beside reading files (backend.Lock). run has the
+// program's exit status, 128+n when a signal ended it, and 125 when there is no lock.
+// With a token it writes control lines to standard error, which tools/backend/remote
+// reads: "TOKEN l LANDLOCK SOCKETS" when the lock is on, "TOKEN n WHY" when it cannot be,
+// and "TOKEN h KIND NAME" for what the program was refused.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"countersign/tools/backend"
+	"countersign/tools/backend/lock"
+)
+
+// version is set by the linker in releases.
+var version = "dev"
+
+// Exit codes of its own.
+const (
+	failed   = 1
+	misused  = 2
+	unlocked = 125
+)
+
+// nameMax is how much of a name a control line has, in bytes.
+const nameMax = 300
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	command := ""
+	if len(args) > 0 {
+		command, args = args[0], args[1:]
+	}
+	switch {
+	case command == "run":
+		return hold(args, stderr)
+	case command == "check" && len(args) == 0:
+		s := lock.State(context.Background())
+		if s.By == "" {
+			_, _ = fmt.Fprintf(stderr, "There is no lock here: %s.\n", strings.Join(s.Lacks, "; "))
+			return failed
+		}
+		_, _ = fmt.Fprintln(stdout, "The lock holds.")
+		for _, lack := range s.Lacks {
+			_, _ = fmt.Fprintf(stdout, "But %s.\n", lack)
+		}
+		return 0
+	case command == "version" && len(args) == 0:
+		_, _ = fmt.Fprintln(stdout, version)
+		return 0
+	case command == "socket" && len(args) == 0: // what a trial of the lock tries
+		fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+		if err != nil {
+			return failed
+		}
+		_ = syscall.Close(fd)
+		return 0
+	}
+	_, _ = fmt.Fprintln(stderr, "usage: countersign-lock run [--needs NEEDS] [--hits TOKEN] -- PROGRAM [ARGUMENT ...] | check | version")
+	return misused
+}
+
+// hold runs a program under a lock.
+func hold(args []string, stderr io.Writer) int {
+	token := ""
+	control := func(words ...string) {
+		if token != "" {
+			_, _ = io.WriteString(stderr, token+" "+strings.Join(words, " ")+"\n")
+		}
+	}
+	refuse := func(format string, a ...any) int {
+		if text := fmt.Sprintf(format, a...); token != "" {
+			control("n", strings.ReplaceAll(text, "\n", " "))
+		} else {
+			_, _ = fmt.Fprintln(stderr, "countersign-lock: "+text)
+		}
+		return unlocked
+	}
+	var l backend.Lock
+	var unknown string
+	for len(args) > 0 && args[0] != "--" {
+		if len(args) == 1 {
+			return refuse("%s needs a value", args[0])
+		}
+		switch args[0] {
+		case "--needs":
+			var ok bool
+			if l, ok = needs(args[1]); !ok {
+				unknown = args[1]
+			}
+		case "--hits":
+			token = args[1]
+		default:
+			unknown = args[0]
+		}
+		args = args[2:]
+	}
+	switch {
+	case unknown != "":
+		return refuse("this version does not know %q; install the one of the bot", unknown)
+	case len(args) < 2 || args[1] == "":
+		return refuse("no program is given; write it after --")
+	}
+	code, err := lock.Run(args[1:], l,
+		func(landlock int, sockets bool) {
+			sees := "0"
+			if sockets {
+				sees = "1"
+			}
+			control("l", fmt.Sprint(landlock), sees)
+		},
+		func(h backend.Hit) { control("h", string(h.Kind), plain(h.Name)) })
+	if err != nil {
+		return refuse("%v", err)
+	}
+	return code
+}
+
+// needs reads what a program needs.
+func needs(text string) (backend.Lock, bool) {
+	var l backend.Lock
+	for need := range strings.SplitSeq(text, ",") {
+		path, unix := strings.CutPrefix(need, "unix:")
+		switch {
+		case need == "":
+		case need == "net":
+			l.Net = true
+		case need == "netlink":
+			l.Netlink = true
+		case need == "processes":
+			l.Processes = true
+		case need == "devices":
+			l.Devices = true
+		case need == "admin":
+			l.Admin = true
+		case unix && strings.HasPrefix(path, "/"):
+			l.Sockets = append(l.Sockets, path)
+		default:
+			return l, false
+		}
+	}
+	return l, true
+}
+
+// plain is a name that fits into a control line: %XX is a byte.
+func plain(name string) string {
+	var b strings.Builder
+	for _, c := range []byte(name[:min(len(name), nameMax)]) {
+		if c < ' ' || c == '%' || c == 0x7f {
+			_, _ = fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

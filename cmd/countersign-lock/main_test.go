@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"countersign/tools/backend"
+	"countersign/tools/backend/backendtest"
+)
+
+func TestNeeds(t *testing.T) {
+	l, ok := needs("net,netlink,processes,devices,admin,unix:/run/a.sock,unix:/b")
+	if !ok || !l.Net || !l.Netlink || !l.Processes || !l.Devices || !l.Admin || !slices.Equal(l.Sockets, []string{"/run/a.sock", "/b"}) {
+		t.Errorf("%+v %v", l, ok)
+	}
+	if l, ok := needs(""); !ok || l.Net || l.Sockets != nil {
+		t.Errorf("%+v %v", l, ok)
+	}
+	for _, unknown := range []string{"new", "net,new", "unix:relative", "unix:"} {
+		if _, ok := needs(unknown); ok {
+			t.Errorf("%s is known", unknown)
+		}
+	}
+}
+
+func TestTheHelper(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is a lock for Linux only")
+	}
+	dir := t.TempDir()
+	program := filepath.Join(backendtest.Helper(t), "countersign-lock")
+	for _, tc := range []struct {
+		args        string
+		code        int
+		out, errOut string // errOut: a part of it
+	}{
+		{"version", 0, "dev\n", ""},
+		{"check", 0, "The lock holds.\n", ""},
+		{"", misused, "", "usage: "},
+		{"new", misused, "", "usage: "},
+		{"run -- sh -c |echo hi; exit 7", 7, "hi\n", ""},
+		{"run -- sh -c |kill -TERM $$", 143, "", ""},
+		{"run -- no-such-program-cs", 127, "", "no-such-program-cs: "},
+		{"run -- " + dir, 126, "", dir + ": "},
+		{"run", unlocked, "", "no program is given"},
+		{"run --", unlocked, "", "no program is given"},
+		{"run --needs new -- true", unlocked, "", `does not know "new"`},
+		{"run --new x -- true", unlocked, "", `does not know "--new"`},
+		{"run --hits T --needs new -- true", unlocked, "", "T n this version"},
+		{"run --hits T -- sh -c |echo hi; echo x >" + dir + "/%a; exit 3", 3, "hi\n", "\nT h write " + dir + "/%25a\n"},
+	} {
+		head, last, more := strings.Cut(tc.args, "|")
+		args := strings.Fields(head)
+		if more {
+			args = append(args, last)
+		}
+		var out, errOut bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Env = []string{"PATH=" + backend.SearchPath}
+		cmd.Stdout, cmd.Stderr = &out, &errOut
+		err := cmd.Run()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		if code := cmd.ProcessState.ExitCode(); code != tc.code || out.String() != tc.out || !strings.Contains(errOut.String(), tc.errOut) {
+			t.Errorf("%s: %d %q %q", tc.args, code, out.String(), errOut.String())
+		}
+	}
+	// The file is there only if it was not held.
+	if names, _ := filepath.Glob(dir + "/*"); len(names) > 0 {
+		t.Error(names)
+	}
+}
+
+func TestANameStaysInItsLine(t *testing.T) {
+	if got := plain("a%\n\x7f é"); got != "a%25%0A%7F é" {
+		t.Errorf("%q", got)
+	}
+	if got := plain(strings.Repeat("x", 1000)); len(got) != nameMax {
+		t.Errorf("%d bytes", len(got))
+	}
+}

@@ -1,0 +1,148 @@
+package shell
+
+import (
+	"maps"
+	"path"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"countersign/approvals"
+	"countersign/tools/backend"
+	"countersign/tools/shell/imports"
+	"countersign/tools/shell/named"
+)
+
+// typedBefore are the steps before an action that are typed into the same shell.
+func typedBefore(steps []approvals.Action, a approvals.Action) (texts []string) {
+	for _, s := range steps {
+		if s.Kind == approvals.KindShell && s.Target == a.Target && s.Session == a.Session && s.Pane == a.Pane {
+			texts = append(texts, string(s.Bytes))
+		}
+	}
+	return texts
+}
+
+// movedBy is the directory of a shell after texts that were typed into it, as far as it
+// can be read from them.
+func movedBy(texts []string, dir string) string {
+	for _, text := range texts {
+		file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+		if err != nil {
+			continue
+		}
+		for _, s := range file.Stmts {
+			dir = moveOf(s, dir)
+		}
+	}
+	return dir
+}
+
+func moveOf(s *syntax.Stmt, dir string) string {
+	if s.Background || s.Negated || s.Coprocess {
+		return dir
+	}
+	switch c := s.Cmd.(type) {
+	case *syntax.CallExpr:
+		if len(c.Args) != 2 || c.Args[0].Lit() != "cd" {
+			return dir
+		}
+		to, ok := literal(c.Args[1])
+		switch {
+		case !ok || to == "" || strings.HasPrefix(to, "-") || strings.HasPrefix(to, "~"):
+			return dir
+		case path.IsAbs(to):
+			return path.Clean(to)
+		}
+		return path.Clean(dir + "/" + to)
+	case *syntax.BinaryCmd:
+		if c.Op == syntax.AndStmt {
+			return moveOf(c.Y, moveOf(c.X, dir))
+		}
+	}
+	return dir
+}
+
+// literal is the text of a word that is the same whenever it runs.
+func literal(w *syntax.Word) (string, bool) {
+	var out strings.Builder
+	for _, p := range w.Parts {
+		switch p := p.(type) {
+		case *syntax.Lit:
+			if strings.ContainsAny(p.Value, "*?[{\\") {
+				return "", false
+			}
+			out.WriteString(p.Value)
+		case *syntax.SglQuoted:
+			out.WriteString(p.Value)
+		case *syntax.DblQuoted:
+			for _, in := range p.Parts {
+				l, ok := in.(*syntax.Lit)
+				if !ok || strings.Contains(l.Value, "\\") {
+					return "", false
+				}
+				out.WriteString(l.Value)
+			}
+		default:
+			return "", false
+		}
+	}
+	return out.String(), true
+}
+
+// left are the files of a step with those that the steps before it may bring about or
+// change bound as what they leave, and so is a path that is not there yet. Those that an interpreter runs are bound as they are:
+// running a script is no reason for it to become another one.
+func (t *tool) left(b bound, before []approvals.Action, text string, caps backend.Caps) map[string]string {
+	n := binder{home: caps.Home}
+	changed := map[string]bool{}
+	for _, s := range before {
+		if s.Target != t.cfg.Target.ID() {
+			continue
+		}
+		for _, p := range append([]string{s.Path}, s.Paths...) {
+			if p != "" && s.Kind == approvals.KindChange {
+				changed[path.Clean(p)] = true
+			}
+		}
+		if s.Kind != approvals.KindShell {
+			continue
+		}
+		l := named.In(string(s.Bytes))
+		for _, f := range l.Files {
+			if run := f.Use == named.Content && (f.By == "" || f.By == "." || imports.By(f.By) != imports.None); run {
+				continue
+			}
+			for _, dir := range append([]string{""}, l.Dirs...) {
+				changed[path.Clean(n.under(n.under(s.Dir, dir), f.Name))] = true
+			}
+		}
+	}
+	out := maps.Clone(b.files)
+	if changed[b.dir] || below(b.dir, changed) {
+		out[slashed(b.dir)] = approvals.LeftBySteps
+	}
+	l := named.In(text)
+	for _, f := range l.Files {
+		for _, dir := range append([]string{""}, l.Dirs...) {
+			name := path.Clean(n.under(n.under(b.dir, dir), f.Name))
+			made := strings.Contains(f.Name, "/") && (f.Use == named.Data || f.By == "") && out[name] == "" && out[name+"/"] == ""
+			if !made && !changed[name] && !below(name, changed) {
+				continue
+			}
+			delete(out, name+"/")
+			out[name] = approvals.LeftBySteps
+		}
+	}
+	return out
+}
+
+// below reports whether a name lies in one of the directories.
+func below(name string, dirs map[string]bool) bool {
+	for d := path.Dir(name); d != "/" && d != "."; d = path.Dir(d) {
+		if dirs[d] {
+			return true
+		}
+	}
+	return false
+}
