@@ -74,7 +74,7 @@ func TestDiscordJS(t *testing.T) {
 		}
 	}
 	if err := script.Wait(); err != nil || last != "done" {
-		t.Fatalf("the check ended after %q: %v\n%s", last, err, stderr.String())
+		t.Fatalf("the check ended after %q: %v; %d connections, opens %+v, %d resumes\n%s", last, err, p.Connections(), p.Opens(), p.Resumes(), stderr.String())
 	}
 	th := p.Shown(root)
 	var texts []string

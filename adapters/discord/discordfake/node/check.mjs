@@ -2,7 +2,6 @@
 // the people, and starts this with DISCORD_API_URL in the environment. Each step prints one line; the Go side waits for some of
 // them before its next move. It ends with status 0 and "done" when everything worked.
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import {
   ActionRowBuilder, AttachmentBuilder, ButtonBuilder, ButtonStyle, ChannelType, Client, EmbedBuilder, Events, GatewayIntentBits,
   LabelBuilder, MessageFlags, ModalBuilder, Partials, TextInputBuilder, TextInputStyle,
@@ -18,12 +17,16 @@ const client = new Client({
   rest: { api, retries: 2 },
 });
 const say = (line) => process.stdout.write(`${line}\n`);
-const next = async (event, wanted = () => true) => {
-  for (;;) {
-    const [v] = await once(client, event);
-    if (wanted(v)) return v;
-  }
-};
+// One listener until the wanted event is there: replayed events come without a pause between them.
+const next = (event, wanted = () => true) => new Promise((resolve) => {
+  const listen = (v) => {
+    if (!wanted(v)) return;
+    client.off(event, listen);
+    resolve(v);
+  };
+  client.on(event, listen);
+});
+client.on('debug', (line) => console.error(line)); // the test shows it if it fails
 client.on('error', (e) => { console.error(e); process.exit(1); });
 
 const button = (id, label, style) => new ButtonBuilder().setCustomId(id).setLabel(label).setStyle(style);
