@@ -315,6 +315,15 @@ type Adapter interface {
 	Edit(ctx context.Context, t ThreadID, r MessageRef, p Post) error
 }
 
+// Retracter is implemented by adapters of networks that cannot keep the second of two
+// replicas from posting the same message: one that was stopped right before its call makes
+// it when it wakes.
+type Retracter interface {
+	// Retract removes the messages of twice that are not among those of kept, the post of
+	// the same key that counts.
+	Retract(ctx context.Context, t ThreadID, key string, twice, kept MessageRef) error
+}
+
 // ProgressShower is implemented by adapters that can show [Progress].
 type ProgressShower interface {
 	ShowProgress(ctx context.Context, t ThreadID, p Progress)

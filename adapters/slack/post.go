@@ -545,6 +545,44 @@ func (a *Adapter) updateOne(ctx context.Context, th thread, ts string, prio prio
 	return a.explain("edit", err)
 }
 
+// Retract implements chat.Retracter. Another replica has the thread's turn, which does not
+// matter here: it does not know of these messages.
+func (a *Adapter) Retract(ctx context.Context, t chat.ThreadID, key string, twice, kept chat.MessageRef) error {
+	th, err := parseThread(t)
+	if err != nil {
+		return err
+	}
+	mine, err := parseRef(twice)
+	if err != nil || mine.log { // a line of the log shares its message
+		return err
+	}
+	theirs, err := parseRef(kept)
+	if err != nil {
+		return err
+	}
+	v := a.view(t)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if known, ok := v.refs[key]; ok && known.String() == twice {
+		v.refs[key] = theirs
+	}
+	for _, ts := range mine.parts {
+		if slices.Contains(theirs.parts, ts) {
+			continue
+		}
+		derr := a.pace.do(ctx, "delete/"+th.channel, first, func(ctx context.Context) error {
+			_, _, err := a.api.DeleteMessageContext(ctx, th.channel, ts)
+			return err
+		})
+		var said slackapi.SlackErrorResponse
+		if errors.As(derr, &said) && said.Err == "message_not_found" {
+			continue
+		}
+		err = errors.Join(err, a.explain("remove a message that was posted twice", derr))
+	}
+	return err
+}
+
 // remove deletes a message of ours; that it stays is no reason to fail.
 func (a *Adapter) remove(ctx context.Context, th thread, ts string) {
 	err := a.still(ctx, th.id())

@@ -416,6 +416,24 @@ func TestReplicasPost(t *testing.T) {
 		}
 		same(t, "the thread", b.shows(th), []string{"newer"})
 	})
+	t.Run("what one wrote after another had written it is taken back", func(t *testing.T) {
+		t.Parallel()
+		_, a, b, th := two(t, slackfake.Config{})
+		twice := a.posts(th, chat.Post{Key: "a", Text: "one"})
+		kept := b.posts(th, chat.Post{Key: "b", Text: "one"}) // under another key: b did not find the first
+		if err := a.Retract(t.Context(), th, "a", kept, kept); err != nil {
+			t.Error(err)
+		}
+		same(t, "the thread", b.shows(th), []string{"one", "one"})
+		for range 2 { // the second time it is not there any more
+			if err := a.Retract(t.Context(), th, "a", twice, kept); err != nil {
+				t.Error(err)
+			}
+		}
+		same(t, "the thread", b.shows(th), []string{"one"})
+		b.edits(th, kept, chat.Post{Key: "b", Text: "newer"})
+		same(t, "the thread", b.shows(th), []string{"newer"})
+	})
 	t.Run("one that is stopped in the middle of its waiting neither", func(t *testing.T) {
 		t.Parallel()
 		h, a, b, th := two(t, slackfake.Config{})

@@ -410,6 +410,21 @@ func (g *Gate) timer(tx store.Tx, rec approvals.Record, at time.Time) {
 	})
 }
 
+// Repaint puts a card's present face into the outbox again, for a message that shows an
+// older one; key is that of its post. Other keys are left alone.
+func (g *Gate) Repaint(ctx context.Context, thread chat.ThreadID, key string) error {
+	id, ok := strings.CutPrefix(key, "approval/")
+	if !ok {
+		return nil
+	}
+	return g.cfg.DB.Update(ctx, func(tx store.Tx) error {
+		if rec, found := g.ledger.Get(tx, approvals.ID(id)); found && rec.Thread == thread {
+			g.face(tx, rec, "")
+		}
+		return nil
+	})
+}
+
 // face puts the card's present face into the outbox.
 func (g *Gate) face(tx store.Tx, rec approvals.Record, notice string) chat.Card {
 	c := card.Of(rec, notice)

@@ -239,6 +239,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Yields:      isLog,
 		Concurrency: 256, Timeout: time.Minute,
 		Owner: b.replicas.Name(), Alive: b.replicas.Alive,
+		OnLate: b.late,
 		OnSent: func(r outbox.Row) {
 			switch {
 			case strings.HasPrefix(r.Key, "approval/"):
@@ -425,6 +426,25 @@ func (b *bot) post(ctx context.Context, r outbox.Row) (string, error) {
 	}
 	ref, err := a.Post(ctx, chat.ThreadID(r.Thread), p)
 	return string(ref), err
+}
+
+// late mends what this replica posted or edited after another one had: it was stopped in
+// between. A card of those would have buttons that decide nothing.
+func (b *bot) late(ctx context.Context, r outbox.Row, made, kept string) {
+	var err error
+	switch a, _ := b.adapterOf(r.Thread); {
+	case r.Ref != "":
+		if err = b.gate.Repaint(ctx, chat.ThreadID(r.Thread), r.Key); err == nil {
+			b.sender.Wake(r.Thread)
+		}
+	case made != "" && kept != "" && made != kept:
+		if x, ok := a.(chat.Retracter); ok {
+			err = x.Retract(ctx, chat.ThreadID(r.Thread), r.Key, chat.MessageRef(made), chat.MessageRef(kept))
+		}
+	}
+	if err != nil {
+		b.log.ErrorContext(ctx, "a message that two replicas posted could not be mended", "thread", r.Thread, "key", r.Key, "error", err)
+	}
 }
 
 func (b *bot) progress(ctx context.Context, thread chat.ThreadID, p chat.Progress) {

@@ -178,10 +178,12 @@ func Turn(tx store.Tx, thread string) (n uint64, by string) {
 
 // Sent removes a row that was posted and remembers the reference of its
 // message; an empty ref keeps the one that is known. A row that is not pending
-// any more is left alone.
-func Sent(tx store.Tx, row Row, ref string) {
+// any more is left alone: then it is late, and kept is the message that counts, "" if
+// none is known.
+func Sent(tx store.Tx, row Row, ref string) (kept string, late bool) {
 	if !remove(tx, row) {
-		return
+		kept, _ = Ref(tx, row.Thread, row.Key)
+		return kept, true
 	}
 	k, _ := store.Load[keyRow](tx, refKey(row.Thread, row.Key))
 	if ref == "" {
@@ -195,6 +197,7 @@ func Sent(tx store.Tx, row Row, ref string) {
 		tx.Set(ageKey(k.At, row.Thread, row.Key), nil)
 	}
 	saveKey(tx, row, k)
+	return ref, false
 }
 
 // Failed records that the try which [Attempt] announced failed, and when the

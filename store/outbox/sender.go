@@ -46,6 +46,12 @@ type Options struct {
 	// OnSent, if set, is called after a row was posted and recorded, with its
 	// reference as row.Ref.
 	OnSent func(row Row)
+	// OnLate, if set, is called after a row was posted that another sender, which went on
+	// with the thread meanwhile, had sent and recorded: a process can be stopped between
+	// its last look and its call. row.Ref is set where the row was an edit, made is the
+	// message that this sender made or edited, and kept the one that counts, "" if none is
+	// known.
+	OnLate func(ctx context.Context, row Row, made, kept string)
 	// OnDropped, if set, is called after a row was dropped, with the reason as
 	// row.LastError.
 	OnDropped func(row Row)
@@ -401,8 +407,18 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 	more := false // rows behind this one; of those that come later somebody is told
 	switch {
 	case err == nil:
-		if !s.record(ctx, row, func(tx store.Tx) { Sent(tx, row, ref); more = waits(tx, thread) }) {
+		kept, late := "", false
+		if !s.record(ctx, row, func(tx store.Tx) { kept, late = Sent(tx, row, ref); more = waits(tx, thread) }) {
 			return step{thread: thread}
+		}
+		if late {
+			s.o.Log.WarnContext(ctx, "outbox posted what another replica had posted", "thread", thread, "key", row.Key)
+			if s.o.OnLate != nil {
+				lctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Timeout)
+				s.o.OnLate(lctx, row, ref, kept)
+				cancel()
+			}
+			return step{thread: thread, more: more}
 		}
 		if ref != "" {
 			row.Ref = ref

@@ -512,23 +512,28 @@ func TestARowIsSentByOneOfSeveralSenders(t *testing.T) {
 					return "", ctx.Err()
 				}
 			}
-			return "msg-" + row.Key, nil
+			return fmt.Sprint("msg-", row.Key, "-", row.Attempts), nil
 		}
+		var late []string
 		alive := map[string]bool{"a": true, "b": true}
 		var mu sync.Mutex
 		sender := func(name string) *outbox.Sender {
-			return outbox.NewSender(db, outbox.Options{Send: n.send, Owner: name, Timeout: time.Hour, Alive: func(_ store.Tx, o string) bool {
+			return outbox.NewSender(db, outbox.Options{Send: n.send, Owner: name, Timeout: time.Hour, OnLate: func(_ context.Context, r outbox.Row, made, kept string) {
+				mu.Lock()
+				defer mu.Unlock()
+				late = append(late, name+" "+r.Key+" "+made+" "+kept)
+			}, Alive: func(_ store.Tx, o string) bool {
 				mu.Lock()
 				defer mu.Unlock()
 				return alive[o]
 			}})
 		}
 		a, b := sender("a"), sender("b")
-		stopA, stopB := start(t, a), start(t, b)
 		put(t, db, "t", "slow", "1")
 		put(t, db, "t", "next", "2")
-		a.Wake("t")
-		synctest.Wait()
+		stopA := start(t, a)
+		synctest.Wait() // the row is a's
+		stopB := start(t, b)
 		b.Wake("t")
 		time.Sleep(time.Minute)
 		n.wantSent(t, "t/slow=1@ #1")
@@ -541,10 +546,13 @@ func TestARowIsSentByOneOfSeveralSenders(t *testing.T) {
 		b.Look()
 		synctest.Wait()
 		n.wantSent(t, "t/slow=1@ #1", "t/slow=1@ #2", "t/next=2@ #1")
-		close(hold) // a wakes up: what it records changes nothing
+		close(hold) // a wakes up: what it records changes nothing, and it hears what counts
 		synctest.Wait()
 		time.Sleep(time.Minute)
 		n.wantSent(t, "t/slow=1@ #1", "t/slow=1@ #2", "t/next=2@ #1")
+		if !slices.Equal(late, []string{"a slow msg-slow-1 msg-slow-2"}) {
+			t.Errorf("late: %q", late)
+		}
 		stopA()
 		stopB()
 	})
