@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"countersign/internal/config"
 )
 
 // addressFile is where a running bot says how it is reached from its own machine,
@@ -25,7 +27,7 @@ func (b *bot) tellAddress(base string) error {
 }
 
 // ownURL is where the bot of this data directory is reached from its own machine.
-func (e Env) ownURL() string {
+func ownURL(e config.Env) string {
 	if b, err := os.ReadFile(filepath.Join(e.DataDir, addressFile)); err == nil {
 		u, err := url.Parse(strings.TrimSpace(string(b)))
 		if err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/chat"
 	"countersign/alerts"
 	"countersign/alerts/hook"
@@ -16,10 +18,10 @@ import (
 )
 
 // alertSecrets are the secrets of the hooks, which stand in the environment.
-func alertSecrets(f File) (map[notice.Source]redact.Secret, error) {
+func alertSecrets(f config.File) (map[notice.Source]redact.Secret, error) {
 	secrets, err := f.Alerts.Secrets(os.LookupEnv)
 	if err != nil {
-		return nil, usage("alerts: %v", err)
+		return nil, config.Errorf("alerts: %v", err)
 	}
 	return secrets, nil
 }
@@ -50,11 +52,11 @@ func (b *bot) openAlerts() (*hook.Handler, error) {
 		Redact: b.redact, Tell: func(tx store.Tx) { b.replicas.hint(tx, hintAlerts) }, Log: log, Now: time.Now,
 	})
 	if err != nil {
-		return nil, usage("alerts: %v", err)
+		return nil, config.Errorf("alerts: %v", err)
 	}
 	h, err := hook.New(hook.Config{Secrets: secrets, Untimed: b.file.Alerts.Untimed(), Accept: b.intake.Accept, Log: log, Now: time.Now})
 	if err != nil {
-		return nil, usage("alerts: %v", err)
+		return nil, config.Errorf("alerts: %v", err)
 	}
 	for _, source := range slices.Sorted(maps.Keys(secrets)) {
 		log.Info("alerts are taken", "path", hook.Path+string(source))

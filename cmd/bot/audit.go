@@ -24,6 +24,8 @@ import (
 	"sync"
 	"time"
 
+	"countersign/internal/config"
+
 	"github.com/spf13/cobra"
 
 	"countersign/adapters/chat"
@@ -35,54 +37,6 @@ import (
 	"countersign/store/outbox"
 )
 
-// AuditConfig says where the daily summary of decisions is posted. The hash in it
-// is what makes the record evidence: it lies where the bot cannot change it.
-type AuditConfig struct {
-	Summary string `yaml:"summary,omitempty"` // the thread, such as slack:T1:C1:1700000000.0001; "" posts none
-	At      string `yaml:"at"`                // time of day, such as 09:00
-	Zone    string `yaml:"zone"`              // IANA name, such as Europe/Vienna
-}
-
-func defaultAudit() AuditConfig { return AuditConfig{At: "09:00", Zone: "UTC"} }
-
-func (c AuditConfig) check(path string) error {
-	if c.Summary != "" && !strings.HasPrefix(c.Summary, "slack:") && !strings.HasPrefix(c.Summary, "web:") {
-		return usage("%s: audit.summary is %q, which is no thread; use one such as slack:T1:C1:1700000000.0001", path, c.Summary)
-	}
-	if _, err := c.clock(); err != nil {
-		return usage("%s: %v", path, err)
-	}
-	return nil
-}
-
-// daily is a time of day.
-type daily struct {
-	hour, minute int
-	zone         *time.Location
-}
-
-func (c AuditConfig) clock() (daily, error) {
-	at, err := time.Parse("15:04", c.At)
-	if err != nil {
-		return daily{}, fmt.Errorf("audit.at is %q; use hours and minutes such as 09:00", c.At)
-	}
-	zone, err := time.LoadLocation(c.Zone)
-	if err != nil {
-		return daily{}, fmt.Errorf("audit.zone is %q, which this machine does not know; use a name such as Europe/Vienna or UTC", c.Zone)
-	}
-	return daily{at.Hour(), at.Minute(), zone}, nil
-}
-
-// next is the first time after t that it is this time of day.
-func (d daily) next(t time.Time) time.Time {
-	year, month, day := t.In(d.zone).Date()
-	for ; ; day++ {
-		if due := time.Date(year, month, day, d.hour, d.minute, 0, 0, d.zone); due.After(t) {
-			return due
-		}
-	}
-}
-
 const (
 	// anchorEvery bounds how much of the record could be cut off unnoticed.
 	anchorEvery  = 15 * time.Minute
@@ -92,13 +46,13 @@ const (
 // auditor anchors the record and posts its summaries.
 type auditor struct {
 	db   store.DB
-	cfg  AuditConfig
+	cfg  config.AuditConfig
 	wake func(thread string)
 	now  func() time.Time
 	log  *slog.Logger
 }
 
-func (b *bot) auditor(cfg AuditConfig) *auditor {
+func (b *bot) auditor(cfg config.AuditConfig) *auditor {
 	return &auditor{db: b.db, cfg: cfg, wake: b.sender.Wake, now: time.Now, log: b.log}
 }
 
@@ -159,7 +113,7 @@ func (a *auditor) summaries(ctx context.Context) error {
 	if a.cfg.Summary == "" {
 		return nil
 	}
-	at, err := a.cfg.clock()
+	at, err := a.cfg.Clock()
 	if err != nil {
 		return err
 	}
@@ -167,7 +121,7 @@ func (a *auditor) summaries(ctx context.Context) error {
 		wait := time.Duration(0)
 		last, err := a.last(ctx)
 		if err == nil {
-			if wait = at.next(last).Sub(a.now()); wait <= 0 {
+			if wait = at.Next(last).Sub(a.now()); wait <= 0 {
 				err = a.summary(ctx, last)
 			}
 		}
@@ -285,13 +239,13 @@ func auditVerifyCommand() *cobra.Command {
 		Use: "verify [FILE]", Short: "Check the hash chains of the store, or of an export (- is standard input); a line for each fault",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage("audit verify takes one export at most; see bot audit verify --help")
+				return config.Errorf("audit verify takes one export at most; see bot audit verify --help")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("anchor") && (len(posted) < 12 || len(posted) > 64 || strings.Trim(strings.ToLower(posted), "0123456789abcdef") != "") {
-				return usage("--anchor takes the hash of an anchor as it was posted, or its first 12 digits or more")
+				return config.Errorf("--anchor takes the hash of an anchor as it was posted, or its first 12 digits or more")
 			}
 			v := verification{cmd: cmd, o: audit.CheckOptions{Posted: posted}}
 			if len(args) == 0 {
@@ -301,7 +255,7 @@ func auditVerifyCommand() *cobra.Command {
 			if args[0] != "-" {
 				f, err := os.Open(args[0])
 				if err != nil {
-					return usage("the export cannot be read (%v); name a file that audit export wrote", err)
+					return config.Errorf("the export cannot be read (%v); name a file that audit export wrote", err)
 				}
 				defer func() { _ = f.Close() }()
 				in = f
@@ -328,7 +282,7 @@ func (v *verification) fault(f audit.Fault) {
 
 // store checks the store itself, or what the running bot that holds it exports.
 func (v *verification) store(base string) error {
-	e, err := readEnv()
+	e, err := config.ReadEnv()
 	if err != nil {
 		return err
 	}
@@ -414,7 +368,7 @@ func auditExportCommand() *cobra.Command {
 		Use: "export", Short: "Write the record of decisions as JSON Lines, anchors included, secrets taken out once more",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("audit export takes no arguments; it writes to standard output")
+				return config.Errorf("audit export takes no arguments; it writes to standard output")
 			}
 			return nil
 		},
@@ -423,7 +377,7 @@ func auditExportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			e, err := readEnv()
+			e, err := config.ReadEnv()
 			if err != nil {
 				return err
 			}
@@ -466,7 +420,7 @@ func sinceOf(s string, now time.Time) (time.Time, error) {
 		}
 	}
 	if err != nil || back <= 0 {
-		return time.Time{}, usage("--since is %q; use days or hours such as 30d or 12h", s)
+		return time.Time{}, config.Errorf("--since is %q; use days or hours such as 30d or 12h", s)
 	}
 	return now.Add(-back), nil
 }
@@ -505,19 +459,19 @@ func auditCode(key []byte, now time.Time) string {
 
 // fetch copies the export of the running bot to w. An error after some bytes means
 // that they cannot be trusted.
-func fetch(ctx context.Context, e Env, base string, q url.Values, w io.Writer) error {
+func fetch(ctx context.Context, e config.Env, base string, q url.Values, w io.Writer) error {
 	key, err := os.ReadFile(filepath.Join(e.DataDir, "web.key"))
 	if err != nil || len(key) != 32 {
 		return fmt.Errorf("the store in %s is in use by a running bot, and the key to ask that bot is not there or cannot be read; stop the bot, or run this as its user", e.DataDir)
 	}
 	if base == "" {
-		base = e.ownURL()
+		base = ownURL(e)
 	}
 	away := fmt.Sprintf("the store in %s is in use by a running bot, and no bot answers at %s; name its address with --url, or stop it", e.DataDir, base)
 	code := auditCode(key, time.Now())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+exportPath+"?"+q.Encode(), http.NoBody)
 	if err != nil {
-		return usage("--url is %q, which is no address; use one such as http://%s", base, defaultListen)
+		return config.Errorf("--url is %q, which is no address; use one such as http://%s", base, defaultListen)
 	}
 	req.Header.Set("Authorization", codeScheme+code)
 	client := ownClient()

@@ -18,6 +18,8 @@ import (
 	"time"
 	_ "time/tzdata"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/chat"
 	"countersign/approvals/audit"
 	"countersign/store"
@@ -25,47 +27,6 @@ import (
 	"countersign/store/mem"
 	"countersign/store/outbox"
 )
-
-func TestTheSummaryIsDueOnceADay(t *testing.T) {
-	for _, tc := range []struct{ rule, at, zone, from, due string }{
-		{"later today", "09:00", "UTC", "2026-03-01T08:59:59Z", "2026-03-01T09:00:00Z"},
-		{"tomorrow, when it was just now", "09:00", "UTC", "2026-03-01T09:00:00Z", "2026-03-02T09:00:00Z"},
-		{"in the zone", "09:00", "Europe/Vienna", "2026-01-01T08:30:00Z", "2026-01-02T08:00:00Z"},
-		{"over the end of a year", "23:30", "America/New_York", "2026-01-01T04:45:00Z", "2026-01-02T04:30:00Z"},
-		{"on the day that the clocks change", "09:00", "Europe/Vienna", "2026-03-28T08:00:00Z", "2026-03-29T07:00:00Z"},
-		{"at a time that the clocks skip", "02:30", "Europe/Vienna", "2026-03-28T12:00:00Z", "2026-03-29T01:30:00Z"},
-	} {
-		d, err := AuditConfig{At: tc.at, Zone: tc.zone}.clock()
-		if err != nil {
-			t.Fatal(err)
-		}
-		from, _ := time.Parse(time.RFC3339, tc.from)
-		if got := d.next(from).UTC().Format(time.RFC3339); got != tc.due {
-			t.Errorf("%s: %s, want %s", tc.rule, got, tc.due)
-		}
-	}
-}
-
-func TestTheAuditConfigurationIsChecked(t *testing.T) {
-	for _, tc := range []struct {
-		c    AuditConfig
-		want string
-	}{
-		{defaultAudit(), ""},
-		{AuditConfig{"slack:T1:C1:1.2", "23:59", "Europe/Vienna"}, ""},
-		{AuditConfig{"#general", "09:00", "UTC"}, `f.yaml: audit.summary is "#general", which is no thread`},
-		{AuditConfig{"web:1", "9 am", "UTC"}, `f.yaml: audit.at is "9 am"; use hours and minutes`},
-		{AuditConfig{"", "09:00", "Mars/Olympus"}, `f.yaml: audit.zone is "Mars/Olympus"`},
-	} {
-		got := ""
-		if err := tc.c.check("f.yaml"); err != nil {
-			got = err.Error()
-		}
-		if !strings.HasPrefix(got, tc.want) || (got == "") != (tc.want == "") {
-			t.Errorf("%+v: %q", tc.c, got)
-		}
-	}
-}
 
 func change(t testing.TB, db store.DB, fn func(tx store.Tx)) {
 	t.Helper()
@@ -95,7 +56,7 @@ func TestSummariesArePostedOnceADayWhateverRestarts(t *testing.T) {
 		var mu sync.Mutex
 		woken := 0
 		a := &auditor{
-			db: db, cfg: AuditConfig{"web:log", "09:00", "UTC"}, now: time.Now, log: slog.New(slog.DiscardHandler),
+			db: db, cfg: config.AuditConfig{Summary: "web:log", At: "09:00", Zone: "UTC"}, now: time.Now, log: slog.New(slog.DiscardHandler),
 			wake: func(string) { mu.Lock(); woken++; mu.Unlock() },
 		}
 		run := func(d time.Duration) { // the bot runs for so long
@@ -140,7 +101,7 @@ func TestSummariesArePostedOnceADayWhateverRestarts(t *testing.T) {
 }
 
 func TestNoSummaryWithoutAThread(t *testing.T) {
-	a := &auditor{cfg: defaultAudit()}
+	a := &auditor{cfg: config.Defaults().Audit}
 	if err := a.summaries(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"time"
+
+	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
 
@@ -31,39 +33,12 @@ import (
 	webtools "countersign/tools/web"
 )
 
-// PluginConfig is a program that offers tools, see docs/plugins.md.
-type PluginConfig struct {
-	Name string   `yaml:"name,omitempty"`
-	Path string   `yaml:"path"`
-	Args []string `yaml:"args,omitempty"`
-	// Env are names of variables that it gets.
-	Env []string `yaml:"env,omitempty"`
-	// Levels are the levels of its tools; all others are high.
-	Levels  map[string]string `yaml:"levels,omitempty"`
-	Timeout time.Duration     `yaml:"timeout,omitempty"`
-	Dir     string            `yaml:"dir,omitempty"`
-}
-
-// MCPConfig is a server that speaks the Model Context Protocol.
-type MCPConfig struct {
-	Command  []string `yaml:"command,omitempty"`
-	Env      []string `yaml:"env,omitempty"`
-	URL      string   `yaml:"url,omitempty"`
-	Loopback bool     `yaml:"loopback,omitempty"`
-	// Headers are sent with each request; ${NAME} is a variable of the bot's environment.
-	Headers  map[string]string `yaml:"headers,omitempty"`
-	Allow    []string          `yaml:"allow,omitempty"`
-	AllowAll bool              `yaml:"allow_all,omitempty"`
-	Levels   map[string]string `yaml:"levels,omitempty"`
-	Timeout  time.Duration     `yaml:"timeout,omitempty"`
-}
-
 // base are the tools that the bot itself brings, for every target that could carry them.
 func (b *bot) base() ([]tools.Tool, error) {
 	all := append([]tools.Tool{
 		clock.New(time.Now), b.outputs.Reader(),
-		plan.New(b.planCall, b.free), budget.New(budget.Config{Store: extensions{b}, Channel: channelOf}), past.New(transcripts{b}),
-	}, targets.New(targets.Config{Names: sortedKeys(b.machines), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns(b.file.Tools))...)
+		plan.New(b.planCall, b.free), budget.New(budget.Config{Store: extensions{b}, Channel: config.ChannelOf}), past.New(transcripts{b}),
+	}, targets.New(targets.Config{Names: slices.Sorted(maps.Keys(b.machines)), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns(b.file.Tools))...)
 	all = append(all, delegate.New(delegate.Config{Agents: b.roles.Delegates(), Workflows: flows{b.library}, Plan: b.planCall, Free: b.free})...)
 	trust, err := b.trustTools()
 	if err != nil {
@@ -143,8 +118,8 @@ func (b *bot) offer(base []tools.Tool) error {
 
 // printCatalogue writes docs/tools.md: the tools of a bot that is configured nowhere.
 func printCatalogue(cmd *cobra.Command) error {
-	b, done, err := scratch(cmd, func(_ *Env, f *File) error {
-		*f = defaults()
+	b, done, err := scratch(cmd, func(_ *config.Env, f *config.File) error {
+		*f = config.Defaults()
 		return nil
 	})
 	if err != nil {
@@ -216,7 +191,7 @@ func (b *bot) startPlugins(ctx context.Context, taken []string) error {
 	}
 	var err error
 	if b.plugins, err = plugin.New(ctx, c); err != nil {
-		return usage("tools.plugins: %v", err)
+		return config.Errorf("tools.plugins: %v", err)
 	}
 	return nil
 }
@@ -230,7 +205,7 @@ func (b *bot) startServers(ctx context.Context) error {
 	c.OnChange = b.changed
 	var err error
 	if b.servers, err = mcp.New(c); err != nil {
-		return usage("%v", err)
+		return config.Errorf("%v", err)
 	}
 	return b.servers.Start(ctx)
 }
@@ -249,12 +224,10 @@ func (b *bot) changed() {
 	}
 }
 
-var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
-
 // serverConfig reads the section mcp, with the variables that lookup knows.
-func serverConfig(f File, lookup func(name string) (string, bool)) (mcp.Config, error) {
+func serverConfig(f config.File, lookup func(name string) (string, bool)) (mcp.Config, error) {
 	c := mcp.Config{Servers: map[string]mcp.Server{}}
-	for _, name := range sortedKeys(f.MCP) {
+	for _, name := range slices.Sorted(maps.Keys(f.MCP)) {
 		s := f.MCP[name]
 		levels, err := levelsOf("mcp."+name+".levels", s.Levels)
 		if err != nil {
@@ -264,9 +237,9 @@ func serverConfig(f File, lookup func(name string) (string, bool)) (mcp.Config, 
 			Command: s.Command, Env: s.Env, URL: s.URL, Loopback: s.Loopback, Allow: s.Allow, AllowAll: s.AllowAll,
 			Levels: levels, Timeout: s.Timeout, Headers: map[string]redact.Secret{},
 		}
-		for _, header := range sortedKeys(s.Headers) {
+		for _, header := range slices.Sorted(maps.Keys(s.Headers)) {
 			missing := ""
-			value := variable.ReplaceAllStringFunc(s.Headers[header], func(ref string) string {
+			value := config.Variable.ReplaceAllStringFunc(s.Headers[header], func(ref string) string {
 				v, ok := lookup(ref[2 : len(ref)-1])
 				if !ok {
 					missing = ref
@@ -274,7 +247,7 @@ func serverConfig(f File, lookup func(name string) (string, bool)) (mcp.Config, 
 				return v
 			})
 			if missing != "" {
-				return c, usage("mcp.%s.headers.%s needs %s, which the environment lacks; set it", name, header, missing)
+				return c, config.Errorf("mcp.%s.headers.%s needs %s, which the environment lacks; set it", name, header, missing)
 			}
 			out.Headers[header] = redact.Secret(value)
 		}
@@ -285,10 +258,10 @@ func serverConfig(f File, lookup func(name string) (string, bool)) (mcp.Config, 
 
 func levelsOf(at string, words map[string]string) (map[string]risk.Level, error) {
 	out := map[string]risk.Level{}
-	for _, name := range sortedKeys(words) {
+	for _, name := range slices.Sorted(maps.Keys(words)) {
 		l := risk.ParseLevel(words[name])
 		if l <= risk.Unknown {
-			return nil, usage("%s.%s is %q; use read, low, medium, high or critical", at, name, words[name])
+			return nil, config.Errorf("%s.%s is %q; use read, low, medium, high or critical", at, name, words[name])
 		}
 		out[name] = l
 	}
@@ -335,7 +308,7 @@ func (b *bot) fetchTools() ([]tools.Tool, error) {
 		Search: webtools.Search{Provider: webtools.Provider(c.Provider), URL: c.SearchURL}, Tavily: webtools.Tavily{Key: b.env.TavilyKey, URL: b.env.TavilyURL},
 	})
 	if err != nil {
-		return nil, usage("internet: %v", err)
+		return nil, config.Errorf("internet: %v", err)
 	}
 	return all, nil
 }

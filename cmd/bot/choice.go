@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"countersign/internal/config"
+
 	"github.com/spf13/cobra"
 )
 
@@ -21,32 +23,32 @@ func (o *choice) flags(c *cobra.Command) {
 }
 
 // apply makes it the default target of a configuration.
-func (o *choice) apply(f *File) error {
+func (o *choice) apply(f *config.File) error {
 	if n := len(o.target) + len(o.container) + len(o.ssh); n > max(len(o.target), len(o.container), len(o.ssh)) {
-		return usage("--target, --container and --ssh each name a machine; give one of them")
+		return config.Errorf("--target, --container and --ssh each name a machine; give one of them")
 	}
 	if o.tmux != "" {
 		f.Agent.Name = o.tmux
 	}
 	f.Targets = maps.Clone(f.Targets)
-	add := func(name string, t TargetConfig) error {
+	add := func(name string, t config.TargetConfig) error {
 		f.Targets[name], f.Agent.Target = t, name
-		return f.checkTarget("--"+t.Kind, name, t)
+		return f.CheckTarget("--"+t.Kind, name, t)
 	}
 	switch {
 	case o.target != "":
 		f.Agent.Target = o.target
 	case o.container != "":
-		return add("container", TargetConfig{Kind: "container", Container: o.container})
+		return add("container", config.TargetConfig{Kind: "container", Container: o.container})
 	case o.ssh != "":
-		t := TargetConfig{Kind: "ssh", Host: o.ssh}
+		t := config.TargetConfig{Kind: "ssh", Host: o.ssh}
 		if who, rest, ok := strings.Cut(o.ssh, "@"); ok {
 			t.User, t.Host = who, rest
 		}
 		if host, port, err := net.SplitHostPort(t.Host); err == nil {
 			n, err := strconv.Atoi(port)
 			if err != nil {
-				return usage("--ssh has the port %q; write USER@HOST:PORT", port)
+				return config.Errorf("--ssh has the port %q; write USER@HOST:PORT", port)
 			}
 			t.Host, t.Port = host, n
 		}

@@ -10,6 +10,8 @@ import (
 	"path"
 	"strings"
 
+	"countersign/internal/config"
+
 	"github.com/spf13/cobra"
 
 	"countersign/approvals/risk"
@@ -52,7 +54,7 @@ func textOf(lock, shell, dir string) (risk.Text, error) {
 		t.Locked = true
 	case "none":
 	default:
-		return t, usage("--lock is %q; use enforced or none", lock)
+		return t, config.Errorf("--lock is %q; use enforced or none", lock)
 	}
 	switch shell {
 	case "bash":
@@ -62,10 +64,10 @@ func textOf(lock, shell, dir string) (risk.Text, error) {
 	case "any":
 		t.Shell = risk.AnyShell
 	default:
-		return t, usage("--shell is %q; use bash, posix or any", shell)
+		return t, config.Errorf("--shell is %q; use bash, posix or any", shell)
 	}
 	if dir != "" && !path.IsAbs(dir) {
-		return t, usage("--dir is %q; write an absolute path", dir)
+		return t, config.Errorf("--dir is %q; write an absolute path", dir)
 	}
 	return t, nil
 }
@@ -73,13 +75,13 @@ func textOf(lock, shell, dir string) (risk.Text, error) {
 // configuredEngine is the classifier with what the file at path adds to it; ""
 // adds nothing.
 func configuredEngine(path string) (*risk.Engine, error) {
-	f, err := readFile(path)
+	f, err := config.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	engine, err := risk.New(f.Risk)
 	if err != nil {
-		return nil, usage("%s: %v", path, err)
+		return nil, config.Errorf("%s: %v", path, err)
 	}
 	return engine, nil
 }
@@ -106,7 +108,7 @@ func classify(from io.Reader, to io.Writer, engine *risk.Engine, t risk.Text, js
 					Command *string `json:"command"`
 				}
 				if jerr := json.Unmarshal([]byte(line), &row); jerr != nil || row.Command == nil {
-					return usage(`line %d is not an object like {"command": "..."}`, n)
+					return config.Errorf(`line %d is not an object like {"command": "..."}`, n)
 				}
 				command = *row.Command
 			}

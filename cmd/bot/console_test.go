@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/web"
 	"countersign/approvals/audit"
 	"countersign/approvals/policy"
@@ -26,7 +28,7 @@ import (
 )
 
 func TestWhoMayDoWhatInTheConsole(t *testing.T) {
-	f := defaults()
+	f := config.Defaults()
 	f.Groups = map[string]policy.Group{
 		"oncall":    {Web: []string{"alice"}, WebGroups: []string{"sre"}},
 		"everybody": {Web: []string{"vera", "alice"}, WebGroups: []string{"engineering"}},
@@ -69,12 +71,12 @@ func (memory) Epoch() uint64 { return 1 }
 // with the name.
 func TestAReloadEndsTheSessionsOfWhoIsOut(t *testing.T) {
 	path := write(t, "groups: {oncall: {web: [alice, bob]}}")
-	f, err := readFile(path)
+	f, err := config.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := &bot{
-		env: Env{Config: path}, file: f, db: memory{mem.Open()}, key: []byte(strings.Repeat("k", 32)),
+		env: config.Env{Config: path}, file: f, db: memory{mem.Open()}, key: []byte(strings.Repeat("k", 32)),
 		log: slog.New(slog.DiscardHandler), redact: func(s string) string { return s }, replicas: &replicas{},
 	}
 	first, err := newRules(f)
@@ -130,7 +132,7 @@ func TestAReloadEndsTheSessionsOfWhoIsOut(t *testing.T) {
 }
 
 func TestNamesOfTheConfigurationAreCompared(t *testing.T) {
-	f, err := readFile(write(t, "groups: {oncall: {web: [\"bob \", \"jose\u0301\", bob]}}"))
+	f, err := config.ReadFile(write(t, "groups: {oncall: {web: [\"bob \", \"jose\u0301\", bob]}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,16 +162,16 @@ func TestTheConsolesConfigurationIsChecked(t *testing.T) {
 		{"a name with what cannot be seen", "groups: {a: {web: [\"bo\u200bb\"]}}", "cannot be seen"},
 		{"sessions that end before they are idle", "web: {session: 1h, idle: 2h}", "web.session"},
 	} {
-		_, err := readFile(write(t, tc.text))
+		_, err := config.ReadFile(write(t, tc.text))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "; ") && !strings.Contains(err.Error(), ", which") {
 			t.Errorf("%s: %v", tc.rule, err)
 		}
 	}
-	f, err := readFile(write(t, "web: {proxies: [10.0.0.0/8, 192.0.2.1]}"))
+	f, err := config.ReadFile(write(t, "web: {proxies: [10.0.0.0/8, 192.0.2.1]}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := f.Web.proxies(""); err != nil || len(got) != 2 || got[1].Bits() != 32 {
+	if got, err := f.Web.ProxyPrefixes(""); err != nil || len(got) != 2 || got[1].Bits() != 32 {
 		t.Errorf("proxies: %v %v", got, err)
 	}
 }
@@ -197,7 +199,7 @@ func TestSignInsAreLinesOfTheAuditRecord(t *testing.T) {
 
 func TestDoctorLooksAtTheCertificateAndTheProvider(t *testing.T) {
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-	pair := func(from, to time.Time) TLSConfig {
+	pair := func(from, to time.Time) config.TLSConfig {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -212,7 +214,7 @@ func TestDoctorLooksAtTheCertificateAndTheProvider(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := t.TempDir()
-		out := TLSConfig{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+		out := config.TLSConfig{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 		for path, block := range map[string]*pem.Block{out.Cert: {Type: "CERTIFICATE", Bytes: der}, out.Key: {Type: "PRIVATE KEY", Bytes: raw}} {
 			if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 				t.Fatal(err)
@@ -225,16 +227,16 @@ func TestDoctorLooksAtTheCertificateAndTheProvider(t *testing.T) {
 	other := pair(now.Add(-day), now.Add(90*day))
 	for _, tc := range []struct {
 		rule              string
-		web               WebConfig
+		web               config.WebConfig
 		label, text, mend string
 	}{
-		{"a good one", WebConfig{TLS: good, Origin: "https://bot.example.com"}, "ok", "until 2026-05-30", ""},
-		{"one for another name", WebConfig{TLS: good, Origin: "https://console.example.com"}, "warn", "not for console.example.com", "get a certificate for that name"},
-		{"one that ends soon", WebConfig{TLS: pair(now.Add(-day), now.Add(3*day))}, "warn", "expires in 72h", "renew it"},
-		{"one that has ended", WebConfig{TLS: pair(now.Add(-9*day), now.Add(-day))}, "FAIL", "expired at 2026-02-28", "renew it"},
-		{"one that has not begun", WebConfig{TLS: pair(now.Add(day), now.Add(9*day))}, "FAIL", "valid from 2026-03-02", "set the clock"},
-		{"a key of another one", WebConfig{TLS: TLSConfig{Cert: good.Cert, Key: other.Key}}, "FAIL", "no certificate and its key", "that belong together"},
-		{"no files", WebConfig{TLS: TLSConfig{Cert: "/nowhere/c", Key: "/nowhere/k"}}, "FAIL", "/nowhere/c", "name files in PEM form"},
+		{"a good one", config.WebConfig{TLS: good, Origin: "https://bot.example.com"}, "ok", "until 2026-05-30", ""},
+		{"one for another name", config.WebConfig{TLS: good, Origin: "https://console.example.com"}, "warn", "not for console.example.com", "get a certificate for that name"},
+		{"one that ends soon", config.WebConfig{TLS: pair(now.Add(-day), now.Add(3*day))}, "warn", "expires in 72h", "renew it"},
+		{"one that has ended", config.WebConfig{TLS: pair(now.Add(-9*day), now.Add(-day))}, "FAIL", "expired at 2026-02-28", "renew it"},
+		{"one that has not begun", config.WebConfig{TLS: pair(now.Add(day), now.Add(9*day))}, "FAIL", "valid from 2026-03-02", "set the clock"},
+		{"a key of another one", config.WebConfig{TLS: config.TLSConfig{Cert: good.Cert, Key: other.Key}}, "FAIL", "no certificate and its key", "that belong together"},
+		{"no files", config.WebConfig{TLS: config.TLSConfig{Cert: "/nowhere/c", Key: "/nowhere/k"}}, "FAIL", "/nowhere/c", "name files in PEM form"},
 	} {
 		if got := certified(tc.web, now); got.label != tc.label || !strings.Contains(got.text, tc.text) || !strings.Contains(got.mend, tc.mend) {
 			t.Errorf("%s: %+v", tc.rule, got)
@@ -249,7 +251,7 @@ func TestDoctorLooksAtTheCertificateAndTheProvider(t *testing.T) {
 		_, _ = fmt.Fprintf(w, `{"issuer":%q,"authorization_endpoint":"%[1]s/auth","token_endpoint":"%[1]s/token","jwks_uri":"%[1]s/keys","id_token_signing_alg_values_supported":["RS256"]}`, srv.URL)
 	})
 	srv.Config.Handler = mux
-	b := &bot{file: File{Web: defaultWeb()}, log: slog.New(slog.DiscardHandler)}
+	b := &bot{file: config.File{Web: config.Defaults().Web}, log: slog.New(slog.DiscardHandler)}
 	b.file.Web.Origin, b.file.Web.OIDC.Issuer, b.file.Web.OIDC.ClientID = "https://bot.example.com", srv.URL, "countersign"
 	if got := vouched(t.Context(), b); got.label != "warn" || !strings.Contains(got.text, "OIDC_CLIENT_SECRET is not set") {
 		t.Errorf("a provider without a secret: %+v", got)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/discord"
 	"countersign/adapters/slack"
 	"countersign/approvals/policy"
@@ -17,9 +19,9 @@ import (
 const policies = "../../docs/policies"
 
 // askPolicy runs a subcommand as the operator of a configuration would.
-func askPolicy(t *testing.T, config string, args ...string) (string, error) {
+func askPolicy(t *testing.T, file string, args ...string) (string, error) {
 	t.Helper()
-	t.Setenv("COUNTERSIGN_CONFIG", config)
+	t.Setenv("COUNTERSIGN_CONFIG", file)
 	t.Setenv("COUNTERSIGN_DATA_DIR", t.TempDir())
 	var out strings.Builder
 	c := root()
@@ -74,12 +76,12 @@ func TestTheCookbookHolds(t *testing.T) {
 	}
 	for name, section := range page {
 		t.Run(name, func(t *testing.T) {
-			config, table := filepath.Join(policies, name+".yaml"), filepath.Join(policies, name+".test.yaml")
+			file, table := filepath.Join(policies, name+".yaml"), filepath.Join(policies, name+".test.yaml")
 			blocks := cookbookBlock.FindAllStringSubmatch(section, -1)
 			shown := func(info, text string) bool {
 				return slices.ContainsFunc(blocks, func(b []string) bool { return b[1] == info && b[2] == text })
 			}
-			if !shown("yaml", readText(t, config)) || !shown("yaml kind=policy-test", readText(t, table)) {
+			if !shown("yaml", readText(t, file)) || !shown("yaml kind=policy-test", readText(t, table)) {
 				t.Error("the page does not show the two files word for word")
 			}
 			for _, word := range []string{"**What happens.**", "**What it does not protect from.**"} {
@@ -98,13 +100,13 @@ func TestTheCookbookHolds(t *testing.T) {
 			if len(rows) < 5 || len(lanes) < 2 {
 				t.Errorf("%d rows, all of the lanes %v; show at least five, and what is different", len(rows), lanes)
 			}
-			out, err := askPolicy(t, config, "policy", "test", table)
+			out, err := askPolicy(t, file, "policy", "test", table)
 			if err != nil || out != fmt.Sprintf("all %d rows hold\n", len(rows)) || !shown("", out) {
 				t.Errorf("%v\n%s", err, out)
 			}
 			for _, m := range policyExplain.FindAllStringSubmatch(section, -1) {
 				args := append([]string{"policy", "explain"}, strings.Fields(m[1])...)
-				if out, err := askPolicy(t, config, append(args, m[2])...); err != nil || !shown("", out) {
+				if out, err := askPolicy(t, file, append(args, m[2])...); err != nil || !shown("", out) {
 					t.Errorf("%s: %v\n%s", m[0], err, out)
 				}
 			}
@@ -118,7 +120,7 @@ func TestEachPolicyOfTheCookbookMatters(t *testing.T) {
 	for name, section := range recipes(t) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(policies, name+".yaml")
-			f, err := readFile(path)
+			f, err := config.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,7 +205,7 @@ func TestThePagesOfTheNetworksNameWhatIsAskedFor(t *testing.T) {
 	for _, p := range discord.Permissions() {
 		want["discord"] = append(want["discord"], fmt.Sprintf("%-26s %s", p.Name, p.Reason))
 	}
-	for _, name := range secretNames {
+	for _, name := range config.SecretNames {
 		for network := range want {
 			if strings.HasPrefix(name, strings.ToUpper(network)) {
 				want[network] = append(want[network], name+"_FILE")

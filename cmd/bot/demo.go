@@ -3,14 +3,18 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +41,7 @@ func demoCommand() *cobra.Command {
 func demo(cmd *cobra.Command, on choice) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
 	defer stop()
-	e, err := readEnv()
+	e, err := config.ReadEnv()
 	if err != nil {
 		return err
 	}
@@ -46,7 +50,7 @@ func demo(cmd *cobra.Command, on choice) (err error) {
 		return fmt.Errorf("a temporary directory cannot be made (%w); set TMPDIR to a directory that you may write", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	config, hostKeys := e.Config, filepath.Join(e.DataDir, "known_hosts")
+	file, hostKeys := e.Config, filepath.Join(e.DataDir, "known_hosts")
 	e.DataDir, e.Config, e.Instance = filepath.Join(dir, "data"), "", "demo-"+randomHex(3)
 	if os.Getenv("COUNTERSIGN_LOG_LEVEL") == "" {
 		e.LogLevel = "error"
@@ -55,7 +59,7 @@ func demo(cmd *cobra.Command, on choice) (err error) {
 	if err != nil {
 		return err
 	}
-	f, err := demoFile(config, on)
+	f, err := demoFile(file, on)
 	if err != nil {
 		return err
 	}
@@ -115,10 +119,10 @@ func demo(cmd *cobra.Command, on choice) (err error) {
 }
 
 // demoFile is the demo's configuration: one person decides everything.
-func demoFile(config string, on choice) (File, error) {
-	f := defaults()
+func demoFile(file string, on choice) (config.File, error) {
+	f := config.Defaults()
 	if on.target != "" {
-		configured, err := readFile(config)
+		configured, err := config.ReadFile(file)
 		if err != nil {
 			return f, err
 		}
@@ -129,7 +133,7 @@ func demoFile(config string, on choice) (File, error) {
 		return f, err
 	}
 	if _, ok := f.Targets[f.Agent.Target]; !ok {
-		return f, usage("there is no target %q; the targets are %s", f.Agent.Target, strings.Join(sortedKeys(f.Targets), ", "))
+		return f, config.Errorf("there is no target %q; the targets are %s", f.Agent.Target, strings.Join(slices.Sorted(maps.Keys(f.Targets)), ", "))
 	}
 	for name, t := range f.Targets {
 		t.Approvers, t.Users, t.Channels, t.Moderators = []string{"oncall"}, nil, nil, nil

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"countersign/internal/config"
+
 	"github.com/spf13/cobra"
 
 	"countersign/adapters/chat"
@@ -13,16 +15,6 @@ import (
 	"countersign/adapters/discord/gateway"
 	"countersign/store"
 )
-
-// DiscordConfig says where on Discord the bot works.
-type DiscordConfig struct {
-	// Guilds are the ids of the servers; in others the bot answers nobody.
-	Guilds []string `yaml:"guilds"`
-	// DMs lets members of these servers talk to the bot in direct messages.
-	DMs bool `yaml:"dms"`
-	// Shards are connections to Discord; 0 is what Discord recommends.
-	Shards int `yaml:"shards"`
-}
 
 // openDiscord makes the Discord adapter where its token is set.
 func (b *bot) openDiscord() error {
@@ -36,7 +28,7 @@ func (b *bot) openDiscord() error {
 		Guilds: b.file.Discord.Guilds, DMs: b.file.Discord.DMs, Shards: b.file.Discord.Shards,
 		Channel: func(id string) discord.ChannelRules {
 			f := b.rules.Load().file
-			c, _ := f.channel("discord", id)
+			c, _ := f.Channel("discord", id)
 			return discord.ChannelRules{MentionOnly: c.Followups == "mention", NoHistory: c.History == "off", Bots: c.Bots}
 		},
 		Known: b.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return b.openThreads(ctx, "discord:") },
@@ -44,7 +36,7 @@ func (b *bot) openDiscord() error {
 		Desk: desk{b}, Do: b.replicas.network(), Turn: b.replicas.turn(), Log: b.log.With("network", "discord"), Now: time.Now,
 	})
 	if err != nil {
-		return usage("%v", err)
+		return config.Errorf("%v", err)
 	}
 	b.discord = a
 	b.adapters[a.Scheme()] = a
@@ -59,7 +51,7 @@ func discordCommand() *cobra.Command {
 its reason. Without an APPLICATION_ID Discord is asked for that of DISCORD_BOT_TOKEN.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage("discord invite takes one application id at most")
+				return config.Errorf("discord invite takes one application id at most")
 			}
 			return nil
 		},
@@ -73,7 +65,7 @@ its reason. Without an APPLICATION_ID Discord is asked for that of DISCORD_BOT_T
 			}
 			address, err := discord.Invite(args[0])
 			if err != nil {
-				return usage("%v", err)
+				return config.Errorf("%v", err)
 			}
 			out := cmd.OutOrStdout()
 			if _, err := fmt.Fprintf(out, "%s\n\n", address); err != nil {
@@ -92,16 +84,16 @@ its reason. Without an APPLICATION_ID Discord is asked for that of DISCORD_BOT_T
 
 // applicationID asks Discord for the id of the token's application.
 func applicationID(ctx context.Context) (string, error) {
-	e, err := readEnv()
+	e, err := config.ReadEnv()
 	if err != nil {
 		return "", err
 	}
 	if e.DiscordBotToken == "" {
-		return "", usage("DISCORD_BOT_TOKEN is not set; set it, or give the application id (on https://discord.com/developers/applications, General Information)")
+		return "", config.Errorf("DISCORD_BOT_TOKEN is not set; set it, or give the application id (on https://discord.com/developers/applications, General Information)")
 	}
 	rest, err := gateway.NewREST(gateway.RESTConfig{Token: e.DiscordBotToken, APIURL: e.DiscordAPIURL, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return "", usage("%v", err)
+		return "", config.Errorf("%v", err)
 	}
 	defer rest.Close()
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
 	"time"
+
+	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
 
@@ -81,7 +84,7 @@ func (v *voice) Write(p []byte) (int, error) {
 
 func (d *doctor) run(ctx context.Context) error {
 	d.chart.began = time.Now()
-	e, err := readEnv()
+	e, err := config.ReadEnv()
 	if err == nil {
 		_, err = newLog(e, io.Discard)
 	}
@@ -90,7 +93,7 @@ func (d *doctor) run(ctx context.Context) error {
 		d.print("configuration", said("FAIL", err.Error(), "correct the environment"))
 		return d.verdict()
 	}
-	f, err := readFile(e.Config)
+	f, err := config.ReadFile(e.Config)
 	if err == nil {
 		err = validFile(f)
 	}
@@ -101,11 +104,11 @@ func (d *doctor) run(ctx context.Context) error {
 		d.broken = true
 		d.print("configuration", said("FAIL", err.Error(), "correct the file that COUNTERSIGN_CONFIG names"))
 		d.print("target and approvers", skips("this needs the configuration"))
-		f = File{} // half of a file says nothing
+		f = config.File{} // half of a file says nothing
 		b.file = f
 	} else {
 		d.print("configuration", configured(e))
-		for _, name := range sortedKeys(f.Targets) {
+		for _, name := range slices.Sorted(maps.Keys(f.Targets)) {
 			d.print("approvers of "+name, approversOf(e, f, name))
 		}
 		checks = policyChecks(f, time.Now())
@@ -165,7 +168,7 @@ func (d *doctor) verdict() error {
 	}
 	switch status {
 	case 2:
-		return usage("%d of %d checks failed, the configuration among them; %s", failed, ran, how)
+		return config.Errorf("%d of %d checks failed, the configuration among them; %s", failed, ran, how)
 	case 1:
 		return fmt.Errorf("%d of %d checks failed; %s", failed, ran, how)
 	}
@@ -224,7 +227,7 @@ func (d *doctor) measure(ctx context.Context, c check) measured {
 }
 
 // validFile checks what readFile leaves to the parts of the bot.
-func validFile(f File) error {
+func validFile(f config.File) error {
 	if _, err := newRules(f); err != nil {
 		return err
 	}
@@ -234,7 +237,7 @@ func validFile(f File) error {
 	return nil
 }
 
-func configured(e Env) result {
+func configured(e config.Env) result {
 	if e.Config == "" {
 		return fine("COUNTERSIGN_CONFIG is not set, so the defaults apply")
 	}

@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"net/url"
 	"time"
+
+	"countersign/internal/config"
 )
 
 // expiresSoon is when an expiring certificate is worth a warning: what renews
@@ -26,7 +28,7 @@ func (d *doctor) consoleChecks(b *bot) []check {
 }
 
 // certified looks at the certificate's pair, names and time.
-func certified(c WebConfig, now time.Time) result {
+func certified(c config.WebConfig, now time.Time) result {
 	pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return fails("%s and %s are no certificate and its key (%v)", c.TLS.Cert, c.TLS.Key, err).mending("name files in PEM form that belong together, which the bot may read")

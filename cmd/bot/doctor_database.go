@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/store"
 	"countersign/store/bolt"
 	"countersign/store/migrate"
@@ -22,7 +24,7 @@ const slowCommit = 50 * time.Millisecond
 
 // databaseChecks look at the database that replicas share. The first one asks it, and
 // the others judge what it said.
-func (d *doctor) databaseChecks(e Env) []check {
+func (d *doctor) databaseChecks(e config.Env) []check {
 	var f *postgres.Facts
 	after := func(name string, judge func(postgres.Facts) result) check {
 		return check{name: name, run: func(context.Context) result {
@@ -37,7 +39,7 @@ func (d *doctor) databaseChecks(e Env) []check {
 			d.running = answers(ctx, e)
 			facts, err := postgres.Inspect(ctx, postgres.Options{URL: string(e.Store), Replica: "command"}) // as many connections as a replica
 			if err != nil {
-				return said("FAIL", databaseError(err), "correct "+storeName)
+				return said("FAIL", databaseError(err), "correct "+config.StoreName)
 			}
 			f = &facts
 			d.clocks.add(reading{who: "the database", at: facts.Clock, before: facts.Before, after: facts.After})
@@ -50,7 +52,7 @@ func (d *doctor) databaseChecks(e Env) []check {
 			if _, err := os.Lstat(storePath(e)); err != nil {
 				return fine("the data directory has no store of its own")
 			}
-			return warns("%s is not used, as %s is set", storePath(e), storeName).
+			return warns("%s is not used, as %s is set", storePath(e), config.StoreName).
 				mending("bring its rows over with bot store migrate --from bolt --to postgres, or move it away")
 		}},
 	}
@@ -59,7 +61,7 @@ func (d *doctor) databaseChecks(e Env) []check {
 // databaseError has the form of other sentences: what is wrong; what to do.
 func databaseError(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Sprintf("the database does not answer within %s; see that it runs, and that %s names its host and port", checkLimit, storeName)
+		return fmt.Sprintf("the database does not answer within %s; see that it runs, and that %s names its host and port", checkLimit, config.StoreName)
 	}
 	return strings.Replace(strings.TrimPrefix(err.Error(), "store: "), ": ", "; ", 1)
 }
@@ -72,7 +74,7 @@ func (c *clocks) add(r reading) {
 }
 
 // judgeDatabase looks at what is in the database.
-func judgeDatabase(ctx context.Context, e Env, f postgres.Facts) result {
+func judgeDatabase(ctx context.Context, e config.Env, f postgres.Facts) result {
 	found := "PostgreSQL " + f.Server
 	switch {
 	case f.Layout == 0 && !f.May:
@@ -86,7 +88,7 @@ func judgeDatabase(ctx context.Context, e Env, f postgres.Facts) result {
 	}
 	db, err := attach(ctx, e)
 	if err != nil {
-		return said("FAIL", err.Error(), "correct "+storeName)
+		return said("FAIL", err.Error(), "correct "+config.StoreName)
 	}
 	defer func() { _ = db.Close() }()
 	if err := migrate.Unfinished(ctx, db); err != nil {
@@ -106,7 +108,7 @@ func judgeStandby(f postgres.Facts) result {
 		return warns("no standby is synchronous, so a fail-over may lose what was acknowledged").
 			mending("name one in synchronous_standby_names (Patroni: synchronous_mode; CloudNativePG: minSyncReplicas), or take your provider's variant with one")
 	case f.Commit == "local":
-		return warns("synchronous_commit is local, so no commit waits for the standby").mending("set it to on for the role of %s", storeName)
+		return warns("synchronous_commit is local, so no commit waits for the standby").mending("set it to on for the role of %s", config.StoreName)
 	}
 	return fine("synchronous_standby_names is %s, synchronous_commit is %s", f.Standbys, f.Commit)
 }
@@ -142,8 +144,8 @@ func judgeConnections(f postgres.Facts) result {
 }
 
 // answers reports whether a bot of this data directory runs on this machine.
-func answers(ctx context.Context, e Env) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.ownURL()+"/healthz", http.NoBody)
+func answers(ctx context.Context, e config.Env) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ownURL(e)+"/healthz", http.NoBody)
 	if err != nil {
 		return false
 	}
@@ -162,7 +164,7 @@ func answers(ctx context.Context, e Env) bool {
 const pinRows = "mcp-pin"
 
 // copyPins copies what the database knows of servers into the new file to.
-func copyPins(ctx context.Context, e Env, to string) error {
+func copyPins(ctx context.Context, e config.Env, to string) error {
 	from, err := attach(ctx, e)
 	if err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/store"
 	"countersign/store/bolt"
 )
@@ -43,7 +45,7 @@ func volumeAt(dir string) (volume, error) {
 }
 
 // diskChecks look at where the bot keeps its data. They share what they find.
-func (d *doctor) diskChecks(e Env) []check {
+func (d *doctor) diskChecks(e config.Env) []check {
 	var size uint64 // of the store's file
 	place := check{name: "data directory", run: func(context.Context) result { return writable(e.DataDir) }}
 	room := check{name: "disk", run: func(context.Context) result {
@@ -53,7 +55,7 @@ func (d *doctor) diskChecks(e Env) []check {
 		}
 		return v.room(size)
 	}}
-	if e.shared() {
+	if e.Shared() {
 		return append([]check{place, room}, d.databaseChecks(e)...)
 	}
 	return []check{

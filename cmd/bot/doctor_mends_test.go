@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"countersign/internal/config"
+
 	"pgregory.net/rapid"
 
 	"countersign/adapters/slack"
@@ -45,17 +47,17 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 	faulty := func(change func(*faults)) *patient {
 		x := &faults{Target: local.New(local.Options{Name: "x"})}
 		change(x)
-		return &patient{m: &machine{name: "x", cfg: TargetConfig{Kind: "ssh"}, target: x}, up: true, caps: backend.Caps{TempDir: dir, Bash: "/bin/bash", User: "ops"}}
+		return &patient{m: &machine{name: "x", cfg: config.TargetConfig{Kind: "ssh"}, target: x}, up: true, caps: backend.Caps{TempDir: dir, Bash: "/bin/bash", User: "ops"}}
 	}
 	answer := func(out string) *patient {
 		return faulty(func(x *faults) { x.instead = backend.Spec{Argv: []string{"printf", "%s", out}} })
 	}
 	broken := errors.New("broken")
 	ctx := t.Context()
-	with := func(f func(*File)) *bot {
-		file := defaults()
+	with := func(f func(*config.File)) *bot {
+		file := config.Defaults()
 		f(&file)
-		return &bot{env: Env{DataDir: dir}, file: file}
+		return &bot{env: config.Env{DataDir: dir}, file: file}
 	}
 	for _, tc := range []struct {
 		rule  string
@@ -76,43 +78,43 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 		{"a small store that is idle", judgeStore("db", bolt.Stats{FileBytes: 60 << 20, FreeBytes: 50 << 20}), "ok", "60 MiB", ""},
 		{"a store that others may read", private("db", mode(0o644), fine("x")), "warn", "open to other users", "chmod 600 db"},
 
-		{"an address that is none", address("nowhere", WebConfig{}), "FAIL", `COUNTERSIGN_LISTEN is "nowhere"`, "use one such as 127.0.0.1:8700"},
-		{"loopback", address("", WebConfig{}), "ok", "this machine only", ""},
-		{"other machines without an origin", address("0.0.0.0:8700", WebConfig{}), "warn", "its address is taken from each request", "set web.origin to the address that people use"},
-		{"other machines with an origin", address(":8700", WebConfig{Origin: "https://bot.example.com"}), "ok", "https://bot.example.com", ""},
-		{"an origin in clear", address(":8700", WebConfig{Origin: "http://bot.example.com"}), "warn", "in clear", "set web.tls, or put a proxy with TLS before it"},
-		{"an origin in clear on loopback", address("", WebConfig{Origin: "http://localhost:8700"}), "ok", "http://localhost:8700", ""},
-		{"an origin that is none", address(":8700", WebConfig{Origin: "bot.example.com"}), "FAIL", "no origin", "write it like https://bot.example.com"},
+		{"an address that is none", address("nowhere", config.WebConfig{}), "FAIL", `COUNTERSIGN_LISTEN is "nowhere"`, "use one such as 127.0.0.1:8700"},
+		{"loopback", address("", config.WebConfig{}), "ok", "this machine only", ""},
+		{"other machines without an origin", address("0.0.0.0:8700", config.WebConfig{}), "warn", "its address is taken from each request", "set web.origin to the address that people use"},
+		{"other machines with an origin", address(":8700", config.WebConfig{Origin: "https://bot.example.com"}), "ok", "https://bot.example.com", ""},
+		{"an origin in clear", address(":8700", config.WebConfig{Origin: "http://bot.example.com"}), "warn", "in clear", "set web.tls, or put a proxy with TLS before it"},
+		{"an origin in clear on loopback", address("", config.WebConfig{Origin: "http://localhost:8700"}), "ok", "http://localhost:8700", ""},
+		{"an origin that is none", address(":8700", config.WebConfig{Origin: "bot.example.com"}), "FAIL", "no origin", "write it like https://bot.example.com"},
 
 		{"metrics on an address that is none", measures(ctx, "nowhere", false), "FAIL", "metrics cannot be served on nowhere", "set metrics.listen to a free address"},
 		{"metrics on a free address", measures(ctx, "127.0.0.1:0", false), "ok", "is free", ""},
 		{"metrics of a running bot", measures(ctx, "127.0.0.1:1", true), "skip", "the running bot has", ""},
 		{"a hook without its secret", hooked(hooks, "grafana", env), "FAIL", "GRAFANA_SECRET is not set", "put the secret into it, or take the hook away"},
 		{"a hook with its secret", hooked(hooks, "grafana", secret), "ok", "GRAFANA_SECRET", ""},
-		{"a plugin that is not there", plugged(PluginConfig{Path: filepath.Join(dir, "none")}), "FAIL", "is not there", "correct its path, or make it executable: chmod +x " + dir},
-		{"a plugin that is not executable", plugged(PluginConfig{Path: plain}), "FAIL", "is not executable", "chmod +x " + plain},
-		{"a plugin that is a directory", plugged(PluginConfig{Path: dir}), "FAIL", "is no file", "correct its path"},
-		{"a plugin without a path", plugged(PluginConfig{}), "FAIL", "no path", "name its executable under tools.plugins"},
-		{"a plugin of an unknown level", plugged(PluginConfig{Path: "/bin/sh", Levels: map[string]string{"x": "mild"}}), "FAIL", `"mild"`, "use read, low, medium, high or critical"},
-		{"a plugin without its directory", plugged(PluginConfig{Path: "/bin/sh", Dir: filepath.Join(dir, "none")}), "FAIL", "none is not there", "make it, or correct its dir"},
-		{"a plugin", plugged(PluginConfig{Path: "/bin/sh"}), "ok", "/bin/sh can be started", ""},
+		{"a plugin that is not there", plugged(config.PluginConfig{Path: filepath.Join(dir, "none")}), "FAIL", "is not there", "correct its path, or make it executable: chmod +x " + dir},
+		{"a plugin that is not executable", plugged(config.PluginConfig{Path: plain}), "FAIL", "is not executable", "chmod +x " + plain},
+		{"a plugin that is a directory", plugged(config.PluginConfig{Path: dir}), "FAIL", "is no file", "correct its path"},
+		{"a plugin without a path", plugged(config.PluginConfig{}), "FAIL", "no path", "name its executable under tools.plugins"},
+		{"a plugin of an unknown level", plugged(config.PluginConfig{Path: "/bin/sh", Levels: map[string]string{"x": "mild"}}), "FAIL", `"mild"`, "use read, low, medium, high or critical"},
+		{"a plugin without its directory", plugged(config.PluginConfig{Path: "/bin/sh", Dir: filepath.Join(dir, "none")}), "FAIL", "none is not there", "make it, or correct its dir"},
+		{"a plugin", plugged(config.PluginConfig{Path: "/bin/sh"}), "ok", "/bin/sh can be started", ""},
 		{"an MCP program that is not in the PATH", launched("x", []string{"no-such-program"}, "/usr/bin:/bin:.:"), "FAIL", "not in the PATH", "write its whole path under mcp.x.command"},
 		{"an MCP program that is not there", launched("x", []string{"/no/such"}, ""), "FAIL", "/no/such is not there", "correct mcp.x.command"},
 		{"an MCP program", launched("x", []string{"sh"}, "/nowhere:/usr/bin:/bin"), "ok", "/sh can be started", ""},
-		{"workflows that are not there", runbooksOf(WorkflowsConfig{Dirs: []string{filepath.Join(dir, "none")}}), "FAIL", "cannot be read", "name a directory that exists"},
-		{"workflows", runbooksOf(WorkflowsConfig{Dirs: []string{dir}}), "ok", "workflows can be run", ""},
-		{"an unknown preset", offered(with(func(f *File) { f.Agent.Preset = "yolo" })), "FAIL", `"yolo"`, "choose one of"},
-		{"an unknown tool", offered(with(func(f *File) { f.Tools.Additional = []string{"teleport"} })), "FAIL", "teleport", "the tools are "},
-		{"a rule about no tool", offered(with(func(f *File) {
+		{"workflows that are not there", runbooksOf(config.WorkflowsConfig{Dirs: []string{filepath.Join(dir, "none")}}), "FAIL", "cannot be read", "name a directory that exists"},
+		{"workflows", runbooksOf(config.WorkflowsConfig{Dirs: []string{dir}}), "ok", "workflows can be run", ""},
+		{"an unknown preset", offered(with(func(f *config.File) { f.Agent.Preset = "yolo" })), "FAIL", `"yolo"`, "choose one of"},
+		{"an unknown tool", offered(with(func(f *config.File) { f.Tools.Additional = []string{"teleport"} })), "FAIL", "teleport", "the tools are "},
+		{"a rule about no tool", offered(with(func(f *config.File) {
 			f.Policy.Rules = []policy.Rule{{Name: "r", Match: policy.Match{Tools: []string{"telep*"}}, Then: "ask"}}
 		})), "warn", "r can never match: there is no tool named like telep*", "bot tools --preset full lists the names"},
-		{"a rule about some tool", offered(with(func(f *File) {
+		{"a rule about some tool", offered(with(func(f *config.File) {
 			f.Policy.Rules = []policy.Rule{{Name: "r", Match: policy.Match{Tools: []string{"telep*", "run_*"}}, Then: "ask"}}
 		})), "ok", "tools for everybody", ""},
 
-		{"no model", (&doctor{}).answers(ctx, Env{}, File{}, ""), "FAIL", "no model is configured", "set OPENAI_API_KEY and OPENAI_MODEL"},
-		{"no model's name at OpenAI", (&doctor{}).answers(ctx, Env{OpenAIKey: "x"}, File{}, ""), "FAIL", "OPENAI_MODEL is not set", "set OPENAI_MODEL"},
-		{"a model that is not reached", (&doctor{}).answers(ctx, Env{OpenAIBaseURL: "http://127.0.0.1:1/v1"}, File{}, "m"), "FAIL", "", "OPENAI_BASE_URL"},
+		{"no model", (&doctor{}).answers(ctx, config.Env{}, config.File{}, ""), "FAIL", "no model is configured", "set OPENAI_API_KEY and OPENAI_MODEL"},
+		{"no model's name at OpenAI", (&doctor{}).answers(ctx, config.Env{OpenAIKey: "x"}, config.File{}, ""), "FAIL", "OPENAI_MODEL is not set", "set OPENAI_MODEL"},
+		{"a model that is not reached", (&doctor{}).answers(ctx, config.Env{OpenAIBaseURL: "http://127.0.0.1:1/v1"}, config.File{}, "m"), "FAIL", "", "OPENAI_BASE_URL"},
 
 		{"a clock that is behind", drifted(noon, noon.Add(31*time.Second)), "warn", "the clock of this machine is 31s behind that of x", "keep it with NTP"},
 		{"a clock that is ahead", drifted(noon, noon.Add(-32*time.Second)), "warn", "31s ahead of that of x", "keep it with NTP"},
@@ -125,8 +127,8 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 		{"a target whose mistake is in the configuration", faulty(func(x *faults) { x.probe = errors.New("no such key; name another") }).reaches(ctx), "FAIL", "no such key", "name another"},
 		{"a target that does not say what to do", faulty(func(x *faults) { x.probe = broken }).reaches(ctx), "FAIL", "broken", "check the host, the network and the account"},
 		{"a target that does not answer", faulty(func(x *faults) { x.probe = context.DeadlineExceeded }).reaches(ctx), "FAIL", "did not answer in time", "check the host"},
-		{"a directory that is not there", (&patient{m: &machine{name: "x", cfg: TargetConfig{Kind: "local", Dir: filepath.Join(dir, "none")}, target: local.New(local.Options{})}}).reaches(ctx), "FAIL", "its directory", "correct targets.x.dir"},
-		{"a root that is not there", (&patient{m: &machine{name: "x", cfg: TargetConfig{Kind: "local", Dir: dir, Roots: []string{filepath.Join(dir, "no", "no")}}, target: local.New(local.Options{})}}).reaches(ctx), "warn", "its root", "correct targets.x.roots"},
+		{"a directory that is not there", (&patient{m: &machine{name: "x", cfg: config.TargetConfig{Kind: "local", Dir: filepath.Join(dir, "none")}, target: local.New(local.Options{})}}).reaches(ctx), "FAIL", "its directory", "correct targets.x.dir"},
+		{"a root that is not there", (&patient{m: &machine{name: "x", cfg: config.TargetConfig{Kind: "local", Dir: dir, Roots: []string{filepath.Join(dir, "no", "no")}}, target: local.New(local.Options{})}}).reaches(ctx), "warn", "its root", "correct targets.x.roots"},
 		{"an account that is root", faulty(func(x *faults) { x.caps = &backend.Caps{User: "root", Home: "/"} }).reaches(ctx), "warn", "as root on local", "use an account of the bot's own"},
 		{"a home that is not there", faulty(func(x *faults) { x.caps = &backend.Caps{User: "ops", Home: "/nowhere"} }).reaches(ctx), "FAIL", "the home /nowhere of ops", "set targets.x.dir"},
 		{"a shell that does not start", faulty(func(x *faults) { x.start = broken }).shell(ctx), "FAIL", "sh does not run (broken)", "look at /bin/sh there"},
@@ -292,7 +294,7 @@ data: [DONE]
 `))
 	}))
 	t.Cleanup(srv.Close)
-	e := Env{OpenAIBaseURL: srv.URL + "/v1"}
+	e := config.Env{OpenAIBaseURL: srv.URL + "/v1"}
 	d := &doctor{}
 	for _, tc := range []struct {
 		rule, model string
@@ -303,11 +305,11 @@ data: [DONE]
 		{"with its price", "priced", prices, "ok", "50 tokens in, 5 out, $0.000140"},
 		{"with the prices of others", "other", prices, "warn", "has no price"},
 	} {
-		if r := d.answers(t.Context(), e, File{Prices: tc.prices}, tc.model); r.label != tc.label || !strings.Contains(r.text, tc.want) {
+		if r := d.answers(t.Context(), e, config.File{Prices: tc.prices}, tc.model); r.label != tc.label || !strings.Contains(r.text, tc.want) {
 			t.Errorf("%s: %+v", tc.rule, r)
 		}
 	}
-	f := File{Model: ModelConfig{Fallback: []string{"b", "c"}}}
+	f := config.File{Model: config.ModelConfig{Fallback: []string{"b", "c"}}}
 	var names []string
 	for _, c := range d.modelChecks(e, f) {
 		names = append(names, c.name)
@@ -319,26 +321,26 @@ data: [DONE]
 
 func TestDoctorLooksAtThePolicy(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	base := func(change func(*File)) File {
-		f := defaults()
+	base := func(change func(*config.File)) config.File {
+		f := config.Defaults()
 		f.Groups = map[string]policy.Group{"oncall": {Web: []string{"a", "b"}}, "one": {Web: []string{"a"}}, "none": {}, "team": {SlackUsergroups: []string{"S1"}}}
-		f.Targets = map[string]TargetConfig{"web-1": {Kind: "local", Approvers: []string{"oncall"}, Labels: map[string]string{"env": "production"}}}
+		f.Targets = map[string]config.TargetConfig{"web-1": {Kind: "local", Approvers: []string{"oncall"}, Labels: map[string]string{"env": "production"}}}
 		f.Agent.Target = "web-1"
 		change(&f)
 		return f
 	}
-	rule := func(m policy.Match) func(*File) {
-		return func(f *File) { f.Policy.Rules = []policy.Rule{{Name: "r", Match: m, Then: "ask"}} }
+	rule := func(m policy.Match) func(*config.File) {
+		return func(f *config.File) { f.Policy.Rules = []policy.Rule{{Name: "r", Match: m, Then: "ask"}} }
 	}
-	on := func(groups ...string) func(*File) {
-		return func(f *File) {
+	on := func(groups ...string) func(*config.File) {
+		return func(f *config.File) {
 			x := f.Targets["web-1"]
 			x.Approvers = groups
 			f.Targets["web-1"] = x
 		}
 	}
-	both := func(fs ...func(*File)) func(*File) {
-		return func(f *File) {
+	both := func(fs ...func(*config.File)) func(*config.File) {
+		return func(f *config.File) {
 			for _, c := range fs {
 				c(f)
 			}
@@ -346,12 +348,12 @@ func TestDoctorLooksAtThePolicy(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		rule, name string
-		change     func(*File)
+		change     func(*config.File)
 		label      string // "" where there is no such line
 		want       string
 	}{
-		{"no rules", "policy", func(*File) {}, "ok", "0 rules"},
-		{"rules and examples are counted", "policy", func(f *File) {
+		{"no rules", "policy", func(*config.File) {}, "ok", "0 rules"},
+		{"rules and examples are counted", "policy", func(f *config.File) {
 			f.Policy.Rules = []policy.Rule{
 				{Name: "a", Then: "ask", Examples: policy.Examples{Match: []policy.Example{{Command: "reboot"}, {Command: "ls"}}}}, {Name: "b", Then: "ask"},
 			}
@@ -359,7 +361,7 @@ func TestDoctorLooksAtThePolicy(t *testing.T) {
 		{"a target that is there", "rule r", rule(policy.Match{Targets: []string{"db-*", "web-*"}}), "", ""},
 		{"a target that is not there", "rule r", rule(policy.Match{Targets: []string{"db-*"}}), "warn", "no target is named like db-*"},
 		{"the bot itself is a target", "rule r", rule(policy.Match{Targets: []string{"harness"}}), "", ""},
-		{"an MCP server is a target", "rule r", both(rule(policy.Match{Targets: []string{"mcp:github"}}), func(f *File) { f.MCP = map[string]MCPConfig{"github": {}} }), "", ""},
+		{"an MCP server is a target", "rule r", both(rule(policy.Match{Targets: []string{"mcp:github"}}), func(f *config.File) { f.MCP = map[string]config.MCPConfig{"github": {}} }), "", ""},
 		{"labels that are there", "rule r", rule(policy.Match{Labels: map[string]string{"env": "prod*"}}), "", ""},
 		{"labels that are not there", "rule r", rule(policy.Match{Labels: map[string]string{"env": "staging"}}), "warn", "no target has the labels env=staging"},
 		{"labels of another target", "rule r", rule(policy.Match{Targets: []string{"web-1"}, Labels: map[string]string{"env": "staging"}}), "warn", "no target is named like web-1 and has the labels"},
@@ -369,27 +371,27 @@ func TestDoctorLooksAtThePolicy(t *testing.T) {
 		{"a channel without its network", "rule r", rule(policy.Match{Channels: []string{"incidents", "#ops*"}}), "warn", "no channel is named like incidents and #ops*"},
 		{"requesters of an empty group", "rule r", rule(policy.Match{Requesters: []string{"none"}}), "warn", "the groups none are empty"},
 
-		{"two people", "votes on web-1", func(*File) {}, "ok", "people enough"},
+		{"two people", "votes on web-1", func(*config.File) {}, "ok", "people enough"},
 		{"one person", "votes on web-1", on("one"), "warn", "where there is 1, and who asked does not count"},
-		{"one person who may decide what they asked for", "votes on web-1", both(on("one"), func(f *File) { f.Policy.Approve.Requester = "always" }), "ok", "people enough"},
-		{"one person who may break the glass", "votes on web-1", both(on("one"), func(f *File) { f.Policy.BreakGlass = []string{"one"} }), "ok", "people enough"},
-		{"more votes than people", "votes on web-1", func(f *File) { f.Policy.Approve.Count = 3 }, "warn", "votes of 3 people of oncall, where there are 2, so it can never be approved"},
-		{"people who come later", "votes on web-1", both(on("one"), func(f *File) {
+		{"one person who may decide what they asked for", "votes on web-1", both(on("one"), func(f *config.File) { f.Policy.Approve.Requester = "always" }), "ok", "people enough"},
+		{"one person who may break the glass", "votes on web-1", both(on("one"), func(f *config.File) { f.Policy.BreakGlass = []string{"one"} }), "ok", "people enough"},
+		{"more votes than people", "votes on web-1", func(f *config.File) { f.Policy.Approve.Count = 3 }, "warn", "votes of 3 people of oncall, where there are 2, so it can never be approved"},
+		{"people who come later", "votes on web-1", both(on("one"), func(f *config.File) {
 			f.Policy.Approve.Escalate = []policy.Escalation{{After: time.Minute, Groups: []string{"oncall"}}}
 		}), "ok", "people enough"},
 		{"a user group, whose size is not known", "votes on web-1", on("team"), "ok", "people enough"},
 		{"nobody at all, of which another line tells", "votes on web-1", on("none"), "", ""},
 
-		{"a group that is named nowhere", "group idle", func(f *File) { f.Groups["idle"] = policy.Group{Slack: []string{"U1"}} }, "warn", "no target and no rule names it"},
-		{"a group that lets people log in", "group idle", func(f *File) { f.Groups["idle"] = policy.Group{Web: []string{"c"}} }, "", ""},
-		{"a group that a condition names", "group idle", both(func(f *File) { f.Groups["idle"] = policy.Group{Slack: []string{"U1"}} }, func(f *File) {
+		{"a group that is named nowhere", "group idle", func(f *config.File) { f.Groups["idle"] = policy.Group{Slack: []string{"U1"}} }, "warn", "no target and no rule names it"},
+		{"a group that lets people log in", "group idle", func(f *config.File) { f.Groups["idle"] = policy.Group{Web: []string{"c"}} }, "", ""},
+		{"a group that a condition names", "group idle", both(func(f *config.File) { f.Groups["idle"] = policy.Group{Slack: []string{"U1"}} }, func(f *config.File) {
 			f.Policy.Rules = []policy.Rule{{Name: "r", When: `"idle" in requester_groups`, Then: "ask"}}
 		}), "", ""},
 
-		{"mode balanced", "mode", func(*File) {}, "", ""},
-		{"mode trusting", "mode", func(f *File) { f.Agent.Mode, f.Agent.Until = "trusting", now.Add(150*time.Minute) }, "warn", "trusting for another 2h31m, until 2026-01-31T14:30:00Z"},
-		{"mode trusting that ended", "mode of slack:C1", func(f *File) {
-			f.Channels = []ChannelConfig{{Platform: "slack", ID: "C1", Mode: "trusting", Until: now}}
+		{"mode balanced", "mode", func(*config.File) {}, "", ""},
+		{"mode trusting", "mode", func(f *config.File) { f.Agent.Mode, f.Agent.Until = "trusting", now.Add(150*time.Minute) }, "warn", "trusting for another 2h31m, until 2026-01-31T14:30:00Z"},
+		{"mode trusting that ended", "mode of slack:C1", func(f *config.File) {
+			f.Channels = []config.ChannelConfig{{Platform: "slack", ID: "C1", Mode: "trusting", Until: now}}
 		}, "warn", "was trusting until"},
 	} {
 		got := map[string]result{}
@@ -482,7 +484,7 @@ func TestDoctorAsJSON(t *testing.T) {
 	d.chart.add("c", fails("bad").mending("do not use hunter2"), 0)
 	d.chart.add("d", skips("why"), 0)
 	err := d.verdict()
-	if usage := (*usageError)(nil); err == nil || errors.As(err, &usage) {
+	if usage := (*config.Error)(nil); err == nil || errors.As(err, &usage) {
 		t.Errorf("a failed check: %v", err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -501,7 +503,7 @@ func TestDoctorAsJSON(t *testing.T) {
 	}
 	d = &doctor{chart: chart{out: &out}, broken: true}
 	d.print("configuration", fails("bad").mending("do"))
-	if usage := (*usageError)(nil); !errors.As(d.verdict(), &usage) {
+	if usage := (*config.Error)(nil); !errors.As(d.verdict(), &usage) {
 		t.Error("a configuration that cannot be used is an error of usage: exit status 2")
 	}
 	d = &doctor{chart: chart{out: brokenPipe{}}}

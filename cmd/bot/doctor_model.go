@@ -9,12 +9,14 @@ import (
 	"strings"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/agent/llm"
 	"countersign/agent/llm/openai"
 )
 
 // modelChecks ask the model, and each that stands in for it, for one tool call.
-func (d *doctor) modelChecks(e Env, f File) []check {
+func (d *doctor) modelChecks(e config.Env, f config.File) []check {
 	list := []check{{name: "model", limit: modelLimit, run: func(ctx context.Context) result { return d.answers(ctx, e, f, e.OpenAIModel) }}}
 	if e.OpenAIKey == "" && e.OpenAIBaseURL == "" {
 		return list
@@ -30,7 +32,7 @@ func (d *doctor) modelChecks(e Env, f File) []check {
 const pingLimit = 1000
 
 // answers asks one model for one tool call, in as few tokens as that takes.
-func (d *doctor) answers(ctx context.Context, e Env, f File, name string) result {
+func (d *doctor) answers(ctx context.Context, e config.Env, f config.File, name string) result {
 	if e.OpenAIKey == "" && e.OpenAIBaseURL == "" {
 		return fails("no model is configured").mending("set OPENAI_API_KEY and OPENAI_MODEL, or OPENAI_BASE_URL for a server of your own")
 	}
@@ -77,7 +79,7 @@ func (d *doctor) answers(ctx context.Context, e Env, f File, name string) result
 
 // costOf says what a reply took. unpriced is true where others have prices and this
 // model has none.
-func costOf(f File, name string, u llm.Usage) (said string, unpriced bool) {
+func costOf(f config.File, name string, u llm.Usage) (said string, unpriced bool) {
 	said = "it did not say how many tokens that took"
 	if u.In+u.Out > 0 {
 		said = fmt.Sprintf("%d tokens in, %d out", u.In, u.Out)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/discord"
 	"countersign/adapters/slack"
 )
@@ -17,7 +19,7 @@ import (
 const again = "correct that and run bot doctor again"
 
 // slack runs the checks of the Slack installation, when there is one.
-func (d *doctor) slack(ctx context.Context, e Env, f File) error {
+func (d *doctor) slack(ctx context.Context, e config.Env, f config.File) error {
 	if e.SlackBotToken == "" && e.SlackAppToken == "" && e.SlackSigningSecret == "" {
 		if d.live != "" {
 			d.print("slack live", fails("SLACK_BOT_TOKEN is not set").mending("set the app up first: bot slack manifest"))
@@ -70,7 +72,7 @@ func (d *doctor) slackTime(ctx context.Context, base string) {
 }
 
 // discord runs the checks of the Discord installation, when there is one.
-func (d *doctor) discord(ctx context.Context, e Env, f File) error {
+func (d *doctor) discord(ctx context.Context, e config.Env, f config.File) error {
 	if e.DiscordBotToken == "" {
 		d.print("discord", skips("DISCORD_BOT_TOKEN is not set"))
 		return nil
@@ -122,7 +124,7 @@ func outcome(label, text string) result {
 }
 
 // slackConfig gathers what the file names on Slack, each id once.
-func slackConfig(e Env, f File, running bool) slack.DoctorConfig {
+func slackConfig(e config.Env, f config.File, running bool) slack.DoctorConfig {
 	channels, people, groups := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, c := range f.Channels {
 		if c.Platform == "slack" {

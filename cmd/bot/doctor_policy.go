@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/policy"
@@ -16,12 +18,12 @@ import (
 )
 
 // policyChecks look at who may decide what. They ask nobody.
-func policyChecks(f File, now time.Time) []check {
+func policyChecks(f config.File, now time.Time) []check {
 	at := func(name string, r result) check {
 		return check{name: name, run: func(context.Context) result { return r }}
 	}
 	list := []check{at("policy", counted(f.Policy))}
-	for _, name := range sortedKeys(f.Targets) {
+	for _, name := range slices.Sorted(maps.Keys(f.Targets)) {
 		if r, ok := enough(f, name, now); ok {
 			list = append(list, at("votes on "+name, r))
 		}
@@ -72,7 +74,7 @@ type crowd struct {
 	open bool            // a network's own group or role is among them, of a size that is not known
 }
 
-func (f File) crowd(groups []string) crowd {
+func crowdOf(f config.File, groups []string) crowd {
 	c := crowd{ids: map[string]bool{}}
 	for _, name := range groups {
 		g := f.Groups[name]
@@ -90,9 +92,9 @@ func (f File) crowd(groups []string) crowd {
 // critical, where who asked usually does not vote. Somebody with an id on two networks
 // counts twice here: the bot cannot know. ok is false where nobody may approve at all,
 // or nothing asks.
-func enough(f File, target string, now time.Time) (r result, ok bool) {
+func enough(f config.File, target string, now time.Time) (r result, ok bool) {
 	t := f.Targets[target]
-	if c := f.crowd(t.Approvers); len(c.ids) == 0 && !c.open {
+	if c := crowdOf(f, t.Approvers); len(c.ids) == 0 && !c.open {
 		return r, false // another line says so
 	}
 	rules, err := newRules(f)
@@ -117,7 +119,7 @@ func enough(f File, target string, now time.Time) (r result, ok bool) {
 			for _, e := range need.Escalate {
 				groups = append(groups, e.Groups...)
 			}
-			who := f.crowd(groups)
+			who := crowdOf(f, groups)
 			switch n := len(who.ids); {
 			case who.open:
 			case n < need.Count:
@@ -143,13 +145,13 @@ func votes(n int) string {
 
 // never says why a rule cannot match anything, as far as the configuration tells; ""
 // when it may.
-func never(f File, r policy.Rule) string {
+func never(f config.File, r policy.Rule) string {
 	m := r.Match
 	if len(m.Channels) > 0 && !slices.ContainsFunc(m.Channels, mayBeChannel) {
 		return fmt.Sprintf("no channel is named like %s; they are web, slack:ID and discord:ID", list(m.Channels))
 	}
 	if len(m.Requesters) > 0 {
-		if c := f.crowd(m.Requesters); len(c.ids) == 0 && !c.open {
+		if c := crowdOf(f, m.Requesters); len(c.ids) == 0 && !c.open {
 			return fmt.Sprintf("the groups %s are empty", list(m.Requesters))
 		}
 	}
@@ -157,7 +159,7 @@ func never(f File, r policy.Rule) string {
 		return ""
 	}
 	fits := matcher(f.Groups, policy.Match{Targets: m.Targets, Labels: m.Labels})
-	places := map[string]map[string]string{harness: nil}
+	places := map[string]map[string]string{config.Harness: nil}
 	for server := range f.MCP {
 		places[mcp.Target(server)] = nil
 	}
@@ -193,7 +195,7 @@ func matcher(groups map[string]policy.Group, m policy.Match) func(policy.Facts) 
 
 func labelled(labels map[string]string) string {
 	var out []string
-	for _, k := range sortedKeys(labels) {
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		out = append(out, k+"="+labels[k])
 	}
 	return list(out)
@@ -212,7 +214,7 @@ func mayBeChannel(pattern string) bool {
 
 // unnamed are the groups that decide nothing. One that has people of the console only
 // lets them log in, which is a use.
-func unnamed(f File) []string {
+func unnamed(f config.File) []string {
 	used := map[string]bool{}
 	mark := func(lists ...[]string) {
 		for _, l := range lists {
@@ -262,7 +264,7 @@ func trusting(at, mode string, until, now time.Time) (r result, ok bool) {
 }
 
 // approversOf says whether anybody can approve on a target, and from where.
-func approversOf(e Env, f File, target string) result {
+func approversOf(e config.Env, f config.File, target string) result {
 	t := f.Targets[target]
 	var all policy.Group
 	for _, name := range t.Approvers {

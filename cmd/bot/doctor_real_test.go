@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/config"
+
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"countersign/internal/redact"
@@ -23,11 +25,11 @@ import (
 )
 
 // examined runs the doctor's checks of targets and returns its lines.
-func examined(t *testing.T, e Env, targets map[string]TargetConfig) string {
+func examined(t *testing.T, e config.Env, targets map[string]config.TargetConfig) string {
 	t.Helper()
 	var out, alive bytes.Buffer
 	d := &doctor{chart: chart{out: &out, hide: redact.New("hunter2hunter2").Redact}, alive: &voice{w: &alive}}
-	if err := d.targets(t.Context(), e, File{Targets: targets}); err != nil {
+	if err := d.targets(t.Context(), e, config.File{Targets: targets}); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -44,8 +46,8 @@ func says(t *testing.T, out string, want ...string) {
 
 func TestDoctorOnRealSSHHosts(t *testing.T) {
 	whole, plain := sshtest.Start(t, sshtest.Options{Shell: "bash"}), sshtest.Start(t, sshtest.Options{NoSFTP: true})
-	of := func(s *sshtest.Server) TargetConfig {
-		return TargetConfig{Kind: "ssh", Host: s.Host, Port: s.Port, User: s.User, Identities: []string{s.KeyFile}, KnownHosts: []string{s.KnownHosts}}
+	of := func(s *sshtest.Server) config.TargetConfig {
+		return config.TargetConfig{Kind: "ssh", Host: s.Host, Port: s.Port, User: s.User, Identities: []string{s.KeyFile}, KnownHosts: []string{s.KnownHosts}}
 	}
 	off := false
 	unknown, stranger, closed := of(plain), of(plain), of(plain)
@@ -58,7 +60,7 @@ func TestDoctorOnRealSSHHosts(t *testing.T) {
 	asks.HostKey = "ask"
 	without := of(plain)
 	without.Tmux = &off
-	out := examined(t, Env{DataDir: t.TempDir()}, map[string]TargetConfig{
+	out := examined(t, config.Env{DataDir: t.TempDir()}, map[string]config.TargetConfig{
 		"a-whole": of(whole), "b-plain": without, "c-unknown": unknown, "d-stranger": stranger, "e-closed": closed, "f-asks": asks,
 	})
 	says(t, out,
@@ -95,10 +97,10 @@ func TestDoctorOnRealSSHHosts(t *testing.T) {
 func TestDoctorOnRealContainers(t *testing.T) {
 	e := enginetest.Podman(t)
 	big, small := e.Run(t, enginetest.Debian), e.Run(t, enginetest.Tiny)
-	of := func(name string) TargetConfig {
-		return TargetConfig{Kind: "container", Container: name, Engine: e.Host}
+	of := func(name string) config.TargetConfig {
+		return config.TargetConfig{Kind: "container", Container: name, Engine: e.Host}
 	}
-	out := examined(t, Env{DataDir: t.TempDir(), Path: os.Getenv("PATH")}, map[string]TargetConfig{"big": of(big), "small": of(small), "gone": of("no-such-container")})
+	out := examined(t, config.Env{DataDir: t.TempDir(), Path: os.Getenv("PATH")}, map[string]config.TargetConfig{"big": of(big), "small": of(small), "gone": of("no-such-container")})
 	says(t, out,
 		"ok   target big: commands run as root on container:big#", "ok   engine of big: ", " at "+e.Host, "ok   shell of big: sh works, bash ",
 		"ok   terminals of big: tmux ", "ok   files of big: a file was written, read and removed in /tmp", "ok   clock of big: within 2s",
@@ -120,7 +122,7 @@ func TestDoctorComparesAnMCPServerWithWhatWasAcknowledged(t *testing.T) {
 	srv := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return serve() }, &sdk.StreamableHTTPOptions{Stateless: true}))
 	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close() })
 	server := mcp.Server{URL: srv.URL, Loopback: true, Allow: []string{"x"}}
-	e := Env{DataDir: t.TempDir()}
+	e := config.Env{DataDir: t.TempDir()}
 	if r := (&doctor{}).served(t.Context(), e, "srv", server); r.label != "ok" || !strings.Contains(r.text, "it offers 1 tool") {
 		t.Errorf("a new one: %+v", r)
 	}
@@ -153,7 +155,7 @@ func TestDoctorComparesAnMCPServerWithWhatWasAcknowledged(t *testing.T) {
 	}
 	srv.CloseClientConnections()
 	srv.Close()
-	if r := (&doctor{}).served(t.Context(), Env{DataDir: t.TempDir()}, "srv", server); r.label != "FAIL" || r.mend == "" {
+	if r := (&doctor{}).served(t.Context(), config.Env{DataDir: t.TempDir()}, "srv", server); r.label != "FAIL" || r.mend == "" {
 		t.Errorf("down: %+v", r)
 	}
 }

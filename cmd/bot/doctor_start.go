@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -15,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"countersign/internal/config"
 
 	"countersign/agent/role"
 	"countersign/agent/workflow"
@@ -60,7 +63,7 @@ func (d *doctor) startChecks(b *bot) []check {
 		list = append(list, at("plugin "+name, func() result { return plugged(p) }))
 	}
 	servers, err := serverConfig(f, os.LookupEnv)
-	for _, name := range sortedKeys(f.MCP) {
+	for _, name := range slices.Sorted(maps.Keys(f.MCP)) {
 		switch s := servers.Servers[name]; {
 		case err != nil:
 			list = append(list, at("mcp "+name, func() result { return said("FAIL", err.Error(), "correct the section mcp") }))
@@ -77,11 +80,11 @@ func (d *doctor) startChecks(b *bot) []check {
 }
 
 // listens looks at the address of the web console.
-func listens(ctx context.Context, e Env, running bool) result {
+func listens(ctx context.Context, e config.Env, running bool) result {
 	const same = "set COUNTERSIGN_LISTEN to the same here and there"
 	addr := either(e.Listen, defaultListen)
 	if running {
-		base := e.ownURL()
+		base := ownURL(e)
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/healthz", http.NoBody)
 		if err != nil {
 			return fails("COUNTERSIGN_LISTEN is %q, which is no address", addr).mending("use one such as %s", defaultListen)
@@ -118,7 +121,7 @@ func measures(ctx context.Context, addr string, running bool) result {
 }
 
 // address looks at who reaches the console, and how.
-func address(listen string, c WebConfig) result {
+func address(listen string, c config.WebConfig) result {
 	listen = either(listen, defaultListen)
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -200,7 +203,7 @@ func offered(b *bot) result {
 }
 
 // runbooksOf reads the workflows.
-func runbooksOf(c WorkflowsConfig) result {
+func runbooksOf(c config.WorkflowsConfig) result {
 	l, err := workflow.Load(c.Dirs, c.Inline)
 	if err != nil {
 		return said("FAIL", err.Error(), "correct the section workflows, or the file")
@@ -229,7 +232,7 @@ func hooked(c alerts.Config, source notice.Source, env func(string) (string, boo
 
 // plugged looks at the program of a plugin, which it does not start: that is what
 // bot tools does.
-func plugged(p PluginConfig) result {
+func plugged(p config.PluginConfig) result {
 	const mend = "correct tools.plugins"
 	if _, err := levelsOf("levels", p.Levels); err != nil {
 		return said("FAIL", err.Error(), mend)
@@ -287,7 +290,7 @@ const mcpLimit = 15 * time.Second
 
 // served asks an MCP server that is reached over HTTP for its tools, and compares them
 // with what was acknowledged, where no running bot has the store.
-func (d *doctor) served(ctx context.Context, e Env, name string, s mcp.Server) result {
+func (d *doctor) served(ctx context.Context, e config.Env, name string, s mcp.Server) result {
 	dir, err := os.MkdirTemp("", "countersign-doctor-")
 	if err != nil {
 		return skips("no temporary directory can be made (%v)", err)
@@ -329,8 +332,8 @@ const maxCopy = 64 << 20
 
 // copyStore copies the store of a stopped bot, or what a database knows of servers, so
 // that looking changes nothing in it; it reports whether there is a copy now.
-func (d *doctor) copyStore(ctx context.Context, e Env, to string) bool {
-	if e.shared() {
+func (d *doctor) copyStore(ctx context.Context, e config.Env, to string) bool {
+	if e.Shared() {
 		return copyPins(ctx, e, to) == nil
 	}
 	info, err := os.Stat(storePath(e))

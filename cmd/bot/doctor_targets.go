@@ -9,13 +9,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"countersign/internal/config"
 
 	"golang.org/x/sync/errgroup"
 
@@ -49,16 +53,16 @@ const (
 
 // targets looks at every target, side by side, and reports them in the order of their
 // names.
-func (d *doctor) targets(ctx context.Context, e Env, f File) error {
+func (d *doctor) targets(ctx context.Context, e config.Env, f config.File) error {
 	var list [][]check
 	keys := hostkey.InFile(filepath.Join(e.DataDir, "known_hosts"))
-	if e.shared() {
+	if e.Shared() {
 		if db, err := openPostgres(ctx, e, "doctor", slog.New(slog.DiscardHandler)); err == nil { // else its own check says why
 			defer func() { _ = db.Close() }()
 			keys = hostkey.InStore(db)
 		}
 	}
-	for _, name := range sortedKeys(f.Targets) {
+	for _, name := range slices.Sorted(maps.Keys(f.Targets)) {
 		p := &patient{}
 		b := &bot{env: e, file: f, log: slog.New(&p.hears), hostKeys: filepath.Join(e.DataDir, "known_hosts"), keys: keys}
 		p.m = &machine{b: b, name: name, cfg: f.Targets[name], opening: make(chan struct{}, 1)}
@@ -357,7 +361,7 @@ func (p *patient) shell(ctx context.Context) result {
 func (p *patient) terminals(ctx context.Context) result {
 	m := p.m
 	switch {
-	case !m.cfg.terminals():
+	case !m.cfg.Terminals():
 		return skips("they are switched off (tmux: false), so commands run plainly")
 	case p.caps.Tmux == "" && m.cfg.Tmux != nil:
 		return fails("tmux is not installed").mending("install it there with apt-get install tmux, or write tmux: false under targets.%s", m.name)

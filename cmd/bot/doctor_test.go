@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"countersign/internal/config"
+
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"countersign/agent/llm/openai/openaitest"
@@ -130,16 +132,16 @@ func TestDoctorMakesNoDirectory(t *testing.T) {
 func TestDoctorSaysWhoCanApprove(t *testing.T) {
 	for _, tc := range []struct {
 		rule  string
-		env   Env
-		file  File
+		env   config.Env
+		file  config.File
 		label string
 		want  string
 	}{
-		{"no group", Env{}, File{Targets: map[string]TargetConfig{"x": {}}}, "warn", "targets.x.approvers"},
-		{"an empty group", Env{}, File{Targets: map[string]TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {}}}, "warn", "(g) are empty"},
-		{"nobody on Slack", Env{SlackBotToken: "x"}, File{Targets: map[string]TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {Web: []string{"a"}}}}, "warn", "from Slack"},
-		{"somebody on Slack", Env{SlackBotToken: "x"}, File{Targets: map[string]TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {SlackUsergroups: []string{"S1"}}}}, "ok", "g"},
-		{"somebody on the console", Env{}, File{Targets: map[string]TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {Web: []string{"a"}}}}, "ok", "g"},
+		{"no group", config.Env{}, config.File{Targets: map[string]config.TargetConfig{"x": {}}}, "warn", "targets.x.approvers"},
+		{"an empty group", config.Env{}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {}}}, "warn", "(g) are empty"},
+		{"nobody on Slack", config.Env{SlackBotToken: "x"}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {Web: []string{"a"}}}}, "warn", "from Slack"},
+		{"somebody on Slack", config.Env{SlackBotToken: "x"}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {SlackUsergroups: []string{"S1"}}}}, "ok", "g"},
+		{"somebody on the console", config.Env{}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {Web: []string{"a"}}}}, "ok", "g"},
 	} {
 		if r := approversOf(tc.env, tc.file, "x"); r.label != tc.label || !strings.Contains(r.text+r.mend, tc.want) {
 			t.Errorf("%s: %+v", tc.rule, r)
@@ -173,7 +175,7 @@ func TestDoctorLooksAtTheConsolesAddress(t *testing.T) {
 		{"somebody else's while the bot runs", other.Listener.Addr().String(), true, "warn"},
 		{"nobody's while the bot runs", "127.0.0.1:1", true, "warn"},
 	} {
-		if r := listens(t.Context(), Env{Listen: tc.addr}, tc.running); r.label != tc.label {
+		if r := listens(t.Context(), config.Env{Listen: tc.addr}, tc.running); r.label != tc.label {
 			t.Errorf("%s: %+v", tc.rule, r)
 		}
 	}

@@ -7,15 +7,13 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"countersign/internal/config"
+
 	"countersign/store"
 	"countersign/store/bolt"
 	"countersign/store/migrate"
 	"countersign/store/postgres"
 )
-
-// storeName is the variable that names a PostgreSQL database; without it the store is
-// a file of the data directory.
-const storeName = "COUNTERSIGN_STORE"
 
 // engine is the store that a bot works on: a file of its own ([bolt.DB]), or a
 // database that it shares with other replicas ([postgres.DB]).
@@ -25,13 +23,10 @@ type engine interface {
 	Epoch() uint64
 }
 
-// shared reports whether several replicas can use the store.
-func (e Env) shared() bool { return e.Store != "" }
-
 // openEngine opens the store that the environment names. replica is this process's
 // name to the database's administrator.
-func openEngine(ctx context.Context, e Env, replica string, log *slog.Logger) (engine, error) {
-	if !e.shared() {
+func openEngine(ctx context.Context, e config.Env, replica string, log *slog.Logger) (engine, error) {
+	if !e.Shared() {
 		return bolt.Open(filepath.Join(e.DataDir, "countersign.db"), bolt.Options{})
 	}
 	db, err := openPostgres(ctx, e, replica, log)
@@ -54,14 +49,14 @@ const (
 )
 
 // openMembership opens the same database once more.
-func openMembership(ctx context.Context, e Env, replica string, log *slog.Logger) (*postgres.DB, error) {
+func openMembership(ctx context.Context, e config.Env, replica string, log *slog.Logger) (*postgres.DB, error) {
 	return postgres.Open(ctx, postgres.Options{URL: string(e.Store), Replica: replica, Writers: memberWriters, Readers: memberReaders, NoHints: true, Log: log})
 }
 
-func openPostgres(ctx context.Context, e Env, replica string, log *slog.Logger) (*postgres.DB, error) {
+func openPostgres(ctx context.Context, e config.Env, replica string, log *slog.Logger) (*postgres.DB, error) {
 	db, err := postgres.Open(ctx, postgres.Options{URL: string(e.Store), Replica: replica, Readers: readers, Log: log})
 	if err != nil {
-		return nil, fmt.Errorf("the database that %s names cannot be used: %w", storeName, err)
+		return nil, fmt.Errorf("the database that %s names cannot be used: %w", config.StoreName, err)
 	}
 	return db, nil
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"countersign/adapters/chat"
@@ -132,7 +134,7 @@ func (m *machine) witnesses(o *opened) []witness {
 // evidence asks every machine that is open what became of a call. The others are
 // asked when they are reached, see report.
 func (b *bot) evidence(ctx context.Context, thread chat.ThreadID, call string) string {
-	for _, name := range sortedKeys(b.machines) {
+	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
 		o := b.machines[name].state()
 		if o == nil {
 			continue

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"countersign/internal/config"
+
 	"github.com/spf13/cobra"
 
 	"countersign/store"
@@ -128,7 +130,7 @@ func healthCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "healthz", Short: "Ask the running bot whether it is alive; for health checks of containers", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			e, err := readEnv()
+			e, err := config.ReadEnv()
 			if err != nil {
 				return err
 			}
@@ -140,17 +142,17 @@ func healthCommand() *cobra.Command {
 }
 
 // askHealth asks the bot of this data directory.
-func askHealth(ctx context.Context, e Env, ready bool) error {
+func askHealth(ctx context.Context, e config.Env, ready bool) error {
 	path := "/healthz"
 	if ready {
 		path = "/readyz"
 	}
-	base := e.ownURL()
+	base := ownURL(e)
 	ctx, cancel := context.WithTimeout(ctx, probeLimit+2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, http.NoBody)
 	if err != nil {
-		return usage("COUNTERSIGN_LISTEN is %q, which is no address; use one such as %s", e.Listen, defaultListen)
+		return config.Errorf("COUNTERSIGN_LISTEN is %q, which is no address; use one such as %s", e.Listen, defaultListen)
 	}
 	res, err := ownClient().Do(req)
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/store"
 	"countersign/store/mem"
 )
@@ -86,7 +88,7 @@ func TestMetricsWithAnAddressOfTheirOwnAreNotOnTheConsoles(t *testing.T) {
 		{"without an address they are with the console", "", http.StatusOK},
 		{"with one they are there alone", "127.0.0.1:0", http.StatusNotFound},
 	} {
-		b := &bot{db: nil, file: File{Metrics: MetricsConfig{Listen: tc.listen}}, log: slog.New(slog.DiscardHandler)}
+		b := &bot{db: nil, file: config.File{Metrics: config.MetricsConfig{Listen: tc.listen}}, log: slog.New(slog.DiscardHandler)}
 		console := http.NewServeMux()
 		serve, err := b.openMetrics(t.Context(), console, metrics)
 		if err != nil {
@@ -104,7 +106,7 @@ func TestMetricsWithAnAddressOfTheirOwnAreNotOnTheConsoles(t *testing.T) {
 			t.Errorf("%s: %v", tc.rule, err)
 		}
 	}
-	b := &bot{file: File{Metrics: MetricsConfig{Listen: "nowhere:x"}}, log: slog.New(slog.DiscardHandler)}
+	b := &bot{file: config.File{Metrics: config.MetricsConfig{Listen: "nowhere:x"}}, log: slog.New(slog.DiscardHandler)}
 	if _, err := b.openMetrics(t.Context(), http.NewServeMux(), metrics); err == nil || !strings.Contains(err.Error(), "; set metrics.listen") && !strings.Contains(err.Error(), "set metrics.listen") {
 		t.Errorf("an address that is none: %v", err)
 	}
@@ -123,46 +125,8 @@ func TestTheBotsOwnAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := (Env{DataDir: dir, Listen: tc.listen}).ownURL(); got != tc.want {
+		if got := ownURL(config.Env{DataDir: dir, Listen: tc.listen}); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.rule, got, tc.want)
-		}
-	}
-}
-
-func TestEverySecretCanComeFromAFile(t *testing.T) {
-	dir := t.TempDir()
-	for name, secret := range map[string]string{"HOOK": "hook-secret\n", "MCP": " mcp-secret ", "PLUG": "plug-secret"} {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(secret), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv(name+"_SECRET", "") // restored at the end
-		t.Setenv(name+"_SECRET_FILE", path)
-	}
-	f, err := readFile(write(t, `
-alerts: {hooks: {generic: {secret_env: HOOK_SECRET}}, default: {channel: web}}
-mcp: {m: {url: "https://mcp.internal/", headers: {Authorization: "Bearer ${MCP_SECRET}"}}}
-tools: {plugins: [{path: /opt/p, env: [PLUG_SECRET]}]}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := fromFiles(f.variables()); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{"HOOK_SECRET": "hook-secret", "MCP_SECRET": "mcp-secret", "PLUG_SECRET": "plug-secret"} {
-		if got := os.Getenv(name); got != want {
-			t.Errorf("%s is %q", name, got)
-		}
-	}
-	for _, at := range []string{"HOOK", "MCP", "PLUG"} {
-		path := filepath.Join(dir, at)
-		found := false
-		for _, place := range (Env{DataDir: "/d"}).places(f) {
-			found = found || place == path
-		}
-		if !found {
-			t.Errorf("%s is not known as a place of secrets", path)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/chat"
 	"countersign/approvals/policy"
 	"countersign/tools"
@@ -29,7 +31,7 @@ func (b *bot) trustTools() ([]tools.Tool, error) {
 		default:
 			c, err := m.sshConfig()
 			if err != nil {
-				return nil, usage("targets.%s: %v", name, err)
+				return nil, config.Errorf("targets.%s: %v", name, err)
 			}
 			strict[net.JoinHostPort(c.Host, strconv.Itoa(cmp.Or(c.Port, ssh.DefaultPort)))] = true
 		}

@@ -5,11 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"countersign/internal/config"
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
@@ -36,7 +40,7 @@ import (
 type machine struct {
 	b      *bot
 	name   string
-	cfg    TargetConfig
+	cfg    config.TargetConfig
 	target backend.Target
 	reach  func(command string) string // how a person runs a command there
 
@@ -60,10 +64,10 @@ type opened struct {
 // machines makes every configured target, without connecting to any.
 func (b *bot) makeMachines(o buildOptions) error {
 	b.machines = map[string]*machine{}
-	for _, name := range sortedKeys(b.file.Targets) {
+	for _, name := range slices.Sorted(maps.Keys(b.file.Targets)) {
 		m := &machine{b: b, name: name, cfg: b.file.Targets[name], opening: make(chan struct{}, 1), begins: make(chan struct{}, 1)}
 		if err := m.make(o); err != nil {
-			return usage("targets.%s: %v", name, err)
+			return config.Errorf("targets.%s: %v", name, err)
 		}
 		b.machines[name] = m
 	}
@@ -178,7 +182,7 @@ func (m *machine) openNow(ctx context.Context) (*opened, error) {
 	}
 	o := &opened{caps: caps}
 	switch {
-	case !m.cfg.terminals():
+	case !m.cfg.Terminals():
 		o.notice = "Terminals are switched off for the target " + m.name + ": commands run plainly."
 	default:
 		o.tmux, err = tmux.Open(ctx, m.target, tmux.Options{Instance: m.b.env.Instance, TmpDir: m.tmuxDir(), Log: m.b.log, Reach: m.reach, Guard: true})
@@ -239,7 +243,7 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 		cfg.Sessions = o.book // a nil book would not be a nil interface
 		all = append(all, terminal.New(terminal.Config{Target: m.target.ID(), User: o.caps.User, Book: o.book})...)
 	}
-	all = append(all, shell.New(cfg), shell.NewBash(cfg), shell.NewCode(cfg, m.b.file.Tools.interpreters()))
+	all = append(all, shell.New(cfg), shell.NewBash(cfg), shell.NewCode(cfg, m.b.file.Tools.Languages()))
 	all = append(all, search.New(search.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Roots: roots})...)
 	all = append(all, gitcmd.New(gitcmd.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Roots: roots, Journal: plainJournal{m}})...)
 	all = append(all, code.New(code.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Roots: roots, Cache: m.b.indexes, Worker: m.b.parser})...)
@@ -257,9 +261,9 @@ func (m *machine) background(user string, private func(string) bool, roots ...st
 }
 
 // patterns are the tools that some machine may have, for their specs.
-func patterns(c ToolsConfig) []tools.Tool {
+func patterns(c config.ToolsConfig) []tools.Tool {
 	t := local.New(local.Options{})
-	all := append(files.New(files.Config{Target: t}), shell.New(shell.Config{Target: t}), shell.NewBash(shell.Config{Target: t}), shell.NewCode(shell.Config{Target: t}, c.interpreters()))
+	all := append(files.New(files.Config{Target: t}), shell.New(shell.Config{Target: t}), shell.NewBash(shell.Config{Target: t}), shell.NewCode(shell.Config{Target: t}, c.Languages()))
 	all = append(all, search.New(search.Config{Target: t})...)
 	all = append(all, gitcmd.New(gitcmd.Config{Target: t})...)
 	all = append(all, process.New(process.Config{Target: t})...)
@@ -367,7 +371,7 @@ func (m *machine) renew(ctx context.Context) error {
 
 // byID is the machine that an action names.
 func (b *bot) byID(id string) *machine {
-	for _, name := range []string{id, nameOf(id)} {
+	for _, name := range []string{id, config.NameOf(id)} {
 		if m := b.machines[name]; m != nil && m.target.ID() == id {
 			return m
 		}
@@ -379,7 +383,7 @@ func (b *bot) byID(id string) *machine {
 // names.
 func (b *bot) books() []*machine {
 	var out []*machine
-	for _, name := range sortedKeys(b.machines) {
+	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
 		if o := b.machines[name].state(); o != nil && o.book != nil {
 			out = append(out, b.machines[name])
 		}
@@ -410,8 +414,8 @@ func (b *bot) current(ctx context.Context, thread string) (string, error) {
 	if b.machines[row.Target] != nil {
 		return row.Target, nil
 	}
-	network, id, _ := strings.Cut(channelOf(thread), ":")
-	if c, ok := b.rules.Load().file.channel(network, id); ok && b.machines[c.Target] != nil {
+	network, id, _ := strings.Cut(config.ChannelOf(thread), ":")
+	if c, ok := b.rules.Load().file.Channel(network, id); ok && b.machines[c.Target] != nil {
 		return c.Target, nil
 	}
 	return b.file.Agent.Target, nil
@@ -419,7 +423,7 @@ func (b *bot) current(ctx context.Context, thread string) (string, error) {
 
 // mayUse says why somebody may not use a target in a thread; "" when they may.
 func (b *bot) mayUse(thread string, by chat.User, groups []string, target string) string {
-	return b.rules.Load().mayUse(channelOf(thread), by, groups, target)
+	return b.rules.Load().mayUse(config.ChannelOf(thread), by, groups, target)
 }
 
 // mayUse says why somebody may not use a target in a channel; "" when they may.
@@ -427,8 +431,8 @@ func (r *rules) mayUse(channel string, by chat.User, groups []string, target str
 	t, ok := r.file.Targets[target]
 	switch {
 	case !ok:
-		return fmt.Sprintf("there is no target %s; the targets are %s", target, strings.Join(sortedKeys(r.file.Targets), ", "))
-	case !t.in(channel):
+		return fmt.Sprintf("there is no target %s; the targets are %s", target, strings.Join(slices.Sorted(maps.Keys(r.file.Targets)), ", "))
+	case !t.In(channel):
 		return fmt.Sprintf("the target %s may not be used in this channel; use one of its channels (%s), or ask who runs the bot to add this one to targets.%s.channels", target, strings.Join(t.Channels, ", "), target)
 	case len(t.Users) > 0 && !r.policy.Eligible(t.Users, by, groups):
 		return fmt.Sprintf("the target %s is for people of %s only; ask one of them", target, strings.Join(t.Users, " or "))
@@ -489,28 +493,10 @@ func (r *rules) reads(target string, lock bool) approvals.Reads {
 // reach says whether somebody may use the place that a command reaches: a configured
 // target that they may use in this thread.
 func (b *bot) reach(thread chat.ThreadID, by chat.User, groups []string, hop risk.Hop) bool {
-	for _, name := range sortedKeys(b.machines) {
-		if b.machines[name].cfg.is(hop) {
+	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
+		if b.machines[name].cfg.Is(hop) {
 			return b.mayUse(string(thread), by, groups, name) == ""
 		}
-	}
-	return false
-}
-
-// is reports whether a hop leads to the target.
-func (t TargetConfig) is(hop risk.Hop) bool {
-	switch hop.Kind {
-	case "ssh":
-		user, host, ok := strings.Cut(hop.Name, "@")
-		if !ok {
-			user, host = t.User, hop.Name
-		}
-		return t.Kind == "ssh" && host == t.Host && user == t.User
-	case "service":
-		host, _, _ := strings.Cut(hop.Name, ":")
-		return t.Kind == "ssh" && host == t.Host
-	case "docker", "podman", "nerdctl":
-		return t.Kind == "container" && hop.Name == t.Container
 	}
 	return false
 }
@@ -544,7 +530,7 @@ var lockNames = map[string]string{
 func (b *bot) labels(target string) string {
 	var words []string
 	labels := b.rules.Load().file.Targets[target].Labels
-	for _, k := range sortedKeys(labels) {
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		words = append(words, k+"="+labels[k])
 	}
 	if len(words) == 0 {
@@ -556,7 +542,7 @@ func (b *bot) labels(target string) string {
 func (b *bot) listTargets(thread string, by chat.User, groups []string, now string) string {
 	var out strings.Builder
 	out.WriteString("The targets here; `use NAME` changes what this thread works on:\n")
-	for _, name := range sortedKeys(b.machines) {
+	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
 		if b.mayUse(thread, by, groups, name) != "" {
 			continue
 		}

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"countersign/internal/config"
+
 	"github.com/spf13/cobra"
 
 	"countersign/tools/code"
@@ -21,13 +23,6 @@ import (
 
 // version and commit are set by the linker in releases.
 var version, commit = "dev", ""
-
-// usageError is an error of usage or configuration: exit status 2.
-type usageError struct{ sentence string }
-
-func (e *usageError) Error() string { return e.sentence }
-
-func usage(format string, a ...any) error { return &usageError{fmt.Sprintf(format, a...)} }
 
 // parserCommand is the hidden subcommand that parses source code for the indexer, in a
 // process of its own: its grammars are C.
@@ -65,7 +60,7 @@ func status(err error, interrupted bool, w io.Writer) int {
 	if err != nil && (!interrupted || !errors.Is(err, context.Canceled)) {
 		_, _ = fmt.Fprintln(w, "bot: "+strings.ReplaceAll(err.Error(), "\n", " "))
 	}
-	var u *usageError
+	var u *config.Error
 	switch {
 	case interrupted:
 		return 130
@@ -84,7 +79,7 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v; see --help", err) })
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.Errorf("%v; see --help", err) })
 	c.CompletionOptions.DisableDefaultCmd = true
 	c.AddCommand(runCommand(), demoCommand(), toolCommand(), toolsCommand(), classifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand())
 	c.AddCommand(doctorCommand(), healthCommand())
@@ -96,7 +91,7 @@ func root() *cobra.Command {
 		if args := sub.Args; args != nil {
 			sub.Args = func(cmd *cobra.Command, a []string) error {
 				if err := args(cmd, a); err != nil {
-					return usage("%s: %v; see bot %s --help", cmd.Name(), err, cmd.Name())
+					return config.Errorf("%s: %v; see bot %s --help", cmd.Name(), err, cmd.Name())
 				}
 				return nil
 			}
@@ -104,7 +99,7 @@ func root() *cobra.Command {
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return usage("there is no command %q; see bot --help", args[0])
+			return config.Errorf("there is no command %q; see bot --help", args[0])
 		}
 		return cmd.Help()
 	}
@@ -139,10 +134,10 @@ func revision() string {
 }
 
 // newLog makes the bot's logger.
-func newLog(e Env, w io.Writer) (*slog.Logger, error) {
+func newLog(e config.Env, w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(e.LogLevel)); err != nil {
-		return nil, usage("COUNTERSIGN_LOG_LEVEL is %q; use debug, info, warn or error", e.LogLevel)
+		return nil, config.Errorf("COUNTERSIGN_LOG_LEVEL is %q; use debug, info, warn or error", e.LogLevel)
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	switch e.LogFormat {
@@ -151,5 +146,5 @@ func newLog(e Env, w io.Writer) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, opts)), nil
 	}
-	return nil, usage("COUNTERSIGN_LOG_FORMAT is %q; use text or json", e.LogFormat)
+	return nil, config.Errorf("COUNTERSIGN_LOG_FORMAT is %q; use text or json", e.LogFormat)
 }

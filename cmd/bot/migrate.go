@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"countersign/internal/config"
+
 	"github.com/spf13/cobra"
 
 	"countersign/approvals/audit"
@@ -38,16 +40,16 @@ the same command again, and it goes on. Afterwards the file countersign.db is se
 under another name, so that no bot starts on it by mistake.`,
 		Args: noArguments("store migrate"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			e, err := readEnv()
+			e, err := config.ReadEnv()
 			if err != nil {
 				return err
 			}
 			m := migration{cmd: cmd, env: e, dry: dry}
 			switch {
 			case (from != "bolt" || to != "postgres") && (from != "postgres" || to != "bolt"):
-				return usage("store migrate goes --from bolt --to postgres, or --from postgres --to bolt")
-			case !e.shared():
-				return usage("%s is not set; set it, or %s_FILE to a file, to the URL of the database, such as postgres://user:password@host:5432/database", storeName, storeName)
+				return config.Errorf("store migrate goes --from bolt --to postgres, or --from postgres --to bolt")
+			case !e.Shared():
+				return config.Errorf("%s is not set; set it, or %s_FILE to a file, to the URL of the database, such as postgres://user:password@host:5432/database", config.StoreName, config.StoreName)
 			case from == "bolt":
 				return m.toDatabase(cmd.Context())
 			}
@@ -63,7 +65,7 @@ under another name, so that no bot starts on it by mistake.`,
 // migration is one run of store migrate.
 type migration struct {
 	cmd *cobra.Command
-	env Env
+	env config.Env
 	dry bool
 
 	anew string    // how to get an empty target
@@ -71,7 +73,7 @@ type migration struct {
 }
 
 // theDatabase is what the output calls the database: its URL is a secret.
-const theDatabase = "the database of " + storeName
+const theDatabase = "the database of " + config.StoreName
 
 func (m *migration) say(format string, a ...any) {
 	_, _ = fmt.Fprintf(m.cmd.OutOrStdout(), format+"\n", a...)
@@ -82,7 +84,7 @@ func (m *migration) toDatabase(ctx context.Context) error {
 	from, err := lookAtStore(m.env)
 	switch {
 	case errors.Is(err, store.ErrLocked):
-		return fmt.Errorf("the store in %s is in use by a running bot; stop it, and start it with %s when the migration has ended", m.env.DataDir, storeName)
+		return fmt.Errorf("the store in %s is in use by a running bot; stop it, and start it with %s when the migration has ended", m.env.DataDir, config.StoreName)
 	case err != nil:
 		return err
 	}
@@ -127,7 +129,7 @@ func (m *migration) toDatabase(ctx context.Context) error {
 	for _, line := range left {
 		m.say("note: the host key %q of known_hosts cannot be shared; put it into a known_hosts file that every replica has", line)
 	}
-	m.say("next: start the bots with %s set, and keep the file that was set aside until they do what they should", storeName)
+	m.say("next: start the bots with %s set, and keep the file that was set aside until they do what they should", config.StoreName)
 	m.say("next: outputs/ and recordings/ stay files of %s; give that directory to a replica that people ask for them", m.env.DataDir)
 	return nil
 }
@@ -145,7 +147,7 @@ func (m *migration) database(ctx context.Context) (*postgres.DB, error) {
 	o.NoHints, o.Log = true, slog.New(slog.DiscardHandler)
 	db, err := postgres.Open(ctx, o)
 	if err != nil {
-		return nil, fmt.Errorf("the database that %s names cannot be used: %w", storeName, err)
+		return nil, fmt.Errorf("the database that %s names cannot be used: %w", config.StoreName, err)
 	}
 	return db, nil
 }
@@ -212,7 +214,7 @@ func (m *migration) keep(ctx context.Context, from *postgres.DB) (left []string,
 func (m *migration) toFile(ctx context.Context) (err error) {
 	path := storePath(m.env)
 	if _, err := os.Lstat(path); err == nil {
-		return usage("there is a store in %s already; move countersign.db and countersign.db.journal away, or set COUNTERSIGN_DATA_DIR to another directory", m.env.DataDir)
+		return config.Errorf("there is a store in %s already; move countersign.db and countersign.db.journal away, or set COUNTERSIGN_DATA_DIR to another directory", m.env.DataDir)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the data directory %s cannot be looked at (%w); run this as the user of the bot", m.env.DataDir, err)
 	}
@@ -251,7 +253,7 @@ func (m *migration) toFile(ctx context.Context) (err error) {
 		}
 	}
 	m.say("ok: the store is %s", path)
-	m.say("next: start one bot without %s; it knows nothing of what replicas do to the database from now on, so see that none starts", storeName)
+	m.say("next: start one bot without %s; it knows nothing of what replicas do to the database from now on, so see that none starts", config.StoreName)
 	for _, line := range left {
 		m.say("note: the host key %q was not added to known_hosts, which has another one of that host; look which of them is right", line)
 	}

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/approvals/audit"
 	"countersign/store"
 	"countersign/store/bolt"
@@ -84,7 +86,7 @@ func TestStoreMigrates(t *testing.T) {
 
 func migratesThere(t *testing.T, s *pgtest.Server) {
 	dir := stoppedRecord(t)
-	t.Setenv(storeName, schemaURL(s, "there"))
+	t.Setenv(config.StoreName, schemaURL(s, "there"))
 	line := strings.TrimSpace(sshtest.KnownLine("web-1", 22, sshtest.NewKey(t).PublicKey()))
 	if err := os.WriteFile(filepath.Join(dir, "known_hosts"), []byte("# of people\n"+line+"\n@cert-authority *.example.com "+strings.SplitN(line, " ", 2)[1]+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -119,7 +121,7 @@ $`)
 		t.Fatal(err)
 	}
 	aside := found[2]
-	for name, there := range map[string]bool{storePath(Env{DataDir: dir}): false, storePath(Env{DataDir: dir}) + ".journal": false, aside: true, aside + ".journal": true} {
+	for name, there := range map[string]bool{storePath(config.Env{DataDir: dir}): false, storePath(config.Env{DataDir: dir}) + ".journal": false, aside: true, aside + ".journal": true} {
 		if _, err := os.Stat(name); (err == nil) != there {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -189,7 +191,7 @@ $`)
 	}
 
 	// It is not for a migration that was finished to say that all is well there.
-	put(t, aside, storePath(Env{DataDir: dir}))
+	put(t, aside, storePath(config.Env{DataDir: dir}))
 	if _, code, said = quiet(t, toPostgres...); code != 1 || !strings.Contains(said, "the audit record has ") {
 		t.Errorf("%d %s", code, said)
 	}
@@ -211,7 +213,7 @@ func put(t *testing.T, from, to string) {
 func half(t *testing.T, s *pgtest.Server, schema, dir string) *postgres.DB {
 	t.Helper()
 	db := openSchema(t, s, schema)
-	r, err := bolt.OpenReader(storePath(Env{DataDir: dir}))
+	r, err := bolt.OpenReader(storePath(config.Env{DataDir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +232,7 @@ func half(t *testing.T, s *pgtest.Server, schema, dir string) *postgres.DB {
 
 func migratesInTwoRuns(t *testing.T, s *pgtest.Server) {
 	dir := stoppedRecord(t)
-	t.Setenv(storeName, schemaURL(s, "runs"))
+	t.Setenv(config.StoreName, schemaURL(s, "runs"))
 	half(t, s, "runs", dir)
 
 	// Nobody takes it for a store.
@@ -252,7 +254,7 @@ func migratesInTwoRuns(t *testing.T, s *pgtest.Server) {
 	if err != nil || len(aside) != 1 {
 		t.Fatal(aside, err)
 	}
-	put(t, aside[0], storePath(Env{DataDir: dir}))
+	put(t, aside[0], storePath(config.Env{DataDir: dir}))
 	if out, code, said := quiet(t, append(toPostgres, "--dry-run")...); code != 0 || !strings.Contains(out, "which has them all: an earlier run has finished") {
 		t.Errorf("%d %s %s", code, out, said)
 	}
@@ -260,14 +262,14 @@ func migratesInTwoRuns(t *testing.T, s *pgtest.Server) {
 	if code != 0 || !strings.Contains(out, "ok: an earlier run has copied all ") || !strings.Contains(out, "set aside: ") {
 		t.Errorf("%d %s %s", code, out, said)
 	}
-	if _, err := os.Stat(storePath(Env{DataDir: dir})); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(storePath(config.Env{DataDir: dir})); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("the file is still there")
 	}
 }
 
 func refusesToMigrate(t *testing.T, s *pgtest.Server) {
 	dir, file, _ := recordOne(t)
-	path := storePath(Env{DataDir: dir})
+	path := storePath(config.Env{DataDir: dir})
 	expect := func(rule, said string, code int, args ...string) {
 		t.Helper()
 		before, _ := os.ReadFile(path)
@@ -286,16 +288,16 @@ func refusesToMigrate(t *testing.T, s *pgtest.Server) {
 	expect("an argument", "store migrate takes no arguments", 2, append(toPostgres, "x")...)
 	expect("without a database", "COUNTERSIGN_STORE is not set; set it, or COUNTERSIGN_STORE_FILE", 2, toPostgres...)
 
-	t.Setenv(storeName, schemaURL(s, "refused"))
+	t.Setenv(config.StoreName, schemaURL(s, "refused"))
 	expect("the bot runs", "the store in "+dir+" is in use by a running bot; stop it", 1, toPostgres...)
 	expect("there is a file", "there is a store in "+dir+" already; move", 2, "store", "migrate", "--from", "postgres", "--to", "bolt")
 	stop(t, file)
-	t.Setenv(storeName, strings.Replace(schemaURL(s, "refused"), "sslmode", "nonsense", 1)+"&sslmode=nonsense")
+	t.Setenv(config.StoreName, strings.Replace(schemaURL(s, "refused"), "sslmode", "nonsense", 1)+"&sslmode=nonsense")
 	expect("a URL that is none", "the database that COUNTERSIGN_STORE names cannot be used: store: the database URL cannot be read", 1, toPostgres...)
-	t.Setenv(storeName, "postgres://admin:"+password+"@127.0.0.1:1/postgres?sslmode=disable")
+	t.Setenv(config.StoreName, "postgres://admin:"+password+"@127.0.0.1:1/postgres?sslmode=disable")
 	expect("nobody there", "the database that COUNTERSIGN_STORE names cannot be used: store: the database cannot be reached", 1, toPostgres...)
 
-	t.Setenv(storeName, schemaURL(s, "theirs"))
+	t.Setenv(config.StoreName, schemaURL(s, "theirs"))
 	theirs := openSchema(t, s, "theirs")
 	change(t, theirs, func(tx store.Tx) { store.Save(tx, store.Key("theirs"), 1) })
 	expect("rows of somebody", "the store cannot be copied (migrate: the target has rows that are not the source's: name a target that is empty); name another schema", 1, toPostgres...)
@@ -304,7 +306,7 @@ func refusesToMigrate(t *testing.T, s *pgtest.Server) {
 		t.Error("rows of somebody were touched")
 	}
 
-	t.Setenv(storeName, schemaURL(s, "changed"))
+	t.Setenv(config.StoreName, schemaURL(s, "changed"))
 	half(t, s, "changed", dir)
 	again, err := bolt.Open(path, bolt.Options{})
 	if err != nil {
@@ -315,7 +317,7 @@ func refusesToMigrate(t *testing.T, s *pgtest.Server) {
 	expect("the bot went on with the file", "the store cannot be copied (migrate: the source has changed since", 1, toPostgres...)
 	expect("the bot went on, rehearsed", "the database of COUNTERSIGN_STORE has an unfinished copy of another store, or of what this one was", 1, append(toPostgres, "--dry-run")...)
 
-	t.Setenv(storeName, schemaURL(s, "faulty"))
+	t.Setenv(config.StoreName, schemaURL(s, "faulty"))
 	if again, err = bolt.Open(path, bolt.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +331,7 @@ func refusesToMigrate(t *testing.T, s *pgtest.Server) {
 
 func migratesBack(t *testing.T, s *pgtest.Server) {
 	dir := stoppedRecord(t)
-	t.Setenv(storeName, schemaURL(s, "back"))
+	t.Setenv(config.StoreName, schemaURL(s, "back"))
 	if out, code, said := quiet(t, toPostgres...); code != 0 {
 		t.Fatalf("%d %s %s", code, out, said)
 	}
@@ -362,14 +364,14 @@ func migratesBack(t *testing.T, s *pgtest.Server) {
 	change(t, db, func(tx store.Tx) {
 		audit.Append(tx, "web:2", audit.Event{What: audit.Asked, Command: "uptime"}, time.Now())
 	})
-	if err := os.WriteFile(storePath(Env{DataDir: dir})+".migrating.journal", nil, 0o600); err != nil {
+	if err := os.WriteFile(storePath(config.Env{DataDir: dir})+".migrating.journal", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, code, said := quiet(t, append(toBolt, "--dry-run")...); code != 0 || !strings.HasPrefix(out, "dry run: ") || !strings.Contains(out, " from the database of COUNTERSIGN_STORE to "+storePath(Env{DataDir: dir})) {
+	if out, code, said := quiet(t, append(toBolt, "--dry-run")...); code != 0 || !strings.HasPrefix(out, "dry run: ") || !strings.Contains(out, " from the database of COUNTERSIGN_STORE to "+storePath(config.Env{DataDir: dir})) {
 		t.Errorf("%d %s %s", code, out, said)
 	}
 	out, code, said := quiet(t, toBolt...)
-	if code != 0 || !strings.Contains(out, "ok: the store is "+storePath(Env{DataDir: dir})+"\n") {
+	if code != 0 || !strings.Contains(out, "ok: the store is "+storePath(config.Env{DataDir: dir})+"\n") {
 		t.Fatalf("%d %s %s", code, out, said)
 	}
 	for name, want := range map[string]string{"known_hosts": line + "\n", "web.key": strings.Repeat("\x07", 32)} {
@@ -380,7 +382,7 @@ func migratesBack(t *testing.T, s *pgtest.Server) {
 	if rest, _ := filepath.Glob(filepath.Join(dir, "*.migrating*")); len(rest) > 0 {
 		t.Errorf("left: %v", rest)
 	}
-	r, err := bolt.OpenReader(storePath(Env{DataDir: dir}))
+	r, err := bolt.OpenReader(storePath(config.Env{DataDir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +392,7 @@ func migratesBack(t *testing.T, s *pgtest.Server) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(storeName, "")
+	t.Setenv(config.StoreName, "")
 	if out, code, said := quiet(t, "audit", "verify"); code != 0 || !strings.Contains(out, "ok: 3 threads, 6 lines, 2 anchors") {
 		t.Errorf("%d %s %s", code, out, said)
 	}
@@ -402,7 +404,7 @@ func migratesBack(t *testing.T, s *pgtest.Server) {
 	if err := os.Remove(filepath.Join(dir, "known_hosts")); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(storeName, schemaURL(s, "again"))
+	t.Setenv(config.StoreName, schemaURL(s, "again"))
 	if out, code, said := quiet(t, toPostgres...); code != 0 {
 		t.Fatalf("%d %s %s", code, out, said)
 	}
@@ -416,7 +418,7 @@ func database(t *testing.T, url, dir string) (map[string]result, *doctor) {
 	t.Helper()
 	d := &doctor{}
 	found := map[string]result{}
-	e, err := readEnv()
+	e, err := config.ReadEnv()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -444,7 +446,7 @@ func doctorOfADatabase(t *testing.T, s *pgtest.Server) {
 		if change != nil {
 			url = change(url)
 		}
-		t.Setenv(storeName, url)
+		t.Setenv(config.StoreName, url)
 		return database(t, url, dir)
 	}
 	expect := func(rule string, got result, label, text string) {
@@ -510,8 +512,8 @@ func doctorOfADatabase(t *testing.T, s *pgtest.Server) {
 		store.Save(tx, store.Key("mcp-pin", "wiki", "read"), 1)
 		store.Save(tx, store.Key("other"), 1)
 	})
-	t.Setenv(storeName, schemaURL(s, "doctor"))
-	e, err := readEnv()
+	t.Setenv(config.StoreName, schemaURL(s, "doctor"))
+	e, err := config.ReadEnv()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -536,7 +538,7 @@ func TestStoreOfAnotherUsersDirectoryIsNotMade(t *testing.T) {
 	}
 	dir := t.TempDir()
 	t.Setenv("COUNTERSIGN_DATA_DIR", dir)
-	t.Setenv(storeName, "postgres://127.0.0.1:1/x")
+	t.Setenv(config.StoreName, "postgres://127.0.0.1:1/x")
 	if err := os.Chown(dir, 4242, -1); err != nil {
 		t.Fatal(err)
 	}

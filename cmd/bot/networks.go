@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/chat"
 	"countersign/adapters/slack"
 	"countersign/agent"
@@ -28,14 +30,14 @@ func (b *bot) openSlack() error {
 		APIURL: e.SlackAPIURL, Name: b.file.Agent.Name, Usergroups: b.usergroups,
 		Channel: func(id string) slack.ChannelRules {
 			f := b.rules.Load().file
-			c, _ := f.channel("slack", id)
+			c, _ := f.Channel("slack", id)
 			return slack.ChannelRules{MentionOnly: c.Followups == "mention", NoHistory: c.History == "off", Bots: c.Bots}
 		},
 		Known: b.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return b.openThreads(ctx, "slack:") },
 		Seen: b.seen, Alive: alive.at, SetAlive: alive.set, Desk: desk{b}, Do: b.replicas.network(), Turn: b.replicas.turn(), Deaf: deaf.at, SetDeaf: deaf.set, Log: b.log.With("network", "slack"), Now: time.Now,
 	})
 	if err != nil {
-		return usage("%v", err)
+		return config.Errorf("%v", err)
 	}
 	b.slack = a
 	b.adapters[a.Scheme()] = a
@@ -61,8 +63,8 @@ func retryAfter(err error) (time.Duration, bool) {
 
 // place is what the configuration says of a thread and a target.
 func (b *bot) place(thread chat.ThreadID, target string) gate.Place {
-	channel := channelOf(string(thread))
-	s := b.rules.Load().file.spot(channel, target)
+	channel := config.ChannelOf(string(thread))
+	s := b.rules.Load().file.Spot(channel, target)
 	return gate.Place{
 		Channel: channel, Target: s.Target, Approvers: s.Config.Approvers, Labels: s.Config.Labels, Mode: s.Mode, Until: s.Until, Reads: b.reads(s.Target),
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/chat"
 	"countersign/agent"
 	"countersign/agent/history"
@@ -52,7 +54,7 @@ func (b *bot) observe(ctx context.Context) (err error) {
 		Redact: b.redact, Log: b.log,
 	})
 	if err != nil {
-		return usage("%v", err)
+		return config.Errorf("%v", err)
 	}
 	return nil
 }

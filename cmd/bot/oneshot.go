@@ -12,8 +12,11 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -42,7 +45,7 @@ func configCommand() *cobra.Command {
 	c.AddCommand(&cobra.Command{
 		Use: "print", Short: "Print the effective configuration, secrets masked", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			e, f, err := configuration()
+			e, f, err := config.Read()
 			if err == nil {
 				err = validate(e, f)
 			}
@@ -63,7 +66,7 @@ func configCommand() *cobra.Command {
 			f.Policy = f.Policy.Effective()
 			view := struct {
 				Environment map[string]any `yaml:"environment"`
-				File        File           `yaml:"file"`
+				File        config.File    `yaml:"file"`
 			}{map[string]any{
 				"SLACK_BOT_TOKEN": masked(e.SlackBotToken), "SLACK_APP_TOKEN": masked(e.SlackAppToken),
 				"SLACK_SIGNING_SECRET": masked(e.SlackSigningSecret), "SLACK_API_URL": e.SlackAPIURL,
@@ -83,12 +86,12 @@ func configCommand() *cobra.Command {
 
 // scratch builds a bot over a throw-away data directory: one-shot commands must
 // not fight a running bot for its store.
-func scratch(cmd *cobra.Command, change func(*Env, *File) error) (*bot, func(), error) {
+func scratch(cmd *cobra.Command, change func(*config.Env, *config.File) error) (*bot, func(), error) {
 	return scratchFor(cmd, buildOptions{}, change)
 }
 
-func scratchFor(cmd *cobra.Command, o buildOptions, change func(*Env, *File) error) (*bot, func(), error) {
-	e, f, err := configuration()
+func scratchFor(cmd *cobra.Command, o buildOptions, change func(*config.Env, *config.File) error) (*bot, func(), error) {
+	e, f, err := config.Read()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -127,11 +130,11 @@ func toolsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asMarkdown {
 				if asJSON || preset != "" {
-					return usage("--markdown shows every tool, so it goes with neither --json nor --preset; leave them out")
+					return config.Errorf("--markdown shows every tool, so it goes with neither --json nor --preset; leave them out")
 				}
 				return printCatalogue(cmd)
 			}
-			b, done, err := scratch(cmd, func(_ *Env, f *File) error {
+			b, done, err := scratch(cmd, func(_ *config.Env, f *config.File) error {
 				if preset != "" {
 					f.Agent.Preset = preset
 				}
@@ -187,7 +190,7 @@ func toolCommand() *cobra.Command {
 			if u, err := user.Current(); err == nil {
 				person = u.Username
 			}
-			b, done, err := scratchFor(cmd, buildOptions{single: true}, func(e *Env, f *File) error {
+			b, done, err := scratchFor(cmd, buildOptions{single: true}, func(e *config.Env, f *config.File) error {
 				if err := on.apply(f); err != nil {
 					return err
 				}
@@ -220,9 +223,9 @@ func toolCommand() *cobra.Command {
 }
 
 // oneApprover makes the person at the keyboard the approver of every target.
-func oneApprover(f *File, person string) error {
+func oneApprover(f *config.File, person string) error {
 	if _, ok := f.Targets[f.Agent.Target]; !ok {
-		return usage("there is no target %q; the targets are %s", f.Agent.Target, strings.Join(sortedKeys(f.Targets), ", "))
+		return config.Errorf("there is no target %q; the targets are %s", f.Agent.Target, strings.Join(slices.Sorted(maps.Keys(f.Targets)), ", "))
 	}
 	groups := maps.Clone(f.Groups) // the rules may name them
 	if groups == nil {

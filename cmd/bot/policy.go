@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -69,7 +72,7 @@ type toolLevel struct {
 }
 
 func newCounsel(cmd *cobra.Command) (*counsel, error) {
-	_, f, err := configuration()
+	_, f, err := config.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -91,15 +94,15 @@ func (k *counsel) spec(tool string) (toolLevel, error) {
 	if t, ok := k.specs[tool]; ok {
 		return t, nil
 	}
-	b, done, err := scratch(k.cmd, func(_ *Env, f *File) error {
-		f.Agent.Preset, f.Tools = "none", ToolsConfig{Additional: []string{tool}, Interpreters: f.Tools.Interpreters}
+	b, done, err := scratch(k.cmd, func(_ *config.Env, f *config.File) error {
+		f.Agent.Preset, f.Tools = "none", config.ToolsConfig{Additional: []string{tool}, Interpreters: f.Tools.Interpreters}
 		// A tool's level is the same everywhere, and no target or server has to be there
 		// for it to be looked up.
-		f.Agent.Target, f.Targets, f.Channels, f.MCP = "local", map[string]TargetConfig{"local": {Kind: "local"}}, nil, nil
+		f.Agent.Target, f.Targets, f.Channels, f.MCP = "local", map[string]config.TargetConfig{"local": {Kind: "local"}}, nil, nil
 		return nil
 	})
-	if _, unknown := errors.AsType[*usageError](err); unknown {
-		return toolLevel{}, usage("the tool %q cannot be looked up (%v); see bot tools --preset full", tool, err)
+	if _, unknown := errors.AsType[*config.Error](err); unknown {
+		return toolLevel{}, config.Errorf("the tool %q cannot be looked up (%v); see bot tools --preset full", tool, err)
 	}
 	if err != nil {
 		return toolLevel{}, err
@@ -115,7 +118,7 @@ func (k *counsel) spec(tool string) (toolLevel, error) {
 		k.specs[tool] = t
 		return t, nil
 	}
-	return toolLevel{}, usage("the tool %q needs tmux, which this target does not have", tool)
+	return toolLevel{}, config.Errorf("the tool %q needs tmux, which this target does not have", tool)
 }
 
 // judge asks the gate about a call that has not been planned, as it is when nothing was
@@ -138,14 +141,14 @@ func (k *counsel) judge(ctx context.Context, q question) (policy.Input, policy.D
 		Place: func(_ chat.ThreadID, target string) gate.Place {
 			p := at
 			if target != at.Target { // the bot's own, which has no labels
-				s := k.rules.file.spot(at.Channel, target)
+				s := k.rules.file.Spot(at.Channel, target)
 				p.Target, p.Labels, p.Approvers, p.Reads = s.Target, s.Config.Labels, s.Config.Approvers, k.rules.reads(s.Target, false)
 			}
 			return p
 		},
 		Reach: func(_ chat.ThreadID, by chat.User, groups []string, hop risk.Hop) bool {
-			for _, name := range sortedKeys(k.rules.file.Targets) {
-				if k.rules.file.Targets[name].is(hop) {
+			for _, name := range slices.Sorted(maps.Keys(k.rules.file.Targets)) {
+				if k.rules.file.Targets[name].Is(hop) {
 					return k.rules.mayUse(at.Channel, by, groups, name) == ""
 				}
 			}
@@ -177,25 +180,25 @@ func (k *counsel) place(q question) (gate.Place, error) {
 	channel := either(q.Channel, "web")
 	network, id, _ := strings.Cut(channel, ":")
 	if network != "web" && ((network != "slack" && network != "discord") || id == "") {
-		return gate.Place{}, usage("the channel %q cannot be read; write slack:ID, discord:ID or web", channel)
+		return gate.Place{}, config.Errorf("the channel %q cannot be read; write slack:ID, discord:ID or web", channel)
 	}
 	if who, rest, ok := strings.Cut(q.User, ":"); q.User != "" && (!ok || rest == "" || !slices.Contains([]string{"web", "slack", "discord"}, who)) {
-		return gate.Place{}, usage("the user %q cannot be read; write web:NAME, slack:TEAM:ID or discord:ID", q.User)
+		return gate.Place{}, config.Errorf("the user %q cannot be read; write web:NAME, slack:TEAM:ID or discord:ID", q.User)
 	}
 	if !slices.Contains([]string{"", "none", "enforced"}, q.Lock) {
-		return gate.Place{}, usage("the lock is %q; write enforced or none", q.Lock)
+		return gate.Place{}, config.Errorf("the lock is %q; write enforced or none", q.Lock)
 	}
 	target := q.Target
 	if target == "" {
 		target = f.Agent.Target
-		if c, ok := f.channel(network, id); ok && c.Target != "" {
+		if c, ok := f.Channel(network, id); ok && c.Target != "" {
 			target = c.Target
 		}
 	}
 	if _, ok := f.Targets[target]; !ok {
-		return gate.Place{}, usage("there is no target %q; the targets are %s", target, strings.Join(sortedKeys(f.Targets), ", "))
+		return gate.Place{}, config.Errorf("there is no target %q; the targets are %s", target, strings.Join(slices.Sorted(maps.Keys(f.Targets)), ", "))
 	}
-	s := f.spot(channel, target)
+	s := f.Spot(channel, target)
 	p := gate.Place{
 		Channel: channel, Target: s.Target, Labels: s.Config.Labels, Approvers: s.Config.Approvers, Mode: s.Mode, Until: s.Until,
 		Reads: k.rules.reads(s.Target, q.Lock == "enforced"),
@@ -203,7 +206,7 @@ func (k *counsel) place(q question) (gate.Place, error) {
 	if q.Mode != "" {
 		var err error
 		if p.Mode, err = policy.ParseMode(q.Mode); err != nil {
-			return gate.Place{}, usage("%v", err)
+			return gate.Place{}, config.Errorf("%v", err)
 		}
 	}
 	if !q.Until.IsZero() {
@@ -222,7 +225,7 @@ func (k *counsel) action(q question, target string) (approvals.Action, risk.Leve
 	args := map[string]any{}
 	if !q.Args.IsZero() {
 		if err := q.Args.Decode(&args); err != nil {
-			return approvals.Action{}, 0, usage("the arguments of %s are no object: %v", spec.name, err)
+			return approvals.Action{}, 0, config.Errorf("the arguments of %s are no object: %v", spec.name, err)
 		}
 	}
 	if len(spec.spec.Schema) > 0 { // the tool gets them with the one name of their place
@@ -231,19 +234,19 @@ func (k *counsel) action(q question, target string) (approvals.Action, risk.Leve
 			err = json.Unmarshal(tools.Renamed(spec.spec, raw), &args)
 		}
 		if err != nil {
-			return approvals.Action{}, 0, usage("the arguments of %s are not JSON: %v", spec.name, err)
+			return approvals.Action{}, 0, config.Errorf("the arguments of %s are not JSON: %v", spec.name, err)
 		}
 	}
 	a := approvals.Action{Tool: spec.name, Kind: approvals.KindChange, Target: target}
 	if spec.own {
-		a.Target = harness
+		a.Target = config.Harness
 	}
 	word := func(key string) string { s, _ := args[key].(string); return s }
 	shell := slices.Contains([]string{"run_shell", "bash", "run_bash_background"}, spec.name)
 	if shell {
 		command := either(q.Command, word("command"))
 		if command == "" {
-			return a, 0, usage("there is no command; write one")
+			return a, 0, config.Errorf("there is no command; write one")
 		}
 		args["command"] = command
 		a.Kind, a.Bytes = approvals.KindShell, []byte(command)
@@ -257,12 +260,12 @@ func (k *counsel) action(q question, target string) (approvals.Action, risk.Leve
 		a.Bytes = []byte(q.Command)
 	}
 	if a.Args, err = json.Marshal(args); err != nil {
-		return a, 0, usage("the arguments of %s are not JSON: %v", spec.name, err)
+		return a, 0, config.Errorf("the arguments of %s are not JSON: %v", spec.name, err)
 	}
 	text, level, git, err := gitcmd.Shape(spec.name, a.Args)
 	switch {
 	case err != nil:
-		return a, 0, usage("%v", err)
+		return a, 0, config.Errorf("%v", err)
 	case git && text != "":
 		a.Kind, a.Bytes, a.Shell = approvals.KindShell, []byte(text), "bash"
 	case git:
@@ -278,7 +281,7 @@ func (k *counsel) action(q question, target string) (approvals.Action, risk.Leve
 	case spec.name == "apply_patch" && word("patch") != "":
 		a.Bytes = []byte(word("patch"))
 		if a.Paths, err = files.PatchNames(word("patch"), word("path")); err != nil {
-			return a, 0, usage("the patch cannot be read: %v", err)
+			return a, 0, config.Errorf("the patch cannot be read: %v", err)
 		}
 	default:
 		if spec.level == risk.Read || spec.own && !slices.Contains([]string{"propose_plan", budget.Name}, spec.name) {
@@ -308,13 +311,13 @@ COMMAND is shell text. With --tool it is the arguments of that tool as JSON, and
 path among them is taken as it stands. What was learned earlier does not count.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage("policy explain takes one COMMAND, in quotes, and has %d; see bot policy explain --help", len(args))
+				return config.Errorf("policy explain takes one COMMAND, in quotes, and has %d; see bot policy explain --help", len(args))
 			}
 			return cobra.ExactArgs(1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if q.User == "" {
-				return usage("--user is missing; write web:NAME, slack:TEAM:ID or discord:ID")
+				return config.Errorf("--user is missing; write web:NAME, slack:TEAM:ID or discord:ID")
 			}
 			q.At = time.Now()
 			for flag, s := range map[string]struct {
@@ -326,14 +329,14 @@ path among them is taken as it stands. What was learned earlier does not count.`
 				}
 				v, err := time.Parse(time.RFC3339, s.text)
 				if err != nil {
-					return usage("--%s is %q; write a time like 2026-01-31T15:04:05Z", flag, s.text)
+					return config.Errorf("--%s is %q; write a time like 2026-01-31T15:04:05Z", flag, s.text)
 				}
 				*s.to = v
 			}
 			q.Command = args[0]
 			if !slices.Contains([]string{"", "run_shell", "bash"}, q.Tool) && strings.HasPrefix(strings.TrimSpace(q.Command), "{") {
 				if err := yaml.Unmarshal([]byte(q.Command), &q.Args); err != nil {
-					return usage("the arguments of %s cannot be read: %v", q.Tool, err)
+					return config.Errorf("the arguments of %s cannot be read: %v", q.Tool, err)
 				}
 				q.Args, q.Command = *q.Args.Content[0], ""
 			}
@@ -574,7 +577,7 @@ func policyTestCommand() *cobra.Command {
     rule: prod-high                       # a rule that matches, or what decides`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("policy test takes at least one FILE; see bot policy test --help")
+				return config.Errorf("policy test takes at least one FILE; see bot policy test --help")
 			}
 			return nil
 		},
@@ -592,7 +595,7 @@ func policyTestCommand() *cobra.Command {
 				for i, r := range table {
 					why, err := k.miss(r)
 					if err != nil {
-						return usage("%s: row %d (%s): %v", path, i+1, r.Name, err)
+						return config.Errorf("%s: row %d (%s): %v", path, i+1, r.Name, err)
 					}
 					rows++
 					if why == "" {
@@ -616,7 +619,7 @@ func policyTestCommand() *cobra.Command {
 func readTable(path string) ([]row, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, usage("the table cannot be read (%v); name a readable file", err)
+		return nil, config.Errorf("the table cannot be read (%v); name a readable file", err)
 	}
 	return parseTable(path, b)
 }
@@ -626,22 +629,22 @@ func parseTable(path string, b []byte) ([]row, error) {
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	if err := d.Decode(&table); err != nil && !errors.Is(err, io.EOF) {
-		return nil, explainTable(path, err)
+		return nil, config.ExplainYAML(path, err, rowKeys)
 	}
 	if len(table) == 0 {
-		return nil, usage("%s has no rows; write at least one, see bot policy test --help", path)
+		return nil, config.Errorf("%s has no rows; write at least one, see bot policy test --help", path)
 	}
 	for i, r := range table {
 		at := fmt.Sprintf("%s: row %d (%s)", path, i+1, r.Name)
 		switch {
 		case r.Name == "":
-			return nil, usage("%s has no name; say what the row shows", at)
+			return nil, config.Errorf("%s has no name; say what the row shows", at)
 		case !slices.Contains([]string{"allow", "ask", "forbid"}, r.Expect):
-			return nil, usage("%s: expect is %q; use allow, ask or forbid", at, r.Expect)
+			return nil, config.Errorf("%s: expect is %q; use allow, ask or forbid", at, r.Expect)
 		case r.Count != 0 && r.Expect != "ask":
-			return nil, usage("%s has a count, and %s asks nobody; take it out", at, r.Expect)
+			return nil, config.Errorf("%s has a count, and %s asks nobody; take it out", at, r.Expect)
 		case r.Command == "" && r.Tool == "":
-			return nil, usage("%s has neither command nor tool; write one", at)
+			return nil, config.Errorf("%s has neither command nor tool; write one", at)
 		}
 	}
 	return table, nil
@@ -649,22 +652,6 @@ func parseTable(path string, b []byte) ([]row, error) {
 
 // rowKeys are the keys of a row.
 var rowKeys = []string{"name", "command", "tool", "args", "channel", "target", "user", "groups", "mode", "until", "at", "lock", "expect", "count", "rule"}
-
-// explainTable turns a YAML error into one sentence with file and line.
-func explainTable(path string, err error) error {
-	msg := err.Error()
-	if m := unknownField.FindStringSubmatch(msg); m != nil {
-		hint := ""
-		if near := nearest(m[2], rowKeys); near != "" {
-			hint = fmt.Sprintf("; did you mean %q?", near)
-		}
-		return usage("%s: line %s: unknown key %q%s", path, m[1], m[2], hint)
-	}
-	if m := yamlLine.FindStringSubmatch(msg); m != nil {
-		return usage("%s: line %s: %s", path, m[1], m[2])
-	}
-	return usage("%s: %s", path, strings.ReplaceAll(msg, "\n", " "))
-}
 
 // miss says how a row differs from what the policy decides, "" if it does not.
 func (k *counsel) miss(r row) (string, error) {

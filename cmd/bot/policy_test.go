@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"countersign/approvals"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,6 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"countersign/internal/config"
+
+	"countersign/approvals"
 
 	"go.yaml.in/yaml/v3"
 
@@ -33,13 +36,13 @@ func TestTheDocumentedPolicyHolds(t *testing.T) {
 		t.Fatalf("%d examples, want a configuration and a table", len(blocks))
 	}
 	dir := t.TempDir()
-	config, table := filepath.Join(dir, "bot.yaml"), filepath.Join(dir, "table.yaml")
-	for path, b := range map[string][]byte{config: blocks[0][1], table: blocks[1][1]} {
+	file, table := filepath.Join(dir, "bot.yaml"), filepath.Join(dir, "table.yaml")
+	for path, b := range map[string][]byte{file: blocks[0][1], table: blocks[1][1]} {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("COUNTERSIGN_CONFIG", config)
+	t.Setenv("COUNTERSIGN_CONFIG", file)
 	t.Setenv("COUNTERSIGN_DATA_DIR", dir)
 	var out strings.Builder
 	c := root()
@@ -99,14 +102,14 @@ func TestRowKeysAreAllOfThem(t *testing.T) {
 func FuzzPolicyTable(f *testing.F) {
 	f.Add("- {name: x, command: ls, expect: ask}")
 	f.Add("- {name: x, tool: edit, args: {a: [1]}, at: 2024-01-01T12:00:00Z, expect: forbid}")
-	r, err := newRules(defaults())
+	r, err := newRules(config.Defaults())
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		table, err := parseTable("t", []byte(text))
 		if err != nil {
-			if _, ok := errors.AsType[*usageError](err); !ok || strings.Contains(err.Error(), "\n") && !strings.Contains(text, "\n") {
+			if _, ok := errors.AsType[*config.Error](err); !ok || strings.Contains(err.Error(), "\n") && !strings.Contains(text, "\n") {
 				t.Fatal(err)
 			}
 			return
@@ -127,7 +130,7 @@ func FuzzPolicyTable(f *testing.F) {
 // with what the gate makes of the same call when its tool plans it.
 func TestExplainSaysWhatTheBotDecides(t *testing.T) {
 	dir := t.TempDir()
-	config := filepath.Join(dir, "bot.yaml")
+	file := filepath.Join(dir, "bot.yaml")
 	text := `
 targets:
   local: {kind: local, tmux: false, dir: ` + dir + `, approvers: [oncall], labels: {env: dev}}
@@ -138,12 +141,12 @@ policy:
     - {name: staging-is-fine, match: {tools: [git_add, git_commit, write_file, time]}, then: allow}
     - {name: nothing-of-dev, match: {labels: {env: dev}, tools: [web_search]}, then: forbid}
 `
-	for path, s := range map[string]string{config: text, filepath.Join(dir, "a.txt"): "one\n"} {
+	for path, s := range map[string]string{file: text, filepath.Join(dir, "a.txt"): "one\n"} {
 		if err := os.WriteFile(path, []byte(s), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("COUNTERSIGN_CONFIG", config)
+	t.Setenv("COUNTERSIGN_CONFIG", file)
 	t.Setenv("COUNTERSIGN_DATA_DIR", filepath.Join(dir, "data"))
 	for _, line := range []string{"init -q -b main", "add a.txt", "-c user.name=x -c user.email=x@x.example commit -q -m first", "branch other"} {
 		if out, err := local.New(local.Options{Dir: dir}).Start(t.Context(), backend.Spec{Shell: "git " + line, Dir: dir}); err != nil {
@@ -154,7 +157,7 @@ policy:
 	}
 	cmd := root()
 	cmd.SetContext(t.Context())
-	b, done, err := scratch(cmd, func(_ *Env, f *File) error { f.Agent.Preset = "full"; return nil })
+	b, done, err := scratch(cmd, func(_ *config.Env, f *config.File) error { f.Agent.Preset = "full"; return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,14 +239,14 @@ policy:
 }
 
 func TestExplainKnowsWhoMayUseATargetAndWhere(t *testing.T) {
-	f := defaults()
+	f := config.Defaults()
 	f.Groups = map[string]policy.Group{"dba": {Web: []string{"dora"}, SlackUsergroups: []string{"S1"}}, "oncall": {Web: []string{"alice", "dora"}}}
-	f.Targets = map[string]TargetConfig{
+	f.Targets = map[string]config.TargetConfig{
 		"local": {Kind: "local", Approvers: []string{"oncall"}},
 		"db-1":  {Kind: "ssh", Host: "db-1", Approvers: []string{"oncall"}, Users: []string{"dba"}, Channels: []string{"slack:C1", "web"}},
 	}
 	f.Agent.Target = "local"
-	f.Channels = []ChannelConfig{{Platform: "slack", ID: "C1", Target: "db-1"}}
+	f.Channels = []config.ChannelConfig{{Platform: "slack", ID: "C1", Target: "db-1"}}
 	r, err := newRules(f)
 	if err != nil {
 		t.Fatal(err)

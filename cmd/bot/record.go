@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"countersign/internal/config"
+
 	"github.com/spf13/cobra"
 
 	"countersign/adapters/chat"
@@ -83,12 +85,12 @@ func exportCommand() *cobra.Command {
 		Use: "export THREAD", Short: "Write the record of a thread as a zip: timeline, commands, approvals, proof, outputs, recordings",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage("export needs one thread, such as web:01J9 or slack:T1:C1:1700000000.0001")
+				return config.Errorf("export needs one thread, such as web:01J9 or slack:T1:C1:1700000000.0001")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			e, f, err := configuration()
+			e, f, err := config.Read()
 			if err != nil {
 				return err
 			}
@@ -110,7 +112,7 @@ func exportCommand() *cobra.Command {
 				return err
 			}
 			defer func() { _ = b.db.Close() }()
-			b.outputs = output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), DB: e.others(b.db)})
+			b.outputs = output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), DB: others(e, b.db)})
 			thread := chat.ThreadID(args[0])
 			inc, err := b.incident(cmd.Context(), thread)
 			if err != nil {

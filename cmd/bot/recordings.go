@@ -7,7 +7,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,15 +19,6 @@ import (
 	"countersign/tools/record"
 	"countersign/tools/session"
 )
-
-// RecordingsConfig is about the recordings of terminals.
-type RecordingsConfig struct {
-	Off bool `yaml:"off"`
-	// MaxBytes is the size at which a recording leaves output out.
-	MaxBytes int64 `yaml:"max_bytes"`
-	// Keep is how long a recording is kept after its last moment.
-	Keep time.Duration `yaml:"keep"`
-}
 
 // maxAttached is how much of recordings one post carries.
 const maxAttached = 2 << 20
@@ -76,7 +69,7 @@ func (b *bot) markApproval(id approvals.ID, a approvals.Action) {
 func (b *bot) recordingsOf(thread chat.ThreadID) ([]web.Recording, error) {
 	out := []web.Recording{}
 	prefix := recorded(string(thread))
-	for _, name := range sortedKeys(b.machines) {
+	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
 		list, err := record.List(b.machines[name].recordings(), record.Filter{})
 		if err != nil {
 			return nil, err
@@ -183,7 +176,7 @@ func (b *bot) readRecording(thread chat.ThreadID, id string) (string, error) {
 // is left.
 func (b *bot) pruneRecordings(ctx context.Context, now time.Time) error {
 	before := now.Add(-b.file.Recordings.Keep)
-	for _, name := range sortedKeys(b.machines) {
+	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
 		dir := b.machines[name].recordings()
 		if _, err := record.Prune(dir, before, func(string) bool { return false }); err != nil {
 			return fmt.Errorf("old recordings of %s cannot be removed: %w", name, err)

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/chat"
 	"countersign/alerts"
 	"countersign/approvals/policy"
@@ -20,20 +22,20 @@ import (
 // rules is the part of the configuration that a reload replaces: who may decide
 // what, where, and what the classifier knows. It is immutable.
 type rules struct {
-	file   File
+	file   config.File
 	policy *policy.Policy
 	engine *risk.Engine
 }
 
 // newRules checks a configuration file's rules.
-func newRules(f File) (*rules, error) {
+func newRules(f config.File) (*rules, error) {
 	engine, err := risk.New(f.Risk)
 	if err != nil {
-		return nil, usage("%v", err)
+		return nil, config.Errorf("%v", err)
 	}
 	pol, err := policy.New(f.Policy, f.Groups, engine.Classify)
 	if err != nil {
-		return nil, usage("%v", err)
+		return nil, config.Errorf("%v", err)
 	}
 	return &rules{file: f, policy: pol, engine: engine}, nil
 }
@@ -56,10 +58,10 @@ func (b *bot) reloads(ctx context.Context) error {
 // reload replaces the rules by those that the file has now. If they are wrong, the
 // old ones stay, and the threads that wait for a decision are told.
 func (b *bot) reload(ctx context.Context) {
-	f, err := readFile(b.env.Config)
+	f, err := config.ReadFile(b.env.Config)
 	var next *rules
 	if err == nil {
-		f.Risk.Secrets = append(f.Risk.Secrets, b.env.places(f)...)
+		f.Risk.Secrets = append(f.Risk.Secrets, b.env.Places(f)...)
 		next, err = newRules(f)
 	}
 	if err != nil {
@@ -85,11 +87,11 @@ func (b *bot) reload(ctx context.Context) {
 }
 
 // fixed is a file without what a reload takes over.
-func fixed(f File) File {
+func fixed(f config.File) config.File {
 	f.Alerts = alerts.Config{Hooks: f.Alerts.Hooks}
 	f.Policy, f.Groups, f.Channels, f.Risk = policy.Config{}, nil, nil, risk.Extension{}
 	f.Agent.Mode, f.Agent.Until, f.Web.Viewers = "", time.Time{}, nil
-	targets := map[string]TargetConfig{}
+	targets := map[string]config.TargetConfig{}
 	for name, t := range f.Targets {
 		t.Approvers, t.Labels, t.Users, t.Channels, t.Moderators, t.Reads = nil, nil, nil, nil, nil, ""
 		targets[name] = t

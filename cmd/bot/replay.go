@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"countersign/internal/config"
+
 	"github.com/spf13/cobra"
 
 	"countersign/adapters/chat"
@@ -31,7 +33,7 @@ effects that it had then; commands are known as the record keeps them, which is
 without secrets and at most 4 KiB, and the groups of who asked are not known.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("policy replay takes no arguments; see bot policy replay --help")
+				return config.Errorf("policy replay takes no arguments; see bot policy replay --help")
 			}
 			return nil
 		},
@@ -40,12 +42,12 @@ without secrets and at most 4 KiB, and the groups of who asked are not known.`,
 			if err != nil {
 				return err
 			}
-			e, f, err := configuration()
+			e, f, err := config.Read()
 			if err != nil {
 				return err
 			}
 			if file != "" {
-				if f, err = readFile(file); err != nil {
+				if f, err = config.ReadFile(file); err != nil {
 					return err
 				}
 			}
@@ -72,7 +74,7 @@ type replay struct {
 	total map[string]int // "asked -> allow" and so on
 }
 
-func (p *replay) run(ctx context.Context, e Env, base string, warn io.Writer) error {
+func (p *replay) run(ctx context.Context, e config.Env, base string, warn io.Writer) error {
 	db, err := openStore(ctx, e)
 	if errors.Is(err, store.ErrLocked) {
 		r, w := io.Pipe()
@@ -120,7 +122,7 @@ func (p *replay) judge(l audit.Line) {
 	d := p.rules.policy.Decide(in)
 	// The record does not hold a person's groups, so of who may use a target and where only
 	// the channels can be tried.
-	if t, ok := p.rules.file.Targets[in.Target]; ok && !t.in(in.Channel) {
+	if t, ok := p.rules.file.Targets[in.Target]; ok && !t.In(in.Channel) {
 		d = policy.Decision{Rule: "target: " + in.Target, Sentence: "the target may not be used in this channel"}
 	}
 	p.calls++
@@ -147,8 +149,8 @@ func (p *replay) input(l audit.Line) policy.Input {
 		Tool: e.Tool, Kind: e.Kind, Command: e.Command, Level: risk.ParseLevel(e.Level),
 		Effects: e.Effects, Requester: chat.User{ID: chat.UserID(e.User)}, Now: l.At,
 	}}
-	in.Channel = channelOf(l.Thread)
-	at := f.spot(in.Channel, e.Target)
+	in.Channel = config.ChannelOf(l.Thread)
+	at := f.Spot(in.Channel, e.Target)
 	in.Target, in.Labels, in.Approvers, in.Mode, in.Until = at.Target, at.Config.Labels, at.Config.Approvers, at.Mode, at.Until
 	// What ran unasked was proven then, or the policy let it run: only a level of
 	// read tells.

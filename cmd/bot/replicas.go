@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/chat"
 	"countersign/store"
 	"countersign/store/outbox"
@@ -52,10 +54,10 @@ func (b *bot) claimDatabase(ctx context.Context) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("the database that %s names cannot be written: %w", storeName, err)
+		return fmt.Errorf("the database that %s names cannot be written: %w", config.StoreName, err)
 	}
 	if owner != b.env.Instance {
-		return usage("the database that %s names belongs to the bot %q (COUNTERSIGN_INSTANCE), and this one is %q; give it a schema of its own (search_path in the URL), or the same name", storeName, owner, b.env.Instance)
+		return config.Errorf("the database that %s names belongs to the bot %q (COUNTERSIGN_INSTANCE), and this one is %q; give it a schema of its own (search_path in the URL), or the same name", config.StoreName, owner, b.env.Instance)
 	}
 	return nil
 }
@@ -86,7 +88,7 @@ func (b *bot) newReplicas(ctx context.Context) error {
 	}
 	beats, err := openMembership(ctx, b.env, r.host+" membership", b.log)
 	if err != nil {
-		return fmt.Errorf("the database that %s names cannot be used: %w", storeName, err)
+		return fmt.Errorf("the database that %s names cannot be used: %w", config.StoreName, err)
 	}
 	r.db, r.beats = db, beats
 	b.register = record.NewRegister(b.db, r.host)

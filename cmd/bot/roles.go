@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/chat"
 	"countersign/agent"
 	"countersign/agent/llm"
@@ -55,16 +57,16 @@ func (b *bot) staff(catalogue *tools.Registry, foreign []tools.Tool) error {
 	r := rosters{map[string]*tools.Registry{}, map[string]*tools.Registry{}}
 	var err error
 	if r.roles[""], err = (role.Role{}).Tools(o); err != nil {
-		return usage("agent.preset or tools: %v", err)
+		return config.Errorf("agent.preset or tools: %v", err)
 	}
 	for _, x := range b.roles.Roles() {
 		if r.roles[x.Name], err = x.Tools(o); err != nil {
-			return usage("%v", err)
+			return config.Errorf("%v", err)
 		}
 	}
 	for _, x := range append(b.roles.SubAgents(), slices.Collect(maps.Values(runbooks()))...) {
 		if r.agents[x.Name], err = x.Tools(o); err != nil {
-			return usage("sub_agents: %v", err)
+			return config.Errorf("sub_agents: %v", err)
 		}
 	}
 	b.rosters.Store(&r)
@@ -99,22 +101,13 @@ func (b *bot) roleOf(thread chat.ThreadID) role.Role {
 		name, given = "architect", true
 	}
 	if !given {
-		name = b.file.roleIn(channelOf(string(thread)))
+		name = b.file.RoleIn(config.ChannelOf(string(thread)))
 	}
 	r, err := b.roles.Role(name)
 	if err != nil { // its configuration is gone
 		r, _ = b.roles.Role(b.file.Agent.Role)
 	}
 	return r
-}
-
-// roleIn is the role that the configuration gives to a channel.
-func (f File) roleIn(channel string) string {
-	platform, id, _ := strings.Cut(channel, ":")
-	if c, ok := f.channel(platform, id); ok && c.Role != "" {
-		return c.Role
-	}
-	return f.Agent.Role
 }
 
 // roleWord answers the chat word "role".
@@ -185,7 +178,7 @@ func (b *bot) prompt(t chat.ThreadID, id string) string {
 		info.Mode = "readonly"
 	}
 	if len(b.machines) > 1 {
-		for _, name := range sortedKeys(b.machines) {
+		for _, name := range slices.Sorted(maps.Keys(b.machines)) {
 			info.Targets = append(info.Targets, name+b.labels(name))
 		}
 	}

@@ -5,12 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -26,7 +30,7 @@ func runCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "run", Short: "Run the bot, with every adapter that has its tokens", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			e, f, err := configuration()
+			e, f, err := config.Read()
 			if err != nil {
 				return err
 			}
@@ -62,20 +66,6 @@ func runCommand() *cobra.Command {
 			})
 		},
 	}
-}
-
-// configuration reads the environment and the file.
-func configuration() (Env, File, error) {
-	e, err := readEnv()
-	if err != nil {
-		return e, File{}, err
-	}
-	f, err := readFile(e.Config)
-	if err == nil {
-		err = fromFiles(f.variables())
-	}
-	f.Risk.Secrets = append(f.Risk.Secrets, e.places(f)...)
-	return e, f, err
 }
 
 // serve runs the bot until ctx is done: console, agent, outbox, retention.
@@ -194,7 +184,7 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 		g.Go(func() error { return b.replicas.do(gctx, job, run) })
 	}
 	g.Go(func() error { return b.runTimers(gctx) })
-	for _, name := range sortedKeys(b.machines) {
+	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
 		g.Go(func() error { return b.machines[name].keep(gctx) })
 		g.Go(func() error { return b.machines[name].tend(gctx) })
 	}
@@ -348,7 +338,7 @@ func webCommand() *cobra.Command {
 	c := &cobra.Command{Use: "web", Short: "Who may use the web console of the running bot", Args: cobra.ArbitraryArgs}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return usage("there is no command %q under bot web; see bot web --help", args[0])
+			return config.Errorf("there is no command %q under bot web; see bot web --help", args[0])
 		}
 		return cmd.Help()
 	}
@@ -361,7 +351,7 @@ func loginCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "login NAME", Short: "Print a one-time link that logs NAME in to the web console of the running bot", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			e, f, err := configuration()
+			e, f, err := config.Read()
 			if err != nil {
 				return err
 			}
@@ -371,7 +361,7 @@ func loginCommand() *cobra.Command {
 				return err
 			}
 			if webRole(r, name, nil) == web.None {
-				return usage("%q is in no group's web list; add it under groups in the file that COUNTERSIGN_CONFIG names", name)
+				return config.Errorf("%q is in no group's web list; add it under groups in the file that COUNTERSIGN_CONFIG names", name)
 			}
 			key, err := os.ReadFile(e.DataDir + "/web.key")
 			if err != nil || len(key) != 32 {
@@ -381,7 +371,7 @@ func loginCommand() *cobra.Command {
 				base = f.Web.Origin
 			}
 			if base == "" {
-				base = e.ownURL()
+				base = ownURL(e)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/#code=%s\n", strings.TrimRight(base, "/"), web.LoginCode(key, name, time.Now()))
 			return err

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 
+	"countersign/internal/config"
+
 	"github.com/spf13/cobra"
 
 	"countersign/adapters/slack"
@@ -16,7 +18,7 @@ func slackCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := slack.Manifest(o)
 			if err != nil {
-				return usage("%v", err)
+				return config.Errorf("%v", err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s", text)
 			return err

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"countersign/internal/config"
+
 	"countersign/tools/backend/ssh"
 )
 
@@ -40,7 +42,7 @@ func (m *machine) sshConfig() (ssh.Config, error) {
 	} else if len(c.KnownHosts) == 0 {
 		c.KnownHosts = []string{filepath.Join(home, ".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"}
 	}
-	if m.b.env.shared() {
+	if m.b.env.Shared() {
 		c.Approved = m.b.keys.Known
 	} else {
 		c.KnownHosts = append(c.KnownHosts, m.b.hostKeys)
@@ -49,7 +51,7 @@ func (m *machine) sshConfig() (ssh.Config, error) {
 }
 
 // hopConfig is where a target is and who logs in, without the way there.
-func (m *machine) hopConfig(t TargetConfig, home string) (ssh.Config, error) {
+func (m *machine) hopConfig(t config.TargetConfig, home string) (ssh.Config, error) {
 	c := ssh.Config{Hop: ssh.Hop{Host: t.Host}}
 	if t.SSHConfig != "" {
 		var err error

@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"time"
 
+	"countersign/internal/config"
+
 	"github.com/spf13/cobra"
 
 	"countersign/agent/spend"
@@ -43,10 +45,10 @@ func storeCommand() *cobra.Command {
 }
 
 // storePath is the file of the store of a data directory.
-func storePath(e Env) string { return filepath.Join(e.DataDir, "countersign.db") }
+func storePath(e config.Env) string { return filepath.Join(e.DataDir, "countersign.db") }
 
 // lookAtStore opens the store of a stopped bot without changing it.
-func lookAtStore(e Env) (*bolt.Reader, error) {
+func lookAtStore(e config.Env) (*bolt.Reader, error) {
 	r, err := bolt.OpenReader(storePath(e))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, noStore(e)
@@ -54,22 +56,22 @@ func lookAtStore(e Env) (*bolt.Reader, error) {
 	return r, err
 }
 
-func noStore(e Env) error {
+func noStore(e config.Env) error {
 	return fmt.Errorf("there is no store in %s; set COUNTERSIGN_DATA_DIR to the data directory of the bot", e.DataDir)
 }
 
 // attach opens the database that the environment names for a command beside the bots
 // that use it, if there are any. It makes no tables and changes none.
-func attach(ctx context.Context, e Env) (*postgres.DB, error) {
+func attach(ctx context.Context, e config.Env) (*postgres.DB, error) {
 	db, err := postgres.Attach(ctx, attached(e))
 	if err != nil {
-		return nil, fmt.Errorf("the database that %s names cannot be used: %w", storeName, err)
+		return nil, fmt.Errorf("the database that %s names cannot be used: %w", config.StoreName, err)
 	}
 	return db, nil
 }
 
 // attached are the connections of a command.
-func attached(e Env) postgres.Options {
+func attached(e config.Env) postgres.Options {
 	return postgres.Options{URL: string(e.Store), Replica: "command", Writers: 1, Readers: 2, Patience: commandPatience}
 }
 
@@ -78,8 +80,8 @@ const commandPatience = 15 * time.Second
 
 // openStore opens a store that is there, for a command; it makes none. Only that of a
 // data directory can be in use, which is [store.ErrLocked].
-func openStore(ctx context.Context, e Env) (engine, error) {
-	if e.shared() {
+func openStore(ctx context.Context, e config.Env) (engine, error) {
+	if e.Shared() {
 		db, err := attach(ctx, e)
 		if err != nil {
 			return nil, err
@@ -104,8 +106,8 @@ func openStore(ctx context.Context, e Env) (engine, error) {
 }
 
 // others is db where replicas find in it what they did not write themselves, else nil.
-func (e Env) others(db store.DB) store.DB {
-	if !e.shared() {
+func others(e config.Env, db store.DB) store.DB {
+	if !e.Shared() {
 		return nil
 	}
 	return db
@@ -114,7 +116,7 @@ func (e Env) others(db store.DB) store.DB {
 func noArguments(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return usage("%s takes no arguments; see bot %s --help", name, name)
+			return config.Errorf("%s takes no arguments; see bot %s --help", name, name)
 		}
 		return nil
 	}
@@ -128,7 +130,7 @@ backup; a line for each fault. Where COUNTERSIGN_STORE names a database, its row
 record are checked, while bots run or not.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage("store check takes one backup at most; see bot store check --help")
+				return config.Errorf("store check takes one backup at most; see bot store check --help")
 			}
 			return nil
 		},
@@ -137,18 +139,18 @@ record are checked, while bots run or not.`,
 				r, err := bolt.OpenReader(args[0])
 				switch {
 				case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
-					return usage("the backup cannot be read (%v); name a file that bot backup wrote", err)
+					return config.Errorf("the backup cannot be read (%v); name a file that bot backup wrote", err)
 				case err != nil:
 					return fmt.Errorf("%s is of no use as a backup; take another one (%w)", args[0], err)
 				}
 				defer func() { _ = r.Close() }()
 				return checkFile(cmd, r)
 			}
-			e, err := readEnv()
+			e, err := config.ReadEnv()
 			if err != nil {
 				return err
 			}
-			if e.shared() {
+			if e.Shared() {
 				db, err := attach(cmd.Context(), e)
 				if err != nil {
 					return err
@@ -245,12 +247,12 @@ func storeCompactCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "compact", Short: "Write the store of a stopped bot anew, without the room that nothing uses", Args: noArguments("store compact"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			e, err := readEnv()
+			e, err := config.ReadEnv()
 			if err != nil {
 				return err
 			}
-			if e.shared() {
-				return usage("%s names a PostgreSQL database, which uses the room of old rows again by itself; to give it back to the disk, run VACUUM FULL on the table kv there", storeName)
+			if e.Shared() {
+				return config.Errorf("%s names a PostgreSQL database, which uses the room of old rows again by itself; to give it back to the disk, run VACUUM FULL on the table kv there", config.StoreName)
 			}
 			if err := ownStore(e); err != nil {
 				return err
@@ -270,7 +272,7 @@ func storeCompactCommand() *cobra.Command {
 
 // ownStore returns an error when the store is not there or belongs to another user:
 // what is put in its place would belong to this one, and the bot could not open it.
-func ownStore(e Env) error {
+func ownStore(e config.Env) error {
 	info, err := os.Stat(storePath(e))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -288,11 +290,11 @@ func storePruneCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "prune", Short: "Remove what has outlived its use from the store, of a stopped bot or in a database; a running one does so every hour", Args: noArguments("store prune"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			e, f, err := configuration()
+			e, f, err := config.Read()
 			if err != nil {
 				return err
 			}
-			if !e.shared() {
+			if !e.Shared() {
 				if err := ownStore(e); err != nil {
 					return err
 				}
@@ -320,11 +322,11 @@ type prunedCounts struct{ rows, outputs int }
 
 // pruneAll does once what bot.retain does every hour, but for the processes in the
 // background on the targets, which only a running bot reaches.
-func pruneAll(ctx context.Context, e Env, f File, db store.DB, now time.Time) (n prunedCounts, err error) {
+func pruneAll(ctx context.Context, e config.Env, f config.File, db store.DB, now time.Time) (n prunedCounts, err error) {
 	if n.rows, err = pruneRows(ctx, db, f.Keep, now); err != nil {
 		return n, fmt.Errorf("old rows cannot be pruned; run bot store check (%w)", err)
 	}
-	outputs := output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), Max: f.Outputs.MaxBytes, DB: e.others(db)})
+	outputs := output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), Max: f.Outputs.MaxBytes, DB: others(e, db)})
 	if n.outputs, err = outputs.Prune(ctx, now.Add(-f.Outputs.Keep)); err != nil {
 		return n, fmt.Errorf("old outputs cannot be removed; see who owns %s (%w)", filepath.Join(e.DataDir, "outputs"), err)
 	}
@@ -339,7 +341,7 @@ func pruneAll(ctx context.Context, e Env, f File, db store.DB, now time.Time) (n
 const pruneBatch = 500
 
 // pruneRows removes the rows that have outlived their use.
-func pruneRows(ctx context.Context, db store.DB, keep KeepConfig, now time.Time) (total int, err error) {
+func pruneRows(ctx context.Context, db store.DB, keep config.KeepConfig, now time.Time) (total int, err error) {
 	events := now.Add(-keep.Events)
 	for {
 		var n [5]int
@@ -369,7 +371,7 @@ func backupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "backup FILE", Short: "Write a consistent copy of the store to a new file, while the bot runs or not", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := readEnv()
+			e, err := config.ReadEnv()
 			if err != nil {
 				return err
 			}
@@ -387,12 +389,12 @@ func backupCommand() *cobra.Command {
 
 // backup writes a copy of the store to the new file name. It is made in a directory
 // of its own beside it and gets its name when it is whole, synced and checked.
-func backup(ctx context.Context, e Env, base, name string) (size int64, err error) {
-	if e.shared() {
-		return 0, usage("%s names a PostgreSQL database; back it up with its own tools, such as pg_dump --schema=countersign, or copy it into a file with bot store migrate --from postgres --to bolt", storeName)
+func backup(ctx context.Context, e config.Env, base, name string) (size int64, err error) {
+	if e.Shared() {
+		return 0, config.Errorf("%s names a PostgreSQL database; back it up with its own tools, such as pg_dump --schema=countersign, or copy it into a file with bot store migrate --from postgres --to bolt", config.StoreName)
 	}
 	if _, err := os.Lstat(name); err == nil {
-		return 0, usage("%s is there already; name a new file", name)
+		return 0, config.Errorf("%s is there already; name a new file", name)
 	}
 	dir := filepath.Dir(name)
 	tmp, err := os.MkdirTemp(dir, ".backup-*")
@@ -433,7 +435,7 @@ func publish(part, name string) error {
 	err := christen(part, name)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return usage("%s is there already; name a new file", name)
+		return config.Errorf("%s is there already; name a new file", name)
 	case err != nil:
 		return fmt.Errorf("the backup cannot be named %s (%w); name a file in a directory that you may write", name, err)
 	}
@@ -484,19 +486,19 @@ func backupCipher(key []byte, code string) (cipher.Stream, error) {
 }
 
 // fetchBackup has the running bot write its store to the new file name.
-func fetchBackup(ctx context.Context, e Env, base, name string) error {
+func fetchBackup(ctx context.Context, e config.Env, base, name string) error {
 	web, err := os.ReadFile(filepath.Join(e.DataDir, "web.key"))
 	if err != nil || len(web) != 32 {
 		return fmt.Errorf("the store in %s is in use by a running bot, and the key to ask that bot is not there or cannot be read; stop the bot, or run this as its user", e.DataDir)
 	}
 	key := (&bot{key: web}).derived(backupKey)
 	if base == "" {
-		base = e.ownURL()
+		base = ownURL(e)
 	}
 	code := auditCode(key, time.Now())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+backupPath, http.NoBody)
 	if err != nil {
-		return usage("--url is %q, which is no address; use one such as http://%s", base, defaultListen)
+		return config.Errorf("--url is %q, which is no address; use one such as http://%s", base, defaultListen)
 	}
 	req.Header.Set("Authorization", codeScheme+code)
 	client := ownClient()

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"os"
 
+	"countersign/internal/config"
+
 	"countersign/adapters/web/tlsfile"
 	"countersign/agent/role"
 	"countersign/agent/workflow"
@@ -17,7 +19,7 @@ import (
 
 // validate refuses an environment and a file that no bot can be built from, on whatever
 // machine. It opens, starts and connects nothing. What readFile checks is not checked again.
-func validate(e Env, f File) error {
+func validate(e config.Env, f config.File) error {
 	log, err := newLog(e, io.Discard)
 	if err != nil {
 		return err
@@ -40,15 +42,15 @@ func validate(e Env, f File) error {
 		}
 	}
 	b.file.Targets = maps.Clone(f.Targets)
-	maps.DeleteFunc(b.file.Targets, func(_ string, t TargetConfig) bool { return t.SSHConfig != "" }) // likewise
+	maps.DeleteFunc(b.file.Targets, func(_ string, t config.TargetConfig) bool { return t.SSHConfig != "" }) // likewise
 	if err := b.makeMachines(buildOptions{}); err != nil {
 		return err
 	}
 	if b.roles, err = role.New(role.Config{Roles: f.Roles, SubAgents: f.SubAgents}); err != nil {
-		return usage("%v", err)
+		return config.Errorf("%v", err)
 	}
 	if b.library, err = workflow.Load(f.Workflows.Dirs, f.Workflows.Inline); err != nil {
-		return usage("%v", err)
+		return config.Errorf("%v", err)
 	}
 	if e.OpenAIKey != "" || e.OpenAIBaseURL != "" {
 		if _, err := b.model(); err != nil {
@@ -64,7 +66,7 @@ func validate(e Env, f File) error {
 
 // validateHere refuses what only this machine lacks: keys, certificates, secrets and a
 // model.
-func validateHere(e Env, f File) error {
+func validateHere(e config.Env, f config.File) error {
 	b := &bot{env: e, file: f, log: slog.New(slog.DiscardHandler), keys: hostkey.InFile(os.DevNull)}
 	if err := b.makeMachines(buildOptions{}); err != nil {
 		return err
@@ -79,7 +81,7 @@ func validateHere(e Env, f File) error {
 	}
 	if c := f.Web.TLS; c.Cert != "" {
 		if _, err := tlsfile.Config(c.Cert, c.Key, b.log); err != nil {
-			return usage("%v", err)
+			return config.Errorf("%v", err)
 		}
 	}
 	_, err := b.model()
@@ -87,23 +89,12 @@ func validateHere(e Env, f File) error {
 }
 
 // validateRun refuses what only a bot that serves needs.
-func validateRun(e Env, f File) error {
+func validateRun(e config.Env, f config.File) error {
 	if f.Web.OIDC.Issuer != "" {
 		b := &bot{env: e, file: f, log: slog.New(slog.DiscardHandler)}
 		if _, err := b.identityProvider(); err != nil {
 			return err
 		}
 	}
-	return e.checkNetworks(f)
-}
-
-// checkNetworks refuses tokens without what they need beside them.
-func (e Env) checkNetworks(f File) error {
-	switch {
-	case e.SlackBotToken == "" && (e.SlackAppToken != "" || e.SlackSigningSecret != ""):
-		return usage("SLACK_APP_TOKEN or SLACK_SIGNING_SECRET is set without SLACK_BOT_TOKEN; set that too, or unset them")
-	case e.DiscordBotToken != "" && len(f.Discord.Guilds) == 0:
-		return usage("DISCORD_BOT_TOKEN is set, and the configuration names no server; add discord: {guilds: [ID]} (in Discord: right-click the server, Copy Server ID)")
-	}
-	return nil
+	return e.CheckNetworks(f)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"countersign/approvals"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -12,12 +11,18 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"countersign/internal/config"
+
+	"countersign/approvals"
 
 	"countersign/adapters/chat"
 	"countersign/adapters/discord"
@@ -56,8 +61,8 @@ import (
 // bot is everything that a running bot is made of. It is built bottom to top
 // by build, and owns what close closes.
 type bot struct {
-	env  Env
-	file File
+	env  config.Env
+	file config.File
 	log  *slog.Logger
 	db   engine
 	// replicas are this process and the others that share the store.
@@ -103,7 +108,7 @@ type buildOptions struct {
 	hostKeys string
 }
 
-func build(ctx context.Context, e Env, f File, log *slog.Logger, o buildOptions) (*bot, error) {
+func build(ctx context.Context, e config.Env, f config.File, log *slog.Logger, o buildOptions) (*bot, error) {
 	if err := validate(e, f); err != nil {
 		return nil, err
 	}
@@ -132,7 +137,7 @@ func (b *bot) open(ctx context.Context) error {
 		return errors.Join(err, b.db.Close())
 	}
 	path := filepath.Join(dir, "web.key")
-	if !b.env.shared() {
+	if !b.env.Shared() {
 		b.key, err = loadKey(path)
 		return err
 	}
@@ -190,7 +195,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		b.parser = code.WorkerIn(local.New(local.Options{}), exe, parserCommand)
 	}
 	b.outputs = output.New(output.Config{
-		DB: b.env.others(b.db), Owns: b.replicas.owns, Log: b.log,
+		DB: others(b.env, b.db), Owns: b.replicas.owns, Log: b.log,
 		Dir: filepath.Join(b.env.DataDir, "outputs"), Max: b.file.Outputs.MaxBytes, Cleaner: func() output.Cleaner { return redactor.Stream() },
 		Readable: func() bool {
 			_, ok := b.everyone().Lookup("read_output")
@@ -198,14 +203,14 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		},
 	})
 	b.hostKeys = cmp.Or(o.hostKeys, filepath.Join(b.env.DataDir, "known_hosts"))
-	if b.keys = hostkey.InFile(b.hostKeys); b.env.shared() {
+	if b.keys = hostkey.InFile(b.hostKeys); b.env.Shared() {
 		b.keys = hostkey.InStore(b.db)
 	}
 	if err := b.makeMachines(o); err != nil {
 		return err
 	}
 	// This machine is there at once; others are opened when they are needed.
-	for _, name := range sortedKeys(b.machines) {
+	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
 		if m := b.machines[name]; m.cfg.Kind == "local" {
 			if _, err := m.connect(ctx); err != nil {
 				return fmt.Errorf("the target %s cannot be looked at: %w", name, err)
@@ -213,10 +218,10 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		}
 	}
 	if b.roles, err = role.New(role.Config{Roles: b.file.Roles, SubAgents: b.file.SubAgents}); err != nil {
-		return usage("%v", err)
+		return config.Errorf("%v", err)
 	}
 	if b.library, err = workflow.Load(b.file.Workflows.Dirs, b.file.Workflows.Inline); err != nil {
-		return usage("%v", err)
+		return config.Errorf("%v", err)
 	}
 	if err := b.catalogue(ctx); err != nil {
 		return err
@@ -269,7 +274,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Limits: agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Window: b.file.Model.Window, Count: counter.Count, Key: b.derived("marks"),
 		Watcher:     watcher{b.observer},
-		Spending:    &agent.Spending{Prices: b.file.Prices, Caps: b.file.Caps, Channel: func(t chat.ThreadID) string { return channelOf(string(t)) }},
+		Spending:    &agent.Spending{Prices: b.file.Prices, Caps: b.file.Caps, Channel: func(t chat.ThreadID) string { return config.ChannelOf(string(t)) }},
 		KeepDeleted: b.file.Keep.Deleted,
 		Repeats:     b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: deadlines.Now, Log: b.log,
 	})
@@ -286,14 +291,14 @@ func (b *bot) derived(use string) []byte {
 // model makes the client of the model that the environment names.
 func (b *bot) model() (llm.Model, error) {
 	if b.env.OpenAIKey == "" && b.env.OpenAIBaseURL == "" {
-		return nil, usage("no model is configured: set OPENAI_API_KEY and OPENAI_MODEL, or OPENAI_BASE_URL for a server of your own")
+		return nil, config.Errorf("no model is configured: set OPENAI_API_KEY and OPENAI_MODEL, or OPENAI_BASE_URL for a server of your own")
 	}
 	m, err := openai.New(openai.Config{
 		APIKey: string(b.env.OpenAIKey), BaseURL: b.env.OpenAIBaseURL, Model: b.env.OpenAIModel,
 		API: b.env.ModelAPI, Headers: b.env.ModelHeaders, Fallback: b.file.Model.Fallback, Log: b.log,
 	})
 	if err != nil {
-		return nil, usage("%v", err)
+		return nil, config.Errorf("%v", err)
 	}
 	return m, nil
 }
@@ -301,7 +306,7 @@ func (b *bot) model() (llm.Model, error) {
 // noTerminals reports whether it is known that no target has tmux.
 func (b *bot) noTerminals() bool {
 	for _, m := range b.machines {
-		if o := m.state(); o == nil && m.cfg.terminals() || o != nil && o.tmux != nil {
+		if o := m.state(); o == nil && m.cfg.Terminals() || o != nil && o.tmux != nil {
 			return false
 		}
 	}
@@ -318,7 +323,7 @@ func (b *bot) terminals(thread chat.ThreadID) bool {
 	if o := m.state(); o != nil {
 		return o.tmux != nil
 	}
-	return m.cfg.terminals()
+	return m.cfg.Terminals()
 }
 
 // classify judges with the tables of the moment: one classifier for the gate and
@@ -493,7 +498,7 @@ func (b *bot) close() {
 			b.log.Warn("an MCP server did not end cleanly", "error", err)
 		}
 	}
-	for _, name := range sortedKeys(b.machines) {
+	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
 		b.machines[name].close()
 	}
 	if b.replicas != nil && b.replicas.beats != nil {
@@ -524,7 +529,7 @@ func (b *bot) retain(ctx context.Context) error {
 // tidy does so for what lies elsewhere: on machines and in this process's own files.
 func (b *bot) tidy(ctx context.Context) error {
 	return hourly(ctx, func() {
-		for _, name := range sortedKeys(b.machines) {
+		for _, name := range slices.Sorted(maps.Keys(b.machines)) {
 			m := b.machines[name]
 			if o := m.state(); o != nil {
 				if _, err := process.Prune(ctx, m.background(o.caps.User, nil), time.Time{}); err != nil && ctx.Err() == nil {

@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"countersign/internal/config"
+
 	"countersign/agent/llm"
 	"countersign/agent/llm/openai"
 	"countersign/agent/llm/openai/openaitest"
@@ -27,8 +29,8 @@ func TestThePresetsCostFewTokens(t *testing.T) {
 	}{{tools.DefaultPreset, 2600, 4400}, {"full", 9000, 10900}} {
 		cmd := root()
 		cmd.SetContext(t.Context())
-		b, done, err := scratch(cmd, func(_ *Env, f *File) error {
-			*f = defaults()
+		b, done, err := scratch(cmd, func(_ *config.Env, f *config.File) error {
+			*f = config.Defaults()
 			f.Agent.Preset = c.preset
 			return nil
 		})

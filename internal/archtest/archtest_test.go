@@ -73,6 +73,8 @@ var inside = map[string]string{
 	"tools/terminal": "approvals approvals/risk tools tools/backend tools/session tools/tmux",
 	"tools/truncate": "",
 
+	// What the operator says is of the shapes that those who use it declare.
+	"internal/config":   "adapters/web agent/role agent/spend alerts approvals approvals/policy approvals/risk internal/redact tools/mcp tools/output tools/shell",
 	"internal/incident": "tools/backend",
 	"internal/observe":  "adapters/chat agent/history agent/llm approvals approvals/risk",
 	"internal/toolsdoc": "tools",
@@ -104,7 +106,7 @@ var outside = map[string]string{
 	"github.com/google/jsonschema-go":      "tools",
 	"github.com/google/uuid":               "deploy/sbom",
 	"github.com/jackc/pgx/v5":              "store/postgres",
-	"github.com/kelseyhightower/envconfig": "cmd/bot",
+	"github.com/kelseyhightower/envconfig": "internal/config",
 	"github.com/kevinburke/ssh_config":     "tools/backend/ssh",
 	"github.com/moby/moby":                 "tools/backend/container",
 	"github.com/modelcontextprotocol":      "tools/mcp",
@@ -121,7 +123,7 @@ var outside = map[string]string{
 	"github.com/yuin/goldmark":             "adapters/chat/markdown adapters/web",
 	"go.etcd.io/bbolt":                     "store/bolt",
 	"go.opentelemetry.io":                  "internal/observe",
-	"go.yaml.in/yaml/v3":                   "agent/role agent/spend agent/workflow approvals/policy cmd/bot tools/impact",
+	"go.yaml.in/yaml/v3":                   "agent/role agent/spend agent/workflow approvals/policy cmd/bot internal/config tools/impact",
 	"golang.org/x/crypto/ssh":              "tools/backend/ssh",
 	"golang.org/x/net":                     "tools/web",
 	"golang.org/x/oauth2":                  "adapters/web/oidc",

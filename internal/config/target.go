@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"maps"
@@ -10,8 +10,27 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/policy"
+	"countersign/approvals/risk"
 	"countersign/tools/mcp"
 )
+
+// Is reports whether a hop leads to the target.
+func (t TargetConfig) Is(hop risk.Hop) bool {
+	switch hop.Kind {
+	case "ssh":
+		user, host, ok := strings.Cut(hop.Name, "@")
+		if !ok {
+			user, host = t.User, hop.Name
+		}
+		return t.Kind == "ssh" && host == t.Host && user == t.User
+	case "service":
+		host, _, _ := strings.Cut(hop.Name, ":")
+		return t.Kind == "ssh" && host == t.Host
+	case "docker", "podman", "nerdctl":
+		return t.Kind == "container" && hop.Name == t.Container
+	}
+	return false
+}
 
 // TargetConfig is one machine.
 type TargetConfig struct {
@@ -56,25 +75,25 @@ type TargetConfig struct {
 	Moderators []string `yaml:"moderators,omitempty"`
 }
 
-// in reports whether a target may be used in a channel.
-func (t TargetConfig) in(channel string) bool {
+// In reports whether a target may be used in a channel.
+func (t TargetConfig) In(channel string) bool {
 	return len(t.Channels) == 0 || slices.Contains(t.Channels, channel)
 }
 
-// terminals reports whether terminals are wanted.
-func (t TargetConfig) terminals() bool { return t.Tmux == nil || *t.Tmux }
+// Terminals reports whether terminals are wanted.
+func (t TargetConfig) Terminals() bool { return t.Tmux == nil || *t.Tmux }
 
 var targetName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$`)
 
-// checkTarget checks one target.
-func (f File) checkTarget(at, name string, t TargetConfig) error {
+// CheckTarget checks one target.
+func (f File) CheckTarget(at, name string, t TargetConfig) error {
 	if !targetName.MatchString(name) {
-		return usage("%s: a target's name has letters, digits, '.', '-' and '_', 48 at most", at)
+		return Errorf("%s: a target's name has letters, digits, '.', '-' and '_', 48 at most", at)
 	}
 	wrong := func(keys map[string]bool) error {
-		for _, k := range sortedKeys(keys) {
+		for _, k := range slices.Sorted(maps.Keys(keys)) {
 			if keys[k] {
-				return usage("%s has kind %q, for which %s means nothing; remove it", at, t.Kind, k)
+				return Errorf("%s has kind %q, for which %s means nothing; remove it", at, t.Kind, k)
 			}
 		}
 		return nil
@@ -96,72 +115,72 @@ func (f File) checkTarget(at, name string, t TargetConfig) error {
 		}
 		switch {
 		case t.Host == "":
-			return usage("%s has kind ssh and no host; add host: NAME", at)
+			return Errorf("%s has kind ssh and no host; add host: NAME", at)
 		case t.Port < 0 || t.Port > 65535:
-			return usage("%s has port %d; use 1 to 65535", at, t.Port)
+			return Errorf("%s has port %d; use 1 to 65535", at, t.Port)
 		case t.HostKey != "" && t.HostKey != "strict" && t.HostKey != "ask":
-			return usage("%s has host_key %q; use strict or ask", at, t.HostKey)
+			return Errorf("%s has host_key %q; use strict or ask", at, t.HostKey)
 		}
 	case "container":
 		if t.Container == "" {
-			return usage("%s has kind container and no container; add container: NAME", at)
+			return Errorf("%s has kind container and no container; add container: NAME", at)
 		}
 		err = wrong(remote)
 	default:
-		return usage("%s has kind %q; use local, ssh or container", at, t.Kind)
+		return Errorf("%s has kind %q; use local, ssh or container", at, t.Kind)
 	}
 	if err != nil {
 		return err
 	}
 	if _, err := approvals.ParseReads(t.Reads); err != nil {
-		return usage("%s.reads: %v", at, err)
+		return Errorf("%s.reads: %v", at, err)
 	}
 	if t.Dir != "" && !filepath.IsAbs(t.Dir) && t.Kind != "local" {
-		return usage("%s has dir %q; use an absolute path", at, t.Dir)
+		return Errorf("%s has dir %q; use an absolute path", at, t.Dir)
 	}
 	for _, root := range t.Roots {
 		if !filepath.IsAbs(root) {
-			return usage("%s has the root %q; use absolute paths", at, root)
+			return Errorf("%s has the root %q; use absolute paths", at, root)
 		}
 	}
 	for key, groups := range map[string][]string{"approvers": t.Approvers, "users": t.Users, "moderators": t.Moderators} {
 		for _, g := range groups {
 			if _, ok := f.Groups[g]; !ok {
-				return usage("%s has the %s %q, which is not one of the groups (%s)", at, key, g, strings.Join(sortedKeys(f.Groups), ", "))
+				return Errorf("%s has the %s %q, which is not one of the groups (%s)", at, key, g, strings.Join(slices.Sorted(maps.Keys(f.Groups)), ", "))
 			}
 		}
 	}
 	return nil
 }
 
-// harness is the target of what the bot does by itself, such as fetching a page. The
+// Harness is the target of what the bot does by itself, such as fetching a page. The
 // approvers of the default target decide it, and what MCP servers do.
-const harness = "harness"
+const Harness = "harness"
 
-// spot is what the configuration says of a channel and a target.
-type spot struct {
+// Spot is what the configuration says of a channel and a target.
+type Spot struct {
 	Target string // its name; one that is not configured has its own, and nobody who may approve
 	Config TargetConfig
 	Mode   policy.Mode
 	Until  time.Time
 }
 
-// spot looks a channel ("slack:C0123456", "web") and a target up; target is a name
+// Spot looks a channel ("slack:C0123456", "web") and a target up; target is a name
 // or the id of a machine ("ssh:web-1#SHA256:...").
-func (f File) spot(channel, target string) spot {
-	s := spot{Target: target}
-	for _, name := range []string{target, nameOf(target)} {
+func (f File) Spot(channel, target string) Spot {
+	s := Spot{Target: target}
+	for _, name := range []string{target, NameOf(target)} {
 		if t, ok := f.Targets[name]; ok {
 			s.Target, s.Config = name, t
 			break
 		}
 	}
-	if target == harness || strings.HasPrefix(target, mcp.Target("")) {
+	if target == Harness || strings.HasPrefix(target, mcp.Target("")) {
 		s.Config.Approvers = f.Targets[f.Agent.Target].Approvers
 	}
 	mode, until := f.Agent.Mode, f.Agent.Until
 	network, id, _ := strings.Cut(channel, ":")
-	if c, ok := f.channel(network, id); ok && c.Mode != "" {
+	if c, ok := f.Channel(network, id); ok && c.Mode != "" {
 		mode, until = c.Mode, c.Until
 	}
 	var err error
@@ -172,8 +191,8 @@ func (f File) spot(channel, target string) spot {
 	return s
 }
 
-// nameOf is the configured name in the id of a machine, "kind:name#proof".
-func nameOf(id string) string {
+// NameOf is the configured name in the id of a machine, "kind:name#proof".
+func NameOf(id string) string {
 	id, _, _ = strings.Cut(id, "#")
 	if kind, name, ok := strings.Cut(id, ":"); ok && slices.Contains([]string{"local", "ssh", "container"}, kind) {
 		return name
@@ -181,8 +200,8 @@ func nameOf(id string) string {
 	return id
 }
 
-// channelOf is the channel of a thread, as rules name it.
-func channelOf(thread string) string {
+// ChannelOf is the channel of a thread, as rules name it.
+func ChannelOf(thread string) string {
 	if parts := strings.Split(thread, ":"); len(parts) == 4 {
 		return parts[0] + ":" + parts[2]
 	}

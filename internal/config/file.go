@@ -1,20 +1,18 @@
-package main
+package config
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
-	"github.com/kelseyhightower/envconfig"
 	"go.yaml.in/yaml/v3"
 
 	"countersign/agent/role"
@@ -23,99 +21,9 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
-	"countersign/internal/redact"
 	"countersign/tools/output"
 	"countersign/tools/shell"
 )
-
-// Env is the environment that the bot reads. Names that the ecosystem already
-// has are used as they are. Every secret can also come from a file: NAME_FILE.
-type Env struct {
-	SlackBotToken      redact.Secret     `envconfig:"SLACK_BOT_TOKEN"`
-	SlackAppToken      redact.Secret     `envconfig:"SLACK_APP_TOKEN"`
-	SlackSigningSecret redact.Secret     `envconfig:"SLACK_SIGNING_SECRET"`
-	SlackAPIURL        string            `envconfig:"SLACK_API_URL"`
-	DiscordBotToken    redact.Secret     `envconfig:"DISCORD_BOT_TOKEN"`
-	DiscordAPIURL      string            `envconfig:"DISCORD_API_URL"`
-	OpenAIKey          redact.Secret     `envconfig:"OPENAI_API_KEY"`
-	OpenAIBaseURL      string            `envconfig:"OPENAI_BASE_URL"`
-	OpenAIModel        string            `envconfig:"OPENAI_MODEL"`
-	ModelAPI           string            `envconfig:"COUNTERSIGN_MODEL_API" default:"auto"`
-	ModelHeaders       map[string]string `envconfig:"-"`
-	Config             string            `envconfig:"COUNTERSIGN_CONFIG"`
-	DataDir            string            `envconfig:"COUNTERSIGN_DATA_DIR"`
-	Listen             string            `envconfig:"COUNTERSIGN_LISTEN"`
-	Instance           string            `envconfig:"COUNTERSIGN_INSTANCE" default:"bot"`
-	LogLevel           string            `envconfig:"COUNTERSIGN_LOG_LEVEL" default:"info"`
-	LogFormat          string            `envconfig:"COUNTERSIGN_LOG_FORMAT" default:"text"`
-	TavilyKey          redact.Secret     `envconfig:"TAVILY_API_KEY"`
-	TavilyURL          string            `envconfig:"TAVILY_BASE_URL"`
-	OTLPHeaders        redact.Secret     `envconfig:"OTEL_EXPORTER_OTLP_HEADERS"`
-	OIDCSecret         redact.Secret     `envconfig:"OIDC_CLIENT_SECRET"`
-	Store              redact.Secret     `envconfig:"COUNTERSIGN_STORE"`
-	SSHAuthSock        string            `envconfig:"SSH_AUTH_SOCK"`
-	DockerHost         string            `envconfig:"DOCKER_HOST"`
-	RuntimeDir         string            `envconfig:"XDG_RUNTIME_DIR"`
-	TmuxDir            string            `envconfig:"TMUX_TMPDIR"`
-	Path               string            `envconfig:"PATH"`
-}
-
-// secretNames are the variables of Env that NAME_FILE works for; see
-// [File.variables] for those that the configuration names.
-var secretNames = []string{
-	"SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_SIGNING_SECRET", "DISCORD_BOT_TOKEN", "OPENAI_API_KEY", "TAVILY_API_KEY",
-	"COUNTERSIGN_MODEL_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS", oidcSecretName, storeName,
-}
-
-// oidcSecretName is the variable of the secret that web.oidc.client_id has.
-const oidcSecretName = "OIDC_CLIENT_SECRET" //nolint:gosec // the name, not the secret
-
-var instanceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,23}$`)
-
-func readEnv() (Env, error) {
-	var e Env
-	if err := fromFiles(secretNames); err != nil {
-		return e, err
-	}
-	if err := envconfig.Process("", &e); err != nil {
-		return e, usage("the environment cannot be read: %v", err)
-	}
-	headers, err := parseHeaders(os.Getenv("COUNTERSIGN_MODEL_HEADERS"))
-	if err != nil {
-		return e, err
-	}
-	e.ModelHeaders = headers
-	if !instanceName.MatchString(e.Instance) {
-		return e, usage("COUNTERSIGN_INSTANCE is %q; use at most 24 lower-case letters, digits, - and _", e.Instance)
-	}
-	if e.DataDir == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return e, usage("COUNTERSIGN_DATA_DIR is not set and there is no home directory; set it to a directory that the bot may write")
-		}
-		e.DataDir = filepath.Join(home, ".local", "share", "countersign", e.Instance)
-	}
-	return e, nil
-}
-
-// fromFiles sets each variable NAME from the file that NAME_FILE names; the file
-// wins. Programs that the bot starts get neither, unless the configuration says so.
-func fromFiles(names []string) error {
-	for _, name := range names {
-		path := os.Getenv(name + "_FILE")
-		if path == "" {
-			continue
-		}
-		b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
-		if err != nil {
-			return usage("%s_FILE cannot be read (%v); name a readable file or unset it", name, err)
-		}
-		if err := os.Setenv(name, strings.TrimSpace(string(b))); err != nil {
-			return usage("%s_FILE holds a value that cannot be used: %v", name, err)
-		}
-	}
-	return nil
-}
 
 // variables are the names of the variables that the configuration uses.
 func (f File) variables() []string {
@@ -126,7 +34,7 @@ func (f File) variables() []string {
 	for _, s := range f.MCP {
 		out = append(out, s.Env...)
 		for _, text := range s.Headers {
-			for _, ref := range variable.FindAllString(text, -1) {
+			for _, ref := range Variable.FindAllString(text, -1) {
 				out = append(out, ref[2:len(ref)-1])
 			}
 		}
@@ -136,36 +44,6 @@ func (f File) variables() []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// places are the bot's own files that hold secrets: a command that reads them asks.
-func (e Env) places(f File) []string {
-	paths := []string{e.DataDir}
-	for _, name := range append(f.variables(), secretNames...) {
-		paths = append(paths, os.Getenv(name+"_FILE"))
-	}
-	var out []string
-	for _, p := range paths {
-		if whole, err := filepath.Abs(p); err == nil && p != "" && whole != "/" && !strings.ContainsAny(whole, "*?[\\") {
-			out = append(out, whole)
-		}
-	}
-	return out
-}
-
-func parseHeaders(s string) (map[string]string, error) {
-	out := map[string]string{}
-	for kv := range strings.SplitSeq(s, ",") {
-		if strings.TrimSpace(kv) == "" {
-			continue
-		}
-		k, v, ok := strings.Cut(kv, "=")
-		if !ok || strings.TrimSpace(k) == "" {
-			return nil, usage("COUNTERSIGN_MODEL_HEADERS has %q; write it as name=value,name=value", strings.TrimSpace(kv))
-		}
-		out[strings.TrimSpace(k)] = strings.TrimSpace(v)
-	}
-	return out, nil
 }
 
 // File is the YAML file that COUNTERSIGN_CONFIG names.
@@ -252,17 +130,8 @@ type ChannelConfig struct {
 	Bots []string `yaml:"bots,omitempty"`
 }
 
-// ToolsConfig chooses the tools.
-type ToolsConfig struct {
-	Additional []string       `yaml:"additional,omitempty"`
-	Disabled   []string       `yaml:"disabled,omitempty"`
-	Plugins    []PluginConfig `yaml:"plugins,omitempty"`
-	// Interpreters are the languages of execute_code; nil means the usual ones.
-	Interpreters shell.Interpreters `yaml:"interpreters,omitempty"`
-}
-
-// interpreters are the languages of execute_code.
-func (c ToolsConfig) interpreters() shell.Interpreters {
+// Languages are the interpreters of execute_code.
+func (c ToolsConfig) Languages() shell.Interpreters {
 	if len(c.Interpreters) == 0 {
 		return shell.DefaultInterpreters()
 	}
@@ -325,7 +194,8 @@ type OutputsConfig struct {
 	Keep     time.Duration `yaml:"keep"`
 }
 
-func defaults() File {
+// Defaults is the configuration where the file is silent.
+func Defaults() File {
 	return File{
 		Agent:   AgentConfig{Name: "ops", Target: "local", Preset: "oncall", Mode: "balanced"},
 		Targets: map[string]TargetConfig{"local": {Kind: "local"}},
@@ -341,33 +211,33 @@ func defaults() File {
 	}
 }
 
-// readFile reads and checks the YAML file; "" gives the defaults.
-func readFile(path string) (File, error) {
-	f := defaults()
+// ReadFile reads and checks the YAML file; "" gives the defaults.
+func ReadFile(path string) (File, error) {
+	f := Defaults()
 	if path == "" {
 		return f, nil
 	}
-	b, err := os.ReadFile(path) //nolint:gosec // The operator names the file.
+	b, err := os.ReadFile(path)
 	if err != nil {
-		return f, usage("COUNTERSIGN_CONFIG cannot be read (%v); name a readable file or unset it", err)
+		return f, Errorf("COUNTERSIGN_CONFIG cannot be read (%v); name a readable file or unset it", err)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	if err := d.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
-		return f, explainYAML(path, err)
+		return f, ExplainYAML(path, err, knownKeys())
 	}
 	return f, f.check(path)
 }
 
 func (f File) check(path string) error {
 	if _, err := policy.ParseMode(f.Agent.Mode); err != nil {
-		return usage("%s: agent.mode: %v", path, err)
+		return Errorf("%s: agent.mode: %v", path, err)
 	}
 	if policy.Mode(f.Agent.Mode) == policy.Trusting && f.Agent.Until.IsZero() {
-		return usage("%s: agent.mode is trusting and has no end; add agent.until, such as %s", path, "2026-01-31T18:00:00Z")
+		return Errorf("%s: agent.mode is trusting and has no end; add agent.until, such as %s", path, "2026-01-31T18:00:00Z")
 	}
 	if _, err := approvals.ParseReads(f.Policy.Reads); err != nil {
-		return usage("%s: policy.reads: %v", path, err)
+		return Errorf("%s: policy.reads: %v", path, err)
 	}
 	if err := f.checkChannels(path); err != nil {
 		return err
@@ -376,7 +246,7 @@ func (f File) check(path string) error {
 		return err
 	}
 	if err := f.Alerts.Check(func(name string) bool { _, ok := f.Targets[name]; return ok }); err != nil {
-		return usage("%s: alerts: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return Errorf("%s: alerts: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if err := f.Web.check(path, f.Groups); err != nil {
 		return err
@@ -385,19 +255,19 @@ func (f File) check(path string) error {
 		return err
 	}
 	if err := f.Tools.Interpreters.Check(); err != nil {
-		return usage("%s: tools.interpreters: %v", path, err)
+		return Errorf("%s: tools.interpreters: %v", path, err)
 	}
 	if !f.Recordings.Off && (f.Recordings.MaxBytes < 1<<20 || f.Recordings.Keep < time.Hour) {
-		return usage("%s: recordings need max_bytes of at least 1048576 and keep of at least 1h; raise them, or set off: true", path)
+		return Errorf("%s: recordings need max_bytes of at least 1048576 and keep of at least 1h; raise them, or set off: true", path)
 	}
 	if f.Outputs.MaxBytes < 1<<16 || f.Outputs.Keep < time.Hour {
-		return usage("%s: outputs need max_bytes of at least 65536 and keep of at least 1h; raise them", path)
+		return Errorf("%s: outputs need max_bytes of at least 65536 and keep of at least 1h; raise them", path)
 	}
 	if _, ok := f.Targets[f.Agent.Target]; !ok {
-		return usage("%s: agent.target is %q, which is not one of the targets (%s)", path, f.Agent.Target, strings.Join(sortedKeys(f.Targets), ", "))
+		return Errorf("%s: agent.target is %q, which is not one of the targets (%s)", path, f.Agent.Target, strings.Join(slices.Sorted(maps.Keys(f.Targets)), ", "))
 	}
-	for _, name := range sortedKeys(f.Targets) {
-		if err := f.checkTarget(fmt.Sprintf("%s: targets.%s", path, name), name, f.Targets[name]); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(f.Targets)) {
+		if err := f.CheckTarget(fmt.Sprintf("%s: targets.%s", path, name), name, f.Targets[name]); err != nil {
 			return err
 		}
 	}
@@ -408,27 +278,24 @@ func (f File) check(path string) error {
 func (f File) checkAgents(path string) error {
 	set, err := role.New(role.Config{Roles: f.Roles, SubAgents: f.SubAgents})
 	if err != nil {
-		return usage("%s: %v", path, err)
+		return Errorf("%s: %v", path, err)
 	}
 	if _, err := set.Role(f.Agent.Role); err != nil {
-		return usage("%s: agent.role: %v", path, err)
+		return Errorf("%s: agent.role: %v", path, err)
 	}
 	for i, c := range f.Channels {
 		if _, err := set.Role(c.Role); err != nil {
-			return usage("%s: channels[%d].role: %v", path, i, err)
+			return Errorf("%s: channels[%d].role: %v", path, i, err)
 		}
 	}
 	if f.Model.Window < minWindow {
-		return usage("%s: model.window is %d; a model that is of use here has at least %d tokens", path, f.Model.Window, minWindow)
+		return Errorf("%s: model.window is %d; a model that is of use here has at least %d tokens", path, f.Model.Window, minWindow)
 	}
 	if err := errors.Join(f.Prices.Validate(), f.Caps.Validate()); err != nil {
-		return usage("%s: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return Errorf("%s: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
 }
-
-// minWindow is the smallest window of a model, in tokens.
-const minWindow = 8000
 
 func (f File) checkChannels(path string) error {
 	seen := map[string]bool{}
@@ -436,38 +303,38 @@ func (f File) checkChannels(path string) error {
 		at := fmt.Sprintf("%s: channels[%d]", path, i)
 		switch {
 		case c.Platform != "slack" && c.Platform != "discord":
-			return usage("%s has platform %q; use slack or discord", at, c.Platform)
+			return Errorf("%s has platform %q; use slack or discord", at, c.Platform)
 		case c.ID == "":
-			return usage("%s has no id; copy the channel's id from its details", at)
+			return Errorf("%s has no id; copy the channel's id from its details", at)
 		case seen[c.Platform+"/"+c.ID]:
-			return usage("%s: the channel %s is listed twice; put its keys into one entry", at, c.ID)
+			return Errorf("%s: the channel %s is listed twice; put its keys into one entry", at, c.ID)
 		case c.Followups != "" && c.Followups != "all" && c.Followups != "mention":
-			return usage("%s has followups %q; use all or mention", at, c.Followups)
+			return Errorf("%s has followups %q; use all or mention", at, c.Followups)
 		case c.History != "" && c.History != "on" && c.History != "off":
-			return usage("%s has history %q; use on or off", at, c.History)
+			return Errorf("%s has history %q; use on or off", at, c.History)
 		}
 		if c.Target != "" {
 			t, ok := f.Targets[c.Target]
 			if !ok {
-				return usage("%s has target %q, which is not one of the targets (%s)", at, c.Target, strings.Join(sortedKeys(f.Targets), ", "))
+				return Errorf("%s has target %q, which is not one of the targets (%s)", at, c.Target, strings.Join(slices.Sorted(maps.Keys(f.Targets)), ", "))
 			}
-			if !t.in(c.Platform + ":" + c.ID) {
-				return usage("%s has target %q, whose channels leave this one out; add %q to targets.%s.channels", at, c.Target, c.Platform+":"+c.ID, c.Target)
+			if !t.In(c.Platform + ":" + c.ID) {
+				return Errorf("%s has target %q, whose channels leave this one out; add %q to targets.%s.channels", at, c.Target, c.Platform+":"+c.ID, c.Target)
 			}
 		}
 		if _, err := policy.ParseMode(c.Mode); err != nil {
-			return usage("%s: %v", at, err)
+			return Errorf("%s: %v", at, err)
 		}
 		if policy.Mode(c.Mode) == policy.Trusting && c.Until.IsZero() {
-			return usage("%s has the mode trusting and no end; add until, such as %s", at, "2026-01-31T18:00:00Z")
+			return Errorf("%s has the mode trusting and no end; add until, such as %s", at, "2026-01-31T18:00:00Z")
 		}
 		seen[c.Platform+"/"+c.ID] = true
 	}
 	return nil
 }
 
-// channel returns what is said of a channel.
-func (f File) channel(platform, id string) (ChannelConfig, bool) {
+// Channel returns what is said of a channel.
+func (f File) Channel(platform, id string) (ChannelConfig, bool) {
 	for _, c := range f.Channels {
 		if c.Platform == platform && c.ID == id {
 			return c, true
@@ -481,23 +348,23 @@ var (
 	yamlLine     = regexp.MustCompile(`line (\d+): (.*)`)
 )
 
-// explainYAML turns a YAML error into one sentence with file, line and, for an
-// unknown key, the nearest known one.
-func explainYAML(path string, err error) error {
+// ExplainYAML turns an error of the YAML decoder into one sentence with file, line and,
+// for an unknown key, the nearest of the known ones.
+func ExplainYAML(path string, err error, known []string) error {
 	msg := err.Error()
 	if m := unknownField.FindStringSubmatch(msg); m != nil {
 		hint := ""
-		if near := nearest(m[2], knownKeys()); near == m[2] {
+		if near := nearest(m[2], known); near == m[2] {
 			hint = "; it is a key of another section"
 		} else if near != "" {
 			hint = fmt.Sprintf("; did you mean %q?", near)
 		}
-		return usage("%s: line %s: unknown key %q%s", path, m[1], m[2], hint)
+		return Errorf("%s: line %s: unknown key %q%s", path, m[1], m[2], hint)
 	}
 	if m := yamlLine.FindStringSubmatch(msg); m != nil {
-		return usage("%s: line %s: %s", path, m[1], m[2])
+		return Errorf("%s: line %s: %s", path, m[1], m[2])
 	}
-	return usage("%s: %s", path, strings.ReplaceAll(msg, "\n", " "))
+	return Errorf("%s: %s", path, strings.ReplaceAll(msg, "\n", " "))
 }
 
 // knownKeys lists every key of the file's shape.
@@ -521,16 +388,7 @@ func knownKeys() []string {
 		}
 	}
 	walk(reflect.TypeFor[File]())
-	return sortedKeys(seen)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // nearest returns the known key with the least edits to key, if that is close.
@@ -561,4 +419,35 @@ func edits(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// RoleIn is the role that the configuration gives to a channel.
+func (f File) RoleIn(channel string) string {
+	platform, id, _ := strings.Cut(channel, ":")
+	if c, ok := f.Channel(platform, id); ok && c.Role != "" {
+		return c.Role
+	}
+	return f.Agent.Role
+}
+
+// minWindow is the smallest window of a model, in tokens.
+const minWindow = 8000
+
+// DiscordConfig says where on Discord the bot works.
+type DiscordConfig struct {
+	// Guilds are the ids of the servers; in others the bot answers nobody.
+	Guilds []string `yaml:"guilds"`
+	// DMs lets members of these servers talk to the bot in direct messages.
+	DMs bool `yaml:"dms"`
+	// Shards are connections to Discord; 0 is what Discord recommends.
+	Shards int `yaml:"shards"`
+}
+
+// RecordingsConfig is about the recordings of terminals.
+type RecordingsConfig struct {
+	Off bool `yaml:"off"`
+	// MaxBytes is the size at which a recording leaves output out.
+	MaxBytes int64 `yaml:"max_bytes"`
+	// Keep is how long a recording is kept after its last moment.
+	Keep time.Duration `yaml:"keep"`
 }

@@ -1,0 +1,151 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/kelseyhightower/envconfig"
+
+	"countersign/internal/redact"
+)
+
+// Env is the environment that the bot reads. Names that the ecosystem already
+// has are used as they are. Every secret can also come from a file: NAME_FILE.
+type Env struct {
+	SlackBotToken      redact.Secret     `envconfig:"SLACK_BOT_TOKEN"`
+	SlackAppToken      redact.Secret     `envconfig:"SLACK_APP_TOKEN"`
+	SlackSigningSecret redact.Secret     `envconfig:"SLACK_SIGNING_SECRET"`
+	SlackAPIURL        string            `envconfig:"SLACK_API_URL"`
+	DiscordBotToken    redact.Secret     `envconfig:"DISCORD_BOT_TOKEN"`
+	DiscordAPIURL      string            `envconfig:"DISCORD_API_URL"`
+	OpenAIKey          redact.Secret     `envconfig:"OPENAI_API_KEY"`
+	OpenAIBaseURL      string            `envconfig:"OPENAI_BASE_URL"`
+	OpenAIModel        string            `envconfig:"OPENAI_MODEL"`
+	ModelAPI           string            `envconfig:"COUNTERSIGN_MODEL_API" default:"auto"`
+	ModelHeaders       map[string]string `envconfig:"-"`
+	Config             string            `envconfig:"COUNTERSIGN_CONFIG"`
+	DataDir            string            `envconfig:"COUNTERSIGN_DATA_DIR"`
+	Listen             string            `envconfig:"COUNTERSIGN_LISTEN"`
+	Instance           string            `envconfig:"COUNTERSIGN_INSTANCE" default:"bot"`
+	LogLevel           string            `envconfig:"COUNTERSIGN_LOG_LEVEL" default:"info"`
+	LogFormat          string            `envconfig:"COUNTERSIGN_LOG_FORMAT" default:"text"`
+	TavilyKey          redact.Secret     `envconfig:"TAVILY_API_KEY"`
+	TavilyURL          string            `envconfig:"TAVILY_BASE_URL"`
+	OTLPHeaders        redact.Secret     `envconfig:"OTEL_EXPORTER_OTLP_HEADERS"`
+	OIDCSecret         redact.Secret     `envconfig:"OIDC_CLIENT_SECRET"`
+	Store              redact.Secret     `envconfig:"COUNTERSIGN_STORE"`
+	SSHAuthSock        string            `envconfig:"SSH_AUTH_SOCK"`
+	DockerHost         string            `envconfig:"DOCKER_HOST"`
+	RuntimeDir         string            `envconfig:"XDG_RUNTIME_DIR"`
+	TmuxDir            string            `envconfig:"TMUX_TMPDIR"`
+	Path               string            `envconfig:"PATH"`
+}
+
+// SecretNames are the variables of Env that NAME_FILE works for; see
+// [File.variables] for those that the configuration names.
+var SecretNames = []string{
+	"SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_SIGNING_SECRET", "DISCORD_BOT_TOKEN", "OPENAI_API_KEY", "TAVILY_API_KEY",
+	"COUNTERSIGN_MODEL_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS", oidcSecretName, StoreName,
+}
+
+// oidcSecretName is the variable of the secret that web.oidc.client_id has.
+const oidcSecretName = "OIDC_CLIENT_SECRET" //nolint:gosec // the name, not the secret
+
+var instanceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,23}$`)
+
+// ReadEnv reads the environment. A secret NAME can come from the file that NAME_FILE
+// names: it is then set in the environment of the process.
+func ReadEnv() (Env, error) {
+	var e Env
+	if err := fromFiles(SecretNames); err != nil {
+		return e, err
+	}
+	if err := envconfig.Process("", &e); err != nil {
+		return e, Errorf("the environment cannot be read: %v", err)
+	}
+	headers, err := parseHeaders(os.Getenv("COUNTERSIGN_MODEL_HEADERS"))
+	if err != nil {
+		return e, err
+	}
+	e.ModelHeaders = headers
+	if !instanceName.MatchString(e.Instance) {
+		return e, Errorf("COUNTERSIGN_INSTANCE is %q; use at most 24 lower-case letters, digits, - and _", e.Instance)
+	}
+	if e.DataDir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return e, Errorf("COUNTERSIGN_DATA_DIR is not set and there is no home directory; set it to a directory that the bot may write")
+		}
+		e.DataDir = filepath.Join(home, ".local", "share", "countersign", e.Instance)
+	}
+	return e, nil
+}
+
+// fromFiles sets each variable NAME from the file that NAME_FILE names; the file
+// wins. Programs that the bot starts get neither, unless the configuration says so.
+func fromFiles(names []string) error {
+	for _, name := range names {
+		path := os.Getenv(name + "_FILE")
+		if path == "" {
+			continue
+		}
+		b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+		if err != nil {
+			return Errorf("%s_FILE cannot be read (%v); name a readable file or unset it", name, err)
+		}
+		if err := os.Setenv(name, strings.TrimSpace(string(b))); err != nil {
+			return Errorf("%s_FILE holds a value that cannot be used: %v", name, err)
+		}
+	}
+	return nil
+}
+
+// Places are the bot's own files that hold secrets: a command that reads them asks.
+func (e Env) Places(f File) []string {
+	paths := []string{e.DataDir}
+	for _, name := range append(f.variables(), SecretNames...) {
+		paths = append(paths, os.Getenv(name+"_FILE"))
+	}
+	var out []string
+	for _, p := range paths {
+		if whole, err := filepath.Abs(p); err == nil && p != "" && whole != "/" && !strings.ContainsAny(whole, "*?[\\") {
+			out = append(out, whole)
+		}
+	}
+	return out
+}
+
+func parseHeaders(s string) (map[string]string, error) {
+	out := map[string]string{}
+	for kv := range strings.SplitSeq(s, ",") {
+		if strings.TrimSpace(kv) == "" {
+			continue
+		}
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || strings.TrimSpace(k) == "" {
+			return nil, Errorf("COUNTERSIGN_MODEL_HEADERS has %q; write it as name=value,name=value", strings.TrimSpace(kv))
+		}
+		out[strings.TrimSpace(k)] = strings.TrimSpace(v)
+	}
+	return out, nil
+}
+
+// StoreName is the variable that names a PostgreSQL database; without it the store is
+// a file of the data directory.
+const StoreName = "COUNTERSIGN_STORE"
+
+// Shared reports whether several replicas can use the store.
+func (e Env) Shared() bool { return e.Store != "" }
+
+// CheckNetworks refuses tokens without what they need beside them.
+func (e Env) CheckNetworks(f File) error {
+	switch {
+	case e.SlackBotToken == "" && (e.SlackAppToken != "" || e.SlackSigningSecret != ""):
+		return Errorf("SLACK_APP_TOKEN or SLACK_SIGNING_SECRET is set without SLACK_BOT_TOKEN; set that too, or unset them")
+	case e.DiscordBotToken != "" && len(f.Discord.Guilds) == 0:
+		return Errorf("DISCORD_BOT_TOKEN is set, and the configuration names no server; add discord: {guilds: [ID]} (in Discord: right-click the server, Copy Server ID)")
+	}
+	return nil
+}
