@@ -397,7 +397,7 @@ func auditExportCommand() *cobra.Command {
 			}
 			defer func() { _ = db.Close() }()
 			return audit.Export(cmd.Context(), db, cmd.OutOrStdout(), audit.ExportOptions{
-				Now: time.Now(), Since: from, Thread: thread, Redact: redact.New((&bot{env: e}).secrets()...).Redact,
+				Now: time.Now(), Since: from, Thread: thread, Redact: redact.New(e.Secrets()...).Redact,
 			})
 		},
 	}
@@ -511,7 +511,7 @@ type exporter struct {
 
 // auditHandler serves exports of the record at GET /audit/export.
 func (b *bot) auditHandler() http.Handler {
-	return newExporter(b.db, b.key, redact.New(b.secrets()...).Redact, b.log)
+	return newExporter(b.db, b.key, redact.New(b.env.Secrets()...).Redact, b.log)
 }
 
 func newExporter(db store.DB, key []byte, clean func(string) string, log *slog.Logger) *exporter {

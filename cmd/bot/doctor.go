@@ -138,7 +138,7 @@ func (d *doctor) run(ctx context.Context) error {
 
 // secretsOf are the secrets that no line may show.
 func secretsOf(b *bot) []string {
-	out := b.secrets()
+	out := b.env.Secrets()
 	if c, err := serverConfig(b.file, os.LookupEnv); err == nil {
 		out = append(out, c.Secrets()...)
 	}

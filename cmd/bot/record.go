@@ -102,7 +102,7 @@ func exportCommand() *cobra.Command {
 			for name, t := range f.Targets {
 				b.machines[name] = &machine{b: b, name: name, cfg: t}
 			}
-			b.redactor = redact.New(b.secrets()...)
+			b.redactor = redact.New(b.env.Secrets()...)
 			b.redact = b.redactor.Redact
 			b.db, err = openStore(cmd.Context(), e)
 			if errors.Is(err, store.ErrLocked) {

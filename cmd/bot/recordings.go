@@ -16,6 +16,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/web"
 	"countersign/approvals"
+	"countersign/internal/config"
 	"countersign/tools/record"
 	"countersign/tools/session"
 )
@@ -26,8 +27,12 @@ const maxAttached = 2 << 20
 // noteWithin bounds how long the store may take to note who has a recording.
 const noteWithin = 2 * time.Second
 
-// recordings is the directory of one target's recordings.
-func (m *machine) recordings() string { return filepath.Join(m.b.env.DataDir, "recordings", m.name) }
+// recordingsDir is the directory of one target's recordings.
+func recordingsDir(e config.Env, target string) string {
+	return filepath.Join(e.DataDir, "recordings", target)
+}
+
+func (m *machine) recordings() string { return recordingsDir(m.b.env, m.name) }
 
 // recorded is the label of a thread's session in the name of its recordings: the
 // same session name may be another thread's later.
@@ -172,16 +177,16 @@ func (b *bot) readRecording(thread chat.ThreadID, id string) (string, error) {
 	return string(raw), err
 }
 
-// pruneRecordings removes what has outlived its use, and tells the other replicas what
-// is left.
-func (b *bot) pruneRecordings(ctx context.Context, now time.Time) error {
-	before := now.Add(-b.file.Recordings.Keep)
-	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
-		dir := b.machines[name].recordings()
+// pruneRecordings removes the recordings of some targets whose last moment was before a
+// time, and tells the other replicas what is left; register is nil without others.
+func pruneRecordings(ctx context.Context, e config.Env, targets []string, register *record.Register, before time.Time) error {
+	slices.Sort(targets)
+	for _, name := range targets {
+		dir := recordingsDir(e, name)
 		if _, err := record.Prune(dir, before, func(string) bool { return false }); err != nil {
 			return fmt.Errorf("old recordings of %s cannot be removed: %w", name, err)
 		}
-		if b.register == nil {
+		if register == nil {
 			continue
 		}
 		list, err := record.List(dir, record.Filter{})
@@ -193,11 +198,11 @@ func (b *bot) pruneRecordings(ctx context.Context, now time.Time) error {
 			if !ok {
 				continue
 			}
-			if err := b.register.Note(ctx, group+"_", record.Held{Target: name, Session: session, Pane: i.Pane, Last: i.Started.Add(i.Duration)}); err != nil {
+			if err := register.Note(ctx, group+"_", record.Held{Target: name, Session: session, Pane: i.Pane, Last: i.Started.Add(i.Duration)}); err != nil {
 				return fmt.Errorf("the other replicas do not learn of recordings: %w", err)
 			}
 		}
 	}
-	_, err := b.register.Prune(ctx, before)
+	_, err := register.Prune(ctx, before)
 	return err
 }

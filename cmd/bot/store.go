@@ -12,9 +12,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -320,7 +322,7 @@ func storePruneCommand() *cobra.Command {
 // one row.
 type prunedCounts struct{ rows, outputs int }
 
-// pruneAll does once what bot.retain does every hour, but for the processes in the
+// pruneAll does once what a running bot does every hour, but for the processes in the
 // background on the targets, which only a running bot reaches.
 func pruneAll(ctx context.Context, e config.Env, f config.File, db store.DB, now time.Time) (n prunedCounts, err error) {
 	if n.rows, err = pruneRows(ctx, db, f.Keep, now); err != nil {
@@ -330,11 +332,7 @@ func pruneAll(ctx context.Context, e config.Env, f config.File, db store.DB, now
 	if n.outputs, err = outputs.Prune(ctx, now.Add(-f.Outputs.Keep)); err != nil {
 		return n, fmt.Errorf("old outputs cannot be removed; see who owns %s (%w)", filepath.Join(e.DataDir, "outputs"), err)
 	}
-	b := &bot{env: e, file: f, machines: map[string]*machine{}}
-	for name := range f.Targets {
-		b.machines[name] = &machine{b: b, name: name}
-	}
-	return n, b.pruneRecordings(ctx, now)
+	return n, pruneRecordings(ctx, e, slices.Collect(maps.Keys(f.Targets)), nil, now.Add(-f.Recordings.Keep))
 }
 
 // pruneBatch bounds a transaction, so that others get their turn.
@@ -491,7 +489,7 @@ func fetchBackup(ctx context.Context, e config.Env, base, name string) error {
 	if err != nil || len(web) != 32 {
 		return fmt.Errorf("the store in %s is in use by a running bot, and the key to ask that bot is not there or cannot be read; stop the bot, or run this as its user", e.DataDir)
 	}
-	key := (&bot{key: web}).derived(backupKey)
+	key := derived(web, backupKey)
 	if base == "" {
 		base = ownURL(e)
 	}
@@ -563,7 +561,7 @@ type backups struct {
 // backupHandler serves copies of the store at GET /store/backup.
 func (b *bot) backupHandler() http.Handler {
 	file, _ := b.db.(*bolt.DB)
-	return &backups{file, newExporter(b.db, b.derived(backupKey), nil, b.log)}
+	return &backups{file, newExporter(b.db, derived(b.key, backupKey), nil, b.log)}
 }
 
 // ServeHTTP implements http.Handler.

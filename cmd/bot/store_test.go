@@ -201,10 +201,10 @@ func TestStoreBackupCodesAreNotThoseOfExports(t *testing.T) {
 		want               int
 	}{
 		"of an export":         {http.MethodGet, auditCode(key, time.Now()), "127.0.0.1:5", http.StatusForbidden},
-		"good":                 {http.MethodGet, auditCode(b.derived(backupKey), time.Now()), "127.0.0.1:5", http.StatusOK},
-		"from another machine": {http.MethodGet, auditCode(b.derived(backupKey), time.Now()), "192.0.2.9:5", http.StatusForbidden},
+		"good":                 {http.MethodGet, auditCode(derived(b.key, backupKey), time.Now()), "127.0.0.1:5", http.StatusOK},
+		"from another machine": {http.MethodGet, auditCode(derived(b.key, backupKey), time.Now()), "192.0.2.9:5", http.StatusForbidden},
 		"none":                 {http.MethodGet, "", "127.0.0.1:5", http.StatusForbidden},
-		"POST":                 {http.MethodPost, auditCode(b.derived(backupKey), time.Now()), "127.0.0.1:5", http.StatusMethodNotAllowed},
+		"POST":                 {http.MethodPost, auditCode(derived(b.key, backupKey), time.Now()), "127.0.0.1:5", http.StatusMethodNotAllowed},
 	} {
 		r := httptest.NewRequest(tc.method, backupPath, http.NoBody)
 		r.RemoteAddr = tc.from
@@ -414,8 +414,7 @@ func TestStorePruneRemovesWhatIsOldOnly(t *testing.T) {
 	}
 }
 
-// prunings are the calls of functions of other packages, named Prune or Prune...,
-// in the functions of a file.
+// prunings are the calls of what is named Prune... or prune... in the functions of a file.
 func prunings(t *testing.T, file string, functions ...string) (found []string) {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -429,8 +428,15 @@ func prunings(t *testing.T, file string, functions ...string) (found []string) {
 		}
 		ast.Inspect(fn, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok {
-				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && strings.HasPrefix(strings.ToLower(sel.Sel.Name), "prune") {
-					found = append(found, last(sel.X)+"."+sel.Sel.Name)
+				switch of := call.Fun.(type) {
+				case *ast.SelectorExpr:
+					if strings.HasPrefix(of.Sel.Name, "Prune") {
+						found = append(found, last(of.X)+"."+of.Sel.Name)
+					}
+				case *ast.Ident:
+					if strings.HasPrefix(of.Name, "prune") {
+						found = append(found, of.Name)
+					}
 				}
 			}
 			return true

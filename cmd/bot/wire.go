@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -181,7 +180,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	if b.mcp, err = serverConfig(b.file, os.LookupEnv); err != nil {
 		return err
 	}
-	known := append(b.secrets(), b.mcp.Secrets()...)
+	known := append(b.env.Secrets(), b.mcp.Secrets()...)
 	if hooks, err := b.file.Alerts.Secrets(os.LookupEnv); err == nil { // who serves the hooks says what is wrong
 		for _, s := range hooks {
 			known = append(known, string(s))
@@ -272,7 +271,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Owner: b.replicas.Name(), Replicas: b.replicas,
 		Prompt: b.prompt, Profile: b.profile, Role: b.roleWord, Workflow: b.workflow, Workflows: b.library.Names(), Record: b.recordWord, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
 		Limits: agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
-		Window: b.file.Model.Window, Count: counter.Count, Key: b.derived("marks"),
+		Window: b.file.Model.Window, Count: counter.Count, Key: derived(b.key, "marks"),
 		Watcher:     watcher{b.observer},
 		Spending:    &agent.Spending{Prices: b.file.Prices, Caps: b.file.Caps, Channel: func(t chat.ThreadID) string { return config.ChannelOf(string(t)) }},
 		KeepDeleted: b.file.Keep.Deleted,
@@ -282,8 +281,8 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 }
 
 // derived is a key of its own for one use, from the one that the data directory keeps.
-func (b *bot) derived(use string) []byte {
-	h := hmac.New(sha256.New, b.key)
+func derived(key []byte, use string) []byte {
+	h := hmac.New(sha256.New, key)
 	h.Write([]byte(use))
 	return h.Sum(nil)
 }
@@ -329,27 +328,6 @@ func (b *bot) terminals(thread chat.ThreadID) bool {
 // classify judges with the tables of the moment: one classifier for the gate and
 // for the tool that decides where a read runs.
 func (b *bot) classify(t risk.Text) risk.Verdict { return b.rules.Load().engine.Judge(t) }
-
-func (b *bot) secrets() []string {
-	var out []string
-	for _, s := range []redact.Secret{b.env.SlackBotToken, b.env.SlackAppToken, b.env.SlackSigningSecret, b.env.DiscordBotToken, b.env.OpenAIKey, b.env.TavilyKey, b.env.OTLPHeaders, b.env.Store} {
-		if s != "" {
-			out = append(out, string(s))
-		}
-	}
-	if u, err := url.Parse(string(b.env.Store)); err == nil && u.User != nil {
-		if password, ok := u.User.Password(); ok && password != "" {
-			out = append(out, password)
-		}
-	}
-	for _, v := range b.env.ModelHeaders {
-		out = append(out, v)
-		if _, token, ok := strings.Cut(v, " "); ok {
-			out = append(out, token) // of "Bearer <token>"
-		}
-	}
-	return out
-}
 
 // sessions answers the chat word.
 func (b *bot) sessions(ctx context.Context, thread chat.ThreadID) string {
@@ -540,7 +518,7 @@ func (b *bot) tidy(ctx context.Context) error {
 		if _, err := b.outputs.Prune(ctx, time.Now().Add(-b.file.Outputs.Keep)); err != nil && ctx.Err() == nil {
 			b.log.Error("old outputs could not be pruned", "error", err)
 		}
-		if err := b.pruneRecordings(ctx, time.Now()); err != nil {
+		if err := pruneRecordings(ctx, b.env, slices.Collect(maps.Keys(b.machines)), b.register, time.Now().Add(-b.file.Recordings.Keep)); err != nil {
 			b.log.Error("recordings could not be pruned", "error", err)
 		}
 	})

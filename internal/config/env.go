@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -148,4 +149,26 @@ func (e Env) CheckNetworks(f File) error {
 		return Errorf("DISCORD_BOT_TOKEN is set, and the configuration names no server; add discord: {guilds: [ID]} (in Discord: right-click the server, Copy Server ID)")
 	}
 	return nil
+}
+
+// Secrets are the values of the environment that are to be taken out of every text.
+func (e Env) Secrets() []string {
+	var out []string
+	for _, s := range []redact.Secret{e.SlackBotToken, e.SlackAppToken, e.SlackSigningSecret, e.DiscordBotToken, e.OpenAIKey, e.TavilyKey, e.OTLPHeaders, e.Store} {
+		if s != "" {
+			out = append(out, string(s))
+		}
+	}
+	if u, err := url.Parse(string(e.Store)); err == nil && u.User != nil {
+		if password, ok := u.User.Password(); ok && password != "" {
+			out = append(out, password)
+		}
+	}
+	for _, v := range e.ModelHeaders {
+		out = append(out, v)
+		if _, token, ok := strings.Cut(v, " "); ok {
+			out = append(out, token) // of "Bearer <token>"
+		}
+	}
+	return out
 }
