@@ -50,7 +50,7 @@ func demo(cmd *cobra.Command, on choice) (err error) {
 		return fmt.Errorf("a temporary directory cannot be made (%w); set TMPDIR to a directory that you may write", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	file, hostKeys := e.Config, filepath.Join(e.DataDir, "known_hosts")
+	file, hostKeys := e.Config, e.KnownHosts()
 	e.DataDir, e.Config, e.Instance = filepath.Join(dir, "data"), "", "demo-"+randomHex(3)
 	if os.Getenv("COUNTERSIGN_LOG_LEVEL") == "" {
 		e.LogLevel = "error"

@@ -162,7 +162,7 @@ func offered(b *bot) result {
 		return skips("this needs the workflows")
 	}
 	b.outputs = output.New(output.Config{Readable: func() bool { return false }})
-	if err := b.makeMachines(buildOptions{}); err != nil {
+	if b.machines, err = (&parts{env: b.env, file: b.file, log: b.log}).machines(); err != nil {
 		return skips("this needs the targets")
 	}
 	defer func() {

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"maps"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -55,7 +54,7 @@ const (
 // names.
 func (d *doctor) targets(ctx context.Context, e config.Env, f config.File) error {
 	var list [][]check
-	keys := hostkey.InFile(filepath.Join(e.DataDir, "known_hosts"))
+	keys := hostkey.InFile(e.KnownHosts())
 	if e.Shared() {
 		if db, err := openPostgres(ctx, e, "doctor", slog.New(slog.DiscardHandler)); err == nil { // else its own check says why
 			defer func() { _ = db.Close() }()
@@ -64,9 +63,8 @@ func (d *doctor) targets(ctx context.Context, e config.Env, f config.File) error
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Targets)) {
 		p := &patient{}
-		b := &bot{env: e, file: f, log: slog.New(&p.hears), hostKeys: filepath.Join(e.DataDir, "known_hosts"), keys: keys}
-		p.m = &machine{b: b, name: name, cfg: f.Targets[name], opening: make(chan struct{}, 1)}
-		if err := p.m.make(buildOptions{}); err != nil {
+		var err error
+		if p.m, err = (&parts{env: e, file: f, log: slog.New(&p.hears), hostKeys: e.KnownHosts(), keys: keys}).machine(name); err != nil {
 			list = append(list, []check{{name: "target " + name, run: func(context.Context) result {
 				return p.m.sentence(err, "correct targets."+name)
 			}}})
@@ -317,7 +315,7 @@ func (p *patient) look(ctx context.Context, s backend.Spec) (string, error) {
 
 // reads says what holds the reads of the target that run unasked.
 func (p *patient) reads(context.Context) result {
-	f, s := p.m.b.file, p.caps.Lock
+	f, s := p.m.file, p.caps.Lock
 	reads := approvals.Effective(approvals.Reads(p.m.cfg.Reads), approvals.Reads(f.Policy.Reads), s.By != "")
 	lacks := ""
 	if len(s.Lacks) > 0 {

@@ -38,9 +38,9 @@ func (j plainJournal) Began(ctx context.Context, thread, call string) (mark stri
 		return "", nil
 	}
 	now := time.Now().UTC()
-	sum := sha256.Sum256([]byte(j.m.b.env.Instance + "\x00" + thread + "\x00" + call + "\x00" + now.String()))
+	sum := sha256.Sum256([]byte(j.m.env.Instance + "\x00" + thread + "\x00" + call + "\x00" + now.String()))
 	mark = hex.EncodeToString(sum[:16])
-	err = j.m.b.db.Update(ctx, func(tx store.Tx) error {
+	err = j.m.db.Update(ctx, func(tx store.Tx) error {
 		store.Save(tx, j.key(thread, call), plainRun{Thread: thread, Call: call, Mark: mark, At: now})
 		return nil
 	})
@@ -49,7 +49,7 @@ func (j plainJournal) Began(ctx context.Context, thread, call string) (mark stri
 
 // Ended implements shell.Journal.
 func (j plainJournal) Ended(ctx context.Context, thread, call string) error {
-	return j.m.b.db.Update(ctx, func(tx store.Tx) error {
+	return j.m.db.Update(ctx, func(tx store.Tx) error {
 		tx.Delete(j.key(thread, call))
 		return nil
 	})
@@ -63,7 +63,7 @@ func (j plainJournal) testify(ctx context.Context, thread, call string) (session
 	e := session.Evidence{Thread: thread, Call: call, Final: true}
 	var r plainRun
 	var ok bool
-	err := j.m.b.db.View(ctx, func(tx store.Tx) error {
+	err := j.m.db.View(ctx, func(tx store.Tx) error {
 		r, ok = store.Load[plainRun](tx, j.key(thread, call))
 		return nil
 	})
@@ -93,7 +93,7 @@ func (j plainJournal) testify(ctx context.Context, thread, call string) (session
 }
 
 func (j plainJournal) unknown(ctx context.Context) (list []session.Evidence, err error) {
-	err = j.m.b.db.View(ctx, func(tx store.Tx) error {
+	err = j.m.db.View(ctx, func(tx store.Tx) error {
 		list = nil
 		start, end := store.Prefix("plain-run", j.m.place())
 		for k, v := range tx.Scan(start, end) {
@@ -153,16 +153,16 @@ func (b *bot) evidence(ctx context.Context, thread chat.ThreadID, call string) s
 }
 
 // report tells threads what has come out about calls whose outcomes were unknown.
-func (m *machine) report(ctx context.Context, o *opened) {
+func (m *machine) report(ctx context.Context, o *opened, to conversation) {
 	for _, w := range m.witnesses(o) {
 		list, err := w.unknown(ctx)
 		if err != nil {
-			m.b.log.WarnContext(ctx, "unknown outcomes cannot be listed", "target", m.name, "error", err)
+			m.log.WarnContext(ctx, "unknown outcomes cannot be listed", "target", m.name, "error", err)
 			continue
 		}
 		for _, u := range list {
 			thread := chat.ThreadID(u.Thread)
-			if m.b.agent.Doing(thread) != "" || m.b.ownedElsewhere(ctx, thread) {
+			if to.Doing(thread) != "" || m.replicas.elsewhere(ctx, m.db, thread) {
 				continue // it may be running right now
 			}
 			e, err := w.testify(ctx, u.Thread, u.Call)
@@ -170,8 +170,8 @@ func (m *machine) report(ctx context.Context, o *opened) {
 				continue
 			}
 			text := "About the command whose outcome was not known: " + e.Text
-			if err := m.b.agent.Note(ctx, thread, "evidence/"+u.Call, text); err != nil {
-				m.b.log.ErrorContext(ctx, "what became of a command could not be told", "thread", u.Thread, "error", err)
+			if err := to.Note(ctx, thread, "evidence/"+u.Call, text); err != nil {
+				m.log.ErrorContext(ctx, "what became of a command could not be told", "thread", u.Thread, "error", err)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -27,7 +28,9 @@ import (
 	"countersign/tools/code"
 	"countersign/tools/files"
 	"countersign/tools/gitcmd"
+	"countersign/tools/hostkey"
 	"countersign/tools/process"
+	"countersign/tools/record"
 	"countersign/tools/search"
 	"countersign/tools/session"
 	"countersign/tools/shell"
@@ -38,7 +41,7 @@ import (
 // machine is one configured target. It is opened when it is first needed, and again
 // after it could not be.
 type machine struct {
-	b      *bot
+	*parts
 	name   string
 	cfg    config.TargetConfig
 	target backend.Target
@@ -52,6 +55,35 @@ type machine struct {
 	open *opened
 }
 
+// parts are what the machines of a bot have in common. Who does not open them, such as
+// the doctor, needs the first block alone.
+type parts struct {
+	env      config.Env
+	file     config.File
+	log      *slog.Logger
+	dir      string       // where local ones work if they are not told; "" is the bot's own
+	keys     hostkey.Keys // what people approved
+	hostKeys string       // the known_hosts file of it
+
+	db       store.DB
+	replicas *replicas
+	register *record.Register // nil without other replicas
+	indexes  *code.Cache      // of the code indexer
+	parser   code.Starter     // nil where the program cannot be found again
+	redact   func(string) string
+	classify func(risk.Text) risk.Verdict
+	reads    func(target string, lock bool) approvals.Reads // which reads run unasked
+	single   bool                                           // what they make ends with the bot
+}
+
+// conversation is what a machine needs of the agent, to tell threads what happened there.
+type conversation interface {
+	// Doing is what the agent is doing in a thread, "" when nothing.
+	Doing(thread chat.ThreadID) string
+	// Note posts a text in a thread, once for each key.
+	Note(ctx context.Context, thread chat.ThreadID, key, text string) error
+}
+
 // opened is what an open machine has.
 type opened struct {
 	caps   backend.Caps
@@ -62,29 +94,35 @@ type opened struct {
 }
 
 // machines makes every configured target, without connecting to any.
-func (b *bot) makeMachines(o buildOptions) error {
-	b.machines = map[string]*machine{}
-	for _, name := range slices.Sorted(maps.Keys(b.file.Targets)) {
-		m := &machine{b: b, name: name, cfg: b.file.Targets[name], opening: make(chan struct{}, 1), begins: make(chan struct{}, 1)}
-		if err := m.make(o); err != nil {
-			return config.Errorf("targets.%s: %v", name, err)
+func (p *parts) machines() (map[string]*machine, error) {
+	all := map[string]*machine{}
+	for _, name := range slices.Sorted(maps.Keys(p.file.Targets)) {
+		m, err := p.machine(name)
+		if err != nil {
+			return nil, config.Errorf("targets.%s: %v", name, err)
 		}
-		b.machines[name] = m
+		all[name] = m
 	}
-	return nil
+	return all, nil
 }
 
-func (m *machine) make(o buildOptions) error {
+// machine makes one target. With an error it has no way to its machine.
+func (p *parts) machine(name string) (*machine, error) {
+	m := &machine{parts: p, name: name, cfg: p.file.Targets[name], opening: make(chan struct{}, 1), begins: make(chan struct{}, 1)}
+	return m, m.make()
+}
+
+func (m *machine) make() error {
 	switch m.cfg.Kind {
 	case "ssh":
 		return m.makeSSH()
 	case "container":
 		return m.makeContainer()
 	}
-	m.cfg.Dir = cmp.Or(m.cfg.Dir, o.dir)
+	m.cfg.Dir = cmp.Or(m.cfg.Dir, m.dir)
 	lo := local.Options{Name: m.name, Dir: m.cfg.Dir}
 	if m.place() != m.name {
-		lo.Host = m.b.replicas.host
+		lo.Host = m.replicas.host
 	}
 	m.target = local.New(lo)
 	m.reach = func(command string) string { return command }
@@ -93,8 +131,8 @@ func (m *machine) make(o buildOptions) error {
 
 func (m *machine) makeContainer() error {
 	t, err := container.New(container.Config{
-		Name: m.name, Container: m.cfg.Container, Engine: m.cfg.Engine, DockerHost: m.b.env.DockerHost,
-		RuntimeDir: m.b.env.RuntimeDir, Path: m.b.env.Path, User: m.cfg.User, Dir: m.cfg.Dir,
+		Name: m.name, Container: m.cfg.Container, Engine: m.cfg.Engine, DockerHost: m.env.DockerHost,
+		RuntimeDir: m.env.RuntimeDir, Path: m.env.Path, User: m.cfg.User, Dir: m.cfg.Dir,
 	})
 	if err != nil {
 		return err
@@ -185,7 +223,7 @@ func (m *machine) openNow(ctx context.Context) (*opened, error) {
 	case !m.cfg.Terminals():
 		o.notice = "Terminals are switched off for the target " + m.name + ": commands run plainly."
 	default:
-		o.tmux, err = tmux.Open(ctx, m.target, tmux.Options{Instance: m.b.env.Instance, TmpDir: m.tmuxDir(), Log: m.b.log, Reach: m.reach, Guard: true})
+		o.tmux, err = tmux.Open(ctx, m.target, tmux.Options{Instance: m.env.Instance, TmpDir: m.tmuxDir(), Log: m.log, Reach: m.reach, Guard: true})
 		switch {
 		case errors.Is(err, tmux.ErrNoTmux) && m.cfg.Kind == "local":
 			o.notice = "tmux is not installed, so commands run plainly and nobody can watch them; install it with: apt-get install tmux"
@@ -197,13 +235,13 @@ func (m *machine) openNow(ctx context.Context) (*opened, error) {
 	}
 	if o.tmux != nil {
 		record := session.Recordings(m.recorder)
-		if m.b.file.Recordings.Off {
+		if m.file.Recordings.Off {
 			record = nil
 		}
 		o.book = session.New(session.Config{
 			Record: record,
-			Server: session.Over(o.tmux), DB: m.b.db, Target: m.place(), Agent: m.b.file.Agent.Name, Instance: m.b.env.Instance, Dir: m.cfg.Dir,
-			Limits: m.limits(), Driver: m.b.replicas.driver(), Owns: m.b.replicas.owns, Now: time.Now, Log: m.b.log,
+			Server: session.Over(o.tmux), DB: m.db, Target: m.place(), Agent: m.file.Agent.Name, Instance: m.env.Instance, Dir: m.cfg.Dir,
+			Limits: m.limits(), Driver: m.replicas.driver(), Owns: m.replicas.owns, Now: time.Now, Log: m.log,
 		})
 	}
 	o.tools, err = m.tools(o)
@@ -213,14 +251,14 @@ func (m *machine) openNow(ctx context.Context) (*opened, error) {
 // tmuxDir is where tmux keeps its sockets on the machine: the bot's own environment counts
 // for this machine only.
 func (m *machine) tmuxDir() string {
-	if m.cfg.Kind != "local" || !filepath.IsAbs(m.b.env.TmuxDir) {
+	if m.cfg.Kind != "local" || !filepath.IsAbs(m.env.TmuxDir) {
 		return ""
 	}
-	return m.b.env.TmuxDir
+	return m.env.TmuxDir
 }
 
 func (m *machine) limits() session.Limits {
-	t := m.b.file.Tmux
+	t := m.file.Tmux
 	return session.Limits{Sessions: t.MaxSessions, Panes: t.MaxPanes, Target: t.MaxTargetSessions, Instance: t.MaxInstanceSessions, Idle: t.Idle}
 }
 
@@ -234,19 +272,19 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := files.New(files.Config{Target: target, Name: m.name, Images: files.NewImages(m.b.db, time.Now), User: o.caps.User, Private: private, Roots: roots})
+	all := files.New(files.Config{Target: target, Name: m.name, Images: files.NewImages(m.db, time.Now), User: o.caps.User, Private: private, Roots: roots})
 	cfg := shell.Config{
-		Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Classify: m.b.classify, Notice: o.notice, Journal: plainJournal{m},
-		Reads: func(lock bool) approvals.Reads { return m.b.rules.Load().reads(m.name, lock) }, Once: m.b.single,
+		Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Classify: m.classify, Notice: o.notice, Journal: plainJournal{m},
+		Reads: func(lock bool) approvals.Reads { return m.reads(m.name, lock) }, Once: m.single,
 	}
 	if o.book != nil {
 		cfg.Sessions = o.book // a nil book would not be a nil interface
 		all = append(all, terminal.New(terminal.Config{Target: m.target.ID(), User: o.caps.User, Book: o.book})...)
 	}
-	all = append(all, shell.New(cfg), shell.NewBash(cfg), shell.NewCode(cfg, m.b.file.Tools.Languages()))
+	all = append(all, shell.New(cfg), shell.NewBash(cfg), shell.NewCode(cfg, m.file.Tools.Languages()))
 	all = append(all, search.New(search.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Roots: roots})...)
 	all = append(all, gitcmd.New(gitcmd.Config{Target: m.target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Roots: roots, Journal: plainJournal{m}})...)
-	all = append(all, code.New(code.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Roots: roots, Cache: m.b.indexes, Worker: m.b.parser})...)
+	all = append(all, code.New(code.Config{Target: target, User: o.caps.User, Dir: m.cfg.Dir, Private: private, Roots: roots, Cache: m.indexes, Worker: m.parser})...)
 	all = append(all, process.New(m.background(o.caps.User, private, roots...))...)
 	byName := map[string]tools.Tool{}
 	for _, t := range all {
@@ -257,7 +295,7 @@ func (m *machine) tools(o *opened) (map[string]tools.Tool, error) {
 
 // background says how processes in the background are kept.
 func (m *machine) background(user string, private func(string) bool, roots ...string) process.Config {
-	return process.Config{Target: m.target, Name: m.place(), User: user, Dir: m.cfg.Dir, Private: private, Roots: roots, DB: m.b.db, Log: m.b.log, Once: m.b.single}
+	return process.Config{Target: m.target, Name: m.place(), User: user, Dir: m.cfg.Dir, Private: private, Roots: roots, DB: m.db, Log: m.log, Once: m.single}
 }
 
 // patterns are the tools that some machine may have, for their specs.
@@ -276,13 +314,13 @@ func (m *machine) private() (func(path string) bool, error) {
 	if m.cfg.Kind != "local" {
 		return nil, nil //nolint:nilnil // none are
 	}
-	data, err := filepath.Abs(m.b.env.DataDir)
+	data, err := filepath.Abs(m.env.DataDir)
 	if err != nil {
 		return nil, err
 	}
 	return func(path string) bool {
 		return path == data || strings.HasPrefix(path, data+string(filepath.Separator)) ||
-			(m.b.env.Config != "" && path == m.b.env.Config) || (strings.HasPrefix(path, "/proc/") && strings.HasSuffix(path, "/environ"))
+			(m.env.Config != "" && path == m.env.Config) || (strings.HasPrefix(path, "/proc/") && strings.HasSuffix(path, "/environ"))
 	}, nil
 }
 
@@ -357,7 +395,7 @@ func (m *machine) renew(ctx context.Context) error {
 	if m.state() != o {
 		return nil // somebody else did it
 	}
-	m.b.log.WarnContext(ctx, "a container was replaced by another one of its name", "target", m.name, "was", t.ID())
+	m.log.WarnContext(ctx, "a container was replaced by another one of its name", "target", m.name, "was", t.ID())
 	if o.tmux != nil {
 		_ = o.tmux.Close()
 		o.book.Close()

@@ -207,7 +207,7 @@ func (m *migration) keep(ctx context.Context, from *postgres.DB) (left []string,
 	if err != nil {
 		return nil, err
 	}
-	return hostkey.Import(ctx, hostkey.InFile(filepath.Join(m.env.DataDir, "known_hosts")), hosts)
+	return hostkey.Import(ctx, hostkey.InFile(m.env.KnownHosts()), hosts)
 }
 
 // toFile copies the database into a file, which gets its name when it is whole.

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"os"
 	"os/user"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -100,7 +99,7 @@ func scratchFor(cmd *cobra.Command, o buildOptions, change func(*config.Env, *co
 		return nil, nil, fmt.Errorf("a temporary directory cannot be made (%w); set TMPDIR to a directory that you may write", err)
 	}
 	remove := func() { _ = os.RemoveAll(dir) }
-	hostKeys := filepath.Join(e.DataDir, "known_hosts")
+	hostKeys := e.KnownHosts()
 	e.DataDir = dir
 	if os.Getenv("COUNTERSIGN_LOG_LEVEL") == "" {
 		e.LogLevel = "error"

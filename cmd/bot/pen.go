@@ -73,7 +73,7 @@ func (p pen) Take(ctx context.Context, thread chat.ThreadID, by chat.User, group
 	if err != nil {
 		// Whatever failed, nobody was handed anything that they were told of.
 		if !sayable(err) {
-			m.b.log.ErrorContext(ctx, "the keyboard could not be handed over", "target", m.name, "error", err)
+			m.log.ErrorContext(ctx, "the keyboard could not be handed over", "target", m.name, "error", err)
 		}
 		return refusal(err), false, nil
 	}
@@ -104,7 +104,7 @@ func (p pen) Give(ctx context.Context, thread chat.ThreadID, by chat.User, group
 	g, err := o.book.Give(ctx, string(thread), name, who)
 	if err != nil {
 		if !sayable(err) {
-			m.b.log.ErrorContext(ctx, "the keyboard could not be taken back", "target", m.name, "error", err)
+			m.log.ErrorContext(ctx, "the keyboard could not be taken back", "target", m.name, "error", err)
 		}
 		return refusal(err), "", false, nil
 	}

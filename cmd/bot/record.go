@@ -100,7 +100,7 @@ func exportCommand() *cobra.Command {
 			}
 			b := &bot{env: e, file: f, log: log, machines: map[string]*machine{}}
 			for name, t := range f.Targets {
-				b.machines[name] = &machine{b: b, name: name, cfg: t}
+				b.machines[name] = &machine{parts: &parts{env: e, file: f, log: log}, name: name, cfg: t}
 			}
 			b.redactor = redact.New(b.env.Secrets()...)
 			b.redact = b.redactor.Redact

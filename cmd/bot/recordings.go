@@ -32,7 +32,7 @@ func recordingsDir(e config.Env, target string) string {
 	return filepath.Join(e.DataDir, "recordings", target)
 }
 
-func (m *machine) recordings() string { return recordingsDir(m.b.env, m.name) }
+func (m *machine) recordings() string { return recordingsDir(m.env, m.name) }
 
 // recorded is the label of a thread's session in the name of its recordings: the
 // same session name may be another thread's later.
@@ -45,15 +45,15 @@ func recorded(thread string) string {
 func (m *machine) recorder(thread, name, pane string, width, height int) (session.Recorder, error) {
 	r, err := record.Open(record.Options{
 		Dir: m.recordings(), Session: recorded(thread) + name, Pane: pane, Cols: width, Rows: height,
-		Redact: m.b.redact, MaxBytes: m.b.file.Recordings.MaxBytes, Resume: true, Log: m.b.log,
+		Redact: m.redact, MaxBytes: m.file.Recordings.MaxBytes, Resume: true, Log: m.log,
 	})
 	if err != nil {
 		return nil, err // a nil recorder would not be a nil interface
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noteWithin)
 	defer cancel()
-	if err := m.b.register.Note(ctx, recorded(thread), record.Held{Target: m.name, Session: name, Pane: pane, Last: time.Now()}); err != nil {
-		m.b.log.Warn("the other replicas do not learn of a recording", "error", err)
+	if err := m.register.Note(ctx, recorded(thread), record.Held{Target: m.name, Session: name, Pane: pane, Last: time.Now()}); err != nil {
+		m.log.Warn("the other replicas do not learn of a recording", "error", err)
 	}
 	return r, nil
 }

@@ -138,11 +138,11 @@ func (r *replicas) owns(tx store.Tx, thread string) bool {
 	return r.db == nil || queue.Owner(tx, thread) == r.Name()
 }
 
-// ownedElsewhere reports whether another replica works on a thread, or it cannot be told.
-func (b *bot) ownedElsewhere(ctx context.Context, thread chat.ThreadID) (elsewhere bool) {
-	err := b.db.View(ctx, func(tx store.Tx) error {
+// elsewhere reports whether another replica works on a thread, or it cannot be told.
+func (r *replicas) elsewhere(ctx context.Context, db store.DB, thread chat.ThreadID) (elsewhere bool) {
+	err := db.View(ctx, func(tx store.Tx) error {
 		owner := queue.Owner(tx, string(thread))
-		elsewhere = owner != "" && owner != b.replicas.Name() && b.replicas.Alive(tx, owner)
+		elsewhere = owner != "" && owner != r.Name() && r.Alive(tx, owner)
 		return nil
 	})
 	return elsewhere || err != nil
@@ -151,8 +151,8 @@ func (b *bot) ownedElsewhere(ctx context.Context, thread chat.ThreadID) (elsewhe
 // place is the name under which what lies on a machine is filed. Replicas do not share
 // their own machines, only those that they reach.
 func (m *machine) place() string {
-	if m.cfg.Kind == "local" && m.b.replicas != nil && m.b.replicas.db != nil {
-		return m.name + "@" + m.b.replicas.host
+	if m.cfg.Kind == "local" && m.replicas != nil && m.replicas.db != nil {
+		return m.name + "@" + m.replicas.host
 	}
 	return m.name
 }

@@ -185,7 +185,7 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	}
 	g.Go(func() error { return b.runTimers(gctx) })
 	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
-		g.Go(func() error { return b.machines[name].keep(gctx) })
+		g.Go(func() error { return b.machines[name].keep(gctx, b.agent) })
 		g.Go(func() error { return b.machines[name].tend(gctx) })
 	}
 	g.Go(func() error {
@@ -215,7 +215,7 @@ const (
 
 // tend has the machine tended by one replica at a time.
 func (m *machine) tend(ctx context.Context) error {
-	return m.b.replicas.do(ctx, "machine/"+m.place(), func(ctx context.Context) error {
+	return m.replicas.do(ctx, "machine/"+m.place(), func(ctx context.Context) error {
 		m.tended.Store(true)
 		defer m.tended.Store(false)
 		select {
@@ -230,7 +230,7 @@ func (m *machine) tend(ctx context.Context) error {
 // keep reaches the machine, adopts its terminals from before the start, ends those
 // that nobody knows any more, and tells threads what became of commands that nobody
 // waited for.
-func (m *machine) keep(ctx context.Context) error {
+func (m *machine) keep(ctx context.Context, to conversation) error {
 	t := time.NewTicker(reportEvery)
 	defer t.Stop()
 	var swept time.Time
@@ -241,15 +241,15 @@ func (m *machine) keep(ctx context.Context) error {
 			switch {
 			case err != nil && ctx.Err() == nil && err.Error() != told: // once for each reason
 				told = err.Error()
-				m.b.log.Warn("a target cannot be reached", "target", m.name, "error", err)
+				m.log.Warn("a target cannot be reached", "target", m.name, "error", err)
 			case err == nil && due && m.tended.Load():
-				m.sweep(ctx, o)
+				m.sweep(ctx, o, to)
 			}
 			if due && (err != nil || m.tended.Load()) {
 				swept = time.Now()
 			}
 			if err == nil && m.tended.Load() {
-				m.report(ctx, o)
+				m.report(ctx, o, to)
 			}
 		}
 		select {
@@ -262,18 +262,18 @@ func (m *machine) keep(ctx context.Context) error {
 }
 
 // sweep adopts the terminals that the machine has and ends those that nobody knows.
-func (m *machine) sweep(ctx context.Context, o *opened) {
+func (m *machine) sweep(ctx context.Context, o *opened, to conversation) {
 	if o.book == nil {
 		return
 	}
 	rep, err := o.book.Sweep(ctx)
 	if err != nil && ctx.Err() == nil {
-		m.b.log.Warn("terminals could not be swept", "target", m.name, "error", err)
+		m.log.Warn("terminals could not be swept", "target", m.name, "error", err)
 	}
 	for _, s := range rep.Idle {
-		text := fmt.Sprintf("The terminal %s on %s was not used for %s and was ended; the next command opens a new one, without the old one's directory and variables.", s.Name, m.name, m.b.file.Tmux.Idle)
-		if err := m.b.agent.Note(ctx, chat.ThreadID(s.Thread), fmt.Sprintf("idle/%s/%d", s.Name, time.Now().Unix()), text); err != nil {
-			m.b.log.ErrorContext(ctx, "a thread could not be told that its terminal was ended", "thread", s.Thread, "error", err)
+		text := fmt.Sprintf("The terminal %s on %s was not used for %s and was ended; the next command opens a new one, without the old one's directory and variables.", s.Name, m.name, m.file.Tmux.Idle)
+		if err := to.Note(ctx, chat.ThreadID(s.Thread), fmt.Sprintf("idle/%s/%d", s.Name, time.Now().Unix()), text); err != nil {
+			m.log.ErrorContext(ctx, "a thread could not be told that its terminal was ended", "thread", s.Thread, "error", err)
 		}
 	}
 }

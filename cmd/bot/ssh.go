@@ -23,7 +23,7 @@ func (m *machine) sshConfig() (ssh.Config, error) {
 	if err != nil {
 		return c, err
 	}
-	c.Name, c.Dir, c.Log = m.name, m.cfg.Dir, m.b.log
+	c.Name, c.Dir, c.Log = m.name, m.cfg.Dir, m.log
 	if len(m.cfg.Jump) > 0 {
 		c.Jump = nil
 		for _, j := range m.cfg.Jump {
@@ -42,10 +42,10 @@ func (m *machine) sshConfig() (ssh.Config, error) {
 	} else if len(c.KnownHosts) == 0 {
 		c.KnownHosts = []string{filepath.Join(home, ".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"}
 	}
-	if m.b.env.Shared() {
-		c.Approved = m.b.keys.Known
+	if m.env.Shared() {
+		c.Approved = m.keys.Known
 	} else {
-		c.KnownHosts = append(c.KnownHosts, m.b.hostKeys)
+		c.KnownHosts = append(c.KnownHosts, m.hostKeys)
 	}
 	return c, nil
 }
@@ -89,7 +89,7 @@ func (m *machine) complete(h *ssh.Hop, home string) error {
 		}
 	}
 	if h.Agent == "" {
-		h.Agent = m.b.env.SSHAuthSock
+		h.Agent = m.env.SSHAuthSock
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (m *machine) complete(h *ssh.Hop, home string) error {
 // jump is a host on the way: another target's name, or user@host:port, with the
 // keys of the target where nothing else is said.
 func (m *machine) jump(word string, own ssh.Hop, home string) (ssh.Hop, error) {
-	if t, ok := m.b.file.Targets[word]; ok {
+	if t, ok := m.file.Targets[word]; ok {
 		if t.Kind != "ssh" {
 			return ssh.Hop{}, fmt.Errorf("jump names the target %q, which is not reached by SSH", word)
 		}

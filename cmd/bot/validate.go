@@ -43,7 +43,7 @@ func validate(e config.Env, f config.File) error {
 	}
 	b.file.Targets = maps.Clone(f.Targets)
 	maps.DeleteFunc(b.file.Targets, func(_ string, t config.TargetConfig) bool { return t.SSHConfig != "" }) // likewise
-	if err := b.makeMachines(buildOptions{}); err != nil {
+	if b.machines, err = (&parts{env: e, file: b.file, log: log, keys: b.keys}).machines(); err != nil {
 		return err
 	}
 	if b.roles, err = role.New(role.Config{Roles: f.Roles, SubAgents: f.SubAgents}); err != nil {
@@ -67,8 +67,8 @@ func validate(e config.Env, f config.File) error {
 // validateHere refuses what only this machine lacks: keys, certificates, secrets and a
 // model.
 func validateHere(e config.Env, f config.File) error {
-	b := &bot{env: e, file: f, log: slog.New(slog.DiscardHandler), keys: hostkey.InFile(os.DevNull)}
-	if err := b.makeMachines(buildOptions{}); err != nil {
+	b := &bot{env: e, file: f, log: slog.New(slog.DiscardHandler)}
+	if _, err := (&parts{env: e, file: f, log: b.log, keys: hostkey.InFile(os.DevNull)}).machines(); err != nil {
 		return err
 	}
 	if _, err := serverConfig(f, os.LookupEnv); err != nil {

@@ -66,17 +66,12 @@ type bot struct {
 	db   engine
 	// replicas are this process and the others that share the store.
 	replicas *replicas
-	// single says that this run is one call: its terminals, its store and its outputs end with it.
-	single bool
 
 	machines map[string]*machine // by the names of the targets
-	hostKeys string              // the known_hosts file of what people approved
 	keys     hostkey.Keys        // what people approved
 	register *record.Register    // of recordings that other replicas have; nil without others
 	redactor *redact.Redactor
 	redact   func(string) string     // takes secrets out of text
-	indexes  *code.Cache             // of the code indexer, for all targets
-	parser   code.Starter            // starts its parser; nil where the program cannot be found again
 	observer *observe.Observer       // traces and metrics
 	outputs  *output.Log             // whole outputs of calls whose result is cut
 	rosters  atomic.Pointer[rosters] // the tools of everybody
@@ -102,7 +97,7 @@ type buildOptions struct {
 	model   llm.Model // nil: the one that the environment names
 	dir     string    // the target's default directory; "" is the bot's own
 	noModel bool      // the subcommand asks no model
-	single  bool      // see bot.single
+	single  bool      // this run is one call: its terminals and its outputs end with it
 	// hostKeys is the file of approved host keys; "" is the one in the data directory.
 	hostKeys string
 }
@@ -111,7 +106,7 @@ func build(ctx context.Context, e config.Env, f config.File, log *slog.Logger, o
 	if err := validate(e, f); err != nil {
 		return nil, err
 	}
-	b := &bot{env: e, file: f, log: log, adapters: map[string]chat.Adapter{}, single: o.single}
+	b := &bot{env: e, file: f, log: log, adapters: map[string]chat.Adapter{}}
 	if err := b.open(ctx); err != nil {
 		return nil, err
 	}
@@ -189,10 +184,6 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	redactor := redact.New(known...)
 	b.redact, b.redactor = redactor.Redact, redactor
 	b.log = slog.New(observe.Redacting(b.log.Handler(), redactor.Redact))
-	b.indexes = code.NewCache()
-	if exe, err := code.Program(); err == nil {
-		b.parser = code.WorkerIn(local.New(local.Options{}), exe, parserCommand)
-	}
 	b.outputs = output.New(output.Config{
 		DB: others(b.env, b.db), Owns: b.replicas.owns, Log: b.log,
 		Dir: filepath.Join(b.env.DataDir, "outputs"), Max: b.file.Outputs.MaxBytes, Cleaner: func() output.Cleaner { return redactor.Stream() },
@@ -201,11 +192,18 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 			return ok
 		},
 	})
-	b.hostKeys = cmp.Or(o.hostKeys, filepath.Join(b.env.DataDir, "known_hosts"))
-	if b.keys = hostkey.InFile(b.hostKeys); b.env.Shared() {
-		b.keys = hostkey.InStore(b.db)
+	p := &parts{
+		env: b.env, file: b.file, log: b.log, dir: o.dir, hostKeys: cmp.Or(o.hostKeys, b.env.KnownHosts()),
+		db: b.db, replicas: b.replicas, register: b.register, parser: codeParser(), indexes: code.NewCache(),
+		redact: b.redact, classify: b.classify, reads: func(target string, lock bool) approvals.Reads { return b.rules.Load().reads(target, lock) }, single: o.single,
 	}
-	if err := b.makeMachines(o); err != nil {
+	if b.env.Shared() {
+		p.keys = hostkey.InStore(b.db)
+	} else {
+		p.keys = hostkey.InFile(p.hostKeys)
+	}
+	b.keys = p.keys
+	if b.machines, err = p.machines(); err != nil {
 		return err
 	}
 	// This machine is there at once; others are opened when they are needed.
@@ -278,6 +276,15 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Repeats:     b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: deadlines.Now, Log: b.log,
 	})
 	return nil
+}
+
+// codeParser starts the code indexer's parser, nil where the program cannot be found again.
+func codeParser() code.Starter {
+	exe, err := code.Program()
+	if err != nil {
+		return nil
+	}
+	return code.WorkerIn(local.New(local.Options{}), exe, parserCommand)
 }
 
 // derived is a key of its own for one use, from the one that the data directory keeps.

@@ -172,3 +172,7 @@ func (e Env) Secrets() []string {
 	}
 	return out
 }
+
+// KnownHosts is the file of the host keys that people approved, where one bot has the store
+// to itself.
+func (e Env) KnownHosts() string { return filepath.Join(e.DataDir, "known_hosts") }
