@@ -429,6 +429,41 @@ func (a *Adapter) remove(ctx context.Context, th thread, v *view, id string) {
 	}
 }
 
+// Retract implements chat.Retracter, for a post that is older than Discord remembers
+// nonces. Another replica has the thread's turn, which does not matter here: it does not
+// know of these messages.
+func (a *Adapter) Retract(ctx context.Context, t chat.ThreadID, key string, twice, kept chat.MessageRef) error {
+	th, err := a.home(t)
+	if err != nil {
+		return err
+	}
+	mine, err := parseRef(twice)
+	if err != nil || mine.log { // a line of the log shares its message
+		return err
+	}
+	theirs, err := parseRef(kept)
+	if err != nil {
+		return err
+	}
+	v := a.view(t)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if known, ok := v.refs[key]; ok && known.String() == twice {
+		v.refs[key] = theirs
+	}
+	for _, id := range mine.parts {
+		if slices.Contains(theirs.parts, id) {
+			continue
+		}
+		a.painted(v, id, nil) // a card that somebody deletes comes back
+		derr := a.active(ctx, th, first, func(ctx context.Context) error { return a.rest.Delete(ctx, th.channel, id) })
+		if derr != nil && !errors.Is(derr, gateway.ErrGone) {
+			err = errors.Join(err, a.explain("remove a message that was posted twice", derr))
+		}
+	}
+	return err
+}
+
 // oldEdits is when an edit is tried again that Discord refused because there were
 // too many of old messages in the channel.
 const oldEdits = 5 * time.Minute

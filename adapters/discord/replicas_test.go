@@ -422,6 +422,26 @@ func TestReplicasPost(t *testing.T) {
 		}
 		same(t, "the thread", b.shows(channel), []string{"newer"})
 	})
+	t.Run("what one wrote after another had written it is taken back", func(t *testing.T) {
+		t.Parallel()
+		_, a, b, th, channel := two(t)
+		twice := a.posts(th, chat.Post{Key: "a", Card: question()})
+		c := question()
+		c.Title = "Restart now?" // one that b does not take for the first
+		kept := b.posts(th, chat.Post{Key: "b", Card: c})
+		if err := a.Retract(t.Context(), th, "a", kept, kept); err != nil {
+			t.Error(err)
+		}
+		same(t, "the thread", b.shows(channel), []string{"Restart?", "Restart now?"})
+		for range 2 { // the second time it is not there any more
+			if err := a.Retract(t.Context(), th, "a", twice, kept); err != nil {
+				t.Error(err)
+			}
+		}
+		b.posts(th, chat.Post{Key: "c", Text: "after it"})
+		a.posts(th, chat.Post{Key: "d", Text: "it does not come back"})
+		same(t, "the thread", b.shows(channel), []string{"Restart now?", "after it", "it does not come back"})
+	})
 	t.Run("a line of the log stands below what another replica posted", func(t *testing.T) {
 		t.Parallel()
 		_, a, b, th, channel := two(t)

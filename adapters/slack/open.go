@@ -14,7 +14,10 @@ import (
 	"countersign/adapters/slack/blockkit"
 )
 
-var _ chat.Opener = (*Adapter)(nil)
+var (
+	_ chat.Opener    = (*Adapter)(nil)
+	_ chat.Retracter = (*Adapter)(nil)
+)
 
 const (
 	// openAge is for how long after its start the adapter looks in the channel's
