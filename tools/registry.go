@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"countersign/approvals/risk"
+	"countersign/internal/edits"
 )
 
 // Registry holds the tools of one bot. It is immutable and safe for concurrent
@@ -221,32 +222,11 @@ func nearest(wrong string, names []string) string {
 	}
 	best, least := "", len(wrong)/3+1
 	for _, n := range names {
-		if d := distance(plain(wrong), plain(n)); d < least {
+		if d := edits.Distance(plain(wrong), plain(n)); d < least {
 			best, least = n, d
 		}
 	}
 	return best
-}
-
-// distance is how many letters have to be put in, left out or replaced to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			same := before
-			if a[i] != b[j] {
-				same++
-			}
-			before = row[j+1]
-			row[j+1] = min(same, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // Envelope is [Envelope] with the registry's clock.

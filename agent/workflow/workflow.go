@@ -15,6 +15,8 @@ package workflow
 import (
 	"regexp"
 	"time"
+
+	"countersign/internal/edits"
 )
 
 // Limits. More than these is not read, or not reviewed, by people.
@@ -110,34 +112,11 @@ var (
 func nearest(name string, known []string) string {
 	best, at := "", 3
 	for _, k := range known {
-		if d := edits(name, k); d < at && d < len(k) {
+		if d := edits.Distance(name, k); d < at && d < len(k) {
 			best, at = k, d
 		}
 	}
 	return best
-}
-
-// edits is the Levenshtein distance in bytes.
-func edits(a, b string) int {
-	if len(a) > 100 {
-		return len(a)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		prev := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			prev, row[j] = row[j], min(row[j]+1, row[j-1]+1, prev+cost)
-		}
-	}
-	return row[len(b)]
 }
 
 // didYouMean ends a sentence about an unknown name.

@@ -35,7 +35,7 @@ var inside = map[string]string{
 	"agent/spend":      "agent/llm store",
 	"agent/taint":      "approvals/risk",
 	"agent/tokens":     "",
-	"agent/workflow":   "",
+	"agent/workflow":   "internal/edits",
 
 	"alerts":        "adapters/chat/... alerts/... internal/redact store/...",
 	"alerts/hook":   "alerts/notice internal/redact",
@@ -54,7 +54,7 @@ var inside = map[string]string{
 	"store/mem":      "store store/internal/tree",
 	"store/postgres": "store store/internal/tree",
 
-	"tools": "approvals approvals/risk internal/redact store tools tools/backend tools/foreign tools/truncate", // and each family below
+	"tools": "approvals approvals/risk internal/edits internal/redact store tools tools/backend tools/foreign tools/truncate", // and each family below
 	// Machines know no tool, and terminals no machine of a kind.
 	"tools/backend":           "",
 	"tools/backend/local":     "tools/backend tools/backend/lock",
@@ -74,7 +74,7 @@ var inside = map[string]string{
 	"tools/truncate": "",
 
 	// What the operator says is of the shapes that those who use it declare.
-	"internal/config":   "adapters/web agent/role agent/spend alerts approvals approvals/policy approvals/risk internal/redact tools/mcp tools/output tools/shell",
+	"internal/config":   "adapters/web agent/role agent/spend alerts approvals approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/output tools/shell",
 	"internal/incident": "tools/backend",
 	"internal/observe":  "adapters/chat agent/history agent/llm approvals approvals/risk",
 	"internal/toolsdoc": "tools",

@@ -26,7 +26,7 @@ func (c AuditConfig) check(path string) error {
 	return nil
 }
 
-// Daily is a time of day.
+// Daily is a time of day in a zone.
 type Daily struct {
 	hour, minute int
 	zone         *time.Location

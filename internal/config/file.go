@@ -21,6 +21,7 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
+	"countersign/internal/edits"
 	"countersign/tools/output"
 	"countersign/tools/shell"
 )
@@ -395,30 +396,11 @@ func knownKeys() []string {
 func nearest(key string, known []string) string {
 	best, at := "", 3
 	for _, k := range known {
-		if d := edits(key, k); d < at {
+		if d := edits.Distance(key, k); d < at {
 			best, at = k, d
 		}
 	}
 	return best
-}
-
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		prev := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			prev, row[j] = row[j], min(row[j]+1, row[j-1]+1, prev+cost)
-		}
-	}
-	return row[len(b)]
 }
 
 // RoleIn is the role that the configuration gives to a channel.
