@@ -16,7 +16,7 @@ import (
 	"countersign/faults/invariants"
 	"countersign/faults/network"
 	"countersign/faults/worldtest"
-	"countersign/tools/backend/ssh/sshtest"
+	"countersign/targets/ssh/sshtest"
 )
 
 // TestALinkToAnSSHHostThatFails cuts the connection to the machine on which commands

@@ -4,7 +4,7 @@
 // Schemas before anything else, and knows their aliases.
 //
 // It does not decide what may run (approvals/gate) and does not start
-// processes (tools/backend).
+// processes (targets/backend).
 package tools
 
 import (

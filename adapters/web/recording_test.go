@@ -20,7 +20,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/internal/npmtest"
-	"countersign/tools/record"
+	"countersign/targets/record"
 )
 
 // shelf has recordings of one thread.

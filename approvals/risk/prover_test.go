@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"countersign/tools/backend"
-	"countersign/tools/backend/lock"
+	"countersign/targets/backend"
+	"countersign/targets/lock"
 )
 
 // The prover holds the tables against the real programs. For each program that

@@ -33,8 +33,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"countersign/tools/backend"
-	"countersign/tools/backend/lock"
+	"countersign/targets/backend"
+	"countersign/targets/lock"
 )
 
 // The differential test runs what the classifier proves, for real: thousands

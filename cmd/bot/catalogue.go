@@ -29,7 +29,7 @@ import (
 	"countersign/tools/past"
 	"countersign/tools/plan"
 	"countersign/tools/plugin"
-	"countersign/tools/targets"
+	"countersign/tools/router"
 	webtools "countersign/tools/web"
 )
 
@@ -38,7 +38,7 @@ func (b *bot) base() ([]tools.Tool, error) {
 	all := append([]tools.Tool{
 		clock.New(time.Now), b.outputs.Reader(),
 		plan.New(b.planCall, b.free), budget.New(budget.Config{Store: extensions{b}, Channel: config.ChannelOf}), past.New(transcripts{b}),
-	}, targets.New(targets.Config{Names: slices.Sorted(maps.Keys(b.machines)), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns(b.file.Tools))...)
+	}, router.New(router.Config{Names: slices.Sorted(maps.Keys(b.machines)), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns(b.file.Tools))...)
 	all = append(all, delegate.New(delegate.Config{Agents: b.roles.Delegates(), Workflows: flows{b.library}, Plan: b.planCall, Free: b.free})...)
 	trust, err := b.trustTools()
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"countersign/agent/llm/openai/openaitest"
 	"countersign/approvals/policy"
 	"countersign/internal/incident"
-	"countersign/tools/backend"
+	"countersign/targets/backend"
 )
 
 func demoCommand() *cobra.Command {

@@ -5,8 +5,8 @@
 //
 //	store              ordered keys in transactions; bolt keeps them on disk, queue, outbox
 //	                   and lease are written once over them
-//	tools/backend      a machine: processes and files; local is this one
-//	tools/tmux         a terminal that people can watch, over a machine
+//	targets/backend      a machine: processes and files; local is this one
+//	targets/tmux         a terminal that people can watch, over a machine
 //	tools              what a model can do: a tool plans without effect, a plan runs with a permit
 //	approvals          binds what people approve to what runs; risk proves, policy decides who,
 //	                   card shows, audit remembers, gate joins them

@@ -26,8 +26,8 @@ import (
 	"countersign/alerts/notice"
 	"countersign/approvals/policy"
 	"countersign/store/bolt"
-	"countersign/tools/backend"
-	"countersign/tools/backend/local"
+	"countersign/targets/backend"
+	"countersign/targets/local"
 )
 
 const gib = 1 << 30

@@ -19,8 +19,8 @@ import (
 
 	"countersign/internal/redact"
 	"countersign/store/bolt"
-	"countersign/tools/backend/container/enginetest"
-	"countersign/tools/backend/ssh/sshtest"
+	"countersign/targets/container/enginetest"
+	"countersign/targets/ssh/sshtest"
 	"countersign/tools/mcp"
 )
 

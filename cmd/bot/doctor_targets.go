@@ -23,11 +23,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"countersign/approvals"
-	"countersign/tools/backend"
-	"countersign/tools/backend/container"
-	"countersign/tools/backend/ssh"
+	"countersign/targets/backend"
+	"countersign/targets/container"
+	"countersign/targets/ssh"
+	"countersign/targets/tmux"
 	"countersign/tools/hostkey"
-	"countersign/tools/tmux"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/store"
-	"countersign/tools/backend"
-	"countersign/tools/session"
+	"countersign/targets/backend"
+	"countersign/targets/session"
 )
 
 // plainRun is a command that was about to run without a pane.

@@ -12,9 +12,9 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals/policy"
+	"countersign/targets/backend"
+	"countersign/targets/ssh"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/ssh"
 	"countersign/tools/hostkey"
 )
 

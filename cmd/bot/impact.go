@@ -8,7 +8,7 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
-	"countersign/tools/backend"
+	"countersign/targets/backend"
 	"countersign/tools/impact"
 	"countersign/tools/shell"
 )

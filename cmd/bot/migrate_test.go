@@ -24,7 +24,7 @@ import (
 	"countersign/store/postgres"
 	"countersign/store/postgres/pgtest"
 	"countersign/store/replica"
-	"countersign/tools/backend/ssh/sshtest"
+	"countersign/targets/ssh/sshtest"
 	"countersign/tools/hostkey"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"countersign/adapters/chat"
-	"countersign/tools/session"
-	"countersign/tools/tmux"
+	"countersign/targets/session"
+	"countersign/targets/tmux"
 )
 
 // pen hands the keyboard of a thread's terminal over. Who watches is an observer;

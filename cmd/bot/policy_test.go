@@ -19,9 +19,9 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals/policy"
+	"countersign/targets/backend"
+	"countersign/targets/local"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/local"
 )
 
 // TestTheDocumentedPolicyHolds loads the configuration in docs/policy.md and checks

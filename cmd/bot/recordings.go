@@ -17,8 +17,8 @@ import (
 	"countersign/adapters/web"
 	"countersign/approvals"
 	"countersign/internal/config"
-	"countersign/tools/record"
-	"countersign/tools/session"
+	"countersign/targets/record"
+	"countersign/targets/session"
 )
 
 // maxAttached is how much of recordings one post carries.

@@ -20,7 +20,7 @@ import (
 	"countersign/store/postgres"
 	"countersign/store/queue"
 	"countersign/store/replica"
-	"countersign/tools/record"
+	"countersign/targets/record"
 )
 
 // What replicas hint at, as the first word of a hint.

@@ -12,7 +12,7 @@ import (
 
 	"countersign/internal/config"
 
-	"countersign/tools/backend/ssh"
+	"countersign/targets/ssh"
 )
 
 // sshConfig makes the SSH target's configuration: what its ssh_config says, and over

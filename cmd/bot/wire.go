@@ -45,8 +45,9 @@ import (
 	"countersign/store"
 	"countersign/store/keyring"
 	"countersign/store/outbox"
+	"countersign/targets/local"
+	"countersign/targets/record"
 	"countersign/tools"
-	"countersign/tools/backend/local"
 	"countersign/tools/code"
 	"countersign/tools/files"
 	"countersign/tools/hostkey"
@@ -54,7 +55,6 @@ import (
 	"countersign/tools/output"
 	"countersign/tools/plugin"
 	"countersign/tools/process"
-	"countersign/tools/record"
 )
 
 // bot is everything that a running bot is made of. It is built bottom to top

@@ -1,6 +1,6 @@
 // The program countersign-lock runs a program where the kernel keeps it from changing
 // anything. The bot uses it on other machines, where the operator has installed it
-// (tools/backend/remote); there it is the fastest of the ways to do so.
+// (targets/remote); there it is the fastest of the ways to do so.
 //
 //	countersign-lock run [--needs NEEDS] [--hits TOKEN] -- PROGRAM [ARGUMENT ...]
 //	countersign-lock check
@@ -9,7 +9,7 @@
 // NEEDS are net, netlink, processes, devices, admin and unix:/path, with commas between
 // them: what the program may do beside reading files (backend.Lock). run has the
 // program's exit status, 128+n when a signal ended it, and 125 when there is no lock.
-// With a token it writes control lines to standard error, which tools/backend/remote
+// With a token it writes control lines to standard error, which targets/remote
 // reads: "TOKEN l LANDLOCK SOCKETS" when the lock is on, "TOKEN n WHY" when it cannot be,
 // and "TOKEN h KIND NAME" for what the program was refused.
 package main
@@ -22,8 +22,8 @@ import (
 	"strings"
 	"syscall"
 
-	"countersign/tools/backend"
-	"countersign/tools/backend/lock"
+	"countersign/targets/backend"
+	"countersign/targets/lock"
 )
 
 // version is set by the linker in releases.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/tools/backend"
-	"countersign/tools/backend/backendtest"
+	"countersign/targets/backend"
+	"countersign/targets/backendtest"
 )
 
 func TestNeeds(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 
 	"countersign/agent/llm/openai/openaitest"
 	"countersign/internal/needstest"
-	"countersign/tools/backend/container/enginetest"
+	"countersign/targets/container/enginetest"
 )
 
 const (

@@ -54,34 +54,34 @@ var inside = map[string]string{
 	"store/mem":      "store store/internal/tree",
 	"store/postgres": "store store/internal/tree",
 
-	"tools": "approvals approvals/risk internal/edits internal/redact store tools tools/backend tools/foreign tools/truncate", // and each family below
+	"tools": "approvals approvals/risk internal/edits internal/redact store tools targets/backend tools/foreign tools/truncate", // and each family below
 	// Machines know no tool, and terminals no machine of a kind.
-	"tools/backend":           "",
-	"tools/backend/local":     "tools/backend tools/backend/lock",
-	"tools/backend/lock":      "tools/backend",
-	"tools/backend/remote":    "tools/backend tools/backend/lock",
-	"tools/backend/ssh":       "tools/backend tools/backend/remote",
-	"tools/backend/container": "tools/backend tools/backend/local tools/backend/remote",
-	"tools/tmux":              "tools/backend",
-	"tools/record":            "store",
-	"tools/session":           "store tools/tmux",
+	"targets/backend":   "",
+	"targets/local":     "targets/backend targets/lock",
+	"targets/lock":      "targets/backend",
+	"targets/remote":    "targets/backend targets/lock",
+	"targets/ssh":       "targets/backend targets/remote",
+	"targets/container": "targets/backend targets/local targets/remote",
+	"targets/tmux":      "targets/backend",
+	"targets/record":    "store",
+	"targets/session":   "store targets/tmux",
 	// Families that use another one.
 	"tools/delegate": "approvals approvals/risk tools tools/plan",
-	"tools/hostkey":  "approvals approvals/risk store tools tools/backend tools/backend/ssh",
-	"tools/process":  "approvals approvals/risk store tools tools/backend tools/shell",
-	"tools/shell":    "approvals approvals/risk tools tools/backend tools/backend/lock tools/session tools/shell/... tools/tmux tools/truncate",
-	"tools/terminal": "approvals approvals/risk tools tools/backend tools/session tools/tmux",
+	"tools/hostkey":  "approvals approvals/risk store tools targets/backend targets/ssh",
+	"tools/process":  "approvals approvals/risk store tools targets/backend tools/shell",
+	"tools/shell":    "approvals approvals/risk tools targets/backend targets/lock targets/session tools/shell/... targets/tmux tools/truncate",
+	"tools/terminal": "approvals approvals/risk tools targets/backend targets/session targets/tmux",
 	"tools/truncate": "",
 
 	// What the operator says is of the shapes that those who use it declare.
 	"internal/config":   "adapters/web agent/role agent/spend alerts approvals approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/output tools/shell",
-	"internal/incident": "tools/backend",
+	"internal/incident": "targets/backend",
 	"internal/observe":  "adapters/chat agent/history agent/llm approvals approvals/risk",
 	"internal/toolsdoc": "tools",
 
-	"cmd/bot":              "adapters/... agent/... agent/llm/openai/openaitest alerts/... approvals/... internal/... store/... tools/...", // the demo's model is scripted
-	"cmd/countersign-lock": "tools/backend tools/backend/lock",
-	"examples":             "approvals approvals/risk tools tools/backend/...",
+	"cmd/bot":              "adapters/... agent/... agent/llm/openai/openaitest alerts/... approvals/... internal/... store/... targets/... tools/...", // the demo's model is scripted
+	"cmd/countersign-lock": "targets/backend targets/lock",
+	"examples":             "approvals approvals/risk tools targets/...",
 }
 
 // outside lists who may import what from elsewhere: a package or module, and our packages
@@ -89,7 +89,7 @@ var inside = map[string]string{
 // tests and, but for what begins processes, the standard library.
 var outside = map[string]string{
 	"log":     "", // slog
-	"os/exec": "tools/backend/local tools/backend/lock tools/foreign cmd/countersign-lock",
+	"os/exec": "targets/local targets/lock tools/foreign cmd/countersign-lock",
 
 	"cel.dev/cel-go":                       "approvals/policy",
 	"code.dny.dev/ssrf":                    "tools/web",
@@ -99,23 +99,23 @@ var outside = map[string]string{
 	"github.com/bluekeyes/go-gitdiff":      "tools/files",
 	"github.com/bwmarrin/discordgo":        "adapters/discord",
 	"github.com/coder/websocket":           "adapters/slack adapters/web",
-	"github.com/containerd/errdefs":        "tools/backend/container",
+	"github.com/containerd/errdefs":        "targets/container",
 	"github.com/coreos/go-oidc/v3":         "adapters/web/oidc",
-	"github.com/elastic/go-seccomp-bpf":    "tools/backend/lock",
+	"github.com/elastic/go-seccomp-bpf":    "targets/lock",
 	"github.com/go-enry/go-enry/v2":        "tools/code",
 	"github.com/google/jsonschema-go":      "tools",
 	"github.com/google/uuid":               "deploy/sbom",
 	"github.com/jackc/pgx/v5":              "store/postgres",
 	"github.com/kelseyhightower/envconfig": "internal/config",
-	"github.com/kevinburke/ssh_config":     "tools/backend/ssh",
-	"github.com/moby/moby":                 "tools/backend/container",
+	"github.com/kevinburke/ssh_config":     "targets/ssh",
+	"github.com/moby/moby":                 "targets/container",
 	"github.com/modelcontextprotocol":      "tools/mcp",
-	"github.com/pkg/sftp":                  "tools/backend/ssh",
+	"github.com/pkg/sftp":                  "targets/ssh",
 	"github.com/prometheus/client_golang":  "internal/observe cmd/bot",
 	"github.com/rogpeppe/go-internal":      "tools/files",
 	"github.com/santhosh-tekuri":           "tools",
 	"github.com/sashabaranov/go-openai":    "agent/llm/openai",
-	"github.com/skeema/knownhosts":         "tools/backend/ssh",
+	"github.com/skeema/knownhosts":         "targets/ssh",
 	"github.com/slack-go/slack":            "adapters/slack",
 	"github.com/smacker/go-tree-sitter":    "tools/code",
 	"github.com/spf13/cobra":               "cmd/bot",
@@ -124,15 +124,15 @@ var outside = map[string]string{
 	"go.etcd.io/bbolt":                     "store/bolt",
 	"go.opentelemetry.io":                  "internal/observe",
 	"go.yaml.in/yaml/v3":                   "agent/role agent/spend agent/workflow approvals/policy cmd/bot internal/config tools/impact",
-	"golang.org/x/crypto/ssh":              "tools/backend/ssh",
+	"golang.org/x/crypto/ssh":              "targets/ssh",
 	"golang.org/x/net":                     "tools/web",
 	"golang.org/x/oauth2":                  "adapters/web/oidc",
-	"golang.org/x/sync":                    "adapters/slack cmd/bot tools/backend/ssh",
-	"golang.org/x/sys":                     "cmd/bot internal/steady store/bolt tools/backend tools/code tools/foreign tools/process",
+	"golang.org/x/sync":                    "adapters/slack cmd/bot targets/ssh",
+	"golang.org/x/sys":                     "cmd/bot internal/steady store/bolt targets tools/code tools/foreign tools/process",
 	"golang.org/x/term":                    "cmd/bot",
 	"golang.org/x/text":                    "adapters/chat/markdown adapters/web tools",
 	"golang.org/x/time":                    "adapters/web",
-	"mvdan.cc/sh/v3":                       "agent/taint agent/workflow approvals tools",
+	"mvdan.cc/sh/v3":                       "agent/taint agent/workflow approvals targets/tmux tools",
 }
 
 var badNames = []string{"util", "utils", "common", "helpers", "types", "models", "core", "manager"}
@@ -274,8 +274,8 @@ func fault(path, im string) string {
 func TestAPlantedImportIsFound(t *testing.T) {
 	for path, imports := range map[string][]string{
 		"agent": {
-			"countersign/adapters/discord", "countersign/adapters/web", "countersign/store/postgres", "countersign/store/bolt", "countersign/tools/backend",
-			"countersign/tools/tmux", "countersign/approvals/gate", "countersign/approvals/policy", "countersign/cmd/bot", "countersign/internal/observe",
+			"countersign/adapters/discord", "countersign/adapters/web", "countersign/store/postgres", "countersign/store/bolt", "countersign/targets/backend",
+			"countersign/targets/tmux", "countersign/approvals/gate", "countersign/approvals/policy", "countersign/cmd/bot", "countersign/internal/observe",
 			"cel.dev/cel-go/cel", "github.com/jackc/pgx/v5/pgxpool", "golang.org/x/crypto/ssh/agent", "os/exec", "log", "github.com/spf13/cobra", "example.com/new",
 		},
 		"agent/history":      {"countersign/agent", "countersign/tools"},
@@ -286,9 +286,9 @@ func TestAPlantedImportIsFound(t *testing.T) {
 		"store":              {"countersign/store/bolt", "countersign/agent"},
 		"store/bolt":         {"countersign/store/postgres", "github.com/jackc/pgx/v5"},
 		"tools/files":        {"countersign/tools/shell", "countersign/agent", "countersign/approvals/gate", "countersign/adapters/chat", "os/exec"},
-		"tools/backend":      {"countersign/tools"},
-		"tools/backend/ssh":  {"countersign/tools/backend/local", "countersign/tools"},
-		"tools/tmux":         {"countersign/tools/backend/ssh"},
+		"targets/backend":    {"countersign/tools"},
+		"targets/ssh":        {"countersign/targets/local", "countersign/tools"},
+		"targets/tmux":       {"countersign/targets/ssh"},
 		"internal/redact":    {"countersign/store"},
 		"internal/something": {"countersign/store"},
 		"something":          {"countersign/store", "countersign/internal/redact"},

@@ -16,7 +16,7 @@ import (
 	"countersign/internal/cagetest"
 	"countersign/internal/e2e/corpustest"
 	"countersign/internal/needstest"
-	"countersign/tools/backend/container/enginetest"
+	"countersign/targets/container/enginetest"
 )
 
 const lockedSSH = "127.0.0.1:7702"

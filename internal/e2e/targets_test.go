@@ -24,8 +24,8 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/slack/slackfake"
 	"countersign/internal/needstest"
-	"countersign/tools/backend/container/enginetest"
-	"countersign/tools/backend/ssh/sshtest"
+	"countersign/targets/container/enginetest"
+	"countersign/targets/ssh/sshtest"
 )
 
 // asker is a scripted model that makes the calls that a test asks for: a message

@@ -12,7 +12,7 @@ import (
 	"path"
 	"strings"
 
-	"countersign/tools/backend"
+	"countersign/targets/backend"
 )
 
 //go:embed checkout.sh

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"countersign/targets/local"
 	"countersign/tools"
-	"countersign/tools/backend/local"
 	"countersign/tools/toolstest"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"countersign/tools/backend"
+	"countersign/targets/backend"
 )
 
 // remoteReaders is how many files are read at once where each is a round trip.

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"countersign/tools/backend"
-	"countersign/tools/backend/ssh"
-	"countersign/tools/backend/ssh/sshtest"
+	"countersign/targets/backend"
+	"countersign/targets/ssh"
+	"countersign/targets/ssh/sshtest"
 )
 
 // counting counts what is asked of a target.

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"countersign/targets/backend"
 	"countersign/tools"
-	"countersign/tools/backend"
 	"countersign/tools/toolstest"
 )
 

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"countersign/targets/backend"
 	"countersign/tools"
-	"countersign/tools/backend"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/tools/backend/local"
+	"countersign/targets/local"
 	"countersign/tools/files"
 	"countersign/tools/toolstest"
 )

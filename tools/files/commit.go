@@ -12,8 +12,8 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"countersign/approvals"
+	"countersign/targets/backend"
 	"countersign/tools"
-	"countersign/tools/backend"
 )
 
 // change is what a plan does to one file.

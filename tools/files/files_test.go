@@ -17,8 +17,8 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/card"
 	"countersign/approvals/risk"
+	"countersign/targets/local"
 	"countersign/tools"
-	"countersign/tools/backend/local"
 	"countersign/tools/files"
 	"countersign/tools/toolstest"
 )

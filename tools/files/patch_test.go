@@ -10,7 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"countersign/approvals/risk"
-	"countersign/tools/backend/local"
+	"countersign/targets/local"
 	"countersign/tools/files"
 	"countersign/tools/toolstest"
 )

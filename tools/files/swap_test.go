@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"countersign/approvals"
-	"countersign/tools/backend/local"
+	"countersign/targets/local"
 	"countersign/tools/files"
 	"countersign/tools/toolstest"
 )

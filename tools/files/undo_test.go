@@ -12,9 +12,9 @@ import (
 	"countersign/approvals/risk"
 	"countersign/store"
 	"countersign/store/bolt"
+	"countersign/targets/backend"
+	"countersign/targets/local"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/local"
 	"countersign/tools/files"
 	"countersign/tools/toolstest"
 )

@@ -38,8 +38,8 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
 	"countersign/tools"
-	"countersign/tools/backend"
 )
 
 //go:embed *.md

@@ -12,7 +12,7 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
-	"countersign/tools/backend"
+	"countersign/targets/backend"
 	"countersign/tools/gitcmd"
 	"countersign/tools/toolstest"
 )

@@ -18,9 +18,9 @@ import (
 	"countersign/approvals"
 	"countersign/approvals/card"
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
+	"countersign/targets/local"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/local"
 	"countersign/tools/gitcmd"
 	"countersign/tools/toolstest"
 )

@@ -12,10 +12,10 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
+	"countersign/targets/ssh"
+	"countersign/targets/ssh/sshtest"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/ssh"
-	"countersign/tools/backend/ssh/sshtest"
 	"countersign/tools/gitcmd"
 	"countersign/tools/toolstest"
 )

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"sync"
 
+	"countersign/targets/backend"
 	"countersign/tools"
-	"countersign/tools/backend"
 )
 
 // setting is one value of git's configuration that overrides all files.

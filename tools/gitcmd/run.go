@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"countersign/targets/backend"
 	"countersign/tools"
-	"countersign/tools/backend"
 )
 
 // errWaited is the cause of the end of a run that took too long.

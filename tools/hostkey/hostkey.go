@@ -20,9 +20,9 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
+	"countersign/targets/ssh"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/ssh"
 )
 
 // Name is the tool's name, for sentences that tell the model to propose it.

@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"countersign/store"
-	"countersign/tools/backend/ssh"
+	"countersign/targets/ssh"
 )
 
 // Keys are the host keys that people approved, and those that they revoked. What one

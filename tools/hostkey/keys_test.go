@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"countersign/store/mem"
-	"countersign/tools/backend/ssh"
-	"countersign/tools/backend/ssh/sshtest"
+	"countersign/targets/ssh"
+	"countersign/targets/ssh/sshtest"
 	"countersign/tools/hostkey"
 	"countersign/tools/toolstest"
 )

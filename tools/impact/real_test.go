@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"countersign/approvals"
-	"countersign/tools/backend"
-	"countersign/tools/backend/local"
+	"countersign/targets/backend"
+	"countersign/targets/local"
 )
 
 // realRunner reads with a real shell.

@@ -50,8 +50,8 @@ import (
 	"time"
 
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
 	"countersign/tools"
-	"countersign/tools/backend"
 	"countersign/tools/foreign"
 )
 

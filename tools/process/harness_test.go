@@ -16,9 +16,9 @@ import (
 
 	"countersign/store"
 	"countersign/store/mem"
+	"countersign/targets/backend"
+	"countersign/targets/local"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/local"
 	"countersign/tools/process"
 	"countersign/tools/toolstest"
 )

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"countersign/tools/backend"
+	"countersign/targets/backend"
 )
 
 var (

@@ -43,8 +43,8 @@ import (
 
 	"countersign/approvals/risk"
 	"countersign/store"
+	"countersign/targets/backend"
 	"countersign/tools"
-	"countersign/tools/backend"
 )
 
 const (

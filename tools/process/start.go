@@ -14,8 +14,8 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
 	"countersign/tools"
-	"countersign/tools/backend"
 	"countersign/tools/shell"
 )
 

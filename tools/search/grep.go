@@ -17,8 +17,8 @@ import (
 	"unicode/utf8"
 
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
 	"countersign/tools"
-	"countersign/tools/backend"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"countersign/targets/local"
 	"countersign/tools"
-	"countersign/tools/backend/local"
 	"countersign/tools/search"
 	"countersign/tools/toolstest"
 )

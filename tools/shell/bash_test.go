@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
+	"countersign/targets/local"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/local"
 	"countersign/tools/shell"
 	"countersign/tools/toolstest"
 )

@@ -16,8 +16,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"countersign/approvals"
+	"countersign/targets/backend"
 	"countersign/tools"
-	"countersign/tools/backend"
 	"countersign/tools/shell/imports"
 	"countersign/tools/shell/named"
 )

@@ -12,11 +12,11 @@ import (
 	"testing"
 
 	"countersign/approvals"
+	"countersign/targets/backend"
+	"countersign/targets/local"
+	"countersign/targets/tmux"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/local"
 	"countersign/tools/shell"
-	"countersign/tools/tmux"
 	"countersign/tools/toolstest"
 )
 

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"countersign/targets/backend"
+	"countersign/targets/session"
+	"countersign/targets/tmux"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/session"
-	"countersign/tools/tmux"
 )
 
 // pane runs the command in its managed pane.

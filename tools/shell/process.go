@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"countersign/targets/backend"
+	"countersign/targets/lock"
+	"countersign/targets/tmux"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/lock"
-	"countersign/tools/tmux"
 )
 
 // process runs the command as a plain process.

@@ -10,9 +10,9 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
+	"countersign/targets/local"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/local"
 	"countersign/tools/shell"
 	"countersign/tools/toolstest"
 )

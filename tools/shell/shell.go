@@ -1,10 +1,10 @@
 // Package shell is the tool run_shell: one shell command on the bot's target.
 // Where the target has tmux the command is typed into a managed pane that the
-// team can watch (tools/session); elsewhere it is a plain process.
+// team can watch (targets/session); elsewhere it is a plain process.
 //
 // A command that the risk engine proves to only read runs beside the terminal and is
 // shown in it: a process of its own in the terminal's directory, with a fixed
-// environment and, where the target has one, under a lock (tools/backend/lock), so that
+// environment and, where the target has one, under a lock (targets/lock), so that
 // it changes nothing even where the proof is wrong. One that tries to is no read: its
 // result says so, and it is proposed again as a change. What needs the terminal itself
 // (to not wait) is typed there, in a shell that others use, so it needs a vote.
@@ -31,12 +31,12 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
+	"countersign/targets/session"
+	"countersign/targets/tmux"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/session"
 	"countersign/tools/shell/guard"
 	"countersign/tools/shell/named"
-	"countersign/tools/tmux"
 )
 
 //go:embed run_shell.md

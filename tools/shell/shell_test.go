@@ -12,13 +12,13 @@ import (
 
 	"countersign/approvals"
 	"countersign/store/mem"
+	"countersign/targets/backend"
+	"countersign/targets/local"
+	"countersign/targets/session"
+	"countersign/targets/session/sessiontest"
+	"countersign/targets/tmux"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/backend/local"
-	"countersign/tools/session"
-	"countersign/tools/session/sessiontest"
 	"countersign/tools/shell"
-	"countersign/tools/tmux"
 	"countersign/tools/toolstest"
 )
 

@@ -8,7 +8,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"countersign/approvals"
-	"countersign/tools/backend"
+	"countersign/targets/backend"
 	"countersign/tools/shell/imports"
 	"countersign/tools/shell/named"
 )

@@ -9,9 +9,9 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/targets/session"
+	"countersign/targets/tmux"
 	"countersign/tools"
-	"countersign/tools/session"
-	"countersign/tools/tmux"
 )
 
 // maxScreen is how many characters of a snapshot the model gets.

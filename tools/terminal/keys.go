@@ -14,10 +14,10 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
+	"countersign/targets/session"
+	"countersign/targets/tmux"
 	"countersign/tools"
-	"countersign/tools/backend"
-	"countersign/tools/session"
-	"countersign/tools/tmux"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/targets/session"
 	"countersign/tools"
-	"countersign/tools/session"
 )
 
 // verb is what one of the four managing tools does.

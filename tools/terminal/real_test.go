@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"countersign/targets/session/sessiontest"
 	"countersign/tools"
-	"countersign/tools/session/sessiontest"
 	"countersign/tools/shell"
 	"countersign/tools/terminal"
 	"countersign/tools/toolstest"

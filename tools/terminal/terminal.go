@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"countersign/approvals"
+	"countersign/targets/session"
+	"countersign/targets/tmux"
 	"countersign/tools"
-	"countersign/tools/session"
-	"countersign/tools/tmux"
 )
 
 //go:embed *.md

@@ -16,11 +16,11 @@ import (
 	"countersign/approvals/card"
 	"countersign/approvals/risk"
 	"countersign/store/mem"
+	"countersign/targets/session"
+	"countersign/targets/session/sessiontest"
+	"countersign/targets/tmux"
 	"countersign/tools"
-	"countersign/tools/session"
-	"countersign/tools/session/sessiontest"
 	"countersign/tools/terminal"
-	"countersign/tools/tmux"
 	"countersign/tools/toolstest"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"countersign/tools/backend"
+	"countersign/targets/backend"
 )
 
 // Target is a machine in memory: files and directories are rows of a map, and a

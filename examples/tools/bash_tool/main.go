@@ -19,8 +19,8 @@ import (
 	"sync"
 	"time"
 
-	"countersign/tools/backend"
-	"countersign/tools/backend/local"
+	"countersign/targets/backend"
+	"countersign/targets/local"
 )
 
 const (

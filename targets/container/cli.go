@@ -1,0 +1,239 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"countersign/targets/backend"
+	"countersign/targets/local"
+)
+
+const (
+	// askTime bounds what an engine's command line is asked.
+	askTime = 20 * time.Second
+	// textMax bounds the text of sh -lc: Linux allows 128 KiB for one argument
+	// (MAX_ARG_STRLEN).
+	textMax = 127 << 10
+)
+
+// programs runs the engines' command lines on this machine.
+type programs struct {
+	t    *local.Target
+	path string
+	vars []string // besides what every program gets
+}
+
+func newPrograms(c Config) *programs {
+	p := &programs{t: local.New(local.Options{Dir: "/"}), path: c.Path}
+	if c.DockerHost != "" {
+		p.vars = append(p.vars, "DOCKER_HOST="+c.DockerHost)
+	}
+	if c.RuntimeDir != "" {
+		p.vars = append(p.vars, "XDG_RUNTIME_DIR="+c.RuntimeDir)
+	}
+	return p
+}
+
+func (p *programs) start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	caps, err := p.t.Probe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range backend.Environ(caps) {
+		if strings.HasPrefix(kv, "PATH=") {
+			kv = "PATH=" + p.path
+		}
+		s.Env = append(s.Env, kv)
+	}
+	s.Env = append(s.Env, p.vars...)
+	s.Dir = "/"
+	return p.t.Start(ctx, s)
+}
+
+// ask runs a program to its end and returns what it printed.
+func (p *programs) ask(ctx context.Context, argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var out, errOut bytes.Buffer
+	proc, err := p.start(ctx, backend.Spec{Argv: argv, Stdout: &out, Stderr: &errOut})
+	if err != nil {
+		return "", err
+	}
+	res, err := proc.Wait()
+	switch {
+	case err != nil:
+		return "", err
+	case res.Killed:
+		return "", fmt.Errorf("%s did not answer: %w", argv[0], ctx.Err())
+	case res.Code != 0:
+		return "", &saidError{program: argv[0], code: res.Code, text: strings.TrimSpace(errOut.String())}
+	}
+	return out.String(), nil
+}
+
+// saidError is what a program printed when it failed.
+type saidError struct {
+	program string
+	code    int
+	text    string
+}
+
+func (e *saidError) Error() string {
+	return fmt.Sprintf("%s ended with %d and said %q", e.program, e.code, e.text[:min(len(e.text), 500)])
+}
+
+// cli is an engine by its command line.
+type cli struct {
+	p           *programs
+	program     string // as it is called
+	name, about string
+}
+
+// findProgram asks a command line for its version, and nothing else counts.
+func findProgram(ctx context.Context, p *programs, program string) (*cli, error) {
+	out, err := p.ask(ctx, program, "--version")
+	if err != nil {
+		return nil, err
+	}
+	return &cli{p: p, program: program, name: programName(program, out), about: programVersion(out)}, nil
+}
+
+func (c *cli) String() string {
+	if c.about == "" {
+		return c.name + ", by its command line"
+	}
+	return c.name + " " + c.about + ", by its command line"
+}
+
+func (c *cli) hasty() bool { return c.name == "podman" }
+
+func (c *cli) close() error { return nil }
+
+// inspectFormat puts the time last, for podman prints it with spaces.
+const inspectFormat = `{{.Id}} {{.State.Running}} {{.State.Paused}} {{.State.StartedAt}}`
+
+func (c *cli) inspect(ctx context.Context, ref string) (state, error) {
+	out, err := c.p.ask(ctx, c.program, "container", "inspect", "--format", inspectFormat, ref)
+	if err != nil {
+		var said *saidError
+		if errors.As(err, &said) && strings.Contains(strings.ToLower(said.text), "no such container") {
+			return state{}, errMissing
+		}
+		return state{}, err
+	}
+	if strings.TrimSpace(out) == "" {
+		// Something that plays docker and has no containers to look at. Commands go to
+		// the name then, and the target's ID proves nothing.
+		return state{running: true}, nil
+	}
+	return parseInspect(out)
+}
+
+var idForm = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
+
+// parseInspect reads one line of inspectFormat.
+func parseInspect(out string) (state, error) {
+	fields := strings.SplitN(strings.TrimSpace(out), " ", 4)
+	if len(fields) != 4 || !idForm.MatchString(fields[0]) || strings.Contains(fields[3], "\n") {
+		return state{}, fmt.Errorf("the command line answers %q where a container's state was asked for", out[:min(len(out), 200)])
+	}
+	running, err := strconv.ParseBool(fields[1])
+	paused, err2 := strconv.ParseBool(fields[2])
+	if err := errors.Join(err, err2); err != nil {
+		return state{}, fmt.Errorf("the command line answers with a state that is none: %w", err)
+	}
+	return state{id: fields[0], running: running, paused: paused, started: fields[3]}, nil
+}
+
+// exec runs "docker exec [-i] ID sh -lc TEXT", or podman's "--interactive". The
+// container's id stands where a name could: a name may lead elsewhere by now.
+func (c *cli) exec(ctx context.Context, id, user string, argv []string, stdin io.Reader, stdout, stderr io.Writer) (session, error) {
+	text := command(argv)
+	if len(text) > textMax {
+		return nil, fmt.Errorf("the command is longer than the %d bytes that %s can be given at once; put it into a file", textMax, c.program)
+	}
+	full := []string{c.program, "exec"}
+	if stdin != nil {
+		full = append(full, stdinFlag(c.program))
+	}
+	if user != "" {
+		full = append(full, "--user", user)
+	}
+	full = append(full, id, "sh", "-lc", text)
+	p, err := c.p.start(context.WithoutCancel(ctx), backend.Spec{
+		Argv: full, Stdin: stdin, Stdout: stdout, Stderr: stderr, Grace: 100 * time.Millisecond,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &called{p: p, program: c.program, over: make(chan struct{})}, nil
+}
+
+func stdinFlag(program string) string {
+	if program == "podman" {
+		return "--interactive"
+	}
+	return "-i"
+}
+
+// command quotes a program and its arguments as text for a POSIX shell, which
+// becomes that program.
+func command(argv []string) string {
+	var b strings.Builder
+	b.WriteString("exec")
+	for _, a := range argv {
+		b.WriteString(" '")
+		b.WriteString(strings.ReplaceAll(a, "'", `'\''`))
+		b.WriteString("'")
+	}
+	return b.String()
+}
+
+// lingerTime is how long a command line that was given up may take to end by itself.
+// It does once the program has ended, and then podman still removes what it noted
+// about it.
+const lingerTime = 500 * time.Millisecond
+
+// called is a program behind a command line.
+type called struct {
+	p       backend.Process
+	program string
+	once    sync.Once
+	over    chan struct{} // closed when the command line has ended
+}
+
+func (s *called) close() {
+	s.once.Do(func() {
+		go func() {
+			timer := time.NewTimer(lingerTime)
+			defer timer.Stop()
+			select {
+			case <-s.over:
+			case <-timer.C:
+				s.p.Kill()
+			}
+		}()
+	})
+}
+
+func (s *called) wait(context.Context) (bool, error) {
+	defer close(s.over)
+	res, err := s.p.Wait()
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("%w: %w", backend.ErrLost, err)
+	case res.Signal != "" && !res.Killed:
+		return false, fmt.Errorf("%s was ended by SIG%s: %w", s.program, res.Signal, backend.ErrLost)
+	case res.Code == 126 || res.Code == 127:
+		return false, errors.New("its shell could not be started; the image needs sh")
+	}
+	return res.Code == 0, nil
+}

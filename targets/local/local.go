@@ -1,0 +1,192 @@
+// Package local is the target that the bot itself runs on: processes by
+// os/exec, each in a process group of its own, and files by os.
+//
+// It gives a process nothing of the bot's environment, so no token can leak
+// into a command. A process may do what the bot's user may do, unless its
+// backend.Spec has a Lock.
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+
+	"countersign/targets/backend"
+	"countersign/targets/lock"
+)
+
+// Options configure the local target.
+type Options struct {
+	// Name tells several configured targets on this machine apart; empty means
+	// "local".
+	Name string
+	// Host is part of the target's ID where processes on several machines share a store,
+	// so that what was approved for one of them is not run on another; else empty.
+	Host string
+	// Dir is the default directory of commands and of relative paths. It is
+	// absolute; empty means the user's home.
+	Dir string
+}
+
+// Target is the local machine. It is safe for concurrent use.
+type Target struct {
+	id, dir, home, user string
+
+	mu   sync.Mutex
+	caps *backend.Caps
+}
+
+var _ backend.Target = (*Target)(nil)
+
+// handleIgnored keeps what this process starts from ignoring the signals that it was itself started
+// to ignore (by nohup, or behind an "&" in a script): a program inherits what is ignored,
+// and not what is handled. This process goes on ignoring them.
+var handleIgnored = sync.OnceFunc(func() {
+	none := make(chan os.Signal, 1) // what does not fit is dropped
+	for s := syscall.Signal(1); s < 32; s++ {
+		if s != syscall.SIGKILL && s != syscall.SIGSTOP && signal.Ignored(s) {
+			signal.Notify(none, s)
+		}
+	}
+})
+
+// New returns the local target. It starts nothing.
+func New(o Options) *Target {
+	handleIgnored()
+	t := &Target{id: "local", dir: o.Dir, home: os.Getenv("HOME")}
+	if o.Name != "" && o.Name != t.id {
+		t.id += ":" + o.Name
+	}
+	if o.Host != "" {
+		t.id += "#" + o.Host
+	}
+	if u, err := user.Current(); err == nil {
+		t.user = u.Username
+		if !filepath.IsAbs(t.home) {
+			t.home = u.HomeDir
+		}
+	}
+	if !filepath.IsAbs(t.home) {
+		t.home = "/"
+	}
+	if t.dir == "" {
+		t.dir = t.home
+	}
+	return t
+}
+
+// ID returns "local", with the name of a target that is called otherwise behind it, and
+// the host behind that.
+func (t *Target) ID() string { return t.id }
+
+// FS returns the machine's files.
+func (t *Target) FS() backend.FileSystem { return files{t: t} }
+
+// Close does nothing: there is no connection.
+func (t *Target) Close() error { return nil }
+
+// Probe tells what the machine has. Only the first call starts a process.
+func (t *Target) Probe(ctx context.Context) (backend.Caps, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.caps != nil {
+		return *t.caps, nil
+	}
+	c := backend.Caps{
+		User:    t.user,
+		Home:    t.home,
+		OS:      runtime.GOOS,
+		TempDir: os.TempDir(),
+	}
+	c.Lock = lock.State(ctx)
+	if p, err := lookPath("bash", backend.SearchPath, "/"); err == nil {
+		c.Bash = p
+	}
+	if _, err := os.Stat("/proc/self/stat"); err == nil {
+		c.Procfs = true
+	}
+	if _, err := lookPath("tmux", backend.SearchPath, "/"); err == nil {
+		v, err := t.tmuxVersion(ctx)
+		if err != nil {
+			return backend.Caps{}, err
+		}
+		c.Tmux = v
+	}
+	t.caps = &c
+	return c, nil
+}
+
+func (t *Target) tmuxVersion(ctx context.Context) (string, error) {
+	var out bytes.Buffer
+	p, err := t.Start(ctx, backend.Spec{Argv: []string{"tmux", "-V"}, Dir: "/", Stdout: &out})
+	if err != nil {
+		return "", err
+	}
+	res, err := p.Wait()
+	if err != nil {
+		return "", err
+	}
+	if res.Killed {
+		return "", ctx.Err()
+	}
+	version, ok := strings.CutPrefix(strings.TrimSpace(out.String()), "tmux ")
+	if res.Code != 0 || !ok {
+		return "", nil // there is something called tmux, but it is of no use
+	}
+	return version, nil
+}
+
+// environ is what a process gets when its Spec has no Env.
+func (t *Target) environ() []string {
+	return backend.Environ(backend.Caps{User: t.user, Home: t.home})
+}
+
+// lookPath finds a program the way a shell with this PATH would; a name with a
+// slash is relative to dir.
+func lookPath(name, path, dir string) (string, error) {
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return name, executable(name)
+	}
+	var denied error
+	for d := range strings.SplitSeq(path, ":") {
+		if !filepath.IsAbs(d) {
+			continue
+		}
+		p := filepath.Join(d, name)
+		err := executable(p)
+		if err == nil {
+			return p, nil
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			denied = err
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", fmt.Errorf("the program %q is not on this machine: %w", name, fs.ErrNotExist)
+}
+
+func executable(p string) error {
+	st, err := os.Stat(p)
+	if err != nil {
+		return err
+	}
+	if st.IsDir() || st.Mode()&0o111 == 0 {
+		return fmt.Errorf("%s is not an executable program: %w", p, fs.ErrPermission)
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package remote
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"countersign/targets/backend"
+)
+
+func TestALauncherFitsEveryLockAndProcessor(t *testing.T) {
+	for _, machine := range []string{"x86_64", "aarch64"} {
+		for _, c := range candidates {
+			for _, k := range []backend.Lock{{}, {Net: true, Netlink: true, Admin: true, Processes: true}, {Sockets: []string{"/run/x.sock"}}, {Devices: true}, {Sockets: []string{"/a,b"}}} {
+				l := launcher{by: c.by, program: "/p", machine: machine, sockets: true, root: true}
+				argv, err := l.argv("countersigntoken", k)
+				impossible := c.by == "bwrap" && (k.Devices || len(k.Sockets) > 0) || len(k.Sockets) > 0 && strings.Contains(k.Sockets[0], ",")
+				if impossible != errors.Is(err, backend.ErrNoLock) {
+					t.Errorf("%s on %s, %+v: %v", c.by, machine, k, err)
+				}
+				if err != nil {
+					continue
+				}
+				size := 0
+				for _, a := range argv {
+					size += len(a) + 1
+					if strings.ContainsRune(a, 0) {
+						t.Errorf("%s: an argument holds a NUL byte", c.by)
+					}
+				}
+				t.Logf("%s on %s: %d bytes with each command", c.by, machine, size)
+				if size > 30<<10 {
+					t.Errorf("%s: %d bytes", c.by, size)
+				}
+			}
+		}
+	}
+	if _, err := (launcher{by: "perl", machine: "riscv64"}).argv("t", backend.Lock{}); !errors.Is(err, backend.ErrNoLock) {
+		t.Errorf("an unknown processor: %v", err)
+	}
+	if _, err := (launcher{}).argv("t", backend.Lock{}); !errors.Is(err, backend.ErrNoLock) {
+		t.Errorf("no launcher: %v", err)
+	}
+	// A guard that cannot look at sockets leaves none open.
+	if _, err := (launcher{by: "perl", machine: "x86_64"}).argv("t", backend.Lock{Sockets: []string{"/run/x.sock"}}); !errors.Is(err, backend.ErrNoLock) {
+		t.Errorf("a socket without looking: %v", err)
+	}
+}
+
+func TestAHitIsReadAsItWasSaid(t *testing.T) {
+	for arg, want := range map[string]backend.Hit{
+		"write /tmp/a%0Ab%25": {Kind: backend.HitWrite, Name: "/tmp/a\nb%"},
+		"write /tmp/./a/../b": {Kind: backend.HitWrite, Name: "/tmp/b"},
+		"signal sh (12)":      {Kind: backend.HitSignal, Name: "sh (12)"},
+		"connect":             {Kind: backend.HitConnect},
+		"change ":             {Kind: backend.HitChange},
+		"device 100%":         {Kind: backend.HitDevice, Name: "100%"},
+	} {
+		if got, ok := hit(arg); !ok || got != want {
+			t.Errorf("%q: %+v %v", arg, got, ok)
+		}
+	}
+	for _, arg := range []string{"", "read /etc/passwd", "WRITE x"} {
+		if got, ok := hit(arg); ok {
+			t.Errorf("%q: %+v", arg, got)
+		}
+	}
+}
+
+func TestAnEnvironmentThatALauncherHeedsIsNotGivenToIt(t *testing.T) {
+	if !plainEnviron(backend.Environ(backend.Caps{})) || !plainEnviron([]string{"PATH=/x"}) || !plainEnviron(nil) {
+		t.Error("the bot's own environment is not plain")
+	}
+	for _, kv := range []string{"PERL5OPT=-Mx", "PYTHONHOME=/x", "LD_PRELOAD=/x", "GODEBUG=x", "A=b", "PATHS=x", "NO_COLOR", "=x"} {
+		if plainEnviron([]string{"PATH=/x", kv}) {
+			t.Errorf("%s is taken for harmless", kv)
+		}
+	}
+}
+
+func FuzzWatch(f *testing.F) {
+	f.Add("rm: cannot remove 'x': Read-only file system\n", uint8(3))
+	f.Add("nothing of that kind", uint8(1))
+	f.Fuzz(func(t *testing.T, text string, step uint8) {
+		var out strings.Builder
+		w := &watch{dst: &out}
+		for rest := text; rest != ""; {
+			n := min(int(step)+1, len(rest))
+			if _, err := w.Write([]byte(rest[:n])); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		want := strings.Contains(text, refusals[0]) || strings.Contains(text, refusals[1])
+		if w.found != want || out.String() != text {
+			t.Errorf("%q in steps of %d: %v, want %v", text, step, w.found, want)
+		}
+	})
+}

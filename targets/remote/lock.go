@@ -1,0 +1,412 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"countersign/targets/backend"
+	"countersign/targets/lock"
+)
+
+// The scripts that lock a program and guard it, for systems without the bot's helper.
+var (
+	//go:embed lock.pl
+	perlText string
+	//go:embed guard.pl
+	perlGuard string
+	//go:embed lock.py
+	pythonText string
+	//go:embed guard.py
+	pythonGuard string
+)
+
+// A launcher starts a program under a lock. Beside the program's own output it writes
+// control lines to standard error:
+//
+//	TOKEN l LANDLOCK SOCKETS   the lock is on: the version of Landlock, 0 for none, and
+//	                           whether the guard can look at the program's sockets (0, 1)
+//	TOKEN n WHY                it is not, and nothing was started
+//	TOKEN h KIND NAME          the program was refused something; in NAME, %XX is a byte
+type launcher struct {
+	by      string // as backend.LockState has it; "" is none
+	program string // absolute
+	machine string // the processor, as uname -m names it
+	sockets bool
+	root    bool // the account is
+}
+
+// helperProgram is the bot's own helper, where the operator has installed it.
+const helperProgram = "countersign-lock"
+
+// ownCalls are the system calls that the scripts make by number, in their order.
+var ownCalls = []string{
+	"prctl", "capget", "capset", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "prlimit64", "seccomp",
+	"sendmsg", "recvmsg", "ppoll", "ioctl", "openat", "close", "pidfd_open", "pidfd_getfd", "getsockopt", "connect", "bind", "fcntl",
+}
+
+// landlockVersions is the last version of Landlock's interface that has rules of its own.
+const landlockVersions = 6
+
+// argv is what starts a program under a lock: the program and its arguments come behind
+// it. An error wraps backend.ErrNoLock.
+func (l launcher) argv(token string, k backend.Lock) ([]string, error) {
+	switch l.by {
+	case "perl":
+		args, err := l.scriptArgs(token, k, perlGuardSent)
+		return append([]string{l.program, "-f", "-e", perlSent, "--"}, args...), err
+	case "python3":
+		args, err := l.scriptArgs(token, k, pythonGuardSent)
+		return append([]string{l.program, "-I", "-S", "-E", "-c", pythonSent}, args...), err
+	case "helper":
+		return l.helperArgv(token, k)
+	case "bwrap":
+		return l.bwrapArgv(token, k)
+	}
+	return nil, backend.ErrNoLock
+}
+
+// silent reports whether the launcher does not say what it refuses.
+func (l launcher) silent() bool { return l.by == "bwrap" }
+
+// helperArgv is what starts the helper.
+func (l launcher) helperArgv(token string, k backend.Lock) ([]string, error) {
+	var needs []string
+	for _, n := range []struct {
+		name string
+		set  bool
+	}{{"net", k.Net}, {"netlink", k.Netlink}, {"processes", k.Processes}, {"devices", k.Devices}, {"admin", k.Admin}} {
+		if n.set {
+			needs = append(needs, n.name)
+		}
+	}
+	for _, s := range k.Sockets {
+		if err := nameable(s); err != nil {
+			return nil, err
+		}
+		needs = append(needs, "unix:"+s)
+	}
+	return []string{l.program, "run", "--needs", strings.Join(needs, ","), "--hits", token, "--"}, nil
+}
+
+// bwrapScript gives bwrap its filter over a descriptor. Its arguments: the filter, three
+// octal digits a byte; limits of memory (KiB) and time (s); then bwrap's whole command.
+const bwrapScript = `f=$1
+{ ulimit -c 0; ulimit -d "$2"; ulimit -t "$3"; } 2>/dev/null
+shift 3
+exec 8<&0
+printf "$(printf %s "$f" | sed 's/.../\\&/g')" | { exec 9<&0 <&8 8<&-; exec "$@"; }`
+
+// bwrapArgv is what starts a program under bwrap: the file system read-only and without
+// devices, and a filter that refuses what others report.
+func (l launcher) bwrapArgv(token string, k backend.Lock) ([]string, error) {
+	f, err := lock.MakeWithout(k, l.machine, lock.Without{Guard: true})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", backend.ErrNoLock, err)
+	}
+	var filter strings.Builder
+	for _, b := range f.Program {
+		_, _ = fmt.Fprintf(&filter, "%03o", b)
+	}
+	out := []string{
+		"/bin/sh", "-c", bwrapScript, "sh", filter.String(), strconv.Itoa(lock.MaxMemory >> 10), strconv.Itoa(lock.MaxCPU),
+		l.program, "--seccomp", "9", "--ro-bind", "/", "/", "--dev", "/dev", "--remount-ro", "/dev", "--die-with-parent", "--cap-drop", "ALL",
+	}
+	if l.root {
+		for _, c := range capabilities {
+			if lock.Capabilities(k)>>c.bit&1 != 0 {
+				out = append(out, "--cap-add", c.name)
+			}
+		}
+	}
+	return append(out, "--", "/bin/sh", "-c", `printf '%s l 0 0\n' "$0" >&2; exec "$@"`, token), nil
+}
+
+// capabilities are those that a lock may leave to root, by their numbers in the kernel.
+var capabilities = []struct {
+	bit  int
+	name string
+}{{2, "CAP_DAC_READ_SEARCH"}, {12, "CAP_NET_ADMIN"}, {13, "CAP_NET_RAW"}, {19, "CAP_SYS_PTRACE"}, {34, "CAP_SYSLOG"}}
+
+// refusals are what programs say that a silent lock has refused something.
+var refusals = []string{"Read-only file system", "Operation not permitted"}
+
+// watch passes a stream on and looks for refusals in it. It is used by one goroutine.
+type watch struct {
+	dst   io.Writer
+	tail  []byte
+	found bool
+}
+
+// Write implements io.Writer.
+func (w *watch) Write(b []byte) (int, error) {
+	if !w.found {
+		w.tail = append(w.tail, b...)
+		for _, r := range refusals {
+			w.found = w.found || bytes.Contains(w.tail, []byte(r))
+		}
+		const most = 32 // more than a refusal has
+		w.tail = append(w.tail[:0], w.tail[max(0, len(w.tail)-most):]...)
+	}
+	if w.dst == nil {
+		return len(b), nil
+	}
+	return w.dst.Write(b)
+}
+
+// nameable reports whether the path of a socket can be given in a list.
+func nameable(socket string) error {
+	if strings.Contains(socket, ",") {
+		return fmt.Errorf("%w: the path of a socket holds a comma: %s", backend.ErrNoLock, socket)
+	}
+	return nil
+}
+
+// scriptArgs are the arguments of a script, in its order.
+func (l launcher) scriptArgs(token string, k backend.Lock, guard string) ([]string, error) {
+	f, err := lock.MakeWithout(k, l.machine, lock.Without{Sockets: !l.sockets})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", backend.ErrNoLock, err)
+	}
+	own, err := lock.Numbers(l.machine, ownCalls...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", backend.ErrNoLock, err)
+	}
+	var calls, rules []string
+	for _, name := range slices.Sorted(maps.Keys(f.Calls)) {
+		calls = append(calls, fmt.Sprintf("%s=%d", name, f.Calls[name]))
+	}
+	for v := 1; v <= landlockVersions; v++ {
+		if r, ok := lock.Rules(k, v); ok {
+			rules = append(rules, fmt.Sprintf("%d,%d,%d,%d,%d", r.FS, r.Net, r.Scoped, r.Read, r.Write))
+		}
+	}
+	inet := "0"
+	if k.Net || k.Netlink || k.Admin {
+		inet = "1"
+	}
+	for _, s := range k.Sockets {
+		if err := nameable(s); err != nil {
+			return nil, err
+		}
+	}
+	return []string{
+		token, hex.EncodeToString(f.Program), strings.Join(calls, ","), strings.Trim(strings.Join(strings.Fields(fmt.Sprint(own)), ","), "[]"),
+		strings.Join(rules, ";"), strings.Join(lock.Sinks(), ","), strings.Join(lock.Readable(), ","), strconv.FormatUint(lock.Capabilities(k), 10),
+		strconv.Itoa(lock.MaxMemory), strconv.Itoa(lock.MaxProcesses), strconv.Itoa(lock.MaxCPU), inet, strings.Join(k.Sockets, ","), guard,
+	}, nil
+}
+
+// The scripts as they are sent.
+var (
+	perlSent, perlGuardSent     = sent(perlText), sent(perlGuard)
+	pythonSent, pythonGuardSent = sent(pythonText), sent(pythonGuard)
+)
+
+// sent is a script without comments, and half as far indented.
+func sent(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		body := strings.TrimSpace(line)
+		if body != "" && body[0] != '#' {
+			b.WriteString(strings.Repeat(" ", (len(line)-len(strings.TrimLeft(line, " ")))/2) + body + "\n")
+		}
+	}
+	return b.String()
+}
+
+// trial is what a locked shell tries. Its arguments: token, a file, and a program that
+// opens an IP socket.
+const trial = `t=$1 f=$2
+shift 2
+{ echo x >"$f"; } 2>/dev/null && { echo "$t x it could write a file"; exit 1; }
+{ echo x >/dev/null; } 2>/dev/null || { echo "$t x it could not write to /dev/null"; exit 1; }
+kill -CONT "$PPID" 2>/dev/null && { echo "$t x it could signal another process"; exit 1; }
+"$@" >/dev/null 2>&1 && { echo "$t x it could open an IP socket"; exit 1; }
+echo "$t x held"`
+
+// lockScript tries launchers until one holds. Its arguments: token, the file that a trial
+// tries to write, a directory to look in first; then for each launcher its name, the number of the words of its
+// command, the program to look for, and those words, in which "@" is its path.
+// It prints for each "try NAME PATH" or "none NAME", and what the trial said.
+const lockScript = `t=$1 f=$2
+PATH=${3:+$3:}$PATH:/usr/libexec/countersign
+shift 3
+w=
+command -v timeout >/dev/null && w="timeout 10"
+held() {
+  case $1 in *"$t x held"*) ;; *) return 1 ;; esac
+  [ "$2" = bwrap ] && return 0
+  for k in write signal connect; do
+    case $1 in *"$t h $k"*) ;; *) echo "$t x a refused $k was not reported"; return 1 ;; esac
+  done
+}
+try() {
+  name=$1 n=$2 i=0
+  p=$(command -v "$3") || { echo "none $name"; return 1; }
+  shift 3
+  k=$(($# - n))
+  while [ "$i" -lt "$n" ]; do
+    case $1 in @) set -- "$@" "$p" ;; *) set -- "$@" "$1" ;; esac
+    shift
+    i=$((i + 1))
+  done
+  shift "$k"
+  echo "try $name $p"
+  # As it will be started.
+  out=$(env -i PATH="$PATH" HOME="$HOME" LANG=C.UTF-8 $w "$@" 2>&1 </dev/null)
+  echo "$out"
+  [ -e "$f" ] && rm -f "$f"
+  held "$out" "$name"
+}
+while [ "$#" -gt 1 ]; do
+  try "$@" && exit 0
+  shift "$(($2 + 3))"
+done
+exit 0
+`
+
+// findLock tries which lock the system has, in one round trip.
+func (m *Machine) findLock(ctx context.Context, s *system) error {
+	s.caps.Lock = backend.LockState{}
+	if s.caps.OS != "linux" {
+		s.caps.Lock.Lacks = []string{"there is a lock for Linux only"}
+		return nil
+	}
+	token := random()
+	args := []string{token, s.caps.TempDir + "/" + token, m.o.SearchFirst}
+	for _, c := range candidates {
+		if m.o.OnlyLock != "" && c.by != m.o.OnlyLock {
+			continue
+		}
+		l := launcher{by: c.by, program: "@", machine: s.machine, sockets: true, root: s.caps.User == "root"}
+		words, err := l.argv(token, backend.Lock{})
+		if err != nil {
+			s.caps.Lock.Lacks = []string{fmt.Sprintf("there is no lock for the processor %q", s.machine)}
+			return nil //nolint:nilerr // a target without a lock is one all the same
+		}
+		words = append(append(words, "/bin/sh", "-c", trial, "sh", token, args[1]), c.connects...)
+		args = append(append(args, c.by, strconv.Itoa(len(words)), c.program), words...)
+	}
+	out, errOut, _, err := m.script(ctx, lockScript, nil, args)
+	if err != nil {
+		return err
+	}
+	s.launcher, s.caps.Lock = parseLock(token, out+errOut)
+	s.launcher.machine, s.launcher.root = s.machine, s.caps.User == "root"
+	return nil
+}
+
+// candidates are the launchers, the best one first.
+var candidates = []struct {
+	by, program string
+	connects    []string // opens an IP socket
+}{
+	{"helper", helperProgram, []string{helperProgram, "socket"}},
+	{"perl", "perl", []string{"perl", "-f", "-e", "exit !socket(my $s, 2, 1, 0)"}},
+	{"python3", "python3", []string{"python3", "-I", "-S", "-E", "-c", "import _socket; _socket.socket(2, 1)"}},
+	// bash opens one if it is there; a program that is not there opens none, and the
+	// filter is known to be on by the trial's own signal.
+	{"bwrap", "bwrap", []string{"bash", "-c", ": >/dev/tcp/127.0.0.1/9"}},
+}
+
+// parseLock reads what lockScript has printed.
+func parseLock(token, out string) (launcher, backend.LockState) {
+	var l launcher
+	var why []string
+	landlock := 0
+	for line := range strings.Lines(out) {
+		line = strings.TrimRight(line, "\n")
+		if rest, ok := strings.CutPrefix(line, "try "); ok {
+			by, program, _ := strings.Cut(rest, " ")
+			l, landlock = launcher{by: by, program: program}, 0
+			why = append(why, by+" cannot hold a program")
+			continue
+		}
+		rest, ok := strings.CutPrefix(line, token+" ")
+		if !ok || l.by == "" {
+			continue
+		}
+		kind, arg, _ := strings.Cut(rest, " ")
+		last := len(why) - 1
+		switch kind {
+		case "l":
+			var sockets int
+			scan(arg, "%d %d", &landlock, &sockets)
+			l.sockets = sockets == 1
+		case "n":
+			why[last] += " (" + clip(arg) + ")"
+		case "x":
+			if arg == "held" {
+				why[last] = ""
+				continue
+			}
+			why[last] = fmt.Sprintf("%s does not hold a program: %s", l.by, clip(arg))
+		}
+	}
+	if n := len(why); n > 0 && why[n-1] == "" && path.IsAbs(l.program) {
+		return l, backend.LockState{By: l.by, Lacks: l.lacks(landlock)}
+	}
+	if len(why) == 0 {
+		why = []string{"there is no perl, python3, bwrap or " + helperProgram + " on it"}
+	}
+	return launcher{}, backend.LockState{Lacks: why}
+}
+
+// lacks are the sentences about what the lock does not cover.
+func (l launcher) lacks(landlock int) []string {
+	if l.by == "bwrap" {
+		return []string{
+			"what was refused is not named, and a program that ignores a refusal is not noticed",
+			"a named pipe can be written to",
+			"a program cannot signal its own children, so timeout cannot end what it starts, and what it leaves in the background runs on",
+			"a program sees another /dev and other mounts than those of the system",
+		}
+	}
+	out := lock.Lacks(landlock)
+	if !l.sockets {
+		out = append(out, "the guard cannot look at a program's sockets, so a program that needs a Unix socket cannot be locked")
+	}
+	return out
+}
+
+// hit is what a control line says that a program was refused.
+func hit(arg string) (backend.Hit, bool) {
+	kind, name, _ := strings.Cut(arg, " ")
+	h := backend.Hit{Kind: backend.HitKind(kind)}
+	switch h.Kind {
+	case backend.HitWrite, backend.HitChange, backend.HitConnect, backend.HitSignal, backend.HitDevice:
+	default:
+		return h, false
+	}
+	var err error
+	if h.Name, err = url.PathUnescape(name); err != nil {
+		h.Name = name
+	}
+	if path.IsAbs(h.Name) {
+		h.Name = path.Clean(h.Name)
+	}
+	return h, true
+}
+
+// plainEnviron reports whether an environment has nothing that a launcher would heed, and
+// nothing that env would take for a program.
+func plainEnviron(env []string) bool {
+	known := backend.Environ(backend.Caps{})
+	for _, kv := range env {
+		name, _, ok := strings.Cut(kv, "=")
+		if !ok || !slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(k, name+"=") }) {
+			return false
+		}
+	}
+	return true
+}

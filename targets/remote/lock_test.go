@@ -1,0 +1,274 @@
+package remote_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"countersign/internal/needstest"
+	"countersign/targets/backend"
+	"countersign/targets/backendtest"
+	"countersign/targets/remote"
+)
+
+// launchers are the ways to lock something on a system, the best one first.
+var launchers = []string{"helper", "perl", "python3", "bwrap"}
+
+// only is a system whose lock is that one, with the helper if that is asked for.
+func only(t *testing.T, by string) *remote.Machine {
+	t.Helper()
+	if by == "helper" {
+		t.Setenv("PATH", os.Getenv("PATH")+":"+backendtest.Helper(t))
+	}
+	m := remote.New(remote.Options{Transport: newLoop(), Name: "loop", Notes: "countersign-test", OnlyLock: by, Slack: time.Millisecond})
+	t.Cleanup(m.Close)
+	caps, err := m.Probe(t.Context())
+	if err != nil || caps.Lock.By != by {
+		t.Fatalf("%+v, %v", caps.Lock, err)
+	}
+	return m
+}
+
+// Each launcher locks as the best one does.
+func TestEveryLauncher(t *testing.T) {
+	for _, by := range launchers {
+		t.Run(by, func(t *testing.T) {
+			if by == "python3" || by == "bwrap" {
+				needstest.Long(t)
+			}
+			backendtest.Lock(t, target{only(t, by)}, by)
+		})
+	}
+}
+
+// What is called perl or python3 may be anything: a lock that does not hold is none.
+func TestALauncherThatDoesNotLockIsNotUsed(t *testing.T) {
+	for name, text := range map[string]string{
+		"it runs everything":    "while [ $# -gt 0 ] && [ \"$1\" != /bin/sh ]; do shift; done; exec \"$@\"",
+		"it says that it locks": "while [ \"${t#countersign}\" = \"$t\" ]; do t=$1; shift; done; echo \"$t l 7 1\" >&2; while [ \"$1\" != /bin/sh ]; do shift; done; exec \"$@\"",
+		"it lies about it":      "for t; do case $t in countersign*) break ;; esac; done; echo \"$t l 7 1\" >&2; echo \"$t x held\"; exit 0",
+		"it fails":              "exit 1",
+		"it does nothing":       "exit 0",
+		"it does not end":       "exec sleep 1000",
+		"it talks":              "yes | head -c 100000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, p := range []string{"perl", "python3", "bwrap", "countersign-lock"} {
+				text := text
+				switch {
+				case p == "bwrap" && name == "it lies about it":
+					text = "exit 1" // bwrap says nothing of its own that could be missing
+				case p != "perl" && name == "it does not end":
+					text = "exit 1" // one is given 10 s
+				}
+				if err := os.WriteFile(filepath.Join(dir, p), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := remote.New(remote.Options{Transport: newLoop(), Name: "loop", Notes: "countersign-test", SearchFirst: dir})
+			t.Cleanup(m.Close)
+			caps, err := m.Probe(t.Context())
+			if err != nil || caps.Lock.By != "" || len(caps.Lock.Lacks) == 0 {
+				t.Fatalf("%+v, %v", caps.Lock, err)
+			}
+			t.Log(caps.Lock.Lacks)
+			file := filepath.Join(dir, "ran")
+			if _, err := m.Start(t.Context(), backend.Spec{Argv: []string{"touch", file}, Lock: &backend.Lock{}}); !errors.Is(err, backend.ErrNoLock) {
+				t.Errorf("%v", err)
+			}
+			if _, err := os.Stat(file); err == nil {
+				t.Error("it ran")
+			}
+		})
+	}
+}
+
+// A launcher that broke after the target was opened runs nothing.
+func TestALauncherThatBreaksRunsNothing(t *testing.T) {
+	for name, text := range map[string]string{
+		"it fails": "exit 1", "it does nothing": "exit 0", "it is not there": "", "it runs the program": "while [ \"$1\" != touch ]; do shift; done; echo \"$@\" >\"$2\"",
+	} {
+		for _, by := range launchers[:3] {
+			t.Run(by+": "+name, func(t *testing.T) {
+				dir := t.TempDir()
+				program := map[string]string{"helper": "countersign-lock"}[by]
+				if program == "" {
+					program = by
+				}
+				place := filepath.Join(dir, program)
+				program0 := "/usr/bin/" + program
+				if by == "helper" {
+					program0 = filepath.Join(backendtest.Helper(t), program)
+				}
+				if err := os.WriteFile(place, []byte("#!/bin/sh\nexec "+program0+" \"$@\"\n"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				m := remote.New(remote.Options{Transport: newLoop(), Name: "loop", Notes: "countersign-test", OnlyLock: by, SearchFirst: dir})
+				t.Cleanup(m.Close)
+				if caps, err := m.Probe(t.Context()); err != nil || caps.Lock.By != by {
+					t.Fatalf("%+v, %v", caps.Lock, err)
+				}
+				if err := os.Remove(place); err != nil {
+					t.Fatal(err)
+				}
+				if text != "" {
+					if err := os.WriteFile(place, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+						t.Fatal(err)
+					}
+				}
+				_, err := m.Start(t.Context(), backend.Spec{Argv: []string{"touch", filepath.Join(dir, "ran")}, Lock: &backend.Lock{}})
+				if !errors.Is(err, backend.ErrNoLock) {
+					t.Errorf("%v", err)
+				}
+				// What pretends to be perl may do anything; what the bot itself starts does not run.
+				if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil && name != "it runs the program" {
+					t.Error("it ran")
+				}
+			})
+		}
+	}
+}
+
+// A program whose guard was killed is not left waiting for it.
+func TestAKilledGuardLeavesNothing(t *testing.T) {
+	for _, by := range launchers[:3] {
+		t.Run(by, func(t *testing.T) {
+			m := only(t, by)
+			dir := t.TempDir()
+			// The guard is the parent of what it started; those that it did not start live on,
+			// and what they try fails.
+			out := &safe{}
+			p, err := m.Start(t.Context(), backend.Spec{
+				Shell:  "(setsid sh -c 'sleep 2; { echo x >" + dir + "/f; } 2>&1; echo tried' &); echo $$ $PPID; sleep 300",
+				Stdout: out, Stderr: out, Lock: &backend.Lock{},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, func() bool { return strings.Contains(out.String(), "\n") })
+			var pid, guard int
+			if _, err := fmt.Sscan(out.String(), &pid, &guard); err != nil {
+				t.Fatal(err, out.String())
+			}
+			g, err := os.FindProcess(guard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := g.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			res, err := p.Wait()
+			if err != nil || res.Code == 0 {
+				t.Errorf("%+v, %v", res, err)
+			}
+			waitFor(t, func() bool { _, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid)); return err != nil })
+			time.Sleep(3 * time.Second)
+			if _, err := os.Stat(dir + "/f"); err == nil {
+				t.Error("it wrote a file when the guard was gone")
+			}
+		})
+	}
+}
+
+// What is blocked in a call when its guard ends is told that there is no such call.
+func TestACallWithoutAGuardFails(t *testing.T) {
+	for i, by := range launchers[:3] {
+		t.Run(by, func(t *testing.T) {
+			m := only(t, by)
+			out := &safe{}
+			// It leaves the group, so that nobody ends it, and becomes another program when the
+			// kernel says that there is no such call.
+			sign := fmt.Sprintf("30.%d", os.Getpid()*10+i)
+			p, err := m.Start(t.Context(), backend.Spec{
+				Argv: []string{"perl", "-e", `
+					my $guard = getppid; $| = 1;
+					if (!fork) { setpgrp(0, 0); for (1 .. 200) { select undef, undef, undef, 0.1; exec "sleep", $ARGV[1] if !mkdir $ARGV[0] and $! == 38 } exit }
+					print "$guard\n"; sleep 300`, filepath.Join(t.TempDir(), "d"), sign},
+				Stdout: out, Lock: &backend.Lock{},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, func() bool { return strings.Contains(out.String(), "\n") })
+			var guard int
+			_, _ = fmt.Sscan(out.String(), &guard)
+			g, _ := os.FindProcess(guard)
+			_ = g.Kill()
+			_, _ = p.Wait()
+			waitFor(t, func() bool {
+				all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+				return slices.ContainsFunc(all, func(f string) bool { b, _ := os.ReadFile(f); return string(b) == "sleep\x00"+sign+"\x00" })
+			})
+		})
+	}
+}
+
+// The system itself ends a locked command whose time is over.
+func TestADeadlineEndsALockedCommand(t *testing.T) {
+	for _, by := range launchers {
+		t.Run(by, func(t *testing.T) {
+			m := only(t, by)
+			l := newLoop()
+			own := remote.New(remote.Options{Transport: l, Name: "loop", Notes: "countersign-test", OnlyLock: by, Slack: time.Millisecond})
+			t.Cleanup(own.Close)
+			if _, err := own.Probe(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			mark := "locked-deadline-" + by
+			p, err := own.Start(ctx, backend.Spec{Shell: "trap '' TERM; sleep 300 & wait; sleep 300", Mark: mark, Grace: time.Second, Lock: &backend.Lock{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.cutAll()
+			if _, err := p.Wait(); !errors.Is(err, backend.ErrLost) {
+				t.Fatalf("Wait: %v", err)
+			}
+			for {
+				note, err := m.Testify(t.Context(), mark)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !note.Running {
+					break // the group is gone, without anybody's help
+				}
+			}
+		})
+	}
+}
+
+type safe struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safe) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *safe) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not happen")
+		}
+	}
+}

@@ -1,0 +1,415 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"countersign/targets/backend"
+)
+
+const (
+	defaultGrace = 2 * time.Second
+	// drainTime is how long output may still come after the group was killed.
+	drainTime = 300 * time.Millisecond
+	// defaultSlack is how much later than the bot the system itself ends a command
+	// whose time is over: it is only for when the bot cannot.
+	defaultSlack = 5 * time.Second
+	// killTime is how long the system may take to be told, beyond the grace.
+	killTime = 10 * time.Second
+	// argsMax bounds the arguments of one program. Linux allows 128 KiB for one
+	// argument (MAX_ARG_STRLEN), and a login shell gets all of them as one.
+	argsMax = 100 << 10
+)
+
+// wrapper runs a program under the eyes of a shell that says on the same streams
+// which group it leads and how the program ended:
+//
+//	TOKEN b PID        standard output: what follows is the program's
+//	TOKEN e CODE       both streams: the program has ended
+//	TOKEN x WHY        instead: it was not started
+//
+// The shell survives the signals that end its group, so that it can still tell, and
+// keeps its own remarks ("Killed") to itself. "kill -TERM -pid" is the one form that
+// bash, dash and busybox all understand. The program is started from a subshell,
+// since dash redirects its own standard error with that of a command.
+// With a limit, a watchdog ends the group if nobody else does; it is told apart
+// from the signal that it sends itself.
+//
+// Arguments: token, directory, its identity, limit and grace in seconds, streams
+// (split, merged, quiet), directory of the notes, mark; then the program.
+const wrapper = `t=$1 d=$2 i=$3 l=$4 g=$5 o=$6 n=$7 k=$8
+shift 8
+case $o in merged) exec 2>&1 ;; quiet) exec 2>/dev/null ;; esac
+exec 3>&2 2>/dev/null
+trap : TERM INT HUP QUIT
+if [ -n "$d" ] && ! cd -- "$d" 2>/dev/null; then
+  if [ ! -e "$d" ]; then w=missing; elif [ ! -d "$d" ]; then w=notdir; else w=denied; fi
+  printf '%s x %s\n' "$t" "$w"
+  exit 1
+fi
+if [ -n "$i" ] && [ "$(stat -L -c %d:%i . 2>/dev/null)" != "$i" ]; then
+  printf '%s x changed\n' "$t"
+  exit 1
+fi
+if [ -n "$k" ]; then
+  if (umask 077; mkdir -p -- "$n") 2>/dev/null && [ ! -L "$n" ] && [ -O "$n" ]; then
+    find "$n" -type f -mtime +7 -exec rm -f -- {} + 2>/dev/null
+    k=$n/$k
+    (umask 077; echo "began $$ $(date +%s)" >"$k") 2>/dev/null || k=
+  else
+    k=
+  fi
+fi
+printf '%s b %s\n' "$t" "$$"
+if [ "$l" != 0 ]; then
+  (
+    f=
+    trap 'if [ "$f" = own ]; then f=; else kill "$s"; exit; fi' TERM
+    sleep "$l" & s=$!
+    wait "$s"
+    f=own
+    kill -TERM "-$$"
+    sleep "$g" & s=$!
+    wait "$s"
+    kill -KILL "-$$"
+  ) </dev/null >/dev/null 2>&1 &
+  w=$!
+fi
+(exec "$@" 2>&3 3>&-)
+r=$?
+[ -n "$k" ] && echo "ended $r $(date +%s)" >>"$k" 2>/dev/null
+[ "$l" != 0 ] && kill "$w" 2>/dev/null
+printf '%s e %s\n' "$t" "$r"
+[ "$o" = split ] && printf '%s e %s\n' "$t" "$r" >&3
+exit 0
+`
+
+// killScript ends a process group: SIGTERM, the grace in tenths of a second,
+// SIGKILL. Zombies do not count: where nobody reaps orphans they stay.
+const killScript = `p=$1 n=$2
+alive() {
+  kill -0 "-$p" 2>/dev/null || return 1
+  [ -r /proc/self/stat ] || return 0
+  for f in /proc/[0-9]*/stat; do
+    read -r s 2>/dev/null <"$f" || continue
+    set -- ${s##*) }
+    [ "$3" = "$p" ] || continue
+    case $1 in Z | X) ;; *) return 0 ;; esac
+  done
+  return 1
+}
+kill -TERM "-$p" 2>/dev/null
+kill -CONT "-$p" 2>/dev/null
+while [ "$n" -gt 0 ]; do
+  alive || exit 0
+  sleep 0.1 2>/dev/null || sleep 1
+  n=$((n - 1))
+done
+kill -KILL "-$p" 2>/dev/null
+n=10
+while [ "$n" -gt 0 ] && alive; do sleep 0.1 2>/dev/null || sleep 1; n=$((n - 1)); done
+exit 0
+`
+
+// launch says how to start something.
+type launch struct {
+	raw bool // a script of ours: no environment of its own, no probe before it
+}
+
+// Start implements backend.Target. It returns once the program runs. A background
+// process that keeps the streams open is not waited for.
+func (m *Machine) Start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+	p, err := m.start(ctx, s, launch{})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (m *Machine) start(ctx context.Context, s backend.Spec, how launch) (*process, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p := &process{m: m, grace: cmp.Or(max(s.Grace, 0), defaultGrace), killed: make(chan struct{}), done: make(chan struct{}), there: make(chan struct{}), began: make(chan struct{}), over: make(chan struct{})}
+	p.locked = s.Lock != nil
+	argv, err := m.argv(ctx, s, how, p)
+	if err != nil {
+		return nil, err
+	}
+	dst, errDst := s.Stdout, s.Stderr
+	if p.silent {
+		p.watch = &watch{dst: errDst}
+		if errDst = p.watch; !p.split {
+			dst = p.watch
+		}
+	}
+	p.out = &splitter{token: []byte(p.token), dst: dst, control: p.onOut}
+	var errOut io.Writer
+	if p.split {
+		p.err = &splitter{token: []byte(p.token), dst: errDst, control: p.onErr, begun: true}
+		errOut = p.err
+	}
+	p.begin = time.Now()
+	ch, err := m.o.Transport.Open(ctx, argv, s.Stdin, p.out, errOut)
+	if err != nil {
+		return nil, err
+	}
+	p.ch = ch
+	closed := make(chan ending, 1)
+	go func() { closed <- ending{ch.Wait()} }()
+	select {
+	case <-p.began:
+	case end := <-closed:
+		closed <- end
+		select {
+		case <-p.began: // both at once
+		default:
+			return nil, m.lost(end.err)
+		}
+	case <-ctx.Done():
+		// It may have started in this moment: it ends with its group.
+		go p.abandon(closed)
+		return nil, ctx.Err()
+	}
+	if p.why != "" {
+		ch.Close()
+		<-closed
+		return nil, m.notStarted(s, p.why)
+	}
+	var cancel <-chan struct{}
+	if !s.Detach {
+		cancel = ctx.Done()
+	}
+	go p.run(closed, cancel)
+	return p, nil
+}
+
+// argv makes the wrapped program.
+func (m *Machine) argv(ctx context.Context, s backend.Spec, how launch, p *process) ([]string, error) {
+	prog := s.Argv
+	switch {
+	case s.Shell != "" && len(prog) > 0:
+		return nil, errors.New("remote: a command has both a program and shell text; give one")
+	case s.Shell != "":
+		prog = []string{"sh", "-c", s.Shell}
+	case len(prog) == 0 || prog[0] == "":
+		return nil, errors.New("remote: the command is empty; give a program or shell text")
+	}
+	if s.Mark != "" && !markName.MatchString(s.Mark) {
+		return nil, fmt.Errorf("remote: %q is no mark", s.Mark)
+	}
+	p.token = random()
+	dir, notes, prefix := s.Dir, "", []string(nil)
+	if !how.raw {
+		sys, err := m.system(ctx)
+		if err != nil {
+			return nil, err
+		}
+		env := s.Env
+		if env == nil {
+			env = backend.Environ(sys.caps)
+		}
+		if strings.Contains(prog[0], "=") { // env would take it for a variable
+			prog = append([]string{"sh", "-c", `exec "$0" "$@"`}, prog...)
+		}
+		if s.Lock != nil {
+			words, err := sys.launcher.argv(p.token, *s.Lock)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", m.o.Name, err)
+			}
+			p.silent = sys.launcher.silent()
+			// The launcher begins without a lock, so no variable may tell it what to do; and the
+			// shell before bwrap adds one.
+			if p.silent || !plainEnviron(env) {
+				prog = append(append([]string{"env", "-i"}, env...), prog...)
+				env = backend.Environ(sys.caps)
+			}
+			prog = append(words, prog...)
+		}
+		prog = append(append([]string{"env", "-i"}, env...), prog...)
+		dir = cmp.Or(s.Dir, m.o.Dir, sys.caps.Home)
+		if !path.IsAbs(dir) {
+			return nil, fmt.Errorf("remote: the directory %q is not absolute", dir)
+		}
+		notes = m.notes(sys)
+		if !sys.leader {
+			prefix = []string{"setsid"}
+		}
+	} else if sys := m.probed(); sys != nil && !sys.leader {
+		prefix = []string{"setsid"}
+	}
+	streams := "split"
+	switch {
+	case s.Stderr == nil && !p.locked: // a lock has something to say there
+		streams = "quiet"
+	case sameWriter(s.Stdout, s.Stderr):
+		streams = "merged"
+	}
+	p.split = streams == "split"
+	limit := 0
+	if at, ok := ctx.Deadline(); ok && !s.Detach && !how.raw {
+		limit = int((time.Until(at) + m.o.Slack).Seconds()) + 1
+	}
+	argv := append(prefix, "sh", "-c", internal+wrapper, "sh", p.token, dir, s.DirID, strconv.Itoa(limit),
+		strconv.Itoa(int(p.grace.Seconds())+1), streams, notes, s.Mark)
+	argv = append(argv, prog...)
+	size := 0
+	for _, a := range argv {
+		if strings.ContainsRune(a, 0) {
+			return nil, errors.New("remote: an argument holds a NUL byte, which no program can be given; remove it")
+		}
+		size += len(a) + 1
+	}
+	if size > argsMax {
+		return nil, fmt.Errorf("remote: the command is longer than the %d bytes that %s can be given at once; put it into a file", argsMax, m.o.Name)
+	}
+	return argv, nil
+}
+
+func (m *Machine) notStarted(s backend.Spec, why string) error {
+	dir := cmp.Or(s.Dir, m.o.Dir, "the home directory")
+	why, detail, _ := strings.Cut(why, " ")
+	switch why {
+	case "missing":
+		return fmt.Errorf("%s: the directory %s cannot be used: %w", m.o.Name, dir, fs.ErrNotExist)
+	case "notdir":
+		return fmt.Errorf("%s: %s is not a directory: %w", m.o.Name, dir, syscall.ENOTDIR)
+	case "unlocked":
+		return fmt.Errorf("%s: %w: its lock did not begin%s; check the target again", m.o.Name, backend.ErrNoLock, detail)
+	case "changed":
+		return fmt.Errorf("%s: the directory %s: %w", m.o.Name, dir, backend.ErrChanged)
+	}
+	return fmt.Errorf("%s: the directory %s cannot be used: %w", m.o.Name, dir, fs.ErrPermission)
+}
+
+// sameWriter compares two writers; types that cannot be compared differ.
+func sameWriter(a, b io.Writer) (same bool) {
+	defer func() {
+		if recover() != nil {
+			same = false
+		}
+	}()
+	return a == b
+}
+
+// ending is how a channel has ended.
+type ending struct{ err error }
+
+type process struct {
+	m     *Machine
+	ch    Channel
+	token string
+	split bool
+	// locked is a program that begins when its lock does, silent one whose lock does not
+	// say what it refused.
+	locked, silent bool
+	watch          *watch // of a silent one
+	grace          time.Duration
+	begin          time.Time
+
+	out, err *splitter
+
+	killOnce sync.Once
+	killed   chan struct{} // closed by Kill
+
+	mu       sync.Mutex
+	pid      string // of the group
+	why      string // why it was not started
+	code     int
+	outEnded bool
+	errEnded bool
+	hits     []backend.Hit
+	there    chan struct{} // closed when the group is known, or will never be
+	began    chan struct{} // closed when it is known whether the program began
+	done     chan struct{} // closed when both streams have ended
+	thereOne sync.Once
+	beginOne sync.Once
+	doneOne  sync.Once
+
+	over chan struct{} // closed when res and werr are set
+	res  backend.Result
+	werr error
+}
+
+// onOut takes the control lines of standard output.
+func (p *process) onOut(kind, arg string) (begun bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch kind {
+	case "b":
+		if _, err := strconv.Atoi(arg); err != nil {
+			return false
+		}
+		p.pid = arg
+		p.thereOne.Do(func() { close(p.there) })
+		if !p.locked {
+			p.beginOne.Do(func() { close(p.began) })
+		}
+		return true
+	case "x":
+		p.refused(cmp.Or(arg, "unknown"))
+	case "e":
+		p.code, _ = strconv.Atoi(arg)
+		p.outEnded = true
+		p.ended()
+	default:
+		p.onLock(kind, arg)
+	}
+	return false
+}
+
+func (p *process) onErr(kind, arg string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if kind == "e" {
+		p.errEnded = true
+		p.ended()
+		return false
+	}
+	p.onLock(kind, arg)
+	return false
+}
+
+// onLock takes the control lines of a launcher. The caller holds mu.
+func (p *process) onLock(kind, arg string) {
+	if !p.locked {
+		return
+	}
+	switch kind {
+	case "l":
+		p.beginOne.Do(func() { close(p.began) })
+	case "n":
+		p.refused("unlocked (" + clip(arg) + ")")
+	case "h":
+		if h, ok := hit(arg); ok && len(p.hits) < backend.MaxHits && !slices.Contains(p.hits, h) {
+			p.hits = append(p.hits, h)
+		}
+	}
+}
+
+// refused notes that the program was not started. The caller holds mu.
+func (p *process) refused(why string) {
+	p.thereOne.Do(func() { close(p.there) })
+	p.beginOne.Do(func() { p.why = why; close(p.began) })
+}
+
+// ended notes the end of the program. The caller holds mu.
+func (p *process) ended() {
+	if p.outEnded && (p.errEnded || !p.split) {
+		if p.locked {
+			p.refused("unlocked") // unless it has begun
+		}
+		p.doneOne.Do(func() { close(p.done) })
+	}
+}

@@ -1,0 +1,115 @@
+package remote
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"countersign/targets/backend"
+)
+
+// Wait implements backend.Process.
+func (p *process) Wait() (backend.Result, error) {
+	<-p.over
+	return p.res, p.werr
+}
+
+// Kill implements backend.Process.
+func (p *process) Kill() { p.killOnce.Do(func() { close(p.killed) }) }
+
+// run owns a started program to its end.
+func (p *process) run(closed <-chan ending, cancel <-chan struct{}) {
+	defer close(p.over)
+	var cerr error
+	select {
+	case <-p.done:
+	case end := <-closed:
+		closed, cerr = nil, end.err
+	case <-cancel:
+		p.res.Killed = true
+	case <-p.killed:
+		p.res.Killed = true
+	}
+	if p.res.Killed {
+		closed, cerr = p.terminate(closed)
+	}
+	p.ch.Close()
+	if closed != nil {
+		<-closed // nothing is written after this
+	}
+	p.out.flush()
+	if p.err != nil {
+		p.err.flush()
+	}
+	p.res.Duration = time.Since(p.begin)
+	p.mu.Lock()
+	told, code := p.outEnded, p.code
+	p.res.Hits = p.hits
+	if p.watch != nil && p.watch.found && told && code != 0 {
+		p.res.Hits = append(p.res.Hits, backend.Hit{Kind: backend.HitWrite})
+	}
+	p.mu.Unlock()
+	switch {
+	case told:
+		p.settle(code)
+	case p.res.Killed && cerr == nil:
+		p.settle(128 + int(unix.SIGKILL)) // nobody was left to tell
+	default:
+		p.werr = p.m.lost(cerr)
+	}
+}
+
+// terminate ends the group and waits for the end of the program. The error means
+// that it is not known to have ended.
+func (p *process) terminate(closed <-chan ending) (<-chan ending, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), p.grace+killTime)
+	defer cancel()
+	_, _, _, err := p.m.script(ctx, killScript, nil, []string{p.pid, strconv.Itoa(int(p.grace/(100*time.Millisecond)) + 1)})
+	if err != nil {
+		select {
+		case <-p.done:
+			return closed, nil
+		default:
+			return closed, err
+		}
+	}
+	timer := time.NewTimer(drainTime)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-closed:
+		closed = nil
+	case <-timer.C:
+	}
+	return closed, nil
+}
+
+// settle makes the result of an exit code. The shell that waits for a program says
+// 128+n for a signal n, and cannot tell that from an exit code of that number.
+func (p *process) settle(code int) {
+	p.res.Code = code
+	if n := code - 128; n > 0 && n <= int(unix.SIGSYS) {
+		if name := unix.SignalName(unix.Signal(n)); len(name) > 3 {
+			p.res.Signal = name[3:]
+		}
+	}
+}
+
+// abandon ends a program whose start nobody waits for any more.
+func (p *process) abandon(closed <-chan ending) {
+	timer := time.NewTimer(killTime)
+	defer timer.Stop()
+	select {
+	case <-p.there:
+		if p.pid != "" {
+			_, _ = p.terminate(nil)
+		}
+	case <-closed:
+		return
+	case <-timer.C:
+	}
+	p.ch.Close()
+	<-closed
+}

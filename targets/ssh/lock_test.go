@@ -1,0 +1,122 @@
+package ssh
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/internal/needstest"
+	"countersign/targets/backend"
+	"countersign/targets/backendtest"
+	"countersign/targets/ssh/sshtest"
+)
+
+// launchers are the ways to lock something on a host, the best one first.
+var launchers = []string{"helper", "perl", "python3", "bwrap"}
+
+// locked opens a host for an account that is not root, whose lock is that one.
+func locked(t testing.TB, by string, o sshtest.Options) *Target {
+	t.Helper()
+	if by == "helper" {
+		o.Config += "\nSetEnv PATH=/usr/bin:/bin:" + backendtest.Helper(t)
+	}
+	c := config(sshtest.Start(t, o))
+	c.onlyLock = by
+	return open(t, c)
+}
+
+func TestEveryLauncher(t *testing.T) {
+	for _, by := range launchers {
+		t.Run(by, func(t *testing.T) {
+			if by != "perl" {
+				needstest.Long(t)
+			}
+			backendtest.Lock(t, locked(t, by, sshtest.Options{}), by)
+		})
+	}
+}
+
+// A lock costs no round trip once the host is open, and few bytes.
+func TestALockCostsNoRoundTrip(t *testing.T) {
+	for _, by := range launchers {
+		t.Run(by, func(t *testing.T) {
+			s := sshtest.Start(t, sshtest.Options{Config: "SetEnv PATH=/usr/bin:/bin:" + backendtest.Helper(t)})
+			proxy := sshtest.NewProxy(t, s.Address())
+			s.Know(proxy.Host, proxy.Port)
+			c := config(s)
+			c.Port, c.onlyLock = proxy.Port, by
+			tgt := open(t, c)
+			if _, err := tgt.Probe(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			const rtt = 400 * time.Millisecond
+			proxy.Delay(rtt / 2)
+			took := func(l *backend.Lock) time.Duration {
+				var all []time.Duration
+				for range 3 {
+					begin := time.Now()
+					hi(t, tgt, l)
+					all = append(all, time.Since(begin))
+				}
+				return slices.Min(all)
+			}
+			plain, held := took(nil), took(&backend.Lock{})
+			if held-plain > rtt/2 {
+				t.Errorf("locked %v, unlocked %v", held, plain)
+			}
+		})
+	}
+}
+
+func hi(t testing.TB, tgt backend.Target, l *backend.Lock) {
+	t.Helper()
+	var out bytes.Buffer
+	p, err := tgt.Start(t.Context(), backend.Spec{Shell: "echo hi", Stdout: &out, Lock: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := p.Wait(); err != nil || res.Code != 0 || out.String() != "hi\n" {
+		t.Fatalf("%+v %v %q", res, err, out.String())
+	}
+}
+
+// TestWhatALockCosts prints the cost of a locked "echo hi" beside an unlocked one, each
+// launcher's by turns with it.
+func TestWhatALockCosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: measures")
+	}
+	s := sshtest.Start(t, sshtest.Options{Config: "SetEnv PATH=/usr/bin:/bin:" + backendtest.Helper(t)})
+	var tgts []*Target
+	took := make([][]time.Duration, len(launchers))
+	plain := make([][]time.Duration, len(launchers))
+	for _, by := range launchers {
+		c := config(s)
+		c.onlyLock = by
+		tgts = append(tgts, open(t, c))
+		hi(t, tgts[len(tgts)-1], &backend.Lock{})
+	}
+	for range 40 {
+		for i, tgt := range tgts {
+			begin := time.Now()
+			hi(t, tgt, nil)
+			middle := time.Now()
+			hi(t, tgt, &backend.Lock{})
+			plain[i] = append(plain[i], middle.Sub(begin))
+			took[i] = append(took[i], time.Since(middle))
+		}
+	}
+	var text strings.Builder
+	for i, by := range launchers {
+		median := func(d []time.Duration) time.Duration {
+			slices.Sort(d)
+			return d[len(d)/2].Round(100 * time.Microsecond)
+		}
+		p, l := median(plain[i]), median(took[i])
+		_, _ = fmt.Fprintf(&text, "\n%-8s unlocked %v, locked %v, ratio %.2f", by, p, l, float64(l)/float64(p))
+	}
+	t.Log(text.String())
+}

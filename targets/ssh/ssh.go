@@ -1,0 +1,249 @@
+// Package ssh is the target that one SSH host is: commands over channels of one
+// connection that is dialled when it is first needed, kept alive, and dialled again
+// after it was lost. Processes, notes of how they ended and most file operations
+// are those of targets/remote; what is here is who the host is, who we are to
+// it, and how bytes get there.
+//
+// It never trusts a host by itself, whatever known_hosts or ssh_config allow: an
+// unknown host is an [UnknownHostError], and [Trust] is for the code that asked
+// people. It does not know passwords or keyboard-interactive questions, and forwards
+// no agent, port or display.
+package ssh
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	xssh "golang.org/x/crypto/ssh"
+
+	"countersign/targets/backend"
+	"countersign/targets/remote"
+)
+
+// Defaults of [Config].
+const (
+	DefaultPort = 22
+	// DefaultKeepalive and DefaultMisses find a dead link within a minute.
+	DefaultKeepalive = 15 * time.Second
+	DefaultMisses    = 3
+	// DefaultMaxChannels stays below MaxSessions of sshd_config(5), which is 10: sshd
+	// frees a session a moment after its channel has ended.
+	DefaultMaxChannels      = 6
+	DefaultMaxConns         = 4 // more than one only where MaxSessions is small or all are busy
+	DefaultDialTimeout      = 10 * time.Second
+	DefaultHandshakeTimeout = 20 * time.Second
+)
+
+// Hop is a host to log in to, with the keys to do so.
+type Hop struct {
+	Host string // a name or an address, as known_hosts has it
+	Port int    // 0 means 22
+	User string // there
+	// Identities are files of private keys, tried in order. A file NAME-cert.pub
+	// beside one is its certificate. A key with a passphrase is used only if Agent
+	// holds it.
+	Identities []string
+	// Certificates are further certificates of those keys, or of keys of the agent.
+	Certificates []string
+	// Agent is the socket of an SSH agent (SSH_AUTH_SOCK); empty means none. Its keys
+	// are tried after Identities.
+	Agent string
+	// IdentitiesOnly uses the agent only for the keys that Identities name.
+	IdentitiesOnly bool
+}
+
+func (h Hop) address() string { return net.JoinHostPort(h.Host, strconv.Itoa(h.Port)) }
+
+// Config says which host a target is. There is no password: a bot that holds one
+// would send it to whoever answers, and it cannot be limited like a key.
+type Config struct {
+	// Name is the target's name in the bot's configuration, and part of its ID.
+	Name string
+	Hop
+	// Jump are the hosts to go through, the nearest first (ProxyJump). Their host
+	// keys are checked like the target's. One that names no user or keys has the
+	// target's.
+	Jump []Hop
+	// KnownHosts are known_hosts files, read at each connection; @cert-authority and
+	// @revoked are obeyed. A file that is missing is like an empty one.
+	KnownHosts []string
+	// Approved returns further known hosts, as the text of a known_hosts file that has
+	// only what [Admit] and [Revoke] write. It is asked at each connection, so that
+	// what people decide holds from the next one on, whoever stored it; an error
+	// refuses the connection. nil means that there are none. It may be called by
+	// several goroutines at once.
+	Approved func(ctx context.Context) ([]byte, error)
+
+	DialTimeout      time.Duration // of a TCP connection to a host; 0 means 10 s
+	HandshakeTimeout time.Duration // from there until the login; 0 means 20 s
+	// Keepalive is how often a silent connection is asked whether it lives; 0 means
+	// 15 s. After Misses (0 means 3) questions without an answer it is given up.
+	Keepalive time.Duration
+	Misses    int
+	// MaxChannels is how many programs share a connection before another connection
+	// is made; 0 means 6. MaxConns bounds the connections; 0 means 4.
+	MaxChannels, MaxConns int
+
+	Dir string           // default directory, absolute; empty means the user's home
+	Log *slog.Logger     // nil discards
+	Now func() time.Time // nil means time.Now
+
+	onlyLock string // remote.Options.OnlyLock
+}
+
+// hostName is what may stand in a known_hosts line without changing its meaning.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.:%-]*[A-Za-z0-9_.])?$|^::1?$|^[0-9a-fA-F:.]+(%[A-Za-z0-9_.-]+)?$`)
+
+func (h *Hop) check() error {
+	h.Port = cmp.Or(h.Port, DefaultPort)
+	switch {
+	case h.Host == "":
+		return errors.New("the host is missing; give its name or address")
+	case !hostName.MatchString(h.Host):
+		return fmt.Errorf("%q is no name of a host; give a name or an address alone", h.Host)
+	case h.Port < 1 || h.Port > 65535:
+		return fmt.Errorf("port %d does not exist; give one from 1 to 65535", h.Port)
+	case h.User == "":
+		return fmt.Errorf("no user is given for %s; say who logs in", h.Host)
+	case len(h.Identities) == 0 && h.Agent == "":
+		return fmt.Errorf("no key is given for %s; name an identity file or an agent's socket", h.Host)
+	}
+	return nil
+}
+
+// Target is one SSH host. It is safe for concurrent use.
+type Target struct {
+	*remote.Machine
+	c     Config
+	hops  []Hop // the way, the target last
+	log   *slog.Logger
+	shell shellFiles
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	wg   sync.WaitGroup // of the goroutines that own connections
+
+	mu      sync.Mutex
+	closed  bool
+	pins    []xssh.PublicKey // host key of each hop, once it was met
+	conns   []*conn
+	dialing *dialing
+	back    backoff
+	changed chan struct{} // closed and made anew when a slot may have become free
+	sftp    *sftpSession
+
+	helloTime time.Duration // see helloTime; less in tests
+}
+
+var (
+	_ backend.Target  = (*Target)(nil)
+	_ backend.Witness = (*Target)(nil)
+)
+
+// shellFiles is what the machine's own file system can do.
+type shellFiles interface {
+	backend.FileSystem
+	backend.Replacer
+	backend.Remover
+	backend.Lister
+	backend.Sieve
+	backend.Surveyor
+}
+
+// New returns a target. It dials nothing; its errors are about the configuration.
+func New(c Config) (*Target, error) {
+	if c.Name == "" {
+		return nil, errors.New("ssh: the target has no name; give it one")
+	}
+	if c.Dir != "" && !path.IsAbs(c.Dir) {
+		return nil, fmt.Errorf("ssh: target %s: the directory %q is not absolute; write it from the root", c.Name, c.Dir)
+	}
+	c.DialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, DefaultHandshakeTimeout)
+	c.Keepalive = cmp.Or(c.Keepalive, DefaultKeepalive)
+	c.Misses = cmp.Or(c.Misses, DefaultMisses)
+	c.MaxChannels = cmp.Or(c.MaxChannels, DefaultMaxChannels)
+	c.MaxConns = cmp.Or(c.MaxConns, DefaultMaxConns)
+	if c.DialTimeout < 0 || c.HandshakeTimeout < 0 || c.Keepalive < 0 || c.Misses < 0 || c.MaxChannels < 0 || c.MaxConns < 0 {
+		return nil, fmt.Errorf("ssh: target %s: a timeout or limit is negative; leave it out for the default", c.Name)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	hops := append(slices.Clone(c.Jump), c.Hop)
+	for i := range hops {
+		h := &hops[i]
+		h.User = cmp.Or(h.User, c.User)
+		if len(h.Identities) == 0 && h.Agent == "" {
+			h.Identities, h.Certificates, h.Agent, h.IdentitiesOnly = c.Identities, c.Certificates, c.Agent, c.IdentitiesOnly
+		}
+		if err := h.check(); err != nil {
+			return nil, fmt.Errorf("ssh: target %s: %w", c.Name, err)
+		}
+	}
+	t := &Target{
+		c: c, hops: hops, log: c.Log.With("target", c.Name),
+		pins: make([]xssh.PublicKey, len(hops)), changed: make(chan struct{}), helloTime: helloTime,
+	}
+	t.life, t.end = context.WithCancel(context.Background())
+	t.Machine = remote.New(remote.Options{Transport: transport{t}, Name: c.Name, Dir: c.Dir, OnlyLock: c.onlyLock})
+	shell, ok := t.Machine.FS().(shellFiles)
+	if !ok {
+		return nil, errors.New("ssh: the machine's file system lacks Replace or StatAll")
+	}
+	t.shell = shell
+	return t, nil
+}
+
+// ID returns "ssh:NAME", and "ssh:NAME#SHA256:..." as soon as the host's key is
+// known, which is after the first connection. From then on it does not change while
+// the target lives: a host that shows another key is refused, even where known_hosts
+// lists that one, too.
+func (t *Target) ID() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := "ssh:" + t.c.Name
+	if pin := t.pins[len(t.pins)-1]; pin != nil {
+		id += "#" + xssh.FingerprintSHA256(plainKey(pin))
+	}
+	return id
+}
+
+// FS gives access to the host's files. What is read comes over SFTP where the host
+// has it, everything else by small scripts: those tell which file a path names
+// ("dev:inode"), and write without a moment in which others could read along.
+func (t *Target) FS() backend.FileSystem { return files{t.shell, t} }
+
+// Close ends the connections and what waits for one. Programs on the host that hold
+// no channel, like a tmux server, stay.
+func (t *Target) Close() error {
+	t.Machine.Close()
+	t.mu.Lock()
+	t.closed = true
+	conns := slices.Clone(t.conns)
+	t.broadcast()
+	t.mu.Unlock()
+	t.end()
+	for _, c := range conns {
+		c.close(errClosed)
+	}
+	t.wg.Wait()
+	return nil
+}
+
+// errClosed is wrapped by what happens after Close.
+var errClosed = fmt.Errorf("ssh: the target was closed: %w", os.ErrClosed)
