@@ -81,7 +81,7 @@ var inside = map[string]string{
 
 	"cmd/bot":              "adapters/... agent/... agent/llm/openai/openaitest alerts/... approvals/... internal/... store/... targets/... tools/...", // the demo's model is scripted
 	"cmd/countersign-lock": "targets/backend targets/lock",
-	"examples":             "approvals approvals/risk tools targets/...",
+	"examples":             "approvals approvals/risk store tools targets/...",
 }
 
 // outside lists who may import what from elsewhere: a package or module, and our packages
