@@ -16,16 +16,6 @@ import (
 	"countersign/store"
 )
 
-// Role says what a person may do here.
-type Role int
-
-// The roles.
-const (
-	None   Role = iota // may not sign in
-	Viewer             // sees conversations, terminals and recordings, and changes nothing
-	Member             // also writes, presses buttons and shares terminals
-)
-
 // What an [Access] is about.
 const (
 	SignedIn       = "signed in"

@@ -29,25 +29,25 @@ func (a *Adapter) Handler() http.Handler {
 	mux.HandleFunc("POST /api/login", a.login)
 	mux.Handle("POST /api/logout", a.leaving(a.logout))
 	mux.Handle("POST /api/logout-everywhere", a.leaving(a.logoutEverywhere))
-	mux.Handle("GET /api/me", a.signed(a.me))
-	mux.Handle("GET /api/threads", a.signed(a.listThreads))
-	mux.Handle("POST /api/threads", a.signed(a.startThread))
-	mux.Handle("GET /api/threads/{id}", a.signed(a.readThread))
-	mux.Handle("POST /api/threads/{id}/messages", a.signed(a.say))
-	mux.Handle("POST /api/threads/{id}/clicks", a.signed(a.press))
-	mux.Handle("GET /api/threads/{id}/events", a.signed(a.events))
-	mux.Handle("GET /api/threads/{id}/panes", a.signed(a.listPanes))
-	mux.Handle("GET /api/threads/{id}/recordings", a.signed(a.listRecordings))
-	mux.Handle("GET /api/threads/{id}/recordings/{rec}", a.signed(a.readRecording))
-	mux.Handle("GET /api/panes/{id}/live", a.signed(a.live))
+	mux.Handle("GET /api/me", a.signed(mayRead, a.me))
+	mux.Handle("GET /api/threads", a.signed(mayRead, a.listThreads))
+	mux.Handle("POST /api/threads", a.signed(mayWrite, a.startThread))
+	mux.Handle("GET /api/threads/{id}", a.signed(mayRead, a.readThread))
+	mux.Handle("POST /api/threads/{id}/messages", a.signed(mayWrite, a.say))
+	mux.Handle("POST /api/threads/{id}/clicks", a.signed(mayWrite, a.press))
+	mux.Handle("GET /api/threads/{id}/events", a.signed(mayRead, a.events))
+	mux.Handle("GET /api/threads/{id}/panes", a.signed(mayRead, a.listPanes))
+	mux.Handle("GET /api/threads/{id}/recordings", a.signed(mayRead, a.listRecordings))
+	mux.Handle("GET /api/threads/{id}/recordings/{rec}", a.signed(mayRead, a.readRecording))
+	mux.Handle("GET /api/panes/{id}/live", a.signed(mayRead, a.live))
 	if a.oidc != nil {
 		mux.HandleFunc("GET /oidc/start", a.oidcStart)
 		mux.HandleFunc("GET "+oidcCallback, a.oidcFinish)
 	}
 	if a.watchLinks {
-		mux.Handle("GET /api/threads/{id}/links", a.signed(a.listLinks))
-		mux.Handle("POST /api/threads/{id}/links", a.signed(a.makeLink))
-		mux.Handle("POST /api/threads/{id}/links/{link}/end", a.signed(a.endLink))
+		mux.Handle("GET /api/threads/{id}/links", a.signed(mayRead, a.listLinks))
+		mux.Handle("POST /api/threads/{id}/links", a.signed(mayShare, a.makeLink))
+		mux.Handle("POST /api/threads/{id}/links/{link}/end", a.signed(mayShare, a.endLink))
 		mux.HandleFunc("POST /api/watch", a.watchInfo)
 		mux.HandleFunc("GET /api/watch/live", a.watchLive)
 	}
@@ -61,19 +61,17 @@ func (a *Adapter) Handler() http.Handler {
 // viewersMay is what a viewer is told who tries to change something.
 const viewersMay = "You may look at everything here, but not write, decide or share: ask whoever runs the bot to add you to a group that may."
 
-// signed lets only signed-in people through, and POSTs only from our own page, of
-// members, at a person's pace.
-func (a *Adapter) signed(next func(http.ResponseWriter, *http.Request, session)) http.Handler {
+// signed lets only signed-in people with the permission through, and POSTs only from our
+// own page, at a person's pace.
+func (a *Adapter) signed(p permission, next func(http.ResponseWriter, *http.Request, session)) http.Handler {
 	return a.leaving(func(w http.ResponseWriter, r *http.Request, s session) {
-		if r.Method == http.MethodPost {
-			if s.role != Member {
-				fail(w, http.StatusForbidden, viewersMay)
-				return
-			}
-			if !a.acts.allow(s.id) {
-				failPace(w, time.Second, "That was too much at once: wait a few seconds and send it again.")
-				return
-			}
+		if !s.role.has(p) {
+			fail(w, http.StatusForbidden, viewersMay)
+			return
+		}
+		if r.Method == http.MethodPost && !a.acts.allow(s.id) {
+			failPace(w, time.Second, "That was too much at once: wait a few seconds and send it again.")
+			return
 		}
 		next(w, r, s)
 	})
@@ -190,7 +188,7 @@ func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 
 func (a *Adapter) me(w http.ResponseWriter, _ *http.Request, s session) {
 	role, why := "member", ""
-	if s.role != Member {
+	if !s.role.has(mayWrite) {
 		role, why = "viewer", viewersMay
 	}
 	answer(w, http.StatusOK, map[string]any{

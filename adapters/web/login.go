@@ -120,7 +120,7 @@ func (a *Adapter) welcome(name string, groups []string) error {
 	if !a.tries.allow(name) {
 		return errTooMany
 	}
-	if role := a.users(name, slices.Clone(groups)); role != Viewer && role != Member {
+	if !a.users(name, slices.Clone(groups)).has(mayRead) {
 		return errUnknown
 	}
 	return nil

@@ -141,7 +141,7 @@ func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, 
 		return session{}, false, nil
 	}
 	role := a.users(row.User, slices.Clone(row.Groups))
-	if role != Viewer && role != Member {
+	if !role.has(mayRead) {
 		return session{}, false, nil
 	}
 	connlimit.Keep(r.Context())
@@ -208,7 +208,7 @@ func (a *Adapter) Recheck(ctx context.Context) error {
 		for k, raw := range tx.Scan(from, to) {
 			var row sessionRow
 			store.Decode(k, raw, &row)
-			if role := a.users(row.User, slices.Clone(row.Groups)); role == Viewer || role == Member {
+			if a.users(row.User, slices.Clone(row.Groups)).has(mayRead) {
 				continue
 			}
 			tx.Delete(k)
@@ -220,7 +220,7 @@ func (a *Adapter) Recheck(ctx context.Context) error {
 			var row linkRow
 			store.Decode(k, raw, &row)
 			place, ok := store.Load[linkPlace](tx, linkTokenKey(row.Token))
-			if !ok || a.users(row.By, slices.Clone(row.Groups)) == Member {
+			if !ok || a.users(row.By, slices.Clone(row.Groups)).has(mayShare) {
 				continue
 			}
 			tx.Delete(k)

@@ -78,7 +78,7 @@ func linkFace(id string, row linkRow) shared {
 // liveLink tells whether a link still shows something: what its maker may not do any
 // more, it does not either.
 func (a *Adapter) liveLink(row linkRow, now time.Time) bool {
-	return now.Before(row.Expires) && a.users(row.By, slices.Clone(row.Groups)) == Member
+	return now.Before(row.Expires) && a.users(row.By, slices.Clone(row.Groups)).has(mayShare)
 }
 
 // tidyLinks deletes the links between two keys that have expired.
