@@ -35,7 +35,7 @@ RUN set -eu; \
     echo 'countersign:x:65532:' >>/etc/group; \
     install -d -m 0770 -o 65532 -g 0 /var/lib/countersign
 COPY --from=build /out/LICENSE /out/THIRD_PARTY_LICENSES /out/example.yaml /usr/share/doc/countersign/
-COPY --from=build /out/bot /usr/local/bin/bot
+COPY --from=build /out/bot /out/countersign-parse[r] /usr/local/bin/
 
 ENV HOME=/var/lib/countersign \
     LANG=C.UTF-8 \

@@ -17,24 +17,12 @@ import (
 	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
-
-	"countersign/tools/code"
 )
 
 // version and commit are set by the linker in releases.
 var version, commit = "dev", ""
 
-// parserCommand is the hidden subcommand that parses source code for the indexer, in a
-// process of its own: its grammars are C.
-const parserCommand = "parse-code"
-
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == parserCommand {
-		if err := code.Worker(context.Background(), os.Stdin, os.Stdout); err != nil {
-			os.Exit(1)
-		}
-		return
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

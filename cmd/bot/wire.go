@@ -194,7 +194,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	})
 	p := &parts{
 		env: b.env, file: b.file, log: b.log, dir: o.dir, hostKeys: cmp.Or(o.hostKeys, b.env.KnownHosts()),
-		db: b.db, replicas: b.replicas, register: b.register, parser: codeParser(), indexes: code.NewCache(),
+		db: b.db, replicas: b.replicas, register: b.register, parser: code.Parser(local.New(local.Options{})), indexes: code.NewCache(),
 		redact: b.redact, classify: b.classify, reads: func(target string, lock bool) approvals.Reads { return b.rules.Load().reads(target, lock) }, single: o.single,
 	}
 	if b.env.Shared() {
@@ -276,15 +276,6 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Repeats:     b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: deadlines.Now, Log: b.log,
 	})
 	return nil
-}
-
-// codeParser starts the code indexer's parser, nil where the program cannot be found again.
-func codeParser() code.Starter {
-	exe, err := code.Program()
-	if err != nil {
-		return nil
-	}
-	return code.WorkerIn(local.New(local.Options{}), exe, parserCommand)
 }
 
 // derived is a key of its own for one use, from the one that the data directory keeps.

@@ -66,12 +66,15 @@ var inside = map[string]string{
 	"targets/record":    "store",
 	"targets/session":   "store targets/tmux",
 	// Families that use another one.
-	"tools/delegate": "approvals approvals/risk tools tools/plan",
-	"tools/hostkey":  "approvals approvals/risk store tools targets/backend targets/ssh",
-	"tools/process":  "approvals approvals/risk store tools targets/backend tools/shell",
-	"tools/shell":    "approvals approvals/risk tools targets/backend targets/lock targets/session tools/shell/... targets/tmux tools/truncate",
-	"tools/terminal": "approvals approvals/risk tools targets/backend targets/session targets/tmux",
-	"tools/truncate": "",
+	"tools/code":        "approvals approvals/risk tools targets/backend tools/code/wire tools/truncate",
+	"tools/code/parser": "tools/code/wire",
+	"tools/code/wire":   "",
+	"tools/delegate":    "approvals approvals/risk tools tools/plan",
+	"tools/hostkey":     "approvals approvals/risk store tools targets/backend targets/ssh",
+	"tools/process":     "approvals approvals/risk store tools targets/backend tools/shell",
+	"tools/shell":       "approvals approvals/risk tools targets/backend targets/lock targets/session tools/shell/... targets/tmux tools/truncate",
+	"tools/terminal":    "approvals approvals/risk tools targets/backend targets/session targets/tmux",
+	"tools/truncate":    "",
 
 	// What the operator says is of the shapes that those who use it declare.
 	"internal/config":   "adapters/web agent/role agent/spend alerts approvals approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/output tools/shell",
@@ -79,9 +82,10 @@ var inside = map[string]string{
 	"internal/observe":  "adapters/chat agent/history agent/llm approvals approvals/risk",
 	"internal/toolsdoc": "tools",
 
-	"cmd/bot":              "adapters/... agent/... agent/llm/openai/openaitest alerts/... approvals/... internal/... store/... targets/... tools/...", // the demo's model is scripted
-	"cmd/countersign-lock": "targets/backend targets/lock",
-	"examples":             "approvals approvals/risk store tools targets/...",
+	"cmd/bot":                "adapters/... agent/... agent/llm/openai/openaitest alerts/... approvals/... internal/... store/... targets/... tools/...", // the demo's model is scripted
+	"cmd/countersign-lock":   "targets/backend targets/lock",
+	"cmd/countersign-parser": "tools/code/parser tools/code/wire",
+	"examples":               "approvals approvals/risk store tools targets/...",
 }
 
 // outside lists who may import what from elsewhere: a package or module, and our packages
@@ -117,7 +121,7 @@ var outside = map[string]string{
 	"github.com/sashabaranov/go-openai":    "agent/llm/openai",
 	"github.com/skeema/knownhosts":         "targets/ssh",
 	"github.com/slack-go/slack":            "adapters/slack",
-	"github.com/smacker/go-tree-sitter":    "tools/code",
+	"github.com/smacker/go-tree-sitter":    "tools/code/parser",
 	"github.com/spf13/cobra":               "cmd/bot",
 	"github.com/tiktoken-go/tokenizer":     "agent/tokens",
 	"github.com/yuin/goldmark":             "adapters/chat/markdown adapters/web",

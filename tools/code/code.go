@@ -17,11 +17,11 @@
 // trip. A search that no trigram helps, such as [0-9]{9}, tries all text: seconds.
 //
 // Symbols are found by tree-sitter grammars, which are code in C that reads hostile text.
-// So they run in a process of their own (see [Worker]), with a limit of time for each
-// file and of memory; a file that brings it down is reported as not parsed. (A megabyte of
+// So they are a program of their own, countersign-parser (see [Parser]), with a limit of time for
+// each file and of memory; a file that brings it down is reported as not parsed. (A megabyte of
 // brackets is enough: walking such a tree takes longer than the 8 s that a file has.) They are
-// found when they are first asked for, and kept by the content of the file. A build
-// without cgo has no grammars and refuses to tell symbols; the rest works.
+// found when they are first asked for, and kept by the content of the file. Without that
+// program, symbols are refused; the rest works.
 //
 // It follows no links, indexes nothing private to the bot, and shows nothing else than
 // what the target's account may read. It does not resolve names across files, and does not

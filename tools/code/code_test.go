@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,8 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
+	"countersign/targets/backend"
 	"countersign/targets/local"
 	"countersign/tools"
+	"countersign/tools/code/parser"
+	"countersign/tools/code/wire"
 	"countersign/tools/toolstest"
 )
 
@@ -32,7 +37,7 @@ func TestMain(m *testing.M) {
 		var err error
 		switch os.Args[1] {
 		case workerMode:
-			err = Worker(context.Background(), os.Stdin, os.Stdout)
+			err = parser.Run(context.Background(), os.Stdin, os.Stdout)
 		case crashingMode:
 			err = serveCrashing()
 		case lyingMode:
@@ -52,11 +57,11 @@ func TestMain(m *testing.M) {
 // serveCrashing is a worker that dies like C code does over a text with "BOOM" in it, and
 // says what cannot be of one with "LIE".
 func serveCrashing() error {
-	if err := writeFrame(os.Stdout, []byte(`{"protocol":1}`)); err != nil {
+	if err := wire.WriteFrame(os.Stdout, []byte(`{"protocol":1}`)); err != nil {
 		return err
 	}
 	for {
-		_, text, err := readRequest(os.Stdin)
+		_, text, err := wire.ReadRequest(os.Stdin)
 		if err != nil {
 			return nil //nolint:nilerr // the end
 		}
@@ -70,7 +75,7 @@ func serveCrashing() error {
 		if strings.Contains(string(text), "LIE") {
 			answer = `{"symbols":[{"kind":"function","name":"a\u001b[31m\nb","line":-5,"end":99999999,"complexity":-1}],"mistakes":[{"line":-1}]}`
 		}
-		if err := writeFrame(os.Stdout, []byte(answer)); err != nil {
+		if err := wire.WriteFrame(os.Stdout, []byte(answer)); err != nil {
 			return err
 		}
 	}
@@ -79,12 +84,8 @@ func serveCrashing() error {
 // needGrammars skips where the build has no C compiler; under CI that is a failure.
 func needGrammars(t testing.TB) {
 	t.Helper()
-	switch {
-	case grammars:
-	case os.Getenv("CI") == "true":
-		t.Fatal("this build has no grammars, because it was made without a C compiler; apt-get install gcc")
-	default:
-		t.Skip("this build has no grammars, because it was made without a C compiler; apt-get install gcc")
+	if !parser.Available() {
+		needstest.Missing(t, "this build has no grammars, because it was made without a C compiler; apt-get install gcc")
 	}
 }
 
@@ -94,7 +95,9 @@ func testWorker(t testing.TB, mode string) Starter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return WorkerIn(local.New(local.Options{}), exe, mode)
+	return func(ctx context.Context, stdin io.Reader, stdout io.Writer) (backend.Process, error) {
+		return start(ctx, local.New(local.Options{}), stdin, stdout, exe, mode)
+	}
 }
 
 // world is a directory and the tools over it.

@@ -19,6 +19,7 @@ import (
 
 	"countersign/targets/backend"
 	"countersign/tools"
+	"countersign/tools/code/wire"
 )
 
 const (
@@ -290,7 +291,7 @@ func (c Config) list(ctx context.Context, dir string) ([]*file, *snapshot, error
 			snap.out[outVendor]++
 		case i.Mode.Type() != 0:
 			snap.out[outSpecial]++
-		case i.Size > maxFile:
+		case i.Size > wire.MaxText:
 			snap.out[outBig]++
 		default:
 			list = append(list, &file{path: rel, size: i.Size, time: i.Time})

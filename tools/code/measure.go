@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"countersign/tools/code/wire"
+
 	"github.com/go-enry/go-enry/v2"
 )
 
@@ -162,7 +164,7 @@ func detectLanguage(ctx context.Context, l *look) (any, error) {
 		}
 		return detected{
 			summary: summary{Root: l.root, Files: 1}, File: shown([]byte(l.rel), maxPath), Language: orUnknown(f.lang),
-			Type: typeOf(f.lang), Binary: f.out != "", Symbols: parses(f.lang),
+			Type: typeOf(f.lang), Binary: f.out != "", Symbols: wire.Parses(f.lang),
 		}, nil
 	}
 	s, err := l.index(ctx)
@@ -177,7 +179,7 @@ func detectLanguage(ctx context.Context, l *look) (any, error) {
 	}
 	for i, name := range sorted(size) {
 		if i == 0 {
-			out.Language, out.Type, out.Symbols = name, typeOf(name), parses(name)
+			out.Language, out.Type, out.Symbols = name, typeOf(name), wire.Parses(name)
 		}
 		percent := 0.0
 		if sum.Bytes > 0 {

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"countersign/targets/backend"
+	"countersign/tools/code/wire"
 )
 
 // remoteReaders is how many files are read at once where each is a round trip.
@@ -42,7 +43,7 @@ func (r reader) one(ctx context.Context, rel string) ([]byte, error) {
 	if err := r.straight(ctx, name); err != nil {
 		return nil, err
 	}
-	b, err := r.target.FS().ReadFile(ctx, name, maxFile)
+	b, err := r.target.FS().ReadFile(ctx, name, wire.MaxText)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +206,7 @@ func (r reader) unpack(ctx context.Context, in io.Reader, want map[string]*file,
 		}
 		name := strings.TrimPrefix(h.Name, "./")
 		f := want[name]
-		if f == nil || h.Typeflag != tar.TypeReg || h.Size > maxFile {
+		if f == nil || h.Typeflag != tar.TypeReg || h.Size > wire.MaxText {
 			continue // a link, or grown: reading it says why it is left out
 		}
 		b := make([]byte, h.Size)

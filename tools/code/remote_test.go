@@ -13,6 +13,7 @@ import (
 	"countersign/targets/backend"
 	"countersign/targets/ssh"
 	"countersign/targets/ssh/sshtest"
+	"countersign/tools/code/parser"
 )
 
 // counting counts what is asked of a target.
@@ -100,7 +101,7 @@ func TestOverSSH(t *testing.T) {
 			if got := as[matches](w, "indexer_search_code", args(`"pattern":"Changed"`)); len(got.Matches) != 1 {
 				t.Errorf("%+v", got)
 			}
-			if grammars {
+			if parser.Available() {
 				if got := as[extracted](w, "indexer_extract_symbols", args(`"name":"changed"`)); len(got.Symbols) != 1 || got.Symbols[0].Line != 3 {
 					t.Errorf("%+v", got)
 				}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"countersign/tools"
+	"countersign/tools/code/wire"
 )
 
 // maxSymbolCache is how many bytes of symbols a [Cache] keeps.
@@ -58,7 +59,7 @@ func (c *symbolCache) put(k symbolKey, b []byte) {
 
 // pack writes a file's symbols into few bytes: a million of them are looked through for
 // one question.
-func pack(p parsed) []byte {
+func pack(p wire.Parsed) []byte {
 	var b []byte
 	flag := func(v bool) byte {
 		if v {
@@ -143,10 +144,10 @@ func sameKind(want, kind string) bool {
 // located is a symbol and where it is.
 type located struct {
 	File string `json:"file"`
-	symbol
+	wire.Symbol
 }
 
-func (s symbol) write(b *strings.Builder, file string) {
+func write(b *strings.Builder, s wire.Symbol, file string) {
 	name := s.Name
 	if s.Parent != "" {
 		name = s.Parent + "." + name
@@ -180,7 +181,7 @@ func (e extracted) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d symbols; %s files were parsed\n", len(e.Symbols), thousands(e.Parsed))
 	for _, s := range e.Symbols {
-		s.write(&b, s.File)
+		write(&b, s.Symbol, s.File)
 	}
 	for _, s := range e.NotParsed {
 		fmt.Fprintf(&b, "[not parsed: %s]\n", s)
@@ -194,9 +195,6 @@ const maxNotParsed = 20
 
 // canParse refuses where there is no parser.
 func (l *look) canParse() error {
-	if !grammars {
-		return tools.Failed("%s", noGrammars)
-	}
 	if l.Worker == nil {
 		return tools.Failed("this bot has no parser set up, so it cannot tell symbols; search with indexer_search_code")
 	}
@@ -215,7 +213,7 @@ func extractSymbols(ctx context.Context, l *look) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !parses(f.lang) || f.out != "" {
+		if !wire.Parses(f.lang) || f.out != "" {
 			return nil, notParseable(l.args.Path, f)
 		}
 		f.kept = deflate(b) // it is read already
@@ -229,7 +227,7 @@ func extractSymbols(ctx context.Context, l *look) (any, error) {
 		out.summary = l.summary(s)
 		// A name stands in the text of its file, so the index rules out most.
 		for _, f := range s.candidates(holding([]string{string(w.name)})) {
-			if parses(f.lang) && l.fits(f.path) && !l.private(reader{l.Target, l.root}.abs(f.path)) {
+			if wire.Parses(f.lang) && l.fits(f.path) && !l.private(reader{l.Target, l.root}.abs(f.path)) {
 				todo = append(todo, f)
 			}
 		}
@@ -279,7 +277,7 @@ func (e *extraction) run(ctx context.Context, todo []*file, w wanted, out *extra
 				continue
 			}
 			if st.cut {
-				out.note("%s has more than %s symbols; the rest is left out", name, thousands(maxSymbols))
+				out.note("%s has more than %s symbols; the rest is left out", name, thousands(wire.MaxSymbols))
 			}
 			for len(u.b) > 0 && !out.Truncated {
 				kind, id, parent, sig := u.text(), u.text(), u.text(), u.text()
@@ -293,7 +291,7 @@ func (e *extraction) run(ctx context.Context, todo []*file, w wanted, out *extra
 					continue
 				}
 				room -= size
-				out.Symbols = append(out.Symbols, located{name, symbol{
+				out.Symbols = append(out.Symbols, located{name, wire.Symbol{
 					Kind: string(kind), Name: string(id), Parent: string(parent), Signature: string(sig), Line: line, End: line + length, Depth: depth,
 				}})
 			}
@@ -332,13 +330,13 @@ func (e *extraction) rows(ctx context.Context, files []*file) ([][]byte, error) 
 		i := at[f]
 		defer e.p.did(int64(len(text)))
 		if err != nil {
-			rows[i] = pack(parsed{Refused: "it could not be read"})
+			rows[i] = pack(wire.Parsed{Refused: "it could not be read"})
 			return
 		}
-		p, err := e.pool.parse(ctx, request{Language: f.lang}, text)
+		p, err := e.pool.parse(ctx, wire.Request{Language: f.lang}, text)
 		switch {
 		case errors.Is(err, errCrash):
-			p = parsed{Refused: errCrash.Error()}
+			p = wire.Parsed{Refused: errCrash.Error()}
 		case err != nil:
 			cancel(err)
 			return
@@ -360,18 +358,18 @@ func (e *extraction) rows(ctx context.Context, files []*file) ([][]byte, error) 
 
 // analyzed is the result of indexer_analyze_file.
 type analyzed struct {
-	Root     string   `json:"root"`
-	File     string   `json:"file"`
-	Language string   `json:"language"`
-	Metrics  tally    `json:"metrics"`
-	Imports  []symbol `json:"imports"`
-	Symbols  []symbol `json:"symbols"`
+	Root     string        `json:"root"`
+	File     string        `json:"file"`
+	Language string        `json:"language"`
+	Metrics  tally         `json:"metrics"`
+	Imports  []wire.Symbol `json:"imports"`
+	Symbols  []wire.Symbol `json:"symbols"`
 	// Complex are the functions with most branches, most first.
 	Complex []string `json:"most_complex,omitempty"`
 	// Deepest is how many branches are in each other at most.
-	Deepest  int       `json:"deepest_nesting"`
-	Mistakes []mistake `json:"syntax_errors"`
-	Notes    []string  `json:"notes,omitempty"`
+	Deepest  int            `json:"deepest_nesting"`
+	Mistakes []wire.Mistake `json:"syntax_errors"`
+	Notes    []string       `json:"notes,omitempty"`
 }
 
 // String implements fmt.Stringer: the form for people.
@@ -381,7 +379,7 @@ func (a analyzed) String() string {
 		thousands(a.Metrics.Lines), thousands(a.Metrics.Code), thousands(a.Metrics.Comment), thousands(a.Metrics.Blank))
 	for _, s := range append(slices.Clone(a.Imports), a.Symbols...) {
 		b.WriteString(strings.Repeat("  ", min(s.Depth, 10)))
-		s.write(&b, "")
+		write(&b, s, "")
 	}
 	for _, m := range a.Mistakes {
 		fmt.Fprintf(&b, "%d:%d syntax error: %s\n", m.Line, m.Column, m.Text)
@@ -400,12 +398,12 @@ func analyzeFile(ctx context.Context, l *look) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !parses(f.lang) || f.out != "" {
+	if !wire.Parses(f.lang) || f.out != "" {
 		return nil, notParseable(l.args.Path, f)
 	}
 	pool := newPool(l.Worker, 1)
 	defer pool.close()
-	p, err := pool.parse(ctx, request{Language: f.lang, Full: true}, text)
+	p, err := pool.parse(ctx, wire.Request{Language: f.lang, Full: true}, text)
 	if err != nil {
 		if errors.Is(err, errCrash) {
 			return nil, tools.Failed("%s was not parsed: %w", l.args.Path, err)
@@ -417,12 +415,12 @@ func analyzeFile(ctx context.Context, l *look) (any, error) {
 	}
 	out := analyzed{
 		Root: shown([]byte(l.root), maxPath), File: shown([]byte(l.rel), maxPath), Language: f.lang,
-		Imports: []symbol{}, Symbols: []symbol{}, Mistakes: append([]mistake{}, p.Mistakes...),
+		Imports: []wire.Symbol{}, Symbols: []wire.Symbol{}, Mistakes: append([]wire.Mistake{}, p.Mistakes...),
 	}
 	out.Metrics.Language = f.lang
 	out.Metrics.add(f)
 	room := maxShownText
-	var functions []symbol
+	var functions []wire.Symbol
 	for _, s := range p.Symbols {
 		out.Deepest = max(out.Deepest, s.Nesting)
 		if s.Complexity > 1 {
@@ -440,15 +438,15 @@ func analyzeFile(ctx context.Context, l *look) (any, error) {
 			out.Symbols = append(out.Symbols, s)
 		}
 	}
-	slices.SortStableFunc(functions, func(a, b symbol) int { return b.Complexity - a.Complexity })
+	slices.SortStableFunc(functions, func(a, b wire.Symbol) int { return b.Complexity - a.Complexity })
 	for _, s := range functions[:min(len(functions), 5)] {
 		out.Complex = append(out.Complex, fmt.Sprintf("%s (line %d): complexity %d, nesting %d", s.Name, s.Line, s.Complexity, s.Nesting))
 	}
 	if p.Cut {
 		out.Notes = append(out.Notes, "there are more symbols than are shown; ask for some with indexer_extract_symbols")
 	}
-	if len(out.Mistakes) >= maxMistakes {
-		out.Notes = append(out.Notes, fmt.Sprintf("only the first %d syntax errors are shown", maxMistakes))
+	if len(out.Mistakes) >= wire.MaxMistakes {
+		out.Notes = append(out.Notes, fmt.Sprintf("only the first %d syntax errors are shown", wire.MaxMistakes))
 	}
 	return out, nil
 }

@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"countersign/tools/code/wire"
 )
 
 func TestOnlyTheFileThatCrashesTheParserIsLost(t *testing.T) {
@@ -52,20 +53,20 @@ func TestAParserIsNotBelieved(t *testing.T) {
 // hostile are texts that are made to hurt.
 func hostile() map[string]string {
 	r := rand.New(rand.NewPCG(1, 2))
-	noise := make([]byte, maxFile-1)
+	noise := make([]byte, wire.MaxText-1)
 	for i := range noise {
 		noise[i] = byte(1 + r.IntN(255))
 	}
 	return map[string]string{
-		"brackets":      strings.Repeat("(", maxFile-1),
-		"braces":        strings.Repeat("{[(", maxFile/3-1),
-		"closing":       strings.Repeat(")}]", maxFile/3-1),
+		"brackets":      strings.Repeat("(", wire.MaxText-1),
+		"braces":        strings.Repeat("{[(", wire.MaxText/3-1),
+		"closing":       strings.Repeat(")}]", wire.MaxText/3-1),
 		"nested ifs":    "package a\nfunc f() {" + strings.Repeat("if x {", 100_000) + strings.Repeat("}", 100_000) + "}",
 		"nested calls":  "x = " + strings.Repeat("f(", 200_000) + strings.Repeat(")", 200_000),
 		"operators":     "x = 1" + strings.Repeat("+1", 400_000),
 		"not utf-8":     string(noise),
-		"one long line": strings.Repeat("a ", maxFile/2-1),
-		"quotes":        strings.Repeat("\"'`", maxFile/3-1),
+		"one long line": strings.Repeat("a ", wire.MaxText/2-1),
+		"quotes":        strings.Repeat("\"'`", wire.MaxText/3-1),
 		"many symbols":  "package a\n" + strings.Repeat("func f() {}\n", 60_000),
 		"heredocs":      strings.Repeat("cat <<A\n", 50_000),
 		"templates":     strings.Repeat("<T", 200_000),
@@ -98,62 +99,13 @@ func TestHostileFilesKillNothing(t *testing.T) {
 	}
 }
 
-func TestTheWorkerEndsWithItsInput(t *testing.T) {
-	needGrammars(t)
-	var in, out bytes.Buffer
-	for _, lang := range []string{"Go", "Klingon"} {
-		if err := writeRequest(&in, request{Language: lang}, []byte("package a\nfunc F() {}\n")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := serve(t.Context(), &in, &out, func() {}); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := readFrame(&out, maxHead); err != nil || string(b) != `{"protocol":1}` {
-		t.Errorf("%s %v", b, err)
-	}
-	p, err := readAnswer(&out, 3)
-	if err != nil || len(p.Symbols) != 1 || p.Symbols[0].Name != "F" {
-		t.Errorf("%+v %v", p, err)
-	}
-	if p, err = readAnswer(&out, 3); err != nil || p.Refused != "there is no grammar for this language" {
-		t.Errorf("%+v %v", p, err)
-	}
-	if err := serve(t.Context(), strings.NewReader("\x00\x00\x00\x02{}\x00"), &out, func() {}); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("half a request: %v", err)
-	}
-	if err := serve(t.Context(), strings.NewReader("\xff\xff\xff\xff"), &out, func() {}); !errors.Is(err, errFrame) {
-		t.Errorf("a long request: %v", err)
-	}
-}
-
-// FuzzProtocol: nothing that comes over the pipe brings either side down or gets past
-// its limits.
-func FuzzProtocol(f *testing.F) {
-	var b bytes.Buffer
-	_ = writeRequest(&b, request{Language: "Go"}, []byte("package a"))
-	f.Add(b.Bytes())
+// FuzzPacking: what a parser may answer is what comes out of its row again.
+func FuzzPacking(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x3e" + `{"symbols":[{"kind":"x","name":"\u0000","line":-1,"end":1e3}]}`))
-	f.Add([]byte("\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		r := bytes.NewReader(in)
-		for range 100 {
-			_, text, err := readRequest(r)
-			if err != nil {
-				break
-			}
-			if len(text) > maxFile {
-				t.Fatal("a text is longer than it can be")
-			}
-		}
-		p, err := readAnswer(bytes.NewReader(in), 10)
+		p, err := wire.ReadAnswer(bytes.NewReader(in), 10)
 		if err != nil {
 			return
-		}
-		for _, s := range p.Symbols {
-			if s.Line < 1 || s.End < s.Line || s.End > 10 || len(s.Name) > maxName+3 || strings.ContainsAny(s.Name+s.Kind+s.Signature+s.Parent, "\n\x1b") || !utf8.ValidString(s.Name) {
-				t.Fatalf("%+v", s)
-			}
 		}
 		u := unpacker{pack(p)}
 		unpackStatus(&u)
@@ -176,11 +128,11 @@ func TestAPoolEndsWithItsCall(t *testing.T) {
 	needGrammars(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	p := newPool(testWorker(t, workerMode), 1)
-	if _, err := p.parse(ctx, request{Language: "Go"}, []byte("package a\n")); err != nil {
+	if _, err := p.parse(ctx, wire.Request{Language: "Go"}, []byte("package a\n")); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
-	if _, err := p.parse(ctx, request{Language: "Go"}, []byte("package a\n")); !errors.Is(err, context.Canceled) {
+	if _, err := p.parse(ctx, wire.Request{Language: "Go"}, []byte("package a\n")); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	p.close()

@@ -1,6 +1,6 @@
 //go:build cgo
 
-package code
+package parser
 
 import (
 	"context"
@@ -20,6 +20,8 @@ import (
 	"github.com/smacker/go-tree-sitter/rust"
 	"github.com/smacker/go-tree-sitter/typescript/tsx"
 	"github.com/smacker/go-tree-sitter/typescript/typescript"
+
+	"countersign/tools/code/wire"
 )
 
 // grammars says whether this build can parse.
@@ -126,12 +128,6 @@ func grammarOf(lang string) (grammar, bool) {
 	return grammar{}, false
 }
 
-// parses reports whether a language has a grammar here.
-func parses(lang string) bool {
-	_, ok := grammarOf(lang)
-	return ok
-}
-
 // parsers are the parsers and queries of one worker, made as they are needed. They have
 // one owner.
 type parsers map[string]*loaded
@@ -167,24 +163,24 @@ func (ps parsers) get(lang string) (*loaded, error) {
 }
 
 // parse parses one text.
-func (ps parsers) parse(ctx context.Context, q request, text []byte) parsed {
+func (ps parsers) parse(ctx context.Context, q wire.Request, text []byte) wire.Parsed {
 	l, err := ps.get(q.Language)
 	if err != nil {
-		return parsed{Refused: err.Error()}
+		return wire.Parsed{Refused: err.Error()}
 	}
 	if len(text) > math.MaxInt32 {
-		return parsed{Refused: "it is too large"}
+		return wire.Parsed{Refused: "it is too large"}
 	}
 	// The binding starts a goroutine for a context that can end, which costs more than most
 	// files; the limit of time ends a parse, and the parent ends the process.
 	tree, err := l.parser.ParseCtx(context.WithoutCancel(ctx), nil, text)
 	if err != nil {
 		l.parser.Reset() // or it goes on with this text the next time
-		return parsed{Refused: "parsing took longer than " + parseTime.String()}
+		return wire.Parsed{Refused: "parsing took longer than " + parseTime.String()}
 	}
 	defer tree.Close()
 	root := tree.RootNode()
-	out := parsed{Broken: root.HasError()}
+	out := wire.Parsed{Broken: root.HasError()}
 	spans := l.symbols(root, text, &out)
 	if q.Full {
 		l.complexity(root, spans, &out)
@@ -203,10 +199,10 @@ type span struct {
 }
 
 // symbols runs the query. Its results are in the order of the text, the outer first.
-func (l *loaded) symbols(root *sitter.Node, text []byte, out *parsed) []span {
+func (l *loaded) symbols(root *sitter.Node, text []byte, out *wire.Parsed) []span {
 	type found struct {
 		span
-		symbol
+		wire.Symbol
 	}
 	var list []found
 	cursor := sitter.NewQueryCursor()
@@ -223,7 +219,7 @@ func (l *loaded) symbols(root *sitter.Node, text []byte, out *parsed) []span {
 		for _, c := range m.Captures {
 			switch name := l.query.CaptureNameForId(c.Index); name {
 			case "name":
-				f.Name = one(c.Node.Content(text), maxName)
+				f.Name = wire.Line(c.Node.Content(text), wire.MaxName)
 			case "_f":
 				helper = c.Node.Content(text)
 			default:
@@ -245,7 +241,7 @@ func (l *loaded) symbols(root *sitter.Node, text []byte, out *parsed) []span {
 		if node == nil || f.Name == "" {
 			continue
 		}
-		if len(list) >= maxSymbols {
+		if len(list) >= wire.MaxSymbols {
 			out.Cut = true
 			break
 		}
@@ -270,9 +266,9 @@ func (l *loaded) symbols(root *sitter.Node, text []byte, out *parsed) []span {
 		return int(int64(b.to) - int64(a.to))
 	})
 	spans := make([]span, len(list))
-	out.Symbols = make([]symbol, len(list))
+	out.Symbols = make([]wire.Symbol, len(list))
 	for i, f := range list {
-		spans[i], out.Symbols[i] = f.span, f.symbol
+		spans[i], out.Symbols[i] = f.span, f.Symbol
 	}
 	return spans
 }
@@ -294,12 +290,12 @@ func signature(node *sitter.Node, text []byte) string {
 			to = t.StartByte() + uint32(i) //nolint:gosec // less than a file
 		}
 	}
-	to = min(to, from+4*maxSignature)
+	to = min(to, from+4*wire.MaxSignature)
 	s := string(text[from:to])
 	if body == nil {
 		s, _, _ = strings.Cut(s, "\n")
 	}
-	s = one(s, maxSignature)
+	s = wire.Line(s, wire.MaxSignature)
 	return strings.TrimSpace(strings.TrimRight(s, " {:"))
 }
 
@@ -312,11 +308,11 @@ func receiver(s string) string {
 	if i := strings.LastIndexAny(s, " *"); i >= 0 {
 		s = s[i+1:]
 	}
-	return one(s, maxName)
+	return wire.Line(s, wire.MaxName)
 }
 
 // nest says what each symbol is in.
-func nest(lang string, spans []span, symbols []symbol) {
+func nest(lang string, spans []span, symbols []wire.Symbol) {
 	var open []int
 	for i, s := range spans {
 		for len(open) > 0 && spans[open[len(open)-1]].to <= s.from {
@@ -331,7 +327,7 @@ func nest(lang string, spans []span, symbols []symbol) {
 		if s.receiver != "" {
 			names = append(names, s.receiver)
 		}
-		sym.Parent = one(strings.Join(names, "."), 2*maxName)
+		sym.Parent = wire.Line(strings.Join(names, "."), 2*wire.MaxName)
 		if len(open) > 0 && sym.Kind == "function" && (lang == "Python" || lang == "Rust") {
 			switch symbols[open[len(open)-1]].Kind {
 			case "class", "impl", "trait":
@@ -348,12 +344,12 @@ func nest(lang string, spans []span, symbols []symbol) {
 }
 
 // complexity counts the branches of each function; a branch counts for the innermost.
-func (l *loaded) complexity(root *sitter.Node, spans []span, out *parsed) {
+func (l *loaded) complexity(root *sitter.Node, spans []span, out *wire.Parsed) {
 	var branches []span
 	cursor := sitter.NewQueryCursor()
 	defer cursor.Close()
 	cursor.Exec(l.branches, root)
-	for len(branches) < 10*maxSymbols {
+	for len(branches) < 10*wire.MaxSymbols {
 		m, ok := cursor.NextMatch()
 		if !ok {
 			break
@@ -405,21 +401,21 @@ const maxSteps = 200_000
 
 // mistakes finds the first places that the grammar does not know. It goes only where
 // there are some.
-func mistakes(root *sitter.Node, text []byte, out *parsed) {
+func mistakes(root *sitter.Node, text []byte, out *wire.Parsed) {
 	cursor := sitter.NewTreeCursor(root)
 	defer cursor.Close()
 	for range maxSteps {
 		n := cursor.CurrentNode()
 		down := n.HasError()
 		if n.IsError() || n.IsMissing() {
-			m := mistake{Line: int(n.StartPoint().Row) + 1, Column: int(n.StartPoint().Column) + 1}
+			m := wire.Mistake{Line: int(n.StartPoint().Row) + 1, Column: int(n.StartPoint().Column) + 1}
 			if n.IsMissing() {
 				m.Text = "missing " + n.Type()
 			} else {
-				m.Text = "unexpected " + one(string(text[n.StartByte():min(n.EndByte(), n.StartByte()+80)]), 60)
+				m.Text = "unexpected " + wire.Line(string(text[n.StartByte():min(n.EndByte(), n.StartByte()+80)]), 60)
 			}
 			out.Mistakes = append(out.Mistakes, m)
-			if len(out.Mistakes) >= maxMistakes {
+			if len(out.Mistakes) >= wire.MaxMistakes {
 				return
 			}
 			down = false

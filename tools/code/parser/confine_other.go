@@ -1,6 +1,6 @@
 //go:build !linux
 
-package code
+package parser
 
 // confine limits nothing here.
 func confine() error { return nil }

@@ -1,0 +1,122 @@
+package code
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"countersign/targets/backend"
+)
+
+// parserName is the program that parses (cmd/countersign-parser).
+const parserName = "countersign-parser"
+
+var errNoParser = errors.New("symbols need the program " + parserName + ", which is not here: install it beside the bot, or search with indexer_search_code")
+
+// buildTime bounds the build of the parser in a checkout: C code, cold, on a slow machine.
+const buildTime = 5 * time.Minute
+
+// Parser returns a Starter of the program countersign-parser on the bot's own machine, t.
+// It is looked for beside the running program and on PATH. A bot that runs from a checkout
+// of its source builds it the first time that somebody asks for symbols, into the cache
+// directory of the account. Where there is none, the Starter's error says how to get it.
+func Parser(t backend.Target) Starter {
+	p := &program{target: t}
+	return func(ctx context.Context, stdin io.Reader, stdout io.Writer) (backend.Process, error) {
+		exe, err := p.find(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return start(ctx, t, stdin, stdout, exe)
+	}
+}
+
+func start(ctx context.Context, t backend.Target, stdin io.Reader, stdout io.Writer, argv ...string) (backend.Process, error) {
+	return t.Start(ctx, backend.Spec{Argv: argv, Dir: "/", Stdin: stdin, Stdout: stdout, Grace: time.Millisecond})
+}
+
+// program is the parser's program, found or built once.
+type program struct {
+	target backend.Target
+
+	mu    sync.Mutex // held while it is built: others wait for the same build
+	built string     // where it was built to
+	err   error      // why it could not be
+}
+
+func (p *program) find(ctx context.Context) (string, error) {
+	// Looked for each time: it may have been installed meanwhile.
+	if exe := installed(); exe != "" {
+		return exe, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.built == "" && p.err == nil {
+		p.built, p.err = p.build(ctx)
+		if ctx.Err() != nil { // whoever asks next tries again
+			p.err = nil
+			return "", ctx.Err()
+		}
+	}
+	return p.built, p.err
+}
+
+// installed returns the path of an installed parser, or "".
+func installed() string {
+	dirs := filepath.SplitList(os.Getenv("PATH"))
+	if exe, err := os.Executable(); err == nil {
+		dirs = append([]string{filepath.Dir(exe)}, dirs...)
+	}
+	for _, dir := range dirs {
+		path := filepath.Join(dir, parserName)
+		if info, err := os.Stat(path); filepath.IsAbs(path) && err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+// build builds the parser in the checkout that this program was built in.
+func (p *program) build(ctx context.Context) (string, error) {
+	_, self, _, _ := runtime.Caller(0)
+	root := filepath.Dir(filepath.Dir(filepath.Dir(self)))
+	if _, err := os.Stat(filepath.Join(root, "cmd", parserName, "main.go")); err != nil || !filepath.IsAbs(self) {
+		return "", errNoParser
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("%w (it can't be built here: %w)", errNoParser, err)
+	}
+	to := filepath.Join(cache, "countersign", parserName)
+	var out bytes.Buffer
+	ctx, cancel := context.WithTimeout(ctx, buildTime)
+	defer cancel()
+	// The account's own environment, which says where Go and its caches are.
+	process, err := p.target.Start(ctx, backend.Spec{
+		Argv: []string{"go", "build", "-o", to, "./cmd/" + parserName}, Dir: root,
+		Env: append(os.Environ(), "CGO_ENABLED=1"), Stdout: &out, Stderr: &out,
+	})
+	if err == nil {
+		var res backend.Result
+		if res, err = process.Wait(); err == nil && res.Code != 0 {
+			err = errors.New(lastLine(out.String()))
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w (building it needs Go and a C compiler: %w)", errNoParser, err)
+	}
+	return to, nil
+}
+
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
