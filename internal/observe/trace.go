@@ -17,12 +17,12 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"countersign/adapters/chat"
+	"countersign/internal/observe/otlp"
 )
 
 const defaultService = "countersign"
@@ -50,9 +50,12 @@ func tracing(ctx context.Context, cfg Config) (*sdktrace.TracerProvider, error) 
 		}
 		break
 	}
-	exporter, err := otlptracehttp.New(ctx)
+	if from == envEndpoint {
+		endpoint = strings.TrimRight(endpoint, "/") + "/v1/traces"
+	}
+	exporter, err := otlp.New(endpoint, os.Getenv)
 	if err != nil {
-		return nil, fmt.Errorf("observe: the exporter of traces cannot be made: %w", err)
+		return nil, fmt.Errorf("observe: %w", err)
 	}
 	return provider(ctx, cfg, exporter, func(e sdktrace.SpanExporter) sdktrace.SpanProcessor {
 		return sdktrace.NewBatchSpanProcessor(e)
