@@ -116,8 +116,7 @@ func newEngine(b *testing.B, m llm.Model, progress func(chat.ThreadID, chat.Prog
 	check(err)
 	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {Web: []string{"alice"}}})
 	check(err)
-	counter, err := tokens.New()
-	check(err)
+	counter := tokens.New()
 	redactor := redact.New("a secret of the configuration")
 	e := &engine{db: db}
 	e.sender = outbox.NewSender(db, outbox.Options{

@@ -7,10 +7,11 @@
 package tokens
 
 import (
-	"fmt"
+	"sync"
 	"unicode/utf8"
 
-	"github.com/tiktoken-go/tokenizer"
+	// Not the package above it, which links the vocabularies of older models, 5 MB.
+	"github.com/tiktoken-go/tokenizer/codec"
 )
 
 // Sizes in bytes. 52 KB of log take 13 ms to count, so a text of a megabyte is
@@ -22,19 +23,13 @@ const (
 	maxToken   = 128      // of the longest token of o200k_base, a run of blanks
 )
 
-// Counter counts tokens. It is safe for concurrent use. Making one takes some 20 ms
-// and a few megabytes, so a program makes one.
-type Counter struct{ codec tokenizer.Codec }
+// Counter counts tokens. It is safe for concurrent use. The first count loads the
+// vocabulary, some 20 ms and a few megabytes, so a program makes one Counter.
+type Counter struct{ codec func() *codec.Codec }
 
 // New returns a counter with the vocabulary o200k_base, which is that of the models of
 // OpenAI since GPT-4o. Other models differ; see [Calibration].
-func New() (*Counter, error) {
-	codec, err := tokenizer.Get(tokenizer.O200kBase)
-	if err != nil {
-		return nil, fmt.Errorf("tokens: load the vocabulary: %w", err)
-	}
-	return &Counter{codec}, nil
-}
+func New() *Counter { return &Counter{sync.OnceValue(codec.NewO200kBase)} }
 
 // Count returns the number of tokens of text. Up to 12 KiB it is exact; of a longer text
 // eight samples are counted and scaled by a cheap look at the whole, so that any
@@ -55,7 +50,7 @@ func (c *Counter) Count(text string) int {
 }
 
 func (c *Counter) exact(text string) int {
-	n, err := c.codec.Count(text)
+	n, err := c.codec().Count(text)
 	if err != nil {
 		return len(text)/2 + 1 // nothing that people or programs write is denser
 	}

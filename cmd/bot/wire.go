@@ -260,10 +260,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	if err := b.observe(ctx); err != nil {
 		return err
 	}
-	counter, err := tokens.New()
-	if err != nil {
-		return fmt.Errorf("the tokenizer cannot be made: %w", err)
-	}
+	counter := tokens.New()
 	b.agent = agent.New(agent.Config{
 		DB: b.db, Model: b.observer.Model(model), Tools: toolbox{b}, Gate: b.gate, Outbox: post{b.sender},
 		Owner: b.replicas.Name(), Replicas: b.replicas,

@@ -199,10 +199,7 @@ func (b *bot) assemble(peers agent.Replicas, owner string, alive func(store.Tx, 
 	if err != nil {
 		return err
 	}
-	counter, err := tokens.New()
-	if err != nil {
-		return err
-	}
+	counter := tokens.New()
 	redactor := redact.New("a secret of the configuration")
 	b.sender = outbox.NewSender(b.db, outbox.Options{Send: b.send, Concurrency: 256, Timeout: time.Minute, Log: b.log, Owner: owner, Alive: alive})
 	b.gate = gate.New(gate.Config{

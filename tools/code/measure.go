@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"countersign/tools/code/wire"
-
-	"github.com/go-enry/go-enry/v2"
 )
 
 // tally is what the files of a language are together.
@@ -195,19 +193,4 @@ func orUnknown(lang string) string {
 		return noLanguage
 	}
 	return lang
-}
-
-func typeOf(lang string) string {
-	switch enry.GetLanguageType(lang) {
-	case enry.Programming:
-		return "programming"
-	case enry.Data:
-		return "data"
-	case enry.Markup:
-		return "markup"
-	case enry.Prose:
-		return "prose"
-	case enry.Unknown:
-	}
-	return ""
 }

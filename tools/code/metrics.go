@@ -3,25 +3,7 @@ package code
 import (
 	"bytes"
 	"strings"
-
-	"github.com/go-enry/go-enry/v2"
 )
-
-// detectBytes is how much of a file its language is judged by; it is what Linguist
-// looks at too.
-const detectBytes = 16 << 10
-
-// language names the language of a file as Linguist does, or "". Extensions that only
-// one language has decide alone, because the heuristics for the others cost much more.
-func language(name string, content []byte) string {
-	if lang, safe := enry.GetLanguageByFilename(name); safe {
-		return lang
-	}
-	if lang, safe := enry.GetLanguageByExtension(name); safe {
-		return lang
-	}
-	return enry.GetLanguage(name, content[:min(len(content), detectBytes)])
-}
 
 // syntaxOf is how comments are written in a language.
 type syntaxOf struct {
