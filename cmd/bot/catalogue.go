@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"countersign/bot/machines"
 	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
@@ -38,9 +39,9 @@ func (b *bot) base() ([]tools.Tool, error) {
 	all := append([]tools.Tool{
 		clock.New(time.Now), b.outputs.Reader(),
 		plan.New(b.planCall, b.free), budget.New(budget.Config{Store: extensions{b}, Channel: config.ChannelOf}), past.New(transcripts{b}),
-	}, router.New(router.Config{Names: slices.Sorted(maps.Keys(b.machines)), Current: b.current, Allowed: b.allowed, Open: b.openTools}, patterns(b.file.Tools))...)
+	}, router.New(router.Config{Names: slices.Sorted(maps.Keys(b.machines)), Current: b.current, Allowed: b.allowed, Open: b.machines.Tools}, machines.Patterns(b.file.Tools))...)
 	all = append(all, delegate.New(delegate.Config{Agents: b.roles.Delegates(), Workflows: flows{b.library}, Plan: b.planCall, Free: b.free})...)
-	trust, err := b.trustTools()
+	trust, err := b.machines.TrustTools(b.mayTrust)
 	if err != nil {
 		return nil, err
 	}

@@ -106,7 +106,7 @@ func (b *bot) console(base string, examples []string) (*web.Adapter, error) {
 			b.log.Warn("the console is reachable from other machines, and its address is taken from each request: set web.origin to the address that people use")
 		}
 	}
-	if !b.noTerminals() {
+	if !b.machines.NoTerminals() {
 		cfg.Panes = panes{b}
 		cfg.WatchLinks = c.WatchLinks
 	}

@@ -86,23 +86,23 @@ func demo(cmd *cobra.Command, on choice) (err error) {
 		return err
 	}
 	defer b.close()
-	endIncident, err := startIncident(ctx, b.machines[name].target, home)
+	endIncident, err := startIncident(ctx, b.machines[name].Target, home)
 	if err != nil {
 		return err
 	}
 	defer endIncident()
-	if _, err := b.machines[name].connect(ctx); err != nil {
+	if _, err := b.machines[name].Connect(ctx); err != nil {
 		return fmt.Errorf("the target %s cannot be used: %w", name, err)
 	}
-	defer b.endTerminals(context.WithoutCancel(ctx))
+	defer b.machines.EndTerminals(context.WithoutCancel(ctx))
 	listen := e.Listen
 	if listen == "" {
 		listen = "127.0.0.1:0"
 	}
 	out := cmd.OutOrStdout()
 	say := func(format string, a ...any) { _, _ = fmt.Fprintf(out, format+"\n", a...) }
-	if o := b.machines[f.Agent.Target].state(); o != nil && o.notice != "" {
-		say("%s", o.notice)
+	if o := b.machines[f.Agent.Target].State(); o != nil && o.Notice != "" {
+		say("%s", o.Notice)
 	}
 	if err := b.serve(ctx, listen, []string{incident.Opening}, func(base string) {
 		say("Open this link (it works once, for ten minutes):\n\n  %s/#code=%s\n", base, web.LoginCode(b.key, "you", time.Now()))

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"countersign/bot/machines"
 	"countersign/internal/config"
 
 	"pgregory.net/rapid"
@@ -47,7 +48,7 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 	faulty := func(change func(*faults)) *patient {
 		x := &faults{Target: local.New(local.Options{Name: "x"})}
 		change(x)
-		return &patient{m: &machine{name: "x", cfg: config.TargetConfig{Kind: "ssh"}, target: x}, up: true, caps: backend.Caps{TempDir: dir, Bash: "/bin/bash", User: "ops"}}
+		return &patient{m: &machines.Machine{Name: "x", Config: config.TargetConfig{Kind: "ssh"}, Target: x}, up: true, caps: backend.Caps{TempDir: dir, Bash: "/bin/bash", User: "ops"}}
 	}
 	answer := func(out string) *patient {
 		return faulty(func(x *faults) { x.instead = backend.Spec{Argv: []string{"printf", "%s", out}} })
@@ -127,8 +128,8 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 		{"a target whose mistake is in the configuration", faulty(func(x *faults) { x.probe = errors.New("no such key; name another") }).reaches(ctx), "FAIL", "no such key", "name another"},
 		{"a target that does not say what to do", faulty(func(x *faults) { x.probe = broken }).reaches(ctx), "FAIL", "broken", "check the host, the network and the account"},
 		{"a target that does not answer", faulty(func(x *faults) { x.probe = context.DeadlineExceeded }).reaches(ctx), "FAIL", "did not answer in time", "check the host"},
-		{"a directory that is not there", (&patient{m: &machine{name: "x", cfg: config.TargetConfig{Kind: "local", Dir: filepath.Join(dir, "none")}, target: local.New(local.Options{})}}).reaches(ctx), "FAIL", "its directory", "correct targets.x.dir"},
-		{"a root that is not there", (&patient{m: &machine{name: "x", cfg: config.TargetConfig{Kind: "local", Dir: dir, Roots: []string{filepath.Join(dir, "no", "no")}}, target: local.New(local.Options{})}}).reaches(ctx), "warn", "its root", "correct targets.x.roots"},
+		{"a directory that is not there", (&patient{m: &machines.Machine{Name: "x", Config: config.TargetConfig{Kind: "local", Dir: filepath.Join(dir, "none")}, Target: local.New(local.Options{})}}).reaches(ctx), "FAIL", "its directory", "correct targets.x.dir"},
+		{"a root that is not there", (&patient{m: &machines.Machine{Name: "x", Config: config.TargetConfig{Kind: "local", Dir: dir, Roots: []string{filepath.Join(dir, "no", "no")}}, Target: local.New(local.Options{})}}).reaches(ctx), "warn", "its root", "correct targets.x.roots"},
 		{"an account that is root", faulty(func(x *faults) { x.caps = &backend.Caps{User: "root", Home: "/"} }).reaches(ctx), "warn", "as root on local", "use an account of the bot's own"},
 		{"a home that is not there", faulty(func(x *faults) { x.caps = &backend.Caps{User: "ops", Home: "/nowhere"} }).reaches(ctx), "FAIL", "the home /nowhere of ops", "set targets.x.dir"},
 		{"a shell that does not start", faulty(func(x *faults) { x.start = broken }).shell(ctx), "FAIL", "sh does not run (broken)", "look at /bin/sh there"},
@@ -170,7 +171,7 @@ func drifted(here, there time.Time) result {
 
 func wanted(p *patient) *patient {
 	on := true
-	p.m.cfg.Tmux = &on
+	p.m.Config.Tmux = &on
 	return p
 }
 

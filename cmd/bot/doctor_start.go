@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/bot/machines"
 	"countersign/internal/config"
 
 	"countersign/agent/role"
@@ -162,14 +163,10 @@ func offered(b *bot) result {
 		return skips("this needs the workflows")
 	}
 	b.outputs = output.New(output.Config{Readable: func() bool { return false }})
-	if b.machines, err = (&parts{env: b.env, file: b.file, log: b.log}).machines(); err != nil {
+	if b.machines, err = machines.NewSet(&machines.Options{Env: b.env, File: b.file, Log: b.log}); err != nil {
 		return skips("this needs the targets")
 	}
-	defer func() {
-		for _, m := range b.machines {
-			m.close()
-		}
-	}()
+	defer b.machines.Close()
 	if _, err := b.fetchTools(); err != nil {
 		return skips("this needs the section internet")
 	}

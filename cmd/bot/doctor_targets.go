@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"countersign/bot/machines"
 	"countersign/internal/config"
 
 	"golang.org/x/sync/errgroup"
@@ -62,15 +63,15 @@ func (d *doctor) targets(ctx context.Context, e config.Env, f config.File) error
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Targets)) {
-		p := &patient{}
+		p := &patient{file: f}
 		var err error
-		if p.m, err = (&parts{env: e, file: f, log: slog.New(&p.hears), hostKeys: e.KnownHosts(), keys: keys}).machine(name); err != nil {
+		if p.m, err = machines.New(name, &machines.Options{Env: e, File: f, Log: slog.New(&p.hears), HostKeys: e.KnownHosts(), Keys: keys}); err != nil {
 			list = append(list, []check{{name: "target " + name, run: func(context.Context) result {
-				return p.m.sentence(err, "correct targets."+name)
+				return sentence(p.m, err, "correct targets."+name)
 			}}})
 			continue
 		}
-		defer p.m.close()
+		defer p.m.Close()
 		list = append(list, p.checks())
 	}
 	return d.together(ctx, list)
@@ -134,7 +135,8 @@ func (d *doctor) oneByOne(ctx context.Context, list []check, out chan<- measured
 
 // patient is a target under examination. Its checks run one after the other.
 type patient struct {
-	m     *machine
+	m     *machines.Machine
+	file  config.File
 	hears ears
 	caps  backend.Caps
 	up    bool // it was reached, and caps is known
@@ -162,7 +164,7 @@ func (e *ears) WithAttrs([]slog.Attr) slog.Handler { return e }
 func (e *ears) WithGroup(string) slog.Handler { return e }
 
 func (p *patient) checks() []check {
-	name, kind := p.m.name, p.m.cfg.Kind
+	name, kind := p.m.Name, p.m.Config.Kind
 	list := []check{{name: "target " + name, limit: ssh.DefaultDialTimeout + ssh.DefaultHandshakeTimeout, run: p.reaches}}
 	if kind == "container" {
 		list = append(list, p.later("engine of ", 0, p.engine))
@@ -181,7 +183,7 @@ func (p *patient) checks() []check {
 
 // later is a check of a target that was reached.
 func (p *patient) later(what string, limit time.Duration, run func(context.Context) result) check {
-	return check{name: what + p.m.name, limit: limit, run: func(ctx context.Context) result {
+	return check{name: what + p.m.Name, limit: limit, run: func(ctx context.Context) result {
 		switch {
 		case p.up:
 			return run(ctx)
@@ -196,35 +198,35 @@ func (p *patient) later(what string, limit time.Duration, run func(context.Conte
 // reaches connects, and looks at the account and the directories.
 func (p *patient) reaches(ctx context.Context) result {
 	m, start := p.m, time.Now()
-	caps, err := m.target.Probe(ctx)
+	caps, err := m.Target.Probe(ctx)
 	took := time.Since(start).Round(time.Millisecond)
 	if err != nil {
 		return p.unreached(err)
 	}
 	p.caps, p.up = caps, true
 	switch {
-	case m.cfg.Dir != "":
-		if st, err := m.target.FS().Stat(ctx, m.cfg.Dir); err != nil || !st.Mode.IsDir() {
-			return fails("its directory %s is not there", m.cfg.Dir).mending("make it, or correct targets.%s.dir", m.name)
+	case m.Config.Dir != "":
+		if st, err := m.Target.FS().Stat(ctx, m.Config.Dir); err != nil || !st.Mode.IsDir() {
+			return fails("its directory %s is not there", m.Config.Dir).mending("make it, or correct targets.%s.dir", m.Name)
 		}
 	case caps.Home != "":
-		if st, err := m.target.FS().Stat(ctx, caps.Home); err != nil || !st.Mode.IsDir() {
-			return fails("the home %s of %s, where commands begin, is not there", caps.Home, caps.User).mending("make it, or set targets.%s.dir", m.name)
+		if st, err := m.Target.FS().Stat(ctx, caps.Home); err != nil || !st.Mode.IsDir() {
+			return fails("the home %s of %s, where commands begin, is not there", caps.Home, caps.User).mending("make it, or set targets.%s.dir", m.Name)
 		}
 	}
-	for _, root := range m.cfg.Roots {
-		if _, err := m.target.FS().Resolve(ctx, root); err != nil {
-			return fails("its root %s cannot be used (%v)", root, err).mending("make it, or correct targets.%s.roots", m.name)
+	for _, root := range m.Config.Roots {
+		if _, err := m.Target.FS().Resolve(ctx, root); err != nil {
+			return fails("its root %s cannot be used (%v)", root, err).mending("make it, or correct targets.%s.roots", m.Name)
 		}
-		if _, err := m.target.FS().Stat(ctx, root); err != nil {
-			return warns("its root %s is not there, so no tool for files touches anything below it", root).mending("make it, or correct targets.%s.roots", m.name)
+		if _, err := m.Target.FS().Stat(ctx, root); err != nil {
+			return warns("its root %s is not there, so no tool for files touches anything below it", root).mending("make it, or correct targets.%s.roots", m.Name)
 		}
 	}
 	where, after := "", ""
-	if m.cfg.Kind != "local" {
-		where, after = " on "+m.target.ID(), fmt.Sprintf(", reached after %s", took)
+	if m.Config.Kind != "local" {
+		where, after = " on "+m.Target.ID(), fmt.Sprintf(", reached after %s", took)
 	}
-	if caps.User == "root" && m.cfg.Kind != "container" {
+	if caps.User == "root" && m.Config.Kind != "container" {
 		return warns("commands run as root%s%s", where, after).mending("use an account of the bot's own")
 	}
 	return fine("commands run as %s%s%s", caps.User, where, after)
@@ -235,7 +237,7 @@ func (p *patient) reaches(ctx context.Context) result {
 func (p *patient) unreached(err error) result {
 	look := map[string]string{
 		"ssh": "check the host, the network and the account", "container": "start the container, or correct its name and engine",
-	}[p.m.cfg.Kind]
+	}[p.m.Config.Kind]
 	look = cmp.Or(look, "look at the account that the doctor runs as")
 	if a, ok := errors.AsType[*ssh.AuthError](err); ok {
 		text := a.Error()
@@ -248,18 +250,18 @@ func (p *patient) unreached(err error) result {
 	}
 	if u, ok := errors.AsType[*ssh.UnknownHostError](err); ok {
 		r := fails("the host %s (%s) is not known: it shows the key %s", u.Host, u.Address, u.Fingerprint)
-		if p.m.asks() {
+		if p.m.Asks() {
 			return r.mending("compare that with the host's own, and approve it on the card of %s", hostkey.Name)
 		}
 		return r.mending("compare that with the host's own, and add to a known_hosts file: %s", u.Line)
 	}
-	return p.m.sentence(err, look)
+	return sentence(p.m, err, look)
 }
 
 // sentence is what a backend said of a target, without the target's name before it and
 // with the cause, which stands at its end, where it belongs.
-func (m *machine) sentence(err error, mend string) result {
-	r := said("FAIL", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "ssh: target "+m.name+": "), m.name+": "), mend)
+func sentence(m *machines.Machine, err error, mend string) result {
+	r := said("FAIL", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "ssh: target "+m.Name+": "), m.Name+": "), mend)
 	for cause := errors.Unwrap(err); cause != nil; cause = errors.Unwrap(cause) {
 		if before, ok := strings.CutSuffix(r.mend, ": "+cause.Error()); ok {
 			r.text, r.mend = r.text+" ("+cause.Error()+")", before
@@ -270,7 +272,7 @@ func (m *machine) sentence(err error, mend string) result {
 }
 
 func (p *patient) engine(ctx context.Context) result {
-	t, ok := p.m.target.(*container.Target)
+	t, ok := p.m.Target.(*container.Target)
 	if !ok {
 		return skips("it is no container")
 	}
@@ -296,7 +298,7 @@ func (o *output4k) Write(p []byte) (int, error) {
 func (p *patient) look(ctx context.Context, s backend.Spec) (string, error) {
 	var out, errs output4k
 	s.Stdout, s.Stderr, s.Dir = &out, &errs, "/"
-	proc, err := p.m.target.Start(ctx, s)
+	proc, err := p.m.Target.Start(ctx, s)
 	if err != nil {
 		return "", err
 	}
@@ -315,24 +317,24 @@ func (p *patient) look(ctx context.Context, s backend.Spec) (string, error) {
 
 // reads says what holds the reads of the target that run unasked.
 func (p *patient) reads(context.Context) result {
-	f, s := p.m.file, p.caps.Lock
-	reads := approvals.Effective(approvals.Reads(p.m.cfg.Reads), approvals.Reads(f.Policy.Reads), s.By != "")
+	f, s := p.file, p.caps.Lock
+	reads := approvals.Effective(approvals.Reads(p.m.Config.Reads), approvals.Reads(f.Policy.Reads), s.By != "")
 	lacks := ""
 	if len(s.Lacks) > 0 {
 		lacks = " (" + strings.Join(s.Lacks, "; ") + ")"
 	}
 	const mend = "install perl, python3, bubblewrap or countersign-lock there; docs/gate.md says what each does"
 	switch {
-	case reads == approvals.ReadsAsk && s.By == "" && p.m.cfg.Reads != string(approvals.ReadsAsk) && f.Policy.Reads != string(approvals.ReadsAsk):
+	case reads == approvals.ReadsAsk && s.By == "" && p.m.Config.Reads != string(approvals.ReadsAsk) && f.Policy.Reads != string(approvals.ReadsAsk):
 		return warns("reads are to be enforced and there is no lock, so every read asks%s", lacks).mending(mend)
 	case reads == approvals.ReadsAsk:
 		return fine("every read asks, as configured")
 	case s.By == "":
 		return warns("there is no lock, so only plain reads run unasked%s", lacks).mending(mend)
 	case reads == approvals.ReadsPlain:
-		return fine("plain reads run unasked, locked %s%s", lockNames[s.By], lacks)
+		return fine("plain reads run unasked, locked %s%s", machines.LockName(s.By), lacks)
 	}
-	return fine("reads run locked %s%s", lockNames[s.By], lacks)
+	return fine("reads run locked %s%s", machines.LockName(s.By), lacks)
 }
 
 // shell looks whether sh does what it should, and whether there is bash.
@@ -359,16 +361,16 @@ func (p *patient) shell(ctx context.Context) result {
 func (p *patient) terminals(ctx context.Context) result {
 	m := p.m
 	switch {
-	case !m.cfg.Terminals():
+	case !m.Config.Terminals():
 		return skips("they are switched off (tmux: false), so commands run plainly")
-	case p.caps.Tmux == "" && m.cfg.Tmux != nil:
-		return fails("tmux is not installed").mending("install it there with apt-get install tmux, or write tmux: false under targets.%s", m.name)
+	case p.caps.Tmux == "" && m.Config.Tmux != nil:
+		return fails("tmux is not installed").mending("install it there with apt-get install tmux, or write tmux: false under targets.%s", m.Name)
 	case p.caps.Tmux == "":
 		return warns("tmux is not installed, so commands run plainly and nobody can watch them").mending("install it there with apt-get install tmux")
 	}
 	const mend = "see whether this works there: tmux -L doctor new-session -d && tmux -L doctor kill-server"
 	instance, start := "doctor-"+randomHex(4), time.Now()
-	s, err := tmux.Open(ctx, m.target, tmux.Options{Instance: instance, Guard: true, Reach: m.reach})
+	s, err := tmux.Open(ctx, m.Target, tmux.Options{Instance: instance, Guard: true, Reach: m.Reach})
 	if err != nil {
 		return fails("tmux %s is there and cannot be used (%v)", p.caps.Tmux, err).mending(mend)
 	}
@@ -405,7 +407,7 @@ func (p *patient) terminals(ctx context.Context) result {
 // files writes a small file in the directory for temporary files, reads it back and
 // removes it.
 func (p *patient) files(ctx context.Context) result {
-	fsys := p.m.target.FS()
+	fsys := p.m.Target.FS()
 	const mend = "look at the rights and the room of that directory"
 	dir, err := fsys.Resolve(ctx, cmp.Or(p.caps.TempDir, "/tmp"))
 	if err != nil {
@@ -434,10 +436,10 @@ func (p *patient) files(ctx context.Context) result {
 	}
 	removed = true
 	switch {
-	case p.m.cfg.Kind == "ssh" && p.hears.noSFTP.Load():
+	case p.m.Config.Kind == "ssh" && p.hears.noSFTP.Load():
 		return warns("a file was written, read and removed in %s by the shell, which is slower: the host has no SFTP that works", dir).
 			mending("add to its sshd_config: Subsystem sftp internal-sftp")
-	case p.m.cfg.Kind == "ssh":
+	case p.m.Config.Kind == "ssh":
 		return fine("a file was written and read by SFTP and removed in %s", dir)
 	}
 	return fine("a file was written, read and removed in %s", dir)
@@ -507,7 +509,7 @@ func (v volume) temp(dir string) result {
 
 // clock compares the target's clock with this one.
 func (p *patient) clock(ctx context.Context) result {
-	r := reading{who: p.m.name, before: time.Now()}
+	r := reading{who: p.m.Name, before: time.Now()}
 	out, err := p.look(ctx, backend.Spec{Argv: []string{"date", "+%s"}})
 	r.after = time.Now()
 	if err != nil {

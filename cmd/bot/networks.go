@@ -173,10 +173,10 @@ func (d desk) Overview(ctx context.Context, q chat.Inquiry) (chat.Overview, erro
 			o.Busy = append(o.Busy, chat.Busy{Thread: id, Doing: doing})
 		}
 	}
-	for _, m := range b.books() {
-		all, err := m.state().book.List(ctx, "")
+	for _, m := range b.machines.Books() {
+		all, err := m.State().Book.List(ctx, "")
 		if err != nil {
-			b.log.WarnContext(ctx, "the terminals of a target cannot be listed", "target", m.name, "error", err)
+			b.log.WarnContext(ctx, "the terminals of a target cannot be listed", "target", m.Name, "error", err)
 			continue
 		}
 		for _, s := range all {

@@ -200,7 +200,7 @@ func toolCommand() *cobra.Command {
 				return err
 			}
 			defer done()
-			defer b.endTerminals(context.WithoutCancel(cmd.Context()))
+			defer b.machines.EndTerminals(context.WithoutCancel(cmd.Context()))
 			if t, ok := b.everyone().Lookup(args[0]); ok && t.NeedsTmux {
 				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "Note: every run of `bot tool` has terminals of its own, which close when it exits.")
 			}
@@ -355,9 +355,9 @@ func (b *bot) once(ctx context.Context, me chat.User, call tools.Call, approve f
 
 // endTerminals ends the terminals of a one-shot run, whose instance name is its own.
 func (b *bot) endTerminals(ctx context.Context) {
-	for _, m := range b.books() {
-		if err := m.state().tmux.Destroy(ctx); err != nil {
-			b.log.Error("the terminals of this run could not be ended", "target", m.name, "error", err)
+	for _, m := range b.machines.Books() {
+		if err := m.State().Tmux.Destroy(ctx); err != nil {
+			b.log.Error("the terminals of this run could not be ended", "target", m.Name, "error", err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"countersign/adapters/chat"
+	"countersign/bot/machines"
 	"countersign/targets/session"
 	"countersign/targets/tmux"
 )
@@ -17,7 +18,7 @@ import (
 type pen struct{ b *bot }
 
 // at is the thread's machine with its terminals, and what somebody is there.
-func (p pen) at(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string) (m *machine, who session.Person, peer bool, err error) {
+func (p pen) at(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string) (m *machines.Machine, who session.Person, peer bool, err error) {
 	name, err := p.b.current(ctx, string(thread))
 	if err != nil {
 		return nil, who, false, err
@@ -60,24 +61,24 @@ func (p pen) Take(ctx context.Context, thread chat.ThreadID, by chat.User, group
 	case by.Bot:
 		return "Bots have no hands.", false, nil
 	case !peer:
-		return fmt.Sprintf("You are an observer on `%s`: you can watch with the line that `sessions` prints. Its approvers and moderators may take the keyboard.", m.name), false, nil
+		return fmt.Sprintf("You are an observer on `%s`: you can watch with the line that `sessions` prints. Its approvers and moderators may take the keyboard.", m.Name), false, nil
 	}
-	o, err := m.connect(ctx)
+	o, err := m.Connect(ctx)
 	if err != nil {
-		return fmt.Sprintf("The target %s cannot be reached now: %v.", m.name, err), false, nil
+		return fmt.Sprintf("The target %s cannot be reached now: %v.", m.Name, err), false, nil
 	}
-	if o.book == nil {
-		return "There is no terminal on `" + m.name + "`. " + o.notice, false, nil
+	if o.Book == nil {
+		return "There is no terminal on `" + m.Name + "`. " + o.Notice, false, nil
 	}
-	t, err := o.book.Take(ctx, string(thread), name, who)
+	t, err := o.Book.Take(ctx, string(thread), name, who)
 	if err != nil {
 		// Whatever failed, nobody was handed anything that they were told of.
 		if !sayable(err) {
-			m.log.ErrorContext(ctx, "the keyboard could not be handed over", "target", m.name, "error", err)
+			p.b.log.ErrorContext(ctx, "the keyboard could not be handed over", "target", m.Name, "error", err)
 		}
 		return refusal(err), false, nil
 	}
-	o.book.Mark(t.Session, "shared", who.Name+" takes the keyboard")
+	o.Book.Mark(t.Session, "shared", who.Name+" takes the keyboard")
 	from := ""
 	if t.From != "" {
 		from = " from " + t.From
@@ -85,7 +86,7 @@ func (p pen) Take(ctx context.Context, thread chat.ThreadID, by chat.User, group
 	if t.Again {
 		from = " still"
 	}
-	return fmt.Sprintf("%s has the keyboard of `%s` on `%s`%s, and I do nothing until you say `give`. Attach with:\n\n```\n%s\n```\nDetach with Ctrl-b d. What you type is told to me when you give it back; passwords that are not echoed are not.", who.Name, t.Session, m.name, from, t.Attach), true, nil
+	return fmt.Sprintf("%s has the keyboard of `%s` on `%s`%s, and I do nothing until you say `give`. Attach with:\n\n```\n%s\n```\nDetach with Ctrl-b d. What you type is told to me when you give it back; passwords that are not echoed are not.", who.Name, t.Session, m.Name, from, t.Attach), true, nil
 }
 
 // Give implements agent.Pen.
@@ -94,26 +95,26 @@ func (p pen) Give(ctx context.Context, thread chat.ThreadID, by chat.User, group
 	if err != nil {
 		return "", "", false, err
 	}
-	o, err := m.connect(ctx)
+	o, err := m.Connect(ctx)
 	if err != nil {
-		return fmt.Sprintf("The target %s cannot be reached now: %v.", m.name, err), "", false, nil
+		return fmt.Sprintf("The target %s cannot be reached now: %v.", m.Name, err), "", false, nil
 	}
-	if o.book == nil {
-		return "There is no terminal on `" + m.name + "`. " + o.notice, "", false, nil
+	if o.Book == nil {
+		return "There is no terminal on `" + m.Name + "`. " + o.Notice, "", false, nil
 	}
-	g, err := o.book.Give(ctx, string(thread), name, who)
+	g, err := o.Book.Give(ctx, string(thread), name, who)
 	if err != nil {
 		if !sayable(err) {
-			m.log.ErrorContext(ctx, "the keyboard could not be taken back", "target", m.name, "error", err)
+			p.b.log.ErrorContext(ctx, "the keyboard could not be taken back", "target", m.Name, "error", err)
 		}
 		return refusal(err), "", false, nil
 	}
-	o.book.Mark(g.Session, "shared", g.Holder+" gives the keyboard back")
-	what := fmt.Sprintf("%s had the keyboard of the session %s on %s from %s to now and typed:\n%s", g.Holder, g.Session, m.name, g.Since.UTC().Format("15:04:05"), g.Summary)
+	o.Book.Mark(g.Session, "shared", g.Holder+" gives the keyboard back")
+	what := fmt.Sprintf("%s had the keyboard of the session %s on %s from %s to now and typed:\n%s", g.Holder, g.Session, m.Name, g.Since.UTC().Format("15:04:05"), g.Summary)
 	if g.Summary == "nothing was typed" {
-		what = fmt.Sprintf("%s had the keyboard of the session %s on %s and typed nothing.", g.Holder, g.Session, m.name)
+		what = fmt.Sprintf("%s had the keyboard of the session %s on %s and typed nothing.", g.Holder, g.Session, m.Name)
 	}
-	held, _, err := o.book.Holder(ctx, string(thread))
+	held, _, err := o.Book.Holder(ctx, string(thread))
 	if err != nil {
 		return "", "", false, err
 	}

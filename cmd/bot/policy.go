@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/bot/machines"
 	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
@@ -114,7 +115,7 @@ func (k *counsel) spec(tool string) (toolLevel, error) {
 			return toolLevel{}, err
 		}
 		named := func(t tools.Tool) bool { return t.Spec().Name == s.Name }
-		t := toolLevel{s.Name, s.Level, slices.ContainsFunc(base, named) && !slices.ContainsFunc(patterns(b.file.Tools), named), s}
+		t := toolLevel{s.Name, s.Level, slices.ContainsFunc(base, named) && !slices.ContainsFunc(machines.Patterns(b.file.Tools), named), s}
 		k.specs[tool] = t
 		return t, nil
 	}

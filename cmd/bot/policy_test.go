@@ -166,12 +166,12 @@ policy:
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := b.machines["local"].connect(t.Context())
+	o, err := b.machines["local"].Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	lock := "none"
-	if o.caps.Lock.By != "" {
+	if o.Caps.Lock.By != "" {
 		lock = "enforced"
 	}
 	for _, tt := range []struct{ tool, args string }{

@@ -65,7 +65,7 @@ func (b *bot) parts(thread chat.ThreadID, limit int64) report.Parts {
 			return f, err
 		},
 	}
-	list, err := b.recordingsOf(thread)
+	list, err := b.recordings().Of(thread)
 	if err != nil {
 		b.log.Error("the recordings cannot be listed", "error", err)
 	}
@@ -73,7 +73,7 @@ func (b *bot) parts(thread chat.ThreadID, limit int64) report.Parts {
 		_, name, _ := strings.Cut(r.ID, "_")
 		p.Recordings = append(p.Recordings, report.Recording{
 			Name: strings.TrimSuffix(name, ".cast"),
-			Open: func() (io.ReadCloser, error) { return b.openRecording(thread, r.ID) },
+			Open: func() (io.ReadCloser, error) { return b.recordings().Open(thread, r.ID) },
 		})
 	}
 	return p
@@ -98,10 +98,7 @@ func exportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			b := &bot{env: e, file: f, log: log, machines: map[string]*machine{}}
-			for name, t := range f.Targets {
-				b.machines[name] = &machine{parts: &parts{env: e, file: f, log: log}, name: name, cfg: t}
-			}
+			b := &bot{env: e, file: f, log: log}
 			b.redactor = redact.New(b.env.Secrets()...)
 			b.redact = b.redactor.Redact
 			b.db, err = openStore(cmd.Context(), e)

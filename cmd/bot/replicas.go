@@ -36,6 +36,7 @@ const (
 type replicas struct {
 	*replica.Member
 	host   string
+	store  store.DB
 	db     *postgres.DB // nil: there are no others
 	beats  *postgres.DB // of the membership
 	timers atomic.Bool  // this one moves what is due into the inboxes
@@ -79,7 +80,7 @@ func hostName() string {
 // newReplicas makes this process's membership: alone on a store of its own, under a
 // name that no other run of the bot had.
 func (b *bot) newReplicas(ctx context.Context) error {
-	r := &replicas{host: hostName()}
+	r := &replicas{host: hostName(), store: b.db}
 	db, shared := b.db.(*postgres.DB)
 	if !shared {
 		r.Member = replica.Alone(fmt.Sprintf("%s/%d", b.env.Instance, b.db.Epoch()))
@@ -100,6 +101,12 @@ func (b *bot) newReplicas(ctx context.Context) error {
 	b.replicas = r
 	return nil
 }
+
+// Shared reports whether there are others.
+func (r *replicas) Shared() bool { return r.db != nil }
+
+// Host names the machine, or the pod.
+func (r *replicas) Host() string { return r.host }
 
 // Hint implements agent.Replicas.
 func (r *replicas) Hint(tx store.Tx, owner string, thread chat.ThreadID) {
@@ -133,32 +140,23 @@ func (r *replicas) live(thread string, p chat.Progress) {
 	}
 }
 
-// owns reports whether this replica works on a thread, for what only its owner may do.
-func (r *replicas) owns(tx store.Tx, thread string) bool {
+// Owns reports whether this replica works on a thread, for what only its owner may do.
+func (r *replicas) Owns(tx store.Tx, thread string) bool {
 	return r.db == nil || queue.Owner(tx, thread) == r.Name()
 }
 
-// elsewhere reports whether another replica works on a thread, or it cannot be told.
-func (r *replicas) elsewhere(ctx context.Context, db store.DB, thread chat.ThreadID) (elsewhere bool) {
-	err := db.View(ctx, func(tx store.Tx) error {
-		owner := queue.Owner(tx, string(thread))
+// Elsewhere reports whether another replica works on a thread, or it cannot be told.
+func (r *replicas) Elsewhere(ctx context.Context, thread string) (elsewhere bool) {
+	err := r.store.View(ctx, func(tx store.Tx) error {
+		owner := queue.Owner(tx, thread)
 		elsewhere = owner != "" && owner != r.Name() && r.Alive(tx, owner)
 		return nil
 	})
 	return elsewhere || err != nil
 }
 
-// place is the name under which what lies on a machine is filed. Replicas do not share
-// their own machines, only those that they reach.
-func (m *machine) place() string {
-	if m.cfg.Kind == "local" && m.replicas != nil && m.replicas.db != nil {
-		return m.name + "@" + m.replicas.host
-	}
-	return m.name
-}
-
-// do runs what one replica at a time does, until ctx is done.
-func (r *replicas) do(ctx context.Context, job string, run func(context.Context) error) error {
+// RunJob runs what one replica at a time does, until ctx is done.
+func (r *replicas) RunJob(ctx context.Context, job string, run func(context.Context) error) error {
 	err := r.Do(ctx, job, func(ctx context.Context, _ *replica.Job) error { return run(ctx) })
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
@@ -198,9 +196,9 @@ func (r *replicas) turn() func(ctx context.Context, t chat.ThreadID) (n uint64, 
 	}
 }
 
-// driver is this process's name among those that type into terminals; "" where it is
+// Driver is this process's name among those that type into terminals; "" where it is
 // alone.
-func (r *replicas) driver() string {
+func (r *replicas) Driver() string {
 	if r.db == nil {
 		return ""
 	}
@@ -209,7 +207,7 @@ func (r *replicas) driver() string {
 
 // runTimers has the timers while this replica is the one for them.
 func (b *bot) runTimers(ctx context.Context) error {
-	return b.replicas.do(ctx, "timers", func(ctx context.Context) error {
+	return b.replicas.RunJob(ctx, "timers", func(ctx context.Context) error {
 		b.replicas.timers.Store(true)
 		defer b.replicas.timers.Store(false)
 		b.agent.Look()

@@ -46,7 +46,7 @@ func (b *bot) subAgent(id string) (role.SubAgent, bool) {
 func (b *bot) staff(catalogue *tools.Registry, foreign []tools.Tool) error {
 	o := role.Offer{
 		Catalogue: catalogue, Preset: b.file.Agent.Preset, Additional: b.file.Tools.Additional,
-		Extra: b.roles.Own(), Disabled: b.file.Tools.Disabled, NoTmux: b.noTerminals(),
+		Extra: b.roles.Own(), Disabled: b.file.Tools.Disabled, NoTmux: b.machines.NoTerminals(),
 	}
 	for _, t := range foreign {
 		o.Extra = append(o.Extra, t.Spec().Name)

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"countersign/adapters/chat"
 	"countersign/adapters/web"
 	"countersign/alerts/hook"
 )
@@ -49,8 +46,8 @@ func runCommand() *cobra.Command {
 			if err := errors.Join(b.openSlack(), b.openDiscord()); err != nil {
 				return err
 			}
-			if o := b.machines[f.Agent.Target].state(); o != nil && o.notice != "" {
-				log.Warn("no terminals", "reason", o.notice)
+			if o := b.machines[f.Agent.Target].State(); o != nil && o.Notice != "" {
+				log.Warn("no terminals", "reason", o.Notice)
 			}
 			for name, t := range f.Targets {
 				if len(t.Approvers) == 0 {
@@ -181,12 +178,12 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	for job, run := range map[string]func(context.Context) error{
 		"alerts": b.runAlerts, "retention": b.retain, "audit/anchors": recorder.anchors, "audit/summaries": recorder.summaries,
 	} {
-		g.Go(func() error { return b.replicas.do(gctx, job, run) })
+		g.Go(func() error { return b.replicas.RunJob(gctx, job, run) })
 	}
 	g.Go(func() error { return b.runTimers(gctx) })
-	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
-		g.Go(func() error { return b.machines[name].keep(gctx, b.agent) })
-		g.Go(func() error { return b.machines[name].tend(gctx) })
+	for _, m := range b.machines.Sorted() {
+		g.Go(func() error { return m.Keep(gctx, b.agent) })
+		g.Go(func() error { return m.Tend(gctx) })
 	}
 	g.Go(func() error {
 		<-gctx.Done()
@@ -205,133 +202,11 @@ func (b *bot) serve(ctx context.Context, listen string, examples []string, ready
 	return err
 }
 
-const (
-	// reportEvery is how often a machine is asked about commands whose outcomes are
-	// unknown, if there are any; sweepEvery how often its terminals are swept, and how
-	// often one that cannot be reached is tried.
-	reportEvery = 5 * time.Second
-	sweepEvery  = time.Minute
-)
-
-// tend has the machine tended by one replica at a time.
-func (m *machine) tend(ctx context.Context) error {
-	return m.replicas.do(ctx, "machine/"+m.place(), func(ctx context.Context) error {
-		m.tended.Store(true)
-		defer m.tended.Store(false)
-		select {
-		case m.begins <- struct{}{}:
-		default:
-		}
-		<-ctx.Done()
-		return nil
-	})
-}
-
-// keep reaches the machine, adopts its terminals from before the start, ends those
-// that nobody knows any more, and tells threads what became of commands that nobody
-// waited for.
-func (m *machine) keep(ctx context.Context, to conversation) error {
-	t := time.NewTicker(reportEvery)
-	defer t.Stop()
-	var swept time.Time
-	told := ""
-	for {
-		if due := time.Since(swept) >= sweepEvery; due || m.state() != nil {
-			o, err := m.connect(ctx)
-			switch {
-			case err != nil && ctx.Err() == nil && err.Error() != told: // once for each reason
-				told = err.Error()
-				m.log.Warn("a target cannot be reached", "target", m.name, "error", err)
-			case err == nil && due && m.tended.Load():
-				m.sweep(ctx, o, to)
-			}
-			if due && (err != nil || m.tended.Load()) {
-				swept = time.Now()
-			}
-			if err == nil && m.tended.Load() {
-				m.report(ctx, o, to)
-			}
-		}
-		select {
-		case <-t.C:
-		case <-m.begins:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// sweep adopts the terminals that the machine has and ends those that nobody knows.
-func (m *machine) sweep(ctx context.Context, o *opened, to conversation) {
-	if o.book == nil {
-		return
-	}
-	rep, err := o.book.Sweep(ctx)
-	if err != nil && ctx.Err() == nil {
-		m.log.Warn("terminals could not be swept", "target", m.name, "error", err)
-	}
-	for _, s := range rep.Idle {
-		text := fmt.Sprintf("The terminal %s on %s was not used for %s and was ended; the next command opens a new one, without the old one's directory and variables.", s.Name, m.name, m.file.Tmux.Idle)
-		if err := to.Note(ctx, chat.ThreadID(s.Thread), fmt.Sprintf("idle/%s/%d", s.Name, time.Now().Unix()), text); err != nil {
-			m.log.ErrorContext(ctx, "a thread could not be told that its terminal was ended", "thread", s.Thread, "error", err)
-		}
-	}
-}
-
 func ignoreCancel(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
-}
-
-// panes shows the thread's terminals to the console.
-type panes struct{ b *bot }
-
-// paneID names a pane for the console: the target and tmux's own id.
-func paneID(target, id string) string { return target + ":" + id }
-
-func (p panes) Panes(ctx context.Context, thread chat.ThreadID) ([]web.Pane, error) {
-	out := []web.Pane{}
-	for _, m := range p.b.books() {
-		o := m.state()
-		list, err := o.book.Panes(ctx, string(thread))
-		if err != nil {
-			return nil, err
-		}
-		for _, x := range list {
-			state := "gone"
-			if tp, err := o.book.Open(ctx, string(thread), x.Session, x.Pane); err == nil {
-				if info, err := tp.Info(ctx); err == nil {
-					state = string(info.State)
-				}
-			}
-			name := x.Pane
-			if len(p.b.machines) > 1 {
-				name = m.name + " " + name
-			}
-			out = append(out, web.Pane{ID: paneID(m.name, x.ID), Session: x.Session, Name: name, Attach: o.tmux.AttachCommand(x.Session), State: state})
-		}
-	}
-	return out, nil
-}
-
-func (p panes) Watch(ctx context.Context, thread chat.ThreadID, pane string) (web.Screen, error) {
-	target, id, _ := strings.Cut(pane, ":")
-	m := p.b.machines[target]
-	if m == nil || m.state() == nil || m.state().book == nil {
-		return web.Screen{}, errNotOpen
-	}
-	tp, err := m.state().book.Open(ctx, string(thread), "", id)
-	if err != nil {
-		return web.Screen{}, err
-	}
-	info, err := tp.Info(ctx)
-	if err != nil {
-		return web.Screen{}, err
-	}
-	snap, live, err := tp.Watch(ctx)
-	return web.Screen{Snapshot: snap, Live: live, Width: info.Width, Height: info.Height}, err
 }
 
 func webCommand() *cobra.Command {

@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"countersign/bot/machines"
 	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
@@ -332,7 +333,8 @@ func pruneAll(ctx context.Context, e config.Env, f config.File, db store.DB, now
 	if n.outputs, err = outputs.Prune(ctx, now.Add(-f.Outputs.Keep)); err != nil {
 		return n, fmt.Errorf("old outputs cannot be removed; see who owns %s (%w)", filepath.Join(e.DataDir, "outputs"), err)
 	}
-	return n, pruneRecordings(ctx, e, slices.Collect(maps.Keys(f.Targets)), nil, now.Add(-f.Recordings.Keep))
+	recordings := machines.Recordings{DataDir: e.DataDir, Targets: slices.Collect(maps.Keys(f.Targets))}
+	return n, recordings.Prune(ctx, now.Add(-f.Recordings.Keep))
 }
 
 // pruneBatch bounds a transaction, so that others get their turn.

@@ -462,7 +462,7 @@ func TestStorePruneDoesAllThatARunningBotDoes(t *testing.T) {
 		t.Fatalf("%v %v", here, running)
 	}
 	for _, call := range running {
-		if call != "process.Prune" && !slices.Contains(here, call) { // processes are on the targets
+		if call != "machines.PruneProcesses" && !slices.Contains(here, call) { // processes are on the targets
 			t.Errorf("bot store prune does not do %s", call)
 		}
 	}

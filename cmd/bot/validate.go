@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 
+	"countersign/bot/machines"
 	"countersign/internal/config"
 
 	"countersign/adapters/web/tlsfile"
@@ -31,7 +32,7 @@ func validate(e config.Env, f config.File) error {
 	if e.SSHAuthSock == "" {
 		e.SSHAuthSock = os.DevNull // an agent is a matter of the machine
 	}
-	b := &bot{env: e, file: f, log: log, outputs: output.New(output.Config{Dir: os.DevNull, Log: log}), keys: hostkey.InFile(os.DevNull), redact: redact.New().Redact}
+	b := &bot{env: e, file: f, log: log, outputs: output.New(output.Config{Dir: os.DevNull, Log: log}), redact: redact.New().Redact}
 	b.rules.Store(r)
 	if b.mcp, err = serverConfig(f, func(string) (string, bool) { return "", true }); err != nil {
 		return err
@@ -43,7 +44,7 @@ func validate(e config.Env, f config.File) error {
 	}
 	b.file.Targets = maps.Clone(f.Targets)
 	maps.DeleteFunc(b.file.Targets, func(_ string, t config.TargetConfig) bool { return t.SSHConfig != "" }) // likewise
-	if b.machines, err = (&parts{env: e, file: b.file, log: log, keys: b.keys}).machines(); err != nil {
+	if b.machines, err = machines.NewSet(&machines.Options{Env: e, File: b.file, Log: log, Keys: hostkey.InFile(os.DevNull)}); err != nil {
 		return err
 	}
 	if b.roles, err = role.New(role.Config{Roles: f.Roles, SubAgents: f.SubAgents}); err != nil {
@@ -68,7 +69,7 @@ func validate(e config.Env, f config.File) error {
 // model.
 func validateHere(e config.Env, f config.File) error {
 	b := &bot{env: e, file: f, log: slog.New(slog.DiscardHandler)}
-	if _, err := (&parts{env: e, file: f, log: b.log, keys: hostkey.InFile(os.DevNull)}).machines(); err != nil {
+	if _, err := machines.NewSet(&machines.Options{Env: e, File: f, Log: b.log, Keys: hostkey.InFile(os.DevNull)}); err != nil {
 		return err
 	}
 	if _, err := serverConfig(f, os.LookupEnv); err != nil {

@@ -11,14 +11,13 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"countersign/bot/machines"
 	"countersign/internal/config"
 
 	"countersign/approvals"
@@ -54,7 +53,6 @@ import (
 	"countersign/tools/mcp"
 	"countersign/tools/output"
 	"countersign/tools/plugin"
-	"countersign/tools/process"
 )
 
 // bot is everything that a running bot is made of. It is built bottom to top
@@ -67,9 +65,8 @@ type bot struct {
 	// replicas are this process and the others that share the store.
 	replicas *replicas
 
-	machines map[string]*machine // by the names of the targets
-	keys     hostkey.Keys        // what people approved
-	register *record.Register    // of recordings that other replicas have; nil without others
+	machines machines.Set
+	register *record.Register // of recordings that other replicas have; nil without others
 	redactor *redact.Redactor
 	redact   func(string) string     // takes secrets out of text
 	observer *observe.Observer       // traces and metrics
@@ -185,34 +182,28 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	b.redact, b.redactor = redactor.Redact, redactor
 	b.log = slog.New(observe.Redacting(b.log.Handler(), redactor.Redact))
 	b.outputs = output.New(output.Config{
-		DB: others(b.env, b.db), Owns: b.replicas.owns, Log: b.log,
+		DB: others(b.env, b.db), Owns: b.replicas.Owns, Log: b.log,
 		Dir: filepath.Join(b.env.DataDir, "outputs"), Max: b.file.Outputs.MaxBytes, Cleaner: func() output.Cleaner { return redactor.Stream() },
 		Readable: func() bool {
 			_, ok := b.everyone().Lookup("read_output")
 			return ok
 		},
 	})
-	p := &parts{
-		env: b.env, file: b.file, log: b.log, dir: o.dir, hostKeys: cmp.Or(o.hostKeys, b.env.KnownHosts()),
-		db: b.db, replicas: b.replicas, register: b.register, parser: codeParser(), indexes: code.NewCache(),
-		redact: b.redact, classify: b.classify, reads: func(target string, lock bool) approvals.Reads { return b.rules.Load().reads(target, lock) }, single: o.single,
+	p := &machines.Options{
+		Env: b.env, File: b.file, Log: b.log, Dir: o.dir, HostKeys: cmp.Or(o.hostKeys, b.env.KnownHosts()),
+		DB: b.db, Replicas: b.replicas, Register: b.register, Parser: codeParser(), Indexes: code.NewCache(),
+		Redact: b.redact, Classify: b.classify, Reads: func(target string, lock bool) approvals.Reads { return b.rules.Load().reads(target, lock) }, Single: o.single,
 	}
 	if b.env.Shared() {
-		p.keys = hostkey.InStore(b.db)
+		p.Keys = hostkey.InStore(b.db)
 	} else {
-		p.keys = hostkey.InFile(p.hostKeys)
+		p.Keys = hostkey.InFile(p.HostKeys)
 	}
-	b.keys = p.keys
-	if b.machines, err = p.machines(); err != nil {
+	if b.machines, err = machines.NewSet(p); err != nil {
 		return err
 	}
-	// This machine is there at once; others are opened when they are needed.
-	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
-		if m := b.machines[name]; m.cfg.Kind == "local" {
-			if _, err := m.connect(ctx); err != nil {
-				return fmt.Errorf("the target %s cannot be looked at: %w", name, err)
-			}
-		}
+	if err := b.machines.ConnectLocal(ctx); err != nil {
+		return err
 	}
 	if b.roles, err = role.New(role.Config{Roles: b.file.Roles, SubAgents: b.file.SubAgents}); err != nil {
 		return config.Errorf("%v", err)
@@ -232,7 +223,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 		Wake:     func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.sender.Wake(thread) },
 		Place:    b.place,
 		Reach:    b.reach,
-		Used:     b.markApproval, Labels: func(c approvals.Claim, engine approvals.Judgement) { b.observer.Labels(c, engine) },
+		Used:     b.machines.Mark, Labels: func(c approvals.Claim, engine approvals.Judgement) { b.observer.Labels(c, engine) },
 	})
 	b.sender = outbox.NewSender(b.db, outbox.Options{
 		Send: b.post, Log: b.log,
@@ -267,7 +258,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	b.agent = agent.New(agent.Config{
 		DB: b.db, Model: b.observer.Model(model), Tools: toolbox{b}, Gate: b.gate, Outbox: post{b.sender},
 		Owner: b.replicas.Name(), Replicas: b.replicas,
-		Prompt: b.prompt, Profile: b.profile, Role: b.roleWord, Workflow: b.workflow, Workflows: b.library.Names(), Record: b.recordWord, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.evidence, Impact: b.impact, Redact: redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
+		Prompt: b.prompt, Profile: b.profile, Role: b.roleWord, Workflow: b.workflow, Workflows: b.library.Names(), Record: b.recordWord, Progress: b.progress, Sessions: b.sessions, Use: b.use, Pen: pen{b}, Recording: b.recordingWord(), Undo: b.undo, Outputs: b.outputs, Evidence: b.machines.Evidence, Impact: b.machines.Impact, Redact: redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
 		Limits: agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
 		Window: b.file.Model.Window, Count: counter.Count, Key: derived(b.key, "marks"),
 		Watcher:     watcher{b.observer},
@@ -309,27 +300,13 @@ func (b *bot) model() (llm.Model, error) {
 	return m, nil
 }
 
-// noTerminals reports whether it is known that no target has tmux.
-func (b *bot) noTerminals() bool {
-	for _, m := range b.machines {
-		if o := m.state(); o == nil && m.cfg.Terminals() || o != nil && o.tmux != nil {
-			return false
-		}
-	}
-	return true
-}
-
 // terminals reports whether a thread's target has tmux, as far as is known.
 func (b *bot) terminals(thread chat.ThreadID) bool {
 	name, err := b.current(context.Background(), string(thread))
 	if err != nil {
 		return true
 	}
-	m := b.machines[name]
-	if o := m.state(); o != nil {
-		return o.tmux != nil
-	}
-	return m.cfg.Terminals()
+	return b.machines.Terminals(name)
 }
 
 // classify judges with the tables of the moment: one classifier for the gate and
@@ -343,18 +320,18 @@ func (b *bot) sessions(ctx context.Context, thread chat.ThreadID) string {
 		return "I cannot tell which machine this thread works on at the moment; try again."
 	}
 	var out strings.Builder
-	for _, m := range b.books() {
-		text, has := m.state().book.Describe(ctx, string(thread))
-		if !has && m.name != now {
+	for _, m := range b.machines.Books() {
+		text, has := m.State().Book.Describe(ctx, string(thread))
+		if !has && m.Name != now {
 			continue
 		}
 		if len(b.machines) > 1 {
-			fmt.Fprintf(&out, "On `%s`%s:\n", m.name, b.labels(m.name))
+			fmt.Fprintf(&out, "On `%s`%s:\n", m.Name, b.labels(m.Name))
 		}
 		out.WriteString(text)
 	}
-	if o := b.machines[now].state(); o != nil && o.notice != "" {
-		out.WriteString("There are no terminals on `" + now + "`. " + o.notice)
+	if o := b.machines[now].State(); o != nil && o.Notice != "" {
+		out.WriteString("There are no terminals on `" + now + "`. " + o.Notice)
 	}
 	if out.Len() == 0 {
 		return "This thread has no terminal yet; the first command opens one."
@@ -483,9 +460,7 @@ func (b *bot) close() {
 			b.log.Warn("an MCP server did not end cleanly", "error", err)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
-		b.machines[name].close()
-	}
+	b.machines.Close()
 	if b.replicas != nil && b.replicas.beats != nil {
 		if err := b.replicas.beats.Close(); err != nil {
 			b.log.Error("the membership's connection could not be closed cleanly", "error", err)
@@ -514,18 +489,12 @@ func (b *bot) retain(ctx context.Context) error {
 // tidy does so for what lies elsewhere: on machines and in this process's own files.
 func (b *bot) tidy(ctx context.Context) error {
 	return hourly(ctx, func() {
-		for _, name := range slices.Sorted(maps.Keys(b.machines)) {
-			m := b.machines[name]
-			if o := m.state(); o != nil {
-				if _, err := process.Prune(ctx, m.background(o.caps.User, nil), time.Time{}); err != nil && ctx.Err() == nil {
-					b.log.Warn("processes in the background that have ended could not be pruned", "target", name, "error", err)
-				}
-			}
-		}
+		b.machines.PruneProcesses(ctx)
 		if _, err := b.outputs.Prune(ctx, time.Now().Add(-b.file.Outputs.Keep)); err != nil && ctx.Err() == nil {
 			b.log.Error("old outputs could not be pruned", "error", err)
 		}
-		if err := pruneRecordings(ctx, b.env, slices.Collect(maps.Keys(b.machines)), b.register, time.Now().Add(-b.file.Recordings.Keep)); err != nil {
+		recordings := b.recordings()
+		if err := recordings.Prune(ctx, time.Now().Add(-b.file.Recordings.Keep)); err != nil {
 			b.log.Error("recordings could not be pruned", "error", err)
 		}
 	})

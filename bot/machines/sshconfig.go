@@ -1,4 +1,4 @@
-package main
+package machines
 
 import (
 	"cmp"
@@ -11,22 +11,21 @@ import (
 	"strings"
 
 	"countersign/internal/config"
-
 	"countersign/targets/ssh"
 )
 
 // sshConfig makes the SSH target's configuration: what its ssh_config says, and over
 // it what the target says itself.
-func (m *machine) sshConfig() (ssh.Config, error) {
+func (m *Machine) sshConfig() (ssh.Config, error) {
 	home, _ := os.UserHomeDir() // without one, nothing is looked for in it
-	c, err := m.hopConfig(m.cfg, home)
+	c, err := m.hopConfig(m.Config, home)
 	if err != nil {
 		return c, err
 	}
-	c.Name, c.Dir, c.Log = m.name, m.cfg.Dir, m.log
-	if len(m.cfg.Jump) > 0 {
+	c.Name, c.Dir, c.Log = m.Name, m.Config.Dir, m.opts.Log
+	if len(m.Config.Jump) > 0 {
 		c.Jump = nil
-		for _, j := range m.cfg.Jump {
+		for _, j := range m.Config.Jump {
 			h, err := m.jump(j, c.Hop, home)
 			if err != nil {
 				return c, err
@@ -34,24 +33,24 @@ func (m *machine) sshConfig() (ssh.Config, error) {
 			c.Jump = append(c.Jump, h)
 		}
 	}
-	if len(m.cfg.KnownHosts) > 0 {
+	if len(m.Config.KnownHosts) > 0 {
 		c.KnownHosts = nil
-		for _, f := range m.cfg.KnownHosts {
+		for _, f := range m.Config.KnownHosts {
 			c.KnownHosts = append(c.KnownHosts, tilde(f, home))
 		}
 	} else if len(c.KnownHosts) == 0 {
 		c.KnownHosts = []string{filepath.Join(home, ".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"}
 	}
-	if m.env.Shared() {
-		c.Approved = m.keys.Known
+	if m.opts.Env.Shared() {
+		c.Approved = m.opts.Keys.Known
 	} else {
-		c.KnownHosts = append(c.KnownHosts, m.hostKeys)
+		c.KnownHosts = append(c.KnownHosts, m.opts.HostKeys)
 	}
 	return c, nil
 }
 
 // hopConfig is where a target is and who logs in, without the way there.
-func (m *machine) hopConfig(t config.TargetConfig, home string) (ssh.Config, error) {
+func (m *Machine) hopConfig(t config.TargetConfig, home string) (ssh.Config, error) {
 	c := ssh.Config{Hop: ssh.Hop{Host: t.Host}}
 	if t.SSHConfig != "" {
 		var err error
@@ -72,7 +71,7 @@ func (m *machine) hopConfig(t config.TargetConfig, home string) (ssh.Config, err
 
 // complete fills in what OpenSSH takes when nothing is said: the account's name and
 // its usual keys and agent.
-func (m *machine) complete(h *ssh.Hop, home string) error {
+func (m *Machine) complete(h *ssh.Hop, home string) error {
 	if h.User == "" {
 		u, err := user.Current()
 		if err != nil {
@@ -89,15 +88,15 @@ func (m *machine) complete(h *ssh.Hop, home string) error {
 		}
 	}
 	if h.Agent == "" {
-		h.Agent = m.env.SSHAuthSock
+		h.Agent = m.opts.Env.SSHAuthSock
 	}
 	return nil
 }
 
 // jump is a host on the way: another target's name, or user@host:port, with the
 // keys of the target where nothing else is said.
-func (m *machine) jump(word string, own ssh.Hop, home string) (ssh.Hop, error) {
-	if t, ok := m.file.Targets[word]; ok {
+func (m *Machine) jump(word string, own ssh.Hop, home string) (ssh.Hop, error) {
+	if t, ok := m.opts.File.Targets[word]; ok {
 		if t.Kind != "ssh" {
 			return ssh.Hop{}, fmt.Errorf("jump names the target %q, which is not reached by SSH", word)
 		}

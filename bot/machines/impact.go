@@ -1,4 +1,4 @@
-package main
+package machines
 
 import (
 	"bytes"
@@ -13,27 +13,27 @@ import (
 	"countersign/tools/shell"
 )
 
-// impact says what an action would do, found by proven reads on its target.
-func (b *bot) impact(ctx context.Context, a approvals.Action) string {
-	m := b.byID(a.Target)
+// Impact says what an action would do, found by proven reads on its target.
+func (s Set) Impact(ctx context.Context, a approvals.Action) string {
+	m := s.byID(a.Target)
 	if m == nil {
 		return ""
 	}
-	o := m.state()
-	if o == nil || o.caps.Bash == "" {
+	o := m.State()
+	if o == nil || o.Caps.Bash == "" {
 		return ""
 	}
-	l := looker{b, m.target, o.caps, a}
+	l := looker{m.opts.Classify, m.Target, o.Caps, a}
 	return impact.Of(ctx, a, func(text string) bool { return l.judge(text).Proves(text, l.locked()) }, l)
 }
 
 // looker runs the reads beside whatever the action runs in, locked where the target has a
 // lock.
 type looker struct {
-	b      *bot
-	target backend.Target
-	caps   backend.Caps
-	action approvals.Action
+	classify func(risk.Text) risk.Verdict
+	target   backend.Target
+	caps     backend.Caps
+	action   approvals.Action
 }
 
 func (l looker) locked() bool { return l.caps.Lock.By != "" }
@@ -41,7 +41,7 @@ func (l looker) locked() bool { return l.caps.Lock.By != "" }
 // judge judges a read. It may reach the places that the configuration lists: who asks is
 // not known here.
 func (l looker) judge(text string) risk.Verdict {
-	return l.b.classify(risk.Text{Command: text, Dir: l.action.Dir, Locked: l.locked(), Shell: risk.Bash})
+	return l.classify(risk.Text{Command: text, Dir: l.action.Dir, Locked: l.locked(), Shell: risk.Bash})
 }
 
 // Read implements impact.Runner.

@@ -1,4 +1,4 @@
-package main
+package machines
 
 import (
 	"context"
@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"countersign/adapters/chat"
@@ -26,7 +24,7 @@ type plainRun struct {
 
 // plainJournal notes what runs on a machine without a pane, where the machine itself
 // notes how it ends.
-type plainJournal struct{ m *machine }
+type plainJournal struct{ m *Machine }
 
 func (j plainJournal) key(thread, call string) []byte {
 	return store.Key("plain-run", j.m.place(), thread, call)
@@ -34,13 +32,13 @@ func (j plainJournal) key(thread, call string) []byte {
 
 // Began implements shell.Journal.
 func (j plainJournal) Began(ctx context.Context, thread, call string) (mark string, err error) {
-	if _, ok := j.m.target.(backend.Witness); !ok {
+	if _, ok := j.m.Target.(backend.Witness); !ok {
 		return "", nil
 	}
 	now := time.Now().UTC()
-	sum := sha256.Sum256([]byte(j.m.env.Instance + "\x00" + thread + "\x00" + call + "\x00" + now.String()))
+	sum := sha256.Sum256([]byte(j.m.opts.Env.Instance + "\x00" + thread + "\x00" + call + "\x00" + now.String()))
 	mark = hex.EncodeToString(sum[:16])
-	err = j.m.db.Update(ctx, func(tx store.Tx) error {
+	err = j.m.opts.DB.Update(ctx, func(tx store.Tx) error {
 		store.Save(tx, j.key(thread, call), plainRun{Thread: thread, Call: call, Mark: mark, At: now})
 		return nil
 	})
@@ -49,7 +47,7 @@ func (j plainJournal) Began(ctx context.Context, thread, call string) (mark stri
 
 // Ended implements shell.Journal.
 func (j plainJournal) Ended(ctx context.Context, thread, call string) error {
-	return j.m.db.Update(ctx, func(tx store.Tx) error {
+	return j.m.opts.DB.Update(ctx, func(tx store.Tx) error {
 		tx.Delete(j.key(thread, call))
 		return nil
 	})
@@ -63,11 +61,11 @@ func (j plainJournal) testify(ctx context.Context, thread, call string) (session
 	e := session.Evidence{Thread: thread, Call: call, Final: true}
 	var r plainRun
 	var ok bool
-	err := j.m.db.View(ctx, func(tx store.Tx) error {
+	err := j.m.opts.DB.View(ctx, func(tx store.Tx) error {
 		r, ok = store.Load[plainRun](tx, j.key(thread, call))
 		return nil
 	})
-	w, can := j.m.target.(backend.Witness)
+	w, can := j.m.Target.(backend.Witness)
 	if err != nil || !ok || !can {
 		return e, err
 	}
@@ -77,23 +75,23 @@ func (j plainJournal) testify(ctx context.Context, thread, call string) (session
 	case err != nil:
 		return e, err
 	case !t.Ended.IsZero():
-		e.Text = fmt.Sprintf("%s notes that it ended at %s UTC with exit code %d.", j.m.name, t.Ended.UTC().Format("15:04:05"), t.Code)
+		e.Text = fmt.Sprintf("%s notes that it ended at %s UTC with exit code %d.", j.m.Name, t.Ended.UTC().Format("15:04:05"), t.Code)
 	case t.Running:
-		e.Text = "It still runs on " + j.m.name + "."
+		e.Text = "It still runs on " + j.m.Name + "."
 		return e, nil
 	case t.Began.IsZero():
-		e.Text = j.m.name + " has no note of it: it was not run."
+		e.Text = j.m.Name + " has no note of it: it was not run."
 	case time.Since(r.At) < plainAge:
 		return e, nil
 	default:
-		e.Text = j.m.name + " notes that it began, and not how it ended: it was killed, or the machine went down."
+		e.Text = j.m.Name + " notes that it began, and not how it ended: it was killed, or the machine went down."
 	}
 	e.Final = true
 	return e, j.Ended(ctx, thread, call)
 }
 
 func (j plainJournal) unknown(ctx context.Context) (list []session.Evidence, err error) {
-	err = j.m.db.View(ctx, func(tx store.Tx) error {
+	err = j.m.opts.DB.View(ctx, func(tx store.Tx) error {
 		list = nil
 		start, end := store.Prefix("plain-run", j.m.place())
 		for k, v := range tx.Scan(start, end) {
@@ -123,26 +121,26 @@ func (p paneWitness) unknown(ctx context.Context) ([]session.Evidence, error) {
 }
 
 // witnesses are those of a machine that is open.
-func (m *machine) witnesses(o *opened) []witness {
+func (m *Machine) witnesses(o *Opened) []witness {
 	out := []witness{plainJournal{m}}
-	if o.book != nil {
-		out = append(out, paneWitness{o.book})
+	if o.Book != nil {
+		out = append(out, paneWitness{o.Book})
 	}
 	return out
 }
 
-// evidence asks every machine that is open what became of a call. The others are
-// asked when they are reached, see report.
-func (b *bot) evidence(ctx context.Context, thread chat.ThreadID, call string) string {
-	for _, name := range slices.Sorted(maps.Keys(b.machines)) {
-		o := b.machines[name].state()
+// Evidence asks every machine that is open what became of a call. The others are asked
+// when they are reached, see report.
+func (s Set) Evidence(ctx context.Context, thread chat.ThreadID, call string) string {
+	for _, m := range s.Sorted() {
+		o := m.State()
 		if o == nil {
 			continue
 		}
-		for _, w := range b.machines[name].witnesses(o) {
+		for _, w := range m.witnesses(o) {
 			e, err := w.testify(ctx, string(thread), call)
 			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-				b.log.WarnContext(ctx, "a target cannot say what became of a call", "target", name, "error", err)
+				m.opts.Log.WarnContext(ctx, "a target cannot say what became of a call", "target", m.Name, "error", err)
 			}
 			if e.Text != "" {
 				return e.Text
@@ -153,16 +151,16 @@ func (b *bot) evidence(ctx context.Context, thread chat.ThreadID, call string) s
 }
 
 // report tells threads what has come out about calls whose outcomes were unknown.
-func (m *machine) report(ctx context.Context, o *opened, to conversation) {
+func (m *Machine) report(ctx context.Context, o *Opened, to Conversation) {
 	for _, w := range m.witnesses(o) {
 		list, err := w.unknown(ctx)
 		if err != nil {
-			m.log.WarnContext(ctx, "unknown outcomes cannot be listed", "target", m.name, "error", err)
+			m.opts.Log.WarnContext(ctx, "unknown outcomes cannot be listed", "target", m.Name, "error", err)
 			continue
 		}
 		for _, u := range list {
 			thread := chat.ThreadID(u.Thread)
-			if to.Doing(thread) != "" || m.replicas.elsewhere(ctx, m.db, thread) {
+			if to.Doing(thread) != "" || m.opts.Replicas.Elsewhere(ctx, u.Thread) {
 				continue // it may be running right now
 			}
 			e, err := w.testify(ctx, u.Thread, u.Call)
@@ -171,7 +169,7 @@ func (m *machine) report(ctx context.Context, o *opened, to conversation) {
 			}
 			text := "About the command whose outcome was not known: " + e.Text
 			if err := to.Note(ctx, thread, "evidence/"+u.Call, text); err != nil {
-				m.log.ErrorContext(ctx, "what became of a command could not be told", "thread", u.Thread, "error", err)
+				m.opts.Log.ErrorContext(ctx, "what became of a command could not be told", "thread", u.Thread, "error", err)
 			}
 		}
 	}
