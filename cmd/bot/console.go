@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
 	"countersign/adapters/chat"
 	"countersign/adapters/web"
@@ -84,7 +85,7 @@ func (b *bot) console(base string, examples []string) (*web.Adapter, error) {
 		ActsAtOnce: actsAtOnce, ActsPerSecond: actsPerSecond,
 		Idle: c.Idle, Absolute: c.Session, Proxies: proxies, OIDCLabel: c.OIDC.Label,
 		Users: func(name string, groups []string) web.Role { return webRole(b.rules.Load(), name, groups) },
-		Names: func() []string { return config.WebNames(b.rules.Load().file.Groups) },
+		Names: func() []string { return config.WebNames(b.rules.Load().File.Groups) },
 		Audit: func(tx store.Tx, x web.Access) { trail.Append(tx, doorThread, doorEvent(x), x.At) },
 	}
 	if b.replicas.db != nil {
@@ -131,14 +132,14 @@ func (b *bot) identityProvider() (*oidc.Client, error) {
 
 // webRole says what somebody may do in the console. It needs no network, since the
 // groups that an identity provider named came with the session.
-func webRole(r *rules, name string, groups []string) web.Role {
+func webRole(r *rules.Rules, name string, groups []string) web.Role {
 	who := chat.User{ID: chat.UserID("web:" + name)}
 	role := web.None
-	for _, g := range slices.Sorted(maps.Keys(r.file.Groups)) {
-		if !r.policy.Eligible([]string{g}, who, groups) {
+	for _, g := range slices.Sorted(maps.Keys(r.File.Groups)) {
+		if !r.Policy.Eligible([]string{g}, who, groups) {
 			continue
 		}
-		if !slices.Contains(r.file.Web.Viewers, g) {
+		if !slices.Contains(r.File.Web.Viewers, g) {
 			return web.Member
 		}
 		role = web.Viewer

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
 	"countersign/adapters/web"
 	"countersign/approvals/audit"
@@ -35,7 +36,7 @@ func TestWhoMayDoWhatInTheConsole(t *testing.T) {
 		"chat":      {Slack: []string{"U1"}},
 	}
 	f.Web.Viewers = []string{"everybody"}
-	r, err := newRules(f)
+	r, err := rules.New(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestAReloadEndsTheSessionsOfWhoIsOut(t *testing.T) {
 		env: config.Env{Config: path}, file: f, db: memory{mem.Open()}, key: []byte(strings.Repeat("k", 32)),
 		log: slog.New(slog.DiscardHandler), redact: func(s string) string { return s }, replicas: &replicas{},
 	}
-	first, err := newRules(f)
+	first, err := rules.New(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func TestNamesOfTheConfigurationAreCompared(t *testing.T) {
 	if got := f.Groups["oncall"].Web; !slices.Equal(got, []string{"bob", "jos\u00e9"}) {
 		t.Fatalf("the names are %q", got)
 	}
-	r, err := newRules(f)
+	r, err := rules.New(f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
 	"countersign/adapters/discord"
 	"countersign/adapters/slack"
@@ -131,7 +132,7 @@ func TestEachPolicyOfTheCookbookMatters(t *testing.T) {
 			}
 			bare := f
 			bare.Policy, bare.Channels = policy.Config{}, nil
-			rules, err := newRules(bare)
+			rules, err := rules.New(bare)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,7 +27,7 @@ func (b *bot) openDiscord() error {
 		Token: e.DiscordBotToken, APIURL: e.DiscordAPIURL, Name: b.file.Agent.Name,
 		Guilds: b.file.Discord.Guilds, DMs: b.file.Discord.DMs, Shards: b.file.Discord.Shards,
 		Channel: func(id string) discord.ChannelRules {
-			f := b.rules.Load().file
+			f := b.rules.Load().File
 			c, _ := f.Channel("discord", id)
 			return discord.ChannelRules{MentionOnly: c.Followups == "mention", NoHistory: c.History == "off", Bots: c.Bots}
 		},

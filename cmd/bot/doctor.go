@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
 	"github.com/spf13/cobra"
 
@@ -228,7 +229,7 @@ func (d *doctor) measure(ctx context.Context, c check) measured {
 
 // validFile checks what readFile leaves to the parts of the bot.
 func validFile(f config.File) error {
-	if _, err := newRules(f); err != nil {
+	if _, err := rules.New(f); err != nil {
 		return err
 	}
 	if _, err := policy.ParseMode(f.Agent.Mode); err != nil {

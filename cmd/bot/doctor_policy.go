@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
@@ -97,13 +98,13 @@ func enough(f config.File, target string, now time.Time) (r result, ok bool) {
 	if c := crowdOf(f, t.Approvers); len(c.ids) == 0 && !c.open {
 		return r, false // another line says so
 	}
-	rules, err := newRules(f)
+	rules, err := rules.New(f)
 	if err != nil {
 		return r, false
 	}
 	r, ok = fine("there are people enough for high and critical"), false
 	for _, level := range []risk.Level{risk.High, risk.Critical} {
-		d := rules.policy.Decide(policy.Input{
+		d := rules.Policy.Decide(policy.Input{
 			Facts: policy.Facts{
 				Channel: "web", Target: target, Labels: t.Labels, Tool: "run_shell", Kind: string(approvals.KindShell), Level: level,
 				Effects: []string{string(risk.EffectWrite)}, Requester: chat.User{ID: "web:"}, Now: now,

@@ -29,7 +29,7 @@ func (b *bot) openSlack() error {
 		BotToken: string(e.SlackBotToken), AppToken: string(e.SlackAppToken), SigningSecret: string(e.SlackSigningSecret),
 		APIURL: e.SlackAPIURL, Name: b.file.Agent.Name, Usergroups: b.usergroups,
 		Channel: func(id string) slack.ChannelRules {
-			f := b.rules.Load().file
+			f := b.rules.Load().File
 			c, _ := f.Channel("slack", id)
 			return slack.ChannelRules{MentionOnly: c.Followups == "mention", NoHistory: c.History == "off", Bots: c.Bots}
 		},
@@ -47,7 +47,7 @@ func (b *bot) openSlack() error {
 // usergroups are the user groups of Slack that the configuration names now.
 func (b *bot) usergroups() []string {
 	var ids []string
-	for _, g := range b.rules.Load().file.Groups {
+	for _, g := range b.rules.Load().File.Groups {
 		ids = append(ids, g.SlackUsergroups...)
 	}
 	slices.Sort(ids)
@@ -64,7 +64,7 @@ func retryAfter(err error) (time.Duration, bool) {
 // place is what the configuration says of a thread and a target.
 func (b *bot) place(thread chat.ThreadID, target string) gate.Place {
 	channel := config.ChannelOf(string(thread))
-	s := b.rules.Load().file.Spot(channel, target)
+	s := b.rules.Load().File.Spot(channel, target)
 	return gate.Place{
 		Channel: channel, Target: s.Target, Approvers: s.Config.Approvers, Labels: s.Config.Labels, Mode: s.Mode, Until: s.Until, Reads: b.reads(s.Target),
 	}
@@ -195,7 +195,7 @@ func (d desk) Overview(ctx context.Context, q chat.Inquiry) (chat.Overview, erro
 // mayApprove tells whether somebody could approve a request now; their vote is
 // checked again when they cast it.
 func (b *bot) mayApprove(r approvals.Record, q chat.Inquiry) bool {
-	return b.rules.Load().policy.Eligible(r.Require.Groups(), q.From, q.Groups) && (r.Require.RequesterMay || q.From.ID != r.Requester.ID)
+	return b.rules.Load().Policy.Eligible(r.Require.Groups(), q.From, q.Groups) && (r.Require.RequesterMay || q.From.ID != r.Requester.ID)
 }
 
 // oneLine is the first line of what an action does, short enough for a list.

@@ -25,12 +25,12 @@ func (p pen) at(ctx context.Context, thread chat.ThreadID, by chat.User, groups 
 	}
 	m = p.b.machines[name]
 	r := p.b.rules.Load()
-	t := r.file.Targets[name]
-	who = session.Person{ID: string(by.ID), Name: by.Name, Moderator: r.policy.Eligible(t.Moderators, by, groups)}
+	t := r.File.Targets[name]
+	who = session.Person{ID: string(by.ID), Name: by.Name, Moderator: r.Policy.Eligible(t.Moderators, by, groups)}
 	if who.Name == "" {
 		who.Name = string(by.ID)
 	}
-	return m, who, who.Moderator || r.policy.Eligible(t.Approvers, by, groups), nil
+	return m, who, who.Moderator || r.Policy.Eligible(t.Approvers, by, groups), nil
 }
 
 // refusal is the answer to an error that is a sentence for people.

@@ -15,6 +15,7 @@ import (
 
 	"countersign/bot/machines"
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -59,7 +60,7 @@ type question struct {
 // counsel answers questions from the configuration. The catalogue of tools, which
 // needs the machine, is opened only for tools other than the shell.
 type counsel struct {
-	rules *rules
+	rules *rules.Rules
 	cmd   *cobra.Command
 	specs map[string]toolLevel // what was looked up, by the name that was asked for
 }
@@ -77,7 +78,7 @@ func newCounsel(cmd *cobra.Command) (*counsel, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := newRules(f)
+	r, err := rules.New(f)
 	if err != nil {
 		return nil, err
 	}
@@ -137,20 +138,20 @@ func (k *counsel) judge(ctx context.Context, q question) (policy.Input, policy.D
 	a.Locked = q.Lock == "enforced" && a.Pane == ""
 	by := chat.User{ID: chat.UserID(q.User)}
 	g := gate.New(gate.Config{
-		DB: mem.Open(), Policy: func() *policy.Policy { return k.rules.policy }, Classify: k.rules.engine.Judge,
+		DB: mem.Open(), Policy: func() *policy.Policy { return k.rules.Policy }, Classify: k.rules.Engine.Judge,
 		Now: func() time.Time { return q.At },
 		Place: func(_ chat.ThreadID, target string) gate.Place {
 			p := at
 			if target != at.Target { // the bot's own, which has no labels
-				s := k.rules.file.Spot(at.Channel, target)
-				p.Target, p.Labels, p.Approvers, p.Reads = s.Target, s.Config.Labels, s.Config.Approvers, k.rules.reads(s.Target, false)
+				s := k.rules.File.Spot(at.Channel, target)
+				p.Target, p.Labels, p.Approvers, p.Reads = s.Target, s.Config.Labels, s.Config.Approvers, k.rules.Reads(s.Target, false)
 			}
 			return p
 		},
 		Reach: func(_ chat.ThreadID, by chat.User, groups []string, hop risk.Hop) bool {
-			for _, name := range slices.Sorted(maps.Keys(k.rules.file.Targets)) {
-				if k.rules.file.Targets[name].Is(hop) {
-					return k.rules.mayUse(at.Channel, by, groups, name) == ""
+			for _, name := range slices.Sorted(maps.Keys(k.rules.File.Targets)) {
+				if k.rules.File.Targets[name].Is(hop) {
+					return k.rules.MayUse(at.Channel, by, groups, name) == ""
 				}
 			}
 			return false
@@ -161,7 +162,7 @@ func (k *counsel) judge(ctx context.Context, q question) (policy.Input, policy.D
 		return in, d, err
 	}
 	// The bot refuses this before it asks the gate.
-	if why := k.rules.mayUse(at.Channel, by, q.Groups, at.Target); why != "" {
+	if why := k.rules.MayUse(at.Channel, by, q.Groups, at.Target); why != "" {
 		d = policy.Decision{Rule: "target: " + at.Target, Matched: d.Matched, Sentence: why}
 	}
 	return in, d, nil
@@ -177,7 +178,7 @@ func (k *counsel) context() context.Context {
 
 // place is where a call would happen.
 func (k *counsel) place(q question) (gate.Place, error) {
-	f := k.rules.file
+	f := k.rules.File
 	channel := either(q.Channel, "web")
 	network, id, _ := strings.Cut(channel, ":")
 	if network != "web" && ((network != "slack" && network != "discord") || id == "") {
@@ -202,7 +203,7 @@ func (k *counsel) place(q question) (gate.Place, error) {
 	s := f.Spot(channel, target)
 	p := gate.Place{
 		Channel: channel, Target: s.Target, Labels: s.Config.Labels, Approvers: s.Config.Approvers, Mode: s.Mode, Until: s.Until,
-		Reads: k.rules.reads(s.Target, q.Lock == "enforced"),
+		Reads: k.rules.Reads(s.Target, q.Lock == "enforced"),
 	}
 	if q.Mode != "" {
 		var err error
@@ -462,7 +463,7 @@ func (k *counsel) explain(in policy.Input, d policy.Decision) string {
 		if len(d.Requirements) > 1 {
 			line("votes", "one person's vote counts for each of these that the person belongs to")
 		}
-		line("requester", "%s %s", in.Requester.ID, may(k.rules.policy, in, d))
+		line("requester", "%s %s", in.Requester.ID, may(k.rules.Policy, in, d))
 		if d.ReasonRequired {
 			line("reason", "required")
 		}
@@ -530,7 +531,7 @@ func (k *counsel) members(groups []string) string {
 	}
 	var out []string
 	for _, name := range groups {
-		g := k.rules.file.Groups[name]
+		g := k.rules.File.Groups[name]
 		var who []string
 		for _, part := range []struct {
 			word string

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
 	"countersign/approvals"
 
@@ -102,7 +103,7 @@ func TestRowKeysAreAllOfThem(t *testing.T) {
 func FuzzPolicyTable(f *testing.F) {
 	f.Add("- {name: x, command: ls, expect: ask}")
 	f.Add("- {name: x, tool: edit, args: {a: [1]}, at: 2024-01-01T12:00:00Z, expect: forbid}")
-	r, err := newRules(config.Defaults())
+	r, err := rules.New(config.Defaults())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -247,7 +248,7 @@ func TestExplainKnowsWhoMayUseATargetAndWhere(t *testing.T) {
 	}
 	f.Agent.Target = "local"
 	f.Channels = []config.ChannelConfig{{Platform: "slack", ID: "C1", Target: "db-1"}}
-	r, err := newRules(f)
+	r, err := rules.New(f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
 	"countersign/adapters/chat"
 	"countersign/alerts"
@@ -18,27 +19,6 @@ import (
 	"countersign/store"
 	"countersign/store/outbox"
 )
-
-// rules is the part of the configuration that a reload replaces: who may decide
-// what, where, and what the classifier knows. It is immutable.
-type rules struct {
-	file   config.File
-	policy *policy.Policy
-	engine *risk.Engine
-}
-
-// newRules checks a configuration file's rules.
-func newRules(f config.File) (*rules, error) {
-	engine, err := risk.New(f.Risk)
-	if err != nil {
-		return nil, config.Errorf("%v", err)
-	}
-	pol, err := policy.New(f.Policy, f.Groups, engine.Classify)
-	if err != nil {
-		return nil, config.Errorf("%v", err)
-	}
-	return &rules{file: f, policy: pol, engine: engine}, nil
-}
 
 // reloads rereads the rules at each SIGHUP until ctx is done.
 func (b *bot) reloads(ctx context.Context) error {
@@ -59,10 +39,10 @@ func (b *bot) reloads(ctx context.Context) error {
 // old ones stay, and the threads that wait for a decision are told.
 func (b *bot) reload(ctx context.Context) {
 	f, err := config.ReadFile(b.env.Config)
-	var next *rules
+	var next *rules.Rules
 	if err == nil {
 		f.Risk.Secrets = append(f.Risk.Secrets, b.env.Places(f)...)
-		next, err = newRules(f)
+		next, err = rules.New(f)
 	}
 	if err != nil {
 		b.log.Error("the configuration was not reloaded; the old one stays", "error", err)
@@ -80,8 +60,8 @@ func (b *bot) reload(ctx context.Context) {
 			b.log.Error("the routes of alerts were not reloaded; the old ones stay", "error", err)
 		}
 	}
-	b.log.Info("the configuration was reloaded", "policy", next.policy.Hash()[:12], "before", old.policy.Hash()[:12])
-	if !reflect.DeepEqual(fixed(old.file), fixed(f)) {
+	b.log.Info("the configuration was reloaded", "policy", next.Policy.Hash()[:12], "before", old.Policy.Hash()[:12])
+	if !reflect.DeepEqual(fixed(old.File), fixed(f)) {
 		b.log.Warn("the configuration also changed where only a restart takes it over: agent, targets, tools, tmux, limits, keep or web")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
 	"github.com/spf13/cobra"
 
@@ -51,7 +52,7 @@ without secrets and at most 4 KiB, and the groups of who asked are not known.`,
 					return err
 				}
 			}
-			r, err := newRules(f)
+			r, err := rules.New(f)
 			if err != nil {
 				return err
 			}
@@ -67,7 +68,7 @@ without secrets and at most 4 KiB, and the groups of who asked are not known.`,
 
 // replay judges the calls of a record again.
 type replay struct {
-	rules *rules
+	rules *rules.Rules
 	since time.Time
 	out   io.Writer
 	calls int
@@ -119,10 +120,10 @@ var would = map[approvals.Lane]string{approvals.Ask: "asked", approvals.Allow: "
 
 func (p *replay) judge(l audit.Line) {
 	in := p.input(l)
-	d := p.rules.policy.Decide(in)
+	d := p.rules.Policy.Decide(in)
 	// The record does not hold a person's groups, so of who may use a target and where only
 	// the channels can be tried.
-	if t, ok := p.rules.file.Targets[in.Target]; ok && !t.In(in.Channel) {
+	if t, ok := p.rules.File.Targets[in.Target]; ok && !t.In(in.Channel) {
 		d = policy.Decision{Rule: "target: " + in.Target, Sentence: "the target may not be used in this channel"}
 	}
 	p.calls++
@@ -144,7 +145,7 @@ func (p *replay) judge(l audit.Line) {
 }
 
 func (p *replay) input(l audit.Line) policy.Input {
-	e, f := l.Event, p.rules.file
+	e, f := l.Event, p.rules.File
 	in := policy.Input{Facts: policy.Facts{
 		Tool: e.Tool, Kind: e.Kind, Command: e.Command, Level: risk.ParseLevel(e.Level),
 		Effects: e.Effects, Requester: chat.User{ID: chat.UserID(e.User)}, Now: l.At,

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -231,7 +232,7 @@ func loginCommand() *cobra.Command {
 				return err
 			}
 			name := strings.TrimPrefix(args[0], "web:")
-			r, err := newRules(f)
+			r, err := rules.New(f)
 			if err != nil {
 				return err
 			}

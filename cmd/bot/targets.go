@@ -43,7 +43,7 @@ func (b *bot) current(ctx context.Context, thread string) (string, error) {
 		return row.Target, nil
 	}
 	network, id, _ := strings.Cut(config.ChannelOf(thread), ":")
-	if c, ok := b.rules.Load().file.Channel(network, id); ok && b.machines[c.Target] != nil {
+	if c, ok := b.rules.Load().File.Channel(network, id); ok && b.machines[c.Target] != nil {
 		return c.Target, nil
 	}
 	return b.file.Agent.Target, nil
@@ -51,21 +51,7 @@ func (b *bot) current(ctx context.Context, thread string) (string, error) {
 
 // mayUse says why somebody may not use a target in a thread; "" when they may.
 func (b *bot) mayUse(thread string, by chat.User, groups []string, target string) string {
-	return b.rules.Load().mayUse(config.ChannelOf(thread), by, groups, target)
-}
-
-// mayUse says why somebody may not use a target in a channel; "" when they may.
-func (r *rules) mayUse(channel string, by chat.User, groups []string, target string) string {
-	t, ok := r.file.Targets[target]
-	switch {
-	case !ok:
-		return fmt.Sprintf("there is no target %s; the targets are %s", target, strings.Join(slices.Sorted(maps.Keys(r.file.Targets)), ", "))
-	case !t.In(channel):
-		return fmt.Sprintf("the target %s may not be used in this channel; use one of its channels (%s), or ask who runs the bot to add this one to targets.%s.channels", target, strings.Join(t.Channels, ", "), target)
-	case len(t.Users) > 0 && !r.policy.Eligible(t.Users, by, groups):
-		return fmt.Sprintf("the target %s is for people of %s only; ask one of them", target, strings.Join(t.Users, " or "))
-	}
-	return ""
+	return b.rules.Load().MayUse(config.ChannelOf(thread), by, groups, target)
 }
 
 // use answers the chat word: it lists the targets, or makes one the thread's own.
@@ -110,12 +96,7 @@ func (b *bot) reads(target string) approvals.Reads {
 			lock = o.Caps.Lock.By != ""
 		}
 	}
-	return b.rules.Load().reads(target, lock)
-}
-
-// reads is what the configuration says of the reads of a target with or without a lock.
-func (r *rules) reads(target string, lock bool) approvals.Reads {
-	return approvals.Effective(approvals.Reads(r.file.Targets[target].Reads), approvals.Reads(r.file.Policy.Reads), lock)
+	return b.rules.Load().Reads(target, lock)
 }
 
 // reach says whether somebody may use the place that a command reaches: a configured
@@ -132,7 +113,7 @@ func (b *bot) reach(thread chat.ThreadID, by chat.User, groups []string, hop ris
 // held says for people how a target holds reads back.
 func (b *bot) held(target string, s backend.LockState) string {
 	var text string
-	switch reads := b.rules.Load().reads(target, s.By != ""); {
+	switch reads := b.rules.Load().Reads(target, s.By != ""); {
 	case reads == approvals.ReadsAsk && s.By == "":
 		text = "Every read asks there."
 	case reads == approvals.ReadsAsk:
@@ -152,7 +133,7 @@ func (b *bot) held(target string, s backend.LockState) string {
 
 func (b *bot) labels(target string) string {
 	var words []string
-	labels := b.rules.Load().file.Targets[target].Labels
+	labels := b.rules.Load().File.Targets[target].Labels
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		words = append(words, k+"="+labels[k])
 	}

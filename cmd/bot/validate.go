@@ -9,6 +9,7 @@ import (
 
 	"countersign/bot/machines"
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
 	"countersign/adapters/web/tlsfile"
 	"countersign/agent/role"
@@ -25,7 +26,7 @@ func validate(e config.Env, f config.File) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRules(f)
+	r, err := rules.New(f)
 	if err != nil {
 		return err
 	}

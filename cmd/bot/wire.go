@@ -19,6 +19,7 @@ import (
 
 	"countersign/bot/machines"
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
 	"countersign/approvals"
 
@@ -77,7 +78,7 @@ type bot struct {
 	plugins  *plugin.Host      // nil without plugins
 	servers  *mcp.Host         // nil without MCP servers
 	mcp      mcp.Config        // how to reach them
-	rules    atomic.Pointer[rules]
+	rules    atomic.Pointer[rules.Rules]
 	gate     *gate.Gate
 	agent    *agent.Agent
 	sender   *outbox.Sender
@@ -164,7 +165,7 @@ func saveKey(path string, key []byte) error {
 }
 
 func (b *bot) assemble(ctx context.Context, o buildOptions) error {
-	r, err := newRules(b.file)
+	r, err := rules.New(b.file)
 	if err != nil {
 		return err
 	}
@@ -192,7 +193,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	p := &machines.Options{
 		Env: b.env, File: b.file, Log: b.log, Dir: o.dir, HostKeys: cmp.Or(o.hostKeys, b.env.KnownHosts()),
 		DB: b.db, Replicas: b.replicas, Register: b.register, Parser: codeParser(), Indexes: code.NewCache(),
-		Redact: b.redact, Classify: b.classify, Reads: func(target string, lock bool) approvals.Reads { return b.rules.Load().reads(target, lock) }, Single: o.single,
+		Redact: b.redact, Classify: b.classify, Reads: func(target string, lock bool) approvals.Reads { return b.rules.Load().Reads(target, lock) }, Single: o.single,
 	}
 	if b.env.Shared() {
 		p.Keys = hostkey.InStore(b.db)
@@ -218,7 +219,7 @@ func (b *bot) assemble(ctx context.Context, o buildOptions) error {
 	b.gate = gate.New(gate.Config{
 		Audit: audit.Trail{Redact: redactor.Redact},
 		DB:    b.db, Now: deadlines.Now, Log: b.log,
-		Policy:   func() *policy.Policy { return b.rules.Load().policy },
+		Policy:   func() *policy.Policy { return b.rules.Load().Policy },
 		Classify: b.classify,
 		Wake:     func(thread string) { b.agent.Wake(chat.ThreadID(thread)); b.sender.Wake(thread) },
 		Place:    b.place,
@@ -311,7 +312,7 @@ func (b *bot) terminals(thread chat.ThreadID) bool {
 
 // classify judges with the tables of the moment: one classifier for the gate and
 // for the tool that decides where a read runs.
-func (b *bot) classify(t risk.Text) risk.Verdict { return b.rules.Load().engine.Judge(t) }
+func (b *bot) classify(t risk.Text) risk.Verdict { return b.rules.Load().Engine.Judge(t) }
 
 // sessions answers the chat word.
 func (b *bot) sessions(ctx context.Context, thread chat.ThreadID) string {

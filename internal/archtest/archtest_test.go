@@ -77,6 +77,7 @@ var inside = map[string]string{
 	"internal/config":   "adapters/web agent/role agent/spend alerts approvals approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/output tools/shell",
 	"internal/incident": "targets/backend",
 	"internal/observe":  "adapters/chat agent/history agent/llm approvals approvals/risk",
+	"internal/rules":    "adapters/chat approvals approvals/policy approvals/risk internal/config",
 	"internal/toolsdoc": "tools",
 
 	// The bot itself. What it is made of knows neither it nor each other more than this.
@@ -293,6 +294,7 @@ func TestAPlantedImportIsFound(t *testing.T) {
 		"targets/ssh":        {"countersign/targets/local", "countersign/tools"},
 		"targets/tmux":       {"countersign/targets/ssh"},
 		"internal/redact":    {"countersign/store"},
+		"internal/rules":     {"countersign/store", "countersign/approvals/gate", "countersign/bot/machines"},
 		"internal/something": {"countersign/store"},
 		"bot/machines":       {"countersign/agent", "countersign/bot", "countersign/bot/desk", "countersign/adapters/web", "countersign/approvals/policy", "countersign/approvals/gate", "countersign/store/postgres", "countersign/store/replica"},
 		"something":          {"countersign/store", "countersign/internal/redact"},
