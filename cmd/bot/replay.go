@@ -1,31 +1,14 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io"
-	"maps"
-	"net/url"
-	"slices"
-	"strings"
-	"time"
-
+	"countersign/internal/admin"
 	"countersign/internal/config"
-	"countersign/internal/rules"
 
 	"github.com/spf13/cobra"
-
-	"countersign/adapters/chat"
-	"countersign/approvals"
-	"countersign/approvals/audit"
-	"countersign/approvals/policy"
-	"countersign/approvals/risk"
-	"countersign/store"
 )
 
 func replayCommand() *cobra.Command {
-	var since, file, base string
+	var r admin.Replay
 	c := &cobra.Command{
 		Use: "replay", Short: "Say what would have run, asked or been refused under another policy, by the record of decisions",
 		Long: `Say what would have run, asked or been refused under another policy, by the record
@@ -39,122 +22,11 @@ without secrets and at most 4 KiB, and the groups of who asked are not known.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			from, err := sinceOf(since, time.Now())
-			if err != nil {
-				return err
-			}
-			e, f, err := config.Read()
-			if err != nil {
-				return err
-			}
-			if file != "" {
-				if f, err = config.ReadFile(file); err != nil {
-					return err
-				}
-			}
-			r, err := rules.New(f)
-			if err != nil {
-				return err
-			}
-			p := replay{rules: r, since: from, out: cmd.OutOrStdout(), total: map[string]int{}}
-			return p.run(cmd.Context(), e, base, cmd.ErrOrStderr())
+			return admin.ReplayPolicy(cmd.Context(), streams(cmd), r)
 		},
 	}
-	c.Flags().StringVar(&since, "since", "30d", "how far back, such as 30d or 12h")
-	c.Flags().StringVar(&file, "policy", "", "configuration file with the other policy (default COUNTERSIGN_CONFIG)")
-	c.Flags().StringVar(&base, "url", "", urlFlag)
+	c.Flags().StringVar(&r.Since, "since", "30d", "how far back, such as 30d or 12h")
+	c.Flags().StringVar(&r.File, "policy", "", "configuration file with the other policy (default COUNTERSIGN_CONFIG)")
+	c.Flags().StringVar(&r.URL, "url", "", urlFlag)
 	return c
-}
-
-// replay judges the calls of a record again.
-type replay struct {
-	rules *rules.Rules
-	since time.Time
-	out   io.Writer
-	calls int
-	total map[string]int // "asked -> allow" and so on
-}
-
-func (p *replay) run(ctx context.Context, e config.Env, base string, warn io.Writer) error {
-	db, err := openStore(ctx, e)
-	if errors.Is(err, store.ErrLocked) {
-		r, w := io.Pipe()
-		go func() {
-			_ = w.CloseWithError(fetch(ctx, e, base, url.Values{"since": {p.since.Format(time.RFC3339Nano)}}, w))
-		}()
-		defer func() { _ = r.Close() }()
-		fault := func(f audit.Fault) { _, _ = fmt.Fprintln(warn, "warning:", f) }
-		return imported(ctx, r, fault, func(db store.DB, _ audit.Header) error { return p.read(ctx, db) })
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	return p.read(ctx, db)
-}
-
-func (p *replay) read(ctx context.Context, db store.DB) error {
-	err := db.View(ctx, func(tx store.Tx) error {
-		for l := range audit.Each(tx, p.since) {
-			if slices.Contains([]string{audit.Asked, audit.Allowed, audit.Forbidden}, l.Event.What) {
-				p.judge(l)
-			}
-		}
-		return ctx.Err()
-	})
-	if err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintf(p.out, "%s since %s\n", plural(p.calls, "call"), p.since.UTC().Format(time.RFC3339))
-	for _, k := range slices.Sorted(maps.Keys(p.total)) {
-		_, _ = fmt.Fprintf(p.out, "%6d  %s\n", p.total[k], k)
-	}
-	return nil
-}
-
-// was are the words of the record for what policy explain calls a lane.
-var was = map[string]string{audit.Asked: "asked", audit.Allowed: "ran", audit.Forbidden: "was refused"}
-
-// would are the lanes in the same words.
-var would = map[approvals.Lane]string{approvals.Ask: "asked", approvals.Allow: "ran", approvals.Forbid: "was refused"}
-
-func (p *replay) judge(l audit.Line) {
-	in := p.input(l)
-	d := p.rules.Policy.Decide(in)
-	// The record does not hold a person's groups, so of who may use a target and where only
-	// the channels can be tried.
-	if t, ok := p.rules.File.Targets[in.Target]; ok && !t.In(in.Channel) {
-		d = policy.Decision{Rule: "target: " + in.Target, Sentence: "the target may not be used in this channel"}
-	}
-	p.calls++
-	before, after := was[l.Event.What], would[d.Lane]
-	if before == after {
-		p.total[before+", and would again"]++
-		return
-	}
-	p.total[before+", and would have "+strings.Replace(after, "was ", "been ", 1)]++
-	why := d.Rule
-	if d.Sentence != "" {
-		why += ": " + d.Sentence
-	}
-	text, _ := risk.Visible(strings.Join(strings.Fields(l.Event.Command), " "))
-	if len(text) > 100 {
-		text = strings.ToValidUTF8(text[:100], "") + "…"
-	}
-	_, _ = fmt.Fprintf(p.out, "%s  %s -> %s  %s  %s  (%s)\n", l.At.UTC().Format(time.RFC3339), before, after, l.Event.Tool, text, why)
-}
-
-func (p *replay) input(l audit.Line) policy.Input {
-	e, f := l.Event, p.rules.File
-	in := policy.Input{Facts: policy.Facts{
-		Tool: e.Tool, Kind: e.Kind, Command: e.Command, Level: risk.ParseLevel(e.Level),
-		Effects: e.Effects, Requester: chat.User{ID: chat.UserID(e.User)}, Now: l.At,
-	}}
-	in.Channel = config.ChannelOf(l.Thread)
-	at := f.Spot(in.Channel, e.Target)
-	in.Target, in.Labels, in.Approvers, in.Mode, in.Until = at.Target, at.Config.Labels, at.Config.Approvers, at.Mode, at.Until
-	// What ran unasked was proven then, or the policy let it run: only a level of
-	// read tells.
-	in.Harmless = in.Level == risk.Read && (e.What == audit.Allowed || e.Kind == string(approvals.KindObserve))
-	return in
 }
