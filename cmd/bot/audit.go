@@ -24,6 +24,8 @@ import (
 	"sync"
 	"time"
 
+	"countersign/bot"
+	"countersign/internal/address"
 	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
@@ -50,10 +52,6 @@ type auditor struct {
 	wake func(thread string)
 	now  func() time.Time
 	log  *slog.Logger
-}
-
-func (b *bot) auditor(cfg config.AuditConfig) *auditor {
-	return &auditor{db: b.db, cfg: cfg, wake: b.sender.Wake, now: time.Now, log: b.log}
 }
 
 // anchors makes an anchor now and every quarter of an hour, where something
@@ -465,16 +463,16 @@ func fetch(ctx context.Context, e config.Env, base string, q url.Values, w io.Wr
 		return fmt.Errorf("the store in %s is in use by a running bot, and the key to ask that bot is not there or cannot be read; stop the bot, or run this as its user", e.DataDir)
 	}
 	if base == "" {
-		base = ownURL(e)
+		base = address.URL(e)
 	}
 	away := fmt.Sprintf("the store in %s is in use by a running bot, and no bot answers at %s; name its address with --url, or stop it", e.DataDir, base)
 	code := auditCode(key, time.Now())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+exportPath+"?"+q.Encode(), http.NoBody)
 	if err != nil {
-		return config.Errorf("--url is %q, which is no address; use one such as http://%s", base, defaultListen)
+		return config.Errorf("--url is %q, which is no address; use one such as http://%s", base, address.Default)
 	}
 	req.Header.Set("Authorization", codeScheme+code)
-	client := ownClient()
+	client := address.Client()
 	defer client.CloseIdleConnections()
 	res, err := client.Do(req)
 	if err != nil {
@@ -510,8 +508,8 @@ type exporter struct {
 }
 
 // auditHandler serves exports of the record at GET /audit/export.
-func (b *bot) auditHandler() http.Handler {
-	return newExporter(b.db, b.key, redact.New(b.env.Secrets()...).Redact, b.log)
+func auditHandler(s bot.Site) http.Handler {
+	return newExporter(s.DB, s.Key, s.Clean, s.Log)
 }
 
 func newExporter(db store.DB, key []byte, clean func(string) string, log *slog.Logger) *exporter {

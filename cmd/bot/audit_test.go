@@ -408,13 +408,3 @@ func TestAnExportThatBreaksOffIsNoExport(t *testing.T) {
 		t.Errorf("%d %d bytes %s", code, len(out), said)
 	}
 }
-
-func TestOwnAddress(t *testing.T) {
-	for listen, want := range map[string]string{
-		"": defaultListen, "127.0.0.1:9": "127.0.0.1:9", ":9": "127.0.0.1:9", "0.0.0.0:9": "127.0.0.1:9", "[::]:9": "127.0.0.1:9", "10.0.0.1:9": "10.0.0.1:9", "odd": "odd",
-	} {
-		if got := ownAddress(listen); got != want {
-			t.Errorf("%q: %q", listen, got)
-		}
-	}
-}

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
+	"countersign/bot/toolbox"
 	"countersign/internal/config"
 	"countersign/internal/rules"
 
@@ -87,7 +87,7 @@ func (d *doctor) run(ctx context.Context) error {
 	d.chart.began = time.Now()
 	e, err := config.ReadEnv()
 	if err == nil {
-		_, err = newLog(e, io.Discard)
+		_, err = e.Logger(io.Discard)
 	}
 	if err != nil {
 		d.broken = true
@@ -98,15 +98,13 @@ func (d *doctor) run(ctx context.Context) error {
 	if err == nil {
 		err = validFile(f)
 	}
-	b := &bot{env: e, file: f, log: slog.New(slog.DiscardHandler)}
-	d.chart.hide = redact.New(secretsOf(b)...).Redact
+	d.chart.hide = redact.New(secretsOf(e, f)...).Redact
 	var checks []check
 	if err != nil {
 		d.broken = true
 		d.print("configuration", said("FAIL", err.Error(), "correct the file that COUNTERSIGN_CONFIG names"))
 		d.print("target and approvers", skips("this needs the configuration"))
 		f = config.File{} // half of a file says nothing
-		b.file = f
 	} else {
 		d.print("configuration", configured(e))
 		for _, name := range slices.Sorted(maps.Keys(f.Targets)) {
@@ -117,7 +115,7 @@ func (d *doctor) run(ctx context.Context) error {
 	checks = append(checks, d.diskChecks(e)...)
 	checks = append(checks, check{name: "web console", run: func(ctx context.Context) result { return listens(ctx, e, d.running) }})
 	if !d.broken {
-		checks = append(checks, d.startChecks(b)...)
+		checks = append(checks, d.startChecks(e, f)...)
 	}
 	checks = append(checks, d.modelChecks(e, f)...)
 	for _, c := range checks {
@@ -138,12 +136,12 @@ func (d *doctor) run(ctx context.Context) error {
 }
 
 // secretsOf are the secrets that no line may show.
-func secretsOf(b *bot) []string {
-	out := b.env.Secrets()
-	if c, err := serverConfig(b.file, os.LookupEnv); err == nil {
+func secretsOf(e config.Env, f config.File) []string {
+	out := e.Secrets()
+	if c, err := toolbox.ServerConfig(f, os.LookupEnv); err == nil {
 		out = append(out, c.Secrets()...)
 	}
-	for _, h := range b.file.Alerts.Hooks {
+	for _, h := range f.Alerts.Hooks {
 		out = append(out, os.Getenv(h.SecretEnv))
 	}
 	return slices.DeleteFunc(out, func(s string) bool { return s == "" })

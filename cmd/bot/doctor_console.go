@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"log/slog"
 	"net/url"
 	"time"
 
+	"countersign/bot/console"
 	"countersign/internal/config"
 )
 
@@ -15,14 +17,14 @@ import (
 const expiresSoon = 14 * 24 * time.Hour
 
 // consoleChecks look at how people come in to the console.
-func (d *doctor) consoleChecks(b *bot) []check {
-	c := b.file.Web
+func (d *doctor) consoleChecks(e config.Env, f config.File) []check {
+	c := f.Web
 	var list []check
 	if c.TLS.Cert != "" {
 		list = append(list, check{name: "web certificate", run: func(context.Context) result { return certified(c, time.Now()) }})
 	}
 	if c.OIDC.Issuer != "" {
-		list = append(list, check{name: "web sign-in", run: func(ctx context.Context) result { return vouched(ctx, b) }})
+		list = append(list, check{name: "web sign-in", run: func(ctx context.Context) result { return vouched(ctx, e, f) }})
 	}
 	return list
 }
@@ -55,16 +57,16 @@ func certified(c config.WebConfig, now time.Time) result {
 
 // vouched looks at the identity provider: whether it describes itself as the
 // configuration says.
-func vouched(ctx context.Context, b *bot) result {
-	client, err := b.identityProvider()
+func vouched(ctx context.Context, e config.Env, f config.File) result {
+	client, err := console.IdentityProvider(e, f.Web.OIDC, slog.New(slog.DiscardHandler))
 	if err == nil {
-		_, _, err = client.Begin(ctx, b.file.Web.Origin+"/oidc/callback")
+		_, _, err = client.Begin(ctx, f.Web.Origin+"/oidc/callback")
 	}
 	switch {
 	case err != nil:
 		return said("FAIL", err.Error(), "check web.oidc.issuer and the network")
-	case b.env.OIDCSecret == "":
-		return warns("%s is there, and OIDC_CLIENT_SECRET is not set, which only public clients do without", b.file.Web.OIDC.Issuer).mending("set it, or OIDC_CLIENT_SECRET_FILE")
+	case e.OIDCSecret == "":
+		return warns("%s is there, and OIDC_CLIENT_SECRET is not set, which only public clients do without", f.Web.OIDC.Issuer).mending("set it, or OIDC_CLIENT_SECRET_FILE")
 	}
-	return fine("%s sends people back to %s/oidc/callback", b.file.Web.OIDC.Issuer, b.file.Web.Origin)
+	return fine("%s sends people back to %s/oidc/callback", f.Web.OIDC.Issuer, f.Web.Origin)
 }

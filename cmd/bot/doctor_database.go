@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/internal/address"
 	"countersign/internal/config"
 
 	"countersign/store"
@@ -145,11 +146,11 @@ func judgeConnections(f postgres.Facts) result {
 
 // answers reports whether a bot of this data directory runs on this machine.
 func answers(ctx context.Context, e config.Env) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ownURL(e)+"/healthz", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address.URL(e)+"/healthz", http.NoBody)
 	if err != nil {
 		return false
 	}
-	client := ownClient()
+	client := address.Client()
 	defer client.CloseIdleConnections()
 	res, err := client.Do(req)
 	if err != nil {

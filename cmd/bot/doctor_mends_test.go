@@ -55,10 +55,10 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	ctx := t.Context()
-	with := func(f func(*config.File)) *bot {
+	offers := func(f func(*config.File)) result {
 		file := config.Defaults()
 		f(&file)
-		return &bot{env: config.Env{DataDir: dir}, file: file}
+		return offered(config.Env{DataDir: dir}, file)
 	}
 	for _, tc := range []struct {
 		rule  string
@@ -79,13 +79,13 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 		{"a small store that is idle", judgeStore("db", bolt.Stats{FileBytes: 60 << 20, FreeBytes: 50 << 20}), "ok", "60 MiB", ""},
 		{"a store that others may read", private("db", mode(0o644), fine("x")), "warn", "open to other users", "chmod 600 db"},
 
-		{"an address that is none", address("nowhere", config.WebConfig{}), "FAIL", `COUNTERSIGN_LISTEN is "nowhere"`, "use one such as 127.0.0.1:8700"},
-		{"loopback", address("", config.WebConfig{}), "ok", "this machine only", ""},
-		{"other machines without an origin", address("0.0.0.0:8700", config.WebConfig{}), "warn", "its address is taken from each request", "set web.origin to the address that people use"},
-		{"other machines with an origin", address(":8700", config.WebConfig{Origin: "https://bot.example.com"}), "ok", "https://bot.example.com", ""},
-		{"an origin in clear", address(":8700", config.WebConfig{Origin: "http://bot.example.com"}), "warn", "in clear", "set web.tls, or put a proxy with TLS before it"},
-		{"an origin in clear on loopback", address("", config.WebConfig{Origin: "http://localhost:8700"}), "ok", "http://localhost:8700", ""},
-		{"an origin that is none", address(":8700", config.WebConfig{Origin: "bot.example.com"}), "FAIL", "no origin", "write it like https://bot.example.com"},
+		{"an address that is none", reached("nowhere", config.WebConfig{}), "FAIL", `COUNTERSIGN_LISTEN is "nowhere"`, "use one such as 127.0.0.1:8700"},
+		{"loopback", reached("", config.WebConfig{}), "ok", "this machine only", ""},
+		{"other machines without an origin", reached("0.0.0.0:8700", config.WebConfig{}), "warn", "its address is taken from each request", "set web.origin to the address that people use"},
+		{"other machines with an origin", reached(":8700", config.WebConfig{Origin: "https://bot.example.com"}), "ok", "https://bot.example.com", ""},
+		{"an origin in clear", reached(":8700", config.WebConfig{Origin: "http://bot.example.com"}), "warn", "in clear", "set web.tls, or put a proxy with TLS before it"},
+		{"an origin in clear on loopback", reached("", config.WebConfig{Origin: "http://localhost:8700"}), "ok", "http://localhost:8700", ""},
+		{"an origin that is none", reached(":8700", config.WebConfig{Origin: "bot.example.com"}), "FAIL", "no origin", "write it like https://bot.example.com"},
 
 		{"metrics on an address that is none", measures(ctx, "nowhere", false), "FAIL", "metrics cannot be served on nowhere", "set metrics.listen to a free address"},
 		{"metrics on a free address", measures(ctx, "127.0.0.1:0", false), "ok", "is free", ""},
@@ -104,14 +104,14 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 		{"an MCP program", launched("x", []string{"sh"}, "/nowhere:/usr/bin:/bin"), "ok", "/sh can be started", ""},
 		{"workflows that are not there", runbooksOf(config.WorkflowsConfig{Dirs: []string{filepath.Join(dir, "none")}}), "FAIL", "cannot be read", "name a directory that exists"},
 		{"workflows", runbooksOf(config.WorkflowsConfig{Dirs: []string{dir}}), "ok", "workflows can be run", ""},
-		{"an unknown preset", offered(with(func(f *config.File) { f.Agent.Preset = "yolo" })), "FAIL", `"yolo"`, "choose one of"},
-		{"an unknown tool", offered(with(func(f *config.File) { f.Tools.Additional = []string{"teleport"} })), "FAIL", "teleport", "the tools are "},
-		{"a rule about no tool", offered(with(func(f *config.File) {
+		{"an unknown preset", offers(func(f *config.File) { f.Agent.Preset = "yolo" }), "FAIL", `"yolo"`, "choose one of"},
+		{"an unknown tool", offers(func(f *config.File) { f.Tools.Additional = []string{"teleport"} }), "FAIL", "teleport", "the tools are "},
+		{"a rule about no tool", offers(func(f *config.File) {
 			f.Policy.Rules = []policy.Rule{{Name: "r", Match: policy.Match{Tools: []string{"telep*"}}, Then: "ask"}}
-		})), "warn", "r can never match: there is no tool named like telep*", "bot tools --preset full lists the names"},
-		{"a rule about some tool", offered(with(func(f *config.File) {
+		}), "warn", "r can never match: there is no tool named like telep*", "bot tools --preset full lists the names"},
+		{"a rule about some tool", offers(func(f *config.File) {
 			f.Policy.Rules = []policy.Rule{{Name: "r", Match: policy.Match{Tools: []string{"telep*", "run_*"}}, Then: "ask"}}
-		})), "ok", "tools for everybody", ""},
+		}), "ok", "tools for everybody", ""},
 
 		{"no model", (&doctor{}).answers(ctx, config.Env{}, config.File{}, ""), "FAIL", "no model is configured", "set OPENAI_API_KEY and OPENAI_MODEL"},
 		{"no model's name at OpenAI", (&doctor{}).answers(ctx, config.Env{OpenAIKey: "x"}, config.File{}, ""), "FAIL", "OPENAI_MODEL is not set", "set OPENAI_MODEL"},

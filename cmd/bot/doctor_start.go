@@ -17,10 +17,13 @@ import (
 	"strings"
 	"time"
 
+	"countersign/bot"
 	"countersign/bot/machines"
+	"countersign/bot/toolbox"
+	"countersign/internal/address"
 	"countersign/internal/config"
+	"countersign/internal/rules"
 
-	"countersign/agent/role"
 	"countersign/agent/workflow"
 	"countersign/alerts"
 	"countersign/alerts/notice"
@@ -29,28 +32,26 @@ import (
 	"countersign/store/bolt"
 	"countersign/tools"
 	"countersign/tools/mcp"
-	"countersign/tools/output"
 )
 
 // startChecks look at what a start of the bot reads beside the store and the targets:
 // each thing that is configured has a line.
-func (d *doctor) startChecks(b *bot) []check {
-	f, e := b.file, b.env
+func (d *doctor) startChecks(e config.Env, f config.File) []check {
 	at := func(name string, run func() result) check {
 		return check{name: name, run: func(context.Context) result { return run() }}
 	}
-	list := []check{at("web address", func() result { return address(e.Listen, f.Web) })}
-	list = append(list, d.consoleChecks(b)...)
+	list := []check{at("web address", func() result { return reached(e.Listen, f.Web) })}
+	list = append(list, d.consoleChecks(e, f)...)
 	if f.Metrics.Listen != "" {
 		list = append(list, check{name: "metrics", run: func(ctx context.Context) result { return measures(ctx, f.Metrics.Listen, d.running) }})
 	}
 	if len(f.Workflows.Dirs)+len(f.Workflows.Inline) > 0 {
 		list = append(list, at("workflows", func() result { return runbooksOf(f.Workflows) }))
 	}
-	list = append(list, at("tools", func() result { return offered(b) }))
+	list = append(list, at("tools", func() result { return offered(e, f) }))
 	if c := f.Internet; len(c.Allow)+len(c.Deny)+len(c.Ports) > 0 || c.Provider != "" || c.SearchURL != "" {
 		list = append(list, at("internet", func() result {
-			if _, err := b.fetchTools(); err != nil {
+			if _, err := toolbox.FetchTools(e, f.Internet); err != nil {
 				return said("FAIL", err.Error(), "correct the section internet")
 			}
 			return fine("its addresses can be read")
@@ -63,7 +64,7 @@ func (d *doctor) startChecks(b *bot) []check {
 		name := either(p.Name, strings.TrimSuffix(filepath.Base(p.Path), filepath.Ext(p.Path)))
 		list = append(list, at("plugin "+name, func() result { return plugged(p) }))
 	}
-	servers, err := serverConfig(f, os.LookupEnv)
+	servers, err := toolbox.ServerConfig(f, os.LookupEnv)
 	for _, name := range slices.Sorted(maps.Keys(f.MCP)) {
 		switch s := servers.Servers[name]; {
 		case err != nil:
@@ -83,14 +84,14 @@ func (d *doctor) startChecks(b *bot) []check {
 // listens looks at the address of the web console.
 func listens(ctx context.Context, e config.Env, running bool) result {
 	const same = "set COUNTERSIGN_LISTEN to the same here and there"
-	addr := either(e.Listen, defaultListen)
+	addr := either(e.Listen, address.Default)
 	if running {
-		base := ownURL(e)
+		base := address.URL(e)
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/healthz", http.NoBody)
 		if err != nil {
-			return fails("COUNTERSIGN_LISTEN is %q, which is no address", addr).mending("use one such as %s", defaultListen)
+			return fails("COUNTERSIGN_LISTEN is %q, which is no address", addr).mending("use one such as %s", address.Default)
 		}
-		res, err := ownClient().Do(req)
+		res, err := address.Client().Do(req)
 		if err != nil {
 			return warns("the running bot does not answer at %s", base).mending(same)
 		}
@@ -121,12 +122,12 @@ func measures(ctx context.Context, addr string, running bool) result {
 	return fine("%s is free", addr)
 }
 
-// address looks at who reaches the console, and how.
-func address(listen string, c config.WebConfig) result {
-	listen = either(listen, defaultListen)
+// reached looks at who reaches the console, and how.
+func reached(listen string, c config.WebConfig) result {
+	listen = either(listen, address.Default)
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
-		return fails("COUNTERSIGN_LISTEN is %q, which is no address", listen).mending("use one such as %s", defaultListen)
+		return fails("COUNTERSIGN_LISTEN is %q, which is no address", listen).mending("use one such as %s", address.Default)
 	}
 	if c.Origin == "" {
 		if loopback(host) {
@@ -153,24 +154,33 @@ func loopback(host string) bool {
 
 // offered makes the tools that the bot itself brings, as a start does, and looks what
 // rules say of tools that are not there.
-func offered(b *bot) result {
+func offered(e config.Env, f config.File) result {
 	const mend = "correct agent.preset, tools, roles or sub_agents"
-	var err error
-	if b.roles, err = role.New(role.Config{Roles: b.file.Roles, SubAgents: b.file.SubAgents}); err != nil {
+	log := slog.New(slog.DiscardHandler)
+	roles, err := bot.NewRoles(nil, f, log)
+	if err != nil {
 		return said("FAIL", err.Error(), mend)
 	}
-	if b.library, err = workflow.Load(b.file.Workflows.Dirs, b.file.Workflows.Inline); err != nil {
+	if _, err := workflow.Load(f.Workflows.Dirs, f.Workflows.Inline); err != nil {
 		return skips("this needs the workflows")
 	}
-	b.outputs = output.New(output.Config{Readable: func() bool { return false }})
-	if b.machines, err = machines.NewSet(&machines.Options{Env: b.env, File: b.file, Log: b.log}); err != nil {
+	machines, err := machines.NewSet(&machines.Options{Env: e, File: f, Log: log})
+	if err != nil {
 		return skips("this needs the targets")
 	}
-	defer b.machines.Close()
-	if _, err := b.fetchTools(); err != nil {
+	defer machines.Close()
+	if _, err := toolbox.FetchTools(e, f.Internet); err != nil {
 		return skips("this needs the section internet")
 	}
-	base, err := b.base()
+	r, err := rules.New(f)
+	if err != nil {
+		return skips("this needs the policy")
+	}
+	box, err := bot.NewToolbox(e, f, r, machines, log)
+	if err != nil {
+		return said("FAIL", err.Error(), mend)
+	}
+	base, err := box.Base()
 	if err != nil {
 		return said("FAIL", err.Error(), mend)
 	}
@@ -178,22 +188,22 @@ func offered(b *bot) result {
 	if err != nil {
 		return said("FAIL", err.Error(), mend)
 	}
-	err = b.staff(all, nil)
-	foreign := len(b.file.Tools.Plugins)+len(b.file.MCP) > 0
+	err = box.Offer(base)
+	foreign := len(f.Tools.Plugins)+len(f.MCP) > 0
 	switch {
 	case err != nil && foreign: // it may name a tool that only they have
 		return skips("what plugins and MCP servers offer is not known here (%v); bot tools starts them and shows the catalogue", err)
 	case err != nil:
 		return said("FAIL", err.Error(), mend)
 	}
-	found := fmt.Sprintf("%s for everybody, %s", plural(len(b.everyone().Names()), "tool"), plural(len(b.roles.Roles()), "role"))
+	found := fmt.Sprintf("%s for everybody, %s", plural(len(box.Everyone().Names()), "tool"), plural(len(roles.Set.Roles()), "role"))
 	if foreign {
 		return fine("%s, beside what plugins and MCP servers offer", found)
 	}
-	for _, r := range b.file.Policy.Rules {
-		fits := matcher(b.file.Groups, policy.Match{Tools: r.Match.Tools})
-		if len(r.Match.Tools) > 0 && !slices.ContainsFunc(all.Names(), func(name string) bool { return fits(policy.Facts{Tool: name}) }) {
-			return warns("the rule %s can never match: there is no tool named like %s", r.Name, list(r.Match.Tools)).mending("correct its match; bot tools --preset full lists the names")
+	for _, rule := range f.Policy.Rules {
+		fits := matcher(f.Groups, policy.Match{Tools: rule.Match.Tools})
+		if len(rule.Match.Tools) > 0 && !slices.ContainsFunc(all.Names(), func(name string) bool { return fits(policy.Facts{Tool: name}) }) {
+			return warns("the rule %s can never match: there is no tool named like %s", rule.Name, list(rule.Match.Tools)).mending("correct its match; bot tools --preset full lists the names")
 		}
 	}
 	return fine("%s", found)
@@ -231,7 +241,7 @@ func hooked(c alerts.Config, source notice.Source, env func(string) (string, boo
 // bot tools does.
 func plugged(p config.PluginConfig) result {
 	const mend = "correct tools.plugins"
-	if _, err := levelsOf("levels", p.Levels); err != nil {
+	if _, err := toolbox.Levels("levels", p.Levels); err != nil {
 		return said("FAIL", err.Error(), mend)
 	}
 	path, err := filepath.Abs(p.Path)

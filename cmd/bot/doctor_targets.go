@@ -20,6 +20,7 @@ import (
 
 	"countersign/bot/machines"
 	"countersign/internal/config"
+	"countersign/internal/storage"
 
 	"golang.org/x/sync/errgroup"
 
@@ -57,7 +58,7 @@ func (d *doctor) targets(ctx context.Context, e config.Env, f config.File) error
 	var list [][]check
 	keys := hostkey.InFile(e.KnownHosts())
 	if e.Shared() {
-		if db, err := openPostgres(ctx, e, "doctor", slog.New(slog.DiscardHandler)); err == nil { // else its own check says why
+		if db, err := storage.OpenPostgres(ctx, e, "doctor", slog.New(slog.DiscardHandler)); err == nil { // else its own check says why
 			defer func() { _ = db.Close() }()
 			keys = hostkey.InStore(db)
 		}

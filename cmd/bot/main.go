@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"runtime"
@@ -131,20 +130,4 @@ func revision() string {
 		rev = "unknown"
 	}
 	return rev
-}
-
-// newLog makes the bot's logger.
-func newLog(e config.Env, w io.Writer) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(e.LogLevel)); err != nil {
-		return nil, config.Errorf("COUNTERSIGN_LOG_LEVEL is %q; use debug, info, warn or error", e.LogLevel)
-	}
-	opts := &slog.HandlerOptions{Level: level}
-	switch e.LogFormat {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, opts)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, opts)), nil
-	}
-	return nil, config.Errorf("COUNTERSIGN_LOG_FORMAT is %q; use text or json", e.LogFormat)
 }

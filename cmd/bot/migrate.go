@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/storage"
 
 	"github.com/spf13/cobra"
 
@@ -199,7 +200,7 @@ func (m *migration) keep(ctx context.Context, from *postgres.DB) (left []string,
 		return nil, err
 	}
 	if len(key) == keyring.Size {
-		if err := saveKey(filepath.Join(m.env.DataDir, "web.key"), key); err != nil {
+		if err := storage.SaveKey(filepath.Join(m.env.DataDir, "web.key"), key); err != nil {
 			return nil, err
 		}
 	}

@@ -110,13 +110,13 @@ func (k *counsel) spec(tool string) (toolLevel, error) {
 		return toolLevel{}, err
 	}
 	defer done()
-	if s, ok := b.everyone().Lookup(tool); ok {
-		base, err := b.base()
+	if s, ok := b.Toolbox().Everyone().Lookup(tool); ok {
+		base, err := b.Toolbox().Base()
 		if err != nil {
 			return toolLevel{}, err
 		}
 		named := func(t tools.Tool) bool { return t.Spec().Name == s.Name }
-		t := toolLevel{s.Name, s.Level, slices.ContainsFunc(base, named) && !slices.ContainsFunc(machines.Patterns(b.file.Tools), named), s}
+		t := toolLevel{s.Name, s.Level, slices.ContainsFunc(base, named) && !slices.ContainsFunc(machines.Patterns(b.Toolbox().File.Tools), named), s}
 		k.specs[tool] = t
 		return t, nil
 	}

@@ -167,7 +167,7 @@ policy:
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := b.machines["local"].Connect(t.Context())
+	o, err := b.Machines()["local"].Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,11 +213,11 @@ policy:
 			if tt.tool == "run_shell" {
 				args = strings.Replace(args, "{", `{"risk":"low","mutation":false,"privesc":false,"why":"the test",`, 1)
 			}
-			p, err := b.planCall(t.Context(), tools.Call{Wanted: true, ID: "c", Thread: "web:1", By: "web:alice", Name: tt.tool, Args: []byte(args)})
+			p, err := b.Toolbox().Plan(t.Context(), tools.Call{Wanted: true, ID: "c", Thread: "web:1", By: "web:alice", Name: tt.tool, Args: []byte(args)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			is, decided, err := b.gate.Explain(t.Context(), approvals.Request{Thread: "web:1", By: chat.User{ID: "web:alice"}, Action: p.Action, Floor: p.Level})
+			is, decided, err := b.Caller().Gate.Explain(t.Context(), approvals.Request{Thread: "web:1", By: chat.User{ID: "web:alice"}, Action: p.Action, Floor: p.Level})
 			if err != nil {
 				t.Fatal(err)
 			}

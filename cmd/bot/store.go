@@ -21,8 +21,11 @@ import (
 	"syscall"
 	"time"
 
+	"countersign/bot"
 	"countersign/bot/machines"
+	"countersign/internal/address"
 	"countersign/internal/config"
+	"countersign/internal/storage"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +33,7 @@ import (
 	"countersign/approvals/gate"
 	"countersign/store"
 	"countersign/store/bolt"
+	"countersign/store/keyring"
 	"countersign/store/migrate"
 	"countersign/store/outbox"
 	"countersign/store/postgres"
@@ -83,7 +87,7 @@ const commandPatience = 15 * time.Second
 
 // openStore opens a store that is there, for a command; it makes none. Only that of a
 // data directory can be in use, which is [store.ErrLocked].
-func openStore(ctx context.Context, e config.Env) (engine, error) {
+func openStore(ctx context.Context, e config.Env) (storage.Engine, error) {
 	if e.Shared() {
 		db, err := attach(ctx, e)
 		if err != nil {
@@ -491,17 +495,17 @@ func fetchBackup(ctx context.Context, e config.Env, base, name string) error {
 	if err != nil || len(web) != 32 {
 		return fmt.Errorf("the store in %s is in use by a running bot, and the key to ask that bot is not there or cannot be read; stop the bot, or run this as its user", e.DataDir)
 	}
-	key := derived(web, backupKey)
+	key := keyring.Derive(web, backupKey)
 	if base == "" {
-		base = ownURL(e)
+		base = address.URL(e)
 	}
 	code := auditCode(key, time.Now())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+backupPath, http.NoBody)
 	if err != nil {
-		return config.Errorf("--url is %q, which is no address; use one such as http://%s", base, defaultListen)
+		return config.Errorf("--url is %q, which is no address; use one such as http://%s", base, address.Default)
 	}
 	req.Header.Set("Authorization", codeScheme+code)
-	client := ownClient()
+	client := address.Client()
 	defer client.CloseIdleConnections()
 	res, err := client.Do(req)
 	if err != nil {
@@ -561,9 +565,9 @@ type backups struct {
 }
 
 // backupHandler serves copies of the store at GET /store/backup.
-func (b *bot) backupHandler() http.Handler {
-	file, _ := b.db.(*bolt.DB)
-	return &backups{file, newExporter(b.db, derived(b.key, backupKey), nil, b.log)}
+func backupHandler(s bot.Site) http.Handler {
+	file, _ := s.DB.(*bolt.DB)
+	return &backups{file, newExporter(s.DB, keyring.Derive(s.Key, backupKey), nil, s.Log)}
 }
 
 // ServeHTTP implements http.Handler.

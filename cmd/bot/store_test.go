@@ -21,8 +21,10 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/bot"
 	"countersign/store"
 	"countersign/store/bolt"
+	"countersign/store/keyring"
 	"countersign/store/outbox"
 	"countersign/tools/files"
 	"countersign/tools/output"
@@ -93,9 +95,9 @@ func TestStoreBackupOfAStoppedBot(t *testing.T) {
 
 func TestStoreBackupOfARunningBot(t *testing.T) {
 	_, db, _ := recordOne(t)
-	b := &bot{db: db, key: bytes.Repeat([]byte{7}, 32), log: slog.New(slog.DiscardHandler)}
+	b := bot.Site{DB: db, Key: bytes.Repeat([]byte{7}, 32), Log: slog.New(slog.DiscardHandler)}
 	var sent bytes.Buffer
-	h := b.backupHandler()
+	h := backupHandler(b)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != backupPath {
 			http.NotFound(w, r)
@@ -126,11 +128,11 @@ func TestStoreBackupOfARunningBot(t *testing.T) {
 		"no bot answers":    {nil, "in use by a running bot, and no bot answers at http://127.0.0.1:1; name its address with --url, or stop it"},
 		"an older version":  {http.NotFoundHandler(), "gives no backup (HTTP 404: 404 page not found)"},
 		"somebody else":     {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }), "is not the bot of this data directory"},
-		"of another key":    {(&bot{db: db, key: make([]byte, 32), log: b.log}).backupHandler(), "gives no backup (HTTP 403: this is for bot backup"},
+		"of another key":    {backupHandler(bot.Site{DB: db, Key: make([]byte, 32), Log: b.Log}), "gives no backup (HTTP 403: this is for bot backup"},
 		"a cut answer":      {http.HandlerFunc(cutAnswer), "broke off"},
 		"a bot in trouble":  {http.HandlerFunc(trouble), "could not make a backup (no room on the disk); see its log"},
 		"one more at once":  {busyBackups(b), "HTTP 429: another backup is under way"},
-		"a code used again": {reused(b.backupHandler()), "gives no backup (HTTP 403"},
+		"a code used again": {reused(backupHandler(b)), "gives no backup (HTTP 403"},
 	} {
 		args := []string{"backup", filepath.Join(dir, "none.db")}
 		if tc.handler != nil {
@@ -178,8 +180,8 @@ func trouble(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set(problemTrailer, "no room on the disk")
 }
 
-func busyBackups(b *bot) http.Handler {
-	h := b.backupHandler().(*backups)
+func busyBackups(b bot.Site) http.Handler {
+	h := backupHandler(b).(*backups)
 	h.codes.busy.Lock()
 	return h
 }
@@ -195,22 +197,22 @@ func reused(h http.Handler) http.Handler {
 func TestStoreBackupCodesAreNotThoseOfExports(t *testing.T) {
 	_, db, _ := recordOne(t)
 	key := bytes.Repeat([]byte{7}, 32)
-	b := &bot{db: db, key: key, log: slog.New(slog.DiscardHandler)}
+	b := bot.Site{DB: db, Key: key, Log: slog.New(slog.DiscardHandler)}
 	for rule, tc := range map[string]struct {
 		method, code, from string
 		want               int
 	}{
 		"of an export":         {http.MethodGet, auditCode(key, time.Now()), "127.0.0.1:5", http.StatusForbidden},
-		"good":                 {http.MethodGet, auditCode(derived(b.key, backupKey), time.Now()), "127.0.0.1:5", http.StatusOK},
-		"from another machine": {http.MethodGet, auditCode(derived(b.key, backupKey), time.Now()), "192.0.2.9:5", http.StatusForbidden},
+		"good":                 {http.MethodGet, auditCode(keyring.Derive(b.Key, backupKey), time.Now()), "127.0.0.1:5", http.StatusOK},
+		"from another machine": {http.MethodGet, auditCode(keyring.Derive(b.Key, backupKey), time.Now()), "192.0.2.9:5", http.StatusForbidden},
 		"none":                 {http.MethodGet, "", "127.0.0.1:5", http.StatusForbidden},
-		"POST":                 {http.MethodPost, auditCode(derived(b.key, backupKey), time.Now()), "127.0.0.1:5", http.StatusMethodNotAllowed},
+		"POST":                 {http.MethodPost, auditCode(keyring.Derive(b.Key, backupKey), time.Now()), "127.0.0.1:5", http.StatusMethodNotAllowed},
 	} {
 		r := httptest.NewRequest(tc.method, backupPath, http.NoBody)
 		r.RemoteAddr = tc.from
 		r.Header.Set("Authorization", codeScheme+tc.code)
 		w := httptest.NewRecorder()
-		b.backupHandler().ServeHTTP(w, r)
+		backupHandler(b).ServeHTTP(w, r)
 		if w.Code != tc.want {
 			t.Errorf("%s: %d, want %d", rule, w.Code, tc.want)
 		}
@@ -219,8 +221,8 @@ func TestStoreBackupCodesAreNotThoseOfExports(t *testing.T) {
 
 func TestStoreBackupSaysWhatWentWrongInTheBot(t *testing.T) {
 	_, db, _ := recordOne(t)
-	b := &bot{db: db, key: bytes.Repeat([]byte{7}, 32), log: slog.New(slog.DiscardHandler)}
-	h := b.backupHandler()
+	b := bot.Site{DB: db, Key: bytes.Repeat([]byte{7}, 32), Log: slog.New(slog.DiscardHandler)}
+	h := backupHandler(b)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		cancel()
@@ -457,8 +459,8 @@ func last(x ast.Expr) string {
 
 func TestStorePruneDoesAllThatARunningBotDoes(t *testing.T) {
 	here := prunings(t, "store.go", "pruneAll", "pruneRows")
-	running := prunings(t, "wire.go", "retain", "tidy")
-	if len(here) < 7 || len(running) == 0 {
+	running := append(prunings(t, "chores.go", "run"), prunings(t, "../../bot/serve.go", "tidy")...)
+	if len(here) < 7 || len(running) < 4 {
 		t.Fatalf("%v %v", here, running)
 	}
 	for _, call := range running {

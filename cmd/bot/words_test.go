@@ -39,7 +39,7 @@ func TestThePresetsCostFewTokens(t *testing.T) {
 		}
 		defer done()
 		var plain, all []llm.ToolSpec
-		for _, s := range b.everyone().Specs(nil) {
+		for _, s := range b.Toolbox().Everyone().Specs(nil) {
 			spec := llm.ToolSpec{Name: s.Name, Description: s.ToldText, Schema: s.Told}
 			all = append(all, spec)
 			if !s.NeedsTmux {

@@ -74,6 +74,8 @@ var inside = map[string]string{
 	"tools/truncate": "",
 
 	// What the operator says is of the shapes that those who use it declare.
+	"internal/address":  "internal/config",
+	"internal/storage":  "internal/config store store/bolt store/migrate store/postgres",
 	"internal/config":   "adapters/web agent/role agent/spend alerts approvals approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/output tools/shell",
 	"internal/incident": "targets/backend",
 	"internal/observe":  "adapters/chat agent/history agent/llm approvals approvals/risk",
@@ -81,6 +83,15 @@ var inside = map[string]string{
 	"internal/toolsdoc": "tools",
 
 	// The bot itself. What it is made of knows neither it nor each other more than this.
+	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/role agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/policy approvals/risk bot/console bot/desk bot/health bot/machines bot/networks bot/once bot/replicas bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
+	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile approvals/audit bot/machines bot/replicas internal/config internal/rules store",
+	"bot/desk":     "adapters/chat agent agent/llm agent/prompt agent/report agent/role agent/workflow approvals bot/machines bot/threads internal/redact store store/queue targets/backend targets/session targets/tmux tools/delegate tools/files tools/output",
+	"bot/health":   "adapters/web/connlimit approvals approvals/audit bot/replicas store",
+	"bot/networks": "adapters/chat adapters/discord adapters/slack bot/replicas bot/threads internal/config internal/failpoint internal/rules store store/outbox store/queue",
+	"bot/once":     "adapters/chat approvals approvals/card approvals/gate store tools",
+	"bot/replicas": "adapters/chat internal/config store store/outbox store/postgres store/queue store/replica",
+	"bot/threads":  "adapters/chat agent agent/role approvals approvals/gate approvals/policy approvals/risk bot/machines internal/config internal/rules store store/queue tools",
+	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/past tools/plan tools/plugin tools/router tools/web",
 	"bot/machines": "adapters/chat approvals approvals/risk internal/config store targets/backend targets/container targets/local targets/record targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
 	"cmd/bot":              "adapters/... agent/... agent/llm/openai/openaitest alerts/... approvals/... bot/... internal/... store/... targets/... tools/...", // the demo's model is scripted
@@ -115,7 +126,7 @@ var outside = map[string]string{
 	"github.com/moby/moby":                 "targets/container",
 	"github.com/modelcontextprotocol":      "tools/mcp",
 	"github.com/pkg/sftp":                  "targets/ssh",
-	"github.com/prometheus/client_golang":  "internal/observe cmd/bot",
+	"github.com/prometheus/client_golang":  "internal/observe bot/health",
 	"github.com/rogpeppe/go-internal":      "tools/files",
 	"github.com/santhosh-tekuri":           "tools",
 	"github.com/sashabaranov/go-openai":    "agent/llm/openai",
@@ -131,7 +142,7 @@ var outside = map[string]string{
 	"golang.org/x/crypto/ssh":              "targets/ssh",
 	"golang.org/x/net":                     "tools/web",
 	"golang.org/x/oauth2":                  "adapters/web/oidc",
-	"golang.org/x/sync":                    "adapters/slack cmd/bot targets/ssh",
+	"golang.org/x/sync":                    "adapters/slack bot cmd/bot targets/ssh",
 	"golang.org/x/sys":                     "cmd/bot internal/steady store/bolt targets tools/code tools/foreign tools/process",
 	"golang.org/x/term":                    "cmd/bot",
 	"golang.org/x/text":                    "adapters/chat/markdown adapters/web tools",
@@ -297,6 +308,14 @@ func TestAPlantedImportIsFound(t *testing.T) {
 		"internal/rules":     {"countersign/store", "countersign/approvals/gate", "countersign/bot/machines"},
 		"internal/something": {"countersign/store"},
 		"bot/machines":       {"countersign/agent", "countersign/bot", "countersign/bot/desk", "countersign/adapters/web", "countersign/approvals/policy", "countersign/approvals/gate", "countersign/store/postgres", "countersign/store/replica"},
+		"bot":                {"countersign/cmd/bot", "countersign/targets/tmux", "countersign/tools/shell", "countersign/adapters/slack", "countersign/adapters/discord", "github.com/spf13/cobra", "github.com/prometheus/client_golang/prometheus"},
+		"bot/desk":           {"countersign/bot", "countersign/bot/toolbox", "countersign/bot/networks", "countersign/adapters/web", "countersign/adapters/slack", "countersign/approvals/gate", "countersign/internal/config", "countersign/store/postgres"},
+		"bot/console":        {"countersign/bot", "countersign/bot/desk", "countersign/agent", "countersign/adapters/slack", "countersign/approvals/gate"},
+		"bot/health":         {"countersign/bot", "countersign/agent", "countersign/bot/machines"},
+		"bot/networks":       {"countersign/bot", "countersign/bot/desk", "countersign/agent", "countersign/adapters/web"},
+		"bot/replicas":       {"countersign/bot", "countersign/bot/machines", "countersign/agent", "countersign/store/bolt"},
+		"bot/threads":        {"countersign/bot", "countersign/bot/desk", "countersign/bot/toolbox", "countersign/adapters/web"},
+		"bot/toolbox":        {"countersign/bot", "countersign/bot/desk", "countersign/agent", "countersign/approvals/gate", "countersign/adapters/web"},
 		"something":          {"countersign/store", "countersign/internal/redact"},
 	} {
 		for _, im := range imports {
