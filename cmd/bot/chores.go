@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
-	"countersign/bot"
-	"countersign/internal/config"
-	"countersign/store"
 	"log/slog"
 	"net/http"
 	"time"
+
+	"countersign/bot"
+	"countersign/internal/config"
+	"countersign/store"
 )
 
 // chores are what the program does beside a bot that it serves: it anchors the audit record

@@ -9,12 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/config"
-	"countersign/internal/rules"
-
 	"countersign/adapters/discord"
 	"countersign/adapters/slack"
 	"countersign/approvals/policy"
+	"countersign/internal/config"
+	"countersign/internal/rules"
 )
 
 const policies = "../../docs/policies"

@@ -17,18 +17,17 @@ import (
 	"strings"
 	"time"
 
+	"countersign/agent/workflow"
+	"countersign/alerts"
+	"countersign/alerts/notice"
+	"countersign/approvals/policy"
 	"countersign/bot"
 	"countersign/bot/machines"
 	"countersign/bot/toolbox"
 	"countersign/internal/address"
 	"countersign/internal/config"
-	"countersign/internal/rules"
-
-	"countersign/agent/workflow"
-	"countersign/alerts"
-	"countersign/alerts/notice"
-	"countersign/approvals/policy"
 	"countersign/internal/observe"
+	"countersign/internal/rules"
 	"countersign/store/bolt"
 	"countersign/tools"
 	"countersign/tools/mcp"
@@ -51,7 +50,7 @@ func (d *doctor) startChecks(e config.Env, f config.File) []check {
 	list = append(list, at("tools", func() result { return offered(e, f) }))
 	if c := f.Internet; len(c.Allow)+len(c.Deny)+len(c.Ports) > 0 || c.Provider != "" || c.SearchURL != "" {
 		list = append(list, at("internet", func() result {
-			if _, err := toolbox.FetchTools(e, f.Internet); err != nil {
+			if _, err := toolbox.FetchTools(f.Internet, bot.Tavily(e)); err != nil {
 				return said("FAIL", err.Error(), "correct the section internet")
 			}
 			return fine("its addresses can be read")
@@ -169,7 +168,7 @@ func offered(e config.Env, f config.File) result {
 		return skips("this needs the targets")
 	}
 	defer machines.Close()
-	if _, err := toolbox.FetchTools(e, f.Internet); err != nil {
+	if _, err := toolbox.FetchTools(f.Internet, bot.Tavily(e)); err != nil {
 		return skips("this needs the section internet")
 	}
 	r, err := rules.New(f)

@@ -1,14 +1,6 @@
 package main
 
 import (
-	"countersign/adapters/chat"
-	"countersign/agent/report"
-	"countersign/bot/desk"
-	"countersign/bot/machines"
-	"countersign/internal/config"
-	"countersign/internal/redact"
-	"countersign/store"
-	"countersign/tools/output"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +9,15 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"countersign/adapters/chat"
+	"countersign/agent/report"
+	"countersign/bot/desk"
+	"countersign/bot/machines"
+	"countersign/internal/config"
+	"countersign/internal/redact"
+	"countersign/store"
+	"countersign/tools/output"
 )
 
 func exportCommand() *cobra.Command {

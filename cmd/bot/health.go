@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"countersign/internal/address"
 	"countersign/internal/config"
-
-	"github.com/spf13/cobra"
 )
 
 // askLimit bounds how long the bot may take to answer: its store has most of that.

@@ -13,10 +13,9 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"countersign/internal/config"
-
 	"github.com/spf13/cobra"
 
+	"countersign/internal/config"
 	"countersign/tools/code"
 )
 

@@ -16,19 +16,18 @@ import (
 	"strings"
 	"time"
 
-	"countersign/bot"
-	"countersign/internal/config"
-	"countersign/internal/toolsdoc"
-	"countersign/tools"
-	"countersign/tools/hostkey"
-
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
 
 	"countersign/adapters/chat"
 	"countersign/approvals/policy"
+	"countersign/bot"
+	"countersign/internal/config"
 	"countersign/internal/redact"
+	"countersign/internal/toolsdoc"
+	"countersign/tools"
+	"countersign/tools/hostkey"
 )
 
 // masked is a secret as config print shows it.

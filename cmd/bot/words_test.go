@@ -5,12 +5,11 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"countersign/internal/config"
-
 	"countersign/agent/llm"
 	"countersign/agent/llm/openai"
 	"countersign/agent/llm/openai/openaitest"
 	"countersign/agent/tokens"
+	"countersign/internal/config"
 	"countersign/tools"
 )
 

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 
 	"countersign/internal/config"
-
 	"countersign/store"
 	"countersign/store/bolt"
 	"countersign/store/migrate"
