@@ -6,13 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"countersign/bot/threads"
-	"countersign/internal/config"
-
 	"countersign/adapters/chat"
 	"countersign/alerts"
 	"countersign/alerts/hook"
 	"countersign/alerts/notice"
+	"countersign/bot/threads"
+	"countersign/internal/config"
 	"countersign/internal/redact"
 	"countersign/store"
 )

@@ -7,6 +7,14 @@ package bot
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
 	"countersign/adapters/chat"
 	"countersign/adapters/web"
 	"countersign/agent"
@@ -43,13 +51,7 @@ import (
 	"countersign/tools/hostkey"
 	"countersign/tools/mcp"
 	"countersign/tools/output"
-	"fmt"
-	"log/slog"
-	"net/http"
-	"os"
-	"path/filepath"
-	"sync/atomic"
-	"time"
+	webtools "countersign/tools/web"
 )
 
 // Bot is everything that a running bot is made of.
@@ -80,13 +82,13 @@ type Bot struct {
 
 // Options are what a caller decides.
 type Options struct {
-	Model    llm.Model // nil: the one that the environment names
-	NoModel  bool      // nobody asks a model
-	Networks bool      // open those that have their tokens, beside the console
-	Dir      string    // the target's default directory; "" is the bot's own
-	Single   bool      // this run is one call: its terminals and its outputs end with it
-	HostKeys string    // the file of approved host keys; "" is the one in the data directory
-	Parser   code.Starter
+	Model    llm.Model    // nil: the one that the environment names
+	NoModel  bool         // nobody asks a model
+	Networks bool         // open those that have their tokens, beside the console
+	Dir      string       // the target's default directory; "" is the bot's own
+	Single   bool         // this run is one call: its terminals and its outputs end with it
+	HostKeys string       // the file of approved host keys; "" is the one in the data directory
+	Parser   code.Starter // for the code indexer; nil: it cannot parse
 	// Version and Revision of the program, for traces and metrics.
 	Version, Revision string
 	// Chores makes what the program does beside the bot, while it is served; nil is nothing.
@@ -206,7 +208,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		return config.Errorf("%v", err)
 	}
 	b.toolbox = toolbox.New(toolbox.Config{
-		Env: b.env, File: b.file, DB: b.db, Targets: targets, Roles: roles, Library: library, Outputs: b.outputs, Servers: servers,
+		DataDir: b.env.DataDir, Tavily: Tavily(b.env), File: b.file, DB: b.db, Targets: targets, Roles: roles, Library: library, Outputs: b.outputs, Servers: servers,
 		Judge: func(ctx context.Context, r approvals.Request) approvals.Ruling { return b.gate.Judge(ctx, r) },
 		Give: func(ctx context.Context, thread, name, mime string, data []byte) error {
 			return b.outbox.Give(ctx, thread, name, mime, data)
@@ -266,7 +268,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		Repeats:     b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: deadlines.Now, Log: b.log,
 	})
 	b.console = console.Config{
-		Env: b.env, Web: b.file.Web, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Redact: b.redactor.Redact, Log: b.log,
+		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Redact: b.redactor.Redact, Log: b.log,
 	}
 	if !b.file.Recordings.Off {
 		b.console.Recordings = &b.recordings
@@ -330,6 +332,9 @@ func NewRoles(db store.DB, f config.File, log *slog.Logger) (threads.Roles, erro
 	}
 	return threads.Roles{DB: db, Set: set, In: f.RoleIn, Default: f.Agent.Role, Log: log}, nil
 }
+
+// Tavily is the way to the search engine that the environment names.
+func Tavily(e config.Env) webtools.Tavily { return webtools.Tavily{Key: e.TavilyKey, URL: e.TavilyURL} }
 
 // Model returns the client of the model that the environment names.
 func Model(e config.Env, f config.File, log *slog.Logger) (llm.Model, error) {

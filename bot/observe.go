@@ -4,13 +4,12 @@ import (
 	"context"
 	"time"
 
-	"countersign/internal/config"
-
 	"countersign/adapters/chat"
 	"countersign/agent"
 	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/approvals"
+	"countersign/internal/config"
 	"countersign/internal/observe"
 	"countersign/store"
 	"countersign/store/queue"

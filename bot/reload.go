@@ -7,12 +7,11 @@ import (
 	"reflect"
 	"time"
 
-	"countersign/internal/config"
-	"countersign/internal/rules"
-
 	"countersign/alerts"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
+	"countersign/internal/config"
+	"countersign/internal/rules"
 )
 
 // reloads rereads the rules at each signal until ctx is done.

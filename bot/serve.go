@@ -3,14 +3,6 @@ package bot
 import (
 	"cmp"
 	"context"
-	"countersign/adapters/chat"
-	"countersign/agent"
-	"countersign/alerts/hook"
-	"countersign/approvals/gate"
-	"countersign/bot/console"
-	"countersign/bot/health"
-	"countersign/bot/replicas"
-	"countersign/internal/address"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,6 +12,15 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"countersign/adapters/chat"
+	"countersign/agent"
+	"countersign/alerts/hook"
+	"countersign/approvals/gate"
+	"countersign/bot/console"
+	"countersign/bot/health"
+	"countersign/bot/replicas"
+	"countersign/internal/address"
 )
 
 // Serving says how a bot is served.

@@ -1,6 +1,12 @@
 package bot
 
 import (
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+
 	"countersign/adapters/web/tlsfile"
 	"countersign/agent/workflow"
 	"countersign/bot/console"
@@ -11,11 +17,6 @@ import (
 	"countersign/internal/rules"
 	"countersign/tools/hostkey"
 	"countersign/tools/output"
-	"fmt"
-	"io"
-	"log/slog"
-	"maps"
-	"os"
 )
 
 // Validate refuses an environment and a file that no bot can be built from, on whatever
@@ -76,7 +77,7 @@ func NewToolbox(e config.Env, f config.File, r *rules.Rules, all machines.Set, l
 	}
 	targets := threads.Targets{Machines: all, Rules: func() *rules.Rules { return r }, Default: f.Agent.Target}
 	return toolbox.New(toolbox.Config{
-		Env: e, File: f, Targets: targets, Roles: roles, Library: library, Log: log,
+		DataDir: e.DataDir, Tavily: Tavily(e), File: f, Targets: targets, Roles: roles, Library: library, Log: log,
 		Outputs: output.New(output.Config{Dir: os.DevNull, Log: log, Readable: func() bool { return false }}),
 	}), nil
 }
@@ -108,7 +109,7 @@ func ValidateHere(e config.Env, f config.File) error {
 // ValidateServing refuses what only a bot that serves needs.
 func ValidateServing(e config.Env, f config.File) error {
 	if f.Web.OIDC.Issuer != "" {
-		if _, err := console.IdentityProvider(e, f.Web.OIDC, slog.New(slog.DiscardHandler)); err != nil {
+		if _, err := console.IdentityProvider(f.Web.OIDC, e.OIDCSecret, slog.New(slog.DiscardHandler)); err != nil {
 			return err
 		}
 	}

@@ -7,17 +7,6 @@ package console
 
 import (
 	"context"
-	"countersign/adapters/chat"
-	"countersign/adapters/web"
-	"countersign/adapters/web/connlimit"
-	"countersign/adapters/web/oidc"
-	"countersign/adapters/web/tlsfile"
-	"countersign/approvals/audit"
-	"countersign/bot/machines"
-	"countersign/bot/replicas"
-	"countersign/internal/config"
-	"countersign/internal/rules"
-	"countersign/store"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -29,12 +18,26 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/web"
+	"countersign/adapters/web/connlimit"
+	"countersign/adapters/web/oidc"
+	"countersign/adapters/web/tlsfile"
+	"countersign/approvals/audit"
+	"countersign/bot/machines"
+	"countersign/bot/replicas"
+	"countersign/internal/config"
+	"countersign/internal/redact"
+	"countersign/internal/rules"
+	"countersign/store"
 )
 
 // Config is what the console is made of.
 type Config struct {
-	Env        config.Env
+	File       string // that the configuration was read from, for its proxies
 	Web        config.WebConfig
+	OIDCSecret redact.Secret
 	DB         store.DB
 	Key        []byte // signs login codes and sessions
 	Rules      func() *rules.Rules
@@ -93,7 +96,7 @@ func strangers(files uint64) (all, each int) {
 
 // Limit bounds the connections of a listener that nobody has signed in on.
 func (c Config) Limit(ln net.Listener) (*connlimit.Listener, error) {
-	proxies, err := c.Web.ProxyPrefixes(c.Env.Config)
+	proxies, err := c.Web.ProxyPrefixes(c.File)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +118,7 @@ const (
 // New returns the web console that is served at base, and offers examples to who has no
 // thread yet.
 func New(c Config, base string, examples []string) (*web.Adapter, error) {
-	proxies, err := c.Web.ProxyPrefixes(c.Env.Config)
+	proxies, err := c.Web.ProxyPrefixes(c.File)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +135,7 @@ func New(c Config, base string, examples []string) (*web.Adapter, error) {
 		cfg.Tell, cfg.Share = c.Replicas.Page, c.Replicas.Live
 	}
 	if c.Web.OIDC.Issuer != "" {
-		if cfg.OIDC, err = IdentityProvider(c.Env, c.Web.OIDC, c.Log); err != nil {
+		if cfg.OIDC, err = IdentityProvider(c.Web.OIDC, c.OIDCSecret, c.Log); err != nil {
 			return nil, err
 		}
 	}
@@ -158,9 +161,9 @@ func New(c Config, base string, examples []string) (*web.Adapter, error) {
 }
 
 // IdentityProvider returns the client of the provider that is configured.
-func IdentityProvider(e config.Env, c config.OIDCConfig, log *slog.Logger) (*oidc.Client, error) {
+func IdentityProvider(c config.OIDCConfig, secret redact.Secret, log *slog.Logger) (*oidc.Client, error) {
 	client, err := oidc.New(oidc.Config{
-		Issuer: c.Issuer, ClientID: c.ClientID, ClientSecret: e.OIDCSecret, Scopes: c.Scopes,
+		Issuer: c.Issuer, ClientID: c.ClientID, ClientSecret: secret, Scopes: c.Scopes,
 		NameClaim: c.NameClaim, GroupsClaim: c.GroupsClaim, Log: log,
 	})
 	if err != nil {

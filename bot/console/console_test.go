@@ -1,6 +1,12 @@
 package console
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
 	"countersign/adapters/web"
 	"countersign/approvals/audit"
 	"countersign/approvals/policy"
@@ -8,11 +14,6 @@ import (
 	"countersign/internal/rules"
 	"countersign/store"
 	"countersign/store/mem"
-	"os"
-	"path/filepath"
-	"slices"
-	"testing"
-	"time"
 )
 
 func write(t *testing.T, text string) string {

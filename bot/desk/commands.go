@@ -2,16 +2,17 @@ package desk
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
 	"countersign/adapters/chat"
 	"countersign/agent"
 	"countersign/approvals"
 	"countersign/bot/threads"
 	"countersign/store"
 	"countersign/store/queue"
-	"errors"
-	"log/slog"
-	"strings"
-	"time"
 )
 
 // Conversation is the agent as commands need it.

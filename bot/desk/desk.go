@@ -9,7 +9,9 @@ package desk
 
 import (
 	"context"
+
 	"countersign/adapters/chat"
+	"countersign/agent"
 	"countersign/approvals"
 )
 
@@ -19,7 +21,7 @@ type Witness interface {
 	Impact(ctx context.Context, a approvals.Action) string
 }
 
-// Desk implements [agent.Desk], each part its own words.
+// Desk implements [agent.Desk]: each part answers its own words, and knows what these need.
 type Desk struct {
 	Profiles
 	Targets
@@ -31,3 +33,8 @@ type Desk struct {
 	Records
 	Witness
 }
+
+var (
+	_ agent.Desk = Desk{}
+	_ chat.Desk  = Commands{}
+)

@@ -2,20 +2,21 @@ package desk
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
 	"countersign/adapters/chat"
 	"countersign/bot/machines"
 	"countersign/bot/threads"
 	"countersign/targets/session"
 	"countersign/targets/tmux"
-	"errors"
-	"fmt"
-	"log/slog"
-	"strings"
 )
 
-// Terminals answers the chat words "sessions", "take" and "give". It hands the keyboard of a thread's terminal over. Who watches is an observer;
-// the target's approvers are peers, who may take the keyboard from the bot; its
-// moderators may take it from anybody.
+// Terminals answers the chat words "sessions", "take" and "give": it hands the keyboard of
+// a thread's terminal over. Who watches is an observer; the target's approvers are peers,
+// who may take the keyboard from the bot; its moderators may take it from anybody.
 type Terminals struct {
 	Targets threads.Targets
 	Log     *slog.Logger

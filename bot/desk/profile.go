@@ -2,6 +2,7 @@ package desk
 
 import (
 	"context"
+
 	"countersign/adapters/chat"
 	"countersign/agent"
 	"countersign/agent/prompt"

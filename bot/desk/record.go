@@ -3,16 +3,17 @@ package desk
 import (
 	"bytes"
 	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
 	"countersign/adapters/chat"
 	"countersign/agent/report"
 	"countersign/bot/machines"
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/tools/output"
-	"io"
-	"log/slog"
-	"strings"
-	"time"
 )
 
 // Records answers the chat words "timeline" and "export".

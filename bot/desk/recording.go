@@ -3,13 +3,14 @@ package desk
 import (
 	"cmp"
 	"context"
-	"countersign/adapters/chat"
-	"countersign/bot/machines"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
 	"time"
+
+	"countersign/adapters/chat"
+	"countersign/bot/machines"
 )
 
 // maxAttached is how much of recordings one post carries.

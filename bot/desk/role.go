@@ -2,12 +2,13 @@ package desk
 
 import (
 	"context"
-	"countersign/adapters/chat"
-	"countersign/agent/role"
-	"countersign/bot/threads"
 	"fmt"
 	"slices"
 	"strings"
+
+	"countersign/adapters/chat"
+	"countersign/agent/role"
+	"countersign/bot/threads"
 )
 
 // Roles answers the chat word "role".

@@ -2,12 +2,13 @@ package desk
 
 import (
 	"context"
+	"encoding/json"
+	"time"
+
 	"countersign/adapters/chat"
 	"countersign/agent/llm"
 	"countersign/store"
 	"countersign/tools/files"
-	"encoding/json"
-	"time"
 )
 
 // Changes answers the chat word "undo".

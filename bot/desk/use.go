@@ -2,13 +2,14 @@ package desk
 
 import (
 	"context"
+	"fmt"
+	"strings"
+
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/bot/machines"
 	"countersign/bot/threads"
 	"countersign/targets/backend"
-	"fmt"
-	"strings"
 )
 
 // Targets answers the chat word "use".

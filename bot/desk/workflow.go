@@ -2,12 +2,13 @@ package desk
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
+
 	"countersign/adapters/chat"
 	"countersign/agent/llm"
 	"countersign/agent/workflow"
 	"countersign/tools/delegate"
-	"encoding/json"
-	"strings"
 )
 
 // Runbooks answers the chat word "run".

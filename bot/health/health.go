@@ -4,8 +4,6 @@ package health
 
 import (
 	"context"
-	"countersign/adapters/web/connlimit"
-	"countersign/store"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +11,9 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"countersign/adapters/web/connlimit"
+	"countersign/store"
 )
 
 const (

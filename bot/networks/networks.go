@@ -7,15 +7,6 @@ package networks
 
 import (
 	"context"
-	"countersign/adapters/chat"
-	"countersign/adapters/discord"
-	"countersign/adapters/slack"
-	"countersign/bot/replicas"
-	"countersign/bot/threads"
-	"countersign/internal/config"
-	"countersign/internal/rules"
-	"countersign/store"
-	"countersign/store/queue"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +16,16 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/discord"
+	"countersign/adapters/slack"
+	"countersign/bot/replicas"
+	"countersign/bot/threads"
+	"countersign/internal/config"
+	"countersign/internal/rules"
+	"countersign/store"
+	"countersign/store/queue"
 )
 
 // Config is what networks are made of.

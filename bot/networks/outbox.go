@@ -2,18 +2,19 @@ package networks
 
 import (
 	"context"
-	"countersign/adapters/chat"
-	"countersign/bot/replicas"
-	"countersign/bot/threads"
-	"countersign/internal/failpoint"
-	"countersign/store"
-	"countersign/store/outbox"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"time"
+
+	"countersign/adapters/chat"
+	"countersign/bot/replicas"
+	"countersign/bot/threads"
+	"countersign/internal/failpoint"
+	"countersign/store"
+	"countersign/store/outbox"
 )
 
 // OutboxConfig is what an outbox is made of.

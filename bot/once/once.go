@@ -4,15 +4,16 @@ package once
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/card"
 	"countersign/approvals/gate"
 	"countersign/store"
 	"countersign/tools"
-	"encoding/json"
-	"errors"
-	"time"
 )
 
 // Caller makes calls.

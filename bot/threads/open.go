@@ -2,12 +2,13 @@ package threads
 
 import (
 	"context"
+	"slices"
+	"strings"
+
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/store"
 	"countersign/store/queue"
-	"slices"
-	"strings"
 )
 
 // Open lists the threads that are being worked on or wait for people.

@@ -2,12 +2,13 @@ package threads
 
 import (
 	"context"
+	"log/slog"
+
 	"countersign/adapters/chat"
 	"countersign/agent"
 	"countersign/agent/role"
 	"countersign/internal/config"
 	"countersign/store"
-	"log/slog"
 )
 
 // Roles are those of the agents of threads.

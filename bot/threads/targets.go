@@ -5,6 +5,12 @@ package threads
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/gate"
@@ -15,11 +21,6 @@ import (
 	"countersign/internal/rules"
 	"countersign/store"
 	"countersign/tools"
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
-	"time"
 )
 
 // Targets are those that threads work on.

@@ -1,10 +1,11 @@
 package toolbox
 
 import (
-	"countersign/agent/workflow"
-	"countersign/tools/delegate"
 	"encoding/json"
 	"fmt"
+
+	"countersign/agent/workflow"
+	"countersign/tools/delegate"
 )
 
 // flows shows the library of workflows to the tool that runs them.

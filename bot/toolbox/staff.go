@@ -1,14 +1,15 @@
 package toolbox
 
 import (
+	"maps"
+	"slices"
+
 	"countersign/adapters/chat"
 	"countersign/agent/role"
 	"countersign/bot/threads"
 	"countersign/internal/config"
 	"countersign/tools"
 	"countersign/tools/delegate"
-	"maps"
-	"slices"
 )
 
 // rosters are the tools of the moment: of each role, "" being the bot as it is configured,

@@ -6,6 +6,14 @@ package toolbox
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
 	"countersign/adapters/chat"
 	"countersign/agent/llm"
 	"countersign/agent/spend"
@@ -28,19 +36,13 @@ import (
 	"countersign/tools/plugin"
 	"countersign/tools/router"
 	webtools "countersign/tools/web"
-	"fmt"
-	"log/slog"
-	"maps"
-	"path/filepath"
-	"slices"
-	"sync/atomic"
-	"time"
 )
 
 // Config is what a toolbox is made of.
 type Config struct {
-	Env     config.Env
+	DataDir string
 	File    config.File
+	Tavily  webtools.Tavily
 	DB      store.DB
 	Targets threads.Targets
 	Roles   threads.Roles
@@ -142,7 +144,7 @@ func (t *Toolbox) Base() ([]tools.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	fetching, err := FetchTools(t.Env, t.File.Internet)
+	fetching, err := FetchTools(t.File.Internet, t.Tavily)
 	if err != nil {
 		return nil, err
 	}
@@ -328,22 +330,22 @@ func Levels(at string, words map[string]string) (map[string]risk.Level, error) {
 
 // dataDir is the data directory as an absolute path.
 func (t *Toolbox) dataDir() string {
-	dir, err := filepath.Abs(t.Env.DataDir)
+	dir, err := filepath.Abs(t.DataDir)
 	if err != nil {
-		return t.Env.DataDir
+		return t.DataDir
 	}
 	return dir
 }
 
 // FetchTools are the tools that fetch pages and search the web, from here.
-func FetchTools(e config.Env, c config.InternetConfig) ([]tools.Tool, error) {
+func FetchTools(c config.InternetConfig, tavily webtools.Tavily) ([]tools.Tool, error) {
 	level := risk.Low
 	if c.Unasked {
 		level = risk.Read
 	}
 	all, err := webtools.New(webtools.Config{
 		Allow: c.Allow, Deny: c.Deny, Ports: c.Ports, Level: level,
-		Search: webtools.Search{Provider: webtools.Provider(c.Provider), URL: c.SearchURL}, Tavily: webtools.Tavily{Key: e.TavilyKey, URL: e.TavilyURL},
+		Search: webtools.Search{Provider: webtools.Provider(c.Provider), URL: c.SearchURL}, Tavily: tavily,
 	})
 	if err != nil {
 		return nil, config.Errorf("internet: %v", err)

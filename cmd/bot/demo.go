@@ -15,13 +15,12 @@ import (
 	"syscall"
 	"time"
 
-	"countersign/bot"
-	"countersign/internal/config"
-
 	"github.com/spf13/cobra"
 
 	"countersign/agent/llm/openai/openaitest"
 	"countersign/approvals/policy"
+	"countersign/bot"
+	"countersign/internal/config"
 	"countersign/internal/incident"
 	"countersign/targets/backend"
 )

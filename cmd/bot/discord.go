@@ -6,12 +6,11 @@ import (
 	"log/slog"
 	"time"
 
-	"countersign/internal/config"
-
 	"github.com/spf13/cobra"
 
 	"countersign/adapters/discord"
 	"countersign/adapters/discord/gateway"
+	"countersign/internal/config"
 )
 
 func discordCommand() *cobra.Command {

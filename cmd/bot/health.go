@@ -7,11 +7,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"countersign/internal/address"
 	"countersign/internal/config"
 	"countersign/internal/words"
-
-	"github.com/spf13/cobra"
 )
 
 // askLimit bounds how long the bot may take to answer: its store has most of that.

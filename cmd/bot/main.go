@@ -2,21 +2,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"syscall"
 
-	"countersign/internal/config"
-
 	"github.com/spf13/cobra"
 
+	"countersign/internal/admin"
+	"countersign/internal/cli"
+	"countersign/internal/doctor"
 	"countersign/tools/code"
 )
 
@@ -51,59 +49,18 @@ func main() {
 	}
 	err := root().ExecuteContext(ctx)
 	cancel()
-	os.Exit(status(err, interrupted.Load(), os.Stderr))
-}
-
-// status prints the error as one sentence and returns the exit status.
-func status(err error, interrupted bool, w io.Writer) int {
-	if err != nil && (!interrupted || !errors.Is(err, context.Canceled)) {
-		_, _ = fmt.Fprintln(w, "bot: "+strings.ReplaceAll(err.Error(), "\n", " "))
-	}
-	var u *config.Error
-	switch {
-	case interrupted:
-		return 130
-	case err == nil:
-		return 0
-	case errors.As(err, &u):
-		return 2
-	}
-	return 1
+	os.Exit(cli.Status(err, interrupted.Load(), os.Stderr))
 }
 
 func root() *cobra.Command {
-	c := &cobra.Command{
-		Use:           "bot",
-		Short:         "A chat-ops bot that runs nothing mutating before a person countersigns it",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-	}
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.Errorf("%v; see --help", err) })
-	c.CompletionOptions.DisableDefaultCmd = true
-	c.AddCommand(runCommand(), demoCommand(), toolCommand(), toolsCommand(), classifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand())
-	c.AddCommand(doctorCommand(), healthCommand())
-	c.AddCommand(slackCommand(), discordCommand())
-	c.AddCommand(policyCommand())
-	c.AddCommand(auditCommand(), exportCommand())
-	c.AddCommand(backupCommand(), storeCommand())
-	for _, sub := range c.Commands() {
-		if args := sub.Args; args != nil {
-			sub.Args = func(cmd *cobra.Command, a []string) error {
-				if err := args(cmd, a); err != nil {
-					return config.Errorf("%s: %v; see bot %s --help", cmd.Name(), err, cmd.Name())
-				}
-				return nil
-			}
-		}
-	}
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return config.Errorf("there is no command %q; see bot --help", args[0])
-		}
-		return cmd.Help()
-	}
-	c.Args = cobra.ArbitraryArgs
-	return c
+	return cli.Root(
+		runCommand(), demoCommand(), toolCommand(), toolsCommand(), admin.ClassifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand(),
+		doctor.Command(), healthCommand(),
+		slackCommand(), discordCommand(),
+		admin.PolicyCommand(),
+		admin.AuditCommand(), admin.ExportCommand(),
+		admin.BackupCommand(), admin.StoreCommand(),
+	)
 }
 
 func versionCommand() *cobra.Command {

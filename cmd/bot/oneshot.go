@@ -16,19 +16,18 @@ import (
 	"strings"
 	"time"
 
-	"countersign/bot"
-	"countersign/internal/config"
-	"countersign/internal/toolsdoc"
-	"countersign/tools"
-	"countersign/tools/hostkey"
-
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
 
 	"countersign/adapters/chat"
 	"countersign/approvals/policy"
+	"countersign/bot"
+	"countersign/internal/config"
 	"countersign/internal/redact"
+	"countersign/internal/toolsdoc"
+	"countersign/tools"
+	"countersign/tools/hostkey"
 )
 
 // masked is a secret as config print shows it.
@@ -83,42 +82,9 @@ func configCommand() *cobra.Command {
 	return c
 }
 
-// scratch builds a bot over a throw-away data directory: one-shot commands must
-// not fight a running bot for its store.
-func scratch(cmd *cobra.Command, change func(*config.Env, *config.File) error) (*bot.Bot, func(), error) {
-	return scratchFor(cmd, bot.Options{}, change)
-}
-
-func scratchFor(cmd *cobra.Command, o bot.Options, change func(*config.Env, *config.File) error) (*bot.Bot, func(), error) {
-	e, f, err := config.Read()
-	if err != nil {
-		return nil, nil, err
-	}
-	dir, err := os.MkdirTemp("", "countersign-")
-	if err != nil {
-		return nil, nil, fmt.Errorf("a temporary directory cannot be made (%w); set TMPDIR to a directory that you may write", err)
-	}
-	remove := func() { _ = os.RemoveAll(dir) }
-	hostKeys := e.KnownHosts()
-	e.DataDir = dir
-	if os.Getenv("COUNTERSIGN_LOG_LEVEL") == "" {
-		e.LogLevel = "error"
-	}
-	if err := change(&e, &f); err != nil {
-		remove()
-		return nil, nil, err
-	}
-	log, err := e.Logger(cmd.ErrOrStderr())
-	if err == nil {
-		var b *bot.Bot
-		cwd, _ := os.Getwd()
-		o.NoModel, o.Dir, o.HostKeys = true, cwd, hostKeys
-		if b, err = bot.New(cmd.Context(), e, f, log, options(f, o)); err == nil {
-			return b, func() { b.Close(); remove() }, nil
-		}
-	}
-	remove()
-	return nil, nil, err
+// scratch builds a bot over a throw-away data directory.
+func scratch(cmd *cobra.Command, o bot.Options, change func(*config.Env, *config.File) error) (*bot.Bot, func(), error) {
+	return bot.Scratch(cmd.Context(), cmd.ErrOrStderr(), options(config.File{}, o), change)
 }
 
 func toolsCommand() *cobra.Command {
@@ -133,7 +99,7 @@ func toolsCommand() *cobra.Command {
 				}
 				return printCatalogue(cmd)
 			}
-			b, done, err := scratch(cmd, func(_ *config.Env, f *config.File) error {
+			b, done, err := scratch(cmd, bot.Options{}, func(_ *config.Env, f *config.File) error {
 				if preset != "" {
 					f.Agent.Preset = preset
 				}
@@ -189,7 +155,7 @@ func toolCommand() *cobra.Command {
 			if u, err := user.Current(); err == nil {
 				person = u.Username
 			}
-			b, done, err := scratchFor(cmd, bot.Options{Single: true}, func(e *config.Env, f *config.File) error {
+			b, done, err := scratch(cmd, bot.Options{Single: true}, func(e *config.Env, f *config.File) error {
 				if err := on.apply(f); err != nil {
 					return err
 				}
@@ -264,7 +230,7 @@ func ask(cmd *cobra.Command, what string) bool {
 
 // printCatalogue writes docs/tools.md: the tools of a bot that is configured nowhere.
 func printCatalogue(cmd *cobra.Command) error {
-	b, done, err := scratch(cmd, func(_ *config.Env, f *config.File) error {
+	b, done, err := scratch(cmd, bot.Options{}, func(_ *config.Env, f *config.File) error {
 		*f = config.Defaults()
 		return nil
 	})

@@ -9,6 +9,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"countersign/adapters/web"
 	"countersign/bot"
 	"countersign/bot/console"
 	"countersign/internal/address"
@@ -17,10 +20,6 @@ import (
 	"countersign/internal/rules"
 	"countersign/targets/local"
 	"countersign/tools/code"
-
-	"github.com/spf13/cobra"
-
-	"countersign/adapters/web"
 )
 
 func runCommand() *cobra.Command {

@@ -1,10 +1,11 @@
 package address
 
 import (
-	"countersign/internal/config"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"countersign/internal/config"
 )
 
 func TestTheBotsOwnAddress(t *testing.T) {

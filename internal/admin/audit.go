@@ -1,3 +1,8 @@
+// Package admin is the commands that look after a bot from beside it: what its policy says,
+// its record of decisions, its store, backups and moves, and the classifier. What a serving
+// bot does of the same (anchors, summaries, pruning, answers to these commands) is [Chores].
+//
+// It serves no bot and decides nothing.
 package admin
 
 import (
@@ -26,6 +31,7 @@ import (
 
 	"countersign/bot"
 	"countersign/internal/address"
+	"countersign/internal/cli"
 	"countersign/internal/config"
 	"countersign/internal/redact"
 	"countersign/internal/storage"
@@ -213,12 +219,6 @@ func summaryText(s audit.Totals, open int) string {
 	return b.String()
 }
 
-// Streams are where a command reads and writes.
-type Streams struct {
-	In       io.Reader
-	Out, Err io.Writer
-}
-
 // verification is one check of the record.
 type verification struct {
 	out    io.Writer
@@ -238,7 +238,7 @@ type AuditVerification struct {
 
 // VerifyAudit checks the hash chains of the record and writes a line for each fault, and
 // one with the result. A fault is an error.
-func VerifyAudit(ctx context.Context, s Streams, a AuditVerification) error {
+func VerifyAudit(ctx context.Context, s cli.Streams, a AuditVerification) error {
 	v := verification{out: s.Out, o: audit.CheckOptions{Posted: a.Anchor}}
 	if a.File == "" {
 		return v.store(ctx, a.URL)

@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 
+	"countersign/internal/cli"
 	"countersign/internal/config"
 
 	"countersign/approvals/risk"
@@ -25,7 +26,7 @@ type Classification struct {
 
 // Classify judges the commands of s.In, one a line, and writes a JSON object a line. The
 // configuration file that COUNTERSIGN_CONFIG names counts.
-func Classify(s Streams, k Classification) error {
+func Classify(s cli.Streams, k Classification) error {
 	t, err := textOf(k.Lock, k.Shell, k.Dir)
 	if err != nil {
 		return err

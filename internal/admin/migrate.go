@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"countersign/internal/cli"
 	"countersign/internal/config"
 	"countersign/internal/storage"
 	"countersign/internal/words"
@@ -35,7 +36,7 @@ const progressEvery = 2 * time.Second
 
 // migration is one run of store migrate.
 type migration struct {
-	streams Streams
+	streams cli.Streams
 	env     config.Env
 	dry     bool
 
@@ -46,7 +47,7 @@ type migration struct {
 // MigrateStore copies the store of the data directory into the database that the
 // environment names (from "bolt" to "postgres"), or back. With dry it only says what would
 // be copied.
-func MigrateStore(ctx context.Context, s Streams, from, to string, dry bool) error {
+func MigrateStore(ctx context.Context, s cli.Streams, from, to string, dry bool) error {
 	e, err := config.ReadEnv()
 	if err != nil {
 		return err

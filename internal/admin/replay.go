@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/internal/cli"
 	"countersign/internal/config"
 	"countersign/internal/rules"
 	"countersign/internal/storage"
@@ -33,7 +34,7 @@ type Replay struct {
 
 // ReplayPolicy says what would have run, asked or been refused under another policy, by the
 // record of decisions. Nothing runs.
-func ReplayPolicy(ctx context.Context, s Streams, x Replay) error {
+func ReplayPolicy(ctx context.Context, s cli.Streams, x Replay) error {
 	from, err := sinceOf(x.Since, time.Now())
 	if err != nil {
 		return err

@@ -74,7 +74,11 @@ var inside = map[string]string{
 	"tools/truncate": "",
 
 	// What the operator says is of the shapes that those who use it declare.
-	"internal/address":  "internal/config",
+	"internal/address": "internal/config",
+	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
+	"internal/admin":    "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/policy approvals/risk bot bot/desk bot/machines internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
+	"internal/doctor":   "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/policy approvals/risk bot bot/console bot/machines bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words store store/bolt store/migrate store/postgres targets/backend targets/container targets/ssh targets/tmux tools tools/hostkey tools/mcp",
+	"internal/cli":      "internal/config",
 	"internal/storage":  "internal/config store store/bolt store/migrate store/postgres",
 	"internal/config":   "adapters/web agent/role agent/spend alerts approvals approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/output tools/shell",
 	"internal/incident": "targets/backend",
@@ -83,8 +87,8 @@ var inside = map[string]string{
 	"internal/toolsdoc": "tools",
 
 	// The bot itself. What it is made of knows neither it nor each other more than this.
-	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/role agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/policy approvals/risk bot/console bot/desk bot/health bot/machines bot/networks bot/once bot/replicas bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
-	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile approvals/audit bot/machines bot/replicas internal/config internal/rules store",
+	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/role agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/policy approvals/risk bot/console bot/desk bot/health bot/machines bot/networks bot/once bot/replicas bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output tools/web",
+	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile approvals/audit bot/machines bot/replicas internal/config internal/redact internal/rules store",
 	"bot/desk":     "adapters/chat agent agent/llm agent/prompt agent/report agent/role agent/workflow approvals bot/machines bot/threads internal/redact store store/queue targets/backend targets/session targets/tmux tools/delegate tools/files tools/output",
 	"bot/health":   "adapters/web/connlimit approvals approvals/audit bot/replicas store",
 	"bot/networks": "adapters/chat adapters/discord adapters/slack bot/replicas bot/threads internal/config internal/failpoint internal/rules store store/outbox store/queue",
@@ -94,7 +98,7 @@ var inside = map[string]string{
 	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/past tools/plan tools/plugin tools/router tools/web",
 	"bot/machines": "adapters/chat approvals approvals/risk internal/config store targets/backend targets/container targets/local targets/record targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
-	"cmd/bot":              "adapters/... agent/... agent/llm/openai/openaitest alerts/... approvals/... bot/... internal/... store/... targets/... tools/...", // the demo's model is scripted
+	"cmd/bot":              "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/policy bot bot/console internal/address internal/admin internal/cli internal/config internal/doctor internal/incident internal/redact internal/rules internal/toolsdoc internal/words targets/backend targets/local tools tools/code tools/hostkey", // the demo's model is scripted
 	"cmd/countersign-lock": "targets/backend targets/lock",
 	"examples":             "approvals approvals/risk tools targets/...",
 }
@@ -133,17 +137,17 @@ var outside = map[string]string{
 	"github.com/skeema/knownhosts":         "targets/ssh",
 	"github.com/slack-go/slack":            "adapters/slack",
 	"github.com/smacker/go-tree-sitter":    "tools/code",
-	"github.com/spf13/cobra":               "cmd/bot",
+	"github.com/spf13/cobra":               "cmd/bot internal/admin internal/cli internal/doctor",
 	"github.com/tiktoken-go/tokenizer":     "agent/tokens",
 	"github.com/yuin/goldmark":             "adapters/chat/markdown adapters/web",
 	"go.etcd.io/bbolt":                     "store/bolt",
 	"go.opentelemetry.io":                  "internal/observe",
-	"go.yaml.in/yaml/v3":                   "agent/role agent/spend agent/workflow approvals/policy cmd/bot internal/config tools/impact",
+	"go.yaml.in/yaml/v3":                   "agent/role agent/spend agent/workflow approvals/policy cmd/bot internal/config tools/impact internal/admin",
 	"golang.org/x/crypto/ssh":              "targets/ssh",
 	"golang.org/x/net":                     "tools/web",
 	"golang.org/x/oauth2":                  "adapters/web/oidc",
-	"golang.org/x/sync":                    "adapters/slack bot cmd/bot targets/ssh",
-	"golang.org/x/sys":                     "cmd/bot internal/steady store/bolt targets tools/code tools/foreign tools/process",
+	"golang.org/x/sync":                    "adapters/slack bot cmd/bot targets/ssh internal/doctor",
+	"golang.org/x/sys":                     "internal/doctor internal/steady store/bolt targets tools/code tools/foreign tools/process",
 	"golang.org/x/term":                    "cmd/bot",
 	"golang.org/x/text":                    "adapters/chat/markdown adapters/web tools",
 	"golang.org/x/time":                    "adapters/web",
@@ -307,6 +311,10 @@ func TestAPlantedImportIsFound(t *testing.T) {
 		"internal/redact":    {"countersign/store"},
 		"internal/rules":     {"countersign/store", "countersign/approvals/gate", "countersign/bot/machines"},
 		"internal/something": {"countersign/store"},
+		"internal/words":     {"countersign/internal/config"},
+		"internal/cli":       {"countersign/bot", "countersign/store"},
+		"internal/admin":     {"countersign/cmd/bot", "countersign/internal/doctor", "countersign/agent", "countersign/adapters/web", "countersign/adapters/slack", "countersign/targets/tmux"},
+		"internal/doctor":    {"countersign/cmd/bot", "countersign/internal/admin", "countersign/agent", "countersign/approvals/gate", "countersign/store/outbox"},
 		"bot/machines":       {"countersign/agent", "countersign/bot", "countersign/bot/desk", "countersign/adapters/web", "countersign/approvals/policy", "countersign/approvals/gate", "countersign/store/postgres", "countersign/store/replica"},
 		"bot":                {"countersign/cmd/bot", "countersign/targets/tmux", "countersign/tools/shell", "countersign/adapters/slack", "countersign/adapters/discord", "github.com/spf13/cobra", "github.com/prometheus/client_golang/prometheus"},
 		"bot/desk":           {"countersign/bot", "countersign/bot/toolbox", "countersign/bot/networks", "countersign/adapters/web", "countersign/adapters/slack", "countersign/approvals/gate", "countersign/internal/config", "countersign/store/postgres"},

@@ -58,7 +58,7 @@ func certified(c config.WebConfig, now time.Time) result {
 // vouched looks at the identity provider: whether it describes itself as the
 // configuration says.
 func vouched(ctx context.Context, e config.Env, f config.File) result {
-	client, err := console.IdentityProvider(e, f.Web.OIDC, slog.New(slog.DiscardHandler))
+	client, err := console.IdentityProvider(f.Web.OIDC, e.OIDCSecret, slog.New(slog.DiscardHandler))
 	if err == nil {
 		_, _, err = client.Begin(ctx, f.Web.Origin+"/oidc/callback")
 	}

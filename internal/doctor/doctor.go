@@ -1,3 +1,5 @@
+// Package doctor checks everything that a bot needs, without changing anything: its
+// configuration, store, model, targets and networks. It builds no bot.
 package doctor
 
 import (

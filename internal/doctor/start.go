@@ -54,7 +54,7 @@ func (d *doctor) startChecks(e config.Env, f config.File) []check {
 	list = append(list, at("tools", func() result { return offered(e, f) }))
 	if c := f.Internet; len(c.Allow)+len(c.Deny)+len(c.Ports) > 0 || c.Provider != "" || c.SearchURL != "" {
 		list = append(list, at("internet", func() result {
-			if _, err := toolbox.FetchTools(e, f.Internet); err != nil {
+			if _, err := toolbox.FetchTools(f.Internet, bot.Tavily(e)); err != nil {
 				return said("FAIL", err.Error(), "correct the section internet")
 			}
 			return fine("its addresses can be read")
@@ -172,7 +172,7 @@ func offered(e config.Env, f config.File) result {
 		return skips("this needs the targets")
 	}
 	defer machines.Close()
-	if _, err := toolbox.FetchTools(e, f.Internet); err != nil {
+	if _, err := toolbox.FetchTools(f.Internet, bot.Tavily(e)); err != nil {
 		return skips("this needs the section internet")
 	}
 	r, err := rules.New(f)

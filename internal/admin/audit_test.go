@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 	"time"
 	_ "time/tzdata"
 
+	"countersign/internal/cli"
 	"countersign/internal/config"
 
 	"countersign/adapters/chat"
@@ -209,13 +210,13 @@ func stop(t *testing.T, db *bolt.DB) {
 func audits(t *testing.T, in string, args ...string) (out string, code int, said string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	c := auditCommand()
+	c := AuditCommand()
 	c.SilenceErrors, c.SilenceUsage = true, true
 	c.SetIn(strings.NewReader(in))
 	c.SetOut(&stdout)
 	c.SetErr(&stderr)
 	c.SetArgs(args)
-	code = status(c.ExecuteContext(t.Context()), false, &stderr)
+	code = cli.Status(c.ExecuteContext(t.Context()), false, &stderr)
 	return stdout.String(), code, stderr.String()
 }
 

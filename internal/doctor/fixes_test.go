@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bytes"
@@ -45,12 +45,12 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 	env := func(string) (string, bool) { return "", false }
 	secret := func(string) (string, bool) { return "0123456789abcdef0123456789abcdef", true }
 	hooks := alerts.Config{Hooks: map[notice.Source]alerts.Hook{"grafana": {SecretEnv: "GRAFANA_SECRET"}}}
-	faulty := func(change func(*faults)) *patient {
+	faulty := func(change func(*faults)) *targetCheck {
 		x := &faults{Target: local.New(local.Options{Name: "x"})}
 		change(x)
-		return &patient{m: &machines.Machine{Name: "x", Config: config.TargetConfig{Kind: "ssh"}, Target: x}, up: true, caps: backend.Caps{TempDir: dir, Bash: "/bin/bash", User: "ops"}}
+		return &targetCheck{m: &machines.Machine{Name: "x", Config: config.TargetConfig{Kind: "ssh"}, Target: x}, up: true, caps: backend.Caps{TempDir: dir, Bash: "/bin/bash", User: "ops"}}
 	}
-	answer := func(out string) *patient {
+	answer := func(out string) *targetCheck {
 		return faulty(func(x *faults) { x.instead = backend.Spec{Argv: []string{"printf", "%s", out}} })
 	}
 	broken := errors.New("broken")
@@ -65,7 +65,7 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 		got   result
 		label string
 		text  string // a part of it
-		mend  string // a part of it; "" where nothing needs to be done
+		fix   string // a part of it; "" where nothing needs to be done
 	}{
 		{"a disk with room", volume{free: 50 * gib, size: 100 * gib}.room(0), "ok", "50 GiB of 100 GiB are free (50 %)", ""},
 		{"a disk that is low", volume{free: gib - 1, size: 10 * gib}.room(0), "warn", "only 1024 MiB of 10 GiB", "free some space, or shorten keep"},
@@ -128,8 +128,8 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 		{"a target whose mistake is in the configuration", faulty(func(x *faults) { x.probe = errors.New("no such key; name another") }).reaches(ctx), "FAIL", "no such key", "name another"},
 		{"a target that does not say what to do", faulty(func(x *faults) { x.probe = broken }).reaches(ctx), "FAIL", "broken", "check the host, the network and the account"},
 		{"a target that does not answer", faulty(func(x *faults) { x.probe = context.DeadlineExceeded }).reaches(ctx), "FAIL", "did not answer in time", "check the host"},
-		{"a directory that is not there", (&patient{m: &machines.Machine{Name: "x", Config: config.TargetConfig{Kind: "local", Dir: filepath.Join(dir, "none")}, Target: local.New(local.Options{})}}).reaches(ctx), "FAIL", "its directory", "correct targets.x.dir"},
-		{"a root that is not there", (&patient{m: &machines.Machine{Name: "x", Config: config.TargetConfig{Kind: "local", Dir: dir, Roots: []string{filepath.Join(dir, "no", "no")}}, Target: local.New(local.Options{})}}).reaches(ctx), "warn", "its root", "correct targets.x.roots"},
+		{"a directory that is not there", (&targetCheck{m: &machines.Machine{Name: "x", Config: config.TargetConfig{Kind: "local", Dir: filepath.Join(dir, "none")}, Target: local.New(local.Options{})}}).reaches(ctx), "FAIL", "its directory", "correct targets.x.dir"},
+		{"a root that is not there", (&targetCheck{m: &machines.Machine{Name: "x", Config: config.TargetConfig{Kind: "local", Dir: dir, Roots: []string{filepath.Join(dir, "no", "no")}}, Target: local.New(local.Options{})}}).reaches(ctx), "warn", "its root", "correct targets.x.roots"},
 		{"an account that is root", faulty(func(x *faults) { x.caps = &backend.Caps{User: "root", Home: "/"} }).reaches(ctx), "warn", "as root on local", "use an account of the bot's own"},
 		{"a home that is not there", faulty(func(x *faults) { x.caps = &backend.Caps{User: "ops", Home: "/nowhere"} }).reaches(ctx), "FAIL", "the home /nowhere of ops", "set targets.x.dir"},
 		{"a shell that does not start", faulty(func(x *faults) { x.start = broken }).shell(ctx), "FAIL", "sh does not run (broken)", "look at /bin/sh there"},
@@ -152,9 +152,9 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 		{"a network's note that leaves nothing to do", fromSlack(slack.Outcome{Result: slack.Noted, Text: "its people see it"}), "warn", "its people see it", ""},
 	} {
 		switch {
-		case tc.got.label != tc.label || !strings.Contains(tc.got.text, tc.text) || !strings.Contains(tc.got.mend, tc.mend) || (tc.mend == "" && tc.label != "FAIL" && tc.got.mend != ""):
+		case tc.got.label != tc.label || !strings.Contains(tc.got.text, tc.text) || !strings.Contains(tc.got.fix, tc.fix) || (tc.fix == "" && tc.label != "FAIL" && tc.got.fix != ""):
 			t.Errorf("%s: %+v", tc.rule, tc.got)
-		case tc.label == "FAIL" && (tc.got.mend == "" || strings.ContainsAny(tc.got.text+tc.got.mend, "\n")):
+		case tc.label == "FAIL" && (tc.got.fix == "" || strings.ContainsAny(tc.got.text+tc.got.fix, "\n")):
 			t.Errorf("%s: a failure without a mend, or on several lines: %+v", tc.rule, tc.got)
 		}
 	}
@@ -169,13 +169,13 @@ func drifted(here, there time.Time) result {
 	return c.judge()
 }
 
-func wanted(p *patient) *patient {
+func wanted(p *targetCheck) *targetCheck {
 	on := true
 	p.m.Config.Tmux = &on
 	return p
 }
 
-func deaf(p *patient) *patient {
+func deaf(p *targetCheck) *targetCheck {
 	p.hears.noSFTP.Store(true)
 	return p
 }
@@ -408,7 +408,7 @@ func TestDoctorLooksAtThePolicy(t *testing.T) {
 func TestDoctorLooksAtTargetsSideBySideAndTellsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out, alive bytes.Buffer
-		d := &doctor{chart: chart{out: &out}, alive: &voice{w: &alive}}
+		d := &doctor{report: report{out: &out}, alive: &lockedWriter{w: &alive}}
 		var lists [][]check
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
 			lists = append(lists, []check{
@@ -417,7 +417,7 @@ func TestDoctorLooksAtTargetsSideBySideAndTellsInOrder(t *testing.T) {
 						return fine("at once")
 					}
 					<-ctx.Done()
-					return fails("no answer").mending("look")
+					return fails("no answer").withFix("look")
 				}},
 				{name: name + "2", run: func(context.Context) result { return result{} }},
 				{name: name + "3", run: func(context.Context) result { return fine("last") }},
@@ -452,21 +452,21 @@ func TestDoctorLooksAtTargetsSideBySideAndTellsInOrder(t *testing.T) {
 func TestDoctorOneTargetHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		d := &doctor{chart: chart{out: &out}, alive: &voice{w: &bytes.Buffer{}}}
+		d := &doctor{report: report{out: &out}, alive: &lockedWriter{w: &bytes.Buffer{}}}
 		var list []check
 		for range 12 {
 			// The limit is no part of the target's, so that nothing begins at its very end.
 			list = append(list, check{name: "x", limit: 12 * time.Second, run: func(ctx context.Context) result {
 				<-ctx.Done()
-				return fails("no answer").mending("look")
+				return fails("no answer").withFix("look")
 			}})
 		}
 		start := time.Now()
 		if err := d.together(t.Context(), [][]check{list}); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(start); took != targetLimit || d.chart.count["skip"] != 4 {
-			t.Errorf("%s, %v", took, d.chart.count)
+		if took := time.Since(start); took != targetLimit || d.report.count["skip"] != 4 {
+			t.Errorf("%s, %v", took, d.report.count)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -479,11 +479,11 @@ func TestDoctorOneTargetHasItsTime(t *testing.T) {
 
 func TestDoctorAsJSON(t *testing.T) {
 	var out bytes.Buffer
-	d := &doctor{chart: chart{out: &out, asJSON: true, hide: func(s string) string { return strings.ReplaceAll(s, "hunter2", "***") }, began: time.Now()}}
-	d.chart.add("a", fine("<well>\nand hunter2"), 1234567*time.Microsecond)
-	d.chart.add("b", warns("so").mending("do"), 0)
-	d.chart.add("c", fails("bad").mending("do not use hunter2"), 0)
-	d.chart.add("d", skips("why"), 0)
+	d := &doctor{report: report{out: &out, asJSON: true, hide: func(s string) string { return strings.ReplaceAll(s, "hunter2", "***") }, began: time.Now()}}
+	d.report.add("a", fine("<well>\nand hunter2"), 1234567*time.Microsecond)
+	d.report.add("b", warns("so").withFix("do"), 0)
+	d.report.add("c", fails("bad").withFix("do not use hunter2"), 0)
+	d.report.add("d", skips("why"), 0)
 	err := d.verdict()
 	if usage := (*config.Error)(nil); err == nil || errors.As(err, &usage) {
 		t.Errorf("a failed check: %v", err)
@@ -502,12 +502,12 @@ func TestDoctorAsJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[4]), &sum); err != nil || sum.Checks != 4 || sum.OK != 1 || sum.Warn != 1 || sum.Fail != 1 || sum.Skip != 1 || sum.Status != 1 {
 		t.Errorf("%+v %v", sum, err)
 	}
-	d = &doctor{chart: chart{out: &out}, broken: true}
-	d.print("configuration", fails("bad").mending("do"))
+	d = &doctor{report: report{out: &out}, broken: true}
+	d.print("configuration", fails("bad").withFix("do"))
 	if usage := (*config.Error)(nil); !errors.As(d.verdict(), &usage) {
 		t.Error("a configuration that cannot be used is an error of usage: exit status 2")
 	}
-	d = &doctor{chart: chart{out: brokenPipe{}}}
+	d = &doctor{report: report{out: brokenPipe{}}}
 	d.print("x", fine("y"))
 	if d.verdict() == nil {
 		t.Error("a report that could not be written went unnoticed")
@@ -521,14 +521,14 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe
 func TestDoctorPartsASentenceAndLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringMatching(`[a-z ;()"]{0,40}`).Draw(t, "s")
-		text, mend := parted(s)
+		text, fix := parted(s)
 		switch {
-		case mend == "" && !strings.HasPrefix(s, text):
+		case fix == "" && !strings.HasPrefix(s, text):
 			t.Fatalf("%q became %q", s, text)
-		case mend != "" && !strings.HasPrefix(s, text+"; "):
-			t.Fatalf("%q became %q and %q", s, text, mend)
-		case strings.Count(s, ";") == 0 && mend != "":
-			t.Fatalf("%q has a mend %q", s, mend)
+		case fix != "" && !strings.HasPrefix(s, text+"; "):
+			t.Fatalf("%q became %q and %q", s, text, fix)
+		case strings.Count(s, ";") == 0 && fix != "":
+			t.Fatalf("%q has a mend %q", s, fix)
 		}
 	})
 }

@@ -1,14 +1,14 @@
-package main
+package admin
 
 import (
-	"countersign/internal/admin"
+	"countersign/internal/cli"
 	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
 )
 
 func replayCommand() *cobra.Command {
-	var r admin.Replay
+	var r Replay
 	c := &cobra.Command{
 		Use: "replay", Short: "Say what would have run, asked or been refused under another policy, by the record of decisions",
 		Long: `Say what would have run, asked or been refused under another policy, by the record
@@ -22,11 +22,11 @@ without secrets and at most 4 KiB, and the groups of who asked are not known.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return admin.ReplayPolicy(cmd.Context(), streams(cmd), r)
+			return ReplayPolicy(cmd.Context(), cli.StreamsOf(cmd), r)
 		},
 	}
 	c.Flags().StringVar(&r.Since, "since", "30d", "how far back, such as 30d or 12h")
 	c.Flags().StringVar(&r.File, "policy", "", "configuration file with the other policy (default COUNTERSIGN_CONFIG)")
-	c.Flags().StringVar(&r.URL, "url", "", urlFlag)
+	c.Flags().StringVar(&r.URL, "url", "", cli.URLFlag)
 	return c
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ import (
 func examined(t *testing.T, e config.Env, targets map[string]config.TargetConfig) string {
 	t.Helper()
 	var out, alive bytes.Buffer
-	d := &doctor{chart: chart{out: &out, hide: redact.New("hunter2hunter2").Redact}, alive: &voice{w: &alive}}
+	d := &doctor{report: report{out: &out, hide: redact.New("hunter2hunter2").Redact}, alive: &lockedWriter{w: &alive}}
 	if err := d.targets(t.Context(), e, config.File{Targets: targets}); err != nil {
 		t.Fatal(err)
 	}
@@ -150,13 +150,13 @@ func TestDoctorComparesAnMCPServerWithWhatWasAcknowledged(t *testing.T) {
 	}
 	say = "Another."
 	for range 2 { // looking does not acknowledge
-		if r := (&doctor{}).served(t.Context(), e, "srv", server); r.label != "warn" || !strings.Contains(r.text, "changed since it was acknowledged") && !strings.Contains(r.mend, "propose ") {
+		if r := (&doctor{}).served(t.Context(), e, "srv", server); r.label != "warn" || !strings.Contains(r.text, "changed since it was acknowledged") && !strings.Contains(r.fix, "propose ") {
 			t.Errorf("changed: %+v", r)
 		}
 	}
 	srv.CloseClientConnections()
 	srv.Close()
-	if r := (&doctor{}).served(t.Context(), config.Env{DataDir: t.TempDir()}, "srv", server); r.label != "FAIL" || r.mend == "" {
+	if r := (&doctor{}).served(t.Context(), config.Env{DataDir: t.TempDir()}, "srv", server); r.label != "FAIL" || r.fix == "" {
 		t.Errorf("down: %+v", r)
 	}
 }
@@ -167,14 +167,14 @@ func TestDoctorLooksForTheCollectorOfTraces(t *testing.T) {
 	}
 	srv := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(srv.Close)
-	for _, tc := range []struct{ rule, endpoint, label, text, mend string }{
+	for _, tc := range []struct{ rule, endpoint, label, text, fix string }{
 		{"none", "", "skip", "is not set", ""},
 		{"one that answers", srv.URL, "ok", "answers at 127.0.0.1", ""},
 		{"one that does not", "http://127.0.0.1:1", "warn", "does not answer", "start it"},
 		{"no address", "collector:4318", "FAIL", "is not an http or https address", "write it like http://collector:4318"},
 	} {
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", tc.endpoint)
-		if r := traced(t.Context()); r.label != tc.label || !strings.Contains(r.text, tc.text) || !strings.Contains(r.mend, tc.mend) {
+		if r := traced(t.Context()); r.label != tc.label || !strings.Contains(r.text, tc.text) || !strings.Contains(r.fix, tc.fix) {
 			t.Errorf("%s: %+v", tc.rule, r)
 		}
 	}

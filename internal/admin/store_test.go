@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/bot"
+	"countersign/internal/cli"
 	"countersign/store"
 	"countersign/store/bolt"
 	"countersign/store/keyring"
@@ -30,15 +31,15 @@ import (
 	"countersign/tools/output"
 )
 
-// cli runs the program as people do.
-func cli(t *testing.T, args ...string) (out string, code int, said string) {
+// command runs the program as people do.
+func command(t *testing.T, args ...string) (out string, code int, said string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	c := root()
 	c.SetOut(&stdout)
 	c.SetErr(&stderr)
 	c.SetArgs(args)
-	code = status(c.ExecuteContext(t.Context()), false, &stderr)
+	code = cli.Status(c.ExecuteContext(t.Context()), false, &stderr)
 	if n := strings.Count(stderr.String(), "\n"); n > 1 {
 		t.Errorf("%v: %d lines are said: %s", args, n, &stderr)
 	}
@@ -63,7 +64,7 @@ func TestStoreBackupOfAStoppedBot(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := filepath.Join(t.TempDir(), "backup.db")
-	out, code, said := cli(t, "backup", name)
+	out, code, said := command(t, "backup", name)
 	if code != 0 || !strings.HasPrefix(out, "ok: "+name+", ") {
 		t.Fatalf("%d %s %s", code, out, said)
 	}
@@ -74,10 +75,10 @@ func TestStoreBackupOfAStoppedBot(t *testing.T) {
 		t.Errorf("a backup changed the store: %v", err)
 	}
 	noLeftovers(t, filepath.Dir(name))
-	if out, code, said = cli(t, "store", "check", name); code != 0 || !strings.HasPrefix(out, "ok: ") || !strings.Contains(out, "schema 1, opened 1 time\n") || !strings.Contains(out, "ok: 2 threads, 5 lines, 2 anchors") {
+	if out, code, said = command(t, "store", "check", name); code != 0 || !strings.HasPrefix(out, "ok: ") || !strings.Contains(out, "schema 1, opened 1 time\n") || !strings.Contains(out, "ok: 2 threads, 5 lines, 2 anchors") {
 		t.Errorf("%d %s %s", code, out, said)
 	}
-	if _, code, said = cli(t, "backup", name); code != 2 || said != "bot: "+name+" is there already; name a new file\n" {
+	if _, code, said = command(t, "backup", name); code != 2 || said != "bot: "+name+" is there already; name a new file\n" {
 		t.Errorf("%d %s", code, said)
 	}
 	// It is what the store was: restored, it is the store.
@@ -108,11 +109,11 @@ func TestStoreBackupOfARunningBot(t *testing.T) {
 	defer srv.Close()
 	dir := t.TempDir()
 	name := filepath.Join(dir, "backup.db")
-	out, code, said := cli(t, "backup", name, "--url", srv.URL+"/")
+	out, code, said := command(t, "backup", name, "--url", srv.URL+"/")
 	if code != 0 || !strings.HasPrefix(out, "ok: ") {
 		t.Fatalf("%d %s %s", code, out, said)
 	}
-	if out, code, said = cli(t, "store", "check", name); code != 0 || !strings.Contains(out, "ok: 2 threads, 5 lines, 2 anchors") {
+	if out, code, said = command(t, "store", "check", name); code != 0 || !strings.Contains(out, "ok: 2 threads, 5 lines, 2 anchors") {
 		t.Errorf("%d %s %s", code, out, said)
 	}
 	noLeftovers(t, dir)
@@ -140,7 +141,7 @@ func TestStoreBackupOfARunningBot(t *testing.T) {
 			defer s.Close()
 			args = append(args, "--url", s.URL)
 		}
-		out, code, said := cli(t, args...)
+		out, code, said := command(t, args...)
 		if code != 1 || out != "" || !strings.Contains(said, tc.said) {
 			t.Errorf("%s: %d %s %s", rule, code, out, said)
 		}
@@ -152,7 +153,7 @@ func TestStoreBackupOfARunningBot(t *testing.T) {
 	if err := os.Remove(filepath.Join(os.Getenv("COUNTERSIGN_DATA_DIR"), "web.key")); err != nil {
 		t.Fatal(err)
 	}
-	if _, code, said := cli(t, "backup", filepath.Join(dir, "none.db"), "--url", srv.URL); code != 1 || !strings.Contains(said, "the key to ask that bot is not there") {
+	if _, code, said := command(t, "backup", filepath.Join(dir, "none.db"), "--url", srv.URL); code != 1 || !strings.Contains(said, "the key to ask that bot is not there") {
 		t.Errorf("%d %s", code, said)
 	}
 }
@@ -229,7 +230,7 @@ func TestStoreBackupSaysWhatWentWrongInTheBot(t *testing.T) {
 		h.ServeHTTP(w, r.WithContext(ctx))
 	}))
 	defer srv.Close()
-	_, code, said := cli(t, "backup", filepath.Join(t.TempDir(), "b"), "--url", srv.URL)
+	_, code, said := command(t, "backup", filepath.Join(t.TempDir(), "b"), "--url", srv.URL)
 	if code != 1 || !strings.Contains(said, "the running bot could not make a backup (") || !strings.Contains(said, "context canceled") {
 		t.Errorf("%d %s", code, said)
 	}
@@ -242,7 +243,7 @@ func TestStoreCheckFindsDamage(t *testing.T) {
 		tx.Set([]byte("odd key"), []byte("1"))
 	})
 	stop(t, db)
-	out, code, said := cli(t, "store", "check")
+	out, code, said := command(t, "store", "check")
 	for _, want := range []string{"row 6f6464206b6579: its key is damaged\n", "its value is damaged\n", "FAIL: ", "ok: 2 threads, 5 lines"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("nothing says %q:\n%s", want, out)
@@ -262,7 +263,7 @@ func TestStoreCheckFindsDamage(t *testing.T) {
 		tx.Delete(store.Key("audit", "web:0", uint64(1)))
 	})
 	stop(t, again)
-	out, code, said = cli(t, "store", "check")
+	out, code, said = command(t, "store", "check")
 	if code != 1 || !strings.HasPrefix(out, "ok: ") || !strings.Contains(out, "thread web:0 line 1: is missing\n") || !strings.HasPrefix(said, "bot: the audit record has ") {
 		t.Errorf("%d %s %s", code, out, said)
 	}
@@ -282,7 +283,7 @@ func TestStoreCommandsOfARunningOrMissingStore(t *testing.T) {
 	expect := func(list map[string]want) {
 		t.Helper()
 		for rule, tc := range list {
-			if out, code, said := cli(t, tc.args...); code != tc.code || out != "" || !strings.HasPrefix(said, "bot: "+tc.said) {
+			if out, code, said := command(t, tc.args...); code != tc.code || out != "" || !strings.HasPrefix(said, "bot: "+tc.said) {
 				t.Errorf("%s: %d %s %s", rule, code, out, said)
 			}
 		}
@@ -327,7 +328,7 @@ func TestStoreOfAnotherUserIsNotReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"compact", "prune"} {
-		if _, code, said := cli(t, "store", name); code != 1 || !strings.Contains(said, "belongs to another user (id 4242); run this as that user") {
+		if _, code, said := command(t, "store", name); code != 1 || !strings.Contains(said, "belongs to another user (id 4242); run this as that user") {
 			t.Errorf("%s: %d %s", name, code, said)
 		}
 	}
@@ -344,7 +345,7 @@ func TestStoreCompactKeepsTheRecord(t *testing.T) {
 		}
 	})
 	stop(t, db)
-	out, code, said := cli(t, "store", "compact")
+	out, code, said := command(t, "store", "compact")
 	var before, after int64
 	if _, err := fmt.Sscanf(out, "ok: %d bytes before, %d bytes after\n", &before, &after); err != nil || code != 0 || after >= before {
 		t.Fatalf("%d %s %s %v", code, out, said, err)
@@ -353,7 +354,7 @@ func TestStoreCompactKeepsTheRecord(t *testing.T) {
 		t.Errorf("%v %v", info, err)
 	}
 	noLeftovers(t, dir)
-	if out, code, said = cli(t, "store", "check"); code != 0 || !strings.Contains(out, "ok: 2 threads, 5 lines") {
+	if out, code, said = command(t, "store", "check"); code != 0 || !strings.Contains(out, "ok: 2 threads, 5 lines") {
 		t.Errorf("%d %s %s", code, out, said)
 	}
 }
@@ -388,14 +389,14 @@ func TestStorePruneRemovesWhatIsOldOnly(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	out, code, said := cli(t, "store", "prune")
+	out, code, said := command(t, "store", "prune")
 	if want := fmt.Sprintf("ok: %d rows and 1 kept output removed\n", many+1); code != 0 || out != want {
 		t.Errorf("%d %s %s", code, out, said)
 	}
-	if out, code, said = cli(t, "store", "prune"); code != 0 || out != "ok: 0 rows and 0 kept outputs removed\n" {
+	if out, code, said = command(t, "store", "prune"); code != 0 || out != "ok: 0 rows and 0 kept outputs removed\n" {
 		t.Errorf("again: %d %s %s", code, out, said)
 	}
-	if out, code, said = cli(t, "store", "check"); code != 0 || !strings.Contains(out, "ok: 2 threads, 5 lines") {
+	if out, code, said = command(t, "store", "check"); code != 0 || !strings.Contains(out, "ok: 2 threads, 5 lines") {
 		t.Errorf("%d %s %s", code, out, said)
 	}
 	r, err := bolt.OpenReader(filepath.Join(dir, "countersign.db"))

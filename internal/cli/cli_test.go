@@ -1,25 +1,14 @@
-package main
+package cli
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"countersign/internal/config"
 )
-
-func write(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "bot.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 func TestExitStatus(t *testing.T) {
 	for _, tc := range []struct {
@@ -37,7 +26,7 @@ func TestExitStatus(t *testing.T) {
 		{"interrupted and well", nil, true, 130, ""},
 	} {
 		var b strings.Builder
-		if got := status(tc.err, tc.interrupted, &b); got != tc.want || b.String() != tc.prints {
+		if got := Status(tc.err, tc.interrupted, &b); got != tc.want || b.String() != tc.prints {
 			t.Errorf("%s: status %d, prints %q", tc.rule, got, b.String())
 		}
 	}

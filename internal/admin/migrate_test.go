@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"bytes"
@@ -40,7 +40,7 @@ func schemaURL(s *pgtest.Server, schema string) string {
 // quiet runs the program as people do; nothing that it says may be a secret.
 func quiet(t *testing.T, args ...string) (out string, code int, said string) {
 	t.Helper()
-	out, code, said = cli(t, args...)
+	out, code, said = command(t, args...)
 	if strings.Contains(out+said, password) || strings.Contains(out+said, "postgres://admin") {
 		t.Errorf("%v tells a secret: %s %s", args, out, said)
 	}
@@ -82,7 +82,6 @@ func TestStoreMigrates(t *testing.T) {
 	t.Run("goes on after an interruption", func(t *testing.T) { migratesInTwoRuns(t, s) })
 	t.Run("refuses what it must not touch", func(t *testing.T) { refusesToMigrate(t, s) })
 	t.Run("and back", func(t *testing.T) { migratesBack(t, s) })
-	t.Run("the doctor", func(t *testing.T) { doctorOfADatabase(t, s) })
 }
 
 func migratesThere(t *testing.T, s *pgtest.Server) {
@@ -411,124 +410,6 @@ func migratesBack(t *testing.T, s *pgtest.Server) {
 	}
 	if known, err := hostkey.InStore(openSchema(t, s, "again")).Known(t.Context()); err != nil || len(known) > 0 {
 		t.Errorf("host keys: %q %v", known, err)
-	}
-}
-
-// database runs the doctor's checks of a database, by their names.
-func database(t *testing.T, url, dir string) (map[string]result, *doctor) {
-	t.Helper()
-	d := &doctor{}
-	found := map[string]result{}
-	e, err := config.ReadEnv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if e.DataDir != dir || string(e.Store) != url {
-		t.Fatalf("%s %s", e.DataDir, e.Store)
-	}
-	for _, c := range d.diskChecks(e) {
-		r := c.run(t.Context())
-		found[c.name] = r
-		if strings.Contains(r.text+r.mend, password) {
-			t.Errorf("%s tells a secret: %+v", c.name, r)
-		}
-		if r.label == "FAIL" && r.mend == "" {
-			t.Errorf("%s does not say what to do: %+v", c.name, r)
-		}
-	}
-	return found, d
-}
-
-func doctorOfADatabase(t *testing.T, s *pgtest.Server) {
-	dir := stoppedRecord(t)
-	look := func(schema string, change func(string) string) (map[string]result, *doctor) {
-		t.Helper()
-		url := schemaURL(s, schema)
-		if change != nil {
-			url = change(url)
-		}
-		t.Setenv(config.StoreName, url)
-		return database(t, url, dir)
-	}
-	expect := func(rule string, got result, label, text string) {
-		t.Helper()
-		if got.label != label || !strings.Contains(got.text, text) {
-			t.Errorf("%s: %+v", rule, got)
-		}
-	}
-
-	got, d := look("doctor", nil)
-	expect("nothing yet", got["store"], "ok", "; the first start makes the tables")
-	expect("a file is left", got["old store"], "warn", "countersign.db is not used, as COUNTERSIGN_STORE is set")
-	expect("no standby", got["store standby"], "warn", "no standby is synchronous")
-	expect("commits", got["store commits"], "ok", "of 5 commits the middle one took ")
-	expect("connections", got["store connections"], "ok", " of 97 connections are left, and a replica uses up to 14: room for 6 more")
-	expect("the clock", d.clocks.judge(), "ok", "of the database")
-	if _, there := got["file system"]; there || d.running {
-		t.Error("the data directory of a replica may be on any file system, and nobody runs")
-	}
-	if n := s.Int(t, `SELECT count(*) FROM pg_namespace WHERE nspname = 'doctor'`); n != 0 {
-		t.Error("the doctor made a schema")
-	}
-	openSchema(t, s, "doctor")
-	got, _ = look("doctor", nil)
-	expect("a database in use", got["store"], "ok", ", schema 1, ")
-	half(t, s, "sick", dir)
-	got, _ = look("sick", nil)
-	expect("half a store", got["store"], "FAIL", "a part of a store")
-	s.Exec(t, `UPDATE sick.meta SET n = 7 WHERE name = 'schema'`)
-	got, _ = look("sick", nil)
-	expect("a newer one", got["store"], "FAIL", "a newer version of this program")
-
-	s.Exec(t, `CREATE ROLE weak LOGIN CONNECTION LIMIT 2; CREATE ROLE rash LOGIN; ALTER ROLE rash SET synchronous_commit = 'off'; CREATE ROLE home LOGIN; ALTER ROLE home SET synchronous_commit = 'local'`)
-	as := func(role string) func(string) string {
-		return func(url string) string { return strings.Replace(url, "admin:", role+":", 1) }
-	}
-	got, _ = look("poor", as("weak"))
-	expect("no rights", got["store"], "FAIL", "has no tables of the bot, and this role may not make them")
-	expect("no connections", got["store connections"], "FAIL", "1 of 97 connections are left")
-	got, _ = look("doctor", as("rash"))
-	expect("commits that wait for nothing", got["store"], "FAIL", "synchronous_commit is off")
-	expect("the rest then", got["store commits"], "skip", "this needs the store")
-	got, _ = look("doctor", func(string) string { return "postgres://admin:" + password + "@127.0.0.1:1/x" })
-	expect("nobody there", got["store"], "FAIL", "the database cannot be reached")
-
-	// One that others wait for: named and not there, a commit would wait for ever.
-	if r := judgeStandby(postgres.Facts{Standbys: "s1", Commit: "on"}); r.label != "ok" {
-		t.Errorf("%+v", r)
-	}
-	if r := judgeStandby(postgres.Facts{Standbys: "s1", Commit: "local"}); r.label != "warn" || r.mend == "" {
-		t.Errorf("%+v", r)
-	}
-	if r := judgeCommits(postgres.Facts{Commits: []time.Duration{1, slowCommit + 1, time.Second}}); r.label != "warn" || r.mend == "" {
-		t.Errorf("%+v", r)
-	}
-	if r := judgeConnections(postgres.Facts{Left: 13, Connections: 97, PerReplica: 14}); r.label != "warn" || r.mend == "" {
-		t.Errorf("%+v", r)
-	}
-
-	// What people acknowledged of servers is found in the database.
-	db := openSchema(t, s, "doctor")
-	change(t, db, func(tx store.Tx) {
-		store.Save(tx, store.Key("mcp-pin", "wiki", "read"), 1)
-		store.Save(tx, store.Key("other"), 1)
-	})
-	t.Setenv(config.StoreName, schemaURL(s, "doctor"))
-	e, err := config.ReadEnv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	to := filepath.Join(t.TempDir(), "copy.db")
-	if !d.copyStore(t.Context(), e, to) {
-		t.Fatal("nothing was copied")
-	}
-	r, err := bolt.OpenReader(to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = r.Close() }()
-	if sum := sumOf(t, r); sum.Rows != 1 {
-		t.Errorf("%+v", sum)
 	}
 }
 

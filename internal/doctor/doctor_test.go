@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bytes"
@@ -15,68 +15,9 @@ import (
 
 	"countersign/internal/config"
 
-	"github.com/rogpeppe/go-internal/testscript"
-
-	"countersign/agent/llm/openai/openaitest"
 	"countersign/approvals/policy"
 	"countersign/store/bolt"
 )
-
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"bot": main})
-}
-
-// TestScripts runs the program as people do. $MODEL calls tools, $CHATTER does
-// not; $SLACK is a Slack of which the bot is a member in C1 only.
-func TestScripts(t *testing.T) {
-	model := httptest.NewServer(openaitest.New(func(c openaitest.Conversation) openaitest.Turn {
-		if len(c.Tools) == 1 && c.Tools[0] == "ping" {
-			return openaitest.Turn{Calls: []openaitest.Call{{Name: "ping", Args: `{"word":"pong"}`}}}
-		}
-		return openaitest.Turn{Text: "?"}
-	}))
-	t.Cleanup(model.Close)
-	chatter := httptest.NewServer(openaitest.New(func(openaitest.Conversation) openaitest.Turn { return openaitest.Turn{Text: "pong"} }))
-	t.Cleanup(chatter.Close)
-	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
-		Setup: func(env *testscript.Env) error {
-			env.Setenv("MODEL", model.URL+"/v1")
-			env.Setenv("CHATTER", chatter.URL+"/v1")
-			env.Setenv("SLACK", smallSlack(t))
-			env.Setenv("COUNTERSIGN_DATA_DIR", filepath.Join(env.WorkDir, "data"))
-			env.Setenv("COUNTERSIGN_LISTEN", "127.0.0.1:0")
-			env.Setenv("COUNTERSIGN_INSTANCE", "doctor")
-			env.Setenv("HOME", env.WorkDir)
-			return nil
-		},
-	})
-}
-
-// smallSlack serves what the doctor asks for when Slack sends events over HTTP.
-func smallSlack(t *testing.T) string {
-	t.Helper()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = r.ParseForm()
-		w.Header().Set("X-OAuth-Scopes", "app_mentions:read,assistant:write,chat:write,commands,files:read,files:write,im:history,im:read,im:write,users:read,channels:read")
-		body := `{"ok":false,"error":"unknown_method"}`
-		switch r.URL.Path + "?" + r.Form.Get("channel") + r.Form.Get("user") {
-		case "/auth.test?":
-			body = `{"ok":true,"team":"Acme","team_id":"T1","user":"ops","user_id":"UBOT","bot_id":"BBOT"}`
-		case "/bots.info?":
-			body = `{"ok":true,"bot":{"id":"BBOT","app_id":"A1"}}`
-		case "/conversations.info?C1":
-			body = `{"ok":true,"channel":{"id":"C1","name":"incidents","is_member":true}}`
-		case "/conversations.info?C2":
-			body = `{"ok":true,"channel":{"id":"C2","name":"general"}}`
-		case "/users.info?U1":
-			body = `{"ok":true,"user":{"id":"U1","name":"alice","team_id":"T1"}}`
-		}
-		_, _ = w.Write([]byte(body))
-	}))
-	t.Cleanup(srv.Close)
-	return srv.URL // without the slash at its end
-}
 
 func TestDoctorOnAStoreThatTheBotHolds(t *testing.T) {
 	dir := t.TempDir()
@@ -115,7 +56,7 @@ func TestDoctorMakesNoDirectory(t *testing.T) {
 	if err := os.Chmod(open, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if r := writable(open); r.label != "warn" || !strings.Contains(r.mend, "chmod 700") {
+	if r := writable(open); r.label != "warn" || !strings.Contains(r.fix, "chmod 700") {
 		t.Errorf("%+v", r)
 	}
 	file := filepath.Join(open, "file")
@@ -123,7 +64,7 @@ func TestDoctorMakesNoDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{filepath.Join(file, "data"), "/proc/nowhere"} {
-		if r := writable(bad); r.label != "FAIL" || !strings.Contains(r.mend, "COUNTERSIGN_DATA_DIR") {
+		if r := writable(bad); r.label != "FAIL" || !strings.Contains(r.fix, "COUNTERSIGN_DATA_DIR") {
 			t.Errorf("%s: %+v", bad, r)
 		}
 	}
@@ -143,7 +84,7 @@ func TestDoctorSaysWhoCanApprove(t *testing.T) {
 		{"somebody on Slack", config.Env{SlackBotToken: "x"}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {SlackUsergroups: []string{"S1"}}}}, "ok", "g"},
 		{"somebody on the console", config.Env{}, config.File{Targets: map[string]config.TargetConfig{"x": {Approvers: []string{"g"}}}, Groups: map[string]policy.Group{"g": {Web: []string{"a"}}}}, "ok", "g"},
 	} {
-		if r := approversOf(tc.env, tc.file, "x"); r.label != tc.label || !strings.Contains(r.text+r.mend, tc.want) {
+		if r := approversOf(tc.env, tc.file, "x"); r.label != tc.label || !strings.Contains(r.text+r.fix, tc.want) {
 			t.Errorf("%s: %+v", tc.rule, r)
 		}
 	}
@@ -184,7 +125,7 @@ func TestDoctorLooksAtTheConsolesAddress(t *testing.T) {
 func TestDoctorNeverWaitsInSilenceNorForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out, alive bytes.Buffer
-		d := &doctor{chart: chart{out: &out}, alive: &voice{w: &alive}}
+		d := &doctor{report: report{out: &out}, alive: &lockedWriter{w: &alive}}
 		ctx, cancel := context.WithCancel(t.Context())
 		start := time.Now()
 		if err := d.do(ctx, check{name: "a slow one", run: func(ctx context.Context) result {
@@ -210,8 +151,8 @@ func TestDoctorNeverWaitsInSilenceNorForEver(t *testing.T) {
 		if got := alive.String(); !strings.Contains(got, "a slow one: still waiting after 2s, at most 10s") || strings.Count(got, "a slow one") < 4 {
 			t.Errorf("%s", got)
 		}
-		if d.chart.count["FAIL"] != 2 || d.verdict() == nil {
-			t.Errorf("%v", d.chart.count)
+		if d.report.count["FAIL"] != 2 || d.verdict() == nil {
+			t.Errorf("%v", d.report.count)
 		}
 		cancel()
 		out.Reset()

@@ -1,9 +1,9 @@
-package main
+package admin
 
 import (
 	"github.com/spf13/cobra"
 
-	"countersign/internal/admin"
+	"countersign/internal/cli"
 )
 
 func storeMigrateCommand() *cobra.Command {
@@ -17,9 +17,9 @@ names, or back, and verify it: every row is compared, and the audit record is ch
 Stop every bot first. The copy goes in small transactions; when it is interrupted, run
 the same command again, and it goes on. Afterwards the file countersign.db is set aside
 under another name, so that no bot starts on it by mistake.`,
-		Args: noArguments("store migrate"),
+		Args: cli.NoArguments("store migrate"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return admin.MigrateStore(cmd.Context(), streams(cmd), from, to, dry)
+			return MigrateStore(cmd.Context(), cli.StreamsOf(cmd), from, to, dry)
 		},
 	}
 	c.Flags().StringVar(&from, "from", "", "where the rows are: bolt (the data directory) or postgres (the database)")

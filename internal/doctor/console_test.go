@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"crypto/ecdsa"
@@ -48,9 +48,9 @@ func TestDoctorLooksAtTheCertificateAndTheProvider(t *testing.T) {
 	good := pair(now.Add(-day), now.Add(90*day))
 	other := pair(now.Add(-day), now.Add(90*day))
 	for _, tc := range []struct {
-		rule              string
-		web               config.WebConfig
-		label, text, mend string
+		rule             string
+		web              config.WebConfig
+		label, text, fix string
 	}{
 		{"a good one", config.WebConfig{TLS: good, Origin: "https://bot.example.com"}, "ok", "until 2026-05-30", ""},
 		{"one for another name", config.WebConfig{TLS: good, Origin: "https://console.example.com"}, "warn", "not for console.example.com", "get a certificate for that name"},
@@ -60,7 +60,7 @@ func TestDoctorLooksAtTheCertificateAndTheProvider(t *testing.T) {
 		{"a key of another one", config.WebConfig{TLS: config.TLSConfig{Cert: good.Cert, Key: other.Key}}, "FAIL", "no certificate and its key", "that belong together"},
 		{"no files", config.WebConfig{TLS: config.TLSConfig{Cert: "/nowhere/c", Key: "/nowhere/k"}}, "FAIL", "/nowhere/c", "name files in PEM form"},
 	} {
-		if got := certified(tc.web, now); got.label != tc.label || !strings.Contains(got.text, tc.text) || !strings.Contains(got.mend, tc.mend) {
+		if got := certified(tc.web, now); got.label != tc.label || !strings.Contains(got.text, tc.text) || !strings.Contains(got.fix, tc.fix) {
 			t.Errorf("%s: %+v", tc.rule, got)
 		}
 	}
@@ -83,7 +83,7 @@ func TestDoctorLooksAtTheCertificateAndTheProvider(t *testing.T) {
 		t.Errorf("a provider: %+v", got)
 	}
 	f.Web.OIDC.Issuer = srv.URL + "/other"
-	if got := vouched(t.Context(), e, f); got.label != "FAIL" || got.mend == "" {
+	if got := vouched(t.Context(), e, f); got.label != "FAIL" || got.fix == "" {
 		t.Errorf("no provider: %+v", got)
 	}
 }

@@ -1,15 +1,16 @@
-package main
+package admin
 
 import (
 	"strings"
 
-	"countersign/internal/admin"
+	"countersign/internal/cli"
 	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
 )
 
-func auditCommand() *cobra.Command {
+// AuditCommand is the command of that name.
+func AuditCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "audit", Short: "Check or export the record of decisions", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -32,20 +33,20 @@ func auditVerifyCommand() *cobra.Command {
 			if cmd.Flags().Changed("anchor") && (len(posted) < 12 || len(posted) > 64 || strings.Trim(strings.ToLower(posted), "0123456789abcdef") != "") {
 				return config.Errorf("--anchor takes the hash of an anchor as it was posted, or its first 12 digits or more")
 			}
-			v := admin.AuditVerification{Anchor: posted, URL: base}
+			v := AuditVerification{Anchor: posted, URL: base}
 			if len(args) > 0 {
 				v.File = args[0]
 			}
-			return admin.VerifyAudit(cmd.Context(), streams(cmd), v)
+			return VerifyAudit(cmd.Context(), cli.StreamsOf(cmd), v)
 		},
 	}
 	c.Flags().StringVar(&posted, "anchor", "", "hash of an anchor that was posted, which the record must have")
-	c.Flags().StringVar(&base, "url", "", urlFlag)
+	c.Flags().StringVar(&base, "url", "", cli.URLFlag)
 	return c
 }
 
 func auditExportCommand() *cobra.Command {
-	var x admin.AuditExport
+	var x AuditExport
 	c := &cobra.Command{
 		Use: "export", Short: "Write the record of decisions as JSON Lines, anchors included, secrets taken out once more",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -55,18 +56,11 @@ func auditExportCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return admin.ExportAudit(cmd.Context(), cmd.OutOrStdout(), x)
+			return ExportAudit(cmd.Context(), cmd.OutOrStdout(), x)
 		},
 	}
 	c.Flags().StringVar(&x.Since, "since", "", "how far back, such as 30d or 12h; default everything")
 	c.Flags().StringVar(&x.Thread, "thread", "", "one thread only")
-	c.Flags().StringVar(&x.URL, "url", "", urlFlag)
+	c.Flags().StringVar(&x.URL, "url", "", cli.URLFlag)
 	return c
-}
-
-const urlFlag = "address of the running bot on this machine; default: where the running bot says that it is"
-
-// streams are those of a command.
-func streams(cmd *cobra.Command) admin.Streams {
-	return admin.Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr()}
 }

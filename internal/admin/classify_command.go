@@ -1,13 +1,14 @@
-package main
+package admin
 
 import (
 	"github.com/spf13/cobra"
 
-	"countersign/internal/admin"
+	"countersign/internal/cli"
 )
 
-func classifyCommand() *cobra.Command {
-	var k admin.Classification
+// ClassifyCommand is the command of that name.
+func ClassifyCommand() *cobra.Command {
+	var k Classification
 	c := &cobra.Command{
 		Use: "classify", Short: "Judge commands from standard input, one a line; a JSON object a line comes out",
 		Long: "Judge commands from standard input, one a line; a JSON object a line comes out.\n" +
@@ -16,7 +17,7 @@ func classifyCommand() *cobra.Command {
 			"no directory, and no place beside it that may be used, other than those that risk.places lists.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return admin.Classify(streams(cmd), k)
+			return Classify(cli.StreamsOf(cmd), k)
 		},
 	}
 	c.Flags().BoolVar(&k.JSONL, "jsonl", false, `read objects {"command": "..."} instead of plain lines`)

@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"fmt"
@@ -9,12 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/config"
-	"countersign/internal/rules"
-
 	"countersign/adapters/discord"
 	"countersign/adapters/slack"
 	"countersign/approvals/policy"
+	"countersign/internal/config"
+	"countersign/internal/rules"
 )
 
 const policies = "../../docs/policies"
@@ -144,9 +143,9 @@ func TestEachPolicyOfTheCookbookMatters(t *testing.T) {
 			}
 			t.Setenv("COUNTERSIGN_CONFIG", path) // where tools are looked up
 			t.Setenv("COUNTERSIGN_DATA_DIR", t.TempDir())
-			k := &counsel{rules: rules, cmd: c, specs: map[string]toolLevel{}}
+			k := &explainer{rules: rules, scratch: scratchOf(c), specs: map[string]toolLevel{}}
 			for _, r := range rows {
-				if why, err := k.miss(r); err != nil {
+				if why, err := k.miss(t.Context(), r); err != nil {
 					t.Fatal(err)
 				} else if why != "" {
 					return
@@ -156,7 +155,7 @@ func TestEachPolicyOfTheCookbookMatters(t *testing.T) {
 			if m == nil {
 				t.Fatal("its table holds without it, and nothing is explained")
 			}
-			q := question{Command: m[2], User: strings.Fields(m[1])[1], At: noon}
+			q := Question{Command: m[2], User: strings.Fields(m[1])[1], At: noon}
 			in, d, err := k.judge(t.Context(), q)
 			if err != nil {
 				t.Fatal(err)
@@ -165,23 +164,6 @@ func TestEachPolicyOfTheCookbookMatters(t *testing.T) {
 				t.Error("its table and its explanation hold without it")
 			}
 		})
-	}
-}
-
-// TestTheListOfToolsIsCurrent: docs/tools.md is what bot tools --markdown prints,
-// whatever is configured.
-func TestTheListOfToolsIsCurrent(t *testing.T) {
-	out, err := askPolicy(t, filepath.Join(policies, "look-only.yaml"), "tools", "--markdown")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out != readText(t, "../../docs/tools.md") {
-		t.Error("docs/tools.md is not what the program has; run go generate ./cmd/bot")
-	}
-	for _, more := range []string{"--json", "--preset=full"} {
-		if _, err := askPolicy(t, "", "tools", "--markdown", more); err == nil {
-			t.Errorf("%s is not refused beside --markdown", more)
-		}
 	}
 }
 

@@ -1,13 +1,12 @@
-package main
+package doctor
 
 import (
 	"github.com/spf13/cobra"
-
-	"countersign/internal/doctor"
 )
 
-func doctorCommand() *cobra.Command {
-	var o doctor.Options
+// Command is the command doctor.
+func Command() *cobra.Command {
+	var o Options
 	c := &cobra.Command{
 		Use: "doctor", Short: "Check configuration, store, model, targets and networks; each line is ok, warn, FAIL or skip", Args: cobra.NoArgs,
 		Long: `Check everything that the bot needs, without changing anything. Each line is ok, warn
@@ -18,7 +17,7 @@ It is safe beside a running bot. The exit status is 0 when nothing failed, 1 whe
 check failed, and 2 when the environment or the configuration file cannot be used.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out, o.Err = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			return doctor.Run(cmd.Context(), o)
+			return Run(cmd.Context(), o)
 		},
 	}
 	c.Flags().StringVar(&o.Live, "live", "", "also post a harmless card in this Slack channel (its id) and wait up to 2 minutes for a press of its button")

@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/spf13/cobra"
 
 	"countersign/adapters/chat"
 	"countersign/agent/report"
@@ -17,11 +19,10 @@ import (
 	"countersign/internal/storage"
 	"countersign/store"
 	"countersign/tools/output"
-
-	"github.com/spf13/cobra"
 )
 
-func exportCommand() *cobra.Command {
+// ExportCommand is the command export.
+func ExportCommand() *cobra.Command {
 	var out string
 	c := &cobra.Command{
 		Use: "export THREAD", Short: "Write the record of a thread as a zip: timeline, commands, approvals, proof, outputs, recordings",

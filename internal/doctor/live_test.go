@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"countersign/adapters/slack/slackfake"
+	"countersign/internal/cli"
 )
 
 // TestDoctorLiveTellsWhoPressedAndWhatItWaitsFor runs "bot doctor --live" with
@@ -42,7 +43,7 @@ channels:
 		pressed <- err
 	}()
 	var out, alive bytes.Buffer
-	c := root()
+	c := cli.Root(Command())
 	c.SetArgs([]string{"doctor", "--live", "C1"})
 	c.SetOut(&out)
 	c.SetErr(&alive)

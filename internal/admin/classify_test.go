@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ func classifyText(t *testing.T, config, in string, args ...string) (string, erro
 		path = write(t, config)
 	}
 	t.Setenv("COUNTERSIGN_CONFIG", path)
-	c := classifyCommand()
+	c := ClassifyCommand()
 	c.SilenceUsage, c.SilenceErrors = true, true
 	var out bytes.Buffer
 	c.SetIn(strings.NewReader(in))
@@ -72,7 +72,7 @@ func TestClassifyRefusesABadConfigurationInOneSentence(t *testing.T) {
 		}
 	}
 	t.Setenv("COUNTERSIGN_CONFIG", "/nonexistent/bot.yaml")
-	if err := classifyCommand().RunE(classifyCommand(), nil); err == nil || !strings.Contains(err.Error(), "COUNTERSIGN_CONFIG cannot be read") {
+	if err := ClassifyCommand().RunE(ClassifyCommand(), nil); err == nil || !strings.Contains(err.Error(), "COUNTERSIGN_CONFIG cannot be read") {
 		t.Errorf("a file that isn't there: %v", err)
 	}
 }

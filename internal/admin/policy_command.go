@@ -1,16 +1,16 @@
-package main
+package admin
 
 import (
 	"time"
 
 	"countersign/bot"
-	"countersign/internal/admin"
 	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
 )
 
-func policyCommand() *cobra.Command {
+// PolicyCommand is the command of that name.
+func PolicyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "policy", Short: "Ask what the policy says, without running anything", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -20,7 +20,7 @@ func policyCommand() *cobra.Command {
 }
 
 func explainCommand() *cobra.Command {
-	var q admin.Question
+	var q Question
 	var asJSON bool
 	var at, until string
 	c := &cobra.Command{
@@ -56,7 +56,7 @@ path among them is taken as it stands. What was learned earlier does not count.`
 				*s.to = v
 			}
 			q.Command = args[0]
-			return admin.ExplainPolicy(cmd.Context(), cmd.OutOrStdout(), scratchOf(cmd), q, asJSON)
+			return ExplainPolicy(cmd.Context(), cmd.OutOrStdout(), scratchOf(cmd), q, asJSON)
 		},
 	}
 	c.Flags().StringVar(&q.User, "user", "", "who asks: web:NAME, slack:TEAM:ID or discord:ID")
@@ -97,14 +97,14 @@ func policyTestCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return admin.TestPolicy(cmd.Context(), cmd.OutOrStdout(), scratchOf(cmd), args)
+			return TestPolicy(cmd.Context(), cmd.OutOrStdout(), scratchOf(cmd), args)
 		},
 	}
 }
 
-// scratchOf builds a bot that a command looks up tools in.
-func scratchOf(cmd *cobra.Command) admin.Scratch {
+// scratchOf builds the bots that a command looks up tools in.
+func scratchOf(cmd *cobra.Command) Scratch {
 	return func(change func(*config.Env, *config.File) error) (*bot.Bot, func(), error) {
-		return scratch(cmd, change)
+		return bot.Scratch(cmd.Context(), cmd.ErrOrStderr(), bot.Options{}, change)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"context"
@@ -115,12 +115,12 @@ func FuzzPolicyTable(f *testing.F) {
 			}
 			return
 		}
-		k := &counsel{rules: r, specs: map[string]toolLevel{}}
+		k := &explainer{rules: r, specs: map[string]toolLevel{}}
 		for _, row := range table {
 			if row.Tool != "" {
 				k.specs[row.Tool] = toolLevel{name: row.Tool, level: 3}
 			}
-			if why, err := k.miss(row); err == nil && why == "" && row.Expect == "allow" && row.Mode == "review" {
+			if why, err := k.miss(t.Context(), row); err == nil && why == "" && row.Expect == "allow" && row.Mode == "review" {
 				t.Fatal("a command runs alone in review")
 			}
 		}
@@ -158,12 +158,12 @@ policy:
 	}
 	cmd := root()
 	cmd.SetContext(t.Context())
-	b, done, err := scratch(cmd, func(_ *config.Env, f *config.File) error { f.Agent.Preset = "full"; return nil })
+	b, done, err := scratchOf(cmd)(func(_ *config.Env, f *config.File) error { f.Agent.Preset = "full"; return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer done()
-	k, err := newCounsel(cmd)
+	k, err := newExplainer(scratchOf(cmd))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ policy:
 			if err != nil {
 				t.Fatal(err)
 			}
-			q := question{Tool: tt.tool, User: "web:alice", At: is.Now, Lock: lock}
+			q := Question{Tool: tt.tool, User: "web:alice", At: is.Now, Lock: lock}
 			if err := yaml.Unmarshal([]byte(tt.args), &q.Args); err != nil {
 				t.Fatal(err)
 			}
@@ -252,22 +252,22 @@ func TestExplainKnowsWhoMayUseATargetAndWhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &counsel{rules: r, specs: map[string]toolLevel{"web_search": {name: "web_search", level: 1, own: true}}}
+	k := &explainer{rules: r, specs: map[string]toolLevel{"web_search": {name: "web_search", level: 1, own: true}}}
 	for _, tt := range []struct {
 		rule string
-		q    question
+		q    Question
 		want string
 		says string
 	}{
-		{"one of the users", question{Command: "uptime", Target: "db-1", User: "web:dora"}, "allow", ""},
-		{"somebody else", question{Command: "uptime", Target: "db-1", User: "web:alice"}, "forbid", "for people of dba only"},
-		{"somebody else who changes something", question{Command: "rm x", Target: "db-1", User: "web:alice"}, "forbid", "for people of dba only"},
-		{"whom the network vouches for", question{Command: "uptime", Target: "db-1", Channel: "slack:C1", User: "slack:T1:U1", Groups: []string{"S1"}}, "allow", ""},
-		{"another channel", question{Command: "uptime", Target: "db-1", Channel: "slack:C2", User: "slack:T1:U1", Groups: []string{"S1"}}, "forbid", "may not be used in this channel"},
-		{"the channel's own target", question{Command: "uptime", Channel: "slack:C1", User: "slack:T1:U2"}, "forbid", "for people of dba only"},
-		{"a target for everybody", question{Command: "uptime", User: "web:alice"}, "allow", ""},
-		{"a hop to a place that is not one's own", question{Command: "ssh db-1 uptime", User: "web:alice"}, "ask", ""},
-		{"what the bot does by itself", question{Tool: "web_search", Target: "db-1", User: "web:alice"}, "allow", ""},
+		{"one of the users", Question{Command: "uptime", Target: "db-1", User: "web:dora"}, "allow", ""},
+		{"somebody else", Question{Command: "uptime", Target: "db-1", User: "web:alice"}, "forbid", "for people of dba only"},
+		{"somebody else who changes something", Question{Command: "rm x", Target: "db-1", User: "web:alice"}, "forbid", "for people of dba only"},
+		{"whom the network vouches for", Question{Command: "uptime", Target: "db-1", Channel: "slack:C1", User: "slack:T1:U1", Groups: []string{"S1"}}, "allow", ""},
+		{"another channel", Question{Command: "uptime", Target: "db-1", Channel: "slack:C2", User: "slack:T1:U1", Groups: []string{"S1"}}, "forbid", "may not be used in this channel"},
+		{"the channel's own target", Question{Command: "uptime", Channel: "slack:C1", User: "slack:T1:U2"}, "forbid", "for people of dba only"},
+		{"a target for everybody", Question{Command: "uptime", User: "web:alice"}, "allow", ""},
+		{"a hop to a place that is not one's own", Question{Command: "ssh db-1 uptime", User: "web:alice"}, "ask", ""},
+		{"what the bot does by itself", Question{Tool: "web_search", Target: "db-1", User: "web:alice"}, "allow", ""},
 	} {
 		in, d, err := k.judge(t.Context(), tt.q)
 		if err != nil {

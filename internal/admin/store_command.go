@@ -1,28 +1,20 @@
-package main
+package admin
 
 import (
-	"countersign/internal/admin"
+	"countersign/internal/cli"
 	"countersign/internal/config"
 
 	"github.com/spf13/cobra"
 )
 
-func storeCommand() *cobra.Command {
+// StoreCommand is the command of that name.
+func StoreCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "store", Short: "Check, compact, prune or migrate the store", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	c.AddCommand(storeCheckCommand(), storeCompactCommand(), storePruneCommand(), storeMigrateCommand())
 	return c
-}
-
-func noArguments(name string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return config.Errorf("%s takes no arguments; see bot %s --help", name, name)
-		}
-		return nil
-	}
 }
 
 func storeCheckCommand() *cobra.Command {
@@ -42,37 +34,38 @@ record are checked, while bots run or not.`,
 			if len(args) > 0 {
 				file = args[0]
 			}
-			return admin.CheckStore(cmd.Context(), cmd.OutOrStdout(), file)
+			return CheckStore(cmd.Context(), cmd.OutOrStdout(), file)
 		},
 	}
 }
 
 func storeCompactCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "compact", Short: "Write the store of a stopped bot anew, without the room that nothing uses", Args: noArguments("store compact"),
+		Use: "compact", Short: "Write the store of a stopped bot anew, without the room that nothing uses", Args: cli.NoArguments("store compact"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return admin.CompactStore(cmd.Context(), cmd.OutOrStdout())
+			return CompactStore(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 }
 
 func storePruneCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "prune", Short: "Remove what has outlived its use from the store, of a stopped bot or in a database; a running one does so every hour", Args: noArguments("store prune"),
+		Use: "prune", Short: "Remove what has outlived its use from the store, of a stopped bot or in a database; a running one does so every hour", Args: cli.NoArguments("store prune"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return admin.PruneStore(cmd.Context(), cmd.OutOrStdout())
+			return PruneStore(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 }
 
-func backupCommand() *cobra.Command {
+// BackupCommand is the command of that name.
+func BackupCommand() *cobra.Command {
 	var base string
 	c := &cobra.Command{
 		Use: "backup FILE", Short: "Write a consistent copy of the store to a new file, while the bot runs or not", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return admin.Backup(cmd.Context(), cmd.OutOrStdout(), base, args[0])
+			return Backup(cmd.Context(), cmd.OutOrStdout(), base, args[0])
 		},
 	}
-	c.Flags().StringVar(&base, "url", "", urlFlag)
+	c.Flags().StringVar(&base, "url", "", cli.URLFlag)
 	return c
 }
