@@ -33,7 +33,7 @@ import (
 	"countersign/bot/desk"
 	"countersign/bot/machines"
 	"countersign/bot/networks"
-	"countersign/bot/once"
+	"countersign/bot/oneshot"
 	"countersign/bot/replicas"
 	"countersign/bot/threads"
 	"countersign/bot/toolbox"
@@ -139,8 +139,8 @@ func (b *Bot) Toolbox() *toolbox.Toolbox { return b.toolbox }
 func (b *Bot) LoginCode(name string) string { return web.LoginCode(b.key, name, time.Now()) }
 
 // Caller makes calls without a conversation.
-func (b *Bot) Caller() once.Caller {
-	return once.Caller{DB: b.db, Gate: b.gate, Tools: b.toolbox.Everyone()}
+func (b *Bot) Caller() oneshot.Caller {
+	return oneshot.Caller{DB: b.db, Gate: b.gate, Tools: b.toolbox.Everyone()}
 }
 
 // open opens the data directory and the store.
