@@ -83,7 +83,7 @@ var inside = map[string]string{
 	"internal/toolsdoc": "tools",
 
 	// The bot itself. What it is made of knows neither it nor each other more than this.
-	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/role agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/policy approvals/risk bot/console bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output tools/web",
+	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/policy approvals/risk bot/console bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
 	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile approvals/audit bot/machines bot/replicas internal/config internal/redact internal/rules store",
 	"bot/desk":     "adapters/chat agent agent/llm agent/prompt agent/report agent/role agent/workflow approvals bot/machines bot/threads internal/redact store store/queue targets/backend targets/session targets/tmux tools/delegate tools/files tools/output",
 	"bot/health":   "adapters/web/connlimit approvals approvals/audit bot/replicas store",
@@ -91,7 +91,7 @@ var inside = map[string]string{
 	"bot/oneshot":  "adapters/chat approvals approvals/card approvals/gate store tools",
 	"bot/replicas": "adapters/chat internal/config store store/outbox store/postgres store/queue store/replica",
 	"bot/threads":  "adapters/chat agent agent/role approvals approvals/gate approvals/policy approvals/risk bot/machines internal/config internal/rules store store/queue tools",
-	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/past tools/plan tools/plugin tools/router tools/web",
+	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact internal/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/past tools/plan tools/plugin tools/router tools/web",
 	"bot/machines": "adapters/chat approvals approvals/risk internal/config store targets/backend targets/container targets/local targets/record targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
 	"cmd/bot":              "adapters/... agent/... agent/llm/openai/openaitest alerts/... approvals/... bot/... internal/... store/... targets/... tools/...", // the demo's model is scripted
