@@ -27,6 +27,7 @@ import (
 	"countersign/bot"
 	"countersign/internal/address"
 	"countersign/internal/config"
+	"countersign/internal/storage"
 
 	"github.com/spf13/cobra"
 
@@ -284,7 +285,7 @@ func (v *verification) store(base string) error {
 	if err != nil {
 		return err
 	}
-	db, err := openStore(v.cmd.Context(), e)
+	db, err := storage.OpenExisting(v.cmd.Context(), e)
 	if errors.Is(err, store.ErrLocked) {
 		r, w := io.Pipe()
 		go func() { _ = w.CloseWithError(fetch(v.cmd.Context(), e, base, url.Values{"exact": {"1"}}, w)) }()
@@ -379,7 +380,7 @@ func auditExportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			db, err := openStore(cmd.Context(), e)
+			db, err := storage.OpenExisting(cmd.Context(), e)
 			if errors.Is(err, store.ErrLocked) {
 				q := url.Values{}
 				if !from.IsZero() {

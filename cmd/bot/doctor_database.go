@@ -12,6 +12,7 @@ import (
 
 	"countersign/internal/address"
 	"countersign/internal/config"
+	"countersign/internal/storage"
 
 	"countersign/store"
 	"countersign/store/bolt"
@@ -50,10 +51,10 @@ func (d *doctor) databaseChecks(e config.Env) []check {
 		after("store commits", judgeCommits),
 		after("store connections", judgeConnections),
 		{name: "old store", run: func(context.Context) result {
-			if _, err := os.Lstat(storePath(e)); err != nil {
+			if _, err := os.Lstat(storage.Path(e)); err != nil {
 				return fine("the data directory has no store of its own")
 			}
-			return warns("%s is not used, as %s is set", storePath(e), config.StoreName).
+			return warns("%s is not used, as %s is set", storage.Path(e), config.StoreName).
 				mending("bring its rows over with bot store migrate --from bolt --to postgres, or move it away")
 		}},
 	}
@@ -87,7 +88,7 @@ func judgeDatabase(ctx context.Context, e config.Env, f postgres.Facts) result {
 		return warns("%s; its rows are of schema %d, and the first start of this version leads them to schema %d, from when on replicas of the older version write no more",
 			found, f.Schema, f.NewestSchema)
 	}
-	db, err := attach(ctx, e)
+	db, err := storage.Attach(ctx, e)
 	if err != nil {
 		return said("FAIL", err.Error(), "correct "+config.StoreName)
 	}
@@ -166,7 +167,7 @@ const pinRows = "mcp-pin"
 
 // copyPins copies what the database knows of servers into the new file to.
 func copyPins(ctx context.Context, e config.Env, to string) error {
-	from, err := attach(ctx, e)
+	from, err := storage.Attach(ctx, e)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/storage"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -127,7 +128,7 @@ func TestDoctorComparesAnMCPServerWithWhatWasAcknowledged(t *testing.T) {
 		t.Errorf("a new one: %+v", r)
 	}
 	// The bot sees it once, then it changes.
-	db, err := bolt.Open(storePath(e), bolt.Options{})
+	db, err := bolt.Open(storage.Path(e), bolt.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ import (
 	"countersign/internal/config"
 	"countersign/internal/observe"
 	"countersign/internal/rules"
+	"countersign/internal/storage"
 	"countersign/store/bolt"
 	"countersign/tools"
 	"countersign/tools/mcp"
@@ -342,11 +343,11 @@ func (d *doctor) copyStore(ctx context.Context, e config.Env, to string) bool {
 	if e.Shared() {
 		return copyPins(ctx, e, to) == nil
 	}
-	info, err := os.Stat(storePath(e))
+	info, err := os.Stat(storage.Path(e))
 	if d.running || err != nil || info.Size() > maxCopy {
 		return false
 	}
-	r, err := bolt.OpenReader(storePath(e))
+	r, err := bolt.OpenReader(storage.Path(e))
 	if err != nil {
 		return false // the line of the store says why
 	}

@@ -16,6 +16,7 @@ import (
 	"countersign/bot/machines"
 	"countersign/internal/config"
 	"countersign/internal/redact"
+	"countersign/internal/storage"
 	"countersign/store"
 	"countersign/tools/output"
 )
@@ -39,7 +40,7 @@ func exportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			db, err := openStore(cmd.Context(), e)
+			db, err := storage.OpenExisting(cmd.Context(), e)
 			if errors.Is(err, store.ErrLocked) {
 				return fmt.Errorf("the bot is running and holds its store; say `export` in the thread, or stop the bot first")
 			}
@@ -49,7 +50,7 @@ func exportCommand() *cobra.Command {
 			defer func() { _ = db.Close() }()
 			r := desk.Records{
 				DB: db, Redactor: redact.New(e.Secrets()...), Log: log,
-				Outputs:    output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), DB: others(e, db)}),
+				Outputs:    output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), DB: storage.Shared(e, db)}),
 				Recordings: machines.Recordings{DataDir: e.DataDir, Targets: slices.Collect(maps.Keys(f.Targets))},
 			}
 			thread := chat.ThreadID(args[0])

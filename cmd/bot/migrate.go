@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -82,7 +81,7 @@ func (m *migration) say(format string, a ...any) {
 
 // toDatabase copies the file into the database.
 func (m *migration) toDatabase(ctx context.Context) error {
-	from, err := lookAtStore(m.env)
+	from, err := storage.OpenReader(m.env)
 	switch {
 	case errors.Is(err, store.ErrLocked):
 		return fmt.Errorf("the store in %s is in use by a running bot; stop it, and start it with %s when the migration has ended", m.env.DataDir, config.StoreName)
@@ -113,10 +112,10 @@ func (m *migration) toDatabase(ctx context.Context) error {
 		if to != nil {
 			target = to
 		}
-		return m.rehearse(ctx, from, target, storePath(m.env), theDatabase)
+		return m.rehearse(ctx, from, target, storage.Path(m.env), theDatabase)
 	}
 	var left []string
-	if err := m.copy(ctx, from, to, storePath(m.env), theDatabase, func(tx store.Tx) (err error) {
+	if err := m.copy(ctx, from, to, storage.Path(m.env), theDatabase, func(tx store.Tx) (err error) {
 		left, err = own.share(ctx, tx)
 		return err
 	}); err != nil {
@@ -138,19 +137,13 @@ func (m *migration) toDatabase(ctx context.Context) error {
 // database opens the database; nil for one without tables, of which a dry run makes none.
 func (m *migration) database(ctx context.Context) (*postgres.DB, error) {
 	if m.dry {
-		db, err := attach(ctx, m.env)
+		db, err := storage.Attach(ctx, m.env)
 		if errors.Is(err, postgres.ErrNone) {
 			return nil, nil //nolint:nilnil // there is nothing, and that is what a new database has
 		}
 		return db, err
 	}
-	o := attached(m.env)
-	o.NoHints, o.Log = true, slog.New(slog.DiscardHandler)
-	db, err := postgres.Open(ctx, o)
-	if err != nil {
-		return nil, fmt.Errorf("the database that %s names cannot be used: %w", config.StoreName, err)
-	}
-	return db, nil
+	return storage.Prepare(ctx, m.env)
 }
 
 // ownFiles are what a bot that is alone keeps in files, and replicas in the store.
@@ -213,7 +206,7 @@ func (m *migration) keep(ctx context.Context, from *postgres.DB) (left []string,
 
 // toFile copies the database into a file, which gets its name when it is whole.
 func (m *migration) toFile(ctx context.Context) (err error) {
-	path := storePath(m.env)
+	path := storage.Path(m.env)
 	if _, err := os.Lstat(path); err == nil {
 		return config.Errorf("there is a store in %s already; move countersign.db and countersign.db.journal away, or set COUNTERSIGN_DATA_DIR to another directory", m.env.DataDir)
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -222,7 +215,7 @@ func (m *migration) toFile(ctx context.Context) (err error) {
 	if err := m.ownDirectory(); err != nil {
 		return err
 	}
-	from, err := attach(ctx, m.env)
+	from, err := storage.Attach(ctx, m.env)
 	if err != nil {
 		return err
 	}
@@ -381,7 +374,7 @@ func (m *migration) progress(p migrate.Progress) {
 // setAside gives the file and its journal names under which no bot looks for them. The
 // file goes first: without it nothing opens its journal.
 func (m *migration) setAside() (name string, err error) {
-	path := storePath(m.env)
+	path := storage.Path(m.env)
 	name = path + ".migrated-" + time.Now().UTC().Format("20060102T150405Z")
 	const sorry = "everything was copied, but the file cannot be set aside (%w); move %s and its .journal away yourself, so that no bot starts on it"
 	if err := os.Rename(path, name); err != nil {

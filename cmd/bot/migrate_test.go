@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"countersign/internal/config"
+	"countersign/internal/storage"
 
 	"countersign/approvals/audit"
 	"countersign/store"
@@ -121,7 +122,7 @@ $`)
 		t.Fatal(err)
 	}
 	aside := found[2]
-	for name, there := range map[string]bool{storePath(config.Env{DataDir: dir}): false, storePath(config.Env{DataDir: dir}) + ".journal": false, aside: true, aside + ".journal": true} {
+	for name, there := range map[string]bool{storage.Path(config.Env{DataDir: dir}): false, storage.Path(config.Env{DataDir: dir}) + ".journal": false, aside: true, aside + ".journal": true} {
 		if _, err := os.Stat(name); (err == nil) != there {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -191,7 +192,7 @@ $`)
 	}
 
 	// It is not for a migration that was finished to say that all is well there.
-	put(t, aside, storePath(config.Env{DataDir: dir}))
+	put(t, aside, storage.Path(config.Env{DataDir: dir}))
 	if _, code, said = quiet(t, toPostgres...); code != 1 || !strings.Contains(said, "the audit record has ") {
 		t.Errorf("%d %s", code, said)
 	}
@@ -213,7 +214,7 @@ func put(t *testing.T, from, to string) {
 func half(t *testing.T, s *pgtest.Server, schema, dir string) *postgres.DB {
 	t.Helper()
 	db := openSchema(t, s, schema)
-	r, err := bolt.OpenReader(storePath(config.Env{DataDir: dir}))
+	r, err := bolt.OpenReader(storage.Path(config.Env{DataDir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +255,7 @@ func migratesInTwoRuns(t *testing.T, s *pgtest.Server) {
 	if err != nil || len(aside) != 1 {
 		t.Fatal(aside, err)
 	}
-	put(t, aside[0], storePath(config.Env{DataDir: dir}))
+	put(t, aside[0], storage.Path(config.Env{DataDir: dir}))
 	if out, code, said := quiet(t, append(toPostgres, "--dry-run")...); code != 0 || !strings.Contains(out, "which has them all: an earlier run has finished") {
 		t.Errorf("%d %s %s", code, out, said)
 	}
@@ -262,14 +263,14 @@ func migratesInTwoRuns(t *testing.T, s *pgtest.Server) {
 	if code != 0 || !strings.Contains(out, "ok: an earlier run has copied all ") || !strings.Contains(out, "set aside: ") {
 		t.Errorf("%d %s %s", code, out, said)
 	}
-	if _, err := os.Stat(storePath(config.Env{DataDir: dir})); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(storage.Path(config.Env{DataDir: dir})); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("the file is still there")
 	}
 }
 
 func refusesToMigrate(t *testing.T, s *pgtest.Server) {
 	dir, file, _ := recordOne(t)
-	path := storePath(config.Env{DataDir: dir})
+	path := storage.Path(config.Env{DataDir: dir})
 	expect := func(rule, said string, code int, args ...string) {
 		t.Helper()
 		before, _ := os.ReadFile(path)
@@ -364,14 +365,14 @@ func migratesBack(t *testing.T, s *pgtest.Server) {
 	change(t, db, func(tx store.Tx) {
 		audit.Append(tx, "web:2", audit.Event{What: audit.Asked, Command: "uptime"}, time.Now())
 	})
-	if err := os.WriteFile(storePath(config.Env{DataDir: dir})+".migrating.journal", nil, 0o600); err != nil {
+	if err := os.WriteFile(storage.Path(config.Env{DataDir: dir})+".migrating.journal", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, code, said := quiet(t, append(toBolt, "--dry-run")...); code != 0 || !strings.HasPrefix(out, "dry run: ") || !strings.Contains(out, " from the database of COUNTERSIGN_STORE to "+storePath(config.Env{DataDir: dir})) {
+	if out, code, said := quiet(t, append(toBolt, "--dry-run")...); code != 0 || !strings.HasPrefix(out, "dry run: ") || !strings.Contains(out, " from the database of COUNTERSIGN_STORE to "+storage.Path(config.Env{DataDir: dir})) {
 		t.Errorf("%d %s %s", code, out, said)
 	}
 	out, code, said := quiet(t, toBolt...)
-	if code != 0 || !strings.Contains(out, "ok: the store is "+storePath(config.Env{DataDir: dir})+"\n") {
+	if code != 0 || !strings.Contains(out, "ok: the store is "+storage.Path(config.Env{DataDir: dir})+"\n") {
 		t.Fatalf("%d %s %s", code, out, said)
 	}
 	for name, want := range map[string]string{"known_hosts": line + "\n", "web.key": strings.Repeat("\x07", 32)} {
@@ -382,7 +383,7 @@ func migratesBack(t *testing.T, s *pgtest.Server) {
 	if rest, _ := filepath.Glob(filepath.Join(dir, "*.migrating*")); len(rest) > 0 {
 		t.Errorf("left: %v", rest)
 	}
-	r, err := bolt.OpenReader(storePath(config.Env{DataDir: dir}))
+	r, err := bolt.OpenReader(storage.Path(config.Env{DataDir: dir}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"countersign/internal/config"
 	"countersign/internal/rules"
+	"countersign/internal/storage"
 
 	"github.com/spf13/cobra"
 
@@ -76,7 +77,7 @@ type replay struct {
 }
 
 func (p *replay) run(ctx context.Context, e config.Env, base string, warn io.Writer) error {
-	db, err := openStore(ctx, e)
+	db, err := storage.OpenExisting(ctx, e)
 	if errors.Is(err, store.ErrLocked) {
 		r, w := io.Pipe()
 		go func() {

@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"countersign/bot"
@@ -36,7 +35,6 @@ import (
 	"countersign/store/keyring"
 	"countersign/store/migrate"
 	"countersign/store/outbox"
-	"countersign/store/postgres"
 	"countersign/store/queue"
 	"countersign/tools/files"
 	"countersign/tools/output"
@@ -49,75 +47,6 @@ func storeCommand() *cobra.Command {
 	}
 	c.AddCommand(storeCheckCommand(), storeCompactCommand(), storePruneCommand(), storeMigrateCommand())
 	return c
-}
-
-// storePath is the file of the store of a data directory.
-func storePath(e config.Env) string { return filepath.Join(e.DataDir, "countersign.db") }
-
-// lookAtStore opens the store of a stopped bot without changing it.
-func lookAtStore(e config.Env) (*bolt.Reader, error) {
-	r, err := bolt.OpenReader(storePath(e))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, noStore(e)
-	}
-	return r, err
-}
-
-func noStore(e config.Env) error {
-	return fmt.Errorf("there is no store in %s; set COUNTERSIGN_DATA_DIR to the data directory of the bot", e.DataDir)
-}
-
-// attach opens the database that the environment names for a command beside the bots
-// that use it, if there are any. It makes no tables and changes none.
-func attach(ctx context.Context, e config.Env) (*postgres.DB, error) {
-	db, err := postgres.Attach(ctx, attached(e))
-	if err != nil {
-		return nil, fmt.Errorf("the database that %s names cannot be used: %w", config.StoreName, err)
-	}
-	return db, nil
-}
-
-// attached are the connections of a command.
-func attached(e config.Env) postgres.Options {
-	return postgres.Options{URL: string(e.Store), Replica: "command", Writers: 1, Readers: 2, Patience: commandPatience}
-}
-
-// commandPatience is how long a command waits for a database that went away.
-const commandPatience = 15 * time.Second
-
-// openStore opens a store that is there, for a command; it makes none. Only that of a
-// data directory can be in use, which is [store.ErrLocked].
-func openStore(ctx context.Context, e config.Env) (storage.Engine, error) {
-	if e.Shared() {
-		db, err := attach(ctx, e)
-		if err != nil {
-			return nil, err
-		}
-		if err := migrate.Unfinished(ctx, db); err != nil {
-			return nil, errors.Join(err, db.Close())
-		}
-		return db, nil
-	}
-	path := storePath(e)
-	if _, err := os.Stat(path); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, noStore(e)
-		}
-		return nil, fmt.Errorf("the store in %s cannot be looked at (%w); run this as the user of the bot", e.DataDir, err)
-	}
-	db, err := bolt.Open(path, bolt.Options{Timeout: time.Second})
-	if err != nil {
-		return nil, err
-	}
-	return db, nil
-}
-
-// others is db where replicas find in it what they did not write themselves, else nil.
-func others(e config.Env, db store.DB) store.DB {
-	if !e.Shared() {
-		return nil
-	}
-	return db
 }
 
 func noArguments(name string) cobra.PositionalArgs {
@@ -158,14 +87,14 @@ record are checked, while bots run or not.`,
 				return err
 			}
 			if e.Shared() {
-				db, err := attach(cmd.Context(), e)
+				db, err := storage.Attach(cmd.Context(), e)
 				if err != nil {
 					return err
 				}
 				defer func() { _ = db.Close() }()
 				return checkStore(cmd, db, fmt.Sprintf("schema %d, opened %s", db.Schema(), plural(int(db.Epoch()), "time"))) //nolint:gosec // a small count
 			}
-			r, err := lookAtStore(e)
+			r, err := storage.OpenReader(e)
 			if errors.Is(err, store.ErrLocked) {
 				return fmt.Errorf("the store in %s is in use by a running bot; check a copy of it (bot backup FILE, then bot store check FILE), or stop the bot", e.DataDir)
 			}
@@ -261,10 +190,10 @@ func storeCompactCommand() *cobra.Command {
 			if e.Shared() {
 				return config.Errorf("%s names a PostgreSQL database, which uses the room of old rows again by itself; to give it back to the disk, run VACUUM FULL on the table kv there", config.StoreName)
 			}
-			if err := ownStore(e); err != nil {
+			if err := storage.CheckOwner(e); err != nil {
 				return err
 			}
-			before, after, err := bolt.Compact(cmd.Context(), storePath(e))
+			before, after, err := bolt.Compact(cmd.Context(), storage.Path(e))
 			if errors.Is(err, store.ErrLocked) {
 				return fmt.Errorf("the store in %s is in use by a running bot; stop the bot, and start it when the store is compacted", e.DataDir)
 			}
@@ -277,22 +206,6 @@ func storeCompactCommand() *cobra.Command {
 	}
 }
 
-// ownStore returns an error when the store is not there or belongs to another user:
-// what is put in its place would belong to this one, and the bot could not open it.
-func ownStore(e config.Env) error {
-	info, err := os.Stat(storePath(e))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return noStore(e)
-	case err != nil:
-		return fmt.Errorf("the store in %s cannot be looked at (%w); run this as the user of the bot", e.DataDir, err)
-	}
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok && int(sys.Uid) != os.Geteuid() {
-		return fmt.Errorf("the store in %s belongs to another user (id %d); run this as that user, which is the bot's", e.DataDir, sys.Uid)
-	}
-	return nil
-}
-
 func storePruneCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "prune", Short: "Remove what has outlived its use from the store, of a stopped bot or in a database; a running one does so every hour", Args: noArguments("store prune"),
@@ -302,11 +215,11 @@ func storePruneCommand() *cobra.Command {
 				return err
 			}
 			if !e.Shared() {
-				if err := ownStore(e); err != nil {
+				if err := storage.CheckOwner(e); err != nil {
 					return err
 				}
 			}
-			db, err := openStore(cmd.Context(), e)
+			db, err := storage.OpenExisting(cmd.Context(), e)
 			if errors.Is(err, store.ErrLocked) {
 				return fmt.Errorf("the store in %s is in use by a running bot, which prunes it every hour; stop the bot to do it now", e.DataDir)
 			}
@@ -333,7 +246,7 @@ func pruneAll(ctx context.Context, e config.Env, f config.File, db store.DB, now
 	if n.rows, err = pruneRows(ctx, db, f.Keep, now); err != nil {
 		return n, fmt.Errorf("old rows cannot be pruned; run bot store check (%w)", err)
 	}
-	outputs := output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), Max: f.Outputs.MaxBytes, DB: others(e, db)})
+	outputs := output.New(output.Config{Dir: filepath.Join(e.DataDir, "outputs"), Max: f.Outputs.MaxBytes, DB: storage.Shared(e, db)})
 	if n.outputs, err = outputs.Prune(ctx, now.Add(-f.Outputs.Keep)); err != nil {
 		return n, fmt.Errorf("old outputs cannot be removed; see who owns %s (%w)", filepath.Join(e.DataDir, "outputs"), err)
 	}
@@ -407,7 +320,7 @@ func backup(ctx context.Context, e config.Env, base, name string) (size int64, e
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	part := filepath.Join(tmp, "copy")
-	r, err := lookAtStore(e)
+	r, err := storage.OpenReader(e)
 	switch {
 	case errors.Is(err, store.ErrLocked):
 		err = fetchBackup(ctx, e, base, part)

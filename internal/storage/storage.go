@@ -5,9 +5,7 @@ package storage
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"path/filepath"
 
 	"countersign/internal/config"
 	"countersign/store"
@@ -28,7 +26,7 @@ type Engine interface {
 // name to the database's administrator.
 func Open(ctx context.Context, e config.Env, replica string, log *slog.Logger) (Engine, error) {
 	if !e.Shared() {
-		return bolt.Open(filepath.Join(e.DataDir, "countersign.db"), bolt.Options{})
+		return bolt.Open(Path(e), bolt.Options{})
 	}
 	db, err := OpenPostgres(ctx, e, replica, log)
 	if err != nil {
@@ -57,8 +55,5 @@ func OpenMembership(ctx context.Context, e config.Env, replica string, log *slog
 // OpenPostgres opens the database.
 func OpenPostgres(ctx context.Context, e config.Env, replica string, log *slog.Logger) (*postgres.DB, error) {
 	db, err := postgres.Open(ctx, postgres.Options{URL: string(e.Store), Replica: replica, Readers: readers, Log: log})
-	if err != nil {
-		return nil, fmt.Errorf("the database that %s names cannot be used: %w", config.StoreName, err)
-	}
-	return db, nil
+	return db, unusable(err)
 }
