@@ -20,7 +20,6 @@ import (
 	"countersign/agent"
 	"countersign/agent/llm"
 	"countersign/agent/llm/openai"
-	"countersign/agent/role"
 	"countersign/agent/tokens"
 	"countersign/agent/workflow"
 	"countersign/alerts"
@@ -33,7 +32,7 @@ import (
 	"countersign/bot/desk"
 	"countersign/bot/machines"
 	"countersign/bot/networks"
-	"countersign/bot/once"
+	"countersign/bot/oneshot"
 	"countersign/bot/replicas"
 	"countersign/bot/threads"
 	"countersign/bot/toolbox"
@@ -51,7 +50,6 @@ import (
 	"countersign/tools/hostkey"
 	"countersign/tools/mcp"
 	"countersign/tools/output"
-	webtools "countersign/tools/web"
 )
 
 // Bot is everything that a running bot is made of.
@@ -139,8 +137,8 @@ func (b *Bot) Toolbox() *toolbox.Toolbox { return b.toolbox }
 func (b *Bot) LoginCode(name string) string { return web.LoginCode(b.key, name, time.Now()) }
 
 // Caller makes calls without a conversation.
-func (b *Bot) Caller() once.Caller {
-	return once.Caller{DB: b.db, Gate: b.gate, Tools: b.toolbox.Everyone()}
+func (b *Bot) Caller() oneshot.Caller {
+	return oneshot.Caller{DB: b.db, Gate: b.gate, Tools: b.toolbox.Everyone()}
 }
 
 // open opens the data directory and the store.
@@ -199,7 +197,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		return err
 	}
 	targets := threads.Targets{DB: b.db, Machines: b.machines, Rules: b.rules.Load, Default: b.file.Agent.Target}
-	roles, err := NewRoles(b.db, b.file, b.log)
+	roles, err := threads.NewRoles(b.db, b.file, b.log)
 	if err != nil {
 		return err
 	}
@@ -208,7 +206,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		return config.Errorf("%v", err)
 	}
 	b.toolbox = toolbox.New(toolbox.Config{
-		DataDir: b.env.DataDir, Tavily: Tavily(b.env), File: b.file, DB: b.db, Targets: targets, Roles: roles, Library: library, Outputs: b.outputs, Servers: servers,
+		DataDir: b.env.DataDir, Tavily: toolbox.Tavily(b.env), File: b.file, DB: b.db, Targets: targets, Roles: roles, Library: library, Outputs: b.outputs, Servers: servers,
 		Judge: func(ctx context.Context, r approvals.Request) approvals.Ruling { return b.gate.Judge(ctx, r) },
 		Give: func(ctx context.Context, thread, name, mime string, data []byte) error {
 			return b.outbox.Give(ctx, thread, name, mime, data)
@@ -323,18 +321,6 @@ func secrets(e config.Env, f config.File, servers mcp.Config) []string {
 	}
 	return known
 }
-
-// NewRoles returns the roles of a configuration.
-func NewRoles(db store.DB, f config.File, log *slog.Logger) (threads.Roles, error) {
-	set, err := role.New(role.Config{Roles: f.Roles, SubAgents: f.SubAgents})
-	if err != nil {
-		return threads.Roles{}, config.Errorf("%v", err)
-	}
-	return threads.Roles{DB: db, Set: set, In: f.RoleIn, Default: f.Agent.Role, Log: log}, nil
-}
-
-// Tavily is the way to the search engine that the environment names.
-func Tavily(e config.Env) webtools.Tavily { return webtools.Tavily{Key: e.TavilyKey, URL: e.TavilyURL} }
 
 // Model returns the client of the model that the environment names.
 func Model(e config.Env, f config.File, log *slog.Logger) (llm.Model, error) {

@@ -8,15 +8,12 @@ import (
 	"os"
 
 	"countersign/adapters/web/tlsfile"
-	"countersign/agent/workflow"
 	"countersign/bot/console"
 	"countersign/bot/machines"
-	"countersign/bot/threads"
 	"countersign/bot/toolbox"
 	"countersign/internal/config"
 	"countersign/internal/rules"
 	"countersign/tools/hostkey"
-	"countersign/tools/output"
 )
 
 // Validate refuses an environment and a file that no bot can be built from, on whatever
@@ -49,7 +46,7 @@ func Validate(e config.Env, f config.File) error {
 	if err != nil {
 		return err
 	}
-	box, err := NewToolbox(e, known, r, all, log)
+	box, err := toolbox.Preview(e, known, r, all, log)
 	if err != nil {
 		return err
 	}
@@ -63,23 +60,6 @@ func Validate(e config.Env, f config.File) error {
 		return err // which tools plugins and servers have is known once they run
 	}
 	return box.Offer(base)
-}
-
-// NewToolbox returns the tools of a bot that is not there, to look at them.
-func NewToolbox(e config.Env, f config.File, r *rules.Rules, all machines.Set, log *slog.Logger) (*toolbox.Toolbox, error) {
-	roles, err := NewRoles(nil, f, log)
-	if err != nil {
-		return nil, err
-	}
-	library, err := workflow.Load(f.Workflows.Dirs, f.Workflows.Inline)
-	if err != nil {
-		return nil, config.Errorf("%v", err)
-	}
-	targets := threads.Targets{Machines: all, Rules: func() *rules.Rules { return r }, Default: f.Agent.Target}
-	return toolbox.New(toolbox.Config{
-		DataDir: e.DataDir, Tavily: Tavily(e), File: f, Targets: targets, Roles: roles, Library: library, Log: log,
-		Outputs: output.New(output.Config{Dir: os.DevNull, Log: log, Readable: func() bool { return false }}),
-	}), nil
 }
 
 // ValidateHere refuses what only this machine lacks: keys, certificates, secrets and a

@@ -110,7 +110,7 @@ func oneLine(a approvals.Action) string {
 
 // Stop implements chat.Desk: the same as the word `stop` in each thread.
 func (c Commands) Stop(ctx context.Context, q chat.Inquiry) ([]chat.ThreadID, error) {
-	threads, err := threads.Open(ctx, c.DB, q.Within)
+	threads, err := threads.Active(ctx, c.DB, q.Within)
 	if err != nil {
 		return nil, err
 	}

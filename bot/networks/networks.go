@@ -118,7 +118,7 @@ func (n *Networks) openSlack(desk chat.Desk) error {
 			c, _ := f.Channel("slack", id)
 			return slack.ChannelRules{MentionOnly: c.Followups == "mention", NoHistory: c.History == "off", Bots: c.Bots}
 		},
-		Known: n.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return threads.Open(ctx, n.DB, "slack:") },
+		Known: n.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return threads.Active(ctx, n.DB, "slack:") },
 		Seen: n.seen, Alive: alive.at, SetAlive: alive.set, Desk: desk, Do: n.Replicas.Network(), Turn: n.Replicas.Turn(), Deaf: deaf.at, SetDeaf: deaf.set, Log: n.Log.With("network", "slack"), Now: time.Now,
 	})
 	if err != nil {
@@ -196,7 +196,7 @@ func (n *Networks) openDiscord(desk chat.Desk) error {
 			c, _ := f.Channel("discord", id)
 			return discord.ChannelRules{MentionOnly: c.Followups == "mention", NoHistory: c.History == "off", Bots: c.Bots}
 		},
-		Known: n.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return threads.Open(ctx, n.DB, "discord:") },
+		Known: n.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return threads.Active(ctx, n.DB, "discord:") },
 		Seen: n.seen, Alive: alive.at, SetAlive: alive.set, Registered: n.registered, SetRegistered: n.setRegistered,
 		Desk: desk, Do: n.Replicas.Network(), Turn: n.Replicas.Turn(), Log: n.Log.With("network", "discord"), Now: time.Now,
 	})

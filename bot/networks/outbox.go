@@ -87,7 +87,7 @@ const lastWords = 3 * time.Second
 
 // Tell posts a sentence in every thread that works or waits.
 func (o *Outbox) Tell(ctx context.Context, text string) {
-	list, err := threads.Open(ctx, o.cfg.DB, "")
+	list, err := threads.Active(ctx, o.cfg.DB, "")
 	if err == nil && len(list) > 0 {
 		err = o.cfg.DB.Update(ctx, func(tx store.Tx) error {
 			for _, t := range list {

@@ -20,6 +20,15 @@ type Roles struct {
 	Log     *slog.Logger
 }
 
+// NewRoles returns the roles of a configuration.
+func NewRoles(db store.DB, f config.File, log *slog.Logger) (Roles, error) {
+	set, err := role.New(role.Config{Roles: f.Roles, SubAgents: f.SubAgents})
+	if err != nil {
+		return Roles{}, config.Errorf("%v", err)
+	}
+	return Roles{DB: db, Set: set, In: f.RoleIn, Default: f.Agent.Role, Log: log}, nil
+}
+
 // Runbooks are the two sub-agents that answer the model steps of workflows.
 func Runbooks() map[string]role.SubAgent {
 	const report = "You answer one question for a runbook that is being carried out in this thread. Your answer is shown to the people who decide its next step: lead with the conclusion, name the evidence, and stay below 150 words."

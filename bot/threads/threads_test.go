@@ -94,12 +94,12 @@ func TestAThreadHasTheRoleThatItWasGivenElseItsChannels(t *testing.T) {
 	}
 }
 
-func TestThreadsWithoutWorkAreNotOpen(t *testing.T) {
+func TestThreadsWithoutWorkAreNotActive(t *testing.T) {
 	db := mem.Open()
 	if err := db.Update(t.Context(), func(tx store.Tx) error { Choose(tx, "web:1", "local", "alerts"); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := Open(t.Context(), db, ""); err != nil || len(list) != 0 {
+	if list, err := Active(t.Context(), db, ""); err != nil || len(list) != 0 {
 		t.Errorf("%v %v", list, err)
 	}
 }

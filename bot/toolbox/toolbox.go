@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -24,6 +25,7 @@ import (
 	"countersign/bot/threads"
 	"countersign/internal/config"
 	"countersign/internal/redact"
+	"countersign/internal/rules"
 	"countersign/store"
 	"countersign/tools"
 	"countersign/tools/budget"
@@ -68,6 +70,24 @@ type Toolbox struct {
 
 // New returns a toolbox that offers nothing before [Toolbox.Start] or [Toolbox.Offer].
 func New(c Config) *Toolbox { return &Toolbox{Config: c} }
+
+// Preview returns the toolbox that a bot of this configuration would have, to look at what
+// it offers: none of its tools works.
+func Preview(e config.Env, f config.File, r *rules.Rules, all machines.Set, log *slog.Logger) (*Toolbox, error) {
+	roles, err := threads.NewRoles(nil, f, log)
+	if err != nil {
+		return nil, err
+	}
+	library, err := workflow.Load(f.Workflows.Dirs, f.Workflows.Inline)
+	if err != nil {
+		return nil, config.Errorf("%v", err)
+	}
+	targets := threads.Targets{Machines: all, Rules: func() *rules.Rules { return r }, Default: f.Agent.Target}
+	return New(Config{
+		DataDir: e.DataDir, Tavily: Tavily(e), File: f, Targets: targets, Roles: roles, Library: library, Log: log,
+		Outputs: output.New(output.Config{Dir: os.DevNull, Log: log, Readable: func() bool { return false }}),
+	}), nil
+}
 
 // Specs lists the tools of a thread's own agent, or of a sub-agent.
 func (t *Toolbox) Specs(thread chat.ThreadID, id string) []llm.ToolSpec {
@@ -336,6 +356,9 @@ func (t *Toolbox) dataDir() string {
 	}
 	return dir
 }
+
+// Tavily is the way to the search engine that the environment names.
+func Tavily(e config.Env) webtools.Tavily { return webtools.Tavily{Key: e.TavilyKey, URL: e.TavilyURL} }
 
 // FetchTools are the tools that fetch pages and search the web, from here.
 func FetchTools(c config.InternetConfig, tavily webtools.Tavily) ([]tools.Tool, error) {

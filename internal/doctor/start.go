@@ -18,8 +18,8 @@ import (
 	"strings"
 	"time"
 
-	"countersign/bot"
 	"countersign/bot/machines"
+	"countersign/bot/threads"
 	"countersign/bot/toolbox"
 	"countersign/internal/address"
 	"countersign/internal/config"
@@ -54,7 +54,7 @@ func (d *doctor) startChecks(e config.Env, f config.File) []check {
 	list = append(list, at("tools", func() result { return offered(e, f) }))
 	if c := f.Internet; len(c.Allow)+len(c.Deny)+len(c.Ports) > 0 || c.Provider != "" || c.SearchURL != "" {
 		list = append(list, at("internet", func() result {
-			if _, err := toolbox.FetchTools(f.Internet, bot.Tavily(e)); err != nil {
+			if _, err := toolbox.FetchTools(f.Internet, toolbox.Tavily(e)); err != nil {
 				return said("FAIL", err.Error(), "correct the section internet")
 			}
 			return fine("its addresses can be read")
@@ -160,7 +160,7 @@ func loopback(host string) bool {
 func offered(e config.Env, f config.File) result {
 	const fix = "correct agent.preset, tools, roles or sub_agents"
 	log := slog.New(slog.DiscardHandler)
-	roles, err := bot.NewRoles(nil, f, log)
+	roles, err := threads.NewRoles(nil, f, log)
 	if err != nil {
 		return said("FAIL", err.Error(), fix)
 	}
@@ -172,14 +172,14 @@ func offered(e config.Env, f config.File) result {
 		return skips("this needs the targets")
 	}
 	defer machines.Close()
-	if _, err := toolbox.FetchTools(f.Internet, bot.Tavily(e)); err != nil {
+	if _, err := toolbox.FetchTools(f.Internet, toolbox.Tavily(e)); err != nil {
 		return skips("this needs the section internet")
 	}
 	r, err := rules.New(f)
 	if err != nil {
 		return skips("this needs the policy")
 	}
-	box, err := bot.NewToolbox(e, f, r, machines, log)
+	box, err := toolbox.Preview(e, f, r, machines, log)
 	if err != nil {
 		return said("FAIL", err.Error(), fix)
 	}

@@ -11,8 +11,8 @@ import (
 	"countersign/store/queue"
 )
 
-// Open lists the threads that are being worked on or wait for people.
-func Open(ctx context.Context, db store.DB, within string) ([]chat.ThreadID, error) {
+// Active lists the threads that are being worked on or wait for people.
+func Active(ctx context.Context, db store.DB, within string) ([]chat.ThreadID, error) {
 	var out []chat.ThreadID
 	err := db.View(ctx, func(tx store.Tx) error {
 		out = nil

@@ -1,6 +1,6 @@
-// Package once takes a single call through plan, gate, vote and permit, for a person at the
+// Package oneshot takes a single call through plan, gate, vote and permit, for a person at the
 // keyboard: the same way that a turn of a conversation takes it.
-package once
+package oneshot
 
 import (
 	"context"
