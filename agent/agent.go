@@ -73,15 +73,8 @@ type Gate interface {
 type Outbox interface {
 	Put(tx store.Tx, thread chat.ThreadID, p chat.Post)
 	Wake(thread chat.ThreadID)
-}
-
-// Pen hands the keyboard of a thread's terminal over.
-type Pen interface {
-	// Take gives it to a person; ok means that they have it now. text answers them.
-	Take(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, session string) (text string, ok bool, err error)
-	// Give returns it to the bot; ok means that nobody has it now. note says for the
-	// model what was typed meanwhile.
-	Give(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, session string) (text, note string, ok bool, err error)
+	// Show shows a passing sign of life, or drops it.
+	Show(ctx context.Context, thread chat.ThreadID, p chat.Progress)
 }
 
 // Watcher measures what happens. Its methods must be quick.
@@ -107,14 +100,6 @@ func (blind) Tool(ctx context.Context, _ chat.ThreadID, _ llm.Call) (context.Con
 	return ctx, func(*history.Result) {}
 }
 
-// Profile says how a conversation is led.
-type Profile struct {
-	Model string // "" is the bot's
-	// Limits are those of a turn, where they are not zero.
-	Limits   Limits
-	ReadOnly bool // only proven reads may run
-}
-
 // Config is what an [Agent] is made of. Every field without a default is
 // required.
 type Config struct {
@@ -127,46 +112,10 @@ type Config struct {
 	Owner string
 	// Replicas are the processes that share the store; nil says that there is one.
 	Replicas Replicas
-	// Prompt is the system prompt of a conversation: a thread's own, or, with its id, that
-	// of a sub-agent. It must not change between calls without need (prompt caches).
-	Prompt func(thread chat.ThreadID, agent string) string
-	// Profile says how a conversation is led: a thread's own, or, with its id, that of a
-	// sub-agent. nil leaves all to this Config.
-	Profile func(thread chat.ThreadID, agent string) Profile
-	// Progress shows passing signs of life; nil shows none.
-	Progress func(ctx context.Context, thread chat.ThreadID, p chat.Progress)
-	// Sessions answers the chat word "sessions"; nil says that there are none.
-	Sessions func(ctx context.Context, thread chat.ThreadID) string
-	// Use answers the chat word "use": it lists the targets, or makes one the thread's
-	// own; nil says that there is one only.
-	Use func(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target string) (string, error)
-	// Pen answers the chat words "take" and "give"; nil says that there is no terminal.
-	Pen Pen
-	// Recording answers the chat word "recording" with files of what the thread's
-	// terminals showed, and a sentence; nil says that nothing is recorded.
-	Recording func(ctx context.Context, thread chat.ThreadID) (files []chat.File, text string)
+	// Desk knows what threads work with; nil is [NoDesk].
+	Desk Desk
 	// Outputs keeps the whole output of calls whose result is cut; nil keeps none.
 	Outputs *output.Log
-	// Undo finds the call that takes a change of the thread back; why says why there is
-	// none. nil undoes nothing.
-	Undo func(ctx context.Context, thread chat.ThreadID, change string) (c llm.Call, why string)
-	// Role answers the chat word "role": it lists the roles, or gives the thread one; nil
-	// says that there is one only.
-	Role func(ctx context.Context, thread chat.ThreadID, by chat.User, role string) (string, error)
-	// Workflows are the names that the chat word "run" knows; "run" and anything else is a
-	// message.
-	Workflows []string
-	// Workflow finds the call that runs a workflow; why says why there is none, or, without
-	// a name, lists them. nil runs none.
-	Workflow func(ctx context.Context, thread chat.ThreadID, name string, inputs map[string]string) (c llm.Call, why string)
-	// Record answers the chat words "timeline" and, with all, "export"; nil has no record.
-	Record func(ctx context.Context, thread chat.ThreadID, all bool) (files []chat.File, text string)
-	// Evidence asks the target what became of a call whose outcome nobody saw: a
-	// sentence, or "" when it does not know, or cannot be asked now. nil knows nothing.
-	Evidence func(ctx context.Context, thread chat.ThreadID, call string) string
-	// Impact finds out what an action would do, by reads alone, before people are
-	// asked; nil finds out nothing.
-	Impact func(ctx context.Context, a approvals.Action) string
 	// KeepDeleted leaves the text of a message that was deleted in the record. No model is
 	// shown it.
 	KeepDeleted bool
@@ -243,8 +192,8 @@ func New(cfg Config) *Agent {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Profile == nil {
-		cfg.Profile = func(chat.ThreadID, string) Profile { return Profile{} }
+	if cfg.Desk == nil {
+		cfg.Desk = NoDesk{}
 	}
 	if cfg.Watcher == nil {
 		cfg.Watcher = blind{}
@@ -257,9 +206,6 @@ func New(cfg Config) *Agent {
 	}
 	if cfg.Redact == nil {
 		cfg.Redact = func(s string) string { return s }
-	}
-	if cfg.Progress == nil {
-		cfg.Progress = func(context.Context, chat.ThreadID, chat.Progress) {}
 	}
 	return &Agent{
 		cfg: cfg, wake: make(chan struct{}, 1), look: make(chan struct{}, 1), turns: make(chan struct{}, maxTurns),
@@ -318,7 +264,7 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 // meant for a workflow, also where there is none of that name: the answer says what there
 // is.
 func (a *Agent) knows(w word) bool {
-	return w.verb != "run" || !slices.Contains(prose, w.id) || slices.Contains(a.cfg.Workflows, w.id)
+	return w.verb != "run" || !slices.Contains(prose, w.id) || slices.Contains(a.cfg.Desk.Workflows(), w.id)
 }
 
 func (a *Agent) put(ctx context.Context, ev chat.Event, kind string) (fresh bool, err error) {

@@ -204,7 +204,31 @@ type outboxView struct{}
 func (outboxView) Put(tx store.Tx, th chat.ThreadID, p chat.Post) {
 	outbox.Put(tx, string(th), p.Key, p, time.Now())
 }
-func (outboxView) Wake(chat.ThreadID) {}
+func (outboxView) Wake(chat.ThreadID)                                 {}
+func (outboxView) Show(context.Context, chat.ThreadID, chat.Progress) {}
+
+// shown is an outbox that notes the signs of life.
+type shown struct {
+	outboxView
+	w *world
+}
+
+func (s shown) Show(_ context.Context, _ chat.ThreadID, p chat.Progress) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	s.w.showed = append(s.w.showed, p)
+}
+
+// desk says who the agent is.
+type desk struct {
+	agent.NoDesk
+	w *world
+}
+
+func (d desk) Prompt(_ chat.ThreadID, id string) string { return "system" + id }
+func (d desk) Profile(chat.ThreadID, string) agent.Profile {
+	return agent.Profile{ReadOnly: d.w.readOnly}
+}
 
 type toolboxView struct{ *tools.Registry }
 
@@ -236,14 +260,8 @@ func (w *world) start() {
 	}
 	w.agent = agent.New(agent.Config{
 		Replicas: replicas,
-		DB:       w.db, Model: w.model, Tools: toolboxView{reg}, Gate: w.gate, Outbox: outboxView{}, Owner: owner, Prompt: func(_ chat.ThreadID, id string) string { return "system" + id },
-		Profile: func(chat.ThreadID, string) agent.Profile { return agent.Profile{ReadOnly: w.readOnly} },
+		DB:       w.db, Model: w.model, Tools: toolboxView{reg}, Gate: w.gate, Outbox: shown{w: w}, Owner: owner, Desk: desk{w: w},
 		Outputs: w.outputs, Spending: w.spending,
-		Progress: func(_ context.Context, _ chat.ThreadID, p chat.Progress) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.showed = append(w.showed, p)
-		},
 		Limits: agent.Limits{Steps: 12}, Grace: time.Second, Now: time.Now, Log: log,
 	})
 	if w.fleet != nil {

@@ -81,7 +81,7 @@ type question struct {
 // server says that it is too long all the same, once more with less.
 func (w *worker) ask(ctx context.Context, s step, key string) (llm.Reply, error) {
 	draft := &draft{key: key, kind: chat.ProgressDraft, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}
-	q := question{w: w, s: s, profile: w.a.cfg.Profile(w.thread, s.agent()), prompt: w.a.cfg.Prompt(w.thread, s.agent()), tools: w.a.cfg.Tools.Specs(w.thread, s.agent()), show: draft.delta}
+	q := question{w: w, s: s, profile: w.a.cfg.Desk.Profile(w.thread, s.agent()), prompt: w.a.cfg.Desk.Prompt(w.thread, s.agent()), tools: w.a.cfg.Tools.Specs(w.thread, s.agent()), show: draft.delta}
 	if s.agent() != "" {
 		q.show = func(d llm.Delta) { // its words are not shown, but that it waits is
 			if d.Note != "" {

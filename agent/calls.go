@@ -188,21 +188,18 @@ func (w *worker) readOnly(s step) bool {
 	if asksForMore(s.turn.reply) {
 		return false
 	}
-	return w.state.readOnly() || w.a.cfg.Profile(w.thread, "").ReadOnly || w.a.cfg.Profile(w.thread, s.agent()).ReadOnly
+	return w.state.readOnly() || w.a.cfg.Desk.Profile(w.thread, "").ReadOnly || w.a.cfg.Desk.Profile(w.thread, s.agent()).ReadOnly
 }
 
 // impactWithin bounds how long a card waits for what the action would do.
 const impactWithin = 3 * time.Second
 
 func (w *worker) impact(ctx context.Context, a approvals.Action) string {
-	if w.a.cfg.Impact == nil {
-		return ""
-	}
 	step, done := w.beginVisibly(ctx, "looking at what "+a.Tool+" would do")
 	defer done()
 	step, cancel := context.WithTimeout(step, impactWithin)
 	defer cancel()
-	return w.a.cfg.Redact(w.a.cfg.Impact(step, a))
+	return w.a.cfg.Redact(w.a.cfg.Desk.Impact(step, a))
 }
 
 // refuseEdit ends a call whose edited command cannot be asked for. The request
@@ -518,13 +515,10 @@ const evidenceWithin = 10 * time.Second
 
 // evidence is what the target says of a call whose outcome nobody saw.
 func (w *worker) evidence(ctx context.Context, call string) string {
-	if w.a.cfg.Evidence == nil {
-		return ""
-	}
 	w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "asking the target what became of it"})
 	ctx, cancel := context.WithTimeout(ctx, evidenceWithin)
 	defer cancel()
-	return w.a.cfg.Redact(w.a.cfg.Evidence(ctx, w.thread, call))
+	return w.a.cfg.Redact(w.a.cfg.Desk.Evidence(ctx, w.thread, call))
 }
 
 func join(a, b string) string {

@@ -361,10 +361,18 @@ func TestParseWord(t *testing.T) {
 	}
 }
 
+// library is a desk with workflows alone.
+type library struct {
+	NoDesk
+	names []string
+}
+
+func (l library) Workflows() []string { return l.names }
+
 // "run" and one name is the word, whether or not there is such a workflow; a pronoun makes
 // a sentence of it.
 func TestRunAndAName(t *testing.T) {
-	a := &Agent{cfg: Config{Workflows: []string{"disk-full", "all"}}}
+	a := &Agent{cfg: Config{Desk: library{names: []string{"disk-full", "all"}}}}
 	for text, want := range map[string]bool{
 		"run disk-full": true, "run nosuch": true, "run nosuch x=1": true, "run": true, "run all": true,
 		"run it": false, "run this": false, "run the tests": false, "run df -h": false,

@@ -85,10 +85,22 @@ func realisticSpecs() []llm.ToolSpec {
 // sending is the outbox as the bot wires it.
 type sending struct {
 	outboxView
-	sender *outbox.Sender
+	sender   *outbox.Sender
+	progress func(chat.ThreadID, chat.Progress)
 }
 
 func (s sending) Wake(th chat.ThreadID) { s.sender.Wake(string(th)) }
+func (s sending) Show(_ context.Context, th chat.ThreadID, p chat.Progress) {
+	s.progress(th, p)
+}
+
+// instructed is a desk with a system prompt alone.
+type instructed struct {
+	agent.NoDesk
+	info prompt.Info
+}
+
+func (d instructed) Prompt(chat.ThreadID, string) string { return prompt.System(d.info) }
 
 // engine is an agent with everything that the bot puts around it, over a database on
 // the disk; the network, the model and the tool take no time. It measures no metrics and
@@ -134,12 +146,10 @@ func newEngine(b *testing.B, m llm.Model, progress func(chat.ThreadID, chat.Prog
 	info.Role = strings.Repeat("When a unit fails, read its journal first. ", 1+(promptSize-len(prompt.System(info)))/43)
 	dollar := spend.Money(1_000_000)
 	e.agent = agent.New(agent.Config{
-		DB: db, Model: m, Tools: manyTools{reg, realisticSpecs()}, Gate: g, Outbox: sending{sender: e.sender},
-		Owner:    "bench/1",
-		Prompt:   func(chat.ThreadID, string) string { return prompt.System(info) },
-		Progress: func(_ context.Context, th chat.ThreadID, p chat.Progress) { progress(th, p) },
-		Outputs:  output.New(output.Config{Dir: filepath.Join(dir, "outputs")}),
-		Redact:   redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
+		DB: db, Model: m, Tools: manyTools{reg, realisticSpecs()}, Gate: g, Outbox: sending{sender: e.sender, progress: progress},
+		Owner: "bench/1", Desk: instructed{info: info},
+		Outputs: output.New(output.Config{Dir: filepath.Join(dir, "outputs")}),
+		Redact:  redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
 		Spending: &agent.Spending{
 			Prices: spend.Prices{"*": {In: &dollar, Out: &dollar}}, Caps: spend.Caps{Day: spend.Cap{USD: 1 << 40}},
 			Channel: func(chat.ThreadID) string { return "web" },

@@ -128,25 +128,15 @@ func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
 	case "status":
 		return a.answer(ctx, ev, a.statusText(ctx, ev.Thread))
 	case "sessions":
-		text := "There are no managed terminal sessions in this thread."
-		if a.cfg.Sessions != nil {
-			text = a.cfg.Sessions(ctx, ev.Thread)
-		}
-		return a.answer(ctx, ev, text)
+		return a.answer(ctx, ev, a.cfg.Desk.Sessions(ctx, ev.Thread))
 	case "use":
-		if a.cfg.Use == nil {
-			return a.answer(ctx, ev, "There is one target only.")
-		}
-		text, err := a.cfg.Use(ctx, ev.Thread, ev.From, ev.Groups, w.id)
+		text, err := a.cfg.Desk.Use(ctx, ev.Thread, ev.From, ev.Groups, w.id)
 		if err != nil {
 			return err
 		}
 		return a.answer(ctx, ev, text)
 	case "role":
-		if a.cfg.Role == nil {
-			return a.answer(ctx, ev, "There is one role only.")
-		}
-		text, err := a.cfg.Role(ctx, ev.Thread, ev.From, w.id)
+		text, err := a.cfg.Desk.Role(ctx, ev.Thread, ev.From, w.id)
 		if err != nil {
 			return err
 		}
@@ -154,15 +144,13 @@ func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
 	case "run":
 		return a.runWorkflow(ctx, ev, w)
 	case "timeline", "export":
-		if a.cfg.Record == nil {
-			return a.answer(ctx, ev, "Nothing is recorded here.")
-		}
-		files, text := a.cfg.Record(ctx, ev.Thread, w.verb == "export")
+		files, text := a.cfg.Desk.Record(ctx, ev.Thread, w.verb == "export")
 		return a.attach(ctx, ev, text, files)
 	case "take", "give":
 		return a.hand(ctx, ev, w)
 	case "recording":
-		return a.recording(ctx, ev)
+		files, text := a.cfg.Desk.Recording(ctx, ev.Thread)
+		return a.attach(ctx, ev, text, files)
 	case "output":
 		return a.output(ctx, ev, w.id)
 	case "undo":
@@ -197,16 +185,13 @@ const helpText = "Write what you need in plain words; nothing that changes anyth
 
 // hand hands the keyboard over and stores it, so that the worker pauses or goes on.
 func (a *Agent) hand(ctx context.Context, ev chat.Event, w word) error {
-	if a.cfg.Pen == nil {
-		return a.answer(ctx, ev, "There are no terminals here, so there is no keyboard to hand over.")
-	}
 	var text, note string
 	var ok bool
 	var err error
 	if w.verb == "take" {
-		text, ok, err = a.cfg.Pen.Take(ctx, ev.Thread, ev.From, ev.Groups, w.id)
+		text, ok, err = a.cfg.Desk.Take(ctx, ev.Thread, ev.From, ev.Groups, w.id)
 	} else {
-		text, note, ok, err = a.cfg.Pen.Give(ctx, ev.Thread, ev.From, ev.Groups, w.id)
+		text, note, ok, err = a.cfg.Desk.Give(ctx, ev.Thread, ev.From, ev.Groups, w.id)
 	}
 	if err != nil {
 		return err
@@ -230,15 +215,6 @@ func (a *Agent) hand(ctx context.Context, ev chat.Event, w word) error {
 	}
 	a.Wake(ev.Thread)
 	return a.answer(ctx, ev, a.cfg.Redact(text))
-}
-
-// recording posts what the terminals showed.
-func (a *Agent) recording(ctx context.Context, ev chat.Event) error {
-	if a.cfg.Recording == nil {
-		return a.answer(ctx, ev, "Nothing is recorded here.")
-	}
-	files, text := a.cfg.Recording(ctx, ev.Thread)
-	return a.attach(ctx, ev, text, files)
 }
 
 // maxAttached is how much of an output is posted as a file, in bytes: the post waits in
@@ -284,10 +260,7 @@ func (a *Agent) stop(ctx context.Context, ev chat.Event) error {
 // the name of that person: it asks, and refuses where the files have changed since. text
 // says why there is no such call.
 func (a *Agent) undo(ctx context.Context, ev chat.Event, change string) (text string, err error) {
-	if a.cfg.Undo == nil {
-		return "Nothing can be undone here.", nil
-	}
-	c, why := a.cfg.Undo(ctx, ev.Thread, change)
+	c, why := a.cfg.Desk.Undo(ctx, ev.Thread, change)
 	if why != "" {
 		return why, nil
 	}
@@ -312,10 +285,7 @@ func (a *Agent) want(ctx context.Context, ev chat.Event, c llm.Call) error {
 
 // runWorkflow begins a workflow in the name of who said so, or lists them.
 func (a *Agent) runWorkflow(ctx context.Context, ev chat.Event, w word) error {
-	if a.cfg.Workflow == nil {
-		return a.answer(ctx, ev, "There are no workflows here.")
-	}
-	c, why := a.cfg.Workflow(ctx, ev.Thread, w.id, w.inputs)
+	c, why := a.cfg.Desk.Workflow(ctx, ev.Thread, w.id, w.inputs)
 	if why != "" {
 		return a.answer(ctx, ev, why)
 	}

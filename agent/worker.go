@@ -517,12 +517,12 @@ func (w *worker) begin(ctx context.Context, status string) (context.Context, fun
 	}
 }
 
-func (w *worker) show(ctx context.Context, p chat.Progress) { w.a.cfg.Progress(ctx, w.thread, p) }
+func (w *worker) show(ctx context.Context, p chat.Progress) { w.a.cfg.Outbox.Show(ctx, w.thread, p) }
 
 // limits are those of the turn.
 func (w *worker) limits() Limits {
 	lim := w.a.cfg.Limits
-	role := w.a.cfg.Profile(w.thread, "").Limits
+	role := w.a.cfg.Desk.Profile(w.thread, "").Limits
 	if role.Steps > 0 {
 		lim.Steps = role.Steps
 	}

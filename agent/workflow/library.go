@@ -155,6 +155,26 @@ func (l *Library) Get(name string) (*Workflow, error) {
 // Names returns the names, sorted.
 func (l *Library) Names() []string { return slices.Sorted(maps.Keys(l.byName)) }
 
+// Summary says what a workflow does and which inputs it takes; "" without that one.
+func (l *Library) Summary(name string) string {
+	wf, err := l.Get(name)
+	if err != nil {
+		return ""
+	}
+	if len(wf.Params) == 0 {
+		return wf.Description
+	}
+	var inputs []string
+	for _, in := range wf.Params {
+		word := in.Name
+		if !in.Required {
+			word += " (optional)"
+		}
+		inputs = append(inputs, word)
+	}
+	return wf.Description + " Inputs: " + strings.Join(inputs, ", ") + "."
+}
+
 // Describe lists the workflows with their inputs in Markdown, for people and for the
 // description of the tool that runs them.
 func (l *Library) Describe() string {

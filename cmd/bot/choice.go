@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"countersign/internal/config"
-
 	"github.com/spf13/cobra"
+
+	"countersign/internal/config"
 )
 
 // choice is the machine that a one-shot command works on, from its flags.

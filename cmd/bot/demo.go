@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -14,13 +15,12 @@ import (
 	"syscall"
 	"time"
 
-	"countersign/internal/config"
-
 	"github.com/spf13/cobra"
 
-	"countersign/adapters/web"
 	"countersign/agent/llm/openai/openaitest"
 	"countersign/approvals/policy"
+	"countersign/bot"
+	"countersign/internal/config"
 	"countersign/internal/incident"
 	"countersign/targets/backend"
 )
@@ -55,7 +55,7 @@ func demo(cmd *cobra.Command, on choice) (err error) {
 	if os.Getenv("COUNTERSIGN_LOG_LEVEL") == "" {
 		e.LogLevel = "error"
 	}
-	log, err := newLog(e, cmd.ErrOrStderr())
+	log, err := e.Logger(cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -81,41 +81,34 @@ func demo(cmd *cobra.Command, on choice) (err error) {
 		defer closeModel()
 		e.OpenAIBaseURL, e.OpenAIModel, e.OpenAIKey = base, "scripted", "demo-no-key"
 	}
-	b, err := build(ctx, e, f, log, buildOptions{dir: home, hostKeys: hostKeys})
+	b, err := bot.New(ctx, e, f, log, options(f, bot.Options{Dir: home, HostKeys: hostKeys}))
 	if err != nil {
 		return err
 	}
-	defer b.close()
-	endIncident, err := startIncident(ctx, b.machines[name].target, home)
+	defer b.Close()
+	endIncident, err := startIncident(ctx, b.Machines()[name].Target, home)
 	if err != nil {
 		return err
 	}
 	defer endIncident()
-	if _, err := b.machines[name].connect(ctx); err != nil {
+	if _, err := b.Machines()[name].Connect(ctx); err != nil {
 		return fmt.Errorf("the target %s cannot be used: %w", name, err)
 	}
-	defer b.endTerminals(context.WithoutCancel(ctx))
-	listen := e.Listen
-	if listen == "" {
-		listen = "127.0.0.1:0"
-	}
+	defer b.Machines().EndTerminals(context.WithoutCancel(ctx))
 	out := cmd.OutOrStdout()
 	say := func(format string, a ...any) { _, _ = fmt.Fprintf(out, format+"\n", a...) }
-	if o := b.machines[f.Agent.Target].state(); o != nil && o.notice != "" {
-		say("%s", o.notice)
+	if o := b.Machines()[f.Agent.Target].State(); o != nil && o.Notice != "" {
+		say("%s", o.Notice)
 	}
-	if err := b.serve(ctx, listen, []string{incident.Opening}, func(base string) {
-		say("Open this link (it works once, for ten minutes):\n\n  %s/#code=%s\n", base, web.LoginCode(b.key, "you", time.Now()))
+	return b.Run(ctx, bot.Serving{Listen: cmp.Or(e.Listen, "127.0.0.1:0"), Examples: []string{incident.Opening}, Ready: func(base string) {
+		say("Open this link (it works once, for ten minutes):\n\n  %s/#code=%s\n", base, b.LoginCode("you"))
 		if scripted {
 			say("Then send this message (the page offers it):\n\n  %s\n", incident.Opening)
 			say("The model is scripted; with OPENAI_API_KEY and OPENAI_MODEL set it is a real one. Ctrl-C ends the demo and removes its files.")
 		} else {
 			say("The incident is in %s: the checkout service refuses orders. The model is %s at the address that you configured. Ctrl-C ends the demo and removes its files.", home, e.OpenAIModel)
 		}
-	}); err != nil {
-		return err
-	}
-	return nil
+	}})
 }
 
 // demoFile is the demo's configuration: one person decides everything.

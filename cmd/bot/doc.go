@@ -12,6 +12,7 @@
 //	                   card shows, audit remembers, gate joins them
 //	agent              the conversation: the transcript, next(), one worker per thread
 //	adapters/chat      the vocabulary between networks and the bot; web is the console
-//	cmd/bot            this program: environment, wiring, subcommands; it knows everything and
-//	                   decides nothing
+//	bot                a bot of all that: bot/machines, bot/toolbox, bot/desk and others are its
+//	                   parts, each with what it needs
+//	cmd/bot            this program: environment, subcommands, exit codes
 package main

@@ -2,21 +2,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"syscall"
 
-	"countersign/internal/config"
-
 	"github.com/spf13/cobra"
+
+	"countersign/internal/admin"
+	"countersign/internal/cli"
+	"countersign/internal/doctor"
 )
 
 // version and commit are set by the linker in releases.
@@ -40,59 +38,18 @@ func main() {
 	}
 	err := root().ExecuteContext(ctx)
 	cancel()
-	os.Exit(status(err, interrupted.Load(), os.Stderr))
-}
-
-// status prints the error as one sentence and returns the exit status.
-func status(err error, interrupted bool, w io.Writer) int {
-	if err != nil && (!interrupted || !errors.Is(err, context.Canceled)) {
-		_, _ = fmt.Fprintln(w, "bot: "+strings.ReplaceAll(err.Error(), "\n", " "))
-	}
-	var u *config.Error
-	switch {
-	case interrupted:
-		return 130
-	case err == nil:
-		return 0
-	case errors.As(err, &u):
-		return 2
-	}
-	return 1
+	os.Exit(cli.Status(err, interrupted.Load(), os.Stderr))
 }
 
 func root() *cobra.Command {
-	c := &cobra.Command{
-		Use:           "bot",
-		Short:         "A chat-ops bot that runs nothing mutating before a person countersigns it",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-	}
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.Errorf("%v; see --help", err) })
-	c.CompletionOptions.DisableDefaultCmd = true
-	c.AddCommand(runCommand(), demoCommand(), toolCommand(), toolsCommand(), classifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand())
-	c.AddCommand(doctorCommand(), healthCommand())
-	c.AddCommand(slackCommand(), discordCommand())
-	c.AddCommand(policyCommand())
-	c.AddCommand(auditCommand(), exportCommand())
-	c.AddCommand(backupCommand(), storeCommand())
-	for _, sub := range c.Commands() {
-		if args := sub.Args; args != nil {
-			sub.Args = func(cmd *cobra.Command, a []string) error {
-				if err := args(cmd, a); err != nil {
-					return config.Errorf("%s: %v; see bot %s --help", cmd.Name(), err, cmd.Name())
-				}
-				return nil
-			}
-		}
-	}
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return config.Errorf("there is no command %q; see bot --help", args[0])
-		}
-		return cmd.Help()
-	}
-	c.Args = cobra.ArbitraryArgs
-	return c
+	return cli.Root(
+		runCommand(), demoCommand(), toolCommand(), toolsCommand(), admin.ClassifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand(),
+		doctor.Command(), healthCommand(),
+		slackCommand(), discordCommand(),
+		admin.PolicyCommand(),
+		admin.AuditCommand(), admin.ExportCommand(),
+		admin.BackupCommand(), admin.StoreCommand(),
+	)
 }
 
 func versionCommand() *cobra.Command {
@@ -119,20 +76,4 @@ func revision() string {
 		rev = "unknown"
 	}
 	return rev
-}
-
-// newLog makes the bot's logger.
-func newLog(e config.Env, w io.Writer) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(e.LogLevel)); err != nil {
-		return nil, config.Errorf("COUNTERSIGN_LOG_LEVEL is %q; use debug, info, warn or error", e.LogLevel)
-	}
-	opts := &slog.HandlerOptions{Level: level}
-	switch e.LogFormat {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, opts)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, opts)), nil
-	}
-	return nil, config.Errorf("COUNTERSIGN_LOG_FORMAT is %q; use text or json", e.LogFormat)
 }

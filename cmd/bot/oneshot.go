@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/user"
@@ -15,20 +16,18 @@ import (
 	"strings"
 	"time"
 
-	"countersign/internal/config"
-
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
 
 	"countersign/adapters/chat"
-	"countersign/approvals"
-	"countersign/approvals/card"
-	"countersign/approvals/gate"
 	"countersign/approvals/policy"
+	"countersign/bot"
+	"countersign/internal/config"
 	"countersign/internal/redact"
-	"countersign/store"
+	"countersign/internal/toolsdoc"
 	"countersign/tools"
+	"countersign/tools/hostkey"
 )
 
 // masked is a secret as config print shows it.
@@ -46,15 +45,15 @@ func configCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			e, f, err := config.Read()
 			if err == nil {
-				err = validate(e, f)
+				err = bot.Validate(e, f)
 			}
 			if err == nil {
-				err = validateRun(e, f)
+				err = bot.ValidateServing(e, f)
 			}
 			if err != nil {
 				return err
 			}
-			if err := validateHere(e, f); err != nil {
+			if err := bot.ValidateHere(e, f); err != nil {
 				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Note: on this machine `bot run` refuses to start: %v.\n", err)
 			}
 			headers := map[string]string{}
@@ -83,42 +82,9 @@ func configCommand() *cobra.Command {
 	return c
 }
 
-// scratch builds a bot over a throw-away data directory: one-shot commands must
-// not fight a running bot for its store.
-func scratch(cmd *cobra.Command, change func(*config.Env, *config.File) error) (*bot, func(), error) {
-	return scratchFor(cmd, buildOptions{}, change)
-}
-
-func scratchFor(cmd *cobra.Command, o buildOptions, change func(*config.Env, *config.File) error) (*bot, func(), error) {
-	e, f, err := config.Read()
-	if err != nil {
-		return nil, nil, err
-	}
-	dir, err := os.MkdirTemp("", "countersign-")
-	if err != nil {
-		return nil, nil, fmt.Errorf("a temporary directory cannot be made (%w); set TMPDIR to a directory that you may write", err)
-	}
-	remove := func() { _ = os.RemoveAll(dir) }
-	hostKeys := e.KnownHosts()
-	e.DataDir = dir
-	if os.Getenv("COUNTERSIGN_LOG_LEVEL") == "" {
-		e.LogLevel = "error"
-	}
-	if err := change(&e, &f); err != nil {
-		remove()
-		return nil, nil, err
-	}
-	log, err := newLog(e, cmd.ErrOrStderr())
-	if err == nil {
-		var b *bot
-		cwd, _ := os.Getwd()
-		o.noModel, o.dir, o.hostKeys = true, cwd, hostKeys
-		if b, err = build(cmd.Context(), e, f, log, o); err == nil {
-			return b, func() { b.close(); remove() }, nil
-		}
-	}
-	remove()
-	return nil, nil, err
+// scratch builds a bot over a throw-away data directory.
+func scratch(cmd *cobra.Command, o bot.Options, change func(*config.Env, *config.File) error) (*bot.Bot, func(), error) {
+	return bot.Scratch(cmd.Context(), cmd.ErrOrStderr(), options(config.File{}, o), change)
 }
 
 func toolsCommand() *cobra.Command {
@@ -133,7 +99,7 @@ func toolsCommand() *cobra.Command {
 				}
 				return printCatalogue(cmd)
 			}
-			b, done, err := scratch(cmd, func(_ *config.Env, f *config.File) error {
+			b, done, err := scratch(cmd, bot.Options{}, func(_ *config.Env, f *config.File) error {
 				if preset != "" {
 					f.Agent.Preset = preset
 				}
@@ -144,7 +110,7 @@ func toolsCommand() *cobra.Command {
 			}
 			defer done()
 			out := cmd.OutOrStdout()
-			specs := b.everyone().Specs(nil)
+			specs := b.Toolbox().Everyone().Specs(nil)
 			if !asJSON {
 				for _, s := range specs {
 					first, _, _ := strings.Cut(strings.TrimSpace(s.Description), "\n")
@@ -189,7 +155,7 @@ func toolCommand() *cobra.Command {
 			if u, err := user.Current(); err == nil {
 				person = u.Username
 			}
-			b, done, err := scratchFor(cmd, buildOptions{single: true}, func(e *config.Env, f *config.File) error {
+			b, done, err := scratch(cmd, bot.Options{Single: true}, func(e *config.Env, f *config.File) error {
 				if err := on.apply(f); err != nil {
 					return err
 				}
@@ -200,12 +166,12 @@ func toolCommand() *cobra.Command {
 				return err
 			}
 			defer done()
-			defer b.endTerminals(context.WithoutCancel(cmd.Context()))
-			if t, ok := b.everyone().Lookup(args[0]); ok && t.NeedsTmux {
+			defer b.Machines().EndTerminals(context.WithoutCancel(cmd.Context()))
+			if t, ok := b.Toolbox().Everyone().Lookup(args[0]); ok && t.NeedsTmux {
 				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "Note: every run of `bot tool` has terminals of its own, which close when it exits.")
 			}
 			me := chat.User{ID: chat.UserID("web:" + person), Name: person}
-			text, err := b.oneShot(cmd.Context(), me, args[0], args[1], func(what string) bool {
+			text, err := b.Caller().Call(cmd.Context(), me, args[0], args[1], func(what string) bool {
 				return yes || ask(cmd, what)
 			})
 			if text != "" {
@@ -260,104 +226,31 @@ func ask(cmd *cobra.Command, what string) bool {
 	return line == "y" || line == "yes"
 }
 
-// errRefused is the exit status of a call that was not run or failed.
-var errRefused = errors.New("the call did not succeed")
+//go:generate sh -c "go run . tools --markdown >../../docs/tools.md"
 
-// askOnce asks the person at the keyboard and votes as they say.
-func (b *bot) askOnce(ctx context.Context, me chat.User, rec approvals.Record, approve func(what string) bool) (string, error) {
-	// What a card would show: all of it, with nothing invisible.
-	what := card.Of(rec, "").Code
-	if a := rec.Action; a.Kind != approvals.KindShell {
-		what = a.Tool + " " + a.Path + "\n" + what + "\n"
-	}
-	yes := approve(what)
-	ans, err := b.gate.Vote(ctx, gate.Ballot{Thread: rec.Thread, ID: rec.ID, From: me, Approve: yes, Reason: "at the keyboard", Via: "cli", EventID: "once"})
-	switch {
-	case err != nil:
-		return "", err
-	case !yes:
-		return tools.DeniedEnvelope(time.Now(), ""), errRefused
-	case !ans.OK || ans.Card == nil || !ans.Card.Final:
-		return tools.ErrorText(tools.Failed("%s", ans.Notice)), errRefused
-	}
-	return "", nil
-}
-
-// oneShot takes one call through plan, gate, vote and permit, as a turn would.
-func (b *bot) oneShot(ctx context.Context, me chat.User, name, args string, approve func(what string) bool) (string, error) {
-	const thread = chat.ThreadID("tool:once")
-	call := tools.Call{ID: "once", Thread: string(thread), By: string(me.ID), Name: name, Args: json.RawMessage(args), Wanted: true}
-	text, tried, err := b.once(ctx, me, call, approve)
-	if tried != "" { // it is no read: now it asks
-		call.Tried = tried
-		text, _, err = b.once(ctx, me, call, approve)
-	}
-	return text, err
-}
-
-// once is oneShot for a call that was tried as a read, or not yet; tried is what it tried
-// in vain.
-func (b *bot) once(ctx context.Context, me chat.User, call tools.Call, approve func(what string) bool) (out, tried string, err error) {
-	const thread = chat.ThreadID("tool:once")
-	plan, err := b.everyone().Plan(ctx, call)
+// printCatalogue writes docs/tools.md: the tools of a bot that is configured nowhere.
+func printCatalogue(cmd *cobra.Command) error {
+	b, done, err := scratch(cmd, bot.Options{}, func(_ *config.Env, f *config.File) error {
+		*f = config.Defaults()
+		return nil
+	})
 	if err != nil {
-		return tools.ErrorText(err), "", errRefused
+		return err
 	}
-	req := approvals.Request{Thread: thread, Call: call.ID, By: me, Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Tried: call.Tried}
-	ruling := b.gate.Judge(ctx, req)
-	var permit approvals.Permit
-	var id approvals.ID
-	switch ruling.Lane {
-	case approvals.Allow:
-		permit = ruling.Permit
-	case approvals.Ask:
-		var rec approvals.Record
-		err := b.db.Update(ctx, func(tx store.Tx) error { rec = b.gate.Ask(tx, req); return nil })
-		if err != nil {
-			return "", "", err
-		}
-		id = rec.ID
-		if rec.State != approvals.Approved { // else on the policy's word
-			if text, err := b.askOnce(ctx, me, rec, approve); err != nil {
-				return text, "", err
-			}
-		}
-		if plan, err = b.everyone().Plan(ctx, call); err != nil {
-			return tools.ErrorText(err), "", errRefused
-		}
-		var why string
-		err = b.db.Update(ctx, func(tx store.Tx) error { permit, _, why = b.gate.Consume(tx, id, plan.Action); return nil })
-		if err != nil {
-			return "", "", err
-		}
-		if why != "" {
-			return tools.ErrorText(tools.Failed("%s", why)), "", errRefused
-		}
-	default:
-		return tools.ErrorText(tools.Failed("%s", ruling.Sentence)), "", errRefused
-	}
-	res, err := plan.Run(ctx, permit, nil)
-	if id != "" {
-		_ = b.db.Update(context.WithoutCancel(ctx), func(tx store.Tx) error {
-			b.gate.Finish(tx, id, approvals.Outcome{OK: err == nil && !res.Failed})
-			return nil
-		})
-	}
+	defer done()
+	all, err := b.Toolbox().Base()
 	if err != nil {
-		return tools.ErrorText(err), "", errRefused
+		return err
 	}
-	text := tools.Envelope(time.Now(), res.Value)
-	if res.Unknown {
-		return text, "", errRefused
+	all = append(all, hostkey.New(hostkey.Config{})) // else only where a target asks for it
+	catalogue, err := tools.NewRegistry(time.Now, all...)
+	if err != nil {
+		return err
 	}
-	return text, res.Tried, nil
-}
-
-// endTerminals ends the terminals of a one-shot run, whose instance name is its own.
-func (b *bot) endTerminals(ctx context.Context) {
-	for _, m := range b.books() {
-		if err := m.state().tmux.Destroy(ctx); err != nil {
-			b.log.Error("the terminals of this run could not be ended", "target", m.name, "error", err)
-		}
+	text, err := toolsdoc.Markdown(catalogue)
+	if err != nil {
+		return err
 	}
+	_, err = io.WriteString(cmd.OutOrStdout(), text)
+	return err
 }

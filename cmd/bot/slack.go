@@ -3,11 +3,10 @@ package main
 import (
 	"fmt"
 
-	"countersign/internal/config"
-
 	"github.com/spf13/cobra"
 
 	"countersign/adapters/slack"
+	"countersign/internal/config"
 )
 
 func slackCommand() *cobra.Command {

@@ -3,14 +3,17 @@ package main
 import (
 	"encoding/json"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
-
-	"countersign/internal/config"
 
 	"countersign/agent/llm"
 	"countersign/agent/llm/openai"
 	"countersign/agent/llm/openai/openaitest"
 	"countersign/agent/tokens"
+	"countersign/bot"
+	"countersign/internal/config"
 	"countersign/tools"
 )
 
@@ -26,7 +29,7 @@ func TestThePresetsCostFewTokens(t *testing.T) {
 	}{{tools.DefaultPreset, 2600, 4400}, {"full", 9000, 10900}} {
 		cmd := root()
 		cmd.SetContext(t.Context())
-		b, done, err := scratch(cmd, func(_ *config.Env, f *config.File) error {
+		b, done, err := scratch(cmd, bot.Options{}, func(_ *config.Env, f *config.File) error {
 			*f = config.Defaults()
 			f.Agent.Preset = c.preset
 			return nil
@@ -36,7 +39,7 @@ func TestThePresetsCostFewTokens(t *testing.T) {
 		}
 		defer done()
 		var plain, all []llm.ToolSpec
-		for _, s := range b.everyone().Specs(nil) {
+		for _, s := range b.Toolbox().Everyone().Specs(nil) {
 			spec := llm.ToolSpec{Name: s.Name, Description: s.ToldText, Schema: s.Told}
 			all = append(all, spec)
 			if !s.NeedsTmux {
@@ -83,4 +86,38 @@ func sentTools(t *testing.T, specs []llm.ToolSpec) []json.RawMessage {
 		t.Fatalf("%d of %d tools were sent: %v", len(body.Tools), len(specs), err)
 	}
 	return body.Tools
+}
+
+// execute runs a subcommand as the operator of a configuration would.
+func execute(t *testing.T, file string, args ...string) (string, error) {
+	t.Helper()
+	t.Setenv("COUNTERSIGN_CONFIG", file)
+	t.Setenv("COUNTERSIGN_DATA_DIR", t.TempDir())
+	var out strings.Builder
+	c := root()
+	c.SetArgs(args)
+	c.SetOut(&out)
+	err := c.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// TestTheListOfToolsIsCurrent: docs/tools.md is what bot tools --markdown prints,
+// whatever is configured.
+func TestTheListOfToolsIsCurrent(t *testing.T) {
+	out, err := execute(t, filepath.Join("../../docs/policies", "look-only.yaml"), "tools", "--markdown")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/tools.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out != string(page) {
+		t.Error("docs/tools.md is not what the program has; run go generate ./cmd/bot")
+	}
+	for _, more := range []string{"--json", "--preset=full"} {
+		if _, err := execute(t, "", "tools", "--markdown", more); err == nil {
+			t.Errorf("%s is not refused beside --markdown", more)
+		}
+	}
 }

@@ -124,7 +124,7 @@ type console struct {
 
 func (c *console) Put(_ store.Tx, _ chat.ThreadID, p chat.Post) { c.print("says " + p.Text) }
 func (c *console) Wake(chat.ThreadID)                           {}
-func (c *console) progress(_ context.Context, _ chat.ThreadID, p chat.Progress) {
+func (c *console) Show(_ context.Context, _ chat.ThreadID, p chat.Progress) {
 	c.print("shows " + p.Status + " " + p.Text)
 }
 
@@ -144,6 +144,11 @@ func (c *console) at(text string) int {
 	return slices.IndexFunc(c.lines, func(l string) bool { return strings.Contains(l, text) })
 }
 
+// forecaster says who the agent is.
+type forecaster struct{ agent.NoDesk }
+
+func (forecaster) Prompt(chat.ThreadID, string) string { return "You know the weather." }
+
 // converse makes an agent of a model and tools, and plays one turn.
 func converse(t *testing.T, out *console, model llm.Model, ts ...tools.Tool) {
 	t.Helper()
@@ -152,9 +157,8 @@ func converse(t *testing.T, out *console, model llm.Model, ts ...tools.Tool) {
 		t.Fatal(err)
 	}
 	bot := agent.New(agent.Config{
-		DB: mem.Open(), Model: model, Tools: catalogue{reg}, Gate: looking{}, Outbox: out, Progress: out.progress,
-		Prompt: func(chat.ThreadID, string) string { return "You know the weather." },
-		Owner:  "example", Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		DB: mem.Open(), Model: model, Tools: catalogue{reg}, Gate: looking{}, Outbox: out, Desk: forecaster{},
+		Owner: "example", Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Limits: agent.Limits{Steps: 10},
 	})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -136,3 +136,29 @@ func TestTheSummaryIsDueOnceADay(t *testing.T) {
 		}
 	}
 }
+
+func TestTheConsolesConfigurationIsChecked(t *testing.T) {
+	for _, tc := range []struct{ rule, text, want string }{
+		{"an origin with no scheme", "web: {origin: bot.example.com}", "web.origin"},
+		{"a certificate without a key", "web: {tls: {cert: /c.pem}}", "needs both cert and key"},
+		{"a provider without a client", "web: {origin: https://b.example.com, oidc: {issuer: https://id.example.com}}", "issuer and client_id"},
+		{"a provider without a way back", "web: {oidc: {issuer: https://id.example.com, client_id: x}}", "web.origin"},
+		{"viewers that are no group", "web: {viewers: [all]}", `web.viewers has "all"`},
+		{"a proxy that is no address", "web: {proxies: [proxy.internal]}", "web.proxies"},
+		{"two names that look the same", "groups: {a: {web: [bob]}, b: {web: [b\u043eb]}}", `looks like "bob"`},
+		{"a name with what cannot be seen", "groups: {a: {web: [\"bo\u200bb\"]}}", "cannot be seen"},
+		{"sessions that end before they are idle", "web: {session: 1h, idle: 2h}", "web.session"},
+	} {
+		_, err := ReadFile(write(t, tc.text))
+		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "; ") && !strings.Contains(err.Error(), ", which") {
+			t.Errorf("%s: %v", tc.rule, err)
+		}
+	}
+	f, err := ReadFile(write(t, "web: {proxies: [10.0.0.0/8, 192.0.2.1]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.Web.ProxyPrefixes(""); err != nil || len(got) != 2 || got[1].Bits() != 32 {
+		t.Errorf("proxies: %v %v", got, err)
+	}
+}

@@ -211,12 +211,11 @@ func (b *bot) assemble(peers agent.Replicas, owner string, alive func(store.Tx, 
 	})
 	info := prompt.Info{Agent: "ops", Target: "local", Mode: "balanced", Tmux: true}
 	info.Role = strings.Repeat("When a unit fails, read its journal first. ", 1+(promptSize-len(prompt.System(info)))/43)
-	system := prompt.System(info)
 	dollar := spend.Money(1_000_000)
 	b.agent = agent.New(agent.Config{
 		DB: b.db, Model: script{}, Tools: toolbox{reg, specs()}, Gate: b.gate, Outbox: sending{b.sender},
 		Owner: owner, Replicas: peers,
-		Prompt:  func(chat.ThreadID, string) string { return system },
+		Desk:    instructed{system: prompt.System(info)},
 		Outputs: output.New(output.Config{DB: b.db, Dir: filepath.Join(b.dir, "outputs")}),
 		Redact:  redactor.Redact, Live: func() agent.Live { return redactor.Stream() },
 		Spending: &agent.Spending{
@@ -351,7 +350,16 @@ type sending struct{ s *outbox.Sender }
 func (s sending) Put(tx store.Tx, th chat.ThreadID, p chat.Post) {
 	outbox.Put(tx, string(th), p.Key, p, time.Now())
 }
-func (s sending) Wake(th chat.ThreadID) { s.s.Wake(string(th)) }
+func (s sending) Wake(th chat.ThreadID)                            { s.s.Wake(string(th)) }
+func (sending) Show(context.Context, chat.ThreadID, chat.Progress) {}
+
+// instructed is a desk with a system prompt alone.
+type instructed struct {
+	agent.NoDesk
+	system string
+}
+
+func (d instructed) Prompt(chat.ThreadID, string) string { return d.system }
 
 // script is the model. It answers at once, from what it is shown alone, so that it does
 // not matter which replica asks: it looks, where the turn's first message says so it

@@ -12,7 +12,9 @@ package keyring
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 
@@ -55,4 +57,11 @@ func SharedKey(ctx context.Context, db store.DB, name string) ([]byte, error) {
 			name, len(key), Size, store.Format(row))
 	}
 	return key, nil
+}
+
+// Derive returns a key of its own for one use of a key.
+func Derive(key []byte, use string) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(use))
+	return h.Sum(nil)
 }

@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+
+	"countersign/adapters/chat"
+	"countersign/agent/llm"
+	"countersign/approvals"
+)
+
+// Profile says how a conversation is led.
+type Profile struct {
+	Model string // "" is the bot's
+	// Limits are those of a turn, where they are not zero.
+	Limits   Limits
+	ReadOnly bool // only proven reads may run
+}
+
+// Desk knows what a thread works with: who leads its conversations, and what its chat
+// words ask for beyond the transcript. Texts are for people, in Markdown; an error means
+// that the message has to be delivered again.
+type Desk interface {
+	// Prompt is the system prompt of a conversation: a thread's own, or, with its id, that
+	// of a sub-agent. It must not change between calls without need (prompt caches).
+	Prompt(thread chat.ThreadID, agent string) string
+	// Profile says how a conversation is led: a thread's own, or, with its id, that of a
+	// sub-agent.
+	Profile(thread chat.ThreadID, agent string) Profile
+
+	// Use answers the chat word "use": it lists the targets, or makes one the thread's own.
+	Use(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target string) (string, error)
+	// Role answers the chat word "role": it lists the roles, or gives the thread one.
+	Role(ctx context.Context, thread chat.ThreadID, by chat.User, role string) (string, error)
+
+	// Sessions answers the chat word "sessions".
+	Sessions(ctx context.Context, thread chat.ThreadID) string
+	// Take gives the keyboard of a thread's terminal to a person; ok means that they have
+	// it now.
+	Take(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, session string) (text string, ok bool, err error)
+	// Give returns it to the bot; ok means that nobody has it now. note says for the model
+	// what was typed meanwhile.
+	Give(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, session string) (text, note string, ok bool, err error)
+	// Recording answers the chat word "recording" with files of what the thread's
+	// terminals showed, and a sentence.
+	Recording(ctx context.Context, thread chat.ThreadID) (files []chat.File, text string)
+
+	// Undo finds the call that takes a change of the thread back; why says why there is
+	// none.
+	Undo(ctx context.Context, thread chat.ThreadID, change string) (c llm.Call, why string)
+	// Workflows are the names that the chat word "run" knows; "run" and anything else is a
+	// message. Workflow finds the call that runs one; why says why there is none, or,
+	// without a name, lists them.
+	Workflows() []string
+	Workflow(ctx context.Context, thread chat.ThreadID, name string, inputs map[string]string) (c llm.Call, why string)
+	// Record answers the chat words "timeline" and, with all, "export".
+	Record(ctx context.Context, thread chat.ThreadID, all bool) (files []chat.File, text string)
+
+	// Evidence asks the target what became of a call whose outcome nobody saw: a sentence,
+	// or "" when it does not know, or cannot be asked now.
+	Evidence(ctx context.Context, thread chat.ThreadID, call string) string
+	// Impact finds out what an action would do, by reads alone, before people are asked;
+	// "" when it finds out nothing.
+	Impact(ctx context.Context, a approvals.Action) string
+}
+
+// NoDesk is the desk of an agent that has none: it answers each word with a sentence that
+// says so, and knows nothing. Embedded in another desk it answers what that one leaves out.
+type NoDesk struct{}
+
+// Prompt implements [Desk].
+func (NoDesk) Prompt(chat.ThreadID, string) string { return "" }
+
+// Profile implements [Desk].
+func (NoDesk) Profile(chat.ThreadID, string) Profile { return Profile{} }
+
+// Use implements [Desk].
+func (NoDesk) Use(context.Context, chat.ThreadID, chat.User, []string, string) (string, error) {
+	return "There is one target only.", nil
+}
+
+// Role implements [Desk].
+func (NoDesk) Role(context.Context, chat.ThreadID, chat.User, string) (string, error) {
+	return "There is one role only.", nil
+}
+
+// Sessions implements [Desk].
+func (NoDesk) Sessions(context.Context, chat.ThreadID) string {
+	return "There are no managed terminal sessions in this thread."
+}
+
+// noKeyboard answers who wants a keyboard where there is none.
+const noKeyboard = "There are no terminals here, so there is no keyboard to hand over."
+
+// Take implements [Desk].
+func (NoDesk) Take(context.Context, chat.ThreadID, chat.User, []string, string) (text string, ok bool, err error) {
+	return noKeyboard, false, nil
+}
+
+// Give implements [Desk].
+func (NoDesk) Give(context.Context, chat.ThreadID, chat.User, []string, string) (text, note string, ok bool, err error) {
+	return noKeyboard, "", false, nil
+}
+
+// Recording implements [Desk].
+func (NoDesk) Recording(context.Context, chat.ThreadID) (files []chat.File, text string) {
+	return nil, "Nothing is recorded here."
+}
+
+// Undo implements [Desk].
+func (NoDesk) Undo(context.Context, chat.ThreadID, string) (c llm.Call, why string) {
+	return llm.Call{}, "Nothing can be undone here."
+}
+
+// Workflows implements [Desk].
+func (NoDesk) Workflows() []string { return nil }
+
+// Workflow implements [Desk].
+func (NoDesk) Workflow(context.Context, chat.ThreadID, string, map[string]string) (c llm.Call, why string) {
+	return llm.Call{}, "There are no workflows here."
+}
+
+// Record implements [Desk].
+func (NoDesk) Record(context.Context, chat.ThreadID, bool) (files []chat.File, text string) {
+	return nil, "Nothing is recorded here."
+}
+
+// Evidence implements [Desk].
+func (NoDesk) Evidence(context.Context, chat.ThreadID, string) string { return "" }
+
+// Impact implements [Desk].
+func (NoDesk) Impact(context.Context, approvals.Action) string { return "" }

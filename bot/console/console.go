@@ -1,0 +1,214 @@
+// Package console puts the web console in front of the bot: who may do what there, what it
+// shows of terminals and recordings, and the address that it listens on, with its limits
+// and its certificate.
+//
+// What the console does is adapters/web.
+package console
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/web"
+	"countersign/adapters/web/connlimit"
+	"countersign/adapters/web/oidc"
+	"countersign/adapters/web/tlsfile"
+	"countersign/approvals/audit"
+	"countersign/bot/machines"
+	"countersign/bot/replicas"
+	"countersign/internal/config"
+	"countersign/internal/redact"
+	"countersign/internal/rules"
+	"countersign/store"
+)
+
+// Config is what the console is made of.
+type Config struct {
+	File       string // that the configuration was read from, for its proxies
+	Web        config.WebConfig
+	OIDCSecret redact.Secret
+	DB         store.DB
+	Key        []byte // signs login codes and sessions
+	Rules      func() *rules.Rules
+	Replicas   *replicas.Member
+	Machines   machines.Set
+	Recordings *machines.Recordings // nil where nothing is recorded
+	Redact     func(string) string
+	Log        *slog.Logger
+}
+
+// Listen listens for the console. Its result is limited, and with TLS where the
+// configuration names a certificate; base is the address of what is served there.
+func (c Config) Listen(ctx context.Context, listen string) (limited *connlimit.Listener, secured net.Listener, base string, err error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("the web console cannot listen on %s (%w); set COUNTERSIGN_LISTEN to a free address", listen, err)
+	}
+	if limited, err = c.Limit(ln); err != nil {
+		return nil, nil, "", errors.Join(err, ln.Close())
+	}
+	secured, scheme, err := c.secure(limited)
+	if err != nil {
+		return nil, nil, "", errors.Join(err, ln.Close())
+	}
+	return limited, secured, scheme + "://" + secured.Addr().String(), nil
+}
+
+// secure wraps a listener in TLS where the configuration names a certificate, and
+// gives the scheme of what is served.
+func (c Config) secure(ln net.Listener) (net.Listener, string, error) {
+	t := c.Web.TLS
+	if t.Cert == "" {
+		return ln, "http", nil
+	}
+	cfg, err := tlsfile.Config(t.Cert, t.Key, c.Log)
+	if err != nil {
+		return nil, "", config.Errorf("%v", err)
+	}
+	return tls.NewListener(ln, cfg), "https", nil
+}
+
+const (
+	// strangersMost and strangersLeast bound how many connections may be open to one
+	// address of the bot that nobody has signed in on.
+	strangersMost, strangersLeast = 512, 8
+	// strangersShare is which part of the files that this process may have open they
+	// take: the rest is for the store, the targets, the networks and the people.
+	strangersShare = 4
+)
+
+// strangers are the limits for a process that may have so many files open.
+func strangers(files uint64) (all, each int) {
+	all = int(min(max(files/strangersShare, strangersLeast), strangersMost))
+	return all, max(all/4, strangersLeast)
+}
+
+// Limit bounds the connections of a listener that nobody has signed in on.
+func (c Config) Limit(ln net.Listener) (*connlimit.Listener, error) {
+	proxies, err := c.Web.ProxyPrefixes(c.File)
+	if err != nil {
+		return nil, err
+	}
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		files.Cur = 1024 // what systems usually give
+	}
+	all, each := strangers(files.Cur)
+	return connlimit.New(ln, connlimit.Config{All: all, Each: each, Proxies: proxies, Log: c.Log})
+}
+
+// What one session may send: more than somebody types in an incident, less than a
+// program that runs wild.
+const (
+	actsAtOnce    = 60
+	actsPerSecond = 2
+)
+
+// New returns the web console that is served at base, and offers examples to who has no
+// thread yet.
+func New(c Config, base string, examples []string) (*web.Adapter, error) {
+	proxies, err := c.Web.ProxyPrefixes(c.File)
+	if err != nil {
+		return nil, err
+	}
+	trail := audit.Trail{Redact: c.Redact}
+	cfg := web.Config{
+		DB: c.DB, Key: c.Key, Title: "Countersign", Examples: examples, Log: c.Log, Now: time.Now, Origin: c.Web.Origin,
+		ActsAtOnce: actsAtOnce, ActsPerSecond: actsPerSecond,
+		Idle: c.Web.Idle, Absolute: c.Web.Session, Proxies: proxies, OIDCLabel: c.Web.OIDC.Label,
+		Users: func(name string, groups []string) web.Role { return Role(c.Rules(), name, groups) },
+		Names: func() []string { return config.WebNames(c.Rules().File.Groups) },
+		Audit: func(tx store.Tx, x web.Access) { trail.Append(tx, doorThread, doorEvent(x), x.At) },
+	}
+	if c.Replicas.Shared() {
+		cfg.Tell, cfg.Share = c.Replicas.Page, c.Replicas.Live
+	}
+	if c.Web.OIDC.Issuer != "" {
+		if cfg.OIDC, err = IdentityProvider(c.Web.OIDC, c.OIDCSecret, c.Log); err != nil {
+			return nil, err
+		}
+	}
+	if c.Web.Origin == "" {
+		u, err := url.Parse(base)
+		if err != nil {
+			return nil, err
+		}
+		if net.ParseIP(u.Hostname()).IsLoopback() {
+			cfg.Origin = base
+		} else {
+			c.Log.Warn("the console is reachable from other machines, and its address is taken from each request: set web.origin to the address that people use")
+		}
+	}
+	if !c.Machines.NoTerminals() {
+		cfg.Panes = panes{c.Machines}
+		cfg.WatchLinks = c.Web.WatchLinks
+	}
+	if c.Recordings != nil {
+		cfg.Recordings = films{*c.Recordings}
+	}
+	return web.New(cfg)
+}
+
+// IdentityProvider returns the client of the provider that is configured.
+func IdentityProvider(c config.OIDCConfig, secret redact.Secret, log *slog.Logger) (*oidc.Client, error) {
+	client, err := oidc.New(oidc.Config{
+		Issuer: c.Issuer, ClientID: c.ClientID, ClientSecret: secret, Scopes: c.Scopes,
+		NameClaim: c.NameClaim, GroupsClaim: c.GroupsClaim, Log: log,
+	})
+	if err != nil {
+		return nil, config.Errorf("web.oidc: %v", err)
+	}
+	return client, nil
+}
+
+// Role says what somebody may do in the console. It needs no network, since the
+// groups that an identity provider named came with the session.
+func Role(r *rules.Rules, name string, groups []string) web.Role {
+	who := chat.User{ID: chat.UserID("web:" + name)}
+	role := web.None
+	for _, g := range slices.Sorted(maps.Keys(r.File.Groups)) {
+		if !r.Policy.Eligible([]string{g}, who, groups) {
+			continue
+		}
+		if !slices.Contains(r.File.Web.Viewers, g) {
+			return web.Member
+		}
+		role = web.Viewer
+	}
+	return role
+}
+
+// doorThread is the chain of the audit record that sign-ins are in. It is no thread
+// of a network: those have a colon.
+const doorThread = "console"
+
+// doorEvent is what the audit record says of one thing at the console's door.
+func doorEvent(x web.Access) audit.Event {
+	from := ""
+	if x.Address != "" {
+		from = "from " + x.Address
+	}
+	e := audit.Event{What: x.What, Via: x.How, Note: strings.Join(slices.DeleteFunc([]string{from, x.Note, x.Agent}, func(s string) bool { return s == "" }), "; ")}
+	if x.Name != "" {
+		e.User = "web:" + x.Name
+	}
+	return e
+}
+
+// CheckOrigin warns of a console whose cookies cross the network in clear.
+func (c Config) CheckOrigin() {
+	if u, err := url.Parse(c.Web.Origin); err == nil && u.Scheme == "http" && !net.ParseIP(u.Hostname()).IsLoopback() && u.Hostname() != "localhost" {
+		c.Log.Warn("people reach the console by http, so what signs them in crosses the network in clear: put TLS before it (web.tls, or a proxy), and set web.origin to its https address", "origin", c.Web.Origin)
+	}
+}

@@ -1,0 +1,109 @@
+package console
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"countersign/adapters/web"
+	"countersign/approvals/audit"
+	"countersign/approvals/policy"
+	"countersign/internal/config"
+	"countersign/internal/rules"
+	"countersign/store"
+	"countersign/store/mem"
+)
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "bot.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestWhoMayDoWhatInTheConsole(t *testing.T) {
+	f := config.Defaults()
+	f.Groups = map[string]policy.Group{
+		"oncall":    {Web: []string{"alice"}, WebGroups: []string{"sre"}},
+		"everybody": {Web: []string{"vera", "alice"}, WebGroups: []string{"engineering"}},
+		"chat":      {Slack: []string{"U1"}},
+	}
+	f.Web.Viewers = []string{"everybody"}
+	r, err := rules.New(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		rule   string
+		name   string
+		groups []string
+		want   web.Role
+	}{
+		{"somebody in a group is a member", "alice", nil, web.Member},
+		{"somebody in a group of viewers only looks", "vera", nil, web.Viewer},
+		{"somebody in no group stays outside", "eve", nil, web.None},
+		{"a group of the identity provider counts", "eve@example.com", []string{"sre"}, web.Member},
+		{"so does one of viewers", "eve@example.com", []string{"engineering"}, web.Viewer},
+		{"the other group wins", "eve@example.com", []string{"engineering", "sre"}, web.Member},
+		{"a name is no group", "sre", nil, web.None},
+		{"a group is no name", "eve", []string{"alice"}, web.None},
+		{"an id of another network is nothing", "U1", []string{"U1"}, web.None},
+		{"nobody has no name", "", nil, web.None},
+	} {
+		if got := Role(r, tc.name, tc.groups); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.rule, got, tc.want)
+		}
+	}
+}
+
+func TestNamesOfTheConfigurationAreCompared(t *testing.T) {
+	f, err := config.ReadFile(write(t, "groups: {oncall: {web: [\"bob \", \"jose\u0301\", bob]}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Groups["oncall"].Web; !slices.Equal(got, []string{"bob", "jos\u00e9"}) {
+		t.Fatalf("the names are %q", got)
+	}
+	r, err := rules.New(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]web.Role{"bob": web.Member, "jos\u00e9": web.Member, "bob ": web.None} {
+		if got := Role(r, name, nil); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+}
+
+func TestSignInsAreLinesOfTheAuditRecord(t *testing.T) {
+	db := mem.Open()
+	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	err := db.Update(t.Context(), func(tx store.Tx) error {
+		x := web.Access{What: web.SignedIn, Name: "alice", How: "oidc", Address: "192.0.2.7", Agent: "Browser/1", Note: "first", At: at}
+		audit.Append(tx, doorThread, doorEvent(x), x.At)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = db.View(t.Context(), func(tx store.Tx) error {
+		lines := audit.Lines(tx, doorThread)
+		if len(lines) != 1 || lines[0].Event.What != "signed in" || lines[0].Event.User != "web:alice" || lines[0].Event.Via != "oidc" ||
+			lines[0].Event.Note != "from 192.0.2.7; first; Browser/1" {
+			t.Errorf("the lines are %+v", lines)
+		}
+		return nil
+	})
+}
+
+func TestStrangersLeaveRoomForTheRest(t *testing.T) {
+	for files, want := range map[uint64][2]int{0: {8, 8}, 64: {16, 8}, 1024: {256, 64}, 1 << 20: {512, 128}, 1<<64 - 1: {512, 128}} {
+		if all, each := strangers(files); all != want[0] || each != want[1] {
+			t.Errorf("%d files: %d, %d", files, all, each)
+		}
+	}
+}

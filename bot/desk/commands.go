@@ -1,0 +1,159 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent"
+	"countersign/approvals"
+	"countersign/bot/threads"
+	"countersign/store"
+	"countersign/store/queue"
+)
+
+// Conversation is the agent as commands need it.
+type Conversation interface {
+	Doing(thread chat.ThreadID) string
+	Deliver(ctx context.Context, ev chat.Event) error
+}
+
+// Commands implements [chat.Desk]: it answers what belongs to no thread.
+type Commands struct {
+	DB       store.DB
+	Targets  threads.Targets
+	Agent    Conversation
+	Runbooks Runbooks
+	Opener   func(scheme string) chat.Opener // nil of it: that network begins no threads
+	Log      *slog.Logger
+}
+
+// Overview implements chat.Desk.
+func (c Commands) Overview(ctx context.Context, q chat.Inquiry) (chat.Overview, error) {
+	var o chat.Overview
+	waits := map[chat.ThreadID]bool{}
+	var working []string
+	err := c.DB.View(ctx, func(tx store.Tx) error {
+		o, waits = chat.Overview{}, map[chat.ThreadID]bool{}
+		working = queue.Working(tx)
+		for _, r := range (approvals.Ledger{}).AllOpen(tx) {
+			if !strings.HasPrefix(string(r.Thread), q.Within) || r.State != approvals.Pending {
+				continue
+			}
+			waits[r.Thread] = true
+			o.Approvals = append(o.Approvals, chat.Waiting{
+				Thread: r.Thread, ID: string(r.ID), Title: oneLine(r.Action), Level: r.Level, Target: r.Action.Target,
+				Expires: r.ExpiresAt, Mine: c.mayApprove(r, q),
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return o, err
+	}
+	for _, w := range o.Approvals {
+		o.Busy = append(o.Busy, chat.Busy{Thread: w.Thread, Doing: "waiting for a decision on request " + w.ID})
+	}
+	for _, t := range working {
+		id := chat.ThreadID(t)
+		if strings.HasPrefix(t, q.Within) && !waits[id] {
+			doing := c.Agent.Doing(id)
+			if doing == "" {
+				doing = "about to go on"
+			}
+			o.Busy = append(o.Busy, chat.Busy{Thread: id, Doing: doing})
+		}
+	}
+	for _, m := range c.Targets.Machines.Books() {
+		all, err := m.State().Book.List(ctx, "")
+		if err != nil {
+			c.Log.WarnContext(ctx, "the terminals of a target cannot be listed", "target", m.Name, "error", err)
+			continue
+		}
+		for _, s := range all {
+			if strings.HasPrefix(s.Thread, q.Within) {
+				state := "open"
+				if s.Lost {
+					state = "gone"
+				}
+				o.Sessions = append(o.Sessions, chat.Session{Thread: chat.ThreadID(s.Thread), Name: s.Name, State: state, Attach: s.Attach})
+			}
+		}
+	}
+	return o, nil
+}
+
+// mayApprove tells whether somebody could approve a request now; their vote is
+// checked again when they cast it.
+func (c Commands) mayApprove(r approvals.Record, q chat.Inquiry) bool {
+	return c.Targets.Rules().Policy.Eligible(r.Require.Groups(), q.From, q.Groups) && (r.Require.RequesterMay || q.From.ID != r.Requester.ID)
+}
+
+// oneLine is the first line of what an action does, short enough for a list.
+func oneLine(a approvals.Action) string {
+	s := string(a.Bytes)
+	if a.Kind != approvals.KindShell || s == "" {
+		s = strings.TrimSpace(a.Tool + " " + a.Path)
+	}
+	line, _, more := strings.Cut(strings.TrimSpace(s), "\n")
+	if r := []rune(line); len(r) > 100 {
+		line, more = string(r[:100]), true
+	}
+	if more {
+		line += " …"
+	}
+	return line
+}
+
+// Stop implements chat.Desk: the same as the word `stop` in each thread.
+func (c Commands) Stop(ctx context.Context, q chat.Inquiry) ([]chat.ThreadID, error) {
+	threads, err := threads.Active(ctx, c.DB, q.Within)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range threads {
+		ev := chat.Event{ID: q.ID + ":" + chat.EventID(t), Thread: t, From: q.From, Text: "stop", At: time.Now()}
+		if err := c.Agent.Deliver(ctx, ev); err != nil {
+			return nil, err
+		}
+	}
+	return threads, nil
+}
+
+// Run implements chat.Desk: the same as the word `run` in a thread.
+func (c Commands) Run(ctx context.Context, q chat.Inquiry, words string) (chat.ThreadID, string, error) {
+	if q.From.Bot || q.From.Outside {
+		return "", "Guests and bots cannot begin workflows; ask a member of the team.", nil
+	}
+	name, inputs, ok := agent.ParseRun(words)
+	if !ok {
+		return "", "I do not understand these inputs; write `run NAME input=value input=\"two words\"`.", nil
+	}
+	thread := chat.ThreadID(q.Within)
+	channel, fresh := strings.CutSuffix(q.Within, ":")
+	if fresh {
+		thread = chat.ThreadID(channel + ":new")
+	}
+	if _, why := c.Runbooks.Workflow(ctx, thread, name, inputs); why != "" {
+		return "", why, nil
+	}
+	if fresh {
+		scheme, _, _ := strings.Cut(channel, ":")
+		o := c.Opener(scheme)
+		if o == nil {
+			return "", "I cannot begin threads here; write `run " + name + "` in a thread.", nil
+		}
+		var err error
+		thread, _, err = o.Open(ctx, channel, "run/"+string(q.ID), chat.Post{Key: "run/" + string(q.ID), Text: "**" + name + "**, begun by " + q.From.Name + "."})
+		if errors.Is(err, chat.ErrGone) {
+			return "", "I may not write in this channel; invite me first.", nil
+		}
+		if err != nil {
+			return "", "", err
+		}
+	}
+	return thread, "", c.Agent.Deliver(ctx, chat.Event{ID: q.ID, Thread: thread, From: q.From, Groups: q.Groups, Text: "run " + words, At: time.Now()})
+}

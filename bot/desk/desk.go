@@ -1,0 +1,40 @@
+// Package desk is what people and the agent ask of the bot beside the conversation: the
+// chat words that concern machines, roles, workflows and the record of a thread, and who
+// leads its conversations. [Desk] puts the parts together for package agent; [Commands]
+// answers what belongs to no thread.
+//
+// It runs nothing: where a word wants something done, the result is a call that asks like
+// any other.
+package desk
+
+import (
+	"context"
+
+	"countersign/adapters/chat"
+	"countersign/agent"
+	"countersign/approvals"
+)
+
+// Witness knows the machines: what became of a call there, and what an action would do.
+type Witness interface {
+	Evidence(ctx context.Context, thread chat.ThreadID, call string) string
+	Impact(ctx context.Context, a approvals.Action) string
+}
+
+// Desk implements [agent.Desk]: each part answers its own words, and knows what these need.
+type Desk struct {
+	Profiles
+	Targets
+	Roles
+	Terminals
+	Recordings
+	Changes
+	Runbooks
+	Records
+	Witness
+}
+
+var (
+	_ agent.Desk = Desk{}
+	_ chat.Desk  = Commands{}
+)

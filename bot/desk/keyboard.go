@@ -1,0 +1,156 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"countersign/adapters/chat"
+	"countersign/bot/machines"
+	"countersign/bot/threads"
+	"countersign/targets/session"
+	"countersign/targets/tmux"
+)
+
+// Terminals answers the chat words "sessions", "take" and "give": it hands the keyboard of
+// a thread's terminal over. Who watches is an observer; the target's approvers are peers,
+// who may take the keyboard from the bot; its moderators may take it from anybody.
+type Terminals struct {
+	Targets threads.Targets
+	Log     *slog.Logger
+}
+
+// at is the thread's machine with its terminals, and what somebody is there.
+func (t Terminals) at(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string) (m *machines.Machine, who session.Person, peer bool, err error) {
+	name, err := t.Targets.Current(ctx, string(thread))
+	if err != nil {
+		return nil, who, false, err
+	}
+	m = t.Targets.Machines[name]
+	r := t.Targets.Rules()
+	cfg := r.File.Targets[name]
+	who = session.Person{ID: string(by.ID), Name: by.Name, Moderator: r.Policy.Eligible(cfg.Moderators, by, groups)}
+	if who.Name == "" {
+		who.Name = string(by.ID)
+	}
+	return m, who, who.Moderator || r.Policy.Eligible(cfg.Approvers, by, groups), nil
+}
+
+// refusal is the answer to an error that is a sentence for people.
+func refusal(err error) string {
+	text := err.Error()
+	if errors.Is(err, session.ErrTaken) {
+		return text + "." // it begins with a name
+	}
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
+// sayable reports whether an error is one that people are told.
+func sayable(err error) bool {
+	for _, is := range []error{session.ErrTaken, session.ErrNoSession, session.ErrNoPane, session.ErrForeign, session.ErrUnmanaged, session.ErrName, session.ErrLimit, tmux.ErrDriven} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	return false
+}
+
+// Take gives the keyboard to a person.
+func (t Terminals) Take(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, name string) (text string, ok bool, err error) {
+	m, who, peer, err := t.at(ctx, thread, by, groups)
+	switch {
+	case err != nil:
+		return "", false, err
+	case by.Bot:
+		return "Bots have no hands.", false, nil
+	case !peer:
+		return fmt.Sprintf("You are an observer on `%s`: you can watch with the line that `sessions` prints. Its approvers and moderators may take the keyboard.", m.Name), false, nil
+	}
+	o, err := m.Connect(ctx)
+	if err != nil {
+		return fmt.Sprintf("The target %s cannot be reached now: %v.", m.Name, err), false, nil
+	}
+	if o.Book == nil {
+		return "There is no terminal on `" + m.Name + "`. " + o.Notice, false, nil
+	}
+	taken, err := o.Book.Take(ctx, string(thread), name, who)
+	if err != nil {
+		// Whatever failed, nobody was handed anything that they were told of.
+		if !sayable(err) {
+			t.Log.ErrorContext(ctx, "the keyboard could not be handed over", "target", m.Name, "error", err)
+		}
+		return refusal(err), false, nil
+	}
+	o.Book.Mark(taken.Session, "shared", who.Name+" takes the keyboard")
+	from := ""
+	if taken.From != "" {
+		from = " from " + taken.From
+	}
+	if taken.Again {
+		from = " still"
+	}
+	return fmt.Sprintf("%s has the keyboard of `%s` on `%s`%s, and I do nothing until you say `give`. Attach with:\n\n```\n%s\n```\nDetach with Ctrl-b d. What you type is told to me when you give it back; passwords that are not echoed are not.", who.Name, taken.Session, m.Name, from, taken.Attach), true, nil
+}
+
+// Give returns it to the bot.
+func (t Terminals) Give(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, name string) (text, note string, ok bool, err error) {
+	m, who, _, err := t.at(ctx, thread, by, groups)
+	if err != nil {
+		return "", "", false, err
+	}
+	o, err := m.Connect(ctx)
+	if err != nil {
+		return fmt.Sprintf("The target %s cannot be reached now: %v.", m.Name, err), "", false, nil
+	}
+	if o.Book == nil {
+		return "There is no terminal on `" + m.Name + "`. " + o.Notice, "", false, nil
+	}
+	g, err := o.Book.Give(ctx, string(thread), name, who)
+	if err != nil {
+		if !sayable(err) {
+			t.Log.ErrorContext(ctx, "the keyboard could not be taken back", "target", m.Name, "error", err)
+		}
+		return refusal(err), "", false, nil
+	}
+	o.Book.Mark(g.Session, "shared", g.Holder+" gives the keyboard back")
+	what := fmt.Sprintf("%s had the keyboard of the session %s on %s from %s to now and typed:\n%s", g.Holder, g.Session, m.Name, g.Since.UTC().Format("15:04:05"), g.Summary)
+	if g.Summary == "nothing was typed" {
+		what = fmt.Sprintf("%s had the keyboard of the session %s on %s and typed nothing.", g.Holder, g.Session, m.Name)
+	}
+	held, _, err := o.Book.Holder(ctx, string(thread))
+	if err != nil {
+		return "", "", false, err
+	}
+	if held != "" {
+		return what + "\n" + held + " has the keyboard of another session of this thread still.", what, false, nil
+	}
+	return what + "\nI go on.", what, true, nil
+}
+
+// Sessions answers the chat word.
+func (t Terminals) Sessions(ctx context.Context, thread chat.ThreadID) string {
+	now, err := t.Targets.Current(ctx, string(thread))
+	if err != nil {
+		return "I cannot tell which machine this thread works on at the moment; try again."
+	}
+	var out strings.Builder
+	for _, m := range t.Targets.Machines.Books() {
+		text, has := m.State().Book.Describe(ctx, string(thread))
+		if !has && m.Name != now {
+			continue
+		}
+		if len(t.Targets.Machines) > 1 {
+			fmt.Fprintf(&out, "On `%s`%s:\n", m.Name, t.Targets.Labels(m.Name))
+		}
+		out.WriteString(text)
+	}
+	if o := t.Targets.Machines[now].State(); o != nil && o.Notice != "" {
+		out.WriteString("There are no terminals on `" + now + "`. " + o.Notice)
+	}
+	if out.Len() == 0 {
+		return "This thread has no terminal yet; the first command opens one."
+	}
+	return out.String()
+}

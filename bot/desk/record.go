@@ -1,0 +1,83 @@
+package desk
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/report"
+	"countersign/bot/machines"
+	"countersign/internal/redact"
+	"countersign/store"
+	"countersign/tools/output"
+)
+
+// Records answers the chat words "timeline" and "export".
+type Records struct {
+	DB         store.DB
+	Redactor   *redact.Redactor
+	Outputs    *output.Log
+	Recordings machines.Recordings
+	Log        *slog.Logger
+}
+
+// Incident is everything that is known of a thread.
+func (r Records) Incident(ctx context.Context, thread chat.ThreadID) (inc report.Incident, err error) {
+	err = r.DB.View(ctx, func(tx store.Tx) error {
+		inc = report.Load(tx, thread)
+		return nil
+	})
+	inc.Made, inc.Redactor = time.Now().UTC(), r.Redactor
+	return inc, err
+}
+
+// exported is how much the archive of the word "export" holds: it waits in the store until it
+// is posted. `bot export` writes all of it.
+const exported = 4 << 20
+
+// Record answers the chat words "timeline" and "export".
+func (r Records) Record(ctx context.Context, thread chat.ThreadID, all bool) (files []chat.File, text string) {
+	inc, err := r.Incident(ctx, thread)
+	if err != nil {
+		r.Log.ErrorContext(ctx, "the record of a thread cannot be read", "thread", string(thread), "error", err)
+		return nil, "I cannot read the record of this thread at the moment; look at the bot's log."
+	}
+	stamp := inc.Made.Format("2006-01-02-1504")
+	if !all {
+		return []chat.File{{Name: "timeline-" + stamp + ".md", Text: report.Timeline(inc)}}, "The draft of a post-mortem, from the record of this thread alone; the headings without text are for you."
+	}
+	var out bytes.Buffer
+	if err := report.Export(ctx, &out, inc, r.Parts(thread, exported)); err != nil {
+		r.Log.ErrorContext(ctx, "the record of a thread cannot be exported", "thread", string(thread), "error", err)
+		return nil, "I cannot write the record of this thread at the moment; look at the bot's log."
+	}
+	return []chat.File{{Name: "incident-" + stamp + ".zip", Data: out.Bytes()}}, "The record of this thread, secrets taken out; its README.txt says what is in it, how to verify it, and what found no room. `bot export " + string(thread) + "` on the bot's machine writes all of it."
+}
+
+// Parts are what goes into an archive beside what the store has.
+func (r Records) Parts(thread chat.ThreadID, limit int64) report.Parts {
+	p := report.Parts{
+		Limit: limit,
+		Chain: report.Chain(r.DB, thread, time.Now()),
+		Output: func(id string) (io.ReadCloser, error) {
+			f, _, err := r.Outputs.Open(string(thread), id)
+			return f, err
+		},
+	}
+	list, err := r.Recordings.Of(thread)
+	if err != nil {
+		r.Log.Error("the recordings cannot be listed", "error", err)
+	}
+	for _, i := range list {
+		_, name, _ := strings.Cut(i.ID, "_")
+		p.Recordings = append(p.Recordings, report.Recording{
+			Name: strings.TrimSuffix(name, ".cast"),
+			Open: func() (io.ReadCloser, error) { return r.Recordings.Open(thread, i.ID) },
+		})
+	}
+	return p
+}

@@ -1,0 +1,38 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/llm"
+	"countersign/store"
+	"countersign/tools/files"
+)
+
+// Changes answers the chat word "undo".
+type Changes struct {
+	DB      store.DB
+	Several bool // there are several targets, so each is named
+}
+
+// Undo finds the call that takes a change back.
+func (c Changes) Undo(ctx context.Context, thread chat.ThreadID, change string) (llm.Call, string) {
+	k, ok, err := files.NewImages(c.DB, time.Now).Load(ctx, string(thread), change)
+	switch {
+	case err != nil:
+		return llm.Call{}, "I cannot read what the files were before at the moment; try again."
+	case !ok:
+		return llm.Call{}, "There is nothing to undo under `" + change + "`: it is not a change of files of this thread, was too large, or is too long ago."
+	}
+	args := map[string]string{"change": change}
+	if c.Several {
+		args["target"] = k.Target
+	}
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return llm.Call{}, "That change cannot be named."
+	}
+	return llm.Call{Name: "undo", Args: string(raw)}, ""
+}

@@ -1,0 +1,93 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
+	"countersign/bot/machines"
+	"countersign/bot/threads"
+	"countersign/targets/backend"
+)
+
+// Targets answers the chat word "use".
+type Targets struct{ threads.Targets }
+
+// Use answers the chat word: it lists the targets, or makes one the thread's own.
+func (t Targets) Use(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, target string) (string, error) {
+	now, err := t.Current(ctx, string(thread))
+	if err != nil {
+		return "", err
+	}
+	if target == "" {
+		return t.list(string(thread), by, groups, now), nil
+	}
+	if why := t.MayUse(string(thread), by, groups, target); why != "" {
+		return strings.ToUpper(why[:1]) + why[1:] + ".", nil
+	}
+	if err := t.Choose(ctx, thread, target, by.ID); err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("This thread now works on `%s`%s.", target, t.Labels(target))
+	o, err := t.Machines[target].Connect(ctx)
+	switch {
+	case err != nil:
+		text += " It cannot be reached at this moment: " + err.Error() + "."
+	case o.Notice != "":
+		text += " " + o.Notice
+	}
+	if err == nil {
+		text += " " + t.held(target, o.Caps.Lock)
+	}
+	return text, nil
+}
+
+// held says for people how a target holds reads back.
+func (t Targets) held(target string, s backend.LockState) string {
+	var text string
+	switch reads := t.Rules().Reads(target, s.By != ""); {
+	case reads == approvals.ReadsAsk && s.By == "":
+		text = "Every read asks there."
+	case reads == approvals.ReadsAsk:
+		return "Every read asks there, as the configuration says."
+	case reads == approvals.ReadsPlain && s.By != "":
+		return "Plain reads run unasked there, locked (" + machines.LockName(s.By) + ")."
+	case reads == approvals.ReadsPlain:
+		text = "It has no lock, so only plain reads run unasked there."
+	default:
+		text = "Reads run locked there (" + machines.LockName(s.By) + ")."
+	}
+	if len(s.Lacks) > 0 {
+		text += " " + strings.ToUpper(s.Lacks[0][:1]) + s.Lacks[0][1:] + "."
+	}
+	return text
+}
+
+func (t Targets) list(thread string, by chat.User, groups []string, now string) string {
+	var out strings.Builder
+	out.WriteString("The targets here; `use NAME` changes what this thread works on:\n")
+	for _, name := range t.Machines.Names() {
+		if t.MayUse(thread, by, groups, name) != "" {
+			continue
+		}
+		m := t.Machines[name]
+		state := "not reached yet"
+		if o := m.State(); o != nil {
+			state = "reached"
+			if o.Tmux == nil {
+				state += ", without terminals"
+			}
+			if o.Caps.Lock.By == "" {
+				state += ", without a lock"
+			}
+		}
+		mark := ""
+		if name == now {
+			mark = " ← this thread"
+		}
+		fmt.Fprintf(&out, "- `%s`%s: %s, %s%s\n", name, t.Labels(name), m.Config.Kind, state, mark)
+	}
+	return out.String()
+}

@@ -1,0 +1,54 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"countersign/adapters/chat"
+	"countersign/agent/llm"
+	"countersign/agent/workflow"
+	"countersign/tools/delegate"
+)
+
+// Runbooks answers the chat word "run".
+type Runbooks struct {
+	Library *workflow.Library
+	Tools   Tools
+}
+
+// Workflows are the names of the workflows.
+func (r Runbooks) Workflows() []string { return r.Library.Names() }
+
+// Workflow finds the call that runs a workflow.
+func (r Runbooks) Workflow(_ context.Context, thread chat.ThreadID, name string, inputs map[string]string) (c llm.Call, why string) {
+	if name == "" {
+		var out strings.Builder
+		out.WriteString(r.Library.Describe())
+		out.WriteString("\n`run NAME input=value ...` begins one.")
+		return llm.Call{}, out.String()
+	}
+	raw := map[string]any{}
+	for k, v := range inputs {
+		raw[k] = v
+	}
+	wf, unknown := r.Library.Get(name)
+	if unknown != nil {
+		text := "There is no workflow `" + name + "`."
+		if names := r.Library.Names(); len(names) > 0 {
+			text += " You can run `" + strings.Join(names, "`, `") + "`."
+		}
+		return llm.Call{}, text + " For anything else, ask in a sentence, such as: please run " + name + "."
+	}
+	if _, err := wf.Inputs(raw); err != nil {
+		return llm.Call{}, "I did not begin `" + name + "`: " + err.Error()
+	}
+	if !r.Tools.Has(thread, delegate.WorkflowTool) {
+		return llm.Call{}, "The role of this thread runs no workflows; `role` shows others."
+	}
+	args, err := json.Marshal(map[string]any{"name": name, "inputs": raw})
+	if err != nil {
+		return llm.Call{}, "I cannot write these inputs down; say them in another way."
+	}
+	return llm.Call{Name: delegate.WorkflowTool, Args: string(args)}, ""
+}

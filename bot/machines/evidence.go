@@ -1,0 +1,176 @@
+package machines
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/store"
+	"countersign/targets/backend"
+	"countersign/targets/session"
+)
+
+// plainRun is a command that was about to run without a pane.
+type plainRun struct {
+	Thread string    `json:"thread"`
+	Call   string    `json:"call"`
+	Mark   string    `json:"mark"`
+	At     time.Time `json:"at"`
+}
+
+// plainJournal notes what runs on a machine without a pane, where the machine itself
+// notes how it ends.
+type plainJournal struct{ m *Machine }
+
+func (j plainJournal) key(thread, call string) []byte {
+	return store.Key("plain-run", j.m.place(), thread, call)
+}
+
+// Began implements shell.Journal.
+func (j plainJournal) Began(ctx context.Context, thread, call string) (mark string, err error) {
+	if _, ok := j.m.Target.(backend.Witness); !ok {
+		return "", nil
+	}
+	now := time.Now().UTC()
+	sum := sha256.Sum256([]byte(j.m.opts.Env.Instance + "\x00" + thread + "\x00" + call + "\x00" + now.String()))
+	mark = hex.EncodeToString(sum[:16])
+	err = j.m.opts.DB.Update(ctx, func(tx store.Tx) error {
+		store.Save(tx, j.key(thread, call), plainRun{Thread: thread, Call: call, Mark: mark, At: now})
+		return nil
+	})
+	return mark, err
+}
+
+// Ended implements shell.Journal.
+func (j plainJournal) Ended(ctx context.Context, thread, call string) error {
+	return j.m.opts.DB.Update(ctx, func(tx store.Tx) error {
+		tx.Delete(j.key(thread, call))
+		return nil
+	})
+}
+
+// plainAge is how long a target is asked about a command.
+const plainAge = 24 * time.Hour
+
+// testify asks the target what became of a plain command.
+func (j plainJournal) testify(ctx context.Context, thread, call string) (session.Evidence, error) {
+	e := session.Evidence{Thread: thread, Call: call, Final: true}
+	var r plainRun
+	var ok bool
+	err := j.m.opts.DB.View(ctx, func(tx store.Tx) error {
+		r, ok = store.Load[plainRun](tx, j.key(thread, call))
+		return nil
+	})
+	w, can := j.m.Target.(backend.Witness)
+	if err != nil || !ok || !can {
+		return e, err
+	}
+	t, err := w.Testify(ctx, r.Mark)
+	e.Final = false
+	switch {
+	case err != nil:
+		return e, err
+	case !t.Ended.IsZero():
+		e.Text = fmt.Sprintf("%s notes that it ended at %s UTC with exit code %d.", j.m.Name, t.Ended.UTC().Format("15:04:05"), t.Code)
+	case t.Running:
+		e.Text = "It still runs on " + j.m.Name + "."
+		return e, nil
+	case t.Began.IsZero():
+		e.Text = j.m.Name + " has no note of it: it was not run."
+	case time.Since(r.At) < plainAge:
+		return e, nil
+	default:
+		e.Text = j.m.Name + " notes that it began, and not how it ended: it was killed, or the machine went down."
+	}
+	e.Final = true
+	return e, j.Ended(ctx, thread, call)
+}
+
+func (j plainJournal) unknown(ctx context.Context) (list []session.Evidence, err error) {
+	err = j.m.opts.DB.View(ctx, func(tx store.Tx) error {
+		list = nil
+		start, end := store.Prefix("plain-run", j.m.place())
+		for k, v := range tx.Scan(start, end) {
+			var r plainRun
+			store.Decode(k, v, &r)
+			list = append(list, session.Evidence{Thread: r.Thread, Call: r.Call})
+		}
+		return nil
+	})
+	return list, err
+}
+
+// witness is who can say what became of a call.
+type witness interface {
+	testify(ctx context.Context, thread, call string) (session.Evidence, error)
+	unknown(ctx context.Context) ([]session.Evidence, error)
+}
+
+// paneWitness are the panes of a machine.
+type paneWitness struct{ book *session.Book }
+
+func (p paneWitness) testify(ctx context.Context, thread, call string) (session.Evidence, error) {
+	return p.book.Testify(ctx, thread, call)
+}
+func (p paneWitness) unknown(ctx context.Context) ([]session.Evidence, error) {
+	return p.book.Unknown(ctx)
+}
+
+// witnesses are those of a machine that is open.
+func (m *Machine) witnesses(o *Opened) []witness {
+	out := []witness{plainJournal{m}}
+	if o.Book != nil {
+		out = append(out, paneWitness{o.Book})
+	}
+	return out
+}
+
+// Evidence asks every machine that is open what became of a call. The others are asked
+// when they are reached, see report.
+func (s Set) Evidence(ctx context.Context, thread chat.ThreadID, call string) string {
+	for _, m := range s.Sorted() {
+		o := m.State()
+		if o == nil {
+			continue
+		}
+		for _, w := range m.witnesses(o) {
+			e, err := w.testify(ctx, string(thread), call)
+			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				m.opts.Log.WarnContext(ctx, "a target cannot say what became of a call", "target", m.Name, "error", err)
+			}
+			if e.Text != "" {
+				return e.Text
+			}
+		}
+	}
+	return ""
+}
+
+// report tells threads what has come out about calls whose outcomes were unknown.
+func (m *Machine) report(ctx context.Context, o *Opened, to Conversation) {
+	for _, w := range m.witnesses(o) {
+		list, err := w.unknown(ctx)
+		if err != nil {
+			m.opts.Log.WarnContext(ctx, "unknown outcomes cannot be listed", "target", m.Name, "error", err)
+			continue
+		}
+		for _, u := range list {
+			thread := chat.ThreadID(u.Thread)
+			if to.Doing(thread) != "" || m.opts.Replicas.Elsewhere(ctx, u.Thread) {
+				continue // it may be running right now
+			}
+			e, err := w.testify(ctx, u.Thread, u.Call)
+			if err != nil || !e.Final || e.Text == "" {
+				continue
+			}
+			text := "About the command whose outcome was not known: " + e.Text
+			if err := to.Note(ctx, thread, "evidence/"+u.Call, text); err != nil {
+				m.opts.Log.ErrorContext(ctx, "what became of a command could not be told", "thread", u.Thread, "error", err)
+			}
+		}
+	}
+}

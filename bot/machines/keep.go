@@ -1,0 +1,82 @@
+package machines
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"countersign/adapters/chat"
+)
+
+const (
+	// reportEvery is how often a machine is asked about commands whose outcomes are
+	// unknown, if there are any; sweepEvery how often its terminals are swept, and how
+	// often one that cannot be reached is tried.
+	reportEvery = 5 * time.Second
+	sweepEvery  = time.Minute
+)
+
+// Tend has the machine tended by one replica at a time.
+func (m *Machine) Tend(ctx context.Context) error {
+	return m.opts.Replicas.RunJob(ctx, "machine/"+m.place(), func(ctx context.Context) error {
+		m.tended.Store(true)
+		defer m.tended.Store(false)
+		select {
+		case m.begins <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// Keep reaches the machine, adopts its terminals from before the start, ends those
+// that nobody knows any more, and tells threads what became of commands that nobody
+// waited for.
+func (m *Machine) Keep(ctx context.Context, to Conversation) error {
+	t := time.NewTicker(reportEvery)
+	defer t.Stop()
+	var swept time.Time
+	told := ""
+	for {
+		if due := time.Since(swept) >= sweepEvery; due || m.State() != nil {
+			o, err := m.Connect(ctx)
+			switch {
+			case err != nil && ctx.Err() == nil && err.Error() != told: // once for each reason
+				told = err.Error()
+				m.opts.Log.Warn("a target cannot be reached", "target", m.Name, "error", err)
+			case err == nil && due && m.tended.Load():
+				m.sweep(ctx, o, to)
+			}
+			if due && (err != nil || m.tended.Load()) {
+				swept = time.Now()
+			}
+			if err == nil && m.tended.Load() {
+				m.report(ctx, o, to)
+			}
+		}
+		select {
+		case <-t.C:
+		case <-m.begins:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// sweep adopts the terminals that the machine has and ends those that nobody knows.
+func (m *Machine) sweep(ctx context.Context, o *Opened, to Conversation) {
+	if o.Book == nil {
+		return
+	}
+	rep, err := o.Book.Sweep(ctx)
+	if err != nil && ctx.Err() == nil {
+		m.opts.Log.Warn("terminals could not be swept", "target", m.Name, "error", err)
+	}
+	for _, s := range rep.Idle {
+		text := fmt.Sprintf("The terminal %s on %s was not used for %s and was ended; the next command opens a new one, without the old one's directory and variables.", s.Name, m.Name, m.opts.File.Tmux.Idle)
+		if err := to.Note(ctx, chat.ThreadID(s.Thread), fmt.Sprintf("idle/%s/%d", s.Name, time.Now().Unix()), text); err != nil {
+			m.opts.Log.ErrorContext(ctx, "a thread could not be told that its terminal was ended", "thread", s.Thread, "error", err)
+		}
+	}
+}

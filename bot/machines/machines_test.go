@@ -1,0 +1,151 @@
+package machines
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
+	"countersign/approvals/risk"
+	"countersign/internal/config"
+	"countersign/store"
+	"countersign/store/mem"
+	"countersign/targets/session"
+)
+
+// peers are replicas that share a store or not.
+type peers struct{ shared bool }
+
+func (p peers) Shared() bool { return p.shared }
+func (peers) Host() string   { return "pod-1" }
+func (p peers) Driver() string {
+	if p.shared {
+		return "bot/pod-1"
+	}
+	return ""
+}
+func (peers) Owns(store.Tx, string) bool             { return true }
+func (peers) Elsewhere(context.Context, string) bool { return false }
+func (peers) RunJob(ctx context.Context, _ string, run func(context.Context) error) error {
+	return run(ctx)
+}
+
+func options(t *testing.T, p peers) *Options {
+	t.Helper()
+	f, off := config.Defaults(), false
+	local := f.Targets["local"]
+	local.Tmux = &off
+	f.Targets = map[string]config.TargetConfig{"local": local, "web-1": {Kind: "ssh", Host: "web-1.test", User: "ops", Identities: []string{"/nowhere"}, KnownHosts: []string{"/nowhere"}}}
+	return &Options{
+		Env: config.Env{DataDir: t.TempDir(), Instance: "ops"}, File: f, Log: slog.New(slog.DiscardHandler),
+		DB: mem.Open(), Replicas: p, Redact: func(s string) string { return s }, Classify: risk.Judge,
+		Reads: func(string, bool) approvals.Reads { return approvals.ReadsPlain },
+	}
+}
+
+func TestReplicasShareOnlyTheMachinesThatTheyReach(t *testing.T) {
+	for shared, want := range map[bool]map[string]string{
+		true: {"local": "local@pod-1", "web-1": "web-1"}, false: {"local": "local", "web-1": "web-1"},
+	} {
+		s, err := NewSet(options(t, peers{shared}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for name, place := range want {
+			if got := s[name].place(); got != place {
+				t.Errorf("what is on %s is filed under %s, want %s", name, got, place)
+			}
+		}
+	}
+}
+
+func TestThisMachineIsOpenAtOnceAndOthersWhenTheyAreNeeded(t *testing.T) {
+	s, err := NewSet(options(t, peers{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.ConnectLocal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s["local"].State() == nil || s["web-1"].State() != nil {
+		t.Errorf("open: local %v, web-1 %v", s["local"].State() != nil, s["web-1"].State() != nil)
+	}
+	all, err := s.Tools(t.Context(), "local")
+	if err != nil || all["run_shell"] == nil || all["read_file"] == nil {
+		t.Errorf("the tools of this machine: %d, %v", len(all), err)
+	}
+	if _, err := s.Tools(t.Context(), "nowhere"); !errors.Is(err, ErrNotOpen) {
+		t.Errorf("a machine that is not there: %v", err)
+	}
+	if s.Terminals("local") || !s.Terminals("web-1") || s.NoTerminals() {
+		t.Error("a machine that was not reached may have terminals, one without tmux has none")
+	}
+	if len(s.Books()) != 0 {
+		t.Error("a machine without tmux has terminals")
+	}
+}
+
+func TestAPlainRunIsNotedUntilItEnds(t *testing.T) {
+	s, err := NewSet(options(t, peers{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	j := plainJournal{s["web-1"]} // its host notes how commands end
+	mark, err := j.Began(t.Context(), "web:1", "c1")
+	if err != nil || mark == "" {
+		t.Fatalf("%q %v", mark, err)
+	}
+	list, err := j.unknown(t.Context())
+	if err != nil || len(list) != 1 || list[0] != (session.Evidence{Thread: "web:1", Call: "c1"}) {
+		t.Errorf("%+v %v", list, err)
+	}
+	if err := j.Ended(t.Context(), "web:1", "c1"); err != nil {
+		t.Fatal(err)
+	}
+	if list, err = j.unknown(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("%+v %v", list, err)
+	}
+}
+
+func TestAThreadSeesItsOwnRecordingsOnly(t *testing.T) {
+	o := options(t, peers{})
+	s, err := NewSet(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r, err := s["local"].recorder("web:1", "ops", "main", 80, 24)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	shelf := Recordings{DataDir: o.Env.DataDir, Targets: s.Names()}
+	list, err := shelf.Of("web:1")
+	if err != nil || len(list) != 1 || list[0].Session != "local ops" {
+		t.Fatalf("%+v %v", list, err)
+	}
+	f, err := shelf.Open("web:1", list[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := io.ReadAll(f); err != nil || len(raw) == 0 {
+		t.Errorf("%d bytes, %v", len(raw), err)
+	}
+	_ = f.Close()
+	for thread, id := range map[chat.ThreadID]string{"web:2": list[0].ID, "web:1": "web-1:" + list[0].ID} {
+		if _, err := shelf.Open(thread, id); !errors.Is(err, chat.ErrGone) {
+			t.Errorf("%s of %s: %v", id, thread, err)
+		}
+	}
+	if list, err := shelf.Of("web:2"); err != nil || len(list) != 0 {
+		t.Errorf("another thread sees %+v, %v", list, err)
+	}
+}

@@ -1,0 +1,45 @@
+package bot
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"countersign/internal/config"
+)
+
+// Scratch builds a bot over a throw-away data directory, from the configuration of this
+// process as change leaves it: commands of one call must not fight a running bot for its
+// store. It asks no model. done ends it and removes the directory.
+func Scratch(ctx context.Context, stderr io.Writer, o Options, change func(*config.Env, *config.File) error) (*Bot, func(), error) {
+	e, f, err := config.Read()
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := os.MkdirTemp("", "countersign-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("a temporary directory cannot be made (%w); set TMPDIR to a directory that you may write", err)
+	}
+	remove := func() { _ = os.RemoveAll(dir) }
+	hostKeys := e.KnownHosts()
+	e.DataDir = dir
+	if os.Getenv("COUNTERSIGN_LOG_LEVEL") == "" {
+		e.LogLevel = "error"
+	}
+	if err := change(&e, &f); err != nil {
+		remove()
+		return nil, nil, err
+	}
+	log, err := e.Logger(stderr)
+	if err == nil {
+		var b *Bot
+		cwd, _ := os.Getwd()
+		o.NoModel, o.Dir, o.HostKeys = true, cwd, hostKeys
+		if b, err = New(ctx, e, f, log, o); err == nil {
+			return b, func() { b.Close(); remove() }, nil
+		}
+	}
+	remove()
+	return nil, nil, err
+}

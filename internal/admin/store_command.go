@@ -1,0 +1,71 @@
+package admin
+
+import (
+	"countersign/internal/cli"
+	"countersign/internal/config"
+
+	"github.com/spf13/cobra"
+)
+
+// StoreCommand is the command of that name.
+func StoreCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "store", Short: "Check, compact, prune or migrate the store", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.AddCommand(storeCheckCommand(), storeCompactCommand(), storePruneCommand(), storeMigrateCommand())
+	return c
+}
+
+func storeCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "check [FILE]", Short: "Check every page, every row and the audit record of the store, or of a backup; a line for each fault",
+		Long: `Check every page, every row and the audit record of the store of a stopped bot, or of a
+backup; a line for each fault. Where COUNTERSIGN_STORE names a database, its rows and the
+record are checked, while bots run or not.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return config.Errorf("store check takes one backup at most; see bot store check --help")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file := ""
+			if len(args) > 0 {
+				file = args[0]
+			}
+			return CheckStore(cmd.Context(), cmd.OutOrStdout(), file)
+		},
+	}
+}
+
+func storeCompactCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "compact", Short: "Write the store of a stopped bot anew, without the room that nothing uses", Args: cli.NoArguments("store compact"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return CompactStore(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+}
+
+func storePruneCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "prune", Short: "Remove what has outlived its use from the store, of a stopped bot or in a database; a running one does so every hour", Args: cli.NoArguments("store prune"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return PruneStore(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+}
+
+// BackupCommand is the command of that name.
+func BackupCommand() *cobra.Command {
+	var base string
+	c := &cobra.Command{
+		Use: "backup FILE", Short: "Write a consistent copy of the store to a new file, while the bot runs or not", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return Backup(cmd.Context(), cmd.OutOrStdout(), base, args[0])
+		},
+	}
+	c.Flags().StringVar(&base, "url", "", cli.URLFlag)
+	return c
+}

@@ -1,0 +1,89 @@
+// Package cli is what all commands of the program share: the root, what an error becomes,
+// and the streams. The commands themselves are with what they do (internal/admin,
+// internal/doctor) or in cmd/bot.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"countersign/internal/config"
+
+	"github.com/spf13/cobra"
+)
+
+// Status prints the error as one sentence and returns the exit status.
+func Status(err error, interrupted bool, w io.Writer) int {
+	if err != nil && (!interrupted || !errors.Is(err, context.Canceled)) {
+		_, _ = fmt.Fprintln(w, "bot: "+strings.ReplaceAll(err.Error(), "\n", " "))
+	}
+	var u *config.Error
+	switch {
+	case interrupted:
+		return 130
+	case err == nil:
+		return 0
+	case errors.As(err, &u):
+		return 2
+	}
+	return 1
+}
+
+// Root is the program with its commands. What is wrong with an argument or a flag is a
+// [config.Error].
+func Root(commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use:           "bot",
+		Short:         "A chat-ops bot that runs nothing mutating before a person countersigns it",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.Errorf("%v; see --help", err) })
+	c.CompletionOptions.DisableDefaultCmd = true
+	c.AddCommand(commands...)
+	for _, sub := range c.Commands() {
+		if args := sub.Args; args != nil {
+			sub.Args = func(cmd *cobra.Command, a []string) error {
+				if err := args(cmd, a); err != nil {
+					return config.Errorf("%s: %v; see bot %s --help", cmd.Name(), err, cmd.Name())
+				}
+				return nil
+			}
+		}
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return config.Errorf("there is no command %q; see bot --help", args[0])
+		}
+		return cmd.Help()
+	}
+	c.Args = cobra.ArbitraryArgs
+	return c
+}
+
+// NoArguments refuses arguments of the command of that name.
+func NoArguments(name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return config.Errorf("%s takes no arguments; see bot %s --help", name, name)
+		}
+		return nil
+	}
+}
+
+// URLFlag is what the flag --url of several commands says of itself.
+const URLFlag = "address of the running bot on this machine; default: where the running bot says that it is"
+
+// Streams are where a command reads and writes.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// StreamsOf are those of a command.
+func StreamsOf(cmd *cobra.Command) Streams {
+	return Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr()}
+}

@@ -1,0 +1,72 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"countersign/bot/console"
+	"countersign/internal/config"
+)
+
+// expiresSoon is when an expiring certificate is worth a warning: what renews
+// certificates usually does so a month before their end.
+const expiresSoon = 14 * 24 * time.Hour
+
+// consoleChecks look at how people come in to the console.
+func (d *doctor) consoleChecks(e config.Env, f config.File) []check {
+	c := f.Web
+	var list []check
+	if c.TLS.Cert != "" {
+		list = append(list, check{name: "web certificate", run: func(context.Context) result { return certified(c, time.Now()) }})
+	}
+	if c.OIDC.Issuer != "" {
+		list = append(list, check{name: "web sign-in", run: func(ctx context.Context) result { return vouched(ctx, e, f) }})
+	}
+	return list
+}
+
+// certified looks at the certificate's pair, names and time.
+func certified(c config.WebConfig, now time.Time) result {
+	pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
+	if err != nil {
+		return fails("%s and %s are no certificate and its key (%v)", c.TLS.Cert, c.TLS.Key, err).withFix("name files in PEM form that belong together, which the bot may read")
+	}
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		return fails("%s cannot be read (%v)", c.TLS.Cert, err).withFix("get a new certificate")
+	}
+	switch left := leaf.NotAfter.Sub(now); {
+	case now.Before(leaf.NotBefore):
+		return fails("%s is valid from %s on", c.TLS.Cert, leaf.NotBefore.UTC().Format(time.RFC3339)).withFix("set the clock, or get a certificate that is valid")
+	case left <= 0:
+		return fails("%s expired at %s", c.TLS.Cert, leaf.NotAfter.UTC().Format(time.RFC3339)).withFix("renew it; the bot takes up the new files by itself")
+	case left < expiresSoon:
+		return warns("%s expires in %s", c.TLS.Cert, left.Round(time.Hour)).withFix("renew it; the bot takes up the new files by itself")
+	}
+	if u, err := url.Parse(c.Origin); err == nil && u.Host != "" {
+		if err := leaf.VerifyHostname(u.Hostname()); err != nil {
+			return warns("%s is not for %s, the host of web.origin", c.TLS.Cert, u.Hostname()).withFix("get a certificate for that name")
+		}
+	}
+	return fine("%s, until %s", c.TLS.Cert, leaf.NotAfter.UTC().Format("2006-01-02"))
+}
+
+// vouched looks at the identity provider: whether it describes itself as the
+// configuration says.
+func vouched(ctx context.Context, e config.Env, f config.File) result {
+	client, err := console.IdentityProvider(f.Web.OIDC, e.OIDCSecret, slog.New(slog.DiscardHandler))
+	if err == nil {
+		_, _, err = client.Begin(ctx, f.Web.Origin+"/oidc/callback")
+	}
+	switch {
+	case err != nil:
+		return said("FAIL", err.Error(), "check web.oidc.issuer and the network")
+	case e.OIDCSecret == "":
+		return warns("%s is there, and OIDC_CLIENT_SECRET is not set, which only public clients do without", f.Web.OIDC.Issuer).withFix("set it, or OIDC_CLIENT_SECRET_FILE")
+	}
+	return fine("%s sends people back to %s/oidc/callback", f.Web.OIDC.Issuer, f.Web.Origin)
+}

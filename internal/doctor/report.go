@@ -1,0 +1,172 @@
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// result is what one check of the doctor found: a label, a sentence, and what to do.
+type result struct {
+	label string // ok, warn, FAIL or skip
+	text  string // what was found
+	fix   string // what to do about it; every failure has one
+}
+
+// The labels. A warning works and somebody should know of it; only a failure
+// changes the exit status.
+func fine(format string, a ...any) result {
+	return result{label: "ok", text: fmt.Sprintf(format, a...)}
+}
+func warns(format string, a ...any) result {
+	return result{label: "warn", text: fmt.Sprintf(format, a...)}
+}
+func fails(format string, a ...any) result {
+	return result{label: "FAIL", text: fmt.Sprintf(format, a...)}
+}
+func skips(format string, a ...any) result {
+	return result{label: "skip", text: fmt.Sprintf(format, a...)}
+}
+
+// mending says what to do about it.
+func (r result) withFix(format string, a ...any) result {
+	r.fix = fmt.Sprintf(format, a...)
+	return r
+}
+
+// said is a sentence of another part of the bot, which has the form "what is wrong;
+// what to do". fix is what to do where the sentence does not say.
+func said(label, sentence, fix string) result {
+	text, todo := parted(sentence)
+	if todo == "" && (label == "FAIL" || label == "warn") {
+		todo = fix
+	}
+	return result{label, text, todo}
+}
+
+// parted takes a sentence apart at its first semicolon that is not within brackets
+// or quotes.
+func parted(s string) (text, fix string) {
+	depth, quoted := 0, false
+	for i, c := range s {
+		switch {
+		case c == '"':
+			quoted = !quoted
+		case c == '(':
+			depth++
+		case c == ')' && depth > 0:
+			depth--
+		case c == ';' && depth == 0 && !quoted && strings.HasPrefix(s[i:], "; "):
+			return s[:i], strings.TrimSpace(s[i+2:])
+		}
+	}
+	return s, ""
+}
+
+// report prints what was found. It belongs to one goroutine.
+type report struct {
+	out    io.Writer
+	asJSON bool
+	hide   func(string) string // takes secrets out; nil takes none
+	began  time.Time
+
+	ran   int
+	count map[string]int // by the labels
+	err   error          // of the first line that could not be written
+}
+
+// finding is one check of doctor --json.
+type finding struct {
+	Check  string `json:"check"`
+	Result string `json:"result"` // ok, warn, fail or skip
+	Text   string `json:"text"`
+	// Mend says what to do; there for every fail and for warnings that can be mended.
+	Fix     string  `json:"mend,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
+// totals is the last line of doctor --json.
+type totals struct {
+	Checks  int     `json:"checks"`
+	OK      int     `json:"ok"`
+	Warn    int     `json:"warn"`
+	Fail    int     `json:"fail"`
+	Skip    int     `json:"skip"`
+	Seconds float64 `json:"seconds"`
+	Status  int     `json:"status"` // the exit status
+}
+
+// add reports one check; took is 0 for one that only looked at the configuration.
+func (p *report) add(name string, r result, took time.Duration) {
+	p.ran++
+	if p.count == nil {
+		p.count = map[string]int{}
+	}
+	p.count[r.label]++
+	text, fix := p.line(r.text), p.line(r.fix)
+	if p.asJSON {
+		p.encode(finding{Check: name, Result: strings.ToLower(r.label), Text: text, Fix: fix, Seconds: seconds(took)})
+		return
+	}
+	if fix != "" {
+		text += "; " + fix
+	}
+	p.write(fmt.Sprintf("%-4s %s: %s\n", r.label, name, text))
+}
+
+// end reports the totals; its error is that of the first line that was not written.
+func (p *report) end(status int) error {
+	if p.asJSON {
+		p.encode(totals{
+			Checks: p.ran, OK: p.count["ok"], Warn: p.count["warn"], Fail: p.count["FAIL"], Skip: p.count["skip"],
+			Seconds: seconds(time.Since(p.began)), Status: status,
+		})
+	}
+	return p.err
+}
+
+// line is a text on one line, without secrets.
+func (p *report) line(s string) string {
+	s = strings.ReplaceAll(s, "\n", " ")
+	if p.hide != nil {
+		s = p.hide(s)
+	}
+	return s
+}
+
+func (p *report) encode(v any) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil && p.err == nil {
+		p.err = err
+	}
+	p.write(b.String())
+}
+
+func (p *report) write(s string) {
+	if _, err := io.WriteString(p.out, s); err != nil && p.err == nil {
+		p.err = err
+	}
+}
+
+// seconds is a time for JSON, in milliseconds' steps.
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
+
+// sized is a number of bytes for people.
+func sized(n uint64) string {
+	const step = 1024
+	if n < step {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	f, units := float64(n)/step, []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	for f >= step && len(units) > 1 {
+		f, units = f/step, units[1:]
+	}
+	if f >= 10 {
+		return fmt.Sprintf("%.0f %s", f, units[0])
+	}
+	return fmt.Sprintf("%.1f %s", f, units[0])
+}
