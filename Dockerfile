@@ -14,7 +14,11 @@ COPY . .
 ARG VERSION=0.0.0-dev
 ARG COMMIT=unknown
 ARG CGO_ENABLED=1
-RUN deploy/build.sh /out
+RUN set -eu; \
+    deploy/build.sh /out; \
+    mkdir /out/bin; \
+    mv /out/bot /out/bin/; \
+    [ ! -f /out/countersign-parser ] || mv /out/countersign-parser /out/bin/
 
 FROM ${BASE} AS runtime
 # Caches, logs and the linker's notes go: they would differ from build to build. Setuid
@@ -35,7 +39,7 @@ RUN set -eu; \
     echo 'countersign:x:65532:' >>/etc/group; \
     install -d -m 0770 -o 65532 -g 0 /var/lib/countersign
 COPY --from=build /out/LICENSE /out/THIRD_PARTY_LICENSES /out/example.yaml /usr/share/doc/countersign/
-COPY --from=build /out/bot /out/countersign-parse[r] /usr/local/bin/
+COPY --from=build /out/bin/ /usr/local/bin/
 
 ENV HOME=/var/lib/countersign \
     LANG=C.UTF-8 \

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Builds the program, with cgo the parser of the code index, on Linux the helper for other
-# machines, and the terms of what is linked in: bot, countersign-parser, countersign-lock,
-# THIRD_PARTY_LICENSES, LICENSE and example.yaml.
+# Builds the program, with a C compiler the parser of the code indexer, on Linux the helper
+# for other machines, and the terms of what is linked in: bot, countersign-parser,
+# countersign-lock, THIRD_PARTY_LICENSES, LICENSE and example.yaml.
 # release.sh and the Dockerfile call it.
 #
 #   deploy/build.sh DIRECTORY
 #
 #   VERSION, COMMIT     what "bot version" shows
 #   CGO_ENABLED         1: with the parser, whose grammars are C. 0: without it, and so
-#                       without symbols in the code index. All are static programs.
+#                       without symbols in the code indexer. All are static programs.
 set -eu
 
 fail() { echo "build.sh: $*" >&2; exit 1; }
@@ -27,29 +27,31 @@ cd "$(dirname "$0")/.."
 export GOFLAGS=-mod=readonly GOWORK=off LC_ALL=C TZ=UTC
 umask 022
 goos=$(go env GOOS) cgo=$(go env CGO_ENABLED)
-ldflags="-s -w -buildid= -X main.version=$version -X main.commit=$COMMIT"
+ldflags="-s -w -buildid= -X main.version=$version"
 
 mkdir -p "$out"
-CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$out/bot" ./cmd/bot
+CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$ldflags -X main.commit=$COMMIT" -o "$out/bot" ./cmd/bot
 programs=./cmd/bot
 if [ "$cgo" = 1 ]; then
-	[ "$goos" != linux ] || ldflags="$ldflags -linkmode external -extldflags -static"
-	go build -trimpath -buildvcs=false -tags netgo,osusergo -ldflags "$ldflags" -o "$out/countersign-parser" ./cmd/countersign-parser
+	# Static with C too.
+	[ "$goos" != linux ] || static="-linkmode external -extldflags -static"
+	go build -trimpath -buildvcs=false -tags netgo,osusergo -ldflags "$ldflags ${static:-}" -o "$out/countersign-parser" ./cmd/countersign-parser
 	programs="$programs ./cmd/countersign-parser"
 fi
 if [ "$goos" = linux ]; then
 	# Of modules that the program has, too.
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X main.version=$version" -o "$out/countersign-lock" ./cmd/countersign-lock
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$out/countersign-lock" ./cmd/countersign-lock
 fi
 
 # What the program is made of, with the terms under which others gave it.
 notices=$out/THIRD_PARTY_LICENSES
 {
-	echo "The programs hold the Go standard library and these modules."
+	echo "The program holds the Go standard library and these modules."
 	printf '\n===== Go %s\n\n' "$(go env GOVERSION)"
 	cat "$(go env GOROOT)/LICENSE"
 } >"$notices"
-go list -deps -tags netgo,osusergo -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' $programs | sort -u >"$out/modules"
+# shellcheck disable=SC2086 # two packages
+go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' $programs | sort -u >"$out/modules"
 while read -r module at where; do
 	found=
 	for file in "$where"/LICENSE* "$where"/LICENCE* "$where"/COPYING* "$where"/NOTICE*; do
@@ -80,7 +82,7 @@ if [ "$cgo" = 1 ]; then
 	fi
 fi
 cp LICENSE docs/example.yaml "$out/"
-chmod 755 "$out/bot"
-[ "$cgo" != 1 ] || chmod 755 "$out/countersign-parser"
-[ "$goos" != linux ] || chmod 755 "$out/countersign-lock"
+for file in bot countersign-parser countersign-lock; do
+	[ ! -f "$out/$file" ] || chmod 755 "$out/$file"
+done
 chmod 644 "$notices" "$out/LICENSE" "$out/example.yaml"

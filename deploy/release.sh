@@ -11,10 +11,10 @@
 #   SOURCE_DATE_EPOCH   the time of every file in the archive, in seconds since 1970;
 #                       default: the time of that commit
 #   GOOS, GOARCH        the platform; default: this machine's
-#   CGO_ENABLED         1: with countersign-parser, whose grammars are C; needs a C compiler
-#                       and its static library (Debian: gcc, libc6-dev). 0: without symbols
-#                       in the code index. Default: what Go finds. All are static programs
-#                       on Linux.
+#   CGO_ENABLED         1: with the parser of the code indexer, whose grammars are C; needs
+#                       a C compiler and its static library (Debian: gcc, libc6-dev). 0:
+#                       without it, and so without symbols in the indexer. Default: what Go
+#                       finds. All are static programs on Linux.
 #   DEB_MAINTAINER      who the Debian package says looks after it
 #
 # It signs nothing, uploads nothing and makes no tag.
@@ -64,9 +64,9 @@ mkdir "$dir/docs"
 cp docs/*.md "$dir/docs/"
 cp deploy/countersign.service deploy/README.md CHANGELOG.md SECURITY.md "$dir/"
 find "$dir" -type f -exec chmod 644 {} +
-chmod 755 "$dir" "$dir/docs" "$dir/bot"
-for program in countersign-parser countersign-lock; do
-	[ ! -f "$dir/$program" ] || chmod 755 "$dir/$program"
+chmod 755 "$dir" "$dir/docs"
+for file in bot countersign-parser countersign-lock; do
+	[ ! -f "$dir/$file" ] || chmod 755 "$dir/$file"
 done
 
 archive=$name.tar.gz
@@ -74,17 +74,12 @@ tar --create --format=gnu --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --
 	--directory "$work" "$name" >"$work/archive.tar"
 gzip -n -9 <"$work/archive.tar" >"$work/$archive"
 
-# It reads a program and runs here, whatever the program is built for.
-parts() {
-	SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH GOOS=$(go env GOHOSTOS) GOARCH=$(go env GOHOSTARCH) CGO_ENABLED=0 \
-		go run ./deploy/sbom -version "$version" -commit "$COMMIT" -modcache "$(go env GOMODCACHE)" "$dir/$1" >"$work/$2"
-}
-sbom=$name.cdx.json parser_sbom=
-parts bot "$sbom"
-if [ "$cgo" = 1 ]; then
-	parser_sbom=$name.parser.cdx.json
-	parts countersign-parser "$parser_sbom"
-fi
+# It reads the programs and runs here, whatever they are built for.
+parser=
+[ ! -f "$dir/countersign-parser" ] || parser=$dir/countersign-parser
+sbom=$name.cdx.json
+SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH GOOS=$(go env GOHOSTOS) GOARCH=$(go env GOHOSTARCH) CGO_ENABLED=0 \
+	go run ./deploy/sbom -version "$version" -commit "$COMMIT" -modcache "$(go env GOMODCACHE)" "$dir/bot" ${parser:+"$parser"} >"$work/$sbom"
 
 # The package of Debian and what comes from it: the content of the archive below
 # /opt/countersign, and the unit where packages have theirs.
@@ -132,14 +127,14 @@ else
 	find "$root" -type f -exec chmod 644 {} +
 	chmod 700 "$root/etc/countersign/credentials"
 	chmod 600 "$root/etc/countersign/environment" # people put secrets there all the same
-	[ ! -f "$root/opt/countersign/countersign-parser" ] || chmod 755 "$root/opt/countersign/countersign-parser"
+	[ -z "$parser" ] || chmod 755 "$root/opt/countersign/countersign-parser"
 	chmod 755 "$root/opt/countersign/bot" "$root/usr/libexec/countersign/countersign-lock" "$root/DEBIAN/postinst" "$root/DEBIAN/prerm" "$root/DEBIAN/postrm"
 	find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 	# gzip, since what xz writes depends on the number of processors.
 	SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH dpkg-deb --root-owner-group -Zgzip -z9 --build "$root" "$work/$deb" >/dev/null
 fi
 
-for file in "$archive" "$sbom" ${parser_sbom:+"$parser_sbom"} ${deb:+"$deb"}; do
+for file in "$archive" "$sbom" ${deb:+"$deb"}; do
 	mv "$work/$file" "$out/$file"
 	echo "$out/$file (cgo=$cgo)"
 done

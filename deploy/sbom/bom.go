@@ -44,20 +44,34 @@ func assemble(ctx context.Context, p *program, stamp time.Time, terms func(path,
 		return nil, err
 	}
 	parts := []cdx.Component{std}
-	for _, dep := range p.info.Deps {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		c, err := moduleComponent(dep, terms)
-		if err != nil {
-			return nil, err
-		}
-		if dep.Path == treeSitter {
-			c.Components = grammars(p.grammars, c.Version)
-		}
-		parts = append(parts, c)
+	for _, h := range p.helpers {
+		parts = append(parts, h.helper())
 	}
-	if p.glibc {
+	glibc := false
+	versions := map[string]string{}
+	for _, q := range append([]*program{p}, p.helpers...) {
+		glibc = glibc || q.glibc
+		for _, dep := range q.info.Deps {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if at, ok := versions[dep.Path]; ok && at == dep.Version {
+				continue
+			} else if ok {
+				return nil, fmt.Errorf("%s was built with %s %s and another of the programs with %s; build them from one source", q.name, dep.Path, dep.Version, at)
+			}
+			versions[dep.Path] = dep.Version
+			c, err := moduleComponent(dep, terms)
+			if err != nil {
+				return nil, err
+			}
+			if dep.Path == treeSitter {
+				c.Components = grammars(q.grammars, c.Version)
+			}
+			parts = append(parts, c)
+		}
+	}
+	if glibc {
 		parts = append(parts, cdx.Component{
 			BOMRef: "glibc", Type: cdx.ComponentTypeLibrary, Name: "glibc", Scope: cdx.ScopeRequired,
 			Description: "The GNU C library, linked in statically. The program does not say which version.",
@@ -104,6 +118,18 @@ func (p *program) component() *cdx.Component {
 	}
 	if len(props) > 0 {
 		c.Properties = &props
+	}
+	return c
+}
+
+// helper is a program that is given away with another one.
+func (p *program) helper() cdx.Component {
+	c := cdx.Component{
+		BOMRef: "program:" + p.name, Type: cdx.ComponentTypeApplication, Name: p.name, Version: p.version, Scope: cdx.ScopeOptional,
+		Hashes: &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(p.sum[:])}},
+	}
+	if p.compiler != "" {
+		c.Properties = &[]cdx.Property{{Name: propCompiler, Value: p.compiler}}
 	}
 	return c
 }

@@ -1,6 +1,8 @@
 // Command sbom writes the list of what a built program is made of, as CycloneDX 1.6 JSON.
 //
-//	go run ./deploy/sbom [-version V] [-commit C] [-modcache DIR] BINARY > sbom.cdx.json
+//	go run ./deploy/sbom [-version V] [-commit C] [-modcache DIR] BINARY [HELPER ...] > sbom.cdx.json
+//
+// HELPER is a program that is given away with the first one and has parts of its own.
 //
 // Everything comes from the program itself (the build information that the go command puts
 // into it, names of linked C grammars, sections of a static C library) and from the source of
@@ -47,7 +49,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 	flags := flag.NewFlagSet("sbom", flag.ContinueOnError)
 	flags.SetOutput(errs)
 	flags.Usage = func() {
-		_, _ = fmt.Fprintln(errs, "usage: sbom [-version V] [-commit C] [-modcache DIR] BINARY > sbom.cdx.json")
+		_, _ = fmt.Fprintln(errs, "usage: sbom [-version V] [-commit C] [-modcache DIR] BINARY [HELPER ...] > sbom.cdx.json")
 		flags.PrintDefaults()
 	}
 	version := flags.String("version", "", "the program's version; it must be in the program")
@@ -56,9 +58,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() != 1 {
+	if flags.NArg() == 0 {
 		flags.Usage()
-		return fmt.Errorf("there are %d arguments; give the program's file, and nothing else after the flags", flags.NArg())
+		return errors.New("there are 0 arguments; give the program's file")
 	}
 	if *cache == "" {
 		*cache = moduleCache(getenv)
@@ -73,6 +75,14 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 	}
 	if err := p.named(*version, *commit); err != nil {
 		return err
+	}
+	for _, path := range flags.Args()[1:] {
+		h, err := read(path)
+		if err != nil {
+			return err
+		}
+		h.version = p.version
+		p.helpers = append(p.helpers, h)
 	}
 	bom, err := assemble(ctx, p, stamp, func(path, version string) ([]licence, error) { return licences(*cache, path, version) })
 	if err != nil {

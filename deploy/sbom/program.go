@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ var grammarCall = regexp.MustCompile(regexp.QuoteMeta(treeSitter) + `/([a-z0-9_/
 
 // program is what a built program says of itself.
 type program struct {
+	name     string // of its file
 	info     *buildinfo.BuildInfo
 	sum      [sha256.Size]byte // of the whole file
 	grammars []string          // packages below treeSitter, sorted
@@ -28,6 +30,7 @@ type program struct {
 	compiler string            // of the parts in C, as it signed them; "" when it did not
 
 	version, commit string
+	helpers         []*program // other programs that are given away with it
 
 	bytes []byte
 }
@@ -42,7 +45,7 @@ func read(path string) (*program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s does not say what it was built from (%w); give a program that the go command built", path, err)
 	}
-	p := &program{info: info, sum: sha256.Sum256(data), bytes: data}
+	p := &program{name: filepath.Base(path), info: info, sum: sha256.Sum256(data), bytes: data}
 	for _, m := range grammarCall.FindAllSubmatch(data, -1) {
 		p.grammars = append(p.grammars, string(m[1]))
 	}

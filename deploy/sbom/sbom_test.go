@@ -121,6 +121,27 @@ func TestARealProgram(t *testing.T) {
 	}
 }
 
+// A helper has its own line with its hash, and its parts are in the list once.
+func TestAHelperThatIsGivenAwayToo(t *testing.T) {
+	p, h := built(), built()
+	h.name, h.sum = "countersign-parser", sha256.Sum256([]byte("the helper"))
+	p.glibc, p.compiler, p.grammars, p.info.Deps = false, "", nil, p.info.Deps[1:]
+	p.helpers = []*program{h}
+	got := text(t, p, time.Time{})
+	valid(t, got)
+	for part, n := range map[string]int{
+		`"name": "countersign-parser"`: 1, `"name": "glibc"`: 1, `"name": "tree-sitter grammar bash"`: 1, `"name": "github.com/Big/Case"`: 1, `GCC: (Debian`: 1,
+	} {
+		if c := bytes.Count(got, []byte(part)); c != n {
+			t.Errorf("%s is there %d times", part, c)
+		}
+	}
+	h.info.Deps[1].Version = "v3.0.0"
+	if _, err := assemble(t.Context(), p, time.Time{}, oneLicence); err == nil || !strings.Contains(err.Error(), "build them from one source") {
+		t.Error(err)
+	}
+}
+
 func TestAProgramThatCannotBeListedIsRefused(t *testing.T) {
 	bare := filepath.Join(t.TempDir(), "bare")
 	if err := os.WriteFile(bare, []byte("#!/bin/sh\n"), 0o600); err != nil {
@@ -137,7 +158,7 @@ func TestAProgramThatCannotBeListedIsRefused(t *testing.T) {
 		want string
 	}{
 		{"no program at all", nil, nil, "there are 0 arguments"},
-		{"two programs", []string{self, self}, nil, "there are 2 arguments"},
+		{"a helper that is no program of Go", []string{self, bare}, nil, "give a program that the go command built"},
 		{"a file that is not there", []string{bare + "x"}, nil, "cannot be read"},
 		{"a file that is no program of Go", []string{bare}, nil, "give a program that the go command built"},
 		// The text must not be in the test's own program in one piece.
