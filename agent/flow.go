@@ -43,7 +43,7 @@ type timer struct {
 // transcript alone.
 func (w *worker) flow(ctx context.Context, s step) error {
 	n := s.turn
-	wf, err := workflow.Parse(n.begin.Name, []byte(n.begin.Source))
+	wf, err := workflow.Stored(n.begin.Name, []byte(n.begin.Source))
 	if err != nil {
 		return w.flowEnded(ctx, s, nil, workflow.Step{Kind: workflow.KindFailed, Reason: "the workflow as it was stored cannot be read: " + err.Error()})
 	}
@@ -143,7 +143,7 @@ func (w *worker) ticks(tx store.Tx, n *turn, wf *workflow.Workflow) {
 // flowStopped shows of a workflow that a person stopped it, and takes the buttons of its
 // question away.
 func (w *worker) flowStopped(tx store.Tx, n *turn, by chat.User) {
-	if wf, err := workflow.Parse(n.begin.Name, []byte(n.begin.Source)); err == nil {
+	if wf, err := workflow.Stored(n.begin.Name, []byte(n.begin.Source)); err == nil {
 		text := workflow.TicksStopped(wf, n.begin.Inputs, w.past(n), by.Name)
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "flow/" + n.scope, Text: w.a.cfg.Redact(text), Quiet: true})
 	}

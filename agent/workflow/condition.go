@@ -7,345 +7,227 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	cel "countersign/internal/condition"
 )
 
-// A condition compares templates with literals:
-//
-//	either = both { "or" both }
-//	both   = one { "and" one }
-//	one    = "not" one | "(" either ")" | template [ operator literal ]
-//
-// The operators are == != < <= > >= contains matches; the literals are 'text', "text",
-// numbers, true and false. A template that is true or false may stand alone.
-type condition interface {
-	// holds returns an error where a value cannot be compared; the whole condition then
-	// counts as false.
-	holds(e env) (bool, error)
-	refs() []*ref
-}
-
+// Limits of one condition.
 const (
-	maxCondition = 1000 // bytes
-	maxNesting   = 30
+	maxCondition     = 1000 // bytes
+	maxConditionCost = 200_000
 )
 
-type allOf []condition
+// condition is a compiled `if`: CEL over inputs.NAME and steps.ID.output, exit_code and ok,
+// with _ for each - of a name.
+type condition struct {
+	cel  *cel.Condition
+	uses map[string]*ref // by the name in CEL
+}
 
-func (c allOf) holds(e env) (bool, error) {
-	for _, x := range c {
-		if ok, err := x.holds(e); err != nil || !ok {
-			return false, err
+// celName is what a template is called in a condition.
+func (r *ref) celName() string {
+	name := "inputs." + r.input
+	if r.input == "" {
+		name = "steps." + r.name + "." + r.field
+	}
+	return strings.ReplaceAll(name, "-", "_")
+}
+
+func (r *ref) celType() cel.Type {
+	switch {
+	case r.kind == boolean:
+		return cel.Bool
+	case r.whole:
+		return cel.Int
+	case r.kind == numeric:
+		return cel.Number
+	}
+	return cel.Text
+}
+
+// all returns everything that a template could stand for.
+func (n names) all() map[string]*ref {
+	out := map[string]*ref{}
+	add := func(src string) {
+		if r, err := n.ref(src); err == nil {
+			out[r.celName()] = r
 		}
 	}
-	return true, nil
-}
-
-type anyOf []condition
-
-func (c anyOf) holds(e env) (bool, error) {
-	for _, x := range c {
-		if ok, err := x.holds(e); err != nil || ok {
-			return ok, err
-		}
+	for _, in := range n.inputs {
+		add("${inputs." + in.Name + "}")
 	}
-	return false, nil
-}
-
-type negation struct{ of condition }
-
-func (c negation) holds(e env) (bool, error) {
-	ok, err := c.of.holds(e)
-	return err == nil && !ok, err
-}
-
-func (c allOf) refs() []*ref    { return refsOf(c) }
-func (c anyOf) refs() []*ref    { return refsOf(c) }
-func (c negation) refs() []*ref { return c.of.refs() }
-
-func refsOf(list []condition) []*ref {
-	var out []*ref
-	for _, c := range list {
-		out = append(out, c.refs()...)
+	for _, s := range n.steps {
+		for _, id := range []string{s.id, s.alias} {
+			for _, field := range []string{"output", "exit_code", "ok"} {
+				if id != "" {
+					add("${steps." + id + "." + field + "}")
+				}
+			}
+		}
 	}
 	return out
 }
 
-// comparison is one template against one literal.
-type comparison struct {
-	ref *ref
-	op  string
-	lit literal
-	re  *regexp.Regexp
-}
+// speaksOf finds the names in a condition that cannot be read, for a sentence about them.
+var speaksOf = regexp.MustCompile(`\b(?:inputs\.[A-Za-z0-9_]+|steps\.[A-Za-z0-9_]+\.[A-Za-z0-9_]+)`)
 
-type literal struct {
-	kind kindOf
-	s    string
-	n    float64
-}
-
-func (c *comparison) refs() []*ref { return []*ref{c.ref} }
-
-func (c *comparison) holds(e env) (bool, error) {
-	v, err := e.get(c.ref)
-	if err == nil && v.none != "" {
-		err = fmt.Errorf("%s has no value: %s", c.ref.src, v.none)
-	}
-	if err != nil {
-		return false, err
-	}
-	switch {
-	case c.op == "contains":
-		return strings.Contains(v.s, c.lit.s), nil
-	case c.op == "matches":
-		return c.re.MatchString(v.s), nil
-	case c.lit.kind == numeric:
-		n, err := strconv.ParseFloat(strings.TrimSpace(v.s), 64)
-		if err != nil || n != n {
-			return false, fmt.Errorf("%s is %s, which is no number", c.ref.src, quoted(v.s))
-		}
-		return ordered(c.op, n, c.lit.n), nil
-	}
-	return (v.s == c.lit.s) == (c.op == "=="), nil
-}
-
-func ordered(op string, a, b float64) bool {
-	switch op {
-	case "==":
-		return a == b
-	case "!=":
-		return a != b
-	case "<":
-		return a < b
-	case "<=":
-		return a <= b
-	case ">":
-		return a > b
-	default:
-		return a >= b
-	}
-}
-
-// parseCondition reads a condition. Its error names the position, counted in characters
-// from 1.
-func (n names) parseCondition(s string) (condition, error) {
-	if len(s) > maxCondition {
+// parseCondition reads a condition.
+func (n names) parseCondition(src string) (*condition, error) {
+	if len(src) > maxCondition {
 		return nil, fmt.Errorf("it is longer than %d bytes; make it shorter", maxCondition)
 	}
-	p := &conditionParser{names: n, src: s}
-	c, err := p.whole()
-	if err != nil {
-		return nil, fmt.Errorf("position %d: %w", utf8.RuneCountInString(s[:min(p.at, len(s))])+1, err)
-	}
-	return c, nil
-}
-
-type conditionParser struct {
-	names names
-	src   string
-	at    int // where the token begins that is next, or the one with the mistake
-	next  int // where it ends
-	tok   string
-	depth int
-}
-
-var conditionToken = regexp.MustCompile(`^(?:\$\{[^}]*\}|'[^']*'|"[^"]*"|==|!=|<=|>=|<|>|\(|\)|-?[0-9]+(?:\.[0-9]+)?|[A-Za-z_]+)`)
-
-// step reads the next token; "" is the end.
-func (p *conditionParser) step() error {
-	p.at = p.next
-	for p.at < len(p.src) && strings.IndexByte(" \t\n\r", p.src[p.at]) >= 0 {
-		p.at++
-	}
-	p.tok = conditionToken.FindString(p.src[p.at:])
-	p.next = p.at + len(p.tok)
-	if p.tok == "" && p.at < len(p.src) {
-		return fmt.Errorf("%s cannot be read; write a template, an operator or a literal, and text in quotes", quoted(p.src[p.at:]))
-	}
-	return nil
-}
-
-func (p *conditionParser) whole() (condition, error) {
-	if err := p.step(); err != nil {
-		return nil, err
-	}
-	c, err := p.either()
-	if err == nil && p.tok != "" {
-		err = fmt.Errorf("%s is one too many; join comparisons with and, or, not", quoted(p.tok))
-	}
-	return c, err
-}
-
-func (p *conditionParser) either() (condition, error) {
-	list, err := p.list("or", p.both)
-	if len(list) == 1 || err != nil {
-		return first(list), err
-	}
-	return anyOf(list), nil
-}
-
-func (p *conditionParser) both() (condition, error) {
-	list, err := p.list("and", p.one)
-	if len(list) == 1 || err != nil {
-		return first(list), err
-	}
-	return allOf(list), nil
-}
-
-func first(list []condition) condition {
-	if len(list) == 0 {
-		return nil
-	}
-	return list[0]
-}
-
-func (p *conditionParser) list(word string, item func() (condition, error)) ([]condition, error) {
-	var out []condition
-	for {
-		c, err := item()
-		if err != nil {
-			return nil, err
-		}
-		if out = append(out, c); p.tok != word {
-			return out, nil
-		}
-		if err := p.step(); err != nil {
-			return nil, err
-		}
-	}
-}
-
-func (p *conditionParser) one() (condition, error) {
-	if p.depth++; p.depth > maxNesting {
-		return nil, fmt.Errorf("it is nested deeper than %d levels; make it simpler", maxNesting)
-	}
-	defer func() { p.depth-- }()
-	switch {
-	case p.tok == "":
-		return nil, errors.New("it ends too early; write a comparison such as ${steps.ID.exit_code} == 0")
-	case p.tok == "not":
-		if err := p.step(); err != nil {
-			return nil, err
-		}
-		c, err := p.one()
-		return negation{c}, err
-	case p.tok == "(":
-		return p.group()
-	case strings.HasPrefix(p.tok, "${"):
-		return p.comparison()
-	}
-	return nil, fmt.Errorf("%s stands where a template must; begin with ${inputs.NAME} or ${steps.ID.output}", quoted(p.tok))
-}
-
-func (p *conditionParser) group() (condition, error) {
-	open := p.at
-	if err := p.step(); err != nil {
-		return nil, err
-	}
-	c, err := p.either()
+	base, err := cel.New(maxCondition, maxConditionCost)
 	if err != nil {
 		return nil, err
 	}
-	if p.tok != ")" {
-		p.at = open
-		return nil, errors.New("this ( is never closed; add )")
+	uses := n.all()
+	types := map[string]cel.Type{}
+	for name, r := range uses {
+		types[name] = r.celType()
 	}
-	return c, p.step()
-}
-
-var operators = []string{"==", "!=", "<", "<=", ">", ">=", "contains", "matches"}
-
-func (p *conditionParser) comparison() (condition, error) {
-	r, err := p.names.ref(p.tok)
+	language, err := base.With(types, nil)
 	if err != nil {
 		return nil, err
 	}
-	begin := p.at
-	if err := p.step(); err != nil {
-		return nil, err
-	}
-	c := &comparison{ref: r, op: p.tok}
-	switch {
-	case p.tok == "" || p.tok == ")" || p.tok == "and" || p.tok == "or":
-		if r.kind != boolean {
-			p.at = begin
-			return nil, fmt.Errorf("%s alone is neither true nor false; compare it with a literal", r.src)
-		}
-		c.op, c.lit = "==", literal{kind: boolean, s: "true"}
-		return c, nil
-	case !slices.Contains(operators, p.tok):
-		return nil, fmt.Errorf("%s is no operator; use one of %s", quoted(p.tok), strings.Join(operators, " "))
-	}
-	if err := p.step(); err != nil {
-		return nil, err
-	}
-	if c.lit, err = p.literal(); err != nil {
-		return nil, err
-	}
-	if err := c.check(); err != nil {
-		return nil, err
-	}
-	return c, p.step()
-}
-
-func (p *conditionParser) literal() (literal, error) {
-	switch t := p.tok; {
-	case t == "true" || t == "false":
-		return literal{kind: boolean, s: t}, nil
-	case len(t) >= 2 && (t[0] == '\'' || t[0] == '"'):
-		return literal{kind: textual, s: t[1 : len(t)-1]}, nil
-	case t != "" && (t[0] == '-' || t[0] >= '0' && t[0] <= '9'):
-		n, err := strconv.ParseFloat(t, 64)
-		if err != nil {
-			return literal{}, fmt.Errorf("the number %s is too large", quoted(t))
-		}
-		return literal{kind: numeric, s: t, n: n}, nil
-	case strings.HasPrefix(t, "${"):
-		return literal{}, errors.New("a template is compared with a literal, not with another template")
-	}
-	return literal{}, fmt.Errorf("%s is no literal; write text in quotes, a number, true or false", quoted(p.tok))
-}
-
-// check refuses comparisons that can never be made.
-func (c *comparison) check() error {
-	order := c.op != "==" && c.op != "!="
-	switch {
-	case c.op == "contains" || c.op == "matches":
-		if c.ref.kind != textual || c.lit.kind != textual {
-			return fmt.Errorf("%s takes a template that is text and a literal in quotes", c.op)
-		}
-		if c.op == "matches" {
-			re, err := whole(c.lit.s)
-			if err != nil {
-				return err
+	c, err := language.Compile(src)
+	if err != nil {
+		for _, name := range speaksOf.FindAllString(src, -1) {
+			if uses[name] != nil {
+				continue
 			}
-			c.re = re
+			if _, err := n.ref("${" + name + "}"); err != nil {
+				return nil, err
+			}
 		}
-	case c.ref.kind == boolean && (order || c.lit.kind != boolean):
-		return fmt.Errorf("%s is true or false; compare it with == or != to one of them", c.ref.src)
-	case c.ref.kind == numeric && c.lit.kind != numeric:
-		return fmt.Errorf("%s is a number; compare it with a number, without quotes", c.ref.src)
-	case c.ref.kind == textual && c.lit.kind == boolean:
-		return fmt.Errorf("%s is text; put the literal in quotes", c.ref.src)
-	case order && c.lit.kind != numeric:
-		return fmt.Errorf("%s compares numbers; write the literal without quotes", c.op)
+		return nil, err
 	}
-	return nil
+	out := &condition{cel: c, uses: map[string]*ref{}}
+	for _, name := range c.Names() {
+		if uses[name] != nil {
+			out.uses[name] = uses[name]
+		}
+	}
+	return out, nil
 }
 
-// whole compiles a pattern in RE2 syntax (golang.org/s/re2syntax) that must match the
-// whole text.
-func whole(pattern string) (*regexp.Regexp, error) {
-	if len(pattern) > 500 {
-		return nil, errors.New("the pattern is longer than 500 bytes; make it shorter")
+func (c *condition) refs() []*ref {
+	var out []*ref
+	for _, name := range c.cel.Names() {
+		if r := c.uses[name]; r != nil {
+			out = append(out, r)
+		}
 	}
-	if _, err := regexp.Compile(pattern); err != nil {
-		return nil, fmt.Errorf("%s is no pattern in RE2 syntax: %w", quoted(pattern), err)
+	return out
+}
+
+// holds returns an error where a value is not there or cannot be compared; the whole condition
+// then counts as false.
+func (c *condition) holds(e env) (bool, error) {
+	return c.cel.Holds(func(name string) (any, error) {
+		r := c.uses[name]
+		if r == nil {
+			return nil, nil
+		}
+		v, err := e.get(r)
+		if err == nil && v.none != "" {
+			err = fmt.Errorf("%s has no value: %s", r.celName(), v.none)
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch r.celType() {
+		case cel.Bool:
+			return v.s == "true", nil
+		case cel.Int:
+			return strconv.ParseInt(v.s, 10, 64)
+		case cel.Number:
+			return strconv.ParseFloat(v.s, 64)
+		}
+		return v.s, nil
+	})
+}
+
+var (
+	oldToken     = regexp.MustCompile(`^\s*(\$\{[^}]*\}|'[^']*'|"[^"]*"|==|!=|<=|>=|<|>|\(|\)|-?[0-9]+(?:\.[0-9]+)?|[A-Za-z_]+)`)
+	oldOperators = []string{"==", "!=", "<", "<=", ">", ">=", "contains", "matches"}
+	oldWords     = map[string]string{"and": " && ", "or": " || ", "not": "!", "(": "(", ")": ")"}
+)
+
+// fromTemplates writes a condition in CEL that is written with templates, as conditions were
+// once: ${steps.df.output} > 90 and not ${inputs.dry}. Runs that are in a store have such
+// ones, and a person who has one in a file is told what to write. It only rewrites words:
+// whether the result makes sense is CEL's to say.
+func (n names) fromTemplates(src string) (string, error) {
+	var tokens []string
+	for rest := strings.TrimSpace(src); rest != ""; rest = strings.TrimSpace(rest) {
+		m := oldToken.FindStringSubmatch(rest)
+		if m == nil {
+			return "", fmt.Errorf("%s cannot be read; conditions are CEL, such as steps.df.exit_code == 0", quoted(rest))
+		}
+		tokens, rest = append(tokens, m[1]), rest[len(m[0]):]
 	}
-	re, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
+	var b strings.Builder
+	for i := 0; i < len(tokens); i++ {
+		if word, ok := oldWords[tokens[i]]; ok {
+			b.WriteString(word)
+			continue
+		}
+		if !strings.HasPrefix(tokens[i], "${") {
+			return "", fmt.Errorf("%s cannot be read; conditions are CEL, such as steps.df.exit_code == 0", quoted(tokens[i]))
+		}
+		r, err := n.ref(tokens[i])
+		if err != nil {
+			return "", err
+		}
+		if i+2 >= len(tokens) || !slices.Contains(oldOperators, tokens[i+1]) {
+			b.WriteString(r.celName())
+			continue
+		}
+		text := compared(r, tokens[i+1], tokens[i+2])
+		if i > 0 && tokens[i-1] == "not" {
+			text = "(" + text + ")"
+		}
+		b.WriteString(text)
+		i += 2
+	}
+	return b.String(), nil
+}
+
+// compared is one comparison of a template with a literal, in CEL.
+func compared(r *ref, op, lit string) string {
+	name := r.celName()
+	if lit[0] == '\'' || lit[0] == '"' {
+		text := lit[1 : len(lit)-1]
+		switch op {
+		case "contains":
+			return name + ".contains(" + strconv.Quote(text) + ")"
+		case "matches": // the whole text
+			return name + ".matches(" + strconv.Quote(`\A(?:`+text+`)\z`) + ")"
+		}
+		return name + " " + op + " " + strconv.Quote(text)
+	}
+	if lit[0] == '-' || lit[0] >= '0' && lit[0] <= '9' {
+		switch point := strings.Contains(lit, "."); {
+		case r.kind == textual:
+			name = "number(" + name + ")"
+		case r.whole && point:
+			name = "double(" + name + ")"
+		}
+		if !strings.Contains(lit, ".") && !r.whole {
+			lit += ".0"
+		}
+	}
+	return name + " " + op + " " + lit
+}
+
+// errTemplates says how a condition with templates is written now.
+func (n names) errTemplates(src string) error {
+	now, err := n.fromTemplates(src)
+	if err == nil {
+		_, err = n.parseCondition(now)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s is no pattern in RE2 syntax: %w", quoted(pattern), err)
+		return errors.New("conditions are CEL without templates; write them like steps.df.exit_code == 0 && !inputs.dry_run")
 	}
-	return re, nil
+	return fmt.Errorf("conditions are CEL without templates; write it as '%s'", strings.ReplaceAll(now, "'", "''"))
 }

@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -234,4 +235,20 @@ func shown(v any) string {
 		return "something else"
 	}
 	return head(strings.ToValidUTF8(string(b), "\uFFFD"), 60)
+}
+
+// whole compiles a pattern in RE2 syntax (golang.org/s/re2syntax) that must match the
+// whole text.
+func whole(pattern string) (*regexp.Regexp, error) {
+	if len(pattern) > 500 {
+		return nil, errors.New("the pattern is longer than 500 bytes; make it shorter")
+	}
+	if _, err := regexp.Compile(pattern); err != nil {
+		return nil, fmt.Errorf("%s is no pattern in RE2 syntax: %w", quoted(pattern), err)
+	}
+	re, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
+	if err != nil {
+		return nil, fmt.Errorf("%s is no pattern in RE2 syntax: %w", quoted(pattern), err)
+	}
+	return re, nil
 }

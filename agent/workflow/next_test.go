@@ -48,7 +48,7 @@ func brief(s Step) string {
 func TestNext(t *testing.T) {
 	two := "- id: a\n  title: Look\n  " + lsCall + "\n- id: b\n  " + lsCall
 	retried := "- id: a\n  retry: {times: 2, wait: 5s}\n  " + lsCall
-	asked := "- id: a\n  ask: {question: 'Which of ${inputs.dir}?', choices: [restart, leave it]}\n- id: b\n  if: ${steps.a.output} == 'leave it'\n  done: {text: 'Left by ${steps.a.output}.'}\n- id: c\n  stop: {reason: 'No way.'}"
+	asked := "- id: a\n  ask: {question: 'Which of ${inputs.dir}?', choices: [restart, leave it]}\n- id: b\n  if: steps.a.output == 'leave it'\n  done: {text: 'Left by ${steps.a.output}.'}\n- id: c\n  stop: {reason: 'No way.'}"
 	for _, c := range []struct {
 		rule, steps string
 		past        []Past
@@ -84,9 +84,9 @@ func TestNext(t *testing.T) {
 		{"an answer is needed", "- id: a\n  ask: {question: x}", []Past{{Kind: Answered, Step: "a", Text: " \n"}}, "ask a: x: the answer is empty; write something"},
 		{"the model is asked", "- id: a\n  model: {prompt: 'Why ${inputs.n}?'}", nil, "model a: Why 3?"},
 		{"the model is asked anew after a restart", "- id: a\n  model: {prompt: Why}", []Past{begun("a", 1)}, "model a begun: Why"},
-		{"a false condition skips", "- id: a\n  if: ${inputs.n} == 4\n  " + lsCall + "\n- id: b\n  wait: 1s", nil, "wait b for 1s"},
-		{"a skipped step is empty in texts", "- id: a\n  if: ${inputs.dry}\n  " + lsCall + "\n- id: b\n  done: {text: '[${steps.a.output}${steps.a.exit_code}]'}", nil, "done b: []"},
-		{"a call does not do without", "- id: a\n  if: ${inputs.dry}\n  " + lsCall + "\n- id: b\n  call: {tool: x, arguments: {y: '${steps.a.output}'}}", nil, `failed b: b: ${steps.a.output} has no value: the step "a" was skipped.`},
+		{"a false condition skips", "- id: a\n  if: inputs.n == 4\n  " + lsCall + "\n- id: b\n  wait: 1s", nil, "wait b for 1s"},
+		{"a skipped step is empty in texts", "- id: a\n  if: inputs.dry\n  " + lsCall + "\n- id: b\n  done: {text: '[${steps.a.output}${steps.a.exit_code}]'}", nil, "done b: []"},
+		{"a call does not do without", "- id: a\n  if: inputs.dry\n  " + lsCall + "\n- id: b\n  call: {tool: x, arguments: {y: '${steps.a.output}'}}", nil, `failed b: b: ${steps.a.output} has no value: the step "a" was skipped.`},
 		{"an alias is the step", "- id: a\n  output: x\n  " + lsCall + "\n- id: b\n  done: {text: '${steps.x.output} ${steps.a.ok} ${steps.x.exit_code}'}", []Past{begun("a", 1), good("a", "hi\n")}, "done b: hi true 0"},
 		{"a past of another workflow ends it", two, []Past{begun("z", 1)}, `failed: what happened names the step "z", which t does not have`},
 	} {
@@ -119,13 +119,13 @@ func TestPlanHoldsWhatDependsOnTheInputsAlone(t *testing.T) {
 - id: depends
   call: {tool: run_shell, arguments: {command: 'ls ${steps.a.output}'}}
 - id: maybe
-  if: ${steps.a.ok}
+  if: steps.a.ok
   `+lsCall+`
 - id: never
-  if: ${inputs.dry}
+  if: inputs.dry
   `+lsCall+`
 - id: fast
-  if: ${inputs.mode} == 'fast'
+  if: inputs.mode == 'fast'
   title: The last
   `+lsCall)
 	p := Plan(w, given)
@@ -160,7 +160,7 @@ func TestNextProperties(t *testing.T) {
 		n := rapid.IntRange(1, 8).Draw(rt, "steps")
 		for i := range n {
 			steps += fmt.Sprintf("- id: s%d\n", i)
-			cond := rapid.SampledFrom([]string{"", "${inputs.n} == 3", "${inputs.dry}", "STEP.ok", "not STEP.ok", "STEP.output > 3"}).Draw(rt, "if")
+			cond := rapid.SampledFrom([]string{"", "inputs.n == 3", "inputs.dry", "STEP.ok", "STEP.ok == false", "number(STEP.output) > 3"}).Draw(rt, "if")
 			if strings.Contains(cond, "STEP") {
 				if i == 0 || !strings.Contains(steps, "  call:") {
 					cond = ""
@@ -169,8 +169,7 @@ func TestNextProperties(t *testing.T) {
 					id := steps[:first]
 					id = id[strings.LastIndex(id, "- id: ")+6:]
 					id, _, _ = strings.Cut(id, "\n")
-					cond = strings.Replace(cond, "STEP", "${steps."+id, 1)
-					cond = strings.Replace(strings.Replace(cond, ".ok", ".ok}", 1), ".output", ".output}", 1)
+					cond = strings.Replace(cond, "STEP", "steps."+id, 1)
 				}
 			}
 			if cond != "" {
@@ -194,12 +193,12 @@ func TestNextProperties(t *testing.T) {
 				steps += "  model: {prompt: x}\n"
 			case "done":
 				if cond == "" {
-					steps += "  if: ${inputs.dry}\n"
+					steps += "  if: inputs.dry\n"
 				}
 				steps += "  done: {text: x}\n"
 			case "stop":
 				if cond == "" {
-					steps += "  if: ${inputs.dry}\n"
+					steps += "  if: inputs.dry\n"
 				}
 				steps += "  stop: {reason: x}\n"
 			}

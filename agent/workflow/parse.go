@@ -21,7 +21,17 @@ import (
 // where else the source is from. The error is one sentence that names the line and, for a
 // key that does not exist, the nearest one that does.
 func Parse(name string, source []byte) (*Workflow, error) {
-	r := reader{from: name}
+	return reader{from: name}.parse(source)
+}
+
+// Stored reads a workflow that was read by [Parse] when it began, perhaps by an older version,
+// whose conditions had templates.
+func Stored(name string, source []byte) (*Workflow, error) {
+	return reader{from: name, stored: true}.parse(source)
+}
+
+func (r reader) parse(source []byte) (*Workflow, error) {
+	name := r.from
 	if len(source) > MaxSource {
 		return nil, fmt.Errorf("%s: it is larger than %d KiB; make it shorter", name, MaxSource>>10)
 	}
@@ -51,6 +61,8 @@ func Parse(name string, source []byte) (*Workflow, error) {
 type reader struct {
 	from string
 	at   string // the step, for sentences
+	// stored lets conditions have templates.
+	stored bool
 }
 
 var yamlLine = regexp.MustCompile(`line (\d+): (.*)`)
@@ -444,7 +456,16 @@ func (r reader) qualify(s *step, action string, keys map[string]*yaml.Node, know
 		if s.condSrc, err = r.text(c, "if", maxCondition); err != nil {
 			return err
 		}
-		if s.cond, err = known.parseCondition(s.condSrc); err != nil {
+		cond := s.condSrc
+		if strings.Contains(cond, "${") {
+			if !r.stored {
+				return r.bad(c, "if: %w", known.errTemplates(cond))
+			}
+			if cond, err = known.fromTemplates(cond); err != nil {
+				return r.bad(c, "if: %w", err)
+			}
+		}
+		if s.cond, err = known.parseCondition(cond); err != nil {
 			return r.bad(c, "if: %w", err)
 		}
 	}

@@ -111,7 +111,7 @@ func TestParseNamesTheMistakeItsPlaceAndTheCure(t *testing.T) {
 		"an unknown input":               {book("- id: a\n  done: {text: '${inputs.dirr}'}"), `there is no input "dirr"; did you mean "dir"?`},
 		"an unknown step":                {book(call + "- id: b\n  done: {text: '${steps.c.output}'}"), `there is no step "c"`},
 		"a near step":                    {book("- id: disk\n  call: {tool: x}\n- id: b\n  done: {text: '${steps.dsk.output}'}"), `did you mean "disk"?`},
-		"a later step":                   {book("- id: b\n  if: ${steps.a.ok}\n  wait: 1s\n" + call), "does not come before this one"},
+		"a later step":                   {book("- id: b\n  if: steps.a.ok\n  wait: 1s\n" + call), "does not come before this one"},
 		"itself":                         {book("- id: b\n  done: {text: '${steps.b.output}'}"), "does not come before this one"},
 		"a field that is not there":      {book(call + "- id: b\n  done: {text: '${steps.a.stdout}'}"), `has no "stdout"; use output, exit_code, ok`},
 		"an exit code of a question":     {book("- id: a\n  ask: {question: x}\n- id: b\n  done: {text: '${steps.a.exit_code}'}"), `has no "exit_code"`},
@@ -119,7 +119,7 @@ func TestParseNamesTheMistakeItsPlaceAndTheCure(t *testing.T) {
 		"no template":                    {book("- id: a\n  done: {text: '${HOME}'}"), "is no template"},
 		"a raw template":                 {book("- id: a\n  call: {tool: run_shell, arguments: {command: 'ls ${{raw inputs.dir}}'}}"), "not shell text that can be read"},
 		"a template without end":         {book("- id: a\n  done: {text: '${inputs.dir'}"), "has no end"},
-		"the condition's place":          {book("- id: a\n  if: ${inputs.n} = 3\n  wait: 1s"), "step a: if: position 13:"},
+		"the condition's place":          {book("- id: a\n  if: inputs.n = 3\n  wait: 1s"), "step a: if: it cannot be read (<input>:1:10"},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			_, err := Parse("t.yaml", []byte(c.src))
@@ -174,7 +174,7 @@ func FuzzParse(f *testing.F) {
 	for _, s := range Embedded() {
 		f.Add([]byte(s.Text))
 	}
-	f.Add([]byte(book("- id: a\n  if: ${inputs.n} > 3\n  call: {tool: run_shell, arguments: {command: 'echo \"$(ls ${inputs.dir})\"'}}")))
+	f.Add([]byte(book("- id: a\n  if: inputs.n > 3\n  call: {tool: run_shell, arguments: {command: 'echo \"$(ls ${inputs.dir})\"'}}")))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		w, err := Parse("f.yaml", src)
 		if err != nil {

@@ -28,6 +28,7 @@ type ref struct {
 	name  string // the step's id or alias
 	field string // output, exit_code or ok
 	kind  kindOf
+	whole bool // of numbers: it has no fraction
 	// fixed values cannot be chosen freely: numbers, booleans and enums.
 	fixed bool
 }
@@ -115,7 +116,7 @@ func (n names) ref(src string) (*ref, error) {
 		known := make([]string, len(n.inputs))
 		for i, in := range n.inputs {
 			if known[i] = in.Name; in.Name == m[2] {
-				return &ref{src: src, input: in.Name, kind: in.kind(), fixed: in.kind() != textual || in.Type == Enum}, nil
+				return &ref{src: src, input: in.Name, kind: in.kind(), whole: in.Type == Integer, fixed: in.kind() != textual || in.Type == Enum}, nil
 			}
 		}
 		return nil, fmt.Errorf("%s: there is no input %s%s", src, quoted(m[2]), didYouMean(m[2], known))
@@ -139,7 +140,7 @@ func (n names) stepRef(src, name, field string) (*ref, error) {
 		case !slices.Contains(fields, field):
 			return nil, fmt.Errorf("%s: the step %s has no %s; use %s", src, quoted(name), quoted(field), strings.Join(fields, ", "))
 		case field == "exit_code":
-			r.kind, r.fixed = numeric, true
+			r.kind, r.whole, r.fixed = numeric, true, true
 		case field == "ok":
 			r.kind, r.fixed = boolean, true
 		}

@@ -49,18 +49,18 @@ func TestTicks(t *testing.T) {
   `+lsCall+`
 - id: slow
   title: Only when slow
-  if: ${inputs.mode} == 'slow'
+  if: inputs.mode == 'slow'
   `+lsCall+`
 - id: number
   title: More than ninety
-  if: ${steps.space.output} > 90
+  if: number(steps.space.output) > 90
   `+lsCall+`
 - id: pick
   title: Which file
   ask: {question: 'Which?'}
 - id: none
   title: Nothing to do
-  if: ${steps.pick.output} == 'none'
+  if: steps.pick.output == 'none'
   done: {text: Nothing.}
 - id: empty
   title: Empty it

@@ -81,7 +81,7 @@ type step struct {
 	choices   []string
 	pattern   string
 	answer    *regexp.Regexp
-	cond      condition
+	cond      *condition
 	condSrc   string
 	retries   int
 	retryWait time.Duration

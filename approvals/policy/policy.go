@@ -341,7 +341,7 @@ func (p *Policy) compile() error {
 	if len(p.config.Rules) == 0 {
 		return nil
 	}
-	conds, err := newConditions()
+	conds, err := conditions()
 	if err != nil {
 		return err
 	}

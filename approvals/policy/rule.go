@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"countersign/approvals/risk"
+	cel "countersign/internal/condition"
 )
 
 // Effect of a rule, its key `then`.
@@ -106,13 +107,13 @@ type rule struct {
 	at    string // policy.rules[i] (name), for sentences
 	risk  func(risk.Level) bool
 	hours *hours
-	when  *condition
+	when  *cel.Condition
 }
 
 func (r *rule) strict() bool { return r.Then != thenAllow }
 
 // compile checks a rule; its error is a sentence that names the rule and the key.
-func compile(c Rule, at string, groups map[string]Group, conds *conditions) (*rule, error) {
+func compile(c Rule, at string, groups map[string]Group, conds *cel.Language) (*rule, error) {
 	r := &rule{Rule: c, at: at}
 	bad := func(key, format string, a ...any) error {
 		return fmt.Errorf("%s.%s %s", at, key, fmt.Sprintf(format, a...))
@@ -132,7 +133,7 @@ func compile(c Rule, at string, groups map[string]Group, conds *conditions) (*ru
 		return nil, err
 	}
 	if c.When != "" {
-		when, err := conds.compile(c.When)
+		when, err := conds.Compile(c.When)
 		if err != nil {
 			return nil, bad("when", "is not a usable condition: %v; see docs/policy.md for the names that it may use", err)
 		}
@@ -333,7 +334,7 @@ func (r *rule) fit(f Facts, requester []string) (h hit, why string) {
 	if r.when == nil {
 		return h, why
 	}
-	holds, err := r.when.eval(f, requester)
+	holds, err := f.holds(r.when, requester)
 	switch {
 	case err != nil:
 		return unsure, err.Error()

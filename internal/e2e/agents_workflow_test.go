@@ -280,7 +280,7 @@ workflows:
           title: Go on or not
           ask: {question: 'There is ${steps.looked.output}. Go on?', choices: [leave it, go on]}
         - id: left
-          if: ${steps.sure.output} == 'leave it'
+          if: steps.sure.output == 'leave it'
           stop: {reason: Somebody said so.}
         - id: three
           title: The gate
