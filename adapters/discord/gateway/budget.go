@@ -41,14 +41,12 @@ func newBudget(ask func(context.Context) (Gateway, error)) *budget {
 	return &budget{ask: ask, slots: map[int]*slot{}}
 }
 
-// permit is the right to one IDENTIFY.
+// permit is the right to one IDENTIFY. It belongs to one goroutine.
 type permit struct {
 	b    *budget
-	slot *slot
+	slot *slot     // nil once it is given back
 	from time.Time // when Discord said what was left
-	mu   sync.Mutex
-	used time.Time
-	over bool
+	used time.Time // when the IDENTIFY went out; zero before
 }
 
 // gateway is what Discord said last, asked anew when that is old.
@@ -142,33 +140,15 @@ func (b *budget) spend(first bool) (from time.Time, ok bool) {
 	return b.at, true
 }
 
-var errUnpermitted = errors.New("the library wanted to identify without a permit")
+// use is called right before the IDENTIFY goes out.
+func (p *permit) use() { p.used = time.Now() }
 
-// use is called right before an IDENTIFY goes out; each permit is good for one.
-func (p *permit) use() error {
-	if p == nil {
-		return errUnpermitted
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over || !p.used.IsZero() {
-		return errUnpermitted
-	}
-	p.used = time.Now()
-	return nil
-}
-
-// done gives the permit back, if it was not used, and the slot.
+// done gives the slot back, and the permit if it was not used. Only the first call
+// counts.
 func (p *permit) done() {
-	if p == nil {
+	if p == nil || p.slot == nil {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over {
-		return
-	}
-	p.over = true
 	if p.used.IsZero() {
 		p.b.mu.Lock()
 		if p.b.at.Equal(p.from) {
@@ -179,6 +159,7 @@ func (p *permit) done() {
 		p.slot.next = p.used.Add(identifyEvery)
 	}
 	<-p.slot.turn
+	p.slot = nil
 }
 
 func noneLeft(until time.Time) string {

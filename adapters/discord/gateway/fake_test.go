@@ -355,9 +355,6 @@ func scene(t *testing.T, script func(n int, c *talk), change func(p *play, cfg *
 		if pre.room.total != 0 {
 			b.room = pre.room
 		}
-		if pre.open != nil {
-			b.open = pre.open
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		b.cancel = cancel
 		go func() { b.done <- b.Run(ctx) }()
@@ -375,7 +372,7 @@ func scene(t *testing.T, script func(n int, c *talk), change func(p *play, cfg *
 		_ = p.net.Close()
 		<-served
 		tr.CloseIdleConnections()
-		time.Sleep(time.Minute) // the library's last second, and the server's
+		time.Sleep(time.Minute) // the server's last seconds
 		if b.Ready() == nil {
 			t.Error("it is ready although it stopped")
 		}

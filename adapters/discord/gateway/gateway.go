@@ -3,19 +3,18 @@
 // uses up the day's IDENTIFYs, and [REST] makes the calls of the HTTP API within
 // Discord's limits.
 //
-// github.com/bwmarrin/discordgo holds the session: it shakes hands, identifies,
-// resumes, sends heartbeats and names the events. What it does when a
-// connection goes wrong is not used. Left to itself it dead-locks when a RESUME
-// is answered by "reconnect", identifies once a second for ever after a fatal
-// close code (which makes Discord reset the token in a quarter of an hour), ends
-// the session by the code that it closes with, and hands out half-decoded
-// events whose nil fields end the process. So it never reconnects here, and a
-// link between it and the network ([net.Conn]) reads along: close codes, "reconnect"
-// and "invalid session" end the connection before the library sees them, an
-// IDENTIFY goes out with a permit only, and events are decoded, checked and
-// queued before the library is told that their number has passed. An event for
-// which there is no room ends the connection with its number not passed, so
-// that the RESUME brings it again; nothing is dropped.
+// A [connection] is one WebSocket (github.com/coder/websocket) whose state belongs to
+// one goroutine: a step, and a table of what Discord may send at each. A [shard]
+// decides what the end of a connection means for the next one: whether the session is
+// resumed, and how long to wait. An IDENTIFY goes out with a permit only. An event
+// counts as received once it is decoded, checked and queued; one for which there is no
+// room ends the connection, so that the RESUME brings it again. Nothing is dropped.
+//
+// github.com/bwmarrin/discordgo serves for the types of events and answers. Its session
+// is not used: it dead-locks when a RESUME is answered by "reconnect", identifies once
+// a second for ever after a fatal close code (which makes Discord reset the token in a
+// quarter of an hour), ends the session by the code that it closes with, and hands out
+// half-decoded events whose nil fields end the process.
 //
 // Where several replicas of the bot run, each shard is a job that one of them has at a
 // time ([Config].Do). A session cannot go on in another process, so the next holder begins
@@ -126,7 +125,6 @@ type Stats struct {
 	Malformed  int64 // events that were dropped because they were broken
 	Panics     int64 // in Events, OnState and OnGap
 	Full       int64 // connections ended because events were not handled fast enough
-	Hung       int64 // sessions of the library that were given up; each may hold a goroutine for ever
 	Waiting    int   // events that wait right now
 }
 
@@ -138,11 +136,10 @@ type Supervisor struct {
 	log    *slog.Logger
 	times  times
 	room   struct{ perKey, total int }
-	open   func(*discordgo.Session) error
 	roots  *x509.CertPool // nil: the system's
 	proxy  func(*http.Request) (*url.URL, error)
 
-	identifies, resumes, lost, malformed, panics, full, hung atomic.Int64
+	identifies, resumes, lost, malformed, panics, full atomic.Int64
 
 	taking  taking
 	tell    sync.Mutex // OnState, one call after the other
@@ -155,7 +152,7 @@ type Supervisor struct {
 // times are the waits; tests shorten none of them but let time pass faster.
 type times struct {
 	open      time.Duration // from the dialling to READY or RESUMED
-	closing   time.Duration // for the library to let go of a connection; it takes one second
+	closing   time.Duration // for Discord to answer a goodbye
 	base, cap time.Duration // between attempts, doubled and with jitter
 	// resume is the cap while a session may be resumed, which costs nothing, and held
 	// from when on a connection of such a session shows that the network is there.
@@ -196,7 +193,7 @@ func New(cfg Config) (*Supervisor, error) {
 		}
 	}
 	s := &Supervisor{
-		cfg: cfg, rest: rest, log: cfg.Log, budget: newBudget(rest.Gateway), open: (*discordgo.Session).Open, over: "not started",
+		cfg: cfg, rest: rest, log: cfg.Log, budget: newBudget(rest.Gateway), over: "not started",
 		proxy: http.ProxyFromEnvironment,
 		times: times{open: 30 * time.Second, closing: 3 * time.Second, base: time.Second, cap: 30 * time.Second, resume: 5 * time.Second, held: 5 * time.Second, identify: 2 * time.Minute,
 			stable: 30 * time.Second, lasting: 10 * time.Minute, room: 30 * time.Second, drain: 5 * time.Second,
@@ -365,7 +362,7 @@ func (s *Supervisor) Ready() error {
 func (s *Supervisor) Stats() Stats {
 	st := Stats{
 		Identifies: s.identifies.Load(), Resumes: s.resumes.Load(), Lost: s.lost.Load(), Malformed: s.malformed.Load(),
-		Panics: s.panics.Load(), Full: s.full.Load(), Hung: s.hung.Load(),
+		Panics: s.panics.Load(), Full: s.full.Load(),
 	}
 	s.mu.Lock()
 	shards := s.shards

@@ -44,6 +44,10 @@ const (
 // apiVersion is the version of the API that is spoken where an address names none.
 const apiVersion = "v10"
 
+// userAgent has the form that Discord wants (docs.discord.com/developers/reference,
+// "User Agent").
+const userAgent = "DiscordBot (countersign, 1)"
+
 var versioned = regexp.MustCompile(`/v[0-9]+$`)
 
 // RESTConfig is what a [REST] needs.
@@ -277,8 +281,7 @@ func (r *REST) send(ctx context.Context, c call, kind string, body []byte) (int,
 	if !c.interaction {
 		req.Header.Set("Authorization", "Bot "+r.token.Reveal())
 	}
-	// The form is Discord's rule (docs.discord.com/developers/reference, "User Agent").
-	req.Header.Set("User-Agent", "DiscordBot (countersign, 1)")
+	req.Header.Set("User-Agent", userAgent)
 	res, err := r.client.Do(req)
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
