@@ -358,12 +358,12 @@ func TestLanes(t *testing.T) {
 			t.Error("the total is not what it should be")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		if err := l.room(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := l.awaitRoom(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		cancel()
 		close(hold)
-		if err := l.room(t.Context()); err != nil {
+		if err := l.awaitRoom(t.Context()); err != nil {
 			t.Error(err)
 		}
 		l.close()

@@ -27,6 +27,8 @@ const (
 	// to be written.
 	writeTimeout = 10 * time.Second
 	maxUnsent    = 16
+	// closeDelay is how long Discord's close frame may take after a failed write.
+	closeDelay = time.Second
 	// maxInterval bounds the heartbeat interval that Discord may ask for.
 	maxInterval = 10 * time.Minute
 	// largeThreshold is the smallest that Discord accepts: members are not needed.
@@ -96,12 +98,12 @@ type connection struct {
 	ws      *websocket.Conn
 	out     chan []byte // to the goroutine that writes
 
-	step     step
-	since    time.Time // when it became live
-	heard    time.Time // when the last message was dealt with
-	interval time.Duration
-	beat     <-chan time.Time // when the next heartbeat is due; nil before HELLO
-	limit    *time.Timer      // until it is live; afterwards until a heartbeat must be acknowledged
+	step         step
+	since        time.Time // when it became live
+	lastReceived time.Time // when the last message was dealt with
+	interval     time.Duration
+	beat         <-chan time.Time // when the next heartbeat is due; nil before HELLO
+	limit        *time.Timer      // until it is live; afterwards until a heartbeat must be acknowledged
 }
 
 // received is one message, or why there are no more.
@@ -111,7 +113,7 @@ type received struct {
 }
 
 // run opens the connection and returns why it ended. It waits neither for the
-// network nor for the library: what cannot be closed at once is left to the
+// network nor for the WebSocket: what cannot be closed at once is left to the
 // goroutines that read and write.
 func (c *connection) run(ctx context.Context, addr string) error {
 	times := c.shard.s.times
@@ -152,6 +154,9 @@ func (c *connection) run(ctx context.Context, addr string) error {
 		case r := <-in:
 			if err = r.err; err == nil {
 				err = c.handle(ctx, r.message)
+			}
+			if err == nil {
+				c.lastReceived = c.shard.s.cfg.Now()
 			}
 		}
 		if err != nil {
@@ -217,7 +222,7 @@ func receive(ctx context.Context, ws *websocket.Conn, in chan<- received) {
 			err = errors.New("a message is not text, and none was asked for")
 		}
 		if err != nil {
-			err = bare(err)
+			err = rootError(err)
 		}
 		select {
 		case in <- received{message, err}:
@@ -230,7 +235,8 @@ func receive(ctx context.Context, ws *websocket.Conn, in chan<- received) {
 	}
 }
 
-// transmit writes what is sent until ctx is done.
+// transmit writes what is sent until ctx is done. Why a write failed is told after a
+// moment: a close frame of Discord's that is on its way says more.
 func transmit(ctx context.Context, ws *websocket.Conn, out <-chan []byte, in chan<- received) {
 	for {
 		select {
@@ -241,8 +247,11 @@ func transmit(ctx context.Context, ws *websocket.Conn, out <-chan []byte, in cha
 			if err == nil {
 				continue
 			}
+			if pause(ctx, closeDelay) != nil {
+				return
+			}
 			select {
-			case in <- received{err: bare(err)}:
+			case in <- received{err: rootError(err)}:
 			case <-ctx.Done():
 			}
 			return
@@ -252,9 +261,9 @@ func transmit(ctx context.Context, ws *websocket.Conn, out <-chan []byte, in cha
 	}
 }
 
-// bare returns what the library's error comes down to. The library answers a
+// rootError returns what the library's error comes down to. The library answers a
 // close frame with Discord's own code; that comes too late to end the session.
-func bare(err error) error {
+func rootError(err error) error {
 	if closed, ok := errors.AsType[websocket.CloseError](err); ok {
 		return &closedError{int(closed.Code), closed.Reason}
 	}
@@ -314,14 +323,6 @@ func (c *connection) advance(s signal) error {
 
 // handle deals with one message. An error ends the connection.
 func (c *connection) handle(ctx context.Context, message []byte) error {
-	if err := c.judge(ctx, message); err != nil {
-		return err
-	}
-	c.heard = c.shard.s.cfg.Now()
-	return nil
-}
-
-func (c *connection) judge(ctx context.Context, message []byte) error {
 	var p payload
 	if !json.Valid(message) {
 		c.malformed("", errors.New("it is no JSON"))
@@ -374,7 +375,7 @@ func (c *connection) hello(p payload) error {
 		sh.s.resumes.Add(1)
 		return c.send(opResume, map[string]any{"token": token, "session_id": c.session.id, "seq": c.session.seq})
 	}
-	c.permit.use()
+	c.permit.markUsed()
 	sh.identified = true
 	sh.sessions++
 	sh.s.identifies.Add(1)
@@ -481,6 +482,6 @@ func (c *connection) ready(ctx context.Context, p payload) error {
 func (c *connection) up(ctx context.Context, fresh bool) {
 	c.since = time.Now()
 	c.limit.Reset(2 * c.interval)
-	c.permit.done()
-	c.shard.up(ctx, fresh)
+	c.permit.release()
+	c.shard.announce(ctx, fresh)
 }

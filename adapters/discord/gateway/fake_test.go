@@ -352,8 +352,8 @@ func scene(t *testing.T, script func(n int, c *talk), change func(p *play, cfg *
 		if err != nil {
 			t.Fatal(err)
 		}
-		if pre.room.total != 0 {
-			b.room = pre.room
+		if pre.capacity.total != 0 {
+			b.capacity = pre.capacity
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		b.cancel = cancel

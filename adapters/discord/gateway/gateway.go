@@ -67,7 +67,7 @@ type Config struct {
 	Now func() time.Time // of the times in [State] and OnGap; nil is time.Now
 
 	// Events gets every event once, and a second time only when a connection broke
-	// while it was on its way: a pointer to one of the library's MessageCreate,
+	// while it was on its way: a pointer to one of discordgo's MessageCreate,
 	// MessageUpdate (by a person), MessageDelete, MessageDeleteBulk,
 	// InteractionCreate, ChannelCreate, ChannelUpdate, ChannelDelete,
 	// ThreadCreate, ThreadUpdate, ThreadDelete, GuildCreate, GuildDelete or Ready
@@ -130,23 +130,23 @@ type Stats struct {
 
 // Supervisor keeps the shards of one bot connected. It is safe for concurrent use.
 type Supervisor struct {
-	cfg    Config
-	rest   *REST
-	budget *budget
-	log    *slog.Logger
-	times  times
-	room   struct{ perKey, total int }
-	roots  *x509.CertPool // nil: the system's
-	proxy  func(*http.Request) (*url.URL, error)
+	cfg      Config
+	rest     *REST
+	budget   *budget
+	log      *slog.Logger
+	times    times
+	capacity struct{ perKey, total int }
+	roots    *x509.CertPool // nil: the system's
+	proxy    func(*http.Request) (*url.URL, error)
 
 	identifies, resumes, lost, malformed, panics, full atomic.Int64
 
-	taking  taking
-	tell    sync.Mutex // OnState, one call after the other
-	mu      sync.Mutex
-	running bool
-	over    string // why Run ended
-	shards  []*shard
+	takeover   takeover
+	reporting  sync.Mutex // OnState, one call after the other
+	mu         sync.Mutex
+	running    bool
+	stopReason string // why Run ended
+	shards     []*shard
 }
 
 // times are the waits; tests shorten none of them but let time pass faster.
@@ -165,7 +165,7 @@ type times struct {
 	// Among several replicas: for a job until another replica must have it, for a
 	// shard to connect until the next one is asked for, and for a session to be
 	// resumed after its job was elsewhere.
-	elsewhere, take, away time.Duration
+	unheld, takeover, resumable time.Duration
 }
 
 // New returns a Supervisor. It connects to nothing yet.
@@ -193,13 +193,13 @@ func New(cfg Config) (*Supervisor, error) {
 		}
 	}
 	s := &Supervisor{
-		cfg: cfg, rest: rest, log: cfg.Log, budget: newBudget(rest.Gateway), over: "not started",
+		cfg: cfg, rest: rest, log: cfg.Log, budget: newBudget(rest.Gateway), stopReason: "not started",
 		proxy: http.ProxyFromEnvironment,
 		times: times{open: 30 * time.Second, closing: 3 * time.Second, base: time.Second, cap: 30 * time.Second, resume: 5 * time.Second, held: 5 * time.Second, identify: 2 * time.Minute,
 			stable: 30 * time.Second, lasting: 10 * time.Minute, room: 30 * time.Second, drain: 5 * time.Second,
-			elsewhere: 3 * time.Second, take: 5 * time.Second, away: 30 * time.Second},
+			unheld: 3 * time.Second, takeover: 5 * time.Second, resumable: 30 * time.Second},
 	}
-	s.room.perKey, s.room.total = 256, 4096
+	s.capacity.perKey, s.capacity.total = 256, 4096
 	return s, nil
 }
 
@@ -216,22 +216,22 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		s.mu.Unlock()
 		return errors.New("discord: Run is at work already")
 	}
-	s.running, s.over, s.shards = true, "no shard is connected yet", nil
+	s.running, s.stopReason, s.shards = true, "no shard is connected yet", nil
 	s.mu.Unlock()
 	err := s.run(ctx)
 	s.rest.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running, s.over = false, "stopped"
+	s.running, s.stopReason = false, "stopped"
 	if fatal, ok := errors.AsType[*FatalError](err); ok {
-		s.over = fatal.Fix
+		s.stopReason = fatal.Fix
 		return fatal
 	}
 	return nil
 }
 
 func (s *Supervisor) run(ctx context.Context) error {
-	n, err := s.count(ctx)
+	n, err := s.shardCount(ctx)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (s *Supervisor) run(ctx context.Context) error {
 	s.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, sh := range shards {
-		sh.set(Connecting, "not connected yet")
+		sh.enter(Connecting, "not connected yet")
 		wg.Go(func() {
 			if err := s.hold(ctx, sh); err != nil {
 				cancel(err)
@@ -268,8 +268,8 @@ func (s *Supervisor) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// count finds out how many shards there are.
-func (s *Supervisor) count(ctx context.Context) (int, error) {
+// shardCount finds out how many shards there are.
+func (s *Supervisor) shardCount(ctx context.Context) (int, error) {
 	if s.cfg.Shards > 0 {
 		return s.cfg.Shards, nil
 	}
@@ -284,7 +284,7 @@ func (s *Supervisor) count(ctx context.Context) (int, error) {
 		delay := s.backoff(fails, s.times.cap)
 		s.log.WarnContext(ctx, "discord cannot be asked where to connect; asking again", "retry_in", delay, "error", err)
 		s.mu.Lock()
-		s.over = "cannot ask where to connect: " + reason(err)
+		s.stopReason = "cannot ask where to connect: " + reason(err)
 		s.mu.Unlock()
 		if err := pause(ctx, delay); err != nil {
 			return 0, err
@@ -310,7 +310,7 @@ func (s *Supervisor) States() []State {
 	s.mu.Unlock()
 	list := make([]State, len(shards))
 	for i, sh := range shards {
-		list[i] = sh.get()
+		list[i] = sh.current()
 	}
 	return list
 }
@@ -323,9 +323,9 @@ func (s *Supervisor) Listening() bool {
 	s.mu.Unlock()
 	up := 0
 	for _, sh := range shards {
-		switch st := sh.get(); {
+		switch st := sh.current(); {
 		case st.Phase == Elsewhere:
-		case !st.Up(), sh.behind.Load() > 0:
+		case !st.Up(), sh.pendingGaps.Load() > 0:
 			return false
 		default:
 			up++
@@ -338,11 +338,11 @@ func (s *Supervisor) Listening() bool {
 // it is one sentence that names the shards that do not, and why.
 func (s *Supervisor) Ready() error {
 	s.mu.Lock()
-	running, over := s.running, s.over
+	running, reason := s.running, s.stopReason
 	s.mu.Unlock()
 	states := s.States()
 	if !running || len(states) == 0 {
-		return errors.New("discord: " + over)
+		return errors.New("discord: " + reason)
 	}
 	var down []string
 	for _, st := range states {

@@ -493,7 +493,7 @@ func TestEvents(t *testing.T) {
 		} {
 			c.raw(fmt.Sprintf(`{"op":0,"s":%d,"t":"MESSAGE_CREATE","d":%s}`, 42+i, d))
 		}
-		c.raw(`{"op":0,"s":48,"t":"GUILD_CREATE","d":{"id":"5","channels":[null]}}`) // the library panics at this one
+		c.raw(`{"op":0,"s":48,"t":"GUILD_CREATE","d":{"id":"5","channels":[null]}}`) // discordgo panics at this one
 		c.raw(`{"op":0,"s":48,"t":"GUILD_CREATE","d":null}`)
 		c.raw(`{"op":0,"s":48,"t":"INTERACTION_CREATE","d":{"id":"1","type":3,"token":"t","application_id":"98","member":{"user":{"id":"7"}}}}`)
 		c.raw(`{"op":0,"s":48,"t":"NEW_THING","d":{"x":1}}`)
@@ -555,7 +555,7 @@ func TestEvents(t *testing.T) {
 func TestAFullQueueDropsNothing(t *testing.T) {
 	const sent = 40
 	slow := func(_ *play, cfg *Config, s *Supervisor) {
-		s.room.perKey, s.room.total = 8, 12
+		s.capacity.perKey, s.capacity.total = 8, 12
 		next := cfg.Events
 		cfg.Events = func(ctx context.Context, shard int, e any) {
 			if _, ok := e.(*discordgo.MessageCreate); ok {
@@ -726,7 +726,7 @@ func TestTheWaitBetweenConnections(t *testing.T) {
 			for range 200 {
 				sh := newShard(t.Context(), t.Context(), s, 0, 1)
 				sh.session, sh.fails, sh.sessions = &session{}, tc.fails, tc.sessions
-				if d := sh.after(tc.up, tc.err); d < tc.from || d > tc.to {
+				if d := sh.nextDelay(tc.up, tc.err); d < tc.from || d > tc.to {
 					t.Fatalf("waits for %s", d)
 				}
 				if (sh.session == nil) != tc.fresh {

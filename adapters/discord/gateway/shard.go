@@ -27,14 +27,14 @@ type shard struct {
 	fails      int      // ends of connections in a row, since one held
 	sessions   int      // IDENTIFYs in a row, since a connection lasted
 	identified bool
-	seen       time.Time // when the last working connection was heard last
-	left       time.Time // when another replica took the shard
+	lastHeard  time.Time // when the last working connection was heard last
+	takenAway  time.Time // when another replica took the shard
 
-	behind atomic.Int32 // gaps that are not looked at yet
+	pendingGaps atomic.Int32 // gaps that are not looked at yet
 
-	mu    sync.Mutex
-	state State
-	isUp  chan struct{} // closed when it is up; nil when nobody waits
+	mu       sync.Mutex
+	state    State
+	upSignal chan struct{} // closed when it is up; nil when nobody waits
 }
 
 // session is a session at Discord.
@@ -90,11 +90,11 @@ type invalidError struct{ resumable bool }
 func (e *invalidError) Error() string { return "Discord called the session invalid" }
 
 func newShard(life, events context.Context, s *Supervisor, id, of int) *shard {
-	return &shard{s: s, id: id, of: of, life: life, events: events, lanes: newLanes(s.room.perKey, s.room.total), gaps: newLanes(4, 4)}
+	return &shard{s: s, id: id, of: of, life: life, events: events, lanes: newLanes(s.capacity.perKey, s.capacity.total), gaps: newLanes(4, 4)}
 }
 
-// get is the state.
-func (sh *shard) get() State {
+// current returns the state.
+func (sh *shard) current() State {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return sh.state
@@ -104,16 +104,16 @@ func (sh *shard) get() State {
 func (sh *shard) connected() <-chan struct{} {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.isUp == nil {
-		sh.isUp = make(chan struct{})
+	if sh.upSignal == nil {
+		sh.upSignal = make(chan struct{})
 	}
-	return sh.isUp
+	return sh.upSignal
 }
 
-// set changes the state and tells it.
-func (sh *shard) set(p Phase, why string) {
-	sh.s.tell.Lock()
-	defer sh.s.tell.Unlock()
+// enter makes a phase the current one and reports it.
+func (sh *shard) enter(p Phase, why string) {
+	sh.s.reporting.Lock()
+	defer sh.s.reporting.Unlock()
 	sh.mu.Lock()
 	old := sh.state
 	st := State{Shard: sh.id, Phase: p, Since: sh.s.cfg.Now(), Why: why}
@@ -124,9 +124,9 @@ func (sh *shard) set(p Phase, why string) {
 		st.Phase, st.Since = Connecting, old.Since // it never was up
 	}
 	sh.state = st
-	if st.Up() && sh.isUp != nil {
-		close(sh.isUp)
-		sh.isUp = nil
+	if st.Up() && sh.upSignal != nil {
+		close(sh.upSignal)
+		sh.upSignal = nil
 	}
 	sh.mu.Unlock()
 	if st == old || sh.s.cfg.OnState == nil {
@@ -140,30 +140,30 @@ func (sh *shard) run(ctx context.Context) error {
 	for {
 		up, err := sh.connect(ctx)
 		if ctx.Err() != nil && sh.life.Err() == nil {
-			sh.left = time.Now()
-			sh.set(Elsewhere, elsewhere)
+			sh.takenAway = time.Now()
+			sh.enter(Elsewhere, elsewhere)
 			return nil
 		}
 		if ctx.Err() != nil {
-			sh.drop()
+			sh.forget()
 			if !errors.As(context.Cause(ctx), new(*FatalError)) {
-				sh.set(Down, "stopped")
+				sh.enter(Down, "stopped")
 			} else {
-				sh.set(Down, "stopped because another shard was refused")
+				sh.enter(Down, "stopped because another shard was refused")
 			}
 			return nil
 		}
-		if fatal := sh.refused(err); fatal != nil {
-			sh.set(Fatal, fatal.Fix)
+		if fatal := sh.refusal(err); fatal != nil {
+			sh.enter(Fatal, fatal.Fix)
 			sh.s.log.ErrorContext(ctx, "discord refused the bot; it stays away until that is mended", "shard", sh.id, "code", fatal.Code, "error", fatal)
 			return fatal
 		}
-		sh.set(Down, reason(err))
-		delay := sh.after(up, err)
+		sh.enter(Down, reason(err))
+		delay := sh.nextDelay(up, err)
 		sh.s.log.WarnContext(ctx, "a connection to Discord ended; connecting again", "shard", sh.id, "retry_in", delay, "resume", sh.session != nil, "error", err)
 		if errors.Is(err, errQueueFull) {
 			full, cancel := context.WithTimeout(ctx, sh.s.times.room)
-			_ = sh.lanes.room(full) // later than that is no better: a session waits a few minutes only
+			_ = sh.lanes.awaitRoom(full) // later than that is no better: a session waits a few minutes only
 			cancel()
 		}
 		if pause(ctx, delay) != nil {
@@ -172,8 +172,8 @@ func (sh *shard) run(ctx context.Context) error {
 	}
 }
 
-// refused is the fatal error in err, or nil.
-func (sh *shard) refused(err error) *FatalError {
+// refusal returns the fatal error in err, or nil.
+func (sh *shard) refusal(err error) *FatalError {
 	if c, ok := errors.AsType[*closedError](err); ok && isFatal(c.code) {
 		return sh.s.fatal(c.code)
 	}
@@ -194,14 +194,14 @@ func reason(err error) string {
 	return strings.TrimPrefix(err.Error(), "discord: ")
 }
 
-// after decides what the end of a connection means for the next one, and when
+// nextDelay decides what the end of a connection means for the next one, and when
 // that may begin.
-func (sh *shard) after(up time.Duration, err error) time.Duration {
+func (sh *shard) nextDelay(up time.Duration, err error) time.Duration {
 	t := sh.s.times
 	invalid, isInvalid := errors.AsType[*invalidError](err)
 	closed, isClosed := errors.AsType[*closedError](err)
 	if isInvalid && !invalid.resumable || isClosed && (closed.code == 4003 || closed.code == 4007 || closed.code == 4009) {
-		sh.drop() // the session is over
+		sh.forget() // the session is over
 	}
 	resumes := sh.session != nil
 	if up >= t.stable || resumes && up >= t.held {
@@ -239,8 +239,8 @@ func (sh *shard) after(up time.Duration, err error) time.Duration {
 	return delay
 }
 
-// drop forgets the session.
-func (sh *shard) drop() { sh.session = nil }
+// forget drops the session.
+func (sh *shard) forget() { sh.session = nil }
 
 // connect runs one connection from its beginning to its end. up is for how long
 // events arrived on it.
@@ -251,22 +251,22 @@ func (sh *shard) connect(ctx context.Context) (up time.Duration, err error) {
 	c, addr := &connection{shard: sh, session: sh.session, step: returning}, ""
 	if sh.session == nil {
 		c.session, c.step = &session{}, opening
-		c.permit, addr, err = sh.s.budget.take(ctx, sh.id, !sh.identified, func(until time.Time) {
+		c.permit, addr, err = sh.s.budget.acquire(ctx, sh.id, !sh.identified, func(until time.Time) {
 			sh.s.log.ErrorContext(ctx, "the day's sessions are used up; the bot stays away", "shard", sh.id, "until", until)
-			sh.set(Down, noneLeft(until))
+			sh.enter(Down, noneLeft(until))
 		})
 		if err != nil {
 			return 0, err
 		}
-		defer c.permit.done()
+		defer c.permit.release()
 	} else {
-		addr = orElse(sh.session.resume, sh.s.budget.known())
-		if general := sh.s.budget.known(); sh.session.unreached >= maxUnreached && general != "" {
+		addr = orElse(sh.session.resume, sh.s.budget.address())
+		if general := sh.s.budget.address(); sh.session.unreached >= maxUnreached && general != "" {
 			addr = general
 		}
 	}
 	if addr, err = sh.s.address(addr); err != nil {
-		sh.drop()
+		sh.forget()
 		return 0, err
 	}
 	from := c.session.seq
@@ -275,7 +275,7 @@ func (sh *shard) connect(ctx context.Context) (up time.Duration, err error) {
 	case live:
 		up = time.Since(c.since)
 		sh.s.lost.Add(1)
-		sh.seen = c.heard
+		sh.lastHeard = c.lastReceived
 		c.session.refused, c.session.unreached = 0, 0
 	case returning:
 		c.session.unreached++
@@ -283,34 +283,34 @@ func (sh *shard) connect(ctx context.Context) (up time.Duration, err error) {
 		if c.session.seq > from {
 			c.session.refused = 0 // it was being resumed
 		} else if c.session.refused++; c.session.refused >= maxRefused {
-			sh.drop()
+			sh.forget()
 		}
 	}
 	return up, err
 }
 
-// up tells that events arrive.
-func (sh *shard) up(ctx context.Context, fresh bool) {
+// announce reports that events arrive.
+func (sh *shard) announce(ctx context.Context, fresh bool) {
 	if fresh && sh.s.cfg.OnGap != nil {
-		sh.behind.Add(1) // before anybody sees that it is up
+		sh.pendingGaps.Add(1) // before anybody sees that it is up
 	}
 	if !fresh {
-		sh.set(Resumed, "")
+		sh.enter(Resumed, "")
 		sh.s.log.InfoContext(ctx, "listening to Discord", "shard", sh.id, "resumed", true)
 		return
 	}
-	sh.set(Ready, "")
+	sh.enter(Ready, "")
 	sh.s.log.InfoContext(ctx, "listening to Discord", "shard", sh.id, "resumed", false)
 	if sh.s.cfg.OnGap == nil {
 		return
 	}
-	since := sh.seen
+	since := sh.lastHeard
 	// Where four wait already, those look later and further back.
 	if !sh.gaps.add("gap", func() {
-		defer sh.behind.Add(-1)
+		defer sh.pendingGaps.Add(-1)
 		sh.s.guarded("OnGap", func() { sh.s.cfg.OnGap(ctx, sh.id, since) })
 	}) {
-		sh.behind.Add(-1)
+		sh.pendingGaps.Add(-1)
 	}
 }
 
