@@ -23,6 +23,8 @@ const (
 	// maxMessage is the size in bytes of the largest accepted message; the
 	// GUILD_CREATE of a large guild has a few megabytes.
 	maxMessage = 32 << 20
+	// maxHead bounds the answer to the request for a WebSocket.
+	maxHead = 64 << 10
 	// writeTimeout bounds the write of one small message, and maxUnsent how many wait
 	// to be written.
 	writeTimeout = 10 * time.Second
@@ -186,10 +188,11 @@ func (s *Supervisor) dial(ctx context.Context, addr string) (*websocket.Conn, er
 			}
 			return proxy, nil
 		},
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: s.roots},
-		TLSHandshakeTimeout: s.times.open,
-		DisableKeepAlives:   true,
-		DisableCompression:  true,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: s.roots},
+		TLSHandshakeTimeout:    s.times.open,
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHead,
 	}
 	ws, res, err := websocket.Dial(ctx, addr+"?v="+apiVersion[1:]+"&encoding=json", &websocket.DialOptions{
 		HTTPHeader: http.Header{"User-Agent": {userAgent}},

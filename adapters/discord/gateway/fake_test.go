@@ -160,7 +160,7 @@ func (p *play) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				continue
 			}
 			if *m.Op == 1 {
-				c.beats.Add(1)
+				c.beat.Store(string(m.Data))
 				if !c.silent.Load() {
 					acks <- struct{}{}
 				}
@@ -184,7 +184,7 @@ type talk struct {
 	got    chan payload
 	gone   chan struct{}
 	silent atomic.Bool
-	beats  atomic.Int64
+	beat   atomic.Value // the number in the last heartbeat, as JSON
 }
 
 func (c *talk) raw(text string) {
