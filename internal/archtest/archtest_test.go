@@ -122,7 +122,7 @@ var outside = map[string]string{
 	"github.com/PuerkitoBio/goquery":       "tools/web",
 	"github.com/bluekeyes/go-gitdiff":      "tools/files",
 	"github.com/bwmarrin/discordgo":        "adapters/discord",
-	"github.com/coder/websocket":           "adapters/slack adapters/web",
+	"github.com/coder/websocket":           "adapters/discord/gateway adapters/slack adapters/web",
 	"github.com/containerd/errdefs":        "targets/container",
 	"github.com/coreos/go-oidc/v3":         "adapters/web/oidc",
 	"github.com/elastic/go-seccomp-bpf":    "targets/lock",

@@ -25,10 +25,10 @@ const (
 type budget struct {
 	ask func(context.Context) (Gateway, error)
 
-	mu    sync.Mutex
-	got   Gateway
-	at    time.Time // of got; zero when it is not known
-	slots map[int]*slot
+	mu     sync.Mutex
+	latest Gateway
+	asOf   time.Time // of latest; zero when it is not known
+	slots  map[int]*slot
 }
 
 // slot is one of max_concurrency.
@@ -41,20 +41,18 @@ func newBudget(ask func(context.Context) (Gateway, error)) *budget {
 	return &budget{ask: ask, slots: map[int]*slot{}}
 }
 
-// permit is the right to one IDENTIFY.
+// permit is the right to one IDENTIFY. It belongs to one goroutine.
 type permit struct {
 	b    *budget
-	slot *slot
-	from time.Time // when Discord said what was left
-	mu   sync.Mutex
-	used time.Time
-	over bool
+	slot *slot     // nil once it is given back
+	asOf time.Time // when Discord said what was left
+	used time.Time // when the IDENTIFY went out; zero before
 }
 
 // gateway is what Discord said last, asked anew when that is old.
 func (b *budget) gateway(ctx context.Context) (Gateway, error) {
 	b.mu.Lock()
-	got, at := b.got, b.at
+	got, at := b.latest, b.asOf
 	b.mu.Unlock()
 	if !at.IsZero() && time.Since(at) < gatewayFresh {
 		return got, nil
@@ -69,20 +67,20 @@ func (b *budget) gateway(ctx context.Context) (Gateway, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.got, b.at = got, asked
+	b.latest, b.asOf = got, asked
 	return got, nil
 }
 
-// known is the address of the last answer, "" before the first.
-func (b *budget) known() string {
+// address returns the address of the last answer, "" before the first.
+func (b *budget) address() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.got.URL
+	return b.latest.URL
 }
 
-// take waits for a permit. none is called when the budget is used up, with the
+// acquire waits for a permit. none is called when the budget is used up, with the
 // time at which Discord gives a new one.
-func (b *budget) take(ctx context.Context, shard int, first bool, none func(until time.Time)) (*permit, string, error) {
+func (b *budget) acquire(ctx context.Context, shard int, first bool, none func(until time.Time)) (*permit, string, error) {
 	g, err := b.gateway(ctx)
 	if err != nil {
 		return nil, "", err
@@ -104,12 +102,12 @@ func (b *budget) take(ctx context.Context, shard int, first bool, none func(unti
 			return nil, "", err
 		}
 		if from, ok := b.spend(first); ok {
-			return &permit{b: b, slot: s, from: from}, g.URL, nil
+			return &permit{b: b, slot: s, asOf: from}, g.URL, nil
 		}
 		b.mu.Lock()
 		// A little later, as clocks differ; and never at once.
-		until := b.at.Add(max(b.got.ResetAfter, time.Second) + time.Second)
-		b.at = time.Time{}
+		until := b.asOf.Add(max(b.latest.ResetAfter, time.Second) + time.Second)
+		b.asOf = time.Time{}
 		b.mu.Unlock()
 		none(until)
 		if err := pause(ctx, time.Until(until)); err != nil {
@@ -133,52 +131,35 @@ func (b *budget) spend(first bool) (from time.Time, ok bool) {
 	defer b.mu.Unlock()
 	keep := 0
 	if !first {
-		keep = min(reserve, b.got.Total/10)
+		keep = min(reserve, b.latest.Total/10)
 	}
-	if b.got.Remaining <= keep {
-		return b.at, false
+	if b.latest.Remaining <= keep {
+		return b.asOf, false
 	}
-	b.got.Remaining--
-	return b.at, true
+	b.latest.Remaining--
+	return b.asOf, true
 }
 
-var errUnpermitted = errors.New("the library wanted to identify without a permit")
+// markUsed is called right before the IDENTIFY goes out.
+func (p *permit) markUsed() { p.used = time.Now() }
 
-// use is called right before an IDENTIFY goes out; each permit is good for one.
-func (p *permit) use() error {
-	if p == nil {
-		return errUnpermitted
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over || !p.used.IsZero() {
-		return errUnpermitted
-	}
-	p.used = time.Now()
-	return nil
-}
-
-// done gives the permit back, if it was not used, and the slot.
-func (p *permit) done() {
-	if p == nil {
+// release gives the slot back, and the permit if it was not used. Only the first call
+// counts.
+func (p *permit) release() {
+	if p == nil || p.slot == nil {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over {
-		return
-	}
-	p.over = true
 	if p.used.IsZero() {
 		p.b.mu.Lock()
-		if p.b.at.Equal(p.from) {
-			p.b.got.Remaining++
+		if p.b.asOf.Equal(p.asOf) {
+			p.b.latest.Remaining++
 		}
 		p.b.mu.Unlock()
 	} else {
 		p.slot.next = p.used.Add(identifyEvery)
 	}
 	<-p.slot.turn
+	p.slot = nil
 }
 
 func noneLeft(until time.Time) string {

@@ -136,7 +136,7 @@ func (r *REST) Message(ctx context.Context, channel, message string) (*discordgo
 	if err := r.do(ctx, channelCall(http.MethodGet, channel, "/messages/{message}", "/messages"+seg(message)), &raw); err != nil {
 		return m, err
 	}
-	if err := json.Unmarshal(readable(raw), m); err != nil {
+	if err := json.Unmarshal(knownParts(raw), m); err != nil {
 		return m, fmt.Errorf("discord: a message cannot be read: %w", err)
 	}
 	return m, nil
@@ -149,7 +149,7 @@ type Page struct {
 	Limit                 int // 1 to 100, 0 is Discord's 50
 }
 
-// Messages are messages of a channel, the newest first. Those that the library
+// Messages are messages of a channel, the newest first. Those that discordgo
 // cannot decode are left out, and left says how many these are.
 func (r *REST) Messages(ctx context.Context, channel string, p Page) (list []*discordgo.Message, left int, err error) {
 	c := channelCall(http.MethodGet, channel, "/messages", "/messages")

@@ -1,9 +1,12 @@
 package gateway
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha1" //nolint:gosec // RFC 6455 wants it
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -25,173 +28,214 @@ import (
 	"pgregory.net/rapid"
 )
 
-// bytesConn is a connection that reads from what it holds.
-type bytesConn struct {
-	net.Conn
-	in     io.Reader
-	out    bytes.Buffer
-	closed bool
-}
-
-func (c *bytesConn) Read(p []byte) (int, error)       { return c.in.Read(p) }
-func (c *bytesConn) Write(p []byte) (int, error)      { return c.out.Write(p) }
-func (c *bytesConn) Close() error                     { c.closed = true; return nil }
-func (c *bytesConn) SetWriteDeadline(time.Time) error { return nil }
-
-// seer is a screen that keeps what it sees.
-type seer struct {
-	mu     sync.Mutex
-	in     []string
-	ops    []int
-	code   int
-	err    error
-	refuse func(message []byte) ([]byte, error)
-}
-
-func (s *seer) incoming(m []byte) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.in = append(s.in, string(m))
-	if s.refuse != nil {
-		return s.refuse(m)
-	}
-	return m, nil
-}
-
-func (s *seer) outgoing(op int) error {
-	if op == 2 {
-		return errUnpermitted
-	}
-	s.ops = append(s.ops, op)
-	return nil
-}
-func (s *seer) closed(code int, _ string) { s.code = code }
-func (s *seer) over(err error) {
-	if s.err == nil {
-		s.err = err
+// rawServer accepts connections in memory and writes raw bytes on each after its
+// handshake.
+func rawServer(write func(c net.Conn, gone <-chan struct{})) func(context.Context, string, string) (net.Conn, error) {
+	return func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		go func() {
+			defer theirs.Close()
+			in := bufio.NewReader(theirs)
+			req, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			gone := make(chan struct{})
+			go func() { defer close(gone); _, _ = io.Copy(io.Discard, in) }()
+			sum := sha1.Sum([]byte(req.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // RFC 6455, section 1.3
+			_, _ = fmt.Fprintf(theirs, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
+				base64.StdEncoding.EncodeToString(sum[:]))
+			write(theirs, gone)
+		}()
+		return ours, nil
 	}
 }
 
-const head101 = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n"
+// The opcodes of RFC 6455, section 5.2, and the bit that ends a message.
+const (
+	frameContinuation = 0x0
+	frameText         = 0x1
+	frameClose        = 0x8
+	framePing         = 0x9
+	frameFin          = 0x80
+)
 
+// serverFrame encodes a frame of the server's.
 func serverFrame(first byte, body []byte) []byte {
-	f := textFrame(body)
-	f[0] = first
-	return f
+	frame := []byte{first}
+	switch n := len(body); {
+	case n < 126:
+		frame = append(frame, byte(n))
+	case n < 1<<16:
+		frame = binary.BigEndian.AppendUint16(append(frame, 126), uint16(n))
+	default:
+		frame = binary.BigEndian.AppendUint64(append(frame, 127), uint64(n))
+	}
+	return append(frame, body...)
 }
 
-// TestMessagesAreSeenWhole: however the network and the sender cut them.
-func TestMessagesAreSeenWhole(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+// rawConnection resumes a session on one connection and returns why that ended, and
+// the texts of the messages that it handed over.
+func rawConnection(t testing.TB, dial func(context.Context, string, string) (net.Conn, error)) (error, []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var texts []string
+	s, err := New(Config{
+		Token: "tok-en", APIURL: "http://discord.test", Dial: dial,
+		Events: func(_ context.Context, _ int, e any) {
+			if m, ok := e.(*discordgo.MessageCreate); ok {
+				mu.Lock()
+				texts = append(texts, m.Content)
+				mu.Unlock()
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh := newShard(t.Context(), t.Context(), s, 0, 1)
+	c := &connection{shard: sh, session: &session{id: "1"}, step: returning}
+	err = c.run(t.Context(), "ws://discord.test")
+	sh.lanes.close()
+	return err, texts
+}
+
+// TestMessagesAreReadWhole: however the network and the sender cut them.
+func TestMessagesAreReadWhole(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
 		var raw bytes.Buffer
-		raw.WriteString(head101)
+		raw.Write(serverFrame(frameFin|frameText, []byte(`{"op":10,"d":{"heartbeat_interval":41250}}`)))
 		var want []string
-		for range rapid.IntRange(0, 6).Draw(t, "messages") {
-			body := []byte(strings.Repeat(rapid.StringN(1, 8, -1).Draw(t, "text"), rapid.SampledFrom([]int{0, 1, 20, 300, 9000}).Draw(t, "times")))
-			want = append(want, string(body))
-			for first := byte(opText); ; first = opContinuation {
-				n := rapid.IntRange(0, len(body)).Draw(t, "fragment")
-				if rapid.Bool().Draw(t, "ping") {
-					raw.Write(serverFrame(0x80|opPing, []byte("p")))
+		for i := range rapid.IntRange(0, 6).Draw(r, "messages") {
+			text := strings.Repeat(rapid.StringMatching(`[a-z]{1,8}`).Draw(r, "text"), rapid.SampledFrom([]int{0, 1, 20, 300, 9000}).Draw(r, "times"))
+			want = append(want, text)
+			body := fmt.Appendf(nil, `{"op":0,"s":%d,"t":"MESSAGE_CREATE","d":{"id":"1","channel_id":"10","content":"%s","author":{"id":"7"}}}`, i+1, text)
+			for first := byte(frameText); ; first = frameContinuation {
+				n := rapid.IntRange(0, len(body)).Draw(r, "fragment")
+				if rapid.Bool().Draw(r, "ping") {
+					raw.Write(serverFrame(frameFin|framePing, []byte("p")))
 				}
 				if n == len(body) {
-					raw.Write(serverFrame(0x80|first, body))
+					raw.Write(serverFrame(frameFin|first, body))
 					break
 				}
 				raw.Write(serverFrame(first, body[:n]))
 				body = body[n:]
 			}
 		}
-		raw.Write(serverFrame(0x80|opClose, binary.BigEndian.AppendUint16(nil, 4009)))
-		s := &seer{}
-		size := rapid.IntRange(1, 5000).Draw(t, "piece")
-		l := newLink(&bytesConn{in: &pieces{raw.Bytes(), size}}, s)
-		got, err := io.ReadAll(l)
-		if err != nil || s.code != 4009 || !slices.Equal(s.in, want) {
-			t.Fatalf("%v, code %d: %d messages, want %d", err, s.code, len(s.in), len(want))
-		}
-		if !bytes.HasPrefix(got, []byte(head101)) {
-			t.Fatal("the head did not pass")
-		}
-		// What passes is the same messages in one frame each.
-		again := &seer{}
-		if _, err := io.ReadAll(newLink(&bytesConn{in: bytes.NewReader(got)}, again)); err != nil || !slices.Equal(again.in, want) {
-			t.Fatalf("what passed is something else: %v", err)
+		raw.Write(serverFrame(frameFin|frameClose, binary.BigEndian.AppendUint16(nil, 4009)))
+		size := rapid.IntRange(1, 5000).Draw(r, "piece")
+		err, got := rawConnection(t, rawServer(func(c net.Conn, gone <-chan struct{}) {
+			for piece := range slices.Chunk(raw.Bytes(), size) {
+				if _, err := c.Write(piece); err != nil {
+					return
+				}
+			}
+			<-gone
+		}))
+		if closed, ok := errors.AsType[*closedError](err); !ok || closed.code != 4009 || !slices.Equal(got, want) {
+			r.Fatalf("%v: %d messages, want %d", err, len(got), len(want))
 		}
 	})
 }
 
-type pieces struct {
-	data []byte
-	size int
-}
-
-func (p *pieces) Read(b []byte) (int, error) {
-	if len(p.data) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(b, p.data[:min(len(p.data), p.size)])
-	p.data = p.data[n:]
-	return n, nil
-}
-
-func TestWhatTheLibraryMaySend(t *testing.T) {
-	masked := func(op byte, body string) []byte {
-		f := maskedFrame(op, []byte(body))
-		mask := []byte{1, 2, 3, 4}
-		copy(f[2:6], mask)
-		for i := range f[6:] {
-			f[6+i] ^= mask[i%4]
-		}
-		return f
-	}
-	for _, tc := range []struct {
-		name  string
-		frame []byte
-		sent  []byte
-		ends  bool
-	}{
-		{"a heartbeat passes", masked(opText, `{"op":1,"d":3}`), masked(opText, `{"op":1,"d":3}`), false},
-		{"an identify without a permit ends the connection", masked(opText, `{"op":2,"d":{}}`), nil, true},
-		{"a close that ends the session becomes one that does not", masked(opClose, "\x03\xe8"), closeFrame(closeResumable), false},
-		{"another close keeps its code", masked(opClose, "\x03\xf4"), closeFrame(1012), false},
-		{"a pong passes", masked(opPong, "p"), masked(opPong, "p"), false},
-		{"a frame that is cut ends the connection", masked(opText, `{"op":1}`)[:9], nil, true},
-		{"a message without an opcode ends it", masked(opText, `{}`), nil, true},
-		{"a message in pieces ends it", append([]byte{opText}, masked(opText, `{"op":2}`)[1:]...), nil, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c := &bytesConn{in: strings.NewReader(head101)}
-			s := &seer{}
-			l := newLink(c, s)
-			if _, err := l.Read(make([]byte, 1000)); err != nil {
-				t.Fatal(err)
-			}
-			if n, err := l.Write(tc.frame); n != len(tc.frame) || err != nil {
-				t.Errorf("%d, %v: the library would end the connection in a second goroutine", n, err)
-			}
-			if !bytes.Equal(c.out.Bytes(), tc.sent) || c.closed != tc.ends || (s.err != nil) != tc.ends {
-				t.Errorf("sent %q, closed %v, %v", c.out.Bytes(), c.closed, s.err)
-			}
-		})
-	}
-}
-
-// FuzzLink: whatever the other side sends, a link neither panics nor gives the
-// library a message that its screen has not seen.
-func FuzzLink(f *testing.F) {
-	f.Add([]byte(head101 + "\x81\x02{}\x88\x02\x0f\xa9"))
-	f.Add([]byte("HTTP/1.1 503 Service Unavailable\r\n\r\nbody"))
-	f.Add([]byte(head101 + "\x01\x01{\x89\x00\x80\x01}"))
-	f.Add([]byte(head101 + "\x81\x7f\xff\xff\xff\xff\xff\xff\xff\xff"))
+// FuzzConnection: whatever Discord sends, a connection ends with an error and hands
+// over nothing that is incomplete.
+func FuzzConnection(f *testing.F) {
+	hello := serverFrame(frameFin|frameText, []byte(`{"op":10,"d":{"heartbeat_interval":41250}}`))
+	f.Add([]byte("\x81\x02{}\x88\x02\x0f\xa9"))
+	f.Add(hello)
+	f.Add(slices.Concat(hello, serverFrame(frameFin|frameText, []byte(`{"op":0,"s":1,"t":"MESSAGE_CREATE","d":{"id":"1","channel_id":"2","content":"x","author":{"id":"3"}}}`))))
+	f.Add(slices.Concat(hello, serverFrame(frameFin|frameText, []byte(`{"op":0,"s":2,"t":"RESUMED"}`)), serverFrame(frameFin|frameText, []byte(`{"op":1}`))))
+	f.Add(serverFrame(frameFin|frameText, []byte(`{"op":9,"d":true}`)))
+	f.Add([]byte("\x01\x01{\x89\x00\x80\x01}"))
+	f.Add([]byte("\x81\x7f\xff\xff\xff\xff\xff\xff\xff\xff"))
+	f.Add([]byte("\x88\x01x"))
+	f.Add([]byte("\x82\x02{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		secret := []byte("never passes")
-		s := &seer{refuse: func([]byte) ([]byte, error) { return secret, nil }}
-		got, _ := io.ReadAll(newLink(&bytesConn{in: bytes.NewReader(data)}, s))
-		if n := bytes.Count(got, secret); n < len(s.in) {
-			t.Errorf("%d messages seen and %d passed", len(s.in), n)
+		if err, _ := rawConnection(t, rawServer(func(c net.Conn, _ <-chan struct{}) { _, _ = c.Write(data) })); err == nil {
+			t.Error("it ended without a reason")
 		}
 	})
+}
+
+// hangingConn is a connection whose writes hang after the handshake, and whose end
+// hangs.
+type hangingConn struct {
+	net.Conn
+	release chan struct{}
+	writes  atomic.Int64
+}
+
+func (c *hangingConn) Write(p []byte) (int, error) {
+	if c.writes.Add(1) > 1 {
+		<-c.release
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *hangingConn) Close() error { <-c.release; return c.Conn.Close() }
+
+// TestAConnectionThatHangsIsGivenUp: not even a network whose connections can neither
+// be written to nor closed holds up the shard. It runs in real time: the library holds
+// a lock meanwhile, and a bubble's time stands still while somebody waits for a lock.
+func TestAConnectionThatHangsIsGivenUp(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	dial := rawServer(func(c net.Conn, gone <-chan struct{}) {
+		_, _ = c.Write(serverFrame(frameFin|frameText, []byte(`{"op":10,"d":{"heartbeat_interval":20}}`)))
+		_, _ = c.Write(serverFrame(frameFin|frameText, []byte(`{"op":0,"s":1,"t":"RESUMED"}`)))
+		<-gone
+	})
+	done := make(chan error, 1)
+	go func() {
+		err, _ := rawConnection(t, func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := dial(ctx, network, addr)
+			return &hangingConn{Conn: c, release: release}, err
+		})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if !errors.Is(err, errUnacknowledged) {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it waits")
+	}
+}
+
+// TestTheSteps: what Discord sends out of turn ends the connection, and only one
+// IDENTIFY or RESUME goes out on each.
+func TestTheSteps(t *testing.T) {
+	for from, to := range map[step]map[signal]step{
+		opening:     {signalHello: identifying},
+		returning:   {signalHello: resuming},
+		identifying: {signalEvent: identifying, signalReady: live},
+		resuming:    {signalEvent: resuming, signalResumed: live},
+		live:        {signalEvent: live},
+	} {
+		for _, s := range []signal{signalHello, signalReady, signalResumed, signalEvent} {
+			c := &connection{step: from}
+			err := c.advance(s)
+			if want, ok := to[s]; ok != (err == nil) || ok && c.step != want || !ok && c.step != from {
+				t.Errorf("%s when %s: %s, %v", s, from, c.step, err)
+			}
+		}
+	}
+}
+
+// TestARedirectIsNotFollowed: the token would go where it leads.
+func TestARedirectIsNotFollowed(t *testing.T) {
+	srv := httptest.NewServer(http.RedirectHandler("http://127.0.0.1:1/", http.StatusFound))
+	defer srv.Close()
+	s, err := New(Config{Token: "tok-en", Events: func(context.Context, int, any) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.dial(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http")); err == nil || err.Error() != "the gateway answered 302 Found" {
+		t.Error(err)
+	}
 }
 
 // What Discord adds to messages must not keep them away.
@@ -314,12 +358,12 @@ func TestLanes(t *testing.T) {
 			t.Error("the total is not what it should be")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		if err := l.room(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := l.awaitRoom(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		cancel()
 		close(hold)
-		if err := l.room(t.Context()); err != nil {
+		if err := l.awaitRoom(t.Context()); err != nil {
 			t.Error(err)
 		}
 		l.close()

@@ -12,63 +12,62 @@ import (
 var errIncomplete = errors.New("it lacks what every event of its kind has")
 
 // decode reads one dispatch. key is the conversation whose order it belongs to.
-// A nil event without an error is of a kind that nobody wants. The library would
-// hand out what it could decode of a broken event, with nil fields; an error
-// here means that nobody gets it.
+// A nil event without an error is of a kind that nobody wants. An error means that
+// nobody gets the event: what could be decoded of it may lack fields.
 func decode(kind string, raw []byte) (event any, key string, err error) {
 	defer func() {
-		// The decoders of the library are not ours.
+		// The decoders are discordgo's.
 		if p := recover(); p != nil {
 			event, key, err = nil, "", fmt.Errorf("its decoder panicked: %v", p)
 		}
 	}()
 	switch kind {
 	case "MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE":
-		raw = readable(raw)
+		raw = knownParts(raw)
 	case "INTERACTION_CREATE":
-		raw = with(raw, "message", readable)
+		raw = mapField(raw, "message", knownParts)
 	}
 	switch kind {
 	case "MESSAGE_CREATE":
-		return sound(raw, func(e *discordgo.MessageCreate) (string, bool) {
-			return message(e.Message, true)
+		return decodeAs(raw, func(e *discordgo.MessageCreate) (string, bool) {
+			return messageKey(e.Message, true)
 		})
 	case "MESSAGE_UPDATE":
-		e, key, err := sound(raw, func(e *discordgo.MessageUpdate) (string, bool) {
-			return message(e.Message, false)
+		e, key, err := decodeAs(raw, func(e *discordgo.MessageUpdate) (string, bool) {
+			return messageKey(e.Message, false)
 		})
 		if m, ok := e.(*discordgo.MessageUpdate); ok && m.Author == nil {
 			return nil, "", nil // no edit by a person: the preview of a link came
 		}
 		return e, key, err
 	case "MESSAGE_DELETE":
-		return sound(raw, func(e *discordgo.MessageDelete) (string, bool) {
-			return message(e.Message, false)
+		return decodeAs(raw, func(e *discordgo.MessageDelete) (string, bool) {
+			return messageKey(e.Message, false)
 		})
 	case "MESSAGE_DELETE_BULK":
-		return sound(raw, func(e *discordgo.MessageDeleteBulk) (string, bool) {
+		return decodeAs(raw, func(e *discordgo.MessageDeleteBulk) (string, bool) {
 			return e.ChannelID, e.ChannelID != "" && len(e.Messages) > 0
 		})
 	case "INTERACTION_CREATE":
-		return sound(raw, func(e *discordgo.InteractionCreate) (string, bool) {
-			return interaction(e.Interaction)
+		return decodeAs(raw, func(e *discordgo.InteractionCreate) (string, bool) {
+			return interactionKey(e.Interaction)
 		})
 	case "CHANNEL_CREATE":
-		return sound(raw, func(e *discordgo.ChannelCreate) (string, bool) { return channel(e.Channel) })
+		return decodeAs(raw, func(e *discordgo.ChannelCreate) (string, bool) { return channelKey(e.Channel) })
 	case "CHANNEL_UPDATE":
-		return sound(raw, func(e *discordgo.ChannelUpdate) (string, bool) { return channel(e.Channel) })
+		return decodeAs(raw, func(e *discordgo.ChannelUpdate) (string, bool) { return channelKey(e.Channel) })
 	case "CHANNEL_DELETE":
-		return sound(raw, func(e *discordgo.ChannelDelete) (string, bool) { return channel(e.Channel) })
+		return decodeAs(raw, func(e *discordgo.ChannelDelete) (string, bool) { return channelKey(e.Channel) })
 	case "THREAD_CREATE":
-		return sound(raw, func(e *discordgo.ThreadCreate) (string, bool) { return channel(e.Channel) })
+		return decodeAs(raw, func(e *discordgo.ThreadCreate) (string, bool) { return channelKey(e.Channel) })
 	case "THREAD_UPDATE":
-		return sound(raw, func(e *discordgo.ThreadUpdate) (string, bool) { return channel(e.Channel) })
+		return decodeAs(raw, func(e *discordgo.ThreadUpdate) (string, bool) { return channelKey(e.Channel) })
 	case "THREAD_DELETE":
-		return sound(raw, func(e *discordgo.ThreadDelete) (string, bool) { return channel(e.Channel) })
+		return decodeAs(raw, func(e *discordgo.ThreadDelete) (string, bool) { return channelKey(e.Channel) })
 	case "GUILD_CREATE":
-		return sound(raw, func(e *discordgo.GuildCreate) (string, bool) { return guild(e.Guild) })
+		return decodeAs(raw, func(e *discordgo.GuildCreate) (string, bool) { return guildKey(e.Guild) })
 	case "GUILD_DELETE":
-		return sound(raw, func(e *discordgo.GuildDelete) (string, bool) { return guild(e.Guild) })
+		return decodeAs(raw, func(e *discordgo.GuildDelete) (string, bool) { return guildKey(e.Guild) })
 	}
 	return nil, "", nil
 }
@@ -76,26 +75,26 @@ func decode(kind string, raw []byte) (event any, key string, err error) {
 // The fields of a message that are read: those without which it is none, and those
 // that may be left out, of which each entry is looked at by itself.
 var (
-	needed   = []string{"id", "channel_id", "guild_id", "author", "member", "webhook_id", "type", "content", "mentions", "attachments", "edited_timestamp"}
-	optional = []string{"embeds", "components", "sticker_items"}
+	requiredFields = []string{"id", "channel_id", "guild_id", "author", "member", "webhook_id", "type", "content", "mentions", "attachments", "edited_timestamp"}
+	optionalFields = []string{"embeds", "components", "sticker_items"}
 )
 
-// readable is a message without what nobody reads, such as the message that it
-// replies to, and without the parts that the library does not know: Discord adds
+// knownParts is a message without what nobody reads, such as the message that it
+// replies to, and without the parts that discordgo does not know: Discord adds
 // kinds of components, and what somebody said does not depend on them. What is no
 // object stays as it is.
-func readable(raw json.RawMessage) json.RawMessage {
+func knownParts(raw json.RawMessage) json.RawMessage {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(raw, &all) != nil || all == nil {
 		return raw
 	}
 	out := map[string]json.RawMessage{}
-	for _, name := range needed {
+	for _, name := range requiredFields {
 		if v, ok := all[name]; ok {
 			out[name] = v
 		}
 	}
-	for _, name := range optional {
+	for _, name := range optionalFields {
 		var list, known []json.RawMessage
 		if json.Unmarshal(all[name], &list) != nil {
 			continue
@@ -119,7 +118,7 @@ func readable(raw json.RawMessage) json.RawMessage {
 	return encoded(out)
 }
 
-// decodes reports whether the library knows a part of a message.
+// decodes reports whether discordgo knows a part of a message.
 func decodes(name string, part json.RawMessage) (ok bool) {
 	defer func() {
 		if recover() != nil {
@@ -129,8 +128,8 @@ func decodes(name string, part json.RawMessage) (ok bool) {
 	return string(part) != "null" && json.Unmarshal(encoded(map[string][]json.RawMessage{name: {part}}), new(discordgo.Message)) == nil
 }
 
-// with changes one field of an object.
-func with(raw json.RawMessage, name string, change func(json.RawMessage) json.RawMessage) json.RawMessage {
+// mapField changes one field of an object.
+func mapField(raw json.RawMessage, name string, change func(json.RawMessage) json.RawMessage) json.RawMessage {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(raw, &all) != nil || all[name] == nil {
 		return raw
@@ -148,7 +147,7 @@ func encoded(v any) json.RawMessage {
 	return out
 }
 
-func sound[T any](raw []byte, check func(*T) (string, bool)) (any, string, error) {
+func decodeAs[T any](raw []byte, check func(*T) (string, bool)) (any, string, error) {
 	e := new(T)
 	if err := json.Unmarshal(raw, e); err != nil {
 		return nil, "", err
@@ -160,7 +159,7 @@ func sound[T any](raw []byte, check func(*T) (string, bool)) (any, string, error
 	return e, key, nil
 }
 
-func message(m *discordgo.Message, whole bool) (string, bool) {
+func messageKey(m *discordgo.Message, whole bool) (string, bool) {
 	if m == nil || m.ID == "" || m.ChannelID == "" {
 		return "", false
 	}
@@ -180,14 +179,14 @@ func message(m *discordgo.Message, whole bool) (string, bool) {
 	return m.ChannelID, m.Author.ID != ""
 }
 
-func channel(c *discordgo.Channel) (string, bool) {
+func channelKey(c *discordgo.Channel) (string, bool) {
 	if c == nil {
 		return "", false
 	}
 	return c.ID, c.ID != ""
 }
 
-func guild(g *discordgo.Guild) (string, bool) {
+func guildKey(g *discordgo.Guild) (string, bool) {
 	if g == nil || g.ID == "" {
 		return "", false
 	}
@@ -209,9 +208,9 @@ func guild(g *discordgo.Guild) (string, bool) {
 	return g.ID, true
 }
 
-// interaction gives each person's interactions in a channel an order of their
+// interactionKey gives each person's interactions in a channel an order of their
 // own: Discord waits 3 s for an answer, so a click does not wait for messages.
-func interaction(i *discordgo.Interaction) (string, bool) {
+func interactionKey(i *discordgo.Interaction) (string, bool) {
 	if i == nil || i.ID == "" || i.AppID == "" || i.Token == "" {
 		return "", false
 	}

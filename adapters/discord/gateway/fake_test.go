@@ -160,7 +160,7 @@ func (p *play) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				continue
 			}
 			if *m.Op == 1 {
-				c.beats.Add(1)
+				c.beat.Store(string(m.Data))
 				if !c.silent.Load() {
 					acks <- struct{}{}
 				}
@@ -184,7 +184,7 @@ type talk struct {
 	got    chan payload
 	gone   chan struct{}
 	silent atomic.Bool
-	beats  atomic.Int64
+	beat   atomic.Value // the number in the last heartbeat, as JSON
 }
 
 func (c *talk) raw(text string) {
@@ -352,11 +352,8 @@ func scene(t *testing.T, script func(n int, c *talk), change func(p *play, cfg *
 		if err != nil {
 			t.Fatal(err)
 		}
-		if pre.room.total != 0 {
-			b.room = pre.room
-		}
-		if pre.open != nil {
-			b.open = pre.open
+		if pre.capacity.total != 0 {
+			b.capacity = pre.capacity
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		b.cancel = cancel
@@ -375,7 +372,7 @@ func scene(t *testing.T, script func(n int, c *talk), change func(p *play, cfg *
 		_ = p.net.Close()
 		<-served
 		tr.CloseIdleConnections()
-		time.Sleep(time.Minute) // the library's last second, and the server's
+		time.Sleep(time.Minute) // the server's last seconds
 		if b.Ready() == nil {
 			t.Error("it is ready although it stopped")
 		}

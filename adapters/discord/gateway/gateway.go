@@ -3,19 +3,18 @@
 // uses up the day's IDENTIFYs, and [REST] makes the calls of the HTTP API within
 // Discord's limits.
 //
-// github.com/bwmarrin/discordgo holds the session: it shakes hands, identifies,
-// resumes, sends heartbeats and names the events. What it does when a
-// connection goes wrong is not used. Left to itself it dead-locks when a RESUME
-// is answered by "reconnect", identifies once a second for ever after a fatal
-// close code (which makes Discord reset the token in a quarter of an hour), ends
-// the session by the code that it closes with, and hands out half-decoded
-// events whose nil fields end the process. So it never reconnects here, and a
-// link between it and the network ([net.Conn]) reads along: close codes, "reconnect"
-// and "invalid session" end the connection before the library sees them, an
-// IDENTIFY goes out with a permit only, and events are decoded, checked and
-// queued before the library is told that their number has passed. An event for
-// which there is no room ends the connection with its number not passed, so
-// that the RESUME brings it again; nothing is dropped.
+// A [connection] is one WebSocket (github.com/coder/websocket) whose state belongs to
+// one goroutine: a step, and a table of what Discord may send at each. A [shard]
+// decides what the end of a connection means for the next one: whether the session is
+// resumed, and how long to wait. An IDENTIFY goes out with a permit only. An event
+// counts as received once it is decoded, checked and queued; one for which there is no
+// room ends the connection, so that the RESUME brings it again. Nothing is dropped.
+//
+// github.com/bwmarrin/discordgo serves for the types of events and answers. Its session
+// is not used: it dead-locks when a RESUME is answered by "reconnect", identifies once
+// a second for ever after a fatal close code (which makes Discord reset the token in a
+// quarter of an hour), ends the session by the code that it closes with, and hands out
+// half-decoded events whose nil fields end the process.
 //
 // Where several replicas of the bot run, each shard is a job that one of them has at a
 // time ([Config].Do). A session cannot go on in another process, so the next holder begins
@@ -68,7 +67,7 @@ type Config struct {
 	Now func() time.Time // of the times in [State] and OnGap; nil is time.Now
 
 	// Events gets every event once, and a second time only when a connection broke
-	// while it was on its way: a pointer to one of the library's MessageCreate,
+	// while it was on its way: a pointer to one of discordgo's MessageCreate,
 	// MessageUpdate (by a person), MessageDelete, MessageDeleteBulk,
 	// InteractionCreate, ChannelCreate, ChannelUpdate, ChannelDelete,
 	// ThreadCreate, ThreadUpdate, ThreadDelete, GuildCreate, GuildDelete or Ready
@@ -126,36 +125,34 @@ type Stats struct {
 	Malformed  int64 // events that were dropped because they were broken
 	Panics     int64 // in Events, OnState and OnGap
 	Full       int64 // connections ended because events were not handled fast enough
-	Hung       int64 // sessions of the library that were given up; each may hold a goroutine for ever
 	Waiting    int   // events that wait right now
 }
 
 // Supervisor keeps the shards of one bot connected. It is safe for concurrent use.
 type Supervisor struct {
-	cfg    Config
-	rest   *REST
-	budget *budget
-	log    *slog.Logger
-	times  times
-	room   struct{ perKey, total int }
-	open   func(*discordgo.Session) error
-	roots  *x509.CertPool // nil: the system's
-	proxy  func(*http.Request) (*url.URL, error)
+	cfg      Config
+	rest     *REST
+	budget   *budget
+	log      *slog.Logger
+	times    times
+	capacity struct{ perKey, total int }
+	roots    *x509.CertPool // nil: the system's
+	proxy    func(*http.Request) (*url.URL, error)
 
-	identifies, resumes, lost, malformed, panics, full, hung atomic.Int64
+	identifies, resumes, lost, malformed, panics, full atomic.Int64
 
-	taking  taking
-	tell    sync.Mutex // OnState, one call after the other
-	mu      sync.Mutex
-	running bool
-	over    string // why Run ended
-	shards  []*shard
+	takeover   takeover
+	reporting  sync.Mutex // OnState, one call after the other
+	mu         sync.Mutex
+	running    bool
+	stopReason string // why Run ended
+	shards     []*shard
 }
 
 // times are the waits; tests shorten none of them but let time pass faster.
 type times struct {
 	open      time.Duration // from the dialling to READY or RESUMED
-	closing   time.Duration // for the library to let go of a connection; it takes one second
+	closing   time.Duration // for Discord to answer a goodbye
 	base, cap time.Duration // between attempts, doubled and with jitter
 	// resume is the cap while a session may be resumed, which costs nothing, and held
 	// from when on a connection of such a session shows that the network is there.
@@ -168,7 +165,7 @@ type times struct {
 	// Among several replicas: for a job until another replica must have it, for a
 	// shard to connect until the next one is asked for, and for a session to be
 	// resumed after its job was elsewhere.
-	elsewhere, take, away time.Duration
+	unheld, takeover, resumable time.Duration
 }
 
 // New returns a Supervisor. It connects to nothing yet.
@@ -196,13 +193,13 @@ func New(cfg Config) (*Supervisor, error) {
 		}
 	}
 	s := &Supervisor{
-		cfg: cfg, rest: rest, log: cfg.Log, budget: newBudget(rest.Gateway), open: (*discordgo.Session).Open, over: "not started",
+		cfg: cfg, rest: rest, log: cfg.Log, budget: newBudget(rest.Gateway), stopReason: "not started",
 		proxy: http.ProxyFromEnvironment,
 		times: times{open: 30 * time.Second, closing: 3 * time.Second, base: time.Second, cap: 30 * time.Second, resume: 5 * time.Second, held: 5 * time.Second, identify: 2 * time.Minute,
 			stable: 30 * time.Second, lasting: 10 * time.Minute, room: 30 * time.Second, drain: 5 * time.Second,
-			elsewhere: 3 * time.Second, take: 5 * time.Second, away: 30 * time.Second},
+			unheld: 3 * time.Second, takeover: 5 * time.Second, resumable: 30 * time.Second},
 	}
-	s.room.perKey, s.room.total = 256, 4096
+	s.capacity.perKey, s.capacity.total = 256, 4096
 	return s, nil
 }
 
@@ -219,22 +216,22 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		s.mu.Unlock()
 		return errors.New("discord: Run is at work already")
 	}
-	s.running, s.over, s.shards = true, "no shard is connected yet", nil
+	s.running, s.stopReason, s.shards = true, "no shard is connected yet", nil
 	s.mu.Unlock()
 	err := s.run(ctx)
 	s.rest.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running, s.over = false, "stopped"
+	s.running, s.stopReason = false, "stopped"
 	if fatal, ok := errors.AsType[*FatalError](err); ok {
-		s.over = fatal.Fix
+		s.stopReason = fatal.Fix
 		return fatal
 	}
 	return nil
 }
 
 func (s *Supervisor) run(ctx context.Context) error {
-	n, err := s.count(ctx)
+	n, err := s.shardCount(ctx)
 	if err != nil {
 		return err
 	}
@@ -251,7 +248,7 @@ func (s *Supervisor) run(ctx context.Context) error {
 	s.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, sh := range shards {
-		sh.set(Connecting, "not connected yet")
+		sh.enter(Connecting, "not connected yet")
 		wg.Go(func() {
 			if err := s.hold(ctx, sh); err != nil {
 				cancel(err)
@@ -271,8 +268,8 @@ func (s *Supervisor) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// count finds out how many shards there are.
-func (s *Supervisor) count(ctx context.Context) (int, error) {
+// shardCount finds out how many shards there are.
+func (s *Supervisor) shardCount(ctx context.Context) (int, error) {
 	if s.cfg.Shards > 0 {
 		return s.cfg.Shards, nil
 	}
@@ -287,7 +284,7 @@ func (s *Supervisor) count(ctx context.Context) (int, error) {
 		delay := s.backoff(fails, s.times.cap)
 		s.log.WarnContext(ctx, "discord cannot be asked where to connect; asking again", "retry_in", delay, "error", err)
 		s.mu.Lock()
-		s.over = "cannot ask where to connect: " + reason(err)
+		s.stopReason = "cannot ask where to connect: " + reason(err)
 		s.mu.Unlock()
 		if err := pause(ctx, delay); err != nil {
 			return 0, err
@@ -313,7 +310,7 @@ func (s *Supervisor) States() []State {
 	s.mu.Unlock()
 	list := make([]State, len(shards))
 	for i, sh := range shards {
-		list[i] = sh.get()
+		list[i] = sh.current()
 	}
 	return list
 }
@@ -326,9 +323,9 @@ func (s *Supervisor) Listening() bool {
 	s.mu.Unlock()
 	up := 0
 	for _, sh := range shards {
-		switch st := sh.get(); {
+		switch st := sh.current(); {
 		case st.Phase == Elsewhere:
-		case !st.Up(), sh.behind.Load() > 0:
+		case !st.Up(), sh.pendingGaps.Load() > 0:
 			return false
 		default:
 			up++
@@ -341,11 +338,11 @@ func (s *Supervisor) Listening() bool {
 // it is one sentence that names the shards that do not, and why.
 func (s *Supervisor) Ready() error {
 	s.mu.Lock()
-	running, over := s.running, s.over
+	running, reason := s.running, s.stopReason
 	s.mu.Unlock()
 	states := s.States()
 	if !running || len(states) == 0 {
-		return errors.New("discord: " + over)
+		return errors.New("discord: " + reason)
 	}
 	var down []string
 	for _, st := range states {
@@ -365,7 +362,7 @@ func (s *Supervisor) Ready() error {
 func (s *Supervisor) Stats() Stats {
 	st := Stats{
 		Identifies: s.identifies.Load(), Resumes: s.resumes.Load(), Lost: s.lost.Load(), Malformed: s.malformed.Load(),
-		Panics: s.panics.Load(), Full: s.full.Load(), Hung: s.hung.Load(),
+		Panics: s.panics.Load(), Full: s.full.Load(),
 	}
 	s.mu.Lock()
 	shards := s.shards

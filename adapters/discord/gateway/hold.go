@@ -25,30 +25,30 @@ func (s *Supervisor) hold(ctx context.Context, sh *shard) error {
 	}
 	var refused error
 	for ctx.Err() == nil {
-		if s.taking.wait(ctx) != nil {
+		if s.takeover.wait(ctx) != nil {
 			break
 		}
 		wait, leave := context.WithCancel(ctx)
-		s.taking.enter(sh, leave)
-		late := time.AfterFunc(s.times.elsewhere, func() { s.taking.unheld(sh, func() { sh.set(Elsewhere, elsewhere) }) })
+		s.takeover.request(sh, leave)
+		late := time.AfterFunc(s.times.unheld, func() { s.takeover.ifRequested(sh, func() { sh.enter(Elsewhere, elsewhere) }) })
 		err := s.cfg.Do(wait, JobShard(sh.id, sh.of), func(ctx context.Context) error {
-			if !s.taking.win(sh) {
+			if !s.takeover.claim(sh) {
 				return nil
 			}
 			late.Stop()
-			defer s.taking.enter(sh, leave) // whoever calls may wait for the job again
+			defer s.takeover.request(sh, leave) // whoever calls may wait for the job again
 			done := make(chan struct{})
 			defer close(done)
-			go s.taken(sh, sh.connected(), done)
-			if time.Since(sh.left) > s.times.away {
-				sh.drop()
+			go s.awaitUp(sh, sh.connected(), done)
+			if time.Since(sh.takenAway) > s.times.resumable {
+				sh.forget()
 			}
-			sh.set(Connecting, "taking the connection over")
+			sh.enter(Connecting, "taking the connection over")
 			refused = sh.run(ctx)
 			return refused
 		})
 		late.Stop()
-		s.taking.leave(sh)
+		s.takeover.withdraw(sh)
 		over := wait.Err() != nil
 		leave()
 		if refused != nil {
@@ -61,36 +61,36 @@ func (s *Supervisor) hold(ctx context.Context, sh *shard) error {
 			break
 		}
 	}
-	sh.drop()
-	if sh.get().Phase == Elsewhere {
-		sh.set(Down, "stopped")
+	sh.forget()
+	if sh.current().Phase == Elsewhere {
+		sh.enter(Down, "stopped")
 	}
 	return nil
 }
 
-// taken lets the next shard be asked for when one is connected, or takes long.
-func (s *Supervisor) taken(sh *shard, up, done <-chan struct{}) {
-	late := time.NewTimer(s.times.take)
+// awaitUp lets the next shard be asked for when one is connected, or takes long.
+func (s *Supervisor) awaitUp(sh *shard, up, done <-chan struct{}) {
+	late := time.NewTimer(s.times.takeover)
 	defer late.Stop()
 	select {
 	case <-up:
 	case <-late.C:
 	case <-done:
 	}
-	s.taking.over(sh)
+	s.takeover.finish(sh)
 }
 
-// taking makes a process take shards one after the other, so that they spread over the
+// takeover makes a process take shards one after the other, so that they spread over the
 // replicas: while it takes one, it asks for no other.
-type taking struct {
+type takeover struct {
 	mu      sync.Mutex
-	now     *shard
-	open    chan struct{} // closed when now is nil again
+	current *shard
+	open    chan struct{} // closed when current is nil again
 	waiting map[*shard]context.CancelFunc
 }
 
 // wait returns when no shard is being taken.
-func (t *taking) wait(ctx context.Context) error {
+func (t *takeover) wait(ctx context.Context) error {
 	for {
 		t.mu.Lock()
 		open := t.open
@@ -107,7 +107,7 @@ func (t *taking) wait(ctx context.Context) error {
 }
 
 // enter says that a shard is asked for; stop ends that.
-func (t *taking) enter(sh *shard, stop context.CancelFunc) {
+func (t *takeover) request(sh *shard, stop context.CancelFunc) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.waiting == nil {
@@ -116,14 +116,14 @@ func (t *taking) enter(sh *shard, stop context.CancelFunc) {
 	t.waiting[sh] = stop
 }
 
-func (t *taking) leave(sh *shard) {
+func (t *takeover) withdraw(sh *shard) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.waiting, sh)
 }
 
 // unheld runs do when a shard is asked for and not held.
-func (t *taking) unheld(sh *shard, do func()) {
+func (t *takeover) ifRequested(sh *shard, do func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.waiting[sh] != nil {
@@ -133,13 +133,13 @@ func (t *taking) unheld(sh *shard, do func()) {
 
 // win says that this process got a shard. false: another was got at the same moment, so
 // that this one is given back.
-func (t *taking) win(sh *shard) bool {
+func (t *takeover) claim(sh *shard) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.now != nil {
+	if t.current != nil {
 		return false
 	}
-	t.now, t.open = sh, make(chan struct{})
+	t.current, t.open = sh, make(chan struct{})
 	delete(t.waiting, sh)
 	for _, stop := range t.waiting {
 		stop()
@@ -148,11 +148,11 @@ func (t *taking) win(sh *shard) bool {
 }
 
 // over lets the next shard be taken.
-func (t *taking) over(sh *shard) {
+func (t *takeover) finish(sh *shard) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.now == sh {
+	if t.current == sh {
 		close(t.open)
-		t.now, t.open = nil, nil
+		t.current, t.open = nil, nil
 	}
 }

@@ -91,7 +91,7 @@ func TestTheShardIsAJob(t *testing.T) {
 				if err := b.Ready(); err != nil || !b.Listening() {
 					t.Errorf("it is not connected again: %v", err)
 				}
-				if st := b.Stats(); int(st.Identifies) != tc.identifies || int(st.Resumes) != tc.resumes || st.Hung != 0 {
+				if st := b.Stats(); int(st.Identifies) != tc.identifies || int(st.Resumes) != tc.resumes {
 					t.Errorf("%+v", st)
 				}
 			})
@@ -175,13 +175,13 @@ func TestTheShardIsAJob(t *testing.T) {
 // TestOneShardAtATime: while one shard is taken, another that is got at the same moment is
 // given back, and no other is asked for.
 func TestOneShardAtATime(t *testing.T) {
-	var k taking
+	var k takeover
 	a, b := &shard{}, &shard{}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	k.enter(a, func() { t.Error("the shard that was got is not asked for any more") })
-	k.enter(b, stop)
-	if !k.win(a) || k.win(b) || ctx.Err() == nil {
+	k.request(a, func() { t.Error("the shard that was got is not asked for any more") })
+	k.request(b, stop)
+	if !k.claim(a) || k.claim(b) || ctx.Err() == nil {
 		t.Error("two shards were taken at once")
 	}
 	ended, end := context.WithCancel(t.Context())
@@ -189,12 +189,12 @@ func TestOneShardAtATime(t *testing.T) {
 	if k.wait(ended) == nil {
 		t.Error("the next one is asked for too early")
 	}
-	k.over(b) // is none of its business
-	if k.wait(ended) == nil || k.win(b) {
-		t.Error("another shard ended the taking")
+	k.finish(b) // is none of its business
+	if k.wait(ended) == nil || k.claim(b) {
+		t.Error("another shard ended the takeover")
 	}
-	k.over(a)
-	if err := k.wait(t.Context()); err != nil || !k.win(b) {
+	k.finish(a)
+	if err := k.wait(t.Context()); err != nil || !k.claim(b) {
 		t.Errorf("the next one cannot be taken: %v", err)
 	}
 }

@@ -46,8 +46,8 @@ func (l *lanes) waiting() int {
 	return l.held
 }
 
-// room waits until every lane is at most half full and all of them together too.
-func (l *lanes) room(ctx context.Context) error {
+// awaitRoom waits until every lane is at most half full and all of them together too.
+func (l *lanes) awaitRoom(ctx context.Context) error {
 	for {
 		l.mu.Lock()
 		free := l.held <= l.total/2

@@ -287,8 +287,8 @@ func (g *guard) check(call string, ours bool) error {
 	return &RateLimitedError{Call: call, Scope: ScopeGuard, After: free.Sub(now)}
 }
 
-// refused counts one.
-func (g *guard) refused() {
+// countRefusal counts one.
+func (g *guard) countRefusal() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	slot := time.Now().UnixNano() / int64(guardSlot)
@@ -299,8 +299,8 @@ func (g *guard) refused() {
 	g.counts[i]++
 }
 
-// token notes whether Discord knew it.
-func (g *guard) token(known bool) {
+// noteToken notes whether Discord knew it.
+func (g *guard) noteToken(known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if known {

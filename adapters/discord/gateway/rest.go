@@ -44,6 +44,10 @@ const (
 // apiVersion is the version of the API that is spoken where an address names none.
 const apiVersion = "v10"
 
+// userAgent has the form that Discord wants (docs.discord.com/developers/reference,
+// "User Agent").
+const userAgent = "DiscordBot (countersign, 1)"
+
 var versioned = regexp.MustCompile(`/v[0-9]+$`)
 
 // RESTConfig is what a [REST] needs.
@@ -63,10 +67,10 @@ type RESTConfig struct {
 // waited out where the context allows it, and are a [RateLimitedError] where
 // not; a call is made four times at most. It is safe for concurrent use.
 //
-// It is written on net/http and not on the library, because the library's
+// It is written on net/http and not on discordgo, because discordgo's
 // limiter sleeps whatever the context says, retries without end, keeps a bucket
 // for each interaction for ever, does not know nonces, and because its errors
-// hold whole requests with the token in them. The library's structures serve
+// hold whole requests with the token in them. discordgo's structures serve
 // for what comes back.
 type REST struct {
 	token   redact.Secret
@@ -146,7 +150,7 @@ func (r *REST) do(ctx context.Context, c call, out any) error {
 		return fmt.Errorf("discord: %s was not encoded: %w", c.name(), err)
 	}
 	for try := 1; ; try++ {
-		data, again, err := r.attempt(ctx, c, kind, body)
+		data, retryIn, err := r.attempt(ctx, c, kind, body)
 		if err == nil {
 			if out == nil || len(data) == 0 {
 				return nil
@@ -156,21 +160,21 @@ func (r *REST) do(ctx context.Context, c call, out any) error {
 			}
 			return nil
 		}
-		if again < 0 || try == maxTries || ctx.Err() != nil {
+		if retryIn < 0 || try == maxTries || ctx.Err() != nil {
 			return err
 		}
-		if end, ok := ctx.Deadline(); ok && time.Until(end) < again {
+		if end, ok := ctx.Deadline(); ok && time.Until(end) < retryIn {
 			return err
 		}
-		if pause(ctx, again) != nil {
+		if pause(ctx, retryIn) != nil {
 			return err
 		}
 	}
 }
 
-// attempt makes a call once. again is after how long another one makes sense,
+// attempt makes a call once. retryIn is after how long another one makes sense,
 // negative when it makes none.
-func (r *REST) attempt(ctx context.Context, c call, kind string, body []byte) (data []byte, again time.Duration, err error) {
+func (r *REST) attempt(ctx context.Context, c call, kind string, body []byte) (data []byte, retryIn time.Duration, err error) {
 	const never = -1
 	if err := r.guard.check(c.name(), !c.interaction); err != nil {
 		return nil, never, err
@@ -204,7 +208,7 @@ func (r *REST) attempt(ctx context.Context, c call, kind string, body []byte) (d
 	switch {
 	case limited != nil:
 		if limited.Scope != ScopeShared {
-			r.guard.refused()
+			r.guard.countRefusal()
 		}
 		if limited.Scope == ScopeGlobal || limited.Scope == ScopeEdge {
 			r.pace.stop(time.Now().Add(limited.After))
@@ -213,21 +217,21 @@ func (r *REST) attempt(ctx context.Context, c call, kind string, body []byte) (d
 		return nil, limited.After, limited
 	case status >= 200 && status < 300:
 		if !c.interaction {
-			r.guard.token(true)
+			r.guard.noteToken(true)
 		}
 		return data, never, nil
 	}
 	failed := refusal(c, status, data)
 	switch {
 	case status == http.StatusUnauthorized:
-		r.guard.refused()
+		r.guard.countRefusal()
 		if !c.interaction {
-			r.guard.token(false)
+			r.guard.noteToken(false)
 			return nil, never, ErrUnauthorized
 		}
 	case status == http.StatusForbidden, status == http.StatusNotFound && c.interaction:
 		// Discord counts unknown webhooks too.
-		r.guard.refused()
+		r.guard.countRefusal()
 	case status >= 500 && c.safe:
 		return nil, jitter(time.Second), failed
 	}
@@ -277,8 +281,7 @@ func (r *REST) send(ctx context.Context, c call, kind string, body []byte) (int,
 	if !c.interaction {
 		req.Header.Set("Authorization", "Bot "+r.token.Reveal())
 	}
-	// The form is Discord's rule (docs.discord.com/developers/reference, "User Agent").
-	req.Header.Set("User-Agent", "DiscordBot (countersign, 1)")
+	req.Header.Set("User-Agent", userAgent)
 	res, err := r.client.Do(req)
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
