@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +23,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/internal/buildtest"
 	"countersign/internal/cagetest"
 	"countersign/internal/needstest"
 )
@@ -30,6 +33,10 @@ var binary string
 func TestMain(m *testing.M) {
 	cagetest.Enter()
 	enterUnlocked()
+	flag.Parse()
+	if p := flag.Lookup("test.parallel"); p.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
+		_ = p.Value.Set("5") // bots mostly wait
+	}
 	os.Exit(func() int {
 		if binary = cagetest.Binary(); binary != "" {
 			return m.Run()
@@ -41,10 +48,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		defer needstest.SweepSockets()
-		binary = filepath.Join(dir, "bot")
-		out, err := exec.Command("go", "build", "-tags", "failpoint", "-o", binary, "countersign/cmd/bot").CombinedOutput()
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "the bot does not build: %v\n%s", err, out)
+		if binary, err = buildtest.Program(context.Background(), dir, "cmd/bot", nil, "-tags", "failpoint"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()

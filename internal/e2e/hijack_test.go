@@ -66,6 +66,7 @@ alerts:
 // the whole of it, and with COUNTERSIGN_CORPORA all that is
 // in the folders attack and inject there.
 func TestHijackedModel(t *testing.T) {
+	t.Parallel()
 	needstest.Program(t, "tmux", "apt-get install tmux")
 	if !cagetest.Again(t, binary) {
 		return
