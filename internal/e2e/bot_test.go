@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,10 +31,7 @@ var binary string
 func TestMain(m *testing.M) {
 	cagetest.Enter()
 	enterUnlocked()
-	flag.Parse()
-	if p := flag.Lookup("test.parallel"); p.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
-		_ = p.Value.Set("5") // bots mostly wait
-	}
+	needstest.SideBySide(5)
 	os.Exit(func() int {
 		if binary = cagetest.Binary(); binary != "" {
 			return m.Run()

@@ -6,11 +6,14 @@ package needstest
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,6 +70,16 @@ func Missing(t testing.TB, why string) {
 		t.Fatal(why)
 	}
 	t.Skip(why)
+}
+
+// SideBySide has n parallel tests run at once, unless the command line says how many: tests
+// that mostly wait for programs need no processor each. A test program calls it before
+// its tests run.
+func SideBySide(n int) {
+	flag.Parse()
+	if p := flag.Lookup("test.parallel"); p.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = p.Value.Set(strconv.Itoa(n))
+	}
 }
 
 // SweepSockets removes the sockets of tmux servers of bots that have ended, which tmux
