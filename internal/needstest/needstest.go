@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -72,13 +71,19 @@ func Missing(t testing.TB, why string) {
 	t.Skip(why)
 }
 
-// SideBySide has n parallel tests run at once, unless the command line says how many: tests
-// that mostly wait for programs need no processor each. A test program calls it before
-// its tests run.
+// SideBySide has n parallel tests run at once, which is more than there are processors,
+// because they mostly wait: for programs, or for a clock. -parallel still decides. A test
+// program calls it before its tests run.
 func SideBySide(n int) {
 	flag.Parse()
-	if p := flag.Lookup("test.parallel"); p.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = p.Value.Set(strconv.Itoa(n))
+	const atOnce = "test.parallel"
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == atOnce })
+	if said {
+		return
+	}
+	if err := flag.Set(atOnce, strconv.Itoa(n)); err != nil {
+		panic(err)
 	}
 }
 

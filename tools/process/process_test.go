@@ -41,6 +41,7 @@ func TestEveryShell(t *testing.T) {
 
 // through a connection, which is lost meanwhile.
 func TestSSH(t *testing.T) {
+	t.Parallel()
 	s := sshtest.Start(t, sshtest.Options{})
 	c := ssh.Config{Name: "web-1", Hop: ssh.Hop{Host: s.Host, Port: s.Port, User: s.User, Identities: []string{s.KeyFile}}, KnownHosts: []string{s.KnownHosts}}
 	var all []*ssh.Target
@@ -276,6 +277,7 @@ func conform(t *testing.T, b *bot) {
 }
 
 func TestABotThatWasStartedAgainFindsItsProcesses(t *testing.T) {
+	t.Parallel()
 	b := newBot(t)
 	id := b.start("echo before; while [ ! -e " + b.m.temp + "/go ]; do sleep 0.05; done; echo after; exit 7")
 	b.says(id, "before")
@@ -299,6 +301,7 @@ func TestABotThatWasStartedAgainFindsItsProcesses(t *testing.T) { // X-05, X-06
 }
 
 func TestFilesAreForTheAccountAlone(t *testing.T) {
+	t.Parallel()
 	b := newBot(t)
 	id := b.start("umask; echo hi")
 	b.until(id, "exited")
@@ -320,6 +323,7 @@ func TestFilesAreForTheAccountAlone(t *testing.T) { // X-05
 }
 
 func TestADirectoryOfSomebodyElseIsNotUsed(t *testing.T) {
+	t.Parallel()
 	b := newBot(t)
 	id := b.start("true")
 	base := b.row(id).Base
@@ -392,6 +396,7 @@ func TestAPageHasAtMostFiftyKilobytesAndTwoThousandLines(t *testing.T) { // X-07
 }
 
 func TestANumberThatIsUsedAgainIsNotTheProcess(t *testing.T) {
+	t.Parallel()
 	b := newBot(t)
 	// stranger takes over the number, later than the process began.
 	stranger := func(t *testing.T, id string) int {
@@ -447,6 +452,7 @@ func TestANumberThatIsUsedAgainIsNotTheProcess(t *testing.T) { // X-06, X-08
 }
 
 func TestAStartThatNobodyConfirmedIsUnknownAndShowsUpLater(t *testing.T) {
+	t.Parallel()
 	b := newBot(t)
 	b.m.set(func() { b.m.lose = true })
 	o := b.call("run_bash_background", dict{"command": "echo up; sleep 300"})
@@ -468,6 +474,7 @@ func TestAStartThatNobodyConfirmedIsUnknownAndShowsUpLater(t *testing.T) { // X-
 }
 
 func TestAStartThatNeverReachedTheTargetIsGivenUpAfterAMinute(t *testing.T) {
+	t.Parallel()
 	b := newBot(t)
 	b.m.set(func() {
 		b.m.fail = func(backend.Spec) error { return fmt.Errorf("cut: %w", backend.ErrLost) }
@@ -506,6 +513,7 @@ func TestALostConnectionWhileInterruptingIsUnknown(t *testing.T) { // X-08
 }
 
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	b := newBot(t, func(c *process.Config) { c.Limits = process.Limits{Thread: 2, Target: 3} })
 	first := b.start("exec sleep 300")
 	b.start("exec sleep 300")
@@ -556,6 +564,7 @@ func TestAProcessOfAnotherTargetIsNamedWithIt(t *testing.T) { // X-06
 }
 
 func TestWhatACommandLeavesBehindStillCounts(t *testing.T) {
+	t.Parallel()
 	b := newBot(t)
 	id := b.start("sleep 300 & echo left $!")
 	out := b.says(id, "left ")
@@ -584,6 +593,7 @@ func TestAChildThatIsStartedInThisMomentIsNotMissed(t *testing.T) { // X-06
 }
 
 func TestPrune(t *testing.T) {
+	t.Parallel()
 	b := newBot(t)
 	done, still := b.start("echo hi"), b.start("exec sleep 300")
 	b.until(done, "exited")
