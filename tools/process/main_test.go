@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	needstest.SideBySide(3)
+	needstest.SideBySide(6)
 	os.Exit(m.Run())
 }

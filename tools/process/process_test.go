@@ -29,6 +29,7 @@ import (
 
 // X-05 to X-08 and X-27 on each shell that may be /bin/sh.
 func TestEveryShell(t *testing.T) {
+	t.Parallel()
 	for name, dir := range shells(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -347,6 +348,7 @@ func TestADirectoryOfSomebodyElseIsNotUsed(t *testing.T) { // X-05
 }
 
 func TestOutputBeyondTheLimitIsThrownAwayAndTheProcessGoesOn(t *testing.T) { // X-07
+	t.Parallel()
 	for name, dir := range shells(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -366,6 +368,7 @@ func TestOutputBeyondTheLimitIsThrownAwayAndTheProcessGoesOn(t *testing.T) { // 
 }
 
 func TestAPageHasAtMostFiftyKilobytesAndTwoThousandLines(t *testing.T) { // X-07
+	t.Parallel()
 	needstest.Long(t)
 	b := newBot(t)
 	id := b.start(`i=0; while [ $i -lt 5000 ]; do echo $i; i=$((i+1)); done`)
