@@ -22,6 +22,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	needstest.SideBySide(3)
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "countersign-docs-")
 		if err != nil {
