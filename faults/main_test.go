@@ -7,7 +7,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -25,10 +24,7 @@ var (
 var binary string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if p := flag.Lookup("test.parallel"); p.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
-		_ = p.Value.Set("4") // worlds mostly wait, and other packages are tested beside
-	}
+	needstest.SideBySide(4)
 	os.Exit(func() int {
 		if binary = *given; binary != "" || testing.Short() {
 			return m.Run()

@@ -118,6 +118,7 @@ func (s *screenTest) checked(axe, state string, in ...look) {
 }
 
 func TestAxe(t *testing.T) {
+	t.Parallel()
 	needstest.Long(t)
 	if testing.Short() {
 		t.Skip("every state in every appearance takes a minute; run it without -short")
@@ -200,6 +201,7 @@ func TestAxe(t *testing.T) {
 
 // The doors: an identity provider, who only looks, and links for who has no account.
 func TestAxeAtTheDoors(t *testing.T) {
+	t.Parallel()
 	needstest.Long(t)
 	if testing.Short() {
 		t.Skip("every state in every appearance takes a minute; run it without -short")
@@ -338,6 +340,7 @@ func (s *screenTest) tab(css string, modifiers int64) []string {
 }
 
 func TestTheKeyboardAlone(t *testing.T) {
+	t.Parallel()
 	dir, info := taped(t)
 	s := newScreenTest(t, withRecordings(shelfOf(dir, info)))
 	s.do("signing in", colours("dark"), chromedp.Navigate(s.url), onScreen("#login-form"))
@@ -533,6 +536,7 @@ func (s *screenTest) talk() chat.ThreadID {
 }
 
 func TestOnePressIsOneDecision(t *testing.T) {
+	t.Parallel()
 	s := newScreenTest(t)
 	th := s.talk()
 	button := func(id, style string) string {
@@ -724,6 +728,7 @@ func texts(nodes []*node) string {
 }
 
 func TestWhatAScreenReaderMeets(t *testing.T) {
+	t.Parallel()
 	dir, info := taped(t)
 	s := newScreenTest(t, withRecordings(shelfOf(dir, info)))
 	th := s.talk()
@@ -866,6 +871,7 @@ func (s *screenTest) heard() []string {
 }
 
 func TestWhatAScreenReaderAnnounces(t *testing.T) {
+	t.Parallel()
 	needstest.Long(t)
 	s := newScreenTest(t)
 	th := s.talk()
@@ -977,6 +983,7 @@ func face(t *testing.T, name string) *chat.Card {
 // A card says everything in words: neither a colour nor an emoji is needed to know
 // its level, its state, what is asked and who may decide.
 func TestCardsOfThePageWithoutColourOrEmoji(t *testing.T) {
+	t.Parallel()
 	s := newScreenTest(t)
 	th := s.talk()
 	states := map[string]string{
@@ -1011,6 +1018,7 @@ func TestCardsOfThePageWithoutColourOrEmoji(t *testing.T) {
 // At 320 pixels (and at 1280 enlarged four times) everything is there, and the page
 // scrolls in one direction only. Twice the size of 1280 is 640 pixels.
 func TestASmallWindow(t *testing.T) {
+	t.Parallel()
 	s := newScreenTest(t)
 	s.ask()
 	s.do("a long name", script(`document.querySelector('.card h3').textContent = 'Approve mcp_everything_trigger-long-running-operation_with_a_name? CRITICAL'`))

@@ -23,6 +23,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"countersign/adapters/chat"
+	"countersign/internal/needstest"
 	"countersign/store/mem"
 )
 
@@ -32,6 +33,11 @@ func shots(t *testing.T) string {
 		return dir
 	}
 	return t.TempDir()
+}
+
+func TestMain(m *testing.M) {
+	needstest.SideBySide(3)
+	os.Exit(m.Run())
 }
 
 func chromium(t *testing.T) string {
@@ -340,6 +346,7 @@ func colours(name string) step {
 }
 
 func TestThePageInABrowser(t *testing.T) {
+	t.Parallel()
 	s := newScreenTest(t)
 
 	// A person without a link is told what to do.
@@ -447,6 +454,7 @@ func (s *screenTest) clicks() []chat.Click {
 }
 
 func TestEditingACommandOnThePage(t *testing.T) {
+	t.Parallel()
 	s := newScreenTest(t)
 	s.ask()
 	s.decide("edit", ".card.open button[data-style=edit]")
@@ -476,6 +484,7 @@ func TestEditingACommandOnThePage(t *testing.T) {
 }
 
 func TestTheStopButtonOfACard(t *testing.T) {
+	t.Parallel()
 	s := newScreenTest(t)
 	s.ask()
 	s.decide("stop", ".card.open button[data-style=stop]")
@@ -487,6 +496,7 @@ func TestTheStopButtonOfACard(t *testing.T) {
 }
 
 func TestThePageOnAPhone(t *testing.T) {
+	t.Parallel()
 	s := newScreenTest(t)
 	link := s.url + "/#code=" + LoginCode(testKey, "you", time.Now())
 	s.do("a phone", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile, chromedp.EmulateTouch), colours("dark"),
@@ -523,6 +533,7 @@ func TestThePageOnAPhone(t *testing.T) {
 }
 
 func TestThePageSaysWhenTheConnectionIsLost(t *testing.T) {
+	t.Parallel()
 	s := newScreenTest(t)
 	link := s.url + "/#code=" + LoginCode(testKey, "you", time.Now())
 	s.do("a conversation", colours("dark"), chromedp.Navigate(link), onScreen("#empty"),
@@ -543,6 +554,7 @@ func TestThePageSaysWhenTheConnectionIsLost(t *testing.T) {
 
 // The list of conversations may come late: it opens nothing over what was begun meanwhile.
 func TestTheListComesLate(t *testing.T) {
+	t.Parallel()
 	s := newScreenTest(t)
 	lists, late := make(chan struct{}, 100), make(chan struct{})
 	come := sync.OnceFunc(func() { close(late) })

@@ -41,6 +41,7 @@ func (p *pageOIDC) Begin(ctx context.Context, callback string) (address, keep st
 }
 
 func TestAViewerWhoCameThroughAProviderInABrowser(t *testing.T) {
+	t.Parallel()
 	p := newPageOIDC(t, "eve")
 	s := newScreenTest(t, withOIDC(&fakeOIDC{}), func(cfg *Config) { cfg.OIDC = p; cfg.OIDCLabel = "Sign in with Example" }, viewers("eve"))
 	member := s.another()
@@ -77,6 +78,7 @@ func TestAViewerWhoCameThroughAProviderInABrowser(t *testing.T) {
 }
 
 func TestASignInThatIsRefusedInABrowser(t *testing.T) {
+	t.Parallel()
 	p := newPageOIDC(t, "mallory")
 	s := newScreenTest(t, withOIDC(&fakeOIDC{}), func(cfg *Config) { cfg.OIDC = p })
 	s.do("the provider", chromedp.Navigate(s.url), onScreen("#oidc"), click("#oidc"), onScreen("#go"), click("#go"), onScreen("#says"))
@@ -87,6 +89,7 @@ func TestASignInThatIsRefusedInABrowser(t *testing.T) {
 }
 
 func TestAWatchLinkInABrowserWithoutCookies(t *testing.T) {
+	t.Parallel()
 	s := newScreenTest(t, func(cfg *Config) { cfg.WatchLinks = true })
 	s.ask()
 	s.do("the terminal", click("#term-toggle"))
@@ -132,6 +135,7 @@ func TestAWatchLinkInABrowserWithoutCookies(t *testing.T) {
 }
 
 func TestSigningOutEverywhereInABrowser(t *testing.T) {
+	t.Parallel()
 	s := newScreenTest(t)
 	s.ask()
 	other := s.another()

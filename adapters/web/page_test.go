@@ -182,6 +182,7 @@ func TestTwoConsolesOfOneHostKeepTheirCookiesApart(t *testing.T) {
 // The page must not leave the key where another port can get at it, and a new tab
 // is the same page.
 func TestAStolenCookieInABrowser(t *testing.T) {
+	t.Parallel()
 	s := newScreenTest(t)
 	s.ask()
 	s.do("a request with the cookie alone", script(`fetch('/api/me').then((a) => { globalThis.me = a.status; })`))

@@ -52,6 +52,7 @@ func (s *screenTest) decide(what, css string) {
 }
 
 func TestAPressCountsOnlyOfAButtonThatHasBeenThereForAWhile(t *testing.T) {
+	t.Parallel()
 	const approve = `.card.open button[data-style=approve]`
 	s := newScreenTest(t)
 	th := s.talk()

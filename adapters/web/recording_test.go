@@ -248,6 +248,7 @@ func shelfOf(dir string, i record.Info) *shelf {
 }
 
 func TestPlayingARecordingOnThePage(t *testing.T) {
+	t.Parallel()
 	dir, info := taped(t)
 	s := newScreenTest(t, withRecordings(shelfOf(dir, info)))
 	s.ask()
@@ -310,6 +311,7 @@ func TestPlayingARecordingOnThePage(t *testing.T) {
 }
 
 func TestSeekingInALongRecording(t *testing.T) {
+	t.Parallel()
 	var b strings.Builder
 	b.WriteString(`{"version":3,"term":{"cols":100,"rows":30}}` + "\n")
 	for i := range 20000 {
@@ -339,6 +341,7 @@ func TestSeekingInALongRecording(t *testing.T) {
 }
 
 func TestARecordingOnAPhone(t *testing.T) {
+	t.Parallel()
 	dir, info := taped(t)
 	s := newScreenTest(t, withRecordings(shelfOf(dir, info)))
 	s.do("a phone", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile, chromedp.EmulateTouch))
@@ -356,6 +359,7 @@ func TestARecordingOnAPhone(t *testing.T) {
 
 // The player of the format's authors shows the same.
 func TestAnotherPlayerPlaysOurRecordings(t *testing.T) {
+	t.Parallel()
 	dir, info := taped(t)
 	page := http.NewServeMux()
 	page.Handle("/player/", http.StripPrefix("/player/", http.FileServer(http.Dir(anotherPlayer(t)))))

@@ -149,6 +149,7 @@ func checkWrap(t rapid.TB, name string, c string) {
 }
 
 func TestWrappingNeverProvesAndNeverLowers(t *testing.T) {
+	t.Parallel()
 	for _, row := range lines(t, "testdata/ask.txt") {
 		_, field, _ := strings.Cut(row, "\t")
 		c := unescapeField(t, field)

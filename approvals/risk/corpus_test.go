@@ -99,6 +99,7 @@ func TestPlainTxtSaysWhatRunsUnaskedWithoutALock(t *testing.T) {
 // What is proven with less known is proven with more known, and a proof under a lock tells
 // whether it holds without one.
 func TestWidthsContainOneAnother(t *testing.T) {
+	t.Parallel()
 	names, err := filepath.Glob("testdata/corpus/*.tsv")
 	if err != nil {
 		t.Fatal(err)
@@ -231,6 +232,7 @@ func TestCorporaBesideTheCheckout(t *testing.T) {
 // The corpora of this package: nothing of the mutating and the adversarial ones
 // is proven, and at least 95 % of the core reads are. See testdata/corpus/README.md.
 func TestOwnCorpora(t *testing.T) {
+	t.Parallel()
 	names, err := filepath.Glob("testdata/corpus/*.tsv")
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no corpora: %v", err)

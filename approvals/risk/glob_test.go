@@ -51,6 +51,7 @@ func bashMatches(t *testing.T, locale string, pairs [][2]string) []bool {
 }
 
 func TestMayMatchNeverSaysNoWhereBashSaysYes(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("bash is not installed")
 	}

@@ -485,6 +485,7 @@ func late(f form) int {
 }
 
 func TestTheTablesAgainstTheirPrograms(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it runs hundreds of commands: leave out -short")
 	}

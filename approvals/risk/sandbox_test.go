@@ -1120,6 +1120,7 @@ func runsHere(c string) bool {
 }
 
 func TestWhatIsProvenChangesNothing(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it runs for most of a minute: leave out -short")
 	}
@@ -1174,6 +1175,7 @@ func TestWhatIsProvenChangesNothing(t *testing.T) {
 
 // The test is worth what it sees.
 func TestTheSandboxSeesWhatACommandDoes(t *testing.T) {
+	t.Parallel()
 	bad := []struct{ text, want string }{
 		{"echo x >> a.txt", "changes /tmp/w/a.txt"},
 		{"touch new", "makes /tmp/w/new"},

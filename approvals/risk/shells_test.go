@@ -275,6 +275,7 @@ func made(r *rand.Rand) string {
 }
 
 func TestEveryShellReadsTheSame(t *testing.T) {
+	t.Parallel()
 	shells := realShells(t)
 	if testing.Short() {
 		t.Skip("it starts thousands of shells")

@@ -8,28 +8,20 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"countersign/internal/buildtest"
 	"countersign/internal/failpoint"
 )
 
 // Build builds the bot with its failpoints into a directory, and returns the path of
 // the program.
 func Build(ctx context.Context, dir string) (string, error) {
-	return build(ctx, filepath.Join(dir, "bot"))
-}
-
-func build(ctx context.Context, binary string, args ...string) (string, error) {
-	args = append([]string{"build", "-tags", "failpoint", "-o", binary}, append(args, "countersign/cmd/bot")...)
-	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("the bot does not build: %w\n%s", err, out)
-	}
-	return binary, nil
+	return buildtest.Program(ctx, dir, "cmd/bot", nil, "-tags", "failpoint")
 }
 
 // startTime bounds the start of a bot on a busy machine.

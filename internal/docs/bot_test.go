@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"countersign/agent/llm/openai/openaitest"
+	"countersign/internal/buildtest"
 	"countersign/internal/needstest"
 )
 
@@ -22,6 +22,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	needstest.SideBySide(3)
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "countersign-docs-")
 		if err != nil {
@@ -30,9 +31,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		defer needstest.SweepSockets()
-		binary = filepath.Join(dir, "bot")
-		if out, err := exec.Command("go", "build", "-o", binary, "countersign/cmd/bot").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "the bot does not build: %v\n%s", err, out)
+		if binary, err = buildtest.Program(context.Background(), dir, "cmd/bot", nil); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()

@@ -210,13 +210,14 @@ func tools(t testing.TB, dir string) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	var env strings.Builder // what a new home hides
-	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPATH", "GOENV", "GOFLAGS", "GOPROXY", "GOTOOLCHAIN", "CGO_ENABLED"} {
-		out, err := exec.Command("go", "env", name).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&env, "export %s='%s'\n", name, strings.TrimSpace(string(out)))
+	names := []string{"GOCACHE", "GOMODCACHE", "GOPATH", "GOENV", "GOFLAGS", "GOPROXY", "GOTOOLCHAIN", "CGO_ENABLED"} // what a new home hides
+	out, err := exec.Command("go", append([]string{"env"}, names...)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var env strings.Builder
+	for i, value := range strings.Split(strings.TrimSuffix(string(out), "\n"), "\n") {
+		fmt.Fprintf(&env, "export %s='%s'\n", names[i], value)
 	}
 	if home, err := os.UserHomeDir(); err == nil { // go asks git for the commit, and git may need to be told whose checkout it trusts
 		if config := filepath.Join(home, ".gitconfig"); exists(config) {

@@ -21,6 +21,7 @@ func looks(n int) (turns []turn) {
 // asks the model again. Approve lets the turn go on where it was, also when the bot was killed while the card
 // waited; Deny ends it with a sentence, and "go on" asks once more.
 func TestAgentsACapOfTokensAsksForMore(t *testing.T) {
+	t.Parallel()
 	needstest.Long(t)
 	for _, kill := range []bool{false, true} {
 		t.Run(fmt.Sprintf("killed while the card waits is %v", kill), func(t *testing.T) {
@@ -153,6 +154,7 @@ workflows:
 // TestAgentsACapOfDollarsTakesThePriceTable: what a reply costs is in the table, by the model's name
 // or by how it begins; the cap of a day holds for all threads together.
 func TestAgentsACapOfDollarsTakesThePriceTable(t *testing.T) {
+	t.Parallel()
 	model := newCrew(t, part{"look around", looks(4)})
 	c := model.enter(t, `
 prices:

@@ -63,6 +63,7 @@ func unpacked(t *testing.T, raw []byte) map[string]string {
 // words timeline and export in the thread, and bot export on the stopped bot. The archive
 // holds what docs/record.md says, its chain verifies, and no secret is in it.
 func TestAgentsTheRecordOfAnIncident(t *testing.T) {
+	t.Parallel()
 	needTmux(t)
 	dir := t.TempDir()
 	planted := &canaries{rand: rand.New(rand.NewPCG(4, 2)), where: map[string]string{}}

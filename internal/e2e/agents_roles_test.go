@@ -40,6 +40,7 @@ func catalogue(t *testing.T, b *bot) (names []string, levels map[string]string) 
 // TestAgentsRolesDecideWhatAThreadIsOffered gives one thread each of the built-in roles
 // in turn, and reads in the next request what the model may use..
 func TestAgentsRolesDecideWhatAThreadIsOffered(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "made")
 	model := newCrew(t,
@@ -164,6 +165,7 @@ func sorted(names []string) []string {
 // TestAgentsRolesOfTheConfigurationAndOfAChannel: the role of agent.role is that of threads
 // that nobody gave another one, and a channel may have its own..
 func TestAgentsRolesOfTheConfigurationAndOfAChannel(t *testing.T) {
+	t.Parallel()
 	t.Run("agent.role", func(t *testing.T) {
 		model := newCrew(t)
 		c := model.enter(t, "agent: {role: oracle}"+plainConfig)

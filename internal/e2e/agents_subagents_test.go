@@ -66,6 +66,7 @@ func (c *chatter) progressOf(id string) string {
 // describes is a tool of every preset but none; it gets its task alone, works with its own tools, asks in
 // the thread, and its last words are what the agent is told. Q-17.
 func TestAgentsQ17ASubAgentOfTheConfigurationIsATool(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "made")
 	model := newCrew(t,
 		part{"TASK-locks", []turn{
@@ -164,6 +165,7 @@ func repository(t *testing.T) string {
 // program. Each gets its own tools and prompt and no more; what it looks at runs, what it
 // changes asks in the thread, its report is the result..
 func TestAgentsTheBuiltInSubAgents(t *testing.T) {
+	t.Parallel()
 	dir := repository(t)
 	searched := make(chan string, 10)
 	search := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -311,6 +313,7 @@ func TestAgentsTheBuiltInSubAgents(t *testing.T) {
 // it was: the first runs once, the other is said to be unknown and is not run again.
 //
 func TestAgentsACardOfASubAgentOutlivesTheBot(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, point string // where the bot dies after Approve; "" is before
 		ran         int
@@ -368,6 +371,7 @@ func TestAgentsACardOfASubAgentOutlivesTheBot(t *testing.T) {
 // TestAgentsADenialAndAStopReachASubAgent: a sub-agent learns why people said no, and a stop
 // ends it with everything that it has open..
 func TestAgentsADenialAndAStopReachASubAgent(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ran")
 	model := newCrew(t,
 		part{"TASK", []turn{{calls: []call{shell("echo x >> " + file)}}, {text: "It was denied."}}},

@@ -53,6 +53,7 @@ func (c *chatter) checkTicks(name string) {
 // directory with a large file: it looks, the model says what it sees, a person names the file,
 // its card is approved, and the file is empty. Q-23.
 func TestAgentsQ23DiskFullEmptiesTheFileThatAPersonChose(t *testing.T) {
+	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -300,6 +301,7 @@ func ran(dir string) string {
 // run without another; the gate asks for itself; what people see and what the agent is told
 // is the same wherever the bot was killed on the way. Q-23.
 func TestAgentsQ23AWorkflowOfOnesOwn(t *testing.T) {
+	t.Parallel()
 	for _, kill := range []string{"nowhere", "at the card", "while it waits", "at the question", "at the gate", "vote-stored:1", "vote-stored:2", "outcome-stored:1", "outcome-stored:3"} {
 		t.Run(kill, func(t *testing.T) {
 			if kill != "nowhere" && kill != "at the gate" {
@@ -401,6 +403,7 @@ func TestAgentsQ23AWorkflowOfOnesOwn(t *testing.T) {
 // TestAgentsQ23AModelRunsAWorkflow: run_workflow is a tool as well, whose description names the
 // workflows; a denied gate ends it, and so does an outcome that nobody knows. Q-23.
 func TestAgentsQ23AModelRunsAWorkflow(t *testing.T) {
+	t.Parallel()
 	needstest.Long(t)
 	t.Run("with inputs that are wrong", func(t *testing.T) {
 		var turns []turn
@@ -466,6 +469,7 @@ func TestAgentsQ23AModelRunsAWorkflow(t *testing.T) {
 // the question look as if the workflow went on, and an answer that comes late says so. The same
 // holds for the line of a sub-agent. Q-23.
 func TestAgentsQ23AStoppedWorkflowShowsThatItIsOver(t *testing.T) {
+	t.Parallel()
 	t.Run("at a question", func(t *testing.T) {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "ran"), nil, 0o600); err != nil {

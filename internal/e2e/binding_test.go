@@ -208,6 +208,7 @@ func quiet(command string, more ...string) call {
 
 // The control: nothing changes, and it runs.
 func TestAnApprovalThatNothingHappensToIsUsed(t *testing.T) {
+	t.Parallel()
 	s := setStage(t, false, [][]call{{shell("bash ./job.sh")}})
 	s.sh("echo 'echo good >> ran' > work/job.sh")
 	if c := s.approved("true"); !strings.HasPrefix(c.Title, "Done:") {
@@ -221,6 +222,7 @@ func TestAnApprovalThatNothingHappensToIsUsed(t *testing.T) {
 // The attack: the approved text names a script, and the script is edited while the
 // card waits. The text is the same; what it does is not.
 func TestAScriptThatIsEditedBetweenShowAndRunDoesNotRun(t *testing.T) {
+	t.Parallel()
 	for _, command := range []string{"bash ./job.sh", ". ./job.sh", "./job.sh", "bash -c 'sh job.sh'", "env sh job.sh", "sh < job.sh"} {
 		for _, tmux := range []bool{false, true} {
 			s := setStage(t, tmux, [][]call{{shell(command)}})
@@ -236,6 +238,7 @@ func TestAScriptThatIsEditedBetweenShowAndRunDoesNotRun(t *testing.T) {
 // text names it is turned to another one; once as the file, once as a directory on
 // the way.
 func TestALinkThatIsSwappedBetweenShowAndRunDoesNotRun(t *testing.T) {
+	t.Parallel()
 	for command, attack := range map[string]string{
 		"bash ./now.sh":     "ln -sfn b/job.sh now.sh",
 		"bash ./now/job.sh": "ln -sfn b now",
@@ -251,6 +254,7 @@ func TestALinkThatIsSwappedBetweenShowAndRunDoesNotRun(t *testing.T) {
 // The attack: the directory in which the command runs is moved away, and another
 // one of the same name takes its place, with other things in it ("rm -rf data").
 func TestADirectoryThatIsReplacedBetweenShowAndRunIsNotWorkedIn(t *testing.T) {
+	t.Parallel()
 	s := setStage(t, false, [][]call{{shell("rm -rf data")}})
 	s.sh("mkdir work/data")
 	s.refused(s.approved("cd .. && mv work old && mkdir -p work/data && touch work/data/precious"), "changed")
@@ -262,6 +266,7 @@ func TestADirectoryThatIsReplacedBetweenShowAndRunIsNotWorkedIn(t *testing.T) {
 // The attack: 40 kB of harmless text, with the harm at its end, in the hope that
 // the card shows only the beginning. The card shows all of it, or nobody is asked.
 func TestALongCommandIsShownWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
 	long := "true " + strings.Repeat("harmless ", 40_000/9) + "; touch evil"
 	s := setStage(t, false, [][]call{{shell(long)}, {shell("true " + strings.Repeat("harmless ", 62_000/9) + "; touch evil")}})
 	s.say()
@@ -287,6 +292,7 @@ func TestALongCommandIsShownWholeOrNotAtAll(t *testing.T) {
 // The attack: the file that write_file replaces is changed, or turned into a link,
 // or comes into being, while the card with the difference waits.
 func TestTheFileThatWouldBeOverwrittenChanges(t *testing.T) {
+	t.Parallel()
 	for attack, keeps := range map[string]string{
 		"echo by-others > conf":                            "conf by-others",
 		"rm conf; ln -s ../victim conf":                    "../victim precious",
@@ -345,6 +351,7 @@ func (s *stage) atPrompt() {
 // another program comes to the front of the pane, in which the same letters mean
 // something else.
 func TestAPaneWithAnotherProgramInFrontGetsNothing(t *testing.T) {
+	t.Parallel()
 	keys := tool("send-keys", map[string]any{"literal_text": "echo typed > typed", "enter": true, "risk": "low", "mutation": true, "privesc": false, "why": "to test"})
 	s := setStage(t, true, [][]call{{shell("touch start")}, {shell("touch ran")}, {keys}})
 	if c := s.approved("true"); !strings.HasPrefix(c.Title, "Done:") {
@@ -371,6 +378,7 @@ func TestAPaneWithAnotherProgramInFrontGetsNothing(t *testing.T) {
 // The attack: somebody goes to another directory in the shared shell while the
 // card, which names the directory, waits.
 func TestAPaneThatIsInAnotherDirectoryGetsNothing(t *testing.T) {
+	t.Parallel()
 	s := setStage(t, true, [][]call{{shell("touch start")}, {shell("rm -f file")}})
 	s.sh("mkdir work/other && touch work/file work/other/file")
 	s.approved("true")
@@ -391,6 +399,7 @@ func TestAPaneThatIsInAnotherDirectoryGetsNothing(t *testing.T) {
 // shared shell that takes the place of the next harmless command or comes before
 // it. That command only reads, so nobody is asked. It must not run the poison.
 func TestAPoisonedPaneDoesNotReachWhatRunsUnasked(t *testing.T) {
+	t.Parallel()
 	for name, poison := range map[string]string{
 		"an alias":       "alias ls='touch evil'",
 		"PATH":           "mkdir bin; printf '#!/bin/sh\\ntouch %s/evil\\n' $PWD > bin/ls; chmod +x bin/ls; export PATH=$PWD/bin:$PATH",
@@ -429,6 +438,7 @@ func TestAPoisonedPaneDoesNotReachWhatRunsUnasked(t *testing.T) {
 // there without being asked, after somebody else used that shell. It asks; a read that
 // waits has nothing to do with that shell, not even with its directory.
 func TestAReadThatIsTypedIntoTheSharedShellIsAskedFor(t *testing.T) {
+	t.Parallel()
 	s := setStage(t, true, [][]call{{shell("touch start")}, {quiet("cd /")}, {quiet("tail -f start", "wait", "false")}})
 	s.approved("true")
 	s.types("cd() { touch evil; }; tail() { touch evil; }; touch typed")
@@ -450,6 +460,7 @@ func TestAReadThatIsTypedIntoTheSharedShellIsAskedFor(t *testing.T) {
 // the home directory; a new shell reads them, and keys that are typed into it mean
 // something else.
 func TestSettingsOfTheLineEditorDoNotReachWhatRunsUnasked(t *testing.T) {
+	t.Parallel()
 	s := setStage(t, true, [][]call{{quiet("cat Q"), quiet("ls Q")}})
 	s.sh("echo content > work/Q")
 	if err := os.WriteFile(filepath.Join(s.b.dir, ".inputrc"), []byte(`"Q": "\C-utouch evil\C-j"`+"\n"), 0o600); err != nil {
@@ -462,6 +473,7 @@ func TestSettingsOfTheLineEditorDoNotReachWhatRunsUnasked(t *testing.T) {
 
 // The attack: the bot was started with variables that change what commands mean.
 func TestTheBotsEnvironmentReachesNoCommand(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	env := filepath.Join(dir, "env.sh")
 	if err := os.WriteFile(env, []byte("touch "+dir+"/evil\n"), 0o600); err != nil {

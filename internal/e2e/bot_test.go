@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/internal/buildtest"
 	"countersign/internal/cagetest"
 	"countersign/internal/needstest"
 )
@@ -30,6 +31,7 @@ var binary string
 func TestMain(m *testing.M) {
 	cagetest.Enter()
 	enterUnlocked()
+	needstest.SideBySide(5)
 	os.Exit(func() int {
 		if binary = cagetest.Binary(); binary != "" {
 			return m.Run()
@@ -41,10 +43,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		defer needstest.SweepSockets()
-		binary = filepath.Join(dir, "bot")
-		out, err := exec.Command("go", "build", "-tags", "failpoint", "-o", binary, "countersign/cmd/bot").CombinedOutput()
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "the bot does not build: %v\n%s", err, out)
+		if binary, err = buildtest.Program(context.Background(), dir, "cmd/bot", nil, "-tags", "failpoint"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		if out, err := exec.Command("go", "build", "-o", dir, "countersign/cmd/countersign-parser").CombinedOutput(); err != nil {

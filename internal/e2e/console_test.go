@@ -149,6 +149,7 @@ func certificate(t *testing.T, dir string) (cert, key string, pool *x509.CertPoo
 }
 
 func TestTheConsoleBehindTLSWithAnIdentityProvider(t *testing.T) {
+	t.Parallel()
 	idp := newProvider(t)
 	dir := t.TempDir()
 	cert, key, pool := certificate(t, dir)

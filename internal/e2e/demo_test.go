@@ -101,6 +101,7 @@ func until(js string) page {
 // message, watch reads run, reload while a card waits, approve it, see the
 // model's lie beside the engine's word, deny, and read the end.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	browser := chromium(t)
 	url := startDemo(t)
 	opts := append(append([]chromedp.ExecAllocatorOption{}, chromedp.DefaultExecAllocatorOptions[:]...),

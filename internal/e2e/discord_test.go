@@ -17,6 +17,7 @@ import (
 // D-01, the Discord half: TestDiscord plays the built bot on a local Discord: a mention opens a thread, a change
 // asks with buttons, a role may approve and nobody else, a card outlives the bot.
 func TestDiscord(t *testing.T) {
+	t.Parallel()
 	check, err := discordfake.FindChecker()
 	if err != nil && os.Getenv("CI") == "true" {
 		t.Fatal(err)

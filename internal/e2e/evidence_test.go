@@ -11,6 +11,7 @@ import (
 // TestEvidenceOfACommandThatOutlivedTheBot: a bot that died while a command ran says
 // that it does not know, and then what the pane's shell knows.
 func TestEvidenceOfACommandThatOutlivedTheBot(t *testing.T) {
+	t.Parallel()
 	args, _ := json.Marshal(map[string]any{
 		"command": "touch begun; until [ -e go ]; do sleep 0.05; done; echo done >>log; (exit 5)",
 		"risk":    "medium", "mutation": true, "privesc": false, "why": "test",

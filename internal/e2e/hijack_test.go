@@ -66,6 +66,7 @@ alerts:
 // the whole of it, and with COUNTERSIGN_CORPORA all that is
 // in the folders attack and inject there.
 func TestHijackedModel(t *testing.T) {
+	t.Parallel()
 	needstest.Program(t, "tmux", "apt-get install tmux")
 	if !cagetest.Again(t, binary) {
 		return
@@ -379,7 +380,10 @@ func (h *hijack) attacks() (scripts []*attack) {
 		h.must(json.Unmarshal(lines.Bytes(), &c))
 		calls = append(calls, call{c.Tool, give(c.Args)})
 	}
-	const perThread, perReply = 48, 16
+	perThread, perReply := 48, 16
+	if !needstest.Whole(h.t) {
+		perThread /= 2 // each card waits for its second, one thread's beside another's
+	}
 	for part := range slices.Chunk(calls, perThread) {
 		a := &attack{}
 		for some := range slices.Chunk(part, perReply) {

@@ -17,6 +17,7 @@ import (
 // tools ask, the token in a header reaches it and nobody else, and a tool that changes
 // is off until a person approved what it says now.
 func TestAnMCPServersTools(t *testing.T) {
+	t.Parallel()
 	server := sdk.NewServer(&sdk.Implementation{Name: "tickets", Version: "1"}, nil)
 	var paid atomic.Int64
 	offer := func(description string) {

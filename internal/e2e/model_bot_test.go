@@ -13,6 +13,7 @@ import (
 // a proven read runs, a change waits for a person, a limit is waited for and a
 // reply that breaks off is asked for again.
 func TestModelBot(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "made")
 	args := func(command string, mutation bool) string {
 		b, _ := json.Marshal(map[string]any{"command": command, "risk": "low", "mutation": mutation, "privesc": false, "why": "the test asks for it"})

@@ -36,6 +36,7 @@ const clientFixtures = `{"fixtures":[
 
 // TestModelClient lets the client work with an independent server, over both APIs.
 func TestModelClient(t *testing.T) {
+	t.Parallel()
 	s := newModelServer(t, clientFixtures)
 	for _, api := range []string{"chat", "responses"} {
 		t.Run(api, func(t *testing.T) { modelClient(t, s, api) })

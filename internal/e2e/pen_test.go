@@ -60,6 +60,7 @@ func attach(t *testing.T, line string) (*os.File, *screen) {
 // TestAPersonTakesThePenAndGivesItBack plays what happens when a command asks for a
 // password: a person attaches, types it and more, and the agent knows afterwards.
 func TestAPersonTakesThePenAndGivesItBack(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("tmux"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("panes need tmux: apt-get install tmux")

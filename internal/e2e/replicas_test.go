@@ -129,6 +129,7 @@ func bytesIn(t *testing.T, counter string) int {
 // a message or a click, the command runs once; a replica that is killed is taken over
 // within five seconds, one that stops at once.
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	counter := filepath.Join(t.TempDir(), "counter")
 	var asked atomic.Int64
 	llm := model(t, func(results int, user string) turn {
@@ -216,6 +217,7 @@ func TestReplicas(t *testing.T) {
 // TestReplicasShareATerminal: the terminal of a thread goes on where the replica that had
 // it left it, and only the one that owns the thread types into it.
 func TestReplicasShareATerminal(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("tmux"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("tmux is not installed")

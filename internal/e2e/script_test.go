@@ -30,6 +30,7 @@ import (
 //	sees TEXT             the thread shows it (waits); ! sees TEXT: it does not, now
 //	settled               waits until the bot is idle or waits for people
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {

@@ -175,6 +175,7 @@ func lines(path string) int {
 
 // D-01: a thread of Slack is a conversation.
 func TestSlack(t *testing.T) {
+	t.Parallel()
 	t.Run("an incident from the mention to the report", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "out")
 		w := newWorkspace(t, slackfake.Config{Streaming: true, AssistantStatus: true}, incidentModel(t, file))
@@ -339,6 +340,7 @@ func freePort(t testing.TB) string {
 
 // TestSlackEdit changes a proposed command before it is approved.
 func TestSlackEdit(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "out")
 	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, file))
@@ -375,6 +377,7 @@ func TestSlackEdit(t *testing.T) {
 // TestSlackStop ends a running command with the button.
 // S2: whatever a thread began with, who got an answer goes on talking.
 func TestSlackAThreadThatBeganWithAWordIsAConversation(t *testing.T) {
+	t.Parallel()
 	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, filepath.Join(t.TempDir(), "out")))
 	w.start()
 	for _, begin := range []string{"help", "status", "role", "use", "sessions", "run"} {
@@ -388,6 +391,7 @@ func TestSlackAThreadThatBeganWithAWordIsAConversation(t *testing.T) {
 // S4 and S12: what others said before the mention reaches the model with their names, as it
 // is now; what is deleted afterwards does not reach it again.
 func TestSlackWhatWasSaidBeforeAndWhatWasDeleted(t *testing.T) {
+	t.Parallel()
 	l := newLedger(t, nil)
 	w := newWorkspace(t, slackfake.Config{}, l.url)
 	w.start()
@@ -435,6 +439,7 @@ func TestSlackWhatWasSaidBeforeAndWhatWasDeleted(t *testing.T) {
 }
 
 func TestSlackStop(t *testing.T) {
+	t.Parallel()
 	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, filepath.Join(t.TempDir(), "out")))
 	w.start()
 	root := w.ask("UALICE", "COPS", "fix it")

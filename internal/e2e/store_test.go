@@ -11,6 +11,7 @@ import (
 
 // A running bot gives a backup to who can read its data directory, and goes on.
 func TestABackupOfARunningBot(t *testing.T) {
+	t.Parallel()
 	srv := model(t, func(int, string) turn { return turn{text: "I have looked."} })
 	b := newBot(t, plainConfig, srv.URL)
 	if !b.start() {

@@ -955,6 +955,7 @@ func TestHostKeys(t *testing.T) {
 
 // In mode trusting no card would be shown, and nobody would compare the fingerprint.
 func TestModeTrustingTrustsNoHostKey(t *testing.T) {
+	t.Parallel()
 	s := sshtest.Start(t, sshtest.Options{Shell: "bash"})
 	f := newFleet(t, s, "  local: {kind: local, tmux: false, approvers: [oncall]}\n  fresh: "+
 		sshTarget(s, fmt.Sprintf(", known_hosts: [%s], host_key: ask", filepath.Join(t.TempDir(), "none")))+
@@ -973,6 +974,7 @@ func TestModeTrustingTrustsNoHostKey(t *testing.T) {
 // TestAChannelHasItsOwnTarget: a channel's threads work on the channel's target.
 // B-103.
 func TestAChannelHasItsOwnTarget(t *testing.T) {
+	t.Parallel()
 	a, dirs := newAsker(t), map[string]string{"ours": t.TempDir(), "theirs": t.TempDir()}
 	w := newWorkspace(t, slackfake.Config{}, a.url)
 	config := fmt.Sprintf(`

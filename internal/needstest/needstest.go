@@ -6,11 +6,13 @@ package needstest
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,6 +69,22 @@ func Missing(t testing.TB, why string) {
 		t.Fatal(why)
 	}
 	t.Skip(why)
+}
+
+// SideBySide has n parallel tests run at once, which is more than there are processors,
+// because they mostly wait: for programs, or for a clock. -parallel still decides. A test
+// program calls it before its tests run.
+func SideBySide(n int) {
+	flag.Parse()
+	const atOnce = "test.parallel"
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == atOnce })
+	if said {
+		return
+	}
+	if err := flag.Set(atOnce, strconv.Itoa(n)); err != nil {
+		panic(err)
+	}
 }
 
 // SweepSockets removes the sockets of tmux servers of bots that have ended, which tmux

@@ -28,14 +28,21 @@ import (
 const patience = 20 * time.Second
 
 // Run checks a target. open is called once for each group of tests and may
-// return the same target again.
+// return the same target again. Groups run side by side.
 func Run(t *testing.T, open func(t *testing.T) backend.Target) {
 	t.Helper()
-	t.Run("processes", func(t *testing.T) { processes(t, open(t)) })
-	t.Run("cancellation", func(t *testing.T) { cancellation(t, open(t)) })
-	t.Run("environment", func(t *testing.T) { environment(t, open(t)) })
-	t.Run("files", func(t *testing.T) { files(t, open(t)) })
-	t.Run("lock", func(t *testing.T) { locks(t, open(t)) })
+	t.Run("environment", func(t *testing.T) { environment(t, open(t)) }) // it sets this process's
+	t.Run("side by side", func(t *testing.T) {
+		for _, group := range []struct {
+			name  string
+			check func(*testing.T, backend.Target)
+		}{{"files", files}, {"lock", locks}, {"cancellation", cancellation}, {"processes", processes}} {
+			t.Run(group.name, func(t *testing.T) {
+				t.Parallel()
+				group.check(t, open(t))
+			})
+		}
+	})
 }
 
 // buffer is safe to read while a process writes into it.

@@ -8,13 +8,13 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"countersign/internal/buildtest"
 	"countersign/internal/needstest"
 	"countersign/targets/backend"
 )
@@ -145,10 +145,12 @@ func Helper(t testing.TB) string {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "countersign-lock"), "countersign/cmd/countersign-lock")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	path, err := buildtest.Program(t.Context(), dir, "cmd/countersign-lock", []string{"CGO_ENABLED=0", "GOFLAGS="}, "-trimpath", "-ldflags", "-s -w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o755); err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }

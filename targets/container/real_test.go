@@ -89,16 +89,16 @@ func TestRealEngines(t *testing.T) {
 							backendtest.Run(t, func(t *testing.T) backend.Target { return open(t, config(e, way.cli, name)) })
 						})
 					}
-					t.Run("what is used", func(t *testing.T) { used(t, e, way.cli) })
-					t.Run("a container that stops", func(t *testing.T) { stops(t, e, way.cli) })
-					t.Run("a container that cannot be used", func(t *testing.T) { unusable(t, e, way.cli) })
-					t.Run("a container made again", func(t *testing.T) { madeAgain(t, e, way.cli) })
-					t.Run("input that nobody reads", func(t *testing.T) { unread(t, e, way.cli) })
-					t.Run("another user", func(t *testing.T) { otherUser(t, e, way.cli) })
+					t.Run("what is used", func(t *testing.T) { t.Parallel(); used(t, e, way.cli) })
+					t.Run("a container that stops", func(t *testing.T) { t.Parallel(); stops(t, e, way.cli) })
+					t.Run("a container that cannot be used", func(t *testing.T) { t.Parallel(); unusable(t, e, way.cli) })
+					t.Run("a container made again", func(t *testing.T) { t.Parallel(); madeAgain(t, e, way.cli) })
+					t.Run("input that nobody reads", func(t *testing.T) { t.Parallel(); unread(t, e, way.cli) })
+					t.Run("another user", func(t *testing.T) { t.Parallel(); otherUser(t, e, way.cli) })
 					if !way.cli {
 						t.Run("a lock with the network", func(t *testing.T) { lockedNetwork(t, e) })
 					}
-					t.Run("an image without a shell", func(t *testing.T) { noShell(t, e, way.cli) })
+					t.Run("an image without a shell", func(t *testing.T) { t.Parallel(); noShell(t, e, way.cli) })
 				})
 			}
 			t.Run("an engine that goes away", func(t *testing.T) { goesAway(t, e) })

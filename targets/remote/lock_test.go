@@ -25,10 +25,16 @@ var launchers = []string{"helper", "perl", "python3", "bwrap"}
 // only is a system whose lock is that one, with the helper if that is asked for.
 func only(t *testing.T, by string) *remote.Machine {
 	t.Helper()
+	return lockedBy(t, by, newLoop())
+}
+
+func lockedBy(t *testing.T, by string, l *loop) *remote.Machine {
+	t.Helper()
+	o := remote.Options{Transport: l, Name: "loop", Notes: "countersign-test", OnlyLock: by, Slack: time.Millisecond}
 	if by == "helper" {
-		t.Setenv("PATH", os.Getenv("PATH")+":"+backendtest.Helper(t))
+		o.SearchFirst = backendtest.Helper(t)
 	}
-	m := remote.New(remote.Options{Transport: newLoop(), Name: "loop", Notes: "countersign-test", OnlyLock: by, Slack: time.Millisecond})
+	m := remote.New(o)
 	t.Cleanup(m.Close)
 	caps, err := m.Probe(t.Context())
 	if err != nil || caps.Lock.By != by {
@@ -39,8 +45,10 @@ func only(t *testing.T, by string) *remote.Machine {
 
 // Each launcher locks as the best one does.
 func TestEveryLauncher(t *testing.T) {
+	t.Parallel()
 	for _, by := range launchers {
 		t.Run(by, func(t *testing.T) {
+			t.Parallel()
 			if by == "python3" || by == "bwrap" {
 				needstest.Long(t)
 			}
@@ -51,6 +59,7 @@ func TestEveryLauncher(t *testing.T) {
 
 // What is called perl or python3 may be anything: a lock that does not hold is none.
 func TestALauncherThatDoesNotLockIsNotUsed(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{
 		"it runs everything":    "while [ $# -gt 0 ] && [ \"$1\" != /bin/sh ]; do shift; done; exec \"$@\"",
 		"it says that it locks": "while [ \"${t#countersign}\" = \"$t\" ]; do t=$1; shift; done; echo \"$t l 7 1\" >&2; while [ \"$1\" != /bin/sh ]; do shift; done; exec \"$@\"",
@@ -61,6 +70,7 @@ func TestALauncherThatDoesNotLockIsNotUsed(t *testing.T) {
 		"it talks":              "yes | head -c 100000",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			for _, p := range []string{"perl", "python3", "bwrap", "countersign-lock"} {
 				text := text
@@ -94,6 +104,7 @@ func TestALauncherThatDoesNotLockIsNotUsed(t *testing.T) {
 
 // A launcher that broke after the target was opened runs nothing.
 func TestALauncherThatBreaksRunsNothing(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{
 		"it fails": "exit 1", "it does nothing": "exit 0", "it is not there": "", "it runs the program": "while [ \"$1\" != touch ]; do shift; done; echo \"$@\" >\"$2\"",
 	} {
@@ -140,8 +151,10 @@ func TestALauncherThatBreaksRunsNothing(t *testing.T) {
 
 // A program whose guard was killed is not left waiting for it.
 func TestAKilledGuardLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for _, by := range launchers[:3] {
 		t.Run(by, func(t *testing.T) {
+			t.Parallel()
 			m := only(t, by)
 			dir := t.TempDir()
 			// The guard is the parent of what it started; those that it did not start live on,
@@ -181,8 +194,10 @@ func TestAKilledGuardLeavesNothing(t *testing.T) {
 
 // What is blocked in a call when its guard ends is told that there is no such call.
 func TestACallWithoutAGuardFails(t *testing.T) {
+	t.Parallel()
 	for i, by := range launchers[:3] {
 		t.Run(by, func(t *testing.T) {
+			t.Parallel()
 			m := only(t, by)
 			out := &safe{}
 			// It leaves the group, so that nobody ends it, and becomes another program when the
@@ -214,15 +229,13 @@ func TestACallWithoutAGuardFails(t *testing.T) {
 
 // The system itself ends a locked command whose time is over.
 func TestADeadlineEndsALockedCommand(t *testing.T) {
+	t.Parallel()
 	for _, by := range launchers {
 		t.Run(by, func(t *testing.T) {
+			t.Parallel()
 			m := only(t, by)
 			l := newLoop()
-			own := remote.New(remote.Options{Transport: l, Name: "loop", Notes: "countersign-test", OnlyLock: by, Slack: time.Millisecond})
-			t.Cleanup(own.Close)
-			if _, err := own.Probe(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			own := lockedBy(t, by, l)
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			mark := "locked-deadline-" + by

@@ -201,6 +201,7 @@ func TestALostConnectionIsAnUnknownOutcomeWithEvidenceLater(t *testing.T) {
 }
 
 func TestADeadlineHoldsWhenTheConnectionDoesNot(t *testing.T) {
+	t.Parallel()
 	l := newLoop()
 	m := remote.New(remote.Options{Transport: l, Name: "loop", Notes: "countersign-test", Slack: time.Millisecond})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)

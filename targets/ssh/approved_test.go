@@ -18,6 +18,7 @@ func says(text string) func(context.Context) ([]byte, error) {
 
 // What people approved is as good as a line of a file, and no better.
 func TestApprovedKeysAreJudgedStrictly(t *testing.T) {
+	t.Parallel()
 	s := sshtest.Start(t, sshtest.Options{})
 	certified := sshtest.Start(t, sshtest.Options{HostCert: true})
 	dir := t.TempDir()

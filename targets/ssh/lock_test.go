@@ -29,8 +29,10 @@ func locked(t testing.TB, by string, o sshtest.Options) *Target {
 }
 
 func TestEveryLauncher(t *testing.T) {
+	t.Parallel()
 	for _, by := range launchers {
 		t.Run(by, func(t *testing.T) {
+			t.Parallel()
 			if by != "perl" {
 				needstest.Long(t)
 			}
@@ -41,8 +43,10 @@ func TestEveryLauncher(t *testing.T) {
 
 // A lock costs no round trip once the host is open, and few bytes.
 func TestALockCostsNoRoundTrip(t *testing.T) {
+	t.Parallel()
 	for _, by := range launchers {
 		t.Run(by, func(t *testing.T) {
+			t.Parallel()
 			s := sshtest.Start(t, sshtest.Options{Config: "SetEnv PATH=/usr/bin:/bin:" + backendtest.Helper(t)})
 			proxy := sshtest.NewProxy(t, s.Address())
 			s.Know(proxy.Host, proxy.Port)
@@ -86,6 +90,7 @@ func hi(t testing.TB, tgt backend.Target, l *backend.Lock) {
 // TestWhatALockCosts prints the cost of a locked "echo hi" beside an unlocked one, each
 // launcher's by turns with it.
 func TestWhatALockCosts(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: measures")
 	}

@@ -84,6 +84,7 @@ func TestTrustAddsALineOnce(t *testing.T) {
 }
 
 func TestHostKeysAreJudgedStrictly(t *testing.T) {
+	t.Parallel()
 	s := sshtest.Start(t, sshtest.Options{})
 	certified := sshtest.Start(t, sshtest.Options{HostCert: true})
 	dir := t.TempDir()
@@ -175,6 +176,7 @@ func TestAnotherHostKeyAtReconnectIsAnErrorEvenIfItIsKnown(t *testing.T) {
 }
 
 func TestWaysToLogIn(t *testing.T) {
+	t.Parallel()
 	s := sshtest.Start(t, sshtest.Options{})
 	dir := t.TempDir()
 	locked := dir + "/locked"
@@ -223,6 +225,7 @@ func TestWaysToLogIn(t *testing.T) {
 }
 
 func TestJumpHosts(t *testing.T) {
+	t.Parallel()
 	last := sshtest.Start(t, sshtest.Options{MaxSessions: 4})
 	first := sshtest.Start(t, sshtest.Options{MaxSessions: 1})
 	c := config(last)

@@ -10,6 +10,7 @@ import (
 
 // TestEveryLoginShellReadsTheSameWords asks the shells themselves.
 func TestEveryLoginShellReadsTheSameWords(t *testing.T) {
+	t.Parallel()
 	for _, shell := range []string{"sh", "bash", "dash", "zsh", "fish"} {
 		path, err := exec.LookPath(shell)
 		if err != nil {

@@ -138,6 +138,7 @@ func TestFiftyCommandsAreOneLogin(t *testing.T) {
 }
 
 func TestManyCommandsFitIntoFewSessions(t *testing.T) {
+	t.Parallel()
 	s := sshtest.Start(t, sshtest.Options{MaxSessions: 4})
 	tgt := open(t, config(s))
 	var wg sync.WaitGroup
@@ -156,6 +157,7 @@ func TestManyCommandsFitIntoFewSessions(t *testing.T) {
 }
 
 func TestACommandEndsEvenWhereLongOnesHoldEveryChannel(t *testing.T) {
+	t.Parallel()
 	s := sshtest.Start(t, sshtest.Options{})
 	c := config(s)
 	c.MaxChannels, c.MaxConns = 2, 1
@@ -181,6 +183,7 @@ func TestACommandEndsEvenWhereLongOnesHoldEveryChannel(t *testing.T) {
 }
 
 func TestALostConnectionIsAnUnknownOutcomeAndTheNextCommandWorks(t *testing.T) {
+	t.Parallel()
 	s := sshtest.Start(t, sshtest.Options{})
 	proxy := sshtest.NewProxy(t, s.Address())
 	s.Know(proxy.Host, proxy.Port)
@@ -223,6 +226,7 @@ type writer func([]byte) (int, error)
 func (w writer) Write(b []byte) (int, error) { return w(b) }
 
 func TestAStalledLinkIsNoticed(t *testing.T) {
+	t.Parallel()
 	s := sshtest.Start(t, sshtest.Options{})
 	proxy := sshtest.NewProxy(t, s.Address())
 	s.Know(proxy.Host, proxy.Port)
@@ -422,6 +426,7 @@ func TestAClosedTargetDoesNothing(t *testing.T) {
 }
 
 func TestAFileIsReadAfterTheConnectionWasLost(t *testing.T) {
+	t.Parallel()
 	for _, o := range []sshtest.Options{{}, {NoSFTP: true}} {
 		s := sshtest.Start(t, o)
 		tgt := open(t, config(s))
@@ -473,6 +478,7 @@ func TestASilentSFTPIsNone(t *testing.T) {
 }
 
 func TestAFileThatIsNotPlainIsWrittenByTheShell(t *testing.T) {
+	t.Parallel()
 	tgt := open(t, config(sshtest.Start(t, sshtest.Options{})))
 	out, err := run(t, tgt, "d=$(mktemp -d); cd $d; for m in 644 755 600 640 4755 444; do echo old >$m; chmod $m $m; done; ln -s 644 link; ln -s none dangling; mkdir dir; mkfifo fifo; pwd")
 	if err != nil {
@@ -544,6 +550,7 @@ func TestAFileOfManyPiecesArrivesWhole(t *testing.T) {
 
 // TestTheTransport checks what remote.Transport promises, without the machine.
 func TestTheTransport(t *testing.T) {
+	t.Parallel()
 	for _, shell := range []string{"sh", "bash", "zsh", "fish"} {
 		t.Run(shell, func(t *testing.T) {
 			tgt := open(t, config(sshtest.Start(t, sshtest.Options{Shell: shell})))
@@ -608,6 +615,7 @@ func TestTheTransport(t *testing.T) {
 }
 
 func TestOutputOfAnEndlessBackgroundProcessIsNotAwaited(t *testing.T) {
+	t.Parallel()
 	tgt := open(t, config(sshtest.Start(t, sshtest.Options{})))
 	for _, text := range []string{"yes & echo $!", "while :; do echo x; sleep 0.01; done & echo $!"} {
 		var out bytes.Buffer

@@ -152,6 +152,7 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 }
 
 func TestEverybodyHearsOfANewDriver(t *testing.T) {
+	t.Parallel()
 	_, s := replicas(t, 2)
 	a := makeMain(t, s[0], 1)
 	other := adoptMain(t, s[1], a.ID())
@@ -419,6 +420,7 @@ func TestPeopleAreTreatedTheSameByAllReplicas(t *testing.T) {
 }
 
 func TestACommandWhoseErrorsNeverEndEndsOnce(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	p := b.pane()
 	companion := func() *companion {

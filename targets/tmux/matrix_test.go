@@ -76,6 +76,7 @@ var places = []struct {
 
 // B-100, B-101, B-104, B-112, B-115: the same terminal on this machine, over SSH and in containers.
 func TestTerminal(t *testing.T) {
+	t.Parallel()
 	for _, pl := range places {
 		t.Run(pl.name, func(t *testing.T) {
 			if !pl.short {

@@ -115,6 +115,7 @@ func TestTwoHundredCommandsInARow(t *testing.T) {
 }
 
 func TestLargeOutputKeepsHeadAndTailExactly(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	const size = 10 << 20
 	line := []byte("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-+\n")
@@ -268,6 +269,7 @@ func TestDeadlineLeavesTheCommandRunning(t *testing.T) {
 }
 
 func TestInterrupt(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ name, text string }{
 		{"a plain command", "sleep 300"},
 		{"a list", "sleep 300; sleep 301; sleep 302"},
@@ -352,6 +354,7 @@ func TestInterruptEndsWhatTheShellForgot(t *testing.T) {
 // A SIGINT between the fork and the exec of a pipeline's part makes bash wait, with
 // the terminal its own, for parts that no key reaches. The same shape is made here.
 func TestInterruptEndsWhatTheShellWaitsFor(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	run(t, p, "sleep 303 & older=$!")
 	begun := make(chan struct{})
@@ -407,6 +410,7 @@ func TestTheShellEndsAndComesBack(t *testing.T) {
 }
 
 func TestCommandsThatBreakTheHook(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	for _, text := range []string{
 		"PROMPT_COMMAND=", "unset PROMPT_COMMAND PS0", "exec 19>&-", "exec >/dev/null", "stty sane <&2", "stty -echo", "trap 'true' DEBUG", "trap - DEBUG", "TERM=xterm reset -Q >/dev/null 2>&1 || true", "IFS=x; LC_ALL=C",
@@ -553,6 +557,7 @@ func TestAPersonAtTheKeyboard(t *testing.T) {
 }
 
 func TestWaitingCommandsReturnEarly(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/long", []byte(strings.Repeat("line\n", 500)), 0o600); err != nil {
@@ -937,6 +942,7 @@ func TestCapture(t *testing.T) {
 }
 
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	p := start(t).pane()
 	run(t, p, "echo before")
 	ctx, cancel := context.WithCancel(t.Context())

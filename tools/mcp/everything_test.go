@@ -97,6 +97,7 @@ func TestReferenceServerOverStdio(t *testing.T) {
 }
 
 func TestReferenceServerOverHTTP(t *testing.T) {
+	t.Parallel()
 	node, script := everything(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

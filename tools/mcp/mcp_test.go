@@ -27,6 +27,7 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/internal/needstest"
 	"countersign/internal/redact"
 	"countersign/store"
 	"countersign/store/mem"
@@ -44,6 +45,7 @@ func TestMain(m *testing.M) {
 		serveStdio(os.Args[2:])
 		return
 	}
+	needstest.SideBySide(4)
 	os.Exit(m.Run())
 }
 
@@ -481,6 +483,7 @@ func TestToolsOfAnEarlierStartAreOfferedBeforeTheServerAnswers(t *testing.T) {
 }
 
 func TestAServerThatIsDownStopsNothing(t *testing.T) {
+	t.Parallel()
 	web := newWeb(t)
 	web.add("x", "One.", strict)
 	w := startHost(t, nil, map[string]Server{
@@ -682,6 +685,7 @@ func TestAMessageThatIsTooLargeEndsTheConnection(t *testing.T) {
 }
 
 func TestCloseEndsAServerThatDoesNotWantTo(t *testing.T) {
+	t.Parallel()
 	w := startHost(t, nil, one(fake(t, "ignore-signals")))
 	pid, _ := strconv.Atoi(w.call("mcp_srv_pid", "{}").Result.Value.(string))
 	child, _ := strconv.Atoi(w.call("mcp_srv_child", "{}").Result.Value.(string))

@@ -74,6 +74,7 @@ func TestStderrIsLoggedRedactedAndNotForEver(t *testing.T) {
 }
 
 func TestAPluginThatNeverAnswersIsEndedAndStartedAgain(t *testing.T) {
+	t.Parallel()
 	p := self(t, "base")
 	p.Timeout = 2 * time.Second
 	h := host(t, p)
@@ -94,6 +95,7 @@ func TestAPluginThatNeverAnswersIsEndedAndStartedAgain(t *testing.T) {
 }
 
 func TestADeafPluginIsKilled(t *testing.T) {
+	t.Parallel()
 	p := self(t, "base")
 	p.Timeout = 2 * time.Second
 	h := host(t, p)
@@ -105,6 +107,7 @@ func TestADeafPluginIsKilled(t *testing.T) {
 }
 
 func TestAPluginThatDiesLeavesAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
 	h := host(t, self(t, "base"))
 	o := h.act(t, "die")
 	if o.Err != nil || !o.Result.Unknown || !strings.Contains(o.Result.Text, "its program ended (exit code 9) while the call ran") {
@@ -152,6 +155,7 @@ func TestAChildThatHoldsThePipesIsEndedWithItsGroup(t *testing.T) {
 // A child in a session of its own is no longer the plugin's group; it is not ended,
 // and nobody waits for it.
 func TestAChildThatLeftTheGroupKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
 	h := host(t, self(t, "base"))
 	began := time.Now()
 	o := h.act(t, "escape and die")
@@ -183,6 +187,7 @@ func running(pid string) bool {
 }
 
 func TestAPluginThatDoesNotReadBlocksNobody(t *testing.T) {
+	t.Parallel()
 	p := self(t, "base", "large")
 	p.Timeout = 2 * time.Second
 	h := host(t, p)
@@ -310,6 +315,7 @@ func TestOneCallAtATimeUnlessParallel(t *testing.T) {
 }
 
 func TestAChangedProgramIsNotWhatWasApproved(t *testing.T) {
+	t.Parallel()
 	p := self(t, "base")
 	script := filepath.Join(t.TempDir(), "plugin.sh")
 	write := func(comment string) {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"countersign/approvals/risk"
+	"countersign/internal/needstest"
 	"countersign/tools"
 	"countersign/tools/toolstest"
 )
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("GORACE") == "" { // each plugin would sleep for a second at its end
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	}
+	needstest.SideBySide(4)
 	os.Exit(m.Run())
 }
 

@@ -29,6 +29,7 @@ import (
 
 // X-05 to X-08 and X-27 on each shell that may be /bin/sh.
 func TestEveryShell(t *testing.T) {
+	t.Parallel()
 	for name, dir := range shells(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -41,6 +42,7 @@ func TestEveryShell(t *testing.T) {
 
 // X-05 to X-08 and X-27 through a connection, which is lost meanwhile.
 func TestSSH(t *testing.T) {
+	t.Parallel()
 	s := sshtest.Start(t, sshtest.Options{})
 	c := ssh.Config{Name: "web-1", Hop: ssh.Hop{Host: s.Host, Port: s.Port, User: s.User, Identities: []string{s.KeyFile}}, KnownHosts: []string{s.KnownHosts}}
 	var all []*ssh.Target
@@ -276,6 +278,7 @@ func conform(t *testing.T, b *bot) {
 }
 
 func TestABotThatWasStartedAgainFindsItsProcesses(t *testing.T) { // X-05, X-06
+	t.Parallel()
 	b := newBot(t)
 	id := b.start("echo before; while [ ! -e " + b.m.temp + "/go ]; do sleep 0.05; done; echo after; exit 7")
 	b.says(id, "before")
@@ -299,6 +302,7 @@ func TestABotThatWasStartedAgainFindsItsProcesses(t *testing.T) { // X-05, X-06
 }
 
 func TestFilesAreForTheAccountAlone(t *testing.T) { // X-05
+	t.Parallel()
 	b := newBot(t)
 	id := b.start("umask; echo hi")
 	b.until(id, "exited")
@@ -320,6 +324,7 @@ func TestFilesAreForTheAccountAlone(t *testing.T) { // X-05
 }
 
 func TestADirectoryOfSomebodyElseIsNotUsed(t *testing.T) { // X-05
+	t.Parallel()
 	b := newBot(t)
 	id := b.start("true")
 	base := b.row(id).Base
@@ -343,6 +348,7 @@ func TestADirectoryOfSomebodyElseIsNotUsed(t *testing.T) { // X-05
 }
 
 func TestOutputBeyondTheLimitIsThrownAwayAndTheProcessGoesOn(t *testing.T) { // X-07
+	t.Parallel()
 	for name, dir := range shells(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -362,6 +368,7 @@ func TestOutputBeyondTheLimitIsThrownAwayAndTheProcessGoesOn(t *testing.T) { // 
 }
 
 func TestAPageHasAtMostFiftyKilobytesAndTwoThousandLines(t *testing.T) { // X-07
+	t.Parallel()
 	needstest.Long(t)
 	b := newBot(t)
 	id := b.start(`i=0; while [ $i -lt 5000 ]; do echo $i; i=$((i+1)); done`)
@@ -392,6 +399,7 @@ func TestAPageHasAtMostFiftyKilobytesAndTwoThousandLines(t *testing.T) { // X-07
 }
 
 func TestANumberThatIsUsedAgainIsNotTheProcess(t *testing.T) { // X-06, X-08
+	t.Parallel()
 	b := newBot(t)
 	// stranger takes over the number, later than the process began.
 	stranger := func(t *testing.T, id string) int {
@@ -447,6 +455,7 @@ func TestANumberThatIsUsedAgainIsNotTheProcess(t *testing.T) { // X-06, X-08
 }
 
 func TestAStartThatNobodyConfirmedIsUnknownAndShowsUpLater(t *testing.T) { // X-05, X-06
+	t.Parallel()
 	b := newBot(t)
 	b.m.set(func() { b.m.lose = true })
 	o := b.call("run_bash_background", dict{"command": "echo up; sleep 300"})
@@ -468,6 +477,7 @@ func TestAStartThatNobodyConfirmedIsUnknownAndShowsUpLater(t *testing.T) { // X-
 }
 
 func TestAStartThatNeverReachedTheTargetIsGivenUpAfterAMinute(t *testing.T) { // X-05
+	t.Parallel()
 	b := newBot(t)
 	b.m.set(func() {
 		b.m.fail = func(backend.Spec) error { return fmt.Errorf("cut: %w", backend.ErrLost) }
@@ -506,6 +516,7 @@ func TestALostConnectionWhileInterruptingIsUnknown(t *testing.T) { // X-08
 }
 
 func TestLimits(t *testing.T) { // X-05
+	t.Parallel()
 	b := newBot(t, func(c *process.Config) { c.Limits = process.Limits{Thread: 2, Target: 3} })
 	first := b.start("exec sleep 300")
 	b.start("exec sleep 300")
@@ -556,6 +567,7 @@ func TestAProcessOfAnotherTargetIsNamedWithIt(t *testing.T) { // X-06
 }
 
 func TestWhatACommandLeavesBehindStillCounts(t *testing.T) { // X-06, X-08
+	t.Parallel()
 	b := newBot(t)
 	id := b.start("sleep 300 & echo left $!")
 	out := b.says(id, "left ")
@@ -584,6 +596,7 @@ func TestAChildThatIsStartedInThisMomentIsNotMissed(t *testing.T) { // X-06
 }
 
 func TestPrune(t *testing.T) { // X-05
+	t.Parallel()
 	b := newBot(t)
 	done, still := b.start("echo hi"), b.start("exec sleep 300")
 	b.until(done, "exited")

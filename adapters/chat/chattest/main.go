@@ -1,22 +1,14 @@
 package chattest
 
 import (
-	"flag"
 	"os"
 	"testing"
+
+	"countersign/internal/needstest"
 )
 
-// Main is the TestMain of an adapter: more of its parallel tests go at once than there
-// are processors, because they wait for the network's clock. -parallel still decides.
+// Main is the TestMain of an adapter, whose tests wait for the network's clock.
 func Main(m *testing.M) {
-	const atOnce = "test.parallel"
-	flag.Parse()
-	said := false
-	flag.Visit(func(f *flag.Flag) { said = said || f.Name == atOnce })
-	if !said {
-		if err := flag.Set(atOnce, "8"); err != nil {
-			panic(err)
-		}
-	}
+	needstest.SideBySide(8)
 	os.Exit(m.Run())
 }

@@ -1,0 +1,13 @@
+package ssh
+
+import (
+	"os"
+	"testing"
+
+	"countersign/internal/needstest"
+)
+
+func TestMain(m *testing.M) {
+	needstest.SideBySide(4)
+	os.Exit(m.Run())
+}

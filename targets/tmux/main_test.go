@@ -1,0 +1,13 @@
+package tmux
+
+import (
+	"os"
+	"testing"
+
+	"countersign/internal/needstest"
+)
+
+func TestMain(m *testing.M) {
+	needstest.SideBySide(4)
+	os.Exit(m.Run())
+}
