@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -38,7 +39,7 @@ func Program(ctx context.Context, dir, pkg string, env []string, flags ...string
 	}
 	name := filepath.Base(pkg)
 	// go build does nothing when what is there is up to date.
-	args := append(append([]string{"build"}, flags...), "-o", filepath.Join(kept, name), "countersign/"+pkg)
+	args := slices.Concat([]string{"build"}, flags, []string{"-o", filepath.Join(kept, name), "countersign/" + pkg})
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -58,7 +59,7 @@ func keep(ctx context.Context, pkg string, env, flags []string) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("go env: %w", err)
 	}
-	sum := sha256.Sum256([]byte(strings.Join(append(append([]string{string(module), pkg}, env...), flags...), "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join(slices.Concat([]string{string(module), pkg}, env, flags), "\x00")))
 	return filepath.Join(cache, "countersign-test", "program-"+hex.EncodeToString(sum[:6])), nil
 }
 
