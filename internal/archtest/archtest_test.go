@@ -20,10 +20,11 @@ const module = "countersign/"
 // above it counts, and what no row names may import nothing of ours. Packages that serve
 // tests are free; nobody else imports them.
 var inside = map[string]string{
-	"adapters/chat":    "",
-	"adapters/slack":   "adapters/chat/... adapters/slack/... internal/redact",
-	"adapters/discord": "adapters/chat/... adapters/discord/... internal/redact",
-	"adapters/web":     "adapters/chat/... adapters/web/... internal/redact store", // nobody else keeps that network's messages
+	"adapters/chat":        "",
+	"adapters/chat/scribe": "adapters/chat adapters/chat/lanes",
+	"adapters/slack":       "adapters/chat/... adapters/slack/... internal/redact",
+	"adapters/discord":     "adapters/chat/... adapters/discord/... internal/redact",
+	"adapters/web":         "adapters/chat/... adapters/web/... internal/redact store", // nobody else keeps that network's messages
 
 	"agent":            "adapters/chat agent/... approvals approvals/card approvals/risk internal/failpoint store store/queue tools tools/output tools/truncate",
 	"agent/history":    "adapters/chat agent/llm approvals store",
@@ -82,6 +83,7 @@ var inside = map[string]string{
 	"cmd/bot":              "adapters/... agent/... agent/llm/openai/openaitest alerts/... approvals/... internal/... store/... targets/... tools/...", // the demo's model is scripted
 	"cmd/countersign-lock": "targets/backend targets/lock",
 	"examples":             "approvals approvals/risk tools targets/...",
+	"examples/network":     "adapters/chat adapters/chat/scribe",
 }
 
 // outside lists who may import what from elsewhere: a package or module, and our packages
