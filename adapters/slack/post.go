@@ -14,6 +14,7 @@ import (
 	slackapi "github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/slack/blockkit"
 )
 
@@ -111,16 +112,6 @@ func (v *view) remember(key string, r ref) {
 	v.refs[key] = r
 }
 
-func urgency(p chat.Post) priority {
-	switch {
-	case p.Card != nil && !p.Quiet:
-		return first
-	case p.Log:
-		return quiet
-	}
-	return normal
-}
-
 // Post implements chat.Adapter.
 func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.MessageRef, error) {
 	th, err := parseThread(t)
@@ -151,7 +142,7 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 		return r.String(), err
 	}
 	a.sweep(ctx, th, v, p.Key)
-	if v.drafts[p.Key] == nil && urgency(p) != first {
+	if v.drafts[p.Key] == nil && scribe.UrgencyOf(p) != scribe.First {
 		if d := v.takeLog(p.Key); d != nil {
 			v.drafts[p.Key] = d
 		}
@@ -174,7 +165,7 @@ func (a *Adapter) again(ctx context.Context, th thread, v *view, r ref, p chat.P
 	if err != nil || r.log || p.Card != nil {
 		return r, err // a card's files were there before it
 	}
-	return r, a.attachAll(ctx, th, v, p.Key, urgency(p), render(p))
+	return r, a.attachAll(ctx, th, v, p.Key, scribe.UrgencyOf(p), render(p))
 }
 
 // sweep removes the drafts that have ended and that no post will take over:
@@ -203,7 +194,7 @@ func render(p chat.Post) []blockkit.Message {
 
 func (a *Adapter) postMessages(ctx context.Context, th thread, v *view, p chat.Post) (ref, error) {
 	msgs := render(p)
-	prio := urgency(p)
+	prio := scribe.UrgencyOf(p)
 	done := ref{channel: th.channel}
 	if d := v.drafts[p.Key]; d != nil {
 		// The draft that people have been reading becomes the post.
@@ -259,7 +250,7 @@ func (a *Adapter) postMessages(ctx context.Context, th thread, v *view, p chat.P
 
 // attachAll uploads the files of a post that are not there yet. That Slack takes
 // one not is said in the thread.
-func (a *Adapter) attachAll(ctx context.Context, th thread, v *view, key string, prio priority, msgs []blockkit.Message) error {
+func (a *Adapter) attachAll(ctx context.Context, th thread, v *view, key string, prio scribe.Urgency, msgs []blockkit.Message) error {
 	for _, m := range msgs {
 		for _, f := range m.Files {
 			if slices.Contains(v.files[key], f.Name) {
@@ -286,7 +277,7 @@ func (a *Adapter) place(ctx context.Context, th thread, v *view) error {
 	if v.placed {
 		return nil
 	}
-	err := a.pace.do(ctx, "replies", normal, func(ctx context.Context) error {
+	err := a.pace.do(ctx, "replies", scribe.Normal, func(ctx context.Context) error {
 		_, _, _, err := a.api.GetConversationRepliesContext(ctx, &slackapi.GetConversationRepliesParameters{ChannelID: th.channel, Timestamp: th.root, Limit: 1})
 		return err
 	})
@@ -311,7 +302,7 @@ func unattached(c chat.Card, err error) blockkit.Message {
 }
 
 // attach uploads files into the thread.
-func (a *Adapter) attach(ctx context.Context, th thread, files []chat.File, prio priority) error {
+func (a *Adapter) attach(ctx context.Context, th thread, files []chat.File, prio scribe.Urgency) error {
 	for _, f := range files {
 		name := f.Name
 		if name == "" {
@@ -380,7 +371,7 @@ func (a *Adapter) replace(ctx context.Context, th thread, v *view, r ref, p chat
 		return a.replaceLog(ctx, th, v, r, p)
 	}
 	msgs := render(p)
-	prio := urgency(p)
+	prio := scribe.UrgencyOf(p)
 	done := ref{channel: r.channel}
 	for i, m := range msgs {
 		if i < len(r.parts) {
@@ -425,7 +416,7 @@ func options(m blockkit.Message) []slackapi.MsgOption {
 
 // send posts one message. What Slack refuses is posted in plainer forms: as
 // text, as a file, and in the end as a sentence that says so.
-func (a *Adapter) send(ctx context.Context, th thread, prio priority, key string, part int, m blockkit.Message) (string, error) {
+func (a *Adapter) send(ctx context.Context, th thread, prio scribe.Urgency, key string, part int, m blockkit.Message) (string, error) {
 	ts, err := a.postOne(ctx, th, prio, key, part, m)
 	if bare, ok := m.WithoutInput(); ok && errors.Is(err, chat.ErrRejected) {
 		m = bare // a card keeps its buttons
@@ -466,12 +457,12 @@ func mark(key string, part int) slackapi.MsgOption {
 	})
 }
 
-func (a *Adapter) postOne(ctx context.Context, th thread, prio priority, key string, part int, m blockkit.Message) (string, error) {
+func (a *Adapter) postOne(ctx context.Context, th thread, prio scribe.Urgency, key string, part int, m blockkit.Message) (string, error) {
 	return a.postMarked(ctx, th, prio, m, mark(key, part))
 }
 
 // postMarked posts one message in the thread, and nowhere else.
-func (a *Adapter) postMarked(ctx context.Context, th thread, prio priority, m blockkit.Message, marked slackapi.MsgOption) (string, error) {
+func (a *Adapter) postMarked(ctx context.Context, th thread, prio scribe.Urgency, m blockkit.Message, marked slackapi.MsgOption) (string, error) {
 	o := append(options(m), slackapi.MsgOptionTS(th.root), slackapi.MsgOptionDisableLinkUnfurl(), slackapi.MsgOptionDisableMediaUnfurl(), marked)
 	var ts string
 	err := a.pace.do(ctx, "post/"+th.channel, prio, func(ctx context.Context) error {
@@ -507,7 +498,7 @@ func (a *Adapter) leaked(ctx context.Context, th thread, msg slackapi.Message) b
 	return errors.As(err, &said) && said.Err == "thread_not_found"
 }
 
-func (a *Adapter) update(ctx context.Context, th thread, ts string, prio priority, m blockkit.Message, extra ...slackapi.MsgOption) error {
+func (a *Adapter) update(ctx context.Context, th thread, ts string, prio scribe.Urgency, m blockkit.Message, extra ...slackapi.MsgOption) error {
 	err := a.updateOne(ctx, th, ts, prio, m, extra...)
 	if bare, ok := m.WithoutInput(); ok && errors.Is(err, chat.ErrRejected) {
 		m = bare
@@ -530,7 +521,7 @@ func (a *Adapter) update(ctx context.Context, th thread, ts string, prio priorit
 	return nil
 }
 
-func (a *Adapter) updateOne(ctx context.Context, th thread, ts string, prio priority, m blockkit.Message, extra ...slackapi.MsgOption) error {
+func (a *Adapter) updateOne(ctx context.Context, th thread, ts string, prio scribe.Urgency, m blockkit.Message, extra ...slackapi.MsgOption) error {
 	o := append(options(m), extra...)
 	if len(m.Blocks) == 0 {
 		o = append(o, slackapi.MsgOptionBlocks([]slackapi.Block{}...))
@@ -570,7 +561,7 @@ func (a *Adapter) Retract(ctx context.Context, t chat.ThreadID, key string, twic
 		if slices.Contains(theirs.parts, ts) {
 			continue
 		}
-		derr := a.pace.do(ctx, "delete/"+th.channel, first, func(ctx context.Context) error {
+		derr := a.pace.do(ctx, "delete/"+th.channel, scribe.First, func(ctx context.Context) error {
 			_, _, err := a.api.DeleteMessageContext(ctx, th.channel, ts)
 			return err
 		})
@@ -609,7 +600,7 @@ func (a *Adapter) look(ctx context.Context, th thread, v *view, key string) erro
 	for range maxPages {
 		var msgs []slackapi.Message
 		var more string
-		err := a.pace.do(ctx, "replies", normal, func(ctx context.Context) (err error) {
+		err := a.pace.do(ctx, "replies", scribe.Normal, func(ctx context.Context) (err error) {
 			msgs, _, more, err = a.api.GetConversationRepliesContext(ctx, &slackapi.GetConversationRepliesParameters{
 				ChannelID: th.channel, Timestamp: th.root, Cursor: cursor, Limit: 200, IncludeAllMetadata: true,
 			})
@@ -761,7 +752,6 @@ func (a *Adapter) reason(err error) string {
 
 // uncertain reports whether the call that failed may have come through.
 func uncertain(err error) bool {
-	var limited *chat.RateLimitedError
-	var said slackapi.SlackErrorResponse
-	return err != nil && !errors.Is(err, errBusy) && !errors.Is(err, errMoved) && !errors.Is(err, chat.ErrGone) && !errors.Is(err, chat.ErrRejected) && !errors.As(err, &limited) && !errors.As(err, &said)
+	_, said := errors.AsType[slackapi.SlackErrorResponse](err)
+	return !said && scribe.Uncertain(err)
 }

@@ -145,7 +145,7 @@ func (s *Scribe[M, P]) progress(ctx context.Context, th *thread[P], key string, 
 
 // output shows the last lines of a running command in the log.
 func (s *Scribe[M, P]) output(ctx context.Context, th *thread[P], key string, p chat.Progress) {
-	e := entry{key: key, live: true, text: "**" + th.page.Escape(p.Status) + "**\n" + Fence(tail(p.Text))}
+	e := entry{key: key, live: true, text: "**" + th.page.Escape(p.Status) + "**\n" + Fence(Tail(p.Text))}
 	if th.log == nil {
 		s.begin(ctx, th, &worklog{entries: []entry{e}})
 		return
@@ -208,7 +208,8 @@ const (
 	tailBytes = 1200
 )
 
-func tail(s string) string {
+// Tail returns the end of the output of a command, as much as the log shows of it.
+func Tail(s string) string {
 	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
 	lines = lines[max(0, len(lines)-tailLines):]
 	s = strings.Join(lines, "\n")
