@@ -72,7 +72,7 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 	}
 	a.opens.Done(name, ts)
 	th := thread{team, id, ts}
-	r := ref{channel: id, parts: []string{ts}}
+	r := ref{Ref: scribe.Ref{Channel: id, Parts: []string{ts}}}
 	v := a.view(th.id())
 	v.mu.Lock()
 	defer v.mu.Unlock()

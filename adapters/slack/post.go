@@ -158,11 +158,11 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 // again posts a key a second time: after a crash, or an answer that was lost.
 func (a *Adapter) again(ctx context.Context, th thread, v *view, r ref, p chat.Post) (ref, error) {
 	delete(v.drafts, p.Key) // it was found as the message itself
-	if r.log && v.logAt(r.parts[0]) == nil {
+	if r.Log && v.logAt(r.Parts[0]) == nil {
 		return r, nil // it stands in a log of which the rest is not known any more
 	}
 	r, err := a.replace(ctx, th, v, r, p)
-	if err != nil || r.log || p.Card != nil {
+	if err != nil || r.Log || p.Card != nil {
 		return r, err // a card's files were there before it
 	}
 	return r, a.attachAll(ctx, th, v, p.Key, scribe.UrgencyOf(p), render(p))
@@ -195,7 +195,7 @@ func render(p chat.Post) []blockkit.Message {
 func (a *Adapter) postMessages(ctx context.Context, th thread, v *view, p chat.Post) (ref, error) {
 	msgs := render(p)
 	prio := scribe.UrgencyOf(p)
-	done := ref{channel: th.channel}
+	done := ref{Ref: scribe.Ref{Channel: th.channel}}
 	if d := v.drafts[p.Key]; d != nil {
 		// The draft that people have been reading becomes the post.
 		err := a.endStream(ctx, th, d)
@@ -205,7 +205,7 @@ func (a *Adapter) postMessages(ctx context.Context, th thread, v *view, p chat.P
 		var said slackapi.SlackErrorResponse
 		switch {
 		case err == nil:
-			done.parts = append(done.parts, d.ts)
+			done.Parts = append(done.Parts, d.ts)
 			v.remember(p.Key, done)
 		case errors.Is(err, chat.ErrGone):
 		case errors.As(err, &said) && !slices.Contains(passes, said.Err):
@@ -232,17 +232,17 @@ func (a *Adapter) postMessages(ctx context.Context, th thread, v *view, p chat.P
 		}
 		msgs[0].Files = nil
 	}
-	for i := len(done.parts); i < len(msgs); i++ {
+	for i := len(done.Parts); i < len(msgs); i++ {
 		ts, err := a.send(ctx, th, prio, p.Key, i, msgs[i])
 		if err != nil {
 			v.doubt = v.doubt || uncertain(err)
-			if len(done.parts) > 0 {
+			if len(done.Parts) > 0 {
 				v.remember(p.Key, done)
 			}
 			return ref{}, err
 		}
 		v.placed = true
-		done.parts = append(done.parts, ts)
+		done.Parts = append(done.Parts, ts)
 		v.remember(p.Key, done)
 	}
 	return done, a.attachAll(ctx, th, v, p.Key, prio, msgs)
@@ -338,7 +338,7 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 	if err != nil {
 		return err
 	}
-	if r.channel != th.channel {
+	if r.Channel != th.channel {
 		return fmt.Errorf("slack: the message %q is not in %s: %w", m, t, chat.ErrGone)
 	}
 	v := a.view(t)
@@ -347,7 +347,7 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 	if err := a.catchUp(ctx, th, v, true); err != nil {
 		return err
 	}
-	if known, ok := v.refs[p.Key]; ok && known.parts[0] == r.parts[0] {
+	if known, ok := v.refs[p.Key]; ok && known.Parts[0] == r.Parts[0] {
 		r = known
 	}
 	if v.doubt || a.cfg.Turn != nil && !v.looked {
@@ -357,7 +357,7 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 			}
 			a.log.InfoContext(ctx, "the thread's history is read later", "thread", t, "error", err)
 		}
-		if known, ok := v.refs[p.Key]; ok && known.parts[0] == r.parts[0] {
+		if known, ok := v.refs[p.Key]; ok && known.Parts[0] == r.Parts[0] {
 			r = known
 		}
 	}
@@ -367,23 +367,23 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 
 // replace gives a post that stands a new content.
 func (a *Adapter) replace(ctx context.Context, th thread, v *view, r ref, p chat.Post) (ref, error) {
-	if r.log {
+	if r.Log {
 		return a.replaceLog(ctx, th, v, r, p)
 	}
 	msgs := render(p)
 	prio := scribe.UrgencyOf(p)
-	done := ref{channel: r.channel}
+	done := ref{Ref: scribe.Ref{Channel: r.Channel}}
 	for i, m := range msgs {
-		if i < len(r.parts) {
-			v.painted(r.parts[i])
+		if i < len(r.Parts) {
+			v.painted(r.Parts[i])
 			var marked []slackapi.MsgOption
 			if i == 0 && r.draft {
 				marked = append(marked, mark(p.Key, 0))
 			}
-			if err := a.update(ctx, th, r.parts[i], prio, m, marked...); err != nil {
+			if err := a.update(ctx, th, r.Parts[i], prio, m, marked...); err != nil {
 				return r, err
 			}
-			done.parts = append(done.parts, r.parts[i])
+			done.Parts = append(done.Parts, r.Parts[i])
 			continue
 		}
 		ts, err := a.send(ctx, th, prio, p.Key, i, m)
@@ -392,9 +392,9 @@ func (a *Adapter) replace(ctx context.Context, th thread, v *view, r ref, p chat
 			v.remember(p.Key, done)
 			return done, err
 		}
-		done.parts = append(done.parts, ts)
+		done.Parts = append(done.Parts, ts)
 	}
-	for _, ts := range r.parts[min(len(msgs), len(r.parts)):] {
+	for _, ts := range r.Parts[min(len(msgs), len(r.Parts)):] {
 		a.remove(ctx, th, ts)
 	}
 	v.remember(p.Key, done)
@@ -544,7 +544,7 @@ func (a *Adapter) Retract(ctx context.Context, t chat.ThreadID, key string, twic
 		return err
 	}
 	mine, err := parseRef(twice)
-	if err != nil || mine.log { // a line of the log shares its message
+	if err != nil || mine.Log { // a line of the log shares its message
 		return err
 	}
 	theirs, err := parseRef(kept)
@@ -557,8 +557,8 @@ func (a *Adapter) Retract(ctx context.Context, t chat.ThreadID, key string, twic
 	if known, ok := v.refs[key]; ok && known.String() == twice {
 		v.refs[key] = theirs
 	}
-	for _, ts := range mine.parts {
-		if slices.Contains(theirs.parts, ts) {
+	for _, ts := range mine.Parts {
+		if slices.Contains(theirs.Parts, ts) {
 			continue
 		}
 		derr := a.pace.do(ctx, "delete/"+th.channel, scribe.First, func(ctx context.Context) error {
@@ -673,7 +673,7 @@ func (v *view) found(th thread, m *slackapi.Message) string {
 		for _, k := range keys {
 			e, _ := k.(map[string]any)
 			if key, _ := e["key"].(string); key != "" {
-				v.remember(key, ref{channel: th.channel, parts: []string{m.Timestamp}, log: true})
+				v.remember(key, ref{Ref: scribe.Ref{Channel: th.channel, Parts: []string{m.Timestamp}, Log: true}})
 			}
 		}
 		return ""
@@ -690,10 +690,10 @@ func (v *view) found(th thread, m *slackapi.Message) string {
 		part, _ = strconv.Atoi(n)
 	}
 	r := v.refs[key]
-	r.channel = th.channel
+	r.Channel = th.channel
 	r.draft = r.draft || m.Metadata.EventPayload["draft"] == true
-	if part == len(r.parts) {
-		r.parts = append(slices.Clip(r.parts), m.Timestamp)
+	if part == len(r.Parts) {
+		r.Parts = append(slices.Clip(r.Parts), m.Timestamp)
 		v.remember(key, r)
 	}
 	return key

@@ -102,7 +102,7 @@ func (a *Adapter) postLog(ctx context.Context, th thread, v *view, p chat.Post) 
 		if m, ok := v.log.one(); ok {
 			err := a.update(ctx, th, v.log.ts, scribe.Quiet, m, v.log.mark())
 			if err == nil {
-				r := ref{channel: th.channel, parts: []string{v.log.ts}, log: true}
+				r := ref{Ref: scribe.Ref{Channel: th.channel, Parts: []string{v.log.ts}, Log: true}}
 				v.remember(p.Key, r)
 				return r, nil
 			}
@@ -129,13 +129,13 @@ func (a *Adapter) postLog(ctx context.Context, th thread, v *view, p chat.Post) 
 	v.placed = true
 	l.ts = ts
 	v.log = l
-	r := ref{channel: th.channel, parts: []string{ts}, log: true}
+	r := ref{Ref: scribe.Ref{Channel: th.channel, Parts: []string{ts}, Log: true}}
 	v.remember(p.Key, r)
 	return r, nil
 }
 
 func (a *Adapter) replaceLog(ctx context.Context, th thread, v *view, r ref, p chat.Post) (ref, error) {
-	if l := v.logAt(r.parts[0]); l != nil && p.Card == nil {
+	if l := v.logAt(r.Parts[0]); l != nil && p.Card == nil {
 		before := slices.Clone(l.entries)
 		l.put(entry{key: p.Key, text: p.Text})
 		if m, ok := l.one(); ok {

@@ -59,7 +59,7 @@ func (a *Adapter) dropDrafts(ctx context.Context, th thread, v *view) error {
 				return err
 			}
 		} else if there { // its post came through, and the answer was lost
-			v.remember(key, ref{channel: th.channel, parts: []string{d.ts}, draft: true})
+			v.remember(key, ref{Ref: scribe.Ref{Channel: th.channel, Parts: []string{d.ts}}, draft: true})
 		}
 		delete(v.drafts, key)
 	}
