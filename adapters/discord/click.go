@@ -11,6 +11,7 @@ import (
 	"github.com/bwmarrin/discordgo"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/discord/embed"
 	"countersign/adapters/discord/gateway"
 )
@@ -128,7 +129,7 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, i *discordgo.Inte
 
 // ask opens the form of a button.
 func (a *Adapter) ask(ctx context.Context, p pressed, pressed string) {
-	b, known := a.view(p.thread.id()).button(p.message, p.button)
+	b, known := a.page(p.thread).button(p.message, p.button)
 	if !known {
 		// After a restart the card itself is what is known of it.
 		m := p.i.Message
@@ -189,8 +190,8 @@ func (a *Adapter) onForm(ctx context.Context, h chat.Handler, i *discordgo.Inter
 func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	v := a.view(p.thread.id())
-	before := v.face(p.message)
+	page := a.page(p.thread)
+	before := page.face(p.message)
 	ack := &ack{a: a, i: p.i}
 	if age := time.Since(created(p.i.ID)); age.Abs() > a.times.stale || time.Since(began) > a.times.stale {
 		if err := ack.first(ctx); err != nil {
@@ -210,7 +211,7 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began t
 		notice, ans.Card, ans.OK = "That did not work, and nothing was decided; press the button again.", nil, false
 	}
 	if p.edited && !ans.OK {
-		notice = strings.TrimSpace(notice) + "\n\nThis is what you wrote:\n" + fence(p.text)
+		notice = strings.TrimSpace(notice) + "\n\nThis is what you wrote:\n" + scribe.Fence(p.text)
 	}
 	if ans.OK && ans.Card != nil && ans.Card.Final {
 		notice = "" // the card's new face says it to everybody
@@ -218,9 +219,9 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began t
 	// Where others post too, the outbox alone writes cards: this answer could be late, and
 	// paint an old face over the one that another replica wrote.
 	if ans.Card != nil && a.cfg.Turn == nil {
-		free, ok := v.hold(p.message, a.times.ack)
-		if ok && v.face(p.message) == before {
-			a.painted(v, p.message, ans.Card)
+		free, ok := page.hold(p.message, a.times.ack)
+		if ok && page.face(p.message) == before {
+			page.painted(p.message, ans.Card)
 			ack.paint(ctx, embed.Card(*ans.Card, embed.Options{}))
 		}
 		if ok {

@@ -12,6 +12,7 @@ import (
 	"github.com/bwmarrin/discordgo"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/discord/embed"
 	"countersign/adapters/discord/gateway"
 )
@@ -74,7 +75,7 @@ func (a *Adapter) register(guild string) {
 	} else if !a.told.once("commands/" + guild + "/" + hash) {
 		return
 	}
-	err = a.pace.do(ctx, quiet, func(ctx context.Context) error { return a.rest.PutCommands(ctx, app, guild, json.RawMessage(data)) })
+	err = a.pace.do(ctx, scribe.Quiet, func(ctx context.Context) error { return a.rest.PutCommands(ctx, app, guild, json.RawMessage(data)) })
 	if err != nil {
 		a.log.WarnContext(ctx, "the slash commands could not be registered; add the app to the server again with the address that bot discord invite prints. The words status, stop and help work without them", "guild", guild, "error", err)
 		return

@@ -58,13 +58,6 @@ func (o *openCards) take(message string) (openCard, bool) {
 	return c, ok
 }
 
-// painted notes which card a message has become, nil for none, and reports what
-// [openCards.set] does.
-func (a *Adapter) painted(v *view, message string, c *chat.Card) (deleted bool) {
-	v.painted(message, c)
-	return a.cards.set(v.id, message, c)
-}
-
 // onCardDeleted brings a card back that somebody deleted although it waits for a
 // decision: once, and after that people are told how to decide without it.
 func (a *Adapter) onCardDeleted(message string) {
@@ -80,7 +73,7 @@ func (a *Adapter) onCardDeleted(message string) {
 		ctx, cancel := context.WithTimeout(a.context(), callTimeout)
 		defer cancel()
 		if a.told.once("card/" + string(w.thread) + "/" + firstButton(w.card)) {
-			err := a.bringBack(ctx, th, message, w.card)
+			err := a.scribe.Restore(ctx, w.thread, message, w.card)
 			if err == nil {
 				return
 			}
@@ -88,31 +81,6 @@ func (a *Adapter) onCardDeleted(message string) {
 		}
 		a.say(th.channel, "Somebody deleted the card of a request that waits: "+named(w.card)+". To decide it, say approve or deny with its number.")
 	})
-}
-
-// bringBack posts a card again; edits of the old message go to the new one.
-func (a *Adapter) bringBack(ctx context.Context, th thread, message string, c chat.Card) error {
-	v := a.view(th.id())
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if err := a.catchUp(ctx, th, v, true); err != nil {
-		return err
-	}
-	p := chat.Post{Key: "card/" + message, Card: &c}
-	for key, r := range v.refs {
-		if r.parts[0] == message {
-			p.Key = key
-		}
-	}
-	v.spent[p.Key]++
-	a.closeLog(ctx, th, v)
-	id, err := a.send(ctx, th, v, first, p, 0, render(p)[0])
-	if err != nil {
-		return err
-	}
-	v.moved[message] = id
-	v.remember(p.Key, ref{channel: th.channel, parts: []string{id}})
-	return nil
 }
 
 // firstButton tells one request from another: a card's buttons are of one alone.

@@ -40,6 +40,8 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/chat/lanes"
 	"countersign/adapters/chat/opened"
+	"countersign/adapters/chat/scribe"
+	"countersign/adapters/discord/embed"
 	"countersign/adapters/discord/gateway"
 	"countersign/internal/redact"
 )
@@ -113,6 +115,7 @@ type Adapter struct {
 	times times
 	most  bounds
 
+	scribe     *scribe.Scribe[embed.Message, *page]
 	places     places
 	people     people
 	opens      *opened.Threads // threads that the bot began itself
@@ -128,13 +131,10 @@ type Adapter struct {
 	content atomic.Bool  // messages that do not mention the bot come with their text
 	missed  atomic.Int64 // since when something may be missing that the history has, in ns since 1970; 0: nothing is
 
-	mu      sync.Mutex
-	me      identity
-	why     string // nothing is connected
-	views   map[chat.ThreadID]*view
-	shows   map[chat.ThreadID]*show
-	ctx     context.Context
-	stopped bool
+	mu  sync.Mutex
+	me  identity
+	why string // nothing is connected
+	ctx context.Context
 }
 
 // times are the adapter's own clocks; tests run them faster.
@@ -144,8 +144,7 @@ type times struct {
 	give   time.Duration // for how long
 	ack    time.Duration // until an interaction is acknowledged before its answer is known
 	stale  time.Duration // see staleAfter
-	show   time.Duration // between two edits that people only watch
-	after  time.Duration // how long something lasts before it is shown at all
+	show   scribe.Times
 	typing time.Duration // between two signs of typing
 	drain  time.Duration // for what is held at the end
 }
@@ -191,14 +190,18 @@ func New(cfg Config) (*Adapter, error) {
 	a := &Adapter{
 		cfg: cfg, rest: rest, pace: newPacer(), log: cfg.Log, now: cfg.Now, began: cfg.Now(),
 		opens: opened.New(), inbox: lanes.New(), room: make(chan struct{}, maxHeld), background: lanes.New(), handled: func(string, error) {},
-		why: "not connected yet", views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{}, ctx: context.Background(),
+		why: "not connected yet", ctx: context.Background(),
 		most: bounds{surveyed: maxSurveyed, pages: maxPages},
 		times: times{
-			keep: keepEvery, retry: 500 * time.Millisecond, give: 2 * time.Minute, ack: ackBy, stale: staleAfter, show: showEvery, after: showAfter,
+			keep: keepEvery, retry: 500 * time.Millisecond, give: 2 * time.Minute, ack: ackBy, stale: staleAfter, show: scribe.Times{Show: showEvery, After: showAfter, Call: showLimit},
 			typing: typingEvery, drain: 5 * time.Second,
 		},
 	}
 	a.people = people{rest: rest, now: cfg.Now}
+	a.scribe = scribe.New[embed.Message](scribe.Config[*page]{Open: func(t chat.ThreadID) (*page, error) {
+		th, err := a.home(t)
+		return a.newPage(th), err
+	}, Turn: cfg.Turn, Times: &a.times.show, Log: cfg.Log})
 	return a, nil
 }
 
@@ -272,21 +275,21 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 	run, cancel := context.WithCancel(ctx)
 	work, drained := context.WithCancel(context.WithoutCancel(ctx))
 	a.mu.Lock()
-	a.ctx, a.stopped, a.shows = run, false, map[chat.ThreadID]*show{}
+	a.ctx = run
 	a.mu.Unlock()
 	a.inbox.Open()
 	a.background.Open()
+	a.scribe.Open(run)
 	var wg sync.WaitGroup
 	defer func() {
-		a.mu.Lock()
-		a.stopped = true
-		a.mu.Unlock()
+		a.scribe.Stop()
 		cancel()
 		late := time.AfterFunc(a.times.drain, drained)
 		a.inbox.Close()
 		late.Stop()
 		drained()
 		a.background.Close()
+		a.scribe.Close()
 		wg.Wait()
 		a.rest.Close()
 	}()

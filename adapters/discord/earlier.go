@@ -9,6 +9,7 @@ import (
 	"github.com/bwmarrin/discordgo"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/discord/gateway"
 )
 
@@ -41,7 +42,7 @@ func (a *Adapter) earlier(ctx context.Context, m message, th thread, ev *chat.Ev
 	var list []*discordgo.Message
 	more := false
 	if opened {
-		err = a.pace.do(ctx, quiet, func(ctx context.Context) error {
+		err = a.pace.do(ctx, scribe.Quiet, func(ctx context.Context) error {
 			found, err := a.rest.Message(ctx, m.channel, m.reply)
 			list = append(list, found)
 			return err
@@ -51,7 +52,7 @@ func (a *Adapter) earlier(ctx context.Context, m message, th thread, ev *chat.Ev
 		more = len(list) == pageSize
 		slices.Reverse(list)
 		if !more { // what the thread was made of stands in its channel
-			_ = a.pace.do(ctx, quiet, func(ctx context.Context) error {
+			_ = a.pace.do(ctx, scribe.Quiet, func(ctx context.Context) error {
 				first, err := a.rest.Message(ctx, th.parent, th.channel)
 				if err == nil {
 					list = slices.Insert(list, 0, first)

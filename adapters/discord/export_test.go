@@ -5,7 +5,7 @@ import "time"
 // Hurry makes the adapter's own clocks run in steps of d, for tests that watch
 // what it does by itself.
 func (a *Adapter) Hurry(d time.Duration) {
-	a.times.keep, a.times.retry, a.times.show, a.times.after, a.times.typing = d, d/4, d, d/4, 2*d
+	a.times.keep, a.times.retry, a.times.show.Show, a.times.show.After, a.times.typing = d, d/4, d, d/4, 2*d
 }
 
 // GiveUp is for how long a message that cannot be stored is offered again.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 )
 
 const scheme = "discord"
@@ -52,33 +53,10 @@ func messageRef(channel, message string) chat.MessageRef {
 	return chat.MessageRef(channel + ":" + message)
 }
 
-// ref is where a post of ours stands: one message, or several where it was too
-// long for one. A log post shares its message with others.
-type ref struct {
-	channel string
-	parts   []string // in order; never empty
-	log     bool
-}
-
-func (r ref) String() chat.MessageRef {
-	s := r.channel + ":" + strings.Join(r.parts, ",")
-	if r.log {
-		s += ":log"
-	}
-	return chat.MessageRef(s)
-}
-
-func parseRef(m chat.MessageRef) (ref, error) {
-	p := strings.Split(string(m), ":")
-	bad := fmt.Errorf("discord: %q names no message: %w", m, chat.ErrGone)
-	if len(p) < 2 || len(p) > 3 || !snowflake.MatchString(p[0]) || (len(p) == 3 && p[2] != "log") {
-		return ref{}, bad
-	}
-	r := ref{channel: p[0], parts: strings.Split(p[1], ","), log: len(p) == 3}
-	for _, id := range r.parts {
-		if !snowflake.MatchString(id) {
-			return ref{}, bad
-		}
+func parseRef(m chat.MessageRef) (scribe.Ref, error) {
+	r, err := scribe.ParseRef(m, snowflake, snowflake)
+	if err != nil {
+		return r, fmt.Errorf("discord: %w", err)
 	}
 	return r, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/bwmarrin/discordgo"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/discord/gateway"
 )
 
@@ -358,7 +359,7 @@ const autoArchive = 10080
 
 // begin starts the thread of a message.
 func (a *Adapter) begin(ctx context.Context, m message, th thread) error {
-	err := a.pace.do(ctx, normal, func(ctx context.Context) error {
+	err := a.pace.do(ctx, scribe.Normal, func(ctx context.Context) error {
 		_, err := a.rest.StartThread(ctx, th.parent, m.id, gateway.NewThread{Name: a.title(m), AutoArchive: autoArchive})
 		return err
 	})

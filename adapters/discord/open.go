@@ -10,6 +10,7 @@ import (
 	"github.com/bwmarrin/discordgo"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/discord/embed"
 	"countersign/adapters/discord/gateway"
 )
@@ -31,16 +32,16 @@ const (
 
 // of is where a message of the thread stands: the first one of a thread that
 // began with a message is in the channel above.
-func (t thread) of(r ref) thread {
-	if r.channel == t.parent {
+func (t thread) of(r scribe.Ref) thread {
+	if r.Channel == t.parent {
 		t.channel = t.parent
 	}
 	return t
 }
 
 // owns reports whether a message is one of the thread's.
-func (t thread) owns(r ref) bool {
-	return r.channel == t.channel || r.channel == t.parent && !r.log && len(r.parts) == 1 && r.parts[0] == t.channel
+func (t thread) owns(r scribe.Ref) bool {
+	return r.Channel == t.channel || r.Channel == t.parent && !r.Log && len(r.Parts) == 1 && r.Parts[0] == t.channel
 }
 
 // parseChannel reads discord:<server>:<channel>.
@@ -96,12 +97,8 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 	}
 	a.opens.Done(name, id)
 	a.places.put(id, place{guild: guild, parent: parent})
-	r := ref{channel: parent, parts: []string{id}}
-	v := a.view(th.id())
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.remember(p.Key, r)
-	return th.id(), r.String(), nil
+	r := scribe.Ref{Channel: parent, Parts: []string{id}}
+	return th.id(), r.String(), a.scribe.Remember(th.id(), p.Key, r)
 }
 
 // openRoot posts the message with which the thread begins; what Discord refuses,
@@ -111,7 +108,7 @@ func (a *Adapter) openRoot(ctx context.Context, parent, name string, p chat.Post
 		o := outgoing(m)
 		o.Key = "open/" + name
 		var sent gateway.Sent
-		err := a.pace.do(ctx, urgency(p), func(ctx context.Context) (err error) {
+		err := a.pace.do(ctx, scribe.UrgencyOf(p), func(ctx context.Context) (err error) {
 			sent, err = a.rest.Post(ctx, parent, o)
 			return err
 		})
@@ -132,7 +129,7 @@ func (a *Adapter) openRoot(ctx context.Context, parent, name string, p chat.Post
 
 // openUnder starts the thread of a message; without one the message goes too.
 func (a *Adapter) openUnder(ctx context.Context, th thread, p chat.Post) error {
-	err := a.pace.do(ctx, normal, func(ctx context.Context) error {
+	err := a.pace.do(ctx, scribe.Normal, func(ctx context.Context) error {
 		_, err := a.rest.StartThread(ctx, th.parent, th.channel, gateway.NewThread{Name: orElse(threadName(p.Heading(maxTitle), maxTitle), "Conversation"), AutoArchive: autoArchive})
 		return err
 	})
@@ -140,7 +137,9 @@ func (a *Adapter) openUnder(ctx context.Context, th thread, p chat.Post) error {
 	case err == nil, gateway.Code(err) == gateway.CodeThreadExists:
 		return nil
 	case errors.Is(err, gateway.ErrForbidden), errors.Is(err, gateway.ErrRejected):
-		a.remove(ctx, th.of(ref{channel: th.parent}), nil, th.channel)
+		if derr := a.pace.do(ctx, scribe.Normal, func(ctx context.Context) error { return a.rest.Delete(ctx, th.parent, th.channel) }); derr != nil {
+			a.log.WarnContext(ctx, "a message of the bot could not be removed", "thread", th.id(), "error", derr)
+		}
 		return fmt.Errorf("discord: the bot may not start a thread in the channel %s; give its role the permission Create Public Threads: %w: %w", th.parent, err, chat.ErrGone)
 	}
 	return a.explain("open a thread", err)
@@ -155,7 +154,7 @@ func (a *Adapter) opened(ctx context.Context, parent string, m embed.Message, do
 		return "", errors.New("discord: not connected yet")
 	}
 	var list []*discordgo.Message
-	err := a.pace.do(ctx, normal, func(ctx context.Context) (err error) {
+	err := a.pace.do(ctx, scribe.Normal, func(ctx context.Context) (err error) {
 		list, _, err = a.rest.Messages(ctx, parent, gateway.Page{Limit: lookBack})
 		return err
 	})

@@ -3,21 +3,11 @@ package discord
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/discord/gateway"
-)
-
-// priority orders the calls that wait for their turn; lower goes first.
-type priority int
-
-const (
-	first   priority = iota // approvals: somebody is needed
-	normal                  // replies
-	quiet                   // the log of what ran, and what nobody waits for
-	passing                 // drafts and status: never waits, is left out instead
 )
 
 const (
@@ -40,28 +30,18 @@ type pacer struct {
 	mu      sync.Mutex
 	next    time.Time // when the next call may go
 	hot     time.Time // until then no passing call is made
-	waiters []*waiter
-	seq     uint64
+	waiters scribe.Queue
 	timer   *time.Timer
-}
-
-type waiter struct {
-	priority priority
-	seq      uint64
-	ready    chan struct{}
 }
 
 func newPacer() *pacer { return &pacer{} }
 
-// errBusy says that a passing call was left out.
-var errBusy = errors.New("discord: there is no room for this now")
-
 // do makes a call when its turn comes.
-func (p *pacer) do(ctx context.Context, prio priority, call func(context.Context) error) error {
-	if err := p.enter(ctx, prio); err != nil {
+func (p *pacer) do(ctx context.Context, u scribe.Urgency, call func(context.Context) error) error {
+	if err := p.enter(ctx, u); err != nil {
 		return err
 	}
-	if prio != passing {
+	if u != scribe.Passing {
 		return call(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, passingLimit)
@@ -75,41 +55,31 @@ func (p *pacer) do(ctx context.Context, prio priority, call func(context.Context
 	return err
 }
 
-func (p *pacer) enter(ctx context.Context, prio priority) error {
+func (p *pacer) enter(ctx context.Context, u scribe.Urgency) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	now := time.Now()
-	if len(p.waiters) == 0 && (prio != passing || now.After(p.hot)) && p.take(now) {
+	if p.waiters.Len() == 0 && (u != scribe.Passing || now.After(p.hot)) && p.take(now) {
 		p.mu.Unlock()
 		return nil
 	}
-	if prio == passing {
+	if u == scribe.Passing {
 		p.mu.Unlock()
-		return errBusy
+		return scribe.ErrBusy
 	}
-	p.seq++
-	w := &waiter{prio, p.seq, make(chan struct{})}
-	at, _ := slices.BinarySearchFunc(p.waiters, w, func(a, b *waiter) int {
-		if a.priority != b.priority {
-			return int(a.priority) - int(b.priority)
-		}
-		return int(a.seq) - int(b.seq) //nolint:gosec // a counter of this process
-	})
-	p.waiters = slices.Insert(p.waiters, at, w)
+	w := p.waiters.Add(u)
 	p.grant()
 	p.mu.Unlock()
 	select {
-	case <-w.ready:
+	case <-w.Ready():
 		return nil
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i := slices.Index(p.waiters, w); i >= 0 {
-		p.waiters = slices.Delete(p.waiters, i, i+1)
-	}
+	p.waiters.Remove(w)
 	return ctx.Err()
 }
 
@@ -127,11 +97,10 @@ func (p *pacer) take(now time.Time) bool {
 
 // grant lets waiters in, now and when there are turns again; p.mu is held.
 func (p *pacer) grant() {
-	for len(p.waiters) > 0 && p.take(time.Now()) {
-		close(p.waiters[0].ready)
-		p.waiters = p.waiters[1:]
+	for p.waiters.Len() > 0 && p.take(time.Now()) {
+		p.waiters.Next()
 	}
-	if len(p.waiters) == 0 || p.timer != nil {
+	if p.waiters.Len() == 0 || p.timer != nil {
 		return
 	}
 	p.timer = time.AfterFunc(time.Until(p.next), func() {

@@ -13,6 +13,7 @@ import (
 	"github.com/bwmarrin/discordgo"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/chat/visible"
 )
 
@@ -137,9 +138,9 @@ func TestPace(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPacer()
 			var mu sync.Mutex
-			var order []priority
+			var order []scribe.Urgency
 			begin := time.Now()
-			call := func(prio priority) func(context.Context) error {
+			call := func(prio scribe.Urgency) func(context.Context) error {
 				return func(context.Context) error {
 					mu.Lock()
 					defer mu.Unlock()
@@ -149,13 +150,13 @@ func TestPace(t *testing.T) {
 			}
 			var wg sync.WaitGroup
 			for range 100 {
-				wg.Go(func() { _ = p.do(t.Context(), quiet, call(quiet)) })
+				wg.Go(func() { _ = p.do(t.Context(), scribe.Quiet, call(scribe.Quiet)) })
 			}
 			synctest.Wait()
-			if err := p.do(t.Context(), passing, call(passing)); !errors.Is(err, errBusy) {
+			if err := p.do(t.Context(), scribe.Passing, call(scribe.Passing)); !errors.Is(err, scribe.ErrBusy) {
 				t.Errorf("a draft: %v", err)
 			}
-			if err := p.do(t.Context(), first, call(first)); err != nil {
+			if err := p.do(t.Context(), scribe.First, call(scribe.First)); err != nil {
 				t.Error(err)
 			}
 			if took := time.Since(begin); took > 2*callEvery {
@@ -171,17 +172,17 @@ func TestPace(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPacer()
 			for range callBurst + 1 {
-				if err := p.do(t.Context(), normal, func(context.Context) error { return nil }); err != nil {
+				if err := p.do(t.Context(), scribe.Normal, func(context.Context) error { return nil }); err != nil {
 					t.Fatal(err)
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), callEvery/2)
 			defer cancel()
-			if err := p.do(ctx, normal, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+			if err := p.do(ctx, scribe.Normal, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("it was let in: %v", err)
 			}
 			begin := time.Now()
-			if err := p.do(t.Context(), normal, func(context.Context) error { return nil }); err != nil || time.Since(begin) > callEvery {
+			if err := p.do(t.Context(), scribe.Normal, func(context.Context) error { return nil }); err != nil || time.Since(begin) > callEvery {
 				t.Errorf("the next: %v after %s", err, time.Since(begin))
 			}
 		})

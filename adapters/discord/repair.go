@@ -10,6 +10,7 @@ import (
 	"github.com/bwmarrin/discordgo"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/discord/gateway"
 )
 
@@ -43,8 +44,7 @@ func (a *Adapter) keep(ctx, work context.Context, h chat.Handler) {
 			return
 		case <-t.C:
 		}
-		a.tidy(ctx)
-		a.forget()
+		a.scribe.Keep(ctx)
 		// A replica without a connection hears nothing, and has nothing to say here. As long
 		// as something may be missing, a restart looks back to the time before it.
 		if s := a.sup.Load(); s != nil && s.Listening() && a.cfg.SetAlive != nil && a.missed.Load() == 0 {
@@ -222,7 +222,7 @@ func (a *Adapter) written(ctx context.Context, th thread, since time.Time, each 
 }
 
 func (a *Adapter) history(ctx context.Context, th thread, p gateway.Page) (list []*discordgo.Message, left int, err error) {
-	err = a.pace.do(ctx, quiet, func(ctx context.Context) (err error) {
+	err = a.pace.do(ctx, scribe.Quiet, func(ctx context.Context) (err error) {
 		list, left, err = a.rest.Messages(ctx, th.channel, p)
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/bwmarrin/discordgo"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/discord/gateway"
 )
 
@@ -112,12 +113,12 @@ func (a *Adapter) survey(ctx context.Context, h chat.Handler, since time.Time, c
 // time and whose history the bot may read.
 func (a *Adapter) spots(ctx context.Context, guild string, since time.Time) (all []spot, err error) {
 	var channels, threads []*discordgo.Channel
-	err = a.pace.do(ctx, quiet, func(ctx context.Context) (err error) {
+	err = a.pace.do(ctx, scribe.Quiet, func(ctx context.Context) (err error) {
 		channels, err = a.rest.Channels(ctx, guild)
 		return err
 	})
 	if err == nil {
-		err = a.pace.do(ctx, quiet, func(ctx context.Context) (err error) {
+		err = a.pace.do(ctx, scribe.Quiet, func(ctx context.Context) (err error) {
 			threads, err = a.rest.ActiveThreads(ctx, guild)
 			return err
 		})
@@ -178,12 +179,12 @@ func number(id string) uint64 {
 func (a *Adapter) readable(ctx context.Context, guild string) (func(context.Context, *discordgo.Channel) bool, error) {
 	me := a.self().user
 	f := &guildFacts{guild: &discordgo.Guild{ID: guild}}
-	err := a.pace.do(ctx, quiet, func(ctx context.Context) (err error) {
+	err := a.pace.do(ctx, scribe.Quiet, func(ctx context.Context) (err error) {
 		f.roles, err = a.rest.Roles(ctx, guild)
 		return err
 	})
 	if err == nil {
-		err = a.pace.do(ctx, quiet, func(ctx context.Context) error {
+		err = a.pace.do(ctx, scribe.Quiet, func(ctx context.Context) error {
 			m, err := a.rest.Member(ctx, guild, me)
 			f.own = m.Roles
 			return err

@@ -24,15 +24,6 @@ func escape(s string) string {
 	return b.String()
 }
 
-// fence is a Markdown code block with s in it.
-func fence(s string) string {
-	ticks := "```"
-	for strings.Contains(s, ticks) {
-		ticks += "`"
-	}
-	return ticks + "\n" + s + "\n" + ticks
-}
-
 // reference is what Discord writes for things that have a name in a message and none
 // elsewhere: people, roles, channels, commands, times, pages of the server and emoji
 // (docs.discord.com/developers/reference, "Message Formatting").

@@ -8,6 +8,7 @@ import (
 	slackapi "github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/slack/blockkit"
 )
 
@@ -126,7 +127,7 @@ func (a *Adapter) repaint(p pressed, v *view, face uint64, c chat.Card) {
 		return
 	}
 	m := blockkit.Card(c, blockkit.CardOptions{})
-	if err := a.update(ctx, p.thread, p.message, first, m); err != nil {
+	if err := a.update(ctx, p.thread, p.message, scribe.First, m); err != nil {
 		a.log.WarnContext(ctx, "a card keeps its old face until the outbox writes it", "thread", p.thread.id(), "error", err)
 	}
 }
@@ -198,7 +199,7 @@ func (a *Adapter) whisper(th thread, user, text string) {
 	if th.root != "" {
 		in = append(in, slackapi.MsgOptionTS(th.root))
 	}
-	err := a.pace.do(ctx, "ephemeral/"+th.channel, normal, func(ctx context.Context) error {
+	err := a.pace.do(ctx, "ephemeral/"+th.channel, scribe.Normal, func(ctx context.Context) error {
 		_, err := a.api.PostEphemeralContext(ctx, th.channel, user, in...)
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 	slackapi "github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/slack/blockkit"
 )
 
@@ -204,7 +205,7 @@ func (a *Adapter) publishHome(user string) {
 		o = chat.Overview{Approvals: slices.DeleteFunc(slices.Clone(o.Approvals), func(w chat.Waiting) bool { return !w.Mine })}
 	}
 	blocks := blockkit.Home(o, a.link, a.now())
-	err = a.pace.do(ctx, "home", quiet, func(ctx context.Context) error {
+	err = a.pace.do(ctx, "home", scribe.Quiet, func(ctx context.Context) error {
 		_, err := a.api.PublishViewContext(ctx, slackapi.PublishViewContextRequest{
 			UserID: user, View: slackapi.HomeTabViewRequest{Type: slackapi.VTHomeTab, Blocks: slackapi.Blocks{BlockSet: blocks}},
 		})

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 )
 
 const scheme = "slack"
@@ -47,34 +48,16 @@ func eventID(team, channel, ts string) chat.EventID {
 
 func messageRef(channel, ts string) chat.MessageRef { return chat.MessageRef(channel + ":" + ts) }
 
-// ref is where a post of ours stands: one message, or several where it was too
-// long for one. A log post shares its message with others.
+// ref is where a post of ours stands. The parts are ts.
 type ref struct {
-	channel string
-	parts   []string // ts, in order; never empty
-	log     bool
-	draft   bool // the first part is still marked as a draft
-}
-
-func (r ref) String() chat.MessageRef {
-	s := r.channel + ":" + strings.Join(r.parts, ",")
-	if r.log {
-		s += ":log"
-	}
-	return chat.MessageRef(s)
+	scribe.Ref
+	draft bool // the first part is still marked as a draft
 }
 
 func parseRef(m chat.MessageRef) (ref, error) {
-	p := strings.Split(string(m), ":")
-	bad := fmt.Errorf("slack: %q names no message: %w", m, chat.ErrGone)
-	if len(p) < 2 || len(p) > 3 || !slackID.MatchString(p[0]) || (len(p) == 3 && p[2] != "log") {
-		return ref{}, bad
+	r, err := scribe.ParseRef(m, slackID, slackTS)
+	if err != nil {
+		return ref{}, fmt.Errorf("slack: %w", err)
 	}
-	r := ref{channel: p[0], parts: strings.Split(p[1], ","), log: len(p) == 3}
-	for _, ts := range r.parts {
-		if !slackTS.MatchString(ts) {
-			return ref{}, bad
-		}
-	}
-	return r, nil
+	return ref{Ref: r}, nil
 }

@@ -11,6 +11,7 @@ import (
 	slackapi "github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/slack/blockkit"
 )
 
@@ -71,7 +72,7 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 	}
 	a.opens.Done(name, ts)
 	th := thread{team, id, ts}
-	r := ref{channel: id, parts: []string{ts}}
+	r := ref{Ref: scribe.Ref{Channel: id, Parts: []string{ts}}}
 	v := a.view(th.id())
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -85,7 +86,7 @@ func (a *Adapter) opened(ctx context.Context, channel, key string) (ts string, e
 	cursor := ""
 	for range openPages {
 		var page *slackapi.GetConversationHistoryResponse
-		err := a.pace.do(ctx, "history", normal, func(ctx context.Context) (err error) {
+		err := a.pace.do(ctx, "history", scribe.Normal, func(ctx context.Context) (err error) {
 			page, err = a.api.GetConversationHistoryContext(ctx, &slackapi.GetConversationHistoryParameters{
 				ChannelID: channel, Cursor: cursor, Limit: 200, IncludeAllMetadata: true,
 			})
@@ -132,7 +133,7 @@ func (a *Adapter) postRoot(ctx context.Context, channel, key string, p chat.Post
 	o := append(options(m), slackapi.MsgOptionDisableLinkUnfurl(), slackapi.MsgOptionDisableMediaUnfurl(), slackapi.MsgOptionMetadata(slackapi.SlackMetadata{
 		EventType: metadataType, EventPayload: map[string]any{"key": p.Key, "part": 0, "open": key},
 	}))
-	err = a.pace.do(ctx, "post/"+channel, urgency(p), func(ctx context.Context) (err error) {
+	err = a.pace.do(ctx, "post/"+channel, scribe.UrgencyOf(p), func(ctx context.Context) (err error) {
 		_, ts, err = a.api.PostMessageContext(ctx, channel, o...)
 		return err
 	})

@@ -3,21 +3,12 @@ package slack
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
 	slackapi "github.com/slack-go/slack"
-)
 
-// priority orders the calls that wait for the same lane; lower goes first.
-type priority int
-
-const (
-	first   priority = iota // approvals: somebody is needed
-	normal                  // replies and the new faces of cards
-	quiet                   // the log of what ran
-	passing                 // drafts and status: never waits, is left out instead
+	"countersign/adapters/chat/scribe"
 )
 
 // slowFor is how long a lane that met a limit keeps to one call a second, which
@@ -38,7 +29,6 @@ const maxCalls = 16
 type pacer struct {
 	mu    sync.Mutex
 	lanes map[string]*lane
-	seq   uint64
 	calls chan struct{}
 	// outcome is told how each call ended; nil: nobody is.
 	outcome func(error)
@@ -48,26 +38,17 @@ type lane struct {
 	busy    bool
 	until   time.Time // nothing goes before
 	slow    time.Time // until then one call a second
-	waiters []*waiter
+	waiters scribe.Queue
 	timer   *time.Timer
-}
-
-type waiter struct {
-	priority priority
-	seq      uint64
-	ready    chan struct{}
 }
 
 func newPacer() *pacer {
 	return &pacer{lanes: map[string]*lane{}, calls: make(chan struct{}, maxCalls)}
 }
 
-// errBusy says that a passing call was left out.
-var errBusy = errors.New("slack: the lane is busy")
-
 // do runs call when its turn comes. A rate limit that Slack reports is waited
 // out here while ctx allows; otherwise it is returned.
-func (p *pacer) do(ctx context.Context, key string, prio priority, call func(context.Context) error) error {
+func (p *pacer) do(ctx context.Context, key string, prio scribe.Urgency, call func(context.Context) error) error {
 	for {
 		if err := p.enter(ctx, key, prio); err != nil {
 			return err
@@ -77,7 +58,7 @@ func (p *pacer) do(ctx context.Context, key string, prio priority, call func(con
 			p.outcome(err)
 		}
 		limited := p.leave(key, err)
-		if limited == 0 || prio == passing {
+		if limited == 0 || prio == scribe.Passing {
 			return err
 		}
 		if dl, ok := ctx.Deadline(); ok && time.Until(dl) < limited {
@@ -96,7 +77,7 @@ func (p *pacer) call(ctx context.Context, call func(context.Context) error) erro
 	}
 }
 
-func (p *pacer) enter(ctx context.Context, key string, prio priority) error {
+func (p *pacer) enter(ctx context.Context, key string, prio scribe.Urgency) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -106,35 +87,26 @@ func (p *pacer) enter(ctx context.Context, key string, prio priority) error {
 		l = &lane{}
 		p.lanes[key] = l
 	}
-	if !l.busy && len(l.waiters) == 0 && !time.Now().Before(l.until) {
+	if !l.busy && l.waiters.Len() == 0 && !time.Now().Before(l.until) {
 		l.busy = true
 		p.mu.Unlock()
 		return nil
 	}
-	if prio == passing {
+	if prio == scribe.Passing {
 		p.mu.Unlock()
-		return errBusy
+		return scribe.ErrBusy
 	}
-	p.seq++
-	w := &waiter{prio, p.seq, make(chan struct{})}
-	at, _ := slices.BinarySearchFunc(l.waiters, w, func(a, b *waiter) int {
-		if a.priority != b.priority {
-			return int(a.priority) - int(b.priority)
-		}
-		return int(a.seq) - int(b.seq) //nolint:gosec // a counter of this process
-	})
-	l.waiters = slices.Insert(l.waiters, at, w)
+	w := l.waiters.Add(prio)
 	p.next(key, l)
 	p.mu.Unlock()
 	select {
-	case <-w.ready:
+	case <-w.Ready():
 		return nil
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i := slices.Index(l.waiters, w); i >= 0 {
-		l.waiters = slices.Delete(l.waiters, i, i+1)
+	if l.waiters.Remove(w) {
 		return ctx.Err()
 	}
 	// The turn came at the same moment: hand it on.
@@ -182,14 +154,12 @@ func (p *pacer) next(key string, l *lane) {
 		})
 		return
 	}
-	if len(l.waiters) == 0 {
+	if l.waiters.Len() == 0 {
 		if time.Now().After(l.slow) {
 			delete(p.lanes, key)
 		}
 		return
 	}
-	w := l.waiters[0]
-	l.waiters = l.waiters[1:]
 	l.busy = true
-	close(w.ready)
+	l.waiters.Next()
 }

@@ -14,6 +14,7 @@ import (
 	slackapi "github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/slack/blockkit"
 )
 
@@ -111,16 +112,6 @@ func (v *view) remember(key string, r ref) {
 	v.refs[key] = r
 }
 
-func urgency(p chat.Post) priority {
-	switch {
-	case p.Card != nil && !p.Quiet:
-		return first
-	case p.Log:
-		return quiet
-	}
-	return normal
-}
-
 // Post implements chat.Adapter.
 func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.MessageRef, error) {
 	th, err := parseThread(t)
@@ -151,7 +142,7 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 		return r.String(), err
 	}
 	a.sweep(ctx, th, v, p.Key)
-	if v.drafts[p.Key] == nil && urgency(p) != first {
+	if v.drafts[p.Key] == nil && scribe.UrgencyOf(p) != scribe.First {
 		if d := v.takeLog(p.Key); d != nil {
 			v.drafts[p.Key] = d
 		}
@@ -167,14 +158,14 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 // again posts a key a second time: after a crash, or an answer that was lost.
 func (a *Adapter) again(ctx context.Context, th thread, v *view, r ref, p chat.Post) (ref, error) {
 	delete(v.drafts, p.Key) // it was found as the message itself
-	if r.log && v.logAt(r.parts[0]) == nil {
+	if r.Log && v.logAt(r.Parts[0]) == nil {
 		return r, nil // it stands in a log of which the rest is not known any more
 	}
 	r, err := a.replace(ctx, th, v, r, p)
-	if err != nil || r.log || p.Card != nil {
+	if err != nil || r.Log || p.Card != nil {
 		return r, err // a card's files were there before it
 	}
-	return r, a.attachAll(ctx, th, v, p.Key, urgency(p), render(p))
+	return r, a.attachAll(ctx, th, v, p.Key, scribe.UrgencyOf(p), render(p))
 }
 
 // sweep removes the drafts that have ended and that no post will take over:
@@ -203,8 +194,8 @@ func render(p chat.Post) []blockkit.Message {
 
 func (a *Adapter) postMessages(ctx context.Context, th thread, v *view, p chat.Post) (ref, error) {
 	msgs := render(p)
-	prio := urgency(p)
-	done := ref{channel: th.channel}
+	prio := scribe.UrgencyOf(p)
+	done := ref{Ref: scribe.Ref{Channel: th.channel}}
 	if d := v.drafts[p.Key]; d != nil {
 		// The draft that people have been reading becomes the post.
 		err := a.endStream(ctx, th, d)
@@ -214,7 +205,7 @@ func (a *Adapter) postMessages(ctx context.Context, th thread, v *view, p chat.P
 		var said slackapi.SlackErrorResponse
 		switch {
 		case err == nil:
-			done.parts = append(done.parts, d.ts)
+			done.Parts = append(done.Parts, d.ts)
 			v.remember(p.Key, done)
 		case errors.Is(err, chat.ErrGone):
 		case errors.As(err, &said) && !slices.Contains(passes, said.Err):
@@ -241,17 +232,17 @@ func (a *Adapter) postMessages(ctx context.Context, th thread, v *view, p chat.P
 		}
 		msgs[0].Files = nil
 	}
-	for i := len(done.parts); i < len(msgs); i++ {
+	for i := len(done.Parts); i < len(msgs); i++ {
 		ts, err := a.send(ctx, th, prio, p.Key, i, msgs[i])
 		if err != nil {
 			v.doubt = v.doubt || uncertain(err)
-			if len(done.parts) > 0 {
+			if len(done.Parts) > 0 {
 				v.remember(p.Key, done)
 			}
 			return ref{}, err
 		}
 		v.placed = true
-		done.parts = append(done.parts, ts)
+		done.Parts = append(done.Parts, ts)
 		v.remember(p.Key, done)
 	}
 	return done, a.attachAll(ctx, th, v, p.Key, prio, msgs)
@@ -259,7 +250,7 @@ func (a *Adapter) postMessages(ctx context.Context, th thread, v *view, p chat.P
 
 // attachAll uploads the files of a post that are not there yet. That Slack takes
 // one not is said in the thread.
-func (a *Adapter) attachAll(ctx context.Context, th thread, v *view, key string, prio priority, msgs []blockkit.Message) error {
+func (a *Adapter) attachAll(ctx context.Context, th thread, v *view, key string, prio scribe.Urgency, msgs []blockkit.Message) error {
 	for _, m := range msgs {
 		for _, f := range m.Files {
 			if slices.Contains(v.files[key], f.Name) {
@@ -286,7 +277,7 @@ func (a *Adapter) place(ctx context.Context, th thread, v *view) error {
 	if v.placed {
 		return nil
 	}
-	err := a.pace.do(ctx, "replies", normal, func(ctx context.Context) error {
+	err := a.pace.do(ctx, "replies", scribe.Normal, func(ctx context.Context) error {
 		_, _, _, err := a.api.GetConversationRepliesContext(ctx, &slackapi.GetConversationRepliesParameters{ChannelID: th.channel, Timestamp: th.root, Limit: 1})
 		return err
 	})
@@ -311,7 +302,7 @@ func unattached(c chat.Card, err error) blockkit.Message {
 }
 
 // attach uploads files into the thread.
-func (a *Adapter) attach(ctx context.Context, th thread, files []chat.File, prio priority) error {
+func (a *Adapter) attach(ctx context.Context, th thread, files []chat.File, prio scribe.Urgency) error {
 	for _, f := range files {
 		name := f.Name
 		if name == "" {
@@ -347,7 +338,7 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 	if err != nil {
 		return err
 	}
-	if r.channel != th.channel {
+	if r.Channel != th.channel {
 		return fmt.Errorf("slack: the message %q is not in %s: %w", m, t, chat.ErrGone)
 	}
 	v := a.view(t)
@@ -356,7 +347,7 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 	if err := a.catchUp(ctx, th, v, true); err != nil {
 		return err
 	}
-	if known, ok := v.refs[p.Key]; ok && known.parts[0] == r.parts[0] {
+	if known, ok := v.refs[p.Key]; ok && known.Parts[0] == r.Parts[0] {
 		r = known
 	}
 	if v.doubt || a.cfg.Turn != nil && !v.looked {
@@ -366,7 +357,7 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 			}
 			a.log.InfoContext(ctx, "the thread's history is read later", "thread", t, "error", err)
 		}
-		if known, ok := v.refs[p.Key]; ok && known.parts[0] == r.parts[0] {
+		if known, ok := v.refs[p.Key]; ok && known.Parts[0] == r.Parts[0] {
 			r = known
 		}
 	}
@@ -376,23 +367,23 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, m chat.MessageRef, 
 
 // replace gives a post that stands a new content.
 func (a *Adapter) replace(ctx context.Context, th thread, v *view, r ref, p chat.Post) (ref, error) {
-	if r.log {
+	if r.Log {
 		return a.replaceLog(ctx, th, v, r, p)
 	}
 	msgs := render(p)
-	prio := urgency(p)
-	done := ref{channel: r.channel}
+	prio := scribe.UrgencyOf(p)
+	done := ref{Ref: scribe.Ref{Channel: r.Channel}}
 	for i, m := range msgs {
-		if i < len(r.parts) {
-			v.painted(r.parts[i])
+		if i < len(r.Parts) {
+			v.painted(r.Parts[i])
 			var marked []slackapi.MsgOption
 			if i == 0 && r.draft {
 				marked = append(marked, mark(p.Key, 0))
 			}
-			if err := a.update(ctx, th, r.parts[i], prio, m, marked...); err != nil {
+			if err := a.update(ctx, th, r.Parts[i], prio, m, marked...); err != nil {
 				return r, err
 			}
-			done.parts = append(done.parts, r.parts[i])
+			done.Parts = append(done.Parts, r.Parts[i])
 			continue
 		}
 		ts, err := a.send(ctx, th, prio, p.Key, i, m)
@@ -401,9 +392,9 @@ func (a *Adapter) replace(ctx context.Context, th thread, v *view, r ref, p chat
 			v.remember(p.Key, done)
 			return done, err
 		}
-		done.parts = append(done.parts, ts)
+		done.Parts = append(done.Parts, ts)
 	}
-	for _, ts := range r.parts[min(len(msgs), len(r.parts)):] {
+	for _, ts := range r.Parts[min(len(msgs), len(r.Parts)):] {
 		a.remove(ctx, th, ts)
 	}
 	v.remember(p.Key, done)
@@ -425,7 +416,7 @@ func options(m blockkit.Message) []slackapi.MsgOption {
 
 // send posts one message. What Slack refuses is posted in plainer forms: as
 // text, as a file, and in the end as a sentence that says so.
-func (a *Adapter) send(ctx context.Context, th thread, prio priority, key string, part int, m blockkit.Message) (string, error) {
+func (a *Adapter) send(ctx context.Context, th thread, prio scribe.Urgency, key string, part int, m blockkit.Message) (string, error) {
 	ts, err := a.postOne(ctx, th, prio, key, part, m)
 	if bare, ok := m.WithoutInput(); ok && errors.Is(err, chat.ErrRejected) {
 		m = bare // a card keeps its buttons
@@ -466,12 +457,12 @@ func mark(key string, part int) slackapi.MsgOption {
 	})
 }
 
-func (a *Adapter) postOne(ctx context.Context, th thread, prio priority, key string, part int, m blockkit.Message) (string, error) {
+func (a *Adapter) postOne(ctx context.Context, th thread, prio scribe.Urgency, key string, part int, m blockkit.Message) (string, error) {
 	return a.postMarked(ctx, th, prio, m, mark(key, part))
 }
 
 // postMarked posts one message in the thread, and nowhere else.
-func (a *Adapter) postMarked(ctx context.Context, th thread, prio priority, m blockkit.Message, marked slackapi.MsgOption) (string, error) {
+func (a *Adapter) postMarked(ctx context.Context, th thread, prio scribe.Urgency, m blockkit.Message, marked slackapi.MsgOption) (string, error) {
 	o := append(options(m), slackapi.MsgOptionTS(th.root), slackapi.MsgOptionDisableLinkUnfurl(), slackapi.MsgOptionDisableMediaUnfurl(), marked)
 	var ts string
 	err := a.pace.do(ctx, "post/"+th.channel, prio, func(ctx context.Context) error {
@@ -507,7 +498,7 @@ func (a *Adapter) leaked(ctx context.Context, th thread, msg slackapi.Message) b
 	return errors.As(err, &said) && said.Err == "thread_not_found"
 }
 
-func (a *Adapter) update(ctx context.Context, th thread, ts string, prio priority, m blockkit.Message, extra ...slackapi.MsgOption) error {
+func (a *Adapter) update(ctx context.Context, th thread, ts string, prio scribe.Urgency, m blockkit.Message, extra ...slackapi.MsgOption) error {
 	err := a.updateOne(ctx, th, ts, prio, m, extra...)
 	if bare, ok := m.WithoutInput(); ok && errors.Is(err, chat.ErrRejected) {
 		m = bare
@@ -530,7 +521,7 @@ func (a *Adapter) update(ctx context.Context, th thread, ts string, prio priorit
 	return nil
 }
 
-func (a *Adapter) updateOne(ctx context.Context, th thread, ts string, prio priority, m blockkit.Message, extra ...slackapi.MsgOption) error {
+func (a *Adapter) updateOne(ctx context.Context, th thread, ts string, prio scribe.Urgency, m blockkit.Message, extra ...slackapi.MsgOption) error {
 	o := append(options(m), extra...)
 	if len(m.Blocks) == 0 {
 		o = append(o, slackapi.MsgOptionBlocks([]slackapi.Block{}...))
@@ -553,7 +544,7 @@ func (a *Adapter) Retract(ctx context.Context, t chat.ThreadID, key string, twic
 		return err
 	}
 	mine, err := parseRef(twice)
-	if err != nil || mine.log { // a line of the log shares its message
+	if err != nil || mine.Log { // a line of the log shares its message
 		return err
 	}
 	theirs, err := parseRef(kept)
@@ -566,11 +557,11 @@ func (a *Adapter) Retract(ctx context.Context, t chat.ThreadID, key string, twic
 	if known, ok := v.refs[key]; ok && known.String() == twice {
 		v.refs[key] = theirs
 	}
-	for _, ts := range mine.parts {
-		if slices.Contains(theirs.parts, ts) {
+	for _, ts := range mine.Parts {
+		if slices.Contains(theirs.Parts, ts) {
 			continue
 		}
-		derr := a.pace.do(ctx, "delete/"+th.channel, first, func(ctx context.Context) error {
+		derr := a.pace.do(ctx, "delete/"+th.channel, scribe.First, func(ctx context.Context) error {
 			_, _, err := a.api.DeleteMessageContext(ctx, th.channel, ts)
 			return err
 		})
@@ -609,7 +600,7 @@ func (a *Adapter) look(ctx context.Context, th thread, v *view, key string) erro
 	for range maxPages {
 		var msgs []slackapi.Message
 		var more string
-		err := a.pace.do(ctx, "replies", normal, func(ctx context.Context) (err error) {
+		err := a.pace.do(ctx, "replies", scribe.Normal, func(ctx context.Context) (err error) {
 			msgs, _, more, err = a.api.GetConversationRepliesContext(ctx, &slackapi.GetConversationRepliesParameters{
 				ChannelID: th.channel, Timestamp: th.root, Cursor: cursor, Limit: 200, IncludeAllMetadata: true,
 			})
@@ -682,7 +673,7 @@ func (v *view) found(th thread, m *slackapi.Message) string {
 		for _, k := range keys {
 			e, _ := k.(map[string]any)
 			if key, _ := e["key"].(string); key != "" {
-				v.remember(key, ref{channel: th.channel, parts: []string{m.Timestamp}, log: true})
+				v.remember(key, ref{Ref: scribe.Ref{Channel: th.channel, Parts: []string{m.Timestamp}, Log: true}})
 			}
 		}
 		return ""
@@ -699,10 +690,10 @@ func (v *view) found(th thread, m *slackapi.Message) string {
 		part, _ = strconv.Atoi(n)
 	}
 	r := v.refs[key]
-	r.channel = th.channel
+	r.Channel = th.channel
 	r.draft = r.draft || m.Metadata.EventPayload["draft"] == true
-	if part == len(r.parts) {
-		r.parts = append(slices.Clip(r.parts), m.Timestamp)
+	if part == len(r.Parts) {
+		r.Parts = append(slices.Clip(r.Parts), m.Timestamp)
 		v.remember(key, r)
 	}
 	return key
@@ -761,7 +752,6 @@ func (a *Adapter) reason(err error) string {
 
 // uncertain reports whether the call that failed may have come through.
 func uncertain(err error) bool {
-	var limited *chat.RateLimitedError
-	var said slackapi.SlackErrorResponse
-	return err != nil && !errors.Is(err, errBusy) && !errors.Is(err, errMoved) && !errors.Is(err, chat.ErrGone) && !errors.Is(err, chat.ErrRejected) && !errors.As(err, &limited) && !errors.As(err, &said)
+	_, said := errors.AsType[slackapi.SlackErrorResponse](err)
+	return !said && scribe.Uncertain(err)
 }

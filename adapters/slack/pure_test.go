@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 )
 
 func TestPlain(t *testing.T) {
@@ -108,7 +109,7 @@ func TestPacer(t *testing.T) {
 			p := newPacer()
 			var order []string
 			var wg sync.WaitGroup
-			call := func(name string, prio priority) {
+			call := func(name string, prio scribe.Urgency) {
 				wg.Go(func() {
 					_ = p.do(t.Context(), "post/C1", prio, func(context.Context) error {
 						time.Sleep(10 * time.Millisecond)
@@ -118,10 +119,10 @@ func TestPacer(t *testing.T) {
 				})
 				synctest.Wait()
 			}
-			call("running", normal)
-			call("log", quiet)
-			call("reply", normal)
-			call("card", first)
+			call("running", scribe.Normal)
+			call("log", scribe.Quiet)
+			call("reply", scribe.Normal)
+			call("card", scribe.First)
 			wg.Wait()
 			if !slices.Equal(order, []string{"running", "card", "reply", "log"}) {
 				t.Errorf("the order was %v", order)
@@ -133,7 +134,7 @@ func TestPacer(t *testing.T) {
 			p := newPacer()
 			began := time.Now()
 			tries := 0
-			if err := p.do(t.Context(), "post/C1", normal, func(context.Context) error {
+			if err := p.do(t.Context(), "post/C1", scribe.Normal, func(context.Context) error {
 				if tries++; tries == 1 {
 					return limited(7 * time.Second)
 				}
@@ -145,7 +146,7 @@ func TestPacer(t *testing.T) {
 				t.Errorf("it waited %v", d)
 			}
 			for range 3 {
-				_ = p.do(t.Context(), "post/C1", normal, func(context.Context) error { return nil })
+				_ = p.do(t.Context(), "post/C1", scribe.Normal, func(context.Context) error { return nil })
 			}
 			if d := time.Since(began); d != 10*time.Second {
 				t.Errorf("three more calls came after %v", d)
@@ -158,7 +159,7 @@ func TestPacer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			began := time.Now()
-			err := p.do(ctx, "post/C1", normal, func(context.Context) error { return limited(30 * time.Second) })
+			err := p.do(ctx, "post/C1", scribe.Normal, func(context.Context) error { return limited(30 * time.Second) })
 			var l *slackapi.RateLimitedError
 			if !errors.As(err, &l) || time.Since(began) != 0 {
 				t.Errorf("%v after %v", err, time.Since(began))
@@ -168,8 +169,8 @@ func TestPacer(t *testing.T) {
 	t.Run("what only passes by never waits", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPacer()
-			_ = p.do(t.Context(), "post/C1", passing, func(context.Context) error { return limited(time.Minute) })
-			if err := p.do(t.Context(), "post/C1", passing, func(context.Context) error { return nil }); !errors.Is(err, errBusy) {
+			_ = p.do(t.Context(), "post/C1", scribe.Passing, func(context.Context) error { return limited(time.Minute) })
+			if err := p.do(t.Context(), "post/C1", scribe.Passing, func(context.Context) error { return nil }); !errors.Is(err, scribe.ErrBusy) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -177,9 +178,9 @@ func TestPacer(t *testing.T) {
 	t.Run("another channel does not wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPacer()
-			_ = p.do(t.Context(), "post/C1", passing, func(context.Context) error { return limited(time.Minute) })
+			_ = p.do(t.Context(), "post/C1", scribe.Passing, func(context.Context) error { return limited(time.Minute) })
 			began := time.Now()
-			if err := p.do(t.Context(), "post/C2", normal, func(context.Context) error { return nil }); err != nil || time.Since(began) != 0 {
+			if err := p.do(t.Context(), "post/C2", scribe.Normal, func(context.Context) error { return nil }); err != nil || time.Since(began) != 0 {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 		})
@@ -187,13 +188,13 @@ func TestPacer(t *testing.T) {
 	t.Run("who gives up leaves the queue", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPacer()
-			_ = p.do(t.Context(), "post/C1", passing, func(context.Context) error { return limited(time.Minute) })
+			_ = p.do(t.Context(), "post/C1", scribe.Passing, func(context.Context) error { return limited(time.Minute) })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if err := p.do(ctx, "post/C1", normal, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+			if err := p.do(ctx, "post/C1", scribe.Normal, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%v", err)
 			}
-			if len(p.lanes["post/C1"].waiters) != 0 {
+			if p.lanes["post/C1"].waiters.Len() != 0 {
 				t.Error("it still waits")
 			}
 		})

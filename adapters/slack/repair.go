@@ -11,6 +11,7 @@ import (
 	slackapi "github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 )
 
 const (
@@ -273,7 +274,7 @@ func (a *Adapter) replies(ctx context.Context, th thread, p slackapi.GetConversa
 	p.ChannelID, p.Timestamp, p.Limit = th.channel, th.root, 200
 	for range maxPages {
 		var msgs []slackapi.Message
-		err := a.pace.do(ctx, "replies", quiet, func(ctx context.Context) (err error) {
+		err := a.pace.do(ctx, "replies", scribe.Quiet, func(ctx context.Context) (err error) {
 			msgs, _, p.Cursor, err = a.api.GetConversationRepliesContext(ctx, &p)
 			return err
 		})

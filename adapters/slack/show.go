@@ -11,6 +11,7 @@ import (
 	slackapi "github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/adapters/slack/blockkit"
 )
 
@@ -99,9 +100,9 @@ func (a *Adapter) postLog(ctx context.Context, th thread, v *view, p chat.Post) 
 		before := slices.Clone(v.log.entries)
 		v.log.put(entry{key: p.Key, text: p.Text})
 		if m, ok := v.log.one(); ok {
-			err := a.update(ctx, th, v.log.ts, quiet, m, v.log.mark())
+			err := a.update(ctx, th, v.log.ts, scribe.Quiet, m, v.log.mark())
 			if err == nil {
-				r := ref{channel: th.channel, parts: []string{v.log.ts}, log: true}
+				r := ref{Ref: scribe.Ref{Channel: th.channel, Parts: []string{v.log.ts}, Log: true}}
 				v.remember(p.Key, r)
 				return r, nil
 			}
@@ -120,7 +121,7 @@ func (a *Adapter) postLog(ctx context.Context, th thread, v *view, p chat.Post) 
 	if !ok {
 		return a.postMessages(ctx, th, v, p)
 	}
-	ts, err := a.send(ctx, th, quiet, p.Key, 0, m)
+	ts, err := a.send(ctx, th, scribe.Quiet, p.Key, 0, m)
 	if err != nil {
 		v.doubt = v.doubt || uncertain(err)
 		return ref{}, err
@@ -128,17 +129,17 @@ func (a *Adapter) postLog(ctx context.Context, th thread, v *view, p chat.Post) 
 	v.placed = true
 	l.ts = ts
 	v.log = l
-	r := ref{channel: th.channel, parts: []string{ts}, log: true}
+	r := ref{Ref: scribe.Ref{Channel: th.channel, Parts: []string{ts}, Log: true}}
 	v.remember(p.Key, r)
 	return r, nil
 }
 
 func (a *Adapter) replaceLog(ctx context.Context, th thread, v *view, r ref, p chat.Post) (ref, error) {
-	if l := v.logAt(r.parts[0]); l != nil && p.Card == nil {
+	if l := v.logAt(r.Parts[0]); l != nil && p.Card == nil {
 		before := slices.Clone(l.entries)
 		l.put(entry{key: p.Key, text: p.Text})
 		if m, ok := l.one(); ok {
-			err := a.update(ctx, th, l.ts, quiet, m, l.mark())
+			err := a.update(ctx, th, l.ts, scribe.Quiet, m, l.mark())
 			if err != nil {
 				l.entries = before
 			}
@@ -186,7 +187,7 @@ func (a *Adapter) closeLog(ctx context.Context, th thread, v *view) {
 	if live || l.status != "" {
 		l.status = ""
 		if m, ok := l.one(); ok {
-			if err := a.update(ctx, th, l.ts, quiet, m, l.mark()); err != nil {
+			if err := a.update(ctx, th, l.ts, scribe.Quiet, m, l.mark()); err != nil {
 				a.log.WarnContext(ctx, "the log of a turn keeps its last status", "thread", th.id(), "error", err)
 			}
 		}
@@ -400,7 +401,7 @@ func (a *Adapter) live(ctx context.Context, th thread, v *view, key string, p ch
 	if _, posted := v.refs[key]; posted {
 		return
 	}
-	e := entry{key: key, live: true, text: "**" + blockkit.EscapeMarkdown(p.Status) + "**\n" + fence(tail(p.Text))}
+	e := entry{key: key, live: true, text: "**" + blockkit.EscapeMarkdown(p.Status) + "**\n" + scribe.Fence(scribe.Tail(p.Text))}
 	if v.log == nil {
 		l := &worklog{entries: []entry{e}}
 		m, ok := l.one()
@@ -419,7 +420,7 @@ func (a *Adapter) live(ctx context.Context, th thread, v *view, key string, p ch
 		v.log.entries = before
 		return
 	}
-	if err := a.updateOne(ctx, th, v.log.ts, passing, m); err != nil {
+	if err := a.updateOne(ctx, th, v.log.ts, scribe.Passing, m); err != nil {
 		v.log.entries = before
 		v.lostLog(err)
 	}
@@ -439,36 +440,13 @@ func (a *Adapter) passing(ctx context.Context, th thread, v *view, m blockkit.Me
 	if v.doubt {
 		return "" // what it is about may stand there already; the next post finds out
 	}
-	ts, err := a.postMarked(ctx, th, passing, m, marked)
+	ts, err := a.postMarked(ctx, th, scribe.Passing, m, marked)
 	if err != nil {
 		v.doubt = v.doubt || uncertain(err)
 		return ""
 	}
 	v.placed = true
 	return ts
-}
-
-const (
-	tailLines = 10
-	tailBytes = 1200
-)
-
-func tail(s string) string {
-	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	lines = lines[max(0, len(lines)-tailLines):]
-	s = strings.Join(lines, "\n")
-	if len(s) > tailBytes {
-		s = "…" + s[len(s)-tailBytes:]
-	}
-	return strings.ToValidUTF8(s, "")
-}
-
-func fence(s string) string {
-	ticks := "```"
-	for strings.Contains(s, ticks) {
-		ticks += "`"
-	}
-	return ticks + "\n" + s + "\n" + ticks
 }
 
 // maxDraft bounds what is shown of a reply before it is whole.
@@ -504,7 +482,7 @@ func (a *Adapter) draft(ctx context.Context, th thread, v *view, key, text strin
 		next := streamed(text)
 		more, grows := strings.CutPrefix(next, d.sent)
 		if grows {
-			err := a.pace.do(ctx, "stream/"+th.channel, passing, func(ctx context.Context) error {
+			err := a.pace.do(ctx, "stream/"+th.channel, scribe.Passing, func(ctx context.Context) error {
 				if err := a.still(ctx, th.id()); err != nil {
 					return err
 				}
@@ -515,7 +493,7 @@ func (a *Adapter) draft(ctx context.Context, th thread, v *view, key, text strin
 			case err == nil:
 				d.text, d.sent = text, next
 				return
-			case errors.Is(err, errBusy), errors.Is(err, errMoved):
+			case errors.Is(err, scribe.ErrBusy), errors.Is(err, scribe.ErrMoved):
 				return
 			}
 		}
@@ -525,7 +503,7 @@ func (a *Adapter) draft(ctx context.Context, th thread, v *view, key, text strin
 		}
 	}
 	msgs := blockkit.Reply(text, nil)
-	if a.updateOne(ctx, th, d.ts, passing, msgs[0], markDraft(key)) == nil {
+	if a.updateOne(ctx, th, d.ts, scribe.Passing, msgs[0], markDraft(key)) == nil {
 		d.text = text
 	}
 }
@@ -540,7 +518,7 @@ func (a *Adapter) startDraft(ctx context.Context, th thread, v *view, key, text 
 			return nil
 		}
 		d := &draft{key: key, text: text, stream: true, sent: streamed(text)}
-		err := a.pace.do(ctx, "post/"+th.channel, passing, func(ctx context.Context) error {
+		err := a.pace.do(ctx, "post/"+th.channel, scribe.Passing, func(ctx context.Context) error {
 			if err := a.still(ctx, th.id()); err != nil {
 				return err
 			}
@@ -582,7 +560,7 @@ func (a *Adapter) endStream(ctx context.Context, th thread, d *draft) error {
 	if !d.stream {
 		return nil
 	}
-	err := a.pace.do(ctx, "stop/"+th.channel, normal, func(ctx context.Context) error {
+	err := a.pace.do(ctx, "stop/"+th.channel, scribe.Normal, func(ctx context.Context) error {
 		// From now on it can be found by its key.
 		_, _, err := a.api.StopStreamContext(ctx, th.channel, d.ts, markDraft(d.key))
 		return err
@@ -616,7 +594,7 @@ func (a *Adapter) setStatus(ctx context.Context, th thread, v *view, s *show, st
 		if verb, _, _ := strings.Cut(status, " "); strings.HasSuffix(verb, "ing") {
 			text = "is " + status // Slack puts the app's name in front
 		}
-		err := a.pace.do(ctx, "status/"+th.channel, passing, func(ctx context.Context) error {
+		err := a.pace.do(ctx, "status/"+th.channel, scribe.Passing, func(ctx context.Context) error {
 			if err := a.still(ctx, th.id()); err != nil {
 				return err
 			}
@@ -673,7 +651,7 @@ func (a *Adapter) logStatus(ctx context.Context, th thread, v *view, status stri
 		v.log.status = was
 		return
 	}
-	if err := a.updateOne(ctx, th, v.log.ts, passing, m); err != nil {
+	if err := a.updateOne(ctx, th, v.log.ts, scribe.Passing, m); err != nil {
 		v.log.status = was
 		v.lostLog(err)
 	}

@@ -10,11 +10,8 @@ import (
 	slackapi "github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 )
-
-// errMoved says that another replica posts in the thread by now, so that nothing was
-// done. The outbox tries again where it is still this one's turn.
-var errMoved = errors.New("slack: another replica posts in this thread")
 
 // catchUp takes notice of what other replicas posted in a thread since this one did:
 // the log that is open here is not the last message any more, and no draft is where its
@@ -28,7 +25,7 @@ func (a *Adapter) catchUp(ctx context.Context, th thread, v *view, posting bool)
 	case err != nil:
 		return err
 	case posting && !mine:
-		return errMoved
+		return scribe.ErrMoved
 	}
 	v.posting, v.theirs = posting, n > 0 && !mine
 	was := v.turn
@@ -62,7 +59,7 @@ func (a *Adapter) dropDrafts(ctx context.Context, th thread, v *view) error {
 				return err
 			}
 		} else if there { // its post came through, and the answer was lost
-			v.remember(key, ref{channel: th.channel, parts: []string{d.ts}, draft: true})
+			v.remember(key, ref{Ref: scribe.Ref{Channel: th.channel, Parts: []string{d.ts}}, draft: true})
 		}
 		delete(v.drafts, key)
 	}
@@ -116,7 +113,7 @@ func (a *Adapter) still(ctx context.Context, t chat.ThreadID) error {
 		return err
 	}
 	if v := a.view(t); n != v.turn || v.posting && !mine {
-		return errMoved
+		return scribe.ErrMoved
 	}
 	return nil
 }
@@ -125,7 +122,7 @@ func (a *Adapter) still(ctx context.Context, t chat.ThreadID) error {
 // that Slack never lets the bot read counts as such a post, and is left alone.
 func (a *Adapter) stillDraft(ctx context.Context, th thread, d *draft) (still, there bool, err error) {
 	var msgs []slackapi.Message
-	err = a.pace.do(ctx, "replies", normal, func(ctx context.Context) (err error) {
+	err = a.pace.do(ctx, "replies", scribe.Normal, func(ctx context.Context) (err error) {
 		msgs, _, _, err = a.api.GetConversationRepliesContext(ctx, &slackapi.GetConversationRepliesParameters{
 			ChannelID: th.channel, Timestamp: th.root, Oldest: d.ts, Latest: d.ts, Inclusive: true, Limit: 2, IncludeAllMetadata: true,
 		})
@@ -226,7 +223,7 @@ func (o *orphans) clear(ctx context.Context, a *Adapter, th thread, key string) 
 // mark (docs.slack.dev/reference/methods/chat.startStream), so that a stream whose
 // writer is gone is known by Slack's own word for its state.
 func (a *Adapter) endForeign(ctx context.Context, th thread, ts string) (stream bool, err error) {
-	err = a.pace.do(ctx, "stop/"+th.channel, normal, func(ctx context.Context) error {
+	err = a.pace.do(ctx, "stop/"+th.channel, scribe.Normal, func(ctx context.Context) error {
 		if err := a.still(ctx, th.id()); err != nil {
 			return err
 		}
@@ -272,7 +269,7 @@ func (a *Adapter) asker(ctx context.Context, th thread, v *view) *string {
 		return u
 	}
 	var msgs []slackapi.Message
-	err := a.pace.do(ctx, "replies", passing, func(ctx context.Context) (err error) {
+	err := a.pace.do(ctx, "replies", scribe.Passing, func(ctx context.Context) (err error) {
 		msgs, _, _, err = a.api.GetConversationRepliesContext(ctx, &slackapi.GetConversationRepliesParameters{ChannelID: th.channel, Timestamp: th.root, Limit: 1})
 		return err
 	})

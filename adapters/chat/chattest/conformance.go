@@ -70,6 +70,10 @@ func Run(t *testing.T, harness Harness) {
 		{"a post to a thread that does not exist is gone", postGone},
 		{"posts of a thread keep their order while others post", postsInOrder},
 		{"a done context posts nothing", cancelledPost},
+		{"a draft becomes its post", draftBecomesPost},
+		{"a draft without a post goes away", draftGoesAway},
+		{"lines of the log stand in order above what comes next", logInOrder},
+		{"what goes on leaves nothing behind", statusGoesAway},
 		{"an opened thread begins with its post and is a thread like others", opensAThread},
 		{"the same key opens one thread, after a restart too", openIsIdempotent},
 		{"another key opens another thread, even with the same text", openKeysDiffer},
@@ -597,4 +601,69 @@ func cancelledOpen(t *testing.T, s Subject, _ *bot) {
 	if th, _, err := o.Open(ctx, s.Channel, "late", chat.Post{Key: "root", Text: "late"}); err == nil {
 		t.Errorf("opened %q although its context was done", th)
 	}
+}
+
+// progress shows something that passes, and waits a moment for a network that shows it
+// among its messages.
+func progress(t *testing.T, s Subject, th chat.ThreadID, p chat.Progress, visible string) {
+	t.Helper()
+	shower, ok := s.Adapter.(chat.ProgressShower)
+	if !ok {
+		t.Skip("this network shows no progress")
+	}
+	shower.ShowProgress(t.Context(), th, p)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(time.Second); !strings.Contains(strings.Join(texts(s.Shown(th)), "\n"), visible); {
+		select {
+		case <-tick.C:
+		case <-late:
+			return
+		}
+	}
+}
+
+func draftBecomesPost(t *testing.T, s Subject, _ *bot) {
+	th := start(t, s)
+	post(t, s, th, chat.Post{Key: "a", Text: "before"})
+	progress(t, s, th, chat.Progress{Key: "b", Kind: chat.ProgressDraft, Text: "half"}, "half")
+	post(t, s, th, chat.Post{Key: "b", Text: "the whole reply"})
+	post(t, s, th, chat.Post{Key: "c", Text: "after"})
+	shows(t, s, th, "before", "the whole reply", "after")
+}
+
+func draftGoesAway(t *testing.T, s Subject, _ *bot) {
+	th := start(t, s)
+	progress(t, s, th, chat.Progress{Key: "b", Kind: chat.ProgressDraft, Text: "half"}, "half")
+	progress(t, s, th, chat.Progress{Key: "b", Kind: chat.ProgressDraft, Done: true}, "nothing shows it")
+	post(t, s, th, chat.Post{Key: "c", Text: "another"})
+	shows(t, s, th, "another")
+}
+
+func logInOrder(t *testing.T, s Subject, _ *bot) {
+	th := start(t, s)
+	first := post(t, s, th, chat.Post{Key: "a", Text: "one", Log: true})
+	post(t, s, th, chat.Post{Key: "b", Text: "two", Log: true})
+	post(t, s, th, chat.Post{Key: "c", Text: "three"})
+	if err := s.Adapter.Edit(t.Context(), th, first, chat.Post{Key: "a", Text: "one, done", Log: true}); err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	const want = "one, done\n\ntwo\n\nthree" // in one message or in several
+	for late := time.After(patience); strings.Join(texts(s.Shown(th)), "\n\n") != want; {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%s shows %q, want %q", th, texts(s.Shown(th)), want)
+		}
+	}
+}
+
+func statusGoesAway(t *testing.T, s Subject, _ *bot) {
+	th := start(t, s)
+	progress(t, s, th, chat.Progress{Key: "x", Kind: chat.ProgressStatus, Status: "running uptime"}, "uptime")
+	progress(t, s, th, chat.Progress{Key: "x", Kind: chat.ProgressStatus, Done: true}, "nothing shows it")
+	post(t, s, th, chat.Post{Key: "c", Text: "up"})
+	shows(t, s, th, "up")
 }

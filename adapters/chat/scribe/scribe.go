@@ -1,0 +1,337 @@
+// Package scribe writes the bot's posts into the threads of a chat network: posts of
+// several messages, the drafts that become posts, the log of a turn, and what goes on
+// now. A network gives it a [Page] for each thread, which sends, updates and deletes
+// single messages; all that decides which message is written when is here.
+//
+// What a scribe knows of a thread is a cache. All of it can be lost at any moment and is
+// found again in the thread's history.
+package scribe
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/chat/lanes"
+)
+
+var (
+	// ErrMoved says that another replica posts in the thread by now, so that nothing was
+	// done. The outbox tries again where it is still this one's turn.
+	ErrMoved = errors.New("another replica posts in this thread")
+	// ErrBusy says that a call of the urgency [Passing] was left out.
+	ErrBusy = errors.New("there is no room for this now")
+)
+
+// Kind is what a message is to people.
+type Kind int
+
+// The kinds of messages.
+const (
+	Posted Kind = iota // a post, or a part of one
+	Log                // the log of a turn
+	Draft              // a reply that is being written
+)
+
+// Call says what a message that is written is, and when.
+type Call struct {
+	Kind    Kind
+	Key     string    // of the post, "" where the message belongs to none
+	Part    int       // of the post, from 0
+	Post    chat.Post // what people are told, where it is a post
+	Channel string    // where the message stands, "" for the thread itself
+	Urgency Urgency
+	Shared  bool // other replicas ever posted in the thread
+	Doubt   bool // a call that failed may have made the message
+	// May is asked right before the call: its error means that this process must not
+	// write in the thread any more.
+	May func(context.Context) error
+}
+
+// Sent is a message that stands in the thread.
+type Sent struct {
+	ID string
+	// Post means that a draft was answered with the message of its post: another replica
+	// was faster.
+	Post bool
+}
+
+// Page is one thread of a network. The scribe makes one call at a time, except for
+// Render, Line, Draft, Escape and ParseRef.
+//
+// The errors of its calls are [chat.ErrGone], [chat.ErrRejected], [chat.RateLimitedError],
+// [ErrBusy] and [ErrMoved]; after any other the message may stand there, unless Refused
+// says that the network answered.
+type Page[M any] interface {
+	// Render makes the messages of a post, Line the log of a turn, which is one message or
+	// too long for that, and Draft the end of a reply that is being written.
+	Render(p chat.Post) []M
+	Line(markdown string) (m M, ok bool)
+	Draft(text string) M
+	// Escape makes text Markdown that shows it as it is.
+	Escape(text string) string
+	// ParseRef reads the reference of a message of this thread; another one is ErrGone.
+	ParseRef(m chat.MessageRef) (Ref, error)
+	// Channel is what references of this thread begin with.
+	Channel() string
+
+	Send(ctx context.Context, c Call, m M) (Sent, error)
+	Update(ctx context.Context, c Call, id string, m M) error
+	// Delete removes a message; that it is not there is no error.
+	Delete(ctx context.Context, c Call, id string) error
+	Refused(err error) bool
+
+	// Recent reads what an earlier process, or a call whose answer was lost, left in the
+	// thread, and returns the posts whose keys the network tells. Known reports whether a
+	// message is one that the scribe knows.
+	Recent(ctx context.Context, known func(id string) bool) ([]Found, error)
+
+	Optional[M]
+}
+
+// Optional are the methods that a page can have from [Plain].
+type Optional[M any] interface {
+	// Fresh reports whether the thread is so young that only this process can have written
+	// in it; shared says that other replicas did.
+	Fresh(shared bool) bool
+	// Claim returns the messages of a post that Recent found, in order, as many as stand
+	// there, and ClaimLine the one that holds a line of the log, on networks that keep no
+	// key on a message. Settled says that a post was made.
+	Claim(p chat.Post, msgs []M) []string
+	ClaimLine(m M) string
+	Settled()
+	// Removed says that a message of a post is not there any more, so that the next with
+	// that key is another.
+	Removed(key string, part int)
+	// Reads says what has become of a draft, where another replica may have made a post
+	// of it.
+	Reads(ctx context.Context, c Call, id, text string) Fate
+	// Signal shows what goes on by the network's own means. line is what the log says, ""
+	// for nothing; after is when it has to be shown again, 0 for never.
+	Signal(ctx context.Context, status string, since time.Time, drafting bool) (line string, after time.Duration)
+}
+
+// Plain is what a page embeds whose network keeps the key on each message, which one
+// process writes, and which shows the status in the log.
+type Plain[M any] struct{}
+
+// Fresh implements Optional.
+func (Plain[M]) Fresh(bool) bool { return false }
+
+// Claim implements Optional.
+func (Plain[M]) Claim(chat.Post, []M) []string { return nil }
+
+// ClaimLine implements Optional.
+func (Plain[M]) ClaimLine(M) string { return "" }
+
+// Settled implements Optional.
+func (Plain[M]) Settled() {}
+
+// Removed implements Optional.
+func (Plain[M]) Removed(string, int) {}
+
+// Reads implements Optional.
+func (Plain[M]) Reads(context.Context, Call, string, string) Fate { return Stands }
+
+// Signal implements Optional.
+func (Plain[M]) Signal(_ context.Context, status string, _ time.Time, _ bool) (string, time.Duration) {
+	return status, 0
+}
+
+// Found is a post that stands in a thread.
+type Found struct {
+	Key string
+	Ref Ref
+}
+
+// Fate is what became of a draft.
+type Fate int
+
+// What can become of a draft.
+const (
+	Stands  Fate = iota // it is as it was
+	Changed             // it is a post now
+	Gone                // it is not there
+)
+
+// Times are a scribe's clocks.
+type Times struct {
+	Show  time.Duration // between two edits that people only watch
+	After time.Duration // how long something lasts before it is shown at all
+	Call  time.Duration // how long one round of showing may take
+}
+
+// Config is what a [Scribe] is made of.
+type Config[P any] struct {
+	// Open gives the page of a thread, or chat.ErrGone where it names none.
+	Open func(t chat.ThreadID) (P, error)
+	// Turn says who posts in a thread, where several replicas do; nil: nobody else posts.
+	// n counts how often the posting replica changed: 0 means that nobody posted yet, 1
+	// that only one ever did. mine means that this process was the last that began to.
+	Turn  func(ctx context.Context, t chat.ThreadID) (n uint64, mine bool, err error)
+	Times *Times // read at each use, so that they may change before the first
+	Log   *slog.Logger
+}
+
+// Scribe writes the threads of one network. It is safe for concurrent use.
+type Scribe[M any, P Page[M]] struct {
+	cfg   Config[P]
+	tasks *lanes.Lanes // rounds of showing, which nobody waits for
+
+	mu      sync.Mutex
+	threads map[chat.ThreadID]*thread[P]
+	ctx     context.Context
+	closed  bool
+}
+
+// New returns a scribe. It takes posts at once, and shows progress until Close.
+func New[M any, P Page[M]](cfg Config[P]) *Scribe[M, P] {
+	return &Scribe[M, P]{cfg: cfg, tasks: lanes.New(), threads: map[chat.ThreadID]*thread[P]{}, ctx: context.Background()}
+}
+
+// Open lets progress in again after Close. What is shown ends with ctx.
+func (s *Scribe[M, P]) Open(ctx context.Context) {
+	s.mu.Lock()
+	s.ctx, s.closed = ctx, false
+	for _, th := range s.threads {
+		th.show = show{}
+	}
+	s.mu.Unlock()
+	s.tasks.Open()
+}
+
+// Stop shows nothing more; what is being shown goes on until Close.
+func (s *Scribe[M, P]) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, th := range s.threads {
+		if th.show.timer != nil {
+			th.show.timer.Stop()
+		}
+	}
+}
+
+// Close stops and returns when nothing is being shown any more.
+func (s *Scribe[M, P]) Close() {
+	s.Stop()
+	s.tasks.Close()
+}
+
+// Page returns the page of a thread.
+func (s *Scribe[M, P]) Page(t chat.ThreadID) (P, error) {
+	th, err := s.thread(t)
+	if err != nil {
+		var none P
+		return none, err
+	}
+	return th.page, nil
+}
+
+const (
+	// maxKeys bounds how many posts of a thread are remembered; older ones are found by
+	// the reference that the outbox keeps.
+	maxKeys = 256
+	// age is how long a thread that nothing happens in is remembered.
+	age = time.Hour
+	// tidyAfter is how long the post of a draft may be under way. Later it is another
+	// message.
+	tidyAfter = 30 * time.Second
+)
+
+// thread is what is known of one thread.
+type thread[P any] struct {
+	id   chat.ThreadID
+	page P
+
+	mu      sync.Mutex // held while something is written in the thread
+	history phase
+	turn    turn
+	refs    map[string]Ref
+	order   []string
+	log     *worklog
+	logs    []*worklog // that were closed last
+	drafts  map[string]*draft
+	moved   map[string]string // by a message that was removed, the one in its place
+
+	used time.Time // guarded by Scribe.mu, as is show
+	show show
+}
+
+func (s *Scribe[M, P]) thread(t chat.ThreadID) (*thread[P], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	th := s.threads[t]
+	if th == nil {
+		page, err := s.cfg.Open(t)
+		if err != nil {
+			return nil, err
+		}
+		th = &thread[P]{id: t, page: page, refs: map[string]Ref{}, drafts: map[string]*draft{}, moved: map[string]string{}}
+		s.threads[t] = th
+	}
+	th.used = time.Now()
+	return th, nil
+}
+
+// Keep drops what is known of threads in which nothing happened for long, and removes
+// drafts that ended a while ago and whose post another replica made: no post of this one
+// will come that takes them over. Call it every now and then.
+func (s *Scribe[M, P]) Keep(ctx context.Context) {
+	s.mu.Lock()
+	maps.DeleteFunc(s.threads, func(_ chat.ThreadID, th *thread[P]) bool { return time.Since(th.used) > age })
+	threads := maps.Clone(s.threads)
+	s.mu.Unlock()
+	if s.cfg.Turn == nil {
+		return
+	}
+	for _, th := range threads {
+		if !th.mu.TryLock() {
+			continue // a post is on its way there
+		}
+		late := th.hasLateDraft()
+		th.mu.Unlock()
+		if !late {
+			continue
+		}
+		s.tasks.Add(string(th.id), func() {
+			ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Call)
+			defer cancel()
+			th.mu.Lock()
+			defer th.mu.Unlock()
+			if s.catchUp(ctx, th, false) == nil {
+				s.sweep(ctx, th, "")
+			}
+		})
+	}
+}
+
+func (th *thread[P]) remember(key string, r Ref) {
+	if _, ok := th.refs[key]; !ok {
+		th.order = append(th.order, key)
+		if len(th.order) > maxKeys {
+			delete(th.refs, th.order[0])
+			th.order = th.order[1:]
+		}
+	}
+	th.refs[key] = r
+}
+
+// knows reports whether a message is one of the posts that are remembered, or is written.
+func (th *thread[P]) knows(id string) bool {
+	for _, r := range th.refs {
+		if r.has(id) {
+			return true
+		}
+	}
+	for _, d := range th.drafts {
+		if d.id == id {
+			return true
+		}
+	}
+	return th.log != nil && th.log.id == id
+}

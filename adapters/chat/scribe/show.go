@@ -1,0 +1,229 @@
+package scribe
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/adapters/chat"
+)
+
+// draft is a reply that is being written.
+type draft struct {
+	id    string
+	text  string    // as people see it
+	ended time.Time // nothing more comes of it but its post, if any; zero while it grows
+}
+
+func (th *thread[P]) hasLateDraft() bool {
+	for _, d := range th.drafts {
+		if !d.ended.IsZero() && time.Since(d.ended) > tidyAfter {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep removes the drafts that have ended and that no post will take over: posts come in
+// order, and this one is another.
+func (s *Scribe[M, P]) sweep(ctx context.Context, th *thread[P], except string) {
+	for key, d := range th.drafts {
+		if key == except || d.ended.IsZero() {
+			continue
+		}
+		delete(th.drafts, key)
+		th.page.Removed(key, 0)
+		s.remove(ctx, th, d.id)
+	}
+}
+
+// show is what waits to be shown in one thread.
+type show struct {
+	pending map[string]chat.Progress
+	timer   *time.Timer // nil when nothing is to come
+	due     time.Time   // of timer
+	last    time.Time
+	status  string // that came last
+	since   time.Time
+}
+
+// ShowProgress implements [chat.ProgressShower]. It never blocks: the newest state of each
+// key is shown, and not more often than Times.Show.
+func (s *Scribe[M, P]) ShowProgress(_ context.Context, t chat.ThreadID, p chat.Progress) {
+	th, err := s.thread(t)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &th.show
+	if w.pending == nil {
+		w.pending = map[string]chat.Progress{}
+	}
+	w.pending[p.Key] = p
+	switch {
+	case p.Done && p.Kind == chat.ProgressStatus:
+		w.status = ""
+	case !p.Done && p.Status != "":
+		if w.status != p.Status {
+			w.since = time.Now()
+		}
+		w.status = p.Status
+	}
+	s.arm(th, max(s.cfg.Times.After, time.Until(w.last.Add(s.cfg.Times.Show))))
+}
+
+// arm shows what waits after a while, unless that comes sooner anyway; s.mu is held.
+func (s *Scribe[M, P]) arm(th *thread[P], wait time.Duration) {
+	w, due := &th.show, time.Now().Add(wait)
+	if s.closed || w.timer != nil && (!due.Before(w.due) || !w.timer.Stop()) {
+		return
+	}
+	w.due = due
+	w.timer = time.AfterFunc(wait, func() {
+		s.tasks.Add(string(th.id), func() { s.round(th) })
+	})
+}
+
+// round shows what waits in a thread.
+func (s *Scribe[M, P]) round(th *thread[P]) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	w := &th.show
+	if !th.mu.TryLock() {
+		// A post is on its way and comes first.
+		w.timer = nil
+		s.arm(th, s.cfg.Times.Show/4)
+		s.mu.Unlock()
+		return
+	}
+	defer th.mu.Unlock()
+	pending, status, since := w.pending, w.status, w.since
+	w.pending, w.timer, w.last = nil, nil, time.Now()
+	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Times.Call)
+	defer cancel()
+	s.mu.Unlock()
+	if err := s.catchUp(ctx, th, false); err != nil {
+		s.mu.Lock()
+		w.status = "" // nothing here is ours to show
+		s.mu.Unlock()
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(pending)) {
+		s.progress(ctx, th, key, pending[key])
+	}
+	line, after := th.page.Signal(ctx, status, since, len(th.drafts) > 0)
+	if after > 0 {
+		s.mu.Lock()
+		s.arm(th, after)
+		s.mu.Unlock()
+	}
+	s.logStatus(ctx, th, line)
+}
+
+func (s *Scribe[M, P]) progress(ctx context.Context, th *thread[P], key string, p chat.Progress) {
+	_, posted := th.refs[key]
+	switch {
+	case p.Done:
+		if d := th.drafts[key]; d != nil {
+			// Its post may be on its way and takes the draft over; the next other post
+			// tells that none is.
+			d.ended = time.Now()
+		}
+	case p.Text == "" || posted:
+	case p.Kind == chat.ProgressOutput:
+		s.output(ctx, th, key, p)
+	default:
+		s.draft(ctx, th, key, p.Text)
+	}
+}
+
+// output shows the last lines of a running command in the log.
+func (s *Scribe[M, P]) output(ctx context.Context, th *thread[P], key string, p chat.Progress) {
+	e := entry{key: key, live: true, text: "**" + th.page.Escape(p.Status) + "**\n" + Fence(Tail(p.Text))}
+	if th.log == nil {
+		s.begin(ctx, th, &worklog{entries: []entry{e}})
+		return
+	}
+	s.renew(ctx, th, func(l *worklog) { l.put(e) })
+}
+
+// logStatus shows the status at the end of the log.
+func (s *Scribe[M, P]) logStatus(ctx context.Context, th *thread[P], status string) {
+	switch l := th.log; {
+	case l == nil && status != "" && len(th.drafts) == 0:
+		s.begin(ctx, th, &worklog{status: status})
+	case l == nil || l.status == status:
+	case status == "" && len(l.entries) == 0:
+		s.closeLog(ctx, th)
+	default:
+		s.renew(ctx, th, func(l *worklog) { l.status = status })
+	}
+}
+
+// draft shows a reply while it is written, as one message that is edited.
+func (s *Scribe[M, P]) draft(ctx context.Context, th *thread[P], key, text string) {
+	if th.turn.theirs {
+		return
+	}
+	c := s.call(th, Draft, key, Passing)
+	if d := th.drafts[key]; d != nil {
+		d.ended = time.Time{}
+		if d.text != text && th.page.Update(ctx, c, d.id, th.page.Draft(text)) == nil {
+			d.text = text
+		}
+		return
+	}
+	s.closeLog(ctx, th)
+	if id := s.pass(ctx, th, c, th.page.Draft(text)); id != "" {
+		th.drafts[key] = &draft{id: id, text: text}
+	}
+}
+
+// pass posts a message that nobody misses if it does not come through; "" says that it
+// did not. Under a post's key it becomes that post, also after a crash.
+func (s *Scribe[M, P]) pass(ctx context.Context, th *thread[P], c Call, m M) string {
+	if th.history == doubtful {
+		return "" // what it is about may stand there already; the next post finds out
+	}
+	sent, err := th.page.Send(ctx, c, m)
+	if err != nil {
+		s.lose(th, err)
+		return ""
+	}
+	if sent.Post {
+		th.remember(c.Key, s.ref(th, sent.ID)) // it is posted
+		return ""
+	}
+	return sent.ID
+}
+
+const (
+	tailLines = 10
+	tailBytes = 1200
+)
+
+// Tail returns the end of the output of a command, as much as the log shows of it.
+func Tail(s string) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	lines = lines[max(0, len(lines)-tailLines):]
+	s = strings.Join(lines, "\n")
+	if len(s) > tailBytes {
+		s = "…" + s[len(s)-tailBytes:]
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// Fence returns a Markdown code block with s in it.
+func Fence(s string) string {
+	ticks := "```"
+	for strings.Contains(s, ticks) {
+		ticks += "`"
+	}
+	return ticks + "\n" + s + "\n" + ticks
+}
