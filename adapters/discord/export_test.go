@@ -29,3 +29,9 @@ func (a *Adapter) RunsFor(d time.Duration) { a.began = a.began.Add(-d) }
 // Bound sets how many channels and threads are read after a gap, and how many pages of
 // each. It is called before Run.
 func (a *Adapter) Bound(surveyed, pages int) { a.most = bounds{surveyed, pages} }
+
+// CaughtUp reports whether what was missed before the sessions of now has been looked at.
+func (a *Adapter) CaughtUp() bool {
+	s := a.sup.Load()
+	return s != nil && s.Listening()
+}
