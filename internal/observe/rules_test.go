@@ -34,7 +34,7 @@ var (
 	alertsFile    = filepath.Join("..", "..", "charts", "countersign", "files", "alerts.yaml")
 	dashboardFile = filepath.Join("..", "..", "charts", "countersign", "files", "dashboard.json")
 	pageFile      = filepath.Join("..", "..", "docs", "observability.md")
-	recordFile    = filepath.Join("..", "..", "cmd", "bot", "metrics.go")
+	recordFile    = filepath.Join("..", "..", "bot", "health", "metrics.go")
 )
 
 // known is what there is: metric, label, values. Labels without values may have any.

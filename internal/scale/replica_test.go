@@ -129,7 +129,7 @@ func replicaMain(raw string) error {
 	return p.Leave(context.Background())
 }
 
-// peers are the replicas as the agent sees them; cmd/bot/replicas.go is the original.
+// peers are the replicas as the agent sees them; bot/replicas has the original.
 type peers struct {
 	*replica.Member
 	db     *postgres.DB
