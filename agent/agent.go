@@ -1,12 +1,14 @@
-// Package agent is the conversation: it stores what people say ([Agent.Deliver]),
-// and one worker per active thread takes the thread as far as it goes without
-// a person ([Agent.Run]). What comes next is the pure function next over the
-// thread's transcript (agent/history); everything else here carries that one
-// step out and appends its outcome, so a restart, a crash and a takeover are
-// the same thing as going on.
+// Package agent runs conversations. [Agent.Deliver] stores what people say.
+// [Agent.Run] keeps one worker per active thread, which advances the thread
+// until a person has to act.
 //
-// It imports no chat network, no machine, no database engine and no gate: it
-// declares the small interfaces that it needs.
+// The pure function next derives the next step from the thread's transcript
+// (agent/history). The rest of the package carries out that step and appends
+// its outcome. Restarts, crashes and takeovers therefore need no code of their
+// own: they continue from the transcript like any other step.
+//
+// The package imports no chat network, machine, database engine or gate. It
+// declares the small interfaces it needs.
 package agent
 
 import (
@@ -45,24 +47,24 @@ type Toolbox interface {
 // transaction.
 type Gate interface {
 	Judge(ctx context.Context, r approvals.Request) approvals.Ruling
-	// Allowed records, before it runs, that a request runs without people; Ran how
-	// it ended; Forbidden that it was refused.
+	// Allowed records that a request is about to run without anybody's approval. Ran
+	// records how it ended, Forbidden that it was refused.
 	Allowed(tx store.Tx, r approvals.Request)
 	Ran(tx store.Tx, r approvals.Request, o approvals.Outcome)
 	Forbidden(tx store.Tx, r approvals.Request)
-	// Ask files the request and its card. Asking again for the same call finds
-	// the same request.
+	// Ask files the request and its card. It is idempotent: a second Ask for the same
+	// call returns the same request.
 	Ask(tx store.Tx, r approvals.Request) approvals.Record
-	// Consume turns an approval into a permit, once, and writes the intent; the
-	// sentence says why not.
+	// Consume turns an approval into a permit, once, and writes the intent. If it
+	// refuses, the returned sentence says why.
 	Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, approvals.Record, string)
 	Finish(tx store.Tx, id approvals.ID, o approvals.Outcome)
 	Lost(tx store.Tx, id approvals.ID)
 	Cancel(tx store.Tx, id approvals.ID, by chat.User, why string)
-	// Due does what the time asks for: it ends a request, or lets more people
-	// decide it.
+	// Due handles a timer of the request: it expires the request, or escalates it to
+	// more approvers.
 	Due(tx store.Tx, id approvals.ID)
-	// Revoke ends what was approved for longer than once.
+	// Revoke ends the thread's standing approvals.
 	Revoke(tx store.Tx, thread chat.ThreadID, by chat.User)
 	// Word decides what somebody wrote ("approve <id>"): the same authorisation
 	// that a button press goes through. Button is the verb, a colon and the id.
@@ -79,24 +81,25 @@ type Outbox interface {
 
 // Watcher measures what happens. Its methods must be quick.
 type Watcher interface {
-	// Resumed is told the whole transcript of a thread that is taken up, Appended what is
-	// stored after that.
+	// Resumed receives the whole transcript when a worker loads a thread, Appended every
+	// entry stored after that.
 	Resumed(thread chat.ThreadID, entries []history.Entry)
 	Appended(ctx context.Context, thread chat.ThreadID, entries []history.Entry)
-	// Within puts a conversation of the thread into a context, Tool the run of a call; end
-	// is told its result, nil when the bot goes away while it runs.
+	// Within returns a context for a conversation of the thread, Tool one for the run of a
+	// call. The caller passes the call's result to end, or nil if the bot shuts down
+	// during the run.
 	Within(ctx context.Context, thread chat.ThreadID, scope string) context.Context
 	Tool(ctx context.Context, thread chat.ThreadID, c llm.Call) (_ context.Context, end func(*history.Result))
 }
 
-type blind struct{}
+type nopWatcher struct{}
 
-func (blind) Resumed(chat.ThreadID, []history.Entry)                   {}
-func (blind) Appended(context.Context, chat.ThreadID, []history.Entry) {}
+func (nopWatcher) Resumed(chat.ThreadID, []history.Entry)                   {}
+func (nopWatcher) Appended(context.Context, chat.ThreadID, []history.Entry) {}
 
-func (blind) Within(ctx context.Context, _ chat.ThreadID, _ string) context.Context { return ctx }
+func (nopWatcher) Within(ctx context.Context, _ chat.ThreadID, _ string) context.Context { return ctx }
 
-func (blind) Tool(ctx context.Context, _ chat.ThreadID, _ llm.Call) (context.Context, func(*history.Result)) {
+func (nopWatcher) Tool(ctx context.Context, _ chat.ThreadID, _ llm.Call) (context.Context, func(*history.Result)) {
 	return ctx, func(*history.Result) {}
 }
 
@@ -116,37 +119,34 @@ type Config struct {
 	Desk Desk
 	// Outputs keeps the whole output of calls whose result is cut; nil keeps none.
 	Outputs *output.Log
-	// KeepDeleted leaves the text of a message that was deleted in the record. No model is
-	// shown it.
+	// KeepDeleted keeps the text of deleted messages in the record. Models never see it.
 	KeepDeleted bool
-	// Redact takes secrets out of text before it is stored or leaves; nil keeps
-	// text as it is.
+	// Redact removes secrets from text before it is stored or sent; nil redacts nothing.
 	Redact func(string) string
-	// Live does so for text that comes in pieces and is shown meanwhile; nil keeps it as
-	// it is.
+	// Live returns a redactor for streamed text; nil redacts nothing.
 	Live   func() Live
 	Limits Limits
 	// Watcher measures; nil measures nothing.
 	Watcher Watcher
 	// Spending counts what the model costs; nil counts nothing.
 	Spending *Spending
-	// Repeats is how often a call may fail in the same way before it is not run
-	// any more; default 2.
+	// Repeats is how many identical failures of a call are allowed before it is refused;
+	// default 2.
 	Repeats int
-	// Park is how long a call waits for people before the thread is told that
-	// it is parked; default 5 minutes.
+	// Park is how long a request waits before the bot tells the thread that it has
+	// paused; default 5 minutes.
 	Park time.Duration
-	// Workers bounds the threads that are worked on at once; default 256.
+	// Workers limits how many threads run concurrently; default 256.
 	Workers int
-	// Window is how many tokens fit the model, input and output together; default 128,000.
+	// Window is the model's context window in tokens, input and output together; default
+	// 128,000.
 	Window int
 	// Count estimates the tokens of a text; nil guesses from its bytes.
 	Count func(text string) int
-	// Key makes the delimiters around data in what models are shown. It is secret, and
-	// stays the same over restarts.
+	// Key derives the delimiters around untrusted data in prompts. It is secret and must
+	// not change across restarts.
 	Key []byte
-	// Grace is how long running steps may go on after Run's context is done;
-	// default 10 s.
+	// Grace is how long running steps may continue after Run's context ends; default 10 s.
 	Grace time.Duration
 	Now   func() time.Time
 	Log   *slog.Logger
@@ -154,18 +154,17 @@ type Config struct {
 
 // Agent is the conversation engine. Its methods are safe for concurrent use.
 type Agent struct {
-	cfg  Config
-	wake chan struct{}
-	look chan struct{} // look at all threads
-	// turns bounds the threads that begin a step at the same moment: in a burst,
-	// messages that still have to be accepted would otherwise wait behind the
-	// work on all that were.
+	cfg    Config
+	wake   chan struct{}
+	rescan chan struct{} // asks the dispatcher to check all threads
+	// turns limits how many threads start a step at the same time. Without the limit, a
+	// burst of new messages would wait behind the work on those already accepted.
 	turns     chan struct{}
 	accepting atomic.Int32 // messages that Deliver is storing
-	stalled   atomic.Int32 // threads that the store keeps from going on
+	stalled   atomic.Int32 // threads blocked because the store refuses writes
 
 	calibration tokens.Calibration
-	sizes       sync.Map // of system prompts with their tools, in tokens, by their hash
+	sizes       sync.Map // hash of a system prompt and its tools -> size in tokens
 
 	mu      sync.Mutex
 	woken   map[chat.ThreadID]bool
@@ -196,19 +195,19 @@ func New(cfg Config) *Agent {
 		cfg.Desk = NoDesk{}
 	}
 	if cfg.Watcher == nil {
-		cfg.Watcher = blind{}
+		cfg.Watcher = nopWatcher{}
 	}
 	if cfg.Replicas == nil {
-		cfg.Replicas = alone(cfg.Owner)
+		cfg.Replicas = singleProcess(cfg.Owner)
 	}
 	if cfg.Live == nil {
-		cfg.Live = func() Live { return asIs{} }
+		cfg.Live = func() Live { return passthrough{} }
 	}
 	if cfg.Redact == nil {
 		cfg.Redact = func(s string) string { return s }
 	}
 	return &Agent{
-		cfg: cfg, wake: make(chan struct{}, 1), look: make(chan struct{}, 1), turns: make(chan struct{}, maxTurns),
+		cfg: cfg, wake: make(chan struct{}, 1), rescan: make(chan struct{}, 1), turns: make(chan struct{}, maxTurns),
 		woken: map[chat.ThreadID]bool{}, running: map[chat.ThreadID]*worker{},
 	}
 }
@@ -220,7 +219,7 @@ const (
 	itemPark    = "park"
 	itemPen     = "pen"
 	itemNote    = "note"
-	itemWanted  = "undo" // the first call that a person could want
+	itemWanted  = "undo" // a call that a person asked for; undo was the first of them
 	itemTimer   = "timer"
 	itemAnswer  = "answer"
 )
@@ -239,14 +238,15 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 	if ev.From.Bot && !ev.Invited {
 		return nil
 	}
-	// An edit cannot be a word: what was said is said. A bot decides nothing.
-	if w, ok := parseWord(ev.Text); ok && ev.Replaces == "" && !ev.From.Bot && a.knows(w) {
-		return a.obey(ctx, ev, w)
+	// An edit never becomes a command, because the original message was already handled.
+	// Bots cannot give commands.
+	if w, ok := parseWord(ev.Text); ok && ev.Replaces == "" && !ev.From.Bot && a.isChatCommand(w) {
+		return a.runChatCommand(ctx, ev, w)
 	}
 	if len(ev.Text) > maxMessage {
 		ev.Text = ev.Text[:maxMessage] + "\n[the message was cut here: it is longer than 64 KiB]"
 	}
-	// Here already, so that a secret that somebody pastes never reaches the store.
+	// Redact before storing, so that a pasted secret never reaches the store.
 	ev.Text = a.cfg.Redact(ev.Text)
 	ev.Files = slices.Clone(ev.Files)
 	for i := range ev.Files {
@@ -260,10 +260,10 @@ func (a *Agent) Deliver(ctx context.Context, ev chat.Event) error {
 	return nil
 }
 
-// knows tells a word from a sentence that reads like one: "run it". One name alone is
-// meant for a workflow, also where there is none of that name: the answer says what there
-// is.
-func (a *Agent) knows(w word) bool {
+// isChatCommand reports whether w is a command and not prose such as "run it". Any other
+// single name after "run" counts as a workflow, even an unknown one: the answer then lists
+// the workflows.
+func (a *Agent) isChatCommand(w word) bool {
 	return w.verb != "run" || !slices.Contains(prose, w.id) || slices.Contains(a.cfg.Desk.Workflows(), w.id)
 }
 
@@ -284,7 +284,7 @@ func (a *Agent) put(ctx context.Context, ev chat.Event, kind string) (fresh bool
 	return fresh, err
 }
 
-// amended gives a message that nobody has read yet the text of its edit.
+// amended applies an edit to a message that is still in the inbox.
 func amended(waiting queue.Item, edit chat.Event) (body []byte, ok bool) {
 	var ev chat.Event
 	if waiting.Kind != itemMessage || json.Unmarshal(waiting.Body, &ev) != nil || ev.Ref != edit.Replaces || ev.From.ID != edit.From.ID {
@@ -295,8 +295,8 @@ func amended(waiting queue.Item, edit chat.Event) (body []byte, ok bool) {
 	return body, err == nil
 }
 
-// Note stores something that the model should know and tells it to the thread; the
-// same id again changes nothing. It begins no turn.
+// Note stores a remark for the model and posts it in the thread. It starts no turn. Another
+// Note with the same id has no effect.
 func (a *Agent) Note(ctx context.Context, thread chat.ThreadID, id, text string) error {
 	err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		if a.note(tx, thread, id, text) {
@@ -330,21 +330,20 @@ func (a *Agent) Wake(thread chat.ThreadID) {
 	}
 }
 
-// maxTurns is how many threads begin a step at the same moment. A step begins
-// with one short transaction; what takes long comes after it.
+// maxTurns limits how many threads start a step at the same time. Only the short
+// transaction at the start of a step counts; the slow work comes after it.
 const maxTurns = 8
 
-// A step waits at most maxYield for messages that are being accepted, as long
-// as there are more than crowd of them: an acknowledgement is due at once, an
-// answer is not.
+// A step waits up to maxYield while more than maxAccepting messages are being stored:
+// acknowledging a message is more urgent than answering one.
 const (
-	crowd    = 2
-	maxYield = 60 * time.Millisecond
+	maxAccepting = 2
+	maxYield     = 60 * time.Millisecond
 )
 
 // yield lets a burst of messages in before the work on them begins.
 func (a *Agent) yield(ctx context.Context) {
-	for began := time.Now(); a.accepting.Load() > crowd && time.Since(began) < maxYield; {
+	for began := time.Now(); a.accepting.Load() > maxAccepting && time.Since(began) < maxYield; {
 		if !pause(ctx, nil, 2*time.Millisecond) {
 			return
 		}
@@ -354,8 +353,8 @@ func (a *Agent) yield(ctx context.Context) {
 // poll bounds how long a lost wake-up can delay a thread.
 const poll = time.Second
 
-// Run works on threads until ctx is done, then lets running steps reach their
-// next entry within the grace time and leaves the rest to the transcript.
+// Run works on threads until ctx ends. Running steps then have the grace time to store
+// their next entry. Anything unfinished continues from the transcript at the next start.
 func (a *Agent) Run(ctx context.Context) error {
 	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
@@ -370,7 +369,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.drain(&wg, abandon)
 			return nil
 		case <-a.wake:
-		case <-a.look:
+		case <-a.rescan:
 			full = true
 		case <-tick.C:
 			full = true
@@ -425,8 +424,8 @@ func (a *Agent) drain(wg *sync.WaitGroup, abandon context.CancelCauseFunc) {
 	}
 }
 
-// ready lists threads to look at: those woken by name and, on a full pass, all
-// that the queue knows of, after due timers were moved into their inboxes.
+// ready returns the threads to work on: those woken by name and, on a full pass, every
+// thread in the queue. A full pass first moves due timers into the inboxes.
 func (a *Agent) ready(ctx context.Context, full bool) ([]chat.ThreadID, time.Duration, error) {
 	a.mu.Lock()
 	threads := make([]chat.ThreadID, 0, len(a.woken))
@@ -447,7 +446,7 @@ func (a *Agent) ready(ctx context.Context, full bool) ([]chat.ThreadID, time.Dur
 			due = !at.After(now)
 			wait = min(wait, max(at.Sub(now), time.Millisecond))
 		}
-		lives := map[string]bool{} // each owner is asked for once, not for each of its threads
+		lives := map[string]bool{} // one check per owner, not one per thread
 		for _, th := range queue.Ready(tx, 4*a.cfg.Workers, func(owner string) bool {
 			alive, known := lives[owner]
 			if !known {
@@ -458,7 +457,7 @@ func (a *Agent) ready(ctx context.Context, full bool) ([]chat.ThreadID, time.Dur
 		}) {
 			threads = append(threads, chat.ThreadID(th))
 		}
-		a.heed(tx)
+		a.cancelStopped(tx)
 		return nil
 	})
 	if err != nil || !due {
@@ -473,13 +472,13 @@ func (a *Agent) ready(ctx context.Context, full bool) ([]chat.ThreadID, time.Dur
 	return threads, time.Millisecond, err
 }
 
-// begin registers a worker for the thread, or returns nil and notes that the
-// one that runs must look again.
+// begin registers a worker for the thread. If one is already running, begin returns nil and
+// marks that worker to run once more.
 func (a *Agent) begin(th chat.ThreadID) *worker {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if w := a.running[th]; w != nil {
-		w.again = true
+		w.rerun = true
 		return nil
 	}
 	w := &worker{a: a, thread: th, log: a.cfg.Log.With("thread", string(th))}
@@ -487,19 +486,19 @@ func (a *Agent) begin(th chat.ThreadID) *worker {
 	return w
 }
 
-// end removes the worker and reports whether the thread was woken meanwhile.
+// end removes the worker and reports whether the thread was woken while it ran.
 func (a *Agent) end(w *worker) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.running, w.thread)
-	return w.again
+	return w.rerun
 }
 
 var errStopped = errors.New("stopped by a person")
 
-// heed interrupts the threads here that somebody stopped at another replica, whose hint
-// may have been lost.
-func (a *Agent) heed(tx store.Tx) {
+// cancelStopped interrupts running threads that were stopped through another replica. It
+// covers the case that the other replica's hint was lost.
+func (a *Agent) cancelStopped(tx store.Tx) {
 	a.mu.Lock()
 	var busy []chat.ThreadID
 	for th, w := range a.running {
@@ -530,7 +529,7 @@ func (a *Agent) interrupt(th chat.ThreadID) {
 	}
 }
 
-// doing says in a few words what the thread is busy with, "" when it is not.
+// doing describes in a few words what the thread is working on, "" if it is not running.
 func (a *Agent) doing(th chat.ThreadID) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -540,15 +539,15 @@ func (a *Agent) doing(th chat.ThreadID) string {
 	return ""
 }
 
-// Live takes secrets out of text that comes in pieces.
+// Live removes secrets from streamed text.
 type Live interface {
-	// Write takes a piece and returns what is safe by now.
+	// Write adds a piece and returns the text that is now safe to show.
 	Write(piece string) (safe string)
-	// Preview is what may be shown of the rest for the moment.
+	// Preview returns what may be shown of the pending text in the meantime.
 	Preview() string
 }
 
-type asIs struct{}
+type passthrough struct{}
 
-func (asIs) Write(s string) string { return s }
-func (asIs) Preview() string       { return "" }
+func (passthrough) Write(s string) string { return s }
+func (passthrough) Preview() string       { return "" }

@@ -13,11 +13,11 @@ import (
 	"countersign/store"
 )
 
-// quickMessage bounds the messages that are counted while the store is held, in bytes;
-// longer ones are guessed.
+// quickMessage is the size in bytes up to which a message's tokens are counted inside the
+// transaction. Longer ones are estimated later, to keep the transaction short.
 const quickMessage = 4 << 10
 
-// measure estimates how many tokens a model is shown of an entry.
+// measure estimates the tokens that an entry takes in a prompt.
 func (a *Agent) measure(e history.Entry) int {
 	if a.cfg.Count == nil {
 		return 0
@@ -25,14 +25,14 @@ func (a *Agent) measure(e history.Entry) int {
 	return history.Measure(e, a.cfg.Count)
 }
 
-// size is what a worker remembers of the last time it asked.
+// size caches the token count of the last prompt and tool list.
 type size struct {
 	prompt string
 	specs  []llm.ToolSpec
 	tokens int
 }
 
-// systemSize estimates the tokens of what every request of a conversation begins with.
+// systemSize is [Agent.systemSize] with the worker's cache in front.
 func (w *worker) systemSize(prompt string, specs []llm.ToolSpec) int {
 	same := func(a, b llm.ToolSpec) bool {
 		return a.Name == b.Name && a.Description == b.Description && bytes.Equal(a.Schema, b.Schema)
@@ -43,7 +43,7 @@ func (w *worker) systemSize(prompt string, specs []llm.ToolSpec) int {
 	return w.size.tokens
 }
 
-// systemSize estimates the tokens of what every request of a conversation begins with.
+// systemSize estimates the tokens of a system prompt and its tools.
 func (a *Agent) systemSize(prompt string, specs []llm.ToolSpec) int {
 	if a.cfg.Count == nil {
 		return 0
@@ -64,10 +64,10 @@ func (a *Agent) systemSize(prompt string, specs []llm.ToolSpec) int {
 	return n
 }
 
-// maxSummaries bounds how many summaries are written before one question.
+// maxSummaries limits how many summaries are written for one request.
 const maxSummaries = 10
 
-// question is one request to the model, while it is being made to fit.
+// question is one request to the model, while it is shortened to fit the window.
 type question struct {
 	w       *worker
 	s       step
@@ -77,13 +77,16 @@ type question struct {
 	show    func(llm.Delta)
 }
 
-// ask sends the conversation. When it does not fit, it is summarised before; when the
-// server says that it is too long all the same, once more with less.
+// ask sends the conversation to the model, summarised if it does not fit. If the server
+// still reports it as too long, ask retries once with less.
 func (w *worker) ask(ctx context.Context, s step, key string) (llm.Reply, error) {
 	draft := &draft{key: key, kind: chat.ProgressDraft, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}
-	q := question{w: w, s: s, profile: w.a.cfg.Desk.Profile(w.thread, s.agent()), prompt: w.a.cfg.Desk.Prompt(w.thread, s.agent()), tools: w.a.cfg.Tools.Specs(w.thread, s.agent()), show: draft.delta}
+	q := question{
+		w: w, s: s, profile: w.a.cfg.Desk.Profile(w.thread, s.agent()), prompt: w.a.cfg.Desk.Prompt(w.thread, s.agent()),
+		tools: w.a.cfg.Tools.Specs(w.thread, s.agent()), show: draft.delta,
+	}
 	if s.agent() != "" {
-		q.show = func(d llm.Delta) { // its words are not shown, but that it waits is
+		q.show = func(d llm.Delta) { // people see a sub-agent's waits, not its words
 			if d.Note != "" {
 				w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressDraft, Status: d.Note})
 			}
@@ -105,7 +108,7 @@ func (w *worker) ask(ctx context.Context, s step, key string) (llm.Reply, error)
 	}
 }
 
-// send asks the model and learns how it counts.
+// send sends a request and calibrates the token estimate with the reported usage.
 func (q question) send(ctx context.Context, items []llm.Item, specs []llm.ToolSpec, estimate int, show func(llm.Delta)) (llm.Reply, error) {
 	ctx = q.w.a.cfg.Watcher.Within(ctx, q.w.thread, q.s.turn.scope)
 	reply, err := q.w.a.cfg.Model.Reply(ctx, llm.Request{
@@ -117,7 +120,7 @@ func (q question) send(ctx context.Context, items []llm.Item, specs []llm.ToolSp
 	return reply, err
 }
 
-// view is what the model is shown. A summary is written first where one is needed.
+// view renders the conversation for the model, after writing a summary if one is needed.
 func (q question) view(ctx context.Context) (history.View, error) {
 	w := q.w
 	render := func() history.View {
@@ -127,7 +130,7 @@ func (q question) view(ctx context.Context) (history.View, error) {
 		})
 	}
 	view := render()
-	// Each summary stands for more than the one before; a very long transcript takes several.
+	// Each summary replaces more than the one before; a very long transcript takes several.
 	for i := 0; view.Need == history.Summarise && i < maxSummaries; i++ {
 		if err := q.summarise(ctx, view); err != nil {
 			if ctx.Err() != nil || view.Tokens > view.Limit {
@@ -139,13 +142,14 @@ func (q question) view(ctx context.Context) (history.View, error) {
 		view = render()
 	}
 	if view.Need == history.TooLong || view.Limit > 0 && view.Tokens > view.Limit {
-		return view, &llm.Error{Sentence: "This conversation no longer fits the model, even shortened; begin a new thread and say what is still to be done, or configure a model with a larger window (model.window)."}
+		return view, &llm.Error{Sentence: "This conversation no longer fits the model, even shortened; begin a new thread and say what is still to be done, " +
+			"or configure a model with a larger window (model.window)."}
 	}
 	return view, nil
 }
 
-// summarise lets the model write what stands for the older part from now on. The whole
-// transcript stays.
+// summarise has the model summarise the older part of the conversation. From then on
+// prompts contain the summary; the transcript keeps everything.
 func (q question) summarise(ctx context.Context, view history.View) error {
 	w := q.w
 	q.show(llm.Delta{Note: "the conversation is long; summarising its older part"})
@@ -164,5 +168,5 @@ func (q question) summarise(ctx context.Context, view history.View) error {
 	if err := w.write(ctx, func(tx store.Tx) { w.charge(tx, reply) }, view.SummaryEntry(text)); err != nil {
 		return err
 	}
-	return w.warn(ctx)
+	return w.warnNearCaps(ctx)
 }

@@ -23,28 +23,32 @@ import (
 	"countersign/tools/truncate"
 )
 
-const unknownText = "the outcome of this call is unknown: contact was lost while it ran, so it may or may not have happened. It is not run again by itself; propose a read-only check of its effect first"
+const unknownText = "the outcome of this call is unknown: contact was lost while it ran, so it may or may not have happened. " +
+	"It is not run again by itself; propose a read-only check of its effect first"
 
 func skipped(c llm.Call, text string) history.Result {
 	return history.Result{Call: c.ID, Tool: c.Name, Same: sameRaw(c.Name, c.Args), Text: text, Skipped: true, Failed: true}
 }
 
-// close gives the call of a step its result.
+// close stores the result of a step's call.
 func (w *worker) close(ctx context.Context, s step, r history.Result) error {
-	return w.insist(ctx, nil, resultOf(s, r))
+	return w.writeWithRetry(ctx, nil, resultOf(s, r))
 }
 
 func resultOf(s step, r history.Result) history.Entry {
 	return history.Entry{Kind: history.KindResult, Scope: s.scope(), Result: &r}
 }
 
-// plan plans a step's call, with the command that people made of it. The model's
-// labels are not about a text that it did not write.
+// plan plans a step's call with the command as people last edited it. An edit drops the
+// model's claim about the command, because the model wrote a different text.
 func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
 	by, groups := w.proposer(s)
-	c := tools.Call{ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(), Name: s.call.Name, Args: json.RawMessage(s.call.Args), Tried: s.tried, Wanted: s.turn.reply != nil && s.turn.reply.Wanted}
-	if asksForMore(s.turn.reply) {
-		c.Agent = "" // it is the bot's, whoever the conversation is with
+	c := tools.Call{
+		ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(),
+		Name: s.call.Name, Args: json.RawMessage(s.call.Args), Tried: s.tried, Wanted: s.turn.reply != nil && s.turn.reply.Wanted,
+	}
+	if isBudgetRequest(s.turn.reply) {
+		c.Agent = "" // the bot makes this call, also in a sub-agent's conversation
 	}
 	if len(s.edits) == 0 {
 		return w.a.cfg.Tools.Plan(ctx, c)
@@ -64,8 +68,8 @@ func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
 	return plan, nil
 }
 
-// proposer is who a call is asked for: whose turn it is, or who edited it last. A person
-// who edits a command has proved to be an approver; their groups are not kept.
+// proposer returns the person a call is requested for: the last editor, else the turn's
+// requester. An editor has no groups here: the edit itself required an approver.
 func (w *worker) proposer(s step) (chat.User, []string) {
 	if n := len(s.edits); n > 0 {
 		return s.edits[n-1].By, nil
@@ -73,7 +77,7 @@ func (w *worker) proposer(s step) (chat.User, []string) {
 	return w.state.requester()
 }
 
-// propose plans a call and takes it to the gate: a proven read runs at once,
+// propose plans a call and has the gate judge it. A proven read runs immediately;
 // everything else waits for people.
 func (w *worker) propose(ctx context.Context, s step) error {
 	c := s.call
@@ -90,7 +94,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	if err == nil {
 		same = sameCall(plan.Action)
 	}
-	// What a person or a runbook wrote is not the model going in circles.
+	// Repetition counts only for calls the model made, not for a runbook's.
 	var rep repetition
 	if !s.scripted() {
 		rep = repeated(w.entries, same)
@@ -106,23 +110,24 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		}
 		text := w.a.cfg.Redact(tools.ErrorText(err))
 		r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true}
-		return w.insist(ctx, func(tx store.Tx) {
-			if s.turn.reply.Wanted && !s.scripted() && !asksForMore(s.turn.reply) { // whoever wanted it has to know
+		return w.writeWithRetry(ctx, func(tx store.Tx) {
+			if s.turn.reply.Wanted && !s.scripted() && !isBudgetRequest(s.turn.reply) { // a person is waiting for it
 				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact("Nothing was done: " + strings.TrimSuffix(err.Error(), ".") + ".")})
 			}
 		}, resultOf(s, r))
 	}
 	by, groups := w.proposer(s)
 	p := approvals.Request{
-		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.maker(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated, Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt, Tried: s.tried,
+		Thread: w.thread, Call: c.ID, By: by, Groups: groups, Agent: s.madeBy(), ReadOnly: w.readOnly(s), Gated: s.turn.reply.Gated,
+		Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt, Tried: s.tried,
 	}
 	ruling := w.a.cfg.Gate.Judge(ctx, p)
 	switch ruling.Lane {
 	case approvals.Allow:
 		if plan.Nested != nil {
-			return w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }, w.nested(s, plan))
+			return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }, w.beginNested(s, plan))
 		}
-		if err := w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }); err != nil {
+		if err := w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }); err != nil {
 			return err
 		}
 		r, did := w.perform(ctx, c, plan, ruling.Permit, rep, false)
@@ -130,16 +135,16 @@ func (w *worker) propose(ctx context.Context, s step) error {
 			return w.afterAbandon(ctx)
 		}
 		if did.tried != "" {
-			return w.held(ctx, s, p, did.tried)
+			return w.recordTried(ctx, s, p, did.tried)
 		}
 		return w.recordRun(ctx, s, plan, *r, false, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
 	case approvals.Ask:
 		p.Impact = w.impact(ctx, plan.Action)
 		if c.Name == spend.Tool {
-			p.Impact = w.used(ctx)
+			p.Impact = w.spendingImpact(ctx)
 		}
-		if !s.turn.reply.Wanted || s.scripted() { // else a person's words, whoever said them before
-			p.Taint = w.taint(plan.Action)
+		if !s.turn.reply.Wanted || s.scripted() { // a person's own words are not tainted
+			p.Taint = w.taintLine(plan.Action)
 		}
 		var ask history.Ask
 		entry := history.Entry{Kind: history.KindAsk, Scope: s.scope(), Ask: &ask}
@@ -157,7 +162,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if err != nil {
 			return err
 		}
-		w.know(ctx, entry)
+		w.applyEntries(ctx, entry)
 		failpoint.Hit(failpoint.CardRequested)
 		w.a.cfg.Outbox.Wake(w.thread)
 		return nil
@@ -168,30 +173,29 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	}
 	text := tools.ErrorText(tools.Failed("%s", ruling.Sentence))
 	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true, Refused: true}
-	return w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Forbidden(tx, p) }, resultOf(s, r))
+	return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Forbidden(tx, p) }, resultOf(s, r))
 }
 
-// held notes that a read tried what its lock refuses: the proof was wrong, and the call
-// goes on as one that may change something, which asks.
-func (w *worker) held(ctx context.Context, s step, p approvals.Request, tried string) error {
+// recordTried records that a proven read attempted something its lock refused. The proof was
+// wrong, so the call is planned again as a change, which needs approval.
+func (w *worker) recordTried(ctx context.Context, s step, p approvals.Request, tried string) error {
 	w.log.Warn("a command that was proven to only read tried to change something; its lock refused it, and it asks now",
 		"tool", s.call.Name, "target", p.Action.Target, "tried", tried)
 	e := history.Entry{Kind: history.KindTried, Scope: s.scope(), Tried: &history.Tried{Call: s.call.ID, Tool: s.call.Name, What: tried}}
-	return w.insist(ctx, func(tx store.Tx) {
+	return w.writeWithRetry(ctx, func(tx store.Tx) {
 		w.a.cfg.Gate.Ran(tx, p, approvals.Outcome{Note: "held: it tried to " + tried})
 	}, e)
 }
 
-// readOnly says whether a step may only look: the turn was begun so, or who leads the
-// conversation is.
+// readOnly reports whether a step may run reads only, because of its turn or its profile.
 func (w *worker) readOnly(s step) bool {
-	if asksForMore(s.turn.reply) {
+	if isBudgetRequest(s.turn.reply) {
 		return false
 	}
 	return w.state.readOnly() || w.a.cfg.Desk.Profile(w.thread, "").ReadOnly || w.a.cfg.Desk.Profile(w.thread, s.agent()).ReadOnly
 }
 
-// impactWithin bounds how long a card waits for what the action would do.
+// impactWithin limits how long a card waits for the preview of its action.
 const impactWithin = 3 * time.Second
 
 func (w *worker) impact(ctx context.Context, a approvals.Action) string {
@@ -202,20 +206,20 @@ func (w *worker) impact(ctx context.Context, a approvals.Action) string {
 	return w.a.cfg.Redact(w.a.cfg.Desk.Impact(step, a))
 }
 
-// refuseEdit ends a call whose edited command cannot be asked for. The request
-// for the model's own command is withdrawn already, and that command does not run
-// either: a person had decided that it should not. The thread is told, and the
-// model goes on.
+// refuseEdit closes a call whose edited command cannot be requested. The model's own
+// command does not run either: the edit withdrew its request. The thread is told, and the
+// model continues.
 func (w *worker) refuseEdit(ctx context.Context, s step, same string, err error) error {
 	by, _ := w.proposer(s)
 	who := by.Name
 	why := w.a.cfg.Redact(strings.TrimSuffix(err.Error(), "."))
 	text := tools.ErrorText(tools.Failed("the edited command was refused, so nothing ran: %s", why))
 	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: same, Way: hash(text), Text: text, Failed: true}
-	return w.insist(ctx, func(tx store.Tx) {
+	return w.writeWithRetry(ctx, func(tx store.Tx) {
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
-			Key:  fmt.Sprintf("edit/%s/%d", s.call.ID, len(s.edits)),
-			Text: fmt.Sprintf("The command that %s made of the request was refused, so **nothing ran**, neither it nor the one before: %s. Say what you want instead.", who, inlineCode(why)),
+			Key: fmt.Sprintf("edit/%s/%d", s.call.ID, len(s.edits)),
+			Text: fmt.Sprintf("The command that %s made of the request was refused, so **nothing ran**, neither it nor the one before: %s. "+
+				"Say what you want instead.", who, inlineCode(why)),
 		})
 	}, resultOf(s, r))
 }
@@ -227,25 +231,25 @@ func (w *worker) park(tx store.Tx, ask history.Ask) {
 	}
 }
 
-// refuseRepeat answers a call that failed, or was denied, in the same way
-// before. The texts hold no time and no count, so that they are the same each
-// time.
+// refuseRepeat returns the result for a call that repeats a denied or failing one. Its
+// texts contain neither time nor count, so that they are identical every time.
 func (w *worker) refuseRepeat(c llm.Call, same string, rep repetition) (history.Result, bool) {
 	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Skipped: true, Failed: true}
 	switch {
 	case rep.denied:
 		r.Denied = true
-		r.Text = tools.ErrorText(tools.Failed("a person has already denied exactly this call, so it was not asked again; do something else, or ask in the thread what they want"))
+		r.Text = tools.ErrorText(tools.Failed("a person has already denied exactly this call, so it was not asked again; " +
+			"do something else, or ask in the thread what they want"))
 	case rep.failures >= w.a.cfg.Repeats:
-		r.Text = tools.ErrorText(tools.Failed("this exact call has failed %d times in the same way, so it was not run again; change its arguments, find out why it fails with another command, or tell the thread what blocks you", w.a.cfg.Repeats))
+		r.Text = tools.ErrorText(tools.Failed("this exact call has failed %d times in the same way, so it was not run again; "+
+			"change its arguments, find out why it fails with another command, or tell the thread what blocks you", w.a.cfg.Repeats))
 	default:
 		return r, false
 	}
 	return r, true
 }
 
-// runApproved plans the call again; if it is still what people approved, it
-// runs once.
+// runApproved plans the call again and runs it once if it is still what people approved.
 func (w *worker) runApproved(ctx context.Context, s step) error {
 	step, done := w.beginVisibly(ctx, "checking "+s.call.Name)
 	plan, err := w.plan(step, s)
@@ -261,7 +265,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		why := "it can no longer be planned: " + err.Error()
 		text := w.a.cfg.Redact(tools.ErrorText(tools.Failed("approved, but not run: %s", why)))
 		r := history.Result{Call: s.call.ID, Tool: s.call.Name, Text: text, Failed: true}
-		return w.insist(ctx, func(tx store.Tx) { w.a.cfg.Gate.Cancel(tx, id, chat.User{Name: "countersign", Bot: true}, why) },
+		return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Cancel(tx, id, chat.User{Name: "countersign", Bot: true}, why) },
 			resultOf(s, r))
 	}
 	var permit approvals.Permit
@@ -277,8 +281,9 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 			text := tools.ErrorText(tools.Failed("approved, but not run: %s. Propose it again if it is still needed", strings.TrimSuffix(why, ".")))
 			entry = resultOf(s, history.Result{Call: s.call.ID, Tool: s.call.Name, Text: text, Failed: true, Refused: true})
 		case plan.Nested != nil:
-			// It has no effect of its own: what it does is asked for, or was approved with it.
-			entry = w.nested(s, plan)
+			// Nested work has no effect of its own: its actions were approved with it, or
+			// are requested one by one.
+			entry = w.beginNested(s, plan)
 			w.a.cfg.Gate.Finish(tx, id, approvals.Outcome{OK: true, Note: "begun"})
 		default:
 			entry = history.Entry{Kind: history.KindIntent, Scope: s.scope(), Intent: &history.Intent{Call: s.call.ID, Approval: id, Digest: plan.Action.Digest()}}
@@ -290,13 +295,13 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 	if err != nil {
 		return err
 	}
-	w.know(ctx, entry)
+	w.applyEntries(ctx, entry)
 	w.a.cfg.Outbox.Wake(w.thread)
 	if why != "" || plan.Nested != nil {
 		return nil
 	}
 	failpoint.Hit(failpoint.IntentStored)
-	if err := w.sure(ctx); err != nil {
+	if err := w.verifyOwnership(ctx); err != nil {
 		return err
 	}
 	var rep repetition
@@ -305,8 +310,8 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 	}
 	r, did := w.perform(ctx, s.call, plan, permit, rep, true)
 	if r == nil {
-		// The grace time is over with the command still running: the intent
-		// without an outcome says so to whoever goes on.
+		// The grace time ended while the command was running. Its intent has no outcome,
+		// which tells the next owner that the outcome is unknown.
 		return context.Cause(ctx)
 	}
 	r.Changed = true
@@ -319,8 +324,8 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 	})
 }
 
-// afterAbandon goes on after a run without a result: somebody said stop before
-// it began, or the grace time is over.
+// afterAbandon handles a run without a result: a stop came before it began, or the grace
+// time is over.
 func (w *worker) afterAbandon(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -328,35 +333,43 @@ func (w *worker) afterAbandon(ctx context.Context) error {
 	return w.awaitStop(ctx)
 }
 
-// deed is what is known of a run beside its result.
-type deed struct {
-	undo  bool   // it can be taken back
+// runFacts is what perform reports besides the result.
+type runFacts struct {
+	undo  bool   // the change can be undone
 	tried string // see tools.Result
 }
 
-// perform runs a permitted plan and shows its output while it runs. A nil
-// result means that the bot is going away and the command was left alone.
-func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permit approvals.Permit, rep repetition, changes bool) (r *history.Result, did deed) {
+// perform runs a permitted plan and streams its output to the thread. A nil result means
+// that the bot is shutting down and left the command running.
+func (w *worker) perform(
+	ctx context.Context, c llm.Call, plan tools.Plan, permit approvals.Permit, rep repetition, changes bool,
+) (r *history.Result, did runFacts) {
 	step, done := w.begin(ctx, "running "+c.Name)
 	defer done()
 	key := "call/" + c.ID
-	out := &running{draft: draft{key: key, kind: chat.ProgressOutput, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}, name: c.Name, began: w.a.cfg.Now(), mark: changes}
+	out := &callProgress{
+		draft: draft{
+			key: key, kind: chat.ProgressOutput, now: w.a.cfg.Now, live: w.a.cfg.Live,
+			show: func(p chat.Progress) { w.show(ctx, p) },
+		},
+		name: c.Name, began: w.a.cfg.Now(), mark: changes,
+	}
 	w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressOutput, Status: "running " + c.Name})
-	kept := w.keeping(c)
+	kept := w.beginOutput(c)
 	step, ended := w.a.cfg.Watcher.Tool(step, w.thread, c)
 	defer func() { ended(r) }()
-	still := out.beat()
+	stopHeartbeat := out.heartbeat()
 	res, err := plan.Run(step, permit, func(e tools.Event) {
 		kept.Event(e)
 		out.event(e)
 	})
-	still()
+	stopHeartbeat()
 	defer w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressOutput, Done: true})
 	if ctx.Err() != nil {
 		kept.Drop()
-		return nil, deed{}
+		return nil, runFacts{}
 	}
-	whole := w.keep(ctx, kept, res, err)
+	whole := w.saveOutput(ctx, kept, res, err)
 	r = &history.Result{Call: c.ID, Tool: c.Name, Same: sameCall(plan.Action)}
 	switch {
 	case err != nil:
@@ -376,10 +389,11 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 		r.Way = hash(r.Text)
 	default:
 		r.Failed, r.Signal = res.Failed, res.Signal
-		r.Way = way(res.Value)
+		r.Way = resultHash(res.Value)
 		value := res.Value
 		if !r.Failed && rep.successes >= 2 {
-			value = map[string]any{"result": res.Value, "notice": fmt.Sprintf("this exact call has now given its result %d times in a row; if the result is the same, repeating it will not help", rep.successes+1)}
+			value = map[string]any{"result": res.Value, "notice": fmt.Sprintf("this exact call has now given its result %d times in a row; "+
+				"if the result is the same, repeating it will not help", rep.successes+1)}
 		}
 		if r.Text = tools.Envelope(w.a.cfg.Now(), value); whole.note != "" {
 			r.Text = tools.CutEnvelope(w.a.cfg.Now(), value, whole.note)
@@ -396,12 +410,12 @@ func (w *worker) perform(ctx context.Context, c llm.Call, plan tools.Plan, permi
 	w.a.mu.Lock()
 	w.status = "storing the result of " + c.Name
 	w.a.mu.Unlock()
-	return r, deed{res.Undo, w.a.cfg.Redact(res.Tried)}
+	return r, runFacts{res.Undo, w.a.cfg.Redact(res.Tried)}
 }
 
-// way identifies a result, for the recognition of repetitions: without the notices that
-// are said once.
-func way(value any) string {
+// resultHash identifies a result, so that repetitions can be recognised. It leaves out
+// notices, which appear only once.
+func resultHash(value any) string {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return hash("(the result could not be encoded)")
@@ -416,24 +430,24 @@ func way(value any) string {
 	return hash(string(raw))
 }
 
-// keeping begins to keep the output of a call; without a place for it, it keeps nothing.
-func (w *worker) keeping(c llm.Call) *output.Writer {
+// beginOutput starts saving the output of a call. It returns nil if outputs are not saved.
+func (w *worker) beginOutput(c llm.Call) *output.Writer {
 	if w.a.cfg.Outputs == nil {
 		return nil
 	}
 	return w.a.cfg.Outputs.Begin(string(w.thread), c.ID)
 }
 
-// errorShows is how many bytes of output an error shows by itself.
-const errorShows = 2000
+// maxErrorOutput is how many bytes of output an error includes.
+const maxErrorOutput = 2000
 
-// saved says where the whole output of a call is that was cut.
+// saved refers to the whole output of a call whose result was truncated.
 type saved struct{ id, note string }
 
-// keep keeps the output of a call if what the model is told leaves something out.
-func (w *worker) keep(ctx context.Context, kept *output.Writer, res tools.Result, err error) saved {
+// saveOutput saves the whole output of a call if its result is truncated, else drops it.
+func (w *worker) saveOutput(ctx context.Context, kept *output.Writer, res tools.Result, err error) saved {
 	cut := res.Cut
-	if cut == "" && (res.Full != "" || (err != nil || res.Unknown) && kept.Bytes() > errorShows) {
+	if cut == "" && (res.Full != "" || (err != nil || res.Unknown) && kept.Bytes() > maxErrorOutput) {
 		cut = "here"
 	}
 	if cut == "" || kept == nil {
@@ -448,13 +462,13 @@ func (w *worker) keep(ctx context.Context, kept *output.Writer, res tools.Result
 	return saved{ref.ID, ref.Note(cut)}
 }
 
-// recordRun stores a result, the outcome with the gate, and the message that
-// people see, in one transaction.
+// recordRun stores a result, its outcome at the gate and the message for people in one
+// transaction.
 func (w *worker) recordRun(ctx context.Context, s step, plan tools.Plan, r history.Result, undo bool, record func(store.Tx, approvals.Outcome)) error {
-	err := w.insist(ctx, func(tx store.Tx) {
+	err := w.writeWithRetry(ctx, func(tx store.Tx) {
 		record(tx, approvals.Outcome{OK: !r.Failed, Note: outcomeNote(r), Signal: r.Signal, Unstarted: r.Unstarted, Undo: undo})
-		if s.agent() != "" && !r.Changed { // its looks are in its line
-			w.line(tx, s.turn, "ran "+s.call.Name+" · "+outcomeNote(r))
+		if s.agent() != "" && !r.Changed { // a sub-agent's reads appear in its status line
+			w.putAgentLine(tx, s.turn, "ran "+s.call.Name+" · "+outcomeNote(r))
 			return
 		}
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + s.call.ID, Text: w.a.cfg.Redact(runPost(s.call, plan.Action, r)), Quiet: true, Log: true})
@@ -465,7 +479,7 @@ func (w *worker) recordRun(ctx context.Context, s step, plan tools.Plan, r histo
 	return err
 }
 
-// refuse closes a call that people or time said no to.
+// refuse closes a call whose request was denied, expired or withdrawn.
 func (w *worker) refuse(ctx context.Context, s step) error {
 	d := s.decision
 	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: w.sameOf(ctx, s), Denied: d.State == approvals.Denied, Refused: true, Failed: true}
@@ -473,7 +487,8 @@ func (w *worker) refuse(ctx context.Context, s step) error {
 	case approvals.Denied:
 		r.Text = tools.DeniedEnvelope(w.a.cfg.Now(), d.Reason)
 	case approvals.Expired:
-		r.Text = tools.ErrorText(tools.Failed("nobody approved this call in time, so it was not run; say in the thread what you need and propose it again if it is still needed"))
+		r.Text = tools.ErrorText(tools.Failed("nobody approved this call in time, so it was not run; " +
+			"say in the thread what you need and propose it again if it is still needed"))
 	default:
 		why := d.Reason
 		if why == "" {
@@ -485,7 +500,7 @@ func (w *worker) refuse(ctx context.Context, s step) error {
 	return w.close(ctx, s, r)
 }
 
-// sameOf is the identity of a call for the recognition of repetitions.
+// sameOf returns the identity by which repetitions of a call are recognised.
 func (w *worker) sameOf(ctx context.Context, s step) string {
 	if plan, err := w.plan(ctx, s); err == nil {
 		return sameCall(plan.Action)
@@ -493,27 +508,31 @@ func (w *worker) sameOf(ctx context.Context, s step) string {
 	return sameRaw(s.call.Name, s.call.Args)
 }
 
-// unknown closes a call that has an intent and no outcome: the bot died, or
-// lost the machine, while it ran.
+// unknown closes a call that has an intent and no outcome: the bot died, or lost the
+// connection to the machine, during the run.
 func (w *worker) unknown(ctx context.Context, s step) error {
 	found := w.evidence(ctx, s.call.ID)
-	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Text: tools.ErrorText(tools.Failed("%s", join(unknownText, found))), Unknown: true, Failed: true, Changed: true}
+	r := history.Result{
+		Call: s.call.ID, Tool: s.call.Name, Text: tools.ErrorText(tools.Failed("%s", join(unknownText, found))),
+		Unknown: true, Failed: true, Changed: true,
+	}
 	what := "`" + s.call.Name + "`"
-	return w.insist(ctx, func(tx store.Tx) {
+	return w.writeWithRetry(ctx, func(tx store.Tx) {
 		if s.ask != nil {
 			w.a.cfg.Gate.Lost(tx, s.ask.Approval)
 		}
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
-			Key:  "unknown/" + s.call.ID,
-			Text: "I lost contact while running " + what + ": **it may or may not have happened, and I do not run it again by myself.** I will look for its effect with a read-only check; you can look too (`sessions` prints the line to attach with)." + paragraph(found),
+			Key: "unknown/" + s.call.ID,
+			Text: "I lost contact while running " + what + ": **it may or may not have happened, and I do not run it again by myself.** " +
+				"I will look for its effect with a read-only check; you can look too (`sessions` prints the line to attach with)." + paragraph(found),
 		})
 	}, resultOf(s, r))
 }
 
-// evidenceWithin bounds how long a target is asked what became of a call.
+// evidenceWithin limits how long a target may take to report what happened to a call.
 const evidenceWithin = 10 * time.Second
 
-// evidence is what the target says of a call whose outcome nobody saw.
+// evidence returns what the target reports about a call whose outcome was lost.
 func (w *worker) evidence(ctx context.Context, call string) string {
 	w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "asking the target what became of it"})
 	ctx, cancel := context.WithTimeout(ctx, evidenceWithin)
@@ -544,8 +563,8 @@ type draft struct {
 	live func() Live
 
 	mu   sync.Mutex
-	pass Live            // takes secrets out of what comes, also where it is cut
-	buf  strings.Builder // what pass gave
+	pass Live            // redacts the stream, also across pieces
+	buf  strings.Builder // what pass returned
 	last time.Time
 }
 
@@ -587,17 +606,17 @@ func (d *draft) flush(status string, last int) {
 	}
 }
 
-// running turns the events of a running call, and its time, into progress.
-type running struct {
+// callProgress turns the events and the running time of a call into progress.
+type callProgress struct {
 	draft
 	name  string
 	began time.Time
 	bytes int64 // of output so far
-	mark  bool  // an approved command: its first sign of life is a crash point
+	mark  bool  // an approved command: its first output is a failpoint
 	text  string
 }
 
-func (o *running) event(e tools.Event) {
+func (o *callProgress) event(e tools.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch e.Kind {
@@ -616,22 +635,22 @@ func (o *running) event(e tools.Event) {
 	case tools.Info:
 		o.add("· " + e.Text + "\n")
 	case tools.Started:
-		return // the line says so already, and what follows at once must not wait for it
+		return // the status says so already; flushing would delay the first output
 	case tools.Completed:
 	}
 	o.flush(o.status(), draftTail)
 }
 
-// A call that says nothing for a while is seen to be alive all the same: from aliveAfter
-// on, its line moves every aliveEvery.
+// After aliveAfter, the status of a running call is refreshed every aliveEvery, so that a
+// call without output can be seen to be alive.
 const (
 	aliveAfter = 2 * time.Second
 	aliveEvery = time.Second
 )
 
-// status is the line of a running call: what, and from aliveAfter on for how long and how
-// much it has printed.
-func (o *running) status() string {
+// status returns the status line of a running call. From aliveAfter on it includes the
+// running time and the amount of output.
+func (o *callProgress) status() string {
 	s := "running " + o.name
 	took := o.now().Sub(o.began)
 	if took < aliveAfter {
@@ -644,10 +663,9 @@ func (o *running) status() string {
 	return s
 }
 
-// beat lets the line move until the returned function is called, which waits for the
-// last one.
-func (o *running) beat() (stop func()) {
-	return beat(func() {
+// heartbeat refreshes the status until stop is called. stop waits for a refresh in progress.
+func (o *callProgress) heartbeat() (stop func()) {
+	return heartbeat(func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.now().Sub(o.began) >= aliveAfter {
@@ -656,8 +674,9 @@ func (o *running) beat() (stop func()) {
 	})
 }
 
-// beat calls show every aliveEvery until stop is called, which waits for the last one.
-func beat(show func()) (stop func()) {
+// heartbeat calls show every aliveEvery until stop is called. stop waits for a call in
+// progress.
+func heartbeat(show func()) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -678,12 +697,12 @@ func beat(show func()) (stop func()) {
 	}
 }
 
-// beginVisibly is begin for what is quick as a rule: from aliveAfter on the thread sees
-// what it waits for.
+// beginVisibly is begin for a step that is usually quick. If it takes longer than
+// aliveAfter, the thread shows what it is waiting for.
 func (w *worker) beginVisibly(ctx context.Context, status string) (context.Context, func()) {
 	step, done := w.begin(ctx, status)
 	began, shown := w.a.cfg.Now(), false
-	stop := beat(func() {
+	stop := heartbeat(func() {
 		if took := w.a.cfg.Now().Sub(began); took >= aliveAfter {
 			shown = true
 			w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: status + " · " + took.Truncate(time.Second).String()})

@@ -18,19 +18,18 @@ import (
 	"countersign/tools"
 )
 
-// The two sub-agents that answer the model steps of workflows: one answers from what it
-// is told alone, the other may look.
+// The two sub-agents that answer the model steps of workflows. The writer has only its
+// prompt; the reader also has read-only tools.
 const (
 	RunbookWriter = "runbook"
 	RunbookReader = "runbook_reader"
 )
 
-// AskModel names the call that a model step of a workflow is in the transcript. It is no
-// tool: nobody can make it.
+// AskModel is the name under which a workflow's model step appears in the transcript. It is
+// not a tool, so no model can call it.
 const AskModel = "ask_model"
 
-// A model step that may look does so in at most readerSteps replies; one that may not has
-// one.
+// readerSteps limits the replies of a model step with tools. One without tools has one.
 const readerSteps = 12
 
 // timer is the body of the item that ends a workflow's wait.
@@ -39,15 +38,14 @@ type timer struct {
 	Step  string `json:"step"`
 }
 
-// flow carries out the next step of a workflow. What that is follows from the
-// transcript alone.
+// flow carries out a workflow's next step, which the transcript alone determines.
 func (w *worker) flow(ctx context.Context, s step) error {
 	n := s.turn
 	wf, err := workflow.Stored(n.begin.Name, []byte(n.begin.Source))
 	if err != nil {
 		return w.flowEnded(ctx, s, nil, workflow.Step{Kind: workflow.KindFailed, Reason: "the workflow as it was stored cannot be read: " + err.Error()})
 	}
-	past := w.past(n)
+	past := w.pastSteps(n)
 	next := workflow.Next(wf, n.begin.Inputs, past)
 	scope := n.scope
 	add := func(also func(tx store.Tx), entries ...history.Entry) error {
@@ -55,7 +53,7 @@ func (w *worker) flow(ctx context.Context, s step) error {
 			if also != nil {
 				also(tx)
 			}
-			w.ticks(tx, n, wf)
+			w.putTicks(tx, n, wf)
 		}, entries...)
 	}
 	happened := func(x history.Step) history.Entry {
@@ -65,7 +63,9 @@ func (w *worker) flow(ctx context.Context, s step) error {
 	switch next.Kind {
 	case workflow.KindCall:
 		calls := rename([]llm.Call{{Name: next.Tool, Args: string(next.Args)}}, w.state.used)
-		return add(nil, history.Entry{Kind: history.KindReply, Scope: scope, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Wanted: true, Step: next.ID, Gated: next.Gate}})
+		return add(nil, history.Entry{Kind: history.KindReply, Scope: scope, Reply: &history.Reply{
+			Calls: calls, Finish: llm.FinishCalls, Wanted: true, Step: next.ID, Gated: next.Gate,
+		}})
 	case workflow.KindModel:
 		args, err := json.Marshal(map[string]string{"prompt": next.Prompt})
 		if err != nil {
@@ -86,10 +86,11 @@ func (w *worker) flow(ctx context.Context, s step) error {
 			return fmt.Errorf("agent: a workflow's wait: %w", err)
 		}
 		return add(func(tx store.Tx) {
-			queue.PutAt(tx, until, queue.Item{ID: fmt.Sprintf("timer/%s/%s/%d", scope, next.ID, len(n.past)), Thread: string(w.thread), Kind: itemTimer, Body: body, At: w.a.cfg.Now()})
+			id := fmt.Sprintf("timer/%s/%s/%d", scope, next.ID, len(n.past))
+			queue.PutAt(tx, until, queue.Item{ID: id, Thread: string(w.thread), Kind: itemTimer, Body: body, At: w.a.cfg.Now()})
 		}, happened(history.Step{What: history.StepWaiting, Until: until}))
 	case workflow.KindAsk:
-		return add(func(tx store.Tx) { w.question(tx, n, next) }, happened(history.Step{What: history.StepAsked, Text: next.Question, Choices: next.Choices}))
+		return add(func(tx store.Tx) { w.putQuestion(tx, n, next) }, happened(history.Step{What: history.StepAsked, Text: next.Question, Choices: next.Choices}))
 	case workflow.KindDone, workflow.KindFailed:
 		return w.flowEnded(ctx, s, wf, next)
 	default:
@@ -97,7 +98,7 @@ func (w *worker) flow(ctx context.Context, s step) error {
 	}
 }
 
-// flowEnded gives the call of a workflow its result.
+// flowEnded stores the result of a workflow's call.
 func (w *worker) flowEnded(ctx context.Context, s step, wf *workflow.Workflow, end workflow.Step) error {
 	n := s.turn
 	up := step{turn: w.state.turnOf(n.scope), call: s.call}
@@ -114,14 +115,17 @@ func (w *worker) flowEnded(ctx context.Context, s step, wf *workflow.Workflow, e
 		Steps    []outcome `json:"steps,omitempty"`
 	}{Workflow: n.begin.Name, Done: end.Kind == workflow.KindDone, Text: strings.TrimSpace(end.Text + end.Reason)}
 	if wf != nil {
-		for _, o := range workflow.Outcomes(wf, n.begin.Inputs, w.past(n)) {
+		for _, o := range workflow.Outcomes(wf, n.begin.Inputs, w.pastSteps(n)) {
 			value.Steps = append(value.Steps, outcome{o.Title, string(o.State), o.Output, o.Why})
 		}
 	}
-	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: sameRaw(s.call.Name, s.call.Args), Way: way(value), Failed: !value.Done, Text: w.a.cfg.Redact(tools.Envelope(w.a.cfg.Now(), value))}
-	return w.insist(ctx, func(tx store.Tx) {
+	r := history.Result{
+		Call: s.call.ID, Tool: s.call.Name, Same: sameRaw(s.call.Name, s.call.Args), Way: resultHash(value), Failed: !value.Done,
+		Text: w.a.cfg.Redact(tools.Envelope(w.a.cfg.Now(), value)),
+	}
+	return w.writeWithRetry(ctx, func(tx store.Tx) {
 		if wf != nil {
-			w.ticks(tx, n, wf)
+			w.putTicks(tx, n, wf)
 		}
 		text := "**" + n.begin.Name + "** is done."
 		if !value.Done {
@@ -134,17 +138,17 @@ func (w *worker) flowEnded(ctx context.Context, s step, wf *workflow.Workflow, e
 	}, resultOf(up, r))
 }
 
-// ticks shows how far a workflow is, always in the same message.
-func (w *worker) ticks(tx store.Tx, n *turn, wf *workflow.Workflow) {
-	text := workflow.Ticks(wf, n.begin.Inputs, w.past(n))
+// putTicks updates the post that shows a workflow's progress.
+func (w *worker) putTicks(tx store.Tx, n *turn, wf *workflow.Workflow) {
+	text := workflow.Ticks(wf, n.begin.Inputs, w.pastSteps(n))
 	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "flow/" + n.scope, Text: w.a.cfg.Redact(text), Quiet: true})
 }
 
-// flowStopped shows of a workflow that a person stopped it, and takes the buttons of its
-// question away.
+// flowStopped shows that a person stopped the workflow, and removes the buttons of its open
+// question.
 func (w *worker) flowStopped(tx store.Tx, n *turn, by chat.User) {
 	if wf, err := workflow.Stored(n.begin.Name, []byte(n.begin.Source)); err == nil {
-		text := workflow.TicksStopped(wf, n.begin.Inputs, w.past(n), by.Name)
+		text := workflow.TicksStopped(wf, n.begin.Inputs, w.pastSteps(n), by.Name)
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "flow/" + n.scope, Text: w.a.cfg.Redact(text), Quiet: true})
 	}
 	if n.pending != nil && n.pending.Step.What == history.StepAsked {
@@ -153,8 +157,8 @@ func (w *worker) flowStopped(tx store.Tx, n *turn, by chat.User) {
 	}
 }
 
-// past is what has happened to a workflow, in its own words.
-func (w *worker) past(n *turn) []workflow.Past {
+// pastSteps converts a workflow's transcript entries to the form that [workflow.Next] reads.
+func (w *worker) pastSteps(n *turn) []workflow.Past {
 	steps, tries := map[string]string{}, map[string]int{}
 	var past []workflow.Past
 	for _, e := range n.past {
@@ -162,7 +166,7 @@ func (w *worker) past(n *turn) []workflow.Past {
 		case e.Reply != nil:
 			id := e.Reply.Step
 			if id == "" {
-				continue // the engine's own question, about the budget
+				continue // the engine's own budget request
 			}
 			for _, c := range e.Reply.Calls {
 				steps[c.ID] = id
@@ -199,17 +203,18 @@ func (w *worker) past(n *turn) []workflow.Past {
 	return past
 }
 
-// answerPrefix begins the id of a button that answers a workflow's question: the
-// workflow's call, the step and the number of the choice follow.
+// answerPrefix starts the id of a button that answers a workflow's question. The workflow's
+// call, the step and the index of the choice follow.
 const answerPrefix = "answer:"
 
 func questionKey(scope, step string) string { return "ask/" + scope + "/" + step }
 
-// question posts what a workflow wants to know, with a button for each choice.
-func (w *worker) question(tx store.Tx, n *turn, next workflow.Step) {
+// putQuestion posts a workflow's question with a button for each choice.
+func (w *worker) putQuestion(tx store.Tx, n *turn, next workflow.Step) {
 	c := chat.Card{Title: n.begin.Name + ": " + next.Title, Body: w.a.cfg.Redact(next.Question)}
 	for i, choice := range next.Choices {
-		c.Choose = append(c.Choose, chat.Button{ID: chat.ButtonID(fmt.Sprintf("%s%s:%s:%d", answerPrefix, n.scope, next.ID, i)), Label: choice, Style: chat.StyleEdit})
+		id := chat.ButtonID(fmt.Sprintf("%s%s:%s:%d", answerPrefix, n.scope, next.ID, i))
+		c.Choose = append(c.Choose, chat.Button{ID: id, Label: choice, Style: chat.StyleEdit})
 	}
 	if next.Problem != "" {
 		c.Warn = []string{next.Problem + "."}
@@ -220,19 +225,22 @@ func (w *worker) question(tx store.Tx, n *turn, next workflow.Step) {
 	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: questionKey(n.scope, next.ID), Card: &c})
 }
 
-// answered is a person's answer to a workflow's question, and takes its buttons away.
-func (w *worker) answered(tx store.Tx, s step, by chat.User, text string) history.Entry {
+// recordAnswer returns the entry for a person's answer and removes the question's buttons.
+func (w *worker) recordAnswer(tx store.Tx, s step, by chat.User, text string) history.Entry {
 	asked := s.turn.pending.Step
-	c := chat.Card{Title: s.turn.begin.Name + ": answered", Body: w.a.cfg.Redact(asked.Text), Fields: []chat.Field{{Name: "Answer", Value: text}, {Name: "By", Value: by.Name}}, Final: true}
+	c := chat.Card{
+		Title: s.turn.begin.Name + ": answered", Body: w.a.cfg.Redact(asked.Text), Final: true,
+		Fields: []chat.Field{{Name: "Answer", Value: text}, {Name: "By", Value: by.Name}},
+	}
 	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: questionKey(s.turn.scope, asked.ID), Card: &c, Quiet: true})
 	return history.Entry{Kind: history.KindStep, Scope: s.turn.scope, Step: &history.Step{ID: asked.ID, What: history.StepAnswered, By: by, Text: text}}
 }
 
-// mayAnswer says whether a person may answer a workflow's question. It decides nothing
-// that needs an approval: what comes of it is asked for by itself.
+// mayAnswer reports whether a person may answer a workflow's question. An answer approves
+// nothing: actions that follow from it need their own approval.
 func mayAnswer(u chat.User) bool { return !u.Bot && !u.Outside }
 
-// choice is the body of an answer item: a press of one of a question's buttons.
+// choice is the body of an itemAnswer: the press of one of a question's buttons.
 type choice struct {
 	ID    chat.EventID `json:"id"`
 	From  chat.User    `json:"from"`
@@ -241,8 +249,8 @@ type choice struct {
 	Index int          `json:"index"`
 }
 
-// choose stores the press of a button that answers a question.
-func (a *Agent) choose(ctx context.Context, c chat.Click) (chat.Answer, error) {
+// storeChoice stores the press of a button that answers a question.
+func (a *Agent) storeChoice(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	parts := strings.Split(strings.TrimPrefix(string(c.Button), answerPrefix), ":")
 	if len(parts) != 3 {
 		return chat.Answer{}, errors.New("agent: a button of a question needs a call, a step and a number")
@@ -254,7 +262,7 @@ func (a *Agent) choose(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	if !mayAnswer(c.From) {
 		return chat.Answer{Notice: "Guests and bots cannot answer; ask a member of the team."}, nil
 	}
-	if s, err := a.step(ctx, c.Thread); err != nil {
+	if s, err := a.nextStep(ctx, c.Thread); err != nil {
 		return chat.Answer{}, fmt.Errorf("the question could not be looked up: %w", err)
 	} else if s.kind != stepAnswer || s.turn.scope != parts[0] || s.turn.pending.Step.ID != parts[1] {
 		return chat.Answer{Notice: "That question is over."}, nil
@@ -275,8 +283,8 @@ func (a *Agent) choose(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	return chat.Answer{Notice: "Thank you; the workflow goes on.", OK: true}, nil
 }
 
-// step is what a thread needs next, as its stored transcript says.
-func (a *Agent) step(ctx context.Context, thread chat.ThreadID) (s step, err error) {
+// nextStep returns the thread's next step according to its stored transcript.
+func (a *Agent) nextStep(ctx context.Context, thread chat.ThreadID) (s step, err error) {
 	err = a.cfg.DB.View(ctx, func(tx store.Tx) error {
 		s = fold(history.Load(tx, thread)).next(a.cfg.Now(), Limits{})
 		return nil
@@ -284,12 +292,13 @@ func (a *Agent) step(ctx context.Context, thread chat.ThreadID) (s step, err err
 	return s, err
 }
 
-// chosen takes an answer that came by a button. One that comes too late says so.
-func (w *worker) chosen(tx store.Tx, known *folded, x choice, at time.Time) (e history.Entry, ok bool) {
+// acceptChoice records an answer given by a button. If the question was answered before,
+// acceptChoice posts that instead.
+func (w *worker) acceptChoice(tx store.Tx, known *threadState, x choice, at time.Time) (e history.Entry, ok bool) {
 	s := known.next(at, Limits{})
 	if s.kind != stepAnswer || s.turn.scope != x.Scope || s.turn.pending.Step.ID != x.Step || x.Index < 0 || x.Index >= len(s.turn.pending.Step.Choices) {
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "answer/" + string(x.ID), Text: "That question was answered already.", Quiet: true})
 		return history.Entry{}, false
 	}
-	return w.answered(tx, s, x.From, s.turn.pending.Step.Choices[x.Index]), true
+	return w.recordAnswer(tx, s, x.From, s.turn.pending.Step.Choices[x.Index]), true
 }

@@ -12,32 +12,31 @@ import (
 	"countersign/approvals"
 )
 
-// folded is what a transcript says, folded entry by entry: what is open now, and what
-// the thread must remember of the rest. The transcript decides everything: two that are
-// equal fold to the same.
-type folded struct {
-	// turns are the open conversations by their scope: the thread's own is "", and each
-	// call that is carried out as nested work has one of its own.
+// threadState is a transcript folded entry by entry: what is open now, and what the thread
+// must remember of earlier entries. Equal transcripts fold to equal states.
+type threadState struct {
+	// turns are the open conversations by scope. The thread's own has scope ""; each call
+	// with nested work has its own.
 	turns map[string]*turn
-	// scopes are the conversations that the calls of this turn belong to.
+	// scopes maps each call of this turn to the scope it was made in.
 	scopes map[string]string
-	// used are the call ids that the thread has ever seen.
+	// used contains every call id the thread has ever seen.
 	used map[string]bool
 	pen  *history.Entry // who has the keyboard; outlives the turn
-	// noMore means that people did not allow more in this turn, when a cap was used up.
-	noMore bool
-	// later are messages that came after somebody said stop and before the turn ended:
-	// they begin the next one.
+	// budgetDenied is set once people refused to raise a cap in this turn.
+	budgetDenied bool
+	// later are messages that arrived between a stop and the end of the turn. They start
+	// the next turn.
 	later []*history.Entry
 }
 
-// turn is one conversation since the last end: somebody spoke, or a call began nested
-// work, and the model replied, called and was answered.
+// turn is the part of a conversation since the last end. A message, or a call with nested
+// work, starts it.
 type turn struct {
 	scope   string
-	open    bool             // somebody spoke, or a call is open, since the last end
-	begin   *history.Begin   // of nested work
-	message *history.Message // that began the thread's own
+	open    bool             // a message came, or a call is open, since the last end
+	begin   *history.Begin   // only for nested work
+	message *history.Message // that started the turn; only in the thread's own
 	began   time.Time
 	steps   int
 	tokens  int
@@ -49,11 +48,11 @@ type turn struct {
 
 	decisions map[string]*history.Decision
 	edits     map[string][]*history.Edited
-	tried     map[string]string // what calls tried as reads and were refused
+	tried     map[string]string // by call: what it tried as a read and the lock refused
 	intents   map[string]bool
 	results   map[string]*history.Result
-	past      []*history.Entry // of a workflow: its replies, results and steps, in order
-	pending   *history.Entry   // of a workflow: the step that waits for a person or a time
+	past      []*history.Entry // only for a workflow: its replies, results and steps, in order
+	pending   *history.Entry   // only for a workflow: the step that waits for a person or a time
 }
 
 func newTurn(scope string) *turn {
@@ -64,24 +63,24 @@ func newTurn(scope string) *turn {
 	}
 }
 
-func newFolded() *folded {
-	return &folded{turns: map[string]*turn{"": newTurn("")}, scopes: map[string]string{}, used: map[string]bool{}}
+func newThreadState() *threadState {
+	return &threadState{turns: map[string]*turn{"": newTurn("")}, scopes: map[string]string{}, used: map[string]bool{}}
 }
 
-func fold(entries []history.Entry) *folded {
-	f := newFolded()
+func fold(entries []history.Entry) *threadState {
+	f := newThreadState()
 	for i := range entries {
 		f.add(&entries[i])
 	}
 	return f
 }
 
-// root is the thread's own conversation.
-func (f *folded) root() *turn { return f.turns[""] }
+// root returns the thread's own conversation.
+func (f *threadState) root() *turn { return f.turns[""] }
 
-// clone is for looking ahead: what is added to it is not added to f, except that the ids
-// of calls count as used in both.
-func (f *folded) clone() *folded {
+// clone returns a copy for entries whose transaction may still fail. Adding to the copy
+// does not change f, except that used call ids are shared.
+func (f *threadState) clone() *threadState {
 	n := *f
 	n.scopes = maps.Clone(f.scopes)
 	n.turns = map[string]*turn{}
@@ -96,16 +95,17 @@ func (f *folded) clone() *folded {
 	return &n
 }
 
-// turnOf is the conversation that a call belongs to, nil where it is not open.
-func (f *folded) turnOf(call string) *turn {
+// turnOf returns the conversation in which a call was made, or nil if that is closed.
+func (f *threadState) turnOf(call string) *turn {
 	if scope, ok := f.scopes[call]; ok {
 		return f.turns[scope]
 	}
 	return nil
 }
 
-// wait adds time that people took, which counts for no turn's time at work.
-func (f *folded) wait(t *turn, d time.Duration) {
+// addWaited excludes d, the time people took to answer, from the wall limit of t and of the
+// turns around it.
+func (f *threadState) addWaited(t *turn, d time.Duration) {
 	for {
 		t.waited += d
 		if t.scope == "" {
@@ -117,13 +117,13 @@ func (f *folded) wait(t *turn, d time.Duration) {
 	}
 }
 
-// add takes the next entry. It keeps a pointer to it.
-func (f *folded) add(e *history.Entry) {
+// add applies the next entry and keeps a pointer to it.
+func (f *threadState) add(e *history.Entry) {
 	root := f.root()
 	switch {
 	case e.Message != nil:
 		if root.open && root.stop != nil {
-			// What is said after the stop is no part of what it ends: it begins the next turn.
+			// The stop does not end what is said after it: that starts the next turn.
 			f.later = append(f.later, e)
 			return
 		}
@@ -131,13 +131,13 @@ func (f *folded) add(e *history.Entry) {
 			root = f.reset()
 			root.open, root.began, root.message = true, e.At, e.Message
 		} else if root.message.ReadOnly && !e.Message.ReadOnly && !e.Message.From.Bot {
-			// Whoever speaks first in a turn that an alert began takes it over, with their
-			// own authority.
+			// The first person to write in a turn that an alert started becomes its
+			// requester, with their own permissions.
 			root.message = e.Message
 		}
 		root.fresh = true
 	case e.Reply != nil:
-		f.replied(e)
+		f.addReply(e)
 	case e.Begin != nil:
 		t := newTurn(e.Begin.Call)
 		t.open, t.fresh, t.began, t.begin = true, true, e.At, e.Begin
@@ -150,7 +150,7 @@ func (f *folded) add(e *history.Entry) {
 				t.pending = e
 			default:
 				if t.pending != nil {
-					f.wait(t, e.At.Sub(t.pending.At))
+					f.addWaited(t, e.At.Sub(t.pending.At))
 				}
 				t.pending = nil
 			}
@@ -176,11 +176,11 @@ func (f *folded) add(e *history.Entry) {
 			f.add(m)
 		}
 	default:
-		f.called(e)
+		f.addCallEntry(e)
 	}
 }
 
-func (f *folded) replied(e *history.Entry) {
+func (f *threadState) addReply(e *history.Entry) {
 	for _, c := range e.Reply.Calls {
 		f.used[c.ID] = true
 		f.scopes[c.ID] = e.Scope
@@ -190,7 +190,7 @@ func (f *folded) replied(e *history.Entry) {
 		return
 	}
 	t.reply, t.fresh = e.Reply, false
-	if !asksForMore(e.Reply) { // else the engine's own question
+	if !isBudgetRequest(e.Reply) { // that one was written by the engine, not the model
 		t.steps++
 	}
 	tokens := e.Reply.Usage.In + e.Reply.Usage.Out
@@ -201,8 +201,8 @@ func (f *folded) replied(e *history.Entry) {
 	}
 }
 
-// called takes what belongs to one call.
-func (f *folded) called(e *history.Entry) {
+// addCallEntry applies an entry about a single call.
+func (f *threadState) addCallEntry(e *history.Entry) {
 	switch {
 	case e.Ask != nil:
 		if t := f.turnOf(e.Ask.Call); t != nil {
@@ -212,14 +212,14 @@ func (f *folded) called(e *history.Entry) {
 		d := e.Decision
 		if t := f.turnOf(d.Call); t != nil && t.waitsFor(d.Call, d.Approval) {
 			t.decisions[d.Call] = d
-			f.wait(t, e.At.Sub(t.asks[d.Call].At))
+			f.addWaited(t, e.At.Sub(t.asks[d.Call].At))
 		}
 	case e.Edited != nil:
 		d := e.Edited
 		if t := f.turnOf(d.Call); t != nil && t.waitsFor(d.Call, d.Approval) {
 			t.edits[d.Call] = append(t.edits[d.Call], d)
-			f.wait(t, e.At.Sub(t.asks[d.Call].At))
-			delete(t.asks, d.Call) // it is asked anew, or runs
+			f.addWaited(t, e.At.Sub(t.asks[d.Call].At))
+			delete(t.asks, d.Call) // the edit needs its own request, or none
 			delete(t.tried, d.Call)
 		}
 	case e.Tried != nil:
@@ -232,7 +232,7 @@ func (f *folded) called(e *history.Entry) {
 		}
 	case e.Result != nil:
 		delete(f.turns, e.Result.Call) // its nested work is over
-		f.noMore = f.noMore || e.Result.Tool == spend.Tool && e.Result.Failed
+		f.budgetDenied = f.budgetDenied || e.Result.Tool == spend.Tool && e.Result.Failed
 		if t := f.turnOf(e.Result.Call); t != nil {
 			t.results[e.Result.Call] = e.Result
 			t.fresh = true
@@ -243,16 +243,16 @@ func (f *folded) called(e *history.Entry) {
 	}
 }
 
-// reset begins anew after the end of a turn.
-func (f *folded) reset() *turn {
+// reset discards the state of the turn that ended.
+func (f *threadState) reset() *turn {
 	root := newTurn("")
-	f.turns, f.noMore = map[string]*turn{"": root}, false
+	f.turns, f.budgetDenied = map[string]*turn{"": root}, false
 	clear(f.scopes)
 	return root
 }
 
-// waitsFor reports whether a call waits for people to decide on this request,
-// and not on an earlier one that was edited away.
+// waitsFor reports whether a call is waiting for this request, and not for an earlier one
+// that an edit replaced.
 func (t *turn) waitsFor(call string, id approvals.ID) bool {
 	ask := t.asks[call]
 	return ask != nil && ask.Ask.Approval == id && t.decisions[call] == nil && t.results[call] == nil
@@ -271,7 +271,7 @@ func (t *turn) openCalls() []llm.Call {
 	return open
 }
 
-// openCall is a call without a result, wherever it is.
+// openCall is a call without a result, in any scope.
 type openCall struct {
 	llm.Call
 	scope  string
@@ -279,9 +279,9 @@ type openCall struct {
 	ask    *history.Ask
 }
 
-// openCalls lists every call without a result, those of nested work before the call that
-// they are the work of.
-func (f *folded) openCalls(scope string) []openCall {
+// openCalls returns every call without a result. Nested calls come before the call that
+// contains them.
+func (f *threadState) openCalls(scope string) []openCall {
 	t := f.turns[scope]
 	if t == nil {
 		return nil
@@ -298,17 +298,17 @@ func (f *folded) openCalls(scope string) []openCall {
 	return all
 }
 
-// requester is whose turn this is: the author of its first message, with the groups that
-// the network vouched for then.
-func (f *folded) requester() (chat.User, []string) {
+// requester returns the author of the turn's first message, with the groups that the chat
+// network reported then.
+func (f *threadState) requester() (chat.User, []string) {
 	if m := f.root().message; m != nil {
 		return m.From, m.Groups
 	}
 	return chat.User{}, nil
 }
 
-// readOnly says that this turn may only look.
-func (f *folded) readOnly() bool {
+// readOnly reports whether this turn may run reads only.
+func (f *threadState) readOnly() bool {
 	m := f.root().message
 	return m != nil && m.ReadOnly
 }

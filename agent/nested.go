@@ -13,8 +13,8 @@ import (
 	"countersign/tools"
 )
 
-// agent is the id of the sub-agent whose call a step is about; "" is the thread's own
-// agent, also where a workflow makes the call.
+// agent returns the id of the sub-agent that made the step's call, "" for the thread's own
+// agent and for workflows.
 func (s step) agent() string {
 	if s.turn == nil || s.turn.begin == nil || s.turn.begin.Kind != history.NestedAgent {
 		return ""
@@ -22,9 +22,9 @@ func (s step) agent() string {
 	return s.turn.begin.Name
 }
 
-// maker says who makes the call of a step, for the people who decide; "" is the thread's own
-// agent.
-func (s step) maker() string {
+// madeBy tells approvers who made the step's call: a sub-agent or a workflow's step. "" is
+// the thread's own agent.
+func (s step) madeBy() string {
 	switch {
 	case s.turn == nil || s.turn.begin == nil:
 		return ""
@@ -38,9 +38,9 @@ func (s step) maker() string {
 	return "the sub-agent " + s.turn.begin.Name
 }
 
-// nested opens the nested work of a call: from here on the transcript's next step is a
-// step of that work, until the call has its result.
-func (w *worker) nested(s step, plan tools.Plan) history.Entry {
+// beginNested returns the entry that opens the nested work of a call. Until the call has a
+// result, the thread's next step is a step of that work.
+func (w *worker) beginNested(s step, plan tools.Plan) history.Entry {
 	n := plan.Nested
 	return history.Entry{Kind: history.KindBegin, Scope: s.call.ID, Begin: &history.Begin{
 		Call: s.call.ID, Kind: history.NestedKind(n.Kind), Name: n.Name, Task: w.a.cfg.Redact(n.Task),
@@ -48,7 +48,7 @@ func (w *worker) nested(s step, plan tools.Plan) history.Entry {
 	}}
 }
 
-// report gives a sub-agent's last words to who called it.
+// report returns a sub-agent's last reply as the result of the call that started it.
 func (w *worker) report(ctx context.Context, s step) error {
 	n := w.state.turns[s.call.ID]
 	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: sameRaw(s.call.Name, s.call.Args)}
@@ -73,18 +73,18 @@ func (w *worker) report(ctx context.Context, s step) error {
 	return w.endNested(ctx, s, n, r)
 }
 
-// endNested closes a call that was carried out as nested work.
+// endNested closes a call with nested work.
 func (w *worker) endNested(ctx context.Context, s step, n *turn, r history.Result) error {
-	return w.insist(ctx, func(tx store.Tx) {
+	return w.writeWithRetry(ctx, func(tx store.Tx) {
 		if n.begin.Kind == history.NestedAgent {
-			w.line(tx, n, "")
+			w.putAgentLine(tx, n, "")
 		}
 	}, resultOf(s, r))
 }
 
-// line is the one line of a sub-agent in the thread, always the same message: who it is,
-// how far it is, and what it does at the moment. doing is empty at its end.
-func (w *worker) line(tx store.Tx, n *turn, doing string) {
+// putAgentLine updates a sub-agent's status post: its name, its progress and what it is
+// doing. An empty doing means that it has finished.
+func (w *worker) putAgentLine(tx store.Tx, n *turn, doing string) {
 	b := n.begin
 	if b == nil || b.Kind != history.NestedAgent {
 		return
@@ -98,22 +98,23 @@ func (w *worker) line(tx store.Tx, n *turn, doing string) {
 	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "sub/" + b.Call, Text: w.a.cfg.Redact(text), Quiet: true})
 }
 
-// nestedStopped shows of nested work that it is over.
+// nestedStopped shows that nested work was stopped.
 func (w *worker) nestedStopped(tx store.Tx, n *turn, by chat.User) {
 	switch {
 	case n.begin == nil:
 	case n.begin.Kind == history.NestedAgent:
-		w.line(tx, n, "stopped")
+		w.putAgentLine(tx, n, "stopped")
 	default:
 		w.flowStopped(tx, n, by)
 	}
 }
 
-// nestedFailed ends a sub-agent whose model cannot be asked.
+// nestedFailed ends a sub-agent whose model does not answer.
 func (w *worker) nestedFailed(ctx context.Context, s step, sentence string) error {
 	n := s.turn
 	up := step{turn: w.state.turnOf(n.scope), call: s.call}
-	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Failed: true, Text: tools.ErrorText(tools.Failed("the sub-agent's model cannot be asked: %s", sentence))}
+	text := tools.ErrorText(tools.Failed("the sub-agent's model cannot be asked: %s", sentence))
+	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Failed: true, Text: text}
 	r.Way = hash(r.Text)
 	return w.endNested(ctx, up, n, r)
 }

@@ -24,14 +24,14 @@ const (
 	stepStop    stepKind = "stop"    // somebody said stop
 	stepLimit   stepKind = "limit"   // the turn used up its limits
 	stepEnd     stepKind = "end"     // the model has nothing more to do
-	stepPaused  stepKind = "paused"  // a person has the keyboard: nothing is begun
-	stepReturn  stepKind = "return"  // a sub-agent has reported, or used up its limits
+	stepPaused  stepKind = "paused"  // a person has the keyboard: nothing new starts
+	stepReturn  stepKind = "return"  // a sub-agent reported, or reached its limits
 	stepFlow    stepKind = "flow"    // a workflow's next step
 	stepAnswer  stepKind = "answer"  // a workflow waits for a person's answer
 	stepTimer   stepKind = "timer"   // a workflow waits for a time
 )
 
-// step is the outcome of [folded.next].
+// step is the outcome of [threadState.next].
 type step struct {
 	kind     stepKind
 	turn     *turn             // the conversation that goes on
@@ -55,20 +55,20 @@ func (s step) scope() string {
 	return s.turn.scope
 }
 
-// scripted says that a runbook wrote the step's call.
+// scripted reports whether a runbook wrote the step's call.
 func (s step) scripted() bool { return s.turn.reply.Step != "" }
 
-// Limits end a turn that goes on for too long.
+// Limits bound one turn.
 type Limits struct {
 	Steps  int           // model replies in one turn
 	Tokens int           // tokens in and out in one turn, as the provider counts them
 	Wall   time.Duration // time at work in one turn; waiting for people does not count
 }
 
-// next says what a thread needs, given its transcript. It is the whole loop: a
-// restart, a takeover and going on are the same call. now is only compared
+// next returns the thread's next step, derived from its transcript alone. It decides the
+// same way after a restart or a takeover as in an undisturbed run. now is compared only
 // with the turn's wall limit.
-func (f *folded) next(now time.Time, lim Limits) step {
+func (f *threadState) next(now time.Time, lim Limits) step {
 	s := f.nextOf(now, lim)
 	if f.pen != nil {
 		switch s.kind {
@@ -80,7 +80,7 @@ func (f *folded) next(now time.Time, lim Limits) step {
 	return s
 }
 
-func (f *folded) nextOf(now time.Time, lim Limits) step {
+func (f *threadState) nextOf(now time.Time, lim Limits) step {
 	t := f.root()
 	switch {
 	case !t.open:
@@ -100,7 +100,7 @@ func (f *folded) nextOf(now time.Time, lim Limits) step {
 	return step{kind: stepModel, turn: t}
 }
 
-func (f *folded) nextCall(t *turn, c llm.Call, now time.Time, lim Limits) step {
+func (f *threadState) nextCall(t *turn, c llm.Call, now time.Time, lim Limits) step {
 	if n := f.turns[c.ID]; n != nil {
 		return f.nextNested(t, n, c, now, lim)
 	}
@@ -129,8 +129,8 @@ func (f *folded) nextCall(t *turn, c llm.Call, now time.Time, lim Limits) step {
 	return s
 }
 
-// nextNested goes on with the work of the call c, which was made in t.
-func (f *folded) nextNested(t, n *turn, c llm.Call, now time.Time, lim Limits) step {
+// nextNested returns the next step of the nested work n, which call c of turn t started.
+func (f *threadState) nextNested(t, n *turn, c llm.Call, now time.Time, lim Limits) step {
 	if open := n.openCalls(); len(open) > 0 {
 		return f.nextCall(n, open[0], now, lim)
 	}
@@ -162,9 +162,8 @@ func (f *folded) nextNested(t, n *turn, c llm.Call, now time.Time, lim Limits) s
 	return step{kind: stepModel, turn: n, call: c}
 }
 
-// deniedBefore reports whether a call that comes before id in the same reply
-// was denied: what the model planned after it rests on something that did not
-// happen.
+// deniedBefore reports whether an earlier call of the same reply was denied. The model
+// planned the later calls on the assumption that the earlier one would run.
 func deniedBefore(t *turn, id string) bool {
 	for _, c := range t.reply.Calls {
 		if c.ID == id {

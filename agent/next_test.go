@@ -174,7 +174,7 @@ func TestLimits(t *testing.T) {
 func TestNextProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var entries []history.Entry
-		grown := newFolded()
+		grown := newThreadState()
 		add := func(scope string, all ...history.Entry) {
 			for _, e := range all {
 				e.Scope = scope
@@ -378,7 +378,7 @@ func TestRunAndAName(t *testing.T) {
 		"run it": false, "run this": false, "run the tests": false, "run df -h": false,
 	} {
 		w, ok := parseWord(text)
-		if got := ok && a.knows(w); got != want {
+		if got := ok && a.isChatCommand(w); got != want {
 			t.Errorf("%q is the word: %v", text, got)
 		}
 	}

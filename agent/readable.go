@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// readable writes a JSON value for people: names and values on lines of their own, what is
-// empty left out. A text that is no JSON stays as it is.
+// readable formats a JSON value for people: one name and value per line, without empty
+// values. Text that is not JSON is returned unchanged.
 func readable(raw json.RawMessage) string {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber() // as it was written
@@ -65,7 +65,7 @@ func writeReadable(b *strings.Builder, v any, indent string) {
 	}
 }
 
-// oneLiner is a value on one line, if it has room there.
+// oneLiner formats a value on one line. ok is false if it does not fit on one.
 func oneLiner(v any) (line string, ok bool) {
 	switch v := v.(type) {
 	case map[string]any:

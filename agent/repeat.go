@@ -9,8 +9,8 @@ import (
 	"countersign/approvals"
 )
 
-// sameCall identifies a call by its tool, its canonical arguments (claims left
-// out) and its content, which some tools keep out of the arguments.
+// sameCall identifies a call by its tool, its canonical arguments without claims, and its
+// content, which some tools do not pass as an argument.
 func sameCall(a approvals.Action) string { return hash(a.Tool, string(a.Args), string(a.Bytes)) }
 
 // sameRaw identifies a call that could not be planned.
@@ -24,16 +24,16 @@ func hash(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// repetition is what the transcript knows of a call that is proposed again.
+// repetition describes how earlier calls with the same identity ended.
 type repetition struct {
-	failures  int // ended in the same failure this often in a row
-	successes int // ended in the same success this often in a row
+	failures  int // identical failures in a row
+	successes int // identical successes in a row
 	denied    bool
 }
 
-// repeated counts how often the call same ended the same way, newest first. A
-// message of a person or a change that worked starts the count anew: the world
-// may be different now.
+// repeated counts how often the call same ended the same way, newest first. Counting stops
+// at a person's message or a successful change, because the call may behave differently
+// after that.
 func repeated(entries []history.Entry, same string) repetition {
 	var rep repetition
 	way := ""

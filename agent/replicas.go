@@ -8,37 +8,37 @@ import (
 	"countersign/store/queue"
 )
 
-// Replicas are the processes that share a store. A message may come to any of them;
-// the one that owns its thread works on it.
+// Replicas are the processes that share a store. Any of them may receive a message; the
+// owner of its thread handles it.
 type Replicas interface {
-	// Alive reports whether the owner of a claim may still be working. It is asked in
-	// the transaction that takes the thread from it.
+	// Alive reports whether the owner of a claim may still be working. It is called in
+	// the transaction that claims the thread from that owner.
 	Alive(tx store.Tx, owner string) bool
-	// Hint tells an owner, after the transaction, that something came in for its thread;
-	// that one calls [Agent.Heard].
+	// Hint notifies an owner, after the transaction, that its thread has a new item. The
+	// owner then calls [Agent.Heard].
 	Hint(tx store.Tx, owner string, thread chat.ThreadID)
-	// Free tells all, after the transaction, that a thread was given back in the middle
-	// of its work; they call [Agent.Look].
+	// Free notifies all replicas, after the transaction, that an unfinished thread was
+	// released. They then call [Agent.Look].
 	Free(tx store.Tx)
-	// Fresh reports whether no other replica can have taken this one for dead, and
-	// Freshen waits until that is so.
+	// Fresh reports whether this replica's lease is current, so that no other replica can
+	// consider it dead. Freshen waits for that.
 	Fresh() bool
 	Freshen(ctx context.Context) error
-	// Timers reports whether this replica puts what is due into the inboxes.
+	// Timers reports whether this replica moves due timers into the inboxes.
 	Timers() bool
 }
 
-// alone is the name of the one process that uses a store: all others are dead.
-type alone string
+// singleProcess implements [Replicas] for a store with one process: any other owner is dead.
+type singleProcess string
 
-func (n alone) Alive(_ store.Tx, owner string) bool { return owner == string(n) }
-func (alone) Hint(store.Tx, string, chat.ThreadID)  {}
-func (alone) Free(store.Tx)                         {}
-func (alone) Fresh() bool                           { return true }
-func (alone) Freshen(context.Context) error         { return nil }
-func (alone) Timers() bool                          { return true }
+func (n singleProcess) Alive(_ store.Tx, owner string) bool { return owner == string(n) }
+func (singleProcess) Hint(store.Tx, string, chat.ThreadID)  {}
+func (singleProcess) Free(store.Tx)                         {}
+func (singleProcess) Fresh() bool                           { return true }
+func (singleProcess) Freshen(context.Context) error         { return nil }
+func (singleProcess) Timers() bool                          { return true }
 
-// Heard is told that something came in for a thread at another replica.
+// Heard handles a hint: another replica stored an item for the thread.
 func (a *Agent) Heard(ctx context.Context, thread chat.ThreadID) {
 	a.mu.Lock()
 	w := a.running[thread]
@@ -58,24 +58,24 @@ func (a *Agent) Heard(ctx context.Context, thread chat.ThreadID) {
 	a.Wake(thread)
 }
 
-// Look makes the dispatcher look at all threads now. It never blocks.
+// Look makes the dispatcher check all threads now. It never blocks.
 func (a *Agent) Look() {
 	select {
-	case a.look <- struct{}{}:
+	case a.rescan <- struct{}{}:
 	default:
 	}
 }
 
-// elsewhere reports whether another replica works on a thread.
-func (a *Agent) elsewhere(tx store.Tx, th chat.ThreadID) bool {
+// ownedElsewhere reports whether a live replica other than this one owns the thread.
+func (a *Agent) ownedElsewhere(tx store.Tx, th chat.ThreadID) bool {
 	owner := queue.Owner(tx, string(th))
 	return owner != "" && owner != a.cfg.Owner && a.cfg.Replicas.Alive(tx, owner)
 }
 
-// sure waits until the worker may begin something that cannot be taken back: this
-// replica is not taken for dead, and the thread is still its own. It matters after a
-// pause between the intent and the run.
-func (w *worker) sure(ctx context.Context) error {
+// verifyOwnership waits until this replica's lease is current, then checks that it still
+// owns the thread. It guards a run that cannot be undone against a process that was
+// suspended between the intent and the run.
+func (w *worker) verifyOwnership(ctx context.Context) error {
 	if w.a.cfg.Replicas.Fresh() {
 		return nil
 	}
@@ -85,8 +85,8 @@ func (w *worker) sure(ctx context.Context) error {
 	return w.a.cfg.DB.View(ctx, w.fence.Check)
 }
 
-// handOver gives the thread back in the middle of its work, for another replica or the
-// next run to go on with.
+// handOver releases an unfinished thread, so that another replica or the next run can
+// continue it.
 func (w *worker) handOver(ctx context.Context) {
 	if w.fence.Owner == "" || w.state == nil {
 		return

@@ -12,13 +12,13 @@ import (
 	"countersign/approvals/risk"
 )
 
-// What people see of a run: enough to follow, the rest is in the terminal.
+// Limits on how much of a run's output is posted. The rest is in the terminal.
 const (
 	shownLines = 24
 	shownBytes = 2400
 )
 
-// shellResult is the part of a result that every shell-like tool has.
+// shellResult is the part of a result that all shell-like tools share.
 type shellResult struct {
 	Result struct {
 		ExitCode *int   `json:"exit_code"`
@@ -29,8 +29,8 @@ type shellResult struct {
 	} `json:"result"`
 }
 
-// runPost is the message about one run: what ran, how it ended, and the end of
-// its output.
+// runPost returns the message about one run: what ran, how it ended and the end of its
+// output.
 func runPost(c llm.Call, a approvals.Action, r history.Result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s**", c.Name)
@@ -56,8 +56,8 @@ func runPost(c llm.Call, a approvals.Action, r history.Result) string {
 	return b.String()
 }
 
-// printed is what people see of the text that the model was given: what was printed, or
-// the result without its envelope, and something unusual that they should know as well.
+// printed extracts from a result what people see: the command's output, or the result
+// without its envelope, and any notice.
 func printed(text string) (out, notice string) {
 	var env struct {
 		Result json.RawMessage `json:"result"`
@@ -83,7 +83,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// actionLine is one line that says what an action does.
+// actionLine describes an action on one line.
 func actionLine(a approvals.Action) string {
 	s := a.Preview
 	switch {
@@ -96,7 +96,7 @@ func actionLine(a approvals.Action) string {
 	case a.Pane != "" && s == "":
 		s = a.Pane
 	case len(a.Steps) == 0 && len(a.Args) > len("{}") && strings.Contains(strings.TrimSpace(s), "\n"):
-		s = string(a.Args) // one line says more than the first of several
+		s = string(a.Args) // more useful than the first line of a long preview
 	}
 	s, _, cut := strings.Cut(strings.TrimSpace(s), "\n")
 	if cut || len(s) > 160 {
@@ -123,7 +123,7 @@ func outcomeNote(r history.Result) string {
 	return "done"
 }
 
-// firstLine is the first line of a text, for one line of a card.
+// firstLine returns the first line of a text, shortened to fit a card.
 func firstLine(s string) string {
 	const most = 300
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")

@@ -10,11 +10,11 @@ import (
 	"countersign/store"
 )
 
-// Spending says what models cost, and how much of it is enough.
+// Spending configures prices and spending caps.
 type Spending struct {
 	Prices spend.Prices
 	Caps   spend.Caps
-	// Channel names the channel of a thread as rules of the policy do.
+	// Channel returns the channel of a thread, named as in the policy's rules.
 	Channel func(thread chat.ThreadID) string
 }
 
@@ -22,7 +22,7 @@ func (a *Agent) place(thread chat.ThreadID) spend.Place {
 	return spend.Place{Thread: string(thread), Channel: a.cfg.Spending.Channel(thread), Day: spend.DayOf(a.cfg.Now())}
 }
 
-// charge counts what a reply cost, in the transaction that stores it.
+// charge adds the cost of a reply, in the transaction that stores the reply.
 func (w *worker) charge(tx store.Tx, r llm.Reply) {
 	s := w.a.cfg.Spending
 	if s == nil {
@@ -31,9 +31,10 @@ func (w *worker) charge(tx store.Tx, r llm.Reply) {
 	spend.Add(tx, w.a.place(w.thread), s.Prices.Charge(r.Model, r.Usage))
 }
 
-// warn tells the thread of caps that are near. It comes after the transaction that
-// charged: whoever reads the sums of all threads in that one conflicts with all of them.
-func (w *worker) warn(ctx context.Context) error {
+// warnNearCaps warns the thread about caps that are nearly reached. It runs after the
+// transaction that charged: reading the totals of all threads in that one would make it
+// conflict with all of them.
+func (w *worker) warnNearCaps(ctx context.Context) error {
 	s := w.a.cfg.Spending
 	if s == nil || s.Caps.None() {
 		return nil
@@ -54,8 +55,8 @@ func (w *worker) warn(ctx context.Context) error {
 	})
 }
 
-// overspent is the cap that keeps the model from being asked, nil when none does.
-func (w *worker) overspent(ctx context.Context) (over *spend.Over, err error) {
+// exceededCap returns the cap that has been reached, or nil.
+func (w *worker) exceededCap(ctx context.Context) (over *spend.Over, err error) {
 	s := w.a.cfg.Spending
 	if s == nil || s.Caps.None() {
 		return nil, nil
@@ -68,35 +69,37 @@ func (w *worker) overspent(ctx context.Context) (over *spend.Over, err error) {
 	return over, err
 }
 
-// asksForMore reports whether a reply is the engine's own, that asks people for more.
-func asksForMore(r *history.Reply) bool {
+// isBudgetRequest reports whether the engine wrote the reply to ask people for a larger
+// budget.
+func isBudgetRequest(r *history.Reply) bool {
 	return r != nil && r.Wanted && len(r.Calls) == 1 && r.Calls[0].Name == spend.Tool
 }
 
-// extend asks people for more, by a call of the tool that gives it; where they said no
-// already, it ends the conversation.
-func (w *worker) extend(ctx context.Context, s step, over *spend.Over) error {
-	if w.state.noMore {
+// requestBudget asks people to raise the cap, through a call of extend_budget. If they
+// already refused in this turn, it ends the conversation.
+func (w *worker) requestBudget(ctx context.Context, s step, over *spend.Over) error {
+	if w.state.budgetDenied {
 		if s.agent() != "" {
 			return w.nestedFailed(ctx, s, over.Refused())
 		}
 		return w.finish(ctx, history.EndLimit, over.Refused())
 	}
 	calls := rename([]llm.Call{{Name: spend.Tool, Args: over.Args()}}, w.state.used)
-	return w.write(ctx, nil, history.Entry{Kind: history.KindReply, Scope: s.turn.scope, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Wanted: true, Gated: true}})
+	reply := &history.Reply{Calls: calls, Finish: llm.FinishCalls, Wanted: true, Gated: true}
+	return w.write(ctx, nil, history.Entry{Kind: history.KindReply, Scope: s.turn.scope, Reply: reply})
 }
 
-// used is the impact of the call that asks for more: what was spent. It changes while people
-// decide, so it is no part of what they approve.
-func (w *worker) used(ctx context.Context) string {
-	if over, err := w.overspent(ctx); err == nil && over != nil {
+// spendingImpact returns the amount spent, for the card of a budget request. The amount
+// changes while people decide, so it is not part of what they approve.
+func (w *worker) spendingImpact(ctx context.Context) string {
+	if over, err := w.exceededCap(ctx); err == nil && over != nil {
 		return over.Sentence()
 	}
 	return ""
 }
 
-// spent is what the word "status" says of it.
-func (a *Agent) spent(ctx context.Context, thread chat.ThreadID) (text string) {
+// spendingStatus returns the spending paragraph of the chat word "status".
+func (a *Agent) spendingStatus(ctx context.Context, thread chat.ThreadID) (text string) {
 	s := a.cfg.Spending
 	if s == nil {
 		return ""

@@ -8,17 +8,16 @@ import (
 	"countersign/approvals"
 )
 
-// maxTaint bounds how far back, in entries, the source of a command's words is
-// looked for.
+// maxTaint limits, in entries, how far back the source of a command's words is searched.
 const maxTaint = 2000
 
-// taint says which untrusted source first showed a telling word of a command:
-// output of a tool, or the message of a bot or of somebody from outside.
-func (w *worker) taint(a approvals.Action) string {
-	return w.a.cfg.Redact(taint.Line(string(a.Bytes), sources(w.entries)))
+// taintLine names the untrusted source in which a distinctive word of the command first
+// appeared: a tool's output, or a message from a bot or an outsider.
+func (w *worker) taintLine(a approvals.Action) string {
+	return w.a.cfg.Redact(taint.Line(string(a.Bytes), taintSources(w.entries)))
 }
 
-func sources(entries []history.Entry) []taint.Source {
+func taintSources(entries []history.Entry) []taint.Source {
 	entries = entries[max(0, len(entries)-maxTaint):]
 	calls := map[string]string{}
 	var out []taint.Source
@@ -44,7 +43,8 @@ func sources(entries []history.Entry) []taint.Source {
 			if e.Result.Skipped || e.Result.Denied {
 				continue
 			}
-			out = append(out, taint.Source{Kind: "tool output", Name: fmt.Sprintf("%s (call %s)", calls[e.Result.Call], e.Result.Call), Entry: e.Seq, Text: e.Result.Text})
+			name := fmt.Sprintf("%s (call %s)", calls[e.Result.Call], e.Result.Call)
+			out = append(out, taint.Source{Kind: "tool output", Name: name, Entry: e.Seq, Text: e.Result.Text})
 		}
 	}
 	return out

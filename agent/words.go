@@ -27,7 +27,7 @@ type word struct {
 	inputs map[string]string // of a workflow
 }
 
-// oddID is one word that may be meant for an id, and prose are those that are not.
+// oddID matches a word that may be an id. prose lists words that match but are not ids.
 var oddID = regexp.MustCompile(`^[A-Za-z0-9]{2,20}$`)
 
 var prose = strings.Fields("it this that them all these those everything nothing access both me him her us please now again yes no")
@@ -81,8 +81,8 @@ var (
 	assignment   = regexp.MustCompile(`^\s*([A-Za-z_][A-Za-z0-9_]*)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?:\s|$)`)
 )
 
-// assignments reads NAME=value pairs after the name of a workflow; a value with blanks
-// stands in double quotes. ok is false for anything else: then it is a sentence.
+// assignments parses the NAME=value pairs after a workflow's name. A value with spaces is
+// written in double quotes. ok is false if the text is anything else.
 func assignments(text, name string) (inputs map[string]string, ok bool) {
 	_, rest, _ := strings.Cut(text, name)
 	inputs = map[string]string{}
@@ -104,15 +104,15 @@ func assignments(text, name string) (inputs map[string]string, ok bool) {
 	return inputs, true
 }
 
-// ParseRun reads what stands after the word "run": a workflow's name and its inputs as
-// NAME=value, a value with blanks in double quotes. No name asks for the list.
+// ParseRun parses the words after "run": a workflow's name and its inputs as NAME=value. A
+// value with spaces is written in double quotes. Without a name, "run" lists the workflows.
 func ParseRun(words string) (name string, inputs map[string]string, ok bool) {
 	w, ok := parseWord("run " + words)
 	return w.id, w.inputs, ok && w.verb == "run"
 }
 
-// obey acts on a chat word and answers it in the thread.
-func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
+// runChatCommand carries out a chat word and answers it in the thread.
+func (a *Agent) runChatCommand(ctx context.Context, ev chat.Event, w word) error {
 	switch w.verb {
 	case "stop":
 		return a.stop(ctx, ev)
@@ -147,7 +147,7 @@ func (a *Agent) obey(ctx context.Context, ev chat.Event, w word) error {
 		files, text := a.cfg.Desk.Record(ctx, ev.Thread, w.verb == "export")
 		return a.attach(ctx, ev, text, files)
 	case "take", "give":
-		return a.hand(ctx, ev, w)
+		return a.handOverPen(ctx, ev, w)
 	case "recording":
 		files, text := a.cfg.Desk.Recording(ctx, ev.Thread)
 		return a.attach(ctx, ev, text, files)
@@ -183,8 +183,8 @@ const helpText = "Write what you need in plain words; nothing that changes anyth
 	"| `export` | posts everything that is recorded of this thread, with its proof |\n" +
 	"| `help` | this list |\n"
 
-// hand hands the keyboard over and stores it, so that the worker pauses or goes on.
-func (a *Agent) hand(ctx context.Context, ev chat.Event, w word) error {
+// handOverPen hands over the keyboard and stores that, so that the worker pauses or resumes.
+func (a *Agent) handOverPen(ctx context.Context, ev chat.Event, w word) error {
 	var text, note string
 	var ok bool
 	var err error
@@ -217,8 +217,8 @@ func (a *Agent) hand(ctx context.Context, ev chat.Event, w word) error {
 	return a.answer(ctx, ev, a.cfg.Redact(text))
 }
 
-// maxAttached is how much of an output is posted as a file, in bytes: the post waits in
-// the store until it is sent.
+// maxAttached limits the bytes of an output posted as a file, because the post is stored
+// until it is sent.
 const maxAttached = 1 << 20
 
 // output posts the whole output of a call.
@@ -241,9 +241,8 @@ func (a *Agent) output(ctx context.Context, ev chat.Event, id string) error {
 	return a.attach(ctx, ev, say, []chat.File{{Name: id + ".txt", Text: a.cfg.Redact(text), Cut: cut}})
 }
 
-// stop stores the stop and ends what is running. It is stored first, so that
-// the worker finds it when its step ends; if the store fails the command is
-// ended all the same.
+// stop stores the stop, then cancels the running step. The order matters: the worker looks
+// for the stop when its step ends. If storing fails, the step is cancelled anyway.
 func (a *Agent) stop(ctx context.Context, ev chat.Event) error {
 	fresh, err := a.put(ctx, ev, itemStop)
 	if fresh || err != nil {
@@ -256,20 +255,19 @@ func (a *Agent) stop(ctx context.Context, ev chat.Event) error {
 	return nil
 }
 
-// undo stores that somebody wants a change taken back. It is a call like any other, in
-// the name of that person: it asks, and refuses where the files have changed since. text
-// says why there is no such call.
+// undo queues a call that reverts a change. The call needs approval like any other, and it
+// refuses if the files have changed since. If there is no such call, text says why.
 func (a *Agent) undo(ctx context.Context, ev chat.Event, change string) (text string, err error) {
 	c, why := a.cfg.Desk.Undo(ctx, ev.Thread, change)
 	if why != "" {
 		return why, nil
 	}
-	return "", a.want(ctx, ev, c)
+	return "", a.queueWanted(ctx, ev, c)
 }
 
-// want stores that a person wants a call.
-func (a *Agent) want(ctx context.Context, ev chat.Event, c llm.Call) error {
-	body, err := json.Marshal(wanted{ev, c})
+// queueWanted stores a call that a person asked for.
+func (a *Agent) queueWanted(ctx context.Context, ev chat.Event, c llm.Call) error {
+	body, err := json.Marshal(wantedCall{ev, c})
 	if err != nil {
 		return fmt.Errorf("agent: store the call: %w", err)
 	}
@@ -283,31 +281,30 @@ func (a *Agent) want(ctx context.Context, ev chat.Event, c llm.Call) error {
 	return err
 }
 
-// runWorkflow begins a workflow in the name of who said so, or lists them.
+// runWorkflow starts a workflow on behalf of the author of ev, or lists the workflows.
 func (a *Agent) runWorkflow(ctx context.Context, ev chat.Event, w word) error {
 	c, why := a.cfg.Desk.Workflow(ctx, ev.Thread, w.id, w.inputs)
 	if why != "" {
 		return a.answer(ctx, ev, why)
 	}
-	return a.want(ctx, ev, c)
+	return a.queueWanted(ctx, ev, c)
 }
 
-// wanted is the body of an item: a call that a person wants, without the model.
-type wanted struct {
+// wantedCall is the body of an itemWanted: a call that a person asked for directly.
+type wantedCall struct {
 	Event chat.Event `json:"event"`
 	Call  llm.Call   `json:"call"`
 }
 
-// Press acts on the buttons that are the agent's own: Stop and Undo are the same as
-// the words, said by the person who pressed. mine is false for all others, which are
-// the gate's.
+// Press handles the agent's own buttons. Stop and Undo act like the chat words of the same
+// name. mine is false for every other button: those belong to the gate.
 func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine bool, err error) {
 	change, undo := strings.CutPrefix(string(c.Button), card.UndoPrefix)
 	if strings.HasPrefix(string(c.Button), answerPrefix) {
 		if c.ID == "" || c.Thread == "" {
 			return chat.Answer{}, true, errors.New("agent: a click needs an id and a thread")
 		}
-		ans, err = a.choose(ctx, c)
+		ans, err = a.storeChoice(ctx, c)
 		return ans, true, err
 	}
 	if !undo && !strings.HasPrefix(string(c.Button), card.StopPrefix) {
@@ -340,8 +337,8 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 	return chat.Answer{Notice: "Stopping: nothing more of this turn runs.", OK: true}, true, nil
 }
 
-// pressID names a press. A client may choose the id of its click: it must not stand for
-// another person's, nor for a message.
+// pressID returns the event id of a press. Clients choose their click ids, so the id covers
+// thread and person too: it cannot collide with another person's press or with a message.
 func pressID(verb string, c chat.Click) chat.EventID {
 	return chat.EventID(verb + "/" + hash(string(c.Thread), string(c.From.ID), string(c.ID)))
 }
@@ -353,7 +350,7 @@ func (a *Agent) answer(ctx context.Context, ev chat.Event, text string) error {
 // attach answers with files.
 func (a *Agent) attach(ctx context.Context, ev chat.Event, text string, files []chat.File) error {
 	err := a.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		// Who got an answer goes on talking, whatever the thread began with.
+		// Someone who got an answer here takes part in the thread from now on.
 		queue.Join(tx, string(ev.Thread))
 		a.cfg.Outbox.Put(tx, ev.Thread, chat.Post{Key: "answer/" + string(ev.ID), Text: text, Files: files, Quiet: true})
 		return nil
@@ -369,7 +366,7 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 	elsewhere := false
 	if err := a.cfg.DB.View(ctx, func(tx store.Tx) error {
 		entries = history.Load(tx, th)
-		elsewhere = a.elsewhere(tx, th)
+		elsewhere = a.ownedElsewhere(tx, th)
 		return nil
 	}); err != nil {
 		return "I cannot read this thread's history at the moment; try again, and look at the bot's log if it stays so."
@@ -396,7 +393,7 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 		switch {
 		case doing != "":
 		case elsewhere:
-			doing = nextWords(s)
+			doing = nextStepText(s)
 		default:
 			doing = "about to go on"
 		}
@@ -405,13 +402,13 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 	if t.open {
 		fmt.Fprintf(&b, " This turn: %s, %s so far.", plural(t.steps, "step"), plural(t.tokens, "token"))
 	}
-	b.WriteString(a.spent(ctx, th))
+	b.WriteString(a.spendingStatus(ctx, th))
 	return b.String()
 }
 
-// nextWords says what a thread that another replica works on is busy with, as far as its
-// transcript tells.
-func nextWords(s step) string {
+// nextStepText describes what another replica is doing in a thread, judging by the
+// transcript.
+func nextStepText(s step) string {
 	if s.kind == stepModel {
 		return "waiting for the model"
 	}
@@ -428,8 +425,8 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// rename gives calls whose ids the thread has already seen (or that have none)
-// new ones: a call id identifies one call for ever.
+// rename assigns new ids to calls that have none or reuse one of the thread's, because a
+// call id identifies one call for the life of the thread.
 func rename(calls []llm.Call, used map[string]bool) []llm.Call {
 	out := make([]llm.Call, len(calls))
 	for i, c := range calls {

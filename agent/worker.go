@@ -20,46 +20,46 @@ import (
 	"countersign/tools"
 )
 
-// worker takes one thread as far as it goes without a person. It is used by
-// one goroutine; the fields under Agent.mu say so.
+// worker advances one thread until a person has to act. One goroutine uses it, except for
+// the fields guarded by Agent.mu.
 type worker struct {
 	a      *Agent
 	thread chat.ThreadID
 	log    *slog.Logger
 	fence  queue.Fence
 
-	entries []history.Entry
-	reload  bool    // the last inbox changed what was stored before
-	state   *folded // of entries
-	size    size
-	stalled bool // the store refuses
-	acted   bool // what the thread waited for is over, and it was told
+	entries       []history.Entry
+	reload        bool         // the last inbox rewrote stored entries
+	state         *threadState // folded from entries
+	size          size
+	stalled       bool // the store refuses writes
+	statusCleared bool // the waiting status was removed from the thread
 
 	// Under Agent.mu.
-	again  bool
+	rerun  bool
 	cancel context.CancelCauseFunc // ends the step that is running
 	status string
 }
 
-// run works until the thread waits, is idle, is fenced off, or quit closes. ctx
+// run works until the thread waits, is idle, belongs to another owner, or quit closes. ctx
 // ends only when the grace time is over.
 func (w *worker) run(ctx context.Context, quit <-chan struct{}) {
-	if w.steps(ctx, quit) {
+	if w.loop(ctx, quit) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOverWithin)
 		defer cancel()
 		w.handOver(ctx)
 	}
 }
 
-// handOverWithin bounds how long the store may take for a thread to be given back.
+// handOverWithin limits the time for releasing a thread.
 const handOverWithin = 2 * time.Second
 
-// steps is run; unfinished says that there is more to do in a thread that is held.
-func (w *worker) steps(ctx context.Context, quit <-chan struct{}) (unfinished bool) {
+// loop runs steps. unfinished means that the thread is still claimed and has more to do.
+func (w *worker) loop(ctx context.Context, quit <-chan struct{}) (unfinished bool) {
 	delay := 50 * time.Millisecond
 	defer w.stall(false)
 	for {
-		more, err := w.once(ctx)
+		more, err := w.runStep(ctx)
 		switch {
 		case err == nil:
 			delay = 50 * time.Millisecond
@@ -70,8 +70,8 @@ func (w *worker) steps(ctx context.Context, quit <-chan struct{}) (unfinished bo
 		case ctx.Err() != nil:
 			return true
 		default:
-			// The store refuses (a full disk): nothing is lost, because nothing
-			// happens before its entry is stored.
+			// The store refuses writes, for example because the disk is full. Nothing is
+			// lost: nothing happens before its entry is stored.
 			w.log.Error("a step could not be stored; trying again", "error", err)
 			w.stall(true)
 			w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting for the store: " + storeSentence(err)})
@@ -93,7 +93,7 @@ func (w *worker) steps(ctx context.Context, quit <-chan struct{}) (unfinished bo
 	}
 }
 
-// stall notes whether the thread waits for the store.
+// stall records whether the thread is waiting for the store.
 func (w *worker) stall(stalled bool) {
 	if w.stalled == stalled {
 		return
@@ -124,21 +124,21 @@ func pause(ctx context.Context, quit <-chan struct{}, d time.Duration) bool {
 	return false
 }
 
-// once takes what came in and carries out one step. more is false when the
-// thread was given back.
-func (w *worker) once(ctx context.Context) (more bool, err error) {
-	claimed, err := w.take(ctx)
+// runStep reads the inbox and carries out one step. more is false once the thread is
+// released.
+func (w *worker) runStep(ctx context.Context) (more bool, err error) {
+	claimed, err := w.claim(ctx)
 	if err != nil || !claimed {
 		return false, err
 	}
 	s := w.state.next(w.a.cfg.Now(), w.limits())
-	if !w.acted && !slices.Contains([]stepKind{stepIdle, stepWait, stepPaused, stepAnswer, stepTimer}, s.kind) {
-		w.acted = true
+	if !w.statusCleared && !slices.Contains([]stepKind{stepIdle, stepWait, stepPaused, stepAnswer, stepTimer}, s.kind) {
+		w.statusCleared = true
 		w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true})
 	}
 	switch s.kind {
 	case stepIdle, stepWait, stepPaused, stepAnswer, stepTimer:
-		return w.rest(ctx, s)
+		return w.release(ctx, s)
 	case stepModel:
 		return true, w.model(ctx, s)
 	case stepReturn:
@@ -150,7 +150,8 @@ func (w *worker) once(ctx context.Context) (more bool, err error) {
 	case stepRun:
 		return true, w.runApproved(ctx, s)
 	case stepReject:
-		return true, w.close(ctx, s, skipped(s.call, tools.ErrorText(tools.Failed("the reply was cut off at the model's length limit, so this call was not run; send a smaller one"))))
+		return true, w.close(ctx, s, skipped(s.call, tools.ErrorText(
+			tools.Failed("the reply was cut off at the model's length limit, so this call was not run; send a smaller one"))))
 	case stepSkip:
 		return true, w.close(ctx, s, skipped(s.call, tools.ErrorText(tools.Failed("skipped: an earlier call of the same reply was denied, so this one was not run"))))
 	case stepRefuse:
@@ -167,11 +168,11 @@ func (w *worker) once(ctx context.Context) (more bool, err error) {
 	return false, fmt.Errorf("agent: step %q has no code", s.kind)
 }
 
-// take claims the thread if it is not claimed yet, and moves its inbox into
-// the transcript, in one transaction.
-func (w *worker) take(ctx context.Context) (claimed bool, err error) {
+// claim claims the thread unless this worker already has it, and moves its inbox into the
+// transcript, in one transaction.
+func (w *worker) claim(ctx context.Context) (claimed bool, err error) {
 	if w.state != nil && w.fence.Owner != "" {
-		// In the middle of its work a thread waits for nobody: as a rule nothing came in.
+		// Between steps the inbox is usually empty, and then no transaction is needed.
 		empty := false
 		err := w.a.cfg.DB.View(ctx, func(tx store.Tx) error {
 			empty = !queue.Has(tx, string(w.thread))
@@ -192,14 +193,14 @@ func (w *worker) take(ctx context.Context) (claimed bool, err error) {
 	return w.drain(ctx)
 }
 
-// drain claims the thread where that is needed, and empties its inbox.
+// drain claims the thread if necessary and empties its inbox.
 func (w *worker) drain(ctx context.Context) (claimed bool, err error) {
 	var added, loaded []history.Entry
-	var state *folded
+	var state *threadState
 	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		added, loaded, state, w.reload = nil, nil, w.state, false
 		if w.fence.Owner == "" || w.state == nil {
-			// Another replica was quicker, or this is the poll that saw what is done by now.
+			// Another replica was faster, or an earlier run already did the work.
 			if queue.Idle(tx, string(w.thread)) {
 				claimed = false
 				return nil
@@ -219,14 +220,14 @@ func (w *worker) drain(ctx context.Context) (claimed bool, err error) {
 		claimed = true
 		for i, it := range queue.Drain(tx, w.fence, 1000) {
 			if i == 0 {
-				state = state.clone() // this transaction may not come to be
+				state = state.clone() // the transaction may fail
 			}
 			for _, e := range w.accept(tx, state, it) {
 				state.add(&e)
 				added = append(added, e)
 			}
 		}
-		if w.reload { // a message is gone from what is stored, and so from what is known
+		if w.reload { // a message was deleted from the store: drop it from the state too
 			loaded = history.Load(tx, w.thread)
 			state = fold(loaded)
 		}
@@ -252,7 +253,7 @@ func (w *worker) drain(ctx context.Context) (claimed bool, err error) {
 }
 
 // accept turns one inbox item into entries.
-func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Entry {
+func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []history.Entry {
 	at := w.a.cfg.Now()
 	add := func(e history.Entry) []history.Entry {
 		e.At = at
@@ -274,7 +275,7 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 			return add(history.Entry{Kind: history.KindStop, Stop: &history.Stop{ID: ev.ID, From: ev.From}})
 		}
 		if ev.Deleted {
-			// Nobody is asked anything by it, and nobody reads it any more.
+			// A deleted message asks for nothing and is no longer shown.
 			w.reload = history.Forget(tx, w.thread, ev.Replaces, w.a.cfg.KeepDeleted) || w.reload
 			return nil
 		}
@@ -283,7 +284,11 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 			text = "(correction of an earlier message) " + text
 		}
 		if ev.Unread != "" {
-			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "unread/" + string(ev.ID), Text: "I did not read what was said here before you asked me: " + ev.Unread + ". Tell me what I need to know.", Quiet: true})
+			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
+				Key:   "unread/" + string(ev.ID),
+				Text:  "I did not read what was said here before you asked me: " + ev.Unread + ". Tell me what I need to know.",
+				Quiet: true,
+			})
 		}
 		s := known.next(at, Limits{})
 		if s.kind == stepWait {
@@ -302,21 +307,23 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 		}
 		answers := s.kind == stepAnswer && mayAnswer(ev.From) && ev.Replaces == ""
 		answer := text
-		if answers { // the model reads it later, and must not take it for a new request
+		if answers { // mark it, so that the model does not read it as a new request
 			text = fmt.Sprintf("(to the question of the workflow %s) %s", s.turn.begin.Name, text)
 		}
-		said := add(history.Entry{Kind: history.KindMessage, Message: &history.Message{ID: ev.ID, Ref: ev.Ref, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files, ReadOnly: ev.ReadOnly}})
+		said := add(history.Entry{Kind: history.KindMessage, Message: &history.Message{
+			ID: ev.ID, Ref: ev.Ref, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files, ReadOnly: ev.ReadOnly,
+		}})
 		if answers {
-			said = append(said, add(w.answered(tx, s, ev.From, answer))...)
+			said = append(said, add(w.recordAnswer(tx, s, ev.From, answer))...)
 		}
 		return said
 	case itemWanted:
-		var want wanted
+		var want wantedCall
 		if err := json.Unmarshal(it.Body, &want); err != nil {
 			w.log.Error("a wanted call cannot be read and was dropped", "item", it.ID, "error", err)
 			return nil
 		}
-		return w.wanted(tx, known, want, add)
+		return w.acceptWanted(tx, known, want, add)
 	case approvals.ItemDecision:
 		var d history.Decision
 		if err := json.Unmarshal(it.Body, &d); err != nil {
@@ -332,7 +339,7 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 		}
 		s := known.next(at, Limits{})
 		if s.kind != stepWait || s.ask.Approval != e.Approval {
-			return nil // somebody said stop meanwhile
+			return nil // somebody said stop before the edit arrived
 		}
 		e.Shown = w.a.cfg.Redact(e.Text)
 		return add(history.Entry{Kind: history.KindEdited, Edited: &e, Scope: s.scope()})
@@ -341,7 +348,7 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 			Approval approvals.ID `json:"approval"`
 		}
 		if err := json.Unmarshal(it.Body, &d); err == nil {
-			w.a.cfg.Gate.Due(tx, d.Approval) // its decision comes back through the inbox
+			w.a.cfg.Gate.Due(tx, d.Approval) // the decision arrives through the inbox
 		}
 	case itemPark:
 		var p history.Ask
@@ -350,8 +357,9 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 		}
 		if s := known.next(at, Limits{}); s.kind == stepWait && s.ask.Approval == p.Approval {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
-				Key:   "parked/" + string(p.Approval),
-				Text:  fmt.Sprintf("Nobody has decided on request `%s` for %s, so I parked this turn. The card stays valid until %s UTC; a click resumes me.", p.Approval, w.a.cfg.Park, p.Expires.UTC().Format("15:04:05")),
+				Key: "parked/" + string(p.Approval),
+				Text: fmt.Sprintf("Nobody has decided on request `%s` for %s, so I parked this turn. The card stays valid until %s UTC; a click resumes me.",
+					p.Approval, w.a.cfg.Park, p.Expires.UTC().Format("15:04:05")),
 				Quiet: true,
 			})
 		}
@@ -366,7 +374,7 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 		if err := json.Unmarshal(it.Body, &x); err != nil {
 			return nil
 		}
-		if e, ok := w.chosen(tx, known, x, at); ok {
+		if e, ok := w.acceptChoice(tx, known, x, at); ok {
 			return add(e)
 		}
 	case itemTimer:
@@ -390,9 +398,8 @@ func (w *worker) accept(tx store.Tx, known *folded, it queue.Item) []history.Ent
 	return nil
 }
 
-// wanted begins a turn with a call that a person wants, instead of asking the model
-// for one.
-func (w *worker) wanted(tx store.Tx, known *folded, want wanted, add func(history.Entry) []history.Entry) []history.Entry {
+// acceptWanted starts a turn with a call that a person asked for, without the model.
+func (w *worker) acceptWanted(tx store.Tx, known *threadState, want wantedCall, add func(history.Entry) []history.Entry) []history.Entry {
 	ev := want.Event
 	if known.root().open {
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
@@ -405,8 +412,8 @@ func (w *worker) wanted(tx store.Tx, known *folded, want wanted, add func(histor
 	return append(said, add(history.Entry{Kind: history.KindReply, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Wanted: true}})...)
 }
 
-// rest gives the thread back unless something came in meanwhile.
-func (w *worker) rest(ctx context.Context, s step) (more bool, err error) {
+// release releases the thread unless something has arrived in its inbox.
+func (w *worker) release(ctx context.Context, s step) (more bool, err error) {
 	released := false
 	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		if err := w.fence.Check(tx); err != nil {
@@ -422,7 +429,7 @@ func (w *worker) rest(ctx context.Context, s step) (more bool, err error) {
 	if !released {
 		return true, nil
 	}
-	w.acted = false
+	w.statusCleared = false
 	status := chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true}
 	switch s.kind {
 	case stepPaused:
@@ -432,18 +439,18 @@ func (w *worker) rest(ctx context.Context, s step) (more bool, err error) {
 	case stepAnswer:
 		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting for an answer to the workflow's question"}
 	case stepTimer:
-		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting until " + s.turn.pending.Step.Until.UTC().Format("15:04:05") + " UTC, as the workflow says"}
+		until := s.turn.pending.Step.Until.UTC().Format("15:04:05")
+		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting until " + until + " UTC, as the workflow says"}
 	default:
 	}
 	w.show(ctx, status)
 	return false, nil
 }
 
-// write appends entries, and whatever else must be stored with them, in one
-// fenced transaction.
+// write appends entries and runs also in the same fenced transaction.
 func (w *worker) write(ctx context.Context, also func(tx store.Tx), entries ...history.Entry) error {
 	var added []history.Entry
-	for i := range entries { // before the store is held
+	for i := range entries { // measured here to keep the transaction short
 		entries[i].Tokens = w.a.measure(entries[i])
 	}
 	err := w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
@@ -464,7 +471,7 @@ func (w *worker) write(ctx context.Context, also func(tx store.Tx), entries ...h
 	if err != nil {
 		return err
 	}
-	w.know(ctx, added...)
+	w.applyEntries(ctx, added...)
 	w.a.cfg.Outbox.Wake(w.thread)
 	return nil
 }
@@ -477,8 +484,8 @@ func (w *worker) append(tx store.Tx, e history.Entry) history.Entry {
 	return history.Append(tx, w.thread, e)
 }
 
-// know takes entries that are stored.
-func (w *worker) know(ctx context.Context, added ...history.Entry) {
+// applyEntries adds stored entries to the worker's state and reports them to the watcher.
+func (w *worker) applyEntries(ctx context.Context, added ...history.Entry) {
 	w.a.cfg.Watcher.Appended(ctx, w.thread, added)
 	for i := range added {
 		w.state.add(&added[i])
@@ -486,9 +493,9 @@ func (w *worker) know(ctx context.Context, added ...history.Entry) {
 	w.entries = append(w.entries, added...)
 }
 
-// insist is write for an outcome that is known and must not be lost: it tries
-// until it is stored, fenced off, or the grace time ends.
-func (w *worker) insist(ctx context.Context, also func(tx store.Tx), entries ...history.Entry) error {
+// writeWithRetry is write for an outcome that must not be lost. It retries until the
+// entries are stored, another owner has the thread, or the grace time ends.
+func (w *worker) writeWithRetry(ctx context.Context, also func(tx store.Tx), entries ...history.Entry) error {
 	for delay := 50 * time.Millisecond; ; delay = min(2*delay, 2*time.Second) {
 		err := w.write(ctx, also, entries...)
 		if err == nil || errors.Is(err, queue.ErrFenced) || ctx.Err() != nil {
@@ -503,7 +510,7 @@ func (w *worker) insist(ctx context.Context, also func(tx store.Tx), entries ...
 	}
 }
 
-// begin makes the context of one step, which stop can end.
+// begin returns the context of one step. A stop cancels it.
 func (w *worker) begin(ctx context.Context, status string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w.a.mu.Lock()
@@ -519,7 +526,7 @@ func (w *worker) begin(ctx context.Context, status string) (context.Context, fun
 
 func (w *worker) show(ctx context.Context, p chat.Progress) { w.a.cfg.Outbox.Show(ctx, w.thread, p) }
 
-// limits are those of the turn.
+// limits returns the limits of the turn: the role's, where set, else the bot's.
 func (w *worker) limits() Limits {
 	lim := w.a.cfg.Limits
 	role := w.a.cfg.Desk.Profile(w.thread, "").Limits
@@ -535,15 +542,15 @@ func (w *worker) limits() Limits {
 	return lim
 }
 
-// maxCalls is how many calls of one reply are taken.
+// maxCalls limits how many calls of one reply are used.
 const maxCalls = 32
 
 // model asks the model and stores its reply.
 func (w *worker) model(ctx context.Context, s step) error {
-	if over, err := w.overspent(ctx); err != nil {
+	if over, err := w.exceededCap(ctx); err != nil {
 		return err
 	} else if over != nil {
-		return w.extend(ctx, s, over)
+		return w.requestBudget(ctx, s, over)
 	}
 	key := fmt.Sprintf("reply/%d", len(w.entries))
 	name, thinking := s.agent(), "thinking"
@@ -574,7 +581,7 @@ func (w *worker) model(ctx context.Context, s step) error {
 	failpoint.Hit(failpoint.ModelReplied)
 	offered := len(reply.Calls)
 	if offered > maxCalls {
-		// What the provider wants back as it was names all of them.
+		// Opaque refers to all calls, so it cannot be sent back with fewer.
 		reply.Calls, reply.Opaque = reply.Calls[:maxCalls:maxCalls], nil
 	}
 	reply.Calls = rename(reply.Calls, w.state.used)
@@ -584,20 +591,21 @@ func (w *worker) model(ctx context.Context, s step) error {
 	}}}
 	if offered > maxCalls {
 		entries = append(entries, history.Entry{Kind: history.KindNote, Scope: s.turn.scope, Note: &history.Note{
-			Text: fmt.Sprintf("Your last reply had %d calls. Only the first %d were taken, and the others were not looked at; make those that are still needed again, at most %d in one reply.", offered, maxCalls, maxCalls),
+			Text: fmt.Sprintf("Your last reply had %d calls. Only the first %d were taken, and the others were not looked at; "+
+				"make those that are still needed again, at most %d in one reply.", offered, maxCalls, maxCalls),
 		}})
 	}
-	if name != "" { // its words are for the agent; people see its line
+	if name != "" { // a sub-agent's words go to its caller; people see its status line
 		err := w.write(ctx, func(tx store.Tx) {
 			after := *s.turn
 			after.steps, after.tokens = after.steps+1, after.tokens+reply.Usage.In+reply.Usage.Out
-			w.line(tx, &after, doingNext(reply.Calls))
+			w.putAgentLine(tx, &after, doingNext(reply.Calls))
 			w.charge(tx, reply)
 		}, entries...)
 		if err != nil {
 			return err
 		}
-		return w.warn(ctx)
+		return w.warnNearCaps(ctx)
 	}
 	if len(reply.Calls) == 0 {
 		if reply.Finish == llm.FinishLength {
@@ -616,10 +624,10 @@ func (w *worker) model(ctx context.Context, s step) error {
 	if err != nil {
 		return err
 	}
-	return w.warn(ctx)
+	return w.warnNearCaps(ctx)
 }
 
-// doingNext says which tools a reply calls.
+// doingNext describes which tools a reply calls.
 func doingNext(calls []llm.Call) string {
 	if len(calls) == 0 {
 		return "reporting"
@@ -644,7 +652,7 @@ func (w *worker) modelFailed(ctx context.Context, s step, err error) error {
 	return w.finish(ctx, history.EndFailed, sentence+" Nothing of this thread is lost; say `go on` to try again.")
 }
 
-// finish ends the turn, with a sentence in the thread unless text is empty.
+// finish ends the turn and posts text in the thread unless it is empty.
 func (w *worker) finish(ctx context.Context, reason history.EndReason, text string) error {
 	key := fmt.Sprintf("end/%d", len(w.entries))
 	return w.write(ctx, func(tx store.Tx) {
@@ -654,17 +662,17 @@ func (w *worker) finish(ctx context.Context, reason history.EndReason, text stri
 	}, history.Entry{Kind: history.KindEnd, End: &history.End{Reason: reason, Text: text}})
 }
 
-// awaitStop waits until the stop that ended a step is in the inbox. It was
-// stored before the step was ended, so this is one read as a rule.
+// awaitStop reads the stop that ended a step from the inbox. The stop was stored before the
+// step was cancelled, so one read is usually enough.
 func (w *worker) awaitStop(ctx context.Context) error {
-	claimed, err := w.take(ctx)
+	claimed, err := w.claim(ctx)
 	if err == nil && !claimed {
 		err = queue.ErrFenced
 	}
 	return err
 }
 
-// stopped closes everything that is open and ends the turn.
+// stopped closes all open calls and ends the turn.
 func (w *worker) stopped(ctx context.Context, s step) error {
 	var entries []history.Entry
 	open := w.state.openCalls("")
