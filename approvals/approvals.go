@@ -1,11 +1,11 @@
 // Package approvals binds what people approve to what runs. An [Action] is one
-// exact thing to be done; people approve its [Digest]; a [Permit] is the only
-// way to run it, and only the [Ledger] in this package makes one: from votes
-// on a record, or from the risk engine's proof that it only reads.
+// exact thing to do, and people approve its [Digest]. Running it takes a
+// [Permit], which only this package's [Ledger] makes: from votes on a record,
+// or from the risk engine's proof that the action only reads.
 //
-// It is a state machine over its own rows: no clock (times are arguments), no
-// network, no rendering. Who may vote is approvals/policy's business, how a
-// request looks is approvals/card's, and approvals/gate joins them.
+// The package is a state machine over its own rows. It has no clock (times are
+// arguments), no network and no rendering. approvals/policy decides who may
+// vote, approvals/card renders a request, and approvals/gate joins them.
 package approvals
 
 import (
@@ -19,9 +19,9 @@ import (
 	"countersign/approvals/risk"
 )
 
-// ID names one request for approval. It is derived from the thread and the
-// call, so asking again after a crash finds the same record. It is short
-// enough to type ("approve 7k2mq4xz").
+// ID identifies one request for approval. It is derived from the thread and the
+// call, so that filing the request again after a crash finds the same record.
+// It is short enough to type ("approve 7k2mq4xz").
 type ID string
 
 var idEncoding = base32.NewEncoding("abcdefghijkmnpqrstuvwxyz23456789").WithPadding(base32.NoPadding)
@@ -36,13 +36,13 @@ func NewID(thread, call string) ID {
 // its command n times; n is at least 1.
 func (id ID) Revision(n int) ID { return NewID(string(id), strconv.Itoa(n)) }
 
-// Kind says what the bytes of an action are, and so how they are judged.
+// Kind says what an action's bytes are and therefore how they are judged.
 type Kind string
 
 // The kinds.
 const (
-	// KindObserve is a tool that can only look (read_file, capture-pane, time),
-	// by its construction and never by a model's word.
+	// KindObserve is a tool that is built to read only (read_file, capture-pane,
+	// time). A model's claim never makes an action one.
 	KindObserve Kind = "observe"
 	// KindShell is shell text: the risk engine judges Bytes.
 	KindShell Kind = "shell"
@@ -52,9 +52,9 @@ const (
 	KindChange Kind = "change"
 )
 
-// Action is one exact thing to be done: complete enough to be judged, shown,
-// hashed and recognised again. It holds no handles and no closures. Every
-// field is part of the digest.
+// Action is one exact thing to do, complete enough to be judged, shown, hashed
+// and compared. It holds no handles and no closures. Every field is part of the
+// digest.
 type Action struct {
 	Tool    string `json:"tool"`
 	Kind    Kind   `json:"kind"`
@@ -63,10 +63,10 @@ type Action struct {
 	Dir     string `json:"dir,omitempty"`     // resolved working directory
 	Session string `json:"session,omitempty"` // managed tmux session
 	Pane    string `json:"pane,omitempty"`    // pane in that session
-	// Locked says that it runs where the kernel keeps it from changing anything.
+	// Locked says that the kernel prevents it from changing anything; see targets/lock.
 	Locked bool `json:"locked,omitempty"`
-	// Shell is what reads Bytes, for a process of its own: "bash", "sh", or "" where that
-	// is not known.
+	// Shell is the shell that interprets Bytes in a separate process: "bash", "sh", or ""
+	// if unknown.
 	Shell string `json:"shell,omitempty"`
 	// Foreground is the program that keystrokes would reach.
 	Foreground string `json:"foreground,omitempty"`
@@ -79,45 +79,44 @@ type Action struct {
 	// the model's claims about them.
 	Args json.RawMessage   `json:"args,omitempty"`
 	Env  map[string]string `json:"env,omitempty"`
-	// Files maps each file that the action depends on (a script that it names,
-	// the file that it overwrites) to the SHA-256 of its content when planned.
+	// Files maps each file the action depends on (a script it runs, a file it
+	// overwrites) to the SHA-256 of its content at planning time.
 	Files map[string]string `json:"files,omitempty"`
-	// Steps are the actions of a plan, in order; each runs only as it stands here.
+	// Steps are the actions of a plan, in order. Each runs only exactly as given here.
 	Steps []Action `json:"steps,omitempty"`
-	// Preview is what a person is shown beside Bytes: a summary, or a clearer
-	// form of them (a diff).
+	// Preview is shown to people beside Bytes: a summary, or a clearer form such as a
+	// diff.
 	Preview string `json:"preview,omitempty"`
-	// Whole says that Preview, together with the content that Files names, leaves
-	// nothing of Bytes open: a diff that a person could apply by hand. Only then
-	// may a card show Preview in place of Bytes.
+	// Whole says that Preview and the content named by Files determine Bytes
+	// completely, as a diff does. Only then may a card show Preview instead of Bytes.
 	Whole bool `json:"whole,omitempty"`
 }
 
-// AnyContent is part of what Action.Files says of a file that the action only
-// writes to, so that its content does not matter to what runs.
+// AnyContent is part of the Action.Files value of a file that the action only
+// writes to: its current content does not influence what runs.
 const AnyContent = "whatever its content"
 
-// LeftBySteps is what Action.Files, and [ShellFact], say in a step of a plan of what the
-// steps before it may bring about or change.
+// LeftBySteps is the value, in Action.Files and [ShellFact] of a plan's step, for state
+// that earlier steps may create or change.
 const LeftBySteps = "as the steps before leave it"
 
-// ShellFact is the key of Action.Env that says in which state the shell is that text is
-// typed into: [ShellNew], [ShellShared] or [LeftBySteps].
+// ShellFact is the key in Action.Env for the state of the shell that text is typed into:
+// [ShellNew], [ShellShared] or [LeftBySteps].
 const ShellFact = "shell"
 
-// ShellNew is the state of the shell of a pane that is still to be made.
+// ShellNew is the state of the shell in a pane that does not exist yet.
 const ShellNew = "as the new pane starts it"
 
 const sharedShell = "that of the shared pane "
 
-// ShellShared is the state of the shell of a pane that is there, by the pane's name.
+// ShellShared returns the state of the shell in the existing pane of that name.
 func ShellShared(pane string) string { return sharedShell + pane + ", as commands and people left it" }
 
 // MaxEdit is the longest shell text, in bytes, that people may edit on a card:
 // what the input of a Slack modal holds (3,000 characters).
 const MaxEdit = 3000
 
-// Text is the action's shell text, for the risk engine.
+// Text returns the action's shell text for the risk engine.
 func (a Action) Text() risk.Text {
 	t := risk.Text{Command: string(a.Bytes), Dir: a.Dir, Locked: a.Locked}
 	switch a.Shell {
@@ -129,13 +128,13 @@ func (a Action) Text() risk.Text {
 	return t
 }
 
-// Private reports whether the action's shell text means what it says: it runs in a
-// process of its own, and not in a shell that others use.
+// Private reports whether the action runs in a separate process and not in a shared shell,
+// where aliases and functions could change what its text means.
 func (a Action) Private() bool { return a.Pane == "" }
 
-// Editable reports whether people may edit the action's shell text, and names the
-// argument of the call that holds it. Text with invisible characters is not
-// offered: nobody could see what they keep.
+// Editable reports whether people may edit the action's shell text, and returns the name
+// of the call's argument that contains it. Text with invisible characters is not
+// editable, because an editor could not see what they keep.
 func (a Action) Editable() (argument string, ok bool) {
 	text := string(a.Bytes)
 	if _, odd := risk.Visible(text); a.Kind != KindShell || odd || text == "" || len(text) > MaxEdit {
@@ -151,15 +150,15 @@ func (a Action) Editable() (argument string, ok bool) {
 			continue
 		}
 		if ok {
-			return "", false // two arguments hold it: which one is meant?
+			return "", false // ambiguous: two arguments contain the text
 		}
 		argument, ok = name, true
 	}
 	return argument, ok
 }
 
-// Edited returns the action with another text for Editable's argument, for a
-// judgement before the tool plans it anew; it is not what runs.
+// Edited returns the action with another text for Editable's argument. It serves for a
+// preliminary judgement only: what runs is planned by the tool from the edited text.
 func (a Action) Edited(argument, text string) Action {
 	a.Bytes, a.Args = []byte(text), WithArgument(a.Args, argument, text)
 	return a
@@ -183,12 +182,12 @@ func WithArgument(args json.RawMessage, name, text string) json.RawMessage {
 	return out
 }
 
-// Digest is what people approve: a SHA-256 over a versioned canonical encoding
-// of an [Action].
+// Digest is the SHA-256 of a versioned canonical encoding of an [Action]. People approve
+// a digest.
 type Digest [sha256.Size]byte
 
-// digestVersion changes whenever the encoding does, so that an approval given
-// under another encoding never fits.
+// digestVersion changes with the encoding, so that an approval given under another
+// encoding never matches.
 const digestVersion = "countersign-action-v3\n"
 
 // Digest returns the action's digest. JSON with fixed field order and sorted
@@ -225,8 +224,8 @@ func (d *Digest) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Claim is what the model says of its own call. It is shown on the card as the
-// model's words and can only raise the level.
+// Claim is the model's own assessment of its call. The card shows it as the model's words.
+// It can only raise the level.
 type Claim struct {
 	Risk     string `json:"risk,omitempty"` // low, medium, high
 	Mutation bool   `json:"mutation,omitempty"`
@@ -242,17 +241,17 @@ type State string
 const (
 	Pending   State = "pending"
 	Approved  State = "approved"
-	Running   State = "running" // the intent is written; it may run now, once
-	Done      State = "done"    // it ran to its end, well or not
+	Running   State = "running" // the intent is stored; the action may run once
+	Done      State = "done"    // it ran to its end, successfully or not
 	OutUnk    State = "unknown" // it may or may not have run
 	Denied    State = "denied"
 	Expired   State = "expired"
 	Cancelled State = "cancelled" // withdrawn by stop
-	Invalid   State = "invalid"   // the action drifted between show and run
+	Invalid   State = "invalid"   // the action changed between approval and run
 )
 
-// Permit is proof that one action may run now, once. Only a [Ledger] makes
-// one; the zero Permit permits nothing.
+// Permit authorises one run of one action. Only a [Ledger] makes one; the zero Permit
+// permits nothing.
 type Permit struct {
 	digest Digest
 	ok     bool

@@ -10,30 +10,30 @@ import (
 	"countersign/store"
 )
 
-// MaxGrant is the longest time for which exactly one action may be approved.
+// MaxGrant is the longest time for which an exact action may be approved.
 const MaxGrant = time.Hour
 
-// Grant lets one exact action run again in its thread, until a moment. It is no
-// permit: each run has a request of its own, which is approved on this basis.
+// Grant approves one exact action in its thread until a given time. It is not a permit:
+// each run has its own request, which is approved on the basis of the grant.
 type Grant struct {
 	Of    ID        `json:"of"` // the request that people voted on
 	By    chat.User `json:"by"`
 	Until time.Time `json:"until"`
 }
 
-// grantKey leaves out what a run of the action, or the making of its terminal, may itself
-// have brought about.
+// grantKey ignores changes that a run of the action, or creating its terminal, may have
+// made itself.
 func grantKey(thread chat.ThreadID, a Action) []byte {
-	return store.Key("approval-grant", string(thread), a.settled().Digest().String())
+	return store.Key("approval-grant", string(thread), a.withoutOwnEffects().Digest().String())
 }
 
-// grant stores what the last vote of an approved record allows.
-func grant(tx store.Tx, r Record) {
+// saveGrant stores the grant that the deciding vote of a record gave.
+func saveGrant(tx store.Tx, r Record) {
 	store.Save(tx, grantKey(r.Thread, r.Action), Grant{Of: r.ID, By: r.By, Until: r.Decided.Add(min(r.Require.Grant, MaxGrant))})
 }
 
-// Granted finds the grant for an action, which must still be what was shown; one
-// whose time is over is none, and is forgotten.
+// Granted returns the grant for an action that is unchanged since it was shown. An expired
+// grant is deleted.
 func (l Ledger) Granted(tx store.Tx, thread chat.ThreadID, a Action, now time.Time) (Grant, bool) {
 	key := grantKey(thread, a)
 	g, ok := store.Load[Grant](tx, key)
@@ -42,18 +42,17 @@ func (l Ledger) Granted(tx store.Tx, thread chat.ThreadID, a Action, now time.Ti
 		return Grant{}, false
 	}
 	r, known := l.Get(tx, g.Of)
-	if !ok || !known || !a.still(r.Action) {
+	if !ok || !known || !a.isAsShown(r.Action) {
 		return Grant{}, false
 	}
 	return g, true
 }
 
-// still reports whether an action is the one that was shown. Files that it only
-// writes to may have come into being since: the action itself, or an earlier step
-// of its plan, may have made them. One that was there must be the same one. The terminal
-// that was still to be made may be there now, and what was shown as left by earlier
-// steps is as they left it.
-func (a Action) still(shown Action) bool {
+// isAsShown reports whether an action is the one that was shown. It accepts what the
+// action or earlier steps of its plan may have caused: files it only writes to may exist
+// now, the terminal may exist now, and state shown as [LeftBySteps] may differ. Files that
+// existed must be the same.
+func (a Action) isAsShown(shown Action) bool {
 	switch was, is := shown.Env[ShellFact], a.Env[ShellFact]; {
 	case was == is:
 	case (was == ShellNew || was == LeftBySteps) && strings.HasPrefix(is, sharedShell):
@@ -74,27 +73,26 @@ func (a Action) still(shown Action) bool {
 		}
 	}
 	a.Files, shown.Files = files, kept
-	return a.settled().Digest() == shown.settled().Digest()
+	return a.withoutOwnEffects().Digest() == shown.withoutOwnEffects().Digest()
 }
 
-// settled is the action without what its own run, or the making of its terminal, brings
-// about.
-func (a Action) settled() Action {
-	a.Files = withContent(a.Files)
+// withoutOwnEffects returns the action without the facts that its own run, or creating its
+// terminal, may change.
+func (a Action) withoutOwnEffects() Action {
+	a.Files = contentFiles(a.Files)
 	if _, typed := a.Env[ShellFact]; !typed {
 		return a
 	}
 	a.Env = maps.Clone(a.Env)
 	delete(a.Env, ShellFact)
 	if slices.Contains([]string{"bash", "sh", "dash", "ash", "busybox"}, a.Foreground) {
-		a.Foreground = "" // as in a terminal that is still to be made
+		a.Foreground = "" // as for a terminal that does not exist yet
 	}
 	return a
 }
 
-// withContent are the files of an action whose content matters to it; nil if
-// there are none.
-func withContent(files map[string]string) map[string]string {
+// contentFiles returns the files whose content matters to the action, or nil.
+func contentFiles(files map[string]string) map[string]string {
 	var out map[string]string
 	for name, state := range files {
 		if strings.Contains(state, AnyContent) {
@@ -108,7 +106,7 @@ func withContent(files map[string]string) map[string]string {
 	return out
 }
 
-// Revoke ends every grant and the plan of a thread and returns how many.
+// Revoke deletes the thread's grants and plan and returns how many it deleted.
 func (Ledger) Revoke(tx store.Tx, thread chat.ThreadID) int {
 	var keys [][]byte
 	start, end := store.Prefix("approval-grant", string(thread))
@@ -124,12 +122,10 @@ func (Ledger) Revoke(tx store.Tx, thread chat.ThreadID) int {
 	return len(keys)
 }
 
-// PlanWithin is how long the steps of an approved plan may take to begin, all
-// together.
+// PlanWithin is the time within which all steps of an approved plan must start.
 const PlanWithin = 30 * time.Minute
 
-// Plan is an approved list of actions that may run one after the other, each
-// exactly as it was shown.
+// Plan is an approved list of actions that may run in order, each exactly as shown.
 type Plan struct {
 	Of    ID        `json:"of"`
 	By    chat.User `json:"by"`
@@ -140,9 +136,9 @@ type Plan struct {
 
 func planKey(thread chat.ThreadID) []byte { return store.Key("approval-plan", string(thread)) }
 
-// begin stores the plan of a record that runs now, if it is one. It takes the
-// place of an older plan of the thread.
-func begin(tx store.Tx, r Record, now time.Time) {
+// savePlan stores the plan of a record that starts to run, if the record is one. It
+// replaces an older plan of the thread.
+func savePlan(tx store.Tx, r Record, now time.Time) {
 	if len(r.Action.Steps) == 0 {
 		return
 	}
@@ -153,19 +149,17 @@ func begin(tx store.Tx, r Record, now time.Time) {
 	store.Save(tx, planKey(r.Thread), p)
 }
 
-// PlanOf is the plan that a thread works on; one whose time is over is none.
+// PlanOf returns the thread's current plan. ok is false if it has none or it expired.
 func (Ledger) PlanOf(tx store.Tx, thread chat.ThreadID, now time.Time) (Plan, bool) {
 	p, ok := store.Load[Plan](tx, planKey(thread))
 	return p, ok && now.Before(p.Until) && p.Next < len(p.Steps)
 }
 
-// Take takes the next step of the thread's plan, which must be this action as it
-// was shown; n counts from 1. A step that was taken is not offered again. Files
-// that the action only writes to may have come into being since: an earlier step
-// may have made them.
+// Take uses the next step of the thread's plan for an action that matches it as shown.
+// n is the step's number, counted from 1. Each step can be used once.
 func (l Ledger) Take(tx store.Tx, thread chat.ThreadID, a Action, now time.Time) (p Plan, n int, ok bool) {
 	p, ok = l.PlanOf(tx, thread, now)
-	if !ok || !l.isStep(tx, p, a) {
+	if !ok || !l.isNextStep(tx, p, a) {
 		return p, 0, false
 	}
 	p.Next++
@@ -177,7 +171,7 @@ func (l Ledger) Take(tx store.Tx, thread chat.ThreadID, a Action, now time.Time)
 	return p, p.Next, true
 }
 
-func (l Ledger) isStep(tx store.Tx, p Plan, a Action) bool {
+func (l Ledger) isNextStep(tx store.Tx, p Plan, a Action) bool {
 	if p.Steps[p.Next] == a.Digest() {
 		return true
 	}
@@ -186,7 +180,7 @@ func (l Ledger) isStep(tx store.Tx, p Plan, a Action) bool {
 		return false
 	}
 	shown := r.Action.Steps[p.Next]
-	return shown.Digest() == p.Steps[p.Next] && a.still(shown)
+	return shown.Digest() == p.Steps[p.Next] && a.isAsShown(shown)
 }
 
 // Drop ends the thread's plan.

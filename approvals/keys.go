@@ -5,18 +5,17 @@ import (
 	"strings"
 )
 
-// leaving are programs that only show something, with the keys that leave them
-// and do nothing else there: at worst, in a prompt of the program, a letter is
-// typed that nothing sends off.
-var leaving = map[string][]string{
+// exitKeys maps programs that only display something to the keys that exit them. At
+// worst the key types a letter into a prompt of the program without submitting it.
+var exitKeys = map[string][]string{
 	"less": {"q", "Q"}, "more": {"q", "Q"}, "most": {"q"}, "man": {"q"}, "pg": {"q"},
 	"top": {"q"}, "htop": {"q"}, "atop": {"q"}, "iotop": {"q"}, "iftop": {"q"}, "nmon": {"q"}, "journalctl": {"q"},
 }
 
-// Leaves reports whether an action is one key that only leaves the program in
-// front, which only shows something.
+// Leaves reports whether an action is a single key that only exits the program in front,
+// and that program only displays something.
 func (a Action) Leaves() bool {
-	keys, ok := leaving[a.Foreground]
+	keys, ok := exitKeys[a.Foreground]
 	if !ok || a.Kind != KindKeys {
 		return false
 	}
@@ -25,8 +24,7 @@ func (a Action) Leaves() bool {
 	})
 }
 
-// Interrupts reports whether an action is only the keys that interrupt what runs
-// in front.
+// Interrupts reports whether an action only interrupts the program in front.
 func (a Action) Interrupts() bool {
 	return a.Kind == KindKeys && strings.EqualFold(string(a.Bytes), "press C-c\n")
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,9 +16,9 @@ import (
 	"countersign/store"
 )
 
-// Ledger keeps the records and makes permits. It holds no state and no
-// database: every method works in the caller's transaction and is given the
-// time.
+// Ledger keeps the records and makes permits. It has no state and no database:
+// every method works in the caller's transaction and takes the time as an
+// argument.
 //
 // Keys:
 //
@@ -47,16 +48,16 @@ func save(tx store.Tx, r Record) {
 	}
 }
 
-// must moves the record; a move that the table does not have aborts the
-// transaction, because the caller checked the state before.
-func must(r *Record, to State) {
+// mustMove changes the record's state. The caller has checked that the table allows
+// the move; otherwise mustMove aborts the transaction.
+func mustMove(r *Record, to State) {
 	if !r.move(to) {
 		store.Abort(fmt.Errorf("%w: %s to %s", errMove, r.State, to))
 	}
 }
 
-// Open files a request, with a new random nonce. If the id is known already, that record comes back
-// unchanged: asking again after a crash finds the same request.
+// Open files a request with a new random nonce. If the id exists, Open returns that record
+// unchanged, so that filing it again after a crash has no effect.
 func (Ledger) Open(tx store.Tx, r Record) (rec Record, existed bool) {
 	if old, ok := store.Load[Record](tx, recordKey(r.ID)); ok {
 		return old, true
@@ -72,8 +73,8 @@ func (Ledger) Open(tx store.Tx, r Record) (rec Record, existed bool) {
 // nonceLength is the length of a nonce, in characters of 5 bits each.
 const nonceLength = 16
 
-// Shown returns the digest of what the card of request id showed whose buttons
-// carry nonce; ok is false when there was no such card.
+// Shown returns the digest that the card with this nonce displayed. ok is false if the
+// request had no such card.
 func (Ledger) Shown(tx store.Tx, id ID, nonce string) (d Digest, ok bool) {
 	if nonce == "" {
 		return Digest{}, false
@@ -86,10 +87,17 @@ func (Ledger) Get(tx store.Tx, id ID) (Record, bool) {
 	return store.Load[Record](tx, recordKey(id))
 }
 
-// OpenIn lists the records of a thread that are not final.
+// OpenIn returns the records of a thread that are not final.
 func (l Ledger) OpenIn(tx store.Tx, thread chat.ThreadID) []Record {
+	return l.openBelow(tx, "approval-open", string(thread))
+}
+
+// AllOpen returns the records of all threads that are not final.
+func (l Ledger) AllOpen(tx store.Tx) []Record { return l.openBelow(tx, "approval-open") }
+
+func (l Ledger) openBelow(tx store.Tx, prefix ...any) []Record {
 	var out []Record
-	start, end := store.Prefix("approval-open", string(thread))
+	start, end := store.Prefix(prefix...)
 	for k := range tx.Scan(start, end) {
 		parts, err := store.Parts(k)
 		if err != nil || len(parts) != 3 {
@@ -103,23 +111,23 @@ func (l Ledger) OpenIn(tx store.Tx, thread chat.ThreadID) []Record {
 	return out
 }
 
-// Refusal says why a vote did not count. The zero value means that it did.
+// Refusal says why a vote was not counted. The zero value means that it was.
 type Refusal string
 
 // The refusals that a vote can meet in the ledger.
 const (
 	Counted      Refusal = ""
 	AlreadyDone  Refusal = "decided" // the record is not pending any more
-	TooLate      Refusal = "expired" // it expires with this vote
-	VotedBefore  Refusal = "voted"   // this person's approval already counts
+	TooLate      Refusal = "expired" // the vote came after the expiry, and expires the record
+	VotedBefore  Refusal = "voted"   // this person has approved already
 	OtherContent Refusal = "digest"  // the vote is for another action
 	NoPerson     Refusal = "bot"
 	NoReason     Refusal = "reason" // this vote needs a reason
 	NoNeed       Refusal = "need"   // this person's approval counts for nothing
 )
 
-// Vote counts one vote. The caller has checked that this person may vote. One
-// denial decides; approvals decide when enough distinct people gave one.
+// Vote counts one vote of a person whom the caller has authorised. One denial decides;
+// approvals decide once every need has enough distinct people.
 func (Ledger) Vote(tx store.Tx, id ID, v Vote) (Record, Refusal, error) {
 	r, ok := store.Load[Record](tx, recordKey(id))
 	if !ok {
@@ -129,7 +137,7 @@ func (Ledger) Vote(tx store.Tx, id ID, v Vote) (Record, Refusal, error) {
 	case r.State != Pending:
 		return r, AlreadyDone, nil
 	case !v.At.Before(r.ExpiresAt):
-		must(&r, Expired)
+		mustMove(&r, Expired)
 		r.Decided = v.At
 		save(tx, r)
 		return r, TooLate, nil
@@ -148,37 +156,36 @@ func (Ledger) Vote(tx store.Tx, id ID, v Vote) (Record, Refusal, error) {
 	r.Votes = append(r.Votes, v)
 	switch {
 	case !v.Approve:
-		must(&r, Denied)
+		mustMove(&r, Denied)
 		r.Decided, r.By, r.Reason = v.At, v.User, v.Reason
 	case r.Satisfied():
-		must(&r, Approved)
+		mustMove(&r, Approved)
 		r.Decided, r.By, r.Reason = v.At, v.User, v.Reason
 		r.RunBy = v.At.Add(r.Require.RunWithin)
 		r.Review.Due = v.Glass
 		if v.Grant {
-			grant(tx, r)
+			saveGrant(tx, r)
 		}
 	}
 	save(tx, r)
 	return r, Counted, nil
 }
 
-// Settle approves a pending request on another basis than its own votes. by is
-// who stands for the basis.
+// Settle approves a pending request on a basis other than its own votes. by is the person,
+// or the policy, behind that basis.
 func (Ledger) Settle(tx store.Tx, id ID, b Basis, by chat.User, now time.Time) (Record, bool) {
 	r, ok := store.Load[Record](tx, recordKey(id))
 	if !ok || b.Kind == ByVotes || r.State != Pending || !now.Before(r.ExpiresAt) {
 		return r, false
 	}
-	must(&r, Approved)
+	mustMove(&r, Approved)
 	r.Basis, r.By, r.Reason, r.Decided, r.RunBy = b, by, b.Why, now, now.Add(r.Require.RunWithin)
 	save(tx, r)
 	return r, true
 }
 
-// Escalate takes the steps of a pending request's escalation whose time has come
-// and returns the groups that may vote since. Votes that were given before count
-// on.
+// Escalate applies the escalation steps of a pending request that are due, and returns the
+// groups they added. Earlier votes still count.
 func (Ledger) Escalate(tx store.Tx, id ID, now time.Time) (r Record, added []string) {
 	r, ok := store.Load[Record](tx, recordKey(id))
 	if !ok || r.State != Pending {
@@ -201,8 +208,8 @@ func (Ledger) Escalate(tx store.Tx, id ID, now time.Time) (r Record, added []str
 	return r, slices.Compact(added)
 }
 
-// Reviewed records that somebody looked at what was decided alone. Who decided,
-// and who asked, cannot.
+// Reviewed records the review of a break-glass approval. Neither its approver nor its
+// requester may review it.
 func (Ledger) Reviewed(tx store.Tx, id ID, by chat.User, note string, now time.Time) (Record, bool) {
 	r, ok := store.Load[Record](tx, recordKey(id))
 	if !ok || !r.Review.Due || by.Bot || by.ID == "" || by.ID == r.By.ID || by.ID == r.Requester.ID {
@@ -213,9 +220,9 @@ func (Ledger) Reviewed(tx store.Tx, id ID, by chat.User, note string, now time.T
 	return r, true
 }
 
-// Consume turns an approval into a permit, once. It writes the intent (state
-// running) with it. When it gives none, the sentence says why, and the record
-// remembers: what drifted makes it invalid, a late run makes it expired.
+// Consume turns an approval into a permit, once, and writes the intent (state running).
+// If it refuses, the returned sentence says why and the record's state changes with it: to
+// invalid if the action drifted, to expired if the run came too late.
 func (Ledger) Consume(tx store.Tx, id ID, a Action, now time.Time) (Permit, Record, string) {
 	r, ok := store.Load[Record](tx, recordKey(id))
 	if !ok {
@@ -227,17 +234,17 @@ func (Ledger) Consume(tx store.Tx, id ID, a Action, now time.Time) (Permit, Reco
 	why := ""
 	switch drift := Drift(r.Action, a); {
 	case now.After(r.RunBy):
-		must(&r, Expired)
+		mustMove(&r, Expired)
 		why = "the approval was not used within " + r.Require.RunWithin.String()
 	case r.Digest != a.Digest() || r.Digest != r.Action.Digest():
-		must(&r, Invalid)
+		mustMove(&r, Invalid)
 		if len(drift) == 0 {
 			drift = []string{"content"}
 		}
 		why = "what would run is no longer what was approved: " + strings.Join(drift, ", ") + " changed"
 	default:
-		must(&r, Running)
-		begin(tx, r, now)
+		mustMove(&r, Running)
+		savePlan(tx, r, now)
 	}
 	if why != "" {
 		r.Reason, r.Ended = why, now
@@ -248,12 +255,11 @@ func (Ledger) Consume(tx store.Tx, id ID, a Action, now time.Time) (Permit, Reco
 	return Permit{digest: r.Digest, ok: true}, r, ""
 }
 
-// ErrNotProven means that an action is not proven to only look.
+// ErrNotProven means that an action is not proven to be read-only.
 var ErrNotProven = errors.New("approvals: the action is not proven to only read")
 
-// Reading is the shell text that stands for looking at a file: a tool that reads
-// the file is as harmless as this text is. It fails for a name that cannot be
-// written as text.
+// Reading returns shell text equivalent to reading a file. A tool that reads the file is
+// judged by this text. Reading fails for a name that shell text cannot express.
 func Reading(path string) (string, error) {
 	quoted, err := syntax.Quote(path, syntax.LangBash)
 	if err != nil {
@@ -262,11 +268,10 @@ func Reading(path string) (string, error) {
 	return "cat -- " + quoted, nil
 }
 
-// Observe makes a permit from proof: the risk engine proved that exactly this
-// text only reads, or the tool can only look, and the engine proved as much of
-// [Reading] the file that it looks at; or the keys only leave a program that shows
-// something. A tool that looks at no file (the time, a
-// pane) needs no proof.
+// Observe makes a permit from a proof. For shell text, the risk engine must have proved
+// that exactly this text only reads. For a read-only tool, it must have proved the same of
+// [Reading] its file; a tool without a file (the time, a pane) needs no proof. Keys must
+// only exit a program that displays something.
 func (Ledger) Observe(a Action, v risk.Verdict) (Permit, error) {
 	proven := false
 	switch a.Kind {
@@ -274,7 +279,7 @@ func (Ledger) Observe(a Action, v risk.Verdict) (Permit, error) {
 		proven = a.Private() && a.Shell != "" && v.Proves(string(a.Bytes), a.Locked)
 	case KindObserve:
 		text, err := Reading(a.Path)
-		proven = len(a.Paths) == 0 && (a.Path == "" || (err == nil && v.Proves(text, true))) // nobody proves several at once
+		proven = len(a.Paths) == 0 && (a.Path == "" || (err == nil && v.Proves(text, true))) // a proof covers one file
 	case KindKeys:
 		proven = a.Leaves()
 	case KindChange:
@@ -285,8 +290,8 @@ func (Ledger) Observe(a Action, v risk.Verdict) (Permit, error) {
 	return Permit{digest: a.Digest(), ok: true}, nil
 }
 
-// end moves a record to an end state if it may go there; otherwise nothing
-// changes and ok is false.
+// end moves a record to a final state. If the table forbids that, nothing changes and ok
+// is false.
 func end(tx store.Tx, id ID, to State, now time.Time, change func(*Record)) (Record, bool) {
 	r, ok := store.Load[Record](tx, recordKey(id))
 	if !ok || !r.move(to) {
@@ -303,23 +308,23 @@ func (Ledger) Finish(tx store.Tx, id ID, o Outcome, now time.Time) (Record, bool
 	return end(tx, id, Done, now, func(r *Record) { r.Outcome = o })
 }
 
-// Lost records that it is not known whether, or how, it ran.
+// Lost records that the outcome is unknown.
 func (Ledger) Lost(tx store.Tx, id ID, now time.Time) (Record, bool) {
 	return end(tx, id, OutUnk, now, func(*Record) {})
 }
 
-// Invalidate ends a request that may no longer run as it was approved.
+// Invalidate ends a request that may no longer run.
 func (Ledger) Invalidate(tx store.Tx, id ID, why string, now time.Time) (Record, bool) {
 	return end(tx, id, Invalid, now, func(r *Record) { r.Reason = why })
 }
 
-// Cancel withdraws a request that has not begun to run.
+// Cancel withdraws a request that has not started to run.
 func (Ledger) Cancel(tx store.Tx, id ID, by chat.User, why string, now time.Time) (Record, bool) {
 	return end(tx, id, Cancelled, now, func(r *Record) { r.By, r.Reason = by, why })
 }
 
-// Expire ends a request whose time is over: the card's, or after the last vote
-// the time to run. Before that nothing changes and ok is false.
+// Expire ends a request whose time to be decided, or to be run once approved, is over.
+// Before that nothing changes and ok is false.
 func (Ledger) Expire(tx store.Tx, id ID, now time.Time) (Record, bool) {
 	r, ok := store.Load[Record](tx, recordKey(id))
 	if !ok || (r.State == Pending && now.Before(r.ExpiresAt)) || (r.State == Approved && !now.After(r.RunBy)) {
@@ -328,7 +333,7 @@ func (Ledger) Expire(tx store.Tx, id ID, now time.Time) (Record, bool) {
 	return end(tx, id, Expired, now, func(*Record) {})
 }
 
-// Drift names the fields in which two actions differ, for people.
+// Drift describes, for people, the fields in which two actions differ.
 func Drift(was, is Action) []string {
 	var out []string
 	add := func(name string, differs bool) {
@@ -350,7 +355,7 @@ func Drift(was, is Action) []string {
 	add("the files", !slices.Equal(was.Paths, is.Paths))
 	add("the text", string(was.Bytes) != string(is.Bytes))
 	add("the arguments", string(was.Args) != string(is.Args))
-	add("the environment", !sameMap(was.Env, is.Env))
+	add("the environment", !maps.Equal(was.Env, is.Env))
 	for _, name := range changed(was.Files, is.Files) {
 		if strings.HasSuffix(name, "/") {
 			add("the directory "+name, true)
@@ -363,7 +368,7 @@ func Drift(was, is Action) []string {
 	return out
 }
 
-// changed are the keys whose values differ, in order.
+// changed returns the sorted keys whose values differ.
 func changed(a, b map[string]string) []string {
 	var out []string
 	for k, v := range a {
@@ -378,16 +383,4 @@ func changed(a, b map[string]string) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-func sameMap(a, b map[string]string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if w, ok := b[k]; !ok || w != v {
-			return false
-		}
-	}
-	return true
 }

@@ -2,23 +2,23 @@ package approvals
 
 import "fmt"
 
-// Reads says which proven reads of a target run unasked. Its values are ordered by how
-// much they ask.
+// Reads says which proven reads on a target run without approval. The values are ordered
+// from the least to the most restrictive.
 type Reads string
 
 // The values. The zero value is ReadsEnforced where the target has a lock, otherwise
 // ReadsPlain.
 const (
-	// ReadsEnforced runs what is proven to be worth trying, under a lock; without a lock
-	// everything asks.
+	// ReadsEnforced also runs reads with a weaker proof, but only under a lock. Without a
+	// lock everything asks.
 	ReadsEnforced Reads = "enforced"
-	// ReadsPlain runs only what is plainly a read, under a lock where there is one.
+	// ReadsPlain runs only what is plainly a read, under a lock if the target has one.
 	ReadsPlain Reads = "plain"
-	// ReadsAsk runs nothing on the target unasked.
+	// ReadsAsk asks for everything.
 	ReadsAsk Reads = "ask"
 )
 
-// ParseReads reads a configured value; "" is the default.
+// ParseReads parses a configured value; "" is the default.
 func ParseReads(s string) (Reads, error) {
 	switch r := Reads(s); r {
 	case "", ReadsEnforced, ReadsPlain, ReadsAsk:
@@ -27,8 +27,8 @@ func ParseReads(s string) (Reads, error) {
 	return ReadsAsk, fmt.Errorf("%q is not known; write enforced, plain or ask", s)
 }
 
-// Effective is what two settings, of which the stricter one counts, mean for a target:
-// ReadsEnforced only where it has a lock.
+// Effective returns the stricter of two settings. ReadsEnforced applies only to a target
+// with a lock.
 func Effective(a, b Reads, lock bool) Reads {
 	rank := func(r Reads) int {
 		switch {

@@ -9,8 +9,8 @@ import (
 	"countersign/approvals/risk"
 )
 
-// Record is one request for approval, as it is stored. Fields can be added or
-// removed, but their names must not change.
+// Record is one stored request for approval. Fields may be added or removed, but JSON
+// names must not change.
 type Record struct {
 	ID        ID            `json:"id"`
 	Thread    chat.ThreadID `json:"thread"`
@@ -40,21 +40,20 @@ type Record struct {
 	Review    Review        `json:"review,omitzero"`
 	Outcome   Outcome       `json:"outcome,omitzero"`
 	Ended     time.Time     `json:"ended,omitzero"`
-	// Impact and Taint are what was found out for the people who decide: what the
-	// action would do, and from which untrusted source its words come. Neither is
-	// part of the digest.
+	// Impact and Taint inform the approvers: what the action would do, and which
+	// untrusted source its words come from. Neither is part of the digest.
 	Impact string `json:"impact,omitempty"`
 	Taint  string `json:"taint,omitempty"`
 }
 
-// MadeByWorkflow begins a Record's Agent where a step of a workflow made the call.
+// MadeByWorkflow is the prefix of a Record's Agent if a workflow's step made the call.
 const MadeByWorkflow = "the workflow "
 
-// Basis says by what right a request was approved without a vote of its own. The
-// zero value stands for votes.
+// Basis says why a request was approved without votes of its own. The zero value stands
+// for votes.
 type Basis struct {
 	Kind BasisKind `json:"kind,omitempty"`
-	// Of is the request that people voted on: the one whose grant or plan this is.
+	// Of is the request whose grant or plan this is, the one that people voted on.
 	Of ID `json:"of,omitempty"`
 	// Why is one clause for people: "mode trusting until 14:05 UTC".
 	Why string `json:"why,omitempty"`
@@ -71,16 +70,15 @@ const (
 	ByPlan   BasisKind = "plan"   // it is the next step of an approved plan
 )
 
-// Review is the look that somebody else has to take at what one person decided
-// alone, by breaking the glass.
+// Review is the review that a break-glass approval requires from somebody else.
 type Review struct {
-	Due  bool      `json:"due,omitempty"` // nobody has taken it yet
+	Due  bool      `json:"due,omitempty"` // required, and not done yet
 	By   chat.User `json:"by,omitzero"`
 	At   time.Time `json:"at,omitzero"`
 	Note string    `json:"note,omitempty"`
 }
 
-// Judgement is what the risk engine said, as plain data.
+// Judgement is a verdict of the risk engine as plain data.
 type Judgement struct {
 	ReadOnly bool     `json:"readonly"`
 	Risk     string   `json:"risk"`
@@ -88,9 +86,9 @@ type Judgement struct {
 	Reasons  []string `json:"reasons,omitempty"`
 }
 
-// Require is what the policy asks for before the action may run.
+// Require lists what the policy requires before the action may run.
 type Require struct {
-	// Needs must all be met; one vote can count for several. Without any nobody can
+	// Needs must all be met. One vote can count for several. With no needs, nobody can
 	// approve.
 	Needs          []Need        `json:"needs,omitempty"`
 	RequesterMay   bool          `json:"requester_may"`
@@ -100,12 +98,12 @@ type Require struct {
 	RunWithin      time.Duration `json:"run_within"`
 }
 
-// Need is one demand of a policy: so many people of these groups.
+// Need is one requirement of a policy: Count distinct people from Groups.
 type Need struct {
 	Rule   string   `json:"rule"`
 	Count  int      `json:"count"` // less than 1 counts as 1
 	Groups []string `json:"groups,omitempty"`
-	// Escalate widens the groups, one step after the other, when nobody answers.
+	// Escalate adds groups, step by step, if nobody answers.
 	Escalate []Step `json:"escalate,omitempty"`
 	Taken    int    `json:"taken,omitempty"` // steps so far; their groups are in Groups
 }
@@ -116,7 +114,7 @@ type Step struct {
 	Groups []string      `json:"groups"`
 }
 
-// Groups are the groups of all needs, each once, in order.
+// Groups returns the groups of all needs, without duplicates, in order.
 func (r Require) Groups() []string {
 	var out []string
 	for _, n := range r.Needs {
@@ -129,7 +127,7 @@ func (r Require) Groups() []string {
 	return out
 }
 
-// Vote is one person's word on a record.
+// Vote is one person's approval or denial of a record.
 type Vote struct {
 	User    chat.User    `json:"user"`
 	Approve bool         `json:"approve"`
@@ -138,11 +136,11 @@ type Vote struct {
 	Event   chat.EventID `json:"event"`
 	At      time.Time    `json:"at"`
 	Digest  Digest       `json:"digest"` // what the voter was shown
-	// Groups are the groups and roles that the network vouched for with the vote.
+	// Groups are the groups and roles that the chat network reported with the vote.
 	Groups []string `json:"groups,omitempty"`
 	// Meets are the indexes of the needs that this person's groups meet.
 	Meets []int `json:"meets,omitempty"`
-	// Grant approves exactly this for a while, Glass decides alone.
+	// Grant approves this exact action for a while. Glass decides alone (break-glass).
 	Grant bool `json:"grant,omitempty"`
 	Glass bool `json:"glass,omitempty"`
 }
@@ -151,13 +149,13 @@ type Vote struct {
 type Outcome struct {
 	OK   bool   `json:"ok,omitempty"`
 	Note string `json:"note,omitempty"` // one line: "exit code 0", or why it did not work
-	// Signal is what ended it ("KILL"), and Unstarted says that nothing was carried out.
+	// Signal is the signal that ended it ("KILL"). Unstarted says that it never started.
 	Signal    string `json:"signal,omitempty"`
 	Unstarted bool   `json:"unstarted,omitempty"`
 	Undo      bool   `json:"undo,omitempty"` // it can be taken back
 }
 
-// moves is the whole state machine: every state and where it may go.
+// moves is the whole state machine: each state and its possible successors.
 var moves = map[State][]State{
 	Pending:   {Approved, Denied, Expired, Cancelled, Invalid},
 	Approved:  {Running, Expired, Invalid, Cancelled},
@@ -170,14 +168,13 @@ var moves = map[State][]State{
 	Invalid:   nil,
 }
 
-// Next lists the states that a record in state s may move to; an end state has
-// none.
+// Next returns the states that may follow s. A final state has none.
 func Next(s State) []State { return slices.Clone(moves[s]) }
 
-// Final reports whether nothing more can happen to a record in state s.
+// Final reports whether s has no successors.
 func (s State) Final() bool { return len(moves[s]) == 0 }
 
-// errMove is a bug in this package: a move that the table does not have.
+// errMove reports a bug in this package: a state change that the table forbids.
 var errMove = errors.New("approvals: forbidden state change")
 
 // move changes the state, or reports that the table forbids it.
@@ -189,10 +186,10 @@ func (r *Record) move(to State) bool {
 	return true
 }
 
-// Approvals counts the distinct people whose vote approves.
+// Approvals returns the number of distinct people who approved.
 func (r Record) Approvals() int { return r.distinct(func(Vote) bool { return true }) }
 
-// Met counts the distinct people whose vote approves and counts for a need.
+// Met returns the number of distinct people whose approval counts for a need.
 func (r Record) Met(need int) int {
 	return r.distinct(func(v Vote) bool { return slices.Contains(v.Meets, need) })
 }
@@ -220,5 +217,5 @@ func (r Record) Satisfied() bool {
 	return len(r.Require.Needs) > 0
 }
 
-// FinalLevel is the level as the risk scale knows it.
+// FinalLevel returns Level as a [risk.Level].
 func (r Record) FinalLevel() risk.Level { return risk.ParseLevel(r.Level) }

@@ -5,7 +5,7 @@ import (
 	"countersign/approvals/risk"
 )
 
-// Lane is where a request goes. The zero value forbids.
+// Lane is the gate's decision about a request. The zero value forbids.
 type Lane int
 
 // The lanes, from the strictest to the freest.
@@ -20,32 +20,30 @@ type Request struct {
 	Thread chat.ThreadID
 	Call   string
 	By     chat.User
-	Groups []string // what the network vouched for when By spoke
+	Groups []string // of By, as the chat network reported them
 	Action Action
 	Claim  Claim
 	Floor  risk.Level // the tool's own level
-	// Impact says what the action would do, as far as looking tells; Taint from
-	// which untrusted source its words come. Both are for who decides; see [Record].
+	// Impact and Taint inform the approvers; see [Record].
 	Impact, Taint string
-	// Interrupt says that these keys only interrupt the thread's own running
-	// command.
+	// Interrupt says that the keys only interrupt the thread's own running command.
 	Interrupt bool
-	// Revision is how often people edited the command of this call; By is then who
-	// did it last, and Claim is empty: the model's labels are not about this text.
+	// Revision counts how often people edited the call's command. If it is not zero, By
+	// is the last editor and Claim is empty, because the model wrote a different text.
 	Revision int
-	// Agent is who makes the call, where it is not the thread's own agent, for who decides:
-	// "the sub-agent x".
+	// Agent tells approvers who makes the call ("the sub-agent x"). "" is the thread's own
+	// agent.
 	Agent string
-	// ReadOnly refuses what is not a proven read, whatever the mode and the rules say.
+	// ReadOnly refuses everything but proven reads, regardless of mode and rules.
 	ReadOnly bool
-	// Gated always asks people, on a card of its own: no proof, rule, plan or grant covers it.
+	// Gated always asks people, on its own card. No proof, rule, plan or grant covers it.
 	Gated bool
-	// Tried says what the action tried and was refused when it ran as a read, under a lock
-	// ("write to /etc/x"): its proof was wrong.
+	// Tried is what the lock refused when the action ran as a proven read ("write to
+	// /etc/x"). Its proof was wrong.
 	Tried string
 }
 
-// ID is the id of the request, the same each time it is asked for.
+// ID returns the request's id, which is the same each time the request is filed.
 func (r Request) ID() ID {
 	id := NewID(string(r.Thread), r.Call)
 	if r.Revision > 0 {
@@ -54,7 +52,7 @@ func (r Request) ID() ID {
 	return id
 }
 
-// Ruling is what becomes of a request.
+// Ruling is the gate's judgement of a request.
 type Ruling struct {
 	Lane     Lane
 	Permit   Permit     // Allow only
@@ -66,7 +64,7 @@ type Ruling struct {
 
 // Kinds of the items that the gate puts into a thread's inbox.
 const (
-	ItemDecision = "decision" // a request was decided, or its time is over
+	ItemDecision = "decision" // a request was decided or expired
 	ItemEdited   = "edited"   // a person changed the command
 	ItemExpire   = "expire"   // a timer of a request is due
 )

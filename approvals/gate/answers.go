@@ -10,14 +10,14 @@ import (
 	"countersign/store"
 )
 
-// Answers are kept so that a repeated delivery of an interaction gets the same
-// one:
+// answerRow identifies a stored answer. Answers are stored so that a redelivered
+// interaction gets the same one:
 //
 //	("approval-answer", thread, user, what, event)            -> Answer as JSON
 //	("approval-answer-age", hour, thread, user, what, event)  -> nothing, for Prune
 //
-// A client may choose the id of its event, so the id alone must name nobody
-// else's answer, and none about another request.
+// Clients choose their event ids, so the key includes person and request: an id
+// alone cannot retrieve the answer to another person or request.
 type answerRow struct {
 	thread, user, what, event string
 }
@@ -49,10 +49,9 @@ func hourOf(t time.Time) int64 {
 	return h
 }
 
-// Prune forgets answers that were given before the hour of a time, limit of them
-// at most (0: all), and returns how many. An interaction that is redelivered
-// after that is judged anew, which can only find its request decided, so nothing
-// is at stake but the words of the answer.
+// Prune deletes answers given before the hour of a time, at most limit of them (0: all),
+// and returns how many it deleted. An interaction redelivered after that is judged again.
+// Its request is decided by then, so only the wording of the answer can differ.
 func Prune(tx store.Tx, before time.Time, limit int) int {
 	n := 0
 	for key := range tx.Scan(store.Key("approval-answer-age"), store.Key("approval-answer-age", hourOf(before))) {
@@ -70,8 +69,9 @@ func Prune(tx store.Tx, before time.Time, limit int) int {
 	return n
 }
 
-// once answers an interaction, the same way each time it is delivered.
-func (g *Gate) once(ctx context.Context, row answerRow, act func(tx store.Tx) (chat.Answer, bool)) (chat.Answer, error) {
+// answerOnce runs act for an interaction and stores the answer. A redelivery gets the
+// stored answer.
+func (g *Gate) answerOnce(ctx context.Context, row answerRow, act func(tx store.Tx) (chat.Answer, bool)) (chat.Answer, error) {
 	var ans chat.Answer
 	decided := false
 	err := g.cfg.DB.Update(ctx, func(tx store.Tx) error {

@@ -16,13 +16,13 @@ import (
 	"countersign/store/outbox"
 )
 
-// policyUser stands for the policy where it approves.
+// policyUser is the approver in records that the policy approved.
 var policyUser = chat.User{ID: "countersign:policy", Name: "the policy", Bot: true}
 
-// basis finds what approves a request without votes of its own; with none,
-// broken says that the request is not the next step of the thread's plan, which
-// ends with it.
-func (g *Gate) basis(tx store.Tx, rec approvals.Record, r ruling) (b approvals.Basis, by chat.User, broken string) {
+// findBasis returns what approves a request without votes of its own. If there is nothing
+// and the thread has a plan, this request is not its next step: the plan ends and broken
+// says so.
+func (g *Gate) findBasis(tx store.Tx, rec approvals.Record, r ruling) (b approvals.Basis, by chat.User, broken string) {
 	now := g.cfg.Now()
 	if r.Lane != approvals.Ask {
 		return b, by, ""
@@ -38,19 +38,20 @@ func (g *Gate) basis(tx store.Tx, rec approvals.Record, r ruling) (b approvals.B
 	}
 	if plan, ok := g.ledger.PlanOf(tx, rec.Thread, now); ok {
 		g.ledger.Drop(tx, rec.Thread)
-		return b, by, fmt.Sprintf("This is not step %d of the plan %s as it was approved, so that plan has ended and this is asked for by itself.", plan.Next+1, plan.Of)
+		return b, by, fmt.Sprintf("This is not step %d of the plan %s as it was approved, so that plan has ended and this is asked for by itself.",
+			plan.Next+1, plan.Of)
 	}
 	return b, by, ""
 }
 
-// rulePlan judges each step of a plan by itself and puts the rulings together:
-// the strictest of everything.
-func (g *Gate) rulePlan(tx store.Tx, req approvals.Request, whole ruling) ruling {
+// judgePlan judges each step of a plan and combines the rulings, taking the strictest of
+// everything.
+func (g *Gate) judgePlan(tx store.Tx, req approvals.Request, whole ruling) ruling {
 	whole.Lane, whole.decision.Auto, whole.decision.Grant = min(whole.Lane, approvals.Ask), "", 0
 	for i, step := range req.Action.Steps {
 		one := req
 		one.Action, one.Floor, one.Claim = step, risk.Read, approvals.Claim{}
-		r := g.rule(tx, one)
+		r := g.decidePolicy(tx, one)
 		if r.Lane == approvals.Forbid {
 			r.Sentence = fmt.Sprintf("step %d: %s", i+1, r.Sentence)
 			return r
@@ -75,7 +76,7 @@ func (g *Gate) rulePlan(tx store.Tx, req approvals.Request, whole ruling) ruling
 	return whole
 }
 
-// stricter is a decision that demands what both demand.
+// stricter returns a decision that requires what a and b require.
 func stricter(a, b policy.Decision) policy.Decision {
 	for _, r := range b.Requirements {
 		if !slices.ContainsFunc(a.Requirements, func(o policy.Requirement) bool {
@@ -92,14 +93,14 @@ func stricter(a, b policy.Decision) policy.Decision {
 	return a
 }
 
-// meets are the needs of a record that a voter's groups meet now. Who would not be
-// asked under the present policy and approvers meets none.
-func (g *Gate) meets(tx store.Tx, rec approvals.Record, b Ballot) []int {
+// needsMet returns the indexes of the record's needs that the voter meets. A voter who is
+// not an approver under the current policy meets none.
+func (g *Gate) needsMet(tx store.Tx, rec approvals.Record, b Ballot) []int {
 	if !b.Approve || (!rec.Require.RequesterMay && b.From.ID == rec.Requester.ID) {
 		return nil
 	}
 	var today []string
-	for _, r := range g.judge(tx, again(rec)).decision.Requirements {
+	for _, r := range g.judge(tx, requestOf(rec)).decision.Requirements {
 		today = append(today, groupsAt(r, rec.Created, g.cfg.Now())...)
 	}
 	pol := g.cfg.Policy()
@@ -115,13 +116,16 @@ func (g *Gate) meets(tx store.Tx, rec approvals.Record, b Ballot) []int {
 	return out
 }
 
-// again is the request of a record, to be judged as of now.
-func again(rec approvals.Record) approvals.Request {
-	return approvals.Request{Thread: rec.Thread, Call: rec.Call, By: rec.Requester, Groups: rec.Groups, Action: rec.Action, Floor: rec.FinalLevel(), Revision: rec.Revision}
+// requestOf returns the request of a record, to be judged again under the current policy.
+func requestOf(rec approvals.Record) approvals.Request {
+	return approvals.Request{
+		Thread: rec.Thread, Call: rec.Call, By: rec.Requester, Groups: rec.Groups,
+		Action: rec.Action, Floor: rec.FinalLevel(), Revision: rec.Revision,
+	}
 }
 
-// groupsAt are the groups of a requirement at a moment, with the steps of its
-// escalation so far.
+// groupsAt returns the groups of a requirement at a given time, including those that
+// escalation has added by then.
 func groupsAt(r policy.Requirement, since, at time.Time) []string {
 	all := slices.Clone(r.Groups)
 	for _, e := range r.Escalate {
@@ -132,19 +136,19 @@ func groupsAt(r policy.Requirement, since, at time.Time) []string {
 	return all
 }
 
-// outdated says why an approval would not be one under the present policy and
-// approvers, "" if it would. Network groups are those that the votes were given
-// with: nobody is looked up here.
-func (g *Gate) outdated(tx store.Tx, rec approvals.Record) string {
-	now := g.judge(tx, again(rec))
+// outdatedReason says why an approval does not hold under the current policy and approvers,
+// "" if it does. It uses the chat groups recorded with the votes and does not look anybody
+// up.
+func (g *Gate) outdatedReason(tx store.Tx, rec approvals.Record) string {
+	now := g.judge(tx, requestOf(rec))
 	d := now.decision
 	switch {
 	case now.Lane == approvals.Forbid:
 		return "the policy changed after the approval: " + now.Sentence
 	case now.Lane == approvals.Allow:
-		return "" // it would need nobody now
+		return "" // it no longer needs approval
 	case d.Auto != "" && len(rec.Action.Steps) == 0:
-		return "" // nor now, since people said yes often enough
+		return "" // the policy approves it now
 	case g.cfg.Now().After(rec.Decided.Add(d.RunWithin)):
 		return "the policy changed after the approval: it must be used within " + d.RunWithin.String() + " now"
 	}
@@ -159,20 +163,22 @@ func (g *Gate) outdated(tx store.Tx, rec approvals.Record) string {
 		if !ok {
 			return "the approval that this rests on is gone"
 		}
-		if of.State != approvals.Running && of.State != approvals.Done && of.State != approvals.OutUnk && of.State != approvals.Approved && of.State != approvals.Expired {
+		switch of.State {
+		case approvals.Approved, approvals.Running, approvals.Done, approvals.OutUnk, approvals.Expired:
+		default:
 			return "the approval that this rests on does not hold: it is " + string(of.State)
 		}
-		return g.votesHold(of, d)
+		return g.votesShortfall(of, d)
 	case approvals.ByVotes:
 	default:
 		return "it was approved by what this version does not know"
 	}
-	return g.votesHold(rec, d)
+	return g.votesShortfall(rec, d)
 }
 
-// votesHold says why the votes of a record would not be enough for a decision of
-// now, "" if they are.
-func (g *Gate) votesHold(rec approvals.Record, d policy.Decision) string {
+// votesShortfall says why a record's votes do not satisfy a decision made now, "" if they
+// do.
+func (g *Gate) votesShortfall(rec approvals.Record, d policy.Decision) string {
 	pol := g.cfg.Policy()
 	approving := slices.DeleteFunc(slices.Clone(rec.Votes), func(v approvals.Vote) bool { return !v.Approve || v.User.Bot })
 	for _, v := range approving {
@@ -189,16 +195,16 @@ func (g *Gate) votesHold(rec approvals.Record, d policy.Decision) string {
 			return "the policy changed after the approval: it takes a reason now"
 		}
 	}
-	// What was asked for then, by who still is in those groups ...
+	// The needs at filing time, counting only people who are still in those groups ...
 	for _, n := range rec.Require.Needs {
-		if why := g.enough(rec, approving, n.Count, func(approvals.Vote) []string { return n.Groups }); why != "" {
+		if why := g.checkCount(rec, approving, n.Count, func(approvals.Vote) []string { return n.Groups }); why != "" {
 			return why
 		}
 	}
-	// ... and what would be asked for now.
+	// ... and the requirements of the current policy.
 	for _, r := range d.Requirements {
 		groups := func(v approvals.Vote) []string { return groupsAt(r, rec.Created, v.At) }
-		if why := g.enough(rec, approving, r.Count, groups); why != "" {
+		if why := g.checkCount(rec, approving, r.Count, groups); why != "" {
 			return why
 		}
 	}
@@ -208,7 +214,7 @@ func (g *Gate) votesHold(rec approvals.Record, d policy.Decision) string {
 	return ""
 }
 
-func (g *Gate) enough(rec approvals.Record, votes []approvals.Vote, count int, groups func(approvals.Vote) []string) string {
+func (g *Gate) checkCount(rec approvals.Record, votes []approvals.Vote, count int, groups func(approvals.Vote) []string) string {
 	people, gone := map[chat.UserID]bool{}, ""
 	for _, v := range votes {
 		if g.cfg.Policy().Eligible(groups(v), v.User, v.Groups) {
@@ -233,7 +239,7 @@ func name(u chat.User) string {
 	return string(u.ID)
 }
 
-// Learned decisions, which the policy may let count:
+// learned counts people's decisions about a tool. A policy may use the counts:
 //
 //	("approval-learned", tool) -> learned as JSON
 type learned struct {
@@ -246,8 +252,7 @@ func learnedOf(tx store.Tx, tool string) learned {
 	return l
 }
 
-// learn counts what people decided about a tool. Commands and keystrokes are
-// never learned.
+// learn counts a decision about a tool. Commands and keystrokes are never learned.
 func (g *Gate) learn(tx store.Tx, rec approvals.Record) {
 	if rec.Action.Kind != approvals.KindChange || len(rec.Action.Steps) > 0 {
 		return
@@ -259,25 +264,26 @@ func (g *Gate) learn(tx store.Tx, rec approvals.Record) {
 		l.No++
 	}
 	store.Save(tx, store.Key("approval-learned", rec.Action.Tool), l)
-	in := g.input(tx, again(rec), ruling{Ruling: approvals.Ruling{Level: rec.FinalLevel(), Verdict: g.verdict(again(rec))}})
+	in := g.input(tx, requestOf(rec), ruling{Ruling: approvals.Ruling{Level: rec.FinalLevel(), Verdict: g.verdict(requestOf(rec))}})
 	if l.Yes%suggestEvery == 0 && rec.State == approvals.Approved && g.cfg.Policy().Suggest(in) {
 		outbox.Put(tx, string(rec.Thread), "suggest/"+string(rec.ID), chat.Post{Quiet: true, Text: fmt.Sprintf(
-			"%d of %d requests for `%s` were approved. If that should not take a person any more, add it to `policy.learn.tools`, or write a rule that allows it (docs/policy.md).",
+			"%d of %d requests for `%s` were approved. If that should not take a person any more, add it to `policy.learn.tools`, "+
+				"or write a rule that allows it (docs/policy.md).",
 			l.Yes, l.Yes+l.No, rec.Action.Tool)}, g.cfg.Now())
 	}
 }
 
-// suggestEvery is how many approvals of a tool lie between two suggestions to
-// change the policy.
+// suggestEvery is the number of approvals of a tool between two suggestions to change the
+// policy.
 const suggestEvery = 5
 
-// askReview asks the thread for the look that somebody else has to take.
-func (g *Gate) askReview(tx store.Tx, rec approvals.Record) {
+// requestReview posts the card that asks somebody else for a review.
+func (g *Gate) requestReview(tx store.Tx, rec approvals.Record) {
 	c := card.Review(rec)
 	outbox.Put(tx, string(rec.Thread), "review/"+string(rec.ID), chat.Post{Card: &c}, g.cfg.Now())
 }
 
-// review takes the look that breaking the glass calls for.
+// review handles the review of a break-glass approval.
 func (g *Gate) review(tx store.Tx, b Ballot) (chat.Answer, bool) {
 	rec, ok := g.ledger.Get(tx, b.ID)
 	switch {
@@ -299,28 +305,30 @@ func (g *Gate) review(tx store.Tx, b Ballot) (chat.Answer, bool) {
 	if !ok {
 		return chat.Answer{Notice: "This cannot be reviewed by you."}, false
 	}
-	g.note(tx, rec, "reviewed", b.From.ID, b.Via, b.Reason)
+	g.audit(tx, rec, "reviewed", b.From.ID, b.Via, b.Reason)
 	c := card.Review(rec)
 	outbox.Put(tx, string(rec.Thread), "review/"+string(rec.ID), chat.Post{Card: &c, Quiet: true}, g.cfg.Now())
 	return chat.Answer{Card: &c, OK: true, Notice: "You reviewed request " + string(rec.ID) + "."}, true
 }
 
-// Allowed records that a proven read runs without people, before it runs. One that is the
-// next step of the thread's plan is done with it.
+// Allowed records that a proven read is about to run without approval. If it is the next
+// step of the thread's plan, it uses that step.
 func (g *Gate) Allowed(tx store.Tx, req approvals.Request) {
 	g.ledger.Take(tx, req.Thread, req.Action, g.cfg.Now())
-	g.judged(tx, req, "allowed", "")
+	g.auditUnasked(tx, req, "allowed", "")
 }
 
 // Forbidden records that the policy refused a request.
-func (g *Gate) Forbidden(tx store.Tx, req approvals.Request) { g.judged(tx, req, "forbidden", "") }
-
-// Ran records how an unasked run ended.
-func (g *Gate) Ran(tx store.Tx, req approvals.Request, o approvals.Outcome) {
-	g.judged(tx, req, "done", o.Note)
+func (g *Gate) Forbidden(tx store.Tx, req approvals.Request) {
+	g.auditUnasked(tx, req, "forbidden", "")
 }
 
-func (g *Gate) judged(tx store.Tx, req approvals.Request, what, note string) {
+// Ran records how a run without approval ended.
+func (g *Gate) Ran(tx store.Tx, req approvals.Request, o approvals.Outcome) {
+	g.auditUnasked(tx, req, "done", o.Note)
+}
+
+func (g *Gate) auditUnasked(tx store.Tx, req approvals.Request, what, note string) {
 	r := g.judge(tx, req)
 	if r.Lane == approvals.Forbid {
 		note = strings.TrimSpace(note + " " + r.Sentence)
@@ -334,12 +342,12 @@ func (g *Gate) judged(tx store.Tx, req approvals.Request, what, note string) {
 	}
 	rec := g.record(req, r)
 	rec.Digest = req.Action.Digest()
-	g.note(tx, rec, what, req.By.ID, "", note)
+	g.audit(tx, rec, what, req.By.ID, "", note)
 }
 
-// Revoke ends the grants and the plan of a thread: somebody said stop.
+// Revoke ends the grants and the plan of a thread, because somebody said stop.
 func (g *Gate) Revoke(tx store.Tx, thread chat.ThreadID, by chat.User) {
 	if n := g.ledger.Revoke(tx, thread); n > 0 {
-		g.note(tx, approvals.Record{Thread: thread, Created: time.Time{}}, "revoked", by.ID, "", fmt.Sprintf("%d standing approvals ended", n))
+		g.audit(tx, approvals.Record{Thread: thread, Created: time.Time{}}, "revoked", by.ID, "", fmt.Sprintf("%d standing approvals ended", n))
 	}
 }

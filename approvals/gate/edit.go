@@ -12,7 +12,7 @@ import (
 	"countersign/store/queue"
 )
 
-// edited is the body of an edited item; agent/history reads it.
+// edited is the body of an ItemEdited; agent/history reads it.
 type edited struct {
 	Approval approvals.ID `json:"approval"`
 	Call     string       `json:"call"`
@@ -21,14 +21,14 @@ type edited struct {
 	By       chat.User    `json:"by"`
 }
 
-// edit replaces the command of a request by what a person made of it: the request
-// is withdrawn and the thread told, which plans the call anew with this text. It
-// gets a new request, with new votes, unless it is proven to only read. Only who
-// may approve may edit. What the gate would forbid is refused here, and the
-// request stays as it is; what only the tool can refuse ends the call.
+// edit replaces the command of a request. It withdraws the request, and the thread plans
+// the call again with the new text. Unless that is a proven read, it gets a new request
+// that needs new votes. Only people who may approve may edit. A text that the gate forbids
+// is refused here and the request stays open; a text that only the tool can refuse ends
+// the call.
 func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decided bool) {
-	b.Approve = true // it takes the same right
-	rec, _, ans, decided, ok := g.meet(tx, b)
+	b.Approve = true // editing requires the right to approve
+	rec, _, ans, decided, ok := g.authorize(tx, b)
 	if !ok {
 		return ans, decided
 	}
@@ -36,7 +36,7 @@ func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decide
 	if !ok {
 		return chat.Answer{Notice: "This cannot be edited on its card; deny it and say what you want instead."}, false
 	}
-	text = strings.ReplaceAll(text, "\r\n", "\n") // as browsers send the lines of a form
+	text = strings.ReplaceAll(text, "\r\n", "\n") // browsers submit form text with CRLF
 	_, odd := risk.Visible(text)
 	switch {
 	case strings.TrimSpace(text) == "":
@@ -44,7 +44,8 @@ func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decide
 	case text == string(rec.Action.Bytes):
 		return chat.Answer{Notice: "The command is the same as before, so nothing was changed; press Approve if it should run."}, false
 	case len(text) > approvals.MaxEdit:
-		return chat.Answer{Notice: fmt.Sprintf("The command has %d bytes, and can have %d at most when it is edited here, so nothing was changed.", len(text), approvals.MaxEdit)}, false
+		return chat.Answer{Notice: fmt.Sprintf("The command has %d bytes, and can have %d at most when it is edited here, so nothing was changed.",
+			len(text), approvals.MaxEdit)}, false
 	case odd:
 		return chat.Answer{Notice: "The command has invisible or unusual characters, so nothing was changed; type it by hand instead of pasting it."}, false
 	}
@@ -58,10 +59,10 @@ func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decide
 	}
 	rec, ok = g.ledger.Cancel(tx, rec.ID, b.From, "edited by "+name, g.cfg.Now())
 	if !ok {
-		return chat.Answer{Notice: already(rec)}, false
+		return chat.Answer{Notice: decidedText(rec)}, false
 	}
-	g.note(tx, rec, "edited", b.From.ID, b.Via, "")
-	c := g.face(tx, rec, "")
+	g.audit(tx, rec, "edited", b.From.ID, b.Via, "")
+	c := g.updateCard(tx, rec, "")
 	body, err := json.Marshal(edited{rec.ID, rec.Call, argument, text, b.From})
 	if err != nil {
 		store.Abort(err)

@@ -1,10 +1,9 @@
 // Package gate joins the risk engine, the policy, the ledger, the cards and
-// the audit chain. It judges proposals, files requests, takes edits and counts
-// votes: one authorisation function for button, text, command line and web
-// ([Gate.Vote]).
+// the audit chain. It judges proposals, files requests, accepts edits and
+// counts votes. Buttons, text, the command line and the web all share one
+// authorisation function, [Gate.Vote].
 //
-// It runs nothing, and it is not on the way of a run: a run needs a permit,
-// which only the ledger makes.
+// The gate runs nothing. A run needs a permit, which only the ledger makes.
 package gate
 
 import (
@@ -29,33 +28,32 @@ import (
 	"countersign/store/queue"
 )
 
-// Config is what a [Gate] is made of; every field but the functions at its end is
+// Config configures a [Gate]. Reach, Used and Labels are optional; every other field is
 // required.
 type Config struct {
 	DB store.DB
-	// Policy is the policy of the moment: it may be another one after a reload.
+	// Policy returns the current policy, which a reload may replace.
 	Policy   func() *policy.Policy
 	Classify func(risk.Text) risk.Verdict
 	Now      func() time.Time
-	// Wake tells the thread's worker and the outbox that there is something new.
+	// Wake notifies the thread's worker and the outbox of new rows.
 	Wake func(thread string)
 	Log  *slog.Logger
-	// Audit writes the lines of the chain; it redacts what it keeps.
+	// Audit appends to the audit chain. It redacts what it stores.
 	Audit audit.Trail
-	// Place says where an action would happen.
+	// Place describes where an action would run.
 	Place func(thread chat.ThreadID, target string) Place
-	// Reach says whether somebody may use, in a thread, the place that a command on a
-	// target reaches; nil: only places that the classifier's configuration lists.
+	// Reach reports whether a person may use, in a thread, the host that a command
+	// connects to. nil allows only hosts listed in the classifier's configuration.
 	Reach func(thread chat.ThreadID, by chat.User, groups []string, hop risk.Hop) bool
-	// Used is told of every approval that is used; nil: nobody is. Like Labels, it must
-	// be quick, and may be called in a transaction that runs again.
+	// Used is called for every approval that is used. Like Labels, it must be quick and
+	// may be called again when a transaction is retried.
 	Used func(approvals.ID, approvals.Action)
-	// Labels is told how the model's labels compare with what the engine found; nil:
-	// nobody is.
+	// Labels receives the model's claim and the engine's judgement, to compare them.
 	Labels func(approvals.Claim, approvals.Judgement)
 }
 
-// Place is what the configuration says of a thread and a target.
+// Place is the configuration of a thread and a target.
 type Place struct {
 	Channel   string            // "slack:C0123456", "web"
 	Target    string            // as the configuration names it
@@ -63,12 +61,12 @@ type Place struct {
 	Approvers []string          // groups that may approve on the target
 	Mode      policy.Mode
 	Until     time.Time // end of the mode trusting
-	// Reads says which proven reads of the target run unasked; "" is the default of a target
+	// Reads says which proven reads run without approval; "" is the default for a target
 	// without a lock.
 	Reads approvals.Reads
 }
 
-// Gate is safe for concurrent use; it holds no state of its own.
+// Gate judges and authorises. It has no state and is safe for concurrent use.
 type Gate struct {
 	cfg    Config
 	ledger approvals.Ledger
@@ -85,22 +83,22 @@ func New(cfg Config) *Gate {
 	return &Gate{cfg: cfg}
 }
 
-// ruling is what the gate makes of a request, with what the policy demands.
+// ruling is a Ruling with the policy's decision behind it.
 type ruling struct {
 	approvals.Ruling
 	decision policy.Decision
 }
 
-// autoWithin is how long what the policy approves may take to begin.
+// autoWithin is the time within which an action approved by the policy must start.
 const autoWithin = 2 * time.Minute
 
-// maxShown bounds what a card can show whole, in bytes of all its text as it is
-// shown. What cannot be shown whole cannot be approved.
+// maxShown limits a card's displayed text, in bytes. An action that a card cannot show
+// completely cannot be approved.
 const maxShown = 60_000
 
-// Judge says where a request goes, and makes the permit of one that may run without
-// people. The model's claim can only raise: a proven read that the model calls a change,
-// or risky, asks.
+// Judge rules on a request and makes the permit of one that may run without approval. The
+// model's claim can only raise the level: a proven read that the model calls a change, or
+// risky, needs approval.
 func (g *Gate) Judge(ctx context.Context, req approvals.Request) approvals.Ruling {
 	var r ruling
 	err := g.cfg.DB.View(ctx, func(tx store.Tx) error {
@@ -113,33 +111,34 @@ func (g *Gate) Judge(ctx context.Context, req approvals.Request) approvals.Rulin
 	g.cfg.Labels(req.Claim, judgement(r.Verdict))
 	if r.Lane == approvals.Allow {
 		if r.Permit, err = g.ledger.Observe(req.Action, r.Verdict); err != nil {
-			r.Lane = approvals.Ask // what has no proof is filed
+			r.Lane = approvals.Ask // no proof, so people decide
 		}
 	}
 	return r.Ruling
 }
 
 func (g *Gate) judge(tx store.Tx, req approvals.Request) ruling {
-	r := g.rule(tx, req)
+	r := g.decidePolicy(tx, req)
 	if len(req.Action.Steps) > 0 {
-		r = g.rulePlan(tx, req, r)
+		r = g.judgePlan(tx, req, r)
 	}
 	if r.Lane != approvals.Ask {
 		return r
 	}
 	if size := card.Size(card.Of(g.record(req, r), r.Sentence)); size > maxShown {
 		r.Lane = approvals.Forbid
-		r.Sentence = fmt.Sprintf("a card of this would have %d bytes, and can show at most %d whole; what cannot be shown whole cannot be approved, so do it in smaller steps", size, maxShown)
+		r.Sentence = fmt.Sprintf("a card of this would have %d bytes, and can show at most %d whole; "+
+			"what cannot be shown whole cannot be approved, so do it in smaller steps", size, maxShown)
 	}
 	return r
 }
 
-// Explain says what the policy is told about a request and what it decides. It files
-// nothing and asks nobody. The steps of a plan are not looked at.
+// Explain returns the policy's input for a request and its decision, without filing
+// anything. It ignores the steps of a plan.
 func (g *Gate) Explain(ctx context.Context, req approvals.Request) (policy.Input, policy.Decision, error) {
 	var in policy.Input
 	err := g.cfg.DB.View(ctx, func(tx store.Tx) error {
-		in = g.input(tx, req, g.level(req))
+		in = g.input(tx, req, g.classifyLevel(req))
 		return nil
 	})
 	if err != nil {
@@ -148,25 +147,26 @@ func (g *Gate) Explain(ctx context.Context, req approvals.Request) (policy.Input
 	return in, g.cfg.Policy().Decide(in), nil
 }
 
-// level judges a request by itself: the highest level of engine, claim and tool.
-func (g *Gate) level(req approvals.Request) ruling {
+// classifyLevel returns the verdict on a request and its level: the highest of engine,
+// claim and tool.
+func (g *Gate) classifyLevel(req approvals.Request) ruling {
 	v := g.verdict(req)
 	level := risk.Max(v.Risk, req.Floor)
 	if req.Claim.Given {
-		level = risk.Max(level, claimed(req.Claim))
+		level = risk.Max(level, claimedLevel(req.Claim))
 	}
 	return ruling{Ruling: approvals.Ruling{Level: level, Verdict: v}}
 }
 
-// rule is what the policy says of one action.
-func (g *Gate) rule(tx store.Tx, req approvals.Request) ruling {
-	r := g.level(req)
+// decidePolicy applies the policy to one action.
+func (g *Gate) decidePolicy(tx store.Tx, req approvals.Request) ruling {
+	r := g.classifyLevel(req)
 	in := g.input(tx, req, r)
 	d := g.cfg.Policy().Decide(in)
 	r.Lane, r.Rule, r.Sentence, r.decision = d.Lane, d.Rule, d.Sentence, d
 	if r.Lane == approvals.Allow && !in.Harmless {
-		// No proof, so there is no permit without a record: it is filed, and
-		// approved by the policy.
+		// Without a proof there is no permit without a record. The request is filed
+		// and the policy approves it.
 		r.Lane = approvals.Ask
 		r.decision.Expires, r.decision.RunWithin = max(d.Expires, autoWithin), max(d.RunWithin, autoWithin)
 		if d.Auto == "" {
@@ -176,18 +176,19 @@ func (g *Gate) rule(tx store.Tx, req approvals.Request) ruling {
 	return r
 }
 
-// input is what the policy is told about a request.
+// input returns the policy's input for a request.
 func (g *Gate) input(tx store.Tx, req approvals.Request, r ruling) policy.Input {
 	p := g.cfg.Place(req.Thread, req.Action.Target)
 	in := policy.Input{
 		Facts: policy.Facts{
 			Channel: p.Channel, Target: p.Target, Labels: p.Labels, Tool: req.Action.Tool, Kind: string(req.Action.Kind),
-			Command: string(req.Action.Bytes), Args: string(req.Action.Args), Path: req.Action.Path, Paths: req.Action.Paths, Level: r.Level, Requester: req.By, RequesterGroups: req.Groups, Now: g.cfg.Now(),
+			Command: string(req.Action.Bytes), Args: string(req.Action.Args), Path: req.Action.Path, Paths: req.Action.Paths,
+			Level: r.Level, Requester: req.By, RequesterGroups: req.Groups, Now: g.cfg.Now(),
 		},
 		Mode: p.Mode, Until: p.Until, Approvers: p.Approvers, Interrupt: req.Interrupt,
 		Harmless: r.Verdict.ReadOnly && r.Verdict.Risk == risk.Read && r.Level == risk.Read,
 	}
-	if in.Harmless && g.asks(req) {
+	if in.Harmless && g.readNeedsApproval(req) {
 		in.Harmless = false
 	}
 	switch {
@@ -209,9 +210,9 @@ func (g *Gate) input(tx store.Tx, req approvals.Request, r ruling) policy.Input 
 	return in
 }
 
-// claimed is the level that a model's claim stands for. Risk "low" without a
-// change raises nothing.
-func claimed(c approvals.Claim) risk.Level {
+// claimedLevel returns the level that a model's claim implies. Risk "low" without a change
+// raises nothing.
+func claimedLevel(c approvals.Claim) risk.Level {
 	level := risk.Read
 	switch c.Risk {
 	case "low", "":
@@ -229,22 +230,22 @@ func claimed(c approvals.Claim) risk.Level {
 	return level
 }
 
-// reads says which proven reads run unasked where a request would run.
-func (g *Gate) reads(req approvals.Request) approvals.Reads {
+// readsSetting returns which proven reads run without approval at the request's target.
+func (g *Gate) readsSetting(req approvals.Request) approvals.Reads {
 	if r := g.cfg.Place(req.Thread, req.Action.Target).Reads; r != "" {
 		return r
 	}
 	return approvals.Effective("", "", false)
 }
 
-// asks reports whether a proven read asks all the same, because of where it would run.
-func (g *Gate) asks(req approvals.Request) bool {
+// readNeedsApproval reports whether even a proven read needs approval at its target.
+func (g *Gate) readNeedsApproval(req approvals.Request) bool {
 	switch a := req.Action; a.Kind {
 	case approvals.KindShell:
-		r := g.reads(req)
+		r := g.readsSetting(req)
 		return r == approvals.ReadsAsk || r == approvals.ReadsEnforced && !a.Locked
 	case approvals.KindObserve:
-		return (a.Path != "" || len(a.Paths) > 0) && g.reads(req) == approvals.ReadsAsk
+		return (a.Path != "" || len(a.Paths) > 0) && g.readsSetting(req) == approvals.ReadsAsk
 	default:
 		return false
 	}
@@ -253,10 +254,10 @@ func (g *Gate) asks(req approvals.Request) bool {
 func (g *Gate) verdict(req approvals.Request) risk.Verdict {
 	switch req.Action.Kind {
 	case approvals.KindObserve:
-		return g.looking(req.Action.Path)
+		return g.classifyObserve(req.Action.Path)
 	case approvals.KindShell:
 		t := req.Action.Text()
-		t.Locked = t.Locked && g.reads(req) == approvals.ReadsEnforced
+		t.Locked = t.Locked && g.readsSetting(req) == approvals.ReadsEnforced
 		if g.cfg.Reach != nil {
 			t.Reach = func(h risk.Hop) bool { return g.cfg.Reach(req.Thread, req.By, req.Groups, h) }
 		}
@@ -268,9 +269,12 @@ func (g *Gate) verdict(req approvals.Request) risk.Verdict {
 			}
 		}
 		if v.ReadOnly && req.Action.Private() && req.Action.Shell == "" {
-			// Its tool asked for no read: it runs where nothing is known of the shell, or with
-			// facts that the text does not tell.
-			return risk.Verdict{Risk: risk.Max(v.Risk, risk.Low), Effects: append(v.Effects, risk.EffectUnknown), Reasons: []string{"its text only reads, and the tool does not run it as a read"}}
+			// The tool did not request a read. The shell is unknown, or the command depends
+			// on facts outside its text.
+			return risk.Verdict{
+				Risk: risk.Max(v.Risk, risk.Low), Effects: append(v.Effects, risk.EffectUnknown),
+				Reasons: []string{"its text only reads, and the tool does not run it as a read"},
+			}
 		}
 		if v.ReadOnly && !req.Action.Private() {
 			return risk.Verdict{
@@ -293,9 +297,9 @@ func (g *Gate) verdict(req approvals.Request) risk.Verdict {
 	return risk.Verdict{Risk: risk.High, Effects: []risk.Effect{risk.EffectUnknown}, Reasons: []string{"the kind of this action is not known"}}
 }
 
-// looking judges a tool that can only look. Looking at a file is as harmless as
-// cat of the same file: a private key asks, whichever tool would read it.
-func (g *Gate) looking(path string) risk.Verdict {
+// classifyObserve judges a read-only tool. Reading a file is judged like cat of the same
+// file, so a private key needs approval whichever tool reads it.
+func (g *Gate) classifyObserve(path string) risk.Verdict {
 	if path == "" {
 		return risk.Verdict{ReadOnly: true, Risk: risk.Read, Reasons: []string{"the tool can only look"}}
 	}
@@ -303,14 +307,14 @@ func (g *Gate) looking(path string) risk.Verdict {
 	if err != nil {
 		return risk.Verdict{Risk: risk.High, Effects: []risk.Effect{risk.EffectUnknown}, Reasons: []string{"the file's name cannot be written as text"}}
 	}
-	v := g.cfg.Classify(risk.Text{Command: text, Locked: true, Shell: risk.Bash}) // it carries the proof, so it is passed on
+	v := g.cfg.Classify(risk.Text{Command: text, Locked: true, Shell: risk.Bash}) // returned as it is: it carries the proof
 	if v.ReadOnly {
 		v.Reasons = []string{"the tool can only look"}
 	}
 	return v
 }
 
-// decision is the body of a decision item; agent/history reads it.
+// decision is the body of an ItemDecision; agent/history reads it.
 type decision struct {
 	Approval approvals.ID    `json:"approval"`
 	Call     string          `json:"call"`
@@ -320,7 +324,7 @@ type decision struct {
 	Reason   string          `json:"reason,omitempty"`
 }
 
-// record is a request as it would be filed now.
+// record returns the record that would be filed for a request now.
 func (g *Gate) record(req approvals.Request, r ruling) approvals.Record {
 	now := g.cfg.Now()
 	return approvals.Record{
@@ -332,7 +336,7 @@ func (g *Gate) record(req approvals.Request, r ruling) approvals.Record {
 	}
 }
 
-// judgement is a verdict as a record keeps it.
+// judgement converts a verdict to its stored form.
 func judgement(v risk.Verdict) approvals.Judgement {
 	effects := make([]string, len(v.Effects))
 	for i, e := range v.Effects {
@@ -341,7 +345,7 @@ func judgement(v risk.Verdict) approvals.Judgement {
 	return approvals.Judgement{ReadOnly: v.ReadOnly, Risk: v.Risk.String(), Effects: effects, Reasons: v.Reasons}
 }
 
-// required is what a decision demands, as a record keeps it.
+// required converts a decision's requirements to their stored form.
 func required(d policy.Decision) approvals.Require {
 	out := approvals.Require{
 		RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired, BreakGlass: d.BreakGlass,
@@ -357,50 +361,48 @@ func required(d policy.Decision) approvals.Require {
 	return out
 }
 
-// Ask files the request with its card, its audit line and its timers. What was
-// approved before (a grant, the next step of a plan), or what the policy lets run,
-// is approved at once. What the policy refuses by now is filed, too, and nobody can
-// approve it. Asking again for the same call finds the same request and changes
-// nothing.
+// Ask files the request with its card, its audit line and its timers. A request covered by
+// a grant, a plan or the policy is approved immediately. One that the policy has come to
+// forbid is filed as well, but nobody can approve it. Ask is idempotent for a call.
 func (g *Gate) Ask(tx store.Tx, req approvals.Request) approvals.Record {
 	r := g.judge(tx, req)
 	rec, existed := g.ledger.Open(tx, g.record(req, r))
 	if existed {
 		return rec
 	}
-	g.note(tx, rec, "asked", rec.Requester.ID, "", "")
+	g.audit(tx, rec, "asked", rec.Requester.ID, "", "")
 	notice := r.Sentence
 	var basis approvals.Basis
 	var by chat.User
 	var broken string
 	if !req.Gated {
-		basis, by, broken = g.basis(tx, rec, r)
+		basis, by, broken = g.findBasis(tx, rec, r)
 	}
 	if basis.Kind != approvals.ByVotes {
 		if settled, ok := g.ledger.Settle(tx, rec.ID, basis, by, g.cfg.Now()); ok {
-			g.note(tx, settled, "approved", by.ID, string(basis.Kind), basis.Why)
-			g.face(tx, settled, "")
-			g.timer(tx, settled, settled.RunBy.Add(time.Second))
-			g.decide(tx, settled)
+			g.audit(tx, settled, "approved", by.ID, string(basis.Kind), basis.Why)
+			g.updateCard(tx, settled, "")
+			g.setTimer(tx, settled, settled.RunBy.Add(time.Second))
+			g.deliverDecision(tx, settled)
 			return settled
 		}
 	}
 	if broken != "" {
 		notice = strings.TrimSpace(notice + " " + broken)
 	}
-	g.face(tx, rec, notice)
-	g.timer(tx, rec, rec.ExpiresAt)
+	g.updateCard(tx, rec, notice)
+	g.setTimer(tx, rec, rec.ExpiresAt)
 	for _, n := range rec.Require.Needs {
 		for _, s := range n.Escalate {
 			if at := rec.Created.Add(s.After); at.Before(rec.ExpiresAt) {
-				g.timer(tx, rec, at)
+				g.setTimer(tx, rec, at)
 			}
 		}
 	}
 	return rec
 }
 
-func (g *Gate) timer(tx store.Tx, rec approvals.Record, at time.Time) {
+func (g *Gate) setTimer(tx store.Tx, rec approvals.Record, at time.Time) {
 	body, err := json.Marshal(decision{Approval: rec.ID, Call: rec.Call})
 	if err != nil {
 		store.Abort(err)
@@ -410,8 +412,8 @@ func (g *Gate) timer(tx store.Tx, rec approvals.Record, at time.Time) {
 	})
 }
 
-// Repaint puts a card's present face into the outbox again, for a message that shows an
-// older one; key is that of its post. Other keys are left alone.
+// Repaint queues a card's current content again, for a post that shows an older version.
+// key is the post's key; keys of other posts are ignored.
 func (g *Gate) Repaint(ctx context.Context, thread chat.ThreadID, key string) error {
 	id, ok := strings.CutPrefix(key, "approval/")
 	if !ok {
@@ -419,21 +421,21 @@ func (g *Gate) Repaint(ctx context.Context, thread chat.ThreadID, key string) er
 	}
 	return g.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		if rec, found := g.ledger.Get(tx, approvals.ID(id)); found && rec.Thread == thread {
-			g.face(tx, rec, "")
+			g.updateCard(tx, rec, "")
 		}
 		return nil
 	})
 }
 
-// face puts the card's present face into the outbox.
-func (g *Gate) face(tx store.Tx, rec approvals.Record, notice string) chat.Card {
+// updateCard queues the card's current content.
+func (g *Gate) updateCard(tx store.Tx, rec approvals.Record, notice string) chat.Card {
 	c := card.Of(rec, notice)
 	key := "approval/" + string(rec.ID)
 	outbox.Put(tx, string(rec.Thread), key, chat.Post{Key: key, Card: &c, Quiet: rec.State != approvals.Pending}, g.cfg.Now())
 	return c
 }
 
-func (g *Gate) note(tx store.Tx, rec approvals.Record, what string, who chat.UserID, via, note string) {
+func (g *Gate) audit(tx store.Tx, rec approvals.Record, what string, who chat.UserID, via, note string) {
 	a := rec.Action
 	e := audit.Event{
 		What: what, Approval: string(rec.ID), Call: rec.Call, Digest: rec.Digest.String(), Tool: a.Tool, Kind: string(a.Kind),
@@ -447,7 +449,7 @@ func (g *Gate) note(tx store.Tx, rec approvals.Record, what string, who chat.Use
 	}
 	switch what {
 	case audit.Asked, audit.Allowed, audit.Forbidden, audit.BreakGlass:
-		e.Command = commandOf(a) // redacting it takes a while, so only once a request
+		e.Command = commandOf(a) // once per request, because redacting is slow
 	default:
 		sum := sha256.Sum256([]byte(commandOf(a)))
 		e.CommandSHA256 = hex.EncodeToString(sum[:])
@@ -458,8 +460,8 @@ func (g *Gate) note(tx store.Tx, rec approvals.Record, what string, who chat.Use
 	g.cfg.Audit.Append(tx, string(rec.Thread), e, g.cfg.Now())
 }
 
-// commandOf is the exact text of an action: its bytes, or its arguments, or those
-// of its steps.
+// commandOf returns the exact text of an action: its bytes, its arguments, or those of its
+// steps.
 func commandOf(a approvals.Action) string {
 	switch {
 	case len(a.Steps) > 0:
@@ -474,8 +476,8 @@ func commandOf(a approvals.Action) string {
 	return string(a.Args)
 }
 
-// decide wakes the thread with how the waiting ended.
-func (g *Gate) decide(tx store.Tx, rec approvals.Record) {
+// deliverDecision puts the request's outcome into the thread's inbox.
+func (g *Gate) deliverDecision(tx store.Tx, rec approvals.Record) {
 	body, err := json.Marshal(decision{rec.ID, rec.Call, rec.State, string(rec.By.ID), rec.By.Name, rec.Reason})
 	if err != nil {
 		store.Abort(err)
@@ -485,22 +487,22 @@ func (g *Gate) decide(tx store.Tx, rec approvals.Record) {
 	})
 }
 
-// Consume turns an approval into a permit, once; the sentence says why not. What
-// was approved under another configuration must hold under the present one: who
-// was taken off the list does not count any more.
+// Consume turns an approval into a permit, once. If it refuses, the sentence says why. An
+// approval must also hold under the current configuration: votes of people who may no
+// longer approve do not count.
 func (g *Gate) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, approvals.Record, string) {
 	if rec, ok := g.ledger.Get(tx, id); ok && rec.State == approvals.Approved {
-		if why := g.outdated(tx, rec); why != "" {
+		if why := g.outdatedReason(tx, rec); why != "" {
 			rec, _ = g.ledger.Invalidate(tx, id, why, g.cfg.Now())
-			g.note(tx, rec, string(rec.State), "", "", why)
-			g.face(tx, rec, "")
+			g.audit(tx, rec, string(rec.State), "", "", why)
+			g.updateCard(tx, rec, "")
 			return approvals.Permit{}, rec, why
 		}
 	}
 	permit, rec, why := g.ledger.Consume(tx, id, a, g.cfg.Now())
 	if rec.ID != "" {
-		g.note(tx, rec, string(rec.State), "", "", why)
-		g.face(tx, rec, "")
+		g.audit(tx, rec, string(rec.State), "", "", why)
+		g.updateCard(tx, rec, "")
 	}
 	if why == "" {
 		g.cfg.Used(id, a)
@@ -511,41 +513,40 @@ func (g *Gate) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approv
 // Finish records the outcome of a permitted run.
 func (g *Gate) Finish(tx store.Tx, id approvals.ID, o approvals.Outcome) {
 	if rec, ok := g.ledger.Finish(tx, id, o, g.cfg.Now()); ok {
-		g.note(tx, rec, "done", "", "", o.Note)
-		g.face(tx, rec, "")
+		g.audit(tx, rec, "done", "", "", o.Note)
+		g.updateCard(tx, rec, "")
 	}
 }
 
-// Lost records that the outcome is not known.
+// Lost records that the outcome of a permitted run is unknown.
 func (g *Gate) Lost(tx store.Tx, id approvals.ID) {
 	if rec, ok := g.ledger.Lost(tx, id, g.cfg.Now()); ok {
-		g.note(tx, rec, "unknown", "", "", "")
-		g.face(tx, rec, "")
+		g.audit(tx, rec, "unknown", "", "", "")
+		g.updateCard(tx, rec, "")
 	}
 }
 
-// Cancel withdraws a request that has not begun to run.
+// Cancel withdraws a request that has not started to run.
 func (g *Gate) Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) {
 	if rec, ok := g.ledger.Cancel(tx, id, by, why, g.cfg.Now()); ok {
-		g.note(tx, rec, "cancelled", by.ID, "", why)
-		g.face(tx, rec, "")
+		g.audit(tx, rec, "cancelled", by.ID, "", why)
+		g.updateCard(tx, rec, "")
 	}
 }
 
-// Due does what the time asks for: it ends a request whose time is over and wakes
-// its thread, or widens who may vote when nobody has answered. Too early it does
-// nothing.
+// Due handles a timer: it expires a request and notifies its thread, or escalates one that
+// nobody has answered. If it is too early, it does nothing.
 func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 	if rec, ok := g.ledger.Expire(tx, id, g.cfg.Now()); ok {
-		g.note(tx, rec, "expired", "", "", "")
-		g.face(tx, rec, "")
-		g.decide(tx, rec)
+		g.audit(tx, rec, "expired", "", "", "")
+		g.updateCard(tx, rec, "")
+		g.deliverDecision(tx, rec)
 		return
 	}
 	if rec, added := g.ledger.Escalate(tx, id, g.cfg.Now()); len(added) > 0 {
 		groups := strings.Join(added, ", ")
-		g.note(tx, rec, "escalated", "", "", "to "+groups)
-		g.face(tx, rec, "")
+		g.audit(tx, rec, "escalated", "", "", "to "+groups)
+		g.updateCard(tx, rec, "")
 		outbox.Put(tx, string(rec.Thread), fmt.Sprintf("escalate/%s/%d", rec.ID, g.cfg.Now().UnixNano()), chat.Post{
 			Text: fmt.Sprintf("Nobody has decided request `%s` yet, so **%s** may decide it now, too. It expires at %s.", rec.ID, groups, clock(rec.ExpiresAt)),
 		}, g.cfg.Now())
