@@ -29,7 +29,6 @@ type house struct {
 	base   string
 	reload chan os.Signal
 	stop   func() error
-	cookie *http.Cookie
 }
 
 func settings(t *testing.T) (config.Env, config.File) {

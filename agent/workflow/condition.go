@@ -142,6 +142,7 @@ func (c *condition) holds(e env) (bool, error) {
 			return strconv.ParseInt(v.s, 10, 64)
 		case cel.Number:
 			return strconv.ParseFloat(v.s, 64)
+		case cel.Text, cel.Texts, cel.TextMap, cel.Time: // steps and inputs have no others than text
 		}
 		return v.s, nil
 	})

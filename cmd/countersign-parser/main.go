@@ -21,7 +21,7 @@ var version, commit = "dev", "unknown"
 func main() {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == "version":
-		fmt.Printf("countersign-parser %s commit %s\n", version, commit)
+		_, _ = fmt.Fprintf(os.Stdout, "countersign-parser %s commit %s\n", version, commit)
 		return
 	case len(os.Args) > 1:
 		_, _ = fmt.Fprintln(os.Stderr, "usage: countersign-parser [version]; the bot starts it and speaks to it")

@@ -66,7 +66,7 @@ func (f *folder) write(th chat.ThreadID, l network.Line) (network.Line, error) {
 
 func (f *folder) lines(th chat.ThreadID) (out []network.Line) {
 	data, _ := os.ReadFile(f.path(th)) // not there yet
-	for _, s := range strings.Split(string(data), "\n") {
+	for s := range strings.SplitSeq(string(data), "\n") {
 		var l network.Line
 		if json.Unmarshal([]byte(s), &l) == nil {
 			out = append(out, l)

@@ -23,8 +23,6 @@ import (
 )
 
 const (
-	// maxFile is the largest file, in bytes, that is indexed or parsed.
-	maxFile = 1 << 20
 	// maxFiles and maxText bound what is indexed of one root: files, and bytes of text.
 	maxFiles = 200_000
 	maxText  = 1 << 30

@@ -119,7 +119,7 @@ func (t *languageTable) declared(content []byte) string {
 	if !bytes.HasPrefix(line, []byte("#!")) {
 		return ""
 	}
-	for _, word := range strings.Fields(string(line[2:])) {
+	for word := range strings.FieldsSeq(string(line[2:])) {
 		program := path.Base(word)
 		if program == "env" || strings.HasPrefix(program, "-") || strings.Contains(program, "=") {
 			continue

@@ -20,7 +20,7 @@ func TestTheParserIsFoundOnThePath(t *testing.T) {
 	if got := installed(); got == path {
 		t.Error("a file that is no program was taken for one")
 	}
-	if err := os.Chmod(path, 0o700); err != nil { //nolint:gosec // a program of this account
+	if err := os.Chmod(path, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := p.find(t.Context()); got != path || err != nil {

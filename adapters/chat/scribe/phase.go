@@ -103,6 +103,7 @@ func (s *Scribe[M, P]) catchUp(ctx context.Context, th *thread[P], posting bool)
 			continue
 		case Changed:
 			th.remember(key, s.ref(th, d.id))
+		case Gone:
 		}
 		delete(th.drafts, key)
 	}

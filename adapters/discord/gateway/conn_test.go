@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha1" //nolint:gosec // RFC 6455 wants it
+	"crypto/sha1"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/binary"
@@ -42,7 +42,7 @@ func rawServer(write func(c net.Conn, gone <-chan struct{})) func(context.Contex
 			}
 			gone := make(chan struct{})
 			go func() { defer close(gone); _, _ = io.Copy(io.Discard, in) }()
-			sum := sha1.Sum([]byte(req.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // RFC 6455, section 1.3
+			sum := sha1.Sum([]byte(req.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 			_, _ = fmt.Fprintf(theirs, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
 				base64.StdEncoding.EncodeToString(sum[:]))
 			write(theirs, gone)
@@ -76,7 +76,7 @@ func serverFrame(first byte, body []byte) []byte {
 
 // rawConnection resumes a session on one connection and returns why that ended, and
 // the texts of the messages that it handed over.
-func rawConnection(t testing.TB, dial func(context.Context, string, string) (net.Conn, error)) (error, []string) {
+func rawConnection(t testing.TB, dial func(context.Context, string, string) (net.Conn, error)) (got []string, why error) {
 	t.Helper()
 	var mu sync.Mutex
 	var texts []string
@@ -97,7 +97,7 @@ func rawConnection(t testing.TB, dial func(context.Context, string, string) (net
 	c := &connection{shard: sh, session: &session{id: "1"}, step: returning}
 	err = c.run(t.Context(), "ws://discord.test")
 	sh.lanes.close()
-	return err, texts
+	return texts, err
 }
 
 // TestMessagesAreReadWhole: however the network and the sender cut them.
@@ -125,7 +125,7 @@ func TestMessagesAreReadWhole(t *testing.T) {
 		}
 		raw.Write(serverFrame(frameFin|frameClose, binary.BigEndian.AppendUint16(nil, 4009)))
 		size := rapid.IntRange(1, 5000).Draw(r, "piece")
-		err, got := rawConnection(t, rawServer(func(c net.Conn, gone <-chan struct{}) {
+		got, err := rawConnection(t, rawServer(func(c net.Conn, gone <-chan struct{}) {
 			for piece := range slices.Chunk(raw.Bytes(), size) {
 				if _, err := c.Write(piece); err != nil {
 					return
@@ -153,7 +153,7 @@ func FuzzConnection(f *testing.F) {
 	f.Add([]byte("\x88\x01x"))
 	f.Add([]byte("\x82\x02{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if err, _ := rawConnection(t, rawServer(func(c net.Conn, _ <-chan struct{}) { _, _ = c.Write(data) })); err == nil {
+		if _, err := rawConnection(t, rawServer(func(c net.Conn, _ <-chan struct{}) { _, _ = c.Write(data) })); err == nil {
 			t.Error("it ended without a reason")
 		}
 	})
@@ -189,7 +189,7 @@ func TestAConnectionThatHangsIsGivenUp(t *testing.T) {
 	})
 	done := make(chan error, 1)
 	go func() {
-		err, _ := rawConnection(t, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		_, err := rawConnection(t, func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := dial(ctx, network, addr)
 			return &hangingConn{Conn: c, release: release}, err
 		})

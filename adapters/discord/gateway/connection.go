@@ -194,7 +194,7 @@ func (s *Supervisor) dial(ctx context.Context, addr string) (*websocket.Conn, er
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHead,
 	}
-	ws, res, err := websocket.Dial(ctx, addr+"?v="+apiVersion[1:]+"&encoding=json", &websocket.DialOptions{
+	ws, res, err := websocket.Dial(ctx, addr+"?v="+apiVersion[1:]+"&encoding=json", &websocket.DialOptions{ //nolint:bodyclose // the library closes it
 		HTTPHeader: http.Header{"User-Agent": {userAgent}},
 		HTTPClient: &http.Client{
 			Transport: transport,

@@ -248,7 +248,8 @@ func (sh *shard) connect(ctx context.Context) (up time.Duration, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	c, addr := &connection{shard: sh, session: sh.session, step: returning}, ""
+	c := &connection{shard: sh, session: sh.session, step: returning}
+	var addr string
 	if sh.session == nil {
 		c.session, c.step = &session{}, opening
 		c.permit, addr, err = sh.s.budget.acquire(ctx, sh.id, !sh.identified, func(until time.Time) {
@@ -285,6 +286,7 @@ func (sh *shard) connect(ctx context.Context) (up time.Duration, err error) {
 		} else if c.session.refused++; c.session.refused >= maxRefused {
 			sh.forget()
 		}
+	case opening, identifying:
 	}
 	return up, err
 }

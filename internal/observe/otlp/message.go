@@ -222,9 +222,9 @@ func flags(c, parent trace.SpanContext) uint32 {
 	return f
 }
 
-func nanos(t time.Time) uint64 { return uint64(max(t.UnixNano(), 0)) } //nolint:gosec // not negative
+func nanos(t time.Time) uint64 { return uint64(max(t.UnixNano(), 0)) }
 
-func count(n int) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) } //nolint:gosec // within
+func count(n int) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 
 func keyValues(list []attribute.KeyValue) []keyValue {
 	out := make([]keyValue, len(list))
@@ -235,7 +235,7 @@ func keyValues(list []attribute.KeyValue) []keyValue {
 }
 
 func value(v attribute.Value) any {
-	switch v.Type() {
+	switch v.Type() { //nolint:exhaustive // the rest is text
 	case attribute.BOOL:
 		return boolValue{v.AsBool()}
 	case attribute.INT64:
@@ -251,7 +251,7 @@ func value(v attribute.Value) any {
 	case attribute.STRINGSLICE:
 		return array(v.AsStringSlice(), func(s string) any { return stringValue{s} })
 	}
-	return stringValue{v.Emit()}
+	return stringValue{v.String()}
 }
 
 func array[T any](list []T, one func(T) any) any {
@@ -418,7 +418,7 @@ func rejected(contentType string, answer []byte) (n int64, why string) {
 				return
 			}
 			fields(partial, func(num protowire.Number, v uint64, b []byte) {
-				switch num {
+				switch num { //nolint:exhaustive // its constants are no fields
 				case 1:
 					n = int64(v) //nolint:gosec // as the protocol has it
 				case 2:

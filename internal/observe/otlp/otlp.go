@@ -125,7 +125,7 @@ func addHeaders(to map[string]string, list string) error {
 func certificates(variable func(string) (value, from string)) (*tls.Config, error) {
 	var c *tls.Config
 	if file, from := variable("CERTIFICATE"); file != "" {
-		pem, err := os.ReadFile(file) //nolint:gosec // the operator names it
+		pem, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("%s cannot be read: %w", from, err)
 		}
