@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -402,6 +403,17 @@ func TestTheContextHoldsWhatTheProgramIsMadeOf(t *testing.T) {
 		}
 		if strings.HasPrefix(path, ".") || path == "dist" || path == "data" {
 			t.Errorf(".dockerignore keeps %s", path)
+		}
+	}
+	// Every folder of ours that the programs of the image are built from.
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}", "countersign/cmd/bot", "countersign/cmd/countersign-parser").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pkg := range strings.Fields(string(out)) {
+		folder, _, _ := strings.Cut(strings.TrimPrefix(pkg, "countersign/"), "/")
+		if !slices.Contains(kept(t), folder) {
+			t.Errorf(".dockerignore leaves out %s, which the program needs for %s", folder, pkg)
 		}
 	}
 	for _, r := range []string{"**/*_test.go", "**/.env*"} {

@@ -257,6 +257,12 @@ func TestProgress(t *testing.T) {
 			one.posts(t, chat.Post{Key: "c", Text: "c"})
 			b.shows(t, "a", "c")
 		},
+		"a draft goes with the next other post also when its end was not shown yet": func(t *testing.T, b *board, one *writer) {
+			show(one, chat.Progress{Key: "b", Text: "half"})
+			one.ShowProgress(context.Background(), thread, chat.Progress{Key: "b", Done: true})
+			one.posts(t, chat.Post{Key: "c", Text: "c"})
+			b.shows(t, "a", "c")
+		},
 		"a status stands at the end of the log, and output in its place": func(t *testing.T, b *board, one *writer) {
 			show(one, chat.Progress{Key: "call", Kind: chat.ProgressOutput, Status: "running x", Text: "1\n2"})
 			b.shows(t, "a", "**running x**\n```\n1\n2\n```\n\n_running x…_")

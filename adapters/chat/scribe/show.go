@@ -27,8 +27,16 @@ func (th *thread[P]) hasLateDraft() bool {
 }
 
 // sweep removes the drafts that have ended and that no post will take over: posts come in
-// order, and this one is another.
+// order, and this one is another. An end that waits to be shown counts: nothing else may
+// come in the thread that would remove the draft later.
 func (s *Scribe[M, P]) sweep(ctx context.Context, th *thread[P], except string) {
+	s.mu.Lock()
+	for key, p := range th.show.pending {
+		if d := th.drafts[key]; d != nil && p.Done {
+			d.ended = time.Now()
+		}
+	}
+	s.mu.Unlock()
 	for key, d := range th.drafts {
 		if key == except || d.ended.IsZero() {
 			continue
