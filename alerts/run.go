@@ -9,6 +9,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/store"
+	"countersign/store/aging"
 )
 
 const (
@@ -197,21 +198,11 @@ func (in *Intake) due(tx store.Tx, w *working, now time.Time, t *turned) {
 
 // prune forgets ids of messages that no sender repeats any more.
 func prune(tx store.Tx, now time.Time) {
-	start, _ := store.Prefix("alerts", "age")
-	_, end := store.Prefix("alerts", "age", hourOf(now.Add(-seenFor)))
-	n := 0
-	for key := range tx.Scan(start, end) {
-		if n++; n > maxNotices {
-			return
-		}
-		parts, err := store.Parts(key)
-		if err != nil {
-			store.Abort(err)
-		}
-		id, _ := parts[3].(string)
+	ages.Prune(tx, now.Add(-seenFor), maxNotices, func(r aging.Row) bool {
+		id, _ := r.Parts[0].(string)
 		tx.Delete(seenKey(id))
-		tx.Delete(key)
-	}
+		return true
+	})
 }
 
 // work does for a group what its stage asks for.

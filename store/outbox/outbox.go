@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"countersign/store"
+	"countersign/store/aging"
 )
 
 // Row is one post or edit.
@@ -66,18 +67,11 @@ func seqKey(thread string) []byte             { return store.Key("outbox", "seq"
 func todoKey(thread string) []byte            { return store.Key("outbox", "todo", thread) }
 func rowKey(thread string, seq uint64) []byte { return store.Key("outbox", "row", thread, seq) }
 func refKey(thread, key string) []byte        { return store.Key("outbox", "key", thread, key) }
-func ageKey(t time.Time, th, key string) []byte {
-	return store.Key("outbox", "age", hourOf(t), th, key)
-}
-func droppedKey(r Row) []byte { return store.Key("outbox", "dropped", hourOf(r.At), r.Thread, r.Seq) }
 
-func hourOf(t time.Time) int64 {
-	h := t.Unix() / 3600
-	if t.Unix()%3600 < 0 {
-		h--
-	}
-	return h
-}
+var (
+	ages  = aging.Index{"outbox", "age"}
+	drops = aging.Index{"outbox", "dropped"}
+)
 
 // Put writes a row that is to be posted after the thread's earlier ones. When
 // the newest pending row of the same key was never tried, this one takes its
@@ -190,11 +184,11 @@ func Sent(tx store.Tx, row Row, ref string) (kept string, late bool) {
 		ref = k.Ref
 	}
 	if k.Ref != "" {
-		tx.Delete(ageKey(k.At, row.Thread, row.Key))
+		tx.Delete(ages.Key(k.At, row.Thread, row.Key))
 	}
 	k.Ref, k.At = ref, row.At
 	if k.Ref != "" {
-		tx.Set(ageKey(k.At, row.Thread, row.Key), nil)
+		tx.Set(ages.Key(k.At, row.Thread, row.Key), nil)
 	}
 	saveKey(tx, row, k)
 	return ref, false
@@ -223,7 +217,7 @@ func Drop(tx store.Tx, row Row, why string) {
 	k, _ := store.Load[keyRow](tx, refKey(row.Thread, row.Key))
 	saveKey(tx, row, k)
 	r.LastError = why
-	store.Save(tx, droppedKey(r), r)
+	store.Save(tx, drops.Key(r.At, r.Thread, r.Seq), r)
 }
 
 // remove takes row out of the pending ones.
@@ -280,39 +274,22 @@ func Dropped(tx store.Tx, limit int) []Row {
 // forgotten message is not edited any more: a later row of its key posts a new
 // one. Keys with pending rows keep theirs.
 func Prune(tx store.Tx, before time.Time, limit int) int {
-	n := 0
-	start, _ := store.Prefix("outbox", "age")
-	_, end := store.Prefix("outbox", "age", hourOf(before))
-	for key := range tx.Scan(start, end) {
-		if limit > 0 && n == limit {
-			return n
-		}
-		parts, err := store.Parts(key)
-		if err != nil {
-			store.Abort(err)
-		}
-		thread, _ := parts[3].(string)
-		name, _ := parts[4].(string)
+	n := ages.Prune(tx, before, limit, func(r aging.Row) bool {
+		thread, _ := r.Parts[0].(string)
+		name, _ := r.Parts[1].(string)
 		k, _ := store.Load[keyRow](tx, refKey(thread, name))
 		if k.Last != 0 || !k.At.Before(before) {
-			continue
+			return false
 		}
 		tx.Delete(refKey(thread, name))
-		tx.Delete(key)
-		n++
+		return true
+	})
+	if limit > 0 && n == limit {
+		return n
 	}
-	start, _ = store.Prefix("outbox", "dropped")
-	_, end = store.Prefix("outbox", "dropped", hourOf(before))
-	for key, val := range tx.Scan(start, end) {
-		if limit > 0 && n == limit {
-			return n
-		}
-		var r Row
-		store.Decode(key, val, &r)
-		if r.At.Before(before) {
-			tx.Delete(key)
-			n++
-		}
-	}
-	return n
+	return n + drops.Prune(tx, before, max(limit-n, 0), func(r aging.Row) bool {
+		var row Row
+		store.Decode(r.Key, r.Value, &row)
+		return row.At.Before(before)
+	})
 }

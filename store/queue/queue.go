@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"countersign/store"
+	"countersign/store/aging"
 )
 
 // ErrFenced means that the claim was released or taken over. The worker must
@@ -91,7 +92,7 @@ func threadKey(thread string) []byte           { return store.Key("queue", "thre
 func workKey(thread string) []byte             { return store.Key("queue", "work", thread) }
 func itemKey(thread string, seq uint64) []byte { return store.Key("queue", "item", thread, seq) }
 func seenKey(hash []byte) []byte               { return store.Key("queue", "seen", hash) }
-func ageKey(hour int64, hash []byte) []byte    { return store.Key("queue", "age", hour, hash) }
+
 func laterKey(due time.Time, hash []byte) []byte {
 	return store.Key("queue", "later", due, hash)
 }
@@ -102,13 +103,8 @@ func hashOf(id string) []byte {
 	return sum[:16]
 }
 
-func hourOf(t time.Time) int64 {
-	h := t.Unix() / 3600
-	if t.Unix()%3600 < 0 {
-		h--
-	}
-	return h
-}
+// ages indexes the seen rows by when they were written.
+var ages = aging.Index{"queue", "age"}
 
 // Put appends an item to the inbox of its thread. It returns false, and does
 // nothing, when an item of that ID came before (within the time that [Prune]
@@ -125,7 +121,7 @@ func put(tx store.Tx, it Item, now time.Time) (fresh bool) {
 			return false
 		}
 		tx.Set(seenKey(hash), store.Key(now))
-		tx.Set(ageKey(hourOf(now), hash), nil)
+		tx.Set(ages.Key(now, hash), nil)
 	}
 	it.Seq = next(tx, it.Thread)
 	if work := workKey(it.Thread); !has(tx, work) {
@@ -154,7 +150,7 @@ func Amend(tx store.Tx, it Item, change func(waiting Item) (body []byte, ok bool
 		if it.ID != "" {
 			hash := hashOf(it.ID)
 			tx.Set(seenKey(hash), store.Key(it.At))
-			tx.Set(ageKey(hourOf(it.At), hash), nil)
+			tx.Set(ages.Key(it.At, hash), nil)
 		}
 		return true
 	}
@@ -458,24 +454,12 @@ func Ready(tx store.Tx, limit int, alive func(owner string) bool) []string {
 // and returns how many. An event that is redelivered after that counts as new,
 // so keep them longer than any network redelivers.
 func Prune(tx store.Tx, before time.Time, limit int) int {
-	start, _ := store.Prefix("queue", "age")
-	_, end := store.Prefix("queue", "age", hourOf(before))
-	n := 0
-	for key := range tx.Scan(start, end) {
-		if limit > 0 && n == limit {
-			break
-		}
-		parts, err := store.Parts(key)
-		if err != nil {
-			store.Abort(err)
-		}
-		hash, _ := parts[3].([]byte)
+	return ages.Prune(tx, before, limit, func(r aging.Row) bool {
+		hash, _ := r.Parts[0].([]byte)
 		if at, ok := tx.Get(seenKey(hash)); ok && bytes.Compare(at, store.Key(before)) >= 0 {
-			continue // in the hour that before cuts in two
+			return false // in the hour of before, but after it
 		}
 		tx.Delete(seenKey(hash))
-		tx.Delete(key)
-		n++
-	}
-	return n
+		return true
+	})
 }
