@@ -195,7 +195,7 @@ func (g *group) save(tx store.Tx, due time.Time) {
 	store.Save(tx, groupKey(g.ID), *g)
 }
 
-func (g *group) forget(tx store.Tx) {
+func (g *group) remove(tx store.Tx) {
 	tx.Delete(dueKey(g.Due, g.ID))
 	tx.Delete(groupKey(g.ID))
 }
