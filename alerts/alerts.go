@@ -161,7 +161,7 @@ func (in *Intake) Accept(ctx context.Context, n notice.Notice) error {
 				return nil
 			}
 			store.Save(tx, seenKey(id), e.At)
-			tx.Set(ageKey(e.At, id), nil)
+			tx.Set(ages.Key(e.At, id), nil)
 		}
 		last, _ := store.Load[uint64](tx, lastKey())
 		for key := range tx.Scan(store.Prefix("alerts", "in")) {

@@ -24,7 +24,7 @@ const (
 func apply(tx store.Tx, r *router, e entry, now time.Time) {
 	g, at := loadGroup(tx, e.ID), e.At
 	switch {
-	case g == nil || g.over(r, at):
+	case g == nil || g.isOver(r, at):
 		if e.firing() { // of what nobody knows the end is no news
 			begin(tx, r, g, e, now)
 		}
@@ -37,7 +37,7 @@ func apply(tx store.Tx, r *router, e entry, now time.Time) {
 		g.Told++
 		g.save(tx, time.Time{})
 		if list := loadGroup(tx, g.Fold); list != nil {
-			list.take(g, at)
+			list.addMember(g, at)
 			list.save(tx, list.next(now))
 		}
 		return
@@ -49,21 +49,21 @@ func apply(tx store.Tx, r *router, e entry, now time.Time) {
 	case !fired && !g.Firing: // told twice
 	case fired && !g.Firing:
 		g.Ended = at
-		g.say("✅ Resolved after " + span(g.Ended.Sub(g.since())) + ".")
+		g.addLine("✅ Resolved after " + span(g.Ended.Sub(g.since())) + ".")
 	case !fired && g.Firing:
-		g.say("🔴 Firing again: it had been over for " + span(at.Sub(g.Ended)) + ".")
+		g.addLine("🔴 Firing again: it had been over for " + span(at.Sub(g.Ended)) + ".")
 		g.Ended = time.Time{}
 	case before.Shape != e.Shape:
-		g.say(changed(before, e))
+		g.addLine(changed(before, e))
 	case g.Firing && g.Stage != opening:
 		g.Repeats++
 	}
 	g.save(tx, g.next(now))
 }
 
-// over reports whether a trouble ended so long ago that what comes now is another
+// isOver reports whether a trouble ended so long ago that what comes now is another
 // one.
-func (g *group) over(r *router, now time.Time) bool {
+func (g *group) isOver(r *router, now time.Time) bool {
 	if g.Stage == opening || g.Stage == telling {
 		return false
 	}
@@ -75,21 +75,21 @@ func (g *group) over(r *router, now time.Time) bool {
 
 // begin starts an episode of a trouble: with a thread, or in a list.
 func begin(tx store.Tx, r *router, old *group, e entry, now time.Time) {
-	g := fresh(old, e.ID, r.place(e.Notice.Source, e.Notice.Labels), e.At)
+	g := newEpisode(old, e.ID, r.place(e.Notice.Source, e.Notice.Labels), e.At)
 	g.Last, g.Told = e, 1
-	if room(tx, r.threads, now) {
+	if reserveOpening(tx, r.threads, now) {
 		g.Opening = g.face()
 		g.save(tx, now)
 		return
 	}
 	id := hashOf("list", g.Place.Channel, g.Place.Target)
 	list := loadGroup(tx, id)
-	if list == nil || list.over(r, e.At) {
-		list = fresh(list, id, g.Place, e.At)
+	if list == nil || list.isOver(r, e.At) {
+		list = newEpisode(list, id, g.Place, e.At)
 	}
 	g.Stage, g.Fold = folded, id
 	g.save(tx, time.Time{})
-	list.take(g, e.At)
+	list.addMember(g, e.At)
 	if list.Stage == opening && list.Tries == 0 {
 		list.Opening = list.face() // nobody tried to open it with another text
 		list.save(tx, list.Began.Add(gather))
@@ -98,8 +98,8 @@ func begin(tx store.Tx, r *router, old *group, e entry, now time.Time) {
 	list.save(tx, list.next(now))
 }
 
-// fresh is the next episode of a group.
-func fresh(old *group, id string, place Place, now time.Time) *group {
+// newEpisode is the next episode of a group.
+func newEpisode(old *group, id string, place Place, now time.Time) *group {
 	g := &group{ID: id, Episode: 1, Stage: opening, Place: place, Firing: true, Began: now.UTC(), Heard: now.UTC()}
 	if old != nil {
 		g.Episode, g.Due = old.Episode+1, old.Due
@@ -107,8 +107,8 @@ func fresh(old *group, id string, place Place, now time.Time) *group {
 	return g
 }
 
-// room reports whether one more thread may be opened now, and counts it.
-func room(tx store.Tx, limit int, now time.Time) bool {
+// reserveOpening reports whether one more thread may be opened now, and counts it.
+func reserveOpening(tx store.Tx, limit int, now time.Time) bool {
 	all, _ := store.Load[[]time.Time](tx, opensKey())
 	var recent []time.Time
 	for _, t := range all {
@@ -123,8 +123,8 @@ func room(tx store.Tx, limit int, now time.Time) bool {
 	return true
 }
 
-// take puts a trouble into a list, as it is now.
-func (g *group) take(of *group, now time.Time) {
+// addMember puts a trouble into a list, as it is now.
+func (g *group) addMember(of *group, now time.Time) {
 	m := member{ID: of.ID, Title: of.Last.Notice.Title, Source: of.Last.Notice.Source.Name(), URL: of.Last.Notice.URL, Firing: of.Firing, At: of.Began}
 	found, on := false, false
 	for i := range g.Members {
@@ -148,17 +148,17 @@ func (g *group) take(of *group, now time.Time) {
 	switch {
 	case g.Firing && !on:
 		g.Ended = now.UTC()
-		g.say("✅ All alerts of this list are over.")
+		g.addLine("✅ All alerts of this list are over.")
 	case !g.Firing && on:
 		g.Ended = time.Time{}
-		g.say("🔴 Alerts of this list fire again.")
+		g.addLine("🔴 Alerts of this list fire again.")
 	}
 	g.Firing, g.Heard = on, now.UTC()
 	g.Told++
 }
 
-// say keeps a line for the thread; where there is none yet, its root will say it.
-func (g *group) say(line string) {
+// addLine keeps a line for the thread; where there is none yet, its root will say it.
+func (g *group) addLine(line string) {
 	g.Face = true
 	if g.Stage == opening {
 		return

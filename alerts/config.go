@@ -124,11 +124,11 @@ func (c Config) Untimed() map[notice.Source]bool {
 
 // router is a configuration that was checked.
 type router struct {
-	routes  []compiled
-	rest    Place // Default
-	repeat  time.Duration
-	silent  time.Duration
-	threads int
+	routes   []compiled
+	fallback Place // Default
+	repeat   time.Duration
+	silent   time.Duration
+	threads  int
 }
 
 type compiled struct {
@@ -176,7 +176,7 @@ func (c Config) compile() (*router, error) {
 	switch {
 	case c.Default != nil:
 		checkPlace("alerts.default", *c.Default, bad)
-		r.rest = *c.Default
+		r.fallback = *c.Default
 	case len(c.Hooks) > 0:
 		bad("alerts.default is missing; name the channel for alerts that no route matches")
 	}
@@ -210,7 +210,7 @@ func checkPlace(where string, p Place, bad func(string, ...any)) {
 }
 
 func (r *router) hasTarget() bool {
-	return r.rest.Target != "" || slices.ContainsFunc(r.routes, func(c compiled) bool { return c.place.Target != "" })
+	return r.fallback.Target != "" || slices.ContainsFunc(r.routes, func(c compiled) bool { return c.place.Target != "" })
 }
 
 // place is where a notice goes.
@@ -228,7 +228,7 @@ func (r *router) place(s notice.Source, labels map[string]string) Place {
 			return c.place
 		}
 	}
-	return r.rest
+	return r.fallback
 }
 
 func (p Place) triage() bool { return p.Triage == nil || *p.Triage }

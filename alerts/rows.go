@@ -13,6 +13,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/alerts/notice"
 	"countersign/store"
+	"countersign/store/aging"
 )
 
 // Fields of rows may be added or removed, but their names must not change.
@@ -137,20 +138,21 @@ type member struct {
 // isList reports whether the group is a list of others.
 func (g *group) isList() bool { return len(g.Members) > 0 }
 
-func lastKey() []byte             { return store.Key("alerts", "last") }
-func inKey(seq uint64) []byte     { return store.Key("alerts", "in", seq) }
-func seenKey(id string) []byte    { return store.Key("alerts", "seen", id) }
-func groupKey(id string) []byte   { return store.Key("alerts", "group", id) }
-func opensKey() []byte            { return store.Key("alerts", "opens") }
-func hourOf(t time.Time) int64    { return t.Unix() / 3600 }
+func lastKey() []byte           { return store.Key("alerts", "last") }
+func inKey(seq uint64) []byte   { return store.Key("alerts", "in", seq) }
+func seenKey(id string) []byte  { return store.Key("alerts", "seen", id) }
+func groupKey(id string) []byte { return store.Key("alerts", "group", id) }
+func opensKey() []byte          { return store.Key("alerts", "opens") }
+
 func (g *group) openKey() string  { return fmt.Sprintf("alerts/%s/%d", g.ID, g.Episode) }
 func (g *group) rootKey() string  { return fmt.Sprintf("alerts/%d/root", g.Episode) }
 func (g *group) countKey() string { return fmt.Sprintf("alerts/%d/repeats", g.Episode) }
 func (g *group) lineKey() string  { return fmt.Sprintf("alerts/%d/%d", g.Episode, g.Flushes+1) }
-func ageKey(t time.Time, id string) []byte {
-	return store.Key("alerts", "age", hourOf(t), id)
-}
+
 func dueKey(t time.Time, id string) []byte { return store.Key("alerts", "due", t, id) }
+
+// ages indexes the seen rows by the time of their notice.
+var ages = aging.Index{"alerts", "age"}
 
 func hashOf(parts ...string) string {
 	h := sha256.New()
@@ -193,7 +195,7 @@ func (g *group) save(tx store.Tx, due time.Time) {
 	store.Save(tx, groupKey(g.ID), *g)
 }
 
-func (g *group) forget(tx store.Tx) {
+func (g *group) remove(tx store.Tx) {
 	tx.Delete(dueKey(g.Due, g.ID))
 	tx.Delete(groupKey(g.ID))
 }

@@ -9,6 +9,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/store"
+	"countersign/store/aging"
 )
 
 const (
@@ -35,12 +36,12 @@ const (
 // under way, and returns nil. What it was in the middle of is gone on with by the
 // next Run.
 func (in *Intake) Run(ctx context.Context) error {
-	w := &working{busy: map[string]string{}, held: map[string]bool{}}
+	w := &inFlight{busy: map[string]string{}, held: map[string]bool{}}
 	done := make(chan string)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		t, err := in.turn(ctx, w)
+		t, err := in.scan(ctx, w)
 		wait := t.wait
 		if err != nil {
 			if ctx.Err() == nil {
@@ -77,31 +78,31 @@ func (in *Intake) Run(ctx context.Context) error {
 	}
 }
 
-// working is what a Run has under way; it belongs to its goroutine.
-type working struct {
+// inFlight is what a Run has under way; it belongs to its goroutine.
+type inFlight struct {
 	busy map[string]string // the network of each group that a goroutine works on
 	held map[string]bool   // groups that wait because their network has enough to do
 }
 
-func (w *working) has(id string) bool { return w.busy[id] != "" || w.held[id] }
+func (w *inFlight) has(id string) bool { return w.busy[id] != "" || w.held[id] }
 
 func schemeOf(channel string) string {
 	scheme, _, _ := strings.Cut(channel, ":")
 	return scheme
 }
 
-// turned is what came of one look at the store.
-type turned struct {
+// scanResult is what came of one look at the store.
+type scanResult struct {
 	jobs   []group         // that need a network or the bot
 	held   []string        // that would, if their network had less to do
 	posted []chat.ThreadID // that have new posts
 	wait   time.Duration   // until something is due
 }
 
-// turn takes notices in, posts what is due and finds what has to be done.
-func (in *Intake) turn(ctx context.Context, w *working) (turned, error) {
+// scan takes notices in, posts what is due and finds what has to be done.
+func (in *Intake) scan(ctx context.Context, w *inFlight) (scanResult, error) {
 	r, now := in.router.Load(), in.o.Now().UTC()
-	var t turned
+	var t scanResult
 	idle := true
 	err := in.o.DB.View(ctx, func(tx store.Tx) error {
 		idle, t.wait = true, poll
@@ -123,7 +124,7 @@ func (in *Intake) turn(ctx context.Context, w *working) (turned, error) {
 		return t, err
 	}
 	err = in.o.DB.Update(ctx, func(tx store.Tx) error {
-		t = turned{}
+		t = scanResult{}
 		n := 0
 		for key, val := range tx.Scan(store.Prefix("alerts", "in")) {
 			if n++; n > maxNotices {
@@ -134,12 +135,12 @@ func (in *Intake) turn(ctx context.Context, w *working) (turned, error) {
 			tx.Delete(key)
 			apply(tx, r, e, now)
 		}
-		in.due(tx, w, now, &t)
+		in.processDue(tx, w, now, &t)
 		prune(tx, now)
 		return nil
 	})
 	if err != nil {
-		return turned{wait: poll}, err
+		return scanResult{wait: poll}, err
 	}
 	return t, nil // there may be more; the next look finds out when
 }
@@ -155,8 +156,8 @@ func dueOf(key []byte) (at time.Time, id string) {
 	return at, id
 }
 
-// due goes through the groups that have something to do.
-func (in *Intake) due(tx store.Tx, w *working, now time.Time, t *turned) {
+// processDue goes through the groups that have something to do.
+func (in *Intake) processDue(tx store.Tx, w *inFlight, now time.Time, t *scanResult) {
 	var ids []string
 	load := map[string]int{}
 	for _, scheme := range w.busy {
@@ -188,7 +189,7 @@ func (in *Intake) due(tx store.Tx, w *working, now time.Time, t *turned) {
 			t.posted = append(t.posted, g.Thread)
 			g.save(tx, g.next(now))
 		case now.Sub(g.Heard) >= forgetAfter:
-			g.forget(tx)
+			g.remove(tx)
 		default:
 			g.save(tx, g.next(now))
 		}
@@ -197,21 +198,11 @@ func (in *Intake) due(tx store.Tx, w *working, now time.Time, t *turned) {
 
 // prune forgets ids of messages that no sender repeats any more.
 func prune(tx store.Tx, now time.Time) {
-	start, _ := store.Prefix("alerts", "age")
-	_, end := store.Prefix("alerts", "age", hourOf(now.Add(-seenFor)))
-	n := 0
-	for key := range tx.Scan(start, end) {
-		if n++; n > maxNotices {
-			return
-		}
-		parts, err := store.Parts(key)
-		if err != nil {
-			store.Abort(err)
-		}
-		id, _ := parts[3].(string)
+	ages.Prune(tx, now.Add(-seenFor), maxNotices, func(r aging.Row) bool {
+		id, _ := r.Parts[0].(string)
 		tx.Delete(seenKey(id))
-		tx.Delete(key)
-	}
+		return true
+	})
 }
 
 // work does for a group what its stage asks for.
@@ -220,7 +211,7 @@ func (in *Intake) work(ctx context.Context, g group) {
 		in.open(ctx, g)
 		return
 	}
-	in.tell(ctx, g)
+	in.askBot(ctx, g)
 }
 
 // record writes what came of a try, if the group still is where it was.
@@ -289,7 +280,7 @@ func (in *Intake) notOpened(ctx context.Context, g group, err error) {
 	closed := errors.Is(err, chat.ErrGone) || errors.Is(err, errNoNetwork)
 	wait := backoff(g.Tries)
 	place, text := g.Place, g.Opening
-	rest := in.router.Load().rest
+	rest := in.router.Load().fallback
 	switch {
 	case errors.As(err, &limited):
 		wait = max(limited.After, minBackoff)
@@ -332,8 +323,8 @@ func (g *group) event() chat.Event {
 	}
 }
 
-// tell asks the bot to look into a trouble that still goes on.
-func (in *Intake) tell(ctx context.Context, g group) {
+// askBot asks the bot to look into a trouble that still goes on.
+func (in *Intake) askBot(ctx context.Context, g group) {
 	var err error
 	if g.Firing {
 		tctx, cancel := context.WithTimeout(ctx, tellTimeout)

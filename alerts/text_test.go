@@ -49,7 +49,7 @@ func plain(s string) string { return s }
 // first message of its thread as one, and so does each edit.
 func TestARootIsOneMessageEverywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g := fresh(nil, "id", Place{Channel: "web"}, time.Now())
+		g := newEpisode(nil, "id", Place{Channel: "web"}, time.Now())
 		g.Last = newEntry(drawNotice(t), plain)
 		for range rapid.SampledFrom([]int{0, 0, 1, 200}).Draw(t, "members") {
 			g.Members = append(g.Members, member{ID: "a", Title: g.Last.Notice.Title, Source: "Alertmanager", Firing: true})
@@ -99,7 +99,7 @@ func TestTheTextOfAnAlertIsShownAsItIs(t *testing.T) {
 // and is not too long.
 func TestAnAlertCannotEndItsQuotation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g := fresh(nil, "id", Place{Channel: "web"}, time.Now())
+		g := newEpisode(nil, "id", Place{Channel: "web"}, time.Now())
 		g.Last = newEntry(drawNotice(t), plain)
 		for i := range rapid.SampledFrom([]int{0, 0, 3, 200}).Draw(t, "members") {
 			g.Members = append(g.Members, member{ID: fmt.Sprint(i), Title: g.Last.Notice.Title, Source: "Alertmanager", Firing: true})
@@ -120,7 +120,7 @@ func TestLinesOfAFloodFitOneMessage(t *testing.T) {
 		before := newEntry(drawNotice(t), plain)
 		for range 5 {
 			e := newEntry(drawNotice(t), plain)
-			g.say(changed(before, e))
+			g.addLine(changed(before, e))
 			before = e
 		}
 		if len(g.Lines) != keptLines || g.Folded != 2 {

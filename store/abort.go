@@ -12,21 +12,20 @@ var (
 // MaxKey is the greatest length of a key in bytes.
 const MaxKey = 32768
 
-// aborted carries an error through the frames of a transaction function.
-// It never leaves an engine: Catch takes it out again.
+// aborted carries an error up the stack of a transaction function. [Catch]
+// unwraps it, so it never leaves an engine.
 type aborted struct{ err error }
 
-// Abort ends the running transaction function: nothing that it wrote is kept
-// and View or Update returns err. It does not return, so code below it may rely
-// on what it checked. Only code that runs inside a transaction function, on
-// that function's goroutine, may call it.
+// Abort ends the running transaction function. Its writes are rolled back, and
+// View or Update returns err. Abort does not return. It may only be called inside
+// a transaction function, on that function's goroutine.
 func Abort(err error) {
 	panic(aborted{err})
 }
 
 // Catch stores the error of an Abort in *errp. An engine defers it around the
-// function it runs; the engine must roll back whenever the function did not
-// return nil. Any other panic goes on its way with its own value.
+// function it runs, and must roll back whenever that function does not return
+// nil. Catch panics again with any other value.
 func Catch(errp *error) {
 	switch r := recover().(type) {
 	case nil:

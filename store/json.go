@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Load returns the JSON row under key, or the zero T and false when there is
-// none. A row that does not decode aborts the transaction: it was written by
-// something else, and going on would destroy it.
+// Load returns the JSON row under key, or the zero T and false if there is none.
+// A row that does not decode aborts the transaction: something else wrote it,
+// and continuing would destroy it.
 func Load[T any](tx Tx, key []byte) (T, bool) {
 	var v T
 	raw, ok := tx.Get(key)

@@ -166,17 +166,17 @@ func cutText(b []byte) ([]byte, int) {
 	return nil, -1
 }
 
-// Prefix returns the range of the keys of every tuple that begins with these
-// parts, the tuple itself included, for [Tx].Scan: start <= key < end. No other
-// composite key lies inside.
+// Prefix returns the range of all tuples that begin with these parts, including
+// the tuple itself, for [Tx].Scan: start <= key < end. The range contains no other
+// composite key.
 func Prefix(parts ...any) (start, end []byte) {
 	start = Key(parts...)
 	end = append(slices.Clip(start), escape)
 	return start, end
 }
 
-// Format shows a key to people: its parts joined by slashes, or hexadecimal
-// digits when it is not a composite key.
+// Format formats a key for people: its parts joined by slashes, or hexadecimal
+// digits if it is not a composite key.
 func Format(key []byte) string {
 	parts, err := Parts(key)
 	if err != nil || len(parts) == 0 {

@@ -8,6 +8,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/internal/failpoint"
 	"countersign/store"
+	"countersign/store/aging"
 )
 
 // answerRow identifies a stored answer. Answers are stored so that a redelivered
@@ -38,35 +39,23 @@ func (r answerRow) save(tx store.Tx, a chat.Answer, at time.Time) {
 		return
 	}
 	store.Save(tx, r.key(), a)
-	tx.Set(store.Key("approval-answer-age", hourOf(at), r.thread, r.user, r.what, r.event), nil)
+	tx.Set(answerAges.Key(at, r.thread, r.user, r.what, r.event), nil)
 }
 
-func hourOf(t time.Time) int64 {
-	h := t.Unix() / 3600
-	if t.Unix()%3600 < 0 {
-		h--
-	}
-	return h
-}
+var answerAges = aging.Index{"approval-answer-age"}
 
 // Prune deletes answers given before the hour of a time, at most limit of them (0: all),
 // and returns how many it deleted. An interaction redelivered after that is judged again.
 // Its request is decided by then, so only the wording of the answer can differ.
 func Prune(tx store.Tx, before time.Time, limit int) int {
-	n := 0
-	for key := range tx.Scan(store.Key("approval-answer-age"), store.Key("approval-answer-age", hourOf(before))) {
-		if limit > 0 && n == limit {
-			break
+	lastHour := before.Add(-time.Hour) // an answer has no exact time, so those of before's hour stay
+	return answerAges.Prune(tx, lastHour, limit, func(r aging.Row) bool {
+		if len(r.Parts) != 4 {
+			store.Abort(fmt.Errorf("gate: the row %s is no answer", store.Format(r.Key)))
 		}
-		parts, err := store.Parts(key)
-		if err != nil || len(parts) != 6 {
-			store.Abort(fmt.Errorf("gate: the row %s is no answer", store.Format(key)))
-		}
-		tx.Delete(store.Key(append([]any{"approval-answer"}, parts[2:]...)...))
-		tx.Delete(key)
-		n++
-	}
-	return n
+		tx.Delete(store.Key(append([]any{"approval-answer"}, r.Parts...)...))
+		return true
+	})
 }
 
 // answerOnce runs act for an interaction and stores the answer. A redelivery gets the

@@ -45,15 +45,17 @@ var inside = map[string]string{
 	"approvals":        "adapters/chat approvals/risk store",
 	"approvals/audit":  "internal/redact store",
 	"approvals/card":   "adapters/chat approvals approvals/risk",
-	"approvals/gate":   "adapters/chat approvals/... internal/failpoint store store/outbox store/queue",
+	"approvals/gate":   "adapters/chat approvals/... internal/failpoint store store/aging store/outbox store/queue",
 	"approvals/policy": "adapters/chat approvals approvals/risk internal/condition",
 	"approvals/risk":   "",
 
-	"store":         "",
-	"store/bolt":    "store store/internal/tree",
-	"store/keyring": "store", "store/migrate": "store", "store/outbox": "store", "store/queue": "store", "store/replica": "store",
+	"store":       "",
+	"store/aging": "store", "store/keyring": "store", "store/migrate": "store", "store/replica": "store",
+	"store/bolt":     "store store/internal/tree",
 	"store/mem":      "store store/internal/tree",
+	"store/outbox":   "store store/aging",
 	"store/postgres": "store store/internal/tree",
+	"store/queue":    "store store/aging",
 
 	"tools": "approvals approvals/risk internal/edits internal/redact store tools targets/backend tools/foreign tools/truncate", // and each family below
 	// Machines know no tool, and terminals no machine of a kind.
@@ -72,6 +74,7 @@ var inside = map[string]string{
 	"tools/code/wire":   "",
 	"tools/delegate":    "approvals approvals/risk tools tools/plan",
 	"tools/hostkey":     "approvals approvals/risk store tools targets/backend targets/ssh",
+	"tools/output":      "approvals approvals/risk store store/aging tools tools/truncate",
 	"tools/process":     "approvals approvals/risk store tools targets/backend tools/shell",
 	"tools/shell":       "approvals approvals/risk tools targets/backend targets/lock targets/session tools/shell/... targets/tmux tools/truncate",
 	"tools/terminal":    "approvals approvals/risk tools targets/backend targets/session targets/tmux",

@@ -421,9 +421,9 @@ func (db *DB) Close() error {
 	if again {
 		return nil
 	}
-	db.turn.lead()
-	defer db.turn.give()
-	db.rest()
+	db.turn.acquireFirst()
+	defer db.turn.release()
+	db.closeBase()
 	db.settle(nil)
 	err := db.broken
 	if err == nil {

@@ -24,7 +24,7 @@ type batch struct {
 	err  error
 }
 
-func (b *batch) finished() bool {
+func (b *batch) isDone() bool {
 	select {
 	case <-b.done:
 		return true
@@ -103,10 +103,10 @@ func (db *DB) Update(ctx context.Context, fn func(store.Tx) error) error {
 // execute runs fn on the newest rows. It returns the batch to wait for, nil
 // for none, and whether the caller has to lead it.
 func (db *DB) execute(ctx context.Context, fn func(store.Tx) error) (b *batch, leads bool, err error) {
-	if err := db.turn.take(ctx); err != nil {
+	if err := db.turn.acquire(ctx); err != nil {
 		return nil, false, err
 	}
-	defer db.turn.give()
+	defer db.turn.release()
 	if db.broken != nil {
 		return nil, false, db.broken
 	}
@@ -121,7 +121,7 @@ func (db *DB) execute(ctx context.Context, fn func(store.Tx) error) (b *batch, l
 	}
 	defer func() {
 		if db.open == nil {
-			db.rest()
+			db.closeBase()
 		}
 	}()
 	t := &tx{db: db, base: db.rows, over: db.head.Edit(), writable: true, ops: db.scratch[:0]}
@@ -131,7 +131,7 @@ func (db *DB) execute(ctx context.Context, fn func(store.Tx) error) (b *batch, l
 		db.scratch = nil
 	}
 	if err != nil || len(t.ops) == 0 {
-		if db.last != nil && db.last.finished() {
+		if db.last != nil && db.last.isDone() {
 			return nil, false, err
 		}
 		return db.last, false, err
@@ -143,7 +143,7 @@ func (db *DB) execute(ctx context.Context, fn func(store.Tx) error) (b *batch, l
 			db.open.rec = (*spare)[:0]
 		}
 		db.open.rec = append(db.open.rec, make([]byte, headerSize)...)
-		if db.last != nil && !db.last.finished() {
+		if db.last != nil && !db.last.isDone() {
 			db.open.prev = db.last
 		}
 		db.last = db.open
@@ -164,16 +164,16 @@ func (db *DB) lead(b *batch) {
 		// then be collected while this one waits for the disk.
 		runtime.Gosched()
 	}
-	db.turn.lead()
+	db.turn.acquireFirst()
 	if b.err != nil { // the batch before this one failed, and this one was built on it
-		db.turn.give()
+		db.turn.release()
 		return
 	}
 	db.open = nil
-	db.rest()
+	db.closeBase()
 	written, err := db.makeRoom(b)
 	rows := db.head
-	db.turn.give()
+	db.turn.release()
 	if written || err != nil {
 		b.err = err
 		return
@@ -206,13 +206,13 @@ func (b *batch) applyTo(rows overlay) overlay {
 
 // undo drops what was built on a batch that could not be written.
 func (db *DB) undo(cause error) {
-	db.turn.lead()
-	defer db.turn.give()
+	db.turn.acquireFirst()
+	defer db.turn.release()
 	if db.open != nil {
 		db.open.err = cause
 		db.open = nil
 	}
-	db.rest()
+	db.closeBase()
 	db.head = db.durable.Load().rows
 	db.settle(nil)
 	// Whatever reached the disk of the failed record is void once the file's head
@@ -282,7 +282,7 @@ func (db *DB) settle(b *batch) {
 	db.running = nil
 	s := db.durable.Load()
 	if c.err != nil {
-		db.log.Error("store cannot write", "file", db.path, "error", db.keep(s, c.err))
+		db.log.Error("store cannot write", "file", db.path, "error", db.keepState(s, c.err))
 		return
 	}
 	db.durable.Store(&state{gen: s.next, next: s.next, rows: s.since})
@@ -302,7 +302,7 @@ func (db *DB) checkpoint(clean bool) error {
 	db.durable.Store(&state{gen: s.gen, next: s.gen + 1, rows: s.rows})
 	if err := db.timedWrite(db.head, head{gen: s.gen + 1, pos: pos, clean: clean}); err != nil {
 		db.head = s.rows
-		return db.keep(s, err)
+		return db.keepState(s, err)
 	}
 	db.head = overlay{}
 	db.durable.Store(&state{gen: s.gen + 1, next: s.gen + 1})
@@ -312,10 +312,10 @@ func (db *DB) checkpoint(clean bool) error {
 	return nil
 }
 
-// keep goes on with the rows of s after a checkpoint failed.
-func (db *DB) keep(s *state, err error) error {
+// keepState continues with the rows of s after a failed checkpoint.
+func (db *DB) keepState(s *state, err error) error {
 	err = writeError(fmt.Errorf("checkpoint %s: %w", db.path, err))
-	if gen, rerr := db.onDisk(); rerr != nil || gen != s.gen {
+	if gen, rerr := db.diskGeneration(); rerr != nil || gen != s.gen {
 		// The new head was written but perhaps not synced: after a crash the file may
 		// be of either generation, so no record can be acknowledged any more.
 		db.broken = fmt.Errorf("%w; restart to go on", err)
@@ -335,18 +335,18 @@ func (db *DB) timedWrite(rows overlay, h head) error {
 	return nil
 }
 
-// rest ends the bbolt transaction of the functions of a batch. Who has the turn
+// closeBase ends the bbolt transaction of the functions of a batch. Who has the turn
 // calls it before it waits for a checkpoint: a checkpoint that has to map a
 // bigger file waits for open transactions.
-func (db *DB) rest() {
+func (db *DB) closeBase() {
 	if db.base != nil {
 		_ = db.base.Rollback()
 		db.base, db.rows = nil, nil
 	}
 }
 
-// onDisk reads the generation of the bbolt file.
-func (db *DB) onDisk() (gen uint64, err error) {
+// diskGeneration reads the generation of the bbolt file.
+func (db *DB) diskGeneration() (gen uint64, err error) {
 	defer db.catchDamage(&err)
 	err = db.file.View(func(tx *bbolt.Tx) error {
 		gen = generation(tx)

@@ -52,14 +52,14 @@ func TestLinearizableOnABadDisk(t *testing.T) {
 // crash leaves the files as a power failure does, and opens them.
 func crash(t *testing.T, db *DB, journal int64) *DB {
 	t.Helper()
-	db.turn.lead() // nothing runs
+	db.turn.acquireFirst() // nothing runs
 	if db.running != nil {
 		<-db.running.done // a copy made meanwhile would be of no moment
 	}
 	path := filepath.Join(t.TempDir(), "state.db")
 	copyFile(t, db.path, path)
 	copyFile(t, db.path+".journal", path+".journal")
-	db.turn.give()
+	db.turn.release()
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ type turn struct {
 	queue  []chan struct{}
 }
 
-// take waits for the turn, or for the end of ctx.
-func (t *turn) take(ctx context.Context) error {
+// acquire waits for the turn, or for the end of ctx.
+func (t *turn) acquire(ctx context.Context) error {
 	t.mu.Lock()
 	if !t.taken {
 		t.taken = true
@@ -41,13 +41,13 @@ func (t *turn) take(ctx context.Context) error {
 	}
 	t.mu.Unlock()
 	if i < 0 { // it was handed over in between
-		t.give()
+		t.release()
 	}
 	return ctx.Err()
 }
 
-// lead waits for the turn before all others. One at a time.
-func (t *turn) lead() {
+// acquireFirst waits for the turn before all others. One at a time.
+func (t *turn) acquireFirst() {
 	t.mu.Lock()
 	if !t.taken {
 		t.taken = true
@@ -60,8 +60,8 @@ func (t *turn) lead() {
 	<-ready
 }
 
-// give hands the turn to the next.
-func (t *turn) give() {
+// release hands the turn to the next.
+func (t *turn) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

@@ -13,31 +13,31 @@ func TestATurnIsNotLostWithOneWhoGivesUp(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var turn turn
 			ctx, cancel := context.WithCancel(t.Context())
-			if err := turn.take(ctx); err != nil {
+			if err := turn.acquire(ctx); err != nil {
 				t.Fatal(err)
 			}
 			waits, next := make(chan error), make(chan error)
 			go func() {
-				err := turn.take(ctx)
+				err := turn.acquire(ctx)
 				if err == nil {
-					turn.give()
+					turn.release()
 				}
 				waits <- err
 			}()
 			synctest.Wait()
-			go func() { next <- turn.take(t.Context()) }()
+			go func() { next <- turn.acquire(t.Context()) }()
 			synctest.Wait()
 			cancel()
-			turn.give()
+			turn.release()
 			if err := <-waits; err != nil && !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 			if err := <-next; err != nil { // a lost turn would be a deadlock
 				t.Error(err)
 			}
-			turn.give()
-			turn.lead()
-			turn.give()
+			turn.release()
+			turn.acquireFirst()
+			turn.release()
 		})
 	}
 }
@@ -45,23 +45,23 @@ func TestATurnIsNotLostWithOneWhoGivesUp(t *testing.T) {
 func TestTheLeaderGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turn turn
-		turn.lead()
+		turn.acquireFirst()
 		order := make(chan string, 3)
 		for _, name := range []string{"first", "second"} {
 			go func() {
-				_ = turn.take(t.Context())
+				_ = turn.acquire(t.Context())
 				order <- name
-				turn.give()
+				turn.release()
 			}()
 			synctest.Wait()
 		}
 		go func() {
-			turn.lead()
+			turn.acquireFirst()
 			order <- "leader"
-			turn.give()
+			turn.release()
 		}()
 		synctest.Wait()
-		turn.give()
+		turn.release()
 		for _, want := range []string{"leader", "first", "second"} {
 			if got := <-order; got != want {
 				t.Errorf("%s came before %s", got, want)

@@ -46,20 +46,18 @@ const (
 	defaultBytes = 1 << 20
 )
 
-// Options tune a copy. The zero value is right.
+// Options configure a copy. The zero value has sensible defaults.
 type Options struct {
-	// Rows and Bytes bound what one transaction reads or writes, keys and values
-	// together; zero means 500 rows and 1 MiB. A row that is larger goes alone.
+	// Rows and Bytes limit what one transaction reads or writes, keys and values
+	// together; zero means 500 rows and 1 MiB. A larger row gets its own transaction.
 	Rows, Bytes int
-	// Progress is told after each transaction; nil is nobody. It is called by the
-	// goroutine that called Copy.
+	// Progress, if set, is called after each transaction, on the goroutine of Copy.
 	Progress func(Progress)
-	// Check looks at the target when all rows are there and the same, before the copy
-	// counts as finished; nil is no look. Its error comes back from Copy as it is.
+	// Check, if set, verifies the target once all rows are copied and compared, before
+	// the copy counts as finished. Copy returns its error unchanged.
 	Check func(ctx context.Context, to store.DB) error
-	// Finish adds to the target what the source keeps elsewhere, in the transaction
-	// that finishes the copy; nil adds nothing. Like every function of a transaction it
-	// may run more than once.
+	// Finish, if set, adds to the target what the source keeps elsewhere, in the
+	// transaction that finishes the copy. It may run more than once.
 	Finish func(tx store.Tx) error
 }
 
@@ -113,15 +111,15 @@ type Result struct {
 // key is that of the mark.
 func key() []byte { return store.Key("migrate") }
 
-// mark is what a target says of its copy. Fields can be added or removed, but their
-// names must not change.
+// mark is the row in which a target describes its copy. Fields may be added or removed,
+// but JSON names must not change.
 type mark struct {
 	Of   Sum  `json:"of"`
 	Done bool `json:"done,omitempty"`
 }
 
-// Unfinished returns an error that wraps [ErrUnfinished] when db is the target of a
-// copy that was not brought to its end: rows are missing in it.
+// Unfinished returns an error that wraps [ErrUnfinished] if db is the target of an
+// unfinished copy, in which rows are missing.
 func Unfinished(ctx context.Context, db store.DB) error {
 	half := false
 	if err := db.View(ctx, func(tx store.Tx) error {
@@ -137,8 +135,8 @@ func Unfinished(ctx context.Context, db store.DB) error {
 	return nil
 }
 
-// Measure reads all of db. It runs in many transactions, so nobody may write
-// meanwhile for the Sum to mean anything.
+// Measure reads all rows of db. It uses many transactions, so the Sum is only meaningful
+// if nobody writes in the meantime.
 func Measure(ctx context.Context, db store.DB) (Sum, error) {
 	return measure(ctx, db, Options{}, func(Progress) {})
 }
@@ -154,7 +152,7 @@ func measure(ctx context.Context, db store.DB, o Options, tell func(Progress)) (
 	return s.sum(), err
 }
 
-// State is what a target is to a source.
+// State is the state of a target with respect to a source.
 type State string
 
 // The states of a target.
@@ -166,7 +164,7 @@ const (
 	Stale   State = "stale"   // an unfinished copy of another source, or of this one before it changed; Copy refuses it
 )
 
-// Look says what Copy would find, without writing anything. A nil target is empty.
+// Look returns what Copy would find, without writing anything. A nil target is empty.
 func Look(ctx context.Context, from, to store.DB) (Sum, State, error) {
 	if err := Unfinished(ctx, from); err != nil {
 		return Sum{}, "", err
@@ -175,11 +173,11 @@ func Look(ctx context.Context, from, to store.DB) (Sum, State, error) {
 	if err != nil || to == nil {
 		return want, Empty, err
 	}
-	state, err := look(ctx, to, want)
+	state, err := inspect(ctx, to, want)
 	return want, state, err
 }
 
-func look(ctx context.Context, to store.DB, want Sum) (state State, err error) {
+func inspect(ctx context.Context, to store.DB, want Sum) (state State, err error) {
 	err = to.View(ctx, func(tx store.Tx) error {
 		m, ok := store.Load[mark](tx, key())
 		switch {
@@ -201,14 +199,14 @@ func look(ctx context.Context, to store.DB, want Sum) (state State, err error) {
 	return state, err
 }
 
-// Copy makes to hold what from holds, in transactions of bounded size, and verifies
-// it: each row is read back, the number of rows and the hash of all keys and values
-// are those of the source, which is read once more for that, and o.Check is content.
+// Copy copies all rows of from to to, in transactions of bounded size, and verifies the
+// result: it reads back every row, compares the number of rows and the hash with those of
+// the source, which it reads again, and calls o.Check.
 //
-// A run that was interrupted, at any moment, is gone on with by another call: rows
-// that are there are compared and not written. Errors wrap [ErrForeign],
-// [ErrChanged], [ErrUnfinished] (of the source) or [ErrDiffers] where that is the
-// case; else they are those of the engines, of o.Check and of o.Finish.
+// Another call continues an interrupted copy, at whatever point it stopped: existing rows
+// are compared instead of written. Errors wrap [ErrForeign], [ErrChanged],
+// [ErrUnfinished] (of the source) or [ErrDiffers]; others come from the engines, o.Check
+// and o.Finish.
 func Copy(ctx context.Context, from, to store.DB, o Options) (Result, error) {
 	o.defaults()
 	if err := Unfinished(ctx, from); err != nil {
@@ -222,7 +220,7 @@ func Copy(ctx context.Context, from, to store.DB, o Options) (Result, error) {
 		return Result{}, err
 	}
 	r := Result{Sum: want}
-	state, err := look(ctx, to, want)
+	state, err := inspect(ctx, to, want)
 	if err != nil {
 		return r, err
 	}
@@ -239,7 +237,7 @@ func Copy(ctx context.Context, from, to store.DB, o Options) (Result, error) {
 		return r, fmt.Errorf("%w: name a target that is empty", ErrForeign)
 	case Begun:
 	case Empty:
-		if err := begin(ctx, to, want); err != nil {
+		if err := writeMark(ctx, to, want); err != nil {
 			return r, err
 		}
 	}
@@ -250,7 +248,7 @@ func Copy(ctx context.Context, from, to store.DB, o Options) (Result, error) {
 		return r, err
 	}
 	return r, to.Update(ctx, func(tx store.Tx) error {
-		if err := own(tx, want); err != nil {
+		if err := checkOwned(tx, want); err != nil {
 			return err
 		}
 		store.Save(tx, key(), mark{Of: want, Done: true})
@@ -261,12 +259,12 @@ func Copy(ctx context.Context, from, to store.DB, o Options) (Result, error) {
 	})
 }
 
-// begin marks a target that is empty.
-func begin(ctx context.Context, to store.DB, want Sum) error {
+// writeMark marks an empty target.
+func writeMark(ctx context.Context, to store.DB, want Sum) error {
 	return to.Update(ctx, func(tx store.Tx) error {
 		for k := range tx.Scan(nil, nil) {
 			if bytes.Equal(k, key()) {
-				return own(tx, want) // by this function, whose commit was in doubt
+				return checkOwned(tx, want) // an earlier run of this function may have committed
 			}
 			return fmt.Errorf("%w: somebody has just written %s, so stop who uses the target", ErrForeign, store.Format(k))
 		}
@@ -275,17 +273,16 @@ func begin(ctx context.Context, to store.DB, want Sum) error {
 	})
 }
 
-// own returns an error unless the target is still that of this copy.
-func own(tx store.Tx, want Sum) error {
+// checkOwned returns an error unless the target still belongs to this copy.
+func checkOwned(tx store.Tx, want Sum) error {
 	if m, ok := store.Load[mark](tx, key()); !ok || m.Done || m.Of != want {
 		return fmt.Errorf("%w: another run has finished or begun a copy there meanwhile, so see that one runs at a time", ErrForeign)
 	}
 	return nil
 }
 
-// copyRows brings every row over. Each transaction is about a range of the keys, and
-// the ranges leave nothing out: so a row of the target that the source has not is
-// found wherever it lies.
+// copyRows copies every row. Each transaction covers a range of keys, and the ranges leave
+// no gaps, so any row of the target that the source lacks is found.
 func (r *Result) copyRows(ctx context.Context, from, to store.DB, o Options, tell func(Progress)) error {
 	s := newSummer()
 	var low []byte
@@ -293,7 +290,7 @@ func (r *Result) copyRows(ctx context.Context, from, to store.DB, o Options, tel
 		s.add(rows)
 		var copied, present int64
 		err := to.Update(ctx, func(tx store.Tx) error {
-			if err := own(tx, r.Sum); err != nil {
+			if err := checkOwned(tx, r.Sum); err != nil {
 				return err
 			}
 			var err error
@@ -313,9 +310,10 @@ func (r *Result) copyRows(ctx context.Context, from, to store.DB, o Options, tel
 	return err
 }
 
-// put makes the keys from low to high those of rows.
+// put writes the rows of the range from low to high that are missing, and compares the
+// others.
 func put(tx store.Tx, rows []row, low, high []byte) (copied, present int64, err error) {
-	var missing []row // written afterwards: a range is not to be changed while it is scanned
+	var missing []row // written after the scan, which forbids changes to its range
 	for k, v := range tx.Scan(low, high) {
 		if bytes.Equal(k, key()) {
 			continue
@@ -339,7 +337,7 @@ func put(tx store.Tx, rows []row, low, high []byte) (copied, present int64, err 
 	return int64(len(missing)), present, nil
 }
 
-// verify compares the two, and has the caller look at the target.
+// verify compares both stores and calls o.Check.
 func (r *Result) verify(ctx context.Context, from, to store.DB, o Options, tell func(Progress)) error {
 	got, err := measure(ctx, to, o, tell)
 	if err != nil {
@@ -366,9 +364,9 @@ func short(hash string) string { return hash[:min(len(hash), 12)] }
 
 type row struct{ key, val []byte }
 
-// pages gives all rows of db but the mark to each in order, a transaction's at a time and outside
-// of it; next is the key that the following page begins with, nil after the last
-// one. An empty store is one empty page.
+// pages calls each with all rows of db except the mark, in order. Each page is read in one
+// transaction and passed on outside of it. next is the key that starts the following page,
+// nil after the last one. An empty store has one empty page.
 func pages(ctx context.Context, db store.DB, o Options, each func(rows []row, next []byte) error) error {
 	for start, more := []byte(nil), true; more; {
 		var rows []row

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"countersign/store"
+	"countersign/store/aging"
 )
 
 // Row is one post or edit.
@@ -38,14 +39,14 @@ type Row struct {
 	Seq    uint64          `json:"seq"` // place in its thread, from 1
 	Body   json.RawMessage `json:"body"`
 	At     time.Time       `json:"at"` // of the Put
-	// Attempts is how often a try was begun, the present one included. More than
-	// one means that an earlier try may have come through.
+	// Attempts counts the attempts, including the current one. More than one means
+	// that an earlier attempt may have succeeded.
 	Attempts  int       `json:"attempts"`
-	NotBefore time.Time `json:"not_before,omitzero"` // no try before
+	NotBefore time.Time `json:"not_before,omitzero"` // no attempt before this time
 	LastError string    `json:"last_error,omitempty"`
 	By        string    `json:"by,omitempty"` // the sender that tried it last
-	// Ref is the reference of the message that was posted under this key, "" when
-	// there is none yet. It is looked up, not stored.
+	// Ref is the reference of the message posted under this key, "" if there is none
+	// yet. It is not stored in the row.
 	Ref string `json:"-"`
 }
 
@@ -55,7 +56,7 @@ type keyRow struct {
 	Last uint64    `json:"last,omitempty"` // newest pending row, 0 when none
 }
 
-// turnRow says who sends for a thread.
+// turnRow says which sender sends for a thread.
 type turnRow struct {
 	By string `json:"by"`
 	N  uint64 `json:"n"` // of senders so far
@@ -66,24 +67,16 @@ func seqKey(thread string) []byte             { return store.Key("outbox", "seq"
 func todoKey(thread string) []byte            { return store.Key("outbox", "todo", thread) }
 func rowKey(thread string, seq uint64) []byte { return store.Key("outbox", "row", thread, seq) }
 func refKey(thread, key string) []byte        { return store.Key("outbox", "key", thread, key) }
-func ageKey(t time.Time, th, key string) []byte {
-	return store.Key("outbox", "age", hourOf(t), th, key)
-}
-func droppedKey(r Row) []byte { return store.Key("outbox", "dropped", hourOf(r.At), r.Thread, r.Seq) }
 
-func hourOf(t time.Time) int64 {
-	h := t.Unix() / 3600
-	if t.Unix()%3600 < 0 {
-		h--
-	}
-	return h
-}
+var (
+	ages  = aging.Index{"outbox", "age"}
+	drops = aging.Index{"outbox", "dropped"}
+)
 
-// Put writes a row that is to be posted after the thread's earlier ones. When
-// the newest pending row of the same key was never tried, this one takes its
-// place and its position: nobody needs to see an edit of what was not posted.
-// body is stored as JSON. An empty key, or a body that does not encode, aborts
-// the transaction.
+// Put writes a row to be posted after the thread's earlier ones. If the newest pending
+// row of the same key was never attempted, this one replaces it in its position: an edit
+// of an unposted message is pointless. body is stored as JSON. An empty key, or a body
+// that does not encode, aborts the transaction.
 func Put(tx store.Tx, thread, key string, body any, at time.Time) {
 	if key == "" {
 		store.Abort(errors.New("outbox: a row needs a key"))
@@ -109,8 +102,7 @@ func Put(tx store.Tx, thread, key string, body any, at time.Time) {
 	tx.Set(todoKey(thread), nil)
 }
 
-// Pending returns the rows of a thread that are not posted yet, in order, limit
-// of them at most (0: all).
+// Pending returns the unposted rows of a thread in order, at most limit of them (0: all).
 func Pending(tx store.Tx, thread string, limit int) []Row {
 	var rows []Row
 	for key, val := range tx.Scan(store.Prefix("outbox", "row", thread)) {
@@ -125,8 +117,7 @@ func Pending(tx store.Tx, thread string, limit int) []Row {
 	return rows
 }
 
-// Threads returns the threads that have pending rows, limit of them at most
-// (0: all).
+// Threads returns the threads that have pending rows, at most limit of them (0: all).
 func Threads(tx store.Tx, limit int) []string {
 	var threads []string
 	for key := range tx.Scan(store.Prefix("outbox", "todo")) {
@@ -144,15 +135,15 @@ func Threads(tx store.Tx, limit int) []string {
 	return threads
 }
 
-// waits reports whether a thread has pending rows.
-func waits(tx store.Tx, thread string) bool {
+// hasPending reports whether a thread has pending rows.
+func hasPending(tx store.Tx, thread string) bool {
 	_, ok := tx.Get(todoKey(thread))
 	return ok
 }
 
-// Attempt records that a try of row by a sender begins, before it does, and returns the
-// row to send; false when it is not pending any more. From then on its body stays as
-// it is.
+// Attempt records, in advance, that a sender is about to send a row, and returns the row
+// to send. It returns false if the row is no longer pending. After Attempt the row's body
+// does not change.
 func Attempt(tx store.Tx, row Row, by string) (Row, bool) {
 	r, ok := store.Load[Row](tx, rowKey(row.Thread, row.Seq))
 	if !ok {
@@ -169,17 +160,16 @@ func Attempt(tx store.Tx, row Row, by string) (Row, bool) {
 	return r, true
 }
 
-// Turn says which of several senders was the last that tried a row of a thread, and how
-// often that became another one; 0 when none has a name.
+// Turn returns the sender that attempted a row of the thread last, and how often the
+// sender has changed. n is 0 if no sender has a name.
 func Turn(tx store.Tx, thread string) (n uint64, by string) {
 	t, _ := store.Load[turnRow](tx, turnKey(thread))
 	return t.N, t.By
 }
 
-// Sent removes a row that was posted and remembers the reference of its
-// message; an empty ref keeps the one that is known. A row that is not pending
-// any more is left alone: then it is late, and kept is the message that counts, "" if
-// none is known.
+// Sent removes a posted row and stores the reference of its message. An empty ref keeps
+// the stored one. If the row is no longer pending, Sent changes nothing and returns
+// late; kept is then the reference that another sender stored, "" if there is none.
 func Sent(tx store.Tx, row Row, ref string) (kept string, late bool) {
 	if !remove(tx, row) {
 		kept, _ = Ref(tx, row.Thread, row.Key)
@@ -190,18 +180,17 @@ func Sent(tx store.Tx, row Row, ref string) (kept string, late bool) {
 		ref = k.Ref
 	}
 	if k.Ref != "" {
-		tx.Delete(ageKey(k.At, row.Thread, row.Key))
+		tx.Delete(ages.Key(k.At, row.Thread, row.Key))
 	}
 	k.Ref, k.At = ref, row.At
 	if k.Ref != "" {
-		tx.Set(ageKey(k.At, row.Thread, row.Key), nil)
+		tx.Set(ages.Key(k.At, row.Thread, row.Key), nil)
 	}
 	saveKey(tx, row, k)
 	return ref, false
 }
 
-// Failed records that the try which [Attempt] announced failed, and when the
-// next one may be.
+// Failed records that an attempt failed, and when the next one may start.
 func Failed(tx store.Tx, row Row, err error, next time.Time) {
 	r, ok := store.Load[Row](tx, rowKey(row.Thread, row.Seq))
 	if !ok {
@@ -212,8 +201,8 @@ func Failed(tx store.Tx, row Row, err error, next time.Time) {
 	store.Save(tx, rowKey(r.Thread, r.Seq), r)
 }
 
-// Drop removes a row that will never be posted and keeps it, with why as its
-// LastError, for [Dropped]. Later rows of its key are not affected.
+// Drop gives up on a row. It moves the row, with why as its LastError, to those that
+// [Dropped] returns. Later rows of its key are not affected.
 func Drop(tx store.Tx, row Row, why string) {
 	r, ok := store.Load[Row](tx, rowKey(row.Thread, row.Seq))
 	if !ok {
@@ -223,10 +212,10 @@ func Drop(tx store.Tx, row Row, why string) {
 	k, _ := store.Load[keyRow](tx, refKey(row.Thread, row.Key))
 	saveKey(tx, row, k)
 	r.LastError = why
-	store.Save(tx, droppedKey(r), r)
+	store.Save(tx, drops.Key(r.At, r.Thread, r.Seq), r)
 }
 
-// remove takes row out of the pending ones.
+// remove deletes a pending row.
 func remove(tx store.Tx, row Row) bool {
 	key := rowKey(row.Thread, row.Seq)
 	if _, ok := tx.Get(key); !ok {
@@ -240,8 +229,8 @@ func remove(tx store.Tx, row Row) bool {
 	return true
 }
 
-// saveKey stores the row of row's key after row went; nothing needs to be kept
-// of a key without message and pending rows.
+// saveKey updates the row of row's key after row was removed. A key with neither a message
+// nor pending rows is deleted.
 func saveKey(tx store.Tx, row Row, k keyRow) {
 	if k.Last == row.Seq {
 		k.Last = 0
@@ -253,15 +242,15 @@ func saveKey(tx store.Tx, row Row, k keyRow) {
 	store.Save(tx, refKey(row.Thread, row.Key), k)
 }
 
-// Ref returns the reference of the message that was posted under key, false when
-// there is none (or [Prune] forgot it).
+// Ref returns the reference of the message posted under key, false if there is none or
+// [Prune] deleted it.
 func Ref(tx store.Tx, thread, key string) (string, bool) {
 	k, _ := store.Load[keyRow](tx, refKey(thread, key))
 	return k.Ref, k.Ref != ""
 }
 
-// Dropped returns the rows that were dropped, the oldest first to the hour,
-// limit of them at most (0: all).
+// Dropped returns the dropped rows, ordered by the hour they were put, at most limit of
+// them (0: all).
 func Dropped(tx store.Tx, limit int) []Row {
 	var rows []Row
 	for key, val := range tx.Scan(store.Prefix("outbox", "dropped")) {
@@ -275,44 +264,26 @@ func Dropped(tx store.Tx, limit int) []Row {
 	return rows
 }
 
-// Prune forgets references that were last used, and dropped rows that were put,
-// before a time, limit of them at most (0: all), and returns how many. A
-// forgotten message is not edited any more: a later row of its key posts a new
-// one. Keys with pending rows keep theirs.
+// Prune deletes references last used, and dropped rows put, before a time. It deletes at
+// most limit of them (0: all) and returns how many. After that a row of such a key posts a
+// new message instead of an edit. Keys with pending rows keep their reference.
 func Prune(tx store.Tx, before time.Time, limit int) int {
-	n := 0
-	start, _ := store.Prefix("outbox", "age")
-	_, end := store.Prefix("outbox", "age", hourOf(before))
-	for key := range tx.Scan(start, end) {
-		if limit > 0 && n == limit {
-			return n
-		}
-		parts, err := store.Parts(key)
-		if err != nil {
-			store.Abort(err)
-		}
-		thread, _ := parts[3].(string)
-		name, _ := parts[4].(string)
+	n := ages.Prune(tx, before, limit, func(r aging.Row) bool {
+		thread, _ := r.Parts[0].(string)
+		name, _ := r.Parts[1].(string)
 		k, _ := store.Load[keyRow](tx, refKey(thread, name))
 		if k.Last != 0 || !k.At.Before(before) {
-			continue
+			return false
 		}
 		tx.Delete(refKey(thread, name))
-		tx.Delete(key)
-		n++
+		return true
+	})
+	if limit > 0 && n == limit {
+		return n
 	}
-	start, _ = store.Prefix("outbox", "dropped")
-	_, end = store.Prefix("outbox", "dropped", hourOf(before))
-	for key, val := range tx.Scan(start, end) {
-		if limit > 0 && n == limit {
-			return n
-		}
-		var r Row
-		store.Decode(key, val, &r)
-		if r.At.Before(before) {
-			tx.Delete(key)
-			n++
-		}
-	}
-	return n
+	return n + drops.Prune(tx, before, max(limit-n, 0), func(r aging.Row) bool {
+		var row Row
+		store.Decode(r.Key, r.Value, &row)
+		return row.At.Before(before)
+	})
 }

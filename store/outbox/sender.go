@@ -10,47 +10,46 @@ import (
 	"countersign/store"
 )
 
-// Options say how a [Sender] sends. Send is required.
+// Options configure a [Sender]. Send is required.
 type Options struct {
-	// Send posts a row, or edits the message row.Ref when that is set, and returns
-	// the reference of the message. It may see the same row again after a crash or
-	// an error whose outcome is unknown (row.Attempts > 1) and must then not post it
-	// twice. It is called by several goroutines, one per thread at a time.
+	// Send posts a row, or edits the message row.Ref if that is set, and returns the
+	// message's reference. After a crash, or an error with unknown outcome, it may
+	// get the same row again (row.Attempts > 1) and must not post it twice. Several
+	// goroutines call it, at most one per thread.
 	Send func(ctx context.Context, row Row) (ref string, err error)
-	// Permanent says of an error of Send that trying again is useless; the row is
-	// dropped. Nil: no error is.
+	// Permanent reports whether retrying after an error of Send is useless. The row
+	// is then dropped. Nil: every error is retried.
 	Permanent func(error) bool
 	// RetryAfter returns how long the network asked to wait. Nil, or false: the
-	// sender's own backoff.
+	// sender's own backoff applies.
 	RetryAfter func(error) (time.Duration, bool)
 
-	// Yields says of a row that others may overtake it: nobody waits for it. A row that was
-	// put more than a second ago, or that failed, lets those behind it go first, and one
-	// Send of it takes five seconds at most. Nil: no row does.
+	// Yields reports whether other rows may overtake a row, because nobody waits for it.
+	// Such a row lets later ones go first once it is older than a second or has failed,
+	// and its Send times out after five seconds. Nil: no row yields.
 	Yields func(row Row) bool
 
-	MinBackoff  time.Duration // before the second try, doubled for each further one; default 500 ms
+	MinBackoff  time.Duration // before the second attempt, doubled for each further one; default 500 ms
 	MaxBackoff  time.Duration // default 1 minute
 	Timeout     time.Duration // of one Send; default 30 s
-	Poll        time.Duration // how often to look for rows that nobody woke it for; default 5 s
-	Concurrency int           // threads that are sent for at once; default 8
+	Poll        time.Duration // interval of scans for rows whose Wake was lost; default 5 s
+	Concurrency int           // threads sent for concurrently; default 8
 
-	// Owner is this sender's name among those of a shared store, and Alive says, in the
-	// transaction that takes a row from it, whether another may still be sending: a row
-	// that a live one tried is left to it. Alive nil: there is one sender.
+	// Owner is this sender's name in a shared store. Alive reports, in the transaction
+	// that takes over a row, whether the row's sender may still be sending it. A live
+	// sender keeps its row. Alive nil: this is the only sender.
 	Owner string
 	Alive func(tx store.Tx, owner string) bool
 
-	// Log receives failures; nil means nothing is logged.
+	// Log receives failures; nil logs nothing.
 	Log *slog.Logger
 	// OnSent, if set, is called after a row was posted and recorded, with its
 	// reference as row.Ref.
 	OnSent func(row Row)
-	// OnLate, if set, is called after a row was posted that another sender, which went on
-	// with the thread meanwhile, had sent and recorded: a process can be stopped between
-	// its last look and its call. row.Ref is set where the row was an edit, made is the
-	// message that this sender made or edited, and kept the one that counts, "" if none is
-	// known.
+	// OnLate, if set, is called after this sender posted a row that another sender had
+	// taken over and recorded. That can happen if a process is suspended between
+	// Attempt and Send. row.Ref is set if the row was an edit. made is the message that
+	// this sender posted or edited, kept the recorded one, "" if there is none.
 	OnLate func(ctx context.Context, row Row, made, kept string)
 	// OnDropped, if set, is called after a row was dropped, with the reason as
 	// row.LastError.
@@ -62,12 +61,12 @@ type Sender struct {
 	db store.DB
 	o  Options
 
-	mu     sync.Mutex
-	woken  map[string]bool
-	busy   map[string]bool // threads whose first row is being sent, or waits for that
-	look   bool            // look at all threads
-	moved  chan struct{}   // closed and replaced after each step
-	signal chan struct{}   // holds one: woken or look changed
+	mu      sync.Mutex
+	woken   map[string]bool
+	busy    map[string]bool // threads whose first row is being sent or waits for it
+	scanAll bool            // look at all threads
+	stepped chan struct{}   // closed and replaced after each step
+	signal  chan struct{}   // holds one: woken or look changed
 }
 
 // NewSender returns a sender over db. It does nothing before Run.
@@ -88,13 +87,13 @@ func NewSender(db store.DB, o Options) *Sender {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Sender{
-		db: db, o: o, look: true,
-		woken: map[string]bool{}, busy: map[string]bool{}, moved: make(chan struct{}), signal: make(chan struct{}, 1),
+		db: db, o: o, scanAll: true,
+		woken: map[string]bool{}, busy: map[string]bool{}, stepped: make(chan struct{}), signal: make(chan struct{}, 1),
 	}
 }
 
-// Wake tells the sender, after a commit, that a thread has rows. It does not
-// block. A forgotten Wake costs Options.Poll, no more.
+// Wake notifies the sender, after a commit, that a thread has rows. It does not block. A
+// lost Wake delays the rows by Options.Poll at most.
 func (s *Sender) Wake(thread string) {
 	s.mu.Lock()
 	s.woken[thread] = true
@@ -102,9 +101,9 @@ func (s *Sender) Wake(thread string) {
 	s.poke()
 }
 
-// Behind reports whether this sender knows of rows of a thread that are not posted yet, but
-// for those that yield after a failed try. What is shown there without a row would come
-// before them.
+// Behind reports whether this sender knows of unposted rows of a thread, not counting rows
+// that yield after a failure. Anything shown in the thread without a row would overtake
+// them.
 func (s *Sender) Behind(thread string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,22 +117,22 @@ func (s *Sender) poke() {
 	}
 }
 
-// Look makes the sender look at all threads now: another one may have left rows. It
-// does not block.
+// Look makes the sender scan all threads now, because another sender may have left rows.
+// It does not block.
 func (s *Sender) Look() {
 	s.mu.Lock()
-	s.look = true
+	s.scanAll = true
 	s.mu.Unlock()
 	s.poke()
 }
 
-// foreign reports whether another sender is at a row.
-func (s *Sender) foreign(tx store.Tx, r Row) bool {
+// takenByOther reports whether another live sender has attempted the row.
+func (s *Sender) takenByOther(tx store.Tx, r Row) bool {
 	return s.o.Alive != nil && r.By != "" && r.By != s.o.Owner && s.o.Alive(tx, r.By)
 }
 
-// own returns the threads with a row that no other sender is at.
-func (s *Sender) own(tx store.Tx) (threads []string) {
+// claimable returns threads whose first row no other live sender has attempted.
+func (s *Sender) claimable(tx store.Tx) (threads []string) {
 	all := Threads(tx, 0)
 	if s.o.Alive == nil {
 		return all
@@ -147,7 +146,7 @@ func (s *Sender) own(tx store.Tx) (threads []string) {
 		by := rows[0].By
 		alive, known := lives[by]
 		if !known {
-			alive = s.foreign(tx, rows[0])
+			alive = s.takenByOther(tx, rows[0])
 			lives[by] = alive
 		}
 		if !alive {
@@ -157,20 +156,20 @@ func (s *Sender) own(tx store.Tx) (threads []string) {
 	return threads
 }
 
-// Flush waits until no row is pending that no other sender is at, those that wait for
-// another try included, or returns ctx's error. It needs a Run at work.
+// Flush waits until no claimable row is pending, including rows that wait for a retry, or
+// returns ctx's error. Run must be running.
 func (s *Sender) Flush(ctx context.Context) error {
 	for first := true; ; first = false {
 		s.mu.Lock()
-		moved := s.moved
-		s.look = s.look || first
+		moved := s.stepped
+		s.scanAll = s.scanAll || first
 		s.mu.Unlock()
 		if first {
 			s.poke()
 		}
 		empty := false
 		if err := s.db.View(ctx, func(tx store.Tx) error {
-			empty = len(s.own(tx)) == 0
+			empty = len(s.claimable(tx)) == 0
 			return nil
 		}); err != nil || empty {
 			return err
@@ -183,21 +182,21 @@ func (s *Sender) Flush(ctx context.Context) error {
 	}
 }
 
-// step is what came of one thread's turn.
+// step is the outcome of one turn.
 type step struct {
 	thread string
 	more   bool      // there may be another row
-	yields bool      // the row that waits until at lets others go first
-	at     time.Time // not before; zero: now
+	yields bool      // the row that waits for at lets others go first
+	at     time.Time // when to continue; zero: now
 }
 
-// Run sends until ctx is done, waits for the sends under way and returns nil. A
-// send that ctx interrupts is tried again by the next Run. Only one Run at a time
-// may work on a database, or one for each Options.Owner.
+// Run sends until ctx ends, waits for the sends in progress and returns nil. The next Run
+// retries a send that ctx interrupted. Only one Run at a time may use a database, or one
+// per Options.Owner.
 func (s *Sender) Run(ctx context.Context) error {
 	r := &run{
 		s: s, done: make(chan step),
-		yields: map[string]bool{}, running: map[string]bool{}, again: map[string]bool{}, queued: map[string]bool{}, later: map[string]time.Time{},
+		yields: map[string]bool{}, running: map[string]bool{}, rerun: map[string]bool{}, queued: map[string]bool{}, later: map[string]time.Time{},
 	}
 	poll := time.NewTicker(s.o.Poll)
 	defer poll.Stop()
@@ -215,7 +214,7 @@ func (s *Sender) Run(ctx context.Context) error {
 		case <-s.signal:
 		case <-poll.C:
 			s.mu.Lock()
-			s.look = true
+			s.scanAll = true
 			s.mu.Unlock()
 		case <-timer.C:
 		case st := <-r.done:
@@ -229,26 +228,26 @@ func (s *Sender) Run(ctx context.Context) error {
 	}
 }
 
-// run is the state of one Run; it belongs to its goroutine.
+// run is the state of one Run. Only Run's goroutine uses it.
 type run struct {
 	s       *Sender
 	done    chan step
 	queue   []string
 	queued  map[string]bool
 	running map[string]bool
-	again   map[string]bool // woken while running
+	rerun   map[string]bool // woken while running
 	later   map[string]time.Time
 	yields  map[string]bool // those of later whose row lets others go first
 }
 
-// collect queues the threads that were woken or whose time has come.
+// collect queues the threads that were woken or are due.
 func (r *run) collect(ctx context.Context) {
 	r.s.mu.Lock()
-	woken, look := r.s.woken, r.s.look
+	woken, look := r.s.woken, r.s.scanAll
 	for thread := range woken {
 		r.s.busy[thread] = true
 	}
-	r.s.woken, r.s.look = map[string]bool{}, false
+	r.s.woken, r.s.scanAll = map[string]bool{}, false
 	r.s.mu.Unlock()
 	for thread := range woken {
 		r.push(thread)
@@ -256,7 +255,7 @@ func (r *run) collect(ctx context.Context) {
 	if look {
 		var threads []string
 		if err := r.s.db.View(ctx, func(tx store.Tx) error {
-			threads = r.s.own(tx)
+			threads = r.s.claimable(tx)
 			return nil
 		}); err != nil && ctx.Err() == nil {
 			r.s.o.Log.WarnContext(ctx, "outbox cannot read its threads", "error", err)
@@ -280,7 +279,7 @@ func (r *run) push(thread string) {
 		return
 	}
 	if r.running[thread] {
-		r.again[thread] = true
+		r.rerun[thread] = true
 		return
 	}
 	r.queued[thread] = true
@@ -297,7 +296,7 @@ func (r *run) start(ctx context.Context) {
 	}
 }
 
-// next is when the first waiting thread may go on.
+// next returns when the first waiting thread is due.
 func (r *run) next() (first time.Time, ok bool) {
 	for _, at := range r.later {
 		if !ok || at.Before(first) {
@@ -309,8 +308,8 @@ func (r *run) next() (first time.Time, ok bool) {
 
 func (r *run) finish(st step) {
 	delete(r.running, st.thread)
-	again := r.again[st.thread]
-	delete(r.again, st.thread)
+	again := r.rerun[st.thread]
+	delete(r.rerun, st.thread)
 	switch {
 	case !st.at.IsZero():
 		r.later[st.thread] = st.at
@@ -332,14 +331,14 @@ func (r *run) finish(st step) {
 	} else {
 		delete(r.s.busy, st.thread)
 	}
-	close(r.s.moved)
-	r.s.moved = make(chan struct{})
+	close(r.s.stepped)
+	r.s.stepped = make(chan struct{})
 	r.s.mu.Unlock()
 }
 
 const (
-	// yieldAfter is the age from which a row that yields lets others go first, yieldTimeout
-	// bounds one Send of it, and yieldTo is how far behind it is looked.
+	// yieldAfter is the age from which a yielding row lets others go first, yieldTimeout
+	// the timeout of its Send, and yieldTo how many rows are considered.
 	yieldAfter   = time.Second
 	yieldTimeout = 5 * time.Second
 	yieldTo      = 16
@@ -347,8 +346,8 @@ const (
 
 func (s *Sender) yields(r Row) bool { return s.o.Yields != nil && s.o.Yields(r) }
 
-// pick puts the row that is sent next to the front: the first one, unless it yields to one
-// behind it that edits nothing which is still to be posted.
+// pick returns rows from the one to send next: the first, unless it yields to a later one.
+// A row cannot overtake an earlier row of its own key.
 func (s *Sender) pick(rows []Row) []Row {
 	if len(rows) == 0 || !s.yields(rows[0]) || rows[0].Attempts == 0 && time.Since(rows[0].At) < yieldAfter {
 		return rows
@@ -375,10 +374,10 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 			n = yieldTo
 		}
 		rows := Pending(tx, thread, n)
-		if len(rows) == 0 || s.foreign(tx, rows[0]) {
+		if len(rows) == 0 || s.takenByOther(tx, rows[0]) {
 			return nil
 		}
-		if rows = s.pick(rows); s.foreign(tx, rows[0]) {
+		if rows = s.pick(rows); s.takenByOther(tx, rows[0]) {
 			return nil
 		}
 		if rows[0].NotBefore.After(time.Now()) {
@@ -404,11 +403,11 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 	sctx, cancel := context.WithTimeout(ctx, timeout)
 	ref, err := s.o.Send(sctx, row)
 	cancel()
-	more := false // rows behind this one; of those that come later somebody is told
+	more := false // there are rows behind this one; later ones come with a Wake
 	switch {
 	case err == nil:
 		kept, late := "", false
-		if !s.record(ctx, row, func(tx store.Tx) { kept, late = Sent(tx, row, ref); more = waits(tx, thread) }) {
+		if !s.record(ctx, row, func(tx store.Tx) { kept, late = Sent(tx, row, ref); more = hasPending(tx, thread) }) {
 			return step{thread: thread}
 		}
 		if late {
@@ -428,7 +427,7 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 		}
 	case s.o.Permanent != nil && s.o.Permanent(err):
 		s.o.Log.ErrorContext(ctx, "outbox drops a row that cannot be posted", "thread", thread, "key", row.Key, "attempts", row.Attempts, "error", err)
-		if !s.record(ctx, row, func(tx store.Tx) { Drop(tx, row, err.Error()); more = waits(tx, thread) }) {
+		if !s.record(ctx, row, func(tx store.Tx) { Drop(tx, row, err.Error()); more = hasPending(tx, thread) }) {
 			return step{thread: thread}
 		}
 		if row.LastError = err.Error(); s.o.OnDropped != nil {
@@ -451,8 +450,8 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 	return step{thread: thread, more: more}
 }
 
-// record writes what came of a try. It goes on trying while the store fails,
-// because the post cannot be undone; false when ctx ended that.
+// record stores the outcome of an attempt. It retries while the store fails, because the
+// post cannot be undone. It returns false if ctx ends first.
 func (s *Sender) record(ctx context.Context, row Row, write func(store.Tx)) bool {
 	for try := 1; ; try++ {
 		err := s.db.Update(context.WithoutCancel(ctx), func(tx store.Tx) error {
@@ -473,8 +472,8 @@ func (s *Sender) record(ctx context.Context, row Row, write func(store.Tx)) bool
 	}
 }
 
-// delay grows exponentially with the number of tries and is spread by a quarter
-// to both sides, so that threads which failed together do not come back together.
+// delay grows exponentially with the number of tries. It varies by a quarter in both
+// directions, so that threads that failed together do not retry together.
 func (s *Sender) delay(tries int) time.Duration {
 	d := s.o.MaxBackoff
 	if shift := tries - 1; shift < 20 {

@@ -51,7 +51,7 @@ func (db *DB) attach(ctx context.Context, schema string) error {
 	if err != nil {
 		return err
 	}
-	err = db.look(ctx, s, schema)
+	err = db.checkSchema(ctx, s, schema)
 	if err != nil {
 		db.pool.drop(s)
 		return err
@@ -60,7 +60,7 @@ func (db *DB) attach(ctx context.Context, schema string) error {
 	return nil
 }
 
-func (db *DB) look(ctx context.Context, s *session, schema string) error {
+func (db *DB) checkSchema(ctx context.Context, s *session, schema string) error {
 	v, err := db.current(ctx, s, schema)
 	switch {
 	case err != nil:

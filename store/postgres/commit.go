@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// takeTurn is how many conflicts an Update has before it waits for the others
+	// queueAfter is how many conflicts an Update has before it waits for the others
 	// that had as many.
-	takeTurn    = 2
+	queueAfter  = 2
 	conflictMax = 20 * time.Millisecond // longest pause after a conflict
 	firstPause  = 20 * time.Millisecond // pause after the first fault of a new connection
 	faultMax    = time.Second
@@ -29,14 +29,14 @@ func (db *DB) View(ctx context.Context, fn func(store.Tx) error) error {
 		return err
 	}
 	defer db.busy.Done()
-	if err := take(ctx, db.reads); err != nil {
+	if err := acquire(ctx, db.reads); err != nil {
 		return err
 	}
 	defer func() { <-db.reads }()
-	p := &patience{db: db}
+	p := &retryState{db: db}
 	s, err := db.connection(ctx, p)
 	if err != nil {
-		return p.why(ctx, err)
+		return p.wrap(ctx, err)
 	}
 	t := &tx{db: db, ctx: ctx, s: s}
 	t.retry = func(err error) bool {
@@ -45,7 +45,7 @@ func (db *DB) View(ctx context.Context, fn func(store.Tx) error) error {
 		}
 		db.pool.suspect()
 		db.pool.drop(t.s)
-		if t.s = nil; !p.wait(ctx, err) {
+		if t.s = nil; !p.afterFault(ctx, err) {
 			return false
 		}
 		t.s, err = db.connection(ctx, p)
@@ -63,7 +63,7 @@ func (db *DB) View(ctx context.Context, fn func(store.Tx) error) error {
 	}()
 	err = t.run(fn)
 	if t.broken != nil {
-		return p.why(ctx, t.broken)
+		return p.wrap(ctx, t.broken)
 	}
 	// What fn read was consistent whatever comes of this.
 	clean = !t.began || t.end(ctx, "COMMIT") == nil
@@ -71,10 +71,10 @@ func (db *DB) View(ctx context.Context, fn func(store.Tx) error) error {
 }
 
 // connection waits for one.
-func (db *DB) connection(ctx context.Context, p *patience) (*session, error) {
+func (db *DB) connection(ctx context.Context, p *retryState) (*session, error) {
 	for {
 		s, err := db.pool.get(ctx)
-		if err == nil || !p.wait(ctx, err) {
+		if err == nil || !p.afterFault(ctx, err) {
 			return s, err
 		}
 	}
@@ -93,24 +93,24 @@ func (db *DB) Update(ctx context.Context, fn func(store.Tx) error) error {
 		return err
 	}
 	defer db.busy.Done()
-	if err := take(ctx, db.writes); err != nil {
+	if err := acquire(ctx, db.writes); err != nil {
 		return err
 	}
 	defer func() { <-db.writes }()
-	p := &patience{db: db}
+	p := &retryState{db: db}
 	for {
-		k, err := db.attempt(ctx, fn, p.conflicts >= takeTurn)
+		k, err := db.attempt(ctx, fn, p.conflicts >= queueAfter)
 		switch {
 		case k == final:
-			p.over()
+			p.reset()
 			return err
 		case k == conflict:
 			db.conflicts.Add(1)
-			if !p.yield(ctx) {
-				return p.why(ctx, err)
+			if !p.afterConflict(ctx) {
+				return p.wrap(ctx, err)
 			}
-		case !p.wait(ctx, err):
-			return p.why(ctx, err)
+		case !p.afterFault(ctx, err):
+			return p.wrap(ctx, err)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func (db *DB) attempt(ctx context.Context, fn func(store.Tx) error, turn bool) (
 		db.pool.put(s)
 		return final, err
 	}
-	linger, cancel := lingering(ctx, db.o.Timeout)
+	linger, cancel := withGrace(ctx, db.o.Timeout)
 	defer cancel()
 	t := &tx{db: db, ctx: linger, s: s, writable: true, turn: turn, over: overlay{}.Edit()}
 	clean := false
@@ -245,13 +245,13 @@ var errClosedConn = errors.New("store: the connection is closed")
 func (db *DB) resolve(ctx context.Context, session []byte, n int64) (committed bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), db.o.Patience)
 	defer cancel()
-	p := &patience{db: db}
+	p := &retryState{db: db}
 	for {
 		var last int64
 		if last, err = db.askReceipt(ctx, session); err == nil {
 			return last == n, nil
 		}
-		if ctx.Err() != nil || !p.wait(ctx, err) {
+		if ctx.Err() != nil || !p.afterFault(ctx, err) {
 			return false, db.explain(err)
 		}
 	}
@@ -278,8 +278,8 @@ func (db *DB) askReceipt(ctx context.Context, session []byte) (last int64, err e
 	return last, err
 }
 
-// take gets a token of one of the two kinds.
-func take(ctx context.Context, tokens chan struct{}) error {
+// acquire gets a token of one of the two kinds.
+func acquire(ctx context.Context, tokens chan struct{}) error {
 	select {
 	case tokens <- struct{}{}:
 		return nil
@@ -288,8 +288,8 @@ func take(ctx context.Context, tokens chan struct{}) error {
 	}
 }
 
-// lingering is ctx with its end put off.
-func lingering(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// withGrace is ctx with its end put off.
+func withGrace(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		timer := time.NewTimer(d)
@@ -303,27 +303,27 @@ func lingering(ctx context.Context, d time.Duration) (context.Context, context.C
 	return long, func() { stop(); cancel() }
 }
 
-// patience is what one View or Update went through.
-type patience struct {
+// retryState is what one View or Update went through.
+type retryState struct {
 	db        *DB
 	conflicts int
 	faults    int
 	since     time.Time // of the first fault in a row
 }
 
-// yield pauses after a conflict. It returns false when ctx has ended.
-func (p *patience) yield(ctx context.Context) bool {
+// afterConflict pauses after a conflict. It returns false when ctx has ended.
+func (p *retryState) afterConflict(ctx context.Context) bool {
 	p.conflicts++
-	p.over()
+	p.reset()
 	if p.conflicts <= 1 {
 		return ctx.Err() == nil
 	}
 	return pause(ctx, min(time.Millisecond<<min(p.conflicts, 10), conflictMax))
 }
 
-// wait pauses after a fault. It returns false when there were too many, or ctx
+// afterFault pauses after a fault. It returns false when there were too many, or ctx
 // has ended, or err is not one that passes.
-func (p *patience) wait(ctx context.Context, err error) bool {
+func (p *retryState) afterFault(ctx context.Context, err error) bool {
 	if classify(err) == final {
 		return false
 	}
@@ -343,16 +343,16 @@ func (p *patience) wait(ctx context.Context, err error) bool {
 	return pause(ctx, min(firstPause<<min(p.faults-2, 10), faultMax))
 }
 
-// over says that the server answers.
-func (p *patience) over() {
+// reset says that the server answers.
+func (p *retryState) reset() {
 	p.faults = 0
 	if p.db.down.Load() && p.db.down.Swap(false) {
 		p.db.log.Info("store reaches the database again")
 	}
 }
 
-// why is the error of a View or Update that gave up after err.
-func (p *patience) why(ctx context.Context, err error) error {
+// wrap is the error of a View or Update that gave up after err.
+func (p *retryState) wrap(ctx context.Context, err error) error {
 	if cerr := ctx.Err(); cerr != nil {
 		return fmt.Errorf("store: given up: %w", cerr)
 	}

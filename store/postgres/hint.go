@@ -37,8 +37,8 @@ type hints struct {
 func newHints(db *DB, schema string) *hints {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &hints{db: db, channel: "countersign_" + schema, cancel: cancel, out: make(chan string, hintBacklog)}
-	h.done.Go(func() { h.listen(ctx) })
-	h.done.Go(func() { h.speak(ctx) })
+	h.done.Go(func() { h.receiveLoop(ctx) })
+	h.done.Go(func() { h.sendLoop(ctx) })
 	return h
 }
 
@@ -126,13 +126,13 @@ func (h *hints) remove(c chan string) {
 	}
 }
 
-func (h *hints) listens(on bool) {
+func (h *hints) setListening(on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.on = on
 }
 
-func (h *hints) tell(name string) {
+func (h *hints) deliver(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.readers {
@@ -158,10 +158,10 @@ func (h *hints) close() {
 	h.readers, h.closed = nil, true
 }
 
-// speak sends what waits, all of it in one transaction of its own. NOTIFY takes a
+// sendLoop sends what waits, all of it in one transaction of its own. NOTIFY takes a
 // lock on all of the server's commits until its own is on the disk, so it must not
 // be in a transaction that waits for the disk.
-func (h *hints) speak(ctx context.Context) {
+func (h *hints) sendLoop(ctx context.Context) {
 	for {
 		var names []string
 		select {
@@ -203,12 +203,12 @@ func (h *hints) send(ctx context.Context, names []string) {
 	h.db.pool.put(s)
 }
 
-// listen keeps a connection of its own on the channel.
-func (h *hints) listen(ctx context.Context) {
+// receiveLoop keeps a connection of its own on the channel.
+func (h *hints) receiveLoop(ctx context.Context) {
 	wait := firstPause
 	for ctx.Err() == nil {
 		began := time.Now()
-		if err := h.hear(ctx); err != nil && ctx.Err() == nil {
+		if err := h.receive(ctx); err != nil && ctx.Err() == nil {
 			h.db.log.Debug("store lost the connection that listens", "error", h.db.explain(err))
 		}
 		if time.Since(began) > hintRetryMax {
@@ -219,7 +219,7 @@ func (h *hints) listen(ctx context.Context) {
 	}
 }
 
-func (h *hints) hear(ctx context.Context) error {
+func (h *hints) receive(ctx context.Context) error {
 	c, err := connect(ctx, h.db.pool.cfg)
 	if err != nil {
 		return err
@@ -228,16 +228,16 @@ func (h *hints) hear(ctx context.Context) error {
 	if _, err := c.Exec(ctx, `LISTEN `+h.channel); err != nil {
 		return err
 	}
-	h.listens(true)
-	defer h.listens(false)
-	h.tell("") // what was said before is lost
+	h.setListening(true)
+	defer h.setListening(false)
+	h.deliver("") // what was said before is lost
 	for {
 		n, err := waitFor(ctx, c)
 		if err != nil {
 			return err
 		}
 		if n != "" {
-			h.tell(n)
+			h.deliver(n)
 		}
 	}
 }

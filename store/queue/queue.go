@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"countersign/store"
+	"countersign/store/aging"
 )
 
 // ErrFenced means that the claim was released or taken over. The worker must
@@ -47,12 +48,12 @@ var ErrFenced = errors.New("queue: the claim on this thread was taken over or re
 
 // Item is one thing that came in for a thread.
 type Item struct {
-	ID     string // what makes it one event; empty: never a duplicate
+	ID     string // identifies the event; items with an empty ID are never duplicates
 	Thread string // whose inbox
-	Kind   string // the caller's
+	Kind   string // defined by the caller
 	Body   json.RawMessage
-	At     time.Time // when it came; the age of its ID for Prune
-	Seq    uint64    // place in its thread, from 1; Put assigns it
+	At     time.Time // when it arrived; determines the age of its ID for Prune
+	Seq    uint64    // position in its thread, from 1; Put assigns it
 }
 
 // itemRow is an Item as it is stored. Fields can be added or removed, but their
@@ -84,14 +85,14 @@ type threadRow struct {
 
 type workRow struct {
 	Owner string    `json:"owner,omitempty"`
-	Since time.Time `json:"since"` // when the item came that made it work
+	Since time.Time `json:"since"` // arrival of the item that created this row
 }
 
 func threadKey(thread string) []byte           { return store.Key("queue", "thread", thread) }
 func workKey(thread string) []byte             { return store.Key("queue", "work", thread) }
 func itemKey(thread string, seq uint64) []byte { return store.Key("queue", "item", thread, seq) }
 func seenKey(hash []byte) []byte               { return store.Key("queue", "seen", hash) }
-func ageKey(hour int64, hash []byte) []byte    { return store.Key("queue", "age", hour, hash) }
+
 func laterKey(due time.Time, hash []byte) []byte {
 	return store.Key("queue", "later", due, hash)
 }
@@ -102,17 +103,11 @@ func hashOf(id string) []byte {
 	return sum[:16]
 }
 
-func hourOf(t time.Time) int64 {
-	h := t.Unix() / 3600
-	if t.Unix()%3600 < 0 {
-		h--
-	}
-	return h
-}
+// ages indexes the seen rows by when they were written.
+var ages = aging.Index{"queue", "age"}
 
-// Put appends an item to the inbox of its thread. It returns false, and does
-// nothing, when an item of that ID came before (within the time that [Prune]
-// keeps).
+// Put appends an item to its thread's inbox. If an item with that ID came before,
+// within the time that [Prune] keeps, Put does nothing and returns false.
 func Put(tx store.Tx, it Item) (fresh bool) {
 	return put(tx, it, it.At)
 }
@@ -125,7 +120,7 @@ func put(tx store.Tx, it Item, now time.Time) (fresh bool) {
 			return false
 		}
 		tx.Set(seenKey(hash), store.Key(now))
-		tx.Set(ageKey(hourOf(now), hash), nil)
+		tx.Set(ages.Key(now, hash), nil)
 	}
 	it.Seq = next(tx, it.Thread)
 	if work := workKey(it.Thread); !has(tx, work) {
@@ -135,10 +130,9 @@ func put(tx store.Tx, it Item, now time.Time) (fresh bool) {
 	return true
 }
 
-// Amend is Put for an item that changes an earlier one: change is given the
-// items of the thread that nobody took yet, in order, and returns what the body
-// of the one that it recognises becomes. When it recognises none, it is put
-// like any other item.
+// Amend is Put for an item that changes an earlier one. It calls change with each
+// item in the thread's inbox, in order, until change returns ok; body then replaces that
+// item's body. If change accepts none, the item is put like any other.
 func Amend(tx store.Tx, it Item, change func(waiting Item) (body []byte, ok bool)) (fresh bool) {
 	if it.ID != "" && Seen(tx, it.ID) {
 		return false
@@ -154,14 +148,14 @@ func Amend(tx store.Tx, it Item, change func(waiting Item) (body []byte, ok bool
 		if it.ID != "" {
 			hash := hashOf(it.ID)
 			tx.Set(seenKey(hash), store.Key(it.At))
-			tx.Set(ageKey(hourOf(it.At), hash), nil)
+			tx.Set(ages.Key(it.At, hash), nil)
 		}
 		return true
 	}
 	return Put(tx, it)
 }
 
-// next gives out the thread's next sequence number.
+// next returns the thread's next sequence number and stores it as used.
 func next(tx store.Tx, thread string) uint64 {
 	key := store.Key("queue", "last", thread)
 	var seq uint64
@@ -177,19 +171,19 @@ func next(tx store.Tx, thread string) uint64 {
 	return seq
 }
 
-// Seen says whether an item of this ID is or was in an inbox.
+// Seen reports whether an item with this ID is or was in an inbox.
 func Seen(tx store.Tx, id string) bool {
 	return has(tx, seenKey(hashOf(id)))
 }
 
-// Join makes a thread one that is known, as an item in its inbox does.
+// Join makes a thread known, as an item in its inbox would.
 func Join(tx store.Tx, thread string) {
 	if key := store.Key("queue", "last", thread); !has(tx, key) {
 		tx.Set(key, store.Key(uint64(0)))
 	}
 }
 
-// Known says whether a thread ever had an item, or was joined.
+// Known reports whether a thread ever had an item or was joined.
 func Known(tx store.Tx, thread string) bool {
 	return has(tx, store.Key("queue", "last", thread))
 }
@@ -214,7 +208,7 @@ func has(tx store.Tx, key []byte) bool {
 	return ok
 }
 
-// waiting says whether the thread has items.
+// waiting reports whether the thread has items.
 func waiting(tx store.Tx, thread string) bool {
 	for range tx.Scan(store.Prefix("queue", "item", thread)) {
 		return true
@@ -222,11 +216,10 @@ func waiting(tx store.Tx, thread string) bool {
 	return false
 }
 
-// PutAt keeps an item until due, when [Due] puts it into the inbox. It takes the
-// place of the item of the same ID that waits already. IDs count once here too:
-// PutAt returns false, and keeps nothing, when the ID is or was in an inbox. A
-// timer that is set again after it went off needs a new ID. The ID must not be
-// empty: that aborts the transaction.
+// PutAt schedules an item for [Due] to put into the inbox. It replaces a scheduled item
+// with the same ID. If the ID is or was in an inbox, PutAt does nothing and returns
+// false, so setting a timer again after it fired needs a new ID. An empty ID aborts the
+// transaction.
 func PutAt(tx store.Tx, due time.Time, it Item) (kept bool) {
 	if it.ID == "" {
 		store.Abort(errors.New("queue: an item for later needs an ID"))
@@ -241,8 +234,8 @@ func PutAt(tx store.Tx, due time.Time, it Item) (kept bool) {
 	return true
 }
 
-// Cancel removes the item of this ID that waits for its time. One that reached
-// the inbox stays there.
+// Cancel removes the scheduled item with this ID. An item that has reached the inbox stays
+// there.
 func Cancel(tx store.Tx, id string) {
 	hash := hashOf(id)
 	due, ok := store.Load[time.Time](tx, dueKey(hash))
@@ -253,9 +246,8 @@ func Cancel(tx store.Tx, id string) {
 	tx.Delete(dueKey(hash))
 }
 
-// Due moves items whose time has come (due <= now) into their inboxes, the
-// earliest first and limit of them at most (0: all), and returns the threads
-// that got one, each once.
+// Due moves scheduled items with due <= now into their inboxes, the earliest first and at
+// most limit of them (0: all). It returns the threads that got one, without duplicates.
 func Due(tx store.Tx, now time.Time, limit int) (threads []string) {
 	start, _ := store.Prefix("queue", "later")
 	_, end := store.Prefix("queue", "later", now)
@@ -275,8 +267,7 @@ func Due(tx store.Tx, now time.Time, limit int) (threads []string) {
 	return threads
 }
 
-// NextDue returns when [Due] has something to do next, false when nothing
-// waits.
+// NextDue returns the due time of the earliest scheduled item, false if there is none.
 func NextDue(tx store.Tx) (time.Time, bool) {
 	for key := range tx.Scan(store.Prefix("queue", "later")) {
 		parts, err := store.Parts(key)
@@ -290,7 +281,7 @@ func NextDue(tx store.Tx) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Waiting counts the items that are in inboxes now. It scans them.
+// Waiting counts the items in all inboxes by scanning them.
 func Waiting(tx store.Tx) (n int) {
 	for range tx.Scan(store.Prefix("queue", "item")) {
 		n++
@@ -298,7 +289,7 @@ func Waiting(tx store.Tx) (n int) {
 	return n
 }
 
-// Has reports whether something is in a thread's inbox.
+// Has reports whether a thread's inbox has items.
 func Has(tx store.Tx, thread string) bool {
 	for range tx.Scan(store.Prefix("queue", "item", thread)) {
 		return true
@@ -306,8 +297,7 @@ func Has(tx store.Tx, thread string) bool {
 	return false
 }
 
-// HasKind reports whether an item of this kind is in a thread's inbox now. It scans the
-// inbox.
+// HasKind reports whether a thread's inbox has an item of this kind, by scanning it.
 func HasKind(tx store.Tx, thread, kind string) bool {
 	for key, val := range tx.Scan(store.Prefix("queue", "item", thread)) {
 		if decodeItem(key, val).Kind == kind {
@@ -317,11 +307,10 @@ func HasKind(tx store.Tx, thread, kind string) bool {
 	return false
 }
 
-// Idle reports whether a thread has nothing to be done: no items, and nobody who is or was
-// in the middle of its work.
+// Idle reports whether a thread has neither items nor unfinished work.
 func Idle(tx store.Tx, thread string) bool { return !has(tx, workKey(thread)) }
 
-// Owner returns who has a claim on a thread, "" when nobody does.
+// Owner returns the owner of the claim on a thread, "" if there is none.
 func Owner(tx store.Tx, thread string) string {
 	t, _ := store.Load[threadRow](tx, threadKey(thread))
 	return t.Owner
@@ -335,9 +324,9 @@ type Fence struct {
 	Epoch  uint64 `json:"epoch"` // grows with every claim on the thread
 }
 
-// Claim makes owner the owner of thread. It returns false when another owner has
-// it who is alive. A claim of one's own thread succeeds and fences the worker
-// that had it. alive is not asked about owner itself.
+// Claim makes owner the owner of thread. It returns false if another live owner has it.
+// An owner may claim its own thread again, which fences the worker that had it. alive is
+// not called for owner itself.
 func Claim(tx store.Tx, thread, owner string, alive func(owner string) bool) (Fence, bool) {
 	if owner == "" {
 		store.Abort(errors.New("queue: an owner needs a name"))
@@ -355,8 +344,8 @@ func Claim(tx store.Tx, thread, owner string, alive func(owner string) bool) (Fe
 	return Fence{Thread: thread, Owner: owner, Epoch: t.Epoch}, true
 }
 
-// Check returns [ErrFenced] when the claim does not hold any more. Every
-// transaction in which an owner writes for its thread begins with it.
+// Check returns [ErrFenced] if the claim no longer holds. Every transaction in which an
+// owner writes for its thread must begin with it.
 func (f Fence) Check(tx store.Tx) error {
 	t, _ := store.Load[threadRow](tx, threadKey(f.Thread))
 	if f.Owner == "" || t.Owner != f.Owner || t.Epoch != f.Epoch {
@@ -365,17 +354,17 @@ func (f Fence) Check(tx store.Tx) error {
 	return nil
 }
 
-// must is Check for functions that return no error.
-func (f Fence) must(tx store.Tx) {
+// mustHold is Check for functions without an error result: it aborts the transaction.
+func (f Fence) mustHold(tx store.Tx) {
 	if err := f.Check(tx); err != nil {
 		store.Abort(err)
 	}
 }
 
-// Drain takes items out of the thread's inbox, in order, limit of them at most
-// (0: all). It aborts with [ErrFenced] when the claim does not hold.
+// Drain removes items from the thread's inbox and returns them in order, at most limit of
+// them (0: all). It aborts with [ErrFenced] if the claim does not hold.
 func Drain(tx store.Tx, f Fence, limit int) []Item {
-	f.must(tx)
+	f.mustHold(tx)
 	var items []Item
 	for key, val := range tx.Scan(store.Prefix("queue", "item", f.Thread)) {
 		if limit > 0 && len(items) == limit {
@@ -388,11 +377,10 @@ func Drain(tx store.Tx, f Fence, limit int) []Item {
 	return items
 }
 
-// Release gives the thread back. It returns false, and the claim holds, when
-// items are waiting: then there is more to do. It aborts with [ErrFenced] when
-// the claim does not hold.
+// Release ends the claim. If items are waiting, it keeps the claim and returns false. It
+// aborts with [ErrFenced] if the claim does not hold.
 func Release(tx store.Tx, f Fence) bool {
-	f.must(tx)
+	f.mustHold(tx)
 	if waiting(tx, f.Thread) {
 		return false
 	}
@@ -401,11 +389,11 @@ func Release(tx store.Tx, f Fence) bool {
 	return true
 }
 
-// Yield gives the thread back in the middle of its work, whether items wait or not,
-// for a process that stops: the next owner finds the thread in [Ready] at once. It
-// aborts with [ErrFenced] when the claim does not hold.
+// Yield ends the claim on a thread with unfinished work, for a process that shuts down.
+// [Ready] returns the thread immediately. Yield aborts with [ErrFenced] if the claim does
+// not hold.
 func Yield(tx store.Tx, f Fence) {
-	f.must(tx)
+	f.mustHold(tx)
 	disown(tx, f)
 	w, _ := store.Load[workRow](tx, workKey(f.Thread))
 	w.Owner = ""
@@ -418,10 +406,10 @@ func disown(tx store.Tx, f Fence) {
 	store.Save(tx, threadKey(f.Thread), t)
 }
 
-// Ready returns the threads to work on, those that wait longest first and limit
-// of them at most (0: all): they have items and no live owner, or a dead owner
-// left them in the middle of its work. Its cost grows with the threads that have
-// items or a claim, not with all that ever were.
+// Ready returns the threads to work on, the longest waiting first and at most limit of
+// them (0: all). These have no live owner, and either items or work that a dead owner left
+// unfinished. The cost grows with the number of threads with items or a claim, not with
+// all threads that ever existed.
 func Ready(tx store.Tx, limit int, alive func(owner string) bool) []string {
 	type ready struct {
 		thread string
@@ -454,28 +442,16 @@ func Ready(tx store.Tx, limit int, alive func(owner string) bool) []string {
 	return threads
 }
 
-// Prune forgets IDs that came before a time, limit of them at most (0: all),
-// and returns how many. An event that is redelivered after that counts as new,
-// so keep them longer than any network redelivers.
+// Prune deletes IDs that came before a time, at most limit of them (0: all), and returns
+// how many it deleted. An event redelivered after that counts as new, so keep IDs for
+// longer than any network redelivers.
 func Prune(tx store.Tx, before time.Time, limit int) int {
-	start, _ := store.Prefix("queue", "age")
-	_, end := store.Prefix("queue", "age", hourOf(before))
-	n := 0
-	for key := range tx.Scan(start, end) {
-		if limit > 0 && n == limit {
-			break
-		}
-		parts, err := store.Parts(key)
-		if err != nil {
-			store.Abort(err)
-		}
-		hash, _ := parts[3].([]byte)
+	return ages.Prune(tx, before, limit, func(r aging.Row) bool {
+		hash, _ := r.Parts[0].([]byte)
 		if at, ok := tx.Get(seenKey(hash)); ok && bytes.Compare(at, store.Key(before)) >= 0 {
-			continue // in the hour that before cuts in two
+			return false // in the hour of before, but after it
 		}
 		tx.Delete(seenKey(hash))
-		tx.Delete(key)
-		n++
-	}
-	return n
+		return true
+	})
 }

@@ -9,7 +9,7 @@ import (
 	"countersign/store"
 )
 
-// Job is the right to do what one member may do at a time.
+// Job is the right to do what only one member may do at a time.
 type Job struct {
 	Name  string
 	Epoch uint64 // grows with every grant of the name
@@ -21,8 +21,8 @@ type Job struct {
 
 func (j *Job) lose(why error) { j.cancel(why) }
 
-// Check returns [ErrLost] when the job is another's by now. A transaction that must
-// not be made by two members begins with it.
+// Check returns [ErrLost] if another member has the job. A transaction that only one
+// member may make must begin with it.
 func (j *Job) Check(tx store.Tx) error {
 	if j.alone {
 		return nil
@@ -33,14 +33,13 @@ func (j *Job) Check(tx store.Tx) error {
 	return nil
 }
 
-// Do waits until this member has a job, runs run, and gives the job back. When the job
-// goes to another member meanwhile, run's context ends, and Do waits for the job
-// again; what run returns then does not matter. It returns what run returns while the
-// job is held, and ctx's error when that is done before. A member may be in one Do of
-// a name at a time.
+// Do waits until this member has the job, calls run, and releases the job. It returns
+// what run returns, or ctx's error if ctx ends first. If another member takes the job over
+// while run is running, run's context ends, its result is ignored, and Do waits for the
+// job again. A member may be in one Do per name at a time.
 //
-// For a moment after this member was taken for dead two may run at once: what run
-// does must bear that, or begin its transactions with [Job.Check].
+// When this member is mistaken for dead, two members may run for a moment. run must
+// tolerate that or begin its transactions with [Job.Check].
 func (m *Member) Do(ctx context.Context, name string, run func(context.Context, *Job) error) error {
 	if m.alone {
 		return run(ctx, &Job{Name: name, alone: true})
@@ -69,14 +68,14 @@ func (m *Member) Do(ctx context.Context, name string, run func(context.Context, 
 	}
 }
 
-// acquire waits until the job is free or its holder is dead, and takes it.
+// acquire waits until the job is free or its holder is dead, and claims it.
 func (m *Member) acquire(ctx context.Context, name string) (*Job, error) {
 	for {
 		m.mu.Lock()
 		held, changed := len(m.jobs), m.wait
 		m.mu.Unlock()
-		// Who has jobs tries later, so that they spread.
-		if held > 0 && !rest(ctx, nil, min(time.Duration(held)*50*time.Millisecond, look)) {
+		// Members with more jobs try later, so that jobs spread over members.
+		if held > 0 && !pause(ctx, nil, min(time.Duration(held)*50*time.Millisecond, scanEvery)) {
 			return nil, ctx.Err()
 		}
 		j, err := m.try(ctx, name)
@@ -88,14 +87,14 @@ func (m *Member) acquire(ctx context.Context, name string) (*Job, error) {
 		case j != nil:
 			return j, nil
 		}
-		if !rest(ctx, changed, Beat/2+rand.N(Beat)) { //nolint:gosec // spreading, not secrecy
+		if !pause(ctx, changed, Beat/2+rand.N(Beat)) { //nolint:gosec // spreading, not secrecy
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// rest waits for d or until changed is closed; false when ctx is done.
-func rest(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
+// pause waits for d or until changed is closed. It returns false if ctx ends first.
+func pause(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -107,12 +106,12 @@ func rest(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 	return true
 }
 
-// try takes a job that is free; nil when it is not.
+// try claims a job if it is free, else it returns nil.
 func (m *Member) try(ctx context.Context, name string) (j *Job, err error) {
 	free := func(tx store.Tx) (jobRow, bool) {
 		r, _ := store.Load[jobRow](tx, jobKey(name))
-		// One that this member holds by the row, and not by m.jobs, is from a Do that
-		// could not release it.
+		// A job that the row gives to this member, but that is not in m.jobs, is left
+		// over from a Do that could not release it.
 		return r, r.Holder == "" || r.Holder == m.cfg.Name || !m.Alive(tx, r.Holder)
 	}
 	ok := false
@@ -132,7 +131,7 @@ func (m *Member) try(ctx context.Context, name string) (j *Job, err error) {
 	return j, err
 }
 
-// release gives a job back. Where that fails it is free when this member leaves.
+// release releases a job. If that fails, the job is free once this member leaves.
 func (m *Member) release(ctx context.Context, j *Job) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), TTL)
 	defer cancel()
@@ -147,10 +146,10 @@ func (m *Member) release(ctx context.Context, j *Job) {
 		m.cfg.Log.Warn("a job could not be given back", "job", j.Name, "error", err)
 		return
 	}
-	m.tell()
+	m.notify()
 }
 
-// giveUp ends the jobs of a member that may be dead for the others.
+// giveUp ends this member's jobs, because others may consider it dead.
 func (m *Member) giveUp() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,12 +1,12 @@
-// Package replica tells which processes of the bot share a store, which of them
-// live, and which of them does a job that only one may do at a time.
+// Package replica tracks which processes share a store, which of them are alive,
+// and which one holds a job that only one may do at a time.
 //
-// A [Member] raises a counter in its row each second. Others call it dead when the
-// counter stood still for [TTL] of their own monotonic clock, while they could read
-// the store all the time: no two clocks are ever compared, so a clock that jumps
-// changes nothing, and a store that was away makes nobody dead. Taking a live
-// process for dead costs work, never safety: who writes for a thread or a job holds
-// an epoch that only grows (store/queue, [Job]).
+// A [Member] raises a counter in its row every second. Others consider it dead
+// once the counter has not moved for [TTL] of their own monotonic clock, during
+// which they could read the store all the time. No two clocks are compared, so a
+// clock that jumps changes nothing, and an unreachable store makes nobody dead.
+// Mistaking a live process for dead costs work, never safety: whoever writes for
+// a thread or a job holds an epoch that only grows (store/queue, [Job]).
 //
 // Rows (see store.Key):
 //
@@ -27,39 +27,39 @@ import (
 	"countersign/store"
 )
 
-// How fast a death is found: a process that is killed is dead for the others after
-// TTL and a look, at most four beats after its last one.
+// These bound how fast a death is detected: after TTL and a scan, at most four beats
+// after the last one.
 const (
-	Beat = time.Second     // how often a member raises its counter
-	TTL  = 3 * time.Second // how long a counter stands still until its member is dead
-	look = 500 * time.Millisecond
-	// fresh is how old a member's last beat may be for it to begin something that
-	// it cannot take back: nobody can have called it dead by then.
-	fresh = TTL - Beat
-	// forget is how long a dead member's row is kept.
-	forget = 10 * time.Minute
+	Beat      = time.Second     // how often a member raises its counter
+	TTL       = 3 * time.Second // how long a counter stands still before its member is dead
+	scanEvery = 500 * time.Millisecond
+	// freshFor is the maximum age of a member's last beat at which it may start something
+	// that cannot be undone: no other member can consider it dead by then.
+	freshFor = TTL - Beat
+	// forgetAfter is how long a dead member's row is kept.
+	forgetAfter = 10 * time.Minute
 )
 
 // ErrLost means that a job went to another member.
 var ErrLost = errors.New("replica: the job went to another replica")
 
-// Config is what a [Member] is made of. DB and Name are required.
+// Config configures a [Member]. DB and Name are required.
 type Config struct {
 	DB store.DB
 	// Name is unique to this run of the process.
 	Name string
-	// Host tells people where it runs.
+	// Host is the machine it runs on, for people.
 	Host string
-	// Changed is called, by one goroutine at a time, when another member came, died or
-	// left: what it owned is free. It must be quick. Nil: nobody wants to know.
+	// Changed, if set, is called when another member joined, died or left. What a dead
+	// member owned is free. One goroutine at a time calls it. It must be quick.
 	Changed func()
-	// Tell is called after this member left or released a job, to hint the others at it.
-	// Nil: they find it by looking.
+	// Tell, if set, is called after this member left or released a job, to send the
+	// others a hint. Without a hint they find out by scanning.
 	Tell func()
 	Log  *slog.Logger
 }
 
-// Info is a member, for people.
+// Info describes a member for people.
 type Info struct {
 	Name  string
 	Host  string
@@ -83,11 +83,11 @@ type jobRow struct {
 func rowKey(name string) []byte { return store.Key("replica", name) }
 func jobKey(job string) []byte  { return store.Key("job", job) }
 
-// sighting is what is known of another member.
-type sighting struct {
-	row   row
-	moved time.Time // when its counter was last seen to have moved
-	told  bool      // that it is dead
+// observed is what this member knows of another one.
+type observed struct {
+	row          row
+	moved        time.Time // when its counter was last seen to move
+	reportedDead bool
 }
 
 // Member is this process among those that share a store. It is safe for concurrent
@@ -98,38 +98,38 @@ type Member struct {
 	since time.Time
 	poke  chan struct{}
 
-	mu     sync.Mutex
-	beat   uint64
-	beaten time.Time // when the last beat that was stored began
-	looked time.Time // when the last look that worked began
-	others map[string]*sighting
-	jobs   map[string]*Job // held here
-	wait   chan struct{}   // closed and replaced at each change
+	mu      sync.Mutex
+	beat    uint64
+	beaten  time.Time // start of the last stored beat
+	scanned time.Time // start of the last successful scan
+	others  map[string]*observed
+	jobs    map[string]*Job // held here
+	wait    chan struct{}   // closed and replaced at each change
 }
 
-// New returns a member that is not known to the others before [Member.Join].
+// New returns a member. The others do not know it before [Member.Join].
 func New(c Config) *Member {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Member{
 		cfg: c, since: time.Now(), poke: make(chan struct{}, 1),
-		others: map[string]*sighting{}, jobs: map[string]*Job{}, wait: make(chan struct{}),
+		others: map[string]*observed{}, jobs: map[string]*Job{}, wait: make(chan struct{}),
 	}
 }
 
-// Alone returns the member of a store that one process has for itself: everybody
-// else is dead, and every job is its own.
+// Alone returns the member of a store used by one process: any other member is dead, and
+// every job is its own.
 func Alone(name string) *Member {
 	m := New(Config{Name: name})
 	m.alone = true
 	return m
 }
 
-// Name is this member's name.
+// Name returns this member's name.
 func (m *Member) Name() string { return m.cfg.Name }
 
-// Join makes this member known. Until then it must claim nothing.
+// Join makes this member known to the others. It must not claim anything before.
 func (m *Member) Join(ctx context.Context) error {
 	if m.alone {
 		return nil
@@ -137,22 +137,22 @@ func (m *Member) Join(ctx context.Context) error {
 	if err := m.raise(ctx); err != nil {
 		return err
 	}
-	return m.look(ctx)
+	return m.scan(ctx)
 }
 
-// Run beats and looks until ctx is done. A member that could not beat for [TTL] gives
-// up its jobs.
+// Run beats and scans until ctx ends. A member that could not beat for [TTL] gives up its
+// jobs.
 func (m *Member) Run(ctx context.Context) error {
 	if m.alone {
 		<-ctx.Done()
 		return nil
 	}
-	// Side by side: a beat that waits for the store must not hide that its time is over.
+	// Separate goroutines, so that a beat waiting for the store does not delay giving up.
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { m.every(ctx, Beat, nil, "beat", m.raise) })
-	wg.Go(func() { m.every(ctx, look, m.poke, "look", m.look) })
-	t := time.NewTicker(look)
+	wg.Go(func() { m.repeat(ctx, Beat, nil, "beat", m.raise) })
+	wg.Go(func() { m.repeat(ctx, scanEvery, m.poke, "look", m.scan) })
+	t := time.NewTicker(scanEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -166,7 +166,7 @@ func (m *Member) Run(ctx context.Context) error {
 	}
 }
 
-func (m *Member) every(ctx context.Context, d time.Duration, poke <-chan struct{}, what string, do func(context.Context) error) {
+func (m *Member) repeat(ctx context.Context, d time.Duration, poke <-chan struct{}, what string, do func(context.Context) error) {
 	t := time.NewTicker(d)
 	defer t.Stop()
 	failed := false
@@ -190,7 +190,7 @@ func (m *Member) every(ctx context.Context, d time.Duration, poke <-chan struct{
 	}
 }
 
-// raise is one beat.
+// raise stores one beat.
 func (m *Member) raise(ctx context.Context) error {
 	began := time.Now()
 	beat := uint64(0)
@@ -209,8 +209,8 @@ func (m *Member) raise(ctx context.Context) error {
 	return nil
 }
 
-// look reads the rows of all members and of the jobs held here.
-func (m *Member) look(ctx context.Context) error {
+// scan reads the rows of all members and of the jobs held here.
+func (m *Member) scan(ctx context.Context) error {
 	began := time.Now()
 	rows, holders := map[string]row{}, map[string]jobRow{}
 	m.mu.Lock()
@@ -236,7 +236,7 @@ func (m *Member) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	changed, old := m.seen(began, rows, holders)
+	changed, old := m.update(began, rows, holders)
 	if changed && m.cfg.Changed != nil {
 		m.cfg.Changed()
 	}
@@ -253,12 +253,12 @@ func (m *Member) look(ctx context.Context) error {
 	})
 }
 
-// seen takes in what a look that began then saw. old are rows to forget.
-func (m *Member) seen(began time.Time, rows map[string]row, holders map[string]jobRow) (changed bool, old map[string]uint64) {
+// update applies the result of a scan that started at began. old are rows to delete.
+func (m *Member) update(began time.Time, rows map[string]row, holders map[string]jobRow) (changed bool, old map[string]uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	gap := !m.looked.IsZero() && began.Sub(m.looked) > 3*look // the store was away, or this process stood still
-	m.looked = began
+	gap := !m.scanned.IsZero() && began.Sub(m.scanned) > 3*scanEvery // the store was unreachable, or this process suspended
+	m.scanned = began
 	old = map[string]uint64{}
 	for name := range m.others {
 		if _, there := rows[name]; !there {
@@ -273,17 +273,17 @@ func (m *Member) seen(began time.Time, rows map[string]row, holders map[string]j
 		s := m.others[name]
 		switch {
 		case s == nil:
-			m.others[name] = &sighting{row: r, moved: began}
+			m.others[name] = &observed{row: r, moved: began}
 			changed = true
 		case s.row.Beat != r.Beat:
-			changed = changed || s.told
-			*s = sighting{row: r, moved: began}
-		case gap && !s.told:
+			changed = changed || s.reportedDead
+			*s = observed{row: r, moved: began}
+		case gap && !s.reportedDead:
 			s.moved = began
 		case !m.dead(s, began):
-		case !s.told:
-			s.told, changed = true, true
-		case began.Sub(s.moved) > forget:
+		case !s.reportedDead:
+			s.reportedDead, changed = true, true
+		case began.Sub(s.moved) > forgetAfter:
 			old[name] = r.Beat
 		}
 	}
@@ -299,9 +299,9 @@ func (m *Member) seen(began time.Time, rows map[string]row, holders map[string]j
 	return changed, old
 }
 
-func (*Member) dead(s *sighting, now time.Time) bool { return now.Sub(s.moved) > TTL }
+func (*Member) dead(s *observed, now time.Time) bool { return now.Sub(s.moved) > TTL }
 
-// Look makes [Member.Run] look at the others now, and never blocks: a hint came.
+// Look makes [Member.Run] scan now, because a hint came. It never blocks.
 func (m *Member) Look() {
 	select {
 	case m.poke <- struct{}{}:
@@ -309,8 +309,8 @@ func (m *Member) Look() {
 	}
 }
 
-// Alive says whether a member may still be working. It is asked in the transaction
-// that takes something from it, so that one which came a moment ago is known.
+// Alive reports whether a member may still be working. Call it in the transaction that
+// takes something over from that member, so that a member that has just joined is known.
 func (m *Member) Alive(tx store.Tx, name string) bool {
 	if name == m.cfg.Name {
 		return true
@@ -325,28 +325,28 @@ func (m *Member) Alive(tx store.Tx, name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.others[name]
-	return s == nil || s.row.Beat != r.Beat || !m.dead(s, m.looked)
+	return s == nil || s.row.Beat != r.Beat || !m.dead(s, m.scanned)
 }
 
-// age is how long ago the last beat that was stored began. The wall clock counts too:
-// the monotonic one may stand still while a machine is suspended.
+// age returns the time since the start of the last stored beat. It also considers the wall
+// clock, because the monotonic one may stop while a machine is suspended.
 func (m *Member) age() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
 	wall := now.Round(0).Sub(m.beaten.Round(0))
 	if wall < 0 {
-		wall = TTL + 1 // set back since: the next beat tells
+		wall = TTL + 1 // the clock was set back; the next beat decides
 	}
 	return max(now.Sub(m.beaten), wall)
 }
 
-// Fresh says whether this member may begin something that it cannot take back: no
-// other can have called it dead.
-func (m *Member) Fresh() bool { return m.alone || m.age() <= fresh }
+// Fresh reports whether this member may start something that cannot be undone: no other
+// member can consider it dead.
+func (m *Member) Fresh() bool { return m.alone || m.age() <= freshFor }
 
-// Freshen beats until the member is fresh. What it claimed before may be another's by
-// then: check the claim again after it.
+// Freshen beats until the member is fresh. Another member may have taken over its claims
+// by then, so check them again afterwards.
 func (m *Member) Freshen(ctx context.Context) error {
 	for !m.Fresh() {
 		if err := m.raise(ctx); err != nil {
@@ -356,8 +356,8 @@ func (m *Member) Freshen(ctx context.Context) error {
 	return nil
 }
 
-// Leave says that this member is gone: what it owned is free at once. Run must have
-// ended.
+// Leave removes this member, so that what it owned is free immediately. Run must have
+// returned.
 func (m *Member) Leave(ctx context.Context) error {
 	if m.alone {
 		return nil
@@ -367,12 +367,12 @@ func (m *Member) Leave(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		m.tell()
+		m.notify()
 	}
 	return err
 }
 
-func (m *Member) tell() {
+func (m *Member) notify() {
 	if m.cfg.Tell != nil {
 		m.cfg.Tell()
 	}
@@ -384,7 +384,7 @@ func (m *Member) List() []Info {
 	defer m.mu.Unlock()
 	out := []Info{{Name: m.cfg.Name, Host: m.cfg.Host, Since: m.since, Alive: true}}
 	for name, s := range m.others {
-		out = append(out, Info{Name: name, Host: s.row.Host, Since: s.row.Since, Alive: !m.dead(s, m.looked)})
+		out = append(out, Info{Name: name, Host: s.row.Host, Since: s.row.Since, Alive: !m.dead(s, m.scanned)})
 	}
 	slices.SortFunc(out, func(a, b Info) int { return cmp.Compare(a.Name, b.Name) })
 	return out

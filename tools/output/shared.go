@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"countersign/store"
+	"countersign/store/aging"
 )
 
 const (
@@ -49,17 +50,8 @@ func partKey(label, id, attempt string, n uint64) []byte {
 	return store.Key("output", "part", label, id, attempt, n)
 }
 
-func ageKey(at time.Time, label, id, attempt string) []byte {
-	return store.Key("output", "age", hourOf(at), label, id, attempt)
-}
-
-func hourOf(t time.Time) int64 {
-	h := t.Unix() / 3600
-	if t.Unix()%3600 < 0 {
-		h--
-	}
-	return h
-}
+// ages indexes attempts by their time: label, id, attempt -> aged.
+var ages = aging.Index{"output", "age"}
 
 func newAttempt() string {
 	var b [5]byte
@@ -116,7 +108,7 @@ func (w *Writer) put(ctx context.Context) (head, error) {
 				return errNotOurs
 			}
 			if n == 0 {
-				store.Save(tx, ageKey(h.At, thread, id, h.Attempt), aged{h.At, h.Parts})
+				store.Save(tx, ages.Key(h.At, thread, id, h.Attempt), aged{h.At, h.Parts})
 			}
 			for i, part := range batch {
 				tx.Set(partKey(thread, id, h.Attempt, n+uint64(i)), part)
@@ -143,7 +135,7 @@ func remove(tx store.Tx, thread, id, attempt string, a aged) {
 	for n := range a.Parts {
 		tx.Delete(partKey(thread, id, attempt, n))
 	}
-	tx.Delete(ageKey(a.At, thread, id, attempt))
+	tx.Delete(ages.Key(a.At, thread, id, attempt))
 }
 
 // pieces is a writer that cuts what it gets into parts.
@@ -306,16 +298,14 @@ func (l *Log) pruneShared(ctx context.Context, before time.Time) (int, error) {
 		var old []row
 		err := l.cfg.DB.View(ctx, func(tx store.Tx) error {
 			old = nil
-			start, _ := store.Prefix("output", "age")
-			for key, val := range tx.Scan(start, store.Key("output", "age", hourOf(before)+1)) {
-				r := row{key: key}
-				store.Decode(key, val, &r.aged)
-				parts, err := store.Parts(key)
-				if err != nil || len(parts) != 6 {
-					return fmt.Errorf("output: the row %s is none of ours: %w", store.Format(key), err)
+			for age := range ages.Until(tx, before) {
+				r := row{key: age.Key}
+				store.Decode(age.Key, age.Value, &r.aged)
+				if len(age.Parts) != 3 {
+					return fmt.Errorf("output: the row %s is not an age of an output", store.Format(age.Key))
 				}
 				for i, to := range []*string{&r.thread, &r.id, &r.attempt} {
-					*to, _ = parts[3+i].(string)
+					*to, _ = age.Parts[i].(string)
 				}
 				if r.At.Before(before) {
 					old = append(old, r)
