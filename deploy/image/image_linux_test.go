@@ -143,7 +143,7 @@ func (k *kit) context(t *testing.T, source string) {
 	dir := t.TempDir()
 	copyContext(t, source, dir)
 	for _, path := range []string{".git/config", ".env", "adapters/.env.local", "adapters/web/x_test.go", "adapters/web/node_modules/a/b.js",
-		"data/countersign.db", "dist/bot", "deploy/image/notes", "docs/notes.md", "bot"} {
+		"data/countersign.db", "dist/bot", "deploy/image/notes", "docs/notes.md", "bin/bot"} {
 		at := filepath.Join(dir, path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o750), os.WriteFile(at, []byte("x"), 0o600)); err != nil {
 			t.Fatal(err)
