@@ -90,10 +90,10 @@ func (c *call) state() approvals.State {
 	return approvals.Pending
 }
 
-// looked reports whether the call ran, or runs, because it was proven to only look. Where
+// isRead reports whether the call ran, or runs, because it was proven to only look. Where
 // the chain is missing, a call that gave a result and that nobody was asked about counts as
 // one; what only failed may never have run.
-func (c *call) looked(chain bool) bool {
+func (c *call) isRead(chain bool) bool {
 	switch {
 	case !c.intent.IsZero() || c.begin != nil || c.forbidden != nil:
 		return false
@@ -106,7 +106,7 @@ func (c *call) looked(chain bool) bool {
 // end says how the call ended.
 func (c *call) end(chain bool) ending {
 	r := c.result
-	ran := !c.intent.IsZero() || c.begin != nil || c.looked(chain)
+	ran := !c.intent.IsZero() || c.begin != nil || c.isRead(chain)
 	switch {
 	case r == nil && ran:
 		return endLost
@@ -192,7 +192,7 @@ func (c *call) target() string {
 // digest is that of what was asked for, proven or refused; "" where nothing is known.
 func (c *call) digest() string {
 	switch a := c.lastAsk(); {
-	case c.looked(true): // an edit may have made a look of what was asked for
+	case c.isRead(true): // an edit may have made a look of what was asked for
 		return c.allowed.Event.Digest
 	case c.forbidden != nil:
 		return c.forbidden.Event.Digest
@@ -205,7 +205,7 @@ func (c *call) digest() string {
 // command is the exact text of what was to run, or its arguments where it is no text.
 func (c *call) command() string {
 	switch {
-	case c.looked(true) && c.allowed.Event.Command != "":
+	case c.isRead(true) && c.allowed.Event.Command != "":
 		return c.allowed.Event.Command
 	case c.state() == approvals.Cancelled && len(c.edits) > 0: // it was edited, and not asked for anew
 		return c.edits[len(c.edits)-1].Text
@@ -316,8 +316,8 @@ type person struct {
 	roles []string
 }
 
-// folded is the incident put together.
-type folded struct {
+// incidentState is the incident put together.
+type incidentState struct {
 	chain  bool // there is a chain, so what it does not say did not happen
 	calls  []*call
 	byID   map[string]*call
@@ -327,8 +327,8 @@ type folded struct {
 	holder *history.Entry // who has the keyboard
 }
 
-// act notes what somebody did.
-func (f *folded) act(u chat.User, role string) {
+// addRole notes what somebody did.
+func (f *incidentState) addRole(u chat.User, role string) {
 	if u.ID == "" {
 		return
 	}
@@ -346,8 +346,8 @@ func (f *folded) act(u chat.User, role string) {
 	}
 }
 
-// called is the person with an id, as the record knows them.
-func (f *folded) called(id, name string) chat.User {
+// personNamed is the person with an id, as the record knows them.
+func (f *incidentState) personNamed(id, name string) chat.User {
 	if p := f.known[chat.UserID(id)]; p != nil {
 		return p.User
 	}
@@ -355,8 +355,8 @@ func (f *folded) called(id, name string) chat.User {
 }
 
 // fold puts an incident together.
-func fold(inc Incident) *folded {
-	f := &folded{chain: len(inc.Lines) > 0, byID: map[string]*call{}, known: map[chat.UserID]*person{}}
+func fold(inc Incident) *incidentState {
+	f := &incidentState{chain: len(inc.Lines) > 0, byID: map[string]*call{}, known: map[chat.UserID]*person{}}
 	records := map[approvals.ID]*approvals.Record{}
 	for i := range inc.Records {
 		records[inc.Records[i].ID] = &inc.Records[i]
@@ -372,7 +372,7 @@ func fold(inc Incident) *folded {
 				f.open, first = true, e.Message
 				role = "asked"
 			}
-			f.act(e.Message.From, role)
+			f.addRole(e.Message.From, role)
 		case e.Reply != nil:
 			for _, c := range e.Reply.Calls {
 				k := &call{Call: c, scope: e.Scope, proposed: e.At, wanted: e.Reply.Wanted, decisions: map[approvals.ID]*history.Decision{}, since: e.At}
@@ -385,28 +385,28 @@ func fold(inc Incident) *folded {
 		case e.End != nil && e.Scope == "":
 			f.open = false
 		case e.Stop != nil:
-			f.act(e.Stop.From, "said stop")
+			f.addRole(e.Stop.From, "said stop")
 		case e.Pen != nil:
 			if f.holder = nil; e.Pen.Taken {
 				f.holder = e
-				f.act(e.Pen.By, "took the keyboard")
+				f.addRole(e.Pen.By, "took the keyboard")
 			}
 		case e.Step != nil:
-			f.act(e.Step.By, "answered")
+			f.addRole(e.Step.By, "answered")
 		default:
-			f.takes(e, records, before)
+			f.addCallEntry(e, records, before)
 		}
 		if e.Result != nil {
 			before = e.At
 		}
 	}
-	f.judged(inc.Lines)
-	f.voted(inc.Records)
+	f.addLines(inc.Lines)
+	f.addVotes(inc.Records)
 	return f
 }
 
-// takes notes what happened to a call.
-func (f *folded) takes(e *history.Entry, records map[approvals.ID]*approvals.Record, before time.Time) {
+// addCallEntry notes what happened to a call.
+func (f *incidentState) addCallEntry(e *history.Entry, records map[approvals.ID]*approvals.Record, before time.Time) {
 	of := func(id string) *call {
 		if k := f.byID[id]; k != nil {
 			return k
@@ -424,12 +424,12 @@ func (f *folded) takes(e *history.Entry, records map[approvals.ID]*approvals.Rec
 		d := e.Decision
 		of(d.Call).decisions[d.Approval] = d
 		if records[d.Approval] == nil {
-			f.act(chat.User{ID: chat.UserID(d.By), Name: d.ByName}, roleOf(d.State))
+			f.addRole(chat.User{ID: chat.UserID(d.By), Name: d.ByName}, roleOf(d.State))
 		}
 	case e.Edited != nil:
 		k := of(e.Edited.Call)
 		k.edits, k.by = append(k.edits, e.Edited), e.Edited.By
-		f.act(e.Edited.By, "edited")
+		f.addRole(e.Edited.By, "edited")
 	case e.Intent != nil:
 		of(e.Intent.Call).intent = e.At
 	case e.Begin != nil:
@@ -461,8 +461,8 @@ func roleOf(s approvals.State) string {
 	}
 }
 
-// judged notes by what right calls ran without people.
-func (f *folded) judged(lines []audit.Line) {
+// addLines notes by what right calls ran without people.
+func (f *incidentState) addLines(lines []audit.Line) {
 	for i := range lines {
 		k := f.byID[lines[i].Event.Call]
 		if k == nil {
@@ -477,21 +477,21 @@ func (f *folded) judged(lines []audit.Line) {
 	}
 }
 
-// voted notes what people did about requests.
-func (f *folded) voted(records []approvals.Record) {
+// addVotes notes what people did about requests.
+func (f *incidentState) addVotes(records []approvals.Record) {
 	for i := range records {
 		r := &records[i]
-		f.act(r.Requester, "")
+		f.addRole(r.Requester, "")
 		for _, v := range r.Votes {
 			switch {
 			case v.Glass:
-				f.act(v.User, "broke the glass")
+				f.addRole(v.User, "broke the glass")
 			case v.Approve:
-				f.act(v.User, "approved")
+				f.addRole(v.User, "approved")
 			default:
-				f.act(v.User, "denied")
+				f.addRole(v.User, "denied")
 			}
 		}
-		f.act(r.Review.By, "reviewed")
+		f.addRole(r.Review.By, "reviewed")
 	}
 }

@@ -109,7 +109,7 @@ func (s *Stream) take(all bool) string {
 // before returns the last place before cut where nothing is cut that belongs
 // together.
 func (s *Stream) before(cut int) int {
-	spans, at := s.r.find(s.buf)
+	spans, at := s.r.findSpans(s.buf)
 	if at.hold < cut && len(s.buf)-at.hold <= maxHeld {
 		cut = at.hold
 	}
