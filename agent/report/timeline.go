@@ -29,9 +29,9 @@ const (
 	maxOfList   = 1_000_000 // bytes of one appendix
 )
 
-// Timeline is a draft of a post-mortem in Markdown: a summary, what happened in order
-// and in UTC, headings for people to fill in, and what the record leaves open. It is made
-// of the record alone, and is at most a few MB long whatever the thread holds.
+// Timeline returns the draft of a post-mortem in Markdown: a summary, the events in order
+// and in UTC, headings for people to fill in, and open questions. It uses the record alone.
+// Its length is limited to a few MB.
 func Timeline(inc Incident) string {
 	t := &timeline{writer: writer{inc.redactor()}, inc: inc, incidentState: fold(inc), scopes: map[string]string{}}
 	t.collect()
@@ -44,7 +44,7 @@ func Timeline(inc Incident) string {
 	return b.String()
 }
 
-// forPeople is what no record can know.
+// forPeople contains the sections that only people can write.
 const forPeople = `
 ## Impact
 
@@ -93,13 +93,13 @@ func (t *timeline) add(at time.Time, scope, format string, a ...any) {
 	t.out = append(t.out, row{at: at, scope: scope, text: fmt.Sprintf(format, a...)})
 }
 
-// collect makes the rows: those of the transcript in its order, and between them, by
-// their time, what only the chain and the alerting systems know.
+// collect builds the rows. It merges those of the transcript with those that only the chain
+// and the alerts have, ordered by time.
 func (t *timeline) collect() {
 	for i := range t.inc.Entries {
 		t.entry(&t.inc.Entries[i])
 	}
-	for _, k := range t.calls { // what began and has no end stands where it began
+	for _, k := range t.calls { // an unfinished call appears at its start
 		if k.result == nil && !k.intent.IsZero() {
 			t.add(k.intent, k.scope, "%s — **it began, and nothing says how it ended**%s", t.what(k), t.basis(k))
 		}
@@ -109,8 +109,7 @@ func (t *timeline) collect() {
 	for _, a := range t.alerts() {
 		t.alert(a)
 	}
-	// What happened at the same moment stands in the order of cause and effect: an alert,
-	// the transcript, what the chain says about it.
+	// Rows with the same time are ordered by cause and effect: alert, transcript, chain.
 	t.out = append(t.out, others...)
 	for i := range t.inc.Lines {
 		t.line(&t.inc.Lines[i])
@@ -133,13 +132,13 @@ func (t *timeline) alerts() []Alert {
 	return all
 }
 
-// entry makes the rows of one entry.
+// entry adds the rows of one entry.
 func (t *timeline) entry(e *history.Entry) {
 	switch {
 	case e.Message != nil:
 		t.message(e)
 	case e.Reply != nil:
-		// Only what the thread's own conversation concludes; the rest is between the lines.
+		// Only final replies of the thread's own conversation.
 		if text := t.said(e.Reply.Text); e.Scope == "" && len(e.Reply.Calls) == 0 && text != "" {
 			t.add(e.At, "", "**bot**: %s", text)
 		}
@@ -187,8 +186,8 @@ func (t *timeline) message(e *history.Entry) {
 	t.add(e.At, e.Scope, "%s: %s%s", who, t.text(m.Text, maxSaid), files)
 }
 
-// decisionRow tells of a decision that is not followed by a run; an approval is told of with
-// the run.
+// decisionRow adds a row for a decision that no run follows. An approval appears with its
+// run.
 func (t *timeline) decisionRow(e *history.Entry) {
 	d := e.Decision
 	k := t.byID[d.Call]
@@ -216,7 +215,7 @@ func title(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// beginRow tells that nested work began.
+// beginRow adds a row for the start of nested work.
 func (t *timeline) beginRow(e *history.Entry) {
 	b := e.Begin
 	kind := "Sub-agent"
@@ -248,11 +247,11 @@ func (t *timeline) step(e *history.Entry) {
 		t.add(e.At, e.Scope, "step %s asks: %s", t.name(s.ID), t.text(s.Text, maxSaid))
 	case history.StepAnswered:
 		t.add(e.At, e.Scope, "step %s answered by %s: %s", t.name(s.ID), t.user(s.By), t.text(s.Text, maxSaid))
-	default: // waits are nothing that matters
+	default: // waits are left out
 	}
 }
 
-// resultRow tells how a call ended.
+// resultRow adds a row for the end of a call.
 func (t *timeline) resultRow(e *history.Entry) {
 	k := t.byID[e.Result.Call]
 	if k == nil || k.result != e.Result {
@@ -290,12 +289,12 @@ func (t *timeline) resultRow(e *history.Entry) {
 	}
 }
 
-// said is the beginning of a model's reply, which is Markdown, as one line of text.
+// said returns the beginning of a model's Markdown reply as one line of text.
 func (t *timeline) said(reply string) string {
 	return t.text(markdown.Plain(markdown.Parse(firstBytes(t.clean(reply), maxReply))), maxSaid)
 }
 
-// what is the tool, where it runs and the exact command.
+// what describes a call: the tool, its target and the exact command.
 func (t *timeline) what(k *call) string {
 	out := t.name(k.tool())
 	if at := k.target(); at != "" {
@@ -320,7 +319,7 @@ func (t *timeline) what(k *call) string {
 	return out
 }
 
-// outcome is how a call ended that ran.
+// outcome describes how a run ended.
 func (t *timeline) outcome(k *call) string {
 	code, known := k.exitCode()
 	switch k.end(t.chain) {
@@ -341,7 +340,7 @@ func (t *timeline) outcome(k *call) string {
 	return "done"
 }
 
-// request names a request.
+// request describes a request.
 func (t *timeline) request(k *call, id approvals.ID) string {
 	digest := ""
 	for _, a := range k.asks {
@@ -352,7 +351,7 @@ func (t *timeline) request(k *call, id approvals.ID) string {
 	return fmt.Sprintf(" (request %s%s, asked for %s)", t.name(string(id)), digest, t.user(t.requester(k)))
 }
 
-// requester is in whose name a call was asked for.
+// requester returns the person a call was requested for.
 func (t *timeline) requester(k *call) chat.User {
 	if k.rec != nil && k.rec.Requester.ID != "" {
 		return k.rec.Requester
@@ -360,19 +359,19 @@ func (t *timeline) requester(k *call) chat.User {
 	return k.by
 }
 
-// basis says by what right a call ran.
+// basis says why a call was permitted to run.
 func (t *timeline) basis(k *call) string {
 	a := k.lastAsk()
 	switch {
 	case k.isRead(true):
 		return " · proven read-only"
 	case a == nil:
-		return " · nobody was asked" // the chain, which says by what right, is missing
+		return " · nobody was asked" // the chain, which would say why, is missing
 	}
 	return " · " + t.approval(k) + t.request(k, a.Approval)
 }
 
-// approval says who approved, or what did.
+// approval says who or what approved a call.
 func (t *timeline) approval(k *call) string {
 	if r := k.rec; r != nil {
 		var who []string
@@ -401,7 +400,7 @@ func (t *timeline) approval(k *call) string {
 	return "not approved"
 }
 
-// line tells what only the chain knows.
+// line adds a row for an event that only the chain has.
 func (t *timeline) line(l *audit.Line) {
 	e := l.Event
 	who := t.user(t.personNamed(e.User, ""))
@@ -445,7 +444,7 @@ func (t *timeline) alert(a Alert) {
 	t.add(a.At, "", "**Alert%s**: %s%s", status, text, from)
 }
 
-// firingAlerts are the alerts whose last word is that they fire, by their key.
+// firingAlerts returns the alerts whose last status is firing.
 func (t *timeline) firingAlerts() []Alert {
 	last := map[string]Alert{}
 	for _, a := range t.alerts() {
@@ -461,7 +460,7 @@ func (t *timeline) firingAlerts() []Alert {
 	return out
 }
 
-// waiting are the requests that are not decided, or decided and not used yet.
+// waiting returns the requests that are pending, or approved and not used yet.
 func (t *timeline) waiting() []approvals.Record {
 	var out []approvals.Record
 	for _, r := range t.inc.Records {
@@ -472,7 +471,7 @@ func (t *timeline) waiting() []approvals.Record {
 	return out
 }
 
-// title is what the incident is called.
+// title returns the incident's title.
 func (t *timeline) title() string {
 	for _, a := range t.alerts() {
 		if s := cmp.Or(a.Title, a.Text, a.Key); s != "" {
@@ -487,7 +486,7 @@ func (t *timeline) title() string {
 	return "thread " + t.name(string(t.inc.Thread))
 }
 
-// head is the title and the summary.
+// head writes the title and the summary.
 func (t *timeline) head(b *strings.Builder) {
 	fmt.Fprintf(b, "# Post-mortem: %s\n\n", t.title())
 	b.WriteString("_A draft, made of the record of the thread alone. All times are UTC. `[redacted:…]` stands for a secret._\n\n")
@@ -517,13 +516,13 @@ func (t *timeline) head(b *strings.Builder) {
 		if p.Bot {
 			roles = strings.TrimPrefix("a program, "+roles, ", ")
 		}
-		// In a table, a bar ends a cell even within code.
+		// In a table, a vertical bar ends a cell even inside code.
 		fmt.Fprintf(b, "| %s | %s | %s |\n", t.user(p.User), t.text(string(p.ID), maxName), cmp.Or(strings.TrimSuffix(roles, ", "), "took part"))
 	}
 	b.WriteString("| countersign | | the bot: proposed and ran |\n")
 }
 
-// unfinished says why the incident is still open; "" when it is over.
+// unfinished says why the incident is still open, "" if it is over.
 func (t *timeline) unfinished() string {
 	var why []string
 	if n := len(t.firingAlerts()); n > 0 {
@@ -564,8 +563,8 @@ func (t *timeline) counts() string {
 	return strings.Join(out, ", ")
 }
 
-// rows writes the timeline itself. What is longer than maxRows keeps its beginning, which
-// is longer, and its end.
+// rows writes the timeline. If it has more than maxRows lines, rows leaves out some in the
+// middle.
 func (t *timeline) rows(b *strings.Builder) {
 	b.WriteString("\n## Timeline\n")
 	lines := t.lines()
@@ -597,7 +596,7 @@ func (t *timeline) rows(b *strings.Builder) {
 	}
 }
 
-// lines are the rows, with look-ups in a row made one.
+// lines returns the rows, with consecutive reads combined.
 func (t *timeline) lines() []row {
 	var out []row
 	for i := 0; i < len(t.out); {
@@ -616,7 +615,7 @@ func (t *timeline) lines() []row {
 	return out
 }
 
-// readRows are the lines of look-ups in a row.
+// readRows returns the rows for consecutive reads: one row for many, else one each.
 func (t *timeline) readRows(rows []row) []row {
 	from, failed := len(t.reads)+1, 0
 	for _, r := range rows {
@@ -641,7 +640,7 @@ func (t *timeline) readRows(rows []row) []row {
 	return []row{{at: rows[0].at, scope: rows[0].scope, text: text}}
 }
 
-// readLine is the line of one look-up.
+// readLine returns the line of one read.
 func (t *timeline) readLine(k *call) string {
 	took := ""
 	if d, ok := k.took(t.chain); ok {
@@ -650,7 +649,7 @@ func (t *timeline) readLine(k *call) string {
 	return t.what(k) + " — " + t.outcome(k) + took + t.basis(k)
 }
 
-// questions are what the record leaves open.
+// questions writes the open questions.
 func (t *timeline) questions(b *strings.Builder) {
 	b.WriteString("\n## Open questions\n\n")
 	var all []string
@@ -700,7 +699,7 @@ func (t *timeline) questions(b *strings.Builder) {
 	}
 }
 
-// appendices are the look-ups, and the commands that the lines above show cut.
+// appendices writes the reads, and in full the commands that were shortened above.
 func (t *timeline) appendices(b *strings.Builder) {
 	if len(t.reads) > 0 {
 		b.WriteString("\n## Appendix A: look-ups\n\n")
@@ -735,7 +734,7 @@ func (t *timeline) appendices(b *strings.Builder) {
 	}
 }
 
-// fullCommand is a command in full, for a block of code.
+// fullCommand returns a command for a code block. short reports that it was cut.
 func (t *timeline) fullCommand(k *call) (text string, short bool) {
 	return cut(visible.Code(t.clean(k.command())), maxBlock)
 }
