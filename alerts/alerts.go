@@ -1,31 +1,30 @@
-// Package alerts turns alerts into conversations: the first notice of a trouble
-// opens a thread in the channel that a route names and asks the bot to look into
-// it; what follows about the same trouble goes into the same thread, quietly.
+// Package alerts turns alerts into conversations. The first notice of a problem
+// opens a thread in the channel of the matching route and asks the bot to
+// investigate. Later notices of the same problem go quietly into the same thread.
 //
-// [Intake.Accept] makes a notice durable, [Intake.Run] does the rest. What is to be
-// done stands in the store until it is done, so a crash loses nothing: notices are
-// taken in order, in transactions that also write their posts; a thread is opened
-// under a key, and the bot is asked under an event id, so that doing either once
-// more changes nothing.
+// [Intake.Accept] makes a notice durable and [Intake.Run] does the rest. Pending
+// work is in the store, so a crash loses nothing. Notices are applied in order,
+// in the transactions that write their posts. Opening a thread and asking the bot
+// are idempotent, by a key and by an event id.
 //
-// A flood stays readable. After three messages a thread gets one a minute, which
-// says how many it stands for; a notice that says nothing new counts up one
-// message; and of many troubles at once the first get threads and the others one
-// thread with a list.
+// Floods stay readable. After three messages a thread gets at most one a minute,
+// which says how many notices it covers. Notices without news only raise a
+// counter. If many problems start at once, the first ones get threads and the
+// others share one thread with a list.
 //
-// The text of alerts is data. It is escaped where people read it and quoted where
-// the model does, and a turn that an alert begins may only look
-// ([chat.Event].ReadOnly). A resolved notice never begins one. The package reads no
-// request (alerts/hook does), knows no network and no model.
+// The text of alerts is untrusted. It is escaped for people and quoted for the
+// model, and a turn that an alert starts is read-only ([chat.Event].ReadOnly). A
+// resolved notice never starts one. The package parses no requests (alerts/hook
+// does) and knows neither networks nor models.
 //
 // Rows, under the key "alerts" (see store.Key):
 //
 //	last                     -> seq u64 of the newest notice
-//	in     <seq u64>         -> entry    notices that nobody looked at yet
+//	in     <seq u64>         -> entry    notices that are not processed yet
 //	seen   <hash>            -> time     messages whose sender gave them an id
 //	age    <hour i64> <hash> -> nothing  seen rows by the hour of their time
-//	group  <id>              -> group    a trouble, or the list of many
-//	due    <time> <id>       -> nothing  when a group has something to do
+//	group  <id>              -> group    a problem, or a list of several
+//	due    <time> <id>       -> nothing  when a group is due
 //	opens                    -> []time   when threads were opened in the last minute
 package alerts
 
@@ -47,9 +46,10 @@ import (
 // [Outbox] is one.
 type Poster interface {
 	Put(tx store.Tx, thread chat.ThreadID, p chat.Post)
-	// Posted records that p stands already, as ref: a later Put of its key edits it.
+	// Posted records that p is already posted as ref, so that a later Put of its key
+	// edits it.
 	Posted(tx store.Tx, thread chat.ThreadID, p chat.Post, ref chat.MessageRef)
-	// Wake tells, after the commit, that a thread has posts.
+	// Wake announces, after the commit, that a thread has posts.
 	Wake(thread chat.ThreadID)
 }
 
@@ -77,31 +77,30 @@ func (o Outbox) Posted(tx store.Tx, thread chat.ThreadID, p chat.Post, ref chat.
 // Wake implements [Poster].
 func (o Outbox) Wake(thread chat.ThreadID) { o.Sender.Wake(string(thread)) }
 
-// Options are what an [Intake] is made of.
+// Options configure an [Intake].
 type Options struct {
 	DB     store.DB
 	Config Config
-	// Opener gives the network that opens threads in channels of a scheme, nil where
-	// there is none.
+	// Opener returns the network for channels of a scheme, or nil.
 	Opener func(scheme string) chat.Opener
-	// Deliver asks the bot; nil from it means that the event is durable. The same
-	// event id again changes nothing.
+	// Deliver asks the bot. If it returns nil, the event is durable. It is idempotent
+	// for an event id.
 	Deliver func(ctx context.Context, ev chat.Event) error
 	Poster  Poster
-	// Target makes a target a new thread's own, in the caller's transaction. Required
-	// where a route has one.
+	// Target sets a new thread's target, in the caller's transaction. It is required if
+	// a route has one.
 	Target func(tx store.Tx, thread chat.ThreadID, target string)
-	// Redact takes secrets out of text before it is stored; nil keeps it.
+	// Redact removes secrets from text before it is stored; nil redacts nothing.
 	Redact func(string) string
-	// Tell is called in the transaction that accepts a notice, where the Run may be
-	// another process's, which then calls [Intake.Look]; nil: it is this one's.
+	// Tell is called in the transaction that accepts a notice. It is needed if another
+	// process may be in Run, which then has to call [Intake.Look].
 	Tell func(tx store.Tx)
 	Log  *slog.Logger     // default: nothing is logged
 	Now  func() time.Time // default time.Now
 }
 
-// Intake takes notices and tells people of them. Accept and Use are safe for
-// concurrent use; one Run at a time may work on a store.
+// Intake accepts notices and posts them. Accept and Use are safe for concurrent
+// use. Only one Run at a time may work on a store.
 type Intake struct {
 	o      Options
 	router atomic.Pointer[router]
@@ -126,8 +125,8 @@ func New(o Options) (*Intake, error) {
 	return in, in.Use(o.Config)
 }
 
-// Use replaces the configuration, if it has no mistake. Threads that are open stay
-// where they are.
+// Use replaces the configuration unless it has a mistake. Open threads stay where they
+// are.
 func (in *Intake) Use(c Config) error {
 	r, err := c.compile()
 	if err != nil {
@@ -140,18 +139,18 @@ func (in *Intake) Use(c Config) error {
 	return nil
 }
 
-// ErrFull is wrapped by Accept when too many notices wait.
+// ErrFull is wrapped by Accept when too many notices are waiting.
 var ErrFull = errors.New("alerts: too many notices wait to be told")
 
 const (
-	// maxWaiting bounds the notices that nobody looked at yet.
+	// maxWaiting limits the notices that Run has not processed yet.
 	maxWaiting = 10_000
-	// seenFor is how long the ids of messages are kept: PagerDuty tries for up to two
+	// seenFor is how long the ids of messages are kept. PagerDuty retries for up to two
 	// days (developer.pagerduty.com/docs/webhook-behavior).
 	seenFor = 7 * 24 * time.Hour
 )
 
-// Accept makes a notice durable: nil means that it is, or was before.
+// Accept makes a notice durable. It returns nil if it is durable, also from before.
 func (in *Intake) Accept(ctx context.Context, n notice.Notice) error {
 	e := newEntry(n, in.o.Redact)
 	err := in.o.DB.Update(ctx, func(tx store.Tx) error {
@@ -184,8 +183,8 @@ func (in *Intake) Accept(ctx context.Context, n notice.Notice) error {
 	return err
 }
 
-// Look makes [Intake.Run] look at the store now: another process accepted a notice. It
-// never blocks.
+// Look makes [Intake.Run] scan the store now, because another process accepted a notice.
+// It never blocks.
 func (in *Intake) Look() {
 	select {
 	case in.wake <- struct{}{}:

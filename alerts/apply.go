@@ -19,13 +19,13 @@ const (
 	maxMembers = 200
 )
 
-// apply takes one notice into its group. What the notice says counts from when it
-// came, what is to be done from now.
+// apply applies one notice to its group. The group's times come from the notice's arrival,
+// its schedule from now.
 func apply(tx store.Tx, r *router, e entry, now time.Time) {
 	g, at := loadGroup(tx, e.ID), e.At
 	switch {
 	case g == nil || g.isOver(r, at):
-		if e.firing() { // of what nobody knows the end is no news
+		if e.firing() { // a resolved notice of an unknown problem is not news
 			begin(tx, r, g, e, now)
 		}
 		return
@@ -46,7 +46,7 @@ func apply(tx store.Tx, r *router, e entry, now time.Time) {
 	g.Heard, g.Last, g.Firing = at, e, e.firing()
 	g.Told++
 	switch {
-	case !fired && !g.Firing: // told twice
+	case !fired && !g.Firing: // resolved twice
 	case fired && !g.Firing:
 		g.Ended = at
 		g.addLine("✅ Resolved after " + span(g.Ended.Sub(g.since())) + ".")
@@ -61,8 +61,7 @@ func apply(tx store.Tx, r *router, e entry, now time.Time) {
 	g.save(tx, g.next(now))
 }
 
-// isOver reports whether a trouble ended so long ago that what comes now is another
-// one.
+// isOver reports whether a problem ended so long ago that a new notice is a new problem.
 func (g *group) isOver(r *router, now time.Time) bool {
 	if g.Stage == opening || g.Stage == telling {
 		return false
@@ -73,7 +72,7 @@ func (g *group) isOver(r *router, now time.Time) bool {
 	return now.Sub(g.Ended) > r.repeat
 }
 
-// begin starts an episode of a trouble: with a thread, or in a list.
+// begin starts an episode of a problem, with its own thread or in a list.
 func begin(tx store.Tx, r *router, old *group, e entry, now time.Time) {
 	g := newEpisode(old, e.ID, r.place(e.Notice.Source, e.Notice.Labels), e.At)
 	g.Last, g.Told = e, 1
@@ -91,14 +90,14 @@ func begin(tx store.Tx, r *router, old *group, e entry, now time.Time) {
 	g.save(tx, time.Time{})
 	list.addMember(g, e.At)
 	if list.Stage == opening && list.Tries == 0 {
-		list.Opening = list.face() // nobody tried to open it with another text
+		list.Opening = list.face() // not opened with another text yet
 		list.save(tx, list.Began.Add(gather))
 		return
 	}
 	list.save(tx, list.next(now))
 }
 
-// newEpisode is the next episode of a group.
+// newEpisode returns the next episode of a group.
 func newEpisode(old *group, id string, place Place, now time.Time) *group {
 	g := &group{ID: id, Episode: 1, Stage: opening, Place: place, Firing: true, Began: now.UTC(), Heard: now.UTC()}
 	if old != nil {
@@ -107,7 +106,7 @@ func newEpisode(old *group, id string, place Place, now time.Time) *group {
 	return g
 }
 
-// reserveOpening reports whether one more thread may be opened now, and counts it.
+// reserveOpening reports whether another thread may be opened now, and counts it if so.
 func reserveOpening(tx store.Tx, limit int, now time.Time) bool {
 	all, _ := store.Load[[]time.Time](tx, opensKey())
 	var recent []time.Time
@@ -123,7 +122,7 @@ func reserveOpening(tx store.Tx, limit int, now time.Time) bool {
 	return true
 }
 
-// addMember puts a trouble into a list, as it is now.
+// addMember adds a problem to a list, or updates it there.
 func (g *group) addMember(of *group, now time.Time) {
 	m := member{ID: of.ID, Title: of.Last.Notice.Title, Source: of.Last.Notice.Source.Name(), URL: of.Last.Notice.URL, Firing: of.Firing, At: of.Began}
 	found, on := false, false
@@ -157,7 +156,8 @@ func (g *group) addMember(of *group, now time.Time) {
 	g.Told++
 }
 
-// addLine keeps a line for the thread; where there is none yet, its root will say it.
+// addLine queues a line for the thread. If the thread is not open yet, its first message
+// will contain the news.
 func (g *group) addLine(line string) {
 	g.Face = true
 	if g.Stage == opening {
@@ -170,14 +170,14 @@ func (g *group) addLine(line string) {
 	}
 }
 
-// next is when the group has something to do; zero: nothing.
+// next returns when the group is due, zero for never.
 func (g *group) next(now time.Time) time.Time {
 	switch {
 	case g.Stage == folded:
 		return time.Time{}
 	case g.Stage != live:
 		if !g.Due.IsZero() {
-			return g.Due // it is being worked on, or waits for another try
+			return g.Due // in progress, or waiting for a retry
 		}
 		return now
 	case len(g.Lines) == 0 && !g.Face && g.Repeats == g.Counted:
@@ -188,7 +188,7 @@ func (g *group) next(now time.Time) time.Time {
 	return g.FlushedAt.Add(flushEvery)
 }
 
-// flush posts what waits, if its time has come: one new message at most.
+// flush posts what is queued, if it is due. It posts at most one new message.
 func (g *group) flush(tx store.Tx, p Poster, now time.Time) (posted bool) {
 	if at := g.next(now); at.IsZero() || at.After(now) {
 		return false

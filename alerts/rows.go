@@ -18,7 +18,7 @@ import (
 
 // Fields of rows may be added or removed, but their names must not change.
 
-// entry is a notice as it is stored: without what nobody is shown.
+// entry is a stored notice, without the parts that are never shown.
 type entry struct {
 	ID     string        `json:"id"`    // of its group
 	Shape  string        `json:"shape"` // equal shapes say the same
@@ -83,24 +83,24 @@ func hidden(in map[string]string, limit int, hide func(string) string) map[strin
 
 func (e entry) firing() bool { return e.Notice.Status == notice.Firing }
 
-// stage is how far a group's thread is.
+// stage is the state of a group's thread.
 type stage string
 
 const (
-	opening stage = "opening" // there is none yet
-	telling stage = "telling" // the bot has to be asked
+	opening stage = "opening" // not open yet
+	telling stage = "telling" // open; the bot has to be asked
 	live    stage = "live"
-	folded  stage = "folded" // it stands in the list of another group
+	folded  stage = "folded" // none: the group is in the list of another one
 )
 
-// group is one trouble, or the list of many.
+// group is one problem, or a list of several.
 type group struct {
 	ID      string   `json:"id"`
 	Episode int      `json:"episode"` // counts the threads that it had
 	Stage   stage    `json:"stage"`
 	Place   Place    `json:"place"`
-	Fold    string   `json:"fold,omitempty"`    // the group in whose list it stands
-	Members []member `json:"members,omitempty"` // set on a list alone
+	Fold    string   `json:"fold,omitempty"`    // the group whose list contains it
+	Members []member `json:"members,omitempty"` // only for a list
 	More    int      `json:"more,omitempty"`    // members that are not listed
 
 	Firing bool      `json:"firing"`
@@ -111,7 +111,7 @@ type group struct {
 	Last   entry     `json:"last"`
 
 	Thread chat.ThreadID `json:"thread,omitempty"`
-	// Opening is the text with which the thread is opened: the same at each try.
+	// Opening is the text with which the thread is opened, the same at each attempt.
 	Opening string `json:"opening,omitempty"`
 	Tries   int    `json:"tries,omitempty"`
 
@@ -179,10 +179,10 @@ func loadGroup(tx store.Tx, id string) *group {
 	return nil
 }
 
-// forgetAfter is how long a trouble is remembered that nobody speaks of.
+// forgetAfter is how long a problem is kept after its last notice.
 const forgetAfter = 30 * 24 * time.Hour
 
-// save stores a group and when it is due next; zero: only to be forgotten.
+// save stores a group and when it is due next. A zero due leaves only its deletion.
 func (g *group) save(tx store.Tx, due time.Time) {
 	if !g.Due.IsZero() {
 		tx.Delete(dueKey(g.Due, g.ID))
@@ -200,7 +200,7 @@ func (g *group) remove(tx store.Tx) {
 	tx.Delete(groupKey(g.ID))
 }
 
-// listed is the members in the order in which they are shown: what fires first.
+// listed returns the members in display order: firing ones first.
 func (g *group) listed() []member {
 	out := slices.Clone(g.Members)
 	slices.SortStableFunc(out, func(a, b member) int {

@@ -32,9 +32,8 @@ const (
 	poll = time.Minute
 )
 
-// Run opens threads, asks the bot and posts until ctx is done, waits for the calls
-// under way, and returns nil. What it was in the middle of is gone on with by the
-// next Run.
+// Run opens threads, asks the bot and posts until ctx ends. It waits for calls in progress
+// and returns nil. The next Run continues unfinished work.
 func (in *Intake) Run(ctx context.Context) error {
 	w := &inFlight{busy: map[string]string{}, held: map[string]bool{}}
 	done := make(chan string)
@@ -78,10 +77,10 @@ func (in *Intake) Run(ctx context.Context) error {
 	}
 }
 
-// inFlight is what a Run has under way; it belongs to its goroutine.
+// inFlight is the work in progress of a Run. Only Run's goroutine uses it.
 type inFlight struct {
 	busy map[string]string // the network of each group that a goroutine works on
-	held map[string]bool   // groups that wait because their network has enough to do
+	held map[string]bool   // groups that wait because their network is at its limit
 }
 
 func (w *inFlight) has(id string) bool { return w.busy[id] != "" || w.held[id] }
@@ -91,15 +90,15 @@ func schemeOf(channel string) string {
 	return scheme
 }
 
-// scanResult is what came of one look at the store.
+// scanResult is the result of one scan.
 type scanResult struct {
 	jobs   []group         // that need a network or the bot
-	held   []string        // that would, if their network had less to do
+	held   []string        // that have to wait for their network
 	posted []chat.ThreadID // that have new posts
 	wait   time.Duration   // until something is due
 }
 
-// scan takes notices in, posts what is due and finds what has to be done.
+// scan applies notices, posts what is due and collects the groups that need work.
 func (in *Intake) scan(ctx context.Context, w *inFlight) (scanResult, error) {
 	r, now := in.router.Load(), in.o.Now().UTC()
 	var t scanResult
@@ -142,10 +141,10 @@ func (in *Intake) scan(ctx context.Context, w *inFlight) (scanResult, error) {
 	if err != nil {
 		return scanResult{wait: poll}, err
 	}
-	return t, nil // there may be more; the next look finds out when
+	return t, nil // wait is zero: scan again, there may be more
 }
 
-// dueOf reads a due row's key.
+// dueOf parses the key of a due row.
 func dueOf(key []byte) (at time.Time, id string) {
 	parts, err := store.Parts(key)
 	if err != nil || len(parts) != 4 {
@@ -156,7 +155,7 @@ func dueOf(key []byte) (at time.Time, id string) {
 	return at, id
 }
 
-// processDue goes through the groups that have something to do.
+// processDue handles the groups that are due.
 func (in *Intake) processDue(tx store.Tx, w *inFlight, now time.Time, t *scanResult) {
 	var ids []string
 	load := map[string]int{}
@@ -196,7 +195,7 @@ func (in *Intake) processDue(tx store.Tx, w *inFlight, now time.Time, t *scanRes
 	}
 }
 
-// prune forgets ids of messages that no sender repeats any more.
+// prune deletes ids of messages that no sender retries any more.
 func prune(tx store.Tx, now time.Time) {
 	ages.Prune(tx, now.Add(-seenFor), maxNotices, func(r aging.Row) bool {
 		id, _ := r.Parts[0].(string)
@@ -205,7 +204,7 @@ func prune(tx store.Tx, now time.Time) {
 	})
 }
 
-// work does for a group what its stage asks for.
+// work does what a group's stage requires.
 func (in *Intake) work(ctx context.Context, g group) {
 	if g.Stage == opening {
 		in.open(ctx, g)
@@ -214,7 +213,7 @@ func (in *Intake) work(ctx context.Context, g group) {
 	in.askBot(ctx, g)
 }
 
-// record writes what came of a try, if the group still is where it was.
+// record stores the outcome of an attempt, if the group's stage has not changed.
 func (in *Intake) record(ctx context.Context, g group, write func(tx store.Tx, cur *group)) bool {
 	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
@@ -228,7 +227,7 @@ func (in *Intake) record(ctx context.Context, g group, write func(tx store.Tx, c
 	if err == nil {
 		return true
 	}
-	// It is done once more, which changes nothing; but not at once.
+	// The attempt will be repeated, which is harmless, but not immediately.
 	in.o.Log.ErrorContext(ctx, "what was done for an alert cannot be stored; it is done again", "group", g.ID, "error", err)
 	t := time.NewTimer(minBackoff)
 	defer t.Stop()
@@ -273,8 +272,8 @@ func (in *Intake) open(ctx context.Context, g group) {
 	})
 }
 
-// notOpened decides how the thread is tried again: another way where this one is
-// closed for good.
+// notOpened schedules the next attempt to open a thread, in a different way if this one
+// can never work.
 func (in *Intake) notOpened(ctx context.Context, g group, err error) {
 	var limited *chat.RateLimitedError
 	closed := errors.Is(err, chat.ErrGone) || errors.Is(err, errNoNetwork)
@@ -310,7 +309,7 @@ func backoff(tries int) time.Duration {
 	return min(minBackoff<<tries, maxBackoff)
 }
 
-// event is what the bot is asked. Its id is the episode's: it is asked once.
+// event returns the event for the bot. Its id is the episode's, so the bot is asked once.
 func (g *group) event() chat.Event {
 	source, name := "list", "Alerts"
 	if !g.isList() {
@@ -323,7 +322,7 @@ func (g *group) event() chat.Event {
 	}
 }
 
-// askBot asks the bot to look into a trouble that still goes on.
+// askBot asks the bot to investigate a problem that is still firing.
 func (in *Intake) askBot(ctx context.Context, g group) {
 	var err error
 	if g.Firing {

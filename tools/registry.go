@@ -85,7 +85,7 @@ func newEntry(t Tool, s Spec) (*entry, error) {
 		return nil, err
 	}
 	c.below = s.Below
-	s.Told, s.ToldText = told(s.Schema), toldText(s.Description)
+	s.Told, s.ToldText = trimSchema(s.Schema), trimText(s.Description)
 	return &entry{tool: t, spec: s, check: c}, nil
 }
 

@@ -114,7 +114,7 @@ func newConversation(entries []Entry, o Options) *conversation {
 			if _, dup := results[e.Result.Call]; !dup {
 				results[e.Result.Call] = e
 			}
-			if e.Scope != c.scope && c.scope == "" && begins(e.Result.Tool) && c.nested < maxOpenLines {
+			if e.Scope != c.scope && c.scope == "" && leavesOpen(e.Result.Tool) && c.nested < maxOpenLines {
 				c.nested++
 			}
 		case e.Begin != nil && e.Begin.Call == c.scope && c.scope != "":
@@ -225,7 +225,7 @@ func (c *conversation) items(items []llm.Item, u *unit) []llm.Item {
 			switch {
 			case p.entry == nil:
 			case p.state == cleared:
-				text = stub(p.entry)
+				text = clearedLine(p.entry)
 			default:
 				text = c.mark.resultText(p.entry, p.most)
 			}

@@ -38,7 +38,7 @@ func (c *conversation) cover(u *unit) {
 		for i := u.from; i < u.to; i++ {
 			p := &c.parts[i]
 			c.told += c.decided[p.call.ID]
-			if p.entry != nil && (p.entry.Result.Unknown || begins(p.entry.Result.Tool)) {
+			if p.entry != nil && (p.entry.Result.Unknown || leavesOpen(p.entry.Result.Tool)) {
 				c.told++
 			}
 		}
@@ -171,7 +171,7 @@ func (c *conversation) facts(most int) string {
 	section("Still open", 20, c.open(before, upto), plain)
 	section("Not answered when the summary was written", 10, c.unanswered(before, upto), plain)
 	section("Notes", 15, c.notes(upto), func(s string) string {
-		return data("the terminals of this thread", c.mark.tag(upto, "notes"), s)
+		return quoteData("the terminals of this thread", c.mark.tag(upto, "notes"), s)
 	})
 	text := rest.String()
 	if lines := trim(c.decidedFacts(upto), most-len(text)-100); len(lines) > 0 {
@@ -384,8 +384,8 @@ const (
 	startProcessToo = "run_background"
 )
 
-// begins reports whether a call of a tool can leave something open.
-func begins(tool string) bool {
+// leavesOpen reports whether a call of a tool can leave something open.
+func leavesOpen(tool string) bool {
 	return tool == createSession || tool == startProcess || tool == startProcessToo
 }
 
@@ -417,7 +417,7 @@ func (c *conversation) open(before int, upto uint64) []string {
 			key := "session\x00" + target + "\x00" + name
 			end(key)
 			if began && !e.Result.Failed {
-				things = append(things, thing{key, fmt.Sprintf("- the tmux session %s%s, since entry %d", quote(oneLine(name, maxName)), on(target), e.Seq)})
+				things = append(things, thing{key, fmt.Sprintf("- the tmux session %s%s, since entry %d", quote(oneLine(name, maxName)), onTarget(target), e.Seq)})
 			}
 		case killSession:
 			args := arguments(ref.call)
@@ -444,7 +444,7 @@ func (c *conversation) open(before int, upto uint64) []string {
 	return lines
 }
 
-func on(target string) string {
+func onTarget(target string) string {
 	if target == "" {
 		return ""
 	}

@@ -1,9 +1,8 @@
-// Package history keeps the transcript of each thread, which is the only state
-// of a conversation: an append-only list of entries (what people said, what
-// the model replied, what was asked, edited, decided, intended and done). What
-// to do next is a function of it (package agent); what the model sees is
-// rendered from it within the budget of tokens ([Render]), and what it no longer sees is
-// found again ([Search], [Read]).
+// Package history stores the transcript of each thread, the only state of a
+// conversation. It is an append-only list of entries: messages, replies, asks,
+// edits, decisions, intents and results. Package agent derives the next step
+// from it. [Render] turns it into a prompt within the token budget, and
+// [Search] and [Read] find what the prompt leaves out.
 //
 // Keys:
 //
@@ -23,8 +22,8 @@ import (
 	"countersign/store"
 )
 
-// Kind says which field of an [Entry] is set. Kinds are stored: they may be
-// added, never renamed.
+// Kind says which field of an [Entry] is set. Kinds are stored, so they may be
+// added but never renamed.
 type Kind string
 
 // The kinds.
@@ -46,8 +45,8 @@ const (
 	KindTried    Kind = "tried"
 )
 
-// Entry is one line of a transcript. Exactly the field that Kind names is set.
-// Fields can be added or removed, but their names must not change.
+// Entry is one item of a transcript. Only the field that Kind names is set.
+// Fields may be added or removed, but JSON names must not change.
 type Entry struct {
 	Seq  uint64    `json:"seq"`
 	At   time.Time `json:"at"`
@@ -55,8 +54,8 @@ type Entry struct {
 	// Scope is the call whose nested work this entry belongs to (a sub-agent, a
 	// workflow); "" is the thread's own conversation.
 	Scope string `json:"scope,omitempty"`
-	// Tokens is the estimated size of what a model is shown of the entry, before any
-	// correction for the model; 0 where nothing is, or where nobody counted.
+	// Tokens is the estimated size of the entry in a prompt, before any correction for the
+	// model. 0 means not shown, or not counted.
 	Tokens   int       `json:"tokens,omitempty"`
 	Message  *Message  `json:"message,omitempty"`
 	Reply    *Reply    `json:"reply,omitempty"`
@@ -75,21 +74,20 @@ type Entry struct {
 	Tried    *Tried    `json:"tried,omitempty"`
 }
 
-// Message is what a person said. The first one after the end of a turn starts
-// the next turn, which runs in its author's name.
+// Message is a message from a person or a bot. The first one after the end of a
+// turn starts the next turn, and its author is that turn's requester.
 type Message struct {
 	ID   chat.EventID `json:"id"`
 	From chat.User    `json:"from"`
-	// Groups are the groups and roles that the network vouched for when From wrote.
+	// Groups are From's groups and roles, as the chat network reported them with the message.
 	Groups []string    `json:"groups,omitempty"`
 	Text   string      `json:"text"`
 	Files  []chat.File `json:"files,omitempty"`
 	// Ref is the network's name for the message, by which it can be deleted.
 	Ref chat.MessageRef `json:"ref,omitempty"`
-	// Kept is the text of a message that was deleted, where the record keeps it. No model
-	// is shown it.
+	// Kept is the text of a deleted message, if the record keeps it. Models never see it.
 	Kept string `json:"kept,omitempty"`
-	// ReadOnly means that a turn which this message begins may only look (an alert).
+	// ReadOnly means that a turn started by this message may run reads only (an alert).
 	ReadOnly bool `json:"read_only,omitempty"`
 }
 
@@ -99,13 +97,14 @@ type Reply struct {
 	Calls  []llm.Call `json:"calls,omitempty"`
 	Finish llm.Finish `json:"finish"`
 	Usage  llm.Usage  `json:"usage"`
-	// Wanted says that a person wanted these calls (the button Undo, the step of a
-	// workflow), not the model.
+	// Wanted says that a person or a runbook asked for these calls (the button Undo, a
+	// workflow's step), not the model.
 	Wanted bool `json:"wanted,omitempty"`
-	// Step is the step of a workflow that these calls are; Gated calls always ask people.
+	// Step is the workflow step that made these calls. Gated calls always need approval.
 	Step  string `json:"step,omitempty"`
 	Gated bool   `json:"gated,omitempty"`
-	// Model is the model that answered; Opaque is what it wants back as it was.
+	// Model is the model that replied. Opaque is data that must be sent back to it
+	// unchanged.
 	Model  string          `json:"model,omitempty"`
 	Opaque json.RawMessage `json:"opaque,omitempty"`
 }
@@ -118,8 +117,8 @@ type Ask struct {
 	Expires  time.Time        `json:"expires"`
 }
 
-// Decision records how the waiting ended. Its JSON is also the body of the
-// queue item by which approvals/gate wakes the thread.
+// Decision records how a request was decided. Its JSON is also the body of the
+// queue item with which approvals/gate wakes the thread.
 type Decision struct {
 	Approval approvals.ID    `json:"approval"`
 	Call     string          `json:"call"`
@@ -129,30 +128,29 @@ type Decision struct {
 	Reason   string          `json:"reason,omitempty"`
 }
 
-// Edited records that a person changed the command of a call that waited: the
-// request Approval is withdrawn, and the call goes on with Text as its argument
-// Argument, as if it were proposed anew by By. Its JSON, without Shown, is also
-// the body of the queue item by which approvals/gate wakes the thread.
+// Edited records that a person changed the command of a waiting call. The request
+// Approval is withdrawn, and the call continues with Text as its Argument, as if By
+// had proposed it. Its JSON, without Shown, is also the body of the queue item with
+// which approvals/gate wakes the thread.
 type Edited struct {
 	Call     string       `json:"call"`
 	Approval approvals.ID `json:"approval"`
 	Argument string       `json:"argument"`
 	Text     string       `json:"text"` // exact: what is asked for, or run
-	// Shown is Text as the model is told it, with secrets taken out.
+	// Shown is the redacted Text, as models see it.
 	Shown string    `json:"shown,omitempty"`
 	By    chat.User `json:"by"`
 }
 
-// Tried records that a call ran as a proven read under a lock and tried what the lock
-// refuses. Nothing was changed; from here on the call is planned and asked for as what
-// may change something.
+// Tried records that a proven read attempted something its lock refused. Nothing was
+// changed. From here on the call is planned and requested as a change.
 type Tried struct {
 	Call string `json:"call"`
 	Tool string `json:"tool"`
 	What string `json:"what"` // "write to /etc/x", redacted
 }
 
-// Intent is written before an effect: from here on the call may have run.
+// Intent is written before an approved run. From here on the call may have run.
 type Intent struct {
 	Call     string           `json:"call"`
 	Approval approvals.ID     `json:"approval"`
@@ -164,10 +162,10 @@ type Result struct {
 	Call string `json:"call"`
 	Tool string `json:"tool"`
 	Text string `json:"text"` // what the model is given, already cut and redacted
-	// Output is the id of the whole output, where Text leaves some of it out.
+	// Output is the id of the whole output, if Text is truncated.
 	Output string `json:"output,omitempty"`
-	// Same identifies the call (tool and canonical arguments), Way how it ended;
-	// together they recognise repetitions. Both are hashes.
+	// Same is a hash of the call (tool and canonical arguments), Way one of how it ended.
+	// Together they identify repetitions.
 	Same string `json:"same,omitempty"`
 	Way  string `json:"way,omitempty"`
 	// Failed, Changed, Denied, Unknown and Skipped classify the end.
@@ -176,8 +174,8 @@ type Result struct {
 	Denied  bool `json:"denied,omitempty"`
 	Unknown bool `json:"unknown,omitempty"`
 	Skipped bool `json:"skipped,omitempty"` // answered without running
-	// Signal is what ended the program, and Unstarted says that nothing was carried out, for
-	// which Why is the reason.
+	// Signal is the signal that ended the program. Unstarted says that it never started;
+	// Why is the reason.
 	Signal    string `json:"signal,omitempty"`
 	Unstarted bool   `json:"unstarted,omitempty"`
 	Why       string `json:"why,omitempty"`
@@ -191,21 +189,20 @@ type Stop struct {
 }
 
 // Pen records that a person took the keyboard of the thread's terminal, or gave it
-// back. In between the agent does nothing.
+// back. In between the agent is paused.
 type Pen struct {
 	By    chat.User `json:"by"`
 	Taken bool      `json:"taken"`
 }
 
-// Note is something that the model should know and nobody asked it for: what a
-// person typed at the terminal, how a command ended that nobody waited for. It begins
-// no turn.
+// Note is unsolicited information for the model, such as what a person typed at the
+// terminal or how a background command ended. It starts no turn.
 type Note struct {
 	Text string `json:"text"`
 }
 
-// Begin opens the nested work of a call: what follows in its scope is that work, and the
-// call's result ends it.
+// Begin opens the nested work of a call. The entries that follow in its scope are that
+// work, and the call's result ends it.
 type Begin struct {
 	Call string     `json:"call"`
 	Kind NestedKind `json:"kind"`
@@ -213,11 +210,11 @@ type Begin struct {
 	Name string `json:"name"`
 	// Task is what a sub-agent is asked to do.
 	Task string `json:"task,omitempty"`
-	// Steps and Tokens bound a sub-agent; 0 means that only the turn's limits do.
+	// Steps and Tokens limit a sub-agent; 0 leaves only the turn's limits.
 	Steps  int `json:"steps,omitempty"`
 	Tokens int `json:"tokens,omitempty"`
-	// Inputs are a workflow's, after validation; Source is the workflow as it was when
-	// it began, so that a changed file does not change what runs.
+	// Inputs are a workflow's validated inputs. Source is the workflow's file at the
+	// start, so that later changes do not affect it.
 	Inputs map[string]string `json:"inputs,omitempty"`
 	Source string            `json:"source,omitempty"`
 }
@@ -231,8 +228,8 @@ const (
 	NestedWorkflow NestedKind = "workflow"
 )
 
-// Step is what happened to a step of a workflow that is no call. Past the calls, it is
-// all that a workflow's progress is made of.
+// Step is an event of a workflow's step that is not a call. A workflow's progress follows
+// from these and its calls alone.
 type Step struct {
 	ID    string    `json:"id"` // the workflow's name for the step
 	What  StepKind  `json:"what"`
@@ -254,10 +251,9 @@ const (
 	StepAnswered StepKind = "answered"
 )
 
-// Summary stands for what came before it when a model is shown the transcript. The
-// entries themselves stay.
+// Summary replaces earlier entries in prompts. The entries themselves stay.
 type Summary struct {
-	// Upto is the number of the last entry that it stands for.
+	// Upto is the number of the last entry that it replaces.
 	Upto uint64 `json:"upto"`
 	Text string `json:"text"`
 }
@@ -289,11 +285,11 @@ func Append(tx store.Tx, thread chat.ThreadID, e Entry) Entry {
 	return e
 }
 
-// Forgotten stands for the text of a message that was deleted.
+// Forgotten replaces the text of a deleted message.
 const Forgotten = "(this message was deleted)"
 
-// Forget takes the text and the files of a deleted message out of the transcript, and what
-// a summary may say of it. With keep the text stays for the record. It reports whether the
+// Forget removes the text and files of a deleted message from the transcript, and summaries
+// that may contain it. With keep the record keeps the text. It reports whether the
 // transcript had the message.
 func Forget(tx store.Tx, thread chat.ThreadID, ref chat.MessageRef, keep bool) (found bool) {
 	if ref == "" {

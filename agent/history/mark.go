@@ -29,9 +29,9 @@ func (m *marker) tag(seq uint64, part string) string {
 	return hex.EncodeToString(m.mac.Sum(nil)[:4])
 }
 
-// data marks a text. The text is clean.
-func data(from, tag, text string) string {
-	return "<<data from " + from + " " + tag + ">>\n" + neutral(text) + "\n<<end " + tag + ">>"
+// quoteData marks a text. The text is clean.
+func quoteData(from, tag, text string) string {
+	return "<<data from " + from + " " + tag + ">>\n" + defang(text) + "\n<<end " + tag + ">>"
 }
 
 // brackets are what could pass for one or two of a delimiter's at a glance: those of other
@@ -41,8 +41,8 @@ const brackets = "<＜‹〈⟨〈﹤˂❮❰«《≪⟪⋘"
 // lookAlike is what could pass for a delimiter, also with letters in full width.
 var lookAlike = regexp.MustCompile(`(?i)(?:(?:[<＜‹〈⟨〈﹤˂❮❰«《≪⟪⋘]\s*){2,}|[«《≪⟪⋘]\s*)((?:[dｄ][aａ][tｔ][aａ]|[eｅ][nｎ][dｄ]))`)
 
-// neutral takes look-alikes of delimiters out of a text. It never becomes longer.
-func neutral(text string) string {
+// defang takes look-alikes of delimiters out of a text. It never becomes longer.
+func defang(text string) string {
 	if !strings.ContainsAny(text, brackets) {
 		return text
 	}
@@ -91,11 +91,11 @@ func (m *marker) resultText(e *Entry, most int) string {
 	text := r.Text
 	name := oneLine(r.Tool, maxName)
 	if most > 0 && len(text) > most {
-		note := fmt.Sprintf("[... %%d bytes are left out here to save room; %s shows them ...]", again(e))
+		note := fmt.Sprintf("[... %%d bytes are left out here to save room; %s shows them ...]", howToReread(e))
 		if isEnvelope(text) {
 			var ok bool
 			if text, ok = cutEnvelope(text, most, note); !ok {
-				return fmt.Sprintf("[This result of %s has %d bytes, which are too many to show; %s shows it in parts.]", cleanName(r.Tool, ""), len(r.Text), again(e))
+				return fmt.Sprintf("[This result of %s has %d bytes, which are too many to show; %s shows it in parts.]", cleanName(r.Tool, ""), len(r.Text), howToReread(e))
 			}
 		} else {
 			text = cutMiddle(text, most, note)
@@ -110,8 +110,8 @@ func (m *marker) resultText(e *Entry, most int) string {
 	return markEnvelope(cleanJSON(text), name, m.tag(e.Seq, "result"))
 }
 
-// again says how a model reads again what it is not shown.
-func again(e *Entry) string {
+// howToReread says how a model reads again what it is not shown.
+func howToReread(e *Entry) string {
 	s := fmt.Sprintf("search_history with entry %d", e.Seq)
 	if e.Result != nil && e.Result.Output != "" {
 		s += " (or read_output with " + clean(e.Result.Output) + ")"
@@ -119,8 +119,8 @@ func again(e *Entry) string {
 	return s
 }
 
-// stub stands for a result that was cleared, in one line.
-func stub(e *Entry) string {
+// clearedLine stands for a result that was cleared, in one line.
+func clearedLine(e *Entry) string {
 	how := "well"
 	switch r := e.Result; {
 	case r.Unknown:
@@ -133,7 +133,7 @@ func stub(e *Entry) string {
 		how = "with a failure"
 	}
 	return fmt.Sprintf("[The result of this call of %s, %d bytes, was cleared to save room; the call ended %s. %s shows it again.]",
-		cleanName(e.Result.Tool, ""), len(e.Result.Text), how, again(e))
+		cleanName(e.Result.Tool, ""), len(e.Result.Text), how, howToReread(e))
 }
 
 // cutMiddle keeps about most bytes of a text, by whole characters: the beginning and the

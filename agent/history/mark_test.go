@@ -116,13 +116,13 @@ func TestLookAlikesOfDelimitersAreBroken(t *testing.T) {
 		"cat <<EOF; a << 2":     "cat <<EOF; a << 2",
 		"cout << x; <endif>":    "cout << x; <endif>",
 	} {
-		if got := neutral(in); got != want {
+		if got := defang(in); got != want {
 			t.Errorf("%q becomes %q, want %q", in, got, want)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringOf(rapid.SampledFrom([]rune("<<＜«《 \nend\tdata"))).Draw(t, "text")
-		if got := neutral(s); lookAlike.MatchString(got) || len(got) > len(s) {
+		if got := defang(s); lookAlike.MatchString(got) || len(got) > len(s) {
 			t.Fatalf("%q becomes %q", s, got)
 		}
 	})

@@ -157,7 +157,7 @@ func (m *marker) messageText(e *Entry, most int) string {
 	text = clean(text)
 	var b strings.Builder
 	if name := authorName(msg.From); msg.From.Bot || msg.From.Outside {
-		b.WriteString(data(name, m.tag(e.Seq, "text"), text))
+		b.WriteString(quoteData(name, m.tag(e.Seq, "text"), text))
 	} else {
 		b.WriteString(name + ": " + text)
 	}
@@ -179,7 +179,7 @@ func (m *marker) file(seq uint64, i int, f chat.File, most int) string {
 	if f.Cut {
 		name += " (cut)"
 	}
-	return data(name, m.tag(seq, fmt.Sprint("file", i)), clean(text))
+	return quoteData(name, m.tag(seq, fmt.Sprint("file", i)), clean(text))
 }
 
 // noteText is a note. What a terminal showed is in it, so it is data.
@@ -188,7 +188,7 @@ func (m *marker) noteText(e *Entry, most int) string {
 	if most > 0 {
 		text = cutMiddle(text, most, fmt.Sprintf("[... %%d bytes are left out here to save room; search_history with entry %d shows them ...]", e.Seq))
 	}
-	return "[countersign] This happened:\n" + data("the terminals of this thread", m.tag(e.Seq, "note"), clean(text))
+	return "[countersign] This happened:\n" + quoteData("the terminals of this thread", m.tag(e.Seq, "note"), clean(text))
 }
 
 // editedText tells the model that its call is not what was asked for: the call in

@@ -82,8 +82,8 @@ func Search(entries []Entry, query string, o SearchOptions) (Found, error) {
 		if !o.From.IsZero() && e.At.Before(o.From) || !o.To.IsZero() && e.At.After(o.To) {
 			continue
 		}
-		for _, f := range slices.Backward(faces(e)) {
-			if o.Kind != "" && f.kind != string(o.Kind) || !match.maybe(f.raw) {
+		for _, f := range slices.Backward(searchables(e)) {
+			if o.Kind != "" && f.kind != string(o.Kind) || !match.mayMatch(f.raw) {
 				continue
 			}
 			text := f.text()
@@ -127,7 +127,7 @@ func Read(entries []Entry, seq uint64, offset, limit int) (Page, error) {
 		return Page{}, ErrNoEntry
 	}
 	e := &entries[i]
-	all := faces(e)
+	all := searchables(e)
 	if len(all) == 0 {
 		return Page{}, ErrNoEntry
 	}
@@ -154,23 +154,23 @@ func Read(entries []Entry, seq uint64, offset, limit int) (Page, error) {
 	return p, nil
 }
 
-// face is one thing in an entry that can be found.
-type face struct {
+// searchable is one thing in an entry that can be found.
+type searchable struct {
 	kind, who string
 	raw       string // as it is stored
 	// json says that raw is JSON, of which the text is what it means.
 	json bool
 }
 
-func (f face) text() string {
+func (f searchable) text() string {
 	if !f.json {
 		return clean(strings.ToValidUTF8(f.raw, "\uFFFD"))
 	}
 	return clean(plain(f.raw))
 }
 
-// faces are what can be found in an entry.
-func faces(e *Entry) []face {
+// searchables are what can be found in an entry.
+func searchables(e *Entry) []searchable {
 	agent := "the agent"
 	if e.Scope != "" {
 		agent = "the sub-agent of call " + e.Scope
@@ -181,25 +181,25 @@ func faces(e *Entry) []face {
 		for _, f := range e.Message.Files {
 			texts = append(texts, "[attached file "+f.Name+"]", f.Text)
 		}
-		return []face{{kind: string(SearchMessages), who: authorName(e.Message.From), raw: strings.Join(texts, "\n")}}
+		return []searchable{{kind: string(SearchMessages), who: authorName(e.Message.From), raw: strings.Join(texts, "\n")}}
 	case e.Reply != nil:
-		var out []face
+		var out []searchable
 		if e.Reply.Text != "" {
-			out = append(out, face{kind: "reply", who: agent, raw: e.Reply.Text})
+			out = append(out, searchable{kind: "reply", who: agent, raw: e.Reply.Text})
 		}
 		if text := callsText(e.Reply.Calls); text != "" {
-			out = append(out, face{kind: string(SearchCommands), who: agent, raw: text})
+			out = append(out, searchable{kind: string(SearchCommands), who: agent, raw: text})
 		}
 		return out
 	case e.Edited != nil:
-		return []face{{kind: string(SearchCommands), who: authorName(e.Edited.By), raw: "edited the call " + e.Edited.Call + ": " + e.Edited.Shown}}
+		return []searchable{{kind: string(SearchCommands), who: authorName(e.Edited.By), raw: "edited the call " + e.Edited.Call + ": " + e.Edited.Shown}}
 	case e.Tried != nil:
-		return []face{{kind: string(SearchCommands), who: agent, raw: "ran the call " + e.Tried.Call + " as a read; it tried to " + e.Tried.What + ", which was refused"}}
+		return []searchable{{kind: string(SearchCommands), who: agent, raw: "ran the call " + e.Tried.Call + " as a read; it tried to " + e.Tried.What + ", which was refused"}}
 	case e.Result != nil:
 		if e.Result.Tool == searchTool {
 			return nil
 		}
-		return []face{{kind: string(SearchResults), who: fmt.Sprintf("%s (call %s)", oneLine(e.Result.Tool, maxName), oneLine(e.Result.Call, maxName)), raw: e.Result.Text, json: strings.HasPrefix(e.Result.Text, envelopeBegin)}}
+		return []searchable{{kind: string(SearchResults), who: fmt.Sprintf("%s (call %s)", oneLine(e.Result.Tool, maxName), oneLine(e.Result.Call, maxName)), raw: e.Result.Text, json: strings.HasPrefix(e.Result.Text, envelopeBegin)}}
 	case e.Decision != nil:
 		d := e.Decision
 		text := fmt.Sprintf("%s request %s for the call %s", d.State, d.Approval, d.Call)
@@ -210,11 +210,11 @@ func faces(e *Entry) []face {
 		if who == "" {
 			who = d.By
 		}
-		return []face{{kind: string(SearchDecisions), who: cleanName(who, "the policy"), raw: text}}
+		return []searchable{{kind: string(SearchDecisions), who: cleanName(who, "the policy"), raw: text}}
 	case e.Note != nil:
-		return []face{{kind: "note", who: "countersign", raw: e.Note.Text}}
+		return []searchable{{kind: "note", who: "countersign", raw: e.Note.Text}}
 	case e.End != nil && e.End.Text != "":
-		return []face{{kind: "end", who: "countersign", raw: e.End.Text}}
+		return []searchable{{kind: "end", who: "countersign", raw: e.End.Text}}
 	}
 	return nil
 }
@@ -316,8 +316,8 @@ func parseQuery(query string) (matcher, error) {
 	return m, nil
 }
 
-// maybe reports whether a match is possible, before a text is decoded.
-func (m matcher) maybe(raw string) bool { return m.re != nil || indexFold(raw, m.part) >= 0 }
+// mayMatch reports whether a match is possible, before a text is decoded.
+func (m matcher) mayMatch(raw string) bool { return m.re != nil || indexFold(raw, m.part) >= 0 }
 
 // find returns where the first match is, -1 for none.
 func (m matcher) find(text string) (from, to int) {

@@ -74,12 +74,12 @@ func (c *conversation) settle(b Budget) (need Need, upto uint64, end int) {
 		switch {
 		case u.entry.Summary != nil:
 			if b.Window > 0 {
-				c.ask()
+				c.settleBeforeReply()
 			}
 			c.apply(i)
 		case u.entry.Reply != nil:
 			if b.Window > 0 {
-				c.ask()
+				c.settleBeforeReply()
 			}
 			c.older, c.newest = c.newest, i
 		}
@@ -89,10 +89,10 @@ func (c *conversation) settle(b Budget) (need Need, upto uint64, end int) {
 	if b.Window <= 0 {
 		return Fits, 0, 0
 	}
-	need, keep := c.ask()
+	need, keep := c.settleBeforeReply()
 	c.lim = b.exact()
 	if need != Summarise && c.total > c.lim.hard {
-		need, keep = c.ask()
+		need, keep = c.settleBeforeReply()
 	}
 	if need == Summarise {
 		end := c.coverable(keep, math.MaxInt)
@@ -111,9 +111,9 @@ func (c *conversation) settle(b Budget) (need Need, upto uint64, end int) {
 	return Fits, 0, 0
 }
 
-// ask does what has to be done before the model is asked, with what was seen so far. keep
+// settleBeforeReply does what has to be done before the model is asked, with what was seen so far. keep
 // says of a summary that is needed how many of the newest rounds it leaves.
-func (c *conversation) ask() (need Need, keep int) {
+func (c *conversation) settleBeforeReply() (need Need, keep int) {
 	c.ripen()
 	c.clear(c.lim.step, c.lim.clear)
 	if c.total <= c.lim.sum {

@@ -92,7 +92,7 @@ func TestAStubSaysHowTheCallEndedAndWhereItsOutputIs(t *testing.T) {
 		"the call ended with a failure.":                                                              {Failed: true},
 	} {
 		r.Tool, r.Text = "read_file", "x"
-		if got := stub(&Entry{Seq: 7, Result: &r}); !strings.Contains(got, want) || strings.Contains(got, "\n") {
+		if got := clearedLine(&Entry{Seq: 7, Result: &r}); !strings.Contains(got, want) || strings.Contains(got, "\n") {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

@@ -26,7 +26,7 @@ const maxCell = 32_000
 
 // commands writes commands.csv: a line for each call, in order. It returns how many calls
 // found no room.
-func (w writer) commands(out *file, f *folded) (left int, err error) {
+func (w writer) commands(out *file, f *incidentState) (left int, err error) {
 	line := func(cells []string) (bool, error) {
 		var b bytes.Buffer
 		c := csv.NewWriter(&b)
@@ -48,7 +48,7 @@ func (w writer) commands(out *file, f *folded) (left int, err error) {
 }
 
 // command is the line of one call.
-func (w writer) command(k *call, f *folded) []string {
+func (w writer) command(k *call, f *incidentState) []string {
 	code, took := "", ""
 	if n, ok := k.exitCode(); ok {
 		code = strconv.Itoa(n)
@@ -82,8 +82,8 @@ func who(name, id string) string {
 }
 
 // approvers are the people whose votes approved the call.
-func (k *call) approvers(f *folded) string {
-	if k.looked(f.chain) {
+func (k *call) approvers(f *incidentState) string {
+	if k.isRead(f.chain) {
 		return ""
 	}
 	var out []string
@@ -94,7 +94,7 @@ func (k *call) approvers(f *folded) string {
 			}
 		}
 	} else if d := k.decision(); d != nil && d.State == approvals.Approved {
-		u := f.called(d.By, d.ByName)
+		u := f.personNamed(d.By, d.ByName)
 		out = append(out, who(u.Name, string(u.ID)))
 	}
 	return strings.Join(out, "; ")
@@ -103,7 +103,7 @@ func (k *call) approvers(f *folded) string {
 // decided says what was decided about the call, and by what right if nobody voted.
 func (k *call) decided() string {
 	switch a := k.lastAsk(); {
-	case k.looked(true):
+	case k.isRead(true):
 		return "proven read-only"
 	case k.forbidden != nil:
 		return "refused by the policy"

@@ -81,7 +81,7 @@ func Export(ctx context.Context, w io.Writer, inc Incident, parts Parts) error {
 		made = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC) // zip knows no others
 	}
 	e := &exporter{
-		writer: writer{inc.redactor()}, inc: inc, folded: fold(inc), parts: parts,
+		writer: writer{inc.redactor()}, inc: inc, incidentState: fold(inc), parts: parts,
 		archive: &archive{ctx: ctx, z: zip.NewWriter(w), made: made, left: max(limit, 2*readmeRoom) - readmeRoom},
 	}
 	for _, part := range []func() error{e.timeline, e.commandsPart, e.approvals, e.alerts, e.chainPart, e.transcript, e.outputs, e.recordings, e.readme} {
@@ -98,7 +98,7 @@ func Export(ctx context.Context, w io.Writer, inc Incident, parts Parts) error {
 type exporter struct {
 	writer
 	*archive
-	*folded
+	*incidentState
 	inc    Incident
 	parts  Parts
 	proved bool // audit.jsonl is there
@@ -117,7 +117,7 @@ func (e *exporter) timeline() error {
 
 func (e *exporter) commandsPart() error {
 	return e.add("commands.csv", maxCommands, func(f *file) error {
-		left, err := e.commands(f, e.folded)
+		left, err := e.commands(f, e.incidentState)
 		if left > 0 {
 			e.leave("commands.csv: the last %s", plural(left, "call"))
 		}

@@ -52,7 +52,7 @@ const (
 	endOpen      ending = "open"       // it was proposed, and nothing more is known
 )
 
-// lastAsk is the request that counts, nil where nobody was asked.
+// lastAsk returns the current request, or nil if there was none.
 func (c *call) lastAsk() *history.Ask {
 	if len(c.asks) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (c *call) lastAsk() *history.Ask {
 	return c.asks[len(c.asks)-1]
 }
 
-// decision is that on the last request, nil while there is none.
+// decision returns the decision on the last request, or nil.
 func (c *call) decision() *history.Decision {
 	if a := c.lastAsk(); a != nil {
 		return c.decisions[a.Approval]
@@ -68,8 +68,8 @@ func (c *call) decision() *history.Decision {
 	return nil
 }
 
-// state is that of the last request; "" where nobody was asked. What the transcript says
-// comes first: the record may have gone.
+// state returns the state of the last request, "" if there was none. The transcript takes
+// precedence, because the record may have been deleted.
 func (c *call) state() approvals.State {
 	a := c.lastAsk()
 	if a == nil {
@@ -90,10 +90,10 @@ func (c *call) state() approvals.State {
 	return approvals.Pending
 }
 
-// looked reports whether the call ran, or runs, because it was proven to only look. Where
-// the chain is missing, a call that gave a result and that nobody was asked about counts as
-// one; what only failed may never have run.
-func (c *call) looked(chain bool) bool {
+// isRead reports whether the call ran, or is running, as a proven read. If the chain is
+// missing, a call with a result and without a request counts as one. A call that only
+// failed does not, because it may never have run.
+func (c *call) isRead(chain bool) bool {
 	switch {
 	case !c.intent.IsZero() || c.begin != nil || c.forbidden != nil:
 		return false
@@ -103,10 +103,10 @@ func (c *call) looked(chain bool) bool {
 	return !chain && len(c.asks) == 0 && c.result != nil && !c.result.Skipped && !c.result.Denied && strings.HasPrefix(c.result.Text, "{")
 }
 
-// end says how the call ended.
+// end returns how the call ended.
 func (c *call) end(chain bool) ending {
 	r := c.result
-	ran := !c.intent.IsZero() || c.begin != nil || c.looked(chain)
+	ran := !c.intent.IsZero() || c.begin != nil || c.isRead(chain)
 	switch {
 	case r == nil && ran:
 		return endLost
@@ -138,7 +138,7 @@ func (c *call) end(chain bool) ending {
 	return endNotRun
 }
 
-// start is when it began to run, or was proposed where it did not.
+// start returns when the call started to run, or was proposed if it did not run.
 func (c *call) start() time.Time {
 	switch {
 	case !c.intent.IsZero():
@@ -153,7 +153,7 @@ func (c *call) start() time.Time {
 	return c.proposed
 }
 
-// took is how long it ran; ok is false where nobody knows.
+// took returns how long the call ran. ok is false if that is unknown.
 func (c *call) took(chain bool) (d time.Duration, ok bool) {
 	if end := c.end(chain); end != endOK && end != endFailed {
 		return 0, false
@@ -161,7 +161,7 @@ func (c *call) took(chain bool) (d time.Duration, ok bool) {
 	return max(0, c.ended.Sub(c.start())), true
 }
 
-// tool is its name as the bot knows it.
+// tool returns the tool's name as the bot knows it.
 func (c *call) tool() string {
 	switch {
 	case c.rec != nil && c.rec.Action.Tool != "":
@@ -172,7 +172,7 @@ func (c *call) tool() string {
 	return c.Name
 }
 
-// target is the machine, without the proof of its identity.
+// target returns the machine's name, without the proof of its identity.
 func (c *call) target() string {
 	var t string
 	switch {
@@ -189,10 +189,10 @@ func (c *call) target() string {
 	return t
 }
 
-// digest is that of what was asked for, proven or refused; "" where nothing is known.
+// digest returns the digest of the requested, proven or refused action, "" if unknown.
 func (c *call) digest() string {
 	switch a := c.lastAsk(); {
-	case c.looked(true): // an edit may have made a look of what was asked for
+	case c.isRead(true): // an edit may have turned a requested change into a read
 		return c.allowed.Event.Digest
 	case c.forbidden != nil:
 		return c.forbidden.Event.Digest
@@ -202,12 +202,12 @@ func (c *call) digest() string {
 	return ""
 }
 
-// command is the exact text of what was to run, or its arguments where it is no text.
+// command returns the exact text to run, or the call's arguments if it has no text.
 func (c *call) command() string {
 	switch {
-	case c.looked(true) && c.allowed.Event.Command != "":
+	case c.isRead(true) && c.allowed.Event.Command != "":
 		return c.allowed.Event.Command
-	case c.state() == approvals.Cancelled && len(c.edits) > 0: // it was edited, and not asked for anew
+	case c.state() == approvals.Cancelled && len(c.edits) > 0: // edited, and not requested again
 		return c.edits[len(c.edits)-1].Text
 	case c.rec != nil:
 		return commandOf(c.rec.Action)
@@ -224,7 +224,7 @@ func (c *call) command() string {
 	return c.Args
 }
 
-// argument is one of the call's arguments that is a text.
+// argument returns one of the call's string arguments.
 func (c *call) argument(name string) string {
 	var args map[string]json.RawMessage
 	var s string
@@ -234,8 +234,8 @@ func (c *call) argument(name string) string {
 	return s
 }
 
-// commandOf is the exact text of an action; of one that writes files, which ones and what
-// it says of itself, not the content.
+// commandOf returns the exact text of an action. For one that writes files it returns their
+// names and the preview, not the content.
 func commandOf(a approvals.Action) string {
 	switch {
 	case len(a.Steps) > 0:
@@ -261,7 +261,7 @@ var (
 	codeNote = regexp.MustCompile(`^exit code (-?\d{1,10})$`)
 )
 
-// exitCode is how the program ended; ok is false where the record does not say.
+// exitCode returns the program's exit code. ok is false if the record does not have it.
 func (c *call) exitCode() (code int, ok bool) {
 	if c.result == nil || c.result.Unknown || c.result.Skipped {
 		return 0, false
@@ -278,7 +278,7 @@ func (c *call) exitCode() (code int, ok bool) {
 		}
 		var text string
 		if json.Unmarshal(env.Result, &text) == nil {
-			// The tool says it last, and only of a failure; what stands before is output.
+			// The tool appends it, and only after a failure; earlier matches are output.
 			if all := codeLine.FindAllStringSubmatch(text, -1); len(all) > 0 && c.result.Failed {
 				return number(all[len(all)-1][1])
 			}
@@ -297,8 +297,8 @@ func number(s string) (int, bool) {
 	return n, err == nil
 }
 
-// why says what a call was answered that did not run, or that failed: the first line of
-// what the model was told.
+// why returns why a call failed or did not run: the record's reason, or the first line of
+// the result.
 func (c *call) why() string {
 	if c.rec != nil && c.rec.Reason != "" && c.rec.State != approvals.Approved {
 		return c.rec.Reason
@@ -316,9 +316,9 @@ type person struct {
 	roles []string
 }
 
-// folded is the incident put together.
-type folded struct {
-	chain  bool // there is a chain, so what it does not say did not happen
+// incidentState is an incident folded from its entries, records and chain.
+type incidentState struct {
+	chain  bool // the chain is present, so what it does not contain did not happen
 	calls  []*call
 	byID   map[string]*call
 	people []*person
@@ -327,8 +327,8 @@ type folded struct {
 	holder *history.Entry // who has the keyboard
 }
 
-// act notes what somebody did.
-func (f *folded) act(u chat.User, role string) {
+// addRole records what a person did.
+func (f *incidentState) addRole(u chat.User, role string) {
 	if u.ID == "" {
 		return
 	}
@@ -346,17 +346,17 @@ func (f *folded) act(u chat.User, role string) {
 	}
 }
 
-// called is the person with an id, as the record knows them.
-func (f *folded) called(id, name string) chat.User {
+// personNamed returns the person with an id as far as the record knows them.
+func (f *incidentState) personNamed(id, name string) chat.User {
 	if p := f.known[chat.UserID(id)]; p != nil {
 		return p.User
 	}
 	return chat.User{ID: chat.UserID(id), Name: name}
 }
 
-// fold puts an incident together.
-func fold(inc Incident) *folded {
-	f := &folded{chain: len(inc.Lines) > 0, byID: map[string]*call{}, known: map[chat.UserID]*person{}}
+// fold folds an incident.
+func fold(inc Incident) *incidentState {
+	f := &incidentState{chain: len(inc.Lines) > 0, byID: map[string]*call{}, known: map[chat.UserID]*person{}}
 	records := map[approvals.ID]*approvals.Record{}
 	for i := range inc.Records {
 		records[inc.Records[i].ID] = &inc.Records[i]
@@ -372,7 +372,7 @@ func fold(inc Incident) *folded {
 				f.open, first = true, e.Message
 				role = "asked"
 			}
-			f.act(e.Message.From, role)
+			f.addRole(e.Message.From, role)
 		case e.Reply != nil:
 			for _, c := range e.Reply.Calls {
 				k := &call{Call: c, scope: e.Scope, proposed: e.At, wanted: e.Reply.Wanted, decisions: map[approvals.ID]*history.Decision{}, since: e.At}
@@ -385,33 +385,33 @@ func fold(inc Incident) *folded {
 		case e.End != nil && e.Scope == "":
 			f.open = false
 		case e.Stop != nil:
-			f.act(e.Stop.From, "said stop")
+			f.addRole(e.Stop.From, "said stop")
 		case e.Pen != nil:
 			if f.holder = nil; e.Pen.Taken {
 				f.holder = e
-				f.act(e.Pen.By, "took the keyboard")
+				f.addRole(e.Pen.By, "took the keyboard")
 			}
 		case e.Step != nil:
-			f.act(e.Step.By, "answered")
+			f.addRole(e.Step.By, "answered")
 		default:
-			f.takes(e, records, before)
+			f.addCallEntry(e, records, before)
 		}
 		if e.Result != nil {
 			before = e.At
 		}
 	}
-	f.judged(inc.Lines)
-	f.voted(inc.Records)
+	f.addLines(inc.Lines)
+	f.addVotes(inc.Records)
 	return f
 }
 
-// takes notes what happened to a call.
-func (f *folded) takes(e *history.Entry, records map[approvals.ID]*approvals.Record, before time.Time) {
+// addCallEntry applies an entry about a single call.
+func (f *incidentState) addCallEntry(e *history.Entry, records map[approvals.ID]*approvals.Record, before time.Time) {
 	of := func(id string) *call {
 		if k := f.byID[id]; k != nil {
 			return k
 		}
-		// A transcript that begins in the middle: the call is known by its id alone.
+		// The transcript starts after the call was proposed, so only its id is known.
 		k := &call{Call: llm.Call{ID: id}, scope: e.Scope, proposed: e.At, decisions: map[approvals.ID]*history.Decision{}, since: e.At}
 		f.calls, f.byID[id] = append(f.calls, k), k
 		return k
@@ -424,12 +424,12 @@ func (f *folded) takes(e *history.Entry, records map[approvals.ID]*approvals.Rec
 		d := e.Decision
 		of(d.Call).decisions[d.Approval] = d
 		if records[d.Approval] == nil {
-			f.act(chat.User{ID: chat.UserID(d.By), Name: d.ByName}, roleOf(d.State))
+			f.addRole(chat.User{ID: chat.UserID(d.By), Name: d.ByName}, roleOf(d.State))
 		}
 	case e.Edited != nil:
 		k := of(e.Edited.Call)
 		k.edits, k.by = append(k.edits, e.Edited), e.Edited.By
-		f.act(e.Edited.By, "edited")
+		f.addRole(e.Edited.By, "edited")
 	case e.Intent != nil:
 		of(e.Intent.Call).intent = e.At
 	case e.Begin != nil:
@@ -449,7 +449,7 @@ func (f *folded) takes(e *history.Entry, records map[approvals.ID]*approvals.Rec
 	}
 }
 
-// roleOf is what somebody did who decided.
+// roleOf returns the role of a person who made a decision.
 func roleOf(s approvals.State) string {
 	switch s {
 	case approvals.Approved:
@@ -461,8 +461,8 @@ func roleOf(s approvals.State) string {
 	}
 }
 
-// judged notes by what right calls ran without people.
-func (f *folded) judged(lines []audit.Line) {
+// addLines records which calls the chain says were allowed or forbidden without people.
+func (f *incidentState) addLines(lines []audit.Line) {
 	for i := range lines {
 		k := f.byID[lines[i].Event.Call]
 		if k == nil {
@@ -477,21 +477,21 @@ func (f *folded) judged(lines []audit.Line) {
 	}
 }
 
-// voted notes what people did about requests.
-func (f *folded) voted(records []approvals.Record) {
+// addVotes records how people voted on requests.
+func (f *incidentState) addVotes(records []approvals.Record) {
 	for i := range records {
 		r := &records[i]
-		f.act(r.Requester, "")
+		f.addRole(r.Requester, "")
 		for _, v := range r.Votes {
 			switch {
 			case v.Glass:
-				f.act(v.User, "broke the glass")
+				f.addRole(v.User, "broke the glass")
 			case v.Approve:
-				f.act(v.User, "approved")
+				f.addRole(v.User, "approved")
 			default:
-				f.act(v.User, "denied")
+				f.addRole(v.User, "denied")
 			}
 		}
-		f.act(r.Review.By, "reviewed")
+		f.addRole(r.Review.By, "reviewed")
 	}
 }

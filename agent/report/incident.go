@@ -1,14 +1,14 @@
-// Package report makes the record of an incident out of what a thread left behind: a
-// draft of a post-mortem in Markdown ([Timeline]), and an archive with everything that
-// belongs to it ([Export]): the transcript, the commands as a table, the requests for
-// approval, the chain of decisions with what proves it, whole outputs and recordings.
+// Package report creates the record of an incident from a thread: the draft of a
+// post-mortem in Markdown ([Timeline]), and an archive ([Export]) with the transcript, the
+// commands as a table, the requests for approval, the chain of decisions with its proof,
+// whole outputs and recordings.
 //
-// It works on data that it is handed; only [Load] reads a store, and [Chain] exports from
-// one. It calls no model: every sentence is made of entries, so the same incident gives
-// the same bytes. It decides nothing, posts nothing and keeps nothing.
+// It works on the data passed to it. Only [Load] reads a store, and [Chain] exports from
+// one. It calls no model, so the same incident always gives the same bytes. It has no side
+// effects.
 //
-// What people, machines and models wrote is data. It is shown without its secrets, with
-// what is invisible made visible, and escaped for the place where it stands.
+// Everything that people, machines and models wrote is untrusted. It is redacted, invisible
+// characters are made visible, and it is escaped for its context.
 package report
 
 import (
@@ -25,29 +25,28 @@ import (
 	"countersign/store"
 )
 
-// Incident is everything that is known of one thread. Nothing of it is changed.
+// Incident is everything known about one thread. The package does not modify it.
 type Incident struct {
 	Thread chat.ThreadID
-	// Made is when the report is made, in the header of the chain and as the time of
-	// every file of the archive. It is the only time that does not come from the record.
+	// Made is the time of the report, used in the header of the chain and for every file
+	// of the archive. No other time comes from outside the record.
 	Made time.Time
 	// Entries is the transcript in order.
 	Entries []history.Entry
-	// Records are the thread's requests for approval. One that is not here is told of by
-	// what the transcript says about it.
+	// Records are the thread's requests for approval. A missing one is described from the
+	// transcript.
 	Records []approvals.Record
-	// Lines is the thread's chain of decisions; without it nothing is known of the right
-	// by which look-ups ran, nor of escalations and refused votes.
+	// Lines is the thread's chain of decisions. Without it the report cannot say why reads
+	// ran without approval, and lacks escalations and refused votes.
 	Lines []audit.Line
-	// Anchor is the newest anchor of all chains; zero when there is none.
+	// Anchor is the newest anchor of all chains, zero if there is none.
 	Anchor audit.AnchorLine
-	// Alerts are what alerting systems said, in any order.
+	// Alerts are the messages of alerting systems, in any order.
 	Alerts []Alert
-	// Faults are sentences about what is missing from the above, or wrong with it. They
-	// are shown with the open questions.
+	// Faults are sentences about missing or damaged data, shown with the open questions.
 	Faults []string
-	// Redactor takes secrets out of every text. Without one the built-in rules are
-	// used, which know no value of this installation.
+	// Redactor removes secrets from every text. The default uses the built-in rules,
+	// which do not know this installation's values.
 	Redactor *redact.Redactor
 }
 
@@ -69,10 +68,10 @@ const (
 	Resolved = "resolved"
 )
 
-// Load reads a thread's transcript, its requests and its chain in the caller's
-// transaction, all of it into memory. Made, Alerts and Redactor are the caller's to set.
-// A damaged chain is no error but one of the Incident's Faults: the report is wanted all
-// the more then. A transcript that cannot be read aborts the transaction.
+// Load reads a thread's transcript, requests and chain into memory, in the caller's
+// transaction. The caller sets Made, Alerts and Redactor. A damaged chain is not an error,
+// because the report matters even more then; it becomes one of the Incident's Faults. An
+// unreadable transcript aborts the transaction.
 func Load(tx store.Tx, thread chat.ThreadID) Incident {
 	inc := Incident{Thread: thread, Entries: history.Load(tx, thread)}
 	err := caught(func() {
@@ -113,7 +112,8 @@ func Load(tx store.Tx, thread chat.ThreadID) Incident {
 	return inc
 }
 
-// caught runs what may abort a transaction that only reads, so that it goes on.
+// caught runs a function that may abort, and returns that as an error, so that a read-only
+// transaction can continue.
 func caught(read func()) (err error) {
 	defer store.Catch(&err)
 	read()

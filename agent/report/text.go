@@ -98,8 +98,8 @@ func escape(s string) string {
 			b.WriteRune(r)
 			rest := s[i+utf8.RuneLen(r):]
 			next, _ := utf8.DecodeRuneInString(rest)
-			if !word(before) && word(next) || everybody.MatchString(rest) {
-				b.WriteRune(apart) // no one is called
+			if !isWordRune(before) && isWordRune(next) || everybody.MatchString(rest) {
+				b.WriteRune(zeroWidthSpace) // no one is called
 			}
 		default:
 			b.WriteRune(r)
@@ -109,15 +109,15 @@ func escape(s string) string {
 	return b.String()
 }
 
-// apart is a blank without a width: with it behind the mark a mention is none any more,
+// zeroWidthSpace is a blank without a width: with it behind the mark a mention is none any more,
 // and looks the same.
-const apart = '\u200B'
+const zeroWidthSpace = '\u200B'
 
 // everybody are the names that call everybody, which some networks also find within a
 // word.
 var everybody = regexp.MustCompile(`^(?i:everyone|here|channel)`)
 
-func word(r rune) bool {
+func isWordRune(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' || r == '!' || r == '&'
 }
 

@@ -29,11 +29,11 @@ const (
 	maxOfList   = 1_000_000 // bytes of one appendix
 )
 
-// Timeline is a draft of a post-mortem in Markdown: a summary, what happened in order
-// and in UTC, headings for people to fill in, and what the record leaves open. It is made
-// of the record alone, and is at most a few MB long whatever the thread holds.
+// Timeline returns the draft of a post-mortem in Markdown: a summary, the events in order
+// and in UTC, headings for people to fill in, and open questions. It uses the record alone.
+// Its length is limited to a few MB.
 func Timeline(inc Incident) string {
-	t := &timeline{writer: writer{inc.redactor()}, inc: inc, folded: fold(inc), scopes: map[string]string{}}
+	t := &timeline{writer: writer{inc.redactor()}, inc: inc, incidentState: fold(inc), scopes: map[string]string{}}
 	t.collect()
 	var b strings.Builder
 	t.head(&b)
@@ -44,7 +44,7 @@ func Timeline(inc Incident) string {
 	return b.String()
 }
 
-// forPeople is what no record can know.
+// forPeople contains the sections that only people can write.
 const forPeople = `
 ## Impact
 
@@ -74,16 +74,16 @@ type row struct {
 	at    time.Time
 	scope string
 	text  string
-	look  *call // instead of text, so that several can be one line
+	read  *call // instead of text, so that several can be one line
 }
 
 type timeline struct {
 	writer
-	*folded
+	*incidentState
 	inc    Incident
 	out    []row
 	scopes map[string]string // nested work: how its lines begin
-	looks  []*call           // of the appendix, in order
+	reads  []*call           // of the appendix, in order
 	long   []*call           // shown cut, so that the appendix has them
 	began  time.Time
 	ended  time.Time
@@ -93,15 +93,15 @@ func (t *timeline) add(at time.Time, scope, format string, a ...any) {
 	t.out = append(t.out, row{at: at, scope: scope, text: fmt.Sprintf(format, a...)})
 }
 
-// collect makes the rows: those of the transcript in its order, and between them, by
-// their time, what only the chain and the alerting systems know.
+// collect builds the rows. It merges those of the transcript with those that only the chain
+// and the alerts have, ordered by time.
 func (t *timeline) collect() {
 	for i := range t.inc.Entries {
 		t.entry(&t.inc.Entries[i])
 	}
-	for _, k := range t.calls { // what began and has no end stands where it began
+	for _, k := range t.calls { // an unfinished call appears at its start
 		if k.result == nil && !k.intent.IsZero() {
-			t.add(k.intent, k.scope, "%s — **it began, and nothing says how it ended**%s", t.what(k), t.right(k))
+			t.add(k.intent, k.scope, "%s — **it began, and nothing says how it ended**%s", t.what(k), t.basis(k))
 		}
 	}
 	others := t.out
@@ -109,8 +109,7 @@ func (t *timeline) collect() {
 	for _, a := range t.alerts() {
 		t.alert(a)
 	}
-	// What happened at the same moment stands in the order of cause and effect: an alert,
-	// the transcript, what the chain says about it.
+	// Rows with the same time are ordered by cause and effect: alert, transcript, chain.
 	t.out = append(t.out, others...)
 	for i := range t.inc.Lines {
 		t.line(&t.inc.Lines[i])
@@ -133,27 +132,27 @@ func (t *timeline) alerts() []Alert {
 	return all
 }
 
-// entry makes the rows of one entry.
+// entry adds the rows of one entry.
 func (t *timeline) entry(e *history.Entry) {
 	switch {
 	case e.Message != nil:
 		t.message(e)
 	case e.Reply != nil:
-		// Only what the thread's own conversation concludes; the rest is between the lines.
+		// Only final replies of the thread's own conversation.
 		if text := t.said(e.Reply.Text); e.Scope == "" && len(e.Reply.Calls) == 0 && text != "" {
 			t.add(e.At, "", "**bot**: %s", text)
 		}
 	case e.Decision != nil:
-		t.decided(e)
+		t.decisionRow(e)
 	case e.Edited != nil:
 		text, _ := t.code(e.Edited.Text, maxCommand)
 		t.add(e.At, e.Scope, "**Edited** by %s: request %s is withdrawn, and the command is now %s", t.user(e.Edited.By), t.name(string(e.Edited.Approval)), text)
 	case e.Tried != nil:
 		t.add(e.At, e.Scope, "**Refused**: a command that ran as a read tried to %s; nothing was changed", t.said(e.Tried.What))
 	case e.Begin != nil:
-		t.begun(e)
+		t.beginRow(e)
 	case e.Result != nil:
-		t.resulted(e)
+		t.resultRow(e)
 	case e.Stop != nil:
 		t.add(e.At, e.Scope, "**Stop** by %s", t.user(e.Stop.From))
 	case e.Pen != nil && e.Pen.Taken:
@@ -187,9 +186,9 @@ func (t *timeline) message(e *history.Entry) {
 	t.add(e.At, e.Scope, "%s: %s%s", who, t.text(m.Text, maxSaid), files)
 }
 
-// decided tells of a decision that is not followed by a run; an approval is told of with
-// the run.
-func (t *timeline) decided(e *history.Entry) {
+// decisionRow adds a row for a decision that no run follows. An approval appears with its
+// run.
+func (t *timeline) decisionRow(e *history.Entry) {
 	d := e.Decision
 	k := t.byID[d.Call]
 	if k == nil || d.State == approvals.Approved {
@@ -201,7 +200,7 @@ func (t *timeline) decided(e *history.Entry) {
 	}
 	switch d.State {
 	case approvals.Denied:
-		t.add(e.At, e.Scope, "**Denied** by %s: %s%s%s", t.user(t.called(d.By, d.ByName)), t.what(k), t.request(k, d.Approval), why)
+		t.add(e.At, e.Scope, "**Denied** by %s: %s%s%s", t.user(t.personNamed(d.By, d.ByName)), t.what(k), t.request(k, d.Approval), why)
 	case approvals.Expired:
 		t.add(e.At, e.Scope, "**Expired**, nobody decided in time: %s%s%s", t.what(k), t.request(k, d.Approval), why)
 	default:
@@ -216,8 +215,8 @@ func title(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// begun tells that nested work began.
-func (t *timeline) begun(e *history.Entry) {
+// beginRow adds a row for the start of nested work.
+func (t *timeline) beginRow(e *history.Entry) {
 	b := e.Begin
 	kind := "Sub-agent"
 	if b.Kind == history.NestedWorkflow {
@@ -236,7 +235,7 @@ func (t *timeline) begun(e *history.Entry) {
 		what = " with " + t.text(strings.Join(in, ", "), maxSaid)
 	}
 	if k := t.byID[b.Call]; k != nil && k.lastAsk() != nil {
-		what += t.right(k)
+		what += t.basis(k)
 	}
 	t.add(e.At, e.Scope, "**%s %s began**%s", kind, t.name(b.Name), what)
 }
@@ -248,12 +247,12 @@ func (t *timeline) step(e *history.Entry) {
 		t.add(e.At, e.Scope, "step %s asks: %s", t.name(s.ID), t.text(s.Text, maxSaid))
 	case history.StepAnswered:
 		t.add(e.At, e.Scope, "step %s answered by %s: %s", t.name(s.ID), t.user(s.By), t.text(s.Text, maxSaid))
-	default: // waits are nothing that matters
+	default: // waits are left out
 	}
 }
 
-// resulted tells how a call ended.
-func (t *timeline) resulted(e *history.Entry) {
+// resultRow adds a row for the end of a call.
+func (t *timeline) resultRow(e *history.Entry) {
 	k := t.byID[e.Result.Call]
 	if k == nil || k.result != e.Result {
 		return
@@ -277,25 +276,25 @@ func (t *timeline) resulted(e *history.Entry) {
 			kind = "Workflow"
 		}
 		t.add(e.At, e.Scope, "%s %s %s%s", kind, t.name(k.begin.Begin.Name), how, took)
-	case k.looked(t.chain):
-		t.out = append(t.out, row{at: k.start(), scope: e.Scope, look: k})
+	case k.isRead(t.chain):
+		t.out = append(t.out, row{at: k.start(), scope: e.Scope, read: k})
 	case !k.intent.IsZero():
-		t.add(k.intent, e.Scope, "%s — %s%s%s", t.what(k), t.outcome(k), took, t.right(k))
+		t.add(k.intent, e.Scope, "%s — %s%s%s", t.what(k), t.outcome(k), took, t.basis(k))
 	case k.forbidden != nil:
 		t.add(e.At, e.Scope, "**Refused by the policy**: %s: %s", t.what(k), t.text(cmp.Or(k.forbidden.Event.Note, k.why()), maxSaid))
 	case k.lastAsk() != nil && k.state() == approvals.Cancelled && k.decision() == nil:
 		t.add(e.At, e.Scope, "**Withdrawn**: %s%s: %s", t.what(k), t.request(k, k.lastAsk().Approval), t.text(k.why(), maxSaid))
 	case k.decision() != nil && k.decision().State == approvals.Approved:
-		t.add(e.At, e.Scope, "**Approved, and not run**: %s%s: %s", t.what(k), t.right(k), t.text(k.why(), maxSaid))
+		t.add(e.At, e.Scope, "**Approved, and not run**: %s%s: %s", t.what(k), t.basis(k), t.text(k.why(), maxSaid))
 	}
 }
 
-// said is the beginning of a model's reply, which is Markdown, as one line of text.
+// said returns the beginning of a model's Markdown reply as one line of text.
 func (t *timeline) said(reply string) string {
 	return t.text(markdown.Plain(markdown.Parse(firstBytes(t.clean(reply), maxReply))), maxSaid)
 }
 
-// what is the tool, where it runs and the exact command.
+// what describes a call: the tool, its target and the exact command.
 func (t *timeline) what(k *call) string {
 	out := t.name(k.tool())
 	if at := k.target(); at != "" {
@@ -320,7 +319,7 @@ func (t *timeline) what(k *call) string {
 	return out
 }
 
-// outcome is how a call ended that ran.
+// outcome describes how a run ended.
 func (t *timeline) outcome(k *call) string {
 	code, known := k.exitCode()
 	switch k.end(t.chain) {
@@ -341,7 +340,7 @@ func (t *timeline) outcome(k *call) string {
 	return "done"
 }
 
-// request names a request.
+// request describes a request.
 func (t *timeline) request(k *call, id approvals.ID) string {
 	digest := ""
 	for _, a := range k.asks {
@@ -349,30 +348,30 @@ func (t *timeline) request(k *call, id approvals.ID) string {
 			digest = ", digest " + inline(a.Digest.Short())
 		}
 	}
-	return fmt.Sprintf(" (request %s%s, asked for %s)", t.name(string(id)), digest, t.user(t.asker(k)))
+	return fmt.Sprintf(" (request %s%s, asked for %s)", t.name(string(id)), digest, t.user(t.requester(k)))
 }
 
-// asker is in whose name a call was asked for.
-func (t *timeline) asker(k *call) chat.User {
+// requester returns the person a call was requested for.
+func (t *timeline) requester(k *call) chat.User {
 	if k.rec != nil && k.rec.Requester.ID != "" {
 		return k.rec.Requester
 	}
 	return k.by
 }
 
-// right says by what right a call ran.
-func (t *timeline) right(k *call) string {
+// basis says why a call was permitted to run.
+func (t *timeline) basis(k *call) string {
 	a := k.lastAsk()
 	switch {
-	case k.looked(true):
+	case k.isRead(true):
 		return " · proven read-only"
 	case a == nil:
-		return " · nobody was asked" // the chain, which says by what right, is missing
+		return " · nobody was asked" // the chain, which would say why, is missing
 	}
 	return " · " + t.approval(k) + t.request(k, a.Approval)
 }
 
-// approval says who approved, or what did.
+// approval says who or what approved a call.
 func (t *timeline) approval(k *call) string {
 	if r := k.rec; r != nil {
 		var who []string
@@ -396,15 +395,15 @@ func (t *timeline) approval(k *call) string {
 		}
 	}
 	if d := k.decision(); d != nil && d.State == approvals.Approved {
-		return "approved by " + t.user(t.called(d.By, d.ByName))
+		return "approved by " + t.user(t.personNamed(d.By, d.ByName))
 	}
 	return "not approved"
 }
 
-// line tells what only the chain knows.
+// line adds a row for an event that only the chain has.
 func (t *timeline) line(l *audit.Line) {
 	e := l.Event
-	who := t.user(t.called(e.User, ""))
+	who := t.user(t.personNamed(e.User, ""))
 	id := t.name(e.Approval)
 	note := ""
 	if e.Note != "" {
@@ -445,8 +444,8 @@ func (t *timeline) alert(a Alert) {
 	t.add(a.At, "", "**Alert%s**: %s%s", status, text, from)
 }
 
-// stillFiring are the alerts whose last word is that they fire, by their key.
-func (t *timeline) stillFiring() []Alert {
+// firingAlerts returns the alerts whose last status is firing.
+func (t *timeline) firingAlerts() []Alert {
 	last := map[string]Alert{}
 	for _, a := range t.alerts() {
 		last[a.Source+"\x00"+cmp.Or(a.Key, a.Title)] = a
@@ -461,7 +460,7 @@ func (t *timeline) stillFiring() []Alert {
 	return out
 }
 
-// waiting are the requests that are not decided, or decided and not used yet.
+// waiting returns the requests that are pending, or approved and not used yet.
 func (t *timeline) waiting() []approvals.Record {
 	var out []approvals.Record
 	for _, r := range t.inc.Records {
@@ -472,7 +471,7 @@ func (t *timeline) waiting() []approvals.Record {
 	return out
 }
 
-// title is what the incident is called.
+// title returns the incident's title.
 func (t *timeline) title() string {
 	for _, a := range t.alerts() {
 		if s := cmp.Or(a.Title, a.Text, a.Key); s != "" {
@@ -487,7 +486,7 @@ func (t *timeline) title() string {
 	return "thread " + t.name(string(t.inc.Thread))
 }
 
-// head is the title and the summary.
+// head writes the title and the summary.
 func (t *timeline) head(b *strings.Builder) {
 	fmt.Fprintf(b, "# Post-mortem: %s\n\n", t.title())
 	b.WriteString("_A draft, made of the record of the thread alone. All times are UTC. `[redacted:…]` stands for a secret._\n\n")
@@ -517,16 +516,16 @@ func (t *timeline) head(b *strings.Builder) {
 		if p.Bot {
 			roles = strings.TrimPrefix("a program, "+roles, ", ")
 		}
-		// In a table, a bar ends a cell even within code.
+		// In a table, a vertical bar ends a cell even inside code.
 		fmt.Fprintf(b, "| %s | %s | %s |\n", t.user(p.User), t.text(string(p.ID), maxName), cmp.Or(strings.TrimSuffix(roles, ", "), "took part"))
 	}
 	b.WriteString("| countersign | | the bot: proposed and ran |\n")
 }
 
-// unfinished says why the incident is still open; "" when it is over.
+// unfinished says why the incident is still open, "" if it is over.
 func (t *timeline) unfinished() string {
 	var why []string
-	if n := len(t.stillFiring()); n > 0 {
+	if n := len(t.firingAlerts()); n > 0 {
 		why = append(why, plural(n, "alert")+" firing")
 	}
 	if n := len(t.waiting()); n > 0 {
@@ -548,7 +547,7 @@ func (t *timeline) counts() string {
 		switch {
 		case k.begin != nil:
 			continue
-		case k.looked(t.chain):
+		case k.isRead(t.chain):
 			n["looks"]++
 		case !k.intent.IsZero():
 			n["approved"]++
@@ -564,8 +563,8 @@ func (t *timeline) counts() string {
 	return strings.Join(out, ", ")
 }
 
-// rows writes the timeline itself. What is longer than maxRows keeps its beginning, which
-// is longer, and its end.
+// rows writes the timeline. If it has more than maxRows lines, rows leaves out some in the
+// middle.
 func (t *timeline) rows(b *strings.Builder) {
 	b.WriteString("\n## Timeline\n")
 	lines := t.lines()
@@ -597,38 +596,38 @@ func (t *timeline) rows(b *strings.Builder) {
 	}
 }
 
-// lines are the rows, with look-ups in a row made one.
+// lines returns the rows, with consecutive reads combined.
 func (t *timeline) lines() []row {
 	var out []row
 	for i := 0; i < len(t.out); {
-		if t.out[i].look == nil {
+		if t.out[i].read == nil {
 			out = append(out, t.out[i])
 			i++
 			continue
 		}
 		j := i
-		for j < len(t.out) && t.out[j].look != nil && t.out[j].scope == t.out[i].scope {
+		for j < len(t.out) && t.out[j].read != nil && t.out[j].scope == t.out[i].scope {
 			j++
 		}
-		out = append(out, t.looked(t.out[i:j])...)
+		out = append(out, t.readRows(t.out[i:j])...)
 		i = j
 	}
 	return out
 }
 
-// looked are the lines of look-ups in a row.
-func (t *timeline) looked(rows []row) []row {
-	from, failed := len(t.looks)+1, 0
+// readRows returns the rows for consecutive reads: one row for many, else one each.
+func (t *timeline) readRows(rows []row) []row {
+	from, failed := len(t.reads)+1, 0
 	for _, r := range rows {
-		t.looks = append(t.looks, r.look)
-		if r.look.end(t.chain) != endOK {
+		t.reads = append(t.reads, r.read)
+		if r.read.end(t.chain) != endOK {
 			failed++
 		}
 	}
 	if len(rows) < foldFrom {
 		var out []row
 		for _, r := range rows {
-			r.text = t.look(r.look)
+			r.text = t.readLine(r.read)
 			out = append(out, r)
 		}
 		return out
@@ -637,20 +636,20 @@ func (t *timeline) looked(rows []row) []row {
 	if failed > 0 {
 		text += fmt.Sprintf(", %d failed", failed)
 	}
-	text += fmt.Sprintf(", until %s (A%d to A%d)", clock(rows[len(rows)-1].at), from, len(t.looks))
+	text += fmt.Sprintf(", until %s (A%d to A%d)", clock(rows[len(rows)-1].at), from, len(t.reads))
 	return []row{{at: rows[0].at, scope: rows[0].scope, text: text}}
 }
 
-// look is the line of one look-up.
-func (t *timeline) look(k *call) string {
+// readLine returns the line of one read.
+func (t *timeline) readLine(k *call) string {
 	took := ""
 	if d, ok := k.took(t.chain); ok {
 		took = " after " + span(d)
 	}
-	return t.what(k) + " — " + t.outcome(k) + took + t.right(k)
+	return t.what(k) + " — " + t.outcome(k) + took + t.basis(k)
 }
 
-// questions are what the record leaves open.
+// questions writes the open questions.
 func (t *timeline) questions(b *strings.Builder) {
 	b.WriteString("\n## Open questions\n\n")
 	var all []string
@@ -661,10 +660,10 @@ func (t *timeline) questions(b *strings.Builder) {
 	for _, k := range t.calls {
 		switch k.end(t.chain) {
 		case endUnknown:
-			add("**What did this do?** Its outcome is unknown since %s: %s%s", moment(k.start()), t.what(k), t.right(k))
+			add("**What did this do?** Its outcome is unknown since %s: %s%s", moment(k.start()), t.what(k), t.basis(k))
 		case endLost:
 			if k.begin == nil {
-				add("**Did this end, and how?** It began at %s: %s%s", moment(k.start()), t.what(k), t.right(k))
+				add("**Did this end, and how?** It began at %s: %s%s", moment(k.start()), t.what(k), t.basis(k))
 			}
 		default:
 		}
@@ -682,7 +681,7 @@ func (t *timeline) questions(b *strings.Builder) {
 			add("Request %s was decided by %s alone, and nobody has reviewed it yet.", t.name(string(r.ID)), t.user(r.By))
 		}
 	}
-	for _, a := range t.stillFiring() {
+	for _, a := range t.firingAlerts() {
 		add("The alert “%s” fires since %s, as far as is known.", t.text(cmp.Or(a.Title, a.Text, a.Key), maxSaid), moment(a.At))
 	}
 	if t.holder != nil {
@@ -700,20 +699,20 @@ func (t *timeline) questions(b *strings.Builder) {
 	}
 }
 
-// appendices are the look-ups, and the commands that the lines above show cut.
+// appendices writes the reads, and in full the commands that were shortened above.
 func (t *timeline) appendices(b *strings.Builder) {
-	if len(t.looks) > 0 {
+	if len(t.reads) > 0 {
 		b.WriteString("\n## Appendix A: look-ups\n\n")
 		if t.chain {
 			b.WriteString("They ran without a person, because they were proven to only read.\n\n")
 		}
 		size := b.Len()
-		for i, k := range t.looks {
+		for i, k := range t.reads {
 			if i == maxLooks || b.Len()-size > maxOfList {
-				fmt.Fprintf(b, "- and %d more; commands.csv of the archive has all\n", len(t.looks)-i)
+				fmt.Fprintf(b, "- and %d more; commands.csv of the archive has all\n", len(t.reads)-i)
 				break
 			}
-			fmt.Fprintf(b, "- A%d `%s` %s\n", i+1, moment(k.start()), strings.TrimSuffix(t.look(k), " · proven read-only"))
+			fmt.Fprintf(b, "- A%d `%s` %s\n", i+1, moment(k.start()), strings.TrimSuffix(t.readLine(k), " · proven read-only"))
 		}
 	}
 	if len(t.long) == 0 {
@@ -727,7 +726,7 @@ func (t *timeline) appendices(b *strings.Builder) {
 			break
 		}
 		k := t.long[i]
-		text, short := t.whole(k)
+		text, short := t.fullCommand(k)
 		fmt.Fprintf(b, "\n**B%d** %s of %s\n\n%s", i+1, t.name(k.tool()), moment(k.start()), block(text))
 		if short {
 			b.WriteString("\n_It is longer; commands.csv of the archive has more of it._\n")
@@ -735,7 +734,7 @@ func (t *timeline) appendices(b *strings.Builder) {
 	}
 }
 
-// whole is a command in full, for a block of code.
-func (t *timeline) whole(k *call) (text string, short bool) {
+// fullCommand returns a command for a code block. short reports that it was cut.
+func (t *timeline) fullCommand(k *call) (text string, short bool) {
 	return cut(visible.Code(t.clean(k.command())), maxBlock)
 }

@@ -165,7 +165,7 @@ func Check(c Caps, t Totals, g Granted) Verdict {
 			case l == 0:
 			case u >= l:
 				o.Kinds = append(o.Kinds, k)
-				o.Ask = o.Ask.plus(k.amount(ask(k, k.of(Amount{conf.Tokens, conf.USD}), u, l)))
+				o.Ask = o.Ask.plus(k.amount(amountToAsk(k, k.of(Amount{conf.Tokens, conf.USD}), u, l)))
 			case u >= l-l/5:
 				near = append(near, k)
 			}
@@ -196,9 +196,9 @@ func (c Caps) limit(s Scope, channel string, g Granted) Amount {
 	return out
 }
 
-// ask is how much more to ask for of one kind: so much that neither a cap that was
+// amountToAsk is how much more to ask for of one kind: so much that neither a cap that was
 // lowered nor one large reply asks twice.
-func ask(k Kind, conf, used, limit int64) int64 {
+func amountToAsk(k Kind, conf, used, limit int64) int64 {
 	least, round, most := int64(leastTokens), int64(1), int64(maxTokens)
 	if k == Dollars {
 		least, round, most = int64(leastMoney), int64(cent), int64(maxMoney)

@@ -233,7 +233,7 @@ func LoadGranted(tx store.Tx, p Place) Granted {
 	return out
 }
 
-func toldKey(p Place, w Warning) []byte {
+func warnedKey(p Place, w Warning) []byte {
 	return store.Key("spend", "told", p.Day, w.Scope, p.name(w.Scope))
 }
 
@@ -241,7 +241,7 @@ func toldKey(p Place, w Warning) []byte {
 func Untold(tx store.Tx, p Place, ws []Warning) []Warning {
 	var out []Warning
 	for _, w := range ws {
-		if _, ok := tx.Get(toldKey(p, w)); !ok {
+		if _, ok := tx.Get(warnedKey(p, w)); !ok {
 			out = append(out, w)
 		}
 	}
@@ -254,7 +254,7 @@ func Untold(tx store.Tx, p Place, ws []Warning) []Warning {
 func Tell(tx store.Tx, p Place, ws []Warning) []string {
 	var out []string
 	for _, w := range Untold(tx, p, ws) {
-		tx.Set(toldKey(p, w), nil)
+		tx.Set(warnedKey(p, w), nil)
 		out = append(out, w.Sentence)
 	}
 	return out
@@ -276,7 +276,7 @@ func Prune(tx store.Tx, before time.Time, limit int) int {
 				return n
 			}
 			if kind[1] == "age" {
-				forget(tx, key)
+				deleteThread(tx, key)
 			}
 			tx.Delete(key)
 			n++
@@ -285,9 +285,9 @@ func Prune(tx store.Tx, before time.Time, limit int) int {
 	return n
 }
 
-// forget removes the rows of the thread that a key ("spend", "age", day, thread)
+// deleteThread removes the rows of the thread that a key ("spend", "age", day, thread)
 // names.
-func forget(tx store.Tx, key []byte) {
+func deleteThread(tx store.Tx, key []byte) {
 	parts, err := store.Parts(key)
 	if err != nil {
 		store.Abort(err)

@@ -22,7 +22,7 @@ func tokens(command string) [][]string {
 	var out [][]string
 	seen := map[string]bool{}
 	add := func(w string, plain bool) {
-		for _, choices := range telling(w, plain) {
+		for _, choices := range distinctive(w, plain) {
 			if !seen[choices[0]] {
 				seen[choices[0]] = true
 				out = append(out, choices)
@@ -127,9 +127,9 @@ func fields(text string) []piece {
 	return out
 }
 
-// telling returns the telling tokens in one word, each with its parts in the
+// distinctive returns the telling tokens in one word, each with its parts in the
 // order in which they are looked for. plain allows a word that is only letters.
-func telling(w string, plain bool) [][]string {
+func distinctive(w string, plain bool) [][]string {
 	if strings.HasPrefix(w, "-") {
 		// Of an option only the value tells: --set=image=x, -Dfile=x.
 		_, value, ok := strings.Cut(w, "=")
@@ -141,7 +141,7 @@ func telling(w string, plain bool) [][]string {
 	w = strings.Trim(w, ",;:.!?()[]{}")
 	var out [][]string
 	if k, v, ok := strings.Cut(w, "="); ok && !strings.Contains(k, "/") && strings.Trim(v, "=") != "" && !strings.HasPrefix(v, "=") {
-		out = telling(v, plain) // of=/dev/sdb, image=x
+		out = distinctive(v, plain) // of=/dev/sdb, image=x
 	}
 	choices := []string{w}
 	for _, p := range parts(w) {

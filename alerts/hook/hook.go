@@ -202,7 +202,7 @@ func (h *Handler) receive(w http.ResponseWriter, r *http.Request, s notice.Sourc
 		return notice.Notice{}, refuse(http.StatusUnauthorized, "the signature does not fit", "The signature does not fit this body and the hook's secret, or its time is more than five minutes away from now.")
 	}
 	// Only now, so that nobody without the secret can use up what a source may send.
-	if wait := h.take(s); wait > 0 {
+	if wait := h.reserve(s); wait > 0 {
 		return notice.Notice{}, &refusal{tooMany(s), "This source sends too many alerts: try again later.", wait, "too many"}
 	}
 	n, err := notice.Parse(s, body, h.cfg.Now())
@@ -362,8 +362,8 @@ type bucket struct {
 	at   time.Time
 }
 
-// take uses up one request of a source, or says how long to wait.
-func (h *Handler) take(s notice.Source) time.Duration {
+// reserve counts one request against a source's rate limit, or returns how long to wait.
+func (h *Handler) reserve(s notice.Source) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.cfg.Now()

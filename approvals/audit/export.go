@@ -379,7 +379,7 @@ func (im *importer) run() error {
 		} else if im.ended {
 			im.wrong("it comes after the end")
 			return nil
-		} else if err := im.take(line); err != nil {
+		} else if err := im.addLine(line); err != nil {
 			return err
 		}
 		if !im.ended {
@@ -404,8 +404,8 @@ func (im *importer) run() error {
 	return nil
 }
 
-// take puts one line in its place.
-func (im *importer) take(line []byte) error {
+// addLine imports one line.
+func (im *importer) addLine(line []byte) error {
 	switch {
 	case bytes.HasPrefix(line, []byte(anchorBegin)) && im.chain == nil:
 		a, _, _ := parseAnchor(line)

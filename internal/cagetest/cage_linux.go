@@ -34,11 +34,11 @@ func Again(t *testing.T, program string) (inside bool) {
 		missing("a cage needs name spaces and overlays: run the test as root")
 		return false
 	}
-	if out, err := again(t, "probe", program).CombinedOutput(); err != nil {
+	if out, err := inNamespaces(t, "probe", program).CombinedOutput(); err != nil {
 		missing("a cage needs name spaces and overlays, which this machine refuses (%v %s): run the test with CAP_SYS_ADMIN", err, bytes.TrimSpace(out))
 		return false
 	}
-	out, err := again(t, "test", program).CombinedOutput()
+	out, err := inNamespaces(t, "test", program).CombinedOutput()
 	text := strings.TrimSpace(string(out))
 	switch {
 	case err != nil:
@@ -50,8 +50,8 @@ func Again(t *testing.T, program string) (inside bool) {
 	return false
 }
 
-// again is the calling test in name spaces of its own.
-func again(t *testing.T, part, program string) *exec.Cmd {
+// inNamespaces returns a command that runs the calling test in new namespaces.
+func inNamespaces(t *testing.T, part, program string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -195,7 +195,7 @@ func (r *Redactor) Redact(text string) string {
 	// A placeholder may set free what stood beside a secret, so the rules look
 	// again until nothing is left; that is one more pass as a rule.
 	for range maxPasses {
-		spans, _ := r.find(text)
+		spans, _ := r.findSpans(text)
 		if len(spans) == 0 {
 			break
 		}
@@ -226,8 +226,8 @@ func (r *Redactor) placeholder(s span) string {
 	return "[redacted:" + s.rule + "#" + hex.EncodeToString(mac.Sum(nil)[:2]) + "]"
 }
 
-// find returns the findings in order, none overlapping another.
-func (r *Redactor) find(text string) ([]span, edges) {
+// findSpans returns the secrets in a text, in order and without overlaps.
+func (r *Redactor) findSpans(text string) ([]span, edges) {
 	var spans []span
 	var next []int // of each form, where it may begin again
 	r.starts.each(text, func(head, at int) bool {

@@ -41,12 +41,12 @@ func (s *Stream) Write(piece string) string {
 	if len(s.buf) < s.tried && !strings.Contains(piece, "\n") {
 		return "" // and don't look through it again for each piece
 	}
-	return s.take(false)
+	return s.emit(false)
 }
 
 // Flush returns the rest. The Stream can be used for another text then.
 func (s *Stream) Flush() string {
-	out := s.take(true)
+	out := s.emit(true)
 	s.buf, s.tried, s.inKey = "", 0, false
 	return out
 }
@@ -61,7 +61,8 @@ var keyEnd = lazy(`-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----`)
 // longestEnd is more than a line that ends a key has.
 const longestEnd = 128
 
-func (s *Stream) take(all bool) string {
+// emit returns the pending text that is safe to show, or with all the rest of it.
+func (s *Stream) emit(all bool) string {
 	if s.inKey {
 		// Its beginning was shown as a placeholder; drop the rest.
 		m := keyEnd().FindStringIndex(s.buf)
@@ -109,7 +110,7 @@ func (s *Stream) take(all bool) string {
 // before returns the last place before cut where nothing is cut that belongs
 // together.
 func (s *Stream) before(cut int) int {
-	spans, at := s.r.find(s.buf)
+	spans, at := s.r.findSpans(s.buf)
 	if at.hold < cut && len(s.buf)-at.hold <= maxHeld {
 		cut = at.hold
 	}

@@ -97,8 +97,8 @@ func workflowGuidance(names []string, w Workflows) string {
 // quoted is s as a JSON string, without escapes for HTML.
 func quoted(s string) string { return string(tools.MustSchema(s)) }
 
-// told says which inputs there are.
-func told(inputs map[string]string) string {
+// describeInputs lists the inputs of a workflow.
+func describeInputs(inputs map[string]string) string {
 	if len(inputs) == 0 {
 		return "no inputs"
 	}

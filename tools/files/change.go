@@ -48,7 +48,7 @@ func (w writer) bind(ctx context.Context, name string) (bound, error) {
 	if b.resolved, err = w.resolve(ctx, name); err != nil {
 		return b, err
 	}
-	if err := w.look(ctx, &b); err != nil {
+	if err := w.readCurrent(ctx, &b); err != nil {
 		return b, err
 	}
 	b.files = map[string]string{b.resolved: b.sum}

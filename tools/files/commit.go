@@ -50,7 +50,7 @@ func (w writer) action(c tools.Call, changes []change) approvals.Action {
 	}
 	a.Whole = a.Whole && shown.Len() <= maxShownDiff
 	if a.Preview = shown.String(); !a.Whole {
-		a.Preview = told(changes)
+		a.Preview = describe(changes)
 	}
 	return a
 }
@@ -85,8 +85,8 @@ func deletion(name string, old []byte) string {
 	return s
 }
 
-// told says in one line what happens to the files.
-func told(changes []change) string {
+// describe summarises the changes to the files on one line.
+func describe(changes []change) string {
 	var all []string
 	for _, c := range changes {
 		verb := "changes"
@@ -104,7 +104,7 @@ func told(changes []change) string {
 // commit makes changes, all of them or none, and keeps what the files were before. done
 // says what has happened then.
 func (w writer) commit(ctx context.Context, sink tools.Sink, c tools.Call, done string, changes ...change) (tools.Result, error) {
-	sink(tools.Event{Kind: tools.Started, Text: told(changes)})
+	sink(tools.Event{Kind: tools.Started, Text: describe(changes)})
 	for _, ch := range changes {
 		if err := w.same(ctx, ch.name, ch.resolved); err != nil {
 			return tools.Result{}, err
@@ -112,11 +112,11 @@ func (w writer) commit(ctx context.Context, sink tools.Sink, c tools.Call, done 
 		if len(changes) == 1 {
 			break // the change itself looks again
 		}
-		if err := w.still(ctx, ch.bound); err != nil {
+		if err := w.checkUnchanged(ctx, ch.bound); err != nil {
 			return failure(ch, err)
 		}
 	}
-	kept, err := w.Images.keep(ctx, w.Name, c, changes)
+	kept, err := w.Images.save(ctx, w.Name, c, changes)
 	if err != nil {
 		return tools.Result{}, tools.Failed("nothing was changed, because what the files are now could not be kept for an undo: %w", err)
 	}
@@ -143,7 +143,7 @@ func (w writer) make(ctx context.Context, c change) error {
 		}
 		return fsys.Remove(ctx, c.resolved, backend.Before{Dir: c.dir, Sum: c.sum})
 	case c.mkdir:
-		if err := w.still(ctx, c.bound); err != nil {
+		if err := w.checkUnchanged(ctx, c.bound); err != nil {
 			return err
 		}
 		return w.Target.FS().WriteFile(ctx, c.resolved, c.content, true)

@@ -131,7 +131,7 @@ func findBelow(lines, was [][]byte, at int, anchor string) (int, error) {
 		if len(was) == 0 {
 			return len(lines), nil
 		}
-		return find(lines, was, at, -1)
+		return findHunk(lines, was, at, -1)
 	}
 	for i := at; i < len(lines); i++ {
 		if string(bytes.TrimSpace(lines[i])) != anchor {
@@ -141,7 +141,7 @@ func findBelow(lines, was [][]byte, at int, anchor string) (int, error) {
 			return i + 1, nil
 		}
 		for j := i; j+len(was) <= len(lines); j++ { // the lines may begin with the anchor
-			if place, err := find(lines[:j+len(was)], was, j, j); err == nil {
+			if place, err := findHunk(lines[:j+len(was)], was, j, j); err == nil {
 				return place, nil
 			}
 		}

@@ -262,7 +262,7 @@ func (w writer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	if err := w.inside(ctx, c, b); err != nil {
+	if err := w.checkParent(ctx, c, b); err != nil {
 		return tools.Plan{}, err
 	}
 	content := []byte(args.Content)
@@ -280,8 +280,8 @@ func (w writer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// inside refuses a file in a directory that is not there, unless a step before may make it.
-func (w writer) inside(ctx context.Context, c tools.Call, b bound) error {
+// checkParent refuses a file in a missing directory, unless an earlier step may create it.
+func (w writer) checkParent(ctx context.Context, c tools.Call, b bound) error {
 	missing := w.missing(ctx, b.resolved)
 	switch {
 	case len(missing) == 0:
@@ -319,16 +319,16 @@ func (w writer) replace(ctx context.Context, c change) error {
 		return r.Replace(ctx, c.resolved, c.content, was)
 	}
 	// Such a target cannot do both at once; a moment before is the next best.
-	if err := w.still(ctx, c.bound); err != nil {
+	if err := w.checkUnchanged(ctx, c.bound); err != nil {
 		return err
 	}
 	return w.Target.FS().WriteFile(ctx, c.resolved, c.content, false)
 }
 
-// still checks that a file has the content that a plan saw.
-func (w writer) still(ctx context.Context, b bound) error {
+// checkUnchanged checks that a file's content is what the plan saw.
+func (w writer) checkUnchanged(ctx context.Context, b bound) error {
 	now := bound{name: b.name, resolved: b.resolved}
-	if err := w.look(ctx, &now); err != nil {
+	if err := w.readCurrent(ctx, &now); err != nil {
 		return err
 	}
 	if now.sum != b.sum {
@@ -343,8 +343,8 @@ func pathOnly(p string) json.RawMessage {
 	return tools.MustSchema(map[string]string{"path": p})
 }
 
-// look reads the file that would be changed.
-func (w writer) look(ctx context.Context, b *bound) error {
+// readCurrent reads the current content of the file to be changed.
+func (w writer) readCurrent(ctx context.Context, b *bound) error {
 	st, err := w.Target.FS().Stat(ctx, b.resolved)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

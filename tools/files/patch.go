@@ -61,7 +61,7 @@ func (t patcher) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	a := t.action(c, changes)
 	a.Bytes, a.Args = []byte(args.Patch), tools.MustSchema(map[string]string{"path": args.Path})
 	plan := tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		return t.commit(ctx, sink, c, "Applied the patch: "+told(changes), changes...)
+		return t.commit(ctx, sink, c, "Applied the patch: "+describe(changes), changes...)
 	})
 	plan.Level = risk.Medium
 	if slices.ContainsFunc(changes, func(c change) bool { return c.removed }) {
@@ -86,7 +86,7 @@ func (t patcher) patched(ctx context.Context, c tools.Call, patch, dir string) (
 		if err != nil {
 			return nil, err
 		}
-		if err := t.inside(ctx, c, b); err != nil {
+		if err := t.checkParent(ctx, c, b); err != nil {
 			return nil, err
 		}
 		p := change{bound: b, removed: f.IsDelete}
@@ -320,7 +320,7 @@ func applyTo(old []byte, f *gitdiff.File) ([]byte, error) {
 	at := 0 // lines that are taken over already
 	for i, h := range f.TextFragments {
 		was, now := sides(h)
-		place, err := find(lines, was, at, int(h.OldPosition)-1)
+		place, err := findHunk(lines, was, at, int(h.OldPosition)-1)
 		if err != nil {
 			return nil, fmt.Errorf("hunk %d (line %d): %w", i+1, h.OldPosition, err)
 		}
@@ -344,8 +344,8 @@ func sides(h *gitdiff.TextFragment) (was, now [][]byte) {
 	return was, now
 }
 
-// find returns where the lines of a hunk are, not above at.
-func find(lines, was [][]byte, at, hint int) (int, error) {
+// findHunk returns the position of a hunk's lines, searching from at on.
+func findHunk(lines, was [][]byte, at, hint int) (int, error) {
 	if len(was) == 0 { // it only adds; its header says after which line
 		if hint++; hint < at || hint > len(lines) {
 			return 0, errors.New("it names a line that is not there; give the lines around the change")

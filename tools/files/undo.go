@@ -53,9 +53,9 @@ type Image struct {
 	Sum    string      `json:"sum"` // after the change; [Absent] when it was deleted
 }
 
-// keep stores what the files are before a change; ok is false when that is too much, or
-// when nothing is kept here.
-func (m *Images) keep(ctx context.Context, target string, c tools.Call, changes []change) (ok bool, err error) {
+// save stores the content of the files before a change. ok is false if they are too large
+// or nothing is stored here.
+func (m *Images) save(ctx context.Context, target string, c tools.Call, changes []change) (ok bool, err error) {
 	if m == nil {
 		return false, nil
 	}
@@ -168,7 +168,7 @@ func (t undoer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	a := t.action(c, changes)
 	a.Bytes, a.Args = []byte(exact.String()), c.Args
 	plan := tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		return t.commit(ctx, sink, c, "Undone: "+told(changes), changes...)
+		return t.commit(ctx, sink, c, "Undone: "+describe(changes), changes...)
 	})
 	plan.Level = level
 	return plan, nil

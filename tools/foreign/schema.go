@@ -148,7 +148,7 @@ func (s *scale) follow(ref string, within []string) (int, error) {
 	if slices.Contains(within, ref) {
 		return 0, fmt.Errorf("its schema refers to itself by %s", tools.Quote(ref))
 	}
-	to, ok := s.find(ref)
+	to, ok := s.resolve(ref)
 	if !ok {
 		return 0, fmt.Errorf("its schema refers to %s, which is not in it", tools.Quote(ref))
 	}
@@ -159,8 +159,8 @@ func (s *scale) follow(ref string, within []string) (int, error) {
 	return w, err
 }
 
-// find resolves "#" and "#/a/b" (RFC 6901).
-func (s *scale) find(ref string) (any, bool) {
+// resolve resolves "#" and "#/a/b" (RFC 6901).
+func (s *scale) resolve(ref string) (any, bool) {
 	ptr, ok := strings.CutPrefix(ref, "#")
 	if !ok {
 		return nil, false

@@ -94,8 +94,8 @@ func status(_ context.Context, _ *repo, a args) (form, error) {
 	return form{argv: argv, level: risk.Read, worktree: true}, nil
 }
 
-// only limits a look to the part of the repository that the call is about.
-func (r *repo) only(f *form) error {
+// limitScope limits a read to the part of the repository that the call names.
+func (r *repo) limitScope(f *form) error {
 	f.argv = append(f.argv, "--")
 	if r.part == "" {
 		return nil
@@ -135,7 +135,7 @@ func differ(ctx context.Context, r *repo, a args) (form, error) {
 		}
 		f.argv = append(f.argv, a.Ref)
 	}
-	return f, r.only(&f)
+	return f, r.limitScope(&f)
 }
 
 func history(ctx context.Context, r *repo, a args) (form, error) {
@@ -157,7 +157,7 @@ func history(ctx context.Context, r *repo, a args) (form, error) {
 		}
 		f.argv = append(f.argv, a.Ref)
 	}
-	err := r.only(&f)
+	err := r.limitScope(&f)
 	f.file = "" // a log shows nothing of the file's content
 	return f, err
 }
@@ -206,12 +206,12 @@ func branch(ctx context.Context, r *repo, a args) (form, error) {
 		f.argv[2] = "-D"
 		f.preview = append(f.preview, "FORCED: it is deleted even if nothing else has its commits.")
 	}
-	err = f.look(ctx, r, "Commits that HEAD has not:", "log", "--oneline", "--max-count=100", sha, "--not", "HEAD", "--")
+	err = f.addSection(ctx, r, "Commits that HEAD has not:", "log", "--oneline", "--max-count=100", sha, "--not", "HEAD", "--")
 	return f, err
 }
 
-// look adds what a look shows to the card.
-func (f *form) look(ctx context.Context, r *repo, title string, words ...string) error {
+// addSection adds the output of a read to the card.
+func (f *form) addSection(ctx context.Context, r *repo, title string, words ...string) error {
 	more, err := r.show(ctx, title, shownLines, words...)
 	f.preview = append(f.preview, more...)
 	return err
@@ -240,7 +240,7 @@ func checkout(ctx context.Context, r *repo, a args) (form, error) {
 			continue
 		}
 		r.files["revision "+rev] = "commit " + sha
-		return f, f.look(ctx, r, "Goes to:", "log", "--oneline", "--max-count=1", sha, "--")
+		return f, f.addSection(ctx, r, "Goes to:", "log", "--oneline", "--max-count=1", sha, "--")
 	}
 	return f, tools.Failed("there is no branch, tag or commit %s in the repository at %s; list them with git_branch, or make it with \"create\"", tools.Quote(a.Branch), r.dir)
 }
@@ -268,7 +268,7 @@ func (r *repo) changes(ctx context.Context, f *form, title string, names []strin
 		f.preview = append(f.preview, "What differs in the files is not shown: to look would run the filters that the repository names.")
 		return nil
 	}
-	return f.look(ctx, r, title, append([]string{"status", "--short", "--ignore-submodules=dirty", "--"}, names...)...)
+	return f.addSection(ctx, r, title, append([]string{"status", "--short", "--ignore-submodules=dirty", "--"}, names...)...)
 }
 
 func commit(ctx context.Context, r *repo, a args) (form, error) {
@@ -290,7 +290,7 @@ func commit(ctx context.Context, r *repo, a args) (form, error) {
 	if n == 0 && len(f.preview) == 0 {
 		return f, tools.Failed("nothing is staged in the repository at %s, so there is nothing to commit; stage files with git_add first", r.dir)
 	}
-	return f, f.look(ctx, r, "What is staged:", "diff", "--cached", "--stat", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "--ignore-submodules=dirty", "--")
+	return f, f.addSection(ctx, r, "What is staged:", "diff", "--cached", "--stat", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "--ignore-submodules=dirty", "--")
 }
 
 // merging binds a commit to the merge that it would finish.
@@ -402,12 +402,12 @@ func push(ctx context.Context, r *repo, a args) (form, error) {
 	}
 	if !ok {
 		f.preview = append(f.preview, "As far as is known here, "+a.Remote+" has no such branch.")
-		return f, f.look(ctx, r, "Commits that go, the last first:", "log", "--oneline", "--max-count=200", sha, "--not", "--remotes="+a.Remote, "--")
+		return f, f.addSection(ctx, r, "Commits that go, the last first:", "log", "--oneline", "--max-count=200", sha, "--not", "--remotes="+a.Remote, "--")
 	}
-	if err := f.look(ctx, r, "Commits that go, by what was known of "+a.Remote+" last:", "log", "--oneline", "--max-count=200", was+".."+sha, "--"); err != nil || !a.Force {
+	if err := f.addSection(ctx, r, "Commits that go, by what was known of "+a.Remote+" last:", "log", "--oneline", "--max-count=200", was+".."+sha, "--"); err != nil || !a.Force {
 		return f, err
 	}
-	return f, f.look(ctx, r, "Commits that "+a.Remote+" loses, by what was known of it last:", "log", "--oneline", "--max-count=200", sha+".."+was, "--")
+	return f, f.addSection(ctx, r, "Commits that "+a.Remote+" loses, by what was known of it last:", "log", "--oneline", "--max-count=200", sha+".."+was, "--")
 }
 
 func pull(ctx context.Context, r *repo, a args) (form, error) {
@@ -439,10 +439,10 @@ func merge(ctx context.Context, r *repo, a args) (form, error) {
 		branch = "the detached HEAD"
 	}
 	f.preview = append(f.preview, "Merges "+a.Branch+" at "+sha+" into "+branch+".")
-	if err := f.look(ctx, r, "Commits that come:", "log", "--oneline", "--max-count=200", "HEAD.."+sha, "--"); err != nil {
+	if err := f.addSection(ctx, r, "Commits that come:", "log", "--oneline", "--max-count=200", "HEAD.."+sha, "--"); err != nil {
 		return f, err
 	}
-	return f, f.look(ctx, r, "What they change:", "diff", "--stat", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "HEAD..."+sha, "--")
+	return f, f.addSection(ctx, r, "What they change:", "diff", "--stat", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "HEAD..."+sha, "--")
 }
 
 func stash(ctx context.Context, r *repo, a args) (form, error) {
@@ -491,7 +491,7 @@ func stash(ctx context.Context, r *repo, a args) (form, error) {
 	} else if _, _, err := r.head(ctx); err != nil {
 		return f, err
 	}
-	return f, f.look(ctx, r, "It is:", "log", "--oneline", "--max-count=1", sha, "--")
+	return f, f.addSection(ctx, r, "It is:", "log", "--oneline", "--max-count=1", sha, "--")
 }
 
 func reset(ctx context.Context, r *repo, a args) (form, error) {
@@ -507,7 +507,7 @@ func reset(ctx context.Context, r *repo, a args) (form, error) {
 		return f, err
 	}
 	f.preview = append(f.preview, "Goes to "+sha+".")
-	if err := f.look(ctx, r, "Commits that leave the branch:", "log", "--oneline", "--max-count=200", sha+"..HEAD", "--"); err != nil {
+	if err := f.addSection(ctx, r, "Commits that leave the branch:", "log", "--oneline", "--max-count=200", sha+"..HEAD", "--"); err != nil {
 		return f, err
 	}
 	if a.Mode != "hard" {

@@ -266,9 +266,9 @@ func quoted(argv []string) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// again makes sure, right before the run, that nothing is different from what was
-// approved.
-func (t *tool) again(ctx context.Context, c tools.Call, was *ready) error {
+// verifyUnchanged checks, right before the run, that nothing has changed since the
+// approval.
+func (t *tool) verifyUnchanged(ctx context.Context, c tools.Call, was *ready) error {
 	is, err := t.ready(ctx, c)
 	if err != nil {
 		return tools.NotRun("git", "what it depends on could not be checked again: %w", err)

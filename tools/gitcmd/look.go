@@ -211,7 +211,7 @@ func (s *suite) open(ctx context.Context, name string, part bool) (*repo, error)
 	if r.dirID, err = r.directory(ctx, r.dir); err != nil {
 		return nil, err
 	}
-	if err := r.find(ctx); err != nil {
+	if err := r.locate(ctx); err != nil {
 		return nil, err
 	}
 	if part && r.part == "" && given != s.Dir && given != "." && r.dir != r.top {
@@ -256,8 +256,8 @@ func (r *repo) directory(ctx context.Context, dir string) (id string, err error)
 	return st.ID, nil
 }
 
-// find asks git for the repository and reads its configuration.
-func (r *repo) find(ctx context.Context) error {
+// locate finds the repository with git and reads its configuration.
+func (r *repo) locate(ctx context.Context) error {
 	code, out, stderr, err := r.s.start(ctx, r.dir, r.dirID, r.quiet,
 		[]string{"git", "rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir", "--git-common-dir"})
 	switch {

@@ -43,7 +43,7 @@ func (t *tee) Write(b []byte) (int, error) {
 // run runs what was planned, if it still is that.
 func (t *tool) run(ctx context.Context, c tools.Call, k *ready, sink tools.Sink) (tools.Result, error) {
 	sink(tools.Event{Kind: tools.Started, Text: string(k.action.Bytes)})
-	if err := t.again(ctx, c, k); err != nil {
+	if err := t.verifyUnchanged(ctx, c, k); err != nil {
 		return tools.Result{}, err
 	}
 	wctx, cancel := context.WithTimeoutCause(ctx, t.MaxWait, errWaited)
@@ -64,7 +64,7 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *ready, sink tools.Sink)
 	case errors.Is(err, backend.ErrLost):
 		return t.lost(k, "", sink)
 	case err != nil:
-		t.done(ctx, c, spec.Mark)
+		t.dropNote(ctx, c, spec.Mark)
 		if errors.Is(err, backend.ErrChanged) {
 			return tools.Result{}, tools.NotRun("git", "the directory %s changed after it was checked; propose it again: %w", k.repo.dir, err)
 		}
@@ -78,7 +78,7 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *ready, sink tools.Sink)
 	if err != nil {
 		return t.lost(k, text, sink)
 	}
-	t.done(ctx, c, spec.Mark)
+	t.dropNote(ctx, c, spec.Mark)
 	if res.Killed {
 		return t.stopped(ctx, wctx, k, text, sink)
 	}
@@ -170,8 +170,8 @@ func (t *tool) lost(k *ready, text string, sink tools.Sink) (tools.Result, error
 	return tools.Result{Value: r, Failed: true, Unknown: k.change, Text: people(r, "outcome unknown")}, nil
 }
 
-// done lets go of the note of a run whose outcome is known.
-func (t *tool) done(ctx context.Context, c tools.Call, mark string) {
+// dropNote deletes the note of a run whose outcome is known.
+func (t *tool) dropNote(ctx context.Context, c tools.Call, mark string) {
 	if mark != "" {
 		// A note that stays only makes the bot look again after a restart.
 		_ = t.Journal.Ended(context.WithoutCancel(ctx), c.Thread, c.ID)

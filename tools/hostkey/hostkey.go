@@ -93,7 +93,7 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if why := t.Allowed(c, args.Target); why != "" {
 		return tools.Plan{}, tools.Failed("%s", why)
 	}
-	shown, err := t.look(ctx, args.Target, target)
+	shown, err := t.untrustedKey(ctx, args.Target, target)
 	if err != nil {
 		return tools.Plan{}, err
 	}
@@ -103,7 +103,7 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "looking at the host key of " + args.Target + " again"})
-		now, err := t.look(ctx, args.Target, target)
+		now, err := t.untrustedKey(ctx, args.Target, target)
 		switch {
 		case err != nil:
 			return tools.Result{}, err
@@ -123,9 +123,9 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// look finds the key that the host of a target shows and nobody has trusted yet.
+// untrustedKey returns the key that a target's host presents, if it is not trusted yet.
 // Every other outcome is an error for the model.
-func (t tool) look(ctx context.Context, name string, target backend.Target) (*ssh.UnknownHostError, error) {
+func (t tool) untrustedKey(ctx context.Context, name string, target backend.Target) (*ssh.UnknownHostError, error) {
 	_, err := target.Probe(ctx)
 	if err == nil {
 		// What Probe found is remembered; only a look at a file asks the host again when

@@ -83,9 +83,9 @@ func (p *probe) is(e entry, w word) bool {
 	return e.path == p.meant(w)
 }
 
-// look lists paths and, with deep, everything below them. ok is false when it
-// could not be done at all.
-func (p *probe) look(ctx context.Context, words []word, deep bool) (found, bool) {
+// listPaths lists paths and, with deep, everything below them. ok is false if listing
+// failed.
+func (p *probe) listPaths(ctx context.Context, words []word, deep bool) (found, bool) {
 	var paths, last strings.Builder
 	named := 0 // how often lastPath is one of them
 	for _, w := range words {
@@ -275,7 +275,7 @@ func sayRemove(ctx context.Context, p *probe, c call) {
 			return // rm refuses these
 		}
 	}
-	all, ok := p.look(ctx, c.words, deep)
+	all, ok := p.listPaths(ctx, c.words, deep)
 	if !ok || len(c.words) == 0 || p.sayDashes(all, c) {
 		return
 	}
@@ -314,7 +314,7 @@ func sayRemove(ctx context.Context, p *probe, c call) {
 
 // sayRemoveDir speaks of rmdir, which only takes empty directories.
 func sayRemoveDir(ctx context.Context, p *probe, c call) {
-	f, ok := p.look(ctx, c.words, true)
+	f, ok := p.listPaths(ctx, c.words, true)
 	if !ok || len(c.words) == 0 || p.sayDashes(f, c) {
 		return
 	}
@@ -360,7 +360,7 @@ func sayMode(ctx context.Context, p *probe, c call) {
 		}
 		to, words = show(words[0].text), words[1:]
 	}
-	f, ok := p.look(ctx, words, c.has("-R", "--recursive"))
+	f, ok := p.listPaths(ctx, words, c.has("-R", "--recursive"))
 	if !ok || len(words) == 0 || p.sayDashes(f, c) {
 		return
 	}
@@ -414,7 +414,7 @@ func sayCopy(ctx context.Context, p *probe, c call) {
 		}
 		inside = append(inside, word{text: strings.TrimRight(to.text, "/") + "/" + base, src: strings.TrimRight(to.src, "/") + src, home: to.home})
 	}
-	f, ok := p.look(ctx, slices.Concat([]word{to}, inside, sources), false)
+	f, ok := p.listPaths(ctx, slices.Concat([]word{to}, inside, sources), false)
 	if !ok || !f.whole {
 		return
 	}
@@ -461,7 +461,7 @@ func sayCopy(ctx context.Context, p *probe, c call) {
 
 // sayEmptied speaks of files that lose their content.
 func (p *probe) sayEmptied(ctx context.Context, words []word, how string) {
-	f, ok := p.look(ctx, words, false)
+	f, ok := p.listPaths(ctx, words, false)
 	if !ok {
 		return
 	}

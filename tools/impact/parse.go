@@ -316,8 +316,9 @@ func (a args) texts(i int) []string {
 	return out
 }
 
-// again writes the given options out once more, for a read of the same things.
-func (a args) again(names ...string) string {
+// repeatOptions returns those of the named options that were given, for a read of the same
+// things.
+func (a args) repeatOptions(names ...string) string {
 	var b strings.Builder
 	for _, f := range a.flags {
 		if !slices.Contains(names, f.name) {

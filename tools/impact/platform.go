@@ -16,7 +16,7 @@ func sayKubectl(ctx context.Context, p *probe, c call) {
 	if how, given := c.value("--dry-run"); given && how != "none" && how != "false" {
 		return
 	}
-	scope := c.again("-n", "--namespace", "--context", "--cluster")
+	scope := c.repeatOptions("-n", "--namespace", "--context", "--cluster")
 	said := len(p.lines)
 	switch verb, things := c.word(0), c.texts(1); verb {
 	case "delete":
@@ -71,7 +71,7 @@ func (p *probe) objects(ctx context.Context, c call, scope string, things []stri
 	if len(things) == 0 {
 		return nil, false
 	}
-	get := "kubectl get" + scope + c.again("-l", "--selector", "--field-selector", "-A", "--all-namespaces") + " --ignore-not-found"
+	get := "kubectl get" + scope + c.repeatOptions("-l", "--selector", "--field-selector", "-A", "--all-namespaces") + " --ignore-not-found"
 	all := "KIND:.kind,NAME:.metadata.name,NAMESPACE:.metadata.namespace"
 	if columns != "" {
 		all += "," + columns
@@ -105,7 +105,7 @@ func (p *probe) sayDelete(ctx context.Context, c call, scope string, things []st
 			names = []string{name}
 		}
 		for _, name := range names[:min(len(names), 3)] {
-			if in, ok := p.rows(ctx, "kubectl get all -o name -n "+quoted(name)+c.again("--context", "--cluster")); ok {
+			if in, ok := p.rows(ctx, "kubectl get all -o name -n "+quoted(name)+c.repeatOptions("--context", "--cluster")); ok {
 				p.add("with all that is in %s, among it %s: %s", show(name), count(len(in), "object", "objects"), some(in))
 			}
 		}
@@ -116,7 +116,7 @@ func (p *probe) sayNodes(ctx context.Context, c call, scope, verb string, nodes 
 	if len(nodes) == 0 && !c.has("-l", "--selector") {
 		return
 	}
-	list, ok := p.rows(ctx, "kubectl get nodes --no-headers --ignore-not-found"+scope+c.again("-l", "--selector")+join2(nodes))
+	list, ok := p.rows(ctx, "kubectl get nodes --no-headers --ignore-not-found"+scope+c.repeatOptions("-l", "--selector")+join2(nodes))
 	if !ok {
 		return
 	}
@@ -150,7 +150,7 @@ func join2(words []string) string {
 // sayManifests says which objects files define. What would change in the
 // cluster is only asked where the classifier proves the question.
 func (p *probe) sayManifests(ctx context.Context, c call, scope, verb string) {
-	files := c.again("-f", "--filename", "-k", "--kustomize", "-R", "--recursive")
+	files := c.repeatOptions("-f", "--filename", "-k", "--kustomize", "-R", "--recursive")
 	if files == "" {
 		return
 	}
@@ -227,7 +227,7 @@ func sayHelm(ctx context.Context, p *probe, c call) {
 	if _, dry := c.value("--dry-run"); dry || c.has("--dry-run") || release == "" || strings.HasPrefix(release, "-") {
 		return
 	}
-	scope := c.again("-n", "--namespace", "--kube-context")
+	scope := c.repeatOptions("-n", "--namespace", "--kube-context")
 	verb := c.word(0)
 	switch verb {
 	case "upgrade", "rollback", "uninstall", "delete", "del", "un":
@@ -280,7 +280,7 @@ func sayContainers(ctx context.Context, p *probe, c call) {
 	if !slices.Contains([]string{"stop", "rm", "restart", "kill", "start", "pause", "unpause", "remove"}, verb) || len(names) == 0 || c.has("-a", "--all") {
 		return
 	}
-	out, exit, done := p.read(ctx, c.name+c.again("--context")+" container inspect --format '{{.Name}}|{{.State.Status}}|{{.Config.Image}}|{{.State.StartedAt}}|{{.HostConfig.RestartPolicy.Name}}' "+join(names))
+	out, exit, done := p.read(ctx, c.name+c.repeatOptions("--context")+" container inspect --format '{{.Name}}|{{.State.Status}}|{{.Config.Image}}|{{.State.StartedAt}}|{{.HostConfig.RestartPolicy.Name}}' "+join(names))
 	if !done || exit != 0 && out == "" {
 		return
 	}
@@ -317,7 +317,7 @@ func (p *probe) sayCompose(ctx context.Context, c call) {
 	if verb == "down" {
 		names = nil
 	}
-	list, ok := p.rows(ctx, p.in()+c.name+c.again("--context")+" compose"+c.again("--file", "-p", "--project-name", "--profile")+" ps -a"+join2(names))
+	list, ok := p.rows(ctx, p.in()+c.name+c.repeatOptions("--context")+" compose"+c.repeatOptions("--file", "-p", "--project-name", "--profile")+" ps -a"+join2(names))
 	if !ok || len(list) == 0 {
 		return
 	}
@@ -527,7 +527,7 @@ func sayPsql(ctx context.Context, p *probe, c call) {
 		sql += " and relnamespace in (select oid from pg_namespace where nspname = '" + strings.ToLower(schema) + "')"
 	}
 	about := ""
-	list, found := p.rows(ctx, "psql -X -w -A -t"+c.again("-h", "-p", "-U", "-d", "--host", "--port", "--username", "--dbname")+" -c "+quoted(sql)+join2(c.texts(0)))
+	list, found := p.rows(ctx, "psql -X -w -A -t"+c.repeatOptions("-h", "-p", "-U", "-d", "--host", "--port", "--username", "--dbname")+" -c "+quoted(sql)+join2(c.texts(0)))
 	if found && len(list) == 1 {
 		if n, room, ok := strings.Cut(list[0], "|"); ok && !strings.HasPrefix(n, "-") {
 			about = "about " + n + " rows, " + room
@@ -547,7 +547,7 @@ func sayMysql(ctx context.Context, p *probe, c call) {
 		where = "table_schema = '" + schema + "'"
 	}
 	about := ""
-	list, found := p.rows(ctx, c.name+" -B -N"+c.again("-h", "-P", "-u", "-D", "-S", "--host", "--port", "--user", "--database", "--socket")+
+	list, found := p.rows(ctx, c.name+" -B -N"+c.repeatOptions("-h", "-P", "-u", "-D", "-S", "--host", "--port", "--user", "--database", "--socket")+
 		" -e "+quoted("select table_rows, data_length from information_schema.tables where table_name = '"+table+"' and "+where)+join2(c.texts(0)))
 	if found && len(list) == 1 {
 		if f := strings.Fields(list[0]); len(f) == 2 {

@@ -22,7 +22,7 @@ func sayUnits(ctx context.Context, p *probe, c call) {
 	if c.has("--user") && p.lifted {
 		return // the units of another account
 	}
-	p.units(ctx, verb, units, c.again("--user"))
+	p.units(ctx, verb, units, c.repeatOptions("--user"))
 }
 
 // sayService speaks of `service NAME VERB`.
@@ -175,7 +175,7 @@ func sayMatch(ctx context.Context, p *probe, c call) {
 			a.flags[i].name = ""
 		}
 	}
-	command := "pgrep" + a.again("-f", "-x", "-o", "-n", "-v", "-i", "-u", "-U", "-G", "-P", "-t", "--euid", "--uid", "--parent", "--full", "--exact", "--newest", "--oldest", "--ignore-case", "--inverse")
+	command := "pgrep" + a.repeatOptions("-f", "-x", "-o", "-n", "-v", "-i", "-u", "-U", "-G", "-P", "-t", "--euid", "--uid", "--parent", "--full", "--exact", "--newest", "--oldest", "--ignore-case", "--inverse")
 	if len(a.words) == 1 {
 		command += " -- " + quoted(a.word(0))
 	}

@@ -261,7 +261,7 @@ func (h *Host) Start(ctx context.Context) error {
 		cancel()
 		return fmt.Errorf("mcp: the pins of the tools cannot be read: %w", err)
 	}
-	h.tell()
+	h.refreshOffer()
 	first := make(chan struct{}, len(h.servers))
 	for _, s := range h.servers {
 		h.running.Go(func() { s.run(ctx, sync.OnceFunc(func() { first <- struct{}{} })) })
@@ -314,8 +314,8 @@ func (h *Host) load(ctx context.Context) error {
 	return nil
 }
 
-// tell works out anew what is offered, and calls OnChange if that is something else.
-func (h *Host) tell() {
+// refreshOffer recomputes the offered tools and calls OnChange if they changed.
+func (h *Host) refreshOffer() {
 	h.telling.Lock()
 	defer h.telling.Unlock()
 	h.mu.Lock()
@@ -375,7 +375,7 @@ func (h *Host) Ack(ctx context.Context, server, tool, hash string) (Change, erro
 	if err := h.load(ctx); err != nil {
 		return c, err
 	}
-	h.tell()
+	h.refreshOffer()
 	return c, nil
 }
 

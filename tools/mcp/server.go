@@ -55,7 +55,7 @@ func (s *server) run(ctx context.Context, ready func()) {
 		old   bool
 	)
 	for {
-		err := s.once(ctx, old, ready)
+		err := s.connectOnce(ctx, old, ready)
 		if ctx.Err() != nil {
 			s.down("is not connected, because the bot is going away")
 			return
@@ -80,8 +80,8 @@ func (s *server) run(ctx context.Context, ready func()) {
 	}
 }
 
-// once connects, and returns when that has ended.
-func (s *server) once(ctx context.Context, old bool, ready func()) error {
+// connectOnce connects and returns when the connection has ended.
+func (s *server) connectOnce(ctx context.Context, old bool, ready func()) error {
 	begin, cancel := context.WithTimeout(ctx, s.host.pace.connect)
 	l, err := s.dial(begin, old)
 	cancel()
@@ -158,7 +158,7 @@ func (s *server) relist(ctx context.Context, l *link) error {
 	}
 	s.pins, s.listed, s.notes, s.link, s.state = rows, listed, notes, l, ""
 	s.host.mu.Unlock()
-	s.host.tell()
+	s.host.refreshOffer()
 	return nil
 }
 

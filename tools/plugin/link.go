@@ -106,7 +106,7 @@ func connect(ctx context.Context, start launch, p foreign.Program, j *foreign.Jo
 func (l *link) greet(ctx context.Context) (message, error) {
 	limit := time.NewTimer(handshakeWithin)
 	defer limit.Stop()
-	line := encode(initMessage{Type: typeInit, Tools: []json.RawMessage{}, Protocol: protocolVersion, Features: known()})
+	line := encode(initMessage{Type: typeInit, Tools: []json.RawMessage{}, Protocol: protocolVersion, Features: ourFeatures()})
 	select {
 	case l.out <- line:
 	case <-l.done:
@@ -183,12 +183,12 @@ func (l *link) read(ctx context.Context) {
 			l.log.Warn(ctx, "a plugin writes something that is no message; it is ignored", string(line[:min(len(line), foreign.MaxLine)]))
 			continue
 		}
-		l.take(ctx, m)
+		l.handle(ctx, m)
 	}
 }
 
-// take acts on one message.
-func (l *link) take(ctx context.Context, m message) {
+// handle processes one message.
+func (l *link) handle(ctx context.Context, m message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if m.Type == typeInit {

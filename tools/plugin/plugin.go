@@ -171,8 +171,8 @@ func open(ctx context.Context, cfg Config, start launch) (*Host, error) {
 			h.notices = append(h.notices, fmt.Sprintf("plugin %s does not run: %v; it has no tools until the bot is started again", r.cfg.Name, errs[i]))
 			continue
 		}
-		h.owners.Go(func() { r.own(life) })
-		h.take(r, taken)
+		h.owners.Go(func() { r.keepRunning(life) })
+		h.register(r, taken)
 	}
 	for _, n := range h.notices {
 		cfg.Log.WarnContext(ctx, "plugins", "notice", n)
@@ -180,8 +180,9 @@ func open(ctx context.Context, cfg Config, start launch) (*Host, error) {
 	return h, nil
 }
 
-// take offers the tools of one plugin, as far as they can be.
-func (h *Host) take(r *runner, taken map[string]string) {
+// register registers the tools of one plugin. A tool whose name is taken, or that the bot's
+// registry would refuse, becomes a notice instead.
+func (h *Host) register(r *runner, taken map[string]string) {
 	h.notices = append(h.notices, r.notices...)
 	seen := map[string]bool{}
 	for _, o := range r.offers {

@@ -89,8 +89,8 @@ func (r *runner) set(change func()) {
 	r.changed = make(chan struct{})
 }
 
-// own starts the program again whenever it ends, until life does.
-func (r *runner) own(life context.Context) {
+// keepRunning restarts the program whenever it ends, until life ends.
+func (r *runner) keepRunning(life context.Context) {
 	defer r.shut()
 	var before foreign.Restarts
 	for {
@@ -147,9 +147,9 @@ func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
 
 var errClosed = errors.New("the bot is going away")
 
-// down is the sentence for a plugin that is not up and will not be soon, or nil.
-// The caller holds the mutex.
-func (r *runner) down() error {
+// downReason returns an error that says why the plugin is down, or nil if it is up or about
+// to be. The caller holds the mutex.
+func (r *runner) downReason() error {
 	switch {
 	case r.closed:
 		return tools.Failed("the plugin %s cannot be used: %w; nothing was run", r.cfg.Name, errClosed)
@@ -172,14 +172,14 @@ type run struct {
 func (r *runner) last() (run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return run{r.link, r.prints, r.sums}, r.down()
+	return run{r.link, r.prints, r.sums}, r.downReason()
 }
 
 // live returns the running program, and waits for one that is about to be started.
 func (r *runner) live(ctx context.Context) (run, error) {
 	for {
 		r.mu.Lock()
-		now, err, up, changed := run{r.link, r.prints, r.sums}, r.down(), r.up, r.changed
+		now, err, up, changed := run{r.link, r.prints, r.sums}, r.downReason(), r.up, r.changed
 		r.mu.Unlock()
 		if err != nil {
 			return run{}, err

@@ -38,8 +38,8 @@ const (
 	featTimeout  feature = "timeout"  // it wants "timeout", in seconds, in each call
 )
 
-// known are the features of this side, in the order in which it names them.
-func known() []feature {
+// ourFeatures returns the features that this side supports, in the order it announces them.
+func ourFeatures() []feature {
 	return []feature{featCancel, featProgress, featParallel, featLarge, featTimeout}
 }
 
@@ -134,7 +134,7 @@ func (m message) features() (map[feature]bool, error) {
 	}
 	out := map[feature]bool{}
 	for _, n := range names {
-		if slices.Contains(known(), feature(n)) {
+		if slices.Contains(ourFeatures(), feature(n)) {
 			out[feature(n)] = true
 		}
 	}

@@ -21,7 +21,7 @@ func ids(r row) Row {
 func Rows(ctx context.Context, db store.DB) (out []Row, err error) {
 	err = db.View(ctx, func(tx store.Tx) error {
 		out = nil
-		for _, r := range rows(tx, every) {
+		for _, r := range rows(tx, anyRow) {
 			out = append(out, ids(r))
 		}
 		return nil

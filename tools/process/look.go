@@ -156,8 +156,8 @@ func (t *testimony) end(f []string) {
 	t.code, t.ended = &code, ended
 }
 
-// sight is a row with what the target said of it now.
-type sight struct {
+// observation is a row with the target's current answer about it.
+type observation struct {
 	row
 	live []int
 	// unknown says why nothing is known at the moment, or is "".
@@ -166,10 +166,10 @@ type sight struct {
 	again bool
 }
 
-// look asks the target about its own processes among these. Those that are over are not
-// asked for again. It does not fail: what cannot be known is unknown.
-func (s *suite) look(ctx context.Context, all []row) []sight {
-	out := make([]sight, len(all))
+// queryTarget asks the target about those of the rows that run on it and are not known to
+// have ended. It does not fail: a process it cannot ask about is unknown.
+func (s *suite) queryTarget(ctx context.Context, all []row) []observation {
+	out := make([]observation, len(all))
 	byBase := map[string][]int{}
 	for i, r := range all {
 		out[i].row = r
@@ -204,8 +204,8 @@ func (s *suite) look(ctx context.Context, all []row) []sight {
 }
 
 // judge says what a testimony means.
-func (s *suite) judge(r row, t testimony, err error) sight {
-	out := sight{row: r, live: t.live}
+func (s *suite) judge(r row, t testimony, err error) observation {
+	out := observation{row: r, live: t.live}
 	switch id := s.Target.ID(); {
 	case err != nil:
 		out.unknown = fmt.Sprintf("the target %s does not answer (%v), so whether it runs is not known; ask again later", s.Name, err)
@@ -254,11 +254,11 @@ func (s *suite) judge(r row, t testimony, err error) sight {
 }
 
 // refresh looks at processes and stores what changed.
-func (s *suite) refresh(ctx context.Context, all []row) []sight {
-	seen := s.look(ctx, all)
+func (s *suite) refresh(ctx context.Context, all []row) []observation {
+	seen := s.queryTarget(ctx, all)
 	for i, v := range seen {
 		if v.again {
-			seen[i] = s.look(ctx, []row{v.row})[0]
+			seen[i] = s.queryTarget(ctx, []row{v.row})[0]
 		}
 	}
 	var changed []row
@@ -268,7 +268,7 @@ func (s *suite) refresh(ctx context.Context, all []row) []sight {
 		}
 	}
 	if len(changed) > 0 {
-		if err := s.save(keep(ctx), changed...); err != nil {
+		if err := s.save(detach(ctx), changed...); err != nil {
 			s.Log.WarnContext(ctx, "what was found out about background processes could not be stored", "err", err)
 		}
 	}
@@ -285,7 +285,7 @@ func signal(code int) string {
 }
 
 // lasted is how long a process ran or runs.
-func (s *suite) lasted(v sight) time.Duration {
+func (s *suite) lasted(v observation) time.Duration {
 	switch {
 	case v.Began == 0:
 		return 0

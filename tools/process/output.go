@@ -71,14 +71,14 @@ func (t output) run(ctx context.Context, thread, id string, w span, sink tools.S
 	if err != nil {
 		return tools.Result{}, tools.Failed("the output of %s could not be read: the target %s does not answer: %w; whether it still runs is not known, ask again later", id, t.Name, err)
 	}
-	now := sight{row: r}
+	now := observation{row: r}
 	if r.State != over || r.TargetID != t.Target.ID() {
 		now = t.judge(r, parse(text)[r.Mark], nil)
 	}
 	v := t.view(now, listedCommand)
 	head, data, ok := strings.Cut(text, "\ndata\n")
 	if now.State == over && r.State != over {
-		if err := t.save(keep(ctx), now.row); err != nil {
+		if err := t.save(detach(ctx), now.row); err != nil {
 			t.Log.WarnContext(ctx, "what was found out about a background process could not be stored", "id", id, "err", err)
 		}
 	}

@@ -231,5 +231,5 @@ func finish(sink tools.Sink, said, state string) {
 	sink(tools.Event{Kind: tools.Completed, Text: state})
 }
 
-// keep is a context for what has to be stored whatever becomes of the call.
-func keep(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
+// detach returns a context for writes that must happen even if the call is cancelled.
+func detach(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }

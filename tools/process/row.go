@@ -150,15 +150,15 @@ func (s *suite) room(all []row, thread string) error {
 	return nil
 }
 
-// every matches every row.
-func every(row) bool { return true }
+// anyRow matches every row.
+func anyRow(row) bool { return true }
 
 // reserve stores the row of a process that is about to start, and gives it its id.
 func (s *suite) reserve(ctx context.Context, r row) (row, error) {
 	var secret [12]byte
 	_, _ = rand.Read(secret[:]) // never fails
 	err := s.DB.Update(ctx, func(tx store.Tx) error {
-		all := rows(tx, every)
+		all := rows(tx, anyRow)
 		if err := s.room(all, r.Thread); err != nil {
 			return err
 		}

@@ -142,14 +142,14 @@ func (t starter) place(ctx context.Context, a approvals.Action) (string, error) 
 
 // roomNow says early that a limit would be hit. It stores nothing.
 func (t starter) roomNow(ctx context.Context, thread string) error {
-	all, err := t.list(ctx, every)
+	all, err := t.list(ctx, anyRow)
 	if err != nil {
 		return err
 	}
 	if t.room(all, thread) == nil {
 		return nil
 	}
-	now := t.look(ctx, all)
+	now := t.queryTarget(ctx, all)
 	for i, v := range now {
 		all[i] = v.row
 	}
@@ -191,7 +191,7 @@ func (t starter) run(ctx context.Context, c tools.Call, was ready, sink tools.Si
 	}
 	said, err := t.launch(ctx, r, k)
 	if err != nil && !errors.Is(err, errUnconfirmed) {
-		if ferr := t.forget(keep(ctx), r); ferr != nil {
+		if ferr := t.forget(detach(ctx), r); ferr != nil {
 			t.Log.WarnContext(ctx, "a background process that was not started is still noted", "id", r.ID, "err", ferr)
 		}
 		return tools.Result{}, err
@@ -204,7 +204,7 @@ func (t starter) run(ctx context.Context, c tools.Call, was ready, sink tools.Si
 		return tools.Result{Value: v, Unknown: true, Text: r.ID + ": " + v.Notice}, nil //nolint:nilerr // said as what it is
 	}
 	r.PID, r.Start, r.Boot, r.Began, r.State = said.pid, said.start, said.boot, said.began, running
-	if err := t.save(keep(ctx), r); err != nil {
+	if err := t.save(detach(ctx), r); err != nil {
 		// It runs, and the next look finds it by its files.
 		t.Log.WarnContext(ctx, "the start of a background process could not be stored", "id", r.ID, "err", err)
 	}
@@ -221,7 +221,7 @@ func (t starter) claim(ctx context.Context, r row) (row, error) {
 	if !errors.As(err, &full) {
 		return out, err
 	}
-	all, err := t.list(ctx, every)
+	all, err := t.list(ctx, anyRow)
 	if err != nil {
 		return row{}, err
 	}
@@ -257,11 +257,12 @@ func (t starter) launch(ctx context.Context, r row, k ready) (testimony, error) 
 		return testimony{}, tools.Failed("the command did not start on %s: %w", t.Target.ID(), err)
 	}
 	_, err = p.Wait()
-	return t.heard(out.String(), r, err)
+	return t.parseAnswer(out.String(), r, err)
 }
 
-// heard reads the answer of a start. What was said counts, however the connection ended.
-func (t starter) heard(text string, r row, err error) (testimony, error) {
+// parseAnswer parses the answer of a start. A complete answer counts even if the connection
+// failed afterwards.
+func (t starter) parseAnswer(text string, r row, err error) (testimony, error) {
 	var said testimony
 	for line := range strings.Lines(text) {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")

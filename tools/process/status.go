@@ -39,7 +39,7 @@ type view struct {
 }
 
 // view makes what is shown of a process.
-func (s *suite) view(v sight, command int) view {
+func (s *suite) view(v observation, command int) view {
 	out := view{
 		ProcessID: v.ID, PID: v.PID, Command: tools.TruncateHead(v.Command, command), Directory: v.Dir, Target: v.Target,
 		Started: v.Created.UTC().Format(time.RFC3339), Bytes: v.Bytes, Processes: len(v.live),
@@ -124,7 +124,7 @@ func (t status) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		if args.ProcessID == "" {
 			return t.all(ctx, c.Thread, sink)
 		}
-		return t.one(ctx, c.Thread, args.ProcessID, sink)
+		return t.reportOne(ctx, c.Thread, args.ProcessID, sink)
 	}), nil
 }
 
@@ -133,7 +133,7 @@ func (s *suite) observe(c tools.Call) approvals.Action {
 	return approvals.Action{Tool: c.Name, Kind: approvals.KindObserve, Target: s.Target.ID(), User: s.User, Args: c.Args}
 }
 
-func (t status) one(ctx context.Context, thread, id string, sink tools.Sink) (tools.Result, error) {
+func (t status) reportOne(ctx context.Context, thread, id string, sink tools.Sink) (tools.Result, error) {
 	r, err := t.find(ctx, thread, id)
 	if err != nil {
 		return tools.Result{}, err

@@ -33,7 +33,7 @@ func (t stopper) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		return tools.Plan{}, err
 	}
 	if r.State == over {
-		return tools.Plan{}, tools.Failed("%s has ended already; there is nothing to interrupt", t.view(sight{row: r}, listedCommand).line())
+		return tools.Plan{}, tools.Failed("%s has ended already; there is nothing to interrupt", t.view(observation{row: r}, listedCommand).line())
 	}
 	if _, err := t.Target.Probe(ctx); err != nil {
 		return tools.Plan{}, tools.Failed("the target %s does not answer: %w", t.Target.ID(), err)
@@ -91,7 +91,7 @@ func (t stopper) run(ctx context.Context, thread string, was row, sink tools.Sin
 	}
 	r = v.row
 	if r.State == over {
-		return t.done(v, nil, sink), nil
+		return t.outcome(v, nil, sink), nil
 	}
 	steps := func(d time.Duration) string { return strconv.Itoa(int((d + step - 1) / step)) }
 	wctx, cancel := context.WithTimeout(ctx, stopTime+killGrace+4*t.Grace) // a slow machine takes longer for each step
@@ -101,20 +101,20 @@ func (t stopper) run(ctx context.Context, thread string, was row, sink tools.Sin
 	if err != nil {
 		notice := fmt.Sprintf("Whether %s has ended is not known: the target %s did not answer to the end (%v). Ask get_background_status.", r.ID, t.Name, err)
 		finish(sink, notice, "unknown")
-		out := stopped{view: t.view(sight{row: r, unknown: "the target did not answer to the end"}, listedCommand), Signals: said.signals}
+		out := stopped{view: t.view(observation{row: r, unknown: "the target did not answer to the end"}, listedCommand), Signals: said.signals}
 		return tools.Result{Value: out, Unknown: true, Text: notice}, nil
 	}
 	v = t.judge(r, said, nil)
 	if v.unknown == "" {
-		if err := t.save(keep(ctx), v.row); err != nil {
+		if err := t.save(detach(ctx), v.row); err != nil {
 			t.Log.WarnContext(ctx, "the end of a background process could not be stored", "id", r.ID, "err", err)
 		}
 	}
-	return t.done(v, said.signals, sink), nil
+	return t.outcome(v, said.signals, sink), nil
 }
 
-// done says what came of it.
-func (t stopper) done(v sight, signals []string, sink tools.Sink) tools.Result {
+// outcome returns the result of stopping a process.
+func (t stopper) outcome(v observation, signals []string, sink tools.Sink) tools.Result {
 	out := stopped{view: t.view(v, listedCommand), Gone: v.State == over && v.unknown == "", Signals: append([]string{}, signals...)}
 	var said string
 	switch {

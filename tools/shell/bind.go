@@ -203,7 +203,7 @@ func (b *binder) loaded(bases []string) {
 		now := b.todo
 		b.todo = nil
 		if level == maxLoaded {
-			b.unknown()
+			b.noteIncomplete()
 			return
 		}
 		type load struct {
@@ -216,7 +216,7 @@ func (b *binder) loaded(bases []string) {
 		for _, s := range now {
 			l := imports.In(s.lang, s.text)
 			if l.Open {
-				b.unknown()
+				b.noteIncomplete()
 			}
 			for _, one := range l.Loads {
 				w := load{lang: s.lang, must: !one.Standard}
@@ -244,7 +244,7 @@ func (b *binder) loaded(bases []string) {
 				found = found || there
 			}
 			if w.must && !found {
-				b.unknown()
+				b.noteIncomplete()
 			}
 		}
 	}
@@ -255,8 +255,8 @@ func reader(l imports.Language) string {
 	return map[imports.Language]string{imports.Shell: "sh", imports.Python: "python", imports.Node: "node", imports.Perl: "perl", imports.Ruby: "ruby"}[l]
 }
 
-// unknown notes that scripts load more than was looked at.
-func (b *binder) unknown() {
+// noteIncomplete records that scripts load more files than were read.
+func (b *binder) noteIncomplete() {
 	b.files[loads] = "what it loads beyond these files was not looked at"
 }
 
@@ -451,7 +451,7 @@ func (b *binder) content(name string, st backend.FileInfo, use named.Use) string
 // unread says of a script that was not read that nobody knows what it loads.
 func (b *binder) unread(name string, use named.Use) {
 	if use == named.Content && imports.Of(name, b.by, nil) != imports.None {
-		b.unknown()
+		b.noteIncomplete()
 	}
 }
 

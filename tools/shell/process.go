@@ -93,7 +93,7 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 		return res, true, nil
 	}
 	if err != nil {
-		k.done(ctx, spec.Mark)
+		k.dropNote(ctx, spec.Mark)
 		if errors.Is(err, backend.ErrChanged) {
 			return res, false, tools.NotRun("the command", "the directory %s changed after it was checked; propose it again: %w", k.bound.dir, err)
 		}
@@ -102,12 +102,12 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 	if res, err = p.Wait(); err != nil {
 		return res, true, nil //nolint:nilerr // it ran, and nobody knows how that ended
 	}
-	k.done(ctx, spec.Mark)
+	k.dropNote(ctx, spec.Mark)
 	return res, false, nil
 }
 
-// done lets go of the note of a command whose outcome is known.
-func (k *call) done(ctx context.Context, mark string) {
+// dropNote deletes the note of a command whose outcome is known.
+func (k *call) dropNote(ctx context.Context, mark string) {
 	if mark != "" {
 		_ = k.t.cfg.Journal.Ended(context.WithoutCancel(ctx), k.thread, k.id) // see forget
 	}

@@ -195,7 +195,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.caps, err = t.cfg.Target.Probe(ctx); err != nil {
 		return tools.Plan{}, tools.Failed("the target %s does not answer: %w", t.cfg.Target.ID(), err)
 	}
-	if k.ref, err = t.find(ctx, c, &k); err != nil {
+	if k.ref, err = t.resolveSession(ctx, c, &k); err != nil {
 		return tools.Plan{}, err
 	}
 	if k.bound, err = t.bind(ctx, k.dir, "", k.caps); err != nil {
@@ -238,7 +238,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 			return tools.Plan{}, notLooked(err)
 		}
 		if len(c.Before) > 0 {
-			k.bound.files = t.left(k.bound, c.Before, text, k.caps)
+			k.bound.files = t.bindAsLeft(k.bound, c.Before, text, k.caps)
 		}
 	}
 	a.Dir, a.Files = k.bound.dir, k.bound.files
@@ -249,8 +249,9 @@ func notLooked(err error) error {
 	return tools.Failed("what the command depends on could not be looked at: %w", err)
 }
 
-// find says where the call would run, and sets its directory.
-func (t *tool) find(ctx context.Context, c tools.Call, k *call) (session.Ref, error) {
+// resolveSession returns the session in which the call would run, and sets the call's
+// directory.
+func (t *tool) resolveSession(ctx context.Context, c tools.Call, k *call) (session.Ref, error) {
 	var ref session.Ref
 	if t.cfg.Once && t.cfg.Sessions != nil && k.wait.dispatch {
 		return ref, tools.Failed(`"wait": false is not possible here: the terminal closes when this command exits; wait for the command, with a limit such as "10m" if need be, or ask a running bot`)

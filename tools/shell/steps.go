@@ -90,10 +90,11 @@ func literal(w *syntax.Word) (string, bool) {
 	return out.String(), true
 }
 
-// left are the files of a step with those that the steps before it may bring about or
-// change bound as what they leave, and so is a path that is not there yet. Those that an interpreter runs are bound as they are:
-// running a script is no reason for it to become another one.
-func (t *tool) left(b bound, before []approvals.Action, text string, caps backend.Caps) map[string]string {
+// bindAsLeft returns the files of a step, in which files that earlier steps may create or
+// change, and paths that do not exist yet, are bound as whatever those steps leave. Scripts
+// that an interpreter runs stay bound to their content, because running a script does not
+// change it.
+func (t *tool) bindAsLeft(b bound, before []approvals.Action, text string, caps backend.Caps) map[string]string {
 	n := binder{home: caps.Home}
 	changed := map[string]bool{}
 	for _, s := range before {

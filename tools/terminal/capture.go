@@ -106,7 +106,7 @@ func (t capturer) capture(ctx context.Context, thread string, ref session.Ref, a
 		Start: line(args.Start), End: line(args.End), Join: args.Join, TrailingSpaces: args.Spaces,
 		Escapes: args.Escapes, EscapeNonPrintable: args.Octal, Alternate: args.Alternate,
 	}
-	text, after, err := t.look(ctx, thread, ref.Session, ref.Pane, opts)
+	text, after, err := t.readScreen(ctx, thread, ref.Session, ref.Pane, opts)
 	if missing(err) {
 		// It is gone, or the default pane was never made: once more, on that one.
 		if notice == "" && !ondemand(ref) {
@@ -115,7 +115,7 @@ func (t capturer) capture(ctx context.Context, thread string, ref session.Ref, a
 		var made string
 		if _, made, err = t.Book.Ensure(ctx, thread, "", ""); err == nil {
 			notice = strings.TrimSpace(notice + " " + made)
-			text, after, err = t.look(ctx, thread, "", "", opts)
+			text, after, err = t.readScreen(ctx, thread, "", "", opts)
 		}
 	}
 	if err != nil {
@@ -140,7 +140,7 @@ func (t capturer) capture(ctx context.Context, thread string, ref session.Ref, a
 	return tools.Result{Value: text, Text: text}, nil
 }
 
-func (t capturer) look(ctx context.Context, thread, session, pane string, o tmux.CaptureOptions) (text, notice string, err error) {
+func (t capturer) readScreen(ctx context.Context, thread, session, pane string, o tmux.CaptureOptions) (text, notice string, err error) {
 	p, err := t.Book.Open(ctx, thread, session, pane)
 	if err != nil {
 		return "", "", err

@@ -66,7 +66,7 @@ func readDuckDuckGo(where, host, src string, lite bool) ([]found, error) {
 				return nil, blocked(where, "it shows a puzzle for people")
 			}
 		}
-		if none(doc) {
+		if saysNoResults(doc) {
 			return nil, nil
 		}
 		out = links(doc, host)
@@ -93,14 +93,14 @@ func selected(doc *goquery.Document, lite bool) (out []found) {
 				f.snippet = r.Find("td.result-snippet").First().Text()
 				return f.snippet == ""
 			})
-			out = keep(out, f)
+			out = appendUnique(out, f)
 			return len(out) < maxRead
 		})
 		return out
 	}
 	doc.Find(".result").Not(".result--ad").EachWithBreak(func(_ int, r *goquery.Selection) bool {
 		if a := r.Find("a.result__a").First(); a.Length() > 0 {
-			out = keep(out, result(a, r.Find(".result__snippet").First().Text()))
+			out = appendUnique(out, result(a, r.Find(".result__snippet").First().Text()))
 		}
 		return len(out) < maxRead
 	})
@@ -112,15 +112,15 @@ func result(a *goquery.Selection, snippet string) found {
 	return found{title: a.Text(), url: unwrap(href), snippet: snippet}
 }
 
-func keep(out []found, f found) []found {
+func appendUnique(out []found, f found) []found {
 	if f.url == "" {
 		return out
 	}
 	return append(out, f)
 }
 
-// none reports whether the page itself says that there is nothing.
-func none(doc *goquery.Document) bool {
+// saysNoResults reports whether the page says that nothing was found.
+func saysNoResults(doc *goquery.Document) bool {
 	if doc.Find(".no-results").Length() > 0 {
 		return true
 	}
@@ -147,8 +147,8 @@ func unwrap(href string) string {
 	return u.String()
 }
 
-// own reports whether an address is the provider's.
-func own(address, host string) bool {
+// isProviderURL reports whether an address belongs to the search provider.
+func isProviderURL(address, host string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
 		return true
@@ -180,7 +180,7 @@ func links(doc *goquery.Document, host string) []found {
 	from.Each(func(_ int, a *goquery.Selection) {
 		href, _ := a.Attr("href")
 		to := unwrap(href)
-		if to == "" || own(to, host) || strings.TrimSpace(a.Text()) == "" {
+		if to == "" || isProviderURL(to, host) || strings.TrimSpace(a.Text()) == "" {
 			return
 		}
 		if all[to] == nil && len(order) == maxRead {

@@ -64,7 +64,7 @@ func (f fetcher) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		if err != nil {
 			return reply{}, err
 		}
-		sink(tools.Event{Kind: tools.Info, Text: told(p)})
+		sink(tools.Event{Kind: tools.Info, Text: pageText(p)})
 		text, _, err := p.text()
 		if err != nil {
 			return reply{}, err
@@ -82,7 +82,7 @@ func (f fetcher) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-func told(p page) string {
+func pageText(p page) string {
 	return fmt.Sprintf("status %d, %s, %d bytes", p.status, tools.Quote(p.kind), len(p.body))
 }
 
@@ -133,7 +133,7 @@ func (r reader) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		if err != nil {
 			return reply{}, err
 		}
-		sink(tools.Event{Kind: tools.Info, Text: told(p)})
+		sink(tools.Event{Kind: tools.Info, Text: pageText(p)})
 		text, f, err := p.text()
 		if err != nil {
 			return reply{}, err

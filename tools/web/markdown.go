@@ -168,7 +168,7 @@ func (p *prepared) element(n *html.Node, nested int) {
 			become(n, atom.Div)
 		}
 	case atom.Table:
-		if inside(n, atom.Table) {
+		if isInside(n, atom.Table) {
 			flatten(n)
 		} else if rows, cols := size(n); rows*cols > maxCells {
 			flatten(n)
@@ -239,7 +239,7 @@ func size(n *html.Node) (rows, cols int) {
 	return rows, cols
 }
 
-func inside(n *html.Node, a atom.Atom) bool {
+func isInside(n *html.Node, a atom.Atom) bool {
 	for p := n.Parent; p != nil; p = p.Parent {
 		if p.DataAtom == a {
 			return true

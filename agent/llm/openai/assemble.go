@@ -121,9 +121,9 @@ type open struct {
 	chunk    int // the frame in which it began
 }
 
-// whole says whether the arguments are complete JSON. While they grow to an
+// isComplete reports whether the arguments are complete JSON. While they grow to an
 // object only their last piece can make them so.
-func (o *open) whole() bool { return json.Valid([]byte(o.args.String())) }
+func (o *open) isComplete() bool { return json.Valid([]byte(o.args.String())) }
 
 // assembly puts the frames of one reply of the chat API together. The zero
 // value is ready.
@@ -300,15 +300,15 @@ func (a *assembly) parts(parts []callPart) {
 		if present(p.Extra) {
 			o.meta = bytes.Clone(p.Extra)
 		}
-		o.take(p.Function.Args)
+		o.mergeArgs(p.Function.Args)
 	}
 	if len(begun) > 1 {
 		a.group = begun
 	}
 }
 
-// take adds a piece of arguments: a string is a fragment, an object is all.
-func (o *open) take(raw json.RawMessage) {
+// mergeArgs adds a piece of arguments: a string is a fragment, an object is all.
+func (o *open) mergeArgs(raw json.RawMessage) {
 	if !present(raw) {
 		return
 	}
@@ -330,7 +330,7 @@ func (a *assembly) find(p callPart, pos, of int) *open {
 		o := a.byIdx[*p.Index]
 		// Some servers number every call 0: another id and a name after
 		// complete arguments is another call.
-		if o == nil || (id != "" && name != "" && o.id != "" && id != o.id && o.whole()) {
+		if o == nil || (id != "" && name != "" && o.id != "" && id != o.id && o.isComplete()) {
 			o = a.begin()
 			a.byIdx[*p.Index] = o
 		}
@@ -340,7 +340,7 @@ func (a *assembly) find(p callPart, pos, of int) *open {
 		o := a.byID[id]
 		// The same id again with a name, in one frame or after complete
 		// arguments, is another call with a duplicate id.
-		if o == nil || (name != "" && says && (o.chunk == a.frames || o.whole())) {
+		if o == nil || (name != "" && says && (o.chunk == a.frames || o.isComplete())) {
 			o = a.begin()
 			a.byID[id] = o
 		}
@@ -351,7 +351,7 @@ func (a *assembly) find(p callPart, pos, of int) *open {
 		last = a.calls[len(a.calls)-1]
 	}
 	if name != "" {
-		if last != nil && last.name == name && last.chunk != a.frames && (!says || !last.whole()) {
+		if last != nil && last.name == name && last.chunk != a.frames && (!says || !last.isComplete()) {
 			return last
 		}
 		return a.begin()
@@ -387,7 +387,7 @@ func (a *assembly) complete() bool {
 		return true
 	}
 	for _, o := range a.calls {
-		if o.name == "" || !o.whole() {
+		if o.name == "" || !o.isComplete() {
 			return false
 		}
 	}

@@ -72,7 +72,7 @@ var tooLongWords = regexp.MustCompile(`(?i)context[_ ](length|size|window)|maxim
 func faultOfResponse(resp *http.Response, body []byte) *fault {
 	f := &fault{kind: refused, status: resp.StatusCode, after: retryAfter(resp.Header, time.Now())}
 	var code string
-	f.message, code = saysBody(body)
+	f.message, code = bodyErrorText(body)
 	f.judge(code)
 	switch {
 	case f.quota || f.tooLong:
@@ -95,7 +95,7 @@ func transient(status int) bool {
 func faultInStream(raw json.RawMessage) *fault {
 	f := &fault{kind: inStream, retry: true}
 	var code string
-	f.message, code = says(raw)
+	f.message, code = errorText(raw)
 	var n struct {
 		Code   json.Number `json:"code"`
 		Status json.Number `json:"status"`
@@ -190,10 +190,10 @@ func (f *fault) elsewhere() bool {
 	return f.retry && f.kind != unreachable
 }
 
-// saysBody reads the message of an error's body: an object, an array with one
+// bodyErrorText reads the message of an error's body: an object, an array with one
 // object, or an error that is a string. Anything else, such as a web page,
 // says nothing.
-func saysBody(body []byte) (message, code string) {
+func bodyErrorText(body []byte) (message, code string) {
 	var list []json.RawMessage
 	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
 		body = list[0]
@@ -203,13 +203,13 @@ func saysBody(body []byte) (message, code string) {
 		return "", ""
 	}
 	if fails(o["error"]) {
-		return says(o["error"])
+		return errorText(o["error"])
 	}
-	return says(body)
+	return errorText(body)
 }
 
-// says reads {"message":…,"code":…,"type":…} or a string.
-func says(raw json.RawMessage) (message, code string) {
+// errorText reads {"message":…,"code":…,"type":…} or a string.
+func errorText(raw json.RawMessage) (message, code string) {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		return s, ""

@@ -218,7 +218,7 @@ func (c *Client) Reply(ctx context.Context, r llm.Request, show func(llm.Delta))
 		show(llm.Delta{Note: first + " did not answer a moment ago; asking " + models[0] + "."})
 	}
 	for i, model := range models {
-		reply, attempts, fault := c.ask(ctx, model, r, show)
+		reply, attempts, fault := c.askWithRetry(ctx, model, r, show)
 		if fault == nil {
 			reply.Model = model
 			reply.Calls = uniqueIDs(r, reply.Calls)
@@ -236,16 +236,16 @@ func (c *Client) Reply(ctx context.Context, r llm.Request, show func(llm.Delta))
 	return llm.Reply{}, stopped(ctx.Err()) // there is always one model
 }
 
-// ask asks one model until it answers or there is no point in going on. It
+// askWithRetry asks one model until it answers or there is no point in going on. It
 // returns how often it asked.
-func (c *Client) ask(ctx context.Context, model string, r llm.Request, show func(llm.Delta)) (llm.Reply, int, *fault) {
+func (c *Client) askWithRetry(ctx context.Context, model string, r llm.Request, show func(llm.Delta)) (llm.Reply, int, *fault) {
 	log := c.cfg.Log.With("host", c.at.host, "model", model)
 	want := c.want.of(model)
 	var spent time.Duration
 	for attempt := 1; ; attempt++ {
 		begun := time.Now()
 		q := c.question(model, r, want)
-		reply, heard, fault := c.once(ctx, model, q, show)
+		reply, heard, fault := c.attempt(ctx, model, q, show)
 		if fault == nil || ctx.Err() != nil {
 			return reply, attempt, fault
 		}
@@ -331,8 +331,8 @@ func (c *Client) wait(f *fault, attempt int) (time.Duration, bool) {
 	return max(0, c.cfg.Jitter(time.Second<<min(attempt-1, 5))), true
 }
 
-// once makes one attempt. heard says whether a part of an answer came.
-func (c *Client) once(parent context.Context, model string, q question, show func(llm.Delta)) (_ llm.Reply, heard bool, _ *fault) {
+// attempt makes one attempt. heard says whether a part of an answer came.
+func (c *Client) attempt(parent context.Context, model string, q question, show func(llm.Delta)) (_ llm.Reply, heard bool, _ *fault) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	dog := watch(c.cfg.FirstByte, func() { cancel(errSilence) })

@@ -24,7 +24,7 @@ var noParameters = json.RawMessage(`{"type":"object","properties":{}}`)
 
 // chatQuestion is a request in the form of the Chat Completions API.
 func chatQuestion(at *endpoint, model string, r llm.Request, want wish) question {
-	req := request(at.asked(model), r)
+	req := request(at.requestModel(model), r)
 	has, top := wantNoUsage, map[string]json.RawMessage{}
 	if want&wantNoUsage != 0 {
 		req.StreamOptions, has = nil, 0

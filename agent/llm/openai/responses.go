@@ -27,7 +27,7 @@ type object = map[string]any
 func responsesQuestion(at *endpoint, model string, r llm.Request, want wish) question {
 	var has wish
 	store := false
-	req := goopenai.CreateResponseRequest{Model: at.asked(model), Store: &store}
+	req := goopenai.CreateResponseRequest{Model: at.requestModel(model), Store: &store}
 	if want&wantNoInclude == 0 {
 		req.Include, has = []goopenai.ResponseInclude{goopenai.ResponseIncludeReasoningEncryptedContent}, wantNoInclude
 	}
@@ -138,7 +138,7 @@ func replay(it llm.Item, output []outputItem) ([]any, bool) {
 	if it.Role != llm.Assistant || len(output) == 0 || output[len(output)-1].Raw != nil {
 		return nil, false // a thought at the end belongs to nothing
 	}
-	texts, ok := apart(it.Text, output)
+	texts, ok := splitOutput(it.Text, output)
 	if !ok {
 		return nil, false
 	}
@@ -180,9 +180,9 @@ func replay(it llm.Item, output []outputItem) ([]any, bool) {
 	return out, calls == len(it.Calls)
 }
 
-// apart takes the text of a reply apart into its messages. One message may have
+// splitOutput takes the text of a reply apart into its messages. One message may have
 // changed (what is secret is removed from transcripts), several must not.
-func apart(text string, output []outputItem) ([]string, bool) {
+func splitOutput(text string, output []outputItem) ([]string, bool) {
 	var sizes []int
 	for _, o := range output {
 		if o.Message != nil {
@@ -336,7 +336,7 @@ func (e *events) finish(raw json.RawMessage, kind string) (string, *fault) {
 	}
 	e.answer = answer{}
 	for _, item := range items {
-		if !e.answer.take(item) {
+		if !e.answer.addItem(item) {
 			return "", &fault{kind: garbled, retry: true}
 		}
 	}
@@ -350,8 +350,8 @@ func (e *events) finish(raw json.RawMessage, kind string) (string, *fault) {
 	return "", nil
 }
 
-// take reads one item, or says false when it is no item.
-func (a *answer) take(raw json.RawMessage) bool {
+// addItem reads one item, or says false when it is no item.
+func (a *answer) addItem(raw json.RawMessage) bool {
 	var it struct {
 		Type    string `json:"type"`
 		ID      string `json:"id"`
@@ -386,7 +386,7 @@ func (a *answer) take(raw json.RawMessage) bool {
 		a.worth = a.worth || it.Phase != ""
 	case "function_call":
 		var o open
-		o.take(it.Args)
+		o.mergeArgs(it.Args)
 		id := string(it.CallID)
 		if id == "" {
 			id = it.ID

@@ -121,8 +121,8 @@ func (e *endpoint) path(path, model string) string {
 	return prefix + deployments + name + "/" + method
 }
 
-// asked is the name of a model in a request's body.
-func (e *endpoint) asked(model string) string {
+// requestModel is the name of a model in a request's body.
+func (e *endpoint) requestModel(model string) string {
 	if e.deployment != "" && (model == "" || model == e.configured) {
 		return e.deployment
 	}

@@ -142,7 +142,7 @@ func (f *frames) Read(p []byte) (int, error) {
 		}
 		if !f.looked {
 			f.looked = true
-			f.look()
+			f.sniff()
 			continue
 		}
 		f.line()
@@ -152,8 +152,8 @@ func (f *frames) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// look finds out what kind of body this is by its first character.
-func (f *frames) look() {
+// sniff finds out what kind of body this is by its first character.
+func (f *frames) sniff() {
 	for {
 		c, err := f.in.ReadByte()
 		if err != nil {
@@ -172,15 +172,15 @@ func (f *frames) look() {
 		case '<':
 			f.err = &fault{kind: webPage}
 		case '{', '[': // no line of a stream begins so
-			f.whole()
+			f.convertWhole()
 		}
 		return
 	}
 }
 
-// whole reads one JSON value: a completion or an error, sent although a stream
+// convertWhole reads one JSON value: a completion or an error, sent although a stream
 // was asked for.
-func (f *frames) whole() {
+func (f *frames) convertWhole() {
 	body, err := io.ReadAll(io.LimitReader(f.in, maxAnswer+1))
 	switch {
 	case err != nil:

@@ -10,8 +10,8 @@ import (
 // answered with a sentence, and they cost tokens in every request.
 var limits = []string{"pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "additionalProperties"}
 
-// told is a schema without what models need not know.
-func told(schema json.RawMessage) json.RawMessage {
+// trimSchema returns a schema without the parts that models do not need.
+func trimSchema(schema json.RawMessage) json.RawMessage {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(schema, &m) != nil || m == nil {
 		return schema
@@ -25,19 +25,19 @@ func told(schema json.RawMessage) json.RawMessage {
 	var props map[string]json.RawMessage
 	if json.Unmarshal(m["properties"], &props) == nil && props != nil {
 		for name, p := range props {
-			props[name] = told(p)
+			props[name] = trimSchema(p)
 		}
 		m["properties"] = encoded(props, m["properties"])
 	}
 	if items, ok := m["items"]; ok {
-		m["items"] = told(items)
+		m["items"] = trimSchema(items)
 	}
 	return encoded(m, schema)
 }
 
-// toldText is a description without the marks of its lists and the blanks of its examples
+// trimText is a description without the marks of its lists and the blanks of its examples
 // and between its paragraphs.
-func toldText(description string) string {
+func trimText(description string) string {
 	var lines []string
 	for l := range strings.SplitSeq(description, "\n") {
 		if l == "" {
