@@ -410,7 +410,7 @@ func TestTheContextHoldsWhatTheProgramIsMadeOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pkg := range strings.Fields(string(out)) {
+	for pkg := range strings.FieldsSeq(string(out)) {
 		folder, _, _ := strings.Cut(strings.TrimPrefix(pkg, "countersign/"), "/")
 		if !slices.Contains(kept(t), folder) {
 			t.Errorf(".dockerignore leaves out %s, which the program needs for %s", folder, pkg)
