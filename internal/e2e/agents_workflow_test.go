@@ -156,7 +156,11 @@ func TestAgentsQ23ServiceDownRestartsTheService(t *testing.T) {
 	if out, err := exec.Command("sh", "-c", restart).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	eventually(t, "the service runs", func() bool { return runs(pidIn(pid)) }, func() string { return "" })
+	// Its number is in the file a moment before it has logged anything.
+	eventually(t, "the service runs", func() bool {
+		raw, _ := os.ReadFile(log)
+		return runs(pidIn(pid)) && strings.Contains(string(raw), "shop is up")
+	}, func() string { return "" })
 	old := pidIn(pid)
 	end()
 	eventually(t, "the service is down", func() bool { return !runs(old) }, func() string { return "" })
