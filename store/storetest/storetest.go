@@ -1,6 +1,6 @@
 // Package storetest is what every engine of package store has to pass: [Run]
 // for the contract of DB and Tx, [RunDurable] for engines that keep their rows,
-// and [RunQueue], [RunOutbox] and [RunLease] for the packages that are written
+// and [RunQueue] and [RunOutbox] for the packages that are written
 // once over Tx and must hold on any engine.
 //
 // An engine's test is a few lines. It tests an engine through its interface
