@@ -51,9 +51,10 @@ type Post struct {
 	Failure bool
 	// Half says that the text breaks off: a reply that was shown while it came, and was never finished.
 	Half bool
-	// At is when it was first shown.
-	At   time.Time
-	Text string
+	// At is when it was first shown, Changed when its text was last changed; zero if it never was. A draft becomes the
+	// reply or the failure at its end.
+	At, Changed time.Time
+	Text        string
 }
 
 // Vote is somebody's press of a button, or the words that do the same.
@@ -118,8 +119,16 @@ func Answered(s Seen) (out []Violation) {
 func answered(s Seen, m Said) bool {
 	return slices.ContainsFunc(s.Posts, func(p Post) bool {
 		_, ok := p.Answers[m.ID]
-		return p.Thread == m.Thread && (ok || p.Failure && p.At.After(m.Sent))
+		return p.Thread == m.Thread && (ok || p.Failure && p.shown().After(m.Sent))
 	})
+}
+
+// shown is when the post got the text that it has.
+func (p Post) shown() time.Time {
+	if p.Changed.IsZero() {
+		return p.At
+	}
+	return p.Changed
 }
 
 // Once finds commands that ran more than once.

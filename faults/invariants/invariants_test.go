@@ -50,6 +50,14 @@ func TestAGoodDayBreaksNothing(t *testing.T) {
 	}
 }
 
+func TestADraftFromBeforeTheMessageMayBecomeItsFailure(t *testing.T) {
+	s := good()
+	s.Posts[1].At, s.Posts[1].Changed = at(-1), at(3)
+	if v := Check(s); len(v) > 0 {
+		t.Errorf("%v", v)
+	}
+}
+
 func TestEachRuleFindsWhatBreaksIt(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -59,6 +67,8 @@ func TestEachRuleFindsWhatBreaksIt(t *testing.T) {
 		{"an accepted message is not answered", func(s *Seen) { s.Posts = s.Posts[1:] }, RuleAnswered + ": a in t1"},
 		{"it is answered in another thread", func(s *Seen) { s.Posts[0].Thread = "t9" }, RuleAnswered + ": a in t1"},
 		{"a failure was said before the message", func(s *Seen) { s.Posts[1].At = at(-1) }, RuleAnswered + ": d in t2"},
+		{"a draft from before the message became a failure before it", func(s *Seen) { s.Posts[1].At, s.Posts[1].Changed = at(-2), at(-1) },
+			RuleAnswered + ": d in t2"},
 		{"a command ran twice", func(s *Seen) { s.Effects = append(s.Effects, Effect{"b"}) }, RuleOnce + ": the command of b ran 2 times"},
 		{"a command ran on the vote of a stranger", func(s *Seen) { s.Votes = s.Votes[:1] }, RuleVoted + ": the command of b ran"},
 		{"a command ran that was denied", func(s *Seen) { s.Effects = append(s.Effects, Effect{"e"}) }, RuleVoted + ": the command of e ran"},

@@ -32,7 +32,8 @@ type Shown struct {
 	Buttons []Button
 	// Card says that it asks, or asked, for a decision.
 	Card bool
-	At   time.Time
+	// At is when it was posted, Changed when it was last edited; zero if it never was.
+	At, Changed time.Time
 }
 
 // Network is a chat network with people in it.

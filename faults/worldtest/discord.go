@@ -146,7 +146,7 @@ func (d *Discord) Thread(thread string) ([]Shown, error) {
 		if m.Author != d.BotID() {
 			continue
 		}
-		sh := Shown{ID: m.ID, Text: discordText(m), At: discordfake.Created(m.ID)}
+		sh := Shown{ID: m.ID, Text: discordText(m), At: discordfake.Created(m.ID), Changed: m.Changed}
 		for _, id := range m.Buttons() {
 			sh.Buttons = append(sh.Buttons, Button{ID: id})
 		}

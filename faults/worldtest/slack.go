@@ -155,7 +155,7 @@ func (s *Slack) Thread(thread string) ([]Shown, error) {
 		if m.BotID != "BBOT" || m.Deleted {
 			continue
 		}
-		sh := Shown{ID: m.TS, Text: m.Plain(), Buttons: slackButtons(m.Blocks), At: slackTime(m.TS)}
+		sh := Shown{ID: m.TS, Text: m.Plain(), Buttons: slackButtons(m.Blocks), At: slackTime(m.TS), Changed: m.Changed}
 		sh.Keys, sh.Card = slackKeys(m.Metadata)
 		out = append(out, sh)
 	}

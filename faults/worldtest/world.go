@@ -216,25 +216,29 @@ func (w *World) wait(limit time.Duration, ok func() bool) bool {
 	return true
 }
 
+// clock is the format of times in a story.
+const clock = "15:04:05.000"
+
 // Story is what a person needs to understand a failure: what was seen, and the bots'
 // logs.
 func (w *World) Story() string {
 	var s strings.Builder
 	seen := w.Seen()
 	for _, m := range seen.Said {
-		fmt.Fprintf(&s, "said %s in %s at %s, accepted %v\n", m.ID, m.Thread, m.Sent.Format("15:04:05.000"), !m.Accepted.IsZero())
+		fmt.Fprintf(&s, "said %s in %s at %s, accepted %v\n", m.ID, m.Thread, m.Sent.Format(clock), !m.Accepted.IsZero())
 	}
 	for _, v := range seen.Votes {
-		fmt.Fprintf(&s, "vote of %s on %s at %s: approve %v, may %v\n", v.Person, v.On, v.Sent.Format("15:04:05.000"), v.Approve, v.Valid)
+		fmt.Fprintf(&s, "vote of %s on %s at %s: approve %v, may %v\n", v.Person, v.On, v.Sent.Format(clock), v.Approve, v.Valid)
 	}
-	fmt.Fprintf(&s, "effects %v\n", seen.Effects)
+	fmt.Fprintf(&s, "no answer yet %v, effects %v\n", invariants.Silent(seen), seen.Effects)
 	for _, m := range seen.Said {
 		if told := w.Model.Told(m.ID); told != "" {
 			fmt.Fprintf(&s, "the model was told of %s: %.600q\n", m.ID, told)
 		}
 	}
 	for _, p := range seen.Posts {
-		fmt.Fprintf(&s, "post %s %v open %v answers %v asks %q: %.300q\n", p.Thread, p.Keys, p.Open, p.Answers, p.Asks, p.Text)
+		fmt.Fprintf(&s, "post %s %v at %s, changed %s, open %v answers %v asks %q: %.300q\n", p.Thread, p.Keys, p.At.Format(clock), p.Changed.Format(clock),
+			p.Open, p.Answers, p.Asks, p.Text)
 	}
 	for _, b := range w.Bots {
 		log := b.Log()
@@ -473,7 +477,7 @@ func (w *World) Seen() invariants.Seen {
 }
 
 func post(thread string, m Shown) invariants.Post {
-	p := invariants.Post{Thread: thread, Keys: m.Keys, At: m.At, Text: m.Text}
+	p := invariants.Post{Thread: thread, Keys: m.Keys, At: m.At, Changed: m.Changed, Text: m.Text}
 	if m.Card {
 		p.Asks = model.Asks(m.Text)
 		_, _, p.Open = approve(m)

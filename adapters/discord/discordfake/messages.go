@@ -299,7 +299,7 @@ func (s *Server) change(c *channel, m *message, d *draft) *reply {
 		after.Flags = after.Flags&^FlagSuppressEmbeds | d.flags&(FlagSuppressEmbeds|FlagComponentsV2)
 	}
 	after.Flags &^= FlagLoading
-	after.Edited, after.edited = true, now
+	after.Edited, after.edited, after.Changed = true, now, now
 	*m = after
 	s.updated(c, m)
 	return nil

@@ -98,6 +98,7 @@ type Message struct {
 	Attachments        []Attachment
 	Flags              int
 	Edited             bool
+	Changed            time.Time // of the last edit; zero if there was none
 	// Mentions, MentionRoles and Everyone are those whom the message pinged, after allowed_mentions.
 	Mentions, MentionRoles []string
 	Everyone               bool

@@ -2,6 +2,7 @@ package slackfake
 
 import (
 	"encoding/json"
+	"time"
 	"unicode/utf8"
 )
 
@@ -200,7 +201,7 @@ func (s *Server) updateMessage(r *request) reply {
 	if m.Parse, m.Edited = r.str("parse"), true; m.Parse == "" {
 		m.Parse = "client"
 	}
-	m.editedTS = s.newTS()
+	m.editedTS, m.Changed = s.newTS(), time.Now()
 	s.bump()
 	s.echoChange(c, &before, m)
 	out := s.posted(c, m, body)

@@ -146,7 +146,7 @@ func (s *Server) applyResponse(u *responseURL, body []byte) reply {
 		c.eph[eph].Text, c.eph[eph].Blocks = content.text, content.blocks
 	case in.ReplaceOriginal && orig != nil:
 		before := *orig
-		orig.Text, orig.Blocks, orig.Edited, orig.editedTS = content.text, content.blocks, true, s.newTS()
+		orig.Text, orig.Blocks, orig.Edited, orig.editedTS, orig.Changed = content.text, content.blocks, true, s.newTS(), time.Now()
 		s.echoChange(c, &before, orig)
 	case in.ResponseType == "in_channel":
 		m := &message{Msg: Msg{User: s.cfg.BotUser, BotID: s.cfg.BotID, Text: content.text, Blocks: content.blocks}}

@@ -2,6 +2,7 @@ package slackfake
 
 import (
 	"encoding/json"
+	"time"
 	"unicode/utf8"
 )
 
@@ -67,6 +68,7 @@ func (s *Server) appendStream(r *request) reply {
 	if rep, refused := s.grow(m, r); refused {
 		return rep
 	}
+	m.Changed = time.Now()
 	s.bump()
 	return ok(map[string]any{"channel": c.ID, "ts": m.TS})
 }
@@ -102,7 +104,7 @@ func (s *Server) stopStream(r *request) reply {
 	if m.Text == "" && m.Blocks == nil && len(m.Chunks) == 0 {
 		return fail("no_text")
 	}
-	m.Streaming = false
+	m.Streaming, m.Changed = false, time.Now()
 	delete(s.status, threadKey{c.ID, m.ThreadTS})
 	s.bump()
 	s.echoChange(c, &before, m)

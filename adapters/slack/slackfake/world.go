@@ -42,6 +42,8 @@ type Msg struct {
 	// Edited, Deleted, Streaming and Broadcast say that it was changed, that it was deleted (or is a tombstone), that
 	// chat.stopStream has not come yet, and that a reply was shown in the channel too.
 	Edited, Deleted, Streaming, Broadcast bool
+	// Changed is the time of the last edit or stream call; zero if there was none.
+	Changed time.Time
 	// Parse and NoMrkdwn are the arguments of the post: they decide what of the text is active.
 	Parse    string
 	NoMrkdwn bool
