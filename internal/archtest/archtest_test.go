@@ -44,7 +44,9 @@ var inside = map[string]string{
 
 	"approvals":        "adapters/chat approvals/risk store",
 	"approvals/audit":  "internal/redact store",
-	"approvals/card":   "adapters/chat approvals approvals/risk",
+	"approvals/argv":   "",
+	"approvals/card":   "adapters/chat approvals approvals/deed approvals/risk",
+	"approvals/deed":   "approvals approvals/argv approvals/risk",
 	"approvals/gate":   "adapters/chat approvals/... internal/failpoint store store/aging store/outbox store/queue",
 	"approvals/policy": "adapters/chat approvals approvals/risk internal/condition",
 	"approvals/risk":   "",
@@ -57,7 +59,7 @@ var inside = map[string]string{
 	"store/postgres": "store store/internal/tree",
 	"store/queue":    "store store/aging",
 
-	"tools": "approvals approvals/risk internal/edits internal/redact store tools targets/backend tools/foreign tools/truncate", // and each family below
+	"tools": "approvals approvals/argv approvals/risk internal/edits internal/redact store tools targets/backend tools/foreign tools/truncate", // and each family below
 	// Machines know no tool, and terminals no machine of a kind.
 	"targets/backend":   "",
 	"targets/local":     "targets/backend targets/lock",

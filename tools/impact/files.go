@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"countersign/approvals/argv"
+
 	"mvdan.cc/sh/v3/pattern"
 )
 
@@ -41,35 +43,35 @@ type found struct {
 
 // where is a path for a shell, absolute where the action's directory is known,
 // so that it never begins with a dash.
-func (p *probe) where(w word) string {
+func (p *probe) where(w argv.Word) string {
 	switch {
-	case w.home || strings.HasPrefix(w.text, "/"):
-		return w.src
+	case w.Home || strings.HasPrefix(w.Text, "/"):
+		return w.Source
 	case p.rooted:
-		return quoted(p.dir+"/") + w.src
+		return quoted(p.dir+"/") + w.Source
 	}
-	return "./" + w.src
+	return "./" + w.Source
 }
 
 // meant is the path as find prints it, or the pattern for it.
-func (p *probe) meant(w word) string {
+func (p *probe) meant(w argv.Word) string {
 	switch {
-	case w.home || strings.HasPrefix(w.text, "/"):
-		return w.text
-	case p.rooted && w.glob:
-		return pattern.QuoteMeta(p.dir+"/", pattern.Filenames) + w.text
+	case w.Home || strings.HasPrefix(w.Text, "/"):
+		return w.Text
+	case p.rooted && w.Glob:
+		return pattern.QuoteMeta(p.dir+"/", pattern.Filenames) + w.Text
 	case p.rooted:
-		return p.dir + "/" + w.text
+		return p.dir + "/" + w.Text
 	}
-	return "./" + w.text
+	return "./" + w.Text
 }
 
 // is reports whether find found this path under the word's name.
-func (p *probe) is(e entry, w word) bool {
+func (p *probe) is(e entry, w argv.Word) bool {
 	if e.depth != 0 {
 		return false
 	}
-	if w.glob {
+	if w.Glob {
 		expr, err := pattern.Regexp(p.meant(w), pattern.Filenames|pattern.EntireString)
 		if err != nil {
 			return true
@@ -77,23 +79,23 @@ func (p *probe) is(e entry, w word) bool {
 		re, err := regexp.Compile(expr)
 		return err != nil || re.MatchString(e.path)
 	}
-	if w.home {
-		return strings.HasSuffix(e.path, w.text[1:])
+	if w.Home {
+		return strings.HasSuffix(e.path, w.Text[1:])
 	}
 	return e.path == p.meant(w)
 }
 
 // listPaths lists paths and, with deep, everything below them. ok is false if listing
 // failed.
-func (p *probe) listPaths(ctx context.Context, words []word, deep bool) (found, bool) {
+func (p *probe) listPaths(ctx context.Context, words []argv.Word, deep bool) (found, bool) {
 	var paths, last strings.Builder
 	named := 0 // how often lastPath is one of them
 	for _, w := range words {
-		if w.text == "" || w.text == "~/" {
+		if w.Text == "" || w.Text == "~/" {
 			return found{}, false
 		}
 		paths.WriteString(" " + p.where(w))
-		if w.text == lastPath {
+		if w.Text == lastPath {
 			named++
 		}
 	}
@@ -150,7 +152,7 @@ func readEntry(rec string) (entry, bool) {
 }
 
 // absent tells which of the words nothing was found for.
-func (p *probe) absent(f found, words []word) (gone []word) {
+func (p *probe) absent(f found, words []argv.Word) (gone []argv.Word) {
 	if !f.whole {
 		return nil
 	}
@@ -163,13 +165,13 @@ func (p *probe) absent(f found, words []word) (gone []word) {
 }
 
 // sayAbsent says which paths are not there.
-func (p *probe) sayAbsent(f found, words []word) {
+func (p *probe) sayAbsent(f found, words []argv.Word) {
 	var names, patterns []string
 	for _, w := range p.absent(f, words) {
-		if w.glob {
-			patterns = append(patterns, w.text)
+		if w.Glob {
+			patterns = append(patterns, w.Text)
 		} else {
-			names = append(names, w.text)
+			names = append(names, w.Text)
 		}
 	}
 	unseen := ""
@@ -250,8 +252,8 @@ func (p *probe) sayLargest(f found) {
 // takes for options, so that nobody knows what it does.
 func (p *probe) sayDashes(f found, c call) bool {
 	var names []string
-	for _, w := range c.words[:min(c.loose, len(c.words))] {
-		if !w.glob || strings.Contains(w.text, "/") || strings.IndexByte("*?[", w.text[0]) < 0 {
+	for _, w := range c.Operands[:min(c.Loose, len(c.Operands))] {
+		if !w.Glob || strings.Contains(w.Text, "/") || strings.IndexByte("*?[", w.Text[0]) < 0 {
 			continue
 		}
 		for _, e := range f.entries {
@@ -268,20 +270,20 @@ func (p *probe) sayDashes(f found, c call) bool {
 
 // sayRemove speaks of rm, unlink and shred -u.
 func sayRemove(ctx context.Context, p *probe, c call) {
-	deep := c.name == "rm" && c.has("-r", "-R", "--recursive")
-	for _, w := range c.words {
-		base := path.Base(w.text)
-		if c.name == "rm" && (base == "." || base == ".." || base == "/" && !c.has("--no-preserve-root")) {
+	deep := c.name == "rm" && c.Has("-r", "-R", "--recursive")
+	for _, w := range c.Operands {
+		base := path.Base(w.Text)
+		if c.name == "rm" && (base == "." || base == ".." || base == "/" && !c.Has("--no-preserve-root")) {
 			return // rm refuses these
 		}
 	}
-	all, ok := p.listPaths(ctx, c.words, deep)
-	if !ok || len(c.words) == 0 || p.sayDashes(all, c) {
+	all, ok := p.listPaths(ctx, c.Operands, deep)
+	if !ok || len(c.Operands) == 0 || p.sayDashes(all, c) {
 		return
 	}
 	f := all
 	var stay []string
-	if !deep && !c.has("-d", "--dir") {
+	if !deep && !c.Has("-d", "--dir") {
 		f.entries = nil
 		for _, e := range all.entries {
 			if e.kind == 'd' {
@@ -294,7 +296,7 @@ func sayRemove(ctx context.Context, p *probe, c call) {
 	verb := "would remove"
 	if c.name == "shred" {
 		verb = "would overwrite beyond recovery"
-		if c.has("-u", "--remove") {
+		if c.Has("-u", "--remove") {
 			verb += " and remove"
 		}
 	}
@@ -309,13 +311,13 @@ func sayRemove(ctx context.Context, p *probe, c call) {
 		p.add("stays, because it is a directory: %s", some(stay))
 	}
 	p.sayClosed(all)
-	p.sayAbsent(all, c.words)
+	p.sayAbsent(all, c.Operands)
 }
 
 // sayRemoveDir speaks of rmdir, which only takes empty directories.
 func sayRemoveDir(ctx context.Context, p *probe, c call) {
-	f, ok := p.listPaths(ctx, c.words, true)
-	if !ok || len(c.words) == 0 || p.sayDashes(f, c) {
+	f, ok := p.listPaths(ctx, c.Operands, true)
+	if !ok || len(c.Operands) == 0 || p.sayDashes(f, c) {
 		return
 	}
 	var empty, full []string
@@ -335,32 +337,32 @@ func sayRemoveDir(ctx context.Context, p *probe, c call) {
 		p.add("stays, because it is not empty: %s", some(full))
 	}
 	p.sayClosed(f)
-	p.sayAbsent(f, c.words)
+	p.sayAbsent(f, c.Operands)
 }
 
 // sayMode speaks of chmod, chown and chgrp.
 func sayMode(ctx context.Context, p *probe, c call) {
-	mode := slices.IndexFunc(c.words, func(w word) bool {
-		return w.text == "--" || len(w.text) > 1 && w.text[0] == '-' && strings.Trim(w.text[1:], "rwxXst") == ""
+	mode := slices.IndexFunc(c.Operands, func(w argv.Word) bool {
+		return w.Text == "--" || len(w.Text) > 1 && w.Text[0] == '-' && strings.Trim(w.Text[1:], "rwxXst") == ""
 	})
-	var minus []word // a mode such as -x, which looks like options
-	if c.name == "chmod" && mode >= 0 && c.words[mode].text != "--" {
-		minus = []word{c.words[mode]}
-		c.words = slices.Delete(slices.Clone(c.words), mode, mode+1)
+	var minus []argv.Word // a mode such as -x, which looks like options
+	if c.name == "chmod" && mode >= 0 && c.Operands[mode].Text != "--" {
+		minus = []argv.Word{c.Operands[mode]}
+		c.Operands = slices.Delete(slices.Clone(c.Operands), mode, mode+1)
 	}
-	a, ok := parseArgs(modeOptions, c.words)
+	a, ok := argv.ParseArgs(modeOptions, c.Operands)
 	if !ok {
 		return
 	}
-	c.args = a
-	words, to := slices.Concat(minus, c.words), "what another file has"
-	if !c.has("--reference") {
+	c.Args = a
+	words, to := slices.Concat(minus, c.Operands), "what another file has"
+	if !c.Has("--reference") {
 		if len(words) < 2 {
 			return
 		}
-		to, words = show(words[0].text), words[1:]
+		to, words = show(words[0].Text), words[1:]
 	}
-	f, ok := p.listPaths(ctx, words, c.has("-R", "--recursive"))
+	f, ok := p.listPaths(ctx, words, c.Has("-R", "--recursive"))
 	if !ok || len(words) == 0 || p.sayDashes(f, c) {
 		return
 	}
@@ -375,7 +377,7 @@ func sayMode(ctx context.Context, p *probe, c call) {
 		p.add("would set %s of %s to %s", what, f.amount(), to)
 	}
 	for _, e := range f.entries {
-		if e.depth == 0 && len(words) <= maxShown && !words[0].glob {
+		if e.depth == 0 && len(words) <= maxShown && !words[0].Glob {
 			p.add("  %s is %s %s now", show(e.path), e.mode, show(e.owner))
 		}
 	}
@@ -386,47 +388,47 @@ func sayMode(ctx context.Context, p *probe, c call) {
 // sayCopy speaks of mv, cp and install: what is there already, where they would
 // write.
 func sayCopy(ctx context.Context, p *probe, c call) {
-	sources := c.words
-	var to word
-	dir, intoDir := c.value("-t", "--target-directory")
+	sources := c.Operands
+	var to argv.Word
+	dir, intoDir := c.Value("-t", "--target-directory")
 	switch {
 	case intoDir:
 		src, ok := quote(dir)
 		if !ok {
 			return
 		}
-		to = word{text: dir, src: src}
+		to = argv.Word{Text: dir, Source: src}
 	case len(sources) < 2:
 		return
 	default:
 		to, sources = sources[len(sources)-1], sources[:len(sources)-1]
 	}
-	if len(sources) == 0 || c.has("-n", "--no-clobber", "--update", "--parents") || c.name != "install" && c.has("-u") || c.name == "install" && c.has("-d", "--directory") {
+	if len(sources) == 0 || c.Has("-n", "--no-clobber", "--update", "--parents") || c.name != "install" && c.Has("-u") || c.name == "install" && c.Has("-d", "--directory") {
 		return
 	}
 	// The look holds the goal, what would lie in it, and the sources, in order.
-	inside := make([]word, 0, len(sources))
+	inside := make([]argv.Word, 0, len(sources))
 	for _, s := range sources {
-		base := path.Base(s.text)
+		base := path.Base(s.Text)
 		src, ok := quote("/" + base)
 		if !ok || base == "/" || base == "." || base == ".." {
 			return
 		}
-		inside = append(inside, word{text: strings.TrimRight(to.text, "/") + "/" + base, src: strings.TrimRight(to.src, "/") + src, home: to.home})
+		inside = append(inside, argv.Word{Text: strings.TrimRight(to.Text, "/") + "/" + base, Source: strings.TrimRight(to.Source, "/") + src, Home: to.Home})
 	}
-	f, ok := p.listPaths(ctx, slices.Concat([]word{to}, inside, sources), false)
+	f, ok := p.listPaths(ctx, slices.Concat([]argv.Word{to}, inside, sources), false)
 	if !ok || !f.whole {
 		return
 	}
-	find := func(w word) (entry, bool) {
+	find := func(w argv.Word) (entry, bool) {
 		i := slices.IndexFunc(f.entries, func(e entry) bool { return p.is(e, w) })
 		if i < 0 {
 			return entry{}, false
 		}
 		return f.entries[i], true
 	}
-	goals := []word{to}
-	if e, there := find(to); there && !c.has("-T", "--no-target-directory") && (e.kind == 'd' || e.leads == 'd') {
+	goals := []argv.Word{to}
+	if e, there := find(to); there && !c.Has("-T", "--no-target-directory") && (e.kind == 'd' || e.leads == 'd') {
 		goals = inside
 	} else if len(sources) > 1 || intoDir {
 		return // it fails
@@ -442,7 +444,7 @@ func sayCopy(ctx context.Context, p *probe, c call) {
 		case !there:
 		case e.kind == 'd':
 			p.add("%s is there already, a directory last changed %s", show(e.path), e.time)
-		case c.has("-b", "--backup"):
+		case c.Has("-b", "--backup"):
 			p.add("would keep a backup of %s, %s", show(e.path), size(e.size))
 		default:
 			if over++; over <= maxShown {
@@ -460,7 +462,7 @@ func sayCopy(ctx context.Context, p *probe, c call) {
 }
 
 // sayEmptied speaks of files that lose their content.
-func (p *probe) sayEmptied(ctx context.Context, words []word, how string) {
+func (p *probe) sayEmptied(ctx context.Context, words []argv.Word, how string) {
 	f, ok := p.listPaths(ctx, words, false)
 	if !ok {
 		return
@@ -474,8 +476,8 @@ func (p *probe) sayEmptied(ctx context.Context, words []word, how string) {
 
 // sayRedirects speaks of the files behind `>`. They are emptied even if the
 // command then fails.
-func sayRedirects(ctx context.Context, p *probe, words []word) {
-	words = slices.DeleteFunc(words, func(w word) bool { return strings.HasPrefix(w.text, "/dev/") })
+func sayRedirects(ctx context.Context, p *probe, words []argv.Word) {
+	words = slices.DeleteFunc(words, func(w argv.Word) bool { return strings.HasPrefix(w.Text, "/dev/") })
 	if len(words) > 0 {
 		p.sayEmptied(ctx, words, "would empty")
 	}
@@ -483,35 +485,35 @@ func sayRedirects(ctx context.Context, p *probe, words []word) {
 
 // sayTruncate speaks of truncate.
 func sayTruncate(ctx context.Context, p *probe, c call) {
-	to, given := c.value("-s", "--size")
-	if !given || len(c.words) == 0 {
+	to, given := c.Value("-s", "--size")
+	if !given || len(c.Operands) == 0 {
 		return
 	}
 	how := "would set to the size " + show(to) + ":"
 	if strings.Trim(to, "0") == "" && to != "" {
 		how = "would empty"
 	}
-	p.sayEmptied(ctx, c.words, how)
+	p.sayEmptied(ctx, c.Operands, how)
 }
 
 // sayTee speaks of tee.
 func sayTee(ctx context.Context, p *probe, c call) {
-	if !c.has("-a", "--append") {
-		sayRedirects(ctx, p, c.words)
+	if !c.Has("-a", "--append") {
+		sayRedirects(ctx, p, c.Operands)
 	}
 }
 
 // sayDD speaks of the output of dd.
 func sayDD(ctx context.Context, p *probe, c call) {
-	for _, w := range c.words {
-		to, ok := strings.CutPrefix(w.text, "of=")
+	for _, w := range c.Operands {
+		to, ok := strings.CutPrefix(w.Text, "of=")
 		switch {
 		case !ok || to == "":
 		case strings.HasPrefix(to, "/dev/"):
 			p.sayDisk(ctx, to)
 		default:
 			if src, ok := quote(to); ok {
-				p.sayEmptied(ctx, []word{{text: to, src: src}}, "would overwrite")
+				p.sayEmptied(ctx, []argv.Word{{Text: to, Source: src}}, "would overwrite")
 			}
 		}
 	}
@@ -519,9 +521,9 @@ func sayDD(ctx context.Context, p *probe, c call) {
 
 // sayFormat speaks of mkfs and its like: of each device that is named.
 func sayFormat(ctx context.Context, p *probe, c call) {
-	for _, w := range c.words {
-		if strings.HasPrefix(w.text, "/dev/") {
-			p.sayDisk(ctx, w.text)
+	for _, w := range c.Operands {
+		if strings.HasPrefix(w.Text, "/dev/") {
+			p.sayDisk(ctx, w.Text)
 		}
 	}
 }

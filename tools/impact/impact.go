@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"countersign/approvals"
+	"countersign/approvals/argv"
 )
 
 const (
@@ -66,33 +67,33 @@ func Of(ctx context.Context, a approvals.Action, proves func(string) bool, r Run
 	if proves(text) {
 		return "" // it does nothing
 	}
-	cmd, ok := parse(text)
+	cmd, ok := argv.Parse(text)
 	if !ok {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, Within)
 	defer cancel()
 	p := &probe{proves: proves, runner: r, dir: strings.TrimRight(a.Dir, "/"), rooted: strings.HasPrefix(a.Dir, "/"), session: a.Session != ""}
-	sayRedirects(ctx, p, cmd.redirects)
-	if !cmd.literal || len(cmd.argv) == 0 {
+	sayRedirects(ctx, p, cmd.Truncates)
+	if !cmd.Literal || len(cmd.Argv) == 0 {
 		return p.text()
 	}
-	argv, as, ok := unwrap(cmd.argv)
+	words, as, ok := argv.Unwrap(cmd.Argv)
 	if !ok {
 		return p.text()
 	}
 	// Rights that the command would have and its reads don't.
 	p.lifted = as != "" && as != a.User
-	prog, ok := lookup(argv[0].text)
+	prog, ok := lookup(words[0].Text)
 	if !ok || prog.own && (p.lifted || len(a.Env) > 0) {
 		return p.text()
 	}
-	args, ok := parseArgs(prog.options, argv[1:])
-	if !ok || !prog.globs && slices.ContainsFunc(args.words, func(w word) bool { return w.glob }) {
+	args, ok := argv.ParseArgs(prog.options, words[1:])
+	if !ok || !prog.globs && slices.ContainsFunc(args.Operands, func(w argv.Word) bool { return w.Glob }) {
 		return p.text()
 	}
 	said := len(p.lines)
-	prog.say(ctx, p, call{name: baseName(argv[0].text), as: as, args: args})
+	prog.say(ctx, p, call{name: argv.Program(words[0].Text), as: as, Args: args})
 	if prog.own && p.session && len(p.lines) > said {
 		p.add("this was read outside the pane: what its shell has exported was not in force")
 	}
@@ -103,7 +104,7 @@ func Of(ctx context.Context, a approvals.Action, proves func(string) bool, r Run
 type call struct {
 	name string // of the program, without its directory
 	as   string // the account that sudo or doas gives it, or ""
-	args
+	argv.Args
 }
 
 // probe is one preview while it is made. It is used by one goroutine.

@@ -8,21 +8,23 @@ import (
 	"slices"
 	"strings"
 
+	"countersign/approvals/argv"
+
 	"go.yaml.in/yaml/v3"
 )
 
 // sayKubectl speaks of kubectl's changes to a cluster.
 func sayKubectl(ctx context.Context, p *probe, c call) {
-	if how, given := c.value("--dry-run"); given && how != "none" && how != "false" {
+	if how, given := c.Value("--dry-run"); given && how != "none" && how != "false" {
 		return
 	}
-	scope := c.repeatOptions("-n", "--namespace", "--context", "--cluster")
+	scope := repeatOptions(c.Args, "-n", "--namespace", "--context", "--cluster")
 	said := len(p.lines)
-	switch verb, things := c.word(0), c.texts(1); verb {
+	switch verb, things := c.Operand(0), c.Texts(1); verb {
 	case "delete":
 		p.sayDelete(ctx, c, scope, things)
 	case "scale":
-		to, ok := c.value("--replicas")
+		to, ok := c.Value("--replicas")
 		if list, found := p.objects(ctx, c, scope, things, "NOW:.spec.replicas"); ok && found {
 			for i, o := range list {
 				if f := strings.Fields(o); len(f) == 4 {
@@ -32,7 +34,7 @@ func sayKubectl(ctx context.Context, p *probe, c call) {
 			p.listed(list, "would scale")
 		}
 	case "rollout":
-		if what := c.word(1); len(things) > 1 && slices.Contains([]string{"restart", "undo", "pause", "resume"}, what) {
+		if what := c.Operand(1); len(things) > 1 && slices.Contains([]string{"restart", "undo", "pause", "resume"}, what) {
 			list, found := p.objects(ctx, c, scope, things[1:], "READY:.status.readyReplicas,WANTED:.spec.replicas")
 			if found {
 				p.listed(list, "would "+what+" (kind, name, namespace, replicas ready and wanted)")
@@ -48,7 +50,7 @@ func sayKubectl(ctx context.Context, p *probe, c call) {
 	case "apply", "create", "replace":
 		p.sayManifests(ctx, c, scope, verb)
 	}
-	if _, given := c.value("--context"); !given && len(p.lines) > said {
+	if _, given := c.Value("--context"); !given && len(p.lines) > said {
 		if rows, ok := p.rows(ctx, "kubectl config current-context"); ok && len(rows) == 1 {
 			p.add("in the context %s", show(rows[0]))
 		}
@@ -71,7 +73,7 @@ func (p *probe) objects(ctx context.Context, c call, scope string, things []stri
 	if len(things) == 0 {
 		return nil, false
 	}
-	get := "kubectl get" + scope + c.repeatOptions("-l", "--selector", "--field-selector", "-A", "--all-namespaces") + " --ignore-not-found"
+	get := "kubectl get" + scope + repeatOptions(c.Args, "-l", "--selector", "--field-selector", "-A", "--all-namespaces") + " --ignore-not-found"
 	all := "KIND:.kind,NAME:.metadata.name,NAMESPACE:.metadata.namespace"
 	if columns != "" {
 		all += "," + columns
@@ -87,11 +89,11 @@ func (p *probe) objects(ctx context.Context, c call, scope string, things []stri
 }
 
 func (p *probe) sayDelete(ctx context.Context, c call, scope string, things []string) {
-	if len(c.values("-f", "--filename", "-k", "--kustomize")) > 0 {
+	if len(c.Values("-f", "--filename", "-k", "--kustomize")) > 0 {
 		p.sayManifests(ctx, c, scope, "delete")
 		return
 	}
-	if len(things) == 1 && !strings.Contains(things[0], "/") && !c.has("-l", "--selector", "--field-selector", "--all") {
+	if len(things) == 1 && !strings.Contains(things[0], "/") && !c.Has("-l", "--selector", "--field-selector", "--all") {
 		return // it fails
 	}
 	list, ok := p.objects(ctx, c, scope, things, "SINCE:.metadata.creationTimestamp")
@@ -105,7 +107,7 @@ func (p *probe) sayDelete(ctx context.Context, c call, scope string, things []st
 			names = []string{name}
 		}
 		for _, name := range names[:min(len(names), 3)] {
-			if in, ok := p.rows(ctx, "kubectl get all -o name -n "+quoted(name)+c.repeatOptions("--context", "--cluster")); ok {
+			if in, ok := p.rows(ctx, "kubectl get all -o name -n "+quoted(name)+repeatOptions(c.Args, "--context", "--cluster")); ok {
 				p.add("with all that is in %s, among it %s: %s", show(name), count(len(in), "object", "objects"), some(in))
 			}
 		}
@@ -113,10 +115,10 @@ func (p *probe) sayDelete(ctx context.Context, c call, scope string, things []st
 }
 
 func (p *probe) sayNodes(ctx context.Context, c call, scope, verb string, nodes []string) {
-	if len(nodes) == 0 && !c.has("-l", "--selector") {
+	if len(nodes) == 0 && !c.Has("-l", "--selector") {
 		return
 	}
-	list, ok := p.rows(ctx, "kubectl get nodes --no-headers --ignore-not-found"+scope+c.repeatOptions("-l", "--selector")+join2(nodes))
+	list, ok := p.rows(ctx, "kubectl get nodes --no-headers --ignore-not-found"+scope+repeatOptions(c.Args, "-l", "--selector")+join2(nodes))
 	if !ok {
 		return
 	}
@@ -150,7 +152,7 @@ func join2(words []string) string {
 // sayManifests says which objects files define. What would change in the
 // cluster is only asked where the classifier proves the question.
 func (p *probe) sayManifests(ctx context.Context, c call, scope, verb string) {
-	files := c.repeatOptions("-f", "--filename", "-k", "--kustomize", "-R", "--recursive")
+	files := repeatOptions(c.Args, "-f", "--filename", "-k", "--kustomize", "-R", "--recursive")
 	if files == "" {
 		return
 	}
@@ -164,12 +166,12 @@ func (p *probe) sayManifests(ctx context.Context, c call, scope, verb string) {
 			}
 		}
 	}
-	for f := range strings.SplitSeq(strings.Join(c.values("-f", "--filename"), ","), ",") {
+	for f := range strings.SplitSeq(strings.Join(c.Values("-f", "--filename"), ","), ",") {
 		src, ok := quote(f)
 		if f == "" || f == "-" || strings.Contains(f, "://") || !ok {
 			continue
 		}
-		out, ok := p.output(ctx, "head -c 262144 -- "+p.where(word{text: f, src: src}))
+		out, ok := p.output(ctx, "head -c 262144 -- "+p.where(argv.Word{Text: f, Source: src}))
 		if !ok {
 			continue
 		}
@@ -223,18 +225,18 @@ func (p *probe) in() string {
 
 // sayHelm speaks of helm's changes to a release.
 func sayHelm(ctx context.Context, p *probe, c call) {
-	release := c.word(1)
-	if _, dry := c.value("--dry-run"); dry || c.has("--dry-run") || release == "" || strings.HasPrefix(release, "-") {
+	release := c.Operand(1)
+	if _, dry := c.Value("--dry-run"); dry || c.Has("--dry-run") || release == "" || strings.HasPrefix(release, "-") {
 		return
 	}
-	scope := c.repeatOptions("-n", "--namespace", "--kube-context")
-	verb := c.word(0)
+	scope := repeatOptions(c.Args, "-n", "--namespace", "--kube-context")
+	verb := c.Operand(0)
 	switch verb {
 	case "upgrade", "rollback", "uninstall", "delete", "del", "un":
 	default:
 		return
 	}
-	if verb != "upgrade" && verb != "rollback" && len(c.words) > 2 {
+	if verb != "upgrade" && verb != "rollback" && len(c.Operands) > 2 {
 		return
 	}
 	list, ok := p.rows(ctx, "helm history "+quoted(release)+" --max 4"+scope)
@@ -243,13 +245,13 @@ func sayHelm(ctx context.Context, p *probe, c call) {
 		for i := range list {
 			list[i] = strings.Join(strings.Fields(list[i]), " ")
 		}
-		if verb == "rollback" && c.word(2) != "" && c.word(2) != "0" {
-			p.add("would go back to revision %s; the newest ones:", show(c.word(2)))
+		if verb == "rollback" && c.Operand(2) != "" && c.Operand(2) != "0" {
+			p.add("would go back to revision %s; the newest ones:", show(c.Operand(2)))
 		} else {
 			p.add("revisions of %s, the last is in force:", show(release))
 		}
 		p.list(list)
-	case verb == "upgrade" && c.has("-i", "--install"):
+	case verb == "upgrade" && c.Has("-i", "--install"):
 		return // that it isn't there can't be told from an error
 	}
 	if verb != "upgrade" && verb != "rollback" {
@@ -269,7 +271,7 @@ func sayHelm(ctx context.Context, p *probe, c call) {
 
 // sayContainers speaks of docker, podman and nerdctl.
 func sayContainers(ctx context.Context, p *probe, c call) {
-	verb, names := c.word(0), c.texts(1)
+	verb, names := c.Operand(0), c.Texts(1)
 	if verb == "compose" {
 		p.sayCompose(ctx, c)
 		return
@@ -277,10 +279,10 @@ func sayContainers(ctx context.Context, p *probe, c call) {
 	if verb == "container" && len(names) > 0 {
 		verb, names = names[0], names[1:]
 	}
-	if !slices.Contains([]string{"stop", "rm", "restart", "kill", "start", "pause", "unpause", "remove"}, verb) || len(names) == 0 || c.has("-a", "--all") {
+	if !slices.Contains([]string{"stop", "rm", "restart", "kill", "start", "pause", "unpause", "remove"}, verb) || len(names) == 0 || c.Has("-a", "--all") {
 		return
 	}
-	out, exit, done := p.read(ctx, c.name+c.repeatOptions("--context")+" container inspect --format '{{.Name}}|{{.State.Status}}|{{.Config.Image}}|{{.State.StartedAt}}|{{.HostConfig.RestartPolicy.Name}}' "+join(names))
+	out, exit, done := p.read(ctx, c.name+repeatOptions(c.Args, "--context")+" container inspect --format '{{.Name}}|{{.State.Status}}|{{.Config.Image}}|{{.State.StartedAt}}|{{.HostConfig.RestartPolicy.Name}}' "+join(names))
 	if !done || exit != 0 && out == "" {
 		return
 	}
@@ -304,20 +306,20 @@ func sayContainers(ctx context.Context, p *probe, c call) {
 		}
 		p.add("%s", line)
 	}
-	if len(p.lines) > said && c.has("-v", "--volumes") && (verb == "rm" || verb == "remove") {
+	if len(p.lines) > said && c.Has("-v", "--volumes") && (verb == "rm" || verb == "remove") {
 		p.add("the anonymous volumes would go, too")
 	}
 }
 
 func (p *probe) sayCompose(ctx context.Context, c call) {
-	verb, names := c.word(1), c.texts(2)
-	if !slices.Contains([]string{"down", "stop", "restart", "rm", "kill"}, verb) || c.name == "nerdctl" || c.has("-f") {
+	verb, names := c.Operand(1), c.Texts(2)
+	if !slices.Contains([]string{"down", "stop", "restart", "rm", "kill"}, verb) || c.name == "nerdctl" || c.Has("-f") {
 		return // -f is a file before the verb, and force after it
 	}
 	if verb == "down" {
 		names = nil
 	}
-	list, ok := p.rows(ctx, p.in()+c.name+c.repeatOptions("--context")+" compose"+c.repeatOptions("--file", "-p", "--project-name", "--profile")+" ps -a"+join2(names))
+	list, ok := p.rows(ctx, p.in()+c.name+repeatOptions(c.Args, "--context")+" compose"+repeatOptions(c.Args, "--file", "-p", "--project-name", "--profile")+" ps -a"+join2(names))
 	if !ok || len(list) == 0 {
 		return
 	}
@@ -326,7 +328,7 @@ func (p *probe) sayCompose(ctx context.Context, c call) {
 		list[i] = strings.Join(strings.Fields(list[i]), " ")
 	}
 	p.list(list[1:])
-	if verb == "down" && c.has("-v", "--volumes") {
+	if verb == "down" && c.Has("-v", "--volumes") {
 		p.add("the volumes of the project would go, too")
 	}
 }
@@ -342,7 +344,7 @@ var revision = regexp.MustCompile(`^[A-Za-z0-9_@][A-Za-z0-9_./@{}~^-]*$`)
 // working tree is not looked at: that runs the repository's own filters.
 func sayGit(ctx context.Context, p *probe, c call) {
 	at := p.dir + "/"
-	if dirs := c.values("-C"); len(dirs) > 0 {
+	if dirs := c.Values("-C"); len(dirs) > 0 {
 		if len(dirs) > 1 || !strings.HasPrefix(dirs[0], "/") {
 			return
 		}
@@ -369,36 +371,36 @@ func sayGit(ctx context.Context, p *probe, c call) {
 		p.add("%s %s:", what, n)
 		p.list(list)
 	}
-	verb := c.word(0)
-	if len(c.words) == 0 {
+	verb := c.Operand(0)
+	if len(c.Operands) == 0 {
 		return
 	}
 	switch verb {
 	case "push":
-		a, ok := parseArgs("-fuqv --force --force-with-lease? --set-upstream --no-verify --quiet --verbose --force-if-includes --progress", c.words[1:])
-		if !ok || len(a.words) > 2 {
+		a, ok := argv.ParseArgs("-fuqv --force --force-with-lease? --set-upstream --no-verify --quiet --verbose --force-if-includes --progress", c.Operands[1:])
+		if !ok || len(a.Operands) > 2 {
 			return
 		}
 		here, there := "HEAD", "@{u}"
-		if len(a.words) == 2 {
-			branch := strings.TrimPrefix(a.word(1), "+")
+		if len(a.Operands) == 2 {
+			branch := strings.TrimPrefix(a.Operand(1), "+")
 			if branch == "HEAD" || strings.Contains(branch, ":") || strings.HasPrefix(branch, "refs/") {
 				return
 			}
-			here, there = branch, "refs/remotes/"+a.word(0)+"/"+branch
-		} else if len(a.words) == 1 {
+			here, there = branch, "refs/remotes/"+a.Operand(0)+"/"+branch
+		} else if len(a.Operands) == 1 {
 			return // which branch it goes to is a setting
 		}
 		log("would push", there, here)
-		if a.has("-f", "--force", "--force-with-lease") || strings.HasPrefix(a.word(1), "+") {
+		if a.Has("-f", "--force", "--force-with-lease") || strings.HasPrefix(a.Operand(1), "+") {
 			log("would drop from the remote", here, there)
 		}
 	case "reset":
-		a, ok := parseArgs("-q --quiet --hard", c.words[1:])
-		if !ok || !a.has("--hard") || len(a.words) > 1 {
+		a, ok := argv.ParseArgs("-q --quiet --hard", c.Operands[1:])
+		if !ok || !a.Has("--hard") || len(a.Operands) > 1 {
 			return
 		}
-		if to := a.word(0); to != "" && to != "HEAD" {
+		if to := a.Operand(0); to != "" && to != "HEAD" {
 			log("would leave behind", to, "HEAD")
 		}
 		if list, ok := p.rows(ctx, gitRead+" -C "+quoted(at)+" diff --cached --name-only --no-color --no-ext-diff --no-textconv"); ok && len(list) > 0 {
@@ -411,11 +413,11 @@ func sayGit(ctx context.Context, p *probe, c call) {
 // sayApt speaks of packages: of what is there, since even apt-get's simulation
 // writes a log.
 func sayApt(ctx context.Context, p *probe, c call) {
-	names := c.texts(1)
+	names := c.Texts(1)
 	if len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "-") || strings.ContainsAny(n, "/:=") }) {
 		return
 	}
-	if !slices.Contains([]string{"install", "remove", "purge", "autoremove"}, c.word(0)) {
+	if !slices.Contains([]string{"install", "remove", "purge", "autoremove"}, c.Operand(0)) {
 		return
 	}
 	out, exit, done := p.read(ctx, "dpkg-query -W "+join(names))
@@ -436,11 +438,11 @@ func sayApt(ctx context.Context, p *probe, c call) {
 // sayDnf speaks of packages of dnf and yum, which have no simulation that is
 // proven: of what is there.
 func sayDnf(ctx context.Context, p *probe, c call) {
-	names := c.texts(1)
+	names := c.Texts(1)
 	if len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "-") || strings.Contains(n, "://") }) {
 		return
 	}
-	switch c.word(0) {
+	switch c.Operand(0) {
 	case "install", "update", "upgrade":
 		if c.name != "dnf" {
 			return
@@ -466,7 +468,7 @@ func sayDnf(ctx context.Context, p *probe, c call) {
 
 // sayTerraform speaks of tofu; terraform itself reports to its maker on every run.
 func sayTerraform(ctx context.Context, p *probe, c call) {
-	verb := c.word(0)
+	verb := c.Operand(0)
 	if verb != "apply" && verb != "destroy" || !p.rooted {
 		return
 	}
@@ -474,11 +476,11 @@ func sayTerraform(ctx context.Context, p *probe, c call) {
 	if !ok {
 		return
 	}
-	if verb == "apply" && !c.has("-destroy") {
+	if verb == "apply" && !c.Has("-destroy") {
 		p.add("the state holds %s now", count(len(list), "resource", "resources"))
 		return
 	}
-	if t := c.values("-target"); len(t) > 0 {
+	if t := c.Values("-target"); len(t) > 0 {
 		p.add("would destroy %s and what depends on them; the state holds %s", some(t), count(len(list), "resource", "resources"))
 		return
 	}
@@ -518,8 +520,8 @@ func (p *probe) sayTable(verb, table, rest, about string) {
 
 // sayPsql speaks of rows that psql would take.
 func sayPsql(ctx context.Context, p *probe, c call) {
-	verb, schema, table, rest, ok := statement(c.values("-c", "--command"))
-	if !ok || len(c.words) > 2 {
+	verb, schema, table, rest, ok := statement(c.Values("-c", "--command"))
+	if !ok || len(c.Operands) > 2 {
 		return
 	}
 	sql := "select reltuples, pg_size_pretty(pg_total_relation_size(oid)) from pg_class where relkind = 'r' and relname = '" + strings.ToLower(table) + "'"
@@ -527,7 +529,7 @@ func sayPsql(ctx context.Context, p *probe, c call) {
 		sql += " and relnamespace in (select oid from pg_namespace where nspname = '" + strings.ToLower(schema) + "')"
 	}
 	about := ""
-	list, found := p.rows(ctx, "psql -X -w -A -t"+c.repeatOptions("-h", "-p", "-U", "-d", "--host", "--port", "--username", "--dbname")+" -c "+quoted(sql)+join2(c.texts(0)))
+	list, found := p.rows(ctx, "psql -X -w -A -t"+repeatOptions(c.Args, "-h", "-p", "-U", "-d", "--host", "--port", "--username", "--dbname")+" -c "+quoted(sql)+join2(c.Texts(0)))
 	if found && len(list) == 1 {
 		if n, room, ok := strings.Cut(list[0], "|"); ok && !strings.HasPrefix(n, "-") {
 			about = "about " + n + " rows, " + room
@@ -538,8 +540,8 @@ func sayPsql(ctx context.Context, p *probe, c call) {
 
 // sayMysql speaks of rows that mysql would take.
 func sayMysql(ctx context.Context, p *probe, c call) {
-	verb, schema, table, rest, ok := statement(c.values("-e", "--execute"))
-	if !ok || len(c.words) > 1 {
+	verb, schema, table, rest, ok := statement(c.Values("-e", "--execute"))
+	if !ok || len(c.Operands) > 1 {
 		return
 	}
 	where := "table_schema = database()"
@@ -547,8 +549,8 @@ func sayMysql(ctx context.Context, p *probe, c call) {
 		where = "table_schema = '" + schema + "'"
 	}
 	about := ""
-	list, found := p.rows(ctx, c.name+" -B -N"+c.repeatOptions("-h", "-P", "-u", "-D", "-S", "--host", "--port", "--user", "--database", "--socket")+
-		" -e "+quoted("select table_rows, data_length from information_schema.tables where table_name = '"+table+"' and "+where)+join2(c.texts(0)))
+	list, found := p.rows(ctx, c.name+" -B -N"+repeatOptions(c.Args, "-h", "-P", "-u", "-D", "-S", "--host", "--port", "--user", "--database", "--socket")+
+		" -e "+quoted("select table_rows, data_length from information_schema.tables where table_name = '"+table+"' and "+where)+join2(c.Texts(0)))
 	if found && len(list) == 1 {
 		if f := strings.Fields(list[0]); len(f) == 2 {
 			about = "about " + f[0] + " rows, " + f[1] + " bytes"

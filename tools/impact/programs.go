@@ -1,6 +1,10 @@
 package impact
 
-import "context"
+import (
+	"context"
+
+	"countersign/approvals/argv"
+)
 
 // program is what is known of one program.
 type program struct {
@@ -34,7 +38,7 @@ const (
 
 // lookup returns what is known of a program.
 func lookup(name string) (program, bool) {
-	p, ok := programs()[baseName(name)]
+	p, ok := programs()[argv.Program(name)]
 	return p, ok
 }
 

@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"countersign/approvals/argv"
 )
 
 // sayUnits speaks of systemctl.
 func sayUnits(ctx context.Context, p *probe, c call) {
-	verb, units := c.word(0), c.texts(1)
+	verb, units := c.Operand(0), c.Texts(1)
 	switch verb {
 	case "reboot", "poweroff", "halt", "kexec", "soft-reboot", "rescue", "emergency", "suspend", "hibernate":
 		sayMachine(ctx, p, c)
@@ -19,16 +21,16 @@ func sayUnits(ctx context.Context, p *probe, c call) {
 	default:
 		return
 	}
-	if c.has("--user") && p.lifted {
+	if c.Has("--user") && p.lifted {
 		return // the units of another account
 	}
-	p.units(ctx, verb, units, c.repeatOptions("--user"))
+	p.units(ctx, verb, units, repeatOptions(c.Args, "--user"))
 }
 
 // sayService speaks of `service NAME VERB`.
 func sayService(ctx context.Context, p *probe, c call) {
-	if len(c.words) == 2 && slices.Contains([]string{"start", "stop", "restart", "reload", "force-reload"}, c.word(1)) {
-		p.units(ctx, c.word(1), []string{c.word(0)}, "")
+	if len(c.Operands) == 2 && slices.Contains([]string{"start", "stop", "restart", "reload", "force-reload"}, c.Operand(1)) {
+		p.units(ctx, c.Operand(1), []string{c.Operand(0)}, "")
 	}
 }
 
@@ -89,10 +91,10 @@ func (p *probe) units(ctx context.Context, verb string, units []string, scope st
 
 // sayMachine speaks of reboot and shutdown.
 func sayMachine(ctx context.Context, p *probe, c call) {
-	last := c.word(len(c.words) - 1)
+	last := c.Operand(len(c.Operands) - 1)
 	if (c.name == "init" || c.name == "telinit") && last != "0" && last != "6" ||
-		slices.ContainsFunc(c.words, func(w word) bool {
-			return slices.Contains([]string{"-c", "-k", "-w", "--help", "--show", "--wtmp-only"}, w.text)
+		slices.ContainsFunc(c.Operands, func(w argv.Word) bool {
+			return slices.Contains([]string{"-c", "-k", "-w", "--help", "--show", "--wtmp-only"}, w.Text)
 		}) {
 		return
 	}
@@ -114,11 +116,11 @@ var signals = strings.Fields("HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV 
 
 // withoutSignal takes the signal (-9, -KILL, -SIGTERM) out of the arguments of
 // kill, pkill and killall, where it is the first of several.
-func withoutSignal(words []word) (rest []word, found bool) {
-	if len(words) < 2 || len(words[0].text) < 2 || words[0].text[0] != '-' {
+func withoutSignal(words []argv.Word) (rest []argv.Word, found bool) {
+	if len(words) < 2 || len(words[0].Text) < 2 || words[0].Text[0] != '-' {
 		return words, false
 	}
-	s := words[0].text[1:]
+	s := words[0].Text[1:]
 	if strings.Trim(s, "0123456789") == "" || slices.Contains(signals, strings.TrimPrefix(s, "SIG")) {
 		return words[1:], true
 	}
@@ -127,19 +129,19 @@ func withoutSignal(words []word) (rest []word, found bool) {
 
 // sayKill speaks of kill with process ids; of a group where the id is negative.
 func sayKill(ctx context.Context, p *probe, c call) {
-	words, given := withoutSignal(c.words)
+	words, given := withoutSignal(c.Operands)
 	if !given {
-		a, ok := parseArgs("!first -s: -n: --signal:", words)
+		a, ok := argv.ParseArgs("!first -s: -n: --signal:", words)
 		if !ok {
 			return
 		}
-		words = a.words
-	} else if words[0].text == "--" {
+		words = a.Operands
+	} else if words[0].Text == "--" {
 		words = words[1:]
 	}
 	var pids []string
 	for _, w := range words {
-		id, group := strings.CutPrefix(w.text, "-")
+		id, group := strings.CutPrefix(w.Text, "-")
 		if id == "" || strings.Trim(id, "0123456789") != "" || len(id) > 10 || strings.Trim(id, "0") == "" {
 			return
 		}
@@ -162,22 +164,22 @@ func sayKill(ctx context.Context, p *probe, c call) {
 
 // sayMatch speaks of pkill: pgrep finds the same processes.
 func sayMatch(ctx context.Context, p *probe, c call) {
-	words, _ := withoutSignal(c.words)
-	a, ok := parseArgs("-fxonvie -u: -U: -g: -G: -P: -t: -s: --euid: --uid: --parent: --full --exact --newest --oldest --echo --ignore-case --signal: --inverse", words)
-	if !ok || len(a.words) > 1 {
+	words, _ := withoutSignal(c.Operands)
+	a, ok := argv.ParseArgs("-fxonvie -u: -U: -g: -G: -P: -t: -s: --euid: --uid: --parent: --full --exact --newest --oldest --echo --ignore-case --signal: --inverse", words)
+	if !ok || len(a.Operands) > 1 {
 		return
 	}
-	for i, f := range a.flags {
-		if f.name == "-s" || f.name == "-g" {
+	for i, f := range a.Flags {
+		if f.Name == "-s" || f.Name == "-g" {
 			return // a session or group of 0 is the caller's own
 		}
-		if f.name == "-e" || f.name == "--echo" || f.name == "--signal" {
-			a.flags[i].name = ""
+		if f.Name == "-e" || f.Name == "--echo" || f.Name == "--signal" {
+			a.Flags[i].Name = ""
 		}
 	}
-	command := "pgrep" + a.repeatOptions("-f", "-x", "-o", "-n", "-v", "-i", "-u", "-U", "-G", "-P", "-t", "--euid", "--uid", "--parent", "--full", "--exact", "--newest", "--oldest", "--ignore-case", "--inverse")
-	if len(a.words) == 1 {
-		command += " -- " + quoted(a.word(0))
+	command := "pgrep" + repeatOptions(a, "-f", "-x", "-o", "-n", "-v", "-i", "-u", "-U", "-G", "-P", "-t", "--euid", "--uid", "--parent", "--full", "--exact", "--newest", "--oldest", "--ignore-case", "--inverse")
+	if len(a.Operands) == 1 {
+		command += " -- " + quoted(a.Operand(0))
 	}
 	p.matched(ctx, command)
 }
@@ -187,20 +189,20 @@ const comm = 15
 
 // sayKillAll speaks of killall, which takes whole names.
 func sayKillAll(ctx context.Context, p *probe, c call) {
-	words, _ := withoutSignal(c.words)
-	a, ok := parseArgs("-Iqvwe --ignore-case --quiet --verbose --wait --exact -s: --signal: -u: --user:", words)
-	if !ok || len(a.words) == 0 {
+	words, _ := withoutSignal(c.Operands)
+	a, ok := argv.ParseArgs("-Iqvwe --ignore-case --quiet --verbose --wait --exact -s: --signal: -u: --user:", words)
+	if !ok || len(a.Operands) == 0 {
 		return
 	}
-	for _, name := range a.texts(0) {
+	for _, name := range a.Texts(0) {
 		if len(name) > comm {
 			continue // pgrep can't tell it from others that begin like it
 		}
 		command := "pgrep -x"
-		if a.has("-I", "--ignore-case") {
+		if a.Has("-I", "--ignore-case") {
 			command += " -i"
 		}
-		if u, ok := a.value("-u", "--user"); ok {
+		if u, ok := a.Value("-u", "--user"); ok {
 			command += " -u " + quoted(u)
 		}
 		p.matched(ctx, command+" -- "+quoted(regexp.QuoteMeta(name)))
@@ -250,7 +252,7 @@ func (p *probe) processes(ctx context.Context, pids []string) {
 // sayCrontab speaks of crontab FILE and crontab -r.
 func sayCrontab(ctx context.Context, p *probe, c call) {
 	const list = "crontab -l"
-	if c.has("-r") && len(c.words) == 0 {
+	if c.Has("-r") && len(c.Operands) == 0 {
 		if out, exit, done := p.read(ctx, list); done && exit == 0 {
 			jobs := slices.DeleteFunc(rows(out), func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), "#") })
 			p.add("would remove the whole crontab, %s:", count(len(jobs), "line", "lines"))
@@ -258,10 +260,10 @@ func sayCrontab(ctx context.Context, p *probe, c call) {
 		}
 		return
 	}
-	if len(c.words) != 1 || c.word(0) == "-" || len(c.flags) > 0 {
+	if len(c.Operands) != 1 || c.Operand(0) == "-" || len(c.Flags) > 0 {
 		return
 	}
-	out, exit, done := p.read(ctx, list+" | diff - "+p.where(c.words[0]))
+	out, exit, done := p.read(ctx, list+" | diff - "+p.where(c.Operands[0]))
 	if !done || exit > 1 {
 		return
 	}
@@ -278,13 +280,13 @@ func sayCrontab(ctx context.Context, p *probe, c call) {
 func sayIptables(ctx context.Context, p *probe, c call) {
 	table := "filter"
 	flush, chain := false, ""
-	for i, w := range c.words {
-		next := c.word(i + 1)
-		switch w.text {
+	for i, w := range c.Operands {
+		next := c.Operand(i + 1)
+		switch w.Text {
 		case "-t", "--table":
 			table = next
 		case "-F", "--flush", "-X", "--delete-chain":
-			flush = flush || strings.HasPrefix(w.text, "-F") || w.text == "--flush"
+			flush = flush || strings.HasPrefix(w.Text, "-F") || w.Text == "--flush"
 			if !strings.HasPrefix(next, "-") && chain == "" {
 				chain = next
 			}
@@ -317,7 +319,7 @@ func sayIptables(ctx context.Context, p *probe, c call) {
 
 // sayNft speaks of changes by nft: how many rules there are.
 func sayNft(ctx context.Context, p *probe, c call) {
-	if c.word(0) == "list" || len(c.words) == 0 {
+	if c.Operand(0) == "list" || len(c.Operands) == 0 {
 		return
 	}
 	list, ok := p.rows(ctx, "nft -a list ruleset")
@@ -331,7 +333,7 @@ func sayNft(ctx context.Context, p *probe, c call) {
 		}
 	}
 	p.add("all tables together have %s now", count(rules, "rule", "rules"))
-	if c.word(0) == "flush" && c.word(1) == "ruleset" {
+	if c.Operand(0) == "flush" && c.Operand(1) == "ruleset" {
 		p.add("would remove all of them")
 	}
 }
