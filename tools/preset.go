@@ -15,9 +15,8 @@ const DefaultPreset = "oncall"
 // everything is the content of the presets "full" and "all".
 const everything = "*"
 
-// presets maps each preset to its tools. Words between bars are alternatives:
-// the first that exists is taken, so that a preset never shows both of a pair
-// of tools that do the same in two styles.
+// presets maps each preset to its tools. Names separated by bars are alternatives, of which the
+// first that exists is used, so that a preset never has both tools of a pair.
 var presets = map[string][]string{
 	"oncall": {
 		"run_shell|bash", "read_file|read", "write_file|write", "fetch_url|web_fetch", "web_search",
@@ -38,8 +37,8 @@ var presets = map[string][]string{
 	"none": {},
 }
 
-// pairs are tools that do the same in two styles: the second is left out of
-// "full" where the first exists.
+// pairs are tools with the same purpose in two styles: "full" leaves out the second if the first
+// exists.
 var pairs = [...][2]string{{"run_shell", "bash"}, {"read_file", "read"}, {"write_file", "write"}, {"fetch_url", "web_fetch"}}
 
 // Presets lists the names of the presets, sorted.

@@ -140,7 +140,7 @@ func (c *checker) canonical(raw json.RawMessage) (json.RawMessage, error) {
 	if !ok {
 		return nil, Invalid("they must be one JSON object, not %s", typeName(v))
 	}
-	if err := c.rename(obj); err != nil {
+	if err := c.normalizePath(obj); err != nil {
 		return nil, err
 	}
 	if err := c.schema.Validate(obj); err != nil {

@@ -284,7 +284,7 @@ func (k *explainer) action(q Question, target string) (approvals.Action, risk.Le
 	if len(spec.spec.Schema) > 0 { // the tool gets them with the one name of their place
 		raw, err := json.Marshal(args)
 		if args = nil; err == nil {
-			err = json.Unmarshal(tools.Renamed(spec.spec, raw), &args)
+			err = json.Unmarshal(tools.NormalizePathArg(spec.spec, raw), &args)
 		}
 		if err != nil {
 			return approvals.Action{}, 0, config.Errorf("the arguments of %s are not JSON: %v", spec.name, err)

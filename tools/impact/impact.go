@@ -1,16 +1,15 @@
-// Package impact says what a shell command would do, for the card on which
-// people decide: how many files `rm` would remove, what requires the service
-// that would stop, which processes `pkill` would reach.
+// Package impact previews a shell command on the card where people decide: how many files `rm`
+// would remove, which units require the service that would stop, which processes `pkill` would
+// signal.
 //
-// It finds that out by reading, never by running the command or a part of it:
-// every text that it hands to its [Runner] is one that the classifier proved
-// to only read. Only a command that it knows and understands to the last
-// option is spoken of; for anything else it says nothing, because a wrong
-// preview is worse than none. What it says is how things were when it looked.
+// It only reads, and never runs the command or a part of it: every text that it passes to its
+// [Runner] is one that the classifier proved to be read-only. It previews only commands that it
+// understands completely, including every option; for anything else it returns nothing, because a
+// wrong preview is worse than none. A preview describes the state when it was made.
 //
-// It does not judge (approvals/risk), does not decide (approvals/policy) and
-// starts no process of its own. It takes no secrets out of what it shows
-// (internal/redact): command lines of processes can hold some.
+// It does not judge (approvals/risk), does not decide (approvals/policy) and starts no processes of
+// its own. It does not redact its output (internal/redact): command lines of processes can contain
+// secrets.
 //
 // To add a program, write one function and one row in programs.go.
 package impact
@@ -26,10 +25,10 @@ import (
 )
 
 const (
-	// Within is how long all reads of one preview may take together.
+	// Within bounds the time for all reads of one preview.
 	Within = 3 * time.Second
-	// Output is how many bytes of one read's output are looked at. A Runner that
-	// keeps less only makes previews say "more than" sooner.
+	// Output is how many bytes of a read's output are used. A Runner may keep less, and previews
+	// then say "more than" sooner.
 	Output = 1 << 20
 
 	maxText  = 8 << 10 // bytes of a command; the classifier's own limit
@@ -39,25 +38,21 @@ const (
 	maxShown = 5       // things that are listed by name
 )
 
-// Runner runs one proven read on the action's target and returns its output,
-// cut.
+// Runner runs one proven read on the action's target and returns its output, possibly cut.
 type Runner interface {
-	// Read runs the text with bash, as the account of the action without the
-	// rights of sudo, and with the scrubbed environment that the classifier's
-	// proofs are about. It returns what came on standard output, or its
-	// beginning, and the exit code. An error means that neither is to be used. It
-	// must return soon after ctx is done. Its working directory does not matter
-	// where the action names one.
+	// Read runs the command with bash, as the action's account without sudo, in the scrubbed
+	// environment for which the classifier's proofs hold. It returns the standard output, or its
+	// beginning, and the exit code; on error neither is valid. It must return soon after ctx is
+	// done. Its working directory does not matter if the action names one.
 	Read(ctx context.Context, command string) (stdout string, exit int, err error)
 }
 
-// Of describes what the action would do, as plain text lines, "" when nothing
-// can be said. It only runs text of which proves says that it only reads; it stops
-// at ctx, and after [Within].
+// Of describes what the action would do, as plain text lines; "" if nothing is known. It runs only
+// commands for which proves returns true, and stops when ctx is done or after [Within].
 //
-// The text is for people: names that come from the target are cut and made
-// visible (see package risk), and never are a line of their own. At most 12
-// lines come out. It is safe for concurrent use if r and proves are.
+// The text is for people: names from the target are shortened, sanitized (see package risk), and
+// never on a line of their own. It has at most 12 lines. Of is safe for concurrent use if r and
+// proves are.
 func Of(ctx context.Context, a approvals.Action, proves func(string) bool, r Runner) string {
 	text := string(a.Bytes)
 	if a.Kind != approvals.KindShell || proves == nil || r == nil || len(text) > maxText {
@@ -72,8 +67,8 @@ func Of(ctx context.Context, a approvals.Action, proves func(string) bool, r Run
 	}
 	ctx, cancel := context.WithTimeout(ctx, Within)
 	defer cancel()
-	p := &probe{proves: proves, runner: r, dir: strings.TrimRight(a.Dir, "/"), rooted: strings.HasPrefix(a.Dir, "/"), session: a.Session != ""}
-	sayRedirects(ctx, p, cmd.redirects)
+	p := &probe{proves: proves, runner: r, dir: strings.TrimRight(a.Dir, "/"), dirKnown: strings.HasPrefix(a.Dir, "/"), session: a.Session != ""}
+	previewRedirects(ctx, p, cmd.redirects)
 	if !cmd.literal || len(cmd.argv) == 0 {
 		return p.text()
 	}
@@ -81,10 +76,10 @@ func Of(ctx context.Context, a approvals.Action, proves func(string) bool, r Run
 	if !ok {
 		return p.text()
 	}
-	// Rights that the command would have and its reads don't.
-	p.lifted = as != "" && as != a.User
+	// Whether the command has rights that its reads don't have.
+	p.elevated = as != "" && as != a.User
 	prog, ok := lookup(argv[0].text)
-	if !ok || prog.own && (p.lifted || len(a.Env) > 0) {
+	if !ok || prog.accountBound && (p.elevated || len(a.Env) > 0) {
 		return p.text()
 	}
 	args, ok := parseArgs(prog.options, argv[1:])
@@ -92,34 +87,34 @@ func Of(ctx context.Context, a approvals.Action, proves func(string) bool, r Run
 		return p.text()
 	}
 	said := len(p.lines)
-	prog.say(ctx, p, call{name: baseName(argv[0].text), as: as, args: args})
-	if prog.own && p.session && len(p.lines) > said {
+	prog.preview(ctx, p, call{name: baseName(argv[0].text), account: as, args: args})
+	if prog.accountBound && p.session && len(p.lines) > said {
 		p.add("this was read outside the pane: what its shell has exported was not in force")
 	}
 	return p.text()
 }
 
-// call is one command, ready to be spoken of.
+// call is one command, parsed for a preview.
 type call struct {
-	name string // of the program, without its directory
-	as   string // the account that sudo or doas gives it, or ""
+	name    string // without its directory
+	account string // the account that sudo or doas switches to, or ""
 	args
 }
 
-// probe is one preview while it is made. It is used by one goroutine.
+// probe is a preview in progress. It is not safe for concurrent use.
 type probe struct {
-	proves  func(string) bool
-	runner  Runner
-	dir     string // working directory of the action, without a slash at its end
-	rooted  bool   // dir is known
-	session bool   // the command goes to a pane
-	lifted  bool   // the command has rights that its reads don't have
-	lines   []string
-	dropped int
+	proves   func(string) bool
+	runner   Runner
+	dir      string // working directory of the action, without a trailing slash
+	dirKnown bool   // whether dir is known
+	session  bool   // the command is for a pane
+	elevated bool   // the command has rights that its reads don't have
+	lines    []string
+	dropped  int
 }
 
-// read runs a text if it is proven. done is false when there is no output to
-// speak of: not proven, out of time, or not run.
+// read runs a command if it is proven. done is false if there is no output: not proven, timed out,
+// or not run.
 func (p *probe) read(ctx context.Context, command string) (out string, exit int, done bool) {
 	if ctx.Err() != nil || !p.proves(command) {
 		return "", 0, false
@@ -134,29 +129,28 @@ func (p *probe) read(ctx context.Context, command string) (out string, exit int,
 	return out, exit, true
 }
 
-// output is read for programs that exit with 0 when they have something to say.
+// output is read for programs that exit with 0 on success.
 func (p *probe) output(ctx context.Context, command string) (string, bool) {
 	out, exit, done := p.read(ctx, command)
 	return out, done && exit == 0
 }
 
-// rows is output, as lines that are not empty.
+// rows returns the non-empty lines of output.
 func (p *probe) rows(ctx context.Context, command string) ([]string, bool) {
 	out, ok := p.output(ctx, command)
 	return rows(out), ok
 }
 
-// add adds a line. Whatever is in it stays one line.
+// add adds a line; newlines in its arguments are removed.
 func (p *probe) add(format string, a ...any) {
 	if len(p.lines) >= maxLines-1 {
 		p.dropped++
 		return
 	}
-	p.lines = append(p.lines, visible(fmt.Sprintf(format, a...), maxLine))
+	p.lines = append(p.lines, sanitize(fmt.Sprintf(format, a...), maxLine))
 }
 
-// list adds a line for each of the first few things, and how many there are
-// beyond them.
+// list adds a line for each of the first few things, and the number of the rest.
 func (p *probe) list(things []string) {
 	for i, t := range things {
 		if i == maxShown {

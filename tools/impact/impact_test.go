@@ -481,7 +481,7 @@ func TestPreviews(t *testing.T) {
 	}
 }
 
-// A command whose reads fail is not spoken of, whatever the way of failing.
+// A command whose reads fail is not previewed, whatever the way of failing.
 func TestAReadThatFailsSaysNothing(t *testing.T) {
 	for _, r := range []reply{{exit: 127}, {err: errors.New("lost")}, {out: "\x00\x00 garbage \n", exit: 3}, {err: context.DeadlineExceeded, out: "10 files"}} {
 		for _, tt := range previews {

@@ -8,26 +8,26 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// word is one argument whose meaning is known from its text.
+// word is an argument whose value is known statically.
 type word struct {
-	text string // what it means; a pattern as it is written
-	src  string // the same for a shell, quoted
-	glob bool   // a pattern for files
+	text string // its value; a pattern as it is written
+	src  string // quoted for a shell
+	glob bool   // a file pattern
 	home bool   // begins with ~/
 }
 
-// command is a text that is one simple command.
+// command is a text that consists of one simple command.
 type command struct {
 	argv      []word
-	literal   bool   // argv is all of it, and nothing else changes what it means
-	redirects []word // files that it empties before it begins
+	literal   bool   // argv is complete, and nothing else changes what it means
+	redirects []word // files that it truncates first
 }
 
-// parse reads a text; ok is false where it is more than one simple command, or
-// where the shell and the parser could differ.
+// parse parses a text; ok is false if it is more than one simple command, or if the shell and the
+// parser could disagree.
 func parse(text string) (cmd command, ok bool) {
 	defer func() {
-		// The text is a stranger's; a parser that gives up is no preview.
+		// The text is untrusted; if the parser panics there is no preview.
 		if recover() != nil {
 			ok = false
 		}
@@ -72,7 +72,7 @@ func parse(text string) (cmd command, ok bool) {
 	return cmd, true
 }
 
-// readWord un-escapes a word; ok is false when it means more than its text says.
+// readWord unescapes a word; ok is false if its value is not static.
 func readWord(w *syntax.Word) (word, bool) {
 	var out word
 	var text, src, plain strings.Builder
@@ -129,7 +129,7 @@ func readWord(w *syntax.Word) (word, bool) {
 					out.glob = true
 					i = end - 1
 				case '{', '!':
-					return word{}, false // braces multiply, ! can be the history
+					return word{}, false // braces expand to several words, ! may be history expansion
 				default:
 					plain.WriteByte(c)
 				}
@@ -167,7 +167,7 @@ func readWord(w *syntax.Word) (word, bool) {
 	return out, true
 }
 
-// unquote removes the backslashes that mean something between double quotes.
+// unquote removes the backslashes that are special between double quotes.
 func unquote(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -185,14 +185,14 @@ func unquote(s string) string {
 	return b.String()
 }
 
-// quote returns text as one word of a shell.
+// quote quotes text as one shell word.
 func quote(s string) (string, bool) {
 	q, err := syntax.Quote(s, syntax.LangBash)
 	return q, err == nil
 }
 
-// quoted is quote for text that came through parse, where nothing fails; should
-// it, the result is text that no classifier proves.
+// quoted is quote for text that came from parse, for which it cannot fail; if it did, the result is
+// text that no classifier proves.
 func quoted(s string) string {
 	q, ok := quote(s)
 	if !ok {
@@ -201,7 +201,7 @@ func quoted(s string) string {
 	return q
 }
 
-// join quotes several words.
+// join quotes words and joins them with spaces.
 func join(words []string) string {
 	out := make([]string, len(words))
 	for i, w := range words {
@@ -210,7 +210,7 @@ func join(words []string) string {
 	return strings.Join(out, " ")
 }
 
-// baseName is the name of a program of the system, "" for a file of its own.
+// baseName returns the name of a system program, "" for any other file.
 func baseName(s string) string {
 	dir, base := path.Split(s)
 	if dir != "" && !slices.Contains([]string{"/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"}, dir) {
@@ -219,8 +219,8 @@ func baseName(s string) string {
 	return base
 }
 
-// unwrap removes what only runs the rest (sudo, timeout), and tells which
-// account the rest gets, "" for the same.
+// unwrap strips wrappers (sudo, timeout) and returns the account that the rest runs as, "" for the
+// same one.
 func unwrap(argv []word) (rest []word, as string, ok bool) {
 	for range 4 {
 		if len(argv) == 0 {
@@ -261,20 +261,20 @@ func unwrap(argv []word) (rest []word, as string, ok bool) {
 	return nil, "", false
 }
 
-// flag is an option as it was given.
+// flag is an option with its value.
 type flag struct {
 	name, value string
 	has         bool // has a value
 }
 
-// args are the arguments of a program, sorted.
+// args are the parsed arguments of a program.
 type args struct {
-	flags []flag
-	words []word // operands
-	loose int    // so many of them stand before a "--", or all where there is none
+	flags        []flag
+	words        []word // operands
+	beforeDashes int    // how many words precede "--"; all if there is none
 }
 
-// has reports whether one of the options was given, and not as false.
+// has reports whether one of the options was given, and not set to false.
 func (a args) has(names ...string) bool {
 	return slices.ContainsFunc(a.flags, func(f flag) bool { return slices.Contains(names, f.name) && f.value != "false" })
 }
@@ -299,7 +299,7 @@ func (a args) values(names ...string) []string {
 	return out
 }
 
-// word returns an operand's text, "" when there are fewer.
+// word returns an operand's text, "" if there is none.
 func (a args) word(i int) string {
 	if i < 0 || i >= len(a.words) {
 		return ""
@@ -316,8 +316,7 @@ func (a args) texts(i int) []string {
 	return out
 }
 
-// repeatOptions returns those of the named options that were given, for a read of the same
-// things.
+// repeatOptions returns the given ones of the named options, for a read of the same things.
 func (a args) repeatOptions(names ...string) string {
 	var b strings.Builder
 	for _, f := range a.flags {
@@ -332,11 +331,11 @@ func (a args) repeatOptions(names ...string) string {
 	return b.String()
 }
 
-// parseArgs sorts arguments. The options are fields: "-abc" are three without
-// a value, "-n:" and "--name:" have one, "--name?" may have one after "=". With
-// !first the operands begin at the first word that is no option, with !go an
-// option is a whole word after one or two dashes, with !cobra "-n=x" is "-n x",
-// with !raw there are no options at all. ok is false for an option that is not among them.
+// parseArgs parses arguments. options is a list of fields: "-abc" are three options without a
+// value, "-n:" and "--name:" take a value, "--name?" may have one after "=". With !first the
+// operands begin at the first word that is not an option; with !go an option is a whole word after
+// one or two dashes; with !cobra "-n=x" is "-n x"; with !raw there are no options. ok is false for
+// unknown options.
 func parseArgs(options string, words []word) (args, bool) {
 	kinds := map[string]byte{}
 	first, single, raw, cobra := false, false, false, false
@@ -381,7 +380,7 @@ func parseArgs(options string, words []word) (args, bool) {
 			return args{}, false
 		}
 		if t == "--" {
-			a.loose = len(a.words)
+			a.beforeDashes = len(a.words)
 			a.words = append(a.words, words[i+1:]...)
 			return a, true
 		}
@@ -434,6 +433,6 @@ func parseArgs(options string, words []word) (args, bool) {
 			break
 		}
 	}
-	a.loose = len(a.words)
+	a.beforeDashes = len(a.words)
 	return a, true
 }

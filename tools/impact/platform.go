@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// sayKubectl speaks of kubectl's changes to a cluster.
-func sayKubectl(ctx context.Context, p *probe, c call) {
+// previewKubectl previews kubectl's changes to a cluster.
+func previewKubectl(ctx context.Context, p *probe, c call) {
 	if how, given := c.value("--dry-run"); given && how != "none" && how != "false" {
 		return
 	}
@@ -20,7 +20,7 @@ func sayKubectl(ctx context.Context, p *probe, c call) {
 	said := len(p.lines)
 	switch verb, things := c.word(0), c.texts(1); verb {
 	case "delete":
-		p.sayDelete(ctx, c, scope, things)
+		p.previewDelete(ctx, c, scope, things)
 	case "scale":
 		to, ok := c.value("--replicas")
 		if list, found := p.objects(ctx, c, scope, things, "NOW:.spec.replicas"); ok && found {
@@ -44,18 +44,18 @@ func sayKubectl(ctx context.Context, p *probe, c call) {
 			}
 		}
 	case "cordon", "uncordon", "drain":
-		p.sayNodes(ctx, c, scope, verb, things)
+		p.previewNodes(ctx, c, scope, verb, things)
 	case "apply", "create", "replace":
-		p.sayManifests(ctx, c, scope, verb)
+		p.previewManifests(ctx, c, scope, verb)
 	}
 	if _, given := c.value("--context"); !given && len(p.lines) > said {
 		if rows, ok := p.rows(ctx, "kubectl config current-context"); ok && len(rows) == 1 {
-			p.add("in the context %s", show(rows[0]))
+			p.add("in the context %s", displayName(rows[0]))
 		}
 	}
 }
 
-// listed says a number of objects, and lists them.
+// listed adds the number of objects, and lists them.
 func (p *probe) listed(list []string, what string) {
 	if len(list) == 0 {
 		p.add("kubectl finds none of the objects that are named")
@@ -65,8 +65,8 @@ func (p *probe) listed(list []string, what string) {
 	p.list(list)
 }
 
-// objects lists what kubectl finds, one object a line: kind, name, namespace and
-// further columns.
+// objects lists the objects that kubectl finds, one per line: kind, name, namespace and further
+// columns.
 func (p *probe) objects(ctx context.Context, c call, scope string, things []string, columns string) ([]string, bool) {
 	if len(things) == 0 {
 		return nil, false
@@ -82,13 +82,13 @@ func (p *probe) objects(ctx context.Context, c call, scope string, things []stri
 		}
 		return list, true
 	}
-	// Of secrets only the names are proven to be harmless.
+	// Only the names of secrets are proven to be harmless.
 	return p.rows(ctx, get+" -o name "+join(things))
 }
 
-func (p *probe) sayDelete(ctx context.Context, c call, scope string, things []string) {
+func (p *probe) previewDelete(ctx context.Context, c call, scope string, things []string) {
 	if len(c.values("-f", "--filename", "-k", "--kustomize")) > 0 {
-		p.sayManifests(ctx, c, scope, "delete")
+		p.previewManifests(ctx, c, scope, "delete")
 		return
 	}
 	if len(things) == 1 && !strings.Contains(things[0], "/") && !c.has("-l", "--selector", "--field-selector", "--all") {
@@ -106,17 +106,17 @@ func (p *probe) sayDelete(ctx context.Context, c call, scope string, things []st
 		}
 		for _, name := range names[:min(len(names), 3)] {
 			if in, ok := p.rows(ctx, "kubectl get all -o name -n "+quoted(name)+c.repeatOptions("--context", "--cluster")); ok {
-				p.add("with all that is in %s, among it %s: %s", show(name), count(len(in), "object", "objects"), some(in))
+				p.add("with all that is in %s, among it %s: %s", displayName(name), count(len(in), "object", "objects"), joinSome(in))
 			}
 		}
 	}
 }
 
-func (p *probe) sayNodes(ctx context.Context, c call, scope, verb string, nodes []string) {
+func (p *probe) previewNodes(ctx context.Context, c call, scope, verb string, nodes []string) {
 	if len(nodes) == 0 && !c.has("-l", "--selector") {
 		return
 	}
-	list, ok := p.rows(ctx, "kubectl get nodes --no-headers --ignore-not-found"+scope+c.repeatOptions("-l", "--selector")+join2(nodes))
+	list, ok := p.rows(ctx, "kubectl get nodes --no-headers --ignore-not-found"+scope+c.repeatOptions("-l", "--selector")+joinArgs(nodes))
 	if !ok {
 		return
 	}
@@ -135,28 +135,28 @@ func (p *probe) sayNodes(ctx context.Context, c call, scope, verb string, nodes 
 				moves = append(moves, f[0]+"/"+f[1])
 			}
 		}
-		p.add("would evict %s from %s: %s", count(len(moves), "pod", "pods"), show(n), some(moves))
+		p.add("would evict %s from %s: %s", count(len(moves), "pod", "pods"), displayName(n), joinSome(moves))
 	}
 }
 
-// join2 is join with a blank before it, if there is anything.
-func join2(words []string) string {
+// joinArgs is join with a leading space, if there are any words.
+func joinArgs(words []string) string {
 	if len(words) == 0 {
 		return ""
 	}
 	return " " + join(words)
 }
 
-// sayManifests says which objects files define. What would change in the
-// cluster is only asked where the classifier proves the question.
-func (p *probe) sayManifests(ctx context.Context, c call, scope, verb string) {
+// previewManifests adds the objects that files define, and what would change in the cluster if the
+// classifier proves that query.
+func (p *probe) previewManifests(ctx context.Context, c call, scope, verb string) {
 	files := c.repeatOptions("-f", "--filename", "-k", "--kustomize", "-R", "--recursive")
 	if files == "" {
 		return
 	}
 	if verb == "apply" {
 		for _, ask := range []string{"kubectl diff" + scope + files, "kubectl apply --dry-run=server" + scope + files} {
-			if out, exit, done := p.read(ctx, p.in()+ask); done && exit <= 1 {
+			if out, exit, done := p.read(ctx, p.cdPrefix()+ask); done && exit <= 1 {
 				list := rows(out)
 				p.add("kubectl says that this would change (%s):", count(len(list), "line", "lines"))
 				p.list(list)
@@ -169,18 +169,18 @@ func (p *probe) sayManifests(ctx context.Context, c call, scope, verb string) {
 		if f == "" || f == "-" || strings.Contains(f, "://") || !ok {
 			continue
 		}
-		out, ok := p.output(ctx, "head -c 262144 -- "+p.where(word{text: f, src: src}))
+		out, ok := p.output(ctx, "head -c 262144 -- "+p.shellPath(word{text: f, src: src}))
 		if !ok {
 			continue
 		}
 		if list := manifest(out); len(list) > 0 {
-			p.add("would %s %s from %s:", verb, count(len(list), "object", "objects"), show(f))
+			p.add("would %s %s from %s:", verb, count(len(list), "object", "objects"), displayName(f))
 			p.list(list)
 		}
 	}
 }
 
-// manifest lists the objects of a manifest, as far as it can be read.
+// manifest lists the objects of a manifest, as far as it can be parsed.
 func manifest(text string) []string {
 	var list []string
 	dec := yaml.NewDecoder(strings.NewReader(text))
@@ -193,7 +193,7 @@ func manifest(text string) []string {
 			} `yaml:"metadata"`
 		}
 		err := dec.Decode(&doc)
-		if err == io.EOF { //nolint:errorlint // the decoder returns it bare
+		if err == io.EOF { //nolint:errorlint // the decoder returns it unwrapped
 			break
 		}
 		if err != nil {
@@ -203,9 +203,9 @@ func manifest(text string) []string {
 			break
 		}
 		if doc.Kind != "" {
-			o := show(doc.Kind) + " " + show(doc.Metadata.Name)
+			o := displayName(doc.Kind) + " " + displayName(doc.Metadata.Name)
 			if doc.Metadata.Namespace != "" {
-				o += " in " + show(doc.Metadata.Namespace)
+				o += " in " + displayName(doc.Metadata.Namespace)
 			}
 			list = append(list, o)
 		}
@@ -213,16 +213,16 @@ func manifest(text string) []string {
 	return list
 }
 
-// in goes to the directory of the action, for programs that look around there.
-func (p *probe) in() string {
-	if !p.rooted {
+// cdPrefix changes to the action's directory, for programs that read from there.
+func (p *probe) cdPrefix() string {
+	if !p.dirKnown {
 		return ""
 	}
 	return "cd -- " + quoted(p.dir+"/") + " && "
 }
 
-// sayHelm speaks of helm's changes to a release.
-func sayHelm(ctx context.Context, p *probe, c call) {
+// previewHelm previews helm's changes to a release.
+func previewHelm(ctx context.Context, p *probe, c call) {
 	release := c.word(1)
 	if _, dry := c.value("--dry-run"); dry || c.has("--dry-run") || release == "" || strings.HasPrefix(release, "-") {
 		return
@@ -244,13 +244,13 @@ func sayHelm(ctx context.Context, p *probe, c call) {
 			list[i] = strings.Join(strings.Fields(list[i]), " ")
 		}
 		if verb == "rollback" && c.word(2) != "" && c.word(2) != "0" {
-			p.add("would go back to revision %s; the newest ones:", show(c.word(2)))
+			p.add("would go back to revision %s; the newest ones:", displayName(c.word(2)))
 		} else {
-			p.add("revisions of %s, the last is in force:", show(release))
+			p.add("revisions of %s, the last is in force:", displayName(release))
 		}
 		p.list(list)
 	case verb == "upgrade" && c.has("-i", "--install"):
-		return // that it isn't there can't be told from an error
+		return // a missing release can't be told from an error
 	}
 	if verb != "upgrade" && verb != "rollback" {
 		out, ok := p.output(ctx, "helm status "+quoted(release)+scope)
@@ -267,11 +267,11 @@ func sayHelm(ctx context.Context, p *probe, c call) {
 	}
 }
 
-// sayContainers speaks of docker, podman and nerdctl.
-func sayContainers(ctx context.Context, p *probe, c call) {
+// previewContainers previews docker, podman and nerdctl.
+func previewContainers(ctx context.Context, p *probe, c call) {
 	verb, names := c.word(0), c.texts(1)
 	if verb == "compose" {
-		p.sayCompose(ctx, c)
+		p.previewCompose(ctx, c)
 		return
 	}
 	if verb == "container" && len(names) > 0 {
@@ -298,9 +298,9 @@ func sayContainers(ctx context.Context, p *probe, c call) {
 		if f[1] == "running" {
 			since = " since " + f[3][:min(len(f[3]), 19)]
 		}
-		line := fmt.Sprintf("%s is %s%s, image %s", show(strings.TrimPrefix(f[0], "/")), show(f[1]), since, show(f[2]))
+		line := fmt.Sprintf("%s is %s%s, image %s", displayName(strings.TrimPrefix(f[0], "/")), displayName(f[1]), since, displayName(f[2]))
 		if f[4] != "" && f[4] != "no" {
-			line += ", restarted by policy " + show(f[4])
+			line += ", restarted by policy " + displayName(f[4])
 		}
 		p.add("%s", line)
 	}
@@ -309,7 +309,7 @@ func sayContainers(ctx context.Context, p *probe, c call) {
 	}
 }
 
-func (p *probe) sayCompose(ctx context.Context, c call) {
+func (p *probe) previewCompose(ctx context.Context, c call) {
 	verb, names := c.word(1), c.texts(2)
 	if !slices.Contains([]string{"down", "stop", "restart", "rm", "kill"}, verb) || c.name == "nerdctl" || c.has("-f") {
 		return // -f is a file before the verb, and force after it
@@ -317,7 +317,7 @@ func (p *probe) sayCompose(ctx context.Context, c call) {
 	if verb == "down" {
 		names = nil
 	}
-	list, ok := p.rows(ctx, p.in()+c.name+c.repeatOptions("--context")+" compose"+c.repeatOptions("--file", "-p", "--project-name", "--profile")+" ps -a"+join2(names))
+	list, ok := p.rows(ctx, p.cdPrefix()+c.name+c.repeatOptions("--context")+" compose"+c.repeatOptions("--file", "-p", "--project-name", "--profile")+" ps -a"+joinArgs(names))
 	if !ok || len(list) == 0 {
 		return
 	}
@@ -331,23 +331,22 @@ func (p *probe) sayCompose(ctx context.Context, c call) {
 	}
 }
 
-// gitRead is git with everything turned off that a repository's configuration
-// could make it run.
+// gitRead is git with everything disabled that a repository's configuration could make it run.
 const gitRead = "git --no-optional-locks --no-pager --no-lazy-fetch -c core.fsmonitor=false -c diff.external= -c core.hooksPath=/dev/null -c log.showSignature=false -c diff.submodule=short"
 
-// revision is a name of a commit without an option's dash or a pathspec's magic.
+// revision matches a commit name without an option's dash or pathspec magic.
 var revision = regexp.MustCompile(`^[A-Za-z0-9_@][A-Za-z0-9_./@{}~^-]*$`)
 
-// sayGit speaks of commits that would go somewhere, or go away. What lies in the
-// working tree is not looked at: that runs the repository's own filters.
-func sayGit(ctx context.Context, p *probe, c call) {
+// previewGit previews commits that would be pushed or dropped. The working tree is not read,
+// because that would run the repository's filters.
+func previewGit(ctx context.Context, p *probe, c call) {
 	at := p.dir + "/"
 	if dirs := c.values("-C"); len(dirs) > 0 {
 		if len(dirs) > 1 || !strings.HasPrefix(dirs[0], "/") {
 			return
 		}
 		at = dirs[0]
-	} else if !p.rooted {
+	} else if !p.dirKnown {
 		return
 	}
 	log := func(what, from, to string) {
@@ -387,7 +386,7 @@ func sayGit(ctx context.Context, p *probe, c call) {
 			}
 			here, there = branch, "refs/remotes/"+a.word(0)+"/"+branch
 		} else if len(a.words) == 1 {
-			return // which branch it goes to is a setting
+			return // the destination branch is a setting
 		}
 		log("would push", there, here)
 		if a.has("-f", "--force", "--force-with-lease") || strings.HasPrefix(a.word(1), "+") {
@@ -402,15 +401,14 @@ func sayGit(ctx context.Context, p *probe, c call) {
 			log("would leave behind", to, "HEAD")
 		}
 		if list, ok := p.rows(ctx, gitRead+" -C "+quoted(at)+" diff --cached --name-only --no-color --no-ext-diff --no-textconv"); ok && len(list) > 0 {
-			p.add("would undo what is staged in %s: %s", count(len(list), "file", "files"), some(list))
+			p.add("would undo what is staged in %s: %s", count(len(list), "file", "files"), joinSome(list))
 		}
 		p.add("changes that are not staged would go, too; they were not looked at")
 	}
 }
 
-// sayApt speaks of packages: of what is there, since even apt-get's simulation
-// writes a log.
-func sayApt(ctx context.Context, p *probe, c call) {
+// previewApt shows the installed packages, because even apt-get's simulation writes a log.
+func previewApt(ctx context.Context, p *probe, c call) {
 	names := c.texts(1)
 	if len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "-") || strings.ContainsAny(n, "/:=") }) {
 		return
@@ -430,12 +428,11 @@ func sayApt(ctx context.Context, p *probe, c call) {
 		p.add("now there: none of these packages")
 		return
 	}
-	p.add("now there: %s", some(list))
+	p.add("now there: %s", joinSome(list))
 }
 
-// sayDnf speaks of packages of dnf and yum, which have no simulation that is
-// proven: of what is there.
-func sayDnf(ctx context.Context, p *probe, c call) {
+// previewDnf shows the installed packages, because dnf and yum have no proven simulation.
+func previewDnf(ctx context.Context, p *probe, c call) {
 	names := c.texts(1)
 	if len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "-") || strings.Contains(n, "://") }) {
 		return
@@ -454,23 +451,23 @@ func sayDnf(ctx context.Context, p *probe, c call) {
 			return
 		}
 		if list := rows(out); len(list) > 0 {
-			p.add("now there: %s", some(list))
+			p.add("now there: %s", joinSome(list))
 		}
 		for _, n := range names[:min(len(names), 3)] {
 			if list, ok := p.rows(ctx, "rpm -q --whatrequires "+quoted(n)); ok && len(list) > 0 {
-				p.add("required by: %s", some(list))
+				p.add("required by: %s", joinSome(list))
 			}
 		}
 	}
 }
 
-// sayTerraform speaks of tofu; terraform itself reports to its maker on every run.
-func sayTerraform(ctx context.Context, p *probe, c call) {
+// previewTerraform previews tofu only; terraform reports to its vendor on every run.
+func previewTerraform(ctx context.Context, p *probe, c call) {
 	verb := c.word(0)
-	if verb != "apply" && verb != "destroy" || !p.rooted {
+	if verb != "apply" && verb != "destroy" || !p.dirKnown {
 		return
 	}
-	list, ok := p.rows(ctx, p.in()+c.name+" state list")
+	list, ok := p.rows(ctx, p.cdPrefix()+c.name+" state list")
 	if !ok {
 		return
 	}
@@ -479,23 +476,23 @@ func sayTerraform(ctx context.Context, p *probe, c call) {
 		return
 	}
 	if t := c.values("-target"); len(t) > 0 {
-		p.add("would destroy %s and what depends on them; the state holds %s", some(t), count(len(list), "resource", "resources"))
+		p.add("would destroy %s and what depends on them; the state holds %s", joinSome(t), count(len(list), "resource", "resources"))
 		return
 	}
 	p.add("would destroy %s:", count(len(list), "resource", "resources"))
 	p.list(list)
 }
 
-// change is an SQL statement that takes rows of one table; its name is folded to
-// lower case by PostgreSQL and kept by MySQL.
-var change = regexp.MustCompile(`(?is)^\s*(delete\s+from|update|truncate(?:\s+table)?|drop\s+table(?:\s+if\s+exists)?)\s+(?:([a-z_][a-z0-9_]*)\.)?([a-z_][a-z0-9_]*)\b([^;]*);?\s*$`)
+// changeStatement matches an SQL statement that changes rows of one table. PostgreSQL folds its
+// name to lower case, MySQL keeps it.
+var changeStatement = regexp.MustCompile(`(?is)^\s*(delete\s+from|update|truncate(?:\s+table)?|drop\s+table(?:\s+if\s+exists)?)\s+(?:([a-z_][a-z0-9_]*)\.)?([a-z_][a-z0-9_]*)\b([^;]*);?\s*$`)
 
-// statement reads the one statement of a call; ok is false for any other form.
+// statement parses the single statement of a call; ok is false for any other form.
 func statement(sql []string) (verb, schema, table, rest string, ok bool) {
 	if len(sql) != 1 {
 		return "", "", "", "", false
 	}
-	m := change.FindStringSubmatch(sql[0])
+	m := changeStatement.FindStringSubmatch(sql[0])
 	if m == nil || strings.EqualFold(m[3], "only") || strings.HasPrefix(m[4], ".") {
 		return "", "", "", "", false
 	}
@@ -506,18 +503,18 @@ func statement(sql []string) (verb, schema, table, rest string, ok bool) {
 	return verb, m[2], m[3], m[4], true
 }
 
-// sayTable says how large a table is, by the statistics of the server.
-func (p *probe) sayTable(verb, table, rest, about string) {
+// previewTable adds a table's size according to the server's statistics.
+func (p *probe) previewTable(verb, table, rest, about string) {
 	if about != "" {
-		p.add("the table %s has %s by the server's statistics", show(table), show(about))
+		p.add("the table %s has %s by the server's statistics", displayName(table), displayName(about))
 	}
 	if (verb == "delete" || verb == "update") && !strings.Contains(strings.ToLower(rest), "where") {
-		p.add("there is no WHERE: every row of %s", show(table))
+		p.add("there is no WHERE: every row of %s", displayName(table))
 	}
 }
 
-// sayPsql speaks of rows that psql would take.
-func sayPsql(ctx context.Context, p *probe, c call) {
+// previewPsql previews rows that psql would change.
+func previewPsql(ctx context.Context, p *probe, c call) {
 	verb, schema, table, rest, ok := statement(c.values("-c", "--command"))
 	if !ok || len(c.words) > 2 {
 		return
@@ -527,17 +524,17 @@ func sayPsql(ctx context.Context, p *probe, c call) {
 		sql += " and relnamespace in (select oid from pg_namespace where nspname = '" + strings.ToLower(schema) + "')"
 	}
 	about := ""
-	list, found := p.rows(ctx, "psql -X -w -A -t"+c.repeatOptions("-h", "-p", "-U", "-d", "--host", "--port", "--username", "--dbname")+" -c "+quoted(sql)+join2(c.texts(0)))
+	list, found := p.rows(ctx, "psql -X -w -A -t"+c.repeatOptions("-h", "-p", "-U", "-d", "--host", "--port", "--username", "--dbname")+" -c "+quoted(sql)+joinArgs(c.texts(0)))
 	if found && len(list) == 1 {
 		if n, room, ok := strings.Cut(list[0], "|"); ok && !strings.HasPrefix(n, "-") {
 			about = "about " + n + " rows, " + room
 		}
 	}
-	p.sayTable(verb, table, rest, about)
+	p.previewTable(verb, table, rest, about)
 }
 
-// sayMysql speaks of rows that mysql would take.
-func sayMysql(ctx context.Context, p *probe, c call) {
+// previewMysql previews rows that mysql would change.
+func previewMysql(ctx context.Context, p *probe, c call) {
 	verb, schema, table, rest, ok := statement(c.values("-e", "--execute"))
 	if !ok || len(c.words) > 1 {
 		return
@@ -548,11 +545,11 @@ func sayMysql(ctx context.Context, p *probe, c call) {
 	}
 	about := ""
 	list, found := p.rows(ctx, c.name+" -B -N"+c.repeatOptions("-h", "-P", "-u", "-D", "-S", "--host", "--port", "--user", "--database", "--socket")+
-		" -e "+quoted("select table_rows, data_length from information_schema.tables where table_name = '"+table+"' and "+where)+join2(c.texts(0)))
+		" -e "+quoted("select table_rows, data_length from information_schema.tables where table_name = '"+table+"' and "+where)+joinArgs(c.texts(0)))
 	if found && len(list) == 1 {
 		if f := strings.Fields(list[0]); len(f) == 2 {
 			about = "about " + f[0] + " rows, " + f[1] + " bytes"
 		}
 	}
-	p.sayTable(verb, table, rest, about)
+	p.previewTable(verb, table, rest, about)
 }

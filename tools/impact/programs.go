@@ -2,18 +2,18 @@ package impact
 
 import "context"
 
-// program is what is known of one program.
+// program describes a program that can be previewed.
 type program struct {
-	// options are all that its function understands; see parseArgs. With any
-	// other, nothing is said.
+	// options are all options that its function understands; see parseArgs. With any other, there
+	// is no preview.
 	options string
 	// globs allows patterns among the operands.
 	globs bool
-	// own says that what its reads show depends on the account (its crontab, its
-	// kubeconfig): they say nothing of a command behind sudo.
-	own bool
-	// say adds lines, from proven reads alone.
-	say func(ctx context.Context, p *probe, c call)
+	// accountBound means that its reads depend on the account (its crontab, its kubeconfig), so
+	// they say nothing about a command behind sudo.
+	accountBound bool
+	// preview adds lines, from proven reads only.
+	preview func(ctx context.Context, p *probe, c call)
 }
 
 const (
@@ -32,53 +32,53 @@ const (
 	mysqlOptions = "-BNvstf -h: -P: -u: -D: -e: -S: --host: --port: --user: --database: --execute: --socket: --batch --skip-column-names --force --verbose"
 )
 
-// lookup returns what is known of a program.
+// lookup returns the entry of a program.
 func lookup(name string) (program, bool) {
 	p, ok := programs()[baseName(name)]
 	return p, ok
 }
 
-// programs is the table. A program that is not in it is not spoken of.
+// programs is the table. Other programs are not previewed.
 func programs() map[string]program {
-	remove := program{options: "-rRfidIvP --recursive --force --dir --verbose --interactive? --one-file-system --preserve-root? --no-preserve-root", globs: true, say: sayRemove}
-	shred := program{options: "-fuvxz -n: -s: --force --remove? --verbose --exact --zero --iterations: --size: --random-source:", globs: true, say: sayRemove}
-	rmdir := program{options: "-pv --parents --verbose --ignore-fail-on-non-empty", globs: true, say: sayRemoveDir}
-	move := program{options: copyOptions, say: sayCopy}
-	install := program{options: "-bcCdDpsTv -m: -o: -g: -t: -S: --backup? --mode: --owner: --group: --directory --target-directory: --no-target-directory --compare --preserve-timestamps --strip --verbose", say: sayCopy}
-	mode := program{options: "!raw", globs: true, say: sayMode}
-	disk := program{options: "!raw", say: sayFormat}
-	machine := program{options: "!raw", say: sayMachine}
-	rules := program{options: "!raw", say: sayIptables}
-	box := program{options: boxOptions, own: true, say: sayContainers}
-	apt := program{options: aptOptions, say: sayApt}
-	dnf := program{options: dnfOptions, say: sayDnf}
-	tf := program{options: tfOptions, own: true, say: sayTerraform}
-	mysql := program{options: mysqlOptions, own: true, say: sayMysql}
+	remove := program{options: "-rRfidIvP --recursive --force --dir --verbose --interactive? --one-file-system --preserve-root? --no-preserve-root", globs: true, preview: previewRemove}
+	shred := program{options: "-fuvxz -n: -s: --force --remove? --verbose --exact --zero --iterations: --size: --random-source:", globs: true, preview: previewRemove}
+	rmdir := program{options: "-pv --parents --verbose --ignore-fail-on-non-empty", globs: true, preview: previewRemoveDir}
+	move := program{options: copyOptions, preview: previewCopy}
+	install := program{options: "-bcCdDpsTv -m: -o: -g: -t: -S: --backup? --mode: --owner: --group: --directory --target-directory: --no-target-directory --compare --preserve-timestamps --strip --verbose", preview: previewCopy}
+	mode := program{options: "!raw", globs: true, preview: previewMode}
+	disk := program{options: "!raw", preview: previewFormat}
+	machine := program{options: "!raw", preview: previewMachine}
+	rules := program{options: "!raw", preview: previewIptables}
+	box := program{options: boxOptions, accountBound: true, preview: previewContainers}
+	apt := program{options: aptOptions, preview: previewApt}
+	dnf := program{options: dnfOptions, preview: previewDnf}
+	tf := program{options: tfOptions, accountBound: true, preview: previewTerraform}
+	mysql := program{options: mysqlOptions, accountBound: true, preview: previewMysql}
 	return map[string]program{
-		"rm": remove, "unlink": {globs: true, say: sayRemove}, "shred": shred, "rmdir": rmdir,
+		"rm": remove, "unlink": {globs: true, preview: previewRemove}, "shred": shred, "rmdir": rmdir,
 		"mv": move, "cp": move, "install": install,
 		"chmod": mode, "chown": mode, "chgrp": mode,
-		"truncate": {options: "-c -o -s: --no-create --io-blocks --size:", say: sayTruncate},
-		"tee":      {options: "-aip --append --ignore-interrupts", say: sayTee},
-		"dd":       {options: "!raw", say: sayDD},
+		"truncate": {options: "-c -o -s: --no-create --io-blocks --size:", preview: previewTruncate},
+		"tee":      {options: "-aip --append --ignore-interrupts", preview: previewTee},
+		"dd":       {options: "!raw", preview: previewDD},
 		"mkfs":     disk, "mkfs.ext2": disk, "mkfs.ext3": disk, "mkfs.ext4": disk, "mkfs.xfs": disk, "mkfs.btrfs": disk, "mkfs.vfat": disk, "mkfs.f2fs": disk,
 		"mke2fs": disk, "mkswap": disk, "wipefs": disk, "blkdiscard": disk, "pvcreate": disk, "sgdisk": disk, "parted": disk,
 
-		"systemctl": {options: unitOptions, say: sayUnits},
-		"service":   {say: sayService},
-		"kill":      {options: "!raw", say: sayKill}, "pkill": {options: "!raw", say: sayMatch}, "killall": {options: "!raw", say: sayKillAll},
+		"systemctl": {options: unitOptions, preview: previewUnits},
+		"service":   {preview: previewService},
+		"kill":      {options: "!raw", preview: previewKill}, "pkill": {options: "!raw", preview: previewMatch}, "killall": {options: "!raw", preview: previewKillAll},
 		"reboot": machine, "shutdown": machine, "poweroff": machine, "halt": machine, "init": machine, "telinit": machine,
-		"crontab":  {options: "-ri", own: true, say: sayCrontab},
+		"crontab":  {options: "-ri", accountBound: true, preview: previewCrontab},
 		"iptables": rules, "ip6tables": rules,
-		"nft": {options: "-f: -i", say: sayNft},
+		"nft": {options: "-f: -i", preview: previewNft},
 
-		"kubectl": {options: kubeOptions, own: true, say: sayKubectl},
-		"helm":    {options: helmOptions, own: true, say: sayHelm},
+		"kubectl": {options: kubeOptions, accountBound: true, preview: previewKubectl},
+		"helm":    {options: helmOptions, accountBound: true, preview: previewHelm},
 		"docker":  box, "podman": box, "nerdctl": box,
-		"git": {options: gitOptions, own: true, say: sayGit},
+		"git": {options: gitOptions, accountBound: true, preview: previewGit},
 		"apt": apt, "apt-get": apt,
 		"dnf": dnf, "yum": dnf, "microdnf": dnf,
 		"tofu": tf,
-		"psql": {options: psqlOptions, own: true, say: sayPsql}, "mysql": mysql, "mariadb": mysql,
+		"psql": {options: psqlOptions, accountBound: true, preview: previewPsql}, "mysql": mysql, "mariadb": mysql,
 	}
 }

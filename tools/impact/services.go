@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// sayUnits speaks of systemctl.
-func sayUnits(ctx context.Context, p *probe, c call) {
+// previewUnits previews systemctl.
+func previewUnits(ctx context.Context, p *probe, c call) {
 	verb, units := c.word(0), c.texts(1)
 	switch verb {
 	case "reboot", "poweroff", "halt", "kexec", "soft-reboot", "rescue", "emergency", "suspend", "hibernate":
-		sayMachine(ctx, p, c)
+		previewMachine(ctx, p, c)
 		return
 	case "start", "stop", "restart", "reload", "try-restart", "reload-or-restart", "try-reload-or-restart", "enable", "disable", "mask", "kill", "reenable":
 	default:
 		return
 	}
-	if c.has("--user") && p.lifted {
-		return // the units of another account
+	if c.has("--user") && p.elevated {
+		return // units of another account
 	}
 	p.units(ctx, verb, units, c.repeatOptions("--user"))
 }
 
-// sayService speaks of `service NAME VERB`.
-func sayService(ctx context.Context, p *probe, c call) {
+// previewService previews `service NAME VERB`.
+func previewService(ctx context.Context, p *probe, c call) {
 	if len(c.words) == 2 && slices.Contains([]string{"start", "stop", "restart", "reload", "force-reload"}, c.word(1)) {
 		p.units(ctx, c.word(1), []string{c.word(0)}, "")
 	}
@@ -54,7 +54,7 @@ func (p *probe) units(ctx context.Context, verb string, units []string, scope st
 			continue
 		}
 		if f["LoadState"] == "not-found" {
-			p.add("%s is not known to systemd", show(f["Id"]))
+			p.add("%s is not known to systemd", displayName(f["Id"]))
 			continue
 		}
 		state := f["ActiveState"]
@@ -67,14 +67,14 @@ func (p *probe) units(ctx context.Context, verb string, units []string, scope st
 		if f["UnitFileState"] != "" {
 			state += ", " + f["UnitFileState"] + " at boot"
 		}
-		p.add("%s is %s", show(f["Id"]), state)
-		// Only these follow a stop; what merely wants the unit does not.
+		p.add("%s is %s", displayName(f["Id"]), state)
+		// Only these stop with the unit; units that merely want it do not.
 		need := slices.Compact(slices.Sorted(slices.Values(strings.Fields(f["RequiredBy"] + " " + f["BoundBy"] + " " + f["ConsistsOf"]))))
 		stops := verb == "stop" || strings.Contains(verb, "restart")
 		if len(need) > 0 && stops {
-			p.add("  what requires it would %s, too: %s", strings.TrimPrefix(verb, "try-"), some(need))
+			p.add("  what requires it would %s, too: %s", strings.TrimPrefix(verb, "try-"), joinSome(need))
 		} else if len(need) > 0 {
-			p.add("  it is required by %s", some(need))
+			p.add("  it is required by %s", joinSome(need))
 		}
 	}
 	if slices.Contains([]string{"stop", "restart", "disable", "mask", "kill"}, verb) && len(units) == 1 {
@@ -82,13 +82,13 @@ func (p *probe) units(ctx context.Context, verb string, units []string, scope st
 			for i := range list {
 				list[i] = strings.TrimSpace(list[i])
 			}
-			p.add("in some way depend on it: %s", some(list[1:])) // the first is itself
+			p.add("in some way depend on it: %s", joinSome(list[1:])) // the first is the unit itself
 		}
 	}
 }
 
-// sayMachine speaks of reboot and shutdown.
-func sayMachine(ctx context.Context, p *probe, c call) {
+// previewMachine previews reboot and shutdown.
+func previewMachine(ctx context.Context, p *probe, c call) {
 	last := c.word(len(c.words) - 1)
 	if (c.name == "init" || c.name == "telinit") && last != "0" && last != "6" ||
 		slices.ContainsFunc(c.words, func(w word) bool {
@@ -112,8 +112,8 @@ func sayMachine(ctx context.Context, p *probe, c call) {
 // signals are the names that `kill -l` lists on Linux.
 var signals = strings.Fields("HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH POLL IO PWR SYS")
 
-// withoutSignal takes the signal (-9, -KILL, -SIGTERM) out of the arguments of
-// kill, pkill and killall, where it is the first of several.
+// withoutSignal removes the signal (-9, -KILL, -SIGTERM) from the arguments of kill, pkill and
+// killall, if it is the first of several.
 func withoutSignal(words []word) (rest []word, found bool) {
 	if len(words) < 2 || len(words[0].text) < 2 || words[0].text[0] != '-' {
 		return words, false
@@ -125,8 +125,8 @@ func withoutSignal(words []word) (rest []word, found bool) {
 	return words, false
 }
 
-// sayKill speaks of kill with process ids; of a group where the id is negative.
-func sayKill(ctx context.Context, p *probe, c call) {
+// previewKill previews kill with process ids, or process groups if an id is negative.
+func previewKill(ctx context.Context, p *probe, c call) {
 	words, given := withoutSignal(c.words)
 	if !given {
 		a, ok := parseArgs("!first -s: -n: --signal:", words)
@@ -160,8 +160,8 @@ func sayKill(ctx context.Context, p *probe, c call) {
 	p.processes(ctx, pids)
 }
 
-// sayMatch speaks of pkill: pgrep finds the same processes.
-func sayMatch(ctx context.Context, p *probe, c call) {
+// previewMatch previews pkill: pgrep finds the same processes.
+func previewMatch(ctx context.Context, p *probe, c call) {
 	words, _ := withoutSignal(c.words)
 	a, ok := parseArgs("-fxonvie -u: -U: -g: -G: -P: -t: -s: --euid: --uid: --parent: --full --exact --newest --oldest --echo --ignore-case --signal: --inverse", words)
 	if !ok || len(a.words) > 1 {
@@ -169,7 +169,7 @@ func sayMatch(ctx context.Context, p *probe, c call) {
 	}
 	for i, f := range a.flags {
 		if f.name == "-s" || f.name == "-g" {
-			return // a session or group of 0 is the caller's own
+			return // session or group 0 is the caller's own
 		}
 		if f.name == "-e" || f.name == "--echo" || f.name == "--signal" {
 			a.flags[i].name = ""
@@ -182,11 +182,11 @@ func sayMatch(ctx context.Context, p *probe, c call) {
 	p.matched(ctx, command)
 }
 
-// comm is how much of a process's name the kernel keeps, in bytes.
+// comm is how many bytes of a process name the kernel keeps.
 const comm = 15
 
-// sayKillAll speaks of killall, which takes whole names.
-func sayKillAll(ctx context.Context, p *probe, c call) {
+// previewKillAll previews killall, which matches whole names.
+func previewKillAll(ctx context.Context, p *probe, c call) {
 	words, _ := withoutSignal(c.words)
 	a, ok := parseArgs("-Iqvwe --ignore-case --quiet --verbose --wait --exact -s: --signal: -u: --user:", words)
 	if !ok || len(a.words) == 0 {
@@ -194,7 +194,7 @@ func sayKillAll(ctx context.Context, p *probe, c call) {
 	}
 	for _, name := range a.texts(0) {
 		if len(name) > comm {
-			continue // pgrep can't tell it from others that begin like it
+			continue // pgrep can't tell it from longer names with the same beginning
 		}
 		command := "pgrep -x"
 		if a.has("-I", "--ignore-case") {
@@ -217,7 +217,7 @@ func (p *probe) matched(ctx context.Context, command string) {
 	}
 }
 
-// processes says which processes these are.
+// processes adds a list of these processes.
 func (p *probe) processes(ctx context.Context, pids []string) {
 	var known []string
 	for _, id := range pids {
@@ -233,7 +233,7 @@ func (p *probe) processes(ctx context.Context, pids []string) {
 	switch {
 	case !done || exit > 1:
 	case len(list) == 0:
-		p.add("no such process: %s", some(known))
+		p.add("no such process: %s", joinSome(known))
 	default:
 		for i, row := range list {
 			// pid user weekday month day time year command
@@ -247,8 +247,8 @@ func (p *probe) processes(ctx context.Context, pids []string) {
 	}
 }
 
-// sayCrontab speaks of crontab FILE and crontab -r.
-func sayCrontab(ctx context.Context, p *probe, c call) {
+// previewCrontab previews crontab FILE and crontab -r.
+func previewCrontab(ctx context.Context, p *probe, c call) {
 	const list = "crontab -l"
 	if c.has("-r") && len(c.words) == 0 {
 		if out, exit, done := p.read(ctx, list); done && exit == 0 {
@@ -261,7 +261,7 @@ func sayCrontab(ctx context.Context, p *probe, c call) {
 	if len(c.words) != 1 || c.word(0) == "-" || len(c.flags) > 0 {
 		return
 	}
-	out, exit, done := p.read(ctx, list+" | diff - "+p.where(c.words[0]))
+	out, exit, done := p.read(ctx, list+" | diff - "+p.shellPath(c.words[0]))
 	if !done || exit > 1 {
 		return
 	}
@@ -274,8 +274,8 @@ func sayCrontab(ctx context.Context, p *probe, c call) {
 	p.list(changed)
 }
 
-// sayIptables speaks of every change to iptables: how many rules there are.
-func sayIptables(ctx context.Context, p *probe, c call) {
+// previewIptables previews every change to iptables as the number of rules.
+func previewIptables(ctx context.Context, p *probe, c call) {
 	table := "filter"
 	flush, chain := false, ""
 	for i, w := range c.words {
@@ -311,12 +311,12 @@ func sayIptables(ctx context.Context, p *probe, c call) {
 	p.add("the table %s has %s now", table, count(all, "rule", "rules"))
 	if flush {
 		p.add("would remove %s of them", number(int64(mine)))
-		p.list(slices.DeleteFunc(list, func(l string) bool { return !strings.HasPrefix(l, "-P") })) // what then decides
+		p.list(slices.DeleteFunc(list, func(l string) bool { return !strings.HasPrefix(l, "-P") })) // the default policies then decide
 	}
 }
 
-// sayNft speaks of changes by nft: how many rules there are.
-func sayNft(ctx context.Context, p *probe, c call) {
+// previewNft previews changes by nft as the number of rules.
+func previewNft(ctx context.Context, p *probe, c call) {
 	if c.word(0) == "list" || len(c.words) == 0 {
 		return
 	}

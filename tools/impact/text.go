@@ -9,11 +9,10 @@ import (
 	"countersign/approvals/risk"
 )
 
-// visible makes text from elsewhere one line that can be read, of at most n
-// characters.
-func visible(s string, n int) string {
+// sanitize returns foreign text as one readable line of at most n characters.
+func sanitize(s string, n int) string {
 	if len(s) > 8*n {
-		s = s[:8*n] // enough for n characters of any width, and bounds the work
+		s = s[:8*n] // enough for n characters of any width; bounds the work
 	}
 	s, _ = risk.Visible(s)
 	s = strings.NewReplacer("\n", `\n`, "\t", " ").Replace(s)
@@ -24,10 +23,10 @@ func visible(s string, n int) string {
 	return s
 }
 
-// show is visible for a name.
-func show(s string) string { return visible(s, maxName) }
+// displayName is sanitize for names.
+func displayName(s string) string { return sanitize(s, maxName) }
 
-// rows splits output into lines that are not empty.
+// rows splits output into non-empty lines.
 func rows(out string) []string {
 	var rows []string
 	for l := range strings.SplitSeq(out, "\n") {
@@ -38,7 +37,7 @@ func rows(out string) []string {
 	return rows
 }
 
-// number writes 12345 as 12,345.
+// number formats 12345 as 12,345.
 func number(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -47,7 +46,7 @@ func number(n int64) string {
 	return s
 }
 
-// count writes a number with its noun.
+// count formats a number with its noun.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -55,7 +54,7 @@ func count(n int, one, many string) string {
 	return number(int64(n)) + " " + many
 }
 
-// size writes bytes in the unit that fits, in powers of 1000.
+// size formats bytes with a decimal unit.
 func size(n int64) string {
 	if n == 1 {
 		return "1 byte"
@@ -73,8 +72,8 @@ func size(n int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + " " + unit
 }
 
-// some joins the first few names.
-func some(names []string) string {
+// joinSome joins the first few names.
+func joinSome(names []string) string {
 	var b strings.Builder
 	for i, n := range names {
 		if i == maxShown {
@@ -84,7 +83,7 @@ func some(names []string) string {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		b.WriteString(show(n))
+		b.WriteString(displayName(n))
 	}
 	return b.String()
 }
