@@ -44,15 +44,14 @@ var pairs = [...][2]string{{"run_shell", "bash"}, {"read_file", "read"}, {"write
 // Presets lists the names of the presets, sorted.
 func Presets() []string { return slices.Sorted(maps.Keys(presets)) }
 
-// Selection says which tools of the catalogue are offered: a preset, then
-// Additional, then Flags, then Disabled and Levels. Disabled wins over all.
-// Every name may be an alias. Unlisted tools are in every selection that does not
-// disable them.
+// Selection selects tools: a preset, then Additional, then Flags, then Disabled and Levels.
+// Disabled overrides everything. Names may be aliases. Unlisted tools are always selected unless
+// they are disabled.
 type Selection struct {
-	Preset     string // empty means [DefaultPreset]
+	Preset     string // "" means [DefaultPreset]
 	Additional []string
 	Disabled   []string
-	// Flags switch single tools on and off by name, over the preset.
+	// Flags override the preset for single tools, by name.
 	Flags map[string]bool
 	// Levels keeps only tools of these levels; empty keeps all.
 	Levels []risk.Level
@@ -60,9 +59,8 @@ type Selection struct {
 	NoTmux bool
 }
 
-// Select returns the tools of r that s asks for. A name that r does not know is
-// an error, except in a preset. r is the catalogue of all tools, also of those
-// that the selection leaves out for want of tmux.
+// Select returns the selected tools of r, the registry of all tools. A name that r does not know
+// is an error, except in a preset. r must include the tools that NoTmux leaves out.
 func (r *Registry) Select(s Selection) (*Registry, error) {
 	preset := s.Preset
 	if preset == "" {

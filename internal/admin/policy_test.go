@@ -213,7 +213,7 @@ policy:
 			if tt.tool == "run_shell" {
 				args = strings.Replace(args, "{", `{"risk":"low","mutation":false,"privesc":false,"why":"the test",`, 1)
 			}
-			p, err := b.Toolbox().Plan(t.Context(), tools.Call{Wanted: true, ID: "c", Thread: "web:1", By: "web:alice", Name: tt.tool, Args: []byte(args)})
+			p, err := b.Toolbox().Plan(t.Context(), tools.Call{Direct: true, ID: "c", Thread: "web:1", By: "web:alice", Name: tt.tool, Args: []byte(args)})
 			if err != nil {
 				t.Fatal(err)
 			}

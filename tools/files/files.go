@@ -281,7 +281,7 @@ func (w writer) checkParent(ctx context.Context, c tools.Call, b plannedFile) er
 	switch {
 	case len(missing) == 0:
 		return nil
-	case c.MayBring(missing[0]):
+	case c.MayCreate(missing[0]):
 		b.files[path.Dir(b.resolved)+"/"] = approvals.LeftBySteps
 		return nil
 	}

@@ -146,8 +146,8 @@ type invocation struct {
 	level risk.Level
 	// worktree marks a read that compares file contents, which runs filters.
 	worktree bool
-	literal  bool   // the file that is read, absolute
-	file     string // that a look is about, absolute
+	literal  bool   // file names are not patterns
+	file     string // the file that is read, absolute
 	preview  []string
 	hooks    []string // that git may run
 }

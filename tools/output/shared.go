@@ -50,7 +50,7 @@ func partKey(label, id, attempt string, n uint64) []byte {
 	return store.Key("output", "part", label, id, attempt, n)
 }
 
-// ages indexes attempts by their time: label, id, attempt -> aged.
+// ages indexes attempts by time: label, id, attempt -> ageRow.
 var ages = aging.Index{"output", "age"}
 
 func newAttempt() string {
