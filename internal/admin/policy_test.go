@@ -120,7 +120,7 @@ func FuzzPolicyTable(f *testing.F) {
 			if row.Tool != "" {
 				k.specs[row.Tool] = toolLevel{name: row.Tool, level: 3}
 			}
-			if why, err := k.miss(t.Context(), row); err == nil && why == "" && row.Expect == "allow" && row.Mode == "review" {
+			if why, err := k.mismatch(t.Context(), row); err == nil && why == "" && row.Expect == "allow" && row.Mode == "review" {
 				t.Fatal("a command runs alone in review")
 			}
 		}

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// askTime bounds what an engine's command line is asked.
-	askTime = 20 * time.Second
+	// queryTimeout bounds what an engine's command line is asked.
+	queryTimeout = 20 * time.Second
 	// textMax bounds the text of sh -lc: Linux allows 128 KiB for one argument
 	// (MAX_ARG_STRLEN).
 	textMax = 127 << 10
 )
 
-// programs runs the engines' command lines on this machine.
-type programs struct {
+// commandRunner runs the engines' command lines on this machine.
+type commandRunner struct {
 	t    *local.Target
 	path string
 	vars []string // besides what every program gets
 }
 
-func newPrograms(c Config) *programs {
-	p := &programs{t: local.New(local.Options{Dir: "/"}), path: c.Path}
+func newCommandRunner(c Config) *commandRunner {
+	p := &commandRunner{t: local.New(local.Options{Dir: "/"}), path: c.Path}
 	if c.DockerHost != "" {
 		p.vars = append(p.vars, "DOCKER_HOST="+c.DockerHost)
 	}
@@ -42,7 +42,7 @@ func newPrograms(c Config) *programs {
 	return p
 }
 
-func (p *programs) start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+func (p *commandRunner) start(ctx context.Context, s backend.Spec) (backend.Process, error) {
 	caps, err := p.t.Probe(ctx)
 	if err != nil {
 		return nil, err
@@ -58,9 +58,9 @@ func (p *programs) start(ctx context.Context, s backend.Spec) (backend.Process, 
 	return p.t.Start(ctx, s)
 }
 
-// ask runs a program to its end and returns what it printed.
-func (p *programs) ask(ctx context.Context, argv ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+// output runs a program to its end and returns what it printed.
+func (p *commandRunner) output(ctx context.Context, argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	var out, errOut bytes.Buffer
 	proc, err := p.start(ctx, backend.Spec{Argv: argv, Stdout: &out, Stderr: &errOut})
@@ -74,32 +74,32 @@ func (p *programs) ask(ctx context.Context, argv ...string) (string, error) {
 	case res.Killed:
 		return "", fmt.Errorf("%s did not answer: %w", argv[0], ctx.Err())
 	case res.Code != 0:
-		return "", &saidError{program: argv[0], code: res.Code, text: strings.TrimSpace(errOut.String())}
+		return "", &programError{program: argv[0], code: res.Code, text: strings.TrimSpace(errOut.String())}
 	}
 	return out.String(), nil
 }
 
-// saidError is what a program printed when it failed.
-type saidError struct {
+// programError is what a program printed when it failed.
+type programError struct {
 	program string
 	code    int
 	text    string
 }
 
-func (e *saidError) Error() string {
+func (e *programError) Error() string {
 	return fmt.Sprintf("%s ended with %d and said %q", e.program, e.code, e.text[:min(len(e.text), 500)])
 }
 
 // cli is an engine by its command line.
 type cli struct {
-	p           *programs
+	p           *commandRunner
 	program     string // as it is called
 	name, about string
 }
 
 // findProgram asks a command line for its version, and nothing else counts.
-func findProgram(ctx context.Context, p *programs, program string) (*cli, error) {
-	out, err := p.ask(ctx, program, "--version")
+func findProgram(ctx context.Context, p *commandRunner, program string) (*cli, error) {
+	out, err := p.output(ctx, program, "--version")
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +121,9 @@ func (c *cli) close() error { return nil }
 const inspectFormat = `{{.Id}} {{.State.Running}} {{.State.Paused}} {{.State.StartedAt}}`
 
 func (c *cli) inspect(ctx context.Context, ref string) (state, error) {
-	out, err := c.p.ask(ctx, c.program, "container", "inspect", "--format", inspectFormat, ref)
+	out, err := c.p.output(ctx, c.program, "container", "inspect", "--format", inspectFormat, ref)
 	if err != nil {
-		var said *saidError
+		var said *programError
 		if errors.As(err, &said) && strings.Contains(strings.ToLower(said.text), "no such container") {
 			return state{}, errMissing
 		}
@@ -174,7 +174,7 @@ func (c *cli) exec(ctx context.Context, id, user string, argv []string, stdin io
 	if err != nil {
 		return nil, err
 	}
-	return &called{p: p, program: c.program, over: make(chan struct{})}, nil
+	return &cliSession{p: p, program: c.program, over: make(chan struct{})}, nil
 }
 
 func stdinFlag(program string) string {
@@ -197,23 +197,23 @@ func command(argv []string) string {
 	return b.String()
 }
 
-// lingerTime is how long a command line that was given up may take to end by itself.
+// drainTime is how long a command line that was given up may take to end by itself.
 // It does once the program has ended, and then podman still removes what it noted
 // about it.
-const lingerTime = 500 * time.Millisecond
+const drainTime = 500 * time.Millisecond
 
-// called is a program behind a command line.
-type called struct {
+// cliSession is a program behind a command line.
+type cliSession struct {
 	p       backend.Process
 	program string
 	once    sync.Once
 	over    chan struct{} // closed when the command line has ended
 }
 
-func (s *called) close() {
+func (s *cliSession) close() {
 	s.once.Do(func() {
 		go func() {
-			timer := time.NewTimer(lingerTime)
+			timer := time.NewTimer(drainTime)
 			defer timer.Stop()
 			select {
 			case <-s.over:
@@ -224,7 +224,7 @@ func (s *called) close() {
 	})
 }
 
-func (s *called) wait(context.Context) (bool, error) {
+func (s *cliSession) wait(context.Context) (bool, error) {
 	defer close(s.over)
 	res, err := s.p.Wait()
 	switch {

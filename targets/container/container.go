@@ -72,8 +72,8 @@ type Target struct {
 	*remote.Machine
 
 	cfg   Config
-	plan  plan
-	local *programs
+	plan  searchPlan
+	local *commandRunner
 
 	connecting chan struct{} // held by the one who looks for the engine
 	mu         sync.Mutex
@@ -106,7 +106,7 @@ func New(c Config) (*Target, error) {
 		return nil, err
 	}
 	c.Path, c.Name = cmp.Or(c.Path, backend.SearchPath), cmp.Or(c.Name, c.Container)
-	t := &Target{cfg: c, plan: p, local: newPrograms(c), connecting: make(chan struct{}, 1)}
+	t := &Target{cfg: c, plan: p, local: newCommandRunner(c), connecting: make(chan struct{}, 1)}
 	t.Machine = remote.New(remote.Options{Transport: transport{t}, Name: "container " + c.Container, Dir: c.Dir})
 	return t, nil
 }
@@ -230,12 +230,12 @@ type engine interface {
 	close() error
 }
 
-// drain runs a program, its arguments, and afterwards reads what is left of the
+// drainScript runs a program, its arguments, and afterwards reads what is left of the
 // input, for at most a second. Podman's conmon closes the connection when the
 // first process ends; with input unread that resets it, and output on its way is gone
 // (seen with podman 4.3.1 in 12 of 30 runs). setsid keeps the program the leader of a
 // group of its own; without it there is only the haste.
-const drain = `command -v setsid >/dev/null 2>&1 || exec "$@"
+const drainScript = `command -v setsid >/dev/null 2>&1 || exec "$@"
 exec 3<&0
 setsid "$@" 3<&-
 r=$?
@@ -283,7 +283,7 @@ func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, st
 		return nil, err
 	}
 	if stdin != nil && e.hasty() {
-		argv = append([]string{"sh", "-c", drain, "sh"}, argv...)
+		argv = append([]string{"sh", "-c", drainScript, "sh"}, argv...)
 	}
 	s, err := e.exec(ctx, cmp.Or(st.id, t.cfg.Container), t.cfg.User, argv, stdin, stdout, stderr)
 	if err != nil {
@@ -328,12 +328,12 @@ func (c *channel) Wait() error {
 	ctx, cancel := context.WithTimeout(c.ctx, checkTime)
 	defer cancel()
 	if errors.Is(err, backend.ErrLost) {
-		return fmt.Errorf("container %s: %w", c.name, cmp.Or(c.gone(ctx), err))
+		return fmt.Errorf("container %s: %w", c.name, cmp.Or(c.checkRunning(ctx), err))
 	}
 	// It ended in a way that the end of its container looks like. The engine may
 	// learn of that a moment later.
 	for deadline := time.Now().Add(settleTime); ; {
-		if err := c.gone(ctx); err != nil && c.ctx.Err() == nil {
+		if err := c.checkRunning(ctx); err != nil && c.ctx.Err() == nil {
 			return fmt.Errorf("container %s: %w", c.name, err)
 		}
 		if time.Now().After(deadline) {
@@ -351,8 +351,8 @@ func (c *channel) Wait() error {
 	return nil
 }
 
-// gone tells that the container is no longer running as it was, or nil.
-func (c *channel) gone(ctx context.Context) error {
+// checkRunning tells that the container is no longer running as it was, or nil.
+func (c *channel) checkRunning(ctx context.Context) error {
 	st, err := c.eng.inspect(ctx, cmp.Or(c.was.id, c.name))
 	switch {
 	case errors.Is(err, errMissing):

@@ -63,7 +63,7 @@ func (f files) open(ctx context.Context, path string) (*os.File, fs.FileInfo, er
 	if len(f.roots) == 0 {
 		file, err = os.OpenFile(p, flag, 0)
 	} else {
-		err = f.inside(p, func(root *os.Root, name string) (err error) {
+		err = f.withRoot(p, func(root *os.Root, name string) (err error) {
 			file, err = root.OpenFile(name, flag, 0)
 			return err
 		})
@@ -161,7 +161,7 @@ func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bo
 
 // Replace implements backend.Replacer.
 func (f files) Replace(ctx context.Context, path string, data []byte, was backend.Before) error {
-	h, err := f.holdFor(ctx, path, was)
+	h, err := f.holdParent(ctx, path, was)
 	if err != nil {
 		return err
 	}
@@ -169,42 +169,42 @@ func (f files) Replace(ctx context.Context, path string, data []byte, was backen
 	return write(h.path, path, data, &was)
 }
 
-// holdFor holds the directory of a file, where that still is the one of was and no
+// holdParent holds the directory of a file, where that still is the one of was and no
 // link leads elsewhere; path is then the file's only name.
-func (f files) holdFor(ctx context.Context, path string, was backend.Before) (held, error) {
+func (f files) holdParent(ctx context.Context, path string, was backend.Before) (heldDir, error) {
 	if err := ctx.Err(); err != nil {
-		return held{}, err
+		return heldDir{}, err
 	}
 	file, err := f.Resolve(ctx, path)
 	if err != nil {
-		return held{}, err
+		return heldDir{}, err
 	}
 	if file != path {
-		return held{}, fmt.Errorf("%s leads to %s: %w", path, file, backend.ErrChanged)
+		return heldDir{}, fmt.Errorf("%s leads to %s: %w", path, file, backend.ErrChanged)
 	}
-	if err := f.inside(file, func(*os.Root, string) error { return nil }); err != nil {
-		return held{}, err
+	if err := f.withRoot(file, func(*os.Root, string) error { return nil }); err != nil {
+		return heldDir{}, err
 	}
-	h, err := hold(filepath.Dir(file))
+	h, err := holdDir(filepath.Dir(file))
 	if err != nil {
-		return held{}, err
+		return heldDir{}, err
 	}
 	if h.id != was.Dir {
 		h.close()
-		return held{}, fmt.Errorf("the directory of %s: %w", file, backend.ErrChanged)
+		return heldDir{}, fmt.Errorf("the directory of %s: %w", file, backend.ErrChanged)
 	}
 	return h, nil
 }
 
 // Remove implements backend.Remover.
 func (f files) Remove(ctx context.Context, path string, was backend.Before) error {
-	h, err := f.holdFor(ctx, path, was)
+	h, err := f.holdParent(ctx, path, was)
 	if err != nil {
 		return err
 	}
 	defer h.close()
 	at := h.path + "/" + filepath.Base(path)
-	if err := still(at, path, was.Sum); err != nil {
+	if err := checkUnchanged(at, path, was.Sum); err != nil {
 		return err
 	}
 	if was.Sum == "" {
@@ -277,7 +277,7 @@ func write(dir, file string, data []byte, was *backend.Before) (err error) {
 		return err
 	}
 	if was != nil { // as late as possible
-		if err := still(at, file, was.Sum); err != nil {
+		if err := checkUnchanged(at, file, was.Sum); err != nil {
 			return err
 		}
 	}
@@ -299,8 +299,8 @@ func write(dir, file string, data []byte, was *backend.Before) (err error) {
 	return syncDir(dir)
 }
 
-// still checks that a file has the content with this sum, or that there is none.
-func still(at, file, sum string) error {
+// checkUnchanged checks that a file has the content with this sum, or that there is none.
+func checkUnchanged(at, file, sum string) error {
 	changed := fmt.Errorf("%s: %w", file, backend.ErrChanged)
 	f, err := os.OpenFile(at, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	switch {

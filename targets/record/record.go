@@ -177,7 +177,7 @@ func resume(root *os.Root, o Options, now time.Time) (*writer, []Event) {
 	if err != nil {
 		return nil, nil
 	}
-	w, first, err := takeUp(f, old[0].ID, o, now)
+	w, first, err := reopen(f, old[0].ID, o, now)
 	if err != nil {
 		_ = f.Close()
 		return nil, nil
@@ -185,8 +185,8 @@ func resume(root *os.Root, o Options, now time.Time) (*writer, []Event) {
 	return w, first
 }
 
-// takeUp reads a recording to its end and cuts off a torn line.
-func takeUp(f *os.File, id string, o Options, now time.Time) (*writer, []Event, error) {
+// reopen reads a recording to its end and cuts off a torn line.
+func reopen(f *os.File, id string, o Options, now time.Time) (*writer, []Event, error) {
 	r, err := NewReader(f)
 	if err != nil {
 		return nil, nil, err
@@ -264,12 +264,12 @@ func (r *Recorder) Output(b []byte) {
 		return
 	}
 	at := r.now()
-	r.tellLoss(at)
+	r.recordLoss(at)
 	r.add(Event{At: at, Code: Output, Data: string(b)})
 }
 
-// tellLoss needs the lock.
-func (r *Recorder) tellLoss(at time.Duration) {
+// recordLoss needs the lock.
+func (r *Recorder) recordLoss(at time.Duration) {
 	if r.lost > 0 {
 		text := fmt.Sprintf("%d bytes of output are missing here: more came than could be written.", r.lost)
 		r.lost = 0
@@ -317,7 +317,7 @@ func (r *Recorder) mark(code Code, text string) {
 		return
 	}
 	at := r.now()
-	r.tellLoss(at)
+	r.recordLoss(at)
 	r.add(Event{At: at, Code: code, Data: text})
 }
 
@@ -338,17 +338,17 @@ func (r *Recorder) Close() error {
 	return r.err
 }
 
-// take empties the queue.
-func (r *Recorder) take() (items []Event, closing bool) {
+// dequeue empties the queue.
+func (r *Recorder) dequeue() (items []Event, closing bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tellLoss(r.now())
+	r.recordLoss(r.now())
 	items, r.queue = r.queue, nil
 	return items, r.close
 }
 
-// written gives room back.
-func (r *Recorder) written(items []Event, full bool) {
+// release gives room back.
+func (r *Recorder) release(items []Event, full bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range items {
@@ -385,7 +385,7 @@ func (r *Recorder) run(w *writer, h *holder, log *slog.Logger) {
 		case <-r.wake:
 		case <-timer.C:
 		}
-		items, closing := r.take()
+		items, closing := r.dequeue()
 		var ready []Event
 		for _, e := range items {
 			ready = append(ready, h.add(e)...)
@@ -396,7 +396,7 @@ func (r *Recorder) run(w *writer, h *holder, log *slog.Logger) {
 			ready = append(ready, h.due(r.now())...)
 		}
 		write(ready)
-		r.written(items, w.full)
+		r.release(items, w.full)
 		if closing {
 			if err := w.close(); err != nil {
 				r.mu.Lock()

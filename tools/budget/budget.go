@@ -81,8 +81,10 @@ func (tool) Spec() tools.Spec {
 		Name: Name, Description: description, Level: risk.Medium, Unlisted: true,
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
-				"scope":  {Type: "string", Enum: []string{scopeThread, scopeChannel, scopeDay}, Description: "Which cap is extended: that of this thread, of its channel on one day, or of all threads together on one day."},
-				"day":    {Type: "string", Pattern: `^[0-9]{4}-[0-9]{2}-[0-9]{2}$`, Description: "The day that it is for, in UTC, with the scopes channel and day; left out with scope thread."},
+				"scope": {Type: "string", Enum: []string{scopeThread, scopeChannel, scopeDay},
+					Description: "Which cap is extended: that of this thread, of its channel on one day, or of all threads together on one day."},
+				"day": {Type: "string", Pattern: `^[0-9]{4}-[0-9]{2}-[0-9]{2}$`,
+					Description: "The day that it is for, in UTC, with the scopes channel and day; left out with scope thread."},
 				"tokens": {Type: "integer", Minimum: 0, Maximum: maxTokens, Description: "How many more tokens, in and out together."},
 				"usd":    {Type: "number", Minimum: 0, Maximum: maxUSD, Description: "How many more US dollars, in whole cents."},
 			},
@@ -102,7 +104,8 @@ func (t tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	more := x.amount()
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindChange, Target: target, Args: c.Args,
-		Preview: fmt.Sprintf("Let %s spend %s%s.\n\nThis counts once, for the request %s. Every other cap stays as it is.\n", x.subject(), more, x.dayPhrase(), x.Request), Whole: true,
+		Preview: fmt.Sprintf("Let %s spend %s%s.\n\nThis counts once, for the request %s. Every other cap stays as it is.\n", x.subject(),
+			more, x.dayPhrase(), x.Request), Whole: true,
 	}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "extending the budget"})

@@ -126,7 +126,8 @@ func workers() int { return runtime.GOMAXPROCS(0) }
 
 // kinds are the kinds of symbols, in the order of the schema. As a filter, "type" matches any type
 // declaration.
-var kinds = [...]string{"function", "method", "class", "struct", "interface", "enum", "trait", "impl", "type", "module", "macro", "constant", "variable", "import"}
+var kinds = [...]string{"function", "method", "class", "struct", "interface", "enum", "trait", "impl", "type", "module", "macro",
+	"constant", "variable", "import"}
 
 func (t tool) properties() (props map[string]tools.Property, need []string) {
 	text := func(d string) tools.Property {
@@ -144,7 +145,8 @@ func (t tool) properties() (props map[string]tools.Property, need []string) {
 		props["context_lines"] = tools.Property{Type: "integer", Minimum: 0, Maximum: maxContext, Default: 0, Description: "Lines around each match."}
 		need = []string{"pattern"}
 	case "indexer_search_files":
-		props["pattern"] = tools.Property{Type: "string", MinLength: 1, MaxLength: maxPath, Description: "Part of the name, or a glob; with a slash it matches the path."}
+		props["pattern"] = tools.Property{Type: "string", MinLength: 1, MaxLength: maxPath,
+			Description: "Part of the name, or a glob; with a slash it matches the path."}
 		props["max_results"] = count
 		need = []string{"pattern"}
 	case analyzeName:

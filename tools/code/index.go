@@ -553,7 +553,8 @@ func (p *progress) fileDone(n int64) {
 	}
 	if t := p.now(); t.Sub(p.last) >= time.Second {
 		p.last = t
-		p.sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%s: %s of %s files, %d MB, %d s", p.what, thousands(p.done), thousands(p.total), p.bytes/1e6, int(t.Sub(p.begin).Seconds()))})
+		p.sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%s: %s of %s files, %d MB, %d s", p.what, thousands(p.done),
+			thousands(p.total), p.bytes/1e6, int(t.Sub(p.begin).Seconds()))})
 	}
 }
 

@@ -133,7 +133,8 @@ func (t *languageTable) declaredLanguage(content []byte) string {
 }
 
 var (
-	cppText    = regexp.MustCompile(`(?m)^\s*(?:template\s*<|namespace\b|class\s+\w+|using\s+\w|#include\s+<(?:string|vector|map|memory|iostream|cstd\w+)>|public:|private:|protected:)|\bstd::`)
+	cppText = regexp.MustCompile(`(?m)^\s*(?:template\s*<|namespace\b|class\s+\w+|using\s+\w|` +
+		`#include\s+<(?:string|vector|map|memory|iostream|cstd\w+)>|public:|private:|protected:)|\bstd::`)
 	objcText   = regexp.MustCompile(`(?m)^\s*@(?:interface|implementation|protocol|end|class|import)\b|^\s*#import\b`)
 	matlabText = regexp.MustCompile(`(?m)^\s*(?:%|function\b)`)
 	prologText = regexp.MustCompile(`(?m)^[^#]*:-`)

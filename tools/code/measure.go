@@ -76,7 +76,8 @@ func (m metrics) String() string {
 		fmt.Fprintln(&b, m.File)
 	}
 	for _, t := range list {
-		fmt.Fprintf(&b, "%s: %s files, %s lines: %s code, %s comment, %s blank\n", t.Language, thousands(t.Files), thousands(t.Lines), thousands(t.Code), thousands(t.Comment), thousands(t.Blank))
+		fmt.Fprintf(&b, "%s: %s files, %s lines: %s code, %s comment, %s blank\n", t.Language, thousands(t.Files), thousands(t.Lines),
+			thousands(t.Code), thousands(t.Comment), thousands(t.Blank))
 	}
 	m.tail(&b)
 	return b.String()

@@ -31,7 +31,8 @@ func comments(lang string) (syntaxOf, bool) {
 		c.line = []string{"//", "#"}
 	case "CSS":
 		c.line = nil
-	case "Python", "Shell", "Ruby", "Perl", "R", "YAML", "TOML", "Makefile", "Dockerfile", "CMake", "Elixir", "PowerShell", "Nix", "Starlark", "fish", "Awk", "Tcl", "INI":
+	case "Python", "Shell", "Ruby", "Perl", "R", "YAML", "TOML", "Makefile", "Dockerfile", "CMake", "Elixir", "PowerShell", "Nix",
+		"Starlark", "fish", "Awk", "Tcl", "INI":
 		c = syntaxOf{line: []string{"#"}, quotes: `"'`}
 	case "SQL", "PLpgSQL", "PLSQL", "TSQL":
 		c = syntaxOf{line: []string{"--"}, block: [2]string{"/*", "*/"}, quotes: `"'`}

@@ -77,7 +77,8 @@ func installed() string {
 	}
 	for _, dir := range dirs {
 		path := filepath.Join(dir, parserName)
-		if info, err := os.Stat(path); filepath.IsAbs(path) && err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 { //nolint:gosec // PATH is the operator's
+		info, err := os.Stat(path) //nolint:gosec // PATH is the operator's
+		if filepath.IsAbs(path) && err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 			return path
 		}
 	}

@@ -243,7 +243,8 @@ func notParseable(name string, f *file) error {
 	if f.skipReason != "" {
 		return tools.Failed("%s is %s and cannot be parsed", name, f.skipReason)
 	}
-	return tools.Failed("%s is %s, for which there is no grammar; there are some for Go, Python, JavaScript, TypeScript, Rust, Java and Shell", name, orUnknown(f.lang))
+	return tools.Failed("%s is %s, for which there is no grammar; there are some for Go, Python, JavaScript, TypeScript, Rust, Java "+
+		"and Shell", name, orUnknown(f.lang))
 }
 
 // extraction is one run of indexer_extract_symbols.

@@ -96,9 +96,11 @@ func (e editor) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	case b.sum == Absent:
 		return tools.Plan{}, tools.Failed("%s does not exist; make it with write_file", args.Path)
 	case n == 0 && strings.Contains(withLineEnding(string(b.old), "\n"), withLineEnding(args.Old, "\n")):
-		return tools.Plan{}, tools.Failed("old_text differs from %s in its line endings only, which are mixed there: some lines end in CRLF; give them as they are, with \\r\\n, or one line at a time", args.Path)
+		return tools.Plan{}, tools.Failed("old_text differs from %s in its line endings only, which are mixed there: some lines end in CRLF; "+
+			"give them as they are, with \\r\\n, or one line at a time", args.Path)
 	case n == 0 && !utf8.Valid(b.old):
-		return tools.Plan{}, tools.Failed("old_text is not in %s, which is not UTF-8; give a part of the text that has ASCII letters only, or change the file with run_shell and iconv", args.Path)
+		return tools.Plan{}, tools.Failed("old_text is not in %s, which is not UTF-8; give a part of the text that has ASCII letters only, "+
+			"or change the file with run_shell and iconv", args.Path)
 	case n == 0:
 		return tools.Plan{}, tools.Failed("old_text is not in %s; read the file and give the text exactly as it is there, with its spaces and newlines", args.Path)
 	case n > 1:
@@ -113,7 +115,8 @@ func (e editor) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a.Preview, a.Whole = editPreview(b, content, args.Old, args.New)
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		return e.commit(ctx, sink, c, fmt.Sprintf("Edited %s: %s became %s", b.resolved, plural(len(args.Old)), plural(len(args.New))), change{plannedFile: b, content: content})
+		return e.commit(ctx, sink, c, fmt.Sprintf("Edited %s: %s became %s", b.resolved, plural(len(args.Old)), plural(len(args.New))),
+			change{plannedFile: b, content: content})
 	}), nil
 }
 
@@ -215,7 +218,8 @@ func (t mkdirWriter) Plan(ctx context.Context, c tools.Call) (tools.Plan, error)
 		a.Files[strings.TrimSuffix(above, "/")+"/"] = "directory inode " + st.ID
 	}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		return t.commit(ctx, sink, c, fmt.Sprintf("Wrote %d bytes to %s", len(args.Content), b.resolved), change{plannedFile: b, content: []byte(args.Content), mkdir: true})
+		return t.commit(ctx, sink, c, fmt.Sprintf("Wrote %d bytes to %s", len(args.Content), b.resolved),
+			change{plannedFile: b, content: []byte(args.Content), mkdir: true})
 	}), nil
 }
 

@@ -169,7 +169,8 @@ func (w writer) rollback(ctx context.Context, sink tools.Sink, before []change, 
 		}
 	}
 	if len(stuck) > 0 {
-		text := fmt.Sprintf("%s could not be changed (%v), and %s, changed before it, could not be put back: this is done in part. Read these files before doing anything else.", c.resolved, cause, strings.Join(stuck, ", "))
+		text := fmt.Sprintf("%s could not be changed (%v), and %s, changed before it, could not be put back: this is done in part. Read "+
+			"these files before doing anything else.", c.resolved, cause, strings.Join(stuck, ", "))
 		return tools.Result{Value: text, Text: text, Failed: true, Unknown: errors.Is(cause, backend.ErrLost)}, nil
 	}
 	if len(before) > 0 {
@@ -182,7 +183,8 @@ func (w writer) rollback(ctx context.Context, sink tools.Sink, before []change, 
 func failure(c change, err error) (tools.Result, error) {
 	switch {
 	case errors.Is(err, backend.ErrChanged):
-		return tools.Result{}, tools.Failed("%s was not changed: it or its directory is no longer what it was when it was checked, and nothing was done; propose it again: %w", c.name, err)
+		return tools.Result{}, tools.Failed("%s was not changed: it or its directory is no longer what it was when it was checked, and "+
+			"nothing was done; propose it again: %w", c.name, err)
 	case errors.Is(err, backend.ErrLost):
 		text := "Contact with the target was lost while " + c.resolved + " was changed: it may or may not have happened. Read it before doing anything else."
 		return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}, nil

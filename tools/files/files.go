@@ -285,7 +285,8 @@ func (w writer) checkParent(ctx context.Context, c tools.Call, b plannedFile) er
 		b.files[path.Dir(b.resolved)+"/"] = approvals.LeftBySteps
 		return nil
 	}
-	return tools.Failed("the directory %s does not exist, so %s cannot be made in it; check the path, or make the directory first: mkdir -p %s", missing[len(missing)-1], path.Base(b.resolved), path.Dir(b.resolved))
+	return tools.Failed("the directory %s does not exist, so %s cannot be made in it; check the path, or make the directory first: "+
+		"mkdir -p %s", missing[len(missing)-1], path.Base(b.resolved), path.Dir(b.resolved))
 }
 
 // bindDirectory binds the action to the file's directory, because its name may lead to another one

@@ -144,7 +144,8 @@ func page(b []byte, first, limit int) (string, error) {
 		if shown < limit {
 			why = "at 50KB"
 		}
-		text = strings.TrimSuffix(text, "\n") + fmt.Sprintf("\n[Output truncated %s: lines %d to %d of %d, the file has %d bytes; go on with offset %d]", why, first, first+shown-1, len(lines), len(b), first+shown)
+		text = strings.TrimSuffix(text, "\n") + fmt.Sprintf("\n[Output truncated %s: lines %d to %d of %d, the file has %d bytes; go on with "+
+			"offset %d]", why, first, first+shown-1, len(lines), len(b), first+shown)
 	}
 	return text + note, nil
 }

@@ -360,7 +360,8 @@ func findHunk(lines, before [][]byte, at, hint int) (int, error) {
 		switch {
 		case !fits(i):
 		case found >= 0:
-			return 0, fmt.Errorf("its lines are in several places (%d and %d), and not where its header says; correct the line number or give more lines around it", found+1, i+1)
+			return 0, fmt.Errorf("its lines are in several places (%d and %d), and not where its header says; correct the line number or give "+
+				"more lines around it", found+1, i+1)
 		default:
 			found = i
 		}

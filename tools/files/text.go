@@ -39,7 +39,8 @@ func invalidBytesNote(b []byte) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\n[%s not UTF-8 and shown as U+FFFD; if the file has another encoding, read it with read_file and \"encoding\": \"latin-1\", for example]", bytesAre(n))
+	return fmt.Sprintf("\n[%s not UTF-8 and shown as U+FFFD; if the file has another encoding, read it with read_file and \"encoding\": "+
+		"\"latin-1\", for example]", bytesAre(n))
 }
 
 func bytesAre(n int) string {

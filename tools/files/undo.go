@@ -136,7 +136,8 @@ func (t undoer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	case err != nil:
 		return tools.Plan{}, tools.Failed("what the files were before could not be read: %w", err)
 	case !ok || k.Target != t.Name:
-		return tools.Plan{}, tools.Failed("there is nothing to undo under %s here: it is not a change of files of this thread, was too large, or is too long ago", args.Change)
+		return tools.Plan{}, tools.Failed("there is nothing to undo under %s here: it is not a change of files of this thread, was too "+
+			"large, or is too long ago", args.Change)
 	}
 	var changes []change
 	level := risk.Medium

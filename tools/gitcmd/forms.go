@@ -30,7 +30,8 @@ func flag(description string) tools.Property {
 
 // definitions returns the twelve tools.
 func definitions() []def {
-	place := tools.Property{Type: "string", MinLength: 1, MaxLength: 4096, Description: "Repository, or a file or directory in it: then only that. Default: the target's directory."}
+	place := tools.Property{Type: "string", MinLength: 1, MaxLength: 4096,
+		Description: "Repository, or a file or directory in it: then only that. Default: the target's directory."}
 	remote := tools.Property{Type: "string", Default: "origin", MinLength: 1, MaxLength: maxName, Description: "Configured remote."}
 	return []def{
 		{name: "git_status", level: risk.Read, build: status, props: map[string]tools.Property{
@@ -58,7 +59,8 @@ func definitions() []def {
 			"create": flag("Create it at HEAD first."),
 		}},
 		{name: "git_add", level: risk.Medium, build: add, need: []string{"files"}, props: map[string]tools.Property{
-			"files": {Type: "array", MaxItems: maxFiles, Items: &tools.Property{Type: "string", MinLength: 1, MaxLength: 4096}, Description: "Relative to path; \".\" is everything."},
+			"files": {Type: "array", MaxItems: maxFiles, Items: &tools.Property{Type: "string", MinLength: 1, MaxLength: 4096},
+				Description: "Relative to path; \".\" is everything."},
 		}},
 		{name: "git_commit", level: risk.Medium, build: commit, need: []string{"message"}, props: map[string]tools.Property{
 			"message": {Type: "string", Pattern: `\S`, MaxLength: 8192, Description: "Commit message."},
@@ -74,7 +76,8 @@ func definitions() []def {
 			"branch": text("Branch, tag or commit."),
 		}},
 		{name: "git_stash", level: risk.Read, build: stash, props: map[string]tools.Property{
-			"action":            {Type: "string", Enum: []string{"push", "list", "pop", "apply", "drop"}, Default: "push", Description: "push stores, list shows, pop restores and forgets, apply restores, drop deletes."},
+			"action": {Type: "string", Enum: []string{"push", "list", "pop", "apply", "drop"}, Default: "push",
+				Description: "push stores, list shows, pop restores and forgets, apply restores, drop deletes."},
 			"index":             {Type: "integer", Default: 0, Minimum: 0, Maximum: 9999, Description: "0 is the newest."},
 			"message":           {Type: "string", Pattern: `\S`, MaxLength: maxName, Description: "Title, for push."},
 			"include_untracked": flag("Push untracked files too."),
@@ -144,7 +147,8 @@ func logCommits(ctx context.Context, r *repo, a args) (invocation, error) {
 	if a.Oneline {
 		style = "--oneline"
 	}
-	f.argv = []string{"git", "--no-pager", "log", "--no-ext-diff", "--no-textconv", "--no-color", "--no-show-signature", "--no-patch", "--max-count=" + strconv.Itoa(max(a.MaxCount, 1)), style}
+	f.argv = []string{"git", "--no-pager", "log", "--no-ext-diff", "--no-textconv", "--no-color", "--no-show-signature", "--no-patch",
+		"--max-count=" + strconv.Itoa(max(a.MaxCount, 1)), style}
 	if a.Ref != "" {
 		revs, err := splitRange("ref", a.Ref)
 		if err != nil {
@@ -242,7 +246,8 @@ func checkout(ctx context.Context, r *repo, a args) (invocation, error) {
 		r.files["revision "+rev] = "commit " + sha
 		return f, f.addSection(ctx, r, "Goes to:", "log", "--oneline", "--max-count=1", sha, "--")
 	}
-	return f, tools.Failed("there is no branch, tag or commit %s in the repository at %s; list them with git_branch, or make it with \"create\"", tools.Quote(a.Branch), r.dir)
+	return f, tools.Failed("there is no branch, tag or commit %s in the repository at %s; list them with git_branch, or make it with "+
+		"\"create\"", tools.Quote(a.Branch), r.dir)
 }
 
 func add(ctx context.Context, r *repo, a args) (invocation, error) {
@@ -290,7 +295,8 @@ func commit(ctx context.Context, r *repo, a args) (invocation, error) {
 	if n == 0 && len(f.preview) == 0 {
 		return f, tools.Failed("nothing is staged in the repository at %s, so there is nothing to commit; stage files with git_add first", r.dir)
 	}
-	return f, f.addSection(ctx, r, "What is staged:", "diff", "--cached", "--stat", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "--ignore-submodules=dirty", "--")
+	return f, f.addSection(ctx, r, "What is staged:", "diff", "--cached", "--stat", "--no-ext-diff", "--no-textconv", "--no-color",
+		"--submodule=short", "--ignore-submodules=dirty", "--")
 }
 
 // bindMerge binds a commit to the merge that it would finish.
@@ -404,14 +410,16 @@ func push(ctx context.Context, r *repo, a args) (invocation, error) {
 		f.preview = append(f.preview, "As far as is known here, "+a.Remote+" has no such branch.")
 		return f, f.addSection(ctx, r, "Commits that go, the last first:", "log", "--oneline", "--max-count=200", sha, "--not", "--remotes="+a.Remote, "--")
 	}
-	if err := f.addSection(ctx, r, "Commits that go, by what was known of "+a.Remote+" last:", "log", "--oneline", "--max-count=200", was+".."+sha, "--"); err != nil || !a.Force {
+	if err := f.addSection(ctx, r, "Commits that go, by what was known of "+a.Remote+" last:", "log", "--oneline", "--max-count=200",
+		was+".."+sha, "--"); err != nil || !a.Force {
 		return f, err
 	}
 	return f, f.addSection(ctx, r, "Commits that "+a.Remote+" loses, by what was known of it last:", "log", "--oneline", "--max-count=200", sha+".."+was, "--")
 }
 
 func pull(ctx context.Context, r *repo, a args) (invocation, error) {
-	f := invocation{level: risk.Medium, hooks: []string{"pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-merge", "reference-transaction", "post-index-change"}}
+	f := invocation{level: risk.Medium, hooks: []string{"pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-merge",
+		"reference-transaction", "post-index-change"}}
 	name, err := r.currentBranch(ctx, a.Branch)
 	if err != nil {
 		return f, err
@@ -425,7 +433,8 @@ func pull(ctx context.Context, r *repo, a args) (invocation, error) {
 }
 
 func merge(ctx context.Context, r *repo, a args) (invocation, error) {
-	f := invocation{level: risk.High, hooks: []string{"pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-merge", "reference-transaction", "post-index-change"}}
+	f := invocation{level: risk.High, hooks: []string{"pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-merge",
+		"reference-transaction", "post-index-change"}}
 	f.argv = []string{"git", "merge", "--no-edit", a.Branch}
 	branch, _, err := r.head(ctx)
 	if err != nil {

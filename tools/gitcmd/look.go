@@ -53,7 +53,8 @@ func environ(c backend.Caps, readOnly bool) []string {
 	all := slices.Clone(runSettings[:])
 	if readOnly {
 		all = append(all, readSettings[:]...)
-		env = append(env, literalPathspecs, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1", "GIT_ASKPASS=false", "SSH_ASKPASS=false")
+		env = append(env, literalPathspecs, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ALLOW_PROTOCOL=none",
+			"GIT_NO_LAZY_FETCH=1", "GIT_ASKPASS=false", "SSH_ASKPASS=false")
 	}
 	env = append(env, "GIT_CONFIG_COUNT="+strconv.Itoa(len(all)))
 	for i, s := range all {

@@ -89,7 +89,8 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *prepared, sink tools.Si
 	if res.Code != 0 && k.change {
 		r.Conflicts = conflicts(ctx, k.repo)
 		if len(r.Conflicts) > 0 {
-			r.Notice = strings.TrimSpace(r.Notice + fmt.Sprintf(" There are conflicts in %s. Nothing was committed: edit them, then git_add and git_commit; or give up with run_shell and \"git merge --abort\".", count(len(r.Conflicts), "file", "files")))
+			r.Notice = strings.TrimSpace(r.Notice + fmt.Sprintf(" There are conflicts in %s. Nothing was committed: edit them, then git_add and "+
+				"git_commit; or give up with run_shell and \"git merge --abort\".", count(len(r.Conflicts), "file", "files")))
 		}
 	}
 	end := fmt.Sprintf("exit code %d", res.Code)
@@ -160,7 +161,8 @@ func (t *tool) stoppedResult(ctx, wctx context.Context, k *prepared, text string
 
 // lostResult is the result of a run whose outcome is unknown.
 func (t *tool) lostResult(k *prepared, text string, sink tools.Sink) (tools.Result, error) {
-	r := result{Output: text, Notice: "Contact with " + t.Target.ID() + " was lost while git ran: it may or may not have happened. Look with git_status and git_log before doing anything else."}
+	r := result{Output: text, Notice: "Contact with " + t.Target.ID() + " was lost while git ran: it may or may not have happened. Look " +
+		"with git_status and git_log before doing anything else."}
 	if !k.change {
 		r.Notice = "Contact with " + t.Target.ID() + " was lost while git looked. Nothing was changed."
 	}

@@ -102,13 +102,16 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		case err != nil:
 			return tools.Result{}, err
 		case now.Line != shown.Line:
-			return tools.Result{}, tools.Failed("%s now shows the key %s for %s, and not %s for %s as it did on the card; nothing was trusted, and somebody may be attacking: tell people before anything else",
+			return tools.Result{}, tools.Failed("%s now shows the key %s for %s, and not %s for %s as it did on the card; nothing was trusted, "+
+				"and somebody may be attacking: tell people before anything else",
 				args.Target, now.Fingerprint, now.Address, shown.Fingerprint, shown.Address)
 		}
 		if err := t.Keys.Trust(ctx, shown.Line); errors.Is(err, ssh.ErrOtherKey) || errors.Is(err, ssh.ErrRevoked) {
-			return tools.Result{}, tools.Failed("the key of %s was not trusted, because people decided something else about that host meanwhile; tell them: %w", args.Target, err)
+			return tools.Result{}, tools.Failed("the key of %s was not trusted, because people decided something else about that host "+
+				"meanwhile; tell them: %w", args.Target, err)
 		} else if err != nil {
-			return tools.Result{}, tools.Failed("the key of %s was not trusted, because it could not be stored; check the bot's data directory or its database: %w", args.Target, err)
+			return tools.Result{}, tools.Failed("the key of %s was not trusted, because it could not be stored; check the bot's data directory "+
+				"or its database: %w", args.Target, err)
 		}
 		text := fmt.Sprintf("The host %s (%s) is known now, by its key %s.", shown.Host, shown.Address, shown.Fingerprint)
 		sink(tools.Event{Kind: tools.Info, Text: text})
@@ -139,7 +142,8 @@ func (t tool) untrustedKey(ctx context.Context, name string, target backend.Targ
 	case !errors.As(err, &unknown):
 		return nil, tools.Failed("the host of %s has shown no key, so there is nothing to trust: %w", name, err)
 	case t.Strict != nil && t.Strict(name, unknown.Address):
-		return nil, tools.Failed("the host %s, met on the way to %s, is also that of a target with host_key strict, so a person has to add its key to known_hosts by hand: %w", unknown.Address, name, err)
+		return nil, tools.Failed("the host %s, met on the way to %s, is also that of a target with host_key strict, so a person has to add "+
+			"its key to known_hosts by hand: %w", unknown.Address, name, err)
 	}
 	return unknown, nil
 }

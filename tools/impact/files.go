@@ -398,7 +398,8 @@ func previewCopy(ctx context.Context, p *probe, c call) {
 	default:
 		to, sources = sources[len(sources)-1], sources[:len(sources)-1]
 	}
-	if len(sources) == 0 || c.has("-n", "--no-clobber", "--update", "--parents") || c.name != "install" && c.has("-u") || c.name == "install" && c.has("-d", "--directory") {
+	if len(sources) == 0 || c.has("-n", "--no-clobber", "--update", "--parents") || c.name != "install" && c.has("-u") ||
+		c.name == "install" && c.has("-d", "--directory") {
 		return
 	}
 	// List the destination, the paths inside it, and the sources, in this order.

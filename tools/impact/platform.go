@@ -125,7 +125,9 @@ func (p *probe) previewNodes(ctx context.Context, c call, scope, verb string, no
 		return
 	}
 	for _, n := range nodes[:min(len(nodes), 3)] {
-		pods, ok := p.rows(ctx, "kubectl get pods -A -o 'custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,OWNER:.metadata.ownerReferences[0].kind' --no-headers --field-selector spec.nodeName="+quoted(n)+scope)
+		pods, ok := p.rows(ctx, "kubectl get pods -A -o "+
+			"'custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,OWNER:.metadata.ownerReferences[0].kind' --no-headers "+
+			"--field-selector spec.nodeName="+quoted(n)+scope)
 		if !ok {
 			continue
 		}
@@ -280,7 +282,8 @@ func previewContainers(ctx context.Context, p *probe, c call) {
 	if !slices.Contains([]string{"stop", "rm", "restart", "kill", "start", "pause", "unpause", "remove"}, verb) || len(names) == 0 || c.has("-a", "--all") {
 		return
 	}
-	out, exit, done := p.read(ctx, c.name+c.repeatOptions("--context")+" container inspect --format '{{.Name}}|{{.State.Status}}|{{.Config.Image}}|{{.State.StartedAt}}|{{.HostConfig.RestartPolicy.Name}}' "+join(names))
+	out, exit, done := p.read(ctx, c.name+c.repeatOptions("--context")+
+		" container inspect --format '{{.Name}}|{{.State.Status}}|{{.Config.Image}}|{{.State.StartedAt}}|{{.HostConfig.RestartPolicy.Name}}' "+join(names))
 	if !done || exit != 0 && out == "" {
 		return
 	}
@@ -317,7 +320,8 @@ func (p *probe) previewCompose(ctx context.Context, c call) {
 	if verb == "down" {
 		names = nil
 	}
-	list, ok := p.rows(ctx, p.cdPrefix()+c.name+c.repeatOptions("--context")+" compose"+c.repeatOptions("--file", "-p", "--project-name", "--profile")+" ps -a"+joinArgs(names))
+	list, ok := p.rows(ctx, p.cdPrefix()+c.name+c.repeatOptions("--context")+" compose"+c.repeatOptions("--file", "-p", "--project-name",
+		"--profile")+" ps -a"+joinArgs(names))
 	if !ok || len(list) == 0 {
 		return
 	}
@@ -332,7 +336,8 @@ func (p *probe) previewCompose(ctx context.Context, c call) {
 }
 
 // gitRead is git with everything disabled that a repository's configuration could make it run.
-const gitRead = "git --no-optional-locks --no-pager --no-lazy-fetch -c core.fsmonitor=false -c diff.external= -c core.hooksPath=/dev/null -c log.showSignature=false -c diff.submodule=short"
+const gitRead = "git --no-optional-locks --no-pager --no-lazy-fetch -c core.fsmonitor=false -c diff.external= -c " +
+	"core.hooksPath=/dev/null -c log.showSignature=false -c diff.submodule=short"
 
 // revision matches a commit name without an option's dash or pathspec magic.
 var revision = regexp.MustCompile(`^[A-Za-z0-9_@][A-Za-z0-9_./@{}~^-]*$`)
@@ -485,7 +490,8 @@ func previewTerraform(ctx context.Context, p *probe, c call) {
 
 // changeStatement matches an SQL statement that changes rows of one table. PostgreSQL folds its
 // name to lower case, MySQL keeps it.
-var changeStatement = regexp.MustCompile(`(?is)^\s*(delete\s+from|update|truncate(?:\s+table)?|drop\s+table(?:\s+if\s+exists)?)\s+(?:([a-z_][a-z0-9_]*)\.)?([a-z_][a-z0-9_]*)\b([^;]*);?\s*$`)
+var changeStatement = regexp.MustCompile(`(?is)^\s*(delete\s+from|update|truncate(?:\s+table)?|drop\s+table(?:\s+if\s+exists)?)\s+` +
+	`(?:([a-z_][a-z0-9_]*)\.)?([a-z_][a-z0-9_]*)\b([^;]*);?\s*$`)
 
 // statement parses the single statement of a call; ok is false for any other form.
 func statement(sql []string) (verb, schema, table, rest string, ok bool) {
@@ -524,7 +530,8 @@ func previewPsql(ctx context.Context, p *probe, c call) {
 		sql += " and relnamespace in (select oid from pg_namespace where nspname = '" + strings.ToLower(schema) + "')"
 	}
 	about := ""
-	list, found := p.rows(ctx, "psql -X -w -A -t"+c.repeatOptions("-h", "-p", "-U", "-d", "--host", "--port", "--username", "--dbname")+" -c "+quoted(sql)+joinArgs(c.texts(0)))
+	list, found := p.rows(ctx, "psql -X -w -A -t"+c.repeatOptions("-h", "-p", "-U", "-d", "--host", "--port", "--username", "--dbname")+
+		" -c "+quoted(sql)+joinArgs(c.texts(0)))
 	if found && len(list) == 1 {
 		if n, room, ok := strings.Cut(list[0], "|"); ok && !strings.HasPrefix(n, "-") {
 			about = "about " + n + " rows, " + room

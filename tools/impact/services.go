@@ -36,7 +36,8 @@ func (p *probe) units(ctx context.Context, verb string, units []string, scope st
 	if len(units) == 0 {
 		return
 	}
-	out, ok := p.output(ctx, "systemctl"+scope+" show --no-pager --property=Id,LoadState,ActiveState,SubState,UnitFileState,StateChangeTimestamp,RequiredBy,BoundBy,ConsistsOf -- "+join(units))
+	out, ok := p.output(ctx, "systemctl"+scope+" show --no-pager "+
+		"--property=Id,LoadState,ActiveState,SubState,UnitFileState,StateChangeTimestamp,RequiredBy,BoundBy,ConsistsOf -- "+join(units))
 	if !ok {
 		return
 	}
@@ -110,7 +111,8 @@ func previewMachine(ctx context.Context, p *probe, c call) {
 }
 
 // signals are the names that `kill -l` lists on Linux.
-var signals = strings.Fields("HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH POLL IO PWR SYS")
+var signals = strings.Fields("HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN " +
+	"TTOU URG XCPU XFSZ VTALRM PROF WINCH POLL IO PWR SYS")
 
 // withoutSignal removes the signal (-9, -KILL, -SIGTERM) from the arguments of kill, pkill and
 // killall, if it is the first of several.
@@ -163,7 +165,8 @@ func previewKill(ctx context.Context, p *probe, c call) {
 // previewMatch previews pkill: pgrep finds the same processes.
 func previewMatch(ctx context.Context, p *probe, c call) {
 	words, _ := withoutSignal(c.words)
-	a, ok := parseArgs("-fxonvie -u: -U: -g: -G: -P: -t: -s: --euid: --uid: --parent: --full --exact --newest --oldest --echo --ignore-case --signal: --inverse", words)
+	a, ok := parseArgs("-fxonvie -u: -U: -g: -G: -P: -t: -s: --euid: --uid: --parent: --full --exact --newest --oldest --echo "+
+		"--ignore-case --signal: --inverse", words)
 	if !ok || len(a.words) > 1 {
 		return
 	}
@@ -175,7 +178,8 @@ func previewMatch(ctx context.Context, p *probe, c call) {
 			a.flags[i].name = ""
 		}
 	}
-	command := "pgrep" + a.repeatOptions("-f", "-x", "-o", "-n", "-v", "-i", "-u", "-U", "-G", "-P", "-t", "--euid", "--uid", "--parent", "--full", "--exact", "--newest", "--oldest", "--ignore-case", "--inverse")
+	command := "pgrep" + a.repeatOptions("-f", "-x", "-o", "-n", "-v", "-i", "-u", "-U", "-G", "-P", "-t", "--euid", "--uid", "--parent",
+		"--full", "--exact", "--newest", "--oldest", "--ignore-case", "--inverse")
 	if len(a.words) == 1 {
 		command += " -- " + quoted(a.word(0))
 	}

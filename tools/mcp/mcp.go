@@ -158,7 +158,8 @@ func New(c Config) (*Host, error) {
 	}
 	h := &Host{
 		cfg: c, lookup: os.LookupEnv,
-		timing: timing{start: 10 * time.Second, connect: 30 * time.Second, stream: 10 * time.Second, minRelist: 5 * time.Second, relistEvery: 10 * time.Minute, restartPause: (*foreign.Restarts).Next},
+		timing: timing{start: 10 * time.Second, connect: 30 * time.Second, stream: 10 * time.Second, minRelist: 5 * time.Second,
+			relistEvery: 10 * time.Minute, restartPause: (*foreign.Restarts).Next},
 	}
 	var pairs []string
 	for _, s := range c.Secrets() {
@@ -203,7 +204,8 @@ func (h *Host) server(name string, c Server) (*server, error) {
 			return nil, errors.New("its command has no program, or a NUL byte in it")
 		}
 		if strings.Contains(c.Command[0], "/") && !filepath.IsAbs(c.Command[0]) {
-			return nil, fmt.Errorf("the program %s is relative, and the directory it starts in is its own; give its whole path, or a name that is found in PATH", tools.Quote(c.Command[0]))
+			return nil, fmt.Errorf("the program %s is relative, and the directory it starts in is its own; give its whole path, or a name that "+
+				"is found in PATH", tools.Quote(c.Command[0]))
 		}
 		s.argv = c.Command
 	}

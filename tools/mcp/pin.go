@@ -50,7 +50,8 @@ type Change struct {
 func (c Change) Sentence() string { return changed(c.Server, c.Tool, c.Name) }
 
 func changed(server, tool, name string) string {
-	return fmt.Sprintf("the tool %s of the MCP server %s changed since it was acknowledged, so it is switched off; propose %s with the tool %s, so that people see what it says now", foreign.Quote(tool), server, TrustName, name)
+	return fmt.Sprintf("the tool %s of the MCP server %s changed since it was acknowledged, so it is switched off; propose %s with the "+
+		"tool %s, so that people see what it says now", foreign.Quote(tool), server, TrustName, name)
 }
 
 // pin is the definition of a tool when it was first seen or last acknowledged. Its row is

@@ -66,7 +66,8 @@ func (s *server) run(ctx context.Context, ready func()) {
 		why := foreign.Line(s.host.redact(err.Error()), 300)
 		text := fmt.Sprintf("is not connected (%s); it is tried again in %s", why, pause)
 		if slow {
-			text = fmt.Sprintf("is not connected (%s); it ended more than %d times in %s, so from now on it is only tried again after %s", why, foreign.Tries, foreign.Window, pause)
+			text = fmt.Sprintf("is not connected (%s); it ended more than %d times in %s, so from now on it is only tried again after %s", why,
+				foreign.Tries, foreign.Window, pause)
 		}
 		s.setDown(text)
 		s.host.cfg.Log.Warn("an MCP server is not connected", "server", s.name, "error", why, "again_in", pause, "often", slow)
@@ -153,7 +154,8 @@ func (s *server) relist(ctx context.Context, l *connection) error {
 	s.host.mu.Lock()
 	for tool, p := range rows {
 		if was := s.pins[tool]; p.Change != nil && (was.Change == nil || was.Change.Hash != p.Change.Hash) && s.allowed(tool) {
-			s.host.cfg.Log.Warn("a tool of an MCP server changed and is switched off", "server", s.name, "tool", foreign.Line(tool, 100), "was", p.Def.Hash, "is", p.Change.Hash)
+			s.host.cfg.Log.Warn("a tool of an MCP server changed and is switched off", "server", s.name, "tool", foreign.Line(tool, 100), "was",
+				p.Def.Hash, "is", p.Change.Hash)
 		}
 	}
 	s.pins, s.listed, s.notes, s.link, s.state = rows, listed, notes, l, ""

@@ -97,7 +97,8 @@ func (c Change) preview() string {
 		when string
 		def  Definition
 	}{{"It said", c.Was}, {"It says now", c.Is}} {
-		fmt.Fprintf(&b, "\n%s (definition %.12s; it claims, unchecked: %s):\n%s\nArguments: %s\n", d.when, d.def.Hash, d.def.Hints, d.def.Description, indentJSON(d.def.Schema))
+		fmt.Fprintf(&b, "\n%s (definition %.12s; it claims, unchecked: %s):\n%s\nArguments: %s\n", d.when, d.def.Hash, d.def.Hints,
+			d.def.Description, indentJSON(d.def.Schema))
 	}
 	return b.String()
 }

@@ -152,7 +152,8 @@ func (l *Log) folder(thread string) string { return filepath.Join(l.cfg.Dir, thr
 
 // Begin starts storing the output of a call. The caller must call Keep or Drop.
 func (l *Log) Begin(thread, call string) *Writer {
-	w := &Writer{l: l, thread: thread, dir: l.folder(thread), ref: Ref{ID: "out-" + shortHash(thread, call), Readable: l.cfg.Readable == nil || l.cfg.Readable()}, cleaners: map[tools.EventKind]Cleaner{}}
+	w := &Writer{l: l, thread: thread, dir: l.folder(thread), ref: Ref{ID: "out-" + shortHash(thread, call),
+		Readable: l.cfg.Readable == nil || l.cfg.Readable()}, cleaners: map[tools.EventKind]Cleaner{}}
 	w.ref.Path = filepath.Join(w.dir, w.ref.ID+".txt")
 	if l.cfg.DB != nil {
 		// Another replica may have stored output of the same call. The store says which attempt

@@ -95,14 +95,16 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	act := approvals.Action{
 		Tool: name, Kind: approvals.KindChange, Args: tools.WithoutClaim(c.Args),
-		Preview: fmt.Sprintf("The model's words for it: %q. The steps run one after the other without another card, as long as each is exactly as it stands here; another one ends the plan and asks.", strings.TrimSpace(a.Summary)),
+		Preview: fmt.Sprintf("The model's words for it: %q. The steps run one after the other without another card, as long as each is "+
+			"exactly as it stands here; another one ends the plan and asks.", strings.TrimSpace(a.Summary)),
 	}
 	level := risk.Low
 	for i, s := range a.Steps {
 		if s.Tool == name {
 			return tools.Plan{}, tools.Invalid("step %d is a plan itself; put its steps into this one", i+1)
 		}
-		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Agent: c.Agent, Name: s.Tool, Args: s.Args, Before: act.Steps}
+		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Agent: c.Agent, Name: s.Tool,
+			Args: s.Args, Before: act.Steps}
 		p, err := t.plan(ctx, call)
 		if err != nil {
 			return tools.Plan{}, tools.Invalid("step %d (%s) cannot be planned: %s", i+1, s.Tool, strings.TrimSuffix(err.Error(), "."))
@@ -125,8 +127,9 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	n := len(act.Steps)
 	out := tools.Planned(act, a.Claim(), func(context.Context, tools.Sink) (tools.Result, error) {
 		return tools.Result{
-			Value: fmt.Sprintf("approved: make the calls of the plan now, one after the other, in this order and with exactly these arguments; the %d that change something run without another card within %s", n, approvals.PlanWithin),
-			Text:  fmt.Sprintf("The plan of %d steps is approved.", n),
+			Value: fmt.Sprintf("approved: make the calls of the plan now, one after the other, in this order and with exactly these arguments; "+
+				"the %d that change something run without another card within %s", n, approvals.PlanWithin),
+			Text: fmt.Sprintf("The plan of %d steps is approved.", n),
 		}, nil
 	})
 	out.Level = level

@@ -153,7 +153,8 @@ func (r *runner) errDown() error {
 	case r.closed:
 		return tools.Failed("the plugin %s cannot be used: %w; nothing was run", r.cfg.Name, errClosed)
 	case !r.isUp && r.nextStart.Sub(r.now()) > startTimeout:
-		return tools.Failed("the plugin %s is down: %s, and it has been started %d times in %d minutes; it is tried again at %s. Nothing was run; do it another way, or say in the thread that the plugin does not work",
+		return tools.Failed("the plugin %s is down: %s, and it has been started %d times in %d minutes; it is tried again at %s. Nothing was "+
+			"run; do it another way, or say in the thread that the plugin does not work",
 			r.cfg.Name, r.downReason, foreign.Tries, int(foreign.Window.Minutes()), clock(r.nextStart))
 	}
 	return nil

@@ -47,7 +47,8 @@ func (t *tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	if !now.session.features[featLarge] {
 		// 64 bytes for the call's number and its timeout
 		if n := len(encode(callMessage{Type: "call", Name: t.name, Params: c.Args})) + 64; n > maxCall {
-			return tools.Plan{}, tools.Invalid("the arguments make a line of %d bytes, and the plugin %s takes at most %d; send less at once", n, t.plugin.cfg.Name, maxCall)
+			return tools.Plan{}, tools.Invalid("the arguments make a line of %d bytes, and the plugin %s takes at most %d; send less at once",
+				n, t.plugin.cfg.Name, maxCall)
 		}
 	}
 	var pretty bytes.Buffer
@@ -57,8 +58,9 @@ func (t *tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	a := approvals.Action{
 		Tool: t.name, Kind: approvals.KindChange, Target: target, Dir: t.plugin.program.Dir,
 		Bytes: c.Args, Args: c.Args, Files: maps.Clone(now.fileHashes),
-		Preview: fmt.Sprintf("Tool %s of the plugin %s (%s), with these arguments:\n%s", t.name, t.plugin.cfg.Name, shown(t.plugin.program, now.fileHashes), pretty.String()),
-		Whole:   true, // all arguments, only with more white space
+		Preview: fmt.Sprintf("Tool %s of the plugin %s (%s), with these arguments:\n%s", t.name, t.plugin.cfg.Name,
+			shown(t.plugin.program, now.fileHashes), pretty.String()),
+		Whole: true, // all arguments, only with more white space
 	}
 	if t.spec.Level == risk.Read {
 		a.Kind = approvals.KindObserve // only the operator can declare this
@@ -91,7 +93,8 @@ func (t *tool) checkSameTool(now run) error {
 	case "":
 		return tools.Failed("the plugin %s was started again and has no tool %s any more; start the bot again to see its present tools", t.plugin.cfg.Name, t.name)
 	}
-	return tools.Failed("the plugin %s was started again and describes %s differently now, so nothing was run; start the bot again to see its present description", t.plugin.cfg.Name, t.name)
+	return tools.Failed("the plugin %s was started again and describes %s differently now, so nothing was run; start the bot again to see "+
+		"its present description", t.plugin.cfg.Name, t.name)
 }
 
 // run sends the call to the program, at most once.
@@ -117,7 +120,8 @@ func (t *tool) run(ctx context.Context, c tools.Call, files map[string]string, s
 		}
 		return t.result(ctx, c, out, sink)
 	}
-	return tools.Result{}, tools.Failed("the plugin %s ends whenever it is started, so nothing was run; say in the thread that it does not work", t.plugin.cfg.Name)
+	return tools.Result{}, tools.Failed("the plugin %s ends whenever it is started, so nothing was run; say in the thread that it "+
+		"does not work", t.plugin.cfg.Name)
 }
 
 // notStartedError is the error of a call that was not sent.

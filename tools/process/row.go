@@ -140,10 +140,13 @@ func (s *suite) checkLimits(all []row, thread string) error {
 	}
 	switch {
 	case len(own) >= s.Limits.Thread:
-		return &limitError{fmt.Sprintf("the command was not started: this thread already has %d processes in the background (%s), and the limit is %d; wait until one ends, end one with interrupt_background_process, or look with get_background_status at those on other targets, where one may have ended",
+		return &limitError{fmt.Sprintf("the command was not started: this thread already has %d processes in the background (%s), and the "+
+			"limit is %d; wait until one ends, end one with interrupt_background_process, or look with get_background_status at those on other "+
+			"targets, where one may have ended",
 			len(own), strings.Join(own, ", "), s.Limits.Thread)}
 	case here >= s.Limits.Target:
-		return &limitError{fmt.Sprintf("the command was not started: %d processes of this and other threads already run in the background on %s, and the limit is %d; wait until one ends, or end one that is no longer needed with interrupt_background_process", here, s.Name, s.Limits.Target)}
+		return &limitError{fmt.Sprintf("the command was not started: %d processes of this and other threads already run in the background on "+
+			"%s, and the limit is %d; wait until one ends, or end one that is no longer needed with interrupt_background_process", here, s.Name, s.Limits.Target)}
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ type prepared struct {
 // Plan implements tools.Tool.
 func (t starter) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if t.Once {
-		return tools.Plan{}, tools.Failed("a process in the background needs a running bot, which finds and stops it later; run the command with run_shell, or ask a running bot")
+		return tools.Plan{}, tools.Failed("a process in the background needs a running bot, which finds and stops it later; run the command " +
+			"with run_shell, or ask a running bot")
 	}
 	k, err := t.prepare(ctx, c)
 	if err != nil {
@@ -72,7 +73,8 @@ func (t starter) prepare(ctx context.Context, c tools.Call) (prepared, error) {
 		return prepared{}, tools.Failed("the target %s does not answer: %w", t.Target.ID(), err)
 	}
 	if !k.caps.Procfs {
-		return prepared{}, tools.Failed("%s has no /proc, without which a background process cannot be told apart from others; run the command with bash instead", t.Name)
+		return prepared{}, tools.Failed("%s has no /proc, without which a background process cannot be told apart from others; run the "+
+			"command with bash instead", t.Name)
 	}
 	dir := t.resolveDir(args.Path, k.caps.Home)
 	only, err := json.Marshal(map[string]string{"command": args.Command})
@@ -199,7 +201,8 @@ func (t starter) run(ctx context.Context, c tools.Call, was prepared, sink tools
 	v := startResult{ProcessID: r.ID, Directory: r.Dir}
 	if err != nil {
 		v.State = "unknown"
-		v.Notice = fmt.Sprintf("Whether it started is not known: the connection to %s ended, or the call did, before it was confirmed. It is not started again by itself; ask get_background_status for %s before anything else.", t.Name, r.ID)
+		v.Notice = fmt.Sprintf("Whether it started is not known: the connection to %s ended, or the call did, before it was confirmed. It is "+
+			"not started again by itself; ask get_background_status for %s before anything else.", t.Name, r.ID)
 		emitFinished(sink, v.Notice, v.State)
 		return tools.Result{Value: v, Unknown: true, Text: r.ID + ": " + v.Notice}, nil //nolint:nilerr // reported as an unknown outcome
 	}

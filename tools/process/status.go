@@ -65,7 +65,8 @@ func (s *suite) view(v observation, command int) view {
 		out.State = "running"
 	}
 	if v.Code != nil && len(v.live) > 0 {
-		notes = append(notes, fmt.Sprintf("The command itself has ended, and %s that it started still run; interrupt_background_process ends them.", count(len(v.live), "process", "processes")))
+		notes = append(notes, fmt.Sprintf("The command itself has ended, and %s that it started still run; interrupt_background_process "+
+			"ends them.", count(len(v.live), "process", "processes")))
 	}
 	out.Notice = strings.Join(notes, " ")
 	return out

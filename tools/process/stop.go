@@ -123,7 +123,8 @@ func (t stopper) outcome(v observation, signals []string, sink tools.Sink) tools
 		for _, p := range v.live {
 			left = append(left, strconv.Itoa(p))
 		}
-		said = fmt.Sprintf("%s could not be ended: of it the processes %s still run, which may have other rights than the bot's account or wait for a device.", v.ID, strings.Join(left, ", "))
+		said = fmt.Sprintf("%s could not be ended: of it the processes %s still run, which may have other rights than the bot's account or "+
+			"wait for a device.", v.ID, strings.Join(left, ", "))
 		out.Notice = said
 	case len(signals) == 0:
 		said = v.ID + " had ended already, so no signal was sent: " + strings.TrimPrefix(out.line(), v.ID+": ")

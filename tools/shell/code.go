@@ -86,7 +86,8 @@ func (x *codeTool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	argv := x.m[args.Language]
 	if len(argv) == 0 {
-		return tools.Plan{}, tools.Invalid("there is no interpreter for %s; use one of %s", tools.Quote(args.Language), strings.Join(slices.Sorted(maps.Keys(x.m)), ", "))
+		return tools.Plan{}, tools.Invalid("there is no interpreter for %s; use one of %s", tools.Quote(args.Language),
+			strings.Join(slices.Sorted(maps.Keys(x.m)), ", "))
 	}
 	t := x.t
 	k := &call{t: t, thread: c.Thread, id: c.ID, dir: t.cfg.Dir, argv: argv, stdin: args.Code, wait: wait{limit: bashTimeout}}
@@ -102,7 +103,8 @@ func (x *codeTool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		k.dir = "." // the target's default
 	}
 	if !k.has(ctx, argv[0]) {
-		return tools.Plan{}, tools.Failed("%s is not installed on %s, so no %s runs there; use another language, or run_shell", argv[0], t.cfg.Target.ID(), args.Language)
+		return tools.Plan{}, tools.Failed("%s is not installed on %s, so no %s runs there; use another language, or run_shell", argv[0],
+			t.cfg.Target.ID(), args.Language)
 	}
 	// The files that it names or loads decide what it does.
 	if k.binding, err = t.bindCode(ctx, k.dir, argv, args.Code, k.caps); err != nil {

@@ -96,7 +96,8 @@ func (k *call) runInPane(ctx context.Context, sink tools.Sink) (tools.Result, er
 		if k.t.cfg.Once {
 			return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, k.interrupt(ctx, p)+"; allow more time", stdout, stderr))
 		}
-		return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, "is still running in pane "+p.ID()+"; look at it with capture-pane, or stop it with send-keys and C-c", stdout, stderr))
+		return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, "is still running in pane "+p.ID()+
+			"; look at it with capture-pane, or stop it with send-keys and C-c", stdout, stderr))
 	case tmux.Cancelled:
 		return k.stopInPane(ctx, p, o, out)
 	case tmux.WaitingPassword, tmux.WaitingInput, tmux.Fullscreen:
@@ -134,7 +135,8 @@ func (k *call) checkSamePane(ctx context.Context, p session.Pane) error {
 			return tools.NotRun("the command", "the pane %s could not be looked at: %w", p.ID(), err)
 		}
 		if info.Program != k.ref.Program {
-			return tools.NotRun("the command", "the pane %s now has %s in front, and had %s when it was checked; look with capture-pane and propose it again", p.ID(), tools.Quote(info.Program), tools.Quote(k.ref.Program))
+			return tools.NotRun("the command", "the pane %s now has %s in front, and had %s when it was checked; look with capture-pane and "+
+				"propose it again", p.ID(), tools.Quote(info.Program), tools.Quote(k.ref.Program))
 		}
 		if info.Dir != "" {
 			k.dir = info.Dir
@@ -221,7 +223,8 @@ func (k *call) stopInPane(ctx context.Context, p session.Pane, o tmux.Outcome, o
 	idle := err == nil && becomesIdle(stop, p)
 	switch {
 	case err != nil && !errors.Is(err, tmux.ErrGone):
-		r.State, r.Notice = string(tmux.StateRunning), fmt.Sprintf("Stop was asked for, but the command in pane %s could not be interrupted: %v. It may still be running.", p.ID(), err)
+		r.State, r.Notice = string(tmux.StateRunning),
+			fmt.Sprintf("Stop was asked for, but the command in pane %s could not be interrupted: %v. It may still be running.", p.ID(), err)
 	case idle || err != nil:
 		r.Notice = fmt.Sprintf("The command in pane %s was stopped before its end, because somebody said stop. What it had done until then stays done.", p.ID())
 	default:
@@ -230,7 +233,8 @@ func (k *call) stopInPane(ctx context.Context, p session.Pane, o tmux.Outcome, o
 	out.event(tools.Info, r.Notice)
 	out.event(tools.Completed, r.State)
 	// If the pane could not be reached, the command may end in any way.
-	return tools.Result{Value: r, Failed: true, Unknown: errors.Is(err, backend.ErrLost), Text: displayText(r.Stdout, r.Stderr, r.Notice), Cut: cutAt(r.Stdout, r.Stderr)}, nil
+	return tools.Result{Value: r, Failed: true, Unknown: errors.Is(err, backend.ErrLost), Text: displayText(r.Stdout, r.Stderr, r.Notice),
+		Cut: cutAt(r.Stdout, r.Stderr)}, nil
 }
 
 // becomesIdle waits for the pane's prompt until ctx ends.
@@ -254,7 +258,8 @@ func becomesIdle(ctx context.Context, p session.Pane) bool {
 }
 
 func lostResult(where, stdout, stderr, notice string, out *stream) tools.Result {
-	say := joinSentences(notice, "Contact with "+where+" was lost while the command ran: it may or may not have happened. Check its effect with a command that only reads before doing anything else.")
+	say := joinSentences(notice, "Contact with "+where+" was lost while the command ran: it may or may not have happened. Check its "+
+		"effect with a command that only reads before doing anything else.")
 	out.event(tools.Info, say)
 	out.event(tools.Completed, "lost")
 	return tools.Result{

@@ -59,7 +59,8 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 		}
 		return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; allow more time, or "+how, so, se))
 	case res.Killed:
-		r := result{Stdout: so, Stderr: se, State: "stopped", Notice: "The command was killed with everything it had started, because somebody said stop. What it had done until then stays done."}
+		r := result{Stdout: so, Stderr: se, State: "stopped",
+			Notice: "The command was killed with everything it had started, because somebody said stop. What it had done until then stays done."}
 		if errors.Is(context.Cause(ctx), tools.ErrShutdown) {
 			r.Notice = "The command was killed with everything it had started, because the bot went away. What it had done until then stays done."
 		}
@@ -204,7 +205,10 @@ func (k *call) deniedAttempt(res backend.Result) string {
 func (k *call) isCacheAccess(h backend.Hit) bool {
 	rest, below := strings.CutPrefix(h.Name, strings.TrimSuffix(k.caps.Home, "/")+"/.")
 	return below && len(rest) > 0 && (h.Kind == backend.HitWrite || h.Kind == backend.HitChange) &&
-		slices.ContainsFunc([]string{"config", "cache", "local", "kube/cache", "docker"}, func(dir string) bool { return rest == dir || strings.HasPrefix(rest, dir+"/") })
+		slices.ContainsFunc([]string{"config", "cache", "local", "kube/cache", "docker"}, func(dir string) bool {
+			return rest == dir ||
+				strings.HasPrefix(rest, dir+"/")
+		})
 }
 
 // headWriter keeps the head of a stream and passes all of it on.

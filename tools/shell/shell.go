@@ -134,7 +134,8 @@ func (t *tool) Spec() tools.Spec {
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"command": {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "Shell command."},
-				"wait":    {Type: []string{"boolean", "string", "integer"}, Default: true, Description: `true: until it ends. "30s", "10m" or seconds: then an error, but it runs on. false: return at once (needs tmux).`},
+				"wait": {Type: []string{"boolean", "string", "integer"}, Default: true,
+					Description: `true: until it ends. "30s", "10m" or seconds: then an error, but it runs on. false: return at once (needs tmux).`},
 				"session": {Type: "string", Description: "tmux session; default: the thread's."},
 				"pane":    {Type: "string", Description: "Default: shared."},
 			},
@@ -212,7 +213,8 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 			return tools.Plan{}, tools.Failed("%w", err)
 		}
 		if k.ref.Taken != "" {
-			return tools.Plan{}, tools.Failed("%s has the keyboard of the session %s, so nothing is typed there; wait until they say give, or use another session", k.ref.Taken, k.ref.Session)
+			return tools.Plan{}, tools.Failed("%s has the keyboard of the session %s, so nothing is typed there; wait until they say give, or "+
+				"use another session", k.ref.Taken, k.ref.Session)
 		}
 		a.Session, a.Pane, a.Foreground = k.ref.Session, k.ref.Pane, k.ref.Program
 		a.Env[approvals.ShellFact] = approvals.ShellNew
@@ -249,12 +251,14 @@ func bindError(err error) error {
 func (t *tool) resolveSession(ctx context.Context, c tools.Call, k *call) (session.Ref, error) {
 	var ref session.Ref
 	if t.cfg.Once && t.cfg.Sessions != nil && k.wait.dispatch {
-		return ref, tools.Failed(`"wait": false is not possible here: the terminal closes when this command exits; wait for the command, with a limit such as "10m" if need be, or ask a running bot`)
+		return ref, tools.Failed(`"wait": false is not possible here: the terminal closes when this command exits; wait for the command, ` +
+			`with a limit such as "10m" if need be, or ask a running bot`)
 	}
 	if t.cfg.Sessions == nil {
 		switch {
 		case k.wait.dispatch:
-			return ref, tools.Failed(`"wait": false needs a target with tmux, and %s has none; wait for the command, with a limit such as "30s" if need be`, t.cfg.Target.ID())
+			return ref, tools.Failed(`"wait": false needs a target with tmux, and %s has none; wait for the command, with a limit such as "30s" `+
+				`if need be`, t.cfg.Target.ID())
 		case k.args.Session != "" || k.args.Pane != "":
 			return ref, tools.Failed(`"session" and "pane" need a target with tmux, and %s has none; leave them out`, t.cfg.Target.ID())
 		}

@@ -97,7 +97,8 @@ func fallback(err error) string {
 	return fmt.Sprintf("[notice: %s. This is the default shared pane instead.]", strings.TrimSuffix(err.Error(), "."))
 }
 
-func (t capturer) capture(ctx context.Context, thread string, ref session.Ref, args captureArgs, wait time.Duration, notice string, sink tools.Sink) (tools.Result, error) {
+func (t capturer) capture(ctx context.Context, thread string, ref session.Ref, args captureArgs, wait time.Duration, notice string,
+	sink tools.Sink) (tools.Result, error) {
 	sink(tools.Event{Kind: tools.Started, Text: "looking at the pane " + ref.Pane + " of " + ref.Session})
 	if err := pause(ctx, wait); err != nil {
 		return tools.Result{}, err

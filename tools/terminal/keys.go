@@ -27,7 +27,8 @@ const (
 
 // keyName matches tmux key names: modifiers and one character or one name. tmux would type any
 // other word as letters.
-var keyName = regexp.MustCompile(`^(?:[CMScms]-)*\^?(?:[^\s\x00-\x1f\x7f]|(?i:up|down|left|right|home|end|npage|pagedown|pgdn|ppage|pageup|pgup|ic|insert|dc|delete|tab|btab|space|bspace|enter|escape|f[1-9]|f1[0-2]|kp[0-9/*+.-]|kpenter))$`)
+var keyName = regexp.MustCompile(`^(?:[CMScms]-)*\^?(?:[^\s\x00-\x1f\x7f]|(?i:up|down|left|right|home|end|npage|pagedown|pgdn|ppage|pageup|pgup|ic|` +
+	`insert|dc|delete|tab|btab|space|bspace|enter|escape|f[1-9]|f1[0-2]|kp[0-9/*+.-]|kpenter))$`)
 
 type presser struct{ Config }
 
@@ -38,8 +39,9 @@ func (presser) Spec() tools.Spec {
 		Aliases: []string{"tmux-send-keys", "send_pty_input"},
 		Schema: tools.MustSchema(tools.SimpleSchema{Properties: merge(selectorProperties(), delayProperties("Wait first."), map[string]tools.Property{
 			"literal_text": {Type: "string", MaxLength: maxLiteral, Description: "Typed first, character by character."},
-			"keys":         {Type: "array", Items: &tools.Property{Type: "string"}, MaxItems: maxKeys, Description: `tmux key names, pressed second: C-c, Escape, Up, Tab, Enter.`},
-			"enter":        {Type: "boolean", Default: false, Description: "Press Enter last."},
+			"keys": {Type: "array", Items: &tools.Property{Type: "string"}, MaxItems: maxKeys,
+				Description: `tmux key names, pressed second: C-c, Escape, Up, Tab, Enter.`},
+			"enter": {Type: "boolean", Default: false, Description: "Press Enter last."},
 		})}.WithClaim()),
 	}
 }
@@ -223,17 +225,20 @@ func (t presser) press(ctx context.Context, thread string, ref session.Ref, args
 	}
 	if ref.Exists {
 		if p.ID() != ref.ID {
-			return tools.Result{}, tools.Failed("no key was pressed: the pane %s was replaced by %s after the keys were checked; look with capture-pane and propose them again", ref.ID, p.ID())
+			return tools.Result{}, tools.Failed("no key was pressed: the pane %s was replaced by %s after the keys were checked; look with "+
+				"capture-pane and propose them again", ref.ID, p.ID())
 		}
 		info, err := p.Info(ctx)
 		if err != nil {
 			return tools.Result{}, tools.Failed("no key was pressed: %w", err)
 		}
 		if info.State == tmux.StatePassword && !args.onlyInterrupts() {
-			return tools.Result{}, tools.Failed("no key was pressed: the pane asks for a password or another secret, and those are typed by people only; ask somebody to say take, attach and type it, or stop the command with C-c")
+			return tools.Result{}, tools.Failed("no key was pressed: the pane asks for a password or another secret, and those are typed by " +
+				"people only; ask somebody to say take, attach and type it, or stop the command with C-c")
 		}
 		if info.Program != ref.Program {
-			return tools.Result{}, tools.Failed("no key was pressed: the pane now runs %s, and the keys were meant for %s; look with capture-pane and propose them again", tools.Quote(info.Program), tools.Quote(ref.Program))
+			return tools.Result{}, tools.Failed("no key was pressed: the pane now runs %s, and the keys were meant for %s; look with "+
+				"capture-pane and propose them again", tools.Quote(info.Program), tools.Quote(ref.Program))
 		}
 	}
 	err = p.SendKeys(ctx, tmux.Keys{Literal: args.Literal, Names: args.Keys, Enter: args.Enter})

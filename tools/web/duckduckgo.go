@@ -47,7 +47,8 @@ func (d duckduckgo) search(ctx context.Context, query string, _ int) ([]searchRe
 }
 
 // puzzleMarkers occur only in captcha pages.
-var puzzleMarkers = []string{"anomaly-modal", "anomaly.js", "anomaly_modal", "bots use duckduckgo too", "g-recaptcha", "h-captcha", "cf-challenge", "challenge-form"}
+var puzzleMarkers = []string{"anomaly-modal", "anomaly.js", "anomaly_modal", "bots use duckduckgo too", "g-recaptcha", "h-captcha",
+	"cf-challenge", "challenge-form"}
 
 // readDuckDuckGo parses the results of a page. Links to host, the provider's own, are not results.
 func readDuckDuckGo(where, host, src string, lite bool) ([]searchResult, error) {
@@ -70,7 +71,8 @@ func readDuckDuckGo(where, host, src string, lite bool) ([]searchResult, error) 
 		out = resultsByLink(doc, host)
 	}
 	if len(out) == 0 {
-		return nil, tools.Failed("%s answered with a page in which no results can be made out, which does not mean that there are none; try again later, or fetch known addresses", where)
+		return nil, tools.Failed("%s answered with a page in which no results can be made out, which does not mean that there are none; try "+
+			"again later, or fetch known addresses", where)
 	}
 	return out, nil
 }

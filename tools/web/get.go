@@ -111,7 +111,8 @@ func (g getter) redirectTarget(p page, res *http.Response) (*url.URL, error) {
 		return nil, tools.Failed("%s redirects to something that is no address; nothing more was fetched", p.url.Host)
 	}
 	if p.url.Scheme == "https" && strings.EqualFold(to.Scheme, "http") {
-		return nil, tools.Failed("%s redirects from https to %s without encryption, which is not followed; fetch that address if it is meant", p.url.Host, tools.Quote(to.Redacted()))
+		return nil, tools.Failed("%s redirects from https to %s without encryption, which is not followed; fetch that address if "+
+			"it is meant", p.url.Host, tools.Quote(to.Redacted()))
 	}
 	to, err = g.guard.check(to)
 	if err != nil {
@@ -201,7 +202,8 @@ func (p page) text() (string, bodyKind, error) {
 		return "", kindText, nil
 	}
 	if f == kindOther || isBinary(p.body) {
-		return "", kindOther, tools.Failed("%s is %s and not text, so it is not shown; look for a page about it, or fetch it on a machine with run_shell", sanitize(p.url.String()), tools.Quote(kind))
+		return "", kindOther, tools.Failed("%s is %s and not text, so it is not shown; look for a page about it, or fetch it on a machine "+
+			"with run_shell", sanitize(p.url.String()), tools.Quote(kind))
 	}
 	return decode(p.body, f, params["charset"], p.cut), f, nil
 }
@@ -215,7 +217,8 @@ func bodyKindOf(kind string) bodyKind {
 		return kindText
 	}
 	switch strings.TrimPrefix(strings.TrimPrefix(kind, "application/"), "x-") {
-	case "json", "xml", "yaml", "toml", "javascript", "ecmascript", "ndjson", "jsonlines", "sh", "shellscript", "sql", "graphql", "openmetrics-text", "pem-file", "httpd-php", "tex", "diff", "patch":
+	case "json", "xml", "yaml", "toml", "javascript", "ecmascript", "ndjson", "jsonlines", "sh", "shellscript", "sql", "graphql",
+		"openmetrics-text", "pem-file", "httpd-php", "tex", "diff", "patch":
 		return kindText
 	}
 	return kindOther

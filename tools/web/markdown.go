@@ -45,7 +45,8 @@ func render(doc *html.Node, at *url.URL) (text string, err error) {
 	// quadratic time on a page of brackets.
 	conv := converter.NewConverter(converter.WithEscapeMode(converter.EscapeModeDisabled), converter.WithPlugins(
 		base.NewBasePlugin(), commonmark.NewCommonmarkPlugin(commonmark.WithListEndComment(false)),
-		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal), table.WithNewlineBehavior(table.NewlineBehaviorPreserve), table.WithHeaderPromotion(true)),
+		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal),
+			table.WithNewlineBehavior(table.NewlineBehaviorPreserve), table.WithHeaderPromotion(true)),
 	))
 	conv.Register.RendererFor("img", converter.TagTypeInline, image, converter.PriorityEarly)
 	b, err := conv.ConvertNode(doc)

@@ -115,7 +115,8 @@ func newSearcher(s Search, g getter, t *tavily, defaultLevel risk.Level) (search
 		out.provider = t
 		return out, nil
 	}
-	return out, fmt.Errorf("web: there is no search provider %s; choose one of %s, %s, %s and %s", tools.Quote(string(s.Provider)), DDGHTML, DDGLite, SearXNG, ByKey)
+	return out, fmt.Errorf("web: there is no search provider %s; choose one of %s, %s, %s and %s", tools.Quote(string(s.Provider)),
+		DDGHTML, DDGLite, SearXNG, ByKey)
 }
 
 // Spec implements tools.Tool. A query reaches one provider. If the operator configured it, the tool
@@ -207,7 +208,8 @@ func formatResults(all []searchResult) string {
 
 // blockedError is the error of a provider that refuses searches at the moment.
 func blockedError(where, why string) error {
-	return tools.Failed("%s does not answer automated searches at the moment (%s), which says nothing about results; do not search again in this turn, and fetch known addresses or ask an operator for another search provider", where, why)
+	return tools.Failed("%s does not answer automated searches at the moment (%s), which says nothing about results; do not search again "+
+		"in this turn, and fetch known addresses or ask an operator for another search provider", where, why)
 }
 
 // searxng is a SearXNG instance, used through its search API:
@@ -228,7 +230,8 @@ func (s searxng) search(ctx context.Context, query string, _ int) ([]searchResul
 	}
 	switch {
 	case p.status == http.StatusForbidden:
-		return nil, tools.Failed("%s refuses the JSON format (status 403); an operator has to add json to search.formats in its settings.yml, or to let the bot pass its limiter", s.where())
+		return nil, tools.Failed("%s refuses the JSON format (status 403); an operator has to add json to search.formats in its "+
+			"settings.yml, or to let the bot pass its limiter", s.where())
 	case p.status == http.StatusTooManyRequests:
 		return nil, blockedError(s.where(), "status 429")
 	case p.status != http.StatusOK:

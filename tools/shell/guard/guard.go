@@ -42,7 +42,8 @@ type SyntaxError struct {
 
 // Error implements error.
 func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("the command is not complete shell syntax (line %d: %s), so the shared shell would wait for the rest; correct it and run it again", e.Line, e.Reason)
+	return fmt.Sprintf("the command is not complete shell syntax (line %d: %s), so the shared shell would wait for the rest; correct it "+
+		"and run it again", e.Line, e.Reason)
 }
 
 // Check reports whether a command may be typed into a shared shell. It returns nil, a

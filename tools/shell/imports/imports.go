@@ -151,7 +151,8 @@ var pythonStandard = sync.OnceValue(func() map[string]bool { return words(python
 var (
 	pyImport  = regexp.MustCompile(`(?m)(?:^|[;:])[ \t]*import[ \t]+([^#\n;]+)`)
 	pyFrom    = regexp.MustCompile(`(?m)(?:^|[;:])[ \t]*from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^#\n;]+)`)
-	pyDynamic = regexp.MustCompile(`\b(?:__import__|importlib|runpy|execfile|imp|pkgutil|sys\.path|site\.addsitedir)\b|\b(?:exec|compile)\s*\(|\bimport[ \t]*\*?[ \t]*\(?[ \t]*$`)
+	pyDynamic = regexp.MustCompile(`\b(?:__import__|importlib|runpy|execfile|imp|pkgutil|sys\.path|site\.addsitedir)\b|` +
+		`\b(?:exec|compile)\s*\(|\bimport[ \t]*\*?[ \t]*\(?[ \t]*$`)
 	pyComment = regexp.MustCompile(`#[^\n]*`)
 	pyName    = regexp.MustCompile(`^[\w.]+`)
 )

@@ -317,10 +317,12 @@ func commandIndex(words []string) int {
 // their operands as code or settings.
 var operandUses = func() map[string]Use {
 	m := map[string]Use{}
-	for n := range strings.FieldsSeq("rm rmdir unlink shred truncate touch chmod chown chgrp chattr setfacl mkdir tee ln kill pkill killall test [ stat ls file du") {
+	for n := range strings.FieldsSeq("rm rmdir unlink shred truncate touch chmod chown chgrp chattr setfacl mkdir tee ln kill pkill " +
+		"killall test [ stat ls file du") {
 		m[n] = Target
 	}
-	for n := range strings.FieldsSeq("cat tac nl head tail grep egrep fgrep zgrep wc sort uniq cut less more zcat gzip gunzip bzip2 xz zstd cp mv rsync scp split tar zip find md5sum sha256sum cmp diff") {
+	for n := range strings.FieldsSeq("cat tac nl head tail grep egrep fgrep zgrep wc sort uniq cut less more zcat gzip gunzip bzip2 xz " +
+		"zstd cp mv rsync scp split tar zip find md5sum sha256sum cmp diff") {
 		m[n] = Data
 	}
 	return m
@@ -328,7 +330,8 @@ var operandUses = func() map[string]Use {
 
 // defaultFiles are the files that a program reads by default.
 var defaultFiles = func() map[string][]string {
-	compose := strings.Fields("compose.yaml compose.yml docker-compose.yaml docker-compose.yml compose.override.yaml compose.override.yml docker-compose.override.yml docker-compose.override.yaml .env Dockerfile")
+	compose := strings.Fields("compose.yaml compose.yml docker-compose.yaml docker-compose.yml compose.override.yaml compose.override.yml " +
+		"docker-compose.override.yml docker-compose.override.yaml .env Dockerfile")
 	makefiles := []string{"GNUmakefile", "makefile", "Makefile"}
 	pkg := []string{"package.json"}
 	return map[string][]string{
@@ -344,7 +347,8 @@ var defaultFiles = func() map[string][]string {
 // harmlessCommands do no more to a directory than add files to it, or write files that they name.
 var harmlessCommands = func() map[string]bool {
 	m := map[string]bool{}
-	for n := range strings.FieldsSeq("mkdir install cd pushd popd pwd touch echo printf cat tee cp curl wget ls test [ true false : date sleep head tail grep set export") {
+	for n := range strings.FieldsSeq("mkdir install cd pushd popd pwd touch echo printf cat tee cp curl wget ls test [ true false : date " +
+		"sleep head tail grep set export") {
 		m[n] = true
 	}
 	return m
