@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// queryTimeout bounds what an engine's command line is asked.
+	// queryTimeout bounds a query to an engine's command line.
 	queryTimeout = 20 * time.Second
 	// textMax bounds the text of sh -lc: Linux allows 128 KiB for one argument
 	// (MAX_ARG_STRLEN).
@@ -28,7 +28,7 @@ const (
 type commandRunner struct {
 	t    *local.Target
 	path string
-	vars []string // besides what every program gets
+	vars []string // besides the default environment
 }
 
 func newCommandRunner(c Config) *commandRunner {
@@ -58,7 +58,7 @@ func (p *commandRunner) start(ctx context.Context, s backend.Spec) (backend.Proc
 	return p.t.Start(ctx, s)
 }
 
-// output runs a program to its end and returns what it printed.
+// output runs a program to its end and returns its output.
 func (p *commandRunner) output(ctx context.Context, argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -79,7 +79,7 @@ func (p *commandRunner) output(ctx context.Context, argv ...string) (string, err
 	return out.String(), nil
 }
 
-// programError is what a program printed when it failed.
+// programError is the output of a program that failed.
 type programError struct {
 	program string
 	code    int
@@ -90,14 +90,14 @@ func (e *programError) Error() string {
 	return fmt.Sprintf("%s ended with %d and said %q", e.program, e.code, e.text[:min(len(e.text), 500)])
 }
 
-// cli is an engine by its command line.
+// cli is an engine used through its command line.
 type cli struct {
 	p           *commandRunner
-	program     string // as it is called
+	program     string // the program's name
 	name, about string
 }
 
-// findProgram asks a command line for its version, and nothing else counts.
+// findProgram checks that a command line reports a version of docker or podman.
 func findProgram(ctx context.Context, p *commandRunner, program string) (*cli, error) {
 	out, err := p.output(ctx, program, "--version")
 	if err != nil {
@@ -130,8 +130,8 @@ func (c *cli) inspect(ctx context.Context, ref string) (state, error) {
 		return state{}, err
 	}
 	if strings.TrimSpace(out) == "" {
-		// Something that plays docker and has no containers to look at. Commands go to
-		// the name then, and the target's ID proves nothing.
+		// Something imitates docker and cannot inspect containers. Commands then use the name, and
+		// the target's ID proves nothing.
 		return state{running: true}, nil
 	}
 	return parseInspect(out)
@@ -139,7 +139,7 @@ func (c *cli) inspect(ctx context.Context, ref string) (state, error) {
 
 var idForm = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
 
-// parseInspect reads one line of inspectFormat.
+// parseInspect parses one line of inspectFormat.
 func parseInspect(out string) (state, error) {
 	fields := strings.SplitN(strings.TrimSpace(out), " ", 4)
 	if len(fields) != 4 || !idForm.MatchString(fields[0]) || strings.Contains(fields[3], "\n") {
@@ -153,8 +153,8 @@ func parseInspect(out string) (state, error) {
 	return state{id: fields[0], running: running, paused: paused, started: fields[3]}, nil
 }
 
-// exec runs "docker exec [-i] ID sh -lc TEXT", or podman's "--interactive". The
-// container's id stands where a name could: a name may lead elsewhere by now.
+// exec runs "docker exec [-i] ID sh -lc TEXT", or podman's "--interactive". It uses the container's
+// id, because the name may have moved.
 func (c *cli) exec(ctx context.Context, id, user string, argv []string, stdin io.Reader, stdout, stderr io.Writer) (session, error) {
 	text := command(argv)
 	if len(text) > textMax {
@@ -184,8 +184,7 @@ func stdinFlag(program string) string {
 	return "-i"
 }
 
-// command quotes a program and its arguments as text for a POSIX shell, which
-// becomes that program.
+// command returns a program and its arguments as POSIX shell text that execs the program.
 func command(argv []string) string {
 	var b strings.Builder
 	b.WriteString("exec")
@@ -197,12 +196,11 @@ func command(argv []string) string {
 	return b.String()
 }
 
-// drainTime is how long a command line that was given up may take to end by itself.
-// It does once the program has ended, and then podman still removes what it noted
-// about it.
+// drainTime is how long an abandoned command line may take to exit. It exits once the program has,
+// and then podman still cleans up its records.
 const drainTime = 500 * time.Millisecond
 
-// cliSession is a program behind a command line.
+// cliSession is a program started through a command line.
 type cliSession struct {
 	p       backend.Process
 	program string

@@ -47,8 +47,8 @@ func (f files) abs(path string) (string, error) {
 	return f.t.dir + "/" + path, nil
 }
 
-// open opens a regular file. Anything else (a FIFO, a device) is refused, since reading
-// it might block for ever.
+// open opens a regular file. Anything else (a FIFO, a device) is refused, because reading it might
+// block forever.
 func (f files) open(ctx context.Context, path string) (*os.File, fs.FileInfo, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -116,7 +116,7 @@ func (f files) ReadFile(ctx context.Context, path string, limit int64) ([]byte, 
 	return data, nil
 }
 
-// ctxReader lets a long read be cancelled between two pieces.
+// ctxReader makes a long read cancelable between chunks.
 type ctxReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -136,9 +136,8 @@ func notRegular(path string, mode fs.FileMode) error {
 	return fmt.Errorf("%s is not a regular file: %w", path, fs.ErrInvalid)
 }
 
-// WriteFile writes through symbolic links to the real file, whose mode and
-// owner stay. A file that the user may not write is not replaced, even where
-// its directory would allow it.
+// WriteFile writes through symbolic links to the real file, and keeps its mode and owner. A file
+// that the user may not write is not replaced, even if its directory would allow it.
 func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -169,8 +168,8 @@ func (f files) Replace(ctx context.Context, path string, data []byte, was backen
 	return write(h.path, path, data, &was)
 }
 
-// holdParent holds the directory of a file, where that still is the one of was and no
-// link leads elsewhere; path is then the file's only name.
+// holdParent opens the directory of a file if it is still the one of was and no link leads
+// elsewhere; path is then the file's only name.
 func (f files) holdParent(ctx context.Context, path string, was backend.Before) (heldDir, error) {
 	if err := ctx.Err(); err != nil {
 		return heldDir{}, err
@@ -219,8 +218,8 @@ func (f files) Remove(ctx context.Context, path string, was backend.Before) erro
 	return syncDir(h.path)
 }
 
-// write writes the file of that name in dir, by a temporary file, so that nobody
-// ever sees half of it. With was it does so only where the file still is that.
+// write atomically writes a file in dir, through a temporary file. With was it does so only if the
+// file is unchanged.
 func write(dir, file string, data []byte, was *backend.Before) (err error) {
 	at := dir + "/" + filepath.Base(file)
 	defer func() { // name the file that was asked for, not how it was reached
@@ -299,7 +298,7 @@ func write(dir, file string, data []byte, was *backend.Before) (err error) {
 	return syncDir(dir)
 }
 
-// checkUnchanged checks that a file has the content with this sum, or that there is none.
+// checkUnchanged checks that a file has this hash, or that it does not exist.
 func checkUnchanged(at, file, sum string) error {
 	changed := fmt.Errorf("%s: %w", file, backend.ErrChanged)
 	f, err := os.OpenFile(at, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
@@ -345,8 +344,8 @@ func keepOwner(tmp *os.File, old *syscall.Stat_t) error {
 	return tmp.Chown(int(old.Uid), int(old.Gid))
 }
 
-// syncDir makes a rename durable. Some file systems cannot sync a directory;
-// the file is complete there all the same.
+// syncDir makes a rename durable. Some file systems cannot sync a directory; the file is complete
+// anyway.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
