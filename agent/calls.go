@@ -45,7 +45,7 @@ func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
 	by, groups := w.proposer(s)
 	c := tools.Call{
 		ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(),
-		Name: s.call.Name, Args: json.RawMessage(s.call.Args), Tried: s.tried, Wanted: s.turn.reply != nil && s.turn.reply.Wanted,
+		Name: s.call.Name, Args: json.RawMessage(s.call.Args), Tried: s.tried, Direct: s.turn.reply != nil && s.turn.reply.Wanted,
 	}
 	if isBudgetRequest(s.turn.reply) {
 		c.Agent = "" // the bot makes this call, also in a sub-agent's conversation
@@ -377,7 +377,7 @@ func (w *worker) perform(
 		r.Failed = true
 		r.Why = w.a.cfg.Redact(firstLine(err.Error()))
 		var e *tools.Error
-		r.Unstarted = errors.As(err, &e) && e.Unstarted
+		r.Unstarted = errors.As(err, &e) && e.NotStarted
 		r.Way = hash(r.Text)
 		if errors.Is(err, context.Canceled) || errors.Is(context.Cause(step), errStopped) {
 			r.Why = "stopped by a person while it ran"

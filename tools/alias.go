@@ -6,53 +6,52 @@ import (
 	"slices"
 )
 
-// place is the argument of every tool that names a file or a directory.
-const place = "path"
+// pathArg is the argument with which every tool names a file or directory.
+const pathArg = "path"
 
-// PathWords returns the words that models use for the argument "path" of other programs.
-// Wherever a tool has that argument and not the word itself, they mean the same. Models
-// are not told of them.
-func PathWords() []string {
+// PathAliases returns the argument names that models bring from other programs for "path". A tool
+// that has "path" and not the alias itself accepts the alias. The schemas do not mention them.
+func PathAliases() []string {
 	return []string{"dir", "directory", "cwd", "file", "file_path", "filename"}
 }
 
-// rename gives the place in arguments its one name.
-func (c *checker) rename(args map[string]any) error {
+// normalizePathArg renames a path alias in args to "path".
+func (c *checker) normalizePath(args map[string]any) error {
 	props, _ := c.doc["properties"].(map[string]any)
-	if props[place] == nil || c.doc["additionalProperties"] != false {
+	if props[pathArg] == nil || c.doc["additionalProperties"] != false {
 		return nil
 	}
 	was, joined := "", false
-	for _, word := range PathWords() {
+	for _, word := range PathAliases() {
 		value, given := args[word]
 		if _, own := props[word]; own || !given || props["files"] != nil && !slices.Contains([]string{"dir", "directory", "cwd"}, word) {
 			continue
 		}
 		delete(args, word)
-		root, both := args[place]
+		root, both := args[pathArg]
 		switch {
 		case !both:
-			args[place], was = value, word
+			args[pathArg], was = value, word
 			continue
 		case !joined && slices.Contains(c.below, word):
 			dir, ok := root.(string)
 			name, isText := value.(string)
 			if ok && isText && dir != "" && name != "" && !path.IsAbs(name) {
-				args[place], joined = path.Join(dir, name), true
+				args[pathArg], joined = path.Join(dir, name), true
 				continue
 			}
 		}
 		if was == "" {
-			was = place
+			was = pathArg
 		}
 		return Invalid(`%q and %q are two words for the same argument; give "path" alone`, was, word)
 	}
 	return nil
 }
 
-// Renamed returns arguments of a tool with the one name of their place; what is no object
-// or names it twice is returned as it is.
-func Renamed(s Spec, args json.RawMessage) json.RawMessage {
+// NormalizePathArg returns args with a path alias renamed to "path". Arguments that are not an
+// object, or that give the path twice, are returned unchanged.
+func NormalizePathArg(s Spec, args json.RawMessage) json.RawMessage {
 	c, err := newChecker(s.Schema)
 	if err != nil {
 		return args
@@ -60,7 +59,7 @@ func Renamed(s Spec, args json.RawMessage) json.RawMessage {
 	c.below = s.Below
 	v, err := parse(args)
 	obj, ok := v.(map[string]any)
-	if err != nil || !ok || c.rename(obj) != nil {
+	if err != nil || !ok || c.normalizePath(obj) != nil {
 		return args
 	}
 	out, err := encode(obj)

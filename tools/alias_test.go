@@ -27,7 +27,7 @@ func TestOneWordForAPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range tools.PathWords() {
+	for _, word := range tools.PathAliases() {
 		got, err := plan("read_file", `{"`+word+`":"/srv/a.txt"}`)
 		if err != nil || got.Action.Digest() != want.Action.Digest() {
 			t.Errorf("%s: %v", word, err)
@@ -41,7 +41,7 @@ func TestOneWordForAPlace(t *testing.T) {
 	}
 	for _, list := range [][]tools.Tool{files.New(files.Config{Target: target}), gitcmd.New(gitcmd.Config{Target: target}), process.New(process.Config{Target: target})} {
 		for _, tool := range list {
-			for _, word := range tools.PathWords() {
+			for _, word := range tools.PathAliases() {
 				if strings.Contains(string(tool.Spec().Schema), `"`+word+`":`) {
 					t.Errorf("%s tells models of %q", tool.Spec().Name, word)
 				}
@@ -62,12 +62,12 @@ func TestAPlaceBelowAnother(t *testing.T) {
 		`{"file":"a","path":""}`:                `{"file":"a","path":""}`,
 		`{"file":"a","dir":"/x","path":"/srv"}`: `{"file":"a","dir":"/x","path":"/srv"}`,
 	} {
-		if got := string(tools.Renamed(spec, []byte(in))); got != want {
+		if got := string(tools.NormalizePathArg(spec, []byte(in))); got != want {
 			t.Errorf("%s becomes %s, not %s", in, got, want)
 		}
 	}
 	files := tools.Spec{Schema: tools.MustSchema(tools.SimpleSchema{Properties: map[string]tools.Property{"path": {Type: "string"}, "files": {Type: "array"}}})}
-	if got := string(tools.Renamed(files, []byte(`{"file":"a"}`))); got != `{"file":"a"}` {
+	if got := string(tools.NormalizePathArg(files, []byte(`{"file":"a"}`))); got != `{"file":"a"}` {
 		t.Errorf("beside a list of files a file is no place: %s", got)
 	}
 }

@@ -15,9 +15,8 @@ const DefaultPreset = "oncall"
 // everything is the content of the presets "full" and "all".
 const everything = "*"
 
-// presets maps each preset to its tools. Words between bars are alternatives:
-// the first that exists is taken, so that a preset never shows both of a pair
-// of tools that do the same in two styles.
+// presets maps each preset to its tools. Names separated by bars are alternatives, of which the
+// first that exists is used, so that a preset never has both tools of a pair.
 var presets = map[string][]string{
 	"oncall": {
 		"run_shell|bash", "read_file|read", "write_file|write", "fetch_url|web_fetch", "web_search",
@@ -38,22 +37,21 @@ var presets = map[string][]string{
 	"none": {},
 }
 
-// pairs are tools that do the same in two styles: the second is left out of
-// "full" where the first exists.
+// pairs are tools with the same purpose in two styles: "full" leaves out the second if the first
+// exists.
 var pairs = [...][2]string{{"run_shell", "bash"}, {"read_file", "read"}, {"write_file", "write"}, {"fetch_url", "web_fetch"}}
 
 // Presets lists the names of the presets, sorted.
 func Presets() []string { return slices.Sorted(maps.Keys(presets)) }
 
-// Selection says which tools of the catalogue are offered: a preset, then
-// Additional, then Flags, then Disabled and Levels. Disabled wins over all.
-// Every name may be an alias. Unlisted tools are in every selection that does not
-// disable them.
+// Selection selects tools: a preset, then Additional, then Flags, then Disabled and Levels.
+// Disabled overrides everything. Names may be aliases. Unlisted tools are always selected unless
+// they are disabled.
 type Selection struct {
-	Preset     string // empty means [DefaultPreset]
+	Preset     string // "" means [DefaultPreset]
 	Additional []string
 	Disabled   []string
-	// Flags switch single tools on and off by name, over the preset.
+	// Flags override the preset for single tools, by name.
 	Flags map[string]bool
 	// Levels keeps only tools of these levels; empty keeps all.
 	Levels []risk.Level
@@ -61,9 +59,8 @@ type Selection struct {
 	NoTmux bool
 }
 
-// Select returns the tools of r that s asks for. A name that r does not know is
-// an error, except in a preset. r is the catalogue of all tools, also of those
-// that the selection leaves out for want of tmux.
+// Select returns the selected tools of r, the registry of all tools. A name that r does not know
+// is an error, except in a preset. r must include the tools that NoTmux leaves out.
 func (r *Registry) Select(s Selection) (*Registry, error) {
 	preset := s.Preset
 	if preset == "" {

@@ -28,13 +28,12 @@ type entry struct {
 	check *checker
 }
 
-// NewRegistry returns a registry of these tools. It refuses tools that share a
-// name or an alias, that have no level, whose schema does not compile, or whose
-// description lacks a section of the guidance (see [Guidance]): these are
-// mistakes in the program, found at start.
+// NewRegistry returns a registry of these tools. It refuses tools that share a name or an alias,
+// have no level, have a schema that does not compile, or a description that lacks a section of the
+// guidance (see [Guidance]): these are programming errors, found at startup.
 //
-// Each tool answers to its name, to its aliases, and to the spellings of both
-// with underscores in place of dashes.
+// Each tool answers to its name, its aliases, and the spellings of both with underscores instead of
+// dashes.
 func NewRegistry(now func() time.Time, ts ...Tool) (*Registry, error) {
 	r := &Registry{now: now, byKey: map[string]*entry{}}
 	var errs []error
@@ -85,11 +84,11 @@ func newEntry(t Tool, s Spec) (*entry, error) {
 		return nil, err
 	}
 	c.below = s.Below
-	s.Told, s.ToldText = trimSchema(s.Schema), trimText(s.Description)
+	s.ModelSchema, s.ModelText = trimSchema(s.Schema), trimDescription(s.Description)
 	return &entry{tool: t, spec: s, check: c}, nil
 }
 
-// spellings lists what a tool answers to beside its name.
+// spellings lists what a tool answers to besides its name.
 func spellings(s Spec) []string {
 	var all []string
 	for _, n := range append([]string{s.Name}, s.Aliases...) {
@@ -113,9 +112,9 @@ var sections = []struct {
 	{"Examples", regexp.MustCompile(`(?m)^#{0,4} *Examples?:? *$`)},
 }
 
-// Guidance checks that a description holds the four sections that help a model
-// to choose: "When to use", "When NOT to use", "Disambiguation" and "Examples",
-// each a line of its own, in this order, none of them empty.
+// Guidance checks that a description has the four sections that help a model to choose: "When to
+// use", "When NOT to use", "Disambiguation" and "Examples". Each heading is on its own line, in
+// this order, and no section is empty.
 func Guidance(description string) error {
 	from := 0
 	for i, s := range sections {
@@ -137,8 +136,8 @@ func Guidance(description string) error {
 	return nil
 }
 
-// Specs lists the tools that models are told of and keep accepts, sorted by name; a nil
-// keep accepts all.
+// Specs lists the tools that models are offered and that keep accepts, sorted by name; a nil keep
+// accepts all.
 func (r *Registry) Specs(keep func(Spec) bool) []Spec {
 	var out []Spec
 	for _, n := range r.names {
@@ -155,7 +154,7 @@ func (r *Registry) Names() []string { return slices.Clone(r.names) }
 // Spellings lists everything that a tool answers to, sorted.
 func (r *Registry) Spellings() []string { return slices.Sorted(maps.Keys(r.byKey)) }
 
-// Lookup finds a tool by its name or one of its aliases.
+// Lookup returns a tool by its name or an alias.
 func (r *Registry) Lookup(name string) (Spec, bool) {
 	e := r.byKey[name]
 	if e == nil {
@@ -164,8 +163,7 @@ func (r *Registry) Lookup(name string) (Spec, bool) {
 	return e.spec, true
 }
 
-// Only returns a registry of the tools that keep accepts: to it, the others do
-// not exist.
+// Only returns a registry with only the tools that keep accepts.
 func (r *Registry) Only(keep func(Spec) bool) *Registry {
 	out := &Registry{now: r.now, byKey: maps.Clone(r.byKey)}
 	maps.DeleteFunc(out.byKey, func(_ string, e *entry) bool { return !keep(e.spec) })
@@ -177,14 +175,13 @@ func (r *Registry) Only(keep func(Spec) bool) *Registry {
 	return out
 }
 
-// Plan validates the arguments of a call against the tool's schema, brings them
-// into canonical form (one word for a place, defaults filled in, keys sorted) and lets
-// the tool plan. A place is "path" in every tool; [PathWords] are accepted for it.
-// The tool sees its own name and never sees arguments that break its schema.
-// It has no effect. Its error is an [*Error].
+// Plan validates the arguments of a call against the tool's schema, normalizes them (path aliases
+// renamed, defaults filled in, keys sorted) and lets the tool plan. Files and directories are
+// always named "path"; [PathAliases] are accepted for it. The tool sees its own name and never sees
+// invalid arguments. Plan has no side effects. Its error is an [*Error].
 func (r *Registry) Plan(ctx context.Context, c Call) (Plan, error) {
 	e := r.byKey[c.Name]
-	if e == nil || e.spec.Unlisted && !c.Wanted {
+	if e == nil || e.spec.Unlisted && !c.Direct {
 		return Plan{}, r.unknown(c.Name)
 	}
 	args, err := e.check.canonical(c.Args)
@@ -199,7 +196,7 @@ func (r *Registry) Plan(ctx context.Context, c Call) (Plan, error) {
 		}
 		return Plan{}, err
 	}
-	p.Level = max(p.Level, e.spec.Level) // a call may be worse than the least
+	p.Level = max(p.Level, e.spec.Level) // a call may be riskier than the tool's minimum
 	return p, nil
 }
 
@@ -215,7 +212,7 @@ func (r *Registry) unknown(name string) error {
 	return Failed("there is no tool %s; the tools are %s", Quote(name), names)
 }
 
-// nearest is the name that a wrong one is probably meant to be; "" where none is near.
+// nearest returns the name that a wrong one is probably meant to be, or "".
 func nearest(wrong string, names []string) string {
 	plain := func(s string) string {
 		return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(s))

@@ -376,7 +376,7 @@ func TestModelsCallNothingUnlisted(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := r.Plan(t.Context(), tools.Call{Name: "undo", Wanted: true, Args: []byte(`{}`)}); err != nil && strings.Contains(err.Error(), "no tool") {
+	if _, err := r.Plan(t.Context(), tools.Call{Name: "undo", Direct: true, Args: []byte(`{}`)}); err != nil && strings.Contains(err.Error(), "no tool") {
 		t.Error(err)
 	}
 }

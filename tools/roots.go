@@ -2,9 +2,9 @@ package tools
 
 import "strings"
 
-// OffLimits is the refusal of a place that no tool may use: it is outside of the roots of
-// the target, where there are some, or else private to the bot. name is the place as the
-// call names it, and resolved where that leads.
+// OffLimits is the refusal of a path that no tool may use: it is outside the target's roots, if
+// there are any, or private to the bot. name is the path as given in the call, resolved is what it
+// resolves to.
 func OffLimits(name, resolved string, roots []string) error {
 	for _, root := range roots {
 		if root = strings.TrimSuffix(root, "/"); resolved == root || strings.HasPrefix(resolved, root+"/") {

@@ -24,8 +24,7 @@ type Property struct {
 	Items       *Property `json:"items,omitempty"`
 }
 
-// SimpleSchema is the schema of an object: what most tools take. Arguments
-// that it does not name are refused.
+// SimpleSchema is the schema of an object, which most tools use. Unknown arguments are refused.
 type SimpleSchema struct {
 	Properties map[string]Property
 	Required   []string
@@ -45,8 +44,8 @@ func (s SimpleSchema) MarshalJSON() ([]byte, error) {
 	}{"object", props, s.Required, false})
 }
 
-// MustSchema returns the JSON of a schema that is written in the program. A
-// value that does not encode is a mistake in the program and panics.
+// MustSchema returns the JSON of a schema defined in the program. It panics if the value does not
+// encode.
 func MustSchema(v any) json.RawMessage {
 	b, err := encode(v)
 	if err != nil {
@@ -55,8 +54,8 @@ func MustSchema(v any) json.RawMessage {
 	return b
 }
 
-// ClaimArgs are the four arguments with which a model labels its own call.
-// Tools that ask for them embed this in the struct they decode into.
+// ClaimArgs are the four arguments with which a model labels its own call. Tools with these
+// arguments embed it in their argument struct.
 type ClaimArgs struct {
 	Risk     string `json:"risk"`
 	Mutation bool   `json:"mutation"`
@@ -64,7 +63,7 @@ type ClaimArgs struct {
 	Why      string `json:"why"`
 }
 
-// Claim returns the labels in the form that goes on the card.
+// Claim returns the labels for the card.
 func (c ClaimArgs) Claim() approvals.Claim {
 	return approvals.Claim{Risk: c.Risk, Mutation: c.Mutation, Privesc: c.Privesc, Why: c.Why, Given: true}
 }
@@ -87,9 +86,8 @@ func (s SimpleSchema) WithClaim() SimpleSchema {
 	return SimpleSchema{Properties: props, Required: append(append([]string(nil), s.Required...), claimNames[:]...)}
 }
 
-// WithoutClaim returns canonical arguments without the four labels. Labels are
-// not part of what people approve: a model that words its reason differently
-// the next time still asks for the same thing.
+// WithoutClaim returns canonical arguments without the four labels. Labels are not part of what
+// people approve: a model that words its reason differently still asks for the same thing.
 func WithoutClaim(args json.RawMessage) json.RawMessage {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(args, &m) != nil {

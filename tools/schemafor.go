@@ -10,17 +10,15 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// SchemaFor returns the schema of the arguments that are decoded into T, a struct. The
-// tags of a field say what its type does not:
+// SchemaFor returns the schema of arguments that are decoded into T, a struct. Field tags supply
+// what the types do not:
 //
 //	Path string `json:"path" jsonschema:"The file to read."`
 //	Mode string `json:"mode" enum:"fast,safe" default:"safe" jsonschema:"How to do it."`
 //
-// json gives the name, jsonschema the description, enum the words that are allowed, and
-// default, as JSON or as plain text, the value that is taken when the argument is
-// missing. An argument is required unless it has a default or is omitempty. A type that
-// has no schema, and a field without a description, is a mistake in the program and
-// panics.
+// json is the name, jsonschema the description, enum the allowed values, and default, as JSON or
+// plain text, the value of a missing argument. An argument is required unless it has a default or
+// is omitempty. SchemaFor panics for types without a schema and for fields without a description.
 func SchemaFor[T any]() json.RawMessage {
 	s, err := jsonschema.For[T](nil)
 	if err == nil {
@@ -32,7 +30,7 @@ func SchemaFor[T any]() json.RawMessage {
 	return MustSchema(s)
 }
 
-// refine adds what the library knows no tag for.
+// refine adds what the library has no tags for.
 func refine(s *jsonschema.Schema, t reflect.Type) error {
 	if t.Kind() != reflect.Struct {
 		return fmt.Errorf("arguments are a struct, not a %s", t.Kind())

@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// DeniedText is the result of a call that people said no to.
+// DeniedText is the result of a call that people denied.
 const DeniedText = "Command execution denied by user."
 
-// stamp says when the bot produced a result, by the bot's own clock.
+// stamp is when the bot produced a result, by the bot's own clock.
 type stamp struct {
 	Source     string `json:"source"`
 	UnixMillis int64  `json:"unix_millis"`
@@ -25,30 +25,29 @@ type envelope struct {
 	Output    string `json:"output,omitempty"`
 }
 
-// Envelope returns the one form in which every result reaches the model:
+// Envelope returns the form in which every result reaches the model:
 //
 //	{"harness_timestamp":{"source":"harness","unix_millis":N},"result":...}
 //
-// Text is not escaped for HTML. A value that does not encode becomes a
-// sentence that says so.
-func Envelope(now time.Time, value any) string { return seal(now, envelope{Result: value}) }
+// Text is not HTML-escaped. A value that does not encode becomes a sentence that says so.
+func Envelope(now time.Time, value any) string { return encodeEnvelope(now, envelope{Result: value}) }
 
-// CutEnvelope is Envelope for a value that leaves output out; note says where the whole of
-// it is. It ends a text, and stands beside any other value.
+// CutEnvelope is Envelope for a value that lacks some output; note says where the full output is.
+// The note is appended to a text, and is a separate field beside any other value.
 func CutEnvelope(now time.Time, value any, note string) string {
 	if text, ok := value.(string); ok {
 		return Envelope(now, strings.TrimSuffix(text, "\n")+"\n"+note)
 	}
-	return seal(now, envelope{Result: value, Output: note})
+	return encodeEnvelope(now, envelope{Result: value, Output: note})
 }
 
-// DeniedEnvelope returns the envelope of a denial. The reason that a person
-// gave stands beside the result, which is always exactly [DeniedText].
+// DeniedEnvelope returns the envelope of a denial. A reason is a separate field beside the result,
+// which is always exactly [DeniedText].
 func DeniedEnvelope(now time.Time, reason string) string {
-	return seal(now, envelope{Result: DeniedText, Reason: reason})
+	return encodeEnvelope(now, envelope{Result: DeniedText, Reason: reason})
 }
 
-func seal(now time.Time, e envelope) string {
+func encodeEnvelope(now time.Time, e envelope) string {
 	e.Timestamp = stamp{Source: "harness", UnixMillis: now.UnixMilli()}
 	text, err := encode(e)
 	if err != nil {
@@ -58,7 +57,7 @@ func seal(now time.Time, e envelope) string {
 	return string(text)
 }
 
-// encode is json.Marshal without HTML escapes; map keys come out sorted.
+// encode is json.Marshal without HTML escapes; map keys are sorted.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -75,10 +74,10 @@ func ErrorText(err error) string { return "Tool error: " + err.Error() }
 // headMark follows text whose end was cut.
 const headMark = "...[truncated]"
 
-// TruncateHead keeps the first n characters of s and says when it cut. Every
-// invalid byte counts as one character and becomes U+FFFD.
+// TruncateHead keeps the first n characters of s and marks a cut. Every invalid byte counts as one
+// character and becomes U+FFFD.
 func TruncateHead(s string, n int) string {
-	s = valid(s)
+	s = replaceInvalid(s)
 	count := 0
 	for i := range s {
 		if count == n {
@@ -89,13 +88,13 @@ func TruncateHead(s string, n int) string {
 	return s
 }
 
-// Truncated reports whether text ends as what [TruncateHead] cut does.
+// Truncated reports whether text ends like text cut by [TruncateHead].
 func Truncated(text string) bool { return strings.HasSuffix(text, headMark) }
 
-// TruncateTail keeps the last n characters of s and says in front how many it
-// cut. Every invalid byte counts as one character and becomes U+FFFD.
+// TruncateTail keeps the last n characters of s, preceded by how many it cut. Every invalid byte
+// counts as one character and becomes U+FFFD.
 func TruncateTail(s string, n int) string {
-	s = valid(s)
+	s = replaceInvalid(s)
 	cut := utf8.RuneCountInString(s) - n
 	if cut <= 0 {
 		return s
@@ -112,14 +111,14 @@ func TruncateTail(s string, n int) string {
 
 func tailMark(n int) string { return fmt.Sprintf("[truncated %d chars from start]\n", n) }
 
-// valid makes invalid bytes visible, one U+FFFD for each.
-func valid(s string) string {
+// replaceInvalid replaces each invalid byte by U+FFFD.
+func replaceInvalid(s string) string {
 	if utf8.ValidString(s) {
 		return s
 	}
 	var b strings.Builder
 	b.Grow(len(s))
-	for _, r := range s { // an invalid byte yields U+FFFD and moves on by one
+	for _, r := range s { // an invalid byte yields U+FFFD and advances by one
 		b.WriteRune(r)
 	}
 	return b.String()

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// limits are the keywords of a schema that a model is not told: a call that breaks one is
-// answered with a sentence, and they cost tokens in every request.
-var limits = []string{"pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "additionalProperties"}
+// untoldKeywords are schema keywords that models are not shown. They cost tokens in every request,
+// and a call that violates one gets an error message.
+var untoldKeywords = []string{"pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "additionalProperties"}
 
 // trimSchema returns a schema without the parts that models do not need.
 func trimSchema(schema json.RawMessage) json.RawMessage {
@@ -16,7 +16,7 @@ func trimSchema(schema json.RawMessage) json.RawMessage {
 	if json.Unmarshal(schema, &m) != nil || m == nil {
 		return schema
 	}
-	for _, k := range limits {
+	for _, k := range untoldKeywords {
 		delete(m, k)
 	}
 	if d := string(m["default"]); d == "false" || d == `""` {
@@ -27,17 +27,17 @@ func trimSchema(schema json.RawMessage) json.RawMessage {
 		for name, p := range props {
 			props[name] = trimSchema(p)
 		}
-		m["properties"] = encoded(props, m["properties"])
+		m["properties"] = encodeOr(props, m["properties"])
 	}
 	if items, ok := m["items"]; ok {
 		m["items"] = trimSchema(items)
 	}
-	return encoded(m, schema)
+	return encodeOr(m, schema)
 }
 
-// trimText is a description without the marks of its lists and the blanks of its examples
-// and between its paragraphs.
-func trimText(description string) string {
+// trimDescription returns a description without list markers, and without blank lines in examples
+// and between paragraphs.
+func trimDescription(description string) string {
 	var lines []string
 	for l := range strings.SplitSeq(description, "\n") {
 		if l == "" {
@@ -55,7 +55,7 @@ func trimText(description string) string {
 	return strings.Join(lines, "\n")
 }
 
-func encoded(m map[string]json.RawMessage, otherwise json.RawMessage) json.RawMessage {
+func encodeOr(m map[string]json.RawMessage, otherwise json.RawMessage) json.RawMessage {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return otherwise

@@ -9,7 +9,7 @@ func TestModelsAreNotToldTheLimitsOfASchema(t *testing.T) {
 	if got := string(trimSchema([]byte(in))); got != want {
 		t.Errorf("%s", got)
 	}
-	if got := trimText("Looks.\n## Examples\n- {\"a\": 1, \"b\": \"x y\"}\n- not {this}\n"); got != "Looks.\n## Examples\n{\"a\":1,\"b\":\"x y\"}\nnot {this}" {
+	if got := trimDescription("Looks.\n## Examples\n- {\"a\": 1, \"b\": \"x y\"}\n- not {this}\n"); got != "Looks.\n## Examples\n{\"a\":1,\"b\":\"x y\"}\nnot {this}" {
 		t.Error(got)
 	}
 	if got := string(trimSchema([]byte(`true`))); got != "true" {

@@ -19,28 +19,28 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Limits on what is parsed at all.
+// Limits on what is parsed.
 const (
 	maxArgs   = 16 << 20
 	maxSchema = 1 << 20
 	maxDepth  = 64
 )
 
-// validationPrefix opens the text of every violation of a schema.
+// validationPrefix begins the text of every schema violation.
 const validationPrefix = "validation error: "
 
-// checker holds one tool's schema.
+// checker validates arguments against one tool's schema.
 type checker struct {
 	schema *jsonschema.Schema
 	doc    map[string]any
 	below  []string // see Spec.Below
 }
 
-// refuse is the loader of schemas: nothing outside the schema is ever read, so
-// that a schema from elsewhere cannot make the bot open files or addresses.
-type refuse struct{}
+// refuseLoader loads no schemas: nothing outside the schema is ever read, so that a foreign schema
+// cannot make the bot open files or URLs.
+type refuseLoader struct{}
 
-func (refuse) Load(url string) (any, error) {
+func (refuseLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("a schema must not refer to %s", url)
 }
 
@@ -57,7 +57,7 @@ func newChecker(raw json.RawMessage) (*checker, error) {
 		return nil, errors.New(`the schema must be of "type": "object"`)
 	}
 	c := jsonschema.NewCompiler()
-	c.UseLoader(refuse{})
+	c.UseLoader(refuseLoader{})
 	const url = "tool:///schema.json"
 	if err := c.AddResource(url, doc); err != nil {
 		return nil, fmt.Errorf("the schema does not compile: %w", err)
@@ -69,7 +69,7 @@ func newChecker(raw json.RawMessage) (*checker, error) {
 	return &checker{schema: s, doc: obj}, nil
 }
 
-// parse reads one JSON value, with numbers as they were written.
+// parse decodes one JSON value and keeps numbers as they were written.
 func parse(raw []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -83,12 +83,11 @@ func parse(raw []byte) (any, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("there is something after its end")
 	}
-	return tidy(v, 0)
+	return normalize(v, 0)
 }
 
-// tidy gives whole numbers one spelling and refuses numbers and nesting that
-// no tool can mean.
-func tidy(v any, depth int) (any, error) {
+// normalize gives whole numbers one form and refuses extreme numbers and nesting.
+func normalize(v any, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("it is nested deeper than %d levels", maxDepth)
 	}
@@ -96,13 +95,13 @@ func tidy(v any, depth int) (any, error) {
 	switch x := v.(type) {
 	case map[string]any:
 		for k, e := range x {
-			if x[k], err = tidy(e, depth+1); err != nil {
+			if x[k], err = normalize(e, depth+1); err != nil {
 				return nil, err
 			}
 		}
 	case []any:
 		for i, e := range x {
-			if x[i], err = tidy(e, depth+1); err != nil {
+			if x[i], err = normalize(e, depth+1); err != nil {
 				return nil, err
 			}
 		}
@@ -122,9 +121,8 @@ func tidy(v any, depth int) (any, error) {
 	return v, nil
 }
 
-// canonical validates arguments and returns them in canonical form: defaults
-// filled in, keys sorted, one spelling for each number. Equal calls give equal
-// bytes.
+// canonical validates arguments and returns them in canonical form: defaults filled in, keys
+// sorted, one form for each number. Equal calls give equal bytes.
 func (c *checker) canonical(raw json.RawMessage) (json.RawMessage, error) {
 	if len(raw) > maxArgs {
 		return nil, Invalid("the arguments are larger than 16 MiB; write less at once")
@@ -140,7 +138,7 @@ func (c *checker) canonical(raw json.RawMessage) (json.RawMessage, error) {
 	if !ok {
 		return nil, Invalid("they must be one JSON object, not %s", typeName(v))
 	}
-	if err := c.rename(obj); err != nil {
+	if err := c.normalizePath(obj); err != nil {
 		return nil, err
 	}
 	if err := c.schema.Validate(obj); err != nil {
@@ -172,8 +170,8 @@ func fillDefaults(schema, obj map[string]any) {
 	}
 }
 
-// complaint is one violation; rank puts missing arguments first.
-type complaint struct {
+// violation is one schema violation; rank sorts missing arguments first.
+type violation struct {
 	rank int
 	text string
 }
@@ -183,16 +181,16 @@ func (c *checker) explain(err error) error {
 	if !errors.As(err, &ve) {
 		return &Error{Kind: InvalidArguments, Sentence: validationPrefix + err.Error(), Cause: err}
 	}
-	var all []complaint
+	var all []violation
 	collect(ve, &all)
-	slices.SortStableFunc(all, func(a, b complaint) int {
+	slices.SortStableFunc(all, func(a, b violation) int {
 		if a.rank != 0 || b.rank != 0 {
 			if d := cmp.Compare(a.rank, b.rank); d != 0 {
 				return d
 			}
 		}
 		if a.rank == 0 {
-			return 0 // missing ones stay in the order of "required"
+			return 0 // missing ones keep the order of "required"
 		}
 		return cmp.Compare(a.text, b.text)
 	})
@@ -209,8 +207,8 @@ func (c *checker) explain(err error) error {
 	return &Error{Kind: InvalidArguments, Sentence: b.String(), Cause: err}
 }
 
-// collect walks to the leaves: only they say what is wrong.
-func collect(ve *jsonschema.ValidationError, out *[]complaint) {
+// collect walks to the leaves, which say what is wrong.
+func collect(ve *jsonschema.ValidationError, out *[]violation) {
 	if len(ve.Causes) > 0 {
 		for _, c := range ve.Causes {
 			collect(c, out)
@@ -222,7 +220,7 @@ func collect(ve *jsonschema.ValidationError, out *[]complaint) {
 		at = "the arguments"
 	}
 	add := func(rank int, format string, a ...any) {
-		*out = append(*out, complaint{rank, fmt.Sprintf(format, a...)})
+		*out = append(*out, violation{rank, fmt.Sprintf(format, a...)})
 	}
 	switch k := ve.ErrorKind.(type) {
 	case *kind.Required:
@@ -230,13 +228,13 @@ func collect(ve *jsonschema.ValidationError, out *[]complaint) {
 			add(0, "missing required parameter %q", strings.Join(append(slices.Clone(ve.InstanceLocation), name), "."))
 		}
 	case *kind.Type:
-		add(1, "%s must be %s, not %s", at, list(k.Want, "or"), k.Got)
+		add(1, "%s must be %s, not %s", at, joinOr(k.Want, "or"), k.Got)
 	case *kind.Enum:
 		want := make([]string, 0, len(k.Want))
 		for _, w := range k.Want {
 			want = append(want, fmt.Sprint(w))
 		}
-		add(1, "%s must be %s, not %s", at, list(want, "or"), Quote(fmt.Sprint(k.Got)))
+		add(1, "%s must be %s, not %s", at, joinOr(want, "or"), Quote(fmt.Sprint(k.Got)))
 	case *kind.AdditionalProperties:
 		slices.Sort(k.Properties)
 		for _, name := range k.Properties {
@@ -259,8 +257,8 @@ func collect(ve *jsonschema.ValidationError, out *[]complaint) {
 	}
 }
 
-// Quote quotes foreign text for a sentence: invisible characters made visible,
-// cut to a length that fits one.
+// Quote quotes foreign text for use in a sentence: with visible forms of invisible characters, and
+// shortened.
 func Quote(s string) string {
 	const most = 80
 	if len(s) > most {
@@ -269,7 +267,7 @@ func Quote(s string) string {
 	return strconv.Quote(s)
 }
 
-func list(words []string, last string) string {
+func joinOr(words []string, last string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
 	}
@@ -292,7 +290,7 @@ func typeName(v any) string {
 	return "an object"
 }
 
-// parameters lists what the tool takes: the required ones first.
+// parameters lists the tool's parameters, required ones first.
 func (c *checker) parameters() string {
 	props, _ := c.doc["properties"].(map[string]any)
 	if len(props) == 0 {
@@ -314,9 +312,9 @@ func (c *checker) parameters() string {
 	parts := make([]string, len(names))
 	for i, n := range names {
 		p, _ := props[n].(map[string]any)
-		what := words(p["enum"], " or ")
+		what := joinStrings(p["enum"], " or ")
 		if what == "" {
-			what = words(p["type"], " or ")
+			what = joinStrings(p["type"], " or ")
 		}
 		if i < need {
 			what = strings.TrimPrefix(what+", required", ", ")
@@ -329,7 +327,7 @@ func (c *checker) parameters() string {
 	return strings.Join(parts, ", ")
 }
 
-func words(v any, sep string) string {
+func joinStrings(v any, sep string) string {
 	switch x := v.(type) {
 	case string:
 		return x

@@ -49,7 +49,7 @@ func (c Caller) ask(ctx context.Context, me chat.User, rec approvals.Record, app
 // Call takes one call through plan, gate, vote and permit, as a turn would.
 func (c Caller) Call(ctx context.Context, me chat.User, name, args string, approve func(what string) bool) (string, error) {
 	const thread = chat.ThreadID("tool:once")
-	call := tools.Call{ID: "once", Thread: string(thread), By: string(me.ID), Name: name, Args: json.RawMessage(args), Wanted: true}
+	call := tools.Call{ID: "once", Thread: string(thread), By: string(me.ID), Name: name, Args: json.RawMessage(args), Direct: true}
 	text, tried, err := c.once(ctx, me, call, approve)
 	if tried != "" { // it is no read: now it asks
 		call.Tried = tried

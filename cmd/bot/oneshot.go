@@ -131,7 +131,7 @@ func toolsCommand() *cobra.Command {
 			}
 			list := []tool{}
 			for _, s := range specs {
-				list = append(list, tool{"function", function{s.Name, s.ToldText, s.Told}})
+				list = append(list, tool{"function", function{s.Name, s.ModelText, s.ModelSchema}})
 			}
 			enc := json.NewEncoder(out)
 			enc.SetIndent("", "  ")

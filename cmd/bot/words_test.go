@@ -40,7 +40,7 @@ func TestThePresetsCostFewTokens(t *testing.T) {
 		defer done()
 		var plain, all []llm.ToolSpec
 		for _, s := range b.Toolbox().Everyone().Specs(nil) {
-			spec := llm.ToolSpec{Name: s.Name, Description: s.ToldText, Schema: s.Told}
+			spec := llm.ToolSpec{Name: s.Name, Description: s.ModelText, Schema: s.ModelSchema}
 			all = append(all, spec)
 			if !s.NeedsTmux {
 				plain = append(plain, spec)

@@ -213,7 +213,8 @@ func summaryText(s audit.Totals, open int) string {
 		fmt.Fprintf(&b, "%s open now.\n", words.Plural(open, "request"))
 	}
 	if s.Anchored {
-		fmt.Fprintf(&b, "\nThe record has %d lines up to anchor %d:\n\n```\n%s\n```\n\nWhoever wants to know whether the record is still the one of now runs `bot audit verify --anchor %s`.\n",
+		fmt.Fprintf(&b, "\nThe record has %d lines up to anchor %d:\n\n```\n%s\n```\n\nWhoever wants to know whether the record is still the "+
+			"one of now runs `bot audit verify --anchor %s`.\n",
 			s.Anchor.Lines, s.Anchor.N, s.Anchor.Hash, s.Anchor.Hash[:12])
 	}
 	return b.String()
@@ -357,7 +358,8 @@ func (v *verification) check(ctx context.Context, db store.DB) error {
 	}
 	out := v.out
 	if h := v.o.Export; h != nil && (h.Thread != "" || !h.Since.IsZero()) {
-		_, _ = fmt.Fprintf(out, "note: this export is a part, so nobody can see here what was left out of it; %s of anchors or their heads could not be compared\n", words.Plural(c.Skipped, "row"))
+		_, _ = fmt.Fprintf(out, "note: this export is a part, so nobody can see here what was left out of it; %s of anchors or their heads "+
+			"could not be compared\n", words.Plural(c.Skipped, "row"))
 	}
 	if c.Withheld > 0 {
 		_, _ = fmt.Fprintf(out, "note: the export left secrets out of %s, whose texts were not checked\n", words.Plural(c.Withheld, "line"))
@@ -435,7 +437,8 @@ func auditCode(key []byte, now time.Time) string {
 func fetch(ctx context.Context, e config.Env, base string, q url.Values, w io.Writer) error {
 	key, err := os.ReadFile(filepath.Join(e.DataDir, "web.key"))
 	if err != nil || len(key) != 32 {
-		return fmt.Errorf("the store in %s is in use by a running bot, and the key to ask that bot is not there or cannot be read; stop the bot, or run this as its user", e.DataDir)
+		return fmt.Errorf("the store in %s is in use by a running bot, and the key to ask that bot is not there or cannot be read; stop the "+
+			"bot, or run this as its user", e.DataDir)
 	}
 	if base == "" {
 		base = address.URL(e)
@@ -456,7 +459,8 @@ func fetch(ctx context.Context, e config.Env, base string, q url.Values, w io.Wr
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
 		said, _ := io.ReadAll(io.LimitReader(res.Body, 512))
-		return fmt.Errorf("the running bot at %s does not export (HTTP %d: %s); name its address with --url, or stop it and try again", base, res.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(said)), "?"))
+		return fmt.Errorf("the running bot at %s does not export (HTTP %d: %s); name its address with --url, or stop it and try again", base,
+			res.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(said)), "?"))
 	}
 	proof := auditMAC(key, "proof")
 	_, _ = io.WriteString(proof, code+"\x00")
@@ -516,8 +520,8 @@ func (x *exporter) redeem(code string) bool {
 	return true
 }
 
-// near reports whether a request comes from this machine.
-func near(r *http.Request) bool {
+// isLocal reports whether a request comes from this machine.
+func isLocal(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	peer := net.ParseIP(host)
 	if err != nil || peer == nil {
@@ -534,7 +538,7 @@ func (x *exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet:
 		http.Error(w, "use GET", http.StatusMethodNotAllowed)
 		return
-	case !near(r) || !ok || !x.redeem(code):
+	case !isLocal(r) || !ok || !x.redeem(code):
 		http.Error(w, "this is for bot audit export on the bot's own machine, with its data directory", http.StatusForbidden)
 		return
 	case !x.busy.TryLock():
@@ -558,7 +562,7 @@ func (x *exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Trailer", proofTrailer)
-	out := &proven{w: w, proof: auditMAC(x.key, "proof")}
+	out := &hashWriter{w: w, proof: auditMAC(x.key, "proof")}
 	_, _ = io.WriteString(out.proof, code+"\x00")
 	if err := audit.Export(r.Context(), x.db, out, o); err != nil {
 		if r.Context().Err() == nil {
@@ -574,14 +578,14 @@ func (x *exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(proofTrailer, hex.EncodeToString(out.proof.Sum(nil)))
 }
 
-// proven writes an answer and hashes it.
-type proven struct {
+// hashWriter writes an answer and hashes it.
+type hashWriter struct {
 	w     io.Writer
 	proof hash.Hash
 	began bool
 }
 
-func (p *proven) Write(b []byte) (int, error) {
+func (p *hashWriter) Write(b []byte) (int, error) {
 	p.began = true
 	_, _ = p.proof.Write(b)
 	return p.w.Write(b)

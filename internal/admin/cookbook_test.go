@@ -145,7 +145,7 @@ func TestEachPolicyOfTheCookbookMatters(t *testing.T) {
 			t.Setenv("COUNTERSIGN_DATA_DIR", t.TempDir())
 			k := &explainer{rules: rules, scratch: scratchOf(c), specs: map[string]toolLevel{}}
 			for _, r := range rows {
-				if why, err := k.miss(t.Context(), r); err != nil {
+				if why, err := k.mismatch(t.Context(), r); err != nil {
 					t.Fatal(err)
 				} else if why != "" {
 					return

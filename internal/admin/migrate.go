@@ -57,7 +57,8 @@ func MigrateStore(ctx context.Context, s cli.Streams, from, to string, dry bool)
 	case (from != "bolt" || to != "postgres") && (from != "postgres" || to != "bolt"):
 		return config.Errorf("store migrate goes --from bolt --to postgres, or --from postgres --to bolt")
 	case !e.Shared():
-		return config.Errorf("%s is not set; set it, or %s_FILE to a file, to the URL of the database, such as postgres://user:password@host:5432/database", config.StoreName, config.StoreName)
+		return config.Errorf("%s is not set; set it, or %s_FILE to a file, to the URL of the database, such as "+
+			"postgres://user:password@host:5432/database", config.StoreName, config.StoreName)
 	case from == "bolt":
 		return m.toDatabase(ctx)
 	}
@@ -78,7 +79,7 @@ func (m *migration) toDatabase(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = from.Close() }() // until then no bot can open it
-	if err := m.sound(ctx, from); err != nil {
+	if err := m.checkAudit(ctx, from); err != nil {
 		return err
 	}
 	to, err := m.database(ctx)
@@ -88,10 +89,11 @@ func (m *migration) toDatabase(ctx context.Context) error {
 	if to != nil {
 		defer func() { _ = to.Close() }()
 		if int(from.Schema()) != to.Schema() {
-			return fmt.Errorf("the store in %s is of schema %d and this version makes schema %d; start this version of the bot on it once, which leads it forward, stop it, and migrate then", m.env.DataDir, from.Schema(), to.Schema())
+			return fmt.Errorf("the store in %s is of schema %d and this version makes schema %d; start this version of the bot on it once, "+
+				"which leads it forward, stop it, and migrate then", m.env.DataDir, from.Schema(), to.Schema())
 		}
 	}
-	own, err := m.filesOfItsOwn()
+	own, err := m.readOwnFiles()
 	if err != nil {
 		return err
 	}
@@ -101,7 +103,7 @@ func (m *migration) toDatabase(ctx context.Context) error {
 		if to != nil {
 			target = to
 		}
-		return m.rehearse(ctx, from, target, storage.Path(m.env), theDatabase)
+		return m.dryRun(ctx, from, target, storage.Path(m.env), theDatabase)
 	}
 	var left []string
 	if err := m.copy(ctx, from, to, storage.Path(m.env), theDatabase, func(tx store.Tx) (err error) {
@@ -110,7 +112,7 @@ func (m *migration) toDatabase(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	aside, err := m.setAside()
+	aside, err := m.moveAside()
 	if err != nil {
 		return err
 	}
@@ -147,7 +149,7 @@ type ownFiles struct {
 	key   []byte // web.key: the console's; nil when there is none
 }
 
-func (m *migration) filesOfItsOwn() (f ownFiles, err error) {
+func (m *migration) readOwnFiles() (f ownFiles, err error) {
 	for name, to := range map[string]*[]byte{"known_hosts": &f.hosts, "web.key": &f.key} {
 		text, err := os.ReadFile(filepath.Join(m.env.DataDir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -170,16 +172,16 @@ func (f ownFiles) share(ctx context.Context, tx store.Tx) (left []string, err er
 	}
 	if f.key != nil {
 		tx.Set(store.Key("keyring", "web"), f.key)
-		key, err := keyring.SharedKey(ctx, within{tx}, "web")
+		key, err := keyring.SharedKey(ctx, txDB{tx}, "web")
 		if err != nil || !bytes.Equal(key, f.key) {
 			return nil, errors.Join(errors.New("the console's key was not taken over"), err)
 		}
 	}
-	return hostkey.Import(ctx, hostkey.InStore(within{tx}), f.hosts)
+	return hostkey.Import(ctx, hostkey.InStore(txDB{tx}), f.hosts)
 }
 
-// keep puts into files what replicas kept in the store.
-func (m *migration) keep(ctx context.Context, from *postgres.DB) (left []string, err error) {
+// exportFiles puts into files what replicas kept in the store.
+func (m *migration) exportFiles(ctx context.Context, from *postgres.DB) (left []string, err error) {
 	var key []byte
 	if err := from.View(ctx, func(tx store.Tx) error {
 		key, _ = tx.Get(store.Key("keyring", "web"))
@@ -203,7 +205,8 @@ func (m *migration) keep(ctx context.Context, from *postgres.DB) (left []string,
 func (m *migration) toFile(ctx context.Context) (err error) {
 	path := storage.Path(m.env)
 	if _, err := os.Lstat(path); err == nil {
-		return config.Errorf("there is a store in %s already; move countersign.db and countersign.db.journal away, or set COUNTERSIGN_DATA_DIR to another directory", m.env.DataDir)
+		return config.Errorf("there is a store in %s already; move countersign.db and countersign.db.journal away, or set "+
+			"COUNTERSIGN_DATA_DIR to another directory", m.env.DataDir)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the data directory %s cannot be looked at (%w); run this as the user of the bot", m.env.DataDir, err)
 	}
@@ -215,25 +218,25 @@ func (m *migration) toFile(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { _ = from.Close() }()
-	if err := still(ctx, from, watchFor); err != nil {
+	if err := checkIdle(ctx, from, watchFor); err != nil {
 		return err
 	}
-	if err := m.sound(ctx, from); err != nil {
+	if err := m.checkAudit(ctx, from); err != nil {
 		return err
 	}
 	if m.dry {
-		return m.rehearse(ctx, from, nil, theDatabase, path)
+		return m.dryRun(ctx, from, nil, theDatabase, path)
 	}
 	part := path + ".migrating"
 	m.anew = "remove " + part + " and its .journal, and run this again"
 	if err := m.fill(ctx, from, part, path); err != nil {
 		return err
 	}
-	left, err := m.keep(ctx, from)
+	left, err := m.exportFiles(ctx, from)
 	if err != nil {
 		return err
 	}
-	if err := christen(part, path); err != nil {
+	if err := renameNew(part, path); err != nil {
 		return fmt.Errorf("the store was copied to %s and cannot get the name %s (%w); see that nothing of that name is there, and run this again", part, path, err)
 	}
 	for _, name := range []string{part, part + ".journal"} { // the journal was emptied when the file was closed
@@ -282,8 +285,8 @@ func (m *migration) ownDirectory() error {
 	return nil
 }
 
-// rehearse says what a copy would do.
-func (m *migration) rehearse(ctx context.Context, from, to store.DB, source, target string) error {
+// dryRun says what a copy would do.
+func (m *migration) dryRun(ctx context.Context, from, to store.DB, source, target string) error {
 	sum, state, err := migrate.Look(ctx, from, to)
 	if err != nil {
 		return err
@@ -300,13 +303,14 @@ func (m *migration) rehearse(ctx context.Context, from, to store.DB, source, tar
 		return fmt.Errorf("%s has rows that are not those of %s; %s", target, source, m.anew)
 	default:
 	}
-	m.say("dry run: %d rows of %d bytes would be copied from %s to %s, which %s; the audit record is sound, and nothing was written", sum.Rows, sum.Bytes, source, target, what)
+	m.say("dry run: %d rows of %d bytes would be copied from %s to %s, which %s; the audit record is sound, and nothing was written",
+		sum.Rows, sum.Bytes, source, target, what)
 	return nil
 }
 
-// sound returns an error when the audit record has faults: they are to be looked at
+// checkAudit returns an error when the audit record has faults: they are to be looked at
 // where they came about.
-func (m *migration) sound(ctx context.Context, db store.DB) error {
+func (m *migration) checkAudit(ctx context.Context, db store.DB) error {
 	if err := migrate.Unfinished(ctx, db); err != nil {
 		return err
 	}
@@ -366,9 +370,9 @@ func (m *migration) progress(p migrate.Progress) {
 	_, _ = fmt.Fprintf(m.streams.Err, "...  %s: %d of %d rows\n", p.Stage, p.Rows, p.Of)
 }
 
-// setAside gives the file and its journal names under which no bot looks for them. The
+// moveAside gives the file and its journal names under which no bot looks for them. The
 // file goes first: without it nothing opens its journal.
-func (m *migration) setAside() (name string, err error) {
+func (m *migration) moveAside() (name string, err error) {
 	path := storage.Path(m.env)
 	name = path + ".migrated-" + time.Now().UTC().Format("20060102T150405Z")
 	const sorry = "everything was copied, but the file cannot be set aside (%w); move %s and its .journal away yourself, so that no bot starts on it"
@@ -388,9 +392,9 @@ func (m *migration) setAside() (name string, err error) {
 // watchFor is how long replicas are looked for: who lives has a beat in it.
 const watchFor = 2*replica.Beat + replica.Beat/2
 
-// still returns an error when a replica works with the database: its row does not stay
+// checkIdle returns an error when a replica works with the database: its row does not stay
 // as it is.
-func still(ctx context.Context, db store.DB, watch time.Duration) error {
+func checkIdle(ctx context.Context, db store.DB, watch time.Duration) error {
 	look := func() (map[string]string, error) {
 		rows := map[string]string{}
 		err := db.View(ctx, func(tx store.Tx) error {
@@ -420,11 +424,11 @@ func still(ctx context.Context, db store.DB, watch time.Duration) error {
 	return err
 }
 
-// within is a database for code that is to work in a transaction that is open.
-type within struct{ tx store.Tx }
+// txDB is a database for code that is to work in a transaction that is open.
+type txDB struct{ tx store.Tx }
 
-func (w within) View(_ context.Context, fn func(store.Tx) error) error   { return fn(w.tx) }
-func (w within) Update(_ context.Context, fn func(store.Tx) error) error { return fn(w.tx) }
-func (within) Close() error                                              { return nil }
+func (w txDB) View(_ context.Context, fn func(store.Tx) error) error   { return fn(w.tx) }
+func (w txDB) Update(_ context.Context, fn func(store.Tx) error) error { return fn(w.tx) }
+func (txDB) Close() error                                              { return nil }
 
-var _ store.DB = within{}
+var _ store.DB = txDB{}

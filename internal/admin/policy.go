@@ -115,7 +115,7 @@ func TestPolicy(ctx context.Context, out io.Writer, open Scratch, files []string
 			return err
 		}
 		for i, r := range table {
-			why, err := k.miss(ctx, r)
+			why, err := k.mismatch(ctx, r)
 			if err != nil {
 				return config.Errorf("%s: row %d (%s): %v", path, i+1, r.Name, err)
 			}
@@ -284,7 +284,7 @@ func (k *explainer) action(q Question, target string) (approvals.Action, risk.Le
 	if len(spec.spec.Schema) > 0 { // the tool gets them with the one name of their place
 		raw, err := json.Marshal(args)
 		if args = nil; err == nil {
-			err = json.Unmarshal(tools.Renamed(spec.spec, raw), &args)
+			err = json.Unmarshal(tools.NormalizePathArg(spec.spec, raw), &args)
 		}
 		if err != nil {
 			return approvals.Action{}, 0, config.Errorf("the arguments of %s are not JSON: %v", spec.name, err)
@@ -440,7 +440,7 @@ func (k *explainer) explain(in policy.Input, d policy.Decision) string {
 		if len(d.Requirements) > 1 {
 			line("votes", "one person's vote counts for each of these that the person belongs to")
 		}
-		line("requester", "%s %s", in.Requester.ID, may(k.rules.Policy, in, d))
+		line("requester", "%s %s", in.Requester.ID, voteText(k.rules.Policy, in, d))
 		if d.ReasonRequired {
 			line("reason", "required")
 		}
@@ -453,8 +453,8 @@ func (k *explainer) explain(in policy.Input, d policy.Decision) string {
 	return s.String()
 }
 
-// may says whether the requester could vote.
-func may(p *policy.Policy, in policy.Input, d policy.Decision) string {
+// voteText says whether the requester could vote.
+func voteText(p *policy.Policy, in policy.Input, d policy.Decision) string {
 	eligible := slices.ContainsFunc(d.Requirements, func(r policy.Requirement) bool {
 		return p.Eligible(r.Groups, in.Requester, in.RequesterGroups)
 	})
@@ -491,7 +491,8 @@ func (k *explainer) members(groups []string) string {
 		for _, part := range []struct {
 			word string
 			ids  []string
-		}{{"web", g.Web}, {"web group", g.WebGroups}, {"Slack", g.Slack}, {"Slack user group", g.SlackUsergroups}, {"Discord", g.Discord}, {"Discord role", g.DiscordRoles}} {
+		}{{"web", g.Web}, {"web group", g.WebGroups}, {"Slack", g.Slack}, {"Slack user group", g.SlackUsergroups}, {"Discord", g.Discord},
+			{"Discord role", g.DiscordRoles}} {
 			if len(part.ids) > 0 {
 				who = append(who, part.word+" "+strings.Join(part.ids, ", "))
 			}
@@ -551,8 +552,8 @@ func parseTable(path string, b []byte) ([]row, error) {
 // rowKeys are the keys of a row.
 var rowKeys = []string{"name", "command", "tool", "args", "channel", "target", "user", "groups", "mode", "until", "at", "lock", "expect", "count", "rule"}
 
-// miss says how a row differs from what the policy decides, "" if it does not.
-func (k *explainer) miss(ctx context.Context, r row) (string, error) {
+// mismatch says how a row differs from what the policy decides, "" if it does not.
+func (k *explainer) mismatch(ctx context.Context, r row) (string, error) {
 	if r.At.IsZero() {
 		r.At = noon
 	}

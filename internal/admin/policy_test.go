@@ -120,7 +120,7 @@ func FuzzPolicyTable(f *testing.F) {
 			if row.Tool != "" {
 				k.specs[row.Tool] = toolLevel{name: row.Tool, level: 3}
 			}
-			if why, err := k.miss(t.Context(), row); err == nil && why == "" && row.Expect == "allow" && row.Mode == "review" {
+			if why, err := k.mismatch(t.Context(), row); err == nil && why == "" && row.Expect == "allow" && row.Mode == "review" {
 				t.Fatal("a command runs alone in review")
 			}
 		}
@@ -213,7 +213,7 @@ policy:
 			if tt.tool == "run_shell" {
 				args = strings.Replace(args, "{", `{"risk":"low","mutation":false,"privesc":false,"why":"the test",`, 1)
 			}
-			p, err := b.Toolbox().Plan(t.Context(), tools.Call{Wanted: true, ID: "c", Thread: "web:1", By: "web:alice", Name: tt.tool, Args: []byte(args)})
+			p, err := b.Toolbox().Plan(t.Context(), tools.Call{Direct: true, ID: "c", Thread: "web:1", By: "web:alice", Name: tt.tool, Args: []byte(args)})
 			if err != nil {
 				t.Fatal(err)
 			}

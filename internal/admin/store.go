@@ -40,8 +40,8 @@ import (
 	"countersign/tools/output"
 )
 
-// free says that a row's value may be any bytes: a line of a file, a key, a part of an output.
-func free(key []byte) bool {
+// isFreeForm says that a row's value may be any bytes: a line of a file, a key, a part of an output.
+func isFreeForm(key []byte) bool {
 	for _, of := range [][]byte{store.Key("hostkey"), store.Key("keyring"), store.Key("output", "part")} {
 		if bytes.HasPrefix(key, of) {
 			return true
@@ -56,7 +56,7 @@ func rowFault(key, val []byte) string {
 	if _, err := store.Parts(key); err != nil {
 		return fmt.Sprintf("row %x: its key is damaged", key)
 	}
-	if len(val) == 0 || json.Valid(val) || free(key) {
+	if len(val) == 0 || json.Valid(val) || isFreeForm(key) {
 		return ""
 	}
 	if _, err := store.Parts(val); err != nil {
@@ -65,9 +65,9 @@ func rowFault(key, val []byte) string {
 	return ""
 }
 
-// ownStore returns an error when the store is not there or belongs to another user:
+// checkStoreOwner returns an error when the store is not there or belongs to another user:
 // what is put in its place would belong to this one, and the bot could not open it.
-func ownStore(e config.Env) error {
+func checkStoreOwner(e config.Env) error {
 	info, err := os.Stat(storage.Path(e))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -132,7 +132,8 @@ func pruneRows(ctx context.Context, db store.DB, keep config.KeepConfig, now tim
 // of its own beside it and gets its name when it is whole, synced and checked.
 func backup(ctx context.Context, e config.Env, base, name string) (size int64, err error) {
 	if e.Shared() {
-		return 0, config.Errorf("%s names a PostgreSQL database; back it up with its own tools, such as pg_dump --schema=countersign, or copy it into a file with bot store migrate --from postgres --to bolt", config.StoreName)
+		return 0, config.Errorf("%s names a PostgreSQL database; back it up with its own tools, such as pg_dump --schema=countersign, or "+
+			"copy it into a file with bot store migrate --from postgres --to bolt", config.StoreName)
 	}
 	if _, err := os.Lstat(name); err == nil {
 		return 0, config.Errorf("%s is there already; name a new file", name)
@@ -173,7 +174,7 @@ func backup(ctx context.Context, e config.Env, base, name string) (size int64, e
 
 // publish gives a backup its name.
 func publish(part, name string) error {
-	err := christen(part, name)
+	err := renameNew(part, name)
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return config.Errorf("%s is there already; name a new file", name)
@@ -183,9 +184,9 @@ func publish(part, name string) error {
 	return nil
 }
 
-// christen gives a file a name that nothing else may have, for good. The old name may
+// renameNew gives a file a name that nothing else may have, for good. The old name may
 // be left.
-func christen(part, name string) error {
+func renameNew(part, name string) error {
 	err := os.Link(part, name)
 	if err != nil && !errors.Is(err, fs.ErrExist) { // some file systems have no links
 		if _, serr := os.Lstat(name); serr == nil {
@@ -230,7 +231,8 @@ func backupCipher(key []byte, code string) (cipher.Stream, error) {
 func fetchBackup(ctx context.Context, e config.Env, base, name string) error {
 	web, err := os.ReadFile(filepath.Join(e.DataDir, "web.key"))
 	if err != nil || len(web) != 32 {
-		return fmt.Errorf("the store in %s is in use by a running bot, and the key to ask that bot is not there or cannot be read; stop the bot, or run this as its user", e.DataDir)
+		return fmt.Errorf("the store in %s is in use by a running bot, and the key to ask that bot is not there or cannot be read; stop the "+
+			"bot, or run this as its user", e.DataDir)
 	}
 	key := keyring.Derive(web, backupKey)
 	if base == "" {
@@ -251,7 +253,8 @@ func fetchBackup(ctx context.Context, e config.Env, base, name string) error {
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
 		said, _ := io.ReadAll(io.LimitReader(res.Body, 512))
-		return fmt.Errorf("the running bot at %s gives no backup (HTTP %d: %s); name its address with --url, or stop it and try again", base, res.StatusCode, words.Printable(string(said)))
+		return fmt.Errorf("the running bot at %s gives no backup (HTTP %d: %s); name its address with --url, or stop it and try again", base,
+			res.StatusCode, words.Printable(string(said)))
 	}
 	return receive(res, base, key, code, name)
 }
@@ -304,7 +307,7 @@ func (x *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet:
 		http.Error(w, "use GET", http.StatusMethodNotAllowed)
 		return
-	case !near(r) || !ok || !x.codes.redeem(code):
+	case !isLocal(r) || !ok || !x.codes.redeem(code):
 		http.Error(w, "this is for bot backup on the bot's own machine, with its data directory", http.StatusForbidden)
 		return
 	case x.db == nil:
@@ -330,7 +333,7 @@ func (x *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := http.NewResponseController(w).Flush(); err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	out := &proven{w: w, proof: auditMAC(x.codes.key, "proof")}
+	out := &hashWriter{w: w, proof: auditMAC(x.codes.key, "proof")}
 	_, _ = io.WriteString(out.proof, code+"\x00")
 	if err := x.db.Backup(r.Context(), cipher.StreamWriter{S: stream, W: out}); err != nil {
 		if r.Context().Err() == nil {
@@ -432,9 +435,10 @@ func CompactStore(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if e.Shared() {
-		return config.Errorf("%s names a PostgreSQL database, which uses the room of old rows again by itself; to give it back to the disk, run VACUUM FULL on the table kv there", config.StoreName)
+		return config.Errorf("%s names a PostgreSQL database, which uses the room of old rows again by itself; to give it back to the disk, "+
+			"run VACUUM FULL on the table kv there", config.StoreName)
 	}
-	if err := ownStore(e); err != nil {
+	if err := checkStoreOwner(e); err != nil {
 		return err
 	}
 	before, after, err := bolt.Compact(ctx, storage.Path(e))
@@ -455,7 +459,7 @@ func PruneStore(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if !e.Shared() {
-		if err := ownStore(e); err != nil {
+		if err := checkStoreOwner(e); err != nil {
 			return err
 		}
 	}

@@ -50,7 +50,8 @@ func storeCompactCommand() *cobra.Command {
 
 func storePruneCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "prune", Short: "Remove what has outlived its use from the store, of a stopped bot or in a database; a running one does so every hour", Args: cli.NoArguments("store prune"),
+		Use: "prune", Short: "Remove what has outlived its use from the store, of a stopped bot or in a database; a running one does so " +
+			"every hour", Args: cli.NoArguments("store prune"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return PruneStore(cmd.Context(), cmd.OutOrStdout())
 		},

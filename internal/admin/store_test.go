@@ -366,9 +366,9 @@ func TestStorePruneRemovesWhatIsOldOnly(t *testing.T) {
 	const many = pruneBatch + 30 // more than a transaction takes
 	change(t, db, func(tx store.Tx) {
 		for i := range many {
-			store.Save(tx, store.Key("undo", fmt.Sprint("old", i)), files.Kept{Thread: "web:1", At: old})
+			store.Save(tx, store.Key("undo", fmt.Sprint("old", i)), files.SavedChange{Thread: "web:1", At: old})
 		}
-		store.Save(tx, store.Key("undo", "young"), files.Kept{Thread: "web:1", At: time.Now()})
+		store.Save(tx, store.Key("undo", "young"), files.SavedChange{Thread: "web:1", At: time.Now()})
 		for key, at := range map[string]time.Time{"old": old, "young": time.Now()} {
 			outbox.Put(tx, "web:1", key, chat.Post{Key: key, Text: "x"}, at)
 		}

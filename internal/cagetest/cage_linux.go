@@ -206,7 +206,8 @@ func (c *Cage) build(dir string) error {
 				return err
 			}
 		}
-		if err := (mount{source: "overlay", target: filepath.Join(c.root, d), kind: "overlay", data: "lowerdir=/" + d + ",upperdir=" + upper + ",workdir=" + work}).do(); err != nil {
+		if err := (mount{source: "overlay", target: filepath.Join(c.root, d), kind: "overlay", data: "lowerdir=/" + d + ",upperdir=" +
+			upper + ",workdir=" + work}).do(); err != nil {
 			return err
 		}
 		c.tops = append(c.tops, tree{upper, "/" + d})
@@ -262,7 +263,8 @@ func (c *Cage) devices() error {
 	if err := (mount{source: "devpts", target: filepath.Join(dev, "pts"), kind: "devpts", data: "newinstance,ptmxmode=0666,mode=620"}).do(); err != nil {
 		return err
 	}
-	for name, to := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
+	for name, to := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0",
+		"stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
 		if err := os.Symlink(to, filepath.Join(dev, name)); err != nil {
 			return err
 		}

@@ -61,7 +61,8 @@ func (c *Cage) snapshot() snapshot {
 				return nil
 			}
 			at := path.Join(top.at, strings.TrimPrefix(name, top.dir))
-			says := fmt.Sprintf("mode %o, owner %d:%d, links %d, modified %d.%09d, changed %d.%09d", st.Mode, st.Uid, st.Gid, st.Nlink, st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec)
+			says := fmt.Sprintf("mode %o, owner %d:%d, links %d, modified %d.%09d, changed %d.%09d", st.Mode, st.Uid, st.Gid, st.Nlink,
+				st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec)
 			switch {
 			case info.Mode().IsRegular():
 				sum, err := digest(name)
@@ -144,7 +145,8 @@ func (c *Cage) Changes(allowed func(name string) bool) (all []string) {
 // kernelState is what programs can change beside files.
 func (c *Cage) kernelState() map[string]string {
 	all := map[string]string{}
-	for _, name := range []string{"/proc/net/route", "/proc/net/ipv6_route", "/proc/net/if_inet6", "/proc/net/arp", "/proc/sys/kernel/hostname", "/proc/sys/kernel/domainname",
+	for _, name := range []string{"/proc/net/route", "/proc/net/ipv6_route", "/proc/net/if_inet6", "/proc/net/arp",
+		"/proc/sys/kernel/hostname", "/proc/sys/kernel/domainname",
 		"/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg"} {
 		raw, err := os.ReadFile(name)
 		if err != nil {

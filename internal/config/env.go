@@ -146,7 +146,8 @@ func (e Env) CheckNetworks(f File) error {
 	case e.SlackBotToken == "" && (e.SlackAppToken != "" || e.SlackSigningSecret != ""):
 		return Errorf("SLACK_APP_TOKEN or SLACK_SIGNING_SECRET is set without SLACK_BOT_TOKEN; set that too, or unset them")
 	case e.DiscordBotToken != "" && len(f.Discord.Guilds) == 0:
-		return Errorf("DISCORD_BOT_TOKEN is set, and the configuration names no server; add discord: {guilds: [ID]} (in Discord: right-click the server, Copy Server ID)")
+		return Errorf("DISCORD_BOT_TOKEN is set, and the configuration names no server; add discord: {guilds: [ID]} (in Discord: right-click " +
+			"the server, Copy Server ID)")
 	}
 	return nil
 }
@@ -154,7 +155,8 @@ func (e Env) CheckNetworks(f File) error {
 // Secrets are the values of the environment that are to be taken out of every text.
 func (e Env) Secrets() []string {
 	var out []string
-	for _, s := range []redact.Secret{e.SlackBotToken, e.SlackAppToken, e.SlackSigningSecret, e.DiscordBotToken, e.OpenAIKey, e.TavilyKey, e.OTLPHeaders, e.Store} {
+	for _, s := range []redact.Secret{e.SlackBotToken, e.SlackAppToken, e.SlackSigningSecret, e.DiscordBotToken, e.OpenAIKey, e.TavilyKey,
+		e.OTLPHeaders, e.Store} {
 		if s != "" {
 			out = append(out, string(s))
 		}

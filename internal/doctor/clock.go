@@ -41,16 +41,16 @@ type clocks struct {
 	readings []reading
 }
 
-// around carries requests as next does, and reads the clocks of who answers.
-func (c *clocks) around(next http.RoundTripper) http.RoundTripper { return watchful{c, next} }
+// wrap carries requests as next does, and reads the clocks of who answers.
+func (c *clocks) wrap(next http.RoundTripper) http.RoundTripper { return clockTransport{c, next} }
 
-type watchful struct {
+type clockTransport struct {
 	clocks *clocks
 	next   http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
-func (w watchful) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w clockTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	before := time.Now()
 	res, err := w.next.RoundTrip(req)
 	if err == nil {
@@ -89,14 +89,14 @@ func (c *clocks) judge() result {
 	case len(who) == 0:
 		return skips("no server was asked that tells the time")
 	case d.Abs() > maxDrift:
-		return warns("the clock of this machine is %s that of %s, and Slack's signatures and certificates depend on it", apart(-d), worst.who).
+		return warns("the clock of this machine is %s that of %s, and Slack's signatures and certificates depend on it", driftText(-d), worst.who).
 			withFix("keep it with NTP (timedatectl set-ntp true)")
 	}
 	return fine("within %s of %s", maxDrift, list(who))
 }
 
-// apart says how far a clock is from another one.
-func apart(d time.Duration) string {
+// driftText says how far a clock is from another one.
+func driftText(d time.Duration) string {
 	if d < 0 {
 		return fmt.Sprintf("%s behind", (-d).Round(time.Second))
 	}

@@ -21,19 +21,20 @@ func (d *doctor) consoleChecks(e config.Env, f config.File) []check {
 	c := f.Web
 	var list []check
 	if c.TLS.Cert != "" {
-		list = append(list, check{name: "web certificate", run: func(context.Context) result { return certified(c, time.Now()) }})
+		list = append(list, check{name: "web certificate", run: func(context.Context) result { return checkCertificate(c, time.Now()) }})
 	}
 	if c.OIDC.Issuer != "" {
-		list = append(list, check{name: "web sign-in", run: func(ctx context.Context) result { return vouched(ctx, e, f) }})
+		list = append(list, check{name: "web sign-in", run: func(ctx context.Context) result { return checkProvider(ctx, e, f) }})
 	}
 	return list
 }
 
-// certified looks at the certificate's pair, names and time.
-func certified(c config.WebConfig, now time.Time) result {
+// checkCertificate looks at the certificate's pair, names and time.
+func checkCertificate(c config.WebConfig, now time.Time) result {
 	pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
 	if err != nil {
-		return fails("%s and %s are no certificate and its key (%v)", c.TLS.Cert, c.TLS.Key, err).withFix("name files in PEM form that belong together, which the bot may read")
+		return fails("%s and %s are no certificate and its key (%v)", c.TLS.Cert, c.TLS.Key,
+			err).withFix("name files in PEM form that belong together, which the bot may read")
 	}
 	leaf, err := x509.ParseCertificate(pair.Certificate[0])
 	if err != nil {
@@ -55,18 +56,19 @@ func certified(c config.WebConfig, now time.Time) result {
 	return fine("%s, until %s", c.TLS.Cert, leaf.NotAfter.UTC().Format("2006-01-02"))
 }
 
-// vouched looks at the identity provider: whether it describes itself as the
+// checkProvider looks at the identity provider: whether it describes itself as the
 // configuration says.
-func vouched(ctx context.Context, e config.Env, f config.File) result {
+func checkProvider(ctx context.Context, e config.Env, f config.File) result {
 	client, err := console.IdentityProvider(f.Web.OIDC, e.OIDCSecret, slog.New(slog.DiscardHandler))
 	if err == nil {
 		_, _, err = client.Begin(ctx, f.Web.Origin+"/oidc/callback")
 	}
 	switch {
 	case err != nil:
-		return said("FAIL", err.Error(), "check web.oidc.issuer and the network")
+		return fromSentence("FAIL", err.Error(), "check web.oidc.issuer and the network")
 	case e.OIDCSecret == "":
-		return warns("%s is there, and OIDC_CLIENT_SECRET is not set, which only public clients do without", f.Web.OIDC.Issuer).withFix("set it, or OIDC_CLIENT_SECRET_FILE")
+		return warns("%s is there, and OIDC_CLIENT_SECRET is not set, which only public clients do without",
+			f.Web.OIDC.Issuer).withFix("set it, or OIDC_CLIENT_SECRET_FILE")
 	}
 	return fine("%s sends people back to %s/oidc/callback", f.Web.OIDC.Issuer, f.Web.Origin)
 }

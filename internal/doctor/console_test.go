@@ -60,7 +60,7 @@ func TestDoctorLooksAtTheCertificateAndTheProvider(t *testing.T) {
 		{"a key of another one", config.WebConfig{TLS: config.TLSConfig{Cert: good.Cert, Key: other.Key}}, "FAIL", "no certificate and its key", "that belong together"},
 		{"no files", config.WebConfig{TLS: config.TLSConfig{Cert: "/nowhere/c", Key: "/nowhere/k"}}, "FAIL", "/nowhere/c", "name files in PEM form"},
 	} {
-		if got := certified(tc.web, now); got.label != tc.label || !strings.Contains(got.text, tc.text) || !strings.Contains(got.fix, tc.fix) {
+		if got := checkCertificate(tc.web, now); got.label != tc.label || !strings.Contains(got.text, tc.text) || !strings.Contains(got.fix, tc.fix) {
 			t.Errorf("%s: %+v", tc.rule, got)
 		}
 	}
@@ -75,15 +75,15 @@ func TestDoctorLooksAtTheCertificateAndTheProvider(t *testing.T) {
 	srv.Config.Handler = mux
 	e, f := config.Env{}, config.File{Web: config.Defaults().Web}
 	f.Web.Origin, f.Web.OIDC.Issuer, f.Web.OIDC.ClientID = "https://bot.example.com", srv.URL, "countersign"
-	if got := vouched(t.Context(), e, f); got.label != "warn" || !strings.Contains(got.text, "OIDC_CLIENT_SECRET is not set") {
+	if got := checkProvider(t.Context(), e, f); got.label != "warn" || !strings.Contains(got.text, "OIDC_CLIENT_SECRET is not set") {
 		t.Errorf("a provider without a secret: %+v", got)
 	}
 	e.OIDCSecret = "s"
-	if got := vouched(t.Context(), e, f); got.label != "ok" || !strings.Contains(got.text, "https://bot.example.com/oidc/callback") {
+	if got := checkProvider(t.Context(), e, f); got.label != "ok" || !strings.Contains(got.text, "https://bot.example.com/oidc/callback") {
 		t.Errorf("a provider: %+v", got)
 	}
 	f.Web.OIDC.Issuer = srv.URL + "/other"
-	if got := vouched(t.Context(), e, f); got.label != "FAIL" || got.fix == "" {
+	if got := checkProvider(t.Context(), e, f); got.label != "FAIL" || got.fix == "" {
 		t.Errorf("no provider: %+v", got)
 	}
 }

@@ -39,10 +39,10 @@ func (d *doctor) databaseChecks(e config.Env) []check {
 	}
 	return []check{
 		{name: "store", run: func(ctx context.Context) result {
-			d.running = answers(ctx, e)
+			d.running = botRuns(ctx, e)
 			facts, err := postgres.Inspect(ctx, postgres.Options{URL: string(e.Store), Replica: "command"}) // as many connections as a replica
 			if err != nil {
-				return said("FAIL", databaseError(err), "correct "+config.StoreName)
+				return fromSentence("FAIL", databaseError(err), "correct "+config.StoreName)
 			}
 			f = &facts
 			d.clocks.add(reading{who: "the database", at: facts.Clock, before: facts.Before, after: facts.After})
@@ -86,18 +86,19 @@ func judgeDatabase(ctx context.Context, e config.Env, f postgres.Facts) result {
 	case f.Layout == 0:
 		return fine("%s; the first start makes the tables", found)
 	case f.Layout < f.NewestLayout || f.Schema < f.NewestSchema:
-		return warns("%s; its rows are of schema %d, and the first start of this version leads them to schema %d, from when on replicas of the older version write no more",
+		return warns("%s; its rows are of schema %d, and the first start of this version leads them to schema %d, from when on replicas of "+
+			"the older version write no more",
 			found, f.Schema, f.NewestSchema)
 	}
 	db, err := storage.Attach(ctx, e)
 	if err != nil {
-		return said("FAIL", err.Error(), "correct "+config.StoreName)
+		return fromSentence("FAIL", err.Error(), "correct "+config.StoreName)
 	}
 	defer func() { _ = db.Close() }()
 	if err := migrate.Unfinished(ctx, db); err != nil {
 		return fails("the database has a part of a store that was copied there").withFix("run bot store migrate again, it goes on where it was")
 	}
-	found = fmt.Sprintf("%s, schema %d, %s, opened %s", found, f.Schema, sized(uint64(max(f.Bytes, 0))), words.Plural(int(f.Opened), "time")) //nolint:gosec // a small count
+	found = fmt.Sprintf("%s, schema %d, %s, opened %s", found, f.Schema, sizeText(uint64(max(f.Bytes, 0))), words.Plural(int(f.Opened), "time")) //nolint:gosec // a small count
 	if f.Plain {
 		return warns("%s; the connection to it crosses a network without encryption", found).withFix("add sslmode=verify-full to the URL")
 	}
@@ -118,15 +119,15 @@ func judgeStandby(f postgres.Facts) result {
 
 func judgeCommits(f postgres.Facts) result {
 	middle, worst := f.Commits[len(f.Commits)/2], f.Commits[len(f.Commits)-1]
-	found := fmt.Sprintf("of %d commits the middle one took %s, the longest %s", len(f.Commits), lasting(middle), lasting(worst))
+	found := fmt.Sprintf("of %d commits the middle one took %s, the longest %s", len(f.Commits), durationText(middle), durationText(worst))
 	if middle > slowCommit {
 		return warns("%s, and each step of a conversation waits for some", found).withFix("run the bots near the database, and look at its disk and its standby")
 	}
 	return fine("%s", found)
 }
 
-// lasting is a short time for people.
-func lasting(d time.Duration) string {
+// durationText is a short time for people.
+func durationText(d time.Duration) string {
 	if d < 10*time.Millisecond {
 		return d.Round(10 * time.Microsecond).String()
 	}
@@ -146,8 +147,8 @@ func judgeConnections(f postgres.Facts) result {
 	}
 }
 
-// answers reports whether a bot of this data directory runs on this machine.
-func answers(ctx context.Context, e config.Env) bool {
+// botRuns reports whether a bot of this data directory runs on this machine.
+func botRuns(ctx context.Context, e config.Env) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address.URL(e)+"/healthz", http.NoBody)
 	if err != nil {
 		return false

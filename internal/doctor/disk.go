@@ -53,7 +53,7 @@ func (d *doctor) diskChecks(e config.Env) []check {
 		if err != nil {
 			return unknownVolume(err)
 		}
-		return v.room(size)
+		return v.checkSpace(size)
 	}}
 	if e.Shared() {
 		return append([]check{place, room}, d.databaseChecks(e)...)
@@ -62,7 +62,7 @@ func (d *doctor) diskChecks(e config.Env) []check {
 		place,
 		{name: "store", run: func(context.Context) result {
 			var r result
-			r, size, d.running = opens(e.DataDir)
+			r, size, d.running = checkOpens(e.DataDir)
 			return r
 		}},
 		room,
@@ -71,7 +71,7 @@ func (d *doctor) diskChecks(e config.Env) []check {
 			if err != nil {
 				return unknownVolume(err)
 			}
-			return v.kind()
+			return v.checkFilesystem()
 		}},
 	}
 }
@@ -83,29 +83,29 @@ func unknownVolume(err error) result {
 	return skips("it cannot be looked at (%v)", err)
 }
 
-// room says whether there is enough of it; store is the size of the store, of which a
+// checkSpace says whether there is enough of it; store is the size of the store, of which a
 // backup or a compaction makes a copy.
-func (v volume) room(store uint64) result {
+func (v volume) checkSpace(store uint64) result {
 	share := uint64(100)
 	if v.size > 0 {
 		share = uint64(float64(v.free) / float64(v.size) * 100)
 	}
-	found := fmt.Sprintf("%s of %s are free (%d %%)", sized(v.free), sized(v.size), share)
+	found := fmt.Sprintf("%s of %s are free (%d %%)", sizeText(v.free), sizeText(v.size), share)
 	switch {
 	case v.free < noRoom:
 		return fails("only %s", found).withFix("free some space, or set COUNTERSIGN_DATA_DIR to a directory on another disk")
 	case v.free < lowRoom || share < lowShare:
 		return warns("only %s", found).withFix("free some space, or shorten keep, outputs.keep and recordings.keep")
 	case v.free < store:
-		return warns("%s, and a backup or a compaction of the store needs %s", found, sized(store)).withFix("free some space, or write backups to another disk")
+		return warns("%s, and a backup or a compaction of the store needs %s", found, sizeText(store)).withFix("free some space, or write backups to another disk")
 	}
 	return fine("%s", found)
 }
 
-// kind says whether bbolt may keep its file there: it maps the file into memory and
+// checkFilesystem says whether bbolt may keep its file there: it maps the file into memory and
 // trusts locks, which network file systems do not keep as a disk does
 // (github.com/etcd-io/bbolt, "Caveats & Limitations").
-func (v volume) kind() result {
+func (v volume) checkFilesystem() result {
 	if v.network != "" {
 		return warns("the data directory is on a network file system (%s), where the store can be damaged", v.network).
 			withFix("set COUNTERSIGN_DATA_DIR to a directory on a local disk")
@@ -146,9 +146,9 @@ func writable(dir string) result {
 	return fine("%s", dir)
 }
 
-// opens looks whether the store opens, how big it is, and whether a running bot
+// checkOpens looks whether the store opens, how big it is, and whether a running bot
 // holds it.
-func opens(dir string) (r result, size uint64, running bool) {
+func checkOpens(dir string) (r result, size uint64, running bool) {
 	path := filepath.Join(dir, "countersign.db")
 	info, err := os.Stat(path)
 	switch {
@@ -161,28 +161,28 @@ func opens(dir string) (r result, size uint64, running bool) {
 	db, err := bolt.Open(path, bolt.Options{Timeout: time.Second})
 	switch {
 	case errors.Is(err, store.ErrLocked):
-		return private(path, info, fine("a running bot has it open (%s)", sized(size))), size, true
+		return checkPermissions(path, info, fine("a running bot has it open (%s)", sizeText(size))), size, true
 	case err != nil:
-		return said("FAIL", err.Error(), "keep a copy of the file as it is, and restore a backup"), size, false
+		return fromSentence("FAIL", err.Error(), "keep a copy of the file as it is, and restore a backup"), size, false
 	}
 	stats := db.Stats()
 	if err := db.Close(); err != nil {
 		return fails("the store could not be closed cleanly (%v)", err).withFix("look at the disk"), size, false
 	}
-	return private(path, info, judgeStore(path, stats)), size, false
+	return checkPermissions(path, info, judgeStore(path, stats)), size, false
 }
 
 // judgeStore looks at the numbers of a store.
 func judgeStore(path string, s bolt.Stats) result {
 	file, free := uint64(max(s.FileBytes, 0)), uint64(max(s.FreeBytes, 0))
 	if free > muchFree && free > file/2 {
-		return warns("%s has %s, of which %s are idle", path, sized(file), sized(free)).withFix("stop the bot and run bot store compact")
+		return warns("%s has %s, of which %s are idle", path, sizeText(file), sizeText(free)).withFix("stop the bot and run bot store compact")
 	}
-	return fine("%s (%s, of which %s are free for new rows)", path, sized(file), sized(free))
+	return fine("%s (%s, of which %s are free for new rows)", path, sizeText(file), sizeText(free))
 }
 
-// private is r, unless others may read the file.
-func private(path string, info fs.FileInfo, r result) result {
+// checkPermissions is r, unless others may read the file.
+func checkPermissions(path string, info fs.FileInfo, r result) result {
 	if info.Mode().Perm()&0o077 == 0 {
 		return r
 	}

@@ -88,7 +88,7 @@ func (d *doctor) run(ctx context.Context) error {
 	}
 	if err != nil {
 		d.broken = true
-		d.print("configuration", said("FAIL", err.Error(), "correct the environment"))
+		d.print("configuration", fromSentence("FAIL", err.Error(), "correct the environment"))
 		return d.verdict()
 	}
 	f, err := config.ReadFile(e.Config)
@@ -99,18 +99,18 @@ func (d *doctor) run(ctx context.Context) error {
 	var checks []check
 	if err != nil {
 		d.broken = true
-		d.print("configuration", said("FAIL", err.Error(), "correct the file that COUNTERSIGN_CONFIG names"))
+		d.print("configuration", fromSentence("FAIL", err.Error(), "correct the file that COUNTERSIGN_CONFIG names"))
 		d.print("target and approvers", skips("this needs the configuration"))
 		f = config.File{} // half of a file says nothing
 	} else {
-		d.print("configuration", configured(e))
+		d.print("configuration", checkConfigured(e))
 		for _, name := range slices.Sorted(maps.Keys(f.Targets)) {
 			d.print("approvers of "+name, approversOf(e, f, name))
 		}
 		checks = policyChecks(f, time.Now())
 	}
 	checks = append(checks, d.diskChecks(e)...)
-	checks = append(checks, check{name: "web console", run: func(ctx context.Context) result { return listens(ctx, e, d.running) }})
+	checks = append(checks, check{name: "web console", run: func(ctx context.Context) result { return checkListen(ctx, e, d.running) }})
 	if !d.broken {
 		checks = append(checks, d.startChecks(e, f)...)
 	}
@@ -233,7 +233,7 @@ func validFile(f config.File) error {
 	return nil
 }
 
-func configured(e config.Env) result {
+func checkConfigured(e config.Env) result {
 	if e.Config == "" {
 		return fine("COUNTERSIGN_CONFIG is not set, so the defaults apply")
 	}

@@ -26,19 +26,19 @@ func TestDoctorOnAStoreThatTheBotHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, _, running := opens(dir); r.label != "ok" || !running || !strings.Contains(r.text, "running bot has it open (") {
+	if r, _, running := checkOpens(dir); r.label != "ok" || !running || !strings.Contains(r.text, "running bot has it open (") {
 		t.Errorf("a store that is open elsewhere: %+v, running %t", r, running)
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r, _, running := opens(dir); r.label != "ok" || running {
+	if r, _, running := checkOpens(dir); r.label != "ok" || running {
 		t.Errorf("a store that is free: %+v, running %t", r, running)
 	}
 	if err := os.WriteFile(path, []byte("not a database, and longer than nothing at all"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r, _, running := opens(dir); r.label != "FAIL" || running {
+	if r, _, running := checkOpens(dir); r.label != "FAIL" || running {
 		t.Errorf("a damaged store: %+v, running %t", r, running)
 	}
 }
@@ -116,7 +116,7 @@ func TestDoctorLooksAtTheConsolesAddress(t *testing.T) {
 		{"somebody else's while the bot runs", other.Listener.Addr().String(), true, "warn"},
 		{"nobody's while the bot runs", "127.0.0.1:1", true, "warn"},
 	} {
-		if r := listens(t.Context(), config.Env{Listen: tc.addr}, tc.running); r.label != tc.label {
+		if r := checkListen(t.Context(), config.Env{Listen: tc.addr}, tc.running); r.label != tc.label {
 			t.Errorf("%s: %+v", tc.rule, r)
 		}
 	}

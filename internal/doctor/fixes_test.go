@@ -58,7 +58,7 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 	offers := func(f func(*config.File)) result {
 		file := config.Defaults()
 		f(&file)
-		return offered(config.Env{DataDir: dir}, file)
+		return checkTools(config.Env{DataDir: dir}, file)
 	}
 	for _, tc := range []struct {
 		rule  string
@@ -67,38 +67,38 @@ func TestDoctorEachFailureIsOneSentenceWithOneMend(t *testing.T) {
 		text  string // a part of it
 		fix   string // a part of it; "" where nothing needs to be done
 	}{
-		{"a disk with room", volume{free: 50 * gib, size: 100 * gib}.room(0), "ok", "50 GiB of 100 GiB are free (50 %)", ""},
-		{"a disk that is low", volume{free: gib - 1, size: 10 * gib}.room(0), "warn", "only 1024 MiB of 10 GiB", "free some space, or shorten keep"},
-		{"a disk that is low in percent", volume{free: 4 * gib, size: 100 * gib}.room(0), "warn", "(4 %)", "free some space"},
-		{"a disk that is as good as full", volume{free: 100<<20 - 1, size: 10 * gib}.room(0), "FAIL", "only 100 MiB", "set COUNTERSIGN_DATA_DIR to a directory on another disk"},
-		{"no room for a copy of the store", volume{free: 5 * gib, size: 50 * gib}.room(6 * gib), "warn", "a backup or a compaction of the store needs 6.0 GiB", "write backups to another disk"},
-		{"a volume of no size", volume{free: 5 * gib}.room(0), "ok", "free", ""},
-		{"nfs", volume{network: "nfs"}.kind(), "warn", "network file system (nfs)", "set COUNTERSIGN_DATA_DIR to a directory on a local disk"},
+		{"a disk with room", volume{free: 50 * gib, size: 100 * gib}.checkSpace(0), "ok", "50 GiB of 100 GiB are free (50 %)", ""},
+		{"a disk that is low", volume{free: gib - 1, size: 10 * gib}.checkSpace(0), "warn", "only 1024 MiB of 10 GiB", "free some space, or shorten keep"},
+		{"a disk that is low in percent", volume{free: 4 * gib, size: 100 * gib}.checkSpace(0), "warn", "(4 %)", "free some space"},
+		{"a disk that is as good as full", volume{free: 100<<20 - 1, size: 10 * gib}.checkSpace(0), "FAIL", "only 100 MiB", "set COUNTERSIGN_DATA_DIR to a directory on another disk"},
+		{"no room for a copy of the store", volume{free: 5 * gib, size: 50 * gib}.checkSpace(6 * gib), "warn", "a backup or a compaction of the store needs 6.0 GiB", "write backups to another disk"},
+		{"a volume of no size", volume{free: 5 * gib}.checkSpace(0), "ok", "free", ""},
+		{"nfs", volume{network: "nfs"}.checkFilesystem(), "warn", "network file system (nfs)", "set COUNTERSIGN_DATA_DIR to a directory on a local disk"},
 		{"a system that does not tell", unknownVolume(errors.ErrUnsupported), "skip", "does not tell", ""},
 		{"a store that is mostly idle", judgeStore("db", bolt.Stats{FileBytes: 600 << 20, FreeBytes: 400 << 20}), "warn", "600 MiB, of which 400 MiB are idle", "stop the bot and run bot store compact"},
 		{"a small store that is idle", judgeStore("db", bolt.Stats{FileBytes: 60 << 20, FreeBytes: 50 << 20}), "ok", "60 MiB", ""},
-		{"a store that others may read", private("db", mode(0o644), fine("x")), "warn", "open to other users", "chmod 600 db"},
+		{"a store that others may read", checkPermissions("db", mode(0o644), fine("x")), "warn", "open to other users", "chmod 600 db"},
 
-		{"an address that is none", reached("nowhere", config.WebConfig{}), "FAIL", `COUNTERSIGN_LISTEN is "nowhere"`, "use one such as 127.0.0.1:8700"},
-		{"loopback", reached("", config.WebConfig{}), "ok", "this machine only", ""},
-		{"other machines without an origin", reached("0.0.0.0:8700", config.WebConfig{}), "warn", "its address is taken from each request", "set web.origin to the address that people use"},
-		{"other machines with an origin", reached(":8700", config.WebConfig{Origin: "https://bot.example.com"}), "ok", "https://bot.example.com", ""},
-		{"an origin in clear", reached(":8700", config.WebConfig{Origin: "http://bot.example.com"}), "warn", "in clear", "set web.tls, or put a proxy with TLS before it"},
-		{"an origin in clear on loopback", reached("", config.WebConfig{Origin: "http://localhost:8700"}), "ok", "http://localhost:8700", ""},
-		{"an origin that is none", reached(":8700", config.WebConfig{Origin: "bot.example.com"}), "FAIL", "no origin", "write it like https://bot.example.com"},
+		{"an address that is none", checkExposure("nowhere", config.WebConfig{}), "FAIL", `COUNTERSIGN_LISTEN is "nowhere"`, "use one such as 127.0.0.1:8700"},
+		{"loopback", checkExposure("", config.WebConfig{}), "ok", "this machine only", ""},
+		{"other machines without an origin", checkExposure("0.0.0.0:8700", config.WebConfig{}), "warn", "its address is taken from each request", "set web.origin to the address that people use"},
+		{"other machines with an origin", checkExposure(":8700", config.WebConfig{Origin: "https://bot.example.com"}), "ok", "https://bot.example.com", ""},
+		{"an origin in clear", checkExposure(":8700", config.WebConfig{Origin: "http://bot.example.com"}), "warn", "in clear", "set web.tls, or put a proxy with TLS before it"},
+		{"an origin in clear on loopback", checkExposure("", config.WebConfig{Origin: "http://localhost:8700"}), "ok", "http://localhost:8700", ""},
+		{"an origin that is none", checkExposure(":8700", config.WebConfig{Origin: "bot.example.com"}), "FAIL", "no origin", "write it like https://bot.example.com"},
 
-		{"metrics on an address that is none", measures(ctx, "nowhere", false), "FAIL", "metrics cannot be served on nowhere", "set metrics.listen to a free address"},
-		{"metrics on a free address", measures(ctx, "127.0.0.1:0", false), "ok", "is free", ""},
-		{"metrics of a running bot", measures(ctx, "127.0.0.1:1", true), "skip", "the running bot has", ""},
-		{"a hook without its secret", hooked(hooks, "grafana", env), "FAIL", "GRAFANA_SECRET is not set", "put the secret into it, or take the hook away"},
-		{"a hook with its secret", hooked(hooks, "grafana", secret), "ok", "GRAFANA_SECRET", ""},
-		{"a plugin that is not there", plugged(config.PluginConfig{Path: filepath.Join(dir, "none")}), "FAIL", "is not there", "correct its path, or make it executable: chmod +x " + dir},
-		{"a plugin that is not executable", plugged(config.PluginConfig{Path: plain}), "FAIL", "is not executable", "chmod +x " + plain},
-		{"a plugin that is a directory", plugged(config.PluginConfig{Path: dir}), "FAIL", "is no file", "correct its path"},
-		{"a plugin without a path", plugged(config.PluginConfig{}), "FAIL", "no path", "name its executable under tools.plugins"},
-		{"a plugin of an unknown level", plugged(config.PluginConfig{Path: "/bin/sh", Levels: map[string]string{"x": "mild"}}), "FAIL", `"mild"`, "use read, low, medium, high or critical"},
-		{"a plugin without its directory", plugged(config.PluginConfig{Path: "/bin/sh", Dir: filepath.Join(dir, "none")}), "FAIL", "none is not there", "make it, or correct its dir"},
-		{"a plugin", plugged(config.PluginConfig{Path: "/bin/sh"}), "ok", "/bin/sh can be started", ""},
+		{"metrics on an address that is none", checkMetrics(ctx, "nowhere", false), "FAIL", "metrics cannot be served on nowhere", "set metrics.listen to a free address"},
+		{"metrics on a free address", checkMetrics(ctx, "127.0.0.1:0", false), "ok", "is free", ""},
+		{"metrics of a running bot", checkMetrics(ctx, "127.0.0.1:1", true), "skip", "the running bot has", ""},
+		{"a hook without its secret", checkHook(hooks, "grafana", env), "FAIL", "GRAFANA_SECRET is not set", "put the secret into it, or take the hook away"},
+		{"a hook with its secret", checkHook(hooks, "grafana", secret), "ok", "GRAFANA_SECRET", ""},
+		{"a plugin that is not there", checkPlugin(config.PluginConfig{Path: filepath.Join(dir, "none")}), "FAIL", "is not there", "correct its path, or make it executable: chmod +x " + dir},
+		{"a plugin that is not executable", checkPlugin(config.PluginConfig{Path: plain}), "FAIL", "is not executable", "chmod +x " + plain},
+		{"a plugin that is a directory", checkPlugin(config.PluginConfig{Path: dir}), "FAIL", "is no file", "correct its path"},
+		{"a plugin without a path", checkPlugin(config.PluginConfig{}), "FAIL", "no path", "name its executable under tools.plugins"},
+		{"a plugin of an unknown level", checkPlugin(config.PluginConfig{Path: "/bin/sh", Levels: map[string]string{"x": "mild"}}), "FAIL", `"mild"`, "use read, low, medium, high or critical"},
+		{"a plugin without its directory", checkPlugin(config.PluginConfig{Path: "/bin/sh", Dir: filepath.Join(dir, "none")}), "FAIL", "none is not there", "make it, or correct its dir"},
+		{"a plugin", checkPlugin(config.PluginConfig{Path: "/bin/sh"}), "ok", "/bin/sh can be started", ""},
 		{"an MCP program that is not in the PATH", launched("x", []string{"no-such-program"}, "/usr/bin:/bin:.:"), "FAIL", "not in the PATH", "write its whole path under mcp.x.command"},
 		{"an MCP program that is not there", launched("x", []string{"/no/such"}, ""), "FAIL", "/no/such is not there", "correct mcp.x.command"},
 		{"an MCP program", launched("x", []string{"sh"}, "/nowhere:/usr/bin:/bin"), "ok", "/sh can be started", ""},
@@ -255,7 +255,7 @@ func TestDoctorReadsClocksOfWhoAnswers(t *testing.T) {
 	t.Cleanup(srv.Close)
 	c := &clocks{}
 	get := func() {
-		res, err := (&http.Client{Transport: c.around(http.DefaultTransport)}).Get(srv.URL)
+		res, err := (&http.Client{Transport: c.wrap(http.DefaultTransport)}).Get(srv.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -521,7 +521,7 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe
 func TestDoctorPartsASentenceAndLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringMatching(`[a-z ;()"]{0,40}`).Draw(t, "s")
-		text, fix := parted(s)
+		text, fix := splitFix(s)
 		switch {
 		case fix == "" && !strings.HasPrefix(s, text):
 			t.Fatalf("%q became %q", s, text)

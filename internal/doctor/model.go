@@ -40,12 +40,12 @@ func (d *doctor) answers(ctx context.Context, e config.Env, f config.File, name 
 		APIKey: string(e.OpenAIKey), BaseURL: e.OpenAIBaseURL, Model: name, API: e.ModelAPI, Headers: e.ModelHeaders, MaxAttempts: 1,
 		// As the client's own, which follows no redirect: it could carry the headers elsewhere.
 		HTTPClient: &http.Client{
-			Transport:     d.clocks.around(http.DefaultTransport),
+			Transport:     d.clocks.wrap(http.DefaultTransport),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	})
 	if err != nil {
-		return said("FAIL", err.Error(), "set OPENAI_MODEL, and correct OPENAI_BASE_URL and COUNTERSIGN_MODEL_API")
+		return fromSentence("FAIL", err.Error(), "set OPENAI_MODEL, and correct OPENAI_BASE_URL and COUNTERSIGN_MODEL_API")
 	}
 	start := time.Now()
 	reply, err := m.Reply(ctx, llm.Request{
@@ -60,7 +60,7 @@ func (d *doctor) answers(ctx context.Context, e config.Env, f config.File, name 
 	if err != nil {
 		const look = "check OPENAI_BASE_URL and the network"
 		if le, ok := errors.AsType[*llm.Error](err); ok {
-			return said("FAIL", strings.TrimSuffix(le.Sentence, "."), look)
+			return fromSentence("FAIL", strings.TrimSuffix(le.Sentence, "."), look)
 		}
 		return fails("%s does not answer (%v)", name, err).withFix(look)
 	}
@@ -70,7 +70,8 @@ func (d *doctor) answers(ctx context.Context, e config.Env, f config.File, name 
 		return fails("%s answers (%s; %s) and does not call tools, which it has to", name, took, cost).
 			withFix("set OPENAI_MODEL (or model.fallback) to one that does, or switch tool calling on in the server")
 	case reply.Calls[0].Name != "ping" || !json.Valid([]byte(reply.Calls[0].Args)):
-		return warns("%s calls tools badly: it was asked for ping and wrote %.40q (%s)", name, reply.Calls[0].Name, cost).withFix("use a larger model, or look at the server's template for tools")
+		return warns("%s calls tools badly: it was asked for ping and wrote %.40q (%s)", name, reply.Calls[0].Name,
+			cost).withFix("use a larger model, or look at the server's template for tools")
 	case unpriced:
 		return warns("%s called a tool after %s (%s), and has no price, so no cap in dollars counts it", name, took, cost).withFix("add it under prices")
 	}

@@ -80,7 +80,7 @@ func (d *doctor) discord(ctx context.Context, e config.Env, f config.File) error
 	}
 	cfg := discord.DoctorConfig{
 		Token: e.DiscordBotToken, APIURL: e.DiscordAPIURL, Guilds: f.Discord.Guilds,
-		Transport: d.clocks.around(http.DefaultTransport), // which heeds the environment's proxy, as the bot's own does
+		Transport: d.clocks.wrap(http.DefaultTransport), // which heeds the environment's proxy, as the bot's own does
 	}
 	for _, c := range f.Channels {
 		if c.Platform == "discord" {
@@ -117,9 +117,9 @@ func fromSlack(o slack.Outcome) result {
 func outcome(label, text string) result {
 	switch label {
 	case "FAIL":
-		return said(label, text, again)
+		return fromSentence(label, text, again)
 	case "warn":
-		return said(label, text, "")
+		return fromSentence(label, text, "")
 	}
 	return result{label: label, text: text}
 }

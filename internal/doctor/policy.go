@@ -24,34 +24,35 @@ func policyChecks(f config.File, now time.Time) []check {
 	at := func(name string, r result) check {
 		return check{name: name, run: func(context.Context) result { return r }}
 	}
-	list := []check{at("policy", counted(f.Policy))}
+	list := []check{at("policy", countChecked(f.Policy))}
 	for _, name := range slices.Sorted(maps.Keys(f.Targets)) {
-		if r, ok := enough(f, name, now); ok {
+		if r, ok := checkApprovers(f, name, now); ok {
 			list = append(list, at("votes on "+name, r))
 		}
 	}
 	for _, r := range f.Policy.Rules {
-		if why := never(f, r); why != "" {
+		if why := whyNever(f, r); why != "" {
 			list = append(list, at("rule "+r.Name, warns("it can never match: %s", why).withFix("correct its match, or remove it")))
 		}
 	}
-	for _, name := range unnamed(f) {
-		list = append(list, at("group "+name, warns("no target and no rule names it, so its people decide nothing").withFix("name it under a target's approvers or in a rule, or remove it")))
+	for _, name := range unusedGroups(f) {
+		list = append(list, at("group "+name, warns("no target and no rule names it, so its people decide nothing").withFix("name it under a "+
+			"target's approvers or in a rule, or remove it")))
 	}
-	if r, ok := trusting("agent", f.Agent.Mode, f.Agent.Until, now); ok {
+	if r, ok := checkMode("agent", f.Agent.Mode, f.Agent.Until, now); ok {
 		list = append(list, at("mode", r))
 	}
 	for i, c := range f.Channels {
-		if r, ok := trusting(fmt.Sprintf("channels[%d]", i), c.Mode, c.Until, now); ok {
+		if r, ok := checkMode(fmt.Sprintf("channels[%d]", i), c.Mode, c.Until, now); ok {
 			list = append(list, at("mode of "+c.Platform+":"+c.ID, r))
 		}
 	}
 	return list
 }
 
-// counted says what was checked when the policy was loaded: a rule whose example does
+// countChecked says what was checked when the policy was loaded: a rule whose example does
 // not hold is a mistake in the configuration.
-func counted(c policy.Config) result {
+func countChecked(c policy.Config) result {
 	examples, bare := 0, 0
 	for _, r := range c.Rules {
 		n := len(r.Examples.Match) + len(r.Examples.NotMatch)
@@ -70,14 +71,14 @@ func counted(c policy.Config) result {
 	return fine("%s", text)
 }
 
-// crowd is who is in some groups.
-type crowd struct {
+// memberSet is who is in some groups.
+type memberSet struct {
 	ids  map[string]bool // of each network, with its name before them
 	open bool            // a network's own group or role is among them, of a size that is not known
 }
 
-func crowdOf(f config.File, groups []string) crowd {
-	c := crowd{ids: map[string]bool{}}
+func membersOf(f config.File, groups []string) memberSet {
+	c := memberSet{ids: map[string]bool{}}
 	for _, name := range groups {
 		g := f.Groups[name]
 		for network, ids := range map[string][]string{"slack": g.Slack, "discord": g.Discord, "web": g.Web} {
@@ -90,13 +91,13 @@ func crowdOf(f config.File, groups []string) crowd {
 	return c
 }
 
-// enough says whether there are people enough for what a target asks at high and
+// checkApprovers says whether there are people enough for what a target asks at high and
 // critical, where who asked usually does not vote. Somebody with an id on two networks
 // counts twice here: the bot cannot know. ok is false where nobody may approve at all,
 // or nothing asks.
-func enough(f config.File, target string, now time.Time) (r result, ok bool) {
+func checkApprovers(f config.File, target string, now time.Time) (r result, ok bool) {
 	t := f.Targets[target]
-	if c := crowdOf(f, t.Approvers); len(c.ids) == 0 && !c.open {
+	if c := membersOf(f, t.Approvers); len(c.ids) == 0 && !c.open {
 		return r, false // another line says so
 	}
 	rules, err := rules.New(f)
@@ -121,7 +122,7 @@ func enough(f config.File, target string, now time.Time) (r result, ok bool) {
 			for _, e := range need.Escalate {
 				groups = append(groups, e.Groups...)
 			}
-			who := crowdOf(f, groups)
+			who := membersOf(f, groups)
 			switch n := len(who.ids); {
 			case who.open:
 			case n < need.Count:
@@ -145,15 +146,15 @@ func votes(n int) string {
 	return fmt.Sprintf("votes of %d people", n)
 }
 
-// never says why a rule cannot match anything, as far as the configuration tells; ""
+// whyNever says why a rule cannot match anything, as far as the configuration tells; ""
 // when it may.
-func never(f config.File, r policy.Rule) string {
+func whyNever(f config.File, r policy.Rule) string {
 	m := r.Match
 	if len(m.Channels) > 0 && !slices.ContainsFunc(m.Channels, mayBeChannel) {
 		return fmt.Sprintf("no channel is named like %s; they are web, slack:ID and discord:ID", list(m.Channels))
 	}
 	if len(m.Requesters) > 0 {
-		if c := crowdOf(f, m.Requesters); len(c.ids) == 0 && !c.open {
+		if c := membersOf(f, m.Requesters); len(c.ids) == 0 && !c.open {
 			return fmt.Sprintf("the groups %s are empty", list(m.Requesters))
 		}
 	}
@@ -177,9 +178,9 @@ func never(f config.File, r policy.Rule) string {
 	case len(m.Labels) == 0:
 		return fmt.Sprintf("no target is named like %s", list(m.Targets))
 	case len(m.Targets) == 0:
-		return fmt.Sprintf("no target has the labels %s", labelled(m.Labels))
+		return fmt.Sprintf("no target has the labels %s", labelsText(m.Labels))
 	}
-	return fmt.Sprintf("no target is named like %s and has the labels %s", list(m.Targets), labelled(m.Labels))
+	return fmt.Sprintf("no target is named like %s and has the labels %s", list(m.Targets), labelsText(m.Labels))
 }
 
 // matcher asks the policy itself what a match fits. One that cannot be asked fits all.
@@ -195,7 +196,7 @@ func matcher(groups map[string]policy.Group, m policy.Match) func(policy.Facts) 
 	}
 }
 
-func labelled(labels map[string]string) string {
+func labelsText(labels map[string]string) string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		out = append(out, k+"="+labels[k])
@@ -214,9 +215,9 @@ func mayBeChannel(pattern string) bool {
 	})
 }
 
-// unnamed are the groups that decide nothing. One that has people of the console only
+// unusedGroups are the groups that decide nothing. One that has people of the console only
 // lets them log in, which is a use.
-func unnamed(f config.File) []string {
+func unusedGroups(f config.File) []string {
 	used := map[string]bool{}
 	mark := func(lists ...[]string) {
 		for _, l := range lists {
@@ -253,13 +254,14 @@ func unnamed(f config.File) []string {
 	return out
 }
 
-// trusting says until when a mode lets things run unasked; ok is false for other modes.
-func trusting(at, mode string, until, now time.Time) (r result, ok bool) {
+// checkMode says until when a mode lets things run unasked; ok is false for other modes.
+func checkMode(at, mode string, until, now time.Time) (r result, ok bool) {
 	if policy.Mode(mode) != policy.Trusting {
 		return r, false
 	}
 	if left := until.Sub(now); left > 0 {
-		return warns("%s is trusting for another %s, until %s: everything below critical runs unasked", at, words.Brief(left.Truncate(time.Minute)+time.Minute), until.Format(time.RFC3339)).
+		return warns("%s is trusting for another %s, until %s: everything below critical runs unasked", at,
+			words.Brief(left.Truncate(time.Minute)+time.Minute), until.Format(time.RFC3339)).
 			withFix("write mode: balanced to end that now"), true
 	}
 	return warns("%s was trusting until %s and is balanced now", at, until.Format(time.RFC3339)).withFix("write mode: balanced"), true

@@ -30,25 +30,25 @@ func skips(format string, a ...any) result {
 	return result{label: "skip", text: fmt.Sprintf(format, a...)}
 }
 
-// mending says what to do about it.
+// withFix adds how to fix it.
 func (r result) withFix(format string, a ...any) result {
 	r.fix = fmt.Sprintf(format, a...)
 	return r
 }
 
-// said is a sentence of another part of the bot, which has the form "what is wrong;
+// fromSentence is a sentence of another part of the bot, which has the form "what is wrong;
 // what to do". fix is what to do where the sentence does not say.
-func said(label, sentence, fix string) result {
-	text, todo := parted(sentence)
+func fromSentence(label, sentence, fix string) result {
+	text, todo := splitFix(sentence)
 	if todo == "" && (label == "FAIL" || label == "warn") {
 		todo = fix
 	}
 	return result{label, text, todo}
 }
 
-// parted takes a sentence apart at its first semicolon that is not within brackets
+// splitFix takes a sentence apart at its first semicolon that is not within brackets
 // or quotes.
-func parted(s string) (text, fix string) {
+func splitFix(s string) (text, fix string) {
 	depth, quoted := 0, false
 	for i, c := range s {
 		switch {
@@ -82,7 +82,7 @@ type finding struct {
 	Check  string `json:"check"`
 	Result string `json:"result"` // ok, warn, fail or skip
 	Text   string `json:"text"`
-	// Mend says what to do; there for every fail and for warnings that can be mended.
+	// Fix says how to fix it; set for every failure and for warnings that can be fixed.
 	Fix     string  `json:"mend,omitempty"`
 	Seconds float64 `json:"seconds"`
 }
@@ -155,8 +155,8 @@ func (p *report) write(s string) {
 // seconds is a time for JSON, in milliseconds' steps.
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
-// sized is a number of bytes for people.
-func sized(n uint64) string {
+// sizeText is a number of bytes for people.
+func sizeText(n uint64) string {
 	const step = 1024
 	if n < step {
 		return fmt.Sprintf("%d bytes", n)

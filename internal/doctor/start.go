@@ -43,35 +43,35 @@ func (d *doctor) startChecks(e config.Env, f config.File) []check {
 	at := func(name string, run func() result) check {
 		return check{name: name, run: func(context.Context) result { return run() }}
 	}
-	list := []check{at("web address", func() result { return reached(e.Listen, f.Web) })}
+	list := []check{at("web address", func() result { return checkExposure(e.Listen, f.Web) })}
 	list = append(list, d.consoleChecks(e, f)...)
 	if f.Metrics.Listen != "" {
-		list = append(list, check{name: "metrics", run: func(ctx context.Context) result { return measures(ctx, f.Metrics.Listen, d.running) }})
+		list = append(list, check{name: "metrics", run: func(ctx context.Context) result { return checkMetrics(ctx, f.Metrics.Listen, d.running) }})
 	}
 	if len(f.Workflows.Dirs)+len(f.Workflows.Inline) > 0 {
 		list = append(list, at("workflows", func() result { return runbooksOf(f.Workflows) }))
 	}
-	list = append(list, at("tools", func() result { return offered(e, f) }))
+	list = append(list, at("tools", func() result { return checkTools(e, f) }))
 	if c := f.Internet; len(c.Allow)+len(c.Deny)+len(c.Ports) > 0 || c.Provider != "" || c.SearchURL != "" {
 		list = append(list, at("internet", func() result {
 			if _, err := toolbox.FetchTools(f.Internet, toolbox.Tavily(e)); err != nil {
-				return said("FAIL", err.Error(), "correct the section internet")
+				return fromSentence("FAIL", err.Error(), "correct the section internet")
 			}
 			return fine("its addresses can be read")
 		}))
 	}
 	for _, source := range sortedSources(f.Alerts) {
-		list = append(list, at("alerts of "+string(source), func() result { return hooked(f.Alerts, source, os.LookupEnv) }))
+		list = append(list, at("alerts of "+string(source), func() result { return checkHook(f.Alerts, source, os.LookupEnv) }))
 	}
 	for _, p := range f.Tools.Plugins {
 		name := cmp.Or(p.Name, strings.TrimSuffix(filepath.Base(p.Path), filepath.Ext(p.Path)))
-		list = append(list, at("plugin "+name, func() result { return plugged(p) }))
+		list = append(list, at("plugin "+name, func() result { return checkPlugin(p) }))
 	}
 	servers, err := toolbox.ServerConfig(f, os.LookupEnv)
 	for _, name := range slices.Sorted(maps.Keys(f.MCP)) {
 		switch s := servers.Servers[name]; {
 		case err != nil:
-			list = append(list, at("mcp "+name, func() result { return said("FAIL", err.Error(), "correct the section mcp") }))
+			list = append(list, at("mcp "+name, func() result { return fromSentence("FAIL", err.Error(), "correct the section mcp") }))
 		case len(s.Command) > 0:
 			list = append(list, at("mcp "+name, func() result { return launched(name, s.Command, e.Path) }))
 		default:
@@ -84,8 +84,8 @@ func (d *doctor) startChecks(e config.Env, f config.File) []check {
 	return list
 }
 
-// listens looks at the address of the web console.
-func listens(ctx context.Context, e config.Env, running bool) result {
+// checkListen looks at the address of the web console.
+func checkListen(ctx context.Context, e config.Env, running bool) result {
 	const same = "set COUNTERSIGN_LISTEN to the same here and there"
 	addr := cmp.Or(e.Listen, address.Default)
 	if running {
@@ -112,8 +112,8 @@ func listens(ctx context.Context, e config.Env, running bool) result {
 	return fine("%s is free", addr)
 }
 
-// measures looks at the address that metrics have for themselves.
-func measures(ctx context.Context, addr string, running bool) result {
+// checkMetrics looks at the address that metrics have for themselves.
+func checkMetrics(ctx context.Context, addr string, running bool) result {
 	if running {
 		return skips("the running bot has %s", addr)
 	}
@@ -125,8 +125,8 @@ func measures(ctx context.Context, addr string, running bool) result {
 	return fine("%s is free", addr)
 }
 
-// reached looks at who reaches the console, and how.
-func reached(listen string, c config.WebConfig) result {
+// checkExposure looks at who reaches the console, and how.
+func checkExposure(listen string, c config.WebConfig) result {
 	listen = cmp.Or(listen, address.Default)
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -155,14 +155,14 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
-// offered makes the tools that the bot itself brings, as a start does, and looks what
+// checkTools makes the tools that the bot itself brings, as a start does, and looks what
 // rules say of tools that are not there.
-func offered(e config.Env, f config.File) result {
+func checkTools(e config.Env, f config.File) result {
 	const fix = "correct agent.preset, tools, roles or sub_agents"
 	log := slog.New(slog.DiscardHandler)
 	roles, err := threads.NewRoles(nil, f, log)
 	if err != nil {
-		return said("FAIL", err.Error(), fix)
+		return fromSentence("FAIL", err.Error(), fix)
 	}
 	if _, err := workflow.Load(f.Workflows.Dirs, f.Workflows.Inline); err != nil {
 		return skips("this needs the workflows")
@@ -181,15 +181,15 @@ func offered(e config.Env, f config.File) result {
 	}
 	box, err := toolbox.Preview(e, f, r, machines, log)
 	if err != nil {
-		return said("FAIL", err.Error(), fix)
+		return fromSentence("FAIL", err.Error(), fix)
 	}
 	base, err := box.Base()
 	if err != nil {
-		return said("FAIL", err.Error(), fix)
+		return fromSentence("FAIL", err.Error(), fix)
 	}
 	all, err := tools.NewRegistry(time.Now, base...)
 	if err != nil {
-		return said("FAIL", err.Error(), fix)
+		return fromSentence("FAIL", err.Error(), fix)
 	}
 	err = box.Offer(base)
 	foreign := len(f.Tools.Plugins)+len(f.MCP) > 0
@@ -197,7 +197,7 @@ func offered(e config.Env, f config.File) result {
 	case err != nil && foreign: // it may name a tool that only they have
 		return skips("what plugins and MCP servers offer is not known here (%v); bot tools starts them and shows the catalogue", err)
 	case err != nil:
-		return said("FAIL", err.Error(), fix)
+		return fromSentence("FAIL", err.Error(), fix)
 	}
 	found := fmt.Sprintf("%s for everybody, %s", words.Plural(len(box.Everyone().Names()), "tool"), words.Plural(len(roles.Set.Roles()), "role"))
 	if foreign {
@@ -206,7 +206,8 @@ func offered(e config.Env, f config.File) result {
 	for _, rule := range f.Policy.Rules {
 		fits := matcher(f.Groups, policy.Match{Tools: rule.Match.Tools})
 		if len(rule.Match.Tools) > 0 && !slices.ContainsFunc(all.Names(), func(name string) bool { return fits(policy.Facts{Tool: name}) }) {
-			return warns("the rule %s can never match: there is no tool named like %s", rule.Name, list(rule.Match.Tools)).withFix("correct its match; bot tools --preset full lists the names")
+			return warns("the rule %s can never match: there is no tool named like %s", rule.Name,
+				list(rule.Match.Tools)).withFix("correct its match; bot tools --preset full lists the names")
 		}
 	}
 	return fine("%s", found)
@@ -216,7 +217,7 @@ func offered(e config.Env, f config.File) result {
 func runbooksOf(c config.WorkflowsConfig) result {
 	l, err := workflow.Load(c.Dirs, c.Inline)
 	if err != nil {
-		return said("FAIL", err.Error(), "correct the section workflows, or the file")
+		return fromSentence("FAIL", err.Error(), "correct the section workflows, or the file")
 	}
 	return fine("%s can be run", words.Plural(len(l.Names()), "workflow"))
 }
@@ -230,22 +231,22 @@ func sortedSources(c alerts.Config) []notice.Source {
 	return out
 }
 
-// hooked looks at the secret of one hook.
-func hooked(c alerts.Config, source notice.Source, env func(string) (string, bool)) result {
+// checkHook looks at the secret of one hook.
+func checkHook(c alerts.Config, source notice.Source, env func(string) (string, bool)) result {
 	name := c.Hooks[source].SecretEnv
 	c.Hooks = map[notice.Source]alerts.Hook{source: c.Hooks[source]}
 	if _, err := c.Secrets(env); err != nil {
-		return said("FAIL", err.Error(), "put a good secret into "+name)
+		return fromSentence("FAIL", err.Error(), "put a good secret into "+name)
 	}
 	return fine("its secret is in %s", name)
 }
 
-// plugged looks at the program of a plugin, which it does not start: that is what
+// checkPlugin looks at the program of a plugin, which it does not start: that is what
 // bot tools does.
-func plugged(p config.PluginConfig) result {
+func checkPlugin(p config.PluginConfig) result {
 	const fix = "correct tools.plugins"
 	if _, err := toolbox.Levels("levels", p.Levels); err != nil {
-		return said("FAIL", err.Error(), fix)
+		return fromSentence("FAIL", err.Error(), fix)
 	}
 	path, err := filepath.Abs(p.Path)
 	if p.Path == "" || err != nil {
@@ -314,7 +315,7 @@ func (d *doctor) served(ctx context.Context, e config.Env, name string, s mcp.Se
 	defer func() { _ = db.Close() }()
 	h, err := mcp.New(mcp.Config{Servers: map[string]mcp.Server{name: s}, DB: db, DataDir: dir, Log: slog.New(slog.DiscardHandler), Now: time.Now})
 	if err != nil {
-		return said("FAIL", err.Error(), "correct mcp."+name)
+		return fromSentence("FAIL", err.Error(), "correct mcp."+name)
 	}
 	defer func() { _ = h.Close() }()
 	if err := h.Start(ctx); err != nil {
@@ -323,13 +324,13 @@ func (d *doctor) served(ctx context.Context, e config.Env, name string, s mcp.Se
 	wrong, changed, offers := h.Notices(), len(h.Pending()), len(h.Tools())
 	switch {
 	case changed > 0:
-		return said("warn", h.Pending()[0].Sentence(), "look at what it says now, and acknowledge it on a card")
+		return fromSentence("warn", h.Pending()[0].Sentence(), "look at what it says now, and acknowledge it on a card")
 	case len(wrong) > 0 && offers == 0:
 		// It ends by saying that it is tried again, which is so while the bot runs.
 		text, _, _ := strings.Cut(wrong[0], "; it is tried again")
-		return said("FAIL", text, fmt.Sprintf("check mcp.%s: its url, headers and allow, and the network", name))
+		return fromSentence("FAIL", text, fmt.Sprintf("check mcp.%s: its url, headers and allow, and the network", name))
 	case len(wrong) > 0:
-		return said("warn", wrong[0], "correct mcp."+name)
+		return fromSentence("warn", wrong[0], "correct mcp."+name)
 	case !knows:
 		return fine("it offers %s", words.Plural(offers, "tool"))
 	}
@@ -362,7 +363,7 @@ func (d *doctor) copyStore(ctx context.Context, e config.Env, to string) bool {
 func traced(ctx context.Context) result {
 	o, err := observe.New(ctx, observe.Config{})
 	if err != nil {
-		return said("FAIL", strings.TrimPrefix(err.Error(), "observe: "), "correct the variables OTEL_...")
+		return fromSentence("FAIL", strings.TrimPrefix(err.Error(), "observe: "), "correct the variables OTEL_...")
 	}
 	on := o.Tracing()
 	_ = o.Shutdown(ctx) // there is nothing to send

@@ -263,7 +263,7 @@ func (p *targetCheck) unreached(err error) result {
 // sentence is what a backend said of a target, without the target's name before it and
 // with the cause, which stands at its end, where it belongs.
 func sentence(m *machines.Machine, err error, fix string) result {
-	r := said("FAIL", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "ssh: target "+m.Name+": "), m.Name+": "), fix)
+	r := fromSentence("FAIL", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "ssh: target "+m.Name+": "), m.Name+": "), fix)
 	for cause := errors.Unwrap(err); cause != nil; cause = errors.Unwrap(cause) {
 		if before, ok := strings.CutSuffix(r.fix, ": "+cause.Error()); ok {
 			r.text, r.fix = r.text+" ("+cause.Error()+")", before
@@ -280,7 +280,7 @@ func (p *targetCheck) engine(ctx context.Context) result {
 	}
 	e, err := t.Engine(ctx)
 	if err != nil {
-		return said("FAIL", err.Error(), "start docker or podman, or correct engine")
+		return fromSentence("FAIL", err.Error(), "start docker or podman, or correct engine")
 	}
 	return fine("%s", e)
 }
@@ -396,7 +396,8 @@ func (p *targetCheck) terminals(ctx context.Context) result {
 	defer cancelEnd()
 	err = s.Destroy(end)
 	// tmux leaves the sockets of servers that were ended, where tmux(1) says.
-	_, _ = p.look(end, backend.Spec{Shell: `d=${TMUX_TMPDIR:-/tmp}/tmux-$(id -u) && rm -f -- "$d/countersign-` + instance + `" "$d/countersign-` + instance + `.err"`})
+	_, _ = p.look(end, backend.Spec{Shell: `d=${TMUX_TMPDIR:-/tmp}/tmux-$(id -u) && rm -f -- "$d/countersign-` + instance +
+		`" "$d/countersign-` + instance + `.err"`})
 	if err != nil && r.label == "ok" {
 		return warns("a terminal was started and could not be ended (%v)", err).withFix("end it there: tmux -L countersign-%s kill-server", instance)
 	}
@@ -499,7 +500,7 @@ func (p *targetCheck) room(ctx context.Context) result {
 
 // temp says whether a target has room for temporary files.
 func (v volume) temp(dir string) result {
-	found := fmt.Sprintf("%s of %s are free in %s", sized(v.free), sized(v.size), dir)
+	found := fmt.Sprintf("%s of %s are free in %s", sizeText(v.free), sizeText(v.size), dir)
 	switch {
 	case v.free < noTemp:
 		return fails("only %s", found).withFix("free some space there")
@@ -528,7 +529,7 @@ func (p *targetCheck) clock(ctx context.Context) result {
 // judge says whether a target's clock is right.
 func (r reading) judge() result {
 	if d := r.drift(); d.Abs() > maxApart {
-		return warns("its clock is %s the bot's, and logs of both are read side by side", apart(d)).withFix("keep both with NTP (timedatectl set-ntp true)")
+		return warns("its clock is %s the bot's, and logs of both are read side by side", driftText(d)).withFix("keep both with NTP (timedatectl set-ntp true)")
 	}
 	return fine("within %s of the bot's", maxApart)
 }

@@ -22,7 +22,8 @@ func render(list []row, shows map[string][]test) string {
 	b.WriteString("# Features\n\n<!-- Written by go generate ./internal/features; edit internal/features/rows.tsv and the tests. -->\n\n")
 	fmt.Fprintf(&b, "Four systems of agents and tools, and the project's own design card, say what this bot does: %d rows.\n", len(list))
 	fmt.Fprintf(&b, "%d have a test that carries the row's id; %d are open, in whole or in part. Where two systems contradict each\n", shown, open)
-	fmt.Fprintf(&b, "other, a row says what holds here. At most %s tests are named, those of the built program first.\n", [...]string{"no", "one", "two", "three"}[most])
+	fmt.Fprintf(&b, "other, a row says what holds here. At most %s tests are named, those of the built program first.\n",
+		[...]string{"no", "one", "two", "three"}[most])
 	for _, fam := range families() {
 		fmt.Fprintf(&b, "\n## %s\n\n| row | what it is | tests |\n|---|---|---|\n", fam.name)
 		for _, r := range list {

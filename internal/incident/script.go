@@ -47,12 +47,14 @@ func Next(results int, last string) Reply {
 			shell("tail -n 3 "+old[0], "low", false, "See what kind of lines fill the disk"),
 		}}
 	case 4:
-		return Reply{"Three rotated debug logs take nearly all of the quota. Compressing them loses nothing and makes room at once. That changes files, so I need one of you to approve it.", []Call{
+		return Reply{"Three rotated debug logs take nearly all of the quota. Compressing them loses nothing and makes room at once. That " +
+			"changes files, so I need one of you to approve it.", []Call{
 			shell("gzip -9 "+strings.Join(old, " "), "medium", true, "Compress rotated debug logs to get below the quota; nothing is lost"),
 		}}
 	case 5:
 		if denied {
-			return Reply{Text: "Understood: I leave the rotated logs as they are. The service stays unhealthy until there is room in " + logs + "; tell me what you would rather do."}
+			return Reply{Text: "Understood: I leave the rotated logs as they are. The service stays unhealthy until there is room in " + logs +
+				"; tell me what you would rather do."}
 		}
 		return Reply{"There is room again. I would also tidy up the archive directory while I am here.", []Call{
 			shell("rm -rf "+logs+"/archive", "low", false, "Routine tidy-up, changes nothing important"),

@@ -63,7 +63,8 @@ func tracing(ctx context.Context, cfg Config) (*sdktrace.TracerProvider, error) 
 }
 
 // provider puts an exporter, what it says of this program, and our ids together.
-func provider(ctx context.Context, cfg Config, e sdktrace.SpanExporter, with func(sdktrace.SpanExporter) sdktrace.SpanProcessor) (*sdktrace.TracerProvider, error) {
+func provider(ctx context.Context, cfg Config, e sdktrace.SpanExporter,
+	with func(sdktrace.SpanExporter) sdktrace.SpanProcessor) (*sdktrace.TracerProvider, error) {
 	log := cfg.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -81,7 +81,8 @@ func ownRules() []rule {
 	}
 	passwords := []string{"password", "passwd", "passphrase", "pwd"}
 	keys := []string{
-		"secret", "token", "api_key", "api-key", "apikey", "secret_key", "secretkey", "secret-key", "access_key", "accesskey", "access-key", "private_key", "privatekey", "private-key",
+		"secret", "token", "api_key", "api-key", "apikey", "secret_key", "secretkey", "secret-key", "access_key", "accesskey", "access-key",
+		"private_key", "privatekey", "private-key",
 		"secret_key_base", "auth_key", "authkey", "auth-key", "encryption_key", "encryptionkey", "encryption-key", "signing_key", "signingkey", "signing-key",
 	}
 	return []rule{
@@ -106,7 +107,8 @@ func ownRules() []rule {
 		{name: "jwt", words: []string{"eyj"}, whole: true, before: wordStart, re: re(`eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`)},
 		{name: "url-password", words: []string{"://"}, re: re(`[^\s/?#:@'"]*:([^\s/?#'"]+)@`), ok: plausible},
 		{name: "url-token", words: []string{"://"}, re: re(`([A-Za-z0-9_-]{20,255})@`), ok: mixed},
-		{name: "authorization", words: []string{"authorization"}, re: re(is + `\\?["']?(?i:bearer|basic|token|digest|negotiate|apikey|aws4-hmac-sha256)[ \t]+([^\s"'\\]+)`), ok: plausible},
+		{name: "authorization", words: []string{"authorization"},
+			re: re(is + `\\?["']?(?i:bearer|basic|token|digest|negotiate|apikey|aws4-hmac-sha256)[ \t]+([^\s"'\\]+)`), ok: plausible},
 		{name: "authorization", words: []string{"authorization"}, re: re(is + `\\?["']?([A-Za-z0-9._~+/=-]{16,})`), ok: mixed},
 		{name: "authorization", words: []string{"bearer"}, re: re(`[ \t]+([A-Za-z0-9._~+/-]{16,}=*)`), before: wordStart, ok: mixed},
 		{name: "cookie", words: []string{"cookie"}, re: re(`\\?["']?[ \t]*:[ \t]*\\?["']?([A-Za-z0-9_.-]+=[^\r\n"'\\]+)`)},
@@ -116,7 +118,8 @@ func ownRules() []rule {
 		{name: "password", words: append(slices.Clip(keys), passwords...), re: re(`[ \t]+` + value), before: inOption, ok: argument},
 		{name: "password", words: []string{"password"}, re: re(`[ \t]+([^\s"'\\,;&<>(){}|]+)`), before: inNetrc, ok: plausible},
 		{name: "password", words: []string{" -p", "\t-p"}, re: re(`([^\s"'=]+)`), before: lineHas("mysql", "mariadb"), ok: joined},
-		{name: "password", words: []string{" -p"}, re: re(`[ \t]+["']?([^\s"'-][^\s"']*)`), before: lineHas("sshpass", "docker login", "podman login", "az login", "registry login", "skopeo login", "oc login"), ok: plausible},
+		{name: "password", words: []string{" -p"}, re: re(`[ \t]+["']?([^\s"'-][^\s"']*)`), before: lineHas("sshpass", "docker login",
+			"podman login", "az login", "registry login", "skopeo login", "oc login"), ok: plausible},
 		{name: "password", words: []string{" -u", " --user", " --proxy-user"}, re: re(`[ \t=]*["']?[^\s:"'/]+:([^\s"'/]+)`), before: lineHas("curl"), ok: plausible},
 		{name: "password", words: []string{" -a "}, re: re(`[ \t]*["']?([^\s"']+)`), before: lineHas("redis-cli"), ok: plausible},
 		{name: "kube-secret", words: []string{"kind", "apiversion"}, hunt: kubeSecret},
@@ -319,10 +322,14 @@ func inNetrc(text string, at int) bool {
 // ordinary are words that stand behind "password:" and the like without being one.
 var ordinary = map[string]bool{
 	"true": true, "false": true, "yes": true, "no": true, "null": true, "none": true, "nil": true, "undefined": true, "empty": true, "set": true, "unset": true,
-	"incorrect": true, "invalid": true, "required": true, "expired": true, "missing": true, "wrong": true, "failed": true, "denied": true, "mismatch": true, "ok": true,
-	"accepted": true, "changed": true, "for": true, "is": true, "not": true, "string": true, "redacted": true, "hidden": true, "masked": true, "optional": true, "disabled": true, "enabled": true,
-	"prompt": true, "the": true, "a": true, "an": true, "authentication": true, "error": true, "unknown": true, "must": true, "too": true, "and": true, "or": true, "in": true, "on": true, "of": true,
-	"user": true, "username": true, "account": true, "login": true, "password": true, "from": true, "at": true, "with": true, "by": true, "this": true, "that": true, "your": true, "please": true,
+	"incorrect": true, "invalid": true, "required": true, "expired": true, "missing": true, "wrong": true, "failed": true, "denied": true,
+	"mismatch": true, "ok": true,
+	"accepted": true, "changed": true, "for": true, "is": true, "not": true, "string": true, "redacted": true, "hidden": true,
+	"masked": true, "optional": true, "disabled": true, "enabled": true,
+	"prompt": true, "the": true, "a": true, "an": true, "authentication": true, "error": true, "unknown": true, "must": true, "too": true,
+	"and": true, "or": true, "in": true, "on": true, "of": true,
+	"user": true, "username": true, "account": true, "login": true, "password": true, "from": true, "at": true, "with": true, "by": true,
+	"this": true, "that": true, "your": true, "please": true,
 	"has": true, "was": true, "to": true, "reset": true, "length": true,
 }
 

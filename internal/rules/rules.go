@@ -44,7 +44,8 @@ func (r *Rules) MayUse(channel string, by chat.User, groups []string, target str
 	case !ok:
 		return fmt.Sprintf("there is no target %s; the targets are %s", target, strings.Join(slices.Sorted(maps.Keys(r.File.Targets)), ", "))
 	case !t.In(channel):
-		return fmt.Sprintf("the target %s may not be used in this channel; use one of its channels (%s), or ask who runs the bot to add this one to targets.%s.channels", target, strings.Join(t.Channels, ", "), target)
+		return fmt.Sprintf("the target %s may not be used in this channel; use one of its channels (%s), or ask who runs the bot to add this "+
+			"one to targets.%s.channels", target, strings.Join(t.Channels, ", "), target)
 	case len(t.Users) > 0 && !r.Policy.Eligible(t.Users, by, groups):
 		return fmt.Sprintf("the target %s is for people of %s only; ask one of them", target, strings.Join(t.Users, " or "))
 	}

@@ -146,8 +146,10 @@ func (c choice) with(tool string) (in []string) {
 
 func (c choice) table() string {
 	var b strings.Builder
-	b.WriteString("\n## Presets\n\n`agent.preset` chooses one, `tools.additional` and `tools.disabled` correct it, and a [role](roles.md) may have one of its own. Tools that need tmux are left out where there\n" +
-		"is none. `run_shell` and `bash`, `read_file` and `read`, `write_file` and `write`, `fetch_url` and `web_fetch` do the same in two styles; no preset shows both.\n\n| preset | tools |\n|---|---|\n")
+	b.WriteString("\n## Presets\n\n`agent.preset` chooses one, `tools.additional` and `tools.disabled` correct it, and a [role](roles.md) " +
+		"may have one of its own. Tools that need tmux are left out where there\n" +
+		"is none. `run_shell` and `bash`, `read_file` and `read`, `write_file` and `write`, `fetch_url` and `web_fetch` do the same in two " +
+		"styles; no preset shows both.\n\n| preset | tools |\n|---|---|\n")
 	for _, p := range c.names {
 		what := "none"
 		switch n := len(c.tools[p]); {

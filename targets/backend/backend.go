@@ -1,10 +1,9 @@
-// Package backend is the port to a machine that commands run on: a [Target]
-// offers processes and files, nothing else. targets/tmux and every tool are
-// written once over it; targets/local (and later container and ssh)
-// implement it, held together by the suite in targets/backendtest.
+// Package backend is the interface to a machine that commands run on: a [Target] offers processes
+// and files, nothing else. targets/tmux and every tool are built on it; targets/local, targets/ssh
+// and targets/container implement it, and targets/backendtest is their conformance suite.
 //
-// It does not judge commands: only code that holds an approvals.Permit calls
-// it for anything that came from a model.
+// It does not judge commands: only code that holds an approvals.Permit calls it for anything that
+// came from a model.
 package backend
 
 import (
@@ -16,89 +15,84 @@ import (
 )
 
 var (
-	// ErrLost means that the connection to the target is gone: what ran there
-	// has an unknown outcome.
+	// ErrLost means that the connection to the target was lost: the outcome of what ran there is
+	// unknown.
 	ErrLost = errors.New("backend: the connection to the target is lost")
-	// ErrTooBig is returned by FileSystem.ReadFile past its limit.
+	// ErrTooBig is returned by FileSystem.ReadFile for a file larger than its limit.
 	ErrTooBig = errors.New("backend: the file is larger than the limit")
 	// ErrChanged means that a directory or file is no longer the one that was
 	// expected, so nothing was done.
 	ErrChanged = errors.New("backend: it is no longer what it was")
-	// ErrNoLock means that a process was to be locked, and the target cannot.
+	// ErrNoLock means that a process required a lock, and the target has none.
 	ErrNoLock = errors.New("backend: the target cannot hold a process back")
 )
 
 // Target is one place where commands run and files live. It is safe for
 // concurrent use.
 type Target interface {
-	// ID names the target and proves which one it is: "local", or for example
-	// "ssh:web-1#SHA256:..." once the host key is known. It is part of what a
-	// person approves.
+	// ID names the target and identifies the machine: "local", or for example
+	// "ssh:web-1#SHA256:..." once the host key is known. It is part of what people approve.
 	ID() string
-	// Start starts a process. Cancelling ctx kills its whole process group.
+	// Start starts a process. Canceling ctx kills its whole process group.
 	Start(ctx context.Context, s Spec) (Process, error)
 	// FS gives access to the target's files.
 	FS() FileSystem
-	// Probe tells what the target can do. It is cheap after the first call.
+	// Probe returns what the target can do. It is cheap after the first call.
 	Probe(ctx context.Context) (Caps, error)
-	// Close ends connections; processes that were meant to outlive the bot
-	// (a tmux server) stay.
+	// Close closes connections; processes started with Detach (a tmux server) keep running.
 	Close() error
 }
 
-// Spec says what to start. Exactly one of Argv and Shell is set.
+// Spec describes a process to start. Exactly one of Argv and Shell must be set.
 type Spec struct {
 	Argv  []string // a program and its arguments, no shell in between
 	Shell string   // text for "sh -c", byte for byte
 	Dir   string   // absolute, or empty for the target's default directory
-	// DirID is the FileInfo.ID that Dir must have. Start refuses any other
-	// directory with ErrChanged, and the process begins in exactly that one, even
-	// if the name leads elsewhere in this very moment. "" checks nothing.
+	// DirID is the FileInfo.ID that Dir must have. Start refuses any other directory with
+	// ErrChanged, and the process starts in exactly that one even if the name changes concurrently.
+	// "" checks nothing.
 	DirID string
 	Env   []string // the whole environment, "K=V"; nil means the target's scrubbed default
-	// Stdin is copied to the process; nil means an empty input.
+	// Stdin is copied to the process; nil means empty input.
 	Stdin io.Reader
-	// Stdout and Stderr receive the bytes as they come; nil discards them. The
-	// same Writer in both gives one merged stream in the order written.
+	// Stdout and Stderr receive the output as it arrives; nil discards it. The same Writer in both
+	// gives one merged stream in the order written.
 	Stdout, Stderr io.Writer
-	// Grace is the time between SIGTERM and SIGKILL when the process is
-	// cancelled; 0 means 2 s.
+	// Grace is the time between SIGTERM and SIGKILL when the process is canceled; 0 means 2 s.
 	Grace time.Duration
-	// Detach lets the process outlive the bot (a tmux server): the end of ctx
-	// does not end it, Kill does.
+	// Detach lets the process outlive the bot (a tmux server): only Kill ends it, not the end of
+	// ctx.
 	Detach bool
-	// Lock, if not nil, runs it where the kernel keeps it from changing anything. Start
-	// refuses with ErrNoLock where the target has no lock: it never runs without.
+	// Lock, if not nil, makes the kernel prevent it from changing anything. Start returns ErrNoLock
+	// if the target has no lock: it never runs the process without.
 	Lock *Lock
-	// Mark, if not empty, makes a target that is a [Witness] note when the process
-	// began and how it ended, where the note outlives the connection. 1 to 64 of
-	// a-z, A-Z, 0-9, "-" and "_".
+	// Mark, if not empty, makes a target that is a [Witness] record when the process began and how
+	// it ended, in a note that outlives the connection. 1 to 64 of a-z, A-Z, 0-9, "-" and "_".
 	Mark string
 }
 
-// Lock is what a locked process may do beside reading files and writing to its own
-// streams. The zero Lock is the strictest: no file is changed, nothing is connected to,
-// no other process is signalled or looked into, no device is opened, no privilege is
-// gained, and time, memory and processes are bounded.
+// Lock lists what a locked process may do besides reading files and writing to its own streams. The
+// zero Lock is the strictest: it forbids changing files, connecting, signaling or inspecting other
+// processes, opening devices and gaining privileges, and bounds time, memory and processes.
 type Lock struct {
-	Net       bool     // connections over IP, and looking names up
-	Netlink   bool     // questions to the kernel about the network
-	Processes bool     // looking into other processes of the account
+	Net       bool     // IP connections and name resolution
+	Netlink   bool     // querying the kernel about the network
+	Processes bool     // inspecting other processes of the account
 	Devices   bool     // opening devices for reading
-	Admin     bool     // questions that the kernel answers only to who may change the network
+	Admin     bool     // queries that the kernel answers only to network administrators
 	Sockets   []string // absolute paths of the Unix sockets that it may connect to
 }
 
-// Hit is one thing that a locked process tried and was not allowed.
+// Hit is one thing that a locked process attempted and was refused.
 type Hit struct {
 	Kind HitKind
-	Name string // what it was about: a path, a process, an address; may be empty
+	Name string // a path, a process, or an address; may be empty
 }
 
-// HitKind is what was tried.
+// HitKind is the kind of an attempt.
 type HitKind string
 
-// The kinds of hits.
+// The kinds of attempts.
 const (
 	HitWrite   HitKind = "write"   // opening a file to write it
 	HitChange  HitKind = "change"  // changing a name, a mode, an owner, a mount, the system
@@ -107,19 +101,19 @@ const (
 	HitDevice  HitKind = "device"  // a device, or a request to one
 )
 
-// LockState says which lock a target has.
+// LockState describes a target's lock.
 type LockState struct {
-	// By names what applies it: "bot", "helper", "perl", "python3", "bwrap"; "" is none.
+	// By names what applies it: "bot", "helper", "perl", "python3", "bwrap"; "" means no lock.
 	By string
-	// Lacks are sentences: what this lock does not cover, or, where there is none, why.
+	// Lacks lists, in sentences, what this lock does not cover, or why there is none.
 	Lacks []string
 }
 
-// Process is a running process, in a process group of its own.
+// Process is a running process in its own process group.
 type Process interface {
-	// Wait waits for the process and for its output to be copied. It may be
-	// called once. It returns an error only when the outcome is unknown
-	// (ErrLost) or the process could not be waited for.
+	// Wait waits for the process and for its output to be copied. It must be called at most once.
+	// It returns an error only if the outcome is unknown (ErrLost) or the process could not be
+	// waited for.
 	Wait() (Result, error)
 	// Kill ends the whole process group: SIGTERM, Grace, SIGKILL. It returns
 	// at once; Wait reports the end.
@@ -132,7 +126,7 @@ type Result struct {
 	Signal   string        // name of the signal that ended it, without "SIG" ("KILL"), or ""
 	Killed   bool          // by Kill or by the end of ctx
 	Duration time.Duration // wall time
-	// Hits are what a locked process tried in vain, each once, at most MaxHits.
+	// Hits are what a locked process attempted and was refused, each once, at most MaxHits.
 	Hits []Hit
 }
 
@@ -141,7 +135,7 @@ const MaxHits = 16
 
 // Caps is what a target can do.
 type Caps struct {
-	Tmux    string // version, for example "3.3a"; "" when there is none
+	Tmux    string // version, for example "3.3a"; "" if not installed
 	Bash    string // path, or ""
 	User    string
 	Home    string
@@ -162,9 +156,8 @@ type FileInfo struct {
 	ID string
 }
 
-// FileSystem gives access to a target's files. Paths are absolute or relative
-// to the target's default directory. Errors wrap fs.ErrNotExist,
-// fs.ErrPermission and fs.ErrExist where they apply.
+// FileSystem gives access to a target's files. Paths are absolute or relative to the target's
+// default directory. Errors wrap fs.ErrNotExist, fs.ErrPermission and fs.ErrExist where they apply.
 type FileSystem interface {
 	// ReadFile returns at most limit bytes, and ErrTooBig (with those bytes)
 	// when there is more. limit <= 0 means no limit.
@@ -174,95 +167,91 @@ type FileSystem interface {
 	// mode 0644. Missing parent directories are an error unless mkdir is set.
 	WriteFile(ctx context.Context, path string, data []byte, mkdir bool) error
 	Stat(ctx context.Context, path string) (FileInfo, error)
-	// Resolve returns the absolute path with every symbolic link followed. For
-	// a file that does not exist yet its directory is resolved.
+	// Resolve returns the absolute path with every symbolic link followed. For a file that does not
+	// exist, it resolves the directory.
 	Resolve(ctx context.Context, path string) (string, error)
 }
 
-// Replacer is a FileSystem that can write a file on condition that it still is
-// what somebody saw. A FileSystem without it can only be asked shortly before.
+// Replacer is a FileSystem that can write a file on condition that it has not changed. Without it,
+// callers can only check right before writing.
 type Replacer interface {
-	// Replace writes like WriteFile, without making directories. It returns
-	// ErrChanged, and changes nothing, when the path goes through a symbolic link,
-	// when its directory is not the one of was, or when the file there has another
-	// content. A file that appears in the moment of writing is not replaced.
+	// Replace writes like WriteFile, without creating directories. It returns ErrChanged, and
+	// changes nothing, if the path contains a symbolic link, if its directory differs from that of
+	// was, or if the file has different content. A file that appears concurrently is not replaced.
 	Replace(ctx context.Context, path string, data []byte, was Before) error
 }
 
-// Remover is a FileSystem that can remove a file on condition that it still is what
-// somebody saw.
+// Remover is a FileSystem that can remove a file on condition that it has not changed.
 type Remover interface {
-	// Remove removes a regular file. It returns ErrChanged, and removes nothing, when the
-	// path goes through a symbolic link, when its directory is not the one of was, or when
-	// the file there has another content.
+	// Remove removes a regular file. It returns ErrChanged, and removes nothing, if the path
+	// contains a symbolic link, if its directory differs from that of was, or if the file has
+	// different content.
 	Remove(ctx context.Context, path string, was Before) error
 }
 
-// Before is what a file was before it is replaced or removed.
+// Before is the expected state of a file that is replaced or removed.
 type Before struct {
 	Dir string // FileInfo.ID of its directory
-	Sum string // SHA-256 of its content in hex; "" means that there was no file
-	// Mode is the permissions that a file gets which was not there; 0 means 0644. The
-	// file belongs to whoever writes it.
+	Sum string // hex SHA-256 of its content; "" means that the file must not exist
+	// Mode is the mode of a file that did not exist; 0 means 0644. The file belongs to the account
+	// that writes it.
 	Mode fs.FileMode
 }
 
-// Surveyor is a FileSystem that can look at many files at once, for targets where
-// each look is a round trip.
+// Surveyor is a FileSystem that can stat many files at once, for targets where each call is a round
+// trip.
 type Surveyor interface {
-	// StatAll is Stat of every path, in their order; errs has nil for those that are
-	// there. The last error means that the target did not answer. FileInfo.Path is
-	// resolved, also that of what is not there.
+	// StatAll is Stat of every path, in order; errs has nil for those that exist. The last error
+	// means that the target did not answer. FileInfo.Path is resolved, even for files that do not
+	// exist.
 	StatAll(ctx context.Context, paths []string) (infos []FileInfo, errs []error, err error)
 }
 
-// Lister is a FileSystem that can list what is below a directory.
+// Lister is a FileSystem that can list directories recursively.
 type Lister interface {
-	// List calls each for what is below dir, depth levels deep (1: the directory's own
-	// entries; 0: all), in no particular order, until it returns false. Symbolic links are
-	// listed and not followed. Info.Path begins with dir; Info.ID is empty. What cannot be
-	// read is left out and counted in skipped.
+	// List calls each for everything below dir, depth levels deep (1: the directory's own entries;
+	// 0: all), in no particular order, until it returns false. Symbolic links are listed and not
+	// followed. Info.Path begins with dir; Info.ID is empty. What cannot be read is left out and
+	// counted in skipped.
 	List(ctx context.Context, dir string, depth int, each func(FileInfo) bool) (skipped int, err error)
 }
 
-// Opener is a FileSystem whose files can be read piece by piece, at the speed of the
-// disk.
+// Opener is a FileSystem whose files can be read incrementally, at disk speed.
 type Opener interface {
 	// Open opens a regular file for reading.
 	Open(ctx context.Context, path string) (io.ReadCloser, error)
 }
 
-// Sieve is a FileSystem that can tell on the far side which files hold a text, so that
-// the others need not be read.
+// Sieve is a FileSystem that can tell on the target which files contain a text, so that the others
+// need not be transferred.
 type Sieve interface {
-	// Holding returns those of the regular files below dir (or dir itself) that hold text
-	// in one line; fold ignores the case of ASCII letters. ok is false when the target
-	// cannot tell.
+	// Holding returns those of the regular files below dir (or dir itself) that contain text in one
+	// line; fold ignores the case of ASCII letters. ok is false if the target cannot tell.
 	Holding(ctx context.Context, dir, text string, fold bool) (files []string, ok bool, err error)
 }
 
-// Witness is a Target that notes how processes with a Mark ended.
+// Witness is a Target that records how processes with a Mark ended.
 type Witness interface {
-	// Testify returns the note of a mark. A mark that was never seen there is
-	// Testimony{}, not an error.
+	// Testify returns the record of a mark. For an unknown mark it returns Testimony{}, not an
+	// error.
 	Testify(ctx context.Context, mark string) (Testimony, error)
 }
 
-// Testimony is what a target noted about one process.
+// Testimony is a target's record of one process.
 type Testimony struct {
-	Began, Ended time.Time // zero: it did not, as far as is known
-	Running      bool      // it began, has not ended, and is still there
-	Code         int       // valid when it ended
+	Began, Ended time.Time // zero: not recorded
+	Running      bool      // it began, has not ended, and still exists
+	Code         int       // valid if it ended
 }
 
-// SearchPath is where programs are looked up, whatever the bot's own PATH is.
+// SearchPath is the PATH of processes, independent of the bot's own PATH.
 const SearchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Environ is the whole environment of a process that was not given one: fixed,
-// and nothing of the bot's own. So no token leaks into a command, and no variable
-// changes what it means: there is no BASH_ENV, LD_PRELOAD, GIT_*, PYTHON*,
-// NODE_OPTIONS, LESSOPEN, GREP_OPTIONS or RIPGREP_CONFIG_PATH. Programs are kept from
-// opening a pager, asking on a terminal, and taking locks only to look.
+// Environ returns the whole environment of a process that was not given one: fixed, and without
+// anything of the bot's own. So no token leaks into a command, and no variable changes its meaning:
+// there is no BASH_ENV, LD_PRELOAD, GIT_*, PYTHON*, NODE_OPTIONS, LESSOPEN, GREP_OPTIONS or
+// RIPGREP_CONFIG_PATH. Programs are kept from opening pagers, prompting on a terminal, and taking
+// optional locks.
 func Environ(c Caps) []string {
 	return []string{
 		"PATH=" + SearchPath,

@@ -388,7 +388,8 @@ func environment(t *testing.T, tgt backend.Target) {
 	t.Setenv("COUNTERSIGN_TEST_TOKEN", "secret-of-the-bot")
 	evil := []string{
 		"BASH_ENV", "ENV", "PROMPT_COMMAND", "IFS", "LD_PRELOAD", "LD_LIBRARY_PATH", "GIT_DIR", "GIT_EXTERNAL_DIFF", "LESS", "LESSOPEN", "MANPAGER",
-		"PYTHONPATH", "PYTHONSTARTUP", "PERL5LIB", "PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "GREP_OPTIONS", "RIPGREP_CONFIG_PATH", "KUBECTL_EXTERNAL_DIFF", "KUBECONFIG", "BASH_FUNC_ls%%",
+		"PYTHONPATH", "PYTHONSTARTUP", "PERL5LIB", "PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "GREP_OPTIONS", "RIPGREP_CONFIG_PATH",
+		"KUBECTL_EXTERNAL_DIFF", "KUBECONFIG", "BASH_FUNC_ls%%",
 	}
 	for _, name := range evil {
 		t.Setenv(name, "/no/such/cs-evil")
@@ -398,7 +399,8 @@ func environment(t *testing.T, tgt backend.Target) {
 	if strings.Contains(out, "secret-of-the-bot") || strings.Contains(out, "cs-evil") {
 		t.Errorf("the bot's environment leaks: %q", out)
 	}
-	for _, want := range []string{"PAGER=cat", "GIT_PAGER=cat", "SYSTEMD_PAGER=", "NO_COLOR=1", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "DEBIAN_FRONTEND=noninteractive", "TERM=dumb", "LANG=C.UTF-8"} {
+	for _, want := range []string{"PAGER=cat", "GIT_PAGER=cat", "SYSTEMD_PAGER=", "NO_COLOR=1", "GIT_TERMINAL_PROMPT=0",
+		"GIT_OPTIONAL_LOCKS=0", "DEBIAN_FRONTEND=noninteractive", "TERM=dumb", "LANG=C.UTF-8"} {
 		if !strings.Contains("\n"+out, "\n"+want+"\n") {
 			t.Errorf("%s is missing in %q", want, out)
 		}

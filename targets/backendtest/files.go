@@ -50,7 +50,8 @@ func files(t *testing.T, tgt backend.Target) {
 	}
 
 	t.Run("what is written is read, whatever the name", func(t *testing.T) {
-		for i, name := range []string{"plain", "-n", "--help", "a b", "q'\"q", "new\nline", "é日本", "*?[x]", "$HOME", "`id`", ";id", "back\\slash", "tab\t.", " lead"} {
+		for i, name := range []string{"plain", "-n", "--help", "a b", "q'\"q", "new\nline", "é日本", "*?[x]", "$HOME", "`id`", ";id",
+			"back\\slash", "tab\t.", " lead"} {
 			data := fmt.Appendf(nil, "content %d \x00\xff\r\n", i)
 			p := dir + "/" + name
 			if err := fsys.WriteFile(ctx, p, data, false); err != nil {
@@ -355,7 +356,8 @@ func list(t *testing.T, tgt backend.Target) {
 		t.Skip("the target cannot list")
 	}
 	dir := scratch(t, tgt)
-	sh(t, tgt, backend.Spec{Dir: dir, Shell: `mkdir -p a/b 'odd name'; printf 12345 > a/f; printf 'Needle here\n' > a/b/g; : > 'odd name/-n|x'; ln -s a link; ln -s /no/such d`})
+	sh(t, tgt, backend.Spec{Dir: dir, Shell: `mkdir -p a/b 'odd name'; printf 12345 > a/f; printf 'Needle here\n' > a/b/g; : > 'odd ` +
+		`name/-n|x'; ln -s a link; ln -s /no/such d`})
 	names := func(depth int) map[string]backend.FileInfo {
 		t.Helper()
 		got := map[string]backend.FileInfo{}
@@ -368,7 +370,8 @@ func list(t *testing.T, tgt backend.Target) {
 		return got
 	}
 	all := names(0)
-	for name, want := range map[string]fs.FileMode{"a": fs.ModeDir, "a/b": fs.ModeDir, "a/f": 0, "a/b/g": 0, "odd name": fs.ModeDir, "odd name/-n|x": 0, "link": fs.ModeSymlink, "d": fs.ModeSymlink} {
+	for name, want := range map[string]fs.FileMode{"a": fs.ModeDir, "a/b": fs.ModeDir, "a/f": 0, "a/b/g": 0, "odd name": fs.ModeDir,
+		"odd name/-n|x": 0, "link": fs.ModeSymlink, "d": fs.ModeSymlink} {
 		if got, ok := all[name]; !ok || got.Mode.Type() != want || got.Time.IsZero() {
 			t.Errorf("%s: %v %v", name, got.Mode, ok)
 		}

@@ -101,9 +101,12 @@ func Reads() []string {
 		"sh -c 'kill -TERM $$'; test $? = 143", "set -m; sleep 5 & kill -TERM -- -$!; wait $!; test $? = 143", "sh -c 'kill -0 0'",
 		"trap 'exit 0' TERM; kill 0; sleep 5; exit 1",
 		"cat <(echo x)", "for i in 1 2 3; do echo $i; done", "x=$(date +%s); test -n $x", "find /etc -maxdepth 1 -type f | wc -l", "grep -r root /etc/passwd",
-		"sort /etc/passwd | uniq | wc -l", "awk 'BEGIN { print 1 }'", "sed -n 1p /etc/passwd", "tar cf - /etc/hostname 2>/dev/null | wc -c", "gzip -c /etc/passwd | gunzip | wc -l",
-		"python3 -c 'print(1)'", "perl -e 'print 1'", "git log --oneline -1 2>&1 | wc -l; true", "git --version", "dmesg >/dev/null 2>&1; true", "mount | head -2", "lsblk >/dev/null 2>&1; true", "stat /", "du -s /etc 2>/dev/null; true", "getent passwd root",
-		"printf '%s\\n' a b c | sort -r", "cat <<EOF\nhere\nEOF\ntrue", "ulimit -a >/dev/null", "nproc", "uptime", "lscpu | head -2", "cat /proc/meminfo | head -2", "ls /proc/1/ 2>/dev/null | head -2; true",
+		"sort /etc/passwd | uniq | wc -l", "awk 'BEGIN { print 1 }'", "sed -n 1p /etc/passwd", "tar cf - /etc/hostname 2>/dev/null | wc -c",
+		"gzip -c /etc/passwd | gunzip | wc -l",
+		"python3 -c 'print(1)'", "perl -e 'print 1'", "git log --oneline -1 2>&1 | wc -l; true", "git --version",
+		"dmesg >/dev/null 2>&1; true", "mount | head -2", "lsblk >/dev/null 2>&1; true", "stat /", "du -s /etc 2>/dev/null; true", "getent passwd root",
+		"printf '%s\\n' a b c | sort -r", "cat <<EOF\nhere\nEOF\ntrue", "ulimit -a >/dev/null", "nproc", "uptime", "lscpu | head -2",
+		"cat /proc/meminfo | head -2", "ls /proc/1/ 2>/dev/null | head -2; true",
 		"test -r /proc/$$/status && grep -q ^Pid:.$$ /proc/$$/status", "setsid -w echo hi", "(sleep 0.05 &); echo hi",
 	}
 }
@@ -202,7 +205,7 @@ func (h held) has(t *testing.T, text string) bool {
 	return true
 }
 
-// bash runs text under a lock and returns all that it said.
+// run runs text with bash under a lock and returns all its output.
 func (h held) run(t *testing.T, l backend.Lock, text string) (backend.Result, string) {
 	t.Helper()
 	var out buffer
@@ -262,8 +265,10 @@ func attacks(t *testing.T, h held) {
 		return out == "sleep\n"
 	})
 	state := func() string {
-		_, out, errOut := sh(t, h, backend.Spec{Shell: `find "` + dir + `" -printf '%p %y %m %U %s %T@ %C@ %l\n' | sort; cat "` + dir + `/f"; lsattr "` + dir + `/f" 2>/dev/null; getfattr -d "` + dir +
-			`/f" 2>/dev/null; hostname 2>/dev/null; while read -r s; do s=${s##*) }; echo "${s%% *}"; done </proc/` + pid + `/stat; cat /proc/` + pid + "/comm /proc/" + pid + "/limits"})
+		_, out, errOut := sh(t, h, backend.Spec{Shell: `find "` + dir + `" -printf '%p %y %m %U %s %T@ %C@ %l\n' | sort; cat "` + dir +
+			`/f"; lsattr "` + dir + `/f" 2>/dev/null; getfattr -d "` + dir +
+			`/f" 2>/dev/null; hostname 2>/dev/null; while read -r s; do s=${s##*) }; echo "${s%% *}"; done </proc/` + pid +
+			`/stat; cat /proc/` + pid + "/comm /proc/" + pid + "/limits"})
 		return out + errOut
 	}
 	before := state()
@@ -473,7 +478,8 @@ func lockedStreams(t *testing.T, h held) {
 			t.Errorf("%q, want %q", locked, plain)
 		}
 		// Nothing of what the program is given reaches the launcher.
-		evil := []string{"A=b c", "D=é\nf", "PERL5OPT=-Mcs_evil", "PERL5LIB=/tmp", "PYTHONHOME=/no/such", "PYTHONSTARTUP=/x", "LD_PRELOAD=", "GODEBUG=x", "PATH=/usr/bin:/bin"}
+		evil := []string{"A=b c", "D=é\nf", "PERL5OPT=-Mcs_evil", "PERL5LIB=/tmp", "PYTHONHOME=/no/such", "PYTHONSTARTUP=/x", "LD_PRELOAD=",
+			"GODEBUG=x", "PATH=/usr/bin:/bin"}
 		_, out, errOut := sh(t, h, backend.Spec{Argv: []string{"/usr/bin/env"}, Env: evil, Lock: &backend.Lock{}})
 		if want := strings.Join(evil, "\n") + "\n"; out != want || errOut != "" {
 			t.Errorf("%q %q, want %q", out, errOut, want)
@@ -511,7 +517,8 @@ func lockedStreams(t *testing.T, h held) {
 		sum := sha256.New()
 		var errOut buffer
 		line := []byte("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-+\n")
-		sh(t, h, backend.Spec{Shell: "yes " + string(line[:len(line)-1]) + " | head -c 10485760 | tee /dev/stderr 2>/dev/null | cat", Stdout: sum, Stderr: &errOut, Lock: &backend.Lock{}})
+		sh(t, h, backend.Spec{Shell: "yes " + string(line[:len(line)-1]) + " | head -c 10485760 | tee /dev/stderr 2>/dev/null | cat",
+			Stdout: sum, Stderr: &errOut, Lock: &backend.Lock{}})
 		want := sha256.Sum256(bytes.Repeat(line, 10485760/len(line)+1)[:10485760])
 		if got := sum.Sum(nil); !bytes.Equal(got, want[:]) {
 			t.Errorf("the hash differs: %x", got)

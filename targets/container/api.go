@@ -96,7 +96,7 @@ func (a *api) exec(ctx context.Context, id, user string, argv []string, stdin io
 		}
 		return nil, fmt.Errorf("the engine does not say whether it started the command: %w: %w", backend.ErrLost, err)
 	}
-	s := &attached{c: a.c, id: created.ID, hijacked: att.HijackedResponse, copied: make(chan struct{})}
+	s := &apiSession{c: a.c, id: created.ID, hijacked: att.HijackedResponse, copied: make(chan struct{})}
 	if stdin != nil {
 		// It ends with the connection at the latest, once its reader returns.
 		go func() {
@@ -111,8 +111,8 @@ func (a *api) exec(ctx context.Context, id, user string, argv []string, stdin io
 	return s, nil
 }
 
-// attached is a program whose streams come over a hijacked connection.
-type attached struct {
+// apiSession is a program whose streams come over a hijacked connection.
+type apiSession struct {
 	c        *client.Client
 	id       string
 	hijacked client.HijackedResponse
@@ -121,9 +121,9 @@ type attached struct {
 	err      error
 }
 
-func (s *attached) close() { s.once.Do(s.hijacked.Close) }
+func (s *apiSession) close() { s.once.Do(s.hijacked.Close) }
 
-func (s *attached) wait(ctx context.Context) (bool, error) {
+func (s *apiSession) wait(ctx context.Context) (bool, error) {
 	<-s.copied
 	if s.err != nil {
 		return false, fmt.Errorf("%w: %w", backend.ErrLost, s.err)

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// askTime bounds what an engine's command line is asked.
-	askTime = 20 * time.Second
+	// queryTimeout bounds a query to an engine's command line.
+	queryTimeout = 20 * time.Second
 	// textMax bounds the text of sh -lc: Linux allows 128 KiB for one argument
 	// (MAX_ARG_STRLEN).
 	textMax = 127 << 10
 )
 
-// programs runs the engines' command lines on this machine.
-type programs struct {
+// commandRunner runs the engines' command lines on this machine.
+type commandRunner struct {
 	t    *local.Target
 	path string
-	vars []string // besides what every program gets
+	vars []string // besides the default environment
 }
 
-func newPrograms(c Config) *programs {
-	p := &programs{t: local.New(local.Options{Dir: "/"}), path: c.Path}
+func newCommandRunner(c Config) *commandRunner {
+	p := &commandRunner{t: local.New(local.Options{Dir: "/"}), path: c.Path}
 	if c.DockerHost != "" {
 		p.vars = append(p.vars, "DOCKER_HOST="+c.DockerHost)
 	}
@@ -42,7 +42,7 @@ func newPrograms(c Config) *programs {
 	return p
 }
 
-func (p *programs) start(ctx context.Context, s backend.Spec) (backend.Process, error) {
+func (p *commandRunner) start(ctx context.Context, s backend.Spec) (backend.Process, error) {
 	caps, err := p.t.Probe(ctx)
 	if err != nil {
 		return nil, err
@@ -58,9 +58,9 @@ func (p *programs) start(ctx context.Context, s backend.Spec) (backend.Process, 
 	return p.t.Start(ctx, s)
 }
 
-// ask runs a program to its end and returns what it printed.
-func (p *programs) ask(ctx context.Context, argv ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+// output runs a program to its end and returns its output.
+func (p *commandRunner) output(ctx context.Context, argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	var out, errOut bytes.Buffer
 	proc, err := p.start(ctx, backend.Spec{Argv: argv, Stdout: &out, Stderr: &errOut})
@@ -74,32 +74,32 @@ func (p *programs) ask(ctx context.Context, argv ...string) (string, error) {
 	case res.Killed:
 		return "", fmt.Errorf("%s did not answer: %w", argv[0], ctx.Err())
 	case res.Code != 0:
-		return "", &saidError{program: argv[0], code: res.Code, text: strings.TrimSpace(errOut.String())}
+		return "", &programError{program: argv[0], code: res.Code, text: strings.TrimSpace(errOut.String())}
 	}
 	return out.String(), nil
 }
 
-// saidError is what a program printed when it failed.
-type saidError struct {
+// programError is the output of a program that failed.
+type programError struct {
 	program string
 	code    int
 	text    string
 }
 
-func (e *saidError) Error() string {
+func (e *programError) Error() string {
 	return fmt.Sprintf("%s ended with %d and said %q", e.program, e.code, e.text[:min(len(e.text), 500)])
 }
 
-// cli is an engine by its command line.
+// cli is an engine used through its command line.
 type cli struct {
-	p           *programs
-	program     string // as it is called
+	p           *commandRunner
+	program     string // the program's name
 	name, about string
 }
 
-// findProgram asks a command line for its version, and nothing else counts.
-func findProgram(ctx context.Context, p *programs, program string) (*cli, error) {
-	out, err := p.ask(ctx, program, "--version")
+// findProgram checks that a command line reports a version of docker or podman.
+func findProgram(ctx context.Context, p *commandRunner, program string) (*cli, error) {
+	out, err := p.output(ctx, program, "--version")
 	if err != nil {
 		return nil, err
 	}
@@ -121,17 +121,17 @@ func (c *cli) close() error { return nil }
 const inspectFormat = `{{.Id}} {{.State.Running}} {{.State.Paused}} {{.State.StartedAt}}`
 
 func (c *cli) inspect(ctx context.Context, ref string) (state, error) {
-	out, err := c.p.ask(ctx, c.program, "container", "inspect", "--format", inspectFormat, ref)
+	out, err := c.p.output(ctx, c.program, "container", "inspect", "--format", inspectFormat, ref)
 	if err != nil {
-		var said *saidError
+		var said *programError
 		if errors.As(err, &said) && strings.Contains(strings.ToLower(said.text), "no such container") {
 			return state{}, errMissing
 		}
 		return state{}, err
 	}
 	if strings.TrimSpace(out) == "" {
-		// Something that plays docker and has no containers to look at. Commands go to
-		// the name then, and the target's ID proves nothing.
+		// Something imitates docker and cannot inspect containers. Commands then use the name, and
+		// the target's ID proves nothing.
 		return state{running: true}, nil
 	}
 	return parseInspect(out)
@@ -139,7 +139,7 @@ func (c *cli) inspect(ctx context.Context, ref string) (state, error) {
 
 var idForm = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
 
-// parseInspect reads one line of inspectFormat.
+// parseInspect parses one line of inspectFormat.
 func parseInspect(out string) (state, error) {
 	fields := strings.SplitN(strings.TrimSpace(out), " ", 4)
 	if len(fields) != 4 || !idForm.MatchString(fields[0]) || strings.Contains(fields[3], "\n") {
@@ -153,8 +153,8 @@ func parseInspect(out string) (state, error) {
 	return state{id: fields[0], running: running, paused: paused, started: fields[3]}, nil
 }
 
-// exec runs "docker exec [-i] ID sh -lc TEXT", or podman's "--interactive". The
-// container's id stands where a name could: a name may lead elsewhere by now.
+// exec runs "docker exec [-i] ID sh -lc TEXT", or podman's "--interactive". It uses the container's
+// id, because the name may have moved.
 func (c *cli) exec(ctx context.Context, id, user string, argv []string, stdin io.Reader, stdout, stderr io.Writer) (session, error) {
 	text := command(argv)
 	if len(text) > textMax {
@@ -174,7 +174,7 @@ func (c *cli) exec(ctx context.Context, id, user string, argv []string, stdin io
 	if err != nil {
 		return nil, err
 	}
-	return &called{p: p, program: c.program, over: make(chan struct{})}, nil
+	return &cliSession{p: p, program: c.program, over: make(chan struct{})}, nil
 }
 
 func stdinFlag(program string) string {
@@ -184,8 +184,7 @@ func stdinFlag(program string) string {
 	return "-i"
 }
 
-// command quotes a program and its arguments as text for a POSIX shell, which
-// becomes that program.
+// command returns a program and its arguments as POSIX shell text that execs the program.
 func command(argv []string) string {
 	var b strings.Builder
 	b.WriteString("exec")
@@ -197,23 +196,22 @@ func command(argv []string) string {
 	return b.String()
 }
 
-// lingerTime is how long a command line that was given up may take to end by itself.
-// It does once the program has ended, and then podman still removes what it noted
-// about it.
-const lingerTime = 500 * time.Millisecond
+// drainTime is how long an abandoned command line may take to exit. It exits once the program has,
+// and then podman still cleans up its records.
+const drainTime = 500 * time.Millisecond
 
-// called is a program behind a command line.
-type called struct {
+// cliSession is a program started through a command line.
+type cliSession struct {
 	p       backend.Process
 	program string
 	once    sync.Once
 	over    chan struct{} // closed when the command line has ended
 }
 
-func (s *called) close() {
+func (s *cliSession) close() {
 	s.once.Do(func() {
 		go func() {
-			timer := time.NewTimer(lingerTime)
+			timer := time.NewTimer(drainTime)
 			defer timer.Stop()
 			select {
 			case <-s.over:
@@ -224,7 +222,7 @@ func (s *called) close() {
 	})
 }
 
-func (s *called) wait(context.Context) (bool, error) {
+func (s *cliSession) wait(context.Context) (bool, error) {
 	defer close(s.over)
 	res, err := s.p.Wait()
 	switch {

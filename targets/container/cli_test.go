@@ -189,7 +189,7 @@ func TestQuotedTextRunsAsTheArgumentsThatWereGiven(t *testing.T) {
 }
 
 func TestACommandThatIsTooLongIsRefused(t *testing.T) {
-	c := &cli{p: newPrograms(Config{Path: backend.SearchPath}), program: "docker"}
+	c := &cli{p: newCommandRunner(Config{Path: backend.SearchPath}), program: "docker"}
 	if _, err := c.exec(t.Context(), fakeID, "", []string{strings.Repeat("'", textMax/4)}, nil, nil, nil); err == nil || !strings.Contains(err.Error(), "longer than") {
 		t.Errorf("%v", err)
 	}

@@ -1,15 +1,13 @@
-// Package container is the target inside one container of a Docker-compatible
-// engine (docker or podman): processes by the engine's API, or by its command line
-// where no socket answers, and files by the container's shell. What is the same on
-// every system that is not this one is targets/remote's part.
+// Package container is the target inside one container of a Docker-compatible engine (docker or
+// podman): processes through the engine's API, or its command line if no socket answers, and files
+// through the container's shell. targets/remote has the parts that all remote systems share.
 //
-// The container is found by its name once and bound by its id: after that another
-// container of the same name is refused, because what people approved was meant for
-// the first.
+// The container is found by name once and then bound by its id. Another container with the same
+// name is refused, because approvals were meant for the first.
 //
-// It does not start, stop, make or remove containers, and it does not confine
-// anything: a command may do what the container's user may do there. It does not
-// speak TLS to an engine, nor ssh:// (docker's command line does, by DOCKER_HOST).
+// The package does not start, stop, create or remove containers, and confines nothing: a command
+// may do whatever the container's user may do. It does not support TLS or ssh:// to an engine
+// (docker's command line does, through DOCKER_HOST).
 package container
 
 import (
@@ -26,44 +24,42 @@ import (
 	"countersign/targets/remote"
 )
 
-// ErrReplaced means that the name now belongs to another container than the one
-// that the target was bound to. Nothing was started.
+// ErrReplaced means that the name now belongs to a container other than the bound one. Nothing was
+// started.
 var ErrReplaced = errors.New("the container was replaced by another one of the same name; open the target anew and ask again")
 
 const (
-	// idShown is how much of a container's id people see, as docker prints it.
+	// idShown is how many digits of a container id are shown, as in docker.
 	idShown = 12
-	// checkTime bounds the question what became of a container whose stream ended.
+	// checkTime bounds the query about a container whose stream ended.
 	checkTime = 10 * time.Second
-	// settleTime is how long an engine may take to notice that a container has ended
-	// after its streams have.
+	// settleTime is how long an engine may take to notice that a container has exited after its
+	// streams ended.
 	settleTime = 200 * time.Millisecond
 )
 
-// Config says which container, and where to look for its engine.
+// Config names the container and its engine.
 type Config struct {
-	// Name is the target's name in the bot's configuration, and part of its ID; empty
-	// means the container's.
+	// Name is the target's name in the configuration, and part of its ID; "" means the container's
+	// name.
 	Name string
-	// Container is its name, or its id.
+	// Container is the container's name or id.
 	Container string
 	// Engine is "docker", "podman", or the URL of a socket ("unix:///run/x.sock",
 	// "tcp://127.0.0.1:2375"). Empty means docker first, then podman.
 	Engine string
-	// DockerHost is the value of DOCKER_HOST, or "". When it is set, docker is
-	// looked for there and nowhere else.
+	// DockerHost is the value of DOCKER_HOST, or "". If set, docker is expected there and nowhere
+	// else.
 	DockerHost string
-	// RuntimeDir is the value of XDG_RUNTIME_DIR, or "": below it is the socket of
-	// the user's own podman.
+	// RuntimeDir is the value of XDG_RUNTIME_DIR, or "": it contains the socket of the user's own
+	// podman.
 	RuntimeDir string
-	// Path is where docker and podman are looked up as programs; empty means
-	// backend.SearchPath.
+	// Path is where the programs docker and podman are looked up; "" means backend.SearchPath.
 	Path string
-	// User is the user in the container, "name", "uid" or "user:group"; empty means
-	// the container's own.
+	// User is the user in the container, "name", "uid" or "user:group"; "" means the container's
+	// own.
 	User string
-	// Dir is the absolute default directory in the container; empty means the
-	// user's home.
+	// Dir is the absolute default directory in the container; "" means the user's home.
 	Dir string
 }
 
@@ -72,10 +68,10 @@ type Target struct {
 	*remote.Machine
 
 	cfg   Config
-	plan  plan
-	local *programs
+	plan  searchPlan
+	local *commandRunner
 
-	connecting chan struct{} // held by the one who looks for the engine
+	connecting chan struct{} // held while connecting to the engine
 	mu         sync.Mutex
 	eng        engine
 	id         string // of the container, "" until it is known
@@ -86,14 +82,13 @@ var (
 	_ backend.Witness = (*Target)(nil)
 )
 
-// As engines allow them. So no name is taken for an option or for a path.
+// What engines allow, so that no name can be taken for an option or a path.
 var (
 	nameForm = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$`)
 	userForm = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,63}(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,63})?$`)
 )
 
-// New returns the target. It connects at the first use; an error is a mistake in
-// the configuration.
+// New returns the target. It connects on first use; an error is a configuration mistake.
 func New(c Config) (*Target, error) {
 	if !nameForm.MatchString(c.Container) {
 		return nil, fmt.Errorf("container: %q is not the name of a container; give one of letters, digits, '_', '.' and '-'", c.Container)
@@ -106,7 +101,7 @@ func New(c Config) (*Target, error) {
 		return nil, err
 	}
 	c.Path, c.Name = cmp.Or(c.Path, backend.SearchPath), cmp.Or(c.Name, c.Container)
-	t := &Target{cfg: c, plan: p, local: newPrograms(c), connecting: make(chan struct{}, 1)}
+	t := &Target{cfg: c, plan: p, local: newCommandRunner(c), connecting: make(chan struct{}, 1)}
 	t.Machine = remote.New(remote.Options{Transport: transport{t}, Name: "container " + c.Container, Dir: c.Dir})
 	return t, nil
 }
@@ -122,8 +117,8 @@ func (t *Target) ID() string {
 	return "container:" + t.cfg.Name + "#" + short(t.id)
 }
 
-// Check asks the engine whether the target's container is there and runs;
-// [ErrReplaced] when its name is another one's now.
+// Check asks the engine whether the target's container exists and is running. It returns
+// [ErrReplaced] if another container has the name.
 func (t *Target) Check(ctx context.Context) error {
 	e, err := t.engine(ctx)
 	if err != nil {
@@ -133,9 +128,8 @@ func (t *Target) Check(ctx context.Context) error {
 	return err
 }
 
-// Renew takes the container that has the name now for the target's own, after
-// [ErrReplaced]. Its ID is another one, so nothing that was approved for the old one
-// holds.
+// Renew binds the target to the container that has the name now, after [ErrReplaced]. The ID
+// changes, so no earlier approval applies.
 func (t *Target) Renew() {
 	t.mu.Lock()
 	t.id = ""
@@ -143,9 +137,9 @@ func (t *Target) Renew() {
 	t.Forget()
 }
 
-// Engine tells what is used, for people: "docker 20.10.24 at
-// unix:///var/run/docker.sock" or "podman 4.3.1, by its command line". It looks for
-// an engine if that was not done yet, but not for the container.
+// Engine describes the engine for people: "docker 20.10.24 at unix:///var/run/docker.sock" or
+// "podman 4.3.1, by its command line". It connects to an engine if necessary, but does not look for
+// the container.
 func (t *Target) Engine(ctx context.Context) (string, error) {
 	e, err := t.engine(ctx)
 	if err != nil {
@@ -154,8 +148,7 @@ func (t *Target) Engine(ctx context.Context) (string, error) {
 	return e.String(), nil
 }
 
-// Close ends the connections to the engine. What runs in the container stays, and
-// so does the container.
+// Close closes the connections to the engine. The container and its processes keep running.
 func (t *Target) Close() error {
 	t.Machine.Close()
 	t.mu.Lock()
@@ -167,7 +160,7 @@ func (t *Target) Close() error {
 	return e.close()
 }
 
-// engine finds the engine once. A failure is not remembered.
+// engine finds the engine once. A failure is not cached.
 func (t *Target) engine(ctx context.Context) (engine, error) {
 	select {
 	case t.connecting <- struct{}{}:
@@ -191,8 +184,8 @@ func (t *Target) engine(ctx context.Context) (engine, error) {
 	return e, nil
 }
 
-// locate asks the engine for the container, binds the target to it, and refuses
-// one that nothing can be started in.
+// locate asks the engine for the container and binds the target to it. It refuses a container in
+// which nothing can be started.
 func (t *Target) locate(ctx context.Context, e engine) (state, error) {
 	name := t.cfg.Container
 	st, err := e.inspect(ctx, name)
@@ -217,25 +210,24 @@ func (t *Target) locate(ctx context.Context, e engine) (state, error) {
 	return st, nil
 }
 
-// engine is what the target needs of docker or podman.
+// engine is the interface to docker or podman.
 type engine interface {
 	fmt.Stringer
-	// inspect returns errMissing when there is no such container.
+	// inspect returns errMissing if there is no such container.
 	inspect(ctx context.Context, ref string) (state, error)
 	// exec starts a program in the container with that id. An error that wraps
 	// backend.ErrLost means that it may have been started.
 	exec(ctx context.Context, id, user string, argv []string, stdin io.Reader, stdout, stderr io.Writer) (session, error)
-	// hasty tells that output is lost when a program ends before it has read its input.
+	// hasty reports whether output is lost when a program exits before it has read its input.
 	hasty() bool
 	close() error
 }
 
-// drain runs a program, its arguments, and afterwards reads what is left of the
-// input, for at most a second. Podman's conmon closes the connection when the
-// first process ends; with input unread that resets it, and output on its way is gone
-// (seen with podman 4.3.1 in 12 of 30 runs). setsid keeps the program the leader of a
-// group of its own; without it there is only the haste.
-const drain = `command -v setsid >/dev/null 2>&1 || exec "$@"
+// drainScript runs a program and afterwards reads the rest of the input, for at most a second.
+// Podman's conmon closes the connection when the first process exits; unread input then resets it,
+// and pending output is lost (seen with podman 4.3.1 in 12 of 30 runs). setsid keeps the program
+// the leader of its own group; without setsid the output may be lost.
+const drainScript = `command -v setsid >/dev/null 2>&1 || exec "$@"
 exec 3<&0
 setsid "$@" 3<&-
 r=$?
@@ -248,30 +240,29 @@ kill "$k" 2>/dev/null
 exit "$r"
 `
 
-// session is one started program, as an engine shows it.
+// session is one started program.
 type session interface {
-	// wait waits for the end of the streams. clean means that the program is known
-	// to have ended by itself.
+	// wait waits for the end of the streams. clean means that the program is known to have exited.
 	wait(ctx context.Context) (clean bool, err error)
 	close()
 }
 
-// state is what an engine says about a container.
+// state is an engine's information about a container.
 type state struct {
 	id              string
 	running, paused bool
-	started         string // differs after every start of the container
+	started         string // changes with every start of the container
 }
 
 var errMissing = errors.New("no such container")
 
 func short(id string) string { return id[:min(len(id), idShown)] }
 
-// transport is the target as remote.Machine needs it.
+// transport implements remote.Transport for the target.
 type transport struct{ t *Target }
 
-// Open implements remote.Transport. The engines make every program that they exec
-// the leader of a session of its own.
+// Open implements remote.Transport. The engines make every exec'd program the leader of its own
+// session.
 func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (remote.Channel, error) {
 	t := tr.t
 	e, err := t.engine(ctx)
@@ -283,13 +274,13 @@ func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, st
 		return nil, err
 	}
 	if stdin != nil && e.hasty() {
-		argv = append([]string{"sh", "-c", drain, "sh"}, argv...)
+		argv = append([]string{"sh", "-c", drainScript, "sh"}, argv...)
 	}
 	s, err := e.exec(ctx, cmp.Or(st.id, t.cfg.Container), t.cfg.User, argv, stdin, stdout, stderr)
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", t.cfg.Container, err)
 	}
-	// The end of ctx ends the opening only.
+	// The end of ctx only cancels the opening.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	return &channel{ctx: ctx, cancel: cancel, name: t.cfg.Container, eng: e, was: st, s: s}, nil
 }
@@ -302,7 +293,7 @@ func (tr transport) Lasts() bool {
 	return tr.t.eng != nil && !byProgram
 }
 
-// channel is a session that knows what became of its container.
+// channel is a session that checks its container when it ends.
 type channel struct {
 	ctx    context.Context //nolint:containedctx // its end is Close, which may come at any time
 	cancel context.CancelFunc
@@ -328,12 +319,11 @@ func (c *channel) Wait() error {
 	ctx, cancel := context.WithTimeout(c.ctx, checkTime)
 	defer cancel()
 	if errors.Is(err, backend.ErrLost) {
-		return fmt.Errorf("container %s: %w", c.name, cmp.Or(c.gone(ctx), err))
+		return fmt.Errorf("container %s: %w", c.name, cmp.Or(c.checkRunning(ctx), err))
 	}
-	// It ended in a way that the end of its container looks like. The engine may
-	// learn of that a moment later.
+	// It ended as if its container had exited. The engine may learn of that a moment later.
 	for deadline := time.Now().Add(settleTime); ; {
-		if err := c.gone(ctx); err != nil && c.ctx.Err() == nil {
+		if err := c.checkRunning(ctx); err != nil && c.ctx.Err() == nil {
 			return fmt.Errorf("container %s: %w", c.name, err)
 		}
 		if time.Now().After(deadline) {
@@ -351,8 +341,8 @@ func (c *channel) Wait() error {
 	return nil
 }
 
-// gone tells that the container is no longer running as it was, or nil.
-func (c *channel) gone(ctx context.Context) error {
+// checkRunning returns an error if the container is no longer running as it was.
+func (c *channel) checkRunning(ctx context.Context) error {
 	st, err := c.eng.inspect(ctx, cmp.Or(c.was.id, c.name))
 	switch {
 	case errors.Is(err, errMissing):

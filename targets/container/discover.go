@@ -20,46 +20,46 @@ const (
 // pingTime bounds the question whether a socket is an engine's.
 const pingTime = 3 * time.Second
 
-// plan is where to look for an engine, in this order.
-type plan struct {
+// searchPlan is where to look for an engine, in this order.
+type searchPlan struct {
 	sockets  []string // URLs
 	programs []string // names of command lines
 }
 
 // plan turns the configuration into places. What somebody named is never replaced
 // by something else: there the same name may belong to another container.
-func (c Config) plan() (plan, error) {
+func (c Config) plan() (searchPlan, error) {
 	podman := []string{podmanSocket}
 	if c.RuntimeDir != "" {
 		if !path.IsAbs(c.RuntimeDir) {
-			return plan{}, fmt.Errorf("container: the runtime directory %q is not absolute", c.RuntimeDir)
+			return searchPlan{}, fmt.Errorf("container: the runtime directory %q is not absolute", c.RuntimeDir)
 		}
 		podman = []string{"unix://" + path.Join(c.RuntimeDir, "podman", "podman.sock"), podmanSocket}
 	}
 	docker := []string{dockerSocket}
 	if c.DockerHost != "" {
 		docker = nil
-		if speakable(c.DockerHost) {
+		if isSupportedHost(c.DockerHost) {
 			docker = []string{c.DockerHost}
 		}
 	}
 	switch {
 	case strings.Contains(c.Engine, "://"):
-		if !speakable(c.Engine) {
-			return plan{}, fmt.Errorf("container: %q is not an engine's address; give unix:///PATH or tcp://HOST:PORT", c.Engine)
+		if !isSupportedHost(c.Engine) {
+			return searchPlan{}, fmt.Errorf("container: %q is not an engine's address; give unix:///PATH or tcp://HOST:PORT", c.Engine)
 		}
-		return plan{sockets: []string{c.Engine}}, nil
+		return searchPlan{sockets: []string{c.Engine}}, nil
 	case c.Engine == "docker", c.Engine == "" && c.DockerHost != "":
-		return plan{sockets: docker, programs: []string{"docker"}}, nil
+		return searchPlan{sockets: docker, programs: []string{"docker"}}, nil
 	case c.Engine == "podman":
-		return plan{sockets: podman, programs: []string{"podman"}}, nil
+		return searchPlan{sockets: podman, programs: []string{"podman"}}, nil
 	case c.Engine == "":
-		return plan{sockets: append(docker, podman...), programs: []string{"docker", "podman"}}, nil
+		return searchPlan{sockets: append(docker, podman...), programs: []string{"docker", "podman"}}, nil
 	}
-	return plan{}, fmt.Errorf("container: %q is not an engine; give \"docker\", \"podman\" or the address of a socket", c.Engine)
+	return searchPlan{}, fmt.Errorf("container: %q is not an engine; give \"docker\", \"podman\" or the address of a socket", c.Engine)
 }
 
-func speakable(host string) bool {
+func isSupportedHost(host string) bool {
 	if p, ok := strings.CutPrefix(host, "unix://"); ok {
 		return path.IsAbs(p)
 	}
@@ -68,7 +68,7 @@ func speakable(host string) bool {
 }
 
 // discover returns the first engine that answers.
-func discover(ctx context.Context, p plan, local *programs) (engine, error) {
+func discover(ctx context.Context, p searchPlan, local *commandRunner) (engine, error) {
 	var tried []string
 	var errs []error
 	for _, host := range p.sockets {

@@ -100,19 +100,19 @@ func TestTheFirstEngineThatAnswersIsUsed(t *testing.T) {
 	both := []string{"docker", "podman"}
 	for _, tt := range []struct {
 		name string
-		p    plan
+		p    searchPlan
 		have map[string]string // programs on the PATH: name to what it is
 		want string
 		err  bool
 	}{
-		{name: "a socket before any program", p: plan{[]string{dead, podman}, both}, have: map[string]string{"docker": "docker"}, want: "podman 9.8.7 at " + podman},
-		{name: "docker's socket before podman's", p: plan{[]string{docker, podman}, nil}, want: "docker 9.8.7 at " + docker},
-		{name: "a socket that is something else", p: plan{[]string{other, docker}, nil}, want: "docker 9.8.7 at " + docker},
-		{name: "docker's program first", p: plan{[]string{dead}, both}, have: map[string]string{"docker": "docker", "podman": "podman"}, want: "docker 28.2.2, by its command line"},
-		{name: "only podman on the PATH", p: plan{nil, both}, have: map[string]string{"podman": "podman"}, want: "podman 4.3.1, by its command line"},
-		{name: "a docker that does not work", p: plan{nil, both}, have: map[string]string{"docker": "broken", "podman": "podman"}, want: "podman 4.3.1, by its command line"},
-		{name: "podman under docker's name", p: plan{nil, both}, have: map[string]string{"docker": "alias"}, want: "podman 4.3.1, by its command line"},
-		{name: "neither", p: plan{[]string{dead, other}, both}, err: true,
+		{name: "a socket before any program", p: searchPlan{[]string{dead, podman}, both}, have: map[string]string{"docker": "docker"}, want: "podman 9.8.7 at " + podman},
+		{name: "docker's socket before podman's", p: searchPlan{[]string{docker, podman}, nil}, want: "docker 9.8.7 at " + docker},
+		{name: "a socket that is something else", p: searchPlan{[]string{other, docker}, nil}, want: "docker 9.8.7 at " + docker},
+		{name: "docker's program first", p: searchPlan{[]string{dead}, both}, have: map[string]string{"docker": "docker", "podman": "podman"}, want: "docker 28.2.2, by its command line"},
+		{name: "only podman on the PATH", p: searchPlan{nil, both}, have: map[string]string{"podman": "podman"}, want: "podman 4.3.1, by its command line"},
+		{name: "a docker that does not work", p: searchPlan{nil, both}, have: map[string]string{"docker": "broken", "podman": "podman"}, want: "podman 4.3.1, by its command line"},
+		{name: "podman under docker's name", p: searchPlan{nil, both}, have: map[string]string{"docker": "alias"}, want: "podman 4.3.1, by its command line"},
+		{name: "neither", p: searchPlan{[]string{dead, other}, both}, err: true,
 			want: "no container engine answers (tried " + dead + ", " + other + ", the program docker, the program podman); start docker or podman, or let the bot reach a socket of theirs"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestTheFirstEngineThatAnswersIsUsed(t *testing.T) {
 			for name, what := range tt.have {
 				script(t, dir, name, version[what])
 			}
-			e, err := discover(t.Context(), tt.p, newPrograms(Config{Path: dir}))
+			e, err := discover(t.Context(), tt.p, newCommandRunner(Config{Path: dir}))
 			var got string
 			if err != nil {
 				got = err.Error()

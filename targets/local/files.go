@@ -47,8 +47,8 @@ func (f files) abs(path string) (string, error) {
 	return f.t.dir + "/" + path, nil
 }
 
-// open opens a regular file. Anything else (a FIFO, a device) is refused, since reading
-// it might block for ever.
+// open opens a regular file. Anything else (a FIFO, a device) is refused, because reading it might
+// block forever.
 func (f files) open(ctx context.Context, path string) (*os.File, fs.FileInfo, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -63,7 +63,7 @@ func (f files) open(ctx context.Context, path string) (*os.File, fs.FileInfo, er
 	if len(f.roots) == 0 {
 		file, err = os.OpenFile(p, flag, 0)
 	} else {
-		err = f.inside(p, func(root *os.Root, name string) (err error) {
+		err = f.withRoot(p, func(root *os.Root, name string) (err error) {
 			file, err = root.OpenFile(name, flag, 0)
 			return err
 		})
@@ -116,7 +116,7 @@ func (f files) ReadFile(ctx context.Context, path string, limit int64) ([]byte, 
 	return data, nil
 }
 
-// ctxReader lets a long read be cancelled between two pieces.
+// ctxReader makes a long read cancelable between chunks.
 type ctxReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -136,9 +136,8 @@ func notRegular(path string, mode fs.FileMode) error {
 	return fmt.Errorf("%s is not a regular file: %w", path, fs.ErrInvalid)
 }
 
-// WriteFile writes through symbolic links to the real file, whose mode and
-// owner stay. A file that the user may not write is not replaced, even where
-// its directory would allow it.
+// WriteFile writes through symbolic links to the real file, and keeps its mode and owner. A file
+// that the user may not write is not replaced, even if its directory would allow it.
 func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -161,7 +160,7 @@ func (f files) WriteFile(ctx context.Context, path string, data []byte, mkdir bo
 
 // Replace implements backend.Replacer.
 func (f files) Replace(ctx context.Context, path string, data []byte, was backend.Before) error {
-	h, err := f.holdFor(ctx, path, was)
+	h, err := f.holdParent(ctx, path, was)
 	if err != nil {
 		return err
 	}
@@ -169,42 +168,42 @@ func (f files) Replace(ctx context.Context, path string, data []byte, was backen
 	return write(h.path, path, data, &was)
 }
 
-// holdFor holds the directory of a file, where that still is the one of was and no
-// link leads elsewhere; path is then the file's only name.
-func (f files) holdFor(ctx context.Context, path string, was backend.Before) (held, error) {
+// holdParent opens the directory of a file if it is still the one of was and no link leads
+// elsewhere; path is then the file's only name.
+func (f files) holdParent(ctx context.Context, path string, was backend.Before) (heldDir, error) {
 	if err := ctx.Err(); err != nil {
-		return held{}, err
+		return heldDir{}, err
 	}
 	file, err := f.Resolve(ctx, path)
 	if err != nil {
-		return held{}, err
+		return heldDir{}, err
 	}
 	if file != path {
-		return held{}, fmt.Errorf("%s leads to %s: %w", path, file, backend.ErrChanged)
+		return heldDir{}, fmt.Errorf("%s leads to %s: %w", path, file, backend.ErrChanged)
 	}
-	if err := f.inside(file, func(*os.Root, string) error { return nil }); err != nil {
-		return held{}, err
+	if err := f.withRoot(file, func(*os.Root, string) error { return nil }); err != nil {
+		return heldDir{}, err
 	}
-	h, err := hold(filepath.Dir(file))
+	h, err := holdDir(filepath.Dir(file))
 	if err != nil {
-		return held{}, err
+		return heldDir{}, err
 	}
 	if h.id != was.Dir {
 		h.close()
-		return held{}, fmt.Errorf("the directory of %s: %w", file, backend.ErrChanged)
+		return heldDir{}, fmt.Errorf("the directory of %s: %w", file, backend.ErrChanged)
 	}
 	return h, nil
 }
 
 // Remove implements backend.Remover.
 func (f files) Remove(ctx context.Context, path string, was backend.Before) error {
-	h, err := f.holdFor(ctx, path, was)
+	h, err := f.holdParent(ctx, path, was)
 	if err != nil {
 		return err
 	}
 	defer h.close()
 	at := h.path + "/" + filepath.Base(path)
-	if err := still(at, path, was.Sum); err != nil {
+	if err := checkUnchanged(at, path, was.Sum); err != nil {
 		return err
 	}
 	if was.Sum == "" {
@@ -219,8 +218,8 @@ func (f files) Remove(ctx context.Context, path string, was backend.Before) erro
 	return syncDir(h.path)
 }
 
-// write writes the file of that name in dir, by a temporary file, so that nobody
-// ever sees half of it. With was it does so only where the file still is that.
+// write atomically writes a file in dir, through a temporary file. With was it does so only if the
+// file is unchanged.
 func write(dir, file string, data []byte, was *backend.Before) (err error) {
 	at := dir + "/" + filepath.Base(file)
 	defer func() { // name the file that was asked for, not how it was reached
@@ -277,7 +276,7 @@ func write(dir, file string, data []byte, was *backend.Before) (err error) {
 		return err
 	}
 	if was != nil { // as late as possible
-		if err := still(at, file, was.Sum); err != nil {
+		if err := checkUnchanged(at, file, was.Sum); err != nil {
 			return err
 		}
 	}
@@ -299,8 +298,8 @@ func write(dir, file string, data []byte, was *backend.Before) (err error) {
 	return syncDir(dir)
 }
 
-// still checks that a file has the content with this sum, or that there is none.
-func still(at, file, sum string) error {
+// checkUnchanged checks that a file has this hash, or that it does not exist.
+func checkUnchanged(at, file, sum string) error {
 	changed := fmt.Errorf("%s: %w", file, backend.ErrChanged)
 	f, err := os.OpenFile(at, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	switch {
@@ -345,8 +344,8 @@ func keepOwner(tmp *os.File, old *syscall.Stat_t) error {
 	return tmp.Chown(int(old.Uid), int(old.Gid))
 }
 
-// syncDir makes a rename durable. Some file systems cannot sync a directory;
-// the file is complete there all the same.
+// syncDir makes a rename durable. Some file systems cannot sync a directory; the file is complete
+// anyway.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 	"syscall"
 )
 
-// held is a directory that was looked at. Its name may lead elsewhere afterwards.
-type held struct{ path, id string }
+// heldDir is a directory that was looked at. Its name may lead elsewhere afterwards.
+type heldDir struct{ path, id string }
 
-func hold(dir string) (held, error) {
+func holdDir(dir string) (heldDir, error) {
 	st, err := os.Stat(dir)
 	if err != nil {
-		return held{}, err
+		return heldDir{}, err
 	}
-	h := held{path: dir}
+	h := heldDir{path: dir}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		h.id = fmt.Sprintf("%d:%d", sys.Dev, sys.Ino)
 	}
 	return h, nil
 }
 
-func (h held) close() {}
+func (h heldDir) close() {}

@@ -69,7 +69,7 @@ func (w *walk) work() {
 		w.mu.Unlock()
 		infos, failed := w.read(dir)
 		w.mu.Lock()
-		w.took(infos, failed)
+		w.deliver(infos, failed)
 		w.more.Broadcast()
 	}
 }
@@ -90,8 +90,8 @@ func (w *walk) read(dir string) (infos []backend.FileInfo, failed bool) {
 	return infos, err != nil
 }
 
-// took passes on what a directory holds. mu is held.
-func (w *walk) took(infos []backend.FileInfo, failed bool) {
+// deliver passes on what a directory holds. mu is held.
+func (w *walk) deliver(infos []backend.FileInfo, failed bool) {
 	w.open--
 	if failed {
 		w.skipped++

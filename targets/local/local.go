@@ -1,9 +1,8 @@
-// Package local is the target that the bot itself runs on: processes by
-// os/exec, each in a process group of its own, and files by os.
+// Package local is the target on the bot's own machine: processes by os/exec, each in its own
+// process group, and files by os.
 //
-// It gives a process nothing of the bot's environment, so no token can leak
-// into a command. A process may do what the bot's user may do, unless its
-// backend.Spec has a Lock.
+// A process gets nothing of the bot's environment, so no token can leak into a command. It may do
+// what the bot's user may do, unless its backend.Spec has a Lock.
 package local
 
 import (
@@ -27,14 +26,13 @@ import (
 
 // Options configure the local target.
 type Options struct {
-	// Name tells several configured targets on this machine apart; empty means
-	// "local".
+	// Name distinguishes several configured targets on this machine; "" means "local".
 	Name string
-	// Host is part of the target's ID where processes on several machines share a store,
-	// so that what was approved for one of them is not run on another; else empty.
+	// Host is part of the target's ID if processes on several machines share a store, so that an
+	// approval for one machine is not used on another; otherwise "".
 	Host string
-	// Dir is the default directory of commands and of relative paths. It is
-	// absolute; empty means the user's home.
+	// Dir is the absolute default directory of commands and of relative paths; "" means the user's
+	// home.
 	Dir string
 }
 
@@ -48,9 +46,9 @@ type Target struct {
 
 var _ backend.Target = (*Target)(nil)
 
-// handleIgnored keeps what this process starts from ignoring the signals that it was itself started
-// to ignore (by nohup, or behind an "&" in a script): a program inherits what is ignored,
-// and not what is handled. This process goes on ignoring them.
+// handleIgnored prevents child processes from ignoring the signals that this process was started to
+// ignore (by nohup, or behind an "&" in a script): a program inherits ignored signals, but not
+// handled ones. This process keeps ignoring them.
 var handleIgnored = sync.OnceFunc(func() {
 	none := make(chan os.Signal, 1) // what does not fit is dropped
 	for s := syscall.Signal(1); s < 32; s++ {
@@ -85,8 +83,7 @@ func New(o Options) *Target {
 	return t
 }
 
-// ID returns "local", with the name of a target that is called otherwise behind it, and
-// the host behind that.
+// ID returns "local", followed by the target's name if it is another one, and by the host.
 func (t *Target) ID() string { return t.id }
 
 // FS returns the machine's files.
@@ -95,7 +92,7 @@ func (t *Target) FS() backend.FileSystem { return files{t: t} }
 // Close does nothing: there is no connection.
 func (t *Target) Close() error { return nil }
 
-// Probe tells what the machine has. Only the first call starts a process.
+// Probe returns what the machine has. Only the first call starts a process.
 func (t *Target) Probe(ctx context.Context) (backend.Caps, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,7 +143,7 @@ func (t *Target) tmuxVersion(ctx context.Context) (string, error) {
 	return version, nil
 }
 
-// environ is what a process gets when its Spec has no Env.
+// environ is the environment of a process whose Spec has no Env.
 func (t *Target) environ() []string {
 	return backend.Environ(backend.Caps{User: t.user, Home: t.home})
 }

@@ -89,7 +89,7 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 	}
 
 	if s.DirID != "" {
-		h, err := hold(dir)
+		h, err := holdDir(dir)
 		if err != nil {
 			return nil, fmt.Errorf("local: the directory cannot be used: %w", err)
 		}
@@ -198,7 +198,7 @@ func (p *process) run(cmd *exec.Cmd, st *streams, begin time.Time, cancel <-chan
 		}
 		p.res.Hits = p.guard.Close()
 	}
-	p.err = p.settle(cmd, err)
+	p.err = p.setResult(cmd, err)
 }
 
 // orNever returns c, or a channel that never fires when it has fired already.
@@ -209,8 +209,8 @@ func orNever(c <-chan struct{}, fired bool) <-chan struct{} {
 	return c
 }
 
-// settle turns the wait status into the result.
-func (p *process) settle(cmd *exec.Cmd, err error) error {
+// setResult turns the wait status into the result.
+func (p *process) setResult(cmd *exec.Cmd, err error) error {
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return fmt.Errorf("local: the process could not be waited for: %w", err)

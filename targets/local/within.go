@@ -35,8 +35,8 @@ func Inside(roots []string, path string) (root, rel string, ok bool) {
 	return "", "", false
 }
 
-// inside opens the root that a resolved path is in.
-func (f files) inside(path string, do func(root *os.Root, name string) error) error {
+// withRoot opens the root that a resolved path is in.
+func (f files) withRoot(path string, do func(root *os.Root, name string) error) error {
 	if len(f.roots) == 0 {
 		return do(nil, path)
 	}
@@ -54,7 +54,7 @@ func (f files) inside(path string, do func(root *os.Root, name string) error) er
 
 // writeInside writes a file of a directory that is held through its root.
 func (f files) writeInside(dir, file string, data []byte, mkdir bool) error {
-	return f.inside(dir, func(root *os.Root, name string) error {
+	return f.withRoot(dir, func(root *os.Root, name string) error {
 		if mkdir {
 			if err := root.MkdirAll(name, 0o755); err != nil {
 				return err

@@ -100,7 +100,7 @@ func restrict(l backend.Lock) (landlocked bool, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return false, fmt.Errorf("lock: no_new_privs: %w", err)
 	}
-	if err := drop(Capabilities(l)); err != nil {
+	if err := dropCapabilities(Capabilities(l)); err != nil {
 		return false, err
 	}
 	rules, ok := Rules(l, version())
@@ -115,13 +115,13 @@ func restrict(l backend.Lock) (landlocked bool, err error) {
 	set := int(r)
 	defer func() { _ = unix.Close(set) }()
 	for _, p := range Sinks() {
-		if err := beneath(set, p, rules.Write|rules.Read); err != nil {
+		if err := addPathRule(set, p, rules.Write|rules.Read); err != nil {
 			return false, err
 		}
 	}
 	if rules.Read != 0 {
 		for _, p := range append(top(), Readable()...) {
-			if err := beneath(set, p, rules.Read); err != nil {
+			if err := addPathRule(set, p, rules.Read); err != nil {
 				return false, err
 			}
 		}
@@ -156,8 +156,8 @@ func top() []string {
 	return out
 }
 
-// beneath gives a right to what is below a path. What is not there needs none.
-func beneath(set int, path string, access uint64) error {
+// addPathRule gives a right to what is below a path. What is not there needs none.
+func addPathRule(set int, path string, access uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
@@ -174,8 +174,8 @@ func beneath(set int, path string, access uint64) error {
 	return nil
 }
 
-// drop leaves this thread the capabilities of keep that it has.
-func drop(keep uint64) error {
+// dropCapabilities leaves this thread the capabilities of keep that it has.
+func dropCapabilities(keep uint64) error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&hdr, &data[0]); err != nil {
@@ -255,27 +255,27 @@ func owned(uid int) int {
 // State says which lock this machine has. It tries it: a lock that lets something through
 // is none.
 func State(ctx context.Context) backend.LockState {
-	if err := try(ctx); err != nil {
+	if err := trySandbox(ctx); err != nil {
 		return backend.LockState{Lacks: []string{"the kernel refuses it: " + err.Error()}}
 	}
 	return backend.LockState{By: "bot", Lacks: Lacks(version())}
 }
 
-// trial is what a locked shell tries; it prints "held" when all of it was refused.
-const trial = `f=${TMPDIR:-/tmp}/countersign-lock-trial-$$
+// trialScript is what a locked shell tries; it prints "held" when all of it was refused.
+const trialScript = `f=${TMPDIR:-/tmp}/countersign-lock-trial-$$
 { echo x >"$f"; } 2>/dev/null && { echo "it could write $f"; exit 1; }
 echo x >/dev/null || { echo "/dev/null cannot be written"; exit 1; }
 kill -0 "$PPID" 2>/dev/null; kill -CONT "$PPID" 2>/dev/null && { echo "it could send a signal"; exit 1; }
 echo held`
 
-// tryWithin bounds the trial.
-const tryWithin = 20 * time.Second
+// tryTimeout bounds the trial.
+const tryTimeout = 20 * time.Second
 
-func try(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, tryWithin)
+func trySandbox(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	var out strings.Builder
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", trial)
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", trialScript)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = []string{"PATH=" + backend.SearchPath}, "/", &out, &out
 	g, err := Start(cmd, backend.Lock{})
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"countersign/targets/backend"
 )
 
-// harmless are the calls that every process may make: they read, they work on the
+// allowedCalls are the calls that every process may make: they read, they work on the
 // process itself, or they need a descriptor that only a refused call could have opened
 // for writing.
-const harmless = `
+const allowedCalls = `
 access alarm arch_prctl brk cachestat capget capset chdir clock_adjtime adjtimex clock_getres clock_gettime clock_nanosleep close close_range
 copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 execve execveat exit
 exit_group faccessat faccessat2 fadvise64 fallocate fchdir fdatasync fgetxattr flistxattr flock fork fstat fstatat newfstatat fstatfs fsync
@@ -30,10 +30,10 @@ signalfd4 splice stat statfs statmount statx sync sync_file_range syncfs sysfs s
 timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime times umask uname ustat vfork vmsplice wait4 waitid
 write writev`
 
-// changes are the calls that change a name, a mode, an owner, a mount, another process
+// refusedCalls are the calls that change a name, a mode, an owner, a mount, another process
 // or the system, whatever their arguments are. A locked process that makes one is
 // refused, and that is noted.
-const changes = `
+const refusedCalls = `
 creat truncate unlink unlinkat rename renameat renameat2 mkdir mkdirat rmdir link linkat symlink symlinkat mknod mknodat chmod fchmod fchmodat
 fchmodat2 chown fchown fchownat lchown utime utimes utimensat futimesat setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr
 fremovexattr removexattrat mount umount2 pivot_root chroot move_mount open_tree_attr fsopen fsconfig fsmount fspick mount_setattr swapon
@@ -41,9 +41,9 @@ swapoff quotactl quotactl_fd sethostname setdomainname settimeofday clock_settim
 delete_module acct iopl ioperm vhangup setns unshare ptrace process_vm_writev msgsnd msgrcv semop semtimedop mq_timedsend mq_timedreceive
 mq_unlink mq_notify rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal listen`
 
-// quiet are calls that are refused and mean nothing by themselves: programs try them and
+// silentCalls are calls that are refused and mean nothing by themselves: programs try them and
 // do without.
-const quiet = `
+const silentCalls = `
 add_key keyctl request_key bpf perf_event_open userfaultfd fanotify_init fanotify_mark open_by_handle_at open_tree migrate_pages move_pages
 pidfd_getfd process_madvise process_mrelease process_vm_readv lsm_set_self_attr accept accept4 memfd_secret`
 
@@ -79,7 +79,7 @@ var deviceRequests = []uint32{0x2285, 0x2282, 0x5331, 0x5382, 0x5386, 0xc0481273
 // implemented, as far as a locked process can tell.
 func calls(l backend.Lock, w Without) map[string]rule {
 	out := map[string]rule{}
-	for list, v := range map[string]verdict{harmless: allow, changes: report, quiet: refuse(eperm)} {
+	for list, v := range map[string]verdict{allowedCalls: allow, refusedCalls: report, silentCalls: refuse(eperm)} {
 		for name := range strings.FieldsSeq(list) {
 			out[name] = always(v)
 		}
@@ -97,7 +97,8 @@ func calls(l backend.Lock, w Without) map[string]rule {
 	out["tgkill"] = values(2, allow, report, 0)
 	// To oneself.
 	self := func(arg int) rule { return values(arg, allow, report, 0) }
-	for name, arg := range map[string]int{"setpriority": 1, "ioprio_set": 1, "sched_setaffinity": 0, "sched_setattr": 0, "sched_setparam": 0, "sched_setscheduler": 0} {
+	for name, arg := range map[string]int{"setpriority": 1, "ioprio_set": 1, "sched_setaffinity": 0, "sched_setattr": 0,
+		"sched_setparam": 0, "sched_setscheduler": 0} {
 		out[name] = self(arg)
 	}
 	asks := values(2, allow, report, 0) // no new limit

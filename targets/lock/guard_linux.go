@@ -111,7 +111,7 @@ const (
 	notifValid   = 0x40082102
 	notifInsert  = 0x40182103
 
-	goOn = 1 // SECCOMP_USER_NOTIF_FLAG_CONTINUE
+	flagContinue = 1 // SECCOMP_USER_NOTIF_FLAG_CONTINUE
 )
 
 func (g *Guard) serve(fd int) {
@@ -154,7 +154,7 @@ func request(fd int, what uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
-var letGo = answer{flags: goOn}
+var continueAnswer = answer{flags: flagContinue}
 
 // refusal is the answer to what is refused.
 func refusal(errno int32) answer { return answer{errno: -errno} }
@@ -183,7 +183,7 @@ func (g *Guard) decide(fd int, n *notification) answer {
 				return a
 			}
 		} else if g.ownSignal(n, name) && valid() {
-			return letGo
+			return continueAnswer
 		}
 		g.hit(backend.HitSignal, target(int32(n.args[0])))
 		return refusal(eperm)
@@ -223,7 +223,8 @@ func (g *Guard) about(n *notification, name string) string {
 		if s, ok := text(n.pid, n.args[1]); ok {
 			return absolute(n.pid, int32(n.args[0]), s)
 		}
-	case "truncate", "unlink", "rename", "mkdir", "rmdir", "mknod", "chmod", "chown", "lchown", "utime", "utimes", "setxattr", "lsetxattr", "removexattr", "lremovexattr":
+	case "truncate", "unlink", "rename", "mkdir", "rmdir", "mknod", "chmod", "chown", "lchown", "utime", "utimes", "setxattr",
+		"lsetxattr", "removexattr", "lremovexattr":
 		if s, ok := text(n.pid, n.args[0]); ok {
 			return absolute(n.pid, unix.AT_FDCWD, s)
 		}
@@ -251,7 +252,7 @@ func (g *Guard) open(fd int, n *notification, name string, valid func() bool) an
 	p, ok := text(n.pid, arg)
 	if !ok {
 		if g.landlocked && valid() {
-			return letGo // it cannot be looked into, and Landlock refuses what is no sink
+			return continueAnswer // it cannot be looked into, and Landlock refuses what is no sink
 		}
 		g.hit(backend.HitWrite, "")
 		return refusal(erofs)
@@ -378,7 +379,7 @@ func leader(tid uint32) int {
 // bind lets IP through where that is open.
 func (g *Guard) bind(n *notification, valid func() bool) answer {
 	if len(g.sockets) == 0 && g.inet && valid() {
-		return letGo // the filter let the socket be made, and no Unix socket
+		return continueAnswer // the filter let the socket be made, and no Unix socket
 	}
 	if own, f := socket(n); own >= 0 {
 		defer func() { _ = unix.Close(own) }()
@@ -395,7 +396,7 @@ func (g *Guard) bind(n *notification, valid func() bool) answer {
 // at, so that the process cannot put another one in between.
 func (g *Guard) connect(_ int, n *notification, valid func() bool) answer {
 	if len(g.sockets) == 0 && g.inet && valid() {
-		return letGo // as above
+		return continueAnswer // as above
 	}
 	own, f := socket(n)
 	if own < 0 {
@@ -542,7 +543,7 @@ func (g *Guard) signalGroup(n *notification) (answer, bool) {
 	case len(members) == 0:
 		return answer{}, false
 	case group != unix.Getpgrp():
-		return letGo, true
+		return continueAnswer, true
 	}
 	// Not before the answer: what waits in a call makes it again after a signal.
 	sig := unix.Signal(n.args[1])

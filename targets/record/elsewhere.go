@@ -146,5 +146,6 @@ func Sentence(list []Held) string {
 		replicas = append(replicas, fmt.Sprintf("%s (%s)", name, strings.Join(panes, "; ")))
 		list = list[n:]
 	}
-	return "Recordings of this thread's terminals that are not here are in the data directories of other replicas of this bot, as long as those exist: " + strings.Join(replicas, ", ") + "."
+	return "Recordings of this thread's terminals that are not here are in the data directories of other replicas of this bot, as long as " +
+		"those exist: " + strings.Join(replicas, ", ") + "."
 }

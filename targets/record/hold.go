@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	quiet    = 250 * time.Millisecond // an unfinished line goes after so much silence
-	longest  = time.Second            // and after so long in all
-	maxLine  = 4 << 10                // and when it has so many bytes
-	maxHeld  = 64 << 10               // bytes after which finished lines don't wait for the clock
-	lookBack = 8 << 10                // bytes of what was written that are looked at again
-	maxTries = 8                      // to find a place to cut
-	maxCuts  = 64                     // in one piece with a secret, to keep the times
-	cover    = "[redacted]"
+	quiet        = 250 * time.Millisecond // an unfinished line goes after so much silence
+	maxDelay     = time.Second            // and after so long in all
+	maxLine      = 4 << 10                // and when it has so many bytes
+	maxHeld      = 64 << 10               // bytes after which finished lines don't wait for the clock
+	contextBytes = 8 << 10                // bytes of what was written that are looked at again
+	maxTries     = 8                      // to find a place to cut
+	maxCuts      = 64                     // in one piece with a secret, to keep the times
+	redactedText = "[redacted]"
 )
 
 // holder turns bytes into events without secrets. It has one owner.
@@ -71,9 +71,9 @@ func (h *holder) due(now time.Duration) []Event {
 	}
 	if now-h.latest >= quiet {
 		h.release(len(h.text))
-	} else if now-h.parts[0].at >= longest {
+	} else if now-h.parts[0].at >= maxDelay {
 		n := h.cut()
-		if n < len(h.text) && now-h.at(n) >= longest {
+		if n < len(h.text) && now-h.at(n) >= maxDelay {
 			n = len(h.text)
 		}
 		h.release(n)
@@ -86,7 +86,7 @@ func (h *holder) deadline() (at time.Duration, ok bool) {
 	if len(h.text) == 0 {
 		return 0, false
 	}
-	return min(h.latest+quiet, h.parts[0].at+longest), true
+	return min(h.latest+quiet, h.parts[0].at+maxDelay), true
 }
 
 // end returns everything.
@@ -288,15 +288,15 @@ func (h *holder) inContext(text, alone string) string {
 	for same != "" && !utf8.RuneStart(same[0]) {
 		same = same[1:]
 	}
-	return cover + same
+	return redactedText + same
 }
 
 // lastOf returns the last lines that are looked at again.
 func lastOf(s string) string {
-	if len(s) <= lookBack {
+	if len(s) <= contextBytes {
 		return s
 	}
-	s = s[len(s)-lookBack:]
+	s = s[len(s)-contextBytes:]
 	if i := strings.IndexByte(s, '\n'); i >= 0 {
 		return s[i+1:]
 	}

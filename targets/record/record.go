@@ -1,22 +1,20 @@
-// Package record keeps what a terminal showed, as files in the format
-// asciicast v3 (https://docs.asciinema.org/manual/asciicast/v3/): one file for
-// each pane, with a marker for each command and approval, so that people can
-// play it later. Secrets are taken out before anything reaches the disk.
+// Package record records what a terminal showed, as files in the format asciicast v3
+// (https://docs.asciinema.org/manual/asciicast/v3/): one file per pane, with a marker for each
+// command and approval, so that people can replay it. Secrets are removed before anything is
+// written to disk.
 //
-// A recording shows what was seen, not what ran; the record of actions is kept
-// elsewhere and doesn't depend on this. This package doesn't know threads or
-// people, doesn't follow a pane by itself (its caller feeds it), and doesn't
-// draw. It never syncs for each event: a stopped machine may cost the last
-// moments, and a line that was cut is dropped when the file is read.
+// A recording shows what was displayed, not what ran; the audit record is separate and does not
+// depend on it. The package does not know threads or people, does not read panes (its caller feeds
+// it), and does not render. It does not sync after each event: a crash may cost the last moments,
+// and a truncated line is dropped when the file is read.
 //
 // # Secrets
 //
-// Redaction sees text, so output is held back for a short time and looked at as
-// one: an unfinished line for 250 ms of silence, one second in all, or 4 KiB. What
-// was written just before is looked at again with what comes next, so the rest
-// of a secret whose beginning had to be let go is covered. Escape sequences
-// and line editing within a secret hide it: somebody who types a password
-// where it is echoed, slowly, leaves its first characters.
+// Redaction needs text, so output is held back for a short time and redacted as a whole: an
+// unfinished line for 250 ms of silence, one second in total, or 4 KiB. The text written just
+// before is examined again with what follows, so that the rest of a secret is covered if its
+// beginning was already written. Escape sequences and line editing within a secret hide it: a
+// password that is typed slowly with echo leaves its first characters.
 package record
 
 import (
@@ -34,47 +32,43 @@ import (
 
 const (
 	defaultMax    = 50 << 20 // bytes of a recording
-	defaultBuffer = 1 << 20  // bytes that wait for the writer
-	markReserve   = 64 << 10 // bytes of markers that may wait beyond that
+	defaultBuffer = 1 << 20  // bytes that wait to be written
+	markReserve   = 64 << 10 // bytes of waiting markers beyond that
 	maxRawMark    = 4 << 10  // bytes of a marker's text before redaction
-	minMax        = 4 << 10  // the smallest cap that holds a header and the last words
+	minMax        = 4 << 10  // the smallest cap that holds a header and the last marker
 	defaultTerm   = "tmux-256color"
 )
 
-// ErrFormat is wrapped by what Reader returns for a file that is not an
-// asciicast v3.
+// ErrFormat is wrapped by the errors of Reader for files that are not asciicast v3.
 var ErrFormat = errors.New("this is not an asciicast v3 recording")
 
-// Options say what is recorded and where.
+// Options configure a recording.
 type Options struct {
-	// Dir holds the recordings. It is made with mode 0700 when it is missing, and
-	// refused when others may enter it. Files have mode 0600.
+	// Dir holds the recordings. It is created with mode 0700, and refused if others may enter it.
+	// Files have mode 0600.
 	Dir string
-	// Session and Pane name the terminal, as people know it; any text of at most
-	// 256 bytes each.
+	// Session and Pane are the terminal's names for people; any text of at most 256 bytes each.
 	Session, Pane string
-	// Cols and Rows are the terminal's size; 80x24 when they are not known.
+	// Cols and Rows are the terminal's size; 80x24 if unknown.
 	Cols, Rows int
-	// Term is what the programs in the terminal see as TERM; default tmux-256color.
+	// Term is the TERM of programs in the terminal; default tmux-256color.
 	Term string
-	// Redact takes secrets out of a text. It is required, and called by one
-	// goroutine at a time.
+	// Redact removes secrets from a text. It is required, and not called concurrently.
 	Redact func(string) string
-	// MaxBytes is the size at which output is left out; default 50 MiB, at least
-	// 4 KiB. No file grows beyond it.
+	// MaxBytes is the maximum file size, beyond which output is left out; default 50 MiB, at least
+	// 4 KiB.
 	MaxBytes int64
 	// Buffer is how many bytes may wait for the disk; default 1 MiB.
 	Buffer int
-	// Resume goes on with the latest recording of this session and pane if it
-	// can be read and has no exit. Without one, a new file is begun.
+	// Resume continues the latest recording of this session and pane if it is readable and has no
+	// exit. Otherwise a new file is created.
 	Resume bool
-	// Log hears when the disk fails and when it works again; default: nothing.
+	// Log receives disk failures and recoveries; nil discards them.
 	Log *slog.Logger
 }
 
-// Recorder writes one recording. Its methods are safe for concurrent use, never
-// wait for the disk (but Close), and do nothing after Exit or Close. A file has
-// one Recorder at a time: two on one file spoil it.
+// Recorder writes one recording. Its methods are safe for concurrent use, never wait for the disk
+// (except Close), and do nothing after Exit or Close. A file must have only one Recorder at a time.
 type Recorder struct {
 	id      string
 	limit   int
@@ -83,7 +77,7 @@ type Recorder struct {
 	wake    chan struct{}
 	done    chan struct{}
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	queue []Event
 	size  int // bytes that wait or are being written
 	lost  int // bytes left out since the last item of the queue
@@ -93,7 +87,7 @@ type Recorder struct {
 	err   error
 }
 
-// Open begins a recording, or goes on with one. The caller closes it.
+// Open starts or continues a recording. The caller must close it.
 func Open(o Options) (*Recorder, error) {
 	if o.Redact == nil {
 		return nil, errors.New("record: nothing would take secrets out: set Options.Redact")
@@ -131,7 +125,7 @@ func Open(o Options) (*Recorder, error) {
 	return start(w, o, first), nil
 }
 
-// openCast opens the file and says what is written first.
+// openCast opens the file and returns the first events to write.
 func openCast(root *os.Root, o Options) (w *writer, first []Event, err error) {
 	now := time.Now()
 	if o.Resume {
@@ -167,7 +161,7 @@ func create(root *os.Root, o Options, now time.Time) (*os.File, string, error) {
 	}
 }
 
-// resume returns nil when there is nothing to go on with.
+// resume returns nil if there is nothing to continue.
 func resume(root *os.Root, o Options, now time.Time) (*writer, []Event) {
 	old := list(root, Filter{Session: o.Session, Pane: o.Pane})
 	if len(old) == 0 || old[0].Ended {
@@ -177,7 +171,7 @@ func resume(root *os.Root, o Options, now time.Time) (*writer, []Event) {
 	if err != nil {
 		return nil, nil
 	}
-	w, first, err := takeUp(f, old[0].ID, o, now)
+	w, first, err := reopen(f, old[0].ID, o, now)
 	if err != nil {
 		_ = f.Close()
 		return nil, nil
@@ -185,8 +179,8 @@ func resume(root *os.Root, o Options, now time.Time) (*writer, []Event) {
 	return w, first
 }
 
-// takeUp reads a recording to its end and cuts off a torn line.
-func takeUp(f *os.File, id string, o Options, now time.Time) (*writer, []Event, error) {
+// reopen reads a recording to its end and removes a truncated line.
+func reopen(f *os.File, id string, o Options, now time.Time) (*writer, []Event, error) {
 	r, err := NewReader(f)
 	if err != nil {
 		return nil, nil, err
@@ -219,7 +213,7 @@ func takeUp(f *os.File, id string, o Options, now time.Time) (*writer, []Event, 
 	if _, err := f.Seek(w.size, io.SeekStart); err != nil {
 		return nil, nil, err
 	}
-	w.base = max(w.last, now.Sub(r.Header().Started)) // a clock that went back does not
+	w.base = max(w.last, now.Sub(r.Header().Started)) // the clock may have been set back
 	first := []Event{{At: w.base, Code: Mark, Data: "The recording goes on here: " + (w.base - w.last).Round(time.Second).String() + " were not recorded."}}
 	if now := fmt.Sprintf("%dx%d", o.Cols, o.Rows); now != size {
 		first = append(first, Event{At: w.base, Code: Resize, Data: now})
@@ -247,9 +241,8 @@ func (r *Recorder) ID() string { return r.id }
 
 func (r *Recorder) now() time.Duration { return r.base + time.Since(r.started) }
 
-// Output records what the terminal wrote. It copies b and never waits for the
-// disk: when more than Options.Buffer bytes wait already, b is left out and a
-// marker says how much was.
+// Output records terminal output. It copies b and never waits for the disk: if more than
+// Options.Buffer bytes are waiting, b is left out and a marker says how much was.
 func (r *Recorder) Output(b []byte) {
 	if len(b) == 0 {
 		return
@@ -264,12 +257,12 @@ func (r *Recorder) Output(b []byte) {
 		return
 	}
 	at := r.now()
-	r.tellLoss(at)
+	r.recordLoss(at)
 	r.add(Event{At: at, Code: Output, Data: string(b)})
 }
 
-// tellLoss needs the lock.
-func (r *Recorder) tellLoss(at time.Duration) {
+// recordLoss must be called with the lock held.
+func (r *Recorder) recordLoss(at time.Duration) {
 	if r.lost > 0 {
 		text := fmt.Sprintf("%d bytes of output are missing here: more came than could be written.", r.lost)
 		r.lost = 0
@@ -278,7 +271,7 @@ func (r *Recorder) tellLoss(at time.Duration) {
 	}
 }
 
-// add needs the lock.
+// add must be called with the lock held.
 func (r *Recorder) add(e Event) {
 	r.size += len(e.Data)
 	r.queue = append(r.queue, e)
@@ -288,8 +281,8 @@ func (r *Recorder) add(e Event) {
 	}
 }
 
-// Marker records that something began or was decided: a command, an approval.
-// Line breaks become blanks; of a text over 1 KiB the rest is cut off.
+// Marker records an event such as a command or an approval. Newlines become spaces; a text is cut
+// to 1 KiB.
 func (r *Recorder) Marker(text string) {
 	r.mark(Mark, text[:min(len(text), maxRawMark)])
 }
@@ -302,8 +295,7 @@ func (r *Recorder) Resize(cols, rows int) {
 	}
 }
 
-// Exit records that the terminal's program ended with this status. It is the
-// last thing in a recording: what comes later is ignored.
+// Exit records that the terminal's program exited with this status. Later events are ignored.
 func (r *Recorder) Exit(code int) { r.mark(Exit, strconv.Itoa(code)) }
 
 func (r *Recorder) mark(code Code, text string) {
@@ -317,13 +309,12 @@ func (r *Recorder) mark(code Code, text string) {
 		return
 	}
 	at := r.now()
-	r.tellLoss(at)
+	r.recordLoss(at)
 	r.add(Event{At: at, Code: code, Data: text})
 }
 
-// Close writes what waits, syncs the file and returns the last error of the
-// disk, if some of the recording is missing because of it. It may be called
-// again.
+// Close writes what is waiting, syncs the file and returns the last disk error if it lost part of
+// the recording. It may be called again.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	r.ended, r.close = true, true
@@ -338,17 +329,17 @@ func (r *Recorder) Close() error {
 	return r.err
 }
 
-// take empties the queue.
-func (r *Recorder) take() (items []Event, closing bool) {
+// dequeue empties the queue.
+func (r *Recorder) dequeue() (items []Event, closing bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tellLoss(r.now())
+	r.recordLoss(r.now())
 	items, r.queue = r.queue, nil
 	return items, r.close
 }
 
-// written gives room back.
-func (r *Recorder) written(items []Event, full bool) {
+// release frees buffer space.
+func (r *Recorder) release(items []Event, full bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range items {
@@ -357,7 +348,7 @@ func (r *Recorder) written(items []Event, full bool) {
 	r.full = full
 }
 
-// run owns the file and what is held back.
+// run owns the file and the text that is held back.
 func (r *Recorder) run(w *writer, h *holder, log *slog.Logger) {
 	defer close(r.done)
 	timer := time.NewTimer(time.Hour)
@@ -385,7 +376,7 @@ func (r *Recorder) run(w *writer, h *holder, log *slog.Logger) {
 		case <-r.wake:
 		case <-timer.C:
 		}
-		items, closing := r.take()
+		items, closing := r.dequeue()
 		var ready []Event
 		for _, e := range items {
 			ready = append(ready, h.add(e)...)
@@ -396,7 +387,7 @@ func (r *Recorder) run(w *writer, h *holder, log *slog.Logger) {
 			ready = append(ready, h.due(r.now())...)
 		}
 		write(ready)
-		r.written(items, w.full)
+		r.release(items, w.full)
 		if closing {
 			if err := w.close(); err != nil {
 				r.mu.Lock()

@@ -80,9 +80,9 @@ func (m *Machine) Look(ctx context.Context, script string, args ...string) (stdo
 	if err := ctx.Err(); err != nil {
 		return "", "", 0, err
 	}
-	if suits(script, args) && m.lasts() {
-		if c, ok := m.take(); ok {
-			stdout, stderr, code, err = m.lookThrough(ctx, c, script, args)
+	if fitsCoprocess(script, args) && m.keepsCoprocess() {
+		if c, ok := m.acquire(); ok {
+			stdout, stderr, code, err = m.runCoprocess(ctx, c, script, args)
 			if !errors.Is(err, errNoAnswer) {
 				return stdout, stderr, code, err
 			}
@@ -91,34 +91,34 @@ func (m *Machine) Look(ctx context.Context, script string, args ...string) (stdo
 	return m.script(ctx, script, nil, args)
 }
 
-func (m *Machine) lasts() bool {
+func (m *Machine) keepsCoprocess() bool {
 	l, ok := m.o.Transport.(Lasting)
 	return !ok || l.Lasts()
 }
 
-// suits tells whether a look can go through a coprocess.
-func suits(script string, args []string) bool {
+// fitsCoprocess tells whether a look can go through a coprocess.
+func fitsCoprocess(script string, args []string) bool {
 	size := len(script)
 	nul := strings.ContainsRune(script, 0)
 	for _, a := range args {
 		size += len(a) + 3 + 3*strings.Count(a, "'")
 		nul = nul || strings.ContainsRune(a, 0)
 	}
-	return !nul && len(script) <= scriptMax && size <= requestMax && !lingers(script)
+	return !nul && len(script) <= scriptMax && size <= requestMax && !startsBackground(script)
 }
 
 // operators are the uses of "&" that start nothing in the background.
 var operators = strings.NewReplacer("&&", "", ">&", "", "<&", "")
 
-// lingers tells whether a script may leave a process behind that holds its output,
+// startsBackground tells whether a script may leave a process behind that holds its output,
 // which would then come into the answers to others. It errs to this side.
-func lingers(script string) bool {
+func startsBackground(script string) bool {
 	return strings.Contains(operators.Replace(script), "&") || strings.Contains(script, "coproc") || strings.Contains(script, "setsid")
 }
 
-// take takes the coprocess for one look; nil means that there is none and one may be
+// acquire takes the coprocess for one look; nil means that there is none and one may be
 // started. It must be given back. false means that it is busy, or the machine closed.
-func (m *Machine) take() (*coprocess, bool) {
+func (m *Machine) acquire() (*coprocess, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed || m.taken {
@@ -132,8 +132,8 @@ func (m *Machine) take() (*coprocess, bool) {
 	return m.co, true
 }
 
-// give gives back what was taken. c is nil, or a coprocess that waits for the next.
-func (m *Machine) give(c *coprocess) {
+// release gives back what was taken. c is nil, or a coprocess that waits for the next.
+func (m *Machine) release(c *coprocess) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taken = false
@@ -148,8 +148,8 @@ func (m *Machine) give(c *coprocess) {
 	}
 }
 
-// use notes the coprocess that was taken.
-func (m *Machine) use(c *coprocess) {
+// setCoprocess notes the coprocess that was taken.
+func (m *Machine) setCoprocess(c *coprocess) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.co = c
@@ -195,32 +195,32 @@ func (m *Machine) Close() {
 // errNoAnswer means that a look has to be made in another way.
 var errNoAnswer = errors.New("remote: the coprocess gave no answer")
 
-// lookThrough makes a look through c, or a new coprocess, and gives it back.
-func (m *Machine) lookThrough(ctx context.Context, c *coprocess, script string, args []string) (stdout, stderr string, code int, err error) {
-	if c != nil && c.over() {
+// runCoprocess makes a look through c, or a new coprocess, and gives it back.
+func (m *Machine) runCoprocess(ctx context.Context, c *coprocess, script string, args []string) (stdout, stderr string, code int, err error) {
+	if c != nil && c.isDone() {
 		c.retire() // lost while nobody used it: nothing was started there
-		m.use(nil)
+		m.setCoprocess(nil)
 		c = nil
 	}
 	if c != nil {
-		if !c.ask(script, args) {
+		if !c.send(script, args) {
 			c.retire()
-			m.give(nil)
+			m.release(nil)
 			return "", "", 0, errNoAnswer
 		}
 	} else {
 		m.mu.Lock()
 		age := m.age
 		m.mu.Unlock()
-		c = &coprocess{feed: feed{lines: make(chan []byte, 1), end: make(chan struct{})}, scripts: map[string]bool{}, age: age}
-		c.ask(script, args) // goes along with the start
+		c = &coprocess{feed: inputQueue{lines: make(chan []byte, 1), end: make(chan struct{})}, scripts: map[string]bool{}, age: age}
+		c.send(script, args) // goes along with the start
 		spec := backend.Spec{Argv: []string{"sh"}, Dir: "/", Stdin: &c.feed, Stdout: &c.out, Stderr: &c.err, Detach: true}
 		if c.p, err = m.start(ctx, spec, launch{raw: true}); err != nil {
 			c.feed.close()
-			m.give(nil)
+			m.release(nil)
 			return "", "", 0, err
 		}
-		m.use(c)
+		m.setCoprocess(c)
 		go func() { // whoever copies the input does not wait for more
 			<-c.p.over
 			c.feed.close()
@@ -229,7 +229,7 @@ func (m *Machine) lookThrough(ctx context.Context, c *coprocess, script string, 
 	err = c.await(ctx)
 	if err == nil {
 		stdout, stderr, code = c.out.text(), c.err.text(), c.out.code
-		m.give(c)
+		m.release(c)
 		return stdout, stderr, code, nil
 	}
 	if c.out.ended() && c.err.ended() {
@@ -237,7 +237,7 @@ func (m *Machine) lookThrough(ctx context.Context, c *coprocess, script string, 
 	} else {
 		c.p.Kill() // it may be stuck; one that has ended does not mind
 	}
-	m.give(nil)
+	m.release(nil)
 	return "", "", 0, err
 }
 
@@ -245,7 +245,7 @@ func (m *Machine) lookThrough(ctx context.Context, c *coprocess, script string, 
 // used by one goroutine at a time: the one that has taken it.
 type coprocess struct {
 	p        *process
-	feed     feed
+	feed     inputQueue
 	out, err stream
 	scripts  map[string]bool // the names of those that it keeps
 	age      int             // of the machine when it was started
@@ -253,7 +253,7 @@ type coprocess struct {
 	once     sync.Once
 }
 
-func (c *coprocess) over() bool {
+func (c *coprocess) isDone() bool {
 	select {
 	case <-c.p.over:
 		return true
@@ -278,9 +278,9 @@ func (c *coprocess) retire() {
 	})
 }
 
-// ask sends a look. false means that nothing was sent, because something else writes
+// send sends a look. false means that nothing was sent, because something else writes
 // to the streams.
-func (c *coprocess) ask(script string, args []string) bool {
+func (c *coprocess) send(script string, args []string) bool {
 	token := random()
 	if !c.out.begin(token) || !c.err.begin(token) {
 		return false
@@ -309,7 +309,7 @@ func (c *coprocess) ask(script string, args []string) bool {
 func (c *coprocess) await(ctx context.Context) error {
 	timer := time.NewTimer(silence)
 	defer timer.Stop()
-	heard := c.heard()
+	heard := c.received()
 	for _, s := range []*stream{&c.out, &c.err} {
 		for waiting := true; waiting; {
 			select {
@@ -327,7 +327,7 @@ func (c *coprocess) await(ctx context.Context) error {
 			case <-ctx.Done():
 				return cmp.Or(context.Cause(ctx), context.Canceled)
 			case <-timer.C:
-				now := c.heard()
+				now := c.received()
 				if now == heard {
 					return errNoAnswer
 				}
@@ -342,14 +342,14 @@ func (c *coprocess) await(ctx context.Context) error {
 	return nil
 }
 
-// heard is how many bytes have ever come.
-func (c *coprocess) heard() int64 { return c.out.bytes.Load() + c.err.bytes.Load() }
+// received is how many bytes have ever come.
+func (c *coprocess) received() int64 { return c.out.bytes.Load() + c.err.bytes.Load() }
 
 // quote makes one word of the shell's.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// feed is the input of a coprocess.
-type feed struct {
+// inputQueue is the input of a coprocess.
+type inputQueue struct {
 	lines chan []byte
 	rest  []byte // of the last; the reader's
 	end   chan struct{}
@@ -357,7 +357,7 @@ type feed struct {
 }
 
 // Read implements io.Reader.
-func (f *feed) Read(b []byte) (int, error) {
+func (f *inputQueue) Read(b []byte) (int, error) {
 	for len(f.rest) == 0 {
 		select {
 		case f.rest = <-f.lines:
@@ -374,7 +374,7 @@ func (f *feed) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func (f *feed) close() { f.once.Do(func() { close(f.end) }) }
+func (f *inputQueue) close() { f.once.Do(func() { close(f.end) }) }
 
 // stream is one of the output streams of a coprocess.
 type stream struct {

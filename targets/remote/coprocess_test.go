@@ -373,12 +373,12 @@ func TestWhatMayLinger(t *testing.T) {
 		"a && b": false, "a 2>&1": false, "a <&3 3<&-": false, "a || b; c": false,
 		"a &": true, "a & b": true, "a&&b&c": true, "setsid a": true, "coproc a": true, "a |& b": true, "a &>/dev/null": true,
 	} {
-		if got := lingers(script); got != want {
+		if got := startsBackground(script); got != want {
 			t.Errorf("%q: %v", script, got)
 		}
 	}
 	for _, ours := range []string{testifyScript, readScript, resolveFunc, statScript} {
-		if !suits(ours, nil) {
+		if !fitsCoprocess(ours, nil) {
 			t.Errorf("a look of ours does not suit: %s", ours)
 		}
 	}

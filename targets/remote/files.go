@@ -38,8 +38,8 @@ const (
 	exitReadOnly = 53
 )
 
-// why turns an exit code into an error.
-func why(name, path string, code int, errOut string) error {
+// exitError turns an exit code into an error.
+func exitError(name, path string, code int, errOut string) error {
 	cause := map[int]error{
 		exitMissing: fs.ErrNotExist, exitDenied: fs.ErrPermission, exitIsDir: syscall.EISDIR, exitLoop: syscall.ELOOP,
 		exitNotDir: syscall.ENOTDIR, exitReadOnly: syscall.EROFS, exitChanged: backend.ErrChanged,
@@ -121,7 +121,7 @@ func (f files) ReadFile(ctx context.Context, name string, limit int64) ([]byte, 
 		return nil, err
 	}
 	if code != 0 {
-		return nil, why(f.m.o.Name, p, code, errOut)
+		return nil, exitError(f.m.o.Name, p, code, errOut)
 	}
 	if limit > 0 && int64(len(out)) > limit {
 		return []byte(out[:limit]), fmt.Errorf("%s: %w", p, backend.ErrTooBig)
@@ -171,7 +171,7 @@ func (f files) Resolve(ctx context.Context, name string) (string, error) {
 	}
 	resolved, ok := strings.CutSuffix(out, ".")
 	if code != 0 || !ok || !path.IsAbs(resolved) {
-		return "", why(f.m.o.Name, p, code, errOut)
+		return "", exitError(f.m.o.Name, p, code, errOut)
 	}
 	return resolved, nil
 }
@@ -196,7 +196,7 @@ func (f files) Stat(ctx context.Context, name string) (backend.FileInfo, error) 
 	}
 	line, resolved, ok := strings.Cut(out, "\n")
 	if code != 0 || !ok {
-		return backend.FileInfo{}, why(f.m.o.Name, p, code, errOut)
+		return backend.FileInfo{}, exitError(f.m.o.Name, p, code, errOut)
 	}
 	return parseStat(line, strings.TrimSuffix(resolved, "."))
 }
@@ -484,7 +484,7 @@ func (f files) write(ctx context.Context, target string, data []byte, mkdir bool
 	case code == exitCut:
 		return fmt.Errorf("%s: only a part arrived at %s, and nothing was changed", target, f.m.o.Name)
 	case code != 0:
-		return why(f.m.o.Name, target, code, errOut)
+		return exitError(f.m.o.Name, target, code, errOut)
 	}
 	return nil
 }
@@ -515,7 +515,7 @@ func (f files) Remove(ctx context.Context, name string, was backend.Before) erro
 	}
 	_, errOut, code, err := f.m.script(ctx, removeScript, nil, []string{path.Dir(target), path.Base(target), was.Dir, was.Sum})
 	if err == nil && code != 0 {
-		err = why(f.m.o.Name, target, code, errOut)
+		err = exitError(f.m.o.Name, target, code, errOut)
 	}
 	return err
 }

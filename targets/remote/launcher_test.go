@@ -83,7 +83,7 @@ func FuzzWatch(f *testing.F) {
 	f.Add("nothing of that kind", uint8(1))
 	f.Fuzz(func(t *testing.T, text string, step uint8) {
 		var out strings.Builder
-		w := &watch{dst: &out}
+		w := &refusalWatcher{dst: &out}
 		for rest := text; rest != ""; {
 			n := min(int(step)+1, len(rest))
 			if _, err := w.Write([]byte(rest[:n])); err != nil {

@@ -40,7 +40,7 @@ func (f files) List(ctx context.Context, dir string, depth int, each func(backen
 		return 0, err
 	}
 	if code != 0 {
-		return 0, why(f.m.o.Name, root, code, errOut)
+		return 0, exitError(f.m.o.Name, root, code, errOut)
 	}
 	start := strings.TrimSuffix(root, "/") + "/"
 	for line := range strings.Lines(out) {

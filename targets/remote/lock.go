@@ -90,7 +90,7 @@ func (l launcher) helperArgv(token string, k backend.Lock) ([]string, error) {
 		}
 	}
 	for _, s := range k.Sockets {
-		if err := nameable(s); err != nil {
+		if err := checkSocketPath(s); err != nil {
 			return nil, err
 		}
 		needs = append(needs, "unix:"+s)
@@ -140,15 +140,15 @@ var capabilities = []struct {
 // refusals are what programs say that a silent lock has refused something.
 var refusals = []string{"Read-only file system", "Operation not permitted"}
 
-// watch passes a stream on and looks for refusals in it. It is used by one goroutine.
-type watch struct {
+// refusalWatcher passes a stream on and looks for refusals in it. It is used by one goroutine.
+type refusalWatcher struct {
 	dst   io.Writer
 	tail  []byte
 	found bool
 }
 
 // Write implements io.Writer.
-func (w *watch) Write(b []byte) (int, error) {
+func (w *refusalWatcher) Write(b []byte) (int, error) {
 	if !w.found {
 		w.tail = append(w.tail, b...)
 		for _, r := range refusals {
@@ -163,8 +163,8 @@ func (w *watch) Write(b []byte) (int, error) {
 	return w.dst.Write(b)
 }
 
-// nameable reports whether the path of a socket can be given in a list.
-func nameable(socket string) error {
+// checkSocketPath reports whether the path of a socket can be given in a list.
+func checkSocketPath(socket string) error {
 	if strings.Contains(socket, ",") {
 		return fmt.Errorf("%w: the path of a socket holds a comma: %s", backend.ErrNoLock, socket)
 	}
@@ -195,7 +195,7 @@ func (l launcher) scriptArgs(token string, k backend.Lock, guard string) ([]stri
 		inet = "1"
 	}
 	for _, s := range k.Sockets {
-		if err := nameable(s); err != nil {
+		if err := checkSocketPath(s); err != nil {
 			return nil, err
 		}
 	}
@@ -208,12 +208,12 @@ func (l launcher) scriptArgs(token string, k backend.Lock, guard string) ([]stri
 
 // The scripts as they are sent.
 var (
-	perlSent, perlGuardSent     = sent(perlText), sent(perlGuard)
-	pythonSent, pythonGuardSent = sent(pythonText), sent(pythonGuard)
+	perlSent, perlGuardSent     = minify(perlText), minify(perlGuard)
+	pythonSent, pythonGuardSent = minify(pythonText), minify(pythonGuard)
 )
 
-// sent is a script without comments, and half as far indented.
-func sent(text string) string {
+// minify is a script without comments, and half as far indented.
+func minify(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		body := strings.TrimSpace(line)
@@ -354,7 +354,7 @@ func parseLock(token, out string) (launcher, backend.LockState) {
 		}
 	}
 	if n := len(why); n > 0 && why[n-1] == "" && path.IsAbs(l.program) {
-		return l, backend.LockState{By: l.by, Lacks: l.lacks(landlock)}
+		return l, backend.LockState{By: l.by, Lacks: l.limitations(landlock)}
 	}
 	if len(why) == 0 {
 		why = []string{"there is no perl, python3, bwrap or " + helperProgram + " on it"}
@@ -362,8 +362,8 @@ func parseLock(token, out string) (launcher, backend.LockState) {
 	return launcher{}, backend.LockState{Lacks: why}
 }
 
-// lacks are the sentences about what the lock does not cover.
-func (l launcher) lacks(landlock int) []string {
+// limitations are the sentences about what the lock does not cover.
+func (l launcher) limitations(landlock int) []string {
 	if l.by == "bwrap" {
 		return []string{
 			"what was refused is not named, and a program that ignores a refusal is not noticed",

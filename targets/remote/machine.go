@@ -20,61 +20,59 @@ import (
 // Options configure a [Machine].
 type Options struct {
 	Transport Transport
-	// Name is how people call the system in errors.
+	// Name is the system's name in errors.
 	Name string
-	// Dir is the absolute default directory of commands and of relative paths;
-	// empty means the user's home.
+	// Dir is the absolute default directory of commands and of relative paths; "" means the user's
+	// home.
 	Dir string
-	// Notes is the last element of the directory that keeps the notes of marks,
-	// below the system's directory for temporary files; empty means "countersign".
-	// The user's name is added.
+	// Notes is the last element of the directory for the records of marks, below the system's
+	// directory for temporary files; "" means "countersign". The user's name is appended.
 	Notes string
-	// Slack is how much later than the bot the system itself ends a command whose
-	// context has a deadline, in case that the bot cannot; 0 means 5 s.
+	// Slack is how much later than the bot the system itself kills a command whose context has a
+	// deadline, in case the bot cannot; 0 means 5 s.
 	Slack time.Duration
-	// OnlyLock is the one kind of lock that is tried (backend.LockState.By), for tests;
-	// empty means all, the best first.
+	// OnlyLock is the only kind of lock that is tried (backend.LockState.By), for tests; "" means
+	// all, the best first.
 	OnlyLock string
-	// SearchFirst is a directory where the programs that lock are looked for before all
-	// others, for tests.
+	// SearchFirst is a directory that is searched first for the programs that lock, for tests.
 	SearchFirst string
 }
 
-// Machine is a system behind a [Transport]: everything of backend.Target but its
-// ID; its Close ends no connections. It is safe for concurrent use.
+// Machine is a system behind a [Transport]. It has all of backend.Target except the ID, and its
+// Close closes no connections. It is safe for concurrent use.
 type Machine struct {
 	o Options
 
-	probing chan struct{} // held by the one who asks
+	probing chan struct{} // held while probing
 	mu      sync.Mutex
 	known   *system
 
-	co     *coprocess // that looks go through, or nil
-	taken  bool       // somebody uses it, or starts one
-	age    int        // counts Forget
+	co     *coprocess // runs small reads, or nil
+	taken  bool       // the coprocess is in use, or is being started
+	age    int        // number of calls of Forget
 	closed bool
 }
 
-// system is what a probe finds out.
+// system is the result of a probe.
 type system struct {
 	caps     backend.Caps
-	leader   bool   // a transport's program leads a process group
-	machine  string // its processor, as uname -m names it
+	leader   bool   // a program that the transport starts leads a process group
+	machine  string // the processor, as printed by uname -m
 	launcher launcher
 }
 
-// New returns a machine. It opens nothing.
+// New returns a machine. It does not connect.
 func New(o Options) *Machine {
 	o.Notes = cmp.Or(o.Notes, "countersign")
 	o.Slack = cmp.Or(o.Slack, defaultSlack)
 	return &Machine{o: o, probing: make(chan struct{}, 1)}
 }
 
-// FS gives access to the system's files, by its shell.
+// FS gives access to the system's files, through its shell.
 func (m *Machine) FS() backend.FileSystem { return files{m} }
 
-// Forget makes the next Probe ask again, for example after the system was replaced,
-// and ends the shell that looks go through as soon as nobody uses it.
+// Forget makes the next Probe query the system again, for example after it was replaced, and ends
+// the coprocess as soon as it is idle.
 func (m *Machine) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,8 +85,8 @@ func (m *Machine) Forget() {
 	}
 }
 
-// probeScript prints what the system has, one "name=value" a line. It is a child of
-// the wrapper, which is what the transport started.
+// probeScript prints the system's properties, one "name=value" per line. It is a child of the
+// wrapper that the transport started.
 const probeScript = `PATH=` + backend.SearchPath + `:$PATH
 export PATH
 u=$(id -un 2>/dev/null || id -u)
@@ -113,7 +111,7 @@ fi
 for c in stat env readlink mktemp; do command -v $c >/dev/null || echo "lacks=$c"; done
 `
 
-// Probe tells what the system can do. Only the first call asks it.
+// Probe returns what the system can do. Only the first call queries it.
 func (m *Machine) Probe(ctx context.Context) (backend.Caps, error) {
 	s, err := m.system(ctx)
 	return s.caps, err
@@ -203,11 +201,11 @@ func clip(s string) string {
 	return s
 }
 
-// internal begins every script of ours, which runs without a given environment.
+// internal begins each of our scripts, which run without a given environment.
 const internal = "PATH=" + backend.SearchPath + ":$PATH LC_ALL=C; export PATH LC_ALL; unset ENV BASH_ENV CDPATH\n"
 
-// script runs a shell script of ours to its end, through a channel of its own, with
-// args as its "$1" and on. It is run at most once.
+// script runs a shell script of ours to its end, through its own channel, with args as its "$1" and
+// so on. It runs at most once.
 func (m *Machine) script(ctx context.Context, text string, stdin []byte, args []string) (stdout, stderr string, code int, err error) {
 	var out, errOut bytes.Buffer
 	argv := append([]string{"sh", "-c", internal + text, "sh"}, args...)
@@ -228,12 +226,12 @@ func (m *Machine) script(ctx context.Context, text string, stdin []byte, args []
 
 var markName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// notes is the directory of the notes.
+// notes returns the directory of the records.
 func (m *Machine) notes(s system) string {
 	return s.caps.TempDir + "/" + m.o.Notes + "-" + s.caps.User
 }
 
-// testifyScript prints a note and whether the process group is still there.
+// testifyScript prints a record and whether the process group still exists.
 const testifyScript = `f=$1
 [ -d "$2" ] && [ ! -L "$2" ] && [ -O "$2" ] && [ -f "$f" ] || exit 0
 cat -- "$f"
@@ -284,7 +282,7 @@ func random() string {
 	return "countersign" + hex.EncodeToString(b[:])
 }
 
-// lost makes an error that says that the outcome is not known.
+// lost returns an error which says that the outcome is unknown.
 func (m *Machine) lost(err error) error {
 	if errors.Is(err, backend.ErrLost) {
 		return err

@@ -141,7 +141,8 @@ func (m *Machine) start(ctx context.Context, s backend.Spec, how launch) (*proce
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	p := &process{m: m, grace: cmp.Or(max(s.Grace, 0), defaultGrace), killed: make(chan struct{}), done: make(chan struct{}), there: make(chan struct{}), began: make(chan struct{}), over: make(chan struct{})}
+	p := &process{m: m, grace: cmp.Or(max(s.Grace, 0), defaultGrace), killed: make(chan struct{}), done: make(chan struct{}),
+		there: make(chan struct{}), began: make(chan struct{}), over: make(chan struct{})}
 	p.locked = s.Lock != nil
 	argv, err := m.argv(ctx, s, how, p)
 	if err != nil {
@@ -149,7 +150,7 @@ func (m *Machine) start(ctx context.Context, s backend.Spec, how launch) (*proce
 	}
 	dst, errDst := s.Stdout, s.Stderr
 	if p.silent {
-		p.watch = &watch{dst: errDst}
+		p.watch = &refusalWatcher{dst: errDst}
 		if errDst = p.watch; !p.split {
 			dst = p.watch
 		}
@@ -166,8 +167,8 @@ func (m *Machine) start(ctx context.Context, s backend.Spec, how launch) (*proce
 		return nil, err
 	}
 	p.ch = ch
-	closed := make(chan ending, 1)
-	go func() { closed <- ending{ch.Wait()} }()
+	closed := make(chan channelEnd, 1)
+	go func() { closed <- channelEnd{ch.Wait()} }()
 	select {
 	case <-p.began:
 	case end := <-closed:
@@ -303,8 +304,8 @@ func sameWriter(a, b io.Writer) (same bool) {
 	return a == b
 }
 
-// ending is how a channel has ended.
-type ending struct{ err error }
+// channelEnd is how a channel has ended.
+type channelEnd struct{ err error }
 
 type process struct {
 	m     *Machine
@@ -314,7 +315,7 @@ type process struct {
 	// locked is a program that begins when its lock does, silent one whose lock does not
 	// say what it refused.
 	locked, silent bool
-	watch          *watch // of a silent one
+	watch          *refusalWatcher // of a silent one
 	grace          time.Duration
 	begin          time.Time
 
@@ -358,11 +359,11 @@ func (p *process) onOut(kind, arg string) (begun bool) {
 		}
 		return true
 	case "x":
-		p.refused(cmp.Or(arg, "unknown"))
+		p.setNotStarted(cmp.Or(arg, "unknown"))
 	case "e":
 		p.code, _ = strconv.Atoi(arg)
 		p.outEnded = true
-		p.ended()
+		p.setEnded()
 	default:
 		p.onLock(kind, arg)
 	}
@@ -374,7 +375,7 @@ func (p *process) onErr(kind, arg string) bool {
 	defer p.mu.Unlock()
 	if kind == "e" {
 		p.errEnded = true
-		p.ended()
+		p.setEnded()
 		return false
 	}
 	p.onLock(kind, arg)
@@ -390,7 +391,7 @@ func (p *process) onLock(kind, arg string) {
 	case "l":
 		p.beginOne.Do(func() { close(p.began) })
 	case "n":
-		p.refused("unlocked (" + clip(arg) + ")")
+		p.setNotStarted("unlocked (" + clip(arg) + ")")
 	case "h":
 		if h, ok := hit(arg); ok && len(p.hits) < backend.MaxHits && !slices.Contains(p.hits, h) {
 			p.hits = append(p.hits, h)
@@ -398,17 +399,17 @@ func (p *process) onLock(kind, arg string) {
 	}
 }
 
-// refused notes that the program was not started. The caller holds mu.
-func (p *process) refused(why string) {
+// setNotStarted notes that the program was not started. The caller holds mu.
+func (p *process) setNotStarted(why string) {
 	p.thereOne.Do(func() { close(p.there) })
 	p.beginOne.Do(func() { p.why = why; close(p.began) })
 }
 
-// ended notes the end of the program. The caller holds mu.
-func (p *process) ended() {
+// setEnded notes the end of the program. The caller holds mu.
+func (p *process) setEnded() {
 	if p.outEnded && (p.errEnded || !p.split) {
 		if p.locked {
-			p.refused("unlocked") // unless it has begun
+			p.setNotStarted("unlocked") // unless it has begun
 		}
 		p.doneOne.Do(func() { close(p.done) })
 	}

@@ -1,16 +1,15 @@
-// Package remote makes a backend.Target of anything that can start a program on
-// another POSIX system and carry its streams (an SSH channel, an engine's exec):
-// processes with their own group that can be ended for sure, deadlines that hold
-// when the connection does not, notes of how a command ended, and files. It is
-// written once, so that every remote backend behaves the same. Small looks go through
-// one shell that stays ([Machine.Look]), so that each costs one round trip; what
-// changes something has a channel of its own.
+// Package remote makes a backend.Target of anything that can start a program on another POSIX
+// system and carry its streams (an SSH channel, an engine's exec). It provides processes in their
+// own group that can be killed reliably, deadlines that hold even without a connection, records of
+// how a command ended, and files. All remote backends share it, so that they behave the same. Small
+// reads go through one long-lived shell ([Machine.Look]), so that each costs one round trip;
+// changes use a separate channel.
 //
-// On the system it needs sh, and of coreutils or busybox: cat, env, kill, mktemp,
-// mv, readlink, rm, sleep and stat. It keeps one private directory there, for the
-// notes of [backend.Spec.Mark].
+// The system needs sh, and from coreutils or busybox: cat, env, kill, mktemp, mv, readlink, rm,
+// sleep and stat. The package keeps one private directory there, for the records of
+// [backend.Spec.Mark].
 //
-// It does not dial, authenticate or reconnect: that is the [Transport]'s part.
+// It does not dial, authenticate or reconnect; the [Transport] does.
 package remote
 
 import (
@@ -18,35 +17,32 @@ import (
 	"io"
 )
 
-// Transport starts programs on the system. It is safe for concurrent use.
+// Transport starts programs on the system. It must be safe for concurrent use.
 type Transport interface {
-	// Open starts argv, a program and its arguments, as the leader of a session
-	// and process group of its own, with nothing of a login shell in between that
-	// would change the arguments. ctx bounds the opening only: a program that has
-	// started is not ended by it. An error that means that nobody knows whether the
-	// program was started wraps backend.ErrLost.
+	// Open starts argv, a program and its arguments, as the leader of its own session and process
+	// group, without a login shell that would change the arguments. ctx bounds only the opening: it
+	// does not end a program that has started. If it is unknown whether the program was started,
+	// the error wraps backend.ErrLost.
 	//
-	// A nil stdin is an empty input; otherwise it is copied until its end, and a
-	// reader that blocks must not keep Wait from returning. Nil writers discard.
-	// What is written to stdout and stderr comes in the order of each stream, from
-	// at most one goroutine per writer.
+	// A nil stdin is empty input; otherwise it is copied to its end, and a blocked reader must not
+	// keep Wait from returning. Nil writers discard. stdout and stderr each receive their stream in
+	// order, from at most one goroutine per writer.
 	Open(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (Channel, error)
 }
 
-// Lasting is a Transport that may not carry a long-lived program well: an engine's
-// command line keeps a process here for each. Looks have a channel of their own while
-// it says so.
+// Lasting is a Transport that may not support long-lived programs well: an engine's command line
+// needs a local process for each. While Lasts returns false, each read uses a separate channel.
 type Lasting interface {
 	Lasts() bool
 }
 
 // Channel is the connection to one started program.
 type Channel interface {
-	// Wait waits until the program has ended and its output has been written. It
-	// may be called once. Its error wraps backend.ErrLost when the connection ended
-	// before the program did, or nobody knows.
+	// Wait waits until the program has exited and its output has been written. It must be called at
+	// most once. Its error wraps backend.ErrLost if the connection ended before the program did, or
+	// if that is unknown.
 	Wait() error
-	// Close gives the channel up: Wait returns soon, nothing more is written. It does
-	// not end the program. It may be called more than once and at any time.
+	// Close abandons the channel: Wait returns soon and nothing more is written. It does not end
+	// the program. It may be called at any time, and more than once.
 	Close()
 }

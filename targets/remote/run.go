@@ -20,7 +20,7 @@ func (p *process) Wait() (backend.Result, error) {
 func (p *process) Kill() { p.killOnce.Do(func() { close(p.killed) }) }
 
 // run owns a started program to its end.
-func (p *process) run(closed <-chan ending, cancel <-chan struct{}) {
+func (p *process) run(closed <-chan channelEnd, cancel <-chan struct{}) {
 	defer close(p.over)
 	var cerr error
 	select {
@@ -53,9 +53,9 @@ func (p *process) run(closed <-chan ending, cancel <-chan struct{}) {
 	p.mu.Unlock()
 	switch {
 	case told:
-		p.settle(code)
+		p.setResult(code)
 	case p.res.Killed && cerr == nil:
-		p.settle(128 + int(unix.SIGKILL)) // nobody was left to tell
+		p.setResult(128 + int(unix.SIGKILL)) // nobody was left to tell
 	default:
 		p.werr = p.m.lost(cerr)
 	}
@@ -63,7 +63,7 @@ func (p *process) run(closed <-chan ending, cancel <-chan struct{}) {
 
 // terminate ends the group and waits for the end of the program. The error means
 // that it is not known to have ended.
-func (p *process) terminate(closed <-chan ending) (<-chan ending, error) {
+func (p *process) terminate(closed <-chan channelEnd) (<-chan channelEnd, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), p.grace+killTime)
 	defer cancel()
 	_, _, _, err := p.m.script(ctx, killScript, nil, []string{p.pid, strconv.Itoa(int(p.grace/(100*time.Millisecond)) + 1)})
@@ -86,9 +86,9 @@ func (p *process) terminate(closed <-chan ending) (<-chan ending, error) {
 	return closed, nil
 }
 
-// settle makes the result of an exit code. The shell that waits for a program says
+// setResult makes the result of an exit code. The shell that waits for a program says
 // 128+n for a signal n, and cannot tell that from an exit code of that number.
-func (p *process) settle(code int) {
+func (p *process) setResult(code int) {
 	p.res.Code = code
 	if n := code - 128; n > 0 && n <= int(unix.SIGSYS) {
 		if name := unix.SignalName(unix.Signal(n)); len(name) > 3 {
@@ -98,7 +98,7 @@ func (p *process) settle(code int) {
 }
 
 // abandon ends a program whose start nobody waits for any more.
-func (p *process) abandon(closed <-chan ending) {
+func (p *process) abandon(closed <-chan channelEnd) {
 	timer := time.NewTimer(killTime)
 	defer timer.Stop()
 	select {

@@ -149,10 +149,12 @@ func (b *Book) resolve(tx store.Tx, thread, session, pane string) (Ref, row, err
 		ok, r = false, row{}
 	}
 	if !ok && !ref.Default {
-		return ref, row{}, &refusal{ErrNoSession, fmt.Sprintf("there is no session %s in this thread; create it with tmux-create-session, or leave out \"session\" for the default one", ref.Session)}
+		return ref, row{}, &refusal{ErrNoSession, fmt.Sprintf("there is no session %s in this thread; create it with tmux-create-session, or "+
+			"leave out \"session\" for the default one", ref.Session)}
 	}
 	if _, known := r.Panes[ref.Pane]; !known && ref.Pane != sharedPane {
-		return ref, r, &refusal{ErrNoPane, fmt.Sprintf("there is no pane %s in the session %s; create it with tmux-create-pane, or leave out \"pane\" for the shared one", ref.Pane, ref.Session)}
+		return ref, r, &refusal{ErrNoPane, fmt.Sprintf("there is no pane %s in the session %s; create it with tmux-create-pane, or leave out "+
+			"\"pane\" for the shared one", ref.Pane, ref.Session)}
 	}
 	ref.Known = ok
 	return ref, r, nil

@@ -183,9 +183,11 @@ func (b *Book) killable(ctx context.Context, thread, session, pane string) (Ref,
 	}
 	switch {
 	case pane == "" && ref.Default:
-		return Ref{}, row{}, &refusal{ErrProtected, fmt.Sprintf("the default session %s of this thread is protected and cannot be killed; to end what runs in it use send-keys with C-c", ref.Session)}
+		return Ref{}, row{}, &refusal{ErrProtected,
+			fmt.Sprintf("the default session %s of this thread is protected and cannot be killed; to end what runs in it use send-keys with C-c", ref.Session)}
 	case pane != "" && ref.Pane == sharedPane:
-		return Ref{}, row{}, &refusal{ErrProtected, fmt.Sprintf("the shared pane of the session %s is protected and cannot be killed; to end what runs in it use send-keys with C-c", ref.Session)}
+		return Ref{}, row{}, &refusal{ErrProtected,
+			fmt.Sprintf("the shared pane of the session %s is protected and cannot be killed; to end what runs in it use send-keys with C-c", ref.Session)}
 	}
 	all, err := b.cfg.Server.Sessions(ctx)
 	if err != nil {
@@ -205,7 +207,8 @@ func (b *Book) unmanaged(ctx context.Context, name string, err error) error {
 	full := b.names.prefix + slug(name)
 	for _, s := range all {
 		if s.Name == name || s.Name == full {
-			return &refusal{ErrUnmanaged, fmt.Sprintf("the session %s is not managed by this bot, so it is left alone; only sessions made with tmux-create-session in this thread can be killed", s.Name)}
+			return &refusal{ErrUnmanaged, fmt.Sprintf("the session %s is not managed by this bot, so it is left alone; only sessions made with "+
+				"tmux-create-session in this thread can be killed", s.Name)}
 		}
 	}
 	return err

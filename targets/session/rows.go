@@ -62,7 +62,8 @@ func (b *Book) rows(tx store.Tx, thread string) []row {
 func (b *Book) owned(tx store.Tx, thread, name string) (row, bool, error) {
 	r, ok := store.Load[row](tx, b.key(name))
 	if ok && r.Thread != thread {
-		return row{}, false, &refusal{ErrForeign, fmt.Sprintf("the session %s belongs to another thread; choose another name, or work in this thread's own sessions", name)}
+		return row{}, false, &refusal{ErrForeign, fmt.Sprintf("the session %s belongs to another thread; choose another name, or work in "+
+			"this thread's own sessions", name)}
 	}
 	return r, ok, nil
 }
@@ -82,10 +83,12 @@ func (b *Book) room(tx store.Tx, thread string, session, pane bool) error {
 		}
 	}
 	if session && sessions >= lim.Sessions {
-		return &refusal{ErrLimit, fmt.Sprintf("this thread already has %d sessions beside its default one, and the limit (tmux max_sessions) is %d; end one with tmux-kill-session, or use one of them", sessions, lim.Sessions)}
+		return &refusal{ErrLimit, fmt.Sprintf("this thread already has %d sessions beside its default one, and the limit (tmux max_sessions) "+
+			"is %d; end one with tmux-kill-session, or use one of them", sessions, lim.Sessions)}
 	}
 	if pane && panes >= lim.Panes {
-		return &refusal{ErrLimit, fmt.Sprintf("this thread already has %d panes beside the shared ones, and the limit (tmux max_panes) is %d; end one with tmux-kill-pane, or use one of them", panes, lim.Panes)}
+		return &refusal{ErrLimit, fmt.Sprintf("this thread already has %d panes beside the shared ones, and the limit (tmux max_panes) is "+
+			"%d; end one with tmux-kill-pane, or use one of them", panes, lim.Panes)}
 	}
 	return nil
 }
@@ -93,7 +96,8 @@ func (b *Book) room(tx store.Tx, thread string, session, pane bool) error {
 // instanceRoom checks the limits over all threads: of this target, and of all.
 func (b *Book) instanceRoom(tx store.Tx) error {
 	if n := len(b.rows(tx, "")); n >= b.cfg.Limits.Target {
-		return &refusal{ErrLimit, fmt.Sprintf("this bot already has %d sessions on %s, and the limit (tmux max_target_sessions) is %d; end one that is no longer needed with tmux-kill-session, or raise the limit", n, b.cfg.Target, b.cfg.Limits.Target)}
+		return &refusal{ErrLimit, fmt.Sprintf("this bot already has %d sessions on %s, and the limit (tmux max_target_sessions) is %d; end "+
+			"one that is no longer needed with tmux-kill-session, or raise the limit", n, b.cfg.Target, b.cfg.Limits.Target)}
 	}
 	n := 0
 	start, end := store.Prefix("session", b.cfg.Instance)
@@ -101,7 +105,8 @@ func (b *Book) instanceRoom(tx store.Tx) error {
 		n++
 	}
 	if n >= b.cfg.Limits.Instance {
-		return &refusal{ErrLimit, fmt.Sprintf("this bot already has %d sessions, and its limit (tmux max_instance_sessions) is %d; end one that is no longer needed with tmux-kill-session, or raise the limit", n, b.cfg.Limits.Instance)}
+		return &refusal{ErrLimit, fmt.Sprintf("this bot already has %d sessions, and its limit (tmux max_instance_sessions) is %d; end one "+
+			"that is no longer needed with tmux-kill-session, or raise the limit", n, b.cfg.Limits.Instance)}
 	}
 	return nil
 }

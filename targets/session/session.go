@@ -1,18 +1,15 @@
-// Package session keeps the terminals of the bot's threads: which tmux session
-// belongs to which thread, under what name, how many there may be, and what
-// becomes of them when the bot or the terminal goes away. A [Book] holds the
-// sessions of one target and instance.
+// Package session manages the terminals of the bot's threads: which tmux session belongs to which
+// thread, its name, limits, and what happens when the bot or the terminal restarts. A [Book]
+// manages the sessions of one target and instance.
 //
-// Every thread has a default session with a pane "shared"; both appear on
-// demand and cannot be killed by a tool. A session that a thread made by name
-// is that thread's alone. Identity is the pair of instance and a random id,
-// kept both in the store and in tags of the tmux session, which are set in the
-// moment it is made; names are only for people. So a restarted bot finds its
-// sessions again, and never touches one that it did not make.
+// Every thread has a default session with a pane "shared"; both are created on demand and cannot be
+// killed by a tool. A session that a thread created by name belongs only to that thread. A session
+// is identified by the instance and a random id, stored both in the store and in tags that tmux
+// sets when the session is created; names are only for people. So a restarted bot finds its
+// sessions again, and never touches one that it did not create.
 //
-// Several processes may have a Book over one store and one terminal each. Who owns the
-// thread (Config.Owns) types into its sessions, as their driver; the others look. See
-// driver.go.
+// Several processes may each have a Book for the same store and terminals. The owner of the thread
+// (Config.Owns) types into its sessions, as their driver; the others only read. See driver.go.
 //
 // It runs no commands and decides nothing about approvals.
 //
@@ -34,7 +31,7 @@ import (
 	"countersign/targets/tmux"
 )
 
-// Reasons to refuse; the errors that wrap them are sentences for people.
+// Reasons for refusals; the errors that wrap them are sentences for people.
 var (
 	ErrNoSession = errors.New("session: no such session")
 	ErrNoPane    = errors.New("session: no such pane")
@@ -45,7 +42,7 @@ var (
 	ErrName      = errors.New("session: the name cannot be used")
 )
 
-// Pane is one terminal; *tmux.Pane is the real one.
+// Pane is one terminal, implemented by *tmux.Pane.
 type Pane interface {
 	ID() string
 	Session() string
@@ -61,8 +58,8 @@ type Pane interface {
 	Testify(ctx context.Context, w tmux.Where) (tmux.Testimony, error)
 	Past(ctx context.Context) (list []tmux.Done, complete bool, err error)
 	Tap(ctx context.Context, tap func([]byte)) error
-	// Drive makes this process the one that types there; Driving tells whether it is, as
-	// far as it knows, and takes no lock. A Book does both by itself.
+	// Drive makes this process the driver; Driving reports whether it is, as far as it knows, and
+	// takes no lock. A Book calls both itself.
 	Drive(ctx context.Context, epoch int64) error
 	Driving() bool
 }
@@ -74,80 +71,79 @@ type Server interface {
 	NewSession(ctx context.Context, name string, tags map[string]string, first tmux.PaneSpec) (Pane, error)
 	NewPane(ctx context.Context, session string, spec tmux.PaneSpec) (Pane, error)
 	Adopt(ctx context.Context, session, paneID string) (Pane, error)
-	// KillSession ends a session that has these tags.
+	// KillSession kills a session that has these tags.
 	KillSession(ctx context.Context, name string, tags map[string]string) error
 	AttachCommand(session string) string
 	WriteCommand(session string) string
-	// Hand gives the keyboard to people or back; the later turn wins.
+	// Hand passes the keyboard to people or back; the later turn wins.
 	Hand(ctx context.Context, session string, people bool, turn int64) error
-	// Share says that other processes drive sessions of this server as well; Drive
-	// makes this process the one that does, for a session.
+	// Share means that other processes drive sessions of this server too; Drive makes this process
+	// the driver of a session.
 	Share()
 	Drive(ctx context.Context, session string, epoch int64) error
 }
 
 // Limits bound how much a thread can open. Zero values mean the defaults.
 type Limits struct {
-	// Sessions is how many sessions a thread may make by name; its default
-	// session comes on top. Default 2.
+	// Sessions is how many sessions a thread may create by name, in addition to its default
+	// session. Default 2.
 	Sessions int
-	// Panes is how many panes a thread may make by name, over all its sessions;
-	// the pane "shared" of each comes on top. Default 5.
+	// Panes is how many panes a thread may create by name, over all its sessions, in addition to
+	// each session's pane "shared". Default 5.
 	Panes int
-	// Target is how many sessions, default ones included, all threads of this instance
-	// may have on one target. Default 50.
+	// Target is how many sessions, including default ones, all threads of this instance may have on
+	// one target. Default 50.
 	Target int
-	// Instance is the same for all targets together. Default 200.
+	// Instance is the limit for all targets together. Default 200.
 	Instance int
-	// Idle is how long a session may stand at its prompts, with nobody attached, until
-	// Sweep ends it. Default 24 h; negative means for ever.
+	// Idle is how long a session may stay at its prompts with nobody attached before Sweep kills
+	// it. Default 24 h; negative means forever.
 	Idle time.Duration
 }
 
-// OrphanGrace is how long a session of ours that the store does not know is
-// left alone before Sweep ends it.
+// OrphanGrace is how long a session of this instance without a row in the store is left alone
+// before Sweep kills it.
 const OrphanGrace = 24 * time.Hour
 
-// Config is what a [Book] is made of.
+// Config configures a [Book].
 type Config struct {
 	Server Server
 	DB     store.DB
-	// Target is the target's name in the configuration: stable over restarts.
+	// Target is the target's name in the configuration; it must not change between restarts.
 	Target string
-	// Agent is part of the names of sessions; Instance tells this bot's sessions
-	// from another's on the same host.
+	// Agent is part of the session names; Instance distinguishes this bot's sessions from another's
+	// on the same host.
 	Agent, Instance string
-	// Dir is the absolute directory in which new panes start; empty means the
-	// home of the target's user.
+	// Dir is the absolute directory in which new panes start; "" means the home of the target's
+	// user.
 	Dir    string
 	Limits Limits
 	Record Recordings
-	// Driver is the name of this run of the process, where several share the store and
-	// the target; each must have another. "" means that this one is alone.
+	// Driver is the name of this run of the process if several share the store and the target; it
+	// must be unique. "" means that there is only this process.
 	Driver string
-	// Owns tells whether this process owns a thread now, in the transaction that
-	// matters; nil means that it owns all. It must have no effect. Without it nothing is
-	// typed: [tmux.ErrDriven].
+	// Owns reports whether this process owns a thread, in the transaction in which it matters; nil
+	// means that it owns all. It must have no side effects. If it returns false nothing is typed:
+	// [tmux.ErrDriven].
 	Owns func(tx store.Tx, thread string) bool
 	Now  func() time.Time
 	Log  *slog.Logger
 }
 
-// Book keeps the sessions of one target. It is safe for concurrent use.
+// Book manages the sessions of one target. It is safe for concurrent use.
 type Book struct {
 	cfg   Config
 	names names
 	locks locks
 
 	mu        sync.Mutex
-	open      map[paneKey]Pane // panes that this process already drives
+	open      map[paneKey]Pane // panes that this process drives
 	recorders map[paneKey]Recorder
 }
 
 type paneKey struct{ session, pane string }
 
-// New returns a book. It does nothing until it is asked; call Reconcile once
-// after a restart.
+// New returns a Book. Call Reconcile once after a restart.
 func New(c Config) *Book {
 	if c.Limits.Sessions <= 0 {
 		c.Limits.Sessions = 2
@@ -213,7 +209,7 @@ func (v server) Hand(ctx context.Context, session string, people bool, turn int6
 	return v.s.Hand(ctx, session, people, turn)
 }
 
-// pane keeps a nil *tmux.Pane from becoming a Pane that is not nil.
+// pane prevents a nil *tmux.Pane from becoming a non-nil Pane.
 func pane(p *tmux.Pane, err error) (Pane, error) {
 	if err != nil {
 		return nil, err
@@ -221,7 +217,7 @@ func pane(p *tmux.Pane, err error) (Pane, error) {
 	return p, nil
 }
 
-// refusal is an error for people that is one of the reasons above.
+// refusal is an error for people that wraps one of the reasons above.
 type refusal struct {
 	reason   error
 	sentence string
@@ -230,7 +226,7 @@ type refusal struct {
 func (r *refusal) Error() string { return r.sentence }
 func (r *refusal) Unwrap() error { return r.reason }
 
-// locks are mutexes by name that can be waited for with a context.
+// locks are named mutexes that can be acquired with a context.
 type locks struct {
 	mu sync.Mutex
 	m  map[string]*lock

@@ -222,7 +222,8 @@ func loadKnown(ctx context.Context, files []string, ask func(context.Context) ([
 	}
 	for _, l := range k.approved {
 		if l.marker != "revoked" && !l.plain() {
-			return nil, fmt.Errorf("line %d of the %s is not one key of named hosts, so no host can be trusted; forget it, and put it into a known_hosts file", l.number, approvedName)
+			return nil, fmt.Errorf("line %d of the %s is not one key of named hosts, so no host can be trusted; forget it, and put it into a "+
+				"known_hosts file", l.number, approvedName)
 		}
 	}
 	return k, nil

@@ -176,7 +176,8 @@ func (t *Target) login(ctx context.Context, root net.Conn, w *wire, hop Hop, cc 
 	var algorithms *xssh.AlgorithmNegotiationError
 	switch {
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return nil, fmt.Errorf("%s accepted the connection but did not finish the login in %v; check its load and that it is an SSH server: %w", hop.address(), t.c.HandshakeTimeout, ctx.Err())
+		return nil, fmt.Errorf("%s accepted the connection but did not finish the login in %v; check its load and that it is an SSH "+
+			"server: %w", hop.address(), t.c.HandshakeTimeout, ctx.Err())
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case strings.Contains(err.Error(), "unable to authenticate"), strings.Contains(err.Error(), "Too many authentication failures"):

@@ -58,7 +58,8 @@ type RevokedHostError struct {
 }
 
 func (e *RevokedHostError) Error() string {
-	return fmt.Sprintf("the host %s (%s) shows the key %s, which %s marks as revoked: somebody may be using a stolen key; do not connect until the host has a new one",
+	return fmt.Sprintf("the host %s (%s) shows the key %s, which %s marks as revoked: somebody may be using a stolen key; do not connect "+
+		"until the host has a new one",
 		e.Host, e.Address, e.Fingerprint, e.Where)
 }
 

@@ -218,7 +218,8 @@ func (t *Target) session(ctx context.Context) (*conn, xssh.Channel, <-chan *xssh
 			}
 			continue
 		case c == nil && time.Since(began) > fullTime:
-			return nil, nil, nil, fmt.Errorf("%s: all its sessions were busy for %s; end what runs there, or raise MaxSessions in its sshd_config to 10", t.c.Name, fullTime)
+			return nil, nil, nil, fmt.Errorf("%s: all its sessions were busy for %s; end what runs there, or raise MaxSessions in its "+
+				"sshd_config to 10", t.c.Name, fullTime)
 		case c == nil:
 			if err := t.pause(ctx, changed); err != nil {
 				return nil, nil, nil, err
@@ -238,7 +239,8 @@ func (t *Target) session(ctx context.Context) (*conn, xssh.Channel, <-chan *xssh
 			idle := c.inUse == 0
 			t.mu.Unlock()
 			if idle && time.Since(began) > giveUp {
-				return nil, nil, nil, fmt.Errorf("%s opens no session for us; look for MaxSessions in its sshd_config and for programs that still run there: %w", t.c.Name, err)
+				return nil, nil, nil, fmt.Errorf("%s opens no session for us; look for MaxSessions in its sshd_config and for programs that still "+
+					"run there: %w", t.c.Name, err)
 			}
 			continue
 		}

@@ -1,13 +1,11 @@
-// Package ssh is the target that one SSH host is: commands over channels of one
-// connection that is dialled when it is first needed, kept alive, and dialled again
-// after it was lost. Processes, notes of how they ended and most file operations
-// are those of targets/remote; what is here is who the host is, who we are to
-// it, and how bytes get there.
+// Package ssh is the target for one SSH host. Commands run over channels of a connection that is
+// dialed on first use, kept alive, and redialed after it was lost. Processes, the records of how
+// they ended, and most file operations are in targets/remote; this package authenticates the host
+// and the bot, and transports bytes.
 //
-// It never trusts a host by itself, whatever known_hosts or ssh_config allow: an
-// unknown host is an [UnknownHostError], and [Trust] is for the code that asked
-// people. It does not know passwords or keyboard-interactive questions, and forwards
-// no agent, port or display.
+// It never trusts a host on its own, whatever known_hosts or ssh_config allow: an unknown host is
+// an [UnknownHostError], and [Trust] is for code that has asked people. It does not support
+// passwords or keyboard-interactive authentication, and forwards no agent, port or display.
 package ssh
 
 import (
@@ -34,75 +32,72 @@ import (
 // Defaults of [Config].
 const (
 	DefaultPort = 22
-	// DefaultKeepalive and DefaultMisses find a dead link within a minute.
+	// DefaultKeepalive and DefaultMisses detect a dead connection within a minute.
 	DefaultKeepalive = 15 * time.Second
 	DefaultMisses    = 3
-	// DefaultMaxChannels stays below MaxSessions of sshd_config(5), which is 10: sshd
-	// frees a session a moment after its channel has ended.
+	// DefaultMaxChannels is below MaxSessions of sshd_config(5), which is 10, because sshd frees a
+	// session only a moment after its channel has ended.
 	DefaultMaxChannels      = 6
 	DefaultMaxConns         = 4 // more than one only where MaxSessions is small or all are busy
 	DefaultDialTimeout      = 10 * time.Second
 	DefaultHandshakeTimeout = 20 * time.Second
 )
 
-// Hop is a host to log in to, with the keys to do so.
+// Hop is a host to log in to, with the keys for it.
 type Hop struct {
-	Host string // a name or an address, as known_hosts has it
+	Host string // a name or an address, as in known_hosts
 	Port int    // 0 means 22
 	User string // there
-	// Identities are files of private keys, tried in order. A file NAME-cert.pub
-	// beside one is its certificate. A key with a passphrase is used only if Agent
-	// holds it.
+	// Identities are private key files, tried in order. A file NAME-cert.pub beside one is its
+	// certificate. A key with a passphrase is used only if Agent holds it.
 	Identities []string
-	// Certificates are further certificates of those keys, or of keys of the agent.
+	// Certificates are additional certificates for those keys or the agent's keys.
 	Certificates []string
-	// Agent is the socket of an SSH agent (SSH_AUTH_SOCK); empty means none. Its keys
-	// are tried after Identities.
+	// Agent is the socket of an SSH agent (SSH_AUTH_SOCK); "" means none. Its keys are tried after
+	// Identities.
 	Agent string
-	// IdentitiesOnly uses the agent only for the keys that Identities name.
+	// IdentitiesOnly limits the agent to the keys in Identities.
 	IdentitiesOnly bool
 }
 
 func (h Hop) address() string { return net.JoinHostPort(h.Host, strconv.Itoa(h.Port)) }
 
-// Config says which host a target is. There is no password: a bot that holds one
-// would send it to whoever answers, and it cannot be limited like a key.
+// Config configures a target. Passwords are not supported: the bot would send one to any host that
+// answers, and a password cannot be restricted like a key.
 type Config struct {
-	// Name is the target's name in the bot's configuration, and part of its ID.
+	// Name is the target's name in the configuration, and part of its ID.
 	Name string
 	Hop
-	// Jump are the hosts to go through, the nearest first (ProxyJump). Their host
-	// keys are checked like the target's. One that names no user or keys has the
-	// target's.
+	// Jump lists the hosts to go through, nearest first (ProxyJump). Their host keys are checked
+	// like the target's. A hop without a user or keys uses the target's.
 	Jump []Hop
-	// KnownHosts are known_hosts files, read at each connection; @cert-authority and
-	// @revoked are obeyed. A file that is missing is like an empty one.
+	// KnownHosts are known_hosts files, read for each connection; @cert-authority and @revoked are
+	// honored. A missing file counts as empty.
 	KnownHosts []string
-	// Approved returns further known hosts, as the text of a known_hosts file that has
-	// only what [Admit] and [Revoke] write. It is asked at each connection, so that
-	// what people decide holds from the next one on, whoever stored it; an error
-	// refuses the connection. nil means that there are none. It may be called by
-	// several goroutines at once.
+	// Approved returns additional known hosts, as the text of a known_hosts file that contains only
+	// what [Admit] and [Revoke] write. It is called for each connection, so that people's decisions
+	// apply to the next one, whichever replica stored them; an error refuses the connection. nil
+	// means that there are none. It must be safe for concurrent use.
 	Approved func(ctx context.Context) ([]byte, error)
 
 	DialTimeout      time.Duration // of a TCP connection to a host; 0 means 10 s
 	HandshakeTimeout time.Duration // from there until the login; 0 means 20 s
-	// Keepalive is how often a silent connection is asked whether it lives; 0 means
-	// 15 s. After Misses (0 means 3) questions without an answer it is given up.
+	// Keepalive is how often an idle connection is probed; 0 means 15 s. After Misses (0 means 3)
+	// unanswered probes it is closed.
 	Keepalive time.Duration
 	Misses    int
-	// MaxChannels is how many programs share a connection before another connection
-	// is made; 0 means 6. MaxConns bounds the connections; 0 means 4.
+	// MaxChannels is how many programs share a connection before another one is opened; 0 means 6.
+	// MaxConns bounds the connections; 0 means 4.
 	MaxChannels, MaxConns int
 
-	Dir string           // default directory, absolute; empty means the user's home
+	Dir string           // absolute default directory; "" means the user's home
 	Log *slog.Logger     // nil discards
 	Now func() time.Time // nil means time.Now
 
 	onlyLock string // remote.Options.OnlyLock
 }
 
-// hostName is what may stand in a known_hosts line without changing its meaning.
+// hostName matches names that do not change the meaning of a known_hosts line.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.:%-]*[A-Za-z0-9_.])?$|^::1?$|^[0-9a-fA-F:.]+(%[A-Za-z0-9_.-]+)?$`)
 
 func (h *Hop) check() error {
@@ -126,21 +121,21 @@ func (h *Hop) check() error {
 type Target struct {
 	*remote.Machine
 	c     Config
-	hops  []Hop // the way, the target last
+	hops  []Hop // the hosts to go through, the target last
 	log   *slog.Logger
 	shell shellFiles
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
-	wg   sync.WaitGroup // of the goroutines that own connections
+	wg   sync.WaitGroup // the goroutines that own connections
 
 	mu      sync.Mutex
 	closed  bool
-	pins    []xssh.PublicKey // host key of each hop, once it was met
+	pins    []xssh.PublicKey // host key of each hop, once known
 	conns   []*conn
 	dialing *dialing
 	back    backoff
-	changed chan struct{} // closed and made anew when a slot may have become free
+	changed chan struct{} // closed and replaced when a slot may have become free
 	sftp    *sftpSession
 
 	helloTime time.Duration // see helloTime; less in tests
@@ -151,7 +146,7 @@ var (
 	_ backend.Witness = (*Target)(nil)
 )
 
-// shellFiles is what the machine's own file system can do.
+// shellFiles is the file system interface that the machine provides.
 type shellFiles interface {
 	backend.FileSystem
 	backend.Replacer
@@ -161,7 +156,7 @@ type shellFiles interface {
 	backend.Surveyor
 }
 
-// New returns a target. It dials nothing; its errors are about the configuration.
+// New returns a target. It does not connect; its errors are configuration mistakes.
 func New(c Config) (*Target, error) {
 	if c.Name == "" {
 		return nil, errors.New("ssh: the target has no name; give it one")
@@ -209,10 +204,9 @@ func New(c Config) (*Target, error) {
 	return t, nil
 }
 
-// ID returns "ssh:NAME", and "ssh:NAME#SHA256:..." as soon as the host's key is
-// known, which is after the first connection. From then on it does not change while
-// the target lives: a host that shows another key is refused, even where known_hosts
-// lists that one, too.
+// ID returns "ssh:NAME", and "ssh:NAME#SHA256:..." once the host's key is known, after the first
+// connection. From then on it does not change: a host that presents another key is refused, even if
+// known_hosts lists that key too.
 func (t *Target) ID() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -223,13 +217,13 @@ func (t *Target) ID() string {
 	return id
 }
 
-// FS gives access to the host's files. What is read comes over SFTP where the host
-// has it, everything else by small scripts: those tell which file a path names
-// ("dev:inode"), and write without a moment in which others could read along.
+// FS gives access to the host's files. Reads use SFTP if the host has it. Everything else uses
+// small scripts, which can identify files ("dev:inode") and write without ever exposing a file to
+// other users.
 func (t *Target) FS() backend.FileSystem { return files{t.shell, t} }
 
-// Close ends the connections and what waits for one. Programs on the host that hold
-// no channel, like a tmux server, stay.
+// Close closes the connections and cancels what waits for one. Programs on the host that hold no
+// channel, like a tmux server, keep running.
 func (t *Target) Close() error {
 	t.Machine.Close()
 	t.mu.Lock()
@@ -245,5 +239,5 @@ func (t *Target) Close() error {
 	return nil
 }
 
-// errClosed is wrapped by what happens after Close.
+// errClosed is wrapped by errors after Close.
 var errClosed = fmt.Errorf("ssh: the target was closed: %w", os.ErrClosed)

@@ -1,9 +1,8 @@
-// Package budget is the tool extend_budget: at a cap on tokens or money people are
-// shown a card, and once they have approved it, what may be spent grows by what the
-// card said, once.
+// Package budget is the tool extend_budget. When a cap on tokens or money is reached, people see a
+// card; their approval raises the cap once, by the amount on the card.
 //
-// It does not count what is spent, knows no caps and does not decide when people
-// are asked. Models are not told of it.
+// It does not count spending, knows no caps, and does not decide when people are asked. Models are
+// not offered it.
 package budget
 
 import (
@@ -24,16 +23,16 @@ import (
 // Name is the tool's name.
 const Name = "extend_budget"
 
-// target is what the action is about: the bot itself, no machine.
+// target is the target in actions: the bot itself, not a machine.
 const target = "harness"
 
-// The most that one call may ask for: whoever reads a card with more has no budget.
+// The most that one call may request.
 const (
 	maxTokens = 1_000_000_000_000
 	maxUSD    = 1_000_000
 )
 
-// The scopes, as they are in a call.
+// The scopes of a call.
 const (
 	scopeThread  = "thread"
 	scopeChannel = "channel"
@@ -45,29 +44,29 @@ var description string
 
 // Extension is what people approved.
 type Extension struct {
-	// Request is the request that they approved. Its record says who they are.
+	// Request is the approved request; its record names the approvers.
 	Request approvals.ID
-	Thread  string // where it was asked
-	Channel string // of that thread; "" when it has none
+	Thread  string // where it was requested
+	Channel string // of the thread; "" if it has none
 	Scope   string // thread, channel or day
-	Day     string // of UTC, as 2006-01-02; "" with scope thread
+	Day     string // in UTC, as 2006-01-02; "" for scope thread
 	Tokens  int64
-	Micros  int64  // US dollars in millionths
-	By      string // the user whose turn it is, who need not be among those who approved
+	Micros  int64  // millionths of a US dollar
+	By      string // the user whose turn it is; not necessarily an approver
 }
 
 // Store keeps extensions. It is safe for concurrent use.
 type Store interface {
-	// Extend keeps x durably. The same Request again changes nothing. Its error means
-	// that nothing was kept.
+	// Extend stores x durably. A second call with the same Request changes nothing. On error
+	// nothing was stored.
 	Extend(ctx context.Context, x Extension) error
 }
 
-// Config is what the tool needs.
+// Config configures the tool.
 type Config struct {
 	Store Store
-	// Channel names the channel of a thread as rules of the policy do, always the same
-	// for one thread; "" when it has none.
+	// Channel returns a thread's channel, named as in policy rules; "" if it has none. It must
+	// always return the same name for a thread.
 	Channel func(thread string) string
 }
 
@@ -82,8 +81,10 @@ func (tool) Spec() tools.Spec {
 		Name: Name, Description: description, Level: risk.Medium, Unlisted: true,
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
-				"scope":  {Type: "string", Enum: []string{scopeThread, scopeChannel, scopeDay}, Description: "Which cap is extended: that of this thread, of its channel on one day, or of all threads together on one day."},
-				"day":    {Type: "string", Pattern: `^[0-9]{4}-[0-9]{2}-[0-9]{2}$`, Description: "The day that it is for, in UTC, with the scopes channel and day; left out with scope thread."},
+				"scope": {Type: "string", Enum: []string{scopeThread, scopeChannel, scopeDay},
+					Description: "Which cap is extended: that of this thread, of its channel on one day, or of all threads together on one day."},
+				"day": {Type: "string", Pattern: `^[0-9]{4}-[0-9]{2}-[0-9]{2}$`,
+					Description: "The day that it is for, in UTC, with the scopes channel and day; left out with scope thread."},
 				"tokens": {Type: "integer", Minimum: 0, Maximum: maxTokens, Description: "How many more tokens, in and out together."},
 				"usd":    {Type: "number", Minimum: 0, Maximum: maxUSD, Description: "How many more US dollars, in whole cents."},
 			},
@@ -92,33 +93,33 @@ func (tool) Spec() tools.Spec {
 	}
 }
 
-// Plan implements tools.Tool. The action holds the id of its request, so that
-// nothing that was approved before, a standing grant for exactly this included, is
-// good for another call; and nothing of what is spent by now, which changes while
-// people decide.
+// Plan implements tools.Tool. The action holds its request's id, so no earlier approval (such as a
+// standing grant for the same arguments) covers another call. It does not hold the amount spent so
+// far, which changes while people decide.
 func (t tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	x, err := t.extension(c)
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	more := x.more()
+	more := x.amount()
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindChange, Target: target, Args: c.Args,
-		Preview: fmt.Sprintf("Let %s spend %s%s.\n\nThis counts once, for the request %s. Every other cap stays as it is.\n", x.whose(), more, x.when(), x.Request), Whole: true,
+		Preview: fmt.Sprintf("Let %s spend %s%s.\n\nThis counts once, for the request %s. Every other cap stays as it is.\n", x.subject(),
+			more, x.dayPhrase(), x.Request), Whole: true,
 	}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "extending the budget"})
 		if err := t.Store.Extend(ctx, x); err != nil {
 			return tools.Result{}, tools.Failed("the budget was not extended, because that could not be stored; look at the bot's log and try again: %w", err)
 		}
-		who := x.whose()
-		text := strings.ToUpper(who[:1]) + who[1:] + " may spend " + more + x.when() + "."
+		who := x.subject()
+		text := strings.ToUpper(who[:1]) + who[1:] + " may spend " + more + x.dayPhrase() + "."
 		sink(tools.Event{Kind: tools.Completed, Text: "extended"})
 		return tools.Result{Value: text, Text: text}, nil
 	}), nil
 }
 
-// extension reads a call.
+// extension parses the arguments of a call.
 func (t tool) extension(c tools.Call) (Extension, error) {
 	var args struct {
 		Scope  string      `json:"scope"`
@@ -153,7 +154,7 @@ func (t tool) extension(c tools.Call) (Extension, error) {
 
 var cents = regexp.MustCompile(`^([0-9]{1,7})(?:\.([0-9]{1,2}))?$`)
 
-// micros reads US dollars with whole cents as millionths; "" is none.
+// micros parses US dollars in whole cents and returns millionths; "" is 0.
 func micros(n json.Number) (int64, error) {
 	if n == "" {
 		return 0, nil
@@ -169,8 +170,8 @@ func micros(n json.Number) (int64, error) {
 	return v * 10_000, nil
 }
 
-// whose says what the cap is of.
-func (x Extension) whose() string {
+// subject names what the cap applies to.
+func (x Extension) subject() string {
 	switch x.Scope {
 	case scopeThread:
 		return "this thread (" + x.Thread + ")"
@@ -180,16 +181,16 @@ func (x Extension) whose() string {
 	return "all threads together"
 }
 
-// when says on which day it holds.
-func (x Extension) when() string {
+// dayPhrase names the day that the extension applies to.
+func (x Extension) dayPhrase() string {
 	if x.Scope == scopeThread {
 		return ""
 	}
 	return " on " + x.Day + " (UTC)"
 }
 
-// more says how much.
-func (x Extension) more() string {
+// amount describes how much is added.
+func (x Extension) amount() string {
 	var out []string
 	switch {
 	case x.Tokens == 1:
@@ -203,7 +204,7 @@ func (x Extension) more() string {
 	return strings.Join(out, " and ")
 }
 
-// thousands writes a number that is not negative as 1,204,500.
+// thousands formats a non-negative number as 1,204,500.
 func thousands(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -73,7 +73,7 @@ func set(t *testing.T) (*kept, tools.Tool, *tools.Registry) {
 }
 
 func plan(ctx context.Context, reg *tools.Registry, thread, id, args string) (tools.Plan, error) {
-	return reg.Plan(ctx, tools.Call{Wanted: true, ID: id, Thread: thread, By: "test:u", Name: budget.Name, Args: json.RawMessage(args)})
+	return reg.Plan(ctx, tools.Call{Direct: true, ID: id, Thread: thread, By: "test:u", Name: budget.Name, Args: json.RawMessage(args)})
 }
 
 func TestTheToolKeepsItsPromises(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package clock is the tool time: the bot's own wall clock. It asks no machine,
-// so it is right where a target's clock is wrong.
+// Package clock is the tool time: the bot's own wall clock. It asks no machine, so it is right even
+// where a target's clock is wrong.
 package clock
 
 import (
@@ -17,7 +17,7 @@ import (
 //go:embed time.md
 var description string
 
-// Layouts of the texts, in UTC.
+// Layouts of the formatted times, in UTC.
 const (
 	layoutISO     = "2006-01-02T15:04:05.000Z"
 	layoutRFC2822 = "Mon, 02 Jan 2006 15:04:05 +0000"
@@ -25,10 +25,10 @@ const (
 	layoutTime    = "15:04:05"
 )
 
-// formats are the values of "format", in the order of their description.
+// formats are the values of "format", in the order in which they are documented.
 var formats = []string{"epoch", "epoch_ms", "epoch_ns", "iso", "rfc2822", "date", "time"}
 
-// New returns the tool time over this clock.
+// New returns the tool time, which reads the given clock.
 func New(now func() time.Time) tools.Tool { return tool{now} }
 
 type tool struct{ now func() time.Time }
@@ -43,7 +43,7 @@ func (tool) Spec() tools.Spec {
 	}
 }
 
-// snapshot is one moment in every form.
+// snapshot is one moment in every format.
 type snapshot struct {
 	Seconds   int64  `json:"unix_seconds"`
 	Millis    int64  `json:"unix_millis"`
@@ -55,7 +55,7 @@ type snapshot struct {
 	Formatted string `json:"formatted,omitempty"`
 }
 
-func shot(t time.Time, format string) snapshot {
+func newSnapshot(t time.Time, format string) snapshot {
 	t = t.UTC()
 	s := snapshot{
 		Seconds: t.Unix(), Millis: t.UnixMilli(), Nanos: t.UnixNano(),
@@ -90,7 +90,7 @@ func (t tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a := approvals.Action{Tool: c.Name, Kind: approvals.KindObserve, Target: "harness", Args: c.Args}
 	return tools.Planned(a, approvals.Claim{}, func(context.Context, tools.Sink) (tools.Result, error) {
-		s := shot(t.now(), args.Format)
+		s := newSnapshot(t.now(), args.Format)
 		text := s.Formatted
 		if text == "" {
 			text = s.ISO

@@ -143,7 +143,7 @@ func BenchmarkFirstIndex50k(b *testing.B) {
 	b.Run("index and all symbols", func(b *testing.B) {
 		for b.Loop() {
 			x := newBench(b, dir)
-			v, ok := x.run("indexer_extract_symbols", `{"kind":"macro"}`).(extracted)
+			v, ok := x.run("indexer_extract_symbols", `{"kind":"macro"}`).(symbolsResult)
 			if !ok || v.Parsed < 30_000 {
 				b.Fatalf("%+v", v)
 			}
@@ -211,8 +211,8 @@ func BenchmarkContent(b *testing.B) {
 			b.Fatal(err)
 		}
 		c := *f
-		c.kept = deflate(text)
-		size += int64(len(c.kept))
+		c.compressed = deflate(text)
+		size += int64(len(c.compressed))
 		kept[i] = &c
 	}
 	b.Run("decompress", func(b *testing.B) {
@@ -225,7 +225,7 @@ func BenchmarkContent(b *testing.B) {
 	})
 	b.Run("decompress one", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := io.Copy(io.Discard, flate.NewReader(bytes.NewReader(kept[0].kept))); err != nil {
+			if _, err := io.Copy(io.Discard, flate.NewReader(bytes.NewReader(kept[0].compressed))); err != nil {
 				b.Fatal(err)
 			}
 		}

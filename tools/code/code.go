@@ -1,32 +1,30 @@
-// Package code is the six tools of the code index: indexer_search_code,
-// indexer_search_files, indexer_analyze_file, indexer_extract_symbols,
-// indexer_get_metrics and indexer_detect_language, over a checkout on any target.
+// Package code is the six tools of the code index: indexer_search_code, indexer_search_files,
+// indexer_analyze_file, indexer_extract_symbols, indexer_get_metrics and indexer_detect_language.
+// They work on a checkout on any target.
 //
-// The index of a root is made when it is first used and lives in memory. It says which
-// files hold which trigrams (three bytes, letters small), so that a regular expression
-// is tried only on files that can match; the translation follows Russ Cox's "Regular
-// Expression Matching with a Trigram Index". Later uses list the root again, at most every
-// few seconds, and read only what has another size or time. Each limit that was met is
-// said in the result.
+// The index of a root is built on first use and kept in memory. It records which files contain
+// which trigrams (three bytes, ASCII letters in lower case), so that a regular expression is tried
+// only on files that can match. The translation follows Russ Cox's "Regular Expression Matching
+// with a Trigram Index". Later uses list the root again, at most every few seconds, and read only
+// files whose size or time changed. Results name each limit that was reached.
 //
-// Where the target's files are at hand (backend.Opener), the candidates of a search are
-// read again: from warm caches of the system, reading 50,000 files of 6 KB takes 0.9 s on
-// two cores, and decompressing them 1.5 s or more (BenchmarkContent), so that 130 MB of
-// memory would make searches slower and results older. Elsewhere one tar brings all
-// files, and they are kept compressed, because every file that is read again is a round
-// trip. A search that no trigram helps, such as [0-9]{9}, tries all text: seconds.
+// Where the target's files are local (backend.Opener), a search reads its candidates from disk.
+// With a warm page cache, reading 50,000 files of 6 KB takes 0.9 s on two cores; decompressing them
+// takes 1.5 s or more (BenchmarkContent), so 130 MB of memory would make searches slower and
+// results older. Elsewhere one tar fetches all files and they are kept compressed, because reading
+// a file again costs a round trip. A search that no trigram narrows, such as [0-9]{9}, scans all
+// text and takes seconds.
 //
-// Symbols are found by tree-sitter grammars, which are code in C that reads hostile text.
-// So they are a program of their own, countersign-parser (see [Parser]), with a limit of time for
-// each file and of memory; a file that brings it down is reported as not parsed. (A megabyte of
-// brackets is enough: walking such a tree takes longer than the 8 s that a file has.) They are
-// found when they are first asked for, and kept by the content of the file. Without that
-// program, symbols are refused; the rest works.
+// Symbols are found by tree-sitter grammars: C code that reads untrusted text. They run in a
+// separate program, countersign-parser (see [Parser]), with a time limit for each file and a memory
+// limit. A file that crashes it is reported as not parsed. (A megabyte of brackets is enough:
+// walking that tree takes longer than the 8 s allowed for a file.) Symbols are extracted on first
+// request and cached by file content. Without the program, symbol requests are refused and
+// everything else works.
 //
-// It follows no links, indexes nothing private to the bot, and shows nothing else than
-// what the target's account may read. It does not resolve names across files, and does not
-// look into archives or histories. On a target other than this machine, a
-// directory that becomes a link while tar runs is followed in that moment.
+// The index follows no links, skips everything private to the bot, and shows only what the target's
+// account may read. It does not resolve names across files and does not read archives or git
+// history. On a remote target, a directory that is replaced by a link while tar runs is followed.
 package code
 
 import (
@@ -51,30 +49,28 @@ var descriptions embed.FS
 
 const (
 	maxPath = 4096
-	// maxShownLine is how much of a line is shown, in bytes.
+	// maxShownLine is how many bytes of a line are shown.
 	maxShownLine = 300
-	// maxShownText bounds the lines of one result, in bytes.
+	// maxShownText bounds the bytes of lines in one result.
 	maxShownText = 50 << 10
 	maxResults   = 1000
 	maxContext   = 10
 )
 
-// Config is what the tools are made of.
+// Config configures the tools.
 type Config struct {
 	Target backend.Target
-	// User is the account that files are read as, for the record.
+	// User is the account that reads the files, as shown in the record.
 	User string
-	// Dir is the root that is meant when none is named; empty means the target's default
-	// directory.
+	// Dir is the root when a call names none; "" means the target's default directory.
 	Dir string
-	// Private reports whether a path is the bot's own business; nil means that none is.
+	// Private reports whether a path is private to the bot; nil means that none is.
 	Private func(path string) bool
-	// Roots are the directories of which Private reports everything else, for the sentence
-	// that refuses.
+	// Roots are the only directories that Private allows. They are named in its refusals.
 	Roots []string
-	// Cache keeps the indexes; nil makes one for these tools alone.
+	// Cache keeps the indexes; nil gives these tools a cache of their own.
 	Cache *Cache
-	// Worker starts the parser's process; nil means that symbols are refused.
+	// Worker starts a parser process; nil means that symbol requests are refused.
 	Worker Starter
 }
 
@@ -93,10 +89,10 @@ func New(c Config) []tools.Tool {
 type tool struct {
 	Config
 	name string
-	run  func(context.Context, *look) (any, error)
+	run  func(context.Context, *invocation) (any, error)
 }
 
-// args are the arguments of all tools; each has those that its schema names.
+// args are the arguments of all tools; each tool uses those in its schema.
 type args struct {
 	Path      string `json:"path"`
 	Pattern   string `json:"pattern"`
@@ -108,29 +104,30 @@ type args struct {
 	Max       int    `json:"max_results"`
 }
 
-// look is one planned call.
-type look struct {
+// invocation is one planned call.
+type invocation struct {
 	Config
-	args args
-	root string // resolved
-	file string // resolved, or ""
-	rel  string // of file, below root
-	re   *regexp.Regexp
-	need *query
-	// needles are in every text that re matches.
+	args  args
+	root  string // resolved
+	file  string // resolved, or ""
+	rel   string // of file, relative to root
+	re    *regexp.Regexp
+	query *query
+	// needles occur in every text that re matches.
 	needles []needle
-	fits    func(rel string) bool
+	matches func(rel string) bool
 	sink    tools.Sink
 }
 
-// analyzeName is the tool that is about exactly one file.
+// analyzeName is the tool that needs exactly one file.
 const analyzeName = "indexer_analyze_file"
 
 func workers() int { return runtime.GOMAXPROCS(0) }
 
-// kinds are the kinds of symbols, in the order of the schema. "type" in a filter is any
-// declaration of a type.
-var kinds = [...]string{"function", "method", "class", "struct", "interface", "enum", "trait", "impl", "type", "module", "macro", "constant", "variable", "import"}
+// kinds are the kinds of symbols, in the order of the schema. As a filter, "type" matches any type
+// declaration.
+var kinds = [...]string{"function", "method", "class", "struct", "interface", "enum", "trait", "impl", "type", "module", "macro",
+	"constant", "variable", "import"}
 
 func (t tool) properties() (props map[string]tools.Property, need []string) {
 	text := func(d string) tools.Property {
@@ -148,7 +145,8 @@ func (t tool) properties() (props map[string]tools.Property, need []string) {
 		props["context_lines"] = tools.Property{Type: "integer", Minimum: 0, Maximum: maxContext, Default: 0, Description: "Lines around each match."}
 		need = []string{"pattern"}
 	case "indexer_search_files":
-		props["pattern"] = tools.Property{Type: "string", MinLength: 1, MaxLength: maxPath, Description: "Part of the name, or a glob; with a slash it matches the path."}
+		props["pattern"] = tools.Property{Type: "string", MinLength: 1, MaxLength: maxPath,
+			Description: "Part of the name, or a glob; with a slash it matches the path."}
 		props["max_results"] = count
 		need = []string{"pattern"}
 	case analyzeName:
@@ -179,7 +177,7 @@ func (t tool) Spec() tools.Spec {
 
 // Plan implements tools.Tool.
 func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
-	l := &look{Config: t.Config}
+	l := &invocation{Config: t.Config}
 	if err := json.Unmarshal(c.Args, &l.args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
@@ -209,8 +207,8 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// prepare compiles patterns.
-func (l *look) prepare(name string) (err error) {
+// prepare compiles the patterns.
+func (l *invocation) prepare(name string) (err error) {
 	if strings.ContainsRune(l.args.Path, 0) {
 		return tools.Invalid("a path holds a NUL byte, which no file name can; remove it")
 	}
@@ -218,7 +216,7 @@ func (l *look) prepare(name string) (err error) {
 	if name == "indexer_search_files" {
 		glob = l.args.Pattern
 	}
-	if l.fits, err = matcher(glob); err != nil {
+	if l.matches, err = pathMatcher(glob); err != nil {
 		return err
 	}
 	if name != "indexer_search_code" {
@@ -231,13 +229,12 @@ func (l *look) prepare(name string) (err error) {
 	if l.re, err = regexp.Compile(text); err != nil {
 		return tools.Invalid("the pattern is no regular expression of Go: %v", err)
 	}
-	l.need, l.needles = compile(text), needles(text)
+	l.query, l.needles = compile(text), needles(text)
 	return nil
 }
 
-// resolve finds the places that are meant, and refuses those that are none of its
-// business.
-func (l *look) resolve(ctx context.Context, tool string) error {
+// resolve resolves the root and file of the call. It refuses private paths.
+func (l *invocation) resolve(ctx context.Context, tool string) error {
 	name := l.args.Path
 	switch {
 	case name == "":
@@ -260,8 +257,8 @@ func (l *look) resolve(ctx context.Context, tool string) error {
 		l.root = found
 		return nil
 	}
-	// A file belongs to the checkout that is meant when none is named, or else to its own
-	// directory. A relative name stays in that checkout, wherever links lead.
+	// Without a root, a file belongs to the default checkout if it is inside it, otherwise to its
+	// own directory. A relative name must stay inside that checkout even through links.
 	l.file = found
 	if l.root, err = l.Target.FS().Resolve(ctx, cmp.Or(l.Dir, ".")); err != nil {
 		return explain(cmp.Or(l.Dir, "."), err)
@@ -278,7 +275,7 @@ func (l *look) resolve(ctx context.Context, tool string) error {
 }
 
 // index returns the index of the root.
-func (l *look) index(ctx context.Context) (*snapshot, error) {
+func (l *invocation) index(ctx context.Context) (*snapshot, error) {
 	st, err := l.Target.FS().Stat(ctx, l.root)
 	if err != nil {
 		return nil, explain(l.root, err)
@@ -289,9 +286,9 @@ func (l *look) index(ctx context.Context) (*snapshot, error) {
 	return l.snapshot(ctx, l.root, l.sink)
 }
 
-// read reads the one file that is meant.
-func (l *look) read(ctx context.Context) ([]byte, error) {
-	b, err := reader{l.Target, l.root}.one(ctx, l.rel)
+// read reads the call's file.
+func (l *invocation) read(ctx context.Context) ([]byte, error) {
+	b, err := reader{l.Target, l.root}.readFile(ctx, l.rel)
 	if err != nil {
 		return nil, explain(l.args.Path, err)
 	}

@@ -190,7 +190,7 @@ func TestGolden(t *testing.T) {
 	}
 	for _, name := range fixtures {
 		t.Run(name, func(t *testing.T) {
-			got := as[analyzed](w, "indexer_analyze_file", `{"path":"`+name+`"}`)
+			got := as[fileAnalysis](w, "indexer_analyze_file", `{"path":"`+name+`"}`)
 			got.Root = "/root"
 			b, err := json.MarshalIndent(got, "", " ")
 			if err != nil {
@@ -217,7 +217,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func names(symbols []located) []string {
+func names(symbols []fileSymbol) []string {
 	var out []string
 	for _, s := range symbols {
 		out = append(out, s.Name)

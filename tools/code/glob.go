@@ -8,10 +8,10 @@ import (
 	"countersign/tools"
 )
 
-// matcher makes a test of relative paths from a pattern: a glob with a slash is about the
-// path, one without about the name, and any other text is a part of the name. "**" stands
-// for any number of directories.
-func matcher(pattern string) (func(rel string) bool, error) {
+// pathMatcher compiles a pattern to a predicate on relative paths. A glob with a slash matches the
+// path, one without matches the name, and any other text matches part of the name. "**" matches any
+// number of directories.
+func pathMatcher(pattern string) (func(rel string) bool, error) {
 	if pattern == "" {
 		return func(string) bool { return true }, nil
 	}
@@ -25,19 +25,18 @@ func matcher(pattern string) (func(rel string) bool, error) {
 		}
 	}
 	if len(parts) == 1 {
-		return func(rel string) bool { return fits(parts[0], path.Base(rel)) }, nil
+		return func(rel string) bool { return matchName(parts[0], path.Base(rel)) }, nil
 	}
 	return func(rel string) bool { return matchParts(parts, strings.Split(rel, "/")) }, nil
 }
 
-func fits(pattern, name string) bool {
+func matchName(pattern, name string) bool {
 	ok, err := path.Match(pattern, name)
 	return ok && err == nil
 }
 
-// matchParts matches names of directories and of a file, one by one. A "**" that was
-// followed by a fitting part is only ever made longer, so that many of them cost no more
-// than their product with the names.
+// matchParts matches path components one by one. On a mismatch only the last "**" is extended, so
+// the cost is at most the product of patterns and names.
 func matchParts(pattern, names []string) bool {
 	p, n, star, from := 0, 0, -1, 0
 	for n < len(names) {
@@ -45,7 +44,7 @@ func matchParts(pattern, names []string) bool {
 		case p < len(pattern) && pattern[p] == "**":
 			star, from = p, n
 			p++
-		case p < len(pattern) && fits(pattern[p], names[n]):
+		case p < len(pattern) && matchName(pattern[p], names[n]):
 			p++
 			n++
 		case star >= 0:

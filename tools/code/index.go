@@ -23,23 +23,23 @@ import (
 )
 
 const (
-	// maxFiles and maxText bound what is indexed of one root: files, and bytes of text.
+	// maxFiles and maxText bound how many files and bytes of text are indexed of one root.
 	maxFiles = 200_000
 	maxText  = 1 << 30
-	// maxEntries is how many names of a root are looked at.
+	// maxEntries is how many names of a root are listed.
 	maxEntries = 2_000_000
-	// maxKept is how much of a remote root's text is kept, in bytes, compressed.
+	// maxKept is how many bytes of a remote root's text are kept, compressed.
 	maxKept = 256 << 20
-	// sniff is how much of a file is looked at for a NUL byte, which makes it binary, as
-	// git does.
-	sniff = 8000
-	// refreshEvery is how old a listing may be; one that took long may be older.
+	// sniffBytes is how much of a file is searched for a NUL byte, which makes it binary, as in
+	// git.
+	sniffBytes = 8000
+	// refreshEvery is the maximum age of a listing; a listing that took long may get older.
 	refreshEvery = 3 * time.Second
 	refreshMost  = 30 * time.Second
-	// racy is how new a change must be, by the bot's clock, so that another one may carry
-	// the same time: such a file is read again when the root is listed next.
-	racy = 2 * time.Second
-	// fileCost is about what a file costs beside its postings, in bytes.
+	// racyWindow is how recent a modification must be (by the bot's clock) for a second one to have
+	// the same time. Such a file is read again with the next listing.
+	racyWindow = 2 * time.Second
+	// fileCost estimates the bytes that a file costs beside its postings.
 	fileCost = 300
 )
 
@@ -49,8 +49,7 @@ const (
 	maxMemory = 1 << 30
 )
 
-// vendored are directories of what other people wrote, of version control and of
-// caches.
+// vendored reports whether a directory holds dependencies, version control data or caches.
 func vendored(name string) bool {
 	switch name {
 	case ".git", ".hg", ".svn", ".bzr", "CVS", "node_modules", "bower_components", "jspm_packages", "vendor", "Pods",
@@ -69,53 +68,53 @@ func inVendored(rel string) bool {
 	return false
 }
 
-// file is one file of a root. It never changes.
+// file is one file of a root. It is immutable.
 type file struct {
-	path  string // relative to the root
-	size  int64
-	time  time.Time
-	racy  bool
-	out   string // why it is left out; "" if it is indexed
-	hash  [16]byte
-	lang  string // "" if it is not known
-	lines lines
-	notes bool   // whether comments were counted
-	kept  []byte // the content, compressed, or nil
+	path            string // relative to the root
+	size            int64
+	time            time.Time
+	racy            bool
+	skipReason      string // why it is not indexed; "" if it is
+	hash            [16]byte
+	lang            string // "" if unknown
+	lines           lines
+	hasCommentCount bool   // whether comments were counted
+	compressed      []byte // the compressed content, or nil
 }
 
-// The reasons for which files are left out.
+// The reasons why files are not indexed.
 const (
-	outBinary  = "binary"
-	outBig     = "larger than 1 MiB"
-	outVendor  = "in directories of version control, dependencies or caches"
-	outPrivate = "private to the bot"
-	outLost    = "that could not be read"
-	outSpecial = "links and special files, which are not followed"
-	outMany    = "beyond the limit of 200,000 files"
-	outText    = "beyond the limit of 1 GiB of text"
+	skipBinary       = "binary"
+	skipTooBig       = "larger than 1 MiB"
+	skipVendored     = "in directories of version control, dependencies or caches"
+	skipPrivate      = "private to the bot"
+	skipUnreadable   = "that could not be read"
+	skipSpecial      = "links and special files, which are not followed"
+	skipTooManyFiles = "beyond the limit of 200,000 files"
+	skipTooMuchText  = "beyond the limit of 1 GiB of text"
 )
 
-// snapshot is a root as it was found. It never changes.
+// snapshot is the state of a root at one moment. It is immutable.
 type snapshot struct {
-	files  []*file // that are indexed, by path
-	byPath map[string]*file
-	segs   []*segment
-	out    map[string]int // why how many are left out
-	text   int64          // bytes of the files
-	kept   int64
-	whole  bool // false: there were more than maxEntries names
+	files     []*file // the indexed files, by path
+	byPath    map[string]*file
+	segs      []*segment
+	skipped   map[string]int // how many files were skipped, by reason
+	text      int64          // bytes of the indexed files
+	keptBytes int64
+	complete  bool // false if there were more than maxEntries names
 }
 
-// memory is about how many bytes it keeps.
+// memory estimates how many bytes the snapshot holds.
 func (s *snapshot) memory() int64 {
-	n := s.kept + int64(len(s.byPath))*fileCost
+	n := s.keptBytes + int64(len(s.byPath))*fileCost
 	for _, seg := range s.segs {
 		n += seg.size()
 	}
 	return n
 }
 
-// candidates returns the files that answer a query, by path.
+// candidates returns the files that satisfy a query, by path.
 func (s *snapshot) candidates(q *query) []*file {
 	if q.op == opAll {
 		return s.files
@@ -136,7 +135,7 @@ func (s *snapshot) candidates(q *query) []*file {
 
 func byPath(a, b *file) int { return strings.Compare(a.path, b.path) }
 
-// each does something for every number below n, on all processors.
+// each calls do for every number below n, on all processors.
 func each(n int, do func(int)) {
 	var wg sync.WaitGroup
 	workers := min(n, runtime.GOMAXPROCS(0))
@@ -150,9 +149,9 @@ func each(n int, do func(int)) {
 	wg.Wait()
 }
 
-// Cache keeps indexes in memory, at most 16 roots and about 1 GiB; those that were not
-// used for longest go first. One may serve the tools of several targets, as long as
-// all agree about what is private. It is safe for concurrent use.
+// Cache keeps indexes in memory, at most 16 roots and about 1 GiB, and evicts the least recently
+// used. Several targets may share a cache if their tools agree on what is private. It is safe for
+// concurrent use.
 type Cache struct {
 	now func() time.Time
 
@@ -161,14 +160,14 @@ type Cache struct {
 	symbols symbolCache
 }
 
-// NewCache returns an empty cache. It starts nothing and needs no end.
+// NewCache returns an empty cache. It starts no goroutines and need not be closed.
 func NewCache() *Cache { return &Cache{now: time.Now, roots: map[key]*root{}} }
 
 type key struct{ target, user, root string }
 
 // root is the index of one root.
 type root struct {
-	turn chan struct{} // held while it is looked at anew
+	refreshing chan struct{} // held while the root is refreshed
 
 	mu     sync.Mutex
 	snap   *snapshot
@@ -183,7 +182,7 @@ func (c *Cache) at(k key) *root {
 	defer c.mu.Unlock()
 	r := c.roots[k]
 	if r == nil {
-		r = &root{turn: make(chan struct{}, 1)}
+		r = &root{refreshing: make(chan struct{}, 1)}
 		c.roots[k] = r
 	}
 	r.mu.Lock()
@@ -192,7 +191,7 @@ func (c *Cache) at(k key) *root {
 	return r
 }
 
-// trim drops the roots that were not used for longest, but never keep.
+// trim evicts the least recently used roots, but never keep.
 func (c *Cache) trim(keep key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,14 +226,13 @@ func (c *Cache) trim(keep key) {
 	}
 }
 
-// snapshot returns the index of a root as it is now, or was a few seconds ago. The first
-// look reads all of it.
+// snapshot returns the index of a root, at most a few seconds old. The first call reads all of it.
 func (c Config) snapshot(ctx context.Context, dir string, sink tools.Sink) (*snapshot, error) {
 	k := key{c.Target.ID(), c.User, dir}
 	r := c.Cache.at(k)
 	select {
-	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
+	case r.refreshing <- struct{}{}:
+		defer func() { <-r.refreshing }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -261,20 +259,20 @@ func (c Config) snapshot(ctx context.Context, dir string, sink tools.Sink) (*sna
 	return snap, nil
 }
 
-// list returns what is to be indexed below dir, by path, and a snapshot that knows only
-// what is left out.
+// list returns the files to index below dir, by path, and a snapshot that holds only the skipped
+// files.
 func (c Config) list(ctx context.Context, dir string) ([]*file, *snapshot, error) {
 	lister, ok := c.Target.FS().(backend.Lister)
 	if !ok {
 		return nil, nil, tools.Failed("the files of this target cannot be listed; use run_shell")
 	}
-	snap := &snapshot{out: map[string]int{}, whole: true}
+	snap := &snapshot{skipped: map[string]int{}, complete: true}
 	var list []*file
 	seen := 0
 	start := strings.TrimSuffix(dir, "/") + "/"
 	skipped, err := lister.List(ctx, dir, 0, func(i backend.FileInfo) bool {
 		if seen++; seen > maxEntries {
-			snap.whole = false
+			snap.complete = false
 			return false
 		}
 		rel, ok := strings.CutPrefix(i.Path, start)
@@ -283,14 +281,14 @@ func (c Config) list(ctx context.Context, dir string) ([]*file, *snapshot, error
 		}
 		switch {
 		case c.private(i.Path):
-			snap.out[outPrivate]++
+			snap.skipped[skipPrivate]++
 		case i.Mode.IsDir():
 		case inVendored(rel):
-			snap.out[outVendor]++
+			snap.skipped[skipVendored]++
 		case i.Mode.Type() != 0:
-			snap.out[outSpecial]++
+			snap.skipped[skipSpecial]++
 		case i.Size > wire.MaxText:
-			snap.out[outBig]++
+			snap.skipped[skipTooBig]++
 		default:
 			list = append(list, &file{path: rel, size: i.Size, time: i.Time})
 		}
@@ -303,15 +301,15 @@ func (c Config) list(ctx context.Context, dir string) ([]*file, *snapshot, error
 		return nil, nil, explain(dir, err)
 	}
 	if skipped > 0 {
-		snap.out[outLost] += skipped
+		snap.skipped[skipUnreadable] += skipped
 	}
 	slices.SortFunc(list, byPath)
 	if n := len(list) - maxFiles; n > 0 {
-		snap.out[outMany], list = n, list[:maxFiles]
+		snap.skipped[skipTooManyFiles], list = n, list[:maxFiles]
 	}
 	for i, f := range list {
 		if snap.text += f.size; snap.text > maxText {
-			snap.out[outText], list = len(list)-i, list[:i]
+			snap.skipped[skipTooMuchText], list = len(list)-i, list[:i]
 			break
 		}
 	}
@@ -319,7 +317,7 @@ func (c Config) list(ctx context.Context, dir string) ([]*file, *snapshot, error
 	return list, snap, nil
 }
 
-// refresh completes a snapshot: what did not change since was is taken from it.
+// refresh completes a snapshot. Files that did not change since the snapshot was are taken from it.
 func (c Config) refresh(ctx context.Context, dir string, list []*file, snap, was *snapshot, listed time.Time, sink tools.Sink) (*snapshot, error) {
 	if was == nil {
 		was = &snapshot{}
@@ -332,23 +330,23 @@ func (c Config) refresh(ctx context.Context, dir string, list []*file, snap, was
 			snap.byPath[f.path] = old
 			continue
 		}
-		f.racy = f.time.After(listed.Add(-racy))
+		f.racy = f.time.After(listed.Add(-racyWindow))
 		todo = append(todo, f)
 	}
 	if len(todo) == 0 && len(snap.byPath) == len(was.byPath) {
-		// Nothing changed but what is left out.
-		snap.files, snap.segs, snap.text, snap.kept = was.files, was.segs, was.text, was.kept
+		// Only skipped files changed.
+		snap.files, snap.segs, snap.text, snap.keptBytes = was.files, was.segs, was.text, was.keptBytes
 		snap.tally()
 		return snap, nil
 	}
 	src := reader{c.Target, dir}
-	x := indexer{far: !src.near(), p: newProgress(c.Cache.now, sink, "indexing", len(todo))}
+	x := indexer{keepContents: !src.isLocal(), p: newProgress(c.Cache.now, sink, "indexing", len(todo))}
 	for _, f := range snap.byPath {
-		x.kept += int64(len(f.kept))
+		x.kept += int64(len(f.compressed))
 	}
 	workers := min(max(len(todo), 1), runtime.GOMAXPROCS(0))
 	x.builders = make([]*builder, workers)
-	if err := src.all(ctx, todo, workers, x.add); err != nil {
+	if err := src.readFiles(ctx, todo, workers, x.add); err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -364,10 +362,10 @@ func (c Config) refresh(ctx context.Context, dir string, list []*file, snap, was
 		}
 	}
 	for _, f := range list {
-		if f = snap.byPath[f.path]; f.out == "" {
+		if f = snap.byPath[f.path]; f.skipReason == "" {
 			snap.files = append(snap.files, f)
 			snap.text += f.size
-			snap.kept += int64(len(f.kept))
+			snap.keptBytes += int64(len(f.compressed))
 		}
 	}
 	snap.tally()
@@ -375,16 +373,16 @@ func (c Config) refresh(ctx context.Context, dir string, list []*file, snap, was
 	return snap, nil
 }
 
-// tally counts the files that were read and left out.
+// tally counts the skipped files that were read.
 func (s *snapshot) tally() {
 	for _, f := range s.byPath {
-		if f.out != "" {
-			s.out[f.out]++
+		if f.skipReason != "" {
+			s.skipped[f.skipReason]++
 		}
 	}
 }
 
-// compact joins segments when they are many, or when they hold many files that are gone.
+// compact merges segments when there are many, or when many of their files are gone.
 func (s *snapshot) compact() {
 	held := 0
 	for _, seg := range s.segs {
@@ -413,39 +411,39 @@ func (s *snapshot) compact() {
 	s.segs = out
 }
 
-// indexer takes files as they come.
+// indexer receives files as they are read.
 type indexer struct {
-	builders []*builder
-	far      bool // contents are kept
-	p        *progress
+	builders     []*builder
+	keepContents bool // keep the contents
+	p            *progress
 
 	mu   sync.Mutex
 	kept int64
 }
 
-// add is the fetched of an index.
+// add is the index's readFunc.
 func (x *indexer) add(worker int, f *file, content []byte, err error) {
-	defer x.p.did(int64(len(content)))
+	defer x.p.fileDone(int64(len(content)))
 	switch {
 	case errors.Is(err, backend.ErrTooBig):
-		f.out = outBig
+		f.skipReason = skipTooBig
 		return
 	case errors.Is(err, errMoved):
-		f.out = outSpecial
+		f.skipReason = skipSpecial
 		return
 	case err != nil:
-		f.out = outLost
+		f.skipReason = skipUnreadable
 		return
 	case isBinary(content):
-		f.out = outBinary
+		f.skipReason = skipBinary
 		return
 	}
 	if x.builders[worker] == nil {
 		x.builders[worker] = newBuilder()
 	}
-	f.take(content)
+	f.measure(content)
 	x.builders[worker].add(f, content)
-	if !x.far {
+	if !x.keepContents {
 		return
 	}
 	b := deflate(content)
@@ -453,46 +451,46 @@ func (x *indexer) add(worker int, f *file, content []byte, err error) {
 	defer x.mu.Unlock()
 	if x.kept+int64(len(b)) <= maxKept {
 		x.kept += int64(len(b))
-		f.kept = b
+		f.compressed = b
 	}
 }
 
-// take notes what the content says about a file.
-func (f *file) take(content []byte) {
-	f.sum(content)
+// measure sets the fields of f that depend on its content.
+func (f *file) measure(content []byte) {
+	f.setHash(content)
 	f.lang = language(f.path, content)
 	var s syntaxOf
-	s, f.notes = comments(f.lang)
+	s, f.hasCommentCount = comments(f.lang)
 	f.lines = count(content, s)
 }
 
-// sum notes the hash of the content.
-func (f *file) sum(content []byte) {
+// setHash hashes the content.
+func (f *file) setHash(content []byte) {
 	sum := sha256.Sum256(content)
 	copy(f.hash[:], sum[:])
 }
 
-// isBinary judges as git does.
-func isBinary(b []byte) bool { return bytes.IndexByte(b[:min(len(b), sniff)], 0) >= 0 }
+// isBinary decides as git does.
+func isBinary(b []byte) bool { return bytes.IndexByte(b[:min(len(b), sniffBytes)], 0) >= 0 }
 
-// deflate compresses fast rather than well.
+// deflate compresses with the fastest level.
 func deflate(b []byte) []byte {
 	var out bytes.Buffer
 	w, err := flate.NewWriter(&out, flate.BestSpeed)
 	if err != nil {
 		return nil // the level is valid
 	}
-	_, _ = w.Write(b) // a Buffer takes everything
+	_, _ = w.Write(b) // Buffer.Write never fails
 	_ = w.Close()
 	return bytes.Clone(out.Bytes())
 }
 
-// contents reads indexed files: from memory where they are kept, otherwise through the
-// target, which then says what is in them now.
-func (c Config) contents(ctx context.Context, dir string, files []*file, take fetched, workers int) error {
+// contents passes the contents of indexed files to take: from memory where they are kept, otherwise
+// as the target has them now.
+func (c Config) contents(ctx context.Context, dir string, files []*file, take readFunc, workers int) error {
 	var away, near []*file
 	for _, f := range files {
-		if f.kept == nil {
+		if f.compressed == nil {
 			away = append(away, f)
 		} else {
 			near = append(near, f)
@@ -503,7 +501,7 @@ func (c Config) contents(ctx context.Context, dir string, files []*file, take fe
 		for w := range workers {
 			wg.Go(func() {
 				for i := w; i < len(near) && ctx.Err() == nil; i += workers {
-					b, err := io.ReadAll(flate.NewReader(bytes.NewReader(near[i].kept)))
+					b, err := io.ReadAll(flate.NewReader(bytes.NewReader(near[i].compressed)))
 					take(w, near[i], b, err)
 				}
 			})
@@ -516,7 +514,7 @@ func (c Config) contents(ctx context.Context, dir string, files []*file, take fe
 	if len(away) == 0 {
 		return nil
 	}
-	return reader{c.Target, dir}.all(ctx, away, workers, func(w int, f *file, b []byte, err error) {
+	return reader{c.Target, dir}.readFiles(ctx, away, workers, func(w int, f *file, b []byte, err error) {
 		if err == nil && isBinary(b) {
 			err = errors.New("it is binary now")
 		}
@@ -524,7 +522,7 @@ func (c Config) contents(ctx context.Context, dir string, files []*file, take fe
 	})
 }
 
-// progress tells people how far a long work is, at most once a second. It is safe for
+// progress reports the progress of a long operation, at most once a second. It is safe for
 // concurrent use.
 type progress struct {
 	now   func() time.Time
@@ -544,8 +542,8 @@ func newProgress(now func() time.Time, sink tools.Sink, what string, total int) 
 	return &progress{now: now, sink: sink, what: what, total: total, begin: t, last: t}
 }
 
-// did counts one file.
-func (p *progress) did(n int64) {
+// fileDone counts one file of n bytes.
+func (p *progress) fileDone(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done++
@@ -555,11 +553,12 @@ func (p *progress) did(n int64) {
 	}
 	if t := p.now(); t.Sub(p.last) >= time.Second {
 		p.last = t
-		p.sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%s: %s of %s files, %d MB, %d s", p.what, thousands(p.done), thousands(p.total), p.bytes/1e6, int(t.Sub(p.begin).Seconds()))})
+		p.sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%s: %s of %s files, %d MB, %d s", p.what, thousands(p.done),
+			thousands(p.total), p.bytes/1e6, int(t.Sub(p.begin).Seconds()))})
 	}
 }
 
-// thousands writes 12400 as 12,400.
+// thousands formats 12400 as 12,400.
 func thousands(n int) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -584,14 +583,14 @@ func explain(name string, err error) error {
 	return tools.Failed("%s cannot be looked at: %w", name, err)
 }
 
-// within returns the path below dir of a resolved path.
+// within returns the resolved path p relative to dir.
 func within(dir, p string) (rel string, ok bool) {
 	rel, ok = strings.CutPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 	return rel, ok && rel != "" && path.Clean(rel) == rel
 }
 
-// sorted returns the keys of a map of counts: most first, then by name.
-func sorted[V cmp.Ordered](m map[string]V) []string {
+// sortedKeys returns the keys of m by descending count, then by name.
+func sortedKeys[V cmp.Ordered](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {
 		keys = append(keys, k)

@@ -8,7 +8,7 @@ import (
 	"countersign/tools/code/wire"
 )
 
-// tally is what the files of a language are together.
+// tally sums up the files of one language.
 type tally struct {
 	Language string `json:"language"`
 	Files    int    `json:"files"`
@@ -17,7 +17,7 @@ type tally struct {
 	Code     int    `json:"code"`
 	Comment  int    `json:"comment"`
 	Blank    int    `json:"blank"`
-	// Uncounted says that this language's comments are not known and count as code.
+	// Uncounted reports that the comment syntax is unknown, so comments count as code.
 	Uncounted bool `json:"comments_unknown,omitempty"`
 }
 
@@ -28,13 +28,13 @@ func (t *tally) add(f *file) {
 	t.Code += int(f.lines.code)
 	t.Comment += int(f.lines.comment)
 	t.Blank += int(f.lines.blank)
-	t.Uncounted = t.Uncounted || !f.notes
+	t.Uncounted = t.Uncounted || !f.hasCommentCount
 }
 
 const noLanguage = "(unknown)"
 
-// byLanguage adds up the index: the language with most code first, then by name.
-func (l *look) byLanguage(s *snapshot) (list []tally, sum tally) {
+// byLanguage sums up the index by language: most code first, then by name.
+func (l *invocation) byLanguage(s *snapshot) (list []tally, sum tally) {
 	sum.Language = "all"
 	langs, code := map[string]*tally{}, map[string]int{}
 	for _, f := range s.files {
@@ -54,7 +54,7 @@ func (l *look) byLanguage(s *snapshot) (list []tally, sum tally) {
 		sum.add(f)
 		code[name] = t.Code
 	}
-	for _, name := range sorted(code) {
+	for _, name := range sortedKeys(code) {
 		list = append(list, *langs[name])
 	}
 	return list, sum
@@ -68,7 +68,7 @@ type metrics struct {
 	Languages []tally `json:"languages,omitempty"`
 }
 
-// String implements fmt.Stringer: the form for people.
+// String implements fmt.Stringer, for people.
 func (m metrics) String() string {
 	var b strings.Builder
 	list := append([]tally{m.Total}, m.Languages...)
@@ -76,13 +76,14 @@ func (m metrics) String() string {
 		fmt.Fprintln(&b, m.File)
 	}
 	for _, t := range list {
-		fmt.Fprintf(&b, "%s: %s files, %s lines: %s code, %s comment, %s blank\n", t.Language, thousands(t.Files), thousands(t.Lines), thousands(t.Code), thousands(t.Comment), thousands(t.Blank))
+		fmt.Fprintf(&b, "%s: %s files, %s lines: %s code, %s comment, %s blank\n", t.Language, thousands(t.Files), thousands(t.Lines),
+			thousands(t.Code), thousands(t.Comment), thousands(t.Blank))
 	}
 	m.tail(&b)
 	return b.String()
 }
 
-func getMetrics(ctx context.Context, l *look) (any, error) {
+func getMetrics(ctx context.Context, l *invocation) (any, error) {
 	if l.file == "" {
 		s, err := l.index(ctx)
 		if err != nil {
@@ -92,57 +93,57 @@ func getMetrics(ctx context.Context, l *look) (any, error) {
 		out.Languages, out.Total = l.byLanguage(s)
 		return out, nil
 	}
-	f, _, err := l.single(ctx)
+	f, _, err := l.measureFile(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := metrics{summary: summary{Root: l.root, Files: 1}, File: shown([]byte(l.rel), maxPath)}
+	out := metrics{summary: summary{Root: l.root, Files: 1}, File: displayLine([]byte(l.rel), maxPath)}
 	out.Total.Language = f.lang
-	if f.out != "" {
-		out.note("the file is %s: its lines are not counted", f.out)
+	if f.skipReason != "" {
+		out.note("the file is %s: its lines are not counted", f.skipReason)
 	}
 	out.Total.add(f)
 	return out, nil
 }
 
-// single reads the one file and measures it; a binary one has no lines.
-func (l *look) single(ctx context.Context) (*file, []byte, error) {
+// measureFile reads and measures the call's file; a binary file has no lines.
+func (l *invocation) measureFile(ctx context.Context) (*file, []byte, error) {
 	b, err := l.read(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	f := &file{path: l.rel, size: int64(len(b))}
 	if isBinary(b) {
-		f.out, f.lang = outBinary, language(f.path, nil)
+		f.skipReason, f.lang = skipBinary, language(f.path, nil)
 		return f, b, nil
 	}
-	f.take(b)
+	f.measure(b)
 	return f, b, nil
 }
 
-// share is a language in a checkout.
+// share is a language's share of a checkout.
 type share struct {
 	Language string  `json:"language"`
 	Files    int     `json:"files"`
 	Bytes    int64   `json:"bytes"`
-	Percent  float64 `json:"percent"` // of the bytes, with one digit
+	Percent  float64 `json:"percent"` // of the bytes, with one decimal
 }
 
-// detected is the result of indexer_detect_language.
-type detected struct {
+// languageResult is the result of indexer_detect_language.
+type languageResult struct {
 	summary
 	File string `json:"file,omitempty"`
-	// Language is the file's, or the one with most bytes.
+	// Language is the file's language, or the one with the most bytes.
 	Language string `json:"language"`
 	// Type is Linguist's: programming, data, markup or prose.
 	Type      string  `json:"type,omitempty"`
 	Binary    bool    `json:"binary,omitempty"`
-	Symbols   bool    `json:"symbols"` // whether indexer_extract_symbols knows it
+	Symbols   bool    `json:"symbols"` // whether indexer_extract_symbols supports it
 	Languages []share `json:"languages,omitempty"`
 }
 
-// String implements fmt.Stringer: the form for people.
-func (d detected) String() string {
+// String implements fmt.Stringer, for people.
+func (d languageResult) String() string {
 	var b strings.Builder
 	if d.File != "" {
 		fmt.Fprintf(&b, "%s: %s\n", d.File, d.Language)
@@ -154,28 +155,28 @@ func (d detected) String() string {
 	return b.String()
 }
 
-func detectLanguage(ctx context.Context, l *look) (any, error) {
+func detectLanguage(ctx context.Context, l *invocation) (any, error) {
 	if l.file != "" {
-		f, _, err := l.single(ctx)
+		f, _, err := l.measureFile(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return detected{
-			summary: summary{Root: l.root, Files: 1}, File: shown([]byte(l.rel), maxPath), Language: orUnknown(f.lang),
-			Type: typeOf(f.lang), Binary: f.out != "", Symbols: wire.Parses(f.lang),
+		return languageResult{
+			summary: summary{Root: l.root, Files: 1}, File: displayLine([]byte(l.rel), maxPath), Language: orUnknown(f.lang),
+			Type: typeOf(f.lang), Binary: f.skipReason != "", Symbols: wire.Parses(f.lang),
 		}, nil
 	}
 	s, err := l.index(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := detected{summary: l.summary(s)}
+	out := languageResult{summary: l.summary(s)}
 	list, sum := l.byLanguage(s)
 	size, by := map[string]int64{}, map[string]tally{}
 	for _, t := range list {
 		size[t.Language], by[t.Language] = t.Bytes, t
 	}
-	for i, name := range sorted(size) {
+	for i, name := range sortedKeys(size) {
 		if i == 0 {
 			out.Language, out.Type, out.Symbols = name, typeOf(name), wire.Parses(name)
 		}

@@ -5,25 +5,24 @@ import (
 	"strings"
 )
 
-// syntaxOf is how comments are written in a language.
+// syntaxOf is the comment syntax of a language.
 type syntaxOf struct {
 	line   []string
 	block  [2]string // begin and end; "" if there is none
 	quotes string    // characters that enclose strings
-	multi  string    // those of them whose strings go over lines
+	multi  string    // those of quotes whose strings may span lines
 }
 
 func cFamily() syntaxOf {
 	return syntaxOf{line: []string{"//"}, block: [2]string{"/*", "*/"}, quotes: `"'`}
 }
 
-// comments returns how comments are written in a language; false means that it is not
-// known, and nothing is counted as one.
+// comments returns the comment syntax of a language; ok is false if it is unknown.
 func comments(lang string) (syntaxOf, bool) {
 	c := cFamily()
 	switch lang {
 	case "C", "C++", "Java", "C#", "Objective-C", "Scala", "Swift", "Dart", "Protocol Buffer", "Zig", "CUDA", "Less", "SCSS":
-	case "Rust": // a quote is also a lifetime
+	case "Rust": // a single quote also begins a lifetime
 		c.quotes = `"`
 		c.multi = `"`
 	case "Go", "JavaScript", "TypeScript", "TSX", "JSX", "Vue", "Svelte", "Groovy", "Kotlin":
@@ -32,7 +31,8 @@ func comments(lang string) (syntaxOf, bool) {
 		c.line = []string{"//", "#"}
 	case "CSS":
 		c.line = nil
-	case "Python", "Shell", "Ruby", "Perl", "R", "YAML", "TOML", "Makefile", "Dockerfile", "CMake", "Elixir", "PowerShell", "Nix", "Starlark", "fish", "Awk", "Tcl", "INI":
+	case "Python", "Shell", "Ruby", "Perl", "R", "YAML", "TOML", "Makefile", "Dockerfile", "CMake", "Elixir", "PowerShell", "Nix",
+		"Starlark", "fish", "Awk", "Tcl", "INI":
 		c = syntaxOf{line: []string{"#"}, quotes: `"'`}
 	case "SQL", "PLpgSQL", "PLSQL", "TSQL":
 		c = syntaxOf{line: []string{"--"}, block: [2]string{"/*", "*/"}, quotes: `"'`}
@@ -52,11 +52,11 @@ func comments(lang string) (syntaxOf, bool) {
 	return c, true
 }
 
-// lines are counts of lines: each is blank, comment or code. A line with both code and a
-// comment is code, and a string that serves as documentation is code too.
+// lines counts lines: each is blank, comment or code. A line with code and a comment is code, and
+// so is a string that serves as documentation.
 type lines struct{ total, blank, comment, code int32 }
 
-// count counts the lines of a file. The last line needs no end.
+// count counts the lines of a file. The last line needs no newline.
 func count(content []byte, s syntaxOf) lines {
 	var l lines
 	c := counter{s: s}
@@ -89,15 +89,15 @@ func count(content []byte, s syntaxOf) lines {
 	return l
 }
 
-// counter goes over the lines of a file.
+// counter scans the lines of a file.
 type counter struct {
 	s      syntaxOf
-	starts string // the bytes that begin a comment or a string
-	block  bool   // within a block comment
-	quote  byte   // within a string that goes over lines
+	starts string // bytes that begin a comment or a string
+	block  bool   // inside a block comment
+	quote  byte   // inside a string that spans lines
 }
 
-// line tells what is in one line.
+// line reports what one line contains.
 func (c *counter) line(b []byte) (code, comment bool) {
 	b = bytes.TrimSpace(b)
 	if len(b) == 0 {
@@ -115,7 +115,7 @@ func (c *counter) line(b []byte) (code, comment bool) {
 			continue
 		case c.quote != 0:
 			code = true
-			end := closing(b, c.quote)
+			end := stringEnd(b, c.quote)
 			if end < 0 {
 				return code, comment
 			}
@@ -144,7 +144,7 @@ func (c *counter) line(b []byte) (code, comment bool) {
 			if strings.IndexByte(c.s.quotes, q) < 0 {
 				continue
 			}
-			if end := closing(b, q); end >= 0 {
+			if end := stringEnd(b, q); end >= 0 {
 				b = b[end+1:]
 			} else if strings.IndexByte(c.s.multi, q) >= 0 {
 				c.quote = q
@@ -164,8 +164,8 @@ func (c *counter) isLine(b []byte) bool {
 	return false
 }
 
-// closing finds the end of a string, or -1.
-func closing(b []byte, quote byte) int {
+// stringEnd returns the index after a string's closing quote, or -1.
+func stringEnd(b []byte, quote byte) int {
 	for i := 0; i < len(b); i++ {
 		switch {
 		case b[i] == '\\' && quote != '`':

@@ -8,17 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// needle is a text that every match holds. To look for some of them is much faster than
-// to try an expression, and rules out the files that hold all trigrams in other places.
+// needle is a text that occurs in every match. Searching for a few of them is much faster than
+// trying the expression, and rules out files that have all trigrams but in other places.
 type needle struct {
 	text   []byte
-	folded bool // it is in the folded text; otherwise in the text itself
+	folded bool // search the folded text instead of the original
 }
 
-// maxNeedles is how many are looked for.
+// maxNeedles is how many needles are searched for.
 const maxNeedles = 4
 
-// needles returns the longest texts that every match of an expression holds.
+// needles returns the longest texts that occur in every match of an expression.
 func needles(expr string) []needle {
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
@@ -30,8 +30,8 @@ func needles(expr string) []needle {
 		switch r.Op {
 		case syntax.OpLiteral:
 			n := needle{text: []byte(string(r.Rune)), folded: r.Flags&syntax.FoldCase != 0}
-			// U+FFFD also matches a byte that is no UTF-8, and letters that are not ASCII
-			// are not folded in the text.
+			// U+FFFD also matches bytes that are not valid UTF-8, and non-ASCII letters are not
+			// folded in the text.
 			if slices.ContainsFunc(r.Rune, func(c rune) bool { return c == utf8.RuneError || n.folded && c >= utf8.RuneSelf }) {
 				return
 			}
@@ -43,7 +43,7 @@ func needles(expr string) []needle {
 			for _, sub := range r.Sub {
 				walk(sub)
 			}
-		default: // what may be absent is not in every match
+		default: // whatever is optional does not occur in every match
 		}
 	}
 	walk(re.Simplify())
@@ -51,7 +51,7 @@ func needles(expr string) []needle {
 	return out[:min(len(out), maxNeedles)]
 }
 
-// holds tells whether a text holds all needles. buf is for the folded text.
+// holds reports whether a text contains all needles. buf is scratch space for the folded text.
 func holds(ns []needle, text []byte, buf *[]byte) bool {
 	ready := false
 	for _, n := range ns {

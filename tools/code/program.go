@@ -16,18 +16,18 @@ import (
 	"countersign/targets/backend"
 )
 
-// parserName is the program that parses (cmd/countersign-parser).
+// parserName is the parser's program (cmd/countersign-parser).
 const parserName = "countersign-parser"
 
 var errNoParser = errors.New("symbols need the program " + parserName + ", which is not here: install it beside the bot, or search with indexer_search_code")
 
-// buildTime bounds the build of the parser in a checkout: C code, cold, on a slow machine.
+// buildTime bounds the build of the parser in a checkout: C code, a cold cache, a slow machine.
 const buildTime = 5 * time.Minute
 
-// Parser returns a Starter of the program countersign-parser on the bot's own machine, t.
-// It is looked for beside the running program and on PATH. A bot that runs from a checkout
-// of its source builds it the first time that somebody asks for symbols, into the cache
-// directory of the account. Where there is none, the Starter's error says how to get it.
+// Parser returns a Starter of the program countersign-parser on the bot's own machine, t. It looks
+// beside the running program and in PATH. A bot that runs from a source checkout builds it on the
+// first request for symbols, into the account's cache directory. If there is no parser, the
+// Starter's error explains how to get it.
 func Parser(t backend.Target) Starter {
 	p := &program{target: t}
 	return func(ctx context.Context, stdin io.Reader, stdout io.Writer) (backend.Process, error) {
@@ -47,13 +47,13 @@ func start(ctx context.Context, t backend.Target, stdin io.Reader, stdout io.Wri
 type program struct {
 	target backend.Target
 
-	mu    sync.Mutex // held while it is built: others wait for the same build
-	built string     // where it was built to
-	err   error      // why it could not be
+	mu    sync.Mutex // held during the build, so that others wait for it
+	built string     // path of the built program
+	err   error      // why the build failed
 }
 
 func (p *program) find(ctx context.Context) (string, error) {
-	// Looked for each time: it may have been installed meanwhile.
+	// Look again on each call: it may have been installed in the meantime.
 	if exe := installed(); exe != "" {
 		return exe, nil
 	}
@@ -61,7 +61,7 @@ func (p *program) find(ctx context.Context) (string, error) {
 	defer p.mu.Unlock()
 	if p.built == "" && p.err == nil {
 		p.built, p.err = p.build(ctx)
-		if ctx.Err() != nil { // whoever asks next tries again
+		if ctx.Err() != nil { // the next caller tries again
 			p.err = nil
 			return "", ctx.Err()
 		}
@@ -77,14 +77,15 @@ func installed() string {
 	}
 	for _, dir := range dirs {
 		path := filepath.Join(dir, parserName)
-		if info, err := os.Stat(path); filepath.IsAbs(path) && err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 { //nolint:gosec // PATH is the operator's
+		info, err := os.Stat(path) //nolint:gosec // PATH is the operator's
+		if filepath.IsAbs(path) && err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 			return path
 		}
 	}
 	return ""
 }
 
-// build builds the parser in the checkout that this program was built in.
+// build builds the parser in the checkout that this program was built from.
 func (p *program) build(ctx context.Context) (string, error) {
 	_, self, _, _ := runtime.Caller(0)
 	root := filepath.Dir(filepath.Dir(filepath.Dir(self)))
@@ -99,7 +100,7 @@ func (p *program) build(ctx context.Context) (string, error) {
 	var out bytes.Buffer
 	ctx, cancel := context.WithTimeout(ctx, buildTime)
 	defer cancel()
-	// The account's own environment, which says where Go and its caches are.
+	// The account's own environment locates Go and its caches.
 	process, err := p.target.Start(ctx, backend.Spec{
 		Argv: []string{"go", "build", "-o", to, "./cmd/" + parserName}, Dir: root,
 		Env: append(os.Environ(), "CGO_ENABLED=1"), Stdout: &out, Stderr: &out,

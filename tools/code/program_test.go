@@ -43,7 +43,7 @@ func TestACheckoutBuildsItsParser(t *testing.T) {
 	}
 	w := newWorld(t, func(c *Config) { c.Worker = Parser(local.New(local.Options{})) })
 	w.put("a.go", "package a\nfunc F() {}\n")
-	if got := as[extracted](w, "indexer_extract_symbols", `{"name":"F"}`); len(got.Symbols) != 1 {
+	if got := as[symbolsResult](w, "indexer_extract_symbols", `{"name":"F"}`); len(got.Symbols) != 1 {
 		t.Errorf("%+v", got)
 	}
 	if err := os.Remove(exe); err != nil {

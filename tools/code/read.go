@@ -14,7 +14,7 @@ import (
 	"countersign/tools/code/wire"
 )
 
-// remoteReaders is how many files are read at once where each is a round trip.
+// remoteReaders is how many files are read concurrently where each read is a round trip.
 const remoteReaders = 8
 
 // reader reads the files of one root through its target.
@@ -23,37 +23,36 @@ type reader struct {
 	root   string
 }
 
-// errMoved means that the way to a listed file leads somewhere else now.
+// errMoved means that the path of a listed file now leads elsewhere.
 var errMoved = errors.New("the way to it goes through a link now")
 
-// near reports whether files can be read at the speed of a disk.
-func (r reader) near() bool {
+// isLocal reports whether files are read at disk speed.
+func (r reader) isLocal() bool {
 	_, ok := r.target.FS().(backend.Opener)
 	return ok
 }
 
 func (r reader) abs(rel string) string { return path.Join(r.root, rel) }
 
-// one reads one file, and only if no link has come into its way.
-func (r reader) one(ctx context.Context, rel string) ([]byte, error) {
+// readFile reads one file, unless a link appeared on its path.
+func (r reader) readFile(ctx context.Context, rel string) ([]byte, error) {
 	name := r.abs(rel)
-	// A file that was listed below the root can be replaced by a link at any moment. The
-	// way is looked at after the read too: a link that stands before and not after would
-	// have to be made and removed within one read.
-	if err := r.straight(ctx, name); err != nil {
+	// A listed file can be replaced by a link at any moment. The path is checked after the read
+	// too, so an attacker would have to create and remove the link within one read.
+	if err := r.checkNoLinks(ctx, name); err != nil {
 		return nil, err
 	}
 	b, err := r.target.FS().ReadFile(ctx, name, wire.MaxText)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.straight(ctx, name); err != nil {
+	if err := r.checkNoLinks(ctx, name); err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-func (r reader) straight(ctx context.Context, name string) error {
+func (r reader) checkNoLinks(ctx context.Context, name string) error {
 	got, err := r.target.FS().Resolve(ctx, name)
 	if err == nil && got != name {
 		err = fmt.Errorf("%s: %w", name, errMoved)
@@ -61,28 +60,27 @@ func (r reader) straight(ctx context.Context, name string) error {
 	return err
 }
 
-// fetched takes what was read of a file; err says why it could not be. worker is less
-// than the number of workers, and each has one goroutine.
-type fetched func(worker int, f *file, content []byte, err error)
+// readFunc receives the content of a file, or the error that kept it from being read. worker is
+// less than the number of workers, and each worker has one goroutine.
+type readFunc func(worker int, f *file, content []byte, err error)
 
-// all reads files and hands them to each, in any order. An error means that the rest
-// was not read.
-func (r reader) all(ctx context.Context, files []*file, workers int, each fetched) error {
-	if r.near() {
-		return r.parallel(ctx, files, workers, each)
+// readFiles reads files and passes them to each, in any order. On error the rest was not read.
+func (r reader) readFiles(ctx context.Context, files []*file, workers int, each readFunc) error {
+	if r.isLocal() {
+		return r.readParallel(ctx, files, workers, each)
 	}
-	left, err := r.stream(ctx, files, workers, each)
+	left, err := r.readTar(ctx, files, workers, each)
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	// What the stream did not bring is read one by one.
-	return r.parallel(ctx, left, workers, each)
+	// Read one by one what the stream did not contain.
+	return r.readParallel(ctx, left, workers, each)
 }
 
-// parallel reads each file for itself.
-func (r reader) parallel(ctx context.Context, files []*file, workers int, each fetched) error {
+// readParallel reads each file separately.
+func (r reader) readParallel(ctx context.Context, files []*file, workers int, each readFunc) error {
 	readers := workers
-	if !r.near() {
+	if !r.isLocal() {
 		readers = max(workers, remoteReaders)
 	}
 	var (
@@ -91,7 +89,7 @@ func (r reader) parallel(ctx context.Context, files []*file, workers int, each f
 		lost error
 		wg   sync.WaitGroup
 	)
-	turns := make([]sync.Mutex, workers) // of each worker, where there are more readers
+	turns := make([]sync.Mutex, workers) // one per worker, if there are more readers
 	for i := range readers {
 		wg.Go(func() {
 			for ctx.Err() == nil {
@@ -103,7 +101,7 @@ func (r reader) parallel(ctx context.Context, files []*file, workers int, each f
 				f := files[next]
 				next++
 				mu.Unlock()
-				b, err := r.one(ctx, f.path)
+				b, err := r.readFile(ctx, f.path)
 				if errors.Is(err, backend.ErrLost) {
 					mu.Lock()
 					lost = err
@@ -127,20 +125,20 @@ func (r reader) parallel(ctx context.Context, files []*file, workers int, each f
 	return lost
 }
 
-// member is a file that a stream brought.
+// member is a file from a stream.
 type member struct {
 	f *file
 	b []byte
 }
 
-// stream lets tar send the files in one go, and returns those that it did not bring. A
-// target without tar brings none.
-func (r reader) stream(ctx context.Context, files []*file, workers int, each fetched) (left []*file, err error) {
+// readTar fetches the files with one tar and returns those that it did not contain. On a target
+// without tar that is all of them.
+func (r reader) readTar(ctx context.Context, files []*file, workers int, each readFunc) (left []*file, err error) {
 	want := make(map[string]*file, len(files))
 	var names strings.Builder
 	var size int64
 	for _, f := range files {
-		// tar unquotes backslashes in a list of names.
+		// tar interprets backslashes in a list of names.
 		if strings.ContainsAny(f.path, "\n\\") {
 			left = append(left, f)
 			continue
@@ -166,7 +164,7 @@ func (r reader) stream(ctx context.Context, files []*file, workers int, each fet
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := p.Wait() // an exit code says only that something was left out
+		_, err := p.Wait() // a non-zero exit code only means that something was left out
 		_ = pw.CloseWithError(io.EOF)
 		ended <- err
 	}()
@@ -179,7 +177,7 @@ func (r reader) stream(ctx context.Context, files []*file, workers int, each fet
 			}
 		})
 	}
-	// A directory that took the place of a file would bring all that is below it.
+	// A directory that replaced a file would add everything below it.
 	r.unpack(ctx, io.LimitReader(pr, size+size/2+1<<20), want, members)
 	close(members)
 	wg.Wait()
@@ -196,8 +194,8 @@ func (r reader) stream(ctx context.Context, files []*file, workers int, each fet
 	return left, nil
 }
 
-// unpack hands on what was wanted, and takes it out of want. A stream that breaks off
-// leaves the rest there.
+// unpack sends the wanted files to the channel and removes them from want. If the stream ends
+// early, the rest stays in want.
 func (r reader) unpack(ctx context.Context, in io.Reader, want map[string]*file, to chan<- member) {
 	for tr := tar.NewReader(in); ; {
 		h, err := tr.Next()
@@ -207,7 +205,7 @@ func (r reader) unpack(ctx context.Context, in io.Reader, want map[string]*file,
 		name := strings.TrimPrefix(h.Name, "./")
 		f := want[name]
 		if f == nil || h.Typeflag != tar.TypeReg || h.Size > wire.MaxText {
-			continue // a link, or grown: reading it says why it is left out
+			continue // a link, or the file grew: reading it separately gives the reason
 		}
 		b := make([]byte, h.Size)
 		if _, err := io.ReadFull(tr, b); err != nil {

@@ -83,7 +83,7 @@ func TestOverSSH(t *testing.T) {
 			for _, m := range got.Matches {
 				files = append(files, m.File)
 			}
-			if !slices.Equal(files, []string{"-rf", "back\\slash", "with space.txt"}) || got.Files != 43 || got.LeftOut[outBinary] != 1 {
+			if !slices.Equal(files, []string{"-rf", "back\\slash", "with space.txt"}) || got.Files != 43 || got.LeftOut[skipBinary] != 1 {
 				t.Errorf("%+v", got)
 			}
 			if n := target.reads.Load(); !noTar && n != 1 || noTar && n != 44 {
@@ -102,10 +102,10 @@ func TestOverSSH(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			if parser.Available() {
-				if got := as[extracted](w, "indexer_extract_symbols", args(`"name":"changed"`)); len(got.Symbols) != 1 || got.Symbols[0].Line != 3 {
+				if got := as[symbolsResult](w, "indexer_extract_symbols", args(`"name":"changed"`)); len(got.Symbols) != 1 || got.Symbols[0].Line != 3 {
 					t.Errorf("%+v", got)
 				}
-				if got := as[analyzed](w, "indexer_analyze_file", args(`"path":"dir/f01.go"`)); len(got.Symbols) != 1 || !strings.HasPrefix(got.Symbols[0].Signature, "func F01") {
+				if got := as[fileAnalysis](w, "indexer_analyze_file", args(`"path":"dir/f01.go"`)); len(got.Symbols) != 1 || !strings.HasPrefix(got.Symbols[0].Signature, "func F01") {
 					t.Errorf("%+v", got)
 				}
 			}

@@ -11,21 +11,21 @@ import (
 	"countersign/tools"
 )
 
-// summary is what every result about an index says of it.
+// summary is the part of every result that describes the index.
 type summary struct {
 	Root  string `json:"root"`
 	Files int    `json:"indexed_files"`
-	// LeftOut says how many files of the root are not in the index, by reason.
+	// LeftOut counts the files of the root that are not indexed, by reason.
 	LeftOut map[string]int `json:"left_out,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`
 }
 
-func (l *look) summary(s *snapshot) summary {
-	out := summary{Root: shown([]byte(l.root), maxPath), Files: len(s.files), LeftOut: s.out}
-	if len(s.out) == 0 {
+func (l *invocation) summary(s *snapshot) summary {
+	out := summary{Root: displayLine([]byte(l.root), maxPath), Files: len(s.files), LeftOut: s.skipped}
+	if len(s.skipped) == 0 {
 		out.LeftOut = nil
 	}
-	if !s.whole {
+	if !s.complete {
 		out.Notes = append(out.Notes, fmt.Sprintf("only the first %s names of the root were looked at; give a smaller root", thousands(maxEntries)))
 	}
 	return out
@@ -33,17 +33,17 @@ func (l *look) summary(s *snapshot) summary {
 
 func (s *summary) note(format string, a ...any) { s.Notes = append(s.Notes, fmt.Sprintf(format, a...)) }
 
-// tail is the summary for people.
+// tail writes the summary for people.
 func (s summary) tail(b *strings.Builder) {
 	for _, n := range s.Notes {
 		fmt.Fprintf(b, "[%s]\n", n)
 	}
-	for _, k := range sorted(s.LeftOut) {
+	for _, k := range sortedKeys(s.LeftOut) {
 		fmt.Fprintf(b, "[not indexed: %s %s]\n", thousands(s.LeftOut[k]), k)
 	}
 }
 
-// match is one line that matches.
+// match is one matching line.
 type match struct {
 	File   string   `json:"file"`
 	Line   int      `json:"line"`
@@ -62,7 +62,7 @@ type matches struct {
 	Truncated bool `json:"truncated"`
 }
 
-// String implements fmt.Stringer: the form for people.
+// String implements fmt.Stringer, for people.
 func (m matches) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d matches; %s of %s files were searched\n", len(m.Matches), thousands(m.Searched), thousands(m.Files))
@@ -79,22 +79,22 @@ func (m matches) String() string {
 	return b.String()
 }
 
-// window is how many candidates are read before their results are put in order: the
-// first is small, because many searches have enough after it.
+// Candidates are read in windows whose results are then sorted. The first window is small, because
+// it often has enough matches.
 const (
 	firstWindow = 64
 	lastWindow  = 2048
 )
 
-func searchCode(ctx context.Context, l *look) (any, error) {
+func searchCode(ctx context.Context, l *invocation) (any, error) {
 	s, err := l.index(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out := matches{summary: l.summary(s), Matches: []match{}}
 	var todo []*file
-	for _, f := range s.candidates(l.need) {
-		if l.fits(f.path) && !l.private(reader{l.Target, l.root}.abs(f.path)) {
+	for _, f := range s.candidates(l.query) {
+		if l.matches(f.path) && !l.private(reader{l.Target, l.root}.abs(f.path)) {
 			todo = append(todo, f)
 		}
 	}
@@ -108,10 +108,10 @@ func searchCode(ctx context.Context, l *look) (any, error) {
 		var mu sync.Mutex
 		limit := l.args.Max - len(out.Matches) + 1
 		err := l.contents(ctx, l.root, now, func(worker int, f *file, b []byte, err error) {
-			p.did(int64(len(b)))
+			p.fileDone(int64(len(b)))
 			var ms []match
 			if err == nil && holds(l.needles, b, &bufs[worker]) {
-				ms = grep(l.re, shown([]byte(f.path), maxPath), b, limit, l.args.Context)
+				ms = grep(l.re, displayLine([]byte(f.path), maxPath), b, limit, l.args.Context)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -121,7 +121,7 @@ func searchCode(ctx context.Context, l *look) (any, error) {
 			found[f] = ms
 		}, len(bufs))
 		if err != nil {
-			return nil, broken(ctx, err)
+			return nil, searchError(ctx, err)
 		}
 		out.Searched += len(now)
 		for _, f := range now {
@@ -148,17 +148,17 @@ func searchCode(ctx context.Context, l *look) (any, error) {
 	return out, nil
 }
 
-func broken(ctx context.Context, err error) error {
+func searchError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return tools.Failed("the search was broken off: %w", err)
 }
 
-// grep finds the lines in which a match begins, at most limit.
+// grep returns the lines in which a match begins, at most limit.
 func grep(re *regexp.Regexp, name string, b []byte, limit, around int) []match {
 	var out []match
-	done, n := 0, 1 // the start of the rest, and the number of its line
+	done, n := 0, 1 // the start of the unsearched rest, and its line number
 	for done < len(b) && len(out) < limit {
 		loc := re.FindIndex(b[done:])
 		if loc == nil {
@@ -166,7 +166,7 @@ func grep(re *regexp.Regexp, name string, b []byte, limit, around int) []match {
 		}
 		at := done + loc[0]
 		if at == len(b) && b[at-1] == '\n' {
-			return out // there is no line behind the last end
+			return out // there is no line after the final newline
 		}
 		from := bytes.LastIndexByte(b[done:at], '\n') + 1 + done
 		n += bytes.Count(b[done:from], []byte("\n"))
@@ -178,14 +178,14 @@ func grep(re *regexp.Regexp, name string, b []byte, limit, around int) []match {
 		for start := from; len(m.Before) < around && start > 0; {
 			stop := start - 1
 			start = bytes.LastIndexByte(b[:stop], '\n') + 1
-			m.Before = append([]string{shown(b[start:stop], maxShownLine)}, m.Before...)
+			m.Before = append([]string{displayLine(b[start:stop], maxShownLine)}, m.Before...)
 		}
 		for start := end + 1; len(m.After) < around && start < len(b); {
 			stop := len(b)
 			if i := bytes.IndexByte(b[start:], '\n'); i >= 0 {
 				stop = start + i
 			}
-			m.After = append(m.After, shown(b[start:stop], maxShownLine))
+			m.After = append(m.After, displayLine(b[start:stop], maxShownLine))
 			start = stop + 1
 		}
 		out = append(out, m)
@@ -195,15 +195,15 @@ func grep(re *regexp.Regexp, name string, b []byte, limit, around int) []match {
 	return out
 }
 
-// excerpt shows a line; of a long one, the part where the match is.
+// excerpt shortens a long line to the part around the match.
 func excerpt(line []byte, at int) string {
 	if len(line) > maxShownLine && at > maxShownLine/2 {
-		return "..." + shown(line[at-maxShownLine/3:], maxShownLine)
+		return "..." + displayLine(line[at-maxShownLine/3:], maxShownLine)
 	}
-	return shown(line, maxShownLine)
+	return displayLine(line, maxShownLine)
 }
 
-// foundFile is one file of indexer_search_files.
+// foundFile is one file in the result of indexer_search_files.
 type foundFile struct {
 	File     string `json:"file"`
 	Language string `json:"language,omitempty"`
@@ -218,7 +218,7 @@ type foundFiles struct {
 	Truncated bool        `json:"truncated"`
 }
 
-// String implements fmt.Stringer: the form for people.
+// String implements fmt.Stringer, for people.
 func (m foundFiles) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of %s files fit\n", thousands(m.Total), thousands(m.Files))
@@ -229,7 +229,7 @@ func (m foundFiles) String() string {
 	return b.String()
 }
 
-func searchFiles(ctx context.Context, l *look) (any, error) {
+func searchFiles(ctx context.Context, l *invocation) (any, error) {
 	s, err := l.index(ctx)
 	if err != nil {
 		return nil, err
@@ -237,13 +237,13 @@ func searchFiles(ctx context.Context, l *look) (any, error) {
 	out := foundFiles{summary: l.summary(s), Found: []foundFile{}}
 	room := maxShownText
 	for _, f := range s.files {
-		if !l.fits(f.path) || l.private(reader{l.Target, l.root}.abs(f.path)) {
+		if !l.matches(f.path) || l.private(reader{l.Target, l.root}.abs(f.path)) {
 			continue
 		}
 		out.Total++
 		if len(out.Found) < l.args.Max && len(f.path) < room {
 			room -= len(f.path)
-			out.Found = append(out.Found, foundFile{shown([]byte(f.path), maxPath), f.lang, f.size, int(f.lines.total)})
+			out.Found = append(out.Found, foundFile{displayLine([]byte(f.path), maxPath), f.lang, f.size, int(f.lines.total)})
 		}
 	}
 	if out.Truncated = out.Total > len(out.Found); out.Truncated {

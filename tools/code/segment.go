@@ -7,15 +7,13 @@ import (
 )
 
 const (
-	// segmentFiles and segmentPairs bound a segment: one of 4 M pairs takes 64 MiB
-	// while it is made.
+	// segmentFiles and segmentPairs bound a segment: building one of 4 M pairs takes 64 MiB.
 	segmentFiles = 4096
 	segmentPairs = 4 << 20
 )
 
-// segment says for some files which trigrams each holds. It never changes. The postings
-// of a trigram are the places of its files in rising order, each as the distance to the
-// one before it in a varint: mostly one byte.
+// segment maps trigrams to the files that contain them. It is immutable. The postings of a trigram
+// are the ascending file numbers, stored as varint deltas: mostly one byte each.
 type segment struct {
 	files []*file
 	tri   []trigram // sorted
@@ -23,15 +21,15 @@ type segment struct {
 	post  []byte
 }
 
-// size is about how many bytes it keeps, without the files.
+// size estimates the bytes that the segment holds, without the files.
 func (s *segment) size() int64 { return int64(len(s.tri)*4 + len(s.off)*4 + len(s.post)) }
 
-// builder makes segments. It has one owner.
+// builder builds segments. It is not safe for concurrent use.
 type builder struct {
 	files []*file
-	pairs []uint64 // trigram<<32 | place of the file, in the order of files
+	pairs []uint64 // trigram<<32 | file number, in the order of files
 	spare []uint64
-	seen  []uint64 // a bit for each trigram
+	seen  []uint64 // one bit per trigram
 	done  []*segment
 	text  []byte // folded
 }
@@ -62,7 +60,7 @@ func (b *builder) add(f *file, content []byte) {
 	}
 }
 
-// flush closes the segment at hand.
+// flush completes the current segment.
 func (b *builder) flush() {
 	if len(b.files) == 0 {
 		return
@@ -93,8 +91,8 @@ func (b *builder) flush() {
 	b.files, b.pairs = b.files[:0], b.pairs[:0]
 }
 
-// sort orders the pairs by trigram, and keeps the order of files: two passes of twelve
-// bits each.
+// sort orders the pairs by trigram and keeps the order of files: a radix sort in two passes of
+// twelve bits.
 func (b *builder) sort() {
 	b.spare = slices.Grow(b.spare[:0], len(b.pairs))[:len(b.pairs)]
 	for shift := 32; shift < 56; shift += 12 {
@@ -115,13 +113,13 @@ func (b *builder) sort() {
 	}
 }
 
-// segments closes and returns what was made.
+// segments completes and returns the segments.
 func (b *builder) segments() []*segment {
 	b.flush()
 	return b.done
 }
 
-// bitset is a set of places of files in a segment.
+// bitset is a set of file numbers of a segment.
 type bitset []uint64
 
 func newBitset(n int) bitset { return make(bitset, (n+63)/64) }
@@ -129,7 +127,7 @@ func newBitset(n int) bitset { return make(bitset, (n+63)/64) }
 func (b bitset) set(i int)      { b[i/64] |= 1 << (i % 64) }
 func (b bitset) has(i int) bool { return b[i/64]>>(i%64)&1 != 0 }
 
-// candidates returns the files that answer a query.
+// candidates returns the files that satisfy a query.
 func (s *segment) candidates(q *query) bitset {
 	out := newBitset(len(s.files))
 	switch q.op {
@@ -140,7 +138,7 @@ func (s *segment) candidates(q *query) bitset {
 		}
 	case opOr:
 		for _, t := range q.tri {
-			s.mark(out, t)
+			s.addFilesWith(out, t)
 		}
 		for _, sub := range q.sub {
 			for i, w := range s.candidates(sub) {
@@ -154,13 +152,13 @@ func (s *segment) candidates(q *query) bitset {
 		one := newBitset(len(s.files))
 		for _, t := range q.tri {
 			clear(one)
-			s.mark(one, t)
-			if !out.meet(one) {
+			s.addFilesWith(one, t)
+			if !out.intersect(one) {
 				return out
 			}
 		}
 		for _, sub := range q.sub {
-			if !out.meet(s.candidates(sub)) {
+			if !out.intersect(s.candidates(sub)) {
 				return out
 			}
 		}
@@ -168,18 +166,18 @@ func (s *segment) candidates(q *query) bitset {
 	return out
 }
 
-// meet keeps what is also in other, and tells whether that is anything.
-func (b bitset) meet(other bitset) bool {
-	var some uint64
+// intersect removes what is not in other and reports whether anything is left.
+func (b bitset) intersect(other bitset) bool {
+	var nonEmpty uint64
 	for i := range b {
 		b[i] &= other[i]
-		some |= b[i]
+		nonEmpty |= b[i]
 	}
-	return some != 0
+	return nonEmpty != 0
 }
 
-// mark adds the files that hold t.
-func (s *segment) mark(to bitset, t trigram) {
+// addFilesWith adds the files that contain t.
+func (s *segment) addFilesWith(to bitset, t trigram) {
 	i := sort.Search(len(s.tri), func(i int) bool { return s.tri[i] >= t })
 	if i == len(s.tri) || s.tri[i] != t {
 		return
@@ -193,9 +191,9 @@ func (s *segment) mark(to bitset, t trigram) {
 	}
 }
 
-// merge joins segments into one, without the files that dead reports.
+// merge joins segments into one, without the files for which dead returns true.
 func merge(segs []*segment, dead func(*file) bool) *segment {
-	b := &builder{} // no text is added, so it needs no bits
+	b := &builder{} // no text is added, so seen is not needed
 	for _, s := range segs {
 		place := make([]int, len(s.files))
 		for i, f := range s.files {
@@ -220,7 +218,7 @@ func merge(segs []*segment, dead func(*file) bool) *segment {
 	if len(b.files) == 0 {
 		return nil
 	}
-	b.sort() // stable, so places rise within a trigram
+	b.sort() // stable, so file numbers ascend within a trigram
 	b.flush()
 	return b.done[0]
 }

@@ -17,13 +17,13 @@ import (
 // maxSymbolCache is how many bytes of symbols a [Cache] keeps.
 const maxSymbolCache = 256 << 20
 
-// symbolKey is a text in a language.
+// symbolKey identifies a text in a language.
 type symbolKey struct {
 	hash [16]byte
 	lang string
 }
 
-// symbolCache keeps the symbols of texts in a compact form; the oldest go first.
+// symbolCache keeps symbols in a compact form and evicts the oldest.
 type symbolCache struct {
 	mu    sync.Mutex
 	rows  map[symbolKey][]byte
@@ -57,8 +57,7 @@ func (c *symbolCache) put(k symbolKey, b []byte) {
 	}
 }
 
-// pack writes a file's symbols into few bytes: a million of them are looked through for
-// one question.
+// pack encodes a file's symbols compactly: one query may scan a million of them.
 func pack(p wire.Parsed) []byte {
 	var b []byte
 	flag := func(v bool) byte {
@@ -67,7 +66,7 @@ func pack(p wire.Parsed) []byte {
 		}
 		return 0
 	}
-	b = append(b, flag(p.Broken), flag(p.Cut))
+	b = append(b, flag(p.HasErrors), flag(p.Truncated))
 	b = packText(b, p.Refused)
 	for _, s := range p.Symbols {
 		b = packText(b, s.Kind)
@@ -85,7 +84,7 @@ func packText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// unpacker reads what pack wrote.
+// unpacker decodes what pack wrote.
 type unpacker struct{ b []byte }
 
 func (u *unpacker) number() int {
@@ -101,7 +100,7 @@ func (u *unpacker) text() []byte {
 	return s
 }
 
-// status is what is known of a file beside its symbols.
+// status is the part of a parse result beside its symbols.
 type status struct {
 	broken, cut bool
 	refused     string
@@ -114,13 +113,13 @@ func unpackStatus(u *unpacker) (s status) {
 	return s
 }
 
-// wanted says which symbols are asked for.
-type wanted struct {
+// symbolFilter selects symbols.
+type symbolFilter struct {
 	name []byte // folded
 	kind string
 }
 
-func (w wanted) fits(kind, name []byte, buf *[]byte) bool {
+func (w symbolFilter) matches(kind, name []byte, buf *[]byte) bool {
 	if w.kind != "" && !sameKind(w.kind, string(kind)) {
 		return false
 	}
@@ -141,8 +140,8 @@ func sameKind(want, kind string) bool {
 	return want == kind
 }
 
-// located is a symbol and where it is.
-type located struct {
+// fileSymbol is a symbol with its file.
+type fileSymbol struct {
 	File string `json:"file"`
 	wire.Symbol
 }
@@ -165,19 +164,19 @@ func write(b *strings.Builder, s wire.Symbol, file string) {
 	b.WriteByte('\n')
 }
 
-// extracted is the result of indexer_extract_symbols.
-type extracted struct {
+// symbolsResult is the result of indexer_extract_symbols.
+type symbolsResult struct {
 	summary
-	Symbols []located `json:"symbols"`
-	// Parsed is how many files were looked into for them.
+	Symbols []fileSymbol `json:"symbols"`
+	// Parsed is how many files were parsed.
 	Parsed    int  `json:"parsed_files"`
 	Truncated bool `json:"truncated"`
 	// NotParsed lists files that could not be parsed, and why.
 	NotParsed []string `json:"not_parsed,omitempty"`
 }
 
-// String implements fmt.Stringer: the form for people.
-func (e extracted) String() string {
+// String implements fmt.Stringer, for people.
+func (e symbolsResult) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d symbols; %s files were parsed\n", len(e.Symbols), thousands(e.Parsed))
 	for _, s := range e.Symbols {
@@ -190,34 +189,34 @@ func (e extracted) String() string {
 	return b.String()
 }
 
-// maxNotParsed is how many files that could not be parsed are named.
+// maxNotParsed is how many unparsable files are listed.
 const maxNotParsed = 20
 
-// canParse refuses where there is no parser.
-func (l *look) canParse() error {
+// canParse returns an error if there is no parser.
+func (l *invocation) canParse() error {
 	if l.Worker == nil {
 		return tools.Failed("this bot has no parser set up, so it cannot tell symbols; search with indexer_search_code")
 	}
 	return nil
 }
 
-func extractSymbols(ctx context.Context, l *look) (any, error) {
+func extractSymbols(ctx context.Context, l *invocation) (any, error) {
 	if err := l.canParse(); err != nil {
 		return nil, err
 	}
-	w := wanted{name: fold(nil, []byte(l.args.Name)), kind: l.args.Kind}
+	w := symbolFilter{name: fold(nil, []byte(l.args.Name)), kind: l.args.Kind}
 	var todo []*file
-	out := extracted{Symbols: []located{}}
+	out := symbolsResult{Symbols: []fileSymbol{}}
 	if l.file != "" {
-		f, b, err := l.single(ctx)
+		f, b, err := l.measureFile(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if !wire.Parses(f.lang) || f.out != "" {
+		if !wire.Parses(f.lang) || f.skipReason != "" {
 			return nil, notParseable(l.args.Path, f)
 		}
-		f.kept = deflate(b) // it is read already
-		out.summary = summary{Root: shown([]byte(l.root), maxPath), Files: 1}
+		f.compressed = deflate(b) // saves reading it again
+		out.summary = summary{Root: displayLine([]byte(l.root), maxPath), Files: 1}
 		todo = []*file{f}
 	} else {
 		s, err := l.index(ctx)
@@ -225,36 +224,37 @@ func extractSymbols(ctx context.Context, l *look) (any, error) {
 			return nil, err
 		}
 		out.summary = l.summary(s)
-		// A name stands in the text of its file, so the index rules out most.
-		for _, f := range s.candidates(holding([]string{string(w.name)})) {
-			if wire.Parses(f.lang) && l.fits(f.path) && !l.private(reader{l.Target, l.root}.abs(f.path)) {
+		// A name occurs in the text of its file, so the index rules out most files.
+		for _, f := range s.candidates(containsAny([]string{string(w.name)})) {
+			if wire.Parses(f.lang) && l.matches(f.path) && !l.private(reader{l.Target, l.root}.abs(f.path)) {
 				todo = append(todo, f)
 			}
 		}
 	}
-	e := extraction{look: l, pool: newPool(l.Worker, min(workers(), maxWorkers)), p: newProgress(l.Cache.now, l.sink, "parsing", len(todo))}
+	e := extraction{invocation: l, pool: newPool(l.Worker, min(workers(), maxWorkers)), p: newProgress(l.Cache.now, l.sink, "parsing", len(todo))}
 	defer e.pool.close()
 	if err := e.run(ctx, todo, w, &out); err != nil {
-		return nil, broken(ctx, err)
+		return nil, searchError(ctx, err)
 	}
 	return out, nil
 }
 
 func notParseable(name string, f *file) error {
-	if f.out != "" {
-		return tools.Failed("%s is %s and cannot be parsed", name, f.out)
+	if f.skipReason != "" {
+		return tools.Failed("%s is %s and cannot be parsed", name, f.skipReason)
 	}
-	return tools.Failed("%s is %s, for which there is no grammar; there are some for Go, Python, JavaScript, TypeScript, Rust, Java and Shell", name, orUnknown(f.lang))
+	return tools.Failed("%s is %s, for which there is no grammar; there are some for Go, Python, JavaScript, TypeScript, Rust, Java "+
+		"and Shell", name, orUnknown(f.lang))
 }
 
 // extraction is one run of indexer_extract_symbols.
 type extraction struct {
-	*look
+	*invocation
 	pool *pool
 	p    *progress
 }
 
-func (e *extraction) run(ctx context.Context, todo []*file, w wanted, out *extracted) error {
+func (e *extraction) run(ctx context.Context, todo []*file, w symbolFilter, out *symbolsResult) error {
 	room, missing := maxShownText, 0
 	var buf []byte
 	for window := firstWindow; len(todo) > 0 && !out.Truncated; window = min(2*window, lastWindow) {
@@ -266,7 +266,7 @@ func (e *extraction) run(ctx context.Context, todo []*file, w wanted, out *extra
 		}
 		out.Parsed += len(now)
 		for i, f := range now {
-			name := shown([]byte(f.path), maxPath)
+			name := displayLine([]byte(f.path), maxPath)
 			u := unpacker{rows[i]}
 			st := unpackStatus(&u)
 			if st.refused != "" {
@@ -282,7 +282,7 @@ func (e *extraction) run(ctx context.Context, todo []*file, w wanted, out *extra
 			for len(u.b) > 0 && !out.Truncated {
 				kind, id, parent, sig := u.text(), u.text(), u.text(), u.text()
 				line, length, depth := u.number(), u.number(), u.number()
-				if !w.fits(kind, id, &buf) {
+				if !w.matches(kind, id, &buf) {
 					continue
 				}
 				size := len(name) + len(id) + len(parent) + len(sig) + 40
@@ -291,7 +291,7 @@ func (e *extraction) run(ctx context.Context, todo []*file, w wanted, out *extra
 					continue
 				}
 				room -= size
-				out.Symbols = append(out.Symbols, located{name, wire.Symbol{
+				out.Symbols = append(out.Symbols, fileSymbol{name, wire.Symbol{
 					Kind: string(kind), Name: string(id), Parent: string(parent), Signature: string(sig), Line: line, End: line + length, Depth: depth,
 				}})
 			}
@@ -315,7 +315,7 @@ func (e *extraction) rows(ctx context.Context, files []*file) ([][]byte, error) 
 		b, ok := e.Cache.symbols.get(symbolKey{f.hash, f.lang})
 		if ok {
 			rows[i] = b
-			e.p.did(0)
+			e.p.fileDone(0)
 			continue
 		}
 		at[f] = i
@@ -328,7 +328,7 @@ func (e *extraction) rows(ctx context.Context, files []*file) ([][]byte, error) 
 	defer cancel(nil)
 	err := e.contents(ctx, e.root, todo, func(_ int, f *file, text []byte, err error) {
 		i := at[f]
-		defer e.p.did(int64(len(text)))
+		defer e.p.fileDone(int64(len(text)))
 		if err != nil {
 			rows[i] = pack(wire.Parsed{Refused: "it could not be read"})
 			return
@@ -343,11 +343,11 @@ func (e *extraction) rows(ctx context.Context, files []*file) ([][]byte, error) 
 		}
 		rows[i] = pack(p)
 		if err != nil {
-			return // it may have been an accident
+			return // not cached, because it may work next time
 		}
-		// What was read may be newer than the index.
+		// The content may be newer than the index.
 		now := file{path: f.path}
-		now.sum(text)
+		now.setHash(text)
 		e.Cache.symbols.put(symbolKey{now.hash, f.lang}, rows[i])
 	}, min(workers(), maxWorkers))
 	if cause := context.Cause(ctx); cause != nil {
@@ -356,24 +356,24 @@ func (e *extraction) rows(ctx context.Context, files []*file) ([][]byte, error) 
 	return rows, err
 }
 
-// analyzed is the result of indexer_analyze_file.
-type analyzed struct {
+// fileAnalysis is the result of indexer_analyze_file.
+type fileAnalysis struct {
 	Root     string        `json:"root"`
 	File     string        `json:"file"`
 	Language string        `json:"language"`
 	Metrics  tally         `json:"metrics"`
 	Imports  []wire.Symbol `json:"imports"`
 	Symbols  []wire.Symbol `json:"symbols"`
-	// Complex are the functions with most branches, most first.
+	// Complex lists the functions with the most branches, most first.
 	Complex []string `json:"most_complex,omitempty"`
-	// Deepest is how many branches are in each other at most.
-	Deepest  int            `json:"deepest_nesting"`
-	Mistakes []wire.Mistake `json:"syntax_errors"`
-	Notes    []string       `json:"notes,omitempty"`
+	// Deepest is the maximum nesting of branches.
+	Deepest      int                `json:"deepest_nesting"`
+	SyntaxErrors []wire.SyntaxError `json:"syntax_errors"`
+	Notes        []string           `json:"notes,omitempty"`
 }
 
-// String implements fmt.Stringer: the form for people.
-func (a analyzed) String() string {
+// String implements fmt.Stringer, for people.
+func (a fileAnalysis) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s, %s lines (%s code, %s comment, %s blank)\n", a.File, a.Language,
 		thousands(a.Metrics.Lines), thousands(a.Metrics.Code), thousands(a.Metrics.Comment), thousands(a.Metrics.Blank))
@@ -381,7 +381,7 @@ func (a analyzed) String() string {
 		b.WriteString(strings.Repeat("  ", min(s.Depth, 10)))
 		write(&b, s, "")
 	}
-	for _, m := range a.Mistakes {
+	for _, m := range a.SyntaxErrors {
 		fmt.Fprintf(&b, "%d:%d syntax error: %s\n", m.Line, m.Column, m.Text)
 	}
 	for _, n := range a.Notes {
@@ -390,15 +390,15 @@ func (a analyzed) String() string {
 	return b.String()
 }
 
-func analyzeFile(ctx context.Context, l *look) (any, error) {
+func analyzeFile(ctx context.Context, l *invocation) (any, error) {
 	if err := l.canParse(); err != nil {
 		return nil, err
 	}
-	f, text, err := l.single(ctx)
+	f, text, err := l.measureFile(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !wire.Parses(f.lang) || f.out != "" {
+	if !wire.Parses(f.lang) || f.skipReason != "" {
 		return nil, notParseable(l.args.Path, f)
 	}
 	pool := newPool(l.Worker, 1)
@@ -413,9 +413,9 @@ func analyzeFile(ctx context.Context, l *look) (any, error) {
 	if p.Refused != "" {
 		return nil, tools.Failed("%s was not parsed: %s", l.args.Path, p.Refused)
 	}
-	out := analyzed{
-		Root: shown([]byte(l.root), maxPath), File: shown([]byte(l.rel), maxPath), Language: f.lang,
-		Imports: []wire.Symbol{}, Symbols: []wire.Symbol{}, Mistakes: append([]wire.Mistake{}, p.Mistakes...),
+	out := fileAnalysis{
+		Root: displayLine([]byte(l.root), maxPath), File: displayLine([]byte(l.rel), maxPath), Language: f.lang,
+		Imports: []wire.Symbol{}, Symbols: []wire.Symbol{}, SyntaxErrors: append([]wire.SyntaxError{}, p.SyntaxErrors...),
 	}
 	out.Metrics.Language = f.lang
 	out.Metrics.add(f)
@@ -429,7 +429,7 @@ func analyzeFile(ctx context.Context, l *look) (any, error) {
 		if size := len(s.Name) + len(s.Parent) + len(s.Signature) + 60; size <= room {
 			room -= size
 		} else {
-			p.Cut = true
+			p.Truncated = true
 			continue
 		}
 		if s.Kind == "import" {
@@ -442,11 +442,11 @@ func analyzeFile(ctx context.Context, l *look) (any, error) {
 	for _, s := range functions[:min(len(functions), 5)] {
 		out.Complex = append(out.Complex, fmt.Sprintf("%s (line %d): complexity %d, nesting %d", s.Name, s.Line, s.Complexity, s.Nesting))
 	}
-	if p.Cut {
+	if p.Truncated {
 		out.Notes = append(out.Notes, "there are more symbols than are shown; ask for some with indexer_extract_symbols")
 	}
-	if len(out.Mistakes) >= wire.MaxMistakes {
-		out.Notes = append(out.Notes, fmt.Sprintf("only the first %d syntax errors are shown", wire.MaxMistakes))
+	if len(out.SyntaxErrors) >= wire.MaxSyntaxErrors {
+		out.Notes = append(out.Notes, fmt.Sprintf("only the first %d syntax errors are shown", wire.MaxSyntaxErrors))
 	}
 	return out, nil
 }

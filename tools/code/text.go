@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// shown makes one line of a file what is shown of it: valid characters, blanks as they
-// are, at most n bytes and a mark.
-func shown(b []byte, n int) string {
+// displayLine returns a line of a file for display: valid UTF-8, white space unchanged, at most n
+// bytes and then an ellipsis.
+func displayLine(b []byte, n int) string {
 	cut := len(b) > n
 	if cut {
 		b = b[:n]

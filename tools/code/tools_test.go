@@ -114,7 +114,7 @@ func TestSearchingCode(t *testing.T) {
 	})
 	t.Run("what is not indexed is said", func(t *testing.T) {
 		got := as[matches](w, "indexer_search_code", `{"pattern":"error"}`)
-		if got.LeftOut[outBinary] != 1 || got.LeftOut[outVendor] != 2 || got.Files != 6 {
+		if got.LeftOut[skipBinary] != 1 || got.LeftOut[skipVendored] != 2 || got.Files != 6 {
 			t.Errorf("%+v", got.summary)
 		}
 		if text := got.String(); !strings.Contains(text, "[not indexed: 1 binary]") {
@@ -178,20 +178,20 @@ func TestExtractingSymbols(t *testing.T) {
 		{"nothing of that name", `{"name":"nowhere"}`, nil},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			got := as[extracted](w, "indexer_extract_symbols", c.args)
+			got := as[symbolsResult](w, "indexer_extract_symbols", c.args)
 			if !slices.Equal(names(got.Symbols), c.want) {
 				t.Errorf("got %q, want %q", names(got.Symbols), c.want)
 			}
 		})
 	}
 	t.Run("only files that may hold the name are parsed", func(t *testing.T) {
-		if got := as[extracted](w, "indexer_extract_symbols", `{"name":"AlsoGood"}`); got.Parsed != 1 || len(got.Symbols) != 1 || got.Symbols[0].File != "src/broken.go" {
+		if got := as[symbolsResult](w, "indexer_extract_symbols", `{"name":"AlsoGood"}`); got.Parsed != 1 || len(got.Symbols) != 1 || got.Symbols[0].File != "src/broken.go" {
 			t.Errorf("%+v", got)
 		}
 	})
 	t.Run("the order is that of paths and lines", func(t *testing.T) {
-		got := as[extracted](w, "indexer_extract_symbols", `{"max_results":1000}`)
-		if !slices.IsSortedFunc(got.Symbols, func(a, b located) int {
+		got := as[symbolsResult](w, "indexer_extract_symbols", `{"max_results":1000}`)
+		if !slices.IsSortedFunc(got.Symbols, func(a, b fileSymbol) int {
 			if a.File != b.File {
 				return strings.Compare(a.File, b.File)
 			}
@@ -201,7 +201,7 @@ func TestExtractingSymbols(t *testing.T) {
 		}
 	})
 	t.Run("as many as asked for", func(t *testing.T) {
-		if got := as[extracted](w, "indexer_extract_symbols", `{"max_results":3}`); len(got.Symbols) != 3 || !got.Truncated {
+		if got := as[symbolsResult](w, "indexer_extract_symbols", `{"max_results":3}`); len(got.Symbols) != 3 || !got.Truncated {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -260,11 +260,11 @@ func TestDetectingLanguages(t *testing.T) {
 		"server.go": "Go", "models.py": "Python", "app.js": "JavaScript", "api.ts": "TypeScript", "view.tsx": "TSX", "lib.rs": "Rust",
 		"Service.java": "Java", "deploy.sh": "Shell", "run": "Python", "Makefile": "Makefile", "img.png": noLanguage,
 	} {
-		if got := as[detected](w, "indexer_detect_language", `{"path":"`+name+`"}`); got.Language != want {
+		if got := as[languageResult](w, "indexer_detect_language", `{"path":"`+name+`"}`); got.Language != want {
 			t.Errorf("%s is %s", name, got.Language)
 		}
 	}
-	got := as[detected](w, "indexer_detect_language", `{}`)
+	got := as[languageResult](w, "indexer_detect_language", `{}`)
 	if len(got.Languages) != 9 || got.Language != got.Languages[0].Language || got.Type != "programming" {
 		t.Errorf("%+v", got)
 	}
@@ -336,7 +336,7 @@ func TestPrivateFilesAndLinksAreNotSeen(t *testing.T) {
 		}
 	}
 	got := as[matches](w, "indexer_search_code", `{"pattern":"secret"}`)
-	if len(got.Matches) != 0 || got.Files != 2 || got.LeftOut[outSpecial] != 3 || got.LeftOut[outPrivate] == 0 {
+	if len(got.Matches) != 0 || got.Files != 2 || got.LeftOut[skipSpecial] != 3 || got.LeftOut[skipPrivate] == 0 {
 		t.Errorf("%+v", got)
 	}
 	if got := as[foundFiles](w, "indexer_search_files", `{"pattern":"*"}`); got.Total != 2 {

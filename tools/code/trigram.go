@@ -9,25 +9,24 @@ import (
 	"unicode/utf8"
 )
 
-// A trigram is three bytes of folded text, the first in the highest place.
+// A trigram is three bytes of folded text, the first in the most significant byte.
 type trigram = uint32
 
-// The limits of the sets of strings that a part of an expression can be, as in Russ
-// Cox's "Regular Expression Matching with a Trigram Index" (2012), which the
-// translation follows: larger sets say more and cost more than they save.
+// Limits of the string sets that a subexpression may match, as in Russ Cox's "Regular Expression
+// Matching with a Trigram Index" (2012): larger sets cost more than they save.
 const (
 	maxExact = 7
 	maxSet   = 20
-	// maxClass is how many characters a class may have before it counts as any.
+	// maxClass is how many characters a class may have before it counts as any character.
 	maxClass = 30
-	// maxTerms bounds a query; what is beyond asks nothing.
+	// maxTerms bounds a query; what exceeds it matches every file.
 	maxTerms = 2000
 )
 
-// fold writes text in the form that is indexed: ASCII letters are small, and so are the
-// two letters from elsewhere that fold to ASCII ones (the long s and the Kelvin sign).
-// A string within a text, cut at characters, folds to a string within the folded text;
-// therefore one index answers for both ways to regard case. dst may be text itself.
+// fold returns text in the indexed form: ASCII letters in lower case, and also the two other
+// letters that fold to ASCII (the long s and the Kelvin sign). A substring that is cut at character
+// boundaries folds to a substring of the folded text, so one index serves case-sensitive and
+// case-insensitive searches. dst may be text itself.
 func fold(dst, text []byte) []byte {
 	dst = dst[:0]
 	for i := 0; i < len(text); i++ {
@@ -47,7 +46,7 @@ func fold(dst, text []byte) []byte {
 	return dst
 }
 
-// lower maps bytes to those with small ASCII letters.
+// lower maps bytes to lower-case ASCII.
 var lower = func() (t [256]byte) {
 	for i := range t {
 		t[i] = byte(i)
@@ -58,23 +57,23 @@ var lower = func() (t [256]byte) {
 	return t
 }()
 
-// indexed reports whether a trigram is in the index. Those across lines are not: they
-// are many and help few searches.
+// indexed reports whether a trigram is indexed. Those that span lines are not: they are many and
+// narrow few searches.
 func indexed(t trigram) bool {
 	return t>>16 != '\n' && t>>8&0xff != '\n' && t&0xff != '\n'
 }
 
-// queryOp is what a query asks.
+// queryOp is the operator of a query.
 type queryOp byte
 
 const (
 	opAll  queryOp = iota // every file may match
 	opNone                // no file can match
-	opAnd                 // all of it
-	opOr                  // one of it
+	opAnd                 // all operands must match
+	opOr                  // one operand must match
 )
 
-// query is what a file must hold to be a candidate.
+// query is a condition that a file must meet to be a candidate.
 type query struct {
 	op  queryOp
 	tri []trigram // sorted, distinct
@@ -86,8 +85,8 @@ var (
 	none = &query{op: opNone}
 )
 
-// compile translates an expression (with its flags) to a query that every text which
-// the expression matches answers. An expression that does not parse asks nothing.
+// compile translates an expression (with its flags) to a query that holds for every text that the
+// expression matches. An expression that does not parse yields a query that matches every file.
 func compile(expr string) *query {
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
@@ -110,26 +109,26 @@ func (q *query) terms() int {
 	return n
 }
 
-// and joins two queries.
+// and returns the conjunction of two queries.
 func (q *query) and(r *query) *query { return join(opAnd, q, r) }
 
-// or joins two queries.
+// or returns the disjunction of two queries.
 func (q *query) or(r *query) *query { return join(opOr, q, r) }
 
 func join(op queryOp, q, r *query) *query {
-	neutral, strong := opAll, opNone // of opAnd
+	identity, absorbing := opAll, opNone // of opAnd
 	if op == opOr {
-		neutral, strong = opNone, opAll
+		identity, absorbing = opNone, opAll
 	}
 	switch {
-	case q.op == neutral || r.op == strong:
+	case q.op == identity || r.op == absorbing:
 		return r
-	case r.op == neutral || q.op == strong:
+	case r.op == identity || q.op == absorbing:
 		return q
 	}
 	out := &query{op: op}
 	for _, x := range []*query{q, r} {
-		// One trigram is the same with either operation.
+		// A single trigram is the same under either operator.
 		if x.op == op || len(x.tri) == 1 && len(x.sub) == 0 {
 			out.tri = append(out.tri, x.tri...)
 			out.sub = append(out.sub, x.sub...)
@@ -142,8 +141,8 @@ func join(op queryOp, q, r *query) *query {
 	return out
 }
 
-// holding asks for one of these strings.
-func holding(set []string) *query {
+// containsAny requires one of these strings.
+func containsAny(set []string) *query {
 	out := none
 	for _, s := range set {
 		q := &query{op: opAnd}
@@ -162,11 +161,11 @@ func holding(set []string) *query {
 	return out
 }
 
-// info is what is known of the strings that a part of an expression matches, folded.
+// info describes the strings that a subexpression matches, folded.
 type info struct {
 	empty bool // it matches ""
-	// exact are all strings that it matches; known says whether it is in use. If not,
-	// prefix and suffix hold how the strings may begin and end.
+	// exact is the set of all strings that it matches, if known is true. Otherwise prefix and
+	// suffix are the sets of possible beginnings and ends.
 	known          bool
 	exact          []string
 	prefix, suffix []string
@@ -181,7 +180,7 @@ func anything(empty bool) info {
 	return info{empty: empty, prefix: []string{""}, suffix: []string{""}, match: all}
 }
 
-// analyze returns what is known of a simplified expression.
+// analyze returns the info of a simplified expression.
 func analyze(re *syntax.Regexp) info {
 	out := anything(true)
 	switch re.Op {
@@ -210,18 +209,18 @@ func analyze(re *syntax.Regexp) info {
 		out = analyze(re.Sub[0])
 		if out.known {
 			out.prefix, out.suffix = out.exact, slices.Clone(out.exact)
-			// The strings themselves are needed before they are given up.
-			out.match = out.match.and(holding(out.exact))
+			// Use the exact strings before they are dropped.
+			out.match = out.match.and(containsAny(out.exact))
 			out.known, out.exact = false, nil
 		}
-	case syntax.OpRepeat: // Simplify leaves none
+	case syntax.OpRepeat: // Simplify removes these
 		return anything(true)
 	}
 	out.simplify(false)
 	return out
 }
 
-// fold2 combines the parts from the left.
+// fold2 combines the infos of subexpressions from the left.
 func fold2(subs []*syntax.Regexp, first info, f func(x, y info) info) info {
 	for i, s := range subs {
 		x := analyze(s)
@@ -250,12 +249,12 @@ func literal(re *syntax.Regexp) info {
 	return out
 }
 
-// class is one character of some ranges.
+// class describes one character from some ranges.
 func class(ranges []rune) info {
 	n := 0
 	for i := 0; i+1 < len(ranges); i += 2 {
 		n += int(ranges[i+1]-ranges[i]) + 1
-		// U+FFFD also matches a byte that is no UTF-8.
+		// U+FFFD also matches bytes that are not valid UTF-8.
 		if n > maxClass || ranges[i] <= utf8.RuneError && utf8.RuneError <= ranges[i+1] {
 			return anything(false)
 		}
@@ -294,9 +293,9 @@ func concat(x, y info) info {
 	default:
 		out.suffix = y.suffix
 	}
-	// Where both meet, one of the pairs stands.
+	// Where the two meet, one of the pairs must occur.
 	if !x.known && !y.known && len(x.suffix) <= maxSet && len(y.prefix) <= maxSet && shortest(x.suffix)+shortest(y.prefix) >= 3 {
-		out.match = out.match.and(holding(cross(x.suffix, y.prefix)))
+		out.match = out.match.and(containsAny(cross(x.suffix, y.prefix)))
 	}
 	return out
 }
@@ -304,7 +303,7 @@ func concat(x, y info) info {
 func alternate(x, y info) info {
 	out := info{empty: x.empty || y.empty}
 	if x.known && y.known {
-		// The sets are distinct alternatives as long as nothing else is asked of them.
+		// The sets are distinct alternatives as long as neither has another condition.
 		if x.match.op == opAll && y.match.op == opAll || x.match.op == opNone || y.match.op == opNone {
 			out.match = x.match.or(y.match)
 			out.known, out.exact = true, union(x.exact, y.exact)
@@ -332,14 +331,14 @@ func (i *info) suffixes() []string {
 	return i.suffix
 }
 
-// useExact makes the exact strings part of the query.
+// useExact adds the exact strings to the query.
 func (i *info) useExact() {
 	if i.known {
-		i.match = i.match.and(holding(i.exact))
+		i.match = i.match.and(containsAny(i.exact))
 	}
 }
 
-// simplify keeps the sets small: what is dropped from them becomes part of the query.
+// simplify keeps the sets small and moves what it drops into the query.
 func (i *info) simplify(force bool) {
 	if i.known {
 		i.exact = distinct(i.exact)
@@ -359,7 +358,7 @@ func (i *info) simplify(force bool) {
 
 func (i *info) shorten(set []string, cut func(string, int) string) []string {
 	set = distinct(set)
-	i.match = i.match.and(holding(set))
+	i.match = i.match.and(containsAny(set))
 	for n := 2; n == 2 || len(set) > maxSet && n >= 0; n-- {
 		for k, s := range set {
 			if len(s) > n {
@@ -371,7 +370,7 @@ func (i *info) shorten(set []string, cut func(string, int) string) []string {
 	return set
 }
 
-// distinct returns a new sorted set.
+// distinct returns a sorted copy without duplicates.
 func distinct(set []string) []string {
 	set = slices.Clone(set)
 	slices.Sort(set)
@@ -390,7 +389,7 @@ func cross(x, y []string) []string {
 	return distinct(out)
 }
 
-// shortest is the length of the shortest string; that of no strings is 0.
+// shortest returns the length of the shortest string, 0 for an empty set.
 func shortest(set []string) int {
 	if len(set) == 0 {
 		return 0
@@ -398,7 +397,7 @@ func shortest(set []string) int {
 	return len(slices.MinFunc(set, func(a, b string) int { return cmp.Compare(len(a), len(b)) }))
 }
 
-// String writes a query for people, such as in a test that fails.
+// String formats a query, for failing tests.
 func (q *query) String() string {
 	switch q.op {
 	case opAll:

@@ -18,35 +18,34 @@ import (
 const (
 	// helloTime is how long a worker may take to start.
 	helloTime = 30 * time.Second
-	// maxWorkers is how many parse at once.
+	// maxWorkers is how many texts are parsed concurrently.
 	maxWorkers = 4
-	// maxCrashes is how many workers may die over their files in one call.
+	// maxCrashes is how many workers may crash in one call.
 	maxCrashes = 200
 )
 
-// Starter starts a process of the parser (package parser), with these streams. The end of
-// ctx ends the process.
+// Starter starts a parser process (package parser) with these streams. The process is killed when
+// ctx is done.
 type Starter func(ctx context.Context, stdin io.Reader, stdout io.Writer) (backend.Process, error)
 
-// pool is the workers of one call. They are started when they are needed, and end with
-// the call.
+// pool holds the workers of one call. They are started on demand and end with the call.
 type pool struct {
 	start Starter
-	slots chan *child // nil: one that was not started
+	slots chan *parserProcess // nil: not started yet
 
 	mu      sync.Mutex
 	crashes int
 }
 
 func newPool(start Starter, n int) *pool {
-	p := &pool{start: start, slots: make(chan *child, n)}
+	p := &pool{start: start, slots: make(chan *parserProcess, n)}
 	for range n {
 		p.slots <- nil
 	}
 	return p
 }
 
-// close ends all workers. No parse may be under way.
+// close ends all workers. No parse may be in progress.
 func (p *pool) close() {
 	for range cap(p.slots) {
 		if c := <-p.slots; c != nil {
@@ -55,13 +54,13 @@ func (p *pool) close() {
 	}
 }
 
-// errCrash means that the parser died over a text, or hung.
+// errCrash means that the parser crashed or hung on a text.
 var errCrash = errors.New("the parser failed over it")
 
-// parse lets a worker parse a text. A text over which the worker dies is errCrash; the
-// next gets another worker. Other errors mean that nothing can be parsed.
+// parse lets a worker parse a text. It returns errCrash if the worker crashes, and the next text
+// gets another worker. Any other error means that nothing can be parsed.
 func (p *pool) parse(ctx context.Context, q wire.Request, text []byte) (wire.Parsed, error) {
-	var c *child
+	var c *parserProcess
 	select {
 	case c = <-p.slots:
 	case <-ctx.Done():
@@ -98,8 +97,8 @@ func (p *pool) parse(ctx context.Context, q wire.Request, text []byte) (wire.Par
 	return wire.Parsed{}, errCrash
 }
 
-// child is one running worker. It has one owner at a time.
-type child struct {
+// parserProcess is one running worker. It has one owner at a time.
+type parserProcess struct {
 	in     *io.PipeWriter
 	out    *bufio.Reader
 	pipe   *io.PipeReader
@@ -107,8 +106,8 @@ type child struct {
 	ended  chan struct{}
 }
 
-// launch starts a worker and waits until it speaks.
-func launch(ctx context.Context, start Starter) (*child, error) {
+// launch starts a worker and waits for its hello.
+func launch(ctx context.Context, start Starter) (*parserProcess, error) {
 	run, cancel := context.WithCancel(ctx)
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
@@ -117,11 +116,11 @@ func launch(ctx context.Context, start Starter) (*child, error) {
 		cancel()
 		return nil, err
 	}
-	c := &child{in: inW, out: bufio.NewReaderSize(outR, 64<<10), pipe: outR, cancel: cancel, ended: make(chan struct{})}
+	c := &parserProcess{in: inW, out: bufio.NewReaderSize(outR, 64<<10), pipe: outR, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(c.ended)
 		_, _ = p.Wait()
-		// Whoever waits for it learns that nothing more comes.
+		// Readers and writers of the pipes return at once.
 		_ = inR.CloseWithError(io.ErrClosedPipe)
 		_ = outW.CloseWithError(io.EOF)
 	}()
@@ -143,7 +142,7 @@ func launch(ctx context.Context, start Starter) (*child, error) {
 }
 
 // ask lets the worker parse one text.
-func (c *child) ask(ctx context.Context, q wire.Request, text []byte) (wire.Parsed, error) {
+func (c *parserProcess) ask(ctx context.Context, q wire.Request, text []byte) (wire.Parsed, error) {
 	stop := time.AfterFunc(wire.FileTime, c.cancel)
 	defer stop.Stop()
 	if err := wire.WriteRequest(c.in, q, text); err != nil {
@@ -166,8 +165,8 @@ func newlines(b []byte) int {
 	return n
 }
 
-// end ends the worker and waits for it.
-func (c *child) end() {
+// end kills the worker and waits for it.
+func (c *parserProcess) end() {
 	_ = c.in.Close()
 	c.cancel()
 	_ = c.pipe.Close()

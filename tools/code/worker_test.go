@@ -26,7 +26,7 @@ func TestOnlyTheFileThatCrashesTheParserIsLost(t *testing.T) {
 		}
 		w.put(fmt.Sprintf("f%02d.go", i), text)
 	}
-	got := as[extracted](w, "indexer_extract_symbols", `{}`)
+	got := as[symbolsResult](w, "indexer_extract_symbols", `{}`)
 	if len(got.Symbols) != 27 || got.Parsed != 27 || len(got.NotParsed) != 3 || got.NotParsed[0] != "f03.go: the parser failed over it" {
 		t.Errorf("%+v", got)
 	}
@@ -39,7 +39,7 @@ func TestAParserIsNotBelieved(t *testing.T) {
 	needGrammars(t)
 	w := newWorld(t, func(c *Config) { c.Worker = testWorker(t, crashingMode) })
 	w.put("a.go", "LIE\n\n")
-	got := as[analyzed](w, "indexer_analyze_file", `{"path":"a.go"}`)
+	got := as[fileAnalysis](w, "indexer_analyze_file", `{"path":"a.go"}`)
 	if s := got.Symbols[0]; s.Name != "a\uFFFD[31m b" || s.Line != 1 || s.End != 3 || s.Complexity != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -84,11 +84,11 @@ func TestHostileFilesKillNothing(t *testing.T) {
 		w.put(name+"."+exts[i%len(exts)], texts[name])
 	}
 	w.put("zz.go", "package a\nfunc Survivor() {}\n")
-	got := as[extracted](w, "indexer_extract_symbols", `{"name":"Survivor"}`)
+	got := as[symbolsResult](w, "indexer_extract_symbols", `{"name":"Survivor"}`)
 	if len(got.Symbols) != 1 {
 		t.Errorf("%+v", got)
 	}
-	all := as[extracted](w, "indexer_extract_symbols", `{"kind":"macro","max_results":1000}`)
+	all := as[symbolsResult](w, "indexer_extract_symbols", `{"kind":"macro","max_results":1000}`)
 	t.Logf("%d of %d files were parsed: %q", all.Parsed, n+1, all.NotParsed)
 	b, err := json.Marshal(all)
 	if err != nil || !utf8.Valid(b) {

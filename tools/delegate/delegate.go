@@ -1,11 +1,10 @@
-// Package delegate makes the tools that hand work on: sub_agent_<id>, one for each
-// sub-agent, and run_workflow, where there are workflows. Their plans say what is to be done
-// ([tools.Plan].Nested), and whoever runs the conversation does it, call by call.
+// Package delegate makes the tools that delegate work: sub_agent_<id> for each sub-agent, and
+// run_workflow if there are workflows. Their plans say what is to be done ([tools.Plan].Nested);
+// the conversation does it, call by call.
 //
-// It runs nothing, knows neither models nor the form of a workflow, and gives no rights: each
-// call of the nested work is judged and asked for by itself. The one exception is what people
-// see on the card of run_workflow: the calls that are known beforehand, approved as
-// tools/plan has it.
+// It runs nothing, knows neither models nor the format of workflows, and grants no rights: each
+// nested call is judged and approved on its own. The one exception are the calls on the card of
+// run_workflow that are known in advance. They are approved together, as in tools/plan.
 package delegate
 
 import (
@@ -23,7 +22,7 @@ import (
 	"countersign/tools/plan"
 )
 
-// Names of the tools: a sub-agent's is [AgentPrefix] and its id.
+// Names of the tools. A sub-agent's is [AgentPrefix] followed by its id.
 const (
 	AgentPrefix  = "sub_agent_"
 	WorkflowTool = "run_workflow"
@@ -44,26 +43,26 @@ const (
 // maxInputs bounds the number of a workflow's inputs.
 const maxInputs = 50
 
-// target is the machine in the actions: the bot itself.
+// target is the target in actions: the bot itself.
 const target = "harness"
 
-// IsNested reports whether a tool of this name begins nested work. Nested work has none of
-// these tools: it goes one level deep.
+// IsNested reports whether a tool of this name starts nested work. Nested work is not offered such
+// tools: it is one level deep.
 func IsNested(name string) bool {
 	return name == WorkflowTool || strings.HasPrefix(name, AgentPrefix)
 }
 
-// Agent is a sub-agent, as far as a model has to know it. Everything but the ID may be
-// empty; each text is shown as one line.
+// Agent is a sub-agent as described to a model. Everything but the ID may be empty; each text is
+// shown as one line.
 type Agent struct {
 	// ID has 1 to 40 of a-z, 0-9 and "_".
 	ID          string
 	Description string // what it does, in a sentence or two
 	When        []string
 	Not         []string
-	Differs     []string // what tells it apart from others
+	Differs     []string // how it differs from others
 	Examples    []string // tasks
-	// Steps and Tokens bound one task; 0 leaves it to the turn's limits.
+	// Steps and Tokens bound one task; 0 means the turn's limits.
 	Steps, Tokens int
 }
 
@@ -71,13 +70,13 @@ type Agent struct {
 type Workflows interface {
 	// Names lists the workflows.
 	Names() []string
-	// Describe says in one line what a workflow is for and which inputs it takes.
+	// Describe returns one line about a workflow's purpose and inputs.
 	Describe(name string) string
-	// Inputs checks the inputs of a call, a JSON object, and returns them with their
-	// defaults, the source of the workflow as it is now, and the calls that it will make
-	// with arguments that are known by now, in their order. A call that has to ask by itself
-	// ends the list: it also ends the approved plan (approvals.Plan), so that those after it
-	// would ask again. The same inputs give the same answer. An error is one sentence.
+	// Inputs checks the inputs of a call, a JSON object. It returns them with their defaults, the
+	// current source of the workflow, and the calls that it will make whose arguments are known in
+	// advance, in order. A call that needs its own approval ends the list: it also ends the
+	// approved plan (approvals.Plan), so the calls after it would ask again. The result is
+	// deterministic. An error is one sentence.
 	Inputs(name string, raw json.RawMessage) (inputs map[string]string, source string, calls []Step, err error)
 }
 
@@ -87,16 +86,16 @@ type Step struct {
 	Args json.RawMessage
 }
 
-// Config is what the tools are made of.
+// Config configures the tools.
 type Config struct {
 	Agents []Agent
-	// Workflows may be nil: without a workflow there is no run_workflow.
+	// Workflows may be nil: then there is no run_workflow.
 	Workflows Workflows
-	// Plan plans a call of a workflow; needed with Workflows.
+	// Plan plans a call of a workflow; required with Workflows.
 	Plan plan.Planner
-	// Free reports whether a planned call would run without people, as things are now. Such
-	// calls are no steps of what people approve: they run without using up a step, and
-	// the step after would then not be the next one. nil means that none are free.
+	// Free reports whether a planned call would run without approval, as things are now. Such calls
+	// are not steps of the approved plan: they would run without consuming a step, so the next step
+	// would not match. nil means that no call is free.
 	Free func(ctx context.Context, c tools.Call, p tools.Plan) bool
 }
 
@@ -130,15 +129,15 @@ func New(c Config) []tools.Tool {
 	}})
 }
 
-// conversation is what both tools do when there is no conversation to do their work.
-func conversation(name string) func(context.Context, tools.Sink) (tools.Result, error) {
+// needsConversation is the run function of both tools outside a conversation: it returns an error.
+func needsConversation(name string) func(context.Context, tools.Sink) (tools.Result, error) {
 	return func(context.Context, tools.Sink) (tools.Result, error) {
 		return tools.Result{}, tools.Failed("%s works only in a conversation, where its calls can be asked for one by one; ask for it in a thread", name)
 	}
 }
 
-// deeper refuses calls from nested work, also where such a tool was offered by mistake.
-func deeper(c tools.Call) error {
+// checkNotNested refuses calls from nested work, in case such a tool was offered by mistake.
+func checkNotNested(c tools.Call) error {
 	if c.Agent != "" {
 		return tools.Failed("a sub-agent hands nothing on; do it yourself, or say in your report what is left to do")
 	}
@@ -155,7 +154,7 @@ func (t agent) Spec() tools.Spec { return t.spec }
 
 // Plan implements tools.Tool.
 func (t agent) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
-	if err := deeper(c); err != nil {
+	if err := checkNotNested(c); err != nil {
 		return tools.Plan{}, err
 	}
 	var a struct {
@@ -172,7 +171,7 @@ func (t agent) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	p := tools.Planned(approvals.Action{
 		Tool: t.spec.Name, Kind: approvals.KindObserve, Target: target, Args: c.Args,
 		Preview: "The sub-agent works on this in the thread. Whatever it wants to change is asked for by itself.",
-	}, approvals.Claim{}, conversation(t.spec.Name))
+	}, approvals.Claim{}, needsConversation(t.spec.Name))
 	p.Nested = &tools.Nested{Kind: KindAgent, Name: t.cfg.ID, Task: task, Steps: t.cfg.Steps, Tokens: t.cfg.Tokens}
 	return p, nil
 }
@@ -182,7 +181,7 @@ type workflow struct {
 	spec tools.Spec
 }
 
-// workflowSchema has an object of any names, which tools.SimpleSchema cannot say.
+// workflowSchema allows inputs of any name, which tools.SimpleSchema cannot express.
 func workflowSchema(names []string) json.RawMessage {
 	return tools.MustSchema(map[string]any{
 		"type": "object", "additionalProperties": false, "required": []string{"name"},
@@ -200,10 +199,10 @@ func workflowSchema(names []string) json.RawMessage {
 // Spec implements tools.Tool.
 func (t workflow) Spec() tools.Spec { return t.spec }
 
-// Plan implements tools.Tool. With calls that have to be asked for, its action is a plan of
-// them, at least at level low; without any it needs nobody.
+// Plan implements tools.Tool. If the workflow has calls that need approval, its action is a plan of
+// them, at least at level low; otherwise it needs no approval.
 func (t workflow) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
-	if err := deeper(c); err != nil {
+	if err := checkNotNested(c); err != nil {
 		return tools.Plan{}, err
 	}
 	var a struct {
@@ -220,7 +219,7 @@ func (t workflow) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, tools.Invalid("the workflow %s cannot begin: %s", tools.Quote(a.Name), strings.TrimSuffix(err.Error(), "."))
 	}
-	steps, level, err := t.steps(ctx, c, calls)
+	steps, level, err := t.planSteps(ctx, c, calls)
 	if err != nil {
 		return tools.Plan{}, err
 	}
@@ -235,17 +234,17 @@ func (t workflow) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		act.Preview = fmt.Sprintf("The workflow %q with %s. The calls on this card run in this order without another card, each exactly as it stands here. "+
 			"Looks may come in between; whatever else it wants is asked for by itself, and ends this approval.", a.Name, describeInputs(inputs))
 	}
-	p := tools.Planned(act, approvals.Claim{}, conversation(WorkflowTool))
+	p := tools.Planned(act, approvals.Claim{}, needsConversation(WorkflowTool))
 	p.Level = level
 	p.Nested = &tools.Nested{Kind: KindWorkflow, Name: a.Name, Inputs: inputs, Source: source}
 	return p, nil
 }
 
-// steps plans the calls that people can approve beforehand, and finds the highest of their
-// levels, which is the level of the whole. It ends at the first call that cannot be planned
-// by now (an edit of a file that an earlier call makes): that one asks by itself, and so do
-// those after it.
-func (t workflow) steps(ctx context.Context, c tools.Call, calls []Step) ([]approvals.Action, risk.Level, error) {
+// planSteps plans the calls that people can approve in advance and returns the highest of their
+// levels, which is the level of the whole plan. It stops at the first call that cannot be planned
+// yet (such as an edit of a file that an earlier call creates); that call and those after it ask
+// separately.
+func (t workflow) planSteps(ctx context.Context, c tools.Call, calls []Step) ([]approvals.Action, risk.Level, error) {
 	var out []approvals.Action
 	level := risk.Read
 	for i, s := range calls {

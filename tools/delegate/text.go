@@ -8,12 +8,12 @@ import (
 	"countersign/tools"
 )
 
-// maxLine bounds one line of a description, in characters: the descriptions are sent to the
-// model with each request.
+// maxLine bounds one line of a description, in characters: descriptions are sent to the model with
+// each request.
 const maxLine = 600
 
-// line makes s one line, so that no text of a configuration opens a section of its own.
-func line(s string) string {
+// oneLine returns s as one line, so that no configured text can start a section of its own.
+func oneLine(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if rs := []rune(s); len(rs) > maxLine {
 		return string(rs[:maxLine]) + "..."
@@ -21,10 +21,10 @@ func line(s string) string {
 	return s
 }
 
-// Guidance is the description of the sub-agent's tool. It has all four sections (see
-// [tools.Guidance]), whichever fields are set: what holds for every sub-agent is always said.
+// Guidance returns the description of the sub-agent's tool. It has all four sections (see
+// [tools.Guidance]) whichever fields are set, because some sentences apply to every sub-agent.
 func (a Agent) Guidance() string {
-	what := line(a.Description)
+	what := oneLine(a.Description)
 	var b strings.Builder
 	fmt.Fprintf(&b, "Give sub-agent `%s` a task and wait for its report.", a.ID)
 	if what != "" {
@@ -35,14 +35,14 @@ func (a Agent) Guidance() string {
 		b.WriteString("\n## " + title + "\n")
 		for _, items := range groups {
 			for _, s := range items {
-				if s = line(s); s != "" {
+				if s = oneLine(s); s != "" {
 					b.WriteString("- " + s + "\n")
 				}
 			}
 		}
 	}
 	when := a.When
-	if !filled(when) {
+	if !hasText(when) {
 		when = []string{"For a task of this kind that takes many calls."}
 	}
 	section("When to use", when)
@@ -53,13 +53,13 @@ func (a Agent) Guidance() string {
 		"It sees only task and context. Its changes need approval like yours; you answer people from its report.",
 	})
 	tasks := a.Examples
-	if !filled(tasks) {
+	if !hasText(tasks) {
 		tasks = []string{"What to do, where, and what to report."}
 	}
 	var examples []string
 	for _, s := range tasks {
-		if s = line(s); s != "" {
-			examples = append(examples, `{"task": `+quoted(s)+`}`)
+		if s = oneLine(s); s != "" {
+			examples = append(examples, `{"task": `+quoteJSON(s)+`}`)
 		}
 	}
 	b.WriteString("\n## Examples\n")
@@ -69,14 +69,14 @@ func (a Agent) Guidance() string {
 	return b.String()
 }
 
-func filled(list []string) bool { return strings.TrimSpace(strings.Join(list, "")) != "" }
+func hasText(list []string) bool { return strings.TrimSpace(strings.Join(list, "")) != "" }
 
 // workflowGuidance is the description of run_workflow.
 func workflowGuidance(names []string, w Workflows) string {
 	var b strings.Builder
 	b.WriteString("Run a workflow that the team wrote: fixed steps in order. The workflows:\n\n")
 	for _, n := range names {
-		b.WriteString("- " + line("`"+n+"`: "+w.Describe(n)) + "\n")
+		b.WriteString("- " + oneLine("`"+n+"`: "+w.Describe(n)) + "\n")
 	}
 	b.WriteString(`
 ## When to use
@@ -90,12 +90,12 @@ func workflowGuidance(names []string, w Workflows) string {
 
 ## Examples
 `)
-	fmt.Fprintf(&b, "- {\"name\": %s, \"inputs\": {\"an_input\": \"its value\"}}\n", quoted(names[0]))
+	fmt.Fprintf(&b, "- {\"name\": %s, \"inputs\": {\"an_input\": \"its value\"}}\n", quoteJSON(names[0]))
 	return b.String()
 }
 
-// quoted is s as a JSON string, without escapes for HTML.
-func quoted(s string) string { return string(tools.MustSchema(s)) }
+// quoteJSON returns s as a JSON string, without HTML escapes.
+func quoteJSON(s string) string { return string(tools.MustSchema(s)) }
 
 // describeInputs lists the inputs of a workflow.
 func describeInputs(inputs map[string]string) string {
@@ -105,7 +105,7 @@ func describeInputs(inputs map[string]string) string {
 	return "the inputs " + string(tools.MustSchema(inputs))
 }
 
-// invalid reports whether a call can never be made as it is, as opposed to not now.
+// invalid reports whether a call can never be made as it is, as opposed to not yet.
 func invalid(err error) bool {
 	e, ok := errors.AsType[*tools.Error](err)
 	return ok && e.Kind == tools.InvalidArguments

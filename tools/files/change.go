@@ -31,19 +31,19 @@ var deleteDescription string
 //go:embed write.md
 var putDescription string
 
-// bound is a file as a plan saw it.
-type bound struct {
+// plannedFile is a file as seen when the change was planned.
+type plannedFile struct {
 	name, resolved string
 	old            []byte
 	sum            string // of old, or Absent
 	mode           fs.FileMode
-	dir            string // the directory's identity, "" where it has none or is missing
+	dir            string // identity of the directory; "" if there is none or it is missing
 	files          map[string]string
 }
 
-// bind looks at the file that a change is about.
-func (w writer) bind(ctx context.Context, name string) (bound, error) {
-	b := bound{name: name}
+// bind reads the file that a change is about.
+func (w writer) bind(ctx context.Context, name string) (plannedFile, error) {
+	b := plannedFile{name: name}
 	var err error
 	if b.resolved, err = w.resolve(ctx, name); err != nil {
 		return b, err
@@ -52,11 +52,11 @@ func (w writer) bind(ctx context.Context, name string) (bound, error) {
 		return b, err
 	}
 	b.files = map[string]string{b.resolved: b.sum}
-	b.dir, err = w.directory(ctx, b.resolved, b.files)
+	b.dir, err = w.bindDirectory(ctx, b.resolved, b.files)
 	return b, err
 }
 
-// editor is the tool edit: one exact text of a file becomes another.
+// editor is the tool edit: it replaces one exact text of a file.
 type editor struct{ writer }
 
 // Spec implements tools.Tool.
@@ -88,17 +88,19 @@ func (e editor) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	args.Old, args.New = ended(args.Old, endings(b.old)), ended(args.New, endings(b.old))
-	if err := foreign(args.Path, b.old, args.New); err != nil {
+	args.Old, args.New = withLineEnding(args.Old, lineEnding(b.old)), withLineEnding(args.New, lineEnding(b.old))
+	if err := checkEncoding(args.Path, b.old, args.New); err != nil {
 		return tools.Plan{}, err
 	}
 	switch n := bytes.Count(b.old, []byte(args.Old)); {
 	case b.sum == Absent:
 		return tools.Plan{}, tools.Failed("%s does not exist; make it with write_file", args.Path)
-	case n == 0 && strings.Contains(ended(string(b.old), "\n"), ended(args.Old, "\n")):
-		return tools.Plan{}, tools.Failed("old_text differs from %s in its line endings only, which are mixed there: some lines end in CRLF; give them as they are, with \\r\\n, or one line at a time", args.Path)
+	case n == 0 && strings.Contains(withLineEnding(string(b.old), "\n"), withLineEnding(args.Old, "\n")):
+		return tools.Plan{}, tools.Failed("old_text differs from %s in its line endings only, which are mixed there: some lines end in CRLF; "+
+			"give them as they are, with \\r\\n, or one line at a time", args.Path)
 	case n == 0 && !utf8.Valid(b.old):
-		return tools.Plan{}, tools.Failed("old_text is not in %s, which is not UTF-8; give a part of the text that has ASCII letters only, or change the file with run_shell and iconv", args.Path)
+		return tools.Plan{}, tools.Failed("old_text is not in %s, which is not UTF-8; give a part of the text that has ASCII letters only, "+
+			"or change the file with run_shell and iconv", args.Path)
 	case n == 0:
 		return tools.Plan{}, tools.Failed("old_text is not in %s; read the file and give the text exactly as it is there, with its spaces and newlines", args.Path)
 	case n > 1:
@@ -113,13 +115,14 @@ func (e editor) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a.Preview, a.Whole = editPreview(b, content, args.Old, args.New)
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		return e.commit(ctx, sink, c, fmt.Sprintf("Edited %s: %s became %s", b.resolved, plural(len(args.Old)), plural(len(args.New))), change{bound: b, content: content})
+		return e.commit(ctx, sink, c, fmt.Sprintf("Edited %s: %s became %s", b.resolved, plural(len(args.Old)), plural(len(args.New))),
+			change{plannedFile: b, content: content})
 	}), nil
 }
 
-// editPreview is a diff of the file, or of the place in a large one. Both determine
-// the new content, together with the hash of the old one.
-func editPreview(b bound, content []byte, old, text string) (shown string, whole bool) {
+// editPreview returns a diff of the file, or of the changed place in a large one. Together with the
+// hash of the old content, it determines the new content.
+func editPreview(b plannedFile, content []byte, old, text string) (shown string, whole bool) {
 	if shown, whole = preview(b.resolved, b.old, b.sum, content); whole || !printable(old) || !printable(text) {
 		return shown, whole
 	}
@@ -141,7 +144,7 @@ func editPreview(b bound, content []byte, old, text string) (shown string, whole
 	return fmt.Sprintf("at line %d of a file of %s:\n%s", line, plural(len(b.old)), d), true
 }
 
-func printable(s string) bool { return text([]byte(s)) }
+func printable(s string) bool { return isText([]byte(s)) }
 
 // creator is the tool create_file: a file that does not exist yet.
 type creator struct{ writer }
@@ -178,18 +181,18 @@ func (t creator) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	return t.writer.Plan(ctx, c)
 }
 
-// putter is the tool write: like write_file, and it makes the directories.
-type putter struct{ writer }
+// mkdirWriter is the tool write: like write_file, but it creates missing directories.
+type mkdirWriter struct{ writer }
 
 // Spec implements tools.Tool.
-func (putter) Spec() tools.Spec {
+func (mkdirWriter) Spec() tools.Spec {
 	s := creator{}.Spec()
 	s.Name, s.Description = "write", putDescription
 	return s
 }
 
 // Plan implements tools.Tool.
-func (t putter) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+func (t mkdirWriter) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	var args struct {
 		Path    string `json:"path"`
 		Content string `json:"content"`
@@ -201,7 +204,7 @@ func (t putter) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	missing := t.missing(ctx, b.resolved)
+	missing := t.missingParents(ctx, b.resolved)
 	if len(missing) == 0 {
 		return t.writer.Plan(ctx, c)
 	}
@@ -215,12 +218,13 @@ func (t putter) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		a.Files[strings.TrimSuffix(above, "/")+"/"] = "directory inode " + st.ID
 	}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		return t.commit(ctx, sink, c, fmt.Sprintf("Wrote %d bytes to %s", len(args.Content), b.resolved), change{bound: b, content: []byte(args.Content), mkdir: true})
+		return t.commit(ctx, sink, c, fmt.Sprintf("Wrote %d bytes to %s", len(args.Content), b.resolved),
+			change{plannedFile: b, content: []byte(args.Content), mkdir: true})
 	}), nil
 }
 
-// missing lists the directories above a file that do not exist, the outermost first.
-func (c Config) missing(ctx context.Context, file string) []string {
+// missingParents lists the directories above a file that do not exist, the outermost first.
+func (c Config) missingParents(ctx context.Context, file string) []string {
 	var out []string
 	for dir := path.Dir(file); dir != "/" && dir != "."; dir = path.Dir(dir) {
 		if _, err := c.Target.FS().Stat(ctx, dir); err == nil {
@@ -267,6 +271,6 @@ func (t remover) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		Bytes: []byte("delete " + b.resolved), Preview: deletion(b.resolved, b.old),
 	}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		return t.commit(ctx, sink, c, "Deleted "+b.resolved, change{bound: b, removed: true})
+		return t.commit(ctx, sink, c, "Deleted "+b.resolved, change{plannedFile: b, removed: true})
 	}), nil
 }

@@ -18,15 +18,15 @@ import (
 
 // change is what a plan does to one file.
 type change struct {
-	bound
-	content []byte
-	removed bool
-	mkdir   bool        // make the missing directories above it
-	back    fs.FileMode // permissions of a file that comes back; 0 means those of a new one
+	plannedFile
+	content     []byte
+	removed     bool
+	mkdir       bool        // create the missing directories above it
+	restoreMode fs.FileMode // mode of a restored file; 0 means the default for new files
 }
 
-// sumNow is the sum that the file has after the change.
-func (c change) sumNow() string {
+// sumAfter returns the hash that the file has after the change.
+func (c change) sumAfter() string {
 	if c.removed {
 		return Absent
 	}
@@ -35,8 +35,7 @@ func (c change) sumNow() string {
 
 var errNoRemover = tools.Failed("files of this target cannot be deleted safely; use run_shell")
 
-// action is what people approve of changes that go together. What its Bytes and Args
-// are is for the tool.
+// action returns the action for changes that go together. The tool sets its Bytes and Args.
 func (w writer) action(c tools.Call, changes []change) approvals.Action {
 	a := approvals.Action{Tool: c.Name, Kind: approvals.KindChange, Target: w.Target.ID(), User: w.User, Files: map[string]string{}}
 	var shown strings.Builder
@@ -50,33 +49,33 @@ func (w writer) action(c tools.Call, changes []change) approvals.Action {
 	}
 	a.Whole = a.Whole && shown.Len() <= maxShownDiff
 	if a.Preview = shown.String(); !a.Whole {
-		a.Preview = describe(changes)
+		a.Preview = summarize(changes)
 	}
 	return a
 }
 
-// preview is the diff of one file as it will be.
+// preview returns the diff of one file.
 func (c change) preview() (shown string, whole bool) {
 	name := c.resolved
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		name = fmt.Sprintf("%q", name) // a newline in it would draw lines of a diff
+		name = fmt.Sprintf("%q", name) // a newline in it would forge lines of a diff
 	}
 	switch {
 	case c.removed:
 		return deletion(name, c.old) + "\n", true
-	case !text(c.old) || !text(c.content) || len(c.old) > maxDiff || len(c.content) > maxDiff:
+	case !isText(c.old) || !isText(c.content) || len(c.old) > maxDiff || len(c.content) > maxDiff:
 		return "", false
 	case c.sum == Absent:
 		mode := ""
-		if c.back != 0 {
-			mode = fmt.Sprintf(" with mode %04o", c.back)
+		if c.restoreMode != 0 {
+			mode = fmt.Sprintf(" with mode %04o", c.restoreMode)
 		}
 		return fmt.Sprintf("new file %s%s\n%s", name, mode, diff.Diff("/dev/null", nil, name, c.content)), true
 	}
 	return string(diff.Diff(name, c.old, name, c.content)), true
 }
 
-// deletion says that a file goes, and whether it can come back.
+// deletion says that a file is deleted, and whether that can be undone.
 func deletion(name string, old []byte) string {
 	s := fmt.Sprintf("deletes the file %s, %s", name, plural(len(old)))
 	if len(old) > maxImage {
@@ -85,8 +84,8 @@ func deletion(name string, old []byte) string {
 	return s
 }
 
-// describe summarises the changes to the files on one line.
-func describe(changes []change) string {
+// summarize describes changes to files in one line.
+func summarize(changes []change) string {
 	var all []string
 	for _, c := range changes {
 		verb := "changes"
@@ -101,18 +100,18 @@ func describe(changes []change) string {
 	return strings.Join(all, ", ")
 }
 
-// commit makes changes, all of them or none, and keeps what the files were before. done
-// says what has happened then.
+// commit applies all changes or none, and saves the previous content for undo. done describes the
+// result.
 func (w writer) commit(ctx context.Context, sink tools.Sink, c tools.Call, done string, changes ...change) (tools.Result, error) {
-	sink(tools.Event{Kind: tools.Started, Text: describe(changes)})
+	sink(tools.Event{Kind: tools.Started, Text: summarize(changes)})
 	for _, ch := range changes {
-		if err := w.same(ctx, ch.name, ch.resolved); err != nil {
+		if err := w.checkSameFile(ctx, ch.name, ch.resolved); err != nil {
 			return tools.Result{}, err
 		}
 		if len(changes) == 1 {
-			break // the change itself looks again
+			break // the change itself checks again
 		}
-		if err := w.checkUnchanged(ctx, ch.bound); err != nil {
+		if err := w.checkUnchanged(ctx, ch.plannedFile); err != nil {
 			return failure(ch, err)
 		}
 	}
@@ -133,7 +132,7 @@ func (w writer) commit(ctx context.Context, sink tools.Sink, c tools.Call, done 
 	return tools.Result{Value: done, Text: done, Undo: kept}, nil
 }
 
-// make makes one change.
+// make applies one change.
 func (w writer) make(ctx context.Context, c change) error {
 	switch {
 	case c.removed:
@@ -143,7 +142,7 @@ func (w writer) make(ctx context.Context, c change) error {
 		}
 		return fsys.Remove(ctx, c.resolved, backend.Before{Dir: c.dir, Sum: c.sum})
 	case c.mkdir:
-		if err := w.checkUnchanged(ctx, c.bound); err != nil {
+		if err := w.checkUnchanged(ctx, c.plannedFile); err != nil {
 			return err
 		}
 		return w.Target.FS().WriteFile(ctx, c.resolved, c.content, true)
@@ -151,26 +150,27 @@ func (w writer) make(ctx context.Context, c change) error {
 	return w.replace(ctx, c)
 }
 
-// undoing is the change that takes c back.
-func (c change) undoing() change {
-	b := bound{name: c.name, resolved: c.resolved, dir: c.dir, old: c.content, sum: c.sumNow(), mode: c.mode}
+// inverse returns the change that undoes c.
+func (c change) inverse() change {
+	b := plannedFile{name: c.name, resolved: c.resolved, dir: c.dir, old: c.content, sum: c.sumAfter(), mode: c.mode}
 	if c.removed {
 		b.old = nil
 	}
-	return change{bound: b, content: c.old, removed: c.sum == Absent, back: c.mode}
+	return change{plannedFile: b, content: c.old, removed: c.sum == Absent, restoreMode: c.mode}
 }
 
-// rollback takes back what was changed before one file could not be.
+// rollback undoes the changes that were made before one failed.
 func (w writer) rollback(ctx context.Context, sink tools.Sink, before []change, c change, cause error) (tools.Result, error) {
-	ctx = context.WithoutCancel(ctx) // half a change is worse than a late stop
+	ctx = context.WithoutCancel(ctx) // half a change is worse than stopping late
 	var stuck []string
 	for _, b := range slices.Backward(before) {
-		if err := w.make(ctx, b.undoing()); err != nil {
+		if err := w.make(ctx, b.inverse()); err != nil {
 			stuck = append(stuck, b.resolved)
 		}
 	}
 	if len(stuck) > 0 {
-		text := fmt.Sprintf("%s could not be changed (%v), and %s, changed before it, could not be put back: this is done in part. Read these files before doing anything else.", c.resolved, cause, strings.Join(stuck, ", "))
+		text := fmt.Sprintf("%s could not be changed (%v), and %s, changed before it, could not be put back: this is done in part. Read "+
+			"these files before doing anything else.", c.resolved, cause, strings.Join(stuck, ", "))
 		return tools.Result{Value: text, Text: text, Failed: true, Unknown: errors.Is(cause, backend.ErrLost)}, nil
 	}
 	if len(before) > 0 {
@@ -179,11 +179,12 @@ func (w writer) rollback(ctx context.Context, sink tools.Sink, before []change, 
 	return failure(c, cause)
 }
 
-// failure makes the result of a change that did not happen.
+// failure returns the result of a change that failed.
 func failure(c change, err error) (tools.Result, error) {
 	switch {
 	case errors.Is(err, backend.ErrChanged):
-		return tools.Result{}, tools.Failed("%s was not changed: it or its directory is no longer what it was when it was checked, and nothing was done; propose it again: %w", c.name, err)
+		return tools.Result{}, tools.Failed("%s was not changed: it or its directory is no longer what it was when it was checked, and "+
+			"nothing was done; propose it again: %w", c.name, err)
 	case errors.Is(err, backend.ErrLost):
 		text := "Contact with the target was lost while " + c.resolved + " was changed: it may or may not have happened. Read it before doing anything else."
 		return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}, nil

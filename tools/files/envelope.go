@@ -9,8 +9,8 @@ import (
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
 )
 
-// The marks of the other form in which models write patches: no line numbers, and a hunk
-// is found by its lines, or below the line that its "@@" names.
+// The markers of the other patch format that models write: it has no line numbers, and a hunk is
+// located by its lines, or below the line that its "@@" names.
 const (
 	envelopeBegin = "*** Begin Patch"
 	envelopeEnd   = "*** End Patch"
@@ -21,12 +21,12 @@ const (
 	markEOF       = "*** End of File"
 )
 
-// isEnvelope reports whether a patch has that form.
+// isEnvelope reports whether a patch has that format.
 func isEnvelope(patch string) bool {
 	return strings.HasPrefix(strings.TrimSpace(patch), envelopeBegin)
 }
 
-// parseEnvelope reads a patch of that form. A file that goes has no hunks.
+// parseEnvelope parses a patch in that format. A deleted file has no hunks.
 func parseEnvelope(patch string) ([]*gitdiff.File, error) {
 	var parts []*gitdiff.File
 	var file *gitdiff.File
@@ -83,7 +83,7 @@ func parseEnvelope(patch string) ([]*gitdiff.File, error) {
 }
 
 func envelopeLine(line string) (gitdiff.Line, error) {
-	if line == "" { // an empty line of the file whose blank was lost
+	if line == "" { // an empty line of the file that lost its leading space
 		return gitdiff.Line{Op: gitdiff.OpContext, Line: "\n"}, nil
 	}
 	ops := map[byte]gitdiff.LineOp{' ': gitdiff.OpContext, '-': gitdiff.OpDelete, '+': gitdiff.OpAdd}
@@ -94,7 +94,7 @@ func envelopeLine(line string) (gitdiff.Line, error) {
 	return gitdiff.Line{Op: op, Line: line[1:] + "\n"}, nil
 }
 
-// applyEnvelope is applyTo for hunks without line numbers.
+// applyEnvelope is applyHunks for hunks without line numbers.
 func applyEnvelope(old []byte, f *gitdiff.File) ([]byte, error) {
 	if f.IsDelete {
 		return nil, nil
@@ -108,14 +108,14 @@ func applyEnvelope(old []byte, f *gitdiff.File) ([]byte, error) {
 	var out []byte
 	at := 0
 	for i, h := range f.TextFragments {
-		was, now := sides(h)
-		place, err := findBelow(lines, was, at, h.Comment)
+		before, after := beforeAndAfter(h)
+		place, err := findBelow(lines, before, at, h.Comment)
 		if err != nil {
 			return nil, fmt.Errorf("hunk %d: %w", i+1, err)
 		}
 		out = append(out, bytes.Join(lines[at:place], nil)...)
-		out = append(out, bytes.Join(now, nil)...)
-		at = place + len(was)
+		out = append(out, bytes.Join(after, nil)...)
+		at = place + len(before)
 	}
 	out = append(out, bytes.Join(lines[at:], nil)...)
 	if open {
@@ -124,24 +124,24 @@ func applyEnvelope(old []byte, f *gitdiff.File) ([]byte, error) {
 	return out, nil
 }
 
-// findBelow returns where the lines of a hunk are, not above at, and below the line anchor
-// if there is one. Lines alone have to be in one place only.
-func findBelow(lines, was [][]byte, at int, anchor string) (int, error) {
+// findBelow returns the position of a hunk's lines at or after line at, and below the line anchor
+// if there is one. Without an anchor the lines must be unique.
+func findBelow(lines, before [][]byte, at int, anchor string) (int, error) {
 	if anchor == "" {
-		if len(was) == 0 {
+		if len(before) == 0 {
 			return len(lines), nil
 		}
-		return findHunk(lines, was, at, -1)
+		return findHunk(lines, before, at, -1)
 	}
 	for i := at; i < len(lines); i++ {
 		if string(bytes.TrimSpace(lines[i])) != anchor {
 			continue
 		}
-		if len(was) == 0 {
+		if len(before) == 0 {
 			return i + 1, nil
 		}
-		for j := i; j+len(was) <= len(lines); j++ { // the lines may begin with the anchor
-			if place, err := findHunk(lines[:j+len(was)], was, j, j); err == nil {
+		for j := i; j+len(before) <= len(lines); j++ { // the lines may begin with the anchor
+			if place, err := findHunk(lines[:j+len(before)], before, j, j); err == nil {
 				return place, nil
 			}
 		}

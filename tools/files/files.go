@@ -1,10 +1,8 @@
-// Package files is the tools read_file, read, write_file, write, edit, create_file
-// and delete_file, over the files of a target. What changes a file is bound to the
-// content and the directory that people saw.
+// Package files is the tools read_file, read, write_file, write, edit, create_file and delete_file,
+// for the files of a target. A change is bound to the content and the directory that people saw.
 //
-// They refuse the bot's own secrets and data; which other files are too
-// sensitive to read without being asked is for the policy, which sees the
-// resolved path.
+// The tools refuse the bot's own secrets and data. Which other files are too sensitive to read
+// without approval is up to the policy, which sees the resolved path.
 package files
 
 import (
@@ -42,44 +40,42 @@ var writeDescription string
 const (
 	// maxRead is how many characters of a file the model gets.
 	maxRead = 8000
-	// maxOld is the largest file, in bytes, that write_file replaces: it reads
-	// all of it to tell whether it is still the one that people saw.
+	// maxOld is the largest file that write_file replaces, in bytes. It reads all of it to check
+	// that it is still the file that people saw.
 	maxOld = 64 << 20
-	// maxDiff is the largest file, in bytes, of which people see a diff, and
-	// maxShownDiff the largest diff: a longer one says less than the new content.
+	// maxDiff is the largest file that is shown as a diff, in bytes, and maxShownDiff the largest
+	// diff. A longer diff says less than the new content.
 	maxDiff      = 64 << 10
 	maxShownDiff = 40 << 10
-	// maxPath is the longest path in bytes.
+	// maxPath is the longest path, in bytes.
 	maxPath = 4096
 )
 
-// Config is what the tools are made of.
+// Config configures the tools.
 type Config struct {
 	Target backend.Target
-	// User is the account that files are used as, for the card.
+	// User is the account that the files are used as, for the card.
 	User string
-	// Name is the target's name in the configuration, and Images keeps what files were
-	// before a change, so that it can be undone; nil keeps nothing.
+	// Name is the target's name in the configuration. Images saves the content before a change, for
+	// undo; nil saves nothing.
 	Name   string
 	Images *Images
-	// Private reports whether a resolved path is the bot's own business (its
-	// data, its configuration, its tokens), which no tool may read or write. nil
-	// means that none is. Other processes' environment and memory under /proc
-	// are always refused.
+	// Private reports whether a resolved path is private to the bot (its data, configuration,
+	// tokens): no tool may read or write it. nil means that none is. Other processes' environment
+	// and memory under /proc are always refused.
 	Private func(path string) bool
-	// Roots are the directories of which Private reports everything else; none means that
-	// there are no such bounds. They are for the sentence that refuses.
+	// Roots are the only directories that Private allows; none means that there is no such
+	// restriction. They are named in refusals.
 	Roots []string
 }
 
 // New returns the tools.
 func New(c Config) []tools.Tool {
 	w := writer{c}
-	return []tools.Tool{reader{c}, liner{c}, w, putter{w}, editor{w}, creator{w}, remover{w}, patcher{w}, undoer{w}}
+	return []tools.Tool{reader{c}, pageReader{c}, w, mkdirWriter{w}, editor{w}, creator{w}, remover{w}, patcher{w}, undoer{w}}
 }
 
-// resolve finds the file that is meant, following links, and refuses what is
-// private.
+// resolve resolves a path, following links, and refuses private ones.
 func (c Config) resolve(ctx context.Context, name string) (string, error) {
 	if strings.ContainsRune(name, 0) {
 		return "", tools.Invalid(`"path" holds a NUL byte, which no file name can; remove it`)
@@ -94,8 +90,7 @@ func (c Config) resolve(ctx context.Context, name string) (string, error) {
 	return resolved, nil
 }
 
-// procSecret recognises the files with which a process shows its environment or
-// memory.
+// procSecret reports whether a file exposes a process's environment or memory.
 func procSecret(p string) bool {
 	rest, ok := strings.CutPrefix(path.Clean(p), "/proc/")
 	if !ok {
@@ -113,7 +108,7 @@ func procSecret(p string) bool {
 	return false
 }
 
-// explain makes a sentence of a file error.
+// explain turns a file error into a sentence with its fix.
 func explain(name string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -124,8 +119,8 @@ func explain(name string, err error) error {
 	return tools.Failed("%s cannot be used: %w", name, err)
 }
 
-// same makes sure that the path still means the file that was planned.
-func (c Config) same(ctx context.Context, name, planned string) error {
+// checkSameFile checks that the path still resolves to the planned file.
+func (c Config) checkSameFile(ctx context.Context, name, planned string) error {
 	now, err := c.resolve(ctx, name)
 	if err != nil {
 		return err
@@ -176,22 +171,22 @@ func (r reader) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	a := approvals.Action{Tool: c.Name, Kind: approvals.KindObserve, Target: r.Target.ID(), User: r.User, Path: resolved, Args: c.Args}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "reading " + resolved})
-		// One character takes 4 bytes at most, so this holds more than is shown.
+		// A character has at most 4 bytes, so this covers all that is shown.
 		b, st, err := r.regular(ctx, args.Path, resolved, 4*(maxRead+1))
 		if err != nil && !errors.Is(err, backend.ErrTooBig) {
 			return tools.Result{}, err
 		}
 		if err != nil { // the beginning of a long file
-			b = whole(b)
+			b = trimPartialRune(b)
 		}
 		content, note := string(b), ""
 		if decode != nil {
 			content = decode(b)
 		} else {
-			if err := readable(args.Path, b, st.Size); err != nil {
+			if err := checkText(args.Path, b, st.Size); err != nil {
 				return tools.Result{}, err
 			}
-			note = replaced(b)
+			note = invalidBytesNote(b)
 		}
 		text := tools.TruncateHead(content, maxRead) + note
 		sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d bytes", st.Size)})
@@ -200,9 +195,9 @@ func (r reader) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// decoder returns what makes text of a file's bytes, nil for UTF-8. The names are those of the
-// WHATWG Encoding Standard, and the usual spellings of them with other hyphens
-// (latin-1, ISO8859-15); ISO 8859-1 means windows-1252 there, which has more letters.
+// decoder returns a function that decodes a file's bytes, nil for UTF-8. It takes the names of the
+// WHATWG Encoding Standard and their usual spellings with other hyphens (latin-1, ISO8859-15). As
+// in the standard, ISO 8859-1 means windows-1252, a superset.
 func decoder(name string) (func([]byte) string, error) {
 	if name == "" {
 		return nil, nil //nolint:nilnil // see above
@@ -221,7 +216,7 @@ func decoder(name string) (func([]byte) string, error) {
 		return nil, tools.Invalid("%s can hide text from who reads it, so it is not decoded; convert the file with run_shell and iconv", tools.Quote(name))
 	}
 	return func(b []byte) string {
-		// What means nothing becomes U+FFFD; a decoder of this package has no other error.
+		// Invalid input becomes U+FFFD; the decoders return no other error.
 		out, err := enc.NewDecoder().Bytes(b)
 		if err != nil {
 			return string(b)
@@ -246,7 +241,7 @@ func (writer) Spec() tools.Spec {
 	}
 }
 
-// Absent stands in Action.Files for a file that does not exist yet.
+// Absent is the value in Action.Files of a file that does not exist yet.
 const Absent = "absent"
 
 // Plan implements tools.Tool.
@@ -276,31 +271,32 @@ func (w writer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		if !path.IsAbs(shown) {
 			shown = b.resolved
 		}
-		return w.commit(ctx, sink, c, fmt.Sprintf("Wrote %d bytes to %s", len(content), shown), change{bound: b, content: content})
+		return w.commit(ctx, sink, c, fmt.Sprintf("Wrote %d bytes to %s", len(content), shown), change{plannedFile: b, content: content})
 	}), nil
 }
 
 // checkParent refuses a file in a missing directory, unless an earlier step may create it.
-func (w writer) checkParent(ctx context.Context, c tools.Call, b bound) error {
-	missing := w.missing(ctx, b.resolved)
+func (w writer) checkParent(ctx context.Context, c tools.Call, b plannedFile) error {
+	missing := w.missingParents(ctx, b.resolved)
 	switch {
 	case len(missing) == 0:
 		return nil
-	case c.MayBring(missing[0]):
+	case c.MayCreate(missing[0]):
 		b.files[path.Dir(b.resolved)+"/"] = approvals.LeftBySteps
 		return nil
 	}
-	return tools.Failed("the directory %s does not exist, so %s cannot be made in it; check the path, or make the directory first: mkdir -p %s", missing[len(missing)-1], path.Base(b.resolved), path.Dir(b.resolved))
+	return tools.Failed("the directory %s does not exist, so %s cannot be made in it; check the path, or make the directory first: "+
+		"mkdir -p %s", missing[len(missing)-1], path.Base(b.resolved), path.Dir(b.resolved))
 }
 
-// directory binds the action to the directory that the file is in, whose name may
-// lead to another one later. It returns its identity, "" where the target has none.
-func (w writer) directory(ctx context.Context, resolved string, files map[string]string) (id string, err error) {
+// bindDirectory binds the action to the file's directory, because its name may lead to another one
+// later. It returns the directory's identity, "" where the target has none.
+func (w writer) bindDirectory(ctx context.Context, resolved string, files map[string]string) (id string, err error) {
 	dir := path.Dir(resolved)
 	st, err := w.Target.FS().Stat(ctx, dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", nil // the write will say so
+		return "", nil // the write reports it
 	case err != nil:
 		return "", explain(dir, err)
 	case st.ID != "":
@@ -309,25 +305,25 @@ func (w writer) directory(ctx context.Context, resolved string, files map[string
 	return st.ID, nil
 }
 
-// replace writes the file if it still is the one that was planned for.
+// replace writes the file if it is still the planned one.
 func (w writer) replace(ctx context.Context, c change) error {
-	was := backend.Before{Dir: c.dir, Sum: c.sum, Mode: c.back}
+	was := backend.Before{Dir: c.dir, Sum: c.sum, Mode: c.restoreMode}
 	if c.sum == Absent {
 		was.Sum = ""
 	}
 	if r, ok := w.Target.FS().(backend.Replacer); ok && c.dir != "" {
 		return r.Replace(ctx, c.resolved, c.content, was)
 	}
-	// Such a target cannot do both at once; a moment before is the next best.
-	if err := w.checkUnchanged(ctx, c.bound); err != nil {
+	// Such a target cannot check and write atomically. Checking right before is the next best.
+	if err := w.checkUnchanged(ctx, c.plannedFile); err != nil {
 		return err
 	}
 	return w.Target.FS().WriteFile(ctx, c.resolved, c.content, false)
 }
 
-// checkUnchanged checks that a file's content is what the plan saw.
-func (w writer) checkUnchanged(ctx context.Context, b bound) error {
-	now := bound{name: b.name, resolved: b.resolved}
+// checkUnchanged checks that a file's content is still what the plan saw.
+func (w writer) checkUnchanged(ctx context.Context, b plannedFile) error {
+	now := plannedFile{name: b.name, resolved: b.resolved}
 	if err := w.readCurrent(ctx, &now); err != nil {
 		return err
 	}
@@ -337,14 +333,13 @@ func (w writer) checkUnchanged(ctx context.Context, b bound) error {
 	return nil
 }
 
-// pathOnly is what is left of the arguments beside the content, which is the
-// action's Bytes already.
+// pathOnly returns the arguments without the content, which is already in the action's Bytes.
 func pathOnly(p string) json.RawMessage {
 	return tools.MustSchema(map[string]string{"path": p})
 }
 
-// readCurrent reads the current content of the file to be changed.
-func (w writer) readCurrent(ctx context.Context, b *bound) error {
+// readCurrent reads the current content of the file to change.
+func (w writer) readCurrent(ctx context.Context, b *plannedFile) error {
 	st, err := w.Target.FS().Stat(ctx, b.resolved)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -373,12 +368,12 @@ func sum(b []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// preview is a diff where both sides are small text; it is whole, because with
-// the old content (whose hash is part of the action) it determines the new one.
-// Otherwise it is a sentence, and people are shown the content.
+// preview returns a diff if both sides are small text. The diff is whole: with the old content,
+// whose hash is in the action, it determines the new content. Otherwise it returns a sentence, and
+// people are shown the content.
 func preview(name string, old []byte, sum string, content []byte) (shown string, whole bool) {
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		name = strconv.Quote(name) // a newline in it would draw lines of a diff
+		name = strconv.Quote(name) // a newline in it would forge lines of a diff
 	}
 	size := plural(len(content))
 	if len(content) == 0 {
@@ -389,7 +384,7 @@ func preview(name string, old []byte, sum string, content []byte) (shown string,
 		return fmt.Sprintf("new file %s, %s", name, size), false
 	case bytes.Equal(old, content):
 		return fmt.Sprintf("%s stays as it is: the content is the same, %s", name, size), false
-	case len(old) <= maxDiff && len(content) <= maxDiff && text(old) && text(content):
+	case len(old) <= maxDiff && len(content) <= maxDiff && isText(old) && isText(content):
 		if d := diff.Diff(name, old, name, content); len(d) <= maxShownDiff {
 			return string(d), true
 		}
@@ -404,6 +399,6 @@ func plural(n int) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-func text(b []byte) bool {
+func isText(b []byte) bool {
 	return utf8.Valid(b) && !strings.ContainsRune(string(b), 0)
 }

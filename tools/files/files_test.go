@@ -60,7 +60,7 @@ func args(t testing.TB, m map[string]string) string {
 
 func plan(t testing.TB, reg *tools.Registry, name, a string) (tools.Plan, error) {
 	t.Helper()
-	return reg.Plan(t.Context(), tools.Call{Wanted: true, ID: "call_1", Thread: "test:1", Name: name, Args: []byte(a)})
+	return reg.Plan(t.Context(), tools.Call{Direct: true, ID: "call_1", Thread: "test:1", Name: name, Args: []byte(a)})
 }
 
 func TestToolsKeepTheirPromises(t *testing.T) {

@@ -19,18 +19,18 @@ import (
 var linesDescription string
 
 const (
-	// maxLines and maxPage bound what read returns of a file, whichever is hit first.
+	// maxLines and maxPage (bytes) bound what read returns of a file, whichever is reached first.
 	maxLines = 2000
 	maxPage  = 50 << 10
-	// maxScan is the largest file, in bytes, that read looks for lines in.
+	// maxScan is the largest file in which read counts lines, in bytes.
 	maxScan = 64 << 20
 )
 
-// liner is the tool read: a page of a file by its lines.
-type liner struct{ Config }
+// pageReader is the tool read: a range of a file's lines.
+type pageReader struct{ Config }
 
 // Spec implements tools.Tool.
-func (liner) Spec() tools.Spec {
+func (pageReader) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "read", Description: linesDescription, Level: risk.Read,
 		Schema: tools.MustSchema(tools.SimpleSchema{
@@ -45,7 +45,7 @@ func (liner) Spec() tools.Spec {
 }
 
 // Plan implements tools.Tool.
-func (r liner) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+func (r pageReader) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	var args struct {
 		Path   string `json:"path"`
 		Offset int    `json:"offset"`
@@ -68,7 +68,7 @@ func (r liner) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		if err != nil {
 			return tools.Result{}, err
 		}
-		if err := readable(args.Path, b, int64(len(b))); err != nil {
+		if err := checkText(args.Path, b, int64(len(b))); err != nil {
 			return tools.Result{}, err
 		}
 		text, err := page(b, max(args.Offset, 1), args.Limit)
@@ -81,10 +81,10 @@ func (r liner) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// regular reads a regular file that is still the one that was planned for. Of one
-// larger than limit it returns the beginning, with backend.ErrTooBig.
+// regular reads a regular file and checks that it is still the planned one. Of a file larger than
+// limit it returns the beginning, with backend.ErrTooBig.
 func (c Config) regular(ctx context.Context, name, resolved string, limit int64) ([]byte, backend.FileInfo, error) {
-	if err := c.same(ctx, name, resolved); err != nil {
+	if err := c.checkSameFile(ctx, name, resolved); err != nil {
 		return nil, backend.FileInfo{}, err
 	}
 	st, err := c.Target.FS().Stat(ctx, resolved)
@@ -100,8 +100,8 @@ func (c Config) regular(ctx context.Context, name, resolved string, limit int64)
 	if large != nil && !errors.Is(large, backend.ErrTooBig) {
 		return nil, st, explain(name, large)
 	}
-	// The permit is for this file: a link that was laid meanwhile shows nothing.
-	if err := c.same(ctx, name, resolved); err != nil {
+	// The permit is for this file, so a link that replaced it must not be read.
+	if err := c.checkSameFile(ctx, name, resolved); err != nil {
 		return nil, st, err
 	}
 	if now, err := c.Target.FS().Stat(ctx, resolved); err != nil || now.ID != st.ID {
@@ -110,7 +110,7 @@ func (c Config) regular(ctx context.Context, name, resolved string, limit int64)
 	return b, st, large
 }
 
-// page returns lines from the first on, with a note about what is left out.
+// page returns lines starting at first, with a note about what is left out.
 func page(b []byte, first, limit int) (string, error) {
 	lines := bytes.SplitAfter(b, []byte("\n"))
 	if n := len(lines); n > 0 && len(lines[n-1]) == 0 {
@@ -132,19 +132,20 @@ func page(b []byte, first, limit int) (string, error) {
 		out.Write(l)
 		shown++
 	}
-	if shown == 0 && len(rest) > 0 { // a single line that is longer than a page
-		out.Write(whole(rest[0][:maxPage]))
+	if shown == 0 && len(rest) > 0 { // a single line longer than a page
+		out.Write(trimPartialRune(rest[0][:maxPage]))
 		fmt.Fprintf(&out, "\n[Output truncated at 50KB inside line %d of %d, which has %d bytes; the file has %d bytes]", first, len(lines), len(rest[0]), len(b))
 		return strings.ToValidUTF8(out.String(), "\uFFFD"), nil
 	}
-	note := replaced([]byte(out.String()))
+	note := invalidBytesNote([]byte(out.String()))
 	text := strings.ToValidUTF8(out.String(), "\uFFFD")
 	if shown < len(rest) {
 		why := fmt.Sprintf("after %d lines", shown)
 		if shown < limit {
 			why = "at 50KB"
 		}
-		text = strings.TrimSuffix(text, "\n") + fmt.Sprintf("\n[Output truncated %s: lines %d to %d of %d, the file has %d bytes; go on with offset %d]", why, first, first+shown-1, len(lines), len(b), first+shown)
+		text = strings.TrimSuffix(text, "\n") + fmt.Sprintf("\n[Output truncated %s: lines %d to %d of %d, the file has %d bytes; go on with "+
+			"offset %d]", why, first, first+shown-1, len(lines), len(b), first+shown)
 	}
 	return text + note, nil
 }

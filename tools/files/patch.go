@@ -22,13 +22,13 @@ import (
 var patchDescription string
 
 const (
-	// maxPatch is the longest patch in bytes: what is longer no card can show whole.
+	// maxPatch is the longest patch, in bytes: no card can show a longer one in full.
 	maxPatch = 256 << 10
 	// maxPatched is how many files one patch may change.
 	maxPatched = 50
 )
 
-// patcher is the tool apply_patch: several files change together, or none does.
+// patcher is the tool apply_patch: it changes several files, or none.
 type patcher struct{ writer }
 
 // Spec implements tools.Tool.
@@ -54,14 +54,14 @@ func (t patcher) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
-	changes, err := t.patched(ctx, c, args.Patch, args.Path)
+	changes, err := t.planPatch(ctx, c, args.Patch, args.Path)
 	if err != nil {
 		return tools.Plan{}, err
 	}
 	a := t.action(c, changes)
 	a.Bytes, a.Args = []byte(args.Patch), tools.MustSchema(map[string]string{"path": args.Path})
 	plan := tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		return t.commit(ctx, sink, c, "Applied the patch: "+describe(changes), changes...)
+		return t.commit(ctx, sink, c, "Applied the patch: "+summarize(changes), changes...)
 	})
 	plan.Level = risk.Medium
 	if slices.ContainsFunc(changes, func(c change) bool { return c.removed }) {
@@ -70,8 +70,8 @@ func (t patcher) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	return plan, nil
 }
 
-// patched reads a patch and finds out what its files become. It changes nothing.
-func (t patcher) patched(ctx context.Context, c tools.Call, patch, dir string) ([]change, error) {
+// planPatch parses a patch and computes the new content of its files. It changes nothing.
+func (t patcher) planPatch(ctx context.Context, c tools.Call, patch, dir string) ([]change, error) {
 	parts, err := parsePatch(patch)
 	if err != nil {
 		return nil, tools.Failed("the patch cannot be read (%w); give a unified diff as git diff prints it, or the form that begins with %q", err, envelopeBegin)
@@ -89,7 +89,7 @@ func (t patcher) patched(ctx context.Context, c tools.Call, patch, dir string) (
 		if err := t.checkParent(ctx, c, b); err != nil {
 			return nil, err
 		}
-		p := change{bound: b, removed: f.IsDelete}
+		p := change{plannedFile: b, removed: f.IsDelete}
 		switch {
 		case slices.ContainsFunc(out, func(o change) bool { return o.resolved == b.resolved }):
 			return nil, tools.Failed("the patch names %s twice; put all changes of one file under one header", name)
@@ -98,11 +98,11 @@ func (t patcher) patched(ctx context.Context, c tools.Call, patch, dir string) (
 		case !f.IsNew && b.sum == Absent:
 			return nil, tools.Failed("the patch changes the file %s, which does not exist; check the name and path", name)
 		}
-		endHunks(f, endings(b.old))
-		if err := foreign(name, b.old, added(f)); err != nil {
+		setLineEnding(f, lineEnding(b.old))
+		if err := checkEncoding(name, b.old, addedText(f)); err != nil {
 			return nil, err
 		}
-		apply := applyTo
+		apply := applyHunks
 		if isEnvelope(patch) {
 			apply = applyEnvelope
 		}
@@ -117,26 +117,25 @@ func (t patcher) patched(ctx context.Context, c tools.Call, patch, dir string) (
 	if len(out) == 0 {
 		return nil, tools.Failed("the patch changes nothing: there is no file header (--- and +++) with a hunk in it")
 	}
-	// What is deleted comes last: until then everything can be put back.
-	slices.SortStableFunc(out, func(a, b change) int { return order(a.removed) - order(b.removed) })
+	// Deletions come last: everything before them can be rolled back.
+	slices.SortStableFunc(out, func(a, b change) int { return boolOrder(a.removed) - boolOrder(b.removed) })
 	return out, nil
 }
 
-func order(last bool) int {
+func boolOrder(last bool) int {
 	if last {
 		return 1
 	}
 	return 0
 }
 
-// parsePatch reads a unified diff. The counts in the headers of its hunks are counted
-// anew where they are wrong, as git apply --recount does: those who write diffs by hand
-// seldom get them right, and the lines say it all.
+// parsePatch parses a unified diff. Wrong counts in hunk headers are recomputed, like git apply
+// --recount does: hand-written diffs rarely get them right, and the lines are sufficient.
 func parsePatch(patch string) ([]*gitdiff.File, error) {
 	if !strings.HasSuffix(patch, "\n") {
 		patch += "\n"
 	}
-	patch = bare(patch)
+	patch = stripPrefixes(patch)
 	parse := parseAll
 	if isEnvelope(patch) {
 		parse = parseEnvelope
@@ -157,7 +156,7 @@ func parsePatch(patch string) ([]*gitdiff.File, error) {
 	return parts, nil
 }
 
-// parseAll reads a diff, all of its hunks.
+// parseAll parses a diff and checks that no hunk was skipped.
 func parseAll(patch string) ([]*gitdiff.File, error) {
 	parts, _, err := gitdiff.Parse(strings.NewReader(patch))
 	if err != nil {
@@ -173,9 +172,8 @@ func parseAll(patch string) ([]*gitdiff.File, error) {
 	return parts, nil
 }
 
-// bare takes the prefixes a/ and b/ from the names of a diff that has them without the
-// header of git, as git apply does.
-func bare(patch string) string {
+// stripPrefixes removes the a/ and b/ prefixes from a diff without a git header, as git apply does.
+func stripPrefixes(patch string) string {
 	lines := strings.SplitAfter(patch, "\n")
 	git := false
 	for i := range lines {
@@ -201,8 +199,8 @@ func bare(patch string) string {
 	return strings.Join(lines, "")
 }
 
-// recount writes the header of each hunk anew from the lines below it. An empty line in
-// a hunk is an empty line of the file whose blank was lost.
+// recount recomputes the header of each hunk from the lines below it. An empty line in a hunk is a
+// context line that lost its leading space.
 func recount(patch string) string {
 	lines := strings.SplitAfter(patch, "\n")
 	var out strings.Builder
@@ -244,7 +242,7 @@ func recount(patch string) string {
 	return out.String()
 }
 
-// numberAfter is the number that follows a mark, 0 where there is none.
+// numberAfter returns the number that follows a marker, 0 if there is none.
 func numberAfter(s, mark string) (n int64) {
 	_, s, _ = strings.Cut(s, mark)
 	for _, c := range s {
@@ -256,7 +254,7 @@ func numberAfter(s, mark string) (n int64) {
 	return n
 }
 
-// endsHunk reports whether the first of these lines is no line of a hunk any more.
+// endsHunk reports whether the first of these lines no longer belongs to the hunk.
 func endsHunk(lines []string) bool {
 	line := lines[0]
 	if line == "" || line == "\n" && (len(lines) == 1 || lines[1] == "" || endsHunk(lines[1:])) {
@@ -268,8 +266,8 @@ func endsHunk(lines []string) bool {
 	return !strings.ContainsRune(" +-\\\n", rune(line[0]))
 }
 
-// PatchNames are the files that a patch is about, as it names them; relative names begin
-// in dir.
+// PatchNames returns the files that a patch changes, by the patch's own names; relative names are
+// joined to dir.
 func PatchNames(patch, dir string) ([]string, error) {
 	parts, err := parsePatch(patch)
 	if err != nil {
@@ -286,7 +284,7 @@ func PatchNames(patch, dir string) ([]string, error) {
 	return out, nil
 }
 
-// patchName is the file that a part of a patch is about.
+// patchName returns the file that one part of a patch changes.
 func patchName(f *gitdiff.File, dir string) (string, error) {
 	name, old := f.NewName, f.OldName
 	if f.IsDelete || name == "" {
@@ -308,62 +306,62 @@ func patchName(f *gitdiff.File, dir string) (string, error) {
 	return name, nil
 }
 
-// applyTo makes the content that a file has after its hunks. Each goes where its header
-// says, or, when its lines are not there, to the one place below the hunk before where
-// they are.
-func applyTo(old []byte, f *gitdiff.File) ([]byte, error) {
+// applyHunks returns a file's content after its hunks. Each is applied where its header says, or,
+// if its lines are not there, at the only place below the previous hunk that has them.
+func applyHunks(old []byte, f *gitdiff.File) ([]byte, error) {
 	lines := bytes.SplitAfter(old, []byte("\n"))
 	if n := len(lines); len(lines[n-1]) == 0 {
 		lines = lines[:n-1]
 	}
 	var out []byte
-	at := 0 // lines that are taken over already
+	at := 0 // lines already copied
 	for i, h := range f.TextFragments {
-		was, now := sides(h)
-		place, err := findHunk(lines, was, at, int(h.OldPosition)-1)
+		before, after := beforeAndAfter(h)
+		place, err := findHunk(lines, before, at, int(h.OldPosition)-1)
 		if err != nil {
 			return nil, fmt.Errorf("hunk %d (line %d): %w", i+1, h.OldPosition, err)
 		}
 		out = append(out, bytes.Join(lines[at:place], nil)...)
-		out = append(out, bytes.Join(now, nil)...)
-		at = place + len(was)
+		out = append(out, bytes.Join(after, nil)...)
+		at = place + len(before)
 	}
 	return append(out, bytes.Join(lines[at:], nil)...), nil
 }
 
-// sides are the lines of a hunk before and after it.
-func sides(h *gitdiff.TextFragment) (was, now [][]byte) {
+// beforeAndAfter returns the lines of a hunk before and after the change.
+func beforeAndAfter(h *gitdiff.TextFragment) (before, after [][]byte) {
 	for _, l := range h.Lines {
 		if l.Op != gitdiff.OpAdd {
-			was = append(was, []byte(l.Line))
+			before = append(before, []byte(l.Line))
 		}
 		if l.Op != gitdiff.OpDelete {
-			now = append(now, []byte(l.Line))
+			after = append(after, []byte(l.Line))
 		}
 	}
-	return was, now
+	return before, after
 }
 
-// findHunk returns the position of a hunk's lines, searching from at on.
-func findHunk(lines, was [][]byte, at, hint int) (int, error) {
-	if len(was) == 0 { // it only adds; its header says after which line
+// findHunk returns the position of a hunk's lines at or after line at.
+func findHunk(lines, before [][]byte, at, hint int) (int, error) {
+	if len(before) == 0 { // it only adds; its header names the preceding line
 		if hint++; hint < at || hint > len(lines) {
 			return 0, errors.New("it names a line that is not there; give the lines around the change")
 		}
 		return hint, nil
 	}
 	fits := func(i int) bool {
-		return i >= at && i+len(was) <= len(lines) && slices.EqualFunc(lines[i:i+len(was)], was, bytes.Equal)
+		return i >= at && i+len(before) <= len(lines) && slices.EqualFunc(lines[i:i+len(before)], before, bytes.Equal)
 	}
 	if fits(hint) {
 		return hint, nil
 	}
 	found := -1
-	for i := at; i+len(was) <= len(lines); i++ {
+	for i := at; i+len(before) <= len(lines); i++ {
 		switch {
 		case !fits(i):
 		case found >= 0:
-			return 0, fmt.Errorf("its lines are in several places (%d and %d), and not where its header says; correct the line number or give more lines around it", found+1, i+1)
+			return 0, fmt.Errorf("its lines are in several places (%d and %d), and not where its header says; correct the line number or give "+
+				"more lines around it", found+1, i+1)
 		default:
 			found = i
 		}

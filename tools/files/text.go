@@ -10,24 +10,24 @@ import (
 	"countersign/tools"
 )
 
-// sniffed is how much of a file decides whether it is text.
-const sniffed = 8000
+// sniffBytes is how much of a file is examined to decide whether it is text.
+const sniffBytes = 8000
 
-// readable refuses what is no text, which nobody could read as such.
-func readable(name string, b []byte, size int64) error {
+// checkText returns an error for content that is not text.
+func checkText(name string, b []byte, size int64) error {
 	switch {
 	case bytes.HasPrefix(b, []byte("\xff\xfe")):
 		return tools.Failed(`%s looks like UTF-16; read it with read_file and "encoding": "utf-16le"`, name)
 	case bytes.HasPrefix(b, []byte("\xfe\xff")):
 		return tools.Failed(`%s looks like UTF-16; read it with read_file and "encoding": "utf-16be"`, name)
-	case bytes.IndexByte(b[:min(len(b), sniffed)], 0) >= 0:
+	case bytes.IndexByte(b[:min(len(b), sniffBytes)], 0) >= 0:
 		return tools.Failed("%s is a binary file of %s; look at it with run_shell, for example with file or xxd", name, plural(int(size)))
 	}
 	return nil
 }
 
-// replaced is a note about bytes of what is shown that are no UTF-8; "" where all are.
-func replaced(b []byte) string {
+// invalidBytesNote returns a note about bytes in b that are not UTF-8; "" if there are none.
+func invalidBytesNote(b []byte) string {
 	n := 0
 	for len(b) > 0 {
 		r, size := utf8.DecodeRune(b)
@@ -39,18 +39,19 @@ func replaced(b []byte) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\n[%s not UTF-8 and shown as U+FFFD; if the file has another encoding, read it with read_file and \"encoding\": \"latin-1\", for example]", are(n))
+	return fmt.Sprintf("\n[%s not UTF-8 and shown as U+FFFD; if the file has another encoding, read it with read_file and \"encoding\": "+
+		"\"latin-1\", for example]", bytesAre(n))
 }
 
-func are(n int) string {
+func bytesAre(n int) string {
 	if n == 1 {
 		return "1 byte is"
 	}
 	return fmt.Sprintf("%d bytes are", n)
 }
 
-// whole is b without a character at its end that was cut.
-func whole(b []byte) []byte {
+// trimPartialRune removes a rune at the end of b that was cut off.
+func trimPartialRune(b []byte) []byte {
 	for i := 1; i <= min(utf8.UTFMax-1, len(b)); i++ {
 		if end := b[len(b)-i:]; utf8.RuneStart(end[0]) {
 			if !utf8.FullRune(end) {
@@ -62,8 +63,8 @@ func whole(b []byte) []byte {
 	return b
 }
 
-// foreign refuses to put letters into a file that has another encoding than they have.
-func foreign(name string, old []byte, added string) error {
+// checkEncoding returns an error if the added text would not match the file's encoding.
+func checkEncoding(name string, old []byte, added string) error {
 	if utf8.Valid(old) {
 		return nil
 	}
@@ -75,9 +76,9 @@ func foreign(name string, old []byte, added string) error {
 	return nil
 }
 
-// endings are the line endings of a file: "\r\n" where all are, "\n" where none is, and ""
-// where they are mixed or there are none.
-func endings(b []byte) string {
+// lineEnding returns the line ending of a file: "\r\n" if all lines have it, "\n" if none does, ""
+// if they are mixed or there are none.
+func lineEnding(b []byte) string {
 	switch all, both := bytes.Count(b, []byte("\n")), bytes.Count(b, []byte("\r\n")); {
 	case all == 0:
 		return ""
@@ -89,8 +90,8 @@ func endings(b []byte) string {
 	return ""
 }
 
-// ended gives a text the line endings of a file; "" leaves it as it is.
-func ended(text, endings string) string {
+// withLineEnding converts a text to a file's line ending; "" leaves it unchanged.
+func withLineEnding(text, endings string) string {
 	if endings == "" {
 		return text
 	}
@@ -98,17 +99,17 @@ func ended(text, endings string) string {
 	return string(bytes.ReplaceAll(b, []byte("\n"), []byte(endings)))
 }
 
-// endHunks gives the lines of a patch the line endings of a file.
-func endHunks(f *gitdiff.File, endings string) {
+// setLineEnding converts the lines of a patch to a file's line ending.
+func setLineEnding(f *gitdiff.File, endings string) {
 	for _, h := range f.TextFragments {
 		for i := range h.Lines {
-			h.Lines[i].Line = ended(h.Lines[i].Line, endings)
+			h.Lines[i].Line = withLineEnding(h.Lines[i].Line, endings)
 		}
 	}
 }
 
-// added is what a patch puts into a file.
-func added(f *gitdiff.File) string {
+// addedText returns the text that a patch adds.
+func addedText(f *gitdiff.File) string {
 	var b bytes.Buffer
 	for _, h := range f.TextFragments {
 		for _, l := range h.Lines {

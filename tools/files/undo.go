@@ -18,54 +18,54 @@ import (
 //go:embed undo.md
 var undoDescription string
 
-// Limits of what is kept of the files of one change: of each, and of all together.
+// Limits of the content that is saved for one change: per file, and in total.
 const (
 	maxImage  = 1 << 20
 	maxImages = 4 << 20
 )
 
-// Images keeps what files were before a change. It is safe for concurrent use.
+// Images stores the content of files before a change. It is safe for concurrent use.
 //
-// Keys: ("undo", id of the request) -> Kept as JSON. The content is kept as it was,
-// secrets and all: it has to be written back.
+// Keys: ("undo", id of the request) -> SavedChange as JSON. The content is stored unredacted,
+// because undo writes it back.
 type Images struct {
 	db  store.DB
 	now func() time.Time
 }
 
-// NewImages returns the images of a store.
+// NewImages returns the images in a store.
 func NewImages(db store.DB, now func() time.Time) *Images { return &Images{db, now} }
 
-// Kept is what one change can be undone with.
-type Kept struct {
+// SavedChange is what is needed to undo one change.
+type SavedChange struct {
 	Thread string    `json:"thread"`
-	Target string    `json:"target"` // its name in the configuration
+	Target string    `json:"target"` // name in the configuration
 	At     time.Time `json:"at"`
 	Files  []Image   `json:"files"`
 }
 
-// Image is one file before a change, and its sum after it.
+// Image is one file before a change, and its hash after it.
 type Image struct {
 	Path   string      `json:"path"`
-	Absent bool        `json:"absent,omitempty"` // there was no file
+	Absent bool        `json:"absent,omitempty"` // the file did not exist
 	Old    []byte      `json:"old,omitempty"`
 	Mode   fs.FileMode `json:"mode,omitempty"`
-	Sum    string      `json:"sum"` // after the change; [Absent] when it was deleted
+	Sum    string      `json:"sum"` // after the change; [Absent] if it was deleted
 }
 
-// save stores the content of the files before a change. ok is false if they are too large
-// or nothing is stored here.
+// save stores the content of the files before a change. ok is false if they are too large or m is
+// nil.
 func (m *Images) save(ctx context.Context, target string, c tools.Call, changes []change) (ok bool, err error) {
 	if m == nil {
 		return false, nil
 	}
-	k := Kept{Thread: c.Thread, Target: target, At: m.now()}
+	k := SavedChange{Thread: c.Thread, Target: target, At: m.now()}
 	total := 0
 	for _, ch := range changes {
 		if total += len(ch.old); len(ch.old) > maxImage || total > maxImages {
 			return false, nil
 		}
-		k.Files = append(k.Files, Image{Path: ch.resolved, Absent: ch.sum == Absent, Old: ch.old, Mode: ch.mode, Sum: ch.sumNow()})
+		k.Files = append(k.Files, Image{Path: ch.resolved, Absent: ch.sum == Absent, Old: ch.old, Mode: ch.mode, Sum: ch.sumAfter()})
 	}
 	err = m.db.Update(ctx, func(tx store.Tx) error {
 		store.Save(tx, imageKey(ChangeID(c)), k)
@@ -74,30 +74,30 @@ func (m *Images) save(ctx context.Context, target string, c tools.Call, changes 
 	return err == nil, err
 }
 
-// ChangeID names the change that a call makes: as its request for approval.
+// ChangeID returns the id of a call's change: that of its approval request.
 func ChangeID(c tools.Call) string { return string(approvals.NewID(c.Thread, c.ID)) }
 
 func imageKey(id string) []byte { return store.Key("undo", id) }
 
-// Load finds what a change of a thread can be undone with.
-func (m *Images) Load(ctx context.Context, thread, id string) (k Kept, ok bool, err error) {
+// Load returns a saved change of a thread.
+func (m *Images) Load(ctx context.Context, thread, id string) (k SavedChange, ok bool, err error) {
 	if m == nil {
-		return Kept{}, false, nil
+		return SavedChange{}, false, nil
 	}
 	err = m.db.View(ctx, func(tx store.Tx) error {
-		k, ok = store.Load[Kept](tx, imageKey(id))
+		k, ok = store.Load[SavedChange](tx, imageKey(id))
 		return nil
 	})
 	return k, ok && k.Thread == thread, err
 }
 
-// PruneImages removes up to limit images of changes before a time and returns how many.
+// PruneImages deletes up to limit images of changes before a time and returns how many.
 func PruneImages(tx store.Tx, before time.Time, limit int) int {
 	n := 0
 	start, end := store.Prefix("undo")
 	var old [][]byte
 	for key := range tx.Scan(start, end) {
-		if k, ok := store.Load[Kept](tx, key); ok && k.At.Before(before) && len(old) < limit {
+		if k, ok := store.Load[SavedChange](tx, key); ok && k.At.Before(before) && len(old) < limit {
 			old = append(old, append([]byte(nil), key...))
 		}
 	}
@@ -108,8 +108,8 @@ func PruneImages(tx store.Tx, before time.Time, limit int) int {
 	return n
 }
 
-// undoer is the tool undo. People use it, by a button or a word; models are not
-// offered it.
+// undoer is the tool undo. People use it through a button or a chat command; models are not offered
+// it.
 type undoer struct{ writer }
 
 // Spec implements tools.Tool.
@@ -136,7 +136,8 @@ func (t undoer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	case err != nil:
 		return tools.Plan{}, tools.Failed("what the files were before could not be read: %w", err)
 	case !ok || k.Target != t.Name:
-		return tools.Plan{}, tools.Failed("there is nothing to undo under %s here: it is not a change of files of this thread, was too large, or is too long ago", args.Change)
+		return tools.Plan{}, tools.Failed("there is nothing to undo under %s here: it is not a change of files of this thread, was too "+
+			"large, or is too long ago", args.Change)
 	}
 	var changes []change
 	level := risk.Medium
@@ -158,7 +159,7 @@ func (t undoer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		case b.sum != f.Sum:
 			return tools.Plan{}, tools.Failed("%s has changed since, so undoing would lose what somebody else did; put it right with edit", f.Path)
 		}
-		ch := change{bound: b, content: f.Old, removed: f.Absent, back: f.Mode}
+		ch := change{plannedFile: b, content: f.Old, removed: f.Absent, restoreMode: f.Mode}
 		if ch.removed {
 			level = risk.High
 		}
@@ -168,7 +169,7 @@ func (t undoer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	a := t.action(c, changes)
 	a.Bytes, a.Args = []byte(exact.String()), c.Args
 	plan := tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		return t.commit(ctx, sink, c, "Undone: "+describe(changes), changes...)
+		return t.commit(ctx, sink, c, "Undone: "+summarize(changes), changes...)
 	})
 	plan.Level = level
 	return plan, nil

@@ -39,7 +39,7 @@ func keep(t *testing.T, reg *tools.Registry, call, path, content string) {
 
 func change(t *testing.T, reg *tools.Registry, call, tool, a string) toolstest.Outcome {
 	t.Helper()
-	p, err := reg.Plan(t.Context(), tools.Call{Wanted: true, ID: call, Thread: "test:1", Name: tool, Args: []byte(a)})
+	p, err := reg.Plan(t.Context(), tools.Call{Direct: true, ID: call, Thread: "test:1", Name: tool, Args: []byte(a)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestUndoPutsBackWhatWasThere(t *testing.T) {
 			if out.Err != nil || !out.Result.Undo || sh(t, look) == before {
 				t.Fatalf("%v %+v", out.Err, out.Result)
 			}
-			p, err := reg.Plan(t.Context(), tools.Call{Wanted: true, ID: "c2", Thread: "test:1", Name: "undo", Args: []byte(args(t, map[string]string{"change": id("c1")}))})
+			p, err := reg.Plan(t.Context(), tools.Call{Direct: true, ID: "c2", Thread: "test:1", Name: "undo", Args: []byte(args(t, map[string]string{"change": id("c1")}))})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestUndoRefuses(t *testing.T) {
 			keep(t, registry(t, cfg), "c1", "f", "new")
 			sh(t, "cd "+dir+"; "+tt.attack)
 			cfg.Name = tt.target
-			_, err := registry(t, cfg).Plan(t.Context(), tools.Call{Wanted: true, ID: "c2", Thread: tt.thread, Name: "undo", Args: []byte(args(t, map[string]string{"change": id(tt.call)}))})
+			_, err := registry(t, cfg).Plan(t.Context(), tools.Call{Direct: true, ID: "c2", Thread: tt.thread, Name: "undo", Args: []byte(args(t, map[string]string{"change": id(tt.call)}))})
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%v, want %q", err, tt.err)
 			}

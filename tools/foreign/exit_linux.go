@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awaitExit waits until a child has ended, and leaves it to be waited for, so that
-// its number stays taken. It reports whether it could.
+// awaitExit waits until a child has exited without reaping it, so its pid is not reused. It reports
+// whether it succeeded.
 func awaitExit(pid int) bool {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

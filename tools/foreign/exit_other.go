@@ -2,6 +2,5 @@
 
 package foreign
 
-// awaitExit would wait until a child has ended and leave it to be waited for; it
-// reports that it could not.
+// awaitExit is not implemented on this system.
 func awaitExit(int) bool { return false }

@@ -66,11 +66,11 @@ func TestNames(t *testing.T) {
 		"a": true, "get-Sum_2": true, strings.Repeat("x", 64): true,
 		"": false, strings.Repeat("x", 65): false, "a b": false, "bär": false, "a\n": false, "a.b": false,
 	} {
-		if Name(s) != want {
+		if IsToolName(s) != want {
 			t.Errorf("Name(%q) is not %v", s, want)
 		}
 	}
-	if Spelling("Get-Sum") != Spelling("get_sum") || Spelling("a") == Spelling("b") {
+	if FoldName("Get-Sum") != FoldName("get_sum") || FoldName("a") == FoldName("b") {
 		t.Error("the spelling is not that of the registry")
 	}
 }
@@ -80,7 +80,7 @@ func TestKindsOfFiles(t *testing.T) {
 		"image/png": {"image/png", ".png"}, " Text/HTML ; charset=x": {"text/html", ".html"}, "audio/ogg": {"audio/ogg", ".ogg"},
 		"": {"application/octet-stream", ".bin"}, "a/b\n@here": {"application/octet-stream", ".bin"}, "../../etc": {"application/octet-stream", ".bin"},
 	} {
-		if kind, ending := Kind(says); kind != want[0] || ending != want[1] {
+		if kind, ending := MediaType(says); kind != want[0] || ending != want[1] {
 			t.Errorf("%q is %s and %s", says, kind, ending)
 		}
 	}
@@ -97,7 +97,7 @@ func TestFileNamesArePlain(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		got := FileName(foreignText().Draw(t, "name"))
-		if len(got) > 80 || strings.HasPrefix(got, ".") || strings.ContainsAny(got, "/\\ \n") || !Exact(got) {
+		if len(got) > 80 || strings.HasPrefix(got, ".") || strings.ContainsAny(got, "/\\ \n") || !IsVisible(got) {
 			t.Fatalf("%q", got)
 		}
 	})

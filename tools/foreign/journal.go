@@ -11,20 +11,19 @@ import (
 )
 
 const (
-	// Burst lines of one [Journal] are logged at once, and then one each second: what
-	// a program writes must not fill the log.
+	// Burst lines of one [Journal] are logged at once, then one per second, so that a program
+	// cannot fill the log.
 	Burst    = 20
 	interval = time.Second
-	// MaxLine is how many bytes of a line are looked at. More of it than is logged,
-	// because a secret may begin before the cut.
+	// MaxLine is how many bytes of a line are redacted: more than are logged, because a secret may
+	// begin before the cut.
 	MaxLine = 8 << 10
 	// maxLogged is how many characters of a line are logged.
 	maxLogged = 500
 )
 
-// Journal logs what a program does wrong or says beside the protocol: redacted,
-// without invisible characters, cut, and no more than the log can bear. It is safe for
-// concurrent use.
+// Journal logs a program's protocol errors and stderr: redacted, without invisible characters,
+// shortened and rate-limited. It is safe for concurrent use.
 type Journal struct {
 	log    *slog.Logger
 	redact func(string) string
@@ -36,13 +35,12 @@ type Journal struct {
 	dropped int
 }
 
-// NewJournal makes the journal of one program; log names it.
+// NewJournal returns the journal of one program; log should name the program.
 func NewJournal(log *slog.Logger, redact func(string) string, now func() time.Time) *Journal {
 	return &Journal{log: log, redact: redact, now: now}
 }
 
-// allow tells whether a line may be logged now, and how many were not since the
-// last one.
+// allow reports whether a line may be logged now, and how many were dropped since the last one.
 func (j *Journal) allow() (dropped int, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -58,8 +56,7 @@ func (j *Journal) allow() (dropped int, ok bool) {
 	return dropped, true
 }
 
-// Warn logs a sentence with foreign text beside it, of which the first [MaxLine] bytes
-// count.
+// Warn logs msg with foreign text, of which at most the first [MaxLine] bytes.
 func (j *Journal) Warn(ctx context.Context, msg, text string) {
 	j.write(ctx, slog.LevelWarn, msg, text)
 }
@@ -76,11 +73,11 @@ func (j *Journal) write(ctx context.Context, level slog.Level, msg, text string)
 	if dropped > 0 {
 		attrs = append(attrs, slog.Int("not_logged", dropped))
 	}
-	j.log.LogAttrs(ctx, level, msg, attrs...) //nolint:sloglint // every caller gives a literal
+	j.log.LogAttrs(ctx, level, msg, attrs...) //nolint:sloglint // every caller passes a literal
 }
 
-// Lines logs msg with each line of a program's standard error until that ends. It never
-// stops reading, because the program would wait for it.
+// Lines logs msg with each line of a program's stderr until it ends. It never stops reading,
+// because that would block the program.
 func (j *Journal) Lines(ctx context.Context, msg string, r io.Reader) {
 	in := bufio.NewReaderSize(r, MaxLine)
 	for {

@@ -19,9 +19,8 @@ import (
 	"countersign/tools"
 )
 
-// A program that ends is started again at most Tries times within Window, with pauses of
-// 1, 5 and 15 seconds. One that ends more often is started once in each Window, until it
-// has lived that long.
+// A program that exits is restarted at most Tries times within Window, after 1, 5 and 15 seconds.
+// After that it is restarted once per Window, until it has run for that long.
 const (
 	Tries  = 3
 	Window = 5 * time.Minute
@@ -29,15 +28,15 @@ const (
 
 var pauses = [Tries]time.Duration{time.Second, 5 * time.Second, 15 * time.Second}
 
-// Restarts decides how soon a program is started again. Its zero value has seen no
-// start. It is for one goroutine.
+// Restarts decides when a program is restarted. The zero value is ready to use. It is not safe for
+// concurrent use.
 type Restarts struct {
-	at   []time.Time // of those within Window
+	at   []time.Time // the starts within Window
 	slow bool
 }
 
-// Next returns the pause before the next start, after an end at now; slow says that
-// there were too many.
+// Next returns how long to wait before restarting a program that exited at now. slow reports that
+// there were too many restarts.
 func (r *Restarts) Next(now time.Time) (pause time.Duration, slow bool) {
 	r.at = slices.DeleteFunc(r.at, func(t time.Time) bool { return now.Sub(t) >= Window })
 	r.slow = len(r.at) >= Tries || r.slow && len(r.at) > 0
@@ -49,12 +48,12 @@ func (r *Restarts) Next(now time.Time) (pause time.Duration, slow bool) {
 	return pause, r.slow
 }
 
-var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// CheckVariable refuses what is not the name of a variable, and the bot's own
-// variables, which no program gets.
+// CheckVariable returns an error unless name is a valid variable name that programs may get; the
+// bot's own variables are never passed.
 func CheckVariable(name string) error {
-	if !variable.MatchString(name) {
+	if !variableName.MatchString(name) {
 		return fmt.Errorf("%s is not the name of a variable; write only the names of variables that may pass, without values", tools.Quote(name))
 	}
 	if strings.HasPrefix(strings.ToUpper(name), "COUNTERSIGN_") {
@@ -63,8 +62,8 @@ func CheckVariable(name string) error {
 	return nil
 }
 
-// Environ is a whole environment: base, and the variables that are let through, which
-// win. A name that look does not find is left out.
+// Environ returns base plus the variables in pass, which take precedence. Names that look does not
+// find are left out.
 func Environ(base, pass []string, look func(string) (string, bool)) []string {
 	env := slices.Clone(base)
 	for _, name := range pass {
@@ -76,34 +75,34 @@ func Environ(base, pass []string, look func(string) (string, bool)) []string {
 	return env
 }
 
-// drain is how long the output may stay open after a program has ended, because
-// something that left its process group still holds it.
-const drain = 500 * time.Millisecond
+// drainTime is how long to wait for the output to close after a program has exited, when a process
+// outside its group still holds it open.
+const drainTime = 500 * time.Millisecond
 
-// Program says what to start.
+// Program describes what to start.
 type Program struct {
-	Path string // or a name, which is looked up in the bot's own PATH
+	Path string // a bare name is looked up in the bot's own PATH
 	Args []string
 	Env  []string // the whole environment
 	Dir  string
 }
 
-// Process is a program that runs, in a process group of its own. Its methods may be
-// called from any goroutine, Wait once.
+// Process is a running program in its own process group. Its methods are safe for concurrent use;
+// Wait must be called once.
 type Process struct {
 	cmd           *exec.Cmd
 	in, out, errs *os.File
 
-	mu   sync.Mutex
-	gone bool // it was waited for: its number may mean somebody else
+	mu     sync.Mutex
+	reaped bool // after Wait the pid may belong to another process
 }
 
-// Start starts a program. Somebody must wait for it.
+// Start starts a program. The caller must call Wait.
 func Start(p Program) (*Process, error) {
 	var pipes [3]struct{ r, w *os.File } // input, output, errors
 	fail := func(err error) (*Process, error) {
 		for _, p := range pipes {
-			_, _ = p.r.Close(), p.w.Close() // closing nil is an error and no more
+			_, _ = p.r.Close(), p.w.Close() // closing nil only returns an error
 		}
 		return nil, err
 	}
@@ -114,7 +113,7 @@ func Start(p Program) (*Process, error) {
 		}
 	}
 	in, out, errs := pipes[0], pipes[1], pipes[2]
-	// Its life is not that of any context: it is ended with its group, step by step.
+	// Not bound to a context: the program and its group are stopped step by step.
 	cmd := exec.CommandContext(context.Background(), p.Path, p.Args...) //nolint:gosec // the operator named the program
 	cmd.Env, cmd.Dir = p.Env, p.Dir
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in.r, out.w, errs.w
@@ -128,33 +127,33 @@ func Start(p Program) (*Process, error) {
 	return &Process{cmd: cmd, in: in.w, out: out.r, errs: errs.r}, nil
 }
 
-// Stdin is the program's input. Closing it asks the program to end.
+// Stdin is the program's standard input. Closing it asks the program to exit.
 func (p *Process) Stdin() io.WriteCloser { return p.in }
 
-// SetWriteDeadline says when a write to the input fails that the program does not read.
+// SetWriteDeadline sets the deadline for writes to the input.
 func (p *Process) SetWriteDeadline(t time.Time) error { return p.in.SetWriteDeadline(t) }
 
-// Stdout is the program's output; it ends soon after the program has, if need be with
+// Stdout is the program's standard output. It ends soon after the program exits, if necessary with
 // [os.ErrDeadlineExceeded].
 func (p *Process) Stdout() io.ReadCloser { return p.out }
 
-// Stderr is as Stdout.
+// Stderr is the program's standard error; it ends like Stdout.
 func (p *Process) Stderr() io.ReadCloser { return p.errs }
 
-// Signal signals the whole process group; after the end it does nothing.
+// Signal signals the whole process group. After the program has exited it does nothing.
 func (p *Process) Signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.gone {
+	if !p.reaped {
 		_ = syscall.Kill(-p.cmd.Process.Pid, sig)
 	}
 }
 
-// Wait waits for the program's end, ends what is left of its group, and says how it
-// ended: "exit code 1", "signal SIGKILL".
+// Wait waits for the program to exit, kills the rest of its group, and returns the exit reason:
+// "exit code 1", "signal SIGKILL".
 func (p *Process) Wait() string {
-	// The program's number is not free before it is waited for, so what is left of
-	// the group can be killed without hitting anybody else.
+	// Until the program is reaped its pid cannot be reused, so the rest of the group can be killed
+	// safely.
 	waited := awaitExit(p.cmd.Process.Pid)
 	var err error
 	if !waited {
@@ -162,13 +161,13 @@ func (p *Process) Wait() string {
 	}
 	p.Signal(syscall.SIGKILL)
 	p.mu.Lock()
-	p.gone = true
+	p.reaped = true
 	p.mu.Unlock()
 	if waited {
 		err = p.cmd.Wait()
 	}
 	for _, f := range []*os.File{p.out, p.errs} {
-		_ = f.SetReadDeadline(time.Now().Add(drain))
+		_ = f.SetReadDeadline(time.Now().Add(drainTime))
 	}
 	_ = p.in.Close()
 	var exit *exec.ExitError
@@ -181,35 +180,35 @@ func (p *Process) Wait() string {
 	return fmt.Sprintf("exit code %d", p.cmd.ProcessState.ExitCode())
 }
 
-// Grace is how long a program may go on after SIGTERM, and after SIGKILL: one that
-// sleeps in the kernel takes no signal.
+// Grace is how long a program may take to exit after SIGTERM, and after SIGKILL: a process in
+// uninterruptible sleep ignores signals.
 const Grace = 2 * time.Second
 
-// Ending is what [End] needs of a program; [Process] has it.
-type Ending interface {
+// Stoppable is what [Stop] needs of a program; [Process] implements it.
+type Stoppable interface {
 	Stdin() io.WriteCloser
 	Signal(sig syscall.Signal)
 }
 
-// End ends a program and everything in its group: it closes the input, sends SIGTERM
-// after polite, and SIGKILL after [Grace] more. It returns when done is closed, which
-// the program's owner does at its end, or when no signal helps; gone tells which.
-func End(p Ending, polite time.Duration, done <-chan struct{}) (gone bool) {
+// Stop stops a program and its group: it closes the input, sends SIGTERM after polite, and SIGKILL
+// after another [Grace]. It returns when done is closed, which the program's owner does on exit, or
+// when no signal helped; gone reports which.
+func Stop(p Stoppable, polite time.Duration, done <-chan struct{}) (gone bool) {
 	_ = p.Stdin().Close()
-	if Within(polite, done) {
+	if WaitFor(polite, done) {
 		return true
 	}
 	p.Signal(syscall.SIGTERM)
-	p.Signal(syscall.SIGCONT) // a stopped program would not see SIGTERM
-	if Within(Grace, done) {
+	p.Signal(syscall.SIGCONT) // a stopped process would not handle SIGTERM
+	if WaitFor(Grace, done) {
 		return true
 	}
 	p.Signal(syscall.SIGKILL)
-	return Within(Grace, done)
+	return WaitFor(Grace, done)
 }
 
-// Within waits for a channel to be closed, for a while, and reports whether it was.
-func Within(d time.Duration, done <-chan struct{}) bool {
+// WaitFor waits up to d for a channel to be closed and reports whether it was.
+func WaitFor(d time.Duration, done <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -132,7 +132,7 @@ func TestEndGoesStepByStep(t *testing.T) {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			if !End(p, c.polite, done) || *how != c.how {
+			if !Stop(p, c.polite, done) || *how != c.how {
 				t.Errorf("it ends with %q", *how)
 			}
 			if d := time.Since(began); d < c.least || d > 30*time.Second {

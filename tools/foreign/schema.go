@@ -15,17 +15,16 @@ import (
 	"countersign/tools"
 )
 
-// MaxSchema is the size in bytes of the largest schema that a model is shown; a larger
-// one is most of a conversation by itself.
+// MaxSchema is the largest schema that a model is shown, in bytes.
 const MaxSchema = 64 << 10
 
 const (
-	maxNote   = 1 << 10 // bytes of a description inside a schema
-	maxDepth  = 32      // levels of JSON in a schema
-	maxWeight = 20_000  // nodes of a schema with its references followed
+	maxNote  = 1 << 10 // bytes of a description inside a schema
+	maxDepth = 32      // levels of JSON in a schema
+	maxNodes = 20_000  // nodes of a schema with its references followed
 )
 
-// Decode reads one JSON value, with numbers as they were written.
+// Decode decodes one JSON value and keeps numbers as they were written.
 func Decode(raw []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -39,11 +38,11 @@ func Decode(raw []byte) (any, error) {
 	return v, nil
 }
 
-// Schema bounds a JSON Schema and cleans the texts in it; the error is the end of a
-// sentence about the tool. It takes any keywords of the drafts from 6 on but those that
-// change what a reference means, and references within the schema as long as none leads
-// back to itself: to check arguments against one that does can take time without bound.
-// It does not compile the schema: the registry does. doc is the same schema, decoded.
+// Schema limits a JSON Schema and cleans the texts in it. An error is the end of a sentence about
+// the tool. It allows all keywords since draft 6 except those that change what a reference means,
+// and references within the schema unless they are recursive: checking arguments against a
+// recursive schema can take unbounded time. It does not compile the schema; the registry does. doc
+// is the same schema, decoded.
 func Schema(raw json.RawMessage) (schema json.RawMessage, doc map[string]any, err error) {
 	if len(raw) > MaxSchema {
 		return nil, nil, fmt.Errorf("its schema has %d bytes, and may have %d", len(raw), MaxSchema)
@@ -59,25 +58,25 @@ func Schema(raw json.RawMessage) (schema json.RawMessage, doc map[string]any, er
 	if s, _ := doc["$schema"].(string); strings.Contains(s, "draft-04") || strings.Contains(s, "draft-03") {
 		return nil, nil, errors.New("its schema is of a draft before 6; write it for draft 7 or 2020-12")
 	}
-	if err := tidy(doc, 0); err != nil {
+	if err := cleanSchema(doc, 0); err != nil {
 		return nil, nil, err
 	}
-	if _, err := (&scale{root: doc, known: map[string]int{}}).weigh(doc, nil); err != nil {
+	if _, err := (&schemaSize{root: doc, known: map[string]int{}}).count(doc, nil); err != nil {
 		return nil, nil, err
 	}
-	return tools.MustSchema(doc), doc, nil // what was decoded always encodes
+	return tools.MustSchema(doc), doc, nil // decoded values always encode
 }
 
-// tidy cleans the descriptions of a schema in place and refuses hidden characters
-// elsewhere, where taking them out would change what is meant.
-func tidy(v any, depth int) error {
+// cleanSchema cleans the descriptions of a schema in place. It refuses hidden characters elsewhere,
+// where removing them would change the meaning.
+func cleanSchema(v any, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("its schema is nested deeper than %d levels", maxDepth)
 	}
 	switch x := v.(type) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(x)) {
-			if !Exact(k) || len(k) > 128 {
+			if !IsVisible(k) || len(k) > 128 {
 				return fmt.Errorf("its schema has the key %s, which is too long or holds invisible characters", tools.Quote(k))
 			}
 			s, isText := x[k].(string)
@@ -88,39 +87,38 @@ func tidy(v any, depth int) error {
 			case isText && (k == "$dynamicRef" || k == "$recursiveRef" || k == "$dynamicAnchor" || k == "$anchor" || k == "$id" && depth > 0):
 				return fmt.Errorf("its schema uses %s; write it without", k)
 			}
-			if err := tidy(x[k], depth+1); err != nil {
+			if err := cleanSchema(x[k], depth+1); err != nil {
 				return err
 			}
 		}
 	case []any:
 		for _, e := range x {
-			if err := tidy(e, depth+1); err != nil {
+			if err := cleanSchema(e, depth+1); err != nil {
 				return err
 			}
 		}
 	case string:
-		if !Exact(x) {
+		if !IsVisible(x) {
 			return fmt.Errorf("its schema has the text %s, which holds invisible characters", tools.Quote(x))
 		}
 	}
 	return nil
 }
 
-// scale counts the nodes of a schema with every reference followed: checking
-// arguments costs about that much, and references to references grow without
-// bound.
-type scale struct {
+// schemaSize counts the nodes of a schema with every reference followed. Checking arguments costs
+// about that much, and nested references can grow exponentially.
+type schemaSize struct {
 	root  map[string]any
 	known map[string]int
 }
 
-var errHeavy = fmt.Errorf("its schema has more than %d parts once its references are followed", maxWeight)
+var errTooLarge = fmt.Errorf("its schema has more than %d parts once its references are followed", maxNodes)
 
-func (s *scale) weigh(v any, within []string) (int, error) {
+func (s *schemaSize) count(v any, within []string) (int, error) {
 	n := 1
 	add := func(w int, err error) error {
-		if n += w; err == nil && n > maxWeight {
-			err = errHeavy
+		if n += w; err == nil && n > maxNodes {
+			err = errTooLarge
 		}
 		return err
 	}
@@ -134,14 +132,14 @@ func (s *scale) weigh(v any, within []string) (int, error) {
 		}
 	}
 	for _, child := range children {
-		if err := add(s.weigh(child, within)); err != nil {
+		if err := add(s.count(child, within)); err != nil {
 			return n, err
 		}
 	}
 	return n, nil
 }
 
-func (s *scale) follow(ref string, within []string) (int, error) {
+func (s *schemaSize) follow(ref string, within []string) (int, error) {
 	if w, ok := s.known[ref]; ok {
 		return w, nil
 	}
@@ -152,7 +150,7 @@ func (s *scale) follow(ref string, within []string) (int, error) {
 	if !ok {
 		return 0, fmt.Errorf("its schema refers to %s, which is not in it", tools.Quote(ref))
 	}
-	w, err := s.weigh(to, append(slices.Clone(within), ref))
+	w, err := s.count(to, append(slices.Clone(within), ref))
 	if err == nil {
 		s.known[ref] = w
 	}
@@ -160,7 +158,7 @@ func (s *scale) follow(ref string, within []string) (int, error) {
 }
 
 // resolve resolves "#" and "#/a/b" (RFC 6901).
-func (s *scale) resolve(ref string) (any, bool) {
+func (s *schemaSize) resolve(ref string) (any, bool) {
 	ptr, ok := strings.CutPrefix(ref, "#")
 	if !ok {
 		return nil, false
@@ -197,8 +195,8 @@ func (s *scale) resolve(ref string) (any, bool) {
 	return at, true
 }
 
-// Example is a call, as JSON, with the required arguments alone, as far as the schema
-// tells their form: 500 bytes at most.
+// Example returns an example call as JSON with only the required arguments, as far as the schema
+// describes them: at most 500 bytes.
 func Example(doc map[string]any) string {
 	text := string(tools.MustSchema(sample(doc, 0)))
 	if len(text) > 500 || text[0] != '{' {
@@ -207,7 +205,7 @@ func Example(doc map[string]any) string {
 	return text
 }
 
-// sample makes a value that shows the form of a schema.
+// sample returns a value that matches the shape of a schema.
 func sample(schema any, depth int) any {
 	s, ok := schema.(map[string]any)
 	if !ok || depth > 4 {
@@ -247,18 +245,17 @@ func sample(schema any, depth int) any {
 // MaxDescription is how many bytes of a foreign description a model reads.
 const MaxDescription = 2 << 10
 
-// Words are what the bot itself says of a tool, around what its owner says of it.
-type Words struct {
-	Lead  string // what the tool is, and whose words follow; it ends in a colon
+// Guidance is the bot's own text around a tool's foreign description.
+type Guidance struct {
+	Lead  string // what the tool is and whose description follows; ends with a colon
 	Use   string // when to use it
-	Avoid string // when not to
+	Avoid string // when not to use it
 	Other string // how it differs from the bot's own tools
 }
 
-// Describe wraps a foreign description into the sections of [tools.Guidance], with an
-// example for the schema. Each line of it is a quotation, so that none of them can pass
-// for the bot's.
-func (w Words) Describe(says string, doc map[string]any) string {
+// Describe puts a foreign description into the sections of [tools.Guidance], with an example for
+// the schema. Each foreign line is quoted, so that none can pass for the bot's own.
+func (w Guidance) Describe(says string, doc map[string]any) string {
 	if says = Text(says, MaxDescription); says == "" {
 		says = "(nothing)"
 	}

@@ -14,7 +14,7 @@ import (
 	"countersign/tools"
 )
 
-var words = Words{Lead: "A tool of others. They say:", Use: "When it fits.", Avoid: "When it does not.", Other: "It is not the bot's."}
+var words = Guidance{Lead: "A tool of others. They say:", Use: "When it fits.", Avoid: "When it does not.", Other: "It is not the bot's."}
 
 func TestSchema(t *testing.T) {
 	for name, c := range map[string]struct{ in, want, err string }{
@@ -98,7 +98,7 @@ func FuzzSchema(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !json.Valid(out) || !Exact(string(out)) && !strings.Contains(string(out), "\ufffd") {
+		if !json.Valid(out) || !IsVisible(string(out)) && !strings.Contains(string(out), "\ufffd") {
 			t.Fatalf("%q", out)
 		}
 		if err := tools.Guidance(words.Describe(string(raw), doc)); err != nil {

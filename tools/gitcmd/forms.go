@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// shownLines is how many lines of a look a card shows.
+	// shownLines is how many lines of a read's output a card shows.
 	shownLines = 20
 	defaultLog = 20
 	maxLog     = 200
@@ -28,20 +28,21 @@ func flag(description string) tools.Property {
 	return tools.Property{Type: "boolean", Default: false, Description: description}
 }
 
-// catalogue is the twelve tools.
-func catalogue() []def {
-	place := tools.Property{Type: "string", MinLength: 1, MaxLength: 4096, Description: "Repository, or a file or directory in it: then only that. Default: the target's directory."}
+// definitions returns the twelve tools.
+func definitions() []def {
+	place := tools.Property{Type: "string", MinLength: 1, MaxLength: 4096,
+		Description: "Repository, or a file or directory in it: then only that. Default: the target's directory."}
 	remote := tools.Property{Type: "string", Default: "origin", MinLength: 1, MaxLength: maxName, Description: "Configured remote."}
 	return []def{
 		{name: "git_status", level: risk.Read, build: status, props: map[string]tools.Property{
 			"short": flag("One line a file."),
 		}},
-		{name: "git_diff", level: risk.Read, part: true, build: differ, props: map[string]tools.Property{
+		{name: "git_diff", level: risk.Read, part: true, build: diff, props: map[string]tools.Property{
 			"staged": flag("Show staged changes."),
 			"ref":    text("Commit, A..B or A...B."),
 			"path":   place, "stat": flag("Only sizes of changes."),
 		}},
-		{name: "git_log", level: risk.Read, part: true, build: history, props: map[string]tools.Property{
+		{name: "git_log", level: risk.Read, part: true, build: logCommits, props: map[string]tools.Property{
 			"max_count": {Type: "integer", Default: defaultLog, Minimum: 1, Maximum: maxLog, Description: "Most commits."},
 			"ref":       text("First commit, or A..B; default HEAD."),
 			"path":      place, "oneline": flag("One line a commit."),
@@ -58,7 +59,8 @@ func catalogue() []def {
 			"create": flag("Create it at HEAD first."),
 		}},
 		{name: "git_add", level: risk.Medium, build: add, need: []string{"files"}, props: map[string]tools.Property{
-			"files": {Type: "array", MaxItems: maxFiles, Items: &tools.Property{Type: "string", MinLength: 1, MaxLength: 4096}, Description: "Relative to path; \".\" is everything."},
+			"files": {Type: "array", MaxItems: maxFiles, Items: &tools.Property{Type: "string", MinLength: 1, MaxLength: 4096},
+				Description: "Relative to path; \".\" is everything."},
 		}},
 		{name: "git_commit", level: risk.Medium, build: commit, need: []string{"message"}, props: map[string]tools.Property{
 			"message": {Type: "string", Pattern: `\S`, MaxLength: 8192, Description: "Commit message."},
@@ -74,7 +76,8 @@ func catalogue() []def {
 			"branch": text("Branch, tag or commit."),
 		}},
 		{name: "git_stash", level: risk.Read, build: stash, props: map[string]tools.Property{
-			"action":            {Type: "string", Enum: []string{"push", "list", "pop", "apply", "drop"}, Default: "push", Description: "push stores, list shows, pop restores and forgets, apply restores, drop deletes."},
+			"action": {Type: "string", Enum: []string{"push", "list", "pop", "apply", "drop"}, Default: "push",
+				Description: "push stores, list shows, pop restores and forgets, apply restores, drop deletes."},
 			"index":             {Type: "integer", Default: 0, Minimum: 0, Maximum: 9999, Description: "0 is the newest."},
 			"message":           {Type: "string", Pattern: `\S`, MaxLength: maxName, Description: "Title, for push."},
 			"include_untracked": flag("Push untracked files too."),
@@ -86,16 +89,16 @@ func catalogue() []def {
 	}
 }
 
-func status(_ context.Context, _ *repo, a args) (form, error) {
+func status(_ context.Context, _ *repo, a args) (invocation, error) {
 	argv := []string{"git", "--no-pager", "status", "--ignore-submodules=dirty"}
 	if a.Short {
 		argv = append(argv, "--short")
 	}
-	return form{argv: argv, level: risk.Read, worktree: true}, nil
+	return invocation{argv: argv, level: risk.Read, worktree: true}, nil
 }
 
 // limitScope limits a read to the part of the repository that the call names.
-func (r *repo) limitScope(f *form) error {
+func (r *repo) limitScope(f *invocation) error {
 	f.argv = append(f.argv, "--")
 	if r.part == "" {
 		return nil
@@ -108,8 +111,8 @@ func (r *repo) limitScope(f *form) error {
 	return nil
 }
 
-func differ(ctx context.Context, r *repo, a args) (form, error) {
-	f := form{level: risk.Read, worktree: !a.Staged}
+func diff(ctx context.Context, r *repo, a args) (invocation, error) {
+	f := invocation{level: risk.Read, worktree: !a.Staged}
 	f.argv = []string{"git", "--no-pager", "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "--ignore-submodules=dirty"}
 	if a.Staged {
 		f.argv = append(f.argv, "--cached")
@@ -118,7 +121,7 @@ func differ(ctx context.Context, r *repo, a args) (form, error) {
 		f.argv = append(f.argv, "--stat")
 	}
 	if a.Ref != "" {
-		revs, err := span("ref", a.Ref)
+		revs, err := splitRange("ref", a.Ref)
 		if err != nil {
 			return f, err
 		}
@@ -138,15 +141,16 @@ func differ(ctx context.Context, r *repo, a args) (form, error) {
 	return f, r.limitScope(&f)
 }
 
-func history(ctx context.Context, r *repo, a args) (form, error) {
-	f := form{level: risk.Read}
+func logCommits(ctx context.Context, r *repo, a args) (invocation, error) {
+	f := invocation{level: risk.Read}
 	style := "--pretty=medium"
 	if a.Oneline {
 		style = "--oneline"
 	}
-	f.argv = []string{"git", "--no-pager", "log", "--no-ext-diff", "--no-textconv", "--no-color", "--no-show-signature", "--no-patch", "--max-count=" + strconv.Itoa(max(a.MaxCount, 1)), style}
+	f.argv = []string{"git", "--no-pager", "log", "--no-ext-diff", "--no-textconv", "--no-color", "--no-show-signature", "--no-patch",
+		"--max-count=" + strconv.Itoa(max(a.MaxCount, 1)), style}
 	if a.Ref != "" {
-		revs, err := span("ref", a.Ref)
+		revs, err := splitRange("ref", a.Ref)
 		if err != nil {
 			return f, err
 		}
@@ -158,33 +162,33 @@ func history(ctx context.Context, r *repo, a args) (form, error) {
 		f.argv = append(f.argv, a.Ref)
 	}
 	err := r.limitScope(&f)
-	f.file = "" // a log shows nothing of the file's content
+	f.file = "" // a log shows no file content
 	return f, err
 }
 
-func branch(ctx context.Context, r *repo, a args) (form, error) {
+func branch(ctx context.Context, r *repo, a args) (invocation, error) {
 	if a.Name == "" {
 		if a.Delete || a.Force || a.Start != "" {
-			return form{}, tools.Invalid(`"delete", "force" and "start" need a "name"; leave them out to list branches`)
+			return invocation{}, tools.Invalid(`"delete", "force" and "start" need a "name"; leave them out to list branches`)
 		}
-		f := form{argv: []string{"git", "--no-pager", "branch", "--list", "--no-color", "-vv"}, level: risk.Read}
+		f := invocation{argv: []string{"git", "--no-pager", "branch", "--list", "--no-color", "-vv"}, level: risk.Read}
 		if a.All {
 			f.argv = append(f.argv, "--all")
 		}
 		return f, nil
 	}
 	if err := refName("name", a.Name); err != nil {
-		return form{}, err
+		return invocation{}, err
 	}
 	switch {
 	case a.All:
-		return form{}, tools.Invalid(`"all" is for a list, and a "name" makes or deletes a branch; leave one out`)
+		return invocation{}, tools.Invalid(`"all" is for a list, and a "name" makes or deletes a branch; leave one out`)
 	case a.Delete && a.Start != "":
-		return form{}, tools.Invalid(`"start" is for a new branch; leave it out to delete one`)
+		return invocation{}, tools.Invalid(`"start" is for a new branch; leave it out to delete one`)
 	case a.Force && !a.Delete:
-		return form{}, tools.Invalid(`"force" is for "delete" only; leave it out`)
+		return invocation{}, tools.Invalid(`"force" is for "delete" only; leave it out`)
 	case !a.Delete:
-		f := form{argv: []string{"git", "branch", a.Name}, level: risk.Medium, hooks: []string{"reference-transaction"}}
+		f := invocation{argv: []string{"git", "branch", a.Name}, level: risk.Medium, hooks: []string{"reference-transaction"}}
 		if a.Start == "" {
 			_, _, err := r.head(ctx)
 			return f, err
@@ -193,7 +197,7 @@ func branch(ctx context.Context, r *repo, a args) (form, error) {
 		_, err := r.commit(ctx, "start", a.Start)
 		return f, err
 	}
-	f := form{argv: []string{"git", "branch", "-d", a.Name}, level: risk.High, hooks: []string{"reference-transaction"}}
+	f := invocation{argv: []string{"git", "branch", "-d", a.Name}, level: risk.High, hooks: []string{"reference-transaction"}}
 	sha, err := r.commit(ctx, "name", "refs/heads/"+a.Name)
 	if err != nil {
 		return f, err
@@ -211,14 +215,14 @@ func branch(ctx context.Context, r *repo, a args) (form, error) {
 }
 
 // addSection adds the output of a read to the card.
-func (f *form) addSection(ctx context.Context, r *repo, title string, words ...string) error {
+func (f *invocation) addSection(ctx context.Context, r *repo, title string, words ...string) error {
 	more, err := r.show(ctx, title, shownLines, words...)
 	f.preview = append(f.preview, more...)
 	return err
 }
 
-func checkout(ctx context.Context, r *repo, a args) (form, error) {
-	f := form{level: risk.Medium, hooks: []string{"post-checkout", "reference-transaction", "post-index-change"}}
+func checkout(ctx context.Context, r *repo, a args) (invocation, error) {
+	f := invocation{level: risk.Medium, hooks: []string{"post-checkout", "reference-transaction", "post-index-change"}}
 	if _, _, err := r.head(ctx); err != nil {
 		return f, err
 	}
@@ -230,7 +234,7 @@ func checkout(ctx context.Context, r *repo, a args) (form, error) {
 	if err := revision("branch", a.Branch); err != nil {
 		return f, err
 	}
-	// A branch comes before a tag of its name, and one that only the remote has is made.
+	// A branch precedes a tag of the same name, and a branch that only the remote has is created.
 	for _, rev := range []string{"refs/heads/" + a.Branch, a.Branch, "refs/remotes/origin/" + a.Branch} {
 		sha, ok, err := r.resolve(ctx, rev+"^{commit}")
 		if err != nil {
@@ -242,11 +246,12 @@ func checkout(ctx context.Context, r *repo, a args) (form, error) {
 		r.files["revision "+rev] = "commit " + sha
 		return f, f.addSection(ctx, r, "Goes to:", "log", "--oneline", "--max-count=1", sha, "--")
 	}
-	return f, tools.Failed("there is no branch, tag or commit %s in the repository at %s; list them with git_branch, or make it with \"create\"", tools.Quote(a.Branch), r.dir)
+	return f, tools.Failed("there is no branch, tag or commit %s in the repository at %s; list them with git_branch, or make it with "+
+		"\"create\"", tools.Quote(a.Branch), r.dir)
 }
 
-func add(ctx context.Context, r *repo, a args) (form, error) {
-	f := form{argv: []string{"git", "add", "--"}, level: risk.Medium, literal: true, hooks: []string{"post-index-change"}}
+func add(ctx context.Context, r *repo, a args) (invocation, error) {
+	f := invocation{argv: []string{"git", "add", "--"}, level: risk.Medium, literal: true, hooks: []string{"post-index-change"}}
 	if len(a.Files) == 0 {
 		return f, tools.Invalid(`"files" is empty; name what to stage, "." for all below path`)
 	}
@@ -259,11 +264,11 @@ func add(ctx context.Context, r *repo, a args) (form, error) {
 	if _, err := r.staged(ctx); err != nil {
 		return f, err
 	}
-	return f, r.changes(ctx, &f, "What differs there now:", a.Files)
+	return f, r.addChanges(ctx, &f, "What differs there now:", a.Files)
 }
 
-// changes shows what differs in the working tree, unless to look would run filters.
-func (r *repo) changes(ctx context.Context, f *form, title string, names []string) error {
+// addChanges shows the changes in the working tree, unless reading them would run filters.
+func (r *repo) addChanges(ctx context.Context, f *invocation, title string, names []string) error {
 	if len(r.filters) > 0 {
 		f.preview = append(f.preview, "What differs in the files is not shown: to look would run the filters that the repository names.")
 		return nil
@@ -271,8 +276,8 @@ func (r *repo) changes(ctx context.Context, f *form, title string, names []strin
 	return f.addSection(ctx, r, title, append([]string{"status", "--short", "--ignore-submodules=dirty", "--"}, names...)...)
 }
 
-func commit(ctx context.Context, r *repo, a args) (form, error) {
-	f := form{argv: []string{"git", "commit", "-m", a.Message}, level: risk.Medium}
+func commit(ctx context.Context, r *repo, a args) (invocation, error) {
+	f := invocation{argv: []string{"git", "commit", "-m", a.Message}, level: risk.Medium}
 	f.hooks = []string{"pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "reference-transaction", "post-index-change"}
 	if strings.ContainsRune(a.Message, 0) {
 		return f, tools.Invalid(`"message" holds a NUL byte, which no commit can; remove it`)
@@ -284,17 +289,18 @@ func commit(ctx context.Context, r *repo, a args) (form, error) {
 	if err != nil {
 		return f, err
 	}
-	if err := r.merging(ctx, &f); err != nil {
+	if err := r.bindMerge(ctx, &f); err != nil {
 		return f, err
 	}
 	if n == 0 && len(f.preview) == 0 {
 		return f, tools.Failed("nothing is staged in the repository at %s, so there is nothing to commit; stage files with git_add first", r.dir)
 	}
-	return f, f.addSection(ctx, r, "What is staged:", "diff", "--cached", "--stat", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "--ignore-submodules=dirty", "--")
+	return f, f.addSection(ctx, r, "What is staged:", "diff", "--cached", "--stat", "--no-ext-diff", "--no-textconv", "--no-color",
+		"--submodule=short", "--ignore-submodules=dirty", "--")
 }
 
-// merging binds a commit to the merge that it would finish.
-func (r *repo) merging(ctx context.Context, f *form) error {
+// bindMerge binds a commit to the merge that it would finish.
+func (r *repo) bindMerge(ctx context.Context, f *invocation) error {
 	sha, ok, err := r.resolve(ctx, "MERGE_HEAD^{commit}")
 	if err != nil || !ok {
 		return err
@@ -304,9 +310,9 @@ func (r *repo) merging(ctx context.Context, f *form) error {
 	return nil
 }
 
-// address binds the action to where a remote's name leads, by the settings that the run
-// will have. Passwords in it are not shown, their change is.
-func (r *repo) address(ctx context.Context, f *form, name string, push bool) error {
+// bindRemote binds the action to the addresses of a remote, as the run's settings resolve them. A
+// password in an address is not shown, but changing it changes the action.
+func (r *repo) bindRemote(ctx context.Context, f *invocation, name string, push bool) error {
 	if err := remoteName(name); err != nil {
 		return err
 	}
@@ -314,7 +320,7 @@ func (r *repo) address(ctx context.Context, f *form, name string, push bool) err
 	if push {
 		words = append(words, "--push")
 	}
-	out, ok, err := r.askAs(ctx, r.plain, append(words, name)...)
+	out, ok, err := r.readWithEnv(ctx, r.runEnv, append(words, name)...)
 	if err != nil {
 		return err
 	}
@@ -322,7 +328,7 @@ func (r *repo) address(ctx context.Context, f *form, name string, push bool) err
 		return tools.Failed("the repository at %s has no remote %s; list them with run_shell and git remote -v", r.dir, tools.Quote(name))
 	}
 	for i, u := range strings.Split(strings.TrimSpace(out), "\n") {
-		shown := masked(u)
+		shown := maskPassword(u)
 		state := "the address " + shown
 		if shown != u {
 			sum := sha256.Sum256([]byte(u))
@@ -334,8 +340,8 @@ func (r *repo) address(ctx context.Context, f *form, name string, push bool) err
 	return nil
 }
 
-// masked is an address without the password in it.
-func masked(u string) string {
+// maskPassword returns an address without its password.
+func maskPassword(u string) string {
 	scheme, rest, ok := strings.Cut(u, "://")
 	if !ok {
 		return u
@@ -348,7 +354,7 @@ func masked(u string) string {
 	user, _, secret := strings.Cut(host[:at], ":")
 	if !secret {
 		if scheme == "ssh" || scheme == "git+ssh" || scheme == "ssh+git" {
-			return u // a mere account; elsewhere it may be a token
+			return u // only a user name; with other schemes it may be a token
 		}
 		user = "***"
 	} else {
@@ -361,8 +367,8 @@ func masked(u string) string {
 	return u
 }
 
-// present is the branch that is meant where none is named.
-func (r *repo) present(ctx context.Context, named string) (branch string, err error) {
+// currentBranch returns the named branch, or the current one if none is named.
+func (r *repo) currentBranch(ctx context.Context, named string) (branch string, err error) {
 	branch, _, err = r.head(ctx)
 	if err != nil {
 		return "", err
@@ -376,20 +382,20 @@ func (r *repo) present(ctx context.Context, named string) (branch string, err er
 	return branch, refName("branch", branch)
 }
 
-func push(ctx context.Context, r *repo, a args) (form, error) {
-	f := form{level: risk.High, hooks: []string{"pre-push", "reference-transaction"}}
-	name, err := r.present(ctx, a.Branch)
+func push(ctx context.Context, r *repo, a args) (invocation, error) {
+	f := invocation{level: risk.High, hooks: []string{"pre-push", "reference-transaction"}}
+	name, err := r.currentBranch(ctx, a.Branch)
 	if err != nil {
 		return f, err
 	}
-	if err := r.address(ctx, &f, a.Remote, true); err != nil {
+	if err := r.bindRemote(ctx, &f, a.Remote, true); err != nil {
 		return f, err
 	}
 	sha, err := r.commit(ctx, "branch", "refs/heads/"+name)
 	if err != nil {
 		return f, err
 	}
-	// The commit itself and not the branch's name: exactly what was shown goes.
+	// Push the commit rather than the branch name: exactly what was shown.
 	f.argv = []string{"git", "push", "--no-follow-tags", a.Remote, sha + ":refs/heads/" + name}
 	if a.Force {
 		f.argv = []string{"git", "push", "--force", "--no-follow-tags", a.Remote, sha + ":refs/heads/" + name}
@@ -404,19 +410,21 @@ func push(ctx context.Context, r *repo, a args) (form, error) {
 		f.preview = append(f.preview, "As far as is known here, "+a.Remote+" has no such branch.")
 		return f, f.addSection(ctx, r, "Commits that go, the last first:", "log", "--oneline", "--max-count=200", sha, "--not", "--remotes="+a.Remote, "--")
 	}
-	if err := f.addSection(ctx, r, "Commits that go, by what was known of "+a.Remote+" last:", "log", "--oneline", "--max-count=200", was+".."+sha, "--"); err != nil || !a.Force {
+	if err := f.addSection(ctx, r, "Commits that go, by what was known of "+a.Remote+" last:", "log", "--oneline", "--max-count=200",
+		was+".."+sha, "--"); err != nil || !a.Force {
 		return f, err
 	}
 	return f, f.addSection(ctx, r, "Commits that "+a.Remote+" loses, by what was known of it last:", "log", "--oneline", "--max-count=200", sha+".."+was, "--")
 }
 
-func pull(ctx context.Context, r *repo, a args) (form, error) {
-	f := form{level: risk.Medium, hooks: []string{"pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-merge", "reference-transaction", "post-index-change"}}
-	name, err := r.present(ctx, a.Branch)
+func pull(ctx context.Context, r *repo, a args) (invocation, error) {
+	f := invocation{level: risk.Medium, hooks: []string{"pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-merge",
+		"reference-transaction", "post-index-change"}}
+	name, err := r.currentBranch(ctx, a.Branch)
 	if err != nil {
 		return f, err
 	}
-	if err := r.address(ctx, &f, a.Remote, false); err != nil {
+	if err := r.bindRemote(ctx, &f, a.Remote, false); err != nil {
 		return f, err
 	}
 	f.argv = []string{"git", "pull", "--no-rebase", "--no-edit", "--no-recurse-submodules", a.Remote, "refs/heads/" + name}
@@ -424,8 +432,9 @@ func pull(ctx context.Context, r *repo, a args) (form, error) {
 	return f, nil
 }
 
-func merge(ctx context.Context, r *repo, a args) (form, error) {
-	f := form{level: risk.High, hooks: []string{"pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-merge", "reference-transaction", "post-index-change"}}
+func merge(ctx context.Context, r *repo, a args) (invocation, error) {
+	f := invocation{level: risk.High, hooks: []string{"pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-merge",
+		"reference-transaction", "post-index-change"}}
 	f.argv = []string{"git", "merge", "--no-edit", a.Branch}
 	branch, _, err := r.head(ctx)
 	if err != nil {
@@ -445,8 +454,8 @@ func merge(ctx context.Context, r *repo, a args) (form, error) {
 	return f, f.addSection(ctx, r, "What they change:", "diff", "--stat", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "HEAD..."+sha, "--")
 }
 
-func stash(ctx context.Context, r *repo, a args) (form, error) {
-	f := form{argv: []string{"git", "stash", a.Action}, level: risk.Medium, hooks: []string{"reference-transaction", "post-index-change"}}
+func stash(ctx context.Context, r *repo, a args) (invocation, error) {
+	f := invocation{argv: []string{"git", "stash", a.Action}, level: risk.Medium, hooks: []string{"reference-transaction", "post-index-change"}}
 	if a.Action != "push" && (a.Message != "" || a.Untracked) {
 		return f, tools.Invalid(`"message" and "include_untracked" are for "push" only; leave them out`)
 	}
@@ -473,7 +482,7 @@ func stash(ctx context.Context, r *repo, a args) (form, error) {
 		if _, err := r.staged(ctx); err != nil {
 			return f, err
 		}
-		return f, r.changes(ctx, &f, "What differs now:", nil)
+		return f, r.addChanges(ctx, &f, "What differs now:", nil)
 	}
 	rev := fmt.Sprintf("stash@{%d}", a.Index)
 	sha, ok, err := r.resolve(ctx, rev)
@@ -494,8 +503,8 @@ func stash(ctx context.Context, r *repo, a args) (form, error) {
 	return f, f.addSection(ctx, r, "It is:", "log", "--oneline", "--max-count=1", sha, "--")
 }
 
-func reset(ctx context.Context, r *repo, a args) (form, error) {
-	f := form{argv: []string{"git", "reset", "--" + a.Mode, a.Ref, "--"}, level: risk.High, hooks: []string{"reference-transaction", "post-index-change"}}
+func reset(ctx context.Context, r *repo, a args) (invocation, error) {
+	f := invocation{argv: []string{"git", "reset", "--" + a.Mode, a.Ref, "--"}, level: risk.High, hooks: []string{"reference-transaction", "post-index-change"}}
 	if _, _, err := r.head(ctx); err != nil {
 		return f, err
 	}
@@ -514,5 +523,5 @@ func reset(ctx context.Context, r *repo, a args) (form, error) {
 		return f, nil
 	}
 	f.preview = append(f.preview, "HARD: changes that are not committed are thrown away, and nothing keeps them.")
-	return f, r.changes(ctx, &f, "What differs now:", nil)
+	return f, r.addChanges(ctx, &f, "What differs now:", nil)
 }

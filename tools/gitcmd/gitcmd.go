@@ -1,26 +1,23 @@
-// Package gitcmd is the git tools of a bot's target: git_status, git_diff,
-// git_log, git_branch, git_checkout, git_add, git_commit, git_push, git_pull,
-// git_merge, git_stash and git_reset.
+// Package gitcmd is the git tools of a target: git_status, git_diff, git_log, git_branch,
+// git_checkout, git_add, git_commit, git_push, git_pull, git_merge, git_stash and git_reset.
 //
-// Each is a process "git" with an argv of its own making, in the directory that was
-// planned (bound by its inode) and with a fixed environment. What a repository's
-// own configuration could make a look run (monitors, hooks, pagers, external diffs,
-// signature programs, transports, helpers for credentials) is overridden there;
-// git takes such settings from the environment since 2.31, so older ones are refused.
-// One thing has no switch that keeps the answer right: filters (filter.NAME.clean),
-// which git runs to compare a changed file. Where the repository names one, status and
-// diff of the working tree ask like a change does.
+// Each runs a "git" process with an argv built here, in the planned directory (bound by its inode)
+// and with a fixed environment. Settings with which a repository could make a read run a program
+// (fsmonitor, hooks, pagers, external diffs, signature programs, transports, credential helpers)
+// are overridden. Git takes such settings from the environment since 2.32, so older versions are
+// refused. One thing cannot be switched off without changing the answer: filters
+// (filter.NAME.clean), which git runs to compare a changed file. If the repository configures one,
+// status and diff of the working tree ask like a change does.
 //
-// The level follows the arguments: listing is a look, creating asks, deleting asks as
-// high. Changes are shell text to the risk engine (approvals.KindShell), so that
-// the rules about "git push --force" hold for both ways to say it. An approval holds
-// for the repository, the commit of HEAD, the revisions and remotes that are named,
-// what was staged where that matters, and the hooks that run. All of it is looked at
-// again right before the run.
+// The level depends on the arguments: listing is a read, creating asks, deleting asks at level
+// high. Changes are shell text to the risk engine (approvals.KindShell), so that rules about "git
+// push --force" apply to both ways of running it. An approval is bound to the repository, the
+// commit of HEAD, the named revisions and remotes, the staged content where it matters, and the
+// hooks that will run. All of it is checked again right before the run.
 //
-// It does not decide what may run, does not touch submodules, and does not follow
-// a repository whose files are somewhere else (core.worktree). What changes in the
-// moment between the last look and git's own start is not seen.
+// The package does not decide what may run, does not touch submodules, and does not follow a
+// repository whose files are elsewhere (core.worktree). It cannot see changes between the last
+// check and git's own start.
 package gitcmd
 
 import (
@@ -48,40 +45,39 @@ var guidance embed.FS
 const (
 	// maxOutput is how many characters of the output the model gets.
 	maxOutput = 8000
-	// keepOutput is how many bytes of each stream are kept: they hold maxOutput
-	// characters of any width.
+	// keepOutput is how many bytes of each stream are kept: enough for maxOutput characters of any
+	// width.
 	keepOutput = 64 << 10
-	// maxLook is the most that a look may print, in bytes; beyond it nothing is
-	// planned, because what is not seen whole cannot be bound.
-	maxLook = 4 << 20
-	// lookTime bounds one look.
-	lookTime = 30 * time.Second
-	maxName  = 1024
-	maxFiles = 200
+	// maxReadOutput is the most that a read may print, in bytes. Beyond it the call is refused,
+	// because output that is not seen in full cannot be bound.
+	maxReadOutput = 4 << 20
+	// readTimeout bounds one read.
+	readTimeout = 30 * time.Second
+	maxName     = 1024
+	maxFiles    = 200
 )
 
-// Journal notes the changes that run, so that their outcome can be asked for after
-// the connection to a target was lost.
+// Journal records changes before they run, so that their outcome can be determined after the
+// connection to a target was lost.
 type Journal interface {
-	// Began returns the mark under which the target notes how the process ends.
+	// Began returns the mark under which the target records how the process ends.
 	Began(ctx context.Context, thread, call string) (mark string, err error)
 	Ended(ctx context.Context, thread, call string) error
 }
 
-// Config is what the tools are made of.
+// Config configures the tools.
 type Config struct {
 	Target backend.Target
 	// User is the account that git runs as, for the card.
 	User string
 	// Dir is the directory of calls without "path"; "" means the target's default.
 	Dir string
-	// Private reports whether a resolved path is the bot's own business; a repository
-	// there is refused. nil means that none is.
+	// Private reports whether a resolved path is private to the bot; repositories there are
+	// refused. nil means that none is.
 	Private func(path string) bool
-	// Roots are the directories of which Private reports everything else, for the sentence
-	// that refuses.
+	// Roots are the only directories that Private allows. They are named in refusals.
 	Roots []string
-	// Journal notes changes; nil notes nothing.
+	// Journal records changes; nil records nothing.
 	Journal Journal
 	// MaxWait bounds one run; 0 means 10 minutes.
 	MaxWait time.Duration
@@ -94,33 +90,32 @@ func New(c Config) []tools.Tool {
 	}
 	s := &suite{Config: c}
 	var out []tools.Tool
-	for _, d := range catalogue() {
+	for _, d := range definitions() {
 		out = append(out, &tool{suite: s, def: d})
 	}
 	return out
 }
 
-// suite is what the tools share.
+// suite is the state that the tools share.
 type suite struct {
 	Config
 	mu  sync.Mutex
-	new bool // git is there and new enough
+	new bool // git is installed and new enough
 }
 
-// def is one tool.
+// def defines one tool.
 type def struct {
 	name  string
-	level risk.Level // of the least call
+	level risk.Level // of the least risky call
 	props map[string]tools.Property
 	need  []string
-	// part says that the path may be a part of the repository, to which the look is limited.
+	// part means that path may be part of a repository, to which a read is limited.
 	part bool
-	// build says what a call amounts to. It looks at the repository and changes
-	// nothing.
-	build func(ctx context.Context, r *repo, a args) (form, error)
+	// build turns arguments into an invocation. It reads the repository and changes nothing.
+	build func(ctx context.Context, r *repo, a args) (invocation, error)
 }
 
-// args are the arguments of all tools; each has those that its schema names.
+// args are the arguments of all tools; each tool uses those in its schema.
 type args struct {
 	Path      string   `json:"path"`
 	Short     bool     `json:"short"`
@@ -145,14 +140,14 @@ type args struct {
 	Mode      string   `json:"mode"`
 }
 
-// form is what a call amounts to.
-type form struct {
+// invocation is the git command of a call.
+type invocation struct {
 	argv  []string
 	level risk.Level
-	// worktree is a look that compares the content of files, and so runs filters.
+	// worktree marks a read that compares file contents, which runs filters.
 	worktree bool
-	literal  bool   // names of files are no patterns
-	file     string // that a look is about, absolute
+	literal  bool   // file names are not patterns
+	file     string // the file that is read, absolute
 	preview  []string
 	hooks    []string // that git may run
 }
@@ -182,8 +177,8 @@ func (t *tool) Spec() tools.Spec {
 	}
 }
 
-// ready is a call that was looked at.
-type ready struct {
+// prepared is a planned call with the state that it was planned for.
+type prepared struct {
 	action approvals.Action
 	level  risk.Level
 	repo   *repo
@@ -194,7 +189,7 @@ type ready struct {
 
 // Plan implements tools.Tool.
 func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
-	k, err := t.ready(ctx, c)
+	k, err := t.prepare(ctx, c)
 	if err != nil {
 		return tools.Plan{}, err
 	}
@@ -205,8 +200,8 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	return p, nil
 }
 
-// ready looks at the repository and makes the action.
-func (t *tool) ready(ctx context.Context, c tools.Call) (*ready, error) {
+// prepare reads the repository and builds the action.
+func (t *tool) prepare(ctx context.Context, c tools.Call) (*prepared, error) {
 	var a args
 	if err := json.Unmarshal(c.Args, &a); err != nil {
 		return nil, tools.Invalid("%v", err)
@@ -223,23 +218,23 @@ func (t *tool) ready(ctx context.Context, c tools.Call) (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &ready{repo: r, argv: f.argv, level: f.level, env: r.quiet}
+	k := &prepared{repo: r, argv: f.argv, level: f.level, env: r.readEnv}
 	k.action = approvals.Action{
 		Tool: t.def.name, Kind: approvals.KindObserve, Target: t.Target.ID(), User: t.User, Dir: r.dir, Path: f.file,
 		Bytes: []byte(text), Args: c.Args, Files: r.files,
 	}
 	switch {
 	case f.level > risk.Read:
-		k.change, k.env = true, r.plain
+		k.change, k.env = true, r.runEnv
 		if f.literal {
-			k.env = append(slices.Clip(k.env), literal)
+			k.env = append(slices.Clip(k.env), literalPathspecs)
 		}
 		if err := r.bindHooks(ctx, f.hooks); err != nil {
 			return nil, err
 		}
 		f.preview = append(f.preview, r.programs()...)
 	case f.worktree && len(r.filters) > 0:
-		// There is no switch that turns filters off and leaves the answer right.
+		// Filters cannot be turned off without making the answer wrong.
 		k.level = risk.Medium
 		k.change = true
 		f.preview = append(f.preview, "Comparing files runs the filters that this repository's configuration names.")
@@ -248,12 +243,12 @@ func (t *tool) ready(ctx context.Context, c tools.Call) (*ready, error) {
 	if k.change {
 		k.action.Kind, k.action.Path = approvals.KindShell, ""
 	}
-	k.action.Env = map[string]string{"process": environment(k.env)}
+	k.action.Env = map[string]string{"process": environmentHash(k.env)}
 	k.action.Preview = strings.Join(f.preview, "\n")
 	return k, nil
 }
 
-// quoted is an argv as shell text that means exactly it.
+// quoted returns an argv as equivalent shell text.
 func quoted(argv []string) (string, error) {
 	words := make([]string, len(argv))
 	for i, w := range argv {
@@ -266,10 +261,9 @@ func quoted(argv []string) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// verifyUnchanged checks, right before the run, that nothing has changed since the
-// approval.
-func (t *tool) verifyUnchanged(ctx context.Context, c tools.Call, was *ready) error {
-	is, err := t.ready(ctx, c)
+// verifyUnchanged checks, right before the run, that nothing has changed since the approval.
+func (t *tool) verifyUnchanged(ctx context.Context, c tools.Call, was *prepared) error {
+	is, err := t.prepare(ctx, c)
 	if err != nil {
 		return tools.NotRun("git", "what it depends on could not be checked again: %w", err)
 	}

@@ -18,12 +18,12 @@ import (
 	"countersign/tools"
 )
 
-// setting is one value of git's configuration that overrides all files.
+// setting is a git configuration value that overrides all files.
 type setting struct{ key, value string }
 
-// calm holds for every run: nothing in the background, nothing interactive, no
-// submodules, no transport that runs a command of its address.
-var calm = [...]setting{
+// runSettings apply to every run: nothing in the background, nothing interactive, no submodules, no
+// transport that runs a command from its address.
+var runSettings = [...]setting{
 	{"core.fsmonitor", "false"}, {"core.pager", "cat"}, {"color.ui", "false"}, {"color.status", "false"},
 	{"color.branch", "false"}, {"color.diff", "false"}, {"column.ui", "never"}, {"column.branch", "never"}, {"column.status", "never"},
 	{"protocol.ext.allow", "never"}, {"safe.bareRepository", "explicit"}, {"submodule.recurse", "false"},
@@ -32,28 +32,29 @@ var calm = [...]setting{
 	{"log.showSignature", "false"}, {"diff.external", ""},
 }
 
-// still holds for looks besides: none of the programs that a repository can name.
-var still = [...]setting{
+// readSettings also apply to reads: they disable every program that a repository can configure.
+var readSettings = [...]setting{
 	{"core.hooksPath", "/dev/null"}, {"core.sshCommand", "false"}, {"core.gitProxy", ""}, {"core.askPass", ""},
 	{"core.editor", ":"}, {"core.alternateRefsCommand", "false"}, {"credential.helper", ""},
 	{"gpg.program", "false"}, {"gpg.ssh.program", "false"}, {"gpg.x509.program", "false"},
 }
 
-// literal takes names of files as they are. It is not for every run: git stash itself
-// uses a pattern (":/"), and would silently leave files where they are.
-const literal = "GIT_LITERAL_PATHSPECS=1"
+// literalPathspecs makes git take file names literally. It is not for every run: git stash itself
+// uses a pattern (":/") and would silently skip files.
+const literalPathspecs = "GIT_LITERAL_PATHSPECS=1"
 
-// environ is the whole environment of git. quiet is for looks: they also read
-// no configuration but the repository's, reach no other machine and fetch nothing that a
-// partial clone lacks.
-func environ(c backend.Caps, quiet bool) []string {
+// environ returns the whole environment of git. With readOnly, git also reads no configuration
+// except the repository's, contacts no other machine, and fetches no objects that a partial clone
+// lacks.
+func environ(c backend.Caps, readOnly bool) []string {
 	env := append(backend.Environ(c),
 		"GIT_EDITOR=:", "GIT_SEQUENCE_EDITOR=:", "GIT_MERGE_AUTOEDIT=no",
 	)
-	all := slices.Clone(calm[:])
-	if quiet {
-		all = append(all, still[:]...)
-		env = append(env, literal, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1", "GIT_ASKPASS=false", "SSH_ASKPASS=false")
+	all := slices.Clone(runSettings[:])
+	if readOnly {
+		all = append(all, readSettings[:]...)
+		env = append(env, literalPathspecs, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ALLOW_PROTOCOL=none",
+			"GIT_NO_LAZY_FETCH=1", "GIT_ASKPASS=false", "SSH_ASKPASS=false")
 	}
 	env = append(env, "GIT_CONFIG_COUNT="+strconv.Itoa(len(all)))
 	for i, s := range all {
@@ -62,34 +63,34 @@ func environ(c backend.Caps, quiet bool) []string {
 	return env
 }
 
-// environment is the fixed environment as its hash, for the action.
-func environment(env []string) string {
+// environmentHash summarizes the fixed environment by its hash, for the action.
+func environmentHash(env []string) string {
 	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(slices.Values(env)), "\x00")))
 	return fmt.Sprintf("%d fixed variables, SHA-256 %s", len(env), hex.EncodeToString(sum[:]))
 }
 
 // repo is one repository, as it was found.
 type repo struct {
-	s            *suite
-	dir, dirID   string
-	part         string            // that a look is limited to, below dir; "" is everything
-	top          string            // of the working tree
-	git          string            // its directory, absolute
-	files        map[string]string // as approvals.Action.Files
-	config       []setting         // of the repository itself that name programs
-	filters      []string          // drivers that it names
-	quiet, plain []string          // the environments
+	s               *suite
+	dir, dirID      string
+	part            string            // the part below dir that a read is limited to; "" is all of it
+	top             string            // of the working tree
+	git             string            // the git directory, absolute
+	files           map[string]string // as approvals.Action.Files
+	config          []setting         // the repository's own settings that name programs
+	filters         []string          // filter drivers in the configuration
+	readEnv, runEnv []string          // the environments
 }
 
-// full is a buffer that takes no more than its limit.
-type full struct {
+// limitedBuffer keeps at most limit bytes.
+type limitedBuffer struct {
 	mu    sync.Mutex
 	limit int
 	kept  []byte
 	total int64
 }
 
-func (f *full) Write(b []byte) (int, error) {
+func (f *limitedBuffer) Write(b []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.total += int64(len(b))
@@ -99,17 +100,17 @@ func (f *full) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (f *full) String() string {
+func (f *limitedBuffer) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return string(f.kept)
 }
 
-// start runs git to its end; only an outcome that is not known is an error.
+// start runs git to its end. It returns an error only if the outcome is unknown.
 func (s *suite) start(ctx context.Context, dir, id string, env, argv []string) (code int, stdout, stderr string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	so, se := &full{limit: maxLook}, &full{limit: keepOutput}
+	so, se := &limitedBuffer{limit: maxReadOutput}, &limitedBuffer{limit: keepOutput}
 	p, err := s.Target.Start(ctx, backend.Spec{Argv: argv, Dir: dir, DirID: id, Env: env, Stdout: so, Stderr: se})
 	if err != nil {
 		return 0, "", "", err
@@ -119,19 +120,19 @@ func (s *suite) start(ctx context.Context, dir, id string, env, argv []string) (
 	case err != nil:
 		return 0, "", "", err
 	case res.Killed:
-		return 0, "", "", fmt.Errorf("it did not end within %s", lookTime)
-	case so.total > maxLook:
+		return 0, "", "", fmt.Errorf("it did not end within %s", readTimeout)
+	case so.total > maxReadOutput:
 		return 0, "", "", errors.New("it printed more than 4 MiB; do this with run_shell")
 	}
 	return res.Code, so.String(), se.String(), nil
 }
 
-// ask runs a look in the repository; ok is false where git says no.
-func (r *repo) ask(ctx context.Context, words ...string) (out string, ok bool, err error) {
-	return r.askAs(ctx, r.quiet, words...)
+// read runs a read-only git command in the repository; ok is false if git exits with an error.
+func (r *repo) read(ctx context.Context, words ...string) (out string, ok bool, err error) {
+	return r.readWithEnv(ctx, r.readEnv, words...)
 }
 
-func (r *repo) askAs(ctx context.Context, env []string, words ...string) (out string, ok bool, err error) {
+func (r *repo) readWithEnv(ctx context.Context, env []string, words ...string) (out string, ok bool, err error) {
 	argv := append([]string{"git", "--no-pager"}, words...)
 	code, out, _, err := r.s.start(ctx, r.dir, r.dirID, env, argv)
 	if err != nil {
@@ -140,8 +141,8 @@ func (r *repo) askAs(ctx context.Context, env []string, words ...string) (out st
 	return out, code == 0, nil
 }
 
-// missing is what a target without git is told.
-func (s *suite) missing(err error) error {
+// noGitError is the error for a target without git.
+func (s *suite) noGitError(err error) error {
 	const text = "there is no git on %s that the bot could start; install git there, or use another target"
 	if err == nil {
 		return tools.Failed(text, s.Target.ID())
@@ -151,10 +152,10 @@ func (s *suite) missing(err error) error {
 
 var versionText = regexp.MustCompile(`^git version (\d+)\.(\d+)`)
 
-// present makes sure that git is there, and new enough to take its settings from the
-// environment: GIT_CONFIG_COUNT is of 2.31, GIT_CONFIG_GLOBAL of 2.32 (git's release
-// notes). An older one would ignore them without a word.
-func (s *suite) present(ctx context.Context, env []string) error {
+// checkVersion checks that git is installed and new enough to take its settings from the
+// environment: GIT_CONFIG_COUNT exists since 2.31, GIT_CONFIG_GLOBAL since 2.32 (git's release
+// notes). Older versions silently ignore them.
+func (s *suite) checkVersion(ctx context.Context, env []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.new {
@@ -165,9 +166,9 @@ func (s *suite) present(ctx context.Context, env []string) error {
 	case errors.Is(err, backend.ErrLost) || ctx.Err() != nil:
 		return tools.Failed("the target %s does not answer: %w", s.Target.ID(), err)
 	case err != nil:
-		return s.missing(err)
-	case code == 126 || code == 127: // as shells tell that there is no such program
-		return s.missing(nil)
+		return s.noGitError(err)
+	case code == 126 || code == 127: // shells exit with these codes when there is no such program
+		return s.noGitError(nil)
 	}
 	m := versionText.FindStringSubmatch(out)
 	if code != 0 || m == nil {
@@ -182,15 +183,14 @@ func (s *suite) present(ctx context.Context, env []string) error {
 	return nil
 }
 
-// open finds the repository of a directory, or, where the call may be about a part of one,
-// of that part.
+// open finds the repository of a directory; with part, name may be anything inside a repository.
 func (s *suite) open(ctx context.Context, name string, part bool) (*repo, error) {
 	caps, err := s.Target.Probe(ctx)
 	if err != nil {
 		return nil, tools.Failed("the target %s does not answer: %w", s.Target.ID(), err)
 	}
-	r := &repo{s: s, files: map[string]string{}, quiet: environ(caps, true), plain: environ(caps, false)}
-	if err := s.present(ctx, r.quiet); err != nil {
+	r := &repo{s: s, files: map[string]string{}, readEnv: environ(caps, true), runEnv: environ(caps, false)}
+	if err := s.checkVersion(ctx, r.readEnv); err != nil {
 		return nil, err
 	}
 	if name == "" {
@@ -203,12 +203,12 @@ func (s *suite) open(ctx context.Context, name string, part bool) (*repo, error)
 	}
 	given := name
 	if part {
-		name, r.part = s.split(ctx, name)
+		name, r.part = s.splitName(ctx, name)
 	}
 	if r.dir, err = s.Target.FS().Resolve(ctx, name); err != nil {
 		return nil, tools.Failed("the directory %s cannot be used: %w", name, err)
 	}
-	if r.dirID, err = r.directory(ctx, r.dir); err != nil {
+	if r.dirID, err = r.bindDirectory(ctx, r.dir); err != nil {
 		return nil, err
 	}
 	if err := r.locate(ctx); err != nil {
@@ -220,9 +220,9 @@ func (s *suite) open(ctx context.Context, name string, part bool) (*repo, error)
 	return r, nil
 }
 
-// split is the directory in which git looks for a name, and the rest of the name: that of
-// a file, or of what is in the history only.
-func (s *suite) split(ctx context.Context, name string) (dir, rest string) {
+// splitName returns the directory in which git resolves a name, and the rest of the name: a file,
+// or a path that exists only in history.
+func (s *suite) splitName(ctx context.Context, name string) (dir, rest string) {
 	for dir = name; ; {
 		st, err := s.Target.FS().Stat(ctx, dir)
 		if err == nil && st.Mode.IsDir() {
@@ -236,8 +236,8 @@ func (s *suite) split(ctx context.Context, name string) (dir, rest string) {
 	}
 }
 
-// directory binds the action to a directory and returns its identity.
-func (r *repo) directory(ctx context.Context, dir string) (id string, err error) {
+// bindDirectory binds the action to a directory and returns its identity.
+func (r *repo) bindDirectory(ctx context.Context, dir string) (id string, err error) {
 	if r.s.Private != nil && r.s.Private(dir) {
 		return "", tools.OffLimits(dir, dir, r.s.Roots)
 	}
@@ -258,7 +258,7 @@ func (r *repo) directory(ctx context.Context, dir string) (id string, err error)
 
 // locate finds the repository with git and reads its configuration.
 func (r *repo) locate(ctx context.Context) error {
-	code, out, stderr, err := r.s.start(ctx, r.dir, r.dirID, r.quiet,
+	code, out, stderr, err := r.s.start(ctx, r.dir, r.dirID, r.readEnv,
 		[]string{"git", "rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir", "--git-common-dir"})
 	switch {
 	case errors.Is(err, backend.ErrChanged):
@@ -277,12 +277,12 @@ func (r *repo) locate(ctx context.Context) error {
 	top := lines[0]
 	r.top = top
 	if r.dir != top && !strings.HasPrefix(r.dir, strings.TrimSuffix(top, "/")+"/") {
-		return elsewhere(r.dir, top)
+		return errWorktreeElsewhere(r.dir, top)
 	}
 	r.git = lines[1]
 	var gitID string
 	for i, d := range lines {
-		id, err := r.directory(ctx, d)
+		id, err := r.bindDirectory(ctx, d)
 		if err != nil {
 			return err
 		}
@@ -290,28 +290,28 @@ func (r *repo) locate(ctx context.Context) error {
 			gitID = id
 		}
 	}
-	// A ".git" that is a file is that of a worktree or a submodule.
+	// A ".git" file belongs to a worktree or a submodule.
 	st, err := r.s.Target.FS().Stat(ctx, strings.TrimSuffix(top, "/")+"/.git")
 	if err != nil || st.Mode.IsDir() && st.ID != gitID {
-		return elsewhere(r.dir, top)
+		return errWorktreeElsewhere(r.dir, top)
 	}
 	return r.readConfig(ctx)
 }
 
-// elsewhere refuses a repository whose own configuration says where its files are: it
-// could say any directory of the machine.
-func elsewhere(dir, top string) error {
+// errWorktreeElsewhere refuses a repository whose own configuration says where its files are: it
+// could name any directory of the machine.
+func errWorktreeElsewhere(dir, top string) error {
 	return tools.Failed("the repository at %s says that its files are in %s; use run_shell for such a repository", dir, top)
 }
 
-// program recognises the settings that name something to run.
-var program = regexp.MustCompile(`(?i)^(filter\..*\.(clean|smudge|process)|diff\.(.*\.)?(command|textconv|external)|merge\..*\.driver|` +
+// programSetting matches settings that name a program to run.
+var programSetting = regexp.MustCompile(`(?i)^(filter\..*\.(clean|smudge|process)|diff\.(.*\.)?(command|textconv|external)|merge\..*\.driver|` +
 	`core\.(sshcommand|fsmonitor|editor|askpass|gitproxy|hookspath|alternaterefscommand|pager)|gpg\.(.*\.)?(program|defaultkeycommand)|` +
 	`credential\.(.*\.)?helper|remote\..*\.(uploadpack|receivepack|vcs)|sequence\.editor|trailer\..*\.(command|cmd))$`)
 
-// readConfig reads what the repository itself configures, with all that it includes.
+// readConfig reads the repository's own configuration, including its includes.
 func (r *repo) readConfig(ctx context.Context) error {
-	out, ok, err := r.ask(ctx, "config", "--list", "--show-scope", "--null")
+	out, ok, err := r.read(ctx, "config", "--list", "--show-scope", "--null")
 	if err != nil {
 		return err
 	}
@@ -321,10 +321,10 @@ func (r *repo) readConfig(ctx context.Context) error {
 	parts := strings.Split(out, "\x00")
 	for i := 0; i+1 < len(parts); i += 2 {
 		if parts[i] == "command" {
-			continue // our own
+			continue // ours
 		}
 		key, value, _ := strings.Cut(parts[i+1], "\n")
-		if !program.MatchString(key) {
+		if !programSetting.MatchString(key) {
 			continue
 		}
 		r.config = append(r.config, setting{key, value})
@@ -338,7 +338,7 @@ func (r *repo) readConfig(ctx context.Context) error {
 	return nil
 }
 
-// programs says which programs the repository's configuration names.
+// programs lists the programs that the repository's configuration names.
 func (r *repo) programs() []string {
 	var out []string
 	for _, s := range r.config {
@@ -352,7 +352,7 @@ func (r *repo) bindHooks(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	out, ok, err := r.askAs(ctx, r.plain, "rev-parse", "--path-format=absolute", "--git-path", "hooks")
+	out, ok, err := r.readWithEnv(ctx, r.runEnv, "rev-parse", "--path-format=absolute", "--git-path", "hooks")
 	if err != nil {
 		return err
 	}
@@ -362,7 +362,7 @@ func (r *repo) bindHooks(ctx context.Context, names []string) error {
 	}
 	for _, n := range names {
 		file := path.Join(dir, n)
-		b, err := r.s.Target.FS().ReadFile(ctx, file, maxLook)
+		b, err := r.s.Target.FS().ReadFile(ctx, file, maxReadOutput)
 		switch {
 		case err == nil:
 			sum := sha256.Sum256(b)
@@ -376,7 +376,7 @@ func (r *repo) bindHooks(ctx context.Context, names []string) error {
 	return nil
 }
 
-// commit resolves a revision and binds the action to what it is now.
+// commit resolves a revision and binds the action to its current commit.
 func (r *repo) commit(ctx context.Context, argument, rev string) (sha string, err error) {
 	if err := revision(argument, rev); err != nil {
 		return "", err
@@ -393,14 +393,14 @@ func (r *repo) commit(ctx context.Context, argument, rev string) (sha string, er
 }
 
 func (r *repo) resolve(ctx context.Context, rev string) (sha string, ok bool, err error) {
-	out, ok, err := r.ask(ctx, "rev-parse", "--verify", "--quiet", rev)
+	out, ok, err := r.read(ctx, "rev-parse", "--verify", "--quiet", rev)
 	return strings.TrimSpace(out), ok, err
 }
 
-// head binds the action to the present branch and commit. branch is "" where HEAD is
-// detached, sha where there is no commit yet.
+// head binds the action to the current branch and commit. branch is "" if HEAD is detached, sha is
+// "" if there is no commit yet.
 func (r *repo) head(ctx context.Context) (branch, sha string, err error) {
-	ref, on, err := r.ask(ctx, "symbolic-ref", "--quiet", "HEAD")
+	ref, on, err := r.read(ctx, "symbolic-ref", "--quiet", "HEAD")
 	if err != nil {
 		return "", "", err
 	}
@@ -424,10 +424,10 @@ func (r *repo) head(ctx context.Context) (branch, sha string, err error) {
 	return branch, sha, nil
 }
 
-// staged binds the action to what is staged: every entry that differs from HEAD
-// with its content's id, not the bytes of the index, which a mere look renews.
+// staged binds the action to the staged content: every entry that differs from HEAD with its blob
+// id. It does not bind the bytes of the index, which even a read may rewrite.
 func (r *repo) staged(ctx context.Context) (n int, err error) {
-	out, ok, err := r.ask(ctx, "diff", "--cached", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "-z")
+	out, ok, err := r.read(ctx, "diff", "--cached", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "-z")
 	if err != nil {
 		return 0, err
 	}
@@ -440,10 +440,9 @@ func (r *repo) staged(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// show adds the output of a look to what people see; beyond limit lines it
-// says how many there are.
+// show adds the output of a read to the card. Beyond limit lines it adds only their number.
 func (r *repo) show(ctx context.Context, title string, limit int, words ...string) ([]string, error) {
-	out, ok, err := r.ask(ctx, words...)
+	out, ok, err := r.read(ctx, words...)
 	if err != nil || !ok || strings.TrimSpace(out) == "" {
 		return nil, err
 	}

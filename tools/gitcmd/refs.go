@@ -8,8 +8,8 @@ import (
 	"countersign/tools"
 )
 
-// refName says why s cannot be the name of a branch. It accepts nothing that git
-// would take for an option and nothing that git-check-ref-format(1) refuses.
+// refName returns an error unless s is a valid branch name. It accepts nothing that git could take
+// for an option, and nothing that git-check-ref-format(1) refuses.
 func refName(argument, s string) error {
 	why := ""
 	switch {
@@ -25,7 +25,7 @@ func refName(argument, s string) error {
 		why = "has a slash too many"
 	case strings.Contains(s, ".."), strings.HasSuffix(s, "."), strings.Contains(s, "@{"):
 		why = `has "..", "@{" or a dot at its end`
-	case !utf8.ValidString(s), strings.ContainsFunc(s, bad), strings.ContainsAny(s, `~^:?*[\`):
+	case !utf8.ValidString(s), strings.ContainsFunc(s, isDisallowed), strings.ContainsAny(s, `~^:?*[\`):
 		why = "has a character that no branch can have"
 	}
 	for part := range strings.SplitSeq(s, "/") {
@@ -39,23 +39,23 @@ func refName(argument, s string) error {
 	return tools.Invalid("%q: %s %s; give the plain name of a branch, such as main or feature/login", argument, tools.Quote(s), why)
 }
 
-// revision says why s cannot name a commit here. Paths in commits (HEAD:file) are left
-// out: they would show files past the policy about files.
+// revision returns an error unless s names a commit. Paths in commits (HEAD:file) are refused: they
+// would bypass the policy about files.
 func revision(argument, s string) error {
 	if s != "" && len(s) <= maxName && !strings.HasPrefix(s, "-") && !strings.HasPrefix(s, "^") && utf8.ValidString(s) &&
-		!strings.ContainsFunc(s, bad) && !strings.ContainsAny(s, `:?*[\`) && !strings.Contains(s, "..") {
+		!strings.ContainsFunc(s, isDisallowed) && !strings.ContainsAny(s, `:?*[\`) && !strings.Contains(s, "..") {
 		return nil
 	}
 	return tools.Invalid("%q: %s cannot name a commit; give a branch, a tag, a hash, or something like HEAD~2", argument, tools.Quote(s))
 }
 
-// bad are the characters that may draw something else on a card than they are.
-func bad(r rune) bool {
+// isDisallowed reports whether r may be displayed as something else on a card.
+func isDisallowed(r rune) bool {
 	return unicode.IsControl(r) || unicode.IsSpace(r) || unicode.Is(unicode.Cf, r)
 }
 
-// span takes A, A..B and A...B apart.
-func span(argument, s string) (revs []string, err error) {
+// splitRange splits A, A..B and A...B.
+func splitRange(argument, s string) (revs []string, err error) {
 	sep := ".."
 	if strings.Contains(s, "...") {
 		sep = "..."
@@ -72,8 +72,8 @@ func span(argument, s string) (revs []string, err error) {
 	return revs, nil
 }
 
-// remoteName says why s cannot be the name of a configured remote. Addresses are not
-// accepted: people approve the address that the name stands for.
+// remoteName returns an error unless s is a valid name of a configured remote. Addresses are
+// refused: people approve the address behind the name.
 func remoteName(s string) error {
 	if err := refName("remote", s); err != nil {
 		return tools.Invalid(`"remote": %s is no name of a remote; give one of those that "git remote" lists, not an address`, tools.Quote(s))
@@ -81,7 +81,7 @@ func remoteName(s string) error {
 	return nil
 }
 
-// fileName says why s cannot name a file.
+// fileName returns an error unless s can name a file.
 func fileName(argument, s string) error {
 	if s == "" || len(s) > 4096 || strings.ContainsRune(s, 0) {
 		return tools.Invalid("%q holds a name that no file can have; give paths of 1 to 4096 bytes", argument)

@@ -12,45 +12,45 @@ import (
 	"countersign/tools"
 )
 
-// errWaited is the cause of the end of a run that took too long.
-var errWaited = errors.New("the wait is over")
+// errTimeout is the cause of ending a run that took too long.
+var errTimeout = errors.New("the wait is over")
 
 // result is what the model gets.
 type result struct {
-	ExitCode *int `json:"exit_code"` // null when there is none
-	// Output is what git printed: stdout, or stderr where that is empty.
+	ExitCode *int `json:"exit_code"` // null if there is none
+	// Output is what git printed: stdout, or stderr if stdout is empty.
 	Output    string   `json:"output"`
-	Conflicts []string `json:"conflicts,omitempty"` // files that a merge left for somebody to decide
+	Conflicts []string `json:"conflicts,omitempty"` // files with merge conflicts
 	Notice    string   `json:"notice,omitempty"`
 }
 
-// tee keeps the head of a stream and passes all of it on.
+// tee keeps the beginning of a stream and passes all of it on.
 type tee struct {
-	full
+	limitedBuffer
 	kind tools.EventKind
-	mu   *sync.Mutex // of both streams: a sink hears one at a time
+	mu   *sync.Mutex // shared by both streams, so that the sink is called sequentially
 	sink tools.Sink
 }
 
 func (t *tee) Write(b []byte) (int, error) {
-	n, err := t.full.Write(b)
+	n, err := t.limitedBuffer.Write(b)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sink(tools.Event{Kind: t.kind, Text: strings.ToValidUTF8(string(b), "\ufffd")})
 	return n, err
 }
 
-// run runs what was planned, if it still is that.
-func (t *tool) run(ctx context.Context, c tools.Call, k *ready, sink tools.Sink) (tools.Result, error) {
+// run runs the planned command if nothing has changed since.
+func (t *tool) run(ctx context.Context, c tools.Call, k *prepared, sink tools.Sink) (tools.Result, error) {
 	sink(tools.Event{Kind: tools.Started, Text: string(k.action.Bytes)})
 	if err := t.verifyUnchanged(ctx, c, k); err != nil {
 		return tools.Result{}, err
 	}
-	wctx, cancel := context.WithTimeoutCause(ctx, t.MaxWait, errWaited)
+	wctx, cancel := context.WithTimeoutCause(ctx, t.MaxWait, errTimeout)
 	defer cancel()
 	var mu sync.Mutex
-	so := &tee{full: full{limit: keepOutput}, kind: tools.Stdout, mu: &mu, sink: sink}
-	se := &tee{full: full{limit: keepOutput}, kind: tools.Stderr, mu: &mu, sink: sink}
+	so := &tee{limitedBuffer: limitedBuffer{limit: keepOutput}, kind: tools.Stdout, mu: &mu, sink: sink}
+	se := &tee{limitedBuffer: limitedBuffer{limit: keepOutput}, kind: tools.Stderr, mu: &mu, sink: sink}
 	spec := backend.Spec{Argv: k.argv, Dir: k.repo.dir, DirID: k.repo.dirID, Env: k.env, Stdout: so, Stderr: se}
 	if k.change && t.Journal != nil {
 		mark, err := t.Journal.Began(ctx, c.Thread, c.ID)
@@ -62,7 +62,7 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *ready, sink tools.Sink)
 	p, err := t.Target.Start(wctx, spec)
 	switch {
 	case errors.Is(err, backend.ErrLost):
-		return t.lost(k, "", sink)
+		return t.lostResult(k, "", sink)
 	case err != nil:
 		t.dropNote(ctx, c, spec.Mark)
 		if errors.Is(err, backend.ErrChanged) {
@@ -71,16 +71,16 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *ready, sink tools.Sink)
 		return tools.Result{}, tools.Failed("git did not start on %s: %w", t.Target.ID(), err)
 	}
 	res, err := p.Wait()
-	mu.Lock() // what a program in the background still prints belongs to nobody
+	mu.Lock() // drop what a background process still prints
 	so.sink, se.sink = func(tools.Event) {}, func(tools.Event) {}
 	mu.Unlock()
-	text := either(so.String(), se.String())
+	text := firstNonEmpty(so.String(), se.String())
 	if err != nil {
-		return t.lost(k, text, sink)
+		return t.lostResult(k, text, sink)
 	}
 	t.dropNote(ctx, c, spec.Mark)
 	if res.Killed {
-		return t.stopped(ctx, wctx, k, text, sink)
+		return t.stoppedResult(ctx, wctx, k, text, sink)
 	}
 	r := result{ExitCode: &res.Code, Output: text}
 	if res.Signal != "" {
@@ -89,7 +89,8 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *ready, sink tools.Sink)
 	if res.Code != 0 && k.change {
 		r.Conflicts = conflicts(ctx, k.repo)
 		if len(r.Conflicts) > 0 {
-			r.Notice = strings.TrimSpace(r.Notice + fmt.Sprintf(" There are conflicts in %s. Nothing was committed: edit them, then git_add and git_commit; or give up with run_shell and \"git merge --abort\".", count(len(r.Conflicts), "file", "files")))
+			r.Notice = strings.TrimSpace(r.Notice + fmt.Sprintf(" There are conflicts in %s. Nothing was committed: edit them, then git_add and "+
+				"git_commit; or give up with run_shell and \"git merge --abort\".", count(len(r.Conflicts), "file", "files")))
 		}
 	}
 	end := fmt.Sprintf("exit code %d", res.Code)
@@ -98,15 +99,15 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *ready, sink tools.Sink)
 	return tools.Result{Value: r, Failed: res.Code != 0, Text: people(r, end), Cut: cut(text)}, nil
 }
 
-// either is stdout, or else stderr.
-func either(stdout, stderr string) string {
+// firstNonEmpty returns stdout, or stderr if stdout is empty.
+func firstNonEmpty(stdout, stderr string) string {
 	if strings.TrimSpace(stdout) == "" {
 		stdout = stderr
 	}
 	return tools.TruncateHead(stdout, maxOutput)
 }
 
-// cut says where the text was cut, if it was.
+// cut returns text with a note if it is too long.
 func cut(text string) string {
 	if tools.Truncated(text) {
 		return fmt.Sprintf("at %d characters", maxOutput)
@@ -125,10 +126,9 @@ func people(r result, end string) string {
 	return b.String() + end
 }
 
-// conflicts lists the files that a merge could not decide. Where that cannot be found
-// out there are none to tell: git's own output says what it says.
+// conflicts lists the files with merge conflicts; nil if they cannot be determined.
 func conflicts(ctx context.Context, r *repo) []string {
-	out, ok, err := r.ask(ctx, "ls-files", "--unmerged", "-z")
+	out, ok, err := r.read(ctx, "ls-files", "--unmerged", "-z")
 	if err != nil || !ok {
 		return nil
 	}
@@ -142,13 +142,13 @@ func conflicts(ctx context.Context, r *repo) []string {
 	return slices.Compact(names)
 }
 
-// stopped is the end of a run that somebody, or the clock, ended.
-func (t *tool) stopped(ctx, wctx context.Context, k *ready, text string, sink tools.Sink) (tools.Result, error) {
+// stoppedResult is the result of a run that a person or the timeout ended.
+func (t *tool) stoppedResult(ctx, wctx context.Context, k *prepared, text string, sink tools.Sink) (tools.Result, error) {
 	r := result{Output: text, Notice: "git was killed, because somebody said stop."}
 	switch {
 	case errors.Is(context.Cause(ctx), tools.ErrShutdown):
 		r.Notice = "git was killed, because the bot went away."
-	case errors.Is(context.Cause(wctx), errWaited):
+	case errors.Is(context.Cause(wctx), errTimeout):
 		r.Notice = fmt.Sprintf("git did not end within %s and was killed.", t.MaxWait)
 	}
 	if k.change {
@@ -159,9 +159,10 @@ func (t *tool) stopped(ctx, wctx context.Context, k *ready, text string, sink to
 	return tools.Result{Value: r, Failed: true, Text: people(r, "stopped"), Cut: cut(text)}, nil
 }
 
-// lost is the result of a run whose outcome nobody knows.
-func (t *tool) lost(k *ready, text string, sink tools.Sink) (tools.Result, error) {
-	r := result{Output: text, Notice: "Contact with " + t.Target.ID() + " was lost while git ran: it may or may not have happened. Look with git_status and git_log before doing anything else."}
+// lostResult is the result of a run whose outcome is unknown.
+func (t *tool) lostResult(k *prepared, text string, sink tools.Sink) (tools.Result, error) {
+	r := result{Output: text, Notice: "Contact with " + t.Target.ID() + " was lost while git ran: it may or may not have happened. Look " +
+		"with git_status and git_log before doing anything else."}
 	if !k.change {
 		r.Notice = "Contact with " + t.Target.ID() + " was lost while git looked. Nothing was changed."
 	}
@@ -170,10 +171,10 @@ func (t *tool) lost(k *ready, text string, sink tools.Sink) (tools.Result, error
 	return tools.Result{Value: r, Failed: true, Unknown: k.change, Text: people(r, "outcome unknown")}, nil
 }
 
-// dropNote deletes the note of a run whose outcome is known.
+// dropNote deletes the record of a run whose outcome is known.
 func (t *tool) dropNote(ctx context.Context, c tools.Call, mark string) {
 	if mark != "" {
-		// A note that stays only makes the bot look again after a restart.
+		// A leftover record only makes the bot check again after a restart.
 		_ = t.Journal.Ended(context.WithoutCancel(ctx), c.Thread, c.ID)
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"countersign/tools"
 )
 
-// Shape says what a call comes to as far as its arguments tell, without a repository:
-// the command of a change, or "" for a look, and its level. Where the repository
-// decides the rest (the commit that is pushed, the present branch), a name stands in its
-// place; a look at a repository whose configuration names filters is a change, too.
-// Arguments that were left out have their defaults. ok is false for another tool.
+// Shape returns what a call does as far as its arguments tell, without a repository: the command of
+// a change, or "" for a read, and its level. Where the repository decides the rest (the pushed
+// commit, the current branch), a name stands in. A read counts as a read even though a repository
+// with filters turns it into a change. Omitted arguments get their defaults. ok is false for other
+// tools.
 func Shape(name string, raw json.RawMessage) (text string, level risk.Level, ok bool, err error) {
-	i := slices.IndexFunc(catalogue(), func(d def) bool { return d.name == name })
+	i := slices.IndexFunc(definitions(), func(d def) bool { return d.name == name })
 	if i < 0 {
 		return "", risk.Unknown, false, nil
 	}
@@ -33,7 +33,7 @@ func Shape(name string, raw json.RawMessage) (text string, level risk.Level, ok 
 	return text, level, true, err
 }
 
-// shape is the argv of a change, nil for a look, and its level.
+// shape returns the argv of a change, nil for a read, and the level.
 func (a args) shape(name string) ([]string, risk.Level) {
 	on := "HEAD"
 	if a.Branch != "" {

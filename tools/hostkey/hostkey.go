@@ -1,11 +1,10 @@
-// Package hostkey is the tool trust_host_key: people are shown the key of an SSH
-// host that the bot meets for the first time, and once they have approved it, it is
-// added to the bot's own known hosts: a file, or rows that all replicas share ([Keys]).
+// Package hostkey is the tool trust_host_key. People see the key of an SSH host that the bot
+// connects to for the first time. Once they approve it, it is added to the bot's own known hosts: a
+// file, or rows that all replicas share ([Keys]).
 //
-// It never trusts a key that is not on a card, and never one in the place of
-// another: a host whose key has changed or is revoked is refused. It does not work
-// on the machine, and it decides neither who may approve nor for which targets
-// people may be asked.
+// It never trusts a key that is not on a card, and never replaces a key: a host whose key changed
+// or is revoked is refused. It runs nothing on the machine, and decides neither who may approve nor
+// for which targets.
 package hostkey
 
 import (
@@ -25,7 +24,7 @@ import (
 	"countersign/tools"
 )
 
-// Name is the tool's name, for sentences that tell the model to propose it.
+// Name is the tool's name, for messages that tell the model to propose it.
 const Name = "trust_host_key"
 
 //go:embed trust_host_key.md
@@ -33,21 +32,16 @@ var description string
 
 // Config says which hosts people may be asked about.
 type Config struct {
-	// Targets are the SSH targets whose hosts may be trusted on a card, by their names
-	// in the configuration.
+	// Targets are the SSH targets whose host keys may be approved on a card, by name.
 	Targets map[string]backend.Target
-	// Allowed returns "" when the caller may do this for a target, and otherwise why
-	// not.
+	// Allowed returns "" if the caller may trust a target's host, otherwise the reason why not.
 	Allowed func(c tools.Call, target string) string
-	// Strict reports whether the host at an address (host:port), met on the way to a
-	// target, must never be asked for, because it is another target's. nil means that
-	// none is.
+	// Strict reports whether the host at an address (host:port), reached on the way to a target,
+	// must never be asked about, because it belongs to another target. nil means that none is.
 	Strict func(target, address string) bool
-	// File is the bot's own known_hosts file, which all Targets read. It is not used
-	// when there are Keys.
+	// File is the bot's own known_hosts file, which all Targets read. It is ignored if Keys is set.
 	File string
-	// Keys are where approved keys are kept, and where all Targets ask for them; nil
-	// means InFile(File).
+	// Keys stores the approved keys and is read by all Targets; nil means InFile(File).
 	Keys Keys
 }
 
@@ -77,8 +71,8 @@ func (t tool) Spec() tools.Spec {
 	}
 }
 
-// Plan implements tools.Tool. It connects until the host has shown its key, which
-// leaves nothing behind there but a line in the log of its sshd.
+// Plan implements tools.Tool. It connects until the host has presented its key, which leaves only a
+// line in its sshd's log.
 func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	var args struct {
 		Target string `json:"target"`
@@ -108,13 +102,16 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		case err != nil:
 			return tools.Result{}, err
 		case now.Line != shown.Line:
-			return tools.Result{}, tools.Failed("%s now shows the key %s for %s, and not %s for %s as it did on the card; nothing was trusted, and somebody may be attacking: tell people before anything else",
+			return tools.Result{}, tools.Failed("%s now shows the key %s for %s, and not %s for %s as it did on the card; nothing was trusted, "+
+				"and somebody may be attacking: tell people before anything else",
 				args.Target, now.Fingerprint, now.Address, shown.Fingerprint, shown.Address)
 		}
 		if err := t.Keys.Trust(ctx, shown.Line); errors.Is(err, ssh.ErrOtherKey) || errors.Is(err, ssh.ErrRevoked) {
-			return tools.Result{}, tools.Failed("the key of %s was not trusted, because people decided something else about that host meanwhile; tell them: %w", args.Target, err)
+			return tools.Result{}, tools.Failed("the key of %s was not trusted, because people decided something else about that host "+
+				"meanwhile; tell them: %w", args.Target, err)
 		} else if err != nil {
-			return tools.Result{}, tools.Failed("the key of %s was not trusted, because it could not be stored; check the bot's data directory or its database: %w", args.Target, err)
+			return tools.Result{}, tools.Failed("the key of %s was not trusted, because it could not be stored; check the bot's data directory "+
+				"or its database: %w", args.Target, err)
 		}
 		text := fmt.Sprintf("The host %s (%s) is known now, by its key %s.", shown.Host, shown.Address, shown.Fingerprint)
 		sink(tools.Event{Kind: tools.Info, Text: text})
@@ -123,13 +120,13 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// untrustedKey returns the key that a target's host presents, if it is not trusted yet.
-// Every other outcome is an error for the model.
+// untrustedKey returns the key that a target's host presents, if it is not trusted yet. Every other
+// outcome is an error for the model.
 func (t tool) untrustedKey(ctx context.Context, name string, target backend.Target) (*ssh.UnknownHostError, error) {
 	_, err := target.Probe(ctx)
 	if err == nil {
-		// What Probe found is remembered; only a look at a file asks the host again when
-		// the connection was lost since.
+		// The result of Probe is cached; reading a file asks the host again if the connection was
+		// lost since.
 		_, err = target.FS().Stat(ctx, "/")
 	}
 	var (
@@ -145,13 +142,13 @@ func (t tool) untrustedKey(ctx context.Context, name string, target backend.Targ
 	case !errors.As(err, &unknown):
 		return nil, tools.Failed("the host of %s has shown no key, so there is nothing to trust: %w", name, err)
 	case t.Strict != nil && t.Strict(name, unknown.Address):
-		return nil, tools.Failed("the host %s, met on the way to %s, is also that of a target with host_key strict, so a person has to add its key to known_hosts by hand: %w", unknown.Address, name, err)
+		return nil, tools.Failed("the host %s, met on the way to %s, is also that of a target with host_key strict, so a person has to add "+
+			"its key to known_hosts by hand: %w", unknown.Address, name, err)
 	}
 	return unknown, nil
 }
 
-// preview is all of it, for people: where the key was seen, how to compare it, and
-// the line as it will be stored.
+// preview shows people where the key was seen, how to verify it, and the line to be stored.
 func preview(e *ssh.UnknownHostError) string {
 	return fmt.Sprintf(`Trust this key of an SSH host from now on, for every target of this bot.
 
@@ -168,8 +165,8 @@ It is stored as this line of known_hosts:
 `, e.Host, e.Address, e.Key.Type(), e.Fingerprint, compare(e.Key.Type()), e.Line)
 }
 
-// compare is the command that prints the fingerprint on the host. The files are
-// those of sshd_config(5), HostKey.
+// compare returns the command that prints the fingerprint on the host. The files are those of
+// HostKey in sshd_config(5).
 func compare(keyType string) string {
 	var name string
 	switch {

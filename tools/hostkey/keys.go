@@ -16,24 +16,23 @@ import (
 	"countersign/targets/ssh"
 )
 
-// Keys are the host keys that people approved, and those that they revoked. What one
-// method has stored when it returns, the next connection of everybody who shares the
-// place obeys. Its methods are safe for concurrent use. They ask nobody: only code that
-// has asked people may call them.
+// Keys stores the host keys that people approved or revoked. A change takes effect with the next
+// connection of everyone who shares the storage. Methods are safe for concurrent use. They do not
+// ask for approval: only code that has asked people may call them.
 type Keys interface {
-	// Known returns all of them as the text of a known_hosts file.
+	// Known returns all keys as the text of a known_hosts file.
 	Known(ctx context.Context) ([]byte, error)
-	// Trust adds a line, as ssh.Admit does: what it refuses is not stored.
+	// Trust adds a line, with the checks of ssh.Admit.
 	Trust(ctx context.Context, line string) error
 	// Revoke marks a key as revoked for all hosts, as ssh.Revoke does.
 	Revoke(ctx context.Context, line string) error
-	// Forget takes a line away, as ssh.Forget does.
+	// Forget removes a line, as ssh.Forget does.
 	Forget(ctx context.Context, line string) error
 }
 
-// InFile keeps them in a known_hosts file, which targets name among their own files;
-// people may edit it. The file belongs to one process: of two that change it at the
-// same moment, one may lose its change, which leaves a host unknown.
+// InFile stores keys in a known_hosts file, which targets list among their own files; people may
+// edit it. Only one process may use the file: of two concurrent changes one may be lost, which
+// leaves a host unknown.
 func InFile(file string) Keys { return &inFile{file: file} }
 
 type inFile struct {
@@ -70,7 +69,7 @@ func (k *inFile) Forget(ctx context.Context, line string) error {
 	return k.change(ctx, func(old []byte) ([]byte, error) { return ssh.Forget(old, line) })
 }
 
-// change replaces the file as a whole: a reader sees the old text or the new one.
+// change replaces the whole file, so that a reader sees the old or the new text.
 func (k *inFile) change(ctx context.Context, f func(old []byte) ([]byte, error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -86,11 +85,11 @@ func (k *inFile) change(ctx context.Context, f func(old []byte) ([]byte, error))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, ".known_hosts-*") // of mode 0600
+	tmp, err := os.CreateTemp(dir, ".known_hosts-*") // with mode 0600
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // there is none after the rename
+	defer func() { _ = os.Remove(tmp.Name()) }() // no-op after the rename
 	_, err = tmp.Write(text)
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return err
@@ -105,8 +104,8 @@ func (k *inFile) change(ctx context.Context, f func(old []byte) ([]byte, error))
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// InStore keeps them in a store, for all replicas that share it; targets ask Known at
-// each connection (ssh.Config.Approved). There is one row for each line:
+// InStore keeps keys in a store that replicas share; targets call Known for each connection
+// (ssh.Config.Approved). There is one row per line:
 //
 //	hostkey <SHA-256 of the line> -> the line
 func InStore(db store.DB) Keys { return inStore{db} }
@@ -134,8 +133,8 @@ func (k inStore) Known(ctx context.Context) (text []byte, err error) {
 	return text, err
 }
 
-// change applies f to all lines in one transaction, so that of two replicas which
-// decide about a host at once the second one sees what the first has done.
+// change applies f to all lines in one transaction, so that of two concurrent decisions about a
+// host the second sees the first.
 func (k inStore) change(ctx context.Context, f func(old []byte) ([]byte, error)) error {
 	return k.db.Update(ctx, func(tx store.Tx) error {
 		old := load(tx)
@@ -179,11 +178,10 @@ func (k inStore) Forget(ctx context.Context, line string) error {
 	return k.change(ctx, func(old []byte) ([]byte, error) { return ssh.Forget(old, line) })
 }
 
-// Import takes over what the text of a known_hosts file says, such as the one of the
-// data directory when a bot moves to a store that is shared. Revocations come first.
-// It returns the lines that cannot be taken over, because they are no single key of
-// named hosts or another key of a host is approved already: these belong into a
-// known_hosts file that every replica has. It may be run again.
+// Import copies the lines of a known_hosts file, such as that of the data directory when a bot
+// moves to a shared store. Revocations come first. It returns the lines that cannot be imported,
+// because they are not a single key of named hosts or because another key of a host is approved
+// already: these belong into a known_hosts file that every replica has. It is idempotent.
 func Import(ctx context.Context, to Keys, text []byte) (left []string, err error) {
 	var rest []string
 	for line := range strings.Lines(string(text)) {
@@ -196,7 +194,7 @@ func Import(ctx context.Context, to Keys, text []byte) (left []string, err error
 			rest = append(rest, line)
 			continue
 		}
-		// A revocation that is lost would be worse than an import that fails.
+		// Losing a revocation would be worse than a failed import.
 		if err := to.Revoke(ctx, marked); err != nil {
 			return nil, fmt.Errorf("a revoked host key could not be taken over, so nothing else was; correct the line %q: %w", line, err)
 		}

@@ -17,37 +17,37 @@ import (
 )
 
 const (
-	// maxPages and maxTools bound the list of one server.
+	// maxPages and maxTools bound a server's list of tools.
 	maxPages = 50
 	maxTools = 500
-	// oldProtocol is the newest version of the protocol that begins with a handshake
-	// (2026-07-28 and later begin with a question that some older servers never answer).
+	// oldProtocol is the newest protocol version that begins with a handshake. Since 2026-07-28 the
+	// protocol begins with a request that some older servers never answer.
 	oldProtocol = "2025-11-25"
 )
 
-// link is one connection to a server, from its beginning to its end.
-type link struct {
+// connection is one connection to a server, from its start to its end.
+type connection struct {
 	session *sdk.ClientSession
-	closer  io.Closer // the process, or the way over HTTP
+	closer  io.Closer // the process, or the HTTP client
 	life    context.Context
-	end     context.CancelCauseFunc
-	gone    chan struct{} // closed when the connection has ended, after err is set
+	cancel  context.CancelCauseFunc
+	done    chan struct{} // closed when the connection has ended and err is set
 	err     error
-	changed chan struct{} // holds one value when the server says that its tools changed
+	changed chan struct{} // holds one value after the server announced changed tools
 
 	seq      atomic.Int64
 	mu       sync.Mutex
 	progress map[string]func(*sdk.ProgressNotificationParams)
 }
 
-// dial opens the way to a server and begins a session. ctx bounds the beginning only.
-func (s *server) dial(ctx context.Context, old bool) (*link, error) {
+// dial connects to a server and starts a session. ctx bounds only the start.
+func (s *server) dial(ctx context.Context, old bool) (*connection, error) {
 	var (
 		closer io.Closer
 		way    sdk.Transport
 	)
 	if s.url != nil {
-		r := newRemote(ctx, s.url, s.cfg.Headers, s.cfg.Loopback, s.host.pace.stream)
+		r := newRemote(ctx, s.url, s.cfg.Headers, s.cfg.Loopback, s.host.timing.stream)
 		closer, way = r, r.transport()
 	} else {
 		p, err := start(ctx, s.argv, environ(s.cfg.Env, s.dir, s.host.lookup), s.dir, s.log)
@@ -56,12 +56,12 @@ func (s *server) dial(ctx context.Context, old bool) (*link, error) {
 		}
 		closer, way = p, p.transport()
 	}
-	l := &link{closer: closer, gone: make(chan struct{}), changed: make(chan struct{}, 1), progress: map[string]func(*sdk.ProgressNotificationParams){}}
-	l.life, l.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	l := &connection{closer: closer, done: make(chan struct{}), changed: make(chan struct{}, 1), progress: map[string]func(*sdk.ProgressNotificationParams){}}
+	l.life, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	client := sdk.NewClient(&sdk.Implementation{Name: "countersign", Version: "1"}, &sdk.ClientOptions{
 		Capabilities:   &sdk.ClientCapabilities{}, // not even roots
 		MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true},
-		// What the SDK logs may hold the address and whatever the server wrote.
+		// The SDK's logs may contain the address and the server's text.
 		Logger: slog.New(slog.DiscardHandler),
 		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) {
 			select {
@@ -69,17 +69,17 @@ func (s *server) dial(ctx context.Context, old bool) (*link, error) {
 			default:
 			}
 		},
-		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { l.progressed(r.Params) },
+		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { l.handleProgress(r.Params) },
 	})
-	client.AddReceivingMiddleware(decline)
+	client.AddReceivingMiddleware(rejectServerRequests)
 	var opts *sdk.ClientSessionOptions
 	if old {
 		opts = &sdk.ClientSessionOptions{ProtocolVersion: oldProtocol}
 	}
 	session, err := client.Connect(ctx, way, opts)
 	if err != nil {
-		l.end(errClosed)
-		_ = closer.Close() // the SDK does not close it on every way out
+		l.cancel(errClosed)
+		_ = closer.Close() // the SDK does not close it on every error
 		if ctx.Err() != nil {
 			err = fmt.Errorf("it did not answer in time: %w", ctx.Err())
 		}
@@ -87,7 +87,7 @@ func (s *server) dial(ctx context.Context, old bool) (*link, error) {
 	}
 	l.session = session
 	go func() {
-		defer close(l.gone)
+		defer close(l.done)
 		l.err = session.Wait()
 		if l.err == nil {
 			l.err = io.EOF
@@ -96,8 +96,8 @@ func (s *server) dial(ctx context.Context, old bool) (*link, error) {
 	return l, nil
 }
 
-// decline answers what a server asks of people or of the model: nothing.
-func decline(next sdk.MethodHandler) sdk.MethodHandler {
+// rejectServerRequests refuses everything that a server requests from people or the model.
+func rejectServerRequests(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		switch method {
 		case "elicitation/create":
@@ -109,21 +109,21 @@ func decline(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// close ends the connection and every call on it.
-func (l *link) close() {
+// close ends the connection and all its calls.
+func (l *connection) close() {
 	select {
-	case <-l.gone: // every call has its own end already, which may say more
+	case <-l.done: // calls already have a more specific error
 	default:
-		l.end(errClosed)
+		l.cancel(errClosed)
 	}
 	_ = l.session.Close()
 	_ = l.closer.Close()
-	<-l.gone
+	<-l.done
 }
 
-// list asks for all tools.
-func (l *link) list(ctx context.Context) ([]*sdk.Tool, error) {
-	ctx, cancel := l.bound(ctx)
+// list requests all tools.
+func (l *connection) list(ctx context.Context) ([]*sdk.Tool, error) {
+	ctx, cancel := l.withConnection(ctx)
 	defer cancel()
 	var out []*sdk.Tool
 	params := &sdk.ListToolsParams{}
@@ -143,18 +143,18 @@ func (l *link) list(ctx context.Context) ([]*sdk.Tool, error) {
 	return nil, fmt.Errorf("its list of tools has more than %d pages", maxPages)
 }
 
-// bound returns ctx, which also ends with the connection.
-func (l *link) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+// withConnection returns a ctx that is also canceled when the connection ends.
+func (l *connection) withConnection(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(l.life, func() { cancel(context.Cause(l.life)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// call calls a tool. progress gets what the server says meanwhile, from one goroutine
-// at a time and never after call has returned.
-func (l *link) call(ctx context.Context, tool string, args json.RawMessage, progress func(*sdk.ProgressNotificationParams)) (*sdk.CallToolResult, error) {
-	ctx, cancel := l.bound(ctx)
-	defer cancel() // also ends a stream that goes on after the answer
+// call calls a tool. progress receives the server's progress notifications, one at a time, and is
+// never called after call has returned.
+func (l *connection) call(ctx context.Context, tool string, args json.RawMessage, progress func(*sdk.ProgressNotificationParams)) (*sdk.CallToolResult, error) {
+	ctx, cancel := l.withConnection(ctx)
+	defer cancel() // also ends a stream that continues after the answer
 	token := "call-" + strconv.FormatInt(l.seq.Add(1), 10)
 	l.mu.Lock()
 	l.progress[token] = progress
@@ -175,25 +175,25 @@ func (l *link) call(ctx context.Context, tool string, args json.RawMessage, prog
 	return r, err
 }
 
-func (l *link) progressed(p *sdk.ProgressNotificationParams) {
+func (l *connection) handleProgress(p *sdk.ProgressNotificationParams) {
 	token, ok := p.ProgressToken.(string)
 	if !ok {
 		return
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock() // held for the call, so that none comes after its end
+	defer l.mu.Unlock() // held during the call, so that none comes after call returned
 	if f := l.progress[token]; f != nil {
 		f(p)
 	}
 }
 
-// The codes with which the SDK tells that it got no answer (internal/jsonrpc2/wire.go
-// of go-sdk v1.8.0: unknown, client closing, server closing, rejected by transport).
-var unanswered = []int64{-32001, -32003, -32004, -32005}
+// The error codes with which the SDK reports that there was no answer (internal/jsonrpc2/wire.go of
+// go-sdk v1.8.0: unknown, client closing, server closing, rejected by transport).
+var noAnswerCodes = []int64{-32001, -32003, -32004, -32005}
 
-// answered reports whether err is the server's own answer to the call, so that it is
-// known to be over.
-func answered(err error) bool {
+// isServerAnswer reports whether err is the server's own answer, so that the call is known to be
+// finished.
+func isServerAnswer(err error) bool {
 	e, ok := errors.AsType[*jsonrpc.Error](err)
-	return ok && !slices.Contains(unanswered, e.Code)
+	return ok && !slices.Contains(noAnswerCodes, e.Code)
 }

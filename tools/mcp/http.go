@@ -20,18 +20,17 @@ import (
 )
 
 const (
-	// maxRedirects is how often a server may send a request on, within itself.
+	// maxRedirects is how many redirects within the same server are followed.
 	maxRedirects = 3
-	// maxStream is how many bytes one answer may have, events and all.
+	// maxStream bounds one answer including its events, in bytes.
 	maxStream = 4 * maxMessage
-	// resumes is how often in a row a broken stream is opened again.
+	// resumes is how many times in a row a broken stream is reopened.
 	resumes = 3
 )
 
-// metadata are the addresses at which clouds give a machine its credentials, and
-// that are not link-local. Sources: the clouds' documentation of their instance
-// metadata services.
-var metadata = []netip.Prefix{
+// metadataPrefixes are the addresses that serve cloud credentials and are not link-local. Source:
+// the clouds' documentation of their instance metadata services.
+var metadataPrefixes = []netip.Prefix{
 	netip.MustParsePrefix("168.63.129.16/32"),   // Azure's wire server
 	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba
 	netip.MustParsePrefix("192.0.0.192/32"),     // Oracle, older
@@ -39,23 +38,23 @@ var metadata = []netip.Prefix{
 	netip.MustParsePrefix("fd20:ce::/32"),       // GCP
 }
 
-// nat64 are addresses that stand for IPv4 ones in their last 32 bits (RFC 6052 and
-// RFC 8215).
-var nat64 = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48")}
+// nat64Prefixes are addresses that embed an IPv4 address in their last 32 bits (RFC 6052 and RFC
+// 8215).
+var nat64Prefixes = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48")}
 
-// mayDial reports why an address must not be connected to. The operator named the
-// server, so private networks are fine; this machine is only where that was said.
-func mayDial(a netip.Addr, loopback bool) error {
+// checkAddress returns an error if an address must not be connected to. The operator configured the
+// server, so private networks are allowed; loopback only if configured.
+func checkAddress(a netip.Addr, loopback bool) error {
 	a = a.Unmap()
-	for _, p := range nat64 {
+	for _, p := range nat64Prefixes {
 		if b := a.As16(); p.Contains(a) {
-			return mayDial(netip.AddrFrom4([4]byte(b[12:])), loopback)
+			return checkAddress(netip.AddrFrom4([4]byte(b[12:])), loopback)
 		}
 	}
 	switch {
 	case !a.IsValid(), a.IsUnspecified(), a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return fmt.Errorf("%s is no address of a single machine", a)
-	case a.IsLinkLocalUnicast(), slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(a) }):
+	case a.IsLinkLocalUnicast(), slices.ContainsFunc(metadataPrefixes, func(p netip.Prefix) bool { return p.Contains(a) }):
 		return fmt.Errorf("%s is link-local or belongs to a cloud's metadata service, which is never allowed", a)
 	case a.IsLoopback() && !loopback:
 		return fmt.Errorf("%s is this machine itself, which has to be allowed for this server (loopback)", a)
@@ -63,7 +62,7 @@ func mayDial(a netip.Addr, loopback bool) error {
 	return nil
 }
 
-// endpoint checks the address of a server.
+// endpoint validates the address of a server.
 func endpoint(raw string, loopback bool) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	switch {
@@ -74,7 +73,7 @@ func endpoint(raw string, loopback bool) (*url.URL, error) {
 	}
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 	if a, err := netip.ParseAddr(host); err == nil {
-		if err := mayDial(a, loopback); err != nil {
+		if err := checkAddress(a, loopback); err != nil {
 			return nil, err
 		}
 	} else if !loopback && (host == "localhost" || strings.HasSuffix(host, ".localhost")) {
@@ -83,7 +82,7 @@ func endpoint(raw string, loopback bool) (*url.URL, error) {
 	return u, nil
 }
 
-// origin is what requests to a server have in common.
+// origin returns the part of a URL that all requests to a server share.
 func origin(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -92,44 +91,44 @@ func origin(u *url.URL) string {
 	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// remote is the way to a server over HTTP. Its close ends every request.
-type remote struct {
+// httpClient is the transport to a server over HTTP. Close cancels every request.
+type httpClient struct {
 	url     *url.URL
 	headers map[string]redact.Secret
 	base    *http.Transport
-	// within is how long the server may take to open its stream of events; one that
-	// takes longer is treated as one that has none.
-	within time.Duration
-	// done ends when the connection is given up, which the SDK's requests do not know.
+	// streamTimeout is how long the server may take to open its event stream; after that it is
+	// treated as having none.
+	streamTimeout time.Duration
+	// done ends when the connection is closed, which the SDK's requests do not observe.
 	done   context.Context
 	cancel context.CancelFunc
 }
 
-func newRemote(ctx context.Context, u *url.URL, headers map[string]redact.Secret, loopback bool, within time.Duration) *remote {
+func newRemote(ctx context.Context, u *url.URL, headers map[string]redact.Secret, loopback bool, within time.Duration) *httpClient {
 	done, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d := net.Dialer{
 		Timeout: 10 * time.Second,
-		// On each address right before it is connected to, so that an answer of the
-		// DNS that changes gains nothing.
+		// Checks each address right before connecting to it, so that changing DNS answers gain
+		// nothing.
 		Control: func(_, at string, _ syscall.RawConn) error {
 			ap, err := netip.ParseAddrPort(at)
 			if err != nil {
 				return err
 			}
-			return mayDial(ap.Addr(), loopback)
+			return checkAddress(ap.Addr(), loopback)
 		},
 	}
-	return &remote{
-		url: u, headers: headers, within: within, done: done, cancel: cancel,
+	return &httpClient{
+		url: u, headers: headers, streamTimeout: within, done: done, cancel: cancel,
 		base: &http.Transport{
-			Proxy:       nil, // a proxy would be asked to go where the guard does not see
+			Proxy:       nil, // a proxy would connect where the guard does not see it
 			DialContext: d.DialContext, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true,
 			MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: time.Minute, MaxConnsPerHost: 32,
 		},
 	}
 }
 
-func (r *remote) transport() sdk.Transport {
+func (r *httpClient) transport() sdk.Transport {
 	return &sdk.StreamableClientTransport{
 		Endpoint: r.url.String(), MaxEventSize: maxMessage, MaxRetries: resumes,
 		HTTPClient: &http.Client{Transport: r, CheckRedirect: r.redirect},
@@ -137,29 +136,29 @@ func (r *remote) transport() sdk.Transport {
 }
 
 // Close implements io.Closer.
-func (r *remote) Close() error {
+func (r *httpClient) Close() error {
 	r.cancel()
 	r.base.CloseIdleConnections()
 	return nil
 }
 
-var errElsewhere = errors.New("it sent the request on to another host, which is not followed; configure that address instead")
+var errOtherHost = errors.New("it sent the request on to another host, which is not followed; configure that address instead")
 
-func (r *remote) redirect(req *http.Request, via []*http.Request) error {
+func (r *httpClient) redirect(req *http.Request, via []*http.Request) error {
 	switch {
 	case origin(req.URL) != origin(r.url):
-		return errElsewhere
+		return errOtherHost
 	case len(via) > maxRedirects:
 		return errors.New("it sent the request on too often")
 	}
 	return nil
 }
 
-// RoundTrip implements http.RoundTripper: it adds the headers, for this server alone,
-// and bounds the answer in size, and in time where nobody else does.
-func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper. It adds the headers, only for this server, and bounds the
+// answer's size, and its time where nothing else does.
+func (r *httpClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	if origin(req.URL) != origin(r.url) {
-		return nil, errElsewhere
+		return nil, errOtherHost
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	stop := context.AfterFunc(r.done, func() { cancel(errClosed) })
@@ -167,14 +166,14 @@ func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
 	events := req.Method == http.MethodGet
 	var late *time.Timer
 	if events {
-		late = time.AfterFunc(r.within, func() { cancel(errLate) })
+		late = time.AfterFunc(r.streamTimeout, func() { cancel(errStreamTimeout) })
 	}
 	req = req.Clone(ctx)
 	for name, v := range r.headers {
 		req.Header.Set(name, v.Reveal())
 	}
 	resp, err := r.base.RoundTrip(req)
-	if late != nil && !late.Stop() && errors.Is(context.Cause(ctx), errLate) {
+	if late != nil && !late.Stop() && errors.Is(context.Cause(ctx), errStreamTimeout) {
 		if err == nil {
 			_ = resp.Body.Close()
 		}
@@ -193,23 +192,23 @@ func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
 		end()
 		return nil, &refusedError{refused}
 	}
-	limit := int64(maxMessage) + 1 // the one byte that is too much tells
+	limit := int64(maxMessage) + 1 // one byte over the limit reveals it
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		limit = maxStream
 		if events {
 			limit = -1 // it lives as long as the connection; each event is bounded
 		}
 	}
-	resp.Body = &body{ReadCloser: resp.Body, left: limit, end: end}
+	resp.Body = &limitedBody{ReadCloser: resp.Body, left: limit, end: end}
 	return resp, nil
 }
 
 var (
-	errLate   = errors.New("the stream of events did not open in time")
-	errClosed = errors.New("the connection was closed")
+	errStreamTimeout = errors.New("the stream of events did not open in time")
+	errClosed        = errors.New("the connection was closed")
 )
 
-// refusedError is an answer that says that nothing was done.
+// refusedError is an answer which guarantees that nothing was done.
 type refusedError struct{ status int }
 
 // Error implements error.
@@ -217,15 +216,15 @@ func (e *refusedError) Error() string {
 	return fmt.Sprintf("it answered %d %s", e.status, http.StatusText(e.status))
 }
 
-// body is a bounded answer.
-type body struct {
+// limitedBody is a bounded response body.
+type limitedBody struct {
 	io.ReadCloser
 	left int64 // negative means no limit
 	end  func()
 }
 
 // Read implements io.Reader.
-func (b *body) Read(p []byte) (int, error) {
+func (b *limitedBody) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return b.ReadCloser.Read(p)
 	}
@@ -241,7 +240,7 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (b *body) Close() error {
+func (b *limitedBody) Close() error {
 	defer b.end()
 	return b.ReadCloser.Close()
 }

@@ -1,18 +1,16 @@
-// Package mcp offers the tools of servers that speak the Model Context Protocol
-// (https://modelcontextprotocol.io): programs that the bot starts and talks to over
-// stdin and stdout, and servers that it reaches over HTTP. A [Host] holds them.
+// Package mcp offers the tools of Model Context Protocol servers (https://modelcontextprotocol.io):
+// programs that the bot starts and talks to over stdin and stdout, and servers that it reaches over
+// HTTP. A [Host] holds them.
 //
-// Nothing that a server says is believed. Each of its tools counts as one that changes
-// something, of level high, until the operator lowers it; only tools that the operator
-// lists are offered; what a server says of a tool is pinned when it is first seen, and
-// a tool that changes afterwards is switched off until a person acknowledges it
-// ([Host.Ack], [Host.Trust]). A server gets an environment of its own, no secret of the bot, and bounds on
-// time and size.
+// Nothing that a server says is trusted. Each of its tools counts as a change at level high until
+// the operator lowers it. Only tools that the operator lists are offered. A tool's definition is
+// pinned when it is first seen, and a tool that changes is switched off until a person acknowledges
+// it ([Host.Ack], [Host.Trust]). A server gets its own environment, none of the bot's secrets, and
+// limits on time and size.
 //
-// It does not decide who approves a call (approvals/gate). It takes a server's tools
-// and nothing else of it: no prompts, resources, instructions, sampling or questions to
-// people. It does not log in with OAuth, and it does not confine a program: one that is
-// started runs with the rights of the bot's account.
+// The package does not decide who approves a call (approvals/gate). It uses only a server's tools:
+// no prompts, resources, instructions, sampling or elicitation. It does not support OAuth and does
+// not confine programs: a server runs with the rights of the bot's account.
 package mcp
 
 import (
@@ -42,60 +40,56 @@ const (
 	maxTimeout     = time.Hour
 )
 
-// Server says how to reach a server and what of it may be used. Either Command or URL
-// is set.
+// Server configures a server and what may be used of it. Either Command or URL must be set.
 type Server struct {
-	// Command is a program and its arguments; it is started in a directory below
-	// [Config].DataDir, which is also its HOME unless Env names that.
+	// Command is a program and its arguments. It is started in a directory below [Config].DataDir,
+	// which is also its HOME unless Env names HOME.
 	Command []string
-	// Env names the variables of the bot's environment that the program gets, beside
-	// PATH and those of the language and the time zone; the bot's own (COUNTERSIGN_...)
-	// are refused.
+	// Env names variables of the bot's environment that the program gets, besides PATH and those
+	// for language and time zone. The bot's own (COUNTERSIGN_...) are refused.
 	Env []string
-	// URL is the address of a server that speaks streamable HTTP.
+	// URL is the address of a streamable HTTP server.
 	URL string
-	// Loopback allows a URL that leads to this machine itself.
+	// Loopback allows a URL that leads to this machine.
 	Loopback bool
 	// Headers are sent with each request to the server, and to no other host.
 	Headers map[string]redact.Secret
-	// Allow lists the tools that are offered, by the server's own names. Empty means
-	// none, unless AllowAll.
+	// Allow lists the offered tools, by the server's names. Empty means none, unless AllowAll is
+	// set.
 	Allow    []string
 	AllowAll bool
-	// Levels sets levels of tools, by the server's own names; all others are
-	// risk.High. A tool of risk.Read runs without asking people. What the server says
-	// of a tool can only raise its level.
+	// Levels sets the levels of tools, by the server's names; all others are risk.High. A tool of
+	// risk.Read runs without approval. What the server says can only raise a level.
 	Levels map[string]risk.Level
-	// Timeout bounds one call; 0 means 1 minute, and 1 hour is the most.
+	// Timeout bounds one call; 0 means 1 minute, and the maximum is 1 hour.
 	Timeout time.Duration
 }
 
-// Config is what a [Host] is made of. Servers, DB, DataDir, Log and Now are required.
+// Config configures a [Host]. Servers, DB, DataDir, Log and Now are required.
 type Config struct {
 	Servers map[string]Server
-	// DB keeps the pins.
+	// DB stores the pins.
 	DB      store.DB
 	DataDir string
 	Log     *slog.Logger
 	Now     func() time.Time
-	// Redact takes secrets out of what servers write; nil takes none out, beside those
-	// of [Config.Secrets], which never come through.
+	// Redact removes secrets from the servers' output; nil removes only [Config.Secrets], which are
+	// always removed.
 	Redact func(string) string
-	// File gives the thread a file that a tool returned (an image, a sound, binary
-	// data); nil drops them. The name is made by this package.
+	// File posts a file that a tool returned (an image, audio, binary data) to the thread; nil
+	// drops files. This package makes the name.
 	File func(ctx context.Context, thread, name, mime string, data []byte) error
-	// OnChange is called after the list of [Host.Tools] changed, but not before Start has
-	// returned. It runs on a goroutine of the host, one call at a time, and must not
-	// call Ack or Close.
+	// OnChange is called after the list of [Host.Tools] changed, but not before Start has returned.
+	// It runs on a goroutine of the host, one call at a time, and must not call Ack or Close.
 	OnChange func()
 }
 
-// Secrets lists the values of headers, the queries of addresses and the values of
-// variables that are let through, for the bot's own redactor.
+// Secrets lists the values of headers, the queries of addresses and the values of passed variables,
+// for the bot's redactor.
 func (c Config) Secrets() []string { return c.secrets(os.LookupEnv) }
 
-// harmless are variables whose values stand in ordinary texts.
-var harmless = []string{"HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "PWD", "HOSTNAME"}
+// nonSecretVariables have values that occur in ordinary text.
+var nonSecretVariables = []string{"HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "PWD", "HOSTNAME"}
 
 func (c Config) secrets(lookup func(string) (string, bool)) []string {
 	var out []string
@@ -112,7 +106,7 @@ func (c Config) secrets(lookup func(string) (string, bool)) []string {
 			}
 		}
 		for _, n := range s.Env {
-			if v, ok := lookup(n); ok && !slices.Contains(harmless, n) && !slices.Contains(passed, n) && !strings.HasPrefix(n, "LC_") {
+			if v, ok := lookup(n); ok && !slices.Contains(nonSecretVariables, n) && !slices.Contains(passedVariables, n) && !strings.HasPrefix(n, "LC_") {
 				out = append(out, v)
 			}
 		}
@@ -124,30 +118,30 @@ func (c Config) secrets(lookup func(string) (string, bool)) []string {
 
 // Host holds the servers. It is safe for concurrent use.
 type Host struct {
-	cfg     Config
-	lookup  func(string) (string, bool)
-	hide    *strings.Replacer
-	pace    pace
-	servers []*server // sorted by name
+	cfg         Config
+	lookup      func(string) (string, bool)
+	hideSecrets *strings.Replacer
+	timing      timing
+	servers     []*server // sorted by name
 
-	mu      sync.Mutex // guards the state of the servers and what follows
-	offered []tools.Tool
-	face    string // of offered, to see whether it changed
-	started bool
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	mu          sync.Mutex // guards the servers' state and the fields below
+	offered     []tools.Tool
+	fingerprint string // of offered, to detect changes
+	started     bool
+	cancel      context.CancelFunc
+	running     sync.WaitGroup
 
-	telling sync.Mutex // held while OnChange runs
+	notifyMu sync.Mutex // held while OnChange runs
 }
 
-// pace are the times of a host; tests have others.
-type pace struct {
-	start   time.Duration // the most that Start waits
-	connect time.Duration // for a session to begin, and for a list
-	stream  time.Duration // for a stream of events to open
-	relist  time.Duration // at least between two lists of a server
-	again   time.Duration // after which a list is asked for anyway
-	next    func(*foreign.Restarts, time.Time) (time.Duration, bool)
+// timing holds the delays of a host; tests shorten them.
+type timing struct {
+	start        time.Duration // maximum wait of Start
+	connect      time.Duration // to start a session, and to list tools
+	stream       time.Duration // to open an event stream
+	minRelist    time.Duration // minimum between two lists of a server
+	relistEvery  time.Duration // maximum between two lists of a server
+	restartPause func(*foreign.Restarts, time.Time) (time.Duration, bool)
 }
 
 // New checks the configuration. It starts nothing.
@@ -164,13 +158,14 @@ func New(c Config) (*Host, error) {
 	}
 	h := &Host{
 		cfg: c, lookup: os.LookupEnv,
-		pace: pace{start: 10 * time.Second, connect: 30 * time.Second, stream: 10 * time.Second, relist: 5 * time.Second, again: 10 * time.Minute, next: (*foreign.Restarts).Next},
+		timing: timing{start: 10 * time.Second, connect: 30 * time.Second, stream: 10 * time.Second, minRelist: 5 * time.Second,
+			relistEvery: 10 * time.Minute, restartPause: (*foreign.Restarts).Next},
 	}
 	var pairs []string
 	for _, s := range c.Secrets() {
 		pairs = append(pairs, s, "[redacted]")
 	}
-	h.hide = strings.NewReplacer(pairs...)
+	h.hideSecrets = strings.NewReplacer(pairs...)
 	for _, name := range names {
 		s, err := h.server(name, c.Servers[name])
 		if err != nil {
@@ -182,8 +177,8 @@ func New(c Config) (*Host, error) {
 }
 
 func (h *Host) server(name string, c Server) (*server, error) {
-	s := &server{host: h, name: name, cfg: c, dir: filepath.Join(h.cfg.DataDir, "mcp", name), made: map[string]made{}, state: "is not connected yet"}
-	s.log = foreign.NewJournal(h.cfg.Log.With("server", name), h.safe, h.cfg.Now)
+	s := &server{host: h, name: name, cfg: c, dir: filepath.Join(h.cfg.DataDir, "mcp", name), built: map[string]builtTool{}, state: "is not connected yet"}
+	s.log = foreign.NewJournal(h.cfg.Log.With("server", name), h.redact, h.cfg.Now)
 	switch {
 	case (len(c.Command) == 0) == (c.URL == ""):
 		return nil, errors.New("set either a command or a URL")
@@ -209,7 +204,8 @@ func (h *Host) server(name string, c Server) (*server, error) {
 			return nil, errors.New("its command has no program, or a NUL byte in it")
 		}
 		if strings.Contains(c.Command[0], "/") && !filepath.IsAbs(c.Command[0]) {
-			return nil, fmt.Errorf("the program %s is relative, and the directory it starts in is its own; give its whole path, or a name that is found in PATH", tools.Quote(c.Command[0]))
+			return nil, fmt.Errorf("the program %s is relative, and the directory it starts in is its own; give its whole path, or a name that "+
+				"is found in PATH", tools.Quote(c.Command[0]))
 		}
 		s.argv = c.Command
 	}
@@ -233,20 +229,19 @@ func (h *Host) server(name string, c Server) (*server, error) {
 	return s, nil
 }
 
-// safe takes secrets out of what a server wrote.
-func (h *Host) safe(text string) string {
-	text = h.hide.Replace(text)
+// redact removes secrets from a server's output.
+func (h *Host) redact(text string) string {
+	text = h.hideSecrets.Replace(text)
 	if h.cfg.Redact != nil {
 		text = h.cfg.Redact(text)
 	}
 	return text
 }
 
-// Start reads the pins and connects to all servers at once. It returns when each has
-// answered or failed once, and after 10 seconds at the latest; those that are down
-// are tried again until ctx ends or Close is called, and their tools that were seen in
-// an earlier start are offered meanwhile. An error means that the store cannot be read.
-// It is called once.
+// Start reads the pins and connects to all servers concurrently. It returns when each has answered
+// or failed once, at the latest after 10 seconds. Servers that are down are retried until ctx ends
+// or Close is called; tools from earlier runs are offered meanwhile. An error means that the store
+// cannot be read. Start must be called once.
 func (h *Host) Start(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	h.mu.Lock()
@@ -266,7 +261,7 @@ func (h *Host) Start(ctx context.Context) error {
 	for _, s := range h.servers {
 		h.running.Go(func() { s.run(ctx, sync.OnceFunc(func() { first <- struct{}{} })) })
 	}
-	limit := time.NewTimer(h.pace.start)
+	limit := time.NewTimer(h.timing.start)
 	defer limit.Stop()
 	for range h.servers {
 		select {
@@ -316,8 +311,8 @@ func (h *Host) load(ctx context.Context) error {
 
 // refreshOffer recomputes the offered tools and calls OnChange if they changed.
 func (h *Host) refreshOffer() {
-	h.telling.Lock()
-	defer h.telling.Unlock()
+	h.notifyMu.Lock()
+	defer h.notifyMu.Unlock()
 	h.mu.Lock()
 	var (
 		all  []tools.Tool
@@ -331,8 +326,8 @@ func (h *Host) refreshOffer() {
 			fmt.Fprintf(&face, "%s %s\n", t.spec.Name, t.pin.Def.Hash)
 		}
 	}
-	differs := face.String() != h.face
-	h.offered, h.face = all, face.String()
+	differs := face.String() != h.fingerprint
+	h.offered, h.fingerprint = all, face.String()
 	started := h.started
 	h.mu.Unlock()
 	if differs && started && h.cfg.OnChange != nil {
@@ -340,9 +335,9 @@ func (h *Host) refreshOffer() {
 	}
 }
 
-// Tools lists the tools that may be offered now, sorted by server and name: those that
-// are allowed, whose schema compiles, and that are as they were acknowledged. A tool
-// stays usable after the list changed, and refuses its calls while it is not on it.
+// Tools lists the tools that may be offered now, sorted by server and name: allowed, with a valid
+// schema, and unchanged since they were acknowledged. A tool stays usable after the list changed,
+// and refuses calls while it is not listed.
 func (h *Host) Tools() []tools.Tool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -364,9 +359,8 @@ func (h *Host) Pending() []Change {
 	return out
 }
 
-// Ack acknowledges what a server's tool has changed to, if that is still the definition
-// with this hash; the tool is offered again at once. Otherwise the error wraps
-// [ErrNothing].
+// Ack acknowledges the changed definition of a server's tool if it still has this hash; the tool is
+// offered again at once. Otherwise the error wraps [ErrNothing].
 func (h *Host) Ack(ctx context.Context, server, tool, hash string) (Change, error) {
 	c, err := acknowledge(ctx, h.cfg.DB, server, tool, hash)
 	if err != nil {
@@ -379,8 +373,8 @@ func (h *Host) Ack(ctx context.Context, server, tool, hash string) (Change, erro
 	return c, nil
 }
 
-// Notices says, in one sentence each, what of the servers does not work or is not
-// offered, and why. They are for people: the status, the doctor and the log.
+// Notices lists, in one sentence each, the servers and tools that do not work or are not offered,
+// and why. They are for people: status, doctor and log.
 func (h *Host) Notices() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -391,5 +385,5 @@ func (h *Host) Notices() []string {
 	return out
 }
 
-// Target is the target of the actions of a server's tools, for the policy.
+// Target is the target in the actions of a server's tools, for the policy.
 func Target(server string) string { return "mcp:" + server }

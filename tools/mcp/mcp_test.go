@@ -190,7 +190,7 @@ func (b *syncBuffer) String() string {
 }
 
 // start runs a host of these servers. db is nil for a new one.
-func startHost(t *testing.T, db store.DB, servers map[string]Server, change ...func(*Config, *pace)) *world {
+func startHost(t *testing.T, db store.DB, servers map[string]Server, change ...func(*Config, *timing)) *world {
 	t.Helper()
 	if db == nil {
 		db = mem.Open()
@@ -201,9 +201,9 @@ func startHost(t *testing.T, db store.DB, servers map[string]Server, change ...f
 		Servers: servers, DB: db, DataDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(w.log, nil)), Now: time.Now,
 		OnChange: func() { w.changes <- struct{}{} },
 	}
-	p := pace{
-		start: 30 * time.Second, connect: 30 * time.Second, stream: 5 * time.Second, relist: 10 * time.Millisecond, again: time.Hour,
-		next: func(*foreign.Restarts, time.Time) (time.Duration, bool) { return 50 * time.Millisecond, false },
+	p := timing{
+		start: 30 * time.Second, connect: 30 * time.Second, stream: 5 * time.Second, minRelist: 10 * time.Millisecond, relistEvery: time.Hour,
+		restartPause: func(*foreign.Restarts, time.Time) (time.Duration, bool) { return 50 * time.Millisecond, false },
 	}
 	for _, c := range change {
 		c(&w.cfg, &p)
@@ -212,7 +212,7 @@ func startHost(t *testing.T, db store.DB, servers map[string]Server, change ...f
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.pace = p
+	h.timing = p
 	w.Host = h
 	t.Cleanup(func() { _ = h.Close() })
 	if err := h.Start(t.Context()); err != nil {
@@ -488,7 +488,7 @@ func TestAServerThatIsDownStopsNothing(t *testing.T) {
 	web.add("x", "One.", strict)
 	w := startHost(t, nil, map[string]Server{
 		"good": web.config(), "gone": {Command: []string{"/no/such/program"}, AllowAll: true}, "mute": fake(t, "silent"),
-	}, func(_ *Config, p *pace) { p.start = 2 * time.Second })
+	}, func(_ *Config, p *timing) { p.start = 2 * time.Second })
 	if !slices.Equal(w.names(), []string{"mcp_good_x"}) {
 		t.Error(w.names())
 	}
@@ -539,7 +539,7 @@ func TestCallsOverStdio(t *testing.T) {
 		mu    sync.Mutex
 		files []given
 	)
-	w := startHost(t, nil, one(fake(t, "noise")), func(c *Config, _ *pace) {
+	w := startHost(t, nil, one(fake(t, "noise")), func(c *Config, _ *timing) {
 		c.File = func(_ context.Context, thread, name, mime string, data []byte) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -648,13 +648,13 @@ func TestAServerThatDiesIsStartedAgain(t *testing.T) {
 }
 
 func TestAnOldServerThatIgnoresWhatItDoesNotKnowIsAskedInTheOldWay(t *testing.T) {
-	w := startHost(t, nil, one(fake(t, "old")), func(_ *Config, p *pace) { p.connect = 500 * time.Millisecond })
+	w := startHost(t, nil, one(fake(t, "old")), func(_ *Config, p *timing) { p.connect = 500 * time.Millisecond })
 	w.until("its tool is offered", func() bool { return slices.Equal(w.names(), []string{"mcp_srv_x"}) })
 }
 
 func TestAServerThatKeepsDyingIsSaidToBeTriedSlowly(t *testing.T) {
-	w := startHost(t, nil, one(Server{Command: []string{"false"}, AllowAll: true}), func(_ *Config, p *pace) {
-		p.next = func(r *foreign.Restarts, now time.Time) (time.Duration, bool) {
+	w := startHost(t, nil, one(Server{Command: []string{"false"}, AllowAll: true}), func(_ *Config, p *timing) {
+		p.restartPause = func(r *foreign.Restarts, now time.Time) (time.Duration, bool) {
 			if pause, slow := r.Next(now); slow {
 				return pause, slow
 			}
@@ -721,7 +721,7 @@ func TestWhatAServerWritesToStderrIsRedacted(t *testing.T) {
 	t.Setenv("SERVER_KEY", "hunter2-hunter2")
 	s := fake(t, "silent")
 	s.Env = []string{"SERVER_KEY"}
-	w := startHost(t, nil, one(s), func(_ *Config, p *pace) { p.start = 10 * time.Millisecond })
+	w := startHost(t, nil, one(s), func(_ *Config, p *timing) { p.start = 10 * time.Millisecond })
 	w.until("it is logged", func() bool { return strings.Contains(w.log.String(), "I say nothing; the key is [redacted]") })
 	if strings.Contains(w.log.String(), "hunter2") {
 		t.Error(w.log)
@@ -832,14 +832,14 @@ func TestAStreamThatNeverOpensIsDoneWithout(t *testing.T) {
 		h.ServeHTTP(rw, r)
 	}))
 	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
-	w := startHost(t, nil, one(Server{URL: front.URL, Loopback: true, AllowAll: true}), func(_ *Config, p *pace) { p.stream = 100 * time.Millisecond })
+	w := startHost(t, nil, one(Server{URL: front.URL, Loopback: true, AllowAll: true}), func(_ *Config, p *timing) { p.stream = 100 * time.Millisecond })
 	if out := w.call("mcp_srv_x", `{"a":1}`); out.Err != nil {
 		t.Errorf("%+v %q", out, w.Notices())
 	}
 }
 
 func TestServersAskInVain(t *testing.T) {
-	h := decline(func(context.Context, string, sdk.Request) (sdk.Result, error) { return &sdk.CallToolResult{}, nil })
+	h := rejectServerRequests(func(context.Context, string, sdk.Request) (sdk.Result, error) { return &sdk.CallToolResult{}, nil })
 	for method, want := range map[string]string{"elicitation/create": "decline", "sampling/createMessage": "", "roots/list": ""} {
 		r, err := h(t.Context(), method, nil)
 		if want == "" {
@@ -863,12 +863,12 @@ func TestAServerCannotFillTheStore(t *testing.T) {
 	var rows map[string]pin
 	var refused map[string]string
 	for round := range 5 {
-		var list []seen
+		var list []listedTool
 		for i := range maxTools {
-			list = append(list, seen{fmt.Sprintf("t%d-%d", round, i), Definition{Hash: "h"}})
+			list = append(list, listedTool{fmt.Sprintf("t%d-%d", round, i), Definition{Hash: "h"}})
 		}
 		err := db.Update(t.Context(), func(tx store.Tx) error {
-			rows, refused = compare(tx, "srv", list, time.Now())
+			rows, refused = updatePins(tx, "srv", list, time.Now())
 			return nil
 		})
 		if err != nil {

@@ -18,30 +18,29 @@ import (
 // ErrNothing is wrapped by [Host.Ack] when there is no change to acknowledge.
 var ErrNothing = errors.New("mcp: nothing to acknowledge")
 
-// Definition is what a server says of a tool. All of it is the server's own word.
+// Definition is a server's own description of a tool.
 type Definition struct {
-	// Hash is a SHA-256, in hex, over all that the server said, before any of it was
-	// cleaned or cut.
+	// Hash is the hex SHA-256 of everything that the server sent, before it was cleaned or cut.
 	Hash string `json:"hash"`
-	// Description is cleaned of invisible characters, and cut.
+	// Description has no invisible characters and is cut.
 	Description string          `json:"description,omitempty"`
 	Schema      json.RawMessage `json:"schema,omitempty"`
 	Hints       Hints           `json:"hints,omitzero"`
 }
 
-// Hints are a server's annotations of a tool; nobody has checked them.
+// Hints are a server's annotations of a tool; they are unverified.
 type Hints struct {
 	ReadOnly    bool  `json:"read_only,omitempty"`
-	Destructive *bool `json:"destructive,omitempty"` // nil means that it does not say
+	Destructive *bool `json:"destructive,omitempty"` // nil means unspecified
 	Idempotent  bool  `json:"idempotent,omitempty"`
 	OpenWorld   *bool `json:"open_world,omitempty"`
 }
 
-// Change is a tool that is not what was acknowledged.
+// Change is a tool whose definition differs from the acknowledged one.
 type Change struct {
 	Server string
-	Tool   string // as the server calls it
-	Name   string // as the model calls it
+	Tool   string // the server's name for it
+	Name   string // the model's name for it
 	Since  time.Time
 	Was    Definition
 	Is     Definition
@@ -51,17 +50,18 @@ type Change struct {
 func (c Change) Sentence() string { return changed(c.Server, c.Tool, c.Name) }
 
 func changed(server, tool, name string) string {
-	return fmt.Sprintf("the tool %s of the MCP server %s changed since it was acknowledged, so it is switched off; propose %s with the tool %s, so that people see what it says now", foreign.Quote(tool), server, TrustName, name)
+	return fmt.Sprintf("the tool %s of the MCP server %s changed since it was acknowledged, so it is switched off; propose %s with the "+
+		"tool %s, so that people see what it says now", foreign.Quote(tool), server, TrustName, name)
 }
 
-// pin is one tool as it was first seen, or last acknowledged. Its row is
+// pin is the definition of a tool when it was first seen or last acknowledged. Its row is
 // ("mcp-pin", server, tool).
 type pin struct {
 	Tool string     `json:"tool"`
 	Name string     `json:"name"`
 	Def  Definition `json:"def"`
 	At   time.Time  `json:"at"`
-	// Change is what the server says now, where that is something else.
+	// Change is the server's present definition, if it differs.
 	Change *Definition `json:"change,omitempty"`
 	Since  time.Time   `json:"since,omitzero"`
 }
@@ -74,7 +74,7 @@ func (p pin) change(server string) Change {
 	return Change{Server: server, Tool: p.Tool, Name: p.Name, Since: p.Since, Was: p.Def, Is: *p.Change}
 }
 
-// definition reads what a server says of a tool. What it cannot hold is an error.
+// definition converts a server's tool. It returns an error if it cannot be stored.
 func definition(t *sdk.Tool) (Definition, error) {
 	schema, err := json.Marshal(t.InputSchema)
 	if err != nil {
@@ -87,7 +87,7 @@ func definition(t *sdk.Tool) (Definition, error) {
 	sum := sha256.Sum256(all)
 	d := Definition{Hash: hex.EncodeToString(sum[:]), Description: foreign.Text(t.Description, 2*foreign.MaxDescription), Schema: schema}
 	if len(schema) > foreign.MaxSchema {
-		// It is refused for its size anyway; the row keeps a sentence about it.
+		// The tool is refused for its size anyway; the row stores only the size.
 		d.Schema = json.RawMessage(fmt.Sprintf(`"a schema of %d bytes"`, len(schema)))
 	}
 	if a := t.Annotations; a != nil {
@@ -96,7 +96,7 @@ func definition(t *sdk.Tool) (Definition, error) {
 	return d, nil
 }
 
-// pins reads the rows of one server, by the tools' own names.
+// pins reads the rows of one server, by the server's tool names.
 func pins(tx store.Tx, server string) map[string]pin {
 	out := map[string]pin{}
 	start, end := store.Prefix(pinRows, server)
@@ -108,24 +108,24 @@ func pins(tx store.Tx, server string) map[string]pin {
 	return out
 }
 
-// seen is one tool in a list that a server gave.
-type seen struct {
+// listedTool is one tool in a server's list.
+type listedTool struct {
 	tool string
 	def  Definition
 }
 
-// maxPins is how many tools of one server are remembered, so that one that always has
-// new ones does not fill the store.
+// maxPins is how many tools of one server are stored, so that a server with ever new tools does not
+// fill the store.
 const maxPins = 2 * maxTools
 
-// compare writes down what a server lists: a tool that is new is pinned, one that is
-// not as it was pinned is marked, and one that is so again is not any more. It
-// returns the rows, and why tools were not pinned.
-func compare(tx store.Tx, server string, list []seen, now time.Time) (rows map[string]pin, refused map[string]string) {
+// updatePins compares a server's list with its pins: new tools are pinned, changed ones are marked,
+// and the mark is removed from tools that match again. It returns the rows, and why tools were not
+// pinned.
+func updatePins(tx store.Tx, server string, list []listedTool, now time.Time) (rows map[string]pin, refused map[string]string) {
 	rows, refused = pins(tx, server), map[string]string{}
 	taken := map[string]bool{}
 	for _, p := range rows {
-		taken[foreign.Spelling(p.Name)] = true
+		taken[foreign.FoldName(p.Name)] = true
 	}
 	for _, s := range list {
 		p, known := rows[s.tool]
@@ -134,12 +134,12 @@ func compare(tx store.Tx, server string, list []seen, now time.Time) (rows map[s
 			refused[s.tool] = fmt.Sprintf("the server has had %d other tools", maxPins)
 			continue
 		case !known:
-			name, ok := nameOf(server, s.tool, func(n string) bool { return taken[foreign.Spelling(n)] })
+			name, ok := nameOf(server, s.tool, func(n string) bool { return taken[foreign.FoldName(n)] })
 			if !ok {
 				refused[s.tool] = "another one has its name"
 				continue
 			}
-			taken[foreign.Spelling(name)] = true
+			taken[foreign.FoldName(name)] = true
 			p = pin{Tool: s.tool, Name: name, Def: s.def, At: now}
 		case p.Def.Hash == s.def.Hash && p.Change == nil, p.Change != nil && p.Change.Hash == s.def.Hash:
 			continue
@@ -158,8 +158,8 @@ func compare(tx store.Tx, server string, list []seen, now time.Time) (rows map[s
 	return rows, refused
 }
 
-// acknowledge pins what a server's tool has changed to, if that is still what somebody
-// was shown: the definition with this hash. Otherwise the error wraps [ErrNothing].
+// acknowledge pins the changed definition of a server's tool if it still has the hash that a person
+// was shown. Otherwise the error wraps [ErrNothing].
 func acknowledge(ctx context.Context, db store.DB, server, tool, hash string) (Change, error) {
 	var c Change
 	err := db.Update(ctx, func(tx store.Tx) error {

@@ -34,18 +34,18 @@ func TestNamesFitAndAreNeverShared(t *testing.T) {
 		for _, s := range servers {
 			taken := map[string]bool{}
 			for _, tool := range rapid.SliceOfNDistinct(toolName, 0, 8, rapid.ID[string]).Draw(t, "tools") {
-				name, ok := nameOf(s, tool, func(n string) bool { return taken[foreign.Spelling(n)] })
+				name, ok := nameOf(s, tool, func(n string) bool { return taken[foreign.FoldName(n)] })
 				if !ok {
 					continue
 				}
-				taken[foreign.Spelling(name)] = true
+				taken[foreign.FoldName(name)] = true
 				if !fits.MatchString(name) || !strings.HasPrefix(name, prefix+s+"_") {
 					t.Fatalf("%q of %q is called %q", tool, s, name)
 				}
-				if other, shared := all[foreign.Spelling(name)]; shared {
+				if other, shared := all[foreign.FoldName(name)]; shared {
 					t.Fatalf("%q of %q and %s are both called %q", tool, s, other, name)
 				}
-				all[foreign.Spelling(name)] = fmt.Sprintf("%q of %q", tool, s)
+				all[foreign.FoldName(name)] = fmt.Sprintf("%q of %q", tool, s)
 			}
 		}
 	})
@@ -62,7 +62,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q is called %q", c.tool, got)
 		}
 	}
-	if got, ok := nameOf("a", "get_sum", func(n string) bool { return foreign.Spelling(n) == "mcp_a_get_sum" }); !ok || got == "mcp_a_get_sum" {
+	if got, ok := nameOf("a", "get_sum", func(n string) bool { return foreign.FoldName(n) == "mcp_a_get_sum" }); !ok || got == "mcp_a_get_sum" {
 		t.Errorf("a taken name is given again: %q", got)
 	}
 	for _, bad := range [][]string{{"a", "a_b"}, {"a-b", "a_b"}, {"A", "a"}, {"a b"}, {""}, {strings.Repeat("a", 25)}, {"_a"}} {
@@ -83,7 +83,7 @@ func TestMayDial(t *testing.T) {
 		"0.0.0.0": {}, "::": {}, "224.0.0.1": {}, "255.255.255.255": {}, "ff02::1": {},
 	} {
 		a := netip.MustParseAddr(addr)
-		if got := [2]bool{mayDial(a, false) == nil, mayDial(a, true) == nil}; got != want {
+		if got := [2]bool{checkAddress(a, false) == nil, checkAddress(a, true) == nil}; got != want {
 			t.Errorf("%s: %v, want %v", addr, got, want)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"countersign/tools/foreign"
 )
 
-// server is one server of a host. run owns its connection; the fields below state are
-// guarded by the host's mutex.
+// server is one server of a host. run owns its connection; the fields from state on are guarded by
+// the host's mutex.
 type server struct {
 	host *Host
 	name string
@@ -25,19 +25,19 @@ type server struct {
 	argv []string // or
 	url  *url.URL
 	dir  string
-	log  *foreign.Journal // of what it writes
+	log  *foreign.Journal // logs its stderr
 
-	state   string // why there is no link, as the end of a sentence about the server
-	link    *link
+	state   string // why there is no connection, as the end of a sentence about the server
+	link    *connection
 	pins    map[string]pin
-	listed  map[string]bool // what the server has now; nil before it was asked
-	notes   []string        // about the last list
-	refused []string        // about tools that cannot be offered
-	made    map[string]made // by the tools' own names
+	listed  map[string]bool      // what the server has now; nil before it was asked
+	notes   []string             // about the last list
+	refused []string             // about tools that cannot be offered
+	built   map[string]builtTool // by the server's tool names
 }
 
-// made is a tool that was made of a definition, or why that cannot be.
-type made struct {
+// builtTool is a tool made from a definition, or the error that prevented it.
+type builtTool struct {
 	hash string
 	tool *tool
 	err  error
@@ -47,7 +47,7 @@ func (s *server) allowed(tool string) bool {
 	return s.cfg.AllowAll || slices.Contains(s.cfg.Allow, tool)
 }
 
-// run keeps the server connected until ctx ends. ready is called after the first try.
+// run keeps the server connected until ctx ends. ready is called after the first attempt.
 func (s *server) run(ctx context.Context, ready func()) {
 	defer ready()
 	var (
@@ -57,18 +57,19 @@ func (s *server) run(ctx context.Context, ready func()) {
 	for {
 		err := s.connectOnce(ctx, old, ready)
 		if ctx.Err() != nil {
-			s.down("is not connected, because the bot is going away")
+			s.setDown("is not connected, because the bot is going away")
 			return
 		}
-		// One that did not answer may be one that the newest protocol confuses.
+		// A server that did not answer may not understand the newest protocol.
 		old = !old && errors.Is(err, context.DeadlineExceeded)
-		pause, slow := s.host.pace.next(&tries, time.Now())
-		why := foreign.Line(s.host.safe(err.Error()), 300)
+		pause, slow := s.host.timing.restartPause(&tries, time.Now())
+		why := foreign.Line(s.host.redact(err.Error()), 300)
 		text := fmt.Sprintf("is not connected (%s); it is tried again in %s", why, pause)
 		if slow {
-			text = fmt.Sprintf("is not connected (%s); it ended more than %d times in %s, so from now on it is only tried again after %s", why, foreign.Tries, foreign.Window, pause)
+			text = fmt.Sprintf("is not connected (%s); it ended more than %d times in %s, so from now on it is only tried again after %s", why,
+				foreign.Tries, foreign.Window, pause)
 		}
-		s.down(text)
+		s.setDown(text)
 		s.host.cfg.Log.Warn("an MCP server is not connected", "server", s.name, "error", why, "again_in", pause, "often", slow)
 		ready()
 		t := time.NewTimer(pause)
@@ -82,34 +83,34 @@ func (s *server) run(ctx context.Context, ready func()) {
 
 // connectOnce connects and returns when the connection has ended.
 func (s *server) connectOnce(ctx context.Context, old bool, ready func()) error {
-	begin, cancel := context.WithTimeout(ctx, s.host.pace.connect)
+	begin, cancel := context.WithTimeout(ctx, s.host.timing.connect)
 	l, err := s.dial(begin, old)
 	cancel()
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	defer s.down("is not connected any more")
+	defer s.setDown("is not connected any more")
 	if err := s.relist(ctx, l); err != nil {
 		return err
 	}
 	s.host.cfg.Log.Info("an MCP server is connected", "server", s.name)
 	ready()
 	last := time.Now()
-	again := time.NewTicker(s.host.pace.again)
+	again := time.NewTicker(s.host.timing.relistEvery)
 	defer again.Stop()
-	soon := time.NewTimer(s.host.pace.relist)
+	soon := time.NewTimer(s.host.timing.minRelist)
 	soon.Stop()
 	defer soon.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-l.gone:
+		case <-l.done:
 			return fmt.Errorf("the connection ended: %w", l.err)
 		case <-l.changed:
-			// Not at once: a server that says so all the time is asked at a bounded rate.
-			soon.Reset(time.Until(last.Add(s.host.pace.relist)))
+			// Delayed: a server that announces changes all the time is asked at a bounded rate.
+			soon.Reset(time.Until(last.Add(s.host.timing.minRelist)))
 			continue
 		case <-soon.C:
 		case <-again.C:
@@ -121,27 +122,27 @@ func (s *server) connectOnce(ctx context.Context, old bool, ready func()) error 
 	}
 }
 
-func (s *server) down(state string) {
+func (s *server) setDown(state string) {
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
 	s.link, s.state = nil, state
 }
 
-// relist asks for the tools, compares them with the pins, and offers what may be.
-func (s *server) relist(ctx context.Context, l *link) error {
-	limit, cancel := context.WithTimeout(ctx, s.host.pace.connect)
+// relist requests the tools, compares them with the pins, and updates the offer.
+func (s *server) relist(ctx context.Context, l *connection) error {
+	limit, cancel := context.WithTimeout(ctx, s.host.timing.connect)
 	defer cancel()
 	all, err := l.list(limit)
 	if err != nil {
 		return err
 	}
-	list, listed, notes := s.sift(all)
+	list, listed, notes := s.filterTools(all)
 	var (
 		rows    map[string]pin
 		refused map[string]string
 	)
 	err = s.host.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		rows, refused = compare(tx, s.name, list, s.host.cfg.Now())
+		rows, refused = updatePins(tx, s.name, list, s.host.cfg.Now())
 		return nil
 	})
 	if err != nil {
@@ -153,7 +154,8 @@ func (s *server) relist(ctx context.Context, l *link) error {
 	s.host.mu.Lock()
 	for tool, p := range rows {
 		if was := s.pins[tool]; p.Change != nil && (was.Change == nil || was.Change.Hash != p.Change.Hash) && s.allowed(tool) {
-			s.host.cfg.Log.Warn("a tool of an MCP server changed and is switched off", "server", s.name, "tool", foreign.Line(tool, 100), "was", p.Def.Hash, "is", p.Change.Hash)
+			s.host.cfg.Log.Warn("a tool of an MCP server changed and is switched off", "server", s.name, "tool", foreign.Line(tool, 100), "was",
+				p.Def.Hash, "is", p.Change.Hash)
 		}
 	}
 	s.pins, s.listed, s.notes, s.link, s.state = rows, listed, notes, l, ""
@@ -162,8 +164,8 @@ func (s *server) relist(ctx context.Context, l *link) error {
 	return nil
 }
 
-// sift takes the allowed tools out of a list, and says why others are left out.
-func (s *server) sift(all []*sdk.Tool) (list []seen, listed map[string]bool, notes []string) {
+// filterTools returns the allowed tools of a list, and notes about the others.
+func (s *server) filterTools(all []*sdk.Tool) (list []listedTool, listed map[string]bool, notes []string) {
 	listed = map[string]bool{}
 	count, twice := map[string]int{}, map[string]bool{}
 	for _, t := range all {
@@ -185,7 +187,7 @@ func (s *server) sift(all []*sdk.Tool) (list []seen, listed map[string]bool, not
 		case !s.allowed(t.Name):
 			others = append(others, t.Name)
 			continue
-		case t.Name == "" || len(t.Name) > 128 || !foreign.Exact(t.Name):
+		case t.Name == "" || len(t.Name) > 128 || !foreign.IsVisible(t.Name):
 			note("its name is empty, too long, or holds invisible characters")
 			continue
 		}
@@ -195,7 +197,7 @@ func (s *server) sift(all []*sdk.Tool) (list []seen, listed map[string]bool, not
 			continue
 		}
 		listed[t.Name] = true
-		list = append(list, seen{t.Name, def})
+		list = append(list, listedTool{t.Name, def})
 	}
 	if len(list) == 0 && len(others) > 0 {
 		notes = append(notes, fmt.Sprintf("no tool of the MCP server %s is allowed; it has %s", s.name, foreign.Line(strings.Join(others, ", "), 500)))
@@ -208,19 +210,19 @@ func (s *server) sift(all []*sdk.Tool) (list []seen, listed map[string]bool, not
 	return list, listed, notes
 }
 
-// offer makes the tools that may be offered, sorted by name, and says why others may
-// not. The caller holds the host's mutex.
+// offer returns the tools that may be offered, sorted by name, and notes about the others. The
+// caller must hold the host's mutex.
 func (s *server) offer() (out []*tool, notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.pins)) {
 		p := s.pins[name]
-		if s.barred(p) != "" {
+		if s.blockReason(p) != "" {
 			continue
 		}
-		m, known := s.made[name]
+		m, known := s.built[name]
 		if !known || m.hash != p.Def.Hash {
-			m = made{hash: p.Def.Hash}
+			m = builtTool{hash: p.Def.Hash}
 			m.tool, m.err = newTool(s, p)
-			s.made[name] = m
+			s.built[name] = m
 		}
 		if m.err != nil {
 			notes = append(notes, fmt.Sprintf("the tool %s of the MCP server %s is not offered: %s", foreign.Quote(name), s.name, foreign.Line(m.err.Error(), 300)))
@@ -232,9 +234,9 @@ func (s *server) offer() (out []*tool, notes []string) {
 	return out, notes
 }
 
-// barred says why a pinned tool may not be used now, or "". The caller holds the
-// host's mutex.
-func (s *server) barred(p pin) string {
+// blockReason returns why a pinned tool may not be used now, or "". The caller must hold the host's
+// mutex.
+func (s *server) blockReason(p pin) string {
 	now, ok := s.pins[p.Tool]
 	switch {
 	case !ok || !s.allowed(p.Tool):
@@ -249,7 +251,7 @@ func (s *server) barred(p pin) string {
 	return ""
 }
 
-// notices are the sentences of [Host.Notices]. The caller holds the host's mutex.
+// notices returns the sentences of [Host.Notices]. The caller must hold the host's mutex.
 func (s *server) notices() []string {
 	var out []string
 	if s.state != "" {

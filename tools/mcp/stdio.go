@@ -19,38 +19,38 @@ import (
 )
 
 const (
-	// maxMessage is the largest message, in bytes, that is taken from a server.
+	// maxMessage is the largest accepted message, in bytes.
 	maxMessage = 8 << 20
-	// terminateAfter is how long a server may take to end after its input was
-	// closed, before it is signalled. Some (server-everything) ignore the first.
+	// terminateAfter is how long a server may take to exit after its input was closed, before it is
+	// signaled. Some (server-everything) ignore the former.
 	terminateAfter = time.Second
-	// writeWithin is how long a server may take to read what it is sent.
+	// writeWithin is how long a server may take to read a message.
 	writeWithin = 10 * time.Second
 )
 
 var errTooLarge = fmt.Errorf("it sent a message of more than %d MiB", maxMessage>>20)
 
-// passed are the variables that every server gets, where the bot has them: none of
-// them can hold a secret of the bot.
-var passed = []string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ"}
+// passedVariables are given to every server, if the bot has them: none can hold a secret of the
+// bot.
+var passedVariables = []string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ"}
 
-// environ makes the environment of a server: passed, the names that the operator
-// lets through, and a home of its own unless that is one of them.
+// environ returns the environment of a server: passedVariables, the names that the operator passes,
+// and its own home unless HOME is passed.
 func environ(names []string, home string, lookup func(string) (string, bool)) []string {
-	return foreign.Environ([]string{"HOME=" + home}, slices.Concat(passed, names), lookup)
+	return foreign.Environ([]string{"HOME=" + home}, slices.Concat(passedVariables, names), lookup)
 }
 
-// process is a server that was started by the bot. It is the transport's reader and
-// closer; the write side is [input].
+// process is a server that the bot started. It is the transport's reader and closer; [stdin] is the
+// writer.
 type process struct {
 	*foreign.Process
-	frames *frames
-	exited chan struct{} // closed when its leader has ended
-	logged chan struct{} // closed when its stderr has been read
-	once   sync.Once
+	messages *messageReader
+	exited   chan struct{} // closed when the process group's leader has exited
+	logged   chan struct{} // closed when its stderr has been read
+	once     sync.Once
 }
 
-// start starts a server. The process does not end with ctx, but by close.
+// start starts a server. It runs until close, not until ctx is done.
 func start(ctx context.Context, argv, env []string, dir string, log *foreign.Journal) (*process, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("its directory could not be made: %w", err)
@@ -61,7 +61,7 @@ func start(ctx context.Context, argv, env []string, dir string, log *foreign.Jou
 	}
 	ctx = context.WithoutCancel(ctx)
 	noise := func(text string) { log.Warn(ctx, "an MCP server writes something that is not a message", text) }
-	p := &process{Process: prog, frames: newFrames(prog.Stdout(), maxMessage, noise), exited: make(chan struct{}), logged: make(chan struct{})}
+	p := &process{Process: prog, messages: newMessageReader(prog.Stdout(), maxMessage, noise), exited: make(chan struct{}), logged: make(chan struct{})}
 	go func() {
 		defer close(p.logged)
 		defer func() { _ = prog.Stderr().Close() }()
@@ -75,13 +75,13 @@ func start(ctx context.Context, argv, env []string, dir string, log *foreign.Jou
 }
 
 // Read implements io.Reader.
-func (p *process) Read(b []byte) (int, error) { return p.frames.Read(b) }
+func (p *process) Read(b []byte) (int, error) { return p.messages.Read(b) }
 
-// Close ends the server and its whole group, step by step. It returns when the server
-// has ended, or when no signal helps.
+// Close stops the server and its process group step by step. It returns when the server has exited,
+// or when no signal helps.
 func (p *process) Close() error {
 	p.once.Do(func() {
-		if foreign.End(p, terminateAfter, p.exited) {
+		if foreign.Stop(p, terminateAfter, p.exited) {
 			<-p.logged
 			_ = p.Stdout().Close()
 		}
@@ -89,11 +89,11 @@ func (p *process) Close() error {
 	return nil
 }
 
-// input is where the server's messages are written to.
-type input struct{ *process }
+// stdin writes to the server.
+type stdin struct{ *process }
 
-// Write implements io.Writer. A server that does not read is not waited for.
-func (w input) Write(b []byte) (int, error) {
+// Write implements io.Writer. It does not wait for a server that does not read.
+func (w stdin) Write(b []byte) (int, error) {
 	if err := w.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
 		return 0, err
 	}
@@ -101,30 +101,29 @@ func (w input) Write(b []byte) (int, error) {
 }
 
 // Close implements io.Closer; the process closes the file.
-func (input) Close() error { return nil }
+func (stdin) Close() error { return nil }
 
-// transport is how the SDK talks to the process.
+// transport connects the SDK to the process.
 func (p *process) transport() sdk.Transport {
-	return &sdk.IOTransport{Reader: p, Writer: input{p}, MaxLineLength: maxMessage + 1}
+	return &sdk.IOTransport{Reader: p, Writer: stdin{p}, MaxLineLength: maxMessage + 1}
 }
 
-// frames lets whole lines of JSON through and reports the rest, since some servers
-// print greetings to where only messages belong. It holds at most max bytes and one
-// buffer; a longer line ends it.
-type frames struct {
-	r    *bufio.Reader
-	max  int
-	say  func(string)
-	rest []byte
-	err  error
+// messageReader passes complete JSON lines and reports other text, because some servers print
+// greetings to stdout. It holds at most max bytes and one buffer; a longer line ends it.
+type messageReader struct {
+	r       *bufio.Reader
+	max     int
+	skipped func(string)
+	rest    []byte
+	err     error
 }
 
-func newFrames(r io.Reader, most int, say func(string)) *frames {
-	return &frames{r: bufio.NewReaderSize(r, 64<<10), max: most, say: say}
+func newMessageReader(r io.Reader, most int, say func(string)) *messageReader {
+	return &messageReader{r: bufio.NewReaderSize(r, 64<<10), max: most, skipped: say}
 }
 
 // Read implements io.Reader.
-func (f *frames) Read(b []byte) (int, error) {
+func (f *messageReader) Read(b []byte) (int, error) {
 	for len(f.rest) == 0 {
 		if f.err != nil {
 			return 0, f.err
@@ -137,7 +136,7 @@ func (f *frames) Read(b []byte) (int, error) {
 		case (text[0] == '{' || text[0] == '[') && json.Valid(text):
 			f.rest = append(text, '\n')
 		default:
-			f.say(string(text[:min(len(text), foreign.MaxLine)]))
+			f.skipped(string(text[:min(len(text), foreign.MaxLine)]))
 		}
 	}
 	n := copy(b, f.rest)
@@ -145,7 +144,7 @@ func (f *frames) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func (f *frames) line() ([]byte, error) {
+func (f *messageReader) line() ([]byte, error) {
 	var out []byte
 	for {
 		piece, err := f.r.ReadSlice('\n')

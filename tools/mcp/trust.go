@@ -21,25 +21,25 @@ const TrustName = "trust_mcp_tool"
 //go:embed trust_mcp_tool.md
 var trustDescription string
 
-// Trust returns the tool by which people acknowledge a tool that changed; ok is false
-// while none has. It is for the tools that have changed by now: take a new one after
-// each call of Config.OnChange.
+// Trust returns the tool with which people acknowledge changed tools; ok is false if there are
+// none. It covers the tools that have changed so far: get a new one after each call of
+// Config.OnChange.
 func (h *Host) Trust() (t tools.Tool, ok bool) {
 	pending := h.Pending()
 	names := make([]string, len(pending))
 	for i, c := range pending {
 		names[i] = c.Name
 	}
-	return trust{h, names}, len(names) > 0
+	return trustTool{h, names}, len(names) > 0
 }
 
-type trust struct {
+type trustTool struct {
 	host  *Host
 	names []string
 }
 
 // Spec implements tools.Tool.
-func (t trust) Spec() tools.Spec {
+func (t trustTool) Spec() tools.Spec {
 	return tools.Spec{
 		Name: TrustName, Description: trustDescription, Level: risk.High,
 		Schema: tools.MustSchema(tools.SimpleSchema{
@@ -49,9 +49,8 @@ func (t trust) Spec() tools.Spec {
 	}
 }
 
-// Plan implements tools.Tool. What people approve is the definition that they were
-// shown, by its hash.
-func (t trust) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
+// Plan implements tools.Tool. People approve the definition that they were shown, by its hash.
+func (t trustTool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	var args struct {
 		Tool string `json:"tool"`
 	}
@@ -81,7 +80,7 @@ func (t trust) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-func (t trust) pending(name string) (Change, bool) {
+func (t trustTool) pending(name string) (Change, bool) {
 	for _, c := range t.host.Pending() {
 		if c.Name == name {
 			return c, true
@@ -90,7 +89,7 @@ func (t trust) pending(name string) (Change, bool) {
 	return Change{}, false
 }
 
-// preview shows people what a tool said and what it says now.
+// preview shows people a tool's old and new definitions.
 func (c Change) preview() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Trust the tool %s of the MCP server %s as it is since %s.\n", foreign.Quote(c.Tool), c.Server, c.Since.UTC().Format("2006-01-02 15:04 UTC"))
@@ -98,12 +97,13 @@ func (c Change) preview() string {
 		when string
 		def  Definition
 	}{{"It said", c.Was}, {"It says now", c.Is}} {
-		fmt.Fprintf(&b, "\n%s (definition %.12s; it claims, unchecked: %s):\n%s\nArguments: %s\n", d.when, d.def.Hash, d.def.Hints, d.def.Description, indented(d.def.Schema))
+		fmt.Fprintf(&b, "\n%s (definition %.12s; it claims, unchecked: %s):\n%s\nArguments: %s\n", d.when, d.def.Hash, d.def.Hints,
+			d.def.Description, indentJSON(d.def.Schema))
 	}
 	return b.String()
 }
 
-func indented(schema json.RawMessage) string {
+func indentJSON(schema json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Indent(&b, schema, "", "  ") != nil {
 		return string(schema)

@@ -22,7 +22,7 @@ func cut(dir, text string, limit int64) (got string, n int64, cut bool, err erro
 	}
 	defer func() { _ = f.Close() }()
 	var out strings.Builder
-	n, cut, err = ends(&out, f, limit)
+	n, cut, err = copyEnds(&out, f, limit)
 	return out.String(), n, cut, err
 }
 

@@ -1,13 +1,13 @@
-// Package output keeps the whole output of calls whose result was cut, so that the model
-// can read on (the tool read_output) and people can have it as a file.
+// Package output stores the full output of calls whose result was cut, so that the model can read
+// on (the tool read_output) and people can download it.
 //
-// Output is a file of the data directory, mode 0600, with secrets taken out before it is
-// written. Where several replicas share a store, the same text is also in rows of it, up
-// to a limit, so that each of them finds it. It is not the transcript: what the model was
-// told is in the thread's history, and output goes when its time is over.
+// Output is a file in the data directory, mode 0600, with secrets removed before it is written. If
+// replicas share a store, the text is also in rows of the store, up to a limit, so that every
+// replica finds it. Output is not part of the transcript and is deleted when it expires; what the
+// model saw stays in the thread's history.
 //
-// Rows, under the key "output" (see store.Key), only where [Config] has a DB. Threads are
-// named by their hashes, so that neighbours in time are none in the store:
+// Rows have the key prefix "output" (see store.Key) and exist only if [Config] has a DB. Threads
+// are named by their hashes, so that threads that began together are not adjacent in the store:
 //
 //	head  <thread> <id>                       -> which attempt counts, and its parts
 //	part  <thread> <id> <attempt> <n u64>     -> a piece of the text, compressed as a whole
@@ -35,15 +35,15 @@ import (
 )
 
 const (
-	// DefaultMax is how much of one call's output is kept, in bytes.
+	// DefaultMax is how many bytes of one call's output are kept.
 	DefaultMax = 64 << 20
-	// lazy is how much waits in memory before there is a file.
-	lazy = 64 << 10
-	// DefaultShared is how much of one call's output the store keeps, in bytes of text.
+	// memoryLimit is how many bytes are buffered before a file is created.
+	memoryLimit = 64 << 10
+	// DefaultShared is how many bytes of one call's output the store keeps, before compression.
 	DefaultShared = 8 << 20
 )
 
-// Cleaner takes secrets out of text that comes in pieces.
+// Cleaner removes secrets from text that arrives in pieces.
 type Cleaner interface {
 	Write(piece string) string
 	Flush() string
@@ -51,35 +51,33 @@ type Cleaner interface {
 
 // Config says where and how output is kept.
 type Config struct {
-	Dir     string         // made with mode 0700 when the first output is kept
-	Max     int64          // bytes of one call; 0 means DefaultMax
-	Cleaner func() Cleaner // nil takes nothing out
-	// Readable reports whether models are offered read_output; nil means that they are.
+	Dir     string         // created with mode 0700 for the first output
+	Max     int64          // bytes per call; 0 means DefaultMax
+	Cleaner func() Cleaner // nil removes nothing
+	// Readable reports whether models are offered read_output; nil means yes.
 	Readable func() bool
-	// DB is the store of all replicas, which then find each other's output; nil where
-	// there is one process, whose files are enough.
+	// DB is the store that replicas share to find each other's output; nil for a single process.
 	DB store.DB
-	// Shared is how much of one call's output goes into DB, in bytes before they are
-	// compressed; of a longer one these are the beginning and the end. 0 means
-	// DefaultShared.
+	// Shared is how many bytes of one call's output are stored in DB, before compression. Of a
+	// longer output these are the beginning and the end. 0 means DefaultShared.
 	Shared int64
-	// Owns reports whether this replica may still write for a thread, in the
-	// transaction that makes its output known; nil means that it may.
+	// Owns reports whether this replica may still write for a thread. It is called in the
+	// transaction that publishes an output; nil means yes.
 	Owns func(tx store.Tx, thread string) bool
-	Log  *slog.Logger     // hears when the store takes no output; nil discards
+	Log  *slog.Logger     // logs when the store rejects output; nil discards
 	Now  func() time.Time // nil means time.Now
 }
 
-// Log keeps output. It is safe for concurrent use.
+// Log stores output. It is safe for concurrent use.
 type Log struct{ cfg Config }
 
-// New returns a log; nothing is written until output is kept.
+// New returns a Log. It writes nothing until output is kept.
 func New(c Config) *Log {
 	if c.Max <= 0 {
 		c.Max = DefaultMax
 	}
 	if c.Cleaner == nil {
-		c.Cleaner = func() Cleaner { return plain{} }
+		c.Cleaner = func() Cleaner { return noCleaner{} }
 	}
 	if c.Shared <= 0 {
 		c.Shared = DefaultShared
@@ -96,26 +94,26 @@ func New(c Config) *Log {
 	return &Log{c}
 }
 
-type plain struct{}
+type noCleaner struct{}
 
-func (plain) Write(s string) string { return s }
-func (plain) Flush() string         { return "" }
+func (noCleaner) Write(s string) string { return s }
+func (noCleaner) Flush() string         { return "" }
 
-// Ref names kept output.
+// Ref describes kept output.
 type Ref struct {
 	ID           string // "out-3f2a9c1b", unique in the thread
 	Path         string
 	Bytes, Lines int64
-	Dropped      int64 // bytes that came after the limit, or that the disk refused
+	Dropped      int64 // bytes beyond the limit, or that could not be written
 	Readable     bool  // with read_output
-	// Ends is how much other replicas have, in bytes, where that is the beginning and
-	// the end only. 0 means that they have all of it, or that there are none.
-	Ends int64
-	// Here means that the store did not take it, so that other replicas have nothing.
-	Here bool
+	// SharedBytes is how many bytes other replicas have, if they have only the beginning and the
+	// end; 0 if they have all of it or there are none.
+	SharedBytes int64
+	// LocalOnly means that the store did not accept it, so other replicas have nothing.
+	LocalOnly bool
 }
 
-// Note is the line that a cut result ends with; cut says where it was cut.
+// Note returns the last line of a cut result; cut says where it was cut.
 func (r Ref) Note(cut string) string {
 	note := fmt.Sprintf("[Output truncated %s. Full output saved to: %s]\n[It has %d lines, %s", cut, r.Path, r.Lines, truncate.FormatSize(r.Bytes))
 	if r.Readable {
@@ -124,10 +122,10 @@ func (r Ref) Note(cut string) string {
 	if r.Dropped > 0 {
 		note += fmt.Sprintf("; %s more were not kept", truncate.FormatSize(r.Dropped))
 	}
-	if r.Ends > 0 {
-		note += fmt.Sprintf("; other replicas of this bot have its beginning and its end, %s", truncate.FormatSize(r.Ends))
+	if r.SharedBytes > 0 {
+		note += fmt.Sprintf("; other replicas of this bot have its beginning and its end, %s", truncate.FormatSize(r.SharedBytes))
 	}
-	if r.Here {
+	if r.LocalOnly {
 		note += "; only the replica of this bot that ran the call has it"
 	}
 	return note + ".]"
@@ -138,35 +136,36 @@ var (
 	idForm   = regexp.MustCompile(`^out-[0-9a-z]{8}$`)
 )
 
-func short(parts ...string) string {
+func shortHash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return encoding.EncodeToString(sum[:5])
 }
 
-// label stands for a thread in the names of folders and rows: another thread's cannot be
-// named.
-func label(thread string) string {
+// threadLabel is a thread's name in folders and rows. It is a hash, so that no thread can name
+// another's.
+func threadLabel(thread string) string {
 	sum := sha256.Sum256([]byte(thread))
 	return encoding.EncodeToString(sum[:10])
 }
 
-func (l *Log) folder(thread string) string { return filepath.Join(l.cfg.Dir, label(thread)) }
+func (l *Log) folder(thread string) string { return filepath.Join(l.cfg.Dir, threadLabel(thread)) }
 
-// Begin starts to keep the output of a call. The Writer must be ended by Keep or Drop.
+// Begin starts storing the output of a call. The caller must call Keep or Drop.
 func (l *Log) Begin(thread, call string) *Writer {
-	w := &Writer{l: l, thread: thread, dir: l.folder(thread), ref: Ref{ID: "out-" + short(thread, call), Readable: l.cfg.Readable == nil || l.cfg.Readable()}, cleaners: map[tools.EventKind]Cleaner{}}
+	w := &Writer{l: l, thread: thread, dir: l.folder(thread), ref: Ref{ID: "out-" + shortHash(thread, call),
+		Readable: l.cfg.Readable == nil || l.cfg.Readable()}, cleaners: map[tools.EventKind]Cleaner{}}
 	w.ref.Path = filepath.Join(w.dir, w.ref.ID+".txt")
 	if l.cfg.DB != nil {
-		// Another replica may have kept output of the same call: which one counts is in
-		// the store, and a file says of which attempt it is.
+		// Another replica may have stored output of the same call. The store says which attempt
+		// counts, and the file name contains the attempt.
 		w.attempt = newAttempt()
 		w.ref.Path = filepath.Join(w.dir, w.ref.ID+"."+w.attempt+".txt")
 	}
 	return w
 }
 
-// Writer takes the output of one call. It is used by one goroutine at a time; a nil
-// Writer keeps nothing.
+// Writer receives the output of one call. It is not safe for concurrent use. A nil Writer keeps
+// nothing.
 type Writer struct {
 	l        *Log
 	thread   string
@@ -174,12 +173,12 @@ type Writer struct {
 	dir      string
 	ref      Ref
 	cleaners map[tools.EventKind]Cleaner
-	waiting  []byte
+	pending  []byte
 	file     *os.File
-	broken   error
+	err      error
 }
 
-// Event takes a piece of output; other events are none.
+// Event writes the text of an output event and ignores other events.
 func (w *Writer) Event(e tools.Event) {
 	if w == nil || e.Kind != tools.Stdout && e.Kind != tools.Stderr {
 		return
@@ -202,24 +201,24 @@ func (w *Writer) write(text string) {
 	}
 	w.ref.Bytes += int64(len(text))
 	w.ref.Lines += int64(strings.Count(text, "\n"))
-	w.waiting = append(w.waiting, text...)
-	if len(w.waiting) >= lazy {
+	w.pending = append(w.pending, text...)
+	if len(w.pending) >= memoryLimit {
 		w.flush()
 	}
 }
 
-// flush writes what waits. A disk that refuses ends the file, and nothing else.
+// flush writes the pending text. A write error ends the file, but not the call.
 func (w *Writer) flush() {
-	defer func() { w.waiting = w.waiting[:0] }()
-	if w.broken == nil && w.file == nil {
-		w.file, w.broken = create(w.dir, w.ref.Path)
+	defer func() { w.pending = w.pending[:0] }()
+	if w.err == nil && w.file == nil {
+		w.file, w.err = create(w.dir, w.ref.Path)
 	}
-	if w.broken == nil {
-		_, w.broken = w.file.Write(w.waiting)
+	if w.err == nil {
+		_, w.err = w.file.Write(w.pending)
 	}
-	if w.broken != nil {
-		w.ref.Dropped += int64(len(w.waiting))
-		w.ref.Bytes -= int64(len(w.waiting))
+	if w.err != nil {
+		w.ref.Dropped += int64(len(w.pending))
+		w.ref.Bytes -= int64(len(w.pending))
 	}
 }
 
@@ -227,11 +226,11 @@ func create(dir, path string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	// A call has one output: that of a run that was cut short goes.
+	// A call has one output, so that of an interrupted run is overwritten.
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 }
 
-// Bytes is how much has come so far.
+// Bytes returns the number of bytes so far.
 func (w *Writer) Bytes() int64 {
 	if w == nil {
 		return 0
@@ -244,10 +243,9 @@ func (w *Writer) Keep(full string) (Ref, error) {
 	return w.KeepContext(context.Background(), full)
 }
 
-// KeepContext ends the writer and keeps what came, or full in its place where that is not
-// empty. It fails when there is nothing to keep, or the disk refused. When it returns,
-// other replicas find it; a store that does not take it within 15 s is no error, but is
-// said in the Ref.
+// KeepContext ends the writer and keeps its output, or full instead if that is not empty. It fails
+// if there is nothing to keep or the disk fails. When it returns, other replicas find the output.
+// If the store does not accept it within 15 s, that is not an error but noted in the Ref.
 func (w *Writer) KeepContext(ctx context.Context, full string) (Ref, error) {
 	if full != "" && w.Bytes() == 0 {
 		w.Event(tools.Event{Kind: tools.Stdout, Text: full})
@@ -262,10 +260,10 @@ func (w *Writer) KeepContext(ctx context.Context, full string) (Ref, error) {
 	}
 	w.flush()
 	if w.file != nil {
-		w.broken = errors.Join(w.broken, w.file.Close())
+		w.err = errors.Join(w.err, w.file.Close())
 	}
-	if w.broken != nil && w.ref.Bytes == 0 {
-		return Ref{}, fmt.Errorf("output: it could not be kept: %w", w.broken)
+	if w.err != nil && w.ref.Bytes == 0 {
+		return Ref{}, fmt.Errorf("output: it could not be kept: %w", w.err)
 	}
 	if w.l.cfg.DB != nil {
 		w.share(ctx)
@@ -273,7 +271,7 @@ func (w *Writer) KeepContext(ctx context.Context, full string) (Ref, error) {
 	return w.ref, nil
 }
 
-// Drop ends the writer and keeps nothing.
+// Drop ends the writer and discards its output.
 func (w *Writer) Drop() {
 	if w != nil && w.file != nil {
 		_ = w.file.Close()
@@ -281,7 +279,7 @@ func (w *Writer) Drop() {
 	}
 }
 
-// ErrNone means that a thread has no such output, or no longer.
+// ErrNone means that a thread has no such output, or no longer has it.
 var ErrNone = errors.New("output: there is no such output")
 
 // Open is OpenContext without a context.
@@ -289,9 +287,9 @@ func (l *Log) Open(thread, id string) (io.ReadCloser, int64, error) {
 	return l.OpenContext(context.Background(), thread, id)
 }
 
-// OpenContext opens the output of a thread, wherever it is, and tells its length in bytes:
-// all of it where this replica kept it, and otherwise what the store has. The context is
-// for finding it; what is read then needs none.
+// OpenContext opens an output of a thread, whichever replica has it, and returns its length in
+// bytes: all of it if this replica kept it, otherwise what the store has. ctx is not needed for
+// reading afterwards.
 func (l *Log) OpenContext(ctx context.Context, thread, id string) (io.ReadCloser, int64, error) {
 	f, size, _, err := l.open(ctx, thread, id)
 	return f, size, err
@@ -331,8 +329,8 @@ func (l *Log) Text(thread, id string, maxBytes int) (text string, cut bool, err 
 	return l.TextContext(context.Background(), thread, id, maxBytes)
 }
 
-// TextContext is the output of a thread as a text of at most maxBytes: its beginning and
-// its end where it is longer, or where the store has no more.
+// TextContext returns an output as text of at most maxBytes: its beginning and end if it is longer,
+// or if the store has no more.
 func (l *Log) TextContext(ctx context.Context, thread, id string, maxBytes int) (text string, cut bool, err error) {
 	f, _, ends, err := l.open(ctx, thread, id)
 	if err != nil {
@@ -347,9 +345,9 @@ func (l *Log) TextContext(ctx context.Context, thread, id string, maxBytes int) 
 	return text, ends || where != "", nil
 }
 
-// Prune removes output that was kept before a time: the files of this replica with the
-// folders that are empty then, and what the store has. Each replica has to do it, for its
-// files. It returns how many files and outputs of the store went.
+// Prune deletes output that was kept before a time: this replica's files and empty folders, and the
+// rows in the store. Each replica must call it for its files. It returns how many files and stored
+// outputs were deleted.
 func (l *Log) Prune(ctx context.Context, before time.Time) (int, error) {
 	n, err := l.pruneFiles(ctx, before)
 	if l.cfg.DB == nil {
@@ -385,7 +383,7 @@ func (l *Log) pruneFiles(ctx context.Context, before time.Time) (int, error) {
 				n++
 			}
 		}
-		_ = os.Remove(dir) // refuses while something is in it
+		_ = os.Remove(dir) // fails unless the directory is empty
 	}
 	return n, nil
 }

@@ -20,7 +20,7 @@ import (
 //go:embed read_output.md
 var readDescription string
 
-// maxLine is how much of one line is shown, in bytes.
+// maxLine is how many bytes of one line are shown.
 const maxLine = 4 << 10
 
 // Reader returns the tool read_output.
@@ -85,8 +85,8 @@ func (r reader) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// page reads lines from offset on, at most limit of them and truncate.MaxBytes; with
-// match only those that match, after their numbers.
+// page returns lines from offset on, at most limit and truncate.MaxBytes. With match it returns
+// only matching lines, each with its number.
 func page(ctx context.Context, f io.Reader, offset, limit int, match *regexp.Regexp) (string, error) {
 	in := bufio.NewReaderSize(f, 64<<10)
 	var out strings.Builder
@@ -132,7 +132,7 @@ func page(ctx context.Context, f io.Reader, offset, limit int, match *regexp.Reg
 	return text + fmt.Sprintf("[end: %d %s shown of %d lines]", shown, what, total), nil
 }
 
-// readLine reads one line, of which it keeps maxLine bytes.
+// readLine reads one line and keeps at most maxLine bytes of it.
 func readLine(in *bufio.Reader) (string, error) {
 	var kept []byte
 	cut := 0

@@ -19,27 +19,27 @@ import (
 )
 
 const (
-	partSize   = 192 << 10        // bytes of a row; below 256 KiB is wise, see store/postgres
-	perUpdate  = 6                // parts that one transaction writes, about 1 MiB
-	shareWait  = 15 * time.Second // for the store, before the result goes on without it
-	pruneBatch = 20               // outputs that one transaction removes
-	nearby     = 64 << 10         // how far from a limit the end of a line is looked for, at most
+	partSize      = 192 << 10        // bytes per row; below 256 KiB, see store/postgres
+	perUpdate     = 6                // parts that one transaction writes, about 1 MiB
+	shareTimeout  = 15 * time.Second // how long to wait for the store before the result goes on without it
+	pruneBatch    = 20               // outputs that one transaction deletes
+	maxLineSearch = 64 << 10         // how far from a limit to look for the end of a line
 )
 
-// errNotOurs means that another replica has the thread now: its output is what counts.
-var errNotOurs = errors.New("output: another replica has the thread")
+// errNotOwner means that another replica owns the thread now, and its output counts.
+var errNotOwner = errors.New("output: another replica has the thread")
 
-// head says which attempt's text is the output of a call.
+// head says which attempt is the output of a call.
 type head struct {
-	Attempt string    `json:"attempt"`
-	At      time.Time `json:"at"`
-	Parts   uint64    `json:"parts"`
-	Bytes   int64     `json:"bytes"`          // of the text
-	Ends    bool      `json:"ends,omitempty"` // it is the beginning and the end
+	Attempt  string    `json:"attempt"`
+	At       time.Time `json:"at"`
+	Parts    uint64    `json:"parts"`
+	Bytes    int64     `json:"bytes"`          // of the text
+	EndsOnly bool      `json:"ends,omitempty"` // only the beginning and the end
 }
 
-// aged is what Prune has to know of an attempt.
-type aged struct {
+// ageRow is what Prune must know about an attempt.
+type ageRow struct {
 	At    time.Time `json:"at"`
 	Parts uint64    `json:"parts"`
 }
@@ -50,35 +50,35 @@ func partKey(label, id, attempt string, n uint64) []byte {
 	return store.Key("output", "part", label, id, attempt, n)
 }
 
-// ages indexes attempts by their time: label, id, attempt -> aged.
+// ages indexes attempts by time: label, id, attempt -> ageRow.
 var ages = aging.Index{"output", "age"}
 
 func newAttempt() string {
 	var b [5]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // never fails
 	return encoding.EncodeToString(b[:])
 }
 
-// share puts what the file has into the store. Without the store, the file gets the name
-// under which this replica alone finds it.
+// share copies the file to the store. If the store fails, the file gets the name under which only
+// this replica finds it.
 func (w *Writer) share(ctx context.Context) {
 	h, err := w.put(ctx)
 	if err == nil {
-		if h.Ends {
-			w.ref.Ends = h.Bytes
+		if h.EndsOnly {
+			w.ref.SharedBytes = h.Bytes
 		}
 		return
 	}
 	w.l.cfg.Log.WarnContext(ctx, "other replicas do not find the whole output of a call", "output", w.ref.ID, "error", err)
-	w.ref.Here = true
+	w.ref.LocalOnly = true
 	alone := filepath.Join(w.dir, w.ref.ID+".txt")
 	if os.Rename(w.ref.Path, alone) == nil {
 		w.ref.Path = alone
 	}
 }
 
-// put writes the rows: first those that Prune needs to find the others, at last the head,
-// which makes it the output of the call.
+// put writes the rows: first those with which Prune finds the others, last the head, which
+// publishes the output.
 func (w *Writer) put(ctx context.Context) (head, error) {
 	f, err := os.Open(w.ref.Path)
 	if err != nil {
@@ -86,29 +86,29 @@ func (w *Writer) put(ctx context.Context) (head, error) {
 	}
 	defer func() { _ = f.Close() }()
 	h := head{Attempt: w.attempt, At: w.l.cfg.Now().UTC()}
-	var packed pieces
+	var packed partWriter
 	z, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
 	if err != nil {
 		return head{}, err
 	}
-	if h.Bytes, h.Ends, err = ends(z, f, w.l.cfg.Shared); err != nil {
+	if h.Bytes, h.EndsOnly, err = copyEnds(z, f, w.l.cfg.Shared); err != nil {
 		return head{}, err
 	}
 	if err := z.Close(); err != nil {
 		return head{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, shareWait)
+	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
-	thread, id := label(w.thread), w.ref.ID
+	thread, id := threadLabel(w.thread), w.ref.ID
 	n := uint64(0)
 	h.Parts = uint64(len(packed))
 	for batch := range slices.Chunk(packed, perUpdate) {
 		err := w.l.cfg.DB.Update(ctx, func(tx store.Tx) error {
 			if !w.l.cfg.Owns(tx, w.thread) {
-				return errNotOurs
+				return errNotOwner
 			}
 			if n == 0 {
-				store.Save(tx, ages.Key(h.At, thread, id, h.Attempt), aged{h.At, h.Parts})
+				store.Save(tx, ages.Key(h.At, thread, id, h.Attempt), ageRow{h.At, h.Parts})
 			}
 			for i, part := range batch {
 				tx.Set(partKey(thread, id, h.Attempt, n+uint64(i)), part)
@@ -117,31 +117,31 @@ func (w *Writer) put(ctx context.Context) (head, error) {
 				return nil
 			}
 			if old, ok := store.Load[head](tx, headKey(thread, id)); ok { // a call has one output
-				remove(tx, thread, id, old.Attempt, aged{old.At, old.Parts})
+				remove(tx, thread, id, old.Attempt, ageRow{old.At, old.Parts})
 			}
 			store.Save(tx, headKey(thread, id), h)
 			return nil
 		})
 		if err != nil {
-			return head{}, err // what is there already goes with its age
+			return head{}, err // Prune deletes the written parts
 		}
 		n += uint64(len(batch))
 	}
 	return h, nil
 }
 
-// remove takes an attempt's parts and its age away, but not the head.
-func remove(tx store.Tx, thread, id, attempt string, a aged) {
+// remove deletes an attempt's parts and its age, but not the head.
+func remove(tx store.Tx, thread, id, attempt string, a ageRow) {
 	for n := range a.Parts {
 		tx.Delete(partKey(thread, id, attempt, n))
 	}
 	tx.Delete(ages.Key(a.At, thread, id, attempt))
 }
 
-// pieces is a writer that cuts what it gets into parts.
-type pieces [][]byte
+// partWriter splits its input into parts.
+type partWriter [][]byte
 
-func (p *pieces) Write(b []byte) (int, error) {
+func (p *partWriter) Write(b []byte) (int, error) {
 	n := len(b)
 	for len(b) > 0 {
 		last := len(*p) - 1
@@ -156,10 +156,10 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// ends copies a file, or where it is longer than limit its beginning and its end, whole
-// lines if possible, with a line in between that counts what is left out. It returns how
-// many bytes it wrote, and whether it left something out.
-func ends(to io.Writer, f *os.File, limit int64) (n int64, cut bool, err error) {
+// copyEnds copies a file, or if it is longer than limit its beginning and its end, in whole lines
+// if possible, with a line in between that counts what is left out. It returns the bytes written
+// and whether something was left out.
+func copyEnds(to io.Writer, f *os.File, limit int64) (n int64, cut bool, err error) {
 	st, err := f.Stat()
 	if err != nil {
 		return 0, false, err
@@ -169,12 +169,12 @@ func ends(to io.Writer, f *os.File, limit int64) (n int64, cut bool, err error) 
 		n, err = io.Copy(to, f)
 		return n, false, err
 	}
-	look := max(utf8.UTFMax, min(nearby, limit/8))
-	first, line, err := border(f, limit-limit/2-look, limit-limit/2, true)
+	look := max(utf8.UTFMax, min(maxLineSearch, limit/8))
+	first, line, err := lineBoundary(f, limit-limit/2-look, limit-limit/2, true)
 	if err != nil {
 		return 0, false, err
 	}
-	last, _, err := border(f, size-limit/2-1, size-limit/2+look, false)
+	last, _, err := lineBoundary(f, size-limit/2-1, size-limit/2+look, false)
 	if err != nil {
 		return 0, false, err
 	}
@@ -203,10 +203,10 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// border finds a place behind the first offset and up to the second one that is right
-// behind the end of a line, the last or the first such place. Where there is none, it is
-// as far to that side as there is one between two characters.
-func border(f *os.File, from, to int64, last bool) (at int64, line bool, err error) {
+// lineBoundary returns an offset after from and at most to that follows the end of a line: the last
+// or the first such offset. If there is none, it returns the outermost offset on that side that is
+// between two characters.
+func lineBoundary(f *os.File, from, to int64, last bool) (at int64, line bool, err error) {
 	from = max(from, 0)
 	window := make([]byte, to-from)
 	k, err := f.ReadAt(window, from)
@@ -227,7 +227,7 @@ func border(f *os.File, from, to int64, last bool) (at int64, line bool, err err
 		}
 		return from + int64(i), false, nil
 	}
-	// Behind the window may come the rest of its last character.
+	// The rest of the window's last character may follow it.
 	i = len(window)
 	for back := 1; back <= min(len(window), utf8.UTFMax); back++ {
 		if utf8.RuneStart(window[i-back]) {
@@ -240,10 +240,10 @@ func border(f *os.File, from, to int64, last bool) (at int64, line bool, err err
 	return from + int64(i), false, nil
 }
 
-// openShared opens the attempt that counts: the file of this replica if it is its own, or
-// the rows.
+// openShared opens the attempt that counts: this replica's file if it is its own, otherwise the
+// rows.
 func (l *Log) openShared(ctx context.Context, thread, id string) (io.ReadCloser, int64, bool, error) {
-	name := label(thread)
+	name := threadLabel(thread)
 	var h head
 	find := func(tx store.Tx) (ok bool) {
 		h, ok = store.Load[head](tx, headKey(name, id))
@@ -264,7 +264,7 @@ func (l *Log) openShared(ctx context.Context, thread, id string) (io.ReadCloser,
 	var parts []io.Reader
 	err = l.cfg.DB.View(ctx, func(tx store.Tx) error {
 		parts = nil
-		if !find(tx) { // it may be another attempt by now, or gone
+		if !find(tx) { // it may be another attempt by now, or deleted
 			return ErrNone
 		}
 		for n := range h.Parts {
@@ -283,15 +283,15 @@ func (l *Log) openShared(ctx context.Context, thread, id string) (io.ReadCloser,
 	if err != nil {
 		return nil, 0, false, fmt.Errorf("output: %s is damaged in the store: %w", id, err)
 	}
-	return z, h.Bytes, h.Ends, nil
+	return z, h.Bytes, h.EndsOnly, nil
 }
 
-// pruneShared removes what the store has from before a time, some outputs at a time.
+// pruneShared deletes stored output from before a time, in batches.
 func (l *Log) pruneShared(ctx context.Context, before time.Time) (int, error) {
 	type row struct {
 		key                 []byte
 		thread, id, attempt string
-		aged
+		ageRow
 	}
 	total := 0
 	for {
@@ -300,7 +300,7 @@ func (l *Log) pruneShared(ctx context.Context, before time.Time) (int, error) {
 			old = nil
 			for age := range ages.Until(tx, before) {
 				r := row{key: age.Key}
-				store.Decode(age.Key, age.Value, &r.aged)
+				store.Decode(age.Key, age.Value, &r.ageRow)
 				if len(age.Parts) != 3 {
 					return fmt.Errorf("output: the row %s is not an age of an output", store.Format(age.Key))
 				}
@@ -324,9 +324,9 @@ func (l *Log) pruneShared(ctx context.Context, before time.Time) (int, error) {
 			n = 0
 			for _, r := range old {
 				if _, ok := tx.Get(r.key); !ok {
-					continue // another replica was here
+					continue // another replica deleted it
 				}
-				remove(tx, r.thread, r.id, r.attempt, r.aged)
+				remove(tx, r.thread, r.id, r.attempt, r.ageRow)
 				if h, ok := store.Load[head](tx, headKey(r.thread, r.id)); ok && h.Attempt == r.attempt {
 					tx.Delete(headKey(r.thread, r.id))
 					n++

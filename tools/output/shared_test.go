@@ -81,7 +81,7 @@ func TestEveryReplicaFindsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b, db := two(t, output.Config{})
 			ref := keep(t, a, "web:1", "c1", text)
-			if ref.Ends != 0 || ref.Here || strings.Contains(ref.Note("here"), "replica") {
+			if ref.SharedBytes != 0 || ref.LocalOnly || strings.Contains(ref.Note("here"), "replica") {
 				t.Errorf("%+v", ref)
 			}
 			here, err := os.ReadFile(ref.Path)
@@ -135,7 +135,7 @@ func TestOfALongOneOthersHaveBothEnds(t *testing.T) {
 	got := read(t, b, "web:1", ref.ID)
 	begin, end, ok := strings.Cut(got, "[... ")
 	_, end, _ = strings.Cut(end, "]\n")
-	if !ok || ref.Ends != int64(len(got)) || !strings.HasPrefix(text, begin) || !strings.HasSuffix(text, end) || len(begin) < 400<<10 || len(end) < 400<<10 || len(begin)+len(end) > 1<<20 {
+	if !ok || ref.SharedBytes != int64(len(got)) || !strings.HasPrefix(text, begin) || !strings.HasSuffix(text, end) || len(begin) < 400<<10 || len(end) < 400<<10 || len(begin)+len(end) > 1<<20 {
 		t.Errorf("%d and %d bytes, %+v", len(begin), len(end), ref)
 	}
 	if note := ref.Note("here"); !strings.Contains(note, "; other replicas of this bot have its beginning and its end, 1") {
@@ -218,7 +218,7 @@ func (f *faulty) Update(ctx context.Context, fn func(store.Tx) error) error {
 // onlyHere checks that a replica has its output and says that others don't.
 func onlyHere(t *testing.T, a, b *output.Log, ref output.Ref, text string) {
 	t.Helper()
-	if !ref.Here || !strings.Contains(ref.Note("here"), "; only the replica of this bot that ran the call has it.]") {
+	if !ref.LocalOnly || !strings.Contains(ref.Note("here"), "; only the replica of this bot that ran the call has it.]") {
 		t.Errorf("%+v", ref)
 	}
 	if got := read(t, a, "web:1", ref.ID); got != text {
@@ -271,7 +271,7 @@ func TestWhoLostTheThreadTellsNobody(t *testing.T) {
 		t.Errorf("%d rows", n)
 	}
 	ours = true
-	if ref := keep(t, b, "web:1", "c1", "y\n"); ref.Here || read(t, a, "web:1", ref.ID) != "y\n" {
+	if ref := keep(t, b, "web:1", "c1", "y\n"); ref.LocalOnly || read(t, a, "web:1", ref.ID) != "y\n" {
 		t.Errorf("%+v", ref)
 	}
 }
@@ -374,7 +374,7 @@ func TestReplicasKeepAndPruneAtOnce(t *testing.T) {
 		wg.Go(func() {
 			w := l.Begin("web:1", fmt.Sprint(i/2)) // both keep each call
 			w.Event(tools.Event{Kind: tools.Stdout, Text: lines(1000)})
-			if ref, err := w.KeepContext(t.Context(), ""); err != nil || ref.Here {
+			if ref, err := w.KeepContext(t.Context(), ""); err != nil || ref.LocalOnly {
 				t.Error(ref, err)
 			}
 			if _, err := l.Prune(t.Context(), begin); err != nil {

@@ -1,8 +1,8 @@
-// Package past is the tool search_history: a model's way back to what it is no longer
-// shown of its own thread, by a search and by the number of an entry.
+// Package past is the tool search_history. It lets a model search those parts of its own thread
+// that it is no longer shown, and read an entry by number.
 //
-// It does not know how a transcript is kept or searched: whoever makes the tool gives it a
-// [Transcript]. It reads the thread of its call and no other.
+// It does not know how a transcript is stored or searched: the caller provides a [Transcript]. It
+// reads only the thread of its call.
 package past
 
 import (
@@ -26,39 +26,39 @@ var description string
 // Name is the tool's name.
 const Name = "search_history"
 
-// Bounds of an answer.
+// Limits of an answer.
 const (
 	DefaultHits = 20
 	MaxHits     = 100
-	// PageChars is how many characters of an entry are read at once.
+	// PageChars is how many characters of an entry one call reads.
 	PageChars = 12_000
 )
 
-// ErrNone means that a thread has no entry of this number that can be read.
+// ErrNone means that a thread has no readable entry with this number.
 var ErrNone = errors.New("past: there is no such entry")
 
-// Query is what is looked for.
+// Query is a search.
 type Query struct {
-	// Text is a text, or a regular expression of RE2 between slashes; "" is everything.
+	// Text is a text, or an RE2 regular expression between slashes; "" matches everything.
 	Text string
 	// Kind is "message", "command", "result", "decision", or "" for any.
 	Kind string
-	// From and To bound the time, both included; zero is no bound.
+	// From and To bound the time, inclusive; zero means unbounded.
 	From, To time.Time
-	// Limit is from 1 to MaxHits. Offset passes over so many of the newest hits.
+	// Limit is from 1 to MaxHits. Offset skips that many of the newest hits.
 	Limit, Offset int
 }
 
-// Hit is one place that was found.
+// Hit is one match.
 type Hit struct {
 	Entry uint64
 	At    time.Time
 	Kind  string
-	Who   string // who said it, or the tool
-	Text  string // the line with the match
+	Who   string // the author, or the tool
+	Text  string // the matching line
 }
 
-// Found are the hits, the newest last, and how many there are without Limit and Offset.
+// Found holds the hits, newest last, and their number without Limit and Offset.
 type Found struct {
 	Hits  []Hit
 	Total int
@@ -72,19 +72,18 @@ type Page struct {
 	Who    string
 	Text   string
 	Offset int
-	Next   int // where it goes on; 0 at the end
+	Next   int // offset of the next page; 0 at the end
 	Total  int
 }
 
-// Transcript is the record of threads. It is safe for concurrent use. What it gives is
-// redacted already.
+// Transcript is the record of threads. Its results are redacted. It is safe for concurrent use.
 type Transcript interface {
 	Search(ctx context.Context, thread string, q Query) (Found, error)
 	// Read returns limit characters of an entry from offset on, or [ErrNone].
 	Read(ctx context.Context, thread string, entry uint64, offset, limit int) (Page, error)
 }
 
-// New returns the tool over t.
+// New returns the tool for a transcript.
 func New(t Transcript) tools.Tool { return tool{t} }
 
 type tool struct{ t Transcript }
@@ -105,7 +104,7 @@ func (tool) Spec() tools.Spec {
 	}
 }
 
-type arguments struct {
+type args struct {
 	Query  string  `json:"query"`
 	Kind   string  `json:"kind"`
 	From   string  `json:"from"`
@@ -115,8 +114,8 @@ type arguments struct {
 	Entry  *uint64 `json:"entry"`
 }
 
-// query checks the arguments of a search.
-func (a arguments) query() (Query, error) {
+// query validates the arguments of a search.
+func (a args) query() (Query, error) {
 	if a.Query == "" && a.Kind == "" && a.From == "" && a.To == "" {
 		return Query{}, tools.Invalid(`give "query", what to look for, or a "kind" or a time, or "entry", the number of an entry to read`)
 	}
@@ -150,7 +149,7 @@ func (a arguments) query() (Query, error) {
 
 // Plan implements tools.Tool.
 func (t tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
-	var args arguments
+	var args args
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
@@ -177,8 +176,8 @@ func (t tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// hit is what the model gets of a place.
-type hit struct {
+// hitJSON is a hit as the model gets it.
+type hitJSON struct {
 	Entry uint64 `json:"entry"`
 	Time  string `json:"time"`
 	Kind  string `json:"kind"`
@@ -187,9 +186,9 @@ type hit struct {
 }
 
 type answer struct {
-	Total  int    `json:"total"`
-	Hits   []hit  `json:"hits"`
-	Notice string `json:"notice,omitempty"`
+	Total  int       `json:"total"`
+	Hits   []hitJSON `json:"hits"`
+	Notice string    `json:"notice,omitempty"`
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -199,10 +198,10 @@ func (t tool) search(ctx context.Context, thread string, q Query) (tools.Result,
 	if err != nil {
 		return tools.Result{}, tools.Failed("the record of this thread cannot be searched: %w", err)
 	}
-	out := answer{Total: found.Total, Hits: make([]hit, 0, len(found.Hits))}
+	out := answer{Total: found.Total, Hits: make([]hitJSON, 0, len(found.Hits))}
 	var text strings.Builder
 	for _, h := range found.Hits {
-		out.Hits = append(out.Hits, hit{h.Entry, stamp(h.At), h.Kind, h.Who, h.Text})
+		out.Hits = append(out.Hits, hitJSON{h.Entry, stamp(h.At), h.Kind, h.Who, h.Text})
 		fmt.Fprintf(&text, "#%d %s %s, %s: %s\n", h.Entry, stamp(h.At), h.Kind, h.Who, h.Text)
 	}
 	switch next := q.Offset + len(found.Hits); {
@@ -217,18 +216,18 @@ func (t tool) search(ctx context.Context, thread string, q Query) (tools.Result,
 	return tools.Result{Value: out, Text: strings.TrimSuffix(text.String(), "\n")}, nil
 }
 
-type page struct {
+type pageJSON struct {
 	Entry uint64 `json:"entry"`
 	Time  string `json:"time"`
 	Kind  string `json:"kind"`
 	Who   string `json:"who"`
 	Text  string `json:"text"`
 	Total int    `json:"characters"`
-	// Notice says where to go on.
+	// Notice says how to continue.
 	Notice string `json:"notice,omitempty"`
 }
 
-func (t tool) read(ctx context.Context, thread string, a arguments) (tools.Result, error) {
+func (t tool) read(ctx context.Context, thread string, a args) (tools.Result, error) {
 	p, err := t.t.Read(ctx, thread, *a.Entry, a.Offset, PageChars)
 	switch {
 	case errors.Is(err, ErrNone):
@@ -236,7 +235,7 @@ func (t tool) read(ctx context.Context, thread string, a arguments) (tools.Resul
 	case err != nil:
 		return tools.Result{}, tools.Failed("the record of this thread cannot be read: %w", err)
 	}
-	out := page{Entry: p.Entry, Time: stamp(p.At), Kind: p.Kind, Who: p.Who, Text: p.Text, Total: p.Total}
+	out := pageJSON{Entry: p.Entry, Time: stamp(p.At), Kind: p.Kind, Who: p.Who, Text: p.Text, Total: p.Total}
 	switch {
 	case p.Next > 0:
 		out.Notice = fmt.Sprintf("%d more characters; go on with offset %d", p.Total-p.Next, p.Next)

@@ -1,9 +1,8 @@
-// Package plan is the tool propose_plan: several calls on one card. People
-// approve all of its steps at once, each exactly as it is shown; afterwards the
-// calls are made one by one and run without a card each, as long as every one is
-// the next step (approvals.Plan holds them to it).
+// Package plan is the tool propose_plan: several calls on one card. People approve all steps at
+// once, each exactly as shown. Afterwards the calls are made one by one and run without a card, as
+// long as each one is the next step (approvals.Plan enforces this).
 //
-// The tool itself runs nothing: it plans the calls to show them.
+// The tool runs nothing: it plans the calls in order to show them.
 package plan
 
 import (
@@ -21,21 +20,19 @@ import (
 //go:embed plan.md
 var description string
 
-// MaxSteps is how many steps a plan may have: more than people read with care
-// would only be approved unread.
+// MaxSteps is how many steps a plan may have. People would approve a longer one unread.
 const MaxSteps = 10
 
 const name = "propose_plan"
 
-// Planner plans one call without any effect; a registry does.
+// Planner plans one call without side effects; a registry provides it.
 type Planner func(ctx context.Context, c tools.Call) (tools.Plan, error)
 
-// Free reports whether a planned call would run without people, as things are now.
+// Free reports whether a planned call would run without approval, as things are now.
 type Free func(ctx context.Context, c tools.Call, p tools.Plan) bool
 
-// New returns the tool over what plans the steps. Steps that are free are not asked for:
-// they run without using up a step, and the one after would then not be the next. A nil
-// free takes every step for one that asks.
+// New returns the tool. Free steps are not part of the approval: they would run without consuming a
+// step, so the next step would not match. A nil free means that no step is free.
 func New(p Planner, free Free) tools.Tool {
 	if free == nil {
 		free = func(context.Context, tools.Call, tools.Plan) bool { return false }
@@ -59,7 +56,7 @@ type step struct {
 	Args json.RawMessage `json:"arguments"`
 }
 
-// schema has a nested object, which tools.SimpleSchema cannot say.
+// schema has a nested object, which tools.SimpleSchema cannot express.
 func schema() json.RawMessage {
 	s := tools.SimpleSchema{
 		Properties: map[string]tools.Property{
@@ -98,14 +95,16 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	act := approvals.Action{
 		Tool: name, Kind: approvals.KindChange, Args: tools.WithoutClaim(c.Args),
-		Preview: fmt.Sprintf("The model's words for it: %q. The steps run one after the other without another card, as long as each is exactly as it stands here; another one ends the plan and asks.", strings.TrimSpace(a.Summary)),
+		Preview: fmt.Sprintf("The model's words for it: %q. The steps run one after the other without another card, as long as each is "+
+			"exactly as it stands here; another one ends the plan and asks.", strings.TrimSpace(a.Summary)),
 	}
 	level := risk.Low
 	for i, s := range a.Steps {
 		if s.Tool == name {
 			return tools.Plan{}, tools.Invalid("step %d is a plan itself; put its steps into this one", i+1)
 		}
-		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Agent: c.Agent, Name: s.Tool, Args: s.Args, Before: act.Steps}
+		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Agent: c.Agent, Name: s.Tool,
+			Args: s.Args, Before: act.Steps}
 		p, err := t.plan(ctx, call)
 		if err != nil {
 			return tools.Plan{}, tools.Invalid("step %d (%s) cannot be planned: %s", i+1, s.Tool, strings.TrimSuffix(err.Error(), "."))
@@ -128,8 +127,9 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	n := len(act.Steps)
 	out := tools.Planned(act, a.Claim(), func(context.Context, tools.Sink) (tools.Result, error) {
 		return tools.Result{
-			Value: fmt.Sprintf("approved: make the calls of the plan now, one after the other, in this order and with exactly these arguments; the %d that change something run without another card within %s", n, approvals.PlanWithin),
-			Text:  fmt.Sprintf("The plan of %d steps is approved.", n),
+			Value: fmt.Sprintf("approved: make the calls of the plan now, one after the other, in this order and with exactly these arguments; "+
+				"the %d that change something run without another card within %s", n, approvals.PlanWithin),
+			Text: fmt.Sprintf("The plan of %d steps is approved.", n),
 		}, nil
 	})
 	out.Level = level

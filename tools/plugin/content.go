@@ -13,15 +13,15 @@ import (
 
 const maxFiles = 10 // of one result
 
-// file is what a result holds beside text.
+// file is the non-text part of a result.
 type file struct {
 	name, mime string
 	data       []byte
 }
 
-// item is one part of a result. The base protocol knows text only; for anything
-// else the fields are those that plugins commonly use.
-type item struct {
+// contentItem is one part of a result. The base protocol defines only text; the other fields are
+// those that plugins commonly use.
+type contentItem struct {
 	Type     string `json:"type"`
 	Text     string `json:"text"`
 	Data     string `json:"data"` // base64
@@ -31,9 +31,9 @@ type item struct {
 	Filename string `json:"filename"`
 }
 
-// content takes a result apart: the text for the model, the notes that stand for the
-// files, and the files.
-func content(tool string, raw json.RawMessage) (text string, notes []string, files []file, err error) {
+// parseContent splits a result into the text for the model, the notes that represent the files, and
+// the files.
+func parseContent(tool string, raw json.RawMessage) (text string, notes []string, files []file, err error) {
 	if absent(raw) {
 		return "", nil, nil, nil
 	}
@@ -44,7 +44,7 @@ func content(tool string, raw json.RawMessage) (text string, notes []string, fil
 	var texts []string
 	dropped := 0
 	for _, p := range parts {
-		var it item
+		var it contentItem
 		if err := json.Unmarshal(p, &it); err != nil {
 			return "", nil, nil, fmt.Errorf(`a part of its "content" is not {type, text}`)
 		}
@@ -66,9 +66,9 @@ func content(tool string, raw json.RawMessage) (text string, notes []string, fil
 	return foreign.Clean(strings.Join(texts, "\n")), notes, files, nil
 }
 
-// file makes a file of a part that is no text: its data if it has some, and
-// otherwise the part itself as JSON.
-func (it item) file(tool string, n int, raw json.RawMessage) file {
+// file converts a part that is not text to a file: its data if it has any, otherwise the part as
+// JSON.
+func (it contentItem) file(tool string, n int, raw json.RawMessage) file {
 	f := file{mime: cmp.Or(it.MIME, it.MIME2), data: raw}
 	if b, err := base64.StdEncoding.DecodeString(it.Data); err == nil && it.Data != "" {
 		f.data = b
@@ -76,7 +76,7 @@ func (it item) file(tool string, n int, raw json.RawMessage) file {
 		f.mime = "application/json"
 	}
 	var ending string
-	f.mime, ending = foreign.Kind(f.mime)
+	f.mime, ending = foreign.MediaType(f.mime)
 	if f.name = foreign.FileName(cmp.Or(it.Name, it.Filename)); f.name == "" {
 		f.name = fmt.Sprintf("%s-%d%s", tool, n, ending)
 	}

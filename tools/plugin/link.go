@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	// handshakeWithin is how long a plugin may take to answer init: interpreters
-	// start slowly on a busy machine.
+	// handshakeWithin is how long a plugin may take to answer init: interpreters start slowly on a
+	// busy machine.
 	handshakeWithin = 20 * time.Second
-	// cancelGrace is how long a plugin with the feature "cancel" may take to answer
-	// a call after it was told to stop.
+	// cancelGrace is how long a plugin with the feature "cancel" may take to answer a call after it
+	// was canceled.
 	cancelGrace = 5 * time.Second
-	// polite is how long a plugin may go on after its input was closed.
-	polite = 2 * time.Second
-	// endWithin bounds the wait for a program that was ended: one that sleeps in the
-	// kernel takes no signal.
-	endWithin = polite + 2*foreign.Grace + 5*time.Second
-	// atOnce bounds the calls in flight of a plugin with the feature "parallel".
-	atOnce = 8
+	// closeGrace is how long a plugin may run after its input was closed.
+	closeGrace = 2 * time.Second
+	// endTimeout bounds the wait for a killed program: one in uninterruptible sleep ignores
+	// signals.
+	endTimeout = closeGrace + 2*foreign.Grace + 5*time.Second
+	// maxParallel bounds the calls in flight of a plugin with the feature "parallel".
+	maxParallel = 8
 	// maxProgress bounds one line of progress, in bytes.
 	maxProgress = 2 << 10
 )
 
-// errNotBegun means that a call was not given to the plugin.
-var errNotBegun = errors.New("plugin: the call was not begun")
+// errNotStarted means that a call was not sent to the plugin.
+var errNotStarted = errors.New("plugin: the call was not begun")
 
-// process is a program that runs; see [foreign.Process].
+// process is a running program; see [foreign.Process].
 type process interface {
-	foreign.Ending
+	foreign.Stoppable
 	Stdout() io.ReadCloser
 	Stderr() io.ReadCloser
 	Wait() string
@@ -46,39 +46,39 @@ type process interface {
 
 type launch func(foreign.Program) (process, error)
 
-// link is one run of a plugin's program, from its start to its end.
-type link struct {
-	proc process
-	log  *foreign.Journal
-	out  chan []byte   // to the writer
-	done chan struct{} // closed when the program is gone and its output read
-	how  string        // how it ended; set before done is closed
+// session is one run of a plugin's program, from start to exit.
+type session struct {
+	proc       process
+	log        *foreign.Journal
+	out        chan []byte   // to the writer
+	done       chan struct{} // closed when the program has exited and its output is read
+	exitReason string        // how it exited; set before done is closed
 
 	hello    chan message // the answer to init
 	features map[feature]bool
-	turn     chan struct{} // holds one token for each call in flight
+	slots    chan struct{} // holds one token per call in flight
 
 	endOnce sync.Once
 
-	mu      sync.Mutex
-	greeted bool
-	waiting map[string]*waiter
-	count   int
+	mu          sync.Mutex
+	initialized bool
+	waiting     map[string]*waiter
+	count       int
 }
 
 // waiter is one call in flight.
 type waiter struct {
 	answer   chan answer // capacity 1
-	progress chan string // what does not fit is dropped
+	progress chan string // dropped when full
 }
 
-// connect starts a program and the goroutines that serve it. They end with it.
-func connect(ctx context.Context, start launch, p foreign.Program, j *foreign.Journal) (*link, error) {
+// connect starts a program and its goroutines, which end with it.
+func connect(ctx context.Context, start launch, p foreign.Program, j *foreign.Journal) (*session, error) {
 	proc, err := start(p)
 	if err != nil {
 		return nil, err
 	}
-	l := &link{
+	l := &session{
 		proc: proc, log: j, out: make(chan []byte), done: make(chan struct{}),
 		hello: make(chan message, 1), waiting: map[string]*waiter{},
 	}
@@ -90,27 +90,27 @@ func connect(ctx context.Context, start launch, p foreign.Program, j *foreign.Jo
 	readers.Go(func() {
 		defer func() { _ = proc.Stdout().Close() }()
 		l.read(ctx)
-		l.end() // a plugin that closes its output cannot answer any more
+		l.kill() // a plugin that closes its output cannot answer
 	})
 	go l.write(ctx)
 	go func() {
 		how := proc.Wait()
 		readers.Wait()
-		l.how = how
+		l.exitReason = how
 		close(l.done)
 	}()
 	return l, nil
 }
 
-// greet does the handshake.
-func (l *link) greet(ctx context.Context) (message, error) {
+// handshake sends init and returns the answer.
+func (l *session) handshake(ctx context.Context) (message, error) {
 	limit := time.NewTimer(handshakeWithin)
 	defer limit.Stop()
 	line := encode(initMessage{Type: typeInit, Tools: []json.RawMessage{}, Protocol: protocolVersion, Features: ourFeatures()})
 	select {
 	case l.out <- line:
 	case <-l.done:
-		return message{}, fmt.Errorf("it ended (%s) before it was asked anything", l.how)
+		return message{}, fmt.Errorf("it ended (%s) before it was asked anything", l.exitReason)
 	case <-ctx.Done():
 		return message{}, ctx.Err()
 	}
@@ -119,9 +119,9 @@ func (l *link) greet(ctx context.Context) (message, error) {
 	case m = <-l.hello:
 	case <-l.done:
 		select {
-		case m = <-l.hello: // it answered and ended: the next start tells why
+		case m = <-l.hello: // it answered and exited: the next start reports why
 		default:
-			return message{}, fmt.Errorf("it ended (%s) without an answer to init", l.how)
+			return message{}, fmt.Errorf("it ended (%s) without an answer to init", l.exitReason)
 		}
 	case <-limit.C:
 		return message{}, fmt.Errorf("it did not answer init within %s", handshakeWithin)
@@ -137,21 +137,21 @@ func (l *link) greet(ctx context.Context) (message, error) {
 	}
 	n := 1
 	if l.features[featParallel] {
-		n = atOnce
+		n = maxParallel
 	}
-	l.turn = make(chan struct{}, n)
+	l.slots = make(chan struct{}, n)
 	return m, nil
 }
 
-// write is the only writer to the program's input. A program that does not read
-// blocks it, and nobody else.
-func (l *link) write(ctx context.Context) {
+// write is the only writer to the program's input. A program that does not read blocks nothing
+// else.
+func (l *session) write(ctx context.Context) {
 	for {
 		select {
 		case line := <-l.out:
 			if _, err := l.proc.Stdin().Write(line); err != nil {
 				l.log.Warn(ctx, "a plugin does not take its input any more", err.Error())
-				l.end()
+				l.kill()
 				return
 			}
 		case <-l.done:
@@ -160,8 +160,8 @@ func (l *link) write(ctx context.Context) {
 	}
 }
 
-// read takes the program's output apart until it ends.
-func (l *link) read(ctx context.Context) {
+// read processes the program's output until it ends.
+func (l *session) read(ctx context.Context) {
 	lines := newLineReader(l.proc.Stdout(), maxLine)
 	for {
 		line, long, err := lines.next()
@@ -188,15 +188,15 @@ func (l *link) read(ctx context.Context) {
 }
 
 // handle processes one message.
-func (l *link) handle(ctx context.Context, m message) {
+func (l *session) handle(ctx context.Context, m message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if m.Type == typeInit {
-		if l.greeted {
+		if l.initialized {
 			l.log.Warn(ctx, "a plugin answers init again; it is ignored", "")
 			return
 		}
-		l.greeted = true
+		l.initialized = true
 		l.hello <- m // capacity 1, and only once
 		return
 	}
@@ -205,7 +205,7 @@ func (l *link) handle(ctx context.Context, m message) {
 	case w == nil:
 		l.log.Warn(ctx, "a plugin answers a call that nobody waits for; it is ignored", m.CallID)
 	case m.Type == typeResult:
-		delete(l.waiting, m.CallID) // a second answer finds nobody
+		delete(l.waiting, m.CallID) // a second answer finds no waiter
 		w.answer <- m.answer()
 	case m.Type == typeProgress:
 		var text string
@@ -215,13 +215,13 @@ func (l *link) handle(ctx context.Context, m message) {
 		}
 		select {
 		case w.progress <- foreign.Text(text, maxProgress):
-		default: // it writes faster than anybody reads
+		default: // it writes faster than the caller reads
 		}
 	}
 }
 
-// tooLong ends the wait of the call that a line was for which nobody will read.
-func (l *link) tooLong(ctx context.Context, ends string) {
+// tooLong fails the call that an overlong line was meant for.
+func (l *session) tooLong(ctx context.Context, ends string) {
 	l.log.Warn(ctx, "a plugin writes a line that is too long; it is ignored", ends)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,31 +233,31 @@ func (l *link) tooLong(ctx context.Context, ends string) {
 	}
 }
 
-// outcome is what became of a call that was begun.
+// outcome is the outcome of a call that was sent.
 type outcome struct {
 	answer
-	// lost says why there is no answer, as the end of a sentence; "" when there is one.
-	lost string
-	// stopped says why the call was told to stop before it answered, or "".
-	stopped string
+	// lostReason says why there is no answer, as the end of a sentence; "" if there is one.
+	lostReason string
+	// stopReason says why the call was canceled before it answered, or "".
+	stopReason string
 }
 
-// call gives a call to the plugin and waits for its answer. An error means that
-// the plugin was not given it: errNotBegun when its program is gone.
-func (l *link) call(ctx context.Context, name string, params json.RawMessage, timeout time.Duration, sink tools.Sink) (outcome, error) {
+// call sends a call to the plugin and waits for its answer. An error means that the call was not
+// sent: errNotStarted if the program has exited.
+func (l *session) call(ctx context.Context, name string, params json.RawMessage, timeout time.Duration, sink tools.Sink) (outcome, error) {
 	select {
-	case l.turn <- struct{}{}:
+	case l.slots <- struct{}{}:
 	default:
 		sink(tools.Event{Kind: tools.Info, Text: "waiting for an earlier call of this plugin"})
 		select {
-		case l.turn <- struct{}{}:
+		case l.slots <- struct{}{}:
 		case <-l.done:
-			return outcome{}, errNotBegun
+			return outcome{}, errNotStarted
 		case <-ctx.Done():
 			return outcome{}, context.Cause(ctx)
 		}
 	}
-	defer func() { <-l.turn }()
+	defer func() { <-l.slots }()
 
 	id, w := l.register()
 	defer l.forget(id)
@@ -265,7 +265,7 @@ func (l *link) call(ctx context.Context, name string, params json.RawMessage, ti
 	if l.features[featTimeout] {
 		m.Timeout = timeout.Seconds()
 	}
-	if ctx.Err() != nil { // a select would toss a coin
+	if ctx.Err() != nil { // select would choose at random
 		return outcome{}, context.Cause(ctx)
 	}
 	limit := time.NewTimer(timeout)
@@ -273,11 +273,11 @@ func (l *link) call(ctx context.Context, name string, params json.RawMessage, ti
 	select {
 	case l.out <- encode(m):
 	case <-l.done:
-		return outcome{}, errNotBegun
+		return outcome{}, errNotStarted
 	case <-ctx.Done():
 		return outcome{}, context.Cause(ctx)
 	case <-limit.C:
-		l.end()
+		l.kill()
 		return outcome{}, errors.New("it does not read its input, so it is started again")
 	}
 	for {
@@ -285,7 +285,7 @@ func (l *link) call(ctx context.Context, name string, params json.RawMessage, ti
 		case text := <-w.progress:
 			sink(tools.Event{Kind: tools.Info, Text: text})
 		case a := <-w.answer:
-			for { // what came before the answer is shown before it
+			for { // output from before the answer is shown first
 				select {
 				case text := <-w.progress:
 					sink(tools.Event{Kind: tools.Info, Text: text})
@@ -295,32 +295,32 @@ func (l *link) call(ctx context.Context, name string, params json.RawMessage, ti
 				return outcome{answer: a}, nil
 			}
 		case <-l.done:
-			return l.last(w, ""), nil
+			return l.finalOutcome(w, ""), nil
 		case <-ctx.Done():
-			return l.halt(w, id, "the call was stopped"), nil
+			return l.stopCall(w, id, "the call was stopped"), nil
 		case <-limit.C:
-			return l.halt(w, id, fmt.Sprintf("it did not answer within %s", timeout)), nil
+			return l.stopCall(w, id, fmt.Sprintf("it did not answer within %s", timeout)), nil
 		}
 	}
 }
 
-// last is the outcome of a call whose program is gone: it may have answered right
+// finalOutcome is the outcome of a call whose program has exited: it may have answered right
 // before.
-func (l *link) last(w *waiter, stopped string) outcome {
+func (l *session) finalOutcome(w *waiter, stopped string) outcome {
 	select {
 	case a := <-w.answer:
-		return outcome{answer: a, stopped: stopped}
+		return outcome{answer: a, stopReason: stopped}
 	default:
 	}
 	if stopped != "" {
-		return outcome{lost: stopped + ", so its program was ended"}
+		return outcome{lostReason: stopped + ", so its program was ended"}
 	}
-	return outcome{lost: "its program ended (" + l.how + ") while the call ran"}
+	return outcome{lostReason: "its program ended (" + l.exitReason + ") while the call ran"}
 }
 
-// halt stops a call that was begun: by asking, if the plugin understands that, and
-// otherwise by ending the program.
-func (l *link) halt(w *waiter, id, why string) outcome {
+// stopCall stops a running call: with a cancel message if the plugin supports that, otherwise by
+// stopping the program.
+func (l *session) stopCall(w *waiter, id, why string) outcome {
 	if l.features[featCancel] {
 		grace := time.NewTimer(cancelGrace)
 		defer grace.Stop()
@@ -330,22 +330,22 @@ func (l *link) halt(w *waiter, id, why string) outcome {
 			case out <- encode(cancelMessage{Type: "cancel", CallID: id}):
 				out = nil
 			case a := <-w.answer:
-				return outcome{answer: a, stopped: why}
+				return outcome{answer: a, stopReason: why}
 			case <-l.done:
-				return l.last(w, why)
+				return l.finalOutcome(w, why)
 			case <-grace.C:
 				waiting = false
 			}
 		}
 	}
-	l.end()
-	if !foreign.Within(endWithin, l.done) {
-		return outcome{lost: why + ", and its program does not end"}
+	l.kill()
+	if !foreign.WaitFor(endTimeout, l.done) {
+		return outcome{lostReason: why + ", and its program does not end"}
 	}
-	return l.last(w, why)
+	return l.finalOutcome(w, why)
 }
 
-func (l *link) register() (string, *waiter) {
+func (l *session) register() (string, *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count++
@@ -355,29 +355,29 @@ func (l *link) register() (string, *waiter) {
 	return id, w
 }
 
-func (l *link) forget(id string) {
+func (l *session) forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.waiting, id)
 }
 
-// end begins to end the program and everything in its group, at once: SIGTERM, and
-// after a while SIGKILL.
-func (l *link) end() { l.finish(0) }
+// kill starts to stop the program and its process group, without waiting: SIGTERM, and after a
+// while SIGKILL.
+func (l *session) kill() { l.finish(0) }
 
-// close ends the program the polite way: its input is closed first. It returns
-// when the program is gone, and reports whether it is.
-func (l *link) close() bool {
-	l.finish(polite)
-	return foreign.Within(endWithin, l.done)
+// close stops the program, closing its input first. It returns when the program has exited, and
+// reports whether it has.
+func (l *session) close() bool {
+	l.finish(closeGrace)
+	return foreign.WaitFor(endTimeout, l.done)
 }
 
-func (l *link) finish(after time.Duration) {
-	l.endOnce.Do(func() { go foreign.End(l.proc, after, l.done) })
+func (l *session) finish(after time.Duration) {
+	l.endOnce.Do(func() { go foreign.Stop(l.proc, after, l.done) })
 }
 
-// ended tells whether the program is gone.
-func (l *link) ended() bool {
+// ended reports whether the program has exited.
+func (l *session) ended() bool {
 	select {
 	case <-l.done:
 		return true

@@ -1,7 +1,6 @@
-// Package plugin makes tools of programs that people write themselves: a plugin is
-// an executable on the bot's own machine, in any language, that speaks JSON lines
-// on its standard input and output. A [Host] starts each plugin once, keeps it
-// alive, starts it again after a crash, and offers its tools.
+// Package plugin makes tools from programs that people write themselves. A plugin is an executable
+// on the bot's own machine, in any language, that speaks JSON lines on stdin and stdout. A [Host]
+// starts each plugin once, restarts it after a crash, and offers its tools.
 //
 // The base protocol is three messages, one line each:
 //
@@ -10,9 +9,8 @@
 //	bot:    {"type":"call","name":..,"call_id":..,"params":{..}}
 //	plugin: {"type":"result","call_id":..,"content":[{"type":"text","text":..}],"is_error":false}
 //
-// Version 1 adds what a plugin may announce in its answer to init as
-// "features":[..]; a plugin that announces nothing sees nothing of it but the
-// fields "protocol" and "features" in init:
+// Version 1 adds features that a plugin may announce in its answer to init as "features":[..]. A
+// plugin that announces none sees only the additional fields "protocol" and "features" in init:
 //
 //   - "cancel": {"type":"cancel","call_id":..} asks it to stop a call, which it
 //     still answers, within 5 seconds. Without it the program is ended and started again.
@@ -21,15 +19,14 @@
 //   - "large": it reads lines of any length. Without it a line has at most 60 KiB.
 //   - "timeout": each call has "timeout", the seconds that the bot will wait.
 //
-// The keys of a line come in the order shown, without blanks between them. A line
-// of the plugin may have 8 MiB. Whatever else it writes is logged and ignored.
+// The keys of a line are in the order shown, without spaces between them. A plugin's line may have
+// 8 MiB. Any other output is logged and ignored.
 //
-// A plugin is trusted as far as the operator trusts the program, and no further:
-// every one of its tools asks people unless the operator's own configuration says
-// that it only reads; its descriptions and results are foreign text and are cleaned;
-// its process has a scrubbed environment and a process group of its own. A plugin is
-// not confined: it may do what the bot's user may do. Remembering across starts what
-// a tool looked like is for somebody else, see [Host.Fingerprint].
+// A plugin is trusted only as far as the operator trusts the program: each of its tools asks for
+// approval unless the operator's own configuration declares it read-only; its descriptions and
+// results are sanitized; its process has a scrubbed environment and its own process group. A plugin
+// is not confined: it may do whatever the bot's user may do. Detecting tools that changed between
+// runs of the bot is up to the caller, see [Host.Fingerprint].
 package plugin
 
 import (
@@ -55,52 +52,49 @@ import (
 	"countersign/tools/foreign"
 )
 
-// DefaultTimeout is how long a call may take when its plugin says nothing else.
+// DefaultTimeout is how long a call may take if its plugin configures no timeout.
 const DefaultTimeout = 120 * time.Second
 
-// Config is what a [Host] is made of.
+// Config configures a [Host].
 type Config struct {
 	Plugins []Plugin
-	// DataDir is the bot's directory for data; plugins work in directories of their
-	// own below it. It is required unless each plugin has a Dir.
+	// DataDir is the bot's data directory; each plugin works in its own directory below it. It is
+	// required unless every plugin has a Dir.
 	DataDir string
-	// Taken are the names and aliases of the tools that the bot has already: a
-	// plugin's tool of such a name is not offered.
+	// Taken lists the names and aliases of the bot's existing tools; a plugin's tool with such a
+	// name is not offered.
 	Taken []string
-	// File receives what a result holds beside text, to be shown in the thread. The
-	// name and the type are cleaned; the data is as the plugin sent it, at most 8 MiB.
-	// nil drops files; the model is told of them in any case.
+	// File receives the non-text parts of a result, to post them in the thread. Name and type are
+	// sanitized; the data is as the plugin sent it, at most 8 MiB. nil drops files; the model is
+	// told about them in any case.
 	File func(ctx context.Context, thread, name, mime string, data []byte)
-	// Log is required. What plugins write goes there, through Redact.
+	// Log is required. The plugins' own output goes there, through Redact.
 	Log *slog.Logger
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Redact takes secrets out of what is logged; nil leaves it as it is.
+	// Redact removes secrets from what is logged; nil removes nothing.
 	Redact func(string) string
 }
 
 // Plugin is one program.
 type Plugin struct {
-	// Name is what people see; "" means the last part of Path without its extension.
-	// Letters, digits, dashes and underscores, at most 64.
+	// Name is shown to people; "" means the last element of Path without its extension. At most 64
+	// letters, digits, dashes and underscores.
 	Name string
-	// Path is the executable; a relative one is relative to the bot's own directory
-	// and never looked up in PATH.
+	// Path is the executable. A relative path is relative to the bot's own directory and never
+	// looked up in PATH.
 	Path string
 	Args []string
-	// Env are the names of variables of the bot's environment that the plugin gets
-	// beside PATH, HOME, LANG and a few others that say nothing of the bot. A name
-	// that the bot's environment lacks is left out. The bot's own names
+	// Env names variables of the bot's environment that the plugin gets besides PATH, HOME, LANG
+	// and a few others that reveal nothing about the bot. Unset names are left out. The bot's own
 	// (COUNTERSIGN_...) are refused.
 	Env []string
-	// Tools are the operator's levels, by the names of tools. risk.Read says that a
-	// tool only looks: it then runs unasked. A tool without a row is risk.High. What
-	// a plugin says of its own tools counts for nothing.
+	// Tools are the operator's levels, by tool name. A tool of risk.Read runs without approval; the
+	// default is risk.High. A plugin's own claims are ignored.
 	Tools map[string]risk.Level
-	// Timeout is how long a call may take, from when the plugin gets it; 0 means
-	// [DefaultTimeout].
+	// Timeout is how long a call may take once the plugin has it; 0 means [DefaultTimeout].
 	Timeout time.Duration
-	// Dir is the working directory, and HOME; "" means one below DataDir.
+	// Dir is the working directory and HOME; "" means a directory below DataDir.
 	Dir string
 }
 
@@ -108,17 +102,16 @@ type Plugin struct {
 type Host struct {
 	cfg     Config
 	end     context.CancelFunc
-	owners  sync.WaitGroup // one for each plugin that runs
+	owners  sync.WaitGroup // one for each running plugin
 	offered []*tool
 	notices []string
 }
 
-// New starts every plugin and asks it for its tools. ctx bounds the start only; the
-// plugins run until [Host.Close].
+// New starts every plugin and asks it for its tools. ctx bounds only the start; the plugins run
+// until [Host.Close].
 //
-// A mistake in the configuration is an error. A plugin that does not start or
-// answer, and a tool that cannot be offered, are in [Host.Notices]: the bot runs
-// without them until it is started again.
+// A configuration mistake is an error. Plugins that do not start or answer, and tools that cannot
+// be offered, are listed in [Host.Notices]; the bot runs without them until it is restarted.
 func New(ctx context.Context, cfg Config) (*Host, error) {
 	return open(ctx, cfg, func(p foreign.Program) (process, error) { return foreign.Start(p) })
 }
@@ -140,10 +133,10 @@ func open(ctx context.Context, cfg Config, start launch) (*Host, error) {
 		if err != nil {
 			return nil, err
 		}
-		if names[foreign.Spelling(r.cfg.Name)] {
+		if names[foreign.FoldName(r.cfg.Name)] {
 			return nil, fmt.Errorf("plugin: two plugins are called %s; give one of them another name", r.cfg.Name)
 		}
-		names[foreign.Spelling(r.cfg.Name)] = true
+		names[foreign.FoldName(r.cfg.Name)] = true
 		r.launch = start
 		all[i] = r
 	}
@@ -152,19 +145,19 @@ func open(ctx context.Context, cfg Config, start launch) (*Host, error) {
 	errs := make([]error, len(all))
 	var begun sync.WaitGroup
 	for i, r := range all {
-		begun.Go(func() { errs[i] = r.begin(ctx, life) })
+		begun.Go(func() { errs[i] = r.start(ctx, life) })
 	}
 	begun.Wait()
 	if err := ctx.Err(); err != nil {
 		for _, r := range all {
-			r.shut()
+			r.close()
 		}
 		end()
 		return nil, fmt.Errorf("plugin: the start was interrupted: %w", context.Cause(ctx))
 	}
 	taken := map[string]string{}
 	for _, n := range cfg.Taken {
-		taken[foreign.Spelling(n)] = "the bot has a tool of this name; give it another name"
+		taken[foreign.FoldName(n)] = "the bot has a tool of this name; give it another name"
 	}
 	for i, r := range all {
 		if errs[i] != nil {
@@ -180,8 +173,8 @@ func open(ctx context.Context, cfg Config, start launch) (*Host, error) {
 	return h, nil
 }
 
-// register registers the tools of one plugin. A tool whose name is taken, or that the bot's
-// registry would refuse, becomes a notice instead.
+// register registers the tools of one plugin. A tool whose name is taken, or that the registry
+// would refuse, becomes a notice instead.
 func (h *Host) register(r *runner, taken map[string]string) {
 	h.notices = append(h.notices, r.notices...)
 	seen := map[string]bool{}
@@ -190,7 +183,7 @@ func (h *Host) register(r *runner, taken map[string]string) {
 		refuse := func(why string) {
 			h.notices = append(h.notices, fmt.Sprintf("tool %q of plugin %s is not offered: %s", o.name, r.cfg.Name, why))
 		}
-		if why := taken[foreign.Spelling(o.name)]; why != "" {
+		if why := taken[foreign.FoldName(o.name)]; why != "" {
 			refuse(why)
 			continue
 		}
@@ -202,12 +195,12 @@ func (h *Host) register(r *runner, taken map[string]string) {
 			plugin: r, name: o.name, sum: o.sum, files: h.cfg.File,
 			spec: tools.Spec{Name: o.name, Description: o.description, Schema: o.schema, Level: level},
 		}
-		// The bot's registry would not start with a tool that it refuses.
+		// With a refused tool, the bot's registry would not start.
 		if _, err := tools.NewRegistry(h.cfg.Now, t); err != nil {
 			refuse(foreign.Line(strings.TrimPrefix(err.Error(), fmt.Sprintf("tool %q: ", o.name)), 500))
 			continue
 		}
-		taken[foreign.Spelling(o.name)] = "plugin " + r.cfg.Name + " has a tool of this name"
+		taken[foreign.FoldName(o.name)] = "plugin " + r.cfg.Name + " has a tool of this name"
 		h.offered = append(h.offered, t)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.cfg.Tools)) {
@@ -226,14 +219,13 @@ func (h *Host) Tools() []tools.Tool {
 	return out
 }
 
-// Notices says in sentences what of the configuration is not there: plugins that
-// did not start, tools that are not offered.
+// Notices lists, in sentences, what is missing: plugins that did not start, tools that are not
+// offered.
 func (h *Host) Notices() []string { return slices.Clone(h.notices) }
 
-// Fingerprint returns a SHA-256, in hex, of a tool's name, description and schema
-// as the plugin sent them; ok is false for a tool that is not offered. A caller
-// that keeps it can tell when a tool is no longer the one that it was. Within one
-// run of the bot a tool that changes is refused anyway.
+// Fingerprint returns the hex SHA-256 of a tool's name, description and schema as the plugin sent
+// them; ok is false for a tool that is not offered. A caller that stores it can detect a tool that
+// changed between runs of the bot. Changes within one run are refused anyway.
 func (h *Host) Fingerprint(tool string) (sum string, ok bool) {
 	for _, t := range h.offered {
 		if t.name == tool {
@@ -243,9 +235,9 @@ func (h *Host) Fingerprint(tool string) (sum string, ok bool) {
 	return "", false
 }
 
-// Close ends the plugins: their input is closed, after 2 seconds their process
-// groups get SIGTERM, and after 2 more SIGKILL. It returns when they are gone. Calls
-// in flight end with an unknown outcome.
+// Close stops the plugins: it closes their input, after 2 seconds sends SIGTERM to their process
+// groups, and after 2 more SIGKILL. It returns when they have exited. Calls in flight end with an
+// unknown outcome.
 func (h *Host) Close() {
 	h.end()
 	h.owners.Wait()
@@ -253,7 +245,7 @@ func (h *Host) Close() {
 
 const maxTimeout = time.Hour
 
-// prepare checks one plugin's configuration.
+// prepare validates one plugin's configuration.
 func prepare(cfg Config, p Plugin) (*runner, error) {
 	if p.Path == "" {
 		return nil, errors.New("plugin: a plugin has no path; name its executable")
@@ -269,7 +261,7 @@ func prepare(cfg Config, p Plugin) (*runner, error) {
 	bad := func(format string, a ...any) (*runner, error) {
 		return nil, fmt.Errorf("plugin %s: %w", tools.Quote(p.Name), fmt.Errorf(format, a...))
 	}
-	if !foreign.Name(p.Name) {
+	if !foreign.IsToolName(p.Name) {
 		return bad("a name has 1 to 64 letters, digits, dashes and underscores; give it a name")
 	}
 	for name, l := range p.Tools {
@@ -311,18 +303,18 @@ func prepare(cfg Config, p Plugin) (*runner, error) {
 	}, nil
 }
 
-// environ is the whole environment of a plugin: the one that every process of the
-// bot gets, with the names that the operator lets through.
+// environ returns the whole environment of a plugin: that of every process of the bot, plus the
+// variables that the operator passes.
 func environ(pass []string, home string, look func(string) (string, bool)) []string {
 	return foreign.Environ(backend.Environ(backend.Caps{User: "plugin", Home: home}), pass, look)
 }
 
-// maxProgram bounds the files whose content is looked at, in bytes.
+// maxProgram bounds the files that are hashed, in bytes.
 const maxProgram = 512 << 20
 
-// sums returns the SHA-256, in hex, of the program and of those of its arguments
-// that are files: what a person approves is what these do.
-func sums(p foreign.Program) (map[string]string, error) {
+// fileHashes returns the hex SHA-256 of the program and of those arguments that are files: people
+// approve what these do.
+func fileHashes(p foreign.Program) (map[string]string, error) {
 	if st, err := os.Stat(p.Dir); err != nil || !st.IsDir() {
 		return nil, fmt.Errorf("there is no directory %s; make it or name another", p.Dir)
 	}
@@ -342,7 +334,7 @@ func sums(p foreign.Program) (map[string]string, error) {
 		case err != nil || !st.Mode().IsRegular() || st.Size() > maxProgram:
 			continue
 		}
-		sum, err := sumOf(name)
+		sum, err := fileHash(name)
 		if err != nil {
 			return nil, err
 		}
@@ -351,7 +343,7 @@ func sums(p foreign.Program) (map[string]string, error) {
 	return out, nil
 }
 
-func sumOf(name string) (string, error) {
+func fileHash(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return "", err

@@ -201,12 +201,12 @@ func TestAToolThatChangesWhileTheBotRunsIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.offered[0].plugin.link.end()
+		h.offered[0].plugin.session.kill()
 		synctest.Wait()
 		if o := toolstest.RunPlan(t.Context(), t, reg, plan); o.Err == nil || !strings.Contains(o.Err.Error(), "describes act differently now, so nothing was run") {
 			t.Errorf("it gives %+v", o)
 		}
-		h.offered[0].plugin.link.end()
+		h.offered[0].plugin.session.kill()
 		synctest.Wait()
 		time.Sleep(10 * time.Second)
 		if _, err := reg.Plan(t.Context(), tools.Call{ID: "1", Thread: "test:1", Name: "act", Args: []byte(`{"do":"x"}`)}); err == nil || !strings.Contains(err.Error(), "has no tool act any more") {

@@ -12,49 +12,48 @@ import (
 	"countersign/tools/foreign"
 )
 
-// patience is how long a call waits for a plugin that is about to be started: longer
-// than any of the pauses of [foreign.Tries].
-const patience = 20 * time.Second
+// startTimeout is how long a call waits for a plugin that is being restarted: longer than any pause
+// of [foreign.Tries].
+const startTimeout = 20 * time.Second
 
-// runner keeps one plugin's program running. Its fields above mu do not change
-// after begin.
+// runner keeps one plugin's program running. The fields above mu do not change after start.
 type runner struct {
 	cfg     Plugin
 	program foreign.Program
 	now     func() time.Time
-	log     *slog.Logger // names the plugin
+	log     *slog.Logger // with the plugin's name
 	journal *foreign.Journal
 	launch  launch
-	offers  []offer // of the first start
+	offers  []toolOffer // of the first start
 	notices []string
 
-	mu      sync.Mutex
-	link    *link             // the last program that answered init
-	prints  map[string]string // its tools' fingerprints
-	sums    map[string]string // its files
-	up      bool
-	closed  bool
-	next    time.Time // of the next start, while it is not up
-	why     string    // why it is not up
-	changed chan struct{}
+	mu           sync.Mutex
+	session      *session          // the last program that answered init
+	fingerprints map[string]string // of its tools
+	fileHashes   map[string]string // of its files
+	isUp         bool
+	closed       bool
+	nextStart    time.Time // set while it is not up
+	downReason   string    // why it is not up
+	changed      chan struct{}
 }
 
-// begin starts the program for the first time.
-func (r *runner) begin(ctx, life context.Context) error {
+// start starts the program for the first time.
+func (r *runner) start(ctx, life context.Context) error {
 	m, err := r.connect(ctx, life)
 	if err != nil {
 		return err
 	}
-	r.offers, r.notices, err = offers(r.cfg.Name, m)
+	r.offers, r.notices, err = parseOffers(r.cfg.Name, m)
 	if err != nil {
-		r.shut()
+		r.close()
 	}
 	return err
 }
 
 // connect starts the program and does the handshake.
 func (r *runner) connect(ctx, life context.Context) (message, error) {
-	files, err := sums(r.program)
+	files, err := fileHashes(r.program)
 	if err != nil {
 		return message{}, err
 	}
@@ -62,26 +61,26 @@ func (r *runner) connect(ctx, life context.Context) (message, error) {
 	if err != nil {
 		return message{}, fmt.Errorf("it does not start: %w", err)
 	}
-	m, err := l.greet(ctx)
-	var all []offer
+	m, err := l.handshake(ctx)
+	var all []toolOffer
 	if err == nil {
-		all, _, err = offers(r.cfg.Name, m)
+		all, _, err = parseOffers(r.cfg.Name, m)
 	}
 	if err != nil {
-		l.end()
-		foreign.Within(endWithin, l.done)
+		l.kill()
+		foreign.WaitFor(endTimeout, l.done)
 		return message{}, err
 	}
 	prints := map[string]string{}
 	for _, o := range all {
 		prints[o.name] = o.sum
 	}
-	r.set(func() { r.link, r.prints, r.sums, r.up = l, prints, files, true })
+	r.update(func() { r.session, r.fingerprints, r.fileHashes, r.isUp = l, prints, files, true })
 	return m, nil
 }
 
-// set changes the state and tells those who wait for a change.
-func (r *runner) set(change func()) {
+// update changes the state and wakes those who wait for a change.
+func (r *runner) update(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change()
@@ -89,24 +88,24 @@ func (r *runner) set(change func()) {
 	r.changed = make(chan struct{})
 }
 
-// keepRunning restarts the program whenever it ends, until life ends.
+// keepRunning restarts the program whenever it exits, until life ends.
 func (r *runner) keepRunning(life context.Context) {
-	defer r.shut()
+	defer r.close()
 	var before foreign.Restarts
 	for {
 		r.mu.Lock()
-		l := r.link
+		l := r.session
 		r.mu.Unlock()
 		select {
 		case <-l.done:
 		case <-life.Done():
 			return
 		}
-		why := "its program ended (" + l.how + ")"
+		why := "its program ended (" + l.exitReason + ")"
 		for up := false; !up; {
 			pause, _ := before.Next(r.now())
 			next := r.now().Add(pause)
-			r.set(func() { r.up, r.next, r.why = false, next, why })
+			r.update(func() { r.isUp, r.nextStart, r.downReason = false, next, why })
 			r.log.WarnContext(life, "a plugin is down", "why", why, "next_start", clock(next))
 			if !r.pause(life, next) {
 				return
@@ -122,7 +121,7 @@ func (r *runner) keepRunning(life context.Context) {
 	}
 }
 
-// pause waits until a time; false means that life is over.
+// pause waits until a time; false means that life has ended.
 func (r *runner) pause(life context.Context, until time.Time) bool {
 	t := time.NewTimer(until.Sub(r.now()))
 	defer t.Stop()
@@ -134,10 +133,10 @@ func (r *runner) pause(life context.Context, until time.Time) bool {
 	}
 }
 
-// shut ends the program for good.
-func (r *runner) shut() {
-	var l *link
-	r.set(func() { l, r.up, r.closed = r.link, false, true })
+// close stops the program permanently.
+func (r *runner) close() {
+	var l *session
+	r.update(func() { l, r.isUp, r.closed = r.session, false, true })
 	if l != nil && !l.close() {
 		r.log.Warn("a plugin does not end; its process is left behind")
 	}
@@ -147,44 +146,45 @@ func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
 
 var errClosed = errors.New("the bot is going away")
 
-// downReason returns an error that says why the plugin is down, or nil if it is up or about
-// to be. The caller holds the mutex.
-func (r *runner) downReason() error {
+// errDown returns an error that says why the plugin is down, or nil if it is up or starting. The
+// caller must hold the mutex.
+func (r *runner) errDown() error {
 	switch {
 	case r.closed:
 		return tools.Failed("the plugin %s cannot be used: %w; nothing was run", r.cfg.Name, errClosed)
-	case !r.up && r.next.Sub(r.now()) > patience:
-		return tools.Failed("the plugin %s is down: %s, and it has been started %d times in %d minutes; it is tried again at %s. Nothing was run; do it another way, or say in the thread that the plugin does not work",
-			r.cfg.Name, r.why, foreign.Tries, int(foreign.Window.Minutes()), clock(r.next))
+	case !r.isUp && r.nextStart.Sub(r.now()) > startTimeout:
+		return tools.Failed("the plugin %s is down: %s, and it has been started %d times in %d minutes; it is tried again at %s. Nothing was "+
+			"run; do it another way, or say in the thread that the plugin does not work",
+			r.cfg.Name, r.downReason, foreign.Tries, int(foreign.Window.Minutes()), clock(r.nextStart))
 	}
 	return nil
 }
 
-// run is one run of the program, as a call sees it.
+// run is one run of the program, as used by a call.
 type run struct {
-	link   *link
-	prints map[string]string
-	sums   map[string]string
+	session      *session
+	fingerprints map[string]string
+	fileHashes   map[string]string
 }
 
-// last returns the program that answered init last, running or not; an error means
-// that the plugin is down.
-func (r *runner) last() (run, error) {
+// lastRun returns the last program that answered init, running or not; an error means that the
+// plugin is down.
+func (r *runner) lastRun() (run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return run{r.link, r.prints, r.sums}, r.downReason()
+	return run{r.session, r.fingerprints, r.fileHashes}, r.errDown()
 }
 
-// live returns the running program, and waits for one that is about to be started.
-func (r *runner) live(ctx context.Context) (run, error) {
+// liveRun returns the running program, and waits for one that is starting.
+func (r *runner) liveRun(ctx context.Context) (run, error) {
 	for {
 		r.mu.Lock()
-		now, err, up, changed := run{r.link, r.prints, r.sums}, r.downReason(), r.up, r.changed
+		now, err, up, changed := run{r.session, r.fingerprints, r.fileHashes}, r.errDown(), r.isUp, r.changed
 		r.mu.Unlock()
 		if err != nil {
 			return run{}, err
 		}
-		if up && !now.link.ended() {
+		if up && !now.session.ended() {
 			return now, nil
 		}
 		select {

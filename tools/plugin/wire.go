@@ -12,39 +12,39 @@ import (
 	"countersign/tools"
 )
 
-// protocolVersion is the version of the protocol that this side speaks. The
-// base protocol has none; a plugin that names none speaks the base.
+// protocolVersion is the protocol version that the bot speaks. The base protocol has none; a plugin
+// that names none speaks the base protocol.
 const protocolVersion = 1
 
 const (
-	// maxLine bounds a line of a plugin, in bytes, before anything of it is parsed.
+	// maxLine bounds a plugin's line, in bytes, before it is parsed.
 	maxLine = 8 << 20
-	// maxCall bounds a line for a plugin without the feature "large": the line
-	// readers of some languages give up at 64 KiB (Go's bufio.Scanner by default).
+	// maxCall bounds a line for a plugin without the feature "large": the line readers of some
+	// languages fail at 64 KiB (Go's bufio.Scanner by default).
 	maxCall = 60 << 10
-	// keptOfLong is how much of the beginning and of the end of a line that is too
-	// long is kept, to see which call it was for.
-	keptOfLong = 4 << 10
+	// keptOfLongLine is how many bytes of the beginning and of the end of an overlong line are
+	// kept, to find its call.
+	keptOfLongLine = 4 << 10
 )
 
 // feature is an extension of the base protocol that a plugin may announce.
 type feature string
 
 const (
-	featCancel   feature = "cancel"   // it understands {"type":"cancel","call_id"}
-	featProgress feature = "progress" // it writes {"type":"progress","call_id","text"}
-	featParallel feature = "parallel" // it answers several calls at a time, in any order
-	featLarge    feature = "large"    // it reads lines of any length
-	featTimeout  feature = "timeout"  // it wants "timeout", in seconds, in each call
+	featCancel   feature = "cancel"   // handles {"type":"cancel","call_id"}
+	featProgress feature = "progress" // writes {"type":"progress","call_id","text"}
+	featParallel feature = "parallel" // handles several calls at a time, in any order
+	featLarge    feature = "large"    // reads lines of any length
+	featTimeout  feature = "timeout"  // wants "timeout", in seconds, in each call
 )
 
-// ourFeatures returns the features that this side supports, in the order it announces them.
+// ourFeatures returns the features that the bot supports, in the order in which it announces them.
 func ourFeatures() []feature {
 	return []feature{featCancel, featProgress, featParallel, featLarge, featTimeout}
 }
 
-// The messages that the bot writes. The order of the keys is part of what a
-// plugin may rely on, so that a shell script can take a line apart.
+// The messages that the bot writes. Plugins may rely on the order of the keys, so that a shell
+// script can parse a line.
 type (
 	initMessage struct {
 		Type     string            `json:"type"`
@@ -65,8 +65,8 @@ type (
 	}
 )
 
-// encode returns a message as one line, with its newline. A value that does not
-// encode is a mistake in this package and gives nil.
+// encode returns a message as one line with its newline, or nil for a value that does not encode,
+// which is a bug in this package.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -77,15 +77,15 @@ func encode(v any) []byte {
 	return b.Bytes()
 }
 
-// The kinds of message that a plugin writes.
+// The types of messages that a plugin writes.
 const (
 	typeInit     = "init"
 	typeResult   = "result"
 	typeProgress = "progress"
 )
 
-// message is what a plugin writes. Only what tells messages apart is decoded at
-// once, so that a mistake elsewhere is an answer to the right call and not noise.
+// message is a message from a plugin. Only the fields that identify it are decoded at once, so that
+// an error in another field still answers the right call.
 type message struct {
 	Type     string          `json:"type"`
 	CallID   string          `json:"call_id"`
@@ -97,7 +97,7 @@ type message struct {
 	Text     json.RawMessage `json:"text"`
 }
 
-// parse decodes a line; ok is false for everything that is no message.
+// parse decodes a line; ok is false for anything that is not a message.
 func parse(line []byte) (m message, ok bool) {
 	if json.Unmarshal(line, &m) != nil {
 		return message{}, false
@@ -105,11 +105,11 @@ func parse(line []byte) (m message, ok bool) {
 	return m, m.Type == typeInit || m.Type == typeResult || m.Type == typeProgress
 }
 
-// answer is a result as it came.
+// answer is a raw result.
 type answer struct {
 	content json.RawMessage
 	isError bool
-	// unread says that there was an answer which could not be read, and why.
+	// unread says why an answer could not be parsed, or "".
 	unread string
 }
 
@@ -121,10 +121,10 @@ func (m message) answer() answer {
 	return a
 }
 
-// absent tells whether a field was left out or null.
+// absent reports whether a field was left out or null.
 func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// features returns what a plugin announced; words that are not known mean nothing.
+// features returns the announced features; unknown ones are ignored.
 func (m message) features() (map[feature]bool, error) {
 	var names []string
 	if !absent(m.Features) {
@@ -141,7 +141,7 @@ func (m message) features() (map[feature]bool, error) {
 	return out, nil
 }
 
-// version checks the version that a plugin wants to speak.
+// version checks the plugin's protocol version.
 func (m message) version() error {
 	if absent(m.Protocol) {
 		return nil
@@ -153,7 +153,7 @@ func (m message) version() error {
 	return nil
 }
 
-// lineReader reads lines without ever holding more than max bytes of one.
+// lineReader reads lines while holding at most max bytes of one.
 type lineReader struct {
 	r   *bufio.Reader
 	max int
@@ -163,11 +163,11 @@ func newLineReader(r io.Reader, most int) *lineReader {
 	return &lineReader{r: bufio.NewReaderSize(r, min(64<<10, max(16, most))), max: most}
 }
 
-// next returns the next line without its end ("\n" or "\r\n"). The last one needs
-// no end. Of a line with more than max bytes only the beginning and the end are
-// returned, and long is true. After an error there is nothing more.
+// next returns the next line without its newline ("\n" or "\r\n"). The last line needs none. Of a
+// line longer than max bytes only the beginning and the end are returned, and long is true. After
+// an error there is nothing more.
 func (l *lineReader) next() (line []byte, long bool, err error) {
-	keep := min(keptOfLong, l.max/2)
+	keep := min(keptOfLongLine, l.max/2)
 	var tail []byte
 	read := 0
 	for {
@@ -176,7 +176,7 @@ func (l *lineReader) next() (line []byte, long bool, err error) {
 		if !long && len(line)+len(part)-endOf(line, part) > l.max {
 			long = true
 			tail = append(tail, line[min(keep, len(line)):]...)
-			line = append([]byte(nil), line[:min(keep, len(line))]...) // lets go of what was gathered
+			line = append([]byte(nil), line[:min(keep, len(line))]...) // frees the collected bytes
 			if room := keep - len(line); room > 0 {
 				n := min(room, len(part))
 				line, part = append(line, part[:n]...), part[n:]
@@ -184,7 +184,7 @@ func (l *lineReader) next() (line []byte, long bool, err error) {
 		}
 		if long {
 			tail = append(tail, part...)
-			if cut := len(tail) - keep - 2; cut > 0 { // 2 for the end of the line
+			if cut := len(tail) - keep - 2; cut > 0 { // 2 for the newline
 				tail = append([]byte(nil), tail[cut:]...)
 			}
 		} else {
@@ -196,13 +196,13 @@ func (l *lineReader) next() (line []byte, long bool, err error) {
 		case err != nil && read == 0:
 			return nil, false, err
 		}
-		// An error after some bytes ends the last line; the next call reports it.
+		// An error after some bytes ends the last line; the next call returns it.
 		return trimEnd(append(line, tail...)), long, nil
 	}
 }
 
-// endOf tells how many bytes of what was read, line and then part, are the end of
-// the line: "\n", "\r\n", or a "\r" whose "\n" may come with the next part.
+// endOf returns how many bytes of what was read, line and then part, are the line's end: "\n",
+// "\r\n", or a "\r" whose "\n" may come with the next part.
 func endOf(line, part []byte) (n int) {
 	if bytes.HasSuffix(part, []byte("\n")) {
 		n, part = 1, part[:len(part)-1]
@@ -216,7 +216,7 @@ func endOf(line, part []byte) (n int) {
 	return n
 }
 
-// trimEnd takes one end of a line off.
+// trimEnd removes one line ending.
 func trimEnd(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 }

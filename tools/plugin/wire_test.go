@@ -51,7 +51,7 @@ func checkLines(t interface{ Fatalf(string, ...any) }, input []byte, r io.Reader
 	if len(lines) != len(want) {
 		t.Fatalf("%d lines, want %d", len(lines), len(want))
 	}
-	keep := min(keptOfLong, most/2)
+	keep := min(keptOfLongLine, most/2)
 	for i, w := range want {
 		if !long[i] {
 			if !bytes.Equal(lines[i], w) || len(w) > most {
@@ -98,14 +98,14 @@ func FuzzMessages(f *testing.F) {
 		_, _ = m.features()
 		_ = m.version()
 		if m.Type == typeInit {
-			all, _, _ := offers("p", m)
+			all, _, _ := parseOffers("p", m)
 			for _, o := range all {
-				if tools.Guidance(o.description) != nil || foreign.Clean(o.description) != o.description || !foreign.Name(o.name) || len(o.sum) != 64 {
+				if tools.Guidance(o.description) != nil || foreign.Clean(o.description) != o.description || !foreign.IsToolName(o.name) || len(o.sum) != 64 {
 					t.Errorf("an offer is %+v", o)
 				}
 			}
 		}
-		text, _, files, err := content("act", m.answer().content)
+		text, _, files, err := parseContent("act", m.answer().content)
 		if err == nil && (!utf8.ValidString(text) || len(files) > maxFiles) {
 			t.Errorf("text %q, %d files", text, len(files))
 		}

@@ -29,9 +29,8 @@ var (
 	pruneScript string
 )
 
-// script runs one of our scripts on the target to its end. What it prints is bounded by
-// what it is asked for.
-func (s *suite) script(ctx context.Context, text string, args ...string) (string, error) {
+// runScript runs one of our scripts on the target to its end. Its output is bounded by the request.
+func (s *suite) runScript(ctx context.Context, text string, args ...string) (string, error) {
 	caps, err := s.Target.Probe(ctx)
 	if err != nil {
 		return "", err
@@ -49,17 +48,17 @@ func (s *suite) script(ctx context.Context, text string, args ...string) (string
 	case err != nil:
 		return out.String(), err
 	case res.Killed:
-		return out.String(), errors.Join(context.Cause(ctx), errStopped)
+		return out.String(), errors.Join(context.Cause(ctx), errQueryTimeout)
 	case res.Code != 0:
 		return out.String(), fmt.Errorf("the shell there ended with exit code %d", res.Code)
 	}
 	return out.String(), nil
 }
 
-// errStopped means that a look was ended before it was done.
-var errStopped = errors.New("it did not answer in time")
+// errQueryTimeout means that a query did not finish in time.
+var errQueryTimeout = errors.New("it did not answer in time")
 
-// identity are the arguments by which scripts know a process.
+// identity returns the arguments with which scripts identify a process.
 func (r row) identity() []string {
 	boot := r.Boot
 	if boot == "" {
@@ -68,11 +67,11 @@ func (r row) identity() []string {
 	return []string{r.Mark, strconv.Itoa(r.PID), strconv.FormatUint(r.Start, 10), boot, r.Mark}
 }
 
-// testimony is what a target says of one process.
-type testimony struct {
-	lead    string // of members in proc.sh
-	live    []int  // what runs of it
-	none    bool   // there are no files of it
+// processReport is a target's report about one process.
+type processReport struct {
+	leader  string // of members in proc.sh
+	live    []int  // running processes that belong to it
+	missing bool   // the target has no files of it
 	pid     int
 	start   uint64
 	boot    string
@@ -81,15 +80,14 @@ type testimony struct {
 	ended   int64
 	size    int64
 	full    bool
-	signals []string // that were sent
+	signals []string // sent so far
 }
 
-// parse reads what testify printed, by name of the process. It ends at a line "data".
-// Lines that it does not know, and numbers that are none, are left out: a process can
-// write to its own files.
-func parse(out string) map[string]testimony {
-	found := map[string]testimony{}
-	var t testimony
+// parse parses the output of testify, by process name, up to a line "data". Unknown lines and
+// malformed numbers are ignored, because a process can write to its own files.
+func parse(out string) map[string]processReport {
+	found := map[string]processReport{}
+	var t processReport
 	name := ""
 	for line := range strings.Lines(out) {
 		word, rest, _ := strings.Cut(strings.TrimRight(line, "\n"), " ")
@@ -98,11 +96,11 @@ func parse(out string) map[string]testimony {
 		case "data":
 			return found
 		case "process":
-			t, name = testimony{signals: t.signals}, rest
+			t, name = processReport{signals: t.signals}, rest
 		case "sent":
 			t.signals = append(t.signals, rest)
 		case "lead":
-			t.lead = rest
+			t.leader = rest
 		case "live":
 			for _, p := range f {
 				if n, err := strconv.Atoi(p); err == nil && n > 0 {
@@ -110,11 +108,11 @@ func parse(out string) map[string]testimony {
 				}
 			}
 		case "none":
-			t.none = true
+			t.missing = true
 		case "pid":
-			t.birth(f)
+			t.parseStart(f)
 		case "ended":
-			t.end(f)
+			t.parseEnd(f)
 		case "size":
 			if n, err := strconv.ParseInt(rest, 10, 64); err == nil && n > 0 {
 				t.size = n
@@ -129,8 +127,8 @@ func parse(out string) map[string]testimony {
 	return found
 }
 
-// birth reads "PID START BOOT TIME".
-func (t *testimony) birth(f []string) {
+// parseStart parses "PID START BOOT TIME".
+func (t *processReport) parseStart(f []string) {
 	if len(f) != 4 {
 		return
 	}
@@ -143,8 +141,8 @@ func (t *testimony) birth(f []string) {
 	t.pid, t.start, t.boot, t.began = pid, start, f[2], began
 }
 
-// end reads "CODE TIME".
-func (t *testimony) end(f []string) {
+// parseEnd parses "CODE TIME".
+func (t *processReport) parseEnd(f []string) {
 	if len(f) != 2 {
 		return
 	}
@@ -156,25 +154,25 @@ func (t *testimony) end(f []string) {
 	t.code, t.ended = &code, ended
 }
 
-// observation is a row with the target's current answer about it.
+// observation is a row with the target's current answer.
 type observation struct {
 	row
 	live []int
-	// unknown says why nothing is known at the moment, or is "".
+	// unknown says why the state is currently unknown, or is "".
 	unknown string
-	// again means that the target's answer told how to ask it better.
-	again bool
+	// askAgain means that the answer contained what a second query needs.
+	askAgain bool
 }
 
-// queryTarget asks the target about those of the rows that run on it and are not known to
-// have ended. It does not fail: a process it cannot ask about is unknown.
+// queryTarget asks the target about the rows that run on it and may not have ended. It never fails:
+// a process that it cannot ask about is unknown.
 func (s *suite) queryTarget(ctx context.Context, all []row) []observation {
 	out := make([]observation, len(all))
 	byBase := map[string][]int{}
 	for i, r := range all {
 		out[i].row = r
 		switch {
-		case r.State == over:
+		case r.State == ended:
 		case r.Target != s.Name:
 			out[i].unknown = "it was started on the target " + r.Target + "; ask there"
 		default:
@@ -184,27 +182,27 @@ func (s *suite) queryTarget(ctx context.Context, all []row) []observation {
 	if len(byBase) == 0 {
 		return out
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	const atOnce = 50 // names and numbers of so many fit into the arguments of a program
+	const atOnce = 50 // so many names and pids fit into a program's arguments
 	for b, at := range byBase {
 		for part := range slices.Chunk(at, atOnce) {
 			args := []string{b}
 			for _, i := range part {
 				args = append(args, all[i].identity()...)
 			}
-			text, err := s.script(ctx, lookScript, args...)
+			text, err := s.runScript(ctx, lookScript, args...)
 			found := parse(text)
 			for _, i := range part {
-				out[i] = s.judge(all[i], found[all[i].Mark], err)
+				out[i] = s.interpret(all[i], found[all[i].Mark], err)
 			}
 		}
 	}
 	return out
 }
 
-// judge says what a testimony means.
-func (s *suite) judge(r row, t testimony, err error) observation {
+// interpret returns what a report means for a row.
+func (s *suite) interpret(r row, t processReport, err error) observation {
 	out := observation{row: r, live: t.live}
 	switch id := s.Target.ID(); {
 	case err != nil:
@@ -213,7 +211,7 @@ func (s *suite) judge(r row, t testimony, err error) observation {
 	case r.TargetID != id:
 		out.unknown = fmt.Sprintf("it was started on %s, and %s is %s now; what became of it is not known", r.TargetID, s.Name, id)
 		return out
-	case t.lead == "":
+	case t.leader == "":
 		out.unknown = fmt.Sprintf("the target %s said nothing about it; ask again later", s.Name)
 		return out
 	}
@@ -221,8 +219,8 @@ func (s *suite) judge(r row, t testimony, err error) observation {
 	if n.PID == 0 && t.pid > 0 {
 		n.PID, n.Start, n.Boot, n.Began, n.State = t.pid, t.start, t.boot, t.began, running
 		if len(t.live) == 0 && t.code == nil {
-			// It was looked for without its number.
-			out.unknown, out.again = "its start was confirmed only now; ask again", true
+			// The query did not have its pid.
+			out.unknown, out.askAgain = "its start was confirmed only now; ask again", true
 			return out
 		}
 	}
@@ -240,12 +238,12 @@ func (s *suite) judge(r row, t testimony, err error) observation {
 	if len(t.live) > 0 {
 		return out
 	}
-	n.State, n.Seen = over, s.Now()
+	n.State, n.Seen = ended, s.Now()
 	switch {
 	case n.Code != nil, n.Why != "":
-	case t.lead == "boot":
+	case t.leader == "boot":
 		n.Why = s.Name + " was started again since, which ended it"
-	case t.lead == "other":
+	case t.leader == "other":
 		n.Why = fmt.Sprintf("it is gone, and its number %d belongs to another process now; nobody noted how it ended", n.PID)
 	default:
 		n.Why = "it is gone, and nobody noted how it ended"
@@ -253,11 +251,11 @@ func (s *suite) judge(r row, t testimony, err error) observation {
 	return out
 }
 
-// refresh looks at processes and stores what changed.
+// refresh queries processes and stores what changed.
 func (s *suite) refresh(ctx context.Context, all []row) []observation {
 	seen := s.queryTarget(ctx, all)
 	for i, v := range seen {
-		if v.again {
+		if v.askAgain {
 			seen[i] = s.queryTarget(ctx, []row{v.row})[0]
 		}
 	}
@@ -268,30 +266,30 @@ func (s *suite) refresh(ctx context.Context, all []row) []observation {
 		}
 	}
 	if len(changed) > 0 {
-		if err := s.save(detach(ctx), changed...); err != nil {
+		if err := s.save(withoutCancel(ctx), changed...); err != nil {
 			s.Log.WarnContext(ctx, "what was found out about background processes could not be stored", "err", err)
 		}
 	}
 	return seen
 }
 
-// signal is the name of the signal that an exit code stands for, or "". The shell that
-// waits for a process says 128+n for signal n.
-func signal(code int) string {
+// signalName returns the name of the signal behind an exit code, or "". The supervising shell
+// reports 128+n for signal n.
+func signalName(code int) string {
 	if n := code - 128; n > 0 && n <= int(unix.SIGSYS) {
 		return strings.TrimPrefix(unix.SignalName(unix.Signal(n)), "SIG")
 	}
 	return ""
 }
 
-// lasted is how long a process ran or runs.
-func (s *suite) lasted(v observation) time.Duration {
+// duration returns how long a process ran or has been running.
+func (s *suite) duration(v observation) time.Duration {
 	switch {
 	case v.Began == 0:
 		return 0
 	case v.Ended >= v.Began && v.Code != nil:
 		return time.Duration(v.Ended-v.Began) * time.Second
-	case v.State == over:
+	case v.State == ended:
 		return 0
 	}
 	return max(0, s.Now().Sub(v.Created).Round(time.Second))

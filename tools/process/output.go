@@ -12,8 +12,8 @@ import (
 	"countersign/tools"
 )
 
-// span says which lines of an output are wanted.
-type span struct {
+// lineRange selects lines of an output.
+type lineRange struct {
 	Offset int `json:"offset"`
 	Limit  int `json:"limit"`
 	Tail   int `json:"tail"`
@@ -23,7 +23,7 @@ type span struct {
 func (t output) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	var args struct {
 		ProcessID string `json:"process_id"`
-		span
+		lineRange
 	}
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
@@ -34,31 +34,31 @@ func (t output) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if _, err := t.find(ctx, c.Thread, args.ProcessID); err != nil {
 		return tools.Plan{}, err
 	}
-	return tools.Planned(t.observe(c), approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		begin(sink, c.Name+" "+args.ProcessID)
-		return t.run(ctx, c.Thread, args.ProcessID, args.span, sink)
+	return tools.Planned(t.observeAction(c), approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		emitStarted(sink, c.Name+" "+args.ProcessID)
+		return t.run(ctx, c.Thread, args.ProcessID, args.lineRange, sink)
 	}), nil
 }
 
-// page is what the model gets of an output.
+// page is the model's view of an output.
 type page struct {
 	ProcessID string `json:"process_id"`
 	State     string `json:"state"`
 	ExitCode  *int   `json:"exit_code,omitempty"`
 	Signal    string `json:"signal,omitempty"`
-	// Output has a marker in brackets where something was left out.
+	// Output has a bracketed marker where something was left out.
 	Output string `json:"output"`
-	// NextOffset is the line that comes next, or that was not complete yet.
+	// NextOffset is the next line, or the last line if it is incomplete.
 	NextOffset int    `json:"next_offset"`
 	Notice     string `json:"notice,omitempty"`
 }
 
-func (t output) run(ctx context.Context, thread, id string, w span, sink tools.Sink) (tools.Result, error) {
+func (t output) run(ctx context.Context, thread, id string, w lineRange, sink tools.Sink) (tools.Result, error) {
 	r, err := t.find(ctx, thread, id)
 	if err != nil {
 		return tools.Result{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	mode, from, most := "from", max(w.Offset, 1), w.Limit
 	if most <= 0 {
@@ -67,18 +67,20 @@ func (t output) run(ctx context.Context, thread, id string, w span, sink tools.S
 	if w.Tail > 0 {
 		mode, from = "tail", w.Tail
 	}
-	text, err := t.script(ctx, outputScript, append(append([]string{r.Base}, r.identity()...), mode, strconv.Itoa(from), strconv.Itoa(most), strconv.Itoa(maxBytes))...)
+	text, err := t.runScript(ctx, outputScript, append(append([]string{r.Base}, r.identity()...), mode, strconv.Itoa(from),
+		strconv.Itoa(most), strconv.Itoa(maxBytes))...)
 	if err != nil {
-		return tools.Result{}, tools.Failed("the output of %s could not be read: the target %s does not answer: %w; whether it still runs is not known, ask again later", id, t.Name, err)
+		return tools.Result{}, tools.Failed("the output of %s could not be read: the target %s does not answer: %w; whether it still runs is "+
+			"not known, ask again later", id, t.Name, err)
 	}
 	now := observation{row: r}
-	if r.State != over || r.TargetID != t.Target.ID() {
-		now = t.judge(r, parse(text)[r.Mark], nil)
+	if r.State != ended || r.TargetID != t.Target.ID() {
+		now = t.interpret(r, parse(text)[r.Mark], nil)
 	}
 	v := t.view(now, listedCommand)
 	head, data, ok := strings.Cut(text, "\ndata\n")
-	if now.State == over && r.State != over {
-		if err := t.save(detach(ctx), now.row); err != nil {
+	if now.State == ended && r.State != ended {
+		if err := t.save(withoutCancel(ctx), now.row); err != nil {
 			t.Log.WarnContext(ctx, "what was found out about a background process could not be stored", "id", id, "err", err)
 		}
 	}
@@ -86,12 +88,12 @@ func (t output) run(ctx context.Context, thread, id string, w span, sink tools.S
 	if !ok {
 		return tools.Result{}, tools.Failed("the output of %s is not on %s (any more): its files below %s are gone", id, t.Name, r.Base)
 	}
-	c, ok := measure(head)
+	c, ok := parseExcerpt(head)
 	if !ok {
 		return tools.Result{}, tools.Failed("the output of %s could not be read: %s answered something else than was asked; ask again", id, t.Name)
 	}
 	p.Output, p.NextOffset = c.text([]byte(data), w.Tail > 0)
-	finish(sink, v.line(), v.State)
+	emitFinished(sink, v.line(), v.State)
 	people := p.Output
 	if v.State != "running" {
 		people = strings.TrimRight(people, "\n") + "\n[" + strings.TrimPrefix(v.line(), id+": ") + "]"
@@ -99,18 +101,18 @@ func (t output) run(ctx context.Context, thread, id string, w span, sink tools.S
 	return tools.Result{Value: p, Text: strings.TrimPrefix(people, "\n")}, nil
 }
 
-// cut says what part of an output was read, and of how much.
-type cut struct {
-	size   int64 // bytes of the whole
-	lines  int   // complete lines of the whole
-	open   bool  // an incomplete line follows them
+// excerpt describes which part of an output was read.
+type excerpt struct {
+	size   int64 // total bytes
+	lines  int   // total complete lines
+	open   bool  // whether an incomplete line follows them
 	from   int   // first line of the part
-	before int64 // bytes before that
+	before int64 // bytes before that line
 }
 
-// measure reads the lines "total" and "from" of output.sh.
-func measure(head string) (cut, bool) {
-	var c cut
+// parseExcerpt parses the lines "total" and "from" of output.sh.
+func parseExcerpt(head string) (excerpt, bool) {
+	var c excerpt
 	seen := 0
 	for line := range strings.Lines(head) {
 		var open int
@@ -125,9 +127,9 @@ func measure(head string) (cut, bool) {
 	return c, seen == 3 && c.size >= 0 && c.lines >= 0 && c.from >= 1 && c.before >= 0 && c.before <= c.size
 }
 
-// text is a part with markers for what was left out, and the number of the line to go on
-// with. Of the end, the last bytes are there, otherwise the first.
-func (c cut) text(data []byte, tail bool) (text string, next int) {
+// text returns a part with markers for what was left out, and the line to continue with. With tail
+// it keeps the last bytes, otherwise the first.
+func (c excerpt) text(data []byte, tail bool) (text string, next int) {
 	before, after := c.before, int64(0)
 	if tail {
 		before = c.size - int64(len(data))
@@ -140,7 +142,7 @@ func (c cut) text(data []byte, tail bool) (text string, next int) {
 		next = c.lines + 1
 	}
 	if breaks == 0 && after > 0 && len(data) > 0 {
-		next++ // a line that no call can show whole: nobody should be stuck there
+		next++ // skip a line that is too long for any call, so that reading can continue
 	}
 	next = min(next, c.lines+1)
 	var b strings.Builder

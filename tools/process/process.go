@@ -1,35 +1,30 @@
-// Package process is the tools for processes in the background: run_bash_background,
-// get_background_status, get_background_output and interrupt_background_process, on any
-// target.
+// Package process is the tools for background processes: run_bash_background,
+// get_background_status, get_background_output and interrupt_background_process, on any target.
 //
-// A process outlives the bot and the connection. It leads a session of its own on the
-// target, under a small shell script in another one, which copies both its streams to
-// a file in the order written and notes how it ended. (The notes of backend.Spec.Mark
-// do not fit: the local target has none, and they cover what runs within a connection.)
-// What the bot knows is a row of the store, so that a bot that was started again finds
-// it. Rows are filed as
+// A process outlives the bot and the connection. It leads its own session on the target, supervised
+// by a small shell script in another session, which copies both streams to a file in order and
+// records how it ended. (The notes of backend.Spec.Mark do not fit: the local target has none, and
+// they cover what runs within a connection.) The bot keeps a row in the store, so that it finds the
+// process after a restart. Rows have the key
 //
 //	("process", name of the target, id)
 //
-// The files of a process are in a directory of its own below
-// TMPDIR/countersign-processes-USER, which nobody else can enter. Where temporary files
-// are cleaned up by their age (systemd-tmpfiles: 10 days in /tmp), the output of a
-// process that was silent for so long is lost; the process is not.
+// Each process has its own directory below TMPDIR/countersign-processes-USER, which only its owner
+// can enter. Where temporary files are deleted by age (systemd-tmpfiles: 10 days in /tmp), the
+// output of a process that was silent that long is lost, but the process is not.
 //
-// Starting one always asks, even what is proven to only read: nobody waits for its end.
-// What people approve is the same as for the tool bash: the exact text, the directory
-// with its inode, and the files that the text names.
+// Starting a process always asks, even if the command is proven to be read-only, because nobody
+// waits for its end. People approve the same as for the tool bash: the exact text, the directory
+// with its inode, and the files named in the text.
 //
-// A process is known by its number together with the moment of its start and the boot
-// that it belongs to, so that a number that is used again is never taken for it; what
-// it started is known by its session, its process group, and a variable in the
-// environment. What leaves the session and hides or clears its environment is not found
-// again, and what runs with rights that the bot's account has not is found but cannot be
-// ended. A target's own housekeeping may end processes when the login that started them
-// is over (KillUserProcesses of systemd-logind).
+// A process is identified by its pid, start time and boot id, so a reused pid is never mistaken for
+// it. Its children are found by their session, process group, and an environment variable. A child
+// that leaves the session and hides or clears its environment is not found; one with rights that
+// the bot's account lacks is found but cannot be stopped. A target may end processes when the login
+// that started them ends (KillUserProcesses of systemd-logind).
 //
-// It does not judge commands, and it has no terminal: input is empty. It needs /proc and
-// setsid on the target, so macOS is left out.
+// The package does not judge commands. Processes have no terminal and empty input. It needs /proc
+// and setsid on the target, so macOS is not supported.
 package process
 
 import (
@@ -53,59 +48,57 @@ const (
 	// maxBytes and maxLines bound what one call shows of an output.
 	maxBytes = 50 << 10
 	maxLines = 2000
-	// startTime, lookTime and stopTime bound what is done on a target for one call;
-	// stopping has the graces beside it.
-	startTime = 30 * time.Second
-	lookTime  = 20 * time.Second
-	stopTime  = 20 * time.Second
-	// settleTime is how long after an unconfirmed start a target that shows nothing of
-	// the process may still start it.
-	settleTime = startTime + 30*time.Second
+	// startTimeout, queryTimeout and stopTimeout bound the work on a target for one call; stopping
+	// adds the grace periods.
+	startTimeout = 30 * time.Second
+	queryTimeout = 20 * time.Second
+	stopTimeout  = 20 * time.Second
+	// settleTime is how long after an unconfirmed start a target without traces of the process may
+	// still start it.
+	settleTime = startTimeout + 30*time.Second
 	// blockSize is the unit of ulimit -f (POSIX).
 	blockSize = 512
 )
 
-// Limits bound what runs in the background. 0 means the default of each.
+// Limits bound what runs in the background. 0 means the default.
 type Limits struct {
 	Thread int // running processes of one thread on all targets; 5
 	Target int // running processes of all threads on the target; 20
-	// Output is how many bytes of the output of a process are kept; 64 MiB. The head
-	// is kept, and the process is neither blocked nor ended. It is rounded up to 512.
+	// Output is how many bytes of a process's output are kept: the beginning. The process is
+	// neither blocked nor stopped when it writes more. Default 64 MiB; rounded up to a multiple of
+	// 512.
 	Output int64
 }
 
-// Config is what the tools are made of.
+// Config configures the tools.
 type Config struct {
 	Target backend.Target
-	// Name is the target's name in the configuration, under which processes are filed;
-	// "" means what its ID begins with. It must not change while processes run.
+	// Name is the target's name in the configuration and part of the rows' keys; "" means the
+	// beginning of its ID. It must not change while processes run.
 	Name string
 	// User is the account that commands run as, for the card.
 	User string
-	// Dir is the absolute directory of calls without "path"; "" means the target's
-	// default.
+	// Dir is the absolute directory of calls without "path"; "" means the target's default.
 	Dir string
-	// Private reports whether a resolved path is the bot's own business; nothing is
-	// started there. nil means that none is.
+	// Private reports whether a resolved path is private to the bot; no process is started there.
+	// nil means that none is.
 	Private func(path string) bool
-	// Roots are the directories of which Private reports everything else, for the sentence
-	// that refuses.
+	// Roots are the only directories that Private allows. They are named in refusals.
 	Roots []string
-	// DB may be nil only where no call is ever planned.
+	// DB may be nil only if no call is ever planned.
 	DB store.DB
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Log hears what nobody is told otherwise; nil discards it.
+	// Log receives errors that no result reports; nil discards them.
 	Log    *slog.Logger
 	Limits Limits
-	// Once says that what the store knows ends with this call, so that nothing is started
-	// that nobody could find again.
+	// Once means that the store lasts only for this call, so nothing is started that could not be
+	// found again.
 	Once bool
-	// Grace is the time between SIGINT and SIGTERM, and between that and SIGKILL, at
-	// most a minute; 0 means 5 s.
+	// Grace is the time between SIGINT and SIGTERM, and between SIGTERM and SIGKILL, at most a
+	// minute; 0 means 5 s.
 	Grace time.Duration
-	// Retention is how long a process that has ended, and its output, are kept; 0 means
-	// 7 days. See [Prune].
+	// Retention is how long an ended process and its output are kept; 0 means 7 days. See [Prune].
 	Retention time.Duration
 }
 
@@ -115,7 +108,7 @@ func New(c Config) []tools.Tool {
 	return []tools.Tool{starter{s}, status{s}, output{s}, stopper{s}}
 }
 
-// suite is what the tools share.
+// suite is the configuration that the tools share.
 type suite struct{ Config }
 
 func newSuite(c Config) *suite {
@@ -155,8 +148,8 @@ type (
 	stopper struct{ *suite }
 )
 
-// which is the argument that names a process.
-func which(text string) tools.Property {
+// idProperty is the argument that names a process.
+func idProperty(text string) tools.Property {
 	return tools.Property{Type: "string", MinLength: 1, MaxLength: 64, Description: text}
 }
 
@@ -179,7 +172,7 @@ func (status) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "get_background_status", Description: statusText, Level: risk.Read,
 		Schema: tools.MustSchema(tools.SimpleSchema{Properties: map[string]tools.Property{
-			"process_id": which("Default: all."),
+			"process_id": idProperty("Default: all."),
 		}}),
 	}
 }
@@ -190,7 +183,7 @@ func (output) Spec() tools.Spec {
 		Name: "get_background_output", Description: outputText, Level: risk.Read,
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
-				"process_id": which("Id from run_bash_background."),
+				"process_id": idProperty("Id from run_bash_background."),
 				"offset":     {Type: "integer", Minimum: 1, Description: `First line; default 1.`},
 				"limit":      {Type: "integer", Minimum: 1, Maximum: maxLines, Description: "Most lines; default 2000."},
 				"tail":       {Type: "integer", Minimum: 1, Maximum: maxLines, Description: `Only this many last lines.`},
@@ -205,13 +198,13 @@ func (stopper) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "interrupt_background_process", Description: stopText, Level: risk.High,
 		Schema: tools.MustSchema(tools.SimpleSchema{
-			Properties: map[string]tools.Property{"process_id": which("Id from run_bash_background.")},
+			Properties: map[string]tools.Property{"process_id": idProperty("Id from run_bash_background.")},
 			Required:   []string{"process_id"},
 		}),
 	}
 }
 
-// base is the directory that the files of all processes are below.
+// base returns the parent directory of all processes' files.
 func base(c backend.Caps) string {
 	user := strings.Map(func(r rune) rune {
 		if r == '/' || r < ' ' {
@@ -222,14 +215,14 @@ func base(c backend.Caps) string {
 	return path.Join(cmp.Or(c.TempDir, "/tmp"), "countersign-processes-"+user)
 }
 
-// begin sends the first two events of a call.
-func begin(sink tools.Sink, what string) { sink(tools.Event{Kind: tools.Started, Text: what}) }
+// emitStarted sends the first two events of a call.
+func emitStarted(sink tools.Sink, what string) { sink(tools.Event{Kind: tools.Started, Text: what}) }
 
-// finish sends the last two.
-func finish(sink tools.Sink, said, state string) {
+// emitFinished sends the last two.
+func emitFinished(sink tools.Sink, said, state string) {
 	sink(tools.Event{Kind: tools.Info, Text: said})
 	sink(tools.Event{Kind: tools.Completed, Text: state})
 }
 
-// detach returns a context for writes that must happen even if the call is cancelled.
-func detach(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
+// withoutCancel returns a context for writes that must happen even if the call is canceled.
+func withoutCancel(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }

@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// Prune removes the processes of the configured target that ended before a moment, with
-// their files on it, and returns how many. A zero before means Retention ago. Processes
-// of which it is not known whether they have ended are looked at first; those that still
-// run stay, whatever their age. Those of a machine that the target was before (another
-// container of the same name) are forgotten. When the target does not answer, what would have to be
-// removed from it stays, too, and the error says so. It may run beside everything else;
-// once an hour is often enough.
+// Prune deletes the processes of the configured target that ended before a time, with their files
+// on it, and returns how many. A zero before means Retention ago. It first queries processes that
+// may have ended; running ones stay regardless of age. Rows of a previous machine (another
+// container of the same name) are deleted without their files. If the target does not answer, its
+// processes stay and the error says so. Prune may run concurrently with everything else; once an
+// hour is usually enough.
 func Prune(ctx context.Context, c Config, before time.Time) (int, error) {
 	s := newSuite(c)
 	if before.IsZero() {
@@ -31,15 +30,15 @@ func Prune(ctx context.Context, c Config, before time.Time) (int, error) {
 	for _, v := range s.refresh(ctx, old) {
 		r := v.row
 		elsewhere := r.TargetID != s.Target.ID()
-		if !elsewhere && (r.State != over || !r.ended().Before(before)) {
+		if !elsewhere && (r.State != ended || !r.endTime().Before(before)) {
 			if v.unknown != "" {
 				errs = append(errs, fmt.Errorf("process: %s stays: %s", r.ID, v.unknown))
 			}
 			continue
 		}
-		if !elsewhere { // the files of another machine went with it
-			rctx, cancel := context.WithTimeout(ctx, lookTime)
-			_, err := s.script(rctx, pruneScript, r.Base, r.Mark)
+		if !elsewhere { // another machine's files are gone with it
+			rctx, cancel := context.WithTimeout(ctx, queryTimeout)
+			_, err := s.runScript(rctx, pruneScript, r.Base, r.Mark)
 			cancel()
 			if err != nil {
 				errs = append(errs, fmt.Errorf("process: the files of %s on %s could not be removed: %w", r.ID, s.Name, err))
@@ -55,9 +54,9 @@ func Prune(ctx context.Context, c Config, before time.Time) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// ended is when a process is known to have been over: by the note on the target, and by
-// the bot's own look where there is none.
-func (r row) ended() time.Time {
+// endTime returns when a process had ended: according to the target's record, or to the bot's own
+// query if there is none.
+func (r row) endTime() time.Time {
 	if r.Code != nil && r.Ended > 0 {
 		return time.Unix(r.Ended, 0)
 	}

@@ -14,46 +14,45 @@ import (
 	"countersign/tools"
 )
 
-// state is how far a process is, as far as the store knows.
+// state is the state of a process in the store.
 type state string
 
 const (
-	// starting means that nobody has confirmed yet that it began.
+	// starting means that the start is not confirmed.
 	starting state = "starting"
 	running  state = "running"
-	// over means that it and all that it started are gone, or never were.
-	over state = "over"
+	// ended means that it and its children are gone, or never existed.
+	ended state = "over"
 )
 
 // row is one process.
 type row struct {
 	ID       string    `json:"id"`        // "bg-3f2a"
 	Target   string    `json:"target"`    // name in the configuration
-	TargetID string    `json:"target_id"` // with its proven identity, as it was then
+	TargetID string    `json:"target_id"` // the target's proven identity at the start
 	Thread   string    `json:"thread"`
 	Call     string    `json:"call"`
 	By       string    `json:"by,omitempty"`
 	Command  string    `json:"command"`
 	Dir      string    `json:"dir"`
-	Base     string    `json:"base"` // directory on the target, with that of the files below it
-	Mark     string    `json:"mark"` // name of the directory below Base, and value in the environment
+	Base     string    `json:"base"` // directory on the target that contains the process's directory
+	Mark     string    `json:"mark"` // name of the directory below Base, and value of the environment variable
 	Created  time.Time `json:"created"`
 	State    state     `json:"state"`
 
-	// What identifies the process: its number, its start in ticks of the kernel, and
-	// the boot. PID is 0 until the start is confirmed.
+	// The identity of the process: pid, start time in kernel ticks, and boot id. PID is 0 until the
+	// start is confirmed.
 	PID   int    `json:"pid,omitempty"`
 	Start uint64 `json:"start,omitempty"`
 	Boot  string `json:"boot,omitempty"`
-	// Began and Ended are by the target's clock, in seconds.
+	// Began and Ended are in the target's clock, in seconds.
 	Began int64 `json:"began,omitempty"`
 
-	// What is known once it has ended. Code is nil when nobody noted it, and Why then
-	// says what is known instead.
+	// Set once it has ended. Code is nil if nothing recorded it; Why then says what is known.
 	Code  *int   `json:"code,omitempty"`
 	Ended int64  `json:"ended,omitempty"`
 	Why   string `json:"why,omitempty"`
-	// Seen is when the bot first saw that State is over.
+	// Seen is when the bot first saw that it had ended.
 	Seen  time.Time `json:"seen,omitzero"`
 	Bytes int64     `json:"bytes,omitempty"`
 	Full  bool      `json:"full,omitempty"`
@@ -63,7 +62,7 @@ const table = "process"
 
 func (r row) key() []byte { return store.Key(table, r.Target, r.ID) }
 
-// rows lists the processes that match, oldest first.
+// rows lists the matching processes, oldest first.
 func rows(tx store.Tx, match func(row) bool) []row {
 	var out []row
 	start, end := store.Prefix(table)
@@ -78,7 +77,7 @@ func rows(tx store.Tx, match func(row) bool) []row {
 	return out
 }
 
-// list is rows in a transaction of its own.
+// list is rows in its own transaction.
 func (s *suite) list(ctx context.Context, match func(row) bool) ([]row, error) {
 	var out []row
 	err := s.DB.View(ctx, func(tx store.Tx) error {
@@ -91,8 +90,7 @@ func (s *suite) list(ctx context.Context, match func(row) bool) ([]row, error) {
 	return out, nil
 }
 
-// find finds a process of the thread on this target. To a thread, those of others do
-// not exist.
+// find returns a process of the thread on this target. A thread cannot see the processes of others.
 func (s *suite) find(ctx context.Context, thread, id string) (row, error) {
 	own, err := s.list(ctx, func(r row) bool { return r.Thread == thread })
 	if err != nil {
@@ -115,18 +113,18 @@ func (s *suite) find(ctx context.Context, thread, id string) (row, error) {
 	return row{}, tools.Failed("there is no process %s in this thread; those on %s are %s", tools.Quote(id), s.Name, strings.Join(ids[max(0, len(ids)-20):], ", "))
 }
 
-// limitError says that there is no room for one more process.
+// limitError means that a limit on processes is reached.
 type limitError struct{ sentence string }
 
 // Error implements error.
 func (e *limitError) Error() string { return e.sentence }
 
-// room checks the limits against what is not known to have ended.
-func (s *suite) room(all []row, thread string) error {
+// checkLimits compares the limits with the processes that may be running.
+func (s *suite) checkLimits(all []row, thread string) error {
 	var here int
 	var own []string
 	for _, r := range all {
-		if r.State == over {
+		if r.State == ended {
 			continue
 		}
 		if r.Target == s.Name {
@@ -142,10 +140,13 @@ func (s *suite) room(all []row, thread string) error {
 	}
 	switch {
 	case len(own) >= s.Limits.Thread:
-		return &limitError{fmt.Sprintf("the command was not started: this thread already has %d processes in the background (%s), and the limit is %d; wait until one ends, end one with interrupt_background_process, or look with get_background_status at those on other targets, where one may have ended",
+		return &limitError{fmt.Sprintf("the command was not started: this thread already has %d processes in the background (%s), and the "+
+			"limit is %d; wait until one ends, end one with interrupt_background_process, or look with get_background_status at those on other "+
+			"targets, where one may have ended",
 			len(own), strings.Join(own, ", "), s.Limits.Thread)}
 	case here >= s.Limits.Target:
-		return &limitError{fmt.Sprintf("the command was not started: %d processes of this and other threads already run in the background on %s, and the limit is %d; wait until one ends, or end one that is no longer needed with interrupt_background_process", here, s.Name, s.Limits.Target)}
+		return &limitError{fmt.Sprintf("the command was not started: %d processes of this and other threads already run in the background on "+
+			"%s, and the limit is %d; wait until one ends, or end one that is no longer needed with interrupt_background_process", here, s.Name, s.Limits.Target)}
 	}
 	return nil
 }
@@ -153,16 +154,16 @@ func (s *suite) room(all []row, thread string) error {
 // anyRow matches every row.
 func anyRow(row) bool { return true }
 
-// reserve stores the row of a process that is about to start, and gives it its id.
+// reserve stores the row of a process that is about to start and assigns its id.
 func (s *suite) reserve(ctx context.Context, r row) (row, error) {
 	var secret [12]byte
 	_, _ = rand.Read(secret[:]) // never fails
 	err := s.DB.Update(ctx, func(tx store.Tx) error {
 		all := rows(tx, anyRow)
-		if err := s.room(all, r.Thread); err != nil {
+		if err := s.checkLimits(all, r.Thread); err != nil {
 			return err
 		}
-		for digits := 4; ; digits++ { // longer ids where the short ones are used up
+		for digits := 4; ; digits++ { // longer ids when the short ones are used up
 			var b [8]byte
 			_, _ = rand.Read(b[:])
 			r.ID = "bg-" + hex.EncodeToString(b[:])[:min(digits, 16)]
@@ -184,12 +185,12 @@ func (s *suite) reserve(ctx context.Context, r row) (row, error) {
 	return r, nil
 }
 
-// save stores what was found out about processes; one that somebody removed meanwhile
-// stays removed, and what is known to be over stays so.
+// save stores what was found out about processes. Rows that were deleted in the meantime stay
+// deleted, and ended ones stay ended.
 func (s *suite) save(ctx context.Context, found ...row) error {
 	return s.DB.Update(ctx, func(tx store.Tx) error {
 		for _, r := range found {
-			if was, ok := store.Load[row](tx, r.key()); ok && was.State != over {
+			if was, ok := store.Load[row](tx, r.key()); ok && was.State != ended {
 				store.Save(tx, r.key(), r)
 			}
 		}
@@ -197,7 +198,7 @@ func (s *suite) save(ctx context.Context, found ...row) error {
 	})
 }
 
-// forget removes rows.
+// forget deletes rows.
 func (s *suite) forget(ctx context.Context, gone ...row) error {
 	return s.DB.Update(ctx, func(tx store.Tx) error {
 		for _, r := range gone {

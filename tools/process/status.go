@@ -12,39 +12,38 @@ import (
 )
 
 const (
-	// shownCommand and listedCommand are how many characters of a command a status and
-	// a list show.
+	// shownCommand and listedCommand are how many characters of a command a status and a list show.
 	shownCommand  = 2000
 	listedCommand = 200
 	// maxListed is how many processes a list shows: the newest.
 	maxListed = 40
 )
 
-// view is what the model gets about a process.
+// view is the model's view of a process.
 type view struct {
 	ProcessID string `json:"process_id"`
-	// State is running, exited, signalled, ended (nobody noted how), or unknown.
+	// State is running, exited, signalled, ended (how is unknown), or unknown.
 	State     string `json:"state"`
 	ExitCode  *int   `json:"exit_code,omitempty"`
 	Signal    string `json:"signal,omitempty"`
 	PID       int    `json:"pid,omitempty"`
-	Processes int    `json:"processes,omitempty"` // of it that run now
+	Processes int    `json:"processes,omitempty"` // running now
 	Command   string `json:"command"`
 	Directory string `json:"directory"`
 	Target    string `json:"target"`
 	Started   string `json:"started"`
-	Lasted    string `json:"lasted,omitempty"` // until now, or until its end
+	Lasted    string `json:"lasted,omitempty"` // until now, or until it ended
 	Bytes     int64  `json:"output_bytes"`
 	Notice    string `json:"notice,omitempty"`
 }
 
-// view makes what is shown of a process.
+// view returns the view of a process.
 func (s *suite) view(v observation, command int) view {
 	out := view{
 		ProcessID: v.ID, PID: v.PID, Command: tools.TruncateHead(v.Command, command), Directory: v.Dir, Target: v.Target,
 		Started: v.Created.UTC().Format(time.RFC3339), Bytes: v.Bytes, Processes: len(v.live),
 	}
-	if d := s.lasted(v); d > 0 {
+	if d := s.duration(v); d > 0 {
 		out.Lasted = d.String()
 	}
 	var notes []string
@@ -55,24 +54,25 @@ func (s *suite) view(v observation, command int) view {
 	case v.unknown != "":
 		out.State, out.Lasted = "unknown", ""
 		notes = append(notes, "What it does is not known: "+v.unknown+".")
-	case v.Code != nil && signal(*v.Code) != "":
-		out.State, out.Signal, out.ExitCode = "signalled", signal(*v.Code), v.Code
+	case v.Code != nil && signalName(*v.Code) != "":
+		out.State, out.Signal, out.ExitCode = "signalled", signalName(*v.Code), v.Code
 	case v.Code != nil:
 		out.State, out.ExitCode = "exited", v.Code
-	case v.State == over:
+	case v.State == ended:
 		out.State = "ended"
 		notes = append(notes, "How it ended is not known: "+v.Why+".")
 	default:
 		out.State = "running"
 	}
 	if v.Code != nil && len(v.live) > 0 {
-		notes = append(notes, fmt.Sprintf("The command itself has ended, and %s that it started still run; interrupt_background_process ends them.", count(len(v.live), "process", "processes")))
+		notes = append(notes, fmt.Sprintf("The command itself has ended, and %s that it started still run; interrupt_background_process "+
+			"ends them.", count(len(v.live), "process", "processes")))
 	}
 	out.Notice = strings.Join(notes, " ")
 	return out
 }
 
-// line is a view for people.
+// line is a view in one line, for people.
 func (v view) line() string {
 	var b strings.Builder
 	b.WriteString(v.ProcessID + ": ")
@@ -119,8 +119,8 @@ func (t status) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 			return tools.Plan{}, err
 		}
 	}
-	return tools.Planned(t.observe(c), approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		begin(sink, strings.TrimSpace(c.Name+" "+args.ProcessID))
+	return tools.Planned(t.observeAction(c), approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		emitStarted(sink, strings.TrimSpace(c.Name+" "+args.ProcessID))
 		if args.ProcessID == "" {
 			return t.all(ctx, c.Thread, sink)
 		}
@@ -128,8 +128,8 @@ func (t status) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// observe is the action of a look.
-func (s *suite) observe(c tools.Call) approvals.Action {
+// observeAction is the action of a query.
+func (s *suite) observeAction(c tools.Call) approvals.Action {
 	return approvals.Action{Tool: c.Name, Kind: approvals.KindObserve, Target: s.Target.ID(), User: s.User, Args: c.Args}
 }
 
@@ -139,12 +139,12 @@ func (t status) reportOne(ctx context.Context, thread, id string, sink tools.Sin
 		return tools.Result{}, err
 	}
 	v := t.view(t.refresh(ctx, []row{r})[0], shownCommand)
-	finish(sink, v.line(), v.State)
+	emitFinished(sink, v.line(), v.State)
 	return tools.Result{Value: v, Text: v.line()}, nil
 }
 
-// listing is what the model gets without an id.
-type listing struct {
+// listResult is what the model gets for a call without an id.
+type listResult struct {
 	Processes []view `json:"processes"`
 	Notice    string `json:"notice,omitempty"`
 }
@@ -154,12 +154,12 @@ func (t status) all(ctx context.Context, thread string, sink tools.Sink) (tools.
 	if err != nil {
 		return tools.Result{}, err
 	}
-	out := listing{Processes: []view{}}
+	out := listResult{Processes: []view{}}
 	if cut := len(own) - maxListed; cut > 0 {
-		// Those that may still run come before those that are over, whatever their age.
+		// Processes that may be running come before ended ones, regardless of age.
 		var first, rest []row
 		for _, r := range own {
-			if r.State == over {
+			if r.State == ended {
 				rest = append(rest, r)
 			} else {
 				first = append(first, r)
@@ -180,6 +180,6 @@ func (t status) all(ctx context.Context, thread string, sink tools.Sink) (tools.
 	if out.Notice != "" {
 		lines = append(lines, out.Notice)
 	}
-	finish(sink, count(len(out.Processes), "process", "processes"), "done")
+	emitFinished(sink, count(len(out.Processes), "process", "processes"), "done")
 	return tools.Result{Value: out, Text: strings.Join(lines, "\n")}, nil
 }

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// step is how often the target looks whether a process has ended.
-	step = 200 * time.Millisecond
-	// killGrace is how long what was killed may take to be gone.
+	// pollInterval is how often the target checks whether a process has ended.
+	pollInterval = 200 * time.Millisecond
+	// killGrace is how long killed processes may take to disappear.
 	killGrace = 2 * time.Second
 )
 
@@ -32,13 +32,13 @@ func (t stopper) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	if r.State == over {
+	if r.State == ended {
 		return tools.Plan{}, tools.Failed("%s has ended already; there is nothing to interrupt", t.view(observation{row: r}, listedCommand).line())
 	}
 	if _, err := t.Target.Probe(ctx); err != nil {
 		return tools.Plan{}, tools.Failed("the target %s does not answer: %w", t.Target.ID(), err)
 	}
-	if err := t.same(r); err != nil {
+	if err := t.checkTarget(r); err != nil {
 		return tools.Plan{}, err
 	}
 	pid := "not known yet"
@@ -52,23 +52,23 @@ func (t stopper) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 			r.ID, pid, t.Grace, t.Grace, tools.TruncateHead(r.Command, shownCommand)),
 	}
 	p := tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-		begin(sink, c.Name+" "+r.ID)
+		emitStarted(sink, c.Name+" "+r.ID)
 		return t.run(ctx, c.Thread, r, sink)
 	})
 	p.Level = risk.High
 	return p, nil
 }
 
-// same refuses a target that is another machine by now.
-func (s *suite) same(r row) error {
+// checkTarget refuses a target that is now another machine.
+func (s *suite) checkTarget(r row) error {
 	if id := s.Target.ID(); id != r.TargetID {
 		return tools.Failed("%s was started on %s, and %s is %s now; it is not looked for there", r.ID, r.TargetID, s.Name, id)
 	}
 	return nil
 }
 
-// stopped is what the model gets.
-type stopped struct {
+// stopResult is what the model gets.
+type stopResult struct {
 	view
 	Gone    bool     `json:"gone"`
 	Signals []string `json:"signals"` // that were sent, in order
@@ -83,30 +83,30 @@ func (t stopper) run(ctx context.Context, thread string, was row, sink tools.Sin
 		return tools.Result{}, tools.Failed("%s was not interrupted: what is known of it changed after it was checked; propose it again", r.ID)
 	}
 	v := t.refresh(ctx, []row{r})[0]
-	if err := t.same(r); err != nil {
+	if err := t.checkTarget(r); err != nil {
 		return tools.Result{}, err
 	}
 	if v.unknown != "" {
 		return tools.Result{}, tools.Failed("%s was not interrupted: %s", r.ID, v.unknown)
 	}
 	r = v.row
-	if r.State == over {
+	if r.State == ended {
 		return t.outcome(v, nil, sink), nil
 	}
-	steps := func(d time.Duration) string { return strconv.Itoa(int((d + step - 1) / step)) }
-	wctx, cancel := context.WithTimeout(ctx, stopTime+killGrace+4*t.Grace) // a slow machine takes longer for each step
+	steps := func(d time.Duration) string { return strconv.Itoa(int((d + pollInterval - 1) / pollInterval)) }
+	wctx, cancel := context.WithTimeout(ctx, stopTimeout+killGrace+4*t.Grace) // a slow machine takes longer for each step
 	defer cancel()
-	text, err := t.script(wctx, stopScript, append(append([]string{r.Base}, r.identity()...), steps(t.Grace), steps(killGrace))...)
+	text, err := t.runScript(wctx, stopScript, append(append([]string{r.Base}, r.identity()...), steps(t.Grace), steps(killGrace))...)
 	said := parse(text)[r.Mark]
 	if err != nil {
 		notice := fmt.Sprintf("Whether %s has ended is not known: the target %s did not answer to the end (%v). Ask get_background_status.", r.ID, t.Name, err)
-		finish(sink, notice, "unknown")
-		out := stopped{view: t.view(observation{row: r, unknown: "the target did not answer to the end"}, listedCommand), Signals: said.signals}
+		emitFinished(sink, notice, "unknown")
+		out := stopResult{view: t.view(observation{row: r, unknown: "the target did not answer to the end"}, listedCommand), Signals: said.signals}
 		return tools.Result{Value: out, Unknown: true, Text: notice}, nil
 	}
-	v = t.judge(r, said, nil)
+	v = t.interpret(r, said, nil)
 	if v.unknown == "" {
-		if err := t.save(detach(ctx), v.row); err != nil {
+		if err := t.save(withoutCancel(ctx), v.row); err != nil {
 			t.Log.WarnContext(ctx, "the end of a background process could not be stored", "id", r.ID, "err", err)
 		}
 	}
@@ -115,7 +115,7 @@ func (t stopper) run(ctx context.Context, thread string, was row, sink tools.Sin
 
 // outcome returns the result of stopping a process.
 func (t stopper) outcome(v observation, signals []string, sink tools.Sink) tools.Result {
-	out := stopped{view: t.view(v, listedCommand), Gone: v.State == over && v.unknown == "", Signals: append([]string{}, signals...)}
+	out := stopResult{view: t.view(v, listedCommand), Gone: v.State == ended && v.unknown == "", Signals: append([]string{}, signals...)}
 	var said string
 	switch {
 	case !out.Gone:
@@ -123,13 +123,14 @@ func (t stopper) outcome(v observation, signals []string, sink tools.Sink) tools
 		for _, p := range v.live {
 			left = append(left, strconv.Itoa(p))
 		}
-		said = fmt.Sprintf("%s could not be ended: of it the processes %s still run, which may have other rights than the bot's account or wait for a device.", v.ID, strings.Join(left, ", "))
+		said = fmt.Sprintf("%s could not be ended: of it the processes %s still run, which may have other rights than the bot's account or "+
+			"wait for a device.", v.ID, strings.Join(left, ", "))
 		out.Notice = said
 	case len(signals) == 0:
 		said = v.ID + " had ended already, so no signal was sent: " + strings.TrimPrefix(out.line(), v.ID+": ")
 	default:
 		said = fmt.Sprintf("%s and everything that it started is gone (sent: SIG%s).", v.ID, strings.Join(signals, ", SIG"))
 	}
-	finish(sink, said, out.State)
+	emitFinished(sink, said, out.State)
 	return tools.Result{Value: out, Text: said, Failed: !out.Gone}
 }

@@ -1,11 +1,9 @@
-// Package router lets the tools that work on a machine work on any of several:
-// each gets an argument "target", and a call goes to the machine that it names, or
-// else to the one that its thread works on. Machines are opened when the first call
-// needs them.
+// Package router lets tools that work on one machine work on any of several. Each tool gets an
+// argument "target"; a call goes to that machine, or by default to the one that its thread works
+// on. Machines are opened on first use.
 //
-// It knows no machine and decides nothing: what may be used by whom is asked of its
-// [Config], and every call still goes through the gate, which sees the machine's
-// own name in the action.
+// It knows no machines and decides nothing: its [Config] decides who may use what, and every call
+// still goes through the gate, which sees the machine's own name in the action.
 package router
 
 import (
@@ -18,44 +16,42 @@ import (
 	"countersign/tools"
 )
 
-// Config says which targets there are.
+// Config describes the targets.
 type Config struct {
-	// Names are the targets' names in the configuration, in the order in which they
-	// are told.
+	// Names are the targets' names in the configuration, in display order.
 	Names []string
-	// Current is the target that a thread works on.
+	// Current returns the target that a thread works on.
 	Current func(ctx context.Context, thread string) (string, error)
-	// Allowed returns "" when the caller may use a target, and otherwise why not.
+	// Allowed returns "" if the caller may use a target, otherwise the reason why not.
 	Allowed func(c tools.Call, target string) string
-	// Open returns the tools of a target, by their names, connecting first where that
-	// is needed.
+	// Open returns the tools of a target, by name, connecting first if necessary.
 	Open func(ctx context.Context, target string) (map[string]tools.Tool, error)
 }
 
-// New returns tools of the same names as the patterns, which are used for their
-// specs alone. With one target they take no argument more.
+// New returns tools with the names and specs of the patterns. With a single target they get no
+// additional argument.
 func New(c Config, patterns []tools.Tool) []tools.Tool {
 	out := make([]tools.Tool, len(patterns))
 	for i, p := range patterns {
 		s := p.Spec()
 		t := &tool{cfg: c, spec: s}
-		t.spec.Schema, t.own = extend(s.Schema, c.Names)
+		t.spec.Schema, t.ownsTarget = extend(s.Schema, c.Names)
 		out[i] = t
 	}
 	return out
 }
 
 type tool struct {
-	cfg  Config
-	spec tools.Spec
-	own  bool // the tool has an argument "target" of its own
+	cfg        Config
+	spec       tools.Spec
+	ownsTarget bool // the tool has its own argument "target"
 }
 
-// argument is the name of the argument.
-const argument = "target"
+// targetArgument is the name of the argument.
+const targetArgument = "target"
 
-// extend adds the argument to a schema. Where a tool has one already (tmux's -t),
-// that argument may also be the name of a machine.
+// extend adds the argument to a schema. If a tool already has one (tmux's -t), it may also name a
+// machine.
 func extend(schema json.RawMessage, names []string) (extended json.RawMessage, own bool) {
 	var s map[string]json.RawMessage
 	var props map[string]json.RawMessage
@@ -63,18 +59,18 @@ func extend(schema json.RawMessage, names []string) (extended json.RawMessage, o
 		return schema, false // the registry refuses it
 	}
 	list := strings.Join(names, ", ")
-	if old, ok := props[argument]; ok {
+	if old, ok := props[targetArgument]; ok {
 		own = true
 		var p tools.Property
 		if len(names) < 2 || json.Unmarshal(old, &p) != nil {
 			return schema, own
 		}
 		p.Description = strings.TrimSuffix(p.Description, ".") + ". Or a machine: " + list + "."
-		props[argument] = tools.MustSchema(p)
+		props[targetArgument] = tools.MustSchema(p)
 	} else if len(names) < 2 {
 		return schema, false
 	} else {
-		props[argument] = tools.MustSchema(tools.Property{Type: "string", Enum: names, Description: "Machine; default: the thread's."})
+		props[targetArgument] = tools.MustSchema(tools.Property{Type: "string", Enum: names, Description: "Machine; default: the thread's."})
 	}
 	s["properties"] = tools.MustSchema(props)
 	return tools.MustSchema(s), own
@@ -85,7 +81,7 @@ func (t *tool) Spec() tools.Spec { return t.spec }
 
 // Plan implements tools.Tool.
 func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
-	name, args, err := t.choose(ctx, c)
+	name, args, err := t.chooseTarget(ctx, c)
 	if err != nil {
 		return tools.Plan{}, err
 	}
@@ -104,23 +100,23 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	return own.Plan(ctx, c)
 }
 
-// choose finds the target of a call, and the arguments without it.
-func (t *tool) choose(ctx context.Context, c tools.Call) (string, json.RawMessage, error) {
+// chooseTarget returns the target of a call, and the arguments without it.
+func (t *tool) chooseTarget(ctx context.Context, c tools.Call) (string, json.RawMessage, error) {
 	var args map[string]json.RawMessage
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return "", nil, tools.Invalid("%v", err)
 	}
-	if raw, ok := args[argument]; ok {
+	if raw, ok := args[targetArgument]; ok {
 		var name string
 		if err := json.Unmarshal(raw, &name); err != nil {
-			return "", nil, tools.Invalid("%q: %v", argument, err)
+			return "", nil, tools.Invalid("%q: %v", targetArgument, err)
 		}
 		known := slices.Contains(t.cfg.Names, name)
-		if known && (!t.own || len(t.cfg.Names) > 1) {
-			delete(args, argument)
+		if known && (!t.ownsTarget || len(t.cfg.Names) > 1) {
+			delete(args, targetArgument)
 			return name, tools.MustSchema(args), nil
 		}
-		if !t.own {
+		if !t.ownsTarget {
 			return "", nil, tools.Invalid("there is no target %s; the targets are %s", tools.Quote(name), strings.Join(t.cfg.Names, ", "))
 		}
 	}

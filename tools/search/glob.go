@@ -7,10 +7,10 @@ import (
 	"countersign/tools"
 )
 
-// matcher makes a test of relative paths from a pattern: a glob with a slash is about
-// the path, one without about the name, and any other text is a part of the name. "**"
-// stands for any number of directories.
-func matcher(pattern string) (func(rel string) bool, error) {
+// pathMatcher compiles a pattern to a predicate on relative paths. A glob with a slash matches the
+// path, one without matches the name, and any other text matches part of the name. "**" matches any
+// number of directories.
+func pathMatcher(pattern string) (func(rel string) bool, error) {
 	if pattern == "" {
 		return func(string) bool { return true }, nil
 	}
@@ -25,14 +25,14 @@ func matcher(pattern string) (func(rel string) bool, error) {
 	}
 	if len(parts) == 1 {
 		return func(rel string) bool {
-			ok, _ := path.Match(parts[0], path.Base(rel)) // the pattern is checked
+			ok, _ := path.Match(parts[0], path.Base(rel)) // the pattern is valid
 			return ok
 		}, nil
 	}
 	return func(rel string) bool { return matchParts(parts, strings.Split(rel, "/")) }, nil
 }
 
-// matchParts matches names of directories and of a file, one by one.
+// matchParts matches path components one by one.
 func matchParts(pattern, names []string) bool {
 	for len(pattern) > 0 {
 		if pattern[0] == "**" {
@@ -46,7 +46,7 @@ func matchParts(pattern, names []string) bool {
 		if len(names) == 0 {
 			return false
 		}
-		if ok, _ := path.Match(pattern[0], names[0]); !ok { // the pattern is checked
+		if ok, _ := path.Match(pattern[0], names[0]); !ok { // the pattern is valid
 			return false
 		}
 		pattern, names = pattern[1:], names[1:]

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// maxFile is the largest file, in bytes, that is searched.
+	// maxFile is the largest file that is searched, in bytes.
 	maxFile = 256 << 20
-	// maxShown is how much of one line is shown, in bytes.
+	// maxShown is how many bytes of one line are shown.
 	maxShown = 500
-	// maxContext is the most lines of context.
+	// maxContext is the maximum number of context lines.
 	maxContext = 20
 )
 
@@ -70,20 +70,20 @@ func (t grepper) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, tools.Invalid("the pattern is no regular expression of Go: %v", err)
 	}
-	fits, err := matcher(args.Glob)
+	fits, err := pathMatcher(args.Glob)
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	return t.plan(ctx, c, args.Path, func(ctx context.Context, l *look, sink tools.Sink) (string, error) {
-		g := &search{l: l, args: args, re: re, need: newNeedle(required(args.Pattern), !args.Sensitive)}
-		g.plain = g.need.text == args.Pattern || g.need.fold && strings.EqualFold(g.need.text, args.Pattern)
+	return t.plan(ctx, c, args.Path, func(ctx context.Context, l *searchRun, sink tools.Sink) (string, error) {
+		g := &grepRun{l: l, args: args, re: re, required: newNeedle(requiredText(args.Pattern), !args.Sensitive)}
+		g.isPlain = g.required.text == args.Pattern || g.required.fold && strings.EqualFold(g.required.text, args.Pattern)
 		return g.run(ctx, fits, sink)
 	})
 }
 
-// required is the longest text that every match holds, or "": with it the far side can
+// requiredText returns the longest text that occurs in every match, or "". With it the target can
 // tell which files matter.
-func required(pattern string) string {
+func requiredText(pattern string) string {
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
 		return ""
@@ -100,7 +100,7 @@ func required(pattern string) string {
 			for _, sub := range r.Sub {
 				walk(sub)
 			}
-		default: // what may be absent is not required
+		default: // whatever is optional is not required
 		}
 	}
 	walk(re.Simplify())
@@ -111,26 +111,26 @@ func ascii(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
 }
 
-// search is one run of grep.
-type search struct {
-	l     *look
-	args  grepArgs
-	re    *regexp.Regexp
-	need  needle // what every match holds
-	plain bool   // and all of it: the pattern is plain text
+// grepRun is one run of grep.
+type grepRun struct {
+	l        *searchRun
+	args     grepArgs
+	re       *regexp.Regexp
+	required needle // occurs in every match
+	isPlain  bool   // the pattern is plain text, so required is all of it
 }
 
-// hits are the matching lines of one file.
-type hits struct {
+// fileMatches are the matching lines of one file.
+type fileMatches struct {
 	file  string
 	lines []string
 	count int
-	// binary says that it was not searched, because it is no text.
+	// binary means that it was not searched because it is not text.
 	binary bool
 	err    error
 }
 
-func (g *search) run(ctx context.Context, fits func(string) bool, sink tools.Sink) (string, error) {
+func (g *grepRun) run(ctx context.Context, fits func(string) bool, sink tools.Sink) (string, error) {
 	names, tooBig, err := g.files(ctx, fits)
 	if err != nil {
 		return "", err
@@ -139,16 +139,16 @@ func (g *search) run(ctx context.Context, fits func(string) bool, sink tools.Sin
 	sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d files to search", len(names))})
 	ctx, enough := context.WithCancel(ctx)
 	defer enough()
-	found := make([]chan hits, len(names))
+	found := make([]chan fileMatches, len(names))
 	for i := range found {
-		found[i] = make(chan hits, 1)
+		found[i] = make(chan fileMatches, 1)
 	}
 	work := make(chan int)
 	var wg sync.WaitGroup
 	for range min(len(names), runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
 			for i := range work {
-				found[i] <- g.file(ctx, names[i])
+				found[i] <- g.searchFile(ctx, names[i])
 			}
 		})
 	}
@@ -166,7 +166,7 @@ func (g *search) run(ctx context.Context, fits func(string) bool, sink tools.Sin
 	defer enough()
 	total, inFiles := 0, 0
 	for i := range names {
-		var h hits
+		var h fileMatches
 		select {
 		case h = <-found[i]:
 		case <-ctx.Done():
@@ -191,7 +191,7 @@ func (g *search) run(ctx context.Context, fits func(string) bool, sink tools.Sin
 				break
 			}
 		}
-		if total >= g.args.Max || g.l.full {
+		if total >= g.args.Max || g.l.isFull {
 			return fmt.Sprintf("stopped after %d matches; narrow the search or raise max_results", min(total, g.args.Max)), nil
 		}
 	}
@@ -205,12 +205,12 @@ func (g *search) run(ctx context.Context, fits func(string) bool, sink tools.Sin
 }
 
 // files lists the files to search.
-func (g *search) files(ctx context.Context, fits func(string) bool) (names []string, tooBig int, err error) {
+func (g *grepRun) files(ctx context.Context, fits func(string) bool) (names []string, tooBig int, err error) {
 	if g.l.file {
 		return []string{g.l.root}, 0, nil
 	}
-	if sieve, ok := g.l.c.Target.FS().(backend.Sieve); ok && g.need.text != "" {
-		list, ok, err := sieve.Holding(ctx, g.l.root, g.need.text, !g.args.Sensitive)
+	if sieve, ok := g.l.c.Target.FS().(backend.Sieve); ok && g.required.text != "" {
+		list, ok, err := sieve.Holding(ctx, g.l.root, g.required.text, !g.args.Sensitive)
 		if err != nil {
 			return nil, 0, explain(g.l.root, err)
 		}
@@ -236,17 +236,17 @@ func (g *search) files(ctx context.Context, fits func(string) bool) (names []str
 	return names, tooBig, err
 }
 
-// file searches one file. A file with a NUL byte near its beginning is no text, and
-// has no matches.
-func (g *search) file(ctx context.Context, name string) hits {
-	h := hits{file: name}
+// searchFile searches one file. A file with a NUL byte near its beginning is binary and has no
+// matches.
+func (g *grepRun) searchFile(ctx context.Context, name string) fileMatches {
+	h := fileMatches{file: name}
 	shown := name
 	if !g.l.file {
 		shown = g.l.relative(name)
 	}
-	shown = visible(shown)
+	shown = quoteName(shown)
 	if o, ok := g.l.c.Target.FS().(backend.Opener); ok && g.args.Context == 0 {
-		h.err = g.stream(ctx, o, name, shown, &h)
+		h.err = g.searchStream(ctx, o, name, shown, &h)
 		return h
 	}
 	b, err := g.l.c.Target.FS().ReadFile(ctx, name, maxFile)
@@ -254,11 +254,11 @@ func (g *search) file(ctx context.Context, name string) hits {
 		h.err = err
 		return h
 	}
-	if h.binary = binary(b); h.binary {
+	if h.binary = isBinary(b); h.binary {
 		return h
 	}
 	last := 0 // lines up to here are shown
-	for at := g.next(b, 0); at >= 0 && h.count < g.args.Max; {
+	for at := g.nextMatch(b, 0); at >= 0 && h.count < g.args.Max; {
 		from := bytes.LastIndexByte(b[:at], '\n') + 1
 		end := lineEnd(b, at)
 		n := 1 + bytes.Count(b[:from], []byte("\n"))
@@ -267,20 +267,20 @@ func (g *search) file(ctx context.Context, name string) hits {
 			if len(h.lines) > 0 && n-g.args.Context > last+1 {
 				h.lines = append(h.lines, "--")
 			}
-			h.lines = append(h.lines, around(b, from, n, -g.args.Context, last, shown)...)
+			h.lines = append(h.lines, linesBefore(b, from, n, -g.args.Context, last, shown)...)
 		}
 		h.lines = append(h.lines, fmt.Sprintf("%s:%d: %s", shown, n, line(b[from:end])))
 		last = n
 		next := -1
 		if end < len(b) {
-			next = g.next(b, end+1)
+			next = g.nextMatch(b, end+1)
 		}
 		if g.args.Context > 0 {
 			upTo := n + g.args.Context
 			if next >= 0 {
 				upTo = min(upTo, n+bytes.Count(b[end:next], []byte("\n"))-1)
 			}
-			after := following(b, end, n, upTo, shown)
+			after := linesAfter(b, end, n, upTo, shown)
 			h.lines = append(h.lines, after...)
 			last += len(after)
 		}
@@ -289,19 +289,19 @@ func (g *search) file(ctx context.Context, name string) hits {
 	return h
 }
 
-// next finds the next match from a position on, or -1.
-func (g *search) next(b []byte, from int) int {
+// nextMatch returns the offset of the next match at or after from, or -1.
+func (g *grepRun) nextMatch(b []byte, from int) int {
 	if from > len(b) {
 		return -1
 	}
-	// Line by line, since an expression could span them.
+	// Line by line, because an expression could match across lines.
 	for from < len(b) {
-		if g.need.text != "" {
-			i := g.need.index(b[from:])
+		if g.required.text != "" {
+			i := g.required.index(b[from:])
 			if i < 0 {
 				return -1
 			}
-			if g.plain {
+			if g.isPlain {
 				return from + i
 			}
 			from = bytes.LastIndexByte(b[:from+i], '\n') + 1
@@ -315,22 +315,22 @@ func (g *search) next(b []byte, from int) int {
 	return -1
 }
 
-// binary tells whether a file's beginning is no text.
-func binary(b []byte) bool { return bytes.IndexByte(b[:min(len(b), 8000)], 0) >= 0 }
+// isBinary reports whether a file's beginning contains a NUL byte.
+func isBinary(b []byte) bool { return bytes.IndexByte(b[:min(len(b), 8000)], 0) >= 0 }
 
-// piece is how much of a file is looked at in one go. A line that is longer is cut
-// there, for what is shown of it is much less.
-const piece = 1 << 20
+// chunkSize is how many bytes of a file are searched at once. A longer line is split there; much
+// less of it is shown anyway.
+const chunkSize = 1 << 20
 
-// stream searches a file piece by piece, each of whole lines.
-func (g *search) stream(ctx context.Context, o backend.Opener, name, shown string, h *hits) error {
+// searchStream searches a file in chunks of whole lines.
+func (g *grepRun) searchStream(ctx context.Context, o backend.Opener, name, shown string, h *fileMatches) error {
 	f, err := o.Open(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	buf := make([]byte, piece)
-	have, n := 0, 1 // bytes that wait, and the number of their line
+	buf := make([]byte, chunkSize)
+	have, n := 0, 1 // unprocessed bytes, and the number of their first line
 	for first, eof := true, false; !eof && h.count < g.args.Max; first = false {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -342,14 +342,14 @@ func (g *search) stream(ctx context.Context, o backend.Opener, name, shown strin
 		}
 		have += got
 		b := buf[:have]
-		if h.binary = first && binary(b); h.binary {
+		if h.binary = first && isBinary(b); h.binary {
 			return nil
 		}
 		if i := bytes.LastIndexByte(b, '\n'); !eof && i >= 0 {
 			b = b[:i+1]
 		}
 		done := 0
-		for at := g.next(b, 0); at >= 0 && h.count < g.args.Max; at = g.next(b, done) {
+		for at := g.nextMatch(b, 0); at >= 0 && h.count < g.args.Max; at = g.nextMatch(b, done) {
 			from := bytes.LastIndexByte(b[:at], '\n') + 1
 			n += bytes.Count(b[done:from], []byte("\n"))
 			end := lineEnd(b, at)
@@ -376,9 +376,8 @@ func lineEnd(b []byte, at int) int {
 	return len(b)
 }
 
-// around returns the lines before the one that begins at from and has the number n,
-// but none that is shown already.
-func around(b []byte, from, n, back, last int, shown string) []string {
+// linesBefore returns the lines before line n, which begins at from, except those already shown.
+func linesBefore(b []byte, from, n, back, last int, shown string) []string {
 	var out []string
 	for i := n - 1; i > last && i >= n+back && from > 0; i-- {
 		start := bytes.LastIndexByte(b[:from-1], '\n') + 1
@@ -389,8 +388,8 @@ func around(b []byte, from, n, back, last int, shown string) []string {
 	return out
 }
 
-// following returns the lines after the one that ends at end, up to a number.
-func following(b []byte, end, n, upTo int, shown string) []string {
+// linesAfter returns the lines after the one that ends at end, up to line upTo.
+func linesAfter(b []byte, end, n, upTo int, shown string) []string {
 	var out []string
 	for i := n + 1; i <= upTo && end+1 < len(b); i++ {
 		start := end + 1
@@ -400,7 +399,7 @@ func following(b []byte, end, n, upTo int, shown string) []string {
 	return out
 }
 
-// line is one line as it is shown.
+// line returns a line for display.
 func line(b []byte) string {
 	cut := len(b) > maxShown
 	if cut {

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// needle is a plain text to look for, of ASCII letters where capital letters do not
-// matter. (Go also folds the long s and the Kelvin sign; those are not found by it.)
+// needle is a plain text to search for, optionally ignoring the case of ASCII letters. (Go also
+// folds the long s and the Kelvin sign; needle does not find those.)
 type needle struct {
 	text string
 	fold bool
-	at   int // the place in text of its rarest byte, lower and upper case
+	at   int // offset of the rarest byte in text; low and up are its lower and upper case
 	low  byte
 	up   byte
 }
 
-// common are bytes from the most frequent in logs and code to rarer ones; others are
-// rarer still.
-const common = " e0ta1ionsr2dl3cu45m/p.f67g89h=b-y:_vw\"k,()xj'qz"
+// commonBytes lists bytes from the most frequent in logs and code to rarer ones; others are rarer
+// still.
+const commonBytes = " e0ta1ionsr2dl3cu45m/p.f67g89h=b-y:_vw\"k,()xj'qz"
 
-// newNeedle prepares a search. An empty text is found nowhere.
+// newNeedle prepares a search. An empty text is never found.
 func newNeedle(text string, fold bool) needle {
 	n := needle{text: text, fold: fold && strings.ToLower(text) != strings.ToUpper(text)}
 	if !n.fold {
@@ -28,9 +28,9 @@ func newNeedle(text string, fold bool) needle {
 	n.text = strings.ToLower(text)
 	best := -1
 	for i := range len(n.text) {
-		rank := strings.IndexByte(common, n.text[i])
+		rank := strings.IndexByte(commonBytes, n.text[i])
 		if rank < 0 {
-			rank = len(common)
+			rank = len(commonBytes)
 		}
 		if rank > best {
 			best, n.at = rank, i
@@ -44,7 +44,7 @@ func newNeedle(text string, fold bool) needle {
 	return n
 }
 
-// index finds the text in b, or -1.
+// index returns the offset of the text in b, or -1.
 func (n needle) index(b []byte) int {
 	if n.text == "" {
 		return -1
@@ -52,19 +52,19 @@ func (n needle) index(b []byte) int {
 	if !n.fold {
 		return bytes.Index(b, []byte(n.text))
 	}
-	lower, upper := -2, -2 // the next places of the rarest byte from "from" on; -2: not looked for
+	lower, upper := -2, -2 // next offsets of the rarest byte at or after "from"; -2: not searched yet
 	for from := n.at; ; {
 		if from >= len(b) {
 			return -1
 		}
 		if lower != -1 && lower < from {
-			lower = next(b, from, n.low)
+			lower = nextByte(b, from, n.low)
 		}
 		switch {
 		case n.up == n.low:
 			upper = -1
 		case upper != -1 && upper < from:
-			upper = next(b, from, n.up)
+			upper = nextByte(b, from, n.up)
 		}
 		at := lower
 		if at < 0 || upper >= 0 && upper < at {
@@ -73,22 +73,22 @@ func (n needle) index(b []byte) int {
 		if at < 0 {
 			return -1
 		}
-		if start := at - n.at; start+len(n.text) <= len(b) && n.is(b[start:start+len(n.text)]) {
+		if start := at - n.at; start+len(n.text) <= len(b) && n.equalAt(b[start:start+len(n.text)]) {
 			return start
 		}
 		from = at + 1
 	}
 }
 
-func next(b []byte, from int, c byte) int {
+func nextByte(b []byte, from int, c byte) int {
 	if i := bytes.IndexByte(b[from:], c); i >= 0 {
 		return from + i
 	}
 	return -1
 }
 
-// is compares, without regard to capital ASCII letters.
-func (n needle) is(b []byte) bool {
+// equalAt compares the text with the beginning of b, optionally ignoring ASCII case.
+func (n needle) equalAt(b []byte) bool {
 	for i, c := range b {
 		if c >= 'A' && c <= 'Z' {
 			c += 'a' - 'A'

@@ -35,20 +35,20 @@ func FuzzNeedle(f *testing.F) {
 
 func TestAFileIsSearchedInPieces(t *testing.T) {
 	var b strings.Builder
-	for b.Len() < 3*piece {
+	for b.Len() < 3*chunkSize {
 		b.WriteString("filler line without it\n")
 	}
 	lines := strings.Count(b.String(), "\n")
 	b.WriteString("the Needle\n")
-	g := &search{args: grepArgs{Max: 10}, need: newNeedle("needle", true), plain: true, re: regexp.MustCompile("(?i)needle")}
-	var h hits
-	if err := g.stream(t.Context(), text(b.String()), "f", "f", &h); err != nil || len(h.lines) != 1 || h.lines[0] != "f:"+itoa(lines+1)+": the Needle" {
+	g := &grepRun{args: grepArgs{Max: 10}, required: newNeedle("needle", true), isPlain: true, re: regexp.MustCompile("(?i)needle")}
+	var h fileMatches
+	if err := g.searchStream(t.Context(), text(b.String()), "f", "f", &h); err != nil || len(h.lines) != 1 || h.lines[0] != "f:"+itoa(lines+1)+": the Needle" {
 		t.Errorf("%v %q, want line %d", err, h.lines, lines+1)
 	}
 	// A line that is longer than a piece.
-	long := strings.Repeat("x", 2*piece) + "needle\nneedle"
-	h = hits{}
-	if err := g.stream(t.Context(), text(long), "f", "f", &h); err != nil || h.count != 2 {
+	long := strings.Repeat("x", 2*chunkSize) + "needle\nneedle"
+	h = fileMatches{}
+	if err := g.searchStream(t.Context(), text(long), "f", "f", &h); err != nil || h.count != 2 {
 		t.Errorf("%v %d", err, h.count)
 	}
 }

@@ -1,8 +1,8 @@
-// Package search is the tools ls, find and grep, over the files of a target. They
-// need no program there beyond what a target needs anyway, and follow no links.
+// Package search is the tools ls, find and grep for the files of a target. They need no programs
+// there beyond what every target needs, and follow no links.
 //
-// They refuse the bot's own data like package files, and read nothing else than what
-// the target's account may read.
+// They refuse the bot's own data as package files does, and read only what the target's account may
+// read.
 package search
 
 import (
@@ -29,51 +29,49 @@ var descriptions embed.FS
 func describe(name string) string {
 	b, err := descriptions.ReadFile(name + ".md")
 	if err != nil {
-		return "" // the registry refuses a tool without a description at start
+		return "" // the registry refuses a tool without a description at startup
 	}
 	return string(b)
 }
 
 const (
-	// maxText and maxLines bound every result, whichever is hit first.
+	// maxText and maxLines bound every result, whichever is reached first.
 	maxText  = 50 << 10
 	maxLines = 2000
 	maxPath  = 4096
 )
 
-// Config is what the tools are made of.
+// Config configures the tools.
 type Config struct {
 	Target backend.Target
-	// User is the account that files are used as, for the record.
+	// User is the account that reads the files, as shown in the record.
 	User string
-	// Dir is the absolute directory that is meant when none is named; empty means the
-	// target's default.
+	// Dir is the absolute directory of calls that name none; "" means the target's default.
 	Dir string
-	// Private reports whether a path is the bot's own business; nil means that none is.
+	// Private reports whether a path is private to the bot; nil means that none is.
 	Private func(path string) bool
-	// Roots are the directories of which Private reports everything else, for the sentence
-	// that refuses.
+	// Roots are the only directories that Private allows. They are named in refusals.
 	Roots []string
 }
 
 // New returns the tools ls, find and grep.
 func New(c Config) []tools.Tool { return []tools.Tool{lister{c}, finder{c}, grepper{c}} }
 
-// look is a planned search below a directory, or of one file.
-type look struct {
+// searchRun is a planned search below a directory, or of one file.
+type searchRun struct {
 	c        Config
 	root     string // resolved
 	file     bool
 	lines    []string
 	size     int
-	full     bool
+	isFull   bool
 	skipped  int
 	excluded int // private files
-	binary   int // files that are no text
+	binary   int // binary files
 }
 
-// plan resolves the place and makes the action of a look at it.
-func (c Config) plan(ctx context.Context, call tools.Call, name string, run func(context.Context, *look, tools.Sink) (string, error)) (tools.Plan, error) {
+// plan resolves the path and builds the action of a search.
+func (c Config) plan(ctx context.Context, call tools.Call, name string, run func(context.Context, *searchRun, tools.Sink) (string, error)) (tools.Plan, error) {
 	if name == "" {
 		name = c.Dir
 	}
@@ -97,7 +95,7 @@ func (c Config) plan(ctx context.Context, call tools.Call, name string, run func
 		if err != nil {
 			return tools.Result{}, explain(name, err)
 		}
-		l := &look{c: c, root: root, file: !st.Mode.IsDir()}
+		l := &searchRun{c: c, root: root, file: !st.Mode.IsDir()}
 		note, err := run(ctx, l, sink)
 		if err != nil {
 			return tools.Result{}, err
@@ -108,9 +106,9 @@ func (c Config) plan(ctx context.Context, call tools.Call, name string, run func
 	}), nil
 }
 
-// inGit reports whether a file belongs to git itself, below a directory ".git": unless the
-// call names a place in one, nobody looks for its objects, hooks and logs.
-func (l *look) inGit(p string) bool {
+// inGit reports whether a file is below a directory ".git". These are skipped unless the call names
+// one, because nobody searches git's objects, hooks and logs.
+func (l *searchRun) inGit(p string) bool {
 	return !strings.Contains(l.root+"/", "/.git/") && strings.Contains("/"+l.relative(p), "/.git/")
 }
 
@@ -128,8 +126,8 @@ func explain(name string, err error) error {
 	return tools.Failed("%s cannot be looked at: %w", name, err)
 }
 
-// list lists what is below the place, without what is private.
-func (l *look) list(ctx context.Context, depth int, each func(backend.FileInfo) bool) error {
+// list lists what is below the root, without private paths.
+func (l *searchRun) list(ctx context.Context, depth int, each func(backend.FileInfo) bool) error {
 	fsys, ok := l.c.Target.FS().(backend.Lister)
 	if !ok {
 		return tools.Failed("the files of this target cannot be listed; use run_shell")
@@ -151,10 +149,10 @@ func (l *look) list(ctx context.Context, depth int, each func(backend.FileInfo) 
 	return nil
 }
 
-// add adds a line to the result; false means that there is no room for it.
-func (l *look) add(line string) bool {
-	if l.full || len(l.lines) >= maxLines || l.size+len(line)+1 > maxText {
-		l.full = true
+// add adds a line to the result; false means that the result is full.
+func (l *searchRun) add(line string) bool {
+	if l.isFull || len(l.lines) >= maxLines || l.size+len(line)+1 > maxText {
+		l.isFull = true
 		return false
 	}
 	l.lines = append(l.lines, line)
@@ -162,13 +160,13 @@ func (l *look) add(line string) bool {
 	return true
 }
 
-// text is the result, with notes about what is not in it.
-func (l *look) text(note string) string {
+// text returns the result, with notes about what it lacks.
+func (l *searchRun) text(note string) string {
 	var out strings.Builder
 	for _, s := range l.lines {
 		out.WriteString(s + "\n")
 	}
-	if l.full && note == "" {
+	if l.isFull && note == "" {
 		note = "Output truncated at 50KB or 2000 lines; narrow the search"
 	}
 	if note != "" {
@@ -186,8 +184,8 @@ func (l *look) text(note string) string {
 	return out.String()
 }
 
-// visible makes a name one line.
-func visible(name string) string {
+// quoteName returns a name as one line.
+func quoteName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return '\uFFFD'
@@ -196,7 +194,7 @@ func visible(name string) string {
 	}, strings.ToValidUTF8(name, "\uFFFD"))
 }
 
-func (l *look) relative(p string) string {
+func (l *searchRun) relative(p string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(p, strings.TrimSuffix(l.root, "/")), "/")
 }
 
@@ -226,7 +224,7 @@ func (t lister) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
-	return t.plan(ctx, c, args.Path, func(ctx context.Context, l *look, _ tools.Sink) (string, error) {
+	return t.plan(ctx, c, args.Path, func(ctx context.Context, l *searchRun, _ tools.Sink) (string, error) {
 		if l.file {
 			return "", tools.Failed("%s is no directory; read it with read", l.root)
 		}
@@ -242,7 +240,7 @@ func (t lister) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		}
 		slices.SortFunc(all, func(a, b backend.FileInfo) int { return strings.Compare(a.Path, b.Path) })
 		for i, f := range all {
-			name, size := visible(path.Base(f.Path)), fmt.Sprint(f.Size)
+			name, size := quoteName(path.Base(f.Path)), fmt.Sprint(f.Size)
 			if f.Mode.IsDir() {
 				name, size = name+"/", "-"
 			}
@@ -286,11 +284,11 @@ func (t finder) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
-	fits, err := matcher(args.Pattern)
+	fits, err := pathMatcher(args.Pattern)
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	return t.plan(ctx, c, args.Path, func(ctx context.Context, l *look, _ tools.Sink) (string, error) {
+	return t.plan(ctx, c, args.Path, func(ctx context.Context, l *searchRun, _ tools.Sink) (string, error) {
 		if l.file {
 			return "", tools.Failed("%s is no directory; give one to look in", l.root)
 		}
@@ -305,7 +303,7 @@ func (t finder) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 			if i.Mode.IsDir() {
 				rel += "/"
 			}
-			found = append(found, visible(rel))
+			found = append(found, quoteName(rel))
 			return true
 		})
 		if err != nil {

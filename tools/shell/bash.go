@@ -18,30 +18,30 @@ import (
 //go:embed bash.md
 var bashDescription string
 
-// bashTimeout is how long the tool bash waits when the call says nothing.
+// bashTimeout is the default timeout of the tool bash.
 const bashTimeout = 120 * time.Second
 
-// NewBash returns the tool bash: a command as a process of its own, with both streams
-// in the order written. It uses no pane, whatever the target has.
+// NewBash returns the tool bash: it runs a command as a separate process and returns both streams
+// in the order written. It never uses a pane.
 func NewBash(c Config) tools.Tool {
 	c.Sessions, c.Notice = nil, ""
 	t, ok := New(c).(*tool)
 	if !ok {
-		panic("shell: New makes another tool") // a mistake in the program
+		panic("shell: New makes another tool") // a programming error
 	}
-	return &basher{t}
+	return &bashTool{t}
 }
 
-type basher struct{ t *tool }
+type bashTool struct{ t *tool }
 
 // Spec implements tools.Tool.
-func (b *basher) Spec() tools.Spec {
+func (b *bashTool) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "bash", Description: bashDescription, Level: risk.Read, // as run_shell: the risk engine judges the text
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"command": {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "Shell command."},
-				"timeout": {Type: "integer", Minimum: 1, Maximum: int(maxNamed.Seconds()), Description: "Seconds; default 120."},
+				"timeout": {Type: "integer", Minimum: 1, Maximum: int(maxNamedWait.Seconds()), Description: "Seconds; default 120."},
 			},
 			Required: []string{"command"},
 		}),
@@ -49,7 +49,7 @@ func (b *basher) Spec() tools.Spec {
 }
 
 // Plan implements tools.Tool.
-func (b *basher) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+func (b *bashTool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	var args struct {
 		Command string `json:"command"`
 		Timeout int    `json:"timeout"`
@@ -73,34 +73,34 @@ func (b *basher) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.dir == "" {
 		k.dir = "." // the target's default
 	}
-	if k.bound, err = t.bind(ctx, k.dir, "", k.caps); err != nil {
-		return tools.Plan{}, notLooked(err)
+	if k.binding, err = t.bind(ctx, k.dir, "", k.caps); err != nil {
+		return tools.Plan{}, bindError(err)
 	}
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User,
-		Bytes: []byte(args.Command), Args: c.Args, Env: map[string]string{"process": environment(k.environ())},
+		Bytes: []byte(args.Command), Args: c.Args, Env: map[string]string{"process": environmentHash(k.environ())},
 	}
-	if !k.reads(ctx, c, &a) {
-		k.names = args.Command
-		if k.bound, err = t.bind(ctx, k.dir, k.names, k.caps); err != nil {
-			return tools.Plan{}, notLooked(err)
+	if !k.planRead(ctx, c, &a) {
+		k.boundText = args.Command
+		if k.binding, err = t.bind(ctx, k.dir, k.boundText, k.caps); err != nil {
+			return tools.Plan{}, bindError(err)
 		}
 	}
-	a.Dir, a.Files = k.bound.dir, k.bound.files
-	return tools.Planned(a, approvals.Claim{}, k.merged), nil
+	a.Dir, a.Files = k.binding.dir, k.binding.files
+	return tools.Planned(a, approvals.Claim{}, k.runMerged), nil
 }
 
-// merged runs the command with one stream for both.
-func (k *call) merged(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+// runMerged runs the command with a single stream for stdout and stderr.
+func (k *call) runMerged(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 	out := newStream(sink)
 	defer out.close()
 	out.event(tools.Started, k.args.Command)
-	wctx, cancel := context.WithTimeoutCause(ctx, k.wait.limit, errWaited)
+	wctx, cancel := context.WithTimeoutCause(ctx, k.wait.limit, errTimeout)
 	defer cancel()
-	if err := k.unchanged(wctx); err != nil {
+	if err := k.checkUnchanged(wctx); err != nil {
 		return tools.Result{}, err
 	}
-	both := &page{truncate.NewWriter(), out}
+	both := &headTail{truncate.NewWriter(), out}
 	spec := k.spec()
 	spec.Stdout, spec.Stderr = both, both
 	res, gone, err := k.run(ctx, wctx, spec)
@@ -109,16 +109,16 @@ func (k *call) merged(ctx context.Context, sink tools.Sink) (tools.Result, error
 	}
 	out.flush()
 	text, where := both.Text()
-	if tried := k.tried(res); tried != "" {
+	if tried := k.deniedAttempt(res); tried != "" {
 		out.event(tools.Completed, "refused")
 		return tools.Result{Value: text, Text: text, Failed: true, Tried: tried}, nil
 	}
 	switch {
 	case gone:
-		return lost(k.t.cfg.Target.ID(), text, "", "", out), nil
-	case res.Killed && errors.Is(context.Cause(wctx), errWaited):
+		return lostResult(k.t.cfg.Target.ID(), text, "", "", out), nil
+	case res.Killed && errors.Is(context.Cause(wctx), errTimeout):
 		out.event(tools.Completed, "timeout")
-		return tools.Result{}, tools.Failed("%s", timedOut(k.wait.limit, "was killed with everything it had started; give a longer timeout", text, ""))
+		return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; give a longer timeout", text, ""))
 	case res.Killed:
 		text = strings.TrimRight(text, "\n") + "\n[stopped: the command was killed with everything it had started]"
 		out.event(tools.Completed, "stopped")
@@ -132,14 +132,14 @@ func (k *call) merged(ctx context.Context, sink tools.Sink) (tools.Result, error
 	return tools.Result{Value: text, Text: text, Failed: res.Code != 0, Cut: where}, nil
 }
 
-// page keeps both ends of a stream and passes all of it on.
-type page struct {
+// headTail keeps both ends of a stream and passes all of it on.
+type headTail struct {
 	*truncate.Writer
 	out *stream
 }
 
 // Write implements io.Writer.
-func (p *page) Write(b []byte) (int, error) {
+func (p *headTail) Write(b []byte) (int, error) {
 	p.out.bytes(tools.Stdout, b)
 	return p.Writer.Write(b)
 }

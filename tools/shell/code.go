@@ -21,12 +21,11 @@ import (
 //go:embed code.md
 var codeDescription string
 
-// Interpreters maps the name of a language to the program, with its arguments, that
-// runs a program text from its standard input.
+// Interpreters maps the name of a language to the argv that runs a program from stdin.
 type Interpreters map[string][]string
 
-// DefaultInterpreters are those of a bot whose configuration names none; a target need
-// not have them all.
+// DefaultInterpreters returns the interpreters of a bot whose configuration names none. A target
+// need not have them all.
 func DefaultInterpreters() Interpreters {
 	return Interpreters{
 		"bash": {"bash", "--noprofile", "--norc", "-s"}, "sh": {"sh", "-s"}, "python": {"python3", "-"},
@@ -34,7 +33,7 @@ func DefaultInterpreters() Interpreters {
 	}
 }
 
-// Check reports an entry that cannot be run.
+// Check returns an error for an invalid entry.
 func (m Interpreters) Check() error {
 	for name, argv := range m {
 		if name == "" || len(argv) == 0 || argv[0] == "" || strings.ContainsRune(strings.Join(argv, ""), 0) {
@@ -44,32 +43,31 @@ func (m Interpreters) Check() error {
 	return nil
 }
 
-// NewCode returns the tool execute_code: a program text as the standard input of an
-// interpreter, a process of its own in the target's directory. m must not be empty
-// and must pass Check.
+// NewCode returns the tool execute_code: it runs a program text as the stdin of an interpreter, in
+// a separate process in the target's directory. m must not be empty and must pass Check.
 func NewCode(c Config, m Interpreters) tools.Tool {
 	c.Sessions, c.Notice = nil, ""
 	t, ok := New(c).(*tool)
 	if !ok {
-		panic("shell: New makes another tool") // a mistake in the program
+		panic("shell: New makes another tool") // a programming error
 	}
-	return &coder{t, m}
+	return &codeTool{t, m}
 }
 
-type coder struct {
+type codeTool struct {
 	t *tool
 	m Interpreters
 }
 
 // Spec implements tools.Tool.
-func (x *coder) Spec() tools.Spec {
+func (x *codeTool) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "execute_code", Description: codeDescription, Level: risk.Critical,
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"language": {Type: "string", Enum: slices.Sorted(maps.Keys(x.m)), Description: "Interpreter."},
 				"code":     {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "Program text."},
-				"timeout":  {Type: "integer", Minimum: 1, Maximum: int(maxNamed.Seconds()), Description: "Seconds; default 120."},
+				"timeout":  {Type: "integer", Minimum: 1, Maximum: int(maxNamedWait.Seconds()), Description: "Seconds; default 120."},
 			},
 			Required: []string{"language", "code"},
 		}),
@@ -77,7 +75,7 @@ func (x *coder) Spec() tools.Spec {
 }
 
 // Plan implements tools.Tool.
-func (x *coder) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
+func (x *codeTool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	var args struct {
 		Language string `json:"language"`
 		Code     string `json:"code"`
@@ -88,7 +86,8 @@ func (x *coder) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	argv := x.m[args.Language]
 	if len(argv) == 0 {
-		return tools.Plan{}, tools.Invalid("there is no interpreter for %s; use one of %s", tools.Quote(args.Language), strings.Join(slices.Sorted(maps.Keys(x.m)), ", "))
+		return tools.Plan{}, tools.Invalid("there is no interpreter for %s; use one of %s", tools.Quote(args.Language),
+			strings.Join(slices.Sorted(maps.Keys(x.m)), ", "))
 	}
 	t := x.t
 	k := &call{t: t, thread: c.Thread, id: c.ID, dir: t.cfg.Dir, argv: argv, stdin: args.Code, wait: wait{limit: bashTimeout}}
@@ -104,22 +103,23 @@ func (x *coder) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		k.dir = "." // the target's default
 	}
 	if !k.has(ctx, argv[0]) {
-		return tools.Plan{}, tools.Failed("%s is not installed on %s, so no %s runs there; use another language, or run_shell", argv[0], t.cfg.Target.ID(), args.Language)
+		return tools.Plan{}, tools.Failed("%s is not installed on %s, so no %s runs there; use another language, or run_shell", argv[0],
+			t.cfg.Target.ID(), args.Language)
 	}
-	// The files that it names, or loads, decide what it does.
-	if k.bound, err = t.bindCode(ctx, k.dir, argv, args.Code, k.caps); err != nil {
+	// The files that it names or loads decide what it does.
+	if k.binding, err = t.bindCode(ctx, k.dir, argv, args.Code, k.caps); err != nil {
 		return tools.Plan{}, tools.Failed("what the program depends on could not be looked at: %w", err)
 	}
 	a := approvals.Action{
-		// Not shell text: the classifier reads no other language.
+		// Not shell text: the classifier understands no other language.
 		Tool: c.Name, Kind: approvals.KindChange, Target: t.cfg.Target.ID(), User: t.cfg.User,
-		Bytes: []byte(args.Code), Args: c.Args, Env: map[string]string{"process": environment(k.environ())},
-		Dir: k.bound.dir, Files: k.bound.files, Preview: "The program is the standard input of: " + k.args.Command,
+		Bytes: []byte(args.Code), Args: c.Args, Env: map[string]string{"process": environmentHash(k.environ())},
+		Dir: k.binding.dir, Files: k.binding.files, Preview: "The program is the standard input of: " + k.args.Command,
 	}
-	return tools.Planned(a, approvals.Claim{}, k.merged), nil
+	return tools.Planned(a, approvals.Claim{}, k.runMerged), nil
 }
 
-// has reports whether the target has a program, as far as can be seen.
+// has reports whether the target has a program, as far as the bot can see.
 func (k *call) has(ctx context.Context, program string) bool {
 	if strings.Contains(program, "/") {
 		return true
@@ -133,7 +133,7 @@ func (k *call) has(ctx context.Context, program string) bool {
 		}
 	}
 	fsys := k.t.cfg.Target.FS()
-	if s, ok := fsys.(backend.Surveyor); ok && len(names) > 0 { // in one look
+	if s, ok := fsys.(backend.Surveyor); ok && len(names) > 0 { // in one query
 		_, errs, err := s.StatAll(ctx, names)
 		return err != nil || slices.Contains(errs, nil)
 	}
@@ -143,9 +143,9 @@ func (k *call) has(ctx context.Context, program string) bool {
 	})
 }
 
-// spec is the process of a call of bash or execute_code.
+// spec returns the process of a call of bash or execute_code.
 func (k *call) spec() backend.Spec {
-	s := backend.Spec{Dir: k.bound.dir, DirID: k.bound.id, Env: k.environ(), Lock: k.lock()}
+	s := backend.Spec{Dir: k.binding.dir, DirID: k.binding.id, Env: k.environ(), Lock: k.lock()}
 	switch {
 	case len(k.argv) > 0:
 		s.Argv, s.Stdin = k.argv, strings.NewReader(k.stdin)

@@ -13,14 +13,14 @@ import (
 	"countersign/tools"
 )
 
-// pane runs the command in its managed pane.
-func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) {
-	k.t.show.wait(k.thread) // what ran before is seen before
+// runInPane runs the command in its managed pane.
+func (k *call) runInPane(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+	k.t.showQueue.wait(k.thread) // show earlier output first
 	p, made, err := k.t.cfg.Sessions.Ensure(ctx, k.thread, k.args.Session, k.args.Pane)
 	if err != nil {
 		return tools.Result{}, tools.NotRun("the command", "%w", err)
 	}
-	if err := k.same(ctx, p); err != nil {
+	if err := k.checkSamePane(ctx, p); err != nil {
 		return tools.Result{}, err
 	}
 	if err := k.t.cfg.Sessions.Writable(ctx, k.thread, k.ref.Session); err != nil {
@@ -41,11 +41,11 @@ func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) 
 	}
 	if k.wait.dispatch {
 		err := p.Dispatch(ctx, cmd)
-		if noted && (err == nil || busy(err)) {
-			k.forget(ctx)
+		if noted && (err == nil || isBusy(err)) {
+			k.dropPaneNote(ctx)
 		}
 		if err != nil {
-			return k.refused(p, err)
+			return k.notStarted(p, err)
 		}
 		text := "command dispatched to tmux pane " + p.ID()
 		if made != "" {
@@ -62,27 +62,27 @@ func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) 
 			out.bytes(tools.Stdout, b)
 		}
 	}
-	wctx, cancel := context.WithTimeoutCause(ctx, k.wait.limit, errWaited)
+	wctx, cancel := context.WithTimeoutCause(ctx, k.wait.limit, errTimeout)
 	defer cancel()
 	o, err := p.Run(wctx, cmd)
 	out.flush()
-	if noted && (err == nil && o.Kind != tmux.Lost || busy(err)) {
-		k.forget(ctx)
+	if noted && (err == nil && o.Kind != tmux.Lost || isBusy(err)) {
+		k.dropPaneNote(ctx)
 	}
 	if err != nil {
-		return k.refused(p, err)
+		return k.notStarted(p, err)
 	}
-	stdout, stderr := cut(o.Stdout), cut(o.Stderr)
-	notice := sentences(made, o.Notice)
+	stdout, stderr := shorten(o.Stdout), shorten(o.Stderr)
+	notice := joinSentences(made, o.Notice)
 	if !o.Split && o.Kind == tmux.Exited && o.Stdout.Total > 0 {
-		notice = sentences(notice, "Standard output and standard error are merged in stdout here.")
+		notice = joinSentences(notice, "Standard output and standard error are merged in stdout here.")
 	}
 	where := fmt.Sprintf("pane %s of the session %s", p.ID(), p.Session())
 	switch o.Kind {
 	case tmux.Exited:
-		out.event(tools.Info, sentences(fmt.Sprintf("ended after %s in %s", round(o.Duration), o.Dir), notice))
+		out.event(tools.Info, joinSentences(fmt.Sprintf("ended after %s in %s", round(o.Duration), o.Dir), notice))
 		out.event(tools.Completed, fmt.Sprintf("exit code %d", o.Code))
-		r := exited(o.Code, stdout, stderr, notice)
+		r := exitedResult(o.Code, stdout, stderr, notice)
 		if v, ok := r.Value.(result); ok && o.Screen != "" {
 			v.Screen = tools.TruncateTail(o.Screen, maxOutput)
 			r.Value = v
@@ -94,33 +94,34 @@ func (k *call) pane(ctx context.Context, sink tools.Sink) (tools.Result, error) 
 		}
 		out.event(tools.Completed, "timeout")
 		if k.t.cfg.Once {
-			return tools.Result{}, tools.Failed("%s", timedOut(k.wait.limit, k.end(ctx, p)+"; allow more time", stdout, stderr))
+			return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, k.interrupt(ctx, p)+"; allow more time", stdout, stderr))
 		}
-		return tools.Result{}, tools.Failed("%s", timedOut(k.wait.limit, "is still running in pane "+p.ID()+"; look at it with capture-pane, or stop it with send-keys and C-c", stdout, stderr))
+		return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, "is still running in pane "+p.ID()+
+			"; look at it with capture-pane, or stop it with send-keys and C-c", stdout, stderr))
 	case tmux.Cancelled:
-		return k.stopped(ctx, p, o, out)
+		return k.stopInPane(ctx, p, o, out)
 	case tmux.WaitingPassword, tmux.WaitingInput, tmux.Fullscreen:
-		return k.interactive(ctx, p, o, stdout, stderr, notice, out), nil
+		return k.interactiveResult(ctx, p, o, stdout, stderr, notice, out), nil
 	case tmux.Lost:
 	}
-	return lost(where, stdout, stderr, notice, out), nil
+	return lostResult(where, stdout, stderr, notice, out), nil
 }
 
-// busy tells whether a command was not typed, because of what the pane does.
-func busy(err error) bool {
+// isBusy reports whether a command was not typed because the pane is in use.
+func isBusy(err error) bool {
 	var se *tmux.StateError
 	return errors.As(err, &se)
 }
 
-// forget lets go of the note of a command whose outcome is known. One that stays is
-// only looked at once more.
-func (k *call) forget(ctx context.Context) {
+// dropPaneNote deletes the record of a command whose outcome is known. A leftover record only makes
+// the bot check again.
+func (k *call) dropPaneNote(ctx context.Context) {
 	_ = k.t.cfg.Sessions.Ended(context.WithoutCancel(ctx), k.thread, k.id)
 }
 
-// same makes sure that the pane is the one that was approved, with the same
-// program in front and in the same directory, and that no file changed.
-func (k *call) same(ctx context.Context, p session.Pane) error {
+// checkSamePane checks that the pane is the approved one, with the same program in front and in the
+// same directory, and that no file changed.
+func (k *call) checkSamePane(ctx context.Context, p session.Pane) error {
 	if k.ref.Exists {
 		if p.ID() != k.ref.ID {
 			return tools.NotRun("the command", "the pane %s was replaced by %s after it was checked; propose it again", k.ref.ID, p.ID())
@@ -128,23 +129,24 @@ func (k *call) same(ctx context.Context, p session.Pane) error {
 		info, err := p.Info(ctx)
 		switch {
 		case errors.Is(err, tmux.ErrGone):
-			_, err = k.refused(p, err)
+			_, err = k.notStarted(p, err)
 			return err
 		case err != nil:
 			return tools.NotRun("the command", "the pane %s could not be looked at: %w", p.ID(), err)
 		}
 		if info.Program != k.ref.Program {
-			return tools.NotRun("the command", "the pane %s now has %s in front, and had %s when it was checked; look with capture-pane and propose it again", p.ID(), tools.Quote(info.Program), tools.Quote(k.ref.Program))
+			return tools.NotRun("the command", "the pane %s now has %s in front, and had %s when it was checked; look with capture-pane and "+
+				"propose it again", p.ID(), tools.Quote(info.Program), tools.Quote(k.ref.Program))
 		}
 		if info.Dir != "" {
 			k.dir = info.Dir
 		}
 	}
-	return k.unchanged(ctx)
+	return k.checkUnchanged(ctx)
 }
 
-// refused reports a command that did not start, or of which that is not known.
-func (k *call) refused(p session.Pane, err error) (tools.Result, error) {
+// notStarted reports a command that did not start, or may not have.
+func (k *call) notStarted(p session.Pane, err error) (tools.Result, error) {
 	var busy *tmux.StateError
 	switch {
 	case errors.As(err, &busy):
@@ -152,13 +154,13 @@ func (k *call) refused(p session.Pane, err error) (tools.Result, error) {
 	case errors.Is(err, tmux.ErrGone):
 		return tools.Result{}, tools.NotRun("the command", "the pane %s is gone; propose it again, the pane is then made anew: %w", p.ID(), err)
 	case errors.Is(err, backend.ErrLost):
-		return lost("pane "+p.ID(), "", "", "", nil), nil
+		return lostResult("pane "+p.ID(), "", "", "", nil), nil
 	}
 	return tools.Result{}, tools.Failed("the command did not run in pane %s: %w", p.ID(), err)
 }
 
-// interactive reports a command that waits for a person.
-func (k *call) interactive(ctx context.Context, p session.Pane, o tmux.Outcome, stdout, stderr, notice string, out *stream) tools.Result {
+// interactiveResult reports a command that waits for a person.
+func (k *call) interactiveResult(ctx context.Context, p session.Pane, o tmux.Outcome, stdout, stderr, notice string, out *stream) tools.Result {
 	var is, say string
 	switch o.Kind {
 	case tmux.WaitingPassword:
@@ -172,10 +174,10 @@ func (k *call) interactive(ctx context.Context, p session.Pane, o tmux.Outcome, 
 		say = "Leave it with send-keys (often q or C-c), and use a batch form next time."
 	}
 	if o.Notice != "" {
-		is = "" // the terminal says it
+		is = "" // the terminal shows it
 	}
 	end := fmt.Sprintf("still running in pane %s: %s", p.ID(), o.Kind)
-	if k.t.cfg.Once { // what the terminal suggests needs somebody who comes back to it
+	if k.t.cfg.Once { // nobody will return to this terminal
 		switch o.Kind {
 		case tmux.WaitingPassword:
 			is = "The command asked for a password."
@@ -184,21 +186,21 @@ func (k *call) interactive(ctx context.Context, p session.Pane, o tmux.Outcome, 
 		default:
 			is = "The command opened a full-screen program."
 		}
-		end = "The command " + k.end(ctx, p) + "."
+		end = "The command " + k.interrupt(ctx, p) + "."
 		say = "Nobody can answer it here: it " + strings.TrimPrefix(end, "The command ") + " Use a batch form, or ask a running bot."
 	}
-	say = sentences(notice, is, say)
+	say = joinSentences(notice, is, say)
 	out.event(tools.Info, say)
 	out.event(tools.Completed, string(o.Kind))
 	return tools.Result{
 		Value:  result{Stdout: stdout, Stderr: stderr, State: string(o.Kind), Screen: tools.TruncateTail(o.Screen, maxOutput), Notice: say},
-		Failed: k.t.cfg.Once, Text: people(stdout, stderr, end), Cut: where(stdout, stderr),
+		Failed: k.t.cfg.Once, Text: displayText(stdout, stderr, end), Cut: cutAt(stdout, stderr),
 	}
 }
 
-// end ends what still runs in a pane to which nobody comes back, and says how that went:
-// the sentence begins with "was".
-func (k *call) end(ctx context.Context, p session.Pane) string {
+// interrupt ends a command in a pane to which nobody returns, and says how that went: the sentence
+// begins with "was".
+func (k *call) interrupt(ctx context.Context, p session.Pane) string {
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.t.cfg.StopWithin)
 	defer cancel()
 	if err := p.Interrupt(stop); err == nil && becomesIdle(stop, p) {
@@ -207,10 +209,10 @@ func (k *call) end(ctx context.Context, p session.Pane) string {
 	return "was not ended by Ctrl-C: its terminal closes when this command exits, which ends it unless it ignores that (SIGHUP)"
 }
 
-// stopped ends a command because somebody said stop, and reports what came of
-// it. When the bot itself goes away the command is left alone.
-func (k *call) stopped(ctx context.Context, p session.Pane, o tmux.Outcome, out *stream) (tools.Result, error) {
-	r := result{Stdout: cut(o.Stdout), Stderr: cut(o.Stderr), State: "stopped"}
+// stopInPane interrupts a command because a person said stop, and reports the result. When the bot
+// itself shuts down, the command is left running.
+func (k *call) stopInPane(ctx context.Context, p session.Pane, o tmux.Outcome, out *stream) (tools.Result, error) {
+	r := result{Stdout: shorten(o.Stdout), Stderr: shorten(o.Stderr), State: "stopped"}
 	if errors.Is(context.Cause(ctx), tools.ErrShutdown) && !k.t.cfg.Once {
 		r.State, r.Notice = "unknown", fmt.Sprintf("The bot went away; the command was left running in pane %s.", p.ID())
 		return tools.Result{Value: r, Failed: true, Unknown: true, Text: r.Notice}, nil
@@ -221,7 +223,8 @@ func (k *call) stopped(ctx context.Context, p session.Pane, o tmux.Outcome, out 
 	idle := err == nil && becomesIdle(stop, p)
 	switch {
 	case err != nil && !errors.Is(err, tmux.ErrGone):
-		r.State, r.Notice = string(tmux.StateRunning), fmt.Sprintf("Stop was asked for, but the command in pane %s could not be interrupted: %v. It may still be running.", p.ID(), err)
+		r.State, r.Notice = string(tmux.StateRunning),
+			fmt.Sprintf("Stop was asked for, but the command in pane %s could not be interrupted: %v. It may still be running.", p.ID(), err)
 	case idle || err != nil:
 		r.Notice = fmt.Sprintf("The command in pane %s was stopped before its end, because somebody said stop. What it had done until then stays done.", p.ID())
 	default:
@@ -229,8 +232,9 @@ func (k *call) stopped(ctx context.Context, p session.Pane, o tmux.Outcome, out 
 	}
 	out.event(tools.Info, r.Notice)
 	out.event(tools.Completed, r.State)
-	// What could not be reached to be stopped may end in any way.
-	return tools.Result{Value: r, Failed: true, Unknown: errors.Is(err, backend.ErrLost), Text: people(r.Stdout, r.Stderr, r.Notice), Cut: where(r.Stdout, r.Stderr)}, nil
+	// If the pane could not be reached, the command may end in any way.
+	return tools.Result{Value: r, Failed: true, Unknown: errors.Is(err, backend.ErrLost), Text: displayText(r.Stdout, r.Stderr, r.Notice),
+		Cut: cutAt(r.Stdout, r.Stderr)}, nil
 }
 
 // becomesIdle waits for the pane's prompt until ctx ends.
@@ -253,18 +257,19 @@ func becomesIdle(ctx context.Context, p session.Pane) bool {
 	}
 }
 
-func lost(where, stdout, stderr, notice string, out *stream) tools.Result {
-	say := sentences(notice, "Contact with "+where+" was lost while the command ran: it may or may not have happened. Check its effect with a command that only reads before doing anything else.")
+func lostResult(where, stdout, stderr, notice string, out *stream) tools.Result {
+	say := joinSentences(notice, "Contact with "+where+" was lost while the command ran: it may or may not have happened. Check its "+
+		"effect with a command that only reads before doing anything else.")
 	out.event(tools.Info, say)
 	out.event(tools.Completed, "lost")
 	return tools.Result{
 		Value:  result{Stdout: stdout, Stderr: stderr, State: string(tmux.Lost), Notice: say},
-		Failed: true, Unknown: true, Text: people(stdout, stderr, say),
+		Failed: true, Unknown: true, Text: displayText(stdout, stderr, say),
 	}
 }
 
-// timedOut is the sentence of a wait that ended before the command.
-func timedOut(limit time.Duration, what, stdout, stderr string) string {
+// timeoutMessage is the message for a wait that ended before the command.
+func timeoutMessage(limit time.Duration, what, stdout, stderr string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "command timed out after %s (timeout) and %s", limit, what)
 	for _, o := range []struct{ name, text string }{{"stdout", stdout}, {"stderr", stderr}} {
@@ -275,9 +280,9 @@ func timedOut(limit time.Duration, what, stdout, stderr string) string {
 	return s.String()
 }
 
-// cut shortens a captured stream for the model. Where bytes were dropped the
-// head alone is longer than what the model gets.
-func cut(c tmux.Captured) string {
+// shorten cuts a captured stream for the model. If bytes were dropped, the head alone is longer
+// than the limit.
+func shorten(c tmux.Captured) string {
 	if c.Dropped() > 0 {
 		return tools.TruncateHead(string(c.Head), maxOutput)
 	}

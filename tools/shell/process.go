@@ -15,23 +15,23 @@ import (
 	"countersign/tools"
 )
 
-// process runs the command as a plain process.
-func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+// runProcess runs the command as a separate process.
+func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 	out := newStream(sink)
 	defer out.close()
 	out.event(tools.Started, k.args.Command)
-	wctx, cancel := context.WithTimeoutCause(ctx, k.wait.limit, errWaited)
+	wctx, cancel := context.WithTimeoutCause(ctx, k.wait.limit, errTimeout)
 	defer cancel()
-	stdout := &head{kind: tools.Stdout, out: out}
-	stderr := &head{kind: tools.Stderr, out: out}
-	if !k.read { // of a read only the directory counts, and Start looks at that
-		if err := k.unchanged(wctx); err != nil {
+	stdout := &headWriter{kind: tools.Stdout, out: out}
+	stderr := &headWriter{kind: tools.Stderr, out: out}
+	if !k.read { // only the directory matters to a read, and Start checks it
+		if err := k.checkUnchanged(wctx); err != nil {
 			return tools.Result{}, err
 		}
 	}
-	spec := backend.Spec{Shell: k.args.Command, Dir: k.bound.dir, DirID: k.bound.id, Env: k.environ(), Stdout: stdout, Stderr: stderr, Lock: k.lock()}
+	spec := backend.Spec{Shell: k.args.Command, Dir: k.binding.dir, DirID: k.binding.id, Env: k.environ(), Stdout: stdout, Stderr: stderr, Lock: k.lock()}
 	if k.read && k.caps.Bash != "" {
-		// Exactly the shell that the proof is about, without anybody's settings.
+		// Exactly the shell that the proof is about, without startup files.
 		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
 	}
 	res, gone, err := k.run(ctx, wctx, spec)
@@ -39,16 +39,16 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 		return tools.Result{}, err
 	}
 	out.flush()
-	so, se := cut(stdout.captured()), cut(stderr.captured())
-	if tried := k.tried(res); tried != "" {
+	so, se := shorten(stdout.captured()), shorten(stderr.captured())
+	if tried := k.deniedAttempt(res); tried != "" {
 		out.event(tools.Info, "it is no read: it tried to "+tried+", which was refused")
 		out.event(tools.Completed, "refused")
-		return tools.Result{Value: result{Stdout: so, Stderr: se, State: "refused"}, Failed: true, Text: people(so, se, "refused"), Tried: tried}, nil
+		return tools.Result{Value: result{Stdout: so, Stderr: se, State: "refused"}, Failed: true, Text: displayText(so, se, "refused"), Tried: tried}, nil
 	}
 	switch {
 	case gone:
-		return lost(k.t.cfg.Target.ID(), so, se, "", out), nil
-	case res.Killed && errors.Is(context.Cause(wctx), errWaited):
+		return lostResult(k.t.cfg.Target.ID(), so, se, "", out), nil
+	case res.Killed && errors.Is(context.Cause(wctx), errTimeout):
 		out.event(tools.Info, "killed")
 		out.event(tools.Completed, "timeout")
 		how := "use a target with tmux for long commands"
@@ -57,32 +57,33 @@ func (k *call) process(ctx context.Context, sink tools.Sink) (tools.Result, erro
 		} else if k.t.cfg.Sessions != nil {
 			how = `use "wait": false to run it in a pane`
 		}
-		return tools.Result{}, tools.Failed("%s", timedOut(k.wait.limit, "was killed with everything it had started; allow more time, or "+how, so, se))
+		return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; allow more time, or "+how, so, se))
 	case res.Killed:
-		r := result{Stdout: so, Stderr: se, State: "stopped", Notice: "The command was killed with everything it had started, because somebody said stop. What it had done until then stays done."}
+		r := result{Stdout: so, Stderr: se, State: "stopped",
+			Notice: "The command was killed with everything it had started, because somebody said stop. What it had done until then stays done."}
 		if errors.Is(context.Cause(ctx), tools.ErrShutdown) {
 			r.Notice = "The command was killed with everything it had started, because the bot went away. What it had done until then stays done."
 		}
 		out.event(tools.Info, r.Notice)
 		out.event(tools.Completed, r.State)
-		return tools.Result{Value: r, Failed: true, Text: people(so, se, r.Notice), Cut: where(so, se)}, nil
+		return tools.Result{Value: r, Failed: true, Text: displayText(so, se, r.Notice), Cut: cutAt(so, se)}, nil
 	}
-	notice := sentences(k.notice, k.t.plainNotice(k.thread))
+	notice := joinSentences(k.notice, k.t.noTerminalNotice(k.thread))
 	if res.Signal != "" {
-		notice = sentences(notice, "The command was ended by the signal "+res.Signal+".")
+		notice = joinSentences(notice, "The command was ended by the signal "+res.Signal+".")
 	}
-	out.event(tools.Info, sentences(fmt.Sprintf("ended after %s", round(res.Duration)), notice))
+	out.event(tools.Info, joinSentences(fmt.Sprintf("ended after %s", round(res.Duration)), notice))
 	out.event(tools.Completed, fmt.Sprintf("exit code %d", res.Code))
-	k.beside(ctx, so, se)
-	end := exited(res.Code, so, se, notice)
+	k.showInPane(ctx, so, se)
+	end := exitedResult(res.Code, so, se, notice)
 	end.Signal = res.Signal
 	return end, nil
 }
 
-// run notes a process, starts it and waits for its end; gone says that nobody knows
-// how it ended. An error means that it did not run.
+// run records a process, starts it and waits for its end; gone means that its outcome is unknown.
+// An error means that it did not run.
 func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Result, gone bool, err error) {
-	if !k.read && k.t.cfg.Journal != nil { // what only reads may be done again
+	if !k.read && k.t.cfg.Journal != nil { // a read may be repeated
 		if spec.Mark, err = k.t.cfg.Journal.Began(ctx, k.thread, k.id); err != nil {
 			return res, false, tools.NotRun("the command", "it could not be noted: %w", err)
 		}
@@ -95,48 +96,46 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 	if err != nil {
 		k.dropNote(ctx, spec.Mark)
 		if errors.Is(err, backend.ErrChanged) {
-			return res, false, tools.NotRun("the command", "the directory %s changed after it was checked; propose it again: %w", k.bound.dir, err)
+			return res, false, tools.NotRun("the command", "the directory %s changed after it was checked; propose it again: %w", k.binding.dir, err)
 		}
 		return res, false, tools.NotRun("the command", "it did not start on %s: %w", target.ID(), err)
 	}
 	if res, err = p.Wait(); err != nil {
-		return res, true, nil //nolint:nilerr // it ran, and nobody knows how that ended
+		return res, true, nil //nolint:nilerr // it ran, and its outcome is unknown
 	}
 	k.dropNote(ctx, spec.Mark)
 	return res, false, nil
 }
 
-// dropNote deletes the note of a command whose outcome is known.
+// dropNote deletes the record of a command whose outcome is known.
 func (k *call) dropNote(ctx context.Context, mark string) {
 	if mark != "" {
-		_ = k.t.cfg.Journal.Ended(context.WithoutCancel(ctx), k.thread, k.id) // see forget
+		_ = k.t.cfg.Journal.Ended(context.WithoutCancel(ctx), k.thread, k.id) // see dropPaneNote
 	}
 }
 
-// plainNotice says once in each thread why there is no terminal.
-func (t *tool) plainNotice(thread string) string {
+// noTerminalNotice returns, once per thread, why there is no terminal.
+func (t *tool) noTerminalNotice(thread string) string {
 	if t.cfg.Notice == "" {
 		return ""
 	}
-	if _, said := t.said.LoadOrStore(thread, true); said {
+	if _, said := t.noticeShown.LoadOrStore(thread, true); said {
 		return ""
 	}
 	return t.cfg.Notice
 }
 
-// maxShown is how many characters of each stream a pane shows of what ran beside
-// it.
+// maxShown is how many characters of each stream a pane shows of a command that ran outside it.
 const maxShown = 2000
 
-// beside lets the people at the pane see what ran beside it, after its result is there. It
-// is a courtesy: the thread has the result, so a pane that cannot be made or written is
-// passed over.
-func (k *call) beside(ctx context.Context, stdout, stderr string) {
+// showInPane shows people at the pane what ran outside it, after the result is known. It is a
+// courtesy: the thread has the result, so errors are ignored.
+func (k *call) showInPane(ctx context.Context, stdout, stderr string) {
 	if k.t.cfg.Sessions == nil || k.t.cfg.Once {
 		return
 	}
-	k.t.show.after(k.thread, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), showWithin)
+	k.t.showQueue.add(k.thread, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), showTimeout)
 		defer cancel()
 		p, _, err := k.t.cfg.Sessions.Ensure(ctx, k.thread, k.args.Session, k.args.Pane)
 		if err != nil {
@@ -150,19 +149,17 @@ func (k *call) beside(ctx context.Context, stdout, stderr string) {
 	})
 }
 
-// showWithin bounds how long a pane may take to be made and to show something.
-const showWithin = 20 * time.Second
+// showTimeout bounds how long creating a pane and showing output in it may take.
+const showTimeout = 20 * time.Second
 
-// shows lets the threads' panes show things one after another, each thread by itself.
-// The zero value is ready.
-type shows struct {
+// showQueue shows output in panes, sequentially within each thread. The zero value is ready to use.
+type showQueue struct {
 	mu   sync.Mutex
-	last map[string]chan struct{} // of a thread, closed when all that it was given is shown
+	last map[string]chan struct{} // per thread; closed when everything queued so far is shown
 }
 
-// after shows something when all that came before in the thread is shown; it returns at
-// once.
-func (s *shows) after(thread string, show func()) {
+// add queues show after everything queued for the thread; it returns at once.
+func (s *showQueue) add(thread string, show func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last == nil {
@@ -184,8 +181,8 @@ func (s *shows) after(thread string, show func()) {
 	}()
 }
 
-// wait waits until all is shown in a thread.
-func (s *shows) wait(thread string) {
+// wait waits until everything queued for a thread is shown.
+func (s *showQueue) wait(thread string) {
 	s.mu.Lock()
 	last := s.last[thread]
 	s.mu.Unlock()
@@ -194,25 +191,28 @@ func (s *shows) wait(thread string) {
 	}
 }
 
-// tried says what a read tried and was refused, so that it is none; "" where there was
-// nothing, or nothing that its result needs.
-func (k *call) tried(res backend.Result) string {
-	if !k.read || len(res.Hits) == 0 || res.Code == 0 && !slices.ContainsFunc(res.Hits, func(h backend.Hit) bool { return !k.habit(h) }) {
+// deniedAttempt returns what a read attempted and the lock refused, so it is not a read; "" if
+// nothing, or nothing that its result depends on.
+func (k *call) deniedAttempt(res backend.Result) string {
+	if !k.read || len(res.Hits) == 0 || res.Code == 0 && !slices.ContainsFunc(res.Hits, func(h backend.Hit) bool { return !k.isCacheAccess(h) }) {
 		return ""
 	}
 	return lock.Sentence(res.Hits)
 }
 
-// habit reports whether a hit is a program's habit of keeping files about itself, which
-// it does without: ~/.config/procps, ~/.cache.
-func (k *call) habit(h backend.Hit) bool {
+// isCacheAccess reports whether a hit is a program's access to its own cache or settings, which it
+// works without: ~/.config/procps, ~/.cache.
+func (k *call) isCacheAccess(h backend.Hit) bool {
 	rest, below := strings.CutPrefix(h.Name, strings.TrimSuffix(k.caps.Home, "/")+"/.")
 	return below && len(rest) > 0 && (h.Kind == backend.HitWrite || h.Kind == backend.HitChange) &&
-		slices.ContainsFunc([]string{"config", "cache", "local", "kube/cache", "docker"}, func(dir string) bool { return rest == dir || strings.HasPrefix(rest, dir+"/") })
+		slices.ContainsFunc([]string{"config", "cache", "local", "kube/cache", "docker"}, func(dir string) bool {
+			return rest == dir ||
+				strings.HasPrefix(rest, dir+"/")
+		})
 }
 
-// head keeps the head of a stream and passes all of it on.
-type head struct {
+// headWriter keeps the head of a stream and passes all of it on.
+type headWriter struct {
 	kind tools.EventKind
 	out  *stream
 
@@ -221,7 +221,7 @@ type head struct {
 	total int64
 }
 
-func (h *head) Write(b []byte) (int, error) {
+func (h *headWriter) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	if room := keepOutput/2 - len(h.kept); room > 0 {
 		h.kept = append(h.kept, b[:min(room, len(b))]...)
@@ -232,7 +232,7 @@ func (h *head) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (h *head) captured() tmux.Captured {
+func (h *headWriter) captured() tmux.Captured {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return tmux.Captured{Head: h.kept, Total: h.total}

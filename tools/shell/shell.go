@@ -1,20 +1,20 @@
-// Package shell is the tool run_shell: one shell command on the bot's target.
-// Where the target has tmux the command is typed into a managed pane that the
-// team can watch (targets/session); elsewhere it is a plain process.
+// Package shell is the tool run_shell: one shell command on a target. If the target has tmux, the
+// command is typed into a managed pane that the team can watch (targets/session); otherwise it is a
+// separate process.
 //
-// A command that the risk engine proves to only read runs beside the terminal and is
-// shown in it: a process of its own in the terminal's directory, with a fixed
-// environment and, where the target has one, under a lock (targets/lock), so that
-// it changes nothing even where the proof is wrong. One that tries to is no read: its
-// result says so, and it is proposed again as a change. What needs the terminal itself
-// (to not wait) is typed there, in a shell that others use, so it needs a vote.
+// A command that the risk engine proves to be read-only runs outside the terminal and is shown in
+// it: a separate process in the terminal's directory, with a fixed environment and, if the target
+// supports it, under a lock (targets/lock), so that it changes nothing even if the proof is wrong.
+// If it tries to change something, its result says so, and it must be proposed again as a change. A
+// command that needs the terminal itself (to not wait) is typed there, in a shell that others use,
+// so it needs approval.
 //
-// What people approve is bound to the directory (its inode), to the files that
-// the command names (see package named), to the pane and the program in front of
-// it, and to the environment. All of it is looked at again right before the run.
+// An approval is bound to the directory (its inode), the files that the command names (see package
+// named), the pane and the program in front of it, and the environment. All of it is checked again
+// right before the run.
 //
-// It does not judge commands: the risk engine and people do. Its only refusals
-// are those of package guard, which keep a shared shell alive, and drift.
+// The package does not judge commands: the risk engine and people do. It refuses only what package
+// guard finds, to keep a shared shell alive, and commands whose bindings changed.
 package shell
 
 import (
@@ -44,65 +44,61 @@ var description string
 const (
 	// maxOutput is how many characters of each stream the model gets.
 	maxOutput = 4000
-	// keepOutput is how many bytes of each stream are kept: its head alone holds
-	// maxOutput characters of any width.
+	// keepOutput is how many bytes of each stream are kept: enough for maxOutput characters of any
+	// width.
 	keepOutput = 64 << 10
-	// maxNamed is the longest wait that a call may name.
-	maxNamed = 24 * time.Hour
-	// maxCommand is the longest command in bytes; longer ones belong in a file.
+	// maxNamedWait is the longest wait that a call may request.
+	maxNamedWait = 24 * time.Hour
+	// maxCommand is the longest command, in bytes; longer ones belong in a file.
 	maxCommand = 64 << 10
 )
 
-// Sessions finds and makes the panes of threads; *session.Book does.
+// Sessions finds and creates the panes of threads; *session.Book implements it.
 type Sessions interface {
 	Find(ctx context.Context, thread, session, pane string) (session.Ref, error)
 	Ensure(ctx context.Context, thread, session, pane string) (session.Pane, string, error)
-	// Writable says why nothing may be typed into a session now.
+	// Writable returns an error if nothing may be typed into a session now.
 	Writable(ctx context.Context, thread, session string) error
-	// Began notes where the command of a call is typed, before it is; Ended forgets it
-	// once its outcome is known.
+	// Began records where the command of a call will be typed; Ended deletes the record once the
+	// outcome is known.
 	Began(ctx context.Context, thread, call string, ref session.Ref, w tmux.Where) error
 	Ended(ctx context.Context, thread, call string) error
-	// Mark puts a marker into the recording of a pane.
+	// Mark adds a marker to the recording of a pane.
 	Mark(session, pane, text string)
 }
 
-// Journal notes the commands that run as plain processes, like Sessions does those
-// in panes.
+// Journal records commands that run as separate processes, as Sessions does for those in panes.
 type Journal interface {
-	// Began returns the mark under which the target notes how the process ends.
+	// Began returns the mark under which the target records how the process ends.
 	Began(ctx context.Context, thread, call string) (mark string, err error)
 	Ended(ctx context.Context, thread, call string) error
 }
 
-// Config is what the tool is made of.
+// Config configures the tool.
 type Config struct {
 	Target backend.Target
-	// Sessions is nil where the target has no tmux.
+	// Sessions is nil if the target has no tmux.
 	Sessions Sessions
-	// Journal notes what runs without a pane; nil notes nothing.
+	// Journal records what runs outside panes; nil records nothing.
 	Journal Journal
 	// User is the account that commands run as, for the card.
 	User string
-	// Dir is the absolute directory of commands without a pane.
+	// Dir is the absolute directory of commands outside panes.
 	Dir string
-	// Notice is said once in each thread whose commands run without a terminal: why
-	// there is none.
+	// Notice says why there is no terminal. It is shown once in each thread.
 	Notice string
-	// Classify is the gate's classifier: what it proves runs beside a pane. nil means
+	// Classify is the gate's classifier: what it proves runs outside the pane. nil means
 	// risk.Judge.
 	Classify func(risk.Text) risk.Verdict
-	// Reads says which proven reads run unasked, given whether the target has a lock; nil
-	// means the default.
+	// Reads returns which proven reads run without approval, given whether the target has a lock;
+	// nil means the default.
 	Reads func(lock bool) approvals.Reads
-	// Once says that the terminals end with this one call: nobody watches them, so what ran
-	// beside them is not shown there, and nobody comes back to one, so nothing is left
-	// running in it.
+	// Once means that terminals end with this call. Nobody watches them, so output of commands
+	// outside them is not shown there; nobody returns to them, so nothing is left running in them.
 	Once bool
 	// MaxWait bounds "wait": true; 0 means 30 minutes.
 	MaxWait time.Duration
-	// StopWithin bounds how long a stopped call waits for its command to end; 0
-	// means 5 s.
+	// StopWithin bounds how long a stopped call waits for its command to end; 0 means 5 s.
 	StopWithin time.Duration
 }
 
@@ -124,13 +120,13 @@ func New(c Config) tools.Tool {
 }
 
 type tool struct {
-	cfg  Config
-	said sync.Map // threads that know Config.Notice
-	show shows
+	cfg         Config
+	noticeShown sync.Map // threads that have seen Config.Notice
+	showQueue   showQueue
 }
 
-// Spec implements tools.Tool. The level is that of the least call: the risk
-// engine judges every command by its text, and only its proof makes a read.
+// Spec implements tools.Tool. The level is that of the least risky call: the risk engine judges
+// every command by its text, and only its proof makes a read.
 func (t *tool) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "run_shell", Description: description, Level: risk.Read,
@@ -138,7 +134,8 @@ func (t *tool) Spec() tools.Spec {
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"command": {Type: "string", Pattern: `\S`, MaxLength: maxCommand, Description: "Shell command."},
-				"wait":    {Type: []string{"boolean", "string", "integer"}, Default: true, Description: `true: until it ends. "30s", "10m" or seconds: then an error, but it runs on. false: return at once (needs tmux).`},
+				"wait": {Type: []string{"boolean", "string", "integer"}, Default: true,
+					Description: `true: until it ends. "30s", "10m" or seconds: then an error, but it runs on. false: return at once (needs tmux).`},
 				"session": {Type: "string", Description: "tmux session; default: the thread's."},
 				"pane":    {Type: "string", Description: "Default: shared."},
 			},
@@ -164,15 +161,15 @@ type call struct {
 	ref    session.Ref
 	wait   wait
 	caps   backend.Caps
-	// read means that it is proven to only read, and runs as a process of its own: under a
-	// lock that leaves open what needs says, where the target has one.
+	// read means that it is proven to be read-only and runs as a separate process: if the target
+	// supports it, under a lock that permits what needs lists.
 	read  bool
 	needs []risk.Need
-	// dir and names are what bound was made from; names is "" where the files that
-	// the command names do not matter.
-	dir, names string
-	bound      bound
-	notice     string
+	// dir and boundText are what binding was made from; boundText is "" if the files that the
+	// command names do not matter.
+	dir, boundText string
+	binding        binding
+	notice         string
 	// argv and stdin are the interpreter and the program of execute_code.
 	argv  []string
 	stdin string
@@ -198,74 +195,76 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.ref, err = t.resolveSession(ctx, c, &k); err != nil {
 		return tools.Plan{}, err
 	}
-	if k.bound, err = t.bind(ctx, k.dir, "", k.caps); err != nil {
-		return tools.Plan{}, notLooked(err)
+	if k.binding, err = t.bind(ctx, k.dir, "", k.caps); err != nil {
+		return tools.Plan{}, bindError(err)
 	}
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User,
 		Bytes: []byte(text), Args: tools.WithoutClaim(c.Args), Env: map[string]string{},
 	}
-	run := k.process
+	run := k.runProcess
 	switch {
-	case !k.wait.dispatch && k.reads(ctx, c, &a):
+	case !k.wait.dispatch && k.planRead(ctx, c, &a):
 		if t.cfg.Sessions != nil {
-			k.notice = besides(text, k.dir)
+			k.notice = separateShellNote(text, k.dir)
 		}
 	case t.cfg.Sessions != nil:
 		if err := guard.Check(text); err != nil {
 			return tools.Plan{}, tools.Failed("%w", err)
 		}
 		if k.ref.Taken != "" {
-			return tools.Plan{}, tools.Failed("%s has the keyboard of the session %s, so nothing is typed there; wait until they say give, or use another session", k.ref.Taken, k.ref.Session)
+			return tools.Plan{}, tools.Failed("%s has the keyboard of the session %s, so nothing is typed there; wait until they say give, or "+
+				"use another session", k.ref.Taken, k.ref.Session)
 		}
 		a.Session, a.Pane, a.Foreground = k.ref.Session, k.ref.Pane, k.ref.Program
 		a.Env[approvals.ShellFact] = approvals.ShellNew
 		if k.ref.Exists {
 			a.Env[approvals.ShellFact] = approvals.ShellShared(k.ref.ID)
 		}
-		if before := typedBefore(c.Before, a); len(before) > 0 {
+		if before := earlierTexts(c.Before, a); len(before) > 0 {
 			a.Env[approvals.ShellFact] = approvals.LeftBySteps
-			k.dir = movedBy(before, k.dir)
+			k.dir = dirAfter(before, k.dir)
 		}
-		run = k.pane
+		run = k.runInPane
 	}
 	if a.Pane == "" {
-		a.Env["process"] = environment(k.environ())
+		a.Env["process"] = environmentHash(k.environ())
 	}
-	if !k.read { // what a proven read finds in a file changes nothing
-		k.names = text
-		if k.bound, err = t.bind(ctx, k.dir, k.names, k.caps); err != nil {
-			return tools.Plan{}, notLooked(err)
+	if !k.read { // a proven read changes nothing, whatever the files contain
+		k.boundText = text
+		if k.binding, err = t.bind(ctx, k.dir, k.boundText, k.caps); err != nil {
+			return tools.Plan{}, bindError(err)
 		}
 		if len(c.Before) > 0 {
-			k.bound.files = t.bindAsLeft(k.bound, c.Before, text, k.caps)
+			k.binding.files = t.bindAsLeft(k.binding, c.Before, text, k.caps)
 		}
 	}
-	a.Dir, a.Files = k.bound.dir, k.bound.files
+	a.Dir, a.Files = k.binding.dir, k.binding.files
 	return tools.Planned(a, k.args.Claim(), run), nil
 }
 
-func notLooked(err error) error {
+func bindError(err error) error {
 	return tools.Failed("what the command depends on could not be looked at: %w", err)
 }
 
-// resolveSession returns the session in which the call would run, and sets the call's
-// directory.
+// resolveSession returns the session in which the call would run, and sets the call's directory.
 func (t *tool) resolveSession(ctx context.Context, c tools.Call, k *call) (session.Ref, error) {
 	var ref session.Ref
 	if t.cfg.Once && t.cfg.Sessions != nil && k.wait.dispatch {
-		return ref, tools.Failed(`"wait": false is not possible here: the terminal closes when this command exits; wait for the command, with a limit such as "10m" if need be, or ask a running bot`)
+		return ref, tools.Failed(`"wait": false is not possible here: the terminal closes when this command exits; wait for the command, ` +
+			`with a limit such as "10m" if need be, or ask a running bot`)
 	}
 	if t.cfg.Sessions == nil {
 		switch {
 		case k.wait.dispatch:
-			return ref, tools.Failed(`"wait": false needs a target with tmux, and %s has none; wait for the command, with a limit such as "30s" if need be`, t.cfg.Target.ID())
+			return ref, tools.Failed(`"wait": false needs a target with tmux, and %s has none; wait for the command, with a limit such as "30s" `+
+				`if need be`, t.cfg.Target.ID())
 		case k.args.Session != "" || k.args.Pane != "":
 			return ref, tools.Failed(`"session" and "pane" need a target with tmux, and %s has none; leave them out`, t.cfg.Target.ID())
 		}
 	} else {
-		// A pane that is being made to show an earlier read in is part of what is planned for.
-		t.show.wait(c.Thread)
+		// The plan includes a pane that is being created to show an earlier read.
+		t.showQueue.wait(c.Thread)
 		var err error
 		if ref, err = t.cfg.Sessions.Find(ctx, c.Thread, k.args.Session, k.args.Pane); err != nil {
 			return ref, tools.Failed("%w", err)
@@ -280,22 +279,22 @@ func (t *tool) resolveSession(ctx context.Context, c tools.Call, k *call) (sessi
 	return ref, nil
 }
 
-// reads finds out whether the call is a proven read that may be tried, and notes in the
-// action what the proof is about. k.bound has to be there.
-func (k *call) reads(ctx context.Context, c tools.Call, a *approvals.Action) bool {
+// planRead reports whether the call is a proven read that may be tried, and records in the action
+// what the proof assumes. k.binding must be set.
+func (k *call) planRead(ctx context.Context, c tools.Call, a *approvals.Action) bool {
 	reads := k.t.cfg.Reads(k.caps.Lock.By != "")
 	if c.Tried != "" || reads == approvals.ReadsAsk {
 		return false
 	}
 	probe := *a
-	probe.Dir, probe.Locked, probe.Shell = k.bound.dir, reads == approvals.ReadsEnforced, "sh"
+	probe.Dir, probe.Locked, probe.Shell = k.binding.dir, reads == approvals.ReadsEnforced, "sh"
 	if k.caps.Bash != "" {
 		probe.Shell = "bash"
 	}
 	text := probe.Text()
-	text.Reach = func(risk.Hop) bool { return true } // whether this person may go there is the gate's question
+	text.Reach = func(risk.Hop) bool { return true } // the gate decides whether this person may connect there
 	v := k.t.cfg.Classify(text)
-	if k.read = v.Proves(text.Command, text.Locked) && !k.leadsAstray(ctx, text.Command); k.read {
+	if k.read = v.Proves(text.Command, text.Locked) && !k.linksToPrivate(ctx, text.Command); k.read {
 		a.Locked, a.Shell, k.needs = probe.Locked, probe.Shell, v.Needs
 	}
 	return k.read
@@ -304,18 +303,18 @@ func (k *call) reads(ctx context.Context, c tools.Call, a *approvals.Action) boo
 // maxFollowed bounds how many names of a read are followed.
 const maxFollowed = 64
 
-// leadsAstray reports whether a name in a proven text is a link to what may not be shown
-// unasked: the proof knows places by their names only. What cannot be looked at counts
+// linksToPrivate reports whether a name in a proven text links to a file that may not be shown
+// without approval, because the proof knows only the names. A name that cannot be examined counts
 // as such.
-func (k *call) leadsAstray(ctx context.Context, text string) bool {
-	l := named.In(text)
+func (k *call) linksToPrivate(ctx context.Context, text string) bool {
+	l := named.Find(text)
 	if len(l.Files) > maxFollowed {
 		return true
 	}
-	bases := []string{k.bound.dir}
+	bases := []string{k.binding.dir}
 	for _, d := range l.Dirs {
 		if !path.IsAbs(d) {
-			d = k.bound.dir + "/" + d
+			d = k.binding.dir + "/" + d
 		}
 		bases = append(bases, d)
 	}
@@ -351,8 +350,8 @@ func (k *call) leadsAstray(ctx context.Context, text string) bool {
 	return false
 }
 
-// resolve follows the links of paths, "" for one that is not there, in one look where the
-// target can.
+// resolve resolves the links in paths, "" for one that does not exist, in a single query if the
+// target supports it.
 func resolve(ctx context.Context, fsys backend.FileSystem, names []string) ([]string, error) {
 	out := make([]string, len(names))
 	if s, ok := fsys.(backend.Surveyor); ok {
@@ -379,7 +378,7 @@ func resolve(ctx context.Context, fsys backend.FileSystem, names []string) ([]st
 	return out, nil
 }
 
-// lock is what a read runs under; nil where the target has none.
+// lock returns the lock that a read runs under; nil if the target has none.
 func (k *call) lock() *backend.Lock {
 	if !k.read || k.caps.Lock.By == "" {
 		return nil
@@ -387,8 +386,8 @@ func (k *call) lock() *backend.Lock {
 	return Lock(k.needs)
 }
 
-// Lock is the lock that leaves open what the programs of a proven text need. A need that
-// it does not know stays shut.
+// Lock returns a lock that permits what the programs of a proven text need. Unknown needs are not
+// permitted.
 func Lock(needs []risk.Need) *backend.Lock {
 	l := &backend.Lock{}
 	for _, n := range needs {
@@ -412,13 +411,13 @@ func Lock(needs []risk.Need) *backend.Lock {
 	return l
 }
 
-// environ is the whole environment of a command that runs as a process.
+// environ returns the whole environment of a command that runs as a process.
 func (k *call) environ() []string { return backend.Environ(k.caps) }
 
-// errWaited is the cause of the end of a wait.
-var errWaited = errors.New("the wait is over")
+// errTimeout is the cause of a wait that timed out.
+var errTimeout = errors.New("the wait is over")
 
-// result is what the model gets. exit_code is null when there is none.
+// result is what the model gets. exit_code is null if there is none.
 type result struct {
 	ExitCode *int   `json:"exit_code"`
 	Stdout   string `json:"stdout"`
@@ -428,24 +427,24 @@ type result struct {
 	Notice   string `json:"notice,omitempty"`
 }
 
-// exited makes the result of a command that came to its end.
-func exited(code int, stdout, stderr, notice string) tools.Result {
+// exitedResult is the result of a command that exited.
+func exitedResult(code int, stdout, stderr, notice string) tools.Result {
 	return tools.Result{
 		Value:  result{ExitCode: &code, Stdout: stdout, Stderr: stderr, Notice: notice},
-		Failed: code != 0, Text: people(stdout, stderr, fmt.Sprintf("exit code %d", code)), Cut: where(stdout, stderr),
+		Failed: code != 0, Text: displayText(stdout, stderr, fmt.Sprintf("exit code %d", code)), Cut: cutAt(stdout, stderr),
 	}
 }
 
-// where says where the streams were cut, if one of them was.
-func where(stdout, stderr string) string {
+// cutAt returns where the streams were cut, or "".
+func cutAt(stdout, stderr string) string {
 	if tools.Truncated(stdout) || tools.Truncated(stderr) {
 		return fmt.Sprintf("at %d characters", maxOutput)
 	}
 	return ""
 }
 
-// people is the text that a thread shows.
-func people(stdout, stderr, end string) string {
+// displayText is the text that a thread shows.
+func displayText(stdout, stderr, end string) string {
 	var b strings.Builder
 	for _, s := range []string{stdout, stderr} {
 		if s = strings.TrimRight(s, "\n"); s != "" {
@@ -455,7 +454,7 @@ func people(stdout, stderr, end string) string {
 	return b.String() + end
 }
 
-func sentences(s ...string) string {
+func joinSentences(s ...string) string {
 	var out []string
 	for _, x := range s {
 		if x != "" {
@@ -465,7 +464,7 @@ func sentences(s ...string) string {
 	return strings.Join(out, " ")
 }
 
-// round makes a duration readable.
+// round rounds a duration for display.
 func round(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d.Round(time.Millisecond)

@@ -13,8 +13,8 @@ import (
 	"countersign/tools/shell/named"
 )
 
-// typedBefore are the steps before an action that are typed into the same shell.
-func typedBefore(steps []approvals.Action, a approvals.Action) (texts []string) {
+// earlierTexts returns the steps before an action that are typed into the same shell.
+func earlierTexts(steps []approvals.Action, a approvals.Action) (texts []string) {
 	for _, s := range steps {
 		if s.Kind == approvals.KindShell && s.Target == a.Target && s.Session == a.Session && s.Pane == a.Pane {
 			texts = append(texts, string(s.Bytes))
@@ -23,22 +23,22 @@ func typedBefore(steps []approvals.Action, a approvals.Action) (texts []string) 
 	return texts
 }
 
-// movedBy is the directory of a shell after texts that were typed into it, as far as it
-// can be read from them.
-func movedBy(texts []string, dir string) string {
+// dirAfter returns the directory of a shell after texts were typed into it, as far as the texts
+// tell.
+func dirAfter(texts []string, dir string) string {
 	for _, text := range texts {
 		file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 		if err != nil {
 			continue
 		}
 		for _, s := range file.Stmts {
-			dir = moveOf(s, dir)
+			dir = changedDir(s, dir)
 		}
 	}
 	return dir
 }
 
-func moveOf(s *syntax.Stmt, dir string) string {
+func changedDir(s *syntax.Stmt, dir string) string {
 	if s.Background || s.Negated || s.Coprocess {
 		return dir
 	}
@@ -57,13 +57,13 @@ func moveOf(s *syntax.Stmt, dir string) string {
 		return path.Clean(dir + "/" + to)
 	case *syntax.BinaryCmd:
 		if c.Op == syntax.AndStmt {
-			return moveOf(c.Y, moveOf(c.X, dir))
+			return changedDir(c.Y, changedDir(c.X, dir))
 		}
 	}
 	return dir
 }
 
-// literal is the text of a word that is the same whenever it runs.
+// literal returns the text of a word that does not change at run time.
 func literal(w *syntax.Word) (string, bool) {
 	var out strings.Builder
 	for _, p := range w.Parts {
@@ -90,11 +90,10 @@ func literal(w *syntax.Word) (string, bool) {
 	return out.String(), true
 }
 
-// bindAsLeft returns the files of a step, in which files that earlier steps may create or
-// change, and paths that do not exist yet, are bound as whatever those steps leave. Scripts
-// that an interpreter runs stay bound to their content, because running a script does not
-// change it.
-func (t *tool) bindAsLeft(b bound, before []approvals.Action, text string, caps backend.Caps) map[string]string {
+// bindAsLeft returns the files of a step. Files that earlier steps may create or change, and paths
+// that do not exist yet, are bound to whatever those steps leave. Scripts that an interpreter runs
+// stay bound to their content, because running a script does not change it.
+func (t *tool) bindAsLeft(b binding, before []approvals.Action, text string, caps backend.Caps) map[string]string {
 	n := binder{home: caps.Home}
 	changed := map[string]bool{}
 	for _, s := range before {
@@ -109,13 +108,13 @@ func (t *tool) bindAsLeft(b bound, before []approvals.Action, text string, caps 
 		if s.Kind != approvals.KindShell {
 			continue
 		}
-		l := named.In(string(s.Bytes))
+		l := named.Find(string(s.Bytes))
 		for _, f := range l.Files {
-			if run := f.Use == named.Content && (f.By == "" || f.By == "." || imports.By(f.By) != imports.None); run {
+			if run := f.Use == named.Content && (f.Reader == "" || f.Reader == "." || imports.ByProgram(f.Reader) != imports.None); run {
 				continue
 			}
 			for _, dir := range append([]string{""}, l.Dirs...) {
-				changed[path.Clean(n.under(n.under(s.Dir, dir), f.Name))] = true
+				changed[path.Clean(n.absolute(n.absolute(s.Dir, dir), f.Name))] = true
 			}
 		}
 	}
@@ -123,11 +122,11 @@ func (t *tool) bindAsLeft(b bound, before []approvals.Action, text string, caps 
 	if changed[b.dir] || below(b.dir, changed) {
 		out[slashed(b.dir)] = approvals.LeftBySteps
 	}
-	l := named.In(text)
+	l := named.Find(text)
 	for _, f := range l.Files {
 		for _, dir := range append([]string{""}, l.Dirs...) {
-			name := path.Clean(n.under(n.under(b.dir, dir), f.Name))
-			made := strings.Contains(f.Name, "/") && (f.Use == named.Data || f.By == "") && out[name] == "" && out[name+"/"] == ""
+			name := path.Clean(n.absolute(n.absolute(b.dir, dir), f.Name))
+			made := strings.Contains(f.Name, "/") && (f.Use == named.Data || f.Reader == "") && out[name] == "" && out[name+"/"] == ""
 			if !made && !changed[name] && !below(name, changed) {
 				continue
 			}
@@ -138,7 +137,7 @@ func (t *tool) bindAsLeft(b bound, before []approvals.Action, text string, caps 
 	return out
 }
 
-// below reports whether a name lies in one of the directories.
+// below reports whether a name is inside one of the directories.
 func below(name string, dirs map[string]bool) bool {
 	for d := path.Dir(name); d != "/" && d != "."; d = path.Dir(d) {
 		if dirs[d] {

@@ -7,8 +7,8 @@ import (
 	"countersign/tools"
 )
 
-// stream passes events on, one at a time and none after close. Characters that
-// arrive in pieces are held back until they are whole. A nil stream discards.
+// stream passes events on, sequentially and none after close. Characters that arrive in pieces are
+// held back until they are complete. A nil stream discards everything.
 type stream struct {
 	mu     sync.Mutex
 	sink   tools.Sink
@@ -59,16 +59,14 @@ func (s *stream) flush() {
 	}
 }
 
-// close ends the stream: output of a command that goes on after its call has
-// ended belongs to nobody.
+// close ends the stream: output after the end of the call is discarded.
 func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// whole returns how many bytes of b are complete characters; what cannot
-// become one counts as complete.
+// whole returns how many bytes of b are complete characters; invalid bytes count as complete.
 func whole(b []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		if c := b[len(b)-i]; utf8.RuneStart(c) {

@@ -9,7 +9,7 @@ import (
 	"countersign/tools"
 )
 
-// wait says how long a call waits for its command.
+// wait is how long a call waits for its command.
 type wait struct {
 	dispatch bool
 	limit    time.Duration
@@ -29,7 +29,7 @@ func parseWait(raw json.RawMessage, most time.Duration) (wait, error) {
 	case bool:
 		return wait{dispatch: !x, limit: most}, nil
 	case float64:
-		if x > maxNamed.Seconds() {
+		if x > maxNamedWait.Seconds() {
 			return wait{}, tooLong()
 		}
 		d = time.Duration(x) * time.Second
@@ -43,7 +43,7 @@ func parseWait(raw json.RawMessage, most time.Duration) (wait, error) {
 		}
 		var err error
 		if n, nerr := strconv.Atoi(x); nerr == nil {
-			if n > int(maxNamed.Seconds()) {
+			if n > int(maxNamedWait.Seconds()) {
 				return wait{}, tooLong()
 			}
 			d = time.Duration(n) * time.Second
@@ -56,7 +56,7 @@ func parseWait(raw json.RawMessage, most time.Duration) (wait, error) {
 	switch {
 	case d <= 0:
 		return wait{}, tools.Invalid(`"wait" must be longer than nothing; use false to not wait`)
-	case d > maxNamed:
+	case d > maxNamedWait:
 		return wait{}, tooLong()
 	}
 	return wait{limit: d}, nil

@@ -54,7 +54,7 @@ type captureArgs struct {
 	Alternate bool            `json:"include_alternate_screen"`
 }
 
-// line turns a line number in either spelling into tmux's.
+// line converts a line number in either form to tmux's.
 func line(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
@@ -69,7 +69,7 @@ func (t capturer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
-	if err := args.normal(); err != nil {
+	if err := args.normalize(); err != nil {
 		return tools.Plan{}, err
 	}
 	wait, err := args.parse()
@@ -92,12 +92,13 @@ func (t capturer) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// fallback is the notice in front of what another pane shows.
+// fallback is the notice that another pane is shown.
 func fallback(err error) string {
 	return fmt.Sprintf("[notice: %s. This is the default shared pane instead.]", strings.TrimSuffix(err.Error(), "."))
 }
 
-func (t capturer) capture(ctx context.Context, thread string, ref session.Ref, args captureArgs, wait time.Duration, notice string, sink tools.Sink) (tools.Result, error) {
+func (t capturer) capture(ctx context.Context, thread string, ref session.Ref, args captureArgs, wait time.Duration, notice string,
+	sink tools.Sink) (tools.Result, error) {
 	sink(tools.Event{Kind: tools.Started, Text: "looking at the pane " + ref.Pane + " of " + ref.Session})
 	if err := pause(ctx, wait); err != nil {
 		return tools.Result{}, err
@@ -108,8 +109,9 @@ func (t capturer) capture(ctx context.Context, thread string, ref session.Ref, a
 	}
 	text, after, err := t.readScreen(ctx, thread, ref.Session, ref.Pane, opts)
 	if missing(err) {
-		// It is gone, or the default pane was never made: once more, on that one.
-		if notice == "" && !ondemand(ref) {
+		// The pane is gone, or the default pane was never created: try once more with the default
+		// pane.
+		if notice == "" && !createdOnDemand(ref) {
 			notice = fallback(err)
 		}
 		var made string

@@ -25,22 +25,23 @@ const (
 	maxLiteral = 16 << 10
 )
 
-// keyName accepts what tmux knows as a key: modifiers and one character or one
-// name. tmux would type the letters of any other word.
-var keyName = regexp.MustCompile(`^(?:[CMScms]-)*\^?(?:[^\s\x00-\x1f\x7f]|(?i:up|down|left|right|home|end|npage|pagedown|pgdn|ppage|pageup|pgup|ic|insert|dc|delete|tab|btab|space|bspace|enter|escape|f[1-9]|f1[0-2]|kp[0-9/*+.-]|kpenter))$`)
+// keyName matches tmux key names: modifiers and one character or one name. tmux would type any
+// other word as letters.
+var keyName = regexp.MustCompile(`^(?:[CMScms]-)*\^?(?:[^\s\x00-\x1f\x7f]|(?i:up|down|left|right|home|end|npage|pagedown|pgdn|ppage|pageup|pgup|ic|` +
+	`insert|dc|delete|tab|btab|space|bspace|enter|escape|f[1-9]|f1[0-2]|kp[0-9/*+.-]|kpenter))$`)
 
 type presser struct{ Config }
 
-// Spec implements tools.Tool. Keys can do anything that the program they reach
-// can do.
+// Spec implements tools.Tool. Keys can do anything that the program in the pane can do.
 func (presser) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "send-keys", Description: describe("send-keys"), Level: risk.Medium, NeedsTmux: true,
 		Aliases: []string{"tmux-send-keys", "send_pty_input"},
 		Schema: tools.MustSchema(tools.SimpleSchema{Properties: merge(selectorProperties(), delayProperties("Wait first."), map[string]tools.Property{
 			"literal_text": {Type: "string", MaxLength: maxLiteral, Description: "Typed first, character by character."},
-			"keys":         {Type: "array", Items: &tools.Property{Type: "string"}, MaxItems: maxKeys, Description: `tmux key names, pressed second: C-c, Escape, Up, Tab, Enter.`},
-			"enter":        {Type: "boolean", Default: false, Description: "Press Enter last."},
+			"keys": {Type: "array", Items: &tools.Property{Type: "string"}, MaxItems: maxKeys,
+				Description: `tmux key names, pressed second: C-c, Escape, Up, Tab, Enter.`},
+			"enter": {Type: "boolean", Default: false, Description: "Press Enter last."},
 		})}.WithClaim()),
 	}
 }
@@ -54,15 +55,15 @@ type pressArgs struct {
 	Enter   bool     `json:"enter"`
 }
 
-// canonical is the exact keys, one step a line, in the order in which they are
-// pressed. No two different calls have the same lines.
+// canonical returns the exact keys, one step per line, in the order in which they are pressed.
+// Different calls never have the same lines.
 func (a pressArgs) canonical() string {
 	var b strings.Builder
-	for _, s := range typed(a.Literal) {
+	for _, s := range typingSteps(a.Literal) {
 		b.WriteString(s + "\n")
 	}
 	for _, k := range a.Keys {
-		b.WriteString("press " + key(k) + "\n")
+		b.WriteString("press " + quoteKey(k) + "\n")
 	}
 	if a.Enter {
 		b.WriteString("press Enter\n")
@@ -70,12 +71,12 @@ func (a pressArgs) canonical() string {
 	return b.String()
 }
 
-// preview is the same for people: one line.
+// preview returns the keys for people, in one line.
 func (a pressArgs) preview(program string) string {
-	parts := typed(a.Literal)
+	parts := typingSteps(a.Literal)
 	var names []string
 	for _, k := range a.Keys {
-		names = append(names, key(k))
+		names = append(names, quoteKey(k))
 	}
 	if a.Enter {
 		names = append(names, "Enter")
@@ -90,17 +91,16 @@ func (a pressArgs) preview(program string) string {
 	return s
 }
 
-// leaves reports whether the keys do nothing but end what runs.
-func (a pressArgs) leaves() bool {
+// onlyInterrupts reports whether the keys only interrupt what runs.
+func (a pressArgs) onlyInterrupts() bool {
 	return a.Literal == "" && !a.Enter && !slices.ContainsFunc(a.Keys, func(k string) bool {
 		return !slices.Contains([]string{"C-c", "C-d", "C-z", "C-\\"}, k)
 	})
 }
 
-// typed says what typing a text does, in steps: letters are quoted, and a
-// character that acts like a key is a step of its own, because a newline in the
-// middle of a text runs what stands before it.
-func typed(text string) []string {
+// typingSteps describes in steps what typing a text does. Letters are quoted, and a character that
+// acts as a key is a separate step, because a newline in a text runs what precedes it.
+func typingSteps(text string) []string {
 	var out []string
 	for text != "" {
 		n := strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
@@ -133,13 +133,12 @@ func typed(text string) []string {
 
 var (
 	plainKey = regexp.MustCompile(`^[A-Za-z0-9^-]+$`)
-	// enterKey finds the other names of the key that runs a command.
+	// enterKey matches other names of the key that runs a command.
 	enterKey = regexp.MustCompile(`^(?:[Cc]-|\^)[mMjJ]$|(?i:^kpenter$)`)
 )
 
-// key shows the name of a key so that it cannot pass for more than one, or for
-// a harmless one.
-func key(name string) string {
+// quoteKey formats a key name so that it cannot look like several keys or a harmless one.
+func quoteKey(name string) string {
 	switch {
 	case enterKey.MatchString(name):
 		return name + " (Enter)"
@@ -155,7 +154,7 @@ func (t presser) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
-	if err := args.normal(); err != nil {
+	if err := args.normalize(); err != nil {
 		return tools.Plan{}, err
 	}
 	wait, err := args.parse()
@@ -177,12 +176,12 @@ func (t presser) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if ref.Taken != "" {
 		return tools.Plan{}, tools.Failed("no key was pressed: %s has the keyboard of the session %s; wait until they say give", ref.Taken, ref.Session)
 	}
-	if !ref.Exists && !ondemand(ref) {
+	if !ref.Exists && !createdOnDemand(ref) {
 		return tools.Plan{}, tools.Failed("no key was pressed: the pane %s of the session %s does not exist now; run_shell makes it again", ref.Pane, ref.Session)
 	}
-	a := t.action(c.Name, approvals.KindKeys, ref, without(c.Args, "literal_text", "keys", "enter")) // those are Bytes
+	a := t.action(c.Name, approvals.KindKeys, ref, without(c.Args, "literal_text", "keys", "enter")) // these are in Bytes
 	a.Dir, a.Foreground = ref.Dir, ref.Program
-	if ref.Exists { // another pane may have the name later
+	if ref.Exists { // another pane may get the name later
 		a.Env = map[string]string{"terminal": "pane " + ref.ID}
 	}
 	a.Bytes, a.Preview = []byte(args.canonical()), args.preview(ref.Program)
@@ -193,7 +192,7 @@ func (t presser) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	return plan, nil
 }
 
-// without returns canonical arguments without some of them.
+// without returns canonical arguments without the named ones.
 func without(args json.RawMessage, names ...string) json.RawMessage {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(args, &m) != nil {
@@ -205,10 +204,9 @@ func without(args json.RawMessage, names ...string) json.RawMessage {
 	return tools.MustSchema(m)
 }
 
-// ondemand reports whether a pane may be made for keys: only the thread's
-// default one, so that keys never reach another pane than the one that was
-// named.
-func ondemand(ref session.Ref) bool { return ref.Default && ref.Pane == "shared" }
+// createdOnDemand reports whether a pane may be created for keys: only the thread's default one, so
+// that keys never reach a pane other than the named one.
+func createdOnDemand(ref session.Ref) bool { return ref.Default && ref.Pane == "shared" }
 
 func (t presser) press(ctx context.Context, thread string, ref session.Ref, args pressArgs, wait time.Duration, sink tools.Sink) (tools.Result, error) {
 	sink(tools.Event{Kind: tools.Started, Text: args.preview(ref.Program)})
@@ -219,7 +217,7 @@ func (t presser) press(ctx context.Context, thread string, ref session.Ref, args
 		return tools.Result{}, tools.Failed("no key was pressed: %w", err)
 	}
 	p, err := t.Book.Open(ctx, thread, ref.Session, ref.Pane)
-	if missing(err) && ondemand(ref) && !ref.Exists {
+	if missing(err) && createdOnDemand(ref) && !ref.Exists {
 		p, _, err = t.Book.Ensure(ctx, thread, "", "")
 	}
 	if err != nil {
@@ -227,22 +225,25 @@ func (t presser) press(ctx context.Context, thread string, ref session.Ref, args
 	}
 	if ref.Exists {
 		if p.ID() != ref.ID {
-			return tools.Result{}, tools.Failed("no key was pressed: the pane %s was replaced by %s after the keys were checked; look with capture-pane and propose them again", ref.ID, p.ID())
+			return tools.Result{}, tools.Failed("no key was pressed: the pane %s was replaced by %s after the keys were checked; look with "+
+				"capture-pane and propose them again", ref.ID, p.ID())
 		}
 		info, err := p.Info(ctx)
 		if err != nil {
 			return tools.Result{}, tools.Failed("no key was pressed: %w", err)
 		}
-		if info.State == tmux.StatePassword && !args.leaves() {
-			return tools.Result{}, tools.Failed("no key was pressed: the pane asks for a password or another secret, and those are typed by people only; ask somebody to say take, attach and type it, or stop the command with C-c")
+		if info.State == tmux.StatePassword && !args.onlyInterrupts() {
+			return tools.Result{}, tools.Failed("no key was pressed: the pane asks for a password or another secret, and those are typed by " +
+				"people only; ask somebody to say take, attach and type it, or stop the command with C-c")
 		}
 		if info.Program != ref.Program {
-			return tools.Result{}, tools.Failed("no key was pressed: the pane now runs %s, and the keys were meant for %s; look with capture-pane and propose them again", tools.Quote(info.Program), tools.Quote(ref.Program))
+			return tools.Result{}, tools.Failed("no key was pressed: the pane now runs %s, and the keys were meant for %s; look with "+
+				"capture-pane and propose them again", tools.Quote(info.Program), tools.Quote(ref.Program))
 		}
 	}
 	err = p.SendKeys(ctx, tmux.Keys{Literal: args.Literal, Names: args.Keys, Enter: args.Enter})
 	if errors.Is(err, backend.ErrLost) || err != nil && ctx.Err() != nil {
-		return unsure(err), nil //nolint:nilerr // the result carries it: the outcome is unknown
+		return unknownResult(err), nil //nolint:nilerr // the result reports that the outcome is unknown
 	}
 	if err != nil {
 		return tools.Result{}, tools.Failed("the keys were not pressed: %w", err)
@@ -253,8 +254,8 @@ func (t presser) press(ctx context.Context, thread string, ref session.Ref, args
 	return tools.Result{Value: text, Text: text}, nil
 }
 
-// unsure is the result of keys that may or may not have been pressed.
-func unsure(err error) tools.Result {
+// unknownResult is the result of keys that may or may not have been pressed.
+func unknownResult(err error) tools.Result {
 	text := "It is not known whether the keys were pressed: " + err.Error() + ". Look with capture-pane before doing anything else."
 	return tools.Result{Value: text, Text: text, Failed: true, Unknown: true}
 }

@@ -10,7 +10,7 @@ import (
 	"countersign/tools"
 )
 
-// verb is what one of the four managing tools does.
+// verb is the operation of one of the four managing tools.
 type verb string
 
 const (
@@ -20,10 +20,10 @@ const (
 	killPane      verb = "tmux-kill-pane"
 )
 
-// onPane reports whether the verb is about a pane.
+// onPane reports whether the operation is on a pane.
 func (v verb) onPane() bool { return v == createPane || v == killPane }
 
-// kills reports whether the verb ends something.
+// kills reports whether the operation ends something.
 func (v verb) kills() bool { return v == killSession || v == killPane }
 
 type manager struct {
@@ -53,8 +53,8 @@ func (m manager) Spec() tools.Spec {
 	}
 }
 
-// Plan implements tools.Tool. It refuses early what would be refused when it
-// runs, so that nobody is asked to approve that.
+// Plan implements tools.Tool. It refuses what would be refused at run time, so that nobody is asked
+// to approve it.
 func (m manager) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	var args struct {
 		tools.ClaimArgs
@@ -79,7 +79,7 @@ func (m manager) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	case createSession:
 		a.Preview = "make the tmux session " + ref.Session + ", or use it if it is there"
 	case killSession:
-		a.Pane = "" // all of them
+		a.Pane = "" // all panes
 		a.Preview = "end the tmux session " + ref.Session + " and everything that runs in it"
 	case createPane:
 		a.Preview = "make the pane " + ref.Pane + " in the tmux session " + ref.Session + ", or use it if it is there"
@@ -98,8 +98,8 @@ func (m manager) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// made is what the model gets of a creation.
-type made struct {
+// creation is what the model gets when something was created.
+type creation struct {
 	Message string `json:"message"`
 	Session string `json:"session"`
 	Pane    string `json:"pane"`
@@ -136,6 +136,6 @@ func (m manager) run(ctx context.Context, thread string, ref session.Ref) (tools
 	if mk.Reused {
 		verb = "reused the existing "
 	}
-	out := made{Message: verb + what, Session: mk.Session, Pane: mk.Pane, PaneID: mk.ID, Reused: mk.Reused, Attach: mk.Attach, Notice: mk.Notice}
+	out := creation{Message: verb + what, Session: mk.Session, Pane: mk.Pane, PaneID: mk.ID, Reused: mk.Reused, Attach: mk.Attach, Notice: mk.Notice}
 	return tools.Result{Value: out, Text: out.Message + "\nWatch it with: " + out.Attach}, nil
 }

@@ -1,9 +1,8 @@
-// Package terminal is the tools that work on the panes of a thread:
-// capture-pane, send-keys, tmux-create-session, tmux-kill-session,
-// tmux-create-pane and tmux-kill-pane. They exist only where a target has tmux.
+// Package terminal is the tools for the panes of a thread: capture-pane, send-keys,
+// tmux-create-session, tmux-kill-session, tmux-create-pane and tmux-kill-pane. They require a
+// target with tmux.
 //
-// It reaches nothing but the thread's own managed panes: package session knows
-// which those are.
+// They reach only the thread's own managed panes, which package session keeps track of.
 package terminal
 
 import (
@@ -28,7 +27,7 @@ var descriptions embed.FS
 func describe(name string) string {
 	b, err := descriptions.ReadFile(name + ".md")
 	if err != nil {
-		return "" // the registry refuses a tool without a description at start
+		return "" // the registry refuses a tool without a description at startup
 	}
 	return string(b)
 }
@@ -36,7 +35,7 @@ func describe(name string) string {
 // maxDelay is the longest "delay".
 const maxDelay = 10 * time.Minute
 
-// Book knows the panes of threads; *session.Book does.
+// Book keeps track of the panes of threads; *session.Book implements it.
 type Book interface {
 	Find(ctx context.Context, thread, session, pane string) (session.Ref, error)
 	Open(ctx context.Context, thread, session, pane string) (session.Pane, error)
@@ -50,9 +49,9 @@ type Book interface {
 	KillPane(ctx context.Context, thread, session, pane string) (session.Ref, error)
 }
 
-// Config is what the tools are made of.
+// Config configures the tools.
 type Config struct {
-	// Target is the ID of the backend target that the panes are on.
+	// Target is the ID of the backend target with the panes.
 	Target string
 	// User is the account that the panes run as, for the card.
 	User string
@@ -74,7 +73,7 @@ func (c Config) action(tool string, kind approvals.Kind, ref session.Ref, args j
 	}
 }
 
-// selector says which pane a call means.
+// selector names the pane of a call.
 type selector struct {
 	Target  string `json:"target"`
 	Session string `json:"session"`
@@ -91,8 +90,8 @@ func selectorProperties() map[string]tools.Property {
 
 var paneID = regexp.MustCompile(`^%[0-9]{1,9}$`)
 
-// normal folds "target" into the pane.
-func (s *selector) normal() error {
+// normalize moves "target" into the pane.
+func (s *selector) normalize() error {
 	if s.Target == "" {
 		return nil
 	}
@@ -106,7 +105,7 @@ func (s *selector) normal() error {
 	return nil
 }
 
-// delay is the two spellings of a waiting time.
+// delay holds the two forms of a delay.
 type delay struct {
 	Delay   json.RawMessage `json:"delay"`
 	DelayMS *int64          `json:"delay_ms"`
@@ -147,7 +146,7 @@ func (d delay) parse() (time.Duration, error) {
 	return out, nil
 }
 
-// pause waits, or ends with the call.
+// pause waits for d or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -162,7 +161,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// merge joins property maps.
+// merge merges property maps.
 func merge(ms ...map[string]tools.Property) map[string]tools.Property {
 	out := map[string]tools.Property{}
 	for _, m := range ms {
@@ -171,7 +170,7 @@ func merge(ms ...map[string]tools.Property) map[string]tools.Property {
 	return out
 }
 
-// missing reports that a pane or session is not there.
+// missing reports whether err means that a pane or session does not exist.
 func missing(err error) bool {
 	return errors.Is(err, session.ErrNoPane) || errors.Is(err, session.ErrNoSession) || errors.Is(err, tmux.ErrGone)
 }

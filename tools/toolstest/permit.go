@@ -10,8 +10,8 @@ import (
 	"countersign/store/mem"
 )
 
-// permit gets a permit the way every permit comes into being: a request, a
-// person's vote on exactly this action, and the ledger.
+// permit gets a permit as the bot does: a request, a person's vote on exactly this action, and the
+// ledger.
 func permit(t testing.TB, a approvals.Action) approvals.Permit {
 	t.Helper()
 	var (

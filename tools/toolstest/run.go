@@ -7,12 +7,12 @@ import (
 	"countersign/tools"
 )
 
-// Outcome is what came of [Run].
+// Outcome is the outcome of [Run].
 type Outcome struct {
 	Result tools.Result
 	Err    error
 	Events []tools.Event
-	// Text is what the model is told.
+	// Text is what the model sees.
 	Text string
 }
 
@@ -27,19 +27,19 @@ func (o Outcome) Kinds() []tools.EventKind {
 	return out
 }
 
-// Run plans a call and runs it with an approval for exactly its action. It
-// fails the test when the call does not plan.
+// Run plans a call and runs it with an approval for exactly its action. It fails the test if the
+// call cannot be planned.
 func Run(ctx context.Context, t testing.TB, reg *tools.Registry, name, args string) Outcome {
 	t.Helper()
-	p, err := reg.Plan(ctx, tools.Call{Wanted: true, ID: "call_1", Thread: "test:1", By: "test:u", Name: name, Args: []byte(args)})
+	p, err := reg.Plan(ctx, tools.Call{Direct: true, ID: "call_1", Thread: "test:1", By: "test:u", Name: name, Args: []byte(args)})
 	if err != nil {
 		t.Fatalf("Plan %s %s: %v", name, args, err)
 	}
 	return RunPlan(ctx, t, reg, p)
 }
 
-// RunPlan runs a plan with an approval for exactly its action. watch also gets
-// the events, while it runs.
+// RunPlan runs a plan with an approval for exactly its action. watch also receives the events
+// during the run.
 func RunPlan(ctx context.Context, t testing.TB, reg *tools.Registry, p tools.Plan, watch ...tools.Sink) Outcome {
 	t.Helper()
 	var out Outcome

@@ -15,13 +15,12 @@ import (
 	"countersign/targets/backend"
 )
 
-// Target is a machine in memory: files and directories are rows of a map, and a
-// process does what the test says. It counts what is done to it. It is safe
-// for concurrent use.
+// Target is an in-memory machine: files and directories are entries of maps, and processes do what
+// the test defines. It counts side effects. It is safe for concurrent use.
 type Target struct {
-	// Name is its ID; empty means "fake".
+	// Name is its ID; "" means "fake".
 	Name string
-	// Exec says what a process does; nil means that it exits with 0.
+	// Exec runs a process; nil means that it exits with 0.
 	Exec func(ctx context.Context, s backend.Spec) (backend.Result, error)
 
 	mu      sync.Mutex
@@ -34,14 +33,14 @@ type Target struct {
 
 var _ backend.Target = (*Target)(nil)
 
-// Put puts a file there; it counts as no effect.
+// Put creates a file; it does not count as an effect.
 func (t *Target) Put(name, content string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.put(name, []byte(content))
 }
 
-// Link puts a symbolic link there; it counts as no effect.
+// Link creates a symbolic link; it does not count as an effect.
 func (t *Target) Link(name, to string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,7 +66,7 @@ func (t *Target) Effects() int {
 	return t.effects
 }
 
-// Reset forgets the effects so far.
+// Reset resets the effects.
 func (t *Target) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,7 +145,7 @@ func (p *process) Kill() { p.cancel() }
 
 type files struct{ t *Target }
 
-// walk follows links; the caller holds the mutex.
+// walk follows links; the caller must hold the mutex.
 func (f files) walk(name string) (string, error) {
 	if !path.IsAbs(name) {
 		name = path.Join("/home/tester", name)

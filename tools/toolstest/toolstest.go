@@ -1,10 +1,9 @@
-// Package toolstest checks what every tool promises, whatever it does: its
-// schema and guidance are whole, planning has no effect and is repeatable, what
-// people approve covers every argument, each of them shows on the card, and
-// nothing runs without a permit.
+// Package toolstest checks what every tool guarantees: its schema and guidance are complete,
+// planning has no side effects and is repeatable, the approved action covers every argument, every
+// argument is on the card, and nothing runs without a permit.
 //
-// [Check] is meant for the tests of each tool; [Target] is a machine in memory.
-// [Run] runs a plan the way the bot does, with an approval from a real ledger.
+// [Check] is for the tests of each tool; [Target] is an in-memory machine. [Run] runs a plan as the
+// bot does, with an approval from a real ledger.
 package toolstest
 
 import (
@@ -22,22 +21,20 @@ import (
 	"countersign/tools"
 )
 
-// Case is one valid call of a tool. The cases of a tool together must use every
-// argument of its schema.
+// Case is one valid call of a tool. A tool's cases together must use every argument of its schema.
 type Case struct {
 	Name string
 	// Args is a JSON object.
 	Args string
-	// Other gives another valid value, in JSON, for arguments where changing the
-	// given one a little makes no valid call.
+	// Other gives another valid value, in JSON, for arguments where a small change of the given
+	// value is not valid.
 	Other map[string]string
-	// Hidden are arguments whose change may leave the action as it is, such as a
-	// second spelling of another argument.
+	// Hidden lists arguments that need not change the action, such as an alias of another argument.
 	Hidden []string
 }
 
-// Check checks tool with these calls. effects counts what was done to the
-// world; nil means that the tool has none to count.
+// Check checks tool with these calls. effects counts the side effects so far; nil means that the
+// tool has none to count.
 func Check(t *testing.T, tool tools.Tool, effects func() int, cases ...Case) {
 	t.Helper()
 	if effects == nil {
@@ -108,7 +105,7 @@ func check(t *testing.T, reg *tools.Registry, spec tools.Spec, claims bool, effe
 		if err != nil {
 			t.Fatal(err)
 		}
-		return reg.Plan(t.Context(), tools.Call{Wanted: true, ID: "call_1", Thread: "test:1", By: "test:u", Name: spec.Name, Args: raw})
+		return reg.Plan(t.Context(), tools.Call{Direct: true, ID: "call_1", Thread: "test:1", By: "test:u", Name: spec.Name, Args: raw})
 	}
 	first, err := plan(t, args)
 	if err != nil {
@@ -134,7 +131,7 @@ func check(t *testing.T, reg *tools.Registry, spec tools.Spec, claims bool, effe
 	for _, name := range slices.Sorted(maps.Keys(args)) {
 		used[name] = true
 		changed := maps.Clone(args)
-		changed[name] = other(t, name, args[name], c.Other)
+		changed[name] = otherValue(t, name, args[name], c.Other)
 		p, err := plan(t, changed)
 		if err != nil {
 			t.Errorf("Plan with another %q (%v): %v", name, changed[name], err)
@@ -151,7 +148,7 @@ func check(t *testing.T, reg *tools.Registry, spec tools.Spec, claims bool, effe
 			}
 		case same && !slices.Contains(c.Hidden, name):
 			t.Errorf("another %q (%v) gives the same digest: people would not know what they approve", name, changed[name])
-		case !same && face(p.Action) == face(act):
+		case !same && cardText(p.Action) == cardText(act):
 			t.Errorf("another %q (%v) gives the same card: people would not see what they approve", name, changed[name])
 		}
 	}
@@ -187,9 +184,9 @@ func checkClaims(t *testing.T, args map[string]any, plan func(*testing.T, map[st
 	}
 }
 
-// face is all that people see of an action before they decide, without the
-// digest, which says nothing to them.
-func face(a approvals.Action) string {
+// cardText is what people see of an action before they decide, without the digest, which tells them
+// nothing.
+func cardText(a approvals.Action) string {
 	b, err := json.Marshal(card.Of(approvals.Record{State: approvals.Pending, Action: a}, ""))
 	if err != nil {
 		return err.Error()
@@ -197,8 +194,8 @@ func face(a approvals.Action) string {
 	return string(b)
 }
 
-// other returns a value that differs from v.
-func other(t *testing.T, name string, v any, given map[string]string) any {
+// otherValue returns a value that differs from v.
+func otherValue(t *testing.T, name string, v any, given map[string]string) any {
 	t.Helper()
 	if raw, ok := given[name]; ok {
 		var o any

@@ -1,8 +1,8 @@
-// Package truncate cuts the output of tools to what a model is given: at most [MaxBytes]
-// and [MaxLines], whichever is hit first, by whole lines and characters, with a line that
-// counts what was left out.
+// Package truncate cuts tool output to what a model is given: at most [MaxBytes] and [MaxLines],
+// whichever is reached first, in whole lines and characters, with a line that counts what was left
+// out.
 //
-// It keeps nothing of what it cuts; tools/output does.
+// It does not keep what it cuts; tools/output does.
 package truncate
 
 import (
@@ -15,14 +15,14 @@ import (
 	"unicode/utf8"
 )
 
-// What one result holds at most. The numbers are those of the row N-43.
+// Limits of one result.
 const (
 	MaxBytes = 50 << 10
 	MaxLines = 2000
 )
 
-// Head keeps the beginning of text: at most maxBytes bytes and maxLines lines. cut says
-// where it ended, as [At] does, or is "" when text is whole.
+// Head keeps the beginning of text: at most maxBytes bytes and maxLines lines. cut says where it
+// was cut, as in [At]; "" if text is complete.
 func Head(text string, maxBytes, maxLines int) (kept, cut string) {
 	w := &Writer{headBytes: maxBytes, headLines: maxLines}
 	_, _ = w.Write([]byte(text))
@@ -36,7 +36,7 @@ func Tail(text string, maxBytes, maxLines int) (kept, cut string) {
 	return w.Text()
 }
 
-// FormatSize writes a number of bytes: 512B, 50KB, 1.5MB. A KB has 1024 bytes.
+// FormatSize formats a number of bytes: 512B, 50KB, 1.5MB. A KB has 1024 bytes.
 func FormatSize(n int64) string {
 	const units = "KMGT"
 	if n < 1024 {
@@ -50,21 +50,21 @@ func FormatSize(n int64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(size, 'f', 1, 64), ".0") + units[i:i+1] + "B"
 }
 
-// Writer keeps the beginning and the end of what is written to it. It is safe for
-// concurrent use; the zero Writer keeps nothing.
+// Writer keeps the beginning and the end of what is written to it. It is safe for concurrent use.
+// The zero Writer keeps nothing.
 type Writer struct {
 	headBytes, headLines int
 	tailBytes, tailLines int
 
 	mu           sync.Mutex
-	over         bool   // it does not fit: head is settled, and the rest goes into tail
-	head, tail   []byte // all of it in head, until it is over
+	overflowed   bool   // head is full, and the rest goes to tail
+	head, tail   []byte // everything is in head until overflowed
 	headNewlines int
 	bytes, lines int64
 }
 
-// NewWriter returns a writer that keeps MaxBytes and MaxLines: three fifths of them from
-// the beginning, where most programs say what is wrong, the rest from the end.
+// NewWriter returns a writer that keeps MaxBytes and MaxLines: three fifths from the beginning,
+// where most programs report errors, the rest from the end.
 func NewWriter() *Writer {
 	return &Writer{headBytes: MaxBytes * 3 / 5, headLines: MaxLines * 3 / 5, tailBytes: MaxBytes * 2 / 5, tailLines: MaxLines * 2 / 5}
 }
@@ -76,32 +76,32 @@ func Both(text string) (kept, cut string) {
 	return w.Text()
 }
 
-// Halves returns a writer that keeps half of maxBytes from the beginning and half from the
-// end, however many lines that are.
+// Halves returns a writer that keeps half of maxBytes from the beginning and half from the end,
+// regardless of lines.
 func Halves(maxBytes int) *Writer {
 	return &Writer{headBytes: maxBytes - maxBytes/2, headLines: maxBytes, tailBytes: maxBytes / 2, tailLines: maxBytes}
 }
 
-// Write implements io.Writer; it never fails.
+// Write implements io.Writer. It never fails.
 func (w *Writer) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.bytes += int64(len(b))
 	w.lines += int64(bytes.Count(b, newline))
-	if w.over {
+	if w.overflowed {
 		w.tail = append(w.tail, b...)
 	} else {
 		w.head = append(w.head, b...)
 		if w.bytes <= int64(w.headBytes+w.tailBytes) && w.lines <= int64(w.headLines+w.tailLines) {
 			return len(b), nil
 		}
-		w.over = true
+		w.overflowed = true
 		n := prefix(w.head, w.headBytes, w.headLines)
 		w.tail = append(w.tail, w.head[n:]...)
 		w.head = w.head[:n:n]
 		w.headNewlines = bytes.Count(w.head, newline)
 	}
-	// More than is shown, so that the cut is at a character.
+	// More than is shown, so that the cut is between characters.
 	if most := w.tailBytes + utf8.UTFMax; len(w.tail) > 4*most {
 		w.tail = append(w.tail[:0], w.tail[len(w.tail)-most:]...)
 	}
@@ -110,8 +110,8 @@ func (w *Writer) Write(b []byte) (int, error) {
 
 var newline = []byte("\n")
 
-// prefix is how long the beginning of b is that has at most n bytes and so many lines, and
-// ends with a character.
+// prefix returns the length of the longest beginning of b with at most n bytes and lines lines that
+// ends with a complete character.
 func prefix(b []byte, n, lines int) int {
 	n = min(n, len(b))
 	for i := 0; i < utf8.UTFMax && n > 0 && n < len(b) && !utf8.RuneStart(b[n]); i++ {
@@ -128,13 +128,13 @@ func prefix(b []byte, n, lines int) int {
 	return at
 }
 
-// Text is what was kept, with a line that counts what was left out, and where it was cut:
-// "at 50KB" or "after 2000 lines", or "" when nothing was.
+// Text returns what was kept, with a line that counts what was left out, and where it was cut: "at
+// 50KB" or "after 2000 lines", or "" if nothing was.
 func (w *Writer) Text() (kept, cut string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	head := strings.ToValidUTF8(string(w.head), "\uFFFD")
-	if !w.over {
+	if !w.overflowed {
 		return head, ""
 	}
 	tail, byLines := lastLines(w.tail, w.tailBytes, w.tailLines)
@@ -151,7 +151,7 @@ func (w *Writer) Text() (kept, cut string) {
 	return head + mark + end, cut
 }
 
-// lastLines is the end of b: at most n bytes and so many lines.
+// lastLines returns the end of b: at most n bytes and lines lines.
 func lastLines(b []byte, n, lines int) (end []byte, byLines bool) {
 	if len(b) > n {
 		b = b[len(b)-n:]

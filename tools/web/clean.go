@@ -9,15 +9,14 @@ import (
 // mark follows text whose end was cut.
 const mark = "...[truncated]"
 
-// maxLines is the most lines of a page.
+// maxLines is the maximum number of lines of a page.
 const maxLines = 2000
 
-// clean makes text of what came from outside: newlines of one kind, invalid bytes
-// replaced by U+FFFD, and nothing that a reader cannot see (control characters,
-// zero-width and bidirectional ones, tags, private and unassigned characters),
-// because a model reads those and a person does not.
-func clean(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || unseen(r) }) {
+// sanitize returns foreign text with "\n" newlines, U+FFFD for invalid bytes, and without
+// characters that a model reads but a person cannot see (control, zero-width, bidirectional, tag,
+// private-use and unassigned characters).
+func sanitize(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || isInvisible(r) }) {
 		return s
 	}
 	s = strings.ReplaceAll(s, "\r\n", "\n")
@@ -27,26 +26,26 @@ func clean(s string) string {
 		switch {
 		case r == '\r' || r == '\u2028' || r == '\u2029' || r == '\u0085':
 			b.WriteByte('\n')
-		case r == '\n' || r == '\t' || !unseen(r):
+		case r == '\n' || r == '\t' || !isInvisible(r):
 			b.WriteRune(r)
 		}
 	}
 	return b.String()
 }
 
-func unseen(r rune) bool {
+func isInvisible(r rune) bool {
 	if r < utf8.RuneSelf {
 		return (r < ' ' && r != '\n' && r != '\t') || r == 0x7f
 	}
 	if unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) || r >= 0xE0100 && r <= 0xE01EF {
-		return true // fillers, and variation selectors that can carry bytes
+		return true // fillers, and variation selectors that can encode data
 	}
 	return !unicode.IsGraphic(r) // Cc, Cf, Co, Cs, Cn, Zl, Zp
 }
 
-// line makes one line of a text, of n characters at most.
+// line returns a text as one line of at most n characters.
 func line(s string, n int) string {
-	s = strings.Join(strings.Fields(clean(s)), " ")
+	s = strings.Join(strings.Fields(sanitize(s)), " ")
 	count := 0
 	for i := range s {
 		if count == n {
@@ -57,8 +56,8 @@ func line(s string, n int) string {
 	return s
 }
 
-// cutBytes keeps n bytes and [maxLines] lines at most, whichever is less, without
-// cutting a character in two, and says when it cut.
+// cutBytes keeps at most n bytes and [maxLines] lines, without splitting a character, and marks a
+// cut.
 func cutBytes(s string, n int) string {
 	end := len(s)
 	if end > n {

@@ -14,9 +14,8 @@ import (
 	"countersign/tools"
 )
 
-// duckduckgo reads one of DuckDuckGo's two pages without scripts. Neither is an
-// API: their classes change, and an address that asks too often gets a page with a
-// puzzle, usually with status 202.
+// duckduckgo scrapes one of DuckDuckGo's two pages without scripts. Neither is an API: their
+// classes change, and an address that asks too often gets a captcha, usually with status 202.
 type duckduckgo struct {
 	getter
 	at   *url.URL
@@ -30,7 +29,7 @@ func (d duckduckgo) where() string {
 	return "DuckDuckGo at " + d.at.Host
 }
 
-func (d duckduckgo) search(ctx context.Context, query string, _ int) ([]found, error) {
+func (d duckduckgo) search(ctx context.Context, query string, _ int) ([]searchResult, error) {
 	u := *d.at
 	u.RawQuery = url.Values{"q": {query}}.Encode()
 	p, err := d.get(ctx, &u, "text/html", maxPage)
@@ -40,45 +39,46 @@ func (d duckduckgo) search(ctx context.Context, query string, _ int) ([]found, e
 	switch p.status {
 	case http.StatusOK:
 	case http.StatusAccepted, http.StatusForbidden, http.StatusTooManyRequests, http.StatusTeapot, http.StatusServiceUnavailable:
-		return nil, blocked(d.where(), fmt.Sprintf("status %d", p.status))
+		return nil, blockedError(d.where(), fmt.Sprintf("status %d", p.status))
 	default:
 		return nil, tools.Failed("%s answers with status %d; try again later", d.where(), p.status)
 	}
-	return readDuckDuckGo(d.where(), d.at.Hostname(), decode(p.body, formHTML, "utf-8", p.cut), d.lite)
+	return readDuckDuckGo(d.where(), d.at.Hostname(), decode(p.body, kindHTML, "utf-8", p.cut), d.lite)
 }
 
-// puzzles are what only the page holds that stands in the way of a robot.
-var puzzles = []string{"anomaly-modal", "anomaly.js", "anomaly_modal", "bots use duckduckgo too", "g-recaptcha", "h-captcha", "cf-challenge", "challenge-form"}
+// puzzleMarkers occur only in captcha pages.
+var puzzleMarkers = []string{"anomaly-modal", "anomaly.js", "anomaly_modal", "bots use duckduckgo too", "g-recaptcha", "h-captcha",
+	"cf-challenge", "challenge-form"}
 
-// readDuckDuckGo reads the results of a page. host is the provider's own, whose
-// links are no results.
-func readDuckDuckGo(where, host, src string, lite bool) ([]found, error) {
+// readDuckDuckGo parses the results of a page. Links to host, the provider's own, are not results.
+func readDuckDuckGo(where, host, src string, lite bool) ([]searchResult, error) {
 	doc, err := goquery.NewDocumentFromReader(bytes.NewReader([]byte(src)))
 	if err != nil {
 		return nil, tools.Failed("the answer of %s cannot be read: %w", where, err)
 	}
-	out := selected(doc, lite)
+	out := resultsByClass(doc, lite)
 	if len(out) == 0 {
-		// Only now: a result may talk about such puzzles.
+		// Only now, because results may be about captchas.
 		small := strings.ToLower(src)
-		for _, s := range puzzles {
+		for _, s := range puzzleMarkers {
 			if strings.Contains(small, s) {
-				return nil, blocked(where, "it shows a puzzle for people")
+				return nil, blockedError(where, "it shows a puzzle for people")
 			}
 		}
 		if saysNoResults(doc) {
 			return nil, nil
 		}
-		out = links(doc, host)
+		out = resultsByLink(doc, host)
 	}
 	if len(out) == 0 {
-		return nil, tools.Failed("%s answered with a page in which no results can be made out, which does not mean that there are none; try again later, or fetch known addresses", where)
+		return nil, tools.Failed("%s answered with a page in which no results can be made out, which does not mean that there are none; try "+
+			"again later, or fetch known addresses", where)
 	}
 	return out, nil
 }
 
-// selected finds results by the classes of the page.
-func selected(doc *goquery.Document, lite bool) (out []found) {
+// resultsByClass finds results by the page's CSS classes.
+func resultsByClass(doc *goquery.Document, lite bool) (out []searchResult) {
 	if lite {
 		doc.Find("a.result-link").EachWithBreak(func(_ int, a *goquery.Selection) bool {
 			row := a.Closest("tr")
@@ -107,12 +107,12 @@ func selected(doc *goquery.Document, lite bool) (out []found) {
 	return out
 }
 
-func result(a *goquery.Selection, snippet string) found {
+func result(a *goquery.Selection, snippet string) searchResult {
 	href, _ := a.Attr("href")
-	return found{title: a.Text(), url: unwrap(href), snippet: snippet}
+	return searchResult{title: a.Text(), url: unwrap(href), snippet: snippet}
 }
 
-func appendUnique(out []found, f found) []found {
+func appendUnique(out []searchResult, f searchResult) []searchResult {
 	if f.url == "" {
 		return out
 	}
@@ -128,9 +128,8 @@ func saysNoResults(doc *goquery.Document) bool {
 	return strings.Contains(text, "No results.") || strings.Contains(text, "No more results.") || strings.Contains(text, "No results found for")
 }
 
-// unwrap returns where a link of the page leads: the results go through
-// "//duckduckgo.com/l/?uddg=ADDRESS". Advertisements have no address of their own
-// and give "".
+// unwrap returns the destination of a link: results go through "//duckduckgo.com/l/?uddg=ADDRESS".
+// Advertisements have no address of their own and give "".
 func unwrap(href string) string {
 	u, err := url.Parse(strings.TrimSpace(href))
 	if err != nil {
@@ -157,18 +156,17 @@ func isProviderURL(address, host string) bool {
 	return h == host || h == "duckduckgo.com" || strings.HasSuffix(h, ".duckduckgo.com") || h == "duck.ai"
 }
 
-// maxRead is how many results of a page are looked at: enough for the largest
-// answer after repetitions are dropped, and an end to what a page can cost.
-const maxRead = 3 * mostResults
+// maxRead is how many results of a page are read: enough for the largest answer after duplicates
+// are removed, and a bound on the cost of a page.
+const maxRead = 3 * maxResults
 
-// minLinks is how many plain links make a page one of results.
+// minLinks is how many plain links make a page a result page.
 const minLinks = 3
 
-// links finds results where the classes are not those that are known: by the
-// links that go through the provider's redirect or, where none do, by those that
-// lead elsewhere. The first text of an address is its title; the snippet is the
-// longest other text that belongs to it alone.
-func links(doc *goquery.Document, host string) []found {
+// resultsByLink finds results if the CSS classes are unknown: by links through the provider's
+// redirect or, if there are none, by external links. The first text of an address is its title; the
+// snippet is the longest other text that belongs to it alone.
+func resultsByLink(doc *goquery.Document, host string) []searchResult {
 	doc.Find("script,style,nav,header,footer,form").Remove()
 	var order []string
 	all := map[string][]*goquery.Selection{}
@@ -194,30 +192,29 @@ func links(doc *goquery.Document, host string) []found {
 	if redirected.Length() == 0 && len(order) < minLinks {
 		return nil
 	}
-	var out []found
+	var out []searchResult
 	for _, to := range order {
 		as := all[to]
-		f := found{title: as[0].Text(), url: to}
+		f := searchResult{title: as[0].Text(), url: to}
 		for _, a := range as[1:] {
 			if t := a.Text(); len(t) > len(f.snippet) && strings.ContainsAny(strings.TrimSpace(t), " \n") {
 				f.snippet = t
 			}
 		}
 		if f.snippet == "" {
-			f.snippet = around(as[0], to)
+			f.snippet = textBeside(as[0], to)
 		}
 		out = append(out, f)
 	}
 	return out
 }
 
-// around returns the text beside a link, in the largest element that holds no
-// other result.
-func around(a *goquery.Selection, to string) string {
+// textBeside returns the text beside a link, in the largest element that contains no other result.
+func textBeside(a *goquery.Selection, to string) string {
 	node := a.Nodes[0]
 	best := node
 	for up := node.Parent; up != nil && up.Type == html.ElementNode && up.Data != "body"; up = up.Parent {
-		if foreign(up, to) {
+		if hasOtherLink(up, to) {
 			break
 		}
 		best = up
@@ -226,8 +223,8 @@ func around(a *goquery.Selection, to string) string {
 	return strings.TrimSpace(strings.Replace(text, a.Text(), "", 1))
 }
 
-// foreign reports whether n holds a link to something else.
-func foreign(n *html.Node, to string) bool {
+// hasOtherLink reports whether n contains a link to something else.
+func hasOtherLink(n *html.Node, to string) bool {
 	for c := range n.Descendants() {
 		if c.Type != html.ElementNode || c.Data != "a" {
 			continue

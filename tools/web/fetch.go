@@ -20,9 +20,9 @@ var pageDescription string
 const (
 	// maxRaw is how many characters of a body fetch_url returns.
 	maxRaw = 8000
-	// The bounds of max_bytes.
-	usualBytes = 51200
-	mostBytes  = 102400
+	// The default and the maximum of max_bytes.
+	defaultBytes = 51200
+	maxBytes     = 102400
 )
 
 func urlProperty() tools.Property {
@@ -57,7 +57,7 @@ func (f fetcher) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	return planned(c, u.String(), "", func(ctx context.Context, sink tools.Sink) (reply, error) {
+	return readPlan(c, u.String(), "", func(ctx context.Context, sink tools.Sink) (reply, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "fetching " + u.String()})
 		// Room for 8000 characters of four bytes, and for as many that are dropped.
 		p, err := f.get(ctx, u, "*/*", 2*utf8.UTFMax*(maxRaw+1))
@@ -69,7 +69,7 @@ func (f fetcher) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		if err != nil {
 			return reply{}, err
 		}
-		text = clean(text)
+		text = sanitize(text)
 		short := tools.TruncateHead(text, maxRaw)
 		if p.cut && short == text {
 			short += mark
@@ -106,7 +106,7 @@ func (r reader) Spec() tools.Spec {
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"url":       urlProperty(),
-				"max_bytes": {Type: "integer", Minimum: 1, Default: usualBytes, Description: "At most 102400."},
+				"max_bytes": {Type: "integer", Minimum: 1, Default: defaultBytes, Description: "At most 102400."},
 			},
 			Required: []string{"url"},
 		}),
@@ -126,8 +126,8 @@ func (r reader) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	most := int(min(args.Max, mostBytes))
-	return planned(c, u.String(), "", func(ctx context.Context, sink tools.Sink) (reply, error) {
+	most := int(min(args.Max, maxBytes))
+	return readPlan(c, u.String(), "", func(ctx context.Context, sink tools.Sink) (reply, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "fetching " + u.String()})
 		p, err := r.get(ctx, u, "text/html,application/xhtml+xml,text/markdown;q=0.9,text/plain;q=0.9,application/json;q=0.9,*/*;q=0.1", maxPage)
 		if err != nil {
@@ -138,10 +138,10 @@ func (r reader) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		if err != nil {
 			return reply{}, err
 		}
-		if f == formHTML {
+		if f == kindHTML {
 			text = markdown(text, p.url)
 		} else {
-			text = clean(text)
+			text = sanitize(text)
 		}
 		short := cutBytes(text, most)
 		if p.cut && short == text {

@@ -314,7 +314,7 @@ func TestRedirects(t *testing.T) {
 }
 
 func TestARedirectToAnotherHostIsNamed(t *testing.T) {
-	p := page{status: 200, hops: []*url.URL{at(t, "https://b.example/x")}}
+	p := page{status: 200, redirects: []*url.URL{at(t, "https://b.example/x")}}
 	if got := p.notes(at(t, "https://a.example/")); got != "[redirected to another host than the one that was asked for: https://a.example/ -> https://b.example/x]\n" {
 		t.Error(got)
 	}
@@ -413,7 +413,7 @@ func FuzzText(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got := clean(text); !utf8.ValidString(got) || clean(got) != got {
+		if got := sanitize(text); !utf8.ValidString(got) || sanitize(got) != got {
 			t.Errorf("%q", got)
 		}
 	})

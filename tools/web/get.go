@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	// maxHops is how many redirects are followed.
-	maxHops = 5
-	// maxPage is how much of a page is read, in bytes after decompression: text is a
-	// small part of a page.
+	// maxRedirects is how many redirects are followed.
+	maxRedirects = 5
+	// maxPage is how much of a page is read, in bytes after decompression: text is a small part of
+	// a page.
 	maxPage = 2 << 20
 )
 
-// getter sends GET requests through a guard. It is immutable; each request has a
-// connection of its own, so that none outlives the check of its address.
+// getter sends GET requests through a guard. It is immutable. Each request uses a new connection,
+// so that none is reused without a check of its address.
 type getter struct {
 	guard   *guard
 	timeout time.Duration
@@ -38,14 +38,14 @@ type getter struct {
 	roots   *x509.CertPool
 }
 
-// page is an answer.
+// page is a response.
 type page struct {
-	status int
-	url    *url.URL   // of the last request
-	hops   []*url.URL // where it was redirected to, in order
-	kind   string     // the header Content-Type
-	body   []byte
-	cut    bool // the body was longer
+	status    int
+	url       *url.URL   // of the last request
+	redirects []*url.URL // where it was redirected to, in order
+	kind      string     // the Content-Type header
+	body      []byte
+	cut       bool // the body was longer
 }
 
 func (g getter) transport() *http.Transport {
@@ -56,13 +56,13 @@ func (g getter) transport() *http.Transport {
 	}
 }
 
-// send makes one request, without following anything. The caller closes the body.
+// send makes one request without following redirects. The caller must close the body.
 func (g getter) send(req *http.Request) (*http.Response, error) {
 	req.Header.Set("User-Agent", g.agent)
 	return g.transport().RoundTrip(req)
 }
 
-// get fetches u, which the guard has checked, and reads limit bytes at most.
+// get fetches u, which the guard must have checked, and reads at most limit bytes.
 func (g getter) get(ctx context.Context, u *url.URL, accept string, limit int64) (page, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
@@ -77,7 +77,7 @@ func (g getter) get(ctx context.Context, u *url.URL, accept string, limit int64)
 		if err != nil {
 			return p, g.explain(p.url, err)
 		}
-		next, err := g.next(p, res)
+		next, err := g.redirectTarget(p, res)
 		if next == nil && err == nil {
 			err = p.read(res, limit)
 			if err != nil {
@@ -88,12 +88,12 @@ func (g getter) get(ctx context.Context, u *url.URL, accept string, limit int64)
 		if err != nil || next == nil {
 			return p, err
 		}
-		p.url, p.hops = next, append(p.hops, next)
+		p.url, p.redirects = next, append(p.redirects, next)
 	}
 }
 
-// next returns where an answer redirects to, checked, or nil.
-func (g getter) next(p page, res *http.Response) (*url.URL, error) {
+// redirectTarget returns where a response redirects to, checked, or nil.
+func (g getter) redirectTarget(p page, res *http.Response) (*url.URL, error) {
 	switch res.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 	default:
@@ -103,15 +103,16 @@ func (g getter) next(p page, res *http.Response) (*url.URL, error) {
 	if where == "" {
 		return nil, nil
 	}
-	if len(p.hops) == maxHops {
-		return nil, tools.Failed("%s redirects more than %d times; fetch the address that is meant", p.url.Host, maxHops)
+	if len(p.redirects) == maxRedirects {
+		return nil, tools.Failed("%s redirects more than %d times; fetch the address that is meant", p.url.Host, maxRedirects)
 	}
 	to, err := p.url.Parse(where)
 	if err != nil || len(where) > maxURL {
 		return nil, tools.Failed("%s redirects to something that is no address; nothing more was fetched", p.url.Host)
 	}
 	if p.url.Scheme == "https" && strings.EqualFold(to.Scheme, "http") {
-		return nil, tools.Failed("%s redirects from https to %s without encryption, which is not followed; fetch that address if it is meant", p.url.Host, tools.Quote(to.Redacted()))
+		return nil, tools.Failed("%s redirects from https to %s without encryption, which is not followed; fetch that address if "+
+			"it is meant", p.url.Host, tools.Quote(to.Redacted()))
 	}
 	to, err = g.guard.check(to)
 	if err != nil {
@@ -120,8 +121,8 @@ func (g getter) next(p page, res *http.Response) (*url.URL, error) {
 	return to, nil
 }
 
-// read reads the body. The transport has undone gzip, the only coding that it
-// asks for, and the limit counts what comes out of it.
+// read reads the body. The transport has decompressed gzip, the only encoding that it requests;
+// limit counts decompressed bytes.
 func (p *page) read(res *http.Response, limit int64) error {
 	p.status, p.kind = res.StatusCode, res.Header.Get("Content-Type")
 	if c := res.Header.Get("Content-Encoding"); c != "" && !strings.EqualFold(c, "identity") {
@@ -135,7 +136,7 @@ func (p *page) read(res *http.Response, limit int64) error {
 	return err
 }
 
-// explain makes a sentence of a failure of the network.
+// explain turns a network error into a sentence with its fix.
 func (g getter) explain(u *url.URL, err error) error {
 	if e, ok := errors.AsType[*tools.Error](err); ok {
 		return e
@@ -158,82 +159,83 @@ func (g getter) explain(u *url.URL, err error) error {
 	return tools.Failed("%s cannot be fetched; check the address, or try another source: %w", u.Host, err)
 }
 
-// notes says what the reader of a body has to know beside it, a line for each, and
-// nothing when all went as planned.
+// notes returns what the reader of a body must know, one line each; "" if everything went as
+// expected.
 func (p page) notes(asked *url.URL) string {
 	var b strings.Builder
 	if p.status != http.StatusOK {
 		fmt.Fprintf(&b, "[HTTP status %d %s]\n", p.status, http.StatusText(p.status))
 	}
 	from := asked
-	for _, to := range p.hops {
+	for _, to := range p.redirects {
 		what := "redirected"
 		if to.Hostname() != asked.Hostname() {
 			what = "redirected to another host than the one that was asked for"
 		}
-		fmt.Fprintf(&b, "[%s: %s -> %s]\n", what, clean(from.String()), clean(to.String()))
+		fmt.Fprintf(&b, "[%s: %s -> %s]\n", what, sanitize(from.String()), sanitize(to.String()))
 		from = to
 	}
 	return b.String()
 }
 
-// failed reports whether the server says that something is wrong.
+// failed reports whether the server reported an error.
 func (p page) failed() bool { return p.status >= 400 }
 
-// form is what a body is.
-type form int
+// bodyKind is the kind of a body.
+type bodyKind int
 
 const (
-	formOther form = iota
-	formText
-	formHTML
+	kindOther bodyKind = iota
+	kindText
+	kindHTML
 )
 
-// text decodes the body into UTF-8. Its error is a sentence about a body that is
-// no text.
-func (p page) text() (string, form, error) {
+// text decodes the body to UTF-8. It returns an error for a body that is not text.
+func (p page) text() (string, bodyKind, error) {
 	kind, params, err := mime.ParseMediaType(p.kind)
 	if err != nil && kind == "" || kind == "application/octet-stream" || kind == "unknown/unknown" {
-		// The server does not know; the first bytes say it (WHATWG MIME Sniffing).
+		// The server does not know; use the first bytes (WHATWG MIME Sniffing).
 		kind, params, _ = mime.ParseMediaType(http.DetectContentType(p.body))
 	}
-	f := formOf(kind)
+	f := bodyKindOf(kind)
 	if len(bytes.TrimSpace(p.body)) == 0 {
-		return "", formText, nil
+		return "", kindText, nil
 	}
-	if f == formOther || binary(p.body) {
-		return "", formOther, tools.Failed("%s is %s and not text, so it is not shown; look for a page about it, or fetch it on a machine with run_shell", clean(p.url.String()), tools.Quote(kind))
+	if f == kindOther || isBinary(p.body) {
+		return "", kindOther, tools.Failed("%s is %s and not text, so it is not shown; look for a page about it, or fetch it on a machine "+
+			"with run_shell", sanitize(p.url.String()), tools.Quote(kind))
 	}
 	return decode(p.body, f, params["charset"], p.cut), f, nil
 }
 
-// formOf sorts media types.
-func formOf(kind string) form {
+// bodyKindOf classifies a media type.
+func bodyKindOf(kind string) bodyKind {
 	switch {
 	case kind == "text/html" || kind == "application/xhtml+xml":
-		return formHTML
+		return kindHTML
 	case strings.HasPrefix(kind, "text/"), strings.HasSuffix(kind, "+json"), strings.HasSuffix(kind, "+xml"), strings.HasSuffix(kind, "+yaml"):
-		return formText
+		return kindText
 	}
 	switch strings.TrimPrefix(strings.TrimPrefix(kind, "application/"), "x-") {
-	case "json", "xml", "yaml", "toml", "javascript", "ecmascript", "ndjson", "jsonlines", "sh", "shellscript", "sql", "graphql", "openmetrics-text", "pem-file", "httpd-php", "tex", "diff", "patch":
-		return formText
+	case "json", "xml", "yaml", "toml", "javascript", "ecmascript", "ndjson", "jsonlines", "sh", "shellscript", "sql", "graphql",
+		"openmetrics-text", "pem-file", "httpd-php", "tex", "diff", "patch":
+		return kindText
 	}
-	return formOther
+	return kindOther
 }
 
-// binary reports whether a body that says it is text holds what no text does.
-func binary(b []byte) bool {
+// isBinary reports whether a body declared as text contains bytes that text does not.
+func isBinary(b []byte) bool {
 	if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
 		return false // UTF-16 is full of zeros
 	}
 	return bytes.IndexByte(b[:min(len(b), 1024)], 0) >= 0
 }
 
-// decode turns a body into UTF-8: by its byte order mark, by what the server or
-// the page names, by looking, and otherwise as windows-1252, as browsers do. cut
-// says that its last character may be incomplete.
-func decode(b []byte, f form, label string, cut bool) string {
+// decode converts a body to UTF-8: by its byte order mark, by the charset that the server or the
+// page declares, by detection, and otherwise as windows-1252, as browsers do. cut means that its
+// last character may be incomplete.
+func decode(b []byte, f bodyKind, label string, cut bool) string {
 	switch {
 	case bytes.HasPrefix(b, []byte("\xff\xfe")):
 		label = "utf-16le"
@@ -243,17 +245,17 @@ func decode(b []byte, f form, label string, cut bool) string {
 		return string(b[3:])
 	}
 	enc, name := charset.Lookup(label)
-	if enc == nil && f == formHTML {
-		// Unless the page says so, windows-1252 is only a guess from its beginning.
+	if enc == nil && f == kindHTML {
+		// Unless the page declares it, windows-1252 is only a guess from the beginning.
 		if e, n, certain := charset.DetermineEncoding(b, ""); certain || n != "windows-1252" {
 			enc, name = e, n
 		}
 	}
-	if enc == nil && f == formHTML && !utf8.Valid(b) && (!cut || !validStart(b)) {
+	if enc == nil && f == kindHTML && !utf8.Valid(b) && (!cut || !validStart(b)) {
 		enc, name = charset.Lookup("windows-1252")
 	}
 	if enc == nil || name == "utf-8" {
-		return string(b) // invalid bytes are replaced where the text is cleaned
+		return string(b) // invalid bytes are replaced when the text is sanitized
 	}
 	out, err := io.ReadAll(io.LimitReader(enc.NewDecoder().Reader(bytes.NewReader(b)), 4*maxPage))
 	if err != nil && len(out) == 0 {

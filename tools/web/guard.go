@@ -20,17 +20,16 @@ import (
 	"countersign/tools"
 )
 
-// maxURL is the longest address in bytes; browsers and servers cut near it.
+// maxURL is the longest URL, in bytes; browsers and servers have similar limits.
 const maxURL = 8000
 
-// nat64 are the addresses that stand for IPv4 ones behind a translator (RFC 6052,
-// and RFC 8215 for those of one's own).
-var nat64 = []netip.Prefix{ssrf.IPv6NAT64Prefix, netip.MustParsePrefix("64:ff9b:1::/48")}
+// nat64Prefixes are addresses that embed IPv4 addresses (RFC 6052, and RFC 8215 for local use).
+var nat64Prefixes = []netip.Prefix{ssrf.IPv6NAT64Prefix, netip.MustParsePrefix("64:ff9b:1::/48")}
 
-// metadata are the addresses at which clouds give a machine its credentials, and
-// some that belong to the host below it. No configuration opens them. Sources:
-// the clouds' documentation of their instance metadata services.
-var metadata = []netip.Addr{
+// metadataAddrs are the addresses that serve cloud credentials, and some that belong to the host.
+// No configuration allows them. Source: the clouds' documentation of their instance metadata
+// services.
+var metadataAddrs = []netip.Addr{
 	netip.MustParseAddr("169.254.169.254"), // AWS, GCP, Azure, Oracle, OpenStack, DigitalOcean, Hetzner
 	netip.MustParseAddr("169.254.169.253"), // the resolver of AWS
 	netip.MustParseAddr("169.254.170.2"),   // AWS ECS tasks
@@ -45,7 +44,7 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fe80::a9fe:a9fe"), // OpenStack
 }
 
-// forbiddenError is an address that the guard does not let through.
+// forbiddenError is an address that the guard refuses.
 type forbiddenError struct {
 	host, addr, why string
 }
@@ -60,32 +59,32 @@ func (e *forbiddenError) Error() string {
 }
 
 const (
-	whyNotPublic = "is not a public address and not in the list of allowed ones"
-	whyMetadata  = "is an address of a cloud's metadata service, which is never allowed"
-	whyNowhere   = "is no address of a single machine"
-	whyDenied    = "is denied by the configuration"
+	whyNotPublic  = "is not a public address and not in the list of allowed ones"
+	whyMetadata   = "is an address of a cloud's metadata service, which is never allowed"
+	whyNotUnicast = "is no address of a single machine"
+	whyDenied     = "is denied by the configuration"
 )
 
-// rule is one entry of a list: a network or a name, with a port or without (0).
+// rule is one entry of a list: a network or a name, with an optional port (0: none).
 type rule struct {
-	prefix  netip.Prefix
-	name    string // in lower case
-	below   bool   // the names below it
-	port    uint16
-	trusted bool // the operator's own provider: loopback is fine
+	prefix     netip.Prefix
+	name       string // in lower case
+	subdomains bool   // matches only names below it
+	port       uint16
+	trusted    bool // the operator's own provider: loopback is allowed
 }
 
-func (r rule) names(host string) bool {
+func (r rule) matchesName(host string) bool {
 	if r.name == "" {
 		return false
 	}
-	if r.below {
+	if r.subdomains {
 		return strings.HasSuffix(host, "."+r.name)
 	}
 	return host == r.name
 }
 
-// guard decides which addresses may be reached. It is immutable.
+// guard decides which addresses may be contacted. It is immutable.
 type guard struct {
 	allow, deny []rule
 	ports       []uint16
@@ -117,8 +116,8 @@ func newGuard(c Config) (*guard, error) {
 	return g, nil
 }
 
-// trusting returns a guard that also lets the operator's own provider through.
-func (g *guard) trusting(u *url.URL) *guard {
+// withTrusted returns a guard that also allows the operator's own provider.
+func (g *guard) withTrusted(u *url.URL) *guard {
 	out := *g
 	out.allow = append(slices.Clone(g.allow), rule{name: strings.ToLower(u.Hostname()), port: portOf(u), trusted: true})
 	return &out
@@ -152,11 +151,10 @@ func parseRule(s string) (rule, error) {
 	if err != nil || strings.ContainsAny(name, "*/") {
 		return rule{}, wrong
 	}
-	return rule{name: name, below: below, port: port}, nil
+	return rule{name: name, subdomains: below, port: port}, nil
 }
 
-// hostname returns a name as it is looked up: in lower case, in ASCII, without
-// the dot at its end.
+// hostname returns a name as it is resolved: lower-case ASCII without a trailing dot.
 func hostname(s string) (string, error) {
 	if strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) {
 		var err error
@@ -165,7 +163,7 @@ func hostname(s string) (string, error) {
 		}
 	}
 	s = strings.ToLower(strings.TrimSuffix(s, "."))
-	// Names in plain ASCII may hold underscores, which the strict rules refuse.
+	// Plain ASCII names may contain underscores, which the strict rules refuse.
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789-_."
 	odd := strings.ContainsFunc(s, func(r rune) bool { return !strings.ContainsRune(letters, r) })
 	if s == "" || len(s) > 253 || odd || strings.HasPrefix(s, ".") || strings.HasSuffix(s, ".") || strings.Contains(s, "..") {
@@ -174,7 +172,7 @@ func hostname(s string) (string, error) {
 	return s, nil
 }
 
-// portOf returns the port that u means.
+// portOf returns the port of u.
 func portOf(u *url.URL) uint16 {
 	if n, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
 		return uint16(n)
@@ -185,9 +183,8 @@ func portOf(u *url.URL) uint16 {
 	return 80
 }
 
-// parse checks an address as far as that goes without asking anybody, and returns
-// it in the one form in which it is shown and requested. Its error is an
-// [*tools.Error].
+// parse checks a URL as far as possible without DNS, and returns it in the form in which it is
+// shown and requested. Its error is an [*tools.Error].
 func (g *guard) parse(raw string) (*url.URL, error) {
 	if len(raw) > maxURL {
 		return nil, tools.Invalid("the address has more than %d bytes; use a shorter one", maxURL)
@@ -199,7 +196,7 @@ func (g *guard) parse(raw string) (*url.URL, error) {
 	return g.check(u)
 }
 
-// check is parse for an address that is taken apart already.
+// check is parse for a parsed URL.
 func (g *guard) check(u *url.URL) (*url.URL, error) {
 	scheme := strings.ToLower(u.Scheme)
 	switch {
@@ -224,7 +221,7 @@ func (g *guard) check(u *url.URL) (*url.URL, error) {
 	} else if host, err = hostname(host); err != nil {
 		return nil, tools.Invalid("%s is no name of a host; check the address", tools.Quote(u.Hostname()))
 	} else {
-		addr, _ = netip.ParseAddr(host) // wide digits are digits only now
+		addr, _ = netip.ParseAddr(host) // full-width digits are digits only now
 	}
 	if p := u.Port(); p != "" {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
@@ -242,9 +239,9 @@ func (g *guard) check(u *url.URL) (*url.URL, error) {
 		out.Host = net.JoinHostPort(host, strconv.Itoa(int(port)))
 	}
 	if addr.IsValid() {
-		err = g.address(host, addr, port)
+		err = g.checkAddress(host, addr, port)
 	} else {
-		err = g.named(host, port)
+		err = g.checkName(host, port)
 	}
 	if err != nil {
 		return nil, tools.Failed("%w", err)
@@ -252,41 +249,41 @@ func (g *guard) check(u *url.URL) (*url.URL, error) {
 	return out, nil
 }
 
-// named checks what can be said of a name before it is looked up.
-func (g *guard) named(host string, port uint16) error {
+// checkName checks a name before it is resolved.
+func (g *guard) checkName(host string, port uint16) error {
 	for _, r := range g.deny {
-		if (r.port == 0 || r.port == port) && (r.names(host) || (r.name != "" && strings.HasSuffix(host, "."+r.name))) {
+		if (r.port == 0 || r.port == port) && (r.matchesName(host) || (r.name != "" && strings.HasSuffix(host, "."+r.name))) {
 			return &forbiddenError{host: host, why: whyDenied}
 		}
 	}
-	if g.mayPort(port, func(r rule) bool { return r.names(host) || r.prefix.IsValid() }) {
+	if g.portAllowed(port, func(r rule) bool { return r.matchesName(host) || r.prefix.IsValid() }) {
 		return nil
 	}
-	return g.noPort(host, port)
+	return g.portError(host, port)
 }
 
-func (g *guard) noPort(host string, port uint16) error {
+func (g *guard) portError(host string, port uint16) error {
 	return &forbiddenError{host: net.JoinHostPort(host, strconv.Itoa(int(port))), why: "uses a port that is not in the list of allowed ones"}
 }
 
-// mayPort reports whether a port is usual, or allowed by a rule that fits.
-func (g *guard) mayPort(port uint16, fits func(rule) bool) bool {
+// portAllowed reports whether a port is a default one, or allowed by a matching rule.
+func (g *guard) portAllowed(port uint16, fits func(rule) bool) bool {
 	return slices.Contains(g.ports, port) || slices.ContainsFunc(g.allow, func(r rule) bool { return r.port == port && fits(r) })
 }
 
-// address checks an address that is about to be dialed for host.
-func (g *guard) address(host string, addr netip.Addr, port uint16) error {
+// checkAddress checks an address that is about to be dialed for host.
+func (g *guard) checkAddress(host string, addr netip.Addr, port uint16) error {
 	addr = addr.Unmap()
 	no := func(why string) error { return &forbiddenError{host: host, addr: addr.String(), why: why} }
 	switch {
 	case !addr.IsValid() || addr.Zone() != "":
 		return no(whyNotPublic)
-	case slices.Contains(metadata, addr):
+	case slices.Contains(metadataAddrs, addr):
 		return no(whyMetadata)
 	case addr.IsUnspecified() || addr.IsMulticast() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return no(whyNowhere)
+		return no(whyNotUnicast)
 	}
-	if err := g.named(host, port); err != nil {
+	if err := g.checkName(host, port); err != nil {
 		return err
 	}
 	var named, open, trusted bool
@@ -296,10 +293,10 @@ func (g *guard) address(host string, addr netip.Addr, port uint16) error {
 		}
 	}
 	fits := func(r rule) bool {
-		return (r.prefix.IsValid() && r.prefix.Contains(addr)) || r.names(host)
+		return (r.prefix.IsValid() && r.prefix.Contains(addr)) || r.matchesName(host)
 	}
-	if !g.mayPort(port, fits) {
-		return g.noPort(host, port)
+	if !g.portAllowed(port, fits) {
+		return g.portError(host, port)
 	}
 	for _, r := range g.allow {
 		if (r.port != 0 && r.port != port) || !fits(r) {
@@ -310,10 +307,10 @@ func (g *guard) address(host string, addr netip.Addr, port uint16) error {
 		trusted = trusted || r.trusted
 	}
 	if named {
-		// A translator reaches what the address stands for, so that is checked, too.
-		for _, p := range nat64 {
+		// NAT64 reaches the embedded address, so that is checked too.
+		for _, p := range nat64Prefixes {
 			if b := addr.As16(); p.Contains(addr) {
-				return g.address(host, netip.AddrFrom4([4]byte(b[12:])), port)
+				return g.checkAddress(host, netip.AddrFrom4([4]byte(b[12:])), port)
 			}
 		}
 	}
@@ -328,9 +325,8 @@ func (g *guard) address(host string, addr netip.Addr, port uint16) error {
 	return nil
 }
 
-// dial connects to addr, which is "host:port" as the request has it. The check is
-// made on each address right before it is connected to, so that an answer of the
-// DNS that changes gains nothing.
+// dial connects to addr, the request's "host:port". It checks each address right before connecting,
+// so that changing DNS answers gain nothing.
 func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -343,7 +339,7 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 			if err != nil {
 				return &forbiddenError{host: host, addr: at, why: whyNotPublic}
 			}
-			return g.address(host, ap.Addr(), ap.Port())
+			return g.checkAddress(host, ap.Addr(), ap.Port())
 		},
 	}
 	return d.DialContext(ctx, network, addr)

@@ -32,7 +32,7 @@ func TestForbiddenAddresses(t *testing.T) {
 		"::", "::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::1",
 		"fc00::1", "fd00:ec2::254", "fd20:ce::254", "fe80::1", "fe80::a9fe:a9fe", "fec0::1", "ff02::1", "2002:7f00:1::", "2001::1", "2001:db8::1", "100::1",
 	} {
-		err := g.address("evil.example", netip.MustParseAddr(a), 80)
+		err := g.checkAddress("evil.example", netip.MustParseAddr(a), 80)
 		if _, ok := errors.AsType[*forbiddenError](err); !ok {
 			t.Errorf("%s is let through (%v)", a, err)
 		}
@@ -45,7 +45,7 @@ func TestForbiddenAddresses(t *testing.T) {
 		}
 	}
 	for _, a := range []string{"1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1"} {
-		if err := g.address("good.example", netip.MustParseAddr(a), 443); err != nil {
+		if err := g.checkAddress("good.example", netip.MustParseAddr(a), 443); err != nil {
 			t.Errorf("%s: %v", a, err)
 		}
 	}
@@ -88,7 +88,7 @@ func TestAllowAndDeny(t *testing.T) {
 		{"a port that is allowed everywhere", "x.example", "1.1.1.1", 8443, true},
 		{"a port that is not", "x.example", "1.1.1.1", 22, false},
 	} {
-		if err := g.address(c.host, netip.MustParseAddr(c.addr), c.port); (err == nil) != c.ok {
+		if err := g.checkAddress(c.host, netip.MustParseAddr(c.addr), c.port); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

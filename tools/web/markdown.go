@@ -13,40 +13,40 @@ import (
 	"golang.org/x/net/html/atom"
 )
 
-// Limits on what a page may make of itself: what is deeper, wider or larger is
-// shown as plain text.
+// Limits on a page: what is deeper, wider or larger is shown as plain text.
 const (
-	maxDeep   = 100    // elements in each other: each level copies what is inside
-	maxNested = 8      // lists and quotes in each other: each indents every line
-	maxCells  = 20_000 // of a table, with the cells that its widest row gives to all
+	maxDeep   = 100    // nested elements: each level copies its content
+	maxNested = 8      // nested lists and quotes: each indents every line
+	maxCells  = 20_000 // cells of a table, counting the widest row for all
 )
 
-// markdown turns a page into Markdown. Links are made absolute against at, the
-// address of the page. It never fails: what is no sensible HTML becomes plain text.
+// markdown converts a page to Markdown. Links are made absolute relative to at, the page's URL. It
+// never fails: invalid HTML becomes plain text.
 func markdown(src string, at *url.URL) string {
 	doc, err := html.Parse(strings.NewReader(src))
-	if err != nil { // nested deeper than the parser goes
+	if err != nil { // nested deeper than the parser allows
 		return plain(src)
 	}
 	out, err := render(doc, at)
 	if err != nil {
 		return plain(src)
 	}
-	return clean(out)
+	return sanitize(out)
 }
 
 func render(doc *html.Node, at *url.URL) (text string, err error) {
 	defer func() {
-		if r := recover(); r != nil { // foreign code on foreign input
+		if r := recover(); r != nil { // third-party code on foreign input
 			err = fmt.Errorf("the page cannot be converted: %v", r)
 		}
 	}()
 	p := prepare(doc, at)
-	// Without escapes: the reader is no Markdown parser, and finding out what needs
-	// one takes quadratic time on a page of brackets.
+	// Without escapes: the reader is not a Markdown parser, and finding out what to escape takes
+	// quadratic time on a page of brackets.
 	conv := converter.NewConverter(converter.WithEscapeMode(converter.EscapeModeDisabled), converter.WithPlugins(
 		base.NewBasePlugin(), commonmark.NewCommonmarkPlugin(commonmark.WithListEndComment(false)),
-		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal), table.WithNewlineBehavior(table.NewlineBehaviorPreserve), table.WithHeaderPromotion(true)),
+		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal),
+			table.WithNewlineBehavior(table.NewlineBehaviorPreserve), table.WithHeaderPromotion(true)),
 	))
 	conv.Register.RendererFor("img", converter.TagTypeInline, image, converter.PriorityEarly)
 	b, err := conv.ConvertNode(doc)
@@ -60,7 +60,7 @@ func render(doc *html.Node, at *url.URL) (text string, err error) {
 	return strings.TrimSpace(text) + "\n", nil
 }
 
-// image shows a picture as the words that stand for it.
+// image shows an image as its alternative text.
 func image(_ converter.Context, w converter.Writer, n *html.Node) converter.RenderStatus {
 	alt, given := attr(n, "alt")
 	alt = line(alt, 500)
@@ -69,30 +69,30 @@ func image(_ converter.Context, w converter.Writer, n *html.Node) converter.Rend
 		_, _ = w.WriteString("[Image: " + alt + "]")
 	case !given:
 		_, _ = w.WriteString("[Image]")
-	} // an empty text says that the picture is decoration
+	} // an empty text means that the image is decorative
 	return converter.RenderSuccess
 }
 
-// prepared is what was learned while a page was prepared.
-type prepared struct {
+// preparedPage is what was learned while a page was prepared.
+type preparedPage struct {
 	base    *url.URL
 	title   string
 	heading bool
 }
 
-// prepare takes out of a page what nobody reads (scripts, navigation, what is
-// hidden), makes its links absolute, and what would be too large plain.
-func prepare(doc *html.Node, at *url.URL) *prepared {
-	p := &prepared{base: at}
+// prepare removes what readers don't see (scripts, navigation, hidden elements), makes links
+// absolute, and flattens what would be too large.
+func prepare(doc *html.Node, at *url.URL) *preparedPage {
+	p := &preparedPage{base: at}
 	// The base and the title are in the head, before all links.
 	p.walk(doc, 0, 0)
 	return p
 }
 
-func (p *prepared) walk(n *html.Node, depth, nested int) {
+func (p *preparedPage) walk(n *html.Node, depth, nested int) {
 	if depth == maxDeep {
 		var b strings.Builder
-		p.bare(n, &b)
+		p.writeText(n, &b)
 		for n.FirstChild != nil {
 			n.RemoveChild(n.FirstChild)
 		}
@@ -102,7 +102,7 @@ func (p *prepared) walk(n *html.Node, depth, nested int) {
 	for c := n.FirstChild; c != nil; {
 		next := c.NextSibling
 		if c.Type == html.ElementNode {
-			if p.unwanted(c) {
+			if p.isHidden(c) {
 				n.RemoveChild(c)
 				c = next
 				continue
@@ -120,19 +120,19 @@ func (p *prepared) walk(n *html.Node, depth, nested int) {
 	}
 }
 
-// bare writes the text inside n, without what nobody reads.
-func (p *prepared) bare(n *html.Node, b *strings.Builder) {
+// writeText writes the text inside n, without hidden elements.
+func (p *preparedPage) writeText(n *html.Node, b *strings.Builder) {
 	for c := n.FirstChild; c != nil; c = c.NextSibling {
 		switch {
 		case c.Type == html.TextNode:
 			b.WriteString(c.Data + " ")
-		case c.Type == html.ElementNode && !p.unwanted(c):
-			p.bare(c, b)
+		case c.Type == html.ElementNode && !p.isHidden(c):
+			p.writeText(c, b)
 		}
 	}
 }
 
-func (p *prepared) unwanted(n *html.Node) bool {
+func (p *preparedPage) isHidden(n *html.Node) bool {
 	switch n.DataAtom {
 	case atom.Script, atom.Style, atom.Noscript, atom.Template, atom.Iframe, atom.Object, atom.Embed, atom.Nav, atom.Svg,
 		atom.Button, atom.Select, atom.Textarea, atom.Input, atom.Dialog, atom.Canvas, atom.Audio, atom.Video:
@@ -147,7 +147,7 @@ func (p *prepared) unwanted(n *html.Node) bool {
 	return strings.Contains(style, "display:none") || strings.Contains(style, "visibility:hidden")
 }
 
-func (p *prepared) element(n *html.Node, nested int) {
+func (p *preparedPage) element(n *html.Node, nested int) {
 	switch n.DataAtom {
 	case atom.Title:
 		if p.title == "" {
@@ -165,7 +165,7 @@ func (p *prepared) element(n *html.Node, nested int) {
 		p.link(n)
 	case atom.Ul, atom.Ol, atom.Blockquote:
 		if nested >= maxNested {
-			become(n, atom.Div)
+			setTag(n, atom.Div)
 		}
 	case atom.Table:
 		if isInside(n, atom.Table) {
@@ -174,7 +174,7 @@ func (p *prepared) element(n *html.Node, nested int) {
 			flatten(n)
 		}
 	case atom.Td, atom.Th:
-		for i := range n.Attr { // a span makes as many cells
+		for i := range n.Attr { // a span counts as many cells
 			if k := n.Attr[i].Key; (k == "colspan" || k == "rowspan") && len(n.Attr[i].Val) > 1 {
 				n.Attr[i].Val = "1"
 			}
@@ -183,40 +183,38 @@ func (p *prepared) element(n *html.Node, nested int) {
 	}
 }
 
-// link makes a link absolute; one that leads nowhere a reader could go loses its
-// address.
-func (p *prepared) link(n *html.Node) {
+// link makes a link absolute; one that a reader cannot follow loses its address.
+func (p *preparedPage) link(n *html.Node) {
 	for i := range n.Attr {
 		if n.Attr[i].Key != "href" {
 			continue
 		}
 		u, err := p.base.Parse(strings.TrimSpace(n.Attr[i].Val))
 		if err != nil || len(n.Attr[i].Val) > maxURL || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "mailto") {
-			become(n, atom.Span)
+			setTag(n, atom.Span)
 			n.Attr = nil
 			return
 		}
 		u.User = nil
-		n.Attr[i].Val = clean(u.String())
+		n.Attr[i].Val = sanitize(u.String())
 	}
 }
 
-func become(n *html.Node, a atom.Atom) { n.DataAtom, n.Data = a, a.String() }
+func setTag(n *html.Node, a atom.Atom) { n.DataAtom, n.Data = a, a.String() }
 
-// flatten makes a table, and all inside it, a sequence of blocks.
+// flatten converts a table and its content to a sequence of blocks.
 func flatten(n *html.Node) {
-	become(n, atom.Div)
+	setTag(n, atom.Div)
 	for c := range n.Descendants() {
 		switch c.DataAtom {
 		case atom.Table, atom.Tr, atom.Thead, atom.Tbody, atom.Tfoot, atom.Caption, atom.Td, atom.Th, atom.Colgroup, atom.Col:
-			become(c, atom.Div)
+			setTag(c, atom.Div)
 		default:
 		}
 	}
 }
 
-// size returns the number of rows of a table and the cells of its widest one,
-// with those of tables inside it.
+// size returns a table's rows and the cells of its widest row, including nested tables.
 func size(n *html.Node) (rows, cols int) {
 	for c := range n.Descendants() {
 		if c.DataAtom != atom.Tr {
@@ -229,7 +227,7 @@ func size(n *html.Node) (rows, cols int) {
 				cells++
 				for _, a := range d.Attr {
 					if a.Key == "colspan" {
-						cells += 8 // at most 9 is left of it
+						cells += 8 // at most 9 remain
 					}
 				}
 			}
@@ -275,7 +273,7 @@ func plain(src string) string {
 	for {
 		switch z.Next() {
 		case html.ErrorToken:
-			return clean(strings.TrimSpace(b.String())) + "\n"
+			return sanitize(strings.TrimSpace(b.String())) + "\n"
 		case html.StartTagToken:
 			name, _ := z.TagName()
 			if s := string(name); skip == "" && (s == "script" || s == "style" || s == "noscript" || s == "template") {

@@ -157,7 +157,7 @@ func TestCleanRemovesWhatNobodySees(t *testing.T) {
 		"tab\tand\nline":          "tab\tand\nline",
 		"日本 é 😀":                  "日本 é 😀",
 	} {
-		if got := clean(in); got != want {
+		if got := sanitize(in); got != want {
 			t.Errorf("clean(%q) = %q, want %q", in, got, want)
 		}
 	}
@@ -170,7 +170,7 @@ func FuzzMarkdown(f *testing.F) {
 	u := at(f, "https://example.org/a/b")
 	f.Fuzz(func(t *testing.T, src string) {
 		got := markdown(src, u)
-		if !utf8.ValidString(got) || clean(got) != got {
+		if !utf8.ValidString(got) || sanitize(got) != got {
 			t.Errorf("not clean: %q", got)
 		}
 		if cut := cutBytes(got, 100); len(cut) > 100+len(mark)+1 {

@@ -19,35 +19,35 @@ import (
 var searchDescription string
 
 const (
-	usualResults = 8
-	mostResults  = 20
-	maxQuery     = 400 // characters; the providers take about as many
-	maxTitle     = 200
-	maxSnippet   = 500
+	defaultResults = 8
+	maxResults     = 20
+	maxQuery       = 400 // characters; the providers take about as many
+	maxTitle       = 200
+	maxSnippet     = 500
 )
 
-// found is one result of a search.
-type found struct {
+// searchResult is one result of a search.
+type searchResult struct {
 	title, url, snippet string
 }
 
-// provider searches. Its error is an [*tools.Error]; no results and no error mean
-// that the provider said there are none.
+// provider searches. Its error is an [*tools.Error]. No results and no error mean that the provider
+// said there are none.
 type provider interface {
-	// where names it for people.
+	// where names the provider for people.
 	where() string
-	search(ctx context.Context, query string, n int) ([]found, error)
+	search(ctx context.Context, query string, n int) ([]searchResult, error)
 }
 
-// pace keeps two searches apart in time.
-type pace struct {
+// rateLimiter keeps a minimum interval between searches.
+type rateLimiter struct {
 	every time.Duration
 	mu    sync.Mutex
 	next  time.Time
 }
 
 // wait returns when it is this call's turn, or the context ends.
-func (p *pace) wait(ctx context.Context) error {
+func (p *rateLimiter) wait(ctx context.Context) error {
 	if p.every <= 0 {
 		return ctx.Err()
 	}
@@ -72,16 +72,16 @@ func (p *pace) wait(ctx context.Context) error {
 // searcher is the tool web_search.
 type searcher struct {
 	provider
-	pace    *pace
+	pace    *rateLimiter
 	timeout time.Duration
 	level   risk.Level
 }
 
-// newSearcher makes the search; stranger is its level where nobody chose the provider.
-func newSearcher(s Search, g getter, t *tavily, stranger risk.Level) (searcher, error) {
-	out := searcher{pace: &pace{every: s.Interval}, timeout: g.timeout, level: risk.Read}
+// newSearcher returns the search tool; defaultLevel is its level if nobody configured a provider.
+func newSearcher(s Search, g getter, t *tavily, defaultLevel risk.Level) (searcher, error) {
+	out := searcher{pace: &rateLimiter{every: s.Interval}, timeout: g.timeout, level: risk.Read}
 	if s.Provider == "" && s.URL == "" {
-		out.level = stranger
+		out.level = defaultLevel
 	}
 	ddg := func(lite bool, byDefault string) error {
 		u, err := endpoint("the address of the search", s.URL, byDefault)
@@ -91,7 +91,7 @@ func newSearcher(s Search, g getter, t *tavily, stranger risk.Level) (searcher, 
 		if s.Interval == 0 {
 			out.pace.every = time.Second
 		}
-		g.guard = g.guard.trusting(u)
+		g.guard = g.guard.withTrusted(u)
 		out.provider = duckduckgo{getter: g, at: u, lite: lite}
 		return nil
 	}
@@ -105,7 +105,7 @@ func newSearcher(s Search, g getter, t *tavily, stranger risk.Level) (searcher, 
 		if err != nil {
 			return out, err
 		}
-		g.guard = g.guard.trusting(u)
+		g.guard = g.guard.withTrusted(u)
 		out.provider = searxng{getter: g, at: u.JoinPath("search")}
 		return out, nil
 	case ByKey:
@@ -115,19 +115,19 @@ func newSearcher(s Search, g getter, t *tavily, stranger risk.Level) (searcher, 
 		out.provider = t
 		return out, nil
 	}
-	return out, fmt.Errorf("web: there is no search provider %s; choose one of %s, %s, %s and %s", tools.Quote(string(s.Provider)), DDGHTML, DDGLite, SearXNG, ByKey)
+	return out, fmt.Errorf("web: there is no search provider %s; choose one of %s, %s, %s and %s", tools.Quote(string(s.Provider)),
+		DDGHTML, DDGLite, SearXNG, ByKey)
 }
 
-// Spec implements tools.Tool. What is searched for reaches one provider. Where the
-// operator chose it, it is a read; where nobody did, the words leave for a stranger, as an
-// address does.
+// Spec implements tools.Tool. A query reaches one provider. If the operator configured it, the tool
+// is a read; otherwise the query goes to a third party, like the address of a fetch.
 func (s searcher) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "web_search", Description: searchDescription, Level: s.level,
 		Schema: tools.MustSchema(tools.SimpleSchema{
 			Properties: map[string]tools.Property{
 				"query":       queryProperty(),
-				"max_results": {Type: "integer", Minimum: 1, Default: usualResults, Description: "At most 20."},
+				"max_results": {Type: "integer", Minimum: 1, Default: defaultResults, Description: "At most 20."},
 			},
 			Required: []string{"query"},
 		}),
@@ -147,8 +147,8 @@ func (s searcher) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	n := int(min(args.Max, mostResults))
-	return planned(c, "", "asks "+s.where(), func(ctx context.Context, sink tools.Sink) (reply, error) {
+	n := int(min(args.Max, maxResults))
+	return readPlan(c, "", "asks "+s.where(), func(ctx context.Context, sink tools.Sink) (reply, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "searching with " + s.where()})
 		ctx, cancel := context.WithTimeout(ctx, s.timeout)
 		defer cancel()
@@ -159,25 +159,25 @@ func (s searcher) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 		if err != nil {
 			return reply{}, err
 		}
-		all = tidy(all, n)
+		all = dedupe(all, n)
 		sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d results", len(all))})
 		if len(all) == 0 {
 			return reply{text: "No results for " + tools.Quote(args.Query) + "."}, nil
 		}
-		return reply{text: list(all)}, nil
+		return reply{text: formatResults(all)}, nil
 	}), nil
 }
 
-// tidy keeps n results at most that have a title and lead somewhere, each address once.
-func tidy(all []found, n int) []found {
+// dedupe keeps at most n results that have a title and an address, each address once.
+func dedupe(all []searchResult, n int) []searchResult {
 	seen := map[string]bool{}
-	var out []found
+	var out []searchResult
 	for _, f := range all {
 		u, err := url.Parse(strings.TrimSpace(f.url))
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || len(f.url) > maxURL {
 			continue
 		}
-		f.url = clean(u.String())
+		f.url = sanitize(u.String())
 		f.title, f.snippet = line(f.title, maxTitle), line(f.snippet, maxSnippet)
 		if f.title == "" || seen[f.url] {
 			continue
@@ -190,9 +190,9 @@ func tidy(all []found, n int) []found {
 	return out
 }
 
-// list writes results as a numbered list, with the address and the snippet on
-// indented lines.
-func list(all []found) string {
+// formatResults formats results as a numbered list, with the address and the snippet on indented
+// lines.
+func formatResults(all []searchResult) string {
 	var b strings.Builder
 	for i, f := range all {
 		if i > 0 {
@@ -206,12 +206,13 @@ func list(all []found) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// blocked is the error of a provider that does not want to be asked now.
-func blocked(where, why string) error {
-	return tools.Failed("%s does not answer automated searches at the moment (%s), which says nothing about results; do not search again in this turn, and fetch known addresses or ask an operator for another search provider", where, why)
+// blockedError is the error of a provider that refuses searches at the moment.
+func blockedError(where, why string) error {
+	return tools.Failed("%s does not answer automated searches at the moment (%s), which says nothing about results; do not search again "+
+		"in this turn, and fetch known addresses or ask an operator for another search provider", where, why)
 }
 
-// searxng is an instance of SearXNG, asked by its search API:
+// searxng is a SearXNG instance, used through its search API:
 // https://docs.searxng.org/dev/search_api.html
 type searxng struct {
 	getter
@@ -220,7 +221,7 @@ type searxng struct {
 
 func (s searxng) where() string { return "SearXNG at " + s.at.Host }
 
-func (s searxng) search(ctx context.Context, query string, _ int) ([]found, error) {
+func (s searxng) search(ctx context.Context, query string, _ int) ([]searchResult, error) {
 	u := *s.at
 	u.RawQuery = url.Values{"q": {query}, "format": {"json"}}.Encode()
 	p, err := s.get(ctx, &u, "application/json", maxPage)
@@ -229,16 +230,17 @@ func (s searxng) search(ctx context.Context, query string, _ int) ([]found, erro
 	}
 	switch {
 	case p.status == http.StatusForbidden:
-		return nil, tools.Failed("%s refuses the JSON format (status 403); an operator has to add json to search.formats in its settings.yml, or to let the bot pass its limiter", s.where())
+		return nil, tools.Failed("%s refuses the JSON format (status 403); an operator has to add json to search.formats in its "+
+			"settings.yml, or to let the bot pass its limiter", s.where())
 	case p.status == http.StatusTooManyRequests:
-		return nil, blocked(s.where(), "status 429")
+		return nil, blockedError(s.where(), "status 429")
 	case p.status != http.StatusOK:
 		return nil, tools.Failed("%s answers with status %d; try again later", s.where(), p.status)
 	}
 	return readSearXNG(s.where(), p.body)
 }
 
-func readSearXNG(where string, body []byte) ([]found, error) {
+func readSearXNG(where string, body []byte) ([]searchResult, error) {
 	var r struct {
 		Results *[]struct {
 			Title   string `json:"title"`
@@ -250,12 +252,12 @@ func readSearXNG(where string, body []byte) ([]found, error) {
 	if err := json.Unmarshal(body, &r); err != nil || r.Results == nil {
 		return nil, tools.Failed("%s does not answer with results in JSON; an operator has to check its address", where)
 	}
-	var out []found
+	var out []searchResult
 	for _, f := range *r.Results {
-		out = append(out, found{f.Title, f.URL, f.Content})
+		out = append(out, searchResult{f.Title, f.URL, f.Content})
 	}
 	if n := len(r.Unresponsive); len(out) == 0 && n > 0 {
-		return nil, blocked(where, fmt.Sprintf("%d of its engines did not answer", n))
+		return nil, blockedError(where, fmt.Sprintf("%d of its engines did not answer", n))
 	}
 	return out, nil
 }

@@ -157,11 +157,11 @@ func TestNoResultsIsAnAnswer(t *testing.T) {
 }
 
 func TestResultsAreTidy(t *testing.T) {
-	got := tidy([]found{
+	got := dedupe([]searchResult{
 		{"a", "javascript:alert(1)", ""}, {"b", "https://u:p@x.example/", ""}, {"", "https://x.example/", ""},
 		{"t\u202e\n  1", "https://x.example/1", "s\x1b[31m\n\ns"}, {"again", "https://x.example/1", ""}, {"3", "HTTP://y.example", strings.Repeat("é", 900)},
 	}, 20)
-	if len(got) != 2 || got[0] != (found{"t 1", "https://x.example/1", "s[31m s"}) || utf8.RuneCountInString(got[1].snippet) != maxSnippet+3 {
+	if len(got) != 2 || got[0] != (searchResult{"t 1", "https://x.example/1", "s[31m s"}) || utf8.RuneCountInString(got[1].snippet) != maxSnippet+3 {
 		t.Errorf("%q", got)
 	}
 }
@@ -200,7 +200,7 @@ func TestQ16TavilyExtracts(t *testing.T) {
 	f := provide(t, http.StatusOK, `{"results":[{"url":"https://a.example/","raw_content":"# A"},{"url":"https://b.example/","raw_content":`+string(long)+`}],"failed_results":[{"url":"https://c.example/","error":"not\nfound"}]}`)
 	r := registry(t, searching(ByKey, f))
 	text := call(t, r, "web_extract", `{"urls":["https://a.example","https://b.example/","https://c.example/"]}`)
-	if !strings.HasPrefix(text, "[https://c.example/ could not be extracted: not found]\n\n## https://a.example/\n\n# A\n\n## https://b.example/\n\né\n") || !strings.HasSuffix(text, mark) || len(text) > usualBytes || strings.Count(text, "\n") > maxLines {
+	if !strings.HasPrefix(text, "[https://c.example/ could not be extracted: not found]\n\n## https://a.example/\n\n# A\n\n## https://b.example/\n\né\n") || !strings.HasSuffix(text, mark) || len(text) > defaultBytes || strings.Count(text, "\n") > maxLines {
 		t.Errorf("%.200s, %d bytes", text, len(text))
 	}
 	if f.seen[0].URL.Path != "/extract" || f.body[0] != `{"urls":["https://a.example/","https://b.example/","https://c.example/"],"format":"markdown"}` {
@@ -256,7 +256,7 @@ func TestTheProviderOpensNothingElse(t *testing.T) {
 
 func TestSearchesAreKeptApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &pace{every: time.Second}
+		p := &rateLimiter{every: time.Second}
 		begun := time.Now()
 		var wg sync.WaitGroup
 		for range 3 {
@@ -302,11 +302,11 @@ func FuzzSearXNG(f *testing.F) {
 	})
 }
 
-func checkList(t *testing.T, all []found) {
+func checkList(t *testing.T, all []searchResult) {
 	t.Helper()
-	kept := tidy(all, mostResults)
-	text := list(kept)
-	if len(kept) > mostResults || !utf8.ValidString(text) || clean(text) != text {
+	kept := dedupe(all, maxResults)
+	text := formatResults(kept)
+	if len(kept) > maxResults || !utf8.ValidString(text) || sanitize(text) != text {
 		t.Errorf("%q", text)
 	}
 	for _, f := range kept {

@@ -38,7 +38,7 @@ func newTavily(c Tavily, g getter) (*tavily, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.guard = g.guard.trusting(u)
+	g.guard = g.guard.withTrusted(u)
 	return &tavily{getter: g, key: c.Key, at: u}, nil
 }
 
@@ -75,7 +75,7 @@ type tavilyPages struct {
 	} `json:"failed_results"`
 }
 
-// post calls the API. Redirects are not followed: the key is for this address only.
+// post calls the API. It follows no redirects: the key is for this address only.
 func (t *tavily) post(ctx context.Context, method string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
@@ -101,9 +101,9 @@ func (t *tavily) post(ctx context.Context, method string, in, out any) error {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return tools.Failed("%s refuses the key (status %d); an operator has to check it", t.where(), res.StatusCode)
 	case http.StatusTooManyRequests:
-		return blocked(t.where(), "status 429, too many requests")
-	case 432, 433: // the plan's limit, and the limit of pay as you go
-		return blocked(t.where(), fmt.Sprintf("status %d, the account's limit is reached", res.StatusCode))
+		return blockedError(t.where(), "status 429, too many requests")
+	case 432, 433: // the plan's limit, and the pay-as-you-go limit
+		return blockedError(t.where(), fmt.Sprintf("status %d, the account's limit is reached", res.StatusCode))
 	default:
 		return tools.Failed("%s answers with status %d; try again later", t.where(), res.StatusCode)
 	}
@@ -120,7 +120,7 @@ func (t *tavily) post(ctx context.Context, method string, in, out any) error {
 	return nil
 }
 
-func (t *tavily) ask(ctx context.Context, in tavilySearch) (string, []found, error) {
+func (t *tavily) query(ctx context.Context, in tavilySearch) (string, []searchResult, error) {
 	var r tavilyFound
 	if err := t.post(ctx, "search", in, &r); err != nil {
 		return "", nil, err
@@ -128,22 +128,22 @@ func (t *tavily) ask(ctx context.Context, in tavilySearch) (string, []found, err
 	if r.Results == nil {
 		return "", nil, tools.Failed("%s answers without a list of results; an operator has to check its address", t.where())
 	}
-	var out []found
+	var out []searchResult
 	for _, f := range *r.Results {
-		out = append(out, found{f.Title, f.URL, f.Content})
+		out = append(out, searchResult{f.Title, f.URL, f.Content})
 	}
 	return r.Answer, out, nil
 }
 
-func (t *tavily) search(ctx context.Context, query string, n int) ([]found, error) {
-	_, all, err := t.ask(ctx, tavilySearch{Query: query, Max: n})
+func (t *tavily) search(ctx context.Context, query string, n int) ([]searchResult, error) {
+	_, all, err := t.query(ctx, tavilySearch{Query: query, Max: n})
 	return all, err
 }
 
 // answerer is the tool web_search_answer.
 type answerer struct{ *tavily }
 
-// Spec implements tools.Tool. It is a read for the reason that web_search is one.
+// Spec implements tools.Tool. It is a read for the same reason as web_search.
 func (answerer) Spec() tools.Spec {
 	return tools.Spec{
 		Name: "web_search_answer", Description: answerDescription, Level: risk.Read,
@@ -161,20 +161,20 @@ func (a answerer) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	if err != nil {
 		return tools.Plan{}, err
 	}
-	return planned(c, "", "asks "+a.where(), func(ctx context.Context, sink tools.Sink) (reply, error) {
+	return readPlan(c, "", "asks "+a.where(), func(ctx context.Context, sink tools.Sink) (reply, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "asking " + a.where()})
-		answer, all, err := a.ask(ctx, tavilySearch{Query: args.Query, Max: usualResults, Answer: true})
+		answer, all, err := a.query(ctx, tavilySearch{Query: args.Query, Max: defaultResults, Answer: true})
 		if err != nil {
 			return reply{}, err
 		}
-		answer, all = strings.TrimSpace(clean(answer)), tidy(all, usualResults)
+		answer, all = strings.TrimSpace(sanitize(answer)), dedupe(all, defaultResults)
 		sink(tools.Event{Kind: tools.Info, Text: fmt.Sprintf("%d sources", len(all))})
 		if answer == "" {
 			answer = "There is no answer to " + tools.Quote(args.Query) + "."
 		}
-		answer = cutBytes(answer, usualBytes/2)
+		answer = cutBytes(answer, defaultBytes/2)
 		if len(all) > 0 {
-			answer += "\n\nSources:\n\n" + list(all)
+			answer += "\n\nSources:\n\n" + formatResults(all)
 		}
 		return reply{text: answer}, nil
 	}), nil
@@ -183,8 +183,8 @@ func (a answerer) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 // extractor is the tool web_extract.
 type extractor struct {
 	*tavily
-	level  risk.Level
-	checks *guard // of the addresses, which the service's own exception does not open
+	level    risk.Level
+	urlGuard *guard // for the extracted addresses; it has no exception for the service
 }
 
 // Spec implements tools.Tool.
@@ -216,13 +216,13 @@ func (e extractor) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	urls := make([]string, len(args.URLs))
 	for i, raw := range args.URLs {
-		u, err := e.checks.parse(raw)
+		u, err := e.urlGuard.parse(raw)
 		if err != nil {
 			return tools.Plan{}, err
 		}
 		urls[i] = u.String()
 	}
-	return planned(c, strings.Join(urls, "\n"), "asks "+e.where(), func(ctx context.Context, sink tools.Sink) (reply, error) {
+	return readPlan(c, strings.Join(urls, "\n"), "asks "+e.where(), func(ctx context.Context, sink tools.Sink) (reply, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "asking " + e.where()})
 		var r tavilyPages
 		if err := e.post(ctx, "extract", tavilyExtract{URLs: urls, Format: "markdown"}, &r); err != nil {
@@ -237,11 +237,11 @@ func (e extractor) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	}), nil
 }
 
-// pages writes what was extracted, each page with its share of the room, under the
-// addresses that the service names.
+// pages formats the extracted pages, each with its share of the output, under the addresses that
+// the service returned.
 func pages(urls []string, r tavilyPages) string {
 	var b strings.Builder
-	share := usualBytes/len(urls) - 2*maxSnippet // the headings need room, too
+	share := defaultBytes/len(urls) - 2*maxSnippet // the headings need room, too
 	for i, f := range r.Failed {
 		if i == len(urls) {
 			break
@@ -252,7 +252,7 @@ func pages(urls []string, r tavilyPages) string {
 		if i == len(urls) {
 			break
 		}
-		fmt.Fprintf(&b, "## %s\n\n%s\n\n", line(p.URL, maxSnippet), strings.TrimSpace(cutBytes(clean(p.Raw), share)))
+		fmt.Fprintf(&b, "## %s\n\n%s\n\n", line(p.URL, maxSnippet), strings.TrimSpace(cutBytes(sanitize(p.Raw), share)))
 	}
-	return cutBytes(strings.TrimSpace(b.String()), usualBytes)
+	return cutBytes(strings.TrimSpace(b.String()), defaultBytes)
 }

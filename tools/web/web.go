@@ -1,16 +1,14 @@
-// Package web is the tools that look at the web: fetch_url (a body as it is),
-// web_fetch (a page as Markdown), web_search, and, with a key for Tavily,
-// web_search_answer and web_extract.
+// Package web is the tools that read the web: fetch_url (a raw body), web_fetch (a page as
+// Markdown), web_search, and, with a Tavily key, web_search_answer and web_extract.
 //
-// Every connection goes through one guard that looks at the address that is
-// really dialed: private, loopback and metadata addresses are out of reach unless
-// the configuration allows them, whatever a name, a redirect or a DNS answer
-// says. Only GET is ever sent to an address that a model chose, without cookies,
-// credentials or a Referer. What comes back is data: decoded, freed of invisible
-// characters, and cut.
+// Every connection goes through one guard that checks the address that is actually dialed: private,
+// loopback and metadata addresses are refused unless the configuration allows them, whatever a
+// name, a redirect or a DNS answer says. The bot sends only GET to an address that a model chose,
+// without cookies, credentials or a Referer. Responses are data: decoded, without invisible
+// characters, and shortened.
 //
-// It runs no scripts of a page, keeps nothing between two calls, logs in nowhere
-// and uses no proxy. It does not judge what a page says.
+// The package runs no scripts, keeps nothing between calls, does not log in and uses no proxy. It
+// does not judge content.
 package web
 
 import (
@@ -30,31 +28,29 @@ import (
 	"countersign/tools"
 )
 
-// Config is what the tools are made of. The zero value reaches public addresses
-// on ports 80 and 443 and searches with DuckDuckGo.
+// Config configures the tools. The zero value reaches public addresses on ports 80 and 443 and
+// searches with DuckDuckGo.
 type Config struct {
-	// Allow lists what may be reached although it is not public: an address or a
-	// network ("10.1.2.3", "10.1.0.0/16"), a name ("grafana.corp.example") or all
-	// names below one ("*.corp.example"). An address or a name may carry a port
-	// ("grafana.corp.example:3000", "[fd00::5]:3000"), which is then allowed there
-	// in addition to the usual ones. A name may lead to a private network but not
-	// to loopback or link-local addresses; only an address or a network in the list
-	// opens those. Addresses of metadata services stay closed in any case.
+	// Allow lists non-public hosts that may be reached: an address or network ("10.1.2.3",
+	// "10.1.0.0/16"), a name ("grafana.corp.example") or all names below one ("*.corp.example"). An
+	// address or a name may have a port ("grafana.corp.example:3000", "[fd00::5]:3000"), which is
+	// then allowed in addition to the default ones. A name may resolve to a private network but not
+	// to loopback or link-local addresses; only an address or a network in the list allows those.
+	// Metadata services are never allowed.
 	Allow []string
-	// Deny lists what may never be reached, in the same forms; a name stands for
-	// all names below it, too. It wins over Allow.
+	// Deny lists hosts that must never be reached, in the same forms; a name includes all names
+	// below it. It overrides Allow.
 	Deny []string
-	// Ports are allowed in addition to 80 and 443, everywhere.
+	// Ports are allowed in addition to 80 and 443, for all hosts.
 	Ports []int
 	// Timeout bounds one call with all its redirects; 0 means 30 s.
 	Timeout time.Duration
-	// Level is the level of the tools that send a request to an address that the
-	// model chose (fetch_url, web_fetch, web_extract), and of web_search where Search
-	// names no provider; 0 means risk.Low: somebody is
-	// asked, or a rule of the policy allows it, because the address itself can carry
-	// text out of the house. risk.Read lets every such call run at once.
+	// Level is the level of the tools that send a request to an address that the model chose
+	// (fetch_url, web_fetch, web_extract), and of web_search if Search names no provider. 0 means
+	// risk.Low: the call needs approval or a policy rule, because the address itself can leak text.
+	// With risk.Read such calls run at once.
 	Level risk.Level
-	// UserAgent is how the bot calls itself; empty means "countersign".
+	// UserAgent is the User-Agent header; "" means "countersign".
 	UserAgent string
 	// Resolver resolves names; nil means the system's.
 	Resolver *net.Resolver
@@ -64,44 +60,42 @@ type Config struct {
 	Tavily Tavily
 }
 
-// Provider is who searches.
+// Provider is a search provider.
 type Provider string
 
 // The providers of web_search.
 const (
 	DDGHTML Provider = "ddg-html" // DuckDuckGo's page without scripts; no key; the default
-	DDGLite Provider = "ddg-lite" // its plainer sister
-	SearXNG Provider = "searxng"  // an instance of one's own, with the JSON format switched on
+	DDGLite Provider = "ddg-lite" // its simpler variant
+	SearXNG Provider = "searxng"  // a private instance with the JSON format enabled
 	ByKey   Provider = "tavily"   // Tavily; needs its key
 )
 
-// Search says how web_search searches.
+// Search configures web_search.
 type Search struct {
-	Provider Provider // empty means DDGHTML
-	// URL is the address of the provider; empty means its public one. SearXNG has
-	// none and needs it. Because the operator wrote it, it may be private, or
-	// loopback.
+	Provider Provider // "" means DDGHTML
+	// URL is the address of the provider; "" means its public one. SearXNG has none and requires
+	// it. Because the operator configured it, it may be private or loopback.
 	URL string
-	// Interval is the least time between two searches, also of different threads; 0
-	// means 1 s for DuckDuckGo, which soon blocks who asks faster, and none for the others.
+	// Interval is the minimum time between two searches, across threads. 0 means 1 s for
+	// DuckDuckGo, which soon blocks faster clients, and no limit for the others.
 	Interval time.Duration
 }
 
-// Tavily is the account of Tavily, a search service with an API.
+// Tavily is an account of Tavily, a search service with an API.
 type Tavily struct {
-	// Key switches on web_search_answer and web_extract; empty leaves them out.
+	// Key enables web_search_answer and web_extract; "" leaves them out.
 	Key redact.Secret
-	// URL is the address of the API; empty means https://api.tavily.com.
+	// URL is the address of the API; "" means https://api.tavily.com.
 	URL string
 }
 
-// target is where the tools run: in the bot itself.
+// target is the target in actions: the bot itself.
 const target = "harness"
 
-// New returns the tools fetch_url, web_fetch and web_search and, with a key for
-// Tavily, web_search_answer and web_extract. It fails for a configuration with a
-// mistake, and never for what the network is like. The tools are safe for
-// concurrent use; they have nothing to close.
+// New returns the tools fetch_url, web_fetch and web_search and, with a Tavily key,
+// web_search_answer and web_extract. It fails only for configuration mistakes. The tools are safe
+// for concurrent use and need not be closed.
 func New(c Config) ([]tools.Tool, error) {
 	if c.Timeout == 0 {
 		c.Timeout = 30 * time.Second
@@ -135,7 +129,7 @@ func New(c Config) ([]tools.Tool, error) {
 	return append(out, s), nil
 }
 
-// endpoint checks the address of a provider.
+// endpoint validates the address of a provider.
 func endpoint(key, raw, byDefault string) (*url.URL, error) {
 	if raw == "" {
 		raw = byDefault
@@ -147,15 +141,15 @@ func endpoint(key, raw, byDefault string) (*url.URL, error) {
 	return u, nil
 }
 
-// reply is what a call found: text for the model, and the whole of it where that was cut.
+// reply is the result of a call: text for the model, and the full text if that was cut.
 type reply struct {
 	text, full string
 	cut        string // where
 	failed     bool
 }
 
-// planned makes a plan of a call that only looks.
-func planned(c tools.Call, bytes, preview string, do func(context.Context, tools.Sink) (reply, error)) tools.Plan {
+// readPlan returns the plan of a read-only call.
+func readPlan(c tools.Call, bytes, preview string, do func(context.Context, tools.Sink) (reply, error)) tools.Plan {
 	a := approvals.Action{Tool: c.Name, Kind: approvals.KindObserve, Target: target, Args: c.Args, Preview: preview}
 	if bytes != "" {
 		a.Bytes = []byte(bytes)
@@ -170,7 +164,7 @@ func planned(c tools.Call, bytes, preview string, do func(context.Context, tools
 	})
 }
 
-// arguments decodes what the schema has already checked.
+// arguments decodes arguments that the schema has validated.
 func arguments[T any](c tools.Call) (args T, err error) {
 	if err := json.Unmarshal(c.Args, &args); err != nil {
 		return args, tools.Invalid("%v", err)

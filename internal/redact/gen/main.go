@@ -107,7 +107,8 @@ func changes() map[string][]change {
 		"sourcegraph-access-token": {{re: `\b(sgp_(?:(?:[a-fA-F0-9]{16}|local)_)?[a-fA-F0-9]{40})\b`, why: "any 40 hexadecimal digits are a commit"}},
 		"square-access-token":      {{re: `\b(sq0atp-[\w-]{22,60})` + tail, why: "EAAA and 60 letters are a line of any certificate"}},
 		"atlassian-api-token": {
-			{re: `(?i)` + before + `(?:(?-i:ATLASSIAN|[Aa]tlassian)|(?-i:CONFLUENCE|[Cc]onfluence)|(?-i:JIRA|[Jj]ira))` + assign + `([a-z0-9]{20}[a-f0-9]{4})` + tail, why: "one rule of two"},
+			{re: `(?i)` + before + `(?:(?-i:ATLASSIAN|[Aa]tlassian)|(?-i:CONFLUENCE|[Cc]onfluence)|(?-i:JIRA|[Jj]ira))` + assign +
+				`([a-z0-9]{20}[a-f0-9]{4})` + tail, why: "one rule of two"},
 			{id: "atlassian-api-token-v3", re: `\b(ATATT3[A-Za-z0-9_\-=]{186})` + tail, why: "the other"},
 		},
 		"jwt-base64":                             {{all: true, why: "its groups are pieces of the secret"}},
@@ -205,7 +206,8 @@ func generate(text, version string) ([]byte, error) {
 		}
 	}
 	if len(drop)+len(amend) > 0 {
-		return nil, fmt.Errorf("these rules are gone, so what is said about them here is no longer true: %v %v", slices.Sorted(maps.Keys(drop)), slices.Sorted(maps.Keys(amend)))
+		return nil, fmt.Errorf("these rules are gone, so what is said about them here is no longer true: %v %v",
+			slices.Sorted(maps.Keys(drop)), slices.Sorted(maps.Keys(amend)))
 	}
 	return write(version, rows, global, stopwords)
 }
@@ -512,7 +514,8 @@ package redact
 		}
 		b.WriteString("},\n")
 	}
-	b.WriteString("}\n}\n\n// gitleaksAllow returns the expressions for values that are no secrets, whatever\n// the rule.\nfunc gitleaksAllow() []string {\n\treturn []string{\n")
+	b.WriteString("}\n}\n\n// gitleaksAllow returns the expressions for values that are no secrets, whatever\n// the rule.\nfunc " +
+		"gitleaksAllow() []string {\n\treturn []string{\n")
 	for _, s := range global.list("regexes") {
 		if s == `(?i)^true|false|null$` {
 			s = `(?i)^(?:true|false|null)$` // as it was meant: not any text that has "false" in it

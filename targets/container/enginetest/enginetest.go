@@ -163,7 +163,8 @@ rm -rf "$1"
 		}
 		if time.Now().After(deadline) {
 			log, _ := os.ReadFile(filepath.Join(dir, "log"))
-			needstest.Missing(t, fmt.Sprintf("%s is here but does not start within %v; install all of docker.io podman runc netavark debootstrap, and see its own words: %s", filepath.Base(e.Program), patience, tail(log)))
+			needstest.Missing(t, fmt.Sprintf("%s is here but does not start within %v; install all of docker.io podman runc netavark "+
+				"debootstrap, and see its own words: %s", filepath.Base(e.Program), patience, tail(log)))
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

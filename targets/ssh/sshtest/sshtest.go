@@ -276,7 +276,8 @@ func (s *Server) config() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ListenAddress %s\nPort %d\nHostKey %s/host\n", s.Host, s.Port, s.Dir)
 	fmt.Fprintf(&b, "AuthorizedKeysFile %[1]s/authorized_keys\nTrustedUserCAKeys %[1]s/ca.pub\nAuthorizedPrincipalsFile %[1]s/principals\n", s.Dir)
-	b.WriteString("PasswordAuthentication no\nKbdInteractiveAuthentication no\nStrictModes no\nUsePAM no\nPidFile none\nLogLevel VERBOSE\nUseDNS no\nMaxStartups 100\nPrintMotd no\n")
+	b.WriteString("PasswordAuthentication no\nKbdInteractiveAuthentication no\nStrictModes no\nUsePAM no\nPidFile none\nLogLevel " +
+		"VERBOSE\nUseDNS no\nMaxStartups 100\nPrintMotd no\n")
 	if s.o.MaxSessions > 0 {
 		fmt.Fprintf(&b, "MaxSessions %d\n", s.o.MaxSessions)
 	}

@@ -1,10 +1,10 @@
-// Command gen writes languages.txt of package code from the tables of GitHub's Linguist,
-// as go-enry has them.
+// Command gen writes package code's languages.txt from GitHub Linguist's tables, as go-enry ships
+// them.
 //
 //	go run ./tools/code/gen >tools/code/languages.txt
 //
-// Each line is one language: its type, its name, its extensions, its file names and its
-// interpreters, between tabs; the last line has the extensions that XML shares.
+// Each line is one language: type, name, extensions, file names and interpreters, separated by
+// tabs. The last line lists the extensions that may also be XML.
 package main
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/go-enry/go-enry/v2/data"
 )
 
-// preferred are the languages of extensions that several have, where the first in the
-// alphabet is not what somebody on call has before them.
+// preferred picks the language of extensions that several languages share, where the first in
+// alphabetical order is not the one that on-call engineers usually have.
 var preferred = map[string]string{
 	".asc": "AsciiDoc", ".asm": "Assembly", ".bas": "Visual Basic 6.0", ".bb": "BitBake", ".cfg": "INI", ".cls": "TeX", ".cp": "C++",
 	".ddl": "SQL", ".es": "JavaScript", ".f": "Fortran", ".fcgi": "Shell", ".for": "Fortran", ".frag": "GLSL", ".fs": "F#", ".gd": "GDScript",
@@ -76,7 +76,7 @@ func write(to io.Writer) error {
 		var parts []string
 		for _, list := range [][]string{l.extensions, l.names, l.interpreters} {
 			slices.Sort(list)
-			parts = append(parts, strings.Join(list, "/")) // no file's name has one
+			parts = append(parts, strings.Join(list, "/")) // no file name contains a slash
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", types[enry.GetLanguageType(name)], name, strings.Join(parts, "\t"))
 	}

@@ -2,5 +2,5 @@
 
 package parser
 
-// confine limits nothing here.
+// confine does nothing on this system.
 func confine() error { return nil }

@@ -180,11 +180,11 @@ func (ps parsers) parse(ctx context.Context, q wire.Request, text []byte) wire.P
 	}
 	defer tree.Close()
 	root := tree.RootNode()
-	out := wire.Parsed{Broken: root.HasError()}
+	out := wire.Parsed{HasErrors: root.HasError()}
 	spans := l.symbols(root, text, &out)
 	if q.Full {
 		l.complexity(root, spans, &out)
-		if out.Broken {
+		if out.HasErrors {
 			mistakes(root, text, &out)
 		}
 	}
@@ -242,7 +242,7 @@ func (l *loaded) symbols(root *sitter.Node, text []byte, out *wire.Parsed) []spa
 			continue
 		}
 		if len(list) >= wire.MaxSymbols {
-			out.Cut = true
+			out.Truncated = true
 			break
 		}
 		if f.Kind == "import" {
@@ -408,14 +408,14 @@ func mistakes(root *sitter.Node, text []byte, out *wire.Parsed) {
 		n := cursor.CurrentNode()
 		down := n.HasError()
 		if n.IsError() || n.IsMissing() {
-			m := wire.Mistake{Line: int(n.StartPoint().Row) + 1, Column: int(n.StartPoint().Column) + 1}
+			m := wire.SyntaxError{Line: int(n.StartPoint().Row) + 1, Column: int(n.StartPoint().Column) + 1}
 			if n.IsMissing() {
 				m.Text = "missing " + n.Type()
 			} else {
 				m.Text = "unexpected " + wire.Line(string(text[n.StartByte():min(n.EndByte(), n.StartByte()+80)]), 60)
 			}
-			out.Mistakes = append(out.Mistakes, m)
-			if len(out.Mistakes) >= wire.MaxMistakes {
+			out.SyntaxErrors = append(out.SyntaxErrors, m)
+			if len(out.SyntaxErrors) >= wire.MaxSyntaxErrors {
 				return
 			}
 			down = false

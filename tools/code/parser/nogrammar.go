@@ -8,7 +8,7 @@ import (
 	"countersign/tools/code/wire"
 )
 
-// grammars says whether this build can parse.
+// grammars reports whether this build can parse.
 const grammars = false
 
 type parsers map[string]struct{}

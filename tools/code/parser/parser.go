@@ -1,6 +1,6 @@
-// Package parser tells what is declared in source code, by tree-sitter grammars. They are
-// code in C that reads hostile text, so only the program countersign-parser imports this
-// package: a text that brings the grammars down ends one of its processes and nothing else.
+// Package parser extracts the declarations of source code with tree-sitter grammars: C code that
+// reads untrusted text. Only the program countersign-parser imports this package, so a text that
+// crashes the grammars ends one of its processes and nothing else.
 package parser
 
 import (
@@ -16,7 +16,7 @@ import (
 	"countersign/tools/code/wire"
 )
 
-// exitHung is the exit code of a process that took too long over a text.
+// exitHung is the exit code of a process that exceeded the time limit for a text.
 const exitHung = 3
 
 // ErrNoGrammars means that the program was built without cgo.
@@ -25,10 +25,10 @@ var ErrNoGrammars = errors.New("this build has no grammars; build it with cgo, w
 // Available reports whether this build has grammars.
 func Available() bool { return grammars }
 
-// Run reads texts from stdin and writes what is in them to stdout, until stdin ends or ctx
-// is done. It limits the memory of its whole process, so nothing else may run in it. It
-// returns an error when it was not spoken to in the protocol of package wire, and
-// ErrNoGrammars.
+// Run reads texts from stdin and writes their declarations to stdout, until stdin ends or ctx is
+// done. It limits the memory of the whole process, so nothing else may run in it. It returns an
+// error if the input violates the protocol of package wire, and ErrNoGrammars in a build without
+// grammars.
 func Run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	if !grammars {
 		return ErrNoGrammars
@@ -36,8 +36,8 @@ func Run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	if err := confine(); err != nil {
 		return fmt.Errorf("the parser's memory could not be limited: %w", err)
 	}
-	// A text may keep code in C busy for ever, and the parent, which would end this
-	// process, may be gone: so it ends itself.
+	// A text may keep C code busy forever, and the parent that would kill this process may be gone.
+	// So it exits on its own.
 	return serve(ctx, stdin, stdout, func() { os.Exit(exitHung) })
 }
 

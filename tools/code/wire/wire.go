@@ -1,11 +1,11 @@
-// Package wire is the conversation between the code index and the parser's program.
+// Package wire is the protocol between the code index and the parser's program.
 //
-// Each message is its length in four bytes, big end first, and that many bytes. A request
-// is two messages: JSON of a [Request], and the text. An answer is one: JSON of a
-// [Parsed]. The parser begins with one of [Hello].
+// Each message is its length in four bytes, big-endian, followed by that many bytes. A request is
+// two messages: the JSON of a [Request], and the text. An answer is one: the JSON of a [Parsed].
+// The parser starts by sending the JSON of a [Hello].
 //
-// Neither side believes the other: lengths are bounded before anything is read, and an
-// answer is brought within its limits.
+// Neither side trusts the other: lengths are checked before anything is read, and an answer is cut
+// to its limits.
 package wire
 
 import (
@@ -21,26 +21,26 @@ import (
 )
 
 const (
-	// Protocol is the version of the conversation.
+	// Protocol is the version of the protocol.
 	Protocol = 1
-	// MaxText is the largest text, in bytes, that is parsed.
+	// MaxText is the largest text that is parsed, in bytes.
 	MaxText = 1 << 20
-	// MaxHead is the largest message that is neither a text nor an answer.
+	// MaxHead is the largest message that is neither a text nor an answer, in bytes.
 	MaxHead   = 4 << 10
 	maxAnswer = 16 << 20
-	// FileTime is how long a parser may take over one text before it is ended.
+	// FileTime is how long a parser may take for one text before it is killed.
 	FileTime = 8 * time.Second
 )
 
-// Limits of an answer. Names and signatures are in bytes.
+// Limits of an answer. Those of names and signatures are in bytes.
 const (
-	MaxSymbols   = 20_000
-	MaxMistakes  = 20
-	MaxSignature = 240
-	MaxName      = 200
+	MaxSymbols      = 20_000
+	MaxSyntaxErrors = 20
+	MaxSignature    = 240
+	MaxName         = 200
 )
 
-// Languages are those that have a grammar, by Linguist's names.
+// Languages returns the languages that have a grammar, by Linguist's names.
 func Languages() []string {
 	return []string{"Go", "Python", "JavaScript", "JSX", "TypeScript", "TSX", "Rust", "Java", "Shell"}
 }
@@ -48,7 +48,7 @@ func Languages() []string {
 // Parses reports whether a language has a grammar.
 func Parses(lang string) bool { return slices.Contains(Languages(), lang) }
 
-// Hello is the first thing that a worker says.
+// Hello is the first message of a worker.
 type Hello struct {
 	Protocol int `json:"protocol"`
 }
@@ -56,7 +56,7 @@ type Hello struct {
 // Request asks to parse one file.
 type Request struct {
 	Language string `json:"language"`
-	// Full also asks for the complexity of functions and for mistakes in the syntax.
+	// Full also requests the complexity of functions and the syntax errors.
 	Full bool `json:"full"`
 }
 
@@ -64,38 +64,38 @@ type Request struct {
 type Symbol struct {
 	Kind      string `json:"kind"`
 	Name      string `json:"name"`
-	Parent    string `json:"parent,omitempty"` // what it is in, from the outside, such as Server.Handler
+	Parent    string `json:"parent,omitempty"` // the enclosing declarations, outermost first, such as Server.Handler
 	Signature string `json:"signature,omitempty"`
 	Line      int    `json:"line"` // from 1
 	End       int    `json:"end"`
-	// Depth is how many declarations it is in.
+	// Depth is how many declarations enclose it.
 	Depth int `json:"depth,omitempty"`
-	// Complexity is one more than the branches of a function, and Nesting is how
-	// many of them are in each other at most.
+	// Complexity is the number of a function's branches plus one, and Nesting is their maximum
+	// nesting.
 	Complexity int `json:"complexity,omitempty"`
 	Nesting    int `json:"nesting,omitempty"`
 }
 
-// Mistake is a place where the text is not in its language.
-type Mistake struct {
+// SyntaxError is a place where the text is not valid in its language.
+type SyntaxError struct {
 	Line   int    `json:"line"`
 	Column int    `json:"column"` // in bytes, from 1
 	Text   string `json:"text"`
 }
 
-// Parsed is what is in a file.
+// Parsed is the result of parsing a file.
 type Parsed struct {
 	Symbols []Symbol `json:"symbols"`
-	// Cut says that there are more than MaxSymbols.
-	Cut      bool      `json:"cut,omitempty"`
-	Mistakes []Mistake `json:"mistakes,omitempty"`
-	// Broken says that there are mistakes, also where they were not asked for.
-	Broken bool `json:"broken,omitempty"`
-	// Refused says why it could not be parsed.
+	// Truncated reports that there are more than MaxSymbols.
+	Truncated    bool          `json:"cut,omitempty"`
+	SyntaxErrors []SyntaxError `json:"mistakes,omitempty"`
+	// HasErrors reports syntax errors, even when they were not requested.
+	HasErrors bool `json:"broken,omitempty"`
+	// Refused is the reason why the file could not be parsed, or "".
 	Refused string `json:"refused,omitempty"`
 }
 
-// ErrTooLong means that a message is longer than any can be.
+// ErrTooLong means that a message exceeds the largest possible size.
 var ErrTooLong = errors.New("wire: the message is longer than any can be")
 
 // WriteFrame writes one message.
@@ -138,7 +138,7 @@ func WriteRequest(w io.Writer, q Request, text []byte) error {
 	return WriteFrame(w, text)
 }
 
-// ReadRequest reads what WriteRequest wrote. io.EOF means that there are no more.
+// ReadRequest reads a request. io.EOF means that there are no more.
 func ReadRequest(r io.Reader) (q Request, text []byte, err error) {
 	head, err := ReadFrame(r, MaxHead)
 	if err != nil {
@@ -154,8 +154,8 @@ func ReadRequest(r io.Reader) (q Request, text []byte, err error) {
 	return q, text, err
 }
 
-// ReadAnswer reads an answer and brings it within what an answer may be: the worker
-// reads hostile text with code in C, so nothing that it says is believed.
+// ReadAnswer reads an answer and cuts it to the limits of an answer. The worker runs C code on
+// untrusted text, so nothing that it sends is trusted.
 func ReadAnswer(r io.Reader, textLines int) (Parsed, error) {
 	b, err := ReadFrame(r, maxAnswer)
 	if err != nil {
@@ -166,9 +166,9 @@ func ReadAnswer(r io.Reader, textLines int) (Parsed, error) {
 		return Parsed{}, fmt.Errorf("wire: the answer is no JSON: %w", err)
 	}
 	if len(p.Symbols) > MaxSymbols {
-		p.Symbols, p.Cut = p.Symbols[:MaxSymbols], true
+		p.Symbols, p.Truncated = p.Symbols[:MaxSymbols], true
 	}
-	p.Mistakes = p.Mistakes[:min(len(p.Mistakes), MaxMistakes)]
+	p.SyntaxErrors = p.SyntaxErrors[:min(len(p.SyntaxErrors), MaxSyntaxErrors)]
 	last := max(textLines, 1)
 	for i := range p.Symbols {
 		s := &p.Symbols[i]
@@ -178,15 +178,15 @@ func ReadAnswer(r io.Reader, textLines int) (Parsed, error) {
 		s.End = min(max(s.End, s.Line), last)
 		s.Depth, s.Complexity, s.Nesting = max(s.Depth, 0), max(s.Complexity, 0), max(s.Nesting, 0)
 	}
-	for i := range p.Mistakes {
-		m := &p.Mistakes[i]
+	for i := range p.SyntaxErrors {
+		m := &p.SyntaxErrors[i]
 		m.Line, m.Column, m.Text = min(max(m.Line, 1), last), max(m.Column, 1), Line(m.Text, MaxName)
 	}
 	p.Refused = Line(p.Refused, MaxName)
 	return p, nil
 }
 
-// Line makes foreign text one line of valid characters, at most n bytes and a mark.
+// Line returns s as one line of valid UTF-8, at most n bytes and then an ellipsis.
 func Line(s string, n int) string {
 	var b strings.Builder
 	space := false

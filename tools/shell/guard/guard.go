@@ -1,13 +1,12 @@
-// Package guard keeps a command from ending or changing the shell that a team
-// shares: it finds set -e, exit, logout, exec and their like wherever they would
-// reach the current shell, and names the way out.
+// Package guard prevents a command from ending or changing the shell that a team shares: it finds
+// set -e, exit, logout, exec and the like wherever they would affect the current shell, and
+// suggests an alternative.
 //
-// It reads the syntax tree, so "true; exit", "if x; then exit; fi" and "eval
-// exit" are found, and what runs in a shell of its own (a subshell, a pipeline,
-// a substitution, the background, bash -lc '...', a here-document) is left
-// alone. It is a courtesy to the people in the pane and no security boundary: a
-// script that is sourced, an alias or a computed command name is not looked
-// into; who may run what is decided elsewhere.
+// It reads the syntax tree, so it finds "true; exit", "if x; then exit; fi" and "eval exit", and
+// ignores what runs in another shell (a subshell, a pipeline, a substitution, a background job,
+// bash -lc '...', a here-document). It is a courtesy to the people in the pane and not a security
+// boundary: it does not look into sourced scripts, aliases or computed command names. Who may run
+// what is decided elsewhere.
 package guard
 
 import (
@@ -20,23 +19,22 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// maxDepth limits eval in eval and nested syntax.
+// maxDepth limits nested evals and nested syntax.
 const maxDepth = 100
 
-// DirectiveError says that a command would end or change the shared shell.
+// DirectiveError means that a command would end or change the shared shell.
 type DirectiveError struct {
 	Directive string // as a person would write it: "set -e", "exit"
 	Line      int    // counted from 1
 	effect    string
 }
 
-// Error implements error: one sentence with the way out.
+// Error implements error: one sentence with the alternative.
 func (e *DirectiveError) Error() string {
 	return fmt.Sprintf("`%s` on line %d would %s; run it in a subshell: ( ... ) or bash -lc '...'", e.Directive, e.Line, e.effect)
 }
 
-// SyntaxError says that a text is not a whole command: typed into a shell, it
-// would leave it waiting for the rest.
+// SyntaxError means that a command is incomplete: the shell would wait for the rest.
 type SyntaxError struct {
 	Line   int // counted from 1
 	Reason string
@@ -44,12 +42,12 @@ type SyntaxError struct {
 
 // Error implements error.
 func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("the command is not complete shell syntax (line %d: %s), so the shared shell would wait for the rest; correct it and run it again", e.Line, e.Reason)
+	return fmt.Sprintf("the command is not complete shell syntax (line %d: %s), so the shared shell would wait for the rest; correct it "+
+		"and run it again", e.Line, e.Reason)
 }
 
-// Check tells whether a command may be typed into a shared shell. It returns
-// nil, a [*DirectiveError] or a [*SyntaxError]. It is pure and safe for
-// concurrent use.
+// Check reports whether a command may be typed into a shared shell. It returns nil, a
+// [*DirectiveError] or a [*SyntaxError]. It is pure and safe for concurrent use.
 func Check(command string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -61,7 +59,7 @@ func Check(command string) (err error) {
 		case c == '\n':
 			line++
 		case c < ' ' && c != '\t' || c == 0x7f:
-			// A carriage return is the Enter key for a terminal, and others are
+			// In a terminal a carriage return is the Enter key, and other control characters are
 			// keys too.
 			return &SyntaxError{Line: line, Reason: fmt.Sprintf("the control character \\x%02x is a key press in a terminal", c)}
 		}
@@ -72,8 +70,7 @@ func Check(command string) (err error) {
 
 type walker struct{ depth int }
 
-// text checks a text that runs in the current shell. Inside eval, line is the
-// line of the eval.
+// text checks a text that runs in the current shell. Inside eval, line is the line of the eval.
 func (w *walker) text(command string, line int) error {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
 	if err != nil {
@@ -94,9 +91,9 @@ func (w *walker) text(command string, line int) error {
 	return w.stmts(file.Stmts, line)
 }
 
-// inner checks the text of eval and trap. If it is incomplete, the shell says
-// so and waits for nothing.
-func (w *walker) inner(command string, line int) error {
+// evalText checks the text of eval and trap. If it is incomplete, the shell reports that and does
+// not wait.
+func (w *walker) evalText(command string, line int) error {
 	err := w.text(command, line)
 	var syn *SyntaxError
 	if errors.As(err, &syn) && w.depth <= maxDepth {
@@ -116,7 +113,7 @@ func (w *walker) stmts(list []*syntax.Stmt, line int) error {
 
 func (w *walker) stmt(s *syntax.Stmt, line int) error {
 	if s == nil || s.Background || s.Coprocess || s.Disown {
-		return nil // a shell of its own
+		return nil // runs in another shell
 	}
 	w.depth++
 	defer func() { w.depth-- }()
@@ -133,12 +130,12 @@ func (w *walker) stmt(s *syntax.Stmt, line int) error {
 		}
 		args := make([]string, len(c.Args))
 		for i, a := range c.Args {
-			args[i] = text(a)
+			args[i] = wordText(a)
 		}
 		return w.call(args, line)
 	case *syntax.BinaryCmd:
 		if c.Op == syntax.Pipe || c.Op == syntax.PipeAll {
-			return nil // each part runs in a shell of its own
+			return nil // each part runs in another shell
 		}
 		if err := w.stmt(c.X, line); err != nil {
 			return err
@@ -171,7 +168,7 @@ func (w *walker) stmt(s *syntax.Stmt, line int) error {
 			}
 		}
 	case *syntax.FuncDecl:
-		// It may be called later, from any command.
+		// The function may be called later, from any command.
 		return w.stmt(c.Body, line)
 	}
 	return nil
@@ -205,7 +202,7 @@ func (w *walker) call(args []string, line int) error {
 			if w.depth > maxDepth {
 				return &SyntaxError{Line: line, Reason: "eval is nested too deep"}
 			}
-			return w.inner(strings.Join(rest, " "), line)
+			return w.evalText(strings.Join(rest, " "), line)
 		case "trap":
 			if len(rest) > 0 && rest[0] == "--" {
 				rest = rest[1:]
@@ -213,11 +210,11 @@ func (w *walker) call(args []string, line int) error {
 			if len(rest) < 2 || strings.HasPrefix(rest[0], "-") {
 				return nil
 			}
-			return w.inner(rest[0], line)
+			return w.evalText(rest[0], line)
 		case "command":
 			for len(rest) > 0 && strings.HasPrefix(rest[0], "-") {
 				if rest[0] != "-p" && rest[0] != "--" {
-					return nil // command -v only asks
+					return nil // command -v runs nothing
 				}
 				rest = rest[1:]
 			}
@@ -241,7 +238,7 @@ func directive(name string, line int) error {
 	return &DirectiveError{name, line, "close the shared shell at the next command that fails"}
 }
 
-// setOption returns how `set` turns on exiting, if it does.
+// setOption returns the option with which `set` turns on exiting, or "".
 func setOption(args []string) string {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
@@ -269,7 +266,7 @@ func setOption(args []string) string {
 	return ""
 }
 
-// plainOption writes an option's name as zsh compares it.
+// plainOption returns an option's name in the form that zsh compares.
 func plainOption(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
 
 func zshOption(cmd string, args []string, want ...string) string {
@@ -281,7 +278,7 @@ func zshOption(cmd string, args []string, want ...string) string {
 	return ""
 }
 
-// shopt returns how shopt -so turns on exiting, if it does.
+// shopt returns the option with which shopt -so turns on exiting, or "".
 func shopt(args []string) string {
 	on, setO := false, false
 	for _, a := range args {
@@ -296,9 +293,9 @@ func shopt(args []string) string {
 	return ""
 }
 
-// text returns a word as the shell would read it, with "_" for what is only
-// known when it runs.
-func text(word *syntax.Word) string {
+// wordText returns a word as the shell would read it, with "_" for parts that are only known at run
+// time.
+func wordText(word *syntax.Word) string {
 	var b strings.Builder
 	for _, p := range word.Parts {
 		switch p := p.(type) {
@@ -327,7 +324,7 @@ func text(word *syntax.Word) string {
 	return b.String()
 }
 
-// unescape removes backslashes: all, or those before one of only.
+// unescape removes backslashes: all of them, or those before a character in only.
 func unescape(s, only string) string {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s

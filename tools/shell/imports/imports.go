@@ -1,10 +1,9 @@
-// Package imports finds the files that a script visibly loads: what a shell script
-// sources or runs by its path, what Python, Node, Perl and Ruby import from beside it.
+// Package imports finds the files that a script visibly loads: what a shell script sources or runs
+// by path, and what Python, Node, Perl and Ruby programs import from their own directory.
 //
-// It reads text by patterns and runs nothing, so it finds what is written out and no
-// more: not what a program puts together when it runs, what lies in a library of the
-// system, or what a loaded file does. It touches no file; who calls it looks which of
-// the names exist.
+// It matches patterns in the text and runs nothing. So it finds only literal names: not those
+// computed at run time, not system libraries, and not what a loaded file loads. It does not access
+// files; the caller checks which names exist.
 package imports
 
 import (
@@ -17,10 +16,10 @@ import (
 	"sync"
 )
 
-// Language is what a script is written in.
+// Language is the language of a script.
 type Language int
 
-// The languages; None is any other, and what is no script.
+// The languages; None is any other language, or not a script.
 const (
 	None Language = iota
 	Shell
@@ -32,28 +31,28 @@ const (
 
 // Load is one thing that a script loads.
 type Load struct {
-	// Names are the names that it may have, relative to the script's directory, to the
-	// one in which the program was started, or to that of the first script; or absolute.
+	// Names are its possible names: absolute, or relative to the script's directory, to the start
+	// directory, or to the first script's directory.
 	Names []string
-	// Standard says that the language brings something of that name, so that there
-	// need not be a file.
+	// Standard means that the language's standard library has that name, so there need not be a
+	// file.
 	Standard bool
 }
 
 // List is what a script loads.
 type List struct {
 	Loads []Load
-	// Open says that it loads something whose name is only known when it runs, or that
-	// is not looked for beside the script.
-	Open bool
+	// Incomplete means that it also loads something whose name is only known at run time or that is
+	// not beside the script.
+	Incomplete bool
 }
 
 // maxLoads bounds the list of one script.
 const maxLoads = 64
 
-// Of is the language of a file: by its name, its first line, or else by the program
-// that it is given to.
-func Of(name, reader string, head []byte) Language {
+// Detect returns the language of a file: by its name, its first line, or the program that it is
+// passed to.
+func Detect(name, reader string, head []byte) Language {
 	switch path.Ext(name) {
 	case ".sh", ".bash", ".ksh", ".zsh":
 		return Shell
@@ -68,7 +67,7 @@ func Of(name, reader string, head []byte) Language {
 	}
 	if line, _, _ := bytes.Cut(head, []byte("\n")); bytes.HasPrefix(line, []byte("#!")) {
 		for w := range strings.FieldsSeq(string(line[2:])) {
-			if l := By(w); l != None {
+			if l := ByProgram(w); l != None {
 				return l
 			}
 		}
@@ -77,11 +76,11 @@ func Of(name, reader string, head []byte) Language {
 	if path.Ext(name) != "" || bytes.IndexByte(head, 0) >= 0 {
 		return None
 	}
-	return By(reader)
+	return ByProgram(reader)
 }
 
-// By is the language that a program reads.
-func By(program string) Language {
+// ByProgram returns the language that a program reads.
+func ByProgram(program string) Language {
 	name := strings.TrimRight(path.Base(program), "0123456789.")
 	switch name {
 	case "sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "yash", "source", "":
@@ -101,11 +100,11 @@ func By(program string) Language {
 	return None
 }
 
-// In lists what a script of a language loads.
-func In(l Language, text string) (out List) {
+// Loads lists what a script of a language loads.
+func Loads(l Language, text string) (out List) {
 	defer func() {
-		if recover() != nil { // the shell parser's: what was not seen is said
-			out.Open = true
+		if recover() != nil { // a panic of the shell parser
+			out.Incomplete = true
 		}
 	}()
 	switch l {
@@ -122,13 +121,13 @@ func In(l Language, text string) (out List) {
 		out = ruby(text)
 	}
 	if len(out.Loads) > maxLoads {
-		out.Loads, out.Open = out.Loads[:maxLoads], true
+		out.Loads, out.Incomplete = out.Loads[:maxLoads], true
 	}
 	return out
 }
 
-// add takes note of names, each list once.
-func (l *List) add(standard bool, names ...string) {
+// addNames adds a load, unless it is in the list already.
+func (l *List) addNames(standard bool, names ...string) {
 	names = slices.DeleteFunc(names, func(n string) bool { return n == "" || len(n) > 4096 || strings.ContainsAny(n, "\x00\n") })
 	same := func(o Load) bool { return slices.Equal(o.Names, names) }
 	if len(names) > 0 && !slices.ContainsFunc(l.Loads, same) {
@@ -147,28 +146,29 @@ func words(text string) map[string]bool {
 //go:embed python.txt
 var pythonText string
 
-var pythonOwn = sync.OnceValue(func() map[string]bool { return words(pythonText) })
+var pythonStandard = sync.OnceValue(func() map[string]bool { return words(pythonText) })
 
 var (
 	pyImport  = regexp.MustCompile(`(?m)(?:^|[;:])[ \t]*import[ \t]+([^#\n;]+)`)
 	pyFrom    = regexp.MustCompile(`(?m)(?:^|[;:])[ \t]*from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^#\n;]+)`)
-	pyDynamic = regexp.MustCompile(`\b(?:__import__|importlib|runpy|execfile|imp|pkgutil|sys\.path|site\.addsitedir)\b|\b(?:exec|compile)\s*\(|\bimport[ \t]*\*?[ \t]*\(?[ \t]*$`)
+	pyDynamic = regexp.MustCompile(`\b(?:__import__|importlib|runpy|execfile|imp|pkgutil|sys\.path|site\.addsitedir)\b|` +
+		`\b(?:exec|compile)\s*\(|\bimport[ \t]*\*?[ \t]*\(?[ \t]*$`)
 	pyComment = regexp.MustCompile(`#[^\n]*`)
 	pyName    = regexp.MustCompile(`^[\w.]+`)
 )
 
 func python(text string) List {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\\\n", " ")
-	out := List{Open: pyDynamic.MatchString(text)}
+	out := List{Incomplete: pyDynamic.MatchString(text)}
 	module := func(up, name string) {
 		if name == "" {
 			return
 		}
 		parts := strings.Split(name, ".")
-		for i := range parts { // "a.b" runs a/__init__.py, too
+		for i := range parts { // "a.b" also runs a/__init__.py
 			at := up + strings.Join(parts[:i+1], "/")
-			own := up == "" && pythonOwn()[parts[0]]
-			out.add(own || i < len(parts)-1, at+".py", at+"/__init__.py", at+".so")
+			own := up == "" && pythonStandard()[parts[0]]
+			out.addNames(own || i < len(parts)-1, at+".py", at+"/__init__.py", at+".so")
 		}
 	}
 	for _, m := range pyImport.FindAllStringSubmatch(text, -1) {
@@ -180,7 +180,7 @@ func python(text string) List {
 		up := ""
 		if dots := len(m[1]); dots > 0 {
 			up = "./" + strings.Repeat("../", dots-1)
-			out.add(true, up+"__init__.py")
+			out.addNames(true, up+"__init__.py")
 		}
 		module(up, m[2])
 		for n := range strings.SplitSeq(strings.Trim(pyComment.ReplaceAllString(m[3], ""), "()"), ",") {
@@ -192,13 +192,13 @@ func python(text string) List {
 			if m[2] != "" {
 				at += strings.ReplaceAll(m[2], ".", "/") + "/"
 			}
-			out.add(true, at+name+".py", at+name+"/__init__.py") // a module, or a name in one
+			out.addNames(true, at+name+".py", at+name+"/__init__.py") // a module, or a name in one
 		}
 	}
 	return out
 }
 
-var nodeOwn = words(`assert async_hooks buffer child_process cluster console constants crypto dgram diagnostics_channel dns domain events fs
+var nodeStandard = words(`assert async_hooks buffer child_process cluster console constants crypto dgram diagnostics_channel dns domain events fs
 	http http2 https inspector module net os path perf_hooks process punycode querystring readline repl stream string_decoder sys timers
 	tls trace_events tty url util v8 vm wasi worker_threads zlib`)
 
@@ -211,7 +211,7 @@ var (
 
 func node(text string) List {
 	found := nodeRequire.FindAllStringSubmatch(text, -1)
-	out := List{Open: len(found) < len(nodeAny.FindAllString(text, -1)) || nodeDynamic.MatchString(text)}
+	out := List{Incomplete: len(found) < len(nodeAny.FindAllString(text, -1)) || nodeDynamic.MatchString(text)}
 	for _, m := range append(found, nodeImport.FindAllStringSubmatch(text, -1)...) {
 		name := strings.Join(m[1:], "")
 		own, _, _ := strings.Cut(strings.TrimPrefix(name, "node:"), "/")
@@ -222,18 +222,18 @@ func node(text string) List {
 				names = append(names, strings.TrimSuffix(name, "/")+strings.TrimSuffix(end, "."))
 			}
 			if s, ok := strings.CutSuffix(name, ".js"); ok {
-				names = append(names, s+".ts") // as TypeScript writes it
+				names = append(names, s+".ts") // TypeScript imports omit the extension
 			}
-			out.add(false, names...)
-		case nodeOwn[own]:
+			out.addNames(false, names...)
+		case nodeStandard[own]:
 		default:
-			out.Open = true // in node_modules
+			out.Incomplete = true // in node_modules
 		}
 	}
 	return out
 }
 
-var perlOwn = words(`strict warnings utf8 lib vars feature constant integer bytes locale overload parent base fields open less sort re subs version
+var perlStandard = words(`strict warnings utf8 lib vars feature constant integer bytes locale overload parent base fields open less sort re subs version
 	autodie bigint bignum bigrat diagnostics encoding experimental if mro sigtrap threads Benchmark Carp Config Cwd Encode English Env Errno
 	Exporter Fcntl FindBin Memoize POSIX Safe SelectSaver SelfLoader Socket Storable Symbol Test::More Test::Simple Time::HiRes Time::Local
 	Time::Piece Time::Seconds UNIVERSAL Data::Dumper Digest::MD5 Digest::SHA File::Basename File::Compare File::Copy File::Find File::Glob
@@ -253,16 +253,16 @@ var (
 )
 
 func perl(text string) List {
-	out := List{Open: perlDynamic.MatchString(text)}
+	out := List{Incomplete: perlDynamic.MatchString(text)}
 	libs := []string{""}
 	for _, m := range perlLib.FindAllStringSubmatch(text, -1) {
 		found := perlQuoted.FindAllStringSubmatch(m[1], -1)
-		out.Open = out.Open || len(found) == 0
+		out.Incomplete = out.Incomplete || len(found) == 0
 		for _, q := range found {
 			for d := range strings.FieldsSeq(q[1] + q[2] + q[3]) {
 				d = perlHere.ReplaceAllString(d, "./")
 				if strings.ContainsAny(d, "$@") {
-					out.Open = true
+					out.Incomplete = true
 					continue
 				}
 				libs = append(libs, strings.TrimSuffix(d, "/")+"/")
@@ -279,20 +279,20 @@ func perl(text string) List {
 		if m[1] == "v5" || m[1] == "q" || m[1] == "qq" {
 			continue
 		}
-		out.add(perlOwn[m[1]], in(strings.ReplaceAll(m[1], "::", "/")+".pm")...)
+		out.addNames(perlStandard[m[1]], in(strings.ReplaceAll(m[1], "::", "/")+".pm")...)
 	}
 	for _, m := range perlFile.FindAllStringSubmatch(text, -1) {
 		name := perlHere.ReplaceAllString(m[1]+m[2], "./")
 		if strings.ContainsAny(name, "$@") {
-			out.Open = true
+			out.Incomplete = true
 			continue
 		}
-		out.add(false, in(name)...)
+		out.addNames(false, in(name)...)
 	}
 	return out
 }
 
-var rubyOwn = words(`abbrev base64 benchmark bigdecimal bundler cgi coverage csv date delegate did_you_mean digest drb English erb etc expect fcntl
+var rubyStandard = words(`abbrev base64 benchmark bigdecimal bundler cgi coverage csv date delegate did_you_mean digest drb English erb etc expect fcntl
 	fiddle fileutils find forwardable getoptlong io ipaddr irb json logger matrix minitest monitor mutex_m net nkf objspace observer open-uri
 	open3 openssl optparse ostruct pathname pp prettyprint prime pstore psych pty rbconfig rdoc readline reline resolv rinda ripper
 	rubygems securerandom set shellwords singleton socket stringio strscan syslog tempfile thread time timeout tmpdir tracer tsort un uri
@@ -307,22 +307,22 @@ var (
 
 func ruby(text string) List {
 	found := rubyLoad.FindAllStringSubmatch(text, -1)
-	out := List{Open: len(found) < len(rubyAny.FindAllString(text, -1)) || rubyDynamic.MatchString(text)}
+	out := List{Incomplete: len(found) < len(rubyAny.FindAllString(text, -1)) || rubyDynamic.MatchString(text)}
 	for _, m := range found {
 		name := m[2] + m[3]
 		first, _, _ := strings.Cut(name, "/")
 		switch {
 		case strings.Contains(name, "#{"):
-			out.Open = true
+			out.Incomplete = true
 		case m[1] == "require_relative" || m[1] == "load" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "/"):
-			out.add(false, name, name+".rb", name+".so")
-		case rubyOwn[first]:
+			out.addNames(false, name, name+".rb", name+".so")
+		case rubyStandard[first]:
 		default:
-			out.Open = true // a gem
+			out.Incomplete = true // a gem
 		}
 	}
 	for _, m := range rubyBeside.FindAllStringSubmatch(text, -1) {
-		out.add(false, m[1]+m[2], m[1]+m[2]+".rb")
+		out.addNames(false, m[1]+m[2], m[1]+m[2]+".rb")
 	}
 	return out
 }

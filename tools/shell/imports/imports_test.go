@@ -75,7 +75,7 @@ func TestWhatAScriptLoadsIsFound(t *testing.T) {
 		},
 	} {
 		for text, want := range rows {
-			l := In(lang, text)
+			l := Loads(lang, text)
 			if !slices.ContainsFunc(l.Loads, func(o Load) bool { return slices.Contains(o.Names, want) }) {
 				t.Errorf("%q: %q is not found: %+v", text, want, l)
 			}
@@ -101,7 +101,7 @@ func TestWhatIsNotFoundIsSaid(t *testing.T) {
 		"require 'json'\nrequire 'net/http'": {Ruby, false}, "$:.unshift 'x'": {Ruby, true}, "eval x": {Ruby, true},
 		"anything": {None, false},
 	} {
-		if got := In(want.lang, text); got.Open != want.open {
+		if got := Loads(want.lang, text); got.Incomplete != want.open {
 			t.Errorf("%q: %+v", text, got)
 		}
 	}
@@ -109,15 +109,15 @@ func TestWhatIsNotFoundIsSaid(t *testing.T) {
 
 func TestThatSomethingOfTheLanguageNeedNotBeThere(t *testing.T) {
 	for text, lang := range map[string]Language{"import os.path": Python, "from os import path": Python, "use strict;": Perl, "use POSIX qw(x);": Perl, "use 5.010;": Perl, "use v5.36;": Perl} {
-		for _, l := range In(lang, text).Loads {
+		for _, l := range Loads(lang, text).Loads {
 			if !l.Standard {
 				t.Errorf("%q: %+v", text, l)
 			}
 		}
 	}
 	for text, lang := range map[string]Language{"import mine": Python, "from . import x\nimport mine.sub": Python, "use Mine;": Perl, "require './x.pl'": Perl, ". ./x": Shell, "require('./x')": Node} {
-		if !slices.ContainsFunc(In(lang, text).Loads, func(l Load) bool { return !l.Standard }) {
-			t.Errorf("%q: %+v", text, In(lang, text))
+		if !slices.ContainsFunc(Loads(lang, text).Loads, func(l Load) bool { return !l.Standard }) {
+			t.Errorf("%q: %+v", text, Loads(lang, text))
 		}
 	}
 }
@@ -132,7 +132,7 @@ func TestTheLanguageOfAFile(t *testing.T) {
 		{"/w/a", "kubectl", "x", None}, {"/w/a.yml", "bash", "x", None}, {"/w/a", "bash", "\x7fELF\x00", None}, {"/w/a", "", "", None},
 		{"/w/a", "python3", "#!/bin/sed -f\n", None}, {"/w/a.mjs", "", "", Node}, {"/w/a.rb", "", "", Ruby},
 	} {
-		if got := Of(tt.name, tt.reader, []byte(tt.head)); got != tt.want {
+		if got := Detect(tt.name, tt.reader, []byte(tt.head)); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
 		}
 	}
@@ -144,7 +144,7 @@ func FuzzIn(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		for l := None; l <= Ruby; l++ {
-			got := In(l, text)
+			got := Loads(l, text)
 			if len(got.Loads) > maxLoads {
 				t.Fatal("too many")
 			}

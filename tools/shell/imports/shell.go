@@ -11,20 +11,19 @@ import (
 // maxText bounds the shell text that is parsed, in bytes.
 const maxText = 512 << 10
 
-// shell finds what a shell script sources, runs by its path, or gives to an
-// interpreter.
+// shell finds what a shell script sources, runs by path, or passes to an interpreter.
 func shell(text string) (out List) {
 	if len(text) > maxText {
-		return List{Open: true}
+		return List{Incomplete: true}
 	}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
-		return List{Open: true} // another shell's grammar
+		return List{Incomplete: true} // another shell's syntax
 	}
-	s := script{text: text, here: map[string]bool{"0": true, "BASH_SOURCE": true, "PWD": true}}
-	syntax.Walk(file, func(n syntax.Node) bool { // before: a name may be used above where it is set
-		if a, ok := n.(*syntax.Assign); ok && a.Name != nil && a.Value != nil && s.aboutHere(a.Value) {
-			s.here[a.Name.Value] = true
+	s := script{text: text, hereVars: map[string]bool{"0": true, "BASH_SOURCE": true, "PWD": true}}
+	syntax.Walk(file, func(n syntax.Node) bool { // first pass: a function may use a name above its assignment
+		if a, ok := n.(*syntax.Assign); ok && a.Name != nil && a.Value != nil && s.refersToHere(a.Value) {
+			s.hereVars[a.Name.Value] = true
 		}
 		return true
 	})
@@ -38,14 +37,14 @@ func shell(text string) (out List) {
 		switch {
 		case (name == "." || name == "source") && known && len(c.Args) > 1:
 			file, _, sure := s.name(c.Args[1])
-			out.Open = out.Open || !sure
-			out.add(false, beside(file)...)
-		case strings.Contains(name, "/") && !ofTheSystem(name):
-			out.add(true, beside(name)...)
-		case known && (By(base) != None || runs[base]):
+			out.Incomplete = out.Incomplete || !sure
+			out.addNames(false, candidates(file)...)
+		case strings.Contains(name, "/") && !isSystemProgram(name):
+			out.addNames(true, candidates(name)...)
+		case known && (ByProgram(base) != None || commandRunners[base]):
 			for _, w := range c.Args[1:] {
 				if file, _, _ := s.name(w); !strings.HasPrefix(file, "-") {
-					out.add(true, beside(file)...)
+					out.addNames(true, candidates(file)...)
 				}
 			}
 		}
@@ -54,30 +53,30 @@ func shell(text string) (out List) {
 	return out
 }
 
-// ofTheSystem recognises programs that are found without their path, too.
-func ofTheSystem(name string) bool {
+// isSystemProgram reports whether a program is also found without its path.
+func isSystemProgram(name string) bool {
 	return slices.Contains([]string{"/bin", "/sbin", "/usr/bin", "/usr/sbin"}, path.Dir(name))
 }
 
-// beside are the names that a name may stand for: "$DIR" is often the script's own
-// directory, or the one above it.
-func beside(name string) []string {
+// candidates returns the files that a name may refer to: "$DIR" is often the script's own
+// directory, or its parent.
+func candidates(name string) []string {
 	if rest, ok := strings.CutPrefix(name, "./"); ok {
 		return []string{name, "../" + rest}
 	}
 	return []string{name}
 }
 
-// runs are commands that run one of their operands.
-var runs = words("sudo doas command builtin exec nohup time nice ionice setsid env stdbuf xargs timeout flock eval")
+// commandRunners are commands that run one of their operands.
+var commandRunners = words("sudo doas command builtin exec nohup time nice ionice setsid env stdbuf xargs timeout flock eval")
 
 type script struct {
-	text string
-	here map[string]bool // variables that hold the script's directory, or its name
+	text     string
+	hereVars map[string]bool // variables that hold the script's directory or name
 }
 
-// aboutHere reports whether a word speaks of the script's own directory.
-func (s script) aboutHere(n syntax.Node) bool {
+// refersToHere reports whether a word refers to the script's own directory.
+func (s script) refersToHere(n syntax.Node) bool {
 	src := s.text[n.Pos().Offset():n.End().Offset()]
 	for _, sign := range []string{"dirname", "BASH_SOURCE", "$0", "${0", "pwd", "$PWD", "${PWD"} {
 		if strings.Contains(src, sign) {
@@ -87,16 +86,16 @@ func (s script) aboutHere(n syntax.Node) bool {
 	return false
 }
 
-// name is the name of a file that a word means: all of it, or what follows the
-// directory that its beginning stands for. known says that the word is literal, sure
-// that the name is, or follows the script's own directory.
+// name returns the file name in a word: all of it, or the rest after a variable directory. known
+// reports whether the word is literal; sure reports whether the name is literal or follows the
+// script's own directory.
 func (s script) name(w *syntax.Word) (name string, known, sure bool) {
 	var b strings.Builder
 	known, sure = true, true
 	var part func(p syntax.WordPart)
 	dynamic := func(here bool) {
 		known, sure = false, sure && here && b.Len() == 0
-		b.Reset() // what follows counts
+		b.Reset() // only what follows counts
 	}
 	part = func(p syntax.WordPart) {
 		switch p := p.(type) {
@@ -112,9 +111,9 @@ func (s script) name(w *syntax.Word) (name string, known, sure bool) {
 				part(q)
 			}
 		case *syntax.ParamExp:
-			dynamic(p.Param != nil && s.here[p.Param.Value])
+			dynamic(p.Param != nil && s.hereVars[p.Param.Value])
 		default:
-			dynamic(s.aboutHere(p))
+			dynamic(s.refersToHere(p))
 		}
 	}
 	for _, p := range w.Parts {

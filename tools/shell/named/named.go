@@ -1,14 +1,12 @@
-// Package named finds the words of a shell text that may name files which decide
-// what the text does: the script that bash is given, the manifest that kubectl
-// applies, the program that is called by its path. Who runs the text looks which
-// of them exist, and binds the approval to their content.
+// Package named finds the words of a shell text that may name files which decide what the text
+// does: the script passed to bash, the manifest that kubectl applies, a program called by its path.
+// The caller checks which of them exist, and binds the approval to their content.
 //
-// It is generous: every literal word is a candidate, wherever it stands, also
-// inside a text that is quoted for another shell, and so is the directory before a
-// pattern or a variable ("/srv/old" of "/srv/old/*"). It touches no file, judges no
-// risk, and does not find a name that is only known when the text runs ("$x",
-// "*.sh"); it finds no file that a program opens by itself either, beside the few
-// that everybody knows ("make" reads a Makefile).
+// It is generous: every literal word is a candidate, wherever it is, also inside text that is
+// quoted for another shell, and so is the directory before a pattern or variable ("/srv/old" of
+// "/srv/old/*"). It accesses no files, judges no risk, and does not find names that are only known
+// at run time ("$x", "*.sh"). It also does not find files that a program opens on its own, except
+// for well-known ones ("make" reads a Makefile).
 package named
 
 import (
@@ -19,156 +17,150 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Use says what the text does with a file, as far as its name in the text tells.
+// Use is what the text does with a file, as far as the text tells.
 type Use int
 
-// The uses, from the strongest: where a file has several, the strongest counts.
+// The uses, strongest first: if a file has several, the strongest counts.
 const (
 	// Content: the file may decide what happens, so its content counts.
 	Content Use = iota
-	// Data: the content is only read, copied or searched (grep, tail, cp). It
-	// counts as well, except in a file that is written all the time (a log).
+	// Data: the content is only read, copied or searched (grep, tail, cp). It counts as well,
+	// except for files that are written all the time (logs).
 	Data
-	// Target: the file is written, removed or given other rights whatever is in
-	// it (rm, chmod, "> file"). Only which file it is counts.
+	// Target: the file is written, removed or given other permissions whatever it contains (rm,
+	// chmod, "> file"). Only the file's identity counts.
 	Target
 )
 
 // File is one candidate.
 type File struct {
-	// Name is as it is written, without quotes: relative, absolute, or beginning
-	// with "~/".
+	// Name is as written, without quotes: relative, absolute, or beginning with "~/".
 	Name string
 	Use  Use
-	// By is the program that the name is given to, "." for one that is sourced; "" where
-	// that is not known.
-	By string
+	// Reader is the program that the name is passed to, "." for a sourced file; "" if unknown.
+	Reader string
 }
 
-// Code is a program that stands in the text itself (python3 -c), or a module that it
-// is told to load.
+// Code is a program in the text itself (python3 -c), or a module that it loads.
 type Code struct {
-	By   string // the program that reads it
-	Text string
+	Reader string // the program that reads it
+	Text   string
 }
 
-// List is what [In] finds.
+// List is the result of [Find].
 type List struct {
 	Files []File // each name once, in the order of the text
-	// Dirs are the literal directories that the text may be in when it names a file
-	// (cd, make -C), beside the one that it begins in. They are absolute, begin with
-	// "~", or are relative to where it begins: "a" and "a/b" of "cd a; cd b". They are
-	// not cleaned, since "link/.." is not ".".
+	// Dirs are the literal directories that the text may be in when it names a file (cd, make -C),
+	// besides the one in which it starts. They are absolute, begin with "~", or are relative to the
+	// start: "a" and "a/b" for "cd a; cd b". They are not cleaned, because "link/.." is not ".".
 	Dirs []string
-	// Elsewhere says that the text changes to a directory that is only known when it
-	// runs, so that its relative names may mean files that are not listed.
-	Elsewhere bool
-	// Made are the directories that the text makes where they are missing (mkdir -p).
-	// It is empty where the text runs anything that could do more to a directory than
-	// add files to it: then it matters which directory that is.
-	Made []string
-	Code []Code
-	// More says that there were more candidates than the limit; the rest is not
-	// listed.
-	More bool
+	// UnknownDir means that the text changes to a directory that is only known at run time, so its
+	// relative names may refer to unlisted files.
+	UnknownDir bool
+	// MadeDirs are the directories that the text creates if they are missing (mkdir -p). It is
+	// empty if the text runs anything that could do more to a directory than add files: then the
+	// directory's identity matters.
+	MadeDirs []string
+	Code     []Code
+	// Truncated means that there were more candidates than the limit.
+	Truncated bool
 }
 
 const (
-	// maxFiles and maxDirs bound a list. A text that names more files than a
-	// person could look at is not made safer by a longer one.
+	// maxFiles and maxDirs bound a list. A longer list would not make a text with more files any
+	// safer, because nobody could review it.
 	maxFiles = 400
 	maxDirs  = 24
-	// maxCode bounds the programs that stand in a text.
+	// maxCode bounds the programs inside a text.
 	maxCode = 8
-	// maxName is the longest name in bytes (PATH_MAX of Linux).
+	// maxName is the longest name, in bytes (PATH_MAX of Linux).
 	maxName = 4096
-	// maxDepth is how deep texts inside texts are looked at, and maxText how many
-	// bytes of text in all.
+	// maxDepth bounds the nesting of texts inside texts, and maxText the total bytes of text.
 	maxDepth = 3
 	maxText  = 512 << 10
 )
 
-// In lists the candidates of a shell text. Text that is not shell is taken word
-// by word. It never fails.
-func In(text string) List {
-	return in(text)
+// Find lists the candidates in a shell text. Text that is not valid shell is split into words. It
+// never fails.
+func Find(text string) List {
+	return find(text)
 }
 
-func in(text string) (l List) {
+func find(text string) (l List) {
 	defer func() {
-		if recover() != nil { // the parser's: what was not seen is said
-			l.More = true
+		if recover() != nil { // a panic of the parser
+			l.Truncated = true
 		}
 	}()
-	f := finder{seen: map[string]int{}, done: map[*syntax.Word]bool{}, left: maxText}
+	f := finder{seen: map[string]int{}, done: map[*syntax.Word]bool{}, bytesLeft: maxText}
 	f.text(text, 0)
-	f.places()
-	if f.rough {
-		f.list.Made = nil
+	f.resolveDirs()
+	if f.runsOther {
+		f.list.MadeDirs = nil
 	}
 	return f.list
 }
 
 type finder struct {
-	list  List
-	seen  map[string]int
-	done  map[*syntax.Word]bool // words that their command or redirection took
-	left  int                   // bytes of text that may still be parsed
-	moves []move
-	by    string              // the program whose words are looked at
-	vars  map[string][]string // what the text sets to literal values
-	loops bool                // a command may run again, or after one that stands behind it
-	rough bool                // something runs that is not gentle
+	list       List
+	seen       map[string]int
+	done       map[*syntax.Word]bool // words handled by their command or redirection
+	bytesLeft  int                   // bytes of text that may still be parsed
+	dirChanges []dirChange
+	by         string              // the program whose words are being processed
+	vars       map[string][]string // variables with literal values
+	loops      bool                // a command may run again, or after a later one
+	runsOther  bool                // something other than harmlessCommands runs
 }
 
-// move is one change of the directory, in the order of the text.
-type move struct {
-	kind moveKind
+// dirChange is one change of the directory, in the order of the text.
+type dirChange struct {
+	kind dirChangeKind
 	dirs []string
 }
 
-type moveKind int
+type dirChangeKind int
 
 const (
-	moveTo moveKind = iota // cd: for what follows
-	moveIn                 // make -C: for this command alone
-	enter                  // a subshell begins
-	leave                  // and ends, and with it what it changed
+	changeTo         dirChangeKind = iota // cd: for what follows
+	changeForCommand                      // make -C: for this command only
+	enterSubshell                         // a subshell begins
+	leaveSubshell                         // a subshell ends, and its changes with it
 )
 
 func (f *finder) text(text string, depth int) {
-	if f.left -= len(text); f.left < 0 {
-		f.list.More = true
+	if f.bytesLeft -= len(text); f.bytesLeft < 0 {
+		f.list.Truncated = true
 		return
 	}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
-		f.rough = true
+		f.runsOther = true
 		for w := range strings.FieldsSeq(text) {
-			f.word(strings.Trim(w, `"'`+"`;&|()<>"), Content, depth)
+			f.addWord(strings.Trim(w, `"'`+"`;&|()<>"), Content, depth)
 		}
 		return
 	}
-	f.settings(file)
+	f.collectVars(file)
 	var open []syntax.Node
 	syntax.Walk(file, func(n syntax.Node) bool {
 		if n == nil {
 			last := len(open) - 1
 			if subshell(open[last]) {
-				f.moves = append(f.moves, move{kind: leave})
+				f.dirChanges = append(f.dirChanges, dirChange{kind: leaveSubshell})
 			}
 			open = open[:last]
 			return true
 		}
 		open = append(open, n)
 		if subshell(n) {
-			f.moves = append(f.moves, move{kind: enter})
+			f.dirChanges = append(f.dirChanges, dirChange{kind: enterSubshell})
 		}
 		switch n := n.(type) {
 		case *syntax.FuncDecl, *syntax.ForClause, *syntax.WhileClause:
 			f.loops = true
 		case *syntax.Stmt:
-			f.input(n)
+			f.addHereDoc(n)
 		case *syntax.CallExpr:
 			f.call(n, depth)
 		case *syntax.Redirect:
@@ -190,12 +182,12 @@ func subshell(n syntax.Node) bool {
 	return false
 }
 
-// maxValues is how many values of a variable are looked at.
+// maxValues is how many values of a variable are considered.
 const maxValues = 4
 
-// settings takes note of variables that the text sets to literal values: "$X/a" names
-// something in each of them.
-func (f *finder) settings(file *syntax.File) {
+// collectVars collects variables that the text sets to literal values, so that "$X/a" is a name for
+// each of them.
+func (f *finder) collectVars(file *syntax.File) {
 	if f.vars == nil {
 		f.vars = map[string][]string{}
 	}
@@ -222,9 +214,9 @@ func (f *finder) settings(file *syntax.File) {
 	})
 }
 
-// readings are what a word may mean where variables in it were set to literal values:
-// the words, or what is known of their beginnings.
-func (f *finder) readings(w *syntax.Word) (whole, begun []string) {
+// expansions returns the possible values of a word whose variables have literal values: complete
+// words, and known beginnings.
+func (f *finder) expansions(w *syntax.Word) (whole, begun []string) {
 	for i := range maxValues {
 		var b strings.Builder
 		ok := write(&b, w, func(name string) (string, bool) {
@@ -244,7 +236,7 @@ func (f *finder) readings(w *syntax.Word) (whole, begun []string) {
 	return whole, begun
 }
 
-// call looks at a simple command.
+// call processes a simple command.
 func (f *finder) call(c *syntax.CallExpr, depth int) {
 	words := make([]string, len(c.Args))
 	for i, a := range c.Args {
@@ -252,47 +244,47 @@ func (f *finder) call(c *syntax.CallExpr, depth int) {
 		if words[i], ok = literal(a); ok {
 			continue
 		}
-		if whole, _ := f.readings(a); len(whole) == 1 {
+		if whole, _ := f.expansions(a); len(whole) == 1 {
 			words[i] = whole[0]
 		}
 	}
-	at := command(words)
+	at := commandIndex(words)
 	if at < 0 {
-		f.rough = f.rough || len(words) > 0
-		return // the walk takes its words
+		f.runsOther = f.runsOther || len(words) > 0
+		return // the walk handles its words
 	}
 	for i, a := range c.Args {
 		f.done[a] = true
-		f.before(a, words[i])
+		f.addKnownDir(a, words[i])
 	}
 	name := path.Base(words[at])
 	for i := range at + 1 {
-		f.word(words[i], Content, depth)
+		f.addWord(words[i], Content, depth)
 	}
-	if depth == 0 && (!gentle[name] || name != words[at]) {
-		f.rough = true
+	if depth == 0 && (!harmlessCommands[name] || name != words[at]) {
+		f.runsOther = true
 	}
-	f.dirs(name, words[at+1:])
-	f.makes(name, words[at+1:])
-	f.code(name, words[at+1:])
+	f.addDirChanges(name, words[at+1:])
+	f.addMadeDirs(name, words[at+1:])
+	f.addOptionCode(name, words[at+1:])
 	f.by = name
-	use := uses[name]
-	ended := false // the options
+	use := operandUses[name]
+	ended := false // whether "--" has ended the options
 	for i, w := range words[at+1:] {
-		f.word(w, use, depth)
+		f.addWord(w, use, depth)
 		if ended && strings.HasPrefix(w, "-") {
 			f.add("./"+w, use)
 		}
 		ended = ended || w == "--"
 		if w == "" {
-			whole, _ := f.readings(c.Args[at+1+i])
+			whole, _ := f.expansions(c.Args[at+1+i])
 			for _, w := range whole {
-				f.word(w, use, depth)
+				f.addWord(w, use, depth)
 			}
 		}
 	}
 	f.by = ""
-	for _, w := range implied[name] {
+	for _, w := range defaultFiles[name] {
 		f.add(w, Content)
 	}
 }
@@ -300,11 +292,10 @@ func (f *finder) call(c *syntax.CallExpr, depth int) {
 // wrappers run the command in their arguments.
 var wrappers = []string{"sudo", "doas", "command", "builtin", "exec", "nohup", "time", "nice", "ionice", "setsid", "env", "stdbuf", "xargs"}
 
-// command is the index of the command's name among its words, behind wrappers and
-// assignments, or -1. Behind a wrapper with options it is not known what is an
-// option's argument: then it is the wrapper itself, so that every word counts
-// with its content.
-func command(words []string) int {
+// commandIndex returns the index of the command's name among its words, after wrappers and
+// assignments, or -1. After a wrapper with options it is unclear which words are option values;
+// then it returns the wrapper itself, so that the content of every word counts.
+func commandIndex(words []string) int {
 	last := -1
 	for i, w := range words {
 		switch {
@@ -322,22 +313,25 @@ func command(words []string) int {
 	return last
 }
 
-// uses are commands whose operands do not decide what happens. What is not here
-// may read its operands as code or settings.
-var uses = func() map[string]Use {
+// operandUses lists commands whose operands do not decide what happens. Other commands may read
+// their operands as code or settings.
+var operandUses = func() map[string]Use {
 	m := map[string]Use{}
-	for n := range strings.FieldsSeq("rm rmdir unlink shred truncate touch chmod chown chgrp chattr setfacl mkdir tee ln kill pkill killall test [ stat ls file du") {
+	for n := range strings.FieldsSeq("rm rmdir unlink shred truncate touch chmod chown chgrp chattr setfacl mkdir tee ln kill pkill " +
+		"killall test [ stat ls file du") {
 		m[n] = Target
 	}
-	for n := range strings.FieldsSeq("cat tac nl head tail grep egrep fgrep zgrep wc sort uniq cut less more zcat gzip gunzip bzip2 xz zstd cp mv rsync scp split tar zip find md5sum sha256sum cmp diff") {
+	for n := range strings.FieldsSeq("cat tac nl head tail grep egrep fgrep zgrep wc sort uniq cut less more zcat gzip gunzip bzip2 xz " +
+		"zstd cp mv rsync scp split tar zip find md5sum sha256sum cmp diff") {
 		m[n] = Data
 	}
 	return m
 }()
 
-// implied are the files that a program reads when it is not told which.
-var implied = func() map[string][]string {
-	compose := strings.Fields("compose.yaml compose.yml docker-compose.yaml docker-compose.yml compose.override.yaml compose.override.yml docker-compose.override.yml docker-compose.override.yaml .env Dockerfile")
+// defaultFiles are the files that a program reads by default.
+var defaultFiles = func() map[string][]string {
+	compose := strings.Fields("compose.yaml compose.yml docker-compose.yaml docker-compose.yml compose.override.yaml compose.override.yml " +
+		"docker-compose.override.yml docker-compose.override.yaml .env Dockerfile")
 	makefiles := []string{"GNUmakefile", "makefile", "Makefile"}
 	pkg := []string{"package.json"}
 	return map[string][]string{
@@ -350,18 +344,18 @@ var implied = func() map[string][]string {
 	}
 }()
 
-// gentle are commands that do no more to a directory than add files to it, or write
-// files that they name.
-var gentle = func() map[string]bool {
+// harmlessCommands do no more to a directory than add files to it, or write files that they name.
+var harmlessCommands = func() map[string]bool {
 	m := map[string]bool{}
-	for n := range strings.FieldsSeq("mkdir install cd pushd popd pwd touch echo printf cat tee cp curl wget ls test [ true false : date sleep head tail grep set export") {
+	for n := range strings.FieldsSeq("mkdir install cd pushd popd pwd touch echo printf cat tee cp curl wget ls test [ true false : date " +
+		"sleep head tail grep set export") {
 		m[n] = true
 	}
 	return m
 }()
 
-// makes takes note of directories that the command makes where they are missing.
-func (f *finder) makes(name string, args []string) {
+// addMadeDirs records directories that the command creates if they are missing.
+func (f *finder) addMadeDirs(name string, args []string) {
 	if name != "mkdir" && (name != "install" || !slices.Contains(args, "-d")) {
 		return
 	}
@@ -369,78 +363,78 @@ func (f *finder) makes(name string, args []string) {
 		if strings.HasPrefix(a, "-") || len(a) > maxName {
 			continue
 		}
-		for a != "" && a != "/" && a != "." && len(f.list.Made) < maxFiles { // with -p those above it as well
-			f.list.Made = append(f.list.Made, a)
+		for a != "" && a != "/" && a != "." && len(f.list.MadeDirs) < maxFiles { // with -p also the parents
+			f.list.MadeDirs = append(f.list.MadeDirs, a)
 			a = path.Dir(a)
 		}
 	}
 }
 
-// dirs takes note of directories that the command changes to.
-func (f *finder) dirs(name string, args []string) {
+// addDirChanges records directories that the command changes to.
+func (f *finder) addDirChanges(name string, args []string) {
 	switch name {
 	case "cd", "chdir", "pushd":
 		operands := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return len(a) > 1 && a[0] == '-' })
 		switch {
 		case len(operands) == 0 && name != "pushd":
-			f.moves = append(f.moves, move{moveTo, []string{"~"}})
+			f.dirChanges = append(f.dirChanges, dirChange{changeTo, []string{"~"}})
 		case len(operands) != 1 || operands[0] == "" || operands[0][0] == '+':
-			f.list.Elsewhere = true
+			f.list.UnknownDir = true
 		case operands[0] == "-":
-			f.back()
+			f.addChangeBack()
 		case operands[0][0] == '~' && operands[0] != "~" && !strings.HasPrefix(operands[0], "~/"):
-			f.list.Elsewhere = true
+			f.list.UnknownDir = true
 		default:
-			f.moves = append(f.moves, move{moveTo, operands})
+			f.dirChanges = append(f.dirChanges, dirChange{changeTo, operands})
 		}
 		return
 	case "popd":
-		f.back()
+		f.addChangeBack()
 		return
 	}
 	var in []string
 	for i, a := range args {
 		_, value, _ := strings.Cut(a, "=")
 		switch {
-		case (slices.Contains(inside, a) || a == "-D" && (name == "sudo" || name == "doas")) && i+1 < len(args):
+		case (slices.Contains(dirOptions, a) || a == "-D" && (name == "sudo" || name == "doas")) && i+1 < len(args):
 			in = append(in, args[i+1])
 		case strings.HasPrefix(a, "-C") && len(a) > 2 && slices.Contains([]string{"make", "gmake", "tar", "env", "ninja"}, name):
 			in = append(in, a[2:])
-		case slices.ContainsFunc(inside, func(o string) bool { return len(o) > 2 && strings.HasPrefix(a, o+"=") }), strings.HasPrefix(a, "-chdir="):
+		case slices.ContainsFunc(dirOptions, func(o string) bool { return len(o) > 2 && strings.HasPrefix(a, o+"=") }), strings.HasPrefix(a, "-chdir="):
 			in = append(in, value)
 		}
 	}
 	if len(in) > 0 {
-		f.moves = append(f.moves, move{moveIn, in})
+		f.dirChanges = append(f.dirChanges, dirChange{changeForCommand, in})
 	}
 }
 
-// back takes note of a change to where the shell was before.
-func (f *finder) back() {
-	if !slices.ContainsFunc(f.moves, func(m move) bool { return m.kind == moveTo }) {
-		f.list.Elsewhere = true // before this text
+// addChangeBack records a change to the previous directory.
+func (f *finder) addChangeBack() {
+	if !slices.ContainsFunc(f.dirChanges, func(m dirChange) bool { return m.kind == changeTo }) {
+		f.list.UnknownDir = true // from before this text
 	}
 }
 
-// loaders are options whose value an interpreter runs, or loads: the text that does
-// the same, for a "%" that is the value.
-var loaders = map[string]map[string]string{
+// codeOptions are options whose value an interpreter runs or loads, with the equivalent program
+// text, in which "%" is the value.
+var codeOptions = map[string]map[string]string{
 	"python": {"-c": "%", "-m": "import %"},
 	"perl":   {"-e": "%", "-E": "%", "-M": "use %;", "-m": "use %;"},
 	"ruby":   {"-e": "%", "-r": "require '%'"},
 	"node":   {"-e": "%", "--eval": "%", "-p": "%", "--print": "%", "-r": "require('%')", "--require": "require('%')", "--import": "import('%')"},
 }
 
-// code takes note of programs that are given to an interpreter in its words.
-func (f *finder) code(name string, args []string) {
+// addOptionCode records programs in the arguments of an interpreter.
+func (f *finder) addOptionCode(name string, args []string) {
 	kind := strings.TrimRight(name, "0123456789.")
-	options := loaders[kind]
+	options := codeOptions[kind]
 	note := func(form, value string) {
 		text := strings.Replace(form, "%", value, 1)
 		if kind == "python" && form != "%" {
 			text += "\nimport " + value + ".__main__"
 		}
-		f.program(name, text)
+		f.addCode(name, text)
 	}
 	for i, a := range args {
 		if form, ok := options[a]; ok && i+1 < len(args) {
@@ -459,16 +453,16 @@ func (f *finder) code(name string, args []string) {
 	}
 }
 
-func (f *finder) program(by, text string) {
+func (f *finder) addCode(by, text string) {
 	if len(f.list.Code) >= maxCode || len(text) > maxText {
-		f.list.More = true
+		f.list.Truncated = true
 		return
 	}
 	f.list.Code = append(f.list.Code, Code{by, text})
 }
 
-// input takes note of a program that an interpreter reads from a here-document.
-func (f *finder) input(s *syntax.Stmt) {
+// addHereDoc records a program that an interpreter reads from a here-document.
+func (f *finder) addHereDoc(s *syntax.Stmt) {
 	c, ok := s.Cmd.(*syntax.CallExpr)
 	if !ok {
 		return
@@ -477,16 +471,16 @@ func (f *finder) input(s *syntax.Stmt) {
 	for i, a := range c.Args {
 		words[i], _ = literal(a)
 	}
-	at := command(words)
-	if at < 0 || loaders[strings.TrimRight(path.Base(words[at]), "0123456789.")] == nil {
+	at := commandIndex(words)
+	if at < 0 || codeOptions[strings.TrimRight(path.Base(words[at]), "0123456789.")] == nil {
 		return
 	}
 	for _, r := range s.Redirs {
 		switch {
 		case r.Hdoc != nil:
-			f.program(path.Base(words[at]), prefix(r.Hdoc))
+			f.addCode(path.Base(words[at]), prefix(r.Hdoc))
 		case r.Op == syntax.WordHdoc && r.Word != nil:
-			f.program(path.Base(words[at]), prefix(r.Word))
+			f.addCode(path.Base(words[at]), prefix(r.Word))
 		case r.Op == syntax.RdrIn && r.Word != nil:
 			if name, ok := literal(r.Word); ok {
 				f.by = path.Base(words[at])
@@ -497,13 +491,13 @@ func (f *finder) input(s *syntax.Stmt) {
 	}
 }
 
-// inside are options whose value is a directory that relative names are meant in.
-var inside = []string{"-C", "-k", "--kustomize", "--directory", "--prefix", "--project-directory", "--chdir", "--cwd", "--workdir"}
+// dirOptions are options whose value is the directory of relative names.
+var dirOptions = []string{"-C", "-k", "--kustomize", "--directory", "--prefix", "--project-directory", "--chdir", "--cwd", "--workdir"}
 
-// places works out where the text may be when it names a file. A change may fail, and
-// what a function names is meant where that is called, so every place stays possible
-// for the whole text.
-func (f *finder) places() {
+// resolveDirs computes where the text may be when it names a file. A change may fail, and a
+// function's names are resolved where it is called, so every directory stays possible for the whole
+// text.
+func (f *finder) resolveDirs() {
 	all := []string{""}
 	add := func(to []string, d string) []string {
 		if len(d) > maxName || slices.Contains(to, d) {
@@ -511,7 +505,7 @@ func (f *finder) places() {
 		}
 		if !slices.Contains(all, d) {
 			if len(all) > maxDirs {
-				f.list.More = true
+				f.list.Truncated = true
 				return to
 			}
 			all = append(all, d)
@@ -522,7 +516,7 @@ func (f *finder) places() {
 		for _, at := range slices.Clone(now) {
 			to := join(at, d)
 			now = add(now, to)
-			if strings.Contains(d, "..") { // the shell's own way: "link/.." is where the link is
+			if strings.Contains(d, "..") { // as the shell does: "link/.." is the directory of the link
 				if to = path.Clean(to); to == "." {
 					to = ""
 				}
@@ -538,15 +532,15 @@ func (f *finder) places() {
 	now := []string{""}
 	for range passes {
 		var outer [][]string
-		for _, m := range f.moves {
+		for _, m := range f.dirChanges {
 			switch m.kind {
-			case enter:
+			case enterSubshell:
 				outer = append(outer, slices.Clone(now))
-			case leave:
+			case leaveSubshell:
 				now, outer = outer[len(outer)-1], outer[:len(outer)-1]
-			case moveTo:
+			case changeTo:
 				now = from(now, m.dirs[0])
-			case moveIn:
+			case changeForCommand:
 				in := now
 				for _, d := range m.dirs {
 					if d != "" {
@@ -559,7 +553,7 @@ func (f *finder) places() {
 	f.list.Dirs = all[1:]
 }
 
-// join is the name of d as seen from where at is seen from, not cleaned.
+// join returns d relative to the base of at, not cleaned.
 func join(at, d string) string {
 	if at == "" || path.IsAbs(d) || d == "~" || strings.HasPrefix(d, "~/") {
 		return d
@@ -584,26 +578,26 @@ func (f *finder) node(w *syntax.Word, use Use, depth int) {
 	f.done[w] = true
 	s, ok := literal(w)
 	if ok {
-		f.word(s, use, depth)
+		f.addWord(s, use, depth)
 	} else {
-		whole, _ := f.readings(w)
+		whole, _ := f.expansions(w)
 		for _, s := range whole {
-			f.word(s, use, depth)
+			f.addWord(s, use, depth)
 		}
 	}
-	f.before(w, s)
+	f.addKnownDir(w, s)
 }
 
-// before adds the directory before what is only known when the text runs: "/srv/old"
-// of "/srv/old/*" and of "/srv/old/$x". known is the word where all of it is.
-func (f *finder) before(w *syntax.Word, known string) {
+// addKnownDir adds the directory before a part that is only known at run time: "/srv/old" of
+// "/srv/old/*" and of "/srv/old/$x". known is the whole word if it is literal.
+func (f *finder) addKnownDir(w *syntax.Word, known string) {
 	begun := []string{known}
-	if i := strings.IndexAny(known, "[{"); i >= 0 { // a pattern, or it is what it looks like
+	if i := strings.IndexAny(known, "[{"); i >= 0 { // a pattern, or literal characters
 		begun[0] = known[:i]
 	} else if known != "" {
 		return
 	} else {
-		_, begun = f.readings(w)
+		_, begun = f.expansions(w)
 		begun = append(begun, prefix(w))
 	}
 	for _, known := range begun {
@@ -617,10 +611,10 @@ func (f *finder) before(w *syntax.Word, known string) {
 	}
 }
 
-// word adds a word, and what of it may be a name: the value of an option, of an
-// assignment, a "@file". A word with white space may be a text of its own.
-func (f *finder) word(w string, use Use, depth int) {
-	if w == "" || f.list.More {
+// addWord adds a word, and the parts of it that may be names: the value of an option or an
+// assignment, a "@file". A word with white space may be a text itself.
+func (f *finder) addWord(w string, use Use, depth int) {
+	if w == "" || f.list.Truncated {
 		return
 	}
 	f.add(w, use)
@@ -643,7 +637,7 @@ func (f *finder) word(w string, use Use, depth int) {
 
 func (f *finder) add(name string, use Use) {
 	if strings.HasPrefix(name, "~") && name != "~" && !strings.HasPrefix(name, "~/") {
-		f.list.Elsewhere = true // another account's home
+		f.list.UnknownDir = true // another account's home
 	}
 	if name == "" || name == "." || name == "/" || strings.HasPrefix(name, "-") || len(name) > maxName || strings.ContainsRune(name, 0) {
 		return
@@ -653,20 +647,20 @@ func (f *finder) add(name string, use Use) {
 			f.list.Files[i].Use = use
 		}
 		if i >= 0 && f.by != "" {
-			f.list.Files[i].By = f.by
+			f.list.Files[i].Reader = f.by
 		}
 		return
 	}
 	if len(f.list.Files) >= maxFiles {
-		f.list.More = true
+		f.list.Truncated = true
 		return
 	}
 	f.seen[name] = len(f.list.Files)
 	f.list.Files = append(f.list.Files, File{name, use, f.by})
 }
 
-// literal returns a word as the shell would read it, if that is known before it
-// runs: without expansions and patterns. "$HOME" at its beginning is "~".
+// literal returns a word as the shell would read it if it has no expansions or patterns. A leading
+// "$HOME" becomes "~".
 func literal(w *syntax.Word) (string, bool) {
 	var b strings.Builder
 	if !write(&b, w, nil) {
@@ -675,21 +669,21 @@ func literal(w *syntax.Word) (string, bool) {
 	return b.String(), true
 }
 
-// prefix is what is known of the beginning of a word.
+// prefix returns the known beginning of a word.
 func prefix(w *syntax.Word) string {
 	var b strings.Builder
 	write(&b, w, nil)
 	return b.String()
 }
 
-// write writes a word until something in it is not known. value is what a variable
-// holds; nil knows none.
+// write writes a word up to the first unknown part. value returns the value of a variable; nil
+// knows none.
 func write(b *strings.Builder, w *syntax.Word, value func(name string) (string, bool)) (whole bool) {
 	param := func(p *syntax.ParamExp, at int) bool {
-		if home(b, p, at) {
+		if writeHome(b, p, at) {
 			return true
 		}
-		if value == nil || !plain(p) {
+		if value == nil || !isPlain(p) {
 			return false
 		}
 		v, ok := value(p.Param.Value)
@@ -699,7 +693,7 @@ func write(b *strings.Builder, w *syntax.Word, value func(name string) (string, 
 	for i, p := range w.Parts {
 		switch p := p.(type) {
 		case *syntax.Lit:
-			if !bare(b, p.Value) {
+			if !writeUnquoted(b, p.Value) {
 				return false
 			}
 		case *syntax.SglQuoted:
@@ -711,7 +705,7 @@ func write(b *strings.Builder, w *syntax.Word, value func(name string) (string, 
 			for j, q := range p.Parts {
 				switch q := q.(type) {
 				case *syntax.Lit:
-					quoted(b, q.Value)
+					writeQuoted(b, q.Value)
 				case *syntax.ParamExp:
 					if !param(q, i+j) {
 						return false
@@ -731,8 +725,8 @@ func write(b *strings.Builder, w *syntax.Word, value func(name string) (string, 
 	return true
 }
 
-// bare writes what an unquoted literal means; a pattern means nothing yet.
-func bare(b *strings.Builder, s string) bool {
+// writeUnquoted writes an unquoted literal; it stops at a pattern.
+func writeUnquoted(b *strings.Builder, s string) bool {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; c {
 		case '*', '?':
@@ -748,8 +742,8 @@ func bare(b *strings.Builder, s string) bool {
 	return true
 }
 
-// quoted writes what a literal between double quotes means.
-func quoted(b *strings.Builder, s string) {
+// writeQuoted writes a literal between double quotes.
+func writeQuoted(b *strings.Builder, s string) {
 	for i := 0; i < len(s); i++ {
 		if s[i] == '\\' && i+1 < len(s) && strings.IndexByte("$`\"\\\n", s[i+1]) >= 0 {
 			if i++; s[i] == '\n' {
@@ -760,9 +754,9 @@ func quoted(b *strings.Builder, s string) {
 	}
 }
 
-// home writes "~" for a plain $HOME at the beginning of a word, and "." for $PWD.
-func home(b *strings.Builder, p *syntax.ParamExp, at int) bool {
-	if at != 0 || b.Len() != 0 || !plain(p) {
+// writeHome writes "~" for a plain $HOME at the beginning of a word, and "." for $PWD.
+func writeHome(b *strings.Builder, p *syntax.ParamExp, at int) bool {
+	if at != 0 || b.Len() != 0 || !isPlain(p) {
 		return false
 	}
 	switch p.Param.Value {
@@ -776,7 +770,7 @@ func home(b *strings.Builder, p *syntax.ParamExp, at int) bool {
 	return true
 }
 
-// plain reports whether a parameter is expanded as it is.
-func plain(p *syntax.ParamExp) bool {
+// isPlain reports whether a parameter expansion has no operators.
+func isPlain(p *syntax.ParamExp) bool {
 	return p.Param != nil && !p.Excl && !p.Length && p.Index == nil && p.Slice == nil && p.Repl == nil && p.Exp == nil && p.Names == 0
 }

@@ -67,8 +67,8 @@ func TestScriptsAndManifestsAreFoundWhereverTheyStand(t *testing.T) {
 		"systemd-run --unit=x ./x.sh":                   "./x.sh",
 		"LD_PRELOAD=./x.so ls":                          "./x.so",
 	} {
-		if use, ok := has(In(text), want); !ok || use != Content && !strings.HasPrefix(text, "find ") {
-			t.Errorf("%q: %q is not found with its content: %+v", text, want, In(text))
+		if use, ok := has(Find(text), want); !ok || use != Content && !strings.HasPrefix(text, "find ") {
+			t.Errorf("%q: %q is not found with its content: %+v", text, want, Find(text))
 		}
 	}
 }
@@ -91,11 +91,11 @@ func TestTheContentOfWhatIsOnlyWrittenOrRemovedDoesNotCount(t *testing.T) {
 		"rm x; . x":         Content,
 		"cat < x":           Content,
 	} {
-		if use, ok := has(In(text), "x"); !ok || use != want {
+		if use, ok := has(Find(text), "x"); !ok || use != want {
 			t.Errorf("%q: x has the use %d (%v), want %d", text, use, ok, want)
 		}
 	}
-	if use, ok := has(In("./rm x"), "./rm"); !ok || use != Content {
+	if use, ok := has(Find("./rm x"), "./rm"); !ok || use != Content {
 		t.Errorf("a program that is called like one that only removes: %d %v", use, ok)
 	}
 }
@@ -109,7 +109,7 @@ func TestDirectoriesThatTheTextChangesToAreFound(t *testing.T) {
 		"git -C repo pull":              "repo",
 		"bash -c 'cd /srv; ./run.sh'":   "/srv",
 	} {
-		if got := In(text).Dirs; !slices.Contains(got, want) {
+		if got := Find(text).Dirs; !slices.Contains(got, want) {
 			t.Errorf("%q: %q", text, got)
 		}
 	}
@@ -140,7 +140,7 @@ func TestEveryPlaceThatARelativeNameMayMeanIsFound(t *testing.T) {
 		"bash -c 'cd a; rm x'; cd b":          "a b a/b",
 		"kubectl apply -k a --kustomize=b -f": "a b a/b",
 	} {
-		got := In(text).Dirs
+		got := Find(text).Dirs
 		dirs := strings.Fields(want)
 		slices.Sort(got)
 		slices.Sort(dirs)
@@ -171,8 +171,8 @@ func TestTheDirectoryBeforeWhatIsNotKnownIsFound(t *testing.T) {
 		"rm -rf ..":                           "..",
 		"bash -c 'rm -rf /srv/*'":             "/srv",
 	} {
-		if _, ok := has(In(text), want); !ok {
-			t.Errorf("%q: %q is not found: %+v", text, want, In(text).Files)
+		if _, ok := has(Find(text), want); !ok {
+			t.Errorf("%q: %q is not found: %+v", text, want, Find(text).Files)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func TestWhatATextMakesIsFoundOnlyWhereItDoesNoMore(t *testing.T) {
 		"mkdir a )":                             "",
 		"rm x":                                  "",
 	} {
-		if got := strings.Join(In(text).Made, " "); got != want {
+		if got := strings.Join(Find(text).MadeDirs, " "); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
@@ -202,7 +202,7 @@ func TestWhatATextMakesIsFoundOnlyWhereItDoesNoMore(t *testing.T) {
 
 func TestNamesThatAreOnlyKnownLaterAreNotGuessed(t *testing.T) {
 	for _, text := range []string{"bash $X", "bash *.sh", "bash a?", `bash "$X/y"`, "bash `x`"} {
-		for _, f := range In(text).Files {
+		for _, f := range Find(text).Files {
 			if f.Name != "bash" && f.Name != "x" {
 				t.Errorf("%q: %q", text, f.Name)
 			}
@@ -215,10 +215,10 @@ func TestAListIsBoundedAndSaysSo(t *testing.T) {
 	for i := range 10_000 {
 		fmt.Fprintf(&b, "./f%d ", i)
 	}
-	if l := In(b.String()); len(l.Files) != maxFiles || !l.More {
-		t.Errorf("%d files, more %v", len(l.Files), l.More)
+	if l := Find(b.String()); len(l.Files) != maxFiles || !l.Truncated {
+		t.Errorf("%d files, more %v", len(l.Files), l.Truncated)
 	}
-	if l := In("ls a"); l.More {
+	if l := Find("ls a"); l.Truncated {
 		t.Error("a short text has more")
 	}
 }
@@ -228,7 +228,7 @@ func FuzzIn(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		l := In(text)
+		l := Find(text)
 		if len(l.Files) > maxFiles || len(l.Dirs) > maxDirs {
 			t.Fatalf("%q: %d files and %d directories", text, len(l.Files), len(l.Dirs))
 		}
@@ -239,8 +239,8 @@ func FuzzIn(f *testing.F) {
 			}
 			seen[x.Name] = true
 		}
-		again := In(text)
-		if !slices.Equal(l.Files, again.Files) || !slices.Equal(l.Dirs, again.Dirs) || l.More != again.More {
+		again := Find(text)
+		if !slices.Equal(l.Files, again.Files) || !slices.Equal(l.Dirs, again.Dirs) || l.Truncated != again.Truncated {
 			t.Fatalf("%q gives two lists", text)
 		}
 	})
