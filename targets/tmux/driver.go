@@ -129,7 +129,7 @@ func (s *Server) Drive(ctx context.Context, session string, epoch int64) error {
 // pane goes on. A pane whose maker went away before it had a shell gets one.
 func (p *Pane) Drive(ctx context.Context, epoch int64) error {
 	p.mu.Lock()
-	mine := p.driving.Load() && p.epoch == epoch && !p.gone
+	mine := p.lease.heldUnder(epoch) && !p.gone
 	p.mu.Unlock()
 	if mine {
 		return nil
@@ -141,11 +141,11 @@ func (p *Pane) Drive(ctx context.Context, epoch int64) error {
 		return err
 	}
 	p.mu.Lock()
-	p.epoch = epoch
-	p.driving.Store(true)
-	p.heard = false
-	p.asks, p.pastAsks = 0, 0
-	p.mirror.reset()
+	p.lease.acquire(epoch)
+	p.history.complete = false
+	p.lineQuery.reset()
+	p.history.reset()
+	p.stderr.mirror.reset()
 	p.mu.Unlock()
 	st, shell, err := p.survey(ctx)
 	if err != nil {
@@ -166,34 +166,16 @@ func (p *Pane) Drive(ctx context.Context, epoch int64) error {
 
 // Driving tells whether this process is the pane's driver, as far as it knows. It
 // takes no lock, so a tap may ask it.
-func (p *Pane) Driving() bool { return p.driving.Load() }
+func (p *Pane) Driving() bool { return p.lease.held() }
 
 // demote ends being the driver. The caller holds mu.
 func (p *Pane) demote() {
-	if !p.driving.Load() {
+	if !p.lease.release() {
 		return
 	}
-	p.driving.Store(false)
-	p.keys, p.heard = false, false
-	p.mirror.reset()
+	p.keys, p.history.complete = false, false
+	p.stderr.mirror.reset()
 	p.notify()
-}
-
-// stale is the format that is true when somebody else drives the pane. The caller
-// holds mu.
-func (p *Pane) stale() string {
-	return fmt.Sprintf("#{!=:#{%s},%s}", optEpoch, formatEpoch(p.epoch))
-}
-
-// barred is the format that is true when keys must not be typed now: somebody else
-// drives the pane, or it shows its history, where keys would be commands and a letter of
-// them could leave it. With pen people have the keyboard, too. The caller holds mu.
-func (p *Pane) barred(pen bool) string {
-	people := "0"
-	if pen {
-		people = "#{" + optPeople + "}"
-	}
-	return fmt.Sprintf("#{||:#{||:%s,#{pane_in_mode}},#{||:#{pane_dead},%s}}", p.stale(), people)
 }
 
 // whyBarred is the command in the branch that does nothing: it says why. Unlike
@@ -223,7 +205,7 @@ func (p *Pane) verdict(r reply) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch epoch := parseEpoch(f[0]); {
-	case epoch != p.epoch:
+	case epoch != p.lease.epoch:
 		p.demote()
 		return &DrivenError{Epoch: epoch}
 	case f[3] == "1":
@@ -235,14 +217,14 @@ func (p *Pane) verdict(r reply) error {
 	}
 }
 
-// press types keys, if nothing bars them; see barred. f is told what came of it, from
+// press types keys unless the format blocked is true in tmux. f gets the result, from
 // another goroutine. The caller holds mu.
-func (p *Pane) press(keys []byte, pen bool, f func(error)) {
-	if !p.driving.Load() {
+func (p *Pane) press(keys []byte, blocked func() string, f func(error)) {
+	if !p.lease.held() {
 		go f(ErrDriven) // the caller holds a lock that f takes
 		return
 	}
-	p.c.postIf(p.ID(), p.barred(pen), p.whyBarred(), hexKeys(p.id, keys), nil, func(r reply) { f(p.verdict(r)) })
+	p.c.postIf(p.ID(), blocked(), p.whyBarred(), hexKeys(p.id, keys), nil, func(r reply) { f(p.verdict(r)) })
 }
 
 // perform runs a command on the pane if this process drives it, and waits for that.
@@ -254,7 +236,7 @@ func (p *Pane) perform(ctx context.Context, format func() string, line string, l
 	case p.gone:
 		p.mu.Unlock()
 		return p.goneError()
-	case !p.driving.Load():
+	case !p.lease.held():
 		p.mu.Unlock()
 		return ErrDriven
 	}

@@ -63,8 +63,7 @@ func drive(t *testing.T, p *Pane, epoch int64) {
 func deaf(p *Pane, epoch int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.epoch = epoch
-	p.driving.Store(true)
+	p.lease.acquire(epoch)
 }
 
 func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
@@ -96,7 +95,7 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 	eventually(t, "the prompt is back", func() bool {
 		other.mu.Lock()
 		defer other.mu.Unlock()
-		return other.mirror.flight == 0 && len(other.mirror.queue) == 0
+		return other.stderr.mirror.idle()
 	})
 	screen := b.tmux("capture-pane", "-p", "-t", a.ID())
 	for name, act := range map[string]func() error{
@@ -426,7 +425,7 @@ func TestACommandWhoseErrorsNeverEndEndsOnce(t *testing.T) {
 	companion := func() *companion {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.comp
+		return p.stderr.companion
 	}
 	c := companion()
 	// The companion's terminal is gone from the shell, so the end mark cannot come.

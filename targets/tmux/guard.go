@@ -168,36 +168,3 @@ func lockClient(ctx context.Context, c *conn, session, pid, name string, lock bo
 	}
 	return err
 }
-
-// Tap gives a function every byte that programs write to the pane from now on, from
-// one goroutine at a time; it must not block. nil ends it. What the pane shows at
-// this moment is the beginning.
-func (p *Pane) Tap(ctx context.Context, tap func([]byte)) error {
-	if tap == nil {
-		p.mu.Lock()
-		p.tap = nil
-		p.mu.Unlock()
-		return nil
-	}
-	wctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	shot, live, err := p.Watch(wctx)
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	tap(shot)
-	for {
-		select {
-		case b, ok := <-live:
-			if ok {
-				tap(b)
-				continue
-			}
-		default:
-		}
-		p.tap = tap
-		return nil
-	}
-}

@@ -84,14 +84,14 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 		cmds = append(cmds, b.String())
 	}
 	p.mu.Lock()
-	if p.phase == phaseIdle && p.driving.Load() {
+	if p.phase == phaseIdle && p.lease.held() {
 		p.keys = true  // what starts next is ours
 		p.dirty = true // before the echo tells
 		p.draft = true
 	}
 	p.mu.Unlock()
 	cmds = append(cmds, "display-message -p typed")
-	err := p.perform(ctx, func() string { return p.barred(true) }, strings.Join(cmds, " ; "), says)
+	err := p.perform(ctx, p.lease.blockedForBot, strings.Join(cmds, " ; "), says)
 	if errors.Is(err, errCopyMode) {
 		return errKeysCopyMode
 	}

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -59,26 +58,22 @@ type Pane struct {
 	gone    bool
 	changed chan struct{} // closed and replaced at each change
 
-	out, err scanner
-	phase    phase
-	byBot    bool        // the running command came from this package
-	mine     bool        // and from this process, for sure
-	keys     bool        // SendKeys typed something since the prompt
-	epoch    int64       // under which this process drives the pane; see driver.go
-	driving  atomic.Bool // written with mu held
-	asks     int         // questions of this process that the shell has not answered
-	draft    bool        // SendKeys typed at the prompt, and the line is not known to be empty
-	dirty    bool        // something was written after the prompt
-	more     bool        // the shell waits for more lines of a command
-	again    bool        // the shell has ended and was started again, unsaid yet
-	seq      int         // of the last prompt
-	dir      string
-	prompt   []byte
-	stat     paneStatus
-	fullAt   time.Time // since when the alternate screen is on
-	lastOut  time.Time
-	lineLen  int // the last answer to keyStatus
-	probes   int // how many answers came
+	out     scanner
+	phase   phase
+	byBot   bool // the running command came from this package
+	mine    bool // and from this process, for sure
+	keys    bool // SendKeys typed something since the prompt
+	lease   lease
+	draft   bool // SendKeys typed at the prompt, and the line is not known to be empty
+	dirty   bool // something was written after the prompt
+	more    bool // the shell waits for more lines of a command
+	again   bool // the shell has ended and was started again, unsaid yet
+	seq     int  // of the last prompt
+	dir     string
+	prompt  []byte
+	stat    paneStatus
+	fullAt  time.Time // since when the alternate screen is on
+	lastOut time.Time
 
 	typed    *job // typed, not started
 	job      *job // running
@@ -88,69 +83,23 @@ type Pane struct {
 	conv     unCRLF
 	tty, pid string // the terminal, and the supervisor's process number
 	shell    string // the shell's process number, as it said at its last prompt
-	past     string // the last answer to keyHistory
-	pasts    int    // how many of them came
-	pastAsks int    // how many are still to come to this process
-	codes    []int  // of the commands that people ran since Past was asked last
-	heard    bool   // all of them, as far as this process knows
-	tap      func([]byte)
 
-	comp     *companion
-	errReady bool
-	errBoot  []byte // what the companion wrote before it was ready
-	errSeq   int    // the last end mark on the companion
-	errEnds  int    // how many shells have ended there
-	mirror   mirror
-	notes    mirror // what Show was given; only its queue
-	watchers map[*watcher]struct{}
-}
-
-// job is one command that was typed.
-type job struct {
-	split    bool
-	started  chan struct{}
-	done     chan struct{}
-	seq      int // of the prompt before it
-	echo     []byte
-	out      *collector
-	err      *collector
-	emit     func(Stream, []byte)
-	code     int
-	ended    bool
-	begin    time.Time
-	dur      time.Duration
-	notice   string
-	died     bool          // its shell has ended, with the code
-	errEnds  int           // how many shells had ended on the companion before it
-	deaf     bool          // its companion was given up
-	away     bool          // the connection was lost while it ran
-	refused  error         // it was not typed
-	answered chan struct{} // closed when tmux has answered to the typing
-	taken    bool          // tmux has typed it; before, what starts or ends is somebody else's
-	where    Where
-	note     func(string)
-}
-
-func newJob(c Command, split bool) *job {
-	emit := c.Output
-	if emit == nil {
-		emit = func(Stream, []byte) {}
-	}
-	return &job{
-		split: split, started: make(chan struct{}), done: make(chan struct{}),
-		out: newCollector(c.Keep), err: newCollector(c.Keep), emit: emit, begin: time.Now(), note: c.Note,
-		answered: make(chan struct{}),
-	}
+	lineQuery lineQuery
+	history   history
+	viewers   viewers
+	stderr    errStream
+	notices   displayQueue // what Show was given
 }
 
 func (s *Server) newPane(c *conn, session string, id int, key, nonce string, epoch int64, driving bool) *Pane {
 	p := &Pane{
-		s: s, session: session, id: id, key: key, nonce: nonce, c: c, epoch: epoch, heard: !s.shared.Load(),
-		busy: make(chan struct{}, 1), changed: make(chan struct{}), watchers: map[*watcher]struct{}{},
+		s: s, session: session, id: id, key: key, nonce: nonce, c: c, busy: make(chan struct{}, 1), changed: make(chan struct{}),
+		viewers: newViewers(), history: history{complete: !s.shared.Load()},
 	}
-	p.driving.Store(driving)
+	p.lease.epoch = epoch
+	p.lease.driving.Store(driving)
 	p.out = scanner{nonce: nonce, text: p.onText, mark: p.onMark, forged: p.onForged}
-	p.err = scanner{nonce: nonce, text: p.onErrText, mark: p.onErrMark, forged: p.onForged}
+	p.stderr.scanner = scanner{nonce: nonce, text: p.onErrText, mark: p.onErrMark, forged: p.onForged}
 	s.mu.Lock()
 	s.panes[id] = p
 	s.mu.Unlock()
@@ -166,8 +115,8 @@ func (p *Pane) forget() {
 	}
 	p.s.mu.Unlock()
 	p.mu.Lock()
-	comp := p.comp
-	p.comp = nil
+	comp := p.stderr.companion
+	p.stderr.companion = nil
 	c := p.c
 	p.mu.Unlock()
 	c.register(p.id, nil)
@@ -214,7 +163,7 @@ func (p *Pane) status(st paneStatus) {
 }
 
 func (p *Pane) setStatus(st paneStatus) {
-	if st.epoch > p.epoch {
+	if st.epoch > p.lease.epoch {
 		p.demote()
 	}
 	if st.alternate && !p.stat.alternate {
@@ -230,10 +179,7 @@ func (p *Pane) lost(gone bool) {
 	gone = gone && !p.gone
 	p.gone = p.gone || gone
 	c := p.c
-	for w := range p.watchers {
-		w.drop()
-	}
-	clear(p.watchers)
+	p.viewers.removeAll()
 	p.notify()
 	p.mu.Unlock()
 	if gone {
@@ -253,21 +199,9 @@ func (p *Pane) onForged() {
 
 // onText takes what programs wrote to the visible terminal.
 func (p *Pane) onText(b []byte) {
-	for w := range p.watchers {
-		if !w.send(b) {
-			delete(p.watchers, w)
-		}
-	}
-	if p.tap != nil {
-		p.tap(b)
-	}
-	if p.mirror.inside {
-		// Standard error, known already. A frame without an end, from a relay
-		// that was killed, must not swallow what follows.
-		if p.mirror.size += len(b); p.mirror.size <= 2*frameSize {
-			return
-		}
-		p.mirror.inside = false
+	p.viewers.write(b)
+	if p.stderr.mirror.incoming.swallows(len(b)) {
+		return
 	}
 	switch p.phase {
 	case phaseRunning:
@@ -305,7 +239,7 @@ func (p *Pane) onMark(kind, args string) {
 		p.onMirror(args)
 		return
 	}
-	p.mirror.inside, p.mirror.size = false, 0 // the shell's own marks are outside
+	p.stderr.mirror.incoming.close() // the shell's own marks are outside
 	switch kind {
 	case "C":
 		p.onStart()
@@ -325,8 +259,8 @@ func (p *Pane) onMark(kind, args string) {
 		_, p.shell, _ = strings.Cut(args, ";")
 		p.phase = phaseIdle
 		p.dirty, p.more, p.draft = false, false, false
-		p.pump()
-		p.showNotes()
+		p.flushMirror()
+		p.flushNoticesLater()
 	case "X":
 		code, err := strconv.Atoi(args)
 		if err != nil {
@@ -336,23 +270,21 @@ func (p *Pane) onMark(kind, args string) {
 	case "Q":
 		p.more = true
 	case "H":
-		p.answered(&p.pastAsks)
-		p.past = unpercent(args)
-		p.pasts++
+		p.history.text = unpercent(args)
+		p.answered(&p.history.query)
 	case "S":
 		f := strings.Split(args, ";")
 		if len(f) != 4 {
 			return
 		}
-		p.answered(&p.asks)
+		p.answered(&p.lineQuery.query)
 		p.shell = f[3]
 		seq, _ := strconv.Atoi(f[0])
-		p.lineLen, _ = strconv.Atoi(f[1])
+		p.lineQuery.lineLen, _ = strconv.Atoi(f[1])
 		code, _ := strconv.Atoi(f[2])
-		p.probes++
 		p.seq = seq
 		p.phase = phaseIdle
-		p.dirty = p.lineLen > 0
+		p.dirty = p.lineQuery.lineLen > 0
 		p.draft = p.draft && p.dirty
 		if j := p.job; j != nil {
 			// Only a prompt answers, so the command has ended without its mark.
@@ -364,20 +296,16 @@ func (p *Pane) onMark(kind, args string) {
 			p.end(j)
 			// An empty line lets the hook set the rest again.
 			p.phase = phasePrompt
-			p.press([]byte("\r"), false, func(error) {})
+			p.press([]byte("\r"), p.lease.blocked, func(error) {})
 		}
 	}
 	p.notify()
 }
 
-// answered takes note that the shell has answered a question. One that this process
-// did not ask comes from a new driver. The caller holds mu.
-func (p *Pane) answered(open *int) {
-	if *open > 0 {
-		*open--
-		return
-	}
-	if p.s.shared.Load() {
+// answered counts the answer to a question. One that this process did not ask comes
+// from a new driver. The caller holds mu.
+func (p *Pane) answered(q *query) {
+	if own := q.answered(); !own && p.s.shared.Load() {
 		p.demote()
 	}
 }
@@ -388,7 +316,7 @@ func (p *Pane) onStart() {
 	p.prompt = p.prompt[:0]
 	p.conv = unCRLF{}
 	p.dirty, p.more = false, false
-	p.byBot = p.keys || !p.driving.Load() // who only listens cannot tell
+	p.byBot = p.keys || !p.lease.held() // who only listens cannot tell
 	j := p.typed
 	if j != nil && !j.taken {
 		j = nil
@@ -402,10 +330,9 @@ func (p *Pane) onStart() {
 		j.seq = p.seq
 		j.echo = nil
 		j.ended = false
-		close(j.started)
 	}
-	if len(p.mirror.queue) > 0 {
-		p.hold(mirrorHold)
+	if !p.stderr.mirror.queue.empty() {
+		p.delayMirror(mirrorDelay)
 	}
 }
 
@@ -425,8 +352,8 @@ func (p *Pane) onEnd(seq, code int) {
 		p.drain(j)
 		return
 	}
-	if !p.byBot && p.typed == nil && len(p.codes) < maxPast {
-		p.codes = append(p.codes, code)
+	if !p.byBot && p.typed == nil {
+		p.history.ended(code)
 	}
 	if j := p.typed; j != nil && j.taken && !j.ended {
 		// The shell did not start it: a syntax error, or somebody pressed
@@ -438,7 +365,7 @@ func (p *Pane) onEnd(seq, code int) {
 
 // drain completes a job when its standard error has ended as well.
 func (p *Pane) drain(j *job) {
-	if p.errEnded(j) {
+	if p.stderr.ended(j) {
 		p.end(j)
 		return
 	}
@@ -446,15 +373,10 @@ func (p *Pane) drain(j *job) {
 	time.AfterFunc(endTime, func() { p.endLate(j) })
 }
 
-// errEnded tells whether nothing more of a job can come on the companion.
-func (p *Pane) errEnded(j *job) bool {
-	return !j.split || j.deaf || p.errSeq > j.seq || p.errEnds > j.errEnds
-}
-
 // onDeath takes the end of the shell. The supervisor starts the next one.
 func (p *Pane) onDeath(code int) {
 	p.phase = phaseStart
-	p.seq, p.errSeq = 0, 0
+	p.seq, p.stderr.seq = 0, 0
 	p.again = true
 	p.byBot, p.mine, p.keys, p.dirty, p.more = false, false, false, false, false
 	p.prompt = p.prompt[:0]
@@ -490,7 +412,7 @@ func (p *Pane) endLate(j *job) {
 	if p.draining != j {
 		return
 	}
-	p.breakCompanion("the end mark of standard error is missing")
+	p.discardCompanion("the end mark of standard error is missing")
 	if p.draining == j { // there was no companion to break, which ends it
 		j.deafen()
 		p.end(j)

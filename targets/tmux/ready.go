@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -45,10 +44,11 @@ func (p *Pane) ensure(ctx context.Context) error {
 	p.c = c
 	p.phase = phaseRunning
 	p.byBot = true // nobody was listening
-	p.heard = p.heard && !p.s.shared.Load()
-	p.asks, p.pastAsks = 0, 0
-	p.mirror.reset()
-	p.out.part, p.err.part = nil, nil
+	p.history.complete = p.history.complete && !p.s.shared.Load()
+	p.lineQuery.reset()
+	p.history.reset()
+	p.stderr.mirror.reset()
+	p.out.part, p.stderr.scanner.part = nil, nil
 	p.mu.Unlock()
 	c.register(p.id, p)
 	// Pane numbers start again with a new server, so the key decides.
@@ -63,29 +63,13 @@ func (p *Pane) ensure(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	if !p.s.shared.Load() {
-		p.epoch = parseEpoch(epoch)
-	} else if parseEpoch(epoch) != p.epoch {
+		p.lease.epoch = parseEpoch(epoch)
+	} else if parseEpoch(epoch) != p.lease.epoch {
 		p.demote()
 	}
 	p.mu.Unlock()
-	p.hearErrors(ctx)
+	p.reattachCompanion(ctx)
 	return p.probe(ctx)
-}
-
-// hearErrors attaches to the pane's companion. Only the driver makes one where there is
-// none. The caller holds setup.
-func (p *Pane) hearErrors(ctx context.Context) {
-	if p.s.caps.Bash == "" {
-		return
-	}
-	comp, fresh, err := p.s.findCompanion(ctx, p.key, p.driving.Load())
-	if err != nil {
-		p.s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
-	}
-	p.attachCompanion(comp)
-	if fresh {
-		p.startRelay(ctx)
-	}
 }
 
 // locate asks tmux for the pane's terminal and its shell's process number.
@@ -111,12 +95,12 @@ func (p *Pane) locate(ctx context.Context) error {
 // first prompt.
 func (p *Pane) spawn(ctx context.Context, dir string) error {
 	if p.s.shared.Load() { // a driver that was replaced leaves the companion alone
-		if err := p.perform(ctx, p.stale, "display-message -p mine", nil); err != nil {
+		if err := p.perform(ctx, p.lease.lost, "display-message -p mine", nil); err != nil {
 			return err
 		}
 	}
 	p.startRelay(ctx)
-	if err := p.perform(ctx, p.stale, fmt.Sprintf("respawn-pane -k -c %s -t %%%d /bin/sh %s",
+	if err := p.perform(ctx, p.lease.lost, fmt.Sprintf("respawn-pane -k -c %s -t %%%d /bin/sh %s",
 		quote(noFormat(dir)), p.id, quote(p.s.file("sh-"+p.key))), nil); err != nil {
 		return err
 	}
@@ -126,7 +110,7 @@ func (p *Pane) spawn(ctx context.Context, dir string) error {
 	if err := p.locate(ctx); err != nil {
 		return err
 	}
-	p.aimMirror()
+	p.setMirrorTarget()
 	return nil
 }
 
@@ -171,7 +155,7 @@ func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
 	if st.dead || st.copyMode {
 		return nil
 	}
-	p.aimMirror()
+	p.setMirrorTarget()
 	tt, err := p.terminal(ctx)
 	if err != nil {
 		return err
@@ -191,7 +175,7 @@ func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
 	if !tt.shell {
 		return nil
 	}
-	if p.driving.Load() {
+	if p.lease.held() {
 		err = p.askLine(ctx)
 		if errors.Is(err, errSilent) || errors.Is(err, errCopyMode) {
 			return nil // it runs something itself, so it is simply busy
@@ -213,32 +197,28 @@ func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
 // askLine makes a shell at its prompt say what is on its line.
 func (p *Pane) askLine(ctx context.Context) error {
 	p.mu.Lock()
-	before := p.probes
+	before := p.lineQuery.answers
 	p.mu.Unlock()
 	if p.s.caps.Bash == "" {
 		// There is no line editor to ask: an empty line brings a new prompt.
-		return p.ask(ctx, "\x15\r", nil, func() bool { return p.phase == phaseIdle && !p.dirty })
+		return p.ask(ctx, "\x15\r", new(query), func() bool { return p.phase == phaseIdle && !p.dirty })
 	}
-	return p.ask(ctx, keyStatus, &p.asks, func() bool { return p.probes > before })
+	return p.ask(ctx, keyStatus, &p.lineQuery.query, func() bool { return p.lineQuery.answers > before })
 }
 
-// ask presses a key to which the shell answers, and waits for that. open counts the
-// questions without an answer.
-func (p *Pane) ask(ctx context.Context, key string, open *int, answered func() bool) error {
+// ask presses a key to which the shell answers, and waits for the answer.
+func (p *Pane) ask(ctx context.Context, key string, q *query, answered func() bool) error {
 	var denied error
 	p.mu.Lock()
-	if open != nil {
-		*open++
-	}
-	p.press([]byte(key), false, func(err error) {
+	q.sent()
+	p.press([]byte(key), p.lease.blocked, func(err error) {
 		if err == nil {
 			return
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if denied = err; open != nil && *open > 0 {
-			*open--
-		}
+		denied = err
+		q.cancel()
 		p.notify()
 	})
 	p.mu.Unlock()

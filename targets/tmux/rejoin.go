@@ -73,7 +73,7 @@ func (p *Pane) resume(ctx context.Context, j *job, typed bool, away time.Duratio
 			p.finish(j, t.Code)
 			p.mu.Unlock()
 			return Exited, lost + " while the command ran; the shell says how it ended. " + unseen
-		case t.Running && p.retake(j, typed, lost+" while the command ran. "+unseen):
+		case t.Running && p.retake(j, lost+" while the command ran. "+unseen):
 			return "", ""
 		case t.Running:
 			continue // it has ended just now
@@ -86,14 +86,11 @@ func (p *Pane) resume(ctx context.Context, j *job, typed bool, away time.Duratio
 
 // retake listens again to a job that runs. It reports false when the job has ended
 // meanwhile.
-func (p *Pane) retake(j *job, typed bool, notice string) bool {
+func (p *Pane) retake(j *job, notice string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.phase != phaseRunning || p.seq > j.seq {
 		return false
-	}
-	if typed { // it has started meanwhile
-		close(j.started)
 	}
 	p.job = j
 	j.notice = join(j.notice, notice)

@@ -242,7 +242,7 @@ func TestOneWriterAtATime(t *testing.T) {
 	}
 	eventually(t, "the person may type", func() bool { return !locked() })
 	pe.types("x=human\r")
-	eventually(t, "the shell ran it", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.codes) == 1 })
+	eventually(t, "the shell ran it", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.history.codes) == 1 })
 	if err := b.s.Hand(t.Context(), "main", false, 2); err != nil {
 		t.Fatal(err)
 	}

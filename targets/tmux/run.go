@@ -54,9 +54,9 @@ func (p *Pane) Run(ctx context.Context, c Command) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	p.mendCompanion(ctx)
+	p.ensureCompanion(ctx)
 	p.mu.Lock()
-	split := p.comp != nil && p.errReady && !wantsKeys(c.Text)
+	split := p.stderr.separate() && !wantsKeys(c.Text)
 	p.mu.Unlock()
 	line, err := p.compose(ctx, c.Text, split)
 	if err != nil {
@@ -137,7 +137,7 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 	if err := p.ensure(ctx); err != nil {
 		return "", err
 	}
-	if !p.driving.Load() {
+	if !p.lease.held() {
 		return "", ErrDriven
 	}
 	p.mu.Lock()
@@ -188,7 +188,7 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 		shown = showTimeFar
 	}
 	_ = p.wait(ctx, shown, func() bool {
-		return p.comp == nil || p.mirror.flight == 0 && len(p.mirror.queue) == 0
+		return p.stderr.companion == nil || p.stderr.mirror.idle()
 	})
 	return notice, nil
 }
@@ -242,7 +242,7 @@ func (p *Pane) clean(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lineLen > 0 && !stray || p.more {
+	if p.lineQuery.lineLen > 0 && !stray || p.more {
 		return half
 	}
 	if p.phase != phaseIdle {
@@ -317,15 +317,15 @@ func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 	_ = p.wait(ctx, settleTime, func() bool { return p.phase == phaseIdle })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.driving.Load() {
+	if !p.lease.held() {
 		return ErrDriven
 	}
 	if p.phase != phaseIdle {
 		return stateError(StateHuman, "Somebody has just started a command in the pane; wait until it ends, or use another pane.")
 	}
-	j.seq, j.errEnds = p.seq, p.errEnds
+	j.seq, j.errEnds = p.seq, p.stderr.shellEnds
 	p.typed = j
-	p.press([]byte(wipe+line+"\r"), true, func(err error) {
+	p.press([]byte(wipe+line+"\r"), p.lease.blockedForBot, func(err error) {
 		defer close(j.answered)
 		switch {
 		case err == nil:
@@ -449,7 +449,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 		case !started && time.Since(begin) > typeTime:
 			return Lost, "The command was typed, but the shell did not start it; look at the pane."
 		}
-		if hookless && p.s.caps.Bash != "" && p.driving.Load() {
+		if hookless && p.s.caps.Bash != "" && p.lease.held() {
 			// There is a prompt, but no end: the command has removed the hook.
 			if p.askLine(ctx) == nil {
 				continue
@@ -486,7 +486,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 			sights = p.look(lctx, started)
 		case saw := <-sights:
 			sights = nil
-			if saw.prompt && p.driving.Load() {
+			if saw.prompt && p.lease.held() {
 				_ = p.askLine(ctx) // a prompt without its mark; asking mends the hook
 			}
 			if !started {

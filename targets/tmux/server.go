@@ -703,7 +703,7 @@ func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, erro
 		return old, nil
 	}
 	p := s.newPane(c, session, id, key, nonce, parseEpoch(epoch), !s.shared.Load())
-	p.hearErrors(ctx)
+	p.reattachCompanion(ctx)
 	if err := p.probe(ctx); err != nil {
 		p.forget()
 		return nil, err

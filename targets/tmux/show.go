@@ -29,12 +29,12 @@ func (p *Pane) Show(ctx context.Context, text string) error {
 		text += "\n"
 	}
 	p.mu.Lock()
-	if !p.driving.Load() || p.tty == "" {
+	if !p.lease.held() || p.tty == "" {
 		p.mu.Unlock()
 		return ErrDriven
 	}
-	p.notes.add([]byte(strings.ReplaceAll(text, "\n", "\r\n")))
-	write := p.takeNotes()
+	p.notices.add([]byte(strings.ReplaceAll(text, "\n", "\r\n")))
+	write := p.flushNotices()
 	p.mu.Unlock()
 	if write == nil {
 		return nil
@@ -42,9 +42,9 @@ func (p *Pane) Show(ctx context.Context, text string) error {
 	return write(ctx)
 }
 
-// showNotes shows what waits for a prompt; the prompt is there. The caller holds mu.
-func (p *Pane) showNotes() {
-	write := p.takeNotes()
+// flushNoticesLater shows what waits for a prompt; the prompt is there. The caller holds mu.
+func (p *Pane) flushNoticesLater() {
+	write := p.flushNotices()
 	if write == nil {
 		return
 	}
@@ -57,20 +57,20 @@ func (p *Pane) showNotes() {
 	}()
 }
 
-// takeNotes sends what waits for a prompt by the companion, if the shell is at one and
+// flushNotices sends what waits for a prompt by the companion, if the shell is at one and
 // nobody types. Without a companion there is nobody at hand who writes to the terminal,
 // and it returns what does. The caller holds mu.
-func (p *Pane) takeNotes() (write func(context.Context) error) {
-	if len(p.notes.queue) == 0 || p.phase != phaseIdle || p.dirty || p.more || p.typed != nil || p.stat.alternate || p.stat.copyMode {
+func (p *Pane) flushNotices() (write func(context.Context) error) {
+	if p.notices.empty() || p.phase != phaseIdle || p.dirty || p.more || p.typed != nil || p.stat.alternate || p.stat.copyMode {
 		return nil
 	}
 	// The prompt is taken away, and shown again below.
-	data := append([]byte("\r\x1b[K"), p.notes.take()...)
-	if p.comp != nil && !p.mirror.asked {
+	data := append([]byte("\r\x1b[K"), p.notices.take()...)
+	if p.stderr.companion != nil && !p.stderr.mirror.queried {
 		p.showIdle(data)
 		return nil
 	}
-	tty, frames := p.tty, bytes.Join(p.idleFrames(data), nil)
+	tty, frames := p.tty, bytes.Join(idleFrames(p.nonce, data, p.prompt), nil)
 	return func(ctx context.Context) error {
 		proc, err := p.s.t.Start(ctx, backend.Spec{Argv: []string{"/bin/sh", "-c", `cat >"$1"`, "sh", tty}, Stdin: bytes.NewReader(frames)})
 		if err != nil {

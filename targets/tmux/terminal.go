@@ -166,7 +166,7 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 		i.State = StateRunning
 		if phase == phaseRunning && quiet >= quietTime {
 			saw := p.peer(ctx)
-			if saw.prompt && p.driving.Load() {
+			if saw.prompt && p.lease.held() {
 				_ = p.askLine(ctx) // which mends the hook
 			}
 			if saw.state != "" && (!saw.raw || quiet >= rawStable) {
@@ -185,7 +185,7 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 	if err := p.ensure(ctx); err != nil {
 		return err
 	}
-	if !p.driving.Load() {
+	if !p.lease.held() {
 		return ErrDriven
 	}
 	idle := func() bool { return p.phase == phaseIdle }
@@ -198,7 +198,7 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 		p.mu.Lock()
 		done := idle() && !p.more
 		if !done { // not typed in copy mode, where it would end the reading of somebody else
-			p.press([]byte{3}, false, func(error) {}) // the verdict itself ends driving
+			p.press([]byte{3}, p.lease.blocked, func(error) {}) // the verdict itself ends driving
 		}
 		p.mu.Unlock()
 		if done {
@@ -210,9 +210,9 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 		if step.signal != "" {
 			p.signal(ctx, step.signal)
 		}
-		err := p.wait(ctx, step.wait, func() bool { return idle() && !p.more || !p.driving.Load() })
+		err := p.wait(ctx, step.wait, func() bool { return idle() && !p.more || !p.lease.held() })
 		switch {
-		case !p.driving.Load():
+		case !p.lease.held():
 			return ErrDriven
 		case err == nil:
 			p.endStrays(ctx)

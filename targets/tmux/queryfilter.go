@@ -5,9 +5,9 @@ import (
 	"regexp"
 )
 
-// questions takes out of what is shown what a terminal would answer: the answer is typed
+// queryFilter takes out of what is shown what a terminal would answer: the answer is typed
 // into the program that reads the terminal, which did not ask.
-type questions struct {
+type queryFilter struct {
 	part []byte // what may become one
 }
 
@@ -23,9 +23,9 @@ var (
 	question = regexp.MustCompile(`^\x1b(\[[0-?]*(c|n|x|\$p)|\[>[0-?]*q|\[\?u|\[(1[13-689]|2[01])(;[0-9;]*)?t|\][0-9].*;\?.*|P[$+]q.*|Z)`)
 )
 
-// strip returns b without questions, and whether there was one. A sequence that is not
+// strip returns b without queryFilter, and whether there was one. A sequence that is not
 // whole yet comes with the next bytes.
-func (q *questions) strip(b []byte) (shown []byte, asked bool) {
+func (q *queryFilter) strip(b []byte) (shown []byte, asked bool) {
 	if len(q.part) == 0 && bytes.IndexByte(b, 0x1b) < 0 {
 		return b, false
 	}

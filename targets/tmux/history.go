@@ -7,6 +7,22 @@ import (
 	"strings"
 )
 
+// history collects what Past returns: the exit codes as the commands end, and the texts
+// when the shell is asked for them (keyHistory).
+type history struct {
+	query
+	text     string // the last answer
+	codes    []int  // of the commands that people ran since Past was called last
+	complete bool   // codes has all of them, as far as this process knows
+}
+
+// ended records the exit code of a command that a person ran.
+func (h *history) ended(code int) {
+	if len(h.codes) < maxPast {
+		h.codes = append(h.codes, code)
+	}
+}
+
 // maxPast is how many commands of people are remembered.
 const maxPast = 200
 
@@ -26,31 +42,39 @@ func (p *Pane) Past(ctx context.Context) (list []Done, complete bool, err error)
 		return nil, false, err
 	}
 	p.mu.Lock()
-	before, codes, heard := p.pasts, p.codes, p.heard
+	before, codes, allCodes := p.history.answers, p.history.codes, p.history.complete
 	idle := p.phase == phaseIdle
-	if idle && p.driving.Load() {
-		p.codes = nil
+	if idle && p.lease.held() {
+		p.history.codes = nil
 	}
 	p.mu.Unlock()
 	if !idle || p.s.caps.Bash == "" {
 		return nil, false, nil
 	}
-	if err := p.ask(ctx, keyHistory, &p.pastAsks, func() bool { return p.pasts > before }); err != nil {
+	if err := p.ask(ctx, keyHistory, &p.history.query, func() bool { return p.history.answers > before }); err != nil {
 		return nil, false, err
 	}
 	p.mu.Lock()
-	text := p.past
-	p.heard = p.driving.Load()
+	text := p.history.text
+	p.history.complete = p.lease.held()
 	p.mu.Unlock()
 	list = parsePast(text)
-	// Each line that was run left one exit code; if the numbers differ, nobody can
-	// tell which is whose.
-	if heard && len(list) == len(codes) {
-		for i := range list {
-			list[i].Code, list[i].Known = codes[i], true
-		}
+	if allCodes {
+		list = withCodes(list, codes)
 	}
 	return list, len(text) < pastCut, nil
+}
+
+// withCodes gives each command its exit code. If the numbers differ, no command has a
+// known code.
+func withCodes(list []Done, codes []int) []Done {
+	if len(list) != len(codes) {
+		return list
+	}
+	for i := range list {
+		list[i].Code, list[i].Known = codes[i], true
+	}
+	return list
 }
 
 // pastCut is how much the shell tells; see __cs_h.
