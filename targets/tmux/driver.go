@@ -159,7 +159,7 @@ func (p *Pane) Drive(ctx context.Context, epoch int64) error {
 		return err
 	}
 	p.mu.Lock()
-	p.phase = phaseStart
+	p.advance(shellSpawned)
 	p.mu.Unlock()
 	return p.spawn(ctx, reply{lines: lines}.first())
 }

@@ -385,7 +385,7 @@ func TestPeopleAreTreatedTheSameByAllReplicas(t *testing.T) {
 		t.Errorf("the bot presses keys while people have the keyboard: %v", err)
 	}
 	pe.types("x=human\r")
-	eventually(t, "the shell ran it", func() bool { other.mu.Lock(); defer other.mu.Unlock(); return other.seq > 2 })
+	eventually(t, "the shell ran it", func() bool { other.mu.Lock(); defer other.mu.Unlock(); return other.shell.seq > 2 })
 	b.person(t)
 	eventually(t, "a third one is there", func() bool { return clients("0", "0")+clients("0", "1") == 3 })
 	settled()

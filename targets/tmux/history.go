@@ -43,7 +43,7 @@ func (p *Pane) Past(ctx context.Context) (list []Done, complete bool, err error)
 	}
 	p.mu.Lock()
 	before, codes, allCodes := p.history.answers, p.history.codes, p.history.complete
-	idle := p.phase == phaseIdle
+	idle := p.shell.phase == phaseIdle
 	if idle && p.lease.held() {
 		p.history.codes = nil
 	}

@@ -84,7 +84,7 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 		cmds = append(cmds, b.String())
 	}
 	p.mu.Lock()
-	if p.phase == phaseIdle && p.lease.held() {
+	if p.shell.phase == phaseIdle && p.lease.held() {
 		p.keys = true  // what starts next is ours
 		p.dirty = true // before the echo tells
 		p.draft = true

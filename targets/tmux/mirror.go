@@ -66,9 +66,9 @@ func (p *Pane) mirrorError(b []byte) {
 	m := &p.stderr.mirror
 	m.add(b)
 	switch {
-	case p.s.shared.Load() && p.typed == nil && p.draining == nil && (!p.mine || p.phase != phaseRunning):
+	case p.s.shared.Load() && p.typed == nil && p.draining == nil && (!p.mine || p.shell.phase != phaseRunning):
 		p.delayMirror(mirrorSharedDelay)
-	case p.phase != phaseRunning || m.flight > 0:
+	case p.shell.phase != phaseRunning || m.flight > 0:
 		p.flushMirror()
 	default:
 		p.delayMirror(mirrorDelay)
@@ -81,7 +81,7 @@ func (p *Pane) flushMirror() {
 	if p.stderr.companion == nil || p.tty == "" || m.queue.empty() || m.queried {
 		return
 	}
-	switch p.phase {
+	switch p.shell.phase {
 	case phaseIdle:
 		uncertain := m.delayed && p.s.shared.Load()
 		if p.typed == nil && m.flight == 0 && !uncertain {
@@ -107,7 +107,7 @@ func (p *Pane) flushMirror() {
 
 // showIdle shows data above the prompt. The caller holds mu.
 func (p *Pane) showIdle(data []byte) {
-	for _, f := range idleFrames(p.nonce, data, p.prompt) {
+	for _, f := range idleFrames(p.nonce, data, p.shell.prompt) {
 		p.sendFrame(f)
 	}
 }
@@ -149,10 +149,10 @@ func (p *Pane) onMirror(args string) {
 	switch args {
 	case "b", "i":
 		m.incoming.open = true
-		m.overlap = m.overlap || (args == "b" && p.phase == phaseIdle)
+		m.overlap = m.overlap || (args == "b" && p.shell.phase == phaseIdle)
 	default:
 		m.incoming.close()
-		if m.overlap && p.phase == phaseIdle && p.typed == nil && p.stderr.companion != nil && m.queue.empty() && p.lease.held() {
+		if m.overlap && p.shell.phase == phaseIdle && p.typed == nil && p.stderr.companion != nil && m.queue.empty() && p.lease.held() {
 			m.overlap = false
 			p.showIdle(nil)
 		}

@@ -12,16 +12,6 @@ import (
 	"time"
 )
 
-// phase is where the shell of a pane is, as far as the marks tell.
-type phase int
-
-const (
-	phaseStart   phase = iota // the shell has not shown a prompt yet
-	phaseIdle                 // at the prompt
-	phaseRunning              // a command line runs
-	phasePrompt               // between the end of a command and the prompt
-)
-
 const (
 	// startTime bounds the start of a shell.
 	startTime = 15 * time.Second
@@ -33,7 +23,6 @@ const (
 	// lateStart is how long a command that ended without having started may
 	// still start: somebody else's empty line looks the same.
 	lateStart = 150 * time.Millisecond
-	promptMax = 4096
 	// askCursor is the question for the cursor's place that busybox's line editor
 	// writes behind each prompt (ask_terminal in libbb/lineedit.c). Nobody typed it.
 	askCursor = "\x1b[6n"
@@ -59,7 +48,7 @@ type Pane struct {
 	changed chan struct{} // closed and replaced at each change
 
 	out     scanner
-	phase   phase
+	shell   shellState
 	byBot   bool // the running command came from this package
 	mine    bool // and from this process, for sure
 	keys    bool // SendKeys typed something since the prompt
@@ -67,10 +56,6 @@ type Pane struct {
 	draft   bool // SendKeys typed at the prompt, and the line is not known to be empty
 	dirty   bool // something was written after the prompt
 	more    bool // the shell waits for more lines of a command
-	again   bool // the shell has ended and was started again, unsaid yet
-	seq     int  // of the last prompt
-	dir     string
-	prompt  []byte
 	stat    paneStatus
 	fullAt  time.Time // since when the alternate screen is on
 	lastOut time.Time
@@ -82,7 +67,6 @@ type Pane struct {
 	scripts  []string // staged commands, removed after the next end
 	conv     unCRLF
 	tty, pid string // the terminal, and the supervisor's process number
-	shell    string // the shell's process number, as it said at its last prompt
 
 	lineQuery lineQuery
 	history   history
@@ -197,22 +181,30 @@ func (p *Pane) onForged() {
 	p.s.log.Warn("a program wrote a mark with a wrong nonce; it was dropped", slog.String("pane", p.ID()), slog.String("session", p.session))
 }
 
+// advance moves the shell to its next phase. It reports false, and changes nothing, for a
+// conclusion that does not follow in the present one. The caller holds mu.
+func (p *Pane) advance(e shellEvent) bool {
+	err := p.shell.on(e)
+	if err != nil {
+		p.s.log.Warn("a conclusion about the pane's shell was dropped", slog.String("pane", p.ID()), slog.Any("error", err))
+	}
+	return err == nil
+}
+
 // onText takes what programs wrote to the visible terminal.
 func (p *Pane) onText(b []byte) {
 	p.viewers.write(b)
 	if p.stderr.mirror.incoming.swallows(len(b)) {
 		return
 	}
-	switch p.phase {
+	switch p.shell.phase {
 	case phaseRunning:
 		p.lastOut = time.Now()
 		if p.job != nil {
 			p.keepOut(p.job, p.conv.convert(b))
 		}
 	case phasePrompt:
-		if len(p.prompt)+len(b) <= promptMax {
-			p.prompt = append(p.prompt, b...)
-		}
+		p.shell.addPrompt(b)
 	case phaseIdle:
 		if p.typed == nil {
 			p.dirty = p.dirty || p.s.caps.Bash != "" || string(b) != askCursor
@@ -253,11 +245,10 @@ func (p *Pane) onMark(kind, args string) {
 		if err1 != nil || err2 != nil {
 			return
 		}
-		p.dir = unpercent(f[2])
-		p.onEnd(seq, code)
+		p.onEnd(seq, code, unpercent(f[2]))
 	case "P":
-		_, p.shell, _ = strings.Cut(args, ";")
-		p.phase = phaseIdle
+		p.advance(promptPrinted)
+		_, p.shell.pid, _ = strings.Cut(args, ";")
 		p.dirty, p.more, p.draft = false, false, false
 		p.flushMirror()
 		p.flushNoticesLater()
@@ -278,12 +269,11 @@ func (p *Pane) onMark(kind, args string) {
 			return
 		}
 		p.answered(&p.lineQuery.query)
-		p.shell = f[3]
-		seq, _ := strconv.Atoi(f[0])
+		p.advance(statusReported)
+		p.shell.pid = f[3]
+		p.shell.seq, _ = strconv.Atoi(f[0])
 		p.lineQuery.lineLen, _ = strconv.Atoi(f[1])
 		code, _ := strconv.Atoi(f[2])
-		p.seq = seq
-		p.phase = phaseIdle
 		p.dirty = p.lineQuery.lineLen > 0
 		p.draft = p.draft && p.dirty
 		if j := p.job; j != nil {
@@ -295,7 +285,7 @@ func (p *Pane) onMark(kind, args string) {
 			p.finish(j, code)
 			p.end(j)
 			// An empty line lets the hook set the rest again.
-			p.phase = phasePrompt
+			p.advance(promptHookResumed)
 			p.press([]byte("\r"), p.lease.blocked, func(error) {})
 		}
 	}
@@ -311,9 +301,8 @@ func (p *Pane) answered(q *query) {
 }
 
 func (p *Pane) onStart() {
-	p.phase = phaseRunning
+	p.advance(commandStarted)
 	p.lastOut = time.Now()
-	p.prompt = p.prompt[:0]
 	p.conv = unCRLF{}
 	p.dirty, p.more = false, false
 	p.byBot = p.keys || !p.lease.held() // who only listens cannot tell
@@ -327,7 +316,7 @@ func (p *Pane) onStart() {
 		p.typed = nil
 		p.job = j
 		p.byBot = true
-		j.seq = p.seq
+		j.seq = p.shell.seq
 		j.echo = nil
 		j.ended = false
 	}
@@ -336,10 +325,9 @@ func (p *Pane) onStart() {
 	}
 }
 
-func (p *Pane) onEnd(seq, code int) {
-	p.seq = seq
-	p.phase = phasePrompt
-	p.prompt = p.prompt[:0]
+func (p *Pane) onEnd(seq, code int, dir string) {
+	p.advance(commandEnded)
+	p.shell.seq, p.shell.dir = seq, dir
 	p.dirty, p.more = false, false
 	if p.scripts != nil {
 		go p.discard(p.scripts) // read by now, or never
@@ -375,11 +363,9 @@ func (p *Pane) drain(j *job) {
 
 // onDeath takes the end of the shell. The supervisor starts the next one.
 func (p *Pane) onDeath(code int) {
-	p.phase = phaseStart
-	p.seq, p.stderr.seq = 0, 0
-	p.again = true
+	p.advance(shellExited)
+	p.stderr.seq = 0
 	p.byBot, p.mine, p.keys, p.dirty, p.more = false, false, false, false, false
-	p.prompt = p.prompt[:0]
 	if j := p.job; j != nil {
 		p.job = nil
 		p.keepOut(j, p.conv.flush())

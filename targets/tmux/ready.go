@@ -42,7 +42,7 @@ func (p *Pane) ensure(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	p.c = c
-	p.phase = phaseRunning
+	p.advance(contactRegained)
 	p.byBot = true // nobody was listening
 	p.history.complete = p.history.complete && !p.s.shared.Load()
 	p.lineQuery.reset()
@@ -85,8 +85,8 @@ func (p *Pane) locate(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.tty, p.pid = f[0], f[1]
-	if p.dir == "" {
-		p.dir = f[2]
+	if p.shell.dir == "" {
+		p.shell.dir = f[2]
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (p *Pane) spawn(ctx context.Context, dir string) error {
 		quote(noFormat(dir)), p.id, quote(p.s.file("sh-"+p.key))), nil); err != nil {
 		return err
 	}
-	if err := p.wait(ctx, startTime, func() bool { return p.phase == phaseIdle }); err != nil {
+	if err := p.wait(ctx, startTime, func() bool { return p.shell.phase == phaseIdle }); err != nil {
 		return fmt.Errorf("the shell of the new pane does not come up: %w", err)
 	}
 	if err := p.locate(ctx); err != nil {
@@ -132,10 +132,10 @@ func (p *Pane) survey(ctx context.Context) (st paneStatus, shell bool, err error
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.tty, p.pid = f[0], f[1]
-	if p.dir == "" {
-		p.dir = f[4]
+	if p.shell.dir == "" {
+		p.shell.dir = f[4]
 	}
-	p.phase = phaseRunning
+	p.advance(contactRegained)
 	p.byBot = true
 	p.setStatus(st)
 	return st, f[3] == "1", nil
@@ -188,8 +188,11 @@ func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
 	// is not known.
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.phase, p.dirty = phaseIdle, true
-	p.shell = strconv.Itoa(tt.shellPID)
+	if !p.advance(promptSeen) {
+		return nil // it has exited meanwhile
+	}
+	p.dirty = true
+	p.shell.pid = strconv.Itoa(tt.shellPID)
 	p.notify()
 	return nil
 }
@@ -201,7 +204,7 @@ func (p *Pane) askLine(ctx context.Context) error {
 	p.mu.Unlock()
 	if p.s.caps.Bash == "" {
 		// There is no line editor to ask: an empty line brings a new prompt.
-		return p.ask(ctx, "\x15\r", new(query), func() bool { return p.phase == phaseIdle && !p.dirty })
+		return p.ask(ctx, "\x15\r", new(query), func() bool { return p.shell.phase == phaseIdle && !p.dirty })
 	}
 	return p.ask(ctx, keyStatus, &p.lineQuery.query, func() bool { return p.lineQuery.answers > before })
 }

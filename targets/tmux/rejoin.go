@@ -89,7 +89,7 @@ func (p *Pane) resume(ctx context.Context, j *job, typed bool, away time.Duratio
 func (p *Pane) retake(j *job, notice string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.phase != phaseRunning || p.seq > j.seq {
+	if p.shell.phase != phaseRunning || p.shell.seq > j.seq {
 		return false
 	}
 	p.job = j
@@ -117,7 +117,7 @@ func (p *Pane) Testify(ctx context.Context, w Where) (Testimony, error) {
 			return Testimony{}, err
 		}
 		p.mu.Lock()
-		same, seq, phase := p.shell == w.Shell, p.seq, p.phase
+		same, seq, phase := p.shell.pid == w.Shell, p.shell.seq, p.shell.phase
 		p.mu.Unlock()
 		switch {
 		case phase == phaseRunning:

@@ -198,7 +198,7 @@ func TestWhatPeopleTypedIsKnownAfterwards(t *testing.T) {
 		t.Errorf("nothing was typed: %+v", got)
 	}
 	pe := b.person(t)
-	seq := func() int { p.mu.Lock(); defer p.mu.Unlock(); return p.seq }
+	seq := func() int { p.mu.Lock(); defer p.mu.Unlock(); return p.shell.seq }
 	for _, line := range []string{"true 100% \"sure\"", "(exit 4)", "for i in 1 2\rdo true $i\rdone", "", "echo é"} {
 		before := seq()
 		pe.types(line + "\r")

@@ -77,7 +77,7 @@ func (p *Pane) Run(ctx context.Context, c Command) (Outcome, error) {
 // announce says where the command will be found again, before it is typed.
 func (p *Pane) announce(c Command, j *job) error {
 	p.mu.Lock()
-	j.where = Where{Shell: p.shell, Seq: p.seq}
+	j.where = Where{Shell: p.shell.pid, Seq: p.shell.seq}
 	p.mu.Unlock()
 	if c.Before == nil {
 		return nil
@@ -158,15 +158,17 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 		return "", errCopyMode
 	}
 	// Between a command and its prompt there is nothing to refuse yet.
-	settled := func() bool { return p.phase != phasePrompt && p.phase != phaseStart }
+	settled := func() bool { return p.shell.phase != phasePrompt && p.shell.phase != phaseStart }
 	if err := p.wait(ctx, probeTime, settled); err != nil && !errors.Is(err, errSilent) {
 		return "", err
 	}
 	p.mu.Lock()
-	phase, byBot, dirty, more, again := p.phase, p.byBot, p.dirty, p.more, p.again
-	p.again = again && phase != phaseIdle
+	phase, byBot, dirty, more, restarted := p.shell.phase, p.byBot, p.dirty, p.more, p.shell.restarted
+	if phase == phaseIdle {
+		p.shell.restarted = false
+	}
 	p.mu.Unlock()
-	if again {
+	if restarted {
 		notice = "The pane's shell had ended; " + newShell
 	}
 	switch {
@@ -245,7 +247,7 @@ func (p *Pane) clean(ctx context.Context) error {
 	if p.lineQuery.lineLen > 0 && !stray || p.more {
 		return half
 	}
-	if p.phase != phaseIdle {
+	if p.shell.phase != phaseIdle {
 		return stateError(StateHuman, "Somebody's command is running in the pane; wait until it ends, or use another pane.")
 	}
 	return nil
@@ -314,16 +316,16 @@ func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 		wipe = "\x15"
 	}
 	// The prompt may still be on its way, after an empty line of our own.
-	_ = p.wait(ctx, settleTime, func() bool { return p.phase == phaseIdle })
+	_ = p.wait(ctx, settleTime, func() bool { return p.shell.phase == phaseIdle })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.lease.held() {
 		return ErrDriven
 	}
-	if p.phase != phaseIdle {
+	if p.shell.phase != phaseIdle {
 		return stateError(StateHuman, "Somebody has just started a command in the pane; wait until it ends, or use another pane.")
 	}
-	j.seq, j.errEnds = p.seq, p.stderr.shellEnds
+	j.seq, j.errEnds = p.shell.seq, p.stderr.shellEnds
 	p.typed = j
 	p.press([]byte(wipe+line+"\r"), p.lease.blockedForBot, func(err error) {
 		defer close(j.answered)
@@ -402,7 +404,7 @@ func (p *Pane) outcome(j *job) Outcome {
 	defer p.mu.Unlock()
 	o := Outcome{
 		Kind: Exited, Code: j.code, Stdout: j.out.captured(), Stderr: j.err.captured(),
-		Split: j.split, Dir: p.dir, Duration: j.dur, Notice: j.notice, Where: j.where,
+		Split: j.split, Dir: p.shell.dir, Duration: j.dur, Notice: j.notice, Where: j.where,
 	}
 	if !j.ended {
 		o.Duration = time.Since(j.begin)
@@ -426,7 +428,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 		p.mu.Lock()
 		gone, changed, c := p.gone, p.changed, p.c
 		full, fullAt, last, started := p.stat.alternate, p.fullAt, p.lastOut, p.typed != j
-		hookless, begin := p.job == j && p.phase == phaseIdle, j.begin
+		hookless, begin := p.job == j && p.shell.phase == phaseIdle, j.begin
 		refused := j.refused != nil
 		p.mu.Unlock()
 		select {
@@ -543,15 +545,15 @@ func (p *Pane) obituary(ctx context.Context, j *job, o *Outcome) {
 	p.mu.Lock()
 	died := j.died
 	if died {
-		p.again = false // said here
+		p.shell.restarted = false // said here
 	}
 	p.mu.Unlock()
 	if !died {
 		return
 	}
-	_ = p.wait(context.WithoutCancel(ctx), probeTime, func() bool { return p.phase == phaseIdle })
+	_ = p.wait(context.WithoutCancel(ctx), probeTime, func() bool { return p.shell.phase == phaseIdle })
 	p.mu.Lock()
-	o.Dir = p.dir
+	o.Dir = p.shell.dir
 	p.mu.Unlock()
 	// What the shells of this world make of a signal; "exit 137" is as rare as
 	// it is ambiguous.

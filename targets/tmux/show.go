@@ -61,7 +61,7 @@ func (p *Pane) flushNoticesLater() {
 // nobody types. Without a companion there is nobody at hand who writes to the terminal,
 // and it returns what does. The caller holds mu.
 func (p *Pane) flushNotices() (write func(context.Context) error) {
-	if p.notices.empty() || p.phase != phaseIdle || p.dirty || p.more || p.typed != nil || p.stat.alternate || p.stat.copyMode {
+	if p.notices.empty() || p.shell.phase != phaseIdle || p.dirty || p.more || p.typed != nil || p.stat.alternate || p.stat.copyMode {
 		return nil
 	}
 	// The prompt is taken away, and shown again below.
@@ -70,7 +70,7 @@ func (p *Pane) flushNotices() (write func(context.Context) error) {
 		p.showIdle(data)
 		return nil
 	}
-	tty, frames := p.tty, bytes.Join(idleFrames(p.nonce, data, p.prompt), nil)
+	tty, frames := p.tty, bytes.Join(idleFrames(p.nonce, data, p.shell.prompt), nil)
 	return func(ctx context.Context) error {
 		proc, err := p.s.t.Start(ctx, backend.Spec{Argv: []string{"/bin/sh", "-c", `cat >"$1"`, "sh", tty}, Stdin: bytes.NewReader(frames)})
 		if err != nil {

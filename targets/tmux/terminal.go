@@ -148,9 +148,9 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 	if st != p.stat && !st.dead {
 		p.setStatus(st)
 	}
-	phase, byBot, quiet := p.phase, p.byBot, time.Since(p.lastOut)
+	phase, byBot, quiet := p.shell.phase, p.byBot, time.Since(p.lastOut)
 	if phase == phaseIdle {
-		i.Dir = p.dir
+		i.Dir = p.shell.dir
 	}
 	p.mu.Unlock()
 	switch {
@@ -188,7 +188,7 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 	if !p.lease.held() {
 		return ErrDriven
 	}
-	idle := func() bool { return p.phase == phaseIdle }
+	idle := func() bool { return p.shell.phase == phaseIdle }
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	for i, step := range []struct {
@@ -284,7 +284,7 @@ done 2>/dev/null
 // nothing where there is no /proc.
 func (p *Pane) endStrays(ctx context.Context) {
 	p.mu.Lock()
-	shell := p.shell
+	shell := p.shell.pid
 	p.mu.Unlock()
 	if pid, err := strconv.Atoi(shell); err == nil && pid > 1 {
 		_, _ = p.s.run(ctx, "sh", "-c", strayScript, "sh", shell)
