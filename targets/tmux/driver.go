@@ -173,7 +173,8 @@ func (p *Pane) demote() {
 	if !p.lease.release() {
 		return
 	}
-	p.keys, p.history.complete = false, false
+	p.origins.unclaimNext()
+	p.history.complete = false
 	p.stderr.mirror.reset()
 	p.notify()
 }

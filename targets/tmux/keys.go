@@ -85,9 +85,8 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 	}
 	p.mu.Lock()
 	if p.shell.phase == phaseIdle && p.lease.held() {
-		p.keys = true  // what starts next is ours
-		p.dirty = true // before the echo tells
-		p.draft = true
+		p.origins.claimNext()
+		p.line.on(lineKeysSent)
 	}
 	p.mu.Unlock()
 	cmds = append(cmds, "display-message -p typed")

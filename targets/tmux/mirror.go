@@ -66,7 +66,7 @@ func (p *Pane) mirrorError(b []byte) {
 	m := &p.stderr.mirror
 	m.add(b)
 	switch {
-	case p.s.shared.Load() && p.typed == nil && p.draining == nil && (!p.mine || p.shell.phase != phaseRunning):
+	case p.s.shared.Load() && p.typed == nil && p.draining == nil && (p.origins.current != originOwn || p.shell.phase != phaseRunning):
 		p.delayMirror(mirrorSharedDelay)
 	case p.shell.phase != phaseRunning || m.flight > 0:
 		p.flushMirror()

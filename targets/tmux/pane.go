@@ -49,13 +49,9 @@ type Pane struct {
 
 	out     scanner
 	shell   shellState
-	byBot   bool // the running command came from this package
-	mine    bool // and from this process, for sure
-	keys    bool // SendKeys typed something since the prompt
+	origins origins
+	line    inputLine
 	lease   lease
-	draft   bool // SendKeys typed at the prompt, and the line is not known to be empty
-	dirty   bool // something was written after the prompt
-	more    bool // the shell waits for more lines of a command
 	stat    paneStatus
 	fullAt  time.Time // since when the alternate screen is on
 	lastOut time.Time
@@ -207,7 +203,9 @@ func (p *Pane) onText(b []byte) {
 		p.shell.addPrompt(b)
 	case phaseIdle:
 		if p.typed == nil {
-			p.dirty = p.dirty || p.s.caps.Bash != "" || string(b) != askCursor
+			if p.s.caps.Bash != "" || string(b) != askCursor {
+				p.line.on(lineEchoed)
+			}
 			return
 		}
 		if len(p.typed.echo)+len(b) <= echoMax {
@@ -249,7 +247,7 @@ func (p *Pane) onMark(kind, args string) {
 	case "P":
 		p.advance(promptPrinted)
 		_, p.shell.pid, _ = strings.Cut(args, ";")
-		p.dirty, p.more, p.draft = false, false, false
+		p.line.on(linePrompted)
 		p.flushMirror()
 		p.flushNoticesLater()
 	case "X":
@@ -259,7 +257,7 @@ func (p *Pane) onMark(kind, args string) {
 		}
 		p.onDeath(code)
 	case "Q":
-		p.more = true
+		p.line.continued = true
 	case "H":
 		p.history.text = unpercent(args)
 		p.answered(&p.history.query)
@@ -274,8 +272,11 @@ func (p *Pane) onMark(kind, args string) {
 		p.shell.seq, _ = strconv.Atoi(f[0])
 		p.lineQuery.lineLen, _ = strconv.Atoi(f[1])
 		code, _ := strconv.Atoi(f[2])
-		p.dirty = p.lineQuery.lineLen > 0
-		p.draft = p.draft && p.dirty
+		if p.lineQuery.lineLen > 0 {
+			p.line.on(lineFoundText)
+		} else {
+			p.line.on(lineFoundEmpty)
+		}
 		if j := p.job; j != nil {
 			// Only a prompt answers, so the command has ended without its mark.
 			p.job = nil
@@ -304,18 +305,15 @@ func (p *Pane) onStart() {
 	p.advance(commandStarted)
 	p.lastOut = time.Now()
 	p.conv = unCRLF{}
-	p.dirty, p.more = false, false
-	p.byBot = p.keys || !p.lease.held() // who only listens cannot tell
+	p.line.on(lineUnsettled)
 	j := p.typed
 	if j != nil && !j.taken {
 		j = nil
 	}
-	p.mine = p.keys || j != nil
-	p.keys = false
+	p.origins.started(j != nil, p.lease.held())
 	if j != nil {
 		p.typed = nil
 		p.job = j
-		p.byBot = true
 		j.seq = p.shell.seq
 		j.echo = nil
 		j.ended = false
@@ -328,7 +326,7 @@ func (p *Pane) onStart() {
 func (p *Pane) onEnd(seq, code int, dir string) {
 	p.advance(commandEnded)
 	p.shell.seq, p.shell.dir = seq, dir
-	p.dirty, p.more = false, false
+	p.line.on(lineUnsettled)
 	if p.scripts != nil {
 		go p.discard(p.scripts) // read by now, or never
 		p.scripts = nil
@@ -340,7 +338,7 @@ func (p *Pane) onEnd(seq, code int, dir string) {
 		p.drain(j)
 		return
 	}
-	if !p.byBot && p.typed == nil {
+	if p.origins.current == originPerson && p.typed == nil {
 		p.history.ended(code)
 	}
 	if j := p.typed; j != nil && j.taken && !j.ended {
@@ -365,7 +363,8 @@ func (p *Pane) drain(j *job) {
 func (p *Pane) onDeath(code int) {
 	p.advance(shellExited)
 	p.stderr.seq = 0
-	p.byBot, p.mine, p.keys, p.dirty, p.more = false, false, false, false, false
+	p.origins.reset()
+	p.line.on(lineUnsettled)
 	if j := p.job; j != nil {
 		p.job = nil
 		p.keepOut(j, p.conv.flush())

@@ -43,7 +43,7 @@ func (p *Pane) ensure(ctx context.Context) error {
 	p.mu.Lock()
 	p.c = c
 	p.advance(contactRegained)
-	p.byBot = true // nobody was listening
+	p.origins.contactRegained()
 	p.history.complete = p.history.complete && !p.s.shared.Load()
 	p.lineQuery.reset()
 	p.history.reset()
@@ -136,7 +136,7 @@ func (p *Pane) survey(ctx context.Context) (st paneStatus, shell bool, err error
 		p.shell.dir = f[4]
 	}
 	p.advance(contactRegained)
-	p.byBot = true
+	p.origins.contactRegained()
 	p.setStatus(st)
 	return st, f[3] == "1", nil
 }
@@ -191,7 +191,7 @@ func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
 	if !p.advance(promptSeen) {
 		return nil // it has exited meanwhile
 	}
-	p.dirty = true
+	p.line.on(lineUnread)
 	p.shell.pid = strconv.Itoa(tt.shellPID)
 	p.notify()
 	return nil
@@ -204,7 +204,7 @@ func (p *Pane) askLine(ctx context.Context) error {
 	p.mu.Unlock()
 	if p.s.caps.Bash == "" {
 		// There is no line editor to ask: an empty line brings a new prompt.
-		return p.ask(ctx, "\x15\r", new(query), func() bool { return p.shell.phase == phaseIdle && !p.dirty })
+		return p.ask(ctx, "\x15\r", new(query), func() bool { return p.shell.phase == phaseIdle && !p.line.hasText() })
 	}
 	return p.ask(ctx, keyStatus, &p.lineQuery.query, func() bool { return p.lineQuery.answers > before })
 }

@@ -163,7 +163,7 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 		return "", err
 	}
 	p.mu.Lock()
-	phase, byBot, dirty, more, restarted := p.shell.phase, p.byBot, p.dirty, p.more, p.shell.restarted
+	phase, origin, line, restarted := p.shell.phase, p.origins.current, p.line, p.shell.restarted
 	if phase == phaseIdle {
 		p.shell.restarted = false
 	}
@@ -172,13 +172,13 @@ func (p *Pane) ready(ctx context.Context) (notice string, err error) {
 		notice = "The pane's shell had ended; " + newShell
 	}
 	switch {
-	case phase == phaseRunning && !byBot:
+	case phase == phaseRunning && origin == originPerson:
 		return "", stateError(StateHuman, "Somebody's command is running in the pane; wait until it ends, or use another pane.")
 	case phase != phaseIdle:
 		return "", stateError(StateRunning, "A command is running in the pane; wait for it, or interrupt it.")
-	case more:
+	case line.continued:
 		return "", stateError(StateHuman, "Somebody has begun a command of several lines at the prompt; wait until they are done, or clear it with C-c.")
-	case dirty:
+	case line.hasText():
 		if err := p.clean(ctx); err != nil {
 			return "", err
 		}
@@ -223,7 +223,7 @@ func (p *Pane) refresh(ctx context.Context) error {
 // is an answer of the terminal to what a program printed: typing clears it.
 func (p *Pane) clean(ctx context.Context) error {
 	p.mu.Lock()
-	draft := p.draft
+	draft := p.line.hasDraft()
 	p.mu.Unlock()
 	stray := p.s.alone(p.session) && !draft
 	half := stateError(StateHuman, "Somebody has typed at the prompt without pressing Enter; wait until they are done, or clear the line with C-u.")
@@ -244,7 +244,7 @@ func (p *Pane) clean(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lineQuery.lineLen > 0 && !stray || p.more {
+	if p.lineQuery.lineLen > 0 && !stray || p.line.continued {
 		return half
 	}
 	if p.shell.phase != phaseIdle {
@@ -358,7 +358,7 @@ func (p *Pane) drop(j *job) {
 	defer p.mu.Unlock()
 	if p.typed == j {
 		p.typed = nil
-		p.keys = true // its start is still to come, and is ours
+		p.origins.claimNext() // its start is still to come
 	}
 	if p.job == j {
 		p.job = nil

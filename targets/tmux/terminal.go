@@ -148,7 +148,7 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 	if st != p.stat && !st.dead {
 		p.setStatus(st)
 	}
-	phase, byBot, quiet := p.shell.phase, p.byBot, time.Since(p.lastOut)
+	phase, origin, quiet := p.shell.phase, p.origins.current, time.Since(p.lastOut)
 	if phase == phaseIdle {
 		i.Dir = p.shell.dir
 	}
@@ -160,7 +160,7 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 		i.State = StateIdle
 	case st.alternate:
 		i.State = StateFullscreen
-	case !byBot && phase == phaseRunning:
+	case origin == originPerson && phase == phaseRunning:
 		i.State = StateHuman
 	default:
 		i.State = StateRunning
@@ -196,7 +196,7 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 		wait   time.Duration
 	}{{"", time.Second}, {"TERM", time.Second}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}} {
 		p.mu.Lock()
-		done := idle() && !p.more
+		done := idle() && !p.line.continued
 		if !done { // not typed in copy mode, where it would end the reading of somebody else
 			p.press([]byte{3}, p.lease.blocked, func(error) {}) // the verdict itself ends driving
 		}
@@ -210,7 +210,7 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 		if step.signal != "" {
 			p.signal(ctx, step.signal)
 		}
-		err := p.wait(ctx, step.wait, func() bool { return idle() && !p.more || !p.lease.held() })
+		err := p.wait(ctx, step.wait, func() bool { return idle() && !p.line.continued || !p.lease.held() })
 		switch {
 		case !p.lease.held():
 			return ErrDriven
@@ -225,7 +225,7 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 	if st, err := p.terminal(ctx); err == nil && st.shellPID > 1 {
 		_, _ = p.s.run(ctx, "kill", "-KILL", "--", "-"+strconv.Itoa(st.shellPID))
 	}
-	return p.wait(ctx, startTime, func() bool { return idle() && !p.more })
+	return p.wait(ctx, startTime, func() bool { return idle() && !p.line.continued })
 }
 
 // signal sends a signal to the foreground process group. Where that is the shell's
