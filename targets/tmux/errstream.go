@@ -26,7 +26,7 @@ func (e *errStream) separate() bool { return e.companion != nil && e.ready }
 
 // ended reports whether nothing more of a job can come.
 func (e *errStream) ended(j *job) bool {
-	return !j.split || j.deaf || e.seq > j.seq || e.shellEnds > j.errEnds
+	return j.stderr != stderrApart || e.seq > j.seq || e.shellEnds > j.shellEnds
 }
 
 // attach makes comp, which may be nil, the companion; its relay is taken to run.
@@ -126,13 +126,9 @@ func (p *Pane) discardCompanion(why string) {
 	if p.lease.held() {
 		comp.c.post(fmt.Sprintf("kill-pane -t %%%d", comp.id), nil)
 	}
-	for _, j := range []*job{p.typed, p.job, p.draining} {
-		if j != nil && j.split {
-			j.deafen()
-		}
-	}
-	if j := p.draining; j != nil {
-		p.end(j)
+	if j := p.job; j != nil {
+		j.cutStderr()
+		p.completeJob(j, jobStderrEnded)
 	}
 	p.notify()
 }
@@ -232,12 +228,8 @@ func (p *Pane) onErrText(b []byte) {
 	}
 	p.lastOut = time.Now()
 	// A typed job may be ahead here of what the other connection has told.
-	for _, j := range []*job{p.job, p.draining, p.typed} {
-		if j != nil && !p.stderr.ended(j) {
-			j.err.add(b)
-			j.emit(Err, b)
-			break
-		}
+	if p.job != nil && !p.stderr.ended(p.job) {
+		p.job.keepErr(b)
 	}
 	if p.lease.held() { // another driver shows it itself
 		p.mirrorError(b)
@@ -253,8 +245,8 @@ func (p *Pane) onErrMark(kind, args string) {
 		} else if seq, err := strconv.Atoi(args); err == nil {
 			p.stderr.seq = seq
 		}
-		if j := p.draining; j != nil && p.stderr.ended(j) {
-			p.end(j)
+		if p.job.in(jobDraining) && p.stderr.ended(p.job) {
+			p.completeJob(p.job, jobStderrEnded)
 		}
 	case "M", "T":
 		p.discardCompanion("a program changed the modes of the error terminal")

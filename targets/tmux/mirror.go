@@ -66,7 +66,7 @@ func (p *Pane) mirrorError(b []byte) {
 	m := &p.stderr.mirror
 	m.add(b)
 	switch {
-	case p.s.shared.Load() && p.typed == nil && p.draining == nil && (p.origins.current != originOwn || p.shell.phase != phaseRunning):
+	case p.s.shared.Load() && !p.job.unstarted() && !p.job.in(jobDraining) && (p.origins.current != originOwn || p.shell.phase != phaseRunning):
 		p.delayMirror(mirrorSharedDelay)
 	case p.shell.phase != phaseRunning || m.flight > 0:
 		p.flushMirror()
@@ -84,13 +84,13 @@ func (p *Pane) flushMirror() {
 	switch p.shell.phase {
 	case phaseIdle:
 		uncertain := m.delayed && p.s.shared.Load()
-		if p.typed == nil && m.flight == 0 && !uncertain {
+		if !p.job.unstarted() && m.flight == 0 && !uncertain {
 			// The prompt is there already: erase it, and show it again below.
 			p.showIdle(append([]byte("\r\x1b[K"), m.queue.take()...))
 		}
 	case phaseRunning:
 		// Where the command's standard error has ended, the prompt is about to come.
-		if m.delayed || p.job != nil && p.job.split && p.stderr.ended(p.job) {
+		if m.delayed || p.job.in(jobRunning) && p.job.stderr != stderrMerged && p.stderr.ended(p.job) {
 			return
 		}
 		for m.flight < mirrorFlight && !m.queue.empty() {
@@ -152,7 +152,7 @@ func (p *Pane) onMirror(args string) {
 		m.overlap = m.overlap || (args == "b" && p.shell.phase == phaseIdle)
 	default:
 		m.incoming.close()
-		if m.overlap && p.shell.phase == phaseIdle && p.typed == nil && p.stderr.companion != nil && m.queue.empty() && p.lease.held() {
+		if m.overlap && p.shell.phase == phaseIdle && !p.job.unstarted() && p.stderr.companion != nil && m.queue.empty() && p.lease.held() {
 			m.overlap = false
 			p.showIdle(nil)
 		}

@@ -233,22 +233,3 @@ func (p *Pane) ask(ctx context.Context, key string, q *query, answered func() bo
 	}
 	return err
 }
-
-// unpercent undoes the hook's encoding of a directory.
-func unpercent(s string) string {
-	if !strings.Contains(s, "%") {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '%' && i+2 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 2
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
-}

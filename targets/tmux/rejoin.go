@@ -19,11 +19,11 @@ func (p *Pane) rejoin(ctx context.Context, j *job) (OutcomeKind, string) {
 	}
 	began := time.Now()
 	p.mu.Lock()
-	j.away = true
-	typed := p.typed == j // its start was not seen
+	j.lostAt = began
+	typed := j.unstarted() // its start was not seen
 	// What the terminal says until it is known how the command is doing is none of
 	// its output.
-	p.typed, p.job = nil, nil
+	p.advanceJob(j, jobContactLost)
 	p.mu.Unlock()
 	if j.note != nil {
 		j.note("The connection was lost while the command ran; trying to get it back, for " + limit.String() + " at most.")
@@ -70,7 +70,9 @@ func (p *Pane) resume(ctx context.Context, j *job, typed bool, away time.Duratio
 			return Lost, lost + " while the command ran, and how it ended is not known."
 		case t.Ended:
 			p.mu.Lock()
-			p.finish(j, t.Code)
+			if p.advanceJob(j, jobOutcomeFound) { // else its end was seen before
+				j.finish(jobOutcomeFound, t.Code)
+			}
 			p.mu.Unlock()
 			return Exited, lost + " while the command ran; the shell says how it ended. " + unseen
 		case t.Running && p.retake(j, lost+" while the command ran. "+unseen):
@@ -89,10 +91,9 @@ func (p *Pane) resume(ctx context.Context, j *job, typed bool, away time.Duratio
 func (p *Pane) retake(j *job, notice string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.shell.phase != phaseRunning || p.shell.seq > j.seq {
+	if p.shell.phase != phaseRunning || p.shell.seq > j.seq || !p.advanceJob(j, jobContactRegained) {
 		return false
 	}
-	p.job = j
 	j.notice = join(j.notice, notice)
 	return true
 }

@@ -1,6 +1,7 @@
 package tmux
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,13 +57,17 @@ func (p *Pane) Run(ctx context.Context, c Command) (Outcome, error) {
 	}
 	p.ensureCompanion(ctx)
 	p.mu.Lock()
-	split := p.stderr.separate() && !wantsKeys(c.Text)
+	apart := p.stderr.separate()
 	p.mu.Unlock()
-	line, err := p.compose(ctx, c.Text, split)
+	stderr := stderrMerged
+	if apart && !wantsKeys(c.Text) {
+		stderr = stderrApart
+	}
+	line, err := p.compose(ctx, c.Text, stderr)
 	if err != nil {
 		return Outcome{}, err
 	}
-	j := newJob(c, split)
+	j := newJob(c, stderr)
 	if err := p.announce(c, j); err != nil {
 		return Outcome{}, err
 	}
@@ -97,19 +102,19 @@ func (p *Pane) Dispatch(ctx context.Context, c Command) error {
 	if _, err := p.ready(ctx); err != nil {
 		return err
 	}
-	line, err := p.compose(ctx, c.Text, false)
+	line, err := p.compose(ctx, c.Text, stderrMerged)
 	if err != nil {
 		return err
 	}
-	j := newJob(Command{Text: c.Text, Keep: 1024}, false)
+	j := newJob(Command{Text: c.Text, Keep: 1024}, stderrMerged)
 	if err := p.announce(c, j); err != nil {
 		return err
 	}
 	if err := p.typeLine(ctx, j, line); err != nil {
 		return err
 	}
-	defer p.drop(j)
-	if err := p.wait(ctx, typeTime, func() bool { return j.ended || p.typed != j }); err != nil {
+	defer p.releaseJob(j)
+	if err := p.wait(ctx, typeTime, func() bool { return !j.in(jobSent, jobTyped) }); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -255,13 +260,13 @@ func (p *Pane) clean(ctx context.Context) error {
 
 // compose decides what is typed: the text itself, or a line that reads it from
 // a staged script.
-func (p *Pane) compose(ctx context.Context, text string, split bool) (line string, err error) {
+func (p *Pane) compose(ctx context.Context, text string, stderr stderrCapture) (line string, err error) {
 	if strings.TrimSpace(text) == "" {
 		return "", errors.New("tmux: the command is empty; give a command")
 	}
 	bash := p.s.caps.Bash != ""
 	if bash && typable(text) {
-		if !split {
+		if stderr == stderrMerged {
 			return text, nil
 		}
 		if line, ok := redirected(text); ok && len(line) <= typeMax {
@@ -279,7 +284,7 @@ func (p *Pane) compose(ctx context.Context, text string, split bool) (line strin
 	p.scripts = append(p.scripts, script)
 	p.mu.Unlock()
 	line = ". " + shellWord(script)
-	if split {
+	if stderr == stderrApart {
 		line += " 2>&" + errFD
 	}
 	return line, nil
@@ -325,47 +330,20 @@ func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 	if p.shell.phase != phaseIdle {
 		return stateError(StateHuman, "Somebody has just started a command in the pane; wait until it ends, or use another pane.")
 	}
-	j.seq, j.errEnds = p.shell.seq, p.stderr.shellEnds
-	p.typed = j
+	j.seq, j.shellEnds = p.shell.seq, p.stderr.shellEnds
+	p.job = j
 	p.press([]byte(wipe+line+"\r"), p.lease.blockedForBot, func(err error) {
 		defer close(j.answered)
 		switch {
 		case err == nil:
 			p.mu.Lock()
-			j.taken = true
+			p.advanceJob(j, jobTypingConfirmed)
 			p.mu.Unlock()
 		case !errors.Is(err, errConn):
-			p.refuse(j, err)
+			p.refuseJob(j, err)
 		}
 	})
 	return nil
-}
-
-// refuse ends a job whose line was not typed.
-func (p *Pane) refuse(j *job, why error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	j.refused = why
-	if p.typed == j {
-		p.typed = nil
-	}
-	p.notify()
-}
-
-// drop stops the capture of a job that goes on by itself.
-func (p *Pane) drop(j *job) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.typed == j {
-		p.typed = nil
-		p.origins.claimNext() // its start is still to come
-	}
-	if p.job == j {
-		p.job = nil
-	}
-	if p.draining == j {
-		p.draining = nil
-	}
 }
 
 // await waits for a typed job and makes the outcome.
@@ -386,14 +364,14 @@ func (p *Pane) await(ctx context.Context, j *job) (Outcome, error) {
 	if refused != nil {
 		return Outcome{}, refused
 	}
-	p.drop(j)
+	p.releaseJob(j)
 	o := p.outcome(j)
 	o.Kind = kind
 	o.Notice = join(notice, o.Notice)
 	if kind == Exited {
 		p.obituary(ctx, j, &o)
 	}
-	if kind != Exited || j.away {
+	if kind != Exited || !j.lostAt.IsZero() {
 		o.Screen = p.screen(ctx)
 	}
 	return o, nil
@@ -404,10 +382,7 @@ func (p *Pane) outcome(j *job) Outcome {
 	defer p.mu.Unlock()
 	o := Outcome{
 		Kind: Exited, Code: j.code, Stdout: j.out.captured(), Stderr: j.err.captured(),
-		Split: j.split, Dir: p.shell.dir, Duration: j.dur, Notice: j.notice, Where: j.where,
-	}
-	if !j.ended {
-		o.Duration = time.Since(j.begin)
+		Split: j.stderr != stderrMerged, Dir: p.shell.dir, Duration: cmp.Or(j.dur, time.Since(j.begin)), Notice: j.notice, Where: j.where,
 	}
 	return o
 }
@@ -427,8 +402,8 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 	for {
 		p.mu.Lock()
 		gone, changed, c := p.gone, p.changed, p.c
-		full, fullAt, last, started := p.stat.alternate, p.fullAt, p.lastOut, p.typed != j
-		hookless, begin := p.job == j && p.shell.phase == phaseIdle, j.begin
+		full, fullAt, last, started := p.stat.alternate, p.fullAt, p.lastOut, !j.unstarted()
+		hookless, begin := j.in(jobRunning) && p.shell.phase == phaseIdle, j.begin
 		refused := j.refused != nil
 		p.mu.Unlock()
 		select {
@@ -543,7 +518,7 @@ const newShell = "a new one was started in the pane's first directory, without t
 // obituary says what a job means that ended with its shell.
 func (p *Pane) obituary(ctx context.Context, j *job, o *Outcome) {
 	p.mu.Lock()
-	died := j.died
+	died := j.endedBy == jobShellExited
 	if died {
 		p.shell.restarted = false // said here
 	}

@@ -61,7 +61,7 @@ func (p *Pane) flushNoticesLater() {
 // nobody types. Without a companion there is nobody at hand who writes to the terminal,
 // and it returns what does. The caller holds mu.
 func (p *Pane) flushNotices() (write func(context.Context) error) {
-	if p.notices.empty() || p.shell.phase != phaseIdle || !p.line.untouched() || p.typed != nil || p.stat.alternate || p.stat.copyMode {
+	if p.notices.empty() || p.shell.phase != phaseIdle || !p.line.untouched() || p.job.unstarted() || p.stat.alternate || p.stat.copyMode {
 		return nil
 	}
 	// The prompt is taken away, and shown again below.

@@ -1,0 +1,192 @@
+package tmux
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// onText takes what programs wrote to the visible terminal.
+func (p *Pane) onText(b []byte) {
+	p.viewers.write(b)
+	if p.stderr.mirror.incoming.swallows(len(b)) {
+		return
+	}
+	switch p.shell.phase {
+	case phaseRunning:
+		p.lastOut = time.Now()
+		if p.job.in(jobRunning) {
+			p.job.keepOut(p.conv.convert(b))
+		}
+	case phasePrompt:
+		p.shell.addPrompt(b)
+	case phaseIdle:
+		switch {
+		case p.job.unstarted():
+			p.job.addEcho(b)
+		case p.s.caps.Bash != "" || string(b) != askCursor:
+			p.line.on(lineEchoed)
+		}
+	case phaseStart:
+	}
+}
+
+// onMark takes the marks of the visible terminal; see bashRC.
+func (p *Pane) onMark(kind, args string) {
+	if kind == "M" {
+		p.onMirror(args)
+		return
+	}
+	p.stderr.mirror.incoming.close() // the shell's own marks are outside
+	ok := true
+	switch kind {
+	case "C":
+		p.onCommandStart()
+	case "D":
+		ok = p.onCommandEnd(args)
+	case "P":
+		p.onPrompt(args)
+	case "X":
+		ok = p.onShellExit(args)
+	case "Q":
+		p.line.continued = true
+	case "H":
+		p.history.text = unpercent(args)
+		p.answered(&p.history.query)
+	case "S":
+		ok = p.onStatus(args)
+	}
+	if ok {
+		p.notify()
+	}
+}
+
+// answered counts the answer to a question. One that this process did not ask comes from a
+// new driver. The caller holds mu.
+func (p *Pane) answered(q *query) {
+	if own := q.answered(); !own && p.s.shared.Load() {
+		p.demote()
+	}
+}
+
+func (p *Pane) onCommandStart() {
+	p.advance(commandStarted)
+	p.lastOut = time.Now()
+	p.conv = unCRLF{}
+	p.line.on(lineUnsettled)
+	j := p.job
+	own := p.advanceJob(j, jobCommandStarted)
+	if own {
+		j.restart(p.shell.seq)
+	}
+	p.origins.started(own, p.lease.held())
+	if !p.stderr.mirror.queue.empty() {
+		p.delayMirror(mirrorDelay)
+	}
+}
+
+func (p *Pane) onCommandEnd(args string) (ok bool) {
+	f := strings.SplitN(args, ";", 3)
+	if len(f) != 3 {
+		return false
+	}
+	seq, err1 := strconv.Atoi(f[0])
+	code, err2 := strconv.Atoi(f[1])
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	p.advance(commandEnded)
+	p.shell.seq, p.shell.dir = seq, unpercent(f[2])
+	p.line.on(lineUnsettled)
+	if p.scripts != nil {
+		go p.discard(p.scripts) // read by now, or never
+		p.scripts = nil
+	}
+	j := p.job
+	ended := p.advanceJob(j, jobCommandEnded)
+	switch {
+	case ended && j.in(jobDraining):
+		p.drainJob(j, jobCommandEnded, code)
+	case ended:
+		p.awaitStart(j, code)
+	case !j.unstarted() && p.origins.current == originPerson:
+		p.history.ended(code)
+	}
+	return true
+}
+
+func (p *Pane) onPrompt(args string) {
+	p.advance(promptPrinted)
+	_, p.shell.pid, _ = strings.Cut(args, ";")
+	p.line.on(linePrompted)
+	p.flushMirror()
+	p.flushNoticesLater()
+}
+
+// onShellExit takes the end of the shell. The supervisor starts the next one.
+func (p *Pane) onShellExit(args string) (ok bool) {
+	code, err := strconv.Atoi(args)
+	if err != nil {
+		return false
+	}
+	p.advance(shellExited)
+	p.stderr.seq = 0
+	p.origins.reset()
+	p.line.on(lineUnsettled)
+	if j := p.job; p.advanceJob(j, jobShellExited) {
+		p.drainJob(j, jobShellExited, code)
+	}
+	return true
+}
+
+// onStatus takes the answer to keyStatus. A command that runs has ended without its mark
+// then.
+func (p *Pane) onStatus(args string) (ok bool) {
+	f := strings.Split(args, ";")
+	if len(f) != 4 {
+		return false
+	}
+	p.answered(&p.lineQuery.query)
+	p.advance(statusReported)
+	p.shell.pid = f[3]
+	p.shell.seq, _ = strconv.Atoi(f[0])
+	p.lineQuery.lineLen, _ = strconv.Atoi(f[1])
+	code, _ := strconv.Atoi(f[2])
+	if p.lineQuery.lineLen > 0 {
+		p.line.on(lineFoundText)
+	} else {
+		p.line.on(lineFoundEmpty)
+	}
+	j := p.job
+	if !j.in(jobRunning) {
+		return true
+	}
+	if j.lostAt.IsZero() {
+		j.notice = "The command removed the shell's prompt hook; it was put back. The exit code may be wrong."
+	}
+	j.finish(jobStatusReported, code)
+	p.completeJob(j, jobStatusReported)
+	// An empty line lets the hook set the rest again.
+	p.advance(promptHookResumed)
+	p.press([]byte("\r"), p.lease.blocked, func(error) {})
+	return true
+}
+
+// unpercent undoes the hook's encoding of a directory.
+func unpercent(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
