@@ -39,6 +39,9 @@ func idleFrames(nonce string, data, prompt []byte) (frames [][]byte) {
 	return frames
 }
 
+// erasePrompt makes data erase the prompt's line before it.
+func erasePrompt(data []byte) []byte { return append([]byte("\r\x1b[K"), data...) }
+
 // cutFrame cuts at most n bytes off b, if possible not inside a character or an escape
 // sequence, which the mark behind it would break.
 func cutFrame(b []byte, n int) (cut, rest []byte) {

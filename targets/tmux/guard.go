@@ -54,9 +54,9 @@ func (s *Server) setHanded(session string, people bool) {
 	s.handed[session] = people
 }
 
-// alone tells whether nobody but the bot can type into a session, as far as this
+// exclusive tells whether nobody but the bot can type into a session, as far as this
 // process knows.
-func (s *Server) alone(session string) bool {
+func (s *Server) exclusive(session string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.o.Guard && !s.handed[session]

@@ -58,7 +58,7 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 		return err
 	}
 	p.mu.Lock()
-	st := p.stat
+	st := p.display.paneStatus
 	p.mu.Unlock()
 	if st.copyMode {
 		return errKeysCopyMode

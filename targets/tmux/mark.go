@@ -99,7 +99,7 @@ func (p *Pane) onCommandEnd(args string) (ok bool) {
 	p.shell.seq, p.shell.dir = seq, unpercent(f[2])
 	p.line.on(lineUnsettled)
 	if p.scripts != nil {
-		go p.discard(p.scripts) // read by now, or never
+		go p.removeScripts(p.scripts) // read by now, or never
 		p.scripts = nil
 	}
 	j := p.job

@@ -42,6 +42,98 @@ func (m *mirror) add(b []byte) {
 	m.queue.add(shown)
 }
 
+// mirrorView is what decides when and how the mirror shows its queue.
+type mirrorView struct {
+	phase       shellPhase
+	origin      origin // of the command that runs
+	unstarted   bool   // a job has been typed and has not started
+	draining    bool   // a job has ended, and some of its standard error has not come
+	stderrEnded bool   // a job runs whose standard error has ended: the prompt is about to come
+	shared      bool   // other processes may drive the pane
+	nonce       string
+	prompt      []byte
+}
+
+// delay is how long bytes that have just come wait before they are shown.
+func (m *mirror) delay(v mirrorView) time.Duration {
+	ours := v.unstarted || v.draining || v.origin == originOwn && v.phase == phaseRunning
+	switch {
+	case v.shared && !ours:
+		return mirrorSharedDelay
+	case v.phase != phaseRunning || m.flight > 0:
+		return 0
+	default:
+		return mirrorDelay
+	}
+}
+
+// due takes from the queue what can be shown now, as frames.
+func (m *mirror) due(v mirrorView) (frames [][]byte) {
+	if m.queue.empty() || m.queried {
+		return nil
+	}
+	switch v.phase {
+	case phaseIdle:
+		uncertain := m.delayed && v.shared
+		if v.unstarted || m.flight > 0 || uncertain {
+			return nil
+		}
+		return idleFrames(v.nonce, erasePrompt(m.queue.take()), v.prompt)
+	case phaseRunning:
+		if m.delayed || v.stderrEnded {
+			return nil
+		}
+		for m.flight+len(frames) < mirrorFlight && !m.queue.empty() {
+			var cut []byte
+			cut, m.queue.buf = cutFrame(m.queue.buf, frameRoom(v.nonce))
+			frames = append(frames, encodeFrame(v.nonce, "M;b", withoutNUL(cut)))
+			if m.queue.empty() {
+				m.queue.buf = m.queue.take()
+			}
+		}
+	case phaseStart, phasePrompt:
+	}
+	return frames
+}
+
+// opened takes the opening mark of a frame in the visible stream.
+func (m *mirror) opened(kind string, phase shellPhase) {
+	m.incoming.open = true
+	m.overlap = m.overlap || kind == "b" && phase == phaseIdle
+}
+
+// closed takes the closing mark of a frame, and reports whether the prompt must be shown
+// again below it.
+func (m *mirror) closed(v mirrorView) bool {
+	m.incoming.close()
+	if !m.overlap || v.phase != phaseIdle || v.unstarted || !m.queue.empty() {
+		return false
+	}
+	m.overlap = false
+	return true
+}
+
+// mirrorView returns the present view. The caller holds mu.
+func (p *Pane) mirrorView() mirrorView {
+	return mirrorView{
+		phase: p.shell.phase, origin: p.origins.current,
+		unstarted: p.job.unstarted(), draining: p.job.in(jobDraining),
+		stderrEnded: p.job.in(jobRunning) && p.job.stderr != stderrMerged && p.stderr.ended(p.job),
+		shared:      p.s.shared.Load(), nonce: p.nonce, prompt: p.shell.prompt,
+	}
+}
+
+// mirrorError shows bytes of standard error, now or soon. The caller holds mu.
+func (p *Pane) mirrorError(b []byte) {
+	m := &p.stderr.mirror
+	m.add(b)
+	if limit := m.delay(p.mirrorView()); limit > 0 {
+		p.delayMirror(limit)
+		return
+	}
+	p.flushMirror()
+}
+
 // delayMirror flushes the mirror a moment later: most commands end right after an error
 // message, which then is shown above the prompt instead of behind it. The caller holds mu.
 func (p *Pane) delayMirror(limit time.Duration) {
@@ -61,54 +153,10 @@ func (p *Pane) delayMirror(limit time.Duration) {
 	})
 }
 
-// mirrorError shows bytes of standard error, now or soon. The caller holds mu.
-func (p *Pane) mirrorError(b []byte) {
-	m := &p.stderr.mirror
-	m.add(b)
-	switch {
-	case p.s.shared.Load() && !p.job.unstarted() && !p.job.in(jobDraining) && (p.origins.current != originOwn || p.shell.phase != phaseRunning):
-		p.delayMirror(mirrorSharedDelay)
-	case p.shell.phase != phaseRunning || m.flight > 0:
-		p.flushMirror()
-	default:
-		p.delayMirror(mirrorDelay)
-	}
-}
-
 // flushMirror sends what waits to be shown, as far as possible now. The caller holds mu.
 func (p *Pane) flushMirror() {
-	m := &p.stderr.mirror
-	if p.stderr.companion == nil || p.tty == "" || m.queue.empty() || m.queried {
-		return
-	}
-	switch p.shell.phase {
-	case phaseIdle:
-		uncertain := m.delayed && p.s.shared.Load()
-		if !p.job.unstarted() && m.flight == 0 && !uncertain {
-			// The prompt is there already: erase it, and show it again below.
-			p.showIdle(append([]byte("\r\x1b[K"), m.queue.take()...))
-		}
-	case phaseRunning:
-		// Where the command's standard error has ended, the prompt is about to come.
-		if m.delayed || p.job.in(jobRunning) && p.job.stderr != stderrMerged && p.stderr.ended(p.job) {
-			return
-		}
-		for m.flight < mirrorFlight && !m.queue.empty() {
-			var cut []byte
-			cut, m.queue.buf = cutFrame(m.queue.buf, frameRoom(p.nonce))
-			p.sendFrame(encodeFrame(p.nonce, "M;b", withoutNUL(cut)))
-			if m.queue.empty() {
-				m.queue.buf = m.queue.take()
-			}
-		}
-	case phaseStart, phasePrompt:
-	}
-}
-
-// showIdle shows data above the prompt. The caller holds mu.
-func (p *Pane) showIdle(data []byte) {
-	for _, f := range idleFrames(p.nonce, data, p.shell.prompt) {
-		p.sendFrame(f)
+	if p.stderr.companion != nil && p.device.tty != "" {
+		p.sendFrames(p.stderr.mirror.due(p.mirrorView()))
 	}
 }
 
@@ -116,20 +164,17 @@ func (p *Pane) showIdle(data []byte) {
 func (p *Pane) setMirrorTarget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stderr.companion == nil || p.tty == "" || !p.lease.held() {
+	if p.stderr.companion == nil || p.device.tty == "" || !p.lease.held() {
 		return
 	}
-	p.sendFrame(encodeFrame(p.nonce, "T;"+p.tty+";", nil))
+	p.sendFrames([][]byte{encodeFrame(p.nonce, "T;"+p.device.tty+";", nil)})
 }
 
-// sendFrame types a frame into the companion. The caller holds mu.
-func (p *Pane) sendFrame(f []byte) {
+// sendFrames types frames into the companion. The caller holds mu.
+func (p *Pane) sendFrames(frames [][]byte) {
 	m, comp := &p.stderr.mirror, p.stderr.companion
 	gen := m.gen
-	m.flight++
-	buffer := fmt.Sprintf("f%d-%s", comp.id, p.s.token)
-	comp.c.post(fmt.Sprintf("set-buffer -b %s %s", buffer, quote(string(f))), nil)
-	comp.c.post(fmt.Sprintf("paste-buffer -d -r -b %s -t %%%d", buffer, comp.id), func(r reply) {
+	sent := func(r reply) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if m.gen != gen {
@@ -140,21 +185,27 @@ func (p *Pane) sendFrame(f []byte) {
 			p.flushMirror()
 		}
 		p.notify()
-	})
+	}
+	for _, f := range frames {
+		m.flight++
+		buffer := fmt.Sprintf("f%d-%s", comp.id, p.s.token)
+		comp.c.post(fmt.Sprintf("set-buffer -b %s %s", buffer, quote(string(f))), nil)
+		comp.c.post(fmt.Sprintf("paste-buffer -d -r -b %s -t %%%d", buffer, comp.id), sent)
+	}
 }
 
 // onMirror takes the marks around a frame in the visible stream. The caller holds mu.
 func (p *Pane) onMirror(args string) {
 	m := &p.stderr.mirror
-	switch args {
-	case "b", "i":
-		m.incoming.open = true
-		m.overlap = m.overlap || (args == "b" && p.shell.phase == phaseIdle)
-	default:
+	if args == "b" || args == "i" {
+		m.opened(args, p.shell.phase)
+		return
+	}
+	if p.stderr.companion == nil || !p.lease.held() {
 		m.incoming.close()
-		if m.overlap && p.shell.phase == phaseIdle && !p.job.unstarted() && p.stderr.companion != nil && m.queue.empty() && p.lease.held() {
-			m.overlap = false
-			p.showIdle(nil)
-		}
+		return
+	}
+	if v := p.mirrorView(); m.closed(v) {
+		p.sendFrames(idleFrames(v.nonce, nil, v.prompt))
 	}
 }

@@ -49,14 +49,13 @@ type Pane struct {
 	origins origins
 	line    inputLine
 	lease   lease
-	stat    paneStatus
-	fullAt  time.Time // since when the alternate screen is on
+	display displayState
 	lastOut time.Time
 
-	job      *job     // whose output is captured; nil if there is none
-	scripts  []string // staged commands, removed after the next end
-	conv     unCRLF
-	tty, pid string // the terminal, and the supervisor's process number
+	job     *job     // whose output is captured; nil if there is none
+	scripts []string // staged commands, removed after the next end
+	conv    unCRLF
+	device  device
 
 	lineQuery lineQuery
 	history   history
@@ -65,10 +64,23 @@ type Pane struct {
 	notices   displayQueue // what Show was given
 }
 
+// displayState is what tmux reported last of the pane.
+type displayState struct {
+	paneStatus
+	alternateSince time.Time // valid while the alternate screen is on
+}
+
+func (d *displayState) set(st paneStatus, now time.Time) {
+	if st.alternate && !d.alternate {
+		d.alternateSince = now
+	}
+	d.paneStatus = st
+}
+
 func (s *Server) newPane(c *conn, session string, id int, key, nonce string, epoch int64, driving bool) *Pane {
 	p := &Pane{
 		s: s, session: session, id: id, key: key, nonce: nonce, c: c, busy: make(chan struct{}, 1), changed: make(chan struct{}),
-		viewers: newViewers(), history: history{complete: !s.shared.Load()},
+		viewers: newViewers(), device: device{s: s}, history: history{complete: !s.shared.Load()},
 	}
 	p.lease.epoch = epoch
 	p.lease.driving.Store(driving)
@@ -140,10 +152,7 @@ func (p *Pane) setStatus(st paneStatus) {
 	if st.epoch > p.lease.epoch {
 		p.demote()
 	}
-	if st.alternate && !p.stat.alternate {
-		p.fullAt = time.Now()
-	}
-	p.stat = st
+	p.display.set(st, time.Now())
 	p.notify()
 }
 

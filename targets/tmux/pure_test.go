@@ -252,7 +252,7 @@ func TestPagersKeepTheVisibleTerminal(t *testing.T) {
 		"less f": true, "sudo /usr/bin/less f": true, "git log | less": true, "man ls": true,
 		"echo less": true, "lessons": false, "echo 'less'": false, "cat f": false, "if": false,
 	} {
-		if got := wantsKeys(text); got != want {
+		if got := readsKeys(text); got != want {
 			t.Errorf("%q: %v", text, got)
 		}
 	}

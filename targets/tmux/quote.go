@@ -34,6 +34,17 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
+// shellWord quotes s only where it has to be quoted, since people read it.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r == '/' || r == '-' || r == '_' || r == '.' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+	}
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return s
+	}
+	return shellQuote(s)
+}
+
 // noFormat keeps tmux from expanding s as a format.
 func noFormat(s string) string { return strings.ReplaceAll(s, "#", "##") }
 

@@ -84,7 +84,7 @@ func (p *Pane) locate(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tty, p.pid = f[0], f[1]
+	p.device.tty, p.device.supervisor = f[0], f[1]
 	if p.shell.dir == "" {
 		p.shell.dir = f[2]
 	}
@@ -131,7 +131,7 @@ func (p *Pane) survey(ctx context.Context) (st paneStatus, shell bool, err error
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tty, p.pid = f[0], f[1]
+	p.device.tty, p.device.supervisor = f[0], f[1]
 	if p.shell.dir == "" {
 		p.shell.dir = f[4]
 	}
@@ -156,7 +156,7 @@ func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
 		return nil
 	}
 	p.setMirrorTarget()
-	tt, err := p.terminal(ctx)
+	tt, err := p.currentDevice().state(ctx)
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
 			return ctx.Err()
 		case <-time.After(wait):
 		}
-		if tt, err = p.terminal(ctx); err != nil {
+		if tt, err = p.currentDevice().state(ctx); err != nil {
 			return err
 		}
 	}

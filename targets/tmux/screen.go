@@ -63,8 +63,8 @@ func (p *Pane) Capture(ctx context.Context, o CaptureOptions) (text, notice stri
 	return strings.Join(lines, "\n") + "\n", notice, nil
 }
 
-// screen is what the pane shows, for an outcome; "" when that is not to be had.
-func (p *Pane) screen(ctx context.Context) string {
+// screenText is what the pane shows, for an outcome; "" when that is not to be had.
+func (p *Pane) screenText(ctx context.Context) string {
 	p.mu.Lock()
 	reachable := !p.gone && p.c.alive()
 	p.mu.Unlock()

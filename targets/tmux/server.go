@@ -168,14 +168,15 @@ func (s *Server) run(ctx context.Context, argv ...string) (stdout string, err er
 	return out.String(), nil
 }
 
-// looker is a target that runs small looks faster than processes: a remote one.
-type looker interface {
+// inspector is a target that has a faster way than a process to run a program that changes
+// nothing: a remote one.
+type inspector interface {
 	Look(ctx context.Context, script string, args ...string) (stdout, stderr string, code int, err error)
 }
 
-// look runs a program that changes nothing and ends at once.
-func (s *Server) look(ctx context.Context, argv ...string) (stdout string, err error) {
-	l, ok := s.t.(looker)
+// inspect runs a program that changes nothing and ends at once.
+func (s *Server) inspect(ctx context.Context, argv ...string) (stdout string, err error) {
+	l, ok := s.t.(inspector)
 	if !ok {
 		return s.run(ctx, argv...)
 	}
@@ -264,7 +265,7 @@ func (s *Server) Sessions(ctx context.Context) ([]SessionInfo, error) {
 		"list-sessions", "-F", "S|#{session_id}|#{session_created}|#{"+optTags+"}|#{session_name}", ";",
 		"list-clients", "-F", "C|#{session_id}|#{client_control_mode}", ";",
 		"list-panes", "-a", "-F", "P|#{session_id}|#{pane_id}|#{pane_dead}|#{pane_width}|#{pane_height}|#{"+optPaneTags+"}|#{pane_current_command}|#{pane_current_path}")
-	out, err := s.look(ctx, argv...)
+	out, err := s.inspect(ctx, argv...)
 	if noServer(err) {
 		return nil, nil
 	}

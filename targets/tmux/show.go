@@ -29,7 +29,7 @@ func (p *Pane) Show(ctx context.Context, text string) error {
 		text += "\n"
 	}
 	p.mu.Lock()
-	if !p.lease.held() || p.tty == "" {
+	if !p.lease.held() || p.device.tty == "" {
 		p.mu.Unlock()
 		return ErrDriven
 	}
@@ -61,16 +61,16 @@ func (p *Pane) flushNoticesLater() {
 // nobody types. Without a companion there is nobody at hand who writes to the terminal,
 // and it returns what does. The caller holds mu.
 func (p *Pane) flushNotices() (write func(context.Context) error) {
-	if p.notices.empty() || p.shell.phase != phaseIdle || !p.line.untouched() || p.job.unstarted() || p.stat.alternate || p.stat.copyMode {
+	if p.notices.empty() || p.shell.phase != phaseIdle || !p.line.untouched() || p.job.unstarted() || p.display.alternate || p.display.copyMode {
 		return nil
 	}
 	// The prompt is taken away, and shown again below.
-	data := append([]byte("\r\x1b[K"), p.notices.take()...)
+	data := erasePrompt(p.notices.take())
 	if p.stderr.companion != nil && !p.stderr.mirror.queried {
-		p.showIdle(data)
+		p.sendFrames(idleFrames(p.nonce, data, p.shell.prompt))
 		return nil
 	}
-	tty, frames := p.tty, bytes.Join(idleFrames(p.nonce, data, p.shell.prompt), nil)
+	tty, frames := p.device.tty, bytes.Join(idleFrames(p.nonce, data, p.shell.prompt), nil)
 	return func(ctx context.Context) error {
 		proc, err := p.s.t.Start(ctx, backend.Spec{Argv: []string{"/bin/sh", "-c", `cat >"$1"`, "sh", tty}, Stdin: bytes.NewReader(frames)})
 		if err != nil {

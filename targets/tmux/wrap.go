@@ -53,13 +53,26 @@ func redirected(text string) (line string, ok bool) {
 	return line, true
 }
 
+// typedLine returns the line that runs text when it is typed. It is not ok when text must be
+// staged.
+func typedLine(text string, stderr stderrCapture) (line string, ok bool) {
+	if !typable(text) {
+		return "", false
+	}
+	if stderr == stderrMerged {
+		return text, true
+	}
+	line, ok = redirected(text)
+	return line, ok && len(line) <= typeMax
+}
+
 // pagers read their keys from standard error's terminal, which for them must be
 // the visible one.
 const pagers = " less more most man info pager zless zmore bzless xzless lessfile apropos "
 
-// wantsKeys tells whether text runs a program that reads keys from standard
+// readsKeys tells whether text runs a program that reads keys from standard
 // error's terminal. Text that cannot be parsed does not.
-func wantsKeys(text string) bool {
+func readsKeys(text string) bool {
 	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
 		return false

@@ -69,7 +69,7 @@ func TestALostConnectionIsTakenUpAgain(t *testing.T) {
 				goOn()
 				eventually(t, "the shell noted the end", func() bool {
 					got, err := b.tgt.FS().ReadFile(t.Context(), b.s.file("r-"+p.key), 0)
-					_, ok := noted(string(got), where)
+					_, ok := findExitCode(string(got), where)
 					return err == nil && ok
 				})
 				unlock()

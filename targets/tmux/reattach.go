@@ -9,10 +9,17 @@ import (
 	"time"
 )
 
-// rejoin attaches again to a pane whose connection was lost while a command runs in
-// it: tmux kept both. It returns the outcome when that is settled, and "" when there
-// is a connection again and the command still runs.
-func (p *Pane) rejoin(ctx context.Context, j *job) (OutcomeKind, string) {
+const (
+	// defaultReattach is how long a lost connection is retried, and reattachPause the pause
+	// between two attempts.
+	defaultReattach = 45 * time.Second
+	reattachPause   = 500 * time.Millisecond
+)
+
+// reattach attaches again to a pane whose connection was lost while a command runs in it:
+// tmux kept both. It returns the outcome if that is settled, and "" if there is a connection
+// again and the command still runs.
+func (p *Pane) reattach(ctx context.Context, j *job) (OutcomeKind, string) {
 	limit := p.s.o.Reattach
 	if limit <= 0 {
 		limit = defaultReattach
@@ -20,26 +27,14 @@ func (p *Pane) rejoin(ctx context.Context, j *job) (OutcomeKind, string) {
 	began := time.Now()
 	p.mu.Lock()
 	j.lostAt = began
-	typed := j.unstarted() // its start was not seen
-	// What the terminal says until it is known how the command is doing is none of
-	// its output.
+	unstarted := j.unstarted()
+	// Until it is known how the command is doing, what the terminal shows is not its output.
 	p.advanceJob(j, jobContactLost)
 	p.mu.Unlock()
 	if j.note != nil {
 		j.note("The connection was lost while the command ran; trying to get it back, for " + limit.String() + " at most.")
 	}
-	rctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	err := p.ensure(rctx)
-	for err != nil && !errors.Is(err, ErrGone) && rctx.Err() == nil {
-		timer := time.NewTimer(rejoinPause)
-		select {
-		case <-timer.C:
-		case <-rctx.Done():
-		}
-		timer.Stop()
-		err = p.ensure(rctx)
-	}
+	err := p.retryEnsure(ctx, limit)
 	away := time.Since(began).Round(100 * time.Millisecond)
 	switch {
 	case errors.Is(err, ErrGone):
@@ -50,17 +45,36 @@ func (p *Pane) rejoin(ctx context.Context, j *job) (OutcomeKind, string) {
 		}
 		return Cancelled, "The connection was lost while the command ran, and is not back; whether it finished is not known."
 	case err != nil:
-		return Lost, fmt.Sprintf("The connection to the terminal was lost while the command ran and did not come back within %s; whether it finished is not known.", limit)
+		return Lost, fmt.Sprintf("The connection to the terminal was lost while the command ran and did not come back within %s; "+
+			"whether it finished is not known.", limit)
 	}
-	kind, notice := p.resume(ctx, j, typed, away)
+	kind, notice := p.recoverJob(ctx, j, unstarted, away)
 	if j.note != nil {
 		j.note("The connection is back.")
 	}
 	return kind, notice
 }
 
-// resume finds out how a job is doing after its connection was lost for a while.
-func (p *Pane) resume(ctx context.Context, j *job, typed bool, away time.Duration) (OutcomeKind, string) {
+// retryEnsure calls ensure until it succeeds, the pane is gone, or limit is over.
+func (p *Pane) retryEnsure(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := p.ensure(ctx)
+	for err != nil && !errors.Is(err, ErrGone) && ctx.Err() == nil {
+		timer := time.NewTimer(reattachPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		err = p.ensure(ctx)
+	}
+	return err
+}
+
+// recoverJob finds out how a job is doing after its connection was lost for a while.
+// unstarted means that its start had not been seen before. It never types the command again.
+func (p *Pane) recoverJob(ctx context.Context, j *job, unstarted bool, away time.Duration) (OutcomeKind, string) {
 	const unseen = "What the command printed meanwhile is on the screen, and not in the output."
 	lost := "The connection was lost for " + away.String()
 	for {
@@ -75,20 +89,20 @@ func (p *Pane) resume(ctx context.Context, j *job, typed bool, away time.Duratio
 			}
 			p.mu.Unlock()
 			return Exited, lost + " while the command ran; the shell says how it ended. " + unseen
-		case t.Running && p.retake(j, lost+" while the command ran. "+unseen):
+		case t.Running && p.resumeCapture(j, lost+" while the command ran. "+unseen):
 			return "", ""
 		case t.Running:
 			continue // it has ended just now
-		case t.Unstarted && typed:
+		case t.Unstarted && unstarted:
 			return Lost, lost + " when the command was typed, and the shell is still at the prompt before it: it was not run."
 		}
 		return Lost, lost + " while the command ran, and how it ended is not known."
 	}
 }
 
-// retake listens again to a job that runs. It reports false when the job has ended
-// meanwhile.
-func (p *Pane) retake(j *job, notice string) bool {
+// resumeCapture captures again the output of a job that runs. It reports false if the job
+// has ended meanwhile.
+func (p *Pane) resumeCapture(j *job, notice string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.shell.phase != phaseRunning || p.shell.seq > j.seq || !p.advanceJob(j, jobContactRegained) {
@@ -98,19 +112,17 @@ func (p *Pane) retake(j *job, notice string) bool {
 	return true
 }
 
-// Testify says what became of a command that nobody waited for: how it ended, as
-// the shell noted it, or whether it still runs. The zero Testimony means that nobody
-// knows.
+// Testify finds out what became of a command that nobody waited for: how it ended, as the
+// shell recorded it, or whether it still runs. The zero Testimony means that it is not known.
 func (p *Pane) Testify(ctx context.Context, w Where) (Testimony, error) {
 	if w.Shell == "" {
 		return Testimony{}, nil
 	}
 	for range 2 {
-		// Read before the pane is asked: what ends in between is found in the second
-		// round.
-		notes, err := p.s.t.FS().ReadFile(ctx, p.s.file("r-"+p.key), 1<<20)
+		// Read before the pane is asked: what ends in between is found in the second round.
+		records, err := p.s.t.FS().ReadFile(ctx, p.s.file("r-"+p.key), 1<<20)
 		if err == nil {
-			if code, ok := noted(string(notes), w); ok {
+			if code, ok := findExitCode(string(records), w); ok {
 				return Testimony{Ended: true, Code: code}, nil
 			}
 		}
@@ -122,11 +134,11 @@ func (p *Pane) Testify(ctx context.Context, w Where) (Testimony, error) {
 		p.mu.Unlock()
 		switch {
 		case phase == phaseRunning:
-			tt, err := p.terminal(ctx)
+			st, err := p.currentDevice().state(ctx)
 			if err != nil {
 				return Testimony{}, err
 			}
-			if strconv.Itoa(tt.shellPID) == w.Shell && !tt.shell {
+			if strconv.Itoa(st.shellPID) == w.Shell && !st.shell {
 				return Testimony{Running: true}, nil
 			}
 		case same && seq == w.Seq && phase == phaseIdle:
@@ -136,10 +148,10 @@ func (p *Pane) Testify(ctx context.Context, w Where) (Testimony, error) {
 	return Testimony{}, nil
 }
 
-// noted finds a command in the notes of its shell, lines of "shell seq code": its own
-// is the next after its prompt.
-func noted(notes string, w Where) (code int, ok bool) {
-	for line := range strings.Lines(notes) {
+// findExitCode finds a command in the records of the shells, lines of "shell seq code". The
+// command's own is that of the next prompt.
+func findExitCode(records string, w Where) (code int, ok bool) {
+	for line := range strings.Lines(records) {
 		f := strings.Fields(line)
 		if len(f) != 3 || f[0] != w.Shell || f[1] != strconv.Itoa(w.Seq+1) {
 			continue
