@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// companion is the hidden pane that carries a shell's standard error. It lives
-// in a tmux server of its own, so that people never meet it.
+// companion is the hidden pane that carries a shell's standard error. It lives in a tmux
+// server of its own, where people do not see it.
 type companion struct {
 	c   *conn
 	id  int
@@ -19,8 +19,8 @@ type companion struct {
 
 const relaySession = "err"
 
-// connectRelay returns the connection to the server of the companions, and
-// starts that server where it does not run. The caller holds setup.
+// connectRelay returns the connection to the server of the companions, and starts that
+// server if it does not run. The caller holds setup.
 func (s *Server) connectRelay(ctx context.Context) (*conn, error) {
 	s.mu.Lock()
 	c := s.relay
@@ -45,19 +45,19 @@ func (s *Server) connectRelay(ctx context.Context) (*conn, error) {
 	s.relay = c
 	s.mu.Unlock()
 	if found {
-		s.sweepCompanions(ctx, c)
+		s.removeOrphanCompanions(ctx, c)
 	}
 	return c, nil
 }
 
-// companionAge is how long a companion is left alone whose pane is not there: another
-// process may be about to make it.
-const companionAge = time.Minute
+// orphanAge is how old a companion without a pane must be to be removed: another process
+// may be about to make the pane.
+const orphanAge = time.Minute
 
-// sweepCompanions removes the companions of panes that are gone.
-func (s *Server) sweepCompanions(ctx context.Context, c *conn) {
+// removeOrphanCompanions removes the companions of panes that are gone.
+func (s *Server) removeOrphanCompanions(ctx context.Context, c *conn) {
 	out, err := s.run(ctx, append(s.cli(s.socket()), "list-panes", "-a", "-F", "#{"+optKey+"}")...)
-	if err != nil && !noServer(err) {
+	if err != nil && !isNoServer(err) {
 		return
 	}
 	keys := map[string]bool{"keep": true}
@@ -81,14 +81,13 @@ func (s *Server) sweepCompanions(ctx context.Context, c *conn) {
 		if len(f) != 3 || keys[f[2]] {
 			continue
 		}
-		if used, err := strconv.ParseInt(f[1], 10, 64); err == nil && time.Duration(now-used)*time.Second >= companionAge {
+		if used, err := strconv.ParseInt(f[1], 10, 64); err == nil && time.Duration(now-used)*time.Second >= orphanAge {
 			c.post("kill-pane -t "+f[0], nil)
 		}
 	}
 }
 
-// newCompanion makes a companion; its relay does not run yet. The caller holds
-// setup.
+// newCompanion makes a companion; its relay does not run yet. The caller holds setup.
 func (s *Server) newCompanion(ctx context.Context, key string) (*companion, error) {
 	c, err := s.connectRelay(ctx)
 	if err != nil {
@@ -112,8 +111,8 @@ func (c *companion) parse(line string) error {
 	return nil
 }
 
-// findCompanion finds the companion of a pane, or makes one where it may, and else
-// returns nil; the relay of a fresh one does not run yet. The caller holds setup.
+// findCompanion finds the companion of a pane, or makes one if it may, or returns nil. The
+// relay of a fresh one does not run yet. The caller holds setup.
 func (s *Server) findCompanion(ctx context.Context, key string, mayMake bool) (comp *companion, fresh bool, err error) {
 	c, err := s.connectRelay(ctx)
 	if err != nil {

@@ -202,9 +202,9 @@ done 2>/dev/null
 :
 `
 
-// endOrphans ends the parts of an interrupted pipeline that the shell has lost. It does
+// killOrphans ends the parts of an interrupted pipeline that the shell has lost. It does
 // nothing where there is no /proc.
-func (p *Pane) endOrphans(ctx context.Context) {
+func (p *Pane) killOrphans(ctx context.Context) {
 	p.mu.Lock()
 	shell := p.shell.pid
 	p.mu.Unlock()

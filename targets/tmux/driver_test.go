@@ -58,9 +58,9 @@ func drive(t *testing.T, p *Pane, epoch int64) {
 	}
 }
 
-// deaf makes a process believe that it still is the driver under an epoch: it was
+// pretendDriving makes a process believe that it still is the driver under an epoch: it was
 // stopped, and what it heard meanwhile has not reached it.
-func deaf(p *Pane, epoch int64) {
+func pretendDriving(p *Pane, epoch int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lease.acquire(epoch)
@@ -81,7 +81,7 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 	o, err := a.Run(t.Context(), Command{Text: "touch stale", Before: func(Where) error {
 		drive(t, other, 2)
 		expect(t, other, "echo other; echo e >&2", 0, "other\n", "e\n")
-		deaf(a, 1)
+		pretendDriving(a, 1)
 		return nil
 	}})
 	var se *StateError
@@ -109,13 +109,13 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 		"NewPane":   func() error { _, err := s[0].NewPane(t.Context(), "main", PaneSpec{Epoch: 1}); return err },
 		"Drive":     func() error { return s[0].Drive(t.Context(), "main", 1) },
 	} {
-		deaf(a, 1)
+		pretendDriving(a, 1)
 		if err := act(); !errors.Is(err, ErrDriven) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	deaf(a, 1)
-	if err := a.askLine(t.Context()); !errors.Is(err, ErrDriven) || a.Driving() {
+	pretendDriving(a, 1)
+	if err := a.queryStatus(t.Context()); !errors.Is(err, ErrDriven) || a.Driving() {
 		t.Errorf("a question to the shell: %v", err)
 	}
 	if now := b.tmux("capture-pane", "-p", "-t", a.ID()); now != screen {
@@ -125,7 +125,7 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "everybody hears that a command runs", func() bool { return state(t, a) == StateRunning })
-	deaf(a, 1)
+	pretendDriving(a, 1)
 	if err := a.Interrupt(t.Context()); !errors.Is(err, ErrDriven) {
 		t.Errorf("Interrupt: %v", err)
 	}
@@ -254,7 +254,7 @@ func TestAPaneWhoseMakerStoppedGetsItsShell(t *testing.T) {
 	makeMain(t, s[0], 1)
 	dir := t.TempDir()
 	// All of NewPane but the start of the shell.
-	sp, err := s[0].prepareSpawn(t.Context(), PaneSpec{Name: "worker", Dir: dir})
+	sp, err := s[0].preparePane(t.Context(), PaneSpec{Name: "worker", Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestOnlyTheHighestEpochTypes(t *testing.T) {
 			}
 			top = max(top, mine[i])
 		default:
-			deaf(p, mine[i])
+			pretendDriving(p, mine[i])
 			letter := string(rune('a' + rnd.IntN(26)))
 			err := p.SendKeys(t.Context(), Keys{Literal: letter})
 			if (err == nil) != (mine[i] == top) || err != nil && !errors.Is(err, ErrDriven) {
@@ -378,10 +378,10 @@ func TestPeopleAreTreatedTheSameByAllReplicas(t *testing.T) {
 	if clients("0", "0") != 2 {
 		t.Error("nobody may type")
 	}
-	if _, err := a.Run(t.Context(), Command{Text: "echo bot"}); !errors.Is(err, errHanded) {
+	if _, err := a.Run(t.Context(), Command{Text: "echo bot"}); !errors.Is(err, errKeyboardHeld) {
 		t.Errorf("the bot types while people have the keyboard: %v", err)
 	}
-	if err := a.SendKeys(t.Context(), Keys{Literal: "x"}); !errors.Is(err, errHanded) {
+	if err := a.SendKeys(t.Context(), Keys{Literal: "x"}); !errors.Is(err, errKeyboardHeld) {
 		t.Errorf("the bot presses keys while people have the keyboard: %v", err)
 	}
 	pe.types("x=human\r")

@@ -197,7 +197,7 @@ func (p *Pane) ensureCompanion(ctx context.Context) {
 		p.startRelay(ctx)
 	}
 	// The answer means that the shell has opened the new terminal.
-	if err := p.askLine(ctx); err != nil {
+	if err := p.queryStatus(ctx); err != nil {
 		p.mu.Lock()
 		p.discardCompanion("the shell did not open the new companion")
 		p.mu.Unlock()

@@ -18,15 +18,15 @@ type history struct {
 
 // ended records the exit code of a command that a person ran.
 func (h *history) ended(code int) {
-	if len(h.codes) < maxPast {
+	if len(h.codes) < codesMax {
 		h.codes = append(h.codes, code)
 	}
 }
 
-// maxPast is how many commands of people are remembered.
-const maxPast = 200
+// codesMax bounds how many exit codes are kept.
+const codesMax = 200
 
-// Done is one command that somebody typed at a pane's prompt.
+// Done is a command that somebody typed at a pane's prompt.
 type Done struct {
 	Text string
 	// Code is its exit code, valid with Known.
@@ -34,9 +34,9 @@ type Done struct {
 	Known bool
 }
 
-// Past lists what people typed at the pane's prompt since it was asked last, oldest
-// first. complete is false when the shell cannot say all of it: it is not bash, it
-// runs something at this moment, or there was too much. Only the pane's driver can ask.
+// Past lists what people typed at the pane's prompt since the last call, oldest first.
+// complete is false if the shell cannot report all of it: it is not bash, it runs something
+// now, or there was too much. Only the pane's driver can ask.
 func (p *Pane) Past(ctx context.Context) (list []Done, complete bool, err error) {
 	if err := p.ensure(ctx); err != nil {
 		return nil, false, err
@@ -62,7 +62,7 @@ func (p *Pane) Past(ctx context.Context) (list []Done, complete bool, err error)
 	if allCodes {
 		list = withCodes(list, codes)
 	}
-	return list, len(text) < pastCut, nil
+	return list, len(text) < historyMax, nil
 }
 
 // withCodes gives each command its exit code. If the numbers differ, no command has a
@@ -77,14 +77,14 @@ func withCodes(list []Done, codes []int) []Done {
 	return list
 }
 
-// pastCut is how much the shell tells; see __cs_h.
-const pastCut = 5900
+// historyMax is how many bytes the shell reports; see __cs_h.
+const historyMax = 5900
 
 var historyLine = regexp.MustCompile(`^ *([0-9]+)[ *] (.*)$`)
 
-// parsePast reads what "history" prints: each command behind its number, and further
-// lines of it without. A further line that looks like a number is told by not being
-// the next one.
+// parsePast reads the output of "history": each command follows its number, and its further
+// lines have none. A further line that looks like a numbered one is recognized because its
+// number is not the next.
 func parsePast(text string) []Done {
 	var list []Done
 	next := 0

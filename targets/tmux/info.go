@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Info tells what the pane is doing now.
+// Info returns what the pane is doing now.
 func (p *Pane) Info(ctx context.Context) (Info, error) {
 	if err := p.ensure(ctx); err != nil {
 		return Info{}, err
@@ -49,7 +49,7 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 		if phase == phaseRunning && quiet >= quietTime {
 			o := p.currentDevice().observe(ctx)
 			if o.prompt && p.lease.held() {
-				_ = p.askLine(ctx) // which restores the hook
+				_ = p.queryStatus(ctx) // which restores the hook
 			}
 			if o.state != "" && (!o.raw || quiet >= rawStable) {
 				i.State = o.state
@@ -59,10 +59,10 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 	return i, nil
 }
 
-// Interrupt ends the command that runs in the pane and brings the prompt back
-// within five seconds: C-c, then SIGTERM and SIGKILL to the foreground process
-// group, and a new shell when the shell itself does not give way. It does
-// nothing at the prompt. Only the pane's driver can.
+// Interrupt ends the command that runs in the pane and brings the prompt back within five
+// seconds: by C-c, then SIGTERM and SIGKILL to the foreground process group, and a new
+// shell if the shell itself does not react. At the prompt it does nothing. Only the pane's
+// driver can.
 func (p *Pane) Interrupt(ctx context.Context) error {
 	if err := p.ensure(ctx); err != nil {
 		return err
@@ -79,13 +79,13 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 	}{{"", time.Second}, {"TERM", time.Second}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}} {
 		p.mu.Lock()
 		done := idle() && !p.line.continued
-		if !done { // not typed in copy mode, where it would end the reading of somebody else
-			p.press([]byte{3}, p.lease.blocked, func(error) {}) // the verdict itself ends driving
+		if !done { // not in copy mode, which the key would end for whoever reads there
+			p.press([]byte{3}, p.lease.blocked, func(error) {}) // a refusal is noticed below
 		}
 		p.mu.Unlock()
 		if done {
-			if i > 0 { // it gave way meanwhile
-				p.endOrphans(ctx)
+			if i > 0 { // it has just ended
+				p.killOrphans(ctx)
 			}
 			return nil
 		}
@@ -97,13 +97,13 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 		case !p.lease.held():
 			return ErrDriven
 		case err == nil:
-			p.endOrphans(ctx)
+			p.killOrphans(ctx)
 			return nil
 		case ctx.Err() != nil || p.isGone():
 			return err
 		}
 	}
-	// The shell itself does not give way.
+	// The shell itself does not react.
 	p.currentDevice().killShell(ctx)
 	return p.wait(ctx, startTime, func() bool { return idle() && !p.line.continued })
 }

@@ -66,7 +66,7 @@ func TestAnEndedJobStaysEnded(t *testing.T) {
 }
 
 func TestAJobIsCapturedUntilItEndsOrIsLost(t *testing.T) {
-	p := &Pane{changed: make(chan struct{})}
+	p := &Pane{paneLink: paneLink{changed: make(chan struct{})}}
 	j := newJob(Command{}, stderrApart)
 	p.job = j
 	for _, step := range []struct {

@@ -120,7 +120,7 @@ func (p *Pane) onPrompt(args string) {
 	_, p.shell.pid, _ = strings.Cut(args, ";")
 	p.line.on(linePrompted)
 	p.flushMirror()
-	p.flushNoticesLater()
+	p.flushNoticesAsync()
 }
 
 // onShellExit takes the end of the shell. The supervisor starts the next one.
@@ -146,13 +146,13 @@ func (p *Pane) onStatus(args string) (ok bool) {
 	if len(f) != 4 {
 		return false
 	}
-	p.answered(&p.lineQuery.query)
+	p.answered(&p.statusQuery.query)
 	p.advance(statusReported)
 	p.shell.pid = f[3]
 	p.shell.seq, _ = strconv.Atoi(f[0])
-	p.lineQuery.lineLen, _ = strconv.Atoi(f[1])
+	p.statusQuery.lineLen, _ = strconv.Atoi(f[1])
 	code, _ := strconv.Atoi(f[2])
-	if p.lineQuery.lineLen > 0 {
+	if p.statusQuery.lineLen > 0 {
 		p.line.on(lineFoundText)
 	} else {
 		p.line.on(lineFoundEmpty)

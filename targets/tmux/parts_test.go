@@ -38,10 +38,10 @@ func TestHistoryGivesNoCodeIfTheNumbersDiffer(t *testing.T) {
 		}
 	}
 	var h history
-	for range maxPast + 5 {
+	for range codesMax + 5 {
 		h.ended(1)
 	}
-	if len(h.codes) != maxPast {
+	if len(h.codes) != codesMax {
 		t.Errorf("%d codes", len(h.codes))
 	}
 }

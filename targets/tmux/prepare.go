@@ -155,7 +155,7 @@ func (p *Pane) checkInputLine(ctx context.Context) error {
 		}
 		return taken
 	}
-	if err := p.askLine(ctx); err != nil {
+	if err := p.queryStatus(ctx); err != nil {
 		if errors.Is(err, errSilent) {
 			return taken
 		}
@@ -163,7 +163,7 @@ func (p *Pane) checkInputLine(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lineQuery.lineLen > 0 && !ignorable || p.line.continued {
+	if p.statusQuery.lineLen > 0 && !ignorable || p.line.continued {
 		return taken
 	}
 	if p.shell.phase != phaseIdle {

@@ -24,8 +24,8 @@ func (q *query) answered() (own bool) {
 	return own
 }
 
-// lineQuery asks how many bytes are on the input line (keyStatus).
-type lineQuery struct {
+// statusQuery asks how many bytes are on the input line (keyStatus).
+type statusQuery struct {
 	query
 	lineLen int // the last answer
 }

@@ -9,14 +9,8 @@ import (
 	"time"
 )
 
-// missing tells whether tmux says that there is no such pane.
-func missing(err error) bool {
-	var ce *commandError
-	return errors.As(err, &ce) && strings.Contains(ce.text, "can't find pane")
-}
-
-// ensure makes sure that there is a connection to the pane, and attaches again
-// where it was lost.
+// ensure makes sure that there is a connection to the pane, and attaches again if it was
+// lost.
 func (p *Pane) ensure(ctx context.Context) error {
 	p.mu.Lock()
 	c, gone := p.c, p.gone
@@ -45,13 +39,13 @@ func (p *Pane) ensure(ctx context.Context) error {
 	p.advance(contactRegained)
 	p.origins.contactRegained()
 	p.history.complete = p.history.complete && !p.s.shared.Load()
-	p.lineQuery.reset()
+	p.statusQuery.reset()
 	p.history.reset()
 	p.stderr.mirror.reset()
 	p.out.part, p.stderr.scanner.part = nil, nil
 	p.mu.Unlock()
 	c.register(p.id, p)
-	// Pane numbers start again with a new server, so the key decides.
+	// A new tmux server gives the same pane numbers again, so the key decides.
 	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{%s} #{%s}'", p.id, optKey, optEpoch))
 	if err != nil {
 		return err
@@ -72,8 +66,8 @@ func (p *Pane) ensure(ctx context.Context) error {
 	return p.probe(ctx)
 }
 
-// locate asks tmux for the pane's terminal and its shell's process number.
-func (p *Pane) locate(ctx context.Context) error {
+// fetchDevice asks tmux for the pane's terminal and its supervisor.
+func (p *Pane) fetchDevice(ctx context.Context) error {
 	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{pane_tty} #{pane_pid} #{pane_current_path}'", p.id))
 	if err != nil {
 		return err
@@ -91,33 +85,34 @@ func (p *Pane) locate(ctx context.Context) error {
 	return nil
 }
 
-// spawn puts the shell in place of a new pane's placeholder and waits for its
-// first prompt.
+// spawn starts the supervisor in place of a new pane's placeholder, and waits for the
+// shell's first prompt.
 func (p *Pane) spawn(ctx context.Context, dir string) error {
-	if p.s.shared.Load() { // a driver that was replaced leaves the companion alone
-		if err := p.perform(ctx, p.lease.lost, "display-message -p mine", nil); err != nil {
+	if p.s.shared.Load() { // only the driver may restart the companion's relay
+		if err := p.doUnless(ctx, p.lease.lost, "display-message -p driving", nil); err != nil {
 			return err
 		}
 	}
 	p.startRelay(ctx)
-	if err := p.perform(ctx, p.lease.lost, fmt.Sprintf("respawn-pane -k -c %s -t %%%d /bin/sh %s",
+	if err := p.doUnless(ctx, p.lease.lost, fmt.Sprintf("respawn-pane -k -c %s -t %%%d /bin/sh %s",
 		quote(noFormat(dir)), p.id, quote(p.s.file("sh-"+p.key))), nil); err != nil {
 		return err
 	}
 	if err := p.wait(ctx, startTime, func() bool { return p.shell.phase == phaseIdle }); err != nil {
 		return fmt.Errorf("the shell of the new pane does not come up: %w", err)
 	}
-	if err := p.locate(ctx); err != nil {
+	if err := p.fetchDevice(ctx); err != nil {
 		return err
 	}
 	p.setMirrorTarget()
 	return nil
 }
 
-// survey asks tmux what it knows of the pane: its terminal, its status, and whether
-// it has a shell, or still the placeholder of a maker that went away.
-func (p *Pane) survey(ctx context.Context) (st paneStatus, shell bool, err error) {
-	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{pane_tty} #{pane_pid} %s #{m:*sh-%s*,#{pane_start_command}} #{pane_current_path}'", p.id, statusFormat, p.key))
+// fetchState asks tmux for the pane's terminal and status. shell is false while the pane
+// has only the placeholder of a process that never started its shell.
+func (p *Pane) fetchState(ctx context.Context) (st paneStatus, shell bool, err error) {
+	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d "+
+		"'#{pane_tty} #{pane_pid} %s #{m:*sh-%s*,#{pane_start_command}} #{pane_current_path}'", p.id, statusFormat, p.key))
 	if err != nil {
 		return st, false, err
 	}
@@ -141,17 +136,18 @@ func (p *Pane) survey(ctx context.Context) (st paneStatus, shell bool, err error
 	return st, f[3] == "1", nil
 }
 
-// probe learns the state of a pane that was not listened to.
+// probe finds out the state of a pane whose marks were missed.
 func (p *Pane) probe(ctx context.Context) error {
-	st, _, err := p.survey(ctx)
+	st, _, err := p.fetchState(ctx)
 	if err != nil {
 		return err
 	}
-	return p.inquire(ctx, st)
+	return p.detectPrompt(ctx, st)
 }
 
-// inquire finds out whether the shell is at its prompt, and asks it where it may.
-func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
+// detectPrompt finds out whether the shell is at its prompt. The driver asks the shell
+// itself.
+func (p *Pane) detectPrompt(ctx context.Context, st paneStatus) error {
 	if st.dead || st.copyMode {
 		return nil
 	}
@@ -160,8 +156,8 @@ func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
 	if err != nil {
 		return err
 	}
-	// A shell that has ended a command and shows its prompt in a moment looks like one that
-	// computes; what it says meanwhile may have been said to nobody.
+	// A shell that is about to show its prompt looks like one that computes. Its marks may have
+	// come before this process was attached, so the terminal is polled.
 	for wait := 10 * time.Millisecond; tt.computes() && wait < time.Second/2; wait *= 2 {
 		select {
 		case <-ctx.Done():
@@ -176,20 +172,20 @@ func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
 		return nil
 	}
 	if p.lease.held() {
-		err = p.askLine(ctx)
+		err = p.queryStatus(ctx)
 		if errors.Is(err, errSilent) || errors.Is(err, errCopyMode) {
-			return nil // it runs something itself, so it is simply busy
+			return nil // the shell itself runs something
 		}
 		if !errors.Is(err, ErrDriven) {
 			return err
 		}
 	}
-	// Who only looks asks nobody: the shell is at its prompt, and what is on the line
-	// is not known.
+	// Only the driver may ask the shell. To others it is at its prompt, with something unknown
+	// on the input line.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.advance(promptSeen) {
-		return nil // it has exited meanwhile
+		return nil // the shell has exited meanwhile
 	}
 	p.line.on(lineUnread)
 	p.shell.pid = strconv.Itoa(tt.shellPID)
@@ -197,16 +193,16 @@ func (p *Pane) inquire(ctx context.Context, st paneStatus) error {
 	return nil
 }
 
-// askLine makes a shell at its prompt say what is on its line.
-func (p *Pane) askLine(ctx context.Context) error {
+// queryStatus makes a shell at its prompt report what is on its input line.
+func (p *Pane) queryStatus(ctx context.Context) error {
 	p.mu.Lock()
-	before := p.lineQuery.answers
+	before := p.statusQuery.answers
 	p.mu.Unlock()
 	if p.s.caps.Bash == "" {
-		// There is no line editor to ask: an empty line brings a new prompt.
+		// Without a line editor, an empty line brings a new prompt.
 		return p.ask(ctx, "\x15\r", new(query), func() bool { return p.shell.phase == phaseIdle && !p.line.hasText() })
 	}
-	return p.ask(ctx, keyStatus, &p.lineQuery.query, func() bool { return p.lineQuery.answers > before })
+	return p.ask(ctx, keyStatus, &p.statusQuery.query, func() bool { return p.statusQuery.answers > before })
 }
 
 // ask presses a key to which the shell answers, and waits for the answer.

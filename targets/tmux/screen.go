@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Capture reads the screen and the history of the pane. When the alternate
-// screen is asked for and none is active, the text is that of the main screen
-// and notice says so.
+// Capture reads the screen and the history of the pane. If the alternate screen is asked
+// for and none is active, the text is that of the main screen and notice says so.
 func (p *Pane) Capture(ctx context.Context, o CaptureOptions) (text, notice string, err error) {
 	for _, n := range []string{o.Start, o.End} {
 		if _, err := strconv.Atoi(n); err != nil && n != "" && n != "-" {
@@ -32,8 +31,7 @@ func (p *Pane) Capture(ctx context.Context, o CaptureOptions) (text, notice stri
 		}
 	}
 	if o.Alternate {
-		// What a full-screen program draws on is what the pane shows; tmux's own -a is the
-		// other one, which waits behind it.
+		// The pane shows the alternate screen already. tmux's own -a captures the other one.
 		on, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{alternate_on}'", p.id))
 		switch {
 		case err != nil:
@@ -63,7 +61,7 @@ func (p *Pane) Capture(ctx context.Context, o CaptureOptions) (text, notice stri
 	return strings.Join(lines, "\n") + "\n", notice, nil
 }
 
-// screenText is what the pane shows, for an outcome; "" when that is not to be had.
+// screenText is what the pane shows, for an outcome; "" if it cannot be read.
 func (p *Pane) screenText(ctx context.Context) string {
 	p.mu.Lock()
 	reachable := !p.gone && p.c.alive()
@@ -85,8 +83,8 @@ func (p *Pane) Kill(ctx context.Context) error {
 	if err := p.ensure(ctx); err != nil {
 		return err
 	}
-	err := p.perform(ctx, p.lease.lost, fmt.Sprintf("kill-pane -t %%%d", p.id), nil)
-	if err != nil && !errors.Is(err, errConn) { // the last pane takes the session along
+	err := p.doUnless(ctx, p.lease.lost, fmt.Sprintf("kill-pane -t %%%d", p.id), nil)
+	if err != nil && !errors.Is(err, errConn) { // with the last pane the session and its client end
 		return err
 	}
 	p.lost(true)

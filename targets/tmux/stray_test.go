@@ -71,7 +71,7 @@ func TestQuestionsAreNotShown(t *testing.T) {
 		}
 	}
 	var q queryFilter
-	long := "\x1b]" + strings.Repeat("x", 2*questionMax)
+	long := "\x1b]" + strings.Repeat("x", 2*queryMax)
 	if got, _ := q.strip([]byte(long)); string(got) != long {
 		t.Errorf("%d bytes of %d are shown", len(got), len(long))
 	}

@@ -72,10 +72,10 @@ func (w *watcher) drop() {
 	}
 }
 
-// Watch returns what the pane shows now, as bytes for a terminal emulator, and
-// the bytes that programs write to it from that moment on. The channel is
-// closed when ctx ends, when the pane or the connection is lost, or when the
-// reader is too slow; watch again then.
+// Watch returns what the pane shows now, as bytes for a terminal emulator, and the bytes
+// that programs write to it from that moment on. The channel is closed when ctx ends, when
+// the pane or the connection is lost, or when the reader is too slow; call Watch again
+// then.
 func (p *Pane) Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, err error) {
 	if err := p.ensure(ctx); err != nil {
 		return nil, nil, err
@@ -94,8 +94,8 @@ func (p *Pane) Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, 
 	c.post(fmt.Sprintf("capture-pane -p -e -N -t %%%d", p.id), func(r reply) {
 		s.lines, s.err = r.lines, r.err
 		if s.err == nil {
-			// In the reader's goroutine, so that not a byte is lost or shown
-			// twice between the snapshot and the stream.
+			// In the reader's goroutine, so that no byte between the snapshot and the stream is
+			// lost or repeated.
 			p.mu.Lock()
 			p.viewers.add(w)
 			p.mu.Unlock()
@@ -141,9 +141,8 @@ func (p *Pane) Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, 
 	return []byte(b.String()), w.ch, nil
 }
 
-// Tap gives a function every byte that programs write to the pane from now on, from
-// one goroutine at a time; it must not block. nil ends it. What the pane shows at
-// this moment is the beginning.
+// Tap calls a function with what the pane shows now, and then with every byte that programs
+// write to it, from one goroutine at a time. The function must not block. nil ends it.
 func (p *Pane) Tap(ctx context.Context, tap func([]byte)) error {
 	if tap == nil {
 		p.mu.Lock()

@@ -125,7 +125,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 		}
 		if v.hookless && p.s.caps.Bash != "" && p.lease.held() {
 			// There is a prompt, but no end: the command has removed the hook.
-			if p.askLine(ctx) == nil {
+			if p.queryStatus(ctx) == nil {
 				continue
 			}
 		}
@@ -153,7 +153,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 		case o := <-observed:
 			observed = nil
 			if o.prompt && p.lease.held() {
-				_ = p.askLine(ctx) // a prompt without its mark; the question restores the hook
+				_ = p.queryStatus(ctx) // a prompt without its mark; the question restores the hook
 			}
 			if !v.started {
 				detector.reset()
