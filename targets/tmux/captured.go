@@ -2,7 +2,7 @@ package tmux
 
 import "bytes"
 
-// defaultKeep is how much of a stream is kept when a Command does not say.
+// defaultKeep is how much of a stream is kept if a Command does not say.
 const defaultKeep = 1 << 20
 
 // Captured is what was kept of one stream.
@@ -47,7 +47,7 @@ func (c *collector) add(b []byte) {
 		return
 	}
 	c.tail = append(c.tail, b...)
-	// Moved only when it has doubled, so that each byte moves about once.
+	// The tail is moved only once it has doubled, so that each byte moves about once.
 	if len(c.tail) > 2*c.tailMax {
 		n := copy(c.tail, c.tail[len(c.tail)-c.tailMax:])
 		c.tail = c.tail[:n]

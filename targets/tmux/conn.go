@@ -13,14 +13,14 @@ import (
 	"countersign/targets/backend"
 )
 
-// closeTime is how long a control client may take to end by itself. Killing
-// one can take the tmux server with it, so that is the last resort.
+// closeTime is how long a control client may take to end by itself. To kill one can end the
+// tmux server, so that is the last resort.
 const closeTime = 3 * time.Second
 
 // errConn means that the control client has ended.
 var errConn = fmt.Errorf("tmux: the control connection has ended: %w", backend.ErrLost)
 
-// commandError is tmux's own answer to a command that failed.
+// commandError is tmux's answer to a command that failed.
 type commandError struct{ text string }
 
 func (e *commandError) Error() string { return "tmux: " + e.text }
@@ -57,7 +57,7 @@ const (
 	statusFormat = "#{pane_dead}#{alternate_on}#{pane_in_mode};#{" + optEpoch + "}"
 )
 
-// parseStatus reads an expanded statusFormat; pane_in_mode counts modes.
+// parseStatus reads an expanded statusFormat; pane_in_mode is a number of modes.
 func parseStatus(s string) (paneStatus, bool) {
 	s, epoch, _ := strings.Cut(s, ";")
 	if len(s) < 3 {
@@ -66,20 +66,20 @@ func parseStatus(s string) (paneStatus, bool) {
 	return paneStatus{dead: s[0] == '1', alternate: s[1] == '1', copyMode: s[2] != '0', epoch: parseEpoch(epoch)}, true
 }
 
-// waiter takes the reply to a command. With nested, the command is an if-shell: when
-// it succeeds its reply says nothing, and those of the commands inside it follow. The
-// one that counts is the first, or the first that last accepts; it must be the last one.
+// waiter receives the reply to a command. With nested, the command is an if-shell: if it
+// succeeds, its own reply is empty, and the replies of the commands inside it follow. The
+// first of those counts, or the first that last accepts, which must be the last one.
 type waiter struct {
 	take   func(reply)
 	nested bool
 	last   func(reply) bool
 }
 
-// says accepts a reply that has text.
-func says(r reply) bool { return len(r.lines) > 0 }
+// hasText accepts a reply that has text.
+func hasText(r reply) bool { return len(r.lines) > 0 }
 
-// conn is one control-mode client. Its reader is the goroutine in which the
-// backend writes the client's output.
+// conn is one control-mode client. Its reader is the goroutine in which the backend writes
+// the client's output.
 type conn struct {
 	proc backend.Process
 	in   *inbox
@@ -91,15 +91,15 @@ type conn struct {
 
 	rtt time.Duration // of the first command; set before the connection is used
 
-	guarding sync.Mutex      // held while clients are locked or unlocked
-	locked   map[string]bool // process numbers of clients that are marked as locked
+	guardMu sync.Mutex      // held while clients are locked or unlocked
+	locked  map[string]bool // process numbers of clients that are marked as locked
 
-	mu      sync.Mutex
-	pending []waiter
-	sinks   map[int]sink
-	attend  func() // called when somebody attaches, or nil
-	closed  bool
-	stderr  bytes.Buffer
+	mu       sync.Mutex
+	pending  []waiter
+	sinks    map[int]sink
+	onAttach func() // called when a client attaches; may be nil
+	closed   bool
+	stderr   bytes.Buffer
 }
 
 // dial starts a control client and waits until it is attached.
@@ -157,7 +157,7 @@ func (c *conn) keepStderr(b []byte) {
 	}
 }
 
-// reap owns the end of the client.
+// reap waits for the end of the client, and then tells everybody who waits.
 func (c *conn) reap() {
 	_, _ = c.proc.Wait()
 	c.in.close()
@@ -212,13 +212,13 @@ func (c *conn) register(pane int, s sink) {
 	c.sinks[pane] = s
 }
 
-// post sends one command line; f gets the reply in the reader's goroutine.
+// post sends one command line; f receives the reply in the reader's goroutine.
 func (c *conn) post(line string, f func(reply)) { c.send(line, waiter{take: f}) }
 
-// postIf sends one of two lists of commands, as a format says at that very moment:
-// tmux does nothing else between looking and doing. f gets the reply of the list that
-// ran: of its only command, or with last of the first one that this accepts, which
-// must be its last.
+// postIf sends two lists of commands, and tmux runs one of them, depending on a format; it
+// runs nothing between the evaluation and the list. f receives the reply of the list that
+// ran: of its only command, or with last, of the first that last accepts, which must be its
+// last.
 func (c *conn) postIf(target, format, yes, no string, last func(reply) bool, f func(reply)) {
 	c.send(fmt.Sprintf("if-shell -F -t %s %s { %s } { %s }", target, quote(format), yes, no), waiter{take: f, nested: true, last: last})
 }
@@ -318,31 +318,31 @@ func (c *conn) note(name, args string) {
 		}
 	case "client-session-changed":
 		c.mu.Lock()
-		attended := c.attend
+		onAttach := c.onAttach
 		c.mu.Unlock()
-		if attended != nil {
-			attended()
+		if onAttach != nil {
+			onAttach()
 		}
 	case "window-close", "unlinked-window-close", "layout-change":
-		c.post("list-panes -s -F '#{pane_id}'", c.sweep)
+		c.post("list-panes -s -F '#{pane_id}'", c.reportMissing)
 	}
 }
 
-// sweep tells the sinks whose panes are not listed any more.
-func (c *conn) sweep(r reply) {
+// reportMissing tells the sinks whose panes are not listed any more.
+func (c *conn) reportMissing(r reply) {
 	if r.err != nil {
 		return
 	}
-	there := map[int]bool{}
+	listed := map[int]bool{}
 	for _, l := range r.lines {
 		if id, ok := paneNumber(l); ok {
-			there[id] = true
+			listed[id] = true
 		}
 	}
 	var gone []sink
 	c.mu.Lock()
 	for id, s := range c.sinks {
-		if !there[id] {
+		if !listed[id] {
 			gone = append(gone, s)
 			delete(c.sinks, id)
 		}
@@ -353,8 +353,8 @@ func (c *conn) sweep(r reply) {
 	}
 }
 
-// inbox is the standard input of a control client: a queue that is never full,
-// so that the reader can send commands without waiting for tmux to read.
+// inbox is the standard input of a control client: a queue without a limit, so that the
+// reader can send commands without waiting for tmux to read.
 type inbox struct {
 	mu     sync.Mutex
 	cond   *sync.Cond

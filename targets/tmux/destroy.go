@@ -5,14 +5,14 @@ import (
 	"errors"
 )
 
-// Destroy ends the tmux servers of this instance with every session in them,
-// and removes the staged files. It is for instances that are made for one use
-// (a demo, a one-shot command): nobody else may be using the instance's name.
-// The Server cannot be used afterwards.
+// Destroy ends the tmux servers of this instance with every session in them, and removes
+// the staged files. It is for instances that are made for one use (a demo, a one-shot
+// command): no other process may be using the instance's name. The Server cannot be used
+// afterwards.
 func (s *Server) Destroy(ctx context.Context) error {
 	err := s.Close()
 	for _, socket := range []string{s.socket(), s.relaySocket()} {
-		if _, kerr := s.run(ctx, append(s.cli(socket), "kill-server")...); kerr != nil && !noServer(kerr) {
+		if _, kerr := s.run(ctx, append(s.cli(socket), "kill-server")...); kerr != nil && !isNoServer(kerr) {
 			err = errors.Join(err, kerr)
 		}
 	}

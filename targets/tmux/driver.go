@@ -9,30 +9,29 @@ import (
 )
 
 // Several processes (replicas of one bot) may be connected to the tmux server of an
-// instance at once. All of them may look, listen and record; one at a time types. It
-// is the session's driver, and its number is the epoch: whoever becomes driver gets
-// a higher one than anybody before (from the store, see package session) and writes it
-// into tmux, as an option of the session that only ever grows.
+// instance. All of them may listen and record; one at a time types. That one is the
+// session's driver. Its number is the epoch: each new driver gets a higher one than any
+// before (from the store, see package session) and writes it into tmux, as an option of the
+// session that only grows.
 //
-// A process cannot know for sure that it still is the driver: it may have been stopped
-// between its look and its key. So tmux decides. Each key, and each start or end of a
-// shell, is one branch of an if-shell that compares the epoch in tmux with the one
-// that the process knows; tmux runs nothing between the comparison and the key. What
-// comes from a driver that was replaced does nothing and is answered with the epoch
-// that is there: [ErrDriven].
+// A process cannot know that it is still the driver: it may have been stopped between its
+// check and its key. So tmux decides. Each key, and each start or end of a shell, is a
+// branch of an if-shell that compares the epoch in tmux with the one that the process
+// knows; tmux runs nothing between the comparison and the key. A driver that was replaced
+// changes nothing, and is answered with the present epoch: [ErrDriven].
 //
-// Only the driver shows standard error in the visible pane and mends the companion.
-// A driver that was replaced learns of it within a second, by its subscription, and
-// mostly at once: the next driver asks the shell for its state, and everybody hears
-// the answer.
+// Only the driver shows standard error in the visible pane and replaces a lost companion. A
+// driver that was replaced learns of it within a second by its subscription, and usually at
+// once: the next driver asks the shell for its state, and every process receives the
+// answer.
 //
-// A process that is alone need not care: it is the driver of whatever it opens, with
-// the epoch that it finds, until [Server.Share].
+// A process that is alone drives whatever it opens, under the epoch that it finds, until
+// [Server.Share].
 const (
 	// optEpoch is the epoch of a session's driver; unset is 0.
 	optEpoch = "@countersign_epoch"
-	// optPeople is 1 while people have the keyboard of a session, and optTurn counts
-	// how often it changed hands.
+	// optPeople is 1 while people have the keyboard of a session, and optTurn counts how
+	// often it changed hands.
 	optPeople = "@countersign_people"
 	optTurn   = "@countersign_turn"
 	// optDir is where a pane's shell starts.
@@ -43,10 +42,7 @@ const (
 // nothing ended. It is a [StateError]. [Pane.Drive] with a higher epoch takes it over.
 var ErrDriven = stateError(StateDriven, "Another replica of the bot has taken this terminal over; nothing was typed here.")
 
-// errHanded refuses to type while people have the keyboard.
-var errHanded = stateError(StateHuman, "A person has the keyboard of this session; wait until they say `give`.")
-
-// DrivenError is an [ErrDriven] that knows by which epoch.
+// DrivenError is an [ErrDriven] with the epoch of the present driver.
 type DrivenError struct {
 	Epoch int64 // of the session in tmux
 }
@@ -57,8 +53,8 @@ func (e *DrivenError) Error() string { return ErrDriven.Error() }
 // Unwrap returns ErrDriven.
 func (e *DrivenError) Unwrap() error { return ErrDriven }
 
-// TurnError is what [Server.Hand] returns when the keyboard changed hands in a later
-// turn already: nothing was changed.
+// TurnError is what [Server.Hand] returns when the keyboard has already changed hands in a
+// later turn. Nothing was changed.
 type TurnError struct {
 	Turn int64 // of the session in tmux
 }
@@ -76,7 +72,7 @@ func parseEpoch(s string) int64 {
 	return n
 }
 
-// formatEpoch is how tmux expands the option: an unset one is empty.
+// formatEpoch formats an epoch as tmux expands the option: an unset one is empty.
 func formatEpoch(n int64) string {
 	if n == 0 {
 		return ""
@@ -84,14 +80,14 @@ func formatEpoch(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Share says that other processes drive panes of this instance as well: from now on
-// nothing is typed into a pane before [Pane.Drive], or before it was made with an
-// epoch of its own. Call it before the Server is used.
+// Share says that other processes drive panes of this instance as well. From then on this
+// process types into a pane only after [Pane.Drive], or if it made the pane with an epoch.
+// Call Share before the Server is used.
 func (s *Server) Share() { s.shared.Store(true) }
 
-// Drive makes this process the driver of a session under an epoch: the one in tmux is
-// raised to it. One that is there already is fine, so epochs must be given to one
-// process each. A higher one there is a [DrivenError].
+// Drive makes this process the driver of a session: it raises the epoch in tmux to the
+// given one. The same epoch may be there already, so each epoch must belong to one process.
+// If a higher one is there, Drive returns a [DrivenError].
 func (s *Server) Drive(ctx context.Context, session string, epoch int64) error {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -105,7 +101,7 @@ func (s *Server) Drive(ctx context.Context, session string, epoch int64) error {
 	target := quote("=" + session + ":")
 	tell := fmt.Sprintf("display-message -p -t %s 'epoch #{%s}'", target, optEpoch)
 	lines, err := c.doIf(ctx, target, fmt.Sprintf("#{e|<|:#{%s},%d}", optEpoch, epoch),
-		fmt.Sprintf("set-option -t %s %s %d ; %s", target, optEpoch, epoch, tell), tell, says)
+		fmt.Sprintf("set-option -t %s %s %d ; %s", target, optEpoch, epoch, tell), tell, hasText)
 	var ce *commandError
 	if errors.As(err, &ce) && strings.Contains(ce.text, "no such session") {
 		return fmt.Errorf("%w: there is no session %q", ErrGone, session)
@@ -124,14 +120,14 @@ func (s *Server) Drive(ctx context.Context, session string, epoch int64) error {
 }
 
 // Drive makes this process the driver of the pane's session under an epoch (see
-// [Server.Drive]), and finds out what the pane does now: what was known of it is from
-// before. It does nothing where that epoch is this process's already. What runs in the
-// pane goes on. A pane whose maker went away before it had a shell gets one.
+// [Server.Drive]), and finds out what the pane does now. It does nothing if this process
+// drives under that epoch already. What runs in the pane goes on. If the pane's creator
+// went away before it started a shell, Drive starts one.
 func (p *Pane) Drive(ctx context.Context, epoch int64) error {
 	p.mu.Lock()
-	mine := p.driving.Load() && p.epoch == epoch && !p.gone
+	driving := p.lease.heldUnder(epoch) && !p.gone
 	p.mu.Unlock()
-	if mine {
+	if driving {
 		return nil
 	}
 	if err := p.ensure(ctx); err != nil {
@@ -141,129 +137,29 @@ func (p *Pane) Drive(ctx context.Context, epoch int64) error {
 		return err
 	}
 	p.mu.Lock()
-	p.epoch = epoch
-	p.driving.Store(true)
-	p.heard = false
-	p.asks, p.pastAsks = 0, 0
-	p.mirror.reset()
+	p.lease.acquire(epoch)
+	p.history.complete = false
+	p.statusQuery.reset()
+	p.history.reset()
+	p.stderr.mirror.reset()
 	p.mu.Unlock()
-	st, shell, err := p.survey(ctx)
+	st, shell, err := p.fetchState(ctx)
 	if err != nil {
 		return err
 	}
 	if shell {
-		return p.inquire(ctx, st)
+		return p.detectPrompt(ctx, st)
 	}
 	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{%s}'", p.id, optDir))
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
-	p.phase = phaseStart
+	p.advance(shellSpawned)
 	p.mu.Unlock()
 	return p.spawn(ctx, reply{lines: lines}.first())
 }
 
-// Driving tells whether this process is the pane's driver, as far as it knows. It
-// takes no lock, so a tap may ask it.
-func (p *Pane) Driving() bool { return p.driving.Load() }
-
-// demote ends being the driver. The caller holds mu.
-func (p *Pane) demote() {
-	if !p.driving.Load() {
-		return
-	}
-	p.driving.Store(false)
-	p.keys, p.heard = false, false
-	p.mirror.reset()
-	p.notify()
-}
-
-// stale is the format that is true when somebody else drives the pane. The caller
-// holds mu.
-func (p *Pane) stale() string {
-	return fmt.Sprintf("#{!=:#{%s},%s}", optEpoch, formatEpoch(p.epoch))
-}
-
-// barred is the format that is true when keys must not be typed now: somebody else
-// drives the pane, or it shows its history, where keys would be commands and a letter of
-// them could leave it. With pen people have the keyboard, too. The caller holds mu.
-func (p *Pane) barred(pen bool) string {
-	people := "0"
-	if pen {
-		people = "#{" + optPeople + "}"
-	}
-	return fmt.Sprintf("#{||:#{||:%s,#{pane_in_mode}},#{||:#{pane_dead},%s}}", p.stale(), people)
-}
-
-// whyBarred is the command in the branch that does nothing: it says why. Unlike
-// display-message it fails where the pane is gone.
-func (p *Pane) whyBarred() string {
-	return fmt.Sprintf("list-panes -t %%%d -f '#{==:#{pane_id},%%%d}' -F 'barred|#{%s}|#{%s}|#{pane_in_mode}|#{pane_dead}'", p.id, p.id, optEpoch, optPeople)
-}
-
-// verdict reads the reply to a command that was sent with a condition. A connection
-// that was lost is errConn: the command may have been done.
-func (p *Pane) verdict(r reply) error {
-	switch {
-	case missing(r.err):
-		p.lost(true)
-		return p.goneError()
-	case r.err != nil:
-		return r.err
-	}
-	why, is := strings.CutPrefix(r.first(), "barred|")
-	if !is {
-		return nil
-	}
-	f := strings.Split(why, "|")
-	if len(f) != 4 {
-		return errSilent
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch epoch := parseEpoch(f[0]); {
-	case epoch != p.epoch:
-		p.demote()
-		return &DrivenError{Epoch: epoch}
-	case f[3] == "1":
-		return p.goneError()
-	case f[2] != "0":
-		return errCopyMode
-	default:
-		return errHanded
-	}
-}
-
-// press types keys, if nothing bars them; see barred. f is told what came of it, from
-// another goroutine. The caller holds mu.
-func (p *Pane) press(keys []byte, pen bool, f func(error)) {
-	if !p.driving.Load() {
-		go f(ErrDriven) // the caller holds a lock that f takes
-		return
-	}
-	p.c.postIf(p.ID(), p.barred(pen), p.whyBarred(), hexKeys(p.id, keys), nil, func(r reply) { f(p.verdict(r)) })
-}
-
-// perform runs a command on the pane if this process drives it, and waits for that.
-// last is as for postIf.
-func (p *Pane) perform(ctx context.Context, format func() string, line string, last func(reply) bool) error {
-	ch := make(chan error, 1)
-	p.mu.Lock()
-	switch {
-	case p.gone:
-		p.mu.Unlock()
-		return p.goneError()
-	case !p.driving.Load():
-		p.mu.Unlock()
-		return ErrDriven
-	}
-	p.c.postIf(p.ID(), format(), p.whyBarred(), line, last, func(r reply) { ch <- p.verdict(r) })
-	p.mu.Unlock()
-	select {
-	case err := <-ch:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+// Driving reports whether this process is the pane's driver, as far as it knows. It takes
+// no lock, so a tap may call it.
+func (p *Pane) Driving() bool { return p.lease.held() }

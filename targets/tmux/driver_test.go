@@ -58,13 +58,12 @@ func drive(t *testing.T, p *Pane, epoch int64) {
 	}
 }
 
-// deaf makes a process believe that it still is the driver under an epoch: it was
+// pretendDriving makes a process believe that it still is the driver under an epoch: it was
 // stopped, and what it heard meanwhile has not reached it.
-func deaf(p *Pane, epoch int64) {
+func pretendDriving(p *Pane, epoch int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.epoch = epoch
-	p.driving.Store(true)
+	p.lease.acquire(epoch)
 }
 
 func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
@@ -82,7 +81,7 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 	o, err := a.Run(t.Context(), Command{Text: "touch stale", Before: func(Where) error {
 		drive(t, other, 2)
 		expect(t, other, "echo other; echo e >&2", 0, "other\n", "e\n")
-		deaf(a, 1)
+		pretendDriving(a, 1)
 		return nil
 	}})
 	var se *StateError
@@ -96,7 +95,7 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 	eventually(t, "the prompt is back", func() bool {
 		other.mu.Lock()
 		defer other.mu.Unlock()
-		return other.mirror.flight == 0 && len(other.mirror.queue) == 0
+		return other.stderr.mirror.idle()
 	})
 	screen := b.tmux("capture-pane", "-p", "-t", a.ID())
 	for name, act := range map[string]func() error{
@@ -110,13 +109,13 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 		"NewPane":   func() error { _, err := s[0].NewPane(t.Context(), "main", PaneSpec{Epoch: 1}); return err },
 		"Drive":     func() error { return s[0].Drive(t.Context(), "main", 1) },
 	} {
-		deaf(a, 1)
+		pretendDriving(a, 1)
 		if err := act(); !errors.Is(err, ErrDriven) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	deaf(a, 1)
-	if err := a.askLine(t.Context()); !errors.Is(err, ErrDriven) || a.Driving() {
+	pretendDriving(a, 1)
+	if err := a.queryStatus(t.Context()); !errors.Is(err, ErrDriven) || a.Driving() {
 		t.Errorf("a question to the shell: %v", err)
 	}
 	if now := b.tmux("capture-pane", "-p", "-t", a.ID()); now != screen {
@@ -126,7 +125,7 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "everybody hears that a command runs", func() bool { return state(t, a) == StateRunning })
-	deaf(a, 1)
+	pretendDriving(a, 1)
 	if err := a.Interrupt(t.Context()); !errors.Is(err, ErrDriven) {
 		t.Errorf("Interrupt: %v", err)
 	}
@@ -255,7 +254,7 @@ func TestAPaneWhoseMakerStoppedGetsItsShell(t *testing.T) {
 	makeMain(t, s[0], 1)
 	dir := t.TempDir()
 	// All of NewPane but the start of the shell.
-	sp, err := s[0].prepareSpawn(t.Context(), PaneSpec{Name: "worker", Dir: dir})
+	sp, err := s[0].preparePane(t.Context(), PaneSpec{Name: "worker", Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +320,7 @@ func TestOnlyTheHighestEpochTypes(t *testing.T) {
 			}
 			top = max(top, mine[i])
 		default:
-			deaf(p, mine[i])
+			pretendDriving(p, mine[i])
 			letter := string(rune('a' + rnd.IntN(26)))
 			err := p.SendKeys(t.Context(), Keys{Literal: letter})
 			if (err == nil) != (mine[i] == top) || err != nil && !errors.Is(err, ErrDriven) {
@@ -379,14 +378,14 @@ func TestPeopleAreTreatedTheSameByAllReplicas(t *testing.T) {
 	if clients("0", "0") != 2 {
 		t.Error("nobody may type")
 	}
-	if _, err := a.Run(t.Context(), Command{Text: "echo bot"}); !errors.Is(err, errHanded) {
+	if _, err := a.Run(t.Context(), Command{Text: "echo bot"}); !errors.Is(err, errKeyboardHeld) {
 		t.Errorf("the bot types while people have the keyboard: %v", err)
 	}
-	if err := a.SendKeys(t.Context(), Keys{Literal: "x"}); !errors.Is(err, errHanded) {
+	if err := a.SendKeys(t.Context(), Keys{Literal: "x"}); !errors.Is(err, errKeyboardHeld) {
 		t.Errorf("the bot presses keys while people have the keyboard: %v", err)
 	}
 	pe.types("x=human\r")
-	eventually(t, "the shell ran it", func() bool { other.mu.Lock(); defer other.mu.Unlock(); return other.seq > 2 })
+	eventually(t, "the shell ran it", func() bool { other.mu.Lock(); defer other.mu.Unlock(); return other.shell.seq > 2 })
 	b.person(t)
 	eventually(t, "a third one is there", func() bool { return clients("0", "0")+clients("0", "1") == 3 })
 	settled()
@@ -426,7 +425,7 @@ func TestACommandWhoseErrorsNeverEndEndsOnce(t *testing.T) {
 	companion := func() *companion {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.comp
+		return p.stderr.companion
 	}
 	c := companion()
 	// The companion's terminal is gone from the shell, so the end mark cannot come.

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Hand gives the keyboard of a session to the people who attach to it, or takes it
-// back. While the bot has it, their clients are read-only (with Options.Guard): what
-// they type reaches nobody, while they see everything. While people have it, nothing is
-// typed by [Pane.Run], [Pane.Dispatch] and [Pane.SendKeys], of whatever process. A client
-// that somebody made read-only (attach -r) stays so.
+// Hand gives the keyboard of a session to the people who attach to it, or takes it back.
+// With Options.Guard, their clients are read-only while the bot has it: they see
+// everything, and what they type reaches nobody. While people have it, no process types by
+// [Pane.Run], [Pane.Dispatch] or [Pane.SendKeys]. A client that a person made read-only
+// (attach -r) stays so.
 //
-// turn counts how often the keyboard changed hands; the caller keeps it. tmux keeps it as
-// well, so that of two processes the later turn wins whichever comes first: a turn that
-// is over is a [TurnError]. The same one again is fine.
+// turn counts how often the keyboard changed hands; the caller keeps it, and tmux keeps it
+// as well. So of two processes the later turn wins, in whatever order they come. An earlier
+// turn than the one in tmux is a [TurnError]; the same one is fine.
 func (s *Server) Hand(ctx context.Context, session string, people bool, turn int64) error {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Server) Hand(ctx context.Context, session string, people bool, turn int
 	target := quote("=" + session + ":")
 	tell := fmt.Sprintf("display-message -p -t %s 'turn #{%s} #{%s}'", target, optTurn, optPeople)
 	lines, err := c.doIf(ctx, target, fmt.Sprintf("#{e|<|:#{%s},%d}", optTurn, turn),
-		fmt.Sprintf("set-option -t %s %s %d ; set-option -t %s %s %s ; %s", target, optTurn, turn, target, optPeople, who, tell), tell, says)
+		fmt.Sprintf("set-option -t %s %s %d ; set-option -t %s %s %s ; %s", target, optTurn, turn, target, optPeople, who, tell), tell, hasText)
 	if err != nil {
 		return err
 	}
@@ -44,22 +44,22 @@ func (s *Server) Hand(ctx context.Context, session string, people bool, turn int
 	if n := parseEpoch(f[1]); n != turn || f[2] != who {
 		return &TurnError{Turn: n}
 	}
-	s.setHanded(session, people)
+	s.setKeyboardHeld(session, people)
 	return s.applyGuard(ctx, c, session)
 }
 
-func (s *Server) setHanded(session string, people bool) {
+func (s *Server) setKeyboardHeld(session string, people bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.handed[session] = people
+	s.keyboardHeld[session] = people
 }
 
-// alone tells whether nobody but the bot can type into a session, as far as this
-// process knows.
-func (s *Server) alone(session string) bool {
+// exclusive reports whether only the bot can type into a session, as far as this process
+// knows.
+func (s *Server) exclusive(session string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.o.Guard && !s.handed[session]
+	return s.o.Guard && !s.keyboardHeld[session]
 }
 
 // WriteCommand returns the line with which a person attaches with the keyboard.
@@ -78,50 +78,51 @@ func (s *Server) attachLine(session, flags string) string {
 	return line
 }
 
-// guard keeps the clients of a session as they should be, from now on.
+// guard locks or unlocks the clients of a session, now and whenever one attaches.
 func (s *Server) guard(c *conn, session string) {
 	if !s.o.Guard {
 		return
 	}
-	again := func() { go func() { _ = s.applyGuard(context.Background(), c, session) }() } // the next attachment tries again
+	apply := func() { go func() { _ = s.applyGuard(context.Background(), c, session) }() } // retried at the next attachment
 	c.mu.Lock()
-	c.attend = again
+	c.onAttach = apply
 	c.mu.Unlock()
-	again()
+	apply()
 }
 
 // applyGuard locks or unlocks the clients that are attached now. Several processes may do
-// so at once, so tmux decides: who has the keyboard and which clients are locked are
-// options there, and each change is made under a condition on them. Locking an already
-// locked client changes nothing; unlocking is a toggle, and done by the one that finds
-// the mark and removes it. Clients in control mode are processes of the bot.
+// so at once, so tmux decides: who has the keyboard, and which clients the bot has locked,
+// are options there, and each change has a condition on them. To lock a locked client
+// changes nothing. To unlock is a toggle: only the process that finds the client's mark
+// does it, and removes the mark. Clients in control mode belong to the bot.
 func (s *Server) applyGuard(ctx context.Context, c *conn, session string) error {
 	if !s.o.Guard {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	c.guarding.Lock()
-	defer c.guarding.Unlock()
+	c.guardMu.Lock()
+	defer c.guardMu.Unlock()
 	target := quote("=" + session + ":")
 	lines, err := c.do(ctx, fmt.Sprintf("display-message -p -t %s '#{%s}'", target, optPeople))
 	if err != nil {
 		return err
 	}
 	people := reply{lines: lines}.first() == "1"
-	s.setHanded(session, people)
-	lines, err = c.do(ctx, fmt.Sprintf("list-clients -F '#{client_control_mode} #{client_readonly} #{client_pid} #{==:#{session_name},%s} #{client_name}'", session))
+	s.setKeyboardHeld(session, people)
+	lines, err = c.do(ctx, fmt.Sprintf("list-clients -F "+
+		"'#{client_control_mode} #{client_readonly} #{client_pid} #{==:#{session_name},%s} #{client_name}'", session))
 	if err != nil {
 		return err
 	}
-	there := map[string]bool{}
+	attached := map[string]bool{}
 	for _, l := range lines {
 		f := strings.SplitN(l, " ", 5)
 		if len(f) != 5 || f[0] != "0" {
 			continue
 		}
 		readonly, pid, name := f[1] == "1", f[2], f[4]
-		there[pid] = true
+		attached[pid] = true
 		if f[3] != "1" || readonly != people {
 			continue
 		}
@@ -133,7 +134,7 @@ func (s *Server) applyGuard(ctx context.Context, c *conn, session string) error 
 		}
 	}
 	for pid := range c.locked {
-		if !there[pid] {
+		if !attached[pid] {
 			delete(c.locked, pid)
 			c.post("set-option -su "+optLocked+pid, nil)
 		}
@@ -141,63 +142,31 @@ func (s *Server) applyGuard(ctx context.Context, c *conn, session string) error 
 	return nil
 }
 
-// optLocked and a client's process number is an option of the server that says that the
-// bot has made the client read-only.
+// optLocked, followed by a client's process number, is the option that says that the bot
+// has made the client read-only.
 const optLocked = "@countersign_locked_"
 
-// lockClient makes a client read-only, or the opposite if it was the bot that did so.
+// lockClient makes a client read-only, or makes it writable if the bot had made it
+// read-only.
 func lockClient(ctx context.Context, c *conn, session, pid, name string, lock bool) error {
 	name = quote(name)
-	say := func(text string) string {
+	message := func(text string) string {
 		return fmt.Sprintf("display-message -c %s -d 5000 %s", name, quote(text))
 	}
 	const kept = "display-message -p kept"
 	condition := fmt.Sprintf("#{&&:#{%s},#{%s%s}}", optPeople, optLocked, pid)
 	list := fmt.Sprintf("switch-client -r -c %s ; set-option -su %s%s ; %s ; display-message -p done", name, optLocked, pid,
-		say("You have the keyboard. Say give in the thread when you are done."))
+		message("You have the keyboard. Say give in the thread when you are done."))
 	if lock {
 		condition = fmt.Sprintf("#{!=:#{%s},1}", optPeople)
-		// The flags that switch-client -r sets, which would be a toggle.
+		// The flags that switch-client -r toggles.
 		list = fmt.Sprintf("refresh-client -t %s -f read-only,ignore-size ; set-option -s %s%s 1 ; %s ; display-message -p done", name, optLocked, pid,
-			say("The bot has the keyboard: you can watch. Say take in the thread to get it."))
+			message("The bot has the keyboard: you can watch. Say take in the thread to get it."))
 	}
-	_, err := c.doIf(ctx, session, condition, list, kept, says)
+	_, err := c.doIf(ctx, session, condition, list, kept, hasText)
 	var ce *commandError
 	if errors.As(err, &ce) && strings.Contains(ce.text, "can't find client") {
-		return nil // it has just left
+		return nil // it has just detached
 	}
 	return err
-}
-
-// Tap gives a function every byte that programs write to the pane from now on, from
-// one goroutine at a time; it must not block. nil ends it. What the pane shows at
-// this moment is the beginning.
-func (p *Pane) Tap(ctx context.Context, tap func([]byte)) error {
-	if tap == nil {
-		p.mu.Lock()
-		p.tap = nil
-		p.mu.Unlock()
-		return nil
-	}
-	wctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	shot, live, err := p.Watch(wctx)
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	tap(shot)
-	for {
-		select {
-		case b, ok := <-live:
-			if ok {
-				tap(b)
-				continue
-			}
-		default:
-		}
-		p.tap = tap
-		return nil
-	}
 }

@@ -9,15 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// keyNames are the names that tmux has for keys without a character, in lower
-// case.
+// keyNames are tmux's names of the keys without a character, in lower case.
 const keyNames = " up down left right home end npage pagedown pgdn ppage pageup pgup " +
 	"ic insert dc delete tab btab space bspace enter escape " +
 	"f1 f2 f3 f4 f5 f6 f7 f8 f9 f10 f11 f12 " +
 	"kp/ kp* kp- kp7 kp8 kp9 kp+ kp4 kp5 kp6 kp1 kp2 kp3 kpenter kp0 kp. "
 
-// keyName checks a key name as tmux reads it: modifiers (C-, M-, S-, ^) and
-// one character or name. tmux itself would type what it does not know.
+// keyName checks a key name as tmux reads it: modifiers (C-, M-, S-, ^) and one character
+// or name. tmux itself would type a name that it does not know as text.
 func keyName(name string) error {
 	rest := name
 	for len(rest) > 2 && rest[1] == '-' && strings.ContainsRune("CMScms", rune(rest[0])) {
@@ -39,9 +38,9 @@ func keyName(name string) error {
 // literalPiece is how many bytes one send-keys command carries.
 const literalPiece = 2000
 
-// SendKeys presses keys in the pane, whatever runs there: all of them or, with an
-// error of the kind [StateError], none. Text is sent byte for byte and never read as
-// tmux commands or key names. Only the pane's driver can.
+// SendKeys presses keys in the pane, whatever runs there: all of them, or none and an error
+// of the kind [StateError]. Text is sent byte for byte and never read as tmux commands or
+// key names. Only the pane's driver can.
 func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 	if k.Literal == "" && len(k.Names) == 0 && !k.Enter {
 		return fmt.Errorf("tmux: there are no keys to send; give text, key names or Enter")
@@ -58,7 +57,7 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 		return err
 	}
 	p.mu.Lock()
-	st := p.stat
+	st := p.display.paneStatus
 	p.mu.Unlock()
 	if st.copyMode {
 		return errKeysCopyMode
@@ -84,18 +83,18 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 		cmds = append(cmds, b.String())
 	}
 	p.mu.Lock()
-	if p.phase == phaseIdle && p.driving.Load() {
-		p.keys = true  // what starts next is ours
-		p.dirty = true // before the echo tells
-		p.draft = true
+	if p.shell.phase == phaseIdle && p.lease.held() {
+		p.origins.claimNext()
+		p.line.on(lineKeysSent)
 	}
 	p.mu.Unlock()
 	cmds = append(cmds, "display-message -p typed")
-	err := p.perform(ctx, func() string { return p.barred(true) }, strings.Join(cmds, " ; "), says)
+	err := p.doUnless(ctx, p.lease.blockedForBot, strings.Join(cmds, " ; "), hasText)
 	if errors.Is(err, errCopyMode) {
 		return errKeysCopyMode
 	}
 	return err
 }
 
-var errKeysCopyMode = stateError(StateHuman, "Somebody is reading the pane's history (copy mode), and keys would not reach the program; ask them to leave it with q, then try again.")
+var errKeysCopyMode = stateError(StateHuman, "Somebody is reading the pane's history (copy mode), "+
+	"and keys would not reach the program; ask them to leave it with q, then try again.")

@@ -1,100 +1,192 @@
 package tmux
 
 import (
-	"bytes"
+	"strconv"
 	"strings"
+	"time"
 )
 
-const (
-	// markStart opens an invisible mark: an operating system command that no
-	// terminal knows. "ESC ] 7973 ; nonce ; kind ; arguments BEL".
-	markStart = "\x1b]7973;"
-	// markMax is the longest mark; what is longer is text.
-	markMax = 8192
-)
-
-// scanner separates the marks of one pane from what its programs wrote. It
-// does no I/O, and what it finds does not depend on how the stream is cut.
-type scanner struct {
-	nonce  string
-	text   func([]byte)            // bytes that are no mark; valid until it returns
-	mark   func(kind, args string) // a mark with the right nonce
-	forged func()                  // a mark with a wrong nonce, dropped
-	part   []byte                  // what may be the start of a mark
-}
-
-// feed takes the next bytes.
-func (s *scanner) feed(b []byte) {
-	if len(s.part) > 0 {
-		b = append(s.part, b...)
-		s.part = nil
-	}
-	for len(b) > 0 {
-		i := bytes.IndexByte(b, 0x1b)
-		if i < 0 {
-			s.text(b)
-			return
-		}
-		n := s.tryMark(b[i:])
-		switch {
-		case n > 0: // a whole mark
-			if i > 0 {
-				s.text(b[:i])
-			}
-			s.use(b[i : i+n])
-			b = b[i+n:]
-		case n == 0: // not a mark
-			// The text goes out up to the next escape, in one piece.
-			j := bytes.IndexByte(b[i+1:], 0x1b)
-			if j < 0 {
-				s.text(b)
-				return
-			}
-			s.text(b[:i+1+j])
-			b = b[i+1+j:]
-		default: // too early to tell
-			if i > 0 {
-				s.text(b[:i])
-			}
-			s.part = bytes.Clone(b[i:])
-			return
-		}
-	}
-}
-
-// tryMark returns the length of the mark at the start of b, 0 when there is
-// none, -1 when more bytes are needed to tell.
-func (s *scanner) tryMark(b []byte) int {
-	if len(b) < len(markStart) {
-		if strings.HasPrefix(markStart, string(b)) {
-			return -1
-		}
-		return 0
-	}
-	if string(b[:len(markStart)]) != markStart {
-		return 0
-	}
-	for i := len(markStart); i < len(b) && i < markMax; i++ {
-		switch c := b[i]; {
-		case c == 0x07:
-			return i + 1
-		case c < ' ':
-			return 0
-		}
-	}
-	if len(b) >= markMax {
-		return 0
-	}
-	return -1
-}
-
-func (s *scanner) use(b []byte) {
-	body := string(b[len(markStart) : len(b)-1])
-	nonce, rest, _ := strings.Cut(body, ";")
-	kind, args, _ := strings.Cut(rest, ";")
-	if nonce != s.nonce || s.nonce == "" {
-		s.forged()
+// onText takes what programs wrote to the visible terminal.
+func (p *Pane) onText(b []byte) {
+	p.viewers.write(b)
+	if p.stderr.mirror.incoming.swallows(len(b)) {
 		return
 	}
-	s.mark(kind, args)
+	switch p.shell.phase {
+	case phaseRunning:
+		p.lastOut = time.Now()
+		if p.job.in(jobRunning) {
+			p.job.keepOut(p.conv.convert(b))
+		}
+	case phasePrompt:
+		p.shell.addPrompt(b)
+	case phaseIdle:
+		switch {
+		case p.job.unstarted():
+			p.job.addEcho(b)
+		case p.s.caps.Bash != "" || string(b) != askCursor:
+			p.line.on(lineEchoed)
+		}
+	case phaseStart:
+	}
+}
+
+// onMark takes the marks of the visible terminal; see bashRC.
+func (p *Pane) onMark(kind, args string) {
+	if kind == "M" {
+		p.onMirror(args)
+		return
+	}
+	p.stderr.mirror.incoming.close() // the shell's own marks are outside
+	ok := true
+	switch kind {
+	case "C":
+		p.onCommandStart()
+	case "D":
+		ok = p.onCommandEnd(args)
+	case "P":
+		p.onPrompt(args)
+	case "X":
+		ok = p.onShellExit(args)
+	case "Q":
+		p.line.continued = true
+	case "H":
+		p.history.text = unpercent(args)
+		p.answered(&p.history.query)
+	case "S":
+		ok = p.onStatus(args)
+	}
+	if ok {
+		p.notify()
+	}
+}
+
+// answered counts the answer to a question. One that this process did not ask comes from a
+// new driver. The caller holds mu.
+func (p *Pane) answered(q *query) {
+	if own := q.answered(); !own && p.s.shared.Load() {
+		p.demote()
+	}
+}
+
+func (p *Pane) onCommandStart() {
+	p.advance(commandStarted)
+	p.lastOut = time.Now()
+	p.conv = unCRLF{}
+	p.line.on(lineUnsettled)
+	j := p.job
+	own := p.advanceJob(j, jobCommandStarted)
+	if own {
+		j.restart(p.shell.seq)
+	}
+	p.origins.started(own, p.lease.held())
+	if !p.stderr.mirror.queue.empty() {
+		p.delayMirror(mirrorDelay)
+	}
+}
+
+func (p *Pane) onCommandEnd(args string) (ok bool) {
+	f := strings.SplitN(args, ";", 3)
+	if len(f) != 3 {
+		return false
+	}
+	seq, err1 := strconv.Atoi(f[0])
+	code, err2 := strconv.Atoi(f[1])
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	p.advance(commandEnded)
+	p.shell.seq, p.shell.dir = seq, unpercent(f[2])
+	p.line.on(lineUnsettled)
+	if p.scripts != nil {
+		go p.removeScripts(p.scripts) // read by now, or never
+		p.scripts = nil
+	}
+	j := p.job
+	ended := p.advanceJob(j, jobCommandEnded)
+	switch {
+	case ended && j.in(jobDraining):
+		p.drainJob(j, jobCommandEnded, code)
+	case ended:
+		p.awaitStart(j, code)
+	case !j.unstarted() && p.origins.current == originPerson:
+		p.history.ended(code)
+	}
+	return true
+}
+
+func (p *Pane) onPrompt(args string) {
+	p.advance(promptPrinted)
+	_, p.shell.pid, _ = strings.Cut(args, ";")
+	p.line.on(linePrompted)
+	p.flushMirror()
+	p.flushNoticesAsync()
+}
+
+// onShellExit takes the end of the shell. The supervisor starts the next one.
+func (p *Pane) onShellExit(args string) (ok bool) {
+	code, err := strconv.Atoi(args)
+	if err != nil {
+		return false
+	}
+	p.advance(shellExited)
+	p.stderr.seq = 0
+	p.origins.reset()
+	p.line.on(lineUnsettled)
+	if j := p.job; p.advanceJob(j, jobShellExited) {
+		p.drainJob(j, jobShellExited, code)
+	}
+	return true
+}
+
+// onStatus takes the answer to keyStatus. A command that runs has ended without its mark
+// then.
+func (p *Pane) onStatus(args string) (ok bool) {
+	f := strings.Split(args, ";")
+	if len(f) != 4 {
+		return false
+	}
+	p.answered(&p.statusQuery.query)
+	p.advance(statusReported)
+	p.shell.pid = f[3]
+	p.shell.seq, _ = strconv.Atoi(f[0])
+	p.statusQuery.lineLen, _ = strconv.Atoi(f[1])
+	code, _ := strconv.Atoi(f[2])
+	if p.statusQuery.lineLen > 0 {
+		p.line.on(lineFoundText)
+	} else {
+		p.line.on(lineFoundEmpty)
+	}
+	j := p.job
+	if !j.in(jobRunning) {
+		return true
+	}
+	if j.lostAt.IsZero() {
+		j.notice = "The command removed the shell's prompt hook; it was put back. The exit code may be wrong."
+	}
+	j.finish(jobStatusReported, code)
+	p.completeJob(j, jobStatusReported)
+	// An empty line lets the hook set the rest again.
+	p.advance(promptHookResumed)
+	p.press([]byte("\r"), p.lease.blocked, func(error) {})
+	return true
+}
+
+// unpercent undoes the hook's encoding of a directory.
+func unpercent(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
 }

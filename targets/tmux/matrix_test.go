@@ -963,7 +963,7 @@ func lostConnection(t *testing.T, k *kit, l link) {
 						return d.has(t, "[ -e "+shellQuote(d.dir+"/ended")+" ]")
 					}
 					notes, err := d.hand.FS().ReadFile(t.Context(), d.s.file("r-"+p.key), 0)
-					_, ok := noted(string(notes), r.where)
+					_, ok := findExitCode(string(notes), r.where)
 					return err == nil && ok
 				})
 				unlock()

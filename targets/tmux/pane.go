@@ -1,26 +1,9 @@
 package tmux
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
-)
-
-// phase is where the shell of a pane is, as far as the marks tell.
-type phase int
-
-const (
-	phaseStart   phase = iota // the shell has not shown a prompt yet
-	phaseIdle                 // at the prompt
-	phaseRunning              // a command line runs
-	phasePrompt               // between the end of a command and the prompt
 )
 
 const (
@@ -28,129 +11,72 @@ const (
 	startTime = 15 * time.Second
 	// probeTime bounds the answer of a shell that is at its prompt.
 	probeTime = 2 * time.Second
-	// endTime is how long the end mark of standard error may come after that
-	// of standard output.
+	// endTime is how long the end mark of standard error may come after that of standard
+	// output.
 	endTime = time.Second
-	// lateStart is how long a command that ended without having started may
-	// still start: somebody else's empty line looks the same.
+	// lateStart is how long a command may still start after a prompt came instead of its
+	// start: the prompt may be that of somebody else's empty line.
 	lateStart = 150 * time.Millisecond
-	promptMax = 4096
-	// askCursor is the question for the cursor's place that busybox's line editor
-	// writes behind each prompt (ask_terminal in libbb/lineedit.c). Nobody typed it.
+	// askCursor is the cursor query that busybox's line editor writes behind each prompt
+	// (ask_terminal in libbb/lineedit.c). Nobody typed it.
 	askCursor = "\x1b[6n"
-	echoMax   = 64 << 10
+	// echoMax bounds what is kept between the typing and the start of a command.
+	echoMax = 64 << 10
 )
 
-// Pane is a shared shell. It is safe for concurrent use; one command runs at a
-// time. A Pane outlives its shell and its connection: both are mended by the
-// next call. When the pane or its session is gone every call returns ErrGone,
-// and the caller makes a new one.
+// Pane is a shared shell. It is safe for concurrent use; one command runs at a time. A Pane
+// outlives its shell and its connection: the next call restores either. When the pane or
+// its session is gone, every call returns ErrGone, and the caller makes a new one.
 type Pane struct {
-	s       *Server
-	session string
-	id      int
-	key     string
-	nonce   string
+	paneLink
+	s     *Server
+	nonce string
+	busy  chan struct{} // has one element while a command is typed or runs
 
-	busy chan struct{} // held by the one who types
+	out     scanner
+	shell   shellState
+	origins origins
+	line    inputLine
+	display displayState
+	lastOut time.Time
 
-	mu      sync.Mutex
-	c       *conn
-	gone    bool
-	changed chan struct{} // closed and replaced at each change
+	job     *job     // whose output is captured; nil if there is none
+	scripts []string // staged commands, removed after the next end
+	conv    unCRLF
+	device  device
 
-	out, err scanner
-	phase    phase
-	byBot    bool        // the running command came from this package
-	mine     bool        // and from this process, for sure
-	keys     bool        // SendKeys typed something since the prompt
-	epoch    int64       // under which this process drives the pane; see driver.go
-	driving  atomic.Bool // written with mu held
-	asks     int         // questions of this process that the shell has not answered
-	draft    bool        // SendKeys typed at the prompt, and the line is not known to be empty
-	dirty    bool        // something was written after the prompt
-	more     bool        // the shell waits for more lines of a command
-	again    bool        // the shell has ended and was started again, unsaid yet
-	seq      int         // of the last prompt
-	dir      string
-	prompt   []byte
-	stat     paneStatus
-	fullAt   time.Time // since when the alternate screen is on
-	lastOut  time.Time
-	lineLen  int // the last answer to keyStatus
-	probes   int // how many answers came
-
-	typed    *job // typed, not started
-	job      *job // running
-	draining *job // ended on standard output, not yet on standard error
-
-	scripts  []string // staged commands, removed after the next end
-	conv     unCRLF
-	tty, pid string // the terminal, and the supervisor's process number
-	shell    string // the shell's process number, as it said at its last prompt
-	past     string // the last answer to keyHistory
-	pasts    int    // how many of them came
-	pastAsks int    // how many are still to come to this process
-	codes    []int  // of the commands that people ran since Past was asked last
-	heard    bool   // all of them, as far as this process knows
-	tap      func([]byte)
-
-	comp     *companion
-	errReady bool
-	errBoot  []byte // what the companion wrote before it was ready
-	errSeq   int    // the last end mark on the companion
-	errEnds  int    // how many shells have ended there
-	mirror   mirror
-	notes    mirror // what Show was given; only its queue
-	watchers map[*watcher]struct{}
+	statusQuery statusQuery
+	history     history
+	viewers     viewers
+	stderr      errStream
+	notices     displayQueue // what Show was given
 }
 
-// job is one command that was typed.
-type job struct {
-	split    bool
-	started  chan struct{}
-	done     chan struct{}
-	seq      int // of the prompt before it
-	echo     []byte
-	out      *collector
-	err      *collector
-	emit     func(Stream, []byte)
-	code     int
-	ended    bool
-	begin    time.Time
-	dur      time.Duration
-	notice   string
-	died     bool          // its shell has ended, with the code
-	errEnds  int           // how many shells had ended on the companion before it
-	deaf     bool          // its companion was given up
-	away     bool          // the connection was lost while it ran
-	refused  error         // it was not typed
-	answered chan struct{} // closed when tmux has answered to the typing
-	taken    bool          // tmux has typed it; before, what starts or ends is somebody else's
-	where    Where
-	note     func(string)
+// displayState is what tmux reported last of the pane.
+type displayState struct {
+	paneStatus
+	alternateSince time.Time // valid while the alternate screen is on
 }
 
-func newJob(c Command, split bool) *job {
-	emit := c.Output
-	if emit == nil {
-		emit = func(Stream, []byte) {}
+func (d *displayState) set(st paneStatus, now time.Time) {
+	if st.alternate && !d.alternate {
+		d.alternateSince = now
 	}
-	return &job{
-		split: split, started: make(chan struct{}), done: make(chan struct{}),
-		out: newCollector(c.Keep), err: newCollector(c.Keep), emit: emit, begin: time.Now(), note: c.Note,
-		answered: make(chan struct{}),
-	}
+	d.paneStatus = st
 }
 
 func (s *Server) newPane(c *conn, session string, id int, key, nonce string, epoch int64, driving bool) *Pane {
 	p := &Pane{
-		s: s, session: session, id: id, key: key, nonce: nonce, c: c, epoch: epoch, heard: !s.shared.Load(),
-		busy: make(chan struct{}, 1), changed: make(chan struct{}), watchers: map[*watcher]struct{}{},
+		paneLink: paneLink{session: session, id: id, key: key, c: c, changed: make(chan struct{})},
+		s:        s, nonce: nonce, busy: make(chan struct{}, 1),
+		viewers: newViewers(), device: device{s: s}, history: history{complete: !s.shared.Load()},
 	}
-	p.driving.Store(driving)
+	p.onGone = func() { p.lost(true) }
+	p.onDemoted = p.stopDriving
+	p.lease.epoch = epoch
+	p.lease.driving.Store(driving)
 	p.out = scanner{nonce: nonce, text: p.onText, mark: p.onMark, forged: p.onForged}
-	p.err = scanner{nonce: nonce, text: p.onErrText, mark: p.onErrMark, forged: p.onForged}
+	p.stderr.scanner = scanner{nonce: nonce, text: p.onErrText, mark: p.onErrMark, forged: p.onForged}
 	s.mu.Lock()
 	s.panes[id] = p
 	s.mu.Unlock()
@@ -158,7 +84,7 @@ func (s *Server) newPane(c *conn, session string, id int, key, nonce string, epo
 	return p
 }
 
-// forget ends the bookkeeping of a pane.
+// forget removes the pane from the server and from its connections.
 func (p *Pane) forget() {
 	p.s.mu.Lock()
 	if p.s.panes[p.id] == p {
@@ -166,8 +92,8 @@ func (p *Pane) forget() {
 	}
 	p.s.mu.Unlock()
 	p.mu.Lock()
-	comp := p.comp
-	p.comp = nil
+	comp := p.stderr.companion
+	p.stderr.companion = nil
 	c := p.c
 	p.mu.Unlock()
 	c.register(p.id, nil)
@@ -176,23 +102,18 @@ func (p *Pane) forget() {
 	}
 }
 
+// stopDriving drops what only the driver knows. The caller holds mu.
+func (p *Pane) stopDriving() {
+	p.origins.unclaimNext()
+	p.history.complete = false
+	p.stderr.mirror.reset()
+}
+
 // ID returns tmux's name of the pane, "%3".
-func (p *Pane) ID() string { return paneName(p.id) }
+func (p *Pane) ID() string { return p.name() }
 
 // Session returns the name of the pane's session.
 func (p *Pane) Session() string { return p.session }
-
-func (p *Pane) isGone() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.gone
-}
-
-// notify wakes everybody who waits for a change. The caller holds mu.
-func (p *Pane) notify() {
-	close(p.changed)
-	p.changed = make(chan struct{})
-}
 
 // output implements sink.
 func (p *Pane) output(b []byte) {
@@ -204,7 +125,7 @@ func (p *Pane) output(b []byte) {
 // status implements sink.
 func (p *Pane) status(st paneStatus) {
 	if st.dead {
-		// Its supervisor was killed: there is nobody who could start a shell.
+		// The supervisor was killed, so nothing can start a shell any more.
 		p.lost(true)
 		return
 	}
@@ -214,13 +135,10 @@ func (p *Pane) status(st paneStatus) {
 }
 
 func (p *Pane) setStatus(st paneStatus) {
-	if st.epoch > p.epoch {
+	if st.epoch > p.lease.epoch {
 		p.demote()
 	}
-	if st.alternate && !p.stat.alternate {
-		p.fullAt = time.Now()
-	}
-	p.stat = st
+	p.display.set(st, time.Now())
 	p.notify()
 }
 
@@ -230,16 +148,13 @@ func (p *Pane) lost(gone bool) {
 	gone = gone && !p.gone
 	p.gone = p.gone || gone
 	c := p.c
-	for w := range p.watchers {
-		w.drop()
-	}
-	clear(p.watchers)
+	p.viewers.removeAll()
 	p.notify()
 	p.mu.Unlock()
 	if gone {
 		p.forget()
-		// The dead pane that tmux keeps; not one that a new server gave the same number,
-		// and not one that only this process took for gone.
+		// tmux keeps a dead pane. The condition spares a pane that a new server gave the same
+		// number, and one that is not dead.
 		kill := fmt.Sprintf("kill-pane -t %%%d", p.id)
 		c.postIf(p.ID(), fmt.Sprintf("#{&&:#{pane_dead},#{==:#{%s},%s}}", optKey, p.key), kill, "display-message -p kept", nil, func(reply) {
 			go p.s.discardPane(p.key)
@@ -251,317 +166,12 @@ func (p *Pane) onForged() {
 	p.s.log.Warn("a program wrote a mark with a wrong nonce; it was dropped", slog.String("pane", p.ID()), slog.String("session", p.session))
 }
 
-// onText takes what programs wrote to the visible terminal.
-func (p *Pane) onText(b []byte) {
-	for w := range p.watchers {
-		if !w.send(b) {
-			delete(p.watchers, w)
-		}
+// advance moves the shell to its next phase. It reports false, and changes nothing, for a
+// conclusion that does not follow in the present one. The caller holds mu.
+func (p *Pane) advance(e shellEvent) bool {
+	err := p.shell.on(e)
+	if err != nil {
+		p.s.log.Warn("a conclusion about the pane's shell was dropped", slog.String("pane", p.ID()), slog.Any("error", err))
 	}
-	if p.tap != nil {
-		p.tap(b)
-	}
-	if p.mirror.inside {
-		// Standard error, known already. A frame without an end, from a relay
-		// that was killed, must not swallow what follows.
-		if p.mirror.size += len(b); p.mirror.size <= 2*frameSize {
-			return
-		}
-		p.mirror.inside = false
-	}
-	switch p.phase {
-	case phaseRunning:
-		p.lastOut = time.Now()
-		if p.job != nil {
-			p.keepOut(p.job, p.conv.convert(b))
-		}
-	case phasePrompt:
-		if len(p.prompt)+len(b) <= promptMax {
-			p.prompt = append(p.prompt, b...)
-		}
-	case phaseIdle:
-		if p.typed == nil {
-			p.dirty = p.dirty || p.s.caps.Bash != "" || string(b) != askCursor
-			return
-		}
-		if len(p.typed.echo)+len(b) <= echoMax {
-			p.typed.echo = append(p.typed.echo, b...)
-		}
-	case phaseStart:
-	}
-}
-
-func (p *Pane) keepOut(j *job, b []byte) {
-	if len(b) > 0 {
-		j.out.add(b)
-		j.emit(Out, b)
-	}
-}
-
-// onMark takes the marks of the visible terminal.
-func (p *Pane) onMark(kind, args string) {
-	switch kind {
-	case "M":
-		p.onMirror(args)
-		return
-	}
-	p.mirror.inside, p.mirror.size = false, 0 // the shell's own marks are outside
-	switch kind {
-	case "C":
-		p.onStart()
-	case "D":
-		f := strings.SplitN(args, ";", 3)
-		if len(f) != 3 {
-			return
-		}
-		seq, err1 := strconv.Atoi(f[0])
-		code, err2 := strconv.Atoi(f[1])
-		if err1 != nil || err2 != nil {
-			return
-		}
-		p.dir = unpercent(f[2])
-		p.onEnd(seq, code)
-	case "P":
-		_, p.shell, _ = strings.Cut(args, ";")
-		p.phase = phaseIdle
-		p.dirty, p.more, p.draft = false, false, false
-		p.pump()
-		p.showNotes()
-	case "X":
-		code, err := strconv.Atoi(args)
-		if err != nil {
-			return
-		}
-		p.onDeath(code)
-	case "Q":
-		p.more = true
-	case "H":
-		p.answered(&p.pastAsks)
-		p.past = unpercent(args)
-		p.pasts++
-	case "S":
-		f := strings.Split(args, ";")
-		if len(f) != 4 {
-			return
-		}
-		p.answered(&p.asks)
-		p.shell = f[3]
-		seq, _ := strconv.Atoi(f[0])
-		p.lineLen, _ = strconv.Atoi(f[1])
-		code, _ := strconv.Atoi(f[2])
-		p.probes++
-		p.seq = seq
-		p.phase = phaseIdle
-		p.dirty = p.lineLen > 0
-		p.draft = p.draft && p.dirty
-		if j := p.job; j != nil {
-			// Only a prompt answers, so the command has ended without its mark.
-			p.job = nil
-			if !j.away {
-				j.notice = "The command removed the shell's prompt hook; it was put back. The exit code may be wrong."
-			}
-			p.finish(j, code)
-			p.end(j)
-			// An empty line lets the hook set the rest again.
-			p.phase = phasePrompt
-			p.press([]byte("\r"), false, func(error) {})
-		}
-	}
-	p.notify()
-}
-
-// answered takes note that the shell has answered a question. One that this process
-// did not ask comes from a new driver. The caller holds mu.
-func (p *Pane) answered(open *int) {
-	if *open > 0 {
-		*open--
-		return
-	}
-	if p.s.shared.Load() {
-		p.demote()
-	}
-}
-
-func (p *Pane) onStart() {
-	p.phase = phaseRunning
-	p.lastOut = time.Now()
-	p.prompt = p.prompt[:0]
-	p.conv = unCRLF{}
-	p.dirty, p.more = false, false
-	p.byBot = p.keys || !p.driving.Load() // who only listens cannot tell
-	j := p.typed
-	if j != nil && !j.taken {
-		j = nil
-	}
-	p.mine = p.keys || j != nil
-	p.keys = false
-	if j != nil {
-		p.typed = nil
-		p.job = j
-		p.byBot = true
-		j.seq = p.seq
-		j.echo = nil
-		j.ended = false
-		close(j.started)
-	}
-	if len(p.mirror.queue) > 0 {
-		p.hold(mirrorHold)
-	}
-}
-
-func (p *Pane) onEnd(seq, code int) {
-	p.seq = seq
-	p.phase = phasePrompt
-	p.prompt = p.prompt[:0]
-	p.dirty, p.more = false, false
-	if p.scripts != nil {
-		go p.discard(p.scripts) // read by now, or never
-		p.scripts = nil
-	}
-	if j := p.job; j != nil {
-		p.job = nil
-		p.keepOut(j, p.conv.flush())
-		p.finish(j, code)
-		p.drain(j)
-		return
-	}
-	if !p.byBot && p.typed == nil && len(p.codes) < maxPast {
-		p.codes = append(p.codes, code)
-	}
-	if j := p.typed; j != nil && j.taken && !j.ended {
-		// The shell did not start it: a syntax error, or somebody pressed
-		// Enter right before and it starts yet.
-		p.finish(j, code)
-		time.AfterFunc(lateStart, func() { p.endUnstarted(j) })
-	}
-}
-
-// drain completes a job when its standard error has ended as well.
-func (p *Pane) drain(j *job) {
-	if p.errEnded(j) {
-		p.end(j)
-		return
-	}
-	p.draining = j
-	time.AfterFunc(endTime, func() { p.endLate(j) })
-}
-
-// errEnded tells whether nothing more of a job can come on the companion.
-func (p *Pane) errEnded(j *job) bool {
-	return !j.split || j.deaf || p.errSeq > j.seq || p.errEnds > j.errEnds
-}
-
-// onDeath takes the end of the shell. The supervisor starts the next one.
-func (p *Pane) onDeath(code int) {
-	p.phase = phaseStart
-	p.seq, p.errSeq = 0, 0
-	p.again = true
-	p.byBot, p.mine, p.keys, p.dirty, p.more = false, false, false, false, false
-	p.prompt = p.prompt[:0]
-	if j := p.job; j != nil {
-		p.job = nil
-		p.keepOut(j, p.conv.flush())
-		j.died = true
-		p.finish(j, code)
-		p.drain(j)
-	}
-}
-
-// finish notes the end of a job on standard output.
-func (p *Pane) finish(j *job, code int) {
-	j.code = code
-	j.dur = time.Since(j.begin)
-	j.ended = true
-}
-
-// end completes a job.
-func (p *Pane) end(j *job) {
-	if p.draining == j {
-		p.draining = nil
-	}
-	close(j.done)
-	p.notify()
-}
-
-// endLate completes a job whose end mark on the companion does not come.
-func (p *Pane) endLate(j *job) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.draining != j {
-		return
-	}
-	p.breakCompanion("the end mark of standard error is missing")
-	if p.draining == j { // there was no companion to break, which ends it
-		j.deafen()
-		p.end(j)
-	}
-}
-
-// endUnstarted completes a job that the shell refused to start.
-func (p *Pane) endUnstarted(j *job) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.typed != j {
-		return
-	}
-	p.typed = nil
-	// After the echo of the line comes the shell's message.
-	if _, rest, ok := bytes.Cut(j.echo, []byte("\n")); ok {
-		rest = bytes.TrimPrefix(rest, []byte("\x1b[?2004l\r"))
-		var u unCRLF
-		p.keepOut(j, u.convert(rest))
-	}
-	j.notice = "The shell did not start the command."
-	p.end(j)
-}
-
-// wait waits until ok, called with mu held, is true.
-func (p *Pane) wait(ctx context.Context, limit time.Duration, ok func() bool) error {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	for {
-		p.mu.Lock()
-		good, gone, changed, c := ok(), p.gone, p.changed, p.c
-		p.mu.Unlock()
-		switch {
-		case good:
-			return nil
-		case gone:
-			return p.goneError()
-		case !c.alive():
-			return errConn
-		}
-		select {
-		case <-changed:
-		case <-c.dead:
-			// lost comes right after, and wakes by changed as well.
-		case <-timer.C:
-			return errSilent
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// errSilent means that what was waited for did not come.
-var errSilent = errors.New("tmux: the shell does not answer; close the pane and make a new one")
-
-func (p *Pane) goneError() error {
-	return fmt.Errorf("%w: %s in session %s", ErrGone, p.ID(), p.session)
-}
-
-// do sends a command line; what fails because the pane is gone is ErrGone.
-func (p *Pane) do(ctx context.Context, line string) ([]string, error) {
-	p.mu.Lock()
-	c, gone := p.c, p.gone
-	p.mu.Unlock()
-	if gone {
-		return nil, p.goneError()
-	}
-	lines, err := c.do(ctx, line)
-	if missing(err) {
-		p.lost(true)
-		return nil, p.goneError()
-	}
-	return lines, err
+	return err == nil
 }

@@ -548,7 +548,7 @@ func TestAPersonAtTheKeyboard(t *testing.T) {
 
 	// exit.
 	pe.types("exit\r")
-	eventually(t, "the shell has ended", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.again })
+	eventually(t, "the shell has ended", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.shell.restarted })
 	o := expect(t, p, "echo new", 0, "new\n", "")
 	if !strings.Contains(o.Notice, "a new one was started") {
 		t.Errorf("%q", o.Notice)

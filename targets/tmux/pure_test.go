@@ -252,7 +252,7 @@ func TestPagersKeepTheVisibleTerminal(t *testing.T) {
 		"less f": true, "sudo /usr/bin/less f": true, "git log | less": true, "man ls": true,
 		"echo less": true, "lessons": false, "echo 'less'": false, "cat f": false, "if": false,
 	} {
-		if got := wantsKeys(text); got != want {
+		if got := readsKeys(text); got != want {
 			t.Errorf("%q: %v", text, got)
 		}
 	}
@@ -296,9 +296,9 @@ func TestCutFrameCutsBetweenThings(t *testing.T) {
 }
 
 func TestFramesHaveOneSize(t *testing.T) {
-	p := &Pane{nonce: "0123456789abcdef"}
-	for _, data := range [][]byte{nil, {}, []byte("x"), bytes.Repeat([]byte("y"), p.frameRoom())} {
-		if n := len(p.frame("M;b", data)); n != frameSize {
+	const nonce = "0123456789abcdef"
+	for _, data := range [][]byte{nil, {}, []byte("x"), bytes.Repeat([]byte("y"), frameRoom(nonce))} {
+		if n := len(encodeFrame(nonce, "M;b", data)); n != frameSize {
 			t.Errorf("%d bytes of data: a frame of %d", len(data), n)
 		}
 	}

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// quote makes s one argument of a tmux command line, whatever it holds: bytes
-// that mean something to tmux's parser become octal escapes. NUL cannot be
-// carried and is left out.
+// quote makes s one argument of a tmux command line: bytes that mean something to tmux's
+// parser become octal escapes. NUL cannot be sent and is left out.
 func quote(s string) string {
 	var b strings.Builder
 	b.Grow(len(s) + 8)
@@ -34,10 +33,21 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
+// shellWord quotes s only if it has to be quoted, since people read it.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r == '/' || r == '-' || r == '_' || r == '.' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+	}
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return s
+	}
+	return shellQuote(s)
+}
+
 // noFormat keeps tmux from expanding s as a format.
 func noFormat(s string) string { return strings.ReplaceAll(s, "#", "##") }
 
-// hexKeys is the send-keys command that types bytes as they are.
+// hexKeys returns the send-keys command that types bytes as they are.
 func hexKeys(pane int, b []byte) string {
 	const digits = "0123456789abcdef"
 	line := make([]byte, 0, 32+3*len(b))
@@ -50,7 +60,7 @@ func hexKeys(pane int, b []byte) string {
 	return string(line)
 }
 
-// paneNumber reads "%12".
+// paneNumber parses "%12".
 func paneNumber(id string) (int, bool) {
 	rest, ok := strings.CutPrefix(id, "%")
 	n, err := strconv.Atoi(rest)

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Capture reads the screen and the history of the pane. When the alternate
-// screen is asked for and none is active, the text is that of the main screen
-// and notice says so.
+// Capture reads the screen and the history of the pane. If the alternate screen is asked
+// for and none is active, the text is that of the main screen and notice says so.
 func (p *Pane) Capture(ctx context.Context, o CaptureOptions) (text, notice string, err error) {
 	for _, n := range []string{o.Start, o.End} {
 		if _, err := strconv.Atoi(n); err != nil && n != "" && n != "-" {
@@ -32,8 +31,7 @@ func (p *Pane) Capture(ctx context.Context, o CaptureOptions) (text, notice stri
 		}
 	}
 	if o.Alternate {
-		// What a full-screen program draws on is what the pane shows; tmux's own -a is the
-		// other one, which waits behind it.
+		// The pane shows the alternate screen already. tmux's own -a captures the other one.
 		on, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{alternate_on}'", p.id))
 		switch {
 		case err != nil:
@@ -63,8 +61,8 @@ func (p *Pane) Capture(ctx context.Context, o CaptureOptions) (text, notice stri
 	return strings.Join(lines, "\n") + "\n", notice, nil
 }
 
-// screen is what the pane shows, for an outcome; "" when that is not to be had.
-func (p *Pane) screen(ctx context.Context) string {
+// screenText is what the pane shows, for an outcome; "" if it cannot be read.
+func (p *Pane) screenText(ctx context.Context) string {
 	p.mu.Lock()
 	reachable := !p.gone && p.c.alive()
 	p.mu.Unlock()
@@ -85,110 +83,10 @@ func (p *Pane) Kill(ctx context.Context) error {
 	if err := p.ensure(ctx); err != nil {
 		return err
 	}
-	err := p.perform(ctx, p.stale, fmt.Sprintf("kill-pane -t %%%d", p.id), nil)
-	if err != nil && !errors.Is(err, errConn) { // the last pane takes the session along
+	err := p.doUnless(ctx, p.lease.lost, fmt.Sprintf("kill-pane -t %%%d", p.id), nil)
+	if err != nil && !errors.Is(err, errConn) { // with the last pane the session and its client end
 		return err
 	}
 	p.lost(true)
 	return nil
-}
-
-// watchQueue is how many pieces a watcher may be behind.
-const watchQueue = 1024
-
-// watcher is one reader of the pane's stream.
-type watcher struct {
-	ch     chan []byte
-	closed bool
-}
-
-// send never blocks; a watcher that is too far behind is dropped.
-func (w *watcher) send(b []byte) bool {
-	if w.closed {
-		return false
-	}
-	select {
-	case w.ch <- append([]byte(nil), b...):
-		return true
-	default:
-		w.drop()
-		return false
-	}
-}
-
-func (w *watcher) drop() {
-	if !w.closed {
-		w.closed = true
-		close(w.ch)
-	}
-}
-
-// Watch returns what the pane shows now, as bytes for a terminal emulator, and
-// the bytes that programs write to it from that moment on. The channel is
-// closed when ctx ends, when the pane or the connection is lost, or when the
-// reader is too slow; watch again then.
-func (p *Pane) Watch(ctx context.Context) (snapshot []byte, live <-chan []byte, err error) {
-	if err := p.ensure(ctx); err != nil {
-		return nil, nil, err
-	}
-	w := &watcher{ch: make(chan []byte, watchQueue)}
-	type shot struct {
-		lines  []string
-		cursor string
-		err    error
-	}
-	got := make(chan shot, 1)
-	p.mu.Lock()
-	c := p.c
-	p.mu.Unlock()
-	var s shot
-	c.post(fmt.Sprintf("capture-pane -p -e -N -t %%%d", p.id), func(r reply) {
-		s.lines, s.err = r.lines, r.err
-		if s.err == nil {
-			// In the reader's goroutine, so that not a byte is lost or shown
-			// twice between the snapshot and the stream.
-			p.mu.Lock()
-			p.watchers[w] = struct{}{}
-			p.mu.Unlock()
-		}
-	})
-	c.post(fmt.Sprintf("display-message -p -t %%%d '#{cursor_y};#{cursor_x};#{alternate_on}'", p.id), func(r reply) {
-		s.cursor = r.first()
-		if s.err == nil {
-			s.err = r.err
-		}
-		got <- s
-	})
-	var res shot
-	select {
-	case res = <-got:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	context.AfterFunc(ctx, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.watchers, w)
-		w.drop()
-	})
-	if err == nil {
-		err = res.err
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	f := strings.Split(res.cursor, ";")
-	var y, x int
-	var b strings.Builder
-	if len(f) == 3 {
-		y, _ = strconv.Atoi(f[0])
-		x, _ = strconv.Atoi(f[1])
-		if f[2] == "1" {
-			b.WriteString("\x1b[?1049h")
-		}
-	}
-	b.WriteString("\x1b[0m\x1b[2J\x1b[H")
-	b.WriteString(strings.Join(res.lines, "\r\n"))
-	fmt.Fprintf(&b, "\x1b[0m\x1b[%d;%dH", y+1, x+1)
-	return []byte(b.String()), w.ch, nil
 }

@@ -23,44 +23,45 @@ import (
 	"countersign/targets/backend"
 )
 
-// The user options that this package keeps in tmux, besides one "@name" for
-// each tag. optTags and optPaneTags hold all tags in one value that is safe to
-// list; two names, since a session's format finds the options of its pane.
+// The user options that this package keeps in tmux, besides one "@name" for each tag.
+// optTags and optPaneTags hold all tags in one value that is safe to list. They have two
+// names, since the format of a session also finds the options of its pane.
 const (
 	optTags     = "@countersign_session"
 	optPaneTags = "@countersign_pane"
 	optKey      = "@countersign_key"
 )
 
-// A tmux server that ends takes a moment, in which it accepts a session and dies.
+// A tmux server that is about to end may still accept a session, and then fails.
 const (
-	lastBreaths = 5
-	lastBreath  = 50 * time.Millisecond
+	exitRetries    = 5
+	exitRetryPause = 50 * time.Millisecond
 )
 
-// Server is the tmux server of one bot instance on one target. It is safe for
-// concurrent use.
+// Server is the tmux server of one bot instance on one target. It is safe for concurrent
+// use.
 type Server struct {
 	t    backend.Target
 	o    Options
 	caps backend.Caps
 	log  *slog.Logger
 
-	// setup serialises what creates or attaches: it is rare and slow.
+	// setup serializes what creates or attaches, which is rare and slow.
 	setup  chan struct{}
 	staged bool
 	shared atomic.Bool // see Share
-	token  string      // tells this process's paste buffers from others'
+	token  string      // names this process's paste buffers
 
-	mu       sync.Mutex
-	closed   bool
-	sessions map[string]*conn // by session name
-	relay    *conn            // to the server of the companions
-	panes    map[int]*Pane    // the live panes by number
-	handed   map[string]bool  // sessions whose keyboard people have, as tmux said last
+	mu           sync.Mutex
+	closed       bool
+	sessions     map[string]*conn // by session name
+	relay        *conn            // to the server of the companions
+	panes        map[int]*Pane    // the live panes by number
+	keyboardHeld map[string]bool  // sessions whose keyboard people have, as tmux reported last
 }
 
-// Open checks that the target has tmux. It starts no server, session or file.
+// Open checks that the target has tmux. It starts no server, makes no session and writes no
+// file.
 func Open(ctx context.Context, t backend.Target, o Options) (*Server, error) {
 	caps, err := t.Probe(ctx)
 	if err != nil {
@@ -85,12 +86,12 @@ func Open(ctx context.Context, t backend.Target, o Options) (*Server, error) {
 	o.Width, o.Height = cmp.Or(o.Width, 200), cmp.Or(o.Height, 50)
 	s := &Server{
 		t: t, o: o, caps: caps,
-		log:      cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		setup:    make(chan struct{}, 1),
-		token:    random(3),
-		handed:   map[string]bool{},
-		sessions: map[string]*conn{},
-		panes:    map[int]*Pane{},
+		log:          cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
+		setup:        make(chan struct{}, 1),
+		token:        random(3),
+		keyboardHeld: map[string]bool{},
+		sessions:     map[string]*conn{},
+		panes:        map[int]*Pane{},
 	}
 	return s, nil
 }
@@ -99,8 +100,8 @@ var nameRE = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 func nameOK(name string) bool { return nameRE.MatchString(name) }
 
-// Close ends the control clients and waits for them. The tmux server, its
-// sessions and what runs in them stay.
+// Close ends the control clients and waits for them. The tmux server, its sessions and what
+// runs in them stay.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -120,8 +121,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// AttachCommand returns the line with which a person watches a session,
-// without the keyboard.
+// AttachCommand returns the line with which a person watches a session, without the
+// keyboard.
 func (s *Server) AttachCommand(session string) string {
 	return s.attachLine(session, " -r")
 }
@@ -132,7 +133,7 @@ func (s *Server) file(name string) string {
 	return path.Join(s.o.Dir, name)
 }
 
-// lock serialises setup; it gives up with ctx.
+// lock serializes setup; it gives up when ctx ends.
 func (s *Server) lock(ctx context.Context) (unlock func(), err error) {
 	select {
 	case s.setup <- struct{}{}:
@@ -149,7 +150,7 @@ func (s *Server) lock(ctx context.Context) (unlock func(), err error) {
 	return func() { <-s.setup }, nil
 }
 
-// run runs a program on the target to its end.
+// run runs a program on the target and waits for its end.
 func (s *Server) run(ctx context.Context, argv ...string) (stdout string, err error) {
 	var out, errOut bytes.Buffer
 	p, err := s.t.Start(ctx, backend.Spec{Argv: argv, Dir: "/", Stdout: &out, Stderr: &errOut})
@@ -168,18 +169,19 @@ func (s *Server) run(ctx context.Context, argv ...string) (stdout string, err er
 	return out.String(), nil
 }
 
-// looker is a target that runs small looks faster than processes: a remote one.
-type looker interface {
+// inspector is a target that has a faster way than a process to run a program that changes
+// nothing: a remote one.
+type inspector interface {
 	Look(ctx context.Context, script string, args ...string) (stdout, stderr string, code int, err error)
 }
 
-// look runs a program that changes nothing and ends at once.
-func (s *Server) look(ctx context.Context, argv ...string) (stdout string, err error) {
-	l, ok := s.t.(looker)
+// inspect runs a program that changes nothing and ends at once.
+func (s *Server) inspect(ctx context.Context, argv ...string) (stdout string, err error) {
+	l, ok := s.t.(inspector)
 	if !ok {
 		return s.run(ctx, argv...)
 	}
-	// The same environment as a process has, as far as these programs care.
+	// The same environment as run's, as far as these programs depend on it.
 	out, errOut, code, err := l.Look(ctx, `exec env -i PATH="$PATH" HOME="$HOME" LC_ALL=C "$@"`, argv...)
 	if err != nil {
 		return "", err
@@ -190,9 +192,9 @@ func (s *Server) look(ctx context.Context, argv ...string) (stdout string, err e
 	return out, nil
 }
 
-// cli is the start of a tmux command line for one of the two servers.
+// cli returns the start of a tmux command line for one of the two servers.
 func (s *Server) cli(socket string) []string {
-	// -u: or tmux would replace everything but ASCII in what it prints.
+	// Without -u tmux replaces everything but ASCII in what it prints.
 	argv := []string{"tmux", "-u", "-L", socket, "-f", s.file("tmux.conf")}
 	if s.o.TmpDir != "" {
 		argv = append([]string{"env", "TMUX_TMPDIR=" + s.o.TmpDir}, argv...)
@@ -200,7 +202,7 @@ func (s *Server) cli(socket string) []string {
 	return argv
 }
 
-// script is a shell script whose tmux finds the sockets.
+// script completes a shell script so that its tmux finds the sockets.
 func (s *Server) script(text string) string {
 	if s.o.TmpDir == "" {
 		return text
@@ -209,13 +211,14 @@ func (s *Server) script(text string) string {
 }
 
 func (s *Server) attachArgv(socket, session string) []string {
-	// -N: attaching to a server that does not run must not start one, which
-	// would end at once and take along whatever connects to it meanwhile.
+	// Without -N, attaching to a server that does not run starts one. That server ends at once,
+	// and so does whatever connects to it meanwhile.
 	return append(s.cli(socket), "-N", "-C", "attach-session", "-f", "ignore-size", "-t", "="+session+":")
 }
 
-// discardPane removes what a pane that is gone has left: its companion and its staged
-// files. tmux is asked whether it is: another process may know better than this one.
+// discardPane removes what a pane has left that is gone: its companion and its staged
+// files. It asks tmux whether the pane is gone, since another process may know better than
+// this one.
 func (s *Server) discardPane(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
@@ -249,23 +252,24 @@ func (s *Server) stage(ctx context.Context) error {
 	return nil
 }
 
-// noServer tells whether err is tmux saying that it does not run.
-func noServer(err error) bool {
+// isNoServer reports whether err is tmux saying that it does not run.
+func isNoServer(err error) bool {
 	var ce *commandError
 	return errors.As(err, &ce) && (strings.Contains(ce.text, "no server running") ||
 		strings.Contains(ce.text, "error connecting") || strings.Contains(ce.text, "no sessions") ||
 		strings.Contains(ce.text, "server exited"))
 }
 
-// Sessions lists every session of this instance's tmux server, with those that
-// people made by hand: they have no tags. None is not an error.
+// Sessions lists every session of this instance's tmux server. Those that people made by
+// hand are among them; they have no tags. No session is not an error.
 func (s *Server) Sessions(ctx context.Context) ([]SessionInfo, error) {
 	argv := append(s.cli(s.socket()),
 		"list-sessions", "-F", "S|#{session_id}|#{session_created}|#{"+optTags+"}|#{session_name}", ";",
 		"list-clients", "-F", "C|#{session_id}|#{client_control_mode}", ";",
-		"list-panes", "-a", "-F", "P|#{session_id}|#{pane_id}|#{pane_dead}|#{pane_width}|#{pane_height}|#{"+optPaneTags+"}|#{pane_current_command}|#{pane_current_path}")
-	out, err := s.look(ctx, argv...)
-	if noServer(err) {
+		"list-panes", "-a", "-F", "P|#{session_id}|#{pane_id}|#{pane_dead}|#{pane_width}|#{pane_height}|"+
+			"#{"+optPaneTags+"}|#{pane_current_command}|#{pane_current_path}")
+	out, err := s.inspect(ctx, argv...)
+	if isNoServer(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -331,8 +335,8 @@ func parseTags(s string) map[string]string {
 
 var tagRE = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 
-// tagOptions returns the user options of tags, in a fixed order, and last the
-// option that holds all of them.
+// tagOptions returns the user options of tags, in a fixed order, and then the option that
+// holds all of them.
 func tagOptions(tags map[string]string, whole string) ([][2]string, error) {
 	all := url.Values{}
 	var opts [][2]string
@@ -347,10 +351,10 @@ func tagOptions(tags map[string]string, whole string) ([][2]string, error) {
 	return append(opts, [2]string{whole, all.Encode()}), nil
 }
 
-// NewSession creates a session with one pane. Its tags are set in the same
-// tmux command that creates it. Of several processes that do so at once one succeeds;
-// the others get [ErrExists]. A maker whose session another process took over before its
-// shell was started gets [ErrDriven], and leaves it to that one.
+// NewSession creates a session with one pane. Its tags are set in the same tmux command
+// that creates it. If several processes create it at once, one succeeds and the others get
+// [ErrExists]. If another process takes the session over before its shell is started,
+// NewSession returns [ErrDriven] and leaves the session to that process.
 func (s *Server) NewSession(ctx context.Context, name string, tags map[string]string, first PaneSpec) (*Pane, error) {
 	if !nameOK(name) {
 		return nil, fmt.Errorf("tmux: the session name %q may only have letters, digits, '-' and '_'", name)
@@ -363,7 +367,7 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 	if err := s.stage(ctx); err != nil {
 		return nil, err
 	}
-	sp, err := s.prepareSpawn(ctx, first)
+	sp, err := s.preparePane(ctx, first)
 	if err != nil {
 		return nil, err
 	}
@@ -383,12 +387,12 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 		argv = append(argv, ";", "set-option", "-t", "="+name+":", optEpoch, formatEpoch(first.Epoch))
 	}
 	out, err := s.run(ctx, argv...)
-	for range lastBreaths {
-		if !noServer(err) || ctx.Err() != nil {
+	for range exitRetries {
+		if !isNoServer(err) || ctx.Err() != nil {
 			break
 		}
-		// The server was about to end, after its last session. Nothing was made.
-		<-time.After(lastBreath)
+		// The server was about to end, so nothing was made.
+		<-time.After(exitRetryPause)
 		out, err = s.run(ctx, argv...)
 	}
 	if err != nil {
@@ -406,21 +410,21 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 	sp.epoch = first.Epoch
 	p, err := s.firstPane(ctx, name, id, sp)
 	if err != nil && !errors.Is(err, ErrDriven) {
-		// Half a session is of no use to anybody, unless somebody has taken it over.
-		_, _ = s.killSession(context.WithoutCancel(ctx), name, sp.ours())
+		// A session without a shell is of no use, unless another process has taken it over.
+		_, _ = s.killSession(context.WithoutCancel(ctx), name, sp.ownedFormat())
 		s.discardPane(sp.key)
 	}
 	return p, err
 }
 
-// killSession ends a session if a format is true for it, and tells whether it was.
+// killSession ends a session if a format is true for it, and reports whether it was.
 func (s *Server) killSession(ctx context.Context, name, format string) (was bool, err error) {
 	out, err := s.run(ctx, append(s.cli(s.socket()), "if-shell", "-F", "-t", "="+name+":", format,
 		"display-message -p killed ; kill-session -t '="+name+"'", "display-message -p kept")...)
 	return strings.TrimSpace(out) == "killed", err
 }
 
-func (s *Server) firstPane(ctx context.Context, session string, id int, sp spawn) (*Pane, error) {
+func (s *Server) firstPane(ctx context.Context, session string, id int, sp paneSetup) (*Pane, error) {
 	c, err := s.connect(ctx, session)
 	if err != nil {
 		return nil, err
@@ -428,8 +432,8 @@ func (s *Server) firstPane(ctx context.Context, session string, id int, sp spawn
 	return s.boot(ctx, c, session, id, sp)
 }
 
-// NewPane creates a window with one pane in a session. With an epoch that is not the
-// session's it makes nothing and returns [ErrDriven]; see [Server.Drive].
+// NewPane creates a window with one pane in a session. If the epoch is not the session's,
+// it makes nothing and returns [ErrDriven]; see [Server.Drive].
 func (s *Server) NewPane(ctx context.Context, session string, spec PaneSpec) (*Pane, error) {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -443,7 +447,7 @@ func (s *Server) NewPane(ctx context.Context, session string, spec PaneSpec) (*P
 	if err != nil {
 		return nil, err
 	}
-	sp, err := s.prepareSpawn(ctx, spec)
+	sp, err := s.preparePane(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -455,25 +459,26 @@ func (s *Server) NewPane(ctx context.Context, session string, spec PaneSpec) (*P
 	return p, nil
 }
 
-func (s *Server) makePane(ctx context.Context, c *conn, session string, sp spawn, epoch int64) (*Pane, error) {
+func (s *Server) makePane(ctx context.Context, c *conn, session string, sp paneSetup, epoch int64) (*Pane, error) {
 	target := quote("=" + session + ":")
-	barred := "0"
+	blocked := "0"
 	if epoch > 0 {
-		barred = fmt.Sprintf("#{!=:#{%s},%d}", optEpoch, epoch)
+		blocked = fmt.Sprintf("#{!=:#{%s},%d}", optEpoch, epoch)
 	}
-	// In one list, so that who becomes the driver next sees all of the pane or none.
+	// In one list, so that the next driver sees all of the pane or none of it.
 	last := quote("=" + session + ":{end}")
 	list := []string{fmt.Sprintf("new-window -d -a -t %s -n %s %s", last, quote(sp.window), quote(placeholder))}
 	for _, o := range sp.opts {
 		list = append(list, fmt.Sprintf("set-option -p -t %s %s %s", last, o[0], quote(o[1])))
 	}
 	list = append(list, fmt.Sprintf("display-message -p -t %s '#{pane_id} #{%s}'", last, optEpoch))
-	lines, err := c.doIf(ctx, target, barred, fmt.Sprintf("display-message -p -t %s 'barred #{%s}'", target, optEpoch), strings.Join(list, " ; "), says)
+	lines, err := c.doIf(ctx, target, blocked,
+		fmt.Sprintf("display-message -p -t %s 'blocked #{%s}'", target, optEpoch), strings.Join(list, " ; "), hasText)
 	if err != nil {
 		return nil, err
 	}
 	first, there, _ := strings.Cut(reply{lines: lines}.first(), " ")
-	if first == "barred" {
+	if first == "blocked" {
 		return nil, &DrivenError{Epoch: parseEpoch(there)}
 	}
 	id, ok := paneNumber(first)
@@ -484,25 +489,26 @@ func (s *Server) makePane(ctx context.Context, c *conn, session string, sp spawn
 	return s.bootOrKill(ctx, c, session, id, sp)
 }
 
-// bootOrKill takes a pane away again that cannot be had whole, unless somebody has taken
-// it over meanwhile: what runs in it then is theirs.
-func (s *Server) bootOrKill(ctx context.Context, c *conn, session string, id int, sp spawn) (*Pane, error) {
+// bootOrKill starts the shell in a new pane. If that fails it kills the pane, unless
+// another process has taken the session over: what runs in the pane then is that process's.
+func (s *Server) bootOrKill(ctx context.Context, c *conn, session string, id int, sp paneSetup) (*Pane, error) {
 	p, err := s.boot(ctx, c, session, id, sp)
 	if err != nil {
-		_, _ = c.doIf(context.WithoutCancel(ctx), fmt.Sprintf("%%%d", id), sp.ours(), fmt.Sprintf("kill-pane -t %%%d", id), "display-message -p kept", nil)
+		_, _ = c.doIf(context.WithoutCancel(ctx), fmt.Sprintf("%%%d", id), sp.ownedFormat(),
+			fmt.Sprintf("kill-pane -t %%%d", id), "display-message -p kept", nil)
 		return nil, err
 	}
 	return p, nil
 }
 
-// ours is the format that is true where the spawn's pane is, while nobody else drives
+// ownedFormat is the tmux format that is true for the pane while no other process drives
 // its session.
-func (sp spawn) ours() string {
+func (sp paneSetup) ownedFormat() string {
 	return fmt.Sprintf("#{&&:#{==:#{%s},%s},#{==:#{%s},%s}}", optKey, sp.key, optEpoch, formatEpoch(sp.epoch))
 }
 
-// KillSession ends a session with everything that runs in it. With tags it must have
-// them, or it is left alone and the error is ErrGone: names are given again.
+// KillSession ends a session with everything that runs in it. A session without the given
+// tags is left alone, and the error is ErrGone: another session may have got the same name.
 func (s *Server) KillSession(ctx context.Context, name string, tags map[string]string) error {
 	if !nameOK(name) {
 		return fmt.Errorf("tmux: there is no session %q", name)
@@ -520,7 +526,7 @@ func (s *Server) KillSession(ctx context.Context, name string, tags map[string]s
 	}
 	defer unlock()
 	was, err := s.killSession(ctx, name, format)
-	if noServer(err) || err == nil && !was {
+	if isNoServer(err) || err == nil && !was {
 		return fmt.Errorf("%w: there is no session %q", ErrGone, name)
 	}
 	if err != nil {
@@ -536,8 +542,7 @@ func (s *Server) KillSession(ctx context.Context, name string, tags map[string]s
 	return err
 }
 
-// connect returns the control client of a session, attached. The caller holds
-// setup.
+// connect returns the control client of a session, attached. The caller holds setup.
 func (s *Server) connect(ctx context.Context, session string) (*conn, error) {
 	s.mu.Lock()
 	c := s.sessions[session]
@@ -559,11 +564,10 @@ func (s *Server) connect(ctx context.Context, session string) (*conn, error) {
 	return c, nil
 }
 
-// placeholder keeps a new pane open until the bot listens to it.
+// placeholder keeps a new pane open until this process is attached to it.
 const placeholder = "exec cat >/dev/null"
 
-// cliValue protects a value on tmux's command line, where a last ';' separates
-// commands.
+// cliValue protects a value on tmux's command line, where a final ';' separates commands.
 func cliValue(v string) string {
 	if rest, ok := strings.CutSuffix(v, ";"); ok {
 		return rest + `\;`
@@ -571,8 +575,8 @@ func cliValue(v string) string {
 	return v
 }
 
-// spawn is a pane that is about to be created.
-type spawn struct {
+// paneSetup is a pane that is about to be created.
+type paneSetup struct {
 	window, dir string
 	key         string // names its files
 	epoch       int64  // of its session
@@ -581,8 +585,8 @@ type spawn struct {
 	companion   *companion
 }
 
-func (s *Server) prepareSpawn(ctx context.Context, spec PaneSpec) (spawn, error) {
-	sp := spawn{window: cmp.Or(spec.Name, "shell"), dir: cmp.Or(spec.Dir, s.caps.Home, "/"), key: random(6)}
+func (s *Server) preparePane(ctx context.Context, spec PaneSpec) (paneSetup, error) {
+	sp := paneSetup{window: cmp.Or(spec.Name, "shell"), dir: cmp.Or(spec.Dir, s.caps.Home, "/"), key: random(6)}
 	if !nameOK(sp.window) {
 		return sp, fmt.Errorf("tmux: the pane name %q may only have letters, digits, '-' and '_'", spec.Name)
 	}
@@ -623,7 +627,7 @@ func (s *Server) stagePane(ctx context.Context, key string, d rcData) error {
 	file := s.file("rc-" + key)
 	rc, shell := posixRC(d), "ENV="+shellQuote(file)+" exec sh -i"
 	if s.caps.Bash != "" {
-		// Settings of the line editor could turn a letter into a command.
+		// INPUTRC: the settings of a user's line editor could turn a letter into a command.
 		if err := s.t.FS().WriteFile(ctx, d.endFile, nil, false); err != nil {
 			return err
 		}
@@ -644,7 +648,7 @@ func random(n int) string {
 }
 
 // boot starts the shell in a new pane and waits for its first prompt.
-func (s *Server) boot(ctx context.Context, c *conn, session string, id int, sp spawn) (*Pane, error) {
+func (s *Server) boot(ctx context.Context, c *conn, session string, id int, sp paneSetup) (*Pane, error) {
 	p := s.newPane(c, session, id, sp.key, sp.rc.nonce, sp.epoch, true)
 	p.attachCompanion(sp.companion)
 	if err := p.spawn(ctx, sp.dir); err != nil {
@@ -654,10 +658,9 @@ func (s *Server) boot(ctx context.Context, c *conn, session string, id int, sp s
 	return p, nil
 }
 
-// Adopt takes up a pane that this package made before, for example before a
-// restart of the bot. A command that runs in it goes on; the pane is then
-// running until its next prompt. After [Server.Share] the pane is only listened to,
-// until [Pane.Drive].
+// Adopt returns a pane that this package made before, for example before a restart of the
+// bot. A command that runs in it goes on; the pane is then running until its next prompt.
+// After [Server.Share] this process only listens to the pane, until [Pane.Drive].
 func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, error) {
 	id, ok := paneNumber(paneID)
 	if !ok {
@@ -703,7 +706,7 @@ func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, erro
 		return old, nil
 	}
 	p := s.newPane(c, session, id, key, nonce, parseEpoch(epoch), !s.shared.Load())
-	p.hearErrors(ctx)
+	p.reattachCompanion(ctx)
 	if err := p.probe(ctx); err != nil {
 		p.forget()
 		return nil, err

@@ -10,11 +10,11 @@ import (
 	"countersign/targets/backend"
 )
 
-// Show lets the people at the pane read a text that its shell has no part in: above the
-// prompt when the shell is at one with nothing typed behind it, and else above the next
-// prompt. What a terminal would obey is left out, and of texts that wait for a prompt
-// only what fits into 64 KiB is kept. Only the pane's driver shows anything. Show returns
-// before the text is on the screen.
+// Show shows a text to the people at the pane; the shell has no part in it. It stands above
+// the prompt if the shell is at its prompt and nothing is typed behind it, and else above
+// the next prompt. Control characters are left out, and of texts that wait for a prompt at
+// most 64 KiB are kept. Only the pane's driver shows anything. Show may return before the
+// text is on the screen.
 func (p *Pane) Show(ctx context.Context, text string) error {
 	if err := p.ensure(ctx); err != nil {
 		return err
@@ -29,12 +29,12 @@ func (p *Pane) Show(ctx context.Context, text string) error {
 		text += "\n"
 	}
 	p.mu.Lock()
-	if !p.driving.Load() || p.tty == "" {
+	if !p.lease.held() || p.device.tty == "" {
 		p.mu.Unlock()
 		return ErrDriven
 	}
-	p.notes.add([]byte(strings.ReplaceAll(text, "\n", "\r\n")))
-	write := p.takeNotes()
+	p.notices.add([]byte(strings.ReplaceAll(text, "\n", "\r\n")))
+	write := p.flushNotices()
 	p.mu.Unlock()
 	if write == nil {
 		return nil
@@ -42,9 +42,9 @@ func (p *Pane) Show(ctx context.Context, text string) error {
 	return write(ctx)
 }
 
-// showNotes shows what waits for a prompt; the prompt is there. The caller holds mu.
-func (p *Pane) showNotes() {
-	write := p.takeNotes()
+// flushNoticesAsync shows the notices at a prompt that has just come. The caller holds mu.
+func (p *Pane) flushNoticesAsync() {
+	write := p.flushNotices()
 	if write == nil {
 		return
 	}
@@ -57,20 +57,20 @@ func (p *Pane) showNotes() {
 	}()
 }
 
-// takeNotes sends what waits for a prompt by the companion, if the shell is at one and
-// nobody types. Without a companion there is nobody at hand who writes to the terminal,
-// and it returns what does. The caller holds mu.
-func (p *Pane) takeNotes() (write func(context.Context) error) {
-	if len(p.notes.queue) == 0 || p.phase != phaseIdle || p.dirty || p.more || p.typed != nil || p.stat.alternate || p.stat.copyMode {
+// flushNotices shows the notices if the shell is at its prompt and nobody types. With a
+// companion it sends them there. Without one it returns the function that writes them to
+// the terminal. The caller holds mu.
+func (p *Pane) flushNotices() (write func(context.Context) error) {
+	if p.notices.empty() || p.shell.phase != phaseIdle || !p.line.untouched() || p.job.unstarted() || p.display.alternate || p.display.copyMode {
 		return nil
 	}
-	// The prompt is taken away, and shown again below.
-	data := append([]byte("\r\x1b[K"), p.notes.take()...)
-	if p.comp != nil && !p.mirror.asked {
-		p.showIdle(data)
+	// The frames erase the prompt, and show it again below.
+	data := erasePrompt(p.notices.take())
+	if p.stderr.companion != nil && !p.stderr.mirror.queried {
+		p.sendFrames(idleFrames(p.nonce, data, p.shell.prompt))
 		return nil
 	}
-	tty, frames := p.tty, bytes.Join(p.idleFrames(data), nil)
+	tty, frames := p.device.tty, bytes.Join(idleFrames(p.nonce, data, p.shell.prompt), nil)
 	return func(ctx context.Context) error {
 		proc, err := p.s.t.Start(ctx, backend.Spec{Argv: []string{"/bin/sh", "-c", `cat >"$1"`, "sh", tty}, Stdin: bytes.NewReader(frames)})
 		if err != nil {

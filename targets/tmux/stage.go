@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// The key sequences that the staged rc file binds in the line editor. No
-// keyboard makes them.
+// The key sequences that the staged rc file binds in the line editor. No keyboard sends
+// them.
 const (
-	keyStatus = "\x1b[7973~" // report the state, as an "S" mark
-	keyClear  = "\x1b[7974~" // throw the line away
+	keyStatus = "\x1b[7973~" // report the status, as an "S" mark
+	keyClear  = "\x1b[7974~" // clear the line
 	// keyHistory reports what was typed since it was pressed last, as an "H" mark.
 	keyHistory = "\x1b[7975~"
 )
@@ -37,15 +37,15 @@ const noPrompts = `export PAGER=cat GIT_PAGER=cat SYSTEMD_PAGER= NO_COLOR=1 GIT_
 unset HISTFILE TMOUT MAIL MAILCHECK
 `
 
-// rcData is what a pane's staged shell file is made of.
+// rcData is the data of a pane's staged shell files.
 type rcData struct {
 	nonce   string
 	ttyFile string // holds the path of the companion's terminal
-	endFile string // gets a line "shell seq code" at each end of a command, as long as it is there
+	endFile string // gets a line "shell seq code" at each end of a command, while it exists
 	env     []string
 }
 
-// firstLine is how the nonce is found again after a restart.
+// firstLine holds the nonce, so that it is found again after a restart.
 func (d rcData) firstLine() string { return "# countersign " + d.nonce + "\n" }
 
 func nonceOf(rc string) string {
@@ -73,11 +73,10 @@ func (d rcData) exports() string {
 //	S;seq;len;code;shell  the answer to keyStatus: len bytes are on the line
 //	H;text           the answer to keyHistory: what was typed since the last time
 //
-// The hook runs with its standard error closed, so that "set -x" shows nothing
-// of it, writes to the terminal itself, so that "exec >file" does not lose a
-// mark, and sets the prompts again each time, so that a command may change
-// them. It starts no process. __cs_b must not assign a prompt: bash keeps
-// pointers to their values while it reads a line.
+// The hook runs with its standard error closed, so that "set -x" shows nothing of it. It
+// writes to the terminal itself, so that "exec >file" does not lose a mark. It sets the
+// prompts again each time, so that a command may change them. It starts no process.
+// __cs_b must not assign a prompt: bash keeps pointers to their values while it reads a line.
 func bashRC(d rcData) string {
 	rc := d.firstLine() + noPrompts + d.exports() + `set +H +o posix
 shopt -s checkwinsize
@@ -119,7 +118,11 @@ __cs_p() {
 }
 __cs_b() {
   local r=$?
-  { __cs_e; PROMPT_COMMAND='{ __cs_p; } 2>/dev/null'; builtin printf '\033]7973;@NONCE@;S;%s;%s;%s;%s\007' "$__cs_s" "${#READLINE_LINE}" "$r" "$$" >/dev/tty; } 2>/dev/null
+  {
+    __cs_e
+    PROMPT_COMMAND='{ __cs_p; } 2>/dev/null'
+    builtin printf '\033]7973;@NONCE@;S;%s;%s;%s;%s\007' "$__cs_s" "${#READLINE_LINE}" "$r" "$$" >/dev/tty
+  } 2>/dev/null
 }
 __cs_h() {
   local LC_ALL=C n i c t o=
@@ -154,9 +157,9 @@ __cs_e
 	return d.fill(rc)
 }
 
-// posixRC is the file that ENV names in a shell that is not bash. There is no
-// hook before a command, so staged scripts announce themselves, and standard
-// error is not apart.
+// posixRC is the file that ENV names in a shell that is not bash. There is no hook before a
+// command, so staged scripts write mark C themselves, and standard error is merged with
+// standard output.
 func posixRC(d rcData) string {
 	rc := d.firstLine() + noPrompts + d.exports() + `unset ENV
 __cs_s=1
@@ -179,26 +182,26 @@ func (d rcData) fill(rc string) string {
 	return strings.NewReplacer("@NONCE@", d.nonce, "@TTYFILE@", shellQuote(d.ttyFile), "@ENDFILE@", shellQuote(d.endFile), "@FD@", errFD).Replace(rc)
 }
 
-// posixStart is what a staged script of a POSIX shell begins with. The hook there runs
-// in a subshell, so "set -e" of an earlier command is undone here.
+// posixStart is the beginning of a staged script for a POSIX shell. The hook there runs in
+// a subshell, so "set -e" of an earlier command is undone here.
 func posixStart(nonce string) string {
 	return `printf '\033]7973;` + nonce + `;C;0\007'` + "\nset +e\n"
 }
 
 const (
-	// frameSize is the unit in which the relay copies to the visible terminal.
-	// It writes whole units only, so that a unit is never torn by other output.
+	// frameSize is the unit in which the relay copies to the visible terminal. It writes
+	// whole units only, so that other output never tears one.
 	frameSize = 512
 	// relayReady is what the relay prints when its terminal is raw.
 	relayReady = "countersign-relay-ready"
 )
 
-// relayScript runs in a companion pane. What commands write to the companion's
-// terminal is their standard error; what the bot types into it goes in frames
-// to the visible terminal that a "T" frame named before.
+// relayScript runs in a companion pane. What commands write to the companion's terminal is
+// their standard error. What the bot types into it is copied, in frames, to the visible
+// terminal that the last "T" frame named.
 //
-// Its terminal may not be opened for reading: a pager that asks standard error
-// for its terminal then falls back to the visible one.
+// Its terminal may not be opened for reading, so that a pager that wants to read keys from
+// standard error's terminal falls back to the visible one.
 const relayScript = `stty raw -echo || exit 1
 chmod 200 "$(tty)"
 printf '` + relayReady + `'
@@ -215,13 +218,12 @@ while :; do
 done
 `
 
-// superviseScript is the program of a pane. It starts the shell, says with an
-// "X" mark how it ended, and starts the next: the pane, its terminal and its
-// output outlive the shell. (tmux's own respawn-pane loses the last output for
-// a control client, and can take the tmux server down while some is pending.)
-// With "set -m" the shell gets the terminal, and the supervisor has it back
-// even from a shell that was killed; its own messages about that are nobody's
-// standard error.
+// superviseScript is the program of a pane. It starts the shell, reports with an "X" mark
+// how the shell exited, and starts the next one: the pane, its terminal and its output
+// outlive the shell. (tmux's own respawn-pane loses the last output for a control client,
+// and can end the tmux server while some is pending.) With "set -m" the shell gets the
+// terminal, and the supervisor gets it back even from a shell that was killed. The
+// supervisor's own messages go nowhere.
 func superviseScript(d rcData, shell string) string {
 	return d.fill(`trap : INT QUIT TSTP
 set -m
@@ -238,15 +240,15 @@ done
 `)
 }
 
-// keepScript runs in the first window of the companions' server and ends that
-// server when the one with the visible panes has ended.
+// keepScript runs in the first window of the companions' server. It ends that server once
+// the one with the visible panes has ended.
 func keepScript(main, relay string) string {
 	return "while sleep 20; tmux -L " + main + " list-sessions >/dev/null 2>&1; do :; done\n" +
 		"exec tmux -L " + relay + " kill-server\n"
 }
 
-// stageScript prepares the staging directory: ours, private, and no link that
-// somebody else laid there. It prints the terminal type to use.
+// stageScript prepares the staging directory, and fails unless it is the user's own,
+// private, and no symbolic link. It prints the terminal type to use.
 const stageScript = `umask 077
 d=$1
 mkdir -p -- "$d" 2>/dev/null

@@ -8,7 +8,7 @@ import (
 	"countersign/targets/backend"
 )
 
-// asking are the questions that a terminal answers by typing, one each.
+// asking are the queryFilter that a terminal answers by typing, one each.
 var asking = map[string]string{
 	"device attributes": `\033[c`, "secondary attributes": `\033[>c`, "status": `\033[5n`, "cursor": `\033[6n`, "version": `\033[>q`,
 	"colour": `\033]10;?\033\\`, "background": `\033]11;?\007`, "setting": `\033P$q m\033\\`, "mode": `\033[?2004$p`, "all": `\033[c\033[6n\033[>q\033]11;?\033\\\033]10;?\007`,
@@ -61,7 +61,7 @@ func TestQuestionsAreNotShown(t *testing.T) {
 		"\x1b\x1b[cx": "\x1bx", "\x1b[1\x1b[cx": "\x1b[1x",
 	} {
 		for cut := range len(in) + 1 {
-			var q questions
+			var q queryFilter
 			a, one := q.strip([]byte(in[:cut]))
 			got := string(a)
 			b, two := q.strip([]byte(in[cut:]))
@@ -70,8 +70,8 @@ func TestQuestionsAreNotShown(t *testing.T) {
 			}
 		}
 	}
-	var q questions
-	long := "\x1b]" + strings.Repeat("x", 2*questionMax)
+	var q queryFilter
+	long := "\x1b]" + strings.Repeat("x", 2*queryMax)
 	if got, _ := q.strip([]byte(long)); string(got) != long {
 		t.Errorf("%d bytes of %d are shown", len(got), len(long))
 	}

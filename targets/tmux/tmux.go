@@ -1,32 +1,35 @@
-// Package tmux drives shared shells on a target: commands are typed into real
-// tmux panes that the team can watch, and their exact output, exit code and
-// directory come back. It is written once over backend.Target.
+// Package tmux runs commands in shared shells on a target: it types them into tmux panes
+// that the team can watch, and returns their exact output, exit code and directory. It
+// works over any backend.Target.
 //
-// One long-lived control-mode client per session carries everything. The end of
-// a command is an invisible escape sequence that the shell's prompt hook writes,
-// with a nonce and a counter; nothing is ever searched for in the scrollback and
-// no tmux process is started for a command. A companion pane, in a tmux server
-// of its own that nobody meets, carries standard error; the bot shows it in the
-// visible pane as well. So both streams are exact while people see them live.
+// One control-mode client per session carries everything. The end of a command is an
+// invisible escape sequence that the shell's prompt hook writes, with a nonce and a
+// counter. So nothing is searched for in the scrollback, and no tmux process is started for
+// a command. A companion pane, in a tmux server of its own that people do not see, carries
+// standard error; the bot also shows it in the visible pane. So both streams are exact, and
+// people see them live.
 //
-// A pane's program is a supervisor that starts bash (or sh, then with merged
-// streams) and starts it again when it ends, so a pane outlives "exit". What
-// people type is recognised by the same hooks: the package refuses to type over
-// it and says why.
+// A pane's program is a supervisor that starts bash (or sh, with merged streams) and starts
+// it again when it exits, so a pane outlives "exit". The same hooks recognize what people
+// type: the package refuses to type over it and says why.
 //
-// On the target it keeps, in a private staging directory: tmux.conf, relay.sh
-// and keep.sh for all; rc-KEY, sh-KEY and e-KEY for each pane; c-KEY-... for a
-// staged command until it ends. In tmux it keeps the tags, twice: as one user
-// option each, and together in @countersign_session or @countersign_pane; and what
-// several processes must agree on: who types, who has the keyboard, and which clients of
-// people the bot has made read-only.
+// On the target the package keeps, in a private staging directory: tmux.conf, relay.sh and
+// keep.sh for all panes; rc-KEY, sh-KEY, e-KEY and r-KEY for each pane; c-KEY-... for a
+// staged command until it ends. In tmux it keeps the tags, as one user option each and
+// together in @countersign_session or @countersign_pane, and what several processes must
+// agree on: who types, who has the keyboard, and which clients of people the bot has made
+// read-only.
 //
-// Several processes (replicas of one bot) may have the panes of one instance open. All
-// of them listen; one at a time types, and tmux itself refuses the others: see
-// [Server.Share] and [Pane.Drive].
+// Several processes (replicas of one bot) may have the panes of one instance open. All of
+// them listen; one at a time types, and tmux itself refuses the others: see [Server.Share]
+// and [Pane.Drive].
 //
-// The package does not decide what may run, owns no sessions beyond the tmux
-// server of its instance, and keeps nothing on disk but its staged shell files.
+// What is known of a pane is in small types without I/O: shellState, inputLine, origins,
+// job. Each is a state with a table of transitions. Pane feeds them with marks and replies,
+// and acts on what they say.
+//
+// The package does not decide what may run, owns no sessions beyond the tmux server of its
+// instance, and keeps nothing on disk but its staged shell files.
 package tmux
 
 import (
@@ -38,13 +41,12 @@ import (
 var (
 	// ErrNoTmux means that the target has no tmux.
 	ErrNoTmux = errors.New("tmux: there is no tmux on the target")
-	// ErrGone means that the pane or its session no longer exists. Create it
-	// again with Server.NewSession or Server.NewPane.
+	// ErrGone means that the pane or its session no longer exists. Create it again with
+	// Server.NewSession or Server.NewPane.
 	ErrGone = errors.New("tmux: the pane no longer exists")
-	// ErrExists means that there is a session of that name already.
+	// ErrExists means that a session of that name exists already.
 	ErrExists = errors.New("tmux: there is a session of that name already")
-	// ErrBusy is wrapped by every [StateError]: the pane cannot take a command
-	// now.
+	// ErrBusy is wrapped by every [StateError]: the pane cannot take a command now.
 	ErrBusy = errors.New("tmux: the pane is busy")
 )
 
@@ -55,22 +57,22 @@ type Options struct {
 	// Dir is the staging directory on the target, 0700. Empty means
 	// <TempDir>/countersign-<user>-<instance>.
 	Dir string
-	// TmpDir is the directory below which tmux keeps its sockets, as TMUX_TMPDIR says it,
-	// absolute; empty means tmux's own. The staging directory is then below it, too.
+	// TmpDir is the absolute directory below which tmux keeps its sockets (TMUX_TMPDIR);
+	// empty means tmux's own. The default staging directory is then below it, too.
 	TmpDir string
 	// HistoryLimit is the scrollback of a pane in lines; 0 means 50000.
 	HistoryLimit int
 	// Width and Height are the size of new panes; 0 means 200x50.
 	Width, Height int
-	// Reattach is how long a running command's connection is waited for when it is
-	// lost; 0 means 45 s.
+	// Reattach is how long the connection is retried when it is lost while a command runs;
+	// 0 means 45 s.
 	Reattach time.Duration
-	// Guard keeps people who attach from typing until [Server.Hand] lets them: one
-	// writer at a time.
+	// Guard keeps people who attach from typing until [Server.Hand] lets them, so that
+	// there is one writer at a time.
 	Guard bool
-	// Reach turns a command line into the one with which a person runs it on the
-	// target from elsewhere ("ssh -t host ..."); nil leaves it as it is. The line has no
-	// double quotes.
+	// Reach turns a command line into the one with which a person runs it on the target
+	// from elsewhere ("ssh -t host ..."); nil leaves it as it is. The line has no double
+	// quotes.
 	Reach func(command string) string
 	// Log receives warnings such as a forged marker; nil discards them.
 	Log *slog.Logger
@@ -101,8 +103,8 @@ type PaneSpec struct {
 	Tags map[string]string
 	Dir  string   // absolute; empty means the user's home
 	Env  []string // "K=V", on top of the scrubbed environment
-	// Epoch is under which this process drives the session; see [Server.Drive]. 0 is
-	// a process that is alone.
+	// Epoch is the one under which this process drives the session; see [Server.Drive]. A
+	// process that is alone uses 0.
 	Epoch int64
 }
 
@@ -119,7 +121,7 @@ const (
 	StateFullscreen State = "fullscreen"
 	StateHuman      State = "human"
 	StateDead       State = "dead"
-	// StateDriven is only that of an error: another process drives the pane.
+	// StateDriven occurs only in errors: another process drives the pane.
 	StateDriven State = "taken over"
 )
 
@@ -149,16 +151,16 @@ type Command struct {
 	// Output receives bytes as they come, from one goroutine at a time, in the
 	// order of each stream. It must not block for long.
 	Output func(Stream, []byte)
-	// Before, if not nil, is told right before the command is typed where it will be
-	// found again ([Pane.Testify]). Its error keeps the command from being typed.
+	// Before, if not nil, is called right before the command is typed, with where it will
+	// be found again ([Pane.Testify]). If it returns an error, the command is not typed.
 	Before func(Where) error
-	// Note, if not nil, receives sentences for people while the command runs: that
-	// the connection was lost, that it is back. It must not block.
+	// Note, if not nil, receives sentences for people while the command runs: that the
+	// connection was lost, that it is back. It must not block.
 	Note func(string)
 }
 
-// Where names one command of a pane, for good: which shell ran it, after which
-// prompt. A pane whose shell is not bash has none, the zero Where.
+// Where identifies a command of a pane for good: which shell ran it, after which prompt. If
+// the shell is not bash, Where is zero.
 type Where struct {
 	Shell string `json:"shell,omitempty"` // its process number
 	Seq   int    `json:"seq,omitempty"`   // of the prompt before it
@@ -168,9 +170,9 @@ type Where struct {
 type Testimony struct {
 	Ended   bool // with Code
 	Code    int
-	Running bool // it still does
-	// Unstarted means that the shell is still at the prompt before it: it was not
-	// run, unless it removed the shell's own hook.
+	Running bool // the command still runs
+	// Unstarted means that the shell is still at the prompt before the command. The command
+	// was not run, unless it removed the shell's hook.
 	Unstarted bool
 }
 
@@ -196,16 +198,16 @@ type Outcome struct {
 	// Code is the exit code; valid when Kind is Exited.
 	Code           int
 	Stdout, Stderr Captured
-	// Split tells that Stderr was captured apart; otherwise Stdout holds both.
+	// Split reports that Stderr was captured apart; otherwise Stdout holds both streams.
 	Split    bool
 	Dir      string // the shell's directory afterwards
 	Duration time.Duration
 	// Notice is a sentence for people about something unusual, or "".
 	Notice string
-	// Screen is what the pane shows, when Kind is not Exited or some of the output was
-	// not seen.
+	// Screen is what the pane shows, if Kind is not Exited or some of the output was not
+	// received.
 	Screen string
-	// Where finds the command again when its outcome is not known.
+	// Where finds the command again if its outcome is not known.
 	Where Where
 }
 

@@ -10,13 +10,13 @@ import (
 const (
 	// typeMax is the longest text that is typed; longer text is staged.
 	typeMax = 1000
-	// errFD is the shell's descriptor of the companion. High, since people use
-	// the low ones in their scripts.
+	// errFD is the shell's descriptor of the companion. It is high, since people use the
+	// low ones in their scripts.
 	errFD = "19"
 )
 
-// typable tells whether text can be typed at a prompt as one line: no control
-// character reaches the line editor and the line cannot be too long for it.
+// typable reports whether text can be typed at a prompt as one line: no control character
+// reaches the line editor, and the line is not too long for it.
 func typable(text string) bool {
 	if text == "" || len(text) > typeMax || !utf8.ValidString(text) {
 		return false
@@ -29,9 +29,8 @@ func typable(text string) bool {
 	return true
 }
 
-// redirected returns a line that runs text with standard error on the
-// companion, in the shell itself. It is not ok when text cannot be proved to
-// mean the same inside braces; such text is staged.
+// redirected returns a line that runs text in the shell itself with standard error on the
+// companion. ok is false if text cannot be proved to mean the same inside braces.
 func redirected(text string) (line string, ok bool) {
 	before, ok := parse(text)
 	if !ok || len(before.Stmts) == 0 {
@@ -53,13 +52,25 @@ func redirected(text string) (line string, ok bool) {
 	return line, true
 }
 
-// pagers read their keys from standard error's terminal, which for them must be
-// the visible one.
+// typedLine returns the line that runs text when it is typed. ok is false if text must be
+// staged.
+func typedLine(text string, stderr stderrCapture) (line string, ok bool) {
+	if !typable(text) {
+		return "", false
+	}
+	if stderr == stderrMerged {
+		return text, true
+	}
+	line, ok = redirected(text)
+	return line, ok && len(line) <= typeMax
+}
+
+// pagers read keys from standard error's terminal, which for them must be the visible one.
 const pagers = " less more most man info pager zless zmore bzless xzless lessfile apropos "
 
-// wantsKeys tells whether text runs a program that reads keys from standard
-// error's terminal. Text that cannot be parsed does not.
-func wantsKeys(text string) bool {
+// readsKeys reports whether text runs a program that reads keys from standard error's
+// terminal. Text that cannot be parsed does not.
+func readsKeys(text string) bool {
 	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
 		return false
@@ -80,8 +91,8 @@ func wantsKeys(text string) bool {
 	return found
 }
 
-// parse parses text as bash; text with comments is not ok, since a comment
-// would swallow what follows it on the line.
+// parse parses text as bash. Text with a comment is not ok: the comment would swallow what
+// follows it on the line.
 func parse(text string) (*syntax.File, bool) {
 	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)).Parse(strings.NewReader(text), "")
 	if err != nil || len(f.Last) > 0 {

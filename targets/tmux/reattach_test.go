@@ -69,7 +69,7 @@ func TestALostConnectionIsTakenUpAgain(t *testing.T) {
 				goOn()
 				eventually(t, "the shell noted the end", func() bool {
 					got, err := b.tgt.FS().ReadFile(t.Context(), b.s.file("r-"+p.key), 0)
-					_, ok := noted(string(got), where)
+					_, ok := findExitCode(string(got), where)
 					return err == nil && ok
 				})
 				unlock()
@@ -198,7 +198,7 @@ func TestWhatPeopleTypedIsKnownAfterwards(t *testing.T) {
 		t.Errorf("nothing was typed: %+v", got)
 	}
 	pe := b.person(t)
-	seq := func() int { p.mu.Lock(); defer p.mu.Unlock(); return p.seq }
+	seq := func() int { p.mu.Lock(); defer p.mu.Unlock(); return p.shell.seq }
 	for _, line := range []string{"true 100% \"sure\"", "(exit 4)", "for i in 1 2\rdo true $i\rdone", "", "echo é"} {
 		before := seq()
 		pe.types(line + "\r")
@@ -242,7 +242,7 @@ func TestOneWriterAtATime(t *testing.T) {
 	}
 	eventually(t, "the person may type", func() bool { return !locked() })
 	pe.types("x=human\r")
-	eventually(t, "the shell ran it", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.codes) == 1 })
+	eventually(t, "the shell ran it", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.history.codes) == 1 })
 	if err := b.s.Hand(t.Context(), "main", false, 2); err != nil {
 		t.Fatal(err)
 	}

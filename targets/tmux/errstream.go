@@ -1,0 +1,254 @@
+package tmux
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+)
+
+// errStream is the standard error of a pane's shell, as its companion carries it. Pane.mu
+// guards it.
+type errStream struct {
+	scanner   scanner
+	companion *companion // nil while both streams are merged
+	ready     bool       // the companion's relay runs
+	boot      []byte     // what the companion wrote before it was ready
+	seq       int        // of the last end mark
+	shellEnds int        // how many shells have ended there
+	mirror    mirror
+}
+
+// separate reports whether the next command's standard error can be captured apart.
+func (e *errStream) separate() bool { return e.companion != nil && e.ready }
+
+// ended reports whether nothing more of a job can come.
+func (e *errStream) ended(j *job) bool {
+	return j.stderr != stderrApart || e.seq > j.seq || e.shellEnds > j.shellEnds
+}
+
+// attach makes comp, which may be nil, the companion; its relay is taken to run.
+func (e *errStream) attach(comp *companion) {
+	e.companion = comp
+	e.ready = comp != nil
+}
+
+// detach ends the use of the companion.
+func (e *errStream) detach() {
+	e.attach(nil)
+	e.mirror.reset()
+}
+
+// restart expects the relay of the companion to start.
+func (e *errStream) restart() {
+	e.ready, e.boot = false, nil
+	e.scanner.part = nil
+}
+
+// started takes what the companion wrote before its relay was ready, and reports whether
+// it is now.
+func (e *errStream) started(b []byte) bool {
+	e.boot = append(e.boot, b...)
+	if !bytes.Contains(e.boot, []byte(relayReady)) {
+		return false
+	}
+	e.ready, e.boot = true, nil
+	return true
+}
+
+// errSink receives what the companion's connection says for a pane.
+type errSink struct {
+	p    *Pane
+	comp *companion
+}
+
+func (e errSink) output(b []byte) {
+	e.p.mu.Lock()
+	defer e.p.mu.Unlock()
+	if e.p.stderr.companion == e.comp {
+		e.p.stderr.scanner.feed(b)
+	}
+}
+
+func (e errSink) status(st paneStatus) {
+	if st.dead {
+		e.lost(true)
+	}
+}
+
+func (e errSink) lost(bool) {
+	e.p.mu.Lock()
+	defer e.p.mu.Unlock()
+	if e.p.stderr.companion == e.comp {
+		e.p.discardCompanion("the companion pane is gone")
+	}
+}
+
+// attachCompanion makes comp the pane's companion; its relay is taken to run unless
+// startRelay follows.
+func (p *Pane) attachCompanion(comp *companion) {
+	p.mu.Lock()
+	p.stderr.attach(comp)
+	p.mu.Unlock()
+	if comp != nil {
+		comp.c.register(comp.id, errSink{p, comp})
+	}
+}
+
+// reattachCompanion attaches to the pane's companion. Only the driver makes one where there
+// is none. The caller holds setup.
+func (p *Pane) reattachCompanion(ctx context.Context) {
+	if p.s.caps.Bash == "" {
+		return
+	}
+	comp, fresh, err := p.s.findCompanion(ctx, p.key, p.lease.held())
+	if err != nil {
+		p.s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
+	}
+	p.attachCompanion(comp)
+	if fresh {
+		p.startRelay(ctx)
+	}
+}
+
+// discardCompanion gives up the companion; the next command gets a new one. Only the driver
+// ends the companion's pane, as another process may need it. The caller holds mu.
+func (p *Pane) discardCompanion(why string) {
+	comp := p.stderr.companion
+	if comp == nil {
+		return
+	}
+	p.stderr.detach()
+	p.s.log.Debug("the companion pane was given up", slog.String("pane", p.ID()), slog.String("why", why))
+	comp.c.register(comp.id, nil)
+	if p.lease.held() {
+		comp.c.post(fmt.Sprintf("kill-pane -t %%%d", comp.id), nil)
+	}
+	if j := p.job; j != nil {
+		j.cutStderr()
+		p.completeJob(j, jobStderrEnded)
+	}
+	p.notify()
+}
+
+// startRelay starts the relay of a fresh companion and waits for it. If that fails the pane
+// does without, and both streams are merged.
+func (p *Pane) startRelay(ctx context.Context) {
+	p.mu.Lock()
+	comp := p.stderr.companion
+	p.stderr.restart()
+	p.mu.Unlock()
+	if comp == nil {
+		return
+	}
+	if err := p.startRelayOf(ctx, comp); err != nil {
+		p.mu.Lock()
+		p.discardCompanion(err.Error())
+		p.mu.Unlock()
+	}
+}
+
+func (p *Pane) startRelayOf(ctx context.Context, comp *companion) error {
+	_, err := comp.c.do(ctx, fmt.Sprintf("respawn-pane -k -t %%%d /bin/sh %s", comp.id, quote(p.s.file("relay.sh"))))
+	if err != nil {
+		return err
+	}
+	lines, err := comp.c.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{pane_id} #{pane_tty}'", comp.id))
+	if err != nil {
+		return err
+	}
+	if err := comp.parse(reply{lines: lines}.first()); err != nil {
+		return err
+	}
+	if err := p.wait(ctx, startTime, func() bool { return p.stderr.ready || p.stderr.companion != comp }); err != nil {
+		return err
+	}
+	return p.s.t.FS().WriteFile(ctx, p.s.file("e-"+p.key), []byte(comp.tty+"\n"), false)
+}
+
+// ensureCompanion gives a pane that has lost its companion a new one. The shell is at its
+// prompt.
+func (p *Pane) ensureCompanion(ctx context.Context) {
+	p.mu.Lock()
+	var waiting []byte
+	if p.stderr.companion != nil && p.stderr.mirror.queried {
+		waiting = p.stderr.mirror.queue.take()
+		p.discardCompanion("a program sent the error terminal a query, which it answered into the relay")
+	}
+	have := p.stderr.companion != nil
+	p.mu.Unlock()
+	if have || p.s.caps.Bash == "" {
+		return
+	}
+	unlock, err := p.s.lock(ctx)
+	if err != nil {
+		return
+	}
+	comp, fresh, err := p.s.findCompanion(ctx, p.key, true)
+	unlock()
+	if err != nil {
+		p.s.log.WarnContext(ctx, "standard error will not be captured apart", slog.Any("error", err))
+		return
+	}
+	p.attachCompanion(comp)
+	if fresh {
+		p.startRelay(ctx)
+	}
+	// The answer means that the shell has opened the new terminal.
+	if err := p.queryStatus(ctx); err != nil {
+		p.mu.Lock()
+		p.discardCompanion("the shell did not open the new companion")
+		p.mu.Unlock()
+		return
+	}
+	p.setMirrorTarget()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(waiting) > 0 && p.stderr.companion != nil {
+		p.stderr.mirror.queue.add(waiting)
+		p.flushMirror()
+	}
+}
+
+// onErrText takes what programs wrote to standard error.
+func (p *Pane) onErrText(b []byte) {
+	if !p.stderr.ready {
+		if p.stderr.started(b) {
+			p.notify()
+		}
+		return
+	}
+	if bytes.Contains(b, []byte(p.nonce)) {
+		// A program has set the terminal to echo: what is shown would come back and be
+		// shown again.
+		p.discardCompanion("a program changed the modes of the error terminal")
+		return
+	}
+	p.lastOut = time.Now()
+	// A typed job may be ahead here of what the other connection has told.
+	if p.job != nil && !p.stderr.ended(p.job) {
+		p.job.keepErr(b)
+	}
+	if p.lease.held() { // another driver shows it itself
+		p.mirrorError(b)
+	}
+}
+
+// onErrMark takes the marks on the companion.
+func (p *Pane) onErrMark(kind, args string) {
+	switch kind {
+	case "E":
+		if args == "x" { // the shell has ended
+			p.stderr.shellEnds++
+		} else if seq, err := strconv.Atoi(args); err == nil {
+			p.stderr.seq = seq
+		}
+		if p.job.in(jobDraining) && p.stderr.ended(p.job) {
+			p.completeJob(p.job, jobStderrEnded)
+		}
+	case "M", "T":
+		p.discardCompanion("a program changed the modes of the error terminal")
+	}
+}

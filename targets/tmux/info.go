@@ -1,0 +1,109 @@
+package tmux
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Info returns what the pane is doing now.
+func (p *Pane) Info(ctx context.Context) (Info, error) {
+	if err := p.ensure(ctx); err != nil {
+		return Info{}, err
+	}
+	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d "+
+		"'%s|#{pane_width}|#{pane_height}|#{pane_current_command}|#{pane_current_path}'", p.id, statusFormat))
+	if err != nil {
+		return Info{}, err
+	}
+	f := strings.SplitN(reply{lines: lines}.first(), "|", 5)
+	st, ok := parseStatus(f[0])
+	if !ok || len(f) != 5 {
+		return Info{}, errSilent
+	}
+	i := Info{Program: f[3], Dir: f[4], Alternate: st.alternate, CopyMode: st.copyMode}
+	i.Width, _ = strconv.Atoi(f[1])
+	i.Height, _ = strconv.Atoi(f[2])
+	p.mu.Lock()
+	if st != p.display.paneStatus && !st.dead {
+		p.setStatus(st)
+	}
+	phase, origin, quiet := p.shell.phase, p.origins.current, time.Since(p.lastOut)
+	if phase == phaseIdle {
+		i.Dir = p.shell.dir
+	}
+	p.mu.Unlock()
+	switch {
+	case st.dead:
+		i.State = StateDead
+	case phase == phaseIdle || phase == phasePrompt:
+		i.State = StateIdle
+	case st.alternate:
+		i.State = StateFullscreen
+	case origin == originPerson && phase == phaseRunning:
+		i.State = StateHuman
+	default:
+		i.State = StateRunning
+		if phase == phaseRunning && quiet >= quietTime {
+			o := p.currentDevice().observe(ctx)
+			if o.prompt && p.lease.held() {
+				_ = p.queryStatus(ctx) // which restores the hook
+			}
+			if o.state != "" && (!o.raw || quiet >= rawStable) {
+				i.State = o.state
+			}
+		}
+	}
+	return i, nil
+}
+
+// Interrupt ends the command that runs in the pane and brings the prompt back within five
+// seconds: by C-c, then SIGTERM and SIGKILL to the foreground process group, and a new
+// shell if the shell itself does not react. At the prompt it does nothing. Only the pane's
+// driver can.
+func (p *Pane) Interrupt(ctx context.Context) error {
+	if err := p.ensure(ctx); err != nil {
+		return err
+	}
+	if !p.lease.held() {
+		return ErrDriven
+	}
+	idle := func() bool { return p.shell.phase == phaseIdle }
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for i, step := range []struct {
+		signal string
+		wait   time.Duration
+	}{{"", time.Second}, {"TERM", time.Second}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}} {
+		p.mu.Lock()
+		done := idle() && !p.line.continued
+		if !done { // not in copy mode, which the key would end for whoever reads there
+			p.press([]byte{3}, p.lease.blocked, func(error) {}) // a refusal is noticed below
+		}
+		p.mu.Unlock()
+		if done {
+			if i > 0 { // it has just ended
+				p.killOrphans(ctx)
+			}
+			return nil
+		}
+		if step.signal != "" {
+			p.currentDevice().signal(ctx, step.signal)
+		}
+		err := p.wait(ctx, step.wait, func() bool { return idle() && !p.line.continued || !p.lease.held() })
+		switch {
+		case !p.lease.held():
+			return ErrDriven
+		case err == nil:
+			p.killOrphans(ctx)
+			return nil
+		case ctx.Err() != nil || p.isGone():
+			return err
+		}
+	}
+	// The shell itself does not react.
+	p.currentDevice().killShell(ctx)
+	return p.wait(ctx, startTime, func() bool { return idle() && !p.line.continued })
+}
