@@ -409,7 +409,7 @@ func TestConversation(t *testing.T) {
 		if a := w.press("approve"); !a.OK {
 			t.Fatalf("%+v", a)
 		}
-		if w.sh.count("touch x") != 1 || !w.said("finished") || !strings.HasPrefix(w.card().Title, "Done") {
+		if w.sh.count("touch x") != 1 || !w.said("finished") || w.card().Tone != chat.ToneGood || !strings.HasSuffix(w.card().Body, "exit 0") {
 			t.Fatalf("%v %+v", w.sh.ran, w.card())
 		}
 	})
@@ -453,7 +453,7 @@ func TestConversation(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		w.settle()
-		if !w.said("finished") || len(w.sh.ran) > 0 || !strings.HasPrefix(w.card().Title, "Expired") {
+		if !w.said("finished") || len(w.sh.ran) > 0 || !strings.HasPrefix(w.card().Body, "Expired") {
 			t.Fatalf("%v %+v", w.sh.ran, w.card())
 		}
 	})
@@ -482,7 +482,7 @@ func TestConversation(t *testing.T) {
 	run(t, "stop withdraws a waiting card", script("touch x"), func(t *testing.T, w *world) {
 		w.say("do it")
 		w.say("stop")
-		if !strings.HasPrefix(w.card().Title, "Withdrawn") || len(w.sh.ran) > 0 {
+		if !strings.HasPrefix(w.card().Body, "Withdrawn") || len(w.sh.ran) > 0 {
 			t.Fatalf("%+v", w.card())
 		}
 	})
@@ -499,7 +499,7 @@ func TestConversation(t *testing.T) {
 		w.stop() // the grace time passes, the command is left alone
 		w.start()
 		w.settle()
-		if w.sh.count("hold on") != 1 || !w.said("may or may not have happened") || !strings.HasPrefix(w.card().Title, "Outcome unknown") {
+		if w.sh.count("hold on") != 1 || !w.said("may or may not have happened") || !strings.Contains(w.card().Body, "outcome unknown") {
 			t.Fatalf("%v %+v", w.sh.ran, w.card())
 		}
 	})
@@ -652,15 +652,15 @@ func TestEditingACommand(t *testing.T) {
 	run(t, "the edited command is asked for anew and runs alone, and the model is told", told(&last, script("touch x")), func(t *testing.T, w *world) {
 		w.say("do it")
 		before := w.card()
-		if a := w.pressWith("edit", "alice", "touch y"); !a.OK || !strings.HasPrefix(a.Card.Title, "Withdrawn") {
+		if a := w.pressWith("edit", "alice", "touch y"); !a.OK || !strings.HasPrefix(a.Card.Body, "Withdrawn") {
 			t.Fatalf("%+v", a)
 		}
 		now := w.card()
 		if now.Code != "touch y" || now.Digest == before.Digest || now.Choose[1].ID == before.Choose[1].ID || len(w.sh.ran) > 0 {
 			t.Fatalf("%+v %v", now, w.sh.ran)
 		}
-		if !strings.Contains(fmt.Sprint(now.Fields), "{Asked by alice} {Edited by alice") {
-			t.Fatalf("%+v", now.Fields)
+		if !strings.Contains(fmt.Sprint(now.Details), "{Asked by alice} {Edited by alice") {
+			t.Fatalf("%+v", now.Details)
 		}
 		w.press("approve")
 		if w.sh.count("touch y") != 1 || len(w.sh.ran) != 1 || !w.said("finished") || !w.said("touch y") || w.said("touch x") {
@@ -748,7 +748,7 @@ func TestEditingACommand(t *testing.T) {
 		w.say("do it")
 		w.pressWith("edit", "alice", "touch y")
 		w.say("stop")
-		if !strings.HasPrefix(w.card().Title, "Withdrawn") || len(w.sh.ran) > 0 || !w.said("Stopped by alice") {
+		if !strings.HasPrefix(w.card().Body, "Withdrawn") || len(w.sh.ran) > 0 || !w.said("Stopped by alice") {
 			t.Fatalf("%+v", w.card())
 		}
 	})
@@ -776,7 +776,7 @@ func TestTheStopButton(t *testing.T) {
 		if a := w.pressWith("stop", "mallory", ""); !a.OK {
 			t.Fatalf("%+v", a)
 		}
-		if !strings.HasPrefix(w.card().Title, "Withdrawn") || !w.said("Stopped by mallory") || len(w.sh.ran) > 0 || w.said("finished") {
+		if !strings.HasPrefix(w.card().Body, "Withdrawn") || !w.said("Stopped by mallory") || len(w.sh.ran) > 0 || w.said("finished") {
 			t.Fatalf("%+v", w.posts())
 		}
 	})

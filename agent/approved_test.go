@@ -3,7 +3,6 @@ package agent_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -38,9 +37,8 @@ func TestD02NothingThatChangesRunsWithoutAnApprovalOfIt(t *testing.T) {
 				if len(c.Choose) == 0 || fault != "" {
 					break
 				}
-				level, ok := strings.CutPrefix(c.Title, "Approve sh? ")
-				if reads[c.Code] || !ok || !slices.Contains([]string{"LOW", "MEDIUM", "HIGH", "CRITICAL"}, level) {
-					fault = fmt.Sprintf("the card %q asks about %q", c.Title, c.Code)
+				if reads[c.Code] || !slices.Contains([]string{"low risk", "medium risk", "high risk", "critical risk"}, c.Risk) {
+					fault = fmt.Sprintf("the card of %q asks about %q", c.Risk, c.Code)
 				}
 				switch act {
 				case "approve":

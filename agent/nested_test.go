@@ -132,7 +132,7 @@ func TestSubAgents(t *testing.T) {
 
 func fieldsOf(c chat.Card) string {
 	var b strings.Builder
-	for _, f := range c.Fields {
+	for _, f := range c.Details {
 		b.WriteString(f.Name + ": " + f.Value + "\n")
 	}
 	return b.String()

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"fmt"
+	"slices"
 
 	"countersign/agent/history"
 	"countersign/agent/taint"
@@ -17,6 +17,9 @@ func (w *worker) taintLine(a approvals.Action) string {
 	return w.a.cfg.Redact(taint.Line(string(a.Bytes), taintSources(w.entries)))
 }
 
+// commands are the tools whose output is that of a command.
+var commands = []string{"run_shell", "bash", "execute_code", "read_output", "get_background_output", "capture-pane", "send-keys"}
+
 func taintSources(entries []history.Entry) []taint.Source {
 	entries = entries[max(0, len(entries)-maxTaint):]
 	calls := map[string]string{}
@@ -25,26 +28,29 @@ func taintSources(entries []history.Entry) []taint.Source {
 		switch e := &entries[i]; {
 		case e.Message != nil:
 			m := e.Message
-			s := taint.Source{Kind: "message", Name: m.From.Name, Entry: e.Seq, Text: m.Text, Trusted: !m.From.Bot && !m.From.Outside}
+			s := taint.Source{Kind: "message", Name: m.From.Name, Text: m.Text, Trusted: !m.From.Bot && !m.From.Outside}
 			if m.From.Bot {
 				s.Kind = "alert"
 			}
 			out = append(out, s)
 			for _, f := range m.Files {
-				out = append(out, taint.Source{Kind: "file", Name: f.Name, Entry: e.Seq, Text: f.Text})
+				out = append(out, taint.Source{Kind: "file", Name: f.Name, Text: f.Text})
 			}
 		case e.Reply != nil:
 			for _, c := range e.Reply.Calls {
 				calls[c.ID] = c.Name
 			}
 		case e.Edited != nil:
-			out = append(out, taint.Source{Kind: "message", Name: e.Edited.By.Name, Entry: e.Seq, Text: e.Edited.Text, Trusted: true})
+			out = append(out, taint.Source{Kind: "message", Name: e.Edited.By.Name, Text: e.Edited.Text, Trusted: true})
 		case e.Result != nil:
 			if e.Result.Skipped || e.Result.Denied {
 				continue
 			}
-			name := fmt.Sprintf("%s (call %s)", calls[e.Result.Call], e.Result.Call)
-			out = append(out, taint.Source{Kind: "tool output", Name: name, Entry: e.Seq, Text: e.Result.Text})
+			s := taint.Source{Kind: "tool output", Name: calls[e.Result.Call], Text: e.Result.Text}
+			if slices.Contains(commands, s.Name) {
+				s.Kind = "command output"
+			}
+			out = append(out, s)
 		}
 	}
 	return out

@@ -44,6 +44,17 @@ type Record struct {
 	// untrusted source its words come from. Neither is part of the digest.
 	Impact string `json:"impact,omitempty"`
 	Taint  string `json:"taint,omitempty"`
+	// Place is where it runs, in the operator's words.
+	Place Place `json:"place,omitzero"`
+}
+
+// Place is a target in the operator's words, for people.
+type Place struct {
+	Target string `json:"target,omitempty"` // its name in the configuration; "" if the action has none
+	// Env is the value of its label env or environment. Production says that this is a
+	// production environment.
+	Env        string `json:"env,omitempty"`
+	Production bool   `json:"production,omitempty"`
 }
 
 // MadeByWorkflow is the prefix of a Record's Agent if a workflow's step made the call.

@@ -126,6 +126,7 @@ type Click struct {
 // Answer is what the person who clicked gets. Every click gets one.
 type Answer struct {
 	Card   *Card  `json:"card,omitempty"` // the card's new face, for everybody
+	Show   *Card  `json:"show,omitempty"` // a card for the person who clicked: its Code and Details are what they asked to see
 	Notice string `json:"notice"`         // one sentence for the person who clicked
 	OK     bool   `json:"ok"`             // the click did what its button says
 }
@@ -178,18 +179,37 @@ const (
 // Card is a structured message. Everything in it is plain text: adapters
 // escape it, and show Code in a fixed-width block without changing a
 // character.
+//
+// A card that asks for approval has what a person needs to decide on its face, in this
+// order: Title with Env and Risk, Code with Context, Preview, Warn, Why, Footer with
+// Expires, and the buttons. Details is shown only to those who ask for it.
 type Card struct {
-	Title  string   `json:"title"`
-	Tone   Tone     `json:"tone,omitempty"`
-	Code   string   `json:"code,omitempty"` // the exact thing to be run, invisible characters already made visible
-	Body   string   `json:"body,omitempty"`
-	Warn   []string `json:"warn,omitempty"` // sentences that must stand out
-	Fields []Field  `json:"fields,omitempty"`
-	Choose []Button `json:"choose,omitempty"`
-	Final  bool     `json:"final,omitempty"` // decided: no button of Choose comes back
+	Title string `json:"title"`
+	Tone  Tone   `json:"tone,omitempty"`
+	// Env is the environment that Title's place belongs to ("production"). Production sets
+	// it apart.
+	Env        string `json:"env,omitempty"`
+	Production bool   `json:"production,omitempty"`
+	Risk       string `json:"risk,omitempty"` // in words: "high risk"
+	Code       string `json:"code,omitempty"` // the exact thing to be run, invisible characters already made visible
+	// Context says in one line what else decides what Code does: the directory, the pane.
+	Context string    `json:"context,omitempty"`
+	Preview []string  `json:"preview,omitempty"` // what it would do, in a few lines
+	Body    string    `json:"body,omitempty"`
+	Warn    []string  `json:"warn,omitempty"`   // sentences that must stand out, the worst first
+	Why     string    `json:"why,omitempty"`    // the agent's own words, to be shown as a quotation
+	Footer  string    `json:"footer,omitempty"` // who asked, and who may decide
+	Expires time.Time `json:"expires,omitzero"` // of an open card
+	Fields  []Field   `json:"fields,omitempty"`
+	// Details has everything that is bound or was judged. A value may have several lines.
+	Details []Field  `json:"details,omitempty"`
+	Choose  []Button `json:"choose,omitempty"`
+	Final   bool     `json:"final,omitempty"` // decided: no button of Choose comes back
 	// After are the buttons of a card that is Final: they decide nothing about it, and
 	// the person who presses one gets a notice.
 	After []Button `json:"after,omitempty"`
+	// DetailsID is the button that shows Details, where a network can't show them by itself.
+	DetailsID ButtonID `json:"details_id,omitempty"`
 	// Digest names exactly what the buttons decide, short enough to read out. A
 	// network that cannot show Code whole asks for a confirmation that names it.
 	Digest string `json:"digest,omitempty"`
@@ -223,13 +243,23 @@ const (
 	ProgressStatus ProgressKind = "status" // what the thread waits for, and nothing else
 )
 
+// Words that begin a Progress's Status. Networks show a status by them.
+const (
+	StatusThinking = "thinking"
+	StatusWriting  = "writing"
+	StatusPaused   = "paused:" // a person has the keyboard
+	StatusWaiting  = "waiting" // for a person, a time, or a service
+	// StatusDecision waits for people to decide a card, which says so itself.
+	StatusDecision = StatusWaiting + " for a decision"
+)
+
 // Progress is a passing sign of life: the draft of a reply or the output of a
 // running command. It is not durable and may be dropped; the [Post] with the
 // same Key replaces it.
 type Progress struct {
 	Key    string       `json:"key"`
 	Kind   ProgressKind `json:"kind,omitempty"`
-	Status string       `json:"status,omitempty"` // "thinking", "running systemctl status x"
+	Status string       `json:"status,omitempty"` // "running systemctl status x", or one of the constants
 	Text   string       `json:"text,omitempty"`   // the whole draft so far, already cut to a sane size
 	Done   bool         `json:"done,omitempty"`   // nothing more comes under this Key
 }
@@ -255,7 +285,7 @@ type Overview struct {
 // Busy is a thread with open work.
 type Busy struct {
 	Thread ThreadID
-	Doing  string // a few words: "waiting for a decision", "running uptime"
+	Doing  string // a few words: [StatusDecision], "running uptime"
 }
 
 // Waiting is a request that waits for people.

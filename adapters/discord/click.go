@@ -210,6 +210,10 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began t
 		a.log.WarnContext(ctx, "a click was not decided", "thread", p.thread.id(), "error", err)
 		notice, ans.Card, ans.OK = "That did not work, and nothing was decided; press the button again.", nil, false
 	}
+	if ans.Show != nil && err == nil {
+		ack.show(ctx, embed.Details(*ans.Show))
+		return
+	}
 	if p.edited && !ans.OK {
 		notice = strings.TrimSpace(notice) + "\n\nThis is what you wrote:\n" + scribe.Fence(p.text)
 	}
@@ -311,6 +315,23 @@ func (k *ack) tell(ctx context.Context, notice string) {
 		}
 		k.failed(ctx, err)
 	}
+}
+
+// show ends the answer with a message for the person alone.
+func (k *ack) show(ctx context.Context, m embed.Message) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lost {
+		return
+	}
+	m.Flags |= ephemeral
+	if k.done {
+		_, err := k.a.rest.FollowUp(ctx, k.i, outgoing(m))
+		k.failed(ctx, err)
+		return
+	}
+	k.done = true
+	k.failed(ctx, k.a.rest.Respond(ctx, k.i, gateway.ReplyMessage, outgoing(m)))
 }
 
 func (k *ack) failed(ctx context.Context, err error) {

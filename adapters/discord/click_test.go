@@ -273,11 +273,28 @@ func TestAPress(t *testing.T) {
 	})
 }
 
+// Details are shown to the person who asked, and change nothing for anybody else.
+func TestDetailsAreForWhoAsked(t *testing.T) {
+	t.Parallel()
+	s := play(t, full())
+	th := s.begun()
+	c := question()
+	c.DetailsID, c.Details = "details:1", []chat.Field{{Name: "Rule", Value: "default: balanced"}}
+	s.post(th, chat.Post{Key: "q", Card: c})
+	s.bot.onClick(func(context.Context, chat.Click) (chat.Answer, error) { return chat.Answer{OK: true, Show: c}, nil })
+	r, err := s.press(s.alice, th, "details:1")
+	if err != nil || !r.Ephemeral() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	contains(t, "the details", string(r.Message.Embeds), "default: balanced")
+	s.showing(th, "Restart?")
+}
+
 func TestADeletedCard(t *testing.T) {
 	t.Parallel()
 	request := func() *chat.Card {
 		c := question()
-		c.Fields = []chat.Field{{Name: "Request", Value: "abcdefghij, digest 1a2b"}}
+		c.Details = []chat.Field{{Name: "Request", Value: "abcdefghij, digest 1a2b"}}
 		return c
 	}
 	// moderated is a thread with a card, and somebody who may delete it.

@@ -2,6 +2,7 @@ package discord
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -88,7 +89,7 @@ func firstButton(c chat.Card) string { return string(c.Choose[0].ID) }
 
 // named is a card's title, with the number of its request where it has one.
 func named(c chat.Card) string {
-	for _, f := range c.Fields {
+	for _, f := range slices.Concat(c.Fields, c.Details) {
 		if strings.EqualFold(f.Name, "Request") {
 			return c.Title + " (request " + f.Value + ")"
 		}

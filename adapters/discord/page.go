@@ -258,9 +258,9 @@ const (
 func typing(status string) (shown, typed bool) {
 	verb, _, _ := strings.Cut(status, " ")
 	switch verb {
-	case "", "waiting", "paused:":
-		return status != "" && !strings.HasPrefix(status, "waiting for a decision"), false
-	case "thinking", "writing":
+	case "", chat.StatusWaiting, chat.StatusPaused:
+		return status != "" && !strings.HasPrefix(status, chat.StatusDecision), false
+	case chat.StatusThinking, chat.StatusWriting:
 		return false, true
 	}
 	return true, true

@@ -374,3 +374,39 @@ func TestEditingACommand(t *testing.T) {
 		contains(t, "the notice", s.whispers("C1", "UBOB")[0], "press Edit again")
 	})
 }
+
+// Details are shown to the person who asked, and change nothing for anybody else.
+func TestDetailsOpenForWhoAsked(t *testing.T) {
+	details := question("reboot")
+	details.DetailsID, details.Details = "details:1", []chat.Field{{Name: "Rule", Value: "default: balanced"}}
+	begin := func(t *testing.T) (*scene, slackfake.Msg) {
+		s := play(t, slackfake.Config{})
+		th := s.begun()
+		s.post(th, chat.Post{Key: "card/1", Card: details})
+		s.bot.onClick(func(c chat.Click) (chat.Answer, error) {
+			if c.Button != "details:1" {
+				t.Errorf("pressed %s", c.Button)
+			}
+			return chat.Answer{OK: true, Show: details}, nil
+		})
+		m := s.ours(th)
+		return s, m[len(m)-1]
+	}
+	t.Run("in a modal", func(t *testing.T) {
+		s, card := begin(t)
+		s.press("UBOB", card, "details:1", nil)
+		s.until("a modal opens", func() bool { return len(s.server.Views("UBOB")) == 1 })
+		contains(t, "the modal", string(s.server.Views("UBOB")[0].Blocks), "default: balanced")
+		contains(t, "the modal", string(s.server.Views("UBOB")[0].Blocks), "reboot")
+		if len(s.whispers("C1", "UBOB")) != 0 || len(s.server.Views("UANN")) != 0 {
+			t.Error("somebody was told more")
+		}
+	})
+	t.Run("and it is said when Slack does not open it", func(t *testing.T) {
+		s, card := begin(t)
+		s.server.FailNext("views.open", 1, slackfake.Answer{Error: "expired_trigger_id"})
+		s.press("UBOB", card, "details:1", nil)
+		s.until("it is said", func() bool { return len(s.whispers("C1", "UBOB")) == 1 })
+		contains(t, "the notice", s.whispers("C1", "UBOB")[0], "Press Details again")
+	})
+}

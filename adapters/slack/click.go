@@ -73,6 +73,9 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, cb slackapi.Inter
 	switch {
 	case err != nil:
 		notice = "That did not work, and nothing was decided; press the button again."
+	case ans.Show != nil:
+		a.showDetails(ctx, p, cb.TriggerID, *ans.Show)
+		return
 	case ans.OK && ans.Card != nil && ans.Card.Final:
 		return // the card's new face says it to everybody
 	}
@@ -129,6 +132,17 @@ func (a *Adapter) repaint(p pressed, v *view, face uint64, c chat.Card) {
 	m := blockkit.Card(c, blockkit.CardOptions{})
 	if err := a.update(ctx, p.thread, p.message, scribe.First, m); err != nil {
 		a.log.WarnContext(ctx, "a card keeps its old face until the outbox writes it", "thread", p.thread.id(), "error", err)
+	}
+}
+
+// showDetails shows a card's details to the person who pressed, in a modal. Slack takes it
+// only within 3 s of the press.
+func (a *Adapter) showDetails(ctx context.Context, p pressed, trigger string, c chat.Card) {
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	if _, err := a.api.OpenViewContext(ctx, trigger, blockkit.DetailsModal(c)); err != nil {
+		a.log.WarnContext(ctx, "the details of a card could not be opened", "thread", p.thread.id(), "error", err)
+		a.background.Add("notice/"+p.user.ID, func() { a.whisper(p.thread, p.user.ID, "Slack did not open the details. Press Details again.") })
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -173,7 +174,7 @@ func TestAxe(t *testing.T) {
 	th := s.bot.seen()[0].Thread
 	s.bot.post(th, chat.Post{Key: "odd", Text: "#### Deep\n\n# Top\n\n#\n\n### Below\n\n[](https://example.com)\n\n| | a |\n|-|-|\n| 1 | 2 |\n\n| b | |\n|-|-|\n| 1 | 2 |\n\n```\n" + strings.Repeat("a long line ", 40) + "\n```\n\n- [ ] x\n\n> ![](https://example.com/x.png)",
 		Files: []chat.File{{Name: "a.txt", Text: strings.Repeat("line\n", 200)}}})
-	s.bot.post(th, chat.Post{Key: "low", Card: waitingCard("low", "restart", "web-2")})
+	s.bot.post(th, chat.Post{Key: "low", Card: waitingCard("low", "Restart app", "web-2")})
 	for _, name := range faces(t) {
 		s.bot.post(th, chat.Post{Key: name, Card: face(t, name)})
 	}
@@ -364,7 +365,7 @@ func TestTheKeyboardAlone(t *testing.T) {
 	s.do("letters", press("?tjkad/"))
 	s.is(`document.activeElement.value === '?tjkad/' && !document.querySelector('dialog[open]') && document.querySelector('#term').hidden`)
 	s.do("a message", pressing("a", 2, false), script(`document.activeElement.select()`), press("The disk on web-1"+kb.Enter))
-	s.until(`document.querySelector('.card.open button[data-style=stop]:not(:disabled)') !== null && document.activeElement.id === 'text'`)
+	s.until(`document.querySelector('.card.open button[data-style=deny]:not(:disabled)') !== null && document.activeElement.id === 'text'`)
 
 	// From the field to the card, through it in order, with a reason.
 	s.do("to the card", press(kb.Escape))
@@ -407,7 +408,7 @@ func TestTheKeyboardAlone(t *testing.T) {
 	s.do("new", press(kb.Enter))
 	s.until(`document.activeElement.id === 'text' && !document.querySelector('#empty').hidden`)
 	s.do("a message", press("The disk on web-2"+kb.Enter))
-	s.until(`document.querySelector('.card.open button[data-style=stop]:not(:disabled)') !== null`)
+	s.until(`document.querySelector('.card.open button[data-style=deny]:not(:disabled)') !== null`)
 	s.do("to the top", script(`document.querySelector('#skip').focus()`))
 	for _, title := range []string{"web-1", "web-2"} {
 		s.tab("#threads a", 0)
@@ -511,18 +512,24 @@ func TestTheKeyboardAlone(t *testing.T) {
 }
 
 // waiting is a card as the gate makes it.
-func waitingCard(id, tool, target string) *chat.Card {
+func waitingCard(id, deed, target string) *chat.Card {
 	return &chat.Card{
-		Title: "Approve " + tool + "? MEDIUM", Tone: chat.ToneMedium, Code: "systemctl restart " + id,
-		Fields: []chat.Field{{Name: "Target", Value: target}, {Name: "Who may approve", Value: "oncall"}, {Name: "Votes", Value: "0 of 1"},
-			{Name: "Expires", Value: time.Now().UTC().Add(14*time.Minute+50*time.Second).Format("15:04:05") + " UTC"}},
+		Title: deed + " on " + target, Tone: chat.ToneMedium, Risk: "medium risk", Code: "systemctl restart " + id,
+		Footer: "Asked by alice · needs 1 of oncall", Expires: time.Now().Add(14*time.Minute + 50*time.Second),
+		Details: []chat.Field{{Name: "Target", Value: target}, {Name: "Who may approve", Value: "oncall"}, {Name: "Votes", Value: "0 of 1"}},
 		Choose: []chat.Button{
-			{ID: chat.ButtonID("deny:" + id), Label: "Deny", Style: chat.StyleDeny, AskReason: true},
 			{ID: chat.ButtonID("approve:" + id), Label: "Approve", Style: chat.StyleApprove},
+			{ID: chat.ButtonID("deny:" + id), Label: "Deny", Style: chat.StyleDeny, AskReason: true},
 			{ID: chat.ButtonID("grant:" + id), Label: "Approve for 15 min", Style: chat.StyleApprove},
 			{ID: chat.ButtonID("stop:" + id), Label: "Stop", Style: chat.StyleStop},
 		},
 	}
+}
+
+// decided makes a card the decided one, as the ledger's cards are.
+func decided(c chat.Card, how string) *chat.Card {
+	c.Choose, c.Final, c.Risk, c.Footer, c.Expires, c.Body = nil, true, "", "", time.Time{}, how
+	return &c
 }
 
 // talk starts a conversation in which the bot says nothing by itself.
@@ -545,10 +552,10 @@ func TestOnePressIsOneDecision(t *testing.T) {
 	still := `(() => {
 		const here = [...document.querySelectorAll('.card button')].map((b) => b.getBoundingClientRect().y).join();
 		if (globalThis.there !== here) [globalThis.there, globalThis.since] = [here, performance.now()];
-		return performance.now() - globalThis.since > 700 && !document.querySelector('.card button:disabled');
+		return performance.now() - globalThis.since > 700 && ![...document.querySelectorAll('.card button:disabled')].some((b) => b.checkVisibility());
 	})()`
-	s.bot.post(th, chat.Post{Key: "a", Card: waitingCard("a", "restart", "web-1")})
-	s.bot.post(th, chat.Post{Key: "b", Card: waitingCard("b", "restart", "web-2")})
+	s.bot.post(th, chat.Post{Key: "a", Card: waitingCard("a", "Restart app", "web-1")})
+	s.bot.post(th, chat.Post{Key: "b", Card: waitingCard("b", "Restart app", "web-2")})
 	s.until(`document.querySelectorAll('.card.open').length === 2`)
 	s.until(still)
 
@@ -589,35 +596,34 @@ func TestOnePressIsOneDecision(t *testing.T) {
 
 	// Where a card gets another face under the keyboard, the keyboard stays with the
 	// card and is at none of its buttons, nor at those of another card.
-	s.bot.post(th, chat.Post{Key: "c", Card: waitingCard("c", "restart", "web-3")})
-	s.bot.post(th, chat.Post{Key: "d", Card: waitingCard("d", "restart", "web-4")})
+	s.bot.post(th, chat.Post{Key: "c", Card: waitingCard("c", "Restart app", "web-3")})
+	s.bot.post(th, chat.Post{Key: "d", Card: waitingCard("d", "Restart app", "web-4")})
 	s.until(`document.querySelectorAll('.card.open').length === 2`)
 	s.until(still)
 	s.do("at the button", script(`document.querySelector('`+button("web-3", "approve")+`').focus()`))
-	s.bot.post(th, chat.Post{Key: "c", Card: waitingCard("c2", "restart", "web-3")})
+	s.bot.post(th, chat.Post{Key: "c", Card: waitingCard("c2", "Restart app", "web-3")})
 	s.until(`document.querySelector('.card.open .code').textContent.includes('c2')`)
 	s.is(`document.activeElement.matches('.card.open') && document.activeElement.textContent.includes('c2')`)
 	s.do("a press that was on its way", press(kb.Enter+" "))
-	final := waitingCard("c3", "restart", "web-3")
-	final.Title, final.Choose, final.Final = "Expired: restart (MEDIUM)", nil, true
-	s.bot.post(th, chat.Post{Key: "c", Card: final})
+	s.bot.post(th, chat.Post{Key: "c", Card: decided(*waitingCard("c3", "Restart app", "web-3"), "Expired: nobody decided in time.")})
 	s.until(`document.querySelectorAll('.card.open').length === 1`)
 	s.is(`document.activeElement.matches('.card') && document.activeElement.textContent.includes('Expired')`)
 	s.do("a press that was on its way", press(kb.Enter+" "))
 
 	// A reason that is being written stays, with the place in it.
+	s.do("more", script(`[...document.querySelectorAll('.card.open .links button')].find((b) => b.textContent === 'More').click()`))
 	s.do("writing", script(`document.querySelector('.card.open .reason').focus()`), press("not now"+kb.ArrowLeft+kb.ArrowLeft))
-	voted := waitingCard("d", "restart", "web-4")
-	voted.Fields[2].Value = "1 of 2"
+	voted := waitingCard("d", "Restart app", "web-4")
+	voted.Details[2].Value, voted.Footer = "1 of 2", "Asked by alice · needs 2 of oncall (1 so far)"
 	s.bot.post(th, chat.Post{Key: "d", Card: voted})
-	s.until(`document.querySelector('.card.open').textContent.includes('1 of 2')`)
+	s.until(`document.querySelector('.card.open').textContent.includes('1 so far')`)
 	s.do("writing on", press("X"))
 	s.is(`document.activeElement.value === 'not nXow'`)
 
 	// A card that goes away below its dialog takes the keyboard back, and pressing yes
 	// is about the card that was asked about.
-	asked := waitingCard("e", "restart", "web-5")
-	asked.Choose[1].Confirm = "Really?"
+	asked := waitingCard("e", "Restart app", "web-5")
+	asked.Choose[0].Confirm = "Really?"
 	s.bot.post(th, chat.Post{Key: "e", Card: asked})
 	s.until(`document.querySelectorAll('.card.open').length === 2`)
 	s.until(still)
@@ -628,9 +634,7 @@ func TestOnePressIsOneDecision(t *testing.T) {
 	s.is(`globalThis.shown === 1 && !document.querySelector('#confirm').open`)
 	s.do("asking", script(`document.querySelector('`+button("web-5", "approve")+`').focus()`), press(kb.Enter))
 	s.until(`document.querySelector('#confirm[open]') !== null`)
-	over := *asked
-	over.Title, over.Choose, over.Final = "Denied: restart (MEDIUM)", nil, true
-	s.bot.post(th, chat.Post{Key: "e", Card: &over})
+	s.bot.post(th, chat.Post{Key: "e", Card: decided(*asked, "Denied by bob at 03:05 UTC")})
 	s.until(`document.querySelectorAll('.card.open').length === 1`)
 	s.do("leaving it", press(kb.Escape))
 	s.until(`document.querySelector('#confirm[open]') === null && document.activeElement.matches('.card') && document.activeElement.textContent.includes('Denied')`)
@@ -733,9 +737,9 @@ func TestWhatAScreenReaderMeets(t *testing.T) {
 	s := newScreenTest(t, withRecordings(shelfOf(dir, info)))
 	th := s.talk()
 	s.bot.post(th, chat.Post{Key: "text", Text: "It is **restarted**.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```\ndf -h\n```"})
-	s.bot.post(th, chat.Post{Key: "a", Card: waitingCard("a", "run_shell", "web-1")})
+	s.bot.post(th, chat.Post{Key: "a", Card: waitingCard("a", "Restart app", "web-1")})
 	s.bot.a.ShowProgress(t.Context(), th, chat.Progress{Key: "p", Status: "running uptime", Text: "up 3 days"})
-	s.until(`document.querySelector('.card.open button[data-style=stop]:not(:disabled)') !== null && document.querySelector('.doing') !== null`)
+	s.until(`document.querySelector('.card.open button[data-style=deny]:not(:disabled)') !== null && document.querySelector('.doing') !== null`)
 	s.do("the terminal", script(`document.querySelector('#term-toggle').click()`))
 	s.until(`document.querySelector('#screen .term-text')?.textContent.includes('LIVE-1') && !document.querySelector('#recordings').hidden`)
 	s.is(`document.documentElement.lang === 'en'`)
@@ -756,14 +760,14 @@ func TestWhatAScreenReaderMeets(t *testing.T) {
 	for _, n := range find(nodes, "heading", "") {
 		levels = append(levels, n.has["level"]+" "+n.name)
 	}
-	if want := []string{"1 hello", "2 Messages", "3 Approve run_shell? MEDIUM"}; !slices.Equal(levels, want) {
+	if want := []string{"1 hello", "2 Messages", "3 Restart app on web-1"}; !slices.Equal(levels, want) {
 		t.Errorf("the headings are %q", levels)
 	}
 	log := one("log", "Messages")
 	if log.has["live"] != "polite" {
 		t.Errorf("the log is %v", log.has)
 	}
-	card := one("article", "Waiting for an answer Approve run_shell? MEDIUM medium risk")
+	card := one("article", "Waiting for an answer Restart app on web-1 medium risk")
 	if !slices.Contains(card.above, log) || card.has["live"] == "polite" {
 		t.Errorf("the card is %v", card.has)
 	}
@@ -772,12 +776,20 @@ func TestWhatAScreenReaderMeets(t *testing.T) {
 		buttons = append(buttons, n.name)
 	}
 	if want := []string{
-		"Copy this block", "Deny run_shell on web-1", "Approve run_shell on web-1", "Approve for 15 min: run_shell on web-1", "Stop everything in this conversation",
+		"Copy this block", "Approve: Restart app on web-1", "Deny: Restart app on web-1", "Details", "More",
 	}; !slices.Equal(buttons, want) {
 		t.Errorf("the buttons are %q", buttons)
 	}
-	if in := find(below(nodes, card), "textbox", "Reason to deny"); len(in) != 1 {
-		t.Errorf("the field for a reason: %v", below(nodes, card))
+	s.do("more", script(`[...document.querySelectorAll('.card.open .links button')].find((b) => b.textContent === 'More').click()`))
+	nodes = s.tree()
+	card = one("article", "Waiting for an answer Restart app on web-1 medium risk")
+	for role, name := range map[string]string{"textbox": "Reason to deny", "button": "Approve for 15 min: Restart app on web-1"} {
+		if in := find(below(nodes, card), role, name); len(in) != 1 {
+			t.Errorf("%s %q: %v", role, name, below(nodes, card))
+		}
+	}
+	if in := find(below(nodes, card), "button", "Stop everything in this conversation"); len(in) != 1 {
+		t.Errorf("the button that stops: %v", below(nodes, card))
 	}
 	if said := texts(below(nodes, card)); !strings.Contains(said, "systemctl restart a") && !strings.Contains(strings.ReplaceAll(said, "\n", ""), "systemctl restart a") || !strings.Contains(said, "in 15 minutes") {
 		t.Errorf("the card says %q", said)
@@ -907,11 +919,11 @@ func TestWhatAScreenReaderAnnounces(t *testing.T) {
 	hears("a mended reply")
 
 	// A card that comes, one more vote, and each new state: once each.
-	card := waitingCard("a", "run_shell", "web-1")
+	card := waitingCard("a", "Restart app", "web-1")
 	s.bot.post(th, chat.Post{Key: "a", Card: card})
 	s.until(`document.querySelector('.card.open') !== null`)
 	got := s.heardSoon()
-	if n := strings.Count(strings.Join(got, "\n"), "Approve run_shell?"); n != 1 || !slices.Contains(got, "Waiting for an answer: Approve run_shell? MEDIUM.") {
+	if n := strings.Count(strings.Join(got, "\n"), "Restart app on web-1"); n != 1 || !slices.Contains(got, "Waiting for an answer: Restart app on web-1, medium risk.") {
 		t.Errorf("a card: %q is announced", got)
 	}
 	for _, g := range got {
@@ -920,21 +932,15 @@ func TestWhatAScreenReaderAnnounces(t *testing.T) {
 		}
 	}
 	voted := *card
-	voted.Fields = slices.Clone(card.Fields)
-	voted.Fields[2].Value = "1 of 2"
+	voted.Details, voted.Footer = slices.Clone(card.Details), "Asked by alice · needs 2 of oncall (1 so far)"
+	voted.Details[2].Value = "1 of 2"
 	s.bot.post(th, chat.Post{Key: "a", Card: &voted})
-	s.until(`document.querySelector('.card.open').textContent.includes('1 of 2')`)
+	s.until(`document.querySelector('.card.open').textContent.includes('1 so far')`)
 	hears("a vote", "Votes: 1 of 2.")
-	for _, face := range []struct{ title, body string }{
-		{"Approved: run_shell (MEDIUM)", "Approved by bob at 03:05:05 UTC. It runs next."},
-		{"Running: run_shell (MEDIUM)", "Approved by bob at 03:05:05 UTC. Running now."},
-		{"Done: run_shell (MEDIUM)", "Approved by bob at 03:05:05 UTC. It ran: exit code 0."},
-	} {
-		next := *card
-		next.Choose, next.Final, next.Title, next.Body = nil, true, face.title, face.body
-		s.bot.post(th, chat.Post{Key: "a", Card: &next})
-		s.until(`document.querySelector('.card h3').textContent === ` + fmt.Sprintf("%q", face.title))
-		hears(face.title, face.title+". "+face.body)
+	for _, how := range []string{"Approved by bob at 03:05 UTC · starting", "Approved by bob at 03:05 UTC · running", "Approved by bob at 03:05 UTC · exit 0"} {
+		s.bot.post(th, chat.Post{Key: "a", Card: decided(*card, how)})
+		s.until(`document.querySelector('.card .result')?.textContent.includes(` + fmt.Sprintf("%q", how) + `)`)
+		hears(how, card.Title+". "+how+".")
 	}
 
 	// History is not news.
@@ -987,24 +993,24 @@ func TestCardsOfThePageWithoutColourOrEmoji(t *testing.T) {
 	s := newScreenTest(t)
 	th := s.talk()
 	states := map[string]string{
-		"pending": "waiting for an answer", "approved": "approved by bob", "running": "running", "done": "done", "unknown": "outcome unknown",
+		"pending": "waiting for an answer", "approved": "approved by bob", "running": "running", "done": "exit 0", "unknown": "outcome unknown",
 		"denied": "denied by bob", "expired": "expired", "cancelled": "withdrawn by bob", "invalid": "not run",
 	}
-	for _, name := range faces(t) {
+	for i, name := range faces(t) {
 		state, known := states[name]
 		if !known {
 			t.Errorf("which words say the state %s?", name)
 		}
 		c := face(t, name)
 		s.bot.post(th, chat.Post{Key: name, Card: c})
-		s.until(`document.querySelector('#log .message:last-child h3')?.textContent === ` + fmt.Sprintf("%q", c.Title))
+		s.until(`document.querySelectorAll('#log .message .card').length === ` + strconv.Itoa(i+1))
 		text, err := chromedp.Run(s.ctx, chromedp.Evaluate[string](`document.querySelector('#log .message:last-child .card').innerText.replace(/\p{Extended_Pictographic}|\uFE0F/gu, '').toLowerCase()`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		wants := []string{"high", state, "run_shell", "systemctl restart app", "target", "local", "who may approve", "oncall"}
+		wants := []string{state, "restart app on local", "systemctl restart app", "details"}
 		if name == "pending" {
-			wants = append(wants, "high risk", "deny", "approve", "stop", "03:19:05 utc, in ")
+			wants = append(wants, "high risk", "deny", "approve", "more", "asked by alice", "needs 1 of oncall", "in /srv/app", "the agent called this harmless")
 		}
 		for _, want := range wants {
 			if !strings.Contains(text, want) {
@@ -1021,7 +1027,7 @@ func TestASmallWindow(t *testing.T) {
 	t.Parallel()
 	s := newScreenTest(t)
 	s.ask()
-	s.do("a long name", script(`document.querySelector('.card h3').textContent = 'Approve mcp_everything_trigger-long-running-operation_with_a_name? CRITICAL'`))
+	s.do("a long name", script(`document.querySelector('.card h3').textContent = 'Use the tool mcp_everything_trigger-long-running-operation_with_a_name on web-1'`))
 	for _, size := range [][2]int64{{320, 640}, {320, 256}, {640, 430}} {
 		s.do("a small window", media("dark", false), chromedp.EmulateViewport(size[0], size[1]))
 		name := fmt.Sprintf("%d by %d", size[0], size[1])
@@ -1044,5 +1050,43 @@ func TestASmallWindow(t *testing.T) {
 	// Who wants nothing to move gets nothing that moves.
 	s.do("still", chromedp.EmulateViewport(1280, 860), media("dark", false))
 	s.is(`document.getAnimations().length === 0 && document.querySelector('.spinner') !== null`)
+	s.clean()
+}
+
+// An everyday card is short, and on a phone its headline, risk, command and both main
+// buttons are there without scrolling. A long command is not: it must be opened before it can
+// be approved.
+func TestCardsAreShort(t *testing.T) {
+	t.Parallel()
+	s := newScreenTest(t)
+	th := s.talk()
+	c := waitingCard("app", "Compress debug.log.1", "web-1")
+	c.Code, c.Context, c.Why = "gzip -9 /var/log/app/debug.log.1", "in /srv/app · terminal shared", "The disk is nearly full."
+	c.Preview = []string{"compresses 1 file, 41 MB"}
+	s.bot.post(th, chat.Post{Key: "a", Card: c})
+	s.until(`document.querySelector('.card.open') !== null`)
+	s.is(`document.querySelector('.card.open').getBoundingClientRect().height <= 320`)
+	s.do("a phone", chromedp.EmulateViewport(390, 844))
+	s.until(`innerWidth === 390`)
+	s.is(`['.card.open h3', '.card.open .chip.risk', '.card.open .code', '.card.open button[data-style=approve]', '.card.open button[data-style=deny]'].every((q) => {
+		const r = document.querySelector(q).getBoundingClientRect();
+		return r.top >= document.querySelector('#scroll').getBoundingClientRect().top && r.bottom <= document.querySelector('#scroll').getBoundingClientRect().bottom;
+	})`)
+	long := waitingCard("long", "Run a command", "web-1")
+	long.Code = strings.Repeat("echo harmless\n", 80) + "rm -rf /srv/data"
+	s.bot.post(th, chat.Post{Key: "a", Card: long})
+	s.until(`document.querySelector('.card.open .show-all') !== null`)
+	s.is(`document.querySelector('.card.open').innerText.includes('rm -rf /srv/data')`)
+	s.decide("approving unread", ".card.open button[data-style=approve]")
+	s.until(`document.querySelector('#told').textContent.includes('Read all of it first')`)
+	if n := len(s.clicks()); n != 0 {
+		t.Errorf("%d clicks of a command that nobody could read", n)
+	}
+	s.is(`[...document.querySelectorAll('.card.open .long .code-box')].at(-1).closest('[hidden]') === null`)
+	s.decide("approving", ".card.open button[data-style=approve]")
+	s.until(`document.querySelectorAll('.card.open').length === 0`)
+	if c := s.clicks(); len(c) != 1 {
+		t.Errorf("%+v", c)
+	}
 	s.clean()
 }

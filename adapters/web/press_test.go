@@ -66,8 +66,8 @@ func TestAPressCountsOnlyOfAButtonThatHasBeenThereForAWhile(t *testing.T) {
 	}
 
 	// The second half of a double click meets the confirmation's yes.
-	high := waitingCard("a", "restart", "web-1")
-	high.Choose[1].Confirm = "Really?"
+	high := waitingCard("a", "Restart app", "web-1")
+	high.Choose[0].Confirm = "Really?"
 	s.bot.post(th, chat.Post{Key: "a", Card: high})
 	s.until(`document.querySelector('` + approve + `') !== null`)
 	s.stands(approve)
@@ -94,7 +94,7 @@ func TestAPressCountsOnlyOfAButtonThatHasBeenThereForAWhile(t *testing.T) {
 
 	// Another request's button at the place of the last one.
 	s.stands(approve)
-	s.bot.post(th, chat.Post{Key: "a", Card: waitingCard("b", "restart", "web-2")})
+	s.bot.post(th, chat.Post{Key: "a", Card: waitingCard("b", "Restart app", "web-2")})
 	s.until(`document.querySelector('` + approve + `').getAttribute('aria-label').includes('web-2')`)
 	s.press("the new card, at once", approve)
 	none("the button of a card that has just taken the place")

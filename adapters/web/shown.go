@@ -49,14 +49,20 @@ func shownCard(c *chat.Card) *chat.Card {
 		return nil
 	}
 	out := *c
-	out.Title, out.Code, out.Body = shownExact(c.Title), shownExact(c.Code), shownExact(c.Body)
-	out.Warn = slices.Clone(c.Warn)
-	for i, w := range out.Warn {
-		out.Warn[i] = shownExact(w)
+	for _, s := range []*string{&out.Title, &out.Env, &out.Risk, &out.Code, &out.Context, &out.Body, &out.Why, &out.Footer} {
+		*s = shownExact(*s)
 	}
-	out.Fields = slices.Clone(c.Fields)
-	for i, f := range out.Fields {
-		out.Fields[i] = chat.Field{Name: shownExact(f.Name), Value: shownExact(f.Value)}
+	for _, lines := range []*[]string{&out.Warn, &out.Preview} {
+		*lines = slices.Clone(*lines)
+		for i, l := range *lines {
+			(*lines)[i] = shownExact(l)
+		}
+	}
+	for _, fields := range []*[]chat.Field{&out.Fields, &out.Details} {
+		*fields = slices.Clone(*fields)
+		for i, f := range *fields {
+			(*fields)[i] = chat.Field{Name: shownExact(f.Name), Value: shownExact(f.Value)}
+		}
 	}
 	out.Choose, out.After = shownButtons(c.Choose), shownButtons(c.After)
 	out.Attach = shownFiles(c.Attach)
@@ -87,6 +93,6 @@ func shownProgress(p chat.Progress) chat.Progress {
 }
 
 func shownAnswer(ans chat.Answer) chat.Answer {
-	ans.Card, ans.Notice = shownCard(ans.Card), shownText(ans.Notice)
+	ans.Card, ans.Show, ans.Notice = shownCard(ans.Card), shownCard(ans.Show), shownText(ans.Notice)
 	return ans
 }

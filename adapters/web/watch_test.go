@@ -165,7 +165,11 @@ func TestWhatIsNoLink(t *testing.T) {
 	p := r.signIn("you")
 	th := p.start("hello")
 	l := p.share(th, "a:%1", 60)
-	for _, token := range []string{"", l.Link.ID, l.token()[1:], "A" + l.token()[1:], l.token() + "A", p.cookie, strings.Repeat("x", 3000)} {
+	first := "A"
+	if l.token()[0] == 'A' {
+		first = "B"
+	}
+	for _, token := range []string{"", l.Link.ID, l.token()[1:], first + l.token()[1:], l.token() + "A", p.cookie, strings.Repeat("x", 3000)} {
 		if got := r.stranger().look(token); got.status != 404 || !strings.Contains(got.sentence(t), "fresh one") {
 			t.Errorf("%q: %d %s", token, got.status, got.body)
 		}

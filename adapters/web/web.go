@@ -513,7 +513,7 @@ func tooBig(p chat.Post) bool {
 		for _, w := range c.Warn {
 			n += len(w)
 		}
-		for _, f := range c.Fields {
+		for _, f := range slices.Concat(c.Fields, c.Details) {
 			n += len(f.Name) + len(f.Value)
 		}
 		for _, f := range c.Attach {

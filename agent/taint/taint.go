@@ -9,7 +9,6 @@
 package taint
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -26,13 +25,11 @@ const (
 
 // Source is one text that was there before the command was proposed.
 type Source struct {
-	// Kind is "tool output", "web page", "message", "alert", or another noun.
+	// Kind is "command output", "tool output", "web page", "message", "alert", or another noun.
 	Kind string
-	// Name is the tool and its call, the URL, the author.
+	// Name is the tool, the URL, the author.
 	Name string
-	// Entry is the number of the transcript's entry, for people to find it.
-	Entry uint64
-	Text  string
+	Text string
 	// Trusted says that a person who may ask for commands wrote the text.
 	Trusted bool
 }
@@ -40,7 +37,7 @@ type Source struct {
 // Line says where the telling tokens of command were first seen in sources that
 // are not trusted, "" when none: for example
 //
-//	"http://evil/x.sh" first appeared in the output of fetch_url (entry 12)
+//	"http://evil/x.sh" came from the output of fetch_url, not from a person.
 //
 // The sources are in the order of the transcript: a token that a trusted source
 // had first is not tainted. A token is a URL, a host, a path, a package name or
@@ -79,6 +76,7 @@ func Line(command string, sources []Source) string {
 	}
 	found = found[:min(len(found), maxNamed)]
 	var parts []string
+	person := false // somebody who may not ask for commands wrote it
 	for len(found) > 0 {
 		at := found[0].source
 		var names []string
@@ -94,19 +92,31 @@ func Line(command string, sources []Source) string {
 		if last > 0 {
 			what = strings.Join(names[:last], ", ") + " and " + names[last]
 		}
-		parts = append(parts, fmt.Sprintf("%s first appeared in %s (entry %d)", what, origin(sources[at]), sources[at].Entry))
+		person = person || sources[at].Kind == "message"
+		parts = append(parts, what+" came from "+origin(sources[at]))
 	}
-	return strings.Join(parts, "; ")
+	switch {
+	case len(parts) == 0:
+		return ""
+	case person:
+		return strings.Join(parts, "; ") + "."
+	}
+	return strings.Join(parts, "; ") + ", not from a person."
 }
+
+// commandOutput is the kind of what a command printed.
+const commandOutput = "command output"
 
 // origin names a source in a sentence.
 func origin(s Source) string {
 	name := show(s.Name)
 	switch {
-	case s.Kind == "tool output" && name != "":
+	case s.Kind == commandOutput, s.Kind == "tool output" && name == "":
+		return s.Kind
+	case s.Kind == "tool output":
 		return "the output of " + name
 	case s.Kind == "message" && name != "":
-		return "a message of " + name
+		return "a message from " + name
 	case s.Kind == "":
 		return "a text of " + name
 	case name == "":

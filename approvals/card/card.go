@@ -1,7 +1,9 @@
-// Package card shows a record of the ledger as a chat card: pure, one face for
-// each state. Everything that others wrote (the command, the model's words, a
-// reason) is shown as plain text with its invisible characters made visible,
-// and nothing is ever cut.
+// Package card shows a record of the ledger as a chat card. It is pure. An open card
+// answers what will happen, where, how bad it is, and who may decide; a decided one says
+// what was decided and how it ended. Everything else is in the card's details.
+//
+// Everything that others wrote (the command, the agent's words, a reason) is plain text
+// with its invisible characters made visible, and nothing is ever cut.
 //
 // It does not decide anything, and a button carries an id and a nonce and nothing else.
 package card
@@ -13,11 +15,13 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
+	"countersign/approvals/deed"
 	"countersign/approvals/risk"
 )
 
@@ -36,6 +40,9 @@ const (
 	// UndoPrefix begins the button that is the same as the word "undo"; what follows is
 	// the id of the request whose change is to be taken back.
 	UndoPrefix = "undo:"
+	// DetailsPrefix begins the button that shows a card's details to whoever presses it. It
+	// decides nothing and carries no nonce.
+	DetailsPrefix = "details:"
 )
 
 // button is the id of a button that decides.
@@ -46,7 +53,7 @@ func button(prefix string, r approvals.Record) chat.ButtonID {
 // Parse takes a button's id apart. ok is false for a button that this package
 // did not make; nonce is "" where it carries none.
 func Parse(b chat.ButtonID) (prefix string, id approvals.ID, nonce string, ok bool) {
-	for _, p := range []string{ApprovePrefix, DenyPrefix, EditPrefix, GrantPrefix, GlassPrefix, ReviewPrefix, StopPrefix} {
+	for _, p := range []string{ApprovePrefix, DenyPrefix, EditPrefix, GrantPrefix, GlassPrefix, ReviewPrefix, StopPrefix, DetailsPrefix} {
 		if rest, found := strings.CutPrefix(string(b), p); found {
 			name, nonce, _ := strings.Cut(rest, ".")
 			return p, approvals.ID(name), nonce, name != ""
@@ -55,57 +62,25 @@ func Parse(b chat.ButtonID) (prefix string, id approvals.ID, nonce string, ok bo
 	return "", "", "", false
 }
 
-// Of returns the card's face for the record's state. notice is a sentence that
-// must stand out, or "".
+// Limits, in lines, of what a tool says of its action, of what was found out about it, and
+// of warnings.
+const (
+	maxSummary = 12
+	maxImpact  = 3
+	maxWarn    = 2
+)
+
+// Of returns the card for the record's state. notice is a sentence that must stand out, or
+// "".
 func Of(r approvals.Record, notice string) chat.Card {
 	code, summary := shown(r.Action)
 	code, odd := exact(code)
-	c := chat.Card{Title: title(r), Tone: tone(r), Code: code, Digest: r.Digest.Short()}
-	if notice != "" {
-		c.Warn = append(c.Warn, notice)
+	c := chat.Card{
+		Title: headline(r), Tone: tone(r), Env: line(r.Place.Env), Production: r.Place.Production, Code: code, Digest: r.Digest.Short(),
+		DetailsID: chat.ButtonID(DetailsPrefix + string(r.ID)),
 	}
-	if odd {
-		c.Warn = append(c.Warn, `This contains invisible or unusual characters; they are shown as \u{...} or \x.., and a backslash that is written before such a name as \x5c.`)
-	}
-	if s := disagreement(r); s != "" && r.State == approvals.Pending {
-		c.Warn = append(c.Warn, s)
-	}
-	if r.Taint != "" && r.State == approvals.Pending {
-		// Whoever found it made it visible already: its own escapes are none of a text's.
-		c.Warn = append(c.Warn, strings.ReplaceAll(visible(r.Taint), "\n", `\x0a`))
-	}
-	c.Fields = fields(r)
-	switch r.State {
-	case approvals.Pending:
-		c.Body = visible(summary)
-		if r.Impact != "" {
-			c.Body = strings.TrimPrefix(c.Body+"\n\n", "\n\n") + "What it would do, found by looking:\n" + visible(r.Impact)
-		}
-		level := strings.ToUpper(r.Level)
-		deny := chat.Button{ID: button(DenyPrefix, r), Label: "Deny", Style: chat.StyleDeny, AskReason: true}
-		yes := chat.Button{ID: button(ApprovePrefix, r), Label: "Approve", Style: chat.StyleApprove}
-		if l := r.FinalLevel(); l == risk.Unknown || l >= risk.High {
-			yes.Confirm = fmt.Sprintf("This is %s. Run exactly this on %s?", level, line(r.Action.Target))
-		}
-		yes.AskReason = r.Require.ReasonRequired
-		c.Choose = []chat.Button{deny, yes}
-		if g := min(r.Require.Grant, approvals.MaxGrant); g > 0 {
-			c.Choose = append(c.Choose, chat.Button{
-				ID: button(GrantPrefix, r), Label: fmt.Sprintf("Approve for %d min", int(g.Minutes())), Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired,
-				Confirm: fmt.Sprintf("Exactly this may then run again in this thread for %d minutes without asking. Stop ends that.", int(g.Minutes())),
-			})
-		}
-		if _, ok := r.Action.Editable(); ok {
-			c.Choose = append(c.Choose, chat.Button{ID: button(EditPrefix, r), Label: "Edit", Style: chat.StyleEdit, Edit: string(r.Action.Bytes)})
-		}
-		if len(r.Require.BreakGlass) > 0 {
-			c.Choose = append(c.Choose, chat.Button{
-				ID: button(GlassPrefix, r), Label: "Break glass", Style: chat.StyleApprove, AskReason: true,
-				Confirm: "You decide alone, and give a reason. Somebody else has to review it afterwards.",
-			})
-		}
-		c.Choose = append(c.Choose, chat.Button{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop})
-	default:
+	c.Details = details(r, summary)
+	if r.State != approvals.Pending {
 		c.Final = true
 		c.Body = ending(r)
 		switch {
@@ -114,19 +89,188 @@ func Of(r approvals.Record, notice string) chat.Card {
 		case r.State == approvals.Done && r.Outcome.Undo:
 			c.After = []chat.Button{{ID: chat.ButtonID(UndoPrefix + string(r.ID)), Label: "Undo", Style: chat.StyleEdit}}
 		}
+		return c
 	}
+	c.Risk = level(r) + " risk"
+	c.Context = context(r.Action)
+	c.Preview = preview(r, summary)
+	c.Warn = warnings(r, notice, odd)
+	if r.Claim.Given {
+		c.Why = line(r.Claim.Why)
+	}
+	c.Footer = footer(r)
+	c.Expires = r.ExpiresAt
+	c.Choose = choices(r)
 	return c
 }
 
-// Size is how many bytes of a card a person has to read, all its text counted
-// as it is shown.
-func Size(c chat.Card) int {
-	n := len(c.Title) + len(c.Code) + len(c.Body)
-	for _, w := range c.Warn {
-		n += len(w)
+// headline is the deed and the place.
+func headline(r approvals.Record) string {
+	s := deed.Of(r.Action, r.Engine.Effects)
+	if r.Place.Target != "" {
+		s += " on " + line(r.Place.Target)
 	}
-	for _, f := range c.Fields {
-		n += len(f.Name) + len(f.Value)
+	return s
+}
+
+// level is the risk in one word.
+func level(r approvals.Record) string {
+	if r.Level == "" {
+		return risk.Unknown.String()
+	}
+	return line(r.Level)
+}
+
+// ownSession begins the names of the threads' own sessions; the details have them.
+const ownSession = "countersign-"
+
+// context says what besides the code decides what a command does, in one line.
+func context(a approvals.Action) string {
+	var parts []string
+	if a.Dir != "" {
+		parts = append(parts, "in "+line(a.Dir))
+	}
+	switch own := strings.HasPrefix(a.Session, ownSession); {
+	case a.Pane != "" && (own || a.Session == ""):
+		parts = append(parts, "terminal "+line(a.Pane))
+	case a.Pane != "":
+		parts = append(parts, "terminal "+line(a.Session)+" / "+line(a.Pane))
+	case a.Session != "":
+		parts = append(parts, "terminal "+line(a.Session))
+	}
+	if a.Foreground != "" && a.Kind == approvals.KindKeys {
+		parts = append(parts, "typed into "+line(a.Foreground))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// preview is what the tool says of its action, and what was found out about it, in a few
+// lines; the details have all.
+func preview(r approvals.Record, summary string) []string {
+	out := append(firstLines(visible(summary), maxSummary), firstLines(visible(r.Impact), maxImpact)...)
+	if args := arguments(r.Action); args != "" && r.Action.Kind != approvals.KindShell && r.Action.Kind != approvals.KindKeys {
+		out = append(out, "with "+line(args))
+	}
+	return out
+}
+
+// firstLines returns the lines of a text, and how many more there are beyond the first.
+func firstLines(text string, most int) []string {
+	var lines []string
+	for l := range strings.SplitSeq(text, "\n") {
+		if l = strings.TrimSpace(l); l != "" {
+			lines = append(lines, l)
+		}
+	}
+	if len(lines) > most {
+		more := len(lines) - most + 1
+		lines = append(lines[:most-1:most-1], fmt.Sprintf("and %d more lines, in the details", more))
+	}
+	return lines
+}
+
+// warnings are the sentences that must stand out, the worst first.
+func warnings(r approvals.Record, notice string, odd bool) []string {
+	var all []string
+	add := func(s string) {
+		if s != "" {
+			all = append(all, s)
+		}
+	}
+	add(notice)
+	add(disagreement(r))
+	if r.Taint != "" {
+		// Its source has made it visible; escaping it again would change it.
+		add(strings.ReplaceAll(visible(r.Taint), "\n", `\x0a`))
+	}
+	if odd {
+		add(`This contains invisible or unusual characters, shown as \u{...} or \x... A backslash that precedes such a name is shown as \x5c.`)
+	}
+	if len(all) > maxWarn {
+		all = append(all[:maxWarn-1:maxWarn-1], strings.Join(all[maxWarn-1:], " "))
+	}
+	return all
+}
+
+// choices are the buttons of an open card.
+func choices(r approvals.Record) []chat.Button {
+	yes := chat.Button{ID: button(ApprovePrefix, r), Label: "Approve", Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired}
+	if l := r.FinalLevel(); l == risk.Unknown || l >= risk.High {
+		on := ""
+		if r.Place.Target != "" {
+			on = " on " + line(r.Place.Target)
+		}
+		yes.Confirm = fmt.Sprintf("This is %s risk. Run exactly this%s?", level(r), on)
+	}
+	out := []chat.Button{yes, {ID: button(DenyPrefix, r), Label: "Deny", Style: chat.StyleDeny, AskReason: true}}
+	if g := min(r.Require.Grant, approvals.MaxGrant); g > 0 {
+		out = append(out, chat.Button{
+			ID: button(GrantPrefix, r), Label: fmt.Sprintf("Approve for %d min", int(g.Minutes())), Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired,
+			Confirm: fmt.Sprintf("Exactly this may then run again in this thread for %d minutes without asking. Stop ends that.", int(g.Minutes())),
+		})
+	}
+	if _, ok := r.Action.Editable(); ok {
+		out = append(out, chat.Button{ID: button(EditPrefix, r), Label: "Edit", Style: chat.StyleEdit, Edit: string(r.Action.Bytes)})
+	}
+	if len(r.Require.BreakGlass) > 0 {
+		out = append(out, chat.Button{
+			ID: button(GlassPrefix, r), Label: "Break glass", Style: chat.StyleApprove, AskReason: true,
+			Confirm: "You decide alone and give a reason. Somebody else must review it afterwards.",
+		})
+	}
+	return append(out, chat.Button{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop})
+}
+
+// footer says who asked and who may decide, in one line.
+func footer(r approvals.Record) string {
+	asked := "Asked by " + line(nameOf(r.Requester))
+	if r.Revision > 0 {
+		asked = "Edited by " + line(nameOf(r.Requester))
+	}
+	if r.Agent != "" {
+		asked += " through " + line(r.Agent)
+	}
+	var needs []string
+	for i, n := range r.Require.Needs {
+		s := fmt.Sprintf("%d of %s", max(n.Count, 1), groups(n.Groups))
+		if met := r.Met(i); met > 0 {
+			s += fmt.Sprintf(" (%d so far)", met)
+		}
+		needs = append(needs, s)
+	}
+	who := "nobody may approve this"
+	if len(needs) > 0 {
+		who = "needs " + strings.Join(needs, " and ")
+		if !r.Require.RequesterMay {
+			who += " (not " + line(nameOf(r.Requester)) + ")"
+		}
+	}
+	if r.Require.ReasonRequired {
+		who += " with a reason"
+	}
+	return asked + " · " + who
+}
+
+// groups joins the names of groups.
+func groups(names []string) string {
+	if len(names) == 0 {
+		return "nobody"
+	}
+	return line(strings.Join(names, " or "))
+}
+
+// Size is how many bytes of a card a person can read, all its text counted as it is shown.
+func Size(c chat.Card) int {
+	n := len(c.Title) + len(c.Env) + len(c.Risk) + len(c.Code) + len(c.Context) + len(c.Body) + len(c.Why) + len(c.Footer)
+	for _, lines := range [][]string{c.Preview, c.Warn} {
+		for _, l := range lines {
+			n += len(l)
+		}
+	}
+	for _, fields := range [][]chat.Field{c.Fields, c.Details} {
+		for _, f := range fields {
+			n += len(f.Name) + len(f.Value)
+		}
 	}
 	return n
 }
@@ -191,31 +335,7 @@ func exact(s string) (out string, odd bool) {
 	return out, true
 }
 
-func title(r approvals.Record) string {
-	level := strings.ToUpper(r.Level)
-	switch r.State {
-	case approvals.Pending:
-		return "Approve " + r.Action.Tool + "? " + level
-	case approvals.Approved:
-		return "Approved: " + r.Action.Tool + " (" + level + ")"
-	case approvals.Running:
-		return "Running: " + r.Action.Tool + " (" + level + ")"
-	case approvals.Done:
-		return "Done: " + r.Action.Tool + " (" + level + ")"
-	case approvals.OutUnk:
-		return "Outcome unknown: " + r.Action.Tool + " (" + level + ")"
-	case approvals.Denied:
-		return "Denied: " + r.Action.Tool + " (" + level + ")"
-	case approvals.Expired:
-		return "Expired: " + r.Action.Tool + " (" + level + ")"
-	case approvals.Cancelled:
-		return "Withdrawn: " + r.Action.Tool + " (" + level + ")"
-	case approvals.Invalid:
-		return "Not run: " + r.Action.Tool + " (" + level + ")"
-	}
-	return r.Action.Tool
-}
-
+// tone is the colour of the card: the risk of an open one, the result of one that ran.
 func tone(r approvals.Record) chat.Tone {
 	switch r.State {
 	case approvals.Pending:
@@ -238,9 +358,8 @@ func tone(r approvals.Record) chat.Tone {
 	}
 }
 
-// disagreement puts into words where the model's labels say less than the engine:
-// a lower risk, no change where none is excluded, no privileges where some are
-// used. Where the model says more there is nothing to warn of.
+// disagreement puts into words where the agent's labels say less than the engine: a lower
+// risk, no change where one is not excluded, no raised privileges where some are used.
 func disagreement(r approvals.Record) string {
 	if !r.Claim.Given {
 		return ""
@@ -249,26 +368,35 @@ func disagreement(r approvals.Record) string {
 	lower := engine != claimed(r.Claim.Risk) && risk.Max(engine, claimed(r.Claim.Risk)) == engine
 	change := !r.Claim.Mutation && !r.Engine.ReadOnly
 	privileges := !r.Claim.Privesc && slices.Contains(r.Engine.Effects, string(risk.EffectPrivesc))
-	if !lower && !change && !privileges {
+	var s []string
+	switch {
+	case !lower && !change && !privileges:
 		return ""
-	}
-	model := []string{"risk " + named(r.Claim.Risk)}
-	says := []string{strings.ToUpper(r.Engine.Risk)}
-	if !r.Claim.Mutation {
-		model = append(model, "no change")
-		if change {
-			says = append(says, "not proven to only read")
-		}
+	case change && claimed(r.Claim.Risk) == risk.Low:
+		s = append(s, "The agent called this harmless.")
+	case change:
+		s = append(s, "The agent said this changes nothing.")
+	case lower:
+		s = append(s, "The agent called this "+named(r.Claim.Risk)+".")
 	}
 	if privileges {
-		model = append(model, "no raised privileges")
-		says = append(says, "raised privileges")
+		s = append(s, "It uses raised privileges, which the agent did not say.")
 	}
-	s := fmt.Sprintf("The model says %s; the engine says %s", strings.Join(model, " and "), strings.Join(says, " and "))
+	why := ""
 	if len(r.Engine.Reasons) > 0 {
-		s += ": " + r.Engine.Reasons[0]
+		why = strings.TrimSuffix(r.Engine.Reasons[0], ".")
 	}
-	return line(strings.TrimSuffix(s, ".") + ".")
+	switch it, found := strings.CutPrefix(why, "it "); {
+	case found:
+		s = append(s, "It "+it+".")
+	case why != "":
+		s = append(s, upperFirst(named(r.Engine.Risk))+": "+why+".")
+	case change:
+		s = append(s, "It isn't proven to only read ("+named(r.Engine.Risk)+").")
+	default:
+		s = append(s, "It is "+named(r.Engine.Risk)+".")
+	}
+	return line(strings.Join(s, " "))
 }
 
 // claimed is a model's word for a risk as a level. A word that nobody knows
@@ -285,12 +413,15 @@ func claimed(word string) risk.Level {
 	return risk.Unknown
 }
 
+// named is a level in words.
 func named(word string) string {
 	if word == "" {
-		return "(not given)"
+		return "no risk given"
 	}
-	return word
+	return word + " risk"
 }
+
+func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 func visible(s string) string {
 	s, _ = risk.Visible(s)
@@ -338,7 +469,8 @@ func place(a approvals.Action) []chat.Field {
 	return f
 }
 
-func fields(r approvals.Record) []chat.Field {
+// details are everything that is bound or was judged.
+func details(r approvals.Record, summary string) []chat.Field {
 	a := r.Action
 	f := place(a)
 	add := func(name, value string) {
@@ -346,15 +478,21 @@ func fields(r approvals.Record) []chat.Field {
 			f = append(f, chat.Field{Name: name, Value: value})
 		}
 	}
+	add("Tool", line(a.Tool))
 	add("Length", length(a))
-	engine := strings.ToUpper(r.Engine.Risk)
+	add("Summary", visible(summary))
+	add("Preview", visible(r.Impact))
+	analysis := level(r) + " risk"
+	if r.Engine.Risk != r.Level {
+		analysis = named(line(r.Engine.Risk)) + ", raised to " + level(r)
+	}
 	if len(r.Engine.Effects) > 0 {
-		engine += " (" + strings.Join(r.Engine.Effects, ", ") + ")"
+		analysis += " (" + strings.Join(r.Engine.Effects, ", ") + ")"
 	}
 	if len(r.Engine.Reasons) > 0 {
-		engine += ": " + strings.Join(r.Engine.Reasons, "; ")
+		analysis += ": " + strings.Join(r.Engine.Reasons, "; ")
 	}
-	add("Engine says", line(engine))
+	add("Analysis", line(analysis))
 	if r.Claim.Given {
 		change, priv := "no change", ""
 		if r.Claim.Mutation {
@@ -363,15 +501,14 @@ func fields(r approvals.Record) []chat.Field {
 		if r.Claim.Privesc {
 			priv = ", with raised privileges"
 		}
-		add(labeller(r)+" says", line(fmt.Sprintf("risk %s, %s%s", r.Claim.Risk, change, priv)))
+		add(labeller(r)+"'s label", line(named(r.Claim.Risk)+", "+change+priv))
 		add(labeller(r)+"'s reason", line(fmt.Sprintf("%q", r.Claim.Why)))
 	}
-	add("Asked by", line(r.Requester.Name))
-	if r.Agent != "" {
-		add("Made by", line(r.Agent))
-	}
+	add("Origin", strings.ReplaceAll(visible(r.Taint), "\n", `\x0a`))
+	add("Asked by", line(nameOf(r.Requester)))
+	add("Made by", line(r.Agent))
 	if r.Revision > 0 {
-		add("Edited", "by "+line(r.Requester.Name)+"; the model asked for something else, and its labels do not apply")
+		add("Edited", "by "+line(nameOf(r.Requester))+"; the agent asked for something else, and its labels do not apply")
 	}
 	add("Rule", line(r.Rule))
 	if r.Basis.Kind == approvals.ByVotes {
@@ -379,6 +516,7 @@ func fields(r approvals.Record) []chat.Field {
 	} else {
 		add("Approved by", line(r.Basis.Why))
 	}
+	add("Asked at", stamp(r.Created))
 	if r.State == approvals.Pending {
 		add("Expires", stamp(r.ExpiresAt))
 	}
@@ -386,24 +524,19 @@ func fields(r approvals.Record) []chat.Field {
 	return f
 }
 
-// votes says who may decide and how far they are. Several needs are a line each.
+// votes says who may decide, and who has. Several needs are a line each.
 func votes(add func(name, value string), r approvals.Record) {
 	if len(r.Require.Needs) == 0 {
 		add("Who may approve", "nobody")
-		return
 	}
 	one := len(r.Require.Needs) == 1
 	for i, n := range r.Require.Needs {
-		who := strings.Join(n.Groups, " or ")
-		if who == "" {
-			who = "nobody"
-		}
 		count := fmt.Sprintf("%d of %d", r.Met(i), max(n.Count, 1))
 		if one {
-			add("Who may approve", line(who))
+			add("Who may approve", groups(n.Groups))
 			add("Votes", count)
 		} else {
-			add("Votes ("+line(n.Rule)+")", count+" from "+line(who))
+			add("Votes ("+line(n.Rule)+")", count+" from "+groups(n.Groups))
 		}
 		for k, s := range n.Escalate {
 			if k >= n.Taken && r.State == approvals.Pending {
@@ -411,8 +544,21 @@ func votes(add func(name, value string), r approvals.Record) {
 			}
 		}
 	}
+	for _, v := range r.Votes {
+		what := "denied"
+		switch {
+		case v.Glass:
+			what = "approved alone (break glass)"
+		case v.Approve:
+			what = "approved"
+		}
+		if v.Reason != "" {
+			what += ": " + v.Reason
+		}
+		add("Vote", line(fmt.Sprintf("%s at %s %s", nameOf(v.User), stamp(v.At), what)))
+	}
 	if !r.Require.RequesterMay {
-		add("Not", line(r.Requester.Name)+", who asked for it")
+		add("Not", line(nameOf(r.Requester))+", who asked for it")
 	}
 	if r.Require.ReasonRequired {
 		add("Reason", "required")
@@ -436,33 +582,28 @@ func steps(all []approvals.Action) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Review is the card that asks for the look at what one person decided alone, or
-// says who took it.
+// Review is the card that asks for the review of what one person approved alone, or says who
+// has reviewed it.
 func Review(r approvals.Record) chat.Card {
-	code, _ := shown(r.Action)
+	code, summary := shown(r.Action)
 	code, _ = exact(code)
-	by := r.By.Name
-	if by == "" {
-		by = string(r.By.ID)
-	}
 	c := chat.Card{
-		Title: "Review: " + r.Action.Tool + " was approved by one person alone", Tone: chat.ToneHigh, Code: code, Digest: r.Digest.Short(),
-		Body: visible(fmt.Sprintf("%s broke the glass at %s: %s", by, stamp(r.Decided), r.Reason)),
+		Title: "Review: " + headline(r), Tone: chat.ToneHigh, Env: line(r.Place.Env), Production: r.Place.Production,
+		Code: code, Context: context(r.Action), Digest: r.Digest.Short(), Details: details(r, summary), DetailsID: chat.ButtonID(DetailsPrefix + string(r.ID)),
+		Body: visible(fmt.Sprintf("%s approved this alone at %s (break glass): %s", nameOf(r.By), clock(r.Decided), r.Reason)),
 	}
-	c.Fields = place(r.Action)
-	c.Fields = append(c.Fields, chat.Field{Name: "Asked by", Value: line(r.Requester.Name)}, chat.Field{Name: "Request", Value: fmt.Sprintf("%s, digest %s", r.ID, r.Digest.Short())})
 	if r.Review.Due {
-		c.Warn = []string{"Somebody else has to look at this, and press Reviewed."}
+		c.Warn = []string{"Somebody else must review this."}
 		c.Choose = []chat.Button{{ID: button(ReviewPrefix, r), Label: "Reviewed", Style: chat.StyleApprove, AskReason: true}}
 		return c
 	}
 	c.Final, c.Tone = true, chat.ToneNeutral
-	c.Title = "Reviewed: " + r.Action.Tool + " was approved by one person alone"
+	c.Title = "Reviewed: " + headline(r)
 	note := ""
 	if r.Review.Note != "" {
 		note = ": " + r.Review.Note
 	}
-	c.Body += visible(fmt.Sprintf("\nReviewed by %s at %s%s", r.Review.By.Name, stamp(r.Review.At), note))
+	c.Body += visible(fmt.Sprintf("\nReviewed by %s at %s%s", nameOf(r.Review.By), clock(r.Review.At), note))
 	return c
 }
 
@@ -497,24 +638,36 @@ func length(a approvals.Action) string {
 	return s
 }
 
-// basis says by what right it was approved, where no vote on it did.
+// basis says what approved it, where votes did not.
 func basis(r approvals.Record) string {
 	switch {
 	case r.Basis.Kind != approvals.ByVotes:
 		return " (" + r.Basis.Why + ")"
 	case r.Review.Due || r.Review.By.ID != "":
-		return ", alone, by breaking the glass: " + r.Reason
+		return " alone (break glass): " + r.Reason
 	}
 	return ""
 }
 
+// clock is a time for a sentence.
+func clock(t time.Time) string { return t.UTC().Format("15:04") + " UTC" }
+
+// stamp is a time for the details.
 func stamp(t time.Time) string { return t.UTC().Format("15:04:05") + " UTC" }
 
+// plainName is a name that cannot look like a part of a card's sentence.
+var plainName = regexp.MustCompile(`^[\pL\pN@._'-]+( [\pL\pN@._'-]+){0,4}$`)
+
+// nameOf is a person's name for a sentence; an odd one is quoted.
 func nameOf(u chat.User) string {
-	if u.Name == "" {
-		return string(u.ID)
+	name := u.Name
+	if name == "" {
+		name = string(u.ID)
 	}
-	return u.Name
+	if plainName.MatchString(name) || u.Name == "" {
+		return name
+	}
+	return strconv.Quote(name)
 }
 
 // voters are all who approved, in their order, with their reasons.
@@ -540,12 +693,13 @@ func voters(r approvals.Record, last string) string {
 	}
 }
 
-// ending says who decided, when and why, and how it went.
+// ending says who decided and how it went, in one line.
 func ending(r approvals.Record) string {
 	by := nameOf(r.By)
 	if r.State != approvals.Denied && r.State != approvals.Cancelled && r.Basis.Kind == approvals.ByVotes {
 		by = voters(r, by)
 	}
+	approved := fmt.Sprintf("Approved by %s at %s%s · ", by, clock(r.Decided), basis(r))
 	reason := ""
 	if r.Reason != "" {
 		reason = ": " + r.Reason
@@ -553,51 +707,48 @@ func ending(r approvals.Record) string {
 	s := ""
 	switch r.State {
 	case approvals.Approved:
-		s = fmt.Sprintf("Approved by %s at %s%s. It runs next.", by, stamp(r.Decided), basis(r))
+		s = approved + "starting"
 	case approvals.Running:
-		s = fmt.Sprintf("Approved by %s at %s%s. Running now.", by, stamp(r.Decided), basis(r))
+		s = approved + "running"
 	case approvals.Done:
-		s = fmt.Sprintf("Approved by %s at %s%s. %s", by, stamp(r.Decided), basis(r), happened(r.Outcome))
+		s = approved + result(r.Outcome)
 	case approvals.OutUnk:
-		s = fmt.Sprintf("Approved by %s at %s. Contact was lost while it ran: it may or may not have happened. Look before repeating it.", by, stamp(r.Decided))
+		s = approved + "outcome unknown. The connection dropped while this ran. Check the result before running it again."
 	case approvals.Denied:
-		s = fmt.Sprintf("Denied by %s at %s%s", by, stamp(r.Decided), reason)
+		s = fmt.Sprintf("Denied by %s at %s%s", by, clock(r.Decided), reason)
 	case approvals.Expired:
-		s = "Nobody decided in time, so it was not run."
+		s = "Expired: nobody decided in time. It was not run."
 		if !r.RunBy.IsZero() {
-			s = fmt.Sprintf("Approved by %s at %s, but not used within %s, so it was not run.", by, stamp(r.Decided), r.Require.RunWithin)
+			s = approved + fmt.Sprintf("expired: it did not start within %s. It was not run.", r.Require.RunWithin)
 		}
 	case approvals.Cancelled:
 		s = fmt.Sprintf("Withdrawn by %s%s", by, reason)
 	case approvals.Invalid:
-		s = "Not run" + reason + ". It has to be asked again."
+		s = "Not run" + reason + ". Ask for it again."
 	case approvals.Pending:
 	}
 	return visible(s)
 }
 
-// happened says how a run ended, in one sentence.
-func happened(o approvals.Outcome) string {
-	how, note := "It ran", o.Note
+// result says how a run ended, in a few words.
+func result(o approvals.Outcome) string {
+	note := strings.TrimRight(strings.Replace(o.Note, "exit code ", "exit ", 1), ".")
 	switch {
 	case o.Unstarted:
-		how = "It was not run"
 		if _, why, ok := strings.Cut(note, "was not run: "); ok {
 			note = why // its own sentence says so, too
 		}
+		return "not run: " + note
 	case o.Signal != "":
-		how = "It ran and was ended by the signal SIG" + strings.TrimPrefix(o.Signal, "SIG")
-		note = "" // what a shell makes of the signal
+		return "ended by SIG" + strings.TrimPrefix(o.Signal, "SIG")
+	case !o.OK && (note == "" || note == "failed"):
+		return "failed"
 	case !o.OK:
-		how = "It ran and failed"
-		if note == "failed" {
-			note = ""
-		}
+		return "failed: " + note
+	case note == "":
+		return "done"
 	}
-	if note != "" {
-		how += ": " + note
-	}
-	return strings.TrimRight(how, ".") + "."
+	return note
 }
 
 // labeller is whose labels a request has: a step of a workflow was labelled by whoever wrote
@@ -606,5 +757,5 @@ func labeller(r approvals.Record) string {
 	if strings.HasPrefix(r.Agent, approvals.MadeByWorkflow) {
 		return "Runbook"
 	}
-	return "Model"
+	return "Agent"
 }

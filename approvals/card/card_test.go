@@ -27,7 +27,7 @@ func record(s approvals.State) approvals.Record {
 		Claim:  approvals.Claim{Given: true, Risk: "low", Why: "harmless, \"trust\" me"},
 		Engine: approvals.Judgement{Risk: "high", Effects: []string{"service"}, Reasons: []string{"restarts a service"}},
 		Level:  "high", Rule: "default: balanced", Require: approvals.Require{Needs: []approvals.Need{{Rule: "default", Count: 1, Groups: []string{"oncall"}}}, RequesterMay: true, RunWithin: 2 * time.Minute},
-		State: s, ExpiresAt: t0.Add(15 * time.Minute),
+		State: s, ExpiresAt: t0.Add(15 * time.Minute), Place: approvals.Place{Target: "local"},
 	}
 	if s != approvals.Pending {
 		r.By, r.Decided = chat.User{ID: "web:bob", Name: "bob"}, t0.Add(time.Minute)
@@ -105,8 +105,9 @@ func TestACardShowsAllThatDecides(t *testing.T) {
 		{"an unknown kind too", approvals.Action{Tool: "x", Args: json.RawMessage(`{"a":1}`), Preview: "harmless"}, `x {"a":1}`, "harmless"},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
-			if c := Of(approvals.Record{State: approvals.Pending, Action: tc.a}, ""); c.Code != tc.code || c.Body != tc.body {
-				t.Fatalf("code %q, body %q", c.Code, c.Body)
+			c := Of(approvals.Record{State: approvals.Pending, Action: tc.a}, "")
+			if got := strings.Join(field(c.Details, "Summary"), ""); c.Code != tc.code || got != tc.body || (tc.body != "" && !slices.Contains(c.Preview, tc.body)) {
+				t.Fatalf("code %q, preview %q, summary %q", c.Code, c.Preview, got)
 			}
 		})
 	}
@@ -121,7 +122,7 @@ func TestFieldsOfAnAction(t *testing.T) {
 		Files: map[string]string{"/srv/a": "absent", "/srv/b": sum}, Session: "ops",
 	}
 	var got []string
-	for _, f := range fields(r) {
+	for _, f := range details(r, "") {
 		if strings.Contains(f.Value, "\n") {
 			t.Errorf("%s has more than one line: %q", f.Name, f.Value)
 		}
@@ -179,7 +180,7 @@ func TestDisagreementIsInWords(t *testing.T) {
 				c := Of(r, "")
 				said := ""
 				for _, w := range c.Warn {
-					if strings.HasPrefix(w, "The model says") {
+					if strings.HasPrefix(w, "The agent ") || strings.HasPrefix(w, "It uses raised") {
 						said = w
 					}
 				}
@@ -190,9 +191,13 @@ func TestDisagreementIsInWords(t *testing.T) {
 				if said == "" {
 					continue
 				}
+				low := word == "" || word == "low"
 				for part, must := range map[string]bool{
-					strings.ToUpper(engine): true, "because": true, "no change": !mutation, "not proven to only read": !mutation && !readOnly,
-					"no raised privileges": !privesc && uses, "and raised privileges": !privesc && uses,
+					upperFirst(engine) + " risk: because.": true,
+					"The agent called this harmless.":      !mutation && !readOnly && low,
+					"The agent said this changes nothing.": !mutation && !readOnly && !low,
+					"The agent called this " + named(word): i > model && (mutation || readOnly),
+					"It uses raised privileges":            !privesc && uses,
 				} {
 					if strings.Contains(said, part) != must {
 						t.Fatalf("%s: %q should hold %q: %v", name, said, part, must)
@@ -216,14 +221,14 @@ func TestButtons(t *testing.T) {
 		}
 		return out
 	}
-	if got := styles(); !slices.Equal(got, []chat.ButtonStyle{chat.StyleDeny, chat.StyleApprove, chat.StyleEdit, chat.StyleStop}) {
+	if got := styles(); !slices.Equal(got, []chat.ButtonStyle{chat.StyleApprove, chat.StyleDeny, chat.StyleEdit, chat.StyleStop}) {
 		t.Errorf("%v", got)
 	}
 	if b := Of(r, "").Choose; b[2].Edit != "ls" || b[2].ID != "edit:abcdefghij.NONCE" || b[3].ID != "stop:abcdefghij" {
 		t.Errorf("%+v", b)
 	}
 	r.Action.Kind = approvals.KindKeys
-	if got := styles(); !slices.Equal(got, []chat.ButtonStyle{chat.StyleDeny, chat.StyleApprove, chat.StyleStop}) {
+	if got := styles(); !slices.Equal(got, []chat.ButtonStyle{chat.StyleApprove, chat.StyleDeny, chat.StyleStop}) {
 		t.Errorf("%v", got)
 	}
 	for id, want := range map[chat.ButtonID][3]string{
@@ -281,22 +286,20 @@ func TestWhatApprovesLooksLikeIt(t *testing.T) {
 	}
 }
 
-// D2: the last sentence of a card follows from the recorded outcome, and from nothing else.
-func TestTheLastSentenceFollowsFromTheOutcome(t *testing.T) {
+// D2: how a card ends follows from the recorded outcome, and from nothing else.
+func TestTheEndFollowsFromTheOutcome(t *testing.T) {
 	for want, o := range map[string]approvals.Outcome{
-		"It ran: exit code 0.":            {OK: true, Note: "exit code 0"},
-		"It ran: done.":                   {OK: true, Note: "done"},
-		"It ran.":                         {OK: true},
-		"It ran and failed: exit code 3.": {Note: "exit code 3"},
-		"It ran and failed.":              {Note: "failed"},
-		"It ran and failed: stopped by a person while it ran.":   {Note: "stopped by a person while it ran"},
-		"It ran and was ended by the signal SIGKILL.":            {Note: "exit code 137", Signal: "KILL"},
-		"It was not run: the pane %3 is gone; propose it again.": {Note: "the command was not run: the pane %3 is gone; propose it again", Unstarted: true},
-		"It was not run: no room.":                               {Note: "no room", Unstarted: true},
+		"exit 0":         {OK: true, Note: "exit code 0"},
+		"done":           {OK: true, Note: "done"},
+		"failed: exit 3": {Note: "exit code 3"},
+		"failed":         {Note: "failed"},
+		"failed: stopped by a person while it ran":       {Note: "stopped by a person while it ran"},
+		"ended by SIGKILL":                               {Note: "exit code 137", Signal: "KILL"},
+		"not run: the pane %3 is gone; propose it again": {Note: "the command was not run: the pane %3 is gone; propose it again", Unstarted: true},
+		"not run: no room":                               {Note: "no room", Unstarted: true},
 	} {
 		r := approvals.Record{State: approvals.Done, By: chat.User{Name: "bob"}, Outcome: o}
-		c := Of(r, "")
-		if !strings.HasSuffix(strings.TrimSpace(c.Body), " "+want) {
+		if c := Of(r, ""); !strings.HasSuffix(c.Body, " · "+want) {
 			t.Errorf("%+v: %q", o, c.Body)
 		}
 	}
@@ -318,8 +321,87 @@ func TestEverybodyWhoApprovedIsNamedWithTheirReason(t *testing.T) {
 // W6: what a warning quotes was made visible where it was found, and is escaped once.
 func TestAWarningShowsItsEscapesOnce(t *testing.T) {
 	r := record(approvals.Pending)
-	r.Taint = `"a\u{202E}b" first appeared in a web page`
+	r.Taint = `"a\u{202E}b" came from a web page`
 	if c := Of(r, ""); len(c.Warn) == 0 || c.Warn[len(c.Warn)-1] != r.Taint {
 		t.Errorf("%q", c.Warn)
+	}
+}
+
+// What somebody calls themselves must not look like a part of the card.
+func TestANameCannotImitateTheFooter(t *testing.T) {
+	for name, want := range map[string]string{
+		"Alice Smith-Jones": "Asked by Alice Smith-Jones · needs 1 of oncall",
+		"Al · needs 0 of x": `Asked by "Al · needs 0 of x" · needs 1 of oncall`,
+		"Al\nneeds":         `Asked by "Al\nneeds" · needs 1 of oncall`,
+		`Al" · x "`:         `Asked by "Al\" · x \"" · needs 1 of oncall`,
+		"Al  needs":         `Asked by "Al  needs" · needs 1 of oncall`,
+	} {
+		r := record(approvals.Pending)
+		r.Requester.Name = name
+		if got := Of(r, "").Footer; got != want {
+			t.Errorf("%q: %s", name, got)
+		}
+	}
+}
+
+// everyday is a request as most are: one line, no warning.
+func everyday() approvals.Record {
+	r := record(approvals.Pending)
+	r.Action.Bytes = []byte("gzip -9 /var/log/app/debug.log.1")
+	r.Engine = approvals.Judgement{Risk: "medium", Effects: []string{"write"}, Reasons: []string{"it writes or replaces files"}}
+	r.Level, r.Claim = "medium", approvals.Claim{Given: true, Risk: "medium", Mutation: true, Why: "The disk is nearly full."}
+	r.Impact = "compresses 1 file, 41 MB"
+	return r
+}
+
+// An everyday card answers what, where, how bad and who decides in a few short lines.
+func TestAnEverydayCardIsShort(t *testing.T) {
+	c := Of(everyday(), "")
+	if c.Title != "Compress debug.log.1 on local" || c.Risk != "medium risk" || len(c.Warn) != 0 {
+		t.Errorf("%+v", c)
+	}
+	lines := 0
+	text := []string{c.Title, c.Risk, c.Context, c.Why, c.Footer}
+	for _, s := range append(append(text, c.Preview...), c.Warn...) {
+		if s != "" {
+			lines++
+		}
+	}
+	if n := Size(c) - len(c.Code) - sizeOfFields(c.Details); lines > 6 || n > 500 { // and a line of buttons
+		t.Errorf("%d lines, %d characters", lines, n)
+	}
+}
+
+func sizeOfFields(fields []chat.Field) (n int) {
+	for _, f := range fields {
+		n += len(f.Name) + len(f.Value)
+	}
+	return n
+}
+
+// Two lines of warnings are read; more are not. None is lost.
+func TestThereAreAtMostTwoWarningsAndNoneIsLost(t *testing.T) {
+	r := record(approvals.Pending)
+	r.Taint, r.Action.Bytes = `"x" came from command output, not from a person.`, []byte("rm \u202ex")
+	c := Of(r, "This was changed.")
+	if len(c.Warn) != 2 || c.Warn[0] != "This was changed." {
+		t.Fatalf("%q", c.Warn)
+	}
+	for _, want := range []string{"The agent called this harmless.", r.Taint, "invisible or unusual characters"} {
+		if !strings.Contains(c.Warn[1], want) {
+			t.Errorf("%q is missing in %q", want, c.Warn[1])
+		}
+	}
+}
+
+// What a tool says of its action is bound by the approval, and no line of it is hidden
+// behind what was found out about it.
+func TestWhatAToolSaysComesBeforeWhatWasFound(t *testing.T) {
+	r := record(approvals.Pending)
+	r.Action.Preview = "FORCED: the branch is overwritten.\nPushes main at 1a2b."
+	r.Impact = "1\n2\n3\n4\n5"
+	want := []string{"FORCED: the branch is overwritten.", "Pushes main at 1a2b.", "1", "2", "and 3 more lines, in the details"}
+	if c := Of(r, ""); !slices.Equal(c.Preview, want) || !slices.Equal(field(c.Details, "Preview"), []string{r.Impact}) {
+		t.Errorf("%q", c.Preview)
 	}
 }

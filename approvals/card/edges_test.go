@@ -25,6 +25,10 @@ func TestSizeCountsEverything(t *testing.T) {
 	if n := Size(c); n != 127 {
 		t.Errorf("%d bytes", n)
 	}
+	c = chat.Card{Env: "1", Risk: "22", Context: "4444", Why: "88888888", Footer: strings.Repeat("f", 16), Preview: []string{strings.Repeat("p", 32)}, Details: []chat.Field{{Name: strings.Repeat("n", 64), Value: strings.Repeat("v", 128)}}}
+	if n := Size(c); n != 255 {
+		t.Errorf("%d bytes", n)
+	}
 	if n := Size(chat.Card{}); n != 0 {
 		t.Errorf("an empty card has %d bytes", n)
 	}
@@ -91,15 +95,21 @@ func TestWhatTheEngineSays(t *testing.T) {
 	r := record(approvals.Pending)
 	r.Engine = approvals.Judgement{Risk: "high"}
 	c := Of(r, "")
-	if got := field(c.Fields, "Engine says"); !slices.Equal(got, []string{"HIGH"}) {
+	if got := field(c.Details, "Analysis"); !slices.Equal(got, []string{"high risk"}) {
 		t.Errorf("%q", got)
 	}
-	if !slices.Contains(c.Warn, "The model says risk low and no change; the engine says HIGH and not proven to only read.") {
+	if !slices.Contains(c.Warn, "The agent called this harmless. It isn't proven to only read (high risk).") {
 		t.Errorf("%q", c.Warn)
 	}
-	r.Engine.Effects, r.Engine.Reasons = []string{"a", "b"}, []string{"x", "y"}
-	if got := field(fields(r), "Engine says"); !slices.Equal(got, []string{"HIGH (a, b): x; y"}) {
+	r.Engine.Effects, r.Engine.Reasons = []string{"a", "b"}, []string{"it deletes a directory", "y"}
+	if got := field(details(r, ""), "Analysis"); !slices.Equal(got, []string{"high risk (a, b): it deletes a directory; y"}) {
 		t.Errorf("%q", got)
+	}
+	if w := Of(r, "").Warn; !slices.Contains(w, "The agent called this harmless. It deletes a directory.") {
+		t.Errorf("%q", w)
+	}
+	if r.Level = "critical"; !slices.Contains(field(details(r, ""), "Analysis"), "high risk, raised to critical (a, b): it deletes a directory; y") {
+		t.Errorf("%q", details(r, ""))
 	}
 }
 
@@ -109,12 +119,12 @@ func TestWhoMayDecideWhenNobodyDoes(t *testing.T) {
 	steps := []string{"from 03:05:05 UTC also sre", "from 03:06:05 UTC also lead, cto"}
 	for taken := range 3 {
 		r.Require.Needs[0].Taken = taken
-		if got := field(fields(r), "If nobody decides"); !slices.Equal(got, steps[taken:]) {
+		if got := field(details(r, ""), "If nobody decides"); !slices.Equal(got, steps[taken:]) {
 			t.Errorf("after %d steps: %q", taken, got)
 		}
 	}
 	r.Require.Needs[0].Taken, r.State = 0, approvals.Approved
-	if got := field(fields(r), "If nobody decides"); len(got) > 0 {
+	if got := field(details(r, ""), "If nobody decides"); len(got) > 0 {
 		t.Errorf("after the decision: %q", got)
 	}
 }
@@ -165,22 +175,22 @@ func TestReviewCards(t *testing.T) {
 		t.Errorf("an ordinary approval: %q", s)
 	}
 	r.Review.Due = true
-	if s := Of(r, "").Body; !strings.Contains(s, "alone, by breaking the glass: the disk is full") {
+	if s := Of(r, "").Body; !strings.Contains(s, "alone (break glass): the disk is full") {
 		t.Errorf("%q", s)
 	}
 	due := Review(r)
-	if due.Final || len(due.Choose) != 1 || due.Choose[0].ID != button(ReviewPrefix, r) || due.Body != "bob broke the glass at 03:05:05 UTC: the disk is full" || len(due.Warn) != 1 {
+	if due.Final || len(due.Choose) != 1 || due.Choose[0].ID != button(ReviewPrefix, r) || due.Body != "bob approved this alone at 03:05 UTC (break glass): the disk is full" || len(due.Warn) != 1 {
 		t.Errorf("%+v", due)
 	}
 	r.By.Name = ""
-	if s := Review(r).Body; !strings.HasPrefix(s, "web:bob broke") {
+	if s := Review(r).Body; !strings.HasPrefix(s, "web:bob approved this alone") {
 		t.Errorf("%q", s)
 	}
 	r.Review = approvals.Review{By: chat.User{ID: "web:eve", Name: "eve"}, At: r.Decided}
-	if s := Of(r, "").Body; !strings.Contains(s, "by breaking the glass") {
+	if s := Of(r, "").Body; !strings.Contains(s, "(break glass)") {
 		t.Errorf("after the review: %q", s)
 	}
-	if c := Review(r); !c.Final || len(c.Choose) > 0 || !strings.HasSuffix(c.Body, "\nReviewed by eve at 03:05:05 UTC") || len(c.Warn) > 0 {
+	if c := Review(r); !c.Final || len(c.Choose) > 0 || !strings.HasSuffix(c.Body, "\nReviewed by eve at 03:05 UTC") || len(c.Warn) > 0 {
 		t.Errorf("%+v", c)
 	}
 	r.Review.Note = "it was right"

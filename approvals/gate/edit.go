@@ -70,5 +70,5 @@ func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decide
 	queue.Put(tx, queue.Item{
 		ID: "edited/" + string(rec.ID), Thread: string(rec.Thread), Kind: approvals.ItemEdited, Body: body, At: g.cfg.Now(),
 	})
-	return chat.Answer{Card: &c, OK: true, Notice: "You changed the command. It is judged anew, and asked for again if it is not proven to only read."}, true
+	return chat.Answer{Card: &c, OK: true, Notice: "Your edit replaces this request. It's checked again and needs its own approval."}, true
 }

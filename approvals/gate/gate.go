@@ -327,12 +327,15 @@ type decision struct {
 // record returns the record that would be filed for a request now.
 func (g *Gate) record(req approvals.Request, r ruling) approvals.Record {
 	now := g.cfg.Now()
+	p := g.cfg.Place(req.Thread, req.Action.Target)
+	where := approvals.Place{Target: p.Target}
+	where.Env, where.Production = policy.Environment(p.Labels)
 	return approvals.Record{
 		ID: req.ID(), Thread: req.Thread, Call: req.Call, Requester: req.By, Agent: req.Agent, Groups: req.Groups, Revision: req.Revision,
 		Created: now, Action: req.Action, Claim: req.Claim, State: approvals.Pending,
 		Engine: judgement(r.Verdict),
 		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy().Hash(), Require: required(r.decision),
-		ExpiresAt: now.Add(r.decision.Expires), Impact: req.Impact, Taint: req.Taint,
+		ExpiresAt: now.Add(r.decision.Expires), Impact: req.Impact, Taint: req.Taint, Place: where,
 	}
 }
 

@@ -284,10 +284,10 @@ func TestTheCardShowsEverything(t *testing.T) {
 	if c.Code != long {
 		t.Fatalf("the card shows %d bytes of %d", len(c.Code), len(long))
 	}
-	if len(c.Warn) == 0 || !strings.Contains(c.Warn[len(c.Warn)-1], "The model says risk low and no change; the engine says") {
+	if len(c.Warn) == 0 || !strings.HasPrefix(c.Warn[0], "The agent called this harmless. High risk: ") {
 		t.Fatalf("the disagreement is not in words: %q", c.Warn)
 	}
-	if c.Choose[0].Style != chat.StyleDeny || len(c.Choose) != 3 {
+	if c.Choose[0].Style != chat.StyleApprove || c.Choose[1].Style != chat.StyleDeny || len(c.Choose) != 3 {
 		t.Fatalf("%+v", c.Choose)
 	}
 	f = newFixture(t)
@@ -313,7 +313,7 @@ func TestExpiryByTimer(t *testing.T) {
 		}
 		f.Due(tx, rec.ID)
 	})
-	if c := f.card(t); !c.Final || !strings.Contains(c.Title, "Expired") {
+	if c := f.card(t); !c.Final || !strings.HasPrefix(c.Body, "Expired") {
 		t.Fatalf("%+v", c)
 	}
 }
@@ -351,7 +351,7 @@ func TestAnAnswerIsOnesOwn(t *testing.T) {
 	other.Thread = "web:2"
 	rec = f.ask(t, other)
 	a := f.click(t, chat.Click{ID: "same", Thread: "web:2", From: chat.User{ID: "web:bob", Name: "bob"}, Button: chat.ButtonID("approve:" + string(rec.ID) + "." + rec.Nonce)})
-	if !a.OK || !strings.Contains(a.Notice, string(rec.ID)) {
+	if !a.OK || a.Card == nil || a.Card.DetailsID != chat.ButtonID("details:"+string(rec.ID)) {
 		t.Fatalf("an answer of another thread: %+v", a)
 	}
 	third := request("systemctl restart app", honest())
@@ -761,4 +761,24 @@ func TestEdits(t *testing.T) {
 			t.Fatalf("%d won", won.Load())
 		}
 	})
+}
+
+// Details are shown to whoever asks in the thread, and decide nothing.
+func TestTheDetailsButtonShowsTheCardAndDecidesNothing(t *testing.T) {
+	f := newFixture(t)
+	rec := f.ask(t, request("systemctl restart app", honest()))
+	press := chat.Click{ID: "d1", Thread: "web:1", From: chat.User{ID: "web:eve", Name: "eve"}, Button: f.card(t).DetailsID}
+	for range 2 {
+		a := f.click(t, press)
+		if !a.OK || a.Card != nil || a.Show == nil || a.Show.Code != "systemctl restart app" || len(a.Show.Details) == 0 {
+			t.Fatalf("%+v", a)
+		}
+	}
+	if c := f.card(t); c.Final || string(rec.State) != "pending" {
+		t.Fatalf("%+v", c)
+	}
+	press.Thread, press.ID = "web:2", "d2"
+	if a := f.click(t, press); a.OK || a.Show != nil || a.Notice == "" {
+		t.Fatalf("in another thread: %+v", a)
+	}
 }

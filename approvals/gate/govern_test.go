@@ -97,7 +97,7 @@ func TestSeveralRulesDemandSeveralPeople(t *testing.T) {
 	if a := f.vote(t, rec, "alice", because("needed")); !a.OK || !strings.Contains(a.Notice, "0 of 1 from sre") {
 		t.Fatalf("the first: %+v", a)
 	}
-	if a := f.vote(t, rec, "alice", because("really")); a.OK || !strings.Contains(a.Notice, "already counts") {
+	if a := f.vote(t, rec, "alice", because("really")); a.OK || !strings.Contains(a.Notice, "You already approved this") {
 		t.Fatalf("the same again: %+v", a)
 	}
 	if a := f.vote(t, rec, "mallory", because("x")); a.OK || !strings.Contains(a.Notice, "You may not approve this") {
@@ -156,7 +156,7 @@ func TestBreakingTheGlass(t *testing.T) {
 	f := newFixture(t)
 	f.configure(t, policy.Config{BreakGlass: []string{"lead"}, Approve: policy.Approve{Count: 2}}, team())
 	rec := f.ask(t, request("rm -rf /srv/data", honest()))
-	for who, want := range map[string]string{"bob": "may not break the glass", "lou": "takes a reason"} {
+	for who, want := range map[string]string{"bob": "can't break glass", "lou": "takes a reason"} {
 		if a := f.vote(t, rec, who, glass); a.OK || !strings.Contains(a.Notice, want) {
 			t.Errorf("%s: %+v", who, a)
 		}
@@ -212,7 +212,7 @@ func TestStandingGrants(t *testing.T) {
 	if rec.Require.Grant != time.Hour {
 		t.Fatalf("%+v", rec.Require)
 	}
-	if a := f.vote(t, rec, "bob", longer); !a.OK || !strings.Contains(a.Notice, "the same again until") {
+	if a := f.vote(t, rec, "bob", longer); !a.OK || !strings.Contains(a.Notice, "won't ask again until") {
 		t.Fatalf("%+v", a)
 	}
 	second := f.again(t, req, "c2")

@@ -59,11 +59,26 @@ func (g *Gate) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	case card.ReviewPrefix:
 		row := answerRow{string(c.Thread), string(c.From.ID), string(c.Button), string(c.ID)}
 		return g.answerOnce(ctx, row, func(tx store.Tx) (chat.Answer, bool) { return g.review(tx, b) })
+	case card.DetailsPrefix:
+		return g.details(ctx, c.Thread, id)
 	case card.EditPrefix:
 		row := answerRow{string(c.Thread), string(c.From.ID), string(c.Button), string(c.ID)}
 		return g.answerOnce(ctx, row, func(tx store.Tx) (chat.Answer, bool) { return g.edit(tx, b, c.Text) })
 	}
 	return chat.Answer{Notice: "This button does not work here; write `stop` in the thread."}, nil
+}
+
+// details answers the button that shows a card's details.
+func (g *Gate) details(ctx context.Context, thread chat.ThreadID, id approvals.ID) (chat.Answer, error) {
+	ans := chat.Answer{Notice: "There is no such request in this thread; `status` names the one that is open."}
+	err := g.cfg.DB.View(ctx, func(tx store.Tx) error {
+		if rec, found := g.ledger.Get(tx, id); found && rec.Thread == thread {
+			c := card.Of(rec, "")
+			ans = chat.Answer{Show: &c, OK: true}
+		}
+		return nil
+	})
+	return ans, err
 }
 
 // Word handles a vote that was typed instead of pressed. c.Button is "approve:", "deny:",
@@ -138,7 +153,7 @@ func (g *Gate) expiredAnswer(tx store.Tx, rec approvals.Record) chat.Answer {
 	g.audit(tx, rec, "expired", "", "", "")
 	c := g.updateCard(tx, rec, "")
 	g.deliverDecision(tx, rec)
-	return chat.Answer{Card: &c, Notice: "This request expired at " + clock(rec.ExpiresAt) + ", so nothing was run."}
+	return chat.Answer{Card: &c, Notice: "This request expired at " + clock(rec.ExpiresAt) + ". Nothing was run."}
 }
 
 func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
@@ -158,7 +173,7 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 	case approvals.TooLate:
 		return g.expiredAnswer(tx, rec), true
 	case approvals.VotedBefore:
-		return chat.Answer{Notice: "Your approval already counts; it takes more people: " + missingVotes(rec) + "."}, false
+		return chat.Answer{Notice: "You already approved this. It still needs " + missingVotes(rec) + "."}, false
 	case approvals.NoReason:
 		return chat.Answer{Notice: "This takes a reason, so nothing was decided: write it beside the button, or `" +
 			chatVerb(b) + " " + string(rec.ID) + " your reason`."}, false
@@ -168,32 +183,32 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 		c := card.Of(rec, "")
 		return chat.Answer{Card: &c, Notice: decidedText(rec)}, false
 	}
-	what := "denied"
+	said := "Denied."
 	switch {
 	case b.Glass:
-		what = "broke the glass and approved"
+		said = "Approved alone. Somebody else must review it."
 		g.audit(tx, rec, ViaGlass, b.From.ID, b.Via, b.Reason)
 		g.requestReview(tx, rec)
 	case b.Approve:
-		what = "approved"
-		g.audit(tx, rec, what, b.From.ID, b.Via, b.Reason)
+		said = "Approved."
+		g.audit(tx, rec, "approved", b.From.ID, b.Via, b.Reason)
 	default:
-		g.audit(tx, rec, what, b.From.ID, b.Via, b.Reason)
+		g.audit(tx, rec, "denied", b.From.ID, b.Via, b.Reason)
 	}
 	c := g.updateCard(tx, rec, "")
 	if rec.State == approvals.Pending {
-		return chat.Answer{Card: &c, OK: true, Notice: "Your approval counts; it takes more people: " + missingVotes(rec) + "."}, false
+		return chat.Answer{Card: &c, OK: true, Notice: "Approved. It still needs " + missingVotes(rec) + "."}, false
 	}
 	g.learn(tx, rec)
 	if rec.State == approvals.Approved {
 		if b.Grant && rec.Require.Grant > 0 {
 			g.audit(tx, rec, "granted", b.From.ID, b.Via, "until "+clock(rec.Decided.Add(rec.Require.Grant)))
-			what += fmt.Sprintf(" (and the same again until %s)", clock(rec.Decided.Add(rec.Require.Grant)))
+			said = fmt.Sprintf("Approved. This exact command won't ask again until %s.", clock(rec.Decided.Add(rec.Require.Grant)))
 		}
 		g.setTimer(tx, rec, rec.RunBy.Add(time.Second))
 	}
 	g.deliverDecision(tx, rec)
-	return chat.Answer{Card: &c, OK: true, Notice: "You " + what + " request " + string(rec.ID) + "."}, true
+	return chat.Answer{Card: &c, OK: true, Notice: said}, true
 }
 
 // chatVerb returns the chat word equivalent to the pressed button.
@@ -236,13 +251,13 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 	case !b.Approve:
 		return ""
 	case b.Glass && len(rec.Require.BreakGlass) == 0:
-		return "There is no glass to break here: the policy names nobody under break_glass for this."
+		return "Nobody may break glass here: the policy names no group under break_glass for this."
 	case b.Glass && !g.cfg.Policy().Eligible(rec.Require.BreakGlass, b.From, b.Groups):
-		return "You may not break the glass: it takes somebody of " + strings.Join(rec.Require.BreakGlass, " or ") + "."
+		return "You can't break glass here. Only " + strings.Join(rec.Require.BreakGlass, " or ") + " can."
 	case b.Glass:
 		return ""
 	case len(groups) == 0:
-		return "Nobody can approve on " + rec.Action.Target + ": it has no approvers. Add a group under its approvers in the configuration."
+		return "Nobody can approve on " + rec.Action.Target + ", because it has no approvers. Add a group under its approvers in the configuration."
 	case !rec.Require.RequesterMay && b.From.ID == rec.Requester.ID:
 		return "You asked for this yourself, so somebody else of " + who + " must approve it."
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -234,20 +235,23 @@ func trusted(in Input) (ok bool, ended string) {
 		return false, ""
 	}
 	commands := in.Kind == "shell" || in.Kind == "keys" || slices.Contains(always, in.Tool)
-	return !commands || !production(in.Labels), ""
+	_, production := Environment(in.Labels)
+	return !commands || !production, ""
 }
 
-// production reports whether a target is marked as production.
-func production(labels map[string]string) bool {
-	for name, value := range labels {
+// Environment returns the value of a target's label env or environment, and whether it is a
+// production environment.
+func Environment(labels map[string]string) (env string, production bool) {
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		switch strings.ToLower(name) {
 		case "env", "environment":
-			if v := strings.ToLower(strings.TrimSpace(value)); v == "production" || v == "prod" {
-				return true
+			env = strings.TrimSpace(labels[name])
+			if v := strings.ToLower(env); v == "production" || v == "prod" {
+				return env, true
 			}
 		}
 	}
-	return false
+	return env, false
 }
 
 // learned reports whether people have said yes to this tool often enough. What

@@ -157,8 +157,8 @@ func (d *Discord) Thread(thread string) ([]Shown, error) {
 	return out, nil
 }
 
-// decidedCard is the title of a card, whatever its state.
-var decidedCard = regexp.MustCompile(`run\\?_shell \([A-Z]+\)`)
+// decidedCard is how the line of a decided card ends.
+var decidedCard = regexp.MustCompile(` · (?:Approved|Denied|Expired|Withdrawn|Not run)\b`)
 
 // discordText is all text of a message, wherever it stands.
 func discordText(m discordfake.Message) string {

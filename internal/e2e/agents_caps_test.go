@@ -28,7 +28,7 @@ func TestAgentsACapOfTokensAsksForMore(t *testing.T) {
 			model := newCrew(t, part{"look around", looks(7)}) // 110 tokens each
 			c := model.enter(t, "caps: {thread: {tokens: 500}}"+plainConfig)
 			c.tell("look around")
-			c.sees("Approve extend_budget?")
+			c.sees("asks extend_budget,")
 			if n := len(model.requests()); n != 5 {
 				t.Errorf("the model was asked %d times before the card", n)
 			}
@@ -109,7 +109,7 @@ func TestAgentsACapOfTokensAsksForMore(t *testing.T) {
 			c := model.enter(t, "caps: {thread: {tokens: 100}}\nagent: {role: "+role+"}"+plainConfig)
 			c.say("hello", false)
 			c.tell("hello again")
-			c.sees("Approve extend_budget?")
+			c.sees("asks extend_budget,")
 			c.as("bob").press("approve:")
 			eventually(t, "the end", func() bool { return c.ends() == 2 }, c.shown)
 		})
@@ -131,7 +131,7 @@ workflows:
 `)
 		c.say("hello", false)
 		c.tell("run think")
-		c.sees("Approve extend_budget?")
+		c.sees("asks extend_budget,")
 		c.as("bob").press("approve:")
 		eventually(t, "the end", func() bool { return c.ends() == 2 }, c.shown)
 		if page := c.page(); !strings.Contains(page, "**think** is done. So: It is a disk.") {
@@ -142,7 +142,7 @@ workflows:
 		model := newCrew(t, part{"TASK", looks(4)}, part{"marmalade", []turn{{calls: []call{handed("shell_executor", "TASK: look")}}}})
 		c := model.enter(t, "caps: {thread: {tokens: 300}}\n"+fullConfig)
 		c.tell("marmalade")
-		c.sees("Approve extend_budget?")
+		c.sees("asks extend_budget,")
 		c.as("bob").press("approve:")
 		eventually(t, "the end", func() bool { return c.ends() == 1 }, c.shown)
 		if n := model.count("TASK"); n != 5 {
@@ -167,7 +167,7 @@ caps: {day: {usd: 0.50}}
 	c.sees("This thread has used 110 tokens (about $0.15); today 110 tokens ($0.15 of $0.50).")
 	other := &chatter{t: t, b: c.b, p: c.p, n: 500} // another thread of alice
 	other.tell("look around")
-	other.sees("Approve extend_budget?")
+	other.sees("asks extend_budget,")
 	if n := len(model.requests()); n != 4 {
 		t.Errorf("the model was asked %d times before the card, want 4", n)
 	}

@@ -242,13 +242,43 @@ func pageOf(rows []row) string {
 		if r.Card == nil {
 			continue
 		}
-		_, _ = fmt.Fprintf(&b, "card: %s\n%s\n%s\n%s\n", r.Card.Title, r.Card.Code, r.Card.Body, strings.Join(r.Card.Warn, "\n"))
-		for _, f := range r.Card.Fields {
-			_, _ = fmt.Fprintf(&b, "%s: %s\n", f.Name, f.Value)
+		b.WriteString(cardText(*r.Card))
+	}
+	return b.String()
+}
+
+// cardText is a card as text: "asks run_shell, medium risk", or its state and its tool
+// ("done run_shell"), and then all that is on it and in its details.
+func cardText(c chat.Card) string {
+	tool := ""
+	for _, f := range c.Details {
+		if f.Name == "Tool" {
+			tool = f.Value
 		}
-		for _, x := range r.Card.Choose {
-			_, _ = fmt.Fprintf(&b, "button: %s (%s)\n", x.Label, x.ID)
+	}
+	state := "done"
+	for prefix, s := range map[string]string{"Denied": "denied", "Withdrawn": "withdrawn", "Expired": "expired", "Not run": "not run"} {
+		if strings.HasPrefix(c.Body, prefix) {
+			state = s
 		}
+	}
+	for _, s := range []string{"starting", "running", "outcome unknown"} {
+		if strings.Contains(c.Body, " · "+s) {
+			state = s
+		}
+	}
+	var b strings.Builder
+	if !c.Final {
+		fmt.Fprintf(&b, "card: asks %s, %s\n", tool, c.Risk)
+	} else {
+		fmt.Fprintf(&b, "card: %s %s\n", state, tool)
+	}
+	fmt.Fprintf(&b, "%s\n%s\n%s\n%s\n%s\n", c.Title, c.Code, strings.Join(c.Preview, "\n"), c.Body, strings.Join(c.Warn, "\n"))
+	for _, f := range slices.Concat(c.Fields, c.Details) {
+		fmt.Fprintf(&b, "%s: %s\n", f.Name, f.Value)
+	}
+	for _, x := range c.Choose {
+		fmt.Fprintf(&b, "button: %s (%s)\n", x.Label, x.ID)
 	}
 	return b.String()
 }
@@ -327,7 +357,7 @@ func (c *chatter) cards() (all []string) {
 			continue
 		}
 		has := func(name string) bool {
-			return slices.ContainsFunc(r.Card.Fields, func(f chat.Field) bool { return f.Name == name })
+			return slices.ContainsFunc(r.Card.Details, func(f chat.Field) bool { return f.Name == name })
 		}
 		if has("Request") && !has("Approved by") {
 			all = append(all, r.Card.Title+" "+r.Card.Code)

@@ -86,7 +86,7 @@ func TestAgentsTheRecordOfAnIncident(t *testing.T) {
 	)
 	c := model.enter(t, "agent: {preset: full}\ntargets:\n  local: {kind: local, approvers: [oncall]}\ngroups:\n  oncall: {web: [alice, bob]}\n", "OPENAI_API_KEY="+key)
 	c.tell("the shop is down, make it so, the token is " + said)
-	c.sees("Approve run_shell?")
+	c.sees("button: Approve (")
 	bob := c.as("bob")
 	bob.press("approve:")
 	eventually(t, "the end", func() bool { return c.ends() == 1 }, c.shown)

@@ -140,7 +140,7 @@ func TestAgentsRolesDecideWhatAThreadIsOffered(t *testing.T) {
 	// All tools is not all rights.
 	before := c.ends()
 	c.tell("make the file")
-	c.sees("Approve write_file?")
+	c.sees("button: Approve (")
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("the operator wrote without asking: %v", err)
 	}

@@ -98,7 +98,7 @@ sub_agents:
 	}
 	before := c.ends()
 	c.tell("the code word is marmalade, find the lock")
-	c.sees("Approve run_shell?")
+	c.sees("button: Approve (")
 	if page := c.page(); !strings.Contains(page, "Made by: the sub-agent dba") || !strings.Contains(page, "Asked by: alice") {
 		t.Errorf("the card does not say who made the call:\n%s", page)
 	}

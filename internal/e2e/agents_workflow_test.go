@@ -78,7 +78,7 @@ func TestAgentsQ23DiskFullEmptiesTheFileThatAPersonChose(t *testing.T) {
 		t.Errorf("its looks ask: %q", n)
 	}
 	c.tell(big)
-	c.sees("Approve run_shell?")
+	c.sees("button: Approve (")
 	page := c.page()
 	for _, want := range []string{": > '" + big + "'", "Made by: the workflow disk-full, step empty", "The content of this file is lost for good."} {
 		if !strings.Contains(page, want) {
@@ -173,7 +173,7 @@ func TestAgentsQ23ServiceDownRestartsTheService(t *testing.T) {
 		t.Errorf("the question does not show what was found:\n%s", page)
 	}
 	c.choose("restart it")
-	c.sees("Approve run_shell?")
+	c.sees("button: Approve (")
 	if page := c.page(); !strings.Contains(page, "sh -c '"+restart+"'") || !strings.Contains(page, "Made by: the workflow service-down, step restart") {
 		t.Errorf("the card is\n%s", page)
 	}
@@ -226,7 +226,7 @@ func TestAgentsQ23HighLoadEndsTheProcessThatAPersonChose(t *testing.T) {
 		t.Errorf("the question does not show the process:\n%s", page)
 	}
 	c.choose("end it")
-	c.sees("Approve run_shell?")
+	c.sees("button: Approve (")
 	if page := c.page(); !strings.Contains(page, "kill -TERM '"+number+"'") || !strings.Contains(page, "Made by: the workflow high-load, step term") {
 		t.Errorf("the card is\n%s", page)
 	}
@@ -352,7 +352,7 @@ func TestAgentsQ23AWorkflowOfOnesOwn(t *testing.T) {
 				}, c.b.log.String)
 			}
 			c.tell("run tidy dir=" + dir)
-			shows("Approve run_workflow?")
+			shows("button: Approve (")
 			for _, want := range []string{"Step 1: run_shell", "Step 2: run_shell", "printf 1 >> '" + dir + "'/ran", "printf 2 >> '" + dir + "'/ran"} {
 				if page := c.page(); !strings.Contains(page, want) || strings.Contains(page, "printf 3") || strings.Contains(page, "Step 3") {
 					t.Errorf("the card does not say %q, or too much:\n%s", want, page)
@@ -371,7 +371,7 @@ func TestAgentsQ23AWorkflowOfOnesOwn(t *testing.T) {
 			}
 			now("at the question")
 			c.choose("go on")
-			shows("Approve run_shell?")
+			shows("button: Approve (")
 			if page := c.page(); !strings.Contains(page, "printf 3 >> '"+dir+"'/ran") || !strings.Contains(page, "Made by: the workflow tidy, step three") {
 				t.Errorf("the card of the gate is\n%s", page)
 			}
@@ -438,7 +438,7 @@ func TestAgentsQ23AModelRunsAWorkflow(t *testing.T) {
 			c := &chatter{t: t, b: newBot(t, strings.TrimLeft(ownWorkflow, "\n"), model.url)}
 			c.again("COUNTERSIGN_FAILPOINT=" + tt.kill)
 			c.tell("please tidy up")
-			c.sees("Approve run_workflow?")
+			c.sees("button: Approve (")
 			req := model.last("tidy up")
 			if !slices.Contains(req.names(), "run_workflow") || !strings.Contains(req.body, "Tidies up. Inputs: dir, times (optional).") || !strings.Contains(req.body, "disk-full") {
 				t.Errorf("the model is not told of the workflows: %s", req.body)
@@ -446,7 +446,7 @@ func TestAgentsQ23AModelRunsAWorkflow(t *testing.T) {
 			b := c.as("bob")
 			b.press("approve:")
 			c.choose("go on")
-			c.sees("Approve run_shell?")
+			c.sees("button: Approve (")
 			if tt.kill == "" {
 				b.press("deny:")
 			} else {

@@ -92,7 +92,7 @@ func BenchmarkClickToStart(b *testing.B) {
 					}
 					for _, r := range rows {
 						if r.Card != nil && len(r.Card.Choose) == 2 {
-							button = string(r.Card.Choose[1].ID)
+							button = string(r.Card.Choose[0].ID)
 							return true
 						}
 					}

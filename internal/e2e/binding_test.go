@@ -175,7 +175,7 @@ func (s *stage) approved(attack string) chat.Card {
 // refused checks that an approval was not used, and that the card says why.
 func (s *stage) refused(c chat.Card, why ...string) {
 	s.t.Helper()
-	if !strings.HasPrefix(c.Title, "Not run:") || !strings.Contains(c.Body, "no longer what was approved") {
+	if !strings.HasPrefix(c.Body, "Not run:") || !strings.Contains(c.Body, "no longer what was approved") {
 		s.t.Errorf("the card says %q, %q", c.Title, c.Body)
 	}
 	for _, w := range why {
@@ -211,7 +211,7 @@ func TestAnApprovalThatNothingHappensToIsUsed(t *testing.T) {
 	t.Parallel()
 	s := setStage(t, false, [][]call{{shell("bash ./job.sh")}})
 	s.sh("echo 'echo good >> ran' > work/job.sh")
-	if c := s.approved("true"); !strings.HasPrefix(c.Title, "Done:") {
+	if c := s.approved("true"); c.Tone != chat.ToneGood {
 		t.Errorf("%q %q", c.Title, c.Body)
 	}
 	if got := s.sh("cat work/ran"); got != "good" {
@@ -275,7 +275,7 @@ func TestALongCommandIsShownWholeOrNotAtAll(t *testing.T) {
 		t.Fatalf("of %d bytes the card shows %d", len(long), len(c.Code))
 	}
 	s.absent("evil")
-	if c := s.press(approve); !strings.HasPrefix(c.Title, "Done:") {
+	if c := s.press(approve); c.Tone != chat.ToneGood {
 		t.Errorf("%q %q", c.Title, c.Body)
 	}
 	s.sh("rm work/evil") // it ran as it was shown
@@ -354,7 +354,7 @@ func TestAPaneWithAnotherProgramInFrontGetsNothing(t *testing.T) {
 	t.Parallel()
 	keys := tool("send-keys", map[string]any{"literal_text": "echo typed > typed", "enter": true, "risk": "low", "mutation": true, "privesc": false, "why": "to test"})
 	s := setStage(t, true, [][]call{{shell("touch start")}, {shell("touch ran")}, {keys}})
-	if c := s.approved("true"); !strings.HasPrefix(c.Title, "Done:") {
+	if c := s.approved("true"); c.Tone != chat.ToneGood {
 		t.Fatalf("%q %q", c.Title, c.Body)
 	}
 	for range 2 { // the command, then the keys

@@ -145,7 +145,7 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	open := func(level string) page {
-		return until(`(document.querySelector('.card.open h3')?.textContent ?? '').includes('` + level + `') && !document.querySelector('.card.open button[data-style=approve]')?.disabled`)
+		return until(`(document.querySelector('.card.open .chip.risk')?.textContent ?? '').includes('` + level + `') && !document.querySelector('.card.open button[data-style=approve]')?.disabled`)
 	}
 	do("log in by the link", chromedp.Navigate(url), visible("#text"))
 	address, err := chromedp.Run(ctx, chromedp.Location())
@@ -156,7 +156,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("the code stays in the address: %s", address)
 	}
 	do("send the message", keys("#text", incident.Opening+kb.Enter))
-	do("the first card asks", open("MEDIUM"))
+	do("the first card asks", open("medium"))
 	picture("console.png")
 	body := read("#log")
 	for _, want := range []string{"exit code 0", "over its quota"} {
@@ -164,18 +164,18 @@ func TestDemo(t *testing.T) {
 			t.Errorf("the page does not show %q:\n%s", want, body)
 		}
 	}
-	do("reload while it waits", chromedp.Reload(), visible(".card.open"), open("MEDIUM"))
+	do("reload while it waits", chromedp.Reload(), visible(".card.open"), open("medium"))
 	do("watch the terminal", visible("#term-toggle"), script(`document.querySelector('#term').hidden && document.querySelector('#term-toggle').click()`),
 		until(`document.querySelector('#screen')?.textContent.includes('tail -n 3')`))
 	picture("terminal.png")
 	do("approve", press("approve"))
-	do("the second card asks", open("HIGH"))
+	do("the second card asks", open("high"))
 	body = read(".card.open")
-	if !strings.Contains(body, "The model says risk low and no change; the engine says HIGH") {
+	if !strings.Contains(body, "The agent called this harmless. It deletes a whole directory.") {
 		t.Errorf("the disagreement is not in words:\n%s", body)
 	}
 	picture("disagreement.png")
-	do("deny with a reason", keys(".card.open input.reason", "those are orders"), press("deny"))
+	do("deny with a reason", script(`[...document.querySelectorAll('.card.open .links button')].find((b) => b.textContent === 'More').click()`), keys(".card.open input.reason", "those are orders"), press("deny"))
 	do("the end", until(`document.querySelector('#log').textContent.includes('Checkout accepts orders again')`))
 	body = read("#log")
 	for _, want := range []string{"those are orders", "Right, the archive stays", "healthy: last order"} {

@@ -240,7 +240,7 @@ func findButton(ts *testscript.TestScript, p *person, thread, verb string, late 
 				id = string(b.ID)
 			}
 		}
-		for _, f := range r.Card.Fields {
+		for _, f := range r.Card.Details {
 			if late && f.Name == "Request" && r.Card.Final {
 				rec, _, _ := strings.Cut(f.Value, ",")
 				id = verb + ":" + rec
@@ -272,11 +272,8 @@ func page1(ts *testscript.TestScript) string {
 		var b strings.Builder
 		for _, r := range rows {
 			fmt.Fprintf(&b, "[%s] %s\n", r.Kind, r.Text)
-			if c := r.Card; c != nil {
-				fmt.Fprintf(&b, "card: %s\n%s\n%s\n%s\n", c.Title, c.Code, c.Body, strings.Join(c.Warn, "\n"))
-				for _, f := range c.Fields {
-					fmt.Fprintf(&b, "%s: %s\n", f.Name, f.Value)
-				}
+			if r.Card != nil {
+				b.WriteString(cardText(*r.Card))
 			}
 		}
 		return b.String()

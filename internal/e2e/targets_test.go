@@ -251,7 +251,7 @@ func (k *talk) page() string {
 	for _, r := range k.rows() {
 		fmt.Fprintf(&b, "[%s] %s\n", r.Key, r.Text)
 		if c := r.Card; c != nil {
-			fmt.Fprintf(&b, "card: %s\n%s\n%s\n%+v\n", c.Title, c.Code, c.Body, c.Fields)
+			fmt.Fprintf(&b, "card: %s\n%s\n%s\n%+v\n", c.Title, c.Code, c.Body, c.Details)
 		}
 	}
 	return b.String()
@@ -367,7 +367,7 @@ func (k *talk) run(tool string, args map[string]any) (told string, c chat.Card) 
 
 // field is a field of a card.
 func field(c chat.Card, name string) string {
-	for _, f := range c.Fields {
+	for _, f := range c.Details {
 		if f.Name == name {
 			return f.Value
 		}
@@ -701,7 +701,7 @@ func TestTargets(t *testing.T) {
 		eventually(t, "it runs", func() bool { _, err := os.Stat(dir + "/begun"); return err == nil }, k.detail)
 		s.KillConnections()
 		has(t, "the result", k.result(mark), "it may or may not have happened")
-		has(t, "the card", k.page(), "Outcome unknown: run_shell")
+		has(t, "the card", k.page(), "outcome unknown")
 		next, _ := k.run("run_shell", command("echo again > again"))
 		has(t, "the next result", next, `"exit_code":0`)
 	})
@@ -765,7 +765,7 @@ func TestTargets(t *testing.T) {
 		eventually(t, "it runs", func() bool { _, err := os.Stat(work + "/dying"); return err == nil }, k.detail)
 		f.b.kill()
 		f.start()
-		eventually(t, "the card says so", func() bool { return strings.Contains(k.page(), "Outcome unknown: run_shell") }, k.detail)
+		eventually(t, "the card says so", func() bool { return strings.Contains(k.page(), "outcome unknown") }, k.detail)
 		eventually(t, "the command on the host ends all the same", func() bool { return content(work+"/dead") == "still" }, k.detail)
 		k.run("run_shell", command("echo $KEPT > alive"))
 		if got := content(work + "/alive"); got != "still" {
@@ -905,7 +905,7 @@ func TestHostKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	has(t, "the card", c.Title+"\n"+c.Code+"\n"+field(c, "Target"), "Approve trust_host_key? HIGH", strings.Fields(string(shown))[1], s.Address(), "ssh-ed25519", "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", "ssh:fresh")
+	has(t, "the card", c.Title+"\n"+c.Risk+"\n"+c.Code+"\n"+field(c, "Target"), "Trust a host's key", "high risk", strings.Fields(string(shown))[1], s.Address(), "ssh-ed25519", "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", "ssh:fresh")
 	k.press(strings.Replace(approve, "approve:", "deny:", 1))
 	k.result(mark)
 	nothing()
@@ -994,7 +994,7 @@ channels:
 	for channel, target := range map[string]string{"COPS": "theirs", "CALERT": "ours"} {
 		_, text := a.will("run_shell", command("echo "+channel+" > by"))
 		root := w.ask("UALICE", channel, text)
-		w.sees(channel, root, "local:"+target)
+		w.sees(channel, root, "on "+target)
 		w.press("UBOB", channel, root, "Approve")
 		w.sees(channel, root, "Told #")
 		if got := content(dirs[target] + "/by"); got != channel {

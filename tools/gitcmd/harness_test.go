@@ -211,7 +211,7 @@ func code(a answer) int {
 // face is the text of the card.
 func face(a approvals.Action) string {
 	c := card.Of(approvals.Record{State: approvals.Pending, Action: a}, "")
-	return fmt.Sprint(c.Title, c.Code, "\n", c.Body, "\n", c.Fields, c.Warn)
+	return fmt.Sprint(c.Title, c.Code, "\n", c.Preview, "\n", c.Details, c.Warn)
 }
 
 // state is a number for everything in the repository and its remote: names, content,

@@ -401,10 +401,10 @@ func TestTheCardOfKeysIsPlain(t *testing.T) {
 			if c.Code != tc.want {
 				t.Fatalf("%q", c.Code)
 			}
-			if strings.ContainsAny(c.Code+c.Body, "\u200b\u202e\x1b\r\t") || strings.Contains(c.Body, "\n") {
-				t.Fatalf("%q", c.Body)
+			if strings.ContainsAny(c.Code+strings.Join(c.Preview, ""), "\u200b\u202e\x1b\r\t") || len(c.Preview) != 1 {
+				t.Fatalf("%q %q", c.Code, c.Preview)
 			}
-			fields := fmt.Sprint(c.Fields)
+			fields := fmt.Sprint(c.Details)
 			if !strings.Contains(fields, `{Program in front ba\u{202E}sh}`) || !strings.Contains(fields, "Pane") {
 				t.Fatalf("%s", fields)
 			}
@@ -455,8 +455,8 @@ func TestCardsOfSessionsAndPanes(t *testing.T) {
 			continue
 		}
 		c := card.Of(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
-		if c.Code != tc.code || c.Body != tc.body || !strings.Contains(fmt.Sprint(c.Fields), "countersign-ops-") {
-			t.Errorf("%s: %q, %q, %v", name, c.Code, c.Body, c.Fields)
+		if c.Code != tc.code || !slices.Contains(c.Preview, tc.body) || !strings.Contains(fmt.Sprint(c.Details), "countersign-ops-") {
+			t.Errorf("%s: %q, %q, %v", name, c.Code, c.Preview, c.Details)
 		}
 	}
 }

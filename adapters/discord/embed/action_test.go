@@ -205,11 +205,11 @@ func TestPosted(t *testing.T) {
 		"the text to edit is on the card": {c, "cs.edit:edit:abcdefghij.NONCE", Choice{Button: chat.Button{ID: "edit:abcdefghij.NONCE", Label: "Edit", Edit: c.Code}}, nil},
 		"a reason":                        {c, "cs.reason:deny:abcdefghij.NONCE", Choice{Button: chat.Button{ID: "deny:abcdefghij.NONCE", Label: "Deny", AskReason: true}}, nil},
 		"a question names the card and shows the code": {c, "cs.confirm:approve:abcdefghij.NONCE", Choice{Code: c.Code, Button: chat.Button{
-			ID: "approve:abcdefghij.NONCE", Label: "Approve", AskReason: true, Confirm: "You pressed Approve. 🔴 Approve run_shell? HIGH · root@web-1",
+			ID: "approve:abcdefghij.NONCE", Label: "Approve", AskReason: true, Confirm: "You pressed Approve. 🔴 Restart app on web-1 · PRODUCTION",
 		}}, nil},
 		"what is not on the card names its digest": {long, "cs.read:approve:abcdefghij.NONCE", Choice{File: "its file", Button: chat.Button{
 			ID: "approve:abcdefghij.NONCE", Label: "Approve", AskReason: true,
-			Confirm: "The card does not show it as it is: read its file first. Digest 1a2b-3c4d.\nYou pressed Approve. 🔴 Approve run_shell? HIGH · root@web-1",
+			Confirm: "The card does not show it as it is: read its file first. Digest 1a2b-3c4d.\nYou pressed Approve. 🔴 Restart app on web-1 · PRODUCTION",
 		}}, nil},
 		"what is not on the card can't be edited": {long, "cs.rework:edit:abcdefghij.NONCE", Choice{}, ErrNotOnCard},
 		"a button that is not on the card":        {c, "cs.reason:approve:abcdefghij.NONCE", Choice{}, ErrCustomID},
@@ -315,8 +315,12 @@ func TestLineBreaksAtTheEndsAreNamed(t *testing.T) {
 func TestAFinalCardShowsWhatComesAfter(t *testing.T) {
 	c := pending()
 	c.Final = true
-	if m := Card(c, Options{}); len(m.Components) != 0 {
+	if m := Card(c, Options{}); len(m.Components) != 1 || len(m.Components[0].Components) != 1 || m.Components[0].Components[0].Label != "Details" {
 		t.Errorf("a decided card has %v", m.Components)
+	}
+	c.DetailsID = ""
+	if m := Card(c, Options{}); len(m.Components) != 0 {
+		t.Errorf("a decided card without details has %v", m.Components)
 	}
 	c.After = []chat.Button{{ID: "undo:1", Label: "Undo", Style: chat.StyleEdit}}
 	c.Code = strings.Repeat("x", 10000)
@@ -424,7 +428,7 @@ func TestWhatAMessageHasNowhereCantBeApproved(t *testing.T) {
 		}
 		return Posted(raw, "cs.read:approve:abcdefghij.NONCE")
 	}
-	if b, err := posted(); err != nil || !strings.Contains(b.Confirm, "Digest 1a2b-3c4d.") || !strings.Contains(b.Confirm, "root@web-1") {
+	if b, err := posted(); err != nil || !strings.Contains(b.Confirm, "Digest 1a2b-3c4d.") || !strings.Contains(b.Confirm, "on web-1") {
 		t.Errorf("with its file: %+v, %v", b, err)
 	}
 	m.Attachments = nil
@@ -449,7 +453,26 @@ func TestAQuestionIsReadWithoutEmbeds(t *testing.T) {
 func TestADecidedCardIsShort(t *testing.T) {
 	c := pending()
 	c.Final = true
-	if m := Card(c, Options{}); strings.Contains(m.Content, "\n") || !strings.Contains(description(m), "systemctl") {
+	if m := Card(c, Options{}); strings.Contains(m.Content, "\n") || !strings.Contains(m.Content, "systemctl") || len(m.Embeds) > 0 {
 		t.Errorf("the text is %q", m.Content)
+	}
+}
+
+// Details are for the person who asked, whole: in the message or in its file.
+func TestDetailsAreWhole(t *testing.T) {
+	c := pending()
+	m := Details(c)
+	for _, f := range c.Details {
+		if !strings.Contains(unescape(description(m)), f.Name+": "+f.Value) {
+			t.Errorf("%s is missing in %q", f.Name, description(m))
+		}
+	}
+	if code, ok := codeOf(description(m)); !ok || code != c.Code || len(m.Files) > 0 || len(m.Components) > 0 {
+		t.Errorf("code %q, %d files, buttons %v", code, len(m.Files), m.Components)
+	}
+	c.Code = strings.Repeat("echo a line\n", 3000)
+	m = Details(c)
+	if file, ok := fileText(m, "details"); !ok || !strings.Contains(file, c.Code) || !strings.Contains(file, "Rule: default: balanced") {
+		t.Error("what has no room is not in details.txt")
 	}
 }

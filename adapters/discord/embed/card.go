@@ -31,10 +31,10 @@ type Options struct {
 	Quiet bool
 }
 
-// Card draws a card: a text with the title and the target, and an embed with the
-// title, warnings, code, body, fields, and the fields about the decision in small
-// print; then the buttons in the order given, without a choice when the card is
-// final.
+// Card draws a card: a text with the title, and an embed with the title, risk, code,
+// preview, warnings, fields, body, the agent's reason, and who may decide in small print;
+// then the buttons in the order given, and one for the details. A final card without a
+// choice is one line.
 //
 // Notifications show the text alone, people can switch embeds off, and Discord drops
 // them where the bot may not embed links. So the text of an open card has the code too
@@ -56,6 +56,9 @@ type Options struct {
 // are left out with a warning.
 func Card(c chat.Card, o Options) Message {
 	d := newDrawing(c)
+	if c.Final && len(c.Details) > 0 {
+		return d.oneLine(o)
+	}
 	e, files := d.draw()
 	m := newMessage(d.content, 0, append(files, d.attach...))
 	if o.Quiet {
@@ -65,13 +68,47 @@ func Card(c chat.Card, o Options) Message {
 		e.Color = color(c.Tone)
 		m.Embeds = append(m.Embeds, e)
 	}
+	m.Components = d.rows()
+	return m
+}
+
+// rows are the card's buttons.
+func (d *drawing) rows() []Row {
+	out := []Row{}
 	for row := range slices.Chunk(d.buttons, MaxRow) {
 		r := Row{Type: typeRow}
 		for _, b := range row {
 			r.Components = append(r.Components, d.button(b))
 		}
-		m.Components = append(m.Components, r)
+		out = append(out, r)
 	}
+	return out
+}
+
+// maxOneLine is how much of a decided command stands in its one line, in characters.
+const maxOneLine = 200
+
+// oneLine draws a decided card with details: what was done where, the command, and how it
+// ended.
+func (d *drawing) oneLine(o Options) Message {
+	s := "**" + clipEscaped(d.title, MaxTitle) + "**"
+	first, _, more := strings.Cut(strings.TrimSpace(visible.Code(d.card.Code)), "\n")
+	if short := clip(first, maxOneLine); short != first {
+		first = short
+	} else if more {
+		first += " …"
+	}
+	if span, ok := codeSpan(first); ok && first != "" {
+		s += " · " + span
+	}
+	if body := visible.Text(d.card.Body); strings.TrimSpace(body) != "" {
+		s += " · " + clipEscaped(body, MaxContent-utf16Len(s)-3)
+	}
+	m := newMessage(s, 0, d.attach)
+	if o.Quiet {
+		m = m.Silent()
+	}
+	m.Components = d.rows()
 	return m
 }
 
@@ -156,10 +193,10 @@ func mark(t chat.Tone) string {
 	return ""
 }
 
-// state says in words that a card waits, or "": a decided one says so in its title.
-// That it has buttons is no word.
+// state says in words that a card waits, or "": a decided one and one with a footer say so
+// themselves. Screen readers do not announce that a card has buttons.
 func state(c chat.Card) string {
-	if c.Final || len(c.Choose) == 0 {
+	if c.Final || len(c.Choose) == 0 || c.Footer != "" {
 		return ""
 	}
 	return "waiting for an answer"
@@ -186,7 +223,9 @@ func smallValue(f chat.Field) string {
 type zone int
 
 const (
-	zoneWarn zone = iota
+	zoneHead  zone = iota // above the code
+	zoneBelow             // below the code, before the fields
+	zoneWarn              // the same, marked
 	zoneFields
 	zoneSmall
 )
@@ -210,7 +249,9 @@ type drawing struct {
 	exact   bool   // code is what the card says, to the character
 	partial bool   // the embed does not show all of code; set by draw
 	buttons []chat.Button
-	attach  []chat.File
+	// detailsID is the id of the button that shows the details, or "".
+	detailsID chat.ButtonID
+	attach    []chat.File
 	// The names of the two files, that none of the card's own has.
 	codeName, detailsName string
 }
@@ -224,12 +265,17 @@ func newDrawing(c chat.Card) *drawing {
 		d.body = body
 	}
 	d.exact = d.code == c.Code
-	d.title = visible.Text(strings.TrimSpace(mark(c.Tone) + strings.Join(strings.Fields(c.Title), " ")))
+	d.title = visible.Text(headline(c))
 	if utf16Len(escape(d.title)) > MaxTitle {
-		d.add(zoneWarn, "", c.Title)
+		d.add(zoneHead, "", c.Title)
+	}
+	d.add(zoneHead, "", c.Risk)
+	d.add(zoneBelow, "", c.Context)
+	for _, l := range c.Preview {
+		d.add(zoneBelow, "", l)
 	}
 	for _, w := range c.Warn {
-		d.add(zoneWarn, "Warning", w)
+		d.add(zoneWarn, "", w)
 	}
 	d.chooseButtons()
 	if most := MaxFiles - 2; len(c.Attach) > most {
@@ -238,7 +284,7 @@ func newDrawing(c chat.Card) *drawing {
 		for _, f := range c.Attach[most:] {
 			names = append(names, f.Name)
 		}
-		d.add(zoneWarn, "Warning", fmt.Sprintf("%d more files have no room on this message: %s.", len(names), strings.Join(names, ", ")))
+		d.add(zoneWarn, "", fmt.Sprintf("%d more files have no room on this message: %s.", len(names), strings.Join(names, ", ")))
 	}
 	digest := c.Digest
 	var small []chat.Field
@@ -256,11 +302,20 @@ func newDrawing(c chat.Card) *drawing {
 	if !d.open() || d.code != "" || !d.told {
 		d.add(zoneFields, "", c.Body)
 	}
+	if c.Why != "" {
+		d.add(zoneFields, "", "Why: “"+c.Why+"”")
+	}
 	d.add(zoneSmall, "State", state(c))
+	d.add(zoneSmall, "", c.Footer)
+	if !c.Expires.IsZero() && !c.Final {
+		d.add(zoneSmall, "", "expires at "+c.Expires.UTC().Format("15:04")+" UTC")
+	}
 	for _, f := range small {
 		d.add(zoneSmall, f.Name, smallValue(f))
 	}
-	d.add(zoneSmall, "Digest", digest)
+	if len(c.Details) == 0 || !d.told || !d.exact { // the details have it
+		d.add(zoneSmall, "Digest", digest)
+	}
 	d.describeCode()
 	return d
 }
@@ -280,18 +335,34 @@ func (d *drawing) chooseButtons() {
 	seen := map[chat.ButtonID]bool{}
 	for _, b := range offered {
 		if !validButton(b.ID) || seen[b.ID] || len(d.buttons) == MaxRows*MaxRow {
-			d.add(zoneWarn, "Warning", fmt.Sprintf("The button %q can't be shown here; answer in the thread or on another network.", b.Label))
+			d.add(zoneWarn, "", fmt.Sprintf("The button %q can't be shown here; answer in the thread or on another network.", b.Label))
 			continue
 		}
 		seen[b.ID] = true
 		d.buttons = append(d.buttons, b)
 	}
+	if id := d.card.DetailsID; len(d.card.Details) > 0 && validButton(id) && !seen[id] && len(d.buttons) < MaxRows*MaxRow {
+		d.buttons = append(d.buttons, chat.Button{ID: id, Label: "Details"})
+		d.detailsID = id
+	}
+}
+
+// headline is a card's title with its tone and its environment.
+func headline(c chat.Card) string {
+	s := mark(c.Tone) + strings.Join(strings.Fields(c.Title), " ")
+	switch {
+	case c.Production:
+		s += " · " + strings.ToUpper(c.Env)
+	case c.Env != "":
+		s += " · " + c.Env
+	}
+	return strings.TrimSpace(s)
 }
 
 // describeCode says what a reader of the code block can't see.
 func (d *drawing) describeCode() {
 	if !d.exact {
-		d.add(zoneWarn, "Warning", "Some characters of this can't be shown as they are and stand as \\u{...} or \\x..; the attached file "+d.codeName+" has it as it is.")
+		d.add(zoneWarn, "", "Some characters of this can't be shown as they are and stand as \\u{...} or \\x..; the attached file "+d.codeName+" has it as it is.")
 		return
 	}
 	// Discord shows no line breaks at the ends of a code block.
@@ -426,15 +497,20 @@ func (d *drawing) shorten(limit int) (out []line, cut bool) {
 // embed puts the parts of a card in order, whatever the limits. A labelled line
 // that is no field of an embed stands in the description.
 func (d *drawing) embed(code string, lines []line) Embed {
-	e := Embed{Title: clipEscaped(d.title, MaxTitle)}
-	var warn, body, small []string
+	e := Embed{}
+	if len(d.card.Details) == 0 || !d.open() || !d.told { // the text has it
+		e.Title = clipEscaped(d.title, MaxTitle)
+	}
+	var head, body, small []string
 	for _, l := range lines {
 		name, value := escape(l.label), escape(l.text)
 		switch {
-		case l.zone == zoneWarn && name == "":
-			warn = append(warn, "⚠ "+value)
+		case l.zone == zoneHead:
+			head = append(head, value)
+		case l.zone == zoneBelow:
+			body = append(body, value)
 		case l.zone == zoneWarn:
-			warn = append(warn, "⚠ **"+name+":** "+value)
+			body = append(body, "⚠ **"+value+"**")
 		case l.zone == zoneSmall:
 			s := uncalled(strings.Join(strings.Fields(l.text), " "))
 			if l.label != "" {
@@ -450,9 +526,9 @@ func (d *drawing) embed(code string, lines []line) Embed {
 		}
 	}
 	if code != "" {
-		warn = append(warn, code)
+		head = append(head, code)
 	}
-	e.Description = strings.Join(append(warn, body...), "\n")
+	e.Description = strings.Join(append(head, body...), "\n")
 	if len(small) > 0 {
 		e.Footer = &Footer{Text: strings.Join(small, " · ")}
 	}
@@ -540,6 +616,8 @@ func (d *drawing) verb(b chat.Button) Verb {
 		return VerbEdit
 	case b.Edit != "":
 		return VerbRework
+	case b.ID == d.detailsID:
+		return VerbDecide
 	case (!d.exact || !d.told) && !d.card.Final && b.Style != chat.StyleDeny && b.Style != chat.StyleStop:
 		return VerbRead
 	case b.Confirm != "":
@@ -562,12 +640,17 @@ func cardText(c chat.Card) string {
 			out = append(out, label+": "+s)
 		}
 	}
-	add("", c.Title)
+	add("", headline(c))
 	add("State", state(c))
+	add("", c.Risk)
+	add("", c.Code)
+	add("", c.Context)
+	for _, l := range c.Preview {
+		add("", visible.Below(l))
+	}
 	for _, w := range c.Warn {
 		add("Warning", w)
 	}
-	add("", c.Code)
 	for _, f := range c.Fields {
 		if smallPrint(f.Name) {
 			add(f.Name, smallValue(f))
@@ -576,6 +659,41 @@ func cardText(c chat.Card) string {
 		}
 	}
 	add("", c.Body)
+	if c.Why != "" {
+		add("Why", "“"+visible.Below(c.Why)+"”")
+	}
+	add("", c.Footer)
+	if !c.Expires.IsZero() && !c.Final {
+		add("", "expires at "+c.Expires.UTC().Format("15:04")+" UTC")
+	}
+	for _, f := range c.Details {
+		add(f.Name, visible.Below(f.Value))
+	}
 	add("Digest", c.Digest)
 	return strings.Join(out, "\n")
+}
+
+// Details is a message with a card's code and details, for the person who asked for them.
+// What has no room is in a file.
+func Details(c chat.Card) Message {
+	d := newDrawing(chat.Card{Title: c.Title, Tone: c.Tone, Env: c.Env, Production: c.Production, Code: c.Code, Final: true})
+	lines := []line{}
+	for _, f := range c.Details {
+		if value := visible.Text(f.Value); strings.TrimSpace(value) != "" {
+			lines = append(lines, line{zoneBelow, "", visible.Text(f.Name) + ": " + value})
+		}
+	}
+	code := ""
+	if d.code != "" {
+		code = fence("", d.code)
+	}
+	e := d.embed(code, lines)
+	var files []chat.File
+	if !fits(e) || !d.exact {
+		files = []chat.File{{Name: detailsFile, Text: cardText(c)}}
+		e = d.embed("", []line{{zoneBelow, "", "It is too long to show here: the attached file " + detailsFile + " has all of it."}})
+	}
+	m := newMessage("", 0, files)
+	m.Embeds = append(m.Embeds, e)
+	return m
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"countersign/adapters/chat"
 )
@@ -85,19 +86,20 @@ func stateCards(t *testing.T) map[string]chat.Card {
 func pending() chat.Card {
 	const code = "systemctl restart app\necho \"<@1> *done* @everyone `x`\""
 	return chat.Card{
-		Title: "Approve run_shell? HIGH", Tone: chat.ToneHigh, Code: code,
-		Warn: []string{"The model says risk low; the engine says HIGH: restarts a service."},
-		Body: "What it would do, found by looking:\n- stop app\n# start app",
-		Fields: []chat.Field{
+		Title: "Restart app on web-1", Tone: chat.ToneHigh, Env: "production", Production: true, Risk: "high risk", Code: code,
+		Context: "in /srv/app · terminal ops / shared", Preview: []string{"- stop app", "# start app"},
+		Warn: []string{"The agent called this harmless. It restarts a service."},
+		Why:  `harmless, <@1> *trust* me :smile: [x](https://evil.example) \u{202E}`, Footer: "Asked by alice · needs 1 of oncall (not alice)",
+		Expires: time.Date(2026, 1, 2, 3, 19, 5, 0, time.UTC),
+		Details: []chat.Field{
 			{Name: "Target", Value: "root@web-1"}, {Name: "Directory", Value: "/srv/app"},
-			{Name: "Engine says", Value: "HIGH (service): restarts a service"},
-			{Name: "Model's reason", Value: `"harmless, <@1> *trust* me :smile: [x](https://evil.example) \u{202E}"`},
-			{Name: "Rule", Value: "default: balanced"}, {Name: "Votes", Value: "0 of 1"}, {Name: "Expires", Value: "03:19:05 UTC"},
-			{Name: "Request", Value: "abcdefghij, digest 1a2b-3c4d"},
+			{Name: "Analysis", Value: "high risk (service): it restarts a service"}, {Name: "Agent's label", Value: "low risk, no change"},
+			{Name: "Rule", Value: "default: balanced"}, {Name: "Votes", Value: "0 of 1"}, {Name: "Request", Value: "abcdefghij, digest 1a2b-3c4d"},
 		},
+		DetailsID: "details:abcdefghij",
 		Choose: []chat.Button{
+			{ID: "approve:abcdefghij.NONCE", Label: "Approve", Style: chat.StyleApprove, Confirm: "This is high risk. Run exactly this on web-1?"},
 			{ID: "deny:abcdefghij.NONCE", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
-			{ID: "approve:abcdefghij.NONCE", Label: "Approve", Style: chat.StyleApprove, Confirm: "This is HIGH. Run exactly this on web-1?"},
 			{ID: "grant:abcdefghij.NONCE", Label: "Approve for 30 min", Style: chat.StyleApprove},
 			{ID: "edit:abcdefghij.NONCE", Label: "Edit", Style: chat.StyleEdit, Edit: code},
 			{ID: "glass:abcdefghij.NONCE", Label: "Break glass", Style: chat.StyleApprove, AskReason: true, Confirm: "You decide alone."},
@@ -111,7 +113,7 @@ func goldenCards(t *testing.T) map[string]chat.Card {
 	out := stateCards(t)
 	out["card-hostile"] = pending()
 	final := pending()
-	final.Final, final.Tone, final.Title, final.Body = true, chat.ToneGood, "Done: run_shell (HIGH)", "Approved by bob at 03:05:05 UTC. It ran: exit code 0."
+	final.Final, final.Tone, final.Body = true, chat.ToneGood, "Approved by bob at 03:05 UTC · exit 0"
 	final.Attach = []chat.File{{Name: "output.txt", Text: "ok"}}
 	final.After = []chat.Button{{ID: "undo:abcdefghij", Label: "Undo", Style: chat.StyleEdit}}
 	out["card-final-undo"] = final

@@ -13,7 +13,7 @@ import (
 // its level, its state, what is asked and who may decide.
 func TestCardsWithoutColourOrEmoji(t *testing.T) {
 	states := map[string]string{
-		"pending": "waiting for an answer", "approved": "Approved by bob", "running": "Running", "done": "Done", "unknown": "Outcome unknown",
+		"pending": "needs 1 of oncall", "approved": "Approved by bob", "running": "running", "done": "exit 0", "unknown": "outcome unknown",
 		"denied": "Denied by bob", "expired": "Expired", "cancelled": "Withdrawn by bob", "invalid": "Not run",
 	}
 	cards := stateCards(t)
@@ -36,9 +36,9 @@ func TestCardsWithoutColourOrEmoji(t *testing.T) {
 				}
 				return r
 			}, strings.ReplaceAll(string(raw), `\\`, ""))
-			wants := []string{"HIGH", state, "run_shell", "systemctl restart app", `"Target","value":"local"`, "Who may approve: oncall"}
+			wants := []string{state, "Restart app on local", "systemctl restart app", `"label":"Details"`}
 			if name == "pending" {
-				wants = append(wants, `"label":"Deny"`, `"label":"Approve"`)
+				wants = append(wants, `"label":"Deny"`, `"label":"Approve"`, "high risk", "Asked by alice", "expires at 03:19 UTC", "Why: “harmless")
 			}
 			for _, want := range wants {
 				if !strings.Contains(text, want) {

@@ -18,8 +18,9 @@
 package blockkit
 
 import (
-	"github.com/slack-go/slack"
 	"slices"
+
+	"github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
 )

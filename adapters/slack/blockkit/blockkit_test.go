@@ -564,3 +564,29 @@ func TestEscapedMarkdownIsThePlainText(t *testing.T) {
 		}
 	})
 }
+
+// Details are for the person who asked: all of them in a modal that Slack accepts, with a
+// sentence about what has no room.
+func TestDetailsFitAModal(t *testing.T) {
+	c := pending()
+	shown := Plain(DetailsModal(c).Blocks.BlockSet)
+	for _, f := range c.Details {
+		if !strings.Contains(shown, f.Name+": "+f.Value) {
+			t.Errorf("%s is missing in %q", f.Name, shown)
+		}
+	}
+	if !strings.Contains(shown, "systemctl restart app") {
+		t.Error("the command is missing")
+	}
+	c.Code = strings.Repeat("echo a line\n", 3000)
+	for range 600 {
+		c.Details = append(c.Details, chat.Field{Name: "Depends on", Value: strings.Repeat("a long file name ", 60)})
+	}
+	m := DetailsModal(c)
+	if n := jsonSize(m.Blocks.BlockSet); n > maxView || len(m.Blocks.BlockSet) > MaxBlocks {
+		t.Errorf("%d bytes, %d blocks", n, len(m.Blocks.BlockSet))
+	}
+	if shown := Plain(m.Blocks.BlockSet); !strings.Contains(shown, "Rule: default: balanced") || !strings.Contains(shown, " more)") {
+		t.Error("nothing says that something is missing")
+	}
+}

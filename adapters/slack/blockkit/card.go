@@ -24,9 +24,9 @@ const (
 	maxLabel = 200
 )
 
-// Card draws a card: title, warnings, code, fields, body, the fields about the
-// decision in small print, then the buttons in the order given, without a
-// choice when the card is final.
+// Card draws a card: title, risk, code, preview, warnings, fields, body, the agent's
+// reason, who may decide in small print, then the buttons in the order given, and one for
+// the details. A final card without a choice is one line.
 //
 // Code is shown character for character. Where it has no room, its beginning
 // and end are shown with a sentence that says how much is left out, "command.txt"
@@ -39,7 +39,10 @@ const (
 // nothing may be decided by a button that can't be told apart.
 func Card(c chat.Card, o CardOptions) Message {
 	d := newDrawing(c, o)
-	blocks, files := d.whole()
+	blocks, files := d.oneLine()
+	if blocks == nil {
+		blocks, files = d.whole()
+	}
 	if blocks == nil {
 		blocks, files = d.reduced()
 	}
@@ -56,7 +59,8 @@ const maxSaidCode = 1000
 type zone int
 
 const (
-	zoneWarn zone = iota
+	zoneHead  zone = iota // small, above the code
+	zoneBelow             // small, right below the code
 	zoneFields
 	zoneSmall
 )
@@ -91,16 +95,21 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 			d.lines = append(d.lines, line{z, visible.Text(label), text})
 		}
 	}
-	title := strings.TrimSpace(mark(c.Tone) + strings.Join(strings.Fields(c.Title), " "))
+	title := headline(c)
 	d.header = slack.NewHeaderBlock(plain(title, MaxHeader))
 	if utf16Len(visible.Text(title)) > MaxHeader {
-		add(zoneWarn, "", c.Title)
+		add(zoneFields, "", c.Title)
+	}
+	add(zoneHead, "", c.Risk)
+	add(zoneBelow, "", c.Context)
+	for _, l := range c.Preview {
+		add(zoneFields, "", visible.Below(l))
 	}
 	for _, w := range c.Warn {
-		add(zoneWarn, "Warning", w)
+		add(zoneFields, warning, w)
 	}
 	if !d.exact {
-		add(zoneWarn, "Warning", "Some characters of this can't be seen and are shown as \\u{...} or \\x..; "+d.codeName+" has it as it is.")
+		add(zoneFields, warning, "Some characters of this can't be seen and are shown as \\u{...} or \\x..; "+d.codeName+" has it as it is.")
 	}
 	offered := c.Choose
 	if c.Final {
@@ -109,13 +118,19 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 	seen := map[chat.ButtonID]bool{}
 	for _, b := range offered {
 		if !validButton(b.ID) || seen[b.ID] || len(d.buttons) == MaxButtons {
-			add(zoneWarn, "Warning", fmt.Sprintf("The button %q can't be shown here; answer in the thread or on another network.", b.Label))
+			add(zoneFields, warning, fmt.Sprintf("The button %q can't be shown here; answer in the thread or on another network.", b.Label))
 			continue
 		}
 		seen[b.ID] = true
 		d.buttons = append(d.buttons, b)
 	}
+	if len(c.Details) > 0 && validButton(c.DetailsID) && !seen[c.DetailsID] {
+		d.buttons = append(d.buttons, chat.Button{ID: c.DetailsID, Label: "Details"})
+	}
 	digest := c.Digest
+	if len(c.Details) > 0 {
+		digest = "" // they have it
+	}
 	var small []chat.Field
 	for _, f := range c.Fields {
 		if digest != "" && strings.Contains(f.Value, digest) {
@@ -128,12 +143,34 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 		}
 	}
 	add(zoneFields, "", c.Body)
+	if c.Why != "" {
+		add(zoneFields, "Why", "“"+visible.Below(c.Why)+"”")
+	}
 	add(zoneSmall, "State", state(c))
+	add(zoneSmall, "", c.Footer)
+	if !c.Expires.IsZero() && !c.Final {
+		add(zoneSmall, "", "expires at "+c.Expires.UTC().Format("15:04")+" UTC")
+	}
 	for _, f := range small {
 		add(zoneSmall, f.Name, smallValue(f))
 	}
 	add(zoneSmall, "Digest", digest)
 	return d
+}
+
+// warning labels a warning.
+const warning = "⚠"
+
+// headline is a card's title with its tone and its environment.
+func headline(c chat.Card) string {
+	s := mark(c.Tone) + strings.Join(strings.Fields(c.Title), " ")
+	switch {
+	case c.Production:
+		s += " · " + strings.ToUpper(c.Env)
+	case c.Env != "":
+		s += " · " + c.Env
+	}
+	return strings.TrimSpace(s)
 }
 
 // mark is a card's tone as one character, with its space. The level stands in
@@ -155,10 +192,10 @@ func mark(t chat.Tone) string {
 	return ""
 }
 
-// state says in words that a card waits, or "": a decided one says so in its title.
-// That it has buttons is no word, and a reader of its text alone does not see them.
+// state says in words that a card waits, or "": a decided one and one with a footer say so
+// themselves. Screen readers do not announce that a card has buttons.
 func state(c chat.Card) string {
-	if c.Final || len(c.Choose) == 0 {
+	if c.Final || len(c.Choose) == 0 || c.Footer != "" {
 		return ""
 	}
 	return "waiting for an answer"
@@ -181,6 +218,36 @@ func smallValue(f chat.Field) string {
 	return visible.Field(f.Value)
 }
 
+// maxOneLine is how much of a decided command stands in its one line, in characters.
+const maxOneLine = 200
+
+// oneLine draws a decided card with details: what was done where, the command, and how it
+// ended. It returns nil for any other card.
+func (d *drawing) oneLine() ([]slack.Block, []chat.File) {
+	c := d.card
+	if !c.Final || len(c.Details) == 0 || quoted(c.Title) > maxLine || quoted(c.Body) > maxLine {
+		return nil, nil
+	}
+	run := []slack.RichTextSectionElement{text(visible.Text(headline(c)), &slack.RichTextSectionTextStyle{Bold: true})}
+	if first := clipLine(d.code, maxOneLine); first != "" {
+		run = append(run, text(" · ", nil), text(first, &slack.RichTextSectionTextStyle{Code: true}))
+	}
+	if body := visible.Text(c.Body); strings.TrimSpace(body) != "" {
+		run = append(run, text(" · "+body, nil))
+	}
+	blocks := []slack.Block{slack.NewRichTextBlock("", slack.NewRichTextSection(run...))}
+	return append(blocks, d.actions(false)...), nil
+}
+
+// clipLine is the first line of a text, with an ellipsis where anything is left out.
+func clipLine(s string, n int) string {
+	first, _, more := strings.Cut(strings.TrimSpace(s), "\n")
+	if short := clip(first, n); short != first || !more {
+		return short
+	}
+	return first + " …"
+}
+
 // whole draws the card with everything on it, or nil when that has no room.
 func (d *drawing) whole() ([]slack.Block, []chat.File) {
 	code, ok := d.codeBlocks()
@@ -198,7 +265,7 @@ func (d *drawing) whole() ([]slack.Block, []chat.File) {
 // model wrote must not push out what it wants to run. It always succeeds.
 func (d *drawing) reduced() ([]slack.Block, []chat.File) {
 	room := MaxMessageJSON - jsonSize(d.header) - 100
-	linesNeed := sizeOf(d.lineBlocks(d.lines, zoneWarn, zoneFields, zoneSmall))
+	linesNeed := sizeOf(d.lineBlocks(d.lines, zoneHead, zoneBelow, zoneFields, zoneSmall))
 	code, ok := d.codeBlocks()
 	full := d.actions(false)
 	left := room - sizeOf(full)
@@ -211,7 +278,7 @@ func (d *drawing) reduced() ([]slack.Block, []chat.File) {
 	left -= sizeOf(code)
 	for limit := maxLine; limit >= 20; limit /= 2 {
 		lines, cut := d.shorten(limit)
-		if sizeOf(d.lineBlocks(lines, zoneWarn, zoneFields, zoneSmall)) > left {
+		if sizeOf(d.lineBlocks(lines, zoneHead, zoneBelow, zoneFields, zoneSmall)) > left {
 			continue
 		}
 		if blocks, ok := d.join(code, lines, actions); ok {
@@ -222,7 +289,7 @@ func (d *drawing) reduced() ([]slack.Block, []chat.File) {
 	lines, _ := d.shorten(20)
 	for n := len(lines) - 1; n > 0; n-- {
 		some := append(lines[:n:n], line{zoneSmall, "", fmt.Sprintf("%d more lines are in the attached file %s.", len(lines)-n, d.detailsName)})
-		if n > 200 || sizeOf(d.lineBlocks(some, zoneWarn, zoneFields, zoneSmall)) > left {
+		if n > 200 || sizeOf(d.lineBlocks(some, zoneHead, zoneBelow, zoneFields, zoneSmall)) > left {
 			continue
 		}
 		if blocks, ok := d.join(code, some, actions); ok {
@@ -255,9 +322,9 @@ func (d *drawing) shorten(limit int) (out []line, cut bool) {
 // limit.
 func (d *drawing) join(code []slack.Block, lines []line, actions []slack.Block) ([]slack.Block, bool) {
 	blocks := []slack.Block{d.header}
-	blocks = append(blocks, d.lineBlocks(lines, zoneWarn)...)
+	blocks = append(blocks, d.lineBlocks(lines, zoneHead)...)
 	blocks = append(blocks, code...)
-	blocks = append(blocks, d.lineBlocks(lines, zoneFields)...)
+	blocks = append(blocks, d.lineBlocks(lines, zoneBelow, zoneFields)...)
 	blocks = append(blocks, d.lineBlocks(lines, zoneSmall)...)
 	blocks = append(blocks, actions...)
 	return blocks, len(blocks) <= MaxBlocks && jsonSize(blocks) <= MaxMessageJSON
@@ -276,8 +343,8 @@ func sizeOf(blocks []slack.Block) int {
 func (d *drawing) lineBlocks(lines []line, zones ...zone) []slack.Block {
 	var out []slack.Block
 	for _, z := range zones {
-		if z == zoneSmall {
-			out = append(out, smallBlocks(lines)...)
+		if z != zoneFields {
+			out = append(out, smallBlocks(lines, z)...)
 			continue
 		}
 		var run []slack.RichTextSectionElement
@@ -312,6 +379,9 @@ func (l line) elements() []slack.RichTextSectionElement {
 	if l.label == "" {
 		return []slack.RichTextSectionElement{text(l.text, nil)}
 	}
+	if l.label == warning {
+		return []slack.RichTextSectionElement{text(warning+" "+l.text, &slack.RichTextSectionTextStyle{Bold: true})}
+	}
 	return []slack.RichTextSectionElement{
 		text(l.label+":", &slack.RichTextSectionTextStyle{Bold: true}), text(" "+l.text, nil),
 	}
@@ -321,11 +391,12 @@ func (l line) elements() []slack.RichTextSectionElement {
 // (docs.slack.dev/reference/block-kit/blocks/context-block).
 const smallElements = 10
 
-func smallBlocks(lines []line) []slack.Block {
+// smallBlocks draws the lines of a zone in small print.
+func smallBlocks(lines []line, z zone) []slack.Block {
 	var out []slack.Block
 	var run []slack.MixedElement
 	for _, l := range lines {
-		if l.zone != zoneSmall {
+		if l.zone != z {
 			continue
 		}
 		s := l.text
@@ -515,7 +586,7 @@ func (d *drawing) button(b chat.Button, partial bool) *slack.ButtonBlockElement 
 	case chat.StyleDeny, chat.StyleEdit:
 	}
 	var ask []string
-	if partial && b.Style != chat.StyleDeny && b.Style != chat.StyleStop {
+	if partial && b.Style != chat.StyleDeny && b.Style != chat.StyleStop && b.ID != d.card.DetailsID {
 		s := "The card does not show it in one piece: read " + clip(visible.Text(d.codeName), 60) + " first."
 		if d.card.Digest != "" {
 			s += " Digest " + clip(visible.Text(d.card.Digest), 80) + "."
@@ -567,12 +638,17 @@ func cardText(c chat.Card) string {
 			out = append(out, label+": "+s)
 		}
 	}
-	add("", c.Title)
+	add("", headline(c))
 	add("State", state(c))
+	add("", c.Risk)
+	add("", c.Code)
+	add("", c.Context)
+	for _, l := range c.Preview {
+		add("", visible.Below(l))
+	}
 	for _, w := range c.Warn {
 		add("Warning", w)
 	}
-	add("", c.Code)
 	for _, f := range c.Fields {
 		if smallPrint(f.Name) {
 			add(f.Name, smallValue(f))
@@ -581,6 +657,15 @@ func cardText(c chat.Card) string {
 		}
 	}
 	add("", c.Body)
-	add("Digest", c.Digest)
+	if c.Why != "" {
+		add("Why", "“"+visible.Below(c.Why)+"”")
+	}
+	add("", c.Footer)
+	if !c.Expires.IsZero() && !c.Final {
+		add("", "expires at "+c.Expires.UTC().Format("15:04")+" UTC")
+	}
+	if len(c.Details) == 0 {
+		add("Digest", c.Digest)
+	}
 	return strings.Join(out, "\n")
 }

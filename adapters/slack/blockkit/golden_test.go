@@ -60,19 +60,21 @@ func measured(ms []Message) []Message {
 // pending is a card as the gate makes it.
 func pending() chat.Card {
 	return chat.Card{
-		Title: "Approve run_shell? HIGH", Tone: chat.ToneHigh, Code: "systemctl restart app\necho \"<!channel> `done`\"",
-		Warn: []string{"The model says risk low; the engine says HIGH: restarts a service."},
-		Fields: []chat.Field{
+		Title: "Restart app on web-1", Tone: chat.ToneHigh, Env: "production", Production: true, Risk: "high risk", Code: "systemctl restart app\necho \"<!channel> `done`\"",
+		Context: "in /srv/app · terminal ops / shared", Preview: []string{"- stop app", "# start app"},
+		Warn: []string{"The agent called this harmless. It restarts a service."},
+		Why:  `harmless, <@1> *trust* me :smile: [x](https://evil.example) \u{202E}`, Footer: "Asked by alice · needs 1 of oncall (not alice)",
+		Expires: time.Date(2026, 1, 2, 3, 19, 5, 0, time.UTC),
+		Details: []chat.Field{
 			{Name: "Target", Value: "root@web-1"}, {Name: "Directory", Value: "/srv/app"},
-			{Name: "Engine says", Value: "HIGH (service): restarts a service"}, {Name: "Model says", Value: "risk low, no change"},
-			{Name: "Model's reason", Value: `"harmless, <@U1> *trust* me :smile: \u{202E}"`},
-			{Name: "Rule", Value: "default: balanced"}, {Name: "Votes", Value: "0 of 1"}, {Name: "Expires", Value: "03:19:05 UTC"},
-			{Name: "Request", Value: "abcdefghij, digest 1a2b-3c4d"},
+			{Name: "Analysis", Value: "high risk (service): it restarts a service"}, {Name: "Agent's label", Value: "low risk, no change"},
+			{Name: "Rule", Value: "default: balanced"}, {Name: "Votes", Value: "0 of 1"}, {Name: "Request", Value: "abcdefghij, digest 1a2b-3c4d"},
 		},
+		DetailsID: "details:abcdefghij",
 		Choose: []chat.Button{
-			{ID: "deny:abcdefghij", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
-			{ID: "approve:abcdefghij", Label: "Approve", Style: chat.StyleApprove, Confirm: "This is HIGH. Run exactly this on web-1?"},
-			{ID: "edit:abcdefghij", Label: "Edit", Style: chat.StyleEdit, Edit: "systemctl restart app\necho \"<!channel> `done`\""},
+			{ID: "approve:abcdefghij.NONCE", Label: "Approve", Style: chat.StyleApprove, Confirm: "This is high risk. Run exactly this on web-1?"},
+			{ID: "deny:abcdefghij.NONCE", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
+			{ID: "edit:abcdefghij.NONCE", Label: "Edit", Style: chat.StyleEdit, Edit: "systemctl restart app\necho \"<!channel> `done`\""},
 			{ID: "stop:abcdefghij", Label: "Stop", Style: chat.StyleStop},
 		},
 		Digest: "1a2b-3c4d",
@@ -81,10 +83,10 @@ func pending() chat.Card {
 
 func TestGoldenCards(t *testing.T) {
 	low := pending()
-	low.Tone, low.Title, low.Warn, low.Choose = chat.ToneLow, "Approve run_shell? LOW", nil, low.Choose[:2]
-	low.Choose[1].Confirm = ""
+	low.Tone, low.Risk, low.Env, low.Production, low.Warn, low.Choose = chat.ToneLow, "low risk", "staging", false, nil, low.Choose[:2]
+	low.Choose[0].Confirm = ""
 	final := pending()
-	final.Final, final.Tone, final.Title, final.Body = true, chat.ToneGood, "Done: run_shell (HIGH)", "Approved by bob at 03:05:05 UTC. It ran: exit code 0."
+	final.Final, final.Tone, final.Body = true, chat.ToneGood, "Approved by bob at 03:05 UTC · exit 0"
 	final.Attach = []chat.File{{Name: "output.txt", Text: "ok"}}
 	long := pending()
 	long.Code = "#!/bin/sh\n" + strings.Repeat("echo one more line of a long script\n", 600) + "rm -rf /srv/data"

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/slack-go/slack"
@@ -107,4 +109,44 @@ func Input(v slack.View) string {
 		return ""
 	}
 	return v.State.Values[inputBlock][inputAction].Value
+}
+
+// maxView is how many bytes of JSON a modal may have; Slack refuses over 250 kB
+// (docs.slack.dev/reference/methods/views.open, view_too_large).
+const maxView = 200_000
+
+// DetailsModal shows a card's code and details to the person who asked for them. What has no
+// room ends with a sentence that says how much is missing.
+func DetailsModal(c chat.Card) slack.ModalViewRequest {
+	d := newDrawing(chat.Card{Code: c.Code}, CardOptions{})
+	const room = maxView - 10_000
+	code, ok := d.codeBlocks()
+	if !ok || sizeOf(code) > room/2 {
+		code = d.codeEnds(room / 2)
+	}
+	for _, f := range c.Details {
+		if value := visible.Text(f.Value); strings.TrimSpace(value) != "" {
+			d.lines = append(d.lines, line{zoneFields, visible.Text(f.Name), value})
+		}
+	}
+	var fields []slack.Block
+	for limit := maxLine; limit >= 20; limit /= 2 {
+		lines := d.lines
+		for i, l := range lines {
+			if quoted(l.text) > limit {
+				lines = slices.Clone(lines)
+				short := prefix(l.text, limit)
+				lines[i].text = fmt.Sprintf("%s… (%s more)", strings.TrimSpace(short), measure(l.text[len(short):]))
+			}
+		}
+		fields = d.lineBlocks(lines, zoneFields)
+		if sizeOf(fields)+sizeOf(code) <= room && len(fields)+len(code) < MaxBlocks {
+			break
+		}
+	}
+	blocks := append([]slack.Block{slack.NewRichTextBlock("", slack.NewRichTextSection(text(visible.Text(headline(c)), &slack.RichTextSectionTextStyle{Bold: true})))}, code...)
+	return slack.ModalViewRequest{
+		Type: slack.VTModal, Title: plain("Details", MaxModalTitle), Close: plain("Close", MaxModalTitle),
+		Blocks: slack.Blocks{BlockSet: append(blocks, fields...)},
+	}
 }

@@ -6,47 +6,122 @@ import { deciding, unsettle } from './press.js';
 
 const warning = 'M10 3.2l7.4 13.1H2.6zM10 8v4M10 14.2h.01';
 
-// renderCard draws a card that was posted at a time. Its level and what it waits
-// for stand in words, because a colour says nothing to some people. It is silent
-// in the log: [news] is what is said of it.
+// renderCard draws a card that was posted at a time. Risk and environment stand in words,
+// because a colour says nothing to some people. It is silent in the log: [news] is what is
+// said of it.
 export function renderCard(thread, card, at) {
   const open = !card.final && card.choose?.length > 0;
   const notice = el('p', { class: 'notice' });
   const id = 'card-' + newID();
   const risk = open ? level(card) : '';
   const root = el('article', {
-    class: 'card tone-' + (card.tone || 'neutral') + (open ? ' open' : ''),
+    class: 'card tone-' + (card.tone || 'neutral') + (open ? ' open' : '') + (isLine(card) ? ' line' : ''),
     tabindex: open ? '0' : null,
     'aria-live': 'off',
-    'aria-labelledby': (open ? id + '-state ' : '') + id + '-title' + (risk ? ` ${id}-risk` : ''),
+    'aria-labelledby': (open ? id + '-state ' : '') + id + '-title' + (card.env ? ` ${id}-env` : '') + (risk ? ` ${id}-risk` : ''),
   });
-  root.append(el('div', { class: 'card-head' }, el('h3', { id: id + '-title', text: card.title }),
-    open && el('p', { class: 'chips' }, risk && el('span', { class: 'chip risk', id: id + '-risk', text: risk }), ' ', el('span', { class: 'chip', id: id + '-state', text: waiting }))));
-  for (const sentence of card.warn || []) {
-    root.append(el('p', { class: 'warn' }, icon(warning), el('span', { text: sentence })));
+  const chips = [
+    card.env && el('span', { class: 'chip env' + (card.production ? ' production' : ''), id: id + '-env', text: card.env }),
+    risk && el('span', { class: 'chip risk', id: id + '-risk', text: risk }),
+  ].filter(Boolean);
+  root.append(el('div', { class: 'card-head' },
+    open && el('span', { class: 'offscreen', id: id + '-state', text: waiting }),
+    el('h3', { id: id + '-title', text: (marks[card.tone] || '') + card.title }),
+    chips.length > 0 && el('p', { class: 'chips' }, ...chips.flatMap((c) => [c, ' ']))));
+  const details = detailsOf(card, id);
+  if (isLine(card)) {
+    root.append(el('p', { class: 'result' }, card.code && el('code', { text: firstLine(card.code) }), card.code && card.body && ' · ', card.body));
+  } else {
+    const code = card.code ? codeOf(card, open) : null;
+    if (code) root.append(code.node);
+    if (card.context) root.append(el('p', { class: 'context', text: card.context }));
+    if (card.preview?.length) root.append(el('ul', { class: 'preview' }, ...card.preview.map((l) => el('li', { text: l }))));
+    for (const sentence of card.warn || []) {
+      root.append(el('p', { class: 'warn' }, icon(warning), el('span', { text: sentence })));
+    }
+    if (card.body) root.append(el('p', { class: 'body', text: card.body }));
+    if (card.why) root.append(el('p', { class: 'why' }, 'Agent: ', el('q', { text: card.why })));
+    if (card.fields?.length) root.append(list(card.fields, (f) => value(f, open, at)));
+    for (const f of card.attach || []) root.append(file(f));
+    if (card.footer) root.append(footer(card));
+    if (open) root.append(buttons(thread, card, card.choose, notice, details, code));
   }
-  if (card.body) root.append(el('p', { class: 'body', text: card.body }));
-  if (card.code) root.append(codeBlock(card.code));
-  if (card.fields?.length) {
-    const list = el('dl', { class: 'fields' });
-    for (const f of card.fields) list.append(el('div', {}, el('dt', { text: f.name }), value(f, open, at)));
-    root.append(list);
-  }
-  for (const f of card.attach || []) root.append(file(f));
-  if (open) root.append(buttons(thread, card, card.choose, notice));
-  if (card.final && card.after?.length) root.append(buttons(thread, card, card.after, notice));
+  if (isLine(card)) for (const f of card.attach || []) root.append(file(f));
+  if (card.final && (card.after?.length || details)) root.append(buttons(thread, card, card.after || [], notice, details));
+  if (details) root.append(details.node);
   root.append(notice);
   return root;
 }
 
 const waiting = 'Waiting for an answer';
+const marks = { good: '✓ ', bad: '✗ ' };
 
-// level is a card's risk in words. The title has the exact word; the tone is
-// coarser and stands in where it has none.
+// isLine tells whether a card is drawn in one line: it was decided, and its details have
+// the rest.
+function isLine(card) { return Boolean(card.final && card.details?.length); }
+
+function firstLine(code) {
+  const lines = code.trim().split('\n');
+  return lines[0] + (lines.length > 1 ? ' …' : '');
+}
+
+// footer says who asked and who may decide, and how long there is.
+function footer(card) {
+  const line = el('p', { class: 'footer', text: card.footer });
+  if (card.expires && !card.final) line.append(el('span', {}, ' · expires ', until(new Date(card.expires))));
+  return line;
+}
+
+function list(fields, shownValue) {
+  return el('dl', { class: 'fields' }, ...fields.map((f) => el('div', {}, el('dt', { text: f.name }), shownValue(f))));
+}
+
+// detailsOf is what is bound or was judged, behind a button; null where a card has none.
+function detailsOf(card, id) {
+  if (!card.details?.length) return null;
+  const node = el('div', { class: 'details', id: id + '-details', hidden: true });
+  if (isLine(card) && card.code) node.append(codeBlock(card.code));
+  node.append(list(card.details, (f) => el('dd', { text: f.value })));
+  return { node, toggle: toggle('Details', node) };
+}
+
+// toggle is a button that shows and hides a part of the card.
+function toggle(label, node) {
+  const button = el('button', { type: 'button', class: 'link', 'aria-expanded': String(!node.hidden), 'aria-controls': node.id, text: label, on: { click: () => {
+    node.hidden = !node.hidden;
+    button.setAttribute('aria-expanded', String(!node.hidden));
+  } } });
+  return button;
+}
+
+const maxLines = 12; // of a command that an open card shows whole
+const maxText = 1200; // characters
+
+// codeOf shows what would run. The middle of a long one is behind a button, and unread
+// says that nobody pressed it yet.
+function codeOf(card, open) {
+  const lines = card.code.split('\n');
+  if (!open || (lines.length <= maxLines && card.code.length <= maxText)) return { node: codeBlock(card.code), unread: () => false, reveal: () => {} };
+  const whole = codeBlock(card.code);
+  whole.hidden = true;
+  const [head, tail] = lines.length > maxLines ? [lines.slice(0, 6).join('\n'), lines.slice(-4).join('\n')] : [card.code, ''];
+  const short = el('div', {}, codeBlock(cut(head, maxText / 2)), tail && codeBlock(cutStart(tail, maxText / 2)));
+  const button = el('button', { type: 'button', class: 'link show-all', text: `Show all ${lines.length > 1 ? lines.length + ' lines' : card.code.length + ' characters'}`, on: { click: () => reveal() } });
+  const node = el('div', { class: 'long' }, short, whole, button);
+  function reveal() {
+    short.hidden = button.hidden = true;
+    whole.hidden = false;
+  }
+  return { node, unread: () => whole.hidden, reveal };
+}
+
+function cut(s, n) { return s.length > n ? s.slice(0, n) + '…' : s; }
+function cutStart(s, n) { return s.length > n ? '…' + s.slice(-n) : s; }
+
+// level is a card's risk in words.
 function level(card) {
-  const exact = /\b(LOW|MEDIUM|HIGH|CRITICAL|UNKNOWN)$/.exec(card.title)?.[1].toLowerCase();
-  const word = exact || (['low', 'medium', 'high'].includes(card.tone) ? card.tone : '');
-  return word ? word + ' risk' : '';
+  if (card.risk) return card.risk;
+  return ['low', 'medium', 'high'].includes(card.tone) ? card.tone + ' risk' : '';
 }
 
 // value is a field's text. A time of the clock, by which an answer is wanted, is
@@ -63,57 +138,67 @@ function value(f, open, at) {
 // news is what is said when a card has come, or has a new face; '' for nothing.
 export function news(card, old) {
   const open = !card.final && card.choose?.length > 0;
-  const votes = (c) => (c.fields || []).filter((f) => /^votes/i.test(f.name)).map((f) => f.name + ': ' + f.value).join(', ');
-  if (!old || old.title !== card.title || Boolean(old.final) !== Boolean(card.final)) {
-    return (open ? waiting + ': ' : '') + sentence(card.title) + (card.body && card.final ? ' ' + sentence(card.body.split('\n')[0]) : '');
+  const votes = (c) => [...(c.details || []), ...(c.fields || [])].filter((f) => /^votes/i.test(f.name)).map((f) => f.name + ': ' + f.value).join(', ');
+  if (!old || old.title !== card.title || (card.final && old.body !== card.body) || Boolean(old.final) !== Boolean(card.final)) {
+    const said = [card.title, card.env, open && level(card)].filter(Boolean).join(', ');
+    return (open ? waiting + ': ' : '') + sentence(said) + (card.body && card.final ? ' ' + sentence(card.body.split('\n')[0]) : '');
   }
   return votes(card) === votes(old) ? '' : sentence(card.title) + ' ' + sentence(votes(card));
 }
 
 function sentence(s) { return /[.?!]$/.test(s) ? s : s + '.'; }
 
-// subject is what a card asks about, for the names of its buttons: several cards
-// may wait, and a button is also met without its card around it.
-function subject(card) {
-  const what = /^Approve (.+)\? [A-Z]+$/.exec(card.title)?.[1];
-  const target = card.fields?.find((f) => f.name === 'Target')?.value;
-  return what ? what + (target ? ' on ' + target : '') : '';
-}
-
+// named is a button's name with what it is about: several cards may wait, and a button is
+// also met without its card around it.
 function named(button, card) {
   if (button.style === 'stop') return button.label + ' everything in this conversation';
-  const what = subject(card);
-  if (!what) return button.label + ': ' + card.title;
-  return button.label + (/ /.test(button.label) ? ': ' : ' ') + what;
+  return button.label + ': ' + card.title;
 }
 
-function buttons(thread, card, offered, notice) {
+// buttons are the choices of a card: approve and deny, the details, and the rest behind
+// "More".
+function buttons(thread, card, offered, notice, details, code) {
   const form = el('div', { class: 'decide' });
+  const main = card.final || !card.footer ? offered : offered.filter((b, i) => i < 2);
+  const rest = offered.filter((b) => !main.includes(b));
   const asked = offered.filter((b) => b.ask_reason);
   let reason = null;
+  const more = el('div', { class: 'more', id: 'more-' + newID() });
   if (asked.length) {
     const id = 'reason-' + newID();
     reason = el('input', { id, class: 'reason', type: 'text', maxlength: '500', autocomplete: 'off', placeholder: asked.every((b) => b.style === 'deny') ? 'Optional, the bot reads it' : 'The bot reads it' });
     const name = asked.length === offered.length ? 'Reason' : 'Reason to ' + asked.map((b) => lower(b.label)).join(' or ');
-    form.append(el('label', { class: 'reason-label', for: id, text: name }), reason);
+    more.append(el('label', { class: 'reason-label', for: id, text: name }), reason);
   }
-  const row = el('div', { class: 'choices', role: 'group', 'aria-label': 'Decide' });
-  const all = offered.map((b) => {
+  const all = new Map(offered.map((b) => {
     const press = el('button', { type: 'button', class: 'button ' + (b.style || ''), 'data-style': b.style || '', 'aria-label': named(b, card), disabled: true }, el('span', { text: b.label }));
     // Who may only look is told below why nothing can be pressed.
     if (!api.readOnly) {
       deciding(press, {
         act: () => {
-          if (press.getAttribute('aria-disabled') !== 'true') decide(thread, card, b, b.ask_reason ? reason?.value.trim() : '', all, press, notice);
+          if (press.getAttribute('aria-disabled') === 'true') return;
+          if (b.style === 'approve' && code?.unread()) {
+            code.reveal();
+            tell('Read all of it first. Then press again.', false);
+            return;
+          }
+          decide(thread, card, b, b.ask_reason ? reason?.value.trim() : '', [...all.values()], press, notice);
         },
         refused: () => tell('This button had only just appeared there. Press again if you meant it.', false),
         ready: () => { press.disabled = false; },
       });
     }
-    return press;
-  });
-  row.append(...all);
+    return [b, press];
+  }));
+  const row = el('div', { class: 'choices', role: 'group', 'aria-label': 'Decide' }, ...main.map((b) => all.get(b)));
+  if (rest.length) more.append(el('div', { class: 'choices', role: 'group', 'aria-label': 'More choices' }, ...rest.map((b) => all.get(b))));
+  const behind = more.childElementCount > 0 && card.footer && !card.final;
+  if (behind) more.hidden = !main.some((b) => b.style === 'approve' && b.ask_reason);
+  const links = [details?.toggle, behind && toggle('More', more)].filter(Boolean);
+  if (links.length) row.append(el('span', { class: 'links' }, ...links));
+  if (!behind) form.append(more);
   form.append(row);
+  if (behind) form.append(more);
   if (api.readOnly) {
     if (reason) reason.disabled = true;
     form.append(el('p', { class: 'may-not', text: api.readOnly }));

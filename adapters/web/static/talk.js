@@ -239,7 +239,9 @@ function keep(old, node) {
   const typed = old.querySelector('.reason')?.value;
   const from = [old.querySelector('.reason')?.selectionStart, old.querySelector('.reason')?.selectionEnd];
   const opened = [...old.querySelectorAll('details')].map((d) => d.open);
+  const expanded = [...old.querySelectorAll('[aria-controls][aria-expanded=true]')].map((b) => b.textContent);
   old.replaceWith(node);
+  for (const b of node.querySelectorAll('[aria-controls][aria-expanded=false]')) if (expanded.includes(b.textContent)) b.click();
   const reason = node.querySelector('.reason');
   if (reason && typed) reason.value = typed;
   node.querySelectorAll('details').forEach((d, i) => { d.open = Boolean(opened[i]); });
