@@ -585,7 +585,7 @@ func (d *draft) delta(x llm.Delta) {
 		d.show(chat.Progress{Key: d.key, Kind: d.kind, Status: x.Note})
 		return
 	}
-	d.flush("writing", math.MaxInt)
+	d.flush(chat.StatusWriting, math.MaxInt)
 }
 
 func (d *draft) add(text string) {

@@ -74,7 +74,7 @@ func (w *worker) loop(ctx context.Context, quit <-chan struct{}) (unfinished boo
 			// lost: nothing happens before its entry is stored.
 			w.log.Error("a step could not be stored; trying again", "error", err)
 			w.stall(true)
-			w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting for the store: " + storeSentence(err)})
+			w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: chat.StatusWaiting + " for the store: " + storeSentence(err)})
 			if !pause(ctx, quit, delay) {
 				return false
 			}
@@ -433,14 +433,14 @@ func (w *worker) release(ctx context.Context, s step) (more bool, err error) {
 	status := chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true}
 	switch s.kind {
 	case stepPaused:
-		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "paused: " + s.holder + " has the keyboard"}
+		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: chat.StatusPaused + " " + s.holder + " has the keyboard"}
 	case stepWait:
-		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting for a decision on request " + string(s.ask.Approval)}
+		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: chat.StatusDecision + " on request " + string(s.ask.Approval)}
 	case stepAnswer:
-		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting for an answer to the workflow's question"}
+		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: chat.StatusWaiting + " for an answer to the workflow's question"}
 	case stepTimer:
 		until := s.turn.pending.Step.Until.UTC().Format("15:04:05")
-		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting until " + until + " UTC, as the workflow says"}
+		status = chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: chat.StatusWaiting + " until " + until + " UTC, as the workflow says"}
 	default:
 	}
 	w.show(ctx, status)
@@ -503,7 +503,7 @@ func (w *worker) writeWithRetry(ctx context.Context, also func(tx store.Tx), ent
 		}
 		w.log.Error("an outcome could not be stored; trying again", "error", err)
 		w.stall(true)
-		w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: "waiting for the store: " + storeSentence(err)})
+		w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Status: chat.StatusWaiting + " for the store: " + storeSentence(err)})
 		if !pause(ctx, nil, delay) {
 			return err
 		}
@@ -553,9 +553,9 @@ func (w *worker) model(ctx context.Context, s step) error {
 		return w.requestBudget(ctx, s, over)
 	}
 	key := fmt.Sprintf("reply/%d", len(w.entries))
-	name, thinking := s.agent(), "thinking"
+	name, thinking := s.agent(), chat.StatusThinking
 	if name != "" {
-		key, thinking = "sub/"+s.turn.scope, name+" is thinking"
+		key, thinking = "sub/"+s.turn.scope, name+" is "+chat.StatusThinking
 	}
 	step, done := w.begin(ctx, "waiting for the model")
 	defer done()

@@ -229,7 +229,7 @@ const (
 type Progress struct {
 	Key    string       `json:"key"`
 	Kind   ProgressKind `json:"kind,omitempty"`
-	Status string       `json:"status,omitempty"` // "thinking", "running systemctl status x"
+	Status string       `json:"status,omitempty"` // [StatusThinking], "running systemctl status x"
 	Text   string       `json:"text,omitempty"`   // the whole draft so far, already cut to a sane size
 	Done   bool         `json:"done,omitempty"`   // nothing more comes under this Key
 }
@@ -255,7 +255,7 @@ type Overview struct {
 // Busy is a thread with open work.
 type Busy struct {
 	Thread ThreadID
-	Doing  string // a few words: "waiting for a decision", "running uptime"
+	Doing  string // a few words: [StatusDecision], "running uptime"
 }
 
 // Waiting is a request that waits for people.

@@ -256,12 +256,14 @@ const (
 // typing says how a state is shown: in words, and by typing. A decision that is
 // waited for has its card, and thinking needs no words.
 func typing(status string) (shown, typed bool) {
-	verb, _, _ := strings.Cut(status, " ")
-	switch verb {
-	case "", "waiting", "paused:":
-		return status != "" && !strings.HasPrefix(status, "waiting for a decision"), false
-	case "thinking", "writing":
+	switch chat.ActivityOf(status) {
+	case chat.ActivityNone, chat.ActivityDecision:
+		return false, false
+	case chat.ActivityWait:
+		return true, false
+	case chat.ActivityModel:
 		return false, true
+	case chat.ActivityWork:
 	}
 	return true, true
 }

@@ -619,7 +619,7 @@ func (a *Adapter) setStatus(ctx context.Context, th thread, v *view, s *show, st
 
 // logStatus shows the status at the end of the log.
 func (a *Adapter) logStatus(ctx context.Context, th thread, v *view, status string) {
-	if strings.HasPrefix(status, "waiting for a decision") {
+	if chat.ActivityOf(status) == chat.ActivityDecision {
 		status = "" // the card says it
 	}
 	if v.log == nil {

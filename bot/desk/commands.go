@@ -55,7 +55,7 @@ func (c Commands) Overview(ctx context.Context, q chat.Inquiry) (chat.Overview, 
 		return o, err
 	}
 	for _, w := range o.Approvals {
-		o.Busy = append(o.Busy, chat.Busy{Thread: w.Thread, Doing: "waiting for a decision on request " + w.ID})
+		o.Busy = append(o.Busy, chat.Busy{Thread: w.Thread, Doing: chat.StatusDecision + " on request " + w.ID})
 	}
 	for _, t := range working {
 		id := chat.ThreadID(t)
