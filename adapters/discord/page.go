@@ -20,6 +20,7 @@ import (
 
 // page is one thread, as the scribe writes in it.
 type page struct {
+	scribe.Plain[embed.Message]
 	a     *Adapter
 	th    thread
 	spent map[string]int // how many messages of a key were removed again
@@ -56,7 +57,7 @@ func (*page) Line(markdown string) (embed.Message, bool) {
 }
 
 // Draft implements scribe.Page: the end of a reply where it is longer than a message.
-func (*page) Draft(text string) embed.Message { return embed.Progress(text) }
+func (*page) Draft(text string) (embed.Message, bool) { return embed.Progress(text), true }
 
 // Escape implements scribe.Page.
 func (*page) Escape(text string) string { return escape(text) }
@@ -225,9 +226,9 @@ func (p *page) Delete(ctx context.Context, c scribe.Call, id string) error {
 	return p.a.explain("remove a message", err)
 }
 
-// Reads implements scribe.Page: a draft says what this process wrote last. One that cannot
+// Yield implements scribe.Page: another replica makes the post of a draft under its nonce. A draft says what this process wrote last. One that cannot
 // be read counts as a post, and is left alone.
-func (p *page) Reads(ctx context.Context, _ scribe.Call, id, text string) scribe.Fate {
+func (p *page) Yield(ctx context.Context, _ scribe.Call, id, text string) (scribe.Fate, error) {
 	var m *discordgo.Message
 	err := p.a.pace.do(ctx, scribe.Normal, func(ctx context.Context) (err error) {
 		m, err = p.a.rest.Message(ctx, p.th.channel, id)
@@ -235,14 +236,14 @@ func (p *page) Reads(ctx context.Context, _ scribe.Call, id, text string) scribe
 	})
 	switch {
 	case errors.Is(err, gateway.ErrGone):
-		return scribe.Gone
+		return scribe.Gone, nil
 	case err != nil:
 		p.a.log.WarnContext(ctx, "a draft cannot be read, and is left where it is", "thread", p.th.id(), "error", err)
-		return scribe.Changed
+		return scribe.Changed, nil
 	case saysTheSame(m, embed.Progress(text)):
-		return scribe.Stands
+		return scribe.Stands, nil
 	}
-	return scribe.Changed
+	return scribe.Changed, nil
 }
 
 const (
@@ -270,7 +271,7 @@ func typing(status string) (shown, typed bool) {
 
 // Signal implements scribe.Page: by typing, which costs no message, and where words matter
 // at the end of the log.
-func (p *page) Signal(ctx context.Context, status string, since time.Time, drafting bool) (line string, after time.Duration) {
+func (p *page) Signal(ctx context.Context, _ scribe.Call, status string, since time.Time, drafting bool) (line string, after time.Duration) {
 	shown, typed := typing(status)
 	every := p.a.times.typing
 	if typed && time.Since(since) < typingFor {
