@@ -271,12 +271,12 @@ func typing(status string) (shown, typed bool) {
 
 // Signal implements scribe.Page: by typing, which costs no message, and where words matter
 // at the end of the log.
-func (p *page) Signal(ctx context.Context, _ scribe.Call, status string, since time.Time, drafting bool) (line string, after time.Duration) {
-	shown, typed := typing(status)
+func (p *page) Signal(ctx context.Context, _ scribe.Call, now scribe.Status) (line string, after time.Duration) {
+	shown, typed := typing(now.Text)
 	every := p.a.times.typing
-	if typed && time.Since(since) < typingFor {
+	if typed && time.Since(now.Since) < typingFor {
 		after = every
-		if !drafting && time.Since(p.typed) >= every {
+		if !now.Drafting && time.Since(p.typed) >= every {
 			err := p.a.pace.do(ctx, scribe.Passing, func(ctx context.Context) error { return p.a.rest.Typing(ctx, p.th.channel) })
 			if err == nil {
 				p.typed = time.Now()
@@ -284,7 +284,7 @@ func (p *page) Signal(ctx context.Context, _ scribe.Call, status string, since t
 		}
 	}
 	if shown {
-		line = status
+		line = now.Text
 	}
 	return line, after
 }

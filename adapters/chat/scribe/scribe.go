@@ -119,11 +119,12 @@ type Optional[M any] interface {
 	Yield(ctx context.Context, c Call, id, text string) (Fate, error)
 	// Signal shows what goes on by the network's own means. line is what the log says, ""
 	// for nothing; after is when it has to be shown again, 0 for never.
-	Signal(ctx context.Context, c Call, status string, since time.Time, drafting bool) (line string, after time.Duration)
+	Signal(ctx context.Context, c Call, now Status) (line string, after time.Duration)
 }
 
-// Plain is what a page embeds whose network keeps the key on each message, which one
-// process writes, and which shows the status in the log.
+// Plain is what a page embeds for what its network does in the plainest way: it keeps the
+// key on each message, one process writes it, files stand in messages, and the status in
+// the log.
 type Plain[M any] struct{}
 
 // Fresh implements Optional.
@@ -151,8 +152,16 @@ func (Plain[M]) Ended(context.Context, Call, string) {}
 func (Plain[M]) Yield(context.Context, Call, string, string) (Fate, error) { return Stands, nil }
 
 // Signal implements Optional.
-func (Plain[M]) Signal(_ context.Context, _ Call, status string, _ time.Time, _ bool) (string, time.Duration) {
-	return status, 0
+func (Plain[M]) Signal(_ context.Context, _ Call, now Status) (string, time.Duration) {
+	return now.Text, 0
+}
+
+// Status is what goes on in a thread.
+type Status struct {
+	Text     string    // as in chat.Progress, "" for nothing
+	Since    time.Time // when it began
+	Fresh    bool      // it was said since Signal was called last
+	Drafting bool      // a draft is shown
 }
 
 // History is what Recent found.

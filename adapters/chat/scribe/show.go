@@ -60,8 +60,7 @@ type show struct {
 	timer   *time.Timer // nil when nothing is to come
 	due     time.Time   // of timer
 	last    time.Time
-	status  string // that came last
-	since   time.Time
+	status  Status // that came last; Drafting is not kept
 }
 
 // ShowProgress implements [chat.ProgressShower]. It never blocks: the newest state of each
@@ -80,12 +79,12 @@ func (s *Scribe[M, P]) ShowProgress(_ context.Context, t chat.ThreadID, p chat.P
 	w.pending[p.Key] = p
 	switch {
 	case p.Done && p.Kind == chat.ProgressStatus:
-		w.status = ""
+		w.status = Status{Fresh: true}
 	case !p.Done && p.Status != "":
-		if w.status != p.Status {
-			w.since = time.Now()
+		if w.status.Text != p.Status {
+			w.status = Status{Text: p.Status, Since: time.Now()}
 		}
-		w.status = p.Status
+		w.status.Fresh = true
 	}
 	s.arm(th, max(s.cfg.Times.After, time.Until(w.last.Add(s.cfg.Times.Show))))
 }
@@ -118,28 +117,29 @@ func (s *Scribe[M, P]) round(th *thread[P]) {
 		return
 	}
 	defer th.mu.Unlock()
-	pending, status, since := w.pending, w.status, w.since
-	w.pending, w.timer, w.last = nil, nil, time.Now()
+	pending, now := w.pending, w.status
+	w.pending, w.timer, w.last, w.status.Fresh = nil, nil, time.Now(), false
 	th.used = w.last // a status may be shown for long
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Times.Call)
 	defer cancel()
 	s.mu.Unlock()
 	if err := s.catchUp(ctx, th, false); err != nil {
 		s.mu.Lock()
-		w.status = "" // nothing here is ours to show
+		w.status = Status{} // nothing here is ours to show
 		s.mu.Unlock()
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(pending)) {
 		s.progress(ctx, th, key, pending[key])
 	}
-	line, after := th.page.Signal(ctx, s.call(th, Log, "", Passing), status, since, len(th.drafts) > 0)
+	now.Drafting = len(th.drafts) > 0
+	line, after := th.page.Signal(ctx, s.call(th, Log, "", Passing), now)
 	if after > 0 {
 		s.mu.Lock()
 		s.arm(th, after)
 		s.mu.Unlock()
 	}
-	s.logStatus(ctx, th, line)
+	s.logStatus(ctx, th, line, now.Fresh)
 }
 
 func (s *Scribe[M, P]) progress(ctx context.Context, th *thread[P], key string, p chat.Progress) {
@@ -170,10 +170,11 @@ func (s *Scribe[M, P]) output(ctx context.Context, th *thread[P], key string, p 
 	s.renew(ctx, th, func(l *worklog) { l.put(e) })
 }
 
-// logStatus shows the status at the end of the log.
-func (s *Scribe[M, P]) logStatus(ctx context.Context, th *thread[P], status string) {
+// logStatus shows the status at the end of the log. One that is not fresh begins none: a
+// post may have ended it.
+func (s *Scribe[M, P]) logStatus(ctx context.Context, th *thread[P], status string, fresh bool) {
 	switch l := th.log; {
-	case l == nil && status != "" && len(th.drafts) == 0:
+	case l == nil && status != "" && fresh && len(th.drafts) == 0:
 		s.begin(ctx, th, &worklog{status: status})
 	case l == nil || l.status == status:
 	case status == "" && len(l.entries) == 0:
