@@ -555,7 +555,7 @@ func (w *worker) model(ctx context.Context, s step) error {
 	key := fmt.Sprintf("reply/%d", len(w.entries))
 	name, thinking := s.agent(), chat.StatusThinking
 	if name != "" {
-		key, thinking = "sub/"+s.turn.scope, name+" is thinking"
+		key, thinking = "sub/"+s.turn.scope, name+" is "+chat.StatusThinking
 	}
 	step, done := w.begin(ctx, "waiting for the model")
 	defer done()

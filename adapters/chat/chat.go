@@ -243,23 +243,13 @@ const (
 	ProgressStatus ProgressKind = "status" // what the thread waits for, and nothing else
 )
 
-// Words that begin a Progress's Status. Networks show a status by them.
-const (
-	StatusThinking = "thinking"
-	StatusWriting  = "writing"
-	StatusPaused   = "paused:" // a person has the keyboard
-	StatusWaiting  = "waiting" // for a person, a time, or a service
-	// StatusDecision waits for people to decide a card, which says so itself.
-	StatusDecision = StatusWaiting + " for a decision"
-)
-
 // Progress is a passing sign of life: the draft of a reply or the output of a
 // running command. It is not durable and may be dropped; the [Post] with the
 // same Key replaces it.
 type Progress struct {
 	Key    string       `json:"key"`
 	Kind   ProgressKind `json:"kind,omitempty"`
-	Status string       `json:"status,omitempty"` // "running systemctl status x", or one of the constants
+	Status string       `json:"status,omitempty"` // [StatusThinking], "running systemctl status x"
 	Text   string       `json:"text,omitempty"`   // the whole draft so far, already cut to a sane size
 	Done   bool         `json:"done,omitempty"`   // nothing more comes under this Key
 }

@@ -201,7 +201,7 @@ func New(cfg Config) (*Adapter, error) {
 	a.scribe = scribe.New[embed.Message](scribe.Config[*page]{Open: func(t chat.ThreadID) (*page, error) {
 		th, err := a.home(t)
 		return a.newPage(th), err
-	}, Turn: cfg.Turn, Times: &a.times.show, Log: cfg.Log})
+	}, Turn: cfg.Turn, Keyless: true, Times: &a.times.show, Log: cfg.Log})
 	return a, nil
 }
 

@@ -38,14 +38,14 @@ func (p *page) Fresh(shared bool) bool {
 
 // Recent implements scribe.Page. Discord gives back no key, so that only Claim can tell
 // which post a message is.
-func (p *page) Recent(ctx context.Context, known func(id string) bool) ([]scribe.Found, error) {
+func (p *page) Recent(ctx context.Context, _ scribe.Call, _ string, known func(id string) bool) (scribe.History, error) {
 	var list []*discordgo.Message
 	err := p.a.pace.do(ctx, scribe.Normal, func(ctx context.Context) (err error) {
 		list, _, err = p.a.rest.Messages(ctx, p.th.channel, gateway.Page{Limit: lookBack})
 		return err
 	})
 	if err = p.a.explain("read", err); err != nil {
-		return nil, err
+		return scribe.History{}, err
 	}
 	p.left = nil
 	last := true
@@ -63,7 +63,7 @@ func (p *page) Recent(ctx context.Context, known func(id string) bool) ([]scribe
 		}
 		p.left = append(p.left, l)
 	}
-	return nil, nil
+	return scribe.History{}, nil
 }
 
 // customIDs are those of a message's buttons, in order.

@@ -20,6 +20,7 @@ import (
 
 // page is one thread, as the scribe writes in it.
 type page struct {
+	scribe.Plain[embed.Message]
 	a     *Adapter
 	th    thread
 	spent map[string]int // how many messages of a key were removed again
@@ -56,7 +57,7 @@ func (*page) Line(markdown string) (embed.Message, bool) {
 }
 
 // Draft implements scribe.Page: the end of a reply where it is longer than a message.
-func (*page) Draft(text string) embed.Message { return embed.Progress(text) }
+func (*page) Draft(text string) (embed.Message, bool) { return embed.Progress(text), true }
 
 // Escape implements scribe.Page.
 func (*page) Escape(text string) string { return escape(text) }
@@ -225,9 +226,9 @@ func (p *page) Delete(ctx context.Context, c scribe.Call, id string) error {
 	return p.a.explain("remove a message", err)
 }
 
-// Reads implements scribe.Page: a draft says what this process wrote last. One that cannot
+// Yield implements scribe.Page: another replica makes the post of a draft under its nonce. A draft says what this process wrote last. One that cannot
 // be read counts as a post, and is left alone.
-func (p *page) Reads(ctx context.Context, _ scribe.Call, id, text string) scribe.Fate {
+func (p *page) Yield(ctx context.Context, _ scribe.Call, id, text string) (scribe.Fate, error) {
 	var m *discordgo.Message
 	err := p.a.pace.do(ctx, scribe.Normal, func(ctx context.Context) (err error) {
 		m, err = p.a.rest.Message(ctx, p.th.channel, id)
@@ -235,14 +236,14 @@ func (p *page) Reads(ctx context.Context, _ scribe.Call, id, text string) scribe
 	})
 	switch {
 	case errors.Is(err, gateway.ErrGone):
-		return scribe.Gone
+		return scribe.Gone, nil
 	case err != nil:
 		p.a.log.WarnContext(ctx, "a draft cannot be read, and is left where it is", "thread", p.th.id(), "error", err)
-		return scribe.Changed
+		return scribe.Changed, nil
 	case saysTheSame(m, embed.Progress(text)):
-		return scribe.Stands
+		return scribe.Stands, nil
 	}
-	return scribe.Changed
+	return scribe.Changed, nil
 }
 
 const (
@@ -256,24 +257,26 @@ const (
 // typing says how a state is shown: in words, and by typing. A decision that is
 // waited for has its card, and thinking needs no words.
 func typing(status string) (shown, typed bool) {
-	verb, _, _ := strings.Cut(status, " ")
-	switch verb {
-	case "", chat.StatusWaiting, chat.StatusPaused:
-		return status != "" && !strings.HasPrefix(status, chat.StatusDecision), false
-	case chat.StatusThinking, chat.StatusWriting:
+	switch chat.ActivityOf(status) {
+	case chat.ActivityNone, chat.ActivityDecision:
+		return false, false
+	case chat.ActivityWait:
+		return true, false
+	case chat.ActivityModel:
 		return false, true
+	case chat.ActivityWork:
 	}
 	return true, true
 }
 
 // Signal implements scribe.Page: by typing, which costs no message, and where words matter
 // at the end of the log.
-func (p *page) Signal(ctx context.Context, status string, since time.Time, drafting bool) (line string, after time.Duration) {
-	shown, typed := typing(status)
+func (p *page) Signal(ctx context.Context, _ scribe.Call, now scribe.Status) (line string, after time.Duration) {
+	shown, typed := typing(now.Text)
 	every := p.a.times.typing
-	if typed && time.Since(since) < typingFor {
+	if typed && time.Since(now.Since) < typingFor {
 		after = every
-		if !drafting && time.Since(p.typed) >= every {
+		if !now.Drafting && time.Since(p.typed) >= every {
 			err := p.a.pace.do(ctx, scribe.Passing, func(ctx context.Context) error { return p.a.rest.Typing(ctx, p.th.channel) })
 			if err == nil {
 				p.typed = time.Now()
@@ -281,7 +284,7 @@ func (p *page) Signal(ctx context.Context, status string, since time.Time, draft
 		}
 	}
 	if shown {
-		line = status
+		line = now.Text
 	}
 	return line, after
 }

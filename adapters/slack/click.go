@@ -102,8 +102,8 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed) (chat.A
 	if from.Outside {
 		groups = nil
 	}
-	v := a.view(p.thread.id())
-	face := v.face(p.message)
+	th := a.page(p.thread)
+	face := th.face(p.message)
 	ans, err := h.Click(ctx, chat.Click{
 		ID: p.id, Thread: p.thread.id(), From: from, Button: p.button, Reason: p.reason, Text: p.text, Groups: groups,
 	})
@@ -114,24 +114,24 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed) (chat.A
 	// Where others post too, the outbox alone writes cards: this one could be late, and
 	// paint an old face over the one that another replica wrote.
 	if ans.Card != nil && a.cfg.Turn == nil {
-		a.background.Add("face/"+p.thread.channel+"/"+p.message, func() { a.repaint(p, v, face, *ans.Card) })
+		a.background.Add("face/"+p.thread.channel+"/"+p.message, func() { a.repaint(th, p.message, face, *ans.Card) })
 	}
 	return ans, nil
 }
 
 // repaint shows the card's new face at once. What the outbox wrote meanwhile is
 // newer and stays.
-func (a *Adapter) repaint(p pressed, v *view, face uint64, c chat.Card) {
+func (a *Adapter) repaint(p *page, message string, face uint64, c chat.Card) {
 	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
 	defer cancel()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.face(p.message) != face {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	if p.face(message) != face {
 		return
 	}
 	m := blockkit.Card(c, blockkit.CardOptions{})
-	if err := a.update(ctx, p.thread, p.message, scribe.First, m); err != nil {
-		a.log.WarnContext(ctx, "a card keeps its old face until the outbox writes it", "thread", p.thread.id(), "error", err)
+	if err := p.writePlainer(ctx, scribe.Call{Urgency: scribe.First, May: always}, message, m); err != nil {
+		a.log.WarnContext(ctx, "a card keeps its old face until the outbox writes it", "thread", p.th.id(), "error", err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	slackapi "github.com/slack-go/slack"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 )
 
 // earlierTime bounds how long what was said before may take to be read: Slack sends an
@@ -31,7 +32,7 @@ func (a *Adapter) earlier(ctx context.Context, m message, th thread, rules Chann
 	rctx, cancel := context.WithTimeout(ctx, earlierTime)
 	defer cancel()
 	var talk chat.Talk
-	err = a.replies(rctx, th, slackapi.GetConversationRepliesParameters{Latest: m.ts}, func(s *slackapi.Message) (bool, error) {
+	err = a.replies(rctx, th, scribe.Quiet, slackapi.GetConversationRepliesParameters{Latest: m.ts}, func(s *slackapi.Message) (bool, error) {
 		if s.Timestamp >= m.ts || s.User == a.self().user || !sayable(s) {
 			return true, nil
 		}

@@ -48,16 +48,11 @@ func eventID(team, channel, ts string) chat.EventID {
 
 func messageRef(channel, ts string) chat.MessageRef { return chat.MessageRef(channel + ":" + ts) }
 
-// ref is where a post of ours stands. The parts are ts.
-type ref struct {
-	scribe.Ref
-	draft bool // the first part is still marked as a draft
-}
-
-func parseRef(m chat.MessageRef) (ref, error) {
+// parseRef reads where a post of ours stands. The parts are ts.
+func parseRef(m chat.MessageRef) (scribe.Ref, error) {
 	r, err := scribe.ParseRef(m, slackID, slackTS)
 	if err != nil {
-		return ref{}, fmt.Errorf("slack: %w", err)
+		return r, fmt.Errorf("slack: %w", err)
 	}
-	return ref{Ref: r}, nil
+	return r, nil
 }

@@ -172,7 +172,7 @@ func (a *Adapter) onMessage(ctx context.Context, h chat.Handler, m message) (del
 		return false, nil
 	}
 	if m.user != "" {
-		a.view(th.id()).asker.Store(&m.user)
+		a.page(th).asker.Store(&m.user)
 	}
 	ev := a.event(ctx, m, th, invited)
 	if m.edited == "" && m.root != "" && m.root != m.ts {

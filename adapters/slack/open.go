@@ -72,13 +72,9 @@ func (a *Adapter) Open(ctx context.Context, channel, key string, p chat.Post) (c
 	}
 	a.opens.Done(name, ts)
 	th := thread{team, id, ts}
-	r := ref{Ref: scribe.Ref{Channel: id, Parts: []string{ts}}}
-	v := a.view(th.id())
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.placed = true
-	v.remember(p.Key, r)
-	return th.id(), r.String(), nil
+	r := scribe.Ref{Channel: id, Parts: []string{ts}}
+	a.page(th).placed.Store(true)
+	return th.id(), r.String(), a.scribe.Remember(th.id(), p.Key, r)
 }
 
 // opened finds the root that was posted under a key.
@@ -93,8 +89,7 @@ func (a *Adapter) opened(ctx context.Context, channel, key string) (ts string, e
 			return err
 		})
 		if err != nil {
-			var said slackapi.SlackErrorResponse
-			if errors.As(err, &said) && !slices.Contains(passes, said.Err) && !slices.Contains(gone, said.Err) {
+			if final(err) && !slices.Contains(gone, said(err)) {
 				// A thread twice is better than none.
 				a.log.WarnContext(ctx, "the channel's history cannot be read, so a thread may be opened twice after a crash", "channel", channel, "error", err)
 				return "", nil

@@ -97,9 +97,7 @@ func (a *Adapter) keep(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		a.refresh()
-		a.tidy(ctx)
-		a.forget()
+		a.scribe.Keep(ctx)
 		if a.cfg.SetAlive != nil && a.health.connected() {
 			if err := a.cfg.SetAlive(ctx, a.now()); err != nil && ctx.Err() == nil {
 				a.log.WarnContext(ctx, "when the bot was last connected could not be stored", "error", err)
@@ -247,7 +245,7 @@ func (a *Adapter) deaf(ctx context.Context) {
 // into it, which is not for the bot and which no connection has to bring.
 func (a *Adapter) reread(ctx context.Context, h chat.Handler, th thread, since, until time.Time) (missed bool, err error) {
 	p := &partaking{a: a, th: th}
-	err = a.replies(ctx, th, slackapi.GetConversationRepliesParameters{Oldest: stamp(since), Inclusive: true}, func(m *slackapi.Message) (more bool, err error) {
+	err = a.replies(ctx, th, scribe.Quiet, slackapi.GetConversationRepliesParameters{Oldest: stamp(since), Inclusive: true}, func(m *slackapi.Message) (more bool, err error) {
 		at := when(m.Timestamp)
 		if at.Before(since) || at.After(until) { // Slack always gives the root
 			return true, p.see(ctx, m)
@@ -270,12 +268,13 @@ func stamp(t time.Time) string { return fmt.Sprintf("%d.%06d", t.Unix(), t.Nanos
 
 // replies reads a thread's messages, the oldest first, until each says that it wants no
 // more.
-func (a *Adapter) replies(ctx context.Context, th thread, p slackapi.GetConversationRepliesParameters, each func(*slackapi.Message) (more bool, err error)) error {
+func (a *Adapter) replies(ctx context.Context, th thread, u scribe.Urgency, p slackapi.GetConversationRepliesParameters, each func(*slackapi.Message) (more bool, err error)) error {
 	p.ChannelID, p.Timestamp, p.Limit = th.channel, th.root, 200
 	for range maxPages {
 		var msgs []slackapi.Message
-		err := a.pace.do(ctx, "replies", scribe.Quiet, func(ctx context.Context) (err error) {
-			msgs, _, p.Cursor, err = a.api.GetConversationRepliesContext(ctx, &p)
+		var next string
+		err := a.pace.do(ctx, "replies", u, func(ctx context.Context) (err error) {
+			msgs, _, next, err = a.api.GetConversationRepliesContext(ctx, &p)
 			return err
 		})
 		if err != nil {
@@ -286,7 +285,7 @@ func (a *Adapter) replies(ctx context.Context, th thread, p slackapi.GetConversa
 				return err
 			}
 		}
-		if p.Cursor == "" {
+		if p.Cursor = next; next == "" {
 			return nil
 		}
 	}
@@ -347,7 +346,7 @@ func (p *partaking) covers(ctx context.Context, m *slackapi.Message) (bool, erro
 		}
 	}
 	p.asked = true
-	err := p.a.replies(ctx, p.th, slackapi.GetConversationRepliesParameters{Latest: m.Timestamp}, func(m *slackapi.Message) (more bool, err error) {
+	err := p.a.replies(ctx, p.th, scribe.Quiet, slackapi.GetConversationRepliesParameters{Latest: m.Timestamp}, func(m *slackapi.Message) (more bool, err error) {
 		err = p.see(ctx, m)
 		return !p.in, err
 	})

@@ -29,6 +29,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/chat/lanes"
 	"countersign/adapters/chat/opened"
+	"countersign/adapters/chat/scribe"
 )
 
 // DefaultAPIURL is the base of Slack's own Web API.
@@ -98,6 +99,7 @@ type Adapter struct {
 	api    *slackapi.Client
 	people *people
 	pace   *pacer
+	scribe *scribe.Scribe[outgoing, *page]
 	log    *slog.Logger
 	now    func() time.Time
 	began  time.Time
@@ -114,12 +116,9 @@ type Adapter struct {
 	health     health
 	watch      watch
 
-	mu      sync.Mutex
-	me      identity
-	views   map[chat.ThreadID]*view
-	shows   map[chat.ThreadID]*show
-	ctx     context.Context
-	stopped bool
+	mu  sync.Mutex
+	me  identity
+	ctx context.Context
 }
 
 // times are the adapter's own clocks; tests run them faster.
@@ -129,8 +128,7 @@ type times struct {
 	overdue time.Duration // when a message that no connection brought counts as missed
 	stagger time.Duration // between the connections' beginnings
 	backoff time.Duration // the longest wait between two attempts to connect
-	idle    time.Duration // after which a post of another key may remove a draft that nothing came to
-	show    time.Duration // between two edits that people only watch
+	show    scribe.Times
 }
 
 // identity is who the bot is on Slack.
@@ -183,13 +181,16 @@ func New(cfg Config) (*Adapter, error) {
 	a := &Adapter{
 		cfg: cfg, log: cfg.Log, now: cfg.Now, began: cfg.Now(), pace: newPacer(),
 		opens: opened.New(), inbox: lanes.New(), background: lanes.New(),
-		views: map[chat.ThreadID]*view{}, shows: map[chat.ThreadID]*show{},
 		ctx:   context.Background(),
-		times: times{keep: keepEvery, check: checkEvery, overdue: overdue, stagger: stagger, backoff: maxBackoff, idle: idleAfter, show: showEvery},
+		times: times{keep: keepEvery, check: checkEvery, overdue: overdue, stagger: stagger, backoff: maxBackoff, show: scribe.Times{Show: showEvery, After: showAfter, Call: showLimit, Idle: idleAfter}},
 	}
 	a.api = slackapi.New(cfg.BotToken, slackapi.OptionAppLevelToken(cfg.AppToken), slackapi.OptionAPIURL(cfg.APIURL), slackapi.OptionHTTPClient(cfg.HTTPClient))
 	a.people = newPeople(a.api, func() string { return a.self().team }, cfg.Usergroups, cfg.Now)
 	a.pace.outcome = a.health.called
+	a.scribe = scribe.New[outgoing](scribe.Config[*page]{Open: func(t chat.ThreadID) (*page, error) {
+		th, err := parseThread(t)
+		return a.newPage(th), err
+	}, Turn: cfg.Turn, Times: &a.times.show, Log: cfg.Log})
 	a.health.down("not connected yet")
 	return a, nil
 }
@@ -232,19 +233,19 @@ func (a *Adapter) context() context.Context {
 func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 	run, cancel := context.WithCancelCause(ctx)
 	a.mu.Lock()
-	a.ctx, a.stopped, a.shows = run, false, map[chat.ThreadID]*show{}
+	a.ctx = run
 	a.mu.Unlock()
 	a.inbox.Open()
 	a.background.Open()
+	a.scribe.Open(run)
 	defer func() {
-		a.mu.Lock()
-		a.stopped = true
-		a.mu.Unlock()
+		a.scribe.Stop()
 		cancel(nil)
 		a.lingering.Wait()
 		a.inbox.Close()
 		a.background.Close()
-		a.leave(run)
+		a.scribe.Close()
+		a.scribe.Leave(run)
 		a.people.wait()
 		a.cfg.HTTPClient.CloseIdleConnections()
 	}()

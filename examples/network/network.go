@@ -247,7 +247,7 @@ func face(c chat.Card) string {
 func (*page) Line(markdown string) (Line, bool) { return Line{Text: markdown}, true }
 
 // Draft implements scribe.Page.
-func (*page) Draft(text string) Line { return Line{Text: text} }
+func (*page) Draft(text string) (Line, bool) { return Line{Text: text}, true }
 
 // Escape implements scribe.Page: a file has no markup.
 func (*page) Escape(text string) string { return text }
@@ -284,14 +284,14 @@ func (p *page) write(ctx context.Context, c scribe.Call, m Line) error {
 }
 
 // Recent implements scribe.Page: each message carries the key of its post.
-func (p *page) Recent(_ context.Context, known func(string) bool) (found []scribe.Found, err error) {
+func (p *page) Recent(_ context.Context, _ scribe.Call, _ string, known func(string) bool) (h scribe.History, err error) {
 	shown, err := p.shown()
 	for _, l := range shown {
 		if l.Key != "" && !known(l.ID) {
-			found = append(found, scribe.Found{Key: l.Key, Ref: scribe.Ref{Channel: p.name, Parts: []string{l.ID}, Log: l.Kind == scribe.Log}})
+			h.Posts = append(h.Posts, scribe.Found{Key: l.Key, Part: l.Part, ID: l.ID, Log: l.Kind == scribe.Log})
 		}
 	}
-	return found, err
+	return h, err
 }
 
 // repaint gives the card of a button its new face.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"countersign/adapters/chat"
 )
@@ -34,6 +35,16 @@ func (l *worklog) markdown(escape func(string) string) string {
 	return strings.Join(parts, "\n\n")
 }
 
+// keys are those of the posts in the log.
+func (l *worklog) keys() (keys []string) {
+	for _, e := range l.entries {
+		if !e.live {
+			keys = append(keys, e.key)
+		}
+	}
+	return keys
+}
+
 func (l *worklog) put(e entry) {
 	if i := slices.IndexFunc(l.entries, func(o entry) bool { return o.key == e.key }); i >= 0 {
 		l.entries[i] = e
@@ -56,7 +67,11 @@ func (s *Scribe[M, P]) write(ctx context.Context, th *thread[P], l *worklog, u U
 	if !ok {
 		return false, nil
 	}
-	if err := th.page.Update(ctx, s.call(th, Log, "", u), l.id, m); err != nil {
+	c := s.call(th, Log, "", u)
+	if u != Passing {
+		c.Lines = next.keys()
+	}
+	if err := th.page.Update(ctx, c, l.id, m); err != nil {
 		return true, err
 	}
 	*l = *next
@@ -158,6 +173,15 @@ func (th *thread[P]) logAt(id string) *worklog {
 		}
 	}
 	return nil
+}
+
+// convertLog turns a log in which no post stands into the draft of a key, so that what
+// comes next takes its place. It returns the key's draft, nil where there is none.
+func (s *Scribe[M, P]) convertLog(th *thread[P], key string) *draft {
+	if l := th.log; th.drafts[key] == nil && !s.cfg.Keyless && l != nil && len(l.keys()) == 0 {
+		th.log, th.drafts[key] = nil, &draft{id: l.id, touched: time.Now()}
+	}
+	return th.drafts[key]
 }
 
 // maxLogs bounds how many closed logs of a thread can still be edited.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"countersign/adapters/chat"
 )
@@ -14,6 +15,7 @@ type phase int
 const (
 	unread   phase = iota // somebody else may have written there
 	read                  // all that stands there is known
+	unclean               // it is, and drafts that nobody writes are still to be removed
 	doubtful              // a call may have come through although it failed
 )
 
@@ -21,28 +23,61 @@ const (
 type event int
 
 const (
-	wasRead event = iota // the history was read, or needs no reading
-	hasLost              // the answer of a call was lost
-	hasTurn              // another replica posted
+	wasRead  event = iota // the history was read, or needs no reading
+	hasRests              // it was, and drafts that nobody writes could not be removed
+	hasLost               // the answer of a call was lost
+	hasTurn               // another replica posted
 )
 
 // phases says what follows: doubt is ended by reading alone.
-var phases = [...][3]phase{
-	unread:   {wasRead: read, hasLost: doubtful, hasTurn: unread},
-	read:     {wasRead: read, hasLost: doubtful, hasTurn: unread},
-	doubtful: {wasRead: read, hasLost: doubtful, hasTurn: doubtful},
+var phases = [...][4]phase{
+	unread:   {wasRead: read, hasRests: unclean, hasLost: doubtful, hasTurn: unread},
+	read:     {wasRead: read, hasRests: unclean, hasLost: doubtful, hasTurn: unread},
+	unclean:  {wasRead: read, hasRests: unclean, hasLost: doubtful, hasTurn: unclean},
+	doubtful: {wasRead: read, hasRests: unclean, hasLost: doubtful, hasTurn: doubtful},
 }
 
 func (p *phase) on(e event) { *p = phases[*p][e] }
 
 // turn is who posts in a thread, as it was known last.
 type turn struct {
-	n       uint64
-	shared  bool // others ever posted here
-	posting bool // the thread is held for a post or an edit
-	// theirs says that another replica was the last that began to post: a draft of ours
-	// may become its post at any moment, and is not written then.
-	theirs bool
+	n     uint64 // what Config.Turn said
+	phase turnPhase
+}
+
+// turnPhase is who posts in a thread.
+type turnPhase int
+
+const (
+	alone  turnPhase = iota // nobody but this process ever did
+	ours                    // others did, and this process was the last that began to
+	theirs                  // another replica was the last that began to
+)
+
+// turnEvent is what [Config.Turn] says.
+type turnEvent int
+
+const (
+	isFirst turnEvent = iota // nobody posted before, or this process alone
+	isOurs                   // this process posts, and others did before
+	isOther                  // another replica posts
+)
+
+// turns says what follows.
+var turns = [...][3]turnPhase{
+	alone:  {isFirst: alone, isOurs: ours, isOther: theirs},
+	ours:   {isFirst: ours, isOurs: ours, isOther: theirs},
+	theirs: {isFirst: ours, isOurs: ours, isOther: theirs},
+}
+
+func turnEventOf(n uint64, mine bool) turnEvent {
+	switch {
+	case n == 0, n == 1 && mine:
+		return isFirst
+	case mine:
+		return isOurs
+	}
+	return isOther
 }
 
 // lose notes that a call may have come through although it failed.
@@ -61,18 +96,31 @@ func Uncertain(err error) bool {
 }
 
 // look reads the thread's history where something may stand there that is not known. In
-// a thread in which nothing was ever tried there is nothing to look for.
-func (s *Scribe[M, P]) look(ctx context.Context, th *thread[P]) error {
-	if th.history == unread && !th.page.Fresh(th.turn.shared) || th.history == doubtful {
-		found, err := th.page.Recent(ctx, th.knows)
-		if err != nil {
-			return err
-		}
-		for _, f := range found {
-			th.remember(f.Key, f.Ref)
+// a thread in which nothing was ever tried there is nothing to look for. The post of the
+// key next follows, which may take a draft over.
+func (s *Scribe[M, P]) look(ctx context.Context, th *thread[P], next string) error {
+	if th.history == read || th.history == unread && th.page.Fresh(th.turn.phase != alone) {
+		th.history.on(wasRead)
+		return nil
+	}
+	h, err := th.page.Recent(ctx, s.call(th, Posted, next, Normal), next, th.knows)
+	if err != nil {
+		return err
+	}
+	for _, f := range h.Posts {
+		r := th.refs[f.Key]
+		if f.Part == len(r.Parts) {
+			th.remember(f.Key, Ref{Channel: th.page.Channel(), Parts: append(slices.Clip(r.Parts), f.ID), Log: f.Log})
 		}
 	}
-	th.history.on(wasRead)
+	if h.Draft != "" {
+		th.drafts[next] = &draft{id: h.Draft, touched: time.Now()}
+	}
+	if h.Unclean {
+		th.history.on(hasRests)
+	} else {
+		th.history.on(wasRead)
+	}
 	return nil
 }
 
@@ -90,20 +138,31 @@ func (s *Scribe[M, P]) catchUp(ctx context.Context, th *thread[P], posting bool)
 	case posting && !mine:
 		return ErrMoved
 	}
-	was := th.turn.n
-	th.turn = turn{n: n, shared: th.turn.shared || n > 1 || n == 1 && !mine, posting: posting, theirs: n > 0 && !mine}
-	if n == was || n <= 1 && was == 0 {
+	was, e := th.turn.n, turnEventOf(n, mine)
+	th.turn = turn{n, turns[th.turn.phase][e]}
+	if n == was || was == 0 && e == isFirst {
 		return nil
 	}
 	th.history.on(hasTurn)
 	s.closeLog(ctx, th)
+	if err := s.yield(ctx, th); err != nil {
+		th.turn.n = was // it is done the next time
+		return err
+	}
+	return nil
+}
+
+// yield takes notice of what has become of the drafts here since another replica posts.
+func (s *Scribe[M, P]) yield(ctx context.Context, th *thread[P]) error {
 	for key, d := range th.drafts {
-		switch th.page.Reads(ctx, s.call(th, Draft, key, Normal), d.id, d.text) {
-		case Stands:
+		fate, err := th.page.Yield(ctx, s.call(th, Draft, key, Normal), d.id, d.text)
+		switch {
+		case err != nil:
+			return err
+		case fate == Stands:
 			continue
-		case Changed:
+		case fate == Changed:
 			th.remember(key, s.ref(th, d.id))
-		case Gone:
 		}
 		delete(th.drafts, key)
 	}
@@ -119,7 +178,7 @@ func (s *Scribe[M, P]) may(th *thread[P]) func(context.Context) error {
 			return nil
 		}
 		n, mine, err := s.cfg.Turn(ctx, th.id)
-		if err == nil && (n != was.n || was.posting && !mine) {
+		if err == nil && (n != was.n || turns[was.phase][turnEventOf(n, mine)] != was.phase) {
 			err = ErrMoved
 		}
 		return err
@@ -127,7 +186,7 @@ func (s *Scribe[M, P]) may(th *thread[P]) func(context.Context) error {
 }
 
 func (s *Scribe[M, P]) call(th *thread[P], k Kind, key string, u Urgency) Call {
-	return Call{Kind: k, Key: key, Urgency: u, Shared: th.turn.shared, Doubt: th.history == doubtful, May: s.may(th)}
+	return Call{Kind: k, Key: key, Urgency: u, Shared: th.turn.phase != alone, Doubt: th.history == doubtful, May: s.may(th)}
 }
 
 func (s *Scribe[M, P]) ref(th *thread[P], parts ...string) Ref {

@@ -22,7 +22,7 @@ func (s *Scribe[M, P]) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (
 	if err := s.catchUp(ctx, th, true); err != nil {
 		return "", err
 	}
-	if err := s.look(ctx, th); err != nil {
+	if err := s.look(ctx, th, p.Key); err != nil {
 		return "", err
 	}
 	if r, ok := th.refs[p.Key]; ok {
@@ -38,6 +38,9 @@ func (s *Scribe[M, P]) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (
 		r, err = s.postLog(ctx, th, p)
 	} else {
 		s.sweep(ctx, th, p.Key)
+		if UrgencyOf(p) != First { // a card is a new message, which notifies
+			s.convertLog(th, p.Key)
+		}
 		s.closeLog(ctx, th)
 		r, err = s.postMessages(ctx, th, p)
 	}
@@ -54,7 +57,11 @@ func (s *Scribe[M, P]) repeat(ctx context.Context, th *thread[P], r Ref, p chat.
 	if r.Log && th.logAt(r.Parts[0]) == nil {
 		return r, nil // it stands in a log of which the rest is not known any more
 	}
-	return s.replace(ctx, th, r, p)
+	r, err := s.replace(ctx, th, r, p)
+	if err == nil && !r.Log {
+		err = s.attach(ctx, th, p, th.page.Render(p))
+	}
+	return r, err
 }
 
 func (s *Scribe[M, P]) postMessages(ctx context.Context, th *thread[P], p chat.Post) (Ref, error) {
@@ -62,7 +69,9 @@ func (s *Scribe[M, P]) postMessages(ctx context.Context, th *thread[P], p chat.P
 	done := s.ref(th)
 	if d := th.drafts[p.Key]; d != nil {
 		// The draft that people have been reading becomes the post.
-		err := th.page.Update(ctx, s.part(th, p, 0), d.id, msgs[0])
+		c := s.part(th, p, 0)
+		c.Convert = true
+		err := th.page.Update(ctx, c, d.id, msgs[0])
 		switch {
 		case err == nil:
 			done.Parts = append(done.Parts, d.id)
@@ -81,7 +90,17 @@ func (s *Scribe[M, P]) postMessages(ctx context.Context, th *thread[P], p chat.P
 			}
 		}
 	}
-	return s.sendRest(ctx, th, p, done, msgs)
+	done, err := s.sendRest(ctx, th, p, done, msgs)
+	if err != nil {
+		return done, err
+	}
+	return done, s.attach(ctx, th, p, msgs)
+}
+
+func (s *Scribe[M, P]) attach(ctx context.Context, th *thread[P], p chat.Post, msgs []M) error {
+	err := th.page.Attach(ctx, s.part(th, p, 0), msgs)
+	s.lose(th, err)
+	return err
 }
 
 // sendRest sends the messages of a post that are not there yet. What stands is remembered
@@ -125,6 +144,14 @@ func (s *Scribe[M, P]) Edit(ctx context.Context, t chat.ThreadID, m chat.Message
 	}
 	if id, ok := th.moved[r.Parts[0]]; ok {
 		r.Parts = []string{id}
+	}
+	if !s.cfg.Keyless && (th.history == doubtful || s.cfg.Turn != nil) {
+		// More of the post may stand there than its reference names.
+		if err := s.look(ctx, th, ""); err != nil && th.history == doubtful {
+			return err
+		} else if err != nil {
+			s.cfg.Log.InfoContext(ctx, "the thread's history is read later", "thread", th.id, "error", err)
+		}
 	}
 	if known, ok := th.refs[p.Key]; ok && known.Parts[0] == r.Parts[0] {
 		r = known

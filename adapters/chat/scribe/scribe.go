@@ -45,8 +45,10 @@ type Call struct {
 	Post    chat.Post // what people are told, where it is a post
 	Channel string    // where the message stands, "" for the thread itself
 	Urgency Urgency
-	Shared  bool // other replicas ever posted in the thread
-	Doubt   bool // a call that failed may have made the message
+	Lines   []string // the keys of the posts in a log, where they change
+	Convert bool     // the message is a draft, or shows a status, and becomes the post
+	Shared  bool     // other replicas ever posted in the thread
+	Doubt   bool     // a call that failed may have made the message
 	// May is asked right before the call: its error means that this process must not
 	// write in the thread any more.
 	May func(context.Context) error
@@ -67,11 +69,11 @@ type Sent struct {
 // [ErrBusy] and [ErrMoved]; after any other the message may stand there, unless Refused
 // says that the network answered.
 type Page[M any] interface {
-	// Render makes the messages of a post, Line the log of a turn, which is one message or
-	// too long for that, and Draft the end of a reply that is being written.
+	// Render makes the messages of a post, Line the log of a turn, and Draft a reply that is
+	// being written. ok is false where that is too long for one message.
 	Render(p chat.Post) []M
 	Line(markdown string) (m M, ok bool)
-	Draft(text string) M
+	Draft(text string) (m M, ok bool)
 	// Escape makes text Markdown that shows it as it is.
 	Escape(text string) string
 	// ParseRef reads the reference of a message of this thread; another one is ErrGone.
@@ -86,9 +88,9 @@ type Page[M any] interface {
 	Refused(err error) bool
 
 	// Recent reads what an earlier process, or a call whose answer was lost, left in the
-	// thread, and returns the posts whose keys the network tells. Known reports whether a
-	// message is one that the scribe knows.
-	Recent(ctx context.Context, known func(id string) bool) ([]Found, error)
+	// thread. Known reports whether a message is one that the scribe knows. The post of
+	// the key next follows, "" for none.
+	Recent(ctx context.Context, c Call, next string, known func(id string) bool) (History, error)
 
 	Optional[M]
 }
@@ -107,16 +109,22 @@ type Optional[M any] interface {
 	// Removed says that a message of a post is not there any more, so that the next with
 	// that key is another.
 	Removed(key string, part int)
-	// Reads says what has become of a draft, where another replica may have made a post
-	// of it.
-	Reads(ctx context.Context, c Call, id, text string) Fate
+	// Attach adds the files of a post that its messages cannot hold and that are not there
+	// yet. All the messages stand.
+	Attach(ctx context.Context, c Call, msgs []M) error
+	// Ended says that nothing more comes to a draft but its post.
+	Ended(ctx context.Context, c Call, id string)
+	// Yield says what has become of a draft, where another replica may have made a post
+	// of it. If none can, it removes the draft, which is Gone then.
+	Yield(ctx context.Context, c Call, id, text string) (Fate, error)
 	// Signal shows what goes on by the network's own means. line is what the log says, ""
 	// for nothing; after is when it has to be shown again, 0 for never.
-	Signal(ctx context.Context, status string, since time.Time, drafting bool) (line string, after time.Duration)
+	Signal(ctx context.Context, c Call, now Status) (line string, after time.Duration)
 }
 
-// Plain is what a page embeds whose network keeps the key on each message, which one
-// process writes, and which shows the status in the log.
+// Plain is what a page embeds for what its network does in the plainest way: it keeps the
+// key on each message, one process writes it, files stand in messages, and the status in
+// the log.
 type Plain[M any] struct{}
 
 // Fresh implements Optional.
@@ -134,18 +142,44 @@ func (Plain[M]) Settled() {}
 // Removed implements Optional.
 func (Plain[M]) Removed(string, int) {}
 
-// Reads implements Optional.
-func (Plain[M]) Reads(context.Context, Call, string, string) Fate { return Stands }
+// Attach implements Optional.
+func (Plain[M]) Attach(context.Context, Call, []M) error { return nil }
+
+// Ended implements Optional.
+func (Plain[M]) Ended(context.Context, Call, string) {}
+
+// Yield implements Optional.
+func (Plain[M]) Yield(context.Context, Call, string, string) (Fate, error) { return Stands, nil }
 
 // Signal implements Optional.
-func (Plain[M]) Signal(_ context.Context, status string, _ time.Time, _ bool) (string, time.Duration) {
-	return status, 0
+func (Plain[M]) Signal(_ context.Context, _ Call, now Status) (string, time.Duration) {
+	return now.Text, 0
 }
 
-// Found is a post that stands in a thread.
+// Status is what goes on in a thread.
+type Status struct {
+	Text     string    // as in chat.Progress, "" for nothing
+	Since    time.Time // when it began
+	Fresh    bool      // it was said since Signal was called last
+	Drafting bool      // a draft is shown
+}
+
+// History is what Recent found.
+type History struct {
+	Posts []Found // that were not known, where the network tells their keys; the oldest first
+	// Draft is the message of a draft which its post may take over: the one that comes
+	// next. "" is none.
+	Draft string
+	// Unclean means that drafts which nobody writes any more could not be removed now.
+	Unclean bool
+}
+
+// Found is a message of a post that stands in a thread.
 type Found struct {
-	Key string
-	Ref Ref
+	Key  string
+	Part int
+	ID   string
+	Log  bool // it holds other posts, too
 }
 
 // Fate is what became of a draft.
@@ -163,6 +197,9 @@ type Times struct {
 	Show  time.Duration // between two edits that people only watch
 	After time.Duration // how long something lasts before it is shown at all
 	Call  time.Duration // how long one round of showing may take
+	// Idle is how long nothing may come to a draft until a post of another key removes it:
+	// another replica went on with its turn. 0 means that drafts wait for their ends.
+	Idle time.Duration
 }
 
 // Config is what a [Scribe] is made of.
@@ -172,9 +209,12 @@ type Config[P any] struct {
 	// Turn says who posts in a thread, where several replicas do; nil: nobody else posts.
 	// n counts how often the posting replica changed: 0 means that nobody posted yet, 1
 	// that only one ever did. mine means that this process was the last that began to.
-	Turn  func(ctx context.Context, t chat.ThreadID) (n uint64, mine bool, err error)
-	Times *Times // read at each use, so that they may change before the first
-	Log   *slog.Logger
+	Turn func(ctx context.Context, t chat.ThreadID) (n uint64, mine bool, err error)
+	// Keyless means that the network keeps no key on a message. What is a message of the
+	// log stays one then, and only Claim finds a post again.
+	Keyless bool
+	Times   *Times // read at each use, so that they may change before the first
+	Log     *slog.Logger
 }
 
 // Scribe writes the threads of one network. It is safe for concurrent use.
@@ -241,6 +281,8 @@ const (
 	// tidyAfter is how long the post of a draft may be under way. Later it is another
 	// message.
 	tidyAfter = 30 * time.Second
+	// leaveTime bounds how long a process that ends removes its drafts.
+	leaveTime = 3 * time.Second
 )
 
 // thread is what is known of one thread.
@@ -278,35 +320,75 @@ func (s *Scribe[M, P]) thread(t chat.ThreadID) (*thread[P], error) {
 	return th, nil
 }
 
-// Keep drops what is known of threads in which nothing happened for long, and removes
-// drafts that ended a while ago and whose post another replica made: no post of this one
-// will come that takes them over. Call it every now and then.
+// Keep drops what is known of threads in which nothing happened for long. It also removes
+// drafts whose post another replica made, because no post of this process takes them
+// over, and what could not be removed before. Call it every now and then.
 func (s *Scribe[M, P]) Keep(ctx context.Context) {
 	s.mu.Lock()
 	maps.DeleteFunc(s.threads, func(_ chat.ThreadID, th *thread[P]) bool { return time.Since(th.used) > age })
-	threads := maps.Clone(s.threads)
 	s.mu.Unlock()
-	if s.cfg.Turn == nil {
-		return
-	}
-	for _, th := range threads {
-		if !th.mu.TryLock() {
-			continue // a post is on its way there
-		}
-		late := th.hasLateDraft()
-		th.mu.Unlock()
-		if !late {
-			continue
-		}
+	s.open(func(th *thread[P]) {
 		s.tasks.Add(string(th.id), func() {
 			ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Call)
 			defer cancel()
 			th.mu.Lock()
 			defer th.mu.Unlock()
-			if s.catchUp(ctx, th, false) == nil {
+			if s.catchUp(ctx, th, false) != nil {
+				return
+			}
+			if s.hasLateDraft(th) {
 				s.sweep(ctx, th, "")
 			}
+			if th.history == unclean && th.turn.phase != theirs {
+				if err := s.look(ctx, th, ""); err != nil {
+					s.cfg.Log.InfoContext(ctx, "the thread's history is read later", "thread", th.id, "error", err)
+				}
+			}
 		})
+	})
+}
+
+// Leave removes the drafts of this process from threads that other replicas go on with:
+// they begin new ones. Call it after Close, where others do not take drafts over.
+func (s *Scribe[M, P]) Leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+	defer cancel()
+	s.open(func(th *thread[P]) {
+		if !th.mu.TryLock() {
+			return
+		}
+		defer th.mu.Unlock()
+		if s.catchUp(ctx, th, false) != nil {
+			return
+		}
+		err := s.yield(ctx, th)
+		if err == nil && (th.history == unclean || th.history == doubtful) && th.turn.phase != theirs {
+			err = s.look(ctx, th, "") // the end may have cut an answer off
+		}
+		if err != nil {
+			s.cfg.Log.WarnContext(ctx, "a draft stays until the thread's next post", "thread", th.id, "error", err)
+		}
+	})
+}
+
+// open calls do for the threads in which a draft stands or may stand, where several
+// replicas post. One in which a post is on its way is left out.
+func (s *Scribe[M, P]) open(do func(*thread[P])) {
+	if s.cfg.Turn == nil {
+		return
+	}
+	s.mu.Lock()
+	threads := maps.Clone(s.threads)
+	s.mu.Unlock()
+	for _, th := range threads {
+		if !th.mu.TryLock() {
+			continue
+		}
+		drafting := len(th.drafts) > 0 || th.history == unclean || th.history == doubtful
+		th.mu.Unlock()
+		if drafting {
+			do(th)
+		}
 	}
 }
 

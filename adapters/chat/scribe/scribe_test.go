@@ -40,11 +40,11 @@ func (*page) Render(p chat.Post) []string {
 	}
 	return []string{p.Text}
 }
-func (*page) Line(s string) (string, bool) { return s, len(s) < 100 }
-func (*page) Draft(s string) string        { return s }
-func (*page) Escape(s string) string       { return s }
-func (*page) Channel() string              { return "1" }
-func (*page) Refused(error) bool           { return false }
+func (*page) Line(s string) (string, bool)  { return s, len(s) < 100 }
+func (*page) Draft(s string) (string, bool) { return s, true }
+func (*page) Escape(s string) string        { return s }
+func (*page) Channel() string               { return "1" }
+func (*page) Refused(error) bool            { return false }
 
 func (*page) ParseRef(m chat.MessageRef) (scribe.Ref, error) {
 	number := regexp.MustCompile(`^[0-9]+$`)
@@ -90,25 +90,25 @@ func (p *page) Delete(ctx context.Context, c scribe.Call, id string) error {
 	return nil
 }
 
-func (p *page) Recent(context.Context, func(string) bool) ([]scribe.Found, error) {
+func (p *page) Recent(context.Context, scribe.Call, string, func(string) bool) (scribe.History, error) {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
 	p.b.reads++
-	return nil, nil
+	return scribe.History{}, nil
 }
 
 func (p *page) Fresh(shared bool) bool { return !shared }
 
-func (p *page) Reads(_ context.Context, _ scribe.Call, id, text string) scribe.Fate {
+func (p *page) Yield(_ context.Context, _ scribe.Call, id, text string) (scribe.Fate, error) {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
 	switch {
 	case !slices.Contains(p.b.ids, id):
-		return scribe.Gone
+		return scribe.Gone, nil
 	case p.b.text[id] == text:
-		return scribe.Stands
+		return scribe.Stands, nil
 	}
-	return scribe.Changed
+	return scribe.Changed, nil
 }
 
 type writer struct {

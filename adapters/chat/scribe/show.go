@@ -12,33 +12,40 @@ import (
 
 // draft is a reply that is being written.
 type draft struct {
-	id    string
-	text  string    // as people see it
-	ended time.Time // nothing more comes of it but its post, if any; zero while it grows
+	id      string
+	text    string    // as people see it
+	touched time.Time // when something last came to it
+	ended   bool      // nothing more comes to it but its post, if any
 }
 
-func (th *thread[P]) hasLateDraft() bool {
+// over reports whether no post will come for a draft once another one did.
+func (s *Scribe[M, P]) over(d *draft) bool {
+	idle := s.cfg.Times.Idle
+	return d.ended || s.cfg.Turn != nil && idle > 0 && time.Since(d.touched) > idle
+}
+
+func (s *Scribe[M, P]) hasLateDraft(th *thread[P]) bool {
 	for _, d := range th.drafts {
-		if !d.ended.IsZero() && time.Since(d.ended) > tidyAfter {
+		if s.over(d) && time.Since(d.touched) > tidyAfter {
 			return true
 		}
 	}
 	return false
 }
 
-// sweep removes the drafts that have ended and that no post will take over: posts come in
+// sweep removes the drafts that are over and that no post will take over: posts come in
 // order, and this one is another. An end that waits to be shown counts: nothing else may
 // come in the thread that would remove the draft later.
 func (s *Scribe[M, P]) sweep(ctx context.Context, th *thread[P], except string) {
 	s.mu.Lock()
 	for key, p := range th.show.pending {
 		if d := th.drafts[key]; d != nil && p.Done {
-			d.ended = time.Now()
+			d.ended = true
 		}
 	}
 	s.mu.Unlock()
 	for key, d := range th.drafts {
-		if key == except || d.ended.IsZero() {
+		if key == except || !s.over(d) {
 			continue
 		}
 		delete(th.drafts, key)
@@ -53,8 +60,7 @@ type show struct {
 	timer   *time.Timer // nil when nothing is to come
 	due     time.Time   // of timer
 	last    time.Time
-	status  string // that came last
-	since   time.Time
+	status  Status // that came last; Drafting is not kept
 }
 
 // ShowProgress implements [chat.ProgressShower]. It never blocks: the newest state of each
@@ -73,12 +79,12 @@ func (s *Scribe[M, P]) ShowProgress(_ context.Context, t chat.ThreadID, p chat.P
 	w.pending[p.Key] = p
 	switch {
 	case p.Done && p.Kind == chat.ProgressStatus:
-		w.status = ""
+		w.status = Status{Fresh: true}
 	case !p.Done && p.Status != "":
-		if w.status != p.Status {
-			w.since = time.Now()
+		if w.status.Text != p.Status {
+			w.status = Status{Text: p.Status, Since: time.Now()}
 		}
-		w.status = p.Status
+		w.status.Fresh = true
 	}
 	s.arm(th, max(s.cfg.Times.After, time.Until(w.last.Add(s.cfg.Times.Show))))
 }
@@ -111,27 +117,29 @@ func (s *Scribe[M, P]) round(th *thread[P]) {
 		return
 	}
 	defer th.mu.Unlock()
-	pending, status, since := w.pending, w.status, w.since
-	w.pending, w.timer, w.last = nil, nil, time.Now()
+	pending, now := w.pending, w.status
+	w.pending, w.timer, w.last, w.status.Fresh = nil, nil, time.Now(), false
+	th.used = w.last // a status may be shown for long
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Times.Call)
 	defer cancel()
 	s.mu.Unlock()
 	if err := s.catchUp(ctx, th, false); err != nil {
 		s.mu.Lock()
-		w.status = "" // nothing here is ours to show
+		w.status = Status{} // nothing here is ours to show
 		s.mu.Unlock()
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(pending)) {
 		s.progress(ctx, th, key, pending[key])
 	}
-	line, after := th.page.Signal(ctx, status, since, len(th.drafts) > 0)
+	now.Drafting = len(th.drafts) > 0
+	line, after := th.page.Signal(ctx, s.call(th, Log, "", Passing), now)
 	if after > 0 {
 		s.mu.Lock()
 		s.arm(th, after)
 		s.mu.Unlock()
 	}
-	s.logStatus(ctx, th, line)
+	s.logStatus(ctx, th, line, now.Fresh)
 }
 
 func (s *Scribe[M, P]) progress(ctx context.Context, th *thread[P], key string, p chat.Progress) {
@@ -141,7 +149,8 @@ func (s *Scribe[M, P]) progress(ctx context.Context, th *thread[P], key string, 
 		if d := th.drafts[key]; d != nil {
 			// Its post may be on its way and takes the draft over; the next other post
 			// tells that none is.
-			d.ended = time.Now()
+			d.ended, d.touched = true, time.Now()
+			th.page.Ended(ctx, s.call(th, Draft, key, Passing), d.id)
 		}
 	case p.Text == "" || posted:
 	case p.Kind == chat.ProgressOutput:
@@ -161,10 +170,11 @@ func (s *Scribe[M, P]) output(ctx context.Context, th *thread[P], key string, p 
 	s.renew(ctx, th, func(l *worklog) { l.put(e) })
 }
 
-// logStatus shows the status at the end of the log.
-func (s *Scribe[M, P]) logStatus(ctx context.Context, th *thread[P], status string) {
+// logStatus shows the status at the end of the log. One that is not fresh begins none: a
+// post may have ended it.
+func (s *Scribe[M, P]) logStatus(ctx context.Context, th *thread[P], status string, fresh bool) {
 	switch l := th.log; {
-	case l == nil && status != "" && len(th.drafts) == 0:
+	case l == nil && status != "" && fresh && len(th.drafts) == 0:
 		s.begin(ctx, th, &worklog{status: status})
 	case l == nil || l.status == status:
 	case status == "" && len(l.entries) == 0:
@@ -176,20 +186,29 @@ func (s *Scribe[M, P]) logStatus(ctx context.Context, th *thread[P], status stri
 
 // draft shows a reply while it is written, as one message that is edited.
 func (s *Scribe[M, P]) draft(ctx context.Context, th *thread[P], key, text string) {
-	if th.turn.theirs {
+	m, ok := th.page.Draft(text)
+	if d := th.drafts[key]; d != nil {
+		d.ended, d.touched = false, time.Now()
+	}
+	if !ok || th.turn.phase == theirs {
 		return
 	}
 	c := s.call(th, Draft, key, Passing)
-	if d := th.drafts[key]; d != nil {
-		d.ended = time.Time{}
-		if d.text != text && th.page.Update(ctx, c, d.id, th.page.Draft(text)) == nil {
+	if d := s.convertLog(th, key); d != nil {
+		if d.text != text && th.page.Update(ctx, c, d.id, m) == nil {
 			d.text = text
 		}
 		return
 	}
 	s.closeLog(ctx, th)
-	if id := s.pass(ctx, th, c, th.page.Draft(text)); id != "" {
-		th.drafts[key] = &draft{id: id, text: text}
+	id := s.pass(ctx, th, c, m)
+	if id == "" {
+		return
+	}
+	th.drafts[key] = &draft{id: id, text: text, touched: time.Now()}
+	// Of a process that was stopped in the middle of the call the draft comes too late.
+	if err := s.catchUp(ctx, th, false); err != nil {
+		s.cfg.Log.InfoContext(ctx, "whose turn it is, is asked again later", "thread", th.id, "error", err)
 	}
 }
 

@@ -1,0 +1,324 @@
+package slack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	slackapi "github.com/slack-go/slack"
+
+	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
+	"countersign/adapters/slack/blockkit"
+)
+
+const (
+	// showEvery is the pace of edits that people only watch; Slack allows about one
+	// a second in a channel.
+	showEvery = time.Second
+	// showAfter is how long something lasts before it is shown at all: what is over
+	// sooner needs no sign of life, and in a burst its calls would be in the way.
+	showAfter = 300 * time.Millisecond
+	// showLimit bounds one round of showing.
+	showLimit = 10 * time.Second
+	// idleAfter is as long as it takes replicas to call one dead.
+	idleAfter = 3 * time.Second
+	// freshAge is how long a thread is so young that nobody looks for more in it.
+	freshAge = time.Hour
+)
+
+// outgoing is a message as it is sent.
+type outgoing struct {
+	blockkit.Message
+	draft string // the text of a draft, as it is streamed
+}
+
+// page is one thread, as the scribe writes in it.
+type page struct {
+	scribe.Plain[outgoing]
+	a  *Adapter
+	th thread
+
+	placed  atomic.Bool         // the thread's root is there
+	files   map[string][]string // names of what was attached, by key
+	keys    []string            // of files, the oldest first
+	streams map[string]*stream  // drafts that Slack streams, by ts
+	unread  map[string]bool     // drafts that could not be read, and count as posts
+	asker   atomic.Pointer[string]
+	sought  bool      // who began the thread was looked up
+	status  string    // that Slack's own status line shows
+	set     time.Time // when it was set last
+
+	writing sync.Mutex // held while a post is written again
+	faceMu  sync.Mutex
+	faces   map[string]uint64 // how often each message was written, by ts
+}
+
+func (a *Adapter) newPage(th thread) *page {
+	return &page{a: a, th: th, files: map[string][]string{}, streams: map[string]*stream{}, unread: map[string]bool{}, faces: map[string]uint64{}}
+}
+
+// page is that of a thread; what nobody writes in has one that nobody else knows.
+func (a *Adapter) page(th thread) *page {
+	p, err := a.scribe.Page(th.id())
+	if err != nil {
+		return a.newPage(th)
+	}
+	return p
+}
+
+// maxKeys bounds of how many posts and messages of a thread something is remembered.
+const maxKeys = 256
+
+// face counts how often a message was written.
+func (p *page) face(ts string) uint64 {
+	p.faceMu.Lock()
+	defer p.faceMu.Unlock()
+	return p.faces[ts]
+}
+
+// painted counts one more. Old messages are forgotten together: that can only
+// make a late repaint stay away or come once too often.
+func (p *page) painted(ts string) {
+	p.faceMu.Lock()
+	defer p.faceMu.Unlock()
+	if len(p.faces) > maxKeys {
+		clear(p.faces)
+	}
+	p.faces[ts]++
+}
+
+// Render implements scribe.Page.
+func (*page) Render(post chat.Post) (out []outgoing) {
+	for _, m := range render(post) {
+		out = append(out, outgoing{Message: m})
+	}
+	return out
+}
+
+// render makes the messages of a post.
+func render(p chat.Post) []blockkit.Message {
+	if p.Card != nil {
+		return []blockkit.Message{blockkit.Card(*p.Card, blockkit.CardOptions{})}
+	}
+	return blockkit.Reply(p.Text, p.Files)
+}
+
+// Line implements scribe.Page.
+func (*page) Line(markdown string) (outgoing, bool) {
+	msgs := blockkit.Reply(markdown, nil)
+	if len(msgs) != 1 || len(msgs[0].Files) > 0 {
+		return outgoing{}, false
+	}
+	return outgoing{Message: msgs[0]}, true
+}
+
+// maxDraft bounds what is shown of a reply before it is whole.
+const maxDraft = 6000
+
+// Draft implements scribe.Page.
+func (*page) Draft(text string) (outgoing, bool) {
+	return outgoing{blockkit.Reply(text, nil)[0], text}, len(text) <= maxDraft
+}
+
+// Escape implements scribe.Page.
+func (*page) Escape(text string) string { return blockkit.EscapeMarkdown(text) }
+
+// Channel implements scribe.Page.
+func (p *page) Channel() string { return p.th.channel }
+
+// ParseRef implements scribe.Page.
+func (p *page) ParseRef(m chat.MessageRef) (scribe.Ref, error) {
+	r, err := parseRef(m)
+	if err == nil && r.Channel != p.th.channel {
+		err = fmt.Errorf("slack: the message %q is not in %s: %w", m, p.th.id(), chat.ErrGone)
+	}
+	return r, err
+}
+
+// Refused implements scribe.Page.
+func (*page) Refused(err error) bool { return said(err) != "" }
+
+// Fresh implements scribe.Page.
+func (p *page) Fresh(bool) bool {
+	at := when(p.th.root)
+	return p.a.cfg.Turn == nil && at.After(p.a.began.Add(margin)) && p.a.now().Sub(at) < freshAge
+}
+
+// Send implements scribe.Page. What Slack refuses of a post is posted in plainer forms.
+func (p *page) Send(ctx context.Context, c scribe.Call, m outgoing) (sent scribe.Sent, err error) {
+	switch {
+	case c.Kind == scribe.Draft:
+		sent.ID, err = p.sendDraft(ctx, c, m)
+	case c.Urgency == scribe.Passing:
+		sent.ID, err = p.post(ctx, c, m.Message)
+	case c.Post.Card != nil && len(m.Files) > 0:
+		sent.ID, err = p.sendWithFiles(ctx, c, m.Message)
+	default:
+		sent.ID, err = p.postPlainer(ctx, c, m.Message)
+	}
+	return sent, err
+}
+
+// sendWithFiles posts a card below its files: one whose command is in a file cannot be
+// approved without it.
+func (p *page) sendWithFiles(ctx context.Context, c scribe.Call, m blockkit.Message) (string, error) {
+	if err := p.place(ctx); err != nil {
+		return "", err
+	}
+	err := p.attach(ctx, c, m.Files)
+	switch {
+	case errors.Is(err, chat.ErrRejected):
+		m = unattached(*c.Post.Card, err)
+	case err != nil:
+		return "", err
+	}
+	return p.postPlainer(ctx, c, m)
+}
+
+// Update implements scribe.Page. What Slack refuses of a post gets a plainer form.
+func (p *page) Update(ctx context.Context, c scribe.Call, id string, m outgoing) error {
+	switch {
+	case c.Kind == scribe.Draft:
+		return p.updateDraft(ctx, c, id, m)
+	case c.Urgency == scribe.Passing:
+		return p.write(ctx, c, id, m.Message)
+	case c.Convert:
+		return p.convert(ctx, c, id, m.Message)
+	}
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	p.painted(id)
+	c.Convert = c.Kind == scribe.Posted && c.Part == 0 && p.unread[id]
+	err := p.writePlainer(ctx, c, id, m.Message)
+	if err == nil {
+		delete(p.unread, id)
+	}
+	return err
+}
+
+// convert makes a draft its post. One that Slack does not let become the post is replaced.
+func (p *page) convert(ctx context.Context, c scribe.Call, id string, m blockkit.Message) error {
+	err := p.endStream(ctx, id)
+	if err == nil {
+		err = p.writePlainer(ctx, c, id, m)
+	}
+	if final(err) {
+		p.a.log.WarnContext(ctx, "a draft could not become its post and is replaced", "thread", p.th.id(), "error", err)
+		p.remove(ctx, c, id)
+		err = chat.ErrGone
+	}
+	return err
+}
+
+// Delete implements scribe.Page.
+func (p *page) Delete(ctx context.Context, c scribe.Call, id string) error {
+	if err := p.endStream(ctx, id); err != nil {
+		p.a.log.WarnContext(ctx, "a draft could not be ended", "thread", p.th.id(), "error", err)
+	}
+	delete(p.streams, id)
+	err := p.call(ctx, c, "delete", func(ctx context.Context) error {
+		_, _, err := p.a.api.DeleteMessageContext(ctx, p.th.channel, id)
+		return err
+	})
+	if said(err) == "message_not_found" {
+		return nil
+	}
+	return p.a.explain("remove a message", err)
+}
+
+// remove deletes a message of ours; that it stays is no reason to fail.
+func (p *page) remove(ctx context.Context, c scribe.Call, id string) {
+	if err := p.Delete(ctx, c, id); err != nil {
+		p.a.log.WarnContext(ctx, "a message of the bot could not be removed", "thread", p.th.id(), "error", err)
+	}
+}
+
+// Attach implements scribe.Page: files follow their message. That Slack takes one not is
+// said in the thread. Those of a card stand above it.
+func (p *page) Attach(ctx context.Context, c scribe.Call, msgs []outgoing) error {
+	if c.Post.Card != nil {
+		return nil
+	}
+	for _, f := range msgs[len(msgs)-1].Files {
+		if slices.Contains(p.files[c.Key], f.Name) {
+			continue
+		}
+		err := p.attach(ctx, c, []chat.File{f})
+		if errors.Is(err, chat.ErrRejected) {
+			note := c
+			note.Key, note.Part = c.Key+"/unattached", 0
+			_, err = p.postPlainer(ctx, note, blockkit.Message{Text: fmt.Sprintf("The file %s could not be attached: %s", blockkit.Escape(f.Name), reason(err))})
+		}
+		if err != nil {
+			return err
+		}
+		p.attached(c.Key, f.Name)
+	}
+	return nil
+}
+
+// attached notes that a file of a post is there.
+func (p *page) attached(key, name string) {
+	if p.files[key] == nil {
+		if p.keys = append(p.keys, key); len(p.keys) > maxKeys {
+			delete(p.files, p.keys[0])
+			p.keys = p.keys[1:]
+		}
+	}
+	p.files[key] = append(p.files[key], name)
+}
+
+// statusAge is how often a status that stays is set again: Slack takes it away
+// after two minutes (docs.slack.dev/reference/methods/assistant.threads.setStatus).
+const statusAge = 90 * time.Second
+
+// Signal implements scribe.Page: on Slack's own status line where it exists, else at the
+// end of the log.
+func (p *page) Signal(ctx context.Context, c scribe.Call, now scribe.Status) (line string, after time.Duration) {
+	if chat.ActivityOf(now.Text) != chat.ActivityDecision { // the card says it
+		line = now.Text
+	}
+	if p.a.noStatus.Load() {
+		return line, 0
+	}
+	left := statusAge - time.Since(p.set)
+	switch {
+	case now.Text == "" && p.status == "":
+		return "", 0
+	case left > 0 && (!now.Fresh || now.Text == p.status):
+		return "", left
+	}
+	text := now.Text
+	if verb, _, _ := strings.Cut(text, " "); strings.HasSuffix(verb, "ing") {
+		text = "is " + text // Slack puts the app's name in front
+	}
+	err := p.call(ctx, c, "status", func(ctx context.Context) error {
+		return p.a.api.SetAssistantThreadsStatusContext(ctx, slackapi.AssistantThreadsSetStatusParameters{
+			ChannelID: p.th.channel, ThreadTS: p.th.root, Status: text,
+		})
+	})
+	switch {
+	case slices.Contains(lacking, said(err)):
+		p.a.noStatus.Store(true)
+		return line, 0
+	case err != nil:
+		return "", p.a.times.keep
+	}
+	if p.status, p.set = now.Text, time.Now(); now.Text == "" {
+		return "", 0
+	}
+	return "", statusAge
+}
+
+// cleared notes that the thread is there, and that Slack took its status away, as it does
+// when the bot posts.
+func (p *page) cleared() {
+	p.placed.Store(true)
+	p.status = ""
+}
