@@ -44,7 +44,7 @@ func TestJobTransitions(t *testing.T) {
 			}
 			for from := jobSent; from <= jobReleased; from++ {
 				j := job{phase: from}
-				concerned := j.on(tt.e)
+				concerned := j.apply(tt.e)
 				to, legal := want[from]
 				if !legal {
 					to = from

@@ -10,10 +10,10 @@ type query struct {
 // sent counts a question of this process.
 func (q *query) sent() { q.pending++ }
 
-// cancel takes back a question that did not reach the shell.
+// cancel withdraws a question that did not reach the shell.
 func (q *query) cancel() { q.pending = max(q.pending-1, 0) }
 
-// reset drops the pending questions: their answers go to nobody.
+// reset forgets the pending questions, whose answers will not come.
 func (q *query) reset() { q.pending = 0 }
 
 // answered counts an answer, and reports whether this process had asked for it.

@@ -187,7 +187,7 @@ func (p *Pane) detectPrompt(ctx context.Context, st paneStatus) error {
 	if !p.advance(promptSeen) {
 		return nil // the shell has exited meanwhile
 	}
-	p.line.on(lineUnread)
+	p.line.apply(lineUnread)
 	p.shell.pid = strconv.Itoa(tt.shellPID)
 	p.notify()
 	return nil
