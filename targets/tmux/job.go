@@ -99,6 +99,7 @@ type job struct {
 
 	echo   []byte // what came between its typing and its start
 	stderr stderrCapture
+	conv   unCRLF
 	out    *collector
 	err    *collector
 	emit   func(Stream, []byte)
@@ -145,6 +146,9 @@ func (j *job) addOut(b []byte) {
 	}
 }
 
+// addOutput adds what the terminal shows while the job runs.
+func (j *job) addOutput(b []byte) { j.addOut(j.conv.convert(b)) }
+
 // addErr adds bytes of standard error.
 func (j *job) addErr(b []byte) {
 	j.err.add(b)
@@ -165,7 +169,7 @@ func (j *job) finish(by jobEvent, code int) {
 
 // restart drops an end that was not the job's own: it starts after the prompt seq.
 func (j *job) restart(seq int) {
-	j.seq, j.dur, j.echo = seq, 0, nil
+	j.seq, j.dur, j.echo, j.conv = seq, 0, nil, unCRLF{}
 }
 
 // cutStderr records that the rest of standard error is not received.
@@ -203,7 +207,7 @@ func (p *Pane) completeJob(j *job, e jobEvent) {
 // drainJob records the end of a job, and completes it once its standard error has ended as
 // well. The caller holds mu.
 func (p *Pane) drainJob(j *job, by jobEvent, code int) {
-	j.addOut(p.conv.flush())
+	j.addOut(j.conv.flush())
 	j.finish(by, code)
 	if p.stderr.ended(j) {
 		p.completeJob(j, jobStderrEnded)
@@ -234,8 +238,7 @@ func (p *Pane) awaitStart(j *job, code int) {
 		// After the echo of the line comes the shell's message.
 		if _, rest, ok := bytes.Cut(j.echo, []byte("\n")); ok {
 			rest = bytes.TrimPrefix(rest, []byte("\x1b[?2004l\r"))
-			var u unCRLF
-			j.addOut(u.convert(rest))
+			j.addOutput(rest)
 		}
 		j.notice = "The shell did not start the command."
 		p.completeJob(j, jobStartTimedOut)

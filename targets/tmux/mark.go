@@ -17,7 +17,7 @@ func (p *Pane) onText(b []byte) {
 	case phaseRunning:
 		p.lastOut = time.Now()
 		if p.job.in(jobRunning) {
-			p.job.addOut(p.conv.convert(b))
+			p.job.addOutput(b)
 		}
 	case phasePrompt:
 		p.shell.addPrompt(b)
@@ -72,7 +72,6 @@ func (p *Pane) answered(q *query) {
 func (p *Pane) onCommandStart() {
 	p.advance(commandStarted)
 	p.lastOut = time.Now()
-	p.conv = unCRLF{}
 	p.line.apply(lineUnsettled)
 	j := p.job
 	own := p.advanceJob(j, jobCommandStarted)

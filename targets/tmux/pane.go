@@ -42,7 +42,6 @@ type Pane struct {
 
 	job     *job     // whose output is captured; nil if there is none
 	scripts []string // staged commands, removed after the next end
-	conv    unCRLF
 	device  device
 
 	statusQuery statusQuery
