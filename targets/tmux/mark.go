@@ -52,7 +52,7 @@ func (p *Pane) onMark(kind, args string) {
 	case "Q":
 		p.line.continued = true
 	case "H":
-		p.history.text = unpercent(args)
+		p.history.text = percentDecode(args)
 		p.answered(&p.history.query)
 	case "S":
 		ok = p.onStatus(args)
@@ -95,7 +95,7 @@ func (p *Pane) onCommandEnd(args string) (ok bool) {
 		return false
 	}
 	p.advance(commandEnded)
-	p.shell.seq, p.shell.dir = seq, unpercent(f[2])
+	p.shell.seq, p.shell.dir = seq, percentDecode(f[2])
 	p.line.apply(lineUnsettled)
 	if p.scripts != nil {
 		go p.removeScripts(p.scripts) // read by now, or never
@@ -171,8 +171,8 @@ func (p *Pane) onStatus(args string) (ok bool) {
 	return true
 }
 
-// unpercent undoes the hook's encoding of a directory.
-func unpercent(s string) string {
+// percentDecode undoes the hook's encoding of a directory.
+func percentDecode(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
 	}

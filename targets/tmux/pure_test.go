@@ -327,7 +327,7 @@ func TestTerminalState(t *testing.T) {
 
 func TestUnpercent(t *testing.T) {
 	for in, want := range map[string]string{"/a": "/a", "/a%0ab": "/a\nb", "%25": "%", "%": "%", "%2": "%2", "%zz": "%zz"} {
-		if got := unpercent(in); got != want {
+		if got := percentDecode(in); got != want {
 			t.Errorf("%q: %q", in, got)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"countersign/targets/backend"
 )
 
-// asking are the queryFilter that a terminal answers by typing, one each.
+// asking has one query of each kind that a terminal answers by typing.
 var asking = map[string]string{
 	"device attributes": `\033[c`, "secondary attributes": `\033[>c`, "status": `\033[5n`, "cursor": `\033[6n`, "version": `\033[>q`,
 	"colour": `\033]10;?\033\\`, "background": `\033]11;?\007`, "setting": `\033P$q m\033\\`, "mode": `\033[?2004$p`,
@@ -20,8 +20,8 @@ func guarded(t *testing.T) *Pane {
 	return start(t, func(o *Options, _ *backend.Target) { o.Guard = true }).pane()
 }
 
-// W5: what the terminal types as an answer to what a program printed is on nobody's
-// account: it is cleared, and the next command runs as it was given.
+// W5: the terminal's answer to a program's query is nobody's input: it is cleared, and the
+// next command runs as given.
 func TestAnswersOfTheTerminalAreCleared(t *testing.T) {
 	p := guarded(t)
 	for name, q := range asking {
@@ -35,7 +35,7 @@ func TestAnswersOfTheTerminalAreCleared(t *testing.T) {
 	}
 }
 
-// A line that the bot itself began is not cleared.
+// A line that the bot itself has begun is not cleared.
 func TestALineOfTheBotsOwnKeysStays(t *testing.T) {
 	p := guarded(t)
 	if err := p.SendKeys(t.Context(), Keys{Literal: "half"}); err != nil {
