@@ -38,7 +38,7 @@ func (r reply) first() string {
 	return r.lines[0]
 }
 
-// sink receives what a connection says about one pane. Its methods are called
+// sink receives the events of one pane from a connection. Its methods are called
 // from the connection's reader and must not wait for a reply.
 type sink interface {
 	output([]byte)
@@ -157,7 +157,8 @@ func (c *conn) keepStderr(b []byte) {
 	}
 }
 
-// reap waits for the end of the client, and then tells everybody who waits.
+// reap waits for the end of the client, and then fails what is pending and notifies the
+// sinks.
 func (c *conn) reap() {
 	_, _ = c.proc.Wait()
 	c.in.close()
@@ -328,7 +329,7 @@ func (c *conn) note(name, args string) {
 	}
 }
 
-// reportMissing tells the sinks whose panes are not listed any more.
+// reportMissing notifies the sinks whose panes are not listed any more.
 func (c *conn) reportMissing(r reply) {
 	if r.err != nil {
 		return

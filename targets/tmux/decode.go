@@ -15,7 +15,7 @@ const (
 	evNote                    // a notification
 )
 
-// event is one thing that the control-mode stream says.
+// event is one event of the control-mode stream.
 type event struct {
 	kind eventKind
 	pane int    // evOutput

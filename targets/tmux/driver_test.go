@@ -58,8 +58,8 @@ func drive(t *testing.T, p *Pane, epoch int64) {
 	}
 }
 
-// pretendDriving makes a process believe that it still is the driver under an epoch: it was
-// stopped, and what it heard meanwhile has not reached it.
+// pretendDriving makes a process believe that it is still the driver under an epoch, as if
+// it had been stopped and had received nothing since.
 func pretendDriving(p *Pane, epoch int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +77,7 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 	}
 	expect(t, a, "echo still; echo mine >&2", 0, "still\n", "mine\n")
 
-	// It is stopped between what it stored and its key, and the other one works there.
+	// It is stopped between its record and its key, and the other process works there.
 	o, err := a.Run(t.Context(), Command{Text: "touch stale", Before: func(Where) error {
 		drive(t, other, 2)
 		expect(t, other, "echo other; echo e >&2", 0, "other\n", "e\n")
@@ -142,7 +142,7 @@ func TestADriverThatWasReplacedDoesNothing(t *testing.T) {
 		t.Errorf("panes %s", panes)
 	}
 
-	// It may have its turn again, and then knows what the other one did.
+	// It may drive again, and then knows what the other process did.
 	run(t, other, "cd /; x=$PWD")
 	drive(t, a, 3)
 	if o := expect(t, a, "echo $x $PWD; echo e >&2", 0, "/ /\n", "e\n"); o.Dir != "/" {
@@ -266,7 +266,7 @@ func TestAPaneWhoseMakerStoppedGetsItsShell(t *testing.T) {
 	p := adoptMain(t, s[1], id)
 	drive(t, p, 2)
 	expect(t, p, "pwd; echo e >&2", 0, dir+"\n", "e\n")
-	// Then its maker goes on.
+	// Then its creator goes on.
 	n, _ := paneNumber(id)
 	sp.epoch = 1
 	if _, err := s[0].bootOrKill(t.Context(), c, "main", n, sp); !errors.Is(err, ErrDriven) {

@@ -29,7 +29,7 @@ func (e *errStream) ended(j *job) bool {
 	return j.stderr != stderrApart || e.seq > j.seq || e.shellEnds > j.shellEnds
 }
 
-// attach makes comp, which may be nil, the companion; its relay is taken to run.
+// attach makes comp, which may be nil, the companion. Its relay is assumed to run.
 func (e *errStream) attach(comp *companion) {
 	e.companion = comp
 	e.ready = comp != nil
@@ -41,14 +41,14 @@ func (e *errStream) detach() {
 	e.mirror.reset()
 }
 
-// restart expects the relay of the companion to start.
+// restart prepares for a start of the companion's relay.
 func (e *errStream) restart() {
 	e.ready, e.boot = false, nil
 	e.scanner.part = nil
 }
 
-// started takes what the companion wrote before its relay was ready, and reports whether
-// it is now.
+// started handles what the companion wrote before its relay was ready, and reports whether
+// it is ready now.
 func (e *errStream) started(b []byte) bool {
 	e.boot = append(e.boot, b...)
 	if !bytes.Contains(e.boot, []byte(relayReady)) {
@@ -58,7 +58,7 @@ func (e *errStream) started(b []byte) bool {
 	return true
 }
 
-// errSink receives what the companion's connection says for a pane.
+// errSink receives the events of the companion's connection for a pane.
 type errSink struct {
 	p    *Pane
 	comp *companion
@@ -86,7 +86,7 @@ func (e errSink) lost(bool) {
 	}
 }
 
-// attachCompanion makes comp the pane's companion; its relay is taken to run unless
+// attachCompanion makes comp the pane's companion. Its relay is assumed to run unless
 // startRelay follows.
 func (p *Pane) attachCompanion(comp *companion) {
 	p.mu.Lock()
@@ -212,7 +212,7 @@ func (p *Pane) ensureCompanion(ctx context.Context) {
 	}
 }
 
-// onErrText takes what programs wrote to standard error.
+// onErrText handles what programs wrote to standard error.
 func (p *Pane) onErrText(b []byte) {
 	if !p.stderr.ready {
 		if p.stderr.started(b) {
@@ -227,16 +227,16 @@ func (p *Pane) onErrText(b []byte) {
 		return
 	}
 	p.lastOut = time.Now()
-	// A typed job may be ahead here of what the other connection has told.
+	// A job may write here before the other connection has reported its start.
 	if p.job != nil && !p.stderr.ended(p.job) {
-		p.job.keepErr(b)
+		p.job.addErr(b)
 	}
 	if p.lease.held() { // another driver shows it itself
 		p.mirrorError(b)
 	}
 }
 
-// onErrMark takes the marks on the companion.
+// onErrMark handles the marks on the companion.
 func (p *Pane) onErrMark(kind, args string) {
 	switch kind {
 	case "E":

@@ -111,7 +111,7 @@ func (q *displayQueue) add(b []byte) {
 	q.buf = append(q.buf, b...)
 }
 
-// take empties the queue, and says how much did not fit.
+// take empties the queue. Its result ends with a line about what did not fit.
 func (q *displayQueue) take() []byte {
 	b := withoutNUL(q.buf)
 	if q.skipped > 0 {

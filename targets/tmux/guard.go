@@ -9,7 +9,7 @@ import (
 
 // Hand gives the keyboard of a session to the people who attach to it, or takes it back.
 // With Options.Guard, their clients are read-only while the bot has it: they see
-// everything, and what they type reaches nobody. While people have it, no process types by
+// everything, and what they type is dropped. While people have it, no process types by
 // [Pane.Run], [Pane.Dispatch] or [Pane.SendKeys]. A client that a person made read-only
 // (attach -r) stays so.
 //

@@ -64,7 +64,8 @@ func start(t testing.TB, change ...func(*Options, *backend.Target)) *bench {
 	var b [4]byte
 	_, _ = rand.Read(b[:])
 	lb := &logBuffer{}
-	o := Options{Instance: "test-" + hex.EncodeToString(b[:]), Dir: t.TempDir(), Width: 120, Height: 40, Log: slog.New(slog.NewTextHandler(lb, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	o := Options{Instance: "test-" + hex.EncodeToString(b[:]), Dir: t.TempDir(), Width: 120, Height: 40, Log: slog.New(slog.NewTextHandler(lb,
+		&slog.HandlerOptions{Level: slog.LevelDebug}))}
 	var tgt backend.Target = local.New(local.Options{Dir: t.TempDir()})
 	for _, f := range change {
 		f(&o, &tgt)
@@ -90,7 +91,8 @@ func start(t testing.TB, change ...func(*Options, *backend.Target)) *bench {
 
 func (b *bench) pane() *Pane {
 	b.t.Helper()
-	p, err := b.s.NewSession(b.t.Context(), "main", map[string]string{"cs_owner": "alice & co;"}, PaneSpec{Name: "shared", Tags: map[string]string{"cs_role": "shared"}})
+	p, err := b.s.NewSession(b.t.Context(), "main", map[string]string{"cs_owner": "alice & co;"}, PaneSpec{Name: "shared",
+		Tags: map[string]string{"cs_role": "shared"}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -123,7 +125,8 @@ func expect(t testing.TB, p *Pane, text string, code int, out, errOut string) Ou
 	t.Helper()
 	o := run(t, p, text)
 	if o.Kind != Exited || o.Code != code || o.Stdout.String() != out || o.Stderr.String() != errOut {
-		t.Errorf("%q: %s %d out %q err %q notice %q\nscreen %s\nwant %d %q %q", text, o.Kind, o.Code, o.Stdout.String(), o.Stderr.String(), o.Notice, o.Screen, code, out, errOut)
+		t.Errorf("%q: %s %d out %q err %q notice %q\nscreen %s\nwant %d %q %q", text, o.Kind, o.Code, o.Stdout.String(), o.Stderr.String(), o.Notice,
+			o.Screen, code, out, errOut)
 	}
 	return o
 }

@@ -79,7 +79,7 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 	}{{"", time.Second}, {"TERM", time.Second}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}, {"KILL", 500 * time.Millisecond}} {
 		p.mu.Lock()
 		done := idle() && !p.line.continued
-		if !done { // not in copy mode, which the key would end for whoever reads there
+		if !done { // tmux refuses it in copy mode, which it would end
 			p.press([]byte{3}, p.lease.blocked, func(error) {}) // a refusal is noticed below
 		}
 		p.mu.Unlock()

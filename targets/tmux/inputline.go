@@ -1,6 +1,6 @@
 package tmux
 
-// lineContent says what stands on the shell's input line behind the prompt.
+// lineContent is what stands on the shell's input line behind the prompt.
 type lineContent int
 
 const (
@@ -19,12 +19,12 @@ type lineEvent int
 
 const (
 	lineEchoed     lineEvent = iota // something was written behind the prompt
-	lineKeysSent                    // SendKeys types; before the echo tells
+	lineKeysSent                    // SendKeys types; the echo is still to come
 	lineUnsettled                   // a command started or ended, or the shell exited
 	linePrompted                    // mark P: the prompt was printed
 	lineFoundEmpty                  // mark S
 	lineFoundText                   // mark S
-	lineUnread                      // there is a prompt, and nobody may ask what is behind it
+	lineUnread                      // there is a prompt, and this process may not ask what is behind it
 )
 
 func (e lineEvent) String() string {
@@ -45,15 +45,15 @@ var lineTransitions = [...][4]lineContent{
 	lineUnread:     {lineText, lineText, lineDraft, lineDraft},
 }
 
-// inputLine is the shell's input line, as far as this process knows. Text on it keeps the
-// bot from typing.
+// inputLine is the shell's input line, as far as this process knows. The bot does not type
+// over text on it.
 type inputLine struct {
 	content   lineContent
 	continued bool // the shell waits for more lines of a command (mark Q)
 }
 
-// on takes an event.
-func (l *inputLine) on(e lineEvent) {
+// apply moves the line to the state that follows the event.
+func (l *inputLine) apply(e lineEvent) {
 	l.content = lineTransitions[e][l.content]
 	if e == lineUnsettled || e == linePrompted {
 		l.continued = false
@@ -68,5 +68,5 @@ func (l *inputLine) hasDraft() bool {
 	return l.content == lineDraft || l.content == lineDraftUnconfirmed
 }
 
-// untouched reports whether nobody has begun a command.
+// untouched reports whether no command has been begun.
 func (l *inputLine) untouched() bool { return !l.hasText() && !l.continued }

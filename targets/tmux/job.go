@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// jobPhase says how far a job is, as far as its output is captured.
+// jobPhase is how far a job has come.
 type jobPhase int
 
 const (
-	jobSent      jobPhase = iota // tmux has been told to type it; what starts now may be somebody else's
+	jobSent      jobPhase = iota // sent to tmux to be typed; a command that starts now is not the job
 	jobTyped                     // tmux has typed it
 	jobUnstarted                 // a prompt came instead of its start, which may still come
 	jobRunning
 	jobDraining // it has ended, and the rest of its standard error is awaited
-	jobDetached // the connection was lost, and nobody knows how it is doing
+	jobDetached // the connection was lost, and its state is unknown
 	jobEnded
 	jobRefused  // it was not typed
-	jobReleased // nobody waits for it any more
+	jobReleased // the caller waits no longer
 )
 
 func (p jobPhase) String() string {
@@ -42,8 +42,8 @@ const (
 	jobStartTimedOut                   // its start did not come soon after a prompt
 	jobContactLost
 	jobContactRegained // and it still runs
-	jobOutcomeFound    // by what the shell noted
-	jobGivenUp         // nobody waits for it any more
+	jobOutcomeFound    // in the records of the shell
+	jobGivenUp         // the caller waits no longer
 )
 
 func (e jobEvent) String() string {
@@ -76,7 +76,7 @@ var jobTransitions = map[jobPhase]map[jobEvent]jobPhase{
 	jobDetached: {jobContactRegained: jobRunning, jobOutcomeFound: jobEnded, jobGivenUp: jobReleased},
 }
 
-// stderrCapture says how a job's standard error is captured.
+// stderrCapture is how a job's standard error is captured.
 type stderrCapture int
 
 const (
@@ -99,6 +99,7 @@ type job struct {
 
 	echo   []byte // what came between its typing and its start
 	stderr stderrCapture
+	conv   unCRLF
 	out    *collector
 	err    *collector
 	emit   func(Stream, []byte)
@@ -121,14 +122,15 @@ func newJob(c Command, stderr stderrCapture) *job {
 	}
 }
 
-// in reports whether there is a job in one of the phases.
+// in reports whether j is a job in one of the phases; nil is in none.
 func (j *job) in(phases ...jobPhase) bool { return j != nil && slices.Contains(phases, j.phase) }
 
-// unstarted reports whether there is a job whose start has not been seen.
+// unstarted reports whether j is a job whose start has not been seen.
 func (j *job) unstarted() bool { return j.in(jobSent, jobTyped, jobUnstarted) }
 
-// on takes an event, and reports whether it concerned the job.
-func (j *job) on(e jobEvent) bool {
+// apply moves the job to the phase that follows the event. It reports false, and changes
+// nothing, if the event does not concern the job.
+func (j *job) apply(e jobEvent) bool {
 	next, ok := jobTransitions[j.phase][e]
 	if ok {
 		j.phase = next
@@ -136,21 +138,24 @@ func (j *job) on(e jobEvent) bool {
 	return ok
 }
 
-// keepOut takes bytes of its standard output.
-func (j *job) keepOut(b []byte) {
+// addOut adds bytes of standard output.
+func (j *job) addOut(b []byte) {
 	if len(b) > 0 {
 		j.out.add(b)
 		j.emit(Out, b)
 	}
 }
 
-// keepErr takes bytes of its standard error.
-func (j *job) keepErr(b []byte) {
+// addOutput adds what the terminal shows while the job runs.
+func (j *job) addOutput(b []byte) { j.addOut(j.conv.convert(b)) }
+
+// addErr adds bytes of standard error.
+func (j *job) addErr(b []byte) {
 	j.err.add(b)
 	j.emit(Err, b)
 }
 
-// addEcho takes what the terminal shows between the typing and the start.
+// addEcho adds what the terminal shows between the typing and the start.
 func (j *job) addEcho(b []byte) {
 	if len(j.echo)+len(b) <= echoMax {
 		j.echo = append(j.echo, b...)
@@ -162,9 +167,9 @@ func (j *job) finish(by jobEvent, code int) {
 	j.endedBy, j.code, j.dur = by, code, time.Since(j.begin)
 }
 
-// restart takes an end back that was not its own.
+// restart drops an end that was not the job's own: it starts after the prompt seq.
 func (j *job) restart(seq int) {
-	j.seq, j.dur, j.echo = seq, 0, nil
+	j.seq, j.dur, j.echo, j.conv = seq, 0, nil, unCRLF{}
 }
 
 // cutStderr records that the rest of standard error is not received.
@@ -175,10 +180,10 @@ func (j *job) cutStderr() {
 	}
 }
 
-// advanceJob takes an event of a job, and reports whether it concerned the job. The caller
-// holds mu.
+// advanceJob moves a job to the phase that follows the event, and reports whether the event
+// concerned it. The caller holds mu.
 func (p *Pane) advanceJob(j *job, e jobEvent) bool {
-	if j == nil || !j.on(e) {
+	if j == nil || !j.apply(e) {
 		return false
 	}
 	switch {
@@ -190,7 +195,8 @@ func (p *Pane) advanceJob(j *job, e jobEvent) bool {
 	return true
 }
 
-// completeJob ends the waiting for a job if the event does. The caller holds mu.
+// completeJob ends the waiting for a job if the event ends the job. It does so once. The
+// caller holds mu.
 func (p *Pane) completeJob(j *job, e jobEvent) {
 	if p.advanceJob(j, e) {
 		close(j.done)
@@ -198,10 +204,10 @@ func (p *Pane) completeJob(j *job, e jobEvent) {
 	}
 }
 
-// drainJob completes a job that has ended once its standard error has ended as well. The
-// caller holds mu.
+// drainJob records the end of a job, and completes it once its standard error has ended as
+// well. The caller holds mu.
 func (p *Pane) drainJob(j *job, by jobEvent, code int) {
-	j.keepOut(p.conv.flush())
+	j.addOut(j.conv.flush())
 	j.finish(by, code)
 	if p.stderr.ended(j) {
 		p.completeJob(j, jobStderrEnded)
@@ -219,8 +225,8 @@ func (p *Pane) drainJob(j *job, by jobEvent, code int) {
 	})
 }
 
-// awaitStart completes a job that does not start soon: the shell refused it, for a syntax
-// error. Somebody's empty line looks the same. The caller holds mu.
+// awaitStart completes a job that does not start soon after a prompt: the shell refused it,
+// for example for a syntax error. The caller holds mu.
 func (p *Pane) awaitStart(j *job, code int) {
 	j.finish(jobStartTimedOut, code)
 	time.AfterFunc(lateStart, func() {
@@ -232,8 +238,7 @@ func (p *Pane) awaitStart(j *job, code int) {
 		// After the echo of the line comes the shell's message.
 		if _, rest, ok := bytes.Cut(j.echo, []byte("\n")); ok {
 			rest = bytes.TrimPrefix(rest, []byte("\x1b[?2004l\r"))
-			var u unCRLF
-			j.keepOut(u.convert(rest))
+			j.addOutput(rest)
 		}
 		j.notice = "The shell did not start the command."
 		p.completeJob(j, jobStartTimedOut)

@@ -44,7 +44,7 @@ func TestJobTransitions(t *testing.T) {
 			}
 			for from := jobSent; from <= jobReleased; from++ {
 				j := job{phase: from}
-				concerned := j.on(tt.e)
+				concerned := j.apply(tt.e)
 				to, legal := want[from]
 				if !legal {
 					to = from
@@ -81,7 +81,7 @@ func TestAJobIsCapturedUntilItEndsOrIsLost(t *testing.T) {
 		{jobCommandEnded, true},
 		{jobStderrEnded, false},
 	} {
-		if p.completeJobOr(j, step.e); (p.job == j) != step.captured {
+		if advance(p, j, step.e); (p.job == j) != step.captured {
 			t.Fatalf("after %v the job is %v", step.e, j.phase)
 		}
 	}
@@ -93,8 +93,8 @@ func TestAJobIsCapturedUntilItEndsOrIsLost(t *testing.T) {
 	}
 }
 
-// completeJobOr completes a job by the event that does, and else advances it.
-func (p *Pane) completeJobOr(j *job, e jobEvent) {
+// advance completes a job by the event that does, and else moves it to its next phase.
+func advance(p *Pane, j *job, e jobEvent) {
 	if e == jobStderrEnded {
 		p.completeJob(j, e)
 		return

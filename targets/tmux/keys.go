@@ -85,7 +85,7 @@ func (p *Pane) SendKeys(ctx context.Context, k Keys) error {
 	p.mu.Lock()
 	if p.shell.phase == phaseIdle && p.lease.held() {
 		p.origins.claimNext()
-		p.line.on(lineKeysSent)
+		p.line.apply(lineKeysSent)
 	}
 	p.mu.Unlock()
 	cmds = append(cmds, "display-message -p typed")

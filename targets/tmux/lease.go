@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// lease says whether this process drives a pane, and under which epoch; see driver.go.
-// It is what the process believes: tmux decides by the conditions that lease returns.
-// Pane.mu guards all but held.
+// lease is whether this process drives a pane, and under which epoch; see driver.go. It
+// holds what the process believes; tmux decides, by the formats that lease returns. Pane.mu
+// guards it; held needs no lock.
 type lease struct {
 	epoch   int64
 	driving atomic.Bool

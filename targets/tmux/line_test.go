@@ -20,7 +20,7 @@ func TestInputLineTransitions(t *testing.T) {
 		t.Run(tt.rule, func(t *testing.T) {
 			for i, from := range contents {
 				l := inputLine{content: from}
-				if l.on(tt.e); l.content != tt.want[i] {
+				if l.apply(tt.e); l.content != tt.want[i] {
 					t.Errorf("from %v to %v, not %v", from, l.content, tt.want[i])
 				}
 			}
@@ -34,7 +34,7 @@ func TestInputLineTransitions(t *testing.T) {
 func TestOnlyACommandOrAPromptEndsAContinuation(t *testing.T) {
 	for e := lineEchoed; e <= lineUnread; e++ {
 		l := inputLine{continued: true}
-		l.on(e)
+		l.apply(e)
 		if want := e != lineUnsettled && e != linePrompted; l.continued != want {
 			t.Errorf("%v: continued %v", e, l.continued)
 		}
@@ -84,7 +84,7 @@ func TestOrigins(t *testing.T) {
 func TestAClaimCountsOnceAndCanBeTakenBack(t *testing.T) {
 	var o origins
 	o.claimNext()
-	o.unclaimNext()
+	o.dropClaim()
 	o.started(false, true)
 	if o.current != originPerson {
 		t.Errorf("a claim that was taken back counts: %+v", o)

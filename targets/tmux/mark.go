@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// onText takes what programs wrote to the visible terminal.
+// onText handles what programs wrote to the visible terminal. The caller holds mu, here and
+// below.
 func (p *Pane) onText(b []byte) {
 	p.viewers.write(b)
 	if p.stderr.mirror.incoming.swallows(len(b)) {
@@ -16,7 +17,7 @@ func (p *Pane) onText(b []byte) {
 	case phaseRunning:
 		p.lastOut = time.Now()
 		if p.job.in(jobRunning) {
-			p.job.keepOut(p.conv.convert(b))
+			p.job.addOutput(b)
 		}
 	case phasePrompt:
 		p.shell.addPrompt(b)
@@ -25,13 +26,13 @@ func (p *Pane) onText(b []byte) {
 		case p.job.unstarted():
 			p.job.addEcho(b)
 		case p.s.caps.Bash != "" || string(b) != askCursor:
-			p.line.on(lineEchoed)
+			p.line.apply(lineEchoed)
 		}
 	case phaseStart:
 	}
 }
 
-// onMark takes the marks of the visible terminal; see bashRC.
+// onMark handles the marks in the visible terminal; see bashRC.
 func (p *Pane) onMark(kind, args string) {
 	if kind == "M" {
 		p.onMirror(args)
@@ -51,7 +52,7 @@ func (p *Pane) onMark(kind, args string) {
 	case "Q":
 		p.line.continued = true
 	case "H":
-		p.history.text = unpercent(args)
+		p.history.text = percentDecode(args)
 		p.answered(&p.history.query)
 	case "S":
 		ok = p.onStatus(args)
@@ -61,8 +62,7 @@ func (p *Pane) onMark(kind, args string) {
 	}
 }
 
-// answered counts the answer to a question. One that this process did not ask comes from a
-// new driver. The caller holds mu.
+// answered counts the answer to a question. If this process did not ask, a new driver did.
 func (p *Pane) answered(q *query) {
 	if own := q.answered(); !own && p.s.shared.Load() {
 		p.demote()
@@ -72,8 +72,7 @@ func (p *Pane) answered(q *query) {
 func (p *Pane) onCommandStart() {
 	p.advance(commandStarted)
 	p.lastOut = time.Now()
-	p.conv = unCRLF{}
-	p.line.on(lineUnsettled)
+	p.line.apply(lineUnsettled)
 	j := p.job
 	own := p.advanceJob(j, jobCommandStarted)
 	if own {
@@ -96,8 +95,8 @@ func (p *Pane) onCommandEnd(args string) (ok bool) {
 		return false
 	}
 	p.advance(commandEnded)
-	p.shell.seq, p.shell.dir = seq, unpercent(f[2])
-	p.line.on(lineUnsettled)
+	p.shell.seq, p.shell.dir = seq, percentDecode(f[2])
+	p.line.apply(lineUnsettled)
 	if p.scripts != nil {
 		go p.removeScripts(p.scripts) // read by now, or never
 		p.scripts = nil
@@ -118,12 +117,12 @@ func (p *Pane) onCommandEnd(args string) (ok bool) {
 func (p *Pane) onPrompt(args string) {
 	p.advance(promptPrinted)
 	_, p.shell.pid, _ = strings.Cut(args, ";")
-	p.line.on(linePrompted)
+	p.line.apply(linePrompted)
 	p.flushMirror()
 	p.flushNoticesAsync()
 }
 
-// onShellExit takes the end of the shell. The supervisor starts the next one.
+// onShellExit handles the exit of the shell. The supervisor starts the next one.
 func (p *Pane) onShellExit(args string) (ok bool) {
 	code, err := strconv.Atoi(args)
 	if err != nil {
@@ -132,15 +131,15 @@ func (p *Pane) onShellExit(args string) (ok bool) {
 	p.advance(shellExited)
 	p.stderr.seq = 0
 	p.origins.reset()
-	p.line.on(lineUnsettled)
+	p.line.apply(lineUnsettled)
 	if j := p.job; p.advanceJob(j, jobShellExited) {
 		p.drainJob(j, jobShellExited, code)
 	}
 	return true
 }
 
-// onStatus takes the answer to keyStatus. A command that runs has ended without its mark
-// then.
+// onStatus handles the answer to keyStatus. Only a prompt answers, so a command that runs
+// has ended without its mark.
 func (p *Pane) onStatus(args string) (ok bool) {
 	f := strings.Split(args, ";")
 	if len(f) != 4 {
@@ -153,9 +152,9 @@ func (p *Pane) onStatus(args string) (ok bool) {
 	p.statusQuery.lineLen, _ = strconv.Atoi(f[1])
 	code, _ := strconv.Atoi(f[2])
 	if p.statusQuery.lineLen > 0 {
-		p.line.on(lineFoundText)
+		p.line.apply(lineFoundText)
 	} else {
-		p.line.on(lineFoundEmpty)
+		p.line.apply(lineFoundEmpty)
 	}
 	j := p.job
 	if !j.in(jobRunning) {
@@ -172,8 +171,8 @@ func (p *Pane) onStatus(args string) (ok bool) {
 	return true
 }
 
-// unpercent undoes the hook's encoding of a directory.
-func unpercent(s string) string {
+// percentDecode undoes the hook's encoding of a directory.
+func percentDecode(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
 	}

@@ -287,7 +287,8 @@ type desk struct {
 func (k *kit) desk(t testing.TB, change ...func(*desk)) *desk {
 	t.Helper()
 	d := &desk{k: k, log: &logBuffer{}}
-	d.o = Options{Instance: "test-" + random(4), Width: 120, Height: 40, Reattach: patience, Log: slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	d.o = Options{Instance: "test-" + random(4), Width: 120, Height: 40, Reattach: patience, Log: slog.New(slog.NewTextHandler(d.log,
+		&slog.HandlerOptions{Level: slog.LevelDebug}))}
 	for _, f := range change {
 		f(d)
 	}
@@ -811,7 +812,8 @@ func looking(t *testing.T, k *kit) {
 	}
 	eventually(t, "it ended", func() bool { return shows("\nthree word\n")() && state(t, p) == StateIdle })
 	run(t, p, "echo four >&2; seq 300")
-	if text, _, err := p.Capture(t.Context(), CaptureOptions{Start: "-", End: "-"}); err != nil || !strings.Contains(text, "\none\ntwo\n") || !strings.Contains(text, "\n1\n2\n3\n") {
+	if text, _, err := p.Capture(t.Context(), CaptureOptions{Start: "-", End: "-"}); err != nil || !strings.Contains(text, "\none\ntwo\n") ||
+		!strings.Contains(text, "\n1\n2\n3\n") {
 		t.Errorf("the history: %q %v", text, err)
 	}
 	eventually(t, "all that was watched", func() bool {

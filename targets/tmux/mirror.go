@@ -67,7 +67,7 @@ func (m *mirror) delay(v mirrorView) time.Duration {
 	}
 }
 
-// due takes from the queue what can be shown now, as frames.
+// due removes from the queue what can be shown now, and returns it as frames.
 func (m *mirror) due(v mirrorView) (frames [][]byte) {
 	if m.queue.empty() || m.queried {
 		return nil
@@ -96,13 +96,13 @@ func (m *mirror) due(v mirrorView) (frames [][]byte) {
 	return frames
 }
 
-// opened takes the opening mark of a frame in the visible stream.
+// opened handles the opening mark of a frame in the visible stream.
 func (m *mirror) opened(kind string, phase shellPhase) {
 	m.incoming.open = true
 	m.overlap = m.overlap || kind == "b" && phase == phaseIdle
 }
 
-// closed takes the closing mark of a frame, and reports whether the prompt must be shown
+// closed handles the closing mark of a frame, and reports whether the prompt must be shown
 // again below it.
 func (m *mirror) closed(v mirrorView) bool {
 	m.incoming.close()
@@ -194,7 +194,7 @@ func (p *Pane) sendFrames(frames [][]byte) {
 	}
 }
 
-// onMirror takes the marks around a frame in the visible stream. The caller holds mu.
+// onMirror handles the marks around a frame in the visible stream. The caller holds mu.
 func (p *Pane) onMirror(args string) {
 	m := &p.stderr.mirror
 	if args == "b" || args == "i" {

@@ -1,16 +1,17 @@
 package tmux
 
-// origin says who started a command.
+// origin is who started a command.
 type origin int
 
 const (
 	originPerson  origin = iota
-	originUnknown        // this process could not tell: it did not listen, or another one drives
+	originUnknown        // marks were missed, or another process drives
 	originOwn            // this process
 )
 
 // origins are those of the command that runs, or ran last, and of the next one. The shell
-// tells only that a command starts, so whoever types one claims it before.
+// reports only that a command starts, so a process claims the next command before it types
+// one.
 type origins struct {
 	current, next origin
 }
@@ -18,11 +19,11 @@ type origins struct {
 // claimNext makes the next command one of this process.
 func (o *origins) claimNext() { o.next = originOwn }
 
-// unclaimNext takes a claim back: this process types no more.
-func (o *origins) unclaimNext() { o.next = originPerson }
+// dropClaim withdraws the claim: this process types no more.
+func (o *origins) dropClaim() { o.next = originPerson }
 
-// started records that a command has started: with own it is known to be that of this
-// process. Only the driver can tell a person's from another process's.
+// started records that a command has started; own means that it is known to be this
+// process's. Only the driver can distinguish a person's command from another process's.
 func (o *origins) started(own, driving bool) {
 	switch {
 	case own || o.next == originOwn:
@@ -35,7 +36,7 @@ func (o *origins) started(own, driving bool) {
 	o.next = originPerson
 }
 
-// contactRegained records that marks were missed: what runs may be somebody else's.
+// contactRegained records that marks were missed, so that what runs may be anybody's.
 func (o *origins) contactRegained() {
 	if o.current == originPerson {
 		o.current = originUnknown

@@ -15,7 +15,7 @@ const (
 	// output.
 	endTime = time.Second
 	// lateStart is how long a command may still start after a prompt came instead of its
-	// start: the prompt may be that of somebody else's empty line.
+	// start: the prompt may be that of a person's empty line.
 	lateStart = 150 * time.Millisecond
 	// askCursor is the cursor query that busybox's line editor writes behind each prompt
 	// (ask_terminal in libbb/lineedit.c). Nobody typed it.
@@ -42,7 +42,6 @@ type Pane struct {
 
 	job     *job     // whose output is captured; nil if there is none
 	scripts []string // staged commands, removed after the next end
-	conv    unCRLF
 	device  device
 
 	statusQuery statusQuery
@@ -102,9 +101,9 @@ func (p *Pane) forget() {
 	}
 }
 
-// stopDriving drops what only the driver knows. The caller holds mu.
+// stopDriving discards what only the driver knows. The caller holds mu.
 func (p *Pane) stopDriving() {
-	p.origins.unclaimNext()
+	p.origins.dropClaim()
 	p.history.complete = false
 	p.stderr.mirror.reset()
 }
@@ -169,7 +168,7 @@ func (p *Pane) onForged() {
 // advance moves the shell to its next phase. It reports false, and changes nothing, for a
 // conclusion that does not follow in the present one. The caller holds mu.
 func (p *Pane) advance(e shellEvent) bool {
-	err := p.shell.on(e)
+	err := p.shell.apply(e)
 	if err != nil {
 		p.s.log.Warn("a conclusion about the pane's shell was dropped", slog.String("pane", p.ID()), slog.Any("error", err))
 	}

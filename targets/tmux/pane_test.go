@@ -55,7 +55,8 @@ func TestRunGivesExactResults(t *testing.T) {
 		{"900 bytes", "echo " + strings.Repeat("y", 900), 0, strings.Repeat("y", 900) + "\n", ""},
 		{"a forged mark", `printf 'a\033]7973;deadbeef;D;1;0;/\007b'`, 0, "ab", ""},
 		{"a terminal on both streams", "test -t 1 && test -t 2 && test -t 0 && echo yes", 0, "yes\n", ""},
-		{"the environment", `echo "$PAGER|$GIT_PAGER|$SYSTEMD_PAGER|$NO_COLOR|$GIT_TERMINAL_PROMPT|$DEBIAN_FRONTEND|$TERM|${HISTFILE-unset}"`, 0, "cat|cat||1|0|noninteractive|tmux-256color|unset\n", ""},
+		{"the environment", `echo "$PAGER|$GIT_PAGER|$SYSTEMD_PAGER|$NO_COLOR|$GIT_TERMINAL_PROMPT|$DEBIAN_FRONTEND|$TERM|${HISTFILE-unset}"`, 0,
+			"cat|cat||1|0|noninteractive|tmux-256color|unset\n", ""},
 		{"no nonce in the environment", "env | grep -c " + p.nonce, 1, "0\n", ""},
 		{"a function survives", "f() { echo f; }", 0, "", ""},
 		{"and is there", "f", 0, "f\n", ""},
@@ -163,7 +164,8 @@ func TestLargeOutputKeepsHeadAndTailExactly(t *testing.T) {
 func TestALineOfThreeMegabytes(t *testing.T) {
 	p := start(t).pane()
 	o := run(t, p, "head -c 3145728 /dev/zero | tr '\\0' x; echo end >&2")
-	if o.Stdout.Total != 3145728 || strings.Trim(string(o.Stdout.Head), "x") != "" || strings.Trim(string(o.Stdout.Tail), "x") != "" || o.Stderr.String() != "end\n" {
+	if o.Stdout.Total != 3145728 || strings.Trim(string(o.Stdout.Head), "x") != "" || strings.Trim(string(o.Stdout.Tail), "x") != "" ||
+		o.Stderr.String() != "end\n" {
 		t.Errorf("%d bytes, %q", o.Stdout.Total, o.Stderr.String())
 	}
 }
@@ -289,7 +291,10 @@ func TestInterrupt(t *testing.T) {
 			begun := make(chan struct{})
 			var once sync.Once
 			go func() {
-				o, err := p.Run(t.Context(), Command{Text: "echo begun; export CSM=" + p.nonce + "x; " + tt.text, Output: func(Stream, []byte) { once.Do(func() { close(begun) }) }})
+				o, err := p.Run(t.Context(), Command{Text: "echo begun; export CSM=" + p.nonce + "x; " + tt.text, Output: func(Stream,
+					[]byte) {
+					once.Do(func() { close(begun) })
+				}})
 				done <- result{o, err}
 			}()
 			<-begun
@@ -413,7 +418,8 @@ func TestCommandsThatBreakTheHook(t *testing.T) {
 	t.Parallel()
 	p := start(t).pane()
 	for _, text := range []string{
-		"PROMPT_COMMAND=", "unset PROMPT_COMMAND PS0", "exec 19>&-", "exec >/dev/null", "stty sane <&2", "stty -echo", "trap 'true' DEBUG", "trap - DEBUG", "TERM=xterm reset -Q >/dev/null 2>&1 || true", "IFS=x; LC_ALL=C",
+		"PROMPT_COMMAND=", "unset PROMPT_COMMAND PS0", "exec 19>&-", "exec >/dev/null", "stty sane <&2", "stty -echo", "trap 'true' DEBUG", "trap - DEBUG",
+		"TERM=xterm reset -Q >/dev/null 2>&1 || true", "IFS=x; LC_ALL=C",
 	} {
 		o := run(t, p, text)
 		if o.Kind != Exited {
@@ -717,7 +723,8 @@ func TestAdoptAfterARestart(t *testing.T) {
 	if err != nil || len(all) != 1 || len(all[0].Panes) != 1 {
 		t.Fatalf("%+v %v", all, err)
 	}
-	if got := all[0]; got.Name != "main" || got.Tags["cs_owner"] != "alice & co;" || got.Panes[0].ID != id || got.Panes[0].Tags["cs_role"] != "shared" || got.Attached != 0 || got.Panes[0].Width != 120 {
+	if got := all[0]; got.Name != "main" || got.Tags["cs_owner"] != "alice & co;" || got.Panes[0].ID != id || got.Panes[0].Tags["cs_role"] != "shared" ||
+		got.Attached != 0 || got.Panes[0].Width != 120 {
 		t.Errorf("%+v", got)
 	}
 	p, err = b.s.Adopt(t.Context(), "main", id)
@@ -777,7 +784,8 @@ func TestSessionsAndPanes(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p2, err := b.s.NewPane(t.Context(), "main", PaneSpec{Name: "worker", Dir: dir, Env: []string{"A=b 'c' $HOME\nd"}, Tags: map[string]string{"k": "v=#{x} \"y\" $z"}})
+	p2, err := b.s.NewPane(t.Context(), "main", PaneSpec{Name: "worker", Dir: dir, Env: []string{"A=b 'c' $HOME\nd"},
+		Tags: map[string]string{"k": "v=#{x} \"y\" $z"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -982,7 +990,8 @@ func TestWatch(t *testing.T) {
 }
 
 func TestKeyNames(t *testing.T) {
-	for _, ok := range []string{"C-c", "c-C", "Enter", "enter", "Up", "F12", "M-x", "C-M-a", "S-Up", "^C", "a", ";", "-", "é", "BSpace", "KP0", "PageUp", "Space", "C-Space", "^", "C--", "C-\\"} {
+	for _, ok := range []string{"C-c", "c-C", "Enter", "enter", "Up", "F12", "M-x", "C-M-a", "S-Up", "^C", "a", ";", "-", "é", "BSpace", "KP0", "PageUp",
+		"Space", "C-Space", "^", "C--", "C-\\"} {
 		if err := keyName(ok); err != nil {
 			t.Errorf("%q: %v", ok, err)
 		}

@@ -33,8 +33,8 @@ var (
 
 func stateError(s State, sentence string) error { return &StateError{State: s, Sentence: sentence} }
 
-// refusal is why no command can be typed now, whatever stands on the input line; nil if one
-// can.
+// refusal returns why no command can be typed now, whatever text stands on the input line;
+// nil if one can.
 func refusal(phase shellPhase, by origin, line inputLine) error {
 	switch {
 	case phase == phaseRunning && by == originPerson:
@@ -47,7 +47,7 @@ func refusal(phase shellPhase, by origin, line inputLine) error {
 	return nil
 }
 
-// acquire takes the pane for typing.
+// acquire reserves the pane for one command.
 func (p *Pane) acquire() (release func(), err error) {
 	select {
 	case p.busy <- struct{}{}:
@@ -57,8 +57,8 @@ func (p *Pane) acquire() (release func(), err error) {
 	}
 }
 
-// prepare makes sure that a command can be typed, as far as that needs nobody's consent.
-// The notice tells what happened to the shell since the last command.
+// prepare makes sure that a command can be typed, as far as nobody has to agree. The notice
+// reports what happened to the shell since the last command.
 func (p *Pane) prepare(ctx context.Context) (notice string, err error) {
 	if err := p.ensure(ctx); err != nil {
 		return "", err
@@ -137,8 +137,8 @@ func (p *Pane) refresh(ctx context.Context) error {
 	return nil
 }
 
-// checkInputLine makes sure that what stands behind the prompt is not a line that somebody
-// is typing. Where only the bot can type, text that it did not send is the terminal's answer
+// checkInputLine makes sure that the text behind the prompt is not a line that a person is
+// typing. Where only the bot can type, text that it did not send is the terminal's answer
 // to a program; it is cleared before the command is typed.
 func (p *Pane) checkInputLine(ctx context.Context) error {
 	p.mu.Lock()

@@ -57,7 +57,8 @@ func TestDecoder(t *testing.T) {
 		{"a reply", "%begin 1 2 1\nline\n\n%end 1 2 1\n", []string{`reply true true ["line" ""]`}},
 		{"a reply to somebody else", "%begin 1 2 0\n%end 1 2 0\n", []string{`reply true false []`}},
 		{"an error", "%begin 1 2 1\nno\n%error 1 2 1\n", []string{`reply false true ["no"]`}},
-		{"a body like the protocol", "%begin 1 2 1\n%end 1 3 1\n%output %1 x\n%begin 9 9 1\n%end 1 2 1\n", []string{`reply true true ["%end 1 3 1" "%output %1 x" "%begin 9 9 1"]`}},
+		{"a body like the protocol", "%begin 1 2 1\n%end 1 3 1\n%output %1 x\n%begin 9 9 1\n%end 1 2 1\n",
+			[]string{`reply true true ["%end 1 3 1" "%output %1 x" "%begin 9 9 1"]`}},
 		{"notifications", "%exit\n%session-changed $0 a b\n", []string{"note exit ", "note session-changed $0 a b"}},
 		{"noise is skipped", "hello\n\n%output x y\n%output %x y\n", []string{"note output x y"}},
 		{"marks", "%output %1 a\\033]7973;n0;D;1;0;/x;y\\007b\n", []string{"text a", "mark D 1;0;/x;y", "text b"}},
@@ -67,7 +68,8 @@ func TestDecoder(t *testing.T) {
 		{"other escapes are text", "%output %1 \\033[0m\\033]0;t\\007\\033\\033x\n", []string{"text \x1b[0m\x1b]0;t\a\x1b\x1bx"}},
 		{"an unfinished mark is text", "%output %1 \\033]7973;n0;D\\015\\012x\n", []string{"text \x1b]7973;n0;D\r\nx"}},
 		{"a mark inside an unfinished mark", "%output %1 \\033]7973;n0;D\\033]7973;n0;C;1\\007\n", []string{"text \x1b]7973;n0;D", "mark C 1"}},
-		{"a mark that is too long is text", "%output %1 \\033]7973;n0;" + strings.Repeat("x", markMax) + "\\007\n", []string{"text \x1b]7973;n0;" + strings.Repeat("x", markMax) + "\a"}},
+		{"a mark that is too long is text", "%output %1 \\033]7973;n0;" + strings.Repeat("x", markMax) + "\\007\n",
+			[]string{"text \x1b]7973;n0;" + strings.Repeat("x", markMax) + "\a"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := decoded([]byte(tt.in)); !reflect.DeepEqual(got, tt.want) && fmt.Sprint(got) != fmt.Sprint(tt.want) {
@@ -325,7 +327,7 @@ func TestTerminalState(t *testing.T) {
 
 func TestUnpercent(t *testing.T) {
 	for in, want := range map[string]string{"/a": "/a", "/a%0ab": "/a\nb", "%25": "%", "%": "%", "%2": "%2", "%zz": "%zz"} {
-		if got := unpercent(in); got != want {
+		if got := percentDecode(in); got != want {
 			t.Errorf("%q: %q", in, got)
 		}
 	}

@@ -44,8 +44,8 @@ func shellWord(s string) string {
 	return shellQuote(s)
 }
 
-// noFormat keeps tmux from expanding s as a format.
-func noFormat(s string) string { return strings.ReplaceAll(s, "#", "##") }
+// escapeFormat keeps tmux from expanding s as a format.
+func escapeFormat(s string) string { return strings.ReplaceAll(s, "#", "##") }
 
 // hexKeys returns the send-keys command that types bytes as they are.
 func hexKeys(pane int, b []byte) string {

@@ -26,7 +26,8 @@ func TestALostConnectionIsTakenUpAgain(t *testing.T) {
 		release       bool // the command ends after the connection is back
 		out           string
 	}{
-		{"the command ends while nobody listens", "echo begun; until [ -e go ]; do sleep 0.01; done; echo unseen; exit_code() { return 7; }; exit_code", false, "begun\n"},
+		{"the command ends while nobody listens", "echo begun; until [ -e go ]; do sleep 0.01; done; echo unseen; exit_code() { return 7; }; exit_code",
+			false, "begun\n"},
 		{"the command ends when somebody listens again", "echo begun; until [ -e go ]; do sleep 0.01; done; echo seen; (exit 7)", true, "begun\nseen\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

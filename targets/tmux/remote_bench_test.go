@@ -43,7 +43,8 @@ func BenchmarkPaneOverSSH(b *testing.B) {
 			b.Fatalf("%q: %v: %s", more, err, out)
 		}
 	}
-	if out, err := exec.CommandContext(b.Context(), client, append([]string{"-o", "ControlMaster=yes", "-o", "ControlPersist=60", "-f", "-N"}, args...)...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(b.Context(), client, append([]string{"-o", "ControlMaster=yes", "-o", "ControlPersist=60", "-f", "-N"},
+		args...)...).CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}
 	defer call("-O", "exit")

@@ -93,8 +93,8 @@ func (p *Pane) typeCommand(ctx context.Context, c Command, stderr stderrCapture)
 	return j, p.typeLine(ctx, j, line)
 }
 
-// typeLine types line at the prompt as j. Its first key clears what somebody typed in that
-// very moment.
+// typeLine types line at the prompt as j. Its first key clears what a person typed at the
+// last moment.
 func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (p *Pane) explainShellExit(ctx context.Context, j *job, o *Outcome) {
 	p.mu.Lock()
 	exited := j.endedBy == jobShellExited
 	if exited {
-		p.shell.restarted = false // told here
+		p.shell.restarted = false // reported here
 	}
 	p.mu.Unlock()
 	if !exited {

@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// markStart opens an invisible mark: an operating system command that no
-	// terminal knows. "ESC ] 7973 ; nonce ; kind ; arguments BEL".
+	// markStart opens an invisible mark, an operating system command that no terminal
+	// knows: "ESC ] 7973 ; nonce ; kind ; arguments BEL".
 	markStart = "\x1b]7973;"
-	// markMax is the longest mark; what is longer is text.
+	// markMax is the length of the longest mark; a longer sequence is text.
 	markMax = 8192
 )
 
@@ -62,8 +62,8 @@ func (s *scanner) feed(b []byte) {
 	}
 }
 
-// tryMark returns the length of the mark at the start of b, 0 when there is
-// none, -1 when more bytes are needed to tell.
+// tryMark returns the length of the mark at the start of b, 0 if there is none, -1 if more
+// bytes are needed to decide.
 func (s *scanner) tryMark(b []byte) int {
 	if len(b) < len(markStart) {
 		if strings.HasPrefix(markStart, string(b)) {

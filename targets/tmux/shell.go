@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// shellPhase says what the shell of a pane is doing, as far as its marks tell. Only
-// phaseIdle accepts a command.
+// shellPhase is what the shell of a pane is doing, as far as its marks tell. Only phaseIdle
+// accepts a command.
 type shellPhase int
 
 const (
 	phaseStart   shellPhase = iota // the shell has not ended its start yet
 	phaseIdle                      // it is at its prompt
-	phaseRunning                   // it runs a command line, or nobody knows what it does
+	phaseRunning                   // it runs a command line, or its state is unknown
 	phasePrompt                    // a command line has ended, and the prompt is not complete
 )
 
@@ -50,9 +50,9 @@ type shellTransition struct {
 
 var anyShellPhase = []shellPhase{phaseStart, phaseIdle, phaseRunning, phasePrompt}
 
-// shellTransitions holds every transition that may happen. A mark holds in every phase:
-// the shell itself says what it does, and to drop one could hide that a command ran. What
-// this process concludes holds in some phases only.
+// shellTransitions holds every transition that may happen. A mark is valid in every phase:
+// the shell itself reports what it does, and ignoring a mark could hide that a command ran.
+// What this process concludes is valid in some phases only.
 var shellTransitions = map[shellEvent]shellTransition{
 	shellSpawned:    {anyShellPhase, phaseStart},
 	shellExited:     {anyShellPhase, phaseStart},
@@ -70,17 +70,17 @@ var shellTransitions = map[shellEvent]shellTransition{
 type shellState struct {
 	phase  shellPhase
 	seq    int    // of the last prompt
-	pid    string // as the shell said at its last prompt
+	pid    string // as reported at the last prompt
 	dir    string
 	prompt []byte // as it was printed last
-	// restarted means that the shell exited, a new one was started, and nobody has been
-	// told yet.
+	// restarted means that the shell exited, a new one was started, and that has not been
+	// reported yet.
 	restarted bool
 }
 
-// on moves the shell to the phase that follows the event. An event that may not happen in
+// apply moves the shell to the phase that follows the event. An event that may not happen in
 // the present phase changes nothing, and is an error.
-func (s *shellState) on(e shellEvent) error {
+func (s *shellState) apply(e shellEvent) error {
 	t := shellTransitions[e]
 	if !slices.Contains(t.from, s.phase) {
 		return fmt.Errorf("tmux: %q is not possible in phase %q", e, s.phase)
@@ -100,8 +100,8 @@ func (s *shellState) on(e shellEvent) error {
 // promptMax bounds the prompt that is kept.
 const promptMax = 4096
 
-// addPrompt takes bytes that the shell wrote between the end of a command and the end
-// of its prompt.
+// addPrompt adds bytes that the shell wrote between the end of a command and the end of its
+// prompt.
 func (s *shellState) addPrompt(b []byte) {
 	if len(s.prompt)+len(b) <= promptMax {
 		s.prompt = append(s.prompt, b...)

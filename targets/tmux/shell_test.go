@@ -33,7 +33,7 @@ func TestShellTransitions(t *testing.T) {
 		t.Run(tt.rule, func(t *testing.T) {
 			for _, from := range anyShellPhase {
 				s := shellState{phase: from}
-				err := s.on(tt.e)
+				err := s.apply(tt.e)
 				if legal := slices.Contains(tt.from, from); legal != (err == nil) {
 					t.Errorf("from %v: %v", from, err)
 				} else if legal && s.phase != tt.to || !legal && s.phase != from {
@@ -66,7 +66,7 @@ func TestOnlyAPromptMakesAShellIdle(t *testing.T) {
 
 func TestAShellThatExitsLosesItsCount(t *testing.T) {
 	s := shellState{phase: phaseIdle, seq: 7, prompt: []byte("$ ")}
-	if err := s.on(shellExited); err != nil || s.seq != 0 || len(s.prompt) != 0 || !s.restarted {
+	if err := s.apply(shellExited); err != nil || s.seq != 0 || len(s.prompt) != 0 || !s.restarted {
 		t.Errorf("%v %+v", err, s)
 	}
 }

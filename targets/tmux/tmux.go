@@ -97,7 +97,7 @@ type PaneInfo struct {
 	Width, Height int
 }
 
-// PaneSpec says how to create a pane.
+// PaneSpec describes a pane to create.
 type PaneSpec struct {
 	Name string // window name
 	Tags map[string]string
@@ -133,7 +133,7 @@ type Info struct {
 	Width, Height       int
 }
 
-// Stream says which of a command's streams bytes came from.
+// Stream is one of a command's streams.
 type Stream int
 
 // The streams.
@@ -176,7 +176,7 @@ type Testimony struct {
 	Unstarted bool
 }
 
-// OutcomeKind says how waiting for a command ended.
+// OutcomeKind is how the waiting for a command ended.
 type OutcomeKind string
 
 // The kinds. After TimedOut, Cancelled, WaitingPassword, WaitingInput and

@@ -14,8 +14,8 @@ const (
 	// stableTime is how long a command must wait for something before Run returns because
 	// of it.
 	stableTime = time.Second
-	// rawStable is the same for a program that reads single keys: it looks like one that
-	// works in silence.
+	// rawStable is the same for a program that reads single keys, which cannot be
+	// distinguished from one that works in silence.
 	rawStable = 4 * time.Second
 )
 
@@ -29,10 +29,10 @@ type waitDetector struct {
 
 func newWaitDetector() waitDetector { return waitDetector{interval: quietTime} }
 
-// reset starts anew: the command has written something, or has not started.
+// reset forgets the observations: the command has written something, or has not started.
 func (d *waitDetector) reset() { d.state, d.interval = "", quietTime }
 
-// observe takes an observation, and returns the state that the command has been in for long
+// observe adds an observation. It returns the state that the command has been in for long
 // enough to return because of it, or "". The next observation is due after d.interval.
 func (d *waitDetector) observe(o observation, lastOut, now time.Time) State {
 	if o.state != d.state || lastOut.After(d.since) {
@@ -58,7 +58,7 @@ type jobView struct {
 	conn           *conn
 	changed        <-chan struct{}
 	started        bool
-	hookless       bool // it runs, and yet there is a prompt
+	hookMissing    bool // the job runs, and there is a prompt
 	begin, lastOut time.Time
 	alternate      bool
 	alternateSince time.Time
@@ -69,13 +69,13 @@ func (p *Pane) jobView(j *job) jobView {
 	defer p.mu.Unlock()
 	return jobView{
 		gone: p.gone, refused: j.refused != nil, conn: p.c, changed: p.changed,
-		started: !j.unstarted(), hookless: j.in(jobRunning) && p.shell.phase == phaseIdle,
+		started: !j.unstarted(), hookMissing: j.in(jobRunning) && p.shell.phase == phaseIdle,
 		begin: j.begin, lastOut: p.lastOut,
 		alternate: p.display.alternate, alternateSince: p.display.alternateSince,
 	}
 }
 
-// lost tells why nothing more can be learned of the job.
+// lost returns why nothing more can be learned of the job, or "".
 func (v jobView) lost() (kind OutcomeKind, notice string) {
 	switch {
 	case v.refused:
@@ -86,7 +86,7 @@ func (v jobView) lost() (kind OutcomeKind, notice string) {
 	return "", ""
 }
 
-// stalled tells why there is no point in waiting on.
+// stalled returns why further waiting is useless, or "".
 func (v jobView) stalled(now time.Time) (kind OutcomeKind, notice string) {
 	switch {
 	case v.alternate && now.Sub(v.alternateSince) >= stableTime && v.started:
@@ -123,7 +123,7 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 		if kind, notice := v.stalled(time.Now()); kind != "" {
 			return kind, notice
 		}
-		if v.hookless && p.s.caps.Bash != "" && p.lease.held() {
+		if v.hookMissing && p.s.caps.Bash != "" && p.lease.held() {
 			// There is a prompt, but no end: the command has removed the hook.
 			if p.queryStatus(ctx) == nil {
 				continue

@@ -95,7 +95,7 @@ func (p *Pane) spawn(ctx context.Context, dir string) error {
 	}
 	p.startRelay(ctx)
 	if err := p.doUnless(ctx, p.lease.lost, fmt.Sprintf("respawn-pane -k -c %s -t %%%d /bin/sh %s",
-		quote(noFormat(dir)), p.id, quote(p.s.file("sh-"+p.key))), nil); err != nil {
+		quote(escapeFormat(dir)), p.id, quote(p.s.file("sh-"+p.key))), nil); err != nil {
 		return err
 	}
 	if err := p.wait(ctx, startTime, func() bool { return p.shell.phase == phaseIdle }); err != nil {
@@ -187,45 +187,8 @@ func (p *Pane) detectPrompt(ctx context.Context, st paneStatus) error {
 	if !p.advance(promptSeen) {
 		return nil // the shell has exited meanwhile
 	}
-	p.line.on(lineUnread)
+	p.line.apply(lineUnread)
 	p.shell.pid = strconv.Itoa(tt.shellPID)
 	p.notify()
 	return nil
-}
-
-// queryStatus makes a shell at its prompt report what is on its input line.
-func (p *Pane) queryStatus(ctx context.Context) error {
-	p.mu.Lock()
-	before := p.statusQuery.answers
-	p.mu.Unlock()
-	if p.s.caps.Bash == "" {
-		// Without a line editor, an empty line brings a new prompt.
-		return p.ask(ctx, "\x15\r", new(query), func() bool { return p.shell.phase == phaseIdle && !p.line.hasText() })
-	}
-	return p.ask(ctx, keyStatus, &p.statusQuery.query, func() bool { return p.statusQuery.answers > before })
-}
-
-// ask presses a key to which the shell answers, and waits for the answer.
-func (p *Pane) ask(ctx context.Context, key string, q *query, answered func() bool) error {
-	var denied error
-	p.mu.Lock()
-	q.sent()
-	p.press([]byte(key), p.lease.blocked, func(err error) {
-		if err == nil {
-			return
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		denied = err
-		q.cancel()
-		p.notify()
-	})
-	p.mu.Unlock()
-	err := p.wait(ctx, probeTime, func() bool { return denied != nil || answered() })
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if denied != nil {
-		return denied
-	}
-	return err
 }
