@@ -153,6 +153,18 @@ func TestHalvesOfReplies(t *testing.T) {
 			same(t, "the thread", s.shows(th), []string{"the reply"})
 		})
 	}
+	t.Run("goes beside the one of a process alone that began the reply again", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, slackfake.Config{AssistantStatus: true})
+		th := s.begun()
+		s.show(th, chat.Progress{Key: "reply/1", Text: "so far"})
+		s.showing(th, "so far")
+		s.restart()
+		s.show(th, chat.Progress{Key: "reply/1", Text: "once more"})
+		s.showing(th, "so far", "once more")
+		s.post(th, chat.Post{Key: "reply/1", Text: "the reply"})
+		same(t, "the thread", s.shows(th), []string{"the reply"})
+	})
 	t.Run("becomes the reply of a process alone only where nothing stands below it", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, slackfake.Config{AssistantStatus: true})

@@ -23,18 +23,18 @@ const (
 type event int
 
 const (
-	wasRead  event = iota // the history was read, or needs no reading
-	hasRests              // it was, and drafts that nobody writes could not be removed
-	hasLost               // the answer of a call was lost
-	hasTurn               // another replica posted
+	wasRead   event = iota // the history was read, or needs no reading
+	hasDrafts              // it was, and drafts that nobody writes could not be removed
+	hasLost                // the answer of a call was lost
+	hasTurn                // another replica posted
 )
 
 // phases says what follows: doubt is ended by reading alone.
 var phases = [...][4]phase{
-	unread:   {wasRead: read, hasRests: unclean, hasLost: doubtful, hasTurn: unread},
-	read:     {wasRead: read, hasRests: unclean, hasLost: doubtful, hasTurn: unread},
-	unclean:  {wasRead: read, hasRests: unclean, hasLost: doubtful, hasTurn: unclean},
-	doubtful: {wasRead: read, hasRests: unclean, hasLost: doubtful, hasTurn: doubtful},
+	unread:   {wasRead: read, hasDrafts: unclean, hasLost: doubtful, hasTurn: unread},
+	read:     {wasRead: read, hasDrafts: unclean, hasLost: doubtful, hasTurn: unread},
+	unclean:  {wasRead: read, hasDrafts: unclean, hasLost: doubtful, hasTurn: unclean},
+	doubtful: {wasRead: read, hasDrafts: unclean, hasLost: doubtful, hasTurn: doubtful},
 }
 
 func (p *phase) on(e event) { *p = phases[*p][e] }
@@ -103,6 +103,9 @@ func (s *Scribe[M, P]) look(ctx context.Context, th *thread[P], next string) err
 		th.history.on(wasRead)
 		return nil
 	}
+	if _, posted := th.refs[next]; posted || th.drafts[next] != nil {
+		next = "" // it takes no other draft over
+	}
 	h, err := th.page.Recent(ctx, s.call(th, Posted, next, Normal), next, th.knows)
 	if err != nil {
 		return err
@@ -117,7 +120,7 @@ func (s *Scribe[M, P]) look(ctx context.Context, th *thread[P], next string) err
 		th.drafts[next] = &draft{id: h.Draft, touched: time.Now()}
 	}
 	if h.Unclean {
-		th.history.on(hasRests)
+		th.history.on(hasDrafts)
 	} else {
 		th.history.on(wasRead)
 	}

@@ -327,7 +327,7 @@ func (s *Scribe[M, P]) Keep(ctx context.Context) {
 	s.mu.Lock()
 	maps.DeleteFunc(s.threads, func(_ chat.ThreadID, th *thread[P]) bool { return time.Since(th.used) > age })
 	s.mu.Unlock()
-	s.open(func(th *thread[P]) {
+	s.eachDrafting(func(th *thread[P]) {
 		s.tasks.Add(string(th.id), func() {
 			ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Call)
 			defer cancel()
@@ -353,7 +353,7 @@ func (s *Scribe[M, P]) Keep(ctx context.Context) {
 func (s *Scribe[M, P]) Leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
-	s.open(func(th *thread[P]) {
+	s.eachDrafting(func(th *thread[P]) {
 		if !th.mu.TryLock() {
 			return
 		}
@@ -371,9 +371,9 @@ func (s *Scribe[M, P]) Leave(ctx context.Context) {
 	})
 }
 
-// open calls do for the threads in which a draft stands or may stand, where several
+// eachDrafting calls do for the threads in which a draft stands or may stand, where several
 // replicas post. One in which a post is on its way is left out.
-func (s *Scribe[M, P]) open(do func(*thread[P])) {
+func (s *Scribe[M, P]) eachDrafting(do func(*thread[P])) {
 	if s.cfg.Turn == nil {
 		return
 	}

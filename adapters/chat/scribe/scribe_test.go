@@ -18,14 +18,17 @@ import (
 
 // board is a network of one thread, and whose turn it is there.
 type board struct {
-	mu    sync.Mutex
-	ids   []string
-	text  map[string]string
-	last  int
-	reads int   // of the history
-	fails error // of the next message
-	turn  uint64
-	whose *page
+	mu      sync.Mutex
+	ids     []string
+	text    map[string]string
+	last    int
+	reads   int   // of the history
+	fails   error // of the next message
+	turn    uint64
+	whose   *page
+	keyless bool
+	own     bool     // no replica makes a post of another's draft
+	left    []string // drafts of nobody, which are removed at most one a reading
 }
 
 // page is the thread as one replica sees it.
@@ -86,15 +89,24 @@ func (p *page) Delete(ctx context.Context, c scribe.Call, id string) error {
 	}
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
-	p.b.ids = slices.DeleteFunc(p.b.ids, func(i string) bool { return i == id })
+	p.b.remove(id)
 	return nil
+}
+
+// remove takes a message away; b.mu is held.
+func (b *board) remove(id string) {
+	b.ids = slices.DeleteFunc(b.ids, func(i string) bool { return i == id })
 }
 
 func (p *page) Recent(context.Context, scribe.Call, string, func(string) bool) (scribe.History, error) {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
 	p.b.reads++
-	return scribe.History{}, nil
+	if len(p.b.left) > 0 {
+		p.b.remove(p.b.left[0])
+		p.b.left = p.b.left[1:]
+	}
+	return scribe.History{Unclean: len(p.b.left) > 0}, nil
 }
 
 func (p *page) Fresh(shared bool) bool { return !shared }
@@ -104,6 +116,9 @@ func (p *page) Yield(_ context.Context, _ scribe.Call, id, text string) (scribe.
 	defer p.b.mu.Unlock()
 	switch {
 	case !slices.Contains(p.b.ids, id):
+		return scribe.Gone, nil
+	case p.b.text[id] == text && p.b.own:
+		p.b.remove(id)
 		return scribe.Gone, nil
 	case p.b.text[id] == text:
 		return scribe.Stands, nil
@@ -130,7 +145,7 @@ func (b *board) replica() *writer {
 			defer b.mu.Unlock()
 			return b.turn, b.whose == w.page, nil
 		},
-		Times: &scribe.Times{Show: time.Second, After: time.Second / 10, Call: time.Minute}, Log: slog.New(slog.DiscardHandler),
+		Keyless: b.keyless, Times: &scribe.Times{Show: time.Second, After: time.Second / 10, Call: time.Minute, Idle: time.Minute}, Log: slog.New(slog.DiscardHandler),
 	})
 	return w
 }
@@ -160,6 +175,16 @@ func (b *board) shows(t *testing.T, want ...string) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the thread shows %q, want %q", got, want)
+	}
+}
+
+// made reports how many messages there ever were.
+func (b *board) made(t *testing.T, want int) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last != want {
+		t.Errorf("%d messages were made, want %d", b.last, want)
 	}
 }
 
@@ -256,6 +281,80 @@ func TestProgress(t *testing.T) {
 			b.shows(t, "a", "half")
 			one.posts(t, chat.Post{Key: "c", Text: "c"})
 			b.shows(t, "a", "c")
+		},
+		"a status becomes the draft, and that the post, at its place": func(t *testing.T, b *board, one *writer) {
+			show(one, chat.Progress{Key: "b", Status: "thinking"})
+			b.shows(t, "a", "_thinking…_")
+			show(one, chat.Progress{Key: "b", Text: "half"})
+			b.shows(t, "a", "half")
+			one.posts(t, chat.Post{Key: "b", Text: "whole"})
+			b.shows(t, "a", "whole")
+			b.made(t, 2)
+		},
+		"a card takes no status's place": func(t *testing.T, b *board, one *writer) {
+			show(one, chat.Progress{Key: "b", Status: "thinking"})
+			one.posts(t, chat.Post{Key: "q", Card: &chat.Card{Title: "Restart?"}})
+			b.shows(t, "a", "Restart?")
+			b.made(t, 3)
+		},
+		"a message whose key is kept nowhere stays what it is": func(t *testing.T, b *board, _ *writer) {
+			b.keyless = true
+			one := b.replica()
+			defer one.Close()
+			one.posts(t, chat.Post{Key: "c", Text: "c"})
+			show(one, chat.Progress{Key: "b", Status: "thinking"})
+			show(one, chat.Progress{Key: "b", Text: "half"})
+			b.shows(t, "a", "c", "half")
+			b.made(t, 4)
+		},
+		"a draft that nothing comes to goes with the next other post": func(t *testing.T, b *board, one *writer) {
+			show(one, chat.Progress{Key: "b", Text: "half"})
+			one.posts(t, chat.Post{Key: "c", Text: "c"})
+			b.shows(t, "a", "half", "c")
+			time.Sleep(2 * time.Minute)
+			one.posts(t, chat.Post{Key: "d", Text: "d"})
+			b.shows(t, "a", "c", "d")
+		},
+		"a draft that nothing comes to goes by itself in the end": func(t *testing.T, b *board, one *writer) {
+			show(one, chat.Progress{Key: "b", Text: "half"})
+			one.Keep(t.Context())
+			synctest.Wait()
+			b.shows(t, "a", "half")
+			time.Sleep(2 * time.Minute)
+			one.Keep(t.Context())
+			synctest.Wait()
+			b.shows(t, "a")
+		},
+		"drafts that cannot be removed at first are, and the post waits for none": func(t *testing.T, b *board, one *writer) {
+			b.left = []string{"x", "y", "z"}
+			b.ids, b.text = append(b.ids, b.left...), map[string]string{"1": "a", "x": "x", "y": "y", "z": "z"}
+			two := b.replica()
+			defer two.Close()
+			two.posts(t, chat.Post{Key: "b", Text: "b"})
+			b.shows(t, "a", "y", "z", "b")
+			two.Keep(t.Context())
+			synctest.Wait()
+			two.Keep(t.Context())
+			synctest.Wait()
+			b.shows(t, "a", "b")
+			two.Keep(t.Context())
+			synctest.Wait()
+			b.wasRead(t, 3)
+		},
+		"a draft goes when another replica posts, or its own ends": func(t *testing.T, b *board, one *writer) {
+			b.own = true
+			show(one, chat.Progress{Key: "b", Text: "half"})
+			two := b.replica()
+			defer two.Close()
+			two.posts(t, chat.Post{Key: "b", Text: "b"})
+			one.Keep(t.Context())
+			synctest.Wait()
+			b.shows(t, "a", "b")
+			show(two, chat.Progress{Key: "c", Text: "half"})
+			b.shows(t, "a", "b", "half")
+			two.Close()
+			two.Leave(t.Context())
+			b.shows(t, "a", "b")
 		},
 		"a draft goes with the next other post also when its end was not shown yet": func(t *testing.T, b *board, one *writer) {
 			show(one, chat.Progress{Key: "b", Text: "half"})
