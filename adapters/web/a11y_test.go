@@ -178,7 +178,9 @@ func TestAxe(t *testing.T) {
 	for _, name := range faces(t) {
 		s.bot.post(th, chat.Post{Key: name, Card: face(t, name)})
 	}
-	s.until(`document.querySelectorAll('#log .card').length === 11 && !document.querySelector('.card button:disabled')`)
+	s.until(`document.querySelectorAll('#log .card').length === ` + strconv.Itoa(2+len(faces(t))))
+	s.do("details and more choices", script(`for (const b of document.querySelectorAll('.card .link[aria-expanded=false]')) b.click()`))
+	s.until(`!document.querySelector('.card button:disabled')`)
 	s.do("the file", script(`for (const d of document.querySelectorAll('#log details')) d.open = true`))
 	s.checked(axe, "everything")
 

@@ -275,7 +275,9 @@ func cardText(c chat.Card) string {
 	}
 	fmt.Fprintf(&b, "%s\n%s\n%s\n%s\n%s\n", c.Title, c.Code, strings.Join(c.Preview, "\n"), c.Body, strings.Join(c.Warn, "\n"))
 	for _, f := range slices.Concat(c.Fields, c.Details) {
-		fmt.Fprintf(&b, "%s: %s\n", f.Name, f.Value)
+		if f.Name != "Preview" || len(c.Preview) == 0 { // the details hold the card's preview whole
+			fmt.Fprintf(&b, "%s: %s\n", f.Name, f.Value)
+		}
 	}
 	for _, x := range c.Choose {
 		fmt.Fprintf(&b, "button: %s (%s)\n", x.Label, x.ID)

@@ -67,7 +67,7 @@ func TestABotMovesToADatabaseAndBack(t *testing.T) {
 	eventually(t, "the request is said to be another one now", func() bool {
 		rows, err := alice.messages(first)
 		return err == nil && slices.ContainsFunc(rows, func(r row) bool {
-			return r.Card != nil && strings.Contains(r.Card.Body, "It has to be asked again.")
+			return r.Card != nil && strings.Contains(r.Card.Body, "Ask for it again.")
 		})
 	}, b.log.String)
 	third := alice.say(t, "make file-3")

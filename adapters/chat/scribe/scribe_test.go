@@ -325,7 +325,7 @@ func TestProgress(t *testing.T) {
 			synctest.Wait()
 			b.shows(t, "a")
 		},
-		"drafts that cannot be removed at first are, and the post waits for none": func(t *testing.T, b *board, one *writer) {
+		"drafts that cannot be removed at first are, and the post waits for none": func(t *testing.T, b *board, _ *writer) {
 			b.left = []string{"x", "y", "z"}
 			b.ids, b.text = append(b.ids, b.left...), map[string]string{"1": "a", "x": "x", "y": "y", "z": "z"}
 			two := b.replica()
