@@ -60,7 +60,8 @@ type Gate interface {
 	Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, approvals.Record, string)
 	Finish(tx store.Tx, id approvals.ID, o approvals.Outcome)
 	Lost(tx store.Tx, id approvals.ID)
-	Cancel(tx store.Tx, id approvals.ID, by chat.User, why string)
+	// Cancel withdraws a request. ok is false if it was decided already.
+	Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) (ok bool)
 	// Due handles a timer of the request: it expires the request, or escalates it to
 	// more approvers.
 	Due(tx store.Tx, id approvals.ID)
@@ -384,6 +385,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		for _, th := range threads {
 			w := a.begin(th)
 			if w == nil {
+				a.checkInterrupt(ctx, th)
 				continue
 			}
 			select {
@@ -496,8 +498,8 @@ func (a *Agent) end(w *worker) bool {
 
 var errStopped = errors.New("stopped by a person")
 
-// cancelStopped interrupts running threads that were stopped through another replica. It
-// covers the case that the other replica's hint was lost.
+// cancelStopped interrupts running threads that were stopped, or whose request was decided,
+// through another replica. It covers the case that the other replica's hint was lost.
 func (a *Agent) cancelStopped(tx store.Tx) {
 	a.mu.Lock()
 	var busy []chat.ThreadID
@@ -508,15 +510,13 @@ func (a *Agent) cancelStopped(tx store.Tx) {
 	}
 	a.mu.Unlock()
 	for _, th := range busy {
-		if queue.HasKind(tx, string(th), itemStop) {
-			a.interrupt(th)
-		}
+		a.interruptFor(tx, th)
 	}
 }
 
-// interrupt ends what the thread is doing at this moment: the running command
-// or the model's reply.
-func (a *Agent) interrupt(th chat.ThreadID) {
+// interrupt ends what the thread is doing at this moment, the running command or the
+// model's reply, for the reason why.
+func (a *Agent) interrupt(th chat.ThreadID, why error) {
 	a.mu.Lock()
 	w := a.running[th]
 	var cancel context.CancelCauseFunc
@@ -525,7 +525,7 @@ func (a *Agent) interrupt(th chat.ThreadID) {
 	}
 	a.mu.Unlock()
 	if cancel != nil {
-		cancel(errStopped)
+		cancel(why)
 	}
 }
 

@@ -436,14 +436,6 @@ func TestConversation(t *testing.T) {
 			t.Fatalf("%+v", rs)
 		}
 	})
-	run(t, "a message during the waiting is noted and read after the decision", script("touch x"), func(t *testing.T, w *world) {
-		w.say("do it")
-		w.say("are you there?")
-		if !w.said("Noted.") {
-			t.Fatalf("%+v", w.posts())
-		}
-		w.press("deny")
-	})
 	run(t, "nobody decides: parked after five minutes, expired after fifteen", script("touch x"), func(t *testing.T, w *world) {
 		w.say("do it")
 		time.Sleep(6 * time.Minute)

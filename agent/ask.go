@@ -75,6 +75,7 @@ type question struct {
 	prompt  string
 	tools   []llm.ToolSpec
 	show    func(llm.Delta)
+	waiting map[string]string // see [history.Options]
 }
 
 // ask sends the conversation to the model, summarised if it does not fit. If the server
@@ -83,7 +84,10 @@ func (w *worker) ask(ctx context.Context, s step, key string) (llm.Reply, error)
 	draft := &draft{key: key, kind: chat.ProgressDraft, show: func(p chat.Progress) { w.show(ctx, p) }, now: w.a.cfg.Now, live: w.a.cfg.Live}
 	q := question{
 		w: w, s: s, profile: w.a.cfg.Desk.Profile(w.thread, s.agent()), prompt: w.a.cfg.Desk.Prompt(w.thread, s.agent()),
-		tools: w.a.cfg.Tools.Specs(w.thread, s.agent()), show: draft.delta,
+		tools: w.a.cfg.Tools.Specs(w.thread, s.agent()), show: draft.delta, waiting: w.waitingTexts(s),
+	}
+	if s.inAside() {
+		q.tools = append(slices.Clip(q.tools), withdrawSpec)
 	}
 	if s.agent() != "" {
 		q.show = func(d llm.Delta) { // people see a sub-agent's waits, not its words
@@ -125,7 +129,7 @@ func (q question) view(ctx context.Context) (history.View, error) {
 	w := q.w
 	render := func() history.View {
 		return history.Render(q.prompt, w.entries, history.Options{
-			Scope: q.s.turn.scope, Thread: w.thread, Key: w.a.cfg.Key,
+			Scope: q.s.viewScope(), Thread: w.thread, Key: w.a.cfg.Key, Waiting: q.waiting,
 			Budget: history.Budget{Window: w.a.cfg.Window, System: w.systemSize(q.prompt, q.tools), Factor: w.a.calibration.Factor(q.profile.Model)},
 		})
 	}

@@ -81,11 +81,14 @@ func (w *worker) proposer(s step) (chat.User, []string) {
 // everything else waits for people.
 func (w *worker) propose(ctx context.Context, s step) error {
 	c := s.call
+	if s.inAside() && c.Name == withdrawTool {
+		return w.withdraw(ctx, s)
+	}
 	during, done := w.beginVisibly(ctx, "planning "+c.Name)
 	plan, err := w.plan(during, s)
 	done()
-	if errors.Is(context.Cause(during), errStopped) {
-		return w.awaitStop(ctx)
+	if interrupted(during) {
+		return w.awaitInbox(ctx)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -122,6 +125,9 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		Action: plan.Action, Claim: plan.Claim, Floor: plan.Level, Revision: len(s.edits), Interrupt: plan.Interrupt, Tried: s.tried,
 	}
 	ruling := w.a.cfg.Gate.Judge(ctx, p)
+	if s.inAside() && (ruling.Lane != approvals.Allow || plan.Nested != nil) {
+		ruling = approvals.Ruling{Lane: approvals.Forbid, Level: ruling.Level, Sentence: onlyLooks}
+	}
 	switch ruling.Lane {
 	case approvals.Allow:
 		if plan.Nested != nil {
@@ -187,12 +193,13 @@ func (w *worker) recordTried(ctx context.Context, s step, p approvals.Request, t
 	}, e)
 }
 
-// readOnly reports whether a step may run reads only, because of its turn or its profile.
+// readOnly reports whether a step may run reads only, because of its turn or its profile, or
+// because it is beside a request that waits.
 func (w *worker) readOnly(s step) bool {
 	if isBudgetRequest(s.turn.reply) {
 		return false
 	}
-	return w.state.readOnly() || w.a.cfg.Desk.Profile(w.thread, "").ReadOnly || w.a.cfg.Desk.Profile(w.thread, s.agent()).ReadOnly
+	return s.inAside() || w.state.readOnly() || w.a.cfg.Desk.Profile(w.thread, "").ReadOnly || w.a.cfg.Desk.Profile(w.thread, s.agent()).ReadOnly
 }
 
 // impactWithin limits how long a card waits for the preview of its action.
@@ -254,8 +261,8 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 	step, done := w.beginVisibly(ctx, "checking "+s.call.Name)
 	plan, err := w.plan(step, s)
 	done()
-	if errors.Is(context.Cause(step), errStopped) {
-		return w.awaitStop(ctx)
+	if interrupted(step) {
+		return w.awaitInbox(ctx)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -330,7 +337,7 @@ func (w *worker) afterAbandon(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return w.awaitStop(ctx)
+	return w.awaitInbox(ctx)
 }
 
 // runFacts is what perform reports besides the result.
@@ -379,8 +386,11 @@ func (w *worker) perform(
 		var e *tools.Error
 		r.Unstarted = errors.As(err, &e) && e.NotStarted
 		r.Way = hash(r.Text)
-		if errors.Is(err, context.Canceled) || errors.Is(context.Cause(step), errStopped) {
+		if errors.Is(err, context.Canceled) || interrupted(step) {
 			r.Why = "stopped by a person while it ran"
+			if errors.Is(context.Cause(step), errDecided) {
+				r.Why = "stopped: the waiting request was decided"
+			}
 			r.Text = tools.ErrorText(tools.Failed("%s", r.Why))
 		}
 	case res.Unknown:

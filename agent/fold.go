@@ -15,8 +15,8 @@ import (
 // threadState is a transcript folded entry by entry: what is open now, and what the thread
 // must remember of earlier entries. Equal transcripts fold to equal states.
 type threadState struct {
-	// turns are the open conversations by scope. The thread's own has scope ""; each call
-	// with nested work has its own.
+	// turns are the open conversations by scope. The thread's own has scope "", its aside
+	// [history.Aside]; each call with nested work has its own.
 	turns map[string]*turn
 	// scopes maps each call of this turn to the scope it was made in.
 	scopes map[string]string
@@ -36,7 +36,7 @@ type turn struct {
 	scope   string
 	open    bool             // a message came, or a call is open, since the last end
 	begin   *history.Begin   // only for nested work
-	message *history.Message // that started the turn; only in the thread's own
+	message *history.Message // that started the turn; in the aside, the last one
 	began   time.Time
 	steps   int
 	tokens  int
@@ -64,7 +64,10 @@ func newTurn(scope string) *turn {
 }
 
 func newThreadState() *threadState {
-	return &threadState{turns: map[string]*turn{"": newTurn("")}, scopes: map[string]string{}, used: map[string]bool{}}
+	return &threadState{
+		turns: map[string]*turn{"": newTurn("")}, scopes: map[string]string{},
+		used: map[string]bool{history.Aside: true}, // no call's id names the aside
+	}
 }
 
 func fold(entries []history.Entry) *threadState {
@@ -136,6 +139,9 @@ func (f *threadState) add(e *history.Entry) {
 			root.message = e.Message
 		}
 		root.fresh = true
+		if f.waiting() && !e.Message.From.Bot {
+			f.openAside(e)
+		}
 	case e.Reply != nil:
 		f.addReply(e)
 	case e.Begin != nil:
@@ -168,6 +174,8 @@ func (f *threadState) add(e *history.Entry) {
 		}
 	case e.Note != nil:
 		root.fresh = root.fresh || root.open
+	case e.End != nil && e.Scope == history.Aside:
+		delete(f.turns, history.Aside)
 	case e.End != nil:
 		f.reset()
 		later := f.later
@@ -190,6 +198,9 @@ func (f *threadState) addReply(e *history.Entry) {
 		return
 	}
 	t.reply, t.fresh = e.Reply, false
+	if t == f.root() {
+		delete(f.turns, history.Aside) // the model has read what was said there
+	}
 	if !isBudgetRequest(e.Reply) { // that one was written by the engine, not the model
 		t.steps++
 	}
@@ -199,6 +210,22 @@ func (f *threadState) addReply(e *history.Entry) {
 		f.root().tokens += tokens // nested work is a part of the turn
 		t.past = append(t.past, e)
 	}
+}
+
+// openAside lets the model answer the message e while a request waits.
+func (f *threadState) openAside(e *history.Entry) {
+	t := f.turns[history.Aside]
+	if t == nil {
+		t = newTurn(history.Aside)
+		t.open, t.began = true, e.At
+		f.turns[t.scope] = t
+	}
+	t.message, t.fresh, t.steps = e.Message, true, 0
+}
+
+// waiting reports whether a request of the turn waits for people.
+func (f *threadState) waiting() bool {
+	return f.nextOf(time.Time{}, Limits{}).kind == stepWait
 }
 
 // addCallEntry applies an entry about a single call.
@@ -287,6 +314,9 @@ func (f *threadState) openCalls(scope string) []openCall {
 		return nil
 	}
 	var all []openCall
+	if scope == "" {
+		all = f.openCalls(history.Aside)
+	}
 	for _, c := range t.openCalls() {
 		all = append(all, f.openCalls(c.ID)...)
 		o := openCall{Call: c, scope: scope, intent: t.intents[c.ID]}

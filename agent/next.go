@@ -29,6 +29,7 @@ const (
 	stepFlow    stepKind = "flow"    // a workflow's next step
 	stepAnswer  stepKind = "answer"  // a workflow waits for a person's answer
 	stepTimer   stepKind = "timer"   // a workflow waits for a time
+	stepMoot    stepKind = "moot"    // a call of the aside, whose request was decided meanwhile
 )
 
 // step is the outcome of [threadState.next].
@@ -70,6 +71,9 @@ type Limits struct {
 // with the turn's wall limit.
 func (f *threadState) next(now time.Time, lim Limits) step {
 	s := f.nextOf(now, lim)
+	if s.kind == stepWait {
+		s = f.nextInAside(s, now, lim)
+	}
 	if f.pen != nil {
 		switch s.kind {
 		case stepModel, stepPropose, stepRun, stepFlow:
@@ -80,6 +84,7 @@ func (f *threadState) next(now time.Time, lim Limits) step {
 	return s
 }
 
+// nextOf is next without the keyboard and without the aside.
 func (f *threadState) nextOf(now time.Time, lim Limits) step {
 	t := f.root()
 	switch {
@@ -91,6 +96,11 @@ func (f *threadState) nextOf(now time.Time, lim Limits) step {
 	if open := t.openCalls(); len(open) > 0 {
 		return f.nextCall(t, open[0], now, lim)
 	}
+	if a := f.turns[history.Aside]; a != nil {
+		if open := a.openCalls(); len(open) > 0 {
+			return step{kind: stepMoot, turn: a, call: open[0]}
+		}
+	}
 	if !t.fresh {
 		return step{kind: stepEnd, turn: t}
 	}
@@ -99,6 +109,41 @@ func (f *threadState) nextOf(now time.Time, lim Limits) step {
 	}
 	return step{kind: stepModel, turn: t}
 }
+
+// nextInAside returns the next step of the aside while the request of the step wait is
+// open: wait itself if there is nothing to answer.
+func (f *threadState) nextInAside(wait step, now time.Time, lim Limits) step {
+	a := f.turns[history.Aside]
+	if a == nil {
+		return wait
+	}
+	if open := a.openCalls(); len(open) > 0 {
+		return f.nextCall(a, open[0], now, lim)
+	}
+	if !a.fresh {
+		return wait
+	}
+	s := step{kind: stepModel, turn: a, call: wait.call, ask: wait.ask}
+	// The turn's other limits count what leads to a request, and time at work.
+	if s.limit = overLimit(f.root(), now, Limits{Tokens: lim.Tokens}); s.limit == "" {
+		s.limit = overLimit(a, now, Limits{Steps: lim.Steps})
+	}
+	if s.limit != "" {
+		s.kind = stepLimit
+	}
+	return s
+}
+
+// viewScope is the conversation that the model is shown: in the aside, the thread's own.
+func (s step) viewScope() string {
+	if s.inAside() {
+		return ""
+	}
+	return s.scope()
+}
+
+// inAside reports whether the step belongs to the thread's aside.
+func (s step) inAside() bool { return s.turn != nil && s.turn.scope == history.Aside }
 
 func (f *threadState) nextCall(t *turn, c llm.Call, now time.Time, lim Limits) step {
 	if n := f.turns[c.ID]; n != nil {
@@ -162,14 +207,17 @@ func (f *threadState) nextNested(t, n *turn, c llm.Call, now time.Time, lim Limi
 	return step{kind: stepModel, turn: n, call: c}
 }
 
-// deniedBefore reports whether an earlier call of the same reply was denied. The model
-// planned the later calls on the assumption that the earlier one would run.
+// deniedBefore reports whether an earlier call of the same reply was denied or withdrawn.
+// The model planned the later calls on the assumption that the earlier one would run.
 func deniedBefore(t *turn, id string) bool {
 	for _, c := range t.reply.Calls {
 		if c.ID == id {
 			return false
 		}
 		if r := t.results[c.ID]; r != nil && r.Denied {
+			return true
+		}
+		if d := t.decisions[c.ID]; d != nil && d.State == approvals.Cancelled {
 			return true
 		}
 	}

@@ -78,6 +78,17 @@ func denied(id string) history.Entry {
 	return e
 }
 
+// aside is an entry of the thread's aside.
+func aside(e history.Entry) history.Entry {
+	e.Scope = history.Aside
+	return e
+}
+
+func fromBot(e history.Entry) history.Entry {
+	e.Message.From.Bot = true
+	return e
+}
+
 func TestNext(t *testing.T) {
 	lim := Limits{Steps: 3, Tokens: 1000, Wall: 10 * time.Minute}
 	for _, tc := range []struct {
@@ -100,7 +111,17 @@ func TestNext(t *testing.T) {
 		{"a call is proposed", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2")}, t0, stepPropose, "1"},
 		{"calls go in order", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2"), result("1")}, t0, stepPropose, "2"},
 		{"an asked call waits", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1")}, t0, stepWait, "1"},
-		{"a message does not disturb the waiting", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("well?")}, t0, stepWait, "1"},
+		{"a message during the waiting asks the model, in the aside", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("why?")}, t0, stepModel, "1"},
+		{"after its answer the request waits on", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("why?"), aside(reply(llm.FinishStop)), aside(ended())}, t0, stepWait, "1"},
+		{"another message is answered, too", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("why?"), aside(reply(llm.FinishStop)), aside(ended()), message("and?")}, t0, stepModel, "1"},
+		{"what a bot says during the waiting is read after it", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), fromBot(message("alert"))}, t0, stepWait, "1"},
+		{"in the aside, calls are proposed", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("why?"), aside(reply(llm.FinishCalls, "2"))}, t0, stepPropose, "2"},
+		{"and their results go to the model", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("why?"), aside(reply(llm.FinishCalls, "2")), aside(result("2"))}, t0, stepModel, "1"},
+		{"a decision comes before the aside", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("why?"), decided("1", approvals.Approved)}, t0, stepRun, "1"},
+		{"also before its open calls", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("why?"), aside(reply(llm.FinishCalls, "2")), decided("1", approvals.Approved)}, t0, stepRun, "1"},
+		{"which are closed before the model goes on", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("why?"), aside(reply(llm.FinishCalls, "2")), decided("1", approvals.Approved), result("1")}, t0, stepMoot, "2"},
+		{"and then it does", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("why?"), aside(reply(llm.FinishCalls, "2")), decided("1", approvals.Approved), result("1"), aside(result("2"))}, t0, stepModel, ""},
+		{"after a withdrawal the rest of the reply is skipped", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2"), asked("1"), decided("1", approvals.Cancelled), result("1")}, t0, stepSkip, "2"},
 		{"an approved call runs", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Approved)}, t0, stepRun, "1"},
 		{"a denied call is refused", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Denied)}, t0, stepRefuse, "1"},
 		{"an expired call is refused", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Expired)}, t0, stepRefuse, "1"},
@@ -189,6 +210,9 @@ func TestNextProperties(t *testing.T) {
 			if rapid.IntRange(0, 9).Draw(t, "interrupt") == 0 {
 				add("", rapid.SampledFrom([]history.Entry{message("and?"), stopEntry(), taken(), given(time.Minute), noted()}).Draw(t, "what"))
 			}
+			if wait := grown.nextOf(t0, Limits{}); wait.kind == stepWait && rapid.IntRange(0, 3).Draw(t, "decide") == 0 {
+				add(wait.scope(), decided(wait.call.ID, rapid.SampledFrom([]approvals.State{approvals.Approved, approvals.Denied, approvals.Cancelled}).Draw(t, "decision")))
+			}
 			s := fold(entries).next(t0, Limits{})
 			if again := grown.clone().next(t0, Limits{}); again.kind != s.kind || again.call.ID != s.call.ID || again.scope() != s.scope() {
 				t.Fatalf("next is not a function of the entries: %v, and %v when they come one by one", s, again)
@@ -203,8 +227,19 @@ func TestNextProperties(t *testing.T) {
 			}
 			switch s.kind {
 			case stepModel:
+				if s.inAside() && rapid.Bool().Draw(t, "answered") {
+					add(s.scope(), reply(llm.FinishStop), ended())
+					continue
+				}
+				if open := grown.openCalls(""); !s.inAside() && s.scope() == "" && len(open) > 0 {
+					t.Fatalf("the model is asked while %v are open", open)
+				}
 				add(s.scope(), reply(llm.FinishCalls, calls()...))
 			case stepPropose:
+				if s.inAside() { // nothing can be requested there
+					add(s.scope(), result(s.call.ID))
+					continue
+				}
 				switch rapid.IntRange(0, 3).Draw(t, "lane") {
 				case 0:
 					add(s.scope(), result(s.call.ID))
@@ -246,7 +281,7 @@ func TestNextProperties(t *testing.T) {
 				if rapid.IntRange(0, 3).Draw(t, "crash") > 0 {
 					add(s.scope(), result(s.call.ID))
 				}
-			case stepRefuse, stepSkip, stepReject, stepUnknown:
+			case stepRefuse, stepSkip, stepReject, stepUnknown, stepMoot:
 				add(s.scope(), result(s.call.ID))
 			case stepStop:
 				for _, c := range grown.openCalls("") {

@@ -46,13 +46,11 @@ func (a *Agent) Heard(ctx context.Context, thread chat.ThreadID) {
 	a.mu.Unlock()
 	if busy {
 		err := a.cfg.DB.View(ctx, func(tx store.Tx) error {
-			if queue.HasKind(tx, string(thread), itemStop) {
-				a.interrupt(thread)
-			}
+			a.interruptFor(tx, thread)
 			return nil
 		})
 		if err != nil && ctx.Err() == nil {
-			a.cfg.Log.Warn("an inbox could not be looked at for a stop; the next poll does", "thread", string(thread), "error", err)
+			a.cfg.Log.Warn("an inbox could not be read for a stop; the next poll reads it", "thread", string(thread), "error", err)
 		}
 	}
 	a.Wake(thread)

@@ -78,11 +78,14 @@ func isBudgetRequest(r *history.Reply) bool {
 // requestBudget asks people to raise the cap, through a call of extend_budget. If they
 // already refused in this turn, it ends the conversation.
 func (w *worker) requestBudget(ctx context.Context, s step, over *spend.Over) error {
+	if s.inAside() {
+		return w.finish(ctx, s, history.EndLimit, over.Sentence()+" I can't answer until the open request is decided.")
+	}
 	if w.state.budgetDenied {
 		if s.agent() != "" {
 			return w.nestedFailed(ctx, s, over.Refused())
 		}
-		return w.finish(ctx, history.EndLimit, over.Refused())
+		return w.finish(ctx, s, history.EndLimit, over.Refused())
 	}
 	calls := rename([]llm.Call{{Name: spend.Tool, Args: over.Args()}}, w.state.used)
 	reply := &history.Reply{Calls: calls, Finish: llm.FinishCalls, Wanted: true, Gated: true}

@@ -246,7 +246,7 @@ func (a *Agent) output(ctx context.Context, ev chat.Event, id string) error {
 func (a *Agent) stop(ctx context.Context, ev chat.Event) error {
 	fresh, err := a.put(ctx, ev, itemStop)
 	if fresh || err != nil {
-		a.interrupt(ev.Thread)
+		a.interrupt(ev.Thread, errStopped)
 	}
 	if err != nil {
 		return err
@@ -373,6 +373,9 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 	}
 	f := fold(entries)
 	s, t := f.next(a.cfg.Now(), Limits{}), f.root()
+	if f.waiting() {
+		s = f.nextOf(a.cfg.Now(), Limits{}) // also while the aside goes on
+	}
 	var b strings.Builder
 	switch s.kind {
 	case stepIdle:

@@ -37,6 +37,7 @@ type worker struct {
 
 	// Under Agent.mu.
 	rerun  bool
+	aside  bool                    // the step that is running belongs to the aside
 	cancel context.CancelCauseFunc // ends the step that is running
 	status string
 }
@@ -136,6 +137,9 @@ func (w *worker) runStep(ctx context.Context) (more bool, err error) {
 		w.statusCleared = true
 		w.show(ctx, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true})
 	}
+	w.a.mu.Lock()
+	w.aside = s.inAside()
+	w.a.mu.Unlock()
 	switch s.kind {
 	case stepIdle, stepWait, stepPaused, stepAnswer, stepTimer:
 		return w.release(ctx, s)
@@ -153,7 +157,9 @@ func (w *worker) runStep(ctx context.Context) (more bool, err error) {
 		return true, w.close(ctx, s, skipped(s.call, tools.ErrorText(
 			tools.Failed("the reply was cut off at the model's length limit, so this call was not run; send a smaller one"))))
 	case stepSkip:
-		return true, w.close(ctx, s, skipped(s.call, tools.ErrorText(tools.Failed("skipped: an earlier call of the same reply was denied, so this one was not run"))))
+		return true, w.close(ctx, s, skipped(s.call, tools.ErrorText(tools.Failed("skipped: an earlier call of the same reply was denied or withdrawn, so this one was not run"))))
+	case stepMoot:
+		return true, w.close(ctx, s, skipped(s.call, tools.ErrorText(tools.Failed("%s", mootCall))))
 	case stepRefuse:
 		return true, w.refuse(ctx, s)
 	case stepUnknown:
@@ -161,9 +167,9 @@ func (w *worker) runStep(ctx context.Context) (more bool, err error) {
 	case stepStop:
 		return true, w.stopped(ctx, s)
 	case stepLimit:
-		return true, w.finish(ctx, history.EndLimit, s.limit)
+		return true, w.finish(ctx, s, history.EndLimit, s.limit)
 	case stepEnd:
-		return true, w.finish(ctx, history.EndDone, "")
+		return true, w.finish(ctx, s, history.EndDone, "")
 	}
 	return false, fmt.Errorf("agent: step %q has no code", s.kind)
 }
@@ -290,14 +296,7 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 				Quiet: true,
 			})
 		}
-		s := known.next(at, Limits{})
-		if s.kind == stepWait {
-			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
-				Key:   "noted/" + string(s.ask.Approval),
-				Text:  fmt.Sprintf("Noted. I read new messages after the decision on request `%s`; deny it, or say `stop`, to have me read them now.", s.ask.Approval),
-				Quiet: true,
-			})
-		}
+		s := known.nextOf(at, Limits{})
 		if known.pen != nil {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
 				Key:   fmt.Sprintf("paused/%d", known.pen.Seq),
@@ -313,6 +312,11 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 		said := add(history.Entry{Kind: history.KindMessage, Message: &history.Message{
 			ID: ev.ID, Ref: ev.Ref, From: ev.From, Groups: ev.Groups, Text: text, Files: ev.Files, ReadOnly: ev.ReadOnly,
 		}})
+		if s.kind == stepWait && mayAnswer(ev.From) && wantsInstead.MatchString(text) {
+			if d, ok := w.cancelWaiting(tx, s, ev.From, "asked for something else"); ok {
+				said = append(said, add(d)...)
+			}
+		}
 		if answers {
 			said = append(said, add(w.recordAnswer(tx, s, ev.From, answer))...)
 		}
@@ -337,7 +341,7 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 			w.log.Error("an edit cannot be read and was dropped", "item", it.ID, "error", err)
 			return nil
 		}
-		s := known.next(at, Limits{})
+		s := known.nextOf(at, Limits{})
 		if s.kind != stepWait || s.ask.Approval != e.Approval {
 			return nil // somebody said stop before the edit arrived
 		}
@@ -355,7 +359,7 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 		if err := json.Unmarshal(it.Body, &p); err != nil {
 			return nil
 		}
-		if s := known.next(at, Limits{}); s.kind == stepWait && s.ask.Approval == p.Approval {
+		if s := known.nextOf(at, Limits{}); s.kind == stepWait && s.ask.Approval == p.Approval {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
 				Key: "parked/" + string(p.Approval),
 				Text: fmt.Sprintf("Nobody has decided on request `%s` for %s, so I parked this turn. The card stays valid until %s UTC; a click resumes me.",
@@ -563,9 +567,9 @@ func (w *worker) model(ctx context.Context, s step) error {
 	failpoint.Hit(failpoint.ModelAsked)
 	reply, err := w.ask(step, s, key)
 	switch {
-	case errors.Is(context.Cause(step), errStopped):
+	case interrupted(step):
 		w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressDraft, Done: true})
-		return w.awaitStop(ctx)
+		return w.awaitInbox(ctx)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
@@ -576,7 +580,7 @@ func (w *worker) model(ctx context.Context, s step) error {
 		if name != "" {
 			return w.nestedFailed(ctx, s, nothing)
 		}
-		return w.finish(ctx, history.EndFailed, nothing+" Say `go on` to try again; if it stays so, check OPENAI_MODEL.")
+		return w.finish(ctx, s, history.EndFailed, nothing+" Say `go on` to try again; if it stays so, check OPENAI_MODEL.")
 	}
 	failpoint.Hit(failpoint.ModelReplied)
 	offered := len(reply.Calls)
@@ -608,10 +612,10 @@ func (w *worker) model(ctx context.Context, s step) error {
 		return w.warnNearCaps(ctx)
 	}
 	if len(reply.Calls) == 0 {
+		entries = append(entries, endOf(s, history.EndDone, ""))
 		if reply.Finish == llm.FinishLength {
 			text += "\n\n_(The reply was cut off at the model's length limit; say `go on` for the rest.)_"
 		}
-		entries = append(entries, history.Entry{Kind: history.KindEnd, End: &history.End{Reason: history.EndDone}})
 	}
 	err = w.write(ctx, func(tx store.Tx) {
 		w.charge(tx, reply)
@@ -649,22 +653,32 @@ func (w *worker) modelFailed(ctx context.Context, s step, err error) error {
 	if s.agent() != "" {
 		return w.nestedFailed(ctx, s, sentence)
 	}
-	return w.finish(ctx, history.EndFailed, sentence+" Nothing of this thread is lost; say `go on` to try again.")
+	return w.finish(ctx, s, history.EndFailed, sentence+" Nothing of this thread is lost; say `go on` to try again.")
 }
 
-// finish ends the turn and posts text in the thread unless it is empty.
-func (w *worker) finish(ctx context.Context, reason history.EndReason, text string) error {
+// endOf ends the step's conversation: the turn or, while a request waits, the aside, which
+// the next message opens again.
+func endOf(s step, reason history.EndReason, text string) history.Entry {
+	e := history.Entry{Kind: history.KindEnd, End: &history.End{Reason: reason, Text: text}}
+	if s.inAside() {
+		e.Scope = history.Aside
+	}
+	return e
+}
+
+// finish ends the step's conversation and posts text in the thread unless it is empty.
+func (w *worker) finish(ctx context.Context, s step, reason history.EndReason, text string) error {
 	key := fmt.Sprintf("end/%d", len(w.entries))
 	return w.write(ctx, func(tx store.Tx) {
 		if text != "" {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: key, Text: text, Quiet: reason == history.EndDone})
 		}
-	}, history.Entry{Kind: history.KindEnd, End: &history.End{Reason: reason, Text: text}})
+	}, endOf(s, reason, text))
 }
 
-// awaitStop reads the stop that ended a step from the inbox. The stop was stored before the
-// step was cancelled, so one read is usually enough.
-func (w *worker) awaitStop(ctx context.Context) error {
+// awaitInbox reads what ended a step, a stop or a decision, from the inbox. It was stored
+// before the step was cancelled, so one read is usually enough.
+func (w *worker) awaitInbox(ctx context.Context) error {
 	claimed, err := w.claim(ctx)
 	if err == nil && !claimed {
 		err = queue.ErrFenced

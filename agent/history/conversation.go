@@ -9,6 +9,7 @@ import (
 // conversation is a transcript on its way to a view. It is used by one goroutine.
 type conversation struct {
 	scope   string
+	waiting map[string]string // see [Options]
 	mark    *marker
 	entries []Entry
 	task    *Entry // the begin of the scope
@@ -21,6 +22,7 @@ type conversation struct {
 	decisions []*Entry
 	decided   map[string]int // decisions of a call
 	nested    int            // calls of nested scopes that can leave something open
+	aside     bool           // the last reply was said in the aside
 	calls     map[string]callRef
 
 	// What settle found out; see there.
@@ -96,7 +98,7 @@ func (c *conversation) size(u *unit) int {
 
 func newConversation(entries []Entry, o Options) *conversation {
 	c := &conversation{
-		scope: o.Scope, mark: newMarker(o.Key, string(o.Thread)), entries: entries, older: -1, newest: -1,
+		scope: o.Scope, waiting: o.Waiting, mark: newMarker(o.Key, string(o.Thread)), entries: entries, older: -1, newest: -1,
 		units: make([]unit, 0, len(entries)/2), parts: make([]part, 0, len(entries)/2),
 		asks: map[string]*Ask{}, edits: map[string]*Entry{}, decided: map[string]int{}, calls: make(map[string]callRef, len(entries)/3),
 	}
@@ -114,7 +116,7 @@ func newConversation(entries []Entry, o Options) *conversation {
 			if _, dup := results[e.Result.Call]; !dup {
 				results[e.Result.Call] = e
 			}
-			if e.Scope != c.scope && c.scope == "" && leavesOpen(e.Result.Tool) && c.nested < maxOpenLines {
+			if !c.shows(e) && c.scope == "" && leavesOpen(e.Result.Tool) && c.nested < maxOpenLines {
 				c.nested++
 			}
 		case e.Begin != nil && e.Begin.Call == c.scope && c.scope != "":
@@ -131,13 +133,27 @@ func newConversation(entries []Entry, o Options) *conversation {
 				}
 			}
 		}
-		if e.Scope == c.scope {
+		if c.shows(e) {
 			c.add(e, results)
 		}
 	}
 	c.ahead = c.front(0)
 	c.total = c.ahead
 	return c
+}
+
+// shows reports whether an entry is part of the conversation. The thread's own includes its
+// aside.
+func (c *conversation) shows(e *Entry) bool {
+	return e.Scope == c.scope || c.scope == "" && e.Scope == Aside
+}
+
+// openText stands for the result of a call that has none.
+func (c *conversation) openText(call string) string {
+	if text := c.waiting[call]; text != "" {
+		return text
+	}
+	return interrupted
 }
 
 // add makes the unit of an entry.
@@ -154,6 +170,7 @@ func (c *conversation) add(e *Entry, results map[string]*Entry) {
 	case e.Note != nil:
 		c.part(part{entry: e, floor: frame + noteFrame + cutSize, bytes: len(e.Note.Text)})
 	case e.Reply != nil:
+		c.aside = e.Scope == Aside
 		u.fixed = size(e)
 		for i := range e.Reply.Calls {
 			call := &e.Reply.Calls[i]
@@ -162,13 +179,16 @@ func (c *conversation) add(e *Entry, results map[string]*Entry) {
 			}
 			r := results[call.ID]
 			if r == nil {
-				c.part(part{call: call, result: true, whole: frame + guess(interrupted)})
+				c.part(part{call: call, result: true, whole: frame + guess(c.openText(call.ID))})
 				continue
 			}
 			c.part(part{entry: r, call: call, result: true, bytes: len(r.Result.Text), floor: frame + markFrame + cutSize + guess(r.Result.Tool)})
 		}
 	case shownEnd(e):
 		u.fixed = size(e)
+	case c.endsWaiting(e):
+		c.aside = false
+		u.fixed = frame + guess(decidedText(e))
 	case e.Decision != nil:
 		c.decisions = append(c.decisions, e)
 		c.decided[e.Decision.Call]++
@@ -206,6 +226,17 @@ func (c *conversation) view(system string, b Budget, end int) View {
 	return v
 }
 
+// endsWaiting reports whether a result came after talk in the aside: it stands further up,
+// where the call was made.
+func (c *conversation) endsWaiting(e *Entry) bool {
+	return e.Result != nil && e.Scope == "" && c.scope == "" && c.aside
+}
+
+// decidedText tells the model, at the end of an aside, where the result of the call is.
+func decidedText(e *Entry) string {
+	return "[countersign] The request was decided: the result of " + cleanName(e.Result.Tool, "the call") + " now stands above, at its call."
+}
+
 // items appends what is shown of a unit.
 func (c *conversation) items(items []llm.Item, u *unit) []llm.Item {
 	e := u.entry
@@ -217,13 +248,16 @@ func (c *conversation) items(items []llm.Item, u *unit) []llm.Item {
 		return user(c.mark.noteText(e, c.parts[u.from].most))
 	case e.End != nil:
 		return user("[countersign] " + clean(e.End.Text))
+	case e.Result != nil:
+		return user(decidedText(e))
 	case e.Reply != nil:
 		items = append(items, llm.Item{Role: llm.Assistant, Text: e.Reply.Text, Calls: e.Reply.Calls, Opaque: e.Reply.Opaque})
 		for i := u.from; i < u.to; i++ {
 			p := &c.parts[i]
-			text := interrupted
+			text := ""
 			switch {
 			case p.entry == nil:
+				text = c.openText(p.call.ID)
 			case p.state == cleared:
 				text = clearedLine(p.entry)
 			default:

@@ -476,7 +476,7 @@ func (c *conversation) unanswered(before int, upto uint64) []string {
 	var lines []string
 	for i := before - 1; i >= 0; i-- {
 		e := &c.entries[i]
-		if e.Scope != c.scope {
+		if !c.shows(e) {
 			continue
 		}
 		if e.Reply != nil {

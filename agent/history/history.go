@@ -52,7 +52,7 @@ type Entry struct {
 	At   time.Time `json:"at"`
 	Kind Kind      `json:"kind"`
 	// Scope is the call whose nested work this entry belongs to (a sub-agent, a
-	// workflow); "" is the thread's own conversation.
+	// workflow); "" is the thread's own conversation, [Aside] its aside.
 	Scope string `json:"scope,omitempty"`
 	// Tokens is the estimated size of the entry in a prompt, before any correction for the
 	// model. 0 means not shown, or not counted.
@@ -73,6 +73,10 @@ type Entry struct {
 	Summary  *Summary  `json:"summary,omitempty"`
 	Tried    *Tried    `json:"tried,omitempty"`
 }
+
+// Aside is the scope of a thread's aside: what the model says, and looks at, while a
+// request waits for people. It never contains a request of its own.
+const Aside = "aside"
 
 // Message is a message from a person or a bot. The first one after the end of a
 // turn starts the next turn, and its author is that turn's requester.

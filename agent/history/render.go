@@ -34,6 +34,9 @@ type Options struct {
 	Thread chat.ThreadID
 	Key    []byte
 	Budget Budget
+	// Waiting says, for calls that have no result yet because people decide, what stands in
+	// its place.
+	Waiting map[string]string
 }
 
 // Need says what a view needs before it is sent.
@@ -71,9 +74,9 @@ type View struct {
 	window int
 }
 
-// interrupted answers a call that has no result. The engine gives every call a
-// result before it asks the model again, so this is seen only for a transcript
-// that was cut short by hand.
+// interrupted answers a call that has no result and does not wait for people. The engine
+// gives every other call a result before it asks the model again, so this is seen only for
+// a transcript that was cut short by hand.
 const interrupted = "Tool error: the call was interrupted and its outcome is unknown; look before repeating it."
 
 // Render turns a transcript into the conversation that a model is given, after the

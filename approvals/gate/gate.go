@@ -530,11 +530,13 @@ func (g *Gate) Lost(tx store.Tx, id approvals.ID) {
 }
 
 // Cancel withdraws a request that has not started to run.
-func (g *Gate) Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) {
-	if rec, ok := g.ledger.Cancel(tx, id, by, why, g.cfg.Now()); ok {
+func (g *Gate) Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) (ok bool) {
+	rec, ok := g.ledger.Cancel(tx, id, by, why, g.cfg.Now())
+	if ok {
 		g.audit(tx, rec, "cancelled", by.ID, "", why)
 		g.updateCard(tx, rec, "")
 	}
+	return ok
 }
 
 // Due handles a timer: it expires a request and notifies its thread, or escalates one that
