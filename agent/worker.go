@@ -564,7 +564,7 @@ func (w *worker) model(ctx context.Context, s step) error {
 	step, done := w.begin(ctx, "waiting for the model")
 	defer done()
 	w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressDraft, Status: thinking})
-	failpoint.Hit(failpoint.ModelAsked)
+	hit(s, failpoint.ModelAsked, failpoint.AsideAsked)
 	reply, err := w.ask(step, s, key)
 	switch {
 	case interrupted(step):
@@ -582,7 +582,7 @@ func (w *worker) model(ctx context.Context, s step) error {
 		}
 		return w.finish(ctx, s, history.EndFailed, nothing+" Say `go on` to try again; if it stays so, check OPENAI_MODEL.")
 	}
-	failpoint.Hit(failpoint.ModelReplied)
+	hit(s, failpoint.ModelReplied, failpoint.AsideReplied)
 	offered := len(reply.Calls)
 	if offered > maxCalls {
 		// Opaque refers to all calls, so it cannot be sent back with fewer.
@@ -629,6 +629,14 @@ func (w *worker) model(ctx context.Context, s step) error {
 		return err
 	}
 	return w.warnNearCaps(ctx)
+}
+
+// hit marks where the crash suite kills the bot, in the turn or in its aside.
+func hit(s step, turn, aside failpoint.Point) {
+	if s.inAside() {
+		turn = aside
+	}
+	failpoint.Hit(turn)
 }
 
 // doingNext describes which tools a reply calls.

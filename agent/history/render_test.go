@@ -138,6 +138,15 @@ func TestRenderKeepsTheOrderThatAPIsAccept(t *testing.T) {
 			scope := rapid.SampledFrom(scopes).Draw(t, "scope")
 			g.step(scope)
 			if len(g.open[scope]) > 0 { // the model is asked only when every call has its result
+				if scope == "" && rapid.Bool().Draw(t, "aside") { // or beside one that waits
+					o := Options{Thread: "web:1", Key: testKey, Budget: budget, Waiting: map[string]string{}}
+					for _, id := range g.open[scope] {
+						o.Waiting[id] = "waits"
+					}
+					l.add(say("alice", "why?"))
+					checkView(t, Render(systemPrompt, l.entries, o), o, per)
+					g.aside()
+				}
 				continue
 			}
 			for rounds := 0; ; rounds++ {
@@ -157,6 +166,22 @@ func TestRenderKeepsTheOrderThatAPIsAccept(t *testing.T) {
 			}
 		}
 	})
+}
+
+// aside adds a reply of the aside, and its results.
+func (g *generator) aside() {
+	e := ask()
+	e.Reply.Text = "because"
+	var results []Entry
+	for range rapid.IntRange(0, 2).Draw(g.t, "looks") {
+		g.n++
+		id := fmt.Sprint("c", g.n)
+		e.Reply.Calls = append(e.Reply.Calls, run(id, "ls"))
+		results = append(results, g.result(id, func(int) string { return "|out" }))
+	}
+	for _, e := range append([]Entry{e}, results...) {
+		g.log.add(inScope(Aside, e))
+	}
 }
 
 type generator struct {

@@ -61,8 +61,12 @@ func TestCrash(t *testing.T) {
 // whether it crashed.
 func crashOnce(t *testing.T, point failpoint.Point, pane bool) (died bool) {
 	counter := filepath.Join(t.TempDir(), "counter")
-	llm := model(t, func(results int, _ string) turn {
-		if results == 0 {
+	llm := model(t, func(results int, user string) turn {
+		decided := strings.Contains(user, "was decided")
+		if strings.Contains(user, "why?") && !decided {
+			return turn{text: "Because."}
+		}
+		if results == 0 && !decided {
 			return turn{text: "I run it.", calls: []call{shell("printf x >> " + counter + "; echo running; sleep 0.1")}}
 		}
 		return turn{text: "All done."}
@@ -137,6 +141,22 @@ func crashOnce(t *testing.T, point failpoint.Point, pane bool) (died bool) {
 		}
 		return button != ""
 	}, detail)
+	said := false
+	eventually(t, "a question is answered while the card waits", func() bool {
+		if !said {
+			_, err := alice.do("POST", "/api/threads/"+made.Thread+"/messages", map[string]string{"id": "m2", "text": "why?"}, nil)
+			said = err == nil
+		}
+		if try(); !look() {
+			return false
+		}
+		for _, r := range rows {
+			if r.Text == "Because." {
+				return true
+			}
+		}
+		return false
+	}, detail)
 	eventually(t, "the click is answered", func() bool {
 		var ans struct {
 			OK     bool   `json:"ok"`
@@ -167,7 +187,7 @@ func check(t *testing.T, rows []row, counter string, b *bot) {
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	unknown, cards, humans, finals := false, 0, 0, 0
+	unknown, cards, humans, answers, finals := false, 0, 0, 0, 0
 	for _, r := range rows {
 		switch {
 		case r.Kind == "human":
@@ -179,6 +199,8 @@ func check(t *testing.T, rows []row, counter string, b *bot) {
 			}
 		case strings.Contains(r.Text, "may or may not have happened"):
 			unknown = true
+		case r.Text == "Because.":
+			answers++
 		case r.Text == "All done.":
 			finals++
 		}
@@ -189,7 +211,7 @@ func check(t *testing.T, rows []row, counter string, b *bot) {
 	if len(raw) == 0 && !unknown {
 		t.Errorf("the command did not run, and nobody was told that its outcome is unknown")
 	}
-	if humans != 1 || cards != 1 || finals != 1 {
-		t.Errorf("%d messages of people, %d cards, %d final replies; want one of each\n%+v\n%s", humans, cards, finals, rows, b.log)
+	if humans != 2 || cards != 1 || answers != 1 || finals != 1 {
+		t.Errorf("%d messages of people, %d cards, %d answers, %d final replies; want two, and one of each\n%+v\n%s", humans, cards, answers, finals, rows, b.log)
 	}
 }

@@ -15,6 +15,8 @@ const (
 	ModelReplied   Point = "model-replied"
 	CardRequested  Point = "card-requested"
 	CardPosted     Point = "card-posted"
+	AsideAsked     Point = "aside-asked"   // the model, while the card waits
+	AsideReplied   Point = "aside-replied" // its reply is not stored yet
 	VoteStored     Point = "vote-stored"
 	IntentStored   Point = "intent-stored"
 	CommandRunning Point = "command-running"
@@ -25,7 +27,7 @@ const (
 // Names returns every point, in order.
 func Names() []Point {
 	return []Point{
-		EventStored, ModelAsked, ModelReplied, CardRequested, CardPosted,
+		EventStored, ModelAsked, ModelReplied, CardRequested, CardPosted, AsideAsked, AsideReplied,
 		VoteStored, IntentStored, CommandRunning, OutcomeStored, ReplyPosted,
 	}
 }
