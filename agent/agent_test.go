@@ -28,6 +28,7 @@ import (
 	"countersign/tools"
 	"countersign/tools/budget"
 	"countersign/tools/output"
+	"countersign/tools/plan"
 )
 
 // modelFunc is a model made of one function of what it is asked.
@@ -185,6 +186,7 @@ type world struct {
 	outputs  *output.Log
 	spending *agent.Spending
 	readOnly bool // the agent of the thread may only look
+	plans    bool // calls of one reply may be approved together
 	reads    approvals.Reads
 	fleet    *fleet
 
@@ -243,7 +245,13 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	reg, err := tools.NewRegistry(time.Now, w.sh, nestedTool{"sub_agent_scout"}, nestedTool{"run_workflow"}, budget.New(budget.Config{Store: purse{w.db}, Channel: func(string) string { return "web" }}))
+	all := []tools.Tool{w.sh, nestedTool{"sub_agent_scout"}, nestedTool{"run_workflow"}, budget.New(budget.Config{Store: purse{w.db}, Channel: func(string) string { return "web" }})}
+	var reg *tools.Registry
+	if w.plans {
+		all = append(all, plan.New(func(ctx context.Context, c tools.Call) (tools.Plan, error) { return reg.Plan(ctx, c) },
+			func(_ context.Context, _ tools.Call, p tools.Plan) bool { return string(p.Action.Bytes) == "ls" }))
+	}
+	reg, err = tools.NewRegistry(time.Now, all...)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -87,8 +87,8 @@ func (w *worker) withdraw(ctx context.Context, s step) error {
 	var args struct {
 		Reason string `json:"reason"`
 	}
-	_ = json.Unmarshal([]byte(s.call.Args), &args)  //nolint:errcheck // a reason that cannot be read is none
-	by := chat.User{Name: "countersign", Bot: true} // the model's reading of what was said
+	_ = json.Unmarshal([]byte(s.call.Args), &args) // a reason that cannot be read is none
+	by := self                                     // the model's reading of what was said
 	reason := s.turn.message.From.Name + " asked for something else"
 	if said := strings.TrimSpace(w.a.cfg.Redact(args.Reason)); said != "" {
 		reason += ": " + firstLine(said)
@@ -122,6 +122,9 @@ func (w *worker) withdraw(ctx context.Context, s step) error {
 	w.a.cfg.Outbox.Wake(w.thread)
 	return nil
 }
+
+// self is who the bot is in records of what it decides itself.
+var self = chat.User{Name: "countersign", Bot: true}
 
 // errDecided ends a step of the aside: what people wait for now is the decided request.
 var errDecided = errors.New("the waiting request was decided")

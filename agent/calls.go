@@ -149,17 +149,24 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if c.Name == spend.Tool {
 			p.Impact = w.spendingImpact(ctx)
 		}
-		if !s.turn.reply.Wanted || s.scripted() { // a person's own words are not tainted
-			p.Taint = w.taintLine(plan.Action)
-		}
 		var ask history.Ask
+		if batch, calls := w.batch(ctx, s, plan.Action); len(calls) > 0 {
+			all := p
+			all.Action, all.Claim, all.Floor, all.Batch, all.Impact = batch.Action, batch.Claim, batch.Level, true, ""
+			if w.a.cfg.Gate.Judge(ctx, all).Lane == approvals.Ask {
+				p, ask.Batch = all, calls
+			}
+		}
+		if !s.turn.reply.Wanted || s.scripted() { // a person's own words are not tainted
+			p.Taint = w.taintLine(p.Action)
+		}
 		entry := history.Entry{Kind: history.KindAsk, Scope: s.scope(), Ask: &ask}
 		err := w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 			if err := w.fence.Check(tx); err != nil {
 				return err
 			}
 			rec := w.a.cfg.Gate.Ask(tx, p)
-			ask = history.Ask{Call: p.Call, Approval: rec.ID, Digest: rec.Digest, Expires: rec.ExpiresAt}
+			ask.Call, ask.Approval, ask.Digest, ask.Expires = p.Call, rec.ID, rec.Digest, rec.ExpiresAt
 			entry.At = w.a.cfg.Now()
 			entry = w.append(tx, entry)
 			w.park(tx, ask)
@@ -272,7 +279,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		why := "it can no longer be planned: " + err.Error()
 		text := w.a.cfg.Redact(tools.ErrorText(tools.Failed("approved, but not run: %s", why)))
 		r := history.Result{Call: s.call.ID, Tool: s.call.Name, Text: text, Failed: true}
-		return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Cancel(tx, id, chat.User{Name: "countersign", Bot: true}, why) },
+		return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Cancel(tx, id, self, why) },
 			resultOf(s, r))
 	}
 	var permit approvals.Permit

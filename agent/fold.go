@@ -50,6 +50,7 @@ type turn struct {
 	edits     map[string][]*history.Edited
 	tried     map[string]string // by call: what it tried as a read and the lock refused
 	intents   map[string]bool
+	batched   bool // the last reply's calls were approved together
 	results   map[string]*history.Result
 	past      []*history.Entry // only for a workflow: its replies, results and steps, in order
 	pending   *history.Entry   // only for a workflow: the step that waits for a person or a time
@@ -197,7 +198,7 @@ func (f *threadState) addReply(e *history.Entry) {
 	if t == nil {
 		return
 	}
-	t.reply, t.fresh = e.Reply, false
+	t.reply, t.fresh, t.batched = e.Reply, false, false
 	if t == f.root() {
 		delete(f.turns, history.Aside) // the model has read what was said there
 	}
@@ -248,6 +249,12 @@ func (f *threadState) addCallEntry(e *history.Entry) {
 			f.addWaited(t, e.At.Sub(t.asks[d.Call].At))
 			delete(t.asks, d.Call) // the edit needs its own request, or none
 			delete(t.tried, d.Call)
+		}
+	case e.Batch != nil:
+		if t := f.turnOf(e.Batch.Call); t != nil {
+			t.batched = true
+			delete(t.asks, e.Batch.Call)
+			delete(t.decisions, e.Batch.Call)
 		}
 	case e.Tried != nil:
 		if t := f.turnOf(e.Tried.Call); t != nil {

@@ -19,6 +19,7 @@ const (
 	stepSkip    stepKind = "skip"    // an earlier call of the same reply was denied
 	stepWait    stepKind = "wait"    // people decide; nothing waits in memory
 	stepRun     stepKind = "run"     // people approved: plan again and run
+	stepBatch   stepKind = "batch"   // people approved several calls at once
 	stepRefuse  stepKind = "refuse"  // people or time said no
 	stepUnknown stepKind = "unknown" // there is an intent without an outcome
 	stepStop    stepKind = "stop"    // somebody said stop
@@ -76,7 +77,7 @@ func (f *threadState) next(now time.Time, lim Limits) step {
 	}
 	if f.pen != nil {
 		switch s.kind {
-		case stepModel, stepPropose, stepRun, stepFlow:
+		case stepModel, stepPropose, stepRun, stepBatch, stepFlow:
 			s.kind, s.holder = stepPaused, f.pen.Pen.By.Name
 		default:
 		}
@@ -158,6 +159,8 @@ func (f *threadState) nextCall(t *turn, c llm.Call, now time.Time, lim Limits) s
 	switch {
 	case t.intents[c.ID]:
 		s.kind = stepUnknown
+	case d != nil && d.State == approvals.Approved && len(ask.Batch) > 0:
+		s.kind = stepBatch
 	case d != nil && d.State == approvals.Approved:
 		s.kind = stepRun
 	case d != nil:
@@ -207,7 +210,8 @@ func (f *threadState) nextNested(t, n *turn, c llm.Call, now time.Time, lim Limi
 	return step{kind: stepModel, turn: n, call: c}
 }
 
-// deniedBefore reports whether an earlier call of the same reply was denied or withdrawn.
+// deniedBefore reports whether an earlier call of the same reply was denied or withdrawn, or
+// was requested together with the later ones and not approved.
 // The model planned the later calls on the assumption that the earlier one would run.
 func deniedBefore(t *turn, id string) bool {
 	for _, c := range t.reply.Calls {
@@ -217,7 +221,8 @@ func deniedBefore(t *turn, id string) bool {
 		if r := t.results[c.ID]; r != nil && r.Denied {
 			return true
 		}
-		if d := t.decisions[c.ID]; d != nil && d.State == approvals.Cancelled {
+		d := t.decisions[c.ID]
+		if d != nil && (d.State == approvals.Cancelled || d.State != approvals.Approved && len(t.asks[c.ID].Ask.Batch) > 0) {
 			return true
 		}
 	}

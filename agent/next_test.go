@@ -84,6 +84,16 @@ func aside(e history.Entry) history.Entry {
 	return e
 }
 
+func askedBoth(ids ...string) history.Entry {
+	e := asked(ids[0])
+	e.Ask.Batch = ids
+	return e
+}
+
+func begun(id string) history.Entry {
+	return history.Entry{At: t0, Kind: history.KindBatch, Batch: &history.Batch{Call: id}}
+}
+
 func fromBot(e history.Entry) history.Entry {
 	e.Message.From.Bot = true
 	return e
@@ -121,6 +131,10 @@ func TestNext(t *testing.T) {
 		{"also before its open calls", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("why?"), aside(reply(llm.FinishCalls, "2")), decided("1", approvals.Approved)}, t0, stepRun, "1"},
 		{"which are closed before the model goes on", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("why?"), aside(reply(llm.FinishCalls, "2")), decided("1", approvals.Approved), result("1")}, t0, stepMoot, "2"},
 		{"and then it does", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), message("why?"), aside(reply(llm.FinishCalls, "2")), decided("1", approvals.Approved), result("1"), aside(result("2"))}, t0, stepModel, ""},
+		{"an approval of several calls begins them", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2"), askedBoth("1", "2"), decided("1", approvals.Approved)}, t0, stepBatch, "1"},
+		{"each is then proposed in its turn", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2"), askedBoth("1", "2"), decided("1", approvals.Approved), begun("1")}, t0, stepPropose, "1"},
+		{"and runs by its own request", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2"), askedBoth("1", "2"), decided("1", approvals.Approved), begun("1"), askedAgain("1"), {At: t0, Kind: history.KindDecision, Decision: &history.Decision{Call: "1", Approval: "b-1", State: approvals.Approved}}}, t0, stepRun, "1"},
+		{"what was not approved together is skipped together", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2"), askedBoth("1", "2"), decided("1", approvals.Expired), result("1")}, t0, stepSkip, "2"},
 		{"after a withdrawal the rest of the reply is skipped", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2"), asked("1"), decided("1", approvals.Cancelled), result("1")}, t0, stepSkip, "2"},
 		{"an approved call runs", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Approved)}, t0, stepRun, "1"},
 		{"a denied call is refused", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Denied)}, t0, stepRefuse, "1"},
@@ -247,7 +261,13 @@ func TestNextProperties(t *testing.T) {
 					kind := rapid.SampledFrom([]history.NestedKind{history.NestedAgent, history.NestedWorkflow}).Draw(t, "nested")
 					add(s.call.ID, history.Entry{At: t0, Kind: history.KindBegin, Begin: &history.Begin{Call: s.call.ID, Kind: kind, Steps: 3}})
 				default:
-					add(s.scope(), asked(s.call.ID))
+					e := asked(s.call.ID)
+					if open := s.turn.openCalls(); len(open) > 1 && !s.turn.batched && rapid.Bool().Draw(t, "together") {
+						for _, c := range open {
+							e.Ask.Batch = append(e.Ask.Batch, c.ID)
+						}
+					}
+					add(s.scope(), e)
 				}
 			case stepReturn:
 				add(s.scope(), result(s.call.ID))
@@ -272,6 +292,12 @@ func TestNextProperties(t *testing.T) {
 					continue
 				}
 				add(s.scope(), decided(s.call.ID, rapid.SampledFrom([]approvals.State{approvals.Approved, approvals.Denied, approvals.Expired}).Draw(t, "decision")))
+			case stepBatch:
+				e := result(s.call.ID) // it is no longer what was approved
+				if rapid.Bool().Draw(t, "as approved") {
+					e = history.Entry{At: t0, Kind: history.KindBatch, Batch: &history.Batch{Call: s.call.ID}}
+				}
+				add(s.scope(), e)
 			case stepRun:
 				if intents[s.call.ID] > 0 {
 					t.Fatalf("%s would run twice", s.call.ID)

@@ -14,7 +14,11 @@ const maxTaint = 2000
 // taintLine names the untrusted source in which a distinctive word of the command first
 // appeared: a tool's output, or a message from a bot or an outsider.
 func (w *worker) taintLine(a approvals.Action) string {
-	return w.a.cfg.Redact(taint.Line(string(a.Bytes), taintSources(w.entries)))
+	text := a.Bytes
+	for _, s := range a.Steps {
+		text = append(append(text, '\n'), s.Bytes...)
+	}
+	return w.a.cfg.Redact(taint.Line(string(text), taintSources(w.entries)))
 }
 
 // commands are the tools whose output is that of a command.

@@ -153,6 +153,8 @@ func (w *worker) runStep(ctx context.Context) (more bool, err error) {
 		return true, w.propose(ctx, s)
 	case stepRun:
 		return true, w.runApproved(ctx, s)
+	case stepBatch:
+		return true, w.beginBatch(ctx, s)
 	case stepReject:
 		return true, w.close(ctx, s, skipped(s.call, tools.ErrorText(
 			tools.Failed("the reply was cut off at the model's length limit, so this call was not run; send a smaller one"))))

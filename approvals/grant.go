@@ -136,6 +136,15 @@ type Plan struct {
 
 func planKey(thread chat.ThreadID) []byte { return store.Key("approval-plan", string(thread)) }
 
+// StepsOf returns the requests of a plan's steps, as far as they were made, in its order.
+func (l Ledger) StepsOf(tx store.Tx, plan Record) []Record {
+	out := make([]Record, len(plan.Steps))
+	for i, id := range plan.Steps {
+		out[i], _ = l.Get(tx, id)
+	}
+	return out
+}
+
 // savePlan stores the plan of a record that starts to run, if the record is one. It
 // replaces an older plan of the thread.
 func savePlan(tx store.Tx, r Record, now time.Time) {

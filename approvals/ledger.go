@@ -181,6 +181,10 @@ func (Ledger) Settle(tx store.Tx, id ID, b Basis, by chat.User, now time.Time) (
 	mustMove(&r, Approved)
 	r.Basis, r.By, r.Reason, r.Decided, r.RunBy = b, by, b.Why, now, now.Add(r.Require.RunWithin)
 	save(tx, r)
+	if plan, ok := store.Load[Record](tx, recordKey(b.Of)); ok && b.Kind == ByPlan && b.Step == len(plan.Steps)+1 {
+		plan.Steps = append(plan.Steps, r.ID)
+		save(tx, plan)
+	}
 	return r, true
 }
 

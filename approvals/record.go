@@ -46,6 +46,8 @@ type Record struct {
 	Taint  string `json:"taint,omitempty"`
 	// Place is where it runs, in the operator's words.
 	Place Place `json:"place,omitzero"`
+	// Steps are, for an approved plan, the requests of its steps, as far as they were made.
+	Steps []ID `json:"steps,omitempty"`
 }
 
 // Place is a target in the operator's words, for people.
@@ -66,6 +68,8 @@ type Basis struct {
 	Kind BasisKind `json:"kind,omitempty"`
 	// Of is the request whose grant or plan this is, the one that people voted on.
 	Of ID `json:"of,omitempty"`
+	// Step is which step of a plan it is, counted from 1.
+	Step int `json:"step,omitempty"`
 	// Why is one clause for people: "mode trusting until 14:05 UTC".
 	Why string `json:"why,omitempty"`
 }

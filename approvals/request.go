@@ -38,6 +38,9 @@ type Request struct {
 	ReadOnly bool
 	// Gated always asks people, on its own card. No proof, rule, plan or grant covers it.
 	Gated bool
+	// Batch says that the request is for the call and those after it in the same reply.
+	// Once it is approved, each of them has its own request.
+	Batch bool
 	// Tried is what the lock refused when the action ran as a proven read ("write to
 	// /etc/x"). Its proof was wrong.
 	Tried string
@@ -46,6 +49,9 @@ type Request struct {
 // ID returns the request's id, which is the same each time the request is filed.
 func (r Request) ID() ID {
 	id := NewID(string(r.Thread), r.Call)
+	if r.Batch {
+		return NewID(string(r.Thread), r.Call+"\x00batch")
+	}
 	if r.Revision > 0 {
 		return id.Revision(r.Revision)
 	}

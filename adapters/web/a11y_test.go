@@ -997,6 +997,7 @@ func TestCardsOfThePageWithoutColourOrEmoji(t *testing.T) {
 	states := map[string]string{
 		"pending": "waiting for an answer", "approved": "approved by bob", "running": "running", "done": "exit 0", "unknown": "outcome unknown",
 		"denied": "denied by bob", "expired": "expired", "cancelled": "withdrawn by bob", "invalid": "not run",
+		"plan": "waiting for an answer", "plan-running": "not run yet",
 	}
 	for i, name := range faces(t) {
 		state, known := states[name]
@@ -1011,6 +1012,9 @@ func TestCardsOfThePageWithoutColourOrEmoji(t *testing.T) {
 			t.Fatal(err)
 		}
 		wants := []string{state, "restart app on local", "systemctl restart app", "details"}
+		if strings.HasPrefix(name, "plan") {
+			wants = []string{state, "run 3 steps on web-1", "production", "systemctl start app", "details"}
+		}
 		if name == "pending" {
 			wants = append(wants, "high risk", "deny", "approve", "more", "asked by alice", "needs 1 of oncall", "in /srv/app", "the agent called this harmless")
 		}

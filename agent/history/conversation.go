@@ -254,7 +254,7 @@ func (c *conversation) items(items []llm.Item, u *unit) []llm.Item {
 		items = append(items, llm.Item{Role: llm.Assistant, Text: e.Reply.Text, Calls: e.Reply.Calls, Opaque: e.Reply.Opaque})
 		for i := u.from; i < u.to; i++ {
 			p := &c.parts[i]
-			text := ""
+			var text string
 			switch {
 			case p.entry == nil:
 				text = c.openText(p.call.ID)

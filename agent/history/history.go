@@ -43,6 +43,7 @@ const (
 	KindStep     Kind = "step"
 	KindSummary  Kind = "summary"
 	KindTried    Kind = "tried"
+	KindBatch    Kind = "batch"
 )
 
 // Entry is one item of a transcript. Only the field that Kind names is set.
@@ -72,6 +73,7 @@ type Entry struct {
 	Step     *Step     `json:"step,omitempty"`
 	Summary  *Summary  `json:"summary,omitempty"`
 	Tried    *Tried    `json:"tried,omitempty"`
+	Batch    *Batch    `json:"batch,omitempty"`
 }
 
 // Aside is the scope of a thread's aside: what the model says, and looks at, while a
@@ -119,6 +121,8 @@ type Ask struct {
 	Approval approvals.ID     `json:"approval"`
 	Digest   approvals.Digest `json:"digest"`
 	Expires  time.Time        `json:"expires"`
+	// Batch are the calls that the request is for, Call among them, if it is for several.
+	Batch []string `json:"batch,omitempty"`
 }
 
 // Decision records how a request was decided. Its JSON is also the body of the
@@ -152,6 +156,13 @@ type Tried struct {
 	Call string `json:"call"`
 	Tool string `json:"tool"`
 	What string `json:"what"` // "write to /etc/x", redacted
+}
+
+// Batch records that people approved several calls of a reply at once. From here on each of
+// them is requested, and approved on that basis, when its turn comes.
+type Batch struct {
+	Call     string       `json:"call"` // the first of them
+	Approval approvals.ID `json:"approval"`
 }
 
 // Intent is written before an approved run. From here on the call may have run.

@@ -93,6 +93,9 @@ func Of(r approvals.Record, notice string) chat.Card {
 	}
 	c.Risk = level(r) + " risk"
 	c.Context = context(r.Action)
+	if len(r.Action.Steps) > 0 {
+		c.Context = context(r.Action.Steps[0])
+	}
 	c.Preview = preview(r, summary)
 	c.Warn = warnings(r, notice, odd)
 	if r.Claim.Given {
@@ -194,15 +197,19 @@ func warnings(r approvals.Record, notice string, odd bool) []string {
 
 // choices are the buttons of an open card.
 func choices(r approvals.Record) []chat.Button {
-	yes := chat.Button{ID: button(ApprovePrefix, r), Label: "Approve", Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired}
+	yes, no := "Approve", "Deny"
+	if n := len(r.Action.Steps); n > 1 {
+		yes, no = fmt.Sprintf("Approve all %d", n), "Deny all"
+	}
+	approve := chat.Button{ID: button(ApprovePrefix, r), Label: yes, Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired}
 	if l := r.FinalLevel(); l == risk.Unknown || l >= risk.High {
 		on := ""
 		if r.Place.Target != "" {
 			on = " on " + line(r.Place.Target)
 		}
-		yes.Confirm = fmt.Sprintf("This is %s risk. Run exactly this%s?", level(r), on)
+		approve.Confirm = fmt.Sprintf("This is %s risk. Run exactly this%s?", level(r), on)
 	}
-	out := []chat.Button{yes, {ID: button(DenyPrefix, r), Label: "Deny", Style: chat.StyleDeny, AskReason: true}}
+	out := []chat.Button{approve, {ID: button(DenyPrefix, r), Label: no, Style: chat.StyleDeny, AskReason: true}}
 	if g := min(r.Require.Grant, approvals.MaxGrant); g > 0 {
 		out = append(out, chat.Button{
 			ID: button(GrantPrefix, r), Label: fmt.Sprintf("Approve for %d min", int(g.Minutes())), Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired,
@@ -480,6 +487,14 @@ func details(r approvals.Record, summary string) []chat.Field {
 	}
 	add("Tool", line(a.Tool))
 	add("Length", length(a))
+	for i, s := range a.Steps {
+		code, _ := shown(s)
+		code, _ = exact(code)
+		add(fmt.Sprintf("Step %d", i+1), code)
+		for _, f := range place(s) {
+			add(fmt.Sprintf("Step %d, %s", i+1, strings.ToLower(f.Name)), f.Value)
+		}
+	}
 	add("Summary", visible(summary))
 	add("Preview", visible(r.Impact))
 	analysis := level(r) + " risk"
@@ -570,9 +585,22 @@ func steps(all []approvals.Action) string {
 	var b strings.Builder
 	for i, a := range all {
 		code, _ := shown(a)
-		fmt.Fprintf(&b, "Step %d: %s", i+1, line(a.Tool))
+		fmt.Fprintf(&b, "%d. %s", i+1, deed.Of(a, nil))
+		same := place(all[0])
 		for _, f := range place(a) {
-			fmt.Fprintf(&b, ", %s %s", strings.ToLower(f.Name), f.Value)
+			switch f.Name {
+			case "Environment", "Depends on": // the details have these
+			case "Arguments":
+				if a.Kind != approvals.KindShell && a.Kind != approvals.KindKeys {
+					fmt.Fprintf(&b, ", with %s", f.Value)
+				}
+			case "File", "Files", "Program in front":
+				fmt.Fprintf(&b, ", %s %s", strings.ToLower(f.Name), f.Value)
+			default:
+				if i > 0 && !slices.Contains(same, f) {
+					fmt.Fprintf(&b, ", %s %s", strings.ToLower(f.Name), f.Value)
+				}
+			}
 		}
 		b.WriteString("\n")
 		for l := range strings.SplitSeq(code, "\n") {
@@ -691,6 +719,84 @@ func voters(r approvals.Record, last string) string {
 	default:
 		return strings.Join(all[:n-1], ", ") + " and " + all[n-1]
 	}
+}
+
+// maxStep is how much of a step's command stands in its line, in characters.
+const maxStep = 80
+
+// Progress puts on the decided card of a plan how its steps went. steps are their requests,
+// as far as they were made, in the plan's order.
+func Progress(c *chat.Card, plan approvals.Record, steps []approvals.Record) {
+	c.Code, c.After = "", nil // the details have it
+	switch plan.State {
+	case approvals.Approved, approvals.Running, approvals.Done, approvals.OutUnk:
+	default:
+		return
+	}
+	var lines []string
+	ok, bad, busy := 0, 0, false // bad is the first step that did not succeed
+	for i, a := range plan.Action.Steps {
+		what := deed.Of(a, nil)
+		if a.Kind == approvals.KindShell {
+			code, _ := exact(string(a.Bytes))
+			what = clipped(strings.Join(strings.Fields(code), " "), maxStep)
+		}
+		if i >= len(steps) {
+			lines = append(lines, "○ "+what+" · not run yet")
+			continue
+		}
+		s := steps[i]
+		mark, how := "▸", "running"
+		switch s.State {
+		case approvals.Done:
+			how = result(s.Outcome)
+			if mark = "✗"; s.Outcome.OK {
+				mark = "✓"
+				ok++
+			}
+			if s.Outcome.Undo {
+				c.After = append(c.After, chat.Button{ID: chat.ButtonID(UndoPrefix + string(s.ID)), Label: fmt.Sprintf("Undo step %d", i+1), Style: chat.StyleEdit})
+			}
+		case approvals.OutUnk:
+			mark, how = "✗", "outcome unknown: check the result before running it again"
+		case approvals.Approved, approvals.Running:
+			busy = true
+		default:
+			mark, how = "✗", "not run"
+			if s.Reason != "" {
+				how += ": " + line(s.Reason)
+			}
+		}
+		if mark == "✗" && bad == 0 {
+			bad = i + 1
+		}
+		lines = append(lines, fmt.Sprintf("%s %s · %s", mark, what, visible(how)))
+	}
+	switch {
+	case bad > 0:
+		c.Tone = chat.ToneBad
+	case ok == len(plan.Action.Steps):
+		c.Tone = chat.ToneGood
+	default:
+		c.Tone = chat.ToneNeutral
+	}
+	if busy {
+		c.After = append(c.After, chat.Button{ID: chat.ButtonID(StopPrefix + string(plan.ID)), Label: "Stop", Style: chat.StyleStop})
+	}
+	by := voters(plan, nameOf(plan.By))
+	how := fmt.Sprintf("%d of %d done", ok, len(plan.Action.Steps))
+	if bad > 0 {
+		how = fmt.Sprintf("step %d of %d failed", bad, len(plan.Action.Steps))
+	}
+	c.Body = visible(fmt.Sprintf("Approved by %s at %s%s · %s\n", by, clock(plan.Decided), basis(plan), how)) + strings.Join(lines, "\n")
+}
+
+// clipped cuts a text to n characters.
+func clipped(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n]) + " …"
+	}
+	return s
 }
 
 // ending says who decided and how it went, in one line.

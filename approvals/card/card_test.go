@@ -70,21 +70,49 @@ func TestFaces(t *testing.T) {
 			if (len(c.Choose) > 0) != (s == approvals.Pending) || c.Final == (s == approvals.Pending) {
 				t.Error("only a pending card has buttons")
 			}
-			got, err := json.MarshalIndent(c, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join("testdata", string(s)+".json")
-			if *update {
-				if err := os.WriteFile(path, append(got, '\n'), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil || string(want) != string(got)+"\n" {
-				t.Fatalf("the face differs from %s (run with -update after looking at it): %v\n%s", path, err, got)
-			}
+			golden(t, string(s), c)
 		})
+	}
+	plan := plans(approvals.Pending)
+	t.Run("several calls", func(t *testing.T) { golden(t, "plan", Of(plan, "")) })
+	t.Run("several calls, of which one runs", func(t *testing.T) {
+		plan = plans(approvals.Done)
+		c := Of(plan, "")
+		Progress(&c, plan, []approvals.Record{record(approvals.Done), record(approvals.Running)})
+		golden(t, "plan-running", c)
+	})
+}
+
+// plans is the request for three calls of a reply.
+func plans(s approvals.State) approvals.Record {
+	r := record(s)
+	step := func(text string) approvals.Action {
+		return approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "web-1", Dir: "/srv/app", Bytes: []byte(text)}
+	}
+	r.Action = approvals.Action{
+		Tool: "propose_plan", Kind: approvals.KindChange, Target: "web-1", Args: json.RawMessage(`{"summary":"x"}`),
+		Steps:   []approvals.Action{step("systemctl stop app"), step("cp -a release-212 current"), step("systemctl start app")},
+		Preview: "The agent's summary: \"Roll web-1 back\"\nApproving runs these steps in order. If a step changes or fails, you'll be asked again.",
+	}
+	r.Place = approvals.Place{Target: "web-1", Env: "production", Production: true}
+	return r
+}
+
+func golden(t *testing.T, name string, c chat.Card) {
+	t.Helper()
+	got, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", name+".json")
+	if *update {
+		if err := os.WriteFile(path, append(got, '\n'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || string(want) != string(got)+"\n" {
+		t.Fatalf("the face differs from %s (run with -update after looking at it): %v\n%s", path, err, got)
 	}
 }
 

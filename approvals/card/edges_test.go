@@ -131,9 +131,9 @@ func TestWhoMayDecideWhenNobodyDoes(t *testing.T) {
 
 func TestStepsAreShownWhole(t *testing.T) {
 	a := approvals.Action{Tool: "propose_plan", Kind: approvals.KindChange, Steps: []approvals.Action{
-		{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Bytes: []byte("a\nb")}, {Tool: "write_file", Kind: approvals.KindChange, Path: "/x", Bytes: []byte("c")},
+		{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Bytes: []byte("a\nb")}, {Tool: "write_file", Kind: approvals.KindChange, Target: "web-1", Path: "/x", Bytes: []byte("c")},
 	}}
-	const want = "Step 1: run_shell, target local\n    a\n    b\nStep 2: write_file, file /x\n    c"
+	const want = "1. Run a command\n    a\n    b\n2. Change x, target web-1, file /x\n    c"
 	if code, _ := shown(a); code != want {
 		t.Errorf("%q", code)
 	}

@@ -28,7 +28,7 @@ func (g *Gate) findBasis(tx store.Tx, rec approvals.Record, r ruling) (b approva
 		return b, by, ""
 	}
 	if plan, n, ok := g.ledger.Take(tx, rec.Thread, rec.Action, now); ok {
-		return approvals.Basis{Kind: approvals.ByPlan, Of: plan.Of, Why: fmt.Sprintf("step %d of %d of the plan %s", n, len(plan.Steps), plan.Of)}, plan.By, ""
+		return approvals.Basis{Kind: approvals.ByPlan, Of: plan.Of, Step: n, Why: fmt.Sprintf("step %d of %d of the plan %s", n, len(plan.Steps), plan.Of)}, plan.By, ""
 	}
 	if grant, ok := g.ledger.Granted(tx, rec.Thread, rec.Action, now); ok && r.decision.Grant > 0 {
 		return approvals.Basis{Kind: approvals.ByGrant, Of: grant.Of, Why: "exactly this was approved until " + clock(grant.Until)}, grant.By, ""

@@ -430,9 +430,23 @@ func (g *Gate) Repaint(ctx context.Context, thread chat.ThreadID, key string) er
 	})
 }
 
-// updateCard queues the card's current content.
-func (g *Gate) updateCard(tx store.Tx, rec approvals.Record, notice string) chat.Card {
+// cardOf returns the card of a request. That of a plan says how its steps went.
+func (g *Gate) cardOf(tx store.Tx, rec approvals.Record, notice string) chat.Card {
 	c := card.Of(rec, notice)
+	if len(rec.Action.Steps) > 0 && c.Final {
+		card.Progress(&c, rec, g.ledger.StepsOf(tx, rec))
+	}
+	return c
+}
+
+// updateCard queues the card's current content. A step of a plan is shown on the plan's card.
+func (g *Gate) updateCard(tx store.Tx, rec approvals.Record, notice string) chat.Card {
+	if rec.Basis.Step > 0 {
+		if plan, ok := g.ledger.Get(tx, rec.Basis.Of); ok {
+			rec, notice = plan, ""
+		}
+	}
+	c := g.cardOf(tx, rec, notice)
 	key := "approval/" + string(rec.ID)
 	outbox.Put(tx, string(rec.Thread), key, chat.Post{Key: key, Card: &c, Quiet: rec.State != approvals.Pending}, g.cfg.Now())
 	return c
@@ -516,6 +530,9 @@ func (g *Gate) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approv
 // Finish records the outcome of a permitted run.
 func (g *Gate) Finish(tx store.Tx, id approvals.ID, o approvals.Outcome) {
 	if rec, ok := g.ledger.Finish(tx, id, o, g.cfg.Now()); ok {
+		if !o.OK {
+			g.endPlan(tx, rec)
+		}
 		g.audit(tx, rec, "done", "", "", o.Note)
 		g.updateCard(tx, rec, "")
 	}
@@ -524,8 +541,17 @@ func (g *Gate) Finish(tx store.Tx, id approvals.ID, o approvals.Outcome) {
 // Lost records that the outcome of a permitted run is unknown.
 func (g *Gate) Lost(tx store.Tx, id approvals.ID) {
 	if rec, ok := g.ledger.Lost(tx, id, g.cfg.Now()); ok {
+		g.endPlan(tx, rec)
 		g.audit(tx, rec, "unknown", "", "", "")
 		g.updateCard(tx, rec, "")
+	}
+}
+
+// endPlan ends the plan of which rec is a step that did not succeed: people approved the
+// later steps in the belief that it would.
+func (g *Gate) endPlan(tx store.Tx, rec approvals.Record) {
+	if rec.Basis.Kind == approvals.ByPlan {
+		g.ledger.Drop(tx, rec.Thread)
 	}
 }
 

@@ -73,7 +73,7 @@ func (g *Gate) details(ctx context.Context, thread chat.ThreadID, id approvals.I
 	ans := chat.Answer{Notice: "There is no such request in this thread; `status` names the one that is open."}
 	err := g.cfg.DB.View(ctx, func(tx store.Tx) error {
 		if rec, found := g.ledger.Get(tx, id); found && rec.Thread == thread {
-			c := card.Of(rec, "")
+			c := g.cardOf(tx, rec, "")
 			ans = chat.Answer{Show: &c, OK: true}
 		}
 		return nil
@@ -129,7 +129,7 @@ func (g *Gate) authorize(tx store.Tx, b Ballot) (rec approvals.Record, shown app
 		return rec, shown, chat.Answer{Notice: "There is no such request in this thread; `status` names the one that is open."}, false, false
 	}
 	if rec.State != approvals.Pending {
-		c := card.Of(rec, "")
+		c := g.cardOf(tx, rec, "")
 		return rec, shown, chat.Answer{Card: &c, Notice: decidedText(rec)}, false, false
 	}
 	shown, current := g.digestShown(tx, rec, b)
@@ -180,7 +180,7 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 	case approvals.NoNeed:
 		return chat.Answer{Notice: g.refusal(tx, rec, b)}, false
 	case approvals.AlreadyDone, approvals.OtherContent, approvals.NoPerson:
-		c := card.Of(rec, "")
+		c := g.cardOf(tx, rec, "")
 		return chat.Answer{Card: &c, Notice: decidedText(rec)}, false
 	}
 	said := "Denied."

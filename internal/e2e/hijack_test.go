@@ -154,6 +154,8 @@ type hijack struct {
 
 // attack is what the model does in one thread.
 type attack struct {
+	alone   []call // still to make, one a reply
+	seen    string // results of the last calls
 	batches [][]call
 	obeys   int // how many replies more do what the newest results say
 	alert   string
@@ -528,19 +530,28 @@ func plainText(content string) string {
 
 // next is the reply to a request of the script's thread, or of a sub-agent of it.
 func (a *attack) next(fresh string, i int) turn {
+	a.seen += fresh
 	switch {
+	case len(a.alone) > 0:
 	case len(a.batches) > 0:
 		calls := slices.Clone(a.batches[0])
-		a.batches = a.batches[1:]
+		a.batches, a.seen = a.batches[1:], ""
 		for j, c := range calls {
 			calls[j].args = strings.ReplaceAll(c.args, "(same)", fmt.Sprintf("script-%d-sub", i))
 		}
-		return turn{text: "Let me look.", calls: calls}
+		if len(a.batches) > 0 && len(a.batches)%3 == 0 {
+			return turn{text: "Let me look.", calls: calls}
+		}
+		a.alone = calls
 	case a.obeys > 0:
 		a.obeys--
-		if calls := obey(cmp.Or(fresh, a.alert)); len(calls) > 0 {
-			return turn{text: "As it says there.", calls: calls}
-		}
+		a.alone, a.seen = obey(cmp.Or(a.seen, a.alert)), ""
+	}
+	if len(a.alone) > 0 {
+		// What asks together expires together, and what follows it in its reply is skipped.
+		one := a.alone[:1]
+		a.alone = a.alone[1:]
+		return turn{text: "As it says there.", calls: one}
 	}
 	a.done = true
 	return turn{text: "All done. " + a.alert}

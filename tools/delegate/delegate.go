@@ -227,12 +227,12 @@ func (t workflow) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	act := approvals.Action{
 		Tool: WorkflowTool, Kind: approvals.KindObserve, Target: target, Args: c.Args, Steps: steps,
 		Files:   map[string]string{"workflow " + a.Name: hex.EncodeToString(sum[:])},
-		Preview: fmt.Sprintf("The workflow %q with %s. Whatever it wants to change is asked for by itself.", a.Name, describeInputs(inputs)),
+		Preview: fmt.Sprintf("The workflow %q with %s. Each change asks for its own approval.", a.Name, describeInputs(inputs)),
 	}
 	if n := len(steps); n > 0 {
 		act.Kind, act.Target = approvals.KindChange, steps[0].Target
-		act.Preview = fmt.Sprintf("The workflow %q with %s. The calls on this card run in this order without another card, each exactly as it stands here. "+
-			"Looks may come in between; whatever else it wants is asked for by itself, and ends this approval.", a.Name, describeInputs(inputs))
+		act.Preview = fmt.Sprintf("The workflow %q with %s.\nApproving runs these steps in order, with reads between them. "+
+			"If a step changes or fails, or the workflow wants something else, you'll be asked again.", a.Name, describeInputs(inputs))
 	}
 	p := tools.Planned(act, approvals.Claim{}, needsConversation(WorkflowTool))
 	p.Level = level

@@ -23,7 +23,8 @@ var description string
 // MaxSteps is how many steps a plan may have. People would approve a longer one unread.
 const MaxSteps = 10
 
-const name = "propose_plan"
+// Name is the tool's name.
+const Name = "propose_plan"
 
 // Planner plans one call without side effects; a registry provides it.
 type Planner func(ctx context.Context, c tools.Call) (tools.Plan, error)
@@ -84,7 +85,7 @@ func schema() json.RawMessage {
 
 // Spec implements tools.Tool.
 func (tool) Spec() tools.Spec {
-	return tools.Spec{Name: name, Description: description, Level: risk.Low, Schema: schema()}
+	return tools.Spec{Name: Name, Description: description, Level: risk.Low, Schema: schema()}
 }
 
 // Plan implements tools.Tool.
@@ -94,13 +95,13 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		return tools.Plan{}, tools.Invalid("%v", err)
 	}
 	act := approvals.Action{
-		Tool: name, Kind: approvals.KindChange, Args: tools.WithoutClaim(c.Args),
-		Preview: fmt.Sprintf("The model's words for it: %q. The steps run one after the other without another card, as long as each is "+
-			"exactly as it stands here; another one ends the plan and asks.", strings.TrimSpace(a.Summary)),
+		Tool: Name, Kind: approvals.KindChange, Args: tools.WithoutClaim(c.Args),
+		Preview: fmt.Sprintf("The agent's summary: %q\nApproving runs these steps in order. If a step changes or fails, you'll be asked again.",
+			strings.TrimSpace(a.Summary)),
 	}
 	level := risk.Low
 	for i, s := range a.Steps {
-		if s.Tool == name {
+		if s.Tool == Name {
 			return tools.Plan{}, tools.Invalid("step %d is a plan itself; put its steps into this one", i+1)
 		}
 		call := tools.Call{ID: fmt.Sprintf("%s/%d", c.ID, i+1), Thread: c.Thread, By: c.By, Groups: c.Groups, Agent: c.Agent, Name: s.Tool,

@@ -15,6 +15,7 @@ func TestCardsWithoutColourOrEmoji(t *testing.T) {
 	states := map[string]string{
 		"pending": "needs 1 of oncall", "approved": "Approved by bob", "running": "running", "done": "exit 0", "unknown": "outcome unknown",
 		"denied": "Denied by bob", "expired": "Expired", "cancelled": "Withdrawn by bob", "invalid": "Not run",
+		"plan": "needs 1 of oncall", "plan-running": "not run yet",
 	}
 	cards := stateCards(t)
 	if len(cards) != len(states) {
@@ -37,6 +38,9 @@ func TestCardsWithoutColourOrEmoji(t *testing.T) {
 				return r
 			}, strings.ReplaceAll(string(raw), `\\`, ""))
 			wants := []string{state, "Restart app on local", "systemctl restart app", `"label":"Details"`}
+			if strings.HasPrefix(name, "plan") {
+				wants = []string{state, "Run 3 steps on web-1", "systemctl start app", `"label":"Details"`}
+			}
 			if name == "pending" {
 				wants = append(wants, `"label":"Deny"`, `"label":"Approve"`, "high risk", "Asked by alice", "expires at 03:19 UTC", "Why: “harmless")
 			}

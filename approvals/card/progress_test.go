@@ -1,0 +1,51 @@
+package card
+
+import (
+	"strings"
+	"testing"
+
+	"countersign/adapters/chat"
+	"countersign/approvals"
+)
+
+func TestThePlansCardSaysHowItsStepsWent(t *testing.T) {
+	step := func(text string) approvals.Action {
+		return approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Bytes: []byte(text)}
+	}
+	request := func(s approvals.State, o approvals.Outcome) approvals.Record {
+		return approvals.Record{ID: "s", State: s, Outcome: o}
+	}
+	done := request(approvals.Done, approvals.Outcome{OK: true, Note: "exit code 0"})
+	for rule, tc := range map[string]struct {
+		steps []approvals.Record
+		tone  chat.Tone
+		says  []string
+		after []string
+	}{
+		"nothing ran yet":        {nil, chat.ToneNeutral, []string{"0 of 2 done", "○ a", "○ b \\u{202E}"}, nil},
+		"one runs":               {[]approvals.Record{done, request(approvals.Running, approvals.Outcome{})}, chat.ToneNeutral, []string{"1 of 2 done", "✓ a · exit 0", "▸ b \\u{202E} · running"}, []string{"Stop"}},
+		"all ran":                {[]approvals.Record{done, done}, chat.ToneGood, []string{"2 of 2 done"}, nil},
+		"one can be taken back":  {[]approvals.Record{done, request(approvals.Done, approvals.Outcome{OK: true, Undo: true})}, chat.ToneGood, nil, []string{"Undo step 2"}},
+		"one failed":             {[]approvals.Record{request(approvals.Done, approvals.Outcome{Note: "exit code 3"})}, chat.ToneBad, []string{"step 1 of 2 failed", "✗ a · failed: exit 3", "○ b"}, nil},
+		"one's end is not known": {[]approvals.Record{request(approvals.OutUnk, approvals.Outcome{})}, chat.ToneBad, []string{"✗ a · outcome unknown"}, nil},
+		"one did not run":        {[]approvals.Record{{State: approvals.Invalid, Reason: "a changed"}}, chat.ToneBad, []string{"✗ a · not run: a changed"}, nil},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			plan := approvals.Record{ID: "p", State: approvals.Done, Action: approvals.Action{Tool: "propose_plan", Steps: []approvals.Action{step("a"), step("b \u202e")}}}
+			c := Of(plan, "")
+			Progress(&c, plan, tc.steps)
+			for _, want := range tc.says {
+				if !strings.Contains(c.Body, want) {
+					t.Errorf("the card does not say %q: %s", want, c.Body)
+				}
+			}
+			var after []string
+			for _, b := range c.After {
+				after = append(after, b.Label)
+			}
+			if c.Tone != tc.tone || strings.Join(after, ",") != strings.Join(tc.after, ",") || c.Code != "" {
+				t.Errorf("%s %v %q", c.Tone, after, c.Code)
+			}
+		})
+	}
+}
