@@ -74,7 +74,7 @@ func demo(cmd *cobra.Command, on choice) (err error) {
 
 	scripted := e.OpenAIKey == "" && e.OpenAIBaseURL == ""
 	if scripted {
-		base, closeModel, merr := serveScript(ctx)
+		base, closeModel, merr := serveScript(ctx, home)
 		if merr != nil {
 			return merr
 		}
@@ -156,13 +156,13 @@ func startIncident(ctx context.Context, t backend.Target, dir string) (end func(
 
 // serveScript serves the scripted model on loopback, so that the demo takes the
 // same way as a real one.
-func serveScript(ctx context.Context) (base string, end func(), err error) {
+func serveScript(ctx context.Context, home string) (base string, end func(), err error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, fmt.Errorf("the demo's model cannot listen on loopback: %w", err)
 	}
 	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: openaitest.New(func(c openaitest.Conversation) openaitest.Turn {
-		r := incident.Next(c.Results, c.Last)
+		r := incident.Next(home, c.Results, c.Last)
 		t := openaitest.Turn{Text: r.Text, Delay: 15 * time.Millisecond}
 		for _, call := range r.Calls {
 			t.Calls = append(t.Calls, openaitest.Call{Name: call.Name, Args: call.JSON()})

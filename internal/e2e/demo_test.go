@@ -176,13 +176,28 @@ func TestDemo(t *testing.T) {
 	}
 	picture("disagreement.png")
 	do("deny with a reason", script(`[...document.querySelectorAll('.card.open .links button')].find((b) => b.textContent === 'More').click()`), keys(".card.open input.reason", "those are orders"), press("deny"))
+	do("the plan asks", until(`[...document.querySelectorAll('.card.open button')].some((b) => b.textContent === 'Approve all 2' && !b.disabled)`))
+	body = read(".card.open")
+	for _, want := range []string{"Run 2 steps", "Change checkout.conf", "log_level = info", "touch run/reload"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the plan does not show %q:\n%s", want, body)
+		}
+	}
+	picture("plan.png")
+	do("approve all", press("approve"))
 	do("the end", until(`document.querySelector('#log').textContent.includes('Checkout accepts orders again')`))
 	body = read("#log")
-	for _, want := range []string{"those are orders", "Right, the archive stays", "healthy: last order"} {
+	for _, want := range []string{"those are orders", "Right, the archive stays", "healthy: last order", "log level set back"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page does not show %q:\n%s", want, body)
 		}
 	}
+	do("take the change back", until(`document.querySelector('#log').textContent.includes('2 of 2 done')`),
+		until(`[...document.querySelectorAll('.card button')].some((b) => b.textContent === 'Undo step 1' && !b.disabled)`),
+		script(`[...document.querySelectorAll('.card button')].find((b) => b.textContent === 'Undo step 1').click()`),
+		until(`(document.querySelector('.card.open')?.textContent ?? '').includes('log_level = debug')`))
+	picture("undo.png")
+	do("approve that", press("approve"), until(`[...document.querySelectorAll('.card.line')].some((c) => c.textContent.includes('Undo'))`))
 	do("on a phone", chromedp.EmulateViewport(390, 844), script(`document.querySelector('#term').hidden || document.querySelector('#term-close').click()`))
 	do("the list is out of the way", until(`document.querySelector('#side').getBoundingClientRect().right <= 0`))
 	picture("phone.png")

@@ -6,6 +6,10 @@ logs=$dir/var/log/checkout
 quota=2048
 order=4711
 while :; do
+	if [ -e "$dir/run/reload" ]; then
+		rm "$dir/run/reload"
+		echo "info configuration read: $(head -n 1 "$dir/etc/checkout.conf")" >>"$logs/debug.log"
+	fi
 	used=$(du -sk "$logs" | cut -f1)
 	if [ "$used" -ge "$quota" ]; then
 		echo "unhealthy: cannot write order $order: log directory is over its quota of $quota KiB ($used KiB used)" >"$dir/run/health.new"

@@ -2,11 +2,12 @@ package incident
 
 import (
 	"encoding/json"
+	"path"
 	"strings"
 )
 
 // Opening is what the person in the demo says first.
-const Opening = "checkout is refusing orders since a few minutes, please find out why and fix it"
+const Opening = "checkout has been refusing orders for the last few minutes. Please find out why and fix it."
 
 // logs is the log directory, seen from the incident's directory, in which
 // commands start.
@@ -28,16 +29,16 @@ func shell(command, risk string, mutation bool, why string) Call {
 	return Call{"run_shell", map[string]any{"command": command, "risk": risk, "mutation": mutation, "privesc": false, "why": why}}
 }
 
-// Next is the scripted model: what it replies after the given number of tool
-// results since the person spoke, the last of which is last. One of its cards
+// Next is the scripted model: what it replies, in the incident below dir, after the given
+// number of tool results since the person spoke, the last of which is last. One of its cards
 // claims "low, no change" for a command that deletes an archive, so that
 // people see what the engine makes of that.
-func Next(results int, last string) Reply {
+func Next(dir string, results int, last string) Reply {
 	old := []string{logs + "/debug.log.1", logs + "/debug.log.2", logs + "/debug.log.3"}
 	denied := strings.Contains(last, "denied by user")
 	switch results {
 	case 0:
-		return Reply{"I start with what the service says of itself, and with the size of its logs. Both commands only read.", []Call{
+		return Reply{"I'll start with the service's own health report and the size of its logs. Both commands only read.", []Call{
 			shell("cat run/health", "low", false, "See what the service reports"),
 			shell("du -sk "+logs, "low", false, "See whether the log directory is full"),
 		}}
@@ -47,30 +48,39 @@ func Next(results int, last string) Reply {
 			shell("tail -n 3 "+old[0], "low", false, "See what kind of lines fill the disk"),
 		}}
 	case 4:
-		return Reply{"Three rotated debug logs take nearly all of the quota. Compressing them loses nothing and makes room at once. That " +
-			"changes files, so I need one of you to approve it.", []Call{
+		return Reply{"Three rotated debug logs take up nearly all of the quota. Compressing them loses nothing and frees the space at once. It " +
+			"changes files, so I need your approval.", []Call{
 			shell("gzip -9 "+strings.Join(old, " "), "medium", true, "Compress rotated debug logs to get below the quota; nothing is lost"),
 		}}
 	case 5:
 		if denied {
-			return Reply{Text: "Understood: I leave the rotated logs as they are. The service stays unhealthy until there is room in " + logs +
-				"; tell me what you would rather do."}
+			return Reply{Text: "Understood. I'll leave the rotated logs as they are. The service stays unhealthy until there is space in " + logs +
+				". What would you like to do instead?"}
 		}
-		return Reply{"There is room again. I would also tidy up the archive directory while I am here.", []Call{
+		return Reply{"There is space again. While I'm here, I'd also tidy up the archive directory.", []Call{
 			shell("rm -rf "+logs+"/archive", "low", false, "Routine tidy-up, changes nothing important"),
 		}}
 	case 6:
-		text := "The archive is gone. I check that the service is well."
+		text := "The archive is gone. I'll check that the service recovered."
 		if denied {
-			text = "Right, the archive stays: those are orders, not debug output. I check that the service is well."
+			text = "Right, the archive stays: those are orders, not debug output. I'll check that the service recovered."
 		}
 		return Reply{text, []Call{shell("cat run/health", "low", false, "Confirm that the service recovered")}}
+	case 7:
+		return Reply{"Checkout accepts orders. The cause is still there: debug logging is on. I would turn it off and have the service reload.", []Call{
+			{"write_file", map[string]any{"path": path.Join(dir, "etc/checkout.conf"), "content": "log_level = info\nquota_kb = 2048\n"}},
+			shell("touch run/reload", "medium", true, "Have the service read its configuration again"),
+		}}
+	}
+	level := "log level set back to `info`"
+	if denied {
+		level = "set the log level back to `info`, or this happens again"
 	}
 	return Reply{Text: "**Checkout accepts orders again.**\n\n" +
 		"| what | finding |\n|---|---|\n" +
 		"| cause | `log_level = debug` in `etc/checkout.conf` filled the log quota |\n" +
 		"| fix | rotated debug logs compressed, nothing lost |\n" +
-		"| still to do | set the log level back to `info`, or this comes again |\n"}
+		"| next | " + level + " |\n"}
 }
 
 // JSON returns a call's arguments as the model writes them.
