@@ -180,18 +180,19 @@ func Truth(s Seen) (out []Violation) {
 }
 
 // Order finds messages that were answered before others that had been accepted
-// before they were sent. A message that was answered by a failure has no place.
+// before they were sent. A message that was answered by a failure has no place. Talk does
+// not wait for what asks people: it is answered while their card is open.
 func Order(s Seen) (out []Violation) {
 	threads := map[string][]Said{}
 	for _, m := range s.Said {
 		threads[m.Thread] = append(threads[m.Thread], m)
 	}
 	for _, thread := range sorted(threads) {
-		at := map[string]int{}
+		at, how := map[string]int{}, map[string]Outcome{}
 		for i, p := range s.Posts {
-			for id := range p.Answers {
+			for id, o := range p.Answers {
 				if _, ok := at[id]; !ok && p.Thread == thread {
-					at[id] = i
+					at[id], how[id] = i, o
 				}
 			}
 		}
@@ -200,6 +201,9 @@ func Order(s Seen) (out []Violation) {
 			for _, b := range said {
 				first, ok1 := at[a.ID]
 				second, ok2 := at[b.ID]
+				if how[a.ID] != Talk && how[b.ID] == Talk {
+					continue
+				}
 				if ok1 && ok2 && !a.Accepted.IsZero() && a.Accepted.Before(b.Sent) && second < first {
 					out = append(out, Violation{RuleOrder, fmt.Sprintf("%s was accepted before %s was sent, and is answered after it", a.ID, b.ID)})
 				}

@@ -157,7 +157,7 @@ func (s *Server) note(messages []Message) {
 		for _, c := range m.Calls {
 			calls[c.ID] = Asks(c.Function.Arguments)
 		}
-		if id := calls[m.Call]; m.Role == "tool" && id != "" {
+		if id := calls[m.Call]; m.Role == "tool" && id != "" && !waits(said(m.Content)) {
 			s.told[id] = said(m.Content)
 		}
 	}
@@ -283,23 +283,34 @@ func Answer(counter string, messages []Message) Reply {
 			results[m.Call] = text
 		}
 	}
+	waiting := false
+	for _, r := range results {
+		waiting = waiting || waits(r)
+	}
 	var report []string
 	for _, id := range order {
 		switch call, called := calls[id]; {
-		case done[id]:
+		case done[id] || waits(results[call]):
 		case !do[id]:
 			report = append(report, fmt.Sprintf("Report %s talk.", id))
+		case !called && waiting:
 		case !called:
 			return Reply{Text: "I take the job " + id + ".", Calls: []Call{{"call-" + id, "run_shell", arguments(Command(counter, id), true)}}}
 		default:
 			report = append(report, fmt.Sprintf("Report %s %s.", id, outcome(id, results[call])))
 		}
 	}
-	if len(report) == 0 {
+	switch {
+	case len(report) == 0 && waiting:
+		return Reply{Text: "I'll do that once the open request is decided."}
+	case len(report) == 0:
 		return Reply{Text: "There is nothing to report."}
 	}
 	return Reply{Text: strings.Join(report, "\n\n")}
 }
+
+// waits says that a call has no result yet, because people decide.
+func waits(result string) bool { return strings.Contains(result, "Waiting for approval") }
 
 func said(content any) string {
 	switch c := content.(type) {

@@ -24,10 +24,13 @@ const (
 	ReplyPosted    Point = "reply-posted"
 )
 
-// Names returns every point, in order.
+// Asides returns the points that a bot passes when people talk while a card waits.
+func Asides() []Point { return []Point{AsideAsked, AsideReplied} }
+
+// Names returns the points that every approved command passes, in order.
 func Names() []Point {
 	return []Point{
-		EventStored, ModelAsked, ModelReplied, CardRequested, CardPosted, AsideAsked, AsideReplied,
+		EventStored, ModelAsked, ModelReplied, CardRequested, CardPosted,
 		VoteStored, IntentStored, CommandRunning, OutcomeStored, ReplyPosted,
 	}
 }
