@@ -663,7 +663,7 @@ func TestEditingACommand(t *testing.T) {
 			t.Fatalf("%+v", now.Details)
 		}
 		w.press("approve")
-		if w.sh.count("touch y") != 1 || len(w.sh.ran) != 1 || !w.said("finished") || !w.said("touch y") || w.said("touch x") {
+		if w.sh.count("touch y") != 1 || len(w.sh.ran) != 1 || !w.said("finished") || w.card().Code != "touch y" || w.said("touch x") {
 			t.Fatalf("%v %+v", w.sh.ran, w.posts())
 		}
 		if !strings.Contains(last, "alice edited this call") || !strings.Contains(last, "\ntouch y\n") || !strings.Contains(last, `"stdout":"out"`) {

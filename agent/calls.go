@@ -166,7 +166,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 				return err
 			}
 			rec := w.a.cfg.Gate.Ask(tx, p)
-			ask.Call, ask.Approval, ask.Digest, ask.Expires = p.Call, rec.ID, rec.Digest, rec.ExpiresAt
+			ask.Call, ask.Approval, ask.Digest, ask.Expires, ask.Step = p.Call, rec.ID, rec.Digest, rec.ExpiresAt, rec.Basis.Step > 0
 			entry.At = w.a.cfg.Now()
 			entry = w.append(tx, entry)
 			w.park(tx, ask)
@@ -383,7 +383,7 @@ func (w *worker) perform(
 		kept.Drop()
 		return nil, runFacts{}
 	}
-	whole := w.saveOutput(ctx, kept, res, err)
+	whole := w.saveOutput(ctx, kept, res, err, out.lines)
 	r = &history.Result{Call: c.ID, Tool: c.Name, Same: sameCall(plan.Action)}
 	switch {
 	case err != nil:
@@ -461,13 +461,14 @@ const maxErrorOutput = 2000
 // saved refers to the whole output of a call whose result was truncated.
 type saved struct{ id, note string }
 
-// saveOutput saves the whole output of a call if its result is truncated, else drops it.
-func (w *worker) saveOutput(ctx context.Context, kept *output.Writer, res tools.Result, err error) saved {
+// saveOutput saves the whole output of a call if the model or people are shown less of it,
+// else drops it.
+func (w *worker) saveOutput(ctx context.Context, kept *output.Writer, res tools.Result, err error, lines int) saved {
 	cut := res.Cut
 	if cut == "" && (res.Full != "" || (err != nil || res.Unknown) && kept.Bytes() > maxErrorOutput) {
 		cut = "here"
 	}
-	if cut == "" || kept == nil {
+	if kept == nil || cut == "" && lines <= shownLines {
 		kept.Drop()
 		return saved{}
 	}
@@ -475,6 +476,9 @@ func (w *worker) saveOutput(ctx context.Context, kept *output.Writer, res tools.
 	if err != nil {
 		w.log.Warn("the whole output of a call could not be kept", "error", err)
 		return saved{note: "[Output truncated " + cut + ". The rest could not be saved.]"}
+	}
+	if cut == "" { // for people, who are shown the end of it
+		return saved{id: ref.ID}
 	}
 	return saved{ref.ID, ref.Note(cut)}
 }
@@ -488,7 +492,9 @@ func (w *worker) recordRun(ctx context.Context, s step, plan tools.Plan, r histo
 			w.putAgentLine(tx, s.turn, "ran "+s.call.Name+" · "+outcomeNote(r))
 			return
 		}
-		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + s.call.ID, Text: w.a.cfg.Redact(runPost(s.call, plan.Action, r)), Quiet: true, Log: true})
+		if text := runPost(plan.Action, r, s.ask != nil && s.ask.Step); text != "" {
+			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + s.call.ID, Text: w.a.cfg.Redact(text), Quiet: true, Log: true})
+		}
 	}, resultOf(s, r))
 	if err == nil && r.Changed {
 		failpoint.Hit(failpoint.OutcomeStored)
@@ -629,7 +635,8 @@ type callProgress struct {
 	name  string
 	began time.Time
 	bytes int64 // of output so far
-	mark  bool  // an approved command: its first output is a failpoint
+	lines int
+	mark  bool // an approved command: its first output is a failpoint
 	text  string
 }
 
@@ -643,6 +650,7 @@ func (o *callProgress) event(e tools.Event) {
 			failpoint.Hit(failpoint.CommandRunning)
 		}
 		o.bytes += int64(len(e.Text))
+		o.lines += strings.Count(e.Text, "\n")
 		o.add(e.Text)
 		if o.buf.Len() > 4*draftTail {
 			tail := lastBytes(o.buf.String(), draftTail)

@@ -90,7 +90,7 @@ func TestSubAgents(t *testing.T) {
 		w.start()
 		w.settle()
 		w.press("approve")
-		if w.sh.count("touch x") != 1 || w.sh.count("uptime") != 1 || !w.said("the scout said") || !w.said("**sh** `touch x` · exit code 0") {
+		if w.sh.count("touch x") != 1 || w.sh.count("uptime") != 1 || !w.said("the scout said") || !strings.HasSuffix(w.card().Body, "exit 0") {
 			t.Fatalf("%v %+v", w.sh.ran, w.posts())
 		}
 	})

@@ -3,18 +3,19 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"countersign/agent/history"
-	"countersign/agent/llm"
 	"countersign/approvals"
+	"countersign/approvals/deed"
 	"countersign/approvals/risk"
 )
 
 // Limits on how much of a run's output is posted. The rest is in the terminal.
 const (
-	shownLines = 24
+	shownLines = 20
 	shownBytes = 2400
 )
 
@@ -29,31 +30,68 @@ type shellResult struct {
 	} `json:"result"`
 }
 
-// runPost returns the message about one run: what ran, how it ended and the end of its
-// output.
-func runPost(c llm.Call, a approvals.Action, r history.Result) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "**%s**", c.Name)
-	if what := actionLine(a); what != "" {
-		fmt.Fprintf(&b, " %s", inlineCode(what))
-	}
-	if a.Target != "local" && a.Target != "" {
-		at, _, _ := strings.Cut(a.Target, "#")
-		fmt.Fprintf(&b, " on %s", inlineCode(at))
-	}
-	fmt.Fprintf(&b, " · %s", outcomeNote(r))
+// runPost returns the message about one run, "" if there is nothing to say. What ran and how
+// it ended stands above its output, unless a card of its own says so; a step of a plan has a
+// line on the plan's.
+func runPost(a approvals.Action, r history.Result, step bool) string {
+	var parts []string
 	out, notice := printed(r.Text)
 	if r.Output != "" {
 		out, _, _ = cutLast(out, "\n[Output truncated ")
-		notice = strings.TrimSpace(notice + "\nThis is not all of it: `output " + r.Output + "` posts the whole output.")
 	}
-	if out = shorten(out); out != "" {
-		b.WriteString("\n" + fence(out))
+	shown, lines := shorten(out)
+	if r.Changed && !r.Failed && (a.Path != "" || len(a.Paths) > 0) {
+		shown = "" // that the file was written is what the card says
+	}
+	if shown != "" {
+		parts = append(parts, fence(shown))
+	}
+	if r.Output != "" {
+		parts = append(parts, wholeOutput(lines, r.Output))
 	}
 	if notice != "" {
-		b.WriteString("\n" + notice)
+		parts = append(parts, notice)
 	}
-	return b.String()
+	if !r.Changed || step && len(parts) > 0 {
+		parts = append([]string{runLine(a, r)}, parts...)
+	}
+	return strings.Join(parts, "\n")
+}
+
+// wholeOutput says where the rest of an output is.
+func wholeOutput(lines int, id string) string {
+	if lines > shownLines {
+		return fmt.Sprintf("The last %d of %s lines. `output %s` posts all of it.", shownLines, thousands(lines), id)
+	}
+	return "This is the end of it. `output " + id + "` posts all of it."
+}
+
+// thousands writes a count with separators.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// runLine says what ran, where and how it ended.
+func runLine(a approvals.Action, r history.Result) string {
+	what := deed.Of(a, nil)
+	if a.Kind == approvals.KindShell {
+		what = inlineCode(actionLine(a))
+	} else if a.Path != "" {
+		what += " · " + inlineCode(actionLine(a))
+	}
+	if a.Target != "local" && a.Target != "" {
+		at, _, _ := strings.Cut(a.Target, "#")
+		what += " on " + inlineCode(at)
+	}
+	how := outcomeNote(r)
+	if how == "done" && a.Kind == approvals.KindObserve {
+		return what
+	}
+	return what + " · " + strings.Replace(how, "exit code ", "exit ", 1)
 }
 
 // printed extracts from a result what people see: the command's output, or the result
@@ -133,20 +171,18 @@ func firstLine(s string) string {
 	return s
 }
 
-func shorten(s string) string {
+// shorten returns the end of an output as it is shown, and how many lines the whole has.
+func shorten(s string) (end string, n int) {
 	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	if len(lines) > shownLines {
-		cut := len(lines) - shownLines
-		lines = append([]string{fmt.Sprintf("… %d lines above", cut)}, lines[cut:]...)
-	}
-	s = strings.Join(lines, "\n")
+	n = len(lines)
+	s = strings.Join(lines[max(0, n-shownLines):], "\n")
 	if len(s) > shownBytes {
 		s = "…" + lastBytes(s, shownBytes)
 	}
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")
 	}
-	return s
+	return s, n
 }
 
 // fence puts text in a code block that nothing in the text can close.

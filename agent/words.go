@@ -328,7 +328,7 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 		if text != "" {
 			return chat.Answer{Notice: text}, true, nil
 		}
-		return chat.Answer{Notice: "I ask whether to take it back; approve it on its card.", OK: true}, true, nil
+		return chat.Answer{Notice: "I'm asking to undo it. Approve that on its card.", OK: true}, true, nil
 	}
 	id := pressID("stop", c)
 	if err := a.stop(ctx, chat.Event{ID: id, Thread: c.Thread, From: c.From, At: a.cfg.Now()}); err != nil {

@@ -121,6 +121,8 @@ type Ask struct {
 	Approval approvals.ID     `json:"approval"`
 	Digest   approvals.Digest `json:"digest"`
 	Expires  time.Time        `json:"expires"`
+	// Step says that the call is a step of an approved plan, whose card shows it.
+	Step bool `json:"step,omitempty"`
 	// Batch are the calls that the request is for, Call among them, if it is for several.
 	Batch []string `json:"batch,omitempty"`
 }

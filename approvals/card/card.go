@@ -83,6 +83,10 @@ func Of(r approvals.Record, notice string) chat.Card {
 	if r.State != approvals.Pending {
 		c.Final = true
 		c.Body = ending(r)
+		if r.Action.Whole && r.Action.Kind == approvals.KindChange && len(r.Action.Steps) == 0 { // a diff says little in one line
+			c.Details = append([]chat.Field{{Name: "Change", Value: code}}, c.Details...)
+			c.Code = ""
+		}
 		switch {
 		case r.State == approvals.Approved || r.State == approvals.Running:
 			c.After = []chat.Button{{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop}}
@@ -94,7 +98,11 @@ func Of(r approvals.Record, notice string) chat.Card {
 	c.Risk = level(r) + " risk"
 	c.Context = context(r.Action)
 	if len(r.Action.Steps) > 0 {
-		c.Context = context(r.Action.Steps[0])
+		for _, s := range r.Action.Steps {
+			if c.Context = context(s); c.Context != "" {
+				break
+			}
+		}
 	}
 	c.Preview = preview(r, summary)
 	c.Warn = warnings(r, notice, odd)
@@ -583,10 +591,11 @@ func votes(add func(name, value string), r approvals.Record) {
 // steps are the actions of a plan, each with everything that decides what it does.
 func steps(all []approvals.Action) string {
 	var b strings.Builder
+	shared := map[string]string{}
 	for i, a := range all {
 		code, _ := shown(a)
+		code = strings.TrimSuffix(code, "\n")
 		fmt.Fprintf(&b, "%d. %s", i+1, deed.Of(a, nil))
-		same := place(all[0])
 		for _, f := range place(a) {
 			switch f.Name {
 			case "Environment", "Depends on": // the details have these
@@ -595,9 +604,14 @@ func steps(all []approvals.Action) string {
 					fmt.Fprintf(&b, ", with %s", f.Value)
 				}
 			case "File", "Files", "Program in front":
+				if strings.Contains(code, f.Value) {
+					continue // it shows the name itself
+				}
 				fmt.Fprintf(&b, ", %s %s", strings.ToLower(f.Name), f.Value)
 			default:
-				if i > 0 && !slices.Contains(same, f) {
+				if first, said := shared[f.Name]; !said {
+					shared[f.Name] = f.Value // the headline or the context says it
+				} else if first != f.Value {
 					fmt.Fprintf(&b, ", %s %s", strings.ToLower(f.Name), f.Value)
 				}
 			}

@@ -43,6 +43,26 @@ func tool(a approvals.Action) string {
 		return "Trust a tool's new definition"
 	case "extend_budget":
 		return "Raise a spending cap"
+	case "read_file", "read":
+		return "Read " + file(a)
+	case "ls":
+		return "List a directory"
+	case "find", "indexer_search_files":
+		return "Find files"
+	case "grep", "indexer_search_code":
+		return "Search in files"
+	case "capture-pane":
+		return "Look at the terminal"
+	case "search_history":
+		return "Search this thread"
+	case "read_output":
+		return "Read an output"
+	case "time":
+		return "Tell the time"
+	case "web_search":
+		return "Search the web"
+	case "fetch_url":
+		return "Fetch a page"
 	}
 	return ""
 }

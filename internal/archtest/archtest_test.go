@@ -26,7 +26,7 @@ var inside = map[string]string{
 	"adapters/discord":     "adapters/chat/... adapters/discord/... internal/redact",
 	"adapters/web":         "adapters/chat/... adapters/web/... internal/redact store", // nobody else keeps that network's messages
 
-	"agent":            "adapters/chat agent/... approvals approvals/card approvals/risk internal/failpoint store store/queue tools tools/output tools/plan tools/truncate",
+	"agent":            "adapters/chat agent/... approvals approvals/card approvals/deed approvals/risk internal/failpoint store store/queue tools tools/output tools/plan tools/truncate",
 	"agent/history":    "adapters/chat agent/llm approvals store",
 	"agent/llm":        "",
 	"agent/llm/openai": "agent/llm",

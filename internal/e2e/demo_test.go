@@ -159,7 +159,7 @@ func TestDemo(t *testing.T) {
 	do("the first card asks", open("medium"))
 	picture("console.png")
 	body := read("#log")
-	for _, want := range []string{"exit code 0", "over its quota"} {
+	for _, want := range []string{"exit 0", "over its quota"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page does not show %q:\n%s", want, body)
 		}

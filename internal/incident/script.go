@@ -36,6 +36,9 @@ func shell(command, risk string, mutation bool, why string) Call {
 func Next(dir string, results int, last string) Reply {
 	old := []string{logs + "/debug.log.1", logs + "/debug.log.2", logs + "/debug.log.3"}
 	denied := strings.Contains(last, "denied by user")
+	if strings.Contains(last, "Undone:") {
+		return Reply{Text: "`etc/checkout.conf` is as it was: debug logging is on again, so the quota will fill up again."}
+	}
 	switch results {
 	case 0:
 		return Reply{"I'll start with the service's own health report and the size of its logs. Both commands only read.", []Call{

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/rogpeppe/go-internal/diff"
-
 	"countersign/approvals"
 	"countersign/approvals/risk"
 	"countersign/targets/backend"
@@ -136,7 +134,7 @@ func editPreview(b plannedFile, content []byte, old, text string) (shown string,
 	}
 	before := b.old[from:end]
 	after := bytes.Replace(before, []byte(old), []byte(text), 1)
-	d := diff.Diff(b.resolved, before, b.resolved, after)
+	d := shownDiff(b.resolved, before, after)
 	if len(d) > maxShownDiff {
 		return shown, false
 	}

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rogpeppe/go-internal/diff"
-
 	"countersign/approvals"
 	"countersign/targets/backend"
 	"countersign/tools"
@@ -70,9 +68,9 @@ func (c change) preview() (shown string, whole bool) {
 		if c.restoreMode != 0 {
 			mode = fmt.Sprintf(" with mode %04o", c.restoreMode)
 		}
-		return fmt.Sprintf("new file %s%s\n%s", name, mode, diff.Diff("/dev/null", nil, name, c.content)), true
+		return fmt.Sprintf("new file %s%s\n%s", name, mode, shownDiff(name, nil, c.content)), true
 	}
-	return string(diff.Diff(name, c.old, name, c.content)), true
+	return shownDiff(name, c.old, c.content), true
 }
 
 // deletion says that a file is deleted, and whether that can be undone.

@@ -385,11 +385,20 @@ func preview(name string, old []byte, sum string, content []byte) (shown string,
 	case bytes.Equal(old, content):
 		return fmt.Sprintf("%s stays as it is: the content is the same, %s", name, size), false
 	case len(old) <= maxDiff && len(content) <= maxDiff && isText(old) && isText(content):
-		if d := diff.Diff(name, old, name, content); len(d) <= maxShownDiff {
-			return string(d), true
+		if d := shownDiff(name, old, content); len(d) <= maxShownDiff {
+			return d, true
 		}
 	}
 	return fmt.Sprintf("replaces %s: %s become %s", name, plural(len(old)), plural(len(content))), false
+}
+
+// shownDiff returns a unified diff whose head names the file once.
+func shownDiff(name string, old, content []byte) string {
+	d := diff.Diff(name, old, name, content)
+	if i := bytes.Index(d, []byte("\n@@")); i >= 0 {
+		return "diff " + name + string(d[i:])
+	}
+	return string(d)
 }
 
 func plural(n int) string {

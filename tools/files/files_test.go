@@ -307,7 +307,7 @@ func apply(t *rapid.T, old, patch string) string {
 	var out strings.Builder
 	at := 0
 	rows := strings.SplitAfter(patch, "\n")
-	for i := 3; i < len(rows) && rows[i] != ""; { // after the three header lines
+	for i := 1; i < len(rows) && rows[i] != ""; { // after the header line
 		var from, n, to, m int
 		if _, err := fmt.Sscanf(rows[i], "@@ -%d,%d +%d,%d @@", &from, &n, &to, &m); err != nil {
 			t.Fatalf("no hunk: %q", rows[i])

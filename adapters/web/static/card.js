@@ -331,10 +331,17 @@ export function codeBlock(text) {
     pre.append(...words(text));
   } else {
     pre.classList.add('numbered');
-    lines.forEach((line, i) => pre.append(el('span', { class: 'line' }, ...words(i < lines.length - 1 ? line + '\n' : line))));
+    const isDiff = /^ {0,4}@@ /m.test(text);
+    lines.forEach((line, i) => pre.append(el('span', { class: 'line' + (isDiff ? sign(line) : '') }, ...words(i < lines.length - 1 ? line + '\n' : line))));
   }
   const button = el('button', { type: 'button', class: 'link copy', text: 'Copy', 'aria-label': 'Copy this block', on: { click: () => copy(text, button) } });
   return el('div', { class: 'code-box' }, pre, button);
+}
+
+// sign is the class of a diff's line: what is added, and what goes.
+function sign(line) {
+  if (/^ {0,4}\+/.test(line)) return ' added';
+  return /^ {0,4}-/.test(line) ? ' removed' : '';
 }
 
 // words keeps each word in one piece, so that a line breaks between words and
