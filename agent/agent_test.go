@@ -448,7 +448,7 @@ func TestConversation(t *testing.T) {
 		w.say("do it")
 		time.Sleep(6 * time.Minute)
 		w.settle()
-		if !w.said("parked this turn") {
+		if !w.said("No answer for 5 minutes, so I've paused.") {
 			t.Fatalf("%+v", w.posts())
 		}
 		time.Sleep(10 * time.Minute)

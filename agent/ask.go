@@ -146,8 +146,7 @@ func (q question) view(ctx context.Context) (history.View, error) {
 		view = render()
 	}
 	if view.Need == history.TooLong || view.Limit > 0 && view.Tokens > view.Limit {
-		return view, &llm.Error{Sentence: "This conversation no longer fits the model, even shortened; begin a new thread and say what is still to be done, " +
-			"or configure a model with a larger window (model.window)."}
+		return view, &llm.Error{Sentence: sayTooLong}
 	}
 	return view, nil
 }
@@ -167,7 +166,7 @@ func (q question) summarise(ctx context.Context, view history.View) error {
 	}
 	text := strings.TrimSpace(w.a.cfg.Redact(reply.Text))
 	if text == "" {
-		return &llm.Error{Sentence: "The model wrote no summary of this long conversation; say `go on` to try again."}
+		return &llm.Error{Sentence: sayNoSummary}
 	}
 	if err := w.write(ctx, func(tx store.Tx) { w.charge(tx, reply) }, view.SummaryEntry(text)); err != nil {
 		return err

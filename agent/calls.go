@@ -115,7 +115,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true}
 		return w.writeWithRetry(ctx, func(tx store.Tx) {
 			if s.turn.reply.Wanted && !s.scripted() && !isBudgetRequest(s.turn.reply) { // a person is waiting for it
-				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact("Nothing was done: " + strings.TrimSuffix(err.Error(), ".") + ".")})
+				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact(sayNotDone(strings.TrimSuffix(err.Error(), ".")))})
 			}
 		}, resultOf(s, r))
 	}
@@ -231,9 +231,8 @@ func (w *worker) refuseEdit(ctx context.Context, s step, same string, err error)
 	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: same, Way: hash(text), Text: text, Failed: true}
 	return w.writeWithRetry(ctx, func(tx store.Tx) {
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
-			Key: fmt.Sprintf("edit/%s/%d", s.call.ID, len(s.edits)),
-			Text: fmt.Sprintf("The command that %s made of the request was refused, so **nothing ran**, neither it nor the one before: %s. "+
-				"Say what you want instead.", who, inlineCode(why)),
+			Key:  fmt.Sprintf("edit/%s/%d", s.call.ID, len(s.edits)),
+			Text: sayEditRefused(who, why),
 		})
 	}, resultOf(s, r))
 }
@@ -539,15 +538,13 @@ func (w *worker) unknown(ctx context.Context, s step) error {
 		Call: s.call.ID, Tool: s.call.Name, Text: tools.ErrorText(tools.Failed("%s", join(unknownText, found))),
 		Unknown: true, Failed: true, Changed: true,
 	}
-	what := "`" + s.call.Name + "`"
 	return w.writeWithRetry(ctx, func(tx store.Tx) {
 		if s.ask != nil {
 			w.a.cfg.Gate.Lost(tx, s.ask.Approval)
 		}
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
-			Key: "unknown/" + s.call.ID,
-			Text: "I lost contact while running " + what + ": **it may or may not have happened, and I do not run it again by myself.** " +
-				"I will look for its effect with a read-only check; you can look too (`sessions` prints the line to attach with)." + paragraph(found),
+			Key:  "unknown/" + s.call.ID,
+			Text: sayOutcomeUnknown("a command") + paragraph(found),
 		})
 	}, resultOf(s, r))
 }

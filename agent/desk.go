@@ -75,40 +75,37 @@ func (NoDesk) Profile(chat.ThreadID, string) Profile { return Profile{} }
 
 // Use implements [Desk].
 func (NoDesk) Use(context.Context, chat.ThreadID, chat.User, []string, string) (string, error) {
-	return "There is one target only.", nil
+	return sayOneTarget, nil
 }
 
 // Role implements [Desk].
 func (NoDesk) Role(context.Context, chat.ThreadID, chat.User, string) (string, error) {
-	return "There is one role only.", nil
+	return sayOneRole, nil
 }
 
 // Sessions implements [Desk].
 func (NoDesk) Sessions(context.Context, chat.ThreadID) string {
-	return "There are no managed terminal sessions in this thread."
+	return sayNoSessions
 }
-
-// noKeyboard answers who wants a keyboard where there is none.
-const noKeyboard = "There are no terminals here, so there is no keyboard to hand over."
 
 // Take implements [Desk].
 func (NoDesk) Take(context.Context, chat.ThreadID, chat.User, []string, string) (text string, ok bool, err error) {
-	return noKeyboard, false, nil
+	return sayNoKeyboard, false, nil
 }
 
 // Give implements [Desk].
 func (NoDesk) Give(context.Context, chat.ThreadID, chat.User, []string, string) (text, note string, ok bool, err error) {
-	return noKeyboard, "", false, nil
+	return sayNoKeyboard, "", false, nil
 }
 
 // Recording implements [Desk].
 func (NoDesk) Recording(context.Context, chat.ThreadID) (files []chat.File, text string) {
-	return nil, "Nothing is recorded here."
+	return nil, sayNotRecorded
 }
 
 // Undo implements [Desk].
 func (NoDesk) Undo(context.Context, chat.ThreadID, string) (c llm.Call, why string) {
-	return llm.Call{}, "Nothing can be undone here."
+	return llm.Call{}, sayNothingToUndo
 }
 
 // Workflows implements [Desk].
@@ -116,12 +113,12 @@ func (NoDesk) Workflows() []string { return nil }
 
 // Workflow implements [Desk].
 func (NoDesk) Workflow(context.Context, chat.ThreadID, string, map[string]string) (c llm.Call, why string) {
-	return llm.Call{}, "There are no workflows here."
+	return llm.Call{}, sayNoWorkflows
 }
 
 // Record implements [Desk].
 func (NoDesk) Record(context.Context, chat.ThreadID, bool) (files []chat.File, text string) {
-	return nil, "Nothing is recorded here."
+	return nil, sayNotRecorded
 }
 
 // Evidence implements [Desk].

@@ -260,12 +260,12 @@ func (a *Agent) storeChoice(ctx context.Context, c chat.Click) (chat.Answer, err
 		return chat.Answer{}, errors.New("agent: a button of a question needs a number")
 	}
 	if !mayAnswer(c.From) {
-		return chat.Answer{Notice: "Guests and bots cannot answer; ask a member of the team."}, nil
+		return chat.Answer{Notice: sayGuestsAnswer}, nil
 	}
 	if s, err := a.nextStep(ctx, c.Thread); err != nil {
 		return chat.Answer{}, fmt.Errorf("the question could not be looked up: %w", err)
 	} else if s.kind != stepAnswer || s.turn.scope != parts[0] || s.turn.pending.Step.ID != parts[1] {
-		return chat.Answer{Notice: "That question is over."}, nil
+		return chat.Answer{Notice: sayQuestionOver}, nil
 	}
 	x := choice{ID: pressID("answer", c), From: c.From, Scope: parts[0], Step: parts[1], Index: i}
 	body, err := json.Marshal(x)
@@ -280,7 +280,7 @@ func (a *Agent) storeChoice(ctx context.Context, c chat.Click) (chat.Answer, err
 		return chat.Answer{}, fmt.Errorf("the answer could not be stored: %w", err)
 	}
 	a.Wake(c.Thread)
-	return chat.Answer{Notice: "Thank you; the workflow goes on.", OK: true}, nil
+	return chat.Answer{Notice: sayThanks, OK: true}, nil
 }
 
 // nextStep returns the thread's next step according to its stored transcript.
@@ -297,7 +297,7 @@ func (a *Agent) nextStep(ctx context.Context, thread chat.ThreadID) (s step, err
 func (w *worker) acceptChoice(tx store.Tx, known *threadState, x choice, at time.Time) (e history.Entry, ok bool) {
 	s := known.next(at, Limits{})
 	if s.kind != stepAnswer || s.turn.scope != x.Scope || s.turn.pending.Step.ID != x.Step || x.Index < 0 || x.Index >= len(s.turn.pending.Step.Choices) {
-		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "answer/" + string(x.ID), Text: "That question was answered already.", Quiet: true})
+		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "answer/" + string(x.ID), Text: sayAnswered, Quiet: true})
 		return history.Entry{}, false
 	}
 	return w.recordAnswer(tx, s, x.From, s.turn.pending.Step.Choices[x.Index]), true

@@ -186,7 +186,7 @@ func TestWorkflows(t *testing.T) {
 func (w *world) late(t *testing.T, id chat.ButtonID) {
 	t.Helper()
 	ans, mine, err := w.agent.Press(t.Context(), chat.Click{ID: "late", Thread: "web:1", From: chat.User{ID: "web:bob", Name: "bob"}, Button: id})
-	if err != nil || !mine || ans.OK || ans.Notice != "That question is over." {
+	if err != nil || !mine || ans.OK || ans.Notice != "That question is closed." {
 		t.Fatalf("%+v %v %v", ans, mine, err)
 	}
 	w.settle()

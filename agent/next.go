@@ -232,11 +232,11 @@ func deniedBefore(t *turn, id string) bool {
 func overLimit(t *turn, now time.Time, lim Limits) string {
 	switch {
 	case lim.Steps > 0 && t.steps >= lim.Steps:
-		return "I stopped here: this turn reached its limit of " + plural(lim.Steps, "step") + ". Say `go on` to let me continue."
+		return sayLimit(plural(lim.Steps, "step"))
 	case lim.Tokens > 0 && t.tokens >= lim.Tokens:
-		return "I stopped here: this turn reached its limit of " + plural(lim.Tokens, "token") + ". Say `go on` to let me continue."
+		return sayLimit(plural(lim.Tokens, "token"))
 	case lim.Wall > 0 && now.Sub(t.began)-t.waited >= lim.Wall:
-		return "I stopped here: this turn worked for its limit of " + lim.Wall.String() + ". Say `go on` to let me continue."
+		return sayLimit(words(lim.Wall) + " of work")
 	}
 	return ""
 }

@@ -195,7 +195,7 @@ func TestLimits(t *testing.T) {
 		{"one step less", Limits{Steps: 3}, t0, stepModel, ""},
 		{"as many tokens as may be, in and out", Limits{Tokens: 220}, t0, stepLimit, "its limit of 220 tokens"},
 		{"one token less", Limits{Tokens: 221}, t0, stepModel, ""},
-		{"as long as may be", Limits{Wall: time.Minute}, minute, stepLimit, "its limit of 1m0s"},
+		{"as long as may be", Limits{Wall: time.Minute}, minute, stepLimit, "its limit of 1 minute of work"},
 		{"a moment less", Limits{Wall: time.Minute + 1}, minute, stepModel, ""},
 	} {
 		if got := fold(two).next(tc.now, tc.lim); got.kind != tc.want || (tc.says == "") != (got.limit == "") || !strings.Contains(got.limit, tc.says) {

@@ -47,7 +47,7 @@ func runPost(a approvals.Action, r history.Result, step bool) string {
 		parts = append(parts, fence(shown))
 	}
 	if r.Output != "" {
-		parts = append(parts, wholeOutput(lines, r.Output))
+		parts = append(parts, sayWholeAt(lines, r.Output))
 	}
 	if notice != "" {
 		parts = append(parts, notice)
@@ -56,14 +56,6 @@ func runPost(a approvals.Action, r history.Result, step bool) string {
 		parts = append([]string{runLine(a, r)}, parts...)
 	}
 	return strings.Join(parts, "\n")
-}
-
-// wholeOutput says where the rest of an output is.
-func wholeOutput(lines int, id string) string {
-	if lines > shownLines {
-		return fmt.Sprintf("The last %d of %s lines. `output %s` posts all of it.", shownLines, thousands(lines), id)
-	}
-	return "This is the end of it. `output " + id + "` posts all of it."
 }
 
 // thousands writes a count with separators.

@@ -79,7 +79,7 @@ func isBudgetRequest(r *history.Reply) bool {
 // already refused in this turn, it ends the conversation.
 func (w *worker) requestBudget(ctx context.Context, s step, over *spend.Over) error {
 	if s.inAside() {
-		return w.finish(ctx, s, history.EndLimit, over.Sentence()+" I can't answer until the open request is decided.")
+		return w.finish(ctx, s, history.EndLimit, over.Sentence()+sayCapInAside)
 	}
 	if w.state.budgetDenied {
 		if s.agent() != "" {

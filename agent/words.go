@@ -163,26 +163,6 @@ func (a *Agent) runChatCommand(ctx context.Context, ev chat.Event, w word) error
 	return a.answer(ctx, ev, helpText)
 }
 
-const helpText = "Write what you need in plain words; nothing that changes anything runs before one of you presses Approve.\n\n" +
-	"| word | what it does |\n|---|---|\n" +
-	"| `stop` | ends the running command and this turn at once |\n" +
-	"| `status` | says what I am doing |\n" +
-	"| `approve <id> [reason]` | approves a request |\n" +
-	"| `deny <id> [reason]` | denies a request |\n" +
-	"| `break-glass <id> <reason>` | approves it alone, where the policy lets you; somebody else has to review it |\n" +
-	"| `reviewed <id> [note]` | says that you looked at what was approved alone |\n" +
-	"| `undo <id>` | asks to take back what a request changed in files, as its button does |\n" +
-	"| `run` / `run <workflow> name=value ...` | lists the workflows; begins one |\n" +
-	"| `role` / `role <name>` | lists the roles; gives this thread another one |\n" +
-	"| `use` / `use <target>` | lists the machines; makes one the one that this thread works on |\n" +
-	"| `sessions` | lists the terminals of this thread and how to watch them |\n" +
-	"| `take` / `give` | takes the keyboard of the terminal and pauses me, gives it back |\n" +
-	"| `recording` | posts what the terminals of this thread showed |\n" +
-	"| `output <id>` | posts the whole output of a command as a file |\n" +
-	"| `timeline` | writes the draft of a post-mortem from this thread |\n" +
-	"| `export` | posts everything that is recorded of this thread, with its proof |\n" +
-	"| `help` | this list |\n"
-
 // handOverPen hands over the keyboard and stores that, so that the worker pauses or resumes.
 func (a *Agent) handOverPen(ctx context.Context, ev chat.Event, w word) error {
 	var text, note string
@@ -224,19 +204,19 @@ const maxAttached = 1 << 20
 // output posts the whole output of a call.
 func (a *Agent) output(ctx context.Context, ev chat.Event, id string) error {
 	if a.cfg.Outputs == nil {
-		return a.answer(ctx, ev, "No output is kept here.")
+		return a.answer(ctx, ev, sayNoOutputs)
 	}
 	text, cut, err := a.cfg.Outputs.TextContext(ctx, string(ev.Thread), id, maxAttached)
 	switch {
 	case errors.Is(err, output.ErrNone):
-		return a.answer(ctx, ev, "There is no output `"+id+"` in this thread, or no longer.")
+		return a.answer(ctx, ev, sayNoOutput(id))
 	case err != nil:
 		a.cfg.Log.Error("an output cannot be read", "error", err)
-		return a.answer(ctx, ev, "I cannot read that output at the moment; see the bot's log.")
+		return a.answer(ctx, ev, sayOutputUnread)
 	}
-	say := "The whole output."
+	say := sayWholeOutput
 	if cut {
-		say = "The beginning and the end of the output; it is too long for one file here."
+		say = sayCutOutput
 	}
 	return a.attach(ctx, ev, say, []chat.File{{Name: id + ".txt", Text: a.cfg.Redact(text), Cut: cut}})
 }
@@ -311,10 +291,10 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 		return chat.Answer{}, false, nil
 	}
 	if c.From.Bot {
-		return chat.Answer{Notice: "Bots cannot decide."}, true, nil
+		return chat.Answer{Notice: sayBotsDecide}, true, nil
 	}
 	if c.From.Stranger {
-		return chat.Answer{Notice: "I work only for people of this organisation, so your press changes nothing."}, true, nil
+		return chat.Answer{Notice: sayStranger}, true, nil
 	}
 	if c.ID == "" || c.Thread == "" {
 		return chat.Answer{}, true, errors.New("agent: a click needs an id and a thread")
@@ -328,13 +308,13 @@ func (a *Agent) Press(ctx context.Context, c chat.Click) (ans chat.Answer, mine 
 		if text != "" {
 			return chat.Answer{Notice: text}, true, nil
 		}
-		return chat.Answer{Notice: "I'm asking to undo it. Approve that on its card.", OK: true}, true, nil
+		return chat.Answer{Notice: sayUndoAsks, OK: true}, true, nil
 	}
 	id := pressID("stop", c)
 	if err := a.stop(ctx, chat.Event{ID: id, Thread: c.Thread, From: c.From, At: a.cfg.Now()}); err != nil {
 		return chat.Answer{}, true, fmt.Errorf("the stop could not be stored; what was running is ended all the same: %w", err)
 	}
-	return chat.Answer{Notice: "Stopping: nothing more of this turn runs.", OK: true}, true, nil
+	return chat.Answer{Notice: sayStopping, OK: true}, true, nil
 }
 
 // pressID returns the event id of a press. Clients choose their click ids, so the id covers
@@ -369,7 +349,7 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 		elsewhere = a.ownedElsewhere(tx, th)
 		return nil
 	}); err != nil {
-		return "I cannot read this thread's history at the moment; try again, and look at the bot's log if it stays so."
+		return sayHistoryUnread
 	}
 	f := fold(entries)
 	s, t := f.next(a.cfg.Now(), Limits{}), f.root()
@@ -379,18 +359,18 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 	var b strings.Builder
 	switch s.kind {
 	case stepIdle:
-		b.WriteString("Idle: I am waiting for a message.")
+		b.WriteString(sayIdle)
 		if f.pen != nil {
 			fmt.Fprintf(&b, " %s has the keyboard.", f.pen.Pen.By.Name)
 		}
 	case stepPaused:
-		fmt.Fprintf(&b, "Paused: %s has the keyboard; I go on when they say `give`.", s.holder)
+		b.WriteString(sayPaused(s.holder))
 	case stepWait:
-		fmt.Fprintf(&b, "Waiting for a decision on request `%s` (%s), which expires at %s UTC.", s.ask.Approval, s.call.Name, s.ask.Expires.UTC().Format("15:04:05"))
+		b.WriteString(sayWaiting(s.ask, a.cfg.Now()))
 	case stepAnswer:
-		fmt.Fprintf(&b, "Waiting for an answer: %s", s.turn.pending.Step.Text)
+		b.WriteString(sayAnswerWanted(s.turn.pending.Step.Text))
 	case stepTimer:
-		fmt.Fprintf(&b, "Waiting until %s UTC, as the workflow `%s` says.", s.turn.pending.Step.Until.UTC().Format("15:04:05"), s.turn.begin.Name)
+		b.WriteString(sayWaitsUntil(s.turn.pending.Step.Until, s.turn.begin.Name))
 	default:
 		doing := a.doing(th)
 		switch {
@@ -400,7 +380,7 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 		default:
 			doing = "about to go on"
 		}
-		fmt.Fprintf(&b, "Working: %s.", doing)
+		b.WriteString(sayWorking(doing))
 	}
 	if t.open {
 		fmt.Fprintf(&b, " This turn: %s, %s so far.", plural(t.steps, "step"), plural(t.tokens, "token"))

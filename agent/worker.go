@@ -108,9 +108,9 @@ func (w *worker) stall(stalled bool) {
 
 func storeSentence(err error) string {
 	if errors.Is(err, store.ErrFull) {
-		return "the disk is full; free some space and I go on by myself"
+		return sayDiskFull
 	}
-	return "it refuses writes; see the bot's log"
+	return sayStoreRefuses
 }
 
 func pause(ctx context.Context, quit <-chan struct{}, d time.Duration) bool {
@@ -277,7 +277,7 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 		if it.Kind == itemStop {
 			w.a.cfg.Gate.Revoke(tx, w.thread, ev.From) // also when nothing runs
 			if !known.root().open {
-				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "answer/" + string(ev.ID), Text: "Nothing is running here.", Quiet: true})
+				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "answer/" + string(ev.ID), Text: sayNothingRuns, Quiet: true})
 				return nil
 			}
 			return add(history.Entry{Kind: history.KindStop, Stop: &history.Stop{ID: ev.ID, From: ev.From}})
@@ -294,7 +294,7 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 		if ev.Unread != "" {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
 				Key:   "unread/" + string(ev.ID),
-				Text:  "I did not read what was said here before you asked me: " + ev.Unread + ". Tell me what I need to know.",
+				Text:  sayUnread(ev.Unread),
 				Quiet: true,
 			})
 		}
@@ -302,7 +302,7 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 		if known.pen != nil {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
 				Key:   fmt.Sprintf("paused/%d", known.pen.Seq),
-				Text:  fmt.Sprintf("Noted. %s has the keyboard, so I do nothing; I read this when they say `give`.", known.pen.Pen.By.Name),
+				Text:  sayPenHeld(known.pen.Pen.By.Name),
 				Quiet: true,
 			})
 		}
@@ -363,9 +363,8 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 		}
 		if s := known.nextOf(at, Limits{}); s.kind == stepWait && s.ask.Approval == p.Approval {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
-				Key: "parked/" + string(p.Approval),
-				Text: fmt.Sprintf("Nobody has decided on request `%s` for %s, so I parked this turn. The card stays valid until %s UTC; a click resumes me.",
-					p.Approval, w.a.cfg.Park, p.Expires.UTC().Format("15:04:05")),
+				Key:   "parked/" + string(p.Approval),
+				Text:  sayNoAnswer(w.a.cfg.Park, p.Expires),
 				Quiet: true,
 			})
 		}
@@ -409,7 +408,7 @@ func (w *worker) acceptWanted(tx store.Tx, known *threadState, want wantedCall, 
 	ev := want.Event
 	if known.root().open {
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
-			Key: "answer/" + string(ev.ID), Text: "I am still working here, so I have not begun it; try again when I am done, or say `stop` first.", Quiet: true,
+			Key: "answer/" + string(ev.ID), Text: sayStillWorking, Quiet: true,
 		})
 		return nil
 	}
@@ -578,11 +577,10 @@ func (w *worker) model(ctx context.Context, s step) error {
 		w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressDraft, Done: true})
 		return w.modelFailed(ctx, s, err)
 	case strings.TrimSpace(reply.Text) == "" && len(reply.Calls) == 0:
-		const nothing = "The model answered with nothing at all."
 		if name != "" {
-			return w.nestedFailed(ctx, s, nothing)
+			return w.nestedFailed(ctx, s, sayEmptyReply)
 		}
-		return w.finish(ctx, s, history.EndFailed, nothing+" Say `go on` to try again; if it stays so, check OPENAI_MODEL.")
+		return w.finish(ctx, s, history.EndFailed, sayEmptyReply+sayCheckModel)
 	}
 	hit(s, failpoint.ModelReplied, failpoint.AsideReplied)
 	offered := len(reply.Calls)
@@ -616,7 +614,7 @@ func (w *worker) model(ctx context.Context, s step) error {
 	if len(reply.Calls) == 0 {
 		entries = append(entries, endOf(s, history.EndDone, ""))
 		if reply.Finish == llm.FinishLength {
-			text += "\n\n_(The reply was cut off at the model's length limit; say `go on` for the rest.)_"
+			text += sayReplyCut
 		}
 	}
 	err = w.write(ctx, func(tx store.Tx) {
@@ -655,7 +653,7 @@ func doingNext(calls []llm.Call) string {
 
 func (w *worker) modelFailed(ctx context.Context, s step, err error) error {
 	w.log.Error("the model failed for good", "error", err)
-	sentence := "The model cannot be asked: " + err.Error()
+	sentence := sayModelFails(err)
 	if le, ok := errors.AsType[*llm.Error](err); ok {
 		sentence = le.Sentence
 	}
@@ -663,7 +661,7 @@ func (w *worker) modelFailed(ctx context.Context, s step, err error) error {
 	if s.agent() != "" {
 		return w.nestedFailed(ctx, s, sentence)
 	}
-	return w.finish(ctx, s, history.EndFailed, sentence+" Nothing of this thread is lost; say `go on` to try again.")
+	return w.finish(ctx, s, history.EndFailed, sentence+sayKept)
 }
 
 // endOf ends the step's conversation: the turn or, while a request waits, the aside, which
@@ -700,17 +698,17 @@ func (w *worker) awaitInbox(ctx context.Context) error {
 func (w *worker) stopped(ctx context.Context, s step) error {
 	var entries []history.Entry
 	open := w.state.openCalls("")
-	maybe := ""
+	maybe := false
 	for _, c := range open {
 		r := history.Result{Call: c.ID, Tool: c.Name, Skipped: true, Text: tools.ErrorText(tools.Failed("stopped by %s before it ran", s.stop.From.Name))}
 		if c.intent {
 			r.Unknown, r.Skipped = true, false
 			r.Text = tools.ErrorText(tools.Failed("%s", unknownText))
-			maybe = " What `" + c.Name + "` did is not known: look before repeating it."
+			maybe = true
 		}
 		entries = append(entries, history.Entry{Kind: history.KindResult, Scope: c.scope, Result: &r})
 	}
-	text := "Stopped by " + s.stop.From.Name + "." + maybe
+	text := sayStopped(s.stop.From.Name, maybe)
 	entries = append(entries, history.Entry{Kind: history.KindEnd, End: &history.End{Reason: history.EndStopped, Text: text}})
 	key := "stop/" + string(s.stop.ID)
 	return w.write(ctx, func(tx store.Tx) {

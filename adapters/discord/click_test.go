@@ -50,10 +50,10 @@ func TestAPress(t *testing.T) {
 		th := s.begun()
 		s.post(th, chat.Post{Key: "q", Card: question()})
 		s.bot.onClick(func(context.Context, chat.Click) (chat.Answer, error) {
-			return chat.Answer{Notice: "You may not approve this."}, nil
+			return chat.Answer{Notice: "You can't approve this."}, nil
 		})
 		r, err := s.press(s.bob, th, "approve:1")
-		if err != nil || !r.Ephemeral() || !strings.Contains(r.Message.Text(), "may not approve") {
+		if err != nil || !r.Ephemeral() || !strings.Contains(r.Message.Text(), "can't approve") {
 			t.Errorf("the answer is %+v, %v", r, err)
 		}
 		same(t, "the roles", s.bot.clicked()[0].Groups, []string{})

@@ -38,8 +38,7 @@ func (g *Gate) findBasis(tx store.Tx, rec approvals.Record, r ruling) (b approva
 	}
 	if plan, ok := g.ledger.PlanOf(tx, rec.Thread, now); ok {
 		g.ledger.Drop(tx, rec.Thread)
-		return b, by, fmt.Sprintf("This is not step %d of the plan %s as it was approved, so that plan has ended and this is asked for by itself.",
-			plan.Next+1, plan.Of)
+		return b, by, sayPlanEnded(plan.Next + 1)
 	}
 	return b, by, ""
 }
@@ -288,27 +287,27 @@ func (g *Gate) review(tx store.Tx, b Ballot) (chat.Answer, bool) {
 	rec, ok := g.ledger.Get(tx, b.ID)
 	switch {
 	case !ok || rec.Thread != b.Thread:
-		return chat.Answer{Notice: "There is no such request in this thread."}, false
+		return chat.Answer{Notice: sayNoRequest}, false
 	case b.From.Bot:
-		return chat.Answer{Notice: "Bots cannot review."}, false
+		return chat.Answer{Notice: sayBotsReview}, false
 	case rec.Review.By.ID != "":
 		c := card.Review(rec)
-		return chat.Answer{Card: &c, Notice: "Already reviewed by " + name(rec.Review.By) + "."}, false
+		return chat.Answer{Card: &c, Notice: sayReviewedBy(name(rec.Review.By))}, false
 	case !rec.Review.Due:
-		return chat.Answer{Notice: "There is nothing to review: nobody broke the glass for request " + string(rec.ID) + "."}, false
+		return chat.Answer{Notice: sayNothingToCheck}, false
 	case b.From.ID == rec.By.ID || b.From.ID == rec.Requester.ID:
-		return chat.Answer{Notice: "You took part in this yourself, so somebody else has to review it."}, false
+		return chat.Answer{Notice: sayReviewOthers}, false
 	case !g.cfg.Policy().Eligible(append(rec.Require.Groups(), rec.Require.BreakGlass...), b.From, b.Groups):
-		return chat.Answer{Notice: "You may not review this: it takes somebody of " + strings.Join(rec.Require.Groups(), " or ") + "."}, false
+		return chat.Answer{Notice: sayNotReviewer(rec.Require.Groups())}, false
 	}
 	rec, ok = g.ledger.Reviewed(tx, rec.ID, b.From, b.Reason, g.cfg.Now())
 	if !ok {
-		return chat.Answer{Notice: "This cannot be reviewed by you."}, false
+		return chat.Answer{Notice: sayNotReviewed}, false
 	}
 	g.audit(tx, rec, "reviewed", b.From.ID, b.Via, b.Reason)
 	c := card.Review(rec)
 	outbox.Put(tx, string(rec.Thread), "review/"+string(rec.ID), chat.Post{Card: &c, Quiet: true}, g.cfg.Now())
-	return chat.Answer{Card: &c, OK: true, Notice: "You reviewed request " + string(rec.ID) + "."}, true
+	return chat.Answer{Card: &c, OK: true, Notice: sayReviewed}, true
 }
 
 // Allowed records that a proven read is about to run without approval. If it is the next

@@ -116,7 +116,7 @@ func TestAPlanDemandsWhatItsStepsDemand(t *testing.T) {
 			t.Fatal(why)
 		}
 		f.again(t, request("touch /tmp/b", honest()), "s1")
-		if w := f.card(t).Warn; len(w) == 0 || !strings.Contains(w[0], "not step 1 of the plan") {
+		if w := f.card(t).Warn; len(w) == 0 || !strings.Contains(w[0], "isn't step 1") {
 			t.Errorf("%q", w)
 		}
 	})
@@ -259,7 +259,7 @@ func TestVotesFromElsewhere(t *testing.T) {
 		t.Errorf("a review of nothing: %+v", a)
 	}
 	for _, text := range []string{"approve:" + string(rec.ID) + "." + rec.Nonce, "", "approve:", "grant:" + string(rec.ID)} {
-		if a := word("web:1", text); a.OK || !strings.Contains(a.Notice, "do not know this request") {
+		if a := word("web:1", text); a.OK || !strings.Contains(a.Notice, "no such request") {
 			t.Errorf("the word %q: %+v", text, a)
 		}
 	}

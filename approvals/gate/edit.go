@@ -2,7 +2,6 @@ package gate
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"countersign/adapters/chat"
@@ -34,24 +33,23 @@ func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decide
 	}
 	argument, ok := rec.Action.Editable()
 	if !ok {
-		return chat.Answer{Notice: "This cannot be edited on its card; deny it and say what you want instead."}, false
+		return chat.Answer{Notice: sayNotEditable}, false
 	}
 	text = strings.ReplaceAll(text, "\r\n", "\n") // browsers submit form text with CRLF
 	_, odd := risk.Visible(text)
 	switch {
 	case strings.TrimSpace(text) == "":
-		return chat.Answer{Notice: "The command would be empty, so nothing was changed; press Deny if it should not run."}, false
+		return chat.Answer{Notice: sayEmptyEdit}, false
 	case text == string(rec.Action.Bytes):
-		return chat.Answer{Notice: "The command is the same as before, so nothing was changed; press Approve if it should run."}, false
+		return chat.Answer{Notice: saySameEdit}, false
 	case len(text) > approvals.MaxEdit:
-		return chat.Answer{Notice: fmt.Sprintf("The command has %d bytes, and can have %d at most when it is edited here, so nothing was changed.",
-			len(text), approvals.MaxEdit)}, false
+		return chat.Answer{Notice: sayLongEdit(len(text), approvals.MaxEdit)}, false
 	case odd:
-		return chat.Answer{Notice: "The command has invisible or unusual characters, so nothing was changed; type it by hand instead of pasting it."}, false
+		return chat.Answer{Notice: sayOddEdit}, false
 	}
 	again := g.judge(tx, approvals.Request{Thread: rec.Thread, Call: rec.Call, By: b.From, Action: rec.Action.Edited(argument, text), Floor: risk.Read})
 	if again.Lane == approvals.Forbid {
-		return chat.Answer{Notice: "This command cannot be asked for, so nothing was changed: " + again.Sentence + "."}, false
+		return chat.Answer{Notice: sayEditForbidden(again.Sentence)}, false
 	}
 	name := b.From.Name
 	if name == "" {
@@ -70,5 +68,5 @@ func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decide
 	queue.Put(tx, queue.Item{
 		ID: "edited/" + string(rec.ID), Thread: string(rec.Thread), Kind: approvals.ItemEdited, Body: body, At: g.cfg.Now(),
 	})
-	return chat.Answer{Card: &c, OK: true, Notice: "Your edit replaces this request. It's checked again and needs its own approval."}, true
+	return chat.Answer{Card: &c, OK: true, Notice: sayEdited}, true
 }

@@ -579,7 +579,7 @@ func (g *Gate) Due(tx store.Tx, id approvals.ID) {
 		g.audit(tx, rec, "escalated", "", "", "to "+groups)
 		g.updateCard(tx, rec, "")
 		outbox.Put(tx, string(rec.Thread), fmt.Sprintf("escalate/%s/%d", rec.ID, g.cfg.Now().UnixNano()), chat.Post{
-			Text: fmt.Sprintf("Nobody has decided request `%s` yet, so **%s** may decide it now, too. It expires at %s.", rec.ID, groups, clock(rec.ExpiresAt)),
+			Text: sayEscalated(groups, rec.ExpiresAt),
 		}, g.cfg.Now())
 	}
 }

@@ -687,13 +687,13 @@ func TestEdits(t *testing.T) {
 		rule, who, text, want string
 		change                func(f *fixture)
 	}{
-		{"a stranger may not edit", "mallory", "ls", "You may not approve this", nil},
+		{"a stranger may not edit", "mallory", "ls", "You can't approve this", nil},
 		{"nothing is no command", "bob", " \n\t", "would be empty", nil},
 		{"the same is no edit", "bob", "systemctl restart app", "the same as before", nil},
 		{"invisible characters are refused", "bob", "ls \u200b", "invisible", nil},
-		{"what is too long for a form", "bob", strings.Repeat("x", approvals.MaxEdit+1), "can have 3000 at most", nil},
+		{"what is too long for a form", "bob", strings.Repeat("x", approvals.MaxEdit+1), "at most 3000", nil},
 		{"what the mode forbids now", "bob", "rm x", "read-only mode", func(f *fixture) { f.mode = policy.ReadOnly }},
-		{"nobody may, where nobody may approve", "bob", "ls", "You may not approve this", func(f *fixture) { f.approvers = nil }},
+		{"nobody may, where nobody may approve", "bob", "ls", "You can't approve this", func(f *fixture) { f.approvers = nil }},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			f := newFixture(t)
@@ -720,7 +720,7 @@ func TestEdits(t *testing.T) {
 	t.Run("an edit of what cannot be edited", func(t *testing.T) {
 		f := newFixture(t)
 		rec := f.ask(t, request("systemctl restart app", honest()))
-		if a := f.edit(t, "e1", "bob", "ls", rec); a.OK || !strings.Contains(a.Notice, "cannot be edited") || f.record(t, rec.ID).State != approvals.Pending {
+		if a := f.edit(t, "e1", "bob", "ls", rec); a.OK || !strings.Contains(a.Notice, "can't be edited") || f.record(t, rec.ID).State != approvals.Pending {
 			t.Fatalf("%+v", a)
 		}
 	})

@@ -91,7 +91,7 @@ func TestSeveralRulesDemandSeveralPeople(t *testing.T) {
 		{Name: "sre", Then: "ask", Match: policy.Match{Kinds: []string{"shell"}}, Approve: policy.Demand{Count: 1, Groups: []string{"sre"}, Reason: "required"}},
 	}}, team())
 	rec := f.ask(t, request("touch /tmp/x", honest()))
-	if a := f.vote(t, rec, "alice"); a.OK || !strings.Contains(a.Notice, "takes a reason") {
+	if a := f.vote(t, rec, "alice"); a.OK || !strings.Contains(a.Notice, "needs a reason") {
 		t.Fatalf("without a reason: %+v", a)
 	}
 	if a := f.vote(t, rec, "alice", because("needed")); !a.OK || !strings.Contains(a.Notice, "0 of 1 from sre") {
@@ -100,7 +100,7 @@ func TestSeveralRulesDemandSeveralPeople(t *testing.T) {
 	if a := f.vote(t, rec, "alice", because("really")); a.OK || !strings.Contains(a.Notice, "You already approved this") {
 		t.Fatalf("the same again: %+v", a)
 	}
-	if a := f.vote(t, rec, "mallory", because("x")); a.OK || !strings.Contains(a.Notice, "You may not approve this") {
+	if a := f.vote(t, rec, "mallory", because("x")); a.OK || !strings.Contains(a.Notice, "You can't approve this") {
 		t.Fatalf("a stranger: %+v", a)
 	}
 	if a := f.vote(t, rec, "bob", because("yes")); !a.OK || f.record(t, rec.ID).State != approvals.Approved {
@@ -130,7 +130,7 @@ func TestNobodyAnswers(t *testing.T) {
 	if got := f.record(t, rec.ID); !slices.Equal(got.Require.Groups(), []string{"oncall", "sre"}) {
 		t.Errorf("after five minutes: %v", got.Require.Groups())
 	}
-	if !slices.ContainsFunc(f.posts(t), func(p chat.Post) bool { return !p.Quiet && strings.Contains(p.Text, "**sre** may decide it now") }) {
+	if !slices.ContainsFunc(f.posts(t), func(p chat.Post) bool { return !p.Quiet && strings.Contains(p.Text, "**sre** can decide now") }) {
 		t.Errorf("the thread was not told: %+v", f.posts(t))
 	}
 	f.update(t, func(tx store.Tx) { f.Due(tx, late.ID) })
@@ -156,7 +156,7 @@ func TestBreakingTheGlass(t *testing.T) {
 	f := newFixture(t)
 	f.configure(t, policy.Config{BreakGlass: []string{"lead"}, Approve: policy.Approve{Count: 2}}, team())
 	rec := f.ask(t, request("rm -rf /srv/data", honest()))
-	for who, want := range map[string]string{"bob": "can't break glass", "lou": "takes a reason"} {
+	for who, want := range map[string]string{"bob": "can't break glass", "lou": "needs a reason"} {
 		if a := f.vote(t, rec, who, glass); a.OK || !strings.Contains(a.Notice, want) {
 			t.Errorf("%s: %+v", who, a)
 		}
@@ -181,7 +181,7 @@ func TestBreakingTheGlass(t *testing.T) {
 	review := func(who string) chat.Answer {
 		return f.click(t, chat.Click{ID: chat.EventID("r" + who), Thread: "web:1", From: chat.User{ID: chat.UserID("web:" + who), Name: who}, Button: due.Choose[0].ID, Reason: "it was right"})
 	}
-	for who, want := range map[string]string{"lou": "somebody else", "alice": "somebody else", "mallory": "may not review"} {
+	for who, want := range map[string]string{"lou": "somebody else", "alice": "somebody else", "mallory": "can't review"} {
 		if a := review(who); a.OK || !strings.Contains(a.Notice, want) {
 			t.Errorf("%s: %+v", who, a)
 		}

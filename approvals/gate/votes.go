@@ -2,7 +2,6 @@ package gate
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -41,7 +40,7 @@ type Ballot struct {
 func (g *Gate) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	prefix, id, nonce, ok := card.Parse(c.Button)
 	if !ok {
-		return chat.Answer{Notice: "I do not know this button; it may be from an older version. Ask again in the thread."}, nil
+		return chat.Answer{Notice: sayUnknownButton}, nil
 	}
 	b := Ballot{
 		Thread: c.Thread, ID: id, From: c.From, Groups: c.Groups, Approve: prefix == card.ApprovePrefix, Reason: c.Reason,
@@ -65,12 +64,12 @@ func (g *Gate) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
 		row := answerRow{string(c.Thread), string(c.From.ID), string(c.Button), string(c.ID)}
 		return g.answerOnce(ctx, row, func(tx store.Tx) (chat.Answer, bool) { return g.edit(tx, b, c.Text) })
 	}
-	return chat.Answer{Notice: "This button does not work here; write `stop` in the thread."}, nil
+	return chat.Answer{Notice: sayStopButton}, nil
 }
 
 // details answers the button that shows a card's details.
 func (g *Gate) details(ctx context.Context, thread chat.ThreadID, id approvals.ID) (chat.Answer, error) {
-	ans := chat.Answer{Notice: "There is no such request in this thread; `status` names the one that is open."}
+	ans := chat.Answer{Notice: sayNoRequest}
 	err := g.cfg.DB.View(ctx, func(tx store.Tx) error {
 		if rec, found := g.ledger.Get(tx, id); found && rec.Thread == thread {
 			c := g.cardOf(tx, rec, "")
@@ -99,7 +98,7 @@ func (g *Gate) Word(ctx context.Context, c chat.Click) (chat.Answer, error) {
 			return g.answerOnce(ctx, row, func(tx store.Tx) (chat.Answer, bool) { return g.review(tx, b) })
 		}
 	}
-	return chat.Answer{Notice: "I do not know this request; `status` names the one that is open."}, nil
+	return chat.Answer{Notice: sayNoRequest}, nil
 }
 
 // Vote is the only authorisation function. It checks whether a person may decide a request
@@ -126,7 +125,7 @@ func (g *Gate) Vote(ctx context.Context, b Ballot) (chat.Answer, error) {
 func (g *Gate) authorize(tx store.Tx, b Ballot) (rec approvals.Record, shown approvals.Digest, ans chat.Answer, decided, ok bool) {
 	rec, found := g.ledger.Get(tx, b.ID)
 	if !found || rec.Thread != b.Thread {
-		return rec, shown, chat.Answer{Notice: "There is no such request in this thread; `status` names the one that is open."}, false, false
+		return rec, shown, chat.Answer{Notice: sayNoRequest}, false, false
 	}
 	if rec.State != approvals.Pending {
 		c := g.cardOf(tx, rec, "")
@@ -136,7 +135,7 @@ func (g *Gate) authorize(tx store.Tx, b Ballot) (rec approvals.Record, shown app
 	if !current {
 		g.audit(tx, rec, "refused", b.From.ID, b.Via, "the card is out of date")
 		return rec, shown, chat.Answer{
-			Notice: "This card is out of date, so nothing was decided: use the newest card of this request, or write `approve " + string(rec.ID) + "`.",
+			Notice: sayOutdated(rec.ID),
 		}, false, false
 	}
 	if why := g.refusal(tx, rec, b); why != "" {
@@ -153,7 +152,7 @@ func (g *Gate) expiredAnswer(tx store.Tx, rec approvals.Record) chat.Answer {
 	g.audit(tx, rec, "expired", "", "", "")
 	c := g.updateCard(tx, rec, "")
 	g.deliverDecision(tx, rec)
-	return chat.Answer{Card: &c, Notice: "This request expired at " + clock(rec.ExpiresAt) + ". Nothing was run."}
+	return chat.Answer{Card: &c, Notice: sayExpiredAt(rec.ExpiresAt)}
 }
 
 func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
@@ -173,37 +172,36 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 	case approvals.TooLate:
 		return g.expiredAnswer(tx, rec), true
 	case approvals.VotedBefore:
-		return chat.Answer{Notice: "You already approved this. It still needs " + missingVotes(rec) + "."}, false
+		return chat.Answer{Notice: sayTwice(missingVotes(rec))}, false
 	case approvals.NoReason:
-		return chat.Answer{Notice: "This takes a reason, so nothing was decided: write it beside the button, or `" +
-			chatVerb(b) + " " + string(rec.ID) + " your reason`."}, false
+		return chat.Answer{Notice: sayReason(chatVerb(b), rec.ID)}, false
 	case approvals.NoNeed:
 		return chat.Answer{Notice: g.refusal(tx, rec, b)}, false
 	case approvals.AlreadyDone, approvals.OtherContent, approvals.NoPerson:
 		c := g.cardOf(tx, rec, "")
 		return chat.Answer{Card: &c, Notice: decidedText(rec)}, false
 	}
-	said := "Denied."
+	said := sayDenied
 	switch {
 	case b.Glass:
-		said = "Approved alone. Somebody else must review it."
+		said = sayApprovedAlone
 		g.audit(tx, rec, ViaGlass, b.From.ID, b.Via, b.Reason)
 		g.requestReview(tx, rec)
 	case b.Approve:
-		said = "Approved."
+		said = sayApproved
 		g.audit(tx, rec, "approved", b.From.ID, b.Via, b.Reason)
 	default:
 		g.audit(tx, rec, "denied", b.From.ID, b.Via, b.Reason)
 	}
 	c := g.updateCard(tx, rec, "")
 	if rec.State == approvals.Pending {
-		return chat.Answer{Card: &c, OK: true, Notice: "Approved. It still needs " + missingVotes(rec) + "."}, false
+		return chat.Answer{Card: &c, OK: true, Notice: sayMore(missingVotes(rec))}, false
 	}
 	g.learn(tx, rec)
 	if rec.State == approvals.Approved {
 		if b.Grant && rec.Require.Grant > 0 {
 			g.audit(tx, rec, "granted", b.From.ID, b.Via, "until "+clock(rec.Decided.Add(rec.Require.Grant)))
-			said = fmt.Sprintf("Approved. This exact command won't ask again until %s.", clock(rec.Decided.Add(rec.Require.Grant)))
+			said = sayGranted(rec.Decided.Add(rec.Require.Grant))
 		}
 		g.setTimer(tx, rec, rec.RunBy.Add(time.Second))
 	}
@@ -224,7 +222,7 @@ func missingVotes(rec approvals.Record) string {
 	var out []string
 	for i, n := range rec.Require.Needs {
 		if has, want := rec.Met(i), max(n.Count, 1); has < want {
-			out = append(out, fmt.Sprintf("%d of %d from %s", has, want, strings.Join(n.Groups, " or ")))
+			out = append(out, sayMissing(has, want, n.Groups))
 		}
 	}
 	return strings.Join(out, ", ")
@@ -247,28 +245,28 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 	who := strings.Join(groups, " or ")
 	switch {
 	case b.From.Bot:
-		return "Bots cannot decide."
+		return sayBotsDecide
 	case !b.Approve:
 		return ""
 	case b.Glass && len(rec.Require.BreakGlass) == 0:
-		return "Nobody may break glass here: the policy names no group under break_glass for this."
+		return sayNoGlass
 	case b.Glass && !g.cfg.Policy().Eligible(rec.Require.BreakGlass, b.From, b.Groups):
-		return "You can't break glass here. Only " + strings.Join(rec.Require.BreakGlass, " or ") + " can."
+		return sayGlassOnly(rec.Require.BreakGlass)
 	case b.Glass:
 		return ""
 	case len(groups) == 0:
-		return "Nobody can approve on " + rec.Action.Target + ", because it has no approvers. Add a group under its approvers in the configuration."
+		return sayNoApprovers(rec.Action.Target)
 	case !rec.Require.RequesterMay && b.From.ID == rec.Requester.ID:
-		return "You asked for this yourself, so somebody else of " + who + " must approve it."
+		return sayOwnRequest(who)
 	}
 	if now := g.judge(tx, requestOf(rec)); now.Lane == approvals.Forbid {
-		return "This cannot be approved any more: " + now.Sentence
+		return sayForbidden(now.Sentence)
 	}
 	switch {
 	case len(g.needsMet(tx, rec, b)) == 0:
-		return "You may not approve this: it takes somebody of " + who + "."
+		return sayNotApprover(who)
 	case b.Grant && rec.Require.Grant <= 0:
-		return "This cannot be approved for longer than once; press Approve."
+		return sayOnceOnly
 	}
 	return ""
 }
@@ -280,14 +278,14 @@ func decidedText(r approvals.Record) string {
 	case approvals.Denied:
 		return "Already denied by " + r.By.Name + " at " + clock(r.Decided) + "."
 	case approvals.Expired:
-		return "This request has expired, so nothing was run."
+		return sayExpired
 	case approvals.Cancelled:
 		return "This request was withdrawn by " + r.By.Name + "."
 	case approvals.Invalid:
 		return "This request is no longer valid: " + r.Reason + "."
 	case approvals.Pending:
 	}
-	return "This vote does not count."
+	return sayNotCounted
 }
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05") + " UTC" }

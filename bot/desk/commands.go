@@ -126,11 +126,11 @@ func (c Commands) Stop(ctx context.Context, q chat.Inquiry) ([]chat.ThreadID, er
 // Run implements chat.Desk: the same as the word `run` in a thread.
 func (c Commands) Run(ctx context.Context, q chat.Inquiry, words string) (chat.ThreadID, string, error) {
 	if q.From.Bot || q.From.Outside {
-		return "", "Guests and bots cannot begin workflows; ask a member of the team.", nil
+		return "", sayRunMembers, nil
 	}
 	name, inputs, ok := agent.ParseRun(words)
 	if !ok {
-		return "", "I do not understand these inputs; write `run NAME input=value input=\"two words\"`.", nil
+		return "", sayBadInputs, nil
 	}
 	thread := chat.ThreadID(q.Within)
 	channel, fresh := strings.CutSuffix(q.Within, ":")
@@ -144,12 +144,12 @@ func (c Commands) Run(ctx context.Context, q chat.Inquiry, words string) (chat.T
 		scheme, _, _ := strings.Cut(channel, ":")
 		o := c.Opener(scheme)
 		if o == nil {
-			return "", "I cannot begin threads here; write `run " + name + "` in a thread.", nil
+			return "", sayCannotOpen(name), nil
 		}
 		var err error
 		thread, _, err = o.Open(ctx, channel, "run/"+string(q.ID), chat.Post{Key: "run/" + string(q.ID), Text: "**" + name + "**, begun by " + q.From.Name + "."})
 		if errors.Is(err, chat.ErrGone) {
-			return "", "I may not write in this channel; invite me first.", nil
+			return "", sayInvite, nil
 		}
 		if err != nil {
 			return "", "", err

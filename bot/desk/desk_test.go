@@ -80,8 +80,8 @@ func TestTheKeyboardIsForPeers(t *testing.T) {
 		by   chat.User
 		want string
 	}{
-		{"who watches is an observer", eve, "You are an observer on `local`"},
-		{"a bot has no hands", chat.User{ID: "slack:B1", Bot: true}, "Bots have no hands."},
+		{"who watches is an observer", eve, "You can watch `local`"},
+		{"a bot has no hands", chat.User{ID: "slack:B1", Bot: true}, "Bots can't take the keyboard."},
 		{"an approver may, where there is a terminal", alice, "There is no terminal on `local`."},
 	} {
 		text, ok, err := x.Take(t.Context(), "web:1", tc.by, nil, "")
@@ -89,7 +89,7 @@ func TestTheKeyboardIsForPeers(t *testing.T) {
 			t.Errorf("%s: %q %v %v", tc.rule, text, ok, err)
 		}
 	}
-	if text := x.Sessions(t.Context(), "web:1"); !strings.Contains(text, "There are no terminals on `local`.") {
+	if text := x.Sessions(t.Context(), "web:1"); !strings.Contains(text, "There is no terminal on `local`.") {
 		t.Errorf("sessions: %q", text)
 	}
 }
@@ -106,9 +106,9 @@ func TestARoleIsGivenByTheTeam(t *testing.T) {
 		word string
 		want string
 	}{
-		{"a guest may not", guest, "seraph", "Guests and bots cannot change the role"},
+		{"a guest may not", guest, "seraph", "Guests and bots can't change the role"},
 		{"there is no such role", alice, "pope", "There is no role `pope`"},
-		{"a member may", alice, "seraph", "From the next step on I am `seraph`."},
+		{"a member may", alice, "seraph", "From the next step on I'm `seraph`."},
 		{"then it is the thread's", alice, "", "| `seraph` (now) |"},
 		{"and can be taken back", alice, "default", "without a role"},
 	} {
@@ -163,11 +163,11 @@ func TestCommandsAnswerWhatBelongsToNoThread(t *testing.T) {
 		thread chat.ThreadID
 		want   string
 	}{
-		{"a guest begins nothing", guest, "web:1", "high-load", "", "Guests and bots cannot begin workflows"},
+		{"a guest begins nothing", guest, "web:1", "high-load", "", "Guests and bots can't start workflows"},
 		{"without a name they are listed", alice, "web:1", "", "", "`high-load`"},
 		{"there is none of that name", alice, "web:1", "x", "", "There is no workflow `x`."},
-		{"an input is missing", alice, "web:1", "disk-full", "", "I did not begin `disk-full`"},
-		{"a network that begins no threads", alice, "slack:T:C1:", "high-load", "", "I cannot begin threads here"},
+		{"an input is missing", alice, "web:1", "disk-full", "", "I didn't start `disk-full`"},
+		{"a network that begins no threads", alice, "slack:T:C1:", "high-load", "", "I can't start threads here"},
 		{"in a thread it begins", alice, "web:1", "high-load", "web:1", ""},
 	} {
 		thread, text, err := c.Run(t.Context(), chat.Inquiry{ID: "e2", From: tc.by, Within: tc.within}, tc.words)

@@ -64,16 +64,16 @@ func (t Terminals) Take(ctx context.Context, thread chat.ThreadID, by chat.User,
 	case err != nil:
 		return "", false, err
 	case by.Bot:
-		return "Bots have no hands.", false, nil
+		return sayBotsType, false, nil
 	case !peer:
-		return fmt.Sprintf("You are an observer on `%s`: you can watch with the line that `sessions` prints. Its approvers and moderators may take the keyboard.", m.Name), false, nil
+		return sayObserver(m.Name), false, nil
 	}
 	o, err := m.Connect(ctx)
 	if err != nil {
-		return fmt.Sprintf("The target %s cannot be reached now: %v.", m.Name, err), false, nil
+		return sayUnreachable(m.Name, err), false, nil
 	}
 	if o.Book == nil {
-		return "There is no terminal on `" + m.Name + "`. " + o.Notice, false, nil
+		return sayNoTerminals(m.Name, o.Notice), false, nil
 	}
 	taken, err := o.Book.Take(ctx, string(thread), name, who)
 	if err != nil {
@@ -91,7 +91,7 @@ func (t Terminals) Take(ctx context.Context, thread chat.ThreadID, by chat.User,
 	if taken.Again {
 		from = " still"
 	}
-	return fmt.Sprintf("%s has the keyboard of `%s` on `%s`%s, and I do nothing until you say `give`. Attach with:\n\n```\n%s\n```\nDetach with Ctrl-b d. What you type is told to me when you give it back; passwords that are not echoed are not.", who.Name, taken.Session, m.Name, from, taken.Attach), true, nil
+	return sayTaken(who.Name, taken.Session, m.Name, from, taken.Attach), true, nil
 }
 
 // Give returns it to the bot.
@@ -102,10 +102,10 @@ func (t Terminals) Give(ctx context.Context, thread chat.ThreadID, by chat.User,
 	}
 	o, err := m.Connect(ctx)
 	if err != nil {
-		return fmt.Sprintf("The target %s cannot be reached now: %v.", m.Name, err), "", false, nil
+		return sayUnreachable(m.Name, err), "", false, nil
 	}
 	if o.Book == nil {
-		return "There is no terminal on `" + m.Name + "`. " + o.Notice, "", false, nil
+		return sayNoTerminals(m.Name, o.Notice), "", false, nil
 	}
 	g, err := o.Book.Give(ctx, string(thread), name, who)
 	if err != nil {
@@ -124,16 +124,16 @@ func (t Terminals) Give(ctx context.Context, thread chat.ThreadID, by chat.User,
 		return "", "", false, err
 	}
 	if held != "" {
-		return what + "\n" + held + " has the keyboard of another session of this thread still.", what, false, nil
+		return what + "\n" + sayHeldElsewhere(held), what, false, nil
 	}
-	return what + "\nI go on.", what, true, nil
+	return what + "\nI'll continue.", what, true, nil
 }
 
 // Sessions answers the chat word.
 func (t Terminals) Sessions(ctx context.Context, thread chat.ThreadID) string {
 	now, err := t.Targets.Current(ctx, string(thread))
 	if err != nil {
-		return "I cannot tell which machine this thread works on at the moment; try again."
+		return sayNoMachine
 	}
 	var out strings.Builder
 	for _, m := range t.Targets.Machines.Books() {
@@ -147,10 +147,10 @@ func (t Terminals) Sessions(ctx context.Context, thread chat.ThreadID) string {
 		out.WriteString(text)
 	}
 	if o := t.Targets.Machines[now].State(); o != nil && o.Notice != "" {
-		out.WriteString("There are no terminals on `" + now + "`. " + o.Notice)
+		out.WriteString(sayNoTerminals(now, o.Notice))
 	}
 	if out.Len() == 0 {
-		return "This thread has no terminal yet; the first command opens one."
+		return sayNoTerminalYet
 	}
 	return out.String()
 }

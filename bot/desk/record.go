@@ -44,18 +44,18 @@ func (r Records) Record(ctx context.Context, thread chat.ThreadID, all bool) (fi
 	inc, err := r.Incident(ctx, thread)
 	if err != nil {
 		r.Log.ErrorContext(ctx, "the record of a thread cannot be read", "thread", string(thread), "error", err)
-		return nil, "I cannot read the record of this thread at the moment; look at the bot's log."
+		return nil, sayNoRecord
 	}
 	stamp := inc.Made.Format("2006-01-02-1504")
 	if !all {
-		return []chat.File{{Name: "timeline-" + stamp + ".md", Text: report.Timeline(inc)}}, "The draft of a post-mortem, from the record of this thread alone; the headings without text are for you."
+		return []chat.File{{Name: "timeline-" + stamp + ".md", Text: report.Timeline(inc)}}, sayTimeline
 	}
 	var out bytes.Buffer
 	if err := report.Export(ctx, &out, inc, r.Parts(thread, exported)); err != nil {
 		r.Log.ErrorContext(ctx, "the record of a thread cannot be exported", "thread", string(thread), "error", err)
-		return nil, "I cannot write the record of this thread at the moment; look at the bot's log."
+		return nil, sayNoExport
 	}
-	return []chat.File{{Name: "incident-" + stamp + ".zip", Data: out.Bytes()}}, "The record of this thread, secrets taken out; its README.txt says what is in it, how to verify it, and what found no room. `bot export " + string(thread) + "` on the bot's machine writes all of it."
+	return []chat.File{{Name: "incident-" + stamp + ".zip", Data: out.Bytes()}}, sayExport(string(thread))
 }
 
 // Parts are what goes into an archive beside what the store has.

@@ -26,22 +26,22 @@ type Recordings struct {
 // Recording answers the chat word.
 func (r Recordings) Recording(ctx context.Context, thread chat.ThreadID) (files []chat.File, text string) {
 	if r.Off {
-		return nil, "Nothing is recorded here."
+		return nil, sayNotRecorded
 	}
 	list, err := r.Of(thread)
 	if err != nil {
 		r.Log.ErrorContext(ctx, "the recordings cannot be listed", "error", err)
-		return nil, "The recordings cannot be listed now; look at the bot's log."
+		return nil, sayNoList
 	}
 	elsewhere, err := r.Elsewhere(ctx, thread)
 	if err != nil {
 		r.Log.ErrorContext(ctx, "it is not known what other replicas recorded", "error", err)
 	}
 	if len(list) == 0 {
-		return nil, cmp.Or(elsewhere, "Nothing of this thread's terminals is recorded.")
+		return nil, cmp.Or(elsewhere, sayNothingRecorded)
 	}
 	var out strings.Builder
-	out.WriteString("What the terminals of this thread showed; play a file with `asciinema play`, or in the web console:\n")
+	out.WriteString(sayRecordings)
 	left := int64(maxAttached)
 	for _, i := range list {
 		fmt.Fprintf(&out, "- %s, pane %s: %s UTC, %s, %d KiB", i.Session, i.Pane, i.Started.UTC().Format("2006-01-02 15:04"), i.Duration.Round(time.Second), (i.Bytes+1023)/1024)

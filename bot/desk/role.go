@@ -35,13 +35,13 @@ func (r Roles) Role(ctx context.Context, thread chat.ThreadID, by chat.User, nam
 		return out.String(), nil
 	}
 	if by.Bot || by.Outside {
-		return "Guests and bots cannot change the role; ask a member of the team.", nil
+		return sayRoleMembers, nil
 	}
 	if name == "default" {
 		name = ""
 	}
 	if name != "" && !slices.ContainsFunc(r.Set.Roles(), func(r role.Role) bool { return r.Name == name }) {
-		return "There is no role `" + name + "`; `role` lists those that there are.", nil
+		return sayUnknownRole(name), nil
 	}
 	to, err := r.Set.Role(name)
 	if err != nil {
@@ -52,8 +52,8 @@ func (r Roles) Role(ctx context.Context, thread chat.ThreadID, by chat.User, nam
 	case err != nil:
 		return "", fmt.Errorf("store the role: %w", err)
 	case name == "":
-		return "From the next step on I am as I am configured, without a role.", nil
+		return sayNoRole, nil
 	}
 	r.Log.Info("a thread has another role", "thread", string(thread), "role", name, "by", string(by.ID))
-	return "From the next step on I am `" + name + "`. " + to.Description, nil
+	return sayRole(name, to.Description), nil
 }

@@ -22,9 +22,9 @@ func (c Changes) Undo(ctx context.Context, thread chat.ThreadID, change string) 
 	k, ok, err := files.NewImages(c.DB, time.Now).Load(ctx, string(thread), change)
 	switch {
 	case err != nil:
-		return llm.Call{}, "I cannot read what the files were before at the moment; try again."
+		return llm.Call{}, sayUndoUnread
 	case !ok:
-		return llm.Call{}, "There is nothing to undo under `" + change + "`: it is not a change of files of this thread, was too large, or is too long ago."
+		return llm.Call{}, sayNoChange(change)
 	}
 	args := map[string]string{"change": change}
 	if c.Several {
@@ -32,7 +32,7 @@ func (c Changes) Undo(ctx context.Context, thread chat.ThreadID, change string) 
 	}
 	raw, err := json.Marshal(args)
 	if err != nil {
-		return llm.Call{}, "That change cannot be named."
+		return llm.Call{}, sayUndoUnnamed
 	}
 	return llm.Call{Name: "undo", Args: string(raw)}, ""
 }

@@ -30,11 +30,11 @@ func (t Targets) Use(ctx context.Context, thread chat.ThreadID, by chat.User, gr
 	if err := t.Choose(ctx, thread, target, by.ID); err != nil {
 		return "", err
 	}
-	text := fmt.Sprintf("This thread now works on `%s`%s.", target, t.Labels(target))
+	text := sayNow(target, t.Labels(target))
 	o, err := t.Machines[target].Connect(ctx)
 	switch {
 	case err != nil:
-		text += " It cannot be reached at this moment: " + err.Error() + "."
+		text += sayUnreachableNow(err)
 	case o.Notice != "":
 		text += " " + o.Notice
 	}
@@ -49,15 +49,15 @@ func (t Targets) held(target string, s backend.LockState) string {
 	var text string
 	switch reads := t.Rules().Reads(target, s.By != ""); {
 	case reads == approvals.ReadsAsk && s.By == "":
-		text = "Every read asks there."
+		text = sayEveryReadAsks
 	case reads == approvals.ReadsAsk:
-		return "Every read asks there, as the configuration says."
+		return sayConfiguredAsks
 	case reads == approvals.ReadsPlain && s.By != "":
-		return "Plain reads run unasked there, locked (" + machines.LockName(s.By) + ")."
+		return sayLocked(machines.LockName(s.By), true)
 	case reads == approvals.ReadsPlain:
-		text = "It has no lock, so only plain reads run unasked there."
+		text = sayPlainReads
 	default:
-		text = "Reads run locked there (" + machines.LockName(s.By) + ")."
+		text = sayLocked(machines.LockName(s.By), false)
 	}
 	if len(s.Lacks) > 0 {
 		text += " " + strings.ToUpper(s.Lacks[0][:1]) + s.Lacks[0][1:] + "."
@@ -67,7 +67,7 @@ func (t Targets) held(target string, s backend.LockState) string {
 
 func (t Targets) list(thread string, by chat.User, groups []string, now string) string {
 	var out strings.Builder
-	out.WriteString("The targets here; `use NAME` changes what this thread works on:\n")
+	out.WriteString(sayTargets)
 	for _, name := range t.Machines.Names() {
 		if t.MayUse(thread, by, groups, name) != "" {
 			continue

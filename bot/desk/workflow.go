@@ -25,7 +25,7 @@ func (r Runbooks) Workflow(_ context.Context, thread chat.ThreadID, name string,
 	if name == "" {
 		var out strings.Builder
 		out.WriteString(r.Library.Describe())
-		out.WriteString("\n`run NAME input=value ...` begins one.")
+		out.WriteString(sayStartWorkflow)
 		return llm.Call{}, out.String()
 	}
 	raw := map[string]any{}
@@ -34,21 +34,17 @@ func (r Runbooks) Workflow(_ context.Context, thread chat.ThreadID, name string,
 	}
 	wf, unknown := r.Library.Get(name)
 	if unknown != nil {
-		text := "There is no workflow `" + name + "`."
-		if names := r.Library.Names(); len(names) > 0 {
-			text += " You can run `" + strings.Join(names, "`, `") + "`."
-		}
-		return llm.Call{}, text + " For anything else, ask in a sentence, such as: please run " + name + "."
+		return llm.Call{}, sayNoWorkflow(name, r.Library.Names())
 	}
 	if _, err := wf.Inputs(raw); err != nil {
-		return llm.Call{}, "I did not begin `" + name + "`: " + err.Error()
+		return llm.Call{}, sayNotStarted(name, err)
 	}
 	if !r.Tools.Has(thread, delegate.WorkflowTool) {
-		return llm.Call{}, "The role of this thread runs no workflows; `role` shows others."
+		return llm.Call{}, sayRoleRunsNone
 	}
 	args, err := json.Marshal(map[string]any{"name": name, "inputs": raw})
 	if err != nil {
-		return llm.Call{}, "I cannot write these inputs down; say them in another way."
+		return llm.Call{}, sayInputsUnwritten
 	}
 	return llm.Call{Name: delegate.WorkflowTool, Args: string(args)}, ""
 }

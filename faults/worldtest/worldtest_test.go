@@ -144,7 +144,7 @@ func TestWhatAMessageOfTheBotMeans(t *testing.T) {
 	if len(p.Answers) != 2 || p.Answers["a-1"] != "ran" || p.Failure || p.Asks != "" {
 		t.Errorf("%+v", p)
 	}
-	if p := post("t", Shown{Text: "The model cannot be asked. Nothing of this thread is lost; say `go on` to try again."}); !p.Failure {
+	if p := post("t", Shown{Text: "The model cannot be reached. Nothing in this thread is lost. Say `go on` to try again."}); !p.Failure {
 		t.Errorf("%+v", p)
 	}
 	p = post("t", Shown{Card: true, Text: "run_shell (MEDIUM)\necho a-1 >> /c/a-1; echo ran-a-1", Buttons: []Button{{ID: "approve:x.y"}}})

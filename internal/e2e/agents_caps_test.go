@@ -47,7 +47,7 @@ func TestAgentsACapOfTokensAsksForMore(t *testing.T) {
 				c.again()
 			}
 			c.tell("status")
-			c.sees("Waiting for a decision on request ")
+			c.sees("Waiting for a decision (expires in ")
 			c.sees("This thread has used 550 of 500 tokens")
 			c.as("bob").press("approve:")
 			eventually(t, "the end", func() bool { return c.ends() == 1 }, c.shown)
@@ -76,7 +76,7 @@ func TestAgentsACapOfTokensAsksForMore(t *testing.T) {
 			t.Errorf("the model was asked %d times", n)
 		}
 		c.tell("status")
-		c.sees("Idle: I am waiting for a message.")
+		c.sees("Idle: I'm waiting for a message.")
 		c.tell("go on")
 		eventually(t, "it asks once more", func() bool { return len(c.cards()) == 2 && len(c.buttons("approve:")) == 1 }, c.shown)
 		c.as("bob").press("approve:")

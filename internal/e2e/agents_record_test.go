@@ -106,7 +106,7 @@ func TestAgentsTheRecordOfAnIncident(t *testing.T) {
 
 	c.tell("timeline")
 	name, timeline := c.newest(`^timeline-[0-9-]+\.md$`)
-	c.sees("The draft of a post-mortem, from the record of this thread alone")
+	c.sees("A draft post-mortem, made from this thread's record alone")
 	for _, want := range []string{"the shop is down", "alice", "bob", "echo x >> " + dir + "/ran", "we need that file", "shell_executor", "# ", "Root cause", "UTC"} {
 		if !strings.Contains(string(timeline), want) {
 			t.Errorf("%s does not say %q:\n%s", name, want, timeline)
@@ -114,7 +114,7 @@ func TestAgentsTheRecordOfAnIncident(t *testing.T) {
 	}
 	c.tell("export")
 	name, raw := c.newest(`^incident-[0-9-]+\.zip$`)
-	c.sees("its README.txt says what is in it")
+	c.sees("Its README.txt says what it contains")
 	posted := unpacked(t, raw)
 	c.b.stop()
 

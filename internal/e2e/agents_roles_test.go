@@ -64,7 +64,7 @@ func TestAgentsRolesDecideWhatAThreadIsOffered(t *testing.T) {
 	}
 
 	c.tell("role oracle")
-	c.sees("From the next step on I am `oracle`.")
+	c.sees("From the next step on I'm `oracle`.")
 	c.say("try to change it", false)
 	req := model.last("try to change it")
 	names := req.names()
@@ -105,7 +105,7 @@ func TestAgentsRolesDecideWhatAThreadIsOffered(t *testing.T) {
 	}
 
 	c.tell("role architect")
-	c.sees("From the next step on I am `architect`.")
+	c.sees("From the next step on I'm `architect`.")
 	c.say("what do you think", false)
 	if req = model.last("what do you think"); req.raw["tools"] != nil || req.raw["tool_choice"] != nil || req.raw["messages"] == nil {
 		t.Errorf("X-24: tools is %s", req.raw["tools"])
@@ -131,7 +131,7 @@ func TestAgentsRolesDecideWhatAThreadIsOffered(t *testing.T) {
 
 	for _, role := range []string{"seraph", "operator"} {
 		c.tell("role " + role)
-		c.sees("From the next step on I am `" + role + "`.")
+		c.sees("From the next step on I'm `" + role + "`.")
 		c.say("and now as "+role, false)
 		if got := model.last("and now as " + role).names(); !slices.Equal(sorted(got), sorted(all)) {
 			t.Errorf("X-25, X-26: %s has %q, and everything is %q", role, got, all)
@@ -149,7 +149,7 @@ func TestAgentsRolesDecideWhatAThreadIsOffered(t *testing.T) {
 	eventually(t, "the end", func() bool { return c.ends() > before }, c.shown)
 
 	c.tell("role default")
-	c.sees("From the next step on I am as I am configured, without a role.")
+	c.sees("From the next step on I work as configured, without a role.")
 	c.say("back again", false)
 	if got := model.last("back again").names(); !slices.Equal(got, plain) {
 		t.Errorf("after role default: %q", got)
@@ -176,7 +176,7 @@ func TestAgentsRolesOfTheConfigurationAndOfAChannel(t *testing.T) {
 		c.tell("role")
 		c.sees("| `oracle` (now) | Looks and explains")
 		c.tell("role default")
-		c.sees("I am as I am configured")
+		c.sees("I work as configured")
 		c.say("and now", false)
 		if names := model.last("and now").names(); !slices.Contains(names, "run_shell") {
 			t.Errorf("after role default: %q", names)

@@ -399,7 +399,7 @@ func TestAgentsADenialAndAStopReachASubAgent(t *testing.T) {
 	c.sees("Stopped by alice.")
 	eventually(t, "no button is left", func() bool { return len(c.buttons("approve:")) == 0 }, c.shown)
 	c.tell("status")
-	c.sees("Idle: I am waiting for a message.")
+	c.sees("Idle: I'm waiting for a message.")
 	if n := lines(file); n != 0 || len(model.requests()) != asked {
 		t.Errorf("after the denial and the stop it ran %d times, and the model was asked %d times more", n, len(model.requests())-asked)
 	}

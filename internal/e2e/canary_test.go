@@ -354,10 +354,10 @@ func TestNoSecretLeavesTheBot(t *testing.T) {
 	sees("does not accept the key")
 	say("spoil it")
 	eventually(t, "the second refusal is told", func() bool {
-		return s.look() && strings.Count(fmt.Sprint(s.rows), "Nothing of this thread is lost") > 1
+		return s.look() && strings.Count(fmt.Sprint(s.rows), "Nothing in this thread is lost") > 1
 	}, s.detail)
 	say("recording")
-	sees("What the terminals of this thread showed")
+	sees("What this thread's terminals showed")
 
 	// In Slack.
 	root := w.ask("UALICE", "COPS", "look around; the password: "+said.plant("a person's message in Slack", "", 24)+" is for the database")

@@ -109,7 +109,7 @@ groups:
 		t.Fatal(err)
 	}
 	said := func() string { all, _ := json.Marshal(d.Shown(word)); return string(all) + "\n" + b.log.String() }
-	eventually(t, "help is answered", func() bool { return strings.Contains(said(), "nothing that changes anything") }, said)
+	eventually(t, "help is answered", func() bool { return strings.Contains(said(), "Nothing that changes anything") }, said)
 	if _, err := d.Say(alice, word, "please do it"); err != nil {
 		t.Fatal(err)
 	}

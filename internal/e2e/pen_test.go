@@ -148,7 +148,7 @@ func TestAPersonTakesThePenAndGivesItBack(t *testing.T) {
 	sees("those are typed by people only")
 
 	say("carol", "take")
-	sees("You are an observer")
+	sees("You can watch ")
 	say("alice", "take")
 	line := regexp.MustCompile("(?s)```\n(.*?)\n```").FindStringSubmatch(sees("alice has the keyboard"))
 	if line == nil || strings.Contains(line[1], "attach -r") {
@@ -177,7 +177,7 @@ func TestAPersonTakesThePenAndGivesItBack(t *testing.T) {
 	}
 	s.alice, s.bob = people["alice"], people["bob"]
 	say("bob", "and what now?")
-	sees("so I do nothing")
+	sees("so I'm paused")
 	say("bob", "status")
 	sees("Paused: alice has the keyboard")
 
@@ -211,7 +211,7 @@ func TestAPersonTakesThePenAndGivesItBack(t *testing.T) {
 	film := ""
 	eventually(t, "the recording holds what was typed last", func() bool {
 		say("alice", "recording")
-		sees("What the terminals of this thread showed")
+		sees("What this thread's terminals showed")
 		for _, r := range s.rows {
 			for _, f := range r.Files {
 				film = f.Text

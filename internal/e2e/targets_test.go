@@ -669,7 +669,7 @@ func TestTargets(t *testing.T) {
 		if got := docker.CLI(t, "exec", tiny, "cat", "/tmp/plain"); got != "plain\nmore" {
 			t.Errorf("plain: %q", got)
 		}
-		has(t, "the sessions", k.word("alice", "sessions"), "There are no terminals on `tiny`.")
+		has(t, "the sessions", k.word("alice", "sessions"), "There is no terminal on `tiny`.")
 	})
 
 	t.Run("a connection that is lost in the middle is said honestly, and the next command works", func(t *testing.T) {
@@ -880,7 +880,7 @@ func TestHostKeys(t *testing.T) {
 	told := unknown("stern")
 	has(t, "the result", told, "is not known", "host_key is strict for stern", "by hand")
 	lacks(t, "the result", told, "propose")
-	has(t, "the answer", k.word("alice", "use fresh"), "It cannot be reached at this moment", "is not known")
+	has(t, "the answer", k.word("alice", "use fresh"), "It can't be reached right now", "is not known")
 	k.word("alice", "use local")
 	_, approve, mark := trust("stern")
 	if approve != "" {

@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"countersign/agent/history"
+)
+
+// What people read of the agent, side by side. Texts for models are where they are made.
+
+const (
+	sayNothingRuns   = "Nothing is running here."
+	sayStopping      = "Stopping. Nothing more of this turn runs."
+	sayUndoAsks      = "I'm asking to undo it. Approve that on its card."
+	sayStillWorking  = "I'm still working, so I haven't started that. Try again when I'm done, or say `stop` first."
+	sayBotsDecide    = "Bots can't decide."
+	sayStranger      = "I only work for people in this organization, so your press changes nothing."
+	sayQuestionOver  = "That question is closed."
+	sayAnswered      = "That question was already answered."
+	sayThanks        = "Thank you. The workflow continues."
+	sayGuestsAnswer  = "Guests and bots can't answer. Ask a member of the team."
+	sayNoOutputs     = "Outputs aren't kept here."
+	sayOutputUnread  = "I can't read that output right now. Check the bot's log."
+	sayWholeOutput   = "The whole output."
+	sayCutOutput     = "The start and the end of the output. It's too long for one file."
+	sayHistoryUnread = "I can't read this thread's history right now. Try again. If it keeps failing, check the bot's log."
+	sayIdle          = "Idle: I'm waiting for a message."
+	sayEmptyReply    = "The model sent an empty reply."
+	sayTryAgain      = "Say `go on` to try again."
+	sayCheckModel    = " " + sayTryAgain + " If it keeps happening, check OPENAI_MODEL."
+	sayKept          = " Nothing in this thread is lost. " + sayTryAgain
+	sayReplyCut      = "\n\n_(The reply reached the model's length limit. Say `go on` for the rest.)_"
+	sayTooLong       = "This conversation no longer fits the model. Start a new thread and say what is left to do, or use a model with a larger window (model.window)."
+	sayNoSummary     = "The model couldn't summarize this long conversation. " + sayTryAgain
+	sayCapInAside    = " I can't answer until the open request is decided."
+	sayDiskFull      = "the disk is full. Free some space and I'll continue"
+	sayStoreRefuses  = "it refuses writes. Check the bot's log"
+	sayOneTarget     = "There is only one target."
+	sayOneRole       = "There is only one role."
+	sayNoSessions    = "This thread has no managed terminal sessions."
+	sayNoKeyboard    = "There are no terminals here, so there is no keyboard to hand over."
+	sayNotRecorded   = "Nothing is recorded here."
+	sayNothingToUndo = "Nothing can be undone here."
+	sayNoWorkflows   = "There are no workflows here."
+)
+
+// sayNoOutput says that an output is not there.
+func sayNoOutput(id string) string {
+	return fmt.Sprintf("There is no output `%s` in this thread. It may have expired.", id)
+}
+
+// sayPenHeld answers a message while a person has the keyboard.
+func sayPenHeld(who string) string {
+	return fmt.Sprintf("%s has the keyboard, so I'm paused. I'll read this when they say `give`.", who)
+}
+
+// sayPaused is the status while a person has the keyboard.
+func sayPaused(who string) string {
+	return fmt.Sprintf("Paused: %s has the keyboard. I'll continue when they say `give`.", who)
+}
+
+// sayNoAnswer says that nobody decided for the time after.
+func sayNoAnswer(after time.Duration, until time.Time) string {
+	return fmt.Sprintf("No answer for %s, so I've paused. You can still decide until %s UTC.", words(after), until.UTC().Format("15:04"))
+}
+
+// sayWaiting is the status while a request waits.
+func sayWaiting(ask *history.Ask, now time.Time) string {
+	id := ask.Approval
+	return fmt.Sprintf("Waiting for a decision (expires in %s). To decide here, write `approve %s` or `deny %s`.", words(ask.Expires.Sub(now)), id, id)
+}
+
+// sayAnswerWanted is the status while a workflow asks.
+func sayAnswerWanted(question string) string { return "Waiting for an answer: " + question }
+
+// sayWaitsUntil is the status while a workflow waits.
+func sayWaitsUntil(until time.Time, workflow string) string {
+	return fmt.Sprintf("Waiting until %s UTC, as the workflow `%s` says.", until.UTC().Format("15:04:05"), workflow)
+}
+
+// sayWorking is the status of a thread at work.
+func sayWorking(doing string) string { return fmt.Sprintf("Working: %s.", doing) }
+
+// sayUnread says that earlier messages of a discussion were not read.
+func sayUnread(why string) string {
+	return "I didn't read what was said here before you asked me: " + why + ". Tell me what I need to know."
+}
+
+// sayStopped ends a turn.
+func sayStopped(who string, maybe bool) string {
+	s := "Stopped by " + who + "."
+	if maybe {
+		s += " A command was still running, and its outcome is unknown. Check the result before running it again."
+	}
+	return s
+}
+
+// sayOutcomeUnknown says that nobody knows what became of a command.
+func sayOutcomeUnknown(what string) string {
+	return "The connection dropped while " + what + " ran: **it may or may not have happened, and I won't run it again on my own.** " +
+		"I'll check its effect with a read-only command. `sessions` shows how to look yourself."
+}
+
+// sayEditRefused says that a person's edit cannot be asked for.
+func sayEditRefused(who, why string) string {
+	return fmt.Sprintf("%s's edit was refused, so **nothing ran**: %s. Say what you want instead.", who, inlineCode(why))
+}
+
+// sayNotDone answers a person whose call could not be planned.
+func sayNotDone(why string) string { return "Nothing was done: " + why + "." }
+
+// sayModelFails says that the model cannot be asked.
+func sayModelFails(err error) string { return "The model can't be reached: " + err.Error() }
+
+// sayLimit says that a turn reached one of its limits.
+func sayLimit(limit string) string {
+	return "I stopped here: this turn reached its limit of " + limit + ". Say `go on` to let me continue."
+}
+
+// sayWholeAt says where the rest of an output is.
+func sayWholeAt(lines int, id string) string {
+	if lines > shownLines {
+		return fmt.Sprintf("The last %d of %s lines. `output %s` posts all of it.", shownLines, thousands(lines), id)
+	}
+	return "This is the end of it. `output " + id + "` posts all of it."
+}
+
+// words writes a time as people say it.
+func words(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return plural(max(int(d.Seconds()), 0), "second")
+	case d < 2*time.Hour:
+		return plural(int(d.Minutes()), "minute")
+	}
+	return plural(int(d.Hours()), "hour")
+}
+
+const helpText = "Write what you need in plain words. Nothing that changes anything runs until one of you presses Approve.\n\n" +
+	"| word | what it does |\n|---|---|\n" +
+	"| `stop` | stops the running command and this turn |\n" +
+	"| `status` | says what I'm doing |\n" +
+	"| `approve <id> [reason]` | approves a request |\n" +
+	"| `deny <id> [reason]` | denies a request |\n" +
+	"| `break-glass <id> <reason>` | approves it alone, where the policy allows it; somebody else must review it |\n" +
+	"| `reviewed <id> [note]` | records that you reviewed what was approved alone |\n" +
+	"| `undo <id>` | asks to undo what a request changed in files, like its button |\n" +
+	"| `run` / `run <workflow> name=value ...` | lists the workflows; starts one |\n" +
+	"| `role` / `role <name>` | lists the roles; gives this thread another one |\n" +
+	"| `use` / `use <target>` | lists the machines; makes this thread work on one |\n" +
+	"| `sessions` | lists this thread's terminals and how to watch them |\n" +
+	"| `take` / `give` | takes the terminal's keyboard and pauses me; gives it back |\n" +
+	"| `recording` | posts what this thread's terminals showed |\n" +
+	"| `output <id>` | posts a command's whole output as a file |\n" +
+	"| `timeline` | drafts a post-mortem from this thread |\n" +
+	"| `export` | posts everything recorded in this thread, with its proof |\n" +
+	"| `help` | this list |\n"

@@ -1,0 +1,119 @@
+package gate
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"countersign/approvals"
+)
+
+// What people read of the gate, side by side.
+
+const (
+	sayUnknownButton  = "This button is from another version. Ask again in the thread."
+	sayStopButton     = "This button doesn't work here. Write `stop` in the thread."
+	sayNoRequest      = "There is no such request in this thread. `status` shows the open one."
+	sayBotsDecide     = "Bots can't decide."
+	sayBotsReview     = "Bots can't review."
+	sayNoGlass        = "Nobody can break glass here: the policy names no group under break_glass for this."
+	sayOnceOnly       = "This can only be approved once. Press Approve."
+	sayApproved       = "Approved."
+	sayDenied         = "Denied."
+	sayApprovedAlone  = "Approved alone. Somebody else must review it."
+	sayExpired        = "This request has expired. Nothing ran."
+	sayNotCounted     = "This vote doesn't count."
+	sayReviewOthers   = "You took part in this, so somebody else must review it."
+	sayNotReviewed    = "You can't review this."
+	sayNothingToCheck = "There is nothing to review: nobody broke glass for this request."
+	sayReviewed       = "Your review is recorded."
+	sayNotEditable    = "This can't be edited on its card. Deny it and say what you want instead."
+	sayEmptyEdit      = "The command would be empty, so nothing changed. Press Deny if it shouldn't run."
+	saySameEdit       = "The command is the same as before, so nothing changed. Press Approve if it should run."
+	sayOddEdit        = "The command has invisible or unusual characters, so nothing changed. Type it by hand instead of pasting it."
+	sayEdited         = "Your edit replaces this request. It's checked again and needs its own approval."
+)
+
+// sayOutdated refuses a vote on an old card.
+func sayOutdated(id approvals.ID) string {
+	return "This card is out of date, so nothing was decided. Use the newest card, or write `approve " + string(id) + "`."
+}
+
+// sayExpiredAt answers a vote that came too late.
+func sayExpiredAt(at time.Time) string {
+	return "This request expired at " + clock(at) + ". Nothing ran."
+}
+
+// sayTwice answers a second approval by the same person.
+func sayTwice(missing string) string {
+	return "You already approved this. It still needs " + missing + "."
+}
+
+// sayReason asks for the reason that a vote needs.
+func sayReason(verb string, id approvals.ID) string {
+	return "This needs a reason, so nothing was decided. Write it beside the button, or `" + verb + " " + string(id) + " your reason`."
+}
+
+// sayMore says which votes an approved request still needs.
+func sayMore(missing string) string { return "Approved. It still needs " + missing + "." }
+
+// sayMissing is a need that is not met yet.
+func sayMissing(has, want int, groups []string) string {
+	return fmt.Sprintf("%d of %d from %s", has, want, strings.Join(groups, " or "))
+}
+
+// sayGranted says how long exactly this may run again.
+func sayGranted(until time.Time) string {
+	return "Approved. This exact command won't ask again until " + clock(until) + "."
+}
+
+// sayGlassOnly says who may break glass.
+func sayGlassOnly(groups []string) string {
+	return "You can't break glass here. Only " + strings.Join(groups, " or ") + " can."
+}
+
+// sayNoApprovers says that nobody can approve on a target.
+func sayNoApprovers(target string) string {
+	return "Nobody can approve on " + target + ", because it has no approvers. Add a group under its approvers in the configuration."
+}
+
+// sayOwnRequest refuses the requester's own approval.
+func sayOwnRequest(who string) string {
+	return "You can't approve this: you requested it. Somebody else in " + who + " can."
+}
+
+// sayNotApprover refuses somebody who is in none of the groups.
+func sayNotApprover(who string) string {
+	return "You can't approve this. It needs somebody in " + who + "."
+}
+
+// sayForbidden says that the policy forbids it by now.
+func sayForbidden(why string) string { return "This can't be approved anymore: " + why }
+
+// sayNotReviewer refuses a review.
+func sayNotReviewer(groups []string) string {
+	return "You can't review this. It needs somebody in " + strings.Join(groups, " or ") + "."
+}
+
+// sayReviewedBy answers a second review.
+func sayReviewedBy(who string) string { return "Already reviewed by " + who + "." }
+
+// sayLongEdit refuses an edit that is too long.
+func sayLongEdit(n, most int) string {
+	return fmt.Sprintf("The command has %d bytes, and an edit can have at most %d, so nothing changed.", n, most)
+}
+
+// sayEditForbidden refuses an edit that the policy forbids.
+func sayEditForbidden(why string) string {
+	return "The policy refuses this command, so nothing changed: " + why + "."
+}
+
+// sayEscalated says who else may decide now.
+func sayEscalated(groups string, expires time.Time) string {
+	return fmt.Sprintf("Nobody has decided yet, so **%s** can decide now, too. The request expires at %s.", groups, clock(expires))
+}
+
+// sayPlanEnded is the notice on the card of a call that is not the plan's next step.
+func sayPlanEnded(next int) string {
+	return fmt.Sprintf("This isn't step %d as it was approved, so that plan has ended and this needs its own approval.", next)
+}

@@ -1,0 +1,117 @@
+package desk
+
+import (
+	"fmt"
+	"strings"
+)
+
+// What people read of the chat words, side by side.
+
+const (
+	sayBotsType        = "Bots can't take the keyboard."
+	sayNoMachine       = "I can't tell which machine this thread works on right now. Try again."
+	sayNoTerminalYet   = "This thread has no terminal yet. The first command opens one."
+	sayTargets         = "Targets you can use here. `use NAME` changes what this thread works on:\n"
+	sayEveryReadAsks   = "Every read asks there."
+	sayConfiguredAsks  = "Every read asks there, as configured."
+	sayPlainReads      = "It has no lock, so only plain reads run without asking."
+	sayRoleMembers     = "Guests and bots can't change the role. Ask a member of the team."
+	sayNoRole          = "From the next step on I work as configured, without a role."
+	sayRunMembers      = "Guests and bots can't start workflows. Ask a member of the team."
+	sayBadInputs       = "I can't read these inputs. Write `run NAME input=value input=\"two words\"`."
+	sayInvite          = "I can't write in this channel. Invite me first."
+	sayNoRecord        = "I can't read this thread's record right now. Check the bot's log."
+	sayNoExport        = "I can't export this thread's record right now. Check the bot's log."
+	sayTimeline        = "A draft post-mortem, made from this thread's record alone. The empty headings are for you."
+	sayNotRecorded     = "Nothing is recorded here."
+	sayNoList          = "I can't list the recordings right now. Check the bot's log."
+	sayNothingRecorded = "This thread's terminals have no recording."
+	sayRecordings      = "What this thread's terminals showed. Play a file with `asciinema play`, or in the web console:\n"
+	sayUndoUnread      = "I can't read what the files were before. Try again."
+	sayUndoUnnamed     = "I can't name that change."
+	sayRoleRunsNone    = "This thread's role can't run workflows. `role` shows others."
+	sayInputsUnwritten = "I can't pass these inputs on. Write them another way."
+	sayStartWorkflow   = "\n`run NAME input=value ...` begins one."
+)
+
+// sayObserver refuses the keyboard to somebody who may only watch.
+func sayObserver(target string) string {
+	return fmt.Sprintf("You can watch `%s`: `sessions` prints the command. Only its approvers and moderators can take the keyboard.", target)
+}
+
+// sayUnreachable says that a target cannot be used.
+func sayUnreachable(target string, err error) string {
+	return fmt.Sprintf("Can't reach %s: %v. Fix the connection, then try again.", target, err)
+}
+
+// sayNoTerminals says why a target has no terminal.
+func sayNoTerminals(target, why string) string {
+	return "There is no terminal on `" + target + "`. " + why
+}
+
+// sayTaken says who has the keyboard now. from is " from NAME", or "".
+func sayTaken(who, session, target, from, attach string) string {
+	return fmt.Sprintf("%s has the keyboard of `%s` on `%s`%s. I'm paused until you say `give`. Attach with:\n\n```\n%s\n```\n"+
+		"Detach with Ctrl-b d. I'll see what you typed when you give it back, except hidden passwords.", who, session, target, from, attach)
+}
+
+// sayHeldElsewhere says that somebody still has the keyboard of another session.
+func sayHeldElsewhere(who string) string {
+	return who + " still has the keyboard of another session in this thread."
+}
+
+// sayNow says what a thread works on.
+func sayNow(target, labels string) string {
+	return fmt.Sprintf("This thread now works on `%s`%s.", target, labels)
+}
+
+// sayUnreachableNow is what follows if it cannot be reached.
+func sayUnreachableNow(err error) string {
+	return " It can't be reached right now: " + err.Error() + "."
+}
+
+// sayLocked says how reads run on a target with a lock.
+func sayLocked(lock string, plain bool) string {
+	if plain {
+		return "Plain reads run there without asking, locked (" + lock + ")."
+	}
+	return "Reads run there without asking, locked (" + lock + ")."
+}
+
+// sayUnknownRole answers a role that does not exist.
+func sayUnknownRole(name string) string { return "There is no role `" + name + "`. `role` lists them." }
+
+// sayRole says which role a thread has from now on.
+func sayRole(name, description string) string {
+	return "From the next step on I'm `" + name + "`. " + description
+}
+
+// sayCannotOpen says that a network starts no threads.
+func sayCannotOpen(workflow string) string {
+	return "I can't start threads here. Write `run " + workflow + "` in a thread."
+}
+
+// sayExport says what the archive is, and how to get all of it.
+func sayExport(thread string) string {
+	return "This thread's record without secrets. Its README.txt says what it contains, how to verify it and what didn't fit. " +
+		"`bot export " + thread + "` on the bot's machine writes all of it."
+}
+
+// sayNoChange answers the undo of a change that is not there.
+func sayNoChange(change string) string {
+	return "There is nothing to undo under `" + change + "`: it changed no files in this thread, was too large, or is too old."
+}
+
+// sayNoWorkflow answers a workflow that does not exist.
+func sayNoWorkflow(name string, known []string) string {
+	text := "There is no workflow `" + name + "`."
+	if len(known) > 0 {
+		text += " You can run `" + strings.Join(known, "`, `") + "`."
+	}
+	return text + " For anything else, ask in a sentence, such as: please run " + name + "."
+}
+
+// sayNotStarted says why a workflow was not started.
+func sayNotStarted(name string, err error) string {
+	return "I didn't start `" + name + "`: " + err.Error()
+}
