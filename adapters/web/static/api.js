@@ -30,6 +30,14 @@ function keepKey(key) {
 const api = { csrf: '', readOnly: '', onSignedOut: () => {} };
 export default api;
 
+let reads = new AbortController(); // of what is on its way
+
+// leave gives up what is still being read: after a sign-out it would only be refused.
+function leave() {
+  reads.abort();
+  reads = new AbortController();
+}
+
 async function call(method, path, body, tried) {
   const key = tried ?? pageKey();
   let answer;
@@ -38,6 +46,7 @@ async function call(method, path, body, tried) {
       method,
       credentials: 'same-origin',
       cache: 'no-store',
+      signal: method === 'GET' ? reads.signal : null,
       headers: { 'X-Console-Page': key, ...(method === 'GET' ? {} : { 'Content-Type': 'application/json', 'X-CSRF-Token': api.csrf }) },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
@@ -74,10 +83,12 @@ api.adopt = async (key) => {
   keepKey(key);
 };
 api.logout = async () => {
+  leave();
   await call('POST', '/logout', {});
   keepKey('');
 };
 api.logoutEverywhere = async () => {
+  leave();
   await call('POST', '/logout-everywhere', {});
   keepKey('');
 };

@@ -106,9 +106,11 @@ function wire() {
   $('veil').addEventListener('click', () => drawer(false));
   $('side-close').addEventListener('click', () => drawer(false));
   $('logout').addEventListener('click', async () => {
+    terminals?.hide(); // it asks again and again
     try { await api.logout(); askLogin(''); } catch (e) { complain(e); }
   });
   $('logout-all').addEventListener('click', async () => {
+    terminals?.hide();
     try { await api.logoutEverywhere(); askLogin(''); } catch (e) { complain(e); }
   });
   for (const id of ['help', 'help-too']) $(id).addEventListener('click', () => $('keys').showModal());

@@ -150,7 +150,7 @@ export class Terminals {
     await this.refresh();
   }
 
-  hide() { this.drop(); this.pane = null; }
+  hide() { this.drop(); this.pane = this.thread = null; }
 
   async refresh() {
     if (!this.thread) {
