@@ -57,6 +57,20 @@ func (w *worker) batch(ctx context.Context, s step, first approvals.Action) (p t
 	return p, calls
 }
 
+// covered reports whether the calls of the last reply run by one approval, so far: none of
+// them failed.
+func (t *turn) covered() bool {
+	if !t.batched {
+		return false
+	}
+	for _, c := range t.reply.Calls {
+		if r := t.results[c.ID]; r != nil && r.Failed {
+			return false
+		}
+	}
+	return true
+}
+
 // laneOf returns the gate's decision about a later call of the step's reply. ok is false if
 // the call cannot be part of a plan.
 func (w *worker) laneOf(ctx context.Context, s step, c llm.Call) (lane approvals.Lane, ok bool) {

@@ -145,7 +145,9 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		}
 		return w.recordRun(ctx, s, plan, *r, false, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
 	case approvals.Ask:
-		p.Impact = w.impact(ctx, plan.Action)
+		if !s.turn.covered() {
+			p.Impact = w.impact(ctx, plan.Action)
+		}
 		if c.Name == spend.Tool {
 			p.Impact = w.spendingImpact(ctx)
 		}

@@ -132,7 +132,9 @@ func (a *Adapter) repaint(p *page, message string, face uint64, c chat.Card) {
 	m := blockkit.Card(c, blockkit.CardOptions{})
 	if err := p.writePlainer(ctx, scribe.Call{Urgency: scribe.First, May: always}, message, m); err != nil {
 		a.log.WarnContext(ctx, "a card keeps its old face until the outbox writes it", "thread", p.th.id(), "error", err)
+		return
 	}
+	p.repainted(message, m)
 }
 
 // showDetails shows a card's details to the person who pressed, in a modal. Slack takes it

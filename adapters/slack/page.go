@@ -2,6 +2,7 @@ package slack
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -57,10 +58,11 @@ type page struct {
 	writing sync.Mutex // held while a post is written again
 	faceMu  sync.Mutex
 	faces   map[string]uint64 // how often each message was written, by ts
+	repaints map[string]string // what a click's answer painted last, by ts
 }
 
 func (a *Adapter) newPage(th thread) *page {
-	return &page{a: a, th: th, files: map[string][]string{}, streams: map[string]*stream{}, unread: map[string]bool{}, faces: map[string]uint64{}}
+	return &page{a: a, th: th, files: map[string][]string{}, streams: map[string]*stream{}, unread: map[string]bool{}, faces: map[string]uint64{}, repaints: map[string]string{}}
 }
 
 // page is that of a thread; what nobody writes in has one that nobody else knows.
@@ -89,8 +91,34 @@ func (p *page) painted(ts string) {
 	defer p.faceMu.Unlock()
 	if len(p.faces) > maxKeys {
 		clear(p.faces)
+		clear(p.repaints)
 	}
 	p.faces[ts]++
+	delete(p.repaints, ts)
+}
+
+// repainted remembers what a click's answer painted, and shows reports whether a message
+// would look the same once more.
+func (p *page) repainted(ts string, m blockkit.Message) {
+	p.faceMu.Lock()
+	defer p.faceMu.Unlock()
+	p.repaints[ts] = look(m)
+}
+
+func (p *page) shows(ts string, m blockkit.Message) bool {
+	p.faceMu.Lock()
+	defer p.faceMu.Unlock()
+	painted := p.repaints[ts]
+	return painted != "" && painted == look(m)
+}
+
+// look is all that is seen of a message, "" if it has files.
+func look(m blockkit.Message) string {
+	raw, err := json.Marshal(m.Blocks)
+	if err != nil || len(m.Files) > 0 {
+		return ""
+	}
+	return m.Text + "\x00" + string(raw)
 }
 
 // Render implements scribe.Page.
@@ -193,7 +221,11 @@ func (p *page) Update(ctx context.Context, c scribe.Call, id string, m outgoing)
 	}
 	p.writing.Lock()
 	defer p.writing.Unlock()
+	same := p.shows(id, m.Message)
 	p.painted(id)
+	if same && !p.unread[id] {
+		return nil // the answer of a click was faster
+	}
 	c.Convert = c.Kind == scribe.Posted && c.Part == 0 && p.unread[id]
 	err := p.writePlainer(ctx, c, id, m.Message)
 	if err == nil {

@@ -939,7 +939,7 @@ func TestWhatAScreenReaderAnnounces(t *testing.T) {
 	s.bot.post(th, chat.Post{Key: "a", Card: &voted})
 	s.until(`document.querySelector('.card.open').textContent.includes('1 so far')`)
 	hears("a vote", "Votes: 1 of 2.")
-	for _, how := range []string{"Approved by bob at 03:05 UTC · starting", "Approved by bob at 03:05 UTC · running", "Approved by bob at 03:05 UTC · exit 0"} {
+	for _, how := range []string{"Approved by bob at 03:05 UTC · running", "Approved by bob at 03:05 UTC · exit 0"} {
 		s.bot.post(th, chat.Post{Key: "a", Card: decided(*card, how)})
 		s.until(`document.querySelector('.card .result')?.textContent.includes(` + fmt.Sprintf("%q", how) + `)`)
 		hears(how, card.Title+". "+how+".")

@@ -826,9 +826,7 @@ func ending(r approvals.Record) string {
 	}
 	s := ""
 	switch r.State {
-	case approvals.Approved:
-		s = approved + "starting"
-	case approvals.Running:
+	case approvals.Approved, approvals.Running: // one face, so that the start of a run is no edit
 		s = approved + "running"
 	case approvals.Done:
 		s = approved + result(r.Outcome)

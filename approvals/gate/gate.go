@@ -519,9 +519,11 @@ func (g *Gate) Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approv
 	permit, rec, why := g.ledger.Consume(tx, id, a, g.cfg.Now())
 	if rec.ID != "" {
 		g.audit(tx, rec, string(rec.State), "", "", why)
-		g.updateCard(tx, rec, "")
+		if why != "" {
+			g.updateCard(tx, rec, "")
+		}
 	}
-	if why == "" {
+	if why == "" { // its card says already that it runs
 		g.cfg.Used(id, a)
 	}
 	return permit, rec, why

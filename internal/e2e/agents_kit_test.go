@@ -262,7 +262,7 @@ func cardText(c chat.Card) string {
 			state = s
 		}
 	}
-	for _, s := range []string{"starting", "running", "outcome unknown"} {
+	for _, s := range []string{"running", "outcome unknown"} {
 		if strings.Contains(c.Body, " · "+s) {
 			state = s
 		}

@@ -137,6 +137,28 @@ func (w *workspace) press(user, channel, root, label string) {
 	}
 }
 
+// TestAnApprovalCostsTwoEdits: the vote and the end, for a command that ends at once. What is
+// out of date by the time it could be sent is not sent.
+func TestAnApprovalCostsTwoEdits(t *testing.T) {
+	t.Parallel()
+	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, filepath.Join(t.TempDir(), "out")))
+	w.start()
+	root := w.ask("UALICE", "COPS", "fix it")
+	card, _ := w.button("COPS", root, "Approve")
+	w.press("UBOB", "COPS", root, "Approve")
+	w.sees("COPS", root, "All done.")
+	w.sees("COPS", root, "exit 0")
+	var edits []string
+	for _, c := range w.Calls() {
+		if c.Method == "chat.update" && c.Args.Get("ts") == card {
+			edits = append(edits, c.Args.Get("text"))
+		}
+	}
+	if len(edits) == 0 || len(edits) > 2 {
+		t.Errorf("the card was edited %d times, want at most 2: %q", len(edits), edits)
+	}
+}
+
 // told waits until a person was told something that others do not see.
 func (w *workspace) told(channel, user, want string) {
 	w.t.Helper()
