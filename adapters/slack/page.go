@@ -55,9 +55,9 @@ type page struct {
 	status  string    // that Slack's own status line shows
 	set     time.Time // when it was set last
 
-	writing sync.Mutex // held while a post is written again
-	faceMu  sync.Mutex
-	faces   map[string]uint64 // how often each message was written, by ts
+	writing  sync.Mutex // held while a post is written again
+	faceMu   sync.Mutex
+	faces    map[string]uint64 // how often each message was written, by ts
 	repaints map[string]string // what a click's answer painted last, by ts
 }
 
