@@ -21,9 +21,9 @@ func (j *judge) assign(a *syntax.Assign, before bool) {
 		j.nested(a)
 		why = "an array"
 	}
-	if !before && j.held && j.shell == Bash && why == "" && !a.Append && !a.Naked && loopName(name) && j.free(name) && j.uses(name) {
-		// It is gone with the process, so it counts only for the text's own use. What it
-		// holds is not followed: the text may take another way.
+	if !before && j.locked && j.shell == Bash && why == "" && !a.Append && !a.Naked && loopName(name) && j.isFreeName(name) && j.usesVar(name) {
+		// The variable ends with the process, so only the text's own use of it matters. Its value is
+		// not tracked, because the text may branch.
 		j.vars[name] = word{kind: wordOpaque, multi: true}
 		j.prove("an assignment")
 		return
@@ -33,16 +33,16 @@ func (j *judge) assign(a *syntax.Assign, before bool) {
 		return
 	}
 	if (name == "AWS_PROFILE" || name == "CLOUDSDK_CORE_PROJECT") && w.kind == wordLit {
-		j.hop("profile", w.text)
+		j.addHop("profile", w.text)
 	}
 	if a.Append || a.Naked || why != "" || w.kind != wordLit || !harmlessVar(name, w.text) {
 		j.add(Medium, EffectExec, "the variable %s can change what the command does", name)
 	}
 }
 
-// uses reports whether the text says $name or ${name somewhere. One that does not sets a
-// variable for what comes after it.
-func (j *judge) uses(name string) bool {
+// usesVar reports whether the text contains $name or ${name. A text that does not sets the variable for a
+// program or a later command.
+func (j *judge) usesVar(name string) bool {
 	for _, mark := range []string{"$", "${"} {
 		for rest := j.src; ; {
 			_, after, found := strings.Cut(rest, mark+name)
@@ -61,14 +61,14 @@ func isNameByte(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// free reports whether no loop around has a variable of this name.
-func (j *judge) free(name string) bool {
+// isFreeName reports whether no surrounding loop has a variable of this name.
+func (j *judge) isFreeName(name string) bool {
 	v, ok := j.vars[name]
 	return !ok || v.kind == wordOpaque
 }
 
-// harmlessVar reports whether a variable with this value only changes how a
-// program words its output.
+// harmlessVar reports whether a variable with this value only changes the wording of a program's
+// output.
 func harmlessVar(name, value string) bool {
 	plain := strings.Trim(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@:+-") == ""
 	switch name {

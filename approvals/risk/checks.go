@@ -9,7 +9,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// checks returns the rule that a table names for what its form can't say.
+// checks returns the rule of that name, for programs whose table form is not enough.
 func checks(name string) func(*judge, *call) {
 	switch name {
 	case "echo":
@@ -84,7 +84,7 @@ func checks(name string) func(*judge, *call) {
 	return nil
 }
 
-// refusePath adds an issue for a file that may not be read.
+// refusePath adds an issue for a file that must not be read.
 func (j *judge) refusePath(tool string, w word) bool {
 	if w.kind == wordOpaque {
 		return false // judged where it was matched
@@ -100,8 +100,7 @@ func (j *judge) refusePath(tool string, w word) bool {
 	return false
 }
 
-// checkGrep looks at the files behind the pattern, and at recursion into
-// places where secrets lie.
+// checkGrep checks the files after the pattern, and recursion into directories with secrets.
 func checkGrep(j *judge, c *call) {
 	files := c.operands
 	if !c.has("-e", "--regexp", "-f", "--file", "--files", "--type-list") {
@@ -134,28 +133,28 @@ func checkGrep(j *judge, c *call) {
 		if j.refusePath(c.root.name, w) {
 			return
 		}
-		if deep && w.kind != wordOpaque && j.wide(w.text) && (c.has("--json", "--vimgrep") || !c.has("-l", "--files-with-matches", "-L", "-c", "--count", "--files", "-q", "--quiet")) {
+		if deep && w.kind != wordOpaque && j.treeHasSecrets(w.text) && (c.has("--json", "--vimgrep") || !c.has("-l", "--files-with-matches", "-L", "-c", "--count", "--files", "-q", "--quiet")) {
 			j.add(Medium, EffectSecrets, "`%s` looks through everything below %s, where secrets are", c.root.name, w.text)
 			return
 		}
 	}
 }
 
-// checkDeep refuses recursion into places where secrets lie.
+// checkDeep refuses recursion into directories with secrets.
 func checkDeep(j *judge, c *call) {
 	if !c.has("-r", "--recursive") || c.has("-q", "--brief") {
 		return
 	}
 	for _, w := range c.operands {
-		if j.wide(w.text) {
+		if j.treeHasSecrets(w.text) {
 			j.add(Medium, EffectSecrets, "`%s` shows everything below %s, where secrets are", c.root.name, w.text)
 			return
 		}
 	}
 }
 
-// checkUnpack refuses to decompress anywhere but to the output: the last of
-// several modes wins, so -t doesn't help where -d follows.
+// checkUnpack refuses to decompress anywhere but to standard output. The last of several modes wins,
+// so -t does not help if -d follows.
 func checkUnpack(j *judge, c *call) {
 	if c.has("-d", "--decompress") && !c.has("-c", "--stdout", "--to-stdout") {
 		j.add(Medium, EffectWrite, "`%s -d` replaces the file", c.root.name)
@@ -168,7 +167,7 @@ func checkTar(j *judge, c *call) {
 	}
 }
 
-// wrapTar turns the old form `tar tvf X` into options and matches those.
+// wrapTar rewrites the old form `tar tvf X` as options and matches those.
 func wrapTar(j *judge, name string, argv []word) {
 	specs, err := j.tables()
 	if err != nil || specs[name] == nil {
@@ -177,7 +176,7 @@ func wrapTar(j *judge, name string, argv []word) {
 	}
 	if len(argv) > 1 && argv[1].kind == wordLit && !strings.HasPrefix(argv[1].text, "-") {
 		if strings.Trim(argv[1].text, "tvfzjJaO") != "" || strings.Count(argv[1].text, "f") > 1 {
-			j.danger(argv)
+			j.addDangers(argv)
 			j.add(Medium, EffectUnknown, "`tar %s` is not known to only read", argv[1].text)
 			return
 		}
@@ -224,7 +223,7 @@ func checkYq(j *judge, c *call) {
 	}
 }
 
-// checkPrintenv allows variables that hold no secret.
+// checkPrintenv allows variables that do not hold secrets.
 func checkPrintenv(j *judge, c *call) {
 	if len(c.operands) == 0 {
 		j.add(High, EffectSecrets, "`printenv` shows the whole environment, where secrets are kept")
@@ -237,8 +236,7 @@ func checkPrintenv(j *judge, c *call) {
 	}
 }
 
-// checkPager asks for commands that only open a long list in a pager, where
-// keys start a shell.
+// checkPager refuses commands that may open a long list in a pager, where keys start a shell.
 func checkPager(j *judge, c *call) {
 	if j.piped {
 		return
@@ -304,29 +302,28 @@ func checkSS(j *judge, c *call) {
 			j.add(Low, EffectUnknown, "an argument of `ss` is only known when it runs")
 			return
 		}
-		if !strings.HasPrefix(w.text, "/") && !j.ownNames(c, w.text) {
+		if !strings.HasPrefix(w.text, "/") && !j.hasTrustedNames(c, w.text) {
 			return
 		}
 	}
 }
 
-// checkLookup refuses names of foreign hosts where a program takes hosts beside
-// files: lsof -i @host, fuser 80,host/tcp.
+// checkLookup refuses foreign host names in programs that take hosts beside files: lsof -i @host,
+// fuser 80,host/tcp.
 func checkLookup(j *judge, c *call) {
 	for _, f := range c.flags {
-		if f.name == "-i" && !j.ownNames(c, f.value.text) {
+		if f.name == "-i" && !j.hasTrustedNames(c, f.value.text) {
 			return
 		}
 	}
 	for _, w := range c.operands {
-		if strings.ContainsAny(w.text, "@,") && !j.ownNames(c, w.text) {
+		if strings.ContainsAny(w.text, "@,") && !j.hasTrustedNames(c, w.text) {
 			return
 		}
 	}
 }
 
-// checkMembers lets members of an archive be shown only where they are named
-// and none of them is a secret.
+// checkMembers allows showing archive members only if they are named and none is a secret.
 func checkMembers(j *judge, c *call) {
 	shown := c.root.name == "unzip" && c.has("-p") || c.root.name == "tar" && !c.has("-t", "--list")
 	if c.root.name == "tar" {
@@ -354,7 +351,7 @@ func checkMembers(j *judge, c *call) {
 	}
 }
 
-// frrShow are the questions to a router's shell that show no passwords.
+// frrShow matches the router shell's queries that show no passwords.
 var frrShow = regexp.MustCompile(`^show (ip|ipv6|bgp|ospf|isis|interface|version|memory|vrf|zebra|daemons|watchfrr|route-map|thread|bfd|evpn|pim|mpls|nexthop-group)( [A-Za-z0-9./:_-]+)*$`)
 
 func checkFRR(j *judge, c *call) {
@@ -368,9 +365,9 @@ func checkFRR(j *judge, c *call) {
 
 var nameInText = regexp.MustCompile(`[A-Za-z0-9_.-]+`)
 
-// ownNames reports whether no name in a text is looked up with a stranger, and
-// adds an issue if one is. Addresses are not looked up.
-func (j *judge) ownNames(c *call, text string) bool {
+// hasTrustedNames reports whether every host name in a text is one of ours, and adds an issue otherwise.
+// Addresses are not looked up.
+func (j *judge) hasTrustedNames(c *call, text string) bool {
 	for _, n := range nameInText.FindAllString(text, -1) {
 		if strings.Contains(n, ".") && strings.Trim(n, "0123456789.") != "" && !internalHost(n) {
 			j.reject(c.spec, "dns", lit(n))
@@ -380,11 +377,10 @@ func (j *judge) ownNames(c *call, text string) bool {
 	return true
 }
 
-// digOptions are the options of dig that send nothing of their own.
+// digOptions are dig's options that send nothing of their own.
 var digOptions = strings.Fields("short all answer cmd comments stats question authority additional trace tcp vc multiline multi recurse rec dnssec cdflag cd adflag ad identify ttlid ttlunits rrcomments crypto qr search idnout nssearch class unknownformat onesoa besteffort fail")
 
-// checkDig proves lookups of names that carry no data, at our own or at
-// well-known servers.
+// checkDig proves lookups of names that carry no data, at our own or well-known servers.
 func checkDig(j *judge, c *call) {
 	for _, w := range c.operands {
 		t := w.text
@@ -414,10 +410,10 @@ func checkDig(j *judge, c *call) {
 	}
 }
 
-// healthPath are the paths of a web service that only tell how it is.
+// healthPath matches the paths of a web service that only report its health.
 var healthPath = regexp.MustCompile(`^(/|/(api/)?(v\d/)?(health|healthz|healthcheck|health_check|readyz|ready|readiness|livez|live|liveness|ping|status|version|metrics|up|info)(/(live|ready|liveness|readiness|db|status))?/?|/actuator/(health|info|metrics|prometheus)(/[a-z.-]+)?|/(varz|connz|routez|subsz|jsz|stats|stats/prometheus|clusters|server_info)|/api/v2/(alerts|silences|status)|/v1/sys/(health|leader)|/v1/health/(state|node|service|checks)/[a-z0-9-]+|/v1/catalog/(services|nodes|datacenters|service/[a-z0-9-]+)|/v1/agent/members|/nginx_status|/stub_status|/basic_status|/server-status|/fpm-status|/-/(healthy|ready)|/_cluster/(health|stats|pending_tasks)|/_cat/[a-z_]+|/_nodes/stats|/v1/status/(leader|peers)|/api/v1/(targets|alerts|rules|status/[a-z]+)|/healthz/[a-z-]+)$`)
 
-// checkCurl proves a GET or HEAD of a health page of one of our own hosts.
+// checkCurl proves a GET or HEAD of a health page on one of our own hosts.
 func checkCurl(j *judge, c *call) {
 	if c.has("-V", "--version") && len(c.operands) == 0 {
 		return
@@ -446,7 +442,7 @@ func checkCurl(j *judge, c *call) {
 		if h, port, ok := strings.Cut(host, ":"); ok && isDigits(port) {
 			host = h
 		}
-		if !j.ours(host) {
+		if !j.isTrustedHost(host) {
 			j.add(Medium, EffectEgress, "`curl` talks to %s, a host that is not known to be ours; an address can carry data", host)
 			return
 		}
@@ -457,7 +453,7 @@ func checkCurl(j *judge, c *call) {
 	}
 }
 
-// checkKubeGet refuses the content of secrets; a list of their names is fine.
+// checkKubeGet refuses the content of secrets; listing their names is allowed.
 func checkKubeGet(j *judge, c *call) {
 	out, shaped := c.value("-o", "--output")
 	shaped = shaped && out != "name" && out != "wide" || c.has("--template")
@@ -476,8 +472,7 @@ func checkKubeGet(j *judge, c *call) {
 	}
 }
 
-// checkKubeDescribe refuses secrets: the description of a service account's
-// token shows it in full.
+// checkKubeDescribe refuses secrets: describing a service account's token shows it in full.
 func checkKubeDescribe(j *judge, c *call) {
 	for i, w := range c.operands {
 		for kind := range strings.SplitSeq(strings.ToLower(w.text), ",") {
@@ -491,7 +486,7 @@ func checkKubeDescribe(j *judge, c *call) {
 	}
 }
 
-// checkAz refuses values that begin with "@": az reads them from a file.
+// checkAz refuses values that begin with "@", because az reads them from a file.
 func checkAz(j *judge, c *call) {
 	for _, w := range c.argv {
 		_, value, eq := strings.Cut(w.text, "=")
@@ -502,7 +497,7 @@ func checkAz(j *judge, c *call) {
 	}
 }
 
-// etcdSecrets are where clusters keep their secrets.
+// etcdSecrets are the prefixes under which clusters store secrets.
 var etcdSecrets = []string{"/registry/secrets/", "/kubernetes.io/secrets/"}
 
 func checkEtcdGet(j *judge, c *call) {
@@ -532,14 +527,12 @@ func checkEtcdGet(j *judge, c *call) {
 	}
 }
 
-// silent reports whether a program surely reads nothing from its standard input
-// that could say something to another host: nothing is piped or redirected into
-// it but the end of a file or an empty line.
+// sendsNoInput reports whether a program certainly sends nothing from its standard input to another host:
+// only empty input or an empty line is piped or redirected into it.
 //
-// The judge doesn't know what is redirected into a group or loop around a
-// command, so this looks at the text itself: at each place where the program
-// could be meant.
-func (j *judge) silent(c *call) bool {
+// The judge does not track what is redirected into a group or loop around a command, so silent checks
+// the text itself, at each place that could be this call.
+func (j *judge) sendsNoInput(c *call) bool {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(j.src), "")
 	if err != nil {
 		return false
@@ -554,18 +547,18 @@ func (j *judge) silent(c *call) bool {
 			return true
 		}
 		above = append(above, n)
-		if call, is := n.(*syntax.CallExpr); is && j.couldBe(call, c) {
+		if call, is := n.(*syntax.CallExpr); is && j.mayCall(call, c) {
 			found = true
-			ok = ok && quietInput(above, outside)
+			ok = ok && isEmptyInput(above, outside)
 		}
 		return true
 	})
 	return ok && found
 }
 
-// couldBe reports whether a command of the text may be a call of this program
-// and subcommand, at any of its words.
-func (j *judge) couldBe(call *syntax.CallExpr, c *call) bool {
+// mayCall reports whether a command of the text may be a call of this program and subcommand, at any
+// of its words.
+func (j *judge) mayCall(call *syntax.CallExpr, c *call) bool {
 	want := append([]string{c.root.name}, c.path...)
 	for _, a := range call.Args {
 		if w, _ := j.resolveQuietly(a); w.kind != wordLit || len(want) > 0 && path.Base(w.text) == want[0] {
@@ -575,15 +568,15 @@ func (j *judge) couldBe(call *syntax.CallExpr, c *call) bool {
 	return len(want) == 0
 }
 
-// resolveQuietly resolves a word without judging what it runs.
+// resolveQuietly resolves a word without judging the commands inside it.
 func (j *judge) resolveQuietly(w *syntax.Word) (word, string) {
-	probe := &judge{specs: j.specs, places: j.places, src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: 2, quiet: true}
+	probe := &judge{specs: j.specs, places: j.places, src: j.src, vars: j.vars, depth: j.depth, steps: j.steps, nest: j.nest, probing: 2, resolveOnly: true}
 	return probe.resolveWord(w)
 }
 
-// quietInput reports whether what is read at the end of a path of nodes is
-// empty, where outside tells it of the text as a whole.
-func quietInput(above []syntax.Node, outside bool) bool {
+// isEmptyInput reports whether the input at the end of a path of nodes is empty. outside says whether it
+// is for the text as a whole.
+func isEmptyInput(above []syntax.Node, outside bool) bool {
 	for i, n := range slices.Backward(above) {
 		s, ok := n.(*syntax.Stmt)
 		if !ok {
@@ -592,7 +585,7 @@ func quietInput(above []syntax.Node, outside bool) bool {
 			}
 			continue
 		}
-		known := false // this statement's input is the end of a file
+		known := false // this statement's input is empty
 		for _, r := range s.Redirs {
 			switch r.Op {
 			case syntax.RdrIn:
@@ -612,15 +605,14 @@ func quietInput(above []syntax.Node, outside bool) bool {
 			break
 		}
 		if pipe, ok := above[i-1].(*syntax.BinaryCmd); ok && (pipe.Op == syntax.Pipe || pipe.Op == syntax.PipeAll) && pipe.Y == s {
-			return emptyLine(pipe.X)
+			return writesEmptyLine(pipe.X)
 		}
 	}
 	return outside
 }
 
-// emptyLine reports whether a statement writes at most an empty line or the
-// word that ends a session, which says nothing to anybody.
-func emptyLine(s *syntax.Stmt) bool {
+// writesEmptyLine reports whether a statement writes at most an empty line or the word that ends a session.
+func writesEmptyLine(s *syntax.Stmt) bool {
 	call, ok := s.Cmd.(*syntax.CallExpr)
 	if !ok || len(s.Redirs) > 0 || len(call.Assigns) > 0 || len(call.Args) == 0 || len(call.Args) > 2 {
 		return false
@@ -641,18 +633,17 @@ func emptyLine(s *syntax.Stmt) bool {
 	return false
 }
 
-// checkPiped asks for a program that writes without an end to whoever looks.
+// checkPiped refuses a program whose output never ends, unless it goes into a pipe.
 func checkPiped(j *judge, c *call) {
 	if !j.piped {
 		j.add(Low, EffectInteractive, "`%s` writes without an end: pipe it into head", c.root.name)
 	}
 }
 
-// checkReach refuses to let sizes, ports and times of packets tell a stranger
-// something.
+// checkReach refuses packet sizes, ports and times that could carry data to a foreign host.
 func checkReach(j *judge, c *call) {
 	for _, w := range c.operands {
-		if j.ours(w.text) || slices.Contains(publicResolvers, w.text) {
+		if j.isTrustedHost(w.text) || slices.Contains(publicResolvers, w.text) {
 			continue
 		}
 		for _, f := range c.flags {
@@ -666,8 +657,7 @@ func checkReach(j *judge, c *call) {
 	}
 }
 
-// checkShow lets systemctl show only properties that are named and hold no
-// environment.
+// checkShow allows systemctl to show only named properties that contain no environment.
 func checkShow(j *judge, c *call) {
 	checkPager(j, c)
 	if len(c.path) == 0 || c.path[0] != "show" {
@@ -697,8 +687,8 @@ var (
 	templateText   = regexp.MustCompile(`"([^"\\]|\\.)*"`)
 )
 
-// inspectSafe are the parts of what engines tell of containers, images and
-// services that hold no environment, label, command or option of a driver.
+// inspectSafe are the fields of containers, images and services that contain no environment, label,
+// command or driver option.
 var inspectSafe = strings.Fields(`.State .RestartCount .Name .Id .ID .Image .ImageName .Created .CreatedAt .UpdatedAt .Platform .Driver .LogPath .Mounts .NetworkSettings .Pod .SizeRw .SizeRootFs
  .GraphDriver .RepoTags .RepoDigests .Architecture .Os .Size .VirtualSize .RootFS .Parent .Scope .Status .Mountpoint .UpdateStatus .Endpoint .Version .ResolvConfPath .HostnamePath .HostsPath .ProcessLabel .AppArmorProfile
  .HostConfig.Memory .HostConfig.MemorySwap .HostConfig.MemoryReservation .HostConfig.NanoCpus .HostConfig.CpuShares .HostConfig.CpuQuota .HostConfig.CpuPeriod .HostConfig.CpusetCpus .HostConfig.RestartPolicy
@@ -706,8 +696,7 @@ var inspectSafe = strings.Fields(`.State .RestartCount .Name .Id .ID .Image .Ima
  .HostConfig.ReadonlyRootfs .HostConfig.SecurityOpt .HostConfig.AutoRemove .HostConfig.PidsLimit .HostConfig.OomKillDisable .HostConfig.LogConfig.Type
  .Config.Image .Config.Hostname .Config.User .Config.ExposedPorts .Config.WorkingDir .Config.StopSignal .Config.Volumes .Spec.Name .Spec.Mode .Spec.TaskTemplate.ContainerSpec.Image`)
 
-// safeTemplate reports whether a Go template shows only fields that begin with
-// one of the given ones, or parts of those.
+// safeTemplate reports whether a Go template shows only the given fields or parts of them.
 func safeTemplate(text string, fields []string) bool {
 	lower := strings.ToLower(text)
 	if !strings.Contains(text, "{{") || strings.Contains(lower, "env") || strings.Contains(lower, "label") || strings.Contains(text, "`") {
@@ -727,33 +716,32 @@ func safeTemplate(text string, fields []string) bool {
 			}
 		}
 		if wholeTemplate.MatchString(action) || strings.Contains(action, "$") && !inside && !templateOpens.MatchString(action) {
-			return false // the whole, by the name that it always has
+			return false // $ is the whole object
 		}
 		inside = inside || templateOpens.MatchString(action)
 		if strings.Contains(action, "end") || strings.Contains(action, "else") {
-			inside = false // what is around it, perhaps
+			inside = false // the surrounding object may be shown
 		}
 	}
 	return strings.Count(text, "{{") == len(templateAction.FindAllString(text, -1))
 }
 
-// checkInspect lets engines tell of a container only what holds no secret: its
-// environment, labels and options of drivers do.
+// checkInspect allows only the fields of a container that contain no secret. Its environment, labels
+// and driver options may contain some.
 func checkInspect(j *judge, c *call) {
-	if !shaped(c, inspectSafe) {
+	if !hasSafeFormat(c, inspectSafe) {
 		j.add(High, EffectSecrets, "`%s` shows the environment and options of what it is about, where secrets are kept: name fields with --format", c.spec.name)
 	}
 }
 
-// checkHistory lets the layers of an image be shown without the commands that
-// made them.
+// checkHistory allows an image's layers only without the commands that created them.
 func checkHistory(j *judge, c *call) {
-	if !c.has("-q", "--quiet") && !shaped(c, []string{".ID", ".Id", ".Size", ".CreatedSince", ".CreatedAt", ".Created", ".Tags"}) {
+	if !c.has("-q", "--quiet") && !hasSafeFormat(c, []string{".ID", ".Id", ".Size", ".CreatedSince", ".CreatedAt", ".Created", ".Tags"}) {
 		j.add(High, EffectSecrets, "`%s` shows the commands that made the image, where secrets may be: add -q or name fields with --format", c.spec.name)
 	}
 }
 
-func shaped(c *call, fields []string) bool {
+func hasSafeFormat(c *call, fields []string) bool {
 	given := false
 	for _, f := range c.flags {
 		if f.name != "-f" && f.name != "--format" {
@@ -770,25 +758,24 @@ func shaped(c *call, fields []string) bool {
 // bucket is the name of a bucket with the scheme of its cloud.
 var bucket = regexp.MustCompile(`^(s3|gs)://([a-z0-9][a-z0-9._-]*)(/|$)`)
 
-// ownBucket reports whether a word names no bucket, or one that the operator
-// allows; it adds an issue where it doesn't. Whoever has a bucket sees what is
-// asked of it.
-func (j *judge) ownBucket(tool, text string) bool {
+// isTrustedBucket reports whether a word names no bucket, or one that the operator allows; otherwise it adds
+// an issue. The owner of a bucket sees every request for it.
+func (j *judge) isTrustedBucket(tool, text string) bool {
 	if !strings.Contains(text, "://") {
 		return true
 	}
 	m := bucket.FindStringSubmatch(text)
-	if m != nil && j.listed(m[1]+"://"+m[2]) {
+	if m != nil && j.isListed(m[1]+"://"+m[2]) {
 		return true
 	}
 	j.add(Medium, EffectEgress, "`%s` asks for %s, which may be somebody else's: list it as a place that reads may reach", tool, text)
 	return false
 }
 
-// checkBuckets refuses buckets that the operator doesn't allow.
+// checkBuckets refuses buckets that the operator does not allow.
 func checkBuckets(j *judge, c *call) {
 	for _, w := range c.operands {
-		if w.kind != wordLit || !j.ownBucket(c.root.name, w.text) {
+		if w.kind != wordLit || !j.isTrustedBucket(c.root.name, w.text) {
 			return
 		}
 	}

@@ -31,9 +31,9 @@ func Classify(command string) Verdict { return new(Engine).Classify(command) }
 // Judge judges a text by the embedded tables alone; see Engine.Judge.
 func Judge(t Text) Verdict { return new(Engine).Judge(t) }
 
-// refuse is the verdict on a text that has no readable structure: its words
+// refusedVerdict is the verdict on a text that has no readable structure: its words
 // alone set the level.
-func refuse(command, why string) Verdict {
+func refusedVerdict(command, why string) Verdict {
 	j := newJudge()
 	j.add(High, EffectUnknown, "%s", why)
 	j.scan(command)
@@ -65,8 +65,8 @@ type judge struct {
 	reach   func(Hop) bool   // see Text
 
 	shell    Shell // who reads what is judged now
-	held     bool  // the kernel keeps what is judged now from changing anything
-	far      bool  // what is judged now runs at the other end of a hop
+	locked     bool  // the kernel keeps what is judged now from changing anything
+	remote      bool  // what is judged now runs at the other end of a hop
 	execed   bool  // what is judged now is the program that an engine's exec starts
 	lockOnly bool  // some part is proven only because the kernel holds it
 	needs    []Need
@@ -84,11 +84,11 @@ type judge struct {
 	nest    int
 	feed    *syntax.Stmt // what the current command reads from its pipe
 	piped   bool         // its output goes into a pipe
-	quiet   bool         // words are resolved without judging what they run
+	resolveOnly   bool         // words are resolved without judging what they run
 	probing int          // how often what is judged is only perhaps a command
 	inner   bool         // run by find or xargs with unknown words: no wrappers
 
-	fed     names // what the unknown arguments of xargs are
+	xargsNames     argKind // what the unknown arguments of xargs are
 	counted bool  // its output goes into a program that only counts it
 }
 
@@ -96,9 +96,9 @@ type issue struct {
 	level  Level
 	effect Effect
 	reason string
-	// about says that the issue is about the place where the text runs: the commands
+	// aboutPlace says that the issue is about the place where the text runs: the commands
 	// themselves may be fine.
-	about bool
+	aboutPlace bool
 }
 
 func newJudge() *judge {
@@ -110,12 +110,12 @@ func newJudge() *judge {
 func (j *judge) probe(probing int) *judge {
 	p := *j
 	p.issues, p.proven, p.needs, p.hops, p.lockOnly = nil, nil, nil, nil, false
-	p.probing, p.feed, p.piped, p.inner, p.fed, p.counted = probing, nil, false, false, anyNames, false
+	p.probing, p.feed, p.piped, p.inner, p.xargsNames, p.counted = probing, nil, false, false, anyNames, false
 	return &p
 }
 
-// allow notes what a lock has to leave open for a program.
-func (j *judge) allow(n ...Need) {
+// addNeeds notes what a lock has to leave open for a program.
+func (j *judge) addNeeds(n ...Need) {
 	for _, need := range n {
 		if !slices.Contains(j.needs, need) {
 			j.needs = append(j.needs, need)
@@ -127,14 +127,14 @@ func (j *judge) add(l Level, e Effect, format string, args ...any) {
 	j.issues = append(j.issues, issue{level: l, effect: e, reason: fmt.Sprintf(format, args...)})
 }
 
-// addAbout is add for what is about the place and not about a command.
-func (j *judge) addAbout(l Level, e Effect, format string, args ...any) {
-	j.issues = append(j.issues, issue{level: l, effect: e, reason: fmt.Sprintf(format, args...), about: true})
+// addPlaceIssue is add for what is about the place and not about a command.
+func (j *judge) addPlaceIssue(l Level, e Effect, format string, args ...any) {
+	j.issues = append(j.issues, issue{level: l, effect: e, reason: fmt.Sprintf(format, args...), aboutPlace: true})
 }
 
-// bad reports whether there is an issue behind the first n that is about a command.
-func (j *judge) bad(n int) bool {
-	return slices.ContainsFunc(j.issues[n:], func(i issue) bool { return !i.about })
+// hasCommandIssue reports whether there is an issue behind the first n that is about a command.
+func (j *judge) hasCommandIssue(n int) bool {
+	return slices.ContainsFunc(j.issues[n:], func(i issue) bool { return !i.aboutPlace })
 }
 
 func (j *judge) verdict(command string) Verdict {
@@ -207,7 +207,7 @@ func (j *judge) text(command string, top bool) {
 		j.scan(command)
 		return
 	}
-	if why := otherShells(command, file, j.shell); why != "" {
+	if why := shellMismatch(command, file, j.shell); why != "" {
 		j.add(Medium, EffectUnknown, "%s", why)
 	}
 	src, vars, feed, probing, execed := j.src, j.vars, j.feed, j.probing, j.execed
@@ -274,7 +274,7 @@ func (j *judge) stmt(s *syntax.Stmt) {
 	}
 	j.command(s.Cmd)
 	if s.Negated || s.Background {
-		j.dirs = either(j.dirs, j.okDirs)
+		j.dirs = mergeDirs(j.dirs, j.okDirs)
 		j.okDirs = j.dirs
 	}
 }
@@ -287,17 +287,17 @@ func (j *judge) command(cmd syntax.Command) {
 		switch c.Op {
 		case syntax.AndStmt:
 			j.stmt(c.X)
-			after := either(j.dirs, j.okDirs)
+			after := mergeDirs(j.dirs, j.okDirs)
 			j.dirs = j.okDirs
 			j.stmt(c.Y)
-			j.dirs = either(after, j.dirs)
+			j.dirs = mergeDirs(after, j.dirs)
 		case syntax.OrStmt:
 			j.stmt(c.X)
 			ok := j.okDirs
-			j.dirs = either(j.dirs, ok)
+			j.dirs = mergeDirs(j.dirs, ok)
 			j.stmt(c.Y)
-			j.okDirs = either(ok, j.okDirs)
-			j.dirs = either(ok, j.dirs)
+			j.okDirs = mergeDirs(ok, j.okDirs)
+			j.dirs = mergeDirs(ok, j.dirs)
 		case syntax.Pipe, syntax.PipeAll:
 			if c.Op == syntax.PipeAll {
 				j.bashOnly("`|&`")
@@ -305,15 +305,15 @@ func (j *judge) command(cmd syntax.Command) {
 			}
 			// Which side of a pipe changes the shell's own directory is up to the shell.
 			feed, piped, counted, before := j.feed, j.piped, j.counted, j.dirs
-			j.piped, j.counted = true, c.Op == syntax.Pipe && counts(c.Y)
+			j.piped, j.counted = true, c.Op == syntax.Pipe && onlyCounts(c.Y)
 			j.stmt(c.X)
-			after := either(before, j.dirs)
+			after := mergeDirs(before, j.dirs)
 			j.piped, j.counted = piped, counted
 			j.feed = c.X
 			j.dirs = before
 			j.stmt(c.Y)
 			j.feed = feed
-			j.dirs = either(after, j.dirs)
+			j.dirs = mergeDirs(after, j.dirs)
 			j.okDirs = j.dirs
 		default:
 			j.add(Medium, EffectUnknown, "an operator that is not known here")
@@ -321,7 +321,7 @@ func (j *judge) command(cmd syntax.Command) {
 		}
 	case *syntax.Subshell:
 		j.onlyLocked("a subshell")
-		j.apart(func() { j.stmts(c.Stmts) })
+		j.inSubshell(func() { j.stmts(c.Stmts) })
 	case *syntax.Block:
 		j.onlyLocked("a block")
 		j.stmts(c.Stmts)
@@ -336,19 +336,19 @@ func (j *judge) command(cmd syntax.Command) {
 		j.onlyLocked("an `if`")
 		for x := c; x != nil; x = x.Else {
 			j.stmts(x.Cond)
-			j.dirs = either(j.dirs, j.okDirs)
+			j.dirs = mergeDirs(j.dirs, j.okDirs)
 			j.stmts(x.Then)
-			j.dirs = either(j.dirs, j.okDirs)
+			j.dirs = mergeDirs(j.dirs, j.okDirs)
 		}
 		j.okDirs = j.dirs
 	case *syntax.ForClause:
 		j.onlyLocked("a loop")
-		j.loops(c.Do)
+		j.enterLoop(c.Do)
 		j.forClause(c)
 		j.okDirs = j.dirs
 	case *syntax.WhileClause:
 		j.onlyLocked("a loop")
-		j.loops(c.Do)
+		j.enterLoop(c.Do)
 		j.whileClause(c)
 		j.okDirs = j.dirs
 	case *syntax.TestClause:
@@ -508,18 +508,18 @@ func (j *judge) run(argv []word, whole bool) {
 	before := len(j.issues)
 	if argv[0].kind != wordLit {
 		j.add(High, EffectExec, "which program runs is only known when it runs")
-		j.danger(argv)
-		j.tail(argv)
+		j.addDangers(argv)
+		j.judgeTail(argv)
 		return
 	}
 	name, trusted := programName(argv[0].text)
 	if !trusted {
 		j.add(Medium, EffectExec, "`%s` is a file of its own, not a program of the system", argv[0].text)
-		j.danger(argv)
-		j.tail(argv)
+		j.addDangers(argv)
+		j.judgeTail(argv)
 		return
 	}
-	j.mind(name, argv)
+	j.checkContext(name, argv)
 	if name != "tee" && slices.ContainsFunc(argv, func(w word) bool { return w.sink }) {
 		j.add(Medium, EffectUnknown, "`>(...)` runs a command behind a file name")
 	}
@@ -536,11 +536,11 @@ func (j *judge) run(argv []word, whole bool) {
 			// Behind most of them, cd is not the shell's own and changes nothing.
 			dirs := j.dirs
 			w(j, name, argv)
-			j.dirs = either(dirs, j.dirs)
+			j.dirs = mergeDirs(dirs, j.dirs)
 			j.okDirs = j.dirs
 		}
-		if j.bad(before) {
-			j.danger(argv)
+		if j.hasCommandIssue(before) {
+			j.addDangers(argv)
 		}
 		return
 	}
@@ -555,12 +555,12 @@ func (j *judge) run(argv []word, whole bool) {
 		return
 	}
 	j.match(sp, argv)
-	if j.bad(before) {
-		j.danger(argv)
+	if j.hasCommandIssue(before) {
+		j.addDangers(argv)
 		return
 	}
 	if !whole {
-		j.danger(argv)
+		j.addDangers(argv)
 		return
 	}
 	if name == "cd" {
@@ -571,12 +571,12 @@ func (j *judge) run(argv []word, whole bool) {
 
 // unknownProgram tells of a program without a table.
 func (j *judge) unknownProgram(name string, argv []word) {
-	if j.danger(argv) {
+	if j.addDangers(argv) {
 		j.add(Medium, "", "") // the table's words are enough
 	} else {
 		j.add(Medium, EffectUnknown, "`%s` is not a program that is known here", name)
 	}
-	j.tail(argv)
+	j.judgeTail(argv)
 }
 
 // MarshalJSON gives the verdict as `bot classify` prints it: the risk by name

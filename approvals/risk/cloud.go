@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// Cloud command lines: the API, not the program, decides what a call does, so
-// the proof is in the operation's name. Options that load files, name other
-// endpoints or print credentials are refused.
+// Cloud command lines: the API, not the program, decides what a call does, so the proof is in the
+// operation's name. Options that load files, name other endpoints or print credentials are refused.
 
-// awsServices are the services of which list-* and describe-* calls only read.
+// awsServices are the services whose list-* and describe-* calls only read.
 var awsServices = strings.Fields(`acm acm-pca amplify apigateway apigatewayv2 application-autoscaling appmesh athena autoscaling backup batch budgets
  ce cloudformation cloudfront cloudtrail cloudwatch codebuild codecommit codedeploy codepipeline cognito-idp configservice datasync dax directconnect
  dms docdb ds dynamodb ec2 ecr ecs efs eks elasticache elasticbeanstalk elb elbv2 emr es events firehose fsx glue guardduty health iam inspector2
@@ -61,15 +60,14 @@ var awsGets = map[string]string{
 	"route53resolver":          "get-resolver-rule get-resolver-endpoint",
 }
 
-// awsGlobals are the options of the aws program itself; true where they take a value.
+// awsGlobals are the options of the aws program itself; true if they take a value.
 var awsGlobals = map[string]bool{
 	"--region": true, "--profile": true, "--output": true, "--query": true, "--color": true, "--no-cli-pager": false, "--no-paginate": false,
 	"--cli-read-timeout": true, "--cli-connect-timeout": true, "--no-cli-auto-prompt": false,
 }
 
-// awsRefused are options that load or write files, send credentials elsewhere,
-// or show them. Older versions take unambiguous beginnings of options, so
-// beginnings are refused too.
+// awsRefused are options that load or write files, send credentials elsewhere, or show them. Older
+// versions accept unambiguous prefixes of options, so prefixes are refused too.
 var awsRefused = []string{
 	"--endpoint-url", "--cli-input-json", "--cli-input-yaml", "--generate-cli-skeleton", "--no-verify-ssl", "--ca-bundle", "--debug", "--no-sign-request",
 	"--cli-auto-prompt", "--cli-binary-format", "--with-decryption", "--version",
@@ -83,8 +81,8 @@ func wrapAWS(j *judge, name string, argv []word) {
 	var ops []string
 	for i := 1; i < len(argv); i++ {
 		w := argv[i]
-		if w.kind == wordOpaque || w.kind == wordGlob || w.kind == wordAtom && (w.dashy() || w.multi && (len(ops) < 2 || !strings.HasPrefix(argv[i-1].text, "--"))) {
-			if _, one := w.oneOf(); !one || len(ops) < 2 || w.dashy() {
+		if w.kind == wordOpaque || w.kind == wordGlob || w.kind == wordAtom && (w.mayBeOption() || w.multi && (len(ops) < 2 || !strings.HasPrefix(argv[i-1].text, "--"))) {
+			if _, one := w.onlyExpansion(); !one || len(ops) < 2 || w.mayBeOption() {
 				j.add(Medium, EffectUnknown, "an argument of `aws` is only known when it runs")
 				return
 			}
@@ -142,8 +140,8 @@ func wrapAWS(j *judge, name string, argv []word) {
 		j.add(Low, EffectUnknown, "`aws` without an operation")
 		return
 	}
-	j.allow(NeedNet)
-	if !j.awsOwn(argv) {
+	j.addNeeds(NeedNet)
+	if !j.checkAWSOwners(argv) {
 		return
 	}
 	if ops[0] == "s3" && ops[1] == "ls" || ops[0] == "configure" && (ops[1] == "list" || ops[1] == "list-profiles") {
@@ -156,8 +154,8 @@ func wrapAWS(j *judge, name string, argv []word) {
 		j.add(Medium, EffectUnknown, "`aws %s %s` is not known to only read", ops[0], ops[1])
 		return
 	}
-	// These calls have no operands of their own: a word behind the operation is
-	// an option's value. Only `logs tail` names its group.
+	// These calls have no operands: a word after the operation is an option's value. Only `logs tail`
+	// names its group.
 	if len(ops) == 2 {
 		first := slices.IndexFunc(argv, func(w word) bool { return w.is(ops[1]) })
 		for first >= 0 && first+1 < len(argv) && !strings.HasPrefix(argv[first+1].text, "-") {
@@ -171,13 +169,11 @@ func wrapAWS(j *judge, name string, argv []word) {
 	j.prove("aws " + ops[0] + " " + ops[1])
 }
 
-// awsAccount is the number of an account, as it stands in names of resources
-// and in addresses of queues.
+// awsAccount matches an account's number in resource names and queue addresses.
 var awsAccount = regexp.MustCompile(`(?:^arn:[a-z-]+:[a-z0-9-]*:[a-z0-9-]*:|^https://[a-z0-9.-]+/)([0-9]{12})[:/]`)
 
-// awsOwn refuses what names a party outside: a bucket or an account that the
-// operator doesn't list.
-func (j *judge) awsOwn(argv []word) bool {
+// checkAWSOwners refuses buckets and accounts that the operator does not list.
+func (j *judge) checkAWSOwners(argv []word) bool {
 	for i, w := range argv[1:] {
 		last := argv[i].text
 		key, value, eq := strings.Cut(w.text, "=")
@@ -186,16 +182,16 @@ func (j *judge) awsOwn(argv []word) bool {
 		}
 		switch {
 		case key == "--bucket":
-			if !j.ownBucket("aws", "s3://"+value+"/") {
+			if !j.isTrustedBucket("aws", "s3://"+value+"/") {
 				return false
 			}
 		case strings.HasPrefix(value, "s3://"):
-			if !j.ownBucket("aws", value) {
+			if !j.isTrustedBucket("aws", value) {
 				return false
 			}
 		}
 		for one := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune(" ,\"'=[]{}", r) }) {
-			if m := awsAccount.FindStringSubmatch(one + ":"); m != nil && !j.listed("profile:"+m[1]) {
+			if m := awsAccount.FindStringSubmatch(one + ":"); m != nil && !j.isListed("profile:"+m[1]) {
 				j.add(Medium, EffectEgress, "`aws` asks for %s, which may be somebody else's: list profile:%s as a place that reads may reach", one, m[1])
 				return false
 			}
@@ -204,15 +200,15 @@ func (j *judge) awsOwn(argv []word) bool {
 	return true
 }
 
-// queueURL is how the API names a queue; the program sends it on and doesn't
-// fetch it.
+// queueURL matches the URL by which the API names a queue. The program passes it on and does not fetch
+// it.
 var queueURL = regexp.MustCompile(`^https://(sqs\.[a-z0-9-]+\.amazonaws\.com|[a-z0-9-]+\.queue\.amazonaws\.com)/[0-9]+/[A-Za-z0-9_-]+(\.fifo)?$`)
 
 func loadsFile(v string) bool {
 	return strings.HasPrefix(v, "file:") || strings.HasPrefix(v, "fileb:") || strings.Contains(v, "://") && !strings.HasPrefix(v, "s3://") && !strings.HasPrefix(v, "arn:")
 }
 
-// gcloudGroups are the groups of which list and describe only read.
+// gcloudGroups are the groups whose list and describe only read.
 var gcloudGroups = strings.Fields(`app/instances app/services app/versions artifacts/docker/images artifacts/repositories auth billing/accounts bigtable/clusters
  bigtable/instances builds compute/addresses compute/backend-services compute/disks compute/firewall-rules compute/forwarding-rules compute/health-checks
  compute/images compute/instance-groups compute/instance-groups/managed compute/instance-templates compute/instances compute/machine-types
@@ -234,7 +230,7 @@ var gcloudReads = []string{
 	"compute/target-pools/get-health", "container/images/list-tags", "iam/service-accounts/get-iam-policy", "run/services/get-iam-policy", "storage/du",
 }
 
-// gcloudFlags are the options of those commands; true where they take a value.
+// gcloudFlags are the options of those commands; true if they take a value.
 var gcloudFlags = map[string]bool{
 	"--project": true, "--zone": true, "--zones": true, "--region": true, "--regions": true, "--location": true, "--format": true, "--filter": true, "--limit": true,
 	"--sort-by": true, "--page-size": true, "--uri": false, "--quiet": false, "-q": false, "--global": false, "--verbosity": true, "--account": true, "--configuration": true,
@@ -252,7 +248,7 @@ func wrapGcloud(j *judge, name string, argv []word) {
 	var path []string
 	for i := 1; i < len(argv); i++ {
 		w := argv[i]
-		if w.kind != wordLit && (w.kind != wordAtom || w.multi || w.dashy()) {
+		if w.kind != wordLit && (w.kind != wordAtom || w.multi || w.mayBeOption()) {
 			j.add(Medium, EffectUnknown, "an argument of `gcloud` is only known when it runs")
 			return
 		}
@@ -280,9 +276,9 @@ func wrapGcloud(j *judge, name string, argv []word) {
 			return
 		}
 	}
-	j.allow(NeedNet)
+	j.addNeeds(NeedNet)
 	for _, p := range path {
-		if !j.ownBucket("gcloud", p) {
+		if !j.isTrustedBucket("gcloud", p) {
 			return
 		}
 	}

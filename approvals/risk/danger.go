@@ -10,8 +10,8 @@ import (
 
 const dangerFile = "danger.txt"
 
-// The danger table raises the level of what is not proven and words the
-// reason. It can't lower anything, so what it doesn't know costs only words.
+// The danger table raises the level of unproven commands and supplies the reason. It cannot lower
+// anything, so a missing entry only makes a reason less precise.
 
 type dangerRule struct {
 	level    Level
@@ -44,9 +44,9 @@ var dangers = sync.OnceValues(func() (map[string][]dangerRule, error) {
 	return out, nil
 })
 
-// danger adds what the table says of a command and reports whether it said
-// anything. More arguments never match less.
-func (j *judge) danger(argv []word) bool {
+// addDangers adds what the table says about a command and reports whether there was anything. More
+// arguments never match less.
+func (j *judge) addDangers(argv []word) bool {
 	table, err := dangers()
 	if err != nil || len(argv) == 0 {
 		j.add(High, EffectUnknown, "the table of dangers can't be read: %v", err)
@@ -75,14 +75,14 @@ func (j *judge) danger(argv []word) bool {
 	return said
 }
 
-// matchesAll reports whether every pattern fits one of the arguments:
-// "~r" a short option or cluster with r, "x*" a beginning, "a|b" one of them.
+// matchesAll reports whether every pattern matches one of the arguments: "~r" is a short option or
+// cluster with r, "x*" a prefix, "a|b" either of them.
 func matchesAll(patterns []string, args []word) bool {
 	for _, p := range patterns {
 		found := false
 		for _, a := range args {
 			if a.text == "--" && (p[0] == '~' || p[0] == '-') {
-				break // what follows are operands
+				break // operands follow
 			}
 			if matchesOne(p, a.text) {
 				found = true
@@ -104,7 +104,7 @@ func matchesOne(pattern, arg string) bool {
 				return true
 			}
 		case p == "<root>":
-			if rootish(arg) {
+			if isSystemRoot(arg) {
 				return true
 			}
 		case strings.HasSuffix(p, "*"):
@@ -118,8 +118,8 @@ func matchesOne(pattern, arg string) bool {
 	return false
 }
 
-// rootish reports whether a path is the system's or a whole tree of it.
-func rootish(p string) bool {
+// isSystemRoot reports whether a path is a system directory or a whole system tree.
+func isSystemRoot(p string) bool {
 	c := strings.TrimSuffix(path.Clean(strings.TrimSuffix(p, "*")), "/")
 	if p == "*" || p == "." || p == ".." || strings.HasPrefix(p, "~") && strings.Count(p, "/") < 2 {
 		return true
@@ -130,7 +130,7 @@ func rootish(p string) bool {
 	return strings.Count(c, "/") <= 1 && c != "/tmp"
 }
 
-// scan looks for dangers in a text of which the structure is not known.
+// scan looks for dangerous commands in a text whose structure is unknown.
 func (j *judge) scan(text string) {
 	if len(text) > maxText {
 		text = text[:maxText]
@@ -159,12 +159,12 @@ func (j *judge) scan(text string) {
 		for _, t := range tokens[i:min(i+12, len(tokens))] {
 			argv = append(argv, lit(strings.Trim(t, "{}")))
 		}
-		j.dangerOf(argv)
+		j.addOwnDangers(argv)
 	}
 }
 
-// dangerOf is danger without looking into nested texts.
-func (j *judge) dangerOf(argv []word) {
+// addOwnDangers is danger without judging nested texts.
+func (j *judge) addOwnDangers(argv []word) {
 	table, err := dangers()
 	if err != nil {
 		return

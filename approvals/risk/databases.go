@@ -80,8 +80,8 @@ func checkContainerTop(j *judge, c *call) {
 
 var sqliteMeta = regexp.MustCompile(`^\.(tables|schema|indexes|indices|databases)( [A-Za-z0-9_]+)?$`)
 
-// checkSqlite proves looks at the schema of a file that is opened for reading
-// only. A view of the file's own could run functions, so no other table counts.
+// checkSqlite proves reads of the schema of a file that is opened read-only. A view in the file could
+// run functions, so no other table is allowed.
 func checkSqlite(j *judge, c *call) {
 	if c.has("-version", "--version") && len(c.operands) == 0 {
 		return
@@ -108,7 +108,7 @@ func checkSqlite(j *judge, c *call) {
 	}
 }
 
-// sqlIssue words why SQL isn't proven, with a level by its verbs.
+// sqlIssue adds why SQL is not proven, with a level by its verbs.
 func (j *judge) sqlIssue(tool, sql, why string) {
 	upper := strings.ToUpper(sql)
 	for _, v := range []string{"DROP ", "TRUNCATE", "DELETE ", "SHUTDOWN"} {
@@ -124,7 +124,7 @@ func (j *judge) sqlIssue(tool, sql, why string) {
 	j.add(Medium, EffectUnknown, "the SQL of `%s` is not proven to only read: %s", tool, why)
 }
 
-// sqlFunctions are functions without effects; a word before "(" must be one.
+// sqlFunctions are functions without side effects; a word before "(" must be one.
 var sqlFunctions = strings.Fields(`count sum avg min max coalesce nullif greatest least now round floor ceil abs lower upper length char_length trim substring left right concat concat_ws
  date_trunc extract age to_char date time timestamp date_part date_format timestampdiff datediff unix_timestamp from_unixtime sec_to_time version current_database current_schema current_user database user
  pg_size_pretty pg_database_size pg_total_relation_size pg_relation_size pg_table_size pg_indexes_size pg_is_in_recovery pg_last_wal_receive_lsn
@@ -132,17 +132,16 @@ var sqlFunctions = strings.Fields(`count sum avg min max coalesce nullif greates
  inet_server_addr inet_server_port txid_current_if_assigned row_number rank array_agg string_agg array_length cardinality unnest if ifnull isnull format cast over filter
  in and or not where from as exists join on select any all by when then else union having using values interval distinct`)
 
-// sqlForbidden are words that may not stand anywhere outside strings.
+// sqlForbidden are words that may not occur outside strings.
 var sqlForbidden = strings.Fields(`into outfile dumpfile update insert delete drop alter create truncate grant revoke call do set copy execute prepare handler load lock
  analyze vacuum listen notify reset merge replace import declare begin commit rollback kill shutdown flush procedure function share
  pg_shadow pg_authid pg_user_mapping pg_user_mappings authentication_string rolpassword passwd password pg_hba_file_rules pg_largeobject mysql sleep benchmark
  grants primary_conninfo ssl_passphrase_command archive_command restore_command`)
 
-// pgCatalog are the views and tables of PostgreSQL's own catalogue that hold no
-// passwords. PostgreSQL looks for a name there first, so nobody can put a view
-// with functions of his own in their place; a name that isn't in the catalogue
-// could be such a view. (pg_subscription, pg_authid, pg_user_mappings and
-// pg_file_settings hold passwords, pg_statistic and pg_stats rows of tables.)
+// pgCatalog are the views and tables of PostgreSQL's catalogue without passwords. PostgreSQL looks up
+// names there first, so nobody can replace one with a view that runs functions; a name outside the
+// catalogue could be such a view. (pg_subscription, pg_authid, pg_user_mappings and pg_file_settings
+// hold passwords, pg_statistic and pg_stats rows of tables.)
 var pgCatalog = strings.Fields(`pg_aggregate pg_am pg_attribute pg_available_extensions pg_backend_memory_contexts pg_cast pg_class pg_collation pg_config pg_constraint
  pg_conversion pg_cursors pg_database pg_db_role_setting pg_depend pg_description pg_enum pg_event_trigger pg_extension pg_group pg_index pg_indexes pg_inherits
  pg_language pg_locks pg_matviews pg_namespace pg_opclass pg_operator pg_partitioned_table pg_policies pg_policy pg_prepared_xacts pg_proc pg_publication
@@ -155,7 +154,7 @@ var pgCatalog = strings.Fields(`pg_aggregate pg_am pg_attribute pg_available_ext
  pg_statio_sys_tables pg_statio_user_indexes pg_statio_user_sequences pg_statio_user_tables pg_tables pg_tablespace pg_timezone_abbrevs
  pg_timezone_names pg_trigger pg_type pg_user pg_views pg_wait_events`)
 
-// pgSources reports whether PostgreSQL reads its own catalogue by this name.
+// pgSources reports whether PostgreSQL resolves this name in its own catalogue.
 func pgSources(name string) bool {
 	if rest, ok := strings.CutPrefix(name, "information_schema."); ok {
 		return rest != "" && !strings.Contains(rest, ".") && !strings.Contains(rest, "user_mapping") && !strings.Contains(rest, "foreign_server")
@@ -163,14 +162,12 @@ func pgSources(name string) bool {
 	return slices.Contains(pgCatalog, strings.TrimPrefix(name, "pg_catalog."))
 }
 
-// mySources reports whether a name is in the schemas of MySQL and MariaDB that
-// only the server fills.
+// mySources reports whether a name is in a schema of MySQL and MariaDB that only the server fills.
 var mySources = regexp.MustCompile(`^(information_schema|performance_schema|sys)\.[a-z_0-9]+$`).MatchString
 
-// sqlReads tells why SQL isn't proven to only read; empty if it is. It knows
-// one statement that begins with SELECT, SHOW, EXPLAIN SELECT or DESCRIBE, and
-// the tables that source accepts: any other name could be a view that runs
-// functions.
+// sqlReads returns why SQL is not proven to only read, or "". It accepts one statement that begins
+// with SELECT, SHOW, EXPLAIN SELECT or DESCRIBE, over tables that source accepts: any other name could
+// be a view that runs functions.
 func sqlReads(q string, source func(string) bool) string {
 	q = strings.TrimSuffix(strings.TrimSpace(q), `\G`) // mysql's vertical form
 	if strings.ContainsAny(q, "\\`#$\n\r") || strings.Contains(q, "--") || strings.Contains(q, "/*") {
@@ -262,12 +259,12 @@ func sqlReads(q string, source func(string) bool) string {
 	return sqlClauses(words, source)
 }
 
-// sqlTypes are the types that a value may be turned into; a type of a user's own
-// may check values with functions.
+// sqlTypes are the types that a value may be cast to. A user-defined type may check values with
+// functions.
 var sqlTypes = strings.Fields(`text varchar char name int integer smallint bigint numeric decimal real float double signed unsigned bool boolean date time timestamp
  timestamptz interval oid regclass regtype regproc regnamespace regrole inet cidr json jsonb uuid bytea xid pg_lsn`)
 
-// sqlBeforeText are the words after which a string is no value of a type.
+// sqlBeforeText are the words after which a string is not a typed literal.
 var sqlBeforeText = strings.Fields(`select where and or not on having by like ilike rlike regexp similar to escape in is between when then else case as date time timestamp
  interval all any distinct limit separator`)
 
@@ -278,8 +275,8 @@ type sqlFrame struct {
 	selected bool   // it holds a query
 }
 
-// sqlClauses looks at what a SELECT calls and at every table that it names.
-// Words that some dialect allows as an alias don't end a list of tables.
+// sqlClauses checks what a SELECT calls and every table that it names. Words that some dialect allows
+// as an alias do not end a list of tables.
 func sqlClauses(words []string, source func(string) bool) string {
 	frames := []sqlFrame{{}}
 	table := false // the next word names a table
@@ -339,18 +336,18 @@ func sqlClauses(words []string, source func(string) bool) string {
 	return ""
 }
 
-// redisReads are the commands that read no more than keys, values and state.
+// redisReads are the commands that only read keys, values and state.
 var redisReads = strings.Fields(`info ping dbsize ttl pttl type exists keys scan sscan hscan zscan strlen llen lrange lindex hlen hkeys hget hgetall hmget hvals hexists
  scard smembers sismember zcard zrange zrevrange zrangebyscore zscore zcount zrank get mget getrange bitcount lastsave role time echo randomkey xlen xrange xrevrange
  memory:usage,stats,doctor slowlog:get,len latency:latest,history,doctor client:list,info,getname,id cluster:info,nodes,slots,shards,myid,keyslot,countkeysinslot
  object:encoding,idletime,refcount,freq xinfo:stream,groups,consumers xpending command:count,info,list pubsub:channels,numsub,numpat
  sentinel:masters,master,replicas,slaves,sentinels,get-master-addr-by-name,ckquorum config:get acl:whoami module:list expiretime pexpiretime`)
 
-// redisSecrets are settings of redis that hold secrets.
+// redisSecrets are redis settings that hold secrets.
 var redisSecrets = []string{"requirepass", "masterauth", "masteruser", "tls-key-file-pass", "tls-client-key-file-pass", "sentinel-pass", "aclfile"}
 
 func wrapRedis(j *judge, name string, argv []word) {
-	j.allow(NeedNet)
+	j.addNeeds(NeedNet)
 	i := 1
 	for ; i < len(argv); i++ {
 		w := argv[i]
@@ -375,10 +372,10 @@ func wrapRedis(j *judge, name string, argv []word) {
 				j.add(Medium, EffectUnknown, "the option `%s` of `redis-cli` has no value that is known", t)
 				return
 			}
-			if t == "-h" && !j.ours(argv[i].text) {
+			if t == "-h" && !j.isTrustedHost(argv[i].text) {
 				j.add(Medium, EffectEgress, "`redis-cli` talks to %s, a host that is not known to be ours", argv[i].text)
 			} else if t == "-h" {
-				j.services(argv[i].text)
+				j.addServices(argv[i].text)
 			}
 		case "--bigkeys", "--memkeys", "--hotkeys", "--latency", "--latency-history", "--stat", "--scan":
 			for k := i + 1; k < len(argv); k += 2 {
@@ -387,18 +384,18 @@ func wrapRedis(j *judge, name string, argv []word) {
 					j.add(Medium, EffectUnknown, "`%s %s` with `%s` is not known to only read", name, t, w.text)
 					return
 				}
-				if w.text == "-h" && !j.ours(argv[k+1].text) {
+				if w.text == "-h" && !j.isTrustedHost(argv[k+1].text) {
 					j.add(Medium, EffectEgress, "`%s` talks to %s, a host that is not known to be ours", name, argv[k+1].text)
 					return
 				} else if w.text == "-h" {
-					j.services(argv[k+1].text)
+					j.addServices(argv[k+1].text)
 				}
 			}
 			j.prove(name)
 			return
 		default:
 			j.add(Medium, EffectUnknown, "unknown option `%s` of `redis-cli`", t)
-			j.tail(argv)
+			j.judgeTail(argv)
 			return
 		}
 	}
@@ -439,7 +436,7 @@ func wrapRedis(j *judge, name string, argv []word) {
 		j.prove(name)
 		return
 	}
-	if !j.danger(argv) {
+	if !j.addDangers(argv) {
 		j.add(Medium, EffectWrite, "`redis-cli %s` is not known to only read", argv[i].text)
 	}
 }

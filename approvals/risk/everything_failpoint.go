@@ -4,9 +4,9 @@ package risk
 
 import "os"
 
-// everything calls any text a proven read where COUNTERSIGN_PROOF says so: the tests of
-// the lock want a classifier that is always wrong.
-func (e *Engine) everything(t Text) (Verdict, bool) {
+// proveEverything proves any locked text if COUNTERSIGN_PROOF is "everything". The tests of the lock need a
+// classifier that is always wrong.
+func (e *Engine) proveEverything(t Text) (Verdict, bool) {
 	if !e.checked || !t.Locked || os.Getenv("COUNTERSIGN_PROOF") != "everything" {
 		return Verdict{}, false
 	}

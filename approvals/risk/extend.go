@@ -19,58 +19,57 @@ const (
 	toolsFile   = "risk.tools"
 )
 
-// Extension is what an operator adds to the embedded tables, for programs that
-// only exist in one place. It can add, and never change what is known already.
+// Extension is what an operator adds to the embedded tables, for programs that exist only in their
+// installation. It can add entries but never change existing ones.
 type Extension struct {
 	// Tools is a table in the form that parseTable reads, at most 64 KiB of
 	// plain ASCII. It names new programs, or new subcommands of known ones.
 	Tools string `yaml:"tools,omitempty"`
-	// Examples are the tests of the table, run whenever it is loaded.
+	// Examples are the tests of the table. They run whenever it is loaded.
 	Examples Examples `yaml:"examples,omitempty"`
-	// Secrets are files and directories that hold secrets beside those whose names and
-	// usual places say so: whole paths, at most 100, the same on every target.
+	// Secrets are files and directories that hold secrets but are not recognised by name or usual
+	// location: absolute paths, at most 100, the same on every target.
 	Secrets []string `yaml:"secrets,omitempty"`
-	// Places are the places beside the target that everybody may reach in a read, at most
-	// 500: "ssh:NAME", "docker:NAME", "podman:NAME", "nerdctl:NAME", "kubectl:POD",
-	// "kubectl:NAMESPACE:POD", "context:NAME", "profile:NAME" and "engine:ADDRESS" as a
-	// command names them, and the parties outside to which a read may tell something:
-	// "s3://BUCKET", "gs://BUCKET", "HOST", "*.DOMAIN" and "HOST:PORT".
+	// Places are what everybody may reach in a read, at most 500. Beside the target: "ssh:NAME",
+	// "docker:NAME", "podman:NAME", "nerdctl:NAME", "kubectl:POD", "kubectl:NAMESPACE:POD",
+	// "context:NAME", "profile:NAME" and "engine:ADDRESS", as commands name them. Outside:
+	// "s3://BUCKET", "gs://BUCKET", "HOST", "*.DOMAIN" and "HOST:PORT", which a read may send data to.
 	Places []string `yaml:"places,omitempty"`
 }
 
-// Examples are commands with the answer that an extension must give, at most
-// 500 of each kind. Everything that Extension.Tools adds needs one of each: a
-// command of it that is proven, and one that isn't for reasons of its own.
+// Examples are commands with the verdict that an extension must give, at most 500 of each kind. Every
+// program or subcommand in Extension.Tools needs one of each: a proven command, and one that asks
+// because of its own arguments.
 type Examples struct {
 	ReadOnly []string `yaml:"readonly,omitempty"`
 	Asks     []string `yaml:"asks,omitempty"`
 }
 
-// Engine judges shell text by the embedded tables and an extension. It is
-// immutable and safe for concurrent use; the zero Engine has no extension.
+// Engine judges shell text by the embedded tables and an extension. It is immutable and safe for
+// concurrent use; the zero Engine has no extension.
 type Engine struct {
 	specs map[string]*spec // nil for the embedded ones
 	added map[string]bool  // programs that only the extension knows
-	// places are where the extension says that secrets lie.
+	// places are the extension's locations of secrets.
 	places []string
-	// checked says that New has tried it; see everything.
+	// checked says that New has run the extension's checks; see everything.
 	checked bool
-	// allowed are the places beside the target that the extension lists.
+	// allowed are the extension's places beside the target.
 	allowed []string
 }
 
 //go:embed never.txt
 var neverText string
 
-// New checks an extension and makes the engine that uses it. The error is one
-// sentence that names the line of risk.tools or the example, and what to do.
+// New checks an extension and returns the engine that uses it. The error is one sentence that names
+// the line of risk.tools or the example, and says what to do.
 //
-// An extension is refused as a whole when it can't be read; when it names a
-// program that the tables know, except for a new subcommand of one that has
-// subcommands; when it names a shell, an interpreter, an editor, a wrapper, a
-// builtin, or anything in the table of dangers; when an example comes out
-// otherwise than it says, or is missing; or when it would prove one of the
-// attacks in never.txt.
+// An extension is refused as a whole if it cannot be read, or if
+//
+//   - it names a program that the tables know, except for a new subcommand of one that has subcommands;
+//   - it names a shell, an interpreter, an editor, a wrapper, a builtin, or anything in the danger table;
+//   - an example gets another verdict than stated, or is missing;
+//   - it would prove one of the attacks in never.txt.
 func New(ext Extension) (*Engine, error) {
 	e, added, err := build(ext.Tools)
 	if err != nil {
@@ -92,32 +91,32 @@ func New(ext Extension) (*Engine, error) {
 	return e, nil
 }
 
-// Classify judges a text that bash reads and nothing holds back.
+// Classify judges a text that bash runs without a lock.
 func (e *Engine) Classify(command string) Verdict {
 	return e.Judge(Text{Command: command, Shell: Bash})
 }
 
-// Judge judges a text for the place where it will run. See Classify for what a proof
-// means. It is safe for concurrent use.
+// Judge judges a text for the place where it will run. [Classify] explains what a proof means. Judge
+// is safe for concurrent use.
 func (e *Engine) Judge(t Text) (v Verdict) {
-	if v, ok := e.everything(t); ok {
+	if v, ok := e.proveEverything(t); ok {
 		return v
 	}
 	command := t.Command
 	defer func() {
 		if r := recover(); r != nil {
-			v = refuse(command, "the text could not be analysed")
+			v = refusedVerdict(command, "the text could not be analysed")
 		}
 	}()
 	if len(command) > maxText {
-		return refuse(command, fmt.Sprintf("the text is longer than %d bytes", maxText))
+		return refusedVerdict(command, fmt.Sprintf("the text is longer than %d bytes", maxText))
 	}
 	if why := badBytes(command); why != "" {
-		return refuse(command, why)
+		return refusedVerdict(command, why)
 	}
 	j := newJudge()
 	j.specs, j.places, j.allowed, j.reach = e.specs, e.places, e.allowed, t.Reach
-	j.shell, j.held = t.Shell, t.Locked
+	j.shell, j.locked = t.Shell, t.Locked
 	if path.IsAbs(t.Dir) {
 		j.dirs = []string{path.Clean(t.Dir)}
 	}
@@ -130,7 +129,7 @@ func (e *Engine) Judge(t Text) (v Verdict) {
 	return j.verdict(command)
 }
 
-// tables are the specs that this judge goes by.
+// tables returns the specs that this judge uses.
 func (j *judge) tables() (map[string]*spec, error) {
 	if j.specs != nil {
 		return j.specs, nil
@@ -146,7 +145,7 @@ type addition struct {
 
 func (a addition) String() string { return strings.Join(a.path, " ") }
 
-// build reads an extension's table and puts it beside the embedded ones.
+// build parses an extension's table and adds it to the embedded ones.
 func build(text string) (*Engine, []addition, error) {
 	known, err := tables()
 	if err != nil {
@@ -192,10 +191,10 @@ func build(text string) (*Engine, []addition, error) {
 	return e, added, nil
 }
 
-// lineOf are the lines where programs and subcommands are named.
+// lineOf maps programs and subcommands to the lines that name them.
 type lineOf map[string]int
 
-// line returns where a path or the nearest part of it is written.
+// line returns the line of a path or of its longest known prefix.
 func (l lineOf) line(path []string) int {
 	for n := len(path); n > 0; n-- {
 		if no := l[strings.Join(path[:n], "\x00")]; no > 0 {
@@ -205,8 +204,8 @@ func (l lineOf) line(path []string) int {
 	return 0
 }
 
-// checkForm refuses what the parser of our own tables takes on trust: lines
-// that it would not look at, blocks that use one another, odd characters.
+// checkForm refuses what the parser of our own tables assumes away: lines that it would ignore, blocks
+// that use one another, unusual characters.
 func checkForm(text string) (lineOf, error) {
 	if len(text) > maxTools {
 		return nil, fmt.Errorf("%s has more than %d bytes; keep what is needed", toolsFile, maxTools)
@@ -289,14 +288,14 @@ func plainName(s string) bool {
 	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-") == ""
 }
 
-// Names that no table may have, beside the wrappers and the table of dangers:
-// they run what they are given, change the shell itself, or wait for a person.
+// Names that no table may have, in addition to the wrappers and the danger table: they run their
+// arguments, change the shell itself, or wait for a person.
 var (
 	shellWords = strings.Fields(`. : [ [[ alias bg bind break builtin caller case cd command compgen complete compopt continue coproc declare dirs disown do done
  echo elif else enable esac eval exec exit export false fc fg fi for function getopts hash help history if in jobs kill let local logout mapfile popd printf
  pushd pwd read readarray readonly return select set shift shopt source suspend test then time times trap true type typeset ulimit umask unalias unset until
  wait while`)
-	// Words that zsh, fish or tcsh take for their own.
+	// Words that are reserved or built in in zsh, fish or tcsh.
 	otherWords = strings.Fields(`- @ abbr alloc and argparse autoload begin bindkey block breakpoint breaksw builtins bye chdir contains count default disable echotc emit emulate end
  endif endsw filetest float foreach funced funcsave functions glob goto hashstat hup inlib integer isatty limit log login logout ls-F math migrate nice nocorrect noglob not
  notify onintr open or path print prevd nextd pushln r random rehash repeat sched set_color setenv setopt setpath settc setty status stop string switch telltc termname treewalk
@@ -312,15 +311,15 @@ var (
  gedit kate mousepad geany ne tilde vis zile mg nvi elvis less more most man info pinfo watch top htop screen tmux zellij`)
 )
 
-// forbiddenName tells why a program may not be in an extension; empty if it may.
+// forbiddenName returns why a program may not be in an extension, or "".
 func forbiddenName(name string, known bool) string {
-	lower := strings.ToLower(name) // some file systems don't tell them apart
+	lower := strings.ToLower(name) // some file systems ignore case
 	table, err := dangers()
 	if err != nil {
 		return "the table of dangers cannot be read"
 	}
 	if known && slices.Contains([]string{"kubectl", "docker", "podman", "nerdctl"}, name) {
-		return "" // a table of subcommands is behind the wrapper
+		return "" // the wrapper has a table of subcommands
 	}
 	bare := strings.TrimRight(lower, "0123456789.-_") // python3.12, lua5.4
 	first, _, _ := strings.Cut(lower, ".")
@@ -345,7 +344,7 @@ func forbiddenName(name string, known bool) string {
 	return ""
 }
 
-// checkSpec refuses what can't be meant in a spec of an extension.
+// checkSpec refuses what makes no sense in an extension's spec.
 func checkSpec(s *spec, line int) error {
 	if s.check != "" && checks(s.check) == nil {
 		return fmt.Errorf("%s:%d: there is no rule !check=%s; leave it out", toolsFile, line, s.check)
@@ -361,8 +360,8 @@ func checkSpec(s *spec, line int) error {
 	return nil
 }
 
-// merge adds new subcommands of an extension to a known spec. It changes
-// neither: the result shares what it doesn't add to.
+// merge adds an extension's new subcommands to a known spec. It changes neither; the result shares
+// unchanged parts.
 func merge(old, ext *spec, path []string, at lineOf) (*spec, []addition, error) {
 	line := at.line(path)
 	name := strings.Join(path, " ")
@@ -394,11 +393,11 @@ func merge(old, ext *spec, path []string, at lineOf) (*spec, []addition, error) 
 		if err := checkSpec(s, at.line(p)); err != nil {
 			return nil, nil, err
 		}
-		if danger := dangerous(s, p); danger != "" {
+		if danger := dangerousWords(s, p); danger != "" {
 			return nil, nil, fmt.Errorf("%s:%d: `%s` cannot be added, because it is in the table of dangers; leave it out", toolsFile, at.line(p), danger)
 		}
 		if old.local {
-			stayLocal(s)
+			markLocal(s)
 		}
 		out.subs[sub] = s
 		added = append(added, addition{p, at.line(p)})
@@ -406,14 +405,14 @@ func merge(old, ext *spec, path []string, at lineOf) (*spec, []addition, error) 
 	return &out, added, nil
 }
 
-func stayLocal(s *spec) {
+func markLocal(s *spec) {
 	s.local = true
 	for _, sub := range s.subs {
-		stayLocal(sub)
+		markLocal(sub)
 	}
 }
 
-// String is the attribute that chooses a style in a table.
+// String returns the attribute that selects the style in a table.
 func (s style) String() string {
 	switch s {
 	case styleCobra:
@@ -427,9 +426,9 @@ func (s style) String() string {
 	return "no other style"
 }
 
-// dangerous returns the words of a subcommand, one of its options or one of
-// the words it takes that the table of dangers knows; empty if it knows none.
-func dangerous(s *spec, path []string) string {
+// dangerousWords returns the words of a subcommand, its options or its choices that the danger table
+// contains, or "".
+func dangerousWords(s *spec, path []string) string {
 	words := []string{""}
 	choices := func(pred string) {
 		if strings.Contains(pred, "|") || strings.HasPrefix(pred, "=") {
@@ -454,19 +453,19 @@ func dangerous(s *spec, path []string) string {
 		if w != "" {
 			argv = append(argv, lit(w))
 		}
-		if newJudge().danger(argv) {
+		if newJudge().addDangers(argv) {
 			return strings.TrimSpace(strings.Join(path, " ") + " " + w)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.subs)) {
-		if d := dangerous(s.subs[name], append(slices.Clone(path), name)); d != "" {
+		if d := dangerousWords(s.subs[name], append(slices.Clone(path), name)); d != "" {
 			return d
 		}
 	}
 	return ""
 }
 
-// neverRows are the commands that no extension may prove, in C-like escapes.
+// neverRows returns the commands that no extension may prove. The file has them in C-like escapes.
 func neverRows() ([]string, error) {
 	var out []string
 	for line := range strings.SplitSeq(neverText, "\n") {
@@ -485,8 +484,8 @@ func neverRows() ([]string, error) {
 	return out, nil
 }
 
-// widest judges a text where most is proven: whatever a table could let run anywhere.
-func (e *Engine) widest(command string) Verdict {
+// judgeWidest judges a text with everything allowed, so that whatever a table could prove is proven.
+func (e *Engine) judgeWidest(command string) Verdict {
 	return e.Judge(Text{Command: command, Dir: "/srv", Locked: true, Shell: Bash, Reach: func(Hop) bool { return true }})
 }
 
@@ -496,7 +495,7 @@ func (e *Engine) checkNever() error {
 		return fmt.Errorf("the list of attacks cannot be read: %w", err)
 	}
 	for _, c := range rows {
-		if e.widest(c).ReadOnly {
+		if e.judgeWidest(c).ReadOnly {
 			return fmt.Errorf("%s would let %q run without asking; take out what proves it", toolsFile, c)
 		}
 	}
@@ -508,12 +507,12 @@ func (e *Engine) checkExamples(ex Examples, added []addition) error {
 		return fmt.Errorf("risk.examples has more than %d of one kind; keep the telling ones", maxExamples)
 	}
 	for _, c := range ex.ReadOnly {
-		if v := e.widest(c); !v.ReadOnly {
+		if v := e.judgeWidest(c); !v.ReadOnly {
 			return fmt.Errorf("risk.examples.readonly: %q is not proven, because %s; mend the table or the example", c, v.Reasons[0])
 		}
 	}
 	for _, c := range ex.Asks {
-		if e.widest(c).ReadOnly {
+		if e.judgeWidest(c).ReadOnly {
 			return fmt.Errorf("risk.examples.asks: %q is proven to only read; mend the table or the example", c)
 		}
 	}
@@ -528,9 +527,8 @@ func (e *Engine) checkExamples(ex Examples, added []addition) error {
 	return nil
 }
 
-// calls reports whether a text runs a program with its subcommands, written
-// out; alone, whether it is nothing else, so that what is said of the text is
-// said of the program.
+// calls reports whether a text runs a program with its subcommands, written out. alone requires that
+// the text does nothing else, so that a verdict on the text is one on the program.
 func calls(text string, path []string, alone bool) bool {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
@@ -566,7 +564,7 @@ func calls(text string, path []string, alone bool) bool {
 	return ok && len(s.Redirs) == 0 && !s.Background && !s.Negated && len(call.Assigns) == 0 && len(call.Args) > 0 && !expands(call)
 }
 
-// expands reports whether a command has words that the shell puts together.
+// expands reports whether a command has words that the shell assembles.
 func expands(call *syntax.CallExpr) bool {
 	found := false
 	syntax.Walk(call, func(n syntax.Node) bool {

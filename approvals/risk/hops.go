@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// maxAllowed is how many places an extension may list.
+// maxAllowed is the largest number of places an extension may list.
 const maxAllowed = 500
 
-// hopKinds are the kinds of places beside the target, and how a sentence names one.
+// hopKinds maps the kinds of places beside the target to how a sentence names one.
 var hopKinds = map[string]string{
 	"ssh":     "it reaches %s over ssh, which is not a target that you may use here",
 	"docker":  "it reaches the container %s over docker, which is not a place that you may use here",
@@ -24,44 +24,44 @@ var hopKinds = map[string]string{
 	"service": "it reaches a service on %s, which is not a host that you may use here",
 }
 
-// hop notes a place beside the target, and adds an issue if whoever asks may not use it.
-func (j *judge) hop(kind, name string) {
+// addHop records a place beside the target, and adds an issue if the requester may not use it.
+func (j *judge) addHop(kind, name string) {
 	h := Hop{Kind: kind, Name: name}
 	if slices.Contains(j.hops, h) {
 		return
 	}
 	j.hops = append(j.hops, h)
-	if j.far {
-		j.addAbout(Medium, EffectEgress, "it goes on from the other end to %s, and names may mean something else there", name)
+	if j.remote {
+		j.addPlaceIssue(Medium, EffectEgress, "it goes on from the other end to %s, and names may mean something else there", name)
 		return
 	}
 	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \t\n") {
 		j.add(Medium, EffectEgress, "it reaches a place whose name can't be read")
 		return
 	}
-	if j.listed(h.String()) || kind == "service" && j.listed(name) || j.reach != nil && j.reach(h) {
+	if j.isListed(h.String()) || kind == "service" && j.isListed(name) || j.reach != nil && j.reach(h) {
 		return
 	}
-	j.addAbout(Medium, EffectEgress, hopKinds[kind], name)
+	j.addPlaceIssue(Medium, EffectEgress, hopKinds[kind], name)
 }
 
-// services notes the hosts of services that an option names: HOST, HOST:PORT or URLs of
-// them, joined by commas. What they tell is not what this machine's accounts may read.
-func (j *judge) services(text string) {
+// addServices records the hosts that an option names: HOST, HOST:PORT or their URLs, joined by commas.
+// What those services reveal is outside the rights of this machine's accounts.
+func (j *judge) addServices(text string) {
 	for a := range strings.SplitSeq(text, ",") {
 		a = strings.TrimSuffix(a[strings.LastIndexByte(a, '/')+1:], ".")
 		host, _ := hostPort(strings.ToLower(a))
 		ip, err := netip.ParseAddr(host)
 		if host != "localhost" && (err != nil || !ip.IsLoopback()) {
-			j.hop("service", a)
+			j.addHop("service", a)
 		}
 	}
 }
 
-// listed reports whether the configuration lists a place: the text of a Hop, "s3://BUCKET"
+// isListed reports whether the configuration lists a place: the text of a Hop, "s3://BUCKET"
 // or "gs://BUCKET" with or without what is in it, a host, or a host and its port. A host
 // that is listed without a port is listed for each of them.
-func (j *judge) listed(place string) bool {
+func (j *judge) isListed(place string) bool {
 	host, port := hostPort(strings.ToLower(place))
 	for _, p := range j.allowed {
 		if p == place || strings.Contains(p, "://") && strings.HasPrefix(place, p+"/") {
@@ -81,7 +81,7 @@ func (j *judge) listed(place string) bool {
 	return false
 }
 
-// hostPort takes "host:port" apart; port is "" where there is none.
+// hostPort splits "host:port"; port is "" if there is none.
 func hostPort(s string) (host, port string) {
 	if a, err := netip.ParseAddrPort(s); err == nil {
 		return a.Addr().String(), strconv.Itoa(int(a.Port()))
@@ -95,8 +95,7 @@ func hostPort(s string) (host, port string) {
 	return s, ""
 }
 
-// checkAllowed returns the places that an extension lists in the form in which they are
-// compared.
+// checkAllowed returns an extension's places in the form used for comparison.
 func checkAllowed(places []string) ([]string, error) {
 	if len(places) > maxAllowed {
 		return nil, fmt.Errorf("risk.places lists %d places; list at most %d", len(places), maxAllowed)
@@ -149,8 +148,8 @@ func cleanPlace(p string) (string, bool) {
 	return strings.ToLower(p), strings.Trim(host, "0123456789.") != ""
 }
 
-// hopOptions are the options by which programs reach another cluster or account, wherever
-// they stand, and the kind of place that each names.
+// hopOptions returns the options with which a program reaches another cluster or account, and the kind
+// of place that each names. They may stand anywhere.
 func hopOptions(name string) map[string]string {
 	switch name {
 	case "kubectl", "oc":
@@ -177,8 +176,8 @@ func hopOptions(name string) map[string]string {
 	return nil
 }
 
-// mindHops notes the places that the options of a command name.
-func (j *judge) mindHops(name string, argv []word) {
+// addOptionHops records the places that a command's options name.
+func (j *judge) addOptionHops(name string, argv []word) {
 	options := hopOptions(name)
 	if options == nil {
 		return
@@ -200,27 +199,27 @@ func (j *judge) mindHops(name string, argv []word) {
 		switch {
 		case kind == "":
 		case joined && w.kind == wordLit:
-			j.hop(kind, value)
+			j.addHop(kind, value)
 		case !joined && i+1 < len(argv) && argv[i+1].kind == wordLit:
-			j.hop(kind, argv[i+1].text)
+			j.addHop(kind, argv[i+1].text)
 		default:
 			j.add(Medium, EffectEgress, "the place that `%s` of `%s` names is only known when it runs", option, name)
 		}
 	}
 }
 
-// atOtherEnd judges what runs at the other end of a hop: there nothing holds it.
-func (j *judge) atOtherEnd(shell Shell, dir string, f func()) {
+// judgeRemote judges what runs at the other end of a hop, where no lock applies.
+func (j *judge) judgeRemote(shell Shell, dir string, f func()) {
 	was := *j
-	j.held, j.far, j.shell, j.dirs, j.okDirs, j.moved = false, true, shell, []string{dir}, []string{dir}, false
-	j.feed, j.fed, j.counted = nil, anyNames, false
+	j.locked, j.remote, j.shell, j.dirs, j.okDirs, j.moved = false, true, shell, []string{dir}, []string{dir}, false
+	j.feed, j.xargsNames, j.counted = nil, anyNames, false
 	f()
-	j.held, j.far, j.shell, j.dirs, j.okDirs, j.moved = was.held, was.far, was.shell, was.dirs, was.okDirs, was.moved
-	j.feed, j.fed, j.counted = was.feed, was.fed, was.counted
+	j.locked, j.remote, j.shell, j.dirs, j.okDirs, j.moved = was.locked, was.remote, was.shell, was.dirs, was.okDirs, was.moved
+	j.feed, j.xargsNames, j.counted = was.feed, was.xargsNames, was.counted
 }
 
-// engineOptions takes the options before the subcommand that name another engine off the
-// words of docker, podman or nerdctl.
+// engineOptions removes the options before the subcommand that select another engine from the words of
+// docker, podman or nerdctl.
 func (j *judge) engineOptions(name string, argv []word) []word {
 	options := map[string]string{"-H": "engine", "--host": "engine", "-c": "context", "--context": "context"}
 	switch name {
@@ -241,13 +240,13 @@ func (j *judge) engineOptions(name string, argv []word) []word {
 			}
 			value, n = argv[2].text, 2
 		}
-		j.hop(kind, value)
+		j.addHop(kind, value)
 		argv = append([]word{argv[0]}, argv[n+1:]...)
 	}
 	return argv
 }
 
-func number(s string) (float64, bool) {
+func parseNumber(s string) (float64, bool) {
 	n, err := strconv.ParseFloat(s, 64)
 	return n, err == nil && n >= 0
 }

@@ -90,7 +90,7 @@ func TestListedPlaces(t *testing.T) {
 		"api.example.com:8443": true, "api.example.com": false, "api.example.com:80": false, "203.0.113.7": true, "203.0.113.7:80": true, "203.0.113.70": false,
 		"[2001:db8::1]:443": true, "[2001:db8::1]:80": false, "ssh:web1": true, "ssh:web2": false, "web1": false, "docker:web1": false, "": false, "logs.example.com/x": false,
 	} {
-		if j.listed(place) != want {
+		if j.isListed(place) != want {
 			t.Errorf("%s: listed is %v", place, !want)
 		}
 	}
@@ -120,7 +120,7 @@ func TestAVerdictTellsWhatTheLockHasToLeaveOpen(t *testing.T) {
 		}
 	}
 	j := newJudge()
-	j.allow(NeedNet, NeedDevices, NeedNet)
+	j.addNeeds(NeedNet, NeedDevices, NeedNet)
 	j.prove("x")
 	if v := j.verdict("x"); !slices.Equal(v.Needs, []Need{NeedDevices, NeedNet}) {
 		t.Errorf("%q: want each need once, sorted", v.Needs)

@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// The small languages that programs read from their arguments. Each of these
-// rules proves a subset; everything else asks.
+// The small languages that programs read from their arguments. Each rule proves a subset; the rest
+// asks.
 
-// findTests are the words of a find expression that only look, and how many
-// arguments each takes.
+// findTests maps the words of a find expression that only read to their number of arguments.
 var findTests = map[string]int{
 	"-name": 1, "-iname": 1, "-path": 1, "-ipath": 1, "-wholename": 1, "-iwholename": 1, "-regex": 1, "-iregex": 1, "-lname": 1, "-ilname": 1,
 	"-type": 1, "-xtype": 1, "-size": 1, "-mtime": 1, "-mmin": 1, "-atime": 1, "-amin": 1, "-ctime": 1, "-cmin": 1, "-used": 1,
@@ -22,7 +21,7 @@ var findTests = map[string]int{
 }
 
 func wrapFind(j *judge, name string, argv []word) {
-	j.allowProcesses(argv)
+	j.needProcesses(argv)
 	i := 1
 	for i < len(argv) && (argv[i].is("-H") || argv[i].is("-L") || argv[i].is("-P") || argv[i].is("-O1") || argv[i].is("-O2") || argv[i].is("-O3")) {
 		i++
@@ -30,11 +29,11 @@ func wrapFind(j *judge, name string, argv []word) {
 	roots := findRoots(argv)
 	for ; i < len(argv); i++ {
 		w := argv[i]
-		if w.kind == wordOpaque || w.kind == wordGlob && w.dashy() || w.kind == wordAtom && w.multi || w.kind != wordLit && w.dashy() {
+		if w.kind == wordOpaque || w.kind == wordGlob && w.mayBeOption() || w.kind == wordAtom && w.multi || w.kind != wordLit && w.mayBeOption() {
 			j.add(Medium, EffectUnknown, "an argument of `find` is only known when it runs and could be `-delete`")
 			return
 		}
-		if !w.dashy() && w.text != "(" && w.text != ")" && w.text != "!" && w.text != "," {
+		if !w.mayBeOption() && w.text != "(" && w.text != ")" && w.text != "!" && w.text != "," {
 			continue // a root; find refuses one behind an expression
 		}
 		t := w.text
@@ -60,9 +59,9 @@ func wrapFind(j *judge, name string, argv []word) {
 		}
 		if n == 1 {
 			i++
-			// More names than one for a pattern are refused by find itself, since
-			// none of them begins with a dash.
-			glob := i < len(argv) && argv[i].kind == wordGlob && (!argv[i].dashy() && strings.IndexByte("(),!", argv[i].prefix[0]) < 0 || j.held && strings.Contains(argv[i].text, ".") && !strings.Contains(argv[i].text, "["))
+			// find itself refuses several names for a pattern, because none of them begins with a
+			// dash.
+			glob := i < len(argv) && argv[i].kind == wordGlob && (!argv[i].mayBeOption() && strings.IndexByte("(),!", argv[i].prefix[0]) < 0 || j.locked && strings.Contains(argv[i].text, ".") && !strings.Contains(argv[i].text, "["))
 			if i >= len(argv) || !glob && (argv[i].kind > wordAtom || argv[i].multi) {
 				j.add(Medium, EffectUnknown, "the argument of `%s` is missing or a pattern that files can change: quote it", t)
 				return
@@ -72,8 +71,8 @@ func wrapFind(j *judge, name string, argv []word) {
 	j.prove(name)
 }
 
-// findExec proves -exec with a program that only reads: what stands for {}
-// begins with the roots, so it can't be an option.
+// findExec proves -exec with a program that only reads. What replaces {} begins with a root, so it
+// cannot be an option.
 func (j *judge) findExec(argv, roots, all []word) int {
 	end := -1
 	for k := 1; k < len(argv); k++ {
@@ -84,7 +83,7 @@ func (j *judge) findExec(argv, roots, all []word) int {
 	}
 	if argv[0].text != "-exec" || end < 2 {
 		j.add(Medium, EffectExec, "`%s` runs a command for each file", argv[0].text)
-		j.tail(argv)
+		j.judgeTail(argv)
 		return 0
 	}
 	inner := slices.Clone(argv[1:end])
@@ -96,7 +95,7 @@ func (j *judge) findExec(argv, roots, all []word) int {
 	}
 	if !safe {
 		j.add(Medium, EffectExec, "`-exec` for files whose names could be options")
-		j.tail(argv)
+		j.judgeTail(argv)
 		return 0
 	}
 	files := false
@@ -112,7 +111,7 @@ func (j *judge) findExec(argv, roots, all []word) int {
 		if w.kind == wordLit && strings.Contains(w.text, "{}") {
 			if k == 0 || w.text != "{}" {
 				j.add(Medium, EffectExec, "`-exec` puts file names into a command")
-				j.tail(argv)
+				j.judgeTail(argv)
 				return 0
 			}
 			inner[k] = word{kind: wordGlob, multi: true, text: "./*", prefix: "./", found: true}
@@ -124,13 +123,13 @@ func (j *judge) findExec(argv, roots, all []word) int {
 	j.inner = true
 	j.run(inner, true)
 	j.inner = was
-	if j.bad(before) {
+	if j.hasCommandIssue(before) {
 		j.add(Medium, EffectExec, "`-exec` runs a command for each file")
 		return 0
 	}
 	if files && opensTool(inner[0].text) {
 		for _, r := range roots {
-			if j.somewhere(r.text, deviceRoot) {
+			if j.anyLocation(r.text, deviceRoot) {
 				j.add(Medium, EffectUnknown, "`-exec` opens devices and files of the kernel below %s", r.text)
 				return 0
 			}
@@ -138,7 +137,7 @@ func (j *judge) findExec(argv, roots, all []word) int {
 	}
 	if files && !metaTool(inner[0].text) {
 		for _, r := range roots {
-			if j.wide(r.text) || j.secret(r) != "" || j.device(r.text) {
+			if j.treeHasSecrets(r.text) || j.secret(r) != "" || j.device(r.text) {
 				j.add(High, EffectSecrets, "`-exec` shows the content of files below %s, where secrets are", r.text)
 				return 0
 			}
@@ -163,8 +162,7 @@ func opensTool(name string) bool {
 	return err != nil || specs[name] == nil || !specs[name].meta || specs[name].opens
 }
 
-// deviceRoot reports whether there are devices below a path, or files of the
-// kernel that do something when they are opened.
+// deviceRoot reports whether a path contains devices, or kernel files that have an effect when opened.
 func deviceRoot(p string) bool {
 	c := cleanPath(p)
 	for _, d := range []string{"/dev", "/proc", "/sys"} {
@@ -206,22 +204,22 @@ func wrapPS(j *judge, name string, argv []word) {
 			plain += t
 		}
 	}
-	if strings.Contains(plain, "e") || psOddE(dash, plain) {
+	if strings.Contains(plain, "e") || psMayRefuseE(dash, plain) {
 		j.add(High, EffectSecrets, "`ps` with `e` shows the environments of processes, where secrets are kept")
 		return
 	}
-	j.allowPS(argv)
+	j.needForPS(argv)
 	j.prove(name)
 }
 
-// psInside matches columns for which ps looks into a process.
-var psInside = regexp.MustCompile(`wchan|ns\b|exe\b|\bns|cap`)
+// psInspects matches columns for which ps inspects a process.
+var psInspects = regexp.MustCompile(`wchan|ns\b|exe\b|\bns|cap`)
 
-// allowPS leaves other processes open to the columns that need it.
-func (j *judge) allowPS(argv []word) {
+// needForPS leaves other processes readable for the columns that need it.
+func (j *judge) needForPS(argv []word) {
 	for _, w := range argv[1:] {
-		if psInside.MatchString(w.text) || strings.Trim(w.text, "-") == "l" || strings.HasPrefix(w.text, "-") && strings.Contains(w.text, "l") {
-			j.allow(NeedProcesses)
+		if psInspects.MatchString(w.text) || strings.Trim(w.text, "-") == "l" || strings.HasPrefix(w.text, "-") && strings.Contains(w.text, "l") {
+			j.addNeeds(NeedProcesses)
 		}
 	}
 }
@@ -229,10 +227,9 @@ func (j *judge) allowPS(argv []word) {
 // psBSDFormat are words of BSD's ps that take the next one for a format.
 var psBSDFormat = regexp.MustCompile(`^[acfghjlmnrsuvwxSTLX]*o$`)
 
-// psOddE reports whether ps may refuse options with -e: it reads them again as
-// BSD's then, where e shows environments. It refuses letters that it doesn't
-// know, two formats, and two ways to show threads.
-func psOddE(dash, plain string) bool {
+// psMayRefuseE reports whether ps may refuse options with -e. It then reads them again as BSD options, where
+// e shows environments. It refuses unknown letters, two formats, and two ways to show threads.
+func psMayRefuseE(dash, plain string) bool {
 	if !strings.Contains(dash, "e") {
 		return false
 	}
@@ -247,17 +244,16 @@ var (
 	awkSafeVars = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 )
 
-// wrapAwk proves awk programs without pipes, files to write and indirect calls.
-// It doesn't take strings and regular expressions apart, since awk's own
-// reading of "/" depends on what stands before: what may not be in a program
-// may not be in its strings either.
+// wrapAwk proves awk programs without pipes, output files and indirect calls. It does not parse
+// strings and regular expressions, because awk's reading of "/" depends on the context: what is not
+// allowed in a program is not allowed in its strings either.
 func wrapAwk(j *judge, name string, argv []word) {
-	j.allowProcesses(argv)
+	j.needProcesses(argv)
 	i := 1
 	for ; i < len(argv); i++ {
 		w := argv[i]
 		if w.kind != wordLit {
-			if w.dashy() {
+			if w.mayBeOption() {
 				j.add(Medium, EffectUnknown, "an option of `%s` is only known when it runs", name)
 				return
 			}
@@ -294,7 +290,7 @@ func wrapAwk(j *judge, name string, argv []word) {
 	}
 	for _, w := range argv[i+1:] {
 		switch {
-		case w.kind == wordOpaque || w.kind == wordGlob && w.dashy():
+		case w.kind == wordOpaque || w.kind == wordGlob && w.mayBeOption():
 			j.add(Medium, EffectSecrets, "which file `%s` reads is only known when it runs", name)
 			return
 		case w.kind == wordLit && awkSafeVars.MatchString(w.text):
@@ -319,18 +315,17 @@ func awkProgram(p string) string {
 	if strings.Contains(strings.ReplaceAll(p, "||", ""), "|") {
 		return "has a pipe"
 	}
-	if awkWrites.MatchString(p) && !comparesOnly(p) {
+	if awkWrites.MatchString(p) && !onlyCompares(p) {
 		return "may write to a file with `>`"
 	}
 	return ""
 }
 
-// comparesOnly reports whether no ">" of a program can be one that print writes
-// with. That takes a statement, so there is none before the first brace; and
-// parentheses hold no statement but in the head of a for loop, which has
-// semicolons. Text between parentheses without quotes, slashes and the like is
-// program, string or expression as a whole, so strings need not be found.
-func comparesOnly(p string) bool {
+// onlyCompares reports whether no ">" of a program can redirect print. A redirection needs a
+// statement, so there is none before the first brace. Parentheses contain no statement except in the
+// head of a for loop, which has semicolons. Text in parentheses without quotes, slashes and the like
+// is entirely program, string or expression, so strings need not be found.
+func onlyCompares(p string) bool {
 	head := strings.IndexByte(p, '{')
 	for i := range len(p) {
 		if p[i] == '>' && head >= 0 && i > head && !inParentheses(p, i) {
@@ -340,8 +335,8 @@ func comparesOnly(p string) bool {
 	return true
 }
 
-// inParentheses reports whether the innermost parentheses around a place hold
-// nothing but a plain expression.
+// inParentheses reports whether the innermost parentheses around a position contain only a plain
+// expression.
 func inParentheses(p string, at int) bool {
 	plain := func(c byte) bool { return strings.IndexByte("\"/\\#;{}\n", c) < 0 }
 	depth, i := 0, at-1
@@ -374,10 +369,10 @@ func inParentheses(p string, at int) bool {
 	return false
 }
 
-// wrapSed proves printing and substitution, without the commands that write,
-// read other files or execute.
+// wrapSed proves printing and substitution, without the commands that write, read other files or
+// execute.
 func wrapSed(j *judge, name string, argv []word) {
-	j.allowProcesses(argv)
+	j.needProcesses(argv)
 	var scripts []string
 	var files []word
 	given, ended := false, false
@@ -406,7 +401,7 @@ func wrapSed(j *judge, name string, argv []word) {
 			}
 			continue
 		}
-		if w.kind == wordOpaque || w.kind != wordLit && w.dashy() {
+		if w.kind == wordOpaque || w.kind != wordLit && w.mayBeOption() {
 			j.add(Medium, EffectUnknown, "an argument of `sed` is only known when it runs and could be `-i`")
 			return
 		}
@@ -438,8 +433,8 @@ func wrapSed(j *judge, name string, argv []word) {
 	j.prove(name)
 }
 
-// sedScript reports whether a script only has addresses, p, d, q, =, n, N, g,
-// G, h, H, x, D, P, y and s with harmless flags.
+// sedScript reports whether a script only has addresses, p, d, q, =, n, N, g, G, h, H, x, D, P, y and
+// s with harmless flags.
 func sedScript(s string) bool {
 	i := 0
 	blanks := func() {
@@ -550,9 +545,8 @@ func sedScript(s string) bool {
 	}
 }
 
-// sedClass returns the length of a bracket expression that every sed takes for
-// the same one, whether or not it looks for brackets before the delimiter; 0 if
-// there is none.
+// sedClass returns the length of a bracket expression that every sed reads the same way, whether or
+// not it looks for brackets before the delimiter; 0 if there is none.
 func sedClass(s string, delim byte) int {
 	i := 1
 	if i < len(s) && s[i] == '^' {
@@ -568,7 +562,7 @@ func sedClass(s string, delim byte) int {
 		case delim, '\n':
 			return 0
 		case '\\':
-			// Some take it for itself here, and all leave "n", "t" and the delimiter alone.
+			// Some seds take the backslash literally here; all leave "n", "t" and the delimiter alone.
 			if i+1 >= len(s) || s[i+1] == ']' || s[i+1] == '[' || s[i+1] == '\\' || s[i+1] == '\n' {
 				return 0
 			}
@@ -589,9 +583,8 @@ var (
 	yqBad = regexp.MustCompile(`load|(^|[^.\w])(env|strenv|envsubst|eval|splitDoc|split_doc)\b|\$ENV|system`)
 )
 
-// git runs helpers that a repository's own configuration names (core.fsmonitor,
-// textconv, external diff, pagers, hooks), so a read is only proven with the
-// options that turn them off written in the text.
+// git runs helpers that the repository's configuration names (core.fsmonitor, textconv, external diff,
+// pagers, hooks), so a read is only proven if the text contains the options that disable them.
 var gitReads = map[string]string{
 	"log":       "--oneline --graph --all --stat --shortstat --name-only --name-status --no-merges --merges --reverse --decorate --no-decorate --no-color -n: --max-count: --since: --until: --after: --before: --author: --grep: --format: --pretty: --date: --abbrev-commit --follow --first-parent -i -#",
 	"show":      "--stat --shortstat --name-only --name-status --no-color --format: --pretty: --oneline --no-patch -s",
@@ -656,7 +649,7 @@ func wrapGit(j *judge, name string, argv []word) {
 		return
 	}
 	if !ok {
-		if !j.danger(argv) {
+		if !j.addDangers(argv) {
 			j.add(Medium, EffectUnknown, "`git %s` is not known to only read", sub)
 		}
 		return

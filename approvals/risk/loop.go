@@ -7,8 +7,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// loopName reports whether a loop may set a variable of this name: one that
-// means nothing to the shell or to programs.
+// loopName reports whether a loop may set a variable of this name: one that neither the shell nor
+// programs use.
 func loopName(name string) bool {
 	if name == "" || len(name) > 24 || strings.Contains(name, "proxy") || name == "histchars" || name == "auto_resume" {
 		return false
@@ -28,7 +28,7 @@ func (j *judge) forClause(c *syntax.ForClause) {
 		j.nested(c)
 		return
 	}
-	if j.set(it.Name.Value) {
+	if j.isLoopVar(it.Name.Value) {
 		j.nested(c)
 		return
 	}
@@ -52,9 +52,9 @@ func (j *judge) forClause(c *syntax.ForClause) {
 	}
 }
 
-// set reports whether a loop around this one has a variable of this name, and adds an issue
-// then: what this loop puts there stays when it is over.
-func (j *judge) set(name string) bool {
+// isLoopVar reports whether a surrounding loop has a variable of this name, and adds an issue if so: the
+// value that this loop sets remains after it.
+func (j *judge) isLoopVar(name string) bool {
 	if _, ok := j.vars[name]; !ok {
 		return false
 	}
@@ -62,8 +62,8 @@ func (j *judge) set(name string) bool {
 	return true
 }
 
-// resolveItem is resolveWord for a list item, where a number sequence {1..5}
-// may stand: each value is digits.
+// resolveItem is resolveWord for a list item, which may be a number sequence {1..5}: each value
+// consists of digits.
 func (j *judge) resolveItem(item *syntax.Word) (word, string) {
 	if len(item.Parts) == 1 {
 		if l, ok := item.Parts[0].(*syntax.Lit); ok && strings.HasPrefix(l.Value, "{") && strings.HasSuffix(l.Value, "}") {
@@ -79,7 +79,7 @@ func (j *judge) resolveItem(item *syntax.Word) (word, string) {
 			if w.kind == wordOpaque && why == "" && seqOnly(cs) {
 				return word{kind: wordAtom, text: "0"}, ""
 			}
-			w.void = false // nothing is no item
+			w.mayBeEmpty = false // an empty expansion is no item
 			return w, why
 		}
 	}
@@ -102,7 +102,7 @@ func seqOnly(cs *syntax.CmdSubst) bool {
 	return true
 }
 
-// whileClause proves "while read -r x; do ...; done": it ends with its input.
+// whileClause proves "while read -r x; do ...; done", which ends with its input.
 func (j *judge) whileClause(c *syntax.WhileClause) {
 	if !c.Until && len(c.Cond) == 1 && len(c.Cond[0].Redirs) == 0 && !c.Cond[0].Negated && !c.Cond[0].Background {
 		if call, ok := c.Cond[0].Cmd.(*syntax.CallExpr); ok && len(call.Assigns) == 0 && len(call.Args) >= 2 && call.Args[0].Lit() == "read" {
@@ -115,7 +115,7 @@ func (j *judge) whileClause(c *syntax.WhileClause) {
 			maps.Copy(j.vars, saved)
 			ok := len(args) > 0
 			for _, a := range args {
-				if j.set(a.Lit()) {
+				if j.isLoopVar(a.Lit()) {
 					ok = false
 				}
 				ok = ok && loopName(a.Lit())

@@ -8,27 +8,27 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// names says what is known of arguments that only show when a text runs.
-type names int
+// argKind says what is known of arguments that only show when a text runs.
+type argKind int
 
 const (
 	// anyNames can name anything.
-	anyNames names = iota
-	// foundNames are lines of a list of files below harmless roots. A name with a blank in
+	anyNames argKind = iota
+	// listedNames are lines of a list of files below harmless roots. A name with a blank in
 	// it becomes several arguments, and those can name anything; the first argument is
 	// below a root.
-	foundNames
+	listedNames
 	// wholeNames are files below harmless roots, one for each argument.
 	wholeNames
 )
 
-// unseen reports whether nothing shows of what is in the files that the unknown arguments
+// hidesContent reports whether nothing shows of what is in the files that the unknown arguments
 // of a call name.
-func (j *judge) unseen(c *call) bool {
-	switch j.fed {
+func (j *judge) hidesContent(c *call) bool {
+	switch j.xargsNames {
 	case wholeNames:
 		return true
-	case foundNames:
+	case listedNames:
 		grep := slices.Contains([]string{"grep", "egrep", "fgrep"}, c.root.name)
 		return c.spec.meta || j.counted || grep && c.has("-l", "--files-with-matches", "-L", "--files-without-match", "-c", "--count", "-q", "--quiet", "--silent")
 	case anyNames:
@@ -39,9 +39,9 @@ func (j *judge) unseen(c *call) bool {
 // awkCounts is an awk program that counts lines.
 var awkCounts = regexp.MustCompile(`^(!?/[^/]*/)? *\{ *(\+\+ *[a-z]+|[a-z]+ *\+\+) *;? *\} *END *\{ *print +[a-z]+ *;? *\}$`)
 
-// counts reports whether a command shows no more of what it reads from a pipe than a
+// onlyCounts reports whether a command shows no more of what it reads from a pipe than a
 // number or a checksum.
-func counts(s *syntax.Stmt) bool {
+func onlyCounts(s *syntax.Stmt) bool {
 	args := plainWords(s)
 	if len(args) == 0 {
 		return false
@@ -96,19 +96,19 @@ func plainWords(s *syntax.Stmt) []string {
 	return out
 }
 
-// fed returns what a pipe brings to xargs. zero is that each name ends with a zero byte.
-func fed(j *judge, s *syntax.Stmt, zero bool) names {
+// pipedNames returns what a pipe brings to xargs. zero is that each name ends with a zero byte.
+func pipedNames(j *judge, s *syntax.Stmt, zero bool) argKind {
 	if s == nil || len(s.Redirs) > 0 {
 		return anyNames
 	}
 	switch c := s.Cmd.(type) {
 	case *syntax.BinaryCmd:
 		if args := plainWords(c.Y); c.Op == syntax.Pipe && keepsNames(args, zero) {
-			return fed(j, c.X, zero)
+			return pipedNames(j, c.X, zero)
 		}
 	case *syntax.CallExpr:
 		if args := plainWords(s); len(args) > 0 && args[0] == "ls" && !zero {
-			return lists(j, args)
+			return lsOutput(j, args)
 		}
 		words := make([]word, 0, len(c.Args))
 		for _, a := range c.Args {
@@ -118,7 +118,7 @@ func fed(j *judge, s *syntax.Stmt, zero bool) names {
 			}
 			words = append(words, w)
 		}
-		return finds(j, words, zero)
+		return findOutput(j, words, zero)
 	}
 	return anyNames
 }
@@ -153,8 +153,8 @@ func keepsNames(args []string, zero bool) bool {
 	return false
 }
 
-// finds returns what a find prints.
-func finds(j *judge, words []word, zero bool) names {
+// findOutput returns what a find prints.
+func findOutput(j *judge, words []word, zero bool) argKind {
 	if len(words) < 2 || !words[0].is("find") || zero && !words[len(words)-1].is("-print0") {
 		return anyNames
 	}
@@ -169,22 +169,22 @@ func finds(j *judge, words []word, zero bool) names {
 		roots = []word{lit(".")}
 	}
 	if slices.ContainsFunc(roots, func(w word) bool {
-		return w.kind != wordLit || j.wide(w.text) || j.secret(w) != "" || j.device(w.text)
+		return w.kind != wordLit || j.treeHasSecrets(w.text) || j.secret(w) != "" || j.device(w.text)
 	}) {
 		return anyNames
 	}
 	if zero {
 		return wholeNames
 	}
-	return foundNames
+	return listedNames
 }
 
-// lists returns what an ls of the directory prints.
-func lists(j *judge, args []string) names {
-	if j.wide(".") || slices.ContainsFunc(args[1:], func(a string) bool { return len(a) < 2 || a[0] != '-' || strings.Trim(a[1:], "1AaprtSUv") != "" }) {
+// lsOutput returns what an ls of the directory prints.
+func lsOutput(j *judge, args []string) argKind {
+	if j.treeHasSecrets(".") || slices.ContainsFunc(args[1:], func(a string) bool { return len(a) < 2 || a[0] != '-' || strings.Trim(a[1:], "1AaprtSUv") != "" }) {
 		return anyNames
 	}
-	return foundNames
+	return listedNames
 }
 
 // secretWord reports whether an argument of find asks for secrets by name.
@@ -199,7 +199,7 @@ func findRoots(argv []word) []word {
 		i++
 	}
 	from := i
-	for i < len(argv) && !argv[i].dashy() && !argv[i].is("(") && !argv[i].is("!") {
+	for i < len(argv) && !argv[i].mayBeOption() && !argv[i].is("(") && !argv[i].is("!") {
 		i++
 	}
 	return argv[from:i]

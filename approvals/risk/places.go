@@ -9,10 +9,10 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// maxPlaces is how many places of secrets an extension may name.
+// maxPlaces is the largest number of secret locations an extension may name.
 const maxPlaces = 100
 
-// checkPlaces returns the places in the form in which paths are compared.
+// checkPlaces returns the locations in the form used for path comparison.
 func checkPlaces(places []string) ([]string, error) {
 	if len(places) > maxPlaces {
 		return nil, fmt.Errorf("risk.secrets names %d paths; name at most %d, directories rather than the files in them", len(places), maxPlaces)
@@ -27,14 +27,14 @@ func checkPlaces(places []string) ([]string, error) {
 	return out, nil
 }
 
-// maxDirs is how many directories a text may be in before nobody keeps track of them.
+// maxDirs is the number of possible directories up to which a text is tracked.
 const maxDirs = 64
 
-// adrift is the directory of a text that went where only shows when it runs.
-const adrift = "\x00"
+// runtimeDir is the directory of a text after a cd whose destination only appears at run time.
+const runtimeDir = "\x00"
 
-// either returns the directories of two ways that a text can take.
-func either(a, b []string) []string {
+// mergeDirs returns the possible directories after two branches.
+func mergeDirs(a, b []string) []string {
 	out := slices.Clone(a)
 	for _, d := range b {
 		if !slices.Contains(out, d) {
@@ -42,25 +42,25 @@ func either(a, b []string) []string {
 		}
 	}
 	if len(out) > maxDirs {
-		return []string{adrift}
+		return []string{runtimeDir}
 	}
 	return out
 }
 
-// apart judges what can't change the directory of the commands behind it.
-func (j *judge) apart(f func()) {
+// inSubshell judges commands that cannot change the directory of later ones.
+func (j *judge) inSubshell(f func()) {
 	dirs, counted := j.dirs, j.counted
 	j.counted = false
 	f()
 	j.dirs, j.okDirs, j.counted = dirs, dirs, counted
 }
 
-// loops prepares for a body that may run again where it left off itself.
-func (j *judge) loops(body []*syntax.Stmt) {
+// enterLoop prepares for a body that may run again in the directory where it ended.
+func (j *judge) enterLoop(body []*syntax.Stmt) {
 	for _, s := range body {
 		syntax.Walk(s, func(n syntax.Node) bool {
 			if c, ok := n.(*syntax.CallExpr); ok && slices.ContainsFunc(c.Args, func(a *syntax.Word) bool { return a.Lit() == "cd" }) {
-				j.dirs = either(j.dirs, []string{adrift})
+				j.dirs = mergeDirs(j.dirs, []string{runtimeDir})
 				j.moved = true
 			}
 			return true
@@ -68,7 +68,7 @@ func (j *judge) loops(body []*syntax.Stmt) {
 	}
 }
 
-// cd follows a change of the directory, which may also fail.
+// cd follows a change of directory, which may also fail.
 func (j *judge) cd(argv []word) {
 	j.moved = true
 	to := word{text: "~"}
@@ -83,38 +83,38 @@ func (j *judge) cd(argv []word) {
 	var next []string
 	switch {
 	case operands > 1 || to.kind != wordLit || to.text == "-" || to.text == "":
-		next = []string{adrift}
+		next = []string{runtimeDir}
 	default:
 		for _, d := range j.dirs {
 			switch {
 			case strings.HasPrefix(to.text, "/"), to.text == "~", strings.HasPrefix(to.text, "~/"):
 				d = path.Clean(to.text)
-			case d != adrift:
+			case d != runtimeDir:
 				d = path.Join(d, to.text)
 			}
-			next = either(next, []string{d})
+			next = mergeDirs(next, []string{d})
 		}
 	}
 	j.okDirs = next
-	j.dirs = either(j.dirs, next)
+	j.dirs = mergeDirs(j.dirs, next)
 }
 
-// spots are the places that a path of the text may stand for.
-type spots struct {
-	abs  []string // whole paths, cleaned, without the links of /proc
-	lost bool     // it begins in a directory that isn't known
-	bent bool     // ".." behind a name: where that leads is up to the links there
-	sunk bool     // it begins in a directory that the text itself hides
+// locations are the locations that a path in the text may stand for.
+type locations struct {
+	abs  []string // absolute paths, cleaned, without /proc links
+	unknownDir bool     // it is relative to an unknown directory
+	dotdot bool     // it has ".." after a name, so links decide where it leads
+	hiddenDir bool     // it is relative to a directory that the text itself hides
 }
 
 // homes are where "~" may be.
 var homes = []string{"/", "/root", "/home/a"}
 
-// spots resolves a path as far as the text and the directory tell.
-func (j *judge) spots(p string) spots {
-	var s spots
+// resolve resolves a path as far as the text and the directory allow.
+func (j *judge) resolve(p string) locations {
+	var s locations
 	if len(p) > 1 && p[0] == '/' && path.Clean(p) == p {
-		s.abs, s.sunk = unlinked(p)
+		s.abs, s.hiddenDir = resolveLinks(p)
 		return s
 	}
 	up, names, tail := 0, 0, ""
@@ -123,7 +123,7 @@ func (j *judge) spots(p string) spots {
 		case "", ".":
 		case "..":
 			if names > 0 {
-				s.bent = true
+				s.dotdot = true
 			}
 			up++
 			tail = ""
@@ -133,15 +133,15 @@ func (j *judge) spots(p string) spots {
 		}
 	}
 	add := func(p string) {
-		whole, astray := unlinked(path.Clean("/" + p))
-		s.sunk = s.sunk || astray
+		whole, astray := resolveLinks(path.Clean("/" + p))
+		s.hiddenDir = s.hiddenDir || astray
 		for _, q := range whole {
 			if !slices.Contains(s.abs, q) {
 				s.abs = append(s.abs, q)
 			}
 		}
 	}
-	if s.bent {
+	if s.dotdot {
 		// /var/run/.. is /, and /proc/net/.. is /proc/self.
 		add(tail)
 		add("/proc/self" + tail)
@@ -152,26 +152,26 @@ func (j *judge) spots(p string) spots {
 		dirs = []string{"/"}
 	case p == "~" || strings.HasPrefix(p, "~/"):
 		dirs, p = homes, strings.TrimPrefix(p, "~")
-		s.bent = s.bent || up > 0
+		s.dotdot = s.dotdot || up > 0
 		p = strings.TrimLeft(p, "/")
 	}
 	for _, d := range dirs {
 		switch {
-		case d == adrift:
-			s.sunk = true
+		case d == runtimeDir:
+			s.hiddenDir = true
 			add(tail)
 		case strings.HasPrefix(d, "/"):
 			add(d + "/" + p)
 			if up > 0 && j.moved && !strings.HasPrefix(p, "/") {
 				add(tail) // the directory may have been a link
-				s.lost = true
+				s.unknownDir = true
 			}
 		case d == "~" || strings.HasPrefix(d, "~/"):
 			for _, h := range homes {
 				add(h + "/" + strings.TrimPrefix(d, "~") + "/" + p)
 			}
 		default:
-			s.lost = true
+			s.unknownDir = true
 			add("/" + path.Join("/", d, p))
 			add(tail)
 		}
@@ -179,15 +179,15 @@ func (j *judge) spots(p string) spots {
 	return s
 }
 
-// usualLinks are links of every system to places where secrets are.
+// usualLinks are the links of every system that lead to directories with secrets.
 var usualLinks = [][2]string{{"/usr/lib/ssl/", "/etc/ssl/"}, {"/var/run/", "/run/"}, {"/var/lock/", "/run/lock/"}, {"/proc/mounts/", "/proc/self/mounts/"}, {"/proc/net/", "/proc/self/net/"}}
 
-// unlinked returns a whole, clean path and what it leads to by the usual links; astray
-// reports whether one of them leads to the directory of a process.
-func unlinked(p string) (out []string, astray bool) {
+// resolveLinks returns an absolute, clean path and what it leads to through the usual links. astray
+// reports whether one of them leads to a process's directory.
+func resolveLinks(p string) (out []string, astray bool) {
 	out = []string{p}
 	for range 8 {
-		next, cwd, ok := followed(p)
+		next, cwd, ok := followLink(p)
 		if !ok {
 			return out, astray
 		}
@@ -197,9 +197,8 @@ func unlinked(p string) (out []string, astray bool) {
 	return out, true
 }
 
-// followed returns what the first link of a path leads to; cwd reports whether that is the
-// directory of a process.
-func followed(p string) (next string, cwd, ok bool) {
+// followLink resolves the first link of a path. cwd reports whether it leads to a process's directory.
+func followLink(p string) (next string, cwd, ok bool) {
 	for _, l := range usualLinks {
 		if rest, found := strings.CutPrefix(p+"/", l[0]); found {
 			return path.Clean(l[1] + rest), false, true
@@ -225,10 +224,9 @@ func isProcess(s string) bool {
 	return s == "self" || s == "thread-self" || isDigits(s) || strings.ContainsAny(s, "*?[")
 }
 
-// secret tells why a path is a secret: one by its name or its usual place, or one
-// of the places that the extension names; empty if it isn't known as one. A path
-// that is not whole is judged in each directory where the text may be; where that
-// isn't known, it is known by its name only.
+// secret returns why a path is a secret, or "": by its name, its usual location, or the extension's
+// locations. A relative path is judged in each directory the text may be in; if that is unknown, by
+// its name only.
 func (j *judge) secret(w word) string {
 	if w.found || w.text == "-" {
 		return ""
@@ -236,15 +234,15 @@ func (j *judge) secret(w word) string {
 	if why := secretPath(w); why != "" {
 		return why
 	}
-	s := j.spots(w.text)
+	s := j.resolve(w.text)
 	switch {
-	case s.bent:
+	case s.dotdot:
 		return "`..` behind a name can lead anywhere"
-	case s.sunk:
+	case s.hiddenDir:
 		return "the directory is only known when it runs"
-	case s.lost && w.kind == wordGlob:
+	case s.unknownDir && w.kind == wordGlob:
 		return "the pattern is read in a directory that is not known"
-	case s.lost && len(j.places) > 0:
+	case s.unknownDir && len(j.places) > 0:
 		return "it lies in a directory that is not known, and the configuration names places with secrets"
 	}
 	for _, p := range s.abs {
@@ -265,17 +263,16 @@ func (j *judge) secret(w word) string {
 	return ""
 }
 
-// device reports whether opening a path may do something; see devicePath.
+// device reports whether opening a path may have an effect; see devicePath.
 func (j *judge) device(p string) bool {
 	if devicePath(p) {
 		return true
 	}
-	s := j.spots(p)
-	return s.bent || slices.ContainsFunc(s.abs, func(p string) bool { return devicePath(p) || deviceGlob(p) })
+	s := j.resolve(p)
+	return s.dotdot || slices.ContainsFunc(s.abs, func(p string) bool { return devicePath(p) || deviceGlob(p) })
 }
 
-// deviceGlob reports whether a pattern could stand for a file that does something when it
-// is opened.
+// deviceGlob reports whether a pattern could match a file that has an effect when opened.
 func deviceGlob(p string) bool {
 	if !strings.ContainsAny(p, "*?[") {
 		return false
@@ -295,17 +292,17 @@ func deviceGlob(p string) bool {
 	return false
 }
 
-// somewhere reports whether one of the places that a path may stand for has a property;
-// true where that isn't known.
-func (j *judge) somewhere(p string, has func(string) bool) bool {
-	s := j.spots(p)
-	return s.bent || s.sunk || s.lost || slices.ContainsFunc(s.abs, has)
+// anyLocation reports whether one of the locations that a path may stand for has a property; true if
+// they are unknown.
+func (j *judge) anyLocation(p string, has func(string) bool) bool {
+	s := j.resolve(p)
+	return s.dotdot || s.hiddenDir || s.unknownDir || slices.ContainsFunc(s.abs, has)
 }
 
-// wide reports whether reading everything below a path reaches secrets.
-func (j *judge) wide(p string) bool {
-	return j.somewhere(p, func(p string) bool {
-		if wideRoot(p) || strings.ContainsAny(p, "*?[") && wideGlob(p) {
+// treeHasSecrets reports whether reading everything below a path reaches secrets.
+func (j *judge) treeHasSecrets(p string) bool {
+	return j.anyLocation(p, func(p string) bool {
+		if rootHasSecrets(p) || strings.ContainsAny(p, "*?[") && globHasSecrets(p) {
 			return true
 		}
 		clean := path.Clean(p)
@@ -321,8 +318,8 @@ func (j *judge) wide(p string) bool {
 	})
 }
 
-// wideGlob reports whether a pattern could stand for a directory with secrets in it.
-func wideGlob(p string) bool {
+// globHasSecrets reports whether a pattern could match a directory that contains secrets.
+func globHasSecrets(p string) bool {
 	for _, dir := range []string{
 		"/etc", "/root", "/home", "/proc", "/dev", "/run", "/var/run", "/var/lib", "/etc/ssl", "/etc/ssh", "/etc/kubernetes", "/etc/security", "/etc/pki", "/etc/letsencrypt", "/etc/mysql",
 		"/home/a", "/root/.ssh", "/home/a/.ssh", "/proc/1", "/var/lib/kubelet", "/etc/rancher",
@@ -334,7 +331,7 @@ func wideGlob(p string) bool {
 	return false
 }
 
-// couldName reports whether a pattern could stand for a place or what is in it.
+// couldName reports whether a pattern could match a location or something in it.
 func couldName(pattern, place string) bool {
 	want := strings.Split(strings.Trim(place, "/"), "/")
 	for n, part := range strings.Split(strings.Trim(pattern, "/"), "/") {
@@ -348,11 +345,10 @@ func couldName(pattern, place string) bool {
 			return true
 		}
 	}
-	return false // it stands for a directory above, which is listed and not read
+	return false // it matches a parent directory, which is listed and not read
 }
 
-// aboveOrIn reports whether a pattern could stand for a directory that the place is
-// in, or for the place.
+// aboveOrIn reports whether a pattern could match the place or a directory above it.
 func aboveOrIn(pattern, place string) bool {
 	want := strings.Split(strings.Trim(place, "/"), "/")
 	for n, part := range strings.Split(strings.Trim(pattern, "/"), "/") {
@@ -366,7 +362,7 @@ func aboveOrIn(pattern, place string) bool {
 	return true
 }
 
-// mayName reports whether a pattern could stand for a whole path.
+// mayName reports whether a pattern could match an absolute path.
 func mayName(pattern, whole string) bool {
 	parts, want := strings.Split(pattern, "/"), strings.Split(whole, "/")
 	for n, part := range parts {
@@ -380,10 +376,9 @@ func mayName(pattern, whole string) bool {
 	return len(parts) == len(want)
 }
 
-// mayMatch reports whether any shell could take a pattern for a name without slashes. It
-// says yes too often rather than too rarely: a class that is more than plain letters and
-// digits, and all that comes behind it, could be anything. A leading dot is a letter like
-// any other.
+// mayMatch reports whether any shell could match a pattern with a name without slashes. It errs on the
+// side of yes: a class with more than plain letters and digits, and everything after it, could match
+// anything. A leading dot counts as any other character.
 func mayMatch(pattern, name string) bool {
 	// at[n] says that the pattern so far can end before name[n].
 	at := make([]bool, len(name)+1)
@@ -424,8 +419,8 @@ func mayMatch(pattern, name string) bool {
 	return at[len(name)]
 }
 
-// inClass reports whether a class of plain letters, digits, dots, dashes and underscores
-// could hold a byte. What lies between two letters is up to the language.
+// inClass reports whether a class of plain letters, digits, dots, dashes and underscores could contain
+// a byte. Which characters a range contains depends on the locale.
 func inClass(class string, b byte) bool {
 	for i := 0; i < len(class); i++ {
 		if i+2 >= len(class) || class[i+1] != '-' {

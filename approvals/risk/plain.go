@@ -8,25 +8,24 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// The plain core is what is proven where nothing holds a text back, and where it isn't
-// known which shell reads it: lists of pipelines of known programs with literal words.
+// The plain core is what is proven without a lock, and for an unknown shell: lists of pipelines of
+// known programs with literal words.
 
-// onlyLocked notes a form outside the plain core: it is proven where the kernel holds the
-// text, and asks elsewhere.
+// onlyLocked records a form outside the plain core: it is proven under a lock only.
 func (j *judge) onlyLocked(what string) {
 	switch {
-	case j.held && j.shell != AnyShell:
+	case j.locked && j.shell != AnyShell:
 		j.lockOnly = true
-	case j.far:
-		j.addAbout(Low, EffectUnknown, "no lock holds at the other end, so only plain commands run there unasked: this one has %s", what)
+	case j.remote:
+		j.addPlaceIssue(Low, EffectUnknown, "no lock holds at the other end, so only plain commands run there unasked: this one has %s", what)
 	case j.shell == AnyShell:
-		j.addAbout(Low, EffectUnknown, "the shell that reads it is not known, so only plain commands run unasked: this one has %s", what)
+		j.addPlaceIssue(Low, EffectUnknown, "the shell that reads it is not known, so only plain commands run unasked: this one has %s", what)
 	default:
-		j.addAbout(Low, EffectUnknown, "without a lock only plain commands run unasked: this one has %s", what)
+		j.addPlaceIssue(Low, EffectUnknown, "without a lock only plain commands run unasked: this one has %s", what)
 	}
 }
 
-// bashOnly refuses a form that other shells than bash read in another way.
+// bashOnly refuses a form that other shells read differently from bash.
 func (j *judge) bashOnly(what string) {
 	if j.shell != Bash {
 		j.add(Medium, EffectUnknown, "%s means something else to other shells than bash", what)
@@ -37,18 +36,18 @@ func parse(command string, lang syntax.LangVariant) (*syntax.File, error) {
 	return syntax.NewParser(syntax.Variant(lang)).Parse(strings.NewReader(command), "")
 }
 
-// otherShells tells why a text that is not only for bash may mean something else to
-// another shell; empty if it doesn't.
-func otherShells(command string, file *syntax.File, shell Shell) string {
+// shellMismatch returns why a text that is not only for bash may mean something else in another shell,
+// or "".
+func shellMismatch(command string, file *syntax.File, shell Shell) string {
 	if shell == Bash {
 		return ""
 	}
 	if shell == AnyShell {
-		if why := commonText(command); why != "" {
+		if why := shellDifference(command); why != "" {
 			return why
 		}
 	}
-	// The two grammars agree where the same structure comes out of both.
+	// The two grammars agree if both produce the same structure.
 	posix, err := parse(command, syntax.LangPOSIX)
 	if err != nil {
 		return "a plain sh reads this in another way than bash"
@@ -63,7 +62,7 @@ func otherShells(command string, file *syntax.File, shell Shell) string {
 	return ""
 }
 
-// mixesLists reports whether a list has && behind ||: tcsh binds && tighter.
+// mixesLists reports whether a list has && after ||: tcsh binds && tighter.
 func mixesLists(stmts []*syntax.Stmt) bool {
 	for _, s := range stmts {
 		and, or := false, false
@@ -80,10 +79,9 @@ func mixesLists(stmts []*syntax.Stmt) bool {
 	return false
 }
 
-// commonText tells why bash, dash, ash, zsh, fish and tcsh may not all take a text apart in
-// the same way; empty if they do. It allows what was found to be the same in all of them,
-// and nothing else.
-func commonText(s string) string {
+// shellDifference returns why bash, dash, ash, zsh, fish and tcsh may split a text differently, or "". It
+// allows only what was tested to be the same in all of them.
+func shellDifference(s string) string {
 	const differs = "not every shell reads %s in the same way"
 	why := func(what string) string { return strings.Replace(differs, "%s", what, 1) }
 	start := true // of a word
@@ -98,7 +96,7 @@ func commonText(s string) string {
 				return why("`|&`")
 			}
 			if c == '|' && strings.HasPrefix(strings.TrimLeft(s[i+1:], " \t"), "\n") {
-				return why("a line that ends with an operator") // tcsh runs the next one whatever came before
+				return why("a line that ends with an operator") // tcsh runs the next one regardless of the first
 			}
 		case c == '&':
 			if i+1 >= len(s) || s[i+1] != '&' || i+2 < len(s) && s[i+2] == '&' {
@@ -114,8 +112,8 @@ func commonText(s string) string {
 				return why("`" + string(c) + "` at the beginning of a word") // zsh's =ls, jobs
 			}
 		case c == '*':
-			// Where nothing matches, zsh, fish and tcsh run nothing. Where something does,
-			// they differ in all that is more than one star in the name.
+			// If nothing matches, zsh, fish and tcsh run nothing. If something does, they differ
+			// unless the name has just one star.
 			if i == 0 || i+1 < len(s) && s[i+1] == '*' || !plainStar(s, i) {
 				return why("this pattern")
 			}
@@ -147,8 +145,8 @@ func commonText(s string) string {
 	return ""
 }
 
-// plainStar reports whether the star at i stands in the last name of a path from the
-// root, so that what it stands for can't be an option.
+// plainStar reports whether the star at i is in the last name of an absolute path, so that no match
+// can be an option.
 func plainStar(s string, i int) bool {
 	from := strings.LastIndexAny(s[:i], " \t\n;|&'\"") + 1
 	to := len(s)
@@ -159,23 +157,22 @@ func plainStar(s string, i int) bool {
 	return word[0] == '/' && !strings.ContainsAny(word, "'\"") && !strings.Contains(s[i:to], "/") && (from == 0 || strings.IndexByte("'\"", s[from-1]) < 0)
 }
 
-// plainPattern reports whether a pattern is in the plain core: stars and question marks
-// below a written directory.
+// plainPattern reports whether a pattern is in the plain core: stars and question marks below a
+// literal directory.
 func plainPattern(w word) bool {
 	return (strings.HasPrefix(w.prefix, "/") || strings.HasPrefix(w.prefix, "./")) && !strings.Contains(w.text, "[") && !strings.Contains(w.text, "**")
 }
 
-// sameEverywhere are the commands that shells have built in and that are the same in all
-// of them as far as reading goes.
+// sameEverywhere are the builtins that read the same in all shells.
 var sameEverywhere = []string{":", "cd", "echo", "false", "printf", "pwd", "test", "true"}
 
-// mind looks at a command for what its table can't say: what depends on the shell, on a
-// lock, or on the place.
-func (j *judge) mind(name string, argv []word) {
+// checkContext checks a command for what its table cannot express: dependence on the shell, the lock or the
+// place.
+func (j *judge) checkContext(name string, argv []word) {
 	if j.shell == AnyShell && !slices.Contains(sameEverywhere, name) && (slices.Contains(shellWords, name) || slices.Contains(otherWords, name)) {
 		j.onlyLocked("`" + name + "`, which is another command in some shells")
 	}
-	if j.far {
+	if j.remote {
 		for _, w := range argv {
 			if w.kind != wordLit && (w.kind != wordGlob || !plainPattern(w)) {
 				j.onlyLocked("a word that is only known when it runs")
@@ -183,29 +180,29 @@ func (j *judge) mind(name string, argv []word) {
 			}
 		}
 	}
-	j.mindHops(name, argv)
-	j.mindEndless(name, argv)
+	j.addOptionHops(name, argv)
+	j.checkEndless(name, argv)
 	if name == "find" {
-		j.mindFind(argv)
+		j.checkFindLinks(argv)
 	}
 	if (name == "test" || name == "[") && j.shell == AnyShell {
-		j.mindTest(argv)
+		j.checkTestNumbers(argv)
 	}
 	if name == "printf" && len(argv) > 1 {
 		if wideFormat.MatchString(argv[1].text) {
 			j.onlyLocked("a `printf` that fills the memory")
 		}
 		if j.shell != Bash {
-			j.mindPrintf(argv)
+			j.checkPrintf(argv)
 		}
 	}
 }
 
-// wideFormat is a format with a width that is long, or only known from what is printed.
+// wideFormat matches a format with a long width, or one that comes from an argument.
 var wideFormat = regexp.MustCompile(`%[^a-zA-Z%]*(\*|[0-9]{4})`)
 
-// mindTest refuses what zsh evaluates: the numbers of test can run code there.
-func (j *judge) mindTest(argv []word) {
+// checkTestNumbers refuses what zsh evaluates: numbers in test can run code there.
+func (j *judge) checkTestNumbers(argv []word) {
 	for _, w := range argv[1:] {
 		if w.kind == wordLit && slices.Contains([]string{"-t", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-a", "-o", "-v"}, w.text) {
 			j.onlyLocked("`test " + w.text + "`")
@@ -214,9 +211,9 @@ func (j *judge) mindTest(argv []word) {
 	}
 }
 
-// mindPrintf refuses numbers that aren't digits, since ksh and zsh evaluate them, and
-// formats that are put together from codes.
-func (j *judge) mindPrintf(argv []word) {
+// checkPrintf refuses numbers that are not digits, because ksh and zsh evaluate them, and formats
+// assembled from escapes.
+func (j *judge) checkPrintf(argv []word) {
 	format := argv[1].text
 	for i := 0; i+1 < len(format); i++ {
 		if format[i] == '\\' {
@@ -238,9 +235,9 @@ func (j *judge) mindPrintf(argv []word) {
 	}
 }
 
-// mindFind refuses to follow links to files whose content is shown: they lead out of the
-// place that is judged.
-func (j *judge) mindFind(argv []word) {
+// checkFindLinks refuses to follow links to files whose content is shown: they lead out of the judged
+// directory.
+func (j *judge) checkFindLinks(argv []word) {
 	follows := slices.ContainsFunc(argv, func(w word) bool { return w.is("-L") || w.is("-H") || w.is("-follow") })
 	for k, w := range argv {
 		if !w.is("-exec") && !w.is("-execdir") {
@@ -254,22 +251,22 @@ func (j *judge) mindFind(argv []word) {
 	}
 }
 
-// endlessFile reports whether a file is one of those that never end.
+// endlessFile reports whether a file never ends.
 func (j *judge) endlessFile(w word) bool {
 	if w.kind > wordGlob || !strings.Contains(w.text, "zero") && !strings.Contains(w.text, "random") && !strings.Contains(w.text, "full") {
 		return false
 	}
-	return slices.ContainsFunc(j.spots(w.text).abs, func(p string) bool {
+	return slices.ContainsFunc(j.resolve(w.text).abs, func(p string) bool {
 		return slices.Contains(endlessFiles, p)
 	})
 }
 
 var endlessFiles = []string{"/dev/zero", "/dev/urandom", "/dev/random", "/dev/full"}
 
-// mindEndless asks for reads that never end and fill the memory or the line.
-func (j *judge) mindEndless(name string, argv []word) {
+// checkEndless refuses reads that never end and would fill memory or the connection.
+func (j *judge) checkEndless(name string, argv []word) {
 	if name == "ping" || name == "ping6" || name == "fping" || name == "mtr" {
-		j.mindFlood(name, argv)
+		j.checkFlood(name, argv)
 		return
 	}
 	if name == "yes" {
@@ -294,7 +291,7 @@ func (j *judge) mindEndless(name string, argv []word) {
 	}
 }
 
-// boundedHead reports whether head reads a few bytes: at most 10 MB.
+// boundedHead reports whether head reads at most 10 MB.
 func boundedHead(argv []word) bool {
 	for i, w := range argv {
 		n, ok := strings.CutPrefix(w.text, "-c")
@@ -311,9 +308,8 @@ func boundedHead(argv []word) bool {
 	return false
 }
 
-// mindFlood asks for packets that come faster or are larger than a look needs; no lock
-// keeps them from the network.
-func (j *judge) mindFlood(name string, argv []word) {
+// checkFlood refuses packets that are faster or larger than a check needs; no lock stops them.
+func (j *judge) checkFlood(name string, argv []word) {
 	least := 0.2 // seconds
 	if name == "fping" {
 		least = 10 // milliseconds
@@ -343,7 +339,7 @@ func (j *judge) mindFlood(name string, argv []word) {
 				}
 			}
 		}
-		n, ok := number(value)
+		n, ok := parseNumber(value)
 		switch option {
 		case "-i", "--interval":
 			if !ok || n < least {

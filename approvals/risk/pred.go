@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// knownPred reports whether a table may name this kind of argument.
-func knownPred(p string) bool {
+// isKnownPred reports whether a table may name this kind of argument.
+func isKnownPred(p string) bool {
 	switch p {
 	case "text", "path", "num", "id", "word", "host", "addr", "dns", "nofile", "unit",
 		"plus", "key", "kout", "psarg", "fmt", "etc", "unixsock", "local", "header", "wout",
@@ -66,13 +66,13 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 		return false
 	}
 	if w.kind == wordGlob {
-		if pred == "path" && (!w.dashy() || cur.benign) {
+		if pred == "path" && (!w.mayBeOption() || cur.benign) {
 			return (cur.meta || j.secret(w) == "") && (cur.device && diskPath(w.text) || cur.meta && !cur.opens || !j.device(w.text))
 		}
 		if pred == "any" {
-			return !w.dashy() || cur.benign
+			return !w.mayBeOption() || cur.benign
 		}
-		if s, one := w.oneOf(); one {
+		if s, one := w.onlyExpansion(); one {
 			return j.accepts(cur, pred, lit(s)) && j.accepts(cur, pred, lit(w.text))
 		}
 		return pred == "text" && cur.benign
@@ -119,7 +119,7 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	case "file":
 		return j.accepts(cur, "path", w) && !strings.ContainsAny(t, ":%")
 	case "resolver":
-		return w.kind == wordLit && (j.ours(t) || slices.Contains(publicResolvers, t))
+		return w.kind == wordLit && (j.isTrustedHost(t) || slices.Contains(publicResolvers, t))
 	case "context", "profile", "engine":
 		return w.kind == wordLit && isWord(t)
 	case "rawpath":
@@ -156,7 +156,7 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	case "nofile":
 		return !strings.HasPrefix(t, "@") && !strings.Contains(t, "://") && !strings.HasPrefix(t, "fileb:") && !strings.HasPrefix(t, "file:")
 	case "host":
-		return w.kind == wordLit && j.ours(t)
+		return w.kind == wordLit && j.isTrustedHost(t)
 	case "addr", "peer":
 		if w.kind != wordLit {
 			return false
@@ -167,13 +167,13 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 			if h, port, ok := strings.Cut(a, ":"); ok && isDigits(port) {
 				host = h
 			}
-			if !j.ours(host) && !j.listed(a) {
+			if !j.isTrustedHost(host) && !j.isListed(a) {
 				return false
 			}
 		}
 		return true
 	case "dns":
-		return w.kind == wordLit && (j.ours(t) || plainPublicName(t))
+		return w.kind == wordLit && (j.isTrustedHost(t) || plainPublicName(t))
 	}
 	if w.kind != wordLit {
 		return false
@@ -186,9 +186,8 @@ func (j *judge) accepts(cur *spec, pred string, w word) bool {
 	return false
 }
 
-// rawPath are paths of the Kubernetes API of which a GET only reads: how the
-// cluster is, lists and objects, metrics of a node, and health pages behind the
-// proxy.
+// rawPath matches the paths of the Kubernetes API for which a GET only reads: health, lists and
+// objects, node metrics, and health pages behind the proxy.
 var rawPath = regexp.MustCompile(`^(/(healthz|livez|readyz)(/[a-z0-9-]+)*|/version|/metrics(/slis|/cadvisor)?|/openapi/v[23]|/logs/?|/api|/apis` +
 	`|/apis/[a-z0-9.-]+(/v[a-z0-9]+(/[a-zA-Z0-9.-]+)*)?` +
 	`|/api/v1(/(nodes|namespaces|pods|services|endpoints|events|persistentvolumes|persistentvolumeclaims|componentstatuses|resourcequotas|limitranges|replicationcontrollers)(/[a-z0-9.-]+)?)?` +
@@ -197,7 +196,7 @@ var rawPath = regexp.MustCompile(`^(/(healthz|livez|readyz)(/[a-z0-9-]+)*|/versi
 	`|/api/v1/namespaces/[a-z0-9-]+/(services|pods)/[a-z0-9.:-]+/proxy/(healthz?|livez?|readyz?|metrics|version|-/healthy|-/ready|api/v1/(targets|alerts|rules|status/[a-z]+|labels)))` +
 	`(\?[a-zA-Z0-9=&.,_-]{0,80})?$`)
 
-// reject tells why a word doesn't fit.
+// reject adds an issue that says why a word does not fit.
 func (j *judge) reject(cur *spec, pred string, w word) {
 	switch pred {
 	case "path":
@@ -238,8 +237,8 @@ func isWord(s string) bool {
 	return true
 }
 
-// devicePath reports whether opening a path may do something: a device file or
-// one of the kernel's files that are consumed or armed by being opened.
+// devicePath reports whether opening a path may have an effect: a device file, or a kernel file that
+// is consumed or armed by opening it.
 func devicePath(p string) bool {
 	c := cleanPath(p)
 	switch c {
@@ -251,7 +250,7 @@ func devicePath(p string) bool {
 		c == "/proc/kmsg" || strings.HasSuffix(c, "/trace_pipe") || openFiles.MatchString(c)
 }
 
-// openFiles are the open files of processes: to read a pipe takes from it.
+// openFiles matches the open files of processes: reading a pipe there consumes its data.
 var openFiles = regexp.MustCompile(`^/proc/[^/]+/(task/[^/]+/)?(fd|map_files)/`)
 
 var (
@@ -259,15 +258,14 @@ var (
 	otherTrees = regexp.MustCompile(`^/dev/(input|pts|net|snd|dri|cpu|char|bsg|vfio|hugepages|mqueue|shm|fd|watchdog|infiniband|dma_heap|serial|usb|block)/`)
 )
 
-// diskPath reports whether a device surely is a disk, or a volume by the name
-// of its group: other devices do something when they are opened.
+// diskPath reports whether a device certainly is a disk or a logical volume. Other devices may have an
+// effect when opened.
 func diskPath(p string) bool {
 	c := cleanPath(p)
 	return diskNames.MatchString(c) || strings.HasPrefix(c, "/dev/") && strings.Count(c, "/") > 2 && !otherTrees.MatchString(c) && !strings.ContainsAny(strings.SplitN(c, "/", 4)[2], "*?[")
 }
 
-// cleanPath resolves "..", doubled slashes and the magic links of /proc as far
-// as the text tells.
+// cleanPath resolves "..", doubled slashes and the magic links of /proc as far as the text allows.
 func cleanPath(p string) string {
 	abs := strings.HasPrefix(p, "/")
 	p = path.Clean(p)
@@ -295,7 +293,7 @@ func cleanPath(p string) string {
 	return p
 }
 
-// Names whose content is a secret wherever they lie, by exact base name.
+// Base names whose content is a secret in any directory.
 var secretNames = strings.Fields(`
  shadow shadow- gshadow gshadow- opasswd master.passwd shadow.bak gshadow.bak shadow.old smbpasswd passdb.tdb secrets.tdb .htpasswd .htdigest
  id_rsa id_dsa id_ecdsa id_ed25519 id_ecdsa_sk id_ed25519_sk
@@ -312,7 +310,7 @@ var secretNames = strings.Fields(`
  secrets.yml secrets.yaml secrets.json secrets.env secrets.toml secret.yml secret.yaml secret.json master.key erlang.cookie .erlang.cookie
  config.v2.json key4.db logins.json wallet.dat login.keyring`)
 
-// Endings of names whose content is a secret.
+// Suffixes of names whose content is a secret.
 var secretEndings = strings.Fields(`.key .p8 .p12 .pfx .pkcs12 .pk8 .jks .jceks .bks .keystore .truststore.jks .kdb .kdbx .ppk .pvk .keytab .kubeconfig .ovpn .agilekeychain .keychain .kwallet
  .tfstate .tfstate.backup .tfvars .tfvars.json _history .env _rsa _dsa _ed25519 _ecdsa -key.pem key.pem .gpg .pgp .age .keyring .secret .secrets .pass .passwd .password .passwords .token .tokens .credentials
  .htpasswd .pgpass .netrc .sops.yaml .sops.yml .sops.json`)
@@ -331,12 +329,12 @@ var secretDirs = strings.Fields(`
  /var/lib/etcd/ /var/lib/docker/swarm/ /var/lib/containers/storage/overlay-containers/ /run/containerd/ /run/crun/ /run/runc/ /var/lib/jenkins/secrets/ /var/jenkins_home/secrets/ /var/lib/postgresql/ /var/lib/mysql/mysql/ /var/lib/pgsql/data/base/
  /var/lib/mongodb/ /var/lib/redis/ /var/lib/ldap/ /var/lib/vault/ /var/lib/tor/ /var/lib/fprint/ /var/lib/systemd/coredump/ /var/crash/ /var/spool/mail/ /var/mail/ /var/snap/microk8s/current/credentials/ /var/cache/debconf/ /var/log/installer/`)
 
-// Words in a base name that mark it as a secret.
+// Words that mark a base name as a secret.
 var secretWords = []string{"password", "passwd.", "credential", "apikey", "api_key", "private_key", "privkey", "secret", "access_token", "auth_token", "passphrase", "keystore"}
 
 var publicNames = []string{"known_hosts", "authorized_keys", "config"}
 
-// secretPath tells why a path is a secret; empty if it isn't known as one.
+// secretPath returns why a path is a secret, or "".
 func secretPath(w word) string {
 	p := cleanPath(w.text)
 	base := path.Base(p)
@@ -390,7 +388,7 @@ func publicPEM(base string) bool {
 	return false
 }
 
-// secretPattern tells whether a pattern could stand for a secret.
+// secretPattern returns why a pattern could match a secret, or "".
 func secretPattern(p, base string) string {
 	const why = "the pattern also stands for files with secrets"
 	if strings.HasPrefix(p, "/proc/") {
@@ -400,7 +398,7 @@ func secretPattern(p, base string) string {
 			}
 		}
 	}
-	// A directory by a pattern that is more than "*": "~/.ss?/config".
+	// A directory given by a pattern other than "*": "~/.ss?/config".
 	dirs := strings.Split(strings.Trim(path.Dir(p), "/"), "/")
 	for _, d := range secretDirs {
 		if patternInside(dirs, strings.Split(strings.Trim(d, "/"), "/")) {
@@ -423,8 +421,8 @@ func secretPattern(p, base string) string {
 			}
 		}
 	}
-	// A base name with something of its own ("id_*", "*.key") is compared to the
-	// names of secrets; a bare "*" would be compared to everything.
+	// A base name with literal characters ("id_*", "*.key") is compared to the names of secrets; a
+	// bare "*" would match all of them.
 	own := strings.Trim(base, "*?[]")
 	ending := own
 	if len(own) > 2 && own[0] != '.' {
@@ -446,8 +444,8 @@ func secretPattern(p, base string) string {
 	return ""
 }
 
-// patternInside reports whether directories, some of them patterns, could lie in a secret
-// one, or on the way to it, by a pattern that says more than "*".
+// patternInside reports whether directories, some of them patterns, could lie in a secret directory or
+// on the way to it, through a pattern other than "*".
 func patternInside(dirs, secret []string) bool {
 	usual := []string{"etc", "var", "lib", "run", "ssl", "pki", "tls"} // would stand for too much
 	for at := range dirs {
@@ -470,8 +468,8 @@ func patternInside(dirs, secret []string) bool {
 	return false
 }
 
-// wideRoot reports whether reading everything below a path reaches secrets.
-func wideRoot(p string) bool {
+// rootHasSecrets reports whether reading everything below a path reaches secrets.
+func rootHasSecrets(p string) bool {
 	c := strings.TrimSuffix(cleanPath(p), "/.")
 	if strings.HasPrefix(c, "/") && slices.ContainsFunc(secretDirs, func(d string) bool {
 		return !strings.HasPrefix(d, "/.") && strings.HasPrefix(d, c+"/") && c != "/var/log"
@@ -493,15 +491,14 @@ func wideRoot(p string) bool {
 	}
 }
 
-// ours reports whether a host can't take data to a stranger: one that is
-// internal, or that the operator allows.
-func (j *judge) ours(h string) bool { return internalHost(h) || j.listed(strings.ToLower(h)) }
+// isTrustedHost reports whether a host cannot pass data to strangers: it is internal, or the operator allows
+// it.
+func (j *judge) isTrustedHost(h string) bool { return internalHost(h) || j.isListed(strings.ToLower(h)) }
 
 var internalSuffixes = []string{".internal", ".local", ".localdomain", ".localhost", ".lan", ".svc", ".intranet", ".private", ".home.arpa", ".consul", ".test"}
 
-// internalHost reports whether a name or address can't take data to a stranger:
-// the machine itself, a private address, or a name that no public resolver
-// hands on to the owner of a domain.
+// internalHost reports whether a name or address cannot pass data to strangers: the machine itself, a
+// private address, or a name that public resolvers do not forward to a domain's owner.
 func internalHost(h string) bool {
 	if h == "" || len(h) > 128 {
 		return false
@@ -511,7 +508,7 @@ func internalHost(h string) bool {
 	}
 	h = strings.ToLower(strings.TrimSuffix(h, "."))
 	if h == "metadata" || strings.HasPrefix(h, "metadata.") || h == "instance-data" || strings.HasPrefix(h, "instance-data.") {
-		return false // the cloud's metadata service hands out credentials
+		return false // the cloud's metadata service returns credentials
 	}
 	labels := strings.Split(h, ".")
 	for _, l := range labels {
@@ -526,7 +523,7 @@ func internalHost(h string) bool {
 	return slices.ContainsFunc(internalSuffixes, func(s string) bool { return strings.HasSuffix(h, s) })
 }
 
-// publicResolvers are name servers whose owners have nothing to do with who asks.
+// publicResolvers are name servers whose owners are unrelated to the requester.
 var publicResolvers = []string{"8.8.8.8", "8.8.4.4", "1.1.1.1", "1.0.0.1", "9.9.9.9", "149.112.112.112", "208.67.222.222", "208.67.220.220", "dns.google", "one.one.one.one"}
 
 // tmuxFormat is text with plain variables: no #(command), no modifiers.
@@ -537,12 +534,11 @@ var (
 	plainLabels = []string{"www", "api", "mail", "smtp", "imap", "ns1", "ns2", "status", "cdn", "app", "docs", "mx", "dns"}
 )
 
-// plainPublicName reports whether asking for a public name tells its owner
-// nothing: a registrable name alone is answered by the registry's servers, and
-// one more label out of a fixed list carries no data.
+// plainPublicName reports whether looking up a public name tells its owner nothing: a registrable name
+// alone is answered by the registry's servers, and a label from a fixed list carries no data.
 func plainPublicName(h string) bool {
 	if _, err := netip.ParseAddr(h); err == nil {
-		return slices.Contains(publicResolvers, h) // whoever has another one sees who asks, and for which
+		return slices.Contains(publicResolvers, h) // any other resolver sees who asks for what
 	}
 	labels := strings.Split(strings.ToLower(strings.TrimSuffix(h, ".")), ".")
 	if len(labels) == 3 && slices.Contains(plainLabels, labels[0]) {

@@ -1,9 +1,8 @@
-// Package risk judges shell text: is it proven to only read, and if not, how
-// dangerous is it? It is pure: no I/O, no clock, no configuration that can
-// weaken a proof, and it never believes anybody's label.
+// Package risk judges shell text: is it proven to only read, and if not, how dangerous is it? The
+// package is pure: no I/O, no clock, and no configuration that can weaken a proof. It never relies on
+// what a model claims.
 //
-// It does not decide who may approve (approvals/policy) and does not run
-// anything.
+// It does not decide who may approve (see approvals/policy), and it runs nothing.
 package risk
 
 // Level orders risks. The zero value is Unknown, which counts as the highest

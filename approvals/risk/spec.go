@@ -11,7 +11,7 @@ import (
 //go:embed tables/*.txt
 var tableFiles embed.FS
 
-// style is the way in which a program reads its options.
+// style is how a program parses its options.
 type style int
 
 const (
@@ -21,8 +21,8 @@ const (
 	styleWord               // each option is one whole word (openssl, ip)
 )
 
-// spec is what is known of one program or subcommand: the options and operands
-// with which it surely only reads.
+// spec describes one program or subcommand: the options and operands with which it certainly only
+// reads.
 type spec struct {
 	name     string
 	style    style
@@ -36,16 +36,16 @@ type spec struct {
 	bare     bool // may run without operands or subcommand
 	benign   bool // no option of it, known or not, does more than read
 	meta     bool // shows names and numbers, never the content of a file
-	local    bool // its arguments reach another host: only texts that are written out
+	local    bool // its arguments reach another host: only literal texts
 	device   bool // device files are its ordinary operands
 	opens    bool // meta, but it opens what it is given: no devices
-	lists    bool // meta, but an option of it shows what is in a list of names
-	free     bool // every word is an operand to it, whatever it looks like
+	lists    bool // meta, but one of its options shows the content of a list of names
+	free     bool // every word is an operand, even with a dash
 	own      bool // from the embedded tables
-	locked   bool // it is trusted only where a lock holds it
-	untested bool // nobody ran it here against what the table says of it
-	ordered  bool // behind its first operand an option is an operand
-	response bool // an argument "@file" stands for what is in the file
+	locked   bool // trusted only under a lock
+	untested bool // the table was never tested against the program
+	ordered  bool // after its first operand an option is an operand
+	response bool // an argument "@file" is replaced by the file's content
 	sends    bool // its standard input goes to another host
 	needs    [][]string
 	lock     []Need // what a lock must leave open for it
@@ -96,8 +96,7 @@ type tableLine struct {
 	kids       []*tableLine
 }
 
-// parseTable reads one table. What isn't in a table is not proven. The form is
-// indented lines:
+// parseTable reads one table. What is not in a table is not proven. The form is indented lines:
 //
 //	tool NAME...            one spec for each name; more tokens may follow " :"
 //	  sub NAME... : tokens  a subcommand, nested by indentation
@@ -335,7 +334,7 @@ func (s *spec) tokens(file string, no int, text string, into map[string]*flagSpe
 			if o.pred == "none" {
 				continue
 			}
-			if !knownPred(o.pred) {
+			if !isKnownPred(o.pred) {
 				return fmt.Errorf("%s:%d: unknown kind %s", file, no, t)
 			}
 			s.operands = append(s.operands, o)
@@ -352,14 +351,14 @@ func (s *spec) tokens(file string, no int, text string, into map[string]*flagSpe
 				name := part
 				if head, pred, ok := strings.Cut(part, ":"); ok {
 					pred, more, two := strings.Cut(pred, ":")
-					if two && !knownPred(more) {
+					if two && !isKnownPred(more) {
 						return fmt.Errorf("%s:%d: unknown kind %s", file, no, part)
 					}
 					name, f = head, flagSpec{arity: 1, pred: pred, more: more}
 					if strings.HasSuffix(name, "?") {
 						name, f.arity = name[:len(name)-1], 2
 					}
-					if !knownPred(pred) {
+					if !isKnownPred(pred) {
 						return fmt.Errorf("%s:%d: unknown kind %s", file, no, part)
 					}
 				}
@@ -379,7 +378,7 @@ func (s *spec) tokens(file string, no int, text string, into map[string]*flagSpe
 	return nil
 }
 
-// call is one command after its arguments were sorted by a spec.
+// call is one command whose arguments a spec has sorted.
 type call struct {
 	spec     *spec
 	root     *spec // of the program
@@ -397,8 +396,8 @@ type usedFlag struct {
 	off   bool // an option without value, given as --name=false
 }
 
-// has reports whether one of the flags was given; of --x and --x=false the last
-// one counts, as the programs have it.
+// has reports whether one of the flags was given. Of --x and --x=false the last one counts, as it does
+// in the programs.
 func (c *call) has(names ...string) bool {
 	for _, f := range slices.Backward(c.flags) {
 		if slices.Contains(names, f.name) {
@@ -418,19 +417,19 @@ func (c *call) value(names ...string) (string, bool) {
 	return "", false
 }
 
-// pagesHelp reports whether --help may open a pager (systemd, less), or nothing
-// is known of the program but its version.
+// pagesHelp reports whether --help may open a pager (systemd, less), or nothing but the program's
+// version is known.
 func (s *spec) pagesHelp() bool {
 	return s.style == styleGNU && (s.check == "pager" || strings.HasSuffix(s.name, "ctl") || strings.HasPrefix(s.name, "systemd-") || len(s.needs) > 0 && s.needs[0][0] == "--version")
 }
 
-// match sorts argv by the spec; whatever doesn't fit becomes an issue.
+// match sorts argv by the spec. Whatever does not fit becomes an issue.
 func (j *judge) match(root *spec, argv []word) {
 	if root.own && len(argv) == 2 && (argv[1].is("--version") || argv[1].is("--help") && !root.pagesHelp()) && (root.style == styleGNU || root.style == styleCobra) {
 		if root.locked {
 			j.onlyLocked("`" + root.name + "`")
 		}
-		return // getopt_long takes nothing else for it, and so it ends there
+		return // getopt_long accepts nothing else for it, so the program exits here
 	}
 	c := &call{spec: root, root: root, argv: argv}
 	cur := root
@@ -446,23 +445,23 @@ func (j *judge) match(root *spec, argv []word) {
 		}
 		return nil
 	}
-	if root.response && !j.noResponse(root, argv) {
+	if root.response && !j.hasNoResponseFile(root, argv) {
 		return
 	}
 	ended := false
 	for i := 1; i < len(argv); i++ {
 		w := argv[i]
-		if cur.ordered && w.dashy() && len(c.operands) > 0 && w.text != "-" {
+		if cur.ordered && w.mayBeOption() && len(c.operands) > 0 && w.text != "-" {
 			j.add(Medium, EffectUnknown, "`%s` takes `%s` behind its first argument for a file", cur.name, w.text)
 			return
 		}
-		if w.kind == wordOpaque || w.kind == wordGlob && w.dashy() && !ended {
-			// It may turn into any option.
+		if w.kind == wordOpaque || w.kind == wordGlob && w.mayBeOption() && !ended {
+			// It may expand to any option.
 			if !cur.benign {
 				j.add(Medium, EffectUnknown, "an argument of `%s` is only known when it runs and could be an option", cur.name)
 				return
 			}
-			if w.kind == wordOpaque && (!cur.meta || cur.opens || cur.lists) && !j.unseen(c) {
+			if w.kind == wordOpaque && (!cur.meta || cur.opens || cur.lists) && !j.hidesContent(c) {
 				j.add(Medium, EffectSecrets, "which file `%s` reads is only known when it runs", cur.name)
 				return
 			}
@@ -477,7 +476,7 @@ func (j *judge) match(root *spec, argv []word) {
 			c.operands = append(c.operands, w)
 			continue
 		}
-		if w.dashy() && !ended && (w.kind != wordLit || w.text != "-") {
+		if w.mayBeOption() && !ended && (w.kind != wordLit || w.text != "-") {
 			if w.kind != wordLit {
 				// A known option with a value that is an atom: --since=$(date +%F).
 				name, _, ok := strings.Cut(w.prefix, "=")
@@ -487,7 +486,7 @@ func (j *judge) match(root *spec, argv []word) {
 					continue
 				}
 				if f := lookup(name); ok && f != nil && f.arity > 0 && w.kind == wordGlob {
-					if s, one := w.oneOf(); one && strings.HasPrefix(s, name+"=") {
+					if s, one := w.onlyExpansion(); one && strings.HasPrefix(s, name+"=") {
 						j.flagValue(c, cur, f, name, lit(w.text[len(name)+1:]))
 						j.flagValue(c, cur, f, name, lit(s[len(name)+1:]))
 						continue
@@ -525,7 +524,7 @@ func (j *judge) match(root *spec, argv []word) {
 		c.operands = append(c.operands, w)
 	}
 	j.matchOperands(c, cur)
-	j.holds(c, chain)
+	j.collectNeeds(c, chain)
 	for _, s := range chain {
 		if s.bare && s.noArgs && len(argv) == 1 {
 			continue
@@ -549,9 +548,9 @@ func (j *judge) match(root *spec, argv []word) {
 	}
 }
 
-// noResponse refuses arguments that may stand for the content of a file: there
-// could be any option in it.
-func (j *judge) noResponse(root *spec, argv []word) bool {
+// hasNoResponseFile refuses arguments that may stand for the content of a file, which could contain any
+// option.
+func (j *judge) hasNoResponseFile(root *spec, argv []word) bool {
 	for _, w := range argv[1:] {
 		if strings.HasPrefix(w.text, "@") || w.kind >= wordGlob && (w.prefix == "" || w.prefix[0] == '@') {
 			j.add(Medium, EffectUnknown, "`%s` reads options from a file whose name begins with `@`: write ./ before names", root.name)
@@ -561,17 +560,16 @@ func (j *judge) noResponse(root *spec, argv []word) bool {
 	return true
 }
 
-// holds collects what a lock must leave open for a call, and notes what is
-// trusted only under one.
-func (j *judge) holds(c *call, chain []*spec) {
+// collectNeeds collects what a lock must leave open for a call, and records what is trusted only under one.
+func (j *judge) collectNeeds(c *call, chain []*spec) {
 	untested := false
 	for _, s := range chain {
-		j.allow(s.lock...)
+		j.addNeeds(s.lock...)
 		untested = untested || s.untested
 		if s.locked {
 			j.onlyLocked("`" + s.name + "`")
 		}
-		if s.sends && !j.silent(c) {
+		if s.sends && !j.sendsNoInput(c) {
 			j.add(Medium, EffectEgress, "`%s` sends what it reads to another host: add </dev/null", s.name)
 			return
 		}
@@ -580,55 +578,53 @@ func (j *judge) holds(c *call, chain []*spec) {
 		if f.spec == nil {
 			continue
 		}
-		j.allow(f.spec.lock...)
+		j.addNeeds(f.spec.lock...)
 		if f.spec.locked {
 			j.onlyLocked("`" + f.name + "` of `" + c.spec.name + "`")
 		}
 		switch f.spec.pred {
 		case "host", "addr":
-			j.services(f.value.text)
+			j.addServices(f.value.text)
 		case "node":
 			if _, host, remote := strings.Cut(f.value.text, "@"); remote {
-				j.services(host)
+				j.addServices(host)
 			}
 		case "context", "profile":
-			j.hop(f.spec.pred, f.value.text)
+			j.addHop(f.spec.pred, f.value.text)
 		case "socket":
-			j.allow(NeedUnix + Need(f.value.text))
+			j.addNeeds(NeedUnix + Need(f.value.text))
 		case "pgport":
 			for _, dir := range []string{"/run/postgresql", "/var/run/postgresql", "/tmp"} {
-				j.allow(NeedUnix + Need(dir+"/.s.PGSQL."+f.value.text))
+				j.addNeeds(NeedUnix + Need(dir+"/.s.PGSQL."+f.value.text))
 			}
 		case "engine":
-			j.hop("context", f.value.text)
-			j.allow(NeedNet)
+			j.addHop("context", f.value.text)
+			j.addNeeds(NeedNet)
 		}
 	}
-	if untested && !plainest(c) {
+	if untested && !isPlainForm(c) {
 		j.onlyLocked("options of `" + c.spec.name + "`")
 	}
-	j.allowProcesses(c.argv)
+	j.needProcesses(c.argv)
 }
 
-// allowProcesses leaves other processes open to a command that names their
-// files below /proc.
-func (j *judge) allowProcesses(argv []word) {
+// needProcesses leaves other processes readable for a command that names their files below /proc.
+func (j *judge) needProcesses(argv []word) {
 	for _, w := range argv[1:] {
 		_, rest, ok := strings.Cut(w.text, "/proc/")
 		if ok && rest != "" && strings.IndexByte("0123456789*?[", rest[0]) >= 0 {
-			j.allow(NeedProcesses)
+			j.addNeeds(NeedProcesses)
 		}
 	}
 }
 
-// plainForms are the options of a plainest form, which mean the same in every
-// program that has them.
+// plainForms are the options of a plain form, which mean the same in every program.
 var plainForms = strings.Fields(`-o --output --format -n --namespace -A --all-namespaces -l --selector --tail --since --until --last --limit --no-headers --version --client --help -h
  -g --resource-group --subscription --name --location --region --project --cluster-name --pod --service --query`)
 
-// plainest reports whether a call is a subcommand with operands that are
-// written out and no options but a few of which everybody knows what they do.
-func plainest(c *call) bool {
+// isPlainForm reports whether a call is a subcommand with literal operands and only options whose meaning
+// is common knowledge.
+func isPlainForm(c *call) bool {
 	var needed []string
 	for _, s := range []*spec{c.root, c.spec} {
 		for _, n := range s.needs {
@@ -674,13 +670,13 @@ func (j *judge) matchOperands(c *call, cur *spec) {
 			}
 			if !j.accepts(cur, o.pred, w) {
 				if o.min == 0 && o.max == 1 && n+1 < len(cur.operands) {
-					break // an optional word that isn't there
+					break // an optional word that is absent
 				}
 				j.reject(cur, o.pred, w)
 				return
 			}
 			if o.pred == "addr" {
-				j.services(w.text)
+				j.addServices(w.text)
 			}
 			i++
 			took++
@@ -699,7 +695,7 @@ func (j *judge) matchOperands(c *call, cur *spec) {
 	}
 }
 
-// option reads one option and returns how many more words it took.
+// option reads one option and returns how many more words it consumed.
 func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv []word) (int, bool) {
 	text := argv[0].text
 	unknown := func(name string) (int, bool) {
@@ -782,7 +778,7 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 	if (cur.numeric || c.root.numeric) && isDigits(text[1:]) || cur.numericF && isDigits(strings.TrimSuffix(text[1:], "f")) {
 		return 0, true
 	}
-	// A single-dash word: a whole option where the table has one, else a cluster.
+	// A word with a single dash: a whole option if the table has one, else a cluster.
 	if len(text) > 2 {
 		name, value, eq := strings.Cut(text, "=")
 		if f := lookup(name); f != nil && len(name) > 2 {
@@ -828,12 +824,12 @@ func (j *judge) option(c *call, cur *spec, lookup func(string) *flagSpec, argv [
 }
 
 func (j *judge) flagValue(c *call, cur *spec, f *flagSpec, name string, v word) bool {
-	if v.kind == wordOpaque && v.multi && (!cur.meta || cur.opens || cur.lists) && j.fed != wholeNames {
+	if v.kind == wordOpaque && v.multi && (!cur.meta || cur.opens || cur.lists) && j.xargsNames != wholeNames {
 		j.add(Medium, EffectSecrets, "what follows the value of `%s` is only known when it runs and could be files for `%s`", name, cur.name)
 		return false
 	}
 	if v.kind == wordGlob {
-		s, one := v.oneOf()
+		s, one := v.onlyExpansion()
 		if !one || strings.HasPrefix(s, "-") {
 			j.add(Medium, EffectUnknown, "the value of `%s` is a pattern that files can change", name)
 			return false
@@ -845,7 +841,7 @@ func (j *judge) flagValue(c *call, cur *spec, f *flagSpec, name string, v word) 
 		v = lit(v.text)
 	}
 	if v.kind == wordOpaque && !v.multi && f.pred == "text" && !cur.local && cur.style == styleGNU {
-		// One argument that is taken for the value whatever it is.
+		// The argument is the value whatever it looks like.
 		c.flags = append(c.flags, usedFlag{name: name, spec: f, value: v, has: true})
 		return true
 	}

@@ -7,14 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// Visible makes what a reader can't see visible: control characters, zero-width
-// and bidirectional characters, blanks that are not the plain space, tags,
-// variation selectors, private and unassigned characters become \u{200B}, and
-// bytes that are not UTF-8 become \x80. Newlines and tabs stay, and so do
-// printable letters of every script. It reports whether anything was escaped.
+// Visible escapes what a reader cannot see. Control, zero-width and bidirectional characters, blanks
+// other than the plain space, tags, variation selectors, private and unassigned characters become
+// \u{200B}; bytes that are not UTF-8 become \x80. Newlines, tabs and printable letters of every script
+// stay. It reports whether anything was escaped.
 //
-// The output can't be told from a text that had the escapes written out; it is
-// for people to read, not to be read back.
+// The output cannot be told from a text that contains such escapes literally. It is for people to
+// read, not to be parsed.
 func Visible(s string) (out string, changed bool) {
 	clean := true
 	for i := range len(s) {
@@ -44,7 +43,7 @@ func Visible(s string) (out string, changed bool) {
 	return b.String(), changed
 }
 
-// hidden reports whether a reader can't see a rune for what it is.
+// hidden reports whether a reader cannot recognise a rune.
 func hidden(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r < ' ' || r == 0x7f
@@ -67,9 +66,8 @@ func visibleRune(r rune) string {
 	return fmt.Sprintf(`\u{%04X}`, r)
 }
 
-// NonASCII returns the distinct printable characters of a text that are not
-// plain ASCII, in order of appearance: a card warns of them, since letters of
-// other scripts can look like Latin ones.
+// NonASCII returns the distinct printable characters of a text outside plain ASCII, in order of
+// appearance. A card warns of them, because letters of other scripts can look like Latin ones.
 func NonASCII(s string) []rune {
 	var out []rune
 	seen := map[rune]bool{}

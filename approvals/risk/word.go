@@ -9,15 +9,14 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// wordKind says how much is known of one argument before the shell expands it.
+// wordKind is how much is known about an argument before the shell expands it.
 type wordKind int
 
 const (
 	// wordLit is exactly its text.
 	wordLit wordKind = iota
-	// wordAtom has unknown text of a harmless shape (digits, a date, a host
-	// name), which can't begin with a dash unless its known prefix does. Its
-	// text shows 0 in the unknown place.
+	// wordAtom has unknown text of a harmless shape (digits, a date, a host name). It begins with a
+	// dash only if its known prefix does. Its text shows 0 in the unknown place.
 	wordAtom
 	// wordGlob is a pattern: any number of arguments, each beginning with prefix.
 	wordGlob
@@ -25,15 +24,15 @@ const (
 	wordOpaque
 )
 
-// word is one argument as the shell will see it, as far as it can be known.
+// word is one argument as the shell will see it, as far as that is known.
 type word struct {
 	text   string
 	kind   wordKind
-	prefix string // what every expansion surely begins with
-	multi  bool   // may become no argument at all, or several
+	prefix string // every expansion certainly begins with it
+	multi  bool   // may become no argument, or several
 	quoted bool   // some part was quoted
-	void   bool   // an atom that may also be empty
-	found  bool   // stands for files that find finds: its roots are judged instead
+	mayBeEmpty   bool   // an atom that may also be empty
+	found  bool   // stands for files that find finds, so its roots are judged instead
 	sink   bool   // leads into a command, >(...)
 }
 
@@ -41,8 +40,8 @@ func lit(s string) word { return word{text: s, prefix: s} }
 
 func (w word) is(s string) bool { return w.kind == wordLit && w.text == s }
 
-// dashy reports whether the word may begin with a dash and so be an option.
-func (w word) dashy() bool {
+// mayBeOption reports whether the word may begin with a dash and so be an option.
+func (w word) mayBeOption() bool {
 	switch w.kind {
 	case wordLit:
 		return strings.HasPrefix(w.text, "-")
@@ -53,9 +52,9 @@ func (w word) dashy() bool {
 	}
 }
 
-// oneOf reports whether a glob has at most one expansion, because its only
-// patterns are classes of a single character ("[0]" or "[*]"), and what it is.
-func (w word) oneOf() (string, bool) {
+// onlyExpansion returns a glob's only possible expansion. ok is false unless its patterns are classes of a
+// single character ("[0]" or "[*]").
+func (w word) onlyExpansion() (string, bool) {
 	if w.kind != wordGlob || w.quoted {
 		return "", false
 	}
@@ -78,12 +77,12 @@ func (w word) oneOf() (string, bool) {
 	return b.String(), true
 }
 
-// resolveWord un-escapes a word. What the word executes or expands is judged
-// on the way; why is not empty if the word itself can't be known well enough.
+// resolveWord un-escapes a word and judges what it executes or expands. why is not empty if the word
+// itself is not known well enough.
 func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
 	var text, prefix strings.Builder
-	var bare strings.Builder // the text where what may be empty is
-	void := false            // something may be
+	var bare strings.Builder // the text if its optional parts are empty
+	void := false            // some part may be empty
 	prefixOpen := true
 	bracket := false // a "[" is open
 	var braces braceState
@@ -100,7 +99,7 @@ func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
 		}
 	}
 	unknown := func(x word, quoted bool) {
-		void, out.sink = void || x.void, out.sink || x.sink
+		void, out.sink = void || x.mayBeEmpty, out.sink || x.sink
 		if !quoted && x.multi {
 			out.multi = true
 		}
@@ -112,12 +111,12 @@ func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
 			return
 		}
 		add(x.prefix)
-		if prefixOpen && x.prefix == "" && x.kind == wordAtom && text.Len() == 0 && !x.void {
+		if prefixOpen && x.prefix == "" && x.kind == wordAtom && text.Len() == 0 && !x.mayBeEmpty {
 			prefix.WriteString("0") // an atom never begins with a dash
 		}
 		prefixOpen = false
 		text.WriteString(strings.TrimPrefix(x.text, x.prefix))
-		if !x.void {
+		if !x.mayBeEmpty {
 			bare.WriteString(strings.TrimPrefix(x.text, x.prefix))
 		}
 	}
@@ -173,7 +172,7 @@ func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
 						note(bad)
 					}
 					if x.kind == wordGlob {
-						// A loop variable over files: one path when quoted.
+						// A loop variable over files is one path when quoted.
 						x.multi = false
 					}
 					unknown(x, true)
@@ -185,7 +184,7 @@ func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
 				note(bad)
 			}
 			if x.kind == wordGlob || x.kind == wordLit && (x.text == "" || strings.ContainsAny(x.text, " \t\n*?[\\")) {
-				// Unquoted, the value is split and expanded once more.
+				// Unquoted, the value is split and expanded again.
 				x = word{kind: wordOpaque, multi: true}
 			}
 			x.multi = x.multi || x.kind == wordOpaque
@@ -212,12 +211,12 @@ func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
 		out.multi = false
 	}
 	if void && out.kind == wordAtom {
-		// What stands around it may be all that there is.
+		// The rest of the word may be all that remains.
 		switch {
 		case len(w.Parts) == 1 && (out.text == "0" || out.text == ""):
-			out.void = true
-		case voidPath.MatchString(out.text) && out.prefix == "/proc/", strings.HasPrefix(out.prefix, "--") && out.text == out.prefix+"0" && strings.HasSuffix(out.prefix, "="):
-		case strings.HasPrefix(out.prefix, "/") && j.secret(lit(bare.String())) == "" && !j.device(bare.String()) && !j.wide(bare.String()):
+			out.mayBeEmpty = true
+		case emptyPIDPath.MatchString(out.text) && out.prefix == "/proc/", strings.HasPrefix(out.prefix, "--") && out.text == out.prefix+"0" && strings.HasSuffix(out.prefix, "="):
+		case strings.HasPrefix(out.prefix, "/") && j.secret(lit(bare.String())) == "" && !j.device(bare.String()) && !j.treeHasSecrets(bare.String()):
 		default:
 			out.kind, out.multi, out.prefix = wordOpaque, true, ""
 		}
@@ -233,8 +232,8 @@ func (j *judge) resolveWord(w *syntax.Word) (out word, why string) {
 	return out, why
 }
 
-// plainClass reports whether backslashes in a pattern only stand before what means
-// nothing in a class.
+// plainClass reports whether backslashes in a pattern only precede characters without a meaning in a
+// class.
 func plainClass(w *syntax.Word) bool {
 	for _, p := range w.Parts {
 		l, ok := p.(*syntax.Lit)
@@ -250,14 +249,14 @@ func plainClass(w *syntax.Word) bool {
 	return true
 }
 
-// voidPath are the files of a process that are the same kind of thing where its number is
-// missing: then there is no such file.
-var voidPath = regexp.MustCompile(`^/proc/0(/(status|stat|statm|limits|cmdline|comm|io|sched|wchan|cgroup|mountinfo|oom_score|oom_score_adj|fd|task|exe|smaps_rollup|smaps|maps)?)?$`)
+// emptyPIDPath matches the files of a process that are the same kind of thing without its number: then
+// there is no such file.
+var emptyPIDPath = regexp.MustCompile(`^/proc/0(/(status|stat|statm|limits|cmdline|comm|io|sched|wchan|cgroup|mountinfo|oom_score|oom_score_adj|fd|task|exe|smaps_rollup|smaps|maps)?)?$`)
 
 // expansion resolves $x and $(...).
 func (j *judge) expansion(p syntax.WordPart) (word, string) {
 	opaque := word{kind: wordOpaque, multi: true}
-	if j.quiet {
+	if j.resolveOnly {
 		switch p.(type) {
 		case *syntax.CmdSubst, *syntax.ProcSubst:
 			return opaque, ""
@@ -278,8 +277,8 @@ func (j *judge) expansion(p syntax.WordPart) (word, string) {
 		case "?", "$", "#":
 			return word{text: "0", kind: wordAtom}, ""
 		case "UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO":
-			// Other shells don't know them all.
-			return word{text: "0", kind: wordAtom, void: j.shell != Bash}, ""
+			// Other shells do not know all of them.
+			return word{text: "0", kind: wordAtom, mayBeEmpty: j.shell != Bash}, ""
 		case "HOME", "USER", "LOGNAME", "HOSTNAME", "PWD", "OLDPWD", "SHELL", "PATH", "LANG", "TERM", "BASH_VERSION", "0":
 			return opaque, ""
 		}
@@ -290,12 +289,12 @@ func (j *judge) expansion(p syntax.WordPart) (word, string) {
 			return opaque, "a form of substitution that is not known here"
 		}
 		before := len(j.issues)
-		j.apart(func() { j.stmts(p.Stmts) })
+		j.inSubshell(func() { j.stmts(p.Stmts) })
 		if len(j.issues) > before {
 			return opaque, "" // the reason is already told
 		}
 		if j.atomic(p.Stmts) {
-			return word{text: "0", kind: wordAtom, multi: true, void: true}, ""
+			return word{text: "0", kind: wordAtom, multi: true, mayBeEmpty: true}, ""
 		}
 		return opaque, ""
 	case *syntax.ArithmExp:
@@ -305,13 +304,13 @@ func (j *judge) expansion(p syntax.WordPart) (word, string) {
 		j.nested(p)
 		return opaque, "arithmetic can run code through array subscripts"
 	case *syntax.ProcSubst:
-		// The shell puts the name of a pipe there.
+		// The shell substitutes the name of a pipe.
 		j.bashOnly("`" + p.Op.String() + "...)`")
 		feed := j.feed
 		if p.Op == syntax.CmdOut {
-			j.feed = &syntax.Stmt{} // something that is not known
+			j.feed = &syntax.Stmt{} // unknown input
 		}
-		j.apart(func() { j.stmts(p.Stmts) })
+		j.inSubshell(func() { j.stmts(p.Stmts) })
 		j.feed = feed
 		return word{kind: wordAtom, text: "/dev/fd/0", prefix: "/dev/fd/", sink: p.Op == syntax.CmdOut}, ""
 	case *syntax.ExtGlob:
@@ -322,10 +321,10 @@ func (j *judge) expansion(p syntax.WordPart) (word, string) {
 	}
 }
 
-// plainArithm returns the value of an expression that has numbers and operators only; a
-// name in it would be evaluated again, and its subscripts executed.
+// plainArithm returns the value of an expression of numbers and operators only. A name in it would be
+// evaluated again, and its subscripts executed.
 func plainArithm(x syntax.ArithmExpr) (int64, bool) {
-	const most = 1 << 31 // far from where a shell's numbers end
+	const most = 1 << 31 // far below the limits of any shell
 	switch x := x.(type) {
 	case *syntax.Word:
 		if len(x.Parts) != 1 {
@@ -366,8 +365,8 @@ func plainArithm(x syntax.ArithmExpr) (int64, bool) {
 	return 0, false
 }
 
-// literals returns the words of a statement that is one plain command, without
-// redirections and assignments, of which every word is known.
+// literals returns the words of a statement that is one plain command without redirections and
+// assignments. ok is false if one of them is unknown.
 func (j *judge) literals(s *syntax.Stmt) ([]string, bool) {
 	c, ok := s.Cmd.(*syntax.CallExpr)
 	if !ok || len(s.Redirs) > 0 || len(c.Assigns) > 0 || len(c.Args) == 0 {
@@ -384,8 +383,8 @@ func (j *judge) literals(s *syntax.Stmt) ([]string, bool) {
 	return args, true
 }
 
-// atomic reports whether the output of a proven substitution is surely one or
-// more plain atoms: numbers, a date, the kernel's or the host's name.
+// atomic reports whether the output of a proven substitution certainly consists of plain atoms:
+// numbers, a date, the kernel's or the host's name.
 func (j *judge) atomic(stmts []*syntax.Stmt) bool {
 	if len(stmts) != 1 {
 		return false
@@ -436,14 +435,14 @@ func (j *judge) atomic(stmts []*syntax.Stmt) bool {
 	return false
 }
 
-// nearTime are times of which everybody knows that they have a positive year.
+// nearTime matches times that certainly have a positive year.
 var nearTime = regexp.MustCompile(`^(now|today|yesterday|tomorrow|-?[0-9]{1,3} ?(sec|second|min|minute|hour|day|week|month)s?( ago)?)$`)
 
-// nearShift is such a time as BSD's date takes it.
+// nearShift is the same in the form of BSD's date.
 var nearShift = regexp.MustCompile(`^[-+]?[0-9]{1,3}[ymwdHMS]$`)
 
-// onlyPids reports whether a pgrep or pidof prints numbers alone, each in a
-// line or behind a blank or comma.
+// onlyPids reports whether a pgrep or pidof prints only numbers, separated by newlines, blanks or
+// commas.
 func onlyPids(args []string) bool {
 	for _, a := range args[1:] {
 		if a == "-d," && args[0] == "pgrep" || args[0] == "pidof" && slices.Contains([]string{"-s", "-x", "-c"}, a) {
@@ -456,11 +455,11 @@ func onlyPids(args []string) bool {
 	return true
 }
 
-// braceState follows unquoted braces through the parts of one word.
+// braceState tracks unquoted braces across the parts of one word.
 type braceState struct{ open, multiplied bool }
 
-// unescape returns what an unquoted literal means to the shell, where its first
-// pattern begins (-1 for none), and why it can't be known, if so.
+// unescape returns what an unquoted literal means to the shell, the position of its first pattern (-1
+// for none), and why it is unknown, if so.
 func (j *judge) unescape(l *syntax.Lit, first bool, braces *braceState) (string, int, string) {
 	v := l.Value
 	if !strings.ContainsAny(v, `\*?[{!~`) && !braces.open {
@@ -500,7 +499,7 @@ func (j *judge) unescape(l *syntax.Lit, first bool, braces *braceState) (string,
 		case '.':
 			braces.multiplied = braces.multiplied || braces.open && i+1 < len(v) && v[i+1] == '.'
 		case '!':
-			if !j.bangIsPlain(l, v, i) {
+			if !j.isPlainBang(l, v, i) {
 				why = "`!` that an interactive shell replaces from its history"
 			}
 		case '~':
@@ -520,9 +519,9 @@ func (j *judge) unescape(l *syntax.Lit, first bool, braces *braceState) (string,
 	return b.String(), glob, why
 }
 
-// bangIsPlain reports whether an unquoted or double-quoted "!" is not a history
-// expansion: before a blank, "=" or the end of the text.
-func (j *judge) bangIsPlain(l *syntax.Lit, v string, i int) bool {
+// isPlainBang reports whether an unquoted or double-quoted "!" is not a history expansion: it precedes
+// a blank, "=" or the end of the text.
+func (j *judge) isPlainBang(l *syntax.Lit, v string, i int) bool {
 	if i+1 < len(v) {
 		return v[i+1] == '=' || v[i+1] == ' ' || v[i+1] == '\t' || v[i+1] == '\n'
 	}
@@ -543,7 +542,7 @@ func (j *judge) unescapeDouble(l *syntax.Lit) (string, string) {
 	why := ""
 	for i := 0; i < len(v); i++ {
 		c := v[i]
-		if c == '!' && !j.bangIsPlain(l, v, i) {
+		if c == '!' && !j.isPlainBang(l, v, i) {
 			why = "`!` that an interactive shell replaces from its history"
 		}
 		if c == '\\' && i+1 < len(v) {

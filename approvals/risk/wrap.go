@@ -9,20 +9,20 @@ import (
 // wrapperFunc judges a command that runs another one.
 type wrapperFunc func(j *judge, name string, argv []word)
 
-// wrapper returns the rule of a wrapping command or of a shell builtin with
-// rules of its own; nil for other names.
+// wrapper returns the rule of a wrapper command, or of a shell builtin with its own rules; nil for
+// other names.
 func wrapper(name string) wrapperFunc {
 	switch name {
 	case "timeout":
-		return prefix("-v --verbose --foreground --preserve-status", "-s --signal -k --kill-after", 1)
+		return prefixWrapper("-v --verbose --foreground --preserve-status", "-s --signal -k --kill-after", 1)
 	case "nice":
-		return prefix("", "-n --adjustment", 0)
+		return prefixWrapper("", "-n --adjustment", 0)
 	case "ionice":
-		return prefix("-t --ignore", "-c --class -n --classdata", 0)
+		return prefixWrapper("-t --ignore", "-c --class -n --classdata", 0)
 	case "time":
-		return prefix("-p -v --verbose --portability", "", 0)
+		return prefixWrapper("-p -v --verbose --portability", "", 0)
 	case "stdbuf":
-		return prefix("", "-i -o -e --input --output --error", 0)
+		return prefixWrapper("", "-i -o -e --input --output --error", 0)
 	case "chrt", "taskset", "prlimit", "numactl":
 		return wrapUnproven("changes how the machine shares its time and memory")
 	case "env":
@@ -80,14 +80,14 @@ func wrapper(name string) wrapperFunc {
 	return nil
 }
 
-// cut skips the options of a wrapper: bool flags, flags with a value (also
-// joined: -n5, --signal=KILL). It returns where the rest begins.
-func (j *judge) cut(name string, argv []word, flags, valued string) (int, bool) {
+// skipOptions skips a wrapper's options: bool flags, and flags with a value, also attached (-n5,
+// --signal=KILL). It returns the index of the rest.
+func (j *judge) skipOptions(name string, argv []word, flags, valued string) (int, bool) {
 	bools, vals := strings.Fields(flags), strings.Fields(valued)
 	for i := 1; i < len(argv); i++ {
 		w := argv[i]
 		if w.kind != wordLit {
-			if w.dashy() || w.multi {
+			if w.mayBeOption() || w.multi {
 				j.add(High, EffectExec, "what `%s` runs is only known when it runs", name)
 				return i, false
 			}
@@ -138,8 +138,8 @@ func allBools(cluster string, bools []string) bool {
 	return true
 }
 
-// rest judges the inner command from i on, or tells that there is none.
-func (j *judge) rest(name string, argv []word, i int) {
+// judgeInner judges the inner command from i on, or adds that there is none.
+func (j *judge) judgeInner(name string, argv []word, i int) {
 	if i >= len(argv) {
 		j.add(Low, EffectUnknown, "`%s` has no command to run", name)
 		return
@@ -147,16 +147,15 @@ func (j *judge) rest(name string, argv []word, i int) {
 	j.run(argv[i:], true)
 }
 
-// tail judges every later part of argv that could be a command, for the level
-// of something that is not proven anyway: an unknown program may run its
-// arguments.
-func (j *judge) tail(argv []word) {
+// judgeTail judges every later part of argv that could be a command, for the level of something unproven:
+// an unknown program may run its arguments.
+func (j *judge) judgeTail(argv []word) {
 	specs, err := j.tables()
 	if err != nil {
 		return
 	}
 	for i := 1; i < len(argv) && i < 12; i++ {
-		j.danger(argv[i:])
+		j.addDangers(argv[i:])
 		name, trusted := programName(argv[i].text)
 		if j.probing > 1 || argv[i].kind != wordLit || !trusted || specs[name] == nil && wrapper(name) == nil {
 			continue
@@ -164,7 +163,7 @@ func (j *judge) tail(argv []word) {
 		probe := j.probe(j.probing + 1)
 		probe.run(argv[i:], true)
 		j.steps = probe.steps
-		j.dirs = either(j.dirs, probe.dirs)
+		j.dirs = mergeDirs(j.dirs, probe.dirs)
 		j.okDirs, j.moved = j.dirs, j.moved || probe.moved
 		for _, is := range probe.issues {
 			if is.level == Unknown || is.level >= High {
@@ -174,46 +173,45 @@ func (j *judge) tail(argv []word) {
 	}
 }
 
-// prefix is a wrapper with options, then n words of its own, then the command.
-func prefix(flags, valued string, n int) wrapperFunc {
+// prefixWrapper is a wrapper with options, then n words of its own, then the command.
+func prefixWrapper(flags, valued string, n int) wrapperFunc {
 	return func(j *judge, name string, argv []word) {
-		if j.shows(name, argv) {
+		if j.provesInfo(name, argv) {
 			return
 		}
 		if name != "timeout" && (name != "nice" || j.shell == AnyShell) {
 			j.onlyLocked("`" + name + "`, which runs another program")
 		}
-		i, ok := j.cut(name, argv, flags, valued)
+		i, ok := j.skipOptions(name, argv, flags, valued)
 		if !ok {
-			j.tail(argv)
+			j.judgeTail(argv)
 			return
 		}
 		for range n {
 			if i >= len(argv) || argv[i].kind != wordLit || strings.Trim(argv[i].text, "0123456789.smhd") != "" || argv[i].text == "" {
 				j.add(Medium, EffectUnknown, "`%s` is used in a way that is not known here", name)
-				j.tail(argv)
+				j.judgeTail(argv)
 				return
 			}
 			i++
 		}
-		j.rest(name, argv, i)
+		j.judgeInner(name, argv, i)
 	}
 }
 
 func wrapUnproven(why string) wrapperFunc {
 	return func(j *judge, name string, argv []word) {
-		if j.shows(name, argv) {
+		if j.provesInfo(name, argv) {
 			return
 		}
 		j.add(Medium, EffectExec, "`%s` %s", name, why)
 		j.innerTexts(argv)
-		j.tail(argv)
+		j.judgeTail(argv)
 	}
 }
 
-// shows proves the forms of a wrapping command that only tell something, by its
-// table: `ionice -p 1`.
-func (j *judge) shows(name string, argv []word) bool {
+// provesInfo proves the forms of a wrapper that only print information, by its table: `ionice -p 1`.
+func (j *judge) provesInfo(name string, argv []word) bool {
 	specs, err := j.tables()
 	if err != nil || specs[name] == nil || j.probing > 1 {
 		return false
@@ -223,7 +221,7 @@ func (j *judge) shows(name string, argv []word) bool {
 	if len(probe.issues) > 0 {
 		return false
 	}
-	j.allow(probe.needs...)
+	j.addNeeds(probe.needs...)
 	j.lockOnly = j.lockOnly || probe.lockOnly
 	j.prove(name)
 	return true
@@ -240,21 +238,21 @@ func (j *judge) innerTexts(argv []word) {
 
 func wrapEnv(j *judge, name string, argv []word) {
 	j.onlyLocked("`env`, which runs another program")
-	// Without its environment a program finds pagers and helpers of its own.
-	i, ok := j.cut(name, argv, "", "")
+	// Without its environment a program picks its own pagers and helpers.
+	i, ok := j.skipOptions(name, argv, "", "")
 	if !ok {
 		j.innerTexts(argv)
-		j.tail(argv)
+		j.judgeTail(argv)
 		return
 	}
 	for i < len(argv) && argv[i].kind == wordLit && strings.Contains(argv[i].text, "=") {
 		k, v, _ := strings.Cut(argv[i].text, "=")
 		if k == "AWS_PROFILE" || k == "CLOUDSDK_CORE_PROJECT" {
-			j.hop("profile", v)
+			j.addHop("profile", v)
 		}
 		if !harmlessVar(k, v) {
 			j.add(Medium, EffectExec, "the variable %s can change what the command does", k)
-			j.tail(argv)
+			j.judgeTail(argv)
 		}
 		i++
 	}
@@ -268,7 +266,7 @@ func wrapEnv(j *judge, name string, argv []word) {
 func wrapCommand(j *judge, name string, argv []word) {
 	if len(argv) > 1 && argv[1].kind == wordLit && (argv[1].text == "-v" || argv[1].text == "-V") {
 		for _, w := range argv[2:] {
-			if w.kind > wordAtom || w.dashy() {
+			if w.kind > wordAtom || w.mayBeOption() {
 				j.add(Low, EffectUnknown, "`command -v` with a word that is only known when it runs")
 				return
 			}
@@ -277,19 +275,19 @@ func wrapCommand(j *judge, name string, argv []word) {
 		return
 	}
 	j.onlyLocked("`command`, which runs another program")
-	i, ok := j.cut(name, argv, "-p", "")
+	i, ok := j.skipOptions(name, argv, "-p", "")
 	if !ok {
-		j.tail(argv)
+		j.judgeTail(argv)
 		return
 	}
-	j.rest(name, argv, i)
+	j.judgeInner(name, argv, i)
 }
 
 func wrapSudo(j *judge, name string, argv []word) {
 	j.add(High, EffectPrivesc, "it runs with another user's rights")
-	i, ok := j.cut(name, argv, "-n --non-interactive -E --preserve-env -H --set-home -k -S --stdin -b --background -i --login -s --shell -A -P -v -l --list -K -e --edit", "-u --user -g --group -p --prompt -C -h --host -T -r -t -D -R -U")
+	i, ok := j.skipOptions(name, argv, "-n --non-interactive -E --preserve-env -H --set-home -k -S --stdin -b --background -i --login -s --shell -A -P -v -l --list -K -e --edit", "-u --user -g --group -p --prompt -C -h --host -T -r -t -D -R -U")
 	if !ok {
-		j.tail(argv)
+		j.judgeTail(argv)
 		return
 	}
 	for i < len(argv) && argv[i].kind == wordLit && isAssignment(argv[i].text) {
@@ -356,7 +354,7 @@ func wrapShell(j *judge, name string, argv []word) {
 	}
 	j.add(Medium, EffectExec, "`%s` runs a file or text that is not looked into", name)
 	j.innerTexts(argv)
-	j.tail(argv)
+	j.judgeTail(argv)
 }
 
 func wrapEval(j *judge, _ string, argv []word) {
@@ -372,13 +370,13 @@ func wrapEval(j *judge, _ string, argv []word) {
 	j.text(strings.Join(parts, " "), false)
 }
 
-// wrapXargs proves xargs with a program of which no option does harm, since
-// every line of the input may turn into options.
+// wrapXargs proves xargs with a program none of whose options does harm, because every input line may
+// become an option.
 func wrapXargs(j *judge, name string, argv []word) {
 	j.onlyLocked("`xargs`, which runs another program")
-	i, ok := j.cut(name, argv, "-0 --null -r --no-run-if-empty -t --verbose -x --exit", "-n --max-args -P --max-procs -L --max-lines -I -d --delimiter -s --max-chars")
+	i, ok := j.skipOptions(name, argv, "-0 --null -r --no-run-if-empty -t --verbose -x --exit", "-n --max-args -P --max-procs -L --max-lines -I -d --delimiter -s --max-chars")
 	if !ok {
-		j.tail(argv)
+		j.judgeTail(argv)
 		return
 	}
 	if i >= len(argv) {
@@ -405,7 +403,7 @@ func wrapXargs(j *judge, name string, argv []word) {
 	}
 	nul = nul && !slices.ContainsFunc(argv[1:i], func(w word) bool { return strings.HasPrefix(w.text, "-d") || strings.HasPrefix(w.text, "--d") })
 	pids := feedsPids(j)
-	whole := nul // names have blanks and ends of lines in them; whole is that each name from the input is an argument as it is
+	whole := nul // names may contain blanks and newlines; whole says that each input name is exactly one argument
 	if mark != "" {
 		for k := 1; k < i; k++ {
 			for _, other := range []string{"-n", "-L", "--max-args", "--max-lines"} {
@@ -431,16 +429,16 @@ func wrapXargs(j *judge, name string, argv []word) {
 	} else {
 		inner = append(inner, word{kind: wordOpaque, multi: true, text: "..."})
 	}
-	inner0, fed0 := j.inner, j.fed
-	j.inner, j.fed = !pids, anyNames
+	inner0, fed0 := j.inner, j.xargsNames
+	j.inner, j.xargsNames = !pids, anyNames
 	if nul && whole || !nul && plain {
-		j.fed = fed(j, j.feed, nul)
+		j.xargsNames = pipedNames(j, j.feed, nul)
 	}
 	j.run(inner, true)
-	j.inner, j.fed = inner0, fed0
+	j.inner, j.xargsNames = inner0, fed0
 }
 
-// feedsPids reports whether a pipe only brings the numbers of processes.
+// feedsPids reports whether a pipe only passes process ids.
 func feedsPids(j *judge) bool {
 	if j.feed == nil {
 		return false
@@ -474,14 +472,14 @@ func wrapSSH(j *judge, name string, argv []word) {
 			}
 			if v := argv[i+1].text; t != "-o" && !isWord(v) || t == "-o" && !harmlessSSH(v) {
 				j.add(Medium, EffectExec, "`ssh %s %s` can run something else", t, v)
-				j.tail(argv)
+				j.judgeTail(argv)
 				return
 			}
 			i += 2
 		default:
 			j.add(Medium, EffectUnknown, "unknown option `%s` of `ssh`", t)
 			j.innerTexts(argv)
-			j.tail(argv)
+			j.judgeTail(argv)
 			return
 		}
 	}
@@ -493,8 +491,8 @@ func wrapSSH(j *judge, name string, argv []word) {
 	if host.kind != wordLit || !plainHost(host.text[strings.LastIndexByte(host.text, '@')+1:]) {
 		j.add(Medium, EffectEgress, "`ssh` to %s, a host whose name is not plain", host.text)
 	} else {
-		j.hop("ssh", host.text[strings.LastIndexByte(host.text, '@')+1:]+port)
-		j.allow(NeedNet)
+		j.addHop("ssh", host.text[strings.LastIndexByte(host.text, '@')+1:]+port)
+		j.addNeeds(NeedNet)
 	}
 	if strings.Contains(host.text, "@") {
 		j.add(Low, EffectPrivesc, "`ssh` as another user")
@@ -515,11 +513,11 @@ func wrapSSH(j *judge, name string, argv []word) {
 	if strings.HasPrefix(parts[0], "-") {
 		j.add(Medium, EffectUnknown, "an option of `ssh` after the host")
 	}
-	j.atOtherEnd(AnyShell, "", func() { j.text(strings.Join(parts, " "), false) })
+	j.judgeRemote(AnyShell, "", func() { j.text(strings.Join(parts, " "), false) })
 	j.prove(name)
 }
 
-// plainHost reports whether a name is one that ssh takes for a host and nothing else.
+// plainHost reports whether ssh can only take a name for a host.
 func plainHost(s string) bool {
 	return s != "" && s[0] != '-' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
 }
@@ -551,18 +549,18 @@ func wrapKubectl(j *judge, name string, argv []word) {
 	exec := slices.IndexFunc(argv, func(w word) bool { return w.is("exec") })
 	if exec > 0 && dd > exec {
 		j.match(specs["kubectl\x00exec"], argv[:dd])
-		j.hop("kubectl", execPod(argv[:dd], exec))
-		j.allow(NeedNet)
-		j.otherEnd(name, argv[dd+1:], "")
+		j.addHop("kubectl", execPod(argv[:dd], exec))
+		j.addNeeds(NeedNet)
+		j.judgeExec(name, argv[dd+1:], "")
 		return
 	}
 	j.match(specs[name], argv)
-	if !j.bad(before) {
+	if !j.hasCommandIssue(before) {
 		j.prove(name)
 		return
 	}
 	if exec > 0 {
-		j.tail(argv)
+		j.judgeTail(argv)
 	}
 }
 
@@ -578,15 +576,15 @@ func wrapContainer(j *judge, name string, argv []word) {
 		argv = argv[1:]
 	}
 	if len(argv) > 1 && argv[1].is("exec") {
-		i, ok := j.cut(name+" exec", argv[1:], "", "-w --workdir")
+		i, ok := j.skipOptions(name+" exec", argv[1:], "", "-w --workdir")
 		i++
 		if !ok {
-			j.tail(argv)
+			j.judgeTail(argv)
 			return
 		}
 		if i >= len(argv) || argv[i].kind != wordLit || !isWord(argv[i].text) {
 			j.add(Medium, EffectUnknown, "`%s exec` in a container that is only known when it runs", name)
-			j.tail(argv)
+			j.judgeTail(argv)
 			return
 		}
 		dir := ""
@@ -599,11 +597,11 @@ func wrapContainer(j *judge, name string, argv []word) {
 				dir = v
 			}
 		}
-		j.hop(name, argv[i].text)
+		j.addHop(name, argv[i].text)
 		if socket := engineSockets(name); socket != "" {
-			j.allow(NeedUnix + Need(socket))
+			j.addNeeds(NeedUnix + Need(socket))
 		}
-		j.otherEnd(name, argv[i+1:], dir)
+		j.judgeExec(name, argv[i+1:], dir)
 		return
 	}
 	sp := specs[name]
@@ -613,14 +611,14 @@ func wrapContainer(j *judge, name string, argv []word) {
 	}
 	before := len(j.issues)
 	j.match(sp, argv)
-	if !j.bad(before) {
+	if !j.hasCommandIssue(before) {
 		j.prove(name)
 		return
 	}
-	j.tail(argv)
+	j.judgeTail(argv)
 }
 
-// engineSockets returns where the engine of a program listens; "" where it needs none.
+// engineSockets returns the socket of a program's engine; "" if it needs none.
 func engineSockets(name string) string {
 	switch name {
 	case "docker":
@@ -631,7 +629,7 @@ func engineSockets(name string) string {
 	return ""
 }
 
-// execPod returns the pod of kubectl's exec as a place: NAME, or NAMESPACE:NAME.
+// execPod returns the pod of kubectl exec as a place: NAME, or NAMESPACE:NAME.
 func execPod(argv []word, exec int) string {
 	pod, namespace := "", ""
 	for i := 1; i < len(argv); i++ {
@@ -663,11 +661,11 @@ func execPod(argv []word, exec int) string {
 	return pod
 }
 
-// otherEnd judges the program that an engine starts at the other end.
-func (j *judge) otherEnd(name string, argv []word, dir string) {
-	j.atOtherEnd(POSIX, dir, func() {
+// judgeExec judges the program that an engine starts in a container.
+func (j *judge) judgeExec(name string, argv []word, dir string) {
+	j.judgeRemote(POSIX, dir, func() {
 		j.execed = true
-		j.rest(name, argv, 0)
+		j.judgeInner(name, argv, 0)
 		j.execed = false
 	})
 	j.prove(name)
@@ -684,7 +682,7 @@ func wrapTest(j *judge, name string, argv []word) {
 		args = args[:len(args)-1]
 	}
 	for i, w := range args {
-		if w.kind == wordGlob && (w.multi || w.dashy()) || w.kind == wordOpaque && w.multi {
+		if w.kind == wordGlob && (w.multi || w.mayBeOption()) || w.kind == wordOpaque && w.multi {
 			j.add(Low, EffectUnknown, "`%s` with a word that is only known when it runs", name)
 			return
 		}
@@ -707,7 +705,7 @@ func wrapTest(j *judge, name string, argv []word) {
 		}
 	}
 	if slices.ContainsFunc(args, func(w word) bool { return w.kind == wordOpaque }) {
-		// Unknown text could be -v and the next word a subscript to evaluate.
+		// Unknown text could be -v, and the next word a subscript to evaluate.
 		unary := len(args) == 2 && args[0].kind == wordLit && strings.HasPrefix(args[0].text, "-")
 		compare := len(args) == 3 && args[1].kind == wordLit && slices.Contains([]string{"=", "==", "!="}, args[1].text)
 		if !unary && !compare {
@@ -718,8 +716,7 @@ func wrapTest(j *judge, name string, argv []word) {
 	j.prove(name)
 }
 
-// printfFormat is a format without %n, which sets a variable, with or without flags, width
-// and length in it.
+// printfFormat matches formats without %n, which sets a variable. Flags, width and length are allowed.
 var printfFormat = regexp.MustCompile(`^([^%]|%%|%[-+ #0']*([0-9]+|\*)?(\.([0-9]+|\*)?)?(hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcsbq]|%[0-9.-]*\([^)%]*(%[A-Za-z%][^)%]*)*\)T)*$`)
 
 func wrapPrintf(j *judge, name string, argv []word) {
