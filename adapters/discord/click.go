@@ -226,7 +226,9 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began t
 		free, ok := page.hold(p.message, a.times.ack)
 		if ok && page.face(p.message) == before {
 			page.painted(p.message, ans.Card)
-			ack.paint(ctx, embed.Card(*ans.Card, embed.Options{}))
+			if m := embed.Card(*ans.Card, embed.Options{}); ack.paint(ctx, m) {
+				page.repainted(p.message, m)
+			}
 		}
 		if ok {
 			free()
@@ -276,9 +278,9 @@ func (k *ack) later(ctx context.Context) {
 	}
 }
 
-// paint gives the card its new face at once. The outbox writes it too, so that a
+// paint gives the card its new face at once, and reports whether it did. The outbox writes it too, so that a
 // failure only makes it later.
-func (k *ack) paint(ctx context.Context, m embed.Message) {
+func (k *ack) paint(ctx context.Context, m embed.Message) (shown bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var err error
@@ -290,6 +292,7 @@ func (k *ack) paint(ctx context.Context, m embed.Message) {
 		k.done = !errors.Is(err, gateway.ErrRejected)
 	}
 	k.failed(ctx, err)
+	return err == nil
 }
 
 // tell ends the answer: with a sentence for the person alone, or without one.

@@ -2,6 +2,7 @@ package discord
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -199,7 +200,11 @@ func (p *page) write(ctx context.Context, c scribe.Call, id string, m embed.Mess
 		return fmt.Errorf("discord: the message %s is being written for too long", id)
 	}
 	defer free()
+	same := p.shows(id, m)
 	p.painted(id, card)
+	if same {
+		return nil // the answer of a click was faster
+	}
 	th := p.th.of(scribe.Ref{Channel: c.Channel})
 	err := p.a.active(ctx, th, c.Urgency, func(ctx context.Context) error {
 		if err := c.May(ctx); err != nil {
@@ -297,6 +302,7 @@ type face struct {
 	written uint64        // how often
 	busy    chan struct{} // holds something while the message is being written
 	buttons []embed.Choice
+	look    string // what the answer of a click painted, "" once something else was written
 }
 
 // at is what is known of a message; faceMu is held. Old ones are forgotten
@@ -320,6 +326,30 @@ func (p *page) face(message string) uint64 {
 	return p.at(message).written
 }
 
+// repainted remembers what the answer of a click painted, and shows reports whether a message
+// would look the same once more.
+func (p *page) repainted(message string, m embed.Message) {
+	p.faceMu.Lock()
+	defer p.faceMu.Unlock()
+	p.at(message).look = look(m)
+}
+
+func (p *page) shows(message string, m embed.Message) bool {
+	p.faceMu.Lock()
+	defer p.faceMu.Unlock()
+	f := p.faces[message]
+	return f != nil && f.look != "" && f.look == look(m)
+}
+
+// look is all that is seen of a message, "" if it has files.
+func look(m embed.Message) string {
+	raw, err := json.Marshal([]any{m.Content, m.Embeds, m.Components})
+	if err != nil || len(m.Files) > 0 {
+		return ""
+	}
+	return string(raw)
+}
+
 // painted counts one more, and notes which card the message is now, nil for none. It
 // reports what [openCards.set] does.
 func (p *page) painted(message string, c *chat.Card) (deleted bool) {
@@ -327,7 +357,7 @@ func (p *page) painted(message string, c *chat.Card) (deleted bool) {
 	defer p.faceMu.Unlock()
 	f := p.at(message)
 	f.written++
-	f.buttons = nil
+	f.buttons, f.look = nil, ""
 	if c != nil {
 		f.buttons = embed.Buttons(*c)
 	}
