@@ -68,7 +68,7 @@ func (g *Guard) begin(cmd *exec.Cmd, l backend.Lock, f Filter) error {
 	if err != nil {
 		return err
 	}
-	fd, err := install(f.Program)
+	fd, err := install(f)
 	if err != nil {
 		return err
 	}
@@ -193,8 +193,13 @@ func dropCapabilities(keep uint64) error {
 	return nil
 }
 
-// install puts the filter on this thread and returns where it reports.
-func install(program []byte) (int, error) {
+// install puts the filter on this thread, which goes on running Go, and returns where it
+// reports.
+func install(f Filter) (int, error) {
+	program, err := f.MayPreempt(runtime.GOARCH, os.Getpid())
+	if err != nil {
+		return -1, err
+	}
 	n := len(program) / 8
 	filter := make([]unix.SockFilter, n)
 	for i := range filter {

@@ -61,6 +61,13 @@ type instruction struct {
 	k      uint32
 }
 
+// append adds the instruction to a program, as the kernel reads it.
+func (in instruction) append(program []byte) []byte {
+	program = binary.LittleEndian.AppendUint16(program, in.code)
+	program = append(program, in.jt, in.jf)
+	return binary.LittleEndian.AppendUint32(program, in.k)
+}
+
 const (
 	ldAbs = 0x20
 	jeq   = 0x15
@@ -182,12 +189,45 @@ func MakeWithout(l backend.Lock, processor string, w Without) (Filter, error) {
 	}
 	prog = append(prog, unknown.code()...) // and all of x32, whose numbers are higher
 	for _, in := range prog {
-		f.Program = binary.LittleEndian.AppendUint16(f.Program, in.code)
-		f.Program = append(f.Program, in.jt, in.jf)
-		f.Program = binary.LittleEndian.AppendUint32(f.Program, in.k)
+		f.Program = in.append(f.Program)
 	}
 	return f, nil
 }
+
+// MayPreempt is the filter's program, beginning with a rule for a Go program that puts it on a
+// thread of its own: signals SIGURG to its threads pass unseen. The runtime sends them to
+// stop its threads, also from that one, and who would answer for the guard is stopped with
+// them. A process that comes from the thread may send them, too; nobody who gets one
+// without wanting it notices.
+func (f Filter) MayPreempt(processor string, pid int) ([]byte, error) {
+	m, err := machine(processor)
+	if err != nil {
+		return nil, err
+	}
+	nr, ok := m.SyscallNames["tgkill"]
+	if !ok {
+		return nil, fmt.Errorf("lock: the system call tgkill is not known for %s", processor)
+	}
+	var prog []byte
+	for _, in := range []instruction{
+		{code: ldAbs, k: offArch},
+		{code: jeq, jf: 7, k: uint32(m.ID)},
+		{code: ldAbs, k: offNr},
+		{code: jeq, jf: 5, k: uint32(nr)},
+		{code: ldAbs, k: offArgs},
+		{code: jeq, jf: 3, k: uint32(pid)},
+		{code: ldAbs, k: offArgs + 2*8},
+		{code: jeq, jf: 1, k: sigurg},
+		{code: ret, k: uint32(allow)},
+	} {
+		prog = in.append(prog)
+	}
+	return append(prog, f.Program...), nil
+}
+
+// sigurg is the signal by which Go's runtime preempts a thread, on the processors that have
+// a lock.
+const sigurg = 23
 
 // Numbers are the numbers of system calls on a processor, in the order of their names.
 func Numbers(processor string, names ...string) ([]int, error) {

@@ -76,7 +76,7 @@ func Run(argv []string, l backend.Lock, began func(landlock int, sockets bool), 
 			if err != nil {
 				return err
 			}
-			fd, err := install(f.Program)
+			fd, err := install(f)
 			if err != nil {
 				return err
 			}
