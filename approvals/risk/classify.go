@@ -65,31 +65,31 @@ type judge struct {
 	reach   func(Hop) bool   // see Text
 
 	shell    Shell // who reads what is judged now
-	locked     bool  // the kernel keeps what is judged now from changing anything
-	remote      bool  // what is judged now runs at the other end of a hop
+	locked   bool  // the kernel keeps what is judged now from changing anything
+	remote   bool  // what is judged now runs at the other end of a hop
 	execed   bool  // what is judged now is the program that an engine's exec starts
 	lockOnly bool  // some part is proven only because the kernel holds it
 	needs    []Need
 	hops     []Hop
 
-	dirs    []string // where the current command may run; "" is not known
-	okDirs  []string // where the next one may run if this one succeeds
-	moved   bool     // the text changed its directory
-	src     string
-	issues  []issue
-	proven  []string
-	vars    map[string]word
-	depth   int
-	steps   int
-	nest    int
-	feed    *syntax.Stmt // what the current command reads from its pipe
-	piped   bool         // its output goes into a pipe
-	resolveOnly   bool         // words are resolved without judging what they run
-	probing int          // how often what is judged is only perhaps a command
-	inner   bool         // run by find or xargs with unknown words: no wrappers
+	dirs        []string // where the current command may run; "" is not known
+	okDirs      []string // where the next one may run if this one succeeds
+	moved       bool     // the text changed its directory
+	src         string
+	issues      []issue
+	proven      []string
+	vars        map[string]word
+	depth       int
+	steps       int
+	nest        int
+	feed        *syntax.Stmt // what the current command reads from its pipe
+	piped       bool         // its output goes into a pipe
+	resolveOnly bool         // words are resolved without judging what they run
+	probing     int          // how often what is judged is only perhaps a command
+	inner       bool         // run by find or xargs with unknown words: no wrappers
 
-	xargsNames     argKind // what the unknown arguments of xargs are
-	counted bool  // its output goes into a program that only counts it
+	xargsNames argKind // what the unknown arguments of xargs are
+	counted    bool    // its output goes into a program that only counts it
 }
 
 type issue struct {

@@ -101,10 +101,10 @@ func (j *judge) cd(argv []word) {
 
 // locations are the locations that a path in the text may stand for.
 type locations struct {
-	abs  []string // absolute paths, cleaned, without /proc links
+	abs        []string // absolute paths, cleaned, without /proc links
 	unknownDir bool     // it is relative to an unknown directory
-	dotdot bool     // it has ".." after a name, so links decide where it leads
-	hiddenDir bool     // it is relative to a directory that the text itself hides
+	dotdot     bool     // it has ".." after a name, so links decide where it leads
+	hiddenDir  bool     // it is relative to a directory that the text itself hides
 }
 
 // homes are where "~" may be.

@@ -493,7 +493,9 @@ func rootHasSecrets(p string) bool {
 
 // isTrustedHost reports whether a host cannot pass data to strangers: it is internal, or the operator allows
 // it.
-func (j *judge) isTrustedHost(h string) bool { return internalHost(h) || j.isListed(strings.ToLower(h)) }
+func (j *judge) isTrustedHost(h string) bool {
+	return internalHost(h) || j.isListed(strings.ToLower(h))
+}
 
 var internalSuffixes = []string{".internal", ".local", ".localdomain", ".localhost", ".lan", ".svc", ".intranet", ".private", ".home.arpa", ".consul", ".test"}
 

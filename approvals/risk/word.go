@@ -26,14 +26,14 @@ const (
 
 // word is one argument as the shell will see it, as far as that is known.
 type word struct {
-	text   string
-	kind   wordKind
-	prefix string // every expansion certainly begins with it
-	multi  bool   // may become no argument, or several
-	quoted bool   // some part was quoted
-	mayBeEmpty   bool   // an atom that may also be empty
-	found  bool   // stands for files that find finds, so its roots are judged instead
-	sink   bool   // leads into a command, >(...)
+	text       string
+	kind       wordKind
+	prefix     string // every expansion certainly begins with it
+	multi      bool   // may become no argument, or several
+	quoted     bool   // some part was quoted
+	mayBeEmpty bool   // an atom that may also be empty
+	found      bool   // stands for files that find finds, so its roots are judged instead
+	sink       bool   // leads into a command, >(...)
 }
 
 func lit(s string) word { return word{text: s, prefix: s} }
