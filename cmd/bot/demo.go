@@ -154,6 +154,27 @@ func startIncident(ctx context.Context, t backend.Target, dir string) (end func(
 	}, nil
 }
 
+// told counts the tool results since the story began; what people say in between does not
+// begin it again.
+func told(c openaitest.Conversation) int {
+	from := -1
+	for i, m := range c.All {
+		if m.Role == "user" && strings.Contains(m.Text, incident.Opening) {
+			from = i
+		}
+	}
+	if from < 0 {
+		return c.Results
+	}
+	n := 0
+	for _, m := range c.All[from:] {
+		if m.Role == "tool" {
+			n++
+		}
+	}
+	return n
+}
+
 // serveScript serves the scripted model on loopback, so that the demo takes the
 // same way as a real one.
 func serveScript(ctx context.Context, home string) (base string, end func(), err error) {
@@ -162,7 +183,10 @@ func serveScript(ctx context.Context, home string) (base string, end func(), err
 		return "", nil, fmt.Errorf("the demo's model cannot listen on loopback: %w", err)
 	}
 	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: openaitest.New(func(c openaitest.Conversation) openaitest.Turn {
-		r := incident.Next(home, c.Results, c.Last)
+		r := incident.Next(home, told(c), c.Last)
+		if slices.Contains(c.Tools, "withdraw_request") { // a card waits, and somebody says something
+			r = incident.Aside()
+		}
 		t := openaitest.Turn{Text: r.Text, Delay: 15 * time.Millisecond}
 		for _, call := range r.Calls {
 			t.Calls = append(t.Calls, openaitest.Call{Name: call.Name, Args: call.JSON()})

@@ -168,6 +168,7 @@ func TestDemo(t *testing.T) {
 	do("watch the terminal", visible("#term-toggle"), script(`document.querySelector('#term').hidden && document.querySelector('#term-toggle').click()`),
 		until(`document.querySelector('#screen')?.textContent.includes('tail -n 3')`))
 	picture("terminal.png")
+	do("talk while it waits", keys("#text", "why?"+kb.Enter), until(`document.querySelector('#log').textContent.includes('The card is still open.')`), open("medium"))
 	do("approve", press("approve"))
 	do("the second card asks", open("high"))
 	body = read(".card.open")

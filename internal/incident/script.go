@@ -86,6 +86,11 @@ func Next(dir string, results int, last string) Reply {
 		"| next | " + level + " |\n"}
 }
 
+// Aside is what the model says while a card waits.
+func Aside() Reply {
+	return Reply{Text: "A real model would answer that now. This one is scripted: set OPENAI_API_KEY and OPENAI_MODEL to talk to one. The card is still open."}
+}
+
 // JSON returns a call's arguments as the model writes them.
 func (c Call) JSON() string {
 	b, err := json.Marshal(c.Args)
