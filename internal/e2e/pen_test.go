@@ -182,7 +182,11 @@ func TestAPersonTakesThePenAndGivesItBack(t *testing.T) {
 	sees("Paused: alice has the keyboard")
 
 	typeIn("echo by hand; (exit 3)\r")
-	eventually(t, "alice's command ran", func() bool { return strings.Count(out.String(), "by hand") > 1 }, out.String)
+	eventually(t, "alice's command ran and her prompt is back", func() bool {
+		shown := out.String()
+		end := shown[strings.LastIndex(shown, "by hand")+1:]
+		return strings.Count(shown, "by hand") > 1 && (strings.Contains(end, "# ") || strings.Contains(end, "$ "))
+	}, out.String)
 	say("bob", "give")
 	sees("only they or a moderator")
 	say("alice", "give")
