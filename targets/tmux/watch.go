@@ -139,6 +139,9 @@ func (p *Pane) watchJob(ctx context.Context, j *job) (OutcomeKind, string) {
 			}
 		case <-v.conn.dead:
 		case <-ctx.Done():
+			// What is typed and has not begun would begin behind an interrupt that finds the
+			// pane at its prompt.
+			_ = p.wait(context.WithoutCancel(ctx), typeTime, func() bool { return !j.in(jobSent, jobTyped) })
 			return contextOutcome(ctx, j)
 		case <-due.C:
 			if observed != nil {
