@@ -133,7 +133,7 @@ func (s *Server) preparePane(ctx context.Context, spec PaneSpec) (paneSetup, err
 			return sp, fmt.Errorf("tmux: %q is not an environment variable", kv)
 		}
 	}
-	sp.rc = rcData{nonce: random(8), env: spec.Env, ttyFile: s.file("e-" + sp.key), endFile: s.file("r-" + sp.key)}
+	sp.rc = rcData{nonce: random(8), env: spec.Env, runFile: s.file("run.sh"), ttyFile: s.file("e-" + sp.key), endFile: s.file("r-" + sp.key)}
 	if err := s.stagePane(ctx, sp.key, sp.rc); err != nil {
 		return sp, err
 	}
@@ -231,6 +231,7 @@ func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, erro
 		return old, nil
 	}
 	p := s.newPane(c, session, id, key, nonce, parseEpoch(epoch), !s.shared.Load())
+	p.unhidden = !strings.Contains(string(rc), keyLoad[2:])
 	p.reattachCompanion(ctx)
 	if err := p.probe(ctx); err != nil {
 		p.forget()

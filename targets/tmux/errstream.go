@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"strconv"
 	"time"
 )
@@ -18,8 +19,17 @@ type errStream struct {
 	boot      []byte     // what the companion wrote before it was ready
 	seq       int        // of the last end mark
 	shellEnds int        // how many shells have ended there
+	editing   bool       // the line editor writes there, unseen
+	command   int        // the prompt before the command whose output comes, anyCommand or noCommand
 	mirror    mirror
 }
+
+const (
+	// noCommand means that no command of the bot has started since the last one ended.
+	noCommand = -1
+	// anyCommand means that the last marks are unknown.
+	anyCommand = math.MaxInt
+)
 
 // separate reports whether the next command's standard error can be captured apart.
 func (e *errStream) separate() bool { return e.companion != nil && e.ready }
@@ -29,10 +39,19 @@ func (e *errStream) ended(j *job) bool {
 	return j.stderr != stderrApart || e.seq > j.seq || e.shellEnds > j.shellEnds
 }
 
+// carries reports whether what comes now is standard error of a job.
+func (e *errStream) carries(j *job) bool {
+	if e.command == anyCommand {
+		return !e.ended(j)
+	}
+	return j.stderr == stderrApart && e.command >= j.seq
+}
+
 // attach makes comp, which may be nil, the companion. Its relay is assumed to run.
 func (e *errStream) attach(comp *companion) {
 	e.companion = comp
 	e.ready = comp != nil
+	e.editing, e.command = false, anyCommand
 }
 
 // detach ends the use of the companion.
@@ -44,6 +63,7 @@ func (e *errStream) detach() {
 // restart prepares for a start of the companion's relay.
 func (e *errStream) restart() {
 	e.ready, e.boot = false, nil
+	e.editing, e.command = false, anyCommand
 	e.scanner.part = nil
 }
 
@@ -220,6 +240,9 @@ func (p *Pane) onErrText(b []byte) {
 		}
 		return
 	}
+	if p.stderr.editing {
+		return
+	}
 	if bytes.Contains(b, []byte(p.nonce)) {
 		// A program has set the terminal to echo: what is shown would come back and be
 		// shown again.
@@ -228,7 +251,7 @@ func (p *Pane) onErrText(b []byte) {
 	}
 	p.lastOut = time.Now()
 	// A job may write here before the other connection has reported its start.
-	if p.job != nil && !p.stderr.ended(p.job) {
+	if p.job != nil && p.stderr.carries(p.job) {
 		p.job.addErr(b)
 	}
 	if p.lease.held() { // another driver shows it itself
@@ -239,7 +262,20 @@ func (p *Pane) onErrText(b []byte) {
 // onErrMark handles the marks on the companion.
 func (p *Pane) onErrMark(kind, args string) {
 	switch kind {
+	case "R":
+		p.stderr.editing = true
+	case "C":
+		p.stderr.editing = false
+		p.stderr.command, _ = strconv.Atoi(args)
+	case "Q":
+		p.endIncomplete()
+	case "P":
+		if !p.stderr.editing { // a command has removed the hook, which moves standard error back
+			p.onPrompt(args)
+			p.notify()
+		}
 	case "E":
+		p.stderr.editing, p.stderr.command = false, noCommand
 		if args == "x" { // the shell has ended
 			p.stderr.shellEnds++
 		} else if seq, err := strconv.Atoi(args); err == nil {
@@ -251,4 +287,14 @@ func (p *Pane) onErrMark(kind, args string) {
 	case "M", "T":
 		p.discardCompanion("a program changed the modes of the error terminal")
 	}
+}
+
+// endIncomplete ends a job for which the shell wants more lines: its grammar is not that of
+// this package, or an alias has changed the line. The caller holds mu.
+func (p *Pane) endIncomplete() {
+	if p.job == nil || !p.stderr.editing || !p.lease.held() {
+		return
+	}
+	p.job.notice = join(p.job.notice, "The shell took the command for an incomplete one; it was not run.")
+	p.press([]byte{3}, p.lease.blocked, func(error) {}) // without it the job goes on, and can be interrupted
 }

@@ -42,7 +42,7 @@ func (p *Pane) onMark(kind, args string) {
 	ok := true
 	switch kind {
 	case "C":
-		p.onCommandStart()
+		p.onCommandStart(args)
 	case "D":
 		ok = p.onCommandEnd(args)
 	case "P":
@@ -69,7 +69,7 @@ func (p *Pane) answered(q *query) {
 	}
 }
 
-func (p *Pane) onCommandStart() {
+func (p *Pane) onCommandStart(args string) {
 	p.advance(commandStarted)
 	p.lastOut = time.Now()
 	p.line.apply(lineUnsettled)
@@ -77,6 +77,9 @@ func (p *Pane) onCommandStart() {
 	own := p.advanceJob(j, jobCommandStarted)
 	if own {
 		j.restart(p.shell.seq)
+		if j.stderr == stderrApart && !strings.HasSuffix(args, ";a") {
+			j.stderr = stderrMerged // its keys did not do what they are bound to
+		}
 	}
 	p.origins.started(own, p.lease.held())
 	if !p.stderr.mirror.queue.empty() {
@@ -94,6 +97,7 @@ func (p *Pane) onCommandEnd(args string) (ok bool) {
 	if err1 != nil || err2 != nil {
 		return false
 	}
+	ran := p.shell.phase == phaseRunning // else it is the shell's start, or an empty line
 	p.advance(commandEnded)
 	p.shell.seq, p.shell.dir = seq, percentDecode(f[2])
 	p.line.apply(lineUnsettled)
@@ -108,7 +112,7 @@ func (p *Pane) onCommandEnd(args string) (ok bool) {
 		p.drainJob(j, jobCommandEnded, code)
 	case ended:
 		p.awaitStart(j, code)
-	case !j.unstarted() && p.origins.current == originPerson:
+	case ran && !j.unstarted() && p.origins.current == originPerson:
 		p.history.ended(code)
 	}
 	return true
@@ -164,6 +168,7 @@ func (p *Pane) onStatus(args string) (ok bool) {
 		j.notice = "The command removed the shell's prompt hook; it was put back. The exit code may be wrong."
 	}
 	j.finish(jobStatusReported, code)
+	p.stderr.command = noCommand
 	p.completeJob(j, jobStatusReported)
 	// An empty line lets the hook set the rest again.
 	p.advance(promptHookResumed)

@@ -437,6 +437,7 @@ var terminalCases = []struct {
 	check func(*testing.T, *kit)
 }{
 	{"what commands print and how they end", results},
+	{"shown as if typed", asTyped},
 	{"odd directories", oddDirectories},
 	{"200 commands in a row", manyCommands},
 	{"10 MB of output", muchOutput},

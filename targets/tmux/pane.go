@@ -31,7 +31,10 @@ type Pane struct {
 	paneLink
 	s     *Server
 	nonce string
-	busy  chan struct{} // has one element while a command is typed or runs
+	// unhidden means that the shell's rc file is of an earlier version, without keyHide and
+	// keyLoad: commands show how they are staged, and both streams are merged.
+	unhidden bool
+	busy     chan struct{} // has one element while a command is typed or runs
 
 	out     scanner
 	shell   shellState

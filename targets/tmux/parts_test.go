@@ -98,3 +98,25 @@ func TestViewersDropAWatcherThatFallsBehind(t *testing.T) {
 		t.Error("removeAll left a watcher, or removed the tap")
 	}
 }
+
+func TestStandardErrorIsThatOfTheCommandBeforeIt(t *testing.T) {
+	at := func(seq int, how stderrCapture) *job { return &job{seq: seq, stderr: how} }
+	for _, tt := range []struct {
+		rule string
+		e    errStream
+		j    *job
+		want bool
+	}{
+		{"after its start", errStream{seq: 4, command: 4}, at(4, stderrApart), true},
+		{"after its start, which a person's empty line delayed", errStream{seq: 5, command: 5}, at(4, stderrApart), true},
+		{"before its start", errStream{seq: 4, command: noCommand}, at(4, stderrApart), false},
+		{"of an earlier one", errStream{seq: 3, command: 3}, at(4, stderrApart), false},
+		{"with the other stream", errStream{seq: 4, command: 4}, at(4, stderrMerged), false},
+		{"after a reconnection", errStream{seq: 4, command: anyCommand}, at(4, stderrApart), true},
+		{"after a reconnection and its end", errStream{seq: 5, command: anyCommand}, at(4, stderrApart), false},
+	} {
+		if got := tt.e.carries(tt.j); got != tt.want {
+			t.Errorf("%s: %v", tt.rule, got)
+		}
+	}
+}

@@ -172,33 +172,36 @@ func (p *Pane) checkInputLine(ctx context.Context) error {
 	return nil
 }
 
-// compose returns the line to type: the text itself, or one that reads it from a staged
-// script.
-func (p *Pane) compose(ctx context.Context, text string, stderr stderrCapture) (line string, err error) {
+// compose returns the keys that run text at the prompt: the text itself, or what reads it
+// from a staged script.
+func (p *Pane) compose(ctx context.Context, text string, stderr stderrCapture) (keys string, err error) {
 	if strings.TrimSpace(text) == "" {
 		return "", errors.New("tmux: the command is empty; give a command")
 	}
 	bash := p.s.caps.Bash != ""
 	if bash {
-		if line, ok := typedLine(text, stderr); ok {
-			return line, nil
+		if keys, ok := typedKeys(text, stderr); ok {
+			return keys, nil
 		}
 	}
-	script := p.s.file("c-" + p.key + "-" + random(3))
-	if !bash {
-		text = posixStart(p.nonce) + text
+	path := p.s.file("c-" + p.key + "-" + random(3))
+	var script string
+	switch {
+	case bash && !p.unhidden:
+		keys, script = stagedKeys(path, text, stderr)
+	case bash:
+		keys, script = keyClear+". "+shellWord(path)+"\r", text+"\n"
+	default:
+		line := ". " + shellWord(path)
+		keys, script = "\x15"+line+"\r", posixStart(line, text)+text+"\n"
 	}
-	if err := p.s.t.FS().WriteFile(ctx, script, []byte(text+"\n"), false); err != nil {
+	if err := p.s.t.FS().WriteFile(ctx, path, []byte(script), false); err != nil {
 		return "", fmt.Errorf("the command cannot be staged on the target: %w", err)
 	}
 	p.mu.Lock()
-	p.scripts = append(p.scripts, script)
+	p.scripts = append(p.scripts, path)
 	p.mu.Unlock()
-	line = ". " + shellWord(script)
-	if stderr == stderrApart {
-		line += " 2>&" + errFD
-	}
-	return line, nil
+	return keys, nil
 }
 
 // removeScripts removes staged scripts.

@@ -3,6 +3,7 @@ package tmux
 import (
 	"bytes"
 	"fmt"
+	"os/exec"
 	"reflect"
 	"strings"
 	"testing"
@@ -177,63 +178,48 @@ func TestUnCRLFIsTheInverseOfATerminal(t *testing.T) {
 	})
 }
 
-func TestRedirectedKeepsTheMeaning(t *testing.T) {
-	for _, tt := range []struct{ text, want string }{
-		{"echo hi", "{ echo hi; } 2>&19"},
-		{"a; b", "{ a; b; } 2>&19"},
-		{"a;", "{ a; } 2>&19"},
-		{"a && b || c", "{ a && b || c; } 2>&19"},
-		{"a | b |& c", "{ a | b |& c; } 2>&19"},
-		{"a &", "{ a & } 2>&19"},
-		{"a & b", "{ a & b; } 2>&19"},
-		{"  a  ", "{ a; } 2>&19"},
-		{"echo '# no comment'", "{ echo '# no comment'; } 2>&19"},
-		{"echo a#b", "{ echo a#b; } 2>&19"},
-		{"(a; b)", "{ (a; b); } 2>&19"},
-		{"{ a; }", "{ { a; }; } 2>&19"},
-		{"if a; then b; fi", "{ if a; then b; fi; } 2>&19"},
-		{"a 2>/dev/null", "{ a 2>/dev/null; } 2>&19"},
-		{"f() { a; }", "{ f() { a; }; } 2>&19"},
-		{"! a", "{ ! a; } 2>&19"},
-		{"a # comment", ""},
-		{"a \\", ""},
-		{"a; } ; {", ""},
-		{"a; } 2>/dev/null; { b", ""},
-		{"cat <<E", ""},
-		{"echo $(", ""},
-		{"echo 'open", ""},
-		{"if a; then", ""},
-		{"", ""},
-		{"# only a comment", ""},
-		{";", ""},
-		{"echo `date # x`", ""},
+func TestComplete(t *testing.T) {
+	for text, want := range map[string]bool{
+		"echo hi": true, "a; b": true, "a;": true, "a && b || c": true, "a | b |& c": true, "a &": true, "a & b": true, "  a  ": true,
+		"echo '# no comment'": true, "echo a#b": true, "(a; b)": true, "{ a; }": true, "if a; then b; fi": true, "a 2>/dev/null": true,
+		"f() { a; }": true, "! a": true, "a # comment": true, "a # comment \\": false, "echo `date # x`": true, `a \\`: true,
+		`a \`: false, "a; } ; {": false, "a; } 2>/dev/null; { b": false, "cat <<E": false, "echo $(": false, "echo 'open": false,
+		"if a; then": false, "a &&": false, "a |": false, "": false, "# only a comment": false, ";": false,
 	} {
-		got, ok := redirected(tt.text)
-		if got != tt.want || ok != (tt.want != "") {
-			t.Errorf("%q: %q %v, want %q", tt.text, got, ok, tt.want)
+		if got := complete(text); got != want {
+			t.Errorf("%q: %v", text, got)
 		}
 	}
 }
 
-func FuzzRedirected(f *testing.F) {
-	for _, s := range []string{"echo hi", "a; } ; {", "a &", "a # b", "cat <<E\nE", "a \\", "$(a", "case x in y) z;; esac"} {
+// What is typed as one line is complete for bash itself, which else would wait for more.
+func FuzzComplete(f *testing.F) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		f.Skip("bash is not installed")
+	}
+	for _, s := range []string{"echo hi", "a; } ; {", "a &", "a # b", "cat <<E\nE", "a \\", "$(a", "case x in y) z;; esac", "a='b", "[[ a", "((1", "x=(1"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if !typable(text) {
+		if !typable(text) || !complete(text) {
 			return
 		}
-		line, ok := redirected(text)
-		if !ok {
-			return
-		}
-		if !strings.HasPrefix(line, "{ ") || !strings.HasSuffix(line, " } 2>&19") || strings.ContainsAny(line, "\n\r") {
-			t.Errorf("%q: %q", text, line)
-		}
-		if _, ok := parse(line); !ok {
-			t.Errorf("%q: %q does not parse", text, line)
+		out, _ := exec.CommandContext(t.Context(), bash, "-n", "-c", text).CombinedOutput()
+		if bytes.Contains(out, []byte("unexpected end of file")) || bytes.Contains(out, []byte("unexpected EOF")) {
+			t.Errorf("%q: %s", text, out)
 		}
 	})
+}
+
+func TestShownText(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\nb\n\n": "a\nb", "a\tb": "a\tb", "\x1b[31m\x01\x7f\x00": "^[[31m^A^?^@", "\xff\u0085": "??", "é 日本 🙂": "é 日本 🙂",
+	} {
+		if got := shownText(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
 }
 
 func TestTypable(t *testing.T) {

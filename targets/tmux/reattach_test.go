@@ -210,17 +210,9 @@ func TestWhatPeopleTypedIsKnownAfterwards(t *testing.T) {
 	for i := range got { // bash joins lines with ";" or keeps them
 		got[i].Text = strings.Join(strings.Fields(strings.ReplaceAll(got[i].Text, "\n", "; ")), " ")
 	}
-	texts := func(l []Done) (out []string) {
-		for _, d := range l {
-			out = append(out, d.Text)
-		}
-		return out
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v", got)
 	}
-	if !slices.Equal(texts(got), texts(want)) {
-		t.Errorf("got %q", texts(got))
-	}
-	// An empty line leaves an exit code and no line in the history, so codes are not
-	// claimed.
 	pe.types("false\r")
 	eventually(t, "it has ended", func() bool {
 		return state(t, p) == StateIdle && strings.Contains(b.tmux("capture-pane", "-p", "-t", p.ID()), "false")

@@ -35,7 +35,7 @@ func (p *Pane) Run(ctx context.Context, c Command) (Outcome, error) {
 	apart := p.stderr.separate()
 	p.mu.Unlock()
 	stderr := stderrMerged
-	if apart && !readsKeys(c.Text) {
+	if apart && !p.unhidden && !readsKeys(c.Text) {
 		stderr = stderrApart
 	}
 	j, err := p.typeCommand(ctx, c, stderr)
@@ -77,7 +77,7 @@ func join(a, b string) string { return strings.TrimSpace(a + " " + b) }
 // typeCommand types a command. Before it does, the caller learns where the command will be
 // found again.
 func (p *Pane) typeCommand(ctx context.Context, c Command, stderr stderrCapture) (*job, error) {
-	line, err := p.compose(ctx, c.Text, stderr)
+	keys, err := p.compose(ctx, c.Text, stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -90,18 +90,14 @@ func (p *Pane) typeCommand(ctx context.Context, c Command, stderr stderrCapture)
 			return nil, err
 		}
 	}
-	return j, p.typeLine(ctx, j, line)
+	return j, p.typeLine(ctx, j, keys)
 }
 
-// typeLine types line at the prompt as j. Its first key clears what a person typed at the
-// last moment.
-func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
+// typeLine presses the keys that run j at the prompt. The first one clears what a person
+// typed at the last moment.
+func (p *Pane) typeLine(ctx context.Context, j *job, keys string) error {
 	if err := ctx.Err(); err != nil {
 		return err
-	}
-	wipe := keyClear
-	if p.s.caps.Bash == "" {
-		wipe = "\x15"
 	}
 	// The prompt may still be on its way, after an empty line of our own.
 	_ = p.wait(ctx, settleTime, func() bool { return p.shell.phase == phaseIdle })
@@ -115,7 +111,7 @@ func (p *Pane) typeLine(ctx context.Context, j *job, line string) error {
 	}
 	j.seq, j.shellEnds = p.shell.seq, p.stderr.shellEnds
 	p.job = j
-	p.press([]byte(wipe+line+"\r"), p.lease.blockedForBot, func(err error) {
+	p.press([]byte(keys), p.lease.blockedForBot, func(err error) {
 		defer close(j.answered)
 		switch {
 		case err == nil:

@@ -236,6 +236,7 @@ func (s *Server) stage(ctx context.Context) error {
 	for _, f := range []struct{ name, text string }{
 		{"tmux.conf", conf(strings.TrimSpace(term), s.o.HistoryLimit, s.o.Width, s.o.Height)},
 		{"relay.sh", relayScript},
+		{"run.sh", runScript},
 		{"keep.sh", s.script(keepScript(s.socket(), s.relaySocket()))},
 	} {
 		if err := s.t.FS().WriteFile(ctx, s.file(f.name), []byte(f.text), false); err != nil {

@@ -12,6 +12,14 @@ const (
 	keyClear  = "\x1b[7974~" // clear the line
 	// keyHistory reports what was typed since it was pressed last, as an "H" mark.
 	keyHistory = "\x1b[7975~"
+	// keyHide hides what the line editor writes.
+	keyHide = "\x1b[7976~"
+	// keyRun shows the line as it is about to be read, and moves standard error to the
+	// companion.
+	keyRun = "\x1b[7977~"
+	// keyLoad does so for the text in the staged file that the line names. The line becomes
+	// one that runs it.
+	keyLoad = "\x1b[7978~"
 )
 
 // conf is the configuration of the instance's tmux servers.
@@ -40,6 +48,7 @@ unset HISTFILE TMOUT MAIL MAILCHECK
 // rcData is the data of a pane's staged shell files.
 type rcData struct {
 	nonce   string
+	runFile string // is runScript
 	ttyFile string // holds the path of the companion's terminal
 	endFile string // gets a line "shell seq code" at each end of a command, while it exists
 	env     []string
@@ -65,7 +74,9 @@ func (d rcData) exports() string {
 
 // bashRC is the rc file of a bash pane. Its marks:
 //
-//	C;seq            a command line has been read and starts (PS0)
+//	C;seq            a command line has been read and starts (PS0, on standard error)
+//	C;seq;a          keyRun or keyLoad: it is about to, with standard error on the companion
+//	R                the same, on the companion: the line editor writes there until mark C
 //	E;seq            the same end as D, on the companion
 //	D;seq;code;dir   the command line has ended
 //	P;seq;shell      the prompt has been printed, by the shell of that process number
@@ -76,6 +87,16 @@ func (d rcData) exports() string {
 // The hook runs with its standard error closed, so that "set -x" shows nothing of it. It
 // writes to the terminal itself, so that "exec >file" does not lose a mark. It sets the
 // prompts again each time, so that a command may change them. It starts no process.
+//
+// The bot's commands look as if a person had typed them. The line editor writes to standard
+// error: keyHide closes that before the text comes. keyRun shows the line, and makes standard
+// error the companion. There it stays while the command runs, and the hook moves it back
+// before the next prompt. A person's commands have no part in that. Text that is not one complete line
+// comes in a file, and runScript runs it as one unit that never waits for more lines. In the
+// history it takes the place of the line that runs it ("history -s").
+//
+// A function whose standard error is closed cannot move it. It leaves that in __cs_x, for
+// the line that called it, which "set -x" does not show either: it is off meanwhile.
 // __cs_b must not assign a prompt: bash keeps pointers to their values while it reads a line.
 func bashRC(d rcData) string {
 	rc := d.firstLine() + noPrompts + d.exports() + `set +H +o posix
@@ -83,6 +104,9 @@ shopt -s checkwinsize
 shopt -u mailwarn
 __cs_s=0
 __cs_n=0
+__cs_v='\u@\h:\w\$ '
+__cs_j=@RUNFILE@
+__cs_c= __cs_f= __cs_l= __cs_r=0 __cs_t= __cs_x= __cs_y=
 __cs_e() { local p; read -r p <@TTYFILE@ && [[ $p == /dev/* && -c $p ]] && exec @FD@>"$p"; }
 __cs_q() {
   local LC_ALL=C i c o=
@@ -96,11 +120,11 @@ __cs_q() {
 __cs_w() {
   PROMPT_COMMAND='{ __cs_p; } 2>/dev/null'
   PS0='\033]7973;@NONCE@;C;${__cs_s}\007'
-  PS1='\u@\h:\w\$ \[\033]7973;@NONCE@;P;${__cs_s};$$\007\]'
+  PS1=$__cs_v'\[\033]7973;@NONCE@;P;${__cs_s};$$\007\]'
   PS2='> \[\033]7973;@NONCE@;Q\007\]'
 }
 __cs_p() {
-  local __cs_r=$?
+  __cs_r=$?
   set +e
   __cs_s=$((__cs_s + 1))
   __cs_d=$PWD
@@ -115,12 +139,67 @@ __cs_p() {
   fi
   builtin printf '\033]7973;@NONCE@;D;%s;%s;%s\007' "$__cs_s" "$__cs_r" "$__cs_d" >/dev/tty
   __cs_w
+  __cs_u
 }
+__cs_u() {
+  __cs_x=
+  if [[ -n $__cs_f ]]; then
+    __cs_x='exec 2>/dev/tty'
+    case $-$__cs_y in *x*)
+      set +x
+      __cs_x+='; set -x'
+      ;;
+    esac
+  fi
+  __cs_c= __cs_f= __cs_t= __cs_y=
+}
+__cs_i() {
+  local p=$__cs_v
+  __cs_l=$1 __cs_x= READLINE_LINE=
+  : >&@FD@ || __cs_e || return
+  __cs_f=t __cs_x='exec 2>/dev/null'
+  PROMPT_COMMAND='{ __cs_p; } 2>/dev/null; eval "$__cs_x"'
+  case $- in *x*)
+    set +x
+    __cs_y='set -x'
+    ;;
+  esac
+  builtin printf '\r\033[K%s' "${p@P}" >/dev/tty
+}
+__cs_g() {
+  local t=$READLINE_LINE
+  __cs_x=
+  if [[ -n $__cs_f ]]; then
+    builtin printf '\033]7973;@NONCE@;R\007' >&@FD@
+    __cs_x='exec 2>&@FD@; '
+  fi
+  if (($#)); then
+    t=$2 __cs_c=$3 __cs_t=${3%$'\n'}
+    READLINE_LINE='if __cs_a; then . "$__cs_j"; else . "$__cs_j"; fi'
+    [[ $1 == a ]] || READLINE_LINE+=' 2>/dev/tty'
+    [[ -z $__cs_y ]] || __cs_c='{ set -x; __cs_z; } 2>/dev/null'$'\n'$__cs_c
+  else
+    __cs_x+=$__cs_y
+  fi
+  __cs_y=
+  [[ -z $__cs_f ]] || builtin printf '%s\n\033[?2004l\033]7973;@NONCE@;C;%s;a\007' "$t" "$__cs_s" >/dev/tty
+}
+__cs_k() {
+  local f=$READLINE_LINE
+  READLINE_LINE=
+  . "$f"
+}
+__cs_a() {
+  [[ ! -o history ]] || history -s -- "$__cs_t"
+  return "$__cs_r"
+}
+__cs_z() { return "$__cs_r"; }
 __cs_b() {
   local r=$?
   {
     __cs_e
     PROMPT_COMMAND='{ __cs_p; } 2>/dev/null'
+    __cs_u
     builtin printf '\033]7973;@NONCE@;S;%s;%s;%s;%s\007' "$__cs_s" "${#READLINE_LINE}" "$r" "$$" >/dev/tty
   } 2>/dev/null
 }
@@ -142,9 +221,12 @@ __cs_h() {
   } 2>/dev/null
 }
 for __cs_m in emacs vi-insert vi-command; do
-  bind -m "$__cs_m" -x '"\e[7973~": __cs_b'
+  bind -m "$__cs_m" -x '"\e[7973~": { __cs_b; } 2>/dev/null; eval "$__cs_x"'
   bind -m "$__cs_m" '"\e[7974~": kill-whole-line'
   bind -m "$__cs_m" -x '"\e[7975~": __cs_h'
+  bind -m "$__cs_m" -x '"\e[7976~": { __cs_i "$_"; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
+  bind -m "$__cs_m" -x '"\e[7977~": { __cs_g; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
+  bind -m "$__cs_m" -x '"\e[7978~": { __cs_k; } 2>/dev/null; eval "$__cs_x"; : "$__cs_l"'
 done
 # How answers of the terminal to a program begin; by default a search of the history.
 bind -m emacs '"\eP": redraw-current-line'
@@ -157,9 +239,15 @@ __cs_e
 	return d.fill(rc)
 }
 
+// runScript runs the text that keyLoad has left. A typed eval would do so as well, but bash
+// does not recover its prompt from an eval whose text ends too early (seen in 5.2).
+const runScript = `eval "$__cs_c"
+`
+
 // posixRC is the file that ENV names in a shell that is not bash. There is no hook before a
-// command, so staged scripts write mark C themselves, and standard error is merged with
-// standard output.
+// command, so every command is a staged script, which writes mark C itself, and standard
+// error is merged with standard output. The line that reads the script is seen only until
+// it runs: __cs_t then shows the command in its place.
 func posixRC(d rcData) string {
 	rc := d.firstLine() + noPrompts + d.exports() + `unset ENV
 __cs_s=1
@@ -169,9 +257,25 @@ __cs_p() {
   case $2 in *[[:cntrl:]%]*) set -- "$1" "$(printf %s "$2" | od -An -v -tx1 | tr -d ' \n' | sed 's/../%&/g')" ;; esac
   printf '\033]7973;@NONCE@;D;%s;%s;%s\007' "$__cs_s" "$1" "$2"
 }
+__cs_t() {
+  set -- "$1" "$2" $(stty size 2>/dev/null)
+  [ "${4:-0}" -gt 0 ] 2>/dev/null || set -- "$1" "$2" 0 "$1"
+  set -- "$2" "$((($1 + $4 - 1) / $4))"
+  while [ "$2" -gt 0 ]; do
+    printf '\033[A\033[2K'
+    set -- "$1" "$(($2 - 1))"
+  done
+  printf '\r$ %s\n\033]7973;@NONCE@;C;0\007' "$1"
+}
 set +e
 PS1='$(__cs_p $?)${__cs_z#$((__cs_s=__cs_s+1))}$ @P@'
 PS2='> @Q@'
+# The line editor of busybox measures the prompt, to know where a line wraps.
+case ${BB_ASH_VERSION-}$(readlink /proc/$$/exe 2>/dev/null) in *busybox* | [0-9]*)
+  PS1='\[$(__cs_p $?)\]${__cs_z#$((__cs_s=__cs_s+1))}$ \[@P@\]'
+  PS2='> \[@Q@\]'
+  ;;
+esac
 `
 	rc = strings.ReplaceAll(rc, "@P@", "\x1b]7973;@NONCE@;P;0\x07")
 	rc = strings.ReplaceAll(rc, "@Q@", "\x1b]7973;@NONCE@;Q\x07")
@@ -179,13 +283,14 @@ PS2='> @Q@'
 }
 
 func (d rcData) fill(rc string) string {
-	return strings.NewReplacer("@NONCE@", d.nonce, "@TTYFILE@", shellQuote(d.ttyFile), "@ENDFILE@", shellQuote(d.endFile), "@FD@", errFD).Replace(rc)
+	return strings.NewReplacer("@NONCE@", d.nonce, "@TTYFILE@", shellQuote(d.ttyFile), "@RUNFILE@", shellQuote(d.runFile), "@ENDFILE@", shellQuote(d.endFile), "@FD@", errFD).Replace(rc)
 }
 
-// posixStart is the beginning of a staged script for a POSIX shell. The hook there runs in
-// a subshell, so "set -e" of an earlier command is undone here.
-func posixStart(nonce string) string {
-	return `printf '\033]7973;` + nonce + `;C;0\007'` + "\nset +e\n"
+// posixStart is the beginning of a staged script for a POSIX shell that runs text and that
+// line, at the prompt, reads. The hook there runs in a subshell, so "set -e" of an earlier
+// command is undone here.
+func posixStart(line, text string) string {
+	return fmt.Sprintf("__cs_t %d %s\nset +e\n", len("$ ")+len(line), shellQuote(shownText(text)))
 }
 
 const (

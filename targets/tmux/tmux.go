@@ -13,8 +13,8 @@
 // it again when it exits, so a pane outlives "exit". The same hooks recognize what people
 // type: the package refuses to type over it and says why.
 //
-// On the target the package keeps, in a private staging directory: tmux.conf, relay.sh and
-// keep.sh for all panes; rc-KEY, sh-KEY, e-KEY and r-KEY for each pane; c-KEY-... for a
+// On the target the package keeps, in a private staging directory: tmux.conf, relay.sh,
+// run.sh and keep.sh for all panes; rc-KEY, sh-KEY, e-KEY and r-KEY for each pane; c-KEY-... for a
 // staged command until it ends. In tmux it keeps the tags, as one user option each and
 // together in @countersign_session or @countersign_pane, and what several processes must
 // agree on: who types, who has the keyboard, and which clients of people the bot has made

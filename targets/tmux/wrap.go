@@ -2,6 +2,7 @@ package tmux
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -29,40 +30,59 @@ func typable(text string) bool {
 	return true
 }
 
-// redirected returns a line that runs text in the shell itself with standard error on the
-// companion. ok is false if text cannot be proved to mean the same inside braces.
-func redirected(text string) (line string, ok bool) {
-	before, ok := parse(text)
-	if !ok || len(before.Stmts) == 0 {
-		return "", false
+// complete reports whether the line editor takes text as one whole command, and does not ask
+// for more lines.
+func complete(text string) bool {
+	before, err := parseBash(text)
+	if err != nil || len(before.Stmts) == 0 {
+		return false
 	}
-	body := strings.TrimSpace(text)
-	if !before.Stmts[len(before.Stmts)-1].Semicolon.IsValid() {
-		body += ";"
-	}
-	line = "{ " + body + " } 2>&" + errFD
-	after, ok := parse(line)
-	if !ok || len(after.Stmts) != 1 || len(after.Stmts[0].Redirs) != 1 {
-		return "", false
+	// In braces it must be the same list: what is behind it is not swallowed by a backslash.
+	after, err := parseBash("{ " + text + "\n}")
+	if err != nil || len(after.Stmts) != 1 || len(after.Stmts[0].Redirs) != 0 {
+		return false
 	}
 	block, ok := after.Stmts[0].Cmd.(*syntax.Block)
-	if !ok || len(block.Stmts) != len(before.Stmts) || len(block.Last) != 0 {
-		return "", false
-	}
-	return line, true
+	return ok && len(block.Stmts) == len(before.Stmts)
 }
 
-// typedLine returns the line that runs text when it is typed. ok is false if text must be
-// staged.
-func typedLine(text string, stderr stderrCapture) (line string, ok bool) {
-	if !typable(text) {
+// typedKeys returns the keys that run text by typing it. ok is false if text must be staged.
+func typedKeys(text string, stderr stderrCapture) (keys string, ok bool) {
+	if !typable(text) || !complete(text) {
 		return "", false
 	}
 	if stderr == stderrMerged {
-		return text, true
+		return keyClear + text + "\r", true
 	}
-	line, ok = redirected(text)
-	return line, ok && len(line) <= typeMax
+	return keyClear + keyHide + text + keyRun + "\r", true
+}
+
+// stagedKeys returns the keys that run the text of the script at path, and the script.
+func stagedKeys(path, text string, stderr stderrCapture) (keys, script string) {
+	mode := "a"
+	if stderr == stderrMerged {
+		mode = "m"
+	}
+	return keyClear + keyHide + path + keyLoad + "\r",
+		strings.ReplaceAll("__cs_g "+mode+" "+shellQuote(shownText(text))+" "+shellQuote(text+"\n")+"\n", "\x00", "")
+}
+
+// shownText returns what the terminal shows of text, with control characters as the line
+// editor shows them.
+func shownText(text string) string {
+	var b strings.Builder
+	for _, r := range strings.TrimRight(text, "\n") {
+		switch {
+		case r == '\n' || r == '\t' || r >= ' ' && !unicode.IsControl(r) && r != utf8.RuneError:
+			b.WriteRune(r)
+		case r < ' ' || r == 0x7f:
+			b.WriteByte('^')
+			b.WriteRune(r ^ 0x40)
+		default:
+			b.WriteByte('?')
+		}
+	}
+	return b.String()
 }
 
 // pagers read keys from standard error's terminal, which for them must be the visible one.
@@ -71,7 +91,7 @@ const pagers = " less more most man info pager zless zmore bzless xzless lessfil
 // readsKeys reports whether text runs a program that reads keys from standard error's
 // terminal. Text that cannot be parsed does not.
 func readsKeys(text string) bool {
-	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	f, err := parseBash(text)
 	if err != nil {
 		return false
 	}
@@ -91,19 +111,6 @@ func readsKeys(text string) bool {
 	return found
 }
 
-// parse parses text as bash. Text with a comment is not ok: the comment would swallow what
-// follows it on the line.
-func parse(text string) (*syntax.File, bool) {
-	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)).Parse(strings.NewReader(text), "")
-	if err != nil || len(f.Last) > 0 {
-		return nil, false
-	}
-	comments := false
-	syntax.Walk(f, func(n syntax.Node) bool {
-		if _, is := n.(*syntax.Comment); is {
-			comments = true
-		}
-		return !comments
-	})
-	return f, !comments
+func parseBash(text string) (*syntax.File, error) {
+	return syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 }
