@@ -469,7 +469,7 @@ func (w *worker) saveOutput(ctx context.Context, kept *output.Writer, res tools.
 	if cut == "" && (res.Full != "" || (err != nil || res.Unknown) && kept.Bytes() > maxErrorOutput) {
 		cut = "here"
 	}
-	if kept == nil || cut == "" && lines <= shownLines {
+	if kept == nil || cut == "" && lines <= shownLines && kept.Bytes() <= shownBytes {
 		kept.Drop()
 		return saved{}
 	}

@@ -240,6 +240,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		return err
 	}
 	counter := tokens.New()
+	records := desk.Records{DB: b.db, Redactor: b.redactor, Outputs: b.outputs, Recordings: b.recordings, Log: b.log}
 	b.agent = agent.New(agent.Config{
 		DB: b.db, Model: b.observer.Model(model), Tools: b.toolbox, Gate: b.gate, Outbox: b.outbox,
 		Owner: b.replicas.Name(), Replicas: b.replicas, Outputs: b.outputs,
@@ -251,7 +252,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 			Recordings: desk.Recordings{Recordings: b.recordings, Off: b.file.Recordings.Off, Log: b.log},
 			Changes:    desk.Changes{DB: b.db, Several: len(b.machines) > 1},
 			Runbooks:   runbooks,
-			Records:    desk.Records{DB: b.db, Redactor: b.redactor, Outputs: b.outputs, Recordings: b.recordings, Log: b.log},
+			Records:    records,
 			Witness:    b.machines,
 		},
 		Redact: b.redactor.Redact, Live: func() agent.Live { return b.redactor.Stream() },
@@ -263,7 +264,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		Repeats:     b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: deadlines.Now, Log: b.log,
 	})
 	b.console = console.Config{
-		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Redact: b.redactor.Redact, Log: b.log,
+		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Redact: b.redactor.Redact, Log: b.log,
 	}
 	if !b.file.Recordings.Off {
 		b.console.Recordings = &b.recordings

@@ -39,6 +39,7 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("GET /api/threads/{id}/panes", a.signed(mayRead, a.listPanes))
 	mux.Handle("GET /api/threads/{id}/recordings", a.signed(mayRead, a.listRecordings))
 	mux.Handle("GET /api/threads/{id}/recordings/{rec}", a.signed(mayRead, a.readRecording))
+	mux.Handle("GET /api/threads/{id}/outputs/{out}", a.signed(mayRead, a.readOutput))
 	mux.Handle("GET /api/panes/{id}/live", a.signed(mayRead, a.live))
 	if a.oidc != nil {
 		mux.HandleFunc("GET /oidc/start", a.oidcStart)

@@ -66,8 +66,7 @@ func (a *Adapter) listRecordings(w http.ResponseWriter, r *http.Request, _ sessi
 	answer(w, http.StatusOK, map[string]any{"recordings": list})
 }
 
-// readRecording streams one recording as a file to keep. An answer that breaks
-// off in the middle is cut, so that nobody takes it for a whole one.
+// readRecording streams one recording as a file to keep.
 func (a *Adapter) readRecording(w http.ResponseWriter, r *http.Request, s session) {
 	id, ok := a.openThread(w, r, r.PathValue("id"))
 	if !ok {
@@ -78,31 +77,49 @@ func (a *Adapter) readRecording(w http.ResponseWriter, r *http.Request, s sessio
 		fail(w, http.StatusNotFound, "There is no such recording: pick one from the list.")
 		return
 	}
+	a.sendFile(w, r, s, attachment{
+		thread: threadID(id), what: "recording", name: name + ".cast", kind: "application/x-asciicast",
+		open: func(ctx context.Context) (io.ReadCloser, error) {
+			return a.recordings.OpenRecording(ctx, threadID(id), name)
+		},
+	})
+}
+
+// attachment is a file for a signed-in person. open wraps [chat.ErrGone] when there is none.
+type attachment struct {
+	thread           chat.ThreadID
+	what, name, kind string // what it is called in sentences, as a file, and its media type
+	open             func(context.Context) (io.ReadCloser, error)
+}
+
+// sendFile streams an attachment. An answer that breaks off in the middle is cut, so that nobody
+// takes it for a whole one.
+func (a *Adapter) sendFile(w http.ResponseWriter, r *http.Request, s session, f attachment) {
 	cut, leave, ok := a.sessionStream(w, r, s)
 	if !ok {
 		return
 	}
 	defer leave()
-	body, err := a.recordings.OpenRecording(r.Context(), threadID(id), name)
+	body, err := f.open(r.Context())
 	if errors.Is(err, chat.ErrGone) {
-		fail(w, http.StatusNotFound, "This recording is gone: pick another one.")
+		fail(w, http.StatusNotFound, "This "+f.what+" is gone: pick another one.")
 		return
 	}
 	if err != nil {
-		a.log.WarnContext(r.Context(), "a recording cannot be opened", "thread", threadID(id), "error", err)
-		fail(w, http.StatusServiceUnavailable, "The recording cannot be opened right now: try again in a moment, and look at the bot's log if that does not help.")
+		a.log.WarnContext(r.Context(), "a file cannot be opened", "what", f.what, "thread", f.thread, "error", err)
+		fail(w, http.StatusServiceUnavailable, "The "+f.what+" cannot be opened right now: try again in a moment, and look at the bot's log if that does not help.")
 		return
 	}
 	defer func() { _ = body.Close() }() // it was only read
 	h := w.Header()
-	h.Set("Content-Type", "application/x-asciicast")
+	h.Set("Content-Type", f.kind)
 	h.Set("Content-Disposition", "attachment")
-	if d := mime.FormatMediaType("attachment", map[string]string{"filename": name + ".cast"}); d != "" {
+	if d := mime.FormatMediaType("attachment", map[string]string{"filename": f.name}); d != "" {
 		h.Set("Content-Disposition", d)
 	}
 	if err := a.pour(w, r, body, cut); err != nil {
 		if r.Context().Err() == nil {
-			a.log.WarnContext(r.Context(), "a recording was not sent to its end", "thread", threadID(id), "error", err)
+			a.log.WarnContext(r.Context(), "a file was not sent to its end", "what", f.what, "thread", f.thread, "error", err)
 		}
 		panic(http.ErrAbortHandler) // the way to cut an answer that has begun
 	}

@@ -98,6 +98,7 @@ type Config struct {
 	Panes      Panes // nil: no terminals
 	// Recordings of terminals, to be played on the page; nil: none.
 	Recordings Recordings
+	Outputs    Outputs // nil: none is kept
 	// Tell is set where several replicas share DB. It is called in every transaction
 	// after which a stream at another replica has something to look at, and should
 	// have [Adapter.Heard] of the others called with thread after the commit: soon,
@@ -137,6 +138,7 @@ type Adapter struct {
 	watchLinks bool
 	panes      Panes
 	recordings Recordings
+	outputs    Outputs
 	title      string
 	log        *slog.Logger
 	now        func() time.Time
@@ -219,6 +221,7 @@ func New(cfg Config) (*Adapter, error) {
 		watchLinks: cfg.WatchLinks,
 		panes:      cfg.Panes,
 		recordings: cfg.Recordings,
+		outputs:    cfg.Outputs,
 		title:      cfg.Title,
 		log:        cfg.Log,
 		now:        cfg.Now,

@@ -3,6 +3,7 @@ package desk
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"strings"
@@ -56,6 +57,15 @@ func (r Records) Record(ctx context.Context, thread chat.ThreadID, all bool) (fi
 		return nil, sayNoExport
 	}
 	return []chat.File{{Name: "incident-" + stamp + ".zip", Data: out.Bytes()}}, sayExport(string(thread))
+}
+
+// OpenOutput opens one output of a thread for the console: it implements web.Outputs.
+func (r Records) OpenOutput(ctx context.Context, thread chat.ThreadID, id string) (io.ReadCloser, error) {
+	f, _, err := r.Outputs.OpenContext(ctx, string(thread), id)
+	if errors.Is(err, output.ErrNone) {
+		err = errors.Join(err, chat.ErrGone)
+	}
+	return f, err
 }
 
 // Parts are what goes into an archive beside what the store has.

@@ -515,6 +515,8 @@ func TestAPersonAtTheKeyboard(t *testing.T) {
 
 	// A half-typed line is neither run nor added to.
 	dir := t.TempDir()
+	// What is typed before the prompt is there is cleared, and not refused.
+	eventually(t, "the prompt is back", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.shell.phase == phaseIdle })
 	pe.types("touch " + dir + "/x")
 	eventually(t, "the half-typed line is there", func() bool { return strings.Contains(screen(), "touch") })
 	refused(t, p, StateHuman)

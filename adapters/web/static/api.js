@@ -38,6 +38,8 @@ function leave() {
   reads = new AbortController();
 }
 
+const files = ['application/x-asciicast', 'text/plain; charset=utf-8']; // as which files come
+
 async function call(method, path, body, tried) {
   const key = tried ?? pageKey();
   let answer;
@@ -53,8 +55,8 @@ async function call(method, path, body, tried) {
   } catch {
     throw new Failure(0, 'The bot cannot be reached: check your connection, then try again.');
   }
-  if (answer.ok && answer.headers.get('Content-Type') === 'application/x-asciicast') {
-    return answer.text().catch(() => { throw new Failure(0, 'The recording broke off on its way: try again in a moment.'); });
+  if (answer.ok && files.includes(answer.headers.get('Content-Type'))) {
+    return answer.text().catch(() => { throw new Failure(0, 'The file broke off on its way: try again in a moment.'); });
   }
   if (answer.status === 401 && method === 'GET' && tried === undefined && key !== pageKey()) return call(method, path); // another tab has signed in
   const data = answer.headers.get('Content-Type')?.startsWith('application/json') ? await answer.json().catch(() => null) : null;
@@ -101,6 +103,7 @@ api.click = (t, id, button, reason, text) => call('POST', thread(t) + '/clicks',
 api.panes = (t) => call('GET', thread(t) + '/panes');
 api.recordings = (t) => call('GET', thread(t) + '/recordings');
 api.recording = (t, id) => call('GET', thread(t) + '/recordings/' + encodeURIComponent(id));
+api.output = (t, id) => call('GET', thread(t) + '/outputs/' + encodeURIComponent(id));
 api.links = (t) => call('GET', thread(t) + '/links');
 api.share = (t, pane, minutes) => call('POST', thread(t) + '/links', { pane, minutes });
 api.unshare = (t, link) => call('POST', thread(t) + '/links/' + encodeURIComponent(link) + '/end', {});

@@ -3,6 +3,7 @@
 import { $, el, when, copy, announce, tick } from './dom.js';
 import api from './api.js';
 import { renderCard, news, toCard, file } from './card.js';
+import { showOutput, saveOutput } from './output.js';
 
 const tail = 14; // lines of a running command's output
 
@@ -153,7 +154,7 @@ export class Talk {
     const content = el('div', { class: 'content' },
       el('p', { class: 'by' }, el('bdi', { class: 'name', text: m.from.name }), when(m.at)));
     if (m.text) {
-      if (bot) content.append(markdown(m.html));
+      if (bot) content.append(outputs(markdown(m.html), this.id));
       else content.append(el('p', { class: 'said', text: m.text }));
     }
     if (m.card) content.append(renderCard(this.id, m.card, m.at));
@@ -259,6 +260,21 @@ function face(m) {
 
 export function initial(name) {
   return el('span', { class: 'face human', 'aria-hidden': 'true', text: (Array.from(name)[0] || '?').toUpperCase() });
+}
+
+const elsewhere = ' posts all of it.'; // what a chat without this page is told
+
+// outputs has the names of whole outputs open and save them.
+function outputs(box, thread) {
+  for (const code of box.querySelectorAll(':not(pre) > code')) {
+    const id = /^output (out-[0-9a-z]{8})$/.exec(code.textContent)?.[1];
+    if (!id) continue;
+    const rest = code.nextSibling;
+    if (rest?.nodeType === Node.TEXT_NODE && rest.data.startsWith(elsewhere)) rest.data = rest.data.slice(elsewhere.length);
+    const save = el('button', { type: 'button', class: 'link', text: 'Download', on: { click: () => saveOutput(thread, id, save) } });
+    code.replaceWith(el('button', { type: 'button', class: 'link', text: 'Show all', on: { click: () => showOutput(thread, id) } }), save);
+  }
+  return box;
 }
 
 // markdown takes the one kind of markup that the server makes: rendered there
