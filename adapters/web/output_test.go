@@ -116,6 +116,11 @@ func TestReadingAWholeOutputOnThePage(t *testing.T) {
 	s.do("one that is gone", show(3))
 	s.until(`document.querySelector('#output-note').textContent.includes('gone')`)
 	s.do("leaving it", chromedp.KeyEvent(kb.Escape))
+
+	// Whoever is signed out meanwhile leaves nothing on the screen.
+	s.do("once more", show(2), onScreen("#output-lines"))
+	s.do("signed out", script(`document.querySelector('#logout').click()`), onScreen("#login-form"))
+	s.until(`!document.querySelector('#output').open && !document.querySelector('#output-lines').childElementCount`)
 }
 
 func TestAxeOfAnOutput(t *testing.T) {

@@ -44,6 +44,9 @@ export async function showOutput(thread, id) {
   $('output-scroll').focus();
 }
 
+// hideOutput closes it, also when the person is signed out meanwhile.
+export function hideOutput() { $('output').close(); }
+
 // saveOutput keeps an output as a file; button says why not.
 export async function saveOutput(thread, id, button) {
   try {

@@ -3,7 +3,7 @@
 import { $, el, when, copy, announce, tick } from './dom.js';
 import api from './api.js';
 import { renderCard, news, toCard, file } from './card.js';
-import { showOutput, saveOutput } from './output.js';
+import { showOutput, saveOutput, hideOutput } from './output.js';
 
 const tail = 14; // lines of a running command's output
 
@@ -30,6 +30,7 @@ export class Talk {
 
   close() {
     this.round++;
+    hideOutput();
     clearTimeout(this.retry);
     clearTimeout(this.quiet);
     clearTimeout(this.saying);
