@@ -91,14 +91,17 @@ func BenchmarkClickToStart(b *testing.B) {
 						return false
 					}
 					for _, r := range rows {
-						if r.Card != nil && len(r.Card.Choose) == 2 {
-							button = string(r.Card.Choose[0].ID)
-							return true
+						if r.Card == nil {
+							continue
+						}
+						for _, x := range r.Card.Choose {
+							if button = string(x.ID); strings.HasPrefix(button, "approve:") {
+								return true
+							}
 						}
 					}
 					return false
 				}, bt.log.String)
-				_ = os.Remove(file)
 				t0 := time.Now()
 				if st, err := alice.do("POST", "/api/threads/"+thread+"/clicks", map[string]string{"id": fmt.Sprint("c", i), "button": button}, nil); err != nil || st != 200 {
 					b.Fatal(st, err)
@@ -114,6 +117,7 @@ func BenchmarkClickToStart(b *testing.B) {
 					b.Fatal(err)
 				}
 				bare = append(bare, started(b, file).Sub(t0))
+				_ = os.Remove(file) // before the next card, which is bound to what it would overwrite
 			}
 			b.ReportMetric(median(clicks), "ms-click-to-start-p50")
 			b.ReportMetric(median(bare), "ms-bare-exec-p50")
