@@ -102,7 +102,7 @@ func (a *Adapter) sendFile(w http.ResponseWriter, r *http.Request, s session, f 
 	defer leave()
 	body, err := f.open(r.Context())
 	if errors.Is(err, chat.ErrGone) {
-		fail(w, http.StatusNotFound, "This "+f.what+" is gone: pick another one.")
+		fail(w, http.StatusNotFound, "This "+f.what+" is gone: it was kept for a while, and then removed.")
 		return
 	}
 	if err != nil {

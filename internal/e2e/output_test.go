@@ -16,7 +16,7 @@ func TestAWholeOutputOpensInTheConsole(t *testing.T) {
 	})
 	c := newChatter(t, strings.TrimLeft(plainConfig, "\n"), l)
 	c.say("print a lot", true)
-	found := regexp.MustCompile("The last 20 of 301 lines. `output (out-[0-9a-z]{8})`").FindStringSubmatch(pageOf(c.rows()))
+	found := regexp.MustCompile("The last 20 of 301 lines. `output (out-[0-9a-z]{8})` posts all of it\\.").FindStringSubmatch(pageOf(c.rows()))
 	if found == nil {
 		t.Fatalf("the thread does not say how to get the rest:\n%s", pageOf(c.rows()))
 	}

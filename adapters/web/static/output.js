@@ -1,7 +1,6 @@
-// The whole of what a command printed. Any size opens at once: only the lines in sight are
-// drawn.
+// The whole of what a command printed, of any size: only the lines in sight are drawn.
 
-import { $, el, exposed } from './dom.js';
+import { $, el, exposed, announce } from './dom.js';
 import api from './api.js';
 import { download } from './card.js';
 
@@ -53,6 +52,7 @@ export async function saveOutput(thread, id, button) {
     download({ name: id + '.txt', text: await api.output(thread, id) });
   } catch (e) {
     button.textContent = e.message;
+    announce(e.message);
   }
 }
 
@@ -80,6 +80,7 @@ function wire() {
     }
   });
   dialog.addEventListener('close', () => {
+    if (dialog.open) return; // the event comes late, and another is shown already
     now = { ...nothing };
     $('output-lines').replaceChildren();
   });

@@ -263,7 +263,7 @@ export function initial(name) {
   return el('span', { class: 'face human', 'aria-hidden': 'true', text: (Array.from(name)[0] || '?').toUpperCase() });
 }
 
-const elsewhere = ' posts all of it.'; // what a chat without this page is told
+const elsewhere = ' posts all of it.'; // said to chats, which have no such page
 
 // outputs has the names of whole outputs open and save them.
 function outputs(box, thread) {
