@@ -128,7 +128,6 @@ func newEngine(b *testing.B, m llm.Model, progress func(chat.ThreadID, chat.Prog
 	check(err)
 	pol, err := policy.New(policy.Config{}, map[string]policy.Group{"oncall": {Web: []string{"alice"}}})
 	check(err)
-	counter := tokens.New()
 	redactor := redact.New("a secret of the configuration")
 	e := &engine{db: db}
 	e.sender = outbox.NewSender(db, outbox.Options{
@@ -154,7 +153,7 @@ func newEngine(b *testing.B, m llm.Model, progress func(chat.ThreadID, chat.Prog
 			Prices: spend.Prices{"*": {In: &dollar, Out: &dollar}}, Caps: spend.Caps{Day: spend.Cap{USD: 1 << 40}},
 			Channel: func(chat.ThreadID) string { return "web" },
 		},
-		Limits: agent.Limits{Steps: 30}, Count: counter.Count, Key: []byte("the key of the marks"), Now: time.Now, Log: log,
+		Limits: agent.Limits{Steps: 30}, Count: tokens.Count, Key: []byte("the key of the marks"), Now: time.Now, Log: log,
 	})
 	ctx, cancel := context.WithCancel(b.Context())
 	var running sync.WaitGroup
@@ -344,7 +343,7 @@ func quantile(d []time.Duration, q float64) float64 {
 // BenchmarkRoundTrip is what the engine takes from one answer of the model to the next
 // question, with a call of a read-only tool in between that takes no time: the reply is
 // stored, the call planned, judged, allowed, run, its result stored, and the conversation
-// rendered. The database, the gate, the outbox and its sender, the tokenizer and the
+// rendered. The database, the gate, the outbox and its sender, the token count and the
 // redaction are the real ones. One iteration is one turn of each thread; there are at
 // least as many as least says. The baseline is what one durable transaction takes
 // meanwhile.

@@ -239,7 +239,6 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	if err := b.observe(ctx, o); err != nil {
 		return err
 	}
-	counter := tokens.New()
 	records := desk.Records{DB: b.db, Redactor: b.redactor, Outputs: b.outputs, Recordings: b.recordings, Log: b.log}
 	b.agent = agent.New(agent.Config{
 		DB: b.db, Model: b.observer.Model(model), Tools: b.toolbox, Gate: b.gate, Outbox: b.outbox,
@@ -257,7 +256,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		},
 		Redact: b.redactor.Redact, Live: func() agent.Live { return b.redactor.Stream() },
 		Limits: agent.Limits{Steps: b.file.Limits.Steps, Tokens: b.file.Limits.Tokens, Wall: b.file.Limits.Wall},
-		Window: b.file.Model.Window, Count: counter.Count, Key: keyring.Derive(b.key, "marks"),
+		Window: b.file.Model.Window, Count: tokens.Count, Key: keyring.Derive(b.key, "marks"),
 		Watcher:     watcher{b.observer},
 		Spending:    &agent.Spending{Prices: b.file.Prices, Caps: b.file.Caps, Channel: func(t chat.ThreadID) string { return config.ChannelOf(string(t)) }},
 		KeepDeleted: b.file.Keep.Deleted,

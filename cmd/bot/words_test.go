@@ -8,10 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiktoken-go/tokenizer/codec"
+
 	"countersign/agent/llm"
 	"countersign/agent/llm/openai"
 	"countersign/agent/llm/openai/openaitest"
-	"countersign/agent/tokens"
 	"countersign/bot"
 	"countersign/internal/config"
 	"countersign/tools"
@@ -22,7 +23,7 @@ import (
 func TestThePresetsCostFewTokens(t *testing.T) {
 	t.Setenv("COUNTERSIGN_CONFIG", "")
 	t.Setenv("COUNTERSIGN_DATA_DIR", t.TempDir())
-	counter := tokens.New()
+	counter := codec.NewO200kBase()
 	for _, c := range []struct {
 		preset      string
 		plain, tmux int // at most, on a target without and with tmux
@@ -56,7 +57,11 @@ func TestThePresetsCostFewTokens(t *testing.T) {
 		}{{"without tmux", plain, c.plain}, {"with tmux", all, c.tmux}} {
 			n := 0
 			for _, tool := range sentTools(t, m.specs) { // one by one: long texts are only estimated
-				n += counter.Count(string(tool) + ",")
+				c, err := counter.Count(string(tool) + ",")
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += c
 			}
 			t.Logf("%s %s: %d tools, %d tokens", c.preset, m.on, len(m.specs), n)
 			if n > m.most {

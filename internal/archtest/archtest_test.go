@@ -150,7 +150,6 @@ var outside = map[string]string{
 	"github.com/slack-go/slack":            "adapters/slack",
 	"github.com/smacker/go-tree-sitter":    "tools/code/parser",
 	"github.com/spf13/cobra":               "cmd/bot internal/admin internal/cli internal/doctor",
-	"github.com/tiktoken-go/tokenizer":     "agent/tokens",
 	"github.com/yuin/goldmark":             "adapters/chat/markdown adapters/web",
 	"go.etcd.io/bbolt":                     "store/bolt",
 	"go.opentelemetry.io":                  "internal/observe",

@@ -199,7 +199,6 @@ func (b *bot) assemble(peers agent.Replicas, owner string, alive func(store.Tx, 
 	if err != nil {
 		return err
 	}
-	counter := tokens.New()
 	redactor := redact.New("a secret of the configuration")
 	b.sender = outbox.NewSender(b.db, outbox.Options{Send: b.send, Concurrency: 256, Timeout: time.Minute, Log: b.log, Owner: owner, Alive: alive})
 	b.gate = gate.New(gate.Config{
@@ -222,7 +221,7 @@ func (b *bot) assemble(peers agent.Replicas, owner string, alive func(store.Tx, 
 			Prices: spend.Prices{"*": {In: &dollar, Out: &dollar}}, Caps: spend.Caps{Day: spend.Cap{USD: 1 << 40}},
 			Channel: func(chat.ThreadID) string { return "web" },
 		},
-		Limits: agent.Limits{Steps: 30}, Count: counter.Count, Key: []byte("the key of the marks"), Now: time.Now, Log: b.log,
+		Limits: agent.Limits{Steps: 30}, Count: tokens.Count, Key: []byte("the key of the marks"), Now: time.Now, Log: b.log,
 	})
 	return nil
 }
