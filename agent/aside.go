@@ -103,7 +103,7 @@ func (w *worker) withdraw(ctx context.Context, s step) error {
 		if !ok {
 			r.Text, r.Failed = tools.ErrorText(tools.Failed("too late: the request was decided already")), true
 		}
-		r.Way = hash(r.Text)
+		r.Outcome = hash(r.Text)
 		entries := []history.Entry{resultOf(s, r)}
 		if ok {
 			entries = append(entries, d)

@@ -21,7 +21,7 @@ import (
 // in the same reply, as far as they ask, and their ids. There is none if fewer than two ask.
 func (w *worker) batch(ctx context.Context, s step, first approvals.Action) (p tools.Plan, calls []string) {
 	r := s.turn.reply
-	if r.Wanted || s.scripted() || s.inAside() || s.turn.batched || len(s.edits) > 0 || s.tried != "" || len(first.Steps) > 0 {
+	if r.Direct || s.scripted() || s.inAside() || s.turn.batched || len(s.edits) > 0 || s.tried != "" || len(first.Steps) > 0 {
 		return tools.Plan{}, nil
 	}
 	var take []llm.Call

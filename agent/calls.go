@@ -45,7 +45,7 @@ func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
 	by, groups := w.proposer(s)
 	c := tools.Call{
 		ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(),
-		Name: s.call.Name, Args: json.RawMessage(s.call.Args), Tried: s.tried, Direct: s.turn.reply != nil && s.turn.reply.Wanted,
+		Name: s.call.Name, Args: json.RawMessage(s.call.Args), Tried: s.tried, Direct: s.turn.reply != nil && s.turn.reply.Direct,
 	}
 	if isBudgetRequest(s.turn.reply) {
 		c.Agent = "" // the bot makes this call, also in a sub-agent's conversation
@@ -112,9 +112,9 @@ func (w *worker) propose(ctx context.Context, s step) error {
 			return w.refuseEdit(ctx, s, same, err)
 		}
 		text := w.a.cfg.Redact(tools.ErrorText(err))
-		r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true}
+		r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Outcome: hash(text), Text: text, Failed: true}
 		return w.writeWithRetry(ctx, func(tx store.Tx) {
-			if s.turn.reply.Wanted && !s.scripted() && !isBudgetRequest(s.turn.reply) { // a person is waiting for it
+			if s.turn.reply.Direct && !s.scripted() && !isBudgetRequest(s.turn.reply) { // a person is waiting for it
 				w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + c.ID, Text: w.a.cfg.Redact(sayNotDone(strings.TrimSuffix(err.Error(), ".")))})
 			}
 		}, resultOf(s, r))
@@ -159,7 +159,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 				p, ask.Batch = all, calls
 			}
 		}
-		if !s.turn.reply.Wanted || s.scripted() { // a person's own words are not tainted
+		if !s.turn.reply.Direct || s.scripted() { // a person's own words are not tainted
 			p.Taint = w.taintLine(p.Action)
 		}
 		entry := history.Entry{Kind: history.KindAsk, Scope: s.scope(), Ask: &ask}
@@ -187,7 +187,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		}
 	}
 	text := tools.ErrorText(tools.Failed("%s", ruling.Sentence))
-	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Way: hash(text), Text: text, Failed: true, Refused: true}
+	r := history.Result{Call: c.ID, Tool: c.Name, Same: same, Outcome: hash(text), Text: text, Failed: true, Refused: true}
 	return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Forbidden(tx, p) }, resultOf(s, r))
 }
 
@@ -230,7 +230,7 @@ func (w *worker) refuseEdit(ctx context.Context, s step, same string, err error)
 	who := by.Name
 	why := w.a.cfg.Redact(strings.TrimSuffix(err.Error(), "."))
 	text := tools.ErrorText(tools.Failed("the edited command was refused, so nothing ran: %s", why))
-	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: same, Way: hash(text), Text: text, Failed: true}
+	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Same: same, Outcome: hash(text), Text: text, Failed: true}
 	return w.writeWithRetry(ctx, func(tx store.Tx) {
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{
 			Key:  fmt.Sprintf("edit/%s/%d", s.call.ID, len(s.edits)),
@@ -393,7 +393,7 @@ func (w *worker) perform(
 		r.Why = w.a.cfg.Redact(firstLine(err.Error()))
 		var e *tools.Error
 		r.Unstarted = errors.As(err, &e) && e.NotStarted
-		r.Way = hash(r.Text)
+		r.Outcome = hash(r.Text)
 		if errors.Is(err, context.Canceled) || interrupted(step) {
 			r.Why = "stopped by a person while it ran"
 			if errors.Is(context.Cause(step), errDecided) {
@@ -404,10 +404,10 @@ func (w *worker) perform(
 	case res.Unknown:
 		r.Unknown, r.Failed = true, true
 		r.Text = tools.ErrorText(tools.Failed("%s", join(unknownText, w.evidence(ctx, c.ID))))
-		r.Way = hash(r.Text)
+		r.Outcome = hash(r.Text)
 	default:
 		r.Failed, r.Signal = res.Failed, res.Signal
-		r.Way = resultHash(res.Value)
+		r.Outcome = resultHash(res.Value)
 		value := res.Value
 		if !r.Failed && rep.successes >= 2 {
 			value = map[string]any{"result": res.Value, "notice": fmt.Sprintf("this exact call has now given its result %d times in a row; "+
@@ -520,7 +520,7 @@ func (w *worker) refuse(ctx context.Context, s step) error {
 		}
 		r.Text = tools.ErrorText(tools.Failed("not run: %s", why))
 	}
-	r.Way = hash(string(d.State))
+	r.Outcome = hash(string(d.State))
 	return w.close(ctx, s, r)
 }
 

@@ -64,7 +64,7 @@ func (w *worker) flow(ctx context.Context, s step) error {
 	case workflow.KindCall:
 		calls := rename([]llm.Call{{Name: next.Tool, Args: string(next.Args)}}, w.state.used)
 		return add(nil, history.Entry{Kind: history.KindReply, Scope: scope, Reply: &history.Reply{
-			Calls: calls, Finish: llm.FinishCalls, Wanted: true, Step: next.ID, Gated: next.Gate,
+			Calls: calls, Finish: llm.FinishCalls, Direct: true, Step: next.ID, Gated: next.Gate,
 		}})
 	case workflow.KindModel:
 		args, err := json.Marshal(map[string]string{"prompt": next.Prompt})
@@ -77,7 +77,7 @@ func (w *worker) flow(ctx context.Context, s step) error {
 			b.Name, b.Steps = RunbookReader, readerSteps
 		}
 		return add(nil,
-			history.Entry{Kind: history.KindReply, Scope: scope, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Wanted: true, Step: next.ID}},
+			history.Entry{Kind: history.KindReply, Scope: scope, Reply: &history.Reply{Calls: calls, Finish: llm.FinishCalls, Direct: true, Step: next.ID}},
 			history.Entry{Kind: history.KindBegin, Scope: calls[0].ID, Begin: &b})
 	case workflow.KindWait:
 		until := w.a.cfg.Now().Add(next.For)
@@ -120,7 +120,7 @@ func (w *worker) flowEnded(ctx context.Context, s step, wf *workflow.Workflow, e
 		}
 	}
 	r := history.Result{
-		Call: s.call.ID, Tool: s.call.Name, Same: sameRaw(s.call.Name, s.call.Args), Way: resultHash(value), Failed: !value.Done,
+		Call: s.call.ID, Tool: s.call.Name, Same: sameRaw(s.call.Name, s.call.Args), Outcome: resultHash(value), Failed: !value.Done,
 		Text: w.a.cfg.Redact(tools.Envelope(w.a.cfg.Now(), value)),
 	}
 	return w.writeWithRetry(ctx, func(tx store.Tx) {

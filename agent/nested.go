@@ -69,7 +69,7 @@ func (w *worker) report(ctx context.Context, s step) error {
 			r.Text = tools.CutEnvelope(w.a.cfg.Now(), said, "[The report was cut off at the model's length limit.]")
 		}
 	}
-	r.Way = hash(r.Text)
+	r.Outcome = hash(r.Text)
 	return w.endNested(ctx, s, n, r)
 }
 
@@ -115,6 +115,6 @@ func (w *worker) nestedFailed(ctx context.Context, s step, sentence string) erro
 	up := step{turn: w.state.turnOf(n.scope), call: s.call}
 	text := tools.ErrorText(tools.Failed("the sub-agent's model cannot be asked: %s", sentence))
 	r := history.Result{Call: s.call.ID, Tool: s.call.Name, Failed: true, Text: text}
-	r.Way = hash(r.Text)
+	r.Outcome = hash(r.Text)
 	return w.endNested(ctx, up, n, r)
 }

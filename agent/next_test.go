@@ -367,7 +367,7 @@ func BenchmarkFold(b *testing.B) {
 // B-20: another error, a message and a change start the count anew.
 func TestRepeated(t *testing.T) {
 	res := func(same, way string, failed bool) history.Entry {
-		return history.Entry{Kind: history.KindResult, Result: &history.Result{Same: same, Way: way, Failed: failed}}
+		return history.Entry{Kind: history.KindResult, Result: &history.Result{Same: same, Outcome: way, Failed: failed}}
 	}
 	changed := res("other", "w", false)
 	changed.Result.Changed = true

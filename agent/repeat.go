@@ -57,9 +57,9 @@ func repeated(entries []history.Entry, same string) repetition {
 			break
 		}
 		if way == "" {
-			way = r.Way
+			way = r.Outcome
 		}
-		if r.Way != way {
+		if r.Outcome != way {
 			break
 		}
 		if r.Failed {

@@ -15,10 +15,10 @@ type Replicas interface {
 	// the transaction that claims the thread from that owner.
 	Alive(tx store.Tx, owner string) bool
 	// Hint notifies an owner, after the transaction, that its thread has a new item. The
-	// owner then calls [Agent.Heard].
+	// owner then calls [Agent.Notify].
 	Hint(tx store.Tx, owner string, thread chat.ThreadID)
 	// Free notifies all replicas, after the transaction, that an unfinished thread was
-	// released. They then call [Agent.Look].
+	// released. They then call [Agent.Rescan].
 	Free(tx store.Tx)
 	// Fresh reports whether this replica's lease is current, so that no other replica can
 	// consider it dead. Freshen waits for that.
@@ -38,8 +38,8 @@ func (singleProcess) Fresh() bool                           { return true }
 func (singleProcess) Freshen(context.Context) error         { return nil }
 func (singleProcess) Timers() bool                          { return true }
 
-// Heard handles a hint: another replica stored an item for the thread.
-func (a *Agent) Heard(ctx context.Context, thread chat.ThreadID) {
+// Notify handles a hint: another replica stored an item for the thread.
+func (a *Agent) Notify(ctx context.Context, thread chat.ThreadID) {
 	a.mu.Lock()
 	w := a.running[thread]
 	busy := w != nil && w.cancel != nil
@@ -56,8 +56,8 @@ func (a *Agent) Heard(ctx context.Context, thread chat.ThreadID) {
 	a.Wake(thread)
 }
 
-// Look makes the dispatcher check all threads now. It never blocks.
-func (a *Agent) Look() {
+// Rescan makes the dispatcher check all threads now. It never blocks.
+func (a *Agent) Rescan() {
 	select {
 	case a.rescan <- struct{}{}:
 	default:

@@ -59,7 +59,7 @@ func (m member) Hint(_ store.Tx, owner string, thread chat.ThreadID) {
 	a, deaf := m.agents[owner], m.deaf
 	m.mu.Unlock()
 	if m.hints.Add(1); a != nil && !deaf {
-		time.AfterFunc(time.Millisecond, func() { a.Heard(context.Background(), thread) })
+		time.AfterFunc(time.Millisecond, func() { a.Notify(context.Background(), thread) })
 	}
 }
 
@@ -67,7 +67,7 @@ func (m member) Free(store.Tx) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, a := range m.agents {
-		time.AfterFunc(time.Millisecond, a.Look)
+		time.AfterFunc(time.Millisecond, a.Rescan)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestReplicas(t *testing.T) {
 		a.say("look")
 		a.press("approve")
 		a.fleet.set(a.fleet.dead, "bot/1", true)
-		b.agent.Look()
+		b.agent.Rescan()
 		b.settle()
 		if rs := b.results(); len(rs) != 1 || !rs[0].Unknown || !b.said("finished") || a.sh.count("hold") != 1 {
 			t.Fatalf("%+v %+v", rs, b.posts())
@@ -167,7 +167,7 @@ func TestReplicas(t *testing.T) {
 		a.db.afterIntent = func() { // the other one takes it over in that moment
 			a.fleet.set(a.fleet.dead, "bot/1", true)
 			a.fleet.set(a.fleet.stale, "bot/2", false)
-			b.agent.Look()
+			b.agent.Rescan()
 			time.Sleep(2 * time.Second)
 		}
 		a.press("approve")

@@ -69,7 +69,7 @@ func thousands(n int) string {
 
 // runLine says what ran, where and how it ended.
 func runLine(a approvals.Action, r history.Result) string {
-	what := deed.Of(a, nil)
+	what := deed.Headline(a, nil)
 	if a.Kind == approvals.KindShell {
 		what = inlineCode(actionLine(a))
 	} else if a.Path != "" {

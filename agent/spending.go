@@ -72,7 +72,7 @@ func (w *worker) exceededCap(ctx context.Context) (over *spend.Over, err error) 
 // isBudgetRequest reports whether the engine wrote the reply to ask people for a larger
 // budget.
 func isBudgetRequest(r *history.Reply) bool {
-	return r != nil && r.Wanted && len(r.Calls) == 1 && r.Calls[0].Name == spend.Tool
+	return r != nil && r.Direct && len(r.Calls) == 1 && r.Calls[0].Name == spend.Tool
 }
 
 // requestBudget asks people to raise the cap, through a call of extend_budget. If they
@@ -88,7 +88,7 @@ func (w *worker) requestBudget(ctx context.Context, s step, over *spend.Over) er
 		return w.finish(ctx, s, history.EndLimit, over.Refused())
 	}
 	calls := rename([]llm.Call{{Name: spend.Tool, Args: over.Args()}}, w.state.used)
-	reply := &history.Reply{Calls: calls, Finish: llm.FinishCalls, Wanted: true, Gated: true}
+	reply := &history.Reply{Calls: calls, Finish: llm.FinishCalls, Direct: true, Gated: true}
 	return w.write(ctx, nil, history.Entry{Kind: history.KindReply, Scope: s.turn.scope, Reply: reply})
 }
 

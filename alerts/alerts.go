@@ -93,7 +93,7 @@ type Options struct {
 	// Redact removes secrets from text before it is stored; nil redacts nothing.
 	Redact func(string) string
 	// Tell is called in the transaction that accepts a notice. It is needed if another
-	// process may be in Run, which then has to call [Intake.Look].
+	// process may be in Run, which then has to call [Intake.Rescan].
 	Tell func(tx store.Tx)
 	Log  *slog.Logger     // default: nothing is logged
 	Now  func() time.Time // default time.Now
@@ -178,14 +178,14 @@ func (in *Intake) Accept(ctx context.Context, n notice.Notice) error {
 		return nil
 	})
 	if err == nil {
-		in.Look()
+		in.Rescan()
 	}
 	return err
 }
 
-// Look makes [Intake.Run] scan the store now, because another process accepted a notice.
+// Rescan makes [Intake.Run] scan the store now, because another process accepted a notice.
 // It never blocks.
-func (in *Intake) Look() {
+func (in *Intake) Rescan() {
 	select {
 	case in.wake <- struct{}{}:
 	default:

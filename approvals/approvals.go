@@ -239,15 +239,15 @@ type State string
 
 // The states. See [Next] for the moves between them.
 const (
-	Pending   State = "pending"
-	Approved  State = "approved"
-	Running   State = "running" // the intent is stored; the action may run once
-	Done      State = "done"    // it ran to its end, successfully or not
-	OutUnk    State = "unknown" // it may or may not have run
-	Denied    State = "denied"
-	Expired   State = "expired"
-	Cancelled State = "cancelled" // withdrawn by stop
-	Invalid   State = "invalid"   // the action changed between approval and run
+	Pending        State = "pending"
+	Approved       State = "approved"
+	Running        State = "running" // the intent is stored; the action may run once
+	Done           State = "done"    // it ran to its end, successfully or not
+	OutcomeUnknown State = "unknown" // it may or may not have run
+	Denied         State = "denied"
+	Expired        State = "expired"
+	Cancelled      State = "cancelled" // withdrawn by stop
+	Invalid        State = "invalid"   // the action changed between approval and run
 )
 
 // Permit authorises one run of one action. Only a [Ledger] makes one; the zero Permit

@@ -150,7 +150,7 @@ func TestRowsThatDoNotBelongTogether(t *testing.T) {
 		update(t, mem.Open(), func(tx store.Tx) {
 			r := begun(tx)
 			forget(tx)
-			if _, _, ok := l.Take(tx, r.Thread, appeared, t0); ok {
+			if _, _, ok := l.UseStep(tx, r.Thread, appeared, t0); ok {
 				t.Error("it was taken")
 			}
 		})
@@ -160,7 +160,7 @@ func TestRowsThatDoNotBelongTogether(t *testing.T) {
 			update(t, mem.Open(), func(tx store.Tx) {
 				r := begun(tx)
 				store.Save(tx, key, approvals.Plan{Of: r.ID, Steps: steps, Until: t0.Add(time.Minute)})
-				if _, _, ok := l.Take(tx, r.Thread, appeared, t0); ok {
+				if _, _, ok := l.UseStep(tx, r.Thread, appeared, t0); ok {
 					t.Errorf("a step of %v was taken", steps)
 				}
 			})
@@ -172,7 +172,7 @@ func TestRowsThatDoNotBelongTogether(t *testing.T) {
 			if p, ok := l.PlanOf(tx, "web:1", t0); ok {
 				t.Errorf("%+v", p)
 			}
-			if _, _, ok := l.Take(tx, "web:1", action(), t0); ok {
+			if _, _, ok := l.UseStep(tx, "web:1", action(), t0); ok {
 				t.Error("a step was taken")
 			}
 		})

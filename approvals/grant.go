@@ -164,9 +164,9 @@ func (Ledger) PlanOf(tx store.Tx, thread chat.ThreadID, now time.Time) (Plan, bo
 	return p, ok && now.Before(p.Until) && p.Next < len(p.Steps)
 }
 
-// Take uses the next step of the thread's plan for an action that matches it as shown.
+// UseStep uses the next step of the thread's plan for an action that matches it as shown.
 // n is the step's number, counted from 1. Each step can be used once.
-func (l Ledger) Take(tx store.Tx, thread chat.ThreadID, a Action, now time.Time) (p Plan, n int, ok bool) {
+func (l Ledger) UseStep(tx store.Tx, thread chat.ThreadID, a Action, now time.Time) (p Plan, n int, ok bool) {
 	p, ok = l.PlanOf(tx, thread, now)
 	if !ok || !l.isNextStep(tx, p, a) {
 		return p, 0, false

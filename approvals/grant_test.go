@@ -254,7 +254,7 @@ func TestAPlanRunsInItsOrder(t *testing.T) {
 				if changed {
 					a.Dir = "/elsewhere"
 				}
-				_, at, ok := l.Take(tx, r.Thread, a, t0)
+				_, at, ok := l.UseStep(tx, r.Thread, a, t0)
 				if want := next < n && i == next && !changed; ok != want || (ok && at != i+1) {
 					rt.Fatalf("step %d when %d is next: %v", i, next, ok)
 				}
@@ -262,7 +262,7 @@ func TestAPlanRunsInItsOrder(t *testing.T) {
 					next++
 				}
 			}
-			if _, _, ok := l.Take(tx, r.Thread, plan.Steps[min(next, n-1)], t0.Add(approvals.PlanWithin)); ok {
+			if _, _, ok := l.UseStep(tx, r.Thread, plan.Steps[min(next, n-1)], t0.Add(approvals.PlanWithin)); ok {
 				rt.Fatal("after its time")
 			}
 			return nil
@@ -297,7 +297,7 @@ func TestAStepMayWriteWhatAnEarlierOneMade(t *testing.T) {
 			l.Consume(tx, r.ID, r.Action, t0)
 			a := step
 			a.Files = tc.files
-			if _, _, ok := l.Take(tx, r.Thread, a, t0); ok != tc.ok {
+			if _, _, ok := l.UseStep(tx, r.Thread, a, t0); ok != tc.ok {
 				t.Errorf("%s: %v", rule, ok)
 			}
 		})
@@ -338,7 +338,7 @@ func TestWhatAPlanBringsAboutItselfDoesNotEndIt(t *testing.T) {
 			v.Digest = r.Action.Digest()
 			_, _, _ = l.Vote(tx, r.ID, v)
 			l.Consume(tx, r.ID, r.Action, t0)
-			if _, _, ok := l.Take(tx, r.Thread, tc.is, t0); ok != tc.ok {
+			if _, _, ok := l.UseStep(tx, r.Thread, tc.is, t0); ok != tc.ok {
 				t.Errorf("%s: %v", rule, ok)
 			}
 		})

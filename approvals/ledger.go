@@ -314,7 +314,7 @@ func (Ledger) Finish(tx store.Tx, id ID, o Outcome, now time.Time) (Record, bool
 
 // Lost records that the outcome is unknown.
 func (Ledger) Lost(tx store.Tx, id ID, now time.Time) (Record, bool) {
-	return end(tx, id, OutUnk, now, func(*Record) {})
+	return end(tx, id, OutcomeUnknown, now, func(*Record) {})
 }
 
 // Invalidate ends a request that may no longer run.

@@ -43,15 +43,15 @@ func vote(who string, approve bool, at time.Time) approvals.Vote {
 
 func TestTheStateMachineIsThisTable(t *testing.T) {
 	want := map[approvals.State][]approvals.State{
-		approvals.Pending:   {approvals.Approved, approvals.Denied, approvals.Expired, approvals.Cancelled, approvals.Invalid},
-		approvals.Approved:  {approvals.Running, approvals.Expired, approvals.Invalid, approvals.Cancelled},
-		approvals.Running:   {approvals.Done, approvals.OutUnk},
-		approvals.Done:      nil,
-		approvals.OutUnk:    nil,
-		approvals.Denied:    nil,
-		approvals.Expired:   nil,
-		approvals.Cancelled: nil,
-		approvals.Invalid:   nil,
+		approvals.Pending:        {approvals.Approved, approvals.Denied, approvals.Expired, approvals.Cancelled, approvals.Invalid},
+		approvals.Approved:       {approvals.Running, approvals.Expired, approvals.Invalid, approvals.Cancelled},
+		approvals.Running:        {approvals.Done, approvals.OutcomeUnknown},
+		approvals.Done:           nil,
+		approvals.OutcomeUnknown: nil,
+		approvals.Denied:         nil,
+		approvals.Expired:        nil,
+		approvals.Cancelled:      nil,
+		approvals.Invalid:        nil,
 	}
 	for s, next := range want {
 		if got := approvals.Next(s); !slices.Equal(got, next) {
@@ -276,7 +276,7 @@ func TestLedgerAgainstAModel(t *testing.T) {
 			case op == "finish" && state == approvals.Running:
 				state = approvals.Done
 			case op == "lost" && state == approvals.Running:
-				state = approvals.OutUnk
+				state = approvals.OutcomeUnknown
 			case op == "cancel" && (state == approvals.Pending || state == approvals.Approved):
 				state = approvals.Cancelled
 			case op == "expire" && ((state == approvals.Pending && late) || (state == approvals.Approved && now.After(runBy))):

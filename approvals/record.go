@@ -172,15 +172,15 @@ type Outcome struct {
 
 // moves is the whole state machine: each state and its possible successors.
 var moves = map[State][]State{
-	Pending:   {Approved, Denied, Expired, Cancelled, Invalid},
-	Approved:  {Running, Expired, Invalid, Cancelled},
-	Running:   {Done, OutUnk},
-	Done:      nil,
-	OutUnk:    nil,
-	Denied:    nil,
-	Expired:   nil,
-	Cancelled: nil,
-	Invalid:   nil,
+	Pending:        {Approved, Denied, Expired, Cancelled, Invalid},
+	Approved:       {Running, Expired, Invalid, Cancelled},
+	Running:        {Done, OutcomeUnknown},
+	Done:           nil,
+	OutcomeUnknown: nil,
+	Denied:         nil,
+	Expired:        nil,
+	Cancelled:      nil,
+	Invalid:        nil,
 }
 
 // Next returns the states that may follow s. A final state has none.

@@ -156,7 +156,7 @@ func (b *Bot) work(ctx context.Context, g *errgroup.Group) {
 	for job, run := range jobs {
 		g.Go(func() error { return b.replicas.RunJob(ctx, job, run) })
 	}
-	g.Go(func() error { return b.replicas.RunTimers(ctx, b.agent.Look) })
+	g.Go(func() error { return b.replicas.RunTimers(ctx, b.agent.Rescan) })
 	for _, m := range b.machines.Sorted() {
 		g.Go(func() error { return m.Keep(ctx, b.agent) })
 		g.Go(func() error { return m.Tend(ctx) })
@@ -169,17 +169,17 @@ func (b *Bot) hints() replicas.Hints {
 		Look: b.look,
 		Alerts: func() {
 			if b.intake != nil {
-				b.intake.Look()
+				b.intake.Rescan()
 			}
 		},
-		Page: b.web.Heard, Live: b.web.HeardProgress, Wake: b.agent.Heard,
+		Page: b.web.Notify, Live: b.web.ReceiveProgress, Wake: b.agent.Notify,
 	}
 }
 
 // look looks whether threads and posts are free.
 func (b *Bot) look() {
-	b.agent.Look()
-	b.outbox.Look()
+	b.agent.Rescan()
+	b.outbox.Rescan()
 }
 
 // tidy removes once an hour what has outlived its use on machines and in this process's

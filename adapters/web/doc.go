@@ -97,11 +97,11 @@
 // Messages, sessions, used codes and links are rows, and a sign-in under way is in
 // the browser's own cookie, so it does not matter who answers.
 //
-// A stream learns of what another replica wrote by a hint ([Adapter.Heard]) at once,
+// A stream learns of what another replica wrote by a hint ([Adapter.Notify]) at once,
 // and without one when this replica looks at the store, every two seconds. A sign-out
 // or a link's end at another replica cuts streams by a hint, and otherwise within
 // fifteen seconds. Progress goes to other replicas by hints alone
-// ([Adapter.HeardProgress]), with the end of a long text, and is repeated every ten
+// ([Adapter.ReceiveProgress]), with the end of a long text, and is repeated every ten
 // seconds; what nobody repeats is gone after thirty. A thread is worked on by one
 // replica, so whoever said something new last is believed, and what stands for ten
 // minutes without a word from the bot is taken away, even if it was true.

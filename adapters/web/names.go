@@ -52,8 +52,8 @@ var lookalikes = strings.NewReplacer(
 	"0", "o", "1", "l", "|", "l",
 )
 
-// NameLook is the same for clean names that a reader takes for each other.
-func NameLook(name string) string { return lookalikes.Replace(strings.ToLower(name)) }
+// Skeleton is the same for clean names that a reader takes for each other.
+func Skeleton(name string) string { return lookalikes.Replace(strings.ToLower(name)) }
 
 // account is who an identity provider says somebody is. A provider never gives a
 // subject to another account, which it may do with a name.
@@ -81,11 +81,11 @@ func accountKey(who account) []byte {
 // it in. said is what the provider calls it, name the clean form of that. One account
 // has one name at a time and one name belongs to one account, so that nobody votes twice.
 func (a *Adapter) identify(tx store.Tx, who account, said, name string, now time.Time) error {
-	look := NameLook(name)
+	look := Skeleton(name)
 	imitates := nameError(fmt.Sprintf("Your name at the identity provider, %q, looks like another person's here. Have it changed there, or ask whoever runs the bot for a sign-in link.", visible.Code(said)))
 	for _, known := range a.names() {
 		// A name that only cleaning makes equal is not the one in the configuration.
-		if known, err := CleanName(known); err == nil && NameLook(known) == look && (known != name || norm.NFC.String(said) != name) {
+		if known, err := CleanName(known); err == nil && Skeleton(known) == look && (known != name || norm.NFC.String(said) != name) {
 			return imitates
 		}
 	}
@@ -99,8 +99,8 @@ func (a *Adapter) identify(tx store.Tx, who account, said, name string, now time
 		if now.Sub(before.Seen) < a.absolute+renameAfter {
 			return nameError(fmt.Sprintf("You signed in here as %q before, and the identity provider calls you %q now. Try again a day after your old session has ended, or ask whoever runs the bot for a sign-in link.", before.Name, name))
 		}
-		if old, ok := store.Load[nameRow](tx, nameKey(NameLook(before.Name))); ok && old.Subject == who.Subject {
-			tx.Delete(nameKey(NameLook(before.Name)))
+		if old, ok := store.Load[nameRow](tx, nameKey(Skeleton(before.Name))); ok && old.Subject == who.Subject {
+			tx.Delete(nameKey(Skeleton(before.Name)))
 		}
 	}
 	row = nameRow{Name: name, Issuer: who.Issuer, Subject: who.Subject, Seen: now.UTC()}
@@ -123,20 +123,20 @@ func tidyNames(tx store.Tx, now time.Time) {
 	}
 }
 
-// NamesApart checks that no two names can be taken for each other, and gives their
+// DistinctNames checks that no two names can be taken for each other, and gives their
 // clean forms, each once. Its errors name the two and say what to do.
-func NamesApart(names []string) ([]string, error) {
+func DistinctNames(names []string) ([]string, error) {
 	by := map[string]string{}
 	var out []string
 	for _, said := range names {
 		name, err := CleanName(said)
-		switch other, ok := by[NameLook(name)]; {
+		switch other, ok := by[Skeleton(name)]; {
 		case err != nil:
 			return nil, fmt.Errorf("%q has characters that cannot be seen; type the name again", visible.Code(said))
 		case ok && other != name:
 			return nil, fmt.Errorf("%q looks like %q; write one person's name the same everywhere, and give two people names that differ", name, other)
 		}
-		by[NameLook(name)] = name
+		by[Skeleton(name)] = name
 		if !slices.Contains(out, name) {
 			out = append(out, name)
 		}

@@ -119,12 +119,12 @@ func TestALinkIsForTheCleanName(t *testing.T) {
 }
 
 func TestNamesOfAConfigurationStandApart(t *testing.T) {
-	got, err := NamesApart([]string{"you", "bob ", "bob"})
+	got, err := DistinctNames([]string{"you", "bob ", "bob"})
 	if err != nil || strings.Join(got, ",") != "you,bob" {
 		t.Errorf("%q, %v", got, err)
 	}
 	for _, bad := range [][]string{{"bob", "Bob"}, {"bob", "b\u043eb"}, {"bo\u200bb"}} {
-		if got, err := NamesApart(bad); err == nil {
+		if got, err := DistinctNames(bad); err == nil {
 			t.Errorf("%q became %q", bad, got)
 		}
 	}

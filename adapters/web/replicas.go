@@ -18,10 +18,10 @@ const (
 	looksEach  = 64               // threads in one transaction
 )
 
-// Heard says that streams of thread may have something to look at, because another
+// Notify says that streams of thread may have something to look at, because another
 // replica's [Config.Tell] said so. An empty thread means any of them: use it also
 // when hints may have been missed. It does not block.
-func (a *Adapter) Heard(thread string) {
+func (a *Adapter) Notify(thread string) {
 	if thread == "" {
 		a.hub.poke("")
 		a.bell.ring()
@@ -32,11 +32,11 @@ func (a *Adapter) Heard(thread string) {
 	}
 }
 
-// HeardProgress shows what another replica's [Config.Share] was given. What this
+// ReceiveProgress shows what another replica's [Config.Share] was given. What this
 // replica shared itself may come back, and hints may come late, twice or in another
 // order. What is not repeated for 30 seconds is taken away. It does not block, and
 // does nothing for a console that is alone.
-func (a *Adapter) HeardProgress(thread string, p chat.Progress) {
+func (a *Adapter) ReceiveProgress(thread string, p chat.Progress) {
 	id, ok := threadPart(chat.ThreadID(thread))
 	key, from, age := heardKey(p.Key)
 	if !ok || !a.shared || from == a.name {

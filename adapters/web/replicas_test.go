@@ -101,7 +101,7 @@ func (l *linked) Update(ctx context.Context, fn func(store.Tx) error) error {
 	}
 	for _, name := range names {
 		for _, a := range l.bus.listeners(l.from) {
-			a.Heard(name)
+			a.Notify(name)
 		}
 	}
 	return nil
@@ -136,7 +136,7 @@ func newFleet(t *testing.T, db store.DB, n int, options ...option) *fleet {
 				f.bus.hints = append(f.bus.hints, p)
 				f.bus.mu.Unlock()
 				for _, a := range f.bus.listeners(l.from) {
-					a.HeardProgress(thread, p)
+					a.ReceiveProgress(thread, p)
 				}
 			},
 		}
@@ -758,7 +758,7 @@ func TestProgressOfAnotherReplica(t *testing.T) {
 			f.show(1, th, chat.Progress{Key: "reply/3", Status: "writing"})
 			there.lives(t, "at first", "reply/3: writing")
 			for _, p := range f.bus.hints[:1] {
-				f.each[1].HeardProgress(string(th), p)
+				f.each[1].ReceiveProgress(string(th), p)
 			}
 			there.lives(t, "then", "reply/3: writing")
 		})
@@ -837,9 +837,9 @@ func TestAConsoleThatIsAloneHearsNothing(t *testing.T) {
 	r := newRig(t)
 	p := r.signIn("you")
 	th := p.start("hello")
-	r.a.Heard(string(th))
-	r.a.Heard("")
-	r.a.HeardProgress(string(th), chat.Progress{Key: "k", Status: "running"})
+	r.a.Notify(string(th))
+	r.a.Notify("")
+	r.a.ReceiveProgress(string(th), chat.Progress{Key: "k", Status: "running"})
 	if got := p.read(th); got.Thread.State != "idle" {
 		t.Errorf("the thread is %q", got.Thread.State)
 	}

@@ -101,7 +101,7 @@ type Config struct {
 	Outputs    Outputs // nil: none is kept
 	// Tell is set where several replicas share DB. It is called in every transaction
 	// after which a stream at another replica has something to look at, and should
-	// have [Adapter.Heard] of the others called with thread after the commit: soon,
+	// have [Adapter.Notify] of the others called with thread after the commit: soon,
 	// any number of times, or not at all, since open streams look at the store every
 	// two seconds as well. thread is a [chat.ThreadID], or empty: every stream has to
 	// look. It may run more than once, must have no effect outside the transaction,

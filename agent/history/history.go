@@ -103,9 +103,9 @@ type Reply struct {
 	Calls  []llm.Call `json:"calls,omitempty"`
 	Finish llm.Finish `json:"finish"`
 	Usage  llm.Usage  `json:"usage"`
-	// Wanted says that a person or a runbook asked for these calls (the button Undo, a
+	// Direct says that a person or a runbook asked for these calls (the button Undo, a
 	// workflow's step), not the model.
-	Wanted bool `json:"wanted,omitempty"`
+	Direct bool `json:"wanted,omitempty"`
 	// Step is the workflow step that made these calls. Gated calls always need approval.
 	Step  string `json:"step,omitempty"`
 	Gated bool   `json:"gated,omitempty"`
@@ -181,10 +181,10 @@ type Result struct {
 	Text string `json:"text"` // what the model is given, already cut and redacted
 	// Output is the id of the whole output, if Text is truncated.
 	Output string `json:"output,omitempty"`
-	// Same is a hash of the call (tool and canonical arguments), Way one of how it ended.
+	// Same is a hash of the call (tool and canonical arguments), Outcome one of how it ended.
 	// Together they identify repetitions.
-	Same string `json:"same,omitempty"`
-	Way  string `json:"way,omitempty"`
+	Same    string `json:"same,omitempty"`
+	Outcome string `json:"way,omitempty"`
 	// Failed, Changed, Denied, Unknown and Skipped classify the end.
 	Failed  bool `json:"failed,omitempty"`
 	Changed bool `json:"changed,omitempty"` // it ran with a person's permit

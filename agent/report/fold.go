@@ -375,7 +375,7 @@ func fold(inc Incident) *incidentState {
 			f.addRole(e.Message.From, role)
 		case e.Reply != nil:
 			for _, c := range e.Reply.Calls {
-				k := &call{Call: c, scope: e.Scope, proposed: e.At, wanted: e.Reply.Wanted, decisions: map[approvals.ID]*history.Decision{}, since: e.At}
+				k := &call{Call: c, scope: e.Scope, proposed: e.At, wanted: e.Reply.Direct, decisions: map[approvals.ID]*history.Decision{}, since: e.At}
 				if first != nil {
 					k.by = first.From
 				}

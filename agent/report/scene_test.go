@@ -276,7 +276,7 @@ func night(t testing.TB) (*scene, Incident) {
 	s.wait(time.Second).put(history.Entry{Kind: history.KindStep, Step: &history.Step{ID: "which", What: history.StepAsked, Text: "Which one may go?"}})
 	s.wait(30 * time.Second).put(history.Entry{Kind: history.KindStep, Step: &history.Step{ID: "which", What: history.StepAnswered, By: carol, Text: "the oldest"}})
 	w := s.shell("rm /var/log/app/debug.log.9.gz")
-	s.put(history.Entry{Kind: history.KindReply, Reply: &history.Reply{Calls: []llm.Call{w}, Wanted: true, Step: "clean"}})
+	s.put(history.Entry{Kind: history.KindReply, Reply: &history.Reply{Calls: []llm.Call{w}, Direct: true, Step: "clean"}})
 	r = s.ask(w, action(w), alice, 0)
 	s.update(func(tx store.Tx) {
 		r, _ = s.ledger.Settle(tx, r.ID, approvals.Basis{Kind: approvals.ByPlan, Of: "abcdefgh23", Why: "step 2 of 3"}, bob, s.now)

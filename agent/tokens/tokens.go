@@ -111,6 +111,7 @@ func weight(text string, i, end int) float64 {
 		return max(1, size/5)
 	case four:
 		return max(1, size/1.6)
+	case control:
 	}
 	return size
 }

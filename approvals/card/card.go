@@ -70,9 +70,9 @@ const (
 	maxWarn    = 2
 )
 
-// Of returns the card for the record's state. notice is a sentence that must stand out, or
+// New returns the card for the record's state. notice is a sentence that must stand out, or
 // "".
-func Of(r approvals.Record, notice string) chat.Card {
+func New(r approvals.Record, notice string) chat.Card {
 	code, summary := shown(r.Action)
 	code, odd := exact(code)
 	c := chat.Card{
@@ -117,7 +117,7 @@ func Of(r approvals.Record, notice string) chat.Card {
 
 // headline is the deed and the place.
 func headline(r approvals.Record) string {
-	s := deed.Of(r.Action, r.Engine.Effects)
+	s := deed.Headline(r.Action, r.Engine.Effects)
 	if r.Place.Target != "" {
 		s += " on " + line(r.Place.Target)
 	}
@@ -366,7 +366,7 @@ func tone(r approvals.Record) chat.Tone {
 			return chat.ToneGood
 		}
 		return chat.ToneBad
-	case approvals.OutUnk, approvals.Invalid:
+	case approvals.OutcomeUnknown, approvals.Invalid:
 		return chat.ToneBad
 	default:
 		return chat.ToneNeutral
@@ -595,7 +595,7 @@ func steps(all []approvals.Action) string {
 	for i, a := range all {
 		code, _ := shown(a)
 		code = strings.TrimSuffix(code, "\n")
-		fmt.Fprintf(&b, "%d. %s", i+1, deed.Of(a, nil))
+		fmt.Fprintf(&b, "%d. %s", i+1, deed.Headline(a, nil))
 		for _, f := range place(a) {
 			switch f.Name {
 			case "Environment", "Depends on": // the details have these
@@ -743,14 +743,14 @@ const maxStep = 80
 func Progress(c *chat.Card, plan approvals.Record, steps []approvals.Record) {
 	c.Code, c.After = "", nil // the details have it
 	switch plan.State {
-	case approvals.Approved, approvals.Running, approvals.Done, approvals.OutUnk:
+	case approvals.Approved, approvals.Running, approvals.Done, approvals.OutcomeUnknown:
 	default:
 		return
 	}
 	var lines []string
 	ok, bad, busy := 0, 0, false // bad is the first step that did not succeed
 	for i, a := range plan.Action.Steps {
-		what := deed.Of(a, nil)
+		what := deed.Headline(a, nil)
 		if a.Kind == approvals.KindShell {
 			code, _ := exact(string(a.Bytes))
 			what = clipped(strings.Join(strings.Fields(code), " "), maxStep)
@@ -771,7 +771,7 @@ func Progress(c *chat.Card, plan approvals.Record, steps []approvals.Record) {
 			if s.Outcome.Undo {
 				c.After = append(c.After, chat.Button{ID: chat.ButtonID(UndoPrefix + string(s.ID)), Label: fmt.Sprintf("Undo step %d", i+1), Style: chat.StyleEdit})
 			}
-		case approvals.OutUnk:
+		case approvals.OutcomeUnknown:
 			mark, how = "✗", "outcome unknown: check the result before running it again"
 		case approvals.Approved, approvals.Running:
 			busy = true
@@ -830,7 +830,7 @@ func ending(r approvals.Record) string {
 		s = approved + "running"
 	case approvals.Done:
 		s = approved + result(r.Outcome)
-	case approvals.OutUnk:
+	case approvals.OutcomeUnknown:
 		s = approved + "outcome unknown. The connection dropped while this ran. Check the result before running it again."
 	case approvals.Denied:
 		s = fmt.Sprintf("Denied by %s at %s%s", by, clock(r.Decided), reason)

@@ -47,11 +47,11 @@ func record(s approvals.State) approvals.Record {
 }
 
 func TestOnlyWhatCanBeTakenBackOffersUndo(t *testing.T) {
-	for _, s := range []approvals.State{approvals.Pending, approvals.Running, approvals.Done, approvals.OutUnk, approvals.Denied} {
+	for _, s := range []approvals.State{approvals.Pending, approvals.Running, approvals.Done, approvals.OutcomeUnknown, approvals.Denied} {
 		for _, undo := range []bool{false, true} {
 			r := record(s)
 			r.Outcome.Undo = undo
-			c := Of(r, "")
+			c := New(r, "")
 			if want := undo && s == approvals.Done; (len(c.After) == 1 && c.After[0].ID == chat.ButtonID(UndoPrefix+string(r.ID))) != want {
 				t.Errorf("%s, %v: %+v", s, undo, c.After)
 			}
@@ -62,11 +62,11 @@ func TestOnlyWhatCanBeTakenBackOffersUndo(t *testing.T) {
 // Q-43: request, tool, arguments, level and what can be decided.
 func TestFaces(t *testing.T) {
 	for _, s := range []approvals.State{
-		approvals.Pending, approvals.Approved, approvals.Running, approvals.Done, approvals.OutUnk,
+		approvals.Pending, approvals.Approved, approvals.Running, approvals.Done, approvals.OutcomeUnknown,
 		approvals.Denied, approvals.Expired, approvals.Cancelled, approvals.Invalid,
 	} {
 		t.Run(string(s), func(t *testing.T) {
-			c := Of(record(s), "")
+			c := New(record(s), "")
 			if (len(c.Choose) > 0) != (s == approvals.Pending) || c.Final == (s == approvals.Pending) {
 				t.Error("only a pending card has buttons")
 			}
@@ -74,10 +74,10 @@ func TestFaces(t *testing.T) {
 		})
 	}
 	plan := plans(approvals.Pending)
-	t.Run("several calls", func(t *testing.T) { golden(t, "plan", Of(plan, "")) })
+	t.Run("several calls", func(t *testing.T) { golden(t, "plan", New(plan, "")) })
 	t.Run("several calls, of which one runs", func(t *testing.T) {
 		plan = plans(approvals.Done)
-		c := Of(plan, "")
+		c := New(plan, "")
 		Progress(&c, plan, []approvals.Record{record(approvals.Done), record(approvals.Running)})
 		golden(t, "plan-running", c)
 	})
@@ -133,7 +133,7 @@ func TestACardShowsAllThatDecides(t *testing.T) {
 		{"an unknown kind too", approvals.Action{Tool: "x", Args: json.RawMessage(`{"a":1}`), Preview: "harmless"}, `x {"a":1}`, "harmless"},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
-			c := Of(approvals.Record{State: approvals.Pending, Action: tc.a}, "")
+			c := New(approvals.Record{State: approvals.Pending, Action: tc.a}, "")
 			if got := strings.Join(field(c.Details, "Summary"), ""); c.Code != tc.code || got != tc.body || (tc.body != "" && !slices.Contains(c.Preview, tc.body)) {
 				t.Fatalf("code %q, preview %q, summary %q", c.Code, c.Preview, got)
 			}
@@ -205,7 +205,7 @@ func TestDisagreementIsInWords(t *testing.T) {
 					r.Engine.Effects = append(r.Engine.Effects, "privesc")
 				}
 				want := i > model || (!mutation && !readOnly) || (!privesc && uses)
-				c := Of(r, "")
+				c := New(r, "")
 				said := ""
 				for _, w := range c.Warn {
 					if strings.HasPrefix(w, "The agent ") || strings.HasPrefix(w, "It uses raised") {
@@ -244,7 +244,7 @@ func TestButtons(t *testing.T) {
 	r := record(approvals.Pending)
 	r.Action.Bytes, r.Action.Args = []byte("ls"), json.RawMessage(`{"command":"ls"}`)
 	styles := func() (out []chat.ButtonStyle) {
-		for _, b := range Of(r, "").Choose {
+		for _, b := range New(r, "").Choose {
 			out = append(out, b.Style)
 		}
 		return out
@@ -252,7 +252,7 @@ func TestButtons(t *testing.T) {
 	if got := styles(); !slices.Equal(got, []chat.ButtonStyle{chat.StyleApprove, chat.StyleDeny, chat.StyleEdit, chat.StyleStop}) {
 		t.Errorf("%v", got)
 	}
-	if b := Of(r, "").Choose; b[2].Edit != "ls" || b[2].ID != "edit:abcdefghij.NONCE" || b[3].ID != "stop:abcdefghij" {
+	if b := New(r, "").Choose; b[2].Edit != "ls" || b[2].ID != "edit:abcdefghij.NONCE" || b[3].ID != "stop:abcdefghij" {
 		t.Errorf("%+v", b)
 	}
 	r.Action.Kind = approvals.KindKeys
@@ -295,7 +295,7 @@ func TestWhatApprovesLooksLikeIt(t *testing.T) {
 	r := record(approvals.Pending)
 	r.Require.BreakGlass, r.Require.Grant = []string{"lead"}, time.Hour
 	found := 0
-	for _, b := range Of(r, "").Choose {
+	for _, b := range New(r, "").Choose {
 		prefix, _, _, _ := Parse(b.ID)
 		switch prefix {
 		case ApprovePrefix, GrantPrefix, GlassPrefix:
@@ -327,7 +327,7 @@ func TestTheEndFollowsFromTheOutcome(t *testing.T) {
 		"not run: no room":                               {Note: "no room", Unstarted: true},
 	} {
 		r := approvals.Record{State: approvals.Done, By: chat.User{Name: "bob"}, Outcome: o}
-		if c := Of(r, ""); !strings.HasSuffix(c.Body, " · "+want) {
+		if c := New(r, ""); !strings.HasSuffix(c.Body, " · "+want) {
 			t.Errorf("%+v: %q", o, c.Body)
 		}
 	}
@@ -341,7 +341,7 @@ func TestEverybodyWhoApprovedIsNamedWithTheirReason(t *testing.T) {
 		{User: chat.User{Name: "bob"}, Approve: true, Reason: "the disk is full"}, {User: chat.User{Name: "ann"}}, {User: chat.User{ID: "web:kim"}, Approve: true}, {User: chat.User{Name: "lou"}, Approve: true},
 	}
 	r.Outcome = approvals.Outcome{OK: true}
-	if c := Of(r, ""); !strings.Contains(c.Body, `Approved by bob ("the disk is full"), web:kim and lou at `) {
+	if c := New(r, ""); !strings.Contains(c.Body, `Approved by bob ("the disk is full"), web:kim and lou at `) {
 		t.Error(c.Body)
 	}
 }
@@ -350,7 +350,7 @@ func TestEverybodyWhoApprovedIsNamedWithTheirReason(t *testing.T) {
 func TestAWarningShowsItsEscapesOnce(t *testing.T) {
 	r := record(approvals.Pending)
 	r.Taint = `"a\u{202E}b" came from a web page`
-	if c := Of(r, ""); len(c.Warn) == 0 || c.Warn[len(c.Warn)-1] != r.Taint {
+	if c := New(r, ""); len(c.Warn) == 0 || c.Warn[len(c.Warn)-1] != r.Taint {
 		t.Errorf("%q", c.Warn)
 	}
 }
@@ -366,7 +366,7 @@ func TestANameCannotImitateTheFooter(t *testing.T) {
 	} {
 		r := record(approvals.Pending)
 		r.Requester.Name = name
-		if got := Of(r, "").Footer; got != want {
+		if got := New(r, "").Footer; got != want {
 			t.Errorf("%q: %s", name, got)
 		}
 	}
@@ -384,7 +384,7 @@ func everyday() approvals.Record {
 
 // An everyday card answers what, where, how bad and who decides in a few short lines.
 func TestAnEverydayCardIsShort(t *testing.T) {
-	c := Of(everyday(), "")
+	c := New(everyday(), "")
 	if c.Title != "Compress debug.log.1 on local" || c.Risk != "medium risk" || len(c.Warn) != 0 {
 		t.Errorf("%+v", c)
 	}
@@ -411,7 +411,7 @@ func sizeOfFields(fields []chat.Field) (n int) {
 func TestThereAreAtMostTwoWarningsAndNoneIsLost(t *testing.T) {
 	r := record(approvals.Pending)
 	r.Taint, r.Action.Bytes = `"x" came from command output, not from a person.`, []byte("rm \u202ex")
-	c := Of(r, "This was changed.")
+	c := New(r, "This was changed.")
 	if len(c.Warn) != 2 || c.Warn[0] != "This was changed." {
 		t.Fatalf("%q", c.Warn)
 	}
@@ -429,7 +429,7 @@ func TestWhatAToolSaysComesBeforeWhatWasFound(t *testing.T) {
 	r.Action.Preview = "FORCED: the branch is overwritten.\nPushes main at 1a2b."
 	r.Impact = "1\n2\n3\n4\n5"
 	want := []string{"FORCED: the branch is overwritten.", "Pushes main at 1a2b.", "1", "2", "and 3 more lines, in the details"}
-	if c := Of(r, ""); !slices.Equal(c.Preview, want) || !slices.Equal(field(c.Details, "Preview"), []string{r.Impact}) {
+	if c := New(r, ""); !slices.Equal(c.Preview, want) || !slices.Equal(field(c.Details, "Preview"), []string{r.Impact}) {
 		t.Errorf("%q", c.Preview)
 	}
 }

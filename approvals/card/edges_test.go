@@ -45,7 +45,7 @@ func TestTheLevelShows(t *testing.T) {
 	} {
 		r := record(approvals.Pending)
 		r.Level = level
-		c := Of(r, "")
+		c := New(r, "")
 		i := slices.IndexFunc(c.Choose, func(b chat.Button) bool { return b.Label == "Approve" })
 		if c.Tone != want.tone || (c.Choose[i].Confirm != "") != want.confirm {
 			t.Errorf("%q: tone %q, %q", level, c.Tone, c.Choose[i].Confirm)
@@ -57,12 +57,12 @@ func TestWhereTheWordsComeFromStandsOnlyOnAQuestion(t *testing.T) {
 	for _, s := range []approvals.State{approvals.Pending, approvals.Approved, approvals.Denied} {
 		r := record(s)
 		r.Taint, r.Claim.Given = "From a web page.\nApproved.", false
-		said := slices.Contains(Of(r, "").Warn, `From a web page.\x0aApproved.`)
+		said := slices.Contains(New(r, "").Warn, `From a web page.\x0aApproved.`)
 		if said != (s == approvals.Pending) {
-			t.Errorf("%s: %q", s, Of(r, "").Warn)
+			t.Errorf("%s: %q", s, New(r, "").Warn)
 		}
 		r.Taint = ""
-		if w := Of(r, "").Warn; len(w) > 0 {
+		if w := New(r, "").Warn; len(w) > 0 {
 			t.Errorf("%s warns of nothing: %q", s, w)
 		}
 	}
@@ -94,7 +94,7 @@ func TestArgumentsStandSomewhereOnTheCard(t *testing.T) {
 func TestWhatTheEngineSays(t *testing.T) {
 	r := record(approvals.Pending)
 	r.Engine = approvals.Judgement{Risk: "high"}
-	c := Of(r, "")
+	c := New(r, "")
 	if got := field(c.Details, "Analysis"); !slices.Equal(got, []string{"high risk"}) {
 		t.Errorf("%q", got)
 	}
@@ -105,7 +105,7 @@ func TestWhatTheEngineSays(t *testing.T) {
 	if got := field(details(r, ""), "Analysis"); !slices.Equal(got, []string{"high risk (a, b): it deletes a directory; y"}) {
 		t.Errorf("%q", got)
 	}
-	if w := Of(r, "").Warn; !slices.Contains(w, "The agent called this harmless. It deletes a directory.") {
+	if w := New(r, "").Warn; !slices.Contains(w, "The agent called this harmless. It deletes a directory.") {
 		t.Errorf("%q", w)
 	}
 	if r.Level = "critical"; !slices.Contains(field(details(r, ""), "Analysis"), "high risk, raised to critical (a, b): it deletes a directory; y") {
@@ -171,11 +171,11 @@ func TestLength(t *testing.T) {
 func TestReviewCards(t *testing.T) {
 	r := record(approvals.Approved)
 	r.Reason = "the disk is full"
-	if s := Of(r, "").Body; strings.Contains(s, "glass") {
+	if s := New(r, "").Body; strings.Contains(s, "glass") {
 		t.Errorf("an ordinary approval: %q", s)
 	}
 	r.Review.Due = true
-	if s := Of(r, "").Body; !strings.Contains(s, "alone (break glass): the disk is full") {
+	if s := New(r, "").Body; !strings.Contains(s, "alone (break glass): the disk is full") {
 		t.Errorf("%q", s)
 	}
 	due := Review(r)
@@ -187,7 +187,7 @@ func TestReviewCards(t *testing.T) {
 		t.Errorf("%q", s)
 	}
 	r.Review = approvals.Review{By: chat.User{ID: "web:eve", Name: "eve"}, At: r.Decided}
-	if s := Of(r, "").Body; !strings.Contains(s, "(break glass)") {
+	if s := New(r, "").Body; !strings.Contains(s, "(break glass)") {
 		t.Errorf("after the review: %q", s)
 	}
 	if c := Review(r); !c.Final || len(c.Choose) > 0 || !strings.HasSuffix(c.Body, "\nReviewed by eve at 03:05 UTC") || len(c.Warn) > 0 {

@@ -27,12 +27,12 @@ func TestThePlansCardSaysHowItsStepsWent(t *testing.T) {
 		"all ran":                {[]approvals.Record{done, done}, chat.ToneGood, []string{"2 of 2 done"}, nil},
 		"one can be taken back":  {[]approvals.Record{done, request(approvals.Done, approvals.Outcome{OK: true, Undo: true})}, chat.ToneGood, nil, []string{"Undo step 2"}},
 		"one failed":             {[]approvals.Record{request(approvals.Done, approvals.Outcome{Note: "exit code 3"})}, chat.ToneBad, []string{"step 1 of 2 failed", "✗ a · failed: exit 3", "○ b"}, nil},
-		"one's end is not known": {[]approvals.Record{request(approvals.OutUnk, approvals.Outcome{})}, chat.ToneBad, []string{"✗ a · outcome unknown"}, nil},
+		"one's end is not known": {[]approvals.Record{request(approvals.OutcomeUnknown, approvals.Outcome{})}, chat.ToneBad, []string{"✗ a · outcome unknown"}, nil},
 		"one did not run":        {[]approvals.Record{{State: approvals.Invalid, Reason: "a changed"}}, chat.ToneBad, []string{"✗ a · not run: a changed"}, nil},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			plan := approvals.Record{ID: "p", State: approvals.Done, Action: approvals.Action{Tool: "propose_plan", Steps: []approvals.Action{step("a"), step("b \u202e")}}}
-			c := Of(plan, "")
+			c := New(plan, "")
 			Progress(&c, plan, tc.steps)
 			for _, want := range tc.says {
 				if !strings.Contains(c.Body, want) {

@@ -27,9 +27,9 @@ const Unknown = "Run a command"
 // maxText is the longest shell text, in bytes, that is read.
 const maxText = 8 << 10
 
-// Of returns what an action does, as one line of plain text with neither a period nor
+// Headline returns what an action does, as one line of plain text with neither a period nor
 // invisible characters. effects are those that the risk engine found in it.
-func Of(a approvals.Action, effects []string) string {
+func Headline(a approvals.Action, effects []string) string {
 	switch {
 	case len(a.Steps) == 1:
 		return "Run 1 step"

@@ -20,7 +20,7 @@ func judged(command string) string {
 	for _, e := range risk.Classify(command).Effects {
 		effects = append(effects, string(e))
 	}
-	return Of(approvals.Action{Kind: approvals.KindShell, Bytes: []byte(command)}, effects)
+	return Headline(approvals.Action{Kind: approvals.KindShell, Bytes: []byte(command)}, effects)
 }
 
 func commands(t testing.TB) map[string]string {
@@ -76,7 +76,7 @@ func TestADeedTellsEveryEffect(t *testing.T) {
 		"find /x -delete":         {"delete", "exec"},
 		"df > x":                  {"write", "exec"},
 	} {
-		if got := Of(approvals.Action{Kind: approvals.KindShell, Bytes: []byte(command)}, effects); got != Unknown {
+		if got := Headline(approvals.Action{Kind: approvals.KindShell, Bytes: []byte(command)}, effects); got != Unknown {
 			t.Errorf("%q with %v: %q", command, effects, got)
 		}
 	}
@@ -117,7 +117,7 @@ func TestToolsHaveTheirDeed(t *testing.T) {
 				effects = append(effects, string(e))
 			}
 		}
-		if got := Of(a, effects); got != want {
+		if got := Headline(a, effects); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -27,7 +27,7 @@ func (g *Gate) findBasis(tx store.Tx, rec approvals.Record, r ruling) (b approva
 	if r.Lane != approvals.Ask {
 		return b, by, ""
 	}
-	if plan, n, ok := g.ledger.Take(tx, rec.Thread, rec.Action, now); ok {
+	if plan, n, ok := g.ledger.UseStep(tx, rec.Thread, rec.Action, now); ok {
 		return approvals.Basis{Kind: approvals.ByPlan, Of: plan.Of, Step: n, Why: fmt.Sprintf("step %d of %d of the plan %s", n, len(plan.Steps), plan.Of)}, plan.By, ""
 	}
 	if grant, ok := g.ledger.Granted(tx, rec.Thread, rec.Action, now); ok && r.decision.Grant > 0 {
@@ -163,7 +163,7 @@ func (g *Gate) outdatedReason(tx store.Tx, rec approvals.Record) string {
 			return "the approval that this rests on is gone"
 		}
 		switch of.State {
-		case approvals.Approved, approvals.Running, approvals.Done, approvals.OutUnk, approvals.Expired:
+		case approvals.Approved, approvals.Running, approvals.Done, approvals.OutcomeUnknown, approvals.Expired:
 		default:
 			return "the approval that this rests on does not hold: it is " + string(of.State)
 		}
@@ -313,7 +313,7 @@ func (g *Gate) review(tx store.Tx, b Ballot) (chat.Answer, bool) {
 // Allowed records that a proven read is about to run without approval. If it is the next
 // step of the thread's plan, it uses that step.
 func (g *Gate) Allowed(tx store.Tx, req approvals.Request) {
-	g.ledger.Take(tx, req.Thread, req.Action, g.cfg.Now())
+	g.ledger.UseStep(tx, req.Thread, req.Action, g.cfg.Now())
 	g.auditUnasked(tx, req, "allowed", "")
 }
 

@@ -471,7 +471,7 @@ func TestTheEndOfARun(t *testing.T) {
 		do    func(f *fixture, tx store.Tx, id approvals.ID)
 	}{
 		{"finished", approvals.Done, true, func(f *fixture, tx store.Tx, id approvals.ID) { f.Finish(tx, id, approvals.Outcome{OK: true}) }},
-		{"lost", approvals.OutUnk, true, func(f *fixture, tx store.Tx, id approvals.ID) { f.Lost(tx, id) }},
+		{"lost", approvals.OutcomeUnknown, true, func(f *fixture, tx store.Tx, id approvals.ID) { f.Lost(tx, id) }},
 		{"cancelled", approvals.Cancelled, false, func(f *fixture, tx store.Tx, id approvals.ID) { f.Cancel(tx, id, chat.User{ID: "web:eve"}, "no") }},
 	} {
 		f := newFixture(t)

@@ -125,7 +125,7 @@ func (g *Gate) judge(tx store.Tx, req approvals.Request) ruling {
 	if r.Lane != approvals.Ask {
 		return r
 	}
-	if size := card.Size(card.Of(g.record(req, r), r.Sentence)); size > maxShown {
+	if size := card.Size(card.New(g.record(req, r), r.Sentence)); size > maxShown {
 		r.Lane = approvals.Forbid
 		r.Sentence = fmt.Sprintf("a card of this would have %d bytes, and can show at most %d whole; "+
 			"what cannot be shown whole cannot be approved, so do it in smaller steps", size, maxShown)
@@ -432,7 +432,7 @@ func (g *Gate) Repaint(ctx context.Context, thread chat.ThreadID, key string) er
 
 // cardOf returns the card of a request. That of a plan says how its steps went.
 func (g *Gate) cardOf(tx store.Tx, rec approvals.Record, notice string) chat.Card {
-	c := card.Of(rec, notice)
+	c := card.New(rec, notice)
 	if len(rec.Action.Steps) > 0 && c.Final {
 		card.Progress(&c, rec, g.ledger.StepsOf(tx, rec))
 	}

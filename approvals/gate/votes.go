@@ -273,7 +273,7 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 
 func decidedText(r approvals.Record) string {
 	switch r.State {
-	case approvals.Approved, approvals.Running, approvals.Done, approvals.OutUnk:
+	case approvals.Approved, approvals.Running, approvals.Done, approvals.OutcomeUnknown:
 		return "Already approved by " + r.By.Name + " at " + clock(r.Decided) + "."
 	case approvals.Denied:
 		return "Already denied by " + r.By.Name + " at " + clock(r.Decided) + "."

@@ -29,7 +29,7 @@ var ErrRefused = errors.New("the call did not succeed")
 // ask asks the person at the keyboard and votes as they say.
 func (c Caller) ask(ctx context.Context, me chat.User, rec approvals.Record, approve func(what string) bool) (string, error) {
 	// What a card would show: all of it, with nothing invisible.
-	what := card.Of(rec, "").Code
+	what := card.New(rec, "").Code
 	if a := rec.Action; a.Kind != approvals.KindShell {
 		what = a.Tool + " " + a.Path + "\n" + what + "\n"
 	}

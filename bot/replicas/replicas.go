@@ -251,7 +251,7 @@ func (r *Member) Hear(ctx context.Context, h Hints) error {
 		verb, rest, _ := strings.Cut(hint, " ")
 		switch verb {
 		case "", hintLook:
-			r.Look()
+			r.Rescan()
 			h.Look()
 			h.Alerts()
 			h.Page("")

@@ -287,7 +287,7 @@ func (m *migration) ownDirectory() error {
 
 // dryRun says what a copy would do.
 func (m *migration) dryRun(ctx context.Context, from, to store.DB, source, target string) error {
-	sum, state, err := migrate.Look(ctx, from, to)
+	sum, state, err := migrate.Inspect(ctx, from, to)
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func WebNames(groups map[string]policy.Group) []string {
 
 // cleanNames brings the console's names of groups to the form that sign-ins have.
 func cleanNames(path string, groups map[string]policy.Group) error {
-	if _, err := web.NamesApart(WebNames(groups)); err != nil {
+	if _, err := web.DistinctNames(WebNames(groups)); err != nil {
 		return Errorf("%s: groups: the web name %v", path, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
@@ -106,7 +106,7 @@ func cleanNames(path string, groups map[string]policy.Group) error {
 		if g.Web == nil {
 			continue
 		}
-		clean, err := web.NamesApart(g.Web)
+		clean, err := web.DistinctNames(g.Web)
 		if err != nil {
 			return Errorf("%s: groups.%s.web: %v", path, name, err)
 		}

@@ -191,7 +191,7 @@ func (t *turn) reply(e *history.Entry) {
 			t.calls[c.ID] = &call{name: c.Name, scope: e.Scope}
 		}
 	}
-	if e.Reply.Wanted {
+	if e.Reply.Direct {
 		return // a person's, not the model's
 	}
 	t.count(e.Scope, func(w *tally) {

@@ -267,7 +267,7 @@ func TestATurnSaysWhatItCost(t *testing.T) {
 	paid := reply()
 	paid.Reply.Usage.Cost = 0.5
 	wanted := reply() // a person's: no reply of the model
-	wanted.Reply.Wanted = true
+	wanted.Reply.Direct = true
 	feed(o, script(0, says("x"), wanted, paid, paid, ends(history.EndDone)))
 	s := named(t, kept, "invoke_agent countersign")
 	if attr(s, attrCost) != "1" || attr(s, attrReplies) != "2" {

@@ -88,7 +88,7 @@ func replicaMain(raw string) error {
 	p.Member = replica.New(replica.Config{
 		DB: beats, Name: c.Name, Log: log,
 		Tell:    func() { db.Hint("look") },
-		Changed: func() { b.agent.Look(); b.sender.Look() },
+		Changed: func() { b.agent.Rescan(); b.sender.Rescan() },
 	})
 	if err := b.assemble(p, c.Name, p.Alive); err != nil {
 		return err
@@ -151,13 +151,13 @@ func (p *peers) hear(ctx context.Context, b *bot, first func()) {
 		verb, rest, _ := strings.Cut(hint, " ")
 		switch verb {
 		case "", "look":
-			p.Look()
-			b.agent.Look()
-			b.sender.Look()
+			p.Rescan()
+			b.agent.Rescan()
+			b.sender.Rescan()
 		case "wake":
 			if owner, thread, ok := strings.Cut(rest, " "); ok && owner == p.Name() {
 				b.tell(report{Is: "heard", Thread: thread, At: now()})
-				b.agent.Heard(ctx, chat.ThreadID(thread))
+				b.agent.Notify(ctx, chat.ThreadID(thread))
 			}
 		}
 	}
@@ -167,7 +167,7 @@ func (p *peers) runTimers(ctx context.Context, b *bot) {
 	_ = p.Do(ctx, "timers", func(ctx context.Context, _ *replica.Job) error {
 		p.timers.Store(true)
 		defer p.timers.Store(false)
-		b.agent.Look()
+		b.agent.Rescan()
 		<-ctx.Done()
 		return nil
 	})

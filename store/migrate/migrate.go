@@ -164,8 +164,8 @@ const (
 	Stale   State = "stale"   // an unfinished copy of another source, or of this one before it changed; Copy refuses it
 )
 
-// Look returns what Copy would find, without writing anything. A nil target is empty.
-func Look(ctx context.Context, from, to store.DB) (Sum, State, error) {
+// Inspect returns what Copy would find, without writing anything. A nil target is empty.
+func Inspect(ctx context.Context, from, to store.DB) (Sum, State, error) {
 	if err := Unfinished(ctx, from); err != nil {
 		return Sum{}, "", err
 	}

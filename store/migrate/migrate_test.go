@@ -317,7 +317,7 @@ func TestRefusals(t *testing.T) {
 			from := mem.Open()
 			fill(t, from, small)
 			to := tc.spoil(t, from)
-			if _, state, err := Look(t.Context(), from, to); err != nil || state != tc.state {
+			if _, state, err := Inspect(t.Context(), from, to); err != nil || state != tc.state {
 				t.Errorf("it looks %q, want %q (%v)", state, tc.state, err)
 			}
 			r, err := Copy(t.Context(), from, to, Options{Rows: 1})
@@ -340,7 +340,7 @@ func TestAnUnfinishedCopyIsNoSource(t *testing.T) {
 	if _, err := Copy(t.Context(), half, mem.Open(), Options{}); !errors.Is(err, ErrUnfinished) {
 		t.Error(err)
 	}
-	if _, _, err := Look(t.Context(), half, nil); !errors.Is(err, ErrUnfinished) {
+	if _, _, err := Inspect(t.Context(), half, nil); !errors.Is(err, ErrUnfinished) {
 		t.Error(err)
 	}
 }
@@ -353,7 +353,7 @@ func TestLookWritesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, target := range []store.DB{nil, to} {
-		if got, state, err := Look(t.Context(), from, target); err != nil || state != Empty || got != want {
+		if got, state, err := Inspect(t.Context(), from, target); err != nil || state != Empty || got != want {
 			t.Errorf("%+v %q %v", got, state, err)
 		}
 	}
@@ -363,7 +363,7 @@ func TestLookWritesNothing(t *testing.T) {
 	if _, err := Copy(t.Context(), from, to, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, state, err := Look(t.Context(), from, to); err != nil || state != Done {
+	if _, state, err := Inspect(t.Context(), from, to); err != nil || state != Done {
 		t.Errorf("%q %v", state, err)
 	}
 }

@@ -117,9 +117,9 @@ func (s *Sender) poke() {
 	}
 }
 
-// Look makes the sender scan all threads now, because another sender may have left rows.
+// Rescan makes the sender scan all threads now, because another sender may have left rows.
 // It does not block.
-func (s *Sender) Look() {
+func (s *Sender) Rescan() {
 	s.mu.Lock()
 	s.scanAll = true
 	s.mu.Unlock()

@@ -543,7 +543,7 @@ func TestARowIsSentByOneOfSeveralSenders(t *testing.T) {
 		mu.Lock()
 		alive["a"] = false
 		mu.Unlock()
-		b.Look()
+		b.Rescan()
 		synctest.Wait()
 		n.wantSent(t, "t/slow=1@ #1", "t/slow=1@ #2", "t/next=2@ #1")
 		close(hold) // a wakes up: what it records changes nothing, and it hears what counts

@@ -301,8 +301,8 @@ func (m *Member) update(began time.Time, rows map[string]row, holders map[string
 
 func (*Member) dead(s *observed, now time.Time) bool { return now.Sub(s.moved) > TTL }
 
-// Look makes [Member.Run] scan now, because a hint came. It never blocks.
-func (m *Member) Look() {
+// Rescan makes [Member.Run] scan now, because a hint came. It never blocks.
+func (m *Member) Rescan() {
 	select {
 	case m.poke <- struct{}{}:
 	default:

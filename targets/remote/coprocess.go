@@ -61,22 +61,22 @@ countersign_look() {
 }
 `
 
-// Look runs a shell script on the system and returns what it printed and its exit
-// code. args are its "$1" and on. It is for small looks that read no input, finish
-// quickly and change nothing, for a look may be made twice: when it has said nothing
+// Query runs a shell script on the system and returns what it printed and its exit
+// code. args are its "$1" and on. It is for small scripts that read no input, finish
+// quickly and change nothing, for a query may be run twice: when it has said nothing
 // for 5 s, when its shell ended, or when the connection ended before it began. At the
 // end of ctx it returns, and what it runs is killed meanwhile.
 //
-// Looks go through one long-lived shell, so that each costs one round trip and no
+// Queries go through one long-lived shell, so that each costs one round trip and no
 // new process of the transport. The shell keeps the script's text by its hash: give
 // what differs as args, not in the text. When the shell is busy, when the script may
 // leave something behind in the background, and when the script is longer than 16 KiB
-// or longer than 48 KiB with its args, a look has a channel of its own. The script runs with backend.SearchPath
-// first in PATH, LC_ALL=C, and in no particular directory; its $$ is not its own.
+// or longer than 48 KiB with its args, a query has a channel of its own. The script runs
+// with backend.SearchPath first in PATH, LC_ALL=C, and in no particular directory; its $$ is not its own.
 //
 // The error wraps backend.ErrLost when the connection ended meanwhile. An exit code
 // is no error. Output is kept in memory, whatever its size.
-func (m *Machine) Look(ctx context.Context, script string, args ...string) (stdout, stderr string, code int, err error) {
+func (m *Machine) Query(ctx context.Context, script string, args ...string) (stdout, stderr string, code int, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", "", 0, err
 	}

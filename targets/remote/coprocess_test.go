@@ -133,7 +133,7 @@ func pretending(t *testing.T, test func(*testing.T, *pretend, *Machine)) {
 
 func looks(t *testing.T, m *Machine, want string) {
 	t.Helper()
-	if out, _, code, err := m.Look(t.Context(), "true"); out != want || code != 0 || err != nil {
+	if out, _, code, err := m.Query(t.Context(), "true"); out != want || code != 0 || err != nil {
 		t.Errorf("%q, %d, %v; want %q", out, code, err, want)
 	}
 }
@@ -272,7 +272,7 @@ func TestWhatALostConnectionMeansForALook(t *testing.T) {
 	} {
 		pretending(t, func(t *testing.T, p *pretend, m *Machine) {
 			p.say(c.says)
-			out, _, _, err := m.Look(t.Context(), "true")
+			out, _, _, err := m.Query(t.Context(), "true")
 			if out != c.want || errors.Is(err, backend.ErrLost) != (c.want == "") {
 				t.Errorf("%s: %q, %v", c.rule, out, err)
 			}
@@ -305,14 +305,14 @@ func TestWhatStrangersWriteIsNoAnswer(t *testing.T) {
 	} {
 		pretending(t, func(t *testing.T, p *pretend, m *Machine) {
 			p.say(says)
-			out, _, _, err := m.Look(t.Context(), "true")
+			out, _, _, err := m.Query(t.Context(), "true")
 			if err != nil || out != "own" && (rule != "twice" || out != "coprocess") { // the second may come too late to be seen
 				t.Errorf("%s: %q, %v", rule, out, err)
 			}
 			synctest.Wait()
 			p.say(answers)
 			for range 2 { // the first may find out
-				_, _, _, _ = m.Look(t.Context(), "true")
+				_, _, _, _ = m.Query(t.Context(), "true")
 			}
 			looks(t, m, "coprocess")
 			p.mu.Lock()
@@ -345,7 +345,7 @@ func TestTheEndOfAContextLeavesTheShell(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		if _, _, _, err := m.Look(ctx, "true"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, _, err := m.Query(ctx, "true"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
 		if took := time.Since(began); took != time.Second {
@@ -359,7 +359,7 @@ func TestTheEndOfAContextLeavesTheShell(t *testing.T) {
 func TestAShellKeepsOnlySoManyScripts(t *testing.T) {
 	pretending(t, func(t *testing.T, p *pretend, m *Machine) {
 		for i := range scriptsMax + 1 {
-			if _, _, _, err := m.Look(t.Context(), fmt.Sprint("echo ", i)); err != nil {
+			if _, _, _, err := m.Query(t.Context(), fmt.Sprint("echo ", i)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -116,7 +116,7 @@ func (f files) ReadFile(ctx context.Context, name string, limit int64) ([]byte, 
 	if limit > 0 {
 		ask = limit + 1
 	}
-	out, errOut, code, err := f.m.Look(ctx, readScript, p, strconv.FormatInt(ask, 10))
+	out, errOut, code, err := f.m.Query(ctx, readScript, p, strconv.FormatInt(ask, 10))
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (f files) Resolve(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, errOut, code, err := f.m.Look(ctx, resolveFunc+`resolve "$1"`, p)
+	out, errOut, code, err := f.m.Query(ctx, resolveFunc+`resolve "$1"`, p)
 	if err != nil {
 		return "", err
 	}
@@ -190,7 +190,7 @@ func (f files) Stat(ctx context.Context, name string) (backend.FileInfo, error) 
 	if err != nil {
 		return backend.FileInfo{}, err
 	}
-	out, errOut, code, err := f.m.Look(ctx, statScript, p)
+	out, errOut, code, err := f.m.Query(ctx, statScript, p)
 	if err != nil {
 		return backend.FileInfo{}, err
 	}
@@ -256,7 +256,7 @@ func (f files) StatAll(ctx context.Context, names []string) ([]backend.FileInfo,
 		for i, at := range batch {
 			args[i] = infos[at].Path
 		}
-		out, errOut, _, err := f.m.Look(ctx, statAllScript, args...)
+		out, errOut, _, err := f.m.Query(ctx, statAllScript, args...)
 		if err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ func (l *loop) hears(text string) <-chan struct{} {
 
 func mustLook(t *testing.T, m *remote.Machine, want, script string, args ...string) {
 	t.Helper()
-	out, errOut, code, err := m.Look(t.Context(), script, args...)
+	out, errOut, code, err := m.Query(t.Context(), script, args...)
 	if out != want || errOut != "" || code != 0 || err != nil {
 		t.Fatalf("Look: %q, %q, %d, %v; want %q", clip(out), clip(errOut), code, err, clip(want))
 	}
@@ -64,7 +64,7 @@ func TestALookCarriesArgumentsAndOutputExactly(t *testing.T) {
 				)
 				args := rapid.SliceOfN(word, 0, 6).Draw(t, "args")
 				code := rapid.IntRange(0, 125).Draw(t, "code")
-				out, errOut, got, err := m.Look(context.Background(), `c=$1; shift; for a; do printf '%s' "$a"; done; printf '%s,' "$#" "$@" >&2; exit "$c"`,
+				out, errOut, got, err := m.Query(context.Background(), `c=$1; shift; for a; do printf '%s' "$a"; done; printf '%s,' "$#" "$@" >&2; exit "$c"`,
 					append([]string{fmt.Sprint(code)}, args...)...)
 				if err != nil || got != code {
 					t.Fatalf("%d, %v", got, err)
@@ -115,7 +115,7 @@ func TestWhatALookMayDo(t *testing.T) {
 				{"to close its output", `exec >/dev/null 2>/dev/null; echo x`, nil, answer{}},
 				{"a program's environment without the token", `env | grep -c countersign_`, nil, answer{"0\n", "", 1}},
 			} {
-				out, errOut, code, err := m.Look(t.Context(), c.script, c.args...)
+				out, errOut, code, err := m.Query(t.Context(), c.script, c.args...)
 				if got := (answer{out, errOut, code}); err != nil || got != c.want {
 					t.Errorf("%s: %+v, %v; want %+v", c.rule, got, err, c.want)
 				}
@@ -133,7 +133,7 @@ func TestAScriptThatIsNoShellTextIsItsOwnFault(t *testing.T) {
 			l := newLoop(argv...)
 			m := machine(t, l)
 			for _, script := range []string{"(", "'", "if", "fi", "}", "echo $(("} {
-				_, errOut, code, err := m.Look(t.Context(), script)
+				_, errOut, code, err := m.Query(t.Context(), script)
 				if code == 0 || errOut == "" || err != nil {
 					t.Errorf("%q: %q, %d, %v", script, errOut, code, err)
 				}
@@ -149,7 +149,7 @@ func TestAScriptThatIsNoShellTextIsItsOwnFault(t *testing.T) {
 func TestALookMayKillItsShell(t *testing.T) {
 	m := machine(t, newLoop())
 	mustLook(t, m, "1\n", "echo 1")
-	if _, _, code, err := m.Look(t.Context(), "kill -KILL $$"); code != 137 || err != nil {
+	if _, _, code, err := m.Query(t.Context(), "kill -KILL $$"); code != 137 || err != nil {
 		t.Errorf("%d, %v; want what a shell of its own would do", code, err)
 	}
 	mustLook(t, m, "2\n", "echo 2")
@@ -170,7 +170,7 @@ func TestLooksAtOnceDoNotMix(t *testing.T) {
 		wg.Go(func() {
 			for j := range 20 {
 				want := fmt.Sprint(i, "-", j)
-				out, _, code, err := m.Look(t.Context(), `printf %s "$1"; exit "$2"`, want, fmt.Sprint(j))
+				out, _, code, err := m.Query(t.Context(), `printf %s "$1"; exit "$2"`, want, fmt.Sprint(j))
 				if out != want || code != j || err != nil {
 					t.Errorf("%q, %d, %v; want %q, %d", out, code, err, want, j)
 				}
@@ -187,7 +187,7 @@ func TestASlowLookHoldsNoOther(t *testing.T) {
 	dir := t.TempDir()
 	done := make(chan error, 1)
 	go func() {
-		_, _, _, err := m.Look(t.Context(), `echo inside; while [ ! -e "$1" ]; do sleep 0.01; done`, dir+"/go")
+		_, _, _, err := m.Query(t.Context(), `echo inside; while [ ! -e "$1" ]; do sleep 0.01; done`, dir+"/go")
 		done <- err
 	}()
 	<-inside
@@ -215,12 +215,12 @@ func TestTheEndOfAContextEndsALookAndItsShell(t *testing.T) {
 		<-inside
 		cancel()
 	}()
-	if _, _, _, err := m.Look(ctx, `echo inside; sleep "$1"`, mark); !errors.Is(err, context.Canceled) {
+	if _, _, _, err := m.Query(ctx, `echo inside; sleep "$1"`, mark); !errors.Is(err, context.Canceled) {
 		t.Fatalf("%v, want the end of the context", err)
 	}
 	mustLook(t, m, "next", "printf next")
 	for tries := 0; ; tries++ {
-		out, _, _, err := m.Look(t.Context(), `for f in /proc/[0-9]*/cmdline; do c=$(tr '\0' ' ' <"$f") 2>/dev/null; [ "$c" = "sleep $1 " ] && echo "$f"; done; :`, mark)
+		out, _, _, err := m.Query(t.Context(), `for f in /proc/[0-9]*/cmdline; do c=$(tr '\0' ' ' <"$f") 2>/dev/null; [ "$c" = "sleep $1 " ] && echo "$f"; done; :`, mark)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +231,7 @@ func TestTheEndOfAContextEndsALookAndItsShell(t *testing.T) {
 			t.Fatalf("it still runs: %s", out)
 		}
 	}
-	if _, _, _, err := m.Look(ctx, "echo x"); !errors.Is(err, context.Canceled) {
+	if _, _, _, err := m.Query(ctx, "echo x"); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that has ended: %v", err)
 	}
 }
@@ -254,7 +254,7 @@ func TestAConnectionThatIsLostInALookIsAnError(t *testing.T) {
 		<-inside
 		l.cutAll()
 	}()
-	if _, _, _, err := m.Look(t.Context(), `echo inside; exec sleep 5`); !errors.Is(err, backend.ErrLost) {
+	if _, _, _, err := m.Query(t.Context(), `echo inside; exec sleep 5`); !errors.Is(err, backend.ErrLost) {
 		t.Errorf("%v, want an unknown outcome", err)
 	}
 	mustLook(t, m, "x", "printf x")
@@ -305,7 +305,7 @@ func TestWhatIsTooLongOrCannotBeSentGoesTheOtherWay(t *testing.T) {
 	if n := l.opened(); n != 2 {
 		t.Errorf("%d programs were started, want 2 channels", n)
 	}
-	if _, _, _, err := m.Look(t.Context(), "echo x", "a\x00b"); err == nil {
+	if _, _, _, err := m.Query(t.Context(), "echo x", "a\x00b"); err == nil {
 		t.Error("an argument with a NUL byte was taken")
 	}
 }
@@ -329,7 +329,7 @@ func BenchmarkLook(b *testing.B) {
 					var err error
 					switch what {
 					case "nothing":
-						_, _, _, err = m.Look(b.Context(), ":")
+						_, _, _, err = m.Query(b.Context(), ":")
 					case "stat":
 						_, err = m.FS().Stat(b.Context(), file)
 					case "read 4 KB":

@@ -251,7 +251,7 @@ func (m *Machine) Testify(ctx context.Context, mark string) (backend.Testimony, 
 		return t, err
 	}
 	dir := m.notes(s)
-	out, _, _, err := m.Look(ctx, testifyScript, dir+"/"+mark, dir)
+	out, _, _, err := m.Query(ctx, testifyScript, dir+"/"+mark, dir)
 	if err != nil {
 		return t, err
 	}

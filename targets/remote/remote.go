@@ -2,7 +2,7 @@
 // system and carry its streams (an SSH channel, an engine's exec). It provides processes in their
 // own group that can be killed reliably, deadlines that hold even without a connection, records of
 // how a command ended, and files. All remote backends share it, so that they behave the same. Small
-// reads go through one long-lived shell ([Machine.Look]), so that each costs one round trip;
+// reads go through one long-lived shell ([Machine.Query]), so that each costs one round trip;
 // changes use a separate channel.
 //
 // The system needs sh, and from coreutils or busybox: cat, env, kill, mktemp, mv, readlink, rm,

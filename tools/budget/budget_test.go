@@ -117,7 +117,7 @@ func TestTheCardSaysWhoMaySpendWhatAndWhen(t *testing.T) {
 			t.Errorf("%s: %v", args, err)
 			continue
 		}
-		face := card.Of(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
+		face := card.New(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
 		full := want + "\n\nThis counts once, for the request " + string(approvals.NewID("test:1", "c1")) + ". Every other cap stays as it is.\n"
 		if face.Code != full || face.Body != "" {
 			t.Errorf("%s:\n%s\nwant:\n%s", args, face.Code, full)

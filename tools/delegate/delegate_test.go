@@ -192,7 +192,7 @@ func preview(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := card.Of(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
+	c := card.New(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
 	return c.Code + "\n\n" + strings.Join(c.Preview, "\n") + "\n"
 }
 
@@ -474,7 +474,7 @@ func TestTheStepsOfAnApprovedWorkflowRunWithoutAnotherCard(t *testing.T) {
 				free = nil
 			}
 			rec := h.approve(free, "df", "touch a", "ls", "touch b")
-			if c := card.Of(rec, ""); !strings.Contains(c.Code, "touch a") || !strings.Contains(strings.Join(c.Preview, "\n"), `The workflow "clean"`) {
+			if c := card.New(rec, ""); !strings.Contains(c.Code, "touch a") || !strings.Contains(strings.Join(c.Preview, "\n"), `The workflow "clean"`) {
 				t.Errorf("people do not see what they approve: %+v", c)
 			}
 			for _, m := range tt.want {

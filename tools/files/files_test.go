@@ -257,7 +257,7 @@ func TestPeopleSeeTheContent(t *testing.T) {
 			if err != nil || p.Action.Preview != tc.preview || p.Action.Whole {
 				t.Fatalf("%q whole %v, %v", p.Action.Preview, p.Action.Whole, err)
 			}
-			c := card.Of(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
+			c := card.New(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
 			want, _ := risk.Visible(tc.content)
 			if want == "" {
 				want = `write_file {"path":"` + tc.path + `"}`

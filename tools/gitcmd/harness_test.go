@@ -210,7 +210,7 @@ func code(a answer) int {
 
 // face is the text of the card.
 func face(a approvals.Action) string {
-	c := card.Of(approvals.Record{State: approvals.Pending, Action: a}, "")
+	c := card.New(approvals.Record{State: approvals.Pending, Action: a}, "")
 	return fmt.Sprint(c.Title, c.Code, "\n", c.Preview, "\n", c.Details, c.Warn)
 }
 

@@ -120,7 +120,7 @@ func TestTheCardShowsAllThatIsNeededToCompare(t *testing.T) {
 	if a.Kind != approvals.KindChange || a.Target != "ssh:web-1" || string(a.Bytes) != line || p.Level != risk.High {
 		t.Errorf("%v %+v", p.Level, a)
 	}
-	face := card.Of(approvals.Record{State: approvals.Pending, Action: a}, "")
+	face := card.New(approvals.Record{State: approvals.Pending, Action: a}, "")
 	shown, err := fingerprint(sc.s)
 	if err != nil {
 		t.Fatal(err)

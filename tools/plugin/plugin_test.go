@@ -309,7 +309,7 @@ func TestTheCardShowsPluginToolAndArguments(t *testing.T) {
 	if got := string(plan.Action.Bytes); got != `{"do":"echo","text":"a"}` || string(plan.Action.Args) != got {
 		t.Errorf("Bytes %s, Args %s", got, plan.Action.Args)
 	}
-	face := card.Of(approvals.Record{State: approvals.Pending, Action: plan.Action}, "")
+	face := card.New(approvals.Record{State: approvals.Pending, Action: plan.Action}, "")
 	if !strings.HasPrefix(face.Code, "Tool act of the plugin actor (/") || !strings.HasSuffix(face.Code, "), with these arguments:\n{\n  \"do\": \"echo\",\n  \"text\": \"a\"\n}") {
 		t.Errorf("the card shows %q", face.Code)
 	}

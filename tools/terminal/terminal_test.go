@@ -397,7 +397,7 @@ func TestTheCardOfKeysIsPlain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := card.Of(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
+			c := card.New(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
 			if c.Code != tc.want {
 				t.Fatalf("%q", c.Code)
 			}
@@ -430,7 +430,7 @@ func TestDifferentKeysHaveDifferentCards(t *testing.T) {
 			if err != nil {
 				return string(args), string(args) // nothing to press
 			}
-			return string(args), card.Of(approvals.Record{State: approvals.Pending, Action: p.Action}, "").Code
+			return string(args), card.New(approvals.Record{State: approvals.Pending, Action: p.Action}, "").Code
 		}
 		argsA, cardA := draw("first")
 		argsB, cardB := draw("second")
@@ -454,7 +454,7 @@ func TestCardsOfSessionsAndPanes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		c := card.Of(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
+		c := card.New(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
 		if c.Code != tc.code || !slices.Contains(c.Preview, tc.body) || !strings.Contains(fmt.Sprint(c.Details), "countersign-ops-") {
 			t.Errorf("%s: %q, %q, %v", name, c.Code, c.Preview, c.Details)
 		}

@@ -187,7 +187,7 @@ func checkClaims(t *testing.T, args map[string]any, plan func(*testing.T, map[st
 // cardText is what people see of an action before they decide, without the digest, which tells them
 // nothing.
 func cardText(a approvals.Action) string {
-	b, err := json.Marshal(card.Of(approvals.Record{State: approvals.Pending, Action: a}, ""))
+	b, err := json.Marshal(card.New(approvals.Record{State: approvals.Pending, Action: a}, ""))
 	if err != nil {
 		return err.Error()
 	}
