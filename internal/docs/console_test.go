@@ -137,7 +137,7 @@ func TestREADMEFirstCommand(t *testing.T) {
 			break
 		}
 	}
-	if got := strings.TrimSpace(first.text); got != "go run ./cmd/bot demo" {
+	if got := strings.TrimSpace(first.text); got != "./demo" {
 		t.Fatalf("the README's first command is %q; it has to be the demo, without anything before it", got)
 	}
 	r := newReader(t, "")

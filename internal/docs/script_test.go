@@ -77,6 +77,9 @@ func botArgs(words []string) ([]string, bool) {
 	if len(words) > 2 && words[0] == "go" && words[1] == "run" && words[2] == "./cmd/bot" {
 		return words[3:], true
 	}
+	if len(words) > 0 && words[0] == "./demo" {
+		return append([]string{"demo"}, words[1:]...), true
+	}
 	for i, w := range words {
 		if path.Base(w) == "bot" && (i == 0 || words[i-1] != "-u" && words[i-1] != "-c") {
 			return words[i+1:], true
@@ -251,7 +254,7 @@ func TestSteps(t *testing.T) {
 
 func TestBotArgs(t *testing.T) {
 	for in, want := range map[string]string{
-		"bot run": "run", "./bot doctor --live C1": "doctor --live C1", "/opt/countersign/bot doctor": "doctor", "go run ./cmd/bot demo": "demo",
+		"bot run": "run", "./bot doctor --live C1": "doctor --live C1", "/opt/countersign/bot doctor": "doctor", "go run ./cmd/bot demo": "demo", "./demo": "demo",
 		"sudo env A=1 /opt/countersign/bot doctor": "doctor", "sudo -u bot env /opt/x/bot login you": "login you", "kubectl exec x -c bot -- bot version": "version",
 		"go build -o bot ./cmd/bot": "none", "ls ./bot": "none", "echo bot run": "none",
 	} {
