@@ -568,6 +568,29 @@ func TestConversation(t *testing.T) {
 			t.Fatalf("%v", w.sh.ran)
 		}
 	})
+	run(t, "a reply of two megabytes is cut, and the thread goes on", func() modelFunc {
+		asked := 0
+		return func(_ context.Context, r llm.Request) (llm.Reply, error) {
+			if asked++; asked == 1 {
+				return says("é" + strings.Repeat("the same again\n", 2<<20/15)), nil
+			}
+			for _, it := range r.Items {
+				if len(it.Text) > 129<<10 {
+					return llm.Reply{}, fmt.Errorf("an item of %d bytes came back", len(it.Text))
+				}
+			}
+			return says("I am brief now"), nil
+		}
+	}(), func(t *testing.T, w *world) {
+		w.say("write a lot")
+		if !w.said("The reply had 2MB. Only its first ") {
+			t.Fatal("nothing says that the reply was cut")
+		}
+		w.say("be brief")
+		if !w.said("I am brief now") {
+			t.Fatal("the thread did not go on")
+		}
+	})
 	run(t, "a message that comes in mid-turn is steered into the next request", func(_ context.Context, r llm.Request) (llm.Reply, error) {
 		for _, it := range r.Items {
 			if strings.Contains(it.Text, "look at db-2") {

@@ -31,6 +31,7 @@ const (
 	sayCheckModel    = " " + sayTryAgain + " If it keeps happening, check OPENAI_MODEL."
 	sayKept          = " Nothing in this thread is lost. " + sayTryAgain
 	sayReplyCut      = "\n\n_(The reply reached the model's length limit. Say `go on` for the rest.)_"
+	sayReplyTooBig   = "\n\n_(The reply had %s. Only its first %s are kept.)_"
 	sayTooLong       = "This conversation no longer fits the model. Start a new thread and say what is left to do, or use a model with a larger window (model.window)."
 	sayNoSummary     = "The model couldn't summarize this long conversation. " + sayTryAgain
 	sayCapInAside    = " I can't answer until the open request is decided."

@@ -18,6 +18,7 @@ import (
 	"countersign/store"
 	"countersign/store/queue"
 	"countersign/tools"
+	"countersign/tools/truncate"
 )
 
 // worker advances one thread until a person has to act. One goroutine uses it, except for
@@ -550,6 +551,31 @@ func (w *worker) limits() Limits {
 // maxCalls limits how many calls of one reply are used.
 const maxCalls = 32
 
+// maxReply is how many bytes of a reply's text are kept, in a window of the usual size. A
+// reply that fills the window would be sent back with every later request, so that no
+// request fitted again: the newest reply is never summarised.
+const maxReply = 128 << 10
+
+// replyLimit is [maxReply] or, in a small window, as many bytes as are about a quarter of it.
+func replyLimit(window int) int {
+	if window <= 0 {
+		return maxReply
+	}
+	return min(maxReply, window)
+}
+
+// cutReply keeps the beginning of a text that is longer than limit bytes, and says so.
+func cutReply(text string, limit int) (kept string, cut bool) {
+	if len(text) <= limit {
+		return text, false
+	}
+	kept = strings.ToValidUTF8(text[:limit], "")
+	if strings.Count(kept, "```")%2 == 1 {
+		kept += "\n```"
+	}
+	return kept + fmt.Sprintf(sayReplyTooBig, truncate.FormatSize(int64(len(text))), truncate.FormatSize(int64(limit))), true
+}
+
 // model asks the model and stores its reply.
 func (w *worker) model(ctx context.Context, s step) error {
 	if over, err := w.exceededCap(ctx); err != nil {
@@ -589,7 +615,10 @@ func (w *worker) model(ctx context.Context, s step) error {
 		reply.Calls, reply.Opaque = reply.Calls[:maxCalls:maxCalls], nil
 	}
 	reply.Calls = rename(reply.Calls, w.state.used)
-	text := w.a.cfg.Redact(reply.Text)
+	text, cut := cutReply(w.a.cfg.Redact(reply.Text), replyLimit(w.a.cfg.Window))
+	if cut {
+		reply.Opaque = nil // it has the whole text
+	}
 	entries := []history.Entry{{Kind: history.KindReply, Scope: s.turn.scope, Reply: &history.Reply{
 		Text: text, Calls: reply.Calls, Finish: reply.Finish, Usage: reply.Usage, Model: reply.Model, Opaque: reply.Opaque,
 	}}}
