@@ -96,16 +96,19 @@ function toggle(label, node) {
 
 const maxLines = 12; // of a command that an open card shows whole
 const maxText = 1200; // characters
+const partText = 300; // of the head and of the tail of a longer one
 
-// codeOf shows what would run. The middle of a long one is behind a button, and unread
+// codeOf shows what would run. The middle of a long one is behind a button, because harm
+// likes to stand at the end, and unread
 // says that nobody pressed it yet.
 function codeOf(card, open) {
   const lines = card.code.split('\n');
   if (!open || (lines.length <= maxLines && card.code.length <= maxText)) return { node: codeBlock(card.code), unread: () => false, reveal: () => {} };
   const whole = codeBlock(card.code);
   whole.hidden = true;
-  const [head, tail] = lines.length > maxLines ? [lines.slice(0, 6).join('\n'), lines.slice(-4).join('\n')] : [card.code, ''];
-  const short = el('div', {}, codeBlock(cut(head, maxText / 2)), tail && codeBlock(cutStart(tail, maxText / 2)));
+  const [head, tail] = lines.length > maxLines ? [lines.slice(0, 6).join('\n'), lines.slice(-4).join('\n')] : [card.code, card.code];
+  const end = cutStart(tail, partText);
+  const short = el('div', {}, codeBlock(cut(head, partText)), codeBlock(end, lines.length - end.split('\n').length + 1));
   const button = el('button', { type: 'button', class: 'link show-all', text: `Show all ${lines.length > 1 ? lines.length + ' lines' : card.code.length + ' characters'}`, on: { click: () => reveal() } });
   const node = el('div', { class: 'long' }, short, whole, button);
   function reveal() {
@@ -323,14 +326,15 @@ async function edited(button) {
 }
 
 // codeBlock shows text exactly. Lines are numbered when there are several, so
-// that a wrapped line cannot pass for two.
-export function codeBlock(text) {
+// that a wrapped line cannot pass for two; first is the number of the first.
+export function codeBlock(text, first = 1) {
   const pre = el('pre', { class: 'code' });
   const lines = text.split('\n');
   if (lines.length === 1) {
     pre.append(...words(text));
   } else {
     pre.classList.add('numbered');
+    pre.style.counterReset = `line ${first - 1}`;
     const isDiff = /^ {0,4}@@ /m.test(text);
     lines.forEach((line, i) => pre.append(el('span', { class: 'line' + (isDiff ? sign(line) : '') }, ...words(i < lines.length - 1 ? line + '\n' : line))));
   }
