@@ -285,6 +285,18 @@ func (a *Agent) put(ctx context.Context, ev chat.Event, kind string) (fresh bool
 	return fresh, err
 }
 
+// PutStop stores a stop for a thread that no worker has at the moment, as the word "stop" of
+// a person would: what it works on or waits for ends before anything else happens there.
+// Another one with the same id has no effect.
+func PutStop(tx store.Tx, thread chat.ThreadID, id chat.EventID, by chat.User, at time.Time) error {
+	body, err := json.Marshal(chat.Event{ID: id, Thread: thread, From: by, Text: "stop", At: at})
+	if err != nil {
+		return fmt.Errorf("agent: store a stop: %w", err)
+	}
+	queue.Put(tx, queue.Item{ID: "event/" + string(id), Thread: string(thread), Kind: itemStop, Body: body, At: at})
+	return nil
+}
+
 // amended applies an edit to a message that is still in the inbox.
 func amended(waiting queue.Item, edit chat.Event) (body []byte, ok bool) {
 	var ev chat.Event

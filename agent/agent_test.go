@@ -517,6 +517,22 @@ func TestConversation(t *testing.T) {
 			t.Fatalf("%+v", rs)
 		}
 	})
+	run(t, "what was approved before a stop that waited for the start does not run", script("touch x"), func(t *testing.T, w *world) {
+		w.say("do it")
+		w.stop()
+		w.press("approve")
+		err := w.db.Update(t.Context(), func(tx store.Tx) error {
+			return agent.PutStop(tx, "web:1", "restored", chat.User{ID: "system:restore", Name: "the restore"}, time.Now())
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		w.settle()
+		if w.sh.count("touch x") != 0 || !w.said("Stopped by the restore.") {
+			t.Fatalf("%v %+v", w.sh.ran, w.posts())
+		}
+	})
 	run(t, "a model that loops is ended by the step limit", func(_ context.Context, r llm.Request) (llm.Reply, error) {
 		return calls(fmt.Sprint("echo ", len(r.Items))), nil
 	}, func(t *testing.T, w *world) {

@@ -106,6 +106,19 @@ func contentFiles(files map[string]string) map[string]string {
 	return out
 }
 
+// RevokeAll deletes the grants and plans of all threads.
+func (Ledger) RevokeAll(tx store.Tx) {
+	var keys [][]byte
+	for _, prefix := range []string{"approval-grant", "approval-plan"} {
+		for k := range tx.Scan(store.Prefix(prefix)) {
+			keys = append(keys, k)
+		}
+	}
+	for _, k := range keys {
+		tx.Delete(k)
+	}
+}
+
 // Revoke deletes the thread's grants and plan and returns how many it deleted.
 func (Ledger) Revoke(tx store.Tx, thread chat.ThreadID) int {
 	var keys [][]byte

@@ -23,6 +23,7 @@ type house struct {
 	mu         sync.Mutex
 	changed    chan struct{}
 	holder     map[string]string
+	waiting    map[string]int // replica -> jobs that it waits for
 	lose       map[string]context.CancelFunc
 	poster     map[chat.ThreadID]string
 	n          map[chat.ThreadID]uint64
@@ -35,7 +36,7 @@ type house struct {
 
 func newHouse() *house {
 	return &house{
-		bot: &agent{known: map[chat.ThreadID]bool{}}, changed: make(chan struct{}), holder: map[string]string{}, lose: map[string]context.CancelFunc{},
+		bot: &agent{known: map[chat.ThreadID]bool{}}, changed: make(chan struct{}), holder: map[string]string{}, waiting: map[string]int{}, lose: map[string]context.CancelFunc{},
 		poster: map[chat.ThreadID]string{}, n: map[chat.ThreadID]uint64{}, asked: map[string]int{}, beats: map[string]int{}, registered: map[string]string{}, closed: map[string]bool{},
 	}
 }
@@ -78,10 +79,16 @@ func (h *house) do(who string) func(context.Context, string, func(context.Contex
 				}
 				continue
 			}
+			h.waiting[who]++
 			h.mu.Unlock()
 			select {
 			case <-changed:
 			case <-ctx.Done():
+			}
+			h.mu.Lock()
+			h.waiting[who]--
+			h.mu.Unlock()
+			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
@@ -325,10 +332,15 @@ func TestOneReplicaHoldsTheShard(t *testing.T) {
 		dc := full()
 		dc.Shards, dc.MaxConcurrency = 4, 4
 		h, rs := replicas(t, dc, func(_ *town, c *discord.Config) { c.Shards = 4 }, "a", "b")
+		for i := range 4 {
+			h.shut(gateway.JobShard(i, 4), true)
+		}
 		for _, r := range rs {
 			r.start()
 		}
 		a := rs[0]
+		a.until("both ask for all", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.waiting["a"] == 4 && h.waiting["b"] == 4 })
+		h.change(func() { clear(h.closed) })
 		a.until("all shards are there", func() bool { return a.Online() == 4 })
 		count := map[string]int{}
 		for i := range 4 {

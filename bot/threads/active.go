@@ -4,8 +4,10 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"countersign/adapters/chat"
+	"countersign/agent"
 	"countersign/approvals"
 	"countersign/store"
 	"countersign/store/queue"
@@ -30,4 +32,26 @@ func Active(ctx context.Context, db store.DB, within string) ([]chat.ThreadID, e
 	})
 	slices.Sort(out)
 	return slices.Compact(out), err
+}
+
+// StopAll stops every thread of a store that is worked on, waits for people or waits for a
+// time, and ends all grants and plans. It is for a store that no bot has open: at its next
+// start each of these threads is stopped before anything runs in it.
+func StopAll(tx store.Tx, by chat.User, at time.Time) ([]chat.ThreadID, error) {
+	names := append(queue.Working(tx), queue.Scheduled(tx)...)
+	for _, r := range (approvals.Ledger{}).AllOpen(tx) {
+		names = append(names, string(r.Thread))
+	}
+	slices.Sort(names)
+	var stopped []chat.ThreadID
+	for _, name := range slices.Compact(names) {
+		thread := chat.ThreadID(name)
+		id := chat.EventID("stop-all/" + at.UTC().Format(time.RFC3339Nano) + "/" + name)
+		if err := agent.PutStop(tx, thread, id, by, at); err != nil {
+			return nil, err
+		}
+		stopped = append(stopped, thread)
+	}
+	(approvals.Ledger{}).RevokeAll(tx)
+	return stopped, nil
 }

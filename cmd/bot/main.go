@@ -48,7 +48,7 @@ func root() *cobra.Command {
 		slackCommand(), discordCommand(),
 		admin.PolicyCommand(),
 		admin.AuditCommand(), admin.ExportCommand(),
-		admin.BackupCommand(), admin.StoreCommand(),
+		admin.BackupCommand(), admin.RestoreCommand(), admin.StoreCommand(),
 	)
 }
 

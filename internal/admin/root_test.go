@@ -12,7 +12,7 @@ import (
 
 // root is the program with the commands of this package.
 func root() *cobra.Command {
-	return cli.Root(AuditCommand(), PolicyCommand(), StoreCommand(), BackupCommand(), ClassifyCommand(), ExportCommand())
+	return cli.Root(AuditCommand(), PolicyCommand(), StoreCommand(), BackupCommand(), RestoreCommand(), ClassifyCommand(), ExportCommand())
 }
 
 // write puts a configuration into a file.

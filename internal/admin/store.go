@@ -198,11 +198,7 @@ func renameNew(part, name string) error {
 	if err != nil {
 		return err
 	}
-	d, err := os.Open(filepath.Dir(name))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return syncDirectory(filepath.Dir(name))
 }
 
 // A running bot holds its store, so it gives a backup on request, as it gives an

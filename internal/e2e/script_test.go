@@ -65,7 +65,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"model": cmdModel, "start": cmdStart, "restart": cmdStart, "crash": cmdCrash, "terminate": cmdTerminate, "sees": cmdSees, "answer": cmdAnswer,
 			"settled": cmdSettled, "alice": person1("alice"), "bob": person1("bob"), "mallory": person1("mallory"), "lou": person1("lou"),
-			"lines": cmdLines, "reload": cmdReload,
+			"lines": cmdLines, "eventually": cmdEventually, "reload": cmdReload,
 		},
 	})
 }
@@ -331,6 +331,14 @@ func cmdReload(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // cmdLines checks how many lines a file has; a missing file has none.
+// cmdEventually waits for a file.
+func cmdEventually(ts *testscript.TestScript, _ bool, args []string) {
+	eventually(of(ts).t, args[0]+" is there", func() bool {
+		_, err := os.Stat(ts.MkAbs(args[0]))
+		return err == nil
+	}, of(ts).b.log.String)
+}
+
 func cmdLines(ts *testscript.TestScript, neg bool, args []string) {
 	raw, err := os.ReadFile(ts.MkAbs(args[0]))
 	if err != nil && !os.IsNotExist(err) {

@@ -267,6 +267,16 @@ func Due(tx store.Tx, now time.Time, limit int) (threads []string) {
 	return threads
 }
 
+// Scheduled returns the threads that have items for later, without duplicates.
+func Scheduled(tx store.Tx) (threads []string) {
+	for key, val := range tx.Scan(store.Prefix("queue", "later")) {
+		if t := decodeItem(key, val).Thread; !slices.Contains(threads, t) {
+			threads = append(threads, t)
+		}
+	}
+	return threads
+}
+
 // NextDue returns the due time of the earliest scheduled item, false if there is none.
 func NextDue(tx store.Tx) (time.Time, bool) {
 	for key := range tx.Scan(store.Prefix("queue", "later")) {

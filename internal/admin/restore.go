@@ -1,0 +1,136 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/bot/threads"
+	"countersign/internal/config"
+	"countersign/internal/storage"
+	"countersign/internal/words"
+	"countersign/store"
+	"countersign/store/bolt"
+)
+
+// restorer is who stops the work of a restored store, as threads and cards name it.
+var restorer = chat.User{ID: "system:restore", Name: "the restore of a backup"}
+
+// Restore puts the backup in file in the place of the store of a stopped bot, which is kept
+// beside it under another name. A backup is the past: what was approved in it may have run
+// since, and what was open may have been decided. So all of that is stopped, and all grants
+// end, before the copy gets the name of the store. Interrupted at any moment, the store is the old one
+// (perhaps without its journal, which is kept, and then no bot starts on it) or the new one.
+func Restore(ctx context.Context, out io.Writer, file string) error {
+	e, err := config.ReadEnv()
+	if err != nil {
+		return err
+	}
+	if e.Shared() {
+		return config.Errorf("%s names a PostgreSQL database; restore it with its own tools, such as pg_restore, while no bot runs", config.StoreName)
+	}
+	if err := CheckStore(ctx, io.Discard, file); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(e.DataDir, 0o700); err != nil {
+		return fmt.Errorf("the data directory %s cannot be made (%w); name one that you may write in COUNTERSIGN_DATA_DIR", e.DataDir, err)
+	}
+	path := storage.Path(e)
+	if _, err := os.Lstat(path); err == nil {
+		if err := checkStoreOwner(e); err != nil {
+			return err
+		}
+		old, err := storage.OpenReader(e)
+		if errors.Is(err, store.ErrLocked) {
+			return fmt.Errorf("the store in %s is in use by a running bot; stop the bot, and start it when the backup is restored", e.DataDir)
+		}
+		if err == nil { // a damaged store is what backups are for
+			defer func() { _ = old.Close() }()
+		}
+	}
+	tmp, err := os.MkdirTemp(e.DataDir, ".restore-*")
+	if err != nil {
+		return fmt.Errorf("nothing can be written in %s (%w); see who owns it and whether its disk is full", e.DataDir, err)
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	now := time.Now()
+	part := filepath.Join(tmp, "copy")
+	stopped, err := quarantined(ctx, file, part, now)
+	if err != nil {
+		return err
+	}
+	kept, err := replaceStore(part, path, now)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "ok: %s is the store now; %s\n", file, stoppedText(len(stopped)))
+	if err == nil && kept != "" {
+		_, err = fmt.Fprintf(out, "ok: the store that was here is kept as %s\n", kept)
+	}
+	return err
+}
+
+func stoppedText(n int) string {
+	if n == 0 {
+		return "nothing was open in it"
+	}
+	return words.Plural(n, "thread") + " had open work, which is stopped when the bot starts"
+}
+
+// quarantined copies a backup and stops all that is open in the copy.
+func quarantined(ctx context.Context, file, part string, now time.Time) (stopped []chat.ThreadID, err error) {
+	r, err := bolt.OpenReader(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(r.Copy(ctx, part), r.Close()); err != nil {
+		return nil, fmt.Errorf("the backup cannot be copied into the data directory (%w); see that there is room for it", err)
+	}
+	db, err := bolt.Open(part, bolt.Options{})
+	if err != nil {
+		return nil, err
+	}
+	err = db.Update(ctx, func(tx store.Tx) (err error) {
+		stopped, err = threads.StopAll(tx, restorer, now)
+		return err
+	})
+	return stopped, errors.Join(err, db.Close())
+}
+
+// replaceStore puts a store that was closed in the place of the one at path, whose files it
+// keeps: kept is the new name of the old store, "" if there was none.
+func replaceStore(part, path string, now time.Time) (kept string, err error) {
+	fail := func(err error) (string, error) {
+		return "", fmt.Errorf("the backup cannot be put in the place of %s (%w); see that you may write its directory, and try again", path, err)
+	}
+	aside := path + ".before-" + now.UTC().Format("20060102T150405.000Z")
+	// The journal goes first: it must never be applied to another store than its own.
+	if err := os.Rename(path+".journal", aside+".journal"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fail(err)
+	}
+	switch err := renameNew(path, aside); {
+	case err == nil:
+		kept = aside
+	case !errors.Is(err, fs.ErrNotExist):
+		return fail(err)
+	}
+	if err := os.Rename(part, path); err != nil {
+		return fail(err)
+	}
+	return kept, syncDirectory(filepath.Dir(path))
+}
+
+// syncDirectory makes names in a directory last.
+func syncDirectory(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

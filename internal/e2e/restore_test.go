@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestARestoredBackupRunsNothingTwice: the machine's data directory is gone. The backup
+// knows a request as open that was approved and run since; after the restore it is
+// withdrawn, its button does nothing, and the thread goes on.
+func TestARestoredBackupRunsNothingTwice(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	model := newCrew(t, part{"once", []turn{{text: "I do it.", calls: []call{shell("echo x >> " + ran)}}}})
+	c := model.enter(t, plainConfig)
+	c.tell("once")
+	c.sees("button: Approve (approve:")
+	old := c.as("bob").buttons("approve:")[0]
+	file := filepath.Join(c.b.dir, "backup.db")
+	if _, errs, code := c.b.run("", "backup", file); code != 0 {
+		t.Fatal(errs)
+	}
+	if _, errs, code := c.b.run("", "restore", file); code != 1 || !strings.Contains(errs, "is in use by a running bot; stop the bot") {
+		t.Errorf("a restore under a running bot: %d %s", code, errs)
+	}
+	c.as("bob").press("approve:")
+	eventually(t, "the end", func() bool { return c.ends() == 1 }, c.shown)
+	c.b.kill()
+	data := filepath.Join(c.b.dir, "data")
+	if err := os.RemoveAll(data); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, code := c.b.run("", "restore", file)
+	if code != 0 || !strings.Contains(out, file+" is the store now; 1 thread had open work, which is stopped when the bot starts") {
+		t.Fatalf("%d %s %s", code, out, errs)
+	}
+	c.again()
+	c.sees("Stopped by the restore of a backup.")
+	c.sees("Withdrawn by the restore of a backup")
+	if ids := c.buttons("approve:"); len(ids) > 0 {
+		t.Errorf("buttons are left: %v", ids)
+	}
+	if notice := c.as("bob").click(old); !strings.Contains(notice, "already") && !strings.Contains(notice, "withdrawn") {
+		t.Errorf("the old button says %q", notice)
+	}
+	c.tell("how is it going?")
+	eventually(t, "an answer", func() bool { return c.ends() == 1 }, c.shown)
+	if got, err := os.ReadFile(ran); err != nil || string(got) != "x\n" {
+		t.Errorf("it ran %q, %v", got, err)
+	}
+
+	// A second restore keeps the store that is there.
+	c.b.stop()
+	if out, errs, code = c.b.run("", "restore", file); code != 0 || !strings.Contains(out, "is kept as "+filepath.Join(data, "countersign.db.before-")) {
+		t.Fatalf("%d %s %s", code, out, errs)
+	}
+	kept, err := filepath.Glob(filepath.Join(data, "countersign.db.before-*Z"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("%v %v", kept, err)
+	}
+	if out, errs, code := c.b.run("", "store", "check", kept[0]); code != 0 {
+		t.Errorf("the kept store: %d %s %s", code, out, errs)
+	}
+	if left, _ := filepath.Glob(filepath.Join(data, ".restore-*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
