@@ -62,12 +62,7 @@ func storePruneCommand() *cobra.Command {
 func RestoreCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "restore FILE", Short: "Put a backup in the place of the store of a stopped bot; what was open in it is stopped, and runs only if asked for again",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return config.Errorf("restore takes the name of a backup; see bot restore --help")
-			}
-			return nil
-		},
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return Restore(cmd.Context(), cmd.OutOrStdout(), args[0])
 		},

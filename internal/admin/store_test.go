@@ -295,7 +295,7 @@ func TestStoreCommandsOfARunningOrMissingStore(t *testing.T) {
 		"prune of one in use":     {[]string{"store", "prune"}, 1, inUse + ", which prunes it every hour; stop the bot"},
 		"restore of a text":       {[]string{"restore", text}, 1, text + " is of no use as a backup; take another one ("},
 		"restore of no file":      {[]string{"restore", filepath.Join(dir, "none")}, 2, "the backup cannot be read ("},
-		"restore of nothing":      {[]string{"restore"}, 2, "restore takes the name of a backup"},
+		"restore of nothing":      {[]string{"restore"}, 2, "restore: accepts 1 arg(s), received 0; see bot restore --help"},
 		"check of a text":         {[]string{"store", "check", text}, 1, text + " is of no use as a backup; take another one ("},
 		"check of no file":        {[]string{"store", "check", filepath.Join(dir, "none")}, 2, "the backup cannot be read ("},
 		"check of two":            {[]string{"store", "check", "a", "b"}, 2, "store check takes one backup at most"},
