@@ -164,7 +164,7 @@ func (q question) summarise(ctx context.Context, view history.View) error {
 	if err != nil {
 		return err
 	}
-	text := strings.TrimSpace(w.a.cfg.Redact(reply.Text))
+	text, _ := cutReply(strings.TrimSpace(w.a.cfg.Redact(reply.Text)), replyLimit(w.a.cfg.Window))
 	if text == "" {
 		return &llm.Error{Sentence: sayNoSummary}
 	}

@@ -551,17 +551,17 @@ func (w *worker) limits() Limits {
 // maxCalls limits how many calls of one reply are used.
 const maxCalls = 32
 
-// maxReply is how many bytes of a reply's text are kept, in a window of the usual size. A
-// reply that fills the window would be sent back with every later request, so that no
-// request fitted again: the newest reply is never summarised.
+// maxReply is how many bytes of a reply's text are kept where the model's window is not known.
 const maxReply = 128 << 10
 
-// replyLimit is [maxReply] or, in a small window, as many bytes as are about a quarter of it.
+// replyLimit is how many bytes of a reply's text are kept: about a quarter of the window. More
+// of it would be sent back with every later request, so that none fitted again, because the
+// newest reply is never summarised.
 func replyLimit(window int) int {
 	if window <= 0 {
 		return maxReply
 	}
-	return min(maxReply, window)
+	return window
 }
 
 // cutReply keeps the beginning of a text that is longer than limit bytes, and says so.

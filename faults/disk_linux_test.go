@@ -72,7 +72,10 @@ func fill(t *testing.T, dir string) (ballast string) {
 func TestAFullDisk(t *testing.T) {
 	each(t, func(t *testing.T, rng *rand.Rand) {
 		disk, grow := smallDisk(t, 48)
-		w := worldtest.New(t, worldtest.Options{Binary: binary, Network: newSlack(t, slackfake.Config{AckTimeout: time.Second}), Data: disk})
+		w := worldtest.New(t, worldtest.Options{
+			Binary: binary, Network: newSlack(t, slackfake.Config{AckTimeout: time.Second}), Data: disk,
+			More: "model: {window: 16000000}\n", // in which the replies below are kept whole
+		})
 		w.Start()
 		before, _ := w.Open(worldtest.Alice, 0, true)
 		w.Settle()
