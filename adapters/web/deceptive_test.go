@@ -184,6 +184,9 @@ func TestADeceptiveRequestShowsWhatDecidesIt(t *testing.T) {
 	s.do("signing in", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile, chromedp.EmulateTouch),
 		chromedp.Navigate(link), onScreen("#empty"))
 	n, opened := 1000, 0
+	if testing.Short() {
+		n = 100
+	}
 	for i, d := range deceptions(n, 7) {
 		c, err := json.Marshal(d.card)
 		if err != nil {
