@@ -36,7 +36,7 @@ func Restore(ctx context.Context, out io.Writer, file string) error {
 		return config.Errorf("%s names a PostgreSQL database; restore it with its own tools, such as pg_restore, while no bot runs", config.StoreName)
 	}
 	if err := CheckStore(ctx, io.Discard, file); err != nil {
-		return err
+		return fmt.Errorf("nothing was restored: %w", err)
 	}
 	if err := os.MkdirAll(e.DataDir, 0o700); err != nil {
 		return fmt.Errorf("the data directory %s cannot be made (%w); name one that you may write in COUNTERSIGN_DATA_DIR", e.DataDir, err)

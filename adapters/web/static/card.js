@@ -98,8 +98,8 @@ const maxLines = 12; // of a command that an open card shows whole
 const maxText = 1200; // characters
 const partText = 300; // of the head and of the tail of a longer one
 
-// codeOf shows what would run. The middle of a long one is behind a button, because harm
-// likes to stand at the end, and unread
+// codeOf shows what would run. Only the middle of a long one is behind a button,
+// because the harm is often at the end. unread
 // says that nobody pressed it yet.
 function codeOf(card, open) {
   const lines = card.code.split('\n');
