@@ -60,6 +60,8 @@ type Gate interface {
 	Consume(tx store.Tx, id approvals.ID, a approvals.Action) (approvals.Permit, approvals.Record, string)
 	Finish(tx store.Tx, id approvals.ID, o approvals.Outcome)
 	Lost(tx store.Tx, id approvals.ID)
+	// Unstarted takes the use of an approval back: the run never began.
+	Unstarted(tx store.Tx, id approvals.ID)
 	// Cancel withdraws a request. ok is false if it was decided already.
 	Cancel(tx store.Tx, id approvals.ID, by chat.User, why string) (ok bool)
 	// Due handles a timer of the request: it expires the request, or escalates it to

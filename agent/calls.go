@@ -136,14 +136,14 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if err := w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }); err != nil {
 			return err
 		}
-		r, did := w.perform(ctx, c, plan, ruling.Permit, rep, false)
+		r, did := w.perform(ctx, c, plan.Action, permitted(plan, ruling.Permit), rep, false)
 		if r == nil {
 			return w.afterAbandon(ctx)
 		}
 		if did.tried != "" {
 			return w.recordTried(ctx, s, p, did.tried)
 		}
-		return w.recordRun(ctx, s, plan, *r, false, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
+		return w.recordRun(ctx, s, plan.Action, *r, false, func(tx store.Tx, o approvals.Outcome) { w.a.cfg.Gate.Ran(tx, p, o) })
 	case approvals.Ask:
 		if !s.turn.covered() {
 			p.Impact = w.impact(ctx, plan.Action)
@@ -301,7 +301,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 			entry = w.beginNested(s, plan)
 			w.a.cfg.Gate.Finish(tx, id, approvals.Outcome{OK: true, Note: "begun"})
 		default:
-			entry = history.Entry{Kind: history.KindIntent, Scope: s.scope(), Intent: &history.Intent{Call: s.call.ID, Approval: id, Digest: plan.Action.Digest()}}
+			entry = history.Entry{Kind: history.KindIntent, Scope: s.scope(), Intent: &history.Intent{Call: s.call.ID, Approval: id, Digest: plan.Action.Digest(), Noted: true}}
 		}
 		entry.At = w.a.cfg.Now()
 		entry = w.append(tx, entry)
@@ -323,14 +323,19 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 	if !s.scripted() {
 		rep = repeated(w.entries, sameCall(plan.Action))
 	}
-	r, did := w.perform(ctx, s.call, plan, permit, rep, true)
+	r, did := w.perform(ctx, s.call, plan.Action, permitted(plan, permit), rep, true)
 	if r == nil {
 		// The grace time ended while the command was running. Its intent has no outcome,
 		// which tells the next owner that the outcome is unknown.
 		return context.Cause(ctx)
 	}
+	return w.recordChange(ctx, s, id, plan.Action, r, did)
+}
+
+// recordChange stores the result of an approved run.
+func (w *worker) recordChange(ctx context.Context, s step, id approvals.ID, a approvals.Action, r *history.Result, did runFacts) error {
 	r.Changed = true
-	return w.recordRun(ctx, s, plan, *r, did.undo, func(tx store.Tx, o approvals.Outcome) {
+	return w.recordRun(ctx, s, a, *r, did.undo, func(tx store.Tx, o approvals.Outcome) {
 		if r.Unknown {
 			w.a.cfg.Gate.Lost(tx, id)
 		} else {
@@ -338,6 +343,57 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 		}
 	})
 }
+
+// resume goes on with a call that has an intent and no outcome: the bot went away during the
+// run, or before it. What still runs is followed, and what ended meanwhile is reported as if
+// nothing had happened. What never began runs now, if its approval still stands.
+func (w *worker) resume(ctx context.Context, s step) error {
+	id := s.intent.Approval
+	var rec approvals.Record
+	var ok bool
+	err := w.a.cfg.DB.View(ctx, func(tx store.Tx) error {
+		rec, ok = (approvals.Ledger{}).Get(tx, id)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !ok || !s.intent.Noted {
+		return w.unknown(ctx, s)
+	}
+	by, groups := w.proposer(s)
+	c := tools.Call{ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent()}
+	unstarted, unknown := false, false
+	r, did := w.perform(ctx, s.call, rec.Action, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		res, err := w.a.cfg.Desk.Resume(ctx, c, rec.Action, sink)
+		var e *tools.Error
+		known := errors.As(err, &e)
+		unstarted = known && e.NotStarted
+		unknown = err == nil && res.Unknown || err != nil && !known // a stop, for example, before the target answered
+		return res, err
+	}, repetition{}, true)
+	switch {
+	case r == nil:
+		return w.afterAbandon(ctx)
+	case unstarted:
+		w.log.Info("an approved call had not begun when the bot went away; it runs now if its approval still stands", "tool", s.call.Name, "approval", id)
+		e := history.Entry{Kind: history.KindIntent, Scope: s.scope(), Intent: &history.Intent{
+			Call: s.call.ID, Approval: id, Digest: s.intent.Digest, Void: true,
+		}}
+		return w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Unstarted(tx, id) }, e)
+	case unknown:
+		return w.unknown(ctx, s)
+	}
+	return w.recordChange(ctx, s, id, rec.Action, r, did)
+}
+
+// permitted returns the run of a plan.
+func permitted(p tools.Plan, permit approvals.Permit) run {
+	return func(ctx context.Context, sink tools.Sink) (tools.Result, error) { return p.Run(ctx, permit, sink) }
+}
+
+// run carries a call out, or takes it up again.
+type run func(context.Context, tools.Sink) (tools.Result, error)
 
 // afterAbandon handles a run without a result: a stop came before it began, or the grace
 // time is over.
@@ -354,10 +410,10 @@ type runFacts struct {
 	tried string // see tools.Result
 }
 
-// perform runs a permitted plan and streams its output to the thread. A nil result means
-// that the bot is shutting down and left the command running.
+// perform runs a call and streams its output to the thread. A nil result means that the bot
+// is shutting down and left the command running.
 func (w *worker) perform(
-	ctx context.Context, c llm.Call, plan tools.Plan, permit approvals.Permit, rep repetition, changes bool,
+	ctx context.Context, c llm.Call, a approvals.Action, do run, rep repetition, changes bool,
 ) (r *history.Result, did runFacts) {
 	step, done := w.begin(ctx, "running "+c.Name)
 	defer done()
@@ -374,7 +430,7 @@ func (w *worker) perform(
 	step, ended := w.a.cfg.Watcher.Tool(step, w.thread, c)
 	defer func() { ended(r) }()
 	stopHeartbeat := out.heartbeat()
-	res, err := plan.Run(step, permit, func(e tools.Event) {
+	res, err := do(step, func(e tools.Event) {
 		kept.Event(e)
 		out.event(e)
 	})
@@ -385,7 +441,7 @@ func (w *worker) perform(
 		return nil, runFacts{}
 	}
 	whole := w.saveOutput(ctx, kept, res, err, out.lines)
-	r = &history.Result{Call: c.ID, Tool: c.Name, Same: sameCall(plan.Action)}
+	r = &history.Result{Call: c.ID, Tool: c.Name, Same: sameCall(a)}
 	switch {
 	case err != nil:
 		r.Text = tools.ErrorText(err)
@@ -486,14 +542,14 @@ func (w *worker) saveOutput(ctx context.Context, kept *output.Writer, res tools.
 
 // recordRun stores a result, its outcome at the gate and the message for people in one
 // transaction.
-func (w *worker) recordRun(ctx context.Context, s step, plan tools.Plan, r history.Result, undo bool, record func(store.Tx, approvals.Outcome)) error {
+func (w *worker) recordRun(ctx context.Context, s step, a approvals.Action, r history.Result, undo bool, record func(store.Tx, approvals.Outcome)) error {
 	err := w.writeWithRetry(ctx, func(tx store.Tx) {
 		record(tx, approvals.Outcome{OK: !r.Failed, Note: outcomeNote(r), Signal: r.Signal, Unstarted: r.Unstarted, Undo: undo})
 		if s.agent() != "" && !r.Changed { // a sub-agent's reads appear in its status line
 			w.putAgentLine(tx, s.turn, "ran "+s.call.Name+" · "+outcomeNote(r))
 			return
 		}
-		if text := runPost(plan.Action, r, s.ask != nil && s.ask.Step); text != "" {
+		if text := runPost(a, r, s.ask != nil && s.ask.Step); text != "" {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + s.call.ID, Text: w.a.cfg.Redact(text), Quiet: true, Log: true})
 		}
 	}, resultOf(s, r))
@@ -532,8 +588,8 @@ func (w *worker) sameOf(ctx context.Context, s step) string {
 	return sameRaw(s.call.Name, s.call.Args)
 }
 
-// unknown closes a call that has an intent and no outcome: the bot died, or lost the
-// connection to the machine, during the run.
+// unknown closes a call whose outcome nobody knows: the bot, or its connection to the
+// machine, was gone when it ended.
 func (w *worker) unknown(ctx context.Context, s step) error {
 	found := w.evidence(ctx, s.call.ID)
 	r := history.Result{

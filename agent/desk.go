@@ -6,6 +6,8 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent/llm"
 	"countersign/approvals"
+	"countersign/store"
+	"countersign/tools"
 )
 
 // Profile says how a conversation is led.
@@ -58,6 +60,13 @@ type Desk interface {
 	// Evidence asks the target what became of a call whose outcome nobody saw: a sentence,
 	// or "" when it does not know, or cannot be asked now.
 	Evidence(ctx context.Context, thread chat.ThreadID, call string) string
+	// Resume takes up a call that an earlier process of the bot began, and waits for its end: its
+	// action a is approved, and began then. It starts nothing. The error is a [tools.Error] with
+	// NotStarted if the call never began; a result with Unknown means that nobody knows.
+	Resume(ctx context.Context, c tools.Call, a approvals.Action, sink tools.Sink) (tools.Result, error)
+	// Settle forgets what was noted of a call's run, in the transaction that stores its result.
+	// unknown means that the result does not tell what became of it.
+	Settle(tx store.Tx, thread chat.ThreadID, call string, a approvals.Action, unknown bool)
 	// Impact finds out what an action would do, by reads alone, before people are asked;
 	// "" when it finds out nothing.
 	Impact(ctx context.Context, a approvals.Action) string
@@ -123,6 +132,14 @@ func (NoDesk) Record(context.Context, chat.ThreadID, bool) (files []chat.File, t
 
 // Evidence implements [Desk].
 func (NoDesk) Evidence(context.Context, chat.ThreadID, string) string { return "" }
+
+// Resume implements [Desk].
+func (NoDesk) Resume(context.Context, tools.Call, approvals.Action, tools.Sink) (tools.Result, error) {
+	return tools.Result{Unknown: true, Failed: true}, nil
+}
+
+// Settle implements [Desk].
+func (NoDesk) Settle(store.Tx, chat.ThreadID, string, approvals.Action, bool) {}
 
 // Impact implements [Desk].
 func (NoDesk) Impact(context.Context, approvals.Action) string { return "" }

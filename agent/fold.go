@@ -49,7 +49,7 @@ type turn struct {
 	decisions map[string]*history.Decision
 	edits     map[string][]*history.Edited
 	tried     map[string]string // by call: what it tried as a read and the lock refused
-	intents   map[string]bool
+	intents   map[string]*history.Intent
 	batched   bool // the last reply's calls were approved together
 	results   map[string]*history.Result
 	past      []*history.Entry // only for a workflow: its replies, results and steps, in order
@@ -60,7 +60,7 @@ func newTurn(scope string) *turn {
 	return &turn{
 		scope: scope, asks: map[string]*history.Entry{}, decisions: map[string]*history.Decision{}, edits: map[string][]*history.Edited{},
 		tried:   map[string]string{},
-		intents: map[string]bool{}, results: map[string]*history.Result{},
+		intents: map[string]*history.Intent{}, results: map[string]*history.Result{},
 	}
 }
 
@@ -262,7 +262,9 @@ func (f *threadState) addCallEntry(e *history.Entry) {
 		}
 	case e.Intent != nil:
 		if t := f.turnOf(e.Intent.Call); t != nil {
-			t.intents[e.Intent.Call] = true
+			if t.intents[e.Intent.Call] = e.Intent; e.Intent.Void {
+				delete(t.intents, e.Intent.Call)
+			}
 		}
 	case e.Result != nil:
 		delete(f.turns, e.Result.Call) // its nested work is over
@@ -326,7 +328,7 @@ func (f *threadState) openCalls(scope string) []openCall {
 	}
 	for _, c := range t.openCalls() {
 		all = append(all, f.openCalls(c.ID)...)
-		o := openCall{Call: c, scope: scope, intent: t.intents[c.ID]}
+		o := openCall{Call: c, scope: scope, intent: t.intents[c.ID] != nil}
 		if ask := t.asks[c.ID]; ask != nil {
 			o.ask = ask.Ask
 		}

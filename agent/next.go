@@ -21,7 +21,7 @@ const (
 	stepRun     stepKind = "run"     // people approved: plan again and run
 	stepBatch   stepKind = "batch"   // people approved several calls at once
 	stepRefuse  stepKind = "refuse"  // people or time said no
-	stepUnknown stepKind = "unknown" // there is an intent without an outcome
+	stepResume  stepKind = "resume"  // there is an intent without an outcome: find out what became of it
 	stepStop    stepKind = "stop"    // somebody said stop
 	stepLimit   stepKind = "limit"   // the turn used up its limits
 	stepEnd     stepKind = "end"     // the model has nothing more to do
@@ -37,9 +37,10 @@ const (
 type step struct {
 	kind     stepKind
 	turn     *turn             // the conversation that goes on
-	call     llm.Call          // propose, reject, skip, wait, run, refuse, unknown, return, flow
+	call     llm.Call          // propose, reject, skip, wait, run, refuse, resume, return, flow
 	decision *history.Decision // run, refuse
-	ask      *history.Ask      // wait, unknown
+	ask      *history.Ask      // wait, resume
+	intent   *history.Intent   // resume
 	stop     *history.Stop     // stop
 	limit    string            // limit; return: why it ended without a report
 	holder   string            // paused: who has the keyboard
@@ -157,8 +158,8 @@ func (f *threadState) nextCall(t *turn, c llm.Call, now time.Time, lim Limits) s
 	d := t.decisions[c.ID]
 	s := step{turn: t, call: c, decision: d, ask: ask, edits: t.edits[c.ID], tried: t.tried[c.ID]}
 	switch {
-	case t.intents[c.ID]:
-		s.kind = stepUnknown
+	case t.intents[c.ID] != nil:
+		s.kind, s.intent = stepResume, t.intents[c.ID]
 	case d != nil && d.State == approvals.Approved && len(ask.Batch) > 0:
 		s.kind = stepBatch
 	case d != nil && d.State == approvals.Approved:

@@ -141,7 +141,7 @@ func TestNext(t *testing.T) {
 		{"an expired call is refused", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Expired)}, t0, stepRefuse, "1"},
 		{"the first decision counts", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Denied), decided("1", approvals.Approved)}, t0, stepRefuse, "1"},
 		{"a decision without a request counts for nothing", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), decided("1", approvals.Approved)}, t0, stepPropose, "1"},
-		{"an intent without an outcome is unknown", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Approved), intent("1")}, t0, stepUnknown, "1"},
+		{"an intent without an outcome is unknown", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Approved), intent("1")}, t0, stepResume, "1"},
 		{"after a denial the rest of the reply is skipped", []history.Entry{message("hi"), reply(llm.FinishCalls, "1", "2"), denied("1")}, t0, stepSkip, "2"},
 		{"an edited call is proposed again", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), edited("1")}, t0, stepPropose, "1"},
 		{"an edited call that is asked again waits", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), edited("1"), askedAgain("1")}, t0, stepWait, "1"},
@@ -307,7 +307,7 @@ func TestNextProperties(t *testing.T) {
 				if rapid.IntRange(0, 3).Draw(t, "crash") > 0 {
 					add(s.scope(), result(s.call.ID))
 				}
-			case stepRefuse, stepSkip, stepReject, stepUnknown, stepMoot:
+			case stepRefuse, stepSkip, stepReject, stepResume, stepMoot:
 				add(s.scope(), result(s.call.ID))
 			case stepStop:
 				for _, c := range grown.openCalls("") {

@@ -395,7 +395,7 @@ func nextStepText(s step) string {
 	if s.kind == stepModel {
 		return "waiting for the model"
 	}
-	if s.kind == stepUnknown { // an intent without an outcome, whose owner lives
+	if s.kind == stepResume { // an intent without an outcome, whose owner lives
 		return "running " + s.call.Name
 	}
 	return "about to go on"

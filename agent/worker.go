@@ -165,8 +165,8 @@ func (w *worker) runStep(ctx context.Context) (more bool, err error) {
 		return true, w.close(ctx, s, skipped(s.call, tools.ErrorText(tools.Failed("%s", mootCall))))
 	case stepRefuse:
 		return true, w.refuse(ctx, s)
-	case stepUnknown:
-		return true, w.unknown(ctx, s)
+	case stepResume:
+		return true, w.resume(ctx, s)
 	case stepStop:
 		return true, w.stopped(ctx, s)
 	case stepLimit:
@@ -468,6 +468,7 @@ func (w *worker) write(ctx context.Context, also func(tx store.Tx), entries ...h
 		for _, e := range entries {
 			e.At = at
 			added = append(added, w.append(tx, e))
+			w.settle(tx, e)
 		}
 		if also != nil {
 			also(tx)
@@ -480,6 +481,20 @@ func (w *worker) write(ctx context.Context, also func(tx store.Tx), entries ...h
 	w.applyEntries(ctx, added...)
 	w.a.cfg.Outbox.Wake(w.thread)
 	return nil
+}
+
+// settle forgets what was noted of a call's run, with the call's result.
+func (w *worker) settle(tx store.Tx, e history.Entry) {
+	if e.Result == nil {
+		return
+	}
+	t := w.state.turnOf(e.Result.Call)
+	if t == nil || t.intents[e.Result.Call] == nil {
+		return
+	}
+	if rec, ok := (approvals.Ledger{}).Get(tx, t.intents[e.Result.Call].Approval); ok {
+		w.a.cfg.Desk.Settle(tx, w.thread, e.Result.Call, rec.Action, e.Result.Unknown)
+	}
 }
 
 // append stores an entry.

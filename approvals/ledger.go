@@ -2,6 +2,7 @@ package approvals
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -240,7 +241,7 @@ func (Ledger) Consume(tx store.Tx, id ID, a Action, now time.Time) (Permit, Reco
 	case now.After(r.RunBy):
 		mustMove(&r, Expired)
 		why = "the approval was not used within " + r.Require.RunWithin.String()
-	case r.Digest != a.Digest() || r.Digest != r.Action.Digest():
+	case r.Digest != r.Action.Digest(), r.Digest != a.Digest() && (!r.Unstarted || !a.isAsShown(r.Action)):
 		mustMove(&r, Invalid)
 		if len(drift) == 0 {
 			drift = []string{"content"}
@@ -256,7 +257,7 @@ func (Ledger) Consume(tx store.Tx, id ID, a Action, now time.Time) (Permit, Reco
 		return Permit{}, r, why
 	}
 	save(tx, r)
-	return Permit{digest: r.Digest, ok: true}, r, ""
+	return Permit{digest: a.Digest(), ok: true}, r, ""
 }
 
 // ErrNotProven means that an action is not proven to be read-only.
@@ -317,6 +318,18 @@ func (Ledger) Lost(tx store.Tx, id ID, now time.Time) (Record, bool) {
 	return end(tx, id, OutcomeUnknown, now, func(*Record) {})
 }
 
+// Unstarted takes the use of an approval back: what used it never began. The approval stands
+// until the time by which it had to be used, also with the terminal that was made for it.
+func (Ledger) Unstarted(tx store.Tx, id ID) (Record, bool) {
+	r, ok := store.Load[Record](tx, recordKey(id))
+	if !ok || r.State != Running || !r.move(Approved) {
+		return r, false
+	}
+	r.Unstarted = true
+	save(tx, r)
+	return r, true
+}
+
 // Invalidate ends a request that may no longer run.
 func (Ledger) Invalidate(tx store.Tx, id ID, why string, now time.Time) (Record, bool) {
 	return end(tx, id, Invalid, now, func(r *Record) { r.Reason = why })
@@ -358,7 +371,7 @@ func Drift(was, is Action) []string {
 	add("the file", was.Path != is.Path)
 	add("the files", !slices.Equal(was.Paths, is.Paths))
 	add("the text", string(was.Bytes) != string(is.Bytes))
-	add("the arguments", string(was.Args) != string(is.Args))
+	add("the arguments", !sameJSON(was.Args, is.Args))
 	add("the environment", !maps.Equal(was.Env, is.Env))
 	for _, name := range changed(was.Files, is.Files) {
 		if strings.HasSuffix(name, "/") {
@@ -370,6 +383,16 @@ func Drift(was, is Action) []string {
 	add("the preview", was.Preview != is.Preview || was.Whole != is.Whole)
 	add("the steps", !slices.EqualFunc(was.Steps, is.Steps, func(a, b Action) bool { return a.Digest() == b.Digest() }))
 	return out
+}
+
+// sameJSON reports whether two texts encode the same value, or are equal.
+func sameJSON(a, b json.RawMessage) bool {
+	x, errX := json.Marshal(a) // as a stored record has it
+	y, errY := json.Marshal(b)
+	if errX != nil || errY != nil {
+		return string(a) == string(b)
+	}
+	return string(x) == string(y)
 }
 
 // changed returns the sorted keys whose values differ.

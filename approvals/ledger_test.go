@@ -45,7 +45,7 @@ func TestTheStateMachineIsThisTable(t *testing.T) {
 	want := map[approvals.State][]approvals.State{
 		approvals.Pending:        {approvals.Approved, approvals.Denied, approvals.Expired, approvals.Cancelled, approvals.Invalid},
 		approvals.Approved:       {approvals.Running, approvals.Expired, approvals.Invalid, approvals.Cancelled},
-		approvals.Running:        {approvals.Done, approvals.OutcomeUnknown},
+		approvals.Running:        {approvals.Done, approvals.OutcomeUnknown, approvals.Approved},
 		approvals.Done:           nil,
 		approvals.OutcomeUnknown: nil,
 		approvals.Denied:         nil,
@@ -364,5 +364,68 @@ func TestRevisionsHaveIDsOfTheirOwn(t *testing.T) {
 			t.Fatalf("revision %d is %s", n+1, r)
 		}
 		seen[r] = true
+	}
+}
+
+func TestAnApprovalOfWhatNeverBeganStands(t *testing.T) {
+	var l approvals.Ledger
+	typed := func(env, front string) approvals.Action {
+		a := action()
+		a.Env, a.Pane, a.Foreground = map[string]string{approvals.ShellFact: env}, "shared", front
+		return a
+	}
+	shown := typed(approvals.ShellNew, "")
+	other := typed(approvals.ShellShared("%1"), "bash")
+	other.Bytes = []byte("something else")
+	for _, tc := range []struct {
+		rule      string
+		unstarted bool
+		later     time.Duration
+		now       approvals.Action
+		state     approvals.State
+	}{
+		{"the same runs", true, 0, shown, approvals.Running},
+		{"in the terminal that was made for it, too", true, 0, typed(approvals.ShellShared("%1"), "bash"), approvals.Running},
+		{"not with another program in front", true, 0, typed(approvals.ShellShared("%1"), "vim"), approvals.Invalid},
+		{"nothing else runs", true, 0, other, approvals.Invalid},
+		{"not later than it had to", true, time.Hour, shown, approvals.Expired},
+		{"what began does not run again", false, 0, shown, approvals.Running},
+	} {
+		t.Run(tc.rule, func(t *testing.T) {
+			db := mem.Open()
+			var got approvals.Record
+			update(t, db, func(tx store.Tx) {
+				r := record(1)
+				r.Action = shown
+				rec, _ := l.Open(tx, r)
+				id := rec.ID
+				v := vote("web:bob", true, t0)
+				v.Digest = shown.Digest()
+				if _, _, err := l.Vote(tx, id, v); err != nil {
+					t.Fatal(err)
+				}
+				if p, _, why := l.Consume(tx, id, shown, t0); !p.Allows(shown) {
+					t.Fatal(why)
+				}
+				if tc.unstarted {
+					if _, ok := l.Unstarted(tx, id); !ok {
+						t.Fatal("its use cannot be taken back")
+					}
+				}
+				p, _, _ := l.Consume(tx, id, tc.now, t0.Add(tc.later))
+				if p.Allows(tc.now) != (tc.unstarted && tc.state == approvals.Running) {
+					t.Error("wrong permit")
+				}
+				got, _ = l.Get(tx, id)
+				if _, ok := l.Finish(tx, id, approvals.Outcome{OK: true}, t0); ok {
+					if _, ok := l.Unstarted(tx, id); ok {
+						t.Error("what has ended is taken back")
+					}
+				}
+			})
+			if got.State != tc.state {
+				t.Errorf("%s: %s", got.State, got.Reason)
+			}
+		})
 	}
 }

@@ -39,6 +39,7 @@ type Record struct {
 	Basis     Basis         `json:"basis,omitzero"` // what approved it, where no vote of its own did
 	Review    Review        `json:"review,omitzero"`
 	Outcome   Outcome       `json:"outcome,omitzero"`
+	Unstarted bool          `json:"unstarted,omitempty"` // it was used, and the bot went away before the run began
 	Ended     time.Time     `json:"ended,omitzero"`
 	// Impact and Taint inform the approvers: what the action would do, and which
 	// untrusted source its words come from. Neither is part of the digest.
@@ -174,7 +175,7 @@ type Outcome struct {
 var moves = map[State][]State{
 	Pending:        {Approved, Denied, Expired, Cancelled, Invalid},
 	Approved:       {Running, Expired, Invalid, Cancelled},
-	Running:        {Done, OutcomeUnknown},
+	Running:        {Done, OutcomeUnknown, Approved}, // Approved: it never began
 	Done:           nil,
 	OutcomeUnknown: nil,
 	Denied:         nil,

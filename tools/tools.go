@@ -80,6 +80,16 @@ type Tool interface {
 	Plan(ctx context.Context, c Call) (Plan, error)
 }
 
+// Resumer is a Tool whose calls can go on without the process that ran them.
+type Resumer interface {
+	Tool
+	// Resume finds a call that an earlier process began, and waits for its end as [Plan.Run]
+	// does. It starts nothing, so it needs no permit. An [*Error] with NotStarted means that no
+	// part of the call was ever done, and never will be by that process. Any other error that is
+	// no [*Error] means that the target cannot tell now.
+	Resume(ctx context.Context, c Call, s Sink) (Result, error)
+}
+
 // Plan is a planned call. It needs a permit to run.
 type Plan struct {
 	Action approvals.Action

@@ -172,6 +172,11 @@ type Intent struct {
 	Call     string           `json:"call"`
 	Approval approvals.ID     `json:"approval"`
 	Digest   approvals.Digest `json:"digest"`
+	// Noted means that whatever can be resumed is noted before it begins, and that the note stays
+	// until the result is stored: where there is no note, nothing began.
+	Noted bool `json:"noted,omitempty"`
+	// Void takes the intent back: the call never began.
+	Void bool `json:"void,omitempty"`
 }
 
 // Result closes a call. Every call gets exactly one.

@@ -431,7 +431,9 @@ func (f *incidentState) addCallEntry(e *history.Entry, records map[approvals.ID]
 		k.edits, k.by = append(k.edits, e.Edited), e.Edited.By
 		f.addRole(e.Edited.By, "edited")
 	case e.Intent != nil:
-		of(e.Intent.Call).intent = e.At
+		if of(e.Intent.Call).intent = e.At; e.Intent.Void {
+			of(e.Intent.Call).intent = time.Time{}
+		}
 	case e.Begin != nil:
 		of(e.Begin.Call).begin = e
 	case e.Result != nil:

@@ -56,7 +56,8 @@ const (
 	Forbidden  = "forbidden"
 	Running    = "running"
 	Done       = "done"
-	Unknown    = "unknown" // it may or may not have run
+	Unknown    = "unknown"   // it may or may not have run
+	Unstarted  = "unstarted" // the bot went away before it ran; the approval still stands
 	Expired    = "expired"
 	Cancelled  = "cancelled"
 	Invalid    = "invalid" // what would run is not what was approved
@@ -68,7 +69,7 @@ const (
 // all the same: a record too many is better than one too few.
 func Known() []string {
 	return []string{
-		Asked, Approved, Denied, Refused, Escalated, BreakGlass, Reviewed, Granted, Revoked, Allowed, Forbidden, Running, Done, Unknown,
+		Asked, Approved, Denied, Refused, Escalated, BreakGlass, Reviewed, Granted, Revoked, Allowed, Forbidden, Running, Done, Unknown, Unstarted,
 		Expired, Cancelled, Invalid, Edited, Policy,
 	}
 }

@@ -148,7 +148,7 @@ func (g *Gate) outdatedReason(tx store.Tx, rec approvals.Record) string {
 		return "" // it no longer needs approval
 	case d.Auto != "" && len(rec.Action.Steps) == 0:
 		return "" // the policy approves it now
-	case g.cfg.Now().After(rec.Decided.Add(d.RunWithin)):
+	case d.RunWithin < rec.Require.RunWithin && g.cfg.Now().After(rec.Decided.Add(d.RunWithin)):
 		return "the policy changed after the approval: it must be used within " + d.RunWithin.String() + " now"
 	}
 	switch rec.Basis.Kind {

@@ -549,6 +549,13 @@ func (g *Gate) Lost(tx store.Tx, id approvals.ID) {
 	}
 }
 
+// Unstarted takes the use of an approval back: the bot went away before the run began.
+func (g *Gate) Unstarted(tx store.Tx, id approvals.ID) {
+	if rec, ok := g.ledger.Unstarted(tx, id); ok {
+		g.audit(tx, rec, audit.Unstarted, "", "", "")
+	}
+}
+
 // endPlan ends the plan of which rec is a step that did not succeed: people approved the
 // later steps in the belief that it would.
 func (g *Gate) endPlan(tx store.Tx, rec approvals.Record) {

@@ -632,7 +632,7 @@ func oneSandbox(ctx context.Context, jobs []job, trace bool) (map[int]done, map[
 
 var (
 	traceLine    = regexp.MustCompile(`^(\d+)\s+(.*)$`)
-	traceResumed = regexp.MustCompile(`^<\.\.\. \w+ resumed>(.*)$`)
+	traceResumed = regexp.MustCompile(`^<\.\.\. (?:\w+|\?\?\?) resumed>(.*)$`)
 	traceMark    = regexp.MustCompile(`^openat\(AT_FDCWD, "/job/(-?\d+)"`)
 )
 

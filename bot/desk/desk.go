@@ -13,11 +13,15 @@ import (
 	"countersign/adapters/chat"
 	"countersign/agent"
 	"countersign/approvals"
+	"countersign/store"
+	"countersign/tools"
 )
 
 // Witness knows the machines: what became of a call there, and what an action would do.
 type Witness interface {
 	Evidence(ctx context.Context, thread chat.ThreadID, call string) string
+	Resume(ctx context.Context, c tools.Call, a approvals.Action, sink tools.Sink) (tools.Result, error)
+	Settle(tx store.Tx, thread chat.ThreadID, call string, a approvals.Action, unknown bool)
 	Impact(ctx context.Context, a approvals.Action) string
 }
 

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/approvals"
 	"countersign/store"
 	"countersign/targets/backend"
 	"countersign/targets/session"
+	"countersign/tools"
 )
 
 // plainRun is a command that was about to run without a pane.
@@ -20,6 +22,8 @@ type plainRun struct {
 	Call   string    `json:"call"`
 	Mark   string    `json:"mark"`
 	At     time.Time `json:"at"`
+	// Open means that the call's outcome is not stored.
+	Open bool `json:"open,omitempty"`
 }
 
 // plainJournal notes what runs on a machine without a pane, where the machine itself
@@ -32,23 +36,59 @@ func (j plainJournal) key(thread, call string) []byte {
 
 // Began implements shell.Journal.
 func (j plainJournal) Began(ctx context.Context, thread, call string) (mark string, err error) {
-	if _, ok := j.m.Target.(backend.Witness); !ok {
-		return "", nil
-	}
 	now := time.Now().UTC()
-	sum := sha256.Sum256([]byte(j.m.opts.Env.Instance + "\x00" + thread + "\x00" + call + "\x00" + now.String()))
-	mark = hex.EncodeToString(sum[:16])
+	if _, ok := j.m.Target.(backend.Witness); ok {
+		sum := sha256.Sum256([]byte(j.m.opts.Env.Instance + "\x00" + thread + "\x00" + call + "\x00" + now.String()))
+		mark = hex.EncodeToString(sum[:16])
+	}
 	err = j.m.opts.DB.Update(ctx, func(tx store.Tx) error {
-		store.Save(tx, j.key(thread, call), plainRun{Thread: thread, Call: call, Mark: mark, At: now})
+		// Whoever takes a thread over begins what has no note.
+		if !j.m.opts.Replicas.Owns(tx, thread) {
+			return errTakenOver
+		}
+		store.Save(tx, j.key(thread, call), plainRun{Thread: thread, Call: call, Mark: mark, At: now, Open: true})
 		return nil
 	})
 	return mark, err
 }
 
-// Ended implements shell.Journal.
-func (j plainJournal) Ended(ctx context.Context, thread, call string) error {
+var errTakenOver = errors.New("another replica of the bot works on this thread now")
+
+// Noted implements shell.Journal.
+func (j plainJournal) Noted(ctx context.Context, thread, call string) (t backend.Testimony, ok bool, err error) {
+	r, ok, err := j.load(ctx, thread, call)
+	if w, can := j.m.Target.(backend.Witness); err == nil && ok && can && r.Mark != "" {
+		t, err = w.Testify(ctx, r.Mark)
+	}
+	return t, ok, err
+}
+
+func (j plainJournal) load(ctx context.Context, thread, call string) (r plainRun, ok bool, err error) {
+	err = j.m.opts.DB.View(ctx, func(tx store.Tx) error {
+		r, ok = store.Load[plainRun](tx, j.key(thread, call))
+		return nil
+	})
+	return r, ok, err
+}
+
+// settle is [session.Book.Settle] for what runs without a pane.
+func (j plainJournal) settle(tx store.Tx, thread, call string, unknown bool) {
+	key := j.key(thread, call)
+	if r, ok := store.Load[plainRun](tx, key); ok && unknown && r.Mark != "" {
+		r.Open = false
+		store.Save(tx, key, r)
+		return
+	}
+	tx.Delete(key)
+}
+
+// forget forgets a command about which nothing more will be known.
+func (j plainJournal) forget(ctx context.Context, r plainRun) error {
+	if r.Open {
+		return nil // its outcome is stored first, and that settles it
+	}
 	return j.m.opts.DB.Update(ctx, func(tx store.Tx) error {
-		tx.Delete(j.key(thread, call))
+		tx.Delete(j.key(r.Thread, r.Call))
 		return nil
 	})
 }
@@ -59,12 +99,7 @@ const plainAge = 24 * time.Hour
 // testify asks the target what became of a plain command.
 func (j plainJournal) testify(ctx context.Context, thread, call string) (session.Evidence, error) {
 	e := session.Evidence{Thread: thread, Call: call, Final: true}
-	var r plainRun
-	var ok bool
-	err := j.m.opts.DB.View(ctx, func(tx store.Tx) error {
-		r, ok = store.Load[plainRun](tx, j.key(thread, call))
-		return nil
-	})
+	r, ok, err := j.load(ctx, thread, call)
 	w, can := j.m.Target.(backend.Witness)
 	if err != nil || !ok || !can {
 		return e, err
@@ -87,7 +122,7 @@ func (j plainJournal) testify(ctx context.Context, thread, call string) (session
 		e.Text = j.m.Name + " notes that it began, and not how it ended: it was killed, or the machine went down."
 	}
 	e.Final = true
-	return e, j.Ended(ctx, thread, call)
+	return e, j.forget(ctx, r)
 }
 
 func (j plainJournal) unknown(ctx context.Context) (list []session.Evidence, err error) {
@@ -96,8 +131,9 @@ func (j plainJournal) unknown(ctx context.Context) (list []session.Evidence, err
 		start, end := store.Prefix("plain-run", j.m.place())
 		for k, v := range tx.Scan(start, end) {
 			var r plainRun
-			store.Decode(k, v, &r)
-			list = append(list, session.Evidence{Thread: r.Thread, Call: r.Call})
+			if store.Decode(k, v, &r); !r.Open {
+				list = append(list, session.Evidence{Thread: r.Thread, Call: r.Call})
+			}
 		}
 		return nil
 	})
@@ -148,6 +184,68 @@ func (s Set) Evidence(ctx context.Context, thread chat.ThreadID, call string) st
 		}
 	}
 	return ""
+}
+
+// resumeWithin is how long a target that cannot be asked is tried again, and resumeEvery the
+// pause between two attempts.
+const (
+	resumeWithin = 2 * time.Minute
+	resumeEvery  = time.Second
+)
+
+// Resume takes up a call that an earlier process of the bot began, and waits for its end. a
+// is the approved action. It starts nothing. The error is a [tools.Error] with NotStarted if
+// the call was never begun; a result with Unknown means that nobody knows what became of it.
+func (s Set) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink tools.Sink) (tools.Result, error) {
+	unknown := tools.Result{Unknown: true, Failed: true}
+	m := s.byID(a.Target)
+	if m == nil {
+		return unknown, nil
+	}
+	c.Name, c.Args = a.Tool, a.Args
+	for until := time.Now().Add(resumeWithin); ; {
+		var r tools.Resumer
+		o, err := m.Connect(ctx)
+		if err == nil {
+			var ok bool
+			if r, ok = o.Tools[c.Name].(tools.Resumer); !ok {
+				return unknown, nil
+			}
+			var res tools.Result
+			if res, err = r.Resume(ctx, c, sink); err == nil {
+				return res, nil
+			}
+		}
+		var e *tools.Error
+		switch {
+		case errors.As(err, &e):
+			return tools.Result{}, err
+		case ctx.Err() != nil:
+			return tools.Result{}, ctx.Err()
+		case time.Now().After(until):
+			m.opts.Log.WarnContext(ctx, "a target cannot say what became of a call", "target", m.Name, "call", c.ID, "error", err)
+			return unknown, nil
+		}
+		sink(tools.Event{Kind: tools.Info, Text: m.Name + " cannot be reached; trying again"})
+		select {
+		case <-ctx.Done():
+		case <-time.After(resumeEvery):
+		}
+	}
+}
+
+// Settle forgets what was noted of a call's run, in the transaction that stores the call's
+// outcome. With an unknown outcome the note is kept, so that the thread is told once
+// something is known.
+func (s Set) Settle(tx store.Tx, thread chat.ThreadID, call string, a approvals.Action, unknown bool) {
+	m := s.byID(a.Target)
+	if m == nil {
+		return
+	}
+	plainJournal{m}.settle(tx, string(thread), call, unknown)
+	if o := m.State(); o != nil && o.Book != nil {
+		o.Book.Settle(tx, string(thread), call, unknown)
+	}
 }
 
 // report tells threads what has come out about calls whose outcomes were unknown.

@@ -13,11 +13,12 @@ import (
 	"countersign/internal/config"
 	"countersign/store"
 	"countersign/store/mem"
+	"countersign/targets/backend"
 	"countersign/targets/session"
 )
 
 // peers are replicas that share a store or not.
-type peers struct{ shared bool }
+type peers struct{ shared, elsewhere bool }
 
 func (p peers) Shared() bool { return p.shared }
 func (peers) Host() string   { return "pod-1" }
@@ -27,7 +28,7 @@ func (p peers) Driver() string {
 	}
 	return ""
 }
-func (peers) Owns(store.Tx, string) bool             { return true }
+func (p peers) Owns(store.Tx, string) bool           { return !p.elsewhere }
 func (peers) Elsewhere(context.Context, string) bool { return false }
 func (peers) RunJob(ctx context.Context, _ string, run func(context.Context) error) error {
 	return run(ctx)
@@ -50,7 +51,7 @@ func TestReplicasShareOnlyTheMachinesThatTheyReach(t *testing.T) {
 	for shared, want := range map[bool]map[string]string{
 		true: {"local": "local@pod-1", "web-1": "web-1"}, false: {"local": "local", "web-1": "web-1"},
 	} {
-		s, err := NewSet(options(t, peers{shared}))
+		s, err := NewSet(options(t, peers{shared: shared}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,26 +91,62 @@ func TestThisMachineIsOpenAtOnceAndOthersWhenTheyAreNeeded(t *testing.T) {
 	}
 }
 
-func TestAPlainRunIsNotedUntilItEnds(t *testing.T) {
+func TestAPlainRunIsNotedUntilItsOutcomeIsStored(t *testing.T) {
 	s, err := NewSet(options(t, peers{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	j := plainJournal{s["web-1"]} // its host notes how commands end
-	mark, err := j.Began(t.Context(), "web:1", "c1")
-	if err != nil || mark == "" {
-		t.Fatalf("%q %v", mark, err)
+	m := s["web-1"] // its host notes how commands end
+	j := plainJournal{m}
+	noted := func() bool {
+		t.Helper()
+		_, ok, err := j.load(t.Context(), "web:1", "c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
 	}
-	list, err := j.unknown(t.Context())
-	if err != nil || len(list) != 1 || list[0] != (session.Evidence{Thread: "web:1", Call: "c1"}) {
-		t.Errorf("%+v %v", list, err)
+	settle := func(unknown bool) {
+		t.Helper()
+		if err := m.opts.DB.Update(t.Context(), func(tx store.Tx) error {
+			s.Settle(tx, "web:1", "c1", approvals.Action{Target: m.Target.ID()}, unknown)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := j.Ended(t.Context(), "web:1", "c1"); err != nil {
+	for _, unknown := range []bool{true, false} {
+		mark, err := j.Began(t.Context(), "web:1", "c1")
+		if err != nil || mark == "" {
+			t.Fatalf("%q %v", mark, err)
+		}
+		if list, err := j.unknown(t.Context()); err != nil || len(list) != 0 || !noted() {
+			t.Errorf("before its outcome is stored: %+v %v", list, err)
+		}
+		settle(unknown)
+		list, err := j.unknown(t.Context())
+		if err != nil || noted() != unknown || unknown && (len(list) != 1 || list[0] != (session.Evidence{Thread: "web:1", Call: "c1"})) {
+			t.Errorf("with an outcome stored (unknown %v): %+v %v", unknown, list, err)
+		}
+	}
+	local := plainJournal{s["local"]}
+	if mark, err := local.Began(t.Context(), "web:1", "c2"); err != nil || mark != "" {
+		t.Errorf("of a machine that notes nothing: %q %v", mark, err)
+	}
+	if got, ok, err := local.Noted(t.Context(), "web:1", "c2"); err != nil || !ok || got != (backend.Testimony{}) {
+		t.Errorf("of a machine that notes nothing: %+v %v %v", got, ok, err)
+	}
+}
+
+func TestOnlyTheOwnerOfAThreadNotesARun(t *testing.T) {
+	s, err := NewSet(options(t, peers{elsewhere: true}))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if list, err = j.unknown(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("%+v %v", list, err)
+	defer s.Close()
+	if _, err := (plainJournal{s["web-1"]}).Began(t.Context(), "web:1", "c1"); !errors.Is(err, errTakenOver) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -2,64 +2,178 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/internal/failpoint"
 )
 
-// TestEvidenceOfACommandThatOutlivedTheBot: a bot that died while a command ran says
-// that it does not know, and then what the pane's shell knows.
-func TestEvidenceOfACommandThatOutlivedTheBot(t *testing.T) {
-	t.Parallel()
+// outlives makes the bot run a command in a pane that prints to both streams and ends with
+// status 5 once the file go is there.
+func outlives(t *testing.T, env ...string) *stage {
 	args, _ := json.Marshal(map[string]any{
-		"command": "touch begun; until [ -e go ]; do sleep 0.05; done; echo done >>log; (exit 5)",
+		"command": "touch begun; echo early; until [ -e go ]; do sleep 0.05; done; echo late; echo bad >&2; echo done >>log; (exit 5)",
 		"risk":    "medium", "mutation": true, "privesc": false, "why": "test",
 	})
-	for _, tt := range []struct{ name, while, want string }{
-		{"it ended while the bot was away", "away", "ended with exit code 5"},
-		{"it ends when the bot is back", "back", "About the command whose outcome was not known: The pane's shell says that it ended with exit code 5."},
+	return setStage(t, true, [][]call{{{name: "run_shell", args: string(args)}}}, env...)
+}
+
+// approve presses without waiting for the end.
+func (s *stage) approve() {
+	s.t.Helper()
+	_, approve := s.card()
+	if st, err := s.bob.do("POST", "/api/threads/"+s.thread+"/clicks", map[string]string{"id": "c" + approve, "button": approve}, nil); err != nil || st != 200 {
+		s.t.Fatalf("press: %d %v", st, err)
+	}
+}
+
+// back starts the bot again.
+func (s *stage) back(env ...string) {
+	s.t.Helper()
+	if !s.b.start(env...) {
+		s.t.Fatalf("the bot does not start again:\n%s", s.b.log)
+	}
+	s.alice, s.bob = s.b.login("alice"), s.b.login("bob")
+}
+
+// lastCard waits for a card that has ended.
+func (s *stage) lastCard() (c chat.Card) {
+	s.t.Helper()
+	eventually(s.t, "a card has ended", func() bool {
+		if !s.look() {
+			return false
+		}
+		for _, r := range s.rows {
+			if r.Card != nil && r.Card.Final {
+				c = *r.Card
+				return true
+			}
+		}
+		return false
+	}, s.detail)
+	return c
+}
+
+func (s *stage) shown() string {
+	var b strings.Builder
+	for _, r := range s.rows {
+		b.WriteString(r.Text + "\n")
+	}
+	return b.String()
+}
+
+// TestACommandOutlivesTheBot: whatever ends the bot, a command in a pane goes on, and a bot
+// that comes back finishes its card as if nothing had happened.
+func TestACommandOutlivesTheBot(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		by       syscall.Signal
+		whenBack bool
+	}{
+		{"killed and it ended meanwhile", syscall.SIGKILL, false},
+		{"killed and it still runs", syscall.SIGKILL, true},
+		{"stopped and it ended meanwhile", syscall.SIGTERM, false},
+		{"stopped and it still runs", syscall.SIGTERM, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := setStage(t, true, [][]call{{{name: "run_shell", args: string(args)}}})
+			t.Parallel()
+			s := outlives(t)
 			s.say()
-			_, approve := s.card()
-			if st, err := s.bob.do("POST", "/api/threads/"+s.thread+"/clicks", map[string]string{"id": "c" + approve, "button": approve}, nil); err != nil || st != 200 {
-				t.Fatalf("press: %d %v", st, err)
+			s.approve()
+			exists := func(name string) func() bool {
+				return func() bool { _, err := os.Stat(filepath.Join(s.work, name)); return err == nil }
 			}
-			eventually(t, "it runs", func() bool { _, err := os.Stat(filepath.Join(s.work, "begun")); return err == nil }, s.detail)
-			s.b.kill()
-			if tt.while == "away" {
+			eventually(t, "it runs", exists("begun"), s.detail)
+			if err := s.b.cmd.Process.Signal(tt.by); err != nil {
+				t.Fatal(err)
+			}
+			<-s.b.done
+			if !tt.whenBack {
 				s.sh("touch " + s.work + "/go")
-				eventually(t, "it has ended", func() bool { _, err := os.Stat(filepath.Join(s.work, "log")); return err == nil }, s.detail)
+				eventually(t, "it has ended", exists("log"), s.detail)
 			}
-			if !s.b.start() {
-				t.Fatalf("the bot does not start again:\n%s", s.b.log)
-			}
-			s.alice, s.bob = s.b.login("alice"), s.b.login("bob")
-			sees := func(text string) {
-				t.Helper()
-				eventually(t, "the thread shows "+text, func() bool {
-					if !s.look() {
-						return false
-					}
-					for _, r := range s.rows {
-						if strings.Contains(r.Text, text) {
-							return true
-						}
-					}
-					return false
+			s.back()
+			if tt.whenBack {
+				eventually(t, "the bot waits for it", func() bool {
+					_, _ = s.alice.do("POST", "/api/threads/"+s.thread+"/messages", map[string]string{"id": fmt.Sprint("s", len(s.rows)), "text": "status"}, nil)
+					return s.look() && strings.Contains(s.shown(), "running run_shell")
 				}, s.detail)
-			}
-			sees("may or may not have happened")
-			if tt.while == "back" {
-				sees("It still runs in pane")
-				s.done() // the turn is over before the command is
 				s.sh("touch " + s.work + "/go")
 			}
-			sees(tt.want)
+			s.done()
+			c := s.lastCard()
+			if !strings.Contains(c.Body, "exit 5") || strings.Contains(s.shown(), "may or may not") {
+				t.Errorf("the card says %q\n%s", c.Body, s.detail())
+			}
+			for _, want := range []string{"early\n", "late\n", "bad\n"} {
+				if n := strings.Count(s.shown(), want); n != 1 {
+					t.Errorf("the thread shows %q %d times\n%s", want, n, s.shown())
+				}
+			}
 			if log := s.sh("cat " + s.work + "/log"); log != "done" {
 				t.Errorf("it ran more than once: %q", log)
+			}
+		})
+	}
+}
+
+// TestWhatWasApprovedAndNeverTypedIsTypedAfterTheRestart: an approval is not used up by a
+// command that did not begin.
+func TestWhatWasApprovedAndNeverTypedIsTypedAfterTheRestart(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		point failpoint.Point
+		late  bool
+	}{
+		{"the terminal was about to be made", failpoint.IntentStored, false},
+		{"the command was about to be typed", failpoint.CommandNoted, false},
+		{"the approval does not stand any more", failpoint.IntentStored, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := outlives(t)
+			s.sh("touch " + s.work + "/go")
+			if tt.late {
+				s.b.kill()
+				s.sh("printf 'policy: {approve: {run_within: 2s}}\n' >>" + s.b.dir + "/bot.yaml")
+				s.b.start()
+				s.alice, s.bob = s.b.login("alice"), s.b.login("bob")
+			}
+			s.b.kill()
+			s.back("COUNTERSIGN_FAILPOINT=" + string(tt.point) + ":1")
+			s.say()
+			_, approve := s.card()
+			_, _ = s.bob.do("POST", "/api/threads/"+s.thread+"/clicks", map[string]string{"id": "c" + approve, "button": approve}, nil)
+			<-s.b.done
+			if _, err := os.Stat(filepath.Join(s.work, "log")); err == nil {
+				t.Fatal("it ran before the crash")
+			}
+			if tt.late {
+				time.Sleep(2100 * time.Millisecond) // the time within which an approval is used
+			}
+			s.back()
+			s.done()
+			c := s.lastCard()
+			if tt.late {
+				if !strings.Contains(c.Body, "expired: it did not start within 2s. It was not run.") {
+					t.Errorf("the card says %q %q\n%s", c.Title, c.Body, s.detail())
+				}
+				if _, err := os.Stat(filepath.Join(s.work, "log")); err == nil {
+					t.Error("it ran too late")
+				}
+				return
+			}
+			log, _ := os.ReadFile(filepath.Join(s.work, "log"))
+			if string(log) != "done\n" || !strings.Contains(c.Body, "exit 5") || strings.Contains(s.shown(), "may or may not") {
+				t.Errorf("it ran %q; the card says %q\n%s", log, c.Body, s.detail())
 			}
 		})
 	}

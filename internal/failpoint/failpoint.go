@@ -19,6 +19,7 @@ const (
 	AsideReplied   Point = "aside-replied" // its reply is not stored yet
 	VoteStored     Point = "vote-stored"
 	IntentStored   Point = "intent-stored"
+	CommandNoted   Point = "command-noted" // and neither typed nor started
 	CommandRunning Point = "command-running"
 	OutcomeStored  Point = "outcome-stored"
 	ReplyPosted    Point = "reply-posted"
@@ -31,6 +32,6 @@ func Asides() []Point { return []Point{AsideAsked, AsideReplied} }
 func Names() []Point {
 	return []Point{
 		EventStored, ModelAsked, ModelReplied, CardRequested, CardPosted,
-		VoteStored, IntentStored, CommandRunning, OutcomeStored, ReplyPosted,
+		VoteStored, IntentStored, CommandNoted, CommandRunning, OutcomeStored, ReplyPosted,
 	}
 }

@@ -163,7 +163,9 @@ func (c *conversation) add(e *history.Entry) []fact {
 		return t.decided(e.Edited.Call, e.Edited.Approval, e.At, decisionEdited)
 	case e.Intent != nil:
 		if k := t.calls[e.Intent.Call]; k != nil {
-			k.intent = e.At
+			if k.intent = e.At; e.Intent.Void {
+				k.intent = time.Time{}
+			}
 		}
 	case e.Begin != nil:
 		if len(t.nesteds) < maxCalls {

@@ -234,6 +234,15 @@ func (d *driven) Testify(ctx context.Context, w tmux.Where) (tmux.Testimony, err
 	return d.Pane.Testify(ctx, w)
 }
 
+// Resume implements Pane, as the driver: see Testify.
+func (d *driven) Resume(ctx context.Context, w tmux.Where, began time.Time, c tmux.Command) (o tmux.Outcome, err error) {
+	err = d.do(ctx, false, func() (err error) {
+		o, err = d.Pane.Resume(ctx, w, began, c)
+		return err
+	})
+	return o, err
+}
+
 // wrap makes a pane of tmux one that asks before it types, where that is needed.
 func (b *Book) wrap(thread string, key paneKey, p Pane) Pane {
 	if !b.shared() {

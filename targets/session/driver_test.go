@@ -151,6 +151,9 @@ func TestTheOwnerOfAThreadDrivesItsTerminal(t *testing.T) {
 	if got := pane.Commands(); !slices.Equal(got, []string{"first"}) || len(pane.Keys()) > 0 || pane.Interrupts() > 0 {
 		t.Errorf("%q, %v", got, pane.Keys())
 	}
+	if err := f.db.Update(ctx, func(tx store.Tx) error { a.Settle(tx, "th", "1", true); return nil }); err != nil {
+		t.Fatal(err)
+	}
 	if open, err := a.Unknown(ctx); err != nil || len(open) != 1 || open[0].Driver != "a" {
 		t.Errorf("%+v, %v", open, err)
 	}

@@ -19,6 +19,8 @@ type run struct {
 	Where   tmux.Where `json:"where"`
 	At      time.Time  `json:"at"`
 	Driver  string     `json:"driver,omitempty"` // the process that typed it
+	// Open means that the call's outcome is not stored.
+	Open bool `json:"open,omitempty"`
 }
 
 func (b *Book) runKey(thread, call string) []byte {
@@ -36,7 +38,7 @@ func (b *Book) Began(ctx context.Context, thread, call string, ref Ref, w tmux.W
 			}
 		}
 		store.Save(tx, b.runKey(thread, call), run{
-			Thread: thread, Call: call, Session: ref.Session, Pane: ref.Pane, Where: w, At: b.cfg.Now().UTC(), Driver: b.cfg.Driver,
+			Thread: thread, Call: call, Session: ref.Session, Pane: ref.Pane, Where: w, At: b.cfg.Now().UTC(), Driver: b.cfg.Driver, Open: true,
 		})
 		return nil
 	})
@@ -46,12 +48,52 @@ func (b *Book) Began(ctx context.Context, thread, call string, ref Ref, w tmux.W
 	return err
 }
 
-// Ended forgets the command of a call whose outcome is known.
-func (b *Book) Ended(ctx context.Context, thread, call string) error {
+// Settle forgets the command of a call in the transaction that stores the call's outcome.
+// So a call without a stored outcome and without a note was never typed, whenever the
+// process died. With an unknown outcome the note stays, for [Book.Unknown].
+func (b *Book) Settle(tx store.Tx, thread, call string, unknown bool) {
+	key := b.runKey(thread, call)
+	if r, ok := store.Load[run](tx, key); ok && unknown {
+		r.Open = false
+		store.Save(tx, key, r)
+		return
+	}
+	tx.Delete(key)
+}
+
+// forgetRun forgets a command about which nothing more will be known.
+func (b *Book) forgetRun(ctx context.Context, r run) error {
+	if r.Open {
+		return nil // its outcome is stored first, and that settles it
+	}
 	return b.cfg.DB.Update(ctx, func(tx store.Tx) error {
-		tx.Delete(b.runKey(thread, call))
+		tx.Delete(b.runKey(r.Thread, r.Call))
 		return nil
 	})
+}
+
+// Typed is a command that was typed, or was about to be, and whose outcome is not stored.
+type Typed struct {
+	Pane  Pane
+	Where tmux.Where
+	At    time.Time
+}
+
+// Typed finds the command of a call. ok is false if no command of the call was ever about to
+// be typed. The error is [ErrNoSession], [ErrNoPane] or [tmux.ErrGone] if the pane is gone,
+// and with it the command's outcome.
+func (b *Book) Typed(ctx context.Context, thread, call string) (t Typed, ok bool, err error) {
+	var r run
+	err = b.cfg.DB.View(ctx, func(tx store.Tx) error {
+		r, ok = store.Load[run](tx, b.runKey(thread, call))
+		return nil
+	})
+	if err != nil || !ok {
+		return t, false, err
+	}
+	t.Where, t.At = r.Where, r.At
+	t.Pane, err = b.Open(ctx, thread, r.Session, r.Pane)
+	return t, true, err
 }
 
 // Evidence is what a target says of a command whose outcome is not known.
@@ -86,7 +128,7 @@ func (b *Book) Testify(ctx context.Context, thread, call string) (Evidence, erro
 	switch {
 	case errors.Is(err, ErrNoSession), errors.Is(err, ErrNoPane), errors.Is(err, tmux.ErrGone):
 		e.Text = fmt.Sprintf("The pane %s of the session %s, in which it was typed, is gone, so nothing tells how it ended.", r.Pane, r.Session)
-		return e, b.Ended(ctx, thread, call)
+		return e, b.forgetRun(ctx, r)
 	case err != nil:
 		e.Final = false
 		return e, err
@@ -112,18 +154,19 @@ func (b *Book) Testify(ctx context.Context, thread, call string) (Evidence, erro
 	default:
 		e.Text = "The pane's shell does not know how it ended."
 	}
-	return e, b.Ended(ctx, thread, call)
+	return e, b.forgetRun(ctx, r)
 }
 
-// Unknown lists the calls whose commands were typed and whose ends nobody has seen.
+// Unknown lists the calls whose outcomes are stored as unknown.
 func (b *Book) Unknown(ctx context.Context) (list []Evidence, err error) {
 	err = b.cfg.DB.View(ctx, func(tx store.Tx) error {
 		list = nil
 		start, end := store.Prefix("session-run", b.cfg.Instance, b.cfg.Target)
 		for k, v := range tx.Scan(start, end) {
 			var r run
-			store.Decode(k, v, &r)
-			list = append(list, Evidence{Thread: r.Thread, Call: r.Call, Driver: r.Driver})
+			if store.Decode(k, v, &r); !r.Open {
+				list = append(list, Evidence{Thread: r.Thread, Call: r.Call, Driver: r.Driver})
+			}
 		}
 		return nil
 	})

@@ -56,6 +56,7 @@ type Pane interface {
 	Show(ctx context.Context, text string) error
 	Kill(ctx context.Context) error
 	Testify(ctx context.Context, w tmux.Where) (tmux.Testimony, error)
+	Resume(ctx context.Context, w tmux.Where, began time.Time, c tmux.Command) (tmux.Outcome, error)
 	Past(ctx context.Context) (list []tmux.Done, complete bool, err error)
 	Tap(ctx context.Context, tap func([]byte)) error
 	// Drive makes this process the driver; Driving reports whether it is, as far as it knows, and

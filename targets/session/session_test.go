@@ -29,6 +29,17 @@ type world struct {
 	record session.Recordings
 }
 
+// settle stores the outcome of a call.
+func (w *world) settle(thread, call string, unknown bool) {
+	w.t.Helper()
+	if err := w.db.Update(w.t.Context(), func(tx store.Tx) error {
+		w.book.Settle(tx, thread, call, unknown)
+		return nil
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func newWorld(t *testing.T, lim session.Limits) *world {
 	t.Helper()
 	w := &world{t: t, srv: &sessiontest.Server{}, db: mem.OpenTwice(), now: time.Unix(1_700_000_000, 0)}
@@ -671,6 +682,13 @@ func TestEvidenceOfACommandThatNobodyWaitedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		pane.Tell(tt.told)
+		if e, err := w.book.Testify(ctx, "th", tt.rule); err != nil || !strings.Contains(e.Text, tt.want) {
+			t.Errorf("%s, before the outcome is stored: %+v, %v", tt.rule, e, err)
+		}
+		if _, ok, err := w.book.Typed(ctx, "th", tt.rule); !ok || err != nil {
+			t.Errorf("%s is forgotten before its outcome is stored: %v", tt.rule, err)
+		}
+		w.settle("th", tt.rule, true)
 		e, err := w.book.Testify(ctx, "th", tt.rule)
 		if err != nil || e.Final != tt.final || !strings.Contains(e.Text, tt.want) || (tt.want == "") != (e.Text == "") {
 			t.Errorf("%s: %+v, %v", tt.rule, e, err)
@@ -680,7 +698,23 @@ func TestEvidenceOfACommandThatNobodyWaitedFor(t *testing.T) {
 	if err != nil || len(open) != 2 {
 		t.Errorf("what is final is forgotten: %+v, %v", open, err)
 	}
+	if err := w.book.Began(ctx, "th", "open", ref, tmux.Where{Shell: "1", Seq: 4}); err != nil {
+		t.Fatal(err)
+	}
+	if more, err := w.book.Unknown(ctx); err != nil || len(more) != len(open) {
+		t.Errorf("a call without a stored outcome is not unknown: %+v, %v", more, err)
+	}
+	if got, ok, err := w.book.Typed(ctx, "th", "open"); err != nil || !ok || got.Pane.ID() != pane.ID() || got.Where.Seq != 4 || !got.At.Equal(w.now) {
+		t.Errorf("%+v, %v, %v", got, ok, err)
+	}
+	w.settle("th", "open", false)
+	if _, ok, err := w.book.Typed(ctx, "th", "open"); err != nil || ok {
+		t.Errorf("a note outlives the outcome: %v", err)
+	}
 	w.srv.Vanish(ref.Session)
+	if _, ok, err := w.book.Typed(ctx, "th", "it still runs"); !ok || !errors.Is(err, session.ErrNoSession) && !errors.Is(err, session.ErrNoPane) {
+		t.Errorf("the pane is gone: %v, %v", ok, err)
+	}
 	e, err := w.book.Testify(ctx, "th", "it still runs")
 	if err != nil || !e.Final || !strings.Contains(e.Text, "is gone") {
 		t.Errorf("the pane is gone: %+v, %v", e, err)

@@ -175,6 +175,7 @@ func random(n int) string {
 // boot starts the shell in a new pane and waits for its first prompt.
 func (s *Server) boot(ctx context.Context, c *conn, session string, id int, sp paneSetup) (*Pane, error) {
 	p := s.newPane(c, session, id, sp.key, sp.rc.nonce, sp.epoch, true)
+	p.clearsStderr = s.caps.Bash != ""
 	p.attachCompanion(sp.companion)
 	if err := p.spawn(ctx, sp.dir); err != nil {
 		p.forget()
@@ -231,8 +232,12 @@ func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, erro
 		return old, nil
 	}
 	p := s.newPane(c, session, id, key, nonce, parseEpoch(epoch), !s.shared.Load())
-	p.unhidden = !strings.Contains(string(rc), keyLoad[2:])
+	p.unhidden, p.clearsStderr = !strings.Contains(string(rc), keyLoad[2:]), strings.Contains(string(rc), clearAll)
 	p.reattachCompanion(ctx)
+	if p.adopted, _, err = capturedLines(ctx, c, id, "", nil); err != nil {
+		p.forget()
+		return nil, err
+	}
 	if err := p.probe(ctx); err != nil {
 		p.forget()
 		return nil, err

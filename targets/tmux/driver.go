@@ -25,8 +25,9 @@ import (
 // once: the next driver asks the shell for its state, and every process receives the
 // answer.
 //
-// A process that is alone drives whatever it opens, under the epoch that it finds, until
-// [Server.Share].
+// A process that is alone drives whatever it opens, until [Server.Share]. Each of its
+// connections to a session that is older raises the epoch, so that keys of an earlier
+// connection that are still on their way are never typed.
 const (
 	// optEpoch is the epoch of a session's driver; unset is 0.
 	optEpoch = "@countersign_epoch"

@@ -22,7 +22,14 @@ type errStream struct {
 	editing   bool       // the line editor writes there, unseen
 	command   int        // the prompt before the command whose output comes, anyCommand or noCommand
 	mirror    mirror
+	conv      unCRLF // of what commands write
+	// pending keeps what comes between a snapshot of the companion and the moment at which
+	// a job takes it; nil otherwise.
+	pending []byte
 }
+
+// pendingMax bounds what is kept of it.
+const pendingMax = 1 << 20
 
 const (
 	// noCommand means that no command of the bot has started since the last one ended.
@@ -64,7 +71,7 @@ func (e *errStream) detach() {
 func (e *errStream) restart() {
 	e.ready, e.boot = false, nil
 	e.editing, e.command = false, anyCommand
-	e.scanner.part = nil
+	e.scanner.part, e.conv = nil, unCRLF{}
 }
 
 // started handles what the companion wrote before its relay was ready, and reports whether
@@ -250,9 +257,20 @@ func (p *Pane) onErrText(b []byte) {
 		return
 	}
 	p.lastOut = time.Now()
+	p.addErrText(p.stderr.conv.convert(b))
+}
+
+// addErrText adds standard error to the job that it is of, and shows it.
+func (p *Pane) addErrText(b []byte) {
+	if len(b) == 0 {
+		return
+	}
 	// A job may write here before the other connection has reported its start.
-	if p.job != nil && p.stderr.carries(p.job) {
+	switch {
+	case p.job != nil && p.stderr.carries(p.job):
 		p.job.addErr(b)
+	case p.stderr.pending != nil && len(p.stderr.pending) < pendingMax:
+		p.stderr.pending = append(p.stderr.pending, b...)
 	}
 	if p.lease.held() { // another driver shows it itself
 		p.mirrorError(b)
@@ -275,6 +293,7 @@ func (p *Pane) onErrMark(kind, args string) {
 			p.notify()
 		}
 	case "E":
+		p.addErrText(p.stderr.conv.flush())
 		p.stderr.editing, p.stderr.command = false, noCommand
 		if args == "x" { // the shell has ended
 			p.stderr.shellEnds++

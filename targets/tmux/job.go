@@ -42,6 +42,7 @@ const (
 	jobStartTimedOut                   // its start did not come soon after a prompt
 	jobContactLost
 	jobContactRegained // and it still runs
+	jobResumed         // it runs, and was typed before
 	jobOutcomeFound    // in the records of the shell
 	jobGivenUp         // the caller waits no longer
 )
@@ -49,7 +50,7 @@ const (
 func (e jobEvent) String() string {
 	return [...]string{
 		"typing confirmed", "typing refused", "command started", "command ended", "status reported", "shell exited",
-		"stderr ended", "start timed out", "contact lost", "contact regained", "outcome found", "given up",
+		"stderr ended", "start timed out", "contact lost", "contact regained", "resumed", "outcome found", "given up",
 	}[e]
 }
 
@@ -57,7 +58,7 @@ func (e jobEvent) String() string {
 // marks are those of anybody's commands, and timers can come late.
 var jobTransitions = map[jobPhase]map[jobEvent]jobPhase{
 	jobSent: {
-		jobTypingConfirmed: jobTyped, jobTypingRefused: jobRefused,
+		jobTypingConfirmed: jobTyped, jobTypingRefused: jobRefused, jobResumed: jobRunning,
 		jobContactLost: jobDetached, jobGivenUp: jobReleased,
 	},
 	jobTyped: {
@@ -96,6 +97,7 @@ type job struct {
 	where     Where
 	begin     time.Time
 	lostAt    time.Time // when the connection was lost last; zero if it never was
+	resumed   bool      // typed before; see Resume
 
 	echo   []byte // what came between its typing and its start
 	stderr stderrCapture
@@ -151,8 +153,10 @@ func (j *job) addOutput(b []byte) { j.addOut(j.conv.convert(b)) }
 
 // addErr adds bytes of standard error.
 func (j *job) addErr(b []byte) {
-	j.err.add(b)
-	j.emit(Err, b)
+	if len(b) > 0 {
+		j.err.add(b)
+		j.emit(Err, b)
+	}
 }
 
 // addEcho adds what the terminal shows between the typing and the start.

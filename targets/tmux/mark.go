@@ -164,7 +164,7 @@ func (p *Pane) onStatus(args string) (ok bool) {
 	if !j.in(jobRunning) {
 		return true
 	}
-	if j.lostAt.IsZero() {
+	if j.lostAt.IsZero() && !j.resumed {
 		j.notice = "The command removed the shell's prompt hook; it was put back. The exit code may be wrong."
 	}
 	j.finish(jobStatusReported, code)

@@ -34,7 +34,11 @@ type Pane struct {
 	// unhidden means that the shell's rc file is of an earlier version, without keyHide and
 	// keyLoad: commands show how they are staged, and both streams are merged.
 	unhidden bool
-	busy     chan struct{} // has one element while a command is typed or runs
+	// clearsStderr means that the rc file clears the companion before each command of the bot,
+	// so that what stands there is standard error of the last one.
+	clearsStderr bool
+	adopted      []string      // what was on the screen when the pane was adopted
+	busy         chan struct{} // has one element while a command is typed or runs
 
 	out     scanner
 	shell   shellState
@@ -137,7 +141,7 @@ func (p *Pane) status(st paneStatus) {
 }
 
 func (p *Pane) setStatus(st paneStatus) {
-	if st.epoch > p.lease.epoch {
+	if st.epoch > p.lease.epoch && p.s.shared.Load() {
 		p.demote()
 	}
 	p.display.set(st, time.Now())

@@ -122,8 +122,8 @@ func (p *Pane) Testify(ctx context.Context, w Where) (Testimony, error) {
 		// Read before the pane is asked: what ends in between is found in the second round.
 		records, err := p.s.t.FS().ReadFile(ctx, p.s.file("r-"+p.key), 1<<20)
 		if err == nil {
-			if code, ok := findExitCode(string(records), w); ok {
-				return Testimony{Ended: true, Code: code}, nil
+			if t := findEnd(string(records), w); t.Ended {
+				return t, nil
 			}
 		}
 		if err := p.ensure(ctx); err != nil {
@@ -148,16 +148,25 @@ func (p *Pane) Testify(ctx context.Context, w Where) (Testimony, error) {
 	return Testimony{}, nil
 }
 
-// findExitCode finds a command in the records of the shells, lines of "shell seq code". The
-// command's own is that of the next prompt.
-func findExitCode(records string, w Where) (code int, ok bool) {
+// findEnd finds a command in the records of the shells, lines of "shell seq code time"; older
+// shells write no time. The command's own is that of the next prompt.
+func findEnd(records string, w Where) (t Testimony) {
 	for line := range strings.Lines(records) {
 		f := strings.Fields(line)
-		if len(f) != 3 || f[0] != w.Shell || f[1] != strconv.Itoa(w.Seq+1) {
+		if len(f) < 3 || len(f) > 4 || f[0] != w.Shell || f[1] != strconv.Itoa(w.Seq+1) {
 			continue
 		}
 		code, err := strconv.Atoi(f[2])
-		return code, err == nil
+		if err != nil {
+			return Testimony{}
+		}
+		t = Testimony{Ended: true, Code: code}
+		if len(f) == 4 {
+			if at, err := strconv.ParseInt(f[3], 10, 64); err == nil {
+				t.At = time.Unix(at, 0)
+			}
+		}
+		return t
 	}
-	return 0, false
+	return Testimony{}
 }

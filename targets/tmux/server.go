@@ -255,24 +255,38 @@ func isNoServer(err error) bool {
 		strings.Contains(ce.text, "server exited"))
 }
 
-// connect returns the control client of a session, attached. The caller holds setup.
+// connect returns the connection to a session that may be older than this process. The
+// caller holds setup.
 func (s *Server) connect(ctx context.Context, session string) (*conn, error) {
+	c, fresh, err := s.attach(ctx, session)
+	if err == nil && fresh && !s.shared.Load() {
+		// Keys that an earlier connection sent, of this process or of one that is gone, may still be
+		// on their way: tmux drops them under a new epoch. What follows on c sees it.
+		target := quote("=" + session + ":")
+		c.post(fmt.Sprintf("set-option -F -t %s %s '#{e|+|:#{%s},1}'", target, optEpoch, optEpoch), nil)
+	}
+	return c, err
+}
+
+// attach returns the connection to a session; fresh means that it is new. The caller holds
+// setup.
+func (s *Server) attach(ctx context.Context, session string) (c *conn, fresh bool, err error) {
 	s.mu.Lock()
-	c := s.sessions[session]
+	c = s.sessions[session]
 	s.mu.Unlock()
 	if c != nil && c.alive() {
-		return c, nil
+		return c, false, nil
 	}
 	if !nameOK(session) {
-		return nil, fmt.Errorf("%w: there is no session %q", ErrGone, session)
+		return nil, false, fmt.Errorf("%w: there is no session %q", ErrGone, session)
 	}
-	c, err := dial(ctx, s.t, s.attachArgv(s.socket(), session))
+	c, err = dial(ctx, s.t, s.attachArgv(s.socket(), session))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	s.mu.Lock()
 	s.sessions[session] = c
 	s.mu.Unlock()
 	s.guard(c, session)
-	return c, nil
+	return c, true, nil
 }

@@ -177,7 +177,7 @@ func (s *Server) killSession(ctx context.Context, name, format string) (was bool
 }
 
 func (s *Server) firstPane(ctx context.Context, session string, id int, sp paneSetup) (*Pane, error) {
-	c, err := s.connect(ctx, session)
+	c, _, err := s.attach(ctx, session)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,9 @@ const (
 	keyLoad = "\x1b[7978~"
 )
 
+// clearAll, as bash quotes it, clears a terminal with its history.
+const clearAll = `$'\033[H\033[2J\033[3J'`
+
 // conf is the configuration of the instance's tmux servers.
 func conf(term string, history, width, height int) string {
 	return fmt.Sprintf(`# Written by countersign at every start; changes are lost.
@@ -50,7 +53,7 @@ type rcData struct {
 	nonce   string
 	runFile string // is runScript
 	ttyFile string // holds the path of the companion's terminal
-	endFile string // gets a line "shell seq code" at each end of a command, while it exists
+	endFile string // gets a line "shell seq code time" at each end of a command, while it exists
 	env     []string
 }
 
@@ -76,7 +79,7 @@ func (d rcData) exports() string {
 //
 //	C;seq            a command line has been read and starts (PS0, on standard error)
 //	C;seq;a          keyRun or keyLoad: it is about to, with standard error on the companion
-//	R                the same, on the companion: the line editor writes there until mark C
+//	R                the same, on the companion: the line editor writes there until mark C, before which it is cleared
 //	E;seq            the same end as D, on the companion
 //	D;seq;code;dir   the command line has ended
 //	P;seq;shell      the prompt has been printed, by the shell of that process number
@@ -106,7 +109,7 @@ __cs_s=0
 __cs_n=0
 __cs_v='\u@\h:\w\$ '
 __cs_j=@RUNFILE@
-__cs_c= __cs_f= __cs_l= __cs_r=0 __cs_t= __cs_x= __cs_y=
+__cs_c= __cs_f= __cs_l= __cs_o= __cs_r=0 __cs_t= __cs_x= __cs_y=
 __cs_e() { local p; read -r p <@TTYFILE@ && [[ $p == /dev/* && -c $p ]] && exec @FD@>"$p"; }
 __cs_q() {
   local LC_ALL=C i c o=
@@ -119,7 +122,7 @@ __cs_q() {
 }
 __cs_w() {
   PROMPT_COMMAND='{ __cs_p; } 2>/dev/null'
-  PS0='\033]7973;@NONCE@;C;${__cs_s}\007'
+  PS0='${__cs_o}\033]7973;@NONCE@;C;${__cs_s}\007'
   PS1=$__cs_v'\[\033]7973;@NONCE@;P;${__cs_s};$$\007\]'
   PS2='> \[\033]7973;@NONCE@;Q\007\]'
 }
@@ -135,7 +138,7 @@ __cs_p() {
   [[ -t 1 ]] || exec 1>/dev/tty
   if [[ -w @ENDFILE@ ]]; then
     ((__cs_s % 1000)) || : >|@ENDFILE@
-    builtin printf '%s %s %s\n' "$$" "$__cs_s" "$__cs_r" >>@ENDFILE@
+    builtin printf '%s %s %s %s\n' "$$" "$__cs_s" "$__cs_r" "${EPOCHSECONDS-}" >>@ENDFILE@
   fi
   builtin printf '\033]7973;@NONCE@;D;%s;%s;%s\007' "$__cs_s" "$__cs_r" "$__cs_d" >/dev/tty
   __cs_w
@@ -151,7 +154,7 @@ __cs_u() {
       ;;
     esac
   fi
-  __cs_c= __cs_f= __cs_t= __cs_y=
+  __cs_c= __cs_f= __cs_o= __cs_t= __cs_y=
 }
 __cs_i() {
   local p=$__cs_v
@@ -171,6 +174,7 @@ __cs_g() {
   __cs_x=
   if [[ -n $__cs_f ]]; then
     builtin printf '\033]7973;@NONCE@;R\007' >&@FD@
+    __cs_o=@CLEAR@
     __cs_x='exec 2>&@FD@; '
   fi
   if (($#)); then
@@ -283,7 +287,7 @@ esac
 }
 
 func (d rcData) fill(rc string) string {
-	return strings.NewReplacer("@NONCE@", d.nonce, "@TTYFILE@", shellQuote(d.ttyFile), "@RUNFILE@", shellQuote(d.runFile), "@ENDFILE@", shellQuote(d.endFile), "@FD@", errFD).Replace(rc)
+	return strings.NewReplacer("@NONCE@", d.nonce, "@TTYFILE@", shellQuote(d.ttyFile), "@RUNFILE@", shellQuote(d.runFile), "@ENDFILE@", shellQuote(d.endFile), "@FD@", errFD, "@CLEAR@", clearAll).Replace(rc)
 }
 
 // posixStart is the beginning of a staged script for a POSIX shell that runs text and that
@@ -307,7 +311,10 @@ const (
 //
 // Its terminal may not be opened for reading, so that a pager that wants to read keys from
 // standard error's terminal falls back to the visible one.
-const relayScript = `stty raw -echo || exit 1
+//
+// Each line of standard error begins at the left, as on any terminal, so that it can be read
+// from the screen after a restart of the bot.
+const relayScript = `stty raw -echo opost onlcr || exit 1
 chmod 200 "$(tty)"
 printf '` + relayReady + `'
 while :; do

@@ -164,13 +164,18 @@ type Command struct {
 type Where struct {
 	Shell string `json:"shell,omitempty"` // its process number
 	Seq   int    `json:"seq,omitempty"`   // of the prompt before it
+	// Prompt is that prompt as people see it, "" if it is not known. Behind it the terminal
+	// shows the command.
+	Prompt string `json:"prompt,omitempty"`
+	Apart  bool   `json:"apart,omitempty"` // standard error is captured apart
 }
 
 // Testimony is what a pane knows of a command that nobody waited for.
 type Testimony struct {
 	Ended   bool // with Code
 	Code    int
-	Running bool // the command still runs
+	At      time.Time // of the end; zero if the shell does not report it
+	Running bool      // the command still runs
 	// Unstarted means that the shell is still at the prompt before the command. The command
 	// was not run, unless it removed the shell's hook.
 	Unstarted bool
@@ -181,12 +186,13 @@ type OutcomeKind string
 
 // The kinds. After TimedOut, Cancelled, WaitingPassword, WaitingInput and
 // Fullscreen the command still runs in the pane; after Lost its outcome is
-// unknown.
+// unknown; after Untyped it never ran.
 const (
 	Exited          OutcomeKind = "exited"
 	TimedOut        OutcomeKind = "timeout"
 	Cancelled       OutcomeKind = "cancelled"
 	Lost            OutcomeKind = "lost"
+	Untyped         OutcomeKind = "untyped" // only of Resume
 	WaitingPassword OutcomeKind = "waiting-password"
 	WaitingInput    OutcomeKind = "waiting-input"
 	Fullscreen      OutcomeKind = "fullscreen"

@@ -58,11 +58,11 @@ const (
 )
 
 // Journal records changes before they run, so that their outcome can be determined after the
-// connection to a target was lost.
+// connection to a target was lost. Whoever stores the outcome deletes the record.
 type Journal interface {
-	// Began returns the mark under which the target records how the process ends.
+	// Began returns the mark under which the target records how the process ends, "" if it does
+	// not.
 	Began(ctx context.Context, thread, call string) (mark string, err error)
-	Ended(ctx context.Context, thread, call string) error
 }
 
 // Config configures the tools.

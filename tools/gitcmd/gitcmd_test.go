@@ -410,11 +410,6 @@ func (k *book) Began(_ context.Context, thread, call string) (string, error) {
 	return "mark-1", nil
 }
 
-func (k *book) Ended(_ context.Context, thread, call string) error {
-	k.lines = append(k.lines, "ended "+thread+" "+call)
-	return nil
-}
-
 func TestChangesAreNoted(t *testing.T) {
 	var k book
 	b := newBench(t, func(c *gitcmd.Config) { c.Journal = &k })
@@ -423,13 +418,8 @@ func TestChangesAreNoted(t *testing.T) {
 		t.Errorf("a look is noted: %q", k.lines)
 	}
 	b.run("git_branch", `{"name":"new"}`)
-	if want := []string{"began test:1 call_1", "ended test:1 call_1"}; !slices.Equal(k.lines, want) {
+	if want := []string{"began test:1 call_1"}; !slices.Equal(k.lines, want) {
 		t.Errorf("%q", k.lines)
-	}
-	b.m.lose = "branch"
-	b.run("git_branch", `{"name":"newer"}`)
-	if len(k.lines) != 3 || k.lines[2] != "began test:1 call_1" {
-		t.Errorf("what is not known is let go: %q", k.lines)
 	}
 }
 

@@ -64,7 +64,6 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *prepared, sink tools.Si
 	case errors.Is(err, backend.ErrLost):
 		return t.lostResult(k, "", sink)
 	case err != nil:
-		t.dropNote(ctx, c, spec.Mark)
 		if errors.Is(err, backend.ErrChanged) {
 			return tools.Result{}, tools.NotRun("git", "the directory %s changed after it was checked; propose it again: %w", k.repo.dir, err)
 		}
@@ -78,7 +77,6 @@ func (t *tool) run(ctx context.Context, c tools.Call, k *prepared, sink tools.Si
 	if err != nil {
 		return t.lostResult(k, text, sink)
 	}
-	t.dropNote(ctx, c, spec.Mark)
 	if res.Killed {
 		return t.stoppedResult(ctx, wctx, k, text, sink)
 	}
@@ -169,12 +167,4 @@ func (t *tool) lostResult(k *prepared, text string, sink tools.Sink) (tools.Resu
 	sink(tools.Event{Kind: tools.Info, Text: r.Notice})
 	sink(tools.Event{Kind: tools.Completed, Text: "outcome unknown"})
 	return tools.Result{Value: r, Failed: true, Unknown: k.change, Text: people(r, "outcome unknown")}, nil
-}
-
-// dropNote deletes the record of a run whose outcome is known.
-func (t *tool) dropNote(ctx context.Context, c tools.Call, mark string) {
-	if mark != "" {
-		// A leftover record only makes the bot check again after a restart.
-		_ = t.Journal.Ended(context.WithoutCancel(ctx), c.Thread, c.ID)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"countersign/internal/failpoint"
 	"countersign/targets/backend"
 	"countersign/targets/session"
 	"countersign/targets/tmux"
@@ -34,44 +35,41 @@ func (k *call) runInPane(ctx context.Context, sink tools.Sink) (tools.Result, er
 		Text: k.args.Command, Keep: keepOutput,
 		Note: func(s string) { out.event(tools.Info, s) },
 	}
-	noted := false
 	cmd.Before = func(w tmux.Where) error {
-		noted = true
-		return k.t.cfg.Sessions.Began(ctx, k.thread, k.id, k.ref, w)
+		err := k.t.cfg.Sessions.Began(ctx, k.thread, k.id, k.ref, w)
+		failpoint.Hit(failpoint.CommandNoted)
+		return err
 	}
 	if k.wait.dispatch {
 		err := p.Dispatch(ctx, cmd)
-		if noted && (err == nil || isBusy(err)) {
-			k.dropPaneNote(ctx)
-		}
 		if err != nil {
 			return k.notStarted(p, err)
 		}
-		text := "command dispatched to tmux pane " + p.ID()
-		if made != "" {
-			text = made + "\n" + text
-		}
-		out.event(tools.Info, text)
-		out.event(tools.Completed, "dispatched")
-		return tools.Result{Value: text, Text: text}, nil
+		return dispatched(p, made, out), nil
 	}
-	cmd.Output = func(s tmux.Stream, b []byte) {
-		if s == tmux.Err {
-			out.bytes(tools.Stderr, b)
-		} else {
-			out.bytes(tools.Stdout, b)
-		}
-	}
+	cmd.Output = out.terminal
 	wctx, cancel := context.WithTimeoutCause(ctx, k.wait.limit, errTimeout)
 	defer cancel()
 	o, err := p.Run(wctx, cmd)
 	out.flush()
-	if noted && (err == nil && o.Kind != tmux.Lost || isBusy(err)) {
-		k.dropPaneNote(ctx)
-	}
 	if err != nil {
 		return k.notStarted(p, err)
 	}
+	return k.paneResult(ctx, p, made, o, out)
+}
+
+func dispatched(p session.Pane, made string, out *stream) tools.Result {
+	text := "command dispatched to tmux pane " + p.ID()
+	if made != "" {
+		text = made + "\n" + text
+	}
+	out.event(tools.Info, text)
+	out.event(tools.Completed, "dispatched")
+	return tools.Result{Value: text, Text: text}
+}
+
+// paneResult reports a command that was typed.
+func (k *call) paneResult(ctx context.Context, p session.Pane, made string, o tmux.Outcome, out *stream) (tools.Result, error) {
 	stdout, stderr := shorten(o.Stdout), shorten(o.Stderr)
 	notice := joinSentences(made, o.Notice)
 	if !o.Split && o.Kind == tmux.Exited && o.Stdout.Total > 0 {
@@ -102,21 +100,9 @@ func (k *call) runInPane(ctx context.Context, sink tools.Sink) (tools.Result, er
 		return k.stopInPane(ctx, p, o, out)
 	case tmux.WaitingPassword, tmux.WaitingInput, tmux.Fullscreen:
 		return k.interactiveResult(ctx, p, o, stdout, stderr, notice, out), nil
-	case tmux.Lost:
+	case tmux.Lost, tmux.Untyped:
 	}
 	return lostResult(where, stdout, stderr, notice, out), nil
-}
-
-// isBusy reports whether a command was not typed because the pane is in use.
-func isBusy(err error) bool {
-	var se *tmux.StateError
-	return errors.As(err, &se)
-}
-
-// dropPaneNote deletes the record of a command whose outcome is known. A leftover record only makes
-// the bot check again.
-func (k *call) dropPaneNote(ctx context.Context) {
-	_ = k.t.cfg.Sessions.Ended(context.WithoutCancel(ctx), k.thread, k.id)
 }
 
 // checkSamePane checks that the pane is the approved one, with the same program in front and in the

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"countersign/internal/failpoint"
 	"countersign/targets/backend"
 	"countersign/targets/lock"
 	"countersign/targets/tmux"
@@ -87,6 +88,7 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 		if spec.Mark, err = k.t.cfg.Journal.Began(ctx, k.thread, k.id); err != nil {
 			return res, false, tools.NotRun("the command", "it could not be noted: %w", err)
 		}
+		failpoint.Hit(failpoint.CommandNoted)
 	}
 	target := k.t.cfg.Target
 	p, err := target.Start(wctx, spec)
@@ -94,7 +96,6 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 		return res, true, nil
 	}
 	if err != nil {
-		k.dropNote(ctx, spec.Mark)
 		if errors.Is(err, backend.ErrChanged) {
 			return res, false, tools.NotRun("the command", "the directory %s changed after it was checked; propose it again: %w", k.binding.dir, err)
 		}
@@ -103,15 +104,7 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 	if res, err = p.Wait(); err != nil {
 		return res, true, nil //nolint:nilerr // it ran, and its outcome is unknown
 	}
-	k.dropNote(ctx, spec.Mark)
 	return res, false, nil
-}
-
-// dropNote deletes the record of a command whose outcome is known.
-func (k *call) dropNote(ctx context.Context, mark string) {
-	if mark != "" {
-		_ = k.t.cfg.Journal.Ended(context.WithoutCancel(ctx), k.thread, k.id) // see dropPaneNote
-	}
 }
 
 // noTerminalNotice returns, once per thread, why there is no terminal.

@@ -59,19 +59,22 @@ type Sessions interface {
 	Ensure(ctx context.Context, thread, session, pane string) (session.Pane, string, error)
 	// Writable returns an error if nothing may be typed into a session now.
 	Writable(ctx context.Context, thread, session string) error
-	// Began records where the command of a call will be typed; Ended deletes the record once the
-	// outcome is known.
+	// Began records where the command of a call will be typed. Whoever stores the call's outcome
+	// deletes the record. Typed finds it.
 	Began(ctx context.Context, thread, call string, ref session.Ref, w tmux.Where) error
-	Ended(ctx context.Context, thread, call string) error
+	Typed(ctx context.Context, thread, call string) (t session.Typed, ok bool, err error)
 	// Mark adds a marker to the recording of a pane.
 	Mark(session, pane, text string)
 }
 
 // Journal records commands that run as separate processes, as Sessions does for those in panes.
 type Journal interface {
-	// Began returns the mark under which the target records how the process ends.
+	// Began returns the mark under which the target records how the process ends, "" if it does
+	// not.
 	Began(ctx context.Context, thread, call string) (mark string, err error)
-	Ended(ctx context.Context, thread, call string) error
+	// Noted reports what the target recorded of a call; ok is false if no process of the call was
+	// ever about to start.
+	Noted(ctx context.Context, thread, call string) (t backend.Testimony, ok bool, err error)
 }
 
 // Config configures the tool.

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"countersign/targets/tmux"
 	"countersign/tools"
 )
 
@@ -44,6 +45,15 @@ func (s *stream) bytes(k tools.EventKind, b []byte) {
 	s.held[k] = append([]byte(nil), b[n:]...)
 	if n > 0 {
 		s.send(k, string(b[:n]))
+	}
+}
+
+// terminal passes on output of a command in a pane.
+func (s *stream) terminal(from tmux.Stream, b []byte) {
+	if from == tmux.Err {
+		s.bytes(tools.Stderr, b)
+	} else {
+		s.bytes(tools.Stdout, b)
 	}
 }
 

@@ -477,6 +477,23 @@ func (p *Pane) Testify(ctx context.Context, _ tmux.Where) (t tmux.Testimony, err
 	return t, err
 }
 
+// Resume implements session.Pane: as Tell says, without output. What runs ends with ctx.
+func (p *Pane) Resume(ctx context.Context, w tmux.Where, _ time.Time, _ tmux.Command) (tmux.Outcome, error) {
+	t, err := p.Testify(ctx, w)
+	switch {
+	case err != nil:
+		return tmux.Outcome{}, err
+	case t.Ended:
+		return tmux.Outcome{Kind: tmux.Exited, Code: t.Code, Split: true}, nil
+	case t.Unstarted:
+		return tmux.Outcome{Kind: tmux.Untyped}, nil
+	case !t.Running:
+		return tmux.Outcome{Kind: tmux.Lost}, nil
+	}
+	<-ctx.Done()
+	return tmux.Outcome{Kind: tmux.Cancelled}, nil
+}
+
 // Tap implements session.Pane; Print feeds it.
 func (p *Pane) Tap(ctx context.Context, tap func([]byte)) error {
 	return p.do(ctx, func() { p.tap = tap })
