@@ -10,6 +10,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
+	"countersign/internal/config"
 	"countersign/store"
 	"countersign/targets/backend"
 	"countersign/targets/session"
@@ -198,7 +199,7 @@ const (
 // the call was never begun; a result with Unknown means that nobody knows what became of it.
 func (s Set) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink tools.Sink) (tools.Result, error) {
 	unknown := tools.Result{Unknown: true, Failed: true}
-	m := s.byID(a.Target)
+	m := s[config.NameOf(a.Target)]
 	if m == nil {
 		return unknown, nil
 	}
@@ -208,6 +209,9 @@ func (s Set) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink 
 		o, err := m.Connect(ctx)
 		if err == nil {
 			var ok bool
+			if m.Target.ID() != a.Target { // another host, or a container made anew
+				return unknown, nil
+			}
 			if r, ok = o.Tools[c.Name].(tools.Resumer); !ok {
 				return unknown, nil
 			}
@@ -238,14 +242,12 @@ func (s Set) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink 
 // outcome. With an unknown outcome the note is kept, so that the thread is told once
 // something is known.
 func (s Set) Settle(tx store.Tx, thread chat.ThreadID, call string, a approvals.Action, unknown bool) {
-	m := s.byID(a.Target)
+	m := s[config.NameOf(a.Target)]
 	if m == nil {
 		return
 	}
 	plainJournal{m}.settle(tx, string(thread), call, unknown)
-	if o := m.State(); o != nil && o.Book != nil {
-		o.Book.Settle(tx, string(thread), call, unknown)
-	}
+	session.Settle(tx, m.opts.Env.Instance, m.place(), string(thread), call, unknown)
 }
 
 // report tells threads what has come out about calls whose outcomes were unknown.

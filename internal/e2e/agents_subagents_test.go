@@ -309,8 +309,9 @@ func TestAgentsTheBuiltInSubAgents(t *testing.T) {
 }
 
 // TestAgentsACardOfASubAgentOutlivesTheBot kills the bot while a sub-agent's card waits, and
-// at the moment when the approved command begins. After the start the sub-agent goes on where
-// it was: the first runs once, the other is said to be unknown and is not run again.
+// at moments around the beginning of the approved command. After the start the sub-agent goes
+// on where it was: what had not begun runs once, and what may have begun, without a terminal
+// that tells, is said to be unknown and is not run again.
 // Q-20, Q-22.
 func TestAgentsACardOfASubAgentOutlivesTheBot(t *testing.T) {
 	t.Parallel()
@@ -321,7 +322,8 @@ func TestAgentsACardOfASubAgentOutlivesTheBot(t *testing.T) {
 	}{
 		{"while people are asked", "", 1, `"exit_code":0`},
 		{"when the vote is stored", "vote-stored", 1, `"exit_code":0`},
-		{"before the command begins", "intent-stored", 0, "the outcome of this call is unknown"},
+		{"before the command begins", "intent-stored", 1, `"exit_code":0`},
+		{"when it is about to start", "command-noted", 0, "the outcome of this call is unknown"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "ran")

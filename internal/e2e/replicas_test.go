@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/needstest"
 	"countersign/store/postgres/pgtest"
 )
 
@@ -211,6 +212,43 @@ func TestReplicas(t *testing.T) {
 	rows, err = b.messages(thread)
 	if err != nil || slices.ContainsFunc(rows, func(r row) bool { return strings.Contains(r.Text, "not known") }) {
 		t.Errorf("an outcome was lost: %v %+v", err, rows)
+	}
+}
+
+// TestAReplicaFinishesTheCommandOfOneThatDied: the one that takes the thread over follows the
+// command in its terminal to its end.
+func TestAReplicaFinishesTheCommandOfOneThatDied(t *testing.T) {
+	t.Parallel()
+	needstest.Program(t, "tmux", "apt-get install tmux")
+	dir := t.TempDir()
+	llm := model(t, func(results int, _ string) turn {
+		if results > 0 {
+			return turn{text: "All done."}
+		}
+		return turn{text: "I run it.", calls: []call{shell("printf x >> " + dir + "/counter; until [ -e " + dir + "/go ]; do sleep 0.05; done; echo to the end; (exit 6)")}}
+	})
+	f := newReplicas(t, 2, strings.Replace(plainConfig, "tmux: false, ", "", 1), llm.URL)
+	a, b := f.bots[0].login("alice"), f.bots[1].login("alice")
+	thread := a.say(t, "please run it")
+	a.click(t, thread, f.button(a, thread, "approve"))
+	eventually(t, "it runs", func() bool { return bytesIn(t, dir+"/counter") == 1 }, f.logs)
+	f.bots[0].kill()
+	eventually(t, "the other one waits for it", func() bool {
+		b.add(t, thread, "status")
+		rows, err := b.messages(thread)
+		return err == nil && slices.ContainsFunc(rows, func(r row) bool { return strings.Contains(r.Text, "Working: running run_shell") })
+	}, f.logs)
+	if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.waitText(b, thread, "All done.")
+	rows, err := b.messages(thread)
+	if err != nil || !slices.ContainsFunc(rows, func(r row) bool { return strings.Contains(r.Text, "to the end\n") }) ||
+		!slices.ContainsFunc(rows, func(r row) bool { return r.Card != nil && strings.Contains(r.Card.Body, "exit 6") }) {
+		t.Errorf("%v %+v\n%s", err, rows, f.logs())
+	}
+	if n := bytesIn(t, dir+"/counter"); n != 1 {
+		t.Errorf("the command ran %d times", n)
 	}
 }
 

@@ -756,20 +756,39 @@ func TestTargets(t *testing.T) {
 		has(t, "the list", k.word("alice", "use"), "`web-1` (env=production, team=web): ssh, reached ← this thread")
 	})
 
-	t.Run("a bot that dies in the middle says that it does not know, and finds its pane again", func(t *testing.T) {
+	t.Run("a bot that dies in the middle finds its pane again, and finishes the card", func(t *testing.T) {
 		k := f.talk(t)
 		k.word("alice", "use web-1")
 		k.run("run_shell", command("export KEPT=still"))
-		_, approve, _ := k.ask("alice", "run_shell", command("touch dying; sleep 1; echo $KEPT > dead"))
+		_, approve, mark := k.ask("alice", "run_shell", command("touch dying; sleep 1; echo $KEPT > dead; echo said"))
 		k.press(approve)
 		eventually(t, "it runs", func() bool { _, err := os.Stat(work + "/dying"); return err == nil }, k.detail)
 		f.b.kill()
 		f.start()
-		eventually(t, "the card says so", func() bool { return strings.Contains(k.page(), "outcome unknown") }, k.detail)
-		eventually(t, "the command on the host ends all the same", func() bool { return content(work+"/dead") == "still" }, k.detail)
+		has(t, "the result", k.result(mark), `"exit_code":0`, `"stdout":"said\n"`)
+		lacks(t, "the thread", k.page(), "outcome unknown")
+		if got := content(work + "/dead"); got != "still" {
+			t.Errorf("dead: %s", got)
+		}
 		k.run("run_shell", command("echo $KEPT > alive"))
 		if got := content(work + "/alive"); got != "still" {
 			t.Errorf("alive: %s", got)
+		}
+	})
+
+	t.Run("a plain command outlives the bot, and its host says how it ended", func(t *testing.T) {
+		k := f.talk(t)
+		k.word("alice", "use plain-1")
+		_, approve, mark := k.ask("alice", "run_shell", command("touch dying; sleep 2; echo 7 > plainly; (exit 3)"))
+		k.press(approve)
+		dir := filepath.Join(s.Dir, "plain")
+		eventually(t, "it runs", func() bool { _, err := os.Stat(dir + "/dying"); return err == nil }, k.detail)
+		f.b.kill()
+		f.start()
+		has(t, "the result", k.result(mark), `"exit_code":3`, "its output was not kept")
+		lacks(t, "the thread", k.page(), "outcome unknown")
+		if got := content(dir + "/plainly"); got != "7" {
+			t.Errorf("plainly: %s", got)
 		}
 	})
 

@@ -151,7 +151,7 @@ func TestTheOwnerOfAThreadDrivesItsTerminal(t *testing.T) {
 	if got := pane.Commands(); !slices.Equal(got, []string{"first"}) || len(pane.Keys()) > 0 || pane.Interrupts() > 0 {
 		t.Errorf("%q, %v", got, pane.Keys())
 	}
-	if err := f.db.Update(ctx, func(tx store.Tx) error { a.Settle(tx, "th", "1", true); return nil }); err != nil {
+	if err := f.db.Update(ctx, func(tx store.Tx) error { session.Settle(tx, "test", "far", "th", "1", true); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if open, err := a.Unknown(ctx); err != nil || len(open) != 1 || open[0].Driver != "a" {

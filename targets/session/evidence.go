@@ -24,7 +24,11 @@ type run struct {
 }
 
 func (b *Book) runKey(thread, call string) []byte {
-	return store.Key("session-run", b.cfg.Instance, b.cfg.Target, thread, call)
+	return runKey(b.cfg.Instance, b.cfg.Target, thread, call)
+}
+
+func runKey(instance, target, thread, call string) []byte {
+	return store.Key("session-run", instance, target, thread, call)
 }
 
 // Began notes, before it is typed, where the command of a call will be found again. In
@@ -50,9 +54,10 @@ func (b *Book) Began(ctx context.Context, thread, call string, ref Ref, w tmux.W
 
 // Settle forgets the command of a call in the transaction that stores the call's outcome.
 // So a call without a stored outcome and without a note was never typed, whenever the
-// process died. With an unknown outcome the note stays, for [Book.Unknown].
-func (b *Book) Settle(tx store.Tx, thread, call string, unknown bool) {
-	key := b.runKey(thread, call)
+// process died. With an unknown outcome the note stays, for [Book.Unknown]. The target need
+// not be open.
+func Settle(tx store.Tx, instance, target, thread, call string, unknown bool) {
+	key := runKey(instance, target, thread, call)
 	if r, ok := store.Load[run](tx, key); ok && unknown {
 		r.Open = false
 		store.Save(tx, key, r)

@@ -33,7 +33,7 @@ type world struct {
 func (w *world) settle(thread, call string, unknown bool) {
 	w.t.Helper()
 	if err := w.db.Update(w.t.Context(), func(tx store.Tx) error {
-		w.book.Settle(tx, thread, call, unknown)
+		session.Settle(tx, "test", "local", thread, call, unknown)
 		return nil
 	}); err != nil {
 		w.t.Fatal(err)
