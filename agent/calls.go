@@ -179,6 +179,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		}
 		w.applyEntries(ctx, entry)
 		failpoint.Hit(failpoint.CardRequested)
+		w.a.cfg.Desk.Prepare(w.thread, p.Action)
 		w.a.cfg.Outbox.Wake(w.thread)
 		return nil
 	case approvals.Forbid:

@@ -67,6 +67,9 @@ type Desk interface {
 	// Settle forgets what was noted of a call's run, in the transaction that stores its result.
 	// unknown means that the result does not tell what became of it.
 	Settle(tx store.Tx, thread chat.ThreadID, call string, a approvals.Action, unknown bool)
+	// Prepare makes what an action needs and what changes nothing, such as a thread's terminal,
+	// while people decide about it. It does not wait.
+	Prepare(thread chat.ThreadID, a approvals.Action)
 	// Impact finds out what an action would do, by reads alone, before people are asked;
 	// "" when it finds out nothing.
 	Impact(ctx context.Context, a approvals.Action) string
@@ -140,6 +143,9 @@ func (NoDesk) Resume(context.Context, tools.Call, approvals.Action, tools.Sink) 
 
 // Settle implements [Desk].
 func (NoDesk) Settle(store.Tx, chat.ThreadID, string, approvals.Action, bool) {}
+
+// Prepare implements [Desk].
+func (NoDesk) Prepare(chat.ThreadID, approvals.Action) {}
 
 // Impact implements [Desk].
 func (NoDesk) Impact(context.Context, approvals.Action) string { return "" }

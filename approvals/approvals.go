@@ -104,7 +104,8 @@ const LeftBySteps = "as the steps before leave it"
 // [ShellNew], [ShellShared] or [LeftBySteps].
 const ShellFact = "shell"
 
-// ShellNew is the state of the shell in a pane that does not exist yet.
+// ShellNew is the state of the shell in a pane that does not exist yet, or in which nobody
+// has typed anything.
 const ShellNew = "as the new pane starts it"
 
 const sharedShell = "that of the shared pane "

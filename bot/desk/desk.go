@@ -22,6 +22,7 @@ type Witness interface {
 	Evidence(ctx context.Context, thread chat.ThreadID, call string) string
 	Resume(ctx context.Context, c tools.Call, a approvals.Action, sink tools.Sink) (tools.Result, error)
 	Settle(tx store.Tx, thread chat.ThreadID, call string, a approvals.Action, unknown bool)
+	Prepare(thread chat.ThreadID, a approvals.Action)
 	Impact(ctx context.Context, a approvals.Action) string
 }
 

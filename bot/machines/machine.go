@@ -91,6 +91,10 @@ type Machine struct {
 	opening chan struct{} // held by the one who opens
 	tended  atomic.Bool   // this replica sweeps it, and tells threads what it found there
 	begins  chan struct{} // holds one: tended became true
+	// making are terminals that are made before somebody needs them, until stop is called.
+	making  sync.WaitGroup
+	working context.Context
+	stop    context.CancelFunc
 
 	mu   sync.Mutex
 	open *Opened
@@ -108,6 +112,7 @@ type Opened struct {
 // New returns one target, not connected. With an error it has no way to its machine.
 func New(name string, o *Options) (*Machine, error) {
 	m := &Machine{Name: name, Config: o.File.Targets[name], opts: o, opening: make(chan struct{}, 1), begins: make(chan struct{}, 1)}
+	m.working, m.stop = context.WithCancel(context.Background())
 	return m, m.make()
 }
 
@@ -263,6 +268,8 @@ func (m *Machine) limits() session.Limits {
 
 // Close ends the connection to the machine; what runs there stays.
 func (m *Machine) Close() {
+	m.stop()
+	m.making.Wait()
 	if o := m.State(); o != nil && o.Tmux != nil {
 		_ = o.Tmux.Close()
 		o.Book.Close()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/internal/config"
 	"countersign/tools"
@@ -109,6 +110,32 @@ func (m *Machine) terminals() bool {
 		return o.Tmux != nil
 	}
 	return m.Config.Terminals()
+}
+
+// prepareWithin bounds how long a terminal is waited for that nobody needs yet.
+const prepareWithin = 30 * time.Second
+
+// Prepare makes the terminals of an action while people decide about it, so that a thread's
+// first command does not wait for one. It returns before they are made. That one cannot be
+// made is found out when it is needed.
+func (s Set) Prepare(thread chat.ThreadID, a approvals.Action) {
+	for _, step := range append([]approvals.Action{a}, a.Steps...) {
+		m := s.byID(step.Target)
+		if step.Pane == "" || m == nil {
+			continue
+		}
+		o := m.State()
+		if o == nil || o.Book == nil {
+			continue
+		}
+		m.making.Go(func() {
+			ctx, cancel := context.WithTimeout(m.working, prepareWithin)
+			defer cancel()
+			if _, _, err := o.Book.Ensure(ctx, string(thread), step.Session, step.Pane); err != nil && ctx.Err() == nil {
+				m.opts.Log.DebugContext(ctx, "a terminal could not be made ahead", "target", m.Name, "error", err)
+			}
+		})
+	}
 }
 
 // Mark puts a decision into the recording of the pane that it is about.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -174,6 +175,43 @@ func TestWhatWasApprovedAndNeverTypedIsTypedAfterTheRestart(t *testing.T) {
 			log, _ := os.ReadFile(filepath.Join(s.work, "log"))
 			if string(log) != "done\n" || !strings.Contains(c.Body, "exit 5") || strings.Contains(s.shown(), "may or may not") {
 				t.Errorf("it ran %q; the card says %q\n%s", log, c.Body, s.detail())
+			}
+		})
+	}
+}
+
+// TestATerminalIsMadeWhileTheCardWaits: what was approved for a new terminal runs in the one
+// that was made meanwhile, also after a restart, unless somebody typed there.
+func TestATerminalIsMadeWhileTheCardWaits(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		then func(s *stage)
+		runs bool
+	}{
+		{"and nothing happens", func(*stage) {}, true},
+		{"and the bot is restarted", func(s *stage) { s.b.kill(); s.back() }, true},
+		{"and somebody types there", func(s *stage) { s.types("PATH=/nowhere") }, false},
+		{"and somebody begins to type there", func(s *stage) { s.tmux("send-keys", "-t", s.pane(), "PATH=/nowhere; ") }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := outlives(t)
+			s.sh("touch " + s.work + "/go")
+			s.say()
+			c, approve := s.card()
+			eventually(t, "a terminal is made", func() bool {
+				out, err := exec.CommandContext(t.Context(), "tmux", "-L", "countersign-"+s.b.instance, "capture-pane", "-p").CombinedOutput()
+				return err == nil && strings.Contains(string(out), "$") || strings.Contains(string(out), "#")
+			}, s.detail)
+			if d := fmt.Sprint(c); !strings.Contains(d, "as the new pane starts it") {
+				t.Errorf("the card says %s", d)
+			}
+			tt.then(s)
+			last := s.press(approve)
+			_, err := os.Stat(filepath.Join(s.work, "log"))
+			if ran := err == nil; ran != tt.runs {
+				t.Errorf("it ran: %v; the card says %q\n%s", ran, last.Body, s.detail())
 			}
 		})
 	}

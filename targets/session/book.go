@@ -31,6 +31,7 @@ type Ref struct {
 	ID            string // tmux's id ("%3"), "" when it does not exist
 	Dead          bool   // its shell has ended
 	Program       string // what runs in the foreground
+	Fresh         bool   // nobody has typed anything in it yet
 	Busy          bool   // with a command of ours
 	Dir           string // its directory, or that in which it would start
 	// Taken says who has its keyboard; "" is the bot, which may type.
@@ -51,7 +52,7 @@ func (b *Book) Find(ctx context.Context, thread, session, pane string) (Ref, err
 	if p := b.current(ref, r); p != nil && ref.Known {
 		if info, err := p.Info(ctx); err == nil {
 			ref.Exists, ref.ID, ref.Dead, ref.Program = true, p.ID(), info.State == tmux.StateDead, info.Program
-			ref.Busy = info.State == tmux.StateRunning
+			ref.Busy, ref.Fresh = info.State == tmux.StateRunning, info.Fresh && r.Panes[ref.Pane].Fresh
 			if info.Dir != "" {
 				ref.Dir = info.Dir
 			}
@@ -62,8 +63,24 @@ func (b *Book) Find(ctx context.Context, thread, session, pane string) (Ref, err
 	if err != nil {
 		return Ref{}, err
 	}
-	ref.fill(all, r)
+	if ref.fill(all, r); ref.Exists && !ref.Dead && r.Panes[ref.Pane].Fresh {
+		ref.Fresh = b.isFresh(ctx, thread, ref)
+	}
 	return ref, nil
+}
+
+// isFresh asks the shell of a pane that this process has not opened yet whether anything
+// was typed there. Only its driver can ask.
+func (b *Book) isFresh(ctx context.Context, thread string, ref Ref) bool {
+	p, err := b.Open(ctx, thread, ref.Session, ref.Pane)
+	if err != nil {
+		return false
+	}
+	if d, ok := p.(*driven); ok && d.drive(ctx, false) != nil {
+		return false
+	}
+	info, err := p.Info(ctx)
+	return err == nil && info.Fresh
 }
 
 // fill adds what tmux knows.
@@ -474,7 +491,7 @@ func (b *Book) makeSession(ctx context.Context, all []tmux.SessionInfo, r *row, 
 	b.forgetAll(r.Name)
 	err = b.change(ctx, r, func(n *row) {
 		n.Ready = true
-		n.Panes[sharedPane] = paneRow{ID: p.ID()}
+		n.Panes[sharedPane] = paneRow{ID: p.ID(), Fresh: true}
 	})
 	if err != nil {
 		return nil, err
@@ -510,7 +527,7 @@ func (b *Book) makePane(ctx context.Context, r *row, pane string, anyone bool) (
 	if err != nil {
 		return nil, false, err
 	}
-	if err := b.change(ctx, r, func(n *row) { n.Panes[pane] = paneRow{ID: p.ID()} }); err != nil {
+	if err := b.change(ctx, r, func(n *row) { n.Panes[pane] = paneRow{ID: p.ID(), Fresh: true} }); err != nil {
 		return nil, false, err
 	}
 	return b.remember(ctx, *r, pane, p), true, nil
@@ -524,7 +541,7 @@ func (b *Book) adopt(ctx context.Context, r *row, pane, id string) (Pane, error)
 	if !r.Ready || r.Panes[pane].ID != id {
 		err := b.change(ctx, r, func(n *row) {
 			n.Ready = true
-			n.Panes[pane] = paneRow{ID: id}
+			n.Panes[pane] = n.Panes[pane].found(id)
 		})
 		if err != nil {
 			return nil, err

@@ -41,6 +41,12 @@ func (b *Book) Began(ctx context.Context, thread, call string, ref Ref, w tmux.W
 				return err
 			}
 		}
+		if r, ok := store.Load[row](tx, b.key(ref.Session)); ok && r.Panes[ref.Pane].Fresh {
+			used := r.Panes[ref.Pane]
+			used.Fresh = false
+			r.Panes[ref.Pane] = used
+			store.Save(tx, b.key(ref.Session), r)
+		}
 		store.Save(tx, b.runKey(thread, call), run{
 			Thread: thread, Call: call, Session: ref.Session, Pane: ref.Pane, Where: w, At: b.cfg.Now().UTC(), Driver: b.cfg.Driver, Open: true,
 		})

@@ -486,7 +486,7 @@ func (b *Book) reconcileOne(ctx context.Context, r row, rep *Report) error {
 		for i := range live.Panes {
 			name := live.Panes[i].Tags[tagPane]
 			if _, known := n.Panes[name]; known || name == sharedPane {
-				n.Panes[name] = paneRow{ID: livePane(*live, name, n.Panes[name].ID).ID}
+				n.Panes[name] = n.Panes[name].found(livePane(*live, name, n.Panes[name].ID).ID)
 			}
 		}
 	})

@@ -34,6 +34,16 @@ type row struct {
 
 type paneRow struct {
 	ID string `json:"id,omitempty"` // tmux's, "" until it was made
+	// Fresh means that no command of the bot was typed there.
+	Fresh bool `json:"fresh,omitempty"`
+}
+
+// found is the row of a pane that was found under this id.
+func (p paneRow) found(id string) paneRow {
+	if p.ID != id {
+		return paneRow{ID: id}
+	}
+	return p
 }
 
 func (b *Book) key(name string) []byte {

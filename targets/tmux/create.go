@@ -33,7 +33,7 @@ func (s *Server) NewPane(ctx context.Context, session string, spec PaneSpec) (*P
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.makePane(ctx, c, session, sp, spec.Epoch)
+	p, err := s.makePane(ctx, c, session, sp, spec.Epoch, unlock)
 	if err != nil {
 		s.discardPane(sp.key)
 		return nil, err
@@ -41,7 +41,8 @@ func (s *Server) NewPane(ctx context.Context, session string, spec PaneSpec) (*P
 	return p, nil
 }
 
-func (s *Server) makePane(ctx context.Context, c *conn, session string, sp paneSetup, epoch int64) (*Pane, error) {
+// makePane makes a pane, and after unlock starts its shell.
+func (s *Server) makePane(ctx context.Context, c *conn, session string, sp paneSetup, epoch int64, unlock func()) (*Pane, error) {
 	target := quote("=" + session + ":")
 	blocked := "0"
 	if epoch > 0 {
@@ -68,6 +69,7 @@ func (s *Server) makePane(ctx context.Context, c *conn, session string, sp paneS
 		return nil, fmt.Errorf("tmux: unexpected answer %q", lines)
 	}
 	sp.epoch = parseEpoch(there)
+	unlock()
 	return s.bootOrKill(ctx, c, session, id, sp)
 }
 
@@ -234,6 +236,7 @@ func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, erro
 	p := s.newPane(c, session, id, key, nonce, parseEpoch(epoch), !s.shared.Load())
 	p.unhidden, p.clearsStderr = !strings.Contains(string(rc), keyLoad[2:]), strings.Contains(string(rc), clearAll)
 	p.reattachCompanion(ctx)
+	unlock()
 	if p.adopted, _, err = capturedLines(ctx, c, id, "", nil); err != nil {
 		p.forget()
 		return nil, err

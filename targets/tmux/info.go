@@ -33,6 +33,7 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 	phase, origin, quiet := p.shell.phase, p.origins.current, time.Since(p.lastOut)
 	if phase == phaseIdle {
 		i.Dir = p.shell.dir
+		i.Fresh = p.s.caps.Bash != "" && p.shell.seq == firstPrompt && !p.line.hasText() && !p.line.continued
 	}
 	p.mu.Unlock()
 	switch {

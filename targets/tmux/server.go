@@ -127,7 +127,8 @@ func (s *Server) file(name string) string {
 	return path.Join(s.o.Dir, name)
 }
 
-// lock serializes setup; it gives up when ctx ends.
+// lock serializes setup; it gives up when ctx ends. unlock may be called more than once:
+// shells are waited for after setup, so that several start at a time.
 func (s *Server) lock(ctx context.Context) (unlock func(), err error) {
 	select {
 	case s.setup <- struct{}{}:
@@ -141,7 +142,7 @@ func (s *Server) lock(ctx context.Context) (unlock func(), err error) {
 		<-s.setup
 		return nil, errors.New("tmux: the connection to the server is closed")
 	}
-	return func() { <-s.setup }, nil
+	return sync.OnceFunc(func() { <-s.setup }), nil
 }
 
 // run runs a program on the target and waits for its end.

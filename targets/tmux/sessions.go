@@ -160,7 +160,7 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 		return nil, fmt.Errorf("tmux: unexpected answer %q", out)
 	}
 	sp.epoch = first.Epoch
-	p, err := s.firstPane(ctx, name, id, sp)
+	p, err := s.firstPane(ctx, name, id, sp, unlock)
 	if err != nil && !errors.Is(err, ErrDriven) {
 		// A session without a shell is of no use, unless another process has taken it over.
 		_, _ = s.killSession(context.WithoutCancel(ctx), name, sp.ownedFormat())
@@ -176,11 +176,13 @@ func (s *Server) killSession(ctx context.Context, name, format string) (was bool
 	return strings.TrimSpace(out) == "killed", err
 }
 
-func (s *Server) firstPane(ctx context.Context, session string, id int, sp paneSetup) (*Pane, error) {
+// firstPane starts the shell of a session's first pane, after unlock.
+func (s *Server) firstPane(ctx context.Context, session string, id int, sp paneSetup, unlock func()) (*Pane, error) {
 	c, _, err := s.attach(ctx, session)
 	if err != nil {
 		return nil, err
 	}
+	unlock()
 	return s.boot(ctx, c, session, id, sp)
 }
 

@@ -97,6 +97,9 @@ func (s *shellState) apply(e shellEvent) error {
 	return nil
 }
 
+// firstPrompt is the number of a shell's first prompt.
+const firstPrompt = 1
+
 // promptMax bounds the prompt that is kept.
 const promptMax = 4096
 

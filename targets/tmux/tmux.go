@@ -127,8 +127,10 @@ const (
 
 // Info is a pane's state at one moment.
 type Info struct {
-	State               State
-	Dir, Program        string
+	State        State
+	Dir, Program string
+	// Fresh means that the shell is at its first prompt, with nothing typed behind it.
+	Fresh               bool
 	Alternate, CopyMode bool
 	Width, Height       int
 }

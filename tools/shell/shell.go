@@ -219,9 +219,10 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 			return tools.Plan{}, tools.Failed("%s has the keyboard of the session %s, so nothing is typed there; wait until they say give, or "+
 				"use another session", k.ref.Taken, k.ref.Session)
 		}
-		a.Session, a.Pane, a.Foreground = k.ref.Session, k.ref.Pane, k.ref.Program
+		a.Session, a.Pane = k.ref.Session, k.ref.Pane
 		a.Env[approvals.ShellFact] = approvals.ShellNew
-		if k.ref.Exists {
+		if k.ref.Exists && !k.ref.Fresh {
+			a.Foreground = k.ref.Program
 			a.Env[approvals.ShellFact] = approvals.ShellShared(k.ref.ID)
 		}
 		if before := earlierTexts(c.Before, a); len(before) > 0 {
