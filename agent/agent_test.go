@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -190,8 +191,12 @@ type world struct {
 	reads    approvals.Reads
 	fleet    *fleet
 
-	mu     sync.Mutex
-	showed []chat.Progress
+	// resume is what became of a call of an earlier run; nil is that nobody knows.
+	resume func(ctx context.Context, c tools.Call, a approvals.Action) (tools.Result, error)
+
+	mu      sync.Mutex
+	showed  []chat.Progress
+	settled []string // commands whose notes were settled, and whether their outcome is unknown
 }
 
 func newWorld(t *testing.T, m modelFunc) *world {
@@ -230,6 +235,19 @@ type desk struct {
 func (d desk) Prompt(_ chat.ThreadID, id string) string { return "system" + id }
 func (d desk) Profile(chat.ThreadID, string) agent.Profile {
 	return agent.Profile{ReadOnly: d.w.readOnly}
+}
+
+func (d desk) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink tools.Sink) (tools.Result, error) {
+	if d.w.resume == nil {
+		return d.NoDesk.Resume(ctx, c, a, sink)
+	}
+	return d.w.resume(ctx, c, a)
+}
+
+func (d desk) Settle(_ store.Tx, _ chat.ThreadID, call string, a approvals.Action, unknown bool) {
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	d.w.settled = append(d.w.settled, fmt.Sprint(string(a.Bytes), " ", call != "", " ", unknown))
 }
 
 type toolboxView struct{ *tools.Registry }
@@ -501,6 +519,74 @@ func TestConversation(t *testing.T) {
 		w.settle()
 		if w.sh.count("hold on") != 1 || !w.said("may or may not have happened") || !strings.Contains(w.card().Body, "outcome unknown") {
 			t.Fatalf("%v %+v", w.sh.ran, w.card())
+		}
+	})
+	restart := func(t *testing.T, w *world) {
+		t.Helper()
+		w.sh.hold = make(chan struct{})
+		w.say("do it")
+		w.press("approve")
+		w.stop()
+		w.start()
+		w.settle()
+	}
+	run(t, "what ended while the bot was away is reported as if nothing had happened", script("hold on"), func(t *testing.T, w *world) {
+		w.resume = func(_ context.Context, c tools.Call, a approvals.Action) (tools.Result, error) {
+			if c.ID == "" || c.Thread != "web:1" || string(a.Bytes) != "hold on" {
+				t.Errorf("%+v %+v", c, a)
+			}
+			return tools.Result{Value: "its output", Failed: true, Text: "its output"}, nil
+		}
+		restart(t, w)
+		rs := w.results()
+		if w.sh.count("hold on") != 1 || w.said("may or may not") || strings.Contains(w.card().Body, "unknown") || !w.said("its output") {
+			t.Errorf("%v %+v", w.sh.ran, w.posts())
+		}
+		if len(rs) != 1 || rs[0].Unknown || !rs[0].Failed || !rs[0].Changed || !strings.Contains(rs[0].Text, "its output") {
+			t.Errorf("%+v", rs)
+		}
+		if !slices.Equal(w.settled, []string{"hold on true false"}) {
+			t.Errorf("its note: %q", w.settled)
+		}
+	})
+	run(t, "what had not begun runs after the restart, once", script("hold on"), func(t *testing.T, w *world) {
+		w.resume = func(context.Context, tools.Call, approvals.Action) (tools.Result, error) {
+			close(w.sh.hold) // the second run ends
+			return tools.Result{}, tools.NotRun("the command", "it never began")
+		}
+		restart(t, w)
+		if w.sh.count("hold on") != 2 || w.said("may or may not") || !w.card().Final {
+			t.Errorf("%v %+v", w.sh.ran, w.card())
+		}
+		if rs := w.results(); len(rs) != 1 || rs[0].Unknown || !slices.Equal(w.settled, []string{"hold on true false"}) {
+			t.Errorf("%+v; its note: %q", rs, w.settled)
+		}
+	})
+	run(t, "what nobody knows keeps its note", script("hold on"), func(t *testing.T, w *world) {
+		w.resume = func(context.Context, tools.Call, approvals.Action) (tools.Result, error) {
+			return tools.Result{Unknown: true, Failed: true}, nil
+		}
+		restart(t, w)
+		if !w.said("may or may not have happened") || !strings.Contains(w.card().Body, "outcome unknown") || !slices.Equal(w.settled, []string{"hold on true true"}) {
+			t.Errorf("%+v; its note: %q", w.card(), w.settled)
+		}
+	})
+	run(t, "a stop while a target is asked leaves the outcome unknown", script("hold on"), func(t *testing.T, w *world) {
+		asked := make(chan struct{})
+		w.resume = func(ctx context.Context, _ tools.Call, _ approvals.Action) (tools.Result, error) {
+			close(asked)
+			<-ctx.Done()
+			return tools.Result{}, ctx.Err()
+		}
+		w.sh.hold = make(chan struct{})
+		w.say("do it")
+		w.press("approve")
+		w.stop()
+		w.start()
+		<-asked
+		w.say("stop")
+		if !w.said("may or may not have happened") || w.sh.count("hold on") != 1 {
+			t.Errorf("%+v", w.posts())
 		}
 	})
 	run(t, "the third identical failure is not run, with the same words each time", script("uptime -p", "uptime -p", "uptime -p", "uptime -p"), func(t *testing.T, w *world) {

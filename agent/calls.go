@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -371,6 +372,9 @@ func (w *worker) resume(ctx context.Context, s step) error {
 		known := errors.As(err, &e)
 		unstarted = known && e.NotStarted
 		unknown = err == nil && res.Unknown || err != nil && !known // a stop, for example, before the target answered
+		if unknown {
+			return tools.Result{}, cmp.Or(err, errOutcomeUnknown)
+		}
 		return res, err
 	}, repetition{}, true)
 	switch {
@@ -387,6 +391,9 @@ func (w *worker) resume(ctx context.Context, s step) error {
 	}
 	return w.recordChange(ctx, s, id, rec.Action, r, did)
 }
+
+// errOutcomeUnknown ends the search for a call of which nobody knows what became.
+var errOutcomeUnknown = errors.New("nobody knows what became of it")
 
 // permitted returns the run of a plan.
 func permitted(p tools.Plan, permit approvals.Permit) run {

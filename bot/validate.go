@@ -55,11 +55,11 @@ func Validate(e config.Env, f config.File) error {
 			return err
 		}
 	}
-	base, err := box.Base()
+	own, err := box.Base()
 	if err != nil || len(f.Tools.Plugins)+len(f.MCP) > 0 {
 		return err // which tools plugins and servers have is known once they run
 	}
-	return box.Offer(base)
+	return box.Offer(own)
 }
 
 // ValidateHere refuses what only this machine lacks: keys, certificates, secrets and a

@@ -35,7 +35,12 @@ type entry struct {
 // Each tool answers to its name, its aliases, and the spellings of both with underscores instead of
 // dashes.
 func NewRegistry(now func() time.Time, ts ...Tool) (*Registry, error) {
-	r := &Registry{now: now, byKey: map[string]*entry{}}
+	return (&Registry{now: now, byKey: map[string]*entry{}}).With(ts...)
+}
+
+// With returns a registry of these tools as well, under the rules of [NewRegistry].
+func (r *Registry) With(ts ...Tool) (*Registry, error) {
+	r = r.Only(func(Spec) bool { return true })
 	var errs []error
 	for _, t := range ts {
 		s := t.Spec()

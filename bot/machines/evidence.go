@@ -204,6 +204,7 @@ func (s Set) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink 
 		return unknown, nil
 	}
 	c.Name, c.Args = a.Tool, a.Args
+	said := false
 	for until := time.Now().Add(resumeWithin); ; {
 		var r tools.Resumer
 		o, err := m.Connect(ctx)
@@ -230,7 +231,10 @@ func (s Set) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink 
 			m.opts.Log.WarnContext(ctx, "a target cannot say what became of a call", "target", m.Name, "call", c.ID, "error", err)
 			return unknown, nil
 		}
-		sink(tools.Event{Kind: tools.Info, Text: m.Name + " cannot be reached; trying again"})
+		if !said {
+			said = true
+			sink(tools.Event{Kind: tools.Info, Text: m.Name + " cannot be reached; trying again"})
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(resumeEvery):

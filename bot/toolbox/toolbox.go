@@ -154,7 +154,7 @@ func (t *Toolbox) Close() {
 }
 
 // Base are the tools that the bot itself brings, for every target that could carry them.
-func (t *Toolbox) Base() ([]tools.Tool, error) {
+func (t *Toolbox) Base() (*tools.Registry, error) {
 	all := append([]tools.Tool{
 		clock.New(time.Now), t.Outputs.Reader(),
 		plan.New(t.Plan, t.free), budget.New(budget.Config{Store: extensions{t.DB}, Channel: config.ChannelOf}), past.New(transcripts{t.DB}),
@@ -168,7 +168,7 @@ func (t *Toolbox) Base() ([]tools.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(all, trust, fetching), nil
+	return tools.NewRegistry(time.Now, slices.Concat(all, trust, fetching)...)
 }
 
 // extensions keeps what people allowed beyond a cap.
@@ -191,11 +191,7 @@ func (e extensions) Extend(ctx context.Context, x budget.Extension) error {
 
 // Start makes the registry, starting the plugins and reaching for the MCP servers.
 func (t *Toolbox) Start(ctx context.Context) error {
-	base, err := t.Base()
-	if err != nil {
-		return err
-	}
-	own, err := tools.NewRegistry(time.Now, base...)
+	own, err := t.Base()
 	if err != nil {
 		return err
 	}
@@ -208,14 +204,14 @@ func (t *Toolbox) Start(ctx context.Context) error {
 	for _, notice := range t.notices() {
 		t.Log.Warn("a plugin or an MCP server needs attention", "what", notice)
 	}
-	return t.Offer(base)
+	return t.Offer(own)
 }
 
-// Offer selects the tools of the moment. What servers and plugins offer is offered in
-// every preset: whoever configured them wants them.
-func (t *Toolbox) Offer(base []tools.Tool) error {
+// Offer selects the tools of the moment: own are those of [Toolbox.Base]. What servers and
+// plugins offer is offered in every preset: whoever configured them wants them.
+func (t *Toolbox) Offer(own *tools.Registry) error {
 	foreign := t.foreign()
-	catalogue, err := tools.NewRegistry(time.Now, slices.Concat(base, foreign)...)
+	catalogue, err := own.With(foreign...)
 	if err != nil {
 		return err
 	}
@@ -291,9 +287,9 @@ func (t *Toolbox) startServers(ctx context.Context) error {
 
 // changed offers what the servers have now.
 func (t *Toolbox) changed() {
-	base, err := t.Base()
+	own, err := t.Base()
 	if err == nil {
-		err = t.Offer(base)
+		err = t.Offer(own)
 	}
 	if err != nil {
 		t.Log.Error("the tools of MCP servers changed and cannot be offered as they are now", "error", err)

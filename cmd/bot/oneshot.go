@@ -14,7 +14,6 @@ import (
 	"os/user"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -26,7 +25,6 @@ import (
 	"countersign/internal/config"
 	"countersign/internal/redact"
 	"countersign/internal/toolsdoc"
-	"countersign/tools"
 	"countersign/tools/hostkey"
 )
 
@@ -238,12 +236,11 @@ func printCatalogue(cmd *cobra.Command) error {
 		return err
 	}
 	defer done()
-	all, err := b.Toolbox().Base()
+	own, err := b.Toolbox().Base()
 	if err != nil {
 		return err
 	}
-	all = append(all, hostkey.New(hostkey.Config{})) // else only where a target asks for it
-	catalogue, err := tools.NewRegistry(time.Now, all...)
+	catalogue, err := own.With(hostkey.New(hostkey.Config{})) // else only where a target asks for it
 	if err != nil {
 		return err
 	}

@@ -174,8 +174,9 @@ func (k *explainer) spec(tool string) (toolLevel, error) {
 		if err != nil {
 			return toolLevel{}, err
 		}
+		_, own := base.Lookup(s.Name)
 		named := func(t tools.Tool) bool { return t.Spec().Name == s.Name }
-		t := toolLevel{s.Name, s.Level, slices.ContainsFunc(base, named) && !slices.ContainsFunc(machines.Patterns(b.Toolbox().File.Tools), named), s}
+		t := toolLevel{s.Name, s.Level, own && !slices.ContainsFunc(machines.Patterns(b.Toolbox().File.Tools), named), s}
 		k.specs[tool] = t
 		return t, nil
 	}

@@ -33,7 +33,6 @@ import (
 	"countersign/approvals/policy"
 	"countersign/internal/observe"
 	"countersign/store/bolt"
-	"countersign/tools"
 	"countersign/tools/mcp"
 )
 
@@ -183,15 +182,11 @@ func checkTools(e config.Env, f config.File) result {
 	if err != nil {
 		return fromSentence("FAIL", err.Error(), fix)
 	}
-	base, err := box.Base()
+	all, err := box.Base()
 	if err != nil {
 		return fromSentence("FAIL", err.Error(), fix)
 	}
-	all, err := tools.NewRegistry(time.Now, base...)
-	if err != nil {
-		return fromSentence("FAIL", err.Error(), fix)
-	}
-	err = box.Offer(base)
+	err = box.Offer(all)
 	foreign := len(f.Tools.Plugins)+len(f.MCP) > 0
 	switch {
 	case err != nil && foreign: // it may name a tool that only they have
