@@ -146,10 +146,16 @@ func (p *Pane) onShellExit(args string) (ok bool) {
 // has ended without its mark.
 func (p *Pane) onStatus(args string) (ok bool) {
 	f := strings.Split(args, ";")
-	if len(f) != 4 {
+	if len(f) < 4 || len(f) > 5 {
 		return false
 	}
 	p.answered(&p.statusQuery.query)
+	p.statusQuery.lastRun = unknownPrompt
+	if len(f) == 5 {
+		if n, err := strconv.Atoi(f[4]); err == nil {
+			p.statusQuery.lastRun = n
+		}
+	}
 	p.advance(statusReported)
 	p.shell.pid = f[3]
 	p.shell.seq, _ = strconv.Atoi(f[0])

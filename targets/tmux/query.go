@@ -30,7 +30,13 @@ func (q *query) answered() (own bool) {
 type statusQuery struct {
 	query
 	lineLen int // the last answer
+	// lastRun is the prompt at which a command of the bot was read last, which the shell
+	// itself reports, or unknownPrompt.
+	lastRun int
 }
+
+// unknownPrompt is the number of a prompt that a shell of an earlier version does not report.
+const unknownPrompt = -1
 
 // queryStatus makes a shell at its prompt report what is on its input line.
 func (p *Pane) queryStatus(ctx context.Context) error {

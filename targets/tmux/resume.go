@@ -37,7 +37,7 @@ func (p *Pane) Resume(ctx context.Context, w Where, began time.Time, c Command) 
 			return Outcome{}, err
 		case t.Ended:
 			return p.endedBefore(ctx, j, c.Text, t)
-		case t.Unstarted:
+		case t.Unstarted && p.neverTyped(ctx, w):
 			return Outcome{Kind: Untyped, Where: w}, nil
 		case !t.Running:
 			o := p.outcome(j)
@@ -53,6 +53,18 @@ func (p *Pane) Resume(ctx context.Context, w Where, began time.Time, c Command) 
 		}
 		// It has ended just now.
 	}
+}
+
+// neverTyped reports whether the shell, which is at the prompt before a command, says that
+// none of the bot was read there. One that removed the prompt hook was, and has ended.
+func (p *Pane) neverTyped(ctx context.Context, w Where) bool {
+	if !w.Apart || p.queryStatus(ctx) != nil { // else it is typed without keyRun
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	run := p.statusQuery.lastRun
+	return p.shell.phase == phaseIdle && p.shell.seq == w.Seq && run != unknownPrompt && run < w.Seq
 }
 
 // endedBefore is the outcome of a command that ended while nobody waited for it.

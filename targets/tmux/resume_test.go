@@ -129,6 +129,37 @@ func TestACommandThatWasNotTypedIsKnownAsSuch(t *testing.T) {
 	}
 }
 
+// A command can remove the hook that reports its end: then the shell is at the prompt before
+// it, as if it had not been typed.
+func TestACommandThatRemovedTheHookIsNotTakenForOneThatWasNotTyped(t *testing.T) {
+	for _, text := range []string{
+		"PROMPT_COMMAND=; PS0=; PS1='$ '; echo ran >>ran",
+		"PROMPT_COMMAND=; PS0=; PS1='$ '\necho ran >>ran",
+		"PROMPT_COMMAND=; PS0=; PS1='$ '; __cs_k=; echo ran >>ran",
+	} {
+		b := start(t)
+		p := b.pane()
+		dir := t.TempDir()
+		run(t, p, "cd "+shellQuote(dir))
+		var where Where
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_, _ = p.Run(ctx, Command{Text: text, Before: func(w Where) error { where = w; return nil }})
+		}()
+		eventually(t, "it ran", func() bool { _, err := os.Stat(filepath.Join(dir, "ran")); return err == nil })
+		cancel()
+		<-gone
+		if p = b.restart(p); where.Seq == 0 {
+			t.Fatal("its place is not known")
+		}
+		if o, err := p.Resume(t.Context(), where, time.Now(), Command{Text: text}); err != nil || o.Kind == Untyped {
+			t.Errorf("%q: %+v, %v", text, o.Kind, err)
+		}
+	}
+}
+
 func numbers(n int) string {
 	var b strings.Builder
 	for i := range n {

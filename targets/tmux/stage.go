@@ -84,7 +84,7 @@ func (d rcData) exports() string {
 //	D;seq;code;dir   the command line has ended
 //	P;seq;shell      the prompt has been printed, by the shell of that process number
 //	Q                a prompt for more lines of the same command
-//	S;seq;len;code;shell  the answer to keyStatus: len bytes are on the line
+//	S;seq;len;code;shell;run  the answer to keyStatus: len bytes are on the line, and keyRun or keyLoad came last at the prompt run
 //	H;text           the answer to keyHistory: what was typed since the last time
 //
 // The hook runs with its standard error closed, so that "set -x" shows nothing of it. It
@@ -109,7 +109,7 @@ __cs_s=0
 __cs_n=0
 __cs_v='\u@\h:\w\$ '
 __cs_j=@RUNFILE@
-__cs_c= __cs_f= __cs_l= __cs_o= __cs_r=0 __cs_t= __cs_x= __cs_y=
+__cs_c= __cs_f= __cs_k=0 __cs_l= __cs_o= __cs_r=0 __cs_t= __cs_x= __cs_y=
 __cs_e() { local p; read -r p <@TTYFILE@ && [[ $p == /dev/* && -c $p ]] && exec @FD@>"$p"; }
 __cs_q() {
   local LC_ALL=C i c o=
@@ -171,7 +171,7 @@ __cs_i() {
 }
 __cs_g() {
   local t=$READLINE_LINE
-  __cs_x=
+  __cs_k=$__cs_s __cs_x=
   if [[ -n $__cs_f ]]; then
     builtin printf '\033]7973;@NONCE@;R\007' >&@FD@
     __cs_o=@CLEAR@
@@ -204,7 +204,7 @@ __cs_b() {
     __cs_e
     PROMPT_COMMAND='{ __cs_p; } 2>/dev/null'
     __cs_u
-    builtin printf '\033]7973;@NONCE@;S;%s;%s;%s;%s\007' "$__cs_s" "${#READLINE_LINE}" "$r" "$$" >/dev/tty
+    builtin printf '\033]7973;@NONCE@;S;%s;%s;%s;%s;%s\007' "$__cs_s" "${#READLINE_LINE}" "$r" "$$" "$__cs_k" >/dev/tty
   } 2>/dev/null
 }
 __cs_h() {
