@@ -51,11 +51,7 @@ func (b *Book) Find(ctx context.Context, thread, session, pane string) (Ref, err
 	}
 	if p := b.current(ref, r); p != nil && ref.Known {
 		if info, err := p.Info(ctx); err == nil {
-			ref.Exists, ref.ID, ref.Dead, ref.Program = true, p.ID(), info.State == tmux.StateDead, info.Program
-			ref.Busy, ref.Fresh = info.State == tmux.StateRunning, info.Fresh && r.Panes[ref.Pane].Fresh
-			if info.Dir != "" {
-				ref.Dir = info.Dir
-			}
+			ref.describe(p, info, r)
 			return ref, nil
 		}
 	}
@@ -64,23 +60,26 @@ func (b *Book) Find(ctx context.Context, thread, session, pane string) (Ref, err
 		return Ref{}, err
 	}
 	if ref.fill(all, r); ref.Exists && !ref.Dead && r.Panes[ref.Pane].Fresh {
-		ref.Fresh = b.isFresh(ctx, thread, ref)
+		// It may be about to be made, and only its shell knows whether anything was typed there.
+		if p, err := b.Open(ctx, thread, ref.Session, ref.Pane); err == nil {
+			if d, ok := p.(*driven); ok {
+				_ = d.drive(ctx, false) // else nobody may ask, and it does not count as fresh
+			}
+			if info, err := p.Info(ctx); err == nil {
+				ref.describe(p, info, r)
+			}
+		}
 	}
 	return ref, nil
 }
 
-// isFresh asks the shell of a pane that this process has not opened yet whether anything
-// was typed there. Only its driver can ask.
-func (b *Book) isFresh(ctx context.Context, thread string, ref Ref) bool {
-	p, err := b.Open(ctx, thread, ref.Session, ref.Pane)
-	if err != nil {
-		return false
+// describe adds what a pane itself says.
+func (ref *Ref) describe(p Pane, info tmux.Info, r row) {
+	ref.Exists, ref.ID, ref.Dead, ref.Program = true, p.ID(), info.State == tmux.StateDead, info.Program
+	ref.Busy, ref.Fresh = info.State == tmux.StateRunning, info.Fresh && r.Panes[ref.Pane].Fresh
+	if info.Dir != "" {
+		ref.Dir = info.Dir
 	}
-	if d, ok := p.(*driven); ok && d.drive(ctx, false) != nil {
-		return false
-	}
-	info, err := p.Info(ctx)
-	return err == nil && info.Fresh
 }
 
 // fill adds what tmux knows.
@@ -345,7 +344,10 @@ func (b *Book) Open(ctx context.Context, thread, session, pane string) (Pane, er
 // reserve returns the session's row, making one within the limits when there
 // is none and mayMake is set. One that is being ended is ended first.
 func (b *Book) reserve(ctx context.Context, thread, name string, mayMake, anyone bool) (row, error) {
-	fresh := row{ID: rand.Text(), Name: name, Thread: thread, Default: name == b.names.defaults(thread), Created: b.cfg.Now().UTC(), Used: b.cfg.Now().UTC()}
+	fresh := row{
+		ID: rand.Text(), Name: name, Thread: thread, Default: name == b.names.defaults(thread), Created: b.cfg.Now().UTC(), Used: b.cfg.Now().UTC(),
+		Panes: map[string]paneRow{sharedPane: {Fresh: true}},
+	}
 	if b.cfg.Driver != "" {
 		fresh.Driver, fresh.Epoch = b.cfg.Driver, 1
 	}

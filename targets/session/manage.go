@@ -129,7 +129,7 @@ func (b *Book) CreatePane(ctx context.Context, thread, session, pane string) (Ma
 			if r.Panes == nil {
 				r.Panes = map[string]paneRow{}
 			}
-			r.Panes[pane] = paneRow{}
+			r.Panes[pane] = paneRow{Fresh: true}
 			store.Save(tx, b.key(name), r)
 			return nil
 		})

@@ -40,9 +40,10 @@ type paneRow struct {
 
 // found is the row of a pane that was found under this id.
 func (p paneRow) found(id string) paneRow {
-	if p.ID != id {
+	if p.ID != "" && p.ID != id {
 		return paneRow{ID: id}
 	}
+	p.ID = id
 	return p
 }
 
