@@ -56,8 +56,6 @@ func TestALockCostsNoRoundTrip(t *testing.T) {
 			if _, err := tgt.Probe(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			const rtt = 400 * time.Millisecond
-			proxy.Delay(rtt / 2)
 			took := func(l *backend.Lock) time.Duration {
 				var all []time.Duration
 				for range 3 {
@@ -67,9 +65,12 @@ func TestALockCostsNoRoundTrip(t *testing.T) {
 				}
 				return slices.Min(all)
 			}
-			plain, held := took(nil), took(&backend.Lock{})
-			if held-plain > rtt/2 {
-				t.Errorf("locked %v, unlocked %v", held, plain)
+			cost := func() time.Duration { return took(&backend.Lock{}) - took(nil) }
+			near := cost() // what the launcher itself needs, which a busy machine makes long
+			const rtt = 800 * time.Millisecond
+			proxy.Delay(rtt / 2)
+			if far := cost(); far-near > rtt/2 {
+				t.Errorf("a lock costs %v, and %v without the delay", far, near)
 			}
 		})
 	}
