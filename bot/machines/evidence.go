@@ -204,25 +204,13 @@ func (s Set) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink 
 		return unknown, nil
 	}
 	c.Name, c.Args = a.Tool, a.Args
-	said := false
-	for until := time.Now().Add(resumeWithin); ; {
-		var r tools.Resumer
-		o, err := m.Connect(ctx)
-		if err == nil {
-			var ok bool
-			if m.Target.ID() != a.Target { // another host, or a container made anew
-				return unknown, nil
-			}
-			if r, ok = o.Tools[c.Name].(tools.Resumer); !ok {
-				return unknown, nil
-			}
-			var res tools.Result
-			if res, err = r.Resume(ctx, c, sink); err == nil {
-				return res, nil
-			}
-		}
+	until := time.Now().Add(resumeWithin)
+	for first := true; ; first = false {
+		res, err := m.resume(ctx, c, a, sink)
 		var e *tools.Error
 		switch {
+		case err == nil:
+			return res, nil
 		case errors.As(err, &e):
 			return tools.Result{}, err
 		case ctx.Err() != nil:
@@ -230,9 +218,7 @@ func (s Set) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink 
 		case time.Now().After(until):
 			m.opts.Log.WarnContext(ctx, "a target cannot say what became of a call", "target", m.Name, "call", c.ID, "error", err)
 			return unknown, nil
-		}
-		if !said {
-			said = true
+		case first:
 			sink(tools.Event{Kind: tools.Info, Text: m.Name + " cannot be reached; trying again"})
 		}
 		select {
@@ -240,6 +226,19 @@ func (s Set) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink 
 		case <-time.After(resumeEvery):
 		}
 	}
+}
+
+// resume asks the machine once.
+func (m *Machine) resume(ctx context.Context, c tools.Call, a approvals.Action, sink tools.Sink) (tools.Result, error) {
+	o, err := m.Connect(ctx)
+	if err != nil {
+		return tools.Result{}, err
+	}
+	r, ok := o.Tools[c.Name].(tools.Resumer)
+	if !ok || m.Target.ID() != a.Target { // another host now, or a new container
+		return tools.Result{Unknown: true, Failed: true}, nil
+	}
+	return r.Resume(ctx, c, sink)
 }
 
 // Settle forgets what was noted of a call's run, in the transaction that stores the call's
