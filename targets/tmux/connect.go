@@ -172,6 +172,17 @@ func (p *Pane) detectPrompt(ctx context.Context, st paneStatus) error {
 		return nil
 	}
 	if p.lease.held() {
+		p.mu.Lock()
+		c := p.c
+		p.mu.Unlock()
+		// Everything that the last command wrote is on the screen by now.
+		lines, _, err := capturedLines(ctx, c, p.id, "", nil)
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		p.unasked = lines
+		p.mu.Unlock()
 		err = p.queryStatus(ctx)
 		if errors.Is(err, errSilent) || errors.Is(err, errCopyMode) {
 			return nil // the shell itself runs something

@@ -237,10 +237,6 @@ func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, erro
 	p.unhidden, p.clearsStderr = !strings.Contains(string(rc), keyLoad[2:]), strings.Contains(string(rc), clearAll)
 	p.reattachCompanion(ctx)
 	unlock()
-	if p.adopted, _, err = capturedLines(ctx, c, id, "", nil); err != nil {
-		p.forget()
-		return nil, err
-	}
 	if err := p.probe(ctx); err != nil {
 		p.forget()
 		return nil, err

@@ -37,7 +37,7 @@ type Pane struct {
 	// clearsStderr means that the rc file clears the companion before each command of the bot,
 	// so that what stands there is standard error of the last one.
 	clearsStderr bool
-	adopted      []string      // what was on the screen when the pane was adopted
+	unasked      []string      // what was on the screen before the shell was asked for its state
 	busy         chan struct{} // has one element while a command is typed or runs
 
 	out     scanner

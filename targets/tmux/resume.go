@@ -78,7 +78,7 @@ func (p *Pane) endedBefore(ctx context.Context, j *job, text string, t Testimony
 		return Outcome{}, err
 	}
 	p.mu.Lock()
-	lines = withUnended(lines, p.adopted)
+	lines = withUnended(lines, p.unasked)
 	p.mu.Unlock()
 	out, found := commandOutput(lines, j.where.Prompt, text, true)
 	p.mu.Lock()
@@ -292,17 +292,37 @@ func promptHost(prompt string) string {
 }
 
 // withUnended returns lines with the last one as it was before the shell was asked for its
-// state, of which adopted are the last lines. The answer redraws the prompt, which erases
+// state, of which before are the last lines. The answer redraws the prompt, which erases
 // output before it that had no end.
-func withUnended(lines, adopted []string) []string {
-	if len(lines) == 0 || len(adopted) == 0 {
+func withUnended(lines, before []string) []string {
+	n := len(before)
+	if n == 0 || n > len(lines) {
 		return lines
 	}
-	now, then := lines[len(lines)-1], adopted[len(adopted)-1]
-	if len(then) <= len(now) || !strings.HasSuffix(then, now) || now == "" {
+	same := lines[len(lines)-n:]
+	if n > 2 && !slices.Equal(same[1:n-1], before[1:n-1]) { // the first one may have wrapped
 		return lines
+	}
+	now, then := same[n-1], before[n-1]
+	kept := commonPrefix(now, then) // the rows above the last one of a line that wrapped
+	switch {
+	case strings.HasPrefix(now, then):
+		return lines
+	case strings.HasSuffix(then, now), kept < len(now) && strings.HasSuffix(then[kept:], now[kept:]):
+		// Also while the prompt is being drawn, when now is empty.
+	default: // the prompt had not been printed
+		then += now
 	}
 	return append(slices.Clone(lines[:len(lines)-1]), then)
+}
+
+// commonPrefix is the number of bytes with which both begin.
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // untilPrompt cuts lines at the prompt that follows the output of a command. That prompt

@@ -39,6 +39,7 @@ func TestACommandOfAnEarlierProcessIsTakenUp(t *testing.T) {
 		{"it still runs", begin + "echo end; echo worse >&2; (exit 7)", false, 7, "begun\nend\n", "bad\nworse\n"},
 		{"it ended meanwhile", begin + "echo end; echo worse >&2; (exit 7)", true, 7, "begun\nend\n", "bad\nworse\n"},
 		{"it ended meanwhile without a newline", begin + "cd /; printf end", true, 0, "begun\nend", "bad\n"},
+		{"its prompt comes late", "__cs_v='$(sleep 0.3)'$__cs_v; " + begin + "printf end", true, 0, "begun\nend", "bad\n"},
 		{"several lines", "echo begun\n" + begin + "\n\techo end", true, 0, "begun\nbegun\nend\n", "bad\n"},
 		{"much output meanwhile", long, true, 5, "begun\n" + numbers(20000), "bad\nworse\n"},
 		{"much output afterwards", long, false, 5, "begun\n" + numbers(20000), "bad\nworse\n"},
@@ -195,6 +196,33 @@ func TestTheOutputOfACommandIsFoundInItsTerminal(t *testing.T) {
 			got, found := commandOutput(tt.lines, tt.prompt, tt.command, tt.ended)
 			if got != tt.want || found != tt.found {
 				t.Errorf("commandOutput = %q, %v; want %q, %v", got, found, tt.want, tt.found)
+			}
+		})
+	}
+}
+
+func TestOutputWithoutAnEndOutlivesTheQuestionForTheState(t *testing.T) {
+	const prompt = "ops@web-1:~$"
+	long := strings.Repeat("0123456789", 12)
+	for _, tt := range []struct {
+		name          string
+		lines, before []string
+		want          string
+	}{
+		{"there is none", []string{"a", "b", prompt}, []string{"b", prompt}, prompt},
+		{"before the prompt", []string{"a", "b", prompt}, []string{"b", "end" + prompt}, "end" + prompt},
+		{"while the prompt is drawn", []string{"a", "b", ""}, []string{"b", "end" + prompt}, "end" + prompt},
+		{"the prompt came later", []string{"a", "b", prompt}, []string{"b", "end"}, "end" + prompt},
+		{"a line that wrapped", []string{"a", long[:80] + prompt}, []string{"a", long + prompt}, long + prompt},
+		{"somebody typed", []string{"a", "b", prompt + " ls"}, []string{"b", prompt}, prompt + " ls"},
+		{"other lines followed", []string{"b", "c", "d", prompt}, []string{"a", "b", "end"}, prompt},
+		{"the only line", []string{prompt}, []string{"end" + prompt}, "end" + prompt},
+		{"nothing was seen", []string{"a", prompt}, nil, prompt},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := withUnended(tt.lines, tt.before)
+			if last := got[len(got)-1]; last != tt.want || len(got) != len(tt.lines) {
+				t.Errorf("the last of %d lines is %q, want %q", len(got), last, tt.want)
 			}
 		})
 	}
