@@ -6,8 +6,35 @@ import (
 	"io"
 	"os"
 
+	"countersign/bot/toolbox"
 	"countersign/internal/config"
 )
+
+// Catalogue returns what a bot of this process's configuration, as change leaves it, would
+// offer, to be read: none of its tools works. Plugins and MCP servers are started to say what
+// they have; done ends them.
+func Catalogue(ctx context.Context, stderr io.Writer, o Options, change func(*config.Env, *config.File) error) (*toolbox.Toolbox, func(), error) {
+	e, f, err := config.Read()
+	if err == nil {
+		err = change(&e, &f)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(f.Tools.Plugins)+len(f.MCP) > 0 {
+		b, done, err := Scratch(ctx, stderr, o, change)
+		if err != nil {
+			return nil, nil, err
+		}
+		return b.Toolbox(), done, nil
+	}
+	log, err := e.Logger(stderr)
+	if err != nil {
+		return nil, nil, err
+	}
+	box, err := preview(e, f, log)
+	return box, func() {}, err
+}
 
 // Scratch builds a bot over a throw-away data directory, from the configuration of this
 // process as change leaves it: commands of one call must not fight a running bot for its

@@ -24,10 +24,6 @@ func Validate(e config.Env, f config.File) error {
 	if err != nil {
 		return err
 	}
-	r, err := rules.New(f)
-	if err != nil {
-		return err
-	}
 	if e.SSHAuthSock == "" {
 		e.SSHAuthSock = os.DevNull // an agent is a matter of the machine
 	}
@@ -42,24 +38,35 @@ func Validate(e config.Env, f config.File) error {
 	known := f
 	known.Targets = maps.Clone(f.Targets)
 	maps.DeleteFunc(known.Targets, func(_ string, t config.TargetConfig) bool { return t.SSHConfig != "" }) // likewise
-	all, err := machines.NewSet(&machines.Options{Env: e, File: known, Log: log, Keys: hostkey.InFile(os.DevNull)})
-	if err != nil {
-		return err
-	}
-	box, err := toolbox.Preview(e, known, r, all, log)
-	if err != nil {
-		return err
-	}
 	if e.OpenAIKey != "" || e.OpenAIBaseURL != "" {
 		if _, err := Model(e, f, log); err != nil {
 			return err
 		}
 	}
+	_, err = preview(e, known, log)
+	return err
+}
+
+// preview returns the toolbox of a bot that is not built. It offers nothing if there are
+// plugins or servers: which tools those have is known once they run.
+func preview(e config.Env, f config.File, log *slog.Logger) (*toolbox.Toolbox, error) {
+	r, err := rules.New(f)
+	if err != nil {
+		return nil, err
+	}
+	all, err := machines.NewSet(&machines.Options{Env: e, File: f, Log: log, Keys: hostkey.InFile(os.DevNull)})
+	if err != nil {
+		return nil, err
+	}
+	box, err := toolbox.Preview(e, f, r, all, log)
+	if err != nil {
+		return nil, err
+	}
 	own, err := box.Base()
 	if err != nil || len(f.Tools.Plugins)+len(f.MCP) > 0 {
-		return err // which tools plugins and servers have is known once they run
+		return box, err
 	}
-	return box.Offer(own)
+	return box, box.Offer(own)
 }
 
 // ValidateHere refuses what only this machine lacks: keys, certificates, secrets and a

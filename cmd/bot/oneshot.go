@@ -97,7 +97,7 @@ func toolsCommand() *cobra.Command {
 				}
 				return printCatalogue(cmd)
 			}
-			b, done, err := scratch(cmd, bot.Options{}, func(_ *config.Env, f *config.File) error {
+			box, done, err := bot.Catalogue(cmd.Context(), cmd.ErrOrStderr(), options(config.File{}, bot.Options{}), func(_ *config.Env, f *config.File) error {
 				if preset != "" {
 					f.Agent.Preset = preset
 				}
@@ -108,7 +108,7 @@ func toolsCommand() *cobra.Command {
 			}
 			defer done()
 			out := cmd.OutOrStdout()
-			specs := b.Toolbox().Everyone().Specs(nil)
+			specs := box.Everyone().Specs(nil)
 			if !asJSON {
 				for _, s := range specs {
 					first, _, _ := strings.Cut(strings.TrimSpace(s.Description), "\n")
@@ -228,7 +228,7 @@ func ask(cmd *cobra.Command, what string) bool {
 
 // printCatalogue writes docs/tools.md: the tools of a bot that is configured nowhere.
 func printCatalogue(cmd *cobra.Command) error {
-	b, done, err := scratch(cmd, bot.Options{}, func(_ *config.Env, f *config.File) error {
+	box, done, err := bot.Catalogue(cmd.Context(), cmd.ErrOrStderr(), options(config.File{}, bot.Options{}), func(_ *config.Env, f *config.File) error {
 		*f = config.Defaults()
 		return nil
 	})
@@ -236,15 +236,15 @@ func printCatalogue(cmd *cobra.Command) error {
 		return err
 	}
 	defer done()
-	own, err := b.Toolbox().Base()
+	own, err := box.Base()
 	if err != nil {
 		return err
 	}
-	catalogue, err := own.With(hostkey.New(hostkey.Config{})) // else only where a target asks for it
+	all, err := own.With(hostkey.New(hostkey.Config{})) // else only where a target asks for it
 	if err != nil {
 		return err
 	}
-	text, err := toolsdoc.Markdown(catalogue)
+	text, err := toolsdoc.Markdown(all)
 	if err != nil {
 		return err
 	}
