@@ -206,7 +206,8 @@ func (w *worker) claim(ctx context.Context) (claimed bool, err error) {
 func (w *worker) drain(ctx context.Context) (claimed bool, err error) {
 	var added, loaded []history.Entry
 	var state *threadState
-	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+	// What is lost of this is still in the inbox.
+	err = store.UpdateRelaxed(ctx, w.a.cfg.DB, func(tx store.Tx) error {
 		added, loaded, state, w.reload = nil, nil, w.state, false
 		if w.fence.Owner == "" || w.state == nil {
 			// Another replica was faster, or an earlier run already did the work.
@@ -421,7 +422,7 @@ func (w *worker) acceptWanted(tx store.Tx, known *threadState, want wantedCall, 
 // release releases the thread unless something has arrived in its inbox.
 func (w *worker) release(ctx context.Context, s step) (more bool, err error) {
 	released := false
-	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+	err = store.UpdateRelaxed(ctx, w.a.cfg.DB, func(tx store.Tx) error {
 		if err := w.fence.Check(tx); err != nil {
 			return err
 		}
@@ -455,11 +456,23 @@ func (w *worker) release(ctx context.Context, s step) (more bool, err error) {
 
 // write appends entries and runs also in the same fenced transaction.
 func (w *worker) write(ctx context.Context, also func(tx store.Tx), entries ...history.Entry) error {
+	return w.writeIn(ctx, w.a.cfg.DB.Update, also, entries...)
+}
+
+// writeRelaxed is write for what may happen again after a power failure (see
+// [store.UpdateRelaxed]).
+func (w *worker) writeRelaxed(ctx context.Context, also func(tx store.Tx), entries ...history.Entry) error {
+	return w.writeIn(ctx, func(ctx context.Context, fn func(store.Tx) error) error {
+		return store.UpdateRelaxed(ctx, w.a.cfg.DB, fn)
+	}, also, entries...)
+}
+
+func (w *worker) writeIn(ctx context.Context, update func(context.Context, func(store.Tx) error) error, also func(tx store.Tx), entries ...history.Entry) error {
 	var added []history.Entry
 	for i := range entries { // measured here to keep the transaction short
 		entries[i].Tokens = w.a.measure(entries[i])
 	}
-	err := w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+	err := update(ctx, func(tx store.Tx) error {
 		if err := w.fence.Check(tx); err != nil {
 			return err
 		}
@@ -655,13 +668,15 @@ func (w *worker) model(ctx context.Context, s step) error {
 		}
 		return w.warnNearCaps(ctx)
 	}
+	write := w.writeRelaxed // before a call does anything, its own entry makes this durable
 	if len(reply.Calls) == 0 {
+		write = w.write
 		entries = append(entries, endOf(s, history.EndDone, ""))
 		if reply.Finish == llm.FinishLength {
 			text += sayReplyCut
 		}
 	}
-	err = w.write(ctx, func(tx store.Tx) {
+	err = write(ctx, func(tx store.Tx) {
 		w.charge(tx, reply)
 		if strings.TrimSpace(text) != "" {
 			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: key, Text: text, Quiet: true})

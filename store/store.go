@@ -36,6 +36,25 @@ type DB interface {
 	Close() error
 }
 
+// Relaxed is a [DB] that can leave the waiting for the disk to a later transaction.
+type Relaxed interface {
+	// UpdateRelaxed is Update, but the writes may not be durable yet when it returns. They
+	// are visible to every later transaction, survive the death of the process, and become
+	// durable with the next Update or Close. A power failure before that undoes them
+	// together with everything that came after them, never by themselves.
+	UpdateRelaxed(ctx context.Context, fn func(Tx) error) error
+}
+
+// UpdateRelaxed runs fn in an UpdateRelaxed of a db that has one, else in an Update. It is
+// for writes that the next start would repeat if they were lost, before whose end nothing
+// leaves the process that must not be repeated.
+func UpdateRelaxed(ctx context.Context, db DB, fn func(Tx) error) error {
+	if r, ok := db.(Relaxed); ok {
+		return r.UpdateRelaxed(ctx, fn)
+	}
+	return db.Update(ctx, fn)
+}
+
 // Tx is a transaction. One goroutine uses it, only inside the function it was
 // passed to. An engine failure aborts that function, and View or Update returns
 // it, so domain code needs no handling of I/O errors (see [Abort]).

@@ -68,7 +68,8 @@ func (a *Adapter) accept(ctx context.Context, in incoming) error {
 		var seq uint64
 		var done bool
 		now := a.now()
-		err := a.db.Update(ctx, func(tx store.Tx) error {
+		// It is durable when the bot has accepted it.
+		err := store.UpdateRelaxed(ctx, a.db, func(tx store.Tx) error {
 			var found bool
 			if seq, done, found = hold(tx, in, now); !found {
 				return errNoThread
@@ -111,7 +112,8 @@ func (a *Adapter) deliver(ctx context.Context, h chat.Handler, in incoming, at t
 }
 
 func (a *Adapter) reveal(ctx context.Context, thread string, seq uint64) error {
-	err := a.db.Update(ctx, func(tx store.Tx) error {
+	// The next start shows what is pending still.
+	err := store.UpdateRelaxed(ctx, a.db, func(tx store.Tx) error {
 		show(tx, thread, seq, a.now())
 		a.tellOthers(tx, thread)
 		return nil
@@ -152,7 +154,7 @@ func (a *Adapter) click(ctx context.Context, c chat.Click) (chat.Answer, error) 
 	if ans.Card == nil || seq == 0 {
 		return ans, nil
 	}
-	err = a.db.Update(ctx, func(tx store.Tx) error {
+	err = store.UpdateRelaxed(ctx, a.db, func(tx store.Tx) error {
 		if repaint(tx, id, seq, rev, ans.Card, a.now()) {
 			a.tellOthers(tx, id)
 		}

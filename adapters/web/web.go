@@ -411,7 +411,7 @@ func (a *Adapter) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (chat.
 		return "", fmt.Errorf("%w: it has more than %d bytes", chat.ErrRejected, maxPost)
 	}
 	var ref chat.MessageRef
-	err := a.db.Update(ctx, func(tx store.Tx) error {
+	err := store.UpdateRelaxed(ctx, a.db, func(tx store.Tx) error {
 		var err error
 		ref, err = writePost(tx, id, p, a.now())
 		a.tellOthers(tx, id)
@@ -458,7 +458,7 @@ func (a *Adapter) Edit(ctx context.Context, t chat.ThreadID, r chat.MessageRef, 
 		return fmt.Errorf("%w: it has more than %d bytes", chat.ErrRejected, maxPost)
 	}
 	var key string
-	err := a.db.Update(ctx, func(tx store.Tx) error {
+	err := store.UpdateRelaxed(ctx, a.db, func(tx store.Tx) error {
 		var err error
 		key, err = editPost(tx, id, r, p, a.now())
 		a.tellOthers(tx, id)

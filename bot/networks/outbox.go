@@ -38,9 +38,11 @@ func NewOutbox(c OutboxConfig) *Outbox {
 	o := &Outbox{cfg: c}
 	o.Sender = outbox.NewSender(c.DB, outbox.Options{
 		Send: o.send, Log: c.Log,
-		Permanent:   func(err error) bool { return errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrRejected) },
-		RetryAfter:  retryAfter,
-		Yields:      isLog,
+		Permanent:  func(err error) bool { return errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrRejected) },
+		RetryAfter: retryAfter,
+		Yields:     isLog,
+		// What the console shows is in the store, so a power failure takes both or neither.
+		Repeatable:  func(r outbox.Row) bool { return strings.HasPrefix(r.Thread, "web:") },
 		Concurrency: 256, Timeout: time.Minute,
 		Owner: c.Replicas.Name(), Alive: c.Replicas.Alive,
 		OnLate: o.late,

@@ -84,7 +84,8 @@ type DB struct {
 	// done, or to Close.
 	journal *journal
 	running *background
-	// durable is what readers see; the same leader replaces it.
+	// durable is what readers see, with what is relaxed over it; the same leader replaces it, or
+	// who has the turn while there is none.
 	durable atomic.Pointer[state]
 
 	spare                         atomic.Pointer[[]byte] // a buffer for the next batch
@@ -92,9 +93,12 @@ type DB struct {
 	checkpointNanos               atomic.Int64
 }
 
-var _ store.DB = (*DB)(nil)
+var (
+	_ store.DB      = (*DB)(nil)
+	_ store.Relaxed = (*DB)(nil)
+)
 
-// state is what is durable: the rows over the bbolt file of generation gen.
+// state is what readers see: the rows over the bbolt file of generation gen.
 // While a checkpoint is under way the file may be of generation next already;
 // since are the rows over that one.
 type state struct {
@@ -423,6 +427,7 @@ func (db *DB) Close() error {
 	}
 	db.turn.acquireFirst()
 	defer db.turn.release()
+	db.drop()
 	db.closeBase()
 	db.settle(nil)
 	err := db.broken

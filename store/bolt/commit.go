@@ -15,13 +15,19 @@ import (
 // maxScratch is how much of the buffer of one function is kept for the next.
 const maxScratch = 1 << 20
 
-// batch is a group of functions whose writes become durable together. The
-// caller that opened it leads it.
+// maxRelaxed is the longest record that is written without a sync: each function
+// that joins it writes it anew.
+const maxRelaxed = 64 << 10
+
+// batch is a group of functions whose writes become durable together. The first of them
+// that waits for that leads it.
 type batch struct {
-	rec  []byte        // the journal record, its head still empty
-	prev *batch        // must be done first; nil when it was
-	done chan struct{} // closed when err is final
-	err  error
+	rec   []byte        // the journal record, its head still empty
+	prev  *batch        // must be done first; nil when it was
+	led   bool          // somebody waits for it; guarded by the turn, as is shown
+	shown int           // how many bytes of rec are in the journal, and readers see, while nobody leads it
+	done  chan struct{} // closed when err is final
+	err   error
 }
 
 func (b *batch) isDone() bool {
@@ -80,12 +86,30 @@ func generation(base *bbolt.Tx) uint64 {
 // Update implements [store.DB]. fn runs once, on the caller's goroutine. ctx
 // counts until fn starts: from then on the outcome is waited for.
 func (db *DB) Update(ctx context.Context, fn func(store.Tx) error) error {
+	return db.update(ctx, fn, false)
+}
+
+// UpdateRelaxed implements [store.Relaxed].
+func (db *DB) UpdateRelaxed(ctx context.Context, fn func(store.Tx) error) error {
+	return db.update(ctx, fn, true)
+}
+
+func (db *DB) update(ctx context.Context, fn func(store.Tx) error, relaxed bool) error {
 	if err := db.begin(ctx); err != nil {
 		return err
 	}
 	defer db.busy.Done()
-	b, leads, err := db.execute(ctx, fn)
-	if leads {
+	b, end, part, err := db.execute(ctx, fn, relaxed)
+	if part == relaxes {
+		var failed error
+		if part, failed = db.publish(b, end); part == relaxes {
+			if failed != nil {
+				return failed
+			}
+			return err
+		}
+	}
+	if part == leads {
 		db.lead(b)
 	}
 	if b == nil {
@@ -100,44 +124,56 @@ func (db *DB) Update(ctx context.Context, fn func(store.Tx) error) error {
 	return err
 }
 
-// execute runs fn on the newest rows. It returns the batch to wait for, nil
-// for none, and whether the caller has to lead it.
-func (db *DB) execute(ctx context.Context, fn func(store.Tx) error) (b *batch, leads bool, err error) {
+// part is what a caller does for the batch of its function.
+type part int
+
+const (
+	waits   part = iota // until somebody else has led it
+	leads               // it
+	relaxes             // nothing: it need not be durable yet
+)
+
+// execute runs fn on the newest rows. It returns the batch of fn, or the one to wait for,
+// nil for none, and how long that is with what fn wrote and read.
+func (db *DB) execute(ctx context.Context, fn func(store.Tx) error, relaxed bool) (*batch, int, part, error) {
 	if err := db.turn.acquire(ctx); err != nil {
-		return nil, false, err
+		return nil, 0, waits, err
 	}
 	defer db.turn.release()
 	if db.broken != nil {
-		return nil, false, db.broken
+		return nil, 0, waits, db.broken
 	}
 	// The file may be ahead of the overlay's generation by a checkpoint: what that
 	// wrote is still in the overlay, so it makes no difference.
 	if db.base == nil {
 		base, err := db.file.Begin(false)
 		if err != nil {
-			return nil, false, err
+			return nil, 0, waits, err
 		}
 		db.base, db.rows = base, rowsOf(base)
 	}
 	defer func() {
-		if db.open == nil {
+		if db.open == nil || !db.open.led { // else who leads it does so, soon
 			db.closeBase()
 		}
 	}()
 	t := &tx{db: db, base: db.rows, over: db.head.Edit(), writable: true, ops: db.scratch[:0]}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	err = t.run(fn)
+	err := t.run(fn)
 	if db.scratch = t.ops; cap(t.ops) > maxScratch {
 		db.scratch = nil
 	}
 	if err != nil || len(t.ops) == 0 {
-		if db.last != nil && db.last.isDone() {
-			return nil, false, err
+		switch last := db.last; {
+		case last == nil || last.isDone():
+			return nil, 0, waits, err
+		case last.led:
+			return last, 0, waits, err
+		default:
+			return last, len(last.rec), relaxes, err // what it read is to be seen by others, and no more
 		}
-		return db.last, false, err
 	}
 	if db.open == nil {
-		leads = true
 		db.open = &batch{done: make(chan struct{})}
 		if spare := db.spare.Swap(nil); spare != nil {
 			db.open.rec = (*spare)[:0]
@@ -151,7 +187,58 @@ func (db *DB) execute(ctx context.Context, fn func(store.Tx) error) (b *batch, l
 	db.open.rec = append(db.open.rec, t.ops...)
 	db.head = t.over.Freeze()
 	db.updates.Add(1)
-	return db.open, leads, nil
+	switch {
+	case db.open.led:
+		return db.open, len(db.open.rec), waits, nil
+	case relaxed:
+		return db.open, len(db.open.rec), relaxes, nil
+	}
+	db.open.led = true
+	return db.open, len(db.open.rec), leads, nil
+}
+
+// publish makes the writes of a batch that nobody leads visible to readers, up to end at
+// least. The caller has another part if the batch has to be durable after all.
+func (db *DB) publish(b *batch, end int) (part, error) {
+	for {
+		if err := db.turn.acquire(context.Background()); err != nil {
+			return waits, err
+		}
+		prev := b.prev
+		switch {
+		case b.shown >= end: // by another; from then on it stays, whatever becomes of the rest
+			db.turn.release()
+			return relaxes, nil
+		case b.led:
+			db.turn.release()
+			return waits, nil
+		case b.err != nil: // the batch before it failed, and it was built on that
+			db.turn.release()
+			return relaxes, b.err
+		case prev == nil || prev.isDone():
+			defer db.turn.release()
+			// The journal is ours: the batches before this one are done, and after it there is none.
+			if len(b.rec) > maxRelaxed || !db.journal.fits(len(b.rec)) || db.journal.write(b.rec) != nil {
+				b.led = true
+				return leads, nil
+			}
+			b.prev, b.shown = nil, len(b.rec)
+			db.show(b, db.head)
+			return relaxes, nil
+		}
+		db.turn.release()
+		<-prev.done
+	}
+}
+
+// show makes rows, which hold the writes of the batch, visible to readers.
+func (db *DB) show(b *batch, rows overlay) {
+	s := *db.durable.Load()
+	s.rows = rows
+	if s.next != s.gen {
+		s.since = b.applyTo(s.since)
+	}
+	db.durable.Store(&s)
 }
 
 // lead makes a batch durable and visible, when its turn comes.
@@ -159,12 +246,12 @@ func (db *DB) lead(b *batch) {
 	defer close(b.done)
 	if b.prev != nil {
 		<-b.prev.done
-		b.prev = nil
 		// Those who waited for the batch before run first: their next functions can
 		// then be collected while this one waits for the disk.
 		runtime.Gosched()
 	}
 	db.turn.acquireFirst()
+	b.prev = nil
 	if b.err != nil { // the batch before this one failed, and this one was built on it
 		db.turn.release()
 		return
@@ -183,12 +270,7 @@ func (db *DB) lead(b *batch) {
 		db.undo(b.err)
 		return
 	}
-	s := *db.durable.Load()
-	s.rows = rows
-	if s.next != s.gen {
-		s.since = b.applyTo(s.since)
-	}
-	db.durable.Store(&s)
+	db.show(b, rows)
 	db.batches.Add(1)
 	if cap(b.rec) <= maxScratch {
 		db.spare.Store(&b.rec)
@@ -208,9 +290,9 @@ func (b *batch) applyTo(rows overlay) overlay {
 func (db *DB) undo(cause error) {
 	db.turn.acquireFirst()
 	defer db.turn.release()
-	if db.open != nil {
-		db.open.err = cause
-		db.open = nil
+	if b := db.open; b != nil {
+		b.err = cause
+		db.drop()
 	}
 	db.closeBase()
 	db.head = db.durable.Load().rows
@@ -221,6 +303,14 @@ func (db *DB) undo(cause error) {
 	if err := db.checkpoint(false); err != nil {
 		db.log.Error("store cannot write", "file", db.path, "error", err)
 	}
+}
+
+// drop closes the open batch to further functions. The caller has the turn.
+func (db *DB) drop() {
+	if b := db.open; b != nil && !b.led {
+		close(b.done) // else its leader does
+	}
+	db.open = nil
 }
 
 // background is a checkpoint on its own goroutine.
@@ -247,6 +337,9 @@ func (db *DB) makeRoom(b *batch) (written bool, err error) {
 	if db.broken != nil {
 		return false, db.broken
 	}
+	// The record of what is relaxed can only be replaced in its place. If it cannot be made
+	// durable the journal is stale, and a checkpoint writes it.
+	_ = db.journal.seal()
 	if db.journal.stale || db.journal.both || padded(len(b.rec)) > db.journal.half {
 		return true, db.checkpoint(false)
 	}

@@ -12,6 +12,11 @@
 // batch without any hand-over. A function that fails or panics leaves nothing in
 // the batch, so its neighbours do not notice.
 //
+// UpdateRelaxed opens a batch that nobody leads, or joins the open one. It writes the record of that
+// batch to the journal without a sync, and makes it visible. The next Update joins the batch,
+// leads it, and writes its longer record in the place of the first one: so the order of
+// writes is that of functions, whatever a power failure takes.
+//
 // Writes that are in the journal but not yet in the bbolt file live in an
 // ordered map in memory, the overlay; every read merges it over the file. The
 // journal has two halves. When one is full, batches go to the other while a
@@ -38,7 +43,7 @@
 // The session is a random number of each open; the index counts up. The bbolt
 // file says, in the same transaction that makes it true, which record is the
 // first that it does not have and where that is. Record n+1 is written only after
-// record n was synced. Hence at open: the records from there on are replayed up
+// record n was synced, one that is not synced is replaced by the next one of its number. Hence at open: the records from there on are replayed up
 // to the first that is missing or damaged. If a later one is there, an
 // acknowledged record has rotted and Open refuses; otherwise it was a write that
 // was cut short, which nobody was told about, and it is dropped.

@@ -56,6 +56,10 @@ type journal struct {
 	off     int64  // where the next record goes
 	both    bool   // the other half holds records that are needed
 	stale   bool   // a write failed: append nothing before free
+	// relaxed is the length of a record at off that was not synced, or zero. The next record
+	// holds what it holds and takes its place, so that record n+1 is never written before
+	// record n was synced.
+	relaxed int64
 }
 
 func newJournal(file disk, size int64, session uint64) *journal {
@@ -67,15 +71,15 @@ func (j *journal) size() int64 { return 2 * j.half }
 // turn is the position after a change to the other half.
 func (j *journal) turn() position {
 	p := position{session: j.session, index: j.index, start: j.half - j.begin, other: j.begin}
-	if j.stale {
-		p.index++ // nobody knows whether the record that failed is there
+	if j.stale || j.relaxed > 0 {
+		p.index++ // nobody knows whether the record that was not synced is there
 	}
 	return p
 }
 
 // goTo makes p the place of the next record.
 func (j *journal) goTo(p position) {
-	j.index, j.begin, j.off, j.stale = p.index, p.start, p.start, false
+	j.index, j.begin, j.off, j.stale, j.relaxed = p.index, p.start, p.start, false, 0
 }
 
 func (j *journal) fits(n int) bool {
@@ -86,6 +90,15 @@ func (j *journal) fits(n int) bool {
 // an error the journal takes no record until goTo: nobody knows what of the
 // failed one reached the disk.
 func (j *journal) append(rec []byte) error {
+	if err := j.write(rec); err != nil {
+		return err
+	}
+	return j.seal()
+}
+
+// write writes one record that survives the death of the process, but perhaps no power
+// failure, and that the next one replaces. rec and the error are those of append.
+func (j *journal) write(rec []byte) error {
 	n := len(rec)
 	rec = append(rec, make([]byte, padded(n)-int64(n))...)
 	copy(rec, magic)
@@ -93,16 +106,26 @@ func (j *journal) append(rec []byte) error {
 	binary.LittleEndian.PutUint64(rec[16:], j.index)
 	binary.LittleEndian.PutUint64(rec[24:], uint64(n-headerSize)) //nolint:gosec // n >= headerSize
 	binary.LittleEndian.PutUint32(rec[4:], checksum(rec[8:n]))
-	_, err := j.file.WriteAt(rec, j.off)
-	if err == nil {
-		err = j.file.Datasync()
+	if _, err := j.file.WriteAt(rec, j.off); err != nil {
+		j.stale = true
+		return err
 	}
-	if err != nil {
+	j.relaxed = int64(len(rec))
+	return nil
+}
+
+// seal makes the record that was written last durable, if there is one that is not.
+func (j *journal) seal() error {
+	if j.relaxed == 0 {
+		return nil
+	}
+	if err := j.file.Datasync(); err != nil {
 		j.stale = true
 		return err
 	}
 	j.index++
-	j.off += int64(len(rec))
+	j.off += j.relaxed
+	j.relaxed = 0
 	return nil
 }
 

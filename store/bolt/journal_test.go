@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -151,6 +152,80 @@ func TestATornLastRecordIsDroppedOrWhole(t *testing.T) {
 		}
 		if got := content(rows); !maps.Equal(got, model) && !maps.Equal(got, before) {
 			t.Fatalf("replay gives %q, want all but the last record %q or all %q", got, before, model)
+		}
+	})
+}
+
+// powerDisk is a file of which a power failure leaves, of each sector, what was there at the
+// last Datasync or what was written since.
+type powerDisk struct {
+	memDisk
+	synced []byte
+}
+
+func (d *powerDisk) Datasync() error {
+	d.synced = bytes.Clone(d.data)
+	return d.memDisk.Datasync()
+}
+
+func (d *powerDisk) afterFailure(t *rapid.T) []byte {
+	const sector = 512
+	left := bytes.Clone(d.synced)
+	for off := 0; off < len(left); off += sector {
+		if !bytes.Equal(left[off:off+sector], d.data[off:off+sector]) && rapid.Bool().Draw(t, "written") {
+			copy(left[off:], d.data[off:off+sector])
+		}
+	}
+	return left
+}
+
+func TestAPowerFailureTakesNothingButWhatIsRelaxed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		disk := &powerDisk{memDisk: *newMemDisk(t)}
+		disk.synced = bytes.Clone(disk.data)
+		j := newJournal(disk, int64(len(disk.data)), 7)
+		p := j.turn()
+		j.goTo(p)
+		var open []byte // the record that is not synced yet
+		model := map[string]string{}
+		possible := []map[string]string{model} // since the last sync
+		turned := false
+		for range rapid.IntRange(0, 20).Draw(t, "records") {
+			next := maps.Clone(model)
+			rec := append(bytes.Clone(open), drawRecord(t, next)[min(len(open), headerSize):]...)
+			if !j.fits(len(rec)) { // as makeRoom goes on in the other half
+				if turned || padded(len(rec)) > j.half {
+					break
+				}
+				if err := j.seal(); err != nil {
+					t.Fatal(err)
+				}
+				possible = []map[string]string{model}
+				j.goTo(j.turn())
+				turned = true
+			}
+			model = next
+			if rapid.Bool().Draw(t, "relaxed") {
+				if err := j.write(bytes.Clone(rec)); err != nil {
+					t.Fatal(err)
+				}
+				open, possible = rec, append(possible, model)
+				continue
+			}
+			if err := j.append(rec); err != nil {
+				t.Fatal(err)
+			}
+			open, possible = nil, []map[string]string{model}
+		}
+		rows, _, err := replay(disk.afterFailure(t), p)
+		if err != nil {
+			t.Fatalf("replay: %v", err)
+		}
+		if rows, _, err := replay(disk.data, p); err != nil || !maps.Equal(content(rows), model) {
+			t.Fatalf("after the death of the process: %v, %q, want %q", err, content(rows), model)
+		}
+		if got := content(rows); !slices.ContainsFunc(possible, func(m map[string]string) bool { return maps.Equal(got, m) }) {
+			t.Fatalf("replay gives %q, want one of %q", got, possible)
 		}
 	})
 }

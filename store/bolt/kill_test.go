@@ -44,7 +44,11 @@ func victim(path string) {
 		wg.Go(func() {
 			for {
 				var n int
-				if err := db.Update(context.Background(), func(tx store.Tx) error {
+				run := db.Update
+				if w%2 == 1 {
+					run = db.UpdateRelaxed
+				}
+				if err := run(context.Background(), func(tx store.Tx) error {
 					n = count(tx, fmt.Sprint("writer", w)) + 1
 					tx.Set(fmt.Append(nil, "writer", w), strconv.AppendInt(nil, int64(n), 10))
 					tx.Set([]byte("total"), strconv.AppendInt(nil, int64(count(tx, "total")+1), 10))

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -17,6 +18,10 @@ type Options struct {
 	// get the same row again (row.Attempts > 1) and must not post it twice. Several
 	// goroutines call it, at most one per thread.
 	Send func(ctx context.Context, row Row) (ref string, err error)
+	// Repeatable reports whether a row that is posted again after a power failure, as if it had
+	// never been sent, does no harm: then its attempt need not be durable before Send. An edit
+	// always is. Nil: no post is.
+	Repeatable func(row Row) bool
 	// Permanent reports whether retrying after an error of Send is useless. The row
 	// is then dropped. Nil: every error is retried.
 	Permanent func(error) bool
@@ -362,12 +367,19 @@ func (s *Sender) pick(rows []Row) []Row {
 	return rows
 }
 
+// errPost undoes the relaxed attempt of a row whose attempt has to be durable.
+var errPost = errors.New("outbox: the row is a post")
+
+func (s *Sender) repeatable(r Row) bool {
+	return r.Ref != "" || s.o.Repeatable != nil && s.o.Repeatable(r)
+}
+
 // turn sends the first row of a thread.
 func (s *Sender) turn(ctx context.Context, thread string) step {
 	var row Row
 	var wait time.Time
 	found, yields := false, false
-	err := s.db.Update(ctx, func(tx store.Tx) error {
+	attempt := func(tx store.Tx, relaxed bool) error {
 		found, yields, wait = false, false, time.Time{}
 		n := 1
 		if s.o.Yields != nil {
@@ -385,8 +397,15 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 			return nil
 		}
 		row, found = Attempt(tx, rows[0], s.o.Owner)
+		if relaxed && found && !s.repeatable(row) {
+			return errPost
+		}
 		return nil
-	})
+	}
+	err := store.UpdateRelaxed(ctx, s.db, func(tx store.Tx) error { return attempt(tx, true) })
+	if errors.Is(err, errPost) {
+		err = s.db.Update(ctx, func(tx store.Tx) error { return attempt(tx, false) })
+	}
 	switch {
 	case ctx.Err() != nil:
 		return step{thread: thread}
@@ -454,7 +473,8 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 // post cannot be undone. It returns false if ctx ends first.
 func (s *Sender) record(ctx context.Context, row Row, write func(store.Tx)) bool {
 	for try := 1; ; try++ {
-		err := s.db.Update(context.WithoutCancel(ctx), func(tx store.Tx) error {
+		// What is lost of this is a message that Send finds again.
+		err := store.UpdateRelaxed(context.WithoutCancel(ctx), s.db, func(tx store.Tx) error {
 			write(tx)
 			return nil
 		})

@@ -486,7 +486,11 @@ func testCounter(t *testing.T, db store.DB) {
 			var last uint64
 			for range rounds {
 				var now uint64
-				if err := db.Update(t.Context(), func(tx store.Tx) error {
+				run := db.Update
+				if w%2 == 1 {
+					run = func(ctx context.Context, fn func(store.Tx) error) error { return store.UpdateRelaxed(ctx, db, fn) }
+				}
+				if err := run(t.Context(), func(tx store.Tx) error {
 					now = increment(tx, "total")
 					increment(tx, fmt.Sprint("own", w))
 					return nil
@@ -685,8 +689,12 @@ func modelUpdate(rt *rapid.T, t *testing.T, db store.DB, model map[string]string
 		}
 	}), 1, 12).Draw(rt, "ops")
 	fail := rapid.IntRange(0, 4).Draw(rt, "fail")
+	run := db.Update
+	if rapid.Bool().Draw(rt, "relaxed") {
+		run = func(ctx context.Context, fn func(store.Tx) error) error { return store.UpdateRelaxed(ctx, db, fn) }
+	}
 	var after map[string]string
-	err := db.Update(t.Context(), func(tx store.Tx) error {
+	err := run(t.Context(), func(tx store.Tx) error {
 		after = maps.Clone(model)
 		for _, o := range ops {
 			inside := []string{}

@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// syncs counts what a process has made durable on the disk.
+type syncs struct{ path string }
+
+// countSyncs watches the bot until the benchmark ends.
+func countSyncs(b *testing.B, bt *bot) syncs {
+	b.Helper()
+	s := syncs{filepath.Join(b.TempDir(), "syncs")}
+	cmd := exec.Command("strace", "-f", "-y", "-e", "trace=fsync,fdatasync,sync_file_range", "-e", "signal=none", "-o", s.path, "-p", fmt.Sprint(bt.cmd.Process.Pid))
+	if err := cmd.Start(); err != nil {
+		b.Skip("system calls are counted with strace: install it")
+	}
+	b.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() })
+	eventually(b, "strace is attached", func() bool {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", bt.cmd.Process.Pid))
+		return err == nil && strings.Contains(string(raw), fmt.Sprintf("TracerPid:\t%d\n", cmd.Process.Pid))
+	}, bt.log.String)
+	return s
+}
+
+// count is how many there were so far.
+func (s syncs) count(b *testing.B) (n int) {
+	b.Helper()
+	raw, err := os.ReadFile(s.path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, l := range strings.Split(string(raw), "\n") {
+		if strings.Contains(l, "sync") && !strings.Contains(l, "resumed>") {
+			n++
+		}
+	}
+	return n
+}
+
+// BenchmarkSyncs counts how often the bot waits for its disk in a turn that answers, and in
+// one with a card that somebody approves.
+func BenchmarkSyncs(b *testing.B) {
+	for _, card := range []bool{false, true} {
+		name := "answer"
+		if card {
+			name = "card"
+		}
+		b.Run(name, func(b *testing.B) {
+			llm := model(b, func(results int, _ string) turn {
+				if card && results == 0 {
+					return turn{calls: []call{shell("touch here")}}
+				}
+				return turn{text: "ok"}
+			})
+			bt := newBot(b, plainConfig, llm.URL)
+			if !bt.start() {
+				b.Fatal(bt.log)
+			}
+			alice := bt.login("alice")
+			thread := ""
+			s := countSyncs(b, bt)
+			var counts []int
+			for i := range 5 {
+				eventually(b, "quiet", func() bool { return idle(bt) }, bt.log.String)
+				before := s.count(b)
+				path := "/api/threads"
+				if thread != "" {
+					path += "/" + thread + "/messages"
+				}
+				var out struct {
+					Thread string `json:"thread"`
+				}
+				if st, err := alice.do("POST", path, map[string]string{"id": fmt.Sprint("m", i), "text": "go"}, &out); err != nil || st >= 300 {
+					b.Fatal(st, err)
+				}
+				if out.Thread != "" {
+					thread = out.Thread
+				}
+				if card {
+					button := alice.card(b, thread, "approve:")
+					time.Sleep(time.Second)
+					if st, err := alice.do("POST", "/api/threads/"+thread+"/clicks", map[string]string{"id": fmt.Sprint("c", i), "button": button}, nil); err != nil || st != 200 {
+						b.Fatal(st, err)
+					}
+				}
+				eventually(b, "the end", func() bool {
+					rows, err := alice.messages(thread)
+					return err == nil && rows[len(rows)-1].Text == "ok"
+				}, bt.log.String)
+				eventually(b, "quiet", func() bool { return idle(bt) }, bt.log.String)
+				counts = append(counts, s.count(b)-before)
+			}
+			slices.Sort(counts)
+			b.ReportMetric(float64(counts[len(counts)/2]), "syncs")
+		})
+	}
+}
+
+// card waits for a card of a thread, and returns its button whose id begins with prefix.
+func (p *person) card(b testing.TB, thread, prefix string) (button string) {
+	b.Helper()
+	eventually(b, "a card", func() bool {
+		rows, err := p.messages(thread)
+		if err != nil {
+			return false
+		}
+		for _, r := range rows {
+			if r.Card == nil {
+				continue
+			}
+			for _, x := range r.Card.Choose {
+				if button = string(x.ID); strings.HasPrefix(button, prefix) {
+					return true
+				}
+			}
+		}
+		return false
+	}, func() string { return "" })
+	return button
+}
