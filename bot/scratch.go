@@ -6,8 +6,13 @@ import (
 	"io"
 	"os"
 
+	"countersign/bot/machines"
+	"countersign/bot/replicas"
 	"countersign/bot/toolbox"
 	"countersign/internal/config"
+	"countersign/store/mem"
+	"countersign/tools/code"
+	"countersign/tools/hostkey"
 )
 
 // Catalogue returns what a bot of this process's configuration, as change leaves it, would
@@ -32,8 +37,19 @@ func Catalogue(ctx context.Context, stderr io.Writer, o Options, change func(*co
 	if err != nil {
 		return nil, nil, err
 	}
-	box, err := preview(e, f, log)
-	return box, func() {}, err
+	db := mem.Open()
+	all, err := machines.NewSet(&machines.Options{
+		Env: e, File: f, Log: log, Keys: hostkey.InFile(os.DevNull), DB: db, Replicas: replicas.Alone(e.Instance, 0, db),
+		Parser: o.Parser, Indexes: code.NewCache(),
+	})
+	if err == nil {
+		err = all.ConnectLocal(ctx) // which tools there are depends on what is installed here
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	box, err := preview(e, f, all, log)
+	return box, func() { all.Close() }, err
 }
 
 // Scratch builds a bot over a throw-away data directory, from the configuration of this

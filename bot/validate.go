@@ -43,18 +43,18 @@ func Validate(e config.Env, f config.File) error {
 			return err
 		}
 	}
-	_, err = preview(e, known, log)
+	all, err := machines.NewSet(&machines.Options{Env: e, File: known, Log: log, Keys: hostkey.InFile(os.DevNull)})
+	if err != nil {
+		return err
+	}
+	_, err = preview(e, known, all, log)
 	return err
 }
 
 // preview returns the toolbox of a bot that is not built. It offers nothing if there are
 // plugins or servers: which tools those have is known once they run.
-func preview(e config.Env, f config.File, log *slog.Logger) (*toolbox.Toolbox, error) {
+func preview(e config.Env, f config.File, all machines.Set, log *slog.Logger) (*toolbox.Toolbox, error) {
 	r, err := rules.New(f)
-	if err != nil {
-		return nil, err
-	}
-	all, err := machines.NewSet(&machines.Options{Env: e, File: f, Log: log, Keys: hostkey.InFile(os.DevNull)})
 	if err != nil {
 		return nil, err
 	}
