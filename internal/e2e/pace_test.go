@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"countersign/adapters/slack/slackfake"
 )
 
 // syncs counts what a process has made durable on the disk.
@@ -49,59 +51,71 @@ func (s syncs) count(b *testing.B) (n int) {
 // one with a card that somebody approves.
 func BenchmarkSyncs(b *testing.B) {
 	for _, card := range []bool{false, true} {
-		name := "answer"
-		if card {
-			name = "card"
+		answer := func(results int, _ string) turn {
+			if card && results == 0 {
+				return turn{calls: []call{shell("touch here")}}
+			}
+			return turn{text: "ok"}
 		}
-		b.Run(name, func(b *testing.B) {
-			llm := model(b, func(results int, _ string) turn {
-				if card && results == 0 {
-					return turn{calls: []call{shell("touch here")}}
-				}
-				return turn{text: "ok"}
-			})
-			bt := newBot(b, plainConfig, llm.URL)
+		name := map[bool]string{false: "answer", true: "card"}[card]
+		b.Run("console/"+name, func(b *testing.B) {
+			bt := newBot(b, plainConfig, model(b, answer).URL)
 			if !bt.start() {
 				b.Fatal(bt.log)
 			}
 			alice := bt.login("alice")
-			thread := ""
-			s := countSyncs(b, bt)
-			var counts []int
-			for i := range 5 {
-				eventually(b, "quiet", func() bool { return idle(bt) }, bt.log.String)
-				before := s.count(b)
-				path := "/api/threads"
-				if thread != "" {
-					path += "/" + thread + "/messages"
-				}
+			measureSyncs(b, bt, func(i int) {
 				var out struct {
 					Thread string `json:"thread"`
 				}
-				if st, err := alice.do("POST", path, map[string]string{"id": fmt.Sprint("m", i), "text": "go"}, &out); err != nil || st >= 300 {
+				if st, err := alice.do("POST", "/api/threads", map[string]string{"id": fmt.Sprint("m", i), "text": "go"}, &out); err != nil || st >= 300 {
 					b.Fatal(st, err)
 				}
-				if out.Thread != "" {
-					thread = out.Thread
-				}
 				if card {
-					button := alice.card(b, thread, "approve:")
-					time.Sleep(time.Second)
-					if st, err := alice.do("POST", "/api/threads/"+thread+"/clicks", map[string]string{"id": fmt.Sprint("c", i), "button": button}, nil); err != nil || st != 200 {
+					button := alice.card(b, out.Thread, "approve:")
+					time.Sleep(time.Second) // a person reads
+					if st, err := alice.do("POST", "/api/threads/"+out.Thread+"/clicks", map[string]string{"id": fmt.Sprint("c", i), "button": button}, nil); err != nil || st != 200 {
 						b.Fatal(st, err)
 					}
 				}
 				eventually(b, "the end", func() bool {
-					rows, err := alice.messages(thread)
+					rows, err := alice.messages(out.Thread)
 					return err == nil && rows[len(rows)-1].Text == "ok"
 				}, bt.log.String)
-				eventually(b, "quiet", func() bool { return idle(bt) }, bt.log.String)
-				counts = append(counts, s.count(b)-before)
-			}
-			slices.Sort(counts)
-			b.ReportMetric(float64(counts[len(counts)/2]), "syncs")
+			})
+		})
+		b.Run("slack/"+name, func(b *testing.B) {
+			w := newWorkspace(b, slackfake.Config{}, model(b, answer).URL)
+			w.start()
+			measureSyncs(b, w.bot, func(int) {
+				root := w.ask("UALICE", "COPS", "go")
+				if card {
+					w.button("COPS", root, "Approve")
+					time.Sleep(time.Second)
+					w.press("UBOB", "COPS", root, "Approve")
+				}
+				w.sees("COPS", root, "ok\n")
+			})
 		})
 	}
+}
+
+// measureSyncs reports the median of some turns.
+func measureSyncs(b *testing.B, bt *bot, turn func(i int)) {
+	b.Helper()
+	s := countSyncs(b, bt)
+	quiet := func() { eventually(b, "quiet", func() bool { return idle(bt) }, bt.log.String) }
+	var counts []int
+	for i := range 5 {
+		quiet()
+		before := s.count(b)
+		turn(i)
+		quiet()
+		counts = append(counts, s.count(b)-before)
+	}
+	b.Log(counts)
+	slices.Sort(counts)
+	b.ReportMetric(float64(counts[len(counts)/2]), "syncs")
 }
 
 // card waits for a card of a thread, and returns its button whose id begins with prefix.

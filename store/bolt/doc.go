@@ -12,10 +12,10 @@
 // batch without any hand-over. A function that fails or panics leaves nothing in
 // the batch, so its neighbours do not notice.
 //
-// UpdateRelaxed opens a batch that nobody leads, or joins the open one. It writes the record of that
-// batch to the journal without a sync, and makes it visible. The next Update joins the batch,
-// leads it, and writes its longer record in the place of the first one: so the order of
-// writes is that of functions, whatever a power failure takes.
+// UpdateRelaxed opens a batch that nobody leads, or joins the open one. It writes
+// the batch's record to the journal without a sync, and makes it visible. The next
+// Update joins the batch, leads it, and writes its longer record in the place of the
+// first one. So a power failure never takes a write and leaves a later one.
 //
 // Writes that are in the journal but not yet in the bbolt file live in an
 // ordered map in memory, the overlay; every read merges it over the file. The
