@@ -167,6 +167,7 @@ type Agent struct {
 	stalled   atomic.Int32 // threads blocked because the store refuses writes
 
 	calibration tokens.Calibration
+	transcripts *transcripts
 	sizes       sync.Map // hash of a system prompt and its tools -> size in tokens
 
 	mu      sync.Mutex
@@ -211,7 +212,7 @@ func New(cfg Config) *Agent {
 	}
 	return &Agent{
 		cfg: cfg, wake: make(chan struct{}, 1), rescan: make(chan struct{}, 1), turns: make(chan struct{}, maxTurns),
-		woken: map[chat.ThreadID]bool{}, running: map[chat.ThreadID]*worker{},
+		woken: map[chat.ThreadID]bool{}, running: map[chat.ThreadID]*worker{}, transcripts: newTranscripts(),
 	}
 }
 

@@ -290,6 +290,9 @@ func (w *world) start() {
 		Outputs: w.outputs, Spending: w.spending,
 		Limits: agent.Limits{Steps: 12}, Grace: time.Second, Now: time.Now, Log: log,
 	})
+	if len(w.t.Name())%2 == 0 { // what is kept changes nothing
+		w.agent.KeepEvery()
+	}
 	if w.fleet != nil {
 		w.fleet.add(owner, w.agent)
 	}

@@ -31,6 +31,7 @@ type worker struct {
 
 	entries       []history.Entry
 	reload        bool         // the last inbox rewrote stored entries
+	rewritten     uint64       // see [history.Version]
 	state         *threadState // folded from entries
 	size          size
 	stalled       bool // the store refuses writes
@@ -202,14 +203,21 @@ func (w *worker) claim(ctx context.Context) (claimed bool, err error) {
 	return w.drain(ctx)
 }
 
+// errUnread undoes a claim of a thread whose long transcript is not in memory.
+var errUnread = errors.New("agent: the transcript has to be read first")
+
 // drain claims the thread if necessary and empties its inbox.
 func (w *worker) drain(ctx context.Context) (claimed bool, err error) {
-	var added, loaded []history.Entry
+	var added []history.Entry
 	var state *threadState
-	// What is lost of this is still in the inbox.
-	err = store.UpdateRelaxed(ctx, w.a.cfg.DB, func(tx store.Tx) error {
-		added, loaded, state, w.reload = nil, nil, w.state, false
-		if w.fence.Owner == "" || w.state == nil {
+	var known, read transcript
+	claims := w.fence.Owner == "" || w.state == nil
+	if claims {
+		known = w.a.transcripts.take(w.thread)
+	}
+	drain := func(tx store.Tx) error {
+		added, read, state, w.reload = nil, transcript{}, w.state, false
+		if claims {
 			// Another replica was faster, or an earlier run already did the work.
 			if queue.Idle(tx, string(w.thread)) {
 				claimed = false
@@ -221,9 +229,13 @@ func (w *worker) drain(ctx context.Context) (claimed bool, err error) {
 				w.a.cfg.Replicas.Hint(tx, queue.Owner(tx, string(w.thread)), w.thread)
 				return nil
 			}
+			now := history.VersionOf(tx, w.thread)
+			if known.state == nil && now.Next >= w.a.transcripts.from {
+				return errUnread
+			}
 			w.fence = f
-			loaded = history.Load(tx, w.thread)
-			state = fold(loaded)
+			read = known.upToDate(tx, w.thread, now)
+			state = read.state
 		} else if err := w.fence.Check(tx); err != nil {
 			return err
 		}
@@ -238,23 +250,40 @@ func (w *worker) drain(ctx context.Context) (claimed bool, err error) {
 			}
 		}
 		if w.reload { // a message was deleted from the store: drop it from the state too
-			loaded = history.Load(tx, w.thread)
-			state = fold(loaded)
+			read = transcript{}.upToDate(tx, w.thread, history.VersionOf(tx, w.thread))
+			state = read.state
 		}
 		return nil
-	})
-	if err != nil || !claimed {
+	}
+	// What is lost of this is still in the inbox.
+	err = store.UpdateRelaxed(ctx, w.a.cfg.DB, drain)
+	if errors.Is(err, errUnread) {
+		// A long transcript is read while others can write.
+		if known, err = readTranscript(ctx, w.a.cfg.DB, w.thread); err == nil {
+			err = store.UpdateRelaxed(ctx, w.a.cfg.DB, drain)
+		}
+	}
+	if err != nil {
 		return claimed, err
 	}
+	if !claimed {
+		if known.state != nil {
+			w.a.transcripts.put(w.thread, known)
+		}
+		return false, nil
+	}
+	if read.state != nil {
+		w.rewritten = read.version.Rewritten
+	}
 	if w.reload {
-		w.entries = loaded
+		w.entries = read.entries
 		w.a.cfg.Watcher.Appended(ctx, w.thread, added)
 		w.state = state
 		return true, nil
 	}
-	if loaded != nil || w.state == nil {
-		w.entries = loaded
-		w.a.cfg.Watcher.Resumed(w.thread, loaded)
+	if claims {
+		w.entries = read.entries
+		w.a.cfg.Watcher.Resumed(w.thread, read.entries)
 	}
 	w.a.cfg.Watcher.Appended(ctx, w.thread, added)
 	w.entries = append(w.entries, added...)
@@ -435,6 +464,9 @@ func (w *worker) release(ctx context.Context, s step) (more bool, err error) {
 	w.a.cfg.Outbox.Wake(w.thread)
 	if !released {
 		return true, nil
+	}
+	if n := len(w.entries); n > 0 {
+		w.a.transcripts.put(w.thread, transcript{w.entries, w.state, history.Version{Next: w.entries[n-1].Seq + 1, Rewritten: w.rewritten}})
 	}
 	w.statusCleared = false
 	status := chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true}

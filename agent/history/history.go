@@ -8,6 +8,7 @@
 //
 //	("history", thread, seq uint64) -> Entry as JSON
 //	("history-next", thread)        -> next seq, uint64 as JSON
+//	("history-rewritten", thread)   -> how often older entries were rewritten, uint64 as JSON
 //
 // It does not run the conversation and knows no chat network.
 package history
@@ -307,6 +308,19 @@ func Append(tx store.Tx, thread chat.ThreadID, e Entry) Entry {
 	return e
 }
 
+// Version says which transcript somebody has read.
+type Version struct {
+	Next      uint64 // the number of the next entry
+	Rewritten uint64 // how often older entries were rewritten
+}
+
+// VersionOf returns the version of a thread's transcript.
+func VersionOf(tx store.Tx, thread chat.ThreadID) (v Version) {
+	v.Next, _ = store.Load[uint64](tx, store.Key("history-next", string(thread)))
+	v.Rewritten, _ = store.Load[uint64](tx, store.Key("history-rewritten", string(thread)))
+	return v
+}
+
 // Forgotten replaces the text of a deleted message.
 const Forgotten = "(this message was deleted)"
 
@@ -340,13 +354,20 @@ func Forget(tx store.Tx, thread chat.ThreadID, ref chat.MessageRef, keep bool) (
 			store.Save(tx, store.Key("history", string(thread), e.Seq), e)
 		}
 	}
+	if found {
+		store.Save(tx, store.Key("history-rewritten", string(thread)), VersionOf(tx, thread).Rewritten+1)
+	}
 	return found
 }
 
 // Load returns the whole transcript in order.
-func Load(tx store.Tx, thread chat.ThreadID) []Entry {
+func Load(tx store.Tx, thread chat.ThreadID) []Entry { return LoadFrom(tx, thread, 0) }
+
+// LoadFrom returns the entries of the transcript from a number on, in order.
+func LoadFrom(tx store.Tx, thread chat.ThreadID, from uint64) []Entry {
 	var out []Entry
-	start, end := store.Prefix("history", string(thread))
+	_, end := store.Prefix("history", string(thread))
+	start := store.Key("history", string(thread), from)
 	for k, v := range tx.Scan(start, end) {
 		var e Entry
 		store.Decode(k, v, &e)

@@ -1,16 +1,24 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"countersign/adapters/chat"
 	"countersign/adapters/slack/slackfake"
+	"countersign/agent/history"
+	"countersign/agent/llm"
+	"countersign/store"
+	"countersign/store/bolt"
 )
 
 // syncs counts what a process has made durable on the disk.
@@ -116,6 +124,87 @@ func measureSyncs(b *testing.B, bt *bot, turn func(i int)) {
 	b.Log(counts)
 	slices.Sort(counts)
 	b.ReportMetric(float64(counts[len(counts)/2]), "syncs")
+}
+
+// BenchmarkLongThread measures from a message until the model is asked, in a thread of 10,000
+// entries: the first one after a start, and later ones. Beside it stands a short thread of the
+// same bot, alone and while the long one gets its first message.
+func BenchmarkLongThread(b *testing.B) {
+	const entries = 10_000
+	var asked atomic.Int64
+	srv := model(b, func(int, string) turn { return turn{text: "ok"} })
+	serve := srv.Config.Handler
+	srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(time.Now().UnixNano())
+		serve.ServeHTTP(w, r)
+	})
+	bt := newBot(b, plainConfig, srv.URL)
+	if !bt.start() {
+		b.Fatal(bt.log)
+	}
+	n := 0
+	alice := bt.login("alice")
+	// say is the time until the model is asked.
+	say := func(thread string) (time.Duration, string) {
+		n++
+		text, path := fmt.Sprintf("message-%d", n), "/api/threads"
+		if thread != "" {
+			path += "/" + thread + "/messages"
+		}
+		var out struct {
+			Thread string `json:"thread"`
+		}
+		t0 := time.Now()
+		if st, err := alice.do("POST", path, map[string]string{"id": fmt.Sprint("m", n), "text": text}, &out); err != nil || st >= 300 {
+			b.Fatal(st, err)
+		}
+		if thread == "" {
+			thread = out.Thread
+		}
+		eventually(b, "an answer", func() bool {
+			rows, err := alice.messages(thread)
+			return err == nil && len(rows) > 1 && rows[len(rows)-2].Text == text && rows[len(rows)-1].Text == "ok"
+		}, bt.log.String)
+		return time.Unix(0, asked.Load()).Sub(t0), thread
+	}
+	_, long := say("")
+	_, short := say("")
+	bt.kill()
+	db, err := bolt.Open(filepath.Join(bt.dir, "data", "countersign.db"), bolt.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	at := time.Now().Add(-time.Hour)
+	err = db.Update(b.Context(), func(tx store.Tx) error {
+		th := chat.ThreadID(long)
+		for i := range entries / 3 {
+			history.Append(tx, th, history.Entry{At: at, Kind: history.KindMessage, Message: &history.Message{ID: chat.EventID(fmt.Sprint("old", i)), From: chat.User{ID: "web:alice", Name: "alice"}, Text: "how is it?"}})
+			history.Append(tx, th, history.Entry{At: at, Kind: history.KindReply, Reply: &history.Reply{Text: "all is well", Finish: llm.FinishStop}})
+			history.Append(tx, th, history.Entry{At: at, Kind: history.KindEnd, End: &history.End{Reason: history.EndDone}})
+		}
+		return nil
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		b.Fatal(err)
+	}
+	if !bt.start() {
+		b.Fatal(bt.log)
+	}
+	alice = bt.login("alice")
+	var alone, later []time.Duration
+	say(short)
+	for range 11 {
+		d, _ := say(short)
+		alone = append(alone, d)
+	}
+	first, _ := say(long)
+	for range 11 {
+		d, _ := say(long)
+		later = append(later, d)
+	}
+	b.ReportMetric(median(alone), "ms-short-p50")
+	b.ReportMetric(float64(first.Microseconds())/1000, "ms-long-first")
+	b.ReportMetric(median(later), "ms-long-p50")
 }
 
 // card waits for a card of a thread, and returns its button whose id begins with prefix.

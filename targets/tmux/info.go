@@ -86,7 +86,7 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 		p.mu.Unlock()
 		if done {
 			if i > 0 { // it has just ended
-				p.killOrphans(ctx)
+				p.interrupted(ctx)
 			}
 			return nil
 		}
@@ -98,7 +98,7 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 		case !p.lease.held():
 			return ErrDriven
 		case err == nil:
-			p.killOrphans(ctx)
+			p.interrupted(ctx)
 			return nil
 		case ctx.Err() != nil || p.isGone():
 			return err
@@ -107,4 +107,13 @@ func (p *Pane) Interrupt(ctx context.Context) error {
 	// The shell itself does not react.
 	p.currentDevice().killShell(ctx)
 	return p.wait(ctx, startTime, func() bool { return idle() && !p.line.continued })
+}
+
+// interrupted is called when C-c was pressed and the shell is at its prompt. A C-c that the
+// prompt overtook would interrupt the next command: the shell answers when it has read it.
+func (p *Pane) interrupted(ctx context.Context) {
+	p.killOrphans(ctx)
+	if p.s.caps.Bash != "" {
+		_ = p.queryStatus(ctx) // one that does not answer is found busy by the next command
+	}
 }
