@@ -19,6 +19,7 @@ import (
 	"countersign/agent/llm"
 	"countersign/store"
 	"countersign/store/bolt"
+	"countersign/targets/ssh/sshtest"
 )
 
 // syncs counts what a process has made durable on the disk.
@@ -205,6 +206,107 @@ func BenchmarkLongThread(b *testing.B) {
 	b.ReportMetric(median(alone), "ms-short-p50")
 	b.ReportMetric(float64(first.Microseconds())/1000, "ms-long-first")
 	b.ReportMetric(median(later), "ms-long-p50")
+}
+
+// BenchmarkFarHost measures what a host whose round trip takes 50 ms adds to a turn: from the
+// model's call to its next request for a proven read, and from the click to that request for an
+// approved change. Beside them stands one round trip.
+func BenchmarkFarHost(b *testing.B) {
+	const rtt = 50 * time.Millisecond
+	s := sshtest.Start(b, sshtest.Options{Shell: "bash"})
+	proxy := sshtest.NewProxy(b, s.Address())
+	s.Know(proxy.Host, proxy.Port)
+	for _, tc := range []struct{ name, more string }{{"plain", ", tmux: false"}, {"pane", ""}} {
+		b.Run(tc.name, func(b *testing.B) {
+			proxy.Delay(0)
+			command := "echo hi"
+			var asked, called atomic.Int64
+			told := make(chan [2]time.Time, 1) // when the last call was made, and its result came
+			srv := model(b, func(results int, _ string) turn {
+				if results == 0 {
+					return turn{calls: []call{{"run_shell", fmt.Sprintf(`{"command": %q, "risk": "low", "mutation": %v, "privesc": false, "why": "look"}`, command, command != "echo hi")}}}
+				}
+				told <- [2]time.Time{time.Unix(0, called.Load()), time.Unix(0, asked.Load())}
+				return turn{text: "ok"}
+			})
+			serve := srv.Config.Handler
+			srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked.Store(time.Now().UnixNano())
+				serve.ServeHTTP(w, r)
+				called.Store(time.Now().UnixNano())
+			})
+			bt := newBot(b, fmt.Sprintf(`
+agent: {target: far}
+targets:
+  far: {kind: ssh, host: %s, port: %d, user: %s, identities: [%s], known_hosts: [%s], approvers: [oncall]%s}
+groups:
+  oncall: {web: [alice]}
+`, proxy.Host, proxy.Port, s.User, s.KeyFile, s.KnownHosts, tc.more), srv.URL)
+			b.Cleanup(func() { endOn(b, s, bt) })
+			b.Cleanup(bt.kill)
+			if !bt.start() {
+				b.Fatal(bt.log)
+			}
+			alice := bt.login("alice")
+			n, thread := 0, ""
+			turn := func(change bool) time.Duration {
+				n++
+				path, out := "/api/threads", struct {
+					Thread string `json:"thread"`
+				}{}
+				if thread != "" {
+					path += "/" + thread + "/messages"
+				}
+				if st, err := alice.do("POST", path, map[string]string{"id": fmt.Sprint("m", n), "text": fmt.Sprint("go ", n)}, &out); err != nil || st >= 300 {
+					b.Fatal(st, err)
+				}
+				if out.Thread != "" {
+					thread = out.Thread
+				}
+				var from time.Time
+				if change {
+					button := alice.card(b, thread, "approve:")
+					time.Sleep(500 * time.Millisecond) // a person reads
+					from = time.Now()
+					if st, err := alice.do("POST", "/api/threads/"+thread+"/clicks", map[string]string{"id": fmt.Sprint("c", n), "button": button}, nil); err != nil || st != 200 {
+						b.Fatal(st, err)
+					}
+				}
+				var at [2]time.Time
+				select {
+				case at = <-told:
+				case <-time.After(20 * time.Second):
+					b.Fatal(bt.log)
+				}
+				if !change {
+					from = at[0]
+				}
+				eventually(b, "the end", func() bool {
+					rows, err := alice.messages(thread)
+					return err == nil && len(rows) > 0 && rows[len(rows)-1].Text == "ok"
+				}, bt.log.String)
+				return at[1].Sub(from)
+			}
+			measure := func(change bool) (all []time.Duration) {
+				for range 7 {
+					all = append(all, turn(change))
+				}
+				return all
+			}
+			turn(false)
+			command = "touch here"
+			turn(true)
+			near := measure(true)
+			command = "echo hi"
+			nearReads := measure(false)
+			proxy.Delay(rtt / 2)
+			b.ReportMetric(median(measure(false))-median(nearReads), "ms-read-added")
+			command = "touch here"
+			b.ReportMetric(median(measure(true))-median(near), "ms-change-added")
+			b.ReportMetric(median(nearReads), "ms-read-near")
+			b.ReportMetric(median(near), "ms-change-near")
+		})
+	}
 }
 
 // card waits for a card of a thread, and returns its button whose id begins with prefix.

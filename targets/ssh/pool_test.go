@@ -114,3 +114,61 @@ func TestWatch(t *testing.T) {
 		})
 	}
 }
+
+// A program costs one round trip if its session is open already.
+func TestTheNextSessionIsOpenedInAdvance(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		sessions int // of sshd_config's MaxSessions
+		spare    bool
+	}{{"the host's default", 0, true}, {"a host that allows one", 1, false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := sshtest.Start(t, sshtest.Options{MaxSessions: tt.sessions})
+			c := config(s)
+			c.MaxConns = 3
+			tgt := open(t, c)
+			spared := func() *spare {
+				tgt.mu.Lock()
+				defer tgt.mu.Unlock()
+				return tgt.spare
+			}
+			settled := func() bool {
+				tgt.mu.Lock()
+				defer tgt.mu.Unlock()
+				return !tgt.sparing
+			}
+			for range 3 {
+				mustRun(t, tgt, "echo hi", "hi\n")
+				eventually(t, "the spare session is open, or refused", settled)
+				if got := spared() != nil; got != tt.spare {
+					t.Errorf("there is a spare session: %v, want %v", got, tt.spare)
+				}
+			}
+			s.KillConnections()
+			eventually(t, "a command on a new connection", func() bool {
+				out, err := run(t, tgt, "echo again")
+				return err == nil && out == "again\n"
+			})
+		})
+	}
+}
+
+func TestASpareSessionOfASilentConnectionIsNotUsed(t *testing.T) {
+	t.Parallel()
+	s := sshtest.Start(t, sshtest.Options{})
+	tgt := open(t, config(s))
+	mustRun(t, tgt, "echo hi", "hi\n")
+	var was *spare
+	eventually(t, "a spare session", func() bool {
+		tgt.mu.Lock()
+		defer tgt.mu.Unlock()
+		was = tgt.spare
+		return was != nil
+	})
+	was.c.wire.last.Store(time.Now().Add(-time.Hour).UnixNano())
+	if got := tgt.takeSpare(); got != nil {
+		t.Error("it is used")
+	}
+	mustRun(t, tgt, "echo hi", "hi\n")
+}

@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -58,11 +59,60 @@ type binding struct {
 // names. A file that cannot be read is an entry as well, which changes once it can be read.
 func (t *tool) bind(ctx context.Context, dir, text string, caps backend.Caps) (binding, error) {
 	b := &binder{ctx: ctx, fs: t.cfg.Target.FS(), home: caps.Home, files: map[string]string{}}
-	out := binding{workDir: b.bindDir(dir), files: b.files}
+	var names named.List
 	if text != "" {
-		b.bindNames(out.dir, named.Find(text))
+		names = named.Find(text)
+		if last, ok := t.dirs.get(dir); ok { // usually it still is: then one query tells everything
+			_, all := b.candidates(last.dir, names)
+			b.statAll(append([]named.File{{Name: dir}}, all...))
+		}
+	}
+	out := binding{workDir: b.bindDir(dir), files: b.files}
+	t.dirs.put(dir, out.workDir)
+	if text != "" {
+		b.bindNames(out.dir, names)
 	}
 	return out, b.err
+}
+
+// bindRead is bind for what may be a read, without a question to a target on which the directory
+// was looked at before: Start refuses the read if the directory is another one meanwhile.
+func (t *tool) bindRead(ctx context.Context, dir string, caps backend.Caps) (binding, error) {
+	if last, ok := t.dirs.get(dir); ok {
+		return binding{workDir: last, files: map[string]string{slashed(last.dir): "directory inode " + last.id}}, nil
+	}
+	return t.bind(ctx, dir, "", caps)
+}
+
+// maxDirs bounds how many directories are remembered.
+const maxDirs = 256
+
+// lastDirs remembers what directories were when they were looked at last, by their absolute
+// names. It is safe for concurrent use.
+type lastDirs struct {
+	mu sync.Mutex
+	m  map[string]workDir
+}
+
+func (l *lastDirs) get(dir string) (workDir, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w, ok := l.m[dir]
+	return w, ok
+}
+
+// put remembers a directory, and forgets one that has no identity.
+func (l *lastDirs) put(dir string, w workDir) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case w.id == "" || !path.IsAbs(dir):
+		delete(l.m, dir)
+		return
+	case l.m == nil || len(l.m) >= maxDirs:
+		l.m = map[string]workDir{}
+	}
+	l.m[dir] = w
 }
 
 // bindCode is bind for a program that an interpreter reads from stdin.
@@ -119,7 +169,7 @@ func (b *binder) setErr(err error) {
 // bindDir resolves the directory. Its entry ends in a slash.
 func (b *binder) bindDir(dir string) workDir {
 	p := workDir{dir: dir}
-	st, err := b.fs.Stat(b.ctx, dir)
+	st, err := b.stat(dir)
 	if err == nil {
 		p.dir = st.Path
 		if st.Mode.IsDir() {
@@ -145,30 +195,13 @@ func inode(st backend.FileInfo) string {
 // bindNames binds the candidates, in every directory that they may be relative to, and those
 // directories.
 func (b *binder) bindNames(dir string, l named.List) {
-	bases := []string{dir}
-	for _, d := range l.Dirs {
-		bases = append(bases, b.absolute(dir, d))
-	}
-	var all []named.File
-	for _, d := range bases[1:] {
-		all = append(all, named.File{Name: d, Use: named.Target})
-	}
-	for _, f := range l.Files {
-		if name := b.expandTilde(f.Name); path.IsAbs(name) {
-			all = append(all, named.File{Name: name, Use: f.Use, Reader: f.Reader})
-			continue
-		}
-		for _, base := range bases {
-			all = append(all, named.File{Name: b.absolute(base, f.Name), Use: f.Use, Reader: f.Reader})
-		}
-	}
+	bases, all := b.candidates(dir, l)
 	made := map[string]bool{}
 	for _, d := range l.MadeDirs {
 		for _, base := range bases {
 			made[path.Clean(b.absolute(base, d))] = true
 		}
 	}
-	slices.SortStableFunc(all, func(a, b named.File) int { return int(a.Use) - int(b.Use) }) // first the files whose content counts
 	b.statAll(all)
 	for _, f := range all {
 		b.by = f.Reader
@@ -184,6 +217,29 @@ func (b *binder) bindNames(dir string, l named.List) {
 	if l.UnknownDir {
 		b.files[entryElsewhere] = "it changes to a directory that is only known when it runs; what it names there was not looked at"
 	}
+}
+
+// candidates are the directories that names may be relative to, and the files that they may
+// mean, those first whose content counts.
+func (b *binder) candidates(dir string, l named.List) (bases []string, all []named.File) {
+	bases = []string{dir}
+	for _, d := range l.Dirs {
+		bases = append(bases, b.absolute(dir, d))
+	}
+	for _, d := range bases[1:] {
+		all = append(all, named.File{Name: d, Use: named.Target})
+	}
+	for _, f := range l.Files {
+		if name := b.expandTilde(f.Name); path.IsAbs(name) {
+			all = append(all, named.File{Name: name, Use: f.Use, Reader: f.Reader})
+			continue
+		}
+		for _, base := range bases {
+			all = append(all, named.File{Name: b.absolute(base, f.Name), Use: f.Use, Reader: f.Reader})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b named.File) int { return int(a.Use) - int(b.Use) })
+	return bases, all
 }
 
 // bindLoaded binds the files that scripts load, recursively: beside the script that loads them,

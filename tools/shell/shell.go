@@ -126,6 +126,7 @@ type tool struct {
 	cfg         Config
 	noticeShown sync.Map // threads that have seen Config.Notice
 	showQueue   showQueue
+	dirs        lastDirs
 }
 
 // Spec implements tools.Tool. The level is that of the least risky call: the risk engine judges
@@ -198,7 +199,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.ref, err = t.resolveSession(ctx, c, &k); err != nil {
 		return tools.Plan{}, err
 	}
-	if k.binding, err = t.bind(ctx, k.dir, "", k.caps); err != nil {
+	if k.binding, err = t.bindRead(ctx, k.dir, k.caps); err != nil {
 		return tools.Plan{}, bindError(err)
 	}
 	a := approvals.Action{
