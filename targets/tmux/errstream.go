@@ -283,7 +283,7 @@ func (p *Pane) onErrMark(kind, args string) {
 	case "R":
 		p.stderr.editing = true
 	case "C":
-		p.stderr.editing = false
+		p.stderr.editing, p.stderr.conv = false, unCRLF{} // what is held back is not the command's
 		p.stderr.command, _ = strconv.Atoi(args)
 	case "Q":
 		p.endIncomplete()

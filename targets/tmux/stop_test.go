@@ -26,3 +26,17 @@ func TestAnInterruptReachesWhatIsStillBeingTyped(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsHeldBackBeforeACommandIsNotOfIt: a carriage return waits for what follows it. The
+// line editor leaves one on the companion if an interrupt comes in the wrong moment.
+func TestWhatIsHeldBackBeforeACommandIsNotOfIt(t *testing.T) {
+	needTmux(t)
+	t.Parallel()
+	p := start(t).pane()
+	expect(t, p, "echo one; echo bad >&2", 0, "one\n", "bad\n")
+	p.mu.Lock()
+	p.stderr.scanner.feed([]byte("\r"))
+	p.mu.Unlock()
+	expect(t, p, "echo free", 0, "free\n", "")
+	expect(t, p, "printf 'end\\r' >&2", 0, "", "end\r")
+}
