@@ -28,7 +28,6 @@ type conn struct {
 	inUse   int       // channels that the host may count as sessions
 	refused time.Time // when the host last refused a session here
 	noSFTP  bool      // the host has no SFTP
-	noSpare bool      // the host refused a spare session
 }
 
 // close gives the connection up: everybody on it is told that it is lost.
@@ -44,17 +43,12 @@ func (c *conn) close(why error) {
 type wire struct {
 	net.Conn
 	reads  atomic.Int64
-	last   atomic.Int64 // when something was read, in nanoseconds since 1970
 	broken atomic.Bool
 }
-
-// heard is when something came last.
-func (w *wire) heard() time.Time { return time.Unix(0, w.last.Load()) }
 
 func (w *wire) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
 	w.reads.Add(int64(n))
-	w.last.Store(time.Now().UnixNano())
 	if err != nil {
 		w.broken.Store(true)
 	}

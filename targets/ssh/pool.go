@@ -22,8 +22,8 @@ const (
 	// refusePause is how long a connection is left alone whose host refused a session,
 	// unless one of ours ends before.
 	refusePause = 50 * time.Millisecond
-	// refusedTime is how long a host may refuse sessions although we hold none.
-	refusedTime = 10 * time.Second
+	// giveUp is how long a host may refuse sessions although we hold none.
+	giveUp = 10 * time.Second
 	// firstPause and longestPause bound the time between a failed dial and the next.
 	firstPause   = 500 * time.Millisecond
 	longestPause = 30 * time.Second
@@ -199,90 +199,14 @@ func (t *Target) join(ctx context.Context, d *dialing) error {
 // fullTime is how long a free session is waited for.
 const fullTime = 30 * time.Second
 
-// spare is a session that was opened in advance, so that the next program costs one round trip
-// less. It holds its place.
-type spare struct {
-	c    *conn
-	ch   xssh.Channel
-	reqs <-chan *xssh.Request
-}
-
-// takeSpare returns the spare session, nil if there is none. One on a connection from which
-// nothing was heard for a while is given up: opening a session there tells whether it still
-// works, and does nothing.
-func (t *Target) takeSpare() *spare {
-	t.mu.Lock()
-	s := t.spare
-	t.spare = nil
-	t.mu.Unlock()
-	switch {
-	case s == nil:
-		return nil
-	case s.c.wire.broken.Load() || time.Since(s.c.wire.heard()) > t.c.Keepalive:
-		t.giveUp(s)
-		return nil
-	}
-	return s
-}
-
-// giveUp closes a spare session.
-func (t *Target) giveUp(s *spare) {
-	go func() {
-		_ = s.ch.Close() // it may wait for a stalled link
-		xssh.DiscardRequests(s.reqs)
-		t.release(s.c)
-	}()
-}
-
-// makeSpare opens a spare session beside one that was just used on c, if that leaves a place
-// for others and the host has never refused one.
-func (t *Target) makeSpare(c *conn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed || t.spare != nil || t.sparing || c.noSpare || c.inUse+2 > t.c.MaxChannels {
-		return
-	}
-	t.sparing = true
-	c.inUse++
-	t.wg.Go(func() {
-		ch, reqs, err := c.client.OpenChannel("session", nil)
-		if err != nil {
-			t.release(c)
-		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.sparing = false
-		switch {
-		case err != nil:
-			c.noSpare = true
-		case t.closed:
-			t.giveUp(&spare{c, ch, reqs})
-		default:
-			t.spare = &spare{c, ch, reqs}
-			t.broadcast() // somebody may wait for a place
-		}
-	})
-}
-
 // session opens a session channel. Its place is given back by the caller, when the
 // request channel is closed. Nothing has been started when it fails.
 func (t *Target) session(ctx context.Context) (*conn, xssh.Channel, <-chan *xssh.Request, error) {
-	c, ch, reqs, err := t.takeSession(ctx)
-	if err == nil {
-		t.makeSpare(c)
-	}
-	return c, ch, reqs, err
-}
-
-func (t *Target) takeSession(ctx context.Context) (*conn, xssh.Channel, <-chan *xssh.Request, error) {
 	began := time.Now()
 	lost := 0
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, nil, nil, err
-		}
-		if s := t.takeSpare(); s != nil {
-			return s.c, s.ch, s.reqs, nil
 		}
 		c, d, changed, err := t.pick(time.Since(began))
 		switch {
@@ -314,7 +238,7 @@ func (t *Target) takeSession(ctx context.Context) (*conn, xssh.Channel, <-chan *
 			c.refused = time.Now()
 			idle := c.inUse == 0
 			t.mu.Unlock()
-			if idle && time.Since(began) > refusedTime {
+			if idle && time.Since(began) > giveUp {
 				return nil, nil, nil, fmt.Errorf("%s opens no session for us; look for MaxSessions in its sshd_config and for programs that still "+
 					"run there: %w", t.c.Name, err)
 			}

@@ -137,8 +137,6 @@ type Target struct {
 	back    backoff
 	changed chan struct{} // closed and replaced when a slot may have become free
 	sftp    *sftpSession
-	spare   *spare
-	sparing bool // a spare session is being opened
 
 	helloTime time.Duration // see helloTime; less in tests
 }
