@@ -96,9 +96,6 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 	}
 	target := k.t.cfg.Target
 	p, err := target.Start(wctx, spec)
-	if k.read && errors.Is(err, backend.ErrLost) && wctx.Err() == nil { // once more, over a new connection
-		p, err = target.Start(wctx, spec)
-	}
 	if errors.Is(err, backend.ErrLost) {
 		return res, true, nil
 	}
