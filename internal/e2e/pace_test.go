@@ -48,7 +48,7 @@ func (s syncs) count(b *testing.B) (n int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, l := range strings.Split(string(raw), "\n") {
+	for l := range strings.SplitSeq(string(raw), "\n") {
 		if strings.Contains(l, "sync") && !strings.Contains(l, "resumed>") {
 			n++
 		}
