@@ -43,10 +43,11 @@
 // The session is a random number of each open; the index counts up. The bbolt
 // file says, in the same transaction that makes it true, which record is the
 // first that it does not have and where that is. Record n+1 is written only after
-// record n was synced, one that is not synced is replaced by the next one of its number. Hence at open: the records from there on are replayed up
-// to the first that is missing or damaged. If a later one is there, an
-// acknowledged record has rotted and Open refuses; otherwise it was a write that
-// was cut short, which nobody was told about, and it is dropped.
+// record n was synced; a record that was not synced is replaced by the next one of
+// its number. Hence at open: the records from there on are replayed up to the first
+// that is missing or damaged. If a later one is there, an acknowledged record has
+// rotted and Open refuses; otherwise it was a write that was cut short or relaxed,
+// which nobody was told was durable, and it is dropped.
 //
 // # Layout of the bbolt file
 //
