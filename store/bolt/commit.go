@@ -16,7 +16,7 @@ import (
 const maxScratch = 1 << 20
 
 // maxRelaxed is the longest record that is written without a sync: each function
-// that joins it writes it anew.
+// that joins it writes the whole of it again.
 const maxRelaxed = 64 << 10
 
 // batch is a group of functions whose writes become durable together. The first of them

@@ -75,15 +75,6 @@ func (t *tool) bind(ctx context.Context, dir, text string, caps backend.Caps) (b
 	return out, b.err
 }
 
-// bindRead is bind for what may be a read, without a question to a target on which the directory
-// was looked at before: Start refuses the read if the directory is another one meanwhile.
-func (t *tool) bindRead(ctx context.Context, dir string, caps backend.Caps) (binding, error) {
-	if last, ok := t.dirs.get(dir); ok {
-		return binding{workDir: last, files: map[string]string{slashed(last.dir): "directory inode " + last.id}}, nil
-	}
-	return t.bind(ctx, dir, "", caps)
-}
-
 // maxDirs bounds how many directories are remembered.
 const maxDirs = 256
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -32,9 +31,6 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 		}
 	}
 	spec := backend.Spec{Shell: k.args.Command, Dir: k.binding.dir, DirID: k.binding.id, Env: k.environ(), Stdout: stdout, Stderr: stderr, Lock: k.lock()}
-	if k.read && path.IsAbs(k.dir) {
-		spec.Dir = k.dir // a link in it may lead elsewhere by now, which DirID tells
-	}
 	if k.read && k.caps.Bash != "" {
 		// Exactly the shell that the proof is about, without startup files.
 		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
@@ -100,7 +96,6 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 		return res, true, nil
 	}
 	if err != nil {
-		k.t.dirs.put(k.dir, workDir{}) // it may be why
 		if errors.Is(err, backend.ErrChanged) {
 			return res, false, tools.NotRun("the command", "the directory %s changed after it was checked; propose it again: %w", k.binding.dir, err)
 		}

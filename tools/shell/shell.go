@@ -199,7 +199,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.ref, err = t.resolveSession(ctx, c, &k); err != nil {
 		return tools.Plan{}, err
 	}
-	if k.binding, err = t.bindRead(ctx, k.dir, k.caps); err != nil {
+	if k.binding, err = t.bind(ctx, k.dir, "", k.caps); err != nil {
 		return tools.Plan{}, bindError(err)
 	}
 	a := approvals.Action{
