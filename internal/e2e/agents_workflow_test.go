@@ -428,7 +428,7 @@ func TestAgentsQ23AModelRunsAWorkflow(t *testing.T) {
 	})
 	for _, tt := range []struct{ name, kill, told, ticks string }{
 		{"a denied gate", "", `"done":false`, "it was denied by bob"},
-		{"an outcome that nobody knows", "intent-stored:3", `"done":false`, "nobody knows whether it happened"},
+		{"an outcome that nobody knows", "command-noted:3", `"done":false`, "nobody knows whether it happened"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -25,7 +25,7 @@ import (
 )
 
 // patience bounds every wait for a condition on the target.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Run checks a target. open is called once for each group of tests and may
 // return the same target again. Groups run side by side.

@@ -18,7 +18,7 @@ import (
 
 const (
 	// queryTimeout bounds a query to an engine's command line.
-	queryTimeout = 20 * time.Second
+	queryTimeout = 30 * time.Second
 	// textMax bounds the text of sh -lc: Linux allows 128 KiB for one argument
 	// (MAX_ARG_STRLEN).
 	textMax = 127 << 10

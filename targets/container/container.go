@@ -32,7 +32,7 @@ const (
 	// idShown is how many digits of a container id are shown, as in docker.
 	idShown = 12
 	// checkTime bounds the query about a container whose stream ended.
-	checkTime = 10 * time.Second
+	checkTime = 30 * time.Second
 	// settleTime is how long an engine may take to notice that a container has exited after its
 	// streams ended.
 	settleTime = 200 * time.Millisecond

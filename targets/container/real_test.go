@@ -20,7 +20,7 @@ import (
 	"countersign/targets/container/enginetest"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // engines are those that every check runs on, each by its socket and by its command
 // line.

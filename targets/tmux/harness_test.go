@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds every wait for a condition.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 type logBuffer struct {
 	mu sync.Mutex

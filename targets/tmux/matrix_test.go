@@ -876,13 +876,7 @@ func testimony(t *testing.T, k *kit) {
 	d := k.desk(t)
 	p := d.pane(t, "main")
 	run(t, p, "cd "+shellQuote(d.dir))
-	var where Where
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	o, err := p.Run(ctx, Command{Text: "until [ -e go ]; do sleep 0.02; done; (exit 9)", Before: func(w Where) error { where = w; return nil }})
-	if err != nil || o.Kind != TimedOut {
-		t.Fatalf("%+v %v", o, err)
-	}
+	where := begin(t, p, "until [ -e go ]; do sleep 0.02; done; (exit 9)").where
 	p = d.again(t, p)
 	testify := func() Testimony {
 		got, err := p.Testify(t.Context(), where)
