@@ -40,7 +40,7 @@ func Catalogue(ctx context.Context, stderr io.Writer, o Options, change func(*co
 	db := mem.Open()
 	all, err := machines.NewSet(&machines.Options{
 		Env: e, File: f, Log: log, Keys: hostkey.InFile(os.DevNull), DB: db, Replicas: replicas.Alone(e.Instance, 0, db),
-		Parser: o.Parser, Indexes: code.NewCache(),
+		Parser: o.Parser, Indexes: code.NewCache(), Untried: true,
 	})
 	if err == nil {
 		err = all.ConnectLocal(ctx) // which tools there are depends on what is installed here

@@ -54,6 +54,7 @@ type Options struct {
 	Classify func(risk.Text) risk.Verdict
 	Reads    func(target string, lock bool) approvals.Reads // which reads run unasked
 	Single   bool                                           // what they make ends with the bot
+	Untried  bool                                           // nothing will run: see local.Options
 }
 
 // Replicas are the processes that share the bot's store, this one included.
@@ -124,7 +125,7 @@ func (m *Machine) make() error {
 		return m.makeContainer()
 	}
 	m.Config.Dir = cmp.Or(m.Config.Dir, m.opts.Dir)
-	lo := local.Options{Name: m.Name, Dir: m.Config.Dir}
+	lo := local.Options{Name: m.Name, Dir: m.Config.Dir, Untried: m.opts.Untried}
 	if m.place() != m.Name {
 		lo.Host = m.opts.Replicas.Host()
 	}

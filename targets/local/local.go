@@ -34,11 +34,14 @@ type Options struct {
 	// Dir is the absolute default directory of commands and of relative paths; "" means the user's
 	// home.
 	Dir string
+	// Untried leaves out the trial of the lock, which starts a process. Then there is none.
+	Untried bool
 }
 
 // Target is the local machine. It is safe for concurrent use.
 type Target struct {
 	id, dir, home, user string
+	untried             bool
 
 	mu   sync.Mutex
 	caps *backend.Caps
@@ -61,7 +64,7 @@ var handleIgnored = sync.OnceFunc(func() {
 // New returns the local target. It starts nothing.
 func New(o Options) *Target {
 	handleIgnored()
-	t := &Target{id: "local", dir: o.Dir, home: os.Getenv("HOME")}
+	t := &Target{id: "local", dir: o.Dir, home: os.Getenv("HOME"), untried: o.Untried}
 	if o.Name != "" && o.Name != t.id {
 		t.id += ":" + o.Name
 	}
@@ -105,7 +108,11 @@ func (t *Target) Probe(ctx context.Context) (backend.Caps, error) {
 		OS:      runtime.GOOS,
 		TempDir: os.TempDir(),
 	}
-	c.Lock = lock.State(ctx)
+	if t.untried {
+		c.Lock.Lacks = []string{"it was not tried"}
+	} else {
+		c.Lock = lock.State(ctx)
+	}
 	if p, err := lookPath("bash", backend.SearchPath, "/"); err == nil {
 		c.Bash = p
 	}
