@@ -200,7 +200,9 @@ type Card struct {
 	Why     string    `json:"why,omitempty"`    // the agent's own words, to be shown as a quotation
 	Footer  string    `json:"footer,omitempty"` // who asked, and who may decide
 	Expires time.Time `json:"expires,omitzero"` // of an open card
-	Fields  []Field   `json:"fields,omitempty"`
+	// Since is when what was approved began, while it runs; zero otherwise.
+	Since  time.Time `json:"since,omitzero"`
+	Fields []Field   `json:"fields,omitempty"`
 	// Details has everything that is bound or was judged. A value may have several lines.
 	Details []Field  `json:"details,omitempty"`
 	Choose  []Button `json:"choose,omitempty"`

@@ -320,7 +320,7 @@ func (s *screenTest) shot(name string) {
 // until waits for a JavaScript expression to be true.
 func (s *screenTest) until(js string) {
 	s.t.Helper()
-	s.do("waiting for "+js, chromedp.Poll[chromedp.Void](js, chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(30*time.Second)))
+	s.do("waiting for "+js, chromedp.Poll[chromedp.Void](js, chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(time.Minute)))
 }
 
 func (s *screenTest) is(js string) {

@@ -3,6 +3,7 @@ package web
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
@@ -137,4 +138,20 @@ func TestOneMechanismGuardsEveryDecidingButton(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestARunningCardTellsHowLongItHasRun: the elapsed time goes on without another message.
+func TestARunningCardTellsHowLongItHasRun(t *testing.T) {
+	t.Parallel()
+	s := newScreenTest(t)
+	th := s.talk()
+	s.bot.post(th, chat.Post{Key: "c", Card: &chat.Card{
+		Title: "Restart nginx on web-1", Code: "systemctl restart nginx", Body: "Approved by bob at 03:05 UTC · running", Final: true,
+		Since: time.Now().Add(-95 * time.Second), Details: []chat.Field{{Name: "Target", Value: "web-1"}},
+	}})
+	line := `document.querySelector('.card .result')?.innerText`
+	s.until(line + `?.includes('running for 1 min 3')`)
+	s.is(`(window.first = ` + line + `) !== ''`)
+	s.until(line + ` !== window.first`)
+	s.clean()
 }

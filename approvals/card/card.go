@@ -89,6 +89,7 @@ func New(r approvals.Record, notice string) chat.Card {
 		}
 		switch {
 		case r.State == approvals.Approved || r.State == approvals.Running:
+			c.Since = r.Decided // a run begins right after
 			c.After = []chat.Button{{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop}}
 		case r.State == approvals.Done && r.Outcome.Undo:
 			c.After = []chat.Button{{ID: chat.ButtonID(UndoPrefix + string(r.ID)), Label: "Undo", Style: chat.StyleEdit}}
@@ -741,7 +742,7 @@ const maxStep = 80
 // Progress puts on the decided card of a plan how its steps went. steps are their requests,
 // as far as they were made, in the plan's order.
 func Progress(c *chat.Card, plan approvals.Record, steps []approvals.Record) {
-	c.Code, c.After = "", nil // the details have it
+	c.Code, c.After, c.Since = "", nil, time.Time{} // the details have the code, and each step its own time
 	switch plan.State {
 	case approvals.Approved, approvals.Running, approvals.Done, approvals.OutcomeUnknown:
 	default:

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -48,12 +47,11 @@ func Whole(t testing.TB) bool {
 		return true
 	}
 	if path := os.Getenv(Cut); path != "" {
-		name, _, _ := strings.Cut(t.Name(), "/")
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = f.WriteString(folder + " " + name + "\n") // one write, which several processes may make side by side
+		_, err = f.WriteString(folder + " " + t.Name() + "\n") // one write, which several processes may make side by side
 		if err := errors.Join(err, f.Close()); err != nil {
 			t.Fatal(err)
 		}

@@ -20,15 +20,16 @@ func TestWhatIsCutShortIsWrittenDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := here + " TestWhatIsCutShortIsWrittenDown\n"
-	if b, err := os.ReadFile(list); err != nil || string(b) != line+line {
+	line := here + " TestWhatIsCutShortIsWrittenDown/"
+	want := line + "a_case\n" + line + "a_long_one\n"
+	if b, err := os.ReadFile(list); err != nil || string(b) != want {
 		t.Errorf("%q, %v", b, err)
 	}
 	t.Setenv(All, "all")
 	if !testing.Short() && !Whole(t) {
 		t.Error("not whole, but asked for")
 	}
-	if b, _ := os.ReadFile(list); string(b) != line+line {
+	if b, _ := os.ReadFile(list); string(b) != want {
 		t.Errorf("%q", b)
 	}
 }

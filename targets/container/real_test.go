@@ -75,16 +75,14 @@ func TestRealEngines(t *testing.T) {
 			for _, way := range ways {
 				t.Run(way.name, func(t *testing.T) {
 					images := []string{enginetest.Debian, enginetest.Tiny}
-					switch { // one image must do where everything is slow
-					case !needstest.Whole(t) && way.cli:
-						images = nil
-					case !needstest.Whole(t):
-						images = images[:1]
-					case way.cli || kind.name == "podman":
+					if way.cli || kind.name == "podman" { // one image must do where everything is slow
 						images = images[1:]
 					}
 					for _, image := range images {
 						t.Run(image, func(t *testing.T) {
+							if image != enginetest.Debian {
+								needstest.Long(t)
+							}
 							name := e.Run(t, image)
 							backendtest.Run(t, func(t *testing.T) backend.Target { return open(t, config(e, way.cli, name)) })
 						})

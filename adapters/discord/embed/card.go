@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"countersign/adapters/chat"
 	"countersign/adapters/chat/visible"
@@ -101,9 +102,11 @@ func (d *drawing) oneLine(o Options) Message {
 	if span, ok := codeSpan(first); ok && first != "" {
 		s += " · " + span
 	}
+	began := started(d.card)
 	if body := visible.Text(d.card.Body); strings.TrimSpace(body) != "" {
-		s += " · " + clipEscaped(body, MaxContent-utf16Len(s)-3)
+		s += " · " + clipEscaped(body, MaxContent-utf16Len(s)-3-len(began))
 	}
+	s += began
 	m := newMessage(s, 0, d.attach)
 	if o.Quiet {
 		m = m.Silent()
@@ -234,6 +237,19 @@ const (
 type line struct {
 	zone        zone
 	label, text string
+	markup      string // of ours, after text
+}
+
+// relative is a moment in markup: each reader sees how far away it is, and that stays true.
+// discord.com/developers/docs/reference#message-formatting-timestamp-styles
+func relative(t time.Time) string { return fmt.Sprintf("<t:%d:R>", t.Unix()) }
+
+// started says in markup when what a card is about began to run, or "".
+func started(c chat.Card) string {
+	if !c.Final || c.Since.IsZero() {
+		return ""
+	}
+	return " · started " + relative(c.Since)
 }
 
 // drawing is a card on its way to a message.
@@ -302,14 +318,17 @@ func newDrawing(c chat.Card) *drawing {
 	if !d.open() || d.code != "" || !d.told {
 		d.add(zoneFields, "", c.Body)
 	}
+	if began := started(c); began != "" && strings.TrimSpace(c.Body) != "" {
+		d.lines[len(d.lines)-1].markup = began
+	}
 	if c.Why != "" {
 		d.add(zoneFields, "", "Why: “"+c.Why+"”")
 	}
+	if !c.Expires.IsZero() && !c.Final { // a footer shows no markup
+		d.lines = append(d.lines, line{zone: zoneFields, markup: "-# Expires " + relative(c.Expires)})
+	}
 	d.add(zoneSmall, "State", state(c))
 	d.add(zoneSmall, "", c.Footer)
-	if !c.Expires.IsZero() && !c.Final {
-		d.add(zoneSmall, "", "expires at "+c.Expires.UTC().Format("15:04")+" UTC")
-	}
 	for _, f := range small {
 		d.add(zoneSmall, f.Name, smallValue(f))
 	}
@@ -322,7 +341,7 @@ func newDrawing(c chat.Card) *drawing {
 
 func (d *drawing) add(z zone, label, text string) {
 	if text = visible.Text(text); strings.TrimSpace(text) != "" {
-		d.lines = append(d.lines, line{z, strings.TrimSpace(visible.Text(label)), text})
+		d.lines = append(d.lines, line{zone: z, label: strings.TrimSpace(visible.Text(label)), text: text})
 	}
 }
 
@@ -469,12 +488,12 @@ func (d *drawing) reduced(code string) (Embed, []chat.File) {
 	// Very many lines: as many of the first as there is room for.
 	lines, _ := d.shorten(20)
 	for n := min(len(lines)-1, 100); n > 0; n-- {
-		some := append(lines[:n:n], line{zoneSmall, "", fmt.Sprintf("%d more lines are in the attached file %s.", len(lines)-n, d.detailsName)})
+		some := append(lines[:n:n], line{zone: zoneSmall, text: fmt.Sprintf("%d more lines are in the attached file %s.", len(lines)-n, d.detailsName)})
 		if e := d.embed(code, some); fits(e) {
 			return e, d.files(true)
 		}
 	}
-	return d.embed(code, []line{{zoneSmall, "", "Everything else is in the attached file " + d.detailsName + "."}}), d.files(true)
+	return d.embed(code, []line{{zone: zoneSmall, text: "Everything else is in the attached file " + d.detailsName + "."}}), d.files(true)
 }
 
 // shorten cuts each line to limit UTF-16 units.
@@ -489,7 +508,7 @@ func (d *drawing) shorten(limit int) (out []line, cut bool) {
 			}
 			text = strings.TrimSpace(escapedPrefix(text, limit)) + "… (the rest is in the attached file " + d.detailsName + ")"
 		}
-		out = append(out, line{l.zone, label, text})
+		out = append(out, line{l.zone, label, text, l.markup})
 	}
 	return out, cut
 }
@@ -503,7 +522,7 @@ func (d *drawing) embed(code string, lines []line) Embed {
 	}
 	var head, body, small []string
 	for _, l := range lines {
-		name, value := escape(l.label), escape(l.text)
+		name, value := escape(l.label), escape(l.text)+l.markup
 		switch {
 		case l.zone == zoneHead:
 			head = append(head, value)
@@ -680,7 +699,7 @@ func Details(c chat.Card) Message {
 	lines := []line{}
 	for _, f := range c.Details {
 		if value := visible.Text(f.Value); strings.TrimSpace(value) != "" {
-			lines = append(lines, line{zoneBelow, "", visible.Text(f.Name) + ": " + value})
+			lines = append(lines, line{zone: zoneBelow, text: visible.Text(f.Name) + ": " + value})
 		}
 	}
 	code := ""
@@ -691,7 +710,7 @@ func Details(c chat.Card) Message {
 	var files []chat.File
 	if !fits(e) || !d.exact {
 		files = []chat.File{{Name: detailsFile, Text: cardText(c)}}
-		e = d.embed("", []line{{zoneBelow, "", "It is too long to show here: the attached file " + detailsFile + " has all of it."}})
+		e = d.embed("", []line{{zone: zoneBelow, text: "It is too long to show here: the attached file " + detailsFile + " has all of it."}})
 	}
 	m := newMessage("", 0, files)
 	m.Embeds = append(m.Embeds, e)

@@ -18,10 +18,11 @@ import (
 )
 
 var (
-	ourLink = regexp.MustCompile(`^<https?://[!-;=?-~]+>`)
-	block   = regexp.MustCompile("^```([a-zA-Z0-9_+.#-]*)\n(?s:(.*?))```")
-	quote   = regexp.MustCompile(`^> [^\n]*(\n> [^\n]*)*`)
-	runs    = regexp.MustCompile("^`+")
+	ourLink   = regexp.MustCompile(`^<https?://[!-;=?-~]+>`)
+	ourMoment = regexp.MustCompile(`^<t:[0-9]+:R>`)
+	block     = regexp.MustCompile("^```([a-zA-Z0-9_+.#-]*)\n(?s:(.*?))```")
+	quote     = regexp.MustCompile(`^> [^\n]*(\n> [^\n]*)*`)
+	runs      = regexp.MustCompile("^`+")
 )
 
 // read walks a text as Discord's client does (escapes, code blocks, code spans,
@@ -70,6 +71,10 @@ func read(s string) (text string, code []string, err error) {
 			}
 			b.WriteString(rest[len(m):end])
 			i += end + len(m)
+			continue
+		}
+		if m := ourMoment.FindString(rest); m != "" && (strings.HasSuffix(b.String(), "\n-# Expires ") || strings.HasSuffix(b.String(), " · started ")) {
+			i += len(m)
 			continue
 		}
 		if m := ourLink.FindString(rest); m != "" {

@@ -2,8 +2,10 @@ package embed
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"countersign/adapters/chat"
@@ -42,7 +44,7 @@ func TestCardsWithoutColourOrEmoji(t *testing.T) {
 				wants = []string{state, "Run 3 steps on web-1", "systemctl start app", `"label":"Details"`}
 			}
 			if name == "pending" {
-				wants = append(wants, `"label":"Deny"`, `"label":"Approve"`, "high risk", "Asked by alice", "expires at 03:19 UTC", "Why: “harmless")
+				wants = append(wants, `"label":"Deny"`, `"label":"Approve"`, "high risk", "Asked by alice", "Expires \\u003ct:1767323945:R\\u003e", "Why: “harmless")
 			}
 			for _, want := range wants {
 				if !strings.Contains(text, want) {
@@ -84,5 +86,19 @@ func TestANameCantImitateTheCardsFields(t *testing.T) {
 		if strings.HasPrefix(l, "Votes") {
 			t.Errorf("a value begins the line %q", l)
 		}
+	}
+}
+
+func TestARunningCardTellsSinceWhenOnEachReadersClock(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 5, 5, 0, time.UTC)
+	c := chat.Card{Title: "Restart nginx on web-1", Code: "systemctl restart nginx", Body: "Approved by bob · running", Final: true, Since: began}
+	for name, details := range map[string][]chat.Field{"with details": {{Name: "Target", Value: "web-1"}}, "without": nil} {
+		t.Run(name, func(t *testing.T) {
+			c.Details = details
+			m := Card(c, Options{})
+			if text, want := m.Content+description(m), fmt.Sprintf("running · started <t:%d:R>", began.Unix()); !strings.Contains(text, want) {
+				t.Errorf("no %q in %q", want, text)
+			}
+		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/slack-go/slack"
 
@@ -69,6 +70,7 @@ const (
 type line struct {
 	zone        zone
 	label, text string
+	time        moment // after text
 }
 
 // drawing is a card on its way to blocks.
@@ -92,7 +94,7 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 	d.exact = d.code == c.Code
 	add := func(z zone, label, text string) {
 		if text = visible.Text(text); strings.TrimSpace(text) != "" {
-			d.lines = append(d.lines, line{z, visible.Text(label), text})
+			d.lines = append(d.lines, line{zone: z, label: visible.Text(label), text: text})
 		}
 	}
 	title := headline(c)
@@ -143,13 +145,16 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 		}
 	}
 	add(zoneFields, "", c.Body)
+	if s := since(c); s.shown() && strings.TrimSpace(c.Body) != "" {
+		d.lines[len(d.lines)-1].time = s
+	}
 	if c.Why != "" {
 		add(zoneFields, "Why", "“"+visible.Below(c.Why)+"”")
 	}
 	add(zoneSmall, "State", state(c))
 	add(zoneSmall, "", c.Footer)
 	if !c.Expires.IsZero() && !c.Final {
-		add(zoneSmall, "", "expires at "+c.Expires.UTC().Format("15:04")+" UTC")
+		d.lines = append(d.lines, line{zone: zoneSmall, text: "expires at ", time: moment{c.Expires, "{time}"}})
 	}
 	for _, f := range small {
 		add(zoneSmall, f.Name, smallValue(f))
@@ -235,6 +240,9 @@ func (d *drawing) oneLine() ([]slack.Block, []chat.File) {
 	if body := visible.Text(c.Body); strings.TrimSpace(body) != "" {
 		run = append(run, text(" · "+body, nil))
 	}
+	if s := since(c); s.shown() {
+		run = append(run, text(sinceText, nil), s.element())
+	}
 	blocks := []slack.Block{slack.NewRichTextBlock("", slack.NewRichTextSection(run...))}
 	return append(blocks, d.actions(false)...), nil
 }
@@ -288,7 +296,7 @@ func (d *drawing) reduced() ([]slack.Block, []chat.File) {
 	// Very many lines: as many of the first as there is room for.
 	lines, _ := d.shorten(20)
 	for n := len(lines) - 1; n > 0; n-- {
-		some := append(lines[:n:n], line{zoneSmall, "", fmt.Sprintf("%d more lines are in the attached file %s.", len(lines)-n, d.detailsName)})
+		some := append(lines[:n:n], line{zone: zoneSmall, text: fmt.Sprintf("%d more lines are in the attached file %s.", len(lines)-n, d.detailsName)})
 		if n > 200 || sizeOf(d.lineBlocks(some, zoneHead, zoneBelow, zoneFields, zoneSmall)) > left {
 			continue
 		}
@@ -296,7 +304,7 @@ func (d *drawing) reduced() ([]slack.Block, []chat.File) {
 			return blocks, d.files(partial || !d.exact, true)
 		}
 	}
-	only := []line{{zoneSmall, "", "Everything else is in the attached file " + d.detailsName + "."}}
+	only := []line{{zone: zoneSmall, text: "Everything else is in the attached file " + d.detailsName + "."}}
 	blocks, _ := d.join(code, only, actions)
 	return blocks, d.files(partial || !d.exact, true)
 }
@@ -313,7 +321,7 @@ func (d *drawing) shorten(limit int) (out []line, cut bool) {
 			}
 			text = strings.TrimSpace(prefix(text, limit)) + "… (the rest is in the attached file " + d.detailsName + ")"
 		}
-		out = append(out, line{l.zone, label, text})
+		out = append(out, line{l.zone, label, text, l.time})
 	}
 	return out, cut
 }
@@ -337,6 +345,40 @@ func sizeOf(blocks []slack.Block) int {
 		n += jsonSize(b) + 1
 	}
 	return n
+}
+
+// moment is a time that each reader sees on their own clock. format has Slack's tokens
+// (docs.slack.dev/messaging/formatting-message-text, "Date formatting").
+type moment struct {
+	at     time.Time
+	format string
+}
+
+func (m moment) shown() bool { return !m.at.IsZero() }
+
+// fallback is what clients show that don't know the format.
+func (m moment) fallback() string { return m.at.UTC().Format("15:04") + " UTC" }
+
+// element is the moment in rich text.
+func (m moment) element() slack.RichTextSectionElement {
+	other := m.fallback()
+	return slack.RichTextSectionDateElement{Type: slack.RTSEDate, Timestamp: slack.JSONTime(m.at.Unix()), Format: m.format, Fallback: &other}
+}
+
+// markup is the moment in mrkdwn.
+func (m moment) markup() string {
+	return fmt.Sprintf("<!date^%d^%s|%s>", m.at.Unix(), m.format, m.fallback())
+}
+
+// sinceText stands before the moment at which a run began.
+const sinceText = " · started "
+
+// since is the moment at which what a card is about began to run.
+func since(c chat.Card) moment {
+	if !c.Final {
+		return moment{}
+	}
+	return moment{c.Since, "{ago}"}
 }
 
 // lineBlocks draws the lines of some zones.
@@ -377,6 +419,9 @@ func (d *drawing) lineBlocks(lines []line, zones ...zone) []slack.Block {
 
 func (l line) elements() []slack.RichTextSectionElement {
 	if l.label == "" {
+		if l.time.shown() {
+			return []slack.RichTextSectionElement{text(l.text+sinceText, nil), l.time.element()}
+		}
 		return []slack.RichTextSectionElement{text(l.text, nil)}
 	}
 	if l.label == warning {
@@ -403,7 +448,11 @@ func smallBlocks(lines []line, z zone) []slack.Block {
 		if l.label != "" {
 			s = l.label + ": " + s
 		}
-		run = append(run, plain(s, MaxPlainText))
+		if l.time.shown() {
+			run = append(run, slack.NewTextBlockObject(slack.MarkdownType, s+l.time.markup(), false, true))
+		} else {
+			run = append(run, plain(s, MaxPlainText))
+		}
 		if len(run) == smallElements {
 			out = append(out, slack.NewContextBlock("", run...))
 			run = nil

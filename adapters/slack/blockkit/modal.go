@@ -126,7 +126,7 @@ func DetailsModal(c chat.Card) slack.ModalViewRequest {
 	}
 	for _, f := range c.Details {
 		if value := visible.Text(f.Value); strings.TrimSpace(value) != "" {
-			d.lines = append(d.lines, line{zoneFields, visible.Text(f.Name), value})
+			d.lines = append(d.lines, line{zone: zoneFields, label: visible.Text(f.Name), text: value})
 		}
 	}
 	var fields []slack.Block

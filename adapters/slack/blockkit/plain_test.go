@@ -2,10 +2,12 @@ package blockkit
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"countersign/adapters/chat"
@@ -68,7 +70,7 @@ func TestCardsWithoutColourOrEmoji(t *testing.T) {
 			}
 			var open []string
 			if name == "pending" {
-				open = []string{"high risk", "Asked by alice", "expires at 03:19 UTC", "“harmless"}
+				open = []string{"high risk", "Asked by alice", "expires at ", "03:19 UTC", "“harmless"}
 			}
 			m := Card(c, CardOptions{Thread: "1.1"})
 			blocks := words(t, m.Blocks)
@@ -125,5 +127,25 @@ func TestANameCantImitateTheCardsFields(t *testing.T) {
 		if strings.HasPrefix(l, "By: ") {
 			t.Errorf("a value begins the line %q", l)
 		}
+	}
+}
+
+func TestARunningCardTellsSinceWhenOnEachReadersClock(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 5, 5, 0, time.UTC)
+	c := chat.Card{Title: "Restart nginx on web-1", Code: "systemctl restart nginx", Body: "Approved by bob · running", Final: true, Since: began}
+	for name, details := range map[string][]chat.Field{"in one line": {{Name: "Target", Value: "web-1"}}, "whole": nil} {
+		t.Run(name, func(t *testing.T) {
+			c.Details = details
+			raw, err := json.Marshal(Card(c, CardOptions{Thread: "1.1"}).Blocks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(raw), `running · started "`) && !strings.Contains(string(raw), `" · started "`) {
+				t.Errorf("it does not say that it started: %s", raw)
+			}
+			if want := fmt.Sprintf(`{"type":"date","timestamp":%d,"format":"{ago}","fallback":"03:05 UTC"}`, began.Unix()); !strings.Contains(string(raw), want) {
+				t.Errorf("no %s in %s", want, raw)
+			}
+		})
 	}
 }

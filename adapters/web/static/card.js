@@ -1,6 +1,6 @@
 // Cards. Everything in them is text.
 
-import { el, exposed, icon, copy, newID, announce, lost, until, $ } from './dom.js';
+import { el, exposed, icon, copy, newID, announce, lost, until, elapsed, $ } from './dom.js';
 import api from './api.js';
 import { deciding, unsettle } from './press.js';
 
@@ -30,7 +30,8 @@ export function renderCard(thread, card, at) {
     chips.length > 0 && el('p', { class: 'chips' }, ...chips.flatMap((c) => [c, ' ']))));
   const details = detailsOf(card, id);
   if (isLine(card)) {
-    root.append(el('p', { class: 'result' }, card.code && el('code', { text: firstLine(card.code) }), card.code && card.body && ' · ', card.body));
+    root.append(el('p', { class: 'result' }, card.code && el('code', { text: firstLine(card.code) }), card.code && card.body && ' · ', card.body,
+      card.since && el('span', {}, ' for ', elapsed(new Date(card.since)))));
   } else {
     const code = card.code ? codeOf(card, open) : null;
     if (code) root.append(code.node);

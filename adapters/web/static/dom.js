@@ -74,6 +74,13 @@ export function until(at) {
   return node;
 }
 
+// elapsed is how long ago a moment was, which [tick] keeps true.
+export function elapsed(at) {
+  const node = el('time', { datetime: at.toISOString(), 'data-since': String(at.getTime()) });
+  node.textContent = lasted(at.getTime());
+  return node;
+}
+
 // tick brings every such time on the page up to date. What is over says nothing:
 // the card says it when the bot has decided so, by a clock that is not this one.
 export function tick() {
@@ -82,6 +89,17 @@ export function tick() {
     if (node.textContent !== text) node.textContent = text;
     if (node.parentElement) node.parentElement.hidden = !text;
   }
+  for (const node of document.querySelectorAll('time[data-since]')) {
+    const text = lasted(Number(node.dataset.since));
+    if (node.textContent !== text) node.textContent = text;
+  }
+}
+
+function lasted(since) {
+  const s = Math.max(0, Math.floor((Date.now() - since) / 1000));
+  if (s < 60) return `${s} s`;
+  const minutes = Math.floor(s / 60);
+  return minutes < 60 ? `${minutes} min ${s % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 function left(at) {

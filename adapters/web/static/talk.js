@@ -25,7 +25,7 @@ export class Talk {
     this.sticky = true;
     this.scroll.addEventListener('scroll', () => { this.sticky = this.atEnd() || Math.abs(this.scroll.scrollTop - this.target()) < 8; }, { passive: true });
     new ResizeObserver(() => { if (this.sticky) this.toEnd(); }).observe(this.scroll);
-    setInterval(tick, 10000);
+    setInterval(tick, 1000);
   }
 
   close() {
