@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"countersign/agent/history"
@@ -19,13 +20,13 @@ import (
 
 // batch returns a plan of the step's call, whose action is first, and the calls that follow it
 // in the same reply, as far as they ask, and their ids. There is none if fewer than two ask.
-func (w *worker) batch(ctx context.Context, s step, first approvals.Action) (p tools.Plan, calls []string) {
+// rows are the ids of those that ask: one for each of the plan's steps.
+func (w *worker) batch(ctx context.Context, s step, first approvals.Action) (p tools.Plan, calls, rows []string) {
 	r := s.turn.reply
-	if r.Direct || s.scripted() || s.inAside() || s.turn.batched || len(s.edits) > 0 || s.tried != "" || len(first.Steps) > 0 {
-		return tools.Plan{}, nil
+	if r.Direct || s.scripted() || s.inAside() || s.turn.batched || s.command() != nil || s.tried != "" || len(first.Steps) > 0 {
+		return tools.Plan{}, nil, nil
 	}
 	var take []llm.Call
-	asking := 0
 	for _, c := range s.turn.openCalls() {
 		if len(take) == plan.MaxSteps {
 			break
@@ -40,21 +41,61 @@ func (w *worker) batch(ctx context.Context, s step, first approvals.Action) (p t
 		}
 		take = append(take, c)
 		if asks {
-			asking++
+			rows = append(rows, c.ID)
 			calls = calls[:0:0]
 			for _, t := range take {
 				calls = append(calls, t.ID)
 			}
 		}
 	}
-	if asking < 2 {
-		return tools.Plan{}, nil
+	if len(rows) < 2 {
+		return tools.Plan{}, nil, nil
 	}
 	p, err := w.planBatch(ctx, s, calls)
-	if err != nil || len(p.Action.Steps) < 2 {
-		return tools.Plan{}, nil
+	if err != nil || len(p.Action.Steps) != len(rows) {
+		return tools.Plan{}, nil, nil
 	}
-	return p, calls
+	return p, calls, rows
+}
+
+// kept returns the steps that people left in the plan that the call proposes; nil if nobody
+// dropped any.
+func (w *worker) kept(ctx context.Context, s step) (left []approvals.Action, err error) {
+	n := len(s.edits)
+	if n == 0 || s.edits[n-1].Keep == nil || s.call.Name != plan.Name {
+		return nil, nil
+	}
+	e := s.edits[n-1]
+	err = w.a.cfg.DB.View(ctx, func(tx store.Tx) error {
+		rec, ok := approvals.Ledger{}.Get(tx, e.Approval)
+		for _, i := range e.Keep {
+			if !ok || i >= len(rec.Action.Steps) {
+				return tools.Failed("the request that steps were dropped from is gone")
+			}
+			left = append(left, rec.Action.Steps[i])
+		}
+		return nil
+	})
+	return left, err
+}
+
+// dropped returns the results of the calls that a person dropped from those that ask
+// together.
+func (w *worker) dropped(s step, e history.Edited) (all []history.Entry) {
+	for i, id := range s.ask.Rows {
+		if slices.Contains(e.Keep, i) {
+			continue
+		}
+		for _, c := range s.turn.reply.Calls {
+			if c.ID == id {
+				text := tools.ErrorText(tools.Failed("a person dropped this call and left the others, so it was not run; don't make it again unless somebody asks for it"))
+				all = append(all, resultOf(s, history.Result{
+					Call: id, Tool: c.Name, Same: sameRaw(c.Name, c.Args), Text: text, Failed: true, Skipped: true, Refused: true, Dropped: true,
+				}))
+			}
+		}
+	}
+	return all
 }
 
 // covered reports whether the calls of the last reply run by one approval, so far: none of
@@ -64,7 +105,7 @@ func (t *turn) covered() bool {
 		return false
 	}
 	for _, c := range t.reply.Calls {
-		if r := t.results[c.ID]; r != nil && r.Failed {
+		if r := t.results[c.ID]; r != nil && r.Failed && !r.Dropped {
 			return false
 		}
 	}

@@ -66,6 +66,54 @@ func TestCallsThatAskTogetherAreOneCard(t *testing.T) {
 				t.Fatal(got)
 			}
 		}},
+		"a step that was dropped does not run, the others do": {[]string{"touch x", "ls", "touch y", "touch z"}, func(t *testing.T, w *world) {
+			if a := w.pressWith("edit", "alice", without(w.card(), 2)); !a.OK || !strings.HasPrefix(a.Card.Body, "Withdrawn") {
+				t.Fatalf("%+v", a)
+			}
+			c := w.card()
+			if !labelled(c, "Approve all 2") || strings.Contains(c.Code, "touch y") || !strings.HasPrefix(c.Footer, "Asked by alice · shortened by alice · needs") || len(w.sh.ran) > 0 {
+				t.Fatalf("%+v", c)
+			}
+			w.stop()
+			w.start()
+			w.settle()
+			w.press("approve")
+			if got := strings.Join(w.sh.ran, ", "); got != "touch x, ls, touch z" || !w.said("done") {
+				t.Fatalf("%s %+v", got, w.posts())
+			}
+			if end := w.cards(); len(end) != 2 || !strings.Contains(end[1].Body, "2 of 2 done") {
+				t.Fatalf("%+v", end)
+			}
+			all := w.results()
+			if len(all) != 4 || !all[0].Dropped || !strings.Contains(all[0].Text, "a person dropped this call") {
+				t.Fatalf("%+v", all)
+			}
+		}},
+		"the first may be dropped": {[]string{"touch x", "touch y", "touch z"}, func(t *testing.T, w *world) {
+			w.pressWith("edit", "alice", without(w.card(), 1))
+			w.press("approve")
+			if got := strings.Join(w.sh.ran, ", "); got != "touch y, touch z" || !w.said("done") {
+				t.Fatalf("%s %+v", got, w.posts())
+			}
+		}},
+		"one may be dropped after another, and the last asks alone": {[]string{"touch x", "touch y", "touch z"}, func(t *testing.T, w *world) {
+			w.pressWith("edit", "alice", without(w.card(), 2))
+			w.pressWith("edit", "alice", without(w.card(), 2))
+			if c := w.card(); !labelled(c, "Approve") || c.Code != "touch x" {
+				t.Fatalf("%+v", c)
+			}
+			w.press("approve")
+			if got := strings.Join(w.sh.ran, ", "); got != "touch x" || !w.said("done") {
+				t.Fatalf("%s %+v", got, w.posts())
+			}
+		}},
+		"what is left may be denied": {[]string{"touch x", "touch y", "touch z"}, func(t *testing.T, w *world) {
+			w.pressWith("edit", "alice", without(w.card(), 3))
+			w.press("deny")
+			if len(w.sh.ran) != 0 || !w.said("done") {
+				t.Fatalf("%v %+v", w.sh.ran, w.posts())
+			}
+		}},
 		"nobody decides: none is asked again": {[]string{"touch x", "touch y"}, func(t *testing.T, w *world) {
 			time.Sleep(16 * time.Minute)
 			w.settle()
@@ -103,6 +151,21 @@ func TestCallsThatAskTogetherAreOneCard(t *testing.T) {
 			tc.do(t, w)
 		})
 	}
+}
+
+// without is the text of a card's steps without one of them, counted from 1.
+func without(c chat.Card, n int) string {
+	var left []string
+	at := 0
+	for l := range strings.SplitSeq(c.Code, "\n") {
+		if !strings.HasPrefix(l, " ") {
+			at++
+		}
+		if at != n {
+			left = append(left, l)
+		}
+	}
+	return strings.Join(left, "\n")
 }
 
 func labelled(c chat.Card, approve string) bool {

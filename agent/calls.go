@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -51,10 +52,14 @@ func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
 	if isBudgetRequest(s.turn.reply) {
 		c.Agent = "" // the bot makes this call, also in a sub-agent's conversation
 	}
-	if len(s.edits) == 0 {
+	e := s.command()
+	if e == nil {
+		var err error
+		if c.Keep, err = w.kept(ctx, s); err != nil {
+			return tools.Plan{}, err
+		}
 		return w.a.cfg.Tools.Plan(ctx, c)
 	}
-	e := s.edits[len(s.edits)-1]
 	if c.Args = approvals.WithArgument(c.Args, e.Argument, e.Text); c.Args == nil {
 		return tools.Plan{}, tools.Failed("the call has no argument %q to put the edited command into", e.Argument)
 	}
@@ -69,11 +74,21 @@ func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
 	return plan, nil
 }
 
+// command returns the last edit of the call's command, or nil.
+func (s step) command() *history.Edited {
+	for _, e := range slices.Backward(s.edits) {
+		if e.Keep == nil {
+			return e
+		}
+	}
+	return nil
+}
+
 // proposer returns the person a call is requested for: the last editor, else the turn's
 // requester. An editor has no groups here: the edit itself required an approver.
 func (w *worker) proposer(s step) (chat.User, []string) {
-	if n := len(s.edits); n > 0 {
-		return s.edits[n-1].By, nil
+	if e := s.command(); e != nil {
+		return e.By, nil
 	}
 	return w.state.requester()
 }
@@ -129,6 +144,9 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	if s.inAside() && (ruling.Lane != approvals.Allow || plan.Nested != nil) {
 		ruling = approvals.Ruling{Lane: approvals.Forbid, Level: ruling.Level, Sentence: onlyLooks}
 	}
+	if n := len(s.edits); n > 0 && s.edits[n-1].Keep != nil {
+		p.DroppedBy = s.edits[n-1].By
+	}
 	switch ruling.Lane {
 	case approvals.Allow:
 		if plan.Nested != nil {
@@ -153,11 +171,11 @@ func (w *worker) propose(ctx context.Context, s step) error {
 			p.Impact = w.spendingImpact(ctx)
 		}
 		var ask history.Ask
-		if batch, calls := w.batch(ctx, s, plan.Action); len(calls) > 0 {
+		if batch, calls, rows := w.batch(ctx, s, plan.Action); len(calls) > 0 {
 			all := p
 			all.Action, all.Claim, all.Floor, all.Batch, all.Impact = batch.Action, batch.Claim, batch.Level, true, ""
 			if w.a.cfg.Gate.Judge(ctx, all).Lane == approvals.Ask {
-				p, ask.Batch = all, calls
+				p, ask.Batch, ask.Rows = all, calls, rows
 			}
 		}
 		if !s.turn.reply.Direct || s.scripted() { // a person's own words are not tainted

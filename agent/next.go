@@ -44,7 +44,7 @@ type step struct {
 	stop     *history.Stop     // stop
 	limit    string            // limit; return: why it ended without a report
 	holder   string            // paused: who has the keyboard
-	// edits are how people changed the call's command, oldest first.
+	// edits are how people changed the call, oldest first.
 	edits []*history.Edited
 	// tried is what the call tried as a read and was refused.
 	tried string

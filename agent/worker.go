@@ -379,7 +379,11 @@ func (w *worker) accept(tx store.Tx, known *threadState, it queue.Item) []histor
 			return nil // somebody said stop before the edit arrived
 		}
 		e.Shown = w.a.cfg.Redact(e.Text)
-		return add(history.Entry{Kind: history.KindEdited, Edited: &e, Scope: s.scope()})
+		all := add(history.Entry{Kind: history.KindEdited, Edited: &e, Scope: s.scope()})
+		for _, r := range w.dropped(s, e) {
+			all = append(all, add(r)...)
+		}
+		return all
 	case approvals.ItemExpire:
 		var d struct {
 			Approval approvals.ID `json:"approval"`

@@ -165,6 +165,17 @@ func (a Action) Edited(argument, text string) Action {
 	return a
 }
 
+// Keep returns a plan that is left with some of its steps, given by their indexes. Like
+// [Action.Edited], it serves for a preliminary judgement only.
+func (a Action) Keep(steps []int) Action {
+	all := a.Steps
+	a.Steps = nil
+	for _, i := range steps {
+		a.Steps = append(a.Steps, all[i])
+	}
+	return a
+}
+
 // WithArgument returns a call's arguments, a JSON object, with one of them
 // replaced by a text; nil when there is no such argument.
 func WithArgument(args json.RawMessage, name, text string) json.RawMessage {

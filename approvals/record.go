@@ -16,9 +16,10 @@ type Record struct {
 	Thread    chat.ThreadID `json:"thread"`
 	Call      string        `json:"call"`
 	Requester chat.User     `json:"requester"`
-	Agent     string        `json:"agent,omitempty"`    // who made the call, where it was not the thread's own agent: "the sub-agent x"
-	Groups    []string      `json:"groups,omitempty"`   // of the requester, as the network vouched for them
-	Revision  int           `json:"revision,omitempty"` // how often people edited the call's command; Requester was the last
+	Agent     string        `json:"agent,omitempty"`     // who made the call, where it was not the thread's own agent: "the sub-agent x"
+	Groups    []string      `json:"groups,omitempty"`    // of the requester, as the network vouched for them
+	Revision  int           `json:"revision,omitempty"`  // how often people edited the call; Requester was the last to edit its command
+	DroppedBy chat.User     `json:"dropped_by,omitzero"` // who last dropped steps of it
 	Created   time.Time     `json:"created"`
 	Action    Action        `json:"action"`
 	Digest    Digest        `json:"digest"`

@@ -28,9 +28,11 @@ type Request struct {
 	Impact, Taint string
 	// Interrupt says that the keys only interrupt the thread's own running command.
 	Interrupt bool
-	// Revision counts how often people edited the call's command. If it is not zero, By
-	// is the last editor and Claim is empty, because the model wrote a different text.
+	// Revision counts how often people edited the call. If its command was edited, By is the
+	// last editor and Claim is empty, because the model wrote a different text.
 	Revision int
+	// DroppedBy is who last dropped steps of what was asked for; zero if nobody did.
+	DroppedBy chat.User
 	// Agent tells approvers who makes the call ("the sub-agent x"). "" is the thread's own
 	// agent.
 	Agent string
@@ -50,7 +52,7 @@ type Request struct {
 func (r Request) ID() ID {
 	id := NewID(string(r.Thread), r.Call)
 	if r.Batch {
-		return NewID(string(r.Thread), r.Call+"\x00batch")
+		id = NewID(string(r.Thread), r.Call+"\x00batch")
 	}
 	if r.Revision > 0 {
 		return id.Revision(r.Revision)

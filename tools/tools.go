@@ -59,6 +59,9 @@ type Call struct {
 	// Before are the actions of the same plan that would run before this call, in order. What they
 	// may create or change does not exist yet, or is not final, at planning time.
 	Before []approvals.Action
+	// Keep are the steps that people left in a plan when they dropped others, in order; nil if
+	// nobody dropped any.
+	Keep []approvals.Action
 }
 
 // MayCreate reports whether a step before the call names a file or directory, so that it may create

@@ -108,7 +108,7 @@ func newConversation(entries []Entry, o Options) *conversation {
 	for i := range entries {
 		e := &entries[i]
 		switch {
-		case e.Edited != nil:
+		case e.Edited != nil && e.Edited.Keep == nil: // results tell of dropped steps
 			c.edits[e.Edited.Call] = e // the last one is what was asked for
 		case e.Ask != nil:
 			c.asks[string(e.Ask.Approval)] = e.Ask

@@ -126,6 +126,8 @@ type Ask struct {
 	Step bool `json:"step,omitempty"`
 	// Batch are the calls that the request is for, Call among them, if it is for several.
 	Batch []string `json:"batch,omitempty"`
+	// Rows are those of them that ask, in the order of the card's steps.
+	Rows []string `json:"rows,omitempty"`
 }
 
 // Decision records how a request was decided. Its JSON is also the body of the
@@ -139,15 +141,18 @@ type Decision struct {
 	Reason   string          `json:"reason,omitempty"`
 }
 
-// Edited records that a person changed the command of a waiting call. The request
-// Approval is withdrawn, and the call continues with Text as its Argument, as if By
-// had proposed it. Its JSON, without Shown, is also the body of the queue item with
+// Edited records that a person changed the command of a waiting call, or dropped steps. The
+// request Approval is withdrawn, and the call continues with Text as its Argument, as if By
+// had proposed it, or with the steps that are left. Its JSON, without Shown, is also the body of the queue item with
 // which approvals/gate wakes the thread.
 type Edited struct {
 	Call     string       `json:"call"`
 	Approval approvals.ID `json:"approval"`
 	Argument string       `json:"argument"`
 	Text     string       `json:"text"` // exact: what is asked for, or run
+	// Keep are the steps, counted from 0, that are left of a plan or of several calls that ask
+	// together. Then Argument is empty.
+	Keep []int `json:"keep,omitempty"`
 	// Shown is the redacted Text, as models see it.
 	Shown string    `json:"shown,omitempty"`
 	By    chat.User `json:"by"`
@@ -203,6 +208,7 @@ type Result struct {
 	Unstarted bool   `json:"unstarted,omitempty"`
 	Why       string `json:"why,omitempty"`
 	Refused   bool   `json:"refused,omitempty"` // people, time or the policy kept it from running
+	Dropped   bool   `json:"dropped,omitempty"` // a person dropped it from what asked together
 }
 
 // Stop records that a person said stop.

@@ -428,7 +428,10 @@ func (f *incidentState) addCallEntry(e *history.Entry, records map[approvals.ID]
 		}
 	case e.Edited != nil:
 		k := of(e.Edited.Call)
-		k.edits, k.by = append(k.edits, e.Edited), e.Edited.By
+		k.edits = append(k.edits, e.Edited)
+		if e.Edited.Keep == nil {
+			k.by = e.Edited.By
+		}
 		f.addRole(e.Edited.By, "edited")
 	case e.Intent != nil:
 		if of(e.Intent.Call).intent = e.At; e.Intent.Void {

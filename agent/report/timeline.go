@@ -144,6 +144,9 @@ func (t *timeline) entry(e *history.Entry) {
 		}
 	case e.Decision != nil:
 		t.decisionRow(e)
+	case e.Edited != nil && e.Edited.Keep != nil:
+		text, _ := t.code(e.Edited.Text, maxCommand)
+		t.add(e.At, e.Scope, "**Shortened** by %s: request %s is withdrawn, and these steps are left %s", t.user(e.Edited.By), t.name(string(e.Edited.Approval)), text)
 	case e.Edited != nil:
 		text, _ := t.code(e.Edited.Text, maxCommand)
 		t.add(e.At, e.Scope, "**Edited** by %s: request %s is withdrawn, and the command is now %s", t.user(e.Edited.By), t.name(string(e.Edited.Approval)), text)

@@ -227,6 +227,8 @@ func choices(r approvals.Record) []chat.Button {
 	}
 	if _, ok := r.Action.Editable(); ok {
 		out = append(out, chat.Button{ID: button(EditPrefix, r), Label: "Edit", Style: chat.StyleEdit, Edit: string(r.Action.Bytes)})
+	} else if code, ok := droppable(r); ok {
+		out = append(out, chat.Button{ID: button(EditPrefix, r), Label: "Drop steps", Style: chat.StyleEdit, Edit: code})
 	}
 	if len(r.Require.BreakGlass) > 0 {
 		out = append(out, chat.Button{
@@ -240,11 +242,14 @@ func choices(r approvals.Record) []chat.Button {
 // footer says who asked and who may decide, in one line.
 func footer(r approvals.Record) string {
 	asked := "Asked by " + line(nameOf(r.Requester))
-	if r.Revision > 0 {
+	if edited(r) {
 		asked = "Edited by " + line(nameOf(r.Requester))
 	}
 	if r.Agent != "" {
 		asked += " through " + line(r.Agent)
+	}
+	if r.DroppedBy.ID != "" {
+		asked += " · shortened by " + line(nameOf(r.DroppedBy))
 	}
 	var needs []string
 	for i, n := range r.Require.Needs {
@@ -531,7 +536,10 @@ func details(r approvals.Record, summary string) []chat.Field {
 	add("Origin", strings.ReplaceAll(visible(r.Taint), "\n", `\x0a`))
 	add("Asked by", line(nameOf(r.Requester)))
 	add("Made by", line(r.Agent))
-	if r.Revision > 0 {
+	if r.DroppedBy.ID != "" {
+		add("Shortened", "by "+line(nameOf(r.DroppedBy))+"; the agent asked for more steps")
+	}
+	if edited(r) {
 		add("Edited", "by "+line(nameOf(r.Requester))+"; the agent asked for something else, and its labels do not apply")
 	}
 	add("Rule", line(r.Rule))
@@ -589,11 +597,54 @@ func votes(add func(name, value string), r approvals.Record) {
 	}
 }
 
+// edited reports whether people changed the command of a request. To drop steps does not.
+func edited(r approvals.Record) bool { return r.Revision > 0 && r.DroppedBy.ID == "" }
+
 // steps are the actions of a plan, each with everything that decides what it does.
-func steps(all []approvals.Action) string {
-	var b strings.Builder
+func steps(all []approvals.Action) string { return strings.Join(eachStep(all), "\n") }
+
+// droppable is the text of a plan from which people may remove steps; see [Kept].
+func droppable(r approvals.Record) (code string, ok bool) {
+	if len(r.Action.Steps) < 2 {
+		return "", false
+	}
+	code = steps(r.Action.Steps)
+	_, odd := exact(code)
+	return code, !odd && len(code) <= approvals.MaxEdit
+}
+
+// Kept returns the indexes of the steps that a person left in the text of a plan's card. ok
+// is false if the text is anything but the card's own, without some of its steps.
+func Kept(r approvals.Record, text string) (steps []int, ok bool) {
+	if _, ok := droppable(r); !ok {
+		return nil, false
+	}
+	rest := unspaced(text)
+	for i, step := range eachStep(r.Action.Steps) {
+		if after, found := strings.CutPrefix(rest, unspaced(step)); found && (after == "" || after[0] == '\n') {
+			rest = strings.TrimPrefix(after, "\n")
+			steps = append(steps, i)
+		}
+	}
+	return steps, rest == "" && len(steps) > 0
+}
+
+// unspaced is a text without empty lines and without blanks at the ends of its lines.
+func unspaced(text string) string {
+	var lines []string
+	for l := range strings.Lines(text) {
+		if l = strings.TrimRight(l, " \t\r\n"); l != "" {
+			lines = append(lines, l)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func eachStep(all []approvals.Action) []string {
+	var out []string
 	shared := map[string]string{}
 	for i, a := range all {
+		var b strings.Builder
 		code, _ := shown(a)
 		code = strings.TrimSuffix(code, "\n")
 		fmt.Fprintf(&b, "%d. %s", i+1, deed.Headline(a, nil))
@@ -621,8 +672,9 @@ func steps(all []approvals.Action) string {
 		for l := range strings.SplitSeq(code, "\n") {
 			b.WriteString("    " + l + "\n")
 		}
+		out = append(out, strings.TrimSuffix(b.String(), "\n"))
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return out
 }
 
 // Review is the card that asks for the review of what one person approved alone, or says who

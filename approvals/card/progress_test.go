@@ -1,6 +1,7 @@
 package card
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -47,5 +48,42 @@ func TestThePlansCardSaysHowItsStepsWent(t *testing.T) {
 				t.Errorf("%s %v %q", c.Tone, after, c.Code)
 			}
 		})
+	}
+}
+
+func TestWhichStepsAPersonLeft(t *testing.T) {
+	step := func(text string) approvals.Action {
+		return approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Bytes: []byte(text)}
+	}
+	plan := approvals.Record{ID: "p", State: approvals.Pending, Action: approvals.Action{Tool: "propose_plan", Steps: []approvals.Action{
+		step("touch a"), step("cat <<E\n\n1. Run a command\nE"), step("touch a"),
+	}}}
+	all := eachStep(plan.Action.Steps)
+	for rule, tc := range map[string]struct {
+		text string
+		want string
+	}{
+		"all of them":                       {strings.Join(all, "\n"), "[0 1 2] true"},
+		"the last is removed":               {all[0] + "\n" + all[1], "[0 1] true"},
+		"the first and the second":          {all[2], "[2] true"},
+		"a form changes blanks at the ends": {"\n" + strings.ReplaceAll(all[1], "\n", " \r\n") + "\n\n", "[1] true"},
+		"nothing is left":                   {" \n", "[] false"},
+		"a command is changed":              {strings.Replace(all[0], "touch a", "touch b", 1) + "\n" + all[1], "false"},
+		"half a step":                       {strings.Join(strings.Split(all[1], "\n")[:2], "\n"), "false"},
+		"another order":                     {all[1] + "\n" + all[0], "false"},
+		"one is there twice":                {all[0] + "\n" + all[0], "false"},
+		"one is added":                      {all[0] + "\n4. Run a command\n    reboot", "false"},
+		"a line is added to the last":       {all[2] + "\n    reboot", "false"},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			got, ok := Kept(plan, tc.text)
+			if s := fmt.Sprint(got, ok); s != tc.want && (tc.want != "false" || ok) {
+				t.Errorf("%s, want %s", s, tc.want)
+			}
+		})
+	}
+	plan.Action.Steps[1] = step("echo \u202e")
+	if _, ok := Kept(plan, all[0]); ok {
+		t.Error("steps that can't be read as they are were dropped by their text")
 	}
 }

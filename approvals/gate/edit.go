@@ -6,6 +6,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
+	"countersign/approvals/card"
 	"countersign/approvals/risk"
 	"countersign/store"
 	"countersign/store/queue"
@@ -17,11 +18,12 @@ type edited struct {
 	Call     string       `json:"call"`
 	Argument string       `json:"argument"`
 	Text     string       `json:"text"`
+	Keep     []int        `json:"keep,omitempty"`
 	By       chat.User    `json:"by"`
 }
 
-// edit replaces the command of a request. It withdraws the request, and the thread plans
-// the call again with the new text. Unless that is a proven read, it gets a new request
+// edit replaces the command of a request, or drops steps of a plan. It withdraws the
+// request, and the thread plans the call again with the new text. Unless that is a proven read, it gets a new request
 // that needs new votes. Only people who may approve may edit. A text that the gate forbids
 // is refused here and the request stays open; a text that only the tool can refuse ends
 // the call.
@@ -31,11 +33,22 @@ func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decide
 	if !ok {
 		return ans, decided
 	}
+	text = strings.ReplaceAll(text, "\r\n", "\n") // browsers submit form text with CRLF
+	if len(rec.Action.Steps) > 1 {
+		keep, ok := card.Kept(rec, text)
+		switch {
+		case !ok:
+			return chat.Answer{Notice: sayOtherSteps}, false
+		case len(keep) == len(rec.Action.Steps):
+			return chat.Answer{Notice: saySameSteps}, false
+		}
+		e := edited{Approval: rec.ID, Call: rec.Call, Text: text, Keep: keep, By: b.From}
+		return g.replace(tx, b, rec, rec.Action.Keep(keep), e)
+	}
 	argument, ok := rec.Action.Editable()
 	if !ok {
 		return chat.Answer{Notice: sayNotEditable}, false
 	}
-	text = strings.ReplaceAll(text, "\r\n", "\n") // browsers submit form text with CRLF
 	_, odd := risk.Visible(text)
 	switch {
 	case strings.TrimSpace(text) == "":
@@ -47,7 +60,14 @@ func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decide
 	case odd:
 		return chat.Answer{Notice: sayOddEdit}, false
 	}
-	again := g.judge(tx, approvals.Request{Thread: rec.Thread, Call: rec.Call, By: b.From, Action: rec.Action.Edited(argument, text), Floor: risk.Read})
+	e := edited{Approval: rec.ID, Call: rec.Call, Argument: argument, Text: text, By: b.From}
+	return g.replace(tx, b, rec, rec.Action.Edited(argument, text), e)
+}
+
+// replace withdraws a request and tells the thread how it was edited, unless the gate
+// forbids what it would become.
+func (g *Gate) replace(tx store.Tx, b Ballot, rec approvals.Record, a approvals.Action, e edited) (ans chat.Answer, decided bool) {
+	again := g.judge(tx, approvals.Request{Thread: rec.Thread, Call: rec.Call, By: b.From, Action: a, Floor: risk.Read})
 	if again.Lane == approvals.Forbid {
 		return chat.Answer{Notice: sayEditForbidden(again.Sentence)}, false
 	}
@@ -55,13 +75,13 @@ func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decide
 	if name == "" {
 		name = string(b.From.ID)
 	}
-	rec, ok = g.ledger.Cancel(tx, rec.ID, b.From, "edited by "+name, g.cfg.Now())
+	rec, ok := g.ledger.Cancel(tx, rec.ID, b.From, "edited by "+name, g.cfg.Now())
 	if !ok {
 		return chat.Answer{Notice: decidedText(rec)}, false
 	}
 	g.audit(tx, rec, "edited", b.From.ID, b.Via, "")
 	c := g.updateCard(tx, rec, "")
-	body, err := json.Marshal(edited{rec.ID, rec.Call, argument, text, b.From})
+	body, err := json.Marshal(e)
 	if err != nil {
 		store.Abort(err)
 	}

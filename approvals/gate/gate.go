@@ -331,7 +331,7 @@ func (g *Gate) record(req approvals.Request, r ruling) approvals.Record {
 	where := approvals.Place{Target: p.Target}
 	where.Env, where.Production = policy.Environment(p.Labels)
 	return approvals.Record{
-		ID: req.ID(), Thread: req.Thread, Call: req.Call, Requester: req.By, Agent: req.Agent, Groups: req.Groups, Revision: req.Revision,
+		ID: req.ID(), Thread: req.Thread, Call: req.Call, Requester: req.By, Agent: req.Agent, Groups: req.Groups, Revision: req.Revision, DroppedBy: req.DroppedBy,
 		Created: now, Action: req.Action, Claim: req.Claim, State: approvals.Pending,
 		Engine: judgement(r.Verdict),
 		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy().Hash(), Require: required(r.decision),

@@ -16,6 +16,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/approvals/audit"
+	"countersign/approvals/card"
 	"countersign/approvals/gate"
 	"countersign/approvals/policy"
 	"countersign/approvals/risk"
@@ -722,6 +723,32 @@ func TestEdits(t *testing.T) {
 		rec := f.ask(t, request("systemctl restart app", honest()))
 		if a := f.edit(t, "e1", "bob", "ls", rec); a.OK || !strings.Contains(a.Notice, "can't be edited") || f.record(t, rec.ID).State != approvals.Pending {
 			t.Fatalf("%+v", a)
+		}
+	})
+	t.Run("steps of a plan are dropped whole, and nothing else of it is changed", func(t *testing.T) {
+		f := newFixture(t)
+		req := request("", honest())
+		step := func(text string) approvals.Action { return request(text, honest()).Action }
+		req.Action = approvals.Action{Tool: "propose_plan", Kind: approvals.KindChange, Target: "web-1", Steps: []approvals.Action{step("touch x"), step("touch y"), step("touch z")}}
+		rec := f.ask(t, req)
+		text := card.New(rec, "").Code
+		first, rest, _ := strings.Cut(text, "\n2. ")
+		for i, refused := range []string{text, strings.Replace(text, "touch y", "touch no", 1), "", first + "\n    touch no"} {
+			if a := f.edit(t, fmt.Sprint("no", i), "bob", refused, rec); a.OK || !strings.Contains(a.Notice, "nothing changed") || f.record(t, rec.ID).State != approvals.Pending {
+				t.Fatalf("%q: %+v", refused, a)
+			}
+		}
+		if a := f.edit(t, "m", "mallory", "2. "+rest, rec); a.OK {
+			t.Fatalf("a stranger: %+v", a)
+		}
+		if a := f.edit(t, "yes", "bob", "2. "+rest, rec); !a.OK {
+			t.Fatalf("%+v", a)
+		}
+		if got := f.record(t, rec.ID); got.State != approvals.Cancelled {
+			t.Fatal(got.State)
+		}
+		if items := f.items(t); len(items) != 1 || !strings.Contains(string(items[0].Body), `"keep":[1,2]`) {
+			t.Fatalf("%s", items[0].Body)
 		}
 	})
 	t.Run("an edit after the decision, and after the expiry", func(t *testing.T) {

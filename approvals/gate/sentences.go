@@ -31,6 +31,8 @@ const (
 	sayEmptyEdit      = "The command would be empty, so nothing changed. Press Deny if it shouldn't run."
 	saySameEdit       = "The command is the same as before, so nothing changed. Press Approve if it should run."
 	sayOddEdit        = "The command has invisible or unusual characters, so nothing changed. Type it by hand instead of pasting it."
+	sayOtherSteps     = "Here you can only remove whole steps, so nothing changed. Leave the lines of the other steps as they are."
+	saySameSteps      = "No step was removed, so nothing changed. Press Approve if all of them should run."
 	sayEdited         = "Your edit replaces this request. It's checked again and needs its own approval."
 )
 

@@ -340,11 +340,17 @@ func (c *chatter) choose(label string) {
 
 func (c *chatter) click(id string) string {
 	c.t.Helper()
+	return c.edit(id, "")
+}
+
+// edit presses a button with what its form became.
+func (c *chatter) edit(id, text string) string {
+	c.t.Helper()
 	c.n++
 	var ans struct {
 		Notice string `json:"notice"`
 	}
-	st, err := c.p.do("POST", "/api/threads/"+c.thread+"/clicks", map[string]string{"id": fmt.Sprintf("c%d", c.n), "button": id}, &ans)
+	st, err := c.p.do("POST", "/api/threads/"+c.thread+"/clicks", map[string]string{"id": fmt.Sprintf("c%d", c.n), "button": id, "text": text}, &ans)
 	if err != nil || st != http.StatusOK {
 		c.t.Fatalf("press %s: %d %v\n%s", id, st, err, c.shown())
 	}

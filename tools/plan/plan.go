@@ -6,6 +6,7 @@
 package plan
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -100,6 +101,8 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 			strings.TrimSpace(a.Summary)),
 	}
 	level := risk.Low
+	keep := c.Keep
+	var dropped []string
 	for i, s := range a.Steps {
 		if s.Tool == Name {
 			return tools.Plan{}, tools.Invalid("step %d is a plan itself; put its steps into this one", i+1)
@@ -116,23 +119,44 @@ func (t tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		if p.Nested != nil {
 			return tools.Plan{}, tools.Invalid("step %d (%s) is work of many calls, which nobody can approve before they are known; call it by itself", i+1, s.Tool)
 		}
-		level = risk.Max(level, p.Level)
-		if !t.free(ctx, call, p) {
+		switch {
+		case t.free(ctx, call, p):
+		case c.Keep == nil:
 			act.Steps = append(act.Steps, p.Action)
+		case len(keep) > 0 && sameCall(p.Action, keep[0]):
+			act.Steps = append(act.Steps, p.Action)
+			keep = keep[1:]
+		default:
+			dropped = append(dropped, fmt.Sprintf("step %d (%s)", i+1, s.Tool))
+			continue
 		}
+		level = risk.Max(level, p.Level)
+	}
+	if len(keep) > 0 {
+		return tools.Plan{}, tools.Failed("the plan is no longer what people dropped steps of; propose it again")
 	}
 	if len(act.Steps) == 0 {
 		return tools.Plan{}, tools.Invalid("none of these steps asks anybody; make the calls without a plan")
 	}
 	act.Target = act.Steps[0].Target
 	n := len(act.Steps)
+	without := ""
+	if len(dropped) > 0 {
+		without = "; people dropped " + strings.Join(dropped, ", ") + ": leave those out and don't propose them again"
+	}
 	out := tools.Planned(act, a.Claim(), func(context.Context, tools.Sink) (tools.Result, error) {
 		return tools.Result{
 			Value: fmt.Sprintf("approved: make the calls of the plan now, one after the other, in this order and with exactly these arguments; "+
-				"the %d that change something run without another card within %s", n, approvals.PlanWithin),
+				"the %d that change something run without another card within %s%s", n, approvals.PlanWithin, without),
 			Text: fmt.Sprintf("The plan of %d steps is approved.", n),
 		}, nil
 	})
 	out.Level = level
 	return out, nil
+}
+
+// sameCall reports whether two actions come from the same call. What the machine was like
+// when they were planned may differ.
+func sameCall(a, b approvals.Action) bool {
+	return a.Tool == b.Tool && a.Path == b.Path && bytes.Equal(a.Args, b.Args) && bytes.Equal(a.Bytes, b.Bytes)
 }

@@ -54,6 +54,13 @@ func TestPlan(t *testing.T) {
 	if _, err := p.Run(t.Context(), approvals.Permit{}, nil); !errors.Is(err, tools.ErrNotPermitted) {
 		t.Errorf("without a permit: %v", err)
 	}
+	left, err := plan.New(shell, nil).Plan(t.Context(), tools.Call{ID: "c", Args: json.RawMessage(args(one + "," + two + "," + one)), Keep: []approvals.Action{a.Steps[1], a.Steps[0]}})
+	if err != nil || len(left.Action.Steps) != 2 || string(left.Action.Steps[0].Bytes) != "touch b" || string(left.Action.Steps[1].Bytes) != "touch a" {
+		t.Errorf("steps were dropped: %+v %v", left.Action.Steps, err)
+	}
+	if _, err := plan.New(shell, nil).Plan(t.Context(), tools.Call{ID: "c", Args: json.RawMessage(args(one + "," + one)), Keep: a.Steps[1:]}); err == nil {
+		t.Error("a step that is not there any more was kept")
+	}
 	for rule, steps := range map[string]string{
 		"a step that cannot be planned": one + `,{"tool":"nope","arguments":{}}`,
 		"a plan within a plan":          one + `,{"tool":"propose_plan","arguments":{}}`,

@@ -306,7 +306,13 @@ export function toCard(message) {
 }
 
 // edited lets the person change a button's text; null means that they left it.
+const editing = 'The request is withdrawn, and your command is checked again: earlier votes don’t count. Unless it is proven to only read, it needs its own approval. The bot is told what you changed.';
+const dropping = 'Remove the lines of the steps that should not run, and leave the others as they are. The request is asked again without them: earlier votes don’t count.';
+
 async function edited(button) {
+  const whole = button.label === 'Edit';
+  $('edit-title').textContent = whole ? 'Edit the command' : button.label;
+  $('edit-text').textContent = whole ? editing : dropping;
   const dialog = $('edit');
   const field = $('edit-value');
   const yes = $('edit-yes');
