@@ -575,8 +575,8 @@ func (w *worker) recordRun(ctx context.Context, s step, a approvals.Action, r hi
 			w.putAgentLine(tx, s.turn, "ran "+s.call.Name+" · "+outcomeNote(r))
 			return
 		}
-		if text := runPost(a, r, s.ask != nil && s.ask.Step); text != "" {
-			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + s.call.ID, Text: w.a.cfg.Redact(text), Quiet: true, Log: true})
+		if text, whole := runPost(a, r, s.ask != nil && s.ask.Step); text != "" {
+			w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "call/" + s.call.ID, Text: w.a.cfg.Redact(text), Output: whole, Quiet: true, Log: true})
 		}
 	}, resultOf(s, r))
 	if err == nil && r.Changed {

@@ -119,12 +119,12 @@ func sayLimit(limit string) string {
 	return "I stopped here: this turn reached its limit of " + limit + ". Say `go on` to let me continue."
 }
 
-// sayWholeAt says where the rest of an output is.
-func sayWholeAt(lines int, id string) string {
+// sayEndOf says that the end of an output is shown.
+func sayEndOf(lines int) string {
 	if lines > shownLines {
-		return fmt.Sprintf("The last %d of %s lines. `output %s` posts all of it.", shownLines, thousands(lines), id)
+		return fmt.Sprintf("The last %d of %s lines.", shownLines, thousands(lines))
 	}
-	return "This is the end of it. `output " + id + "` posts all of it."
+	return "This is the end of it."
 }
 
 // words writes a time as people say it.

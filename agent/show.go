@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/approvals"
 	"countersign/approvals/deed"
@@ -32,8 +33,9 @@ type shellResult struct {
 
 // runPost returns the message about one run, "" if there is nothing to say. What ran and how
 // it ended stands above its output, unless a card of its own says so; a step of a plan has a
-// line on the plan's.
-func runPost(a approvals.Action, r history.Result, step bool) string {
+// line on the plan's. whole is the id of the output of which it shows the end, where that is
+// to be posted as a file.
+func runPost(a approvals.Action, r history.Result, step bool) (text, whole string) {
 	var parts []string
 	out, notice := printed(r.Text)
 	if r.Output != "" {
@@ -46,16 +48,20 @@ func runPost(a approvals.Action, r history.Result, step bool) string {
 	if shown != "" {
 		parts = append(parts, fence(shown))
 	}
-	if r.Output != "" {
-		parts = append(parts, sayWholeAt(lines, r.Output))
-	}
 	if notice != "" {
 		parts = append(parts, notice)
+	}
+	switch {
+	case r.Output == "":
+	case r.Changed:
+		parts, whole = append(parts, sayEndOf(lines)), r.Output
+	default: // there are many reads, and few are looked into
+		parts = append(parts, sayEndOf(lines)+" "+chat.WholeAt(r.Output))
 	}
 	if !r.Changed || step && len(parts) > 0 {
 		parts = append([]string{runLine(a, r)}, parts...)
 	}
-	return strings.Join(parts, "\n")
+	return strings.Join(parts, "\n"), whole
 }
 
 // thousands writes a count with separators.

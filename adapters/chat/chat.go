@@ -227,6 +227,9 @@ type Post struct {
 	Text  string `json:"text,omitempty"`
 	Card  *Card  `json:"card,omitempty"`
 	Files []File `json:"files,omitempty"`
+	// Output is the id of a whole output of which Text shows the end, or "". What sends the
+	// post makes it a file; the console shows it instead.
+	Output string `json:"output,omitempty"`
 	// Quiet posts must not notify anybody (progress, results); only approvals
 	// and questions should.
 	Quiet bool `json:"quiet,omitempty"`
@@ -234,6 +237,15 @@ type Post struct {
 	// before it when that is one too, so that a busy turn is one message.
 	Log bool `json:"log,omitempty"`
 }
+
+// OutputViewer is an [Adapter] whose people can open a whole output, so that no file has to
+// be posted.
+type OutputViewer interface {
+	ShowsOutputs()
+}
+
+// WholeAt says how people get a whole output, by its id.
+func WholeAt(id string) string { return "`output " + id + "` posts all of it." }
 
 // ProgressKind says what a sign of life shows.
 type ProgressKind string

@@ -135,6 +135,9 @@ func put(tx store.Tx, id string, t threadRow, seq uint64, m messageRow, now time
 }
 
 func writePost(tx store.Tx, id string, p chat.Post, now time.Time) (chat.MessageRef, error) {
+	if p.Output != "" { // the page makes buttons of it
+		p.Text += " " + chat.WholeAt(p.Output)
+	}
 	t, ok := store.Load[threadRow](tx, threadKey(id))
 	if !ok {
 		return "", chat.ErrGone

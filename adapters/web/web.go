@@ -398,6 +398,9 @@ func (a *Adapter) stopping() <-chan struct{} {
 	return a.stop
 }
 
+// ShowsOutputs implements [chat.OutputViewer].
+func (*Adapter) ShowsOutputs() {}
+
 // Post implements [chat.Adapter]. The same Key in the same thread replaces the
 // message, at its place; an empty Key always makes a new one. It returns
 // [chat.ErrGone] for a thread that does not exist and [chat.ErrRejected] for

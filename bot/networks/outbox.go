@@ -24,7 +24,9 @@ type OutboxConfig struct {
 	Replicas *replicas.Member
 	// Repaint makes a card of a thread, by its key, what it has to be now.
 	Repaint func(ctx context.Context, thread chat.ThreadID, key string) error
-	Log     *slog.Logger
+	// Output is a whole output of a thread as a file, redacted.
+	Output func(ctx context.Context, thread chat.ThreadID, id string) (chat.File, error)
+	Log    *slog.Logger
 }
 
 // Outbox sends what the bot says to the networks. It implements agent.Outbox.
@@ -137,11 +139,31 @@ func (o *Outbox) send(ctx context.Context, r outbox.Row) (string, error) {
 		return "", fmt.Errorf("post cannot be read: %w", chat.ErrRejected)
 	}
 	p.Key = r.Key
+	if p.Output != "" {
+		p = o.withOutput(ctx, a, chat.ThreadID(r.Thread), p)
+	}
 	if r.Ref != "" {
 		return r.Ref, a.Edit(ctx, chat.ThreadID(r.Thread), chat.MessageRef(r.Ref), p)
 	}
 	ref, err := a.Post(ctx, chat.ThreadID(r.Thread), p)
 	return string(ref), err
+}
+
+// withOutput makes a file of the output whose end a post shows, unless the network shows
+// outputs itself. Where it can't be had, the post says how to ask for it.
+func (o *Outbox) withOutput(ctx context.Context, a chat.Adapter, thread chat.ThreadID, p chat.Post) chat.Post {
+	if _, ok := a.(chat.OutputViewer); ok {
+		return p
+	}
+	f, err := o.cfg.Output(ctx, thread, p.Output)
+	if err != nil {
+		o.cfg.Log.WarnContext(ctx, "a whole output could not be posted", "thread", thread, "output", p.Output, "error", err)
+		p.Text += " " + chat.WholeAt(p.Output)
+	} else {
+		p.Files = append(p.Files, f)
+	}
+	p.Output = ""
+	return p
 }
 
 // late mends what this replica posted or edited after another one had: it was stopped in

@@ -2,9 +2,12 @@ package e2e
 
 import (
 	"io"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"countersign/adapters/slack/slackfake"
 )
 
 // TestAWholeOutputOpensInTheConsole: whoever reads a thread on the page gets all that a command
@@ -41,5 +44,38 @@ func TestAWholeOutputOpensInTheConsole(t *testing.T) {
 	c.say("another conversation", false)
 	if st, text := get(c.thread); c.thread == first || st != 404 {
 		t.Errorf("another thread's: %d %.80q", st, text)
+	}
+}
+
+// TestALongOutputOfAChangeComesAsAFile: where people can't open an output in place, the whole
+// of what an approved command printed is a file beside its end.
+func TestALongOutputOfAChangeComesAsAFile(t *testing.T) {
+	t.Parallel()
+	done := filepath.Join(t.TempDir(), "done")
+	srv := model(t, func(results int, _ string) turn {
+		if results == 0 {
+			return turn{calls: []call{shell("seq 300; touch " + done)}}
+		}
+		return turn{text: "It is done."}
+	})
+	w := newWorkspace(t, slackfake.Config{}, srv.URL)
+	w.start()
+	root := w.ask("UALICE", "COPS", "do it")
+	w.press("UBOB", "COPS", root, "Approve")
+	w.sees("COPS", root, "The last 20 of 300 lines.")
+	whole := ""
+	eventually(t, "the file is there", func() bool {
+		for _, m := range w.Messages("COPS", root) {
+			if strings.Contains(m.Plain(), "posts all of it") {
+				t.Error("it also says how to ask for the file")
+			}
+			for _, f := range m.Files {
+				whole = string(w.FileContent(f.ID))
+			}
+		}
+		return whole != ""
+	}, w.bot.log.String)
+	if !strings.HasPrefix(whole, "1\n2\n") || !strings.HasSuffix(whole, "299\n300\n") {
+		t.Errorf("the file has %.40q", whole)
 	}
 }
