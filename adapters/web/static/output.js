@@ -74,6 +74,9 @@ function wire() {
     if (e.key === 'f' && (e.ctrlKey || e.metaKey)) { // the browser would find only what is drawn
       e.preventDefault();
       $('output-word').select();
+    } else if ((e.key === 'Home' || e.key === 'End') && e.target === $('output-scroll')) {
+      e.preventDefault(); // without an animation over all the lines between
+      to(e.key === 'Home' ? 0 : now.starts.length - 1);
     } else if (e.key === 'Enter' && e.shiftKey && e.target === $('output-word')) {
       e.preventDefault();
       step(-1);
