@@ -101,6 +101,7 @@ type Judgement struct {
 	Risk     string   `json:"risk"`
 	Effects  []string `json:"effects,omitempty"`
 	Reasons  []string `json:"reasons,omitempty"`
+	Steps    []string `json:"steps,omitempty"` // the risk of each step of a plan
 }
 
 // Require lists what the policy requires before the action may run.

@@ -73,7 +73,7 @@ const (
 // New returns the card for the record's state. notice is a sentence that must stand out, or
 // "".
 func New(r approvals.Record, notice string) chat.Card {
-	code, summary := shown(r.Action)
+	code, summary := shownOf(r)
 	code, odd := exact(code)
 	c := chat.Card{
 		Title: headline(r), Tone: tone(r), Env: line(r.Place.Env), Production: r.Place.Production, Code: code, Digest: r.Digest.Short(),
@@ -296,13 +296,21 @@ func Size(c chat.Card) int {
 	return n
 }
 
+// shownOf is shown for a request, whose steps have been judged.
+func shownOf(r approvals.Record) (code, summary string) {
+	if len(r.Action.Steps) > 0 {
+		return strings.Join(eachStep(r.Action.Steps, r.Engine.Steps), "\n"), r.Action.Preview
+	}
+	return shown(r.Action)
+}
+
 // shown is what a person reads: code is everything that decides what the action
 // does, beside the card's fields; summary is a sentence about it, or "". A
 // preview stands in for the exact bytes only if its tool made it whole.
 func shown(a approvals.Action) (code, summary string) {
 	switch {
 	case len(a.Steps) > 0:
-		return steps(a.Steps), a.Preview
+		return strings.Join(eachStep(a.Steps, nil), "\n"), a.Preview
 	case a.Kind == approvals.KindShell:
 		return string(a.Bytes), a.Preview
 	case a.Whole && a.Preview != "":
@@ -600,15 +608,12 @@ func votes(add func(name, value string), r approvals.Record) {
 // edited reports whether people changed the command of a request. To drop steps does not.
 func edited(r approvals.Record) bool { return r.Revision > 0 && r.DroppedBy.ID == "" }
 
-// steps are the actions of a plan, each with everything that decides what it does.
-func steps(all []approvals.Action) string { return strings.Join(eachStep(all), "\n") }
-
 // droppable is the text of a plan from which people may remove steps; see [Kept].
 func droppable(r approvals.Record) (code string, ok bool) {
 	if len(r.Action.Steps) < 2 {
 		return "", false
 	}
-	code = steps(r.Action.Steps)
+	code, _ = shownOf(r)
 	_, odd := exact(code)
 	return code, !odd && len(code) <= approvals.MaxEdit
 }
@@ -620,7 +625,7 @@ func Kept(r approvals.Record, text string) (steps []int, ok bool) {
 		return nil, false
 	}
 	rest := unspaced(text)
-	for i, step := range eachStep(r.Action.Steps) {
+	for i, step := range eachStep(r.Action.Steps, r.Engine.Steps) {
 		if after, found := strings.CutPrefix(rest, unspaced(step)); found && (after == "" || after[0] == '\n') {
 			rest = strings.TrimPrefix(after, "\n")
 			steps = append(steps, i)
@@ -640,14 +645,20 @@ func unspaced(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-func eachStep(all []approvals.Action) []string {
+// eachStep is the text of each action of a plan, with everything that decides what it does.
+// Their risks are said where they differ.
+func eachStep(all []approvals.Action, risks []string) []string {
 	var out []string
+	differ := len(risks) == len(all) && slices.ContainsFunc(risks, func(s string) bool { return s != risks[0] })
 	shared := map[string]string{}
 	for i, a := range all {
 		var b strings.Builder
 		code, _ := shown(a)
 		code = strings.TrimSuffix(code, "\n")
 		fmt.Fprintf(&b, "%d. %s", i+1, deed.Headline(a, nil))
+		if differ {
+			b.WriteString(" · " + line(risks[i]) + " risk")
+		}
 		for _, f := range place(a) {
 			switch f.Name {
 			case "Environment", "Depends on": // the details have these
@@ -680,7 +691,7 @@ func eachStep(all []approvals.Action) []string {
 // Review is the card that asks for the review of what one person approved alone, or says who
 // has reviewed it.
 func Review(r approvals.Record) chat.Card {
-	code, summary := shown(r.Action)
+	code, summary := shownOf(r)
 	code, _ = exact(code)
 	c := chat.Card{
 		Title: "Review: " + headline(r), Tone: chat.ToneHigh, Env: line(r.Place.Env), Production: r.Place.Production,

@@ -58,7 +58,7 @@ func TestWhichStepsAPersonLeft(t *testing.T) {
 	plan := approvals.Record{ID: "p", State: approvals.Pending, Action: approvals.Action{Tool: "propose_plan", Steps: []approvals.Action{
 		step("touch a"), step("cat <<E\n\n1. Run a command\nE"), step("touch a"),
 	}}}
-	all := eachStep(plan.Action.Steps)
+	all := eachStep(plan.Action.Steps, nil)
 	for rule, tc := range map[string]struct {
 		text string
 		want string
@@ -85,5 +85,15 @@ func TestWhichStepsAPersonLeft(t *testing.T) {
 	plan.Action.Steps[1] = step("echo \u202e")
 	if _, ok := Kept(plan, all[0]); ok {
 		t.Error("steps that can't be read as they are were dropped by their text")
+	}
+}
+
+func TestAPlanSaysHowBadEachStepIsWhereTheyDiffer(t *testing.T) {
+	all := []approvals.Action{{Tool: "run_shell", Kind: approvals.KindShell, Bytes: []byte("touch a")}, {Tool: "run_shell", Kind: approvals.KindShell, Bytes: []byte("rm -r b")}}
+	for want, risks := range map[string][]string{" · medium risk\n": {"medium", "high"}, "": {"high", "high"}} {
+		got := eachStep(all, risks)
+		if (want == "") != !strings.Contains(got[0]+got[1], "risk") || !strings.Contains(got[0]+"\n", want) {
+			t.Errorf("%q for %q", got, risks)
+		}
 	}
 }

@@ -55,6 +55,7 @@ func (g *Gate) judgePlan(tx store.Tx, req approvals.Request, whole ruling) rulin
 			r.Sentence = fmt.Sprintf("step %d: %s", i+1, r.Sentence)
 			return r
 		}
+		whole.steps = append(whole.steps, r.Level.String())
 		whole.Level = risk.Max(whole.Level, r.Level)
 		whole.Verdict.Risk = risk.Max(whole.Verdict.Risk, r.Verdict.Risk)
 		for _, e := range r.Verdict.Effects {

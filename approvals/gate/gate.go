@@ -87,6 +87,7 @@ func New(cfg Config) *Gate {
 type ruling struct {
 	approvals.Ruling
 	decision policy.Decision
+	steps    []string // the risk of each step of a plan
 }
 
 // autoWithin is the time within which an action approved by the policy must start.
@@ -330,10 +331,12 @@ func (g *Gate) record(req approvals.Request, r ruling) approvals.Record {
 	p := g.cfg.Place(req.Thread, req.Action.Target)
 	where := approvals.Place{Target: p.Target}
 	where.Env, where.Production = policy.Environment(p.Labels)
+	engine := judgement(r.Verdict)
+	engine.Steps = r.steps
 	return approvals.Record{
 		ID: req.ID(), Thread: req.Thread, Call: req.Call, Requester: req.By, Agent: req.Agent, Groups: req.Groups, Revision: req.Revision, DroppedBy: req.DroppedBy,
 		Created: now, Action: req.Action, Claim: req.Claim, State: approvals.Pending,
-		Engine: judgement(r.Verdict),
+		Engine: engine,
 		Level:  r.Level.String(), Rule: r.Rule, Policy: g.cfg.Policy().Hash(), Require: required(r.decision),
 		ExpiresAt: now.Add(r.decision.Expires), Impact: req.Impact, Taint: req.Taint, Place: where,
 	}

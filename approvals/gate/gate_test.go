@@ -731,6 +731,9 @@ func TestEdits(t *testing.T) {
 		step := func(text string) approvals.Action { return request(text, honest()).Action }
 		req.Action = approvals.Action{Tool: "propose_plan", Kind: approvals.KindChange, Target: "web-1", Steps: []approvals.Action{step("touch x"), step("touch y"), step("touch z")}}
 		rec := f.ask(t, req)
+		if got := strings.Join(rec.Engine.Steps, ","); got != "medium,medium,medium" {
+			t.Fatalf("the steps' risks are %s", got)
+		}
 		text := card.New(rec, "").Code
 		first, rest, _ := strings.Cut(text, "\n2. ")
 		for i, refused := range []string{text, strings.Replace(text, "touch y", "touch no", 1), "", first + "\n    touch no"} {
