@@ -61,11 +61,10 @@ func (w *worker) batch(ctx context.Context, s step, first approvals.Action) (p t
 // kept returns the steps that people left in the plan that the call proposes; nil if nobody
 // dropped any.
 func (w *worker) kept(ctx context.Context, s step) (left []approvals.Action, err error) {
-	n := len(s.edits)
-	if n == 0 || s.edits[n-1].Keep == nil || s.call.Name != plan.Name {
+	e := s.shortened()
+	if e == nil || s.call.Name != plan.Name {
 		return nil, nil
 	}
-	e := s.edits[n-1]
 	err = w.a.cfg.DB.View(ctx, func(tx store.Tx) error {
 		rec, ok := approvals.Ledger{}.Get(tx, e.Approval)
 		for _, i := range e.Keep {

@@ -84,6 +84,14 @@ func (s step) command() *history.Edited {
 	return nil
 }
 
+// shortened returns the last edit if it dropped steps, or nil.
+func (s step) shortened() *history.Edited {
+	if n := len(s.edits); n > 0 && s.edits[n-1].Keep != nil {
+		return s.edits[n-1]
+	}
+	return nil
+}
+
 // proposer returns the person a call is requested for: the last editor, else the turn's
 // requester. An editor has no groups here: the edit itself required an approver.
 func (w *worker) proposer(s step) (chat.User, []string) {
@@ -144,8 +152,8 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	if s.inAside() && (ruling.Lane != approvals.Allow || plan.Nested != nil) {
 		ruling = approvals.Ruling{Lane: approvals.Forbid, Level: ruling.Level, Sentence: onlyLooks}
 	}
-	if n := len(s.edits); n > 0 && s.edits[n-1].Keep != nil {
-		p.DroppedBy = s.edits[n-1].By
+	if e := s.shortened(); e != nil {
+		p.DroppedBy = e.By
 	}
 	switch ruling.Lane {
 	case approvals.Allow:

@@ -227,8 +227,8 @@ type Post struct {
 	Text  string `json:"text,omitempty"`
 	Card  *Card  `json:"card,omitempty"`
 	Files []File `json:"files,omitempty"`
-	// Output is the id of a whole output of which Text shows the end, or "". What sends the
-	// post makes it a file; the console shows it instead.
+	// Output is the id of a whole output of which Text shows the end, or "". It becomes a file
+	// on networks that are no [OutputViewer].
 	Output string `json:"output,omitempty"`
 	// Quiet posts must not notify anybody (progress, results); only approvals
 	// and questions should.

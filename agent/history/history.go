@@ -143,8 +143,8 @@ type Decision struct {
 
 // Edited records that a person changed the command of a waiting call, or dropped steps. The
 // request Approval is withdrawn, and the call continues with Text as its Argument, as if By
-// had proposed it, or with the steps that are left. Its JSON, without Shown, is also the body of the queue item with
-// which approvals/gate wakes the thread.
+// had proposed it, or with the steps that are left. Its JSON, without Shown, is also the body
+// of the queue item with which approvals/gate wakes the thread.
 type Edited struct {
 	Call     string       `json:"call"`
 	Approval approvals.ID `json:"approval"`

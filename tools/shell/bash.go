@@ -73,16 +73,17 @@ func (b *bashTool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.dir == "" {
 		k.dir = "." // the target's default
 	}
-	if k.binding, err = t.bind(ctx, k.dir, "", k.caps); err != nil {
+	seen := t.look(ctx, k.dir, k.args.Command, k.caps)
+	if k.binding, err = t.bindLooked(ctx, k.dir, "", k.caps, seen); err != nil {
 		return tools.Plan{}, bindError(err)
 	}
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User,
 		Bytes: []byte(args.Command), Args: c.Args, Env: map[string]string{"process": environmentHash(k.environ())},
 	}
-	if !k.planRead(ctx, c, &a) {
+	if !k.planRead(ctx, c, &a, seen) {
 		k.boundText = args.Command
-		if k.binding, err = t.bind(ctx, k.dir, k.boundText, k.caps); err != nil {
+		if k.binding, err = t.bindLooked(ctx, k.dir, k.boundText, k.caps, seen); err != nil {
 			return tools.Plan{}, bindError(err)
 		}
 	}

@@ -58,19 +58,32 @@ type binding struct {
 // bind examines the directory of a command and, unless text is empty, the files that the text
 // names. A file that cannot be read is an entry as well, which changes once it can be read.
 func (t *tool) bind(ctx context.Context, dir, text string, caps backend.Caps) (binding, error) {
-	b := &binder{ctx: ctx, fs: t.cfg.Target.FS(), home: caps.Home, files: map[string]string{}}
-	var names named.List
-	if text != "" {
-		names = named.Find(text)
-		if last, ok := t.dirs.get(dir); ok { // usually it still is: then one query tells everything
-			_, all := b.candidates(last.dir, names)
-			b.statAll(append([]named.File{{Name: dir}}, all...))
-		}
+	return t.bindLooked(ctx, dir, text, caps, t.look(ctx, dir, text, caps))
+}
+
+// looks holds what was seen of names a moment ago.
+type looks map[string]statResult
+
+// look examines a directory and all that a text names in one query, taking the directory for
+// what it was last. Usually it still is; the result is empty if nothing is known of it.
+func (t *tool) look(ctx context.Context, dir, text string, caps backend.Caps) looks {
+	last, ok := t.dirs.get(dir)
+	if !ok || text == "" {
+		return looks{}
 	}
+	b := &binder{ctx: ctx, fs: t.cfg.Target.FS(), home: caps.Home, stats: looks{}}
+	_, all := b.candidates(last.dir, named.Find(text))
+	b.statAll(append([]named.File{{Name: dir}}, all...))
+	return b.stats
+}
+
+// bindLooked is bind with what was seen already; it asks for the rest, and adds it.
+func (t *tool) bindLooked(ctx context.Context, dir, text string, caps backend.Caps, seen looks) (binding, error) {
+	b := &binder{ctx: ctx, fs: t.cfg.Target.FS(), home: caps.Home, files: map[string]string{}, stats: seen}
 	out := binding{workDir: b.bindDir(dir), files: b.files}
 	t.dirs.put(dir, out.workDir)
 	if text != "" {
-		b.bindNames(out.dir, names)
+		b.bindNames(out.dir, named.Find(text))
 	}
 	return out, b.err
 }
@@ -130,8 +143,8 @@ type binder struct {
 	bytes   int64
 	queries int
 	err     error // the target does not answer
-	// stats holds the results of one query for many files; nil if each file is queried separately.
-	stats map[string]statResult
+	// stats holds the results of queries for many files; nil if each file is queried separately.
+	stats looks
 	by    string   // the program that the current file is passed to
 	todo  []script // scripts not yet searched for files that they load
 	done  map[string]bool
@@ -162,6 +175,9 @@ func (b *binder) bindDir(dir string) workDir {
 	p := workDir{dir: dir}
 	st, err := b.stat(dir)
 	if err == nil {
+		if b.stats != nil {
+			b.stats[dir] = statResult{st: st}
+		}
 		p.dir = st.Path
 		if st.Mode.IsDir() {
 			p.id = st.ID
@@ -344,7 +360,7 @@ func (b *binder) statAll(all []named.File) {
 		return // they are queried one by one
 	}
 	if b.stats == nil {
-		b.stats = map[string]statResult{}
+		b.stats = looks{}
 	}
 	for i, p := range paths {
 		b.stats[p] = statResult{infos[i], errs[i]}

@@ -369,8 +369,10 @@ func TestADirectoryAndItsFilesAreLookedAtWithOneQuestion(t *testing.T) {
 		return strings.Join(s.asked, ", ")
 	}
 	for _, tt := range []struct{ command, want string }{
-		{"rm app.log", "stat " + m.dir + ", 3 at once"},
-		{"rm app.log", "stat " + m.dir + ", 3 at once"},
+		{"rm app.log", "stat " + m.dir + ", 2 at once"},
+		{"rm app.log", "3 at once"},
+		{"cat app.log", "3 at once"}, // a read asks where its names lead
+		{"uptime", "2 at once"},
 	} {
 		if got := asked(tt.command); got != tt.want {
 			t.Errorf("%s asks %q, want %q", tt.command, got, tt.want)

@@ -199,7 +199,8 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.ref, err = t.resolveSession(ctx, c, &k); err != nil {
 		return tools.Plan{}, err
 	}
-	if k.binding, err = t.bind(ctx, k.dir, "", k.caps); err != nil {
+	seen := t.look(ctx, k.dir, text, k.caps)
+	if k.binding, err = t.bindLooked(ctx, k.dir, "", k.caps, seen); err != nil {
 		return tools.Plan{}, bindError(err)
 	}
 	a := approvals.Action{
@@ -208,7 +209,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	run := k.runProcess
 	switch {
-	case !k.wait.dispatch && k.planRead(ctx, c, &a):
+	case !k.wait.dispatch && k.planRead(ctx, c, &a, seen):
 		if t.cfg.Sessions != nil {
 			k.notice = separateShellNote(text, k.dir)
 		}
@@ -237,7 +238,7 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	if !k.read { // a proven read changes nothing, whatever the files contain
 		k.boundText = text
-		if k.binding, err = t.bind(ctx, k.dir, k.boundText, k.caps); err != nil {
+		if k.binding, err = t.bindLooked(ctx, k.dir, k.boundText, k.caps, seen); err != nil {
 			return tools.Plan{}, bindError(err)
 		}
 		if len(c.Before) > 0 {
@@ -286,7 +287,7 @@ func (t *tool) resolveSession(ctx context.Context, c tools.Call, k *call) (sessi
 
 // planRead reports whether the call is a proven read that may be tried, and records in the action
 // what the proof assumes. k.binding must be set.
-func (k *call) planRead(ctx context.Context, c tools.Call, a *approvals.Action) bool {
+func (k *call) planRead(ctx context.Context, c tools.Call, a *approvals.Action, seen looks) bool {
 	reads := k.t.cfg.Reads(k.caps.Lock.By != "")
 	if c.Tried != "" || reads == approvals.ReadsAsk {
 		return false
@@ -299,7 +300,7 @@ func (k *call) planRead(ctx context.Context, c tools.Call, a *approvals.Action) 
 	text := probe.Text()
 	text.Reach = func(risk.Hop) bool { return true } // the gate decides whether this person may connect there
 	v := k.t.cfg.Classify(text)
-	if k.read = v.Proves(text.Command, text.Locked) && !k.linksToPrivate(ctx, text.Command); k.read {
+	if k.read = v.Proves(text.Command, text.Locked) && !k.linksToPrivate(ctx, text.Command, seen); k.read {
 		a.Locked, a.Shell, k.needs = probe.Locked, probe.Shell, v.Needs
 	}
 	return k.read
@@ -311,7 +312,7 @@ const maxFollowed = 64
 // linksToPrivate reports whether a name in a proven text links to a file that may not be shown
 // without approval, because the proof knows only the names. A name that cannot be examined counts
 // as such.
-func (k *call) linksToPrivate(ctx context.Context, text string) bool {
+func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) bool {
 	l := named.Find(text)
 	if len(l.Files) > maxFollowed {
 		return true
@@ -339,7 +340,7 @@ func (k *call) linksToPrivate(ctx context.Context, text string) bool {
 	if len(names) == 0 {
 		return false
 	}
-	found, err := resolve(ctx, k.t.cfg.Target.FS(), names)
+	found, err := resolve(ctx, k.t.cfg.Target.FS(), names, seen)
 	if err != nil {
 		return true
 	}
@@ -356,17 +357,28 @@ func (k *call) linksToPrivate(ctx context.Context, text string) bool {
 }
 
 // resolve resolves the links in paths, "" for one that does not exist, in a single query if the
-// target supports it.
-func resolve(ctx context.Context, fsys backend.FileSystem, names []string) ([]string, error) {
+// target supports it, and in none if all were seen.
+func resolve(ctx context.Context, fsys backend.FileSystem, names []string, seen looks) ([]string, error) {
 	out := make([]string, len(names))
 	if s, ok := fsys.(backend.Surveyor); ok {
-		infos, errs, err := s.StatAll(ctx, names)
-		if err != nil {
-			return nil, err
+		var ask []string
+		for _, name := range names {
+			if _, ok := seen[name]; !ok {
+				ask = append(ask, name)
+			}
 		}
-		for i := range names {
-			if errs[i] == nil {
-				out[i] = infos[i].Path
+		if len(ask) > 0 {
+			infos, errs, err := s.StatAll(ctx, ask)
+			if err != nil {
+				return nil, err
+			}
+			for i, name := range ask {
+				seen[name] = statResult{infos[i], errs[i]}
+			}
+		}
+		for i, name := range names {
+			if r := seen[name]; r.err == nil {
+				out[i] = r.st.Path
 			}
 		}
 		return out, nil
