@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"countersign/adapters/chat"
 	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/approvals"
@@ -95,6 +96,24 @@ func (w *worker) dropped(s step, e history.Edited) (all []history.Entry) {
 		}
 	}
 	return all
+}
+
+// droppedBy is who dropped calls of the last reply; zero if nobody did.
+func (t *turn) droppedBy() (by chat.User) {
+	dropped := false
+	for _, c := range t.reply.Calls {
+		r := t.results[c.ID]
+		dropped = dropped || r != nil && r.Dropped
+		for _, e := range t.edits[c.ID] {
+			if e.Keep != nil {
+				by = e.By
+			}
+		}
+	}
+	if !dropped { // from a plan
+		return chat.User{}
+	}
+	return by
 }
 
 // covered reports whether the calls of the last reply run by one approval, so far: none of

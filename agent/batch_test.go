@@ -91,6 +91,9 @@ func TestCallsThatAskTogetherAreOneCard(t *testing.T) {
 		}},
 		"the first may be dropped": {[]string{"touch x", "touch y", "touch z"}, func(t *testing.T, w *world) {
 			w.pressWith("edit", "alice", without(w.card(), 1))
+			if c := w.card(); !strings.Contains(c.Footer, "shortened by alice") {
+				t.Fatalf("%+v", c)
+			}
 			w.press("approve")
 			if got := strings.Join(w.sh.ran, ", "); got != "touch y, touch z" || !w.said("done") {
 				t.Fatalf("%s %+v", got, w.posts())

@@ -154,6 +154,8 @@ func (w *worker) propose(ctx context.Context, s step) error {
 	}
 	if e := s.shortened(); e != nil {
 		p.DroppedBy = e.By
+	} else if len(s.edits) == 0 {
+		p.DroppedBy = s.turn.droppedBy()
 	}
 	switch ruling.Lane {
 	case approvals.Allow:

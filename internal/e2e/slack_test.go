@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -393,6 +394,50 @@ func TestSlackEdit(t *testing.T) {
 	raw, err := os.ReadFile(file)
 	if err != nil || string(raw) != "edited\n" {
 		t.Fatalf("the file holds %q, %v", raw, err)
+	}
+}
+
+// TestSlackDropSteps takes one of two calls off a card in Slack's form, which shows the card's
+// text.
+func TestSlackDropSteps(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	srv := model(t, func(results int, _ string) turn {
+		if results == 0 {
+			return turn{text: "I make both.", calls: []call{shell("mkdir " + a), shell("mkdir " + b)}}
+		}
+		return turn{text: "All done."}
+	})
+	w := newWorkspace(t, slackfake.Config{}, srv.URL)
+	w.start()
+	root := w.ask("UALICE", "COPS", "make them")
+	w.press("UBOB", "COPS", root, "Drop steps")
+	var form slackfake.View
+	eventually(t, "the form", func() bool {
+		for _, v := range w.Views("UBOB") {
+			if v.Open {
+				form = v
+			}
+		}
+		return form.ID != ""
+	}, w.bot.log.String)
+	text := regexp.MustCompile(`"initial_value":("(?:[^"\\]|\\.)*")`).FindSubmatch(form.JSON)
+	var steps string
+	if text == nil || json.Unmarshal(text[1], &steps) != nil {
+		t.Fatalf("the form is %s", form.JSON)
+	}
+	_, second, _ := strings.Cut(steps, "\n2. ")
+	if err := w.SubmitView(t.Context(), "UBOB", form.ID, map[string]string{"cs.text": "2. " + second}); err != nil {
+		t.Fatal(err)
+	}
+	w.sees("COPS", root, "shortened by bob")
+	w.press("UBOB", "COPS", root, "Approve")
+	w.sees("COPS", root, "All done.")
+	for path, want := range map[string]bool{a: false, b: true} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 
