@@ -126,7 +126,7 @@ func dial(ctx context.Context, t backend.Target, argv []string) (*conn, error) {
 		return nil, ctx.Err()
 	}
 	asked := time.Now()
-	_, err = c.do(ctx, "refresh-client -B '"+statusName+":%*:"+statusFormat+"'")
+	_, err = c.do(ctx, "display-message -p attached")
 	c.rtt = time.Since(asked)
 	if err != nil {
 		c.close()
@@ -199,18 +199,27 @@ func (c *conn) alive() bool {
 	}
 }
 
-// register directs the output of a pane to s; nil stops it.
+// register directs the output and the status of a pane to s; nil stops it.
+//
+// Each pane has a subscription of its own. With one for all of a session's panes (%*), tmux
+// 3.3a crashes, and with it every session on the server, when a session ends and its client
+// is not gone a moment later: once a second it looks through the windows of the client's
+// session without asking whether it has one (control_check_subs_all_panes in control.c).
 func (c *conn) register(pane int, s sink) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
+	_, was := c.sinks[pane]
 	if s == nil {
 		delete(c.sinks, pane)
-		return
+	} else if !c.closed {
+		c.sinks[pane] = s
 	}
-	c.sinks[pane] = s
+	c.mu.Unlock()
+	switch {
+	case s != nil && !was:
+		c.post(fmt.Sprintf("refresh-client -B '%s-%d:%%%d:%s'", statusName, pane, pane, statusFormat), nil)
+	case s == nil && was:
+		c.post(fmt.Sprintf("refresh-client -B %s-%d", statusName, pane), nil)
+	}
 }
 
 // post sends one command line; f receives the reply in the reader's goroutine.
@@ -309,7 +318,7 @@ func (c *conn) note(name, args string) {
 		// name $session @window index %pane ... : value
 		head, value, ok := strings.Cut(args, " : ")
 		fields := strings.Fields(head)
-		if !ok || len(fields) < 5 || fields[0] != statusName {
+		if !ok || len(fields) < 5 || !strings.HasPrefix(fields[0], statusName+"-") {
 			return
 		}
 		id, ok1 := paneNumber(fields[4])
