@@ -26,7 +26,7 @@ const (
 	// whose time is over: it is only for when the bot cannot.
 	defaultSlack = 5 * time.Second
 	// killTime is how long the system may take to be told, beyond the grace.
-	killTime = 10 * time.Second
+	killTime = 30 * time.Second
 	// argsMax bounds the arguments of one program. Linux allows 128 KiB for one
 	// argument (MAX_ARG_STRLEN), and a login shell gets all of them as one.
 	argsMax = 100 << 10
