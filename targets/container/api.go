@@ -30,15 +30,17 @@ type api struct {
 
 // dial connects to a socket and asks whether an engine answers there.
 func dial(ctx context.Context, host string) (*api, error) {
-	ctx, cancel := context.WithTimeout(ctx, pingTime)
-	defer cancel()
 	c, err := client.New(client.WithHost(host))
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
+	soon, cancel := context.WithTimeout(ctx, pingTime)
+	defer cancel()
+	if _, err := c.Ping(soon, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
+	ctx, cancel = context.WithTimeout(ctx, checkTime) // it is one, perhaps a busy one
+	defer cancel()
 	a := &api{c: c, host: host, name: "docker"}
 	if v, err := c.ServerVersion(ctx, client.ServerVersionOptions{}); err == nil {
 		a.about = v.Version

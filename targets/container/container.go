@@ -31,7 +31,7 @@ var ErrReplaced = errors.New("the container was replaced by another one of the s
 const (
 	// idShown is how many digits of a container id are shown, as in docker.
 	idShown = 12
-	// checkTime bounds the query about a container whose stream ended.
+	// checkTime bounds a query to an engine that has answered before.
 	checkTime = 30 * time.Second
 	// settleTime is how long an engine may take to notice that a container has exited after its
 	// streams ended.

@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	needstest.SideBySide(4)
+	needstest.SideBySide(2)
 	os.Exit(m.Run())
 }
