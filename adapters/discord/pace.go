@@ -16,8 +16,7 @@ const (
 	// must not be more.
 	callEvery = 25 * time.Millisecond
 	callBurst = 8
-	// passingLimit bounds one passing call, so that one that would have to wait for
-	// a limit is left out.
+	// passingLimit is how long a passing call waits for a limit before it is left out.
 	passingLimit = 2 * time.Second
 	// coolDown is for how long no passing call is made after one met a limit.
 	coolDown = 5 * time.Second
@@ -44,9 +43,7 @@ func (p *pacer) do(ctx context.Context, u scribe.Urgency, call func(context.Cont
 	if u != scribe.Passing {
 		return call(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, passingLimit)
-	defer cancel()
-	err := call(ctx)
+	err := call(gateway.WaitAtMost(ctx, passingLimit))
 	if _, ok := errors.AsType[*gateway.RateLimitedError](err); ok {
 		p.mu.Lock()
 		p.hot = time.Now().Add(coolDown)

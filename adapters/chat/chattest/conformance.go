@@ -207,7 +207,7 @@ func texts(posts []chat.Post) []string {
 // shows waits for a network that shows things a little later.
 func shows(t *testing.T, s Subject, th chat.ThreadID, want ...string) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	late := time.After(patience)
 	for {
@@ -612,7 +612,7 @@ func progress(t *testing.T, s Subject, th chat.ThreadID, p chat.Progress, visibl
 		t.Skip("this network shows no progress")
 	}
 	shower.ShowProgress(t.Context(), th, p)
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	for late := time.After(time.Second); !strings.Contains(strings.Join(texts(s.Shown(th)), "\n"), visible); {
 		select {
@@ -648,7 +648,7 @@ func logInOrder(t *testing.T, s Subject, _ *bot) {
 	if err := s.Adapter.Edit(t.Context(), th, first, chat.Post{Key: "a", Text: "one, done", Log: true}); err != nil {
 		t.Fatal(err)
 	}
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	const want = "one, done\n\ntwo\n\nthree" // in one message or in several
 	for late := time.After(patience); strings.Join(texts(s.Shown(th)), "\n\n") != want; {

@@ -166,10 +166,21 @@ func (r *REST) do(ctx context.Context, c call, out any) error {
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < retryIn {
 			return err
 		}
+		if d, ok := ctx.Value(waitKey{}).(time.Duration); ok && d < retryIn {
+			return err
+		}
 		if pause(ctx, retryIn) != nil {
 			return err
 		}
 	}
+}
+
+type waitKey struct{}
+
+// WaitAtMost returns a context whose calls wait at most d for a limit. A call that is on its
+// way is bounded by ctx alone: cut off, it may leave a message that nobody knows of.
+func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
+	return context.WithValue(ctx, waitKey{}, d)
 }
 
 // attempt makes a call once. retryIn is after how long another one makes sense,
@@ -181,11 +192,17 @@ func (r *REST) attempt(ctx context.Context, c call, kind string, body []byte) (d
 	}
 	var k *bucket
 	if !c.interaction {
-		if k, err = r.buckets.enter(ctx, c.name(), c.major); err != nil {
+		wait := ctx
+		if d, ok := ctx.Value(waitKey{}).(time.Duration); ok {
+			var cancel context.CancelFunc
+			wait, cancel = context.WithTimeout(ctx, d)
+			defer cancel()
+		}
+		if k, err = r.buckets.enter(wait, c.name(), c.major); err != nil {
 			return nil, never, named(err, c)
 		}
 		defer r.buckets.free(k)
-		if err := r.pace.enter(ctx, c.name()); err != nil {
+		if err := r.pace.enter(wait, c.name()); err != nil {
 			return nil, never, named(err, c)
 		}
 	}
