@@ -206,7 +206,7 @@ func (a *Agent) output(ctx context.Context, ev chat.Event, id string) error {
 	if a.cfg.Outputs == nil {
 		return a.answer(ctx, ev, sayNoOutputs)
 	}
-	text, cut, err := a.cfg.Outputs.TextContext(ctx, string(ev.Thread), id, maxAttached)
+	f, err := a.OutputFile(ctx, ev.Thread, id)
 	switch {
 	case errors.Is(err, output.ErrNone):
 		return a.answer(ctx, ev, sayNoOutput(id))
@@ -215,10 +215,20 @@ func (a *Agent) output(ctx context.Context, ev chat.Event, id string) error {
 		return a.answer(ctx, ev, sayOutputUnread)
 	}
 	say := sayWholeOutput
-	if cut {
+	if f.Cut {
 		say = sayCutOutput
 	}
-	return a.attach(ctx, ev, say, []chat.File{{Name: id + ".txt", Text: a.cfg.Redact(text), Cut: cut}})
+	return a.attach(ctx, ev, say, []chat.File{f})
+}
+
+// OutputFile returns the whole output of a call as a file, redacted: of more than a MiB the
+// beginning and the end. The error wraps output.ErrNone if it is not kept (any more).
+func (a *Agent) OutputFile(ctx context.Context, thread chat.ThreadID, id string) (chat.File, error) {
+	if a.cfg.Outputs == nil {
+		return chat.File{}, output.ErrNone
+	}
+	text, cut, err := a.cfg.Outputs.TextContext(ctx, string(thread), id, maxAttached)
+	return chat.File{Name: id + ".txt", Text: a.cfg.Redact(text), Cut: cut}, err
 }
 
 // stop stores the stop, then cancels the running step. The order matters: the worker looks

@@ -229,8 +229,12 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	})
 	runbooks := desk.Runbooks{Library: library, Tools: b.toolbox}
 	b.networks = networks.New(networks.Config{Env: b.env, File: b.file, DB: b.db, Rules: b.rules.Load, Replicas: b.replicas, Log: b.log})
-	records := desk.Records{DB: b.db, Redactor: b.redactor, Outputs: b.outputs, Recordings: b.recordings, Log: b.log}
-	b.outbox = networks.NewOutbox(networks.OutboxConfig{DB: b.db, Networks: b.networks, Replicas: b.replicas, Repaint: b.gate.Repaint, Output: records.OutputFile, Log: b.log})
+	b.outbox = networks.NewOutbox(networks.OutboxConfig{
+		DB: b.db, Networks: b.networks, Replicas: b.replicas, Repaint: b.gate.Repaint, Log: b.log,
+		Output: func(ctx context.Context, thread chat.ThreadID, id string) (chat.File, error) {
+			return b.agent.OutputFile(ctx, thread, id)
+		},
+	})
 	model := o.Model
 	if model == nil && !o.NoModel {
 		if model, err = Model(b.env, b.file, b.log); err != nil {
@@ -240,6 +244,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	if err := b.observe(ctx, o); err != nil {
 		return err
 	}
+	records := desk.Records{DB: b.db, Redactor: b.redactor, Outputs: b.outputs, Recordings: b.recordings, Log: b.log}
 	b.agent = agent.New(agent.Config{
 		DB: b.db, Model: b.observer.Model(model), Tools: b.toolbox, Gate: b.gate, Outbox: b.outbox,
 		Owner: b.replicas.Name(), Replicas: b.replicas, Outputs: b.outputs,

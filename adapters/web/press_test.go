@@ -155,3 +155,20 @@ func TestARunningCardTellsHowLongItHasRun(t *testing.T) {
 	s.until(line + ` !== window.first`)
 	s.clean()
 }
+
+// TestDropStepsSaysWhatItIsFor: the form that edits a command takes steps off a plan, too, and
+// says so.
+func TestDropStepsSaysWhatItIsFor(t *testing.T) {
+	t.Parallel()
+	s := newScreenTest(t)
+	s.bot.post(s.talk(), chat.Post{Key: "plan", Card: face(t, "plan")})
+	s.until(`document.querySelector('.card.open .links button') !== null`)
+	s.do("more choices", script(`[...document.querySelectorAll('.card.open .links button')].find((b) => b.textContent === 'More').click()`))
+	s.until(`document.querySelector('.card.open button[data-style=edit]:not(:disabled)') !== null`)
+	s.decide("the form", ".card.open button[data-style=edit]")
+	s.until(`document.querySelector('#edit[open]') !== null`)
+	s.is(`document.querySelector('#edit-title').textContent === 'Drop steps' && document.querySelector('#edit-text').textContent.startsWith('Remove the lines of the steps')`)
+	s.is(`document.querySelector('#edit-value').value.split('\n')[0] === '1. Stop app' && document.querySelector('#edit-yes').disabled`)
+	s.shot("70-drop-steps")
+	s.clean()
+}

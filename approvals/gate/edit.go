@@ -23,10 +23,10 @@ type edited struct {
 }
 
 // edit replaces the command of a request, or drops steps of a plan. It withdraws the
-// request, and the thread plans the call again with the new text. Unless that is a proven read, it gets a new request
-// that needs new votes. Only people who may approve may edit. A text that the gate forbids
-// is refused here and the request stays open; a text that only the tool can refuse ends
-// the call.
+// request, and the thread plans the call again. Unless that is a proven read, it gets a
+// new request that needs new votes. Only people who may approve may edit. A text that the
+// gate forbids is refused here and the request stays open; a text that only the tool can
+// refuse ends the call.
 func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decided bool) {
 	b.Approve = true // editing requires the right to approve
 	rec, _, ans, decided, ok := g.authorize(tx, b)
@@ -75,7 +75,11 @@ func (g *Gate) replace(tx store.Tx, b Ballot, rec approvals.Record, a approvals.
 	if name == "" {
 		name = string(b.From.ID)
 	}
-	rec, ok := g.ledger.Cancel(tx, rec.ID, b.From, "edited by "+name, g.cfg.Now())
+	how := "edited by "
+	if e.Keep != nil {
+		how = "shortened by "
+	}
+	rec, ok := g.ledger.Cancel(tx, rec.ID, b.From, how+name, g.cfg.Now())
 	if !ok {
 		return chat.Answer{Notice: decidedText(rec)}, false
 	}

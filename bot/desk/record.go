@@ -68,16 +68,6 @@ func (r Records) OpenOutput(ctx context.Context, thread chat.ThreadID, id string
 	return f, err
 }
 
-// maxFile limits the bytes of an output that is posted as a file; of a longer one it has the
-// beginning and the end.
-const maxFile = 1 << 20
-
-// OutputFile is one output of a thread as a file, redacted.
-func (r Records) OutputFile(ctx context.Context, thread chat.ThreadID, id string) (chat.File, error) {
-	text, cut, err := r.Outputs.TextContext(ctx, string(thread), id, maxFile)
-	return chat.File{Name: id + ".txt", Text: r.Redactor.Redact(text), Cut: cut}, err
-}
-
 // Parts are what goes into an archive beside what the store has.
 func (r Records) Parts(thread chat.ThreadID, limit int64) report.Parts {
 	p := report.Parts{

@@ -8,7 +8,7 @@ import (
 )
 
 // TestStepsOfAPlanCanBeDropped: people take a step out of a plan before they approve it. The
-// rest runs without another card, and the agent is told what it must leave out.
+// rest runs without another card, and the agent learns what to leave out.
 func TestStepsOfAPlanCanBeDropped(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -201,7 +201,7 @@ func (c *conn) alive() bool {
 
 // register directs the output and the status of a pane to s; nil stops it.
 //
-// Each pane has a subscription of its own. With one for all of a session's panes (%*), tmux
+// Each pane has its own subscription. With one for all of a session's panes (%*), tmux
 // 3.3a crashes, and with it every session on the server, when a session ends and its client
 // is not gone a moment later: once a second it looks through the windows of the client's
 // session without asking whether it has one (control_check_subs_all_panes in control.c).

@@ -166,7 +166,7 @@ func (r *REST) do(ctx context.Context, c call, out any) error {
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < retryIn {
 			return err
 		}
-		if d, ok := ctx.Value(waitKey{}).(time.Duration); ok && d < retryIn {
+		if d, ok := waitOf(ctx); ok && d < retryIn {
 			return err
 		}
 		if pause(ctx, retryIn) != nil {
@@ -183,6 +183,11 @@ func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, waitKey{}, d)
 }
 
+func waitOf(ctx context.Context) (time.Duration, bool) {
+	d, ok := ctx.Value(waitKey{}).(time.Duration)
+	return d, ok
+}
+
 // attempt makes a call once. retryIn is after how long another one makes sense,
 // negative when it makes none.
 func (r *REST) attempt(ctx context.Context, c call, kind string, body []byte) (data []byte, retryIn time.Duration, err error) {
@@ -193,7 +198,7 @@ func (r *REST) attempt(ctx context.Context, c call, kind string, body []byte) (d
 	var k *bucket
 	if !c.interaction {
 		wait := ctx
-		if d, ok := ctx.Value(waitKey{}).(time.Duration); ok {
+		if d, ok := waitOf(ctx); ok {
 			var cancel context.CancelFunc
 			wait, cancel = context.WithTimeout(ctx, d)
 			defer cancel()

@@ -164,6 +164,32 @@ func TestLimitsThatDiscordReports(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a call that hardly waits for limits has its time on the way", func(t *testing.T) {
+		slow := func(_ int, r *http.Request, _ []byte) (*http.Response, error) {
+			select {
+			case <-time.After(5 * time.Second):
+				return answer(200, posted)
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+		}
+		rest(t, slow, func(t *testing.T, r *REST, _ *api) {
+			if s, err := r.Post(WaitAtMost(t.Context(), 2*time.Second), "10", hello("")); err != nil || s.ID != "1" {
+				t.Errorf("%+v, %v", s, err)
+			}
+		})
+		rest(t, func(int, *http.Request, []byte) (*http.Response, error) { return answer(429, `{"retry_after":3}`) }, func(t *testing.T, r *REST, a *api) {
+			began := time.Now()
+			for range 2 { // the second is not even sent
+				if _, err := r.Post(WaitAtMost(t.Context(), 2*time.Second), "10", hello("")); !errors.As(err, new(*RateLimitedError)) || time.Since(began) != 0 {
+					t.Errorf("%v after %s", err, time.Since(began))
+				}
+			}
+			if a.count() != 1 {
+				t.Errorf("%d calls", a.count())
+			}
+		})
+	})
 	t.Run("the context ends every wait", func(t *testing.T) {
 		rest(t, func(int, *http.Request, []byte) (*http.Response, error) { return answer(429, `{"retry_after":60}`) }, func(t *testing.T, r *REST, _ *api) {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -306,7 +306,7 @@ export function toCard(message) {
 }
 
 // edited lets the person change a button's text; null means that they left it.
-const editing = 'The request is withdrawn, and your command is checked again: earlier votes don’t count. Unless it is proven to only read, it needs its own approval. The bot is told what you changed.';
+const editing = 'The request is withdrawn, and your command is checked again: earlier votes don’t count. Unless it is proven to only read, it needs its own approval. The bot learns what you changed.';
 const dropping = 'Remove the lines of the steps that should not run, and leave the others as they are. The request is asked again without them: earlier votes don’t count.';
 
 async function edited(button) {
