@@ -29,8 +29,9 @@ type entry struct {
 }
 
 // NewRegistry returns a registry of these tools. It refuses tools that share a name or an alias,
-// have no level, have a schema that does not compile, or a description that lacks a section of the
-// guidance (see [Guidance]): these are programming errors, found at startup.
+// have no level, have a schema that is not one of an object, or a description that lacks a section
+// of the guidance (see [Guidance]): these are programming errors, found at startup. A schema is
+// compiled when the first arguments come, or by [Registry.Compile].
 //
 // Each tool answers to its name, its aliases, and the spellings of both with underscores instead of
 // dashes.
@@ -70,6 +71,18 @@ func (r *Registry) With(ts ...Tool) (*Registry, error) {
 		return nil, errors.Join(errs...)
 	}
 	return r, nil
+}
+
+// Compile compiles the schemas of all tools now and returns what is wrong with them. Schemas that
+// other people wrote are compiled before their tools are offered.
+func (r *Registry) Compile() error {
+	var errs []error
+	for _, name := range r.names {
+		if _, err := r.byKey[name].check.compile(); err != nil {
+			errs = append(errs, fmt.Errorf("tool %q: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)

@@ -90,7 +90,10 @@ func TestRegistryRefusesMistakes(t *testing.T) {
 		"B-11 an empty section":      {[]tools.Tool{tool("a", func(s *tools.Spec) { s.Description = strings.Replace(guidance, "\nc\n", "\n\n", 1) })}, "is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := tools.NewRegistry(at, c.ts...)
+			reg, err := tools.NewRegistry(at, c.ts...)
+			if err == nil {
+				err = reg.Compile()
+			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -29,11 +30,13 @@ const (
 // validationPrefix begins the text of every schema violation.
 const validationPrefix = "validation error: "
 
-// checker validates arguments against one tool's schema.
+// checker validates arguments against one tool's schema. It is safe for concurrent use.
 type checker struct {
-	schema *jsonschema.Schema
-	doc    map[string]any
-	below  []string // see Spec.Below
+	// compile compiles the schema once, when the first arguments come: forty schemas cost
+	// more time than the rest of a start.
+	compile func() (*jsonschema.Schema, error)
+	doc     map[string]any
+	below   []string // see Spec.Below
 }
 
 // refuseLoader loads no schemas: nothing outside the schema is ever read, so that a foreign schema
@@ -56,6 +59,16 @@ func newChecker(raw json.RawMessage) (*checker, error) {
 	if !ok || obj["type"] != "object" {
 		return nil, errors.New(`the schema must be of "type": "object"`)
 	}
+	return &checker{compile: sync.OnceValues(func() (*jsonschema.Schema, error) { return compile(raw) }), doc: obj}, nil
+}
+
+// compile reads raw again: the compiler keeps the document that it is given, and a checker's own is
+// read by [fillDefaults].
+func compile(raw json.RawMessage) (*jsonschema.Schema, error) {
+	doc, err := parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the schema is not JSON: %w", err)
+	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(refuseLoader{})
 	const url = "tool:///schema.json"
@@ -66,7 +79,7 @@ func newChecker(raw json.RawMessage) (*checker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the schema does not compile: %w", err)
 	}
-	return &checker{schema: s, doc: obj}, nil
+	return s, nil
 }
 
 // parse decodes one JSON value and keeps numbers as they were written.
@@ -141,7 +154,11 @@ func (c *checker) canonical(raw json.RawMessage) (json.RawMessage, error) {
 	if err := c.normalizePath(obj); err != nil {
 		return nil, err
 	}
-	if err := c.schema.Validate(obj); err != nil {
+	schema, err := c.compile()
+	if err != nil {
+		return nil, err
+	}
+	if err := schema.Validate(obj); err != nil {
 		return nil, c.explain(err)
 	}
 	fillDefaults(c.doc, obj)

@@ -41,7 +41,11 @@ func newTool(s *server, p pin) (*tool, error) {
 	t := &tool{server: s, pin: p, spec: tools.Spec{
 		Name: p.Name, Description: describe(s.name, p.Tool, p.Def.Description, doc), Schema: schema, Level: level(s.cfg, p),
 	}}
-	if _, err := tools.NewRegistry(time.Now, t); err != nil {
+	reg, err := tools.NewRegistry(time.Now, t)
+	if err == nil {
+		err = reg.Compile()
+	}
+	if err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), fmt.Sprintf("tool %q: ", p.Name)))
 	}
 	return t, nil

@@ -196,7 +196,11 @@ func (h *Host) register(r *runner, taken map[string]string) {
 			spec: tools.Spec{Name: o.name, Description: o.description, Schema: o.schema, Level: level},
 		}
 		// With a refused tool, the bot's registry would not start.
-		if _, err := tools.NewRegistry(h.cfg.Now, t); err != nil {
+		reg, err := tools.NewRegistry(h.cfg.Now, t)
+		if err == nil {
+			err = reg.Compile()
+		}
+		if err != nil {
 			refuse(foreign.Line(strings.TrimPrefix(err.Error(), fmt.Sprintf("tool %q: ", o.name)), 500))
 			continue
 		}

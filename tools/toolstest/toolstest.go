@@ -45,6 +45,9 @@ func Check(t *testing.T, tool tools.Tool, effects func() int, cases ...Case) {
 	if err != nil {
 		t.Fatalf("the registry refuses it: %v", err)
 	}
+	if err := reg.Compile(); err != nil {
+		t.Fatal(err)
+	}
 	var schema struct {
 		Properties map[string]struct {
 			Description string   `json:"description"`
