@@ -165,7 +165,7 @@ func (w *worker) propose(ctx context.Context, s step) error {
 		if err := w.writeWithRetry(ctx, func(tx store.Tx) { w.a.cfg.Gate.Allowed(tx, p) }); err != nil {
 			return err
 		}
-		r, did := w.perform(ctx, c, plan.Action, permitted(plan, ruling.Permit), rep, false)
+		r, did := w.perform(ctx, c, plan.Action, permitted(plan, ruling.Permit), rep, "")
 		if r == nil {
 			return w.afterAbandon(ctx)
 		}
@@ -314,13 +314,14 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 			resultOf(s, r))
 	}
 	var permit approvals.Permit
+	var rec approvals.Record
 	var why string
 	var entry history.Entry
 	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		if err := w.fence.Check(tx); err != nil {
 			return err
 		}
-		permit, _, why = w.a.cfg.Gate.Consume(tx, id, plan.Action)
+		permit, rec, why = w.a.cfg.Gate.Consume(tx, id, plan.Action)
 		switch {
 		case why != "":
 			text := tools.ErrorText(tools.Failed("approved, but not run: %s. Propose it again if it is still needed", strings.TrimSuffix(why, ".")))
@@ -353,7 +354,7 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 	if !s.scripted() {
 		rep = repeated(w.entries, sameCall(plan.Action))
 	}
-	r, did := w.perform(ctx, s.call, plan.Action, permitted(plan, permit), rep, true)
+	r, did := w.perform(ctx, s.call, plan.Action, permitted(plan, permit), rep, rec.CardKey())
 	if r == nil {
 		// The grace time ended while the command was running. Its intent has no outcome,
 		// which tells the next owner that the outcome is unknown.
@@ -404,7 +405,7 @@ func (w *worker) resume(ctx context.Context, s step) error {
 			return tools.Result{}, cmp.Or(err, errOutcomeUnknown)
 		}
 		return res, err
-	}, repetition{}, true)
+	}, repetition{}, rec.CardKey())
 	switch {
 	case r == nil:
 		return w.afterAbandon(ctx)
@@ -446,10 +447,11 @@ type runFacts struct {
 	tried string // see tools.Result
 }
 
-// perform runs a call and streams its output to the thread. A nil result means that the bot
-// is shutting down and left the command running.
+// perform runs a call and streams its output to the thread. card is the key of the post with
+// the card of an approved call, "" for a call that changes nothing. A nil result means that the
+// bot is shutting down and left the command running.
 func (w *worker) perform(
-	ctx context.Context, c llm.Call, a approvals.Action, do run, rep repetition, changes bool,
+	ctx context.Context, c llm.Call, a approvals.Action, do run, rep repetition, card string,
 ) (r *history.Result, did runFacts) {
 	step, done := w.begin(ctx, "running "+c.Name)
 	defer done()
@@ -457,9 +459,15 @@ func (w *worker) perform(
 	out := &callProgress{
 		draft: draft{
 			key: key, kind: chat.ProgressOutput, now: w.a.cfg.Now, live: w.a.cfg.Live,
-			show: func(p chat.Progress) { w.show(ctx, p) },
+			show: func(p chat.Progress) {
+				p.Card = card
+				if seen := onScreen(p.Text); seen != p.Text {
+					p.Text = w.a.cfg.Redact(seen) // a colour may have stood within a secret
+				}
+				w.show(ctx, p)
+			},
 		},
-		name: c.Name, began: w.a.cfg.Now(), mark: changes,
+		name: c.Name, began: w.a.cfg.Now(), mark: card != "",
 	}
 	w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressOutput, Status: "running " + c.Name})
 	kept := w.beginOutput(c)

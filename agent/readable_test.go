@@ -20,3 +20,21 @@ func TestAResultIsWrittenForPeople(t *testing.T) {
 		t.Errorf("%q %q", out, notice)
 	}
 }
+
+func TestOutputIsShownAsOnAScreen(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain\ttext\n":                              "plain\ttext\n",
+		"\x1b[1;32mok\x1b[0m done\n\x1b[Kend":        "ok done\nend",
+		"10 %\r20 %\r\nnext\r\n":                     "20 %\nnext\n",
+		"a\rb\rc":                                    "c",
+		"\x1b]0;title\x07rest":                       "\x1b]0;title\x07rest", // people see that something is there
+		"\x1b[2J\x1b[Hdelete everything":             "\x1b[2J\x1b[Hdelete everything",
+		"tail of a sequence \x1b[3":                  "tail of a sequence \x1b[3",
+		"\r\n\r\n":                                   "\n\n",
+		"\x1b[38;2;1;2;3mtrue\x1b[m \x1b[4:3mcurl\r": "true curl",
+	} {
+		if got := onScreen(in); got != want {
+			t.Errorf("%q is shown as %q, want %q", in, got, want)
+		}
+	}
+}

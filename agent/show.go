@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -41,7 +42,7 @@ func runPost(a approvals.Action, r history.Result, step bool) (text, whole strin
 	if r.Output != "" {
 		out, _, _ = cutLast(out, "\n[Output truncated ")
 	}
-	shown, lines := shorten(out)
+	shown, lines := shorten(onScreen(out))
 	if r.Changed && !r.Failed && (a.Path != "" || len(a.Paths) > 0) {
 		shown = "" // that the file was written is what the card says
 	}
@@ -110,6 +111,27 @@ func printed(text string) (out, notice string) {
 	}
 	return readable(env.Result), ""
 }
+
+// onScreen is an output as a terminal shows it: without colours, and without what was written
+// over after a carriage return, as progress bars do. Other sequences stay, and are seen.
+func onScreen(s string) string {
+	if strings.ContainsRune(s, '\x1b') {
+		s = colours.ReplaceAllString(s, "")
+	}
+	if !strings.ContainsRune(s, '\r') {
+		return s
+	}
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		l = strings.TrimRight(l, "\r")
+		lines[i] = l[strings.LastIndexByte(l, '\r')+1:]
+	}
+	return strings.Join(lines, "\n")
+}
+
+// colours are the sequences that set colours and attributes or erase to the end of the line
+// (ECMA-48, 8.3.117 and 8.3.41).
+var colours = regexp.MustCompile(`\x1b\[[0-9;:]*[mK]`)
 
 // cutLast is strings.Cut around the last sep.
 func cutLast(s, sep string) (before, after string, found bool) {

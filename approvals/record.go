@@ -235,5 +235,17 @@ func (r Record) Satisfied() bool {
 	return len(r.Require.Needs) > 0
 }
 
+// CardKey is the key of the post that has the request's card. A step of a plan is shown on the
+// plan's.
+func (r Record) CardKey() string {
+	if r.Basis.Step > 0 {
+		return CardPrefix + string(r.Basis.Of)
+	}
+	return CardPrefix + string(r.ID)
+}
+
+// CardPrefix begins the key of each post with the card of a request; its id follows.
+const CardPrefix = "approval/"
+
 // FinalLevel returns Level as a [risk.Level].
 func (r Record) FinalLevel() risk.Level { return risk.ParseLevel(r.Level) }

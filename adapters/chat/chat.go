@@ -201,8 +201,11 @@ type Card struct {
 	Footer  string    `json:"footer,omitempty"` // who asked, and who may decide
 	Expires time.Time `json:"expires,omitzero"` // of an open card
 	// Since is when what was approved began, while it runs; zero otherwise.
-	Since  time.Time `json:"since,omitzero"`
-	Fields []Field   `json:"fields,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	// Last is the last line that it printed, while it runs: a passing sight, which no durable
+	// post has.
+	Last   string  `json:"last,omitempty"`
+	Fields []Field `json:"fields,omitempty"`
 	// Details has everything that is bound or was judged. A value may have several lines.
 	Details []Field  `json:"details,omitempty"`
 	Choose  []Button `json:"choose,omitempty"`
@@ -265,6 +268,7 @@ type Progress struct {
 	Kind   ProgressKind `json:"kind,omitempty"`
 	Status string       `json:"status,omitempty"` // [StatusThinking], "running systemctl status x"
 	Text   string       `json:"text,omitempty"`   // the whole draft so far, already cut to a sane size
+	Card   string       `json:"card,omitempty"`   // the key of the post whose card is about what runs, "" for none
 	Done   bool         `json:"done,omitempty"`   // nothing more comes under this Key
 }
 

@@ -458,3 +458,76 @@ func TestTheStatus(t *testing.T) {
 		s.begun()
 	})
 }
+
+// docs.slack.dev/ai/agent-sessions: Slack shows what state a thread's session is in, and its own
+// stop button while the agent works.
+func TestTheAgentSession(t *testing.T) {
+	t.Parallel()
+	root := func(th chat.ThreadID) string { _, r := split(th); return r }
+	t.Run("follows the turn", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, slackfake.Config{AgentSessions: true})
+		th := s.begun()
+		session := func(want string) {
+			t.Helper()
+			s.until("the session is "+want, func() bool { return s.server.Session("C1", root(th)) == want })
+		}
+		s.show(th, chat.Progress{Key: "reply/1", Status: chat.StatusThinking})
+		session("processing")
+		s.show(th, chat.Progress{Key: "wait", Kind: chat.ProgressStatus, Status: chat.StatusDecision})
+		session("suspended")
+		s.show(th, chat.Progress{Key: "call/1", Kind: chat.ProgressOutput, Status: "running uptime"})
+		session("processing")
+		s.show(th, chat.Progress{Key: "status", Kind: chat.ProgressStatus, Done: true})
+		session("active")
+		if n := s.server.Count("agents.sessions.setStatus"); n != 4 {
+			t.Errorf("%d calls", n)
+		}
+	})
+	t.Run("of an app that is no agent is asked for once", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, slackfake.Config{AssistantStatus: true})
+		for range 2 {
+			th := s.begun()
+			s.show(th, chat.Progress{Key: "reply/1", Status: chat.StatusThinking})
+			s.until("the status is shown", func() bool { return s.server.Status("C1", root(th)) == "is thinking" })
+		}
+		if n := s.server.Count("agents.sessions.setStatus"); n != 1 {
+			t.Errorf("%d calls", n)
+		}
+	})
+	t.Run("a failure of Slack's is tried again", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, slackfake.Config{AgentSessions: true})
+		th := s.begun()
+		s.server.FailNext("agents.sessions.setStatus", 1, slackfake.Answer{Error: "internal_error"})
+		s.show(th, chat.Progress{Key: "reply/1", Status: chat.StatusThinking})
+		s.until("it is processing", func() bool { return s.server.Session("C1", root(th)) == "processing" })
+	})
+	t.Run("its stop button is the word stop", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, slackfake.Config{AgentSessions: true})
+		th := s.begun()
+		if err := s.server.StopSession(t.Context(), "UBOB", "C1", root(th)); err == nil {
+			t.Error("there is a button while nothing goes on")
+		}
+		s.show(th, chat.Progress{Key: "reply/1", Status: chat.StatusThinking})
+		s.until("it is processing", func() bool { return s.server.Session("C1", root(th)) == "processing" })
+		if err := s.server.StopSession(t.Context(), "UBOB", "C1", root(th)); err != nil {
+			t.Fatal(err)
+		}
+		got := s.bot.got()
+		if last := got[len(got)-1]; last.Text != "stop" || last.Thread != th || last.From.ID != "slack:T1:UBOB" || last.Ref != "" {
+			t.Errorf("the bot was told %+v", last)
+		}
+		s.until("it works no more", func() bool { return s.server.Session("C1", root(th)) == "active" })
+	})
+	t.Run("in a thread without the bot its stop button is nobody's word", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, slackfake.Config{AgentSessions: true})
+		err := s.server.Emit(t.Context(), "agent_session_stopped", map[string]any{"channel": "C1", "thread_ts": "1700000000.000100", "user": "UBOB"})
+		if err != nil || len(s.bot.got()) != 0 {
+			t.Errorf("%v, the bot was told %+v", err, s.bot.got())
+		}
+	})
+}

@@ -89,6 +89,8 @@ type doctor struct {
 	api  *slackapi.Client
 	base error // what is wrong with the API's address
 
+	address string // of the API, with a slash at its end
+
 	badBot, badApp string // what is wrong with the form of the tokens, set by tokens
 
 	auth *slackapi.AuthTestResponse // nil until signed in
@@ -106,6 +108,7 @@ func newDoctor(cfg DoctorConfig) *doctor {
 		}
 		base = strings.TrimRight(cfg.APIURL, "/") + "/"
 	}
+	d.address = base
 	d.api = slackapi.New(cfg.BotToken, slackapi.OptionAppLevelToken(cfg.AppToken), slackapi.OptionAPIURL(base), slackapi.OptionHTTPClient(&http.Client{}))
 	return d
 }

@@ -60,7 +60,7 @@ type edited struct {
 
 // heard are the events that are read; all others are acknowledged and left.
 var heard = map[string]bool{
-	"app_mention": true, "message": true, "app_home_opened": true, "assistant_thread_started": true,
+	"app_mention": true, "message": true, "app_home_opened": true, "assistant_thread_started": true, "agent_session_stopped": true,
 	"tokens_revoked": true, "app_uninstalled": true,
 }
 

@@ -62,9 +62,48 @@ func (a *Adapter) onEvent(ctx context.Context, h chat.Handler, ev occurrence) er
 		}
 	case "assistant_thread_started":
 		a.background.Add("assistant/"+ev.Assistant.Channel, func() { a.greet(ev.Assistant.Channel, ev.Assistant.Root) })
+	case "agent_session_stopped":
+		return a.onStop(ctx, h, ev)
 	case "tokens_revoked", "app_uninstalled":
 		a.log.ErrorContext(ctx, "the Slack app was uninstalled or its token revoked; install it again and set SLACK_BOT_TOKEN")
 	}
+	return nil
+}
+
+// onStop takes Slack's own stop button for the word "stop", said by who pressed it
+// (docs.slack.dev/reference/events/agent_session_stopped). Slack leaves it to the app to say that
+// the session is not processing any more: a bot that was restarted may not know that it is.
+func (a *Adapter) onStop(ctx context.Context, h chat.Handler, ev occurrence) error {
+	if ev.team == "" {
+		ev.team = a.self().team
+	}
+	th := thread{ev.team, ev.Channel, ev.Root}
+	if _, err := parseThread(th.id()); err != nil || ev.User == "" || !slackTS.MatchString(ev.EventTS) {
+		a.log.WarnContext(ctx, "a press of Slack's stop button with ids that Slack does not use was left out", "channel", ev.Channel, "thread", ev.Root, "error", err)
+		return nil
+	}
+	known, err := a.cfg.Known(ctx, th.id())
+	if err != nil {
+		return fmt.Errorf("slack: whether the bot takes part in %s cannot be read: %w", th.id(), err)
+	}
+	if !known {
+		return nil
+	}
+	said := a.event(ctx, message{team: ev.team, channel: ev.Channel, ts: ev.EventTS, user: ev.User, text: "stop"}, th, false)
+	said.Ref = "" // there is no message
+	if err := h.Deliver(ctx, said); err != nil {
+		return err
+	}
+	a.background.Add("session/"+string(th.id()), func() {
+		ctx, cancel := context.WithTimeout(a.context(), callTimeout)
+		defer cancel()
+		_, err := a.api.SetAgentSessionStatusContext(ctx, slackapi.AgentSessionSetStatusParameters{
+			Status: slackapi.AgentSessionStatusActive, ChannelID: th.channel, ThreadTS: th.root,
+		})
+		if err != nil {
+			a.log.InfoContext(ctx, "Slack may show that the agent still works", "thread", th.id(), "error", err)
+		}
+	})
 	return nil
 }
 

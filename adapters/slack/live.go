@@ -56,13 +56,21 @@ func Live(ctx context.Context, cfg DoctorConfig, o LiveOptions) Outcome {
 	if out := d.signIn(cctx); out.Result == Failed {
 		return out
 	}
+	o.Say("asking Slack about the form of cards")
+	form := d.validate(cctx)
+	if form.Result == Failed {
+		return form
+	}
 	o.Say("opening a socket")
 	conn, out := d.liveSocket(cctx)
 	if out.Result == Failed {
 		return out
 	}
 	l := &live{d: d, o: o, conn: conn, nonce: rand.Text()}
-	return l.run(ctx)
+	if out = l.run(ctx); out.Result == Passed && form.Result == Passed {
+		out.Text += "; " + form.Text
+	}
+	return out
 }
 
 // liveSocket opens a socket that is the only one of the app. Slack may still count

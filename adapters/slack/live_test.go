@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"countersign/adapters/slack/slackfake"
 )
 
 var buttonValue = regexp.MustCompile(`"value":"([A-Z0-9]+)"`)
@@ -83,7 +85,7 @@ func TestLiveShowsThatAPressArrives(t *testing.T) {
 	if o.Result != Passed || !strings.Contains(o.Text, "@alice (U1) pressed the button after") || !strings.Contains(o.Text, "came as an event") {
 		t.Fatalf("%+v", o)
 	}
-	if len(said) < 2 || !strings.Contains(said[1], "waiting up to 10s") {
+	if len(said) < 3 || !strings.Contains(said[2], "waiting up to 10s") {
 		t.Errorf("it waited in silence: %q", said)
 	}
 	if first, second := <-acked, <-acked; first != "own" || second != "ours" {
@@ -185,5 +187,37 @@ func TestLiveStopsWithItsContext(t *testing.T) {
 	}
 	if n, last := a.called("chat.update"); n != 1 || !strings.Contains(last, "stopped") {
 		t.Errorf("the button stays: %d %s", n, last)
+	}
+}
+
+// docs.slack.dev/reference/methods/blocks.validate: Slack is asked about the form of cards before
+// one is posted.
+func TestLiveAsksSlackAboutTheFormOfCards(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer string
+		result Result
+		want   string
+	}{
+		"accepted":  {`{"ok":true}`, Passed, "accepts the 4 forms"},
+		"refused":   {`{"ok":false,"error":"invalid_blocks","errors":[{"pointer":"/2/elements","code":"failed_constraint","message":"too many"}]}`, Failed, "a card that asks (invalid_blocks: /2/elements too many)"},
+		"not there": {`{"ok":false,"error":"unknown_method"}`, Skipped, "can't be asked"},
+		"no JSON":   {`<html>`, Failed, "its answer is no JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAnswers(t)
+			a.methods["blocks.validate"] = c.answer
+			if out := newDoctor(a.config()).validate(t.Context()); out.Result != c.result || !strings.Contains(out.Text, c.want) {
+				t.Errorf("%+v", out)
+			}
+		})
+	}
+}
+
+// The forms that Slack is asked about are those that the local Slack accepts, too.
+func TestTheLocalSlackAcceptsTheFormsOfCards(t *testing.T) {
+	s := slackfake.New(slackfake.Config{})
+	defer s.Close()
+	if out := newDoctor(DoctorConfig{BotToken: "xoxb-1", APIURL: s.URL()}).validate(t.Context()); out.Result != Passed {
+		t.Errorf("%+v", out)
 	}
 }

@@ -90,6 +90,11 @@ func Events() []Subscription {
 	}
 }
 
+// agentEvents go with the agent view only.
+var agentEvents = []Subscription{
+	{"agent_session_stopped", "end what runs when somebody presses Slack's own stop button", "assistant:write", Always},
+}
+
 // assistantEvents go with the older assistant view only.
 var assistantEvents = []Subscription{
 	{"assistant_thread_started", "greet in a new assistant thread; the assistant view needs it", "assistant:write", Always},
@@ -239,6 +244,8 @@ func (m *manifest) settings(o ManifestOptions) {
 	events := Events()
 	if o.AssistantView {
 		events = append(events, assistantEvents...)
+	} else {
+		events = append(events, agentEvents...)
 	}
 	for _, e := range events {
 		if o.needed(e.Need) {

@@ -90,7 +90,7 @@ func TestManifestIsWhatSlackAccepts(t *testing.T) {
 				t.Error("people cannot write to the bot in its messages tab")
 			}
 			granted := m.OAuthConfig.Scopes.Bot
-			for _, e := range append(Events(), assistantEvents...) {
+			for _, e := range slices.Concat(Events(), agentEvents, assistantEvents) {
 				if slices.Contains(m.Settings.EventSubscriptions.BotEvents, e.Name) && e.Scope != "" && !slices.Contains(granted, e.Scope) {
 					t.Errorf("%s is asked for without its scope %s", e.Name, e.Scope)
 				}

@@ -54,6 +54,7 @@ type page struct {
 	sought  bool      // who began the thread was looked up
 	status  string    // that Slack's own status line shows
 	set     time.Time // when it was set last
+	session string    // the state of the thread's agent session as it was set last, "" for none
 
 	writing  sync.Mutex // held while a post is written again
 	faceMu   sync.Mutex
@@ -316,9 +317,19 @@ func (p *page) Signal(ctx context.Context, c scribe.Call, now scribe.Status) (li
 	if chat.ActivityOf(now.Text) != chat.ActivityDecision { // the card says it
 		line = now.Text
 	}
+	again := p.setSession(ctx, c, now)
 	if p.a.noStatus.Load() {
-		return line, 0
+		return line, again
 	}
+	line, after = p.setStatus(ctx, c, now, line)
+	if again > 0 && (after == 0 || again < after) {
+		after = again
+	}
+	return line, after
+}
+
+// setStatus shows a status on Slack's own line. It returns what Signal does.
+func (p *page) setStatus(ctx context.Context, c scribe.Call, now scribe.Status, line string) (rest string, after time.Duration) {
 	left := statusAge - time.Since(p.set)
 	switch {
 	case now.Text == "" && p.status == "":
@@ -346,6 +357,42 @@ func (p *page) Signal(ctx context.Context, c scribe.Call, now scribe.Status) (li
 		return "", 0
 	}
 	return "", statusAge
+}
+
+// setSession tells Slack what state the thread's agent session is in
+// (docs.slack.dev/ai/agent-sessions): while it is processing, people have Slack's own stop
+// button, and while it is suspended the thread waits for them. after is when to try again, 0 for
+// not at all.
+func (p *page) setSession(ctx context.Context, c scribe.Call, now scribe.Status) (after time.Duration) {
+	state := slackapi.AgentSessionStatusProcessing
+	switch chat.ActivityOf(now.Text) {
+	case chat.ActivityNone:
+		state = slackapi.AgentSessionStatusActive
+	case chat.ActivityDecision:
+		state = slackapi.AgentSessionStatusSuspended
+	case chat.ActivityWork, chat.ActivityModel, chat.ActivityWait:
+	}
+	if p.a.noSession.Load() || state == p.session || p.session == "" && state == slackapi.AgentSessionStatusActive {
+		return 0
+	}
+	err := p.call(ctx, c, "session", func(ctx context.Context) error {
+		_, err := p.a.api.SetAgentSessionStatusContext(ctx, slackapi.AgentSessionSetStatusParameters{
+			Status: state, ChannelID: p.th.channel, ThreadTS: p.th.root,
+		})
+		return err
+	})
+	switch word := said(err); {
+	case err == nil:
+		p.session = state
+	case slices.Contains(gone, word):
+	case word == "", slices.Contains(passes, word):
+		return p.a.times.keep
+	default:
+		if !p.a.noSession.Swap(true) {
+			p.a.log.InfoContext(ctx, "Slack keeps no agent sessions for this app, so people have no stop button of Slack's own", "error", err)
+		}
+	}
+	return 0
 }
 
 // cleared notes that the thread is there, and that Slack took its status away, as it does

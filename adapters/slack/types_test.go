@@ -37,9 +37,11 @@ func argumentTypes() map[string]string {
 		"chat.stopStream":                       "ChatStopStreamArguments",
 		"views.open":                            "ViewsOpenArguments",
 		"views.publish":                         "ViewsPublishArguments",
+		"blocks.validate":                       "BlocksValidateArguments",
 		"conversations.open":                    "ConversationsOpenArguments",
 		"files.getUploadURLExternal":            "FilesGetUploadURLExternalArguments",
 		"files.completeUploadExternal":          "FilesCompleteUploadExternalArguments",
+		"agents.sessions.setStatus":             "AgentsSessionsSetStatusArguments",
 		"assistant.threads.setStatus":           "AssistantThreadsSetStatusArguments",
 		"assistant.threads.setSuggestedPrompts": "AssistantThreadsSetSuggestedPromptsArguments",
 	}

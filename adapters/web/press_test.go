@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -170,5 +171,31 @@ func TestDropStepsSaysWhatItIsFor(t *testing.T) {
 	s.is(`document.querySelector('#edit-title').textContent === 'Drop steps' && document.querySelector('#edit-text').textContent.startsWith('Remove the lines of the steps')`)
 	s.is(`document.querySelector('#edit-value').value.split('\n')[0] === '1. Stop app' && document.querySelector('#edit-yes').disabled`)
 	s.shot("70-drop-steps")
+	s.clean()
+}
+
+// SURFACE: while it runs, a card has the elapsed time, the last line of output and Stop.
+func TestTheCardOfWhatRunsHasItsLastLine(t *testing.T) {
+	t.Parallel()
+	s := newScreenTest(t)
+	th := s.talk()
+	s.bot.post(th, chat.Post{Key: "approval/1", Card: face(t, "running")})
+	show := func(text string) {
+		s.bot.a.ShowProgress(t.Context(), th, chat.Progress{Key: "call/1", Kind: chat.ProgressOutput, Status: "running run_shell", Card: "approval/1", Text: text})
+	}
+	last := func(want string, tail bool) {
+		t.Helper()
+		s.until(fmt.Sprintf(`document.querySelector('.card .last:not([hidden])')?.textContent === %q && document.querySelector('.doing-tail')?.hidden === %t`, want, !tail))
+	}
+	show("unpacking\n")
+	last("unpacking", false)
+	show("unpacking\n20 %")
+	last("20 %", true)
+	s.is(`document.querySelector('.card .result').textContent.includes(' for ')`)
+	s.shot("71-running")
+	done := *face(t, "running")
+	done.Since, done.After, done.Tone, done.Body = time.Time{}, nil, chat.ToneGood, "Approved by Bob at 12:00 UTC · exit 0"
+	s.bot.post(th, chat.Post{Key: "approval/1", Card: &done})
+	s.until(`document.querySelector('.card .last')?.hidden === true`)
 	s.clean()
 }

@@ -49,7 +49,7 @@ func shownCard(c *chat.Card) *chat.Card {
 		return nil
 	}
 	out := *c
-	for _, s := range []*string{&out.Title, &out.Env, &out.Risk, &out.Code, &out.Context, &out.Body, &out.Why, &out.Footer} {
+	for _, s := range []*string{&out.Title, &out.Env, &out.Risk, &out.Code, &out.Context, &out.Body, &out.Why, &out.Footer, &out.Last} {
 		*s = shownExact(*s)
 	}
 	for _, lines := range []*[]string{&out.Warn, &out.Preview} {

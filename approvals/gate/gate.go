@@ -421,7 +421,7 @@ func (g *Gate) setTimer(tx store.Tx, rec approvals.Record, at time.Time) {
 // Repaint queues a card's current content again, for a post that shows an older version.
 // key is the post's key; keys of other posts are ignored.
 func (g *Gate) Repaint(ctx context.Context, thread chat.ThreadID, key string) error {
-	id, ok := strings.CutPrefix(key, "approval/")
+	id, ok := strings.CutPrefix(key, approvals.CardPrefix)
 	if !ok {
 		return nil
 	}
@@ -450,7 +450,7 @@ func (g *Gate) updateCard(tx store.Tx, rec approvals.Record, notice string) chat
 		}
 	}
 	c := g.cardOf(tx, rec, notice)
-	key := "approval/" + string(rec.ID)
+	key := rec.CardKey()
 	outbox.Put(tx, string(rec.Thread), key, chat.Post{Key: key, Card: &c, Quiet: rec.State != approvals.Pending}, g.cfg.Now())
 	return c
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/approvals"
 	"countersign/bot/replicas"
 	"countersign/bot/threads"
 	"countersign/internal/failpoint"
@@ -50,7 +51,7 @@ func NewOutbox(c OutboxConfig) *Outbox {
 		OnLate: o.late,
 		OnSent: func(r outbox.Row) {
 			switch {
-			case strings.HasPrefix(r.Key, "approval/"):
+			case strings.HasPrefix(r.Key, approvals.CardPrefix):
 				failpoint.Hit(failpoint.CardPosted)
 			case strings.HasPrefix(r.Key, "reply/"):
 				failpoint.Hit(failpoint.ReplyPosted)

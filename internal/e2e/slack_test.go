@@ -441,7 +441,6 @@ func TestSlackDropSteps(t *testing.T) {
 	}
 }
 
-// TestSlackStop ends a running command with the button.
 // S2: whatever a thread began with, who got an answer goes on talking.
 func TestSlackAThreadThatBeganWithAWordIsAConversation(t *testing.T) {
 	t.Parallel()
@@ -505,6 +504,47 @@ func TestSlackWhatWasSaidBeforeAndWhatWasDeleted(t *testing.T) {
 	}
 }
 
+// TestSlackStopOfItsOwn: what an approved command printed last stands on its card, and Slack's own
+// stop button ends it.
+func TestSlackStopOfItsOwn(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "out")
+	srv := model(t, func(results int, _ string) turn {
+		if results == 0 {
+			return turn{calls: []call{shell("for i in $(seq 100); do echo step $i of 100 | tee -a " + file + "; sleep 0.1; done")}}
+		}
+		return turn{text: "All done."}
+	})
+	w := newWorkspace(t, slackfake.Config{AssistantStatus: true, AgentSessions: true}, srv.URL)
+	w.start()
+	root := w.ask("UALICE", "COPS", "run it")
+	session := func(want string) {
+		t.Helper()
+		eventually(t, "the session is "+want, func() bool { return w.Session("COPS", root) == want }, w.bot.log.String)
+	}
+	session("suspended")
+	w.press("UBOB", "COPS", root, "Approve")
+	card := func() string {
+		for _, m := range w.Messages("COPS", root) {
+			if text := m.Plain(); strings.Contains(text, "running") && strings.Contains(text, "Approved by") {
+				return text
+			}
+		}
+		return ""
+	}
+	eventually(t, "the last line", func() bool { return regexp.MustCompile(`\nstep \d+ of 100`).MatchString(card()) }, func() string { return w.text("COPS", root) })
+	session("processing")
+	if err := w.StopSession(t.Context(), "UALICE", "COPS", root); err != nil {
+		t.Fatal(err)
+	}
+	w.sees("COPS", root, "stopped by a person")
+	session("active")
+	if text := w.text("COPS", root); strings.Contains(text, "\nstep") && strings.Contains(text, "running") || lines(file) == 100 {
+		t.Errorf("%d lines were written, and the thread is %s", lines(file), text)
+	}
+}
+
+// TestSlackStop ends what waits with the button.
 func TestSlackStop(t *testing.T) {
 	t.Parallel()
 	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, filepath.Join(t.TempDir(), "out")))

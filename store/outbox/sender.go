@@ -70,6 +70,8 @@ type Sender struct {
 	woken   map[string]bool
 	busy    map[string]bool // threads whose first row is being sent or waits for it
 	scanAll bool            // look at all threads
+	asked   int             // how often it was said that there may be rows which nobody woke it for
+	scanned int             // asked, as all threads were last looked at
 	stepped chan struct{}   // closed and replaced after each step
 	signal  chan struct{}   // holds one: woken or look changed
 }
@@ -92,7 +94,7 @@ func NewSender(db store.DB, o Options) *Sender {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Sender{
-		db: db, o: o, scanAll: true,
+		db: db, o: o, scanAll: true, asked: 1,
 		woken: map[string]bool{}, busy: map[string]bool{}, stepped: make(chan struct{}), signal: make(chan struct{}, 1),
 	}
 }
@@ -106,13 +108,14 @@ func (s *Sender) Wake(thread string) {
 	s.poke()
 }
 
-// Behind reports whether this sender knows of unposted rows of a thread, not counting rows
-// that yield after a failure. Anything shown in the thread without a row would overtake
-// them.
+// Behind reports whether there are unposted rows of a thread as far as this sender knows, not
+// counting rows that yield after a failure. Anything shown in the thread without a row would
+// overtake them. Before it has looked at all threads it knows of none that has no rows: those of
+// an earlier process may wait.
 func (s *Sender) Behind(thread string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.woken[thread] || s.busy[thread]
+	return s.asked != s.scanned || s.woken[thread] || s.busy[thread]
 }
 
 func (s *Sender) poke() {
@@ -127,6 +130,7 @@ func (s *Sender) poke() {
 func (s *Sender) Rescan() {
 	s.mu.Lock()
 	s.scanAll = true
+	s.asked++
 	s.mu.Unlock()
 	s.poke()
 }
@@ -248,7 +252,7 @@ type run struct {
 // collect queues the threads that were woken or are due.
 func (r *run) collect(ctx context.Context) {
 	r.s.mu.Lock()
-	woken, look := r.s.woken, r.s.scanAll
+	woken, look, asked := r.s.woken, r.s.scanAll, r.s.asked
 	for thread := range woken {
 		r.s.busy[thread] = true
 	}
@@ -262,8 +266,17 @@ func (r *run) collect(ctx context.Context) {
 		if err := r.s.db.View(ctx, func(tx store.Tx) error {
 			threads = r.s.claimable(tx)
 			return nil
-		}); err != nil && ctx.Err() == nil {
-			r.s.o.Log.WarnContext(ctx, "outbox cannot read its threads", "error", err)
+		}); err != nil {
+			if ctx.Err() == nil {
+				r.s.o.Log.WarnContext(ctx, "outbox cannot read its threads", "error", err)
+			}
+		} else {
+			r.s.mu.Lock()
+			r.s.scanned = asked
+			for _, thread := range threads {
+				r.s.busy[thread] = true
+			}
+			r.s.mu.Unlock()
 		}
 		for _, thread := range threads {
 			r.push(thread)

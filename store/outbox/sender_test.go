@@ -176,6 +176,37 @@ func TestSender(t *testing.T) {
 		}
 		stop()
 	})
+	bubble(t, "what an earlier process left is known of before anything overtakes it", func(t *testing.T, db *mem.DB, net *network) {
+		sending := make(chan struct{})
+		net.reply = func(context.Context, outbox.Row) (string, error) {
+			<-sending
+			return "m", nil
+		}
+		put(t, db, "t", "reply", "answer")
+		s := outbox.NewSender(db, options(net))
+		if !s.Behind("t") || !s.Behind("u") {
+			t.Error("not behind before it looked")
+		}
+		stop := start(t, s)
+		synctest.Wait()
+		if !s.Behind("t") || s.Behind("u") {
+			t.Errorf("after it looked, t is behind: %t, u: %t", s.Behind("t"), s.Behind("u"))
+		}
+		close(sending)
+		synctest.Wait()
+		if s.Behind("t") {
+			t.Error("behind although all is posted")
+		}
+		s.Rescan()
+		if !s.Behind("t") {
+			t.Error("not behind although another sender may have left rows")
+		}
+		synctest.Wait()
+		if s.Behind("t") {
+			t.Error("behind after it looked")
+		}
+		stop()
+	})
 	bubble(t, "rows go out in order, later ones of a key as edits", func(t *testing.T, db *mem.DB, net *network) {
 		for i := range 3 {
 			put(t, db, "t", fmt.Sprint("k", i), "x")

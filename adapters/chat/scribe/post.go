@@ -47,6 +47,7 @@ func (s *Scribe[M, P]) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (
 	if err != nil {
 		return "", err
 	}
+	th.stands(p)
 	th.page.Settled()
 	return r.String(), nil
 }
@@ -183,6 +184,7 @@ func (s *Scribe[M, P]) replace(ctx context.Context, th *thread[P], r Ref, p chat
 	if err != nil {
 		return done, err
 	}
+	th.stands(p)
 	for i := len(msgs); i < len(r.Parts); i++ {
 		th.page.Removed(p.Key, i)
 		s.remove(ctx, th, r.Parts[i])

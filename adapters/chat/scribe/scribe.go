@@ -298,6 +298,7 @@ type thread[P any] struct {
 	log     *worklog
 	logs    []*worklog // that were closed last
 	drafts  map[string]*draft
+	running map[string]run    // by the key of its post
 	moved   map[string]string // by a message that was removed, the one in its place
 
 	used time.Time // guarded by Scribe.mu, as is show
@@ -313,7 +314,7 @@ func (s *Scribe[M, P]) thread(t chat.ThreadID) (*thread[P], error) {
 		if err != nil {
 			return nil, err
 		}
-		th = &thread[P]{id: t, page: page, refs: map[string]Ref{}, drafts: map[string]*draft{}, moved: map[string]string{}}
+		th = &thread[P]{id: t, page: page, refs: map[string]Ref{}, drafts: map[string]*draft{}, running: map[string]run{}, moved: map[string]string{}}
 		s.threads[t] = th
 	}
 	th.used = time.Now()

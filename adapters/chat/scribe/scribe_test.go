@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -39,7 +40,7 @@ type page struct {
 
 func (*page) Render(p chat.Post) []string {
 	if p.Card != nil {
-		return []string{p.Card.Title}
+		return []string{strings.TrimSpace(p.Card.Title + " " + p.Card.Last)}
 	}
 	return []string{p.Text}
 }
@@ -289,6 +290,23 @@ func TestProgress(t *testing.T) {
 			b.shows(t, "a", "half")
 			one.posts(t, chat.Post{Key: "b", Text: "whole"})
 			b.shows(t, "a", "whole")
+			b.made(t, 2)
+		},
+		"what an approved command prints stands on its card, from the third second on": func(t *testing.T, b *board, one *writer) {
+			output := func(text string) chat.Progress {
+				return chat.Progress{Key: "call/1", Kind: chat.ProgressOutput, Card: "q", Text: text}
+			}
+			stop := []chat.Button{{ID: "stop:1", Label: "Stop", Style: chat.StyleStop}}
+			one.posts(t, chat.Post{Key: "q", Card: &chat.Card{Title: "Build"}})
+			one.posts(t, chat.Post{Key: "q", Card: &chat.Card{Title: "Runs", Final: true, After: stop}})
+			one.ShowProgress(t.Context(), thread, output("1 of 3\n2 of 3\n"))
+			time.Sleep(1900 * time.Millisecond)
+			synctest.Wait()
+			b.shows(t, "a", "Runs")
+			show(one, output("1 of 3\n2 of 3\n20 %\n\n"))
+			b.shows(t, "a", "Runs 20 %")
+			one.posts(t, chat.Post{Key: "q", Card: &chat.Card{Title: "Done", Final: true}})
+			b.shows(t, "a", "Done")
 			b.made(t, 2)
 		},
 		"a card takes no status's place": func(t *testing.T, b *board, one *writer) {

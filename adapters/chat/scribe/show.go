@@ -154,10 +154,54 @@ func (s *Scribe[M, P]) progress(ctx context.Context, th *thread[P], key string, 
 		}
 	case p.Text == "" || posted:
 	case p.Kind == chat.ProgressOutput:
-		s.output(ctx, th, key, p)
+		if !s.onCard(ctx, th, p) {
+			s.output(ctx, th, key, p)
+		}
 	default:
 		s.draft(ctx, th, key, p.Text)
 	}
+}
+
+// onCard shows the last line of what runs on its card. It reports false where the card is not
+// known to say that it runs: after a restart, for example.
+func (s *Scribe[M, P]) onCard(ctx context.Context, th *thread[P], p chat.Progress) bool {
+	run, ok := th.running[p.Card]
+	r, stands := th.refs[p.Card]
+	if !ok || !stands {
+		return false
+	}
+	last := LastLine(p.Text)
+	if time.Since(run.began) < quick || last == run.post.Card.Last {
+		return true
+	}
+	face := *run.post.Card
+	face.Last, run.post.Card = last, &face
+	c := s.part(th, run.post, 0)
+	c.Channel, c.Urgency = r.Channel, Passing
+	if err := th.page.Update(ctx, c, r.Parts[0], th.page.Render(run.post)[0]); err == nil {
+		th.running[p.Card] = run
+	}
+	return true
+}
+
+// run is a post whose card says that something runs, and since when it stands so.
+type run struct {
+	post  chat.Post
+	began time.Time
+}
+
+// quick is how long what runs has to last before its card is changed for what it prints: what
+// ends sooner costs no edit.
+const quick = 2 * time.Second
+
+// stands notes whether a post, as it stands now, has the card of something that runs: it can
+// be stopped.
+func (th *thread[P]) stands(p chat.Post) {
+	if p.Card == nil || !p.Card.Final || !slices.ContainsFunc(p.Card.After, func(b chat.Button) bool { return b.Style == chat.StyleStop }) {
+		delete(th.running, p.Key)
+		return
+	}
+	th.running[p.Key] = run{p, time.Now()}
 }
 
 // output shows the last lines of a running command in the log.
@@ -245,6 +289,19 @@ func Tail(s string) string {
 	}
 	return strings.ToValidUTF8(s, "")
 }
+
+// LastLine is the last line of what a command printed that has something in it.
+func LastLine(s string) string {
+	s = strings.TrimSpace(s)
+	s = s[strings.LastIndexByte(s, '\n')+1:]
+	if r := []rune(s); len(r) > maxLast {
+		s = string(r[:maxLast]) + "…"
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// maxLast is how much of a last line is shown, in characters.
+const maxLast = 160
 
 // Fence returns a Markdown code block with s in it.
 func Fence(s string) string {

@@ -103,6 +103,9 @@ func (d *drawing) oneLine(o Options) Message {
 		s += " · " + span
 	}
 	began := started(d.card)
+	if last, ok := codeSpan(visible.Code(d.card.Last)); ok {
+		began += "\n" + last
+	}
 	if body := visible.Text(d.card.Body); strings.TrimSpace(body) != "" {
 		s += " · " + clipEscaped(body, MaxContent-utf16Len(s)-3-len(began))
 	}

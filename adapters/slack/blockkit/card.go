@@ -243,6 +243,9 @@ func (d *drawing) oneLine() ([]slack.Block, []chat.File) {
 	if s := since(c); s.shown() {
 		run = append(run, text(sinceText, nil), s.element())
 	}
+	if last := visible.Text(c.Last); last != "" {
+		run = append(run, text("\n", nil), text(last, &slack.RichTextSectionTextStyle{Code: true}))
+	}
 	blocks := []slack.Block{slack.NewRichTextBlock("", slack.NewRichTextSection(run...))}
 	return append(blocks, d.actions(false)...), nil
 }

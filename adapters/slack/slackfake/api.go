@@ -90,12 +90,14 @@ type method struct {
 func methodNamed(name string) (method, bool) {
 	streaming := func(c Config) bool { return c.Streaming }
 	assistant := func(c Config) bool { return c.AssistantStatus }
+	agent := func(c Config) bool { return c.AgentSessions }
 	write := []string{"chat:write"}
 	statusScopes := []string{"assistant:write", "chat:write"}
 	m, found := map[string]method{
 		"api.test":                   {do: (*Server).apiTest, tier: 4, json: true},
 		"auth.test":                  {do: (*Server).authTest, tier: 5, json: true},
 		"apps.connections.open":      {do: (*Server).openConnection, tier: 1, json: true, app: true},
+		"blocks.validate":            {do: (*Server).validateBlocks, tier: 3, json: true},
 		"bots.info":                  {do: (*Server).botsInfo, scopes: []string{"users:read"}, tier: 3},
 		"chat.postMessage":           {do: (*Server).postMessage, scopes: write, tier: 0, json: true},
 		"chat.update":                {do: (*Server).updateMessage, scopes: write, tier: 3, json: true},
@@ -126,6 +128,7 @@ func methodNamed(name string) (method, bool) {
 		"files.info":                  {do: (*Server).filesInfo, scopes: []string{"files:read"}, tier: 4},
 		"reactions.add":               {do: (*Server).reactionsAdd, scopes: []string{"reactions:write"}, tier: 3, json: true},
 		"reactions.remove":            {do: (*Server).reactionsRemove, scopes: []string{"reactions:write"}, tier: 2, json: true},
+		"agents.sessions.setStatus":   {do: (*Server).setSession, scopes: write, tier: 3, json: true, feature: agent},
 		"assistant.threads.setStatus": {do: (*Server).setStatus, scopes: statusScopes, tier: 5, json: true, feature: assistant},
 		"assistant.threads.setTitle":  {do: (*Server).setTitle, scopes: statusScopes, tier: 5, json: true, feature: assistant},
 		"assistant.threads.setSuggestedPrompts": {

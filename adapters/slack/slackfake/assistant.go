@@ -2,7 +2,9 @@ package slackfake
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
+	"unicode/utf8"
 )
 
 // setStatus sets the line "<bot> is thinking..." of a thread. It is cleared by "", by the bot's next post in the thread, and after
@@ -61,4 +63,22 @@ func (s *Server) setPrompts(r *request) reply {
 	}
 	s.prompts[threadKey{r.str("channel_id"), r.str("thread_ts")}] = json.RawMessage(r.str("prompts"))
 	return ok(nil)
+}
+
+// setSession sets the status of a thread's agent session, and makes the session if there is none
+// (docs: agents.sessions.setStatus).
+func (s *Server) setSession(r *request) reply {
+	if !slices.Contains([]string{"active", "processing", "suspended", "closed"}, r.str("status")) {
+		return fail("invalid_arguments", "status must be one of active, processing, suspended, closed")
+	}
+	if utf8.RuneCountInString(r.str("title")) > 200 {
+		return fail("invalid_arguments", "title must be at most 200 characters")
+	}
+	key, bad := s.agentThread(r)
+	if bad != "" {
+		return fail(bad)
+	}
+	s.sessions[key] = r.str("status")
+	s.bump()
+	return ok(map[string]any{"status": r.str("status"), "agent_status": r.str("status")})
 }

@@ -621,3 +621,43 @@ func richLeaf(preformatted bool) rule {
 	}
 	return typed(all)
 }
+
+// validateBlocks checks blocks, a message or a view, exactly one of them, without posting it (docs: blocks.validate).
+func (s *Server) validateBlocks(r *request) reply {
+	given := slices.DeleteFunc([]string{"blocks", "message", "view"}, func(name string) bool { return r.str(name) == "" })
+	if len(given) != 1 {
+		return fail("invalid_arguments", "provide exactly one of blocks, view, or message")
+	}
+	var wrong []string
+	switch value := r.str(given[0]); given[0] {
+	case "blocks":
+		_, code, messages := checkBlocks(value, surfaceMessage)
+		if wrong = messages; code != "" && len(wrong) == 0 {
+			wrong = []string{code}
+		}
+	case "message":
+		var m struct {
+			Blocks json.RawMessage `json:"blocks"`
+		}
+		if err := json.Unmarshal([]byte(value), &m); err != nil {
+			return fail("invalid_message")
+		}
+		_, _, wrong = checkBlocks(string(m.Blocks), surfaceMessage)
+	case "view":
+		var v struct {
+			Type string `json:"type"`
+		}
+		_ = json.Unmarshal([]byte(value), &v) // checkView says what is wrong
+		_, _, wrong = checkView(value, v.Type)
+	}
+	if len(wrong) == 0 {
+		return ok(nil)
+	}
+	errs := []map[string]any{}
+	for _, m := range wrong {
+		errs = append(errs, map[string]any{"pointer": "/", "code": "failed_constraint", "message": m})
+	}
+	rep := fail("invalid_" + given[0])
+	rep.body["errors"] = errs
+	return rep
+}

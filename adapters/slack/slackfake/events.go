@@ -612,6 +612,23 @@ func (s *Server) AssistantThread(ctx context.Context, user string) (channelID, t
 	return c.ID, root.TS, err
 }
 
+// StopSession presses Slack's own stop button, which is there while the thread's session is processing, and delivers
+// agent_session_stopped. The status stays: the app has to change it (docs: agent_session_stopped).
+func (s *Server) StopSession(ctx context.Context, user, channelID, threadTS string) error {
+	s.mu.Lock()
+	if status := s.sessions[threadKey{channelID, threadTS}]; status != "processing" {
+		s.mu.Unlock()
+		return fmt.Errorf("slackfake: there is no stop button: the session is %q", status)
+	}
+	e := s.event(s.channels[channelID], map[string]any{
+		"type": "agent_session_stopped", "channel": channelID, "thread_ts": threadTS, "user": user,
+		"streaming_message_ts": []string{}, "event_ts": s.newTS(),
+	}, "")
+	s.mu.Unlock()
+	_, err := s.wait(ctx, e)
+	return err
+}
+
 // Emit delivers any other event, such as tokens_revoked, with the given type and fields.
 func (s *Server) Emit(ctx context.Context, typ string, fields map[string]any) error {
 	ev := map[string]any{"type": typ}

@@ -63,6 +63,9 @@ type Config struct {
 	// Streaming and AssistantStatus say whether chat.startStream and its sisters, and assistant.threads.*, exist. Otherwise they
 	// answer unknown_method.
 	Streaming, AssistantStatus bool
+	// AgentSessions says whether the app is declared as an agent: agents.sessions.* exists, and people have Slack's own stop
+	// button while a session is processing.
+	AgentSessions bool
 	// Scopes are the granted scopes; nil means DefaultScopes. A method or event that lacks its scope is refused or not sent.
 	Scopes []string
 	// HTTPEvents, when set, is the base URL of the app: events, interactions and commands are sent as signed POST requests to
@@ -116,6 +119,7 @@ type Server struct {
 	status     map[threadKey]statusLine
 	titles     map[threadKey]string
 	prompts    map[threadKey]json.RawMessage
+	sessions   map[threadKey]string // by thread, the status of its agent session
 	eventIDs   map[string]string
 
 	calls  []Call
@@ -175,7 +179,7 @@ func New(cfg Config) *Server {
 		users: map[string]*User{}, channels: map[string]*channel{}, groups: map[string][]string{}, files: map[string]*file{},
 		uploads: map[string]*file{}, views: map[string]*view{}, homes: map[string]*view{}, triggers: map[string]*trigger{},
 		responses: map[string]*responseURL{}, status: map[threadKey]statusLine{}, titles: map[threadKey]string{},
-		prompts: map[threadKey]json.RawMessage{}, eventIDs: map[string]string{}, faults: map[string][]Answer{},
+		prompts: map[threadKey]json.RawMessage{}, sessions: map[threadKey]string{}, eventIDs: map[string]string{}, faults: map[string][]Answer{},
 		bucket: map[string]*bucket{}, sockets: map[int]*socket{}, tickets: map[string]bool{}, pending: map[string]*envelope{},
 	}
 	for _, sc := range cfg.Scopes {

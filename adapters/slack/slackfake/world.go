@@ -323,6 +323,13 @@ func (s *Server) Status(channelID, threadTS string) string {
 	return ""
 }
 
+// Session returns the status of a thread's agent session, "" when there is none.
+func (s *Server) Session(channelID, threadTS string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[threadKey{channelID, threadTS}]
+}
+
 // ThreadTitle returns what assistant.threads.setTitle set.
 func (s *Server) ThreadTitle(channelID, threadTS string) string {
 	s.mu.Lock()

@@ -31,7 +31,7 @@ export function renderCard(thread, card, at) {
   const details = detailsOf(card, id);
   if (isLine(card)) {
     root.append(el('p', { class: 'result' }, card.code && el('code', { text: firstLine(card.code) }), card.code && card.body && ' · ', card.body,
-      card.since && el('span', {}, ' for ', elapsed(new Date(card.since)))));
+      card.since && el('span', {}, ' for ', elapsed(new Date(card.since)))), el('p', { class: 'last', hidden: true }));
   } else {
     const code = card.code ? codeOf(card, open) : null;
     if (code) root.append(code.node);
@@ -52,6 +52,15 @@ export function renderCard(thread, card, at) {
   if (details) root.append(details.node);
   root.append(notice);
   return root;
+}
+
+// showLast shows the last line that what runs has printed, on its card.
+export function showLast(node, text) {
+  const line = node.querySelector('.last');
+  if (!line) return false;
+  line.hidden = !text;
+  line.textContent = text;
+  return true;
 }
 
 const waiting = 'Waiting for an answer';

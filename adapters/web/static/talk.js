@@ -2,7 +2,7 @@
 
 import { $, el, when, copy, announce, tick } from './dom.js';
 import api from './api.js';
-import { renderCard, news, toCard, file } from './card.js';
+import { renderCard, showLast, news, toCard, file } from './card.js';
 import { showOutput, saveOutput, hideOutput } from './output.js';
 
 const tail = 14; // lines of a running command's output
@@ -183,9 +183,12 @@ export class Talk {
     set(said, line);
     const pre = node.querySelector('.doing-tail');
     const text = (p.text || '').replace(/\s+$/, '');
-    pre.hidden = !text;
+    const lines = text.split('\n');
+    const card = p.card && [...this.shown.values()].find((s) => s.message.key === p.card);
+    const there = card && showLast(card.node, lines[lines.length - 1]);
+    pre.hidden = !text || (there && lines.length === 1);
     pre.classList.toggle('prose', p.kind !== 'output');
-    set(pre, text.split('\n').slice(-tail).join('\n'));
+    set(pre, lines.slice(-tail).join('\n'));
     if (stick) this.toEnd();
     this.onChange();
   }
