@@ -196,6 +196,8 @@ type Card struct {
 	Context string    `json:"context,omitempty"`
 	Preview []string  `json:"preview,omitempty"` // what it would do, in a few lines
 	Body    string    `json:"body,omitempty"`
+	// Steps are how far the steps of a plan are: Body has a line for each after its first.
+	Steps []StepState `json:"steps,omitempty"`
 	Warn    []string  `json:"warn,omitempty"`   // sentences that must stand out, the worst first
 	Why     string    `json:"why,omitempty"`    // the agent's own words, to be shown as a quotation
 	Footer  string    `json:"footer,omitempty"` // who asked, and who may decide
@@ -219,6 +221,32 @@ type Card struct {
 	// network that cannot show Code whole asks for a confirmation that names it.
 	Digest string `json:"digest,omitempty"`
 	Attach []File `json:"attach,omitempty"`
+}
+
+// StepState says how far a step of a plan is. Its line in [Card.Body] begins with [StepState.Mark].
+type StepState string
+
+// The states of a step.
+const (
+	StepWaiting StepState = "waiting"
+	StepRunning StepState = "running"
+	StepDone    StepState = "done"
+	StepFailed  StepState = "failed" // or it was not run, or nobody knows
+)
+
+// Mark is a state as one character with a space.
+func (s StepState) Mark() string {
+	switch s {
+	case StepWaiting:
+		return "○ "
+	case StepRunning:
+		return "▸ "
+	case StepDone:
+		return "✓ "
+	case StepFailed:
+		return "✗ "
+	}
+	return ""
 }
 
 // Post is one message of the bot. Text is Markdown written by the bot or the

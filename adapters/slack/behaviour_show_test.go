@@ -496,6 +496,18 @@ func TestTheAgentSession(t *testing.T) {
 			t.Errorf("%d calls", n)
 		}
 	})
+	t.Run("ends with what people often ask next, in a direct channel", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, slackfake.Config{AgentSessions: true, AssistantStatus: true})
+		dm := s.server.DM("UALICE")
+		ts := s.say(slackfake.Message{User: "UALICE", Channel: dm, Text: "hello"})
+		th := chat.ThreadID("slack:T1:" + dm + ":" + ts)
+		for _, p := range []chat.Progress{{Key: "reply/1", Status: chat.StatusThinking}, {Key: "status", Kind: chat.ProgressStatus, Done: true}} {
+			s.show(th, p)
+			s.until("the session follows", func() bool { return (s.server.Session(dm, ts) == "active") == p.Done && s.server.Session(dm, ts) != "" })
+		}
+		s.until("there are prompts", func() bool { return strings.Contains(string(s.server.SuggestedPrompts(dm, "")), "Look deeper") })
+	})
 	t.Run("a failure of Slack's is tried again", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, slackfake.Config{AgentSessions: true})
@@ -530,4 +542,40 @@ func TestTheAgentSession(t *testing.T) {
 			t.Errorf("%v, the bot was told %+v", err, s.bot.got())
 		}
 	})
+}
+
+// docs.slack.dev/reference/block-kit/blocks/plan-block: how the steps of a plan went is one of
+// Slack's plans where messages may have one, and lines of text elsewhere.
+func TestThePlanOfACard(t *testing.T) {
+	t.Parallel()
+	card := &chat.Card{
+		Title: "Run 2 steps on web-1", Final: true, Details: []chat.Field{{Name: "Tool", Value: "propose_plan"}}, DetailsID: "details:1",
+		Body: "Approved by bob · 1 of 2 done\n✓ systemctl stop <app> · exit 0\n▸ systemctl start app · running", Steps: []chat.StepState{chat.StepDone, chat.StepRunning},
+	}
+	for plans, want := range map[bool]string{
+		true:  "2 steps\nsystemctl stop <app> · exit 0 [complete]\nsystemctl start app · running [in_progress]",
+		false: "✓ systemctl stop <app> · exit 0\n▸ systemctl start app · running",
+	} {
+		t.Run(fmt.Sprintf("with Slack's plans: %t", plans), func(t *testing.T) {
+			t.Parallel()
+			s := play(t, slackfake.Config{Plans: plans})
+			th := s.begun()
+			r := s.post(th, chat.Post{Key: "approval/1", Card: card})
+			for range 2 {
+				s.edit(th, r, chat.Post{Key: "approval/1", Card: card})
+			}
+			if text := s.shows(th)[0]; !strings.Contains(text, "Approved by bob · 1 of 2 done\n"+want) || !strings.Contains(text, "[Details]") {
+				t.Errorf("the card shows %q", text)
+			}
+			refused := 0
+			for _, c := range s.server.Calls() {
+				if (c.Method == "chat.postMessage" || c.Method == "chat.update") && strings.Contains(string(c.Answer), "invalid_blocks") {
+					refused++
+				}
+			}
+			if want := map[bool]int{true: 0, false: 1}[plans]; refused != want {
+				t.Errorf("%d messages were refused, want %d", refused, want)
+			}
+		})
+	}
 }

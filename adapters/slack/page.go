@@ -384,6 +384,9 @@ func (p *page) setSession(ctx context.Context, c scribe.Call, now scribe.Status)
 	switch word := said(err); {
 	case err == nil:
 		p.session = state
+		if state == slackapi.AgentSessionStatusActive {
+			p.suggest(ctx, c)
+		}
 	case slices.Contains(gone, word):
 	case word == "", slices.Contains(passes, word):
 		return p.a.times.keep
@@ -393,6 +396,30 @@ func (p *page) setSession(ctx context.Context, c scribe.Call, now scribe.Status)
 		}
 	}
 	return 0
+}
+
+// suggest offers what people often ask next, in a direct channel of an agent app: Slack shows it
+// with the newest message there, and no thread is named
+// (docs.slack.dev/reference/methods/assistant.threads.setSuggestedPrompts).
+func (p *page) suggest(ctx context.Context, c scribe.Call) {
+	if !strings.HasPrefix(p.th.channel, "D") {
+		return
+	}
+	o := slackapi.AssistantThreadsSetSuggestedPromptsParameters{ChannelID: p.th.channel}
+	for _, next := range followUps {
+		o.AddPrompt(next[0], next[1])
+	}
+	err := p.call(ctx, c, "prompts", func(ctx context.Context) error { return p.a.api.SetAssistantThreadsSuggestedPromptsContext(ctx, o) })
+	if err != nil {
+		p.a.log.DebugContext(ctx, "no follow-ups were offered", "thread", p.th.id(), "error", err)
+	}
+}
+
+// followUps are what suggest offers: a title, and what is said by pressing it.
+var followUps = [][2]string{
+	{"Look deeper", "Look deeper into this and tell me what you find."},
+	{"Is it solved?", "Check whether it is solved now."},
+	{"What happened here?", "timeline"},
 }
 
 // cleared notes that the thread is there, and that Slack took its status away, as it does

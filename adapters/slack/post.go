@@ -143,7 +143,7 @@ func mark(c scribe.Call) slackapi.MsgOption {
 // text, as a file, and in the end as a sentence that says so.
 func (p *page) postPlainer(ctx context.Context, c scribe.Call, m blockkit.Message) (string, error) {
 	ts, err := p.post(ctx, c, m)
-	if bare, ok := m.WithoutInput(); ok && errors.Is(err, chat.ErrRejected) {
+	if bare, ok := p.older(m, err); ok {
 		m = bare // a card keeps its buttons
 		ts, err = p.post(ctx, c, m)
 	}
@@ -167,6 +167,26 @@ func (p *page) postPlainer(ctx context.Context, c scribe.Call, m blockkit.Messag
 	return p.post(ctx, c, blockkit.Message{Text: note})
 }
 
+// known is a message in the form that this workspace is known to accept.
+func (p *page) known(m blockkit.Message) blockkit.Message {
+	if p.a.noPlan.Load() {
+		m, _ = m.WithoutPlan()
+	}
+	return m
+}
+
+// older is the form of a message that older Slacks accept, where it was refused and has one.
+func (p *page) older(m blockkit.Message, err error) (blockkit.Message, bool) {
+	if !errors.Is(err, chat.ErrRejected) {
+		return m, false
+	}
+	if bare, ok := m.WithoutPlan(); ok {
+		p.a.noPlan.Store(true)
+		return bare, true
+	}
+	return m.WithoutInput()
+}
+
 // plainLimit is the length in bytes up to which text is posted plainly; more
 // goes into a file. Slack recommends to stay below 4,000 characters
 // (docs.slack.dev/reference/methods/chat.postMessage), and escapes take room.
@@ -174,7 +194,7 @@ const plainLimit = 2500
 
 // post posts one message in the thread, and nowhere else.
 func (p *page) post(ctx context.Context, c scribe.Call, m blockkit.Message) (ts string, err error) {
-	o := append(options(m), slackapi.MsgOptionTS(p.th.root), slackapi.MsgOptionDisableLinkUnfurl(), slackapi.MsgOptionDisableMediaUnfurl(), mark(c))
+	o := append(options(p.known(m)), slackapi.MsgOptionTS(p.th.root), slackapi.MsgOptionDisableLinkUnfurl(), slackapi.MsgOptionDisableMediaUnfurl(), mark(c))
 	err = p.call(ctx, c, "post", func(ctx context.Context) error {
 		_, posted, msg, err := p.a.api.PostMessageWithResponseContext(ctx, p.th.channel, o...)
 		if err != nil {
@@ -210,7 +230,7 @@ func (p *page) leaked(ctx context.Context, msg slackapi.Message) bool {
 // where that is long.
 func (p *page) writePlainer(ctx context.Context, c scribe.Call, ts string, m blockkit.Message) error {
 	err := p.write(ctx, c, ts, m)
-	if bare, ok := m.WithoutInput(); ok && errors.Is(err, chat.ErrRejected) {
+	if bare, ok := p.older(m, err); ok {
 		m = bare
 		err = p.write(ctx, c, ts, m)
 	}
@@ -232,7 +252,7 @@ func (p *page) writePlainer(ctx context.Context, c scribe.Call, ts string, m blo
 
 // write gives a message a new content, and a new mark where it changes what it is.
 func (p *page) write(ctx context.Context, c scribe.Call, ts string, m blockkit.Message) error {
-	o := options(m)
+	o := options(p.known(m))
 	if len(m.Blocks) == 0 { // an empty list takes the old ones away
 		o = append(o, slackapi.MsgOptionBlocks([]slackapi.Block{}...))
 	}

@@ -105,7 +105,7 @@ type Adapter struct {
 	began  time.Time
 	times  times
 
-	noStream, noStatus, noSession atomic.Bool // the workspace or the app lacks the method
+	noStream, noStatus, noSession, noPlan atomic.Bool // the workspace or the app lacks the method, or the block
 
 	opens      *opened.Threads // threads that the bot began itself
 	inbox      *lanes.Lanes    // messages, in order within their thread

@@ -812,6 +812,10 @@ func Progress(c *chat.Card, plan approvals.Record, steps []approvals.Record) {
 		return
 	}
 	var lines []string
+	add := func(state chat.StepState, text string) {
+		c.Steps = append(c.Steps, state)
+		lines = append(lines, state.Mark()+text)
+	}
 	ok, bad, busy := 0, 0, false // bad is the first step that did not succeed
 	for i, a := range plan.Action.Steps {
 		what := deed.Headline(a, nil)
@@ -820,35 +824,35 @@ func Progress(c *chat.Card, plan approvals.Record, steps []approvals.Record) {
 			what = clipped(strings.Join(strings.Fields(code), " "), maxStep)
 		}
 		if i >= len(steps) {
-			lines = append(lines, "○ "+what+" · not run yet")
+			add(chat.StepWaiting, what+" · not run yet")
 			continue
 		}
 		s := steps[i]
-		mark, how := "▸", "running"
+		state, how := chat.StepRunning, "running"
 		switch s.State {
 		case approvals.Done:
 			how = result(s.Outcome)
-			if mark = "✗"; s.Outcome.OK {
-				mark = "✓"
+			if state = chat.StepFailed; s.Outcome.OK {
+				state = chat.StepDone
 				ok++
 			}
 			if s.Outcome.Undo {
 				c.After = append(c.After, chat.Button{ID: chat.ButtonID(UndoPrefix + string(s.ID)), Label: fmt.Sprintf("Undo step %d", i+1), Style: chat.StyleEdit})
 			}
 		case approvals.OutcomeUnknown:
-			mark, how = "✗", "outcome unknown: check the result before running it again"
+			state, how = chat.StepFailed, "outcome unknown: check the result before running it again"
 		case approvals.Approved, approvals.Running:
 			busy = true
 		default:
-			mark, how = "✗", "not run"
+			state, how = chat.StepFailed, "not run"
 			if s.Reason != "" {
 				how += ": " + line(s.Reason)
 			}
 		}
-		if mark == "✗" && bad == 0 {
+		if state == chat.StepFailed && bad == 0 {
 			bad = i + 1
 		}
-		lines = append(lines, fmt.Sprintf("%s %s · %s", mark, what, visible(how)))
+		add(state, what+" · "+visible(how))
 	}
 	switch {
 	case bad > 0:

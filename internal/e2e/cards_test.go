@@ -100,6 +100,7 @@ p { margin: 4px 0; white-space: pre-wrap; }
 button { font: bold 14px/30px Lato, Arial, sans-serif; padding: 0 12px; margin: 6px 8px 0 0; border-radius: 4px; border: 1px solid #bbb; background: #fff; color: #1d1c1d; }
 button.primary { background: #007a5a; color: #fff; border-color: #007a5a; }
 button.danger { background: #e01e5a; color: #fff; border-color: #e01e5a; }
+.plan { border: 1px solid #ddd; border-radius: 8px; padding: 6px 12px; margin: 6px 0; }
 .field { border: 1px solid #bbb; border-radius: 4px; height: 32px; margin: 4px 0; }
 body.discord { background: #313338; color: #dbdee1; }
 .discord section { border-color: #444; }
@@ -117,6 +118,9 @@ type block struct {
 	Type      string          `json:"type"`
 	Text      json.RawMessage `json:"text"`
 	Elements  []block         `json:"elements"`
+	Title     string          `json:"title"` // of a plan and its tasks
+	Tasks     []block         `json:"tasks"`
+	Status    string          `json:"status"`
 	Label     *block          `json:"label"`
 	Style     json.RawMessage `json:"style"`
 	Format    string          `json:"format"`
@@ -200,6 +204,17 @@ func drawSlack(b *strings.Builder, x block) error {
 		return inner("<p>", "</p>")
 	case "rich_text_preformatted":
 		return inner("<pre>", "</pre>")
+	case "plan":
+		fmt.Fprintf(b, "<div class=plan><b>%s</b>", html.EscapeString(x.Title))
+		for _, e := range x.Tasks {
+			if err := drawSlack(b, e); err != nil {
+				return err
+			}
+		}
+		b.WriteString("</div>")
+	case "task_card":
+		mark := map[string]string{"pending": "○", "in_progress": "◔", "complete": "✓", "error": "✗"}[x.Status]
+		fmt.Fprintf(b, "<p>%s %s</p>", mark, html.EscapeString(x.Title))
 	case "date":
 		b.WriteString(faraway(x.Timestamp))
 	case "text":

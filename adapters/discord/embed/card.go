@@ -625,7 +625,9 @@ func (d *drawing) button(b chat.Button) Button {
 			style = styleRed
 		}
 	case chat.StyleStop:
-		style = styleRed
+		if d.card.Final { // on a card that asks it withdraws the question, and nothing runs
+			style = styleRed
+		}
 	case chat.StyleDeny, chat.StyleEdit:
 	}
 	return Button{Type: typeButton, Style: style, Label: label, CustomID: customID(d.verb(b), b.ID)}

@@ -16,6 +16,11 @@
 // is the third of three backticks in a code block, as \x60. The emoji selector
 // U+FE0F alone is removed, outside of code.
 //
+// Messages are of the classic form. The flag of Components V2 disables a message's
+// content, which is what a notification shows of a card: what would be done, where, and
+// how risky it is. It can't be taken back either, when a card becomes one line
+// (docs.discord.com/developers/components/using-message-components).
+//
 // What does not fit a limit is never cut in silence: the message says so and a
 // file carries the whole. The package does not talk to Discord, does not upload
 // the files and does not decide who may press a button.

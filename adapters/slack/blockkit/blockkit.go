@@ -19,6 +19,7 @@ package blockkit
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/slack-go/slack"
 
@@ -102,6 +103,40 @@ func (m Message) WithoutInput() (Message, bool) {
 	}
 	m.Blocks = slices.DeleteFunc(slices.Clone(m.Blocks), isInput)
 	return m, true
+}
+
+// WithoutPlan is the message with its plan as lines of text, and whether it had one: not every
+// workspace knows Slack's blocks for the plans of agents, and Slack refuses the whole message
+// where it does not.
+func (m Message) WithoutPlan() (Message, bool) {
+	i := slices.IndexFunc(m.Blocks, func(b slack.Block) bool { return b.BlockType() == slack.MBTPlan })
+	if i < 0 {
+		return m, false
+	}
+	plan, ok := m.Blocks[i].(*slack.PlanBlock)
+	if !ok {
+		return m, false
+	}
+	var lines []string
+	for _, task := range plan.Tasks {
+		lines = append(lines, stateOf(task.Status).Mark()+task.Title)
+	}
+	m.Blocks = slices.Clone(m.Blocks)
+	m.Blocks[i] = slack.NewRichTextBlock("", slack.NewRichTextSection(text(strings.Join(lines, "\n"), nil)))
+	return m, true
+}
+
+func stateOf(s slack.TaskCardStatus) chat.StepState {
+	switch s {
+	case slack.TaskCardStatusInProgress:
+		return chat.StepRunning
+	case slack.TaskCardStatusComplete:
+		return chat.StepDone
+	case slack.TaskCardStatusError:
+		return chat.StepFailed
+	case slack.TaskCardStatusPending:
+	}
+	return chat.StepWaiting
 }
 
 // CardOptions is what a card needs to know of its place.

@@ -233,11 +233,15 @@ func (d *drawing) oneLine() ([]slack.Block, []chat.File) {
 	if !c.Final || len(c.Details) == 0 || quoted(c.Title) > maxLine || quoted(c.Body) > maxLine {
 		return nil, nil
 	}
+	body, plan := c.Body, planOf(c)
+	if plan != nil {
+		body, _, _ = strings.Cut(body, "\n")
+	}
 	run := []slack.RichTextSectionElement{text(visible.Text(headline(c)), &slack.RichTextSectionTextStyle{Bold: true})}
 	if first := clipLine(d.code, maxOneLine); first != "" {
 		run = append(run, text(" · ", nil), text(first, &slack.RichTextSectionTextStyle{Code: true}))
 	}
-	if body := visible.Text(c.Body); strings.TrimSpace(body) != "" {
+	if body = visible.Text(body); strings.TrimSpace(body) != "" {
 		run = append(run, text(" · "+body, nil))
 	}
 	if s := since(c); s.shown() {
@@ -247,7 +251,39 @@ func (d *drawing) oneLine() ([]slack.Block, []chat.File) {
 		run = append(run, text("\n", nil), text(last, &slack.RichTextSectionTextStyle{Code: true}))
 	}
 	blocks := []slack.Block{slack.NewRichTextBlock("", slack.NewRichTextSection(run...))}
+	if plan != nil {
+		blocks = append(blocks, plan)
+	}
 	return append(blocks, d.actions(false)...), nil
+}
+
+// maxTasks is how many steps of a plan are shown as tasks; longer plans are lines of text.
+const maxTasks = 20
+
+// planOf is how the steps of a plan went, as Slack draws the plans of agents
+// (docs.slack.dev/reference/block-kit/blocks/plan-block). A card that asks is never drawn so: what
+// is decided stands in full view, and Slack may fold a plan.
+func planOf(c chat.Card) *slack.PlanBlock {
+	lines := strings.Split(c.Body, "\n")[1:]
+	if len(c.Steps) == 0 || len(c.Steps) > maxTasks || len(lines) != len(c.Steps) {
+		return nil
+	}
+	var tasks []*slack.TaskCardBlock
+	for i, state := range c.Steps {
+		status := slack.TaskCardStatusPending
+		switch state {
+		case chat.StepRunning:
+			status = slack.TaskCardStatusInProgress
+		case chat.StepDone:
+			status = slack.TaskCardStatusComplete
+		case chat.StepFailed:
+			status = slack.TaskCardStatusError
+		case chat.StepWaiting:
+		}
+		title := visible.Text(strings.TrimPrefix(lines[i], state.Mark()))
+		tasks = append(tasks, slack.NewTaskCardBlock(fmt.Sprintf("step-%d", i+1), clip(title, MaxHeader)).WithStatus(status))
+	}
+	return slack.NewPlanBlock(fmt.Sprintf("%d steps", len(tasks))).WithTasks(tasks...)
 }
 
 // clipLine is the first line of a text, with an ellipsis where anything is left out.
@@ -634,7 +670,9 @@ func (d *drawing) button(b chat.Button, partial bool) *slack.ButtonBlockElement 
 			e.Style = slack.StyleDanger
 		}
 	case chat.StyleStop:
-		e.Style = slack.StyleDanger
+		if d.card.Final { // on a card that asks it withdraws the question, and nothing runs
+			e.Style = slack.StyleDanger
+		}
 	case chat.StyleDeny, chat.StyleEdit:
 	}
 	var ask []string

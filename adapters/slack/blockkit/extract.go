@@ -85,6 +85,11 @@ func plainOf(b *strings.Builder, v any) {
 		switch kind {
 		case "actions", "input", "divider":
 			return
+		case "plan", "task_card":
+			s, _ := v["title"].(string)
+			b.WriteString(s + "\n")
+			plainOf(b, v["tasks"])
+			return
 		case "link":
 			s, _ := v["url"].(string)
 			b.WriteString(s)

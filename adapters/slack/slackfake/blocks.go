@@ -16,6 +16,7 @@ type surface int
 
 const (
 	surfaceMessage surface = iota
+	surfacePlans           // a message in a workspace that knows plans
 	surfaceStream          // a blocks chunk of a streamed message
 	surfaceView
 )
@@ -379,6 +380,10 @@ func (k *checker) block(ptr string, v any) {
 		return // The newer blocks go through a stream only, and their insides are not checked here.
 	}
 	shapes := blockShapes()
+	if k.where != surfacePlans {
+		delete(shapes, "plan")
+		delete(shapes, "task_card")
+	}
 	if k.where == surfaceView {
 		delete(shapes, "markdown")
 		delete(shapes, "table")
@@ -409,7 +414,20 @@ func (k *checker) image(ptr string, m map[string]any) {
 	}
 }
 
+// surface is where messages of this workspace stand.
+func (s *Server) surface() surface {
+	if s.cfg.Plans {
+		return surfacePlans
+	}
+	return surfaceMessage
+}
+
 func blockShapes() map[string]shape {
+	rich := of(shape{[]string{"type", "elements"}, map[string]rule{"type": enum("rich_text"), "block_id": nil, "elements": list(1, 1, richElement)}})
+	taskCard := shape{[]string{"task_id", "title"}, map[string]rule{
+		"type": enum("task_card"), "block_id": nil, "task_id": str(1, 0), "title": str(1, 0), "status": enum("pending", "in_progress", "complete", "error"),
+		"details": rich, "output": rich, "sources": nil, "hide_title": boolean,
+	}}
 	out := map[string]shape{
 		"actions": {[]string{"elements"}, map[string]rule{"elements": list(1, maxActions, elements(actionElements...))}},
 		"context": {[]string{"elements"}, map[string]rule{"elements": list(1, maxContext, contextElement)}},
@@ -431,6 +449,8 @@ func blockShapes() map[string]shape {
 			"text": anyText(1, maxSectionText), "fields": list(1, 10, anyText(1, maxFieldText)),
 			"accessory": elements(sectionElements...), "expand": boolean,
 		}},
+		"plan":      {[]string{"title"}, map[string]rule{"title": str(1, 0), "tasks": list(0, 0, of(taskCard))}},
+		"task_card": taskCard,
 		"table": {[]string{"rows"}, map[string]rule{
 			"rows": list(1, maxTableRows, list(1, maxTableCells, cell)),
 			"column_settings": list(0, maxTableCells, of(shape{nil, map[string]rule{
@@ -631,7 +651,7 @@ func (s *Server) validateBlocks(r *request) reply {
 	var wrong []string
 	switch value := r.str(given[0]); given[0] {
 	case "blocks":
-		_, code, messages := checkBlocks(value, surfaceMessage)
+		_, code, messages := checkBlocks(value, s.surface())
 		if wrong = messages; code != "" && len(wrong) == 0 {
 			wrong = []string{code}
 		}
@@ -642,7 +662,7 @@ func (s *Server) validateBlocks(r *request) reply {
 		if err := json.Unmarshal([]byte(value), &m); err != nil {
 			return fail("invalid_message")
 		}
-		_, _, wrong = checkBlocks(string(m.Blocks), surfaceMessage)
+		_, _, wrong = checkBlocks(string(m.Blocks), s.surface())
 	case "view":
 		var v struct {
 			Type string `json:"type"`

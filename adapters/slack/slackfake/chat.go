@@ -43,7 +43,7 @@ func (s *Server) readContent(r *request, textLimit int, truncate bool) (c conten
 	}
 	if v := r.str("blocks"); v != "" {
 		c.hasBlocks = true
-		blocks, code, msgs := checkBlocks(v, surfaceMessage)
+		blocks, code, msgs := checkBlocks(v, s.surface())
 		if code != "" {
 			return refuse(code, msgs...)
 		}

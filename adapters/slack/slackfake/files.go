@@ -213,7 +213,7 @@ func (s *Server) completeUpload(r *request) reply {
 	}
 	var blocks json.RawMessage
 	if v := r.str("blocks"); v != "" && r.str("initial_comment") == "" {
-		list, code, msgs := checkBlocks(v, surfaceMessage)
+		list, code, msgs := checkBlocks(v, s.surface())
 		if code != "" {
 			return fail("invalid_blocks", msgs...)
 		}

@@ -66,6 +66,9 @@ type Config struct {
 	// AgentSessions says whether the app is declared as an agent: agents.sessions.* exists, and people have Slack's own stop
 	// button while a session is processing.
 	AgentSessions bool
+	// Plans says whether messages may have the blocks plan and task_card (docs: "Plan block"). Otherwise they are refused like
+	// any unknown block.
+	Plans bool
 	// Scopes are the granted scopes; nil means DefaultScopes. A method or event that lacks its scope is refused or not sent.
 	Scopes []string
 	// HTTPEvents, when set, is the base URL of the app: events, interactions and commands are sent as signed POST requests to

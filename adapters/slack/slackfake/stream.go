@@ -84,7 +84,7 @@ func (s *Server) stopStream(r *request) reply {
 	if v := r.str("blocks"); v != "" {
 		var code string
 		var msgs []string
-		if blocks, code, msgs = checkBlocks(v, surfaceMessage); code != "" {
+		if blocks, code, msgs = checkBlocks(v, s.surface()); code != "" {
 			return fail(code, msgs...)
 		}
 	}

@@ -126,7 +126,15 @@ func plainBlock(b map[string]any) (lines []string) {
 		}
 	case "task_card", "plan":
 		t, _ := b["title"].(string)
+		if status, _ := b["status"].(string); status != "" {
+			t += " [" + status + "]"
+		}
 		add(t)
+		tasks, _ := b["tasks"].([]any)
+		for _, task := range tasks {
+			m, _ := task.(map[string]any)
+			lines = append(lines, plainBlock(map[string]any{"type": "task_card", "title": m["title"], "status": m["status"]})...)
+		}
 	}
 	return lines
 }
