@@ -193,15 +193,15 @@ type Card struct {
 	Risk       string `json:"risk,omitempty"` // in words: "high risk"
 	Code       string `json:"code,omitempty"` // the exact thing to be run, invisible characters already made visible
 	// Context says in one line what else decides what Code does: the directory, the pane.
-	Context string    `json:"context,omitempty"`
-	Preview []string  `json:"preview,omitempty"` // what it would do, in a few lines
-	Body    string    `json:"body,omitempty"`
+	Context string   `json:"context,omitempty"`
+	Preview []string `json:"preview,omitempty"` // what it would do, in a few lines
+	Body    string   `json:"body,omitempty"`
 	// Steps are how far the steps of a plan are: Body has a line for each after its first.
-	Steps []StepState `json:"steps,omitempty"`
-	Warn    []string  `json:"warn,omitempty"`   // sentences that must stand out, the worst first
-	Why     string    `json:"why,omitempty"`    // the agent's own words, to be shown as a quotation
-	Footer  string    `json:"footer,omitempty"` // who asked, and who may decide
-	Expires time.Time `json:"expires,omitzero"` // of an open card
+	Steps   []StepState `json:"steps,omitempty"`
+	Warn    []string    `json:"warn,omitempty"`   // sentences that must stand out, the worst first
+	Why     string      `json:"why,omitempty"`    // the agent's own words, to be shown as a quotation
+	Footer  string      `json:"footer,omitempty"` // who asked, and who may decide
+	Expires time.Time   `json:"expires,omitzero"` // of an open card
 	// Since is when what was approved began, while it runs; zero otherwise.
 	Since time.Time `json:"since,omitzero"`
 	// Last is the last line that it printed, while it runs: a passing sight, which no durable
