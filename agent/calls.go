@@ -479,7 +479,7 @@ func (w *worker) perform(
 		out.event(e)
 	})
 	stopHeartbeat()
-	defer w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressOutput, Done: true})
+	defer w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressOutput, Card: card, Done: true})
 	if ctx.Err() != nil {
 		kept.Drop()
 		return nil, runFacts{}

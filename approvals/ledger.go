@@ -1,11 +1,13 @@
 package approvals
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +27,7 @@ import (
 //
 //	("approval", id)              -> Record as JSON
 //	("approval-open", thread, id) -> "" while the record is not final
+//	("approval-ended", age, id)   -> "" for the newest changes that ran, see [Ledger.Recent]
 //	("approval-face", id, nonce)  -> Digest of what the card with this nonce shows
 //	("approval-grant", thread, digest) -> Grant as JSON
 //	("approval-plan", thread)     -> Plan as JSON
@@ -42,11 +45,64 @@ func faceKey(id ID, nonce string) []byte { return store.Key("approval-face", str
 
 func save(tx store.Tx, r Record) {
 	store.Save(tx, recordKey(r.ID), r)
-	if r.State.Final() {
-		tx.Delete(openKey(r))
-	} else {
+	if !r.State.Final() {
 		tx.Set(openKey(r), []byte{})
+		return
 	}
+	tx.Delete(openKey(r))
+	if (r.State == Done || r.State == OutcomeUnknown) && r.Basis.Step == 0 && !r.Ended.IsZero() {
+		tx.Set(endedKey(r), []byte{})
+		if r.Ended.UnixNano()%trimEvery == 0 {
+			trim(tx)
+		}
+	}
+}
+
+// endedKey sorts the newest first.
+func endedKey(r Record) []byte {
+	return store.Key("approval-ended", math.MaxUint64-uint64(r.Ended.UnixNano()), string(r.ID)) //nolint:gosec // no time before 1970
+}
+
+const (
+	// maxRecent is how many changes that ran Recent knows of at least, and trimEvery how many
+	// pass on average until those beyond are forgotten.
+	maxRecent = 200
+	trimEvery = 16
+)
+
+func trim(tx store.Tx) {
+	var old [][]byte
+	start, end := store.Prefix("approval-ended")
+	n := 0
+	for k := range tx.Scan(start, end) {
+		if n++; n > maxRecent {
+			old = append(old, bytes.Clone(k))
+		}
+	}
+	for _, k := range old {
+		tx.Delete(k)
+	}
+}
+
+// Recent returns the requests of up to n changes that ran last, the newest first, of at most
+// [maxRecent]. A step of a plan counts as a part of its plan.
+func (l Ledger) Recent(tx store.Tx, n int) []Record {
+	var out []Record
+	start, end := store.Prefix("approval-ended")
+	for k := range tx.Scan(start, end) {
+		if len(out) == n {
+			break
+		}
+		parts, err := store.Parts(k)
+		if err != nil || len(parts) != 3 {
+			continue
+		}
+		id, _ := parts[2].(string)
+		if r, ok := l.Get(tx, ID(id)); ok {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // mustMove changes the record's state. The caller has checked that the table allows

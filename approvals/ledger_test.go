@@ -429,3 +429,55 @@ func TestAnApprovalOfWhatNeverBeganStands(t *testing.T) {
 		})
 	}
 }
+
+func TestRecentChanges(t *testing.T) {
+	var l approvals.Ledger
+	db := mem.Open()
+	for i := range 240 {
+		id := approvals.ID(fmt.Sprintf("request%03d", i))
+		update(t, db, func(tx store.Tx) {
+			r := record(1)
+			r.ID = id
+			if i == 3 {
+				r.Basis = approvals.Basis{Kind: approvals.ByPlan, Of: "request002", Step: 1}
+			}
+			l.Open(tx, r)
+			at := t0.Add(time.Duration(16*i) * time.Nanosecond) // each of these forgets what is too old
+			switch i {
+			case 0:
+				l.Cancel(tx, id, chat.User{}, "never mind", at)
+				return
+			case 1:
+				return // nobody decided
+			}
+			v := vote("web:bob", true, t0)
+			if _, refused, err := l.Vote(tx, id, v); refused != approvals.Counted || err != nil {
+				t.Fatal(refused, err)
+			}
+			l.Consume(tx, id, r.Action, t0)
+			if i == 4 {
+				l.Lost(tx, id, at)
+			} else {
+				l.Finish(tx, id, approvals.Outcome{OK: true}, at)
+			}
+		})
+		if i > 10 {
+			continue
+		}
+		update(t, db, func(tx store.Tx) {
+			var got []string
+			for _, r := range l.Recent(tx, 3) {
+				got = append(got, string(r.ID)[7:])
+			}
+			want := map[int]string{0: "", 1: "", 2: "002", 3: "002", 4: "004 002", 5: "005 004 002", 10: "010 009 008"}
+			if w, ok := want[i]; ok && strings.Join(got, " ") != w {
+				t.Errorf("after request %d the newest are %v, want %q", i, got, w)
+			}
+		})
+	}
+	update(t, db, func(tx store.Tx) {
+		if all := l.Recent(tx, 1000); len(all) != 200 || all[0].ID != "request239" || all[199].ID != "request040" {
+			t.Errorf("%d are known", len(all))
+		}
+	})
+}

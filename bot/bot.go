@@ -267,7 +267,9 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		KeepDeleted: b.file.Keep.Deleted,
 		Repeats:     b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: deadlines.Now, Log: b.log,
 	})
+	commands := desk.Commands{DB: b.db, Targets: targets, Agent: b.agent, Runbooks: runbooks, Opener: b.networks.Opener, Log: b.log}
 	b.console = console.Config{
+		Desk: desk.Home{Commands: commands, Card: b.gate.Card, Last: b.outbox.Last},
 		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Redact: b.redactor.Redact, Log: b.log,
 	}
 	if !b.file.Recordings.Off {
@@ -277,7 +279,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		b.chores = o.Chores(Site{DB: b.db, Key: b.key, Clean: redact.New(b.env.Secrets()...).Redact, Wake: b.outbox.Sender.Wake, Log: b.log})
 	}
 	if o.Networks {
-		return b.networks.Open(desk.Commands{DB: b.db, Targets: targets, Agent: b.agent, Runbooks: runbooks, Opener: b.networks.Opener, Log: b.log})
+		return b.networks.Open(commands)
 	}
 	return nil
 }

@@ -336,6 +336,23 @@ type Waiting struct {
 	Mine bool
 }
 
+// Home is what goes on in all threads of all networks, as one person may see it.
+type Home struct {
+	Yours   []HomeCard // requests that the person may approve, the most urgent first
+	Others  []HomeCard // requests that others have to decide
+	Running []HomeCard // approved, and not ended
+	Busy    []Busy     // other threads in which something goes on
+	Changes []HomeCard // that ran lately, the newest first
+}
+
+// HomeCard is a card away from its thread.
+type HomeCard struct {
+	ID     string    `json:"id"` // of the request
+	Thread ThreadID  `json:"thread"`
+	At     time.Time `json:"at"` // when it was asked, or ended
+	Card   Card      `json:"card"`
+}
+
 // Session is a managed terminal session.
 type Session struct {
 	Thread ThreadID

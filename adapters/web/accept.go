@@ -125,6 +125,16 @@ func (a *Adapter) reveal(ctx context.Context, thread string, seq uint64) error {
 	return nil
 }
 
+// decide hands a press to the bot.
+func (a *Adapter) decide(ctx context.Context, h chat.Handler, c chat.Click) (chat.Answer, error) {
+	ans, err := h.Click(ctx, c)
+	if err != nil {
+		a.log.WarnContext(ctx, "a click was not decided", "thread", c.Thread, "error", err)
+		return chat.Answer{}, errRefused
+	}
+	return ans, nil
+}
+
 // click hands one press over and shows the card's new face.
 func (a *Adapter) click(ctx context.Context, c chat.Click) (chat.Answer, error) {
 	h, leave := a.enter()
@@ -134,7 +144,10 @@ func (a *Adapter) click(ctx context.Context, c chat.Click) (chat.Answer, error) 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	id, _ := threadPart(c.Thread)
+	id, own := threadPart(c.Thread)
+	if !own { // its network shows the card's new face
+		return a.decide(ctx, h, c)
+	}
 	var seq, rev uint64
 	err := a.db.View(ctx, func(tx store.Tx) error {
 		if _, ok := listed(tx, id); !ok {
@@ -146,13 +159,9 @@ func (a *Adapter) click(ctx context.Context, c chat.Click) (chat.Answer, error) 
 	if err != nil {
 		return chat.Answer{}, err
 	}
-	ans, err := h.Click(ctx, c)
-	if err != nil {
-		a.log.WarnContext(ctx, "a click was not decided", "thread", c.Thread, "error", err)
-		return chat.Answer{}, errRefused
-	}
-	if ans.Card == nil || seq == 0 {
-		return ans, nil
+	ans, err := a.decide(ctx, h, c)
+	if err != nil || ans.Card == nil || seq == 0 {
+		return ans, err
 	}
 	err = store.UpdateRelaxed(ctx, a.db, func(tx store.Tx) error {
 		if repaint(tx, id, seq, rev, ans.Card, a.now()) {

@@ -30,6 +30,9 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("POST /api/logout", a.leaving(a.logout))
 	mux.Handle("POST /api/logout-everywhere", a.leaving(a.logoutEverywhere))
 	mux.Handle("GET /api/me", a.signed(mayRead, a.me))
+	if a.desk != nil {
+		mux.Handle("GET /api/home", a.signed(mayRead, a.home))
+	}
 	mux.Handle("GET /api/threads", a.signed(mayRead, a.listThreads))
 	mux.Handle("POST /api/threads", a.signed(mayWrite, a.startThread))
 	mux.Handle("GET /api/threads/{id}", a.signed(mayRead, a.readThread))
@@ -195,6 +198,7 @@ func (a *Adapter) me(w http.ResponseWriter, _ *http.Request, s session) {
 	answer(w, http.StatusOK, map[string]any{
 		"user": userID(s.user), "name": s.user, "csrf": a.csrf(s), "title": a.title, "role": role, "why": why, "how": s.how, "since": s.begun,
 		"terminal": a.panes != nil || a.recordings != nil, "recordings": a.recordings != nil, "links": a.watchLinks,
+		"home": a.desk != nil,
 	})
 }
 
@@ -360,6 +364,10 @@ func checkSay(w http.ResponseWriter, b sayBody) bool {
 
 func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 	id, ok := pathThread(r)
+	thread := threadID(id)
+	if foreign := chat.ThreadID(r.PathValue("id")); !ok && a.desk != nil && foreignThread(foreign) {
+		thread, ok = foreign, true // a card of the first page; the gate knows whether the button is of this thread
+	}
 	if !ok {
 		failThread(w)
 		return
@@ -387,7 +395,7 @@ func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 	}
 	ans, err := a.click(r.Context(), chat.Click{
 		ID:     eventID(id, s.user, "click:"+body.ID),
-		Thread: threadID(id),
+		Thread: thread,
 		From:   chat.User{ID: userID(s.user), Name: s.user},
 		Button: body.Button,
 		Reason: body.Reason,

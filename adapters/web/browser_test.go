@@ -118,6 +118,9 @@ func (b *incident) Click(_ context.Context, c chat.Click) (chat.Answer, error) {
 		return chat.Answer{OK: true, Notice: "Stopping.", Card: face}, nil
 	}
 	face.Title, face.Tone = "Approved by you, done in 2.1 s, exit 0", chat.ToneGood
+	if networkOf(c.Thread) != "" {
+		return chat.Answer{OK: true, Notice: "You approved it.", Card: face}, nil
+	}
 	b.post(c.Thread, chat.Post{Key: "scan", Quiet: true, Text: "Done. `/` is at **47 %** now; 12.2 GiB came free, and the site answers in 80 ms.", Files: []chat.File{{Name: "removed.txt", Text: "/home/deploy/releases/198\n/home/deploy/releases/199\n", Cut: true}}})
 	return chat.Answer{OK: true, Notice: "You approved it.", Card: face}, nil
 }

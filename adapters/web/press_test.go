@@ -1,8 +1,10 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -197,5 +199,79 @@ func TestTheCardOfWhatRunsHasItsLastLine(t *testing.T) {
 	done.Since, done.After, done.Tone, done.Body = time.Time{}, nil, chat.ToneGood, "Approved by Bob at 12:00 UTC · exit 0"
 	s.bot.post(th, chat.Post{Key: "approval/1", Card: &done})
 	s.until(`document.querySelector('.card .last')?.hidden === true`)
+	s.clean()
+}
+
+// stage is a desk of which a test says what goes on.
+type stage struct {
+	mu   sync.Mutex
+	home chat.Home
+}
+
+func (s *stage) Home(context.Context, chat.Inquiry, bool) (chat.Home, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.home, nil
+}
+
+func (s *stage) set(h chat.Home) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.home = h
+}
+
+// The first page shows what waits, runs and changed, in all threads, and what waits can be
+// decided there.
+func TestTheFirstPage(t *testing.T) {
+	t.Parallel()
+	desk := &stage{}
+	s := newScreenTest(t, func(c *Config) { c.Desk = desk })
+	th := s.talk()
+	last := *face(t, "running")
+	last.Last = "unpacking 20 %"
+	yours := chat.HomeCard{ID: "q1", Thread: "slack:T1:C1:1.1", At: time.Now(), Card: *face(t, "pending")}
+	desk.set(chat.Home{
+		Yours:   []chat.HomeCard{yours},
+		Others:  []chat.HomeCard{{ID: "q2", Thread: th, At: time.Now(), Card: chat.Card{Title: "Delete 3 files on db-1", Env: "production", Production: true, Risk: "high risk", Footer: "Asked by Bob · needs 2 of dba", Expires: time.Now().Add(9 * time.Minute)}}},
+		Running: []chat.HomeCard{{ID: "r1", Thread: th, At: time.Now(), Card: last}},
+		Busy:    []chat.Busy{{Thread: "discord:1:2", Doing: "thinking"}},
+		Changes: []chat.HomeCard{{ID: "c1", Thread: th, At: time.Now(), Card: *face(t, "done")}, {ID: "c2", Thread: th, At: time.Now(), Card: *face(t, "plan-running")}},
+	})
+	s.do("home", script(`document.querySelector('#to-home').click()`))
+	s.until(`document.querySelector('#home [data-group=yours] .card.open button[data-style=approve]:not(:disabled)') !== null`)
+	s.is(`[...document.querySelectorAll('#home h2')].map((h) => h.textContent).join() === 'Needs you 1,Running now 2,Needs others 1,Recent changes 2'`)
+	s.is(`document.title.startsWith('(1) ') && document.querySelector('#favicon').getAttribute('href') === '/icon-waiting.svg' && document.querySelector('#title').textContent === 'Home'`)
+	s.is(`document.querySelector('#home .last:not([hidden])').textContent === 'unpacking 20 %' && document.querySelector('#empty').hidden`)
+	s.is(`document.querySelector('#home [data-group=others] .home-from a').textContent === 'hello' && document.querySelector('#home [data-group=yours] .home-from').textContent.startsWith('in Slack')`)
+	for _, size := range []struct {
+		name string
+		w, h int64
+	}{{"80-home", 1280, 800}, {"81-home-phone", 390, 844}} {
+		s.do("size", chromedp.EmulateViewport(size.w, size.h))
+		s.until(`document.documentElement.scrollWidth <= innerWidth && (innerWidth > 600 || document.querySelector('#side').getBoundingClientRect().right <= 0)`)
+		s.is(`document.querySelector('#scroll').scrollTop === 0`)
+		s.shot(size.name)
+	}
+	s.do("size", chromedp.EmulateViewport(1280, 800))
+	// What does not change stays the same node: somebody may be about to press.
+	s.do("mark", script(`document.querySelector('#home [data-group=yours] .card').dataset.mark = 'same'`))
+	s.bot.mu.Lock()
+	s.bot.clicks = nil
+	s.bot.mu.Unlock()
+	s.do("away from the field", chromedp.KeyEvent("\x1b"), chromedp.KeyEvent("j"), chromedp.KeyEvent("a"))
+	s.until(`document.activeElement.dataset.style === 'approve'`)
+	s.decide("approve", "#home [data-group=yours] .card.open button[data-style=approve]")
+	s.until(`document.querySelector('#confirm[open]') !== null`)
+	s.until(`!document.querySelector('#confirm-yes').disabled`)
+	s.decide("confirm", "#confirm-yes")
+	s.until(`document.querySelector('#told').textContent !== ''`)
+	s.is(`document.querySelector('#home [data-group=yours] .card').dataset.mark === 'same'`)
+	s.bot.mu.Lock()
+	if n := len(s.bot.clicks); n != 1 || s.bot.clicks[0].Thread != yours.Thread {
+		t.Errorf("clicks: %+v", s.bot.clicks)
+	}
+	s.bot.mu.Unlock()
+	desk.set(chat.Home{})
+	s.until(`document.querySelector('#home').hidden && !document.querySelector('#empty').hidden && !document.title.startsWith('(')`)
 	s.clean()
 }

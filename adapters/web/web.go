@@ -95,6 +95,7 @@ type Config struct {
 	// WatchLinks lets members share one terminal session with people who cannot
 	// sign in. It needs Panes.
 	WatchLinks bool
+	Desk       Desk  // nil: the first page tells nothing of what goes on
 	Panes      Panes // nil: no terminals
 	// Recordings of terminals, to be played on the page; nil: none.
 	Recordings Recordings
@@ -136,6 +137,7 @@ type Adapter struct {
 	proxies    []netip.Prefix
 	audit      func(store.Tx, Access)
 	watchLinks bool
+	desk       Desk
 	panes      Panes
 	recordings Recordings
 	outputs    Outputs
@@ -219,6 +221,7 @@ func New(cfg Config) (*Adapter, error) {
 		proxies:    slices.Clone(cfg.Proxies),
 		audit:      cfg.Audit,
 		watchLinks: cfg.WatchLinks,
+		desk:       cfg.Desk,
 		panes:      cfg.Panes,
 		recordings: cfg.Recordings,
 		outputs:    cfg.Outputs,

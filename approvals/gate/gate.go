@@ -433,6 +433,9 @@ func (g *Gate) Repaint(ctx context.Context, thread chat.ThreadID, key string) er
 	})
 }
 
+// Card returns the card of a request as it is now.
+func (g *Gate) Card(tx store.Tx, rec approvals.Record) chat.Card { return g.cardOf(tx, rec, "") }
+
 // cardOf returns the card of a request. That of a plan says how its steps went.
 func (g *Gate) cardOf(tx store.Tx, rec approvals.Record, notice string) chat.Card {
 	c := card.New(rec, notice)

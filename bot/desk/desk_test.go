@@ -3,12 +3,16 @@ package desk
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"countersign/adapters/chat"
 	"countersign/agent/role"
 	"countersign/agent/workflow"
+	"countersign/approvals"
+	"countersign/approvals/card"
 	"countersign/approvals/policy"
 	"countersign/bot/machines"
 	"countersign/bot/threads"
@@ -177,5 +181,81 @@ func TestCommandsAnswerWhatBelongsToNoThread(t *testing.T) {
 	}
 	if last := a.told[len(a.told)-1]; last.Text != "run high-load" {
 		t.Errorf("the agent was told %+v", last)
+	}
+}
+
+func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
+	x := targets(t)
+	h := Home{
+		Commands: Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)},
+		Card:     func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") },
+		Last:     func(key string) string { return "last of " + key },
+	}
+	now := time.Now()
+	open := func(id, thread string, by chat.UserID, state approvals.State) {
+		err := x.DB.Update(t.Context(), func(tx store.Tx) error {
+			r := approvals.Record{
+				ID: approvals.ID(id), Thread: chat.ThreadID(thread), Call: id, Requester: chat.User{ID: by, Name: string(by)}, Created: now,
+				Action:  approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Bytes: []byte("rm secret-" + id)},
+				Require: approvals.Require{Needs: []approvals.Need{{Rule: "r", Count: 1, Groups: []string{"oncall"}}}, RunWithin: time.Minute}, ExpiresAt: now.Add(time.Minute),
+			}
+			l := approvals.Ledger{}
+			l.Open(tx, r)
+			if state == approvals.Pending {
+				return nil
+			}
+			l.Vote(tx, r.ID, approvals.Vote{User: chat.User{ID: "web:bob", Name: "bob"}, Approve: true, At: now, Digest: r.Action.Digest(), Meets: []int{0}})
+			l.Consume(tx, r.ID, r.Action, now)
+			if state == approvals.Done {
+				l.Finish(tx, r.ID, approvals.Outcome{OK: true, Note: "exit code 0"}, now)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	open("ownask", "web:1", "web:eve", approvals.Pending)
+	open("slackask", "slack:T:C1:1", "slack:U1", approvals.Pending)
+	open("ownrun", "web:2", "web:eve", approvals.Running)
+	open("slackrun", "slack:T:C1:2", "slack:U1", approvals.Running)
+	open("slackdone", "slack:T:C1:3", "slack:U1", approvals.Done)
+	ids := func(list []chat.HomeCard) string {
+		var out []string
+		for _, c := range list {
+			mark := ""
+			if c.Card.Code != "" {
+				mark = "+"
+			}
+			if len(c.Card.Choose) > 0 {
+				mark += "!"
+			}
+			out = append(out, c.ID+mark)
+		}
+		slices.Sort(out)
+		return strings.Join(out, " ")
+	}
+	for _, tc := range []struct {
+		rule                            string
+		by                              chat.User
+		writes                          bool
+		yours, others, running, changes string
+	}{
+		{"an approver decides everywhere", alice, true, "ownask+! slackask+!", "", "ownrun+ slackrun", "slackdone"},
+		{"a member sees what others decide, and of other networks no command", eve, true, "", "ownask+ slackask", "ownrun+ slackrun", "slackdone"},
+		{"a viewer sees the console's own", alice, false, "", "ownask+", "ownrun+", ""},
+	} {
+		home, err := h.Home(t.Context(), chat.Inquiry{From: tc.by}, tc.writes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if y, o, r, c := ids(home.Yours), ids(home.Others), ids(home.Running), ids(home.Changes); y != tc.yours || o != tc.others || r != tc.running || c != tc.changes {
+			t.Errorf("%s: yours %q, others %q, running %q, changes %q", tc.rule, y, o, r, c)
+		}
+		for _, c := range home.Running {
+			if want := map[string]string{"ownrun": "last of approval/ownrun"}[c.ID]; c.Card.Last != want {
+				t.Errorf("%s: %s has the last line %q", tc.rule, c.ID, c.Card.Last)
+			}
+		}
 	}
 }

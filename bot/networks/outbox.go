@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/adapters/chat/scribe"
 	"countersign/approvals"
 	"countersign/bot/replicas"
 	"countersign/bot/threads"
@@ -34,11 +36,14 @@ type OutboxConfig struct {
 type Outbox struct {
 	*outbox.Sender
 	cfg OutboxConfig
+
+	mu   sync.Mutex
+	last map[string]string // by the key of a card, what its call has printed last
 }
 
 // NewOutbox returns an outbox that sends nothing before its Run.
 func NewOutbox(c OutboxConfig) *Outbox {
-	o := &Outbox{cfg: c}
+	o := &Outbox{cfg: c, last: map[string]string{}}
 	o.Sender = outbox.NewSender(c.DB, outbox.Options{
 		Send: o.send, Log: c.Log,
 		Permanent:  func(err error) bool { return errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrRejected) },
@@ -186,8 +191,24 @@ func (o *Outbox) late(ctx context.Context, r outbox.Row, made, kept string) {
 	}
 }
 
+// Last returns the last line that the call of a card has printed at this replica, "" for none.
+func (o *Outbox) Last(card string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last[card]
+}
+
 // Show shows a passing sign of life.
 func (o *Outbox) Show(ctx context.Context, thread chat.ThreadID, p chat.Progress) {
+	if p.Card != "" {
+		o.mu.Lock()
+		if p.Done {
+			delete(o.last, p.Card)
+		} else {
+			o.last[p.Card] = scribe.LastLine(p.Text)
+		}
+		o.mu.Unlock()
+	}
 	if p.Text != "" && p.Kind != chat.ProgressOutput && o.Behind(string(thread)) {
 		p.Text = "" // a draft is a message, and would stand before the answers that are still to be posted
 	}

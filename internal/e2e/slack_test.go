@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -552,4 +553,61 @@ func TestSlackStop(t *testing.T) {
 	root := w.ask("UALICE", "COPS", "fix it")
 	w.press("UMALLORY", "COPS", root, "Stop")
 	w.sees("COPS", root, "Withdrawn")
+}
+
+// TestSlackIsDecidedFromTheConsole: what waits in a thread of Slack needs the right person on the
+// console's first page, too, and their press there is the vote.
+func TestSlackIsDecidedFromTheConsole(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "out")
+	w := newWorkspace(t, slackfake.Config{}, incidentModel(t, file))
+	w.start()
+	root := w.ask("UMALLORY", "COPS", "fix it")
+	w.sees("COPS", root, "[Approve]")
+	type home struct {
+		Yours, Others, Running, Changes []struct {
+			ID, Thread, Network string
+			Card                chat.Card
+		}
+	}
+	alice := w.bot.login("alice")
+	look := func() (h home) {
+		t.Helper()
+		if st, err := alice.do("GET", "/api/home", nil, &h); err != nil || st != http.StatusOK {
+			t.Fatalf("%d %v", st, err)
+		}
+		return h
+	}
+	h := look()
+	if len(h.Yours) != 1 || h.Yours[0].Network != "Slack" || !strings.Contains(h.Yours[0].Card.Code, file) {
+		t.Fatalf("the first page has %+v", h)
+	}
+	press := func(thread string, button chat.ButtonID) (int, chat.Answer) {
+		t.Helper()
+		var ans chat.Answer
+		st, err := alice.do("POST", "/api/threads/"+url.PathEscape(thread)+"/clicks", map[string]any{"id": fmt.Sprint(thread, button), "button": button}, &ans)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st, ans
+	}
+	var approve chat.ButtonID
+	for _, b := range h.Yours[0].Card.Choose {
+		if b.Style == chat.StyleApprove {
+			approve = b.ID
+		}
+	}
+	for _, wrong := range []string{"slack:T1:COPS:1.1", "slack:T1", "nowhere:1", "web:" + h.Yours[0].Thread} {
+		if st, ans := press(wrong, approve); st == http.StatusOK && ans.OK || lines(file) != 0 {
+			t.Errorf("a press for the thread %s: %d %+v", wrong, st, ans)
+		}
+	}
+	if st, ans := press(h.Yours[0].Thread, approve); st != http.StatusOK || !ans.OK {
+		t.Fatalf("%d %+v", st, ans)
+	}
+	w.sees("COPS", root, "All done.")
+	w.sees("COPS", root, "Approved by alice")
+	if h = look(); lines(file) != 1 || len(h.Yours) != 0 || len(h.Changes) != 1 || !strings.Contains(h.Changes[0].Card.Body, "exit 0") || h.Changes[0].Card.Code != "" {
+		t.Errorf("afterwards the first page has %+v", h)
+	}
 }

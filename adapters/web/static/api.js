@@ -95,6 +95,7 @@ api.logoutEverywhere = async () => {
   keepKey('');
 };
 api.me = () => call('GET', '/me');
+api.home = () => call('GET', '/home');
 api.threads = () => call('GET', '/threads');
 api.start = (id, text) => call('POST', '/threads', { id, text });
 api.read = (id, before) => call('GET', thread(id) + (before ? '?before=' + before : ''));

@@ -6,6 +6,7 @@ import { Talk, banner } from './talk.js';
 import { Terminals } from './terminal.js';
 import { Recordings } from './recording.js';
 import { Shares } from './share.js';
+import { Home } from './home.js';
 import { listen } from './keys.js';
 
 const name = document.title;
@@ -14,6 +15,7 @@ let talk;
 let terminals;
 let recordings;
 let shares;
+let home;
 let threads = [];
 let current = null; // thread id, null for a new conversation
 let draft = { id: newID(), text: '' }; // what is being sent, by the id under which it is tried again
@@ -56,6 +58,7 @@ async function enter() {
   $('term-toggle').hidden = !me.terminal;
   if (!talk) {
     talk = new Talk(changed);
+    home = new Home((id) => threads.find((t) => t.id === id)?.title || '');
     terminals = new Terminals();
     recordings = new Recordings();
     shares = new Shares(() => terminals.list.find((p) => p.id === terminals.pane));
@@ -64,6 +67,7 @@ async function enter() {
   }
   talk.me = me.user;
   recordings.has = me.recordings;
+  home.has = me.home;
   shares.has = Boolean(me.links);
   shares.may = shares.has && !api.readOnly;
   await Promise.all([route(), refresh()]); // the page can be used from here on: what is opened later must not be opened over
@@ -102,6 +106,7 @@ $('login-form').addEventListener('submit', async (e) => {
 function wire() {
   window.addEventListener('hashchange', route);
   $('new').addEventListener('click', () => { go(null); if (current === null) $('text').focus(); });
+  $('to-home').addEventListener('click', (e) => { e.preventDefault(); go(null); });
   $('menu').addEventListener('click', () => drawer(true));
   $('veil').addEventListener('click', () => drawer(false));
   $('side-close').addEventListener('click', () => drawer(false));
@@ -137,6 +142,7 @@ function wire() {
     remember();
     $('text').focus();
   });
+  setInterval(() => { if (!$('app').hidden && current === null && document.visibilityState === 'visible') home.refresh().then(changed).catch(() => {}); }, 2000);
   setInterval(() => { if (!$('app').hidden) refresh().catch(() => {}); }, 5000);
   document.addEventListener('visibilitychange', () => { if (document.visibilityState === 'visible' && !$('app').hidden) refresh().catch(() => {}); });
 }
@@ -195,7 +201,8 @@ let fetching = null;
 function refresh() {
   fetching ||= (async () => {
     try {
-      threads = (await api.threads()).threads;
+      const [list] = await Promise.all([api.threads(), home.refresh().catch(() => {})]);
+      threads = list.threads;
       changed();
     } finally {
       fetching = null;
@@ -209,13 +216,17 @@ function changed() {
   const here = threads.find((t) => t.id === current);
   if (here && talk.id === current) here.state = talk.waiting ? 'waiting' : talk.working ? 'working' : 'idle';
   const waiting = threads.filter((t) => t.state === 'waiting');
-  document.title = (waiting.length ? `(${waiting.length}) ` : '') + (here?.title ? here.title + ' · ' : '') + name;
+  const count = home.has && home.data ? home.waiting : waiting.length;
+  const icon = count ? '/icon-waiting.svg' : '/icon.svg';
+  if ($('favicon').getAttribute('href') !== icon) $('favicon').href = icon;
+  document.title = (count ? `(${count}) ` : '') + (here?.title ? here.title + ' · ' : '') + name;
   $('menu-dot').hidden = !waiting.some((t) => t.id !== current);
-  $('title').textContent = here?.title || (current ? 'Conversation' : 'New conversation');
+  home.show(current === null);
+  $('title').textContent = here?.title || (current ? 'Conversation' : home.empty ? 'New conversation' : 'Home');
   $('state').textContent = states[here?.state] || '';
   $('state').dataset.state = here?.state || '';
   $('stop').hidden = !current;
-  $('empty').hidden = current !== null;
+  $('empty').hidden = current !== null || !home.empty;
   draw();
 }
 

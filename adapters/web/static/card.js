@@ -13,7 +13,7 @@ export function renderCard(thread, card, at) {
   const open = !card.final && card.choose?.length > 0;
   const notice = el('p', { class: 'notice' });
   const id = 'card-' + newID();
-  const risk = open ? level(card) : '';
+  const risk = !card.final && (open || card.footer) ? level(card) : '';
   const root = el('article', {
     class: 'card tone-' + (card.tone || 'neutral') + (open ? ' open' : '') + (isLine(card) ? ' line' : ''),
     tabindex: open ? '0' : null,

@@ -54,7 +54,7 @@ const actions = {
   }),
 };
 
-function cards() { return [...document.querySelectorAll('#log .card.open')]; }
+function cards() { return [...document.querySelectorAll('#log .card.open, #home:not([hidden]) .card.open')]; }
 
 function step(by) {
   const all = cards();

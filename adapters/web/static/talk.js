@@ -21,10 +21,10 @@ export class Talk {
     $('jump').addEventListener('click', () => this.toEnd(true));
     $('earlier').addEventListener('click', () => this.earlier());
     // What grows under the last line must not push it out of sight.
-    new ResizeObserver(() => { if (this.sticky) this.toEnd(); }).observe($('log'));
+    new ResizeObserver(() => { if (this.sticky && this.id) this.toEnd(); }).observe($('log'));
     this.sticky = true;
     this.scroll.addEventListener('scroll', () => { this.sticky = this.atEnd() || Math.abs(this.scroll.scrollTop - this.target()) < 8; }, { passive: true });
-    new ResizeObserver(() => { if (this.sticky) this.toEnd(); }).observe(this.scroll);
+    new ResizeObserver(() => { if (this.sticky && this.id) this.toEnd(); }).observe(this.scroll);
     setInterval(tick, 1000);
   }
 
