@@ -60,7 +60,7 @@ func save(tx store.Tx, r Record) {
 
 // endedKey sorts the newest first.
 func endedKey(r Record) []byte {
-	return store.Key("approval-ended", math.MaxUint64-uint64(r.Ended.UnixNano()), string(r.ID)) //nolint:gosec // no time before 1970
+	return store.Key("approval-ended", math.MaxUint64-uint64(r.Ended.UnixNano()), string(r.ID))
 }
 
 const (

@@ -239,13 +239,10 @@ func (r Record) Satisfied() bool {
 // plan's.
 func (r Record) CardKey() string {
 	if r.Basis.Step > 0 {
-		return CardPrefix + string(r.Basis.Of)
+		return chat.CardPrefix + string(r.Basis.Of)
 	}
-	return CardPrefix + string(r.ID)
+	return chat.CardPrefix + string(r.ID)
 }
-
-// CardPrefix begins the key of each post with the card of a request; its id follows.
-const CardPrefix = "approval/"
 
 // FinalLevel returns Level as a [risk.Level].
 func (r Record) FinalLevel() risk.Level { return risk.ParseLevel(r.Level) }

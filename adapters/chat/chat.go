@@ -10,6 +10,7 @@ package chat
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 )
 
@@ -269,6 +270,9 @@ type Post struct {
 	Log bool `json:"log,omitempty"`
 }
 
+// CardPrefix begins the key of each post with the card of a request; its id follows.
+const CardPrefix = "approval/"
+
 // OutputViewer is an [Adapter] whose people can open a whole output, so that no file has to
 // be posted.
 type OutputViewer interface {
@@ -299,6 +303,19 @@ type Progress struct {
 	Card   string       `json:"card,omitempty"`   // the key of the post whose card is about what runs, "" for none
 	Done   bool         `json:"done,omitempty"`   // nothing more comes under this Key
 }
+
+// LastLine is the last line of what a command printed that has something in it.
+func LastLine(s string) string {
+	s = strings.TrimSpace(s)
+	s = s[strings.LastIndexByte(s, '\n')+1:]
+	if r := []rune(s); len(r) > maxLast {
+		s = string(r[:maxLast]) + "…"
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// maxLast is how much of a last line is shown, in characters.
+const maxLast = 160
 
 // Inquiry is what somebody wants to know, or to have stopped, outside any
 // thread.

@@ -421,7 +421,7 @@ func (g *Gate) setTimer(tx store.Tx, rec approvals.Record, at time.Time) {
 // Repaint queues a card's current content again, for a post that shows an older version.
 // key is the post's key; keys of other posts are ignored.
 func (g *Gate) Repaint(ctx context.Context, thread chat.ThreadID, key string) error {
-	id, ok := strings.CutPrefix(key, approvals.CardPrefix)
+	id, ok := strings.CutPrefix(key, chat.CardPrefix)
 	if !ok {
 		return nil
 	}

@@ -204,7 +204,9 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 			if state == approvals.Pending {
 				return nil
 			}
-			l.Vote(tx, r.ID, approvals.Vote{User: chat.User{ID: "web:bob", Name: "bob"}, Approve: true, At: now, Digest: r.Action.Digest(), Meets: []int{0}})
+			if _, _, err := l.Vote(tx, r.ID, approvals.Vote{User: chat.User{ID: "web:bob", Name: "bob"}, Approve: true, At: now, Digest: r.Action.Digest(), Meets: []int{0}}); err != nil {
+				return err
+			}
 			l.Consume(tx, r.ID, r.Action, now)
 			if state == approvals.Done {
 				l.Finish(tx, r.ID, approvals.Outcome{OK: true, Note: "exit code 0"}, now)

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
-	"countersign/adapters/chat/scribe"
-	"countersign/approvals"
 	"countersign/bot/replicas"
 	"countersign/bot/threads"
 	"countersign/internal/failpoint"
@@ -56,7 +54,7 @@ func NewOutbox(c OutboxConfig) *Outbox {
 		OnLate: o.late,
 		OnSent: func(r outbox.Row) {
 			switch {
-			case strings.HasPrefix(r.Key, approvals.CardPrefix):
+			case strings.HasPrefix(r.Key, chat.CardPrefix):
 				failpoint.Hit(failpoint.CardPosted)
 			case strings.HasPrefix(r.Key, "reply/"):
 				failpoint.Hit(failpoint.ReplyPosted)
@@ -205,7 +203,7 @@ func (o *Outbox) Show(ctx context.Context, thread chat.ThreadID, p chat.Progress
 		if p.Done {
 			delete(o.last, p.Card)
 		} else {
-			o.last[p.Card] = scribe.LastLine(p.Text)
+			o.last[p.Card] = chat.LastLine(p.Text)
 		}
 		o.mu.Unlock()
 	}

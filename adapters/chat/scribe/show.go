@@ -170,7 +170,7 @@ func (s *Scribe[M, P]) onCard(ctx context.Context, th *thread[P], p chat.Progres
 	if !ok || !stands {
 		return false
 	}
-	last := LastLine(p.Text)
+	last := chat.LastLine(p.Text)
 	if time.Since(run.began) < quick || last == run.post.Card.Last {
 		return true
 	}
@@ -289,19 +289,6 @@ func Tail(s string) string {
 	}
 	return strings.ToValidUTF8(s, "")
 }
-
-// LastLine is the last line of what a command printed that has something in it.
-func LastLine(s string) string {
-	s = strings.TrimSpace(s)
-	s = s[strings.LastIndexByte(s, '\n')+1:]
-	if r := []rune(s); len(r) > maxLast {
-		s = string(r[:maxLast]) + "…"
-	}
-	return strings.ToValidUTF8(s, "")
-}
-
-// maxLast is how much of a last line is shown, in characters.
-const maxLast = 160
 
 // Fence returns a Markdown code block with s in it.
 func Fence(s string) string {
