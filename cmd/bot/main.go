@@ -42,7 +42,7 @@ func main() {
 }
 
 func root() *cobra.Command {
-	return cli.Root(
+	c := cli.Root(
 		runCommand(), demoCommand(), toolCommand(), toolsCommand(), admin.ClassifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand(),
 		doctor.Command(), healthCommand(),
 		slackCommand(), discordCommand(),
@@ -50,6 +50,9 @@ func root() *cobra.Command {
 		admin.AuditCommand(), admin.ExportCommand(),
 		admin.BackupCommand(), admin.RestoreCommand(), admin.StoreCommand(),
 	)
+	c.Version = fmt.Sprintf("%s commit %s %s", version, revision(), runtime.Version())
+	c.SetVersionTemplate("countersign {{.Version}}\n")
+	return c
 }
 
 func versionCommand() *cobra.Command {

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"countersign/adapters/web"
 	"countersign/bot"
@@ -50,14 +52,53 @@ func runCommand() *cobra.Command {
 					log.Warn("nobody can approve on this target: it has no approvers", "target", name)
 				}
 			}
+			for _, s := range config.Strays(f, os.Environ()) {
+				if s.Near != "" {
+					log.Warn("nothing reads this variable of the environment", "name", s.Name, "meant", s.Near)
+				}
+			}
 			hup := make(chan os.Signal, 1)
 			signal.Notify(hup, syscall.SIGHUP)
 			defer signal.Stop(hup)
 			return b.Run(cmd.Context(), bot.Serving{Reload: hup, Ready: func(base string) {
 				log.Info("the web console listens", "url", base)
+				if out, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(out.Fd())) {
+					_, _ = fmt.Fprintln(out, signInHint(e, f, base))
+				}
 			}})
 		},
 	}
+}
+
+// signInHint says how to get into the console: by a link for the first person who may decide
+// there.
+func signInHint(e config.Env, f config.File, base string) string {
+	name := ""
+	if r, err := rules.New(f); err == nil {
+		for _, n := range config.WebNames(f.Groups) {
+			if console.Role(r, n, nil) == web.Member {
+				name = n
+				break
+			}
+		}
+	}
+	if name == "" {
+		return "Nobody can sign in to the console: add a name under groups.GROUP.web in the configuration, then run bot login NAME."
+	}
+	link, err := signInLink(e, f, base, name)
+	if err != nil {
+		return "To sign in to the console: bot login " + name
+	}
+	return "Sign in as " + name + " (works once, for ten minutes; bot login NAME makes another): " + link
+}
+
+// signInLink makes a link that works once. base is where people reach the console.
+func signInLink(e config.Env, f config.File, base, name string) (string, error) {
+	key, err := os.ReadFile(filepath.Join(e.DataDir, "web.key"))
+	if err != nil || len(key) != 32 {
+		return "", fmt.Errorf("the console's key is not in %s; start the bot once, and use the same COUNTERSIGN_DATA_DIR", e.DataDir)
+	}
+	return strings.TrimRight(cmp.Or(f.Web.Origin, base), "/") + "/#code=" + web.LoginCode(key, name, time.Now()), nil
 }
 
 // options fills in what this program is and does beside a bot.
@@ -82,6 +123,13 @@ func loginCommand() *cobra.Command {
 	var base string
 	c := &cobra.Command{
 		Use: "login NAME", Short: "Print a one-time link that logs NAME in to the web console of the running bot", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			_, f, err := config.Read()
+			if err != nil || len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return config.WebNames(f.Groups), cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e, f, err := config.Read()
 			if err != nil {
@@ -95,17 +143,18 @@ func loginCommand() *cobra.Command {
 			if console.Role(r, name, nil) == web.None {
 				return config.Errorf("%q is in no group's web list; add it under groups in the file that COUNTERSIGN_CONFIG names", name)
 			}
-			key, err := os.ReadFile(e.DataDir + "/web.key")
-			if err != nil || len(key) != 32 {
-				return fmt.Errorf("the console's key is not in %s; start the bot once, and use the same COUNTERSIGN_DATA_DIR", e.DataDir)
+			if base != "" {
+				f.Web.Origin = base
 			}
-			if base == "" {
-				base = f.Web.Origin
+			here := address.URL(e)
+			link, err := signInLink(e, f, here, name)
+			if err != nil {
+				return err
 			}
-			if base == "" {
-				base = address.URL(e)
+			if !address.Answers(cmd.Context(), here) {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "No bot answers at %s: the link works once bot run is up, within ten minutes.\n", here)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/#code=%s\n", strings.TrimRight(base, "/"), web.LoginCode(key, name, time.Now()))
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), link)
 			return err
 		},
 	}

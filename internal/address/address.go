@@ -3,6 +3,7 @@
 package address
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -54,6 +55,22 @@ func local(listen string) string {
 		return net.JoinHostPort("127.0.0.1", port)
 	}
 	return listen
+}
+
+// Answers reports whether something listens at an address of [URL], within a second.
+func Answers(ctx context.Context, base string) bool {
+	u, err := url.Parse(base)
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }
 
 // Client asks the bot of this machine: no proxy, and no redirection to somebody

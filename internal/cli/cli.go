@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"countersign/internal/config"
@@ -33,7 +34,7 @@ func Status(err error, interrupted bool, w io.Writer) int {
 }
 
 // Root is the program with its commands. What is wrong with an argument or a flag is a
-// [config.Error].
+// [config.Error]. --config of any command stands for COUNTERSIGN_CONFIG.
 func Root(commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
 		Use:           "bot",
@@ -42,7 +43,14 @@ func Root(commands ...*cobra.Command) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.Errorf("%v; see --help", err) })
-	c.CompletionOptions.DisableDefaultCmd = true
+	file := c.PersistentFlags().String("config", "", "the configuration file; default: what COUNTERSIGN_CONFIG names")
+	c.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if !cmd.Flags().Changed("config") {
+			return nil
+		}
+		return os.Setenv("COUNTERSIGN_CONFIG", *file)
+	}
+	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(commands...)
 	for _, sub := range c.Commands() {
 		if args := sub.Args; args != nil {
@@ -56,12 +64,20 @@ func Root(commands ...*cobra.Command) *cobra.Command {
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return config.Errorf("there is no command %q; see bot --help", args[0])
+			return config.Errorf("there is no command %q; %s", args[0], meant(c, args[0]))
 		}
 		return cmd.Help()
 	}
 	c.Args = cobra.ArbitraryArgs
 	return c
+}
+
+// meant names the commands that may have been meant.
+func meant(c *cobra.Command, word string) string {
+	if near := c.SuggestionsFor(word); len(near) > 0 {
+		return "did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return "see bot --help"
 }
 
 // NoArguments refuses arguments of the command of that name.

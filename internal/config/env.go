@@ -4,7 +4,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/kelseyhightower/envconfig"
@@ -83,6 +85,37 @@ func ReadEnv() (Env, error) {
 	}
 	return e, nil
 }
+
+// Stray is a variable that nothing reads.
+type Stray struct {
+	Name string
+	Near string // the name that may have been meant, or ""
+}
+
+// Strays are the variables of an environment (as in [os.Environ]) whose names begin as the bot's
+// own do, and that neither the bot nor the configuration reads. What Kubernetes sets for a service
+// of that name is none.
+func Strays(f File, environ []string) []Stray {
+	known := slices.Concat(f.variables(), SecretNames, []string{"COUNTERSIGN_POD_NAME", "COUNTERSIGN_FAILPOINT"})
+	for field := range reflect.TypeFor[Env]().Fields() {
+		known = append(known, field.Tag.Get("envconfig"))
+	}
+	for _, name := range slices.Concat(f.variables(), SecretNames) {
+		known = append(known, name+"_FILE")
+	}
+	var out []Stray
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if strings.HasPrefix(name, "COUNTERSIGN_") && !slices.Contains(known, name) && !service.MatchString(name) {
+			out = append(out, Stray{name, nearest(name, known)})
+		}
+	}
+	return out
+}
+
+// service is what Kubernetes names the variables of a service
+// (kubernetes.io/docs/concepts/services-networking/service, "Environment variables").
+var service = regexp.MustCompile(`_(SERVICE_(HOST|PORT.*)|PORT|PORT_[0-9]+_.*)$`)
 
 // fromFiles sets each variable NAME from the file that NAME_FILE names; the file
 // wins. Programs that the bot starts get neither, unless the configuration says so.

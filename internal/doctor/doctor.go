@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,6 +106,9 @@ func (d *doctor) run(ctx context.Context) error {
 		f = config.File{} // half of a file says nothing
 	} else {
 		d.print("configuration", checkConfigured(e))
+		if strays := config.Strays(f, os.Environ()); len(strays) > 0 {
+			d.print("environment", checkStrays(strays))
+		}
 		for _, name := range slices.Sorted(maps.Keys(f.Targets)) {
 			d.print("approvers of "+name, approversOf(e, f, name))
 		}
@@ -231,6 +236,18 @@ func validFile(f config.File) error {
 		return fmt.Errorf("agent.mode: %w", err)
 	}
 	return nil
+}
+
+// checkStrays names the variables that look like the bot's and are not.
+func checkStrays(strays []config.Stray) result {
+	var names, fix []string
+	for _, s := range strays {
+		names = append(names, s.Name)
+		if s.Near != "" {
+			fix = append(fix, s.Name+" may be meant to be "+s.Near)
+		}
+	}
+	return warns("nothing reads %s", strings.Join(names, ", ")).withFix("%s", cmp.Or(strings.Join(fix, "; "), "unset them"))
 }
 
 func checkConfigured(e config.Env) result {
