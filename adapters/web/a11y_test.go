@@ -126,7 +126,8 @@ func TestAxe(t *testing.T) {
 	}
 	axe := axeScript(t)
 	dir, info := taped(t)
-	s := newScreenTest(t, withRecordings(shelfOf(dir, info)))
+	desk := &stage{}
+	s := newScreenTest(t, withRecordings(shelfOf(dir, info)), func(c *Config) { c.Desk = desk })
 	s.do("signing in", chromedp.Navigate(s.url), onScreen("#login-form"))
 	s.checked(axe, "signing in")
 	s.do("a wrong code", typing("#code", "nonsense"), chromedp.KeyEvent(kb.Enter))
@@ -190,6 +191,14 @@ func TestAxe(t *testing.T) {
 	s.checked(axe, "the list on a phone", looks[3:]...)
 	s.show(looks[3])
 	s.do("closing it", click("#side-close"))
+
+	s.show(looks[0])
+	desk.set(busyHome(t, th))
+	s.do("the first page", script(`document.querySelector('#to-home').click()`))
+	s.until(`document.querySelector('#home [data-group=changes]') !== null && document.querySelector('#home .card.open button[data-style=approve]:not(:disabled)') !== null`)
+	s.checked(axe, "the first page")
+	s.do("back", script(`document.querySelector('#threads a').click()`))
+	s.until(`document.querySelector('#home').hidden && document.querySelectorAll('#log .card').length > 0`)
 
 	s.show(looks[0])
 	s.srv.Listener.Close()

@@ -2,7 +2,10 @@ package web
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -220,6 +223,73 @@ func (s *stage) set(h chat.Home) {
 	s.home = h
 }
 
+// busyHome is a first page with something in each part; th is a conversation of the console.
+func busyHome(t *testing.T, th chat.ThreadID) chat.Home {
+	last := *face(t, "running")
+	last.Last, last.Since = "unpacking 20 %", time.Now().Add(-time.Minute)
+	asks := *face(t, "pending")
+	asks.Expires = time.Now().Add(14 * time.Minute)
+	return chat.Home{
+		Yours:   []chat.HomeCard{{ID: "q1", Thread: "slack:T1:C1:1.1", At: time.Now(), Card: asks}},
+		Others:  []chat.HomeCard{{ID: "q2", Thread: th, At: time.Now(), Card: chat.Card{Title: "Delete 3 files on db-1", Tone: chat.ToneHigh, Env: "production", Production: true, Risk: "high risk", Footer: "Asked by Bob · needs 2 of dba", Expires: time.Now().Add(9 * time.Minute)}}},
+		Running: []chat.HomeCard{{ID: "r1", Thread: th, At: time.Now(), Card: last}},
+		Busy:    []chat.Busy{{Thread: "discord:1:2", Doing: "thinking"}},
+		Changes: []chat.HomeCard{{ID: "c1", Thread: th, At: time.Now(), Card: *face(t, "done")}, {ID: "c2", Thread: th, At: time.Now(), Card: *face(t, "plan-running")}},
+	}
+}
+
+// pictures has TestEveryFaceOfACardOnTheConsole write its picture.
+var pictures = flag.Bool("pictures", false, "write docs/cards-console.png and docs/home.png")
+
+// Each face of a card on the console, as a picture for the documents; each fits its column.
+func TestEveryFaceOfACardOnTheConsole(t *testing.T) {
+	t.Parallel()
+	desk := &stage{}
+	s := newScreenTest(t, func(c *Config) { c.Desk = desk })
+	th := s.talk()
+	names := []string{"pending", "plan", "running", "plan-running", "done", "denied", "expired", "cancelled", "invalid", "unknown"}
+	for _, name := range names {
+		c := face(t, name)
+		if !c.Since.IsZero() {
+			c.Since = time.Now().Add(-40 * time.Second)
+		}
+		if c.Final || c.Expires.IsZero() {
+			s.bot.post(th, chat.Post{Key: name, Card: c})
+			continue
+		}
+		c.Expires = time.Now().Add(14 * time.Minute)
+		s.bot.post(th, chat.Post{Key: name, Card: c})
+	}
+	s.until(fmt.Sprintf(`document.querySelectorAll('#log .card').length === %d`, len(names)))
+	s.until(`[...document.querySelectorAll('#log .card')].every((c) => c.scrollWidth <= c.clientWidth)`)
+	for name, home := range map[string]bool{"cards-console": false, "home": true} {
+		height := int64(1840)
+		if home {
+			height = 1270
+			desk.set(busyHome(t, th))
+			s.do("home", script(`document.querySelector('#to-home').click()`))
+			s.until(`document.querySelector('#home [data-group=changes]') !== null`)
+		}
+		s.do("light", colours("light"), chromedp.EmulateViewport(1180, height))
+		s.until(`document.querySelector('.card.open button[data-style=approve]:not(:disabled)') !== null`)
+		s.shot(name)
+		if *pictures {
+			png, err := os.ReadFile(filepath.Join(s.dir, name+".png"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join("..", "..", "docs", name+".png"), png, 0o644); err != nil { //nolint:gosec // a picture of the documents
+				t.Fatal(err)
+			}
+		}
+		if home {
+			s.do("back", script(`document.querySelector('#threads a').click()`))
+			s.until(`document.querySelectorAll('#log .card').length > 0`)
+		}
+	}
+	s.clean()
+}
+
 // The first page shows what waits, runs and changed, in all threads, and what waits can be
 // decided there.
 func TestTheFirstPage(t *testing.T) {
@@ -227,16 +297,9 @@ func TestTheFirstPage(t *testing.T) {
 	desk := &stage{}
 	s := newScreenTest(t, func(c *Config) { c.Desk = desk })
 	th := s.talk()
-	last := *face(t, "running")
-	last.Last = "unpacking 20 %"
-	yours := chat.HomeCard{ID: "q1", Thread: "slack:T1:C1:1.1", At: time.Now(), Card: *face(t, "pending")}
-	desk.set(chat.Home{
-		Yours:   []chat.HomeCard{yours},
-		Others:  []chat.HomeCard{{ID: "q2", Thread: th, At: time.Now(), Card: chat.Card{Title: "Delete 3 files on db-1", Env: "production", Production: true, Risk: "high risk", Footer: "Asked by Bob · needs 2 of dba", Expires: time.Now().Add(9 * time.Minute)}}},
-		Running: []chat.HomeCard{{ID: "r1", Thread: th, At: time.Now(), Card: last}},
-		Busy:    []chat.Busy{{Thread: "discord:1:2", Doing: "thinking"}},
-		Changes: []chat.HomeCard{{ID: "c1", Thread: th, At: time.Now(), Card: *face(t, "done")}, {ID: "c2", Thread: th, At: time.Now(), Card: *face(t, "plan-running")}},
-	})
+	busy := busyHome(t, th)
+	yours := busy.Yours[0]
+	desk.set(busy)
 	s.do("home", script(`document.querySelector('#to-home').click()`))
 	s.until(`document.querySelector('#home [data-group=yours] .card.open button[data-style=approve]:not(:disabled)') !== null`)
 	s.is(`[...document.querySelectorAll('#home h2')].map((h) => h.textContent).join() === 'Needs you 1,Running now 2,Needs others 1,Recent changes 2'`)
