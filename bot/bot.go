@@ -269,7 +269,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	})
 	commands := desk.Commands{DB: b.db, Targets: targets, Agent: b.agent, Runbooks: runbooks, Opener: b.networks.Opener, Log: b.log}
 	b.console = console.Config{
-		Desk: desk.Home{Commands: commands, Card: b.gate.Card, Last: b.outbox.Last},
+		Desk: desk.NewHome(commands, b.gate.Card, b.outbox.Last),
 		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Redact: b.redactor.Redact, Log: b.log,
 	}
 	if !b.file.Recordings.Off {

@@ -387,7 +387,7 @@ func (p *page) setSession(ctx context.Context, c scribe.Call, now scribe.Status)
 		if state == slackapi.AgentSessionStatusActive {
 			p.suggest(ctx, c)
 		}
-	case slices.Contains(gone, word):
+	case slices.Contains(gone, word), errors.Is(err, scribe.ErrMoved): // nobody's, or another replica's
 	case word == "", slices.Contains(passes, word):
 		return p.a.times.keep
 	default:

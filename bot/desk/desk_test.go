@@ -186,11 +186,11 @@ func TestCommandsAnswerWhatBelongsToNoThread(t *testing.T) {
 
 func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 	x := targets(t)
-	h := Home{
-		Commands: Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)},
-		Card:     func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") },
-		Last:     func(key string) string { return "last of " + key },
-	}
+	h := NewHome(
+		Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)},
+		func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") },
+		func(key string) string { return "last of " + key },
+	)
 	now := time.Now()
 	open := func(id, thread string, by chat.UserID, state approvals.State) {
 		err := x.DB.Update(t.Context(), func(tx store.Tx) error {
@@ -232,7 +232,13 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 			if len(c.Card.Choose) > 0 {
 				mark += "!"
 			}
-			out = append(out, c.ID+mark)
+			id := c.ID
+			for _, known := range []approvals.ID{"slackask", "slackrun", "slackdone"} {
+				if id == alias(known) {
+					id = "~" + string(known)
+				}
+			}
+			out = append(out, id+mark)
 		}
 		slices.Sort(out)
 		return strings.Join(out, " ")
@@ -243,8 +249,8 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 		writes                          bool
 		yours, others, running, changes string
 	}{
-		{"an approver decides everywhere", alice, true, "ownask+! slackask+!", "", "ownrun+ slackrun", "slackdone"},
-		{"a member sees what others decide, and of other networks no command", eve, true, "", "ownask+ slackask", "ownrun+ slackrun", "slackdone"},
+		{"an approver decides everywhere", alice, true, "ownask+! slackask+!", "", "ownrun+ ~slackrun", "~slackdone"},
+		{"a member sees what others decide, and of other networks no command", eve, true, "", "ownask+ ~slackask", "ownrun+ ~slackrun", "~slackdone"},
 		{"a viewer sees the console's own", alice, false, "", "ownask+", "ownrun+", ""},
 	} {
 		home, err := h.Home(t.Context(), chat.Inquiry{From: tc.by}, tc.writes)
@@ -259,5 +265,61 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 				t.Errorf("%s: %s has the last line %q", tc.rule, c.ID, c.Card.Last)
 			}
 		}
+	}
+}
+
+// The record of a plan ends when its steps begin: it runs as long as one of them does.
+func TestAPlanRunsWhileItsStepsDo(t *testing.T) {
+	x := targets(t)
+	now := time.Now()
+	step := approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Bytes: []byte("true")}
+	home := func() string {
+		t.Helper()
+		h := NewHome(
+			Commands{DB: x.DB, Targets: x, Agent: &talk{}, Log: slog.New(slog.DiscardHandler)},
+			func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") }, func(string) string { return "" },
+		)
+		got, err := h.Home(t.Context(), chat.Inquiry{From: alice}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, c := range got.Running {
+			out = append(out, "runs "+c.ID)
+		}
+		for _, c := range got.Changes {
+			out = append(out, "ran "+c.ID)
+		}
+		return strings.Join(out, ", ")
+	}
+	l := approvals.Ledger{}
+	change := func(fn func(tx store.Tx)) {
+		t.Helper()
+		if err := x.DB.Update(t.Context(), func(tx store.Tx) error { fn(tx); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plan := approvals.Record{
+		ID: "plan", Thread: "web:1", Call: "p", Action: approvals.Action{Tool: "propose_plan", Kind: approvals.KindChange, Target: "local", Steps: []approvals.Action{step}},
+		Require: approvals.Require{Needs: []approvals.Need{{Count: 1, Groups: []string{"oncall"}}}, RunWithin: time.Minute}, ExpiresAt: now.Add(time.Minute),
+	}
+	first := approvals.Record{ID: "step", Thread: "web:1", Call: "s", Action: step, Require: plan.Require, ExpiresAt: plan.ExpiresAt}
+	change(func(tx store.Tx) {
+		l.Open(tx, plan)
+		if _, _, err := l.Vote(tx, "plan", approvals.Vote{User: alice, Approve: true, At: now, Digest: plan.Action.Digest(), Meets: []int{0}}); err != nil {
+			t.Fatal(err)
+		}
+		l.Consume(tx, "plan", plan.Action, now)
+		l.Finish(tx, "plan", approvals.Outcome{OK: true}, now)
+		l.Open(tx, first)
+		l.Settle(tx, "step", approvals.Basis{Kind: approvals.ByPlan, Of: "plan", Step: 1}, alice, now)
+		l.Consume(tx, "step", step, now)
+	})
+	if got := home(); got != "runs plan" {
+		t.Errorf("while the step runs: %q", got)
+	}
+	change(func(tx store.Tx) { l.Finish(tx, "step", approvals.Outcome{OK: true}, now) })
+	if got := home(); got != "ran plan" {
+		t.Errorf("afterwards: %q", got)
 	}
 }

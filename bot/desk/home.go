@@ -3,8 +3,12 @@ package desk
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
@@ -15,78 +19,131 @@ import (
 // Home tells what goes on everywhere, for the console's first page. It is safe for concurrent
 // use.
 type Home struct {
-	Commands
-	// Card returns the card of a request as it is now.
-	Card func(store.Tx, approvals.Record) chat.Card
-	// Last returns the last line that the call of a card has printed here, "" for none.
-	Last func(card string) string
+	commands Commands
+	card     func(store.Tx, approvals.Record) chat.Card
+	last     func(card string) string
+
+	mu   sync.Mutex
+	seen scene
 }
 
-// maxChanges is how many changes that ran lately are told.
-const maxChanges = 20
+// NewHome returns a home. card gives the card of a request as it is now, and last the last line
+// that the call of a card has printed here, "" for none.
+func NewHome(c Commands, card func(store.Tx, approvals.Record) chat.Card, last func(card string) string) *Home {
+	return &Home{commands: c, card: card, last: last}
+}
+
+const (
+	// maxChanges is how many changes that ran lately are told.
+	maxChanges = 20
+	// sceneAge is how long one look at the store serves everybody: many pages ask every two
+	// seconds.
+	sceneAge = 500 * time.Millisecond
+)
+
+// scene is what goes on, before anybody's eyes are taken into account. It does not change.
+type scene struct {
+	at           time.Time
+	open, recent []shot
+	working      []string
+}
+
+// shot is a request with its card.
+type shot struct {
+	approvals.Record
+	card chat.Card
+}
+
+// look returns the scene, which is at most sceneAge old.
+func (h *Home) look(ctx context.Context) (scene, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := time.Now(); now.Sub(h.seen.at) > sceneAge {
+		var s scene
+		err := h.commands.DB.View(ctx, func(tx store.Tx) error {
+			s = scene{at: now, working: queue.Working(tx)}
+			var ledger approvals.Ledger
+			there := map[approvals.ID]bool{}
+			add := func(to *[]shot, r approvals.Record) {
+				if !there[r.ID] {
+					there[r.ID] = true
+					*to = append(*to, shot{r, h.card(tx, r)})
+				}
+			}
+			for _, r := range ledger.AllOpen(tx) {
+				if plan, ok := ledger.Get(tx, r.Basis.Of); ok && r.Basis.Step > 0 {
+					r = plan // its card has the step, and it runs as long as the step does
+				}
+				add(&s.open, r)
+			}
+			for _, r := range ledger.Recent(tx, maxChanges) {
+				add(&s.recent, r)
+			}
+			return nil
+		})
+		if err != nil {
+			return scene{}, err
+		}
+		h.seen = s
+	}
+	return h.seen, nil
+}
 
 // Home implements the console's desk. Of threads of other networks than q.From's somebody sees
 // what they may decide as a whole, and else what is done where: who is let into the console need
 // not be in each channel. A person who may not write sees of those nothing.
-func (h Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home, error) {
+func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home, error) {
 	var out chat.Home
+	s, err := h.look(ctx)
+	if err != nil {
+		return out, err
+	}
 	own, _, _ := strings.Cut(string(q.From.ID), ":")
 	foreign := func(t chat.ThreadID) bool { return !strings.HasPrefix(string(t), own+":") }
-	err := h.DB.View(ctx, func(tx store.Tx) error {
-		out = chat.Home{}
-		shown := map[chat.ThreadID]bool{}
-		of := func(r approvals.Record, whole bool) (chat.HomeCard, bool) {
-			shown[r.Thread] = true
-			c := chat.HomeCard{ID: string(r.ID), Thread: r.Thread, At: r.Created, Card: h.Card(tx, r)}
-			if !r.Ended.IsZero() {
-				c.At = r.Ended
-			}
-			if !whole && foreign(r.Thread) {
-				c.Card = outside(c.Card)
-				return c, writes
-			}
+	shown := map[chat.ThreadID]bool{}
+	of := func(x shot, whole bool) (chat.HomeCard, bool) {
+		shown[x.Thread] = true
+		c := chat.HomeCard{ID: string(x.ID), Thread: x.Thread, At: x.Created, Card: x.card}
+		if !x.Ended.IsZero() {
+			c.At = x.Ended
+		}
+		if whole || !foreign(x.Thread) {
 			return c, true
 		}
-		for _, r := range (approvals.Ledger{}).AllOpen(tx) {
-			switch r.State {
-			case approvals.Pending:
-				mine := writes && h.mayApprove(r, q) && !voted(r, q.From.ID)
-				c, ok := of(r, mine)
-				if mine {
-					out.Yours = append(out.Yours, c)
-				} else if ok {
-					c.Card.Choose = nil
-					out.Others = append(out.Others, c)
-				}
-			case approvals.Approved, approvals.Running:
-				if r.Basis.Step > 0 {
-					continue // its plan is there
-				}
-				if c, ok := of(r, false); ok {
-					if !foreign(r.Thread) {
-						c.Card.Last = h.Last(r.CardKey())
-					}
-					out.Running = append(out.Running, c)
-				}
-			default:
+		c.ID, c.Card = alias(x.ID), outside(x.card)
+		return c, writes
+	}
+	for _, x := range s.open {
+		if x.State == approvals.Pending {
+			mine := writes && h.commands.mayApprove(x.Record, q) && !voted(x.Record, q.From.ID)
+			c, ok := of(x, mine)
+			if mine {
+				out.Yours = append(out.Yours, c)
+			} else if ok {
+				c.Card.Choose = nil
+				out.Others = append(out.Others, c)
 			}
-		}
-		for _, t := range queue.Working(tx) {
-			if id := chat.ThreadID(t); !shown[id] && (writes || !foreign(id)) {
-				out.Busy = append(out.Busy, chat.Busy{Thread: id, Doing: cmp.Or(h.Agent.Doing(id), "about to go on")})
+		} else if c, ok := of(x, false); ok {
+			if !foreign(x.Thread) {
+				c.Card.Last = h.last(x.CardKey())
 			}
+			out.Running = append(out.Running, c)
 		}
-		for _, r := range (approvals.Ledger{}).Recent(tx, maxChanges) {
-			if c, ok := of(r, false); ok {
-				out.Changes = append(out.Changes, c)
-			}
+	}
+	for _, t := range s.working {
+		if id := chat.ThreadID(t); !shown[id] && (writes || !foreign(id)) {
+			out.Busy = append(out.Busy, chat.Busy{Thread: id, Doing: cmp.Or(h.commands.Agent.Doing(id), "about to go on")})
 		}
-		return nil
-	})
+	}
+	for _, x := range s.recent {
+		if c, ok := of(x, false); ok {
+			out.Changes = append(out.Changes, c)
+		}
+	}
 	soonest := func(a, b chat.HomeCard) int { return a.Card.Expires.Compare(b.Card.Expires) }
 	slices.SortStableFunc(out.Yours, soonest)
 	slices.SortStableFunc(out.Others, soonest)
-	return out, err
+	return out, nil
 }
 
 // voted tells whether somebody's vote counts already.
@@ -94,16 +151,19 @@ func voted(r approvals.Record, who chat.UserID) bool {
 	return slices.ContainsFunc(r.Votes, func(v approvals.Vote) bool { return v.User.ID == who })
 }
 
+// alias stands for the id of a request to those who are not in its thread: with the id itself
+// they could ask for its details.
+func alias(id approvals.ID) string {
+	sum := sha256.Sum256([]byte("home/" + id))
+	return hex.EncodeToString(sum[:6])
+}
+
 // outside is a card for those who are not in its thread: what is done where, by whom, and how
 // it went, and nothing that was written or printed there.
 func outside(c chat.Card) chat.Card {
+	body, _, _ := strings.Cut(c.Body, "\n")
 	return chat.Card{
 		Title: c.Title, Tone: c.Tone, Env: c.Env, Production: c.Production, Risk: c.Risk, Footer: c.Footer, Expires: c.Expires,
-		Since: c.Since, Final: c.Final, Body: firstLine(c.Body),
+		Since: c.Since, Final: c.Final, Body: body,
 	}
-}
-
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
 }

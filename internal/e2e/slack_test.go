@@ -607,7 +607,8 @@ func TestSlackIsDecidedFromTheConsole(t *testing.T) {
 	}
 	w.sees("COPS", root, "All done.")
 	w.sees("COPS", root, "Approved by alice")
-	if h = look(); lines(file) != 1 || len(h.Yours) != 0 || len(h.Changes) != 1 || !strings.Contains(h.Changes[0].Card.Body, "exit 0") || h.Changes[0].Card.Code != "" {
+	eventually(t, "the change is told", func() bool { h = look(); return len(h.Changes) == 1 }, w.bot.log.String)
+	if lines(file) != 1 || len(h.Yours) != 0 || !strings.Contains(h.Changes[0].Card.Body, "exit 0") || h.Changes[0].Card.Code != "" {
 		t.Errorf("afterwards the first page has %+v", h)
 	}
 }
