@@ -296,7 +296,7 @@ func (w *worker) refuseRepeat(c llm.Call, same string, rep repetition) (history.
 
 // runApproved plans the call again and runs it once if it is still what people approved.
 func (w *worker) runApproved(ctx context.Context, s step) error {
-	step, done := w.beginVisibly(ctx, "checking "+s.call.Name)
+	step, done := w.beginVisibly(ctx, "checking "+doing(s.call, w.a.cfg.Redact))
 	plan, err := w.plan(step, s)
 	done()
 	if interrupted(step) {
@@ -453,7 +453,8 @@ type runFacts struct {
 func (w *worker) perform(
 	ctx context.Context, c llm.Call, a approvals.Action, do run, rep repetition, card string,
 ) (r *history.Result, did runFacts) {
-	step, done := w.begin(ctx, "running "+c.Name)
+	what := doing(c, w.a.cfg.Redact)
+	step, done := w.begin(ctx, "running "+what)
 	defer done()
 	key := "call/" + c.ID
 	out := &callProgress{
@@ -467,9 +468,9 @@ func (w *worker) perform(
 				w.show(ctx, p)
 			},
 		},
-		name: c.Name, began: w.a.cfg.Now(), mark: card != "",
+		name: what, began: w.a.cfg.Now(), mark: card != "",
 	}
-	w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressOutput, Status: "running " + c.Name})
+	w.show(ctx, chat.Progress{Key: key, Kind: chat.ProgressOutput, Status: "running " + what})
 	kept := w.beginOutput(c)
 	step, ended := w.a.cfg.Watcher.Tool(step, w.thread, c)
 	defer func() { ended(r) }()

@@ -46,11 +46,11 @@ func TestACallThatTakesTimeHasALineThatMoves(t *testing.T) {
 		defer w.mu.Unlock()
 		var lines []string
 		for _, p := range w.showed {
-			if strings.HasPrefix(p.Status, "running sh · ") {
+			if strings.HasPrefix(p.Status, "running hold on · ") {
 				lines = append(lines, p.Status)
 			}
 		}
-		if len(lines) < 3 || !slices.Contains(lines, "running sh · 2s") || !slices.Contains(lines, "running sh · 4s") {
+		if len(lines) < 3 || !slices.Contains(lines, "running hold on · 2s") || !slices.Contains(lines, "running hold on · 4s") {
 			t.Errorf("%q", lines)
 		}
 		waited := slices.IndexFunc(w.showed, func(p chat.Progress) bool { return strings.HasPrefix(p.Status, "waiting for a decision") })

@@ -1,6 +1,11 @@
 package agent
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"countersign/agent/llm"
+)
 
 // T5: people read names and values, not JSON.
 func TestAResultIsWrittenForPeople(t *testing.T) {
@@ -36,5 +41,27 @@ func TestOutputIsShownAsOnAScreen(t *testing.T) {
 		if got := onScreen(in); got != want {
 			t.Errorf("%q is shown as %q, want %q", in, got, want)
 		}
+	}
+}
+
+func TestAStatusNamesACallByItsCommand(t *testing.T) {
+	redact := strings.NewReplacer("hunter2", "***").Replace
+	for _, tc := range []struct{ name, args, want string }{
+		{"run_shell", `{"command":"uptime","risk":"low"}`, "uptime"},
+		{"run_shell", `{"command":"  set -e\nrm -rf x"}`, "set -e …"},
+		{"run_shell", `{"command":"echo ` + strings.Repeat("x", 52) + `hunter2"}`, "echo " + strings.Repeat("x", 52) + "***"},
+		{"run_shell", `{"command":"` + strings.Repeat("é", 70) + `"}`, strings.Repeat("é", 60) + " …"},
+		{"run_shell", `{"command":"a\u202eb"}`, `a\u{202E}b`},
+		{"read_file", `{"path":"/etc/hosts"}`, "read_file /etc/hosts"},
+		{"run_shell", `{"command":7}`, "run_shell"},
+		{"time", `{}`, "time"},
+		{"time", ``, "time"},
+	} {
+		if got := doing(llm.Call{Name: tc.name, Args: tc.args}, redact); got != tc.want {
+			t.Errorf("%s %s is %q, want %q", tc.name, tc.args, got, tc.want)
+		}
+	}
+	if got := marked("running rm *x*"); got != "running `rm *x*`" {
+		t.Errorf("in an answer: %q", got)
 	}
 }

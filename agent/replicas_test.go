@@ -134,7 +134,7 @@ func TestReplicas(t *testing.T) {
 			a.say("look")
 			a.press("approve")
 			b.say("status")
-			if !b.said("Working: running sh") {
+			if !b.said("Working: running `hold`") {
 				t.Errorf("the other replica does not know: %+v", b.posts())
 			}
 			b.say("stop")

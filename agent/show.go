@@ -10,6 +10,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/agent/history"
+	"countersign/agent/llm"
 	"countersign/approvals"
 	"countersign/approvals/deed"
 	"countersign/approvals/risk"
@@ -111,6 +112,33 @@ func printed(text string) (out, notice string) {
 	}
 	return readable(env.Result), ""
 }
+
+// doing names a call in a status: by its command where it has one, else by its tool and file.
+// redact takes secrets out before anything is cut.
+func doing(c llm.Call, redact func(string) string) string {
+	var args struct{ Command, Path string }
+	if json.Unmarshal([]byte(c.Args), &args) != nil {
+		return c.Name
+	}
+	what := c.Name
+	switch command := strings.TrimSpace(redact(args.Command)); {
+	case command != "":
+		first, _, more := strings.Cut(command, "\n")
+		if what = first; more {
+			what += " …"
+		}
+	case args.Path != "":
+		what += " " + redact(args.Path)
+	}
+	what, _ = risk.Visible(what)
+	if r := []rune(what); len(r) > maxDoing {
+		what = string(r[:maxDoing]) + " …"
+	}
+	return what
+}
+
+// maxDoing is how much of a call a status shows, in characters.
+const maxDoing = 60
 
 // onScreen is an output as a terminal shows it: without colours, and without what was written
 // over after a carriage return, as progress bars do. Other sequences stay, and are seen.

@@ -386,11 +386,11 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 		switch {
 		case doing != "":
 		case elsewhere:
-			doing = nextStepText(s)
+			doing = nextStepText(s, a.cfg.Redact)
 		default:
 			doing = "about to go on"
 		}
-		b.WriteString(sayWorking(doing))
+		b.WriteString(sayWorking(marked(doing)))
 	}
 	if t.open {
 		fmt.Fprintf(&b, " This turn: %s, %s so far.", plural(t.steps, "step"), plural(t.tokens, "token"))
@@ -399,14 +399,24 @@ func (a *Agent) statusText(ctx context.Context, th chat.ThreadID) string {
 	return b.String()
 }
 
+// marked is a status for an answer in Markdown: what a person or a model wrote stands as code.
+func marked(status string) string {
+	for _, verb := range []string{"running ", "checking "} {
+		if what, ok := strings.CutPrefix(status, verb); ok {
+			return verb + inlineCode(what)
+		}
+	}
+	return status
+}
+
 // nextStepText describes what another replica is doing in a thread, judging by the
 // transcript.
-func nextStepText(s step) string {
+func nextStepText(s step, redact func(string) string) string {
 	if s.kind == stepModel {
 		return "waiting for the model"
 	}
 	if s.kind == stepResume { // an intent without an outcome, whose owner lives
-		return "running " + s.call.Name
+		return "running " + doing(s.call, redact)
 	}
 	return "about to go on"
 }

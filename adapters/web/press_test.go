@@ -278,7 +278,7 @@ func TestEveryFaceOfACardOnTheConsole(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join("..", "..", "docs", name+".png"), png, 0o644); err != nil { //nolint:gosec // a picture of the documents
+			if err := os.WriteFile(filepath.Join("..", "..", "docs", name+".png"), png, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}

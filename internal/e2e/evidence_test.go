@@ -104,7 +104,7 @@ func TestACommandOutlivesTheBot(t *testing.T) {
 			if tt.whenBack {
 				eventually(t, "the bot waits for it", func() bool {
 					_, _ = s.alice.do("POST", "/api/threads/"+s.thread+"/messages", map[string]string{"id": fmt.Sprint("s", len(s.rows)), "text": "status"}, nil)
-					return s.look() && strings.Contains(s.shown(), "running run_shell")
+					return s.look() && strings.Contains(s.shown(), "Working: running `")
 				}, s.detail)
 				s.sh("touch " + s.work + "/go")
 			}

@@ -163,7 +163,7 @@ func TestReplicas(t *testing.T) {
 	a.click(t, thread, f.button(a, thread, "approve"))
 	eventually(t, "it runs", func() bool { return bytesIn(t, counter) == 1 }, f.logs)
 	b.add(t, thread, "status")
-	f.waitText(b, thread, "Working: running run_shell")
+	f.waitText(b, thread, "Working: running `")
 	began := time.Now()
 	b.add(t, thread, "stop")
 	f.waitText(b, thread, "Stopped by alice")
@@ -236,7 +236,7 @@ func TestAReplicaFinishesTheCommandOfOneThatDied(t *testing.T) {
 	eventually(t, "the other one waits for it", func() bool {
 		b.add(t, thread, "status")
 		rows, err := b.messages(thread)
-		return err == nil && slices.ContainsFunc(rows, func(r row) bool { return strings.Contains(r.Text, "Working: running run_shell") })
+		return err == nil && slices.ContainsFunc(rows, func(r row) bool { return strings.Contains(r.Text, "Working: running `") })
 	}, f.logs)
 	if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
 		t.Fatal(err)
