@@ -102,3 +102,18 @@ func TestARunningCardTellsSinceWhenOnEachReadersClock(t *testing.T) {
 		})
 	}
 }
+
+// What runs shows the last line that it printed, as it is and as nothing else.
+func TestACardOfWhatRunsHasItsLastLine(t *testing.T) {
+	c := chat.Card{
+		Title: "Unpack", Code: "tar xf a.tar", Body: "Approved by bob · running", Final: true, Since: time.Now(), Last: "20 % *of* @everyone \u202e",
+		Details: []chat.Field{{Name: "Tool", Value: "run_shell"}}, DetailsID: "details:1",
+	}
+	if m := Card(c, Options{}); !strings.HasSuffix(m.Content, "\n`20 % *of* @everyone \\u{202E}`") {
+		t.Errorf("the message is %q", m.Content)
+	}
+	c.Last = ""
+	if m := Card(c, Options{}); strings.Contains(m.Content, "\n") {
+		t.Errorf("without one the message is %q", m.Content)
+	}
+}
