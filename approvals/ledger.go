@@ -86,24 +86,7 @@ func trim(tx store.Tx) {
 
 // Recent returns the requests of up to n changes that ran last, the newest first, of at most
 // [maxRecent]. A step of a plan counts as a part of its plan.
-func (l Ledger) Recent(tx store.Tx, n int) []Record {
-	var out []Record
-	start, end := store.Prefix("approval-ended")
-	for k := range tx.Scan(start, end) {
-		if len(out) == n {
-			break
-		}
-		parts, err := store.Parts(k)
-		if err != nil || len(parts) != 3 {
-			continue
-		}
-		id, _ := parts[2].(string)
-		if r, ok := l.Get(tx, ID(id)); ok {
-			out = append(out, r)
-		}
-	}
-	return out
-}
+func (l Ledger) Recent(tx store.Tx, n int) []Record { return l.listed(tx, n, "approval-ended") }
 
 // mustMove changes the record's state. The caller has checked that the table allows
 // the move; otherwise mustMove aborts the transaction.
@@ -146,16 +129,20 @@ func (Ledger) Get(tx store.Tx, id ID) (Record, bool) {
 
 // OpenIn returns the records of a thread that are not final.
 func (l Ledger) OpenIn(tx store.Tx, thread chat.ThreadID) []Record {
-	return l.openBelow(tx, "approval-open", string(thread))
+	return l.listed(tx, math.MaxInt, "approval-open", string(thread))
 }
 
 // AllOpen returns the records of all threads that are not final.
-func (l Ledger) AllOpen(tx store.Tx) []Record { return l.openBelow(tx, "approval-open") }
+func (l Ledger) AllOpen(tx store.Tx) []Record { return l.listed(tx, math.MaxInt, "approval-open") }
 
-func (l Ledger) openBelow(tx store.Tx, prefix ...any) []Record {
+// listed returns up to n of the records whose ids end the keys of a list.
+func (l Ledger) listed(tx store.Tx, n int, prefix ...any) []Record {
 	var out []Record
 	start, end := store.Prefix(prefix...)
 	for k := range tx.Scan(start, end) {
+		if len(out) == n {
+			break
+		}
 		parts, err := store.Parts(k)
 		if err != nil || len(parts) != 3 {
 			continue

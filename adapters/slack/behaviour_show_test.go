@@ -534,6 +534,20 @@ func TestTheAgentSession(t *testing.T) {
 		}
 		s.until("it works no more", func() bool { return s.server.Session("C1", root(th)) == "active" })
 	})
+	t.Run("its stop button is not for people of another organisation", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, slackfake.Config{AgentSessions: true})
+		th := s.begun()
+		s.show(th, chat.Progress{Key: "reply/1", Status: chat.StatusThinking})
+		s.until("it is processing", func() bool { return s.server.Session("C1", root(th)) == "processing" })
+		if err := s.server.StopSession(t.Context(), "UEXT", "C1", root(th)); err != nil {
+			t.Fatal(err)
+		}
+		s.until("they are told", func() bool { return len(s.whispers("C1", "UEXT")) == 1 })
+		if got := s.bot.got(); got[len(got)-1].Text == "stop" || s.server.Session("C1", root(th)) != "processing" {
+			t.Errorf("the bot was told %+v", got[len(got)-1])
+		}
+	})
 	t.Run("in a thread without the bot its stop button is nobody's word", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, slackfake.Config{AgentSessions: true})

@@ -89,6 +89,12 @@ func (a *Adapter) onStop(ctx context.Context, h chat.Handler, ev occurrence) err
 	if !known {
 		return nil
 	}
+	if a.people.who(ctx, ev.User).foreign { // the event does not tell whose workspace they are of
+		a.background.Add("notice/"+ev.User, func() {
+			a.whisper(th, ev.User, "I work only for people of this workspace, so your press stops nothing.")
+		})
+		return nil
+	}
 	said := a.event(ctx, message{team: ev.team, channel: ev.Channel, ts: ev.EventTS, user: ev.User, text: "stop"}, th, false)
 	said.Ref = "" // there is no message
 	if err := h.Deliver(ctx, said); err != nil {

@@ -40,6 +40,7 @@ type cached[T any] struct {
 type standing struct {
 	name    string
 	outside bool // guest, other organisation, deleted, or not known
+	foreign bool // other organisation, for sure
 	bot     bool
 }
 
@@ -74,7 +75,8 @@ func (p *people) who(ctx context.Context, user string) standing {
 			s.name = u.Name
 		}
 		team := p.team()
-		s.outside = u.Deleted || u.IsRestricted || u.IsUltraRestricted || u.IsStranger || (u.TeamID != "" && team != "" && u.TeamID != team)
+		s.foreign = u.IsStranger || (u.TeamID != "" && team != "" && u.TeamID != team)
+		s.outside = u.Deleted || u.IsRestricted || u.IsUltraRestricted || s.foreign
 		p.mu.Lock()
 		p.users[user] = cached[standing]{s, at}
 		p.mu.Unlock()

@@ -65,7 +65,7 @@ func (d *doctor) validate(ctx context.Context) Outcome {
 		word, why, err := d.valid(ctx, s.kind, form)
 		switch {
 		case err != nil:
-			return failed("Slack could not be asked about %s: %s", s.name, err)
+			return failed("Slack could not be asked about %s: %s; try again in a minute", s.name, err)
 		case slices.Contains(lacking, word):
 			return skipped("this Slack can't be asked about the form of cards")
 		case word != "":

@@ -194,8 +194,8 @@ type run struct {
 // ends sooner costs no edit.
 const quick = 2 * time.Second
 
-// stands notes whether a post, as it stands now, has the card of something that runs: it can
-// be stopped.
+// stands notes whether the card of a post, in its present form, is of something that runs: it
+// can be stopped.
 func (th *thread[P]) stands(p chat.Post) {
 	if p.Card == nil || !p.Card.Final || !slices.ContainsFunc(p.Card.After, func(b chat.Button) bool { return b.Style == chat.StyleStop }) {
 		delete(th.running, p.Key)
