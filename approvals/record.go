@@ -235,6 +235,13 @@ func (r Record) Satisfied() bool {
 	return len(r.Require.Needs) > 0
 }
 
+// OneVote reports whether one vote of an approver decides, whoever asked. Only then may it come
+// from another network than the thread's: nobody can tell there whether it is the same person
+// who asked, or who voted before.
+func (r Record) OneVote() bool {
+	return (r.Require.RequesterMay || r.Requester.Bot) && !slices.ContainsFunc(r.Require.Needs, func(n Need) bool { return n.Count > 1 })
+}
+
 // CardKey is the key of the post that has the request's card. A step of a plan is shown on the
 // plan's.
 func (r Record) CardKey() string {

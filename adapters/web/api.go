@@ -365,8 +365,9 @@ func checkSay(w http.ResponseWriter, b sayBody) bool {
 func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 	id, ok := pathThread(r)
 	thread := threadID(id)
-	if foreign := chat.ThreadID(r.PathValue("id")); !ok && a.desk != nil && foreignThread(foreign) {
-		thread, ok = foreign, true // a card of the first page; the gate knows whether the button is of this thread
+	foreign := false
+	if other := chat.ThreadID(r.PathValue("id")); !ok && a.desk != nil && foreignThread(other) {
+		thread, ok, foreign = other, true, true // a card of the first page; the gate knows whether the button is of this thread
 	}
 	if !ok {
 		failThread(w)
@@ -383,6 +384,10 @@ func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 	}
 	if body.ID == "" || len(body.ID) > maxClient || body.Button == "" {
 		fail(w, http.StatusBadRequest, "The click lacks its id or its button: reload the page and press the button again.")
+		return
+	}
+	if foreign && !decides.MatchString(string(body.Button)) {
+		fail(w, http.StatusForbidden, "This is done in the thread itself: open it in its network.")
 		return
 	}
 	if len(body.Reason) > maxReason {

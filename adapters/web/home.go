@@ -64,6 +64,10 @@ func foreignThread(t chat.ThreadID) bool {
 	return networkOf(t) != "" && foreignID.MatchString(string(t))
 }
 
+// decides matches the buttons that may be pressed for another network's thread: those that
+// decide a request, and its details.
+var decides = regexp.MustCompile(`^(approve|grant|deny|details):`)
+
 var foreignID = regexp.MustCompile(`^[a-z]{2,16}:[0-9A-Za-z:._-]{1,200}$`)
 
 // networkOf is the network of a thread as people call it, "" for the console.

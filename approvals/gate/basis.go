@@ -298,6 +298,8 @@ func (g *Gate) review(tx store.Tx, b Ballot) (chat.Answer, bool) {
 		return chat.Answer{Notice: sayNothingToCheck}, false
 	case b.From.ID == rec.By.ID || b.From.ID == rec.Requester.ID:
 		return chat.Answer{Notice: sayReviewOthers}, false
+	case elsewhere(b):
+		return chat.Answer{Notice: sayElsewhere}, false
 	case !g.cfg.Policy().Eligible(append(rec.Require.Groups(), rec.Require.BreakGlass...), b.From, b.Groups):
 		return chat.Answer{Notice: sayNotReviewer(rec.Require.Groups())}, false
 	}

@@ -28,6 +28,9 @@ type edited struct {
 // gate forbids is refused here and the request stays open; a text that only the tool can
 // refuse ends the call.
 func (g *Gate) edit(tx store.Tx, b Ballot, text string) (ans chat.Answer, decided bool) {
+	if elsewhere(b) { // who edits asks from then on
+		return chat.Answer{Notice: sayElsewhere}, false
+	}
 	b.Approve = true // editing requires the right to approve
 	rec, _, ans, decided, ok := g.authorize(tx, b)
 	if !ok {

@@ -16,6 +16,7 @@ const (
 	sayNoRequest      = "There is no such request in this thread. `status` shows the open one."
 	sayBotsDecide     = "Bots can't decide."
 	sayBotsReview     = "Bots can't review."
+	sayElsewhere      = "You can't do this from here, because nothing tells whether you're the person who asked, under another name. Do it in the thread. You can deny from here."
 	sayNoGlass        = "Nobody can break glass here: the policy names no group under break_glass for this."
 	sayOnceOnly       = "This can only be approved once. Press Approve."
 	sayApproved       = "Approved."

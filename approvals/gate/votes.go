@@ -248,6 +248,8 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 		return sayBotsDecide
 	case !b.Approve:
 		return ""
+	case elsewhere(b) && (b.Glass || !rec.OneVote()):
+		return sayElsewhere
 	case b.Glass && len(rec.Require.BreakGlass) == 0:
 		return sayNoGlass
 	case b.Glass && !g.cfg.Policy().Eligible(rec.Require.BreakGlass, b.From, b.Groups):
@@ -269,6 +271,14 @@ func (g *Gate) refusal(tx store.Tx, rec approvals.Record, b Ballot) string {
 		return sayOnceOnly
 	}
 	return ""
+}
+
+// elsewhere reports whether a press comes from another network than its thread's. People have a
+// name on each, and nothing says which belong together: who asked on one could approve on
+// another, or vote twice.
+func elsewhere(b Ballot) bool {
+	from, _, _ := strings.Cut(string(b.From.ID), ":")
+	return !strings.HasPrefix(string(b.Thread), from+":")
 }
 
 func decidedText(r approvals.Record) string {

@@ -192,12 +192,12 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 		func(key string) string { return "last of " + key },
 	)
 	now := time.Now()
-	open := func(id, thread string, by chat.UserID, state approvals.State) {
+	open := func(id, thread string, by chat.UserID, state approvals.State, may ...bool) {
 		err := x.DB.Update(t.Context(), func(tx store.Tx) error {
 			r := approvals.Record{
 				ID: approvals.ID(id), Thread: chat.ThreadID(thread), Call: id, Requester: chat.User{ID: by, Name: string(by)}, Created: now,
 				Action:  approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Bytes: []byte("rm secret-" + id)},
-				Require: approvals.Require{Needs: []approvals.Need{{Rule: "r", Count: 1, Groups: []string{"oncall"}}}, RunWithin: time.Minute}, ExpiresAt: now.Add(time.Minute),
+				Require: approvals.Require{Needs: []approvals.Need{{Rule: "r", Count: 1, Groups: []string{"oncall"}}}, RequesterMay: len(may) > 0, RunWithin: time.Minute}, ExpiresAt: now.Add(time.Minute),
 			}
 			l := approvals.Ledger{}
 			l.Open(tx, r)
@@ -218,7 +218,8 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 		}
 	}
 	open("ownask", "web:1", "web:eve", approvals.Pending)
-	open("slackask", "slack:T:C1:1", "slack:U1", approvals.Pending)
+	open("slackask", "slack:T:C1:1", "slack:U1", approvals.Pending, true)
+	open("slackfour", "slack:T:C1:4", "slack:U1", approvals.Pending) // alice may be who asked there
 	open("ownrun", "web:2", "web:eve", approvals.Running)
 	open("slackrun", "slack:T:C1:2", "slack:U1", approvals.Running)
 	open("slackdone", "slack:T:C1:3", "slack:U1", approvals.Done)
@@ -233,7 +234,7 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 				mark += "!"
 			}
 			id := c.ID
-			for _, known := range []approvals.ID{"slackask", "slackrun", "slackdone"} {
+			for _, known := range []approvals.ID{"slackask", "slackfour", "slackrun", "slackdone"} {
 				if id == alias(known) {
 					id = "~" + string(known)
 				}
@@ -249,8 +250,8 @@ func TestHomeTellsEachPersonWhatIsTheirs(t *testing.T) {
 		writes                          bool
 		yours, others, running, changes string
 	}{
-		{"an approver decides everywhere", alice, true, "ownask+! slackask+!", "", "ownrun+ ~slackrun", "~slackdone"},
-		{"a member sees what others decide, and of other networks no command", eve, true, "", "ownask+ ~slackask", "ownrun+ ~slackrun", "~slackdone"},
+		{"an approver decides everywhere", alice, true, "ownask+! slackask+!", "~slackfour", "ownrun+ ~slackrun", "~slackdone"},
+		{"a member sees what others decide, and of other networks no command", eve, true, "", "ownask+ ~slackask ~slackfour", "ownrun+ ~slackrun", "~slackdone"},
 		{"a viewer sees the console's own", alice, false, "", "ownask+", "ownrun+", ""},
 	} {
 		home, err := h.Home(t.Context(), chat.Inquiry{From: tc.by}, tc.writes)

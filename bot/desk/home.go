@@ -115,8 +115,14 @@ func (h *Home) Home(ctx context.Context, q chat.Inquiry, writes bool) (chat.Home
 	}
 	for _, x := range s.open {
 		if x.State == approvals.Pending {
-			mine := writes && h.commands.mayApprove(x.Record, q) && !voted(x.Record, q.From.ID)
+			mine := writes && h.commands.mayApprove(x.Record, q) && !voted(x.Record, q.From.ID) && (!foreign(x.Thread) || x.OneVote())
 			c, ok := of(x, mine)
+			if mine && foreign(x.Thread) {
+				c.Card.Choose = slices.DeleteFunc(slices.Clone(c.Card.Choose), func(b chat.Button) bool {
+					verb, _, _ := strings.Cut(string(b.ID), ":")
+					return !slices.Contains([]string{"approve", "grant", "deny"}, verb) // the gate takes no others from here
+				})
+			}
 			if mine {
 				out.Yours = append(out.Yours, c)
 			} else if ok {

@@ -597,6 +597,11 @@ func TestSlackIsDecidedFromTheConsole(t *testing.T) {
 			approve = b.ID
 		}
 	}
+	for _, other := range []chat.ButtonID{"stop:1", "answer:1", "glass:1", "edit:1"} {
+		if st, _ := press(h.Yours[0].Thread, other); st != http.StatusForbidden {
+			t.Errorf("%s of another network's thread: %d", other, st)
+		}
+	}
 	for _, wrong := range []string{"slack:T1:COPS:1.1", "slack:T1", "nowhere:1", "web:" + h.Yours[0].Thread} {
 		if st, ans := press(wrong, approve); st == http.StatusOK && ans.OK || lines(file) != 0 {
 			t.Errorf("a press for the thread %s: %d %+v", wrong, st, ans)
