@@ -56,25 +56,22 @@ func (a *Adapter) Handler() http.Handler {
 		mux.HandleFunc("GET /api/watch/live", a.watchLive)
 	}
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, http.StatusNotFound, "The console has no such call: reload the page to get its current version.")
+		fail(w, http.StatusNotFound, sayReload)
 	})
 	mux.HandleFunc("/", a.serveAsset)
 	return a.guard(mux)
 }
-
-// viewersMay is what a viewer is told who tries to change something.
-const viewersMay = "You may look at everything here, but not write, decide or share: ask whoever runs the bot to add you to a group that may."
 
 // signed lets only signed-in people with the permission through, and POSTs only from our
 // own page, at a person's pace.
 func (a *Adapter) signed(p permission, next func(http.ResponseWriter, *http.Request, session)) http.Handler {
 	return a.leaving(func(w http.ResponseWriter, r *http.Request, s session) {
 		if !s.role.has(p) {
-			fail(w, http.StatusForbidden, viewersMay)
+			fail(w, http.StatusForbidden, sayViewer)
 			return
 		}
 		if r.Method == http.MethodPost && !a.acts.allow(s.id) {
-			failPace(w, time.Second, "That was too much at once: wait a few seconds and send it again.")
+			failPace(w, time.Second, sayTooFast)
 			return
 		}
 		next(w, r, s)
@@ -94,9 +91,9 @@ func (a *Adapter) leaving(next func(http.ResponseWriter, *http.Request, session)
 			return
 		}
 		if !ok {
-			sentence := "You are not signed in: open a fresh sign-in link."
+			sentence := saySignIn
 			if a.oidc != nil {
-				sentence = "You are not signed in: sign in again, or open a fresh sign-in link."
+				sentence = saySignInAgain
 			}
 			fail(w, http.StatusUnauthorized, sentence)
 			return
@@ -119,11 +116,11 @@ func (a *Adapter) mayPost(w http.ResponseWriter, r *http.Request, s *session) bo
 		return false
 	}
 	if s != nil && !a.ownToken(r, *s) {
-		fail(w, http.StatusForbidden, "The page is out of date: reload it and try again.")
+		fail(w, http.StatusForbidden, sayReload)
 		return false
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		fail(w, http.StatusUnsupportedMediaType, "The request is not JSON: send it as application/json.")
+		fail(w, http.StatusUnsupportedMediaType, sayNotJSON)
 		return false
 	}
 	return true
@@ -147,13 +144,13 @@ func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 	// everybody behind the same address.
 	if _, _, _, err := readCode(a.key, body.Code, a.now()); err != nil && !a.logins.allow(neighbourhood(v.address)) {
 		a.recordRefusal(r.Context(), v, "", byLink, "too many attempts")
-		failPace(w, time.Minute, sentenceTooMany)
+		failPace(w, time.Minute, sayTooManyTries)
 		return
 	}
 	var page []byte
 	if body.Page != "" {
 		if len(body.Page) < leastPageKey || len(body.Page) > mostPageKey {
-			fail(w, http.StatusBadRequest, "The page's key has a wrong length: reload the page and try again.")
+			fail(w, http.StatusBadRequest, sayBadJSON)
 			return
 		}
 		page = pageDigest(body.Page)
@@ -169,15 +166,15 @@ func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 	var sentence, why string
 	switch {
 	case errors.Is(err, errForged):
-		sentence, why = "This is not a valid sign-in code: ask for a fresh link.", "no valid code"
+		sentence, why = sayBadCode, "no valid code"
 	case errors.Is(err, errExpired):
-		sentence, why = "This sign-in link has expired: ask for a fresh one.", "expired"
+		sentence, why = sayCodeExpired, "expired"
 	case errors.Is(err, errUsed):
-		sentence, why = "This sign-in link was used before: ask for a fresh one.", "used before"
+		sentence, why = sayCodeUsed, "used before"
 	case errors.Is(err, errUnknown):
-		sentence, why = "This name may not sign in: ask whoever runs the bot to add it to a group.", "this name may not sign in"
+		sentence, why = sayNotInvited, "this name may not sign in"
 	case errors.Is(err, errTooMany):
-		status, sentence, why = http.StatusTooManyRequests, sentenceTooMany, "too many attempts for this name"
+		status, sentence, why = http.StatusTooManyRequests, sayTooManyTries, "too many attempts for this name"
 		w.Header().Set("Retry-After", "60")
 	default:
 		a.failStore(r.Context(), w, err)
@@ -193,7 +190,7 @@ func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 func (a *Adapter) me(w http.ResponseWriter, _ *http.Request, s session) {
 	role, why := "member", ""
 	if !s.role.has(mayWrite) {
-		role, why = "viewer", viewersMay
+		role, why = "viewer", sayViewer
 	}
 	answer(w, http.StatusOK, map[string]any{
 		"user": userID(s.user), "name": s.user, "csrf": a.csrf(s), "title": a.title, "role": role, "why": why, "how": s.how, "since": s.begun,
@@ -286,7 +283,7 @@ func (a *Adapter) readThread(w http.ResponseWriter, r *http.Request, _ session) 
 	}
 	end, err := number(r.URL.Query().Get("before"))
 	if err != nil {
-		fail(w, http.StatusBadRequest, "The parameter before is not a number: send a message's seq.")
+		fail(w, http.StatusBadRequest, sayBadBefore)
 		return
 	}
 	var t threadRow
@@ -353,9 +350,9 @@ func (a *Adapter) say(w http.ResponseWriter, r *http.Request, s session) {
 func checkSay(w http.ResponseWriter, b sayBody) bool {
 	switch {
 	case b.ID == "" || len(b.ID) > maxClient:
-		fail(w, http.StatusBadRequest, "The message has no usable id: give it one of at most 128 bytes, the same one when you send it again.")
+		fail(w, http.StatusBadRequest, sayNoID)
 	case strings.TrimSpace(b.Text) == "":
-		fail(w, http.StatusBadRequest, "The message is empty: write something first.")
+		fail(w, http.StatusBadRequest, sayEmpty)
 	default:
 		return true
 	}
@@ -383,19 +380,19 @@ func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 		return
 	}
 	if body.ID == "" || len(body.ID) > maxClient || body.Button == "" {
-		fail(w, http.StatusBadRequest, "The click lacks its id or its button: reload the page and press the button again.")
+		fail(w, http.StatusBadRequest, sayBadClick)
 		return
 	}
 	if foreign && !decides.MatchString(string(body.Button)) {
-		fail(w, http.StatusForbidden, "This is done in the thread itself: open it in its network.")
+		fail(w, http.StatusForbidden, sayThreadOnly)
 		return
 	}
 	if len(body.Reason) > maxReason {
-		fail(w, http.StatusBadRequest, "The reason is too long: keep it under 2000 bytes.")
+		fail(w, http.StatusBadRequest, sayLongReason)
 		return
 	}
 	if len(body.Text) > maxEdit {
-		fail(w, http.StatusBadRequest, "The edited text is too long: keep it under 16 KiB.")
+		fail(w, http.StatusBadRequest, sayLongEdit)
 		return
 	}
 	ans, err := a.click(r.Context(), chat.Click{
@@ -409,7 +406,7 @@ func (a *Adapter) press(w http.ResponseWriter, r *http.Request, s session) {
 	})
 	switch {
 	case errors.Is(err, errRefused):
-		fail(w, http.StatusServiceUnavailable, "Nothing was decided, because the bot could not record your click: try again in a moment.")
+		fail(w, http.StatusServiceUnavailable, sayNotRecorded)
 	case err != nil:
 		a.failAccept(r.Context(), w, err)
 	default:
@@ -441,17 +438,17 @@ func read(w http.ResponseWriter, r *http.Request, v any) bool {
 		}
 	}
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		fail(w, http.StatusRequestEntityTooLarge, "This is more than 256 KiB: shorten it, or put it into a file on the machine and name the file.")
+		fail(w, http.StatusRequestEntityTooLarge, sayTooLong)
 		return false
 	}
-	fail(w, http.StatusBadRequest, "The request is not the JSON that was expected: reload the page and try again.")
+	fail(w, http.StatusBadRequest, sayBadJSON)
 	return false
 }
 
 func answer(w http.ResponseWriter, status int, v any) {
 	raw, err := json.Marshal(v)
 	if err != nil { // only our own types come here
-		fail(w, http.StatusInternalServerError, "The answer could not be written: reload the page.")
+		fail(w, http.StatusInternalServerError, sayNoAnswer)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -475,11 +472,11 @@ func failPage(w http.ResponseWriter, r *http.Request, status int, sentence strin
 }
 
 func failForeign(w http.ResponseWriter, origin string) {
-	fail(w, http.StatusForbidden, "This request did not come from the console's own page at "+origin+": open it there, or set the console's origin to the address that you use.")
+	fail(w, http.StatusForbidden, sayNotOwnPage(origin)+" Or set the console's origin to the address you use.")
 }
 
 func failThread(w http.ResponseWriter) {
-	fail(w, http.StatusNotFound, "There is no such conversation: pick one from the list.")
+	fail(w, http.StatusNotFound, sayNoThread)
 }
 
 func (a *Adapter) failAccept(ctx context.Context, w http.ResponseWriter, err error) {
@@ -487,9 +484,9 @@ func (a *Adapter) failAccept(ctx context.Context, w http.ResponseWriter, err err
 	case errors.Is(err, errNoThread):
 		failThread(w)
 	case errors.Is(err, errNotOpen):
-		fail(w, http.StatusServiceUnavailable, "The bot is starting or stopping: try again in a moment.")
+		fail(w, http.StatusServiceUnavailable, sayNotOpen)
 	case errors.Is(err, errRefused):
-		fail(w, http.StatusServiceUnavailable, "The bot could not take the message: send it again in a moment.")
+		fail(w, http.StatusServiceUnavailable, sayNotTaken)
 	default:
 		a.failStore(ctx, w, err)
 	}
@@ -500,9 +497,9 @@ func (a *Adapter) failStore(ctx context.Context, w http.ResponseWriter, err erro
 		return // nobody listens
 	}
 	a.log.ErrorContext(ctx, "the console's store failed", "error", err)
-	sentence := "The bot cannot reach its store: try again in a moment, and look at its log if that does not help."
+	sentence := sayNoStore
 	if errors.Is(err, store.ErrFull) {
-		sentence = "The bot's disk is full: make room on it, then try again."
+		sentence = sayDiskFull
 	}
 	fail(w, http.StatusServiceUnavailable, sentence)
 }

@@ -81,7 +81,7 @@ func pageParts(cfg Config) *strings.Replacer {
 func (a *Adapter) serveAsset(w http.ResponseWriter, r *http.Request) {
 	f, ok := a.assets[r.URL.Path]
 	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
-		failPage(w, r, http.StatusNotFound, "There is no such page: go back to the console's first page.")
+		failPage(w, r, http.StatusNotFound, sayNoPage)
 		return
 	}
 	h := w.Header()

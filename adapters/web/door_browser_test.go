@@ -59,7 +59,7 @@ func TestAViewerWhoCameThroughAProviderInABrowser(t *testing.T) {
 	s.is(`document.querySelector('#me-name').textContent === 'eve'`)
 	// Nothing to write with, and the reason.
 	s.is(`['#text', '#send', '#new', '#examples', '#stop'].every((q) => !document.querySelector(q).checkVisibility())`)
-	s.is(`document.querySelector('#viewer-note').checkVisibility() && document.querySelector('#viewer-note').textContent.includes('look at everything')`)
+	s.is(`document.querySelector('#viewer-note').checkVisibility() && document.querySelector('#viewer-note').textContent.includes('read-only access')`)
 	s.do("the conversation", click("#threads .thread"))
 	s.until(`document.querySelector('.card.open .may-not') !== null`)
 	s.do("time for the buttons to open", script(`globalThis.since = performance.now()`))
@@ -82,7 +82,7 @@ func TestASignInThatIsRefusedInABrowser(t *testing.T) {
 	p := newPageOIDC(t, "mallory")
 	s := newScreenTest(t, withOIDC(&fakeOIDC{}), func(cfg *Config) { cfg.OIDC = p })
 	s.do("the provider", chromedp.Navigate(s.url), onScreen("#oidc"), click("#oidc"), onScreen("#go"), click("#go"), onScreen("#says"))
-	s.is(`document.querySelector('#says').textContent.includes('may not sign in here')`)
+	s.is(`document.querySelector('#says').textContent.includes('sign in here yet')`)
 	s.shot("42-refused")
 	s.do("back", click("a.button"), onScreen("#login-form"))
 	s.is(`location.pathname === '/'`)

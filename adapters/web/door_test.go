@@ -111,7 +111,7 @@ func TestAViewerSeesEverythingAndChangesNothing(t *testing.T) {
 	v := r.signIn("eve")
 	var me struct{ Role, Why string }
 	v.get("/api/me", &me)
-	if me.Role != "viewer" || !strings.Contains(me.Why, "not write") {
+	if me.Role != "viewer" || !strings.Contains(me.Why, "read-only") {
 		t.Errorf("me is %+v", me)
 	}
 	for _, path := range []string{"/api/threads", "/api/threads/THREAD", "/api/threads/THREAD/panes", "/api/threads/THREAD/recordings", "/api/threads/THREAD/links"} {
@@ -382,15 +382,15 @@ func TestWhoIsNotLetInThroughAProvider(t *testing.T) {
 		asked  int // how often the provider was, at the end
 		told   string
 	}{
-		{"a browser that began nothing", nil, func(r *rig) reply { return r.stranger().visit("/oidc/callback?code=good&state=s1") }, 403, "began no sign-in", 0, "sign-in refused oidc"},
+		{"a browser that began nothing", nil, func(r *rig) reply { return r.stranger().visit("/oidc/callback?code=good&state=s1") }, 403, "No sign-in was started", 0, "sign-in refused oidc"},
 		{"a browser with a made-up cookie", nil, func(r *rig) reply {
 			return r.stranger().visit("/oidc/callback?code=good", with(&http.Cookie{Name: oidcCookie, Value: strings.Repeat("A", 200)}))
-		}, 403, "began no sign-in", 0, "sign-in refused oidc"},
+		}, 403, "No sign-in was started", 0, "sign-in refused oidc"},
 		{"a browser with a changed cookie", nil, func(r *rig) reply {
 			k := r.stranger().begin("")
 			k.Value = k.Value[:len(k.Value)-2] + "AA"
 			return r.stranger().visit("/oidc/callback?code=good", with(k))
-		}, 403, "began no sign-in", 0, "sign-in refused oidc"},
+		}, 403, "No sign-in was started", 0, "sign-in refused oidc"},
 		{"a cookie of another key", nil, func(r *rig) reply {
 			b := &Adapter{key: []byte(strings.Repeat("x", keySize))}
 			v, err := b.seal(flight{Keep: "kept", Expires: r.clock.now().Add(time.Hour)})
@@ -398,32 +398,32 @@ func TestWhoIsNotLetInThroughAProvider(t *testing.T) {
 				r.t.Fatal(err)
 			}
 			return r.stranger().visit("/oidc/callback?code=good", with(&http.Cookie{Name: oidcCookie, Value: v}))
-		}, 403, "began no sign-in", 0, "sign-in refused oidc"},
+		}, 403, "No sign-in was started", 0, "sign-in refused oidc"},
 		{"after ten minutes", nil, func(r *rig) reply {
 			k := r.stranger().begin("")
 			r.clock.add(oidcLife)
 			return r.stranger().visit("/oidc/callback?code=good", with(k))
-		}, 403, "began no sign-in", 0, "sign-in refused oidc"},
+		}, 403, "No sign-in was started", 0, "sign-in refused oidc"},
 		{"twice with one cookie", nil, func(r *rig) reply {
 			k := r.stranger().begin("")
 			if got := r.stranger().visit("/oidc/callback?code=good", with(k)); got.status != 303 {
 				r.t.Error(got.status)
 			}
 			return r.stranger().visit("/oidc/callback?code=good", with(k))
-		}, 403, "used before", 1, "sign-in refused oidc"},
+		}, 403, "already used", 1, "sign-in refused oidc"},
 		{"again after a wrong answer", nil, func(r *rig) reply {
 			k := r.stranger().begin("")
 			if got := r.stranger().visit("/oidc/callback?code=bad", with(k)); got.status != 403 || !strings.Contains(string(got.body), "no good") {
 				r.t.Errorf("%d %s", got.status, got.body)
 			}
 			return r.stranger().visit("/oidc/callback?code=good", with(k))
-		}, 403, "used before", 1, "sign-in refused oidc"},
+		}, 403, "already used", 1, "sign-in refused oidc"},
 		{"somebody whom the provider refuses", func(f *fakeOIDC) {
 			f.refuse = errors.New(`You may not, <b>"at all"</b>.`) //nolint:revive // shown as it is
 		}, nil, 403, "You may not, &lt;b&gt;&#34;at all&#34;&lt;/b&gt;.", 1, "sign-in refused oidc"},
-		{"a name that is not known here", func(f *fakeOIDC) { f.name = "mallory" }, nil, 403, "may not sign in here", 1, "sign-in refused mallory oidc"},
-		{"a name that cannot be shown", func(f *fakeOIDC) { f.name = "an\u202en" }, nil, 403, "cannot be seen", 1, "sign-in refused oidc"},
-		{"a name without an end", func(f *fakeOIDC) { f.name = strings.Repeat("n", maxName+1) }, nil, 403, "may not sign in here", 1, "sign-in refused oidc"},
+		{"a name that is not known here", func(f *fakeOIDC) { f.name = "mallory" }, nil, 403, "sign in here yet", 1, "sign-in refused mallory oidc"},
+		{"a name that cannot be shown", func(f *fakeOIDC) { f.name = "an\u202en" }, nil, 403, "invisible characters", 1, "sign-in refused oidc"},
+		{"a name without an end", func(f *fakeOIDC) { f.name = strings.Repeat("n", maxName+1) }, nil, 403, "sign in here yet", 1, "sign-in refused oidc"},
 		{"an identity that is over", func(f *fakeOIDC) { f.expires = newClock().now().Add(-2 * time.Minute) }, nil, 403, "has expired", 1, "sign-in refused ann oidc"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -679,7 +679,7 @@ func TestSignInAttemptsAreLimitedByNameToo(t *testing.T) {
 			t.Fatal(got.status)
 		}
 	}
-	if got := login(99, "you"); got.status != 429 || got.header.Get("Retry-After") == "" || !strings.Contains(got.sentence(t), "wait a minute") {
+	if got := login(99, "you"); got.status != 429 || got.header.Get("Retry-After") == "" || !strings.Contains(got.sentence(t), "Wait a minute") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	if got := login(99, "ann"); got.status != 204 {
@@ -698,7 +698,7 @@ func TestSigningInThroughAProviderIsLimited(t *testing.T) {
 		r.stranger().begin("")
 	}
 	got := r.stranger().visit("/oidc/start")
-	if got.status != 429 || got.header.Get("Retry-After") == "" || !strings.Contains(string(got.body), "wait a minute") || len(f.begun) != attemptsEach {
+	if got.status != 429 || got.header.Get("Retry-After") == "" || !strings.Contains(string(got.body), "Wait a minute") || len(f.begun) != attemptsEach {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 }
@@ -717,7 +717,7 @@ func TestWhatASessionDoesIsLimited(t *testing.T) {
 		}
 	}
 	got := p.do("POST", "/api/threads/"+th+"/messages", say("over", "x"))
-	if got.status != 429 || got.header.Get("Retry-After") != "1" || !strings.Contains(got.sentence(t), "wait a few seconds") {
+	if got.status != 429 || got.header.Get("Retry-After") != "1" || !strings.Contains(got.sentence(t), "Wait a few seconds") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	if got := p.do("GET", "/api/threads/"+th, ""); got.status != 200 {
@@ -745,7 +745,7 @@ func TestOpenStreamsAreLimited(t *testing.T) {
 		leave = append(leave, l)
 	}
 	got := p.do("GET", "/api/threads/"+string(th)+"/events", "")
-	if got.status != 429 || got.header.Get("Retry-After") == "" || !strings.Contains(got.sentence(t), "close some tabs") {
+	if got.status != 429 || got.header.Get("Retry-After") == "" || !strings.Contains(got.sentence(t), "Close some tabs") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	if _, status := p.dial(th, "%251", ""); status != 429 {

@@ -29,7 +29,7 @@ func (a *Adapter) guard(next http.Handler) http.Handler {
 			h.Set("Cache-Control", "no-store")
 		}
 		if !a.knownHost(r) {
-			failPage(w, r, http.StatusMisdirectedRequest, "This console is not served under the name in your address bar: open "+a.properOrigin(r)+" instead.")
+			failPage(w, r, http.StatusMisdirectedRequest, sayOtherName(a.properOrigin(r)))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -169,7 +169,7 @@ func (a *Adapter) sessionStream(w http.ResponseWriter, r *http.Request, s sessio
 	case err != nil:
 		a.failStore(r.Context(), w, err)
 	case !ok:
-		fail(w, http.StatusUnauthorized, "You are not signed in any more: sign in again.")
+		fail(w, http.StatusUnauthorized, saySessionOver)
 	default:
 		return cut, leave, true
 	}
@@ -181,7 +181,7 @@ func (a *Adapter) sessionStream(w http.ResponseWriter, r *http.Request, s sessio
 func (a *Adapter) stream(w http.ResponseWriter, key string) (cut <-chan struct{}, leave func(), ok bool) {
 	cut, leave, ok = a.streams.open(key)
 	if !ok {
-		failPace(w, 10*time.Second, "Too many conversations and terminals are open at once: close some tabs, then try again.")
+		failPace(w, 10*time.Second, sayTooManyOpen)
 	}
 	return cut, leave, ok
 }

@@ -82,7 +82,7 @@ func accountKey(who account) []byte {
 // has one name at a time and one name belongs to one account, so that nobody votes twice.
 func (a *Adapter) identify(tx store.Tx, who account, said, name string, now time.Time) error {
 	look := Skeleton(name)
-	imitates := nameError(fmt.Sprintf("Your name at the identity provider, %q, looks like another person's here. Have it changed there, or ask whoever runs the bot for a sign-in link.", visible.Code(said)))
+	imitates := nameError(fmt.Sprintf(sayNameLooksLike, visible.Code(said)))
 	for _, known := range a.names() {
 		// A name that only cleaning makes equal is not the one in the configuration.
 		if known, err := CleanName(known); err == nil && Skeleton(known) == look && (known != name || norm.NFC.String(said) != name) {
@@ -97,7 +97,7 @@ func (a *Adapter) identify(tx store.Tx, who account, said, name string, now time
 	before, ok := store.Load[nameRow](tx, accountKey(who))
 	if ok && before.Name != name {
 		if now.Sub(before.Seen) < a.absolute+renameAfter {
-			return nameError(fmt.Sprintf("You signed in here as %q before, and the identity provider calls you %q now. Try again a day after your old session has ended, or ask whoever runs the bot for a sign-in link.", before.Name, name))
+			return nameError(fmt.Sprintf(sayNameChanged, before.Name, name))
 		}
 		if old, ok := store.Load[nameRow](tx, nameKey(Skeleton(before.Name))); ok && old.Subject == who.Subject {
 			tx.Delete(nameKey(Skeleton(before.Name)))

@@ -27,7 +27,7 @@ func (a *Adapter) readOutput(w http.ResponseWriter, r *http.Request, s session) 
 	}
 	name := r.PathValue("out")
 	if a.outputs == nil || len(name) > maxOutputID {
-		fail(w, http.StatusNotFound, "There is no such output: open one from its message.")
+		fail(w, http.StatusNotFound, sayNoOutput)
 		return
 	}
 	a.sendFile(w, r, s, attachment{

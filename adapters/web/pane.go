@@ -34,7 +34,7 @@ func (a *Adapter) listPanes(w http.ResponseWriter, r *http.Request, _ session) {
 
 func (a *Adapter) failPanes(ctx context.Context, w http.ResponseWriter, id string, err error) {
 	a.log.WarnContext(ctx, "panes cannot be listed", "thread", threadID(id), "error", err)
-	fail(w, http.StatusServiceUnavailable, "The terminals cannot be listed right now: check that the target is up, then try again.")
+	fail(w, http.StatusServiceUnavailable, sayTerminalsUnread)
 }
 
 // openThread answers the request itself when it returns false.
@@ -58,7 +58,7 @@ func (a *Adapter) openThread(w http.ResponseWriter, r *http.Request, name string
 // them, {"width":..,"height":..}. What the browser sends is read and forgotten.
 func (a *Adapter) live(w http.ResponseWriter, r *http.Request, s session) {
 	if !a.ownPage(r) {
-		fail(w, http.StatusForbidden, "This request did not come from the console's own page at "+a.pageOrigin(r)+": open it there.")
+		fail(w, http.StatusForbidden, sayNotOwnPage(a.pageOrigin(r)))
 		return
 	}
 	id, ok := a.openThread(w, r, r.URL.Query().Get("thread"))
@@ -89,12 +89,12 @@ type audience struct {
 func (a *Adapter) show(w http.ResponseWriter, r *http.Request, id, pane string, how *websocket.AcceptOptions, who audience) {
 	select {
 	case <-a.stopping():
-		fail(w, http.StatusServiceUnavailable, "The bot is stopping: try again in a moment.")
+		fail(w, http.StatusServiceUnavailable, sayStopping)
 		return
 	default:
 	}
 	if a.panes == nil {
-		fail(w, http.StatusNotFound, "This bot shows no terminals.")
+		fail(w, http.StatusNotFound, sayNoTerminals)
 		return
 	}
 	ctx, leave := context.WithCancel(r.Context())
@@ -102,9 +102,9 @@ func (a *Adapter) show(w http.ResponseWriter, r *http.Request, id, pane string, 
 	screen, err := a.panes.Watch(ctx, threadID(id), pane)
 	if err != nil {
 		a.log.WarnContext(ctx, "a pane cannot be watched", "thread", threadID(id), "error", err)
-		status, sentence := http.StatusServiceUnavailable, "The terminal cannot be shown right now: check that the target is up, then try again."
+		status, sentence := http.StatusServiceUnavailable, sayTerminalUnread
 		if errors.Is(err, chat.ErrGone) {
-			status, sentence = http.StatusNotFound, "This terminal is gone: pick another one."
+			status, sentence = http.StatusNotFound, sayTerminalGone
 		}
 		fail(w, status, sentence)
 		return

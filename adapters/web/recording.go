@@ -56,7 +56,7 @@ func (a *Adapter) listRecordings(w http.ResponseWriter, r *http.Request, _ sessi
 		found, err := a.recordings.Recordings(r.Context(), threadID(id))
 		if err != nil && !errors.Is(err, chat.ErrGone) {
 			a.log.WarnContext(r.Context(), "recordings cannot be listed", "thread", threadID(id), "error", err)
-			fail(w, http.StatusServiceUnavailable, "The recordings cannot be listed right now: try again in a moment, and look at the bot's log if that does not help.")
+			fail(w, http.StatusServiceUnavailable, sayRecordingsUnread)
 			return
 		}
 		for _, f := range found {
@@ -74,7 +74,7 @@ func (a *Adapter) readRecording(w http.ResponseWriter, r *http.Request, s sessio
 	}
 	name := r.PathValue("rec")
 	if a.recordings == nil || len(name) > maxRecordingID {
-		fail(w, http.StatusNotFound, "There is no such recording: pick one from the list.")
+		fail(w, http.StatusNotFound, sayNoRecording)
 		return
 	}
 	a.sendFile(w, r, s, attachment{

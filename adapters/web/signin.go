@@ -59,7 +59,7 @@ func (a *Adapter) oidcStart(w http.ResponseWriter, r *http.Request) {
 	if !a.starts.allow(neighbourhood(v.address)) {
 		w.Header().Set("Retry-After", "60")
 		a.recordRefusal(r.Context(), v, "", byOIDC, "too many attempts")
-		a.refusalPage(w, http.StatusTooManyRequests, sentenceTooMany)
+		a.refusalPage(w, http.StatusTooManyRequests, sayTooManyTries)
 		return
 	}
 	address, keep, err := a.oidc.Begin(r.Context(), a.pageOrigin(r)+oidcCallback)
@@ -77,7 +77,7 @@ func (a *Adapter) oidcStart(w http.ResponseWriter, r *http.Request) {
 	sealed, err := a.seal(f)
 	if err != nil {
 		a.log.ErrorContext(r.Context(), "a sign-in could not be begun", "error", err)
-		a.refusalPage(w, http.StatusServiceUnavailable, "The sign-in could not be begun: use a sign-in link of the bot, and ask whoever runs it to look at its log.")
+		a.refusalPage(w, http.StatusServiceUnavailable, saySignInBroken)
 		return
 	}
 	http.SetCookie(w, a.cookie(r, flightCookie, sealed, oidcLife, http.SameSiteLaxMode)) // Lax: the provider sends the browser back
@@ -95,7 +95,7 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil || !a.now().Before(f.Expires) {
 		a.recordRefusal(r.Context(), v, "", byOIDC, "the answer of the identity provider was for no sign-in that this browser had begun")
-		a.refusalPage(w, http.StatusForbidden, "This browser began no sign-in in the last ten minutes: start it on the console's page.")
+		a.refusalPage(w, http.StatusForbidden, sayNoSignInHere)
 		return
 	}
 	// Whatever comes of it, it is used now.
@@ -120,7 +120,7 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	now := a.now()
 	name, err := CleanName(said)
 	if err != nil {
-		a.failSignIn(w, r, v, "", nameError("Your name at the identity provider has characters that cannot be seen. Have them removed there, then sign in again."))
+		a.failSignIn(w, r, v, "", nameError(sayHiddenName))
 		return
 	}
 	if !expires.IsZero() && now.After(expires.Add(time.Minute)) {
@@ -164,8 +164,6 @@ func (a *Adapter) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, next, http.StatusSeeOther)
 }
 
-const sentenceTooMany = "Too many sign-in attempts: wait a minute and try again."
-
 // failSignIn tells why the callback lets nobody in.
 func (a *Adapter) failSignIn(w http.ResponseWriter, r *http.Request, v visitor, name string, err error) {
 	status := http.StatusForbidden
@@ -175,18 +173,18 @@ func (a *Adapter) failSignIn(w http.ResponseWriter, r *http.Request, v visitor, 
 	case isName:
 		sentence, why = string(refused), "this name is refused: "+string(refused)
 	case errors.Is(err, errUsed):
-		sentence, why = "This sign-in was used before: start it again on the console's page.", "used before"
+		sentence, why = saySignInUsed, "used before"
 	case errors.Is(err, errExpired):
-		sentence, why = "The identity provider's answer has expired: start again on the console's page.", "expired"
+		sentence, why = saySignInExpired, "expired"
 	case errors.Is(err, errUnknown):
-		sentence, why = "You are known to the identity provider, but may not sign in here: ask whoever runs the bot to add you or one of your groups.", "this name may not sign in"
+		sentence, why = sayNoGroup, "this name may not sign in"
 	case errors.Is(err, errTooMany):
 		w.Header().Set("Retry-After", "60")
-		status, sentence, why = http.StatusTooManyRequests, sentenceTooMany, "too many attempts for this name"
+		status, sentence, why = http.StatusTooManyRequests, sayTooManyTries, "too many attempts for this name"
 	default:
 		if r.Context().Err() == nil {
 			a.log.ErrorContext(r.Context(), "the console's store failed", "error", err)
-			a.refusalPage(w, http.StatusServiceUnavailable, "The bot cannot reach its store: try again in a moment, and look at its log if that does not help.")
+			a.refusalPage(w, http.StatusServiceUnavailable, sayNoStore)
 		}
 		return
 	}

@@ -30,7 +30,7 @@ func (a *Adapter) events(w http.ResponseWriter, r *http.Request, s session) {
 	}
 	rev, err := number(last)
 	if err != nil {
-		fail(w, http.StatusBadRequest, "The parameter after is not a number: reload the page.")
+		fail(w, http.StatusBadRequest, sayBadAfter)
 		return
 	}
 	err = a.db.View(r.Context(), func(tx store.Tx) error { _, ok = listed(tx, id); return nil })

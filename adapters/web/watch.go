@@ -114,7 +114,7 @@ func (a *Adapter) makeLink(w http.ResponseWriter, r *http.Request, s session) {
 	}
 	life := time.Duration(min(max(body.Minutes, 0), 1<<20)) * time.Minute
 	if life <= 0 || life > maxLinkLife {
-		fail(w, http.StatusBadRequest, "A link lives between one minute and eight hours: choose one of the times that the page offers.")
+		fail(w, http.StatusBadRequest, sayLinkLife)
 		return
 	}
 	panes, err := a.panes.Panes(r.Context(), threadID(id))
@@ -124,7 +124,7 @@ func (a *Adapter) makeLink(w http.ResponseWriter, r *http.Request, s session) {
 	}
 	i := slices.IndexFunc(panes, func(p Pane) bool { return p.ID == body.Pane })
 	if i < 0 {
-		fail(w, http.StatusNotFound, "This terminal is gone: pick another one.")
+		fail(w, http.StatusNotFound, sayTerminalGone)
 		return
 	}
 	now, token, v := a.now(), secret(), a.visitor(r)
@@ -150,7 +150,7 @@ func (a *Adapter) makeLink(w http.ResponseWriter, r *http.Request, s session) {
 	})
 	switch {
 	case errors.Is(err, errManyLinks):
-		fail(w, http.StatusConflict, "This conversation has 20 watch links already: end one that nobody needs, then try again.")
+		fail(w, http.StatusConflict, sayTooManyLinks)
 	case err != nil:
 		a.failStore(r.Context(), w, err)
 	default:
@@ -225,7 +225,7 @@ func (a *Adapter) endLink(w http.ResponseWriter, r *http.Request, s session) {
 }
 
 func failNoLink(w http.ResponseWriter) {
-	fail(w, http.StatusNotFound, "There is no such link any more: look at the list again.")
+	fail(w, http.StatusNotFound, sayNoLink)
 }
 
 // opened is a link that somebody has shown the token of.
@@ -317,13 +317,13 @@ func (a *Adapter) mayLook(w http.ResponseWriter, r *http.Request) bool {
 	if a.looks.allow(neighbourhood(a.address(r))) {
 		return true
 	}
-	failPace(w, 5*time.Second, "You ask too often: wait a few seconds and try again.")
+	failPace(w, 5*time.Second, sayTooFast)
 	return false
 }
 
 func (a *Adapter) failWatch(ctx context.Context, w http.ResponseWriter, err error) {
 	if errors.Is(err, errNoLink) {
-		fail(w, http.StatusNotFound, "This link has ended, or is none of this console: ask whoever gave it to you for a fresh one.")
+		fail(w, http.StatusNotFound, sayLinkOver)
 		return
 	}
 	a.failStore(ctx, w, err)
@@ -333,7 +333,7 @@ func (a *Adapter) failWatch(ctx context.Context, w http.ResponseWriter, err erro
 // the link ends.
 func (a *Adapter) watchLive(w http.ResponseWriter, r *http.Request) {
 	if !a.ownPage(r) {
-		fail(w, http.StatusForbidden, "This request did not come from the console's own page at "+a.pageOrigin(r)+": open it there.")
+		fail(w, http.StatusForbidden, sayNotOwnPage(a.pageOrigin(r)))
 		return
 	}
 	if !a.mayLook(w, r) {
@@ -368,7 +368,7 @@ func (a *Adapter) watchLive(w http.ResponseWriter, r *http.Request) {
 	}
 	pane := r.URL.Query().Get("pane")
 	if !slices.ContainsFunc(panes, func(p Pane) bool { return p.ID == pane }) {
-		fail(w, http.StatusNotFound, "This terminal is gone: pick another one.")
+		fail(w, http.StatusNotFound, sayTerminalGone)
 		return
 	}
 	if err := a.noteUse(r, o); err != nil {

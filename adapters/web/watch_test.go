@@ -170,7 +170,7 @@ func TestWhatIsNoLink(t *testing.T) {
 		first = "B"
 	}
 	for _, token := range []string{"", l.Link.ID, l.token()[1:], first + l.token()[1:], l.token() + "A", p.cookie, strings.Repeat("x", 3000)} {
-		if got := r.stranger().look(token); got.status != 404 || !strings.Contains(got.sentence(t), "fresh one") {
+		if got := r.stranger().look(token); got.status != 404 || !strings.Contains(got.sentence(t), "new one") {
 			t.Errorf("%q: %d %s", token, got.status, got.body)
 		}
 		r.clock.add(3 * time.Second)
@@ -264,8 +264,8 @@ func TestLinksHaveLimits(t *testing.T) {
 		{"less than none", `{"pane":"a:%1","minutes":-5}`, 400, "eight hours"},
 		{"too long", `{"pane":"a:%1","minutes":481}`, 400, "eight hours"},
 		{"so long that it wraps around", `{"pane":"a:%1","minutes":9223372036854775807}`, 400, "eight hours"},
-		{"a terminal that is gone", `{"pane":"a:%9","minutes":15}`, 404, "gone"},
-		{"no terminal", `{"minutes":15}`, 404, "gone"},
+		{"a terminal that is gone", `{"pane":"a:%9","minutes":15}`, 404, "ended"},
+		{"no terminal", `{"minutes":15}`, 404, "ended"},
 		{"no JSON", `x`, 400, "JSON"},
 	} {
 		if got := p.do("POST", "/api/threads/"+string(th)+"/links", c.body); got.status != c.status || !strings.Contains(got.sentence(t), c.says) {
@@ -285,7 +285,7 @@ func TestLinksHaveLimits(t *testing.T) {
 		r.clock.add(time.Second)
 	}
 	got := p.do("POST", "/api/threads/"+string(th)+"/links", `{"pane":"a:%1","minutes":15}`)
-	if got.status != 409 || !strings.Contains(got.sentence(t), "end one") {
+	if got.status != 409 || !strings.Contains(got.sentence(t), "End one") {
 		t.Errorf("one too many: %d %s", got.status, got.body)
 	}
 	other := p.start("another conversation")
@@ -384,7 +384,7 @@ func TestWatchersAreLimited(t *testing.T) {
 		}
 	}
 	got := r.stranger().look(l.token())
-	if got.status != 429 || got.header.Get("Retry-After") == "" || !strings.Contains(got.sentence(t), "wait") {
+	if got.status != 429 || got.header.Get("Retry-After") == "" || !strings.Contains(got.sentence(t), "Wait") {
 		t.Errorf("guessing: %d %s", got.status, got.body)
 	}
 }

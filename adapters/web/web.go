@@ -72,7 +72,7 @@ type Config struct {
 	// provider with a name that looks like one of them, and is not, is refused. It is
 	// safe for concurrent use and quick. Nil: nobody is named.
 	Names     func() []string
-	OIDCLabel string // what the button for it says; default "Sign in with your account"
+	OIDCLabel string // what the button for it says; default sayOIDCLabel
 	// Idle is after how long without any request a session ends (a twentieth of it
 	// early at most): default 2 hours, at least a minute. An open page asks all the
 	// time, so it means that the browser was closed or asleep. Absolute is when a
@@ -273,7 +273,7 @@ func (cfg *Config) defaults() {
 		cfg.Title = "Countersign"
 	}
 	if cfg.OIDCLabel == "" {
-		cfg.OIDCLabel = "Sign in with your account"
+		cfg.OIDCLabel = sayOIDCLabel
 	}
 	if cfg.Examples == nil {
 		cfg.Examples = []string{"Why is the disk filling up on this host?", "The web service answers slowly. Find out what changed.", "Show me what you can do here."}

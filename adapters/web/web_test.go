@@ -440,8 +440,8 @@ func TestWhoSignsIn(t *testing.T) {
 		{"a code of another key does not", func(now time.Time) string { return LoginCode(other, "you", now) }, 0, 403, "valid"},
 		{"an old code does not", func(now time.Time) string { return LoginCode(testKey, "you", now) }, codeLife, 403, "expired"},
 		{"a code from the far future does not", func(now time.Time) string { return LoginCode(testKey, "you", now.Add(time.Hour)) }, 0, 403, "expired"},
-		{"a code for an unknown name does not", func(now time.Time) string { return LoginCode(testKey, "eve", now) }, 0, 403, "may not sign in"},
-		{"a code for an empty name does not", func(now time.Time) string { return LoginCode(testKey, "", now) }, 0, 403, "may not sign in"},
+		{"a code for an unknown name does not", func(now time.Time) string { return LoginCode(testKey, "eve", now) }, 0, 403, "can't sign in"},
+		{"a code for an empty name does not", func(now time.Time) string { return LoginCode(testKey, "", now) }, 0, 403, "can't sign in"},
 		{"a changed code does not", func(now time.Time) string { return "A" + LoginCode(testKey, "you", now)[1:] + "A" }, 0, 403, "valid"},
 		{"another name in a signed code does not", func(now time.Time) string {
 			_, sum, _ := strings.Cut(LoginCode(testKey, "you", now), ".")
@@ -478,7 +478,7 @@ func TestACodeWorksOnce(t *testing.T) {
 	}
 	r.clock.add(codeLife - time.Second)
 	got := r.stranger().do("POST", "/api/login", code)
-	if got.status != 403 || !strings.Contains(got.sentence(t), "used before") {
+	if got.status != 403 || !strings.Contains(got.sentence(t), "already used") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	// Somebody who signs in at the very end sweeps expired rows, not this one.
@@ -549,7 +549,7 @@ func TestSignInAttemptsAreLimited(t *testing.T) {
 		}
 	}
 	got := r.stranger().do("POST", "/api/login", bad)
-	if got.status != 429 || got.header.Get("Retry-After") == "" || !strings.Contains(got.sentence(t), "wait") {
+	if got.status != 429 || got.header.Get("Retry-After") == "" || !strings.Contains(got.sentence(t), "Wait") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	// Whoever guesses locks out nobody who knows.

@@ -89,8 +89,7 @@ func (c *Client) name(ctx context.Context, sources []claims) (string, error) {
 		}
 		return name, nil
 	}
-	says := sentence(fmt.Sprintf("The identity provider does not say your name (the claim %q): ask whoever runs it to give that claim to the console.", c.cfg.NameClaim))
-	return "", c.refuse(ctx, says, fmt.Errorf("the claim %q is no usable name", c.cfg.NameClaim))
+	return "", c.refuse(ctx, sayNoName(c.cfg.NameClaim), fmt.Errorf("the claim %q is no usable name", c.cfg.NameClaim))
 }
 
 // groupsOf reads a list of strings, or the one string that some providers send

@@ -30,23 +30,6 @@ const (
 	maxJWT  = 64 << 10         // bytes of an identity token
 )
 
-// sentence is an error whose text is for the person; the details are in the log.
-type sentence string
-
-func (s sentence) Error() string { return string(s) }
-
-const (
-	errDown     sentence = "The identity provider cannot be reached right now: try again in a moment, or use a sign-in link of the bot."
-	errSetUp    sentence = "The identity provider is not set up as the console expects: ask whoever runs the bot to look at its log."
-	errState    sentence = "This sign-in was begun somewhere else or is an old one: start it again on the console's page."
-	errDenied   sentence = "The identity provider did not let you in: ask whoever runs it to give you access to the console."
-	errOver     sentence = "The identity provider does not know this sign-in any more: start it again on the console's page."
-	errUntrue   sentence = "The identity provider's answer cannot be trusted, so you are not signed in: start again, and ask whoever runs the bot to look at its log if it stays so."
-	errClock    sentence = "The identity provider's answer is not valid at this time: start again, and ask whoever runs the bot to compare both clocks if it stays so."
-	errGroups   sentence = "The identity provider lists your groups in a way that the console does not understand: ask whoever runs the bot to look at its log."
-	errVerified sentence = "Your email address is not verified at the identity provider: verify it there, then sign in again."
-)
-
 // Config is what a [Client] is made from.
 type Config struct {
 	// Issuer is the provider's address exactly as it names itself, for example

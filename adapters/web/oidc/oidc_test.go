@@ -76,7 +76,7 @@ func (r *rig) round(spoil func(keep *string, answer url.Values)) (string, []stri
 	return name, groups, expires, err
 }
 
-// sentenceIn checks that an error is one sentence for a person.
+// sentenceIn checks that an error is for a person: what is wrong, then what to do.
 func sentenceIn(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil {
@@ -86,8 +86,8 @@ func sentenceIn(t *testing.T, err error, want string) {
 	if !strings.Contains(s, want) {
 		t.Errorf("it says %q and not %q", s, want)
 	}
-	if !strings.HasSuffix(s, ".") || strings.Contains(strings.TrimSuffix(s, "."), ". ") || strings.Contains(s, "oidc:") || strings.ToUpper(s[:1]) != s[:1] {
-		t.Errorf("this is not one sentence: %q", s)
+	if !strings.HasSuffix(s, ".") || !strings.Contains(s, ". ") || strings.Contains(s, "oidc:") || strings.ToUpper(s[:1]) != s[:1] {
+		t.Errorf("this is not for a person: %q", s)
 	}
 }
 
@@ -166,26 +166,26 @@ func TestWhatTheBrowserBringsBackIsChecked(t *testing.T) {
 	}{
 		{"another state", func(*rig) func(*string, url.Values) {
 			return func(_ *string, q url.Values) { q.Set("state", strings.Repeat("A", 43)) }
-		}, "begun somewhere else", 0},
-		{"no state", func(*rig) func(*string, url.Values) { return func(_ *string, q url.Values) { q.Del("state") } }, "begun somewhere else", 0},
+		}, "started in another browser", 0},
+		{"no state", func(*rig) func(*string, url.Values) { return func(_ *string, q url.Values) { q.Del("state") } }, "started in another browser", 0},
 		{"two states", func(*rig) func(*string, url.Values) {
 			return func(_ *string, q url.Values) { q.Add("state", "x") }
-		}, "begun somewhere else", 0},
-		{"nothing kept", func(*rig) func(*string, url.Values) { return func(k *string, _ url.Values) { *k = "" } }, "begun somewhere else", 0},
+		}, "started in another browser", 0},
+		{"nothing kept", func(*rig) func(*string, url.Values) { return func(k *string, _ url.Values) { *k = "" } }, "started in another browser", 0},
 		{"an empty state on both sides", func(*rig) func(*string, url.Values) {
 			return func(k *string, q url.Values) { *k = `{"s":""}`; q.Set("state", "") }
-		}, "begun somewhere else", 0},
+		}, "started in another browser", 0},
 		{"another browser's sign-in", func(r *rig) func(*string, url.Values) {
 			return func(k *string, _ url.Values) { _, *k, _ = r.c.Begin(r.t.Context(), callback) }
-		}, "begun somewhere else", 0},
+		}, "started in another browser", 0},
 		{"another issuer's answer", func(*rig) func(*string, url.Values) {
 			return func(_ *string, q url.Values) { q.Set("iss", "https://evil.example") }
-		}, "cannot be trusted", 0},
-		{"no code", func(*rig) func(*string, url.Values) { return func(_ *string, q url.Values) { q.Del("code") } }, "cannot be trusted", 0},
+		}, "be verified, so", 0},
+		{"no code", func(*rig) func(*string, url.Values) { return func(_ *string, q url.Values) { q.Del("code") } }, "be verified, so", 0},
 		{"a huge code", func(*rig) func(*string, url.Values) {
 			return func(_ *string, q url.Values) { q.Set("code", strings.Repeat("c", maxCode+1)) }
-		}, "cannot be trusted", 0},
-		{"a made-up code", func(*rig) func(*string, url.Values) { return func(_ *string, q url.Values) { q.Set("code", "x") } }, "not know this sign-in", 1},
+		}, "be verified, so", 0},
+		{"a made-up code", func(*rig) func(*string, url.Values) { return func(_ *string, q url.Values) { q.Set("code", "x") } }, "no longer knows this sign-in", 1},
 		{"a code with another verifier", func(*rig) func(*string, url.Values) {
 			return func(k *string, _ url.Values) {
 				var f pending
@@ -194,19 +194,19 @@ func TestWhatTheBrowserBringsBackIsChecked(t *testing.T) {
 				raw, _ := json.Marshal(f)
 				*k = string(raw)
 			}
-		}, "not know this sign-in", 1},
+		}, "no longer knows this sign-in", 1},
 		{"a refusal", func(*rig) func(*string, url.Values) {
 			return func(_ *string, q url.Values) { q.Set("error", "access_denied"); q.Del("code") }
-		}, "did not let you in", 0},
+		}, "refused the sign-in", 0},
 		{"a refusal beside a code", func(*rig) func(*string, url.Values) {
 			return func(_ *string, q url.Values) { q.Set("error", "login_required") }
-		}, "did not let you in", 0},
+		}, "refused the sign-in", 0},
 		{"a complaint about the client", func(*rig) func(*string, url.Values) {
 			return func(_ *string, q url.Values) { q.Set("error", "invalid_scope"); q.Set("error_description", "<b>x</b>") }
-		}, "not set up", 0},
+		}, "set up as the console", 0},
 		{"a provider that is overloaded", func(*rig) func(*string, url.Values) {
 			return func(_ *string, q url.Values) { q.Set("error", "temporarily_unavailable") }
-		}, "cannot be reached", 0},
+		}, "be reached", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)
@@ -233,7 +233,7 @@ func TestACodeIsGoodForOneSignIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, _, _, err = r.c.Finish(t.Context(), keep, answer)
-	sentenceIn(t, err, "not know this sign-in")
+	sentenceIn(t, err, "no longer knows this sign-in")
 	if strings.Contains(r.log.String(), "SECRET-IN-THE-BODY") || strings.Contains(r.log.String(), answer.Get("code")) {
 		t.Errorf("the log holds what the provider sent:\n%s", r.log)
 	}
@@ -263,7 +263,7 @@ func TestAProviderThatNamesItselfInAnswersMustDoSo(t *testing.T) {
 	r := newRig(t)
 	r.describe = func(d map[string]any) { d["authorization_response_iss_parameter_supported"] = true }
 	_, _, _, err := r.round(nil)
-	sentenceIn(t, err, "cannot be trusted")
+	sentenceIn(t, err, "be verified, so")
 	if _, _, _, err := r.round(func(_ *string, q url.Values) { q.Set("iss", r.srv.URL) }); err != nil {
 		t.Error(err)
 	}
@@ -289,76 +289,76 @@ func TestTokensThatAreNotToBeTrusted(t *testing.T) {
 		with func(*rig)
 		says string
 	}{
-		{"another nonce", set("nonce", "x"), "cannot be trusted"},
-		{"no nonce", set("nonce", nil), "cannot be trusted"},
-		{"for another client", set("aud", "other"), "cannot be trusted"},
-		{"for nobody", set("aud", nil), "cannot be trusted"},
-		{"for two, without a word whose it is", set("aud", []string{clientID, "other"}), "cannot be trusted"},
+		{"another nonce", set("nonce", "x"), "be verified, so"},
+		{"no nonce", set("nonce", nil), "be verified, so"},
+		{"for another client", set("aud", "other"), "be verified, so"},
+		{"for nobody", set("aud", nil), "be verified, so"},
+		{"for two, without a word whose it is", set("aud", []string{clientID, "other"}), "be verified, so"},
 		{"for two, issued for the other", func(r *rig) {
 			r.token = func(c map[string]any) { c["aud"] = []string{clientID, "other"}; c["azp"] = "other" }
-		}, "cannot be trusted"},
-		{"issued for the other alone", set("azp", "other"), "cannot be trusted"},
-		{"of another issuer", set("iss", "https://evil.example"), "cannot be trusted"},
-		{"of nobody", set("iss", nil), "cannot be trusted"},
-		{"about nobody", set("sub", ""), "cannot be trusted"},
+		}, "be verified, so"},
+		{"issued for the other alone", set("azp", "other"), "be verified, so"},
+		{"of another issuer", set("iss", "https://evil.example"), "be verified, so"},
+		{"of nobody", set("iss", nil), "be verified, so"},
+		{"about nobody", set("sub", ""), "be verified, so"},
 		{"expired", set("exp", now.Add(-skew-10*time.Second).Unix()), "compare both clocks"},
 		{"without an end", set("exp", nil), "compare both clocks"},
 		{"from the future", set("iat", now.Add(skew+time.Minute).Unix()), "compare both clocks"},
 		{"not valid yet", set("nbf", now.Add(time.Hour).Unix()), "compare both clocks"},
-		{"about another access token", set("at_hash", "AAAAAAAAAAAAAAAAAAAAAA"), "cannot be trusted"},
-		{"with a foreign signature", signed(func(r *rig, h, c map[string]any) string { return jwtBy(r.t, newKey(r.t), h, c) }), "cannot be trusted"},
-		{"with a foreign key's name", signed(func(r *rig, h, c map[string]any) string { h["kid"] = "2"; return r.jwt(h, c) }), "cannot be trusted"},
+		{"about another access token", set("at_hash", "AAAAAAAAAAAAAAAAAAAAAA"), "be verified, so"},
+		{"with a foreign signature", signed(func(r *rig, h, c map[string]any) string { return jwtBy(r.t, newKey(r.t), h, c) }), "be verified, so"},
+		{"with a foreign key's name", signed(func(r *rig, h, c map[string]any) string { h["kid"] = "2"; return r.jwt(h, c) }), "be verified, so"},
 		{"with a key in its own header", signed(func(r *rig, h, c map[string]any) string {
 			k := newKey(r.t)
 			raw, _ := k.PublicKey.Bytes()
 			h["jwk"] = map[string]any{"kty": "EC", "crv": "P-256", "x": b64(raw[1:33]), "y": b64(raw[33:])}
 			return jwtBy(r.t, k, h, c)
-		}), "cannot be trusted"},
-		{"with alg none, which the provider lists", unsigned("none"), "cannot be trusted"},
-		{"with alg None", unsigned("None"), "cannot be trusted"},
+		}), "be verified, so"},
+		{"with alg none, which the provider lists", unsigned("none"), "be verified, so"},
+		{"with alg None", unsigned("None"), "be verified, so"},
 		{"signed with the client's secret", signed(func(_ *rig, _, c map[string]any) string {
 			head, _ := json.Marshal(map[string]any{"alg": "HS256"})
 			body, _ := json.Marshal(c)
 			m := hmac.New(sha256.New, []byte(clientSecret))
 			m.Write([]byte(b64(head) + "." + b64(body)))
 			return b64(head) + "." + b64(body) + "." + b64(m.Sum(nil))
-		}), "cannot be trusted"},
+		}), "be verified, so"},
 		{"changed after signing", signed(func(r *rig, h, c map[string]any) string {
 			parts := strings.Split(r.jwt(h, c), ".")
 			c["preferred_username"] = "root"
 			body, _ := json.Marshal(c)
 			return parts[0] + "." + b64(body) + "." + parts[2]
-		}), "cannot be trusted"},
-		{"that is no token", signed(func(*rig, map[string]any, map[string]any) string { return "x.y.z" }), "cannot be trusted"},
-		{"that is empty", signed(func(*rig, map[string]any, map[string]any) string { return "" }), "cannot be trusted"},
-		{"that is too long", set("padding", strings.Repeat("x", maxJWT)), "cannot be trusted"},
+		}), "be verified, so"},
+		{"that is no token", signed(func(*rig, map[string]any, map[string]any) string { return "x.y.z" }), "be verified, so"},
+		{"that is empty", signed(func(*rig, map[string]any, map[string]any) string { return "" }), "be verified, so"},
+		{"that is too long", set("padding", strings.Repeat("x", maxJWT)), "be verified, so"},
 		{"that is missing", func(r *rig) {
 			r.reply = func(w http.ResponseWriter, _ *http.Request, _ string) {
 				writeJSON(w, map[string]any{"access_token": "access", "token_type": "Bearer"})
 			}
-		}, "cannot be trusted"},
+		}, "be verified, so"},
 		{"in an endless answer", func(r *rig) {
 			r.reply = func(w http.ResponseWriter, _ *http.Request, id string) {
 				writeJSON(w, map[string]any{"access_token": "access", "token_type": "Bearer", "id_token": id, "x": strings.Repeat("x", maxAnswer)})
 			}
-		}, "cannot be trusted"},
+		}, "be verified, so"},
 		{"in an answer that is no JSON", func(r *rig) {
 			r.reply = func(w http.ResponseWriter, _ *http.Request, _ string) { _, _ = w.Write([]byte("<html>")) }
-		}, "cannot be trusted"},
+		}, "be verified, so"},
 		{"behind a redirect", func(r *rig) {
 			r.reply = func(w http.ResponseWriter, q *http.Request, _ string) {
 				http.Redirect(w, q, r.srv.URL+"/elsewhere", http.StatusTemporaryRedirect)
 			}
-		}, "cannot be trusted"},
+		}, "be verified, so"},
 		{"of a client that is not known", func(r *rig) {
 			r.reply = func(w http.ResponseWriter, _ *http.Request, _ string) {
 				w.WriteHeader(http.StatusUnauthorized)
 				_, _ = w.Write([]byte(`{"error":"invalid_client"}`))
 			}
-		}, "not set up"},
+		}, "set up as the console"},
 		{"of a broken server", func(r *rig) {
 			r.reply = func(w http.ResponseWriter, _ *http.Request, _ string) { w.WriteHeader(http.StatusBadGateway) }
-		}, "cannot be reached"},
+		}, "be reached"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)
@@ -408,19 +408,19 @@ func TestTheName(t *testing.T) {
 	}{
 		{"is the user's name by default", "", nil, nil, "ann", ""},
 		{"is the email where it is verified", "email", nil, nil, "ann@example.com", ""},
-		{"is no email that is not", "email", map[string]any{"email_verified": false}, nil, "", "not verified"},
-		{"is no email of which nothing is said", "email", map[string]any{"email_verified": nil}, nil, "", "not verified"},
-		{"is no email that is verified in words", "email", map[string]any{"email_verified": "true"}, nil, "", "not verified"},
-		{"is no email whose verification is another source's", "email", map[string]any{"email_verified": nil, "groups": nil}, map[string]any{"sub": "77", "email": "x@example.com", "email_verified": true}, "", "not verified"},
+		{"is no email that is not", "email", map[string]any{"email_verified": false}, nil, "", "verified at"},
+		{"is no email of which nothing is said", "email", map[string]any{"email_verified": nil}, nil, "", "verified at"},
+		{"is no email that is verified in words", "email", map[string]any{"email_verified": "true"}, nil, "", "verified at"},
+		{"is no email whose verification is another source's", "email", map[string]any{"email_verified": nil, "groups": nil}, map[string]any{"sub": "77", "email": "x@example.com", "email_verified": true}, "", "verified at"},
 		{"is any claim that is named", "https://example.com/nick", map[string]any{"https://example.com/nick": "annie"}, nil, "annie", ""},
 		{"is not made up where it is missing", "", map[string]any{"preferred_username": nil}, map[string]any{"sub": "77"}, "", "preferred_username"},
-		{"is not null", "", map[string]any{"preferred_username": json.RawMessage("null")}, map[string]any{"sub": "77"}, "", "does not say your name"},
-		{"is not empty", "", map[string]any{"preferred_username": ""}, nil, "", "does not say your name"},
-		{"is not a number", "", map[string]any{"preferred_username": 7}, nil, "", "does not say your name"},
-		{"is not a list", "", map[string]any{"preferred_username": []string{"ann"}}, nil, "", "does not say your name"},
-		{"is not a book", "", map[string]any{"preferred_username": strings.Repeat("n", maxName+1)}, nil, "", "does not say your name"},
+		{"is not null", "", map[string]any{"preferred_username": json.RawMessage("null")}, map[string]any{"sub": "77"}, "", "send your name"},
+		{"is not empty", "", map[string]any{"preferred_username": ""}, nil, "", "send your name"},
+		{"is not a number", "", map[string]any{"preferred_username": 7}, nil, "", "send your name"},
+		{"is not a list", "", map[string]any{"preferred_username": []string{"ann"}}, nil, "", "send your name"},
+		{"is not a book", "", map[string]any{"preferred_username": strings.Repeat("n", maxName+1)}, nil, "", "send your name"},
 		{"is looked up where the token lacks it", "", map[string]any{"preferred_username": nil}, map[string]any{"sub": "77", "preferred_username": "bob"}, "bob", ""},
-		{"is not somebody else's", "", map[string]any{"preferred_username": nil}, map[string]any{"sub": "78", "preferred_username": "bob"}, "", "cannot be trusted"},
+		{"is not somebody else's", "", map[string]any{"preferred_username": nil}, map[string]any{"sub": "78", "preferred_username": "bob"}, "", "be verified, so"},
 		{"in the token goes before the looked-up one", "", map[string]any{"groups": nil}, map[string]any{"sub": "77", "preferred_username": "bob", "groups": []string{"x"}}, "ann", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -494,7 +494,7 @@ func TestTheProviderMayBeDownAtFirst(t *testing.T) {
 	})
 	for range 3 {
 		_, _, err := r.c.Begin(t.Context(), callback)
-		sentenceIn(t, err, "cannot be reached")
+		sentenceIn(t, err, "be reached")
 	}
 	if n := r.count(path); n != 1 {
 		t.Errorf("it was asked %d times at once", n)
@@ -529,7 +529,7 @@ func TestAProviderThatDoesNotListen(t *testing.T) {
 	r := newRig(t)
 	r.srv.Close()
 	_, _, err := r.c.Begin(t.Context(), callback)
-	sentenceIn(t, err, "cannot be reached")
+	sentenceIn(t, err, "be reached")
 }
 
 func TestProvidersThatAreSetUpWrongly(t *testing.T) {
@@ -565,7 +565,7 @@ func TestProvidersThatAreSetUpWrongly(t *testing.T) {
 			r := newRig(t)
 			c.with(r.idp)
 			_, _, err := r.c.Begin(t.Context(), callback)
-			sentenceIn(t, err, "not set up")
+			sentenceIn(t, err, "set up as the console")
 			if r.count("/elsewhere") != 0 {
 				t.Error("it went there")
 			}

@@ -256,7 +256,7 @@ func TestAnAnswerOfTheIndependentProviderIsGoodOnceAndForOneBrowser(t *testing.T
 		t.Errorf("the answer is %v", q)
 	}
 	thief := newBrowser(t)
-	if status, page := thief.get(b.next.String()); status != http.StatusForbidden || !strings.Contains(page, "began no sign-in") {
+	if status, page := thief.get(b.next.String()); status != http.StatusForbidden || !strings.Contains(page, "No sign-in was started") {
 		t.Errorf("another browser: %d %s", status, page)
 	}
 	// A thief with a sign-in of their own cannot use this code in it.
@@ -267,7 +267,7 @@ func TestAnAnswerOfTheIndependentProviderIsGoodOnceAndForOneBrowser(t *testing.T
 	own.Set("code", b.next.Query().Get("code"))
 	mixed.RawQuery = own.Encode()
 	thief.stop = ""
-	if status, page := thief.get(mixed.String()); status != http.StatusForbidden || !strings.Contains(page, "does not know this sign-in") {
+	if status, page := thief.get(mixed.String()); status != http.StatusForbidden || !strings.Contains(page, "no longer knows this sign-in") {
 		t.Errorf("a code of another sign-in: %d %s", status, page)
 	}
 	for _, word := range []string{b.next.Query().Get("code"), secret, "eyJ"} {
@@ -280,7 +280,7 @@ func TestAnAnswerOfTheIndependentProviderIsGoodOnceAndForOneBrowser(t *testing.T
 func TestWhatTheIndependentProviderRefuses(t *testing.T) {
 	t.Run("a console that does not know its secret", func(t *testing.T) {
 		c := newConsole(t, func(cfg *oidc.Config) { cfg.ClientSecret = redact.Secret("wrong") })
-		if status, page := newBrowser(t).signIn(c, "ann"); status != http.StatusForbidden || !strings.Contains(page, "not set up as the console expects") {
+		if status, page := newBrowser(t).signIn(c, "ann"); status != http.StatusForbidden || !strings.Contains(page, "set up as the console expects") {
 			t.Errorf("%d %s", status, page)
 		}
 	})
@@ -297,13 +297,13 @@ func TestWhatTheIndependentProviderRefuses(t *testing.T) {
 		if err != nil || abort == "" {
 			t.Fatalf("%q %v", abort, err)
 		}
-		if status, page := b.get(to.String()); status != http.StatusForbidden || !strings.Contains(page, "did not let you in") {
+		if status, page := b.get(to.String()); status != http.StatusForbidden || !strings.Contains(page, "refused the sign-in") {
 			t.Errorf("%d %s", status, page)
 		}
 	})
 	t.Run("an email that is not verified", func(t *testing.T) {
 		c := newConsole(t, func(cfg *oidc.Config) { cfg.NameClaim = "email" })
-		if status, page := newBrowser(t).signIn(c, "bob"); status != http.StatusForbidden || !strings.Contains(page, "not verified") {
+		if status, page := newBrowser(t).signIn(c, "bob"); status != http.StatusForbidden || !strings.Contains(page, "t verified at") {
 			t.Errorf("%d %s", status, page)
 		}
 		b := newBrowser(t)
