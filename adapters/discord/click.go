@@ -78,25 +78,25 @@ func (a *Adapter) asker(ctx context.Context, i *discordgo.Interaction) (p presse
 		u = member.User
 	}
 	if u == nil || i.ChannelID == "" {
-		return p, "Discord did not say who you are, so I can do nothing; try again."
+		return p, sayWho
 	}
 	switch {
 	case i.GuildID == "" && !a.cfg.DMs:
-		return p, "I do not work in direct messages."
+		return p, sayNoDMs
 	case i.GuildID != "" && !a.allowed(i.GuildID):
-		return p, "I do not work in this server."
+		return p, sayNotHere
 	}
 	at := place{direct: true}
 	if i.GuildID != "" {
 		var err error
 		if at, err = a.place(ctx, i.ChannelID); err != nil || at.guild != i.GuildID {
 			a.log.WarnContext(ctx, "where an interaction happened cannot be read", "channel", i.ChannelID, "error", err)
-			return p, "I could not find out which channel this is, and did nothing; try again."
+			return p, sayWhere
 		}
 	}
 	p.thread = at.thread(i.ChannelID)
 	if _, err := parseThread(p.thread.id()); err != nil {
-		return p, "I do not know this channel."
+		return p, sayNoChannel
 	}
 	p.from, p.groups = a.standing(p.thread, u, member)
 	if p.thread.direct() {
@@ -105,13 +105,11 @@ func (a *Adapter) asker(ctx context.Context, i *discordgo.Interaction) (p presse
 	return p, ""
 }
 
-const unknownButton = "I do not know this button; it may be from an older version. Ask again in the thread."
-
 // onPress handles a button.
 func (a *Adapter) onPress(ctx context.Context, h chat.Handler, i *discordgo.Interaction, id string, began time.Time) {
 	verb, button, err := embed.ParseCustomID(id)
 	if err != nil || verb.Form() || i.Message == nil || i.Message.Author == nil || i.Message.Author.ID != a.self().user {
-		a.whisper(ctx, i, unknownButton)
+		a.whisper(ctx, i, sayUnknownButton)
 		return
 	}
 	p, reason := a.asker(ctx, i)
@@ -159,7 +157,7 @@ func refusal(err error) string {
 			return sentence(strings.TrimPrefix(known.Error(), "embed: "))
 		}
 	}
-	return unknownButton
+	return sayUnknownButton
 }
 
 // sentence begins with a capital letter and ends with a full stop.
@@ -173,7 +171,7 @@ func (a *Adapter) onForm(ctx context.Context, h chat.Handler, i *discordgo.Inter
 		v, err = embed.ModalValues(data)
 	}
 	if err != nil || i.Message == nil || i.Message.ID == "" {
-		a.whisper(ctx, i, "This form is damaged, and nothing was decided; open it again from the card.")
+		a.whisper(ctx, i, sayFormDamaged)
 		return
 	}
 	p, reason := a.asker(ctx, i)
@@ -208,7 +206,7 @@ func (a *Adapter) decide(ctx context.Context, h chat.Handler, p pressed, began t
 	notice := ans.Notice
 	if err != nil {
 		a.log.WarnContext(ctx, "a click was not decided", "thread", p.thread.id(), "error", err)
-		notice, ans.Card, ans.OK = "That did not work, and nothing was decided; press the button again.", nil, false
+		notice, ans.Card, ans.OK = sayNotDecided, nil, false
 	}
 	if ans.Show != nil && err == nil {
 		ack.show(ctx, embed.Details(*ans.Show))
@@ -261,7 +259,7 @@ func (a *Adapter) tooLate(ctx context.Context, p pressed, why error) {
 	a.log.WarnContext(ctx, "a press came after Discord had shown it as failed, and does not count", "thread", p.thread.id(), "error", why)
 	_, err := a.Post(ctx, p.thread.id(), chat.Post{
 		Key:  "late/" + p.i.ID,
-		Text: "A press by " + p.from.Name + " reached me too late: Discord had already shown it as failed. It does not count; press the button again.",
+		Text: sayLate(p.from.Name),
 	})
 	if err != nil {
 		a.log.WarnContext(ctx, "nobody could be told that a press did not count", "thread", p.thread.id(), "error", err)

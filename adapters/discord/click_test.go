@@ -88,7 +88,7 @@ func TestAPress(t *testing.T) {
 			t.Errorf("pressing: %v", err)
 		}
 		s.until("the thread says so", func() bool {
-			return slices.ContainsFunc(s.shows(channel), func(m string) bool { return strings.Contains(m, "A press by Alice reached me too late") })
+			return slices.ContainsFunc(s.shows(channel), func(m string) bool { return strings.Contains(m, "Alice's press arrived too late") })
 		})
 		if n := len(s.bot.clicked()); n != 0 {
 			t.Errorf("%d clicks counted", n)
@@ -390,7 +390,7 @@ func TestCommands(t *testing.T) {
 		{"approvals", channel, "discord:" + s.guild + ":", "you may decide"},
 		{"sessions", s.channel, whole, "tmux attach"},
 		{"stop", s.channel, whole, "Stopped 1"},
-		{"run disk-full directory=/Var", s.channel, whole, "It has begun: <https://discord.com/channels/"},
+		{"run disk-full directory=/Var", s.channel, whole, "Started: <https://discord.com/channels/"},
 		{"run nothing", channel, string(th), "There is no workflow `nothing`"},
 		{"help", s.channel, "", "/countersign status"},
 	} {

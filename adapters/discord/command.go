@@ -32,12 +32,12 @@ const (
 // subcommands are the words behind it, each with its description.
 func subcommands() [][2]string {
 	return [][2]string{
-		{"status", "What the bot is doing here"},
-		{"approvals", "Requests that wait for a decision"},
-		{"sessions", "Terminals of the threads here"},
-		{runWord, "Begin a workflow; without its name, list them"},
-		{"stop", "End what runs here"},
-		{"help", "The list of these commands"},
+		{"status", describeStatus},
+		{"approvals", describeApprovals},
+		{"sessions", describeSessions},
+		{runWord, describeRun},
+		{"stop", describeStop},
+		{"help", describeHelp},
 	}
 }
 
@@ -49,11 +49,11 @@ func commands() any {
 	for _, s := range subcommands() {
 		o := map[string]any{"type": subcommand, "name": s[0], "description": s[1]}
 		if s[0] == runWord {
-			o["options"] = []any{map[string]any{"type": text, "name": runOption, "description": "Its name and inputs: disk-full directory=/var"}}
+			o["options"] = []any{map[string]any{"type": text, "name": runOption, "description": describeWorkflow}}
 		}
 		options = append(options, o)
 	}
-	return []any{map[string]any{"type": chatInput, "name": CommandName, "description": "Status, approvals and sessions", "options": options}}
+	return []any{map[string]any{"type": chatInput, "name": CommandName, "description": describeCommand, "options": options}}
 }
 
 // register tells Discord of the slash command in a server, unless it has it.
@@ -87,14 +87,6 @@ func (a *Adapter) register(guild string) {
 	}
 }
 
-const commandHelp = "`/" + CommandName + " status` what I am doing here\n" +
-	"`/" + CommandName + " approvals` requests that wait for a decision\n" +
-	"`/" + CommandName + " sessions` terminals of the threads here\n" +
-	"`/" + CommandName + " run` begins a workflow, in a channel in a new thread; without its name it lists them\n" +
-	"`/" + CommandName + " stop` ends what runs here\n" +
-	"`/" + CommandName + " help` this list\n\n" +
-	"Here means this thread, or in a channel all of its threads. Mention me in a channel to start a thread. The words work without the slash too: write `stop`, `status`, `sessions`, `approve <id>` or `deny <id> [reason]` in a thread."
-
 // onCommand answers /countersign so that only its writer sees it.
 func (a *Adapter) onCommand(ctx context.Context, i *discordgo.Interaction, d discordgo.ApplicationCommandInteractionData) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -122,7 +114,7 @@ func (a *Adapter) onCommand(ctx context.Context, i *discordgo.Interaction, d dis
 	text, err := a.answer(ctx, p, word, words)
 	if err != nil {
 		a.log.WarnContext(ctx, "a slash command failed", "command", word, "error", err)
-		text = "That did not work; try again, and look at the bot's log if it stays so."
+		text = sayCommandFailed
 	}
 	for n, m := range embed.Reply(text, nil) {
 		if n == 0 {
@@ -157,7 +149,7 @@ func (a *Adapter) answer(ctx context.Context, p pressed, word, words string) (st
 			return "", err
 		}
 		if len(stopped) == 0 {
-			return "Nothing is running here.", nil
+			return sayNothingRuns, nil
 		}
 		var b strings.Builder
 		fmt.Fprintf(&b, "Stopped %d:\n\n", len(stopped))
@@ -179,7 +171,7 @@ func (a *Adapter) answer(ctx context.Context, p pressed, word, words string) (st
 		if err != nil || thread == "" {
 			return answer, err
 		}
-		return "It has begun: " + link(thread), nil
+		return sayStarted(link(thread)), nil
 	case "status":
 		o, err := a.cfg.Desk.Overview(ctx, q)
 		return busy(o), err
@@ -187,12 +179,12 @@ func (a *Adapter) answer(ctx context.Context, p pressed, word, words string) (st
 		o, err := a.cfg.Desk.Overview(ctx, q)
 		return sessions(o), err
 	}
-	return "I do not know `" + code(word) + "`.\n\n" + commandHelp, nil
+	return sayUnknownWord(word), nil
 }
 
 func busy(o chat.Overview) string {
 	if len(o.Busy) == 0 {
-		return "Idle: there is no open work here."
+		return sayIdle
 	}
 	var b strings.Builder
 	for _, t := range o.Busy {
@@ -215,12 +207,12 @@ func waiting(o chat.Overview, here string) string {
 		fmt.Fprintf(&b, "- **%s** on %s: `%s` (%s, until %s UTC): %s\n", strings.ToUpper(w.Level), escape(w.Target),
 			code(w.Title), who, w.Expires.UTC().Format("15:04:05"), link(w.Thread))
 	}
-	return orElse(b.String(), "No request waits for a decision.")
+	return orElse(b.String(), sayNothingWaits)
 }
 
 func sessions(o chat.Overview) string {
 	if len(o.Sessions) == 0 {
-		return "There is no terminal session here."
+		return sayNoSessions
 	}
 	var b strings.Builder
 	for _, s := range o.Sessions {

@@ -80,7 +80,7 @@ func (a *Adapter) onCardDeleted(message string) {
 			}
 			a.log.WarnContext(ctx, "a card that was deleted could not be posted again", "thread", w.thread, "error", err)
 		}
-		a.say(th.channel, "Somebody deleted the card of a request that waits: "+named(w.card)+". To decide it, say approve or deny with its number.")
+		a.say(th.channel, sayDeleted(named(w.card)))
 	})
 }
 

@@ -63,7 +63,7 @@ func (a *Adapter) earlier(ctx context.Context, m message, th thread, ev *chat.Ev
 	}
 	if err != nil {
 		a.log.WarnContext(ctx, "what was said before in a thread could not be read", "thread", th.id(), "error", err)
-		ev.Unread = "Discord did not give it to me; the permission Read Message History or the Message Content Intent may be missing"
+		ev.Unread = sayUnread
 		return nil
 	}
 	var talk chat.Talk

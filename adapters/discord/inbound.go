@@ -258,7 +258,7 @@ func (a *Adapter) handle(ctx context.Context, h chat.Handler, m message, th thre
 	if th.direct() && !a.belongs(ctx, m.author.ID) {
 		if a.told.once("stranger/" + m.author.ID) {
 			a.background.Add("notice/"+th.channel, func() {
-				a.say(th.channel, "I work only for members of the servers that I am set up for, so I did not read your message.")
+				a.say(th.channel, sayStranger)
 			})
 		}
 		return false, nil
@@ -292,7 +292,7 @@ func (a *Adapter) unreadable(th thread) {
 	}
 	a.log.Warn("discord does not give the bot the text of messages that do not mention it; switch on the Message Content Intent on the page https://discord.com/developers/applications, your app, Bot, and restart the bot", "guild", th.guild)
 	a.background.Add("notice/"+th.channel, func() {
-		a.say(th.channel, "I cannot read messages here that do not mention me: mention me, or reply to one of my messages. (An administrator can change that: switch on the Message Content Intent of this app and restart the bot.)")
+		a.say(th.channel, sayMention)
 	})
 }
 
@@ -342,7 +342,7 @@ func (a *Adapter) deliver(ctx context.Context, h chat.Handler, m message, th thr
 		if !sleep(ctx, delay) {
 			if !start && a.told.once("untaken/"+m.id) {
 				a.background.Add("notice/"+th.channel, func() {
-					a.say(th.channel, "I could not take the last message here; send it again in a while.")
+					a.say(th.channel, sayNotTaken)
 				})
 			}
 			return err
@@ -373,7 +373,7 @@ func (a *Adapter) begin(ctx context.Context, m message, th thread) error {
 		a.log.WarnContext(ctx, "no thread could be started", "channel", th.parent, "error", err)
 		if a.told.once("thread/" + th.parent) {
 			a.background.Add("notice/"+th.parent, func() {
-				a.say(th.parent, "I may not start a thread here, so I cannot work in this channel: give my role the permission Create Public Threads.")
+				a.say(th.parent, sayNoThread)
 			})
 		}
 		return errNoThread

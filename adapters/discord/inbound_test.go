@@ -101,7 +101,7 @@ func TestConversations(t *testing.T) {
 		s.says(s.alice, channel, s.at()+" and the memory?")
 		same(t, "the events", s.bot.texts(), []string{"hello", "and the memory?"})
 		s.until("people were told", func() bool { return len(s.shows(channel)) == 1 })
-		contains(t, "the notice", s.shows(channel)[0], "cannot read messages here that do not mention me", "Message Content Intent")
+		contains(t, "the notice", s.shows(channel)[0], "can only read messages here that mention me", "Message Content Intent")
 	})
 	t.Run("a server that is not allowed is not listened to", func(t *testing.T) {
 		t.Parallel()
@@ -273,7 +273,7 @@ func TestStoring(t *testing.T) {
 		s.bot.onDeliver(func(chat.Event) error { return errors.New("the store is away") })
 		s.says(s.alice, channel, "one")
 		s.until("people were told", func() bool { return len(s.shows(channel)) > 0 })
-		contains(t, "the notice", s.shows(channel)[0], "could not take")
+		contains(t, "the notice", s.shows(channel)[0], "couldn't take")
 		s.bot.onDeliver(nil)
 		s.until("it came", func() bool { return len(s.bot.got()) == 2 })
 		same(t, "the events", s.bot.texts(), []string{"hello", "one"})

@@ -89,7 +89,7 @@ func (a *Adapter) unframed(th thread) {
 	}
 	a.log.Warn("discord left out the facts of a card, because the bot may not embed links in a channel; give its role the permission Embed Links there", "channel", th.parent)
 	a.background.Add("notice/"+th.channel, func() {
-		a.say(th.channel, "Cards here show the command but not the rest: warnings, who may approve, when a request expires. Give my role the permission Embed Links in this channel.")
+		a.say(th.channel, sayNoEmbeds)
 	})
 }
 
@@ -130,12 +130,12 @@ func plain(p chat.Post, m embed.Message, try int, why error) embed.Message {
 	case try == 1 && len(m.Files) > 0:
 		out = m
 		out.Files, out.Attachments = nil, []embed.Attachment{}
-		note := "\n(The attached files could not be added: " + reason(why) + ".)"
+		note := sayNoFiles(reason(why))
 		if n := len([]rune(out.Content)) + len(note); n < embed.MaxContent/2 {
 			out.Content += embed.Notice(note).Content
 		}
 	default:
-		out = embed.Notice("A message could not be shown here: Discord did not accept it (" + reason(why) + "). Say `status` to see where I am.")
+		out = embed.Notice(sayNotShown(reason(why)))
 	}
 	if p.Quiet || p.Log {
 		out = out.Silent()

@@ -238,7 +238,7 @@ func TestWhatDiscordRefuses(t *testing.T) {
 		card := question()
 		card.Code = strings.Repeat("echo a line\n", 200)
 		s.post(th, chat.Post{Key: "q", Card: card})
-		for _, want := range []string{card.Code, "read its file first"} {
+		for _, want := range []string{card.Code, "Read its file first"} {
 			r, err := s.press(s.alice, th, "approve:1")
 			if err != nil || r.Modal == nil || len(r.Modal.Texts) != 1 {
 				t.Fatalf("the answer is %+v, %v", r, err)
@@ -261,7 +261,7 @@ func TestWhatDiscordRefuses(t *testing.T) {
 		s.SetRole(s.guild, s.BotRole(s.guild), discordfake.PermBot&^discordfake.PermAttachFiles)
 		s.SetRole(s.guild, s.guild, discordfake.PermEveryone&^discordfake.PermAttachFiles)
 		s.post(th, chat.Post{Key: "a", Text: "look", Files: []chat.File{{Name: "x.txt", Text: "x"}}})
-		contains(t, "the message", unescape(s.shows(channel)[0]), "look", "could not be added", "Attach Files")
+		contains(t, "the message", unescape(s.shows(channel)[0]), "look", "couldn't attach the files", "Attach Files")
 	})
 	t.Run("anything else becomes a sentence", func(t *testing.T) {
 		t.Parallel()
@@ -270,7 +270,7 @@ func TestWhatDiscordRefuses(t *testing.T) {
 		_, channel := split(th)
 		s.FailNext(routePost, 1, discordfake.Answer{Status: 400, Code: 50035, Message: "Invalid Form Body"})
 		s.post(th, chat.Post{Key: "a", Text: "one"})
-		contains(t, "the message", unescape(s.shows(channel)[0]), "could not be shown", "Invalid Form Body")
+		contains(t, "the message", unescape(s.shows(channel)[0]), "I couldn't post a message here", "Invalid Form Body")
 	})
 	t.Run("a limit that outlasts the caller is told to it", func(t *testing.T) {
 		t.Parallel()

@@ -363,7 +363,7 @@ func TestEditingACommand(t *testing.T) {
 		m := s.ours(th)
 		s.press("UBOB", m[len(m)-1], "edit:1", nil)
 		s.until("it is said", func() bool { return len(s.whispers("C1", "UBOB")) == 1 })
-		contains(t, "the notice", s.whispers("C1", "UBOB")[0], "cannot be edited here")
+		contains(t, "the notice", s.whispers("C1", "UBOB")[0], "too long to edit here")
 	})
 	t.Run("a form that Slack does not open is said", func(t *testing.T) {
 		s := play(t, slackfake.Config{})
@@ -371,7 +371,7 @@ func TestEditingACommand(t *testing.T) {
 		s.server.FailNext("views.open", 1, slackfake.Answer{Error: "expired_trigger_id"})
 		s.press("UBOB", card, "edit:1", nil)
 		s.until("it is said", func() bool { return len(s.whispers("C1", "UBOB")) == 1 })
-		contains(t, "the notice", s.whispers("C1", "UBOB")[0], "press Edit again")
+		contains(t, "the notice", s.whispers("C1", "UBOB")[0], "Press Edit again")
 	})
 }
 

@@ -93,18 +93,18 @@ func TestCommands(t *testing.T) {
 	}{
 		{"nothing is help", "", nil, []string{"status", "approvals", "sessions", "stop", "Mention me"}, nil, ""},
 		{"help", " HELP ", nil, []string{"/countersign status"}, nil, ""},
-		{"an unknown word", "`dance` now", nil, []string{"I do not know", "dance", "/countersign status"}, nil, ""},
+		{"an unknown word", "`dance` now", nil, []string{"Unknown command", "dance", "/countersign status"}, nil, ""},
 		{"status", "status", nil, []string{"running uptime <!here>", link}, nil, "slack:T1:C1:"},
 		{"status when idle", "status", func(o *office) { o.overview = chat.Overview{} }, []string{"Idle"}, nil, "slack:T1:C1:"},
 		{"approvals", "approvals", nil, []string{"HIGH", "web1", "rm -rf /tmp/x", "others decide", "03:04:05", "CRITICAL", "reboot", "you may decide"}, []string{"not for these eyes"}, "slack:T1:"},
-		{"no approvals", "approvals", func(o *office) { o.overview = chat.Overview{} }, []string{"No request waits"}, nil, "slack:T1:"},
+		{"no approvals", "approvals", func(o *office) { o.overview = chat.Overview{} }, []string{"Nothing is waiting"}, nil, "slack:T1:"},
 		{"sessions", "sessions", nil, []string{"build", "idle", "tmux attach -t build", link}, nil, "slack:T1:C1:"},
-		{"no sessions", "sessions", func(o *office) { o.overview = chat.Overview{} }, []string{"No thread of this channel"}, nil, "slack:T1:C1:"},
+		{"no sessions", "sessions", func(o *office) { o.overview = chat.Overview{} }, []string{"No thread in this channel"}, nil, "slack:T1:C1:"},
 		{"stop", "stop", nil, []string{"Stopped 1 thread", link}, nil, "slack:T1:C1:"},
-		{"a workflow begins in a thread", "RUN disk-full directory=/Var", nil, []string{"It has begun", link}, nil, "slack:T1:C1:"},
+		{"a workflow begins in a thread", "RUN disk-full directory=/Var", nil, []string{"Started", link}, nil, "slack:T1:C1:"},
 		{"a workflow that there is not", "run nothing", nil, []string{"There is no workflow", "nothing"}, nil, "slack:T1:C1:"},
 		{"stop when idle", "stop", func(o *office) { o.stopped = nil }, []string{"Nothing is running"}, nil, "slack:T1:C1:"},
-		{"a failure is said", "status", func(o *office) { o.err = errors.New("the disk is full") }, []string{"did not work"}, []string{"disk"}, "slack:T1:C1:"},
+		{"a failure is said", "status", func(o *office) { o.err = errors.New("the disk is full") }, []string{"Something went wrong"}, []string{"disk"}, "slack:T1:C1:"},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			o := full()
@@ -228,7 +228,7 @@ func TestHomeAndAssistant(t *testing.T) {
 		s.end()
 		same(t, "heard", s.bot.texts(), []string{"b"})
 		got := s.whispers("CSHARED", "UEXT")
-		if len(got) != 1 || !strings.Contains(got[0], "only for people of this workspace") {
+		if len(got) != 1 || !strings.Contains(got[0], "only work for people in this workspace") {
 			t.Errorf("they were told %q", got)
 		}
 	})
@@ -373,7 +373,7 @@ func TestEventsOverHTTP(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, signed("secret", "/slack/interactivity", url.Values{"payload": {string(raw)}}.Encode(), time.Now()))
 		body, err := io.ReadAll(w.Result().Body)
-		if err != nil || w.Code != 200 || !strings.Contains(string(body), "damaged") || len(s.bot.clicked()) != 0 {
+		if err != nil || w.Code != 200 || !strings.Contains(string(body), "incomplete form") || len(s.bot.clicked()) != 0 {
 			t.Errorf("the answer is %d %s", w.Code, body)
 		}
 	})

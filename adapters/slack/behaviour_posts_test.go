@@ -141,14 +141,14 @@ func TestWhatSlackRefusesIsSaidPlainly(t *testing.T) {
 		}, []string{"bold news"}, ""},
 		{"then as a file", chat.Post{Key: "a", Text: "**bold** news"}, func(s *slackfake.Server) {
 			s.FailNext("chat.postMessage", 2, slackfake.Answer{Error: "invalid_blocks"})
-		}, []string{"[message.txt]", "it is in the attached file"}, "bold news"},
+		}, []string{"[message.txt]", "It's in the attached file"}, "bold news"},
 		{"what is long at once as a file", chat.Post{Key: "a", Text: long}, func(s *slackfake.Server) {
 			s.FailNext("chat.postMessage", 1, slackfake.Answer{Error: "msg_too_long"})
-		}, []string{"[message.txt]", "it is in the attached file"}, "Paragraph 59"},
+		}, []string{"[message.txt]", "It's in the attached file"}, "Paragraph 59"},
 		{"in the end a sentence says so", chat.Post{Key: "a", Text: "**bold** news"}, func(s *slackfake.Server) {
 			s.FailNext("chat.postMessage", 2, slackfake.Answer{Error: "invalid_blocks"})
 			s.FailNext("files.getUploadURLExternal", 1, slackfake.Answer{Error: "file_uploads_disabled"})
-		}, []string{"could not be shown here"}, ""},
+		}, []string{"couldn't post a message here"}, ""},
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			s := play(t, slackfake.Config{})
@@ -410,7 +410,7 @@ func TestFilesOfPosts(t *testing.T) {
 		if len(got) != 3 {
 			t.Fatalf("the thread shows %q", got)
 		}
-		contains(t, "the thread", got[1], "a.txt could not be attached", "file_uploads_disabled")
+		contains(t, "the thread", got[1], "couldn't attach the file a.txt", "file_uploads_disabled")
 	})
 	t.Run("that did not come through are tried again, and their message is not", func(t *testing.T) {
 		s := play(t, slackfake.Config{})
@@ -453,7 +453,7 @@ func TestCardsWithALongCommand(t *testing.T) {
 				t.Errorf("the button %s: %t", b, ok)
 			}
 		}
-		contains(t, "the card", m[0].Plain(), "could not be attached", "storage_limit_reached")
+		contains(t, "the card", m[0].Plain(), "couldn't attach the full command", "storage_limit_reached")
 	})
 	t.Run("when the upload breaks off no card appears", func(t *testing.T) {
 		s := play(t, slackfake.Config{})

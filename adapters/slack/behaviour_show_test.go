@@ -83,7 +83,7 @@ func TestTheLogOfATurn(t *testing.T) {
 		s.post(th, line("call/1", "short"))
 		s.post(th, line("call/2", wordsOf(2000)))
 		s.post(th, line("call/3", "short again"))
-		s.showing(th, "short", "the beginning", "reply.md", "short again")
+		s.showing(th, "short", "the start", "reply.md", "short again")
 	})
 	t.Run("a line can be replaced, while the log is open and after", func(t *testing.T) {
 		t.Parallel()
@@ -506,7 +506,7 @@ func TestTheAgentSession(t *testing.T) {
 			s.show(th, p)
 			s.until("the session follows", func() bool { return (s.server.Session(dm, ts) == "active") == p.Done && s.server.Session(dm, ts) != "" })
 		}
-		s.until("there are prompts", func() bool { return strings.Contains(string(s.server.SuggestedPrompts(dm, "")), "Look deeper") })
+		s.until("there are prompts", func() bool { return strings.Contains(string(s.server.SuggestedPrompts(dm, "")), "Dig deeper") })
 	})
 	t.Run("a failure of Slack's is tried again", func(t *testing.T) {
 		t.Parallel()

@@ -57,7 +57,7 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, cb slackapi.Inter
 	button, err := blockkit.ParseAction(act.ActionID, act.Value)
 	if _, bad := parseThread(p.thread.id()); err != nil || bad != nil || !slackTS.MatchString(p.message) {
 		a.background.Add("notice/"+cb.User.ID, func() {
-			a.whisper(p.thread, cb.User.ID, "I do not know this button; it may be from an older version. Ask again in the thread.")
+			a.whisper(p.thread, cb.User.ID, sayUnknownButton)
 		})
 		return
 	}
@@ -72,7 +72,7 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, cb slackapi.Inter
 	notice := ans.Notice
 	switch {
 	case err != nil:
-		notice = "That did not work, and nothing was decided; press the button again."
+		notice = sayNotDecided
 	case ans.Show != nil:
 		a.showDetails(ctx, p, cb.TriggerID, *ans.Show)
 		return
@@ -144,7 +144,7 @@ func (a *Adapter) showDetails(ctx context.Context, p pressed, trigger string, c 
 	defer cancel()
 	if _, err := a.api.OpenViewContext(ctx, trigger, blockkit.DetailsModal(c)); err != nil {
 		a.log.WarnContext(ctx, "the details of a card could not be opened", "thread", p.thread.id(), "error", err)
-		a.background.Add("notice/"+p.user.ID, func() { a.whisper(p.thread, p.user.ID, "Slack did not open the details. Press Details again.") })
+		a.background.Add("notice/"+p.user.ID, func() { a.whisper(p.thread, p.user.ID, sayNoDetails) })
 	}
 }
 
@@ -156,21 +156,21 @@ func (a *Adapter) openEditor(ctx context.Context, p pressed, cb slackapi.Interac
 		a.background.Add("notice/"+p.user.ID, func() { a.whisper(p.thread, p.user.ID, s) })
 	}
 	if !ok {
-		say("The command is not on this card as a whole, so it cannot be edited here; deny it and say in the thread what to change.")
+		say(sayNotEditable)
 		return
 	}
 	modal, err := blockkit.EditModal(blockkit.Private{
 		Channel: p.thread.channel, TS: p.message, Thread: p.thread.root, Button: p.button,
 	}, chat.Button{ID: p.button, Edit: code})
 	if err != nil {
-		say("This command cannot be edited here; deny it and say in the thread what to change.")
+		say(sayNoForm)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
 	if _, err := a.api.OpenViewContext(ctx, cb.TriggerID, modal); err != nil {
 		a.log.WarnContext(ctx, "a form could not be opened", "thread", p.thread.id(), "error", err)
-		say("Slack did not open the form; press Edit again.")
+		say(sayFormNotOpened)
 	}
 }
 
@@ -182,12 +182,12 @@ func (a *Adapter) onForm(ctx context.Context, h chat.Handler, cb slackapi.Intera
 	}
 	p, err := blockkit.ParsePrivate(cb.View.PrivateMetadata)
 	if err != nil {
-		return blockkit.FormError("This form is damaged; close it and press Edit on the card again.")
+		return blockkit.FormError(sayFormDamaged)
 	}
 	me := a.self()
 	t := thread{me.team, p.Channel, p.Thread}
 	if _, err := parseThread(t.id()); err != nil || !slackTS.MatchString(p.TS) {
-		return blockkit.FormError("This form is damaged; close it and press Edit on the card again.")
+		return blockkit.FormError(sayFormDamaged)
 	}
 	ans, err := a.decide(ctx, h, pressed{
 		thread: t, message: p.TS, user: cb.User, button: p.Button, text: blockkit.Input(cb.View),
@@ -195,7 +195,7 @@ func (a *Adapter) onForm(ctx context.Context, h chat.Handler, cb slackapi.Intera
 	})
 	switch {
 	case err != nil:
-		return blockkit.FormError("That did not work, and nothing was changed; send it again.")
+		return blockkit.FormError(sayNotEdited)
 	case !ans.OK:
 		return blockkit.FormError(ans.Notice)
 	}

@@ -40,18 +40,10 @@ func (a *Adapter) onCommand(ctx context.Context, c slackapi.SlashCommand) {
 	text, err := a.answer(ctx, c, word)
 	if err != nil {
 		a.log.WarnContext(ctx, "a slash command failed", "command", word, "error", err)
-		text = "That did not work; try again, and look at the bot's log if it stays so."
+		text = sayCommandFailed
 	}
 	a.tell(ctx, c, text)
 }
-
-const commandHelp = "`" + SlashCommand + " status` what I am doing in this channel\n" +
-	"`" + SlashCommand + " approvals` requests that wait for a decision\n" +
-	"`" + SlashCommand + " sessions` terminals of this channel's threads\n" +
-	"`" + SlashCommand + " run NAME input=value ...` begins a workflow in a new thread of this channel; without a name it lists them\n" +
-	"`" + SlashCommand + " stop` ends what runs in this channel's threads\n" +
-	"`" + SlashCommand + " help` this list\n\n" +
-	"Mention me in a channel to start a thread. Slack offers no slash commands inside threads: there, write `stop`, `status`, `sessions`, `approve <id>` or `deny <id> [reason]`."
 
 func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word string) (string, error) {
 	me := a.self()
@@ -67,7 +59,7 @@ func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word stri
 			return "", err
 		}
 		if len(stopped) == 0 {
-			return "Nothing is running in this channel's threads.", nil
+			return sayNothingRuns, nil
 		}
 		var b strings.Builder
 		fmt.Fprintf(&b, "Stopped %s:\n", count(len(stopped), "thread"))
@@ -88,7 +80,7 @@ func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word stri
 		if err != nil || thread == "" {
 			return answer, err
 		}
-		return "It has begun: " + a.link(thread), nil
+		return sayStarted(a.link(thread)), nil
 	case "status", "sessions":
 		o, err := a.cfg.Desk.Overview(ctx, a.inquiry(ctx, c.UserID, channel, id))
 		if err != nil {
@@ -99,7 +91,7 @@ func (a *Adapter) answer(ctx context.Context, c slackapi.SlashCommand, word stri
 		}
 		return a.sessions(o), nil
 	}
-	return "I do not know `" + strings.ReplaceAll(word, "`", "'") + "`.\n\n" + commandHelp, nil
+	return sayUnknownWord(word), nil
 }
 
 func count(n int, noun string) string {
@@ -111,7 +103,7 @@ func count(n int, noun string) string {
 
 func (a *Adapter) busy(o chat.Overview) string {
 	if len(o.Busy) == 0 {
-		return "Idle: no thread of this channel has open work."
+		return sayIdle
 	}
 	var b strings.Builder
 	for _, t := range o.Busy {
@@ -135,14 +127,14 @@ func (a *Adapter) approvals(o chat.Overview, channel string) string {
 			strings.ReplaceAll(w.Title, "`", "'"), who, w.Expires.UTC().Format("15:04:05"), a.link(w.Thread))
 	}
 	if b.Len() == 0 {
-		return "No request waits for a decision."
+		return sayNothingWaits
 	}
 	return b.String()
 }
 
 func (a *Adapter) sessions(o chat.Overview) string {
 	if len(o.Sessions) == 0 {
-		return "No thread of this channel has a terminal session."
+		return sayNoSessions
 	}
 	var b strings.Builder
 	for _, s := range o.Sessions {
@@ -221,9 +213,9 @@ func (a *Adapter) greet(channel, root string) {
 	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
 	defer cancel()
 	p := slackapi.AssistantThreadsSetSuggestedPromptsParameters{ChannelID: channel, ThreadTS: root}
-	p.AddPrompt("What is wrong?", "Look at the load, memory, disks and failed services, and tell me what is wrong.")
-	p.AddPrompt("What changed?", "What changed on this machine in the last hour?")
-	p.AddPrompt("What can you do?", "help")
+	p.AddPrompt(offerWrong, askWrong)
+	p.AddPrompt(offerChanged, askChanged)
+	p.AddPrompt(offerHelp, "help")
 	if err := a.api.SetAssistantThreadsSuggestedPromptsContext(ctx, p); err != nil {
 		a.log.InfoContext(ctx, "no first questions were offered", "error", err)
 	}

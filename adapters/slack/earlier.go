@@ -45,7 +45,7 @@ func (a *Adapter) earlier(ctx context.Context, m message, th thread, rules Chann
 		ev.Files = append(ev.Files, file)
 	} else if err != nil {
 		a.log.WarnContext(ctx, "what was said before in a thread could not be read", "thread", th.id(), "error", err)
-		ev.Unread = "Slack did not give it to me; the scopes channels:history and groups:history may be missing"
+		ev.Unread = sayUnread
 	}
 	return nil
 }

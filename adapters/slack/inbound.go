@@ -91,7 +91,7 @@ func (a *Adapter) onStop(ctx context.Context, h chat.Handler, ev occurrence) err
 	}
 	if a.people.who(ctx, ev.User).foreign { // the event does not tell whose workspace they are of
 		a.background.Add("notice/"+ev.User, func() {
-			a.whisper(th, ev.User, "I work only for people of this workspace, so your press stops nothing.")
+			a.whisper(th, ev.User, sayStopsNothing)
 		})
 		return nil
 	}
@@ -212,7 +212,7 @@ func (a *Adapter) onMessage(ctx context.Context, h chat.Handler, m message) (del
 	if m.userTeam != "" && m.userTeam != m.team && m.userTeam != me.team {
 		a.recent.add(id) // its other event says no second time
 		a.background.Add("notice/"+m.user, func() {
-			a.whisper(th, m.user, "I work only for people of this workspace, so I did not read your message.")
+			a.whisper(th, m.user, sayStranger)
 		})
 		return false, nil
 	}

@@ -154,9 +154,9 @@ func (l *live) end(ctx context.Context, p livePress, took time.Duration) Outcome
 	face := "It works: " + name + " pressed the button."
 	switch {
 	case ctx.Err() != nil:
-		face = "The check was stopped."
+		face = sayCheckStopped
 	case p.err != nil:
-		face = "The check ended without a press."
+		face = sayCheckOver
 	}
 	uctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveCall)
 	defer cancel()
@@ -178,7 +178,7 @@ func (l *live) end(ctx context.Context, p livePress, took time.Duration) Outcome
 
 // face is the card: with its button while result is empty.
 func (l *live) face(result string) []slackapi.MsgOption {
-	const text = "This is a check of the Countersign set-up. Pressing the button does nothing but show that presses arrive."
+	const text = sayCheck
 	plain := func(s string) *slackapi.TextBlockObject {
 		return slackapi.NewTextBlockObject(slackapi.PlainTextType, s, false, false)
 	}

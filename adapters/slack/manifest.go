@@ -143,7 +143,7 @@ func Manifest(o ManifestOptions) ([]byte, error) {
 	m.head(o)
 	m.line(0, "display_information:")
 	m.line(1, "name: "+quoted(o.Name))
-	m.line(1, "description: "+quoted("Works on your machines from a thread. Nothing that changes anything runs before a person countersigns it."))
+	m.line(1, "description: "+quoted(describeApp))
 	m.features(o)
 	m.scopes(o)
 	m.settings(o)
@@ -188,7 +188,7 @@ func (m *manifest) features(o ManifestOptions) {
 	m.line(2, "home_tab_enabled: true")
 	m.line(2, "messages_tab_enabled: true")
 	m.line(2, "messages_tab_read_only_enabled: false")
-	const what = "Looks into incidents on your machines, and asks in the thread before it changes anything."
+	const what = describeAgent
 	if o.AssistantView {
 		m.line(1, "assistant_view:")
 		m.line(2, "assistant_description: "+quoted(what))
@@ -198,9 +198,9 @@ func (m *manifest) features(o ManifestOptions) {
 	}
 	m.line(2, "suggested_prompts:")
 	for _, p := range [][2]string{
-		{"What is wrong?", "Look at the load, memory, disks and failed services, and tell me what is wrong."},
-		{"What changed?", "What changed on this machine in the last hour?"},
-		{"What can you do?", "help"},
+		{offerWrong, askWrong},
+		{offerChanged, askChanged},
+		{offerHelp, "help"},
 	} {
 		m.line(3, "- title: "+quoted(p[0]))
 		m.line(4, "message: "+quoted(p[1]))
@@ -213,7 +213,7 @@ func (m *manifest) features(o ManifestOptions) {
 	if o.HTTP != "" {
 		m.line(3, "url: "+quoted(o.HTTP+pathCommands))
 	}
-	m.line(3, "description: "+quoted("What the bot does, and stopping it"))
+	m.line(3, "description: "+quoted(describeCommand))
 	m.line(3, "usage_hint: "+quoted("status | sessions | run | stop | approvals | help"))
 	m.line(3, "should_escape: false")
 }

@@ -286,7 +286,7 @@ func (p *page) Attach(ctx context.Context, c scribe.Call, msgs []outgoing) error
 		if errors.Is(err, chat.ErrRejected) {
 			note := c
 			note.Key, note.Part = c.Key+"/unattached", 0
-			_, err = p.postPlainer(ctx, note, blockkit.Message{Text: fmt.Sprintf("The file %s could not be attached: %s", blockkit.Escape(f.Name), reason(err))})
+			_, err = p.postPlainer(ctx, note, blockkit.Message{Text: fmt.Sprintf(sayNoFile, blockkit.Escape(f.Name), reason(err))})
 		}
 		if err != nil {
 			return err
@@ -417,9 +417,9 @@ func (p *page) suggest(ctx context.Context, c scribe.Call) {
 
 // followUps are what suggest offers: a title, and what is said by pressing it.
 var followUps = [][2]string{
-	{"Look deeper", "Look deeper into this and tell me what you find."},
-	{"Is it solved?", "Check whether it is solved now."},
-	{"What happened here?", "timeline"},
+	{offerDeeper, askDeeper},
+	{offerSolved, askSolved},
+	{offerTimeline, "timeline"},
 }
 
 // cleared notes that the thread is there, and that Slack took its status away, as it does

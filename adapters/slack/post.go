@@ -84,7 +84,7 @@ func unattached(c chat.Card, err error) blockkit.Message {
 	c.Choose = slices.DeleteFunc(slices.Clone(c.Choose), func(b chat.Button) bool {
 		return b.Style == chat.StyleApprove || b.Style == chat.StyleEdit
 	})
-	c.Warn = append(slices.Clone(c.Warn), "The whole command could not be attached ("+err.Error()+"), so it cannot be approved here: deny it, or have it done in smaller steps.")
+	c.Warn = append(slices.Clone(c.Warn), sayNotAttached(err))
 	m := blockkit.Card(c, blockkit.CardOptions{})
 	m.Files = nil
 	return m
@@ -157,12 +157,12 @@ func (p *page) postPlainer(ctx context.Context, c scribe.Call, m blockkit.Messag
 			return ts, err
 		}
 	}
-	note := "Slack did not accept the form of this message; it is in the attached file."
+	note := sayInFile
 	if err := p.attach(ctx, c, []chat.File{{Name: "message.txt", Text: text}}); err != nil {
 		if !errors.Is(err, chat.ErrRejected) {
 			return "", err
 		}
-		note = fmt.Sprintf("A message could not be shown here: Slack accepted it neither as text nor as a file (%s). Say `status` to see where I am.", reason(err))
+		note = fmt.Sprintf(sayNotShown, reason(err))
 	}
 	return p.post(ctx, c, blockkit.Message{Text: note})
 }

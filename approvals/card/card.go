@@ -196,7 +196,7 @@ func warnings(r approvals.Record, notice string, odd bool) []string {
 		add(strings.ReplaceAll(visible(r.Taint), "\n", `\x0a`))
 	}
 	if odd {
-		add(`This contains invisible or unusual characters, shown as \u{...} or \x... A backslash that precedes such a name is shown as \x5c.`)
+		add(sayHidden)
 	}
 	if len(all) > maxWarn {
 		all = append(all[:maxWarn-1:maxWarn-1], strings.Join(all[maxWarn-1:], " "))
@@ -208,7 +208,7 @@ func warnings(r approvals.Record, notice string, odd bool) []string {
 func choices(r approvals.Record) []chat.Button {
 	yes, no := "Approve", "Deny"
 	if n := len(r.Action.Steps); n > 1 {
-		yes, no = fmt.Sprintf("Approve all %d", n), "Deny all"
+		yes, no = fmt.Sprintf(labelApproveAll, n), "Deny all"
 	}
 	approve := chat.Button{ID: button(ApprovePrefix, r), Label: yes, Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired}
 	if l := r.FinalLevel(); l == risk.Unknown || l >= risk.High {
@@ -216,13 +216,13 @@ func choices(r approvals.Record) []chat.Button {
 		if r.Place.Target != "" {
 			on = " on " + line(r.Place.Target)
 		}
-		approve.Confirm = fmt.Sprintf("This is %s risk. Run exactly this%s?", level(r), on)
+		approve.Confirm = fmt.Sprintf(askExactly, level(r), on)
 	}
 	out := []chat.Button{approve, {ID: button(DenyPrefix, r), Label: no, Style: chat.StyleDeny, AskReason: true}}
 	if g := min(r.Require.Grant, approvals.MaxGrant); g > 0 {
 		out = append(out, chat.Button{
-			ID: button(GrantPrefix, r), Label: fmt.Sprintf("Approve for %d min", int(g.Minutes())), Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired,
-			Confirm: fmt.Sprintf("Exactly this may then run again in this thread for %d minutes without asking. Stop ends that.", int(g.Minutes())),
+			ID: button(GrantPrefix, r), Label: fmt.Sprintf(labelApproveFor, int(g.Minutes())), Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired,
+			Confirm: fmt.Sprintf(askGrant, int(g.Minutes())),
 		})
 	}
 	if _, ok := r.Action.Editable(); ok {
@@ -233,7 +233,7 @@ func choices(r approvals.Record) []chat.Button {
 	if len(r.Require.BreakGlass) > 0 {
 		out = append(out, chat.Button{
 			ID: button(GlassPrefix, r), Label: "Break glass", Style: chat.StyleApprove, AskReason: true,
-			Confirm: "You decide alone and give a reason. Somebody else must review it afterwards.",
+			Confirm: askGlass,
 		})
 	}
 	return append(out, chat.Button{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop})
@@ -402,14 +402,14 @@ func disagreement(r approvals.Record) string {
 	case !lower && !change && !privileges:
 		return ""
 	case change && claimed(r.Claim.Risk) == risk.Low:
-		s = append(s, "The agent called this harmless.")
+		s = append(s, sayHarmless)
 	case change:
-		s = append(s, "The agent said this changes nothing.")
+		s = append(s, sayNoChange)
 	case lower:
 		s = append(s, "The agent called this "+named(r.Claim.Risk)+".")
 	}
 	if privileges {
-		s = append(s, "It uses raised privileges, which the agent did not say.")
+		s = append(s, sayPrivileges)
 	}
 	why := ""
 	if len(r.Engine.Reasons) > 0 {
@@ -696,10 +696,10 @@ func Review(r approvals.Record) chat.Card {
 	c := chat.Card{
 		Title: "Review: " + headline(r), Tone: chat.ToneHigh, Env: line(r.Place.Env), Production: r.Place.Production,
 		Code: code, Context: context(r.Action), Digest: r.Digest.Short(), Details: details(r, summary), DetailsID: chat.ButtonID(DetailsPrefix + string(r.ID)),
-		Body: visible(fmt.Sprintf("%s approved this alone at %s (break glass): %s", nameOf(r.By), clock(r.Decided), r.Reason)),
+		Body: visible(fmt.Sprintf(sayGlass, nameOf(r.By), clock(r.Decided), r.Reason)),
 	}
 	if r.Review.Due {
-		c.Warn = []string{"Somebody else must review this."}
+		c.Warn = []string{sayReview}
 		c.Choose = []chat.Button{{ID: button(ReviewPrefix, r), Label: "Reviewed", Style: chat.StyleApprove, AskReason: true}}
 		return c
 	}
@@ -709,7 +709,7 @@ func Review(r approvals.Record) chat.Card {
 	if r.Review.Note != "" {
 		note = ": " + r.Review.Note
 	}
-	c.Body += visible(fmt.Sprintf("\nReviewed by %s at %s%s", nameOf(r.Review.By), clock(r.Review.At), note))
+	c.Body += visible(fmt.Sprintf(sayReviewed, nameOf(r.Review.By), clock(r.Review.At), note))
 	return c
 }
 
@@ -837,10 +837,10 @@ func Progress(c *chat.Card, plan approvals.Record, steps []approvals.Record) {
 				ok++
 			}
 			if s.Outcome.Undo {
-				c.After = append(c.After, chat.Button{ID: chat.ButtonID(UndoPrefix + string(s.ID)), Label: fmt.Sprintf("Undo step %d", i+1), Style: chat.StyleEdit})
+				c.After = append(c.After, chat.Button{ID: chat.ButtonID(UndoPrefix + string(s.ID)), Label: fmt.Sprintf(labelUndoStep, i+1), Style: chat.StyleEdit})
 			}
 		case approvals.OutcomeUnknown:
-			state, how = chat.StepFailed, "outcome unknown: check the result before running it again"
+			state, how = chat.StepFailed, sayStepUnknown
 		case approvals.Approved, approvals.Running:
 			busy = true
 		default:
@@ -866,11 +866,11 @@ func Progress(c *chat.Card, plan approvals.Record, steps []approvals.Record) {
 		c.After = append(c.After, chat.Button{ID: chat.ButtonID(StopPrefix + string(plan.ID)), Label: "Stop", Style: chat.StyleStop})
 	}
 	by := voters(plan, nameOf(plan.By))
-	how := fmt.Sprintf("%d of %d done", ok, len(plan.Action.Steps))
+	how := fmt.Sprintf(sayStepsDone, ok, len(plan.Action.Steps))
 	if bad > 0 {
-		how = fmt.Sprintf("step %d of %d failed", bad, len(plan.Action.Steps))
+		how = fmt.Sprintf(sayStepFailed, bad, len(plan.Action.Steps))
 	}
-	c.Body = visible(fmt.Sprintf("Approved by %s at %s%s · %s\n", by, clock(plan.Decided), basis(plan), how)) + strings.Join(lines, "\n")
+	c.Body = visible(fmt.Sprintf(sayPlanApproved, by, clock(plan.Decided), basis(plan), how)) + strings.Join(lines, "\n")
 }
 
 // clipped cuts a text to n characters.
@@ -887,7 +887,7 @@ func ending(r approvals.Record) string {
 	if r.State != approvals.Denied && r.State != approvals.Cancelled && r.Basis.Kind == approvals.ByVotes {
 		by = voters(r, by)
 	}
-	approved := fmt.Sprintf("Approved by %s at %s%s · ", by, clock(r.Decided), basis(r))
+	approved := fmt.Sprintf(sayApproved, by, clock(r.Decided), basis(r))
 	reason := ""
 	if r.Reason != "" {
 		reason = ": " + r.Reason
@@ -899,16 +899,16 @@ func ending(r approvals.Record) string {
 	case approvals.Done:
 		s = approved + result(r.Outcome)
 	case approvals.OutcomeUnknown:
-		s = approved + "outcome unknown. The connection dropped while this ran. Check the result before running it again."
+		s = approved + sayUnknown
 	case approvals.Denied:
-		s = fmt.Sprintf("Denied by %s at %s%s", by, clock(r.Decided), reason)
+		s = fmt.Sprintf(sayDenied, by, clock(r.Decided), reason)
 	case approvals.Expired:
-		s = "Expired: nobody decided in time. It was not run."
+		s = sayExpired
 		if !r.RunBy.IsZero() {
-			s = approved + fmt.Sprintf("expired: it did not start within %s. It was not run.", r.Require.RunWithin)
+			s = approved + fmt.Sprintf(sayLateStart, r.Require.RunWithin)
 		}
 	case approvals.Cancelled:
-		s = fmt.Sprintf("Withdrawn by %s%s", by, reason)
+		s = fmt.Sprintf(sayWithdrawn, by, reason)
 	case approvals.Invalid:
 		s = "Not run" + reason + ". Ask for it again."
 	case approvals.Pending:

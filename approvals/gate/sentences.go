@@ -21,7 +21,7 @@ const (
 	sayOnceOnly       = "This can only be approved once. Press Approve."
 	sayApproved       = "Approved."
 	sayDenied         = "Denied."
-	sayApprovedAlone  = "Approved alone. Somebody else must review it."
+	sayApprovedAlone  = "Approved alone. Someone else must review it."
 	sayExpired        = "This request has expired. Nothing ran."
 	sayNotCounted     = "This vote doesn't count."
 	sayReviewOthers   = "You took part in this, so somebody else must review it."

@@ -164,7 +164,7 @@ func TestWhatWasApprovedAndNeverTypedIsTypedAfterTheRestart(t *testing.T) {
 			s.done()
 			c := s.lastCard()
 			if tt.late {
-				if !strings.Contains(c.Body, "expired: it did not start within 2s. It was not run.") {
+				if !strings.Contains(c.Body, "expired: it didn't start within 2s. It didn't run.") {
 					t.Errorf("the card says %q %q\n%s", c.Title, c.Body, s.detail())
 				}
 				if _, err := os.Stat(filepath.Join(s.work, "log")); err == nil {

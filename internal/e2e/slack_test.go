@@ -325,7 +325,7 @@ func TestSlack(t *testing.T) {
 		root := w.ask("UALICE", "COPS", "fix it")
 		w.button("COPS", root, "Approve")
 		for word, want := range map[string]string{
-			"status": "waiting for a decision", "approvals": "you may decide", "sessions": "No thread of this channel", "help": "this list", "dance": "I do not know",
+			"status": "waiting for a decision", "approvals": "you may decide", "sessions": "No thread in this channel", "help": "this list", "dance": "Unknown command",
 		} {
 			before := len(w.ResponsePosts())
 			if err := w.Command(t.Context(), "UBOB", "COPS", "/countersign", word); err != nil {

@@ -209,7 +209,7 @@ func TestPosted(t *testing.T) {
 		}}, nil},
 		"what is not on the card names its digest": {long, "cs.read:approve:abcdefghij.NONCE", Choice{File: "its file", Button: chat.Button{
 			ID: "approve:abcdefghij.NONCE", Label: "Approve", AskReason: true,
-			Confirm: "The card does not show it as it is: read its file first. Digest 1a2b-3c4d.\nYou pressed Approve. 🔴 Restart app on web-1 · PRODUCTION",
+			Confirm: "This card shows only part of it. Read its file first. Digest 1a2b-3c4d.\nYou pressed Approve. 🔴 Restart app on web-1 · PRODUCTION",
 		}}, nil},
 		"what is not on the card can't be edited": {long, "cs.rework:edit:abcdefghij.NONCE", Choice{}, ErrNotOnCard},
 		"a button that is not on the card":        {c, "cs.reason:approve:abcdefghij.NONCE", Choice{}, ErrCustomID},
@@ -282,7 +282,7 @@ func TestACommandThatDoesNotFit(t *testing.T) {
 				t.Error("it does not name the file")
 			}
 			for _, b := range Buttons(c) {
-				if b.Style == chat.StyleApprove && !strings.Contains(b.Confirm, "read command.txt first. Digest 1a2b-3c4d.") {
+				if b.Style == chat.StyleApprove && !strings.Contains(b.Confirm, "Read command.txt first. Digest 1a2b-3c4d.") {
 					t.Errorf("%s asks %q", b.Label, b.Confirm)
 				}
 			}
@@ -300,7 +300,7 @@ func TestACommandThatJustFits(t *testing.T) {
 
 func TestLineBreaksAtTheEndsAreNamed(t *testing.T) {
 	m := Card(chat.Card{Title: "T", Code: "\n\nls\n"}, Options{})
-	if got, want := m.Embeds[0].footer(), "The code starts with 2 line breaks. · The code ends with a line break."; got != want {
+	if got, want := m.Embeds[0].footer(), "The command starts with 2 line breaks. · The command ends with a line break."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if code, ok := codeOf(description(m)); !ok || code != "\n\nls\n" {
@@ -407,7 +407,7 @@ func TestWhatIsApprovedIsReadWithoutEmbeds(t *testing.T) {
 			if err != nil || len(code) != 1 || code[0] != tt.code {
 				t.Errorf("the form shows %q, %v", code, err)
 			}
-			for _, want := range []string{"T · web-1", "1a2b-3c4d", "This is what would run."} {
+			for _, want := range []string{"T · web-1", "1a2b-3c4d", "This is exactly what would run."} {
 				if !strings.Contains(asked, want) {
 					t.Errorf("the form does not say %q", want)
 				}

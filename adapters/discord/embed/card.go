@@ -152,9 +152,9 @@ func Buttons(c chat.Card) []Choice {
 // readFirst is what the form of a button says that approves something the message does
 // not show whole. whole says that the form does.
 func readFirst(whole bool, file, digest string) string {
-	s := "The card does not show it as it is: read " + file + " first."
+	s := sayReadFirst(file)
 	if whole {
-		s = "This is what would run."
+		s = sayExact
 	}
 	if digest != "" {
 		s += " Digest " + digest + "."
@@ -357,7 +357,7 @@ func (d *drawing) chooseButtons() {
 	seen := map[chat.ButtonID]bool{}
 	for _, b := range offered {
 		if !validButton(b.ID) || seen[b.ID] || len(d.buttons) == MaxRows*MaxRow {
-			d.add(zoneWarn, "", fmt.Sprintf("The button %q can't be shown here; answer in the thread or on another network.", b.Label))
+			d.add(zoneWarn, "", fmt.Sprintf(sayNoButton, b.Label))
 			continue
 		}
 		seen[b.ID] = true
@@ -384,7 +384,7 @@ func headline(c chat.Card) string {
 // describeCode says what a reader of the code block can't see.
 func (d *drawing) describeCode() {
 	if !d.exact {
-		d.add(zoneWarn, "", "Some characters of this can't be shown as they are and stand as \\u{...} or \\x..; the attached file "+d.codeName+" has it as it is.")
+		d.add(zoneWarn, "", sayInvisible(d.codeName))
 		return
 	}
 	// Discord shows no line breaks at the ends of a code block.
@@ -395,9 +395,9 @@ func (d *drawing) describeCode() {
 		switch edge.n {
 		case 0:
 		case 1:
-			d.add(zoneSmall, "", "The code "+edge.what+" with a line break.")
+			d.add(zoneSmall, "", sayBreak(edge.what))
 		default:
-			d.add(zoneSmall, "", fmt.Sprintf("The code %s with %d line breaks.", edge.what, edge.n))
+			d.add(zoneSmall, "", fmt.Sprintf(sayBreaks, edge.what, edge.n))
 		}
 	}
 }
@@ -429,7 +429,7 @@ func (d *drawing) say() {
 		d.content = whole
 		return
 	}
-	note := "It is too long to show here: read the attached file " + d.wholeFile() + " before you decide."
+	note := sayReadWhole(d.wholeFile())
 	if d.card.Digest != "" {
 		note += " Digest " + strings.Join(strings.Fields(visible.Text(d.card.Digest)), " ")
 	}
@@ -496,7 +496,7 @@ func (d *drawing) reduced(code string) (Embed, []chat.File) {
 			return e, d.files(true)
 		}
 	}
-	return d.embed(code, []line{{zone: zoneSmall, text: "Everything else is in the attached file " + d.detailsName + "."}}), d.files(true)
+	return d.embed(code, []line{{zone: zoneSmall, text: sayRest(d.detailsName)}}), d.files(true)
 }
 
 // shorten cuts each line to limit UTF-16 units.
@@ -589,7 +589,7 @@ func codeEnds(code string, room int, file string) string {
 		tail = tail[nl+1:]
 	}
 	missing := rest[:len(rest)-len(tail)]
-	say := fmt.Sprintf("Not all of it fits here: %s in the middle can only be read in the attached file %s, which has the whole.", measure(missing), clip(visible.Text(file), maxName/2))
+	say := fmt.Sprintf(sayNotAllFits, measure(missing), clip(visible.Text(file), maxName/2))
 	return fence("", head) + "\n**" + escape(say) + "**\n" + fence("", tail)
 }
 
@@ -715,7 +715,7 @@ func Details(c chat.Card) Message {
 	var files []chat.File
 	if !fits(e) || !d.exact {
 		files = []chat.File{{Name: detailsFile, Text: cardText(c)}}
-		e = d.embed("", []line{{zone: zoneBelow, text: "It is too long to show here: the attached file " + detailsFile + " has all of it."}})
+		e = d.embed("", []line{{zone: zoneBelow, text: sayInFile(detailsFile)}})
 	}
 	m := newMessage("", 0, files)
 	m.Embeds = append(m.Embeds, e)

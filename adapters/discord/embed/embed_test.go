@@ -478,7 +478,7 @@ func TestCardsAreInertAndFit(t *testing.T) {
 			}
 			if b.Style == chat.StyleApprove && b.Edit == "" && !c.Final && (!exact || c.Code != "" && len(told) == 0) {
 				_, inForm, err := read(display(b))
-				if shown := exact && len(inForm) == 1 && inForm[0] == c.Code; err != nil || v != VerbRead || !shown && !strings.Contains(b.Confirm, "does not show it as it is") || !strings.Contains(b.Confirm, c.Digest) {
+				if shown := exact && len(inForm) == 1 && inForm[0] == c.Code; err != nil || v != VerbRead || !shown && !strings.Contains(b.Confirm, "shows only part of it") || !strings.Contains(b.Confirm, c.Digest) {
 					t.Fatalf("approving what is not shown must be confirmed: %q, %q, %v", v, b.Confirm, err)
 				}
 			}

@@ -85,12 +85,12 @@ func Modal(b Choice) (Form, error) {
 		}
 		f.CustomID = customID(VerbEdited, b.ID)
 		f.add(Input{
-			CustomID: inputText, Label: "What should run instead", Value: b.Edit, Required: true, MaxLength: MaxInput,
-			Placeholder: "Exactly this text is judged again and runs after an approval.",
+			CustomID: inputText, Label: askInstead, Value: b.Edit, Required: true, MaxLength: MaxInput,
+			Placeholder: hintInstead,
 		})
 	}
 	if b.Edit == "" || b.AskReason {
-		f.add(Input{CustomID: inputReason, Label: "Reason (may stay empty)", MaxLength: maxReason})
+		f.add(Input{CustomID: inputReason, Label: askReason, MaxLength: maxReason})
 	}
 	return f, nil
 }

@@ -325,7 +325,7 @@ func TestCardsAreInertAndFit(t *testing.T) {
 						continue
 					}
 					approving++
-					if e.Confirm != nil && strings.Contains(e.Confirm.Text.Text, "does not show it in one piece") {
+					if e.Confirm != nil && strings.Contains(e.Confirm.Text.Text, "shows only part of it") {
 						confirmed++
 					}
 				}
@@ -387,8 +387,8 @@ func TestACommandThatDoesNotFit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, s := range []string{"read command.txt first. Digest 1a2b-3c4d.", "attached file command.txt"} {
-				if !strings.Contains(string(raw), s) && !strings.Contains(string(raw), "stands in two blocks") {
+			for _, s := range []string{"Read command.txt first. Digest 1a2b-3c4d.", "attached file command.txt"} {
+				if !strings.Contains(string(raw), s) && !strings.Contains(string(raw), "split in two") {
 					t.Errorf("it does not say %q", s)
 				}
 			}

@@ -111,7 +111,7 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 		add(zoneFields, warning, w)
 	}
 	if !d.exact {
-		add(zoneFields, warning, "Some characters of this can't be seen and are shown as \\u{...} or \\x..; "+d.codeName+" has it as it is.")
+		add(zoneFields, warning, sayInvisible(d.codeName))
 	}
 	offered := c.Choose
 	if c.Final {
@@ -120,7 +120,7 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 	seen := map[chat.ButtonID]bool{}
 	for _, b := range offered {
 		if !validButton(b.ID) || seen[b.ID] || len(d.buttons) == MaxButtons {
-			add(zoneFields, warning, fmt.Sprintf("The button %q can't be shown here; answer in the thread or on another network.", b.Label))
+			add(zoneFields, warning, fmt.Sprintf(sayNoButton, b.Label))
 			continue
 		}
 		seen[b.ID] = true
@@ -343,7 +343,7 @@ func (d *drawing) reduced() ([]slack.Block, []chat.File) {
 			return blocks, d.files(partial || !d.exact, true)
 		}
 	}
-	only := []line{{zone: zoneSmall, text: "Everything else is in the attached file " + d.detailsName + "."}}
+	only := []line{{zone: zoneSmall, text: sayRest(d.detailsName)}}
 	blocks, _ := d.join(code, only, actions)
 	return blocks, d.files(partial || !d.exact, true)
 }
@@ -566,10 +566,10 @@ func (d *drawing) codeEnds(room int) []slack.Block {
 	}
 	missing := rest[:len(rest)-len(tail)]
 	if missing == "" { // a line too long for one block
-		say := "This is one piece and stands in two blocks because of its length; " + d.codeName + " has it as it is."
+		say := saySplit(d.codeName)
 		return ends(head, say, tail)
 	}
-	say := fmt.Sprintf("Not all of it fits here: %s in the middle can only be read in the attached file %s, which has the whole.", measure(missing), d.codeName)
+	say := fmt.Sprintf(sayNotAllFits, measure(missing), d.codeName)
 	return ends(head, say, tail)
 }
 
@@ -638,7 +638,7 @@ func (d *drawing) actions(partial bool) []slack.Block {
 	}
 	var out []slack.Block
 	var elements []slack.BlockElement
-	reason, label := false, "Reason, for a denial (may stay empty)"
+	reason, label := false, askReason
 	for _, b := range d.buttons {
 		if verbOf(b) == VerbReason {
 			reason = true
@@ -677,7 +677,7 @@ func (d *drawing) button(b chat.Button, partial bool) *slack.ButtonBlockElement 
 	}
 	var ask []string
 	if partial && b.Style != chat.StyleDeny && b.Style != chat.StyleStop && b.ID != d.card.DetailsID {
-		s := "The card does not show it in one piece: read " + clip(visible.Text(d.codeName), 60) + " first."
+		s := sayReadFirst(clip(visible.Text(d.codeName), 60))
 		if d.card.Digest != "" {
 			s += " Digest " + clip(visible.Text(d.card.Digest), 80) + "."
 		}

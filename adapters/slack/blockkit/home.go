@@ -37,17 +37,17 @@ func Home(o chat.Overview, link func(chat.ThreadID) string, now time.Time) []sla
 	for _, list := range [][]chat.Waiting{mine, others} {
 		slices.SortStableFunc(list, func(a, b chat.Waiting) int { return a.Expires.Compare(b.Expires) })
 	}
-	h.heading("Waiting for you")
+	h.heading(headWaiting)
 	if len(mine) == 0 {
-		h.say("Nothing waits for your decision.")
+		h.say(sayNothingWaits)
 	}
 	h.list(len(mine), homeMine, func(i int) { h.waiting(mine[i], now) })
 	if len(others) > 0 {
-		h.heading("Waiting for others")
+		h.heading(headOthers)
 		h.list(len(others), homeOthers, func(i int) { h.waiting(others[i], now) })
 	}
 	if len(o.Sessions) > 0 {
-		h.heading("Terminal sessions")
+		h.heading(headSessions)
 		h.list(len(o.Sessions), homeSessions, func(i int) {
 			s := o.Sessions[i]
 			t := fmt.Sprintf("%s (%s)", s.Name, s.State)
@@ -58,11 +58,11 @@ func Home(o chat.Overview, link func(chat.ThreadID) string, now time.Time) []sla
 		})
 	}
 	if len(o.Busy) > 0 {
-		h.heading("Busy threads")
+		h.heading(headBusy)
 		h.list(len(o.Busy), homeBusy, func(i int) { h.entry(o.Busy[i].Doing, o.Busy[i].Thread) })
 	}
 	if len(o.Approvals)+len(o.Sessions)+len(o.Busy) == 0 {
-		h.say("Nothing is going on. Write to me under Messages, or mention me in a channel that I am in, and say what you need; what changes anything waits here for a decision.")
+		h.say(sayQuiet)
 	}
 	return h.blocks
 }

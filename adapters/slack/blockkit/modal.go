@@ -91,7 +91,7 @@ func EditModal(p Private, b chat.Button) (slack.ModalViewRequest, error) {
 	}
 	in := slack.NewPlainTextInputBlockElement(nil, inputAction).WithMultiline(true).WithMaxLength(MaxInput)
 	in.InitialValue = b.Edit
-	block := slack.NewInputBlock(inputBlock, plain("What should run instead", MaxPlainText), plain("Exactly this text is judged again and runs after an approval. Of several steps, remove the lines of those that should not run.", MaxPlainText), in)
+	block := slack.NewInputBlock(inputBlock, plain(askInstead, MaxPlainText), plain(hintInstead, MaxPlainText), in)
 	private, err := p.encode()
 	if err != nil {
 		return slack.ModalViewRequest{}, err

@@ -49,7 +49,7 @@ func headOf(s string, files []chat.File) Message {
 	if nl := strings.LastIndexByte(head, '\n'); nl > len(head)/2 {
 		head = head[:nl]
 	}
-	note := fmt.Sprintf("This is the beginning. The whole text, %s, is in the attached file %s.", measure(s), whole.Name)
+	note := fmt.Sprintf(sayBeginning, measure(s), whole.Name)
 	end := newUnit(slack.NewRichTextBlock("", slack.NewRichTextSection(text(note, &slack.RichTextSectionTextStyle{Bold: true}))))
 	var m Message
 	if parts := pack(units(markdown.Parse(head)), MaxMessageJSON-end.size-1, MaxBlocks-1); len(parts) > 0 {
