@@ -205,7 +205,7 @@ func TestAxe(t *testing.T) {
 	s.srv.CloseClientConnections()
 	s.until(`!document.querySelector('#banner').hidden`)
 	s.do("writing", typing("#text", "are you there?"), chromedp.KeyEvent(kb.Enter))
-	s.until(`document.querySelector('#send-error').textContent.includes('cannot be reached')`)
+	s.until(`document.querySelector('#send-error').textContent.includes('reach the bot')`)
 	s.checked(axe, "the connection is lost")
 	s.srv.Close()
 	s.srv = serve(t, s.bot.a, s.srv.Listener.Addr().String())

@@ -546,7 +546,7 @@ func TestThePageSaysWhenTheConnectionIsLost(t *testing.T) {
 	s.srv.CloseClientConnections()
 	s.until(`!document.querySelector('#banner').hidden`)
 	s.do("writing", typing("#text", "are you there?"), chromedp.KeyEvent(kb.Enter))
-	s.until(`document.querySelector('#send-error').textContent.includes('cannot be reached')`)
+	s.until(`document.querySelector('#send-error').textContent.includes('reach the bot')`)
 	s.until(`document.querySelector('#text').value === 'are you there?' && document.querySelectorAll('.message').length === 1`)
 	s.shot("30-offline")
 	s.srv.Close()

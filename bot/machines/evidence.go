@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"time"
 
 	"countersign/adapters/chat"
@@ -111,16 +110,16 @@ func (j plainJournal) testify(ctx context.Context, thread, call string) (session
 	case err != nil:
 		return e, err
 	case !t.Ended.IsZero():
-		e.Text = fmt.Sprintf("%s notes that it ended at %s UTC with exit code %d.", j.m.Name, t.Ended.UTC().Format("15:04:05"), t.Code)
+		e.Text = sayEnded(j.m.Name, t.Ended, t.Code)
 	case t.Running:
-		e.Text = "It still runs on " + j.m.Name + "."
+		e.Text = sayRuns(j.m.Name)
 		return e, nil
 	case t.Began.IsZero():
-		e.Text = j.m.Name + " has no note of it: it was not run."
+		e.Text = sayNotRun(j.m.Name)
 	case time.Since(r.At) < plainAge:
 		return e, nil
 	default:
-		e.Text = j.m.Name + " notes that it began, and not how it ended: it was killed, or the machine went down."
+		e.Text = sayKilled(j.m.Name)
 	}
 	e.Final = true
 	return e, j.forget(ctx, r)
@@ -270,7 +269,7 @@ func (m *Machine) report(ctx context.Context, o *Opened, to Conversation) {
 			if err != nil || !e.Final || e.Text == "" {
 				continue
 			}
-			text := "About the command whose outcome was not known: " + e.Text
+			text := sayOutcome(e.Text)
 			if err := to.Note(ctx, thread, "evidence/"+u.Call, text); err != nil {
 				m.opts.Log.ErrorContext(ctx, "what became of a command could not be told", "thread", u.Thread, "error", err)
 			}

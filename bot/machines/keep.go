@@ -74,7 +74,7 @@ func (m *Machine) sweep(ctx context.Context, o *Opened, to Conversation) {
 		m.opts.Log.Warn("terminals could not be swept", "target", m.Name, "error", err)
 	}
 	for _, s := range rep.Idle {
-		text := fmt.Sprintf("The terminal %s on %s was not used for %s and was ended; the next command opens a new one, without the old one's directory and variables.", s.Name, m.Name, m.opts.File.Tmux.Idle)
+		text := sayIdleEnded(s.Name, m.Name, m.opts.File.Tmux.Idle)
 		if err := to.Note(ctx, chat.ThreadID(s.Thread), fmt.Sprintf("idle/%s/%d", s.Name, time.Now().Unix()), text); err != nil {
 			m.opts.Log.ErrorContext(ctx, "a thread could not be told that its terminal was ended", "thread", s.Thread, "error", err)
 		}

@@ -226,14 +226,14 @@ func (m *Machine) openNow(ctx context.Context) (*Opened, error) {
 	o := &Opened{Caps: caps}
 	switch {
 	case !m.Config.Terminals():
-		o.Notice = "Terminals are switched off for the target " + m.Name + ": commands run plainly."
+		o.Notice = saySwitchedOff(m.Name)
 	default:
 		o.Tmux, err = tmux.Open(ctx, m.Target, tmux.Options{Instance: m.opts.Env.Instance, TmpDir: m.tmuxDir(), Log: m.opts.Log, Reach: m.Reach, Guard: true})
 		switch {
 		case errors.Is(err, tmux.ErrNoTmux) && m.Config.Kind == "local":
-			o.Notice = "tmux is not installed, so commands run plainly and nobody can watch them; install it with: apt-get install tmux"
+			o.Notice = sayNoTmuxHere
 		case errors.Is(err, tmux.ErrNoTmux):
-			o.Notice = "There is no tmux on " + m.Name + ", so commands run plainly there and nobody can watch them; install tmux there to change that."
+			o.Notice = sayNoTmux(m.Name)
 		case err != nil:
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,17 +24,18 @@ var notIdiomatic = regexp.MustCompile(`(?i)\b(mend|mended|anew|found out|taken u
 // maxWords is how many words a sentence may have.
 const maxWords = 25
 
-// TestSentences prints all sentences of the catalogues (the files sentences.go) into one
+// TestSentences prints all sentences of the catalogues (the files sentences.go and
+// sentences.js) into one
 // file that a reviewer reads side by side, and holds them to what can be checked: they are
 // short, and say no internals.
 func TestSentences(t *testing.T) {
 	root := filepath.Join("..", "..")
 	var b strings.Builder
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Name() != "sentences.go" {
+		if err != nil || d.Name() != "sentences.go" && d.Name() != "sentences.js" {
 			return err
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		texts, err := textsOf(path)
 		if err != nil {
 			return err
 		}
@@ -42,7 +44,7 @@ func TestSentences(t *testing.T) {
 			return err
 		}
 		fmt.Fprintf(&b, "# %s\n\n", filepath.ToSlash(rel))
-		for name, text := range literals(f) {
+		for name, text := range texts {
 			fmt.Fprintf(&b, "%s\n", text)
 			for s := range strings.SplitSeq(strings.ReplaceAll(text, " / ", "\n"), "\n") {
 				for _, one := range regexp.MustCompile(`[.!?:;|]\s`).Split(s, -1) {
@@ -73,6 +75,22 @@ func TestSentences(t *testing.T) {
 	}
 }
 
+// textsOf yields the texts of a catalogue with their names, in order.
+func textsOf(path string) (iter.Seq2[string, string], error) {
+	if filepath.Ext(path) == ".go" {
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		return literals(f), err
+	}
+	raw, err := os.ReadFile(path)
+	return func(yield func(name, text string) bool) {
+		for _, m := range regexp.MustCompile("(?m)^  (\\w+): .*?['`](.*)['`],$").FindAllSubmatch(raw, -1) {
+			if !yield(string(m[1]), string(m[2])) {
+				return
+			}
+		}
+	}, err
+}
+
 // literals yields the declarations of a catalogue with their texts, in order. What stands
 // between the literals of one text is shown as "…".
 func literals(f *ast.File) func(yield func(name, text string) bool) {
@@ -88,9 +106,6 @@ func literals(f *ast.File) func(yield func(name, text string) bool) {
 					}
 				}
 			case *ast.FuncDecl:
-				if !strings.HasPrefix(d.Name.Name, "say") {
-					continue
-				}
 				var all []string
 				ast.Inspect(d.Body, func(n ast.Node) bool {
 					if e, ok := n.(ast.Expr); ok {

@@ -34,8 +34,8 @@ func TestAgentsACapOfTokensAsksForMore(t *testing.T) {
 			}
 			page := c.page()
 			for _, want := range []string{
-				"This thread has used 440 of its 500 tokens. At the cap I stop and ask whether it may be more.",
-				"This thread has used 550 of its 500 tokens, so I stopped before the next question to the model.",
+				"This thread has used 440 of its 500 tokens. At the cap I stop and ask whether to go on.",
+				"This thread has used 550 of its 500 tokens, so I paused before asking the model again.",
 				"spend 100,000 more tokens",
 			} {
 				if strings.Count(page, want) != 1 {
@@ -70,7 +70,7 @@ func TestAgentsACapOfTokensAsksForMore(t *testing.T) {
 		c := model.enter(t, "caps: {thread: {tokens: 300}}"+plainConfig)
 		c.tell("look around")
 		c.as("bob").press("deny:")
-		const sentence = "I stopped here: this thread has used 330 of its 300 tokens, and nobody allowed more. Say `go on` to be asked once more, or begin another thread."
+		const sentence = "I stopped here: this thread has used 330 of its 300 tokens, and nobody allowed more. Say `go on` to be asked again, or start another thread."
 		c.sees(sentence)
 		if n := len(model.requests()); n != 3 {
 			t.Errorf("the model was asked %d times", n)
@@ -173,7 +173,7 @@ caps: {day: {usd: 0.50}}
 	}
 	page := other.page()
 	for _, want := range []string{
-		"This bot has used about $0.60 of its $0.50 today (UTC), in all threads together, so I stopped before the next question to the model.",
+		"This bot has used about $0.60 of its $0.50 today (UTC), in all threads together, so I paused before asking the model again.",
 		"$1.00 more", " on 2",
 	} {
 		if !strings.Contains(page, want) {

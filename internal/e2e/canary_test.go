@@ -351,7 +351,7 @@ func TestNoSecretLeavesTheBot(t *testing.T) {
 		return slices.ContainsFunc(s.rows, func(r row) bool { return strings.Contains(r.Text, "that is all there is") })
 	}, s.detail)
 	say("break it")
-	sees("does not accept the key")
+	sees("rejects the key")
 	say("spoil it")
 	eventually(t, "the second refusal is told", func() bool {
 		return s.look() && strings.Count(fmt.Sprint(s.rows), "Nothing in this thread is lost") > 1

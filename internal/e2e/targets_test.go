@@ -654,9 +654,9 @@ func TestTargets(t *testing.T) {
 
 	t.Run("a container without tmux runs plainly and says so once", func(t *testing.T) {
 		k := f.talk(t)
-		has(t, "the answer", k.word("alice", "use tiny"), "This thread now works on `tiny`. There is no tmux on tiny, so commands run plainly there")
+		has(t, "the answer", k.word("alice", "use tiny"), "This thread now works on `tiny`. tiny has no tmux, so nobody can watch commands run there")
 		first, c := k.run("run_shell", command("echo plain > /tmp/plain"))
-		has(t, "the first result", first, "There is no tmux on tiny")
+		has(t, "the first result", first, "tiny has no tmux")
 		if p := field(c, "Pane"); p != "" {
 			t.Errorf("the card names the pane %q", p)
 		}
@@ -665,7 +665,7 @@ func TestTargets(t *testing.T) {
 		// Also where nobody said use.
 		other := f.talk(t)
 		first, _ = other.run("run_shell", command("true > /tmp/other", "target", "tiny"))
-		has(t, "the first result of another thread", first, "There is no tmux on tiny")
+		has(t, "the first result of another thread", first, "tiny has no tmux")
 		if got := docker.CLI(t, "exec", tiny, "cat", "/tmp/plain"); got != "plain\nmore" {
 			t.Errorf("plain: %q", got)
 		}
@@ -694,7 +694,7 @@ func TestTargets(t *testing.T) {
 
 	t.Run("a plain command whose connection is lost has an unknown outcome", func(t *testing.T) {
 		k := f.talk(t)
-		has(t, "the answer", k.word("alice", "use plain-1"), "Terminals are switched off for the target plain-1: commands run plainly.")
+		has(t, "the answer", k.word("alice", "use plain-1"), "Terminals are off for plain-1. Commands run without one.")
 		_, approve, mark := k.ask("alice", "run_shell", command("touch begun; sleep 2; echo 7 > whole"))
 		k.press(approve)
 		dir := filepath.Join(s.Dir, "plain")

@@ -127,7 +127,7 @@ func (t *tool) resumeProcess(ctx context.Context, c tools.Call, sink tools.Sink)
 		}
 		select {
 		case <-ctx.Done():
-			return unknownResult("It still runs on " + t.cfg.Target.ID() + ", where nothing of the bot waits for it any more."), nil
+			return unknownResult("It's still running on " + t.cfg.Target.ID() + ", where the bot no longer waits for it."), nil
 		case <-time.After(askAgain):
 		}
 	}

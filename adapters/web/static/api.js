@@ -1,6 +1,7 @@
 // The console's API. Errors carry one sentence for the person.
 
 import { newID } from './dom.js';
+import { say } from './sentences.js';
 
 export class Failure extends Error {
   constructor(status, sentence) {
@@ -53,15 +54,15 @@ async function call(method, path, body, tried) {
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch {
-    throw new Failure(0, 'The bot cannot be reached: check your connection, then try again.');
+    throw new Failure(0, say.unreachable);
   }
   if (answer.ok && files.includes(answer.headers.get('Content-Type'))) {
-    return answer.text().catch(() => { throw new Failure(0, 'The file broke off on its way: try again in a moment.'); });
+    return answer.text().catch(() => { throw new Failure(0, say.fileCut); });
   }
   if (answer.status === 401 && method === 'GET' && tried === undefined && key !== pageKey()) return call(method, path); // another tab has signed in
   const data = answer.headers.get('Content-Type')?.startsWith('application/json') ? await answer.json().catch(() => null) : null;
   if (answer.ok) return data;
-  const failure = new Failure(answer.status, data?.error || `The bot answered with status ${answer.status}: try again in a moment.`);
+  const failure = new Failure(answer.status, data?.error || say.status(answer.status));
   if (answer.status === 401 && path !== '/me') api.onSignedOut(failure);
   throw failure;
 }

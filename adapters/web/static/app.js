@@ -8,9 +8,10 @@ import { Recordings } from './recording.js';
 import { Shares } from './share.js';
 import { Home } from './home.js';
 import { listen } from './keys.js';
+import { say } from './sentences.js';
 
 const name = document.title;
-const states = { waiting: 'Needs an answer', working: 'Working', idle: '' };
+const states = { waiting: say.needsAnswer, working: 'Working', idle: '' };
 let talk;
 let terminals;
 let recordings;
@@ -241,7 +242,7 @@ function draw() {
   },
   el('span', { class: 'thread-title', text: t.title || 'Untitled' }),
   el('span', { class: 'thread-meta' }, when(t.at), states[t.state] ? el('span', { class: 'state', 'data-state': t.state, text: states[t.state] }) : null)))));
-  if (!threads.length) list.append(el('li', { class: 'none', text: 'No conversation yet: write a message to start one.' }));
+  if (!threads.length) list.append(el('li', { class: 'none', text: say.noConversation }));
   if (focused) list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
 }
 
@@ -362,7 +363,7 @@ function escape() {
   return false;
 }
 
-window.addEventListener('offline', () => banner('You are offline: the page goes on when the network is back.'));
+window.addEventListener('offline', () => banner(say.offline));
 window.addEventListener('online', () => { if (talk?.source?.readyState === EventSource.OPEN) banner(''); });
 
 begin();

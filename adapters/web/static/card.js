@@ -3,6 +3,7 @@
 import { el, exposed, icon, copy, newID, announce, lost, until, elapsed, $ } from './dom.js';
 import api from './api.js';
 import { deciding, unsettle } from './press.js';
+import { say } from './sentences.js';
 
 const warning = 'M10 3.2l7.4 13.1H2.6zM10 8v4M10 14.2h.01';
 
@@ -25,7 +26,7 @@ export function renderCard(thread, card, at) {
     risk && el('span', { class: 'chip risk', id: id + '-risk', text: risk }),
   ].filter(Boolean);
   root.append(el('div', { class: 'card-head' },
-    open && el('span', { class: 'offscreen', id: id + '-state', text: waiting }),
+    open && el('span', { class: 'offscreen', id: id + '-state', text: say.waiting }),
     el('h3', { id: id + '-title', text: (marks[card.tone] || '') + card.title }),
     chips.length > 0 && el('p', { class: 'chips' }, ...chips.flatMap((c) => [c, ' ']))));
   const details = detailsOf(card, id);
@@ -63,7 +64,6 @@ export function showLast(node, text) {
   return true;
 }
 
-const waiting = 'Waiting for an answer';
 const marks = { good: '✓ ', bad: '✗ ' };
 
 // isLine tells whether a card is drawn in one line: it was decided, and its details have
@@ -154,7 +154,7 @@ export function news(card, old) {
   const votes = (c) => [...(c.details || []), ...(c.fields || [])].filter((f) => /^votes/i.test(f.name)).map((f) => f.name + ': ' + f.value).join(', ');
   if (!old || old.title !== card.title || (card.final && old.body !== card.body) || Boolean(old.final) !== Boolean(card.final)) {
     const said = [card.title, card.env, open && level(card)].filter(Boolean).join(', ');
-    return (open ? waiting + ': ' : '') + sentence(said) + (card.body && card.final ? ' ' + sentence(card.body.split('\n')[0]) : '');
+    return (open ? say.waiting + ': ' : '') + sentence(said) + (card.body && card.final ? ' ' + sentence(card.body.split('\n')[0]) : '');
   }
   return votes(card) === votes(old) ? '' : sentence(card.title) + ' ' + sentence(votes(card));
 }
@@ -179,7 +179,7 @@ function buttons(thread, card, offered, notice, details, code) {
   const more = el('div', { class: 'more', id: 'more-' + newID() });
   if (asked.length) {
     const id = 'reason-' + newID();
-    reason = el('input', { id, class: 'reason', type: 'text', maxlength: '500', autocomplete: 'off', placeholder: asked.every((b) => b.style === 'deny') ? 'Optional, the bot reads it' : 'The bot reads it' });
+    reason = el('input', { id, class: 'reason', type: 'text', maxlength: '500', autocomplete: 'off', placeholder: asked.every((b) => b.style === 'deny') ? say.reasonOptional : say.reasonRead });
     const name = asked.length === offered.length ? 'Reason' : 'Reason to ' + asked.map((b) => lower(b.label)).join(' or ');
     more.append(el('label', { class: 'reason-label', for: id, text: name }), reason);
   }
@@ -192,12 +192,12 @@ function buttons(thread, card, offered, notice, details, code) {
           if (press.getAttribute('aria-disabled') === 'true') return;
           if (b.style === 'approve' && code?.unread()) {
             code.reveal();
-            tell('Read all of it first. Then press again.', false);
+            tell(say.readFirst, false);
             return;
           }
           decide(thread, card, b, b.ask_reason ? reason?.value.trim() : '', [...all.values()], press, notice);
         },
-        refused: () => tell('This button had only just appeared there. Press again if you meant it.', false),
+        refused: () => tell(say.tooQuick, false),
         ready: () => { press.disabled = false; },
       });
     }
@@ -315,13 +315,11 @@ export function toCard(message) {
 }
 
 // edited lets the person change a button's text; null means that they left it.
-const editing = 'The request is withdrawn, and your command is checked again: earlier votes don’t count. Unless it is proven to only read, it needs its own approval. The bot learns what you changed.';
-const dropping = 'Remove the lines of the steps that should not run, and leave the others as they are. The request is asked again without them: earlier votes don’t count.';
 
 async function edited(button) {
   const whole = button.label === 'Edit';
-  $('edit-title').textContent = whole ? 'Edit the command' : button.label;
-  $('edit-text').textContent = whole ? editing : dropping;
+  $('edit-title').textContent = whole ? say.editTitle : button.label;
+  $('edit-text').textContent = whole ? say.editing : say.dropping;
   const dialog = $('edit');
   const field = $('edit-value');
   const yes = $('edit-yes');
@@ -354,7 +352,7 @@ export function codeBlock(text, first = 1) {
     const isDiff = /^ {0,4}@@ /m.test(text);
     lines.forEach((line, i) => pre.append(el('span', { class: 'line' + (isDiff ? sign(line) : '') }, ...words(i < lines.length - 1 ? line + '\n' : line))));
   }
-  const button = el('button', { type: 'button', class: 'link copy', text: 'Copy', 'aria-label': 'Copy this block', on: { click: () => copy(text, button) } });
+  const button = el('button', { type: 'button', class: 'link copy', text: 'Copy', 'aria-label': say.copyBlock, on: { click: () => copy(text, button) } });
   return el('div', { class: 'code-box' }, pre, button);
 }
 
@@ -378,7 +376,7 @@ export function file(f) {
     el('summary', {}, el('span', { class: 'file-name', text: f.name || 'file' }),
       el('span', { class: 'file-size', text: human(size) + (f.cut ? ', cut' : '') })),
     f.data ? null : el('pre', { class: 'code', tabindex: '0', role: 'group', 'aria-label': 'Content of ' + (f.name || 'the file'), text: exposed(f.text || '') }),
-    el('p', { class: 'file-foot' }, f.cut ? 'This is not the whole file. ' : '', save));
+    el('p', { class: 'file-foot' }, f.cut ? say.filePart : '', save));
 }
 
 // content is what a file holds: its text, or the bytes of one that is none.

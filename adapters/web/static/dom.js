@@ -1,5 +1,7 @@
 // Building blocks: text always goes in as text, never as markup.
 
+import { say } from './sentences.js';
+
 // hidden are characters that readers cannot see for what they are, line ends and tabs
 // aside.
 const hidden = /[\0-\x08\x0b-\x1f\x7f\p{Cf}\p{Co}\p{Cn}\p{Default_Ignorable_Code_Point}\u2800\uFFFC]/gu;
@@ -132,6 +134,6 @@ export async function copy(text, button) {
     button.focus();
   }
   button.textContent = done ? 'Copied' : 'Copying failed';
-  announce(done ? 'Copied.' : 'Copying failed: select the text, and copy it by hand.');
+  announce(done ? say.copied : say.copyFailed);
   setTimeout(() => { button.textContent = before; }, 1600);
 }

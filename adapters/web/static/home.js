@@ -3,6 +3,7 @@
 import { $, el, when, announce } from './dom.js';
 import api from './api.js';
 import { renderCard, showLast } from './card.js';
+import { say } from './sentences.js';
 
 const groups = [
   ['yours', 'Needs you'],
@@ -86,7 +87,7 @@ export class Home {
   }
 
   from(thread, network, at) {
-    const place = network ? el('span', { text: 'in ' + network }) : el('a', { href: '#t=' + encodeURIComponent(thread), text: this.titleOf(thread) || 'Open the conversation' });
+    const place = network ? el('span', { text: 'in ' + network }) : el('a', { href: '#t=' + encodeURIComponent(thread), text: this.titleOf(thread) || say.openConversation });
     return el('p', { class: 'home-from' }, place, at && ' · ', at && when(at));
   }
 }

@@ -2,6 +2,7 @@
 
 import { $, lost } from './dom.js';
 import { tell } from './card.js';
+import { say } from './sentences.js';
 
 const fields = 'input:not([type=checkbox], [type=range]), textarea, select, [contenteditable], .xterm';
 
@@ -44,12 +45,12 @@ const actions = {
   k: () => step(-1),
   a: () => withCard((card) => {
     const yes = card.querySelector('button[data-style=approve]');
-    if (!yes) tell('This card has nothing to approve.', false);
+    if (!yes) tell(say.nothingToApprove, false);
     else yes.focus();
   }),
   d: () => withCard((card) => {
     const no = card.querySelector('button[data-style=deny]');
-    if (!no) tell('This card has nothing to deny.', false);
+    if (!no) tell(say.nothingToDeny, false);
     else no.click();
   }),
 };
@@ -59,7 +60,7 @@ function cards() { return [...document.querySelectorAll('#log .card.open, #home:
 function step(by) {
   const all = cards();
   if (!all.length) {
-    tell('No card waits for an answer.');
+    tell(say.noCard);
     return;
   }
   const now = all.indexOf(document.activeElement?.closest?.('.card.open') ?? null);
@@ -71,5 +72,5 @@ function step(by) {
 function withCard(act) {
   const card = document.activeElement?.closest?.('.card.open');
   if (card) act(card);
-  else tell('Pick a card first: j and k go through those that wait.', false);
+  else tell(say.pickCard, false);
 }

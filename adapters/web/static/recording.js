@@ -6,6 +6,7 @@ import { $, el, when } from './dom.js';
 import api from './api.js';
 import { download } from './card.js';
 import { display, resize, fit } from './terminal.js';
+import { say } from './sentences.js';
 
 const longest = 2; // seconds without anything to see that are played
 const batch = 64 << 10; // characters that are given to the emulator at once
@@ -271,7 +272,7 @@ function write(term, text) { return new Promise((done) => { term.write(text, don
 
 // parse reads an asciicast v3. A last line that was cut is not there.
 async function parse(text) {
-  const bad = new Error('This recording cannot be read: download it, and look at it with another player.');
+  const bad = new Error(say.badRecording);
   const lines = text.split('\n');
   const cast = { cols: 80, rows: 24, events: [], marks: [], length: 0 };
   try {

@@ -4,6 +4,7 @@ import { $, el, when, copy, announce, tick } from './dom.js';
 import api from './api.js';
 import { renderCard, showLast, news, toCard, file } from './card.js';
 import { showOutput, saveOutput, hideOutput } from './output.js';
+import { say } from './sentences.js';
 
 const tail = 14; // lines of a running command's output
 
@@ -82,7 +83,7 @@ export class Talk {
     let rev = after;
     source.addEventListener('open', () => {
       this.tries = 0;
-      if (!$('banner').hidden) announce('The connection to the bot is back.');
+      if (!$('banner').hidden) announce(say.back);
       banner('');
       this.onChange();
     });
@@ -98,7 +99,7 @@ export class Talk {
       // What the bot was doing may have ended meanwhile; it says so again.
       this.lives.clear();
       $('live').replaceChildren();
-      banner('The connection to the bot is lost: the page connects again by itself.');
+      banner(say.lost);
       if (source.readyState !== EventSource.CLOSED) return; // the browser tries again
       source.close();
       this.retry = setTimeout(async () => {
@@ -290,7 +291,7 @@ function markdown(html) {
   box.append(t.content);
   for (const pre of box.querySelectorAll('pre')) {
     const text = pre.textContent;
-    const button = el('button', { type: 'button', class: 'link copy', text: 'Copy', 'aria-label': 'Copy this block', on: { click: () => copy(text, button) } });
+    const button = el('button', { type: 'button', class: 'link copy', text: 'Copy', 'aria-label': say.copyBlock, on: { click: () => copy(text, button) } });
     const outer = el('div', { class: 'code-box' });
     for (const [name, value] of [['tabindex', '0'], ['role', 'group'], ['aria-label', 'Code']]) pre.setAttribute(name, value); // it may scroll
     pre.replaceWith(outer);

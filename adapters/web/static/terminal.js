@@ -3,6 +3,7 @@
 
 import { $, el, copy } from './dom.js';
 import api from './api.js';
+import { say } from './sentences.js';
 
 const theme = {
   background: '#0b0e12', foreground: '#d7dce3', cursor: '#d7dce3', cursorAccent: '#0b0e12', selectionBackground: '#33507a',
@@ -18,7 +19,7 @@ function load() {
     allowStyles();
     const s = el('script', { src: '/vendor/xterm/xterm.js' });
     s.addEventListener('load', () => done(globalThis.Terminal));
-    s.addEventListener('error', () => { loading = null; s.remove(); failed(new Error('The terminal could not be loaded: reload the page.')); });
+    s.addEventListener('error', () => { loading = null; s.remove(); failed(new Error(say.noTerminalCode)); });
     document.head.append(s);
   });
   return loading;
@@ -84,7 +85,7 @@ const kept = 200; // lines of a terminal that are there as text
 // announced; it follows once a second, and a line that stays is left alone so
 // that nobody loses their place.
 function mirror(term, box) {
-  const text = el('div', { class: 'sr term-text', role: 'group', 'aria-label': 'Terminal output as text' });
+  const text = el('div', { class: 'sr term-text', role: 'group', 'aria-label': say.terminalText });
   box.append(text);
   let timer = null;
   const write = () => {
@@ -156,7 +157,7 @@ export class Terminals {
     if (!this.thread) {
       this.list = [];
       this.draw();
-      this.note('A terminal appears here when the bot opens one in a conversation.');
+      this.note(say.noTerminal);
       return;
     }
     const thread = this.thread;
@@ -173,7 +174,7 @@ export class Terminals {
     if (!panes.length) {
       this.drop();
       this.pane = null;
-      this.note('No terminal yet: it appears here when the bot opens one.');
+      this.note(say.noTerminalYet);
     } else if (!panes.some((p) => p.id === this.pane)) {
       this.pick(panes[0].id);
     }
@@ -252,10 +253,10 @@ export class Terminals {
     socket.addEventListener('close', (e) => {
       if (socket !== this.socket) return;
       if (e.code === 1000) {
-        this.note('This terminal has ended.');
+        this.note(say.terminalOver);
         return;
       }
-      this.note('The connection to the terminal is lost: the page connects again by itself.');
+      this.note(say.terminalLost);
       this.timer = setTimeout(() => { if (socket === this.socket) this.connect(); }, Math.min(10000, 800 * 2 ** this.tries++));
     });
   }

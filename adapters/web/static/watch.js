@@ -5,6 +5,7 @@
 
 import { $, el } from './dom.js';
 import { display, resize, fit, carriage } from './terminal.js';
+import { say } from './sentences.js';
 
 const token = new URLSearchParams(location.hash.slice(1)).get('token') || '';
 const again = 20e3; // milliseconds between two looks at the list
@@ -25,10 +26,10 @@ async function look() {
       method: 'POST', credentials: 'omit', cache: 'no-store', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ token }),
     });
   } catch {
-    throw new Failure(0, 'The bot cannot be reached: check your connection; the page tries again by itself.');
+    throw new Failure(0, say.unreachableRetry);
   }
   const data = await answer.json().catch(() => null);
-  if (!answer.ok) throw new Failure(answer.status, data?.error || `The bot answered with status ${answer.status}: try again in a moment.`);
+  if (!answer.ok) throw new Failure(answer.status, data?.error || say.status(answer.status));
   return data;
 }
 
@@ -49,7 +50,7 @@ async function refresh() {
   if (!data.panes.length) {
     drop();
     pane = null;
-    note('This session has no terminal at the moment: one that opens appears here.');
+    note(say.noSharedTerminal);
   } else if (!data.panes.some((p) => p.id === pane)) pick(data.panes[0].id);
   draw(data.panes);
 }
@@ -112,14 +113,14 @@ function connect() {
     if (mine !== socket) return;
     socket = null;
     if (e.code === 1000) {
-      note('This terminal has ended.');
+      note(say.terminalOver);
       return;
     }
     if (e.code === 1008) {
-      end('This link has ended: ask whoever gave it to you for a fresh one.');
+      end(say.linkOver);
       return;
     }
-    note('The connection to the terminal is lost: the page connects again by itself.');
+    note(say.terminalLost);
     const id = pane;
     setTimeout(async () => {
       await refresh(); // whether the link still lives
@@ -142,7 +143,7 @@ function end(sentence) {
   $('watch-panes').hidden = true;
   $('watch-screen').hidden = true;
   set($('watch-who'), '');
-  set($('watch-session'), 'A shared terminal');
+  set($('watch-session'), say.sharedTerminal);
   note(sentence);
 }
 

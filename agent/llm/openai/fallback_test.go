@@ -105,7 +105,7 @@ func TestWhenNoModelAnswersTheLastOneIsToldOf(t *testing.T) {
 	c := client(t, "http://model.test", func(c *Config) { c.Model, c.Fallback, c.HTTPClient = "a", []string{"b", "c"}, b })
 	_, err := c.Reply(t.Context(), ask(), nil)
 	var e *llm.Error
-	if !errors.As(err, &e) || e.Status != 529 || !strings.HasSuffix(e.Sentence, "(tried 4 times; a, b did not answer either).") {
+	if !errors.As(err, &e) || e.Status != 529 || !strings.HasSuffix(e.Sentence, "(tried 4 times; a, b didn't answer either).") {
 		t.Fatal(err)
 	}
 }

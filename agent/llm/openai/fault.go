@@ -16,8 +16,6 @@ import (
 	"unicode"
 
 	goopenai "github.com/sashabaranov/go-openai"
-
-	"countersign/agent/llm"
 )
 
 // kind names a fault for logs and sentences.
@@ -305,100 +303,4 @@ func plain(err error) error {
 		return u.Err
 	}
 	return err
-}
-
-// note says why the model is asked again.
-func (c *Client) note(f *fault, wait time.Duration) string {
-	what := "The model's answer broke off"
-	switch {
-	case f.status == http.StatusTooManyRequests:
-		what = "The model is overloaded"
-	case f.kind == refused, f.kind == inStream:
-		what = "The model's server has a problem"
-	case f.kind == silent:
-		what = "The model went silent"
-	case f.kind == unreachable:
-		what = "The model's server " + c.at.host + " cannot be reached"
-	case f.kind == garbled:
-		what = "The model's answer was garbled"
-	}
-	if wait < time.Second {
-		return what + ", trying again."
-	}
-	return fmt.Sprintf("%s, trying again in %s.", what, wait.Round(time.Second))
-}
-
-// final is the error for people, about the last of the models that were asked.
-func (c *Client) final(f *fault, model string, attempts int, others []string) *llm.Error {
-	e := &llm.Error{Sentence: c.sentence(f, named(model)), Status: f.status, Retry: f.after, TooLong: f.tooLong, Cause: f}
-	var more []string
-	if attempts > 1 {
-		more = append(more, fmt.Sprintf("tried %d times", attempts))
-	}
-	if len(others) > 0 {
-		more = append(more, strings.Join(others, ", ")+" did not answer either")
-	}
-	if len(more) > 0 {
-		e.Sentence = strings.TrimSuffix(e.Sentence, ".") + " (" + strings.Join(more, "; ") + ")."
-	}
-	return e
-}
-
-// named is a model's name in a sentence.
-func named(model string) string {
-	if model == "" {
-		return "that is its default"
-	}
-	return model
-}
-
-func (c *Client) sentence(f *fault, model string) string {
-	said := ""
-	if f.message != "" {
-		said = " (" + f.message + ")"
-	}
-	switch {
-	case f.tooLong:
-		return "The conversation is too long for the model " + model + "; start a new thread or choose a model with a larger window in OPENAI_MODEL."
-	case f.quota:
-		return "The account behind OPENAI_API_KEY has no credit left at " + c.at.host + "; check its plan and billing."
-	case f.status == http.StatusUnauthorized:
-		return "The model's server " + c.at.host + " does not accept the key; check OPENAI_API_KEY and OPENAI_BASE_URL."
-	case f.status == http.StatusForbidden:
-		return "The key may not use the model " + model + " at " + c.at.host + "; check OPENAI_API_KEY and OPENAI_MODEL."
-	case f.status == http.StatusNotFound || f.status == http.StatusMethodNotAllowed:
-		return "The model " + model + " or the address was not found at " + c.at.host + "; check OPENAI_MODEL, and that OPENAI_BASE_URL ends like its documentation says (often in /v1)."
-	case f.status == http.StatusTooManyRequests:
-		if f.after >= longestWait {
-			return "The model's server " + c.at.host + " allows no more requests for " + f.after.Round(time.Second).String() + "; try again then, or check the limits of OPENAI_API_KEY."
-		}
-		return "The model's server " + c.at.host + " is overloaded or its rate limit is reached; try again in a few minutes."
-	case f.status >= 500:
-		return fmt.Sprintf("The model's server %s has a problem of its own (status %d); try again in a few minutes.", c.at.host, f.status)
-	case f.status >= 300 && f.status < 400:
-		return fmt.Sprintf("The model's server %s sends requests elsewhere (status %d); check OPENAI_BASE_URL, also http or https.", c.at.host, f.status)
-	case f.kind == refused || (f.kind == inStream && f.status != 0):
-		return fmt.Sprintf("The model's server %s refused the request with status %d%s; check OPENAI_MODEL and OPENAI_BASE_URL.", c.at.host, f.status, said)
-	case f.kind == inStream:
-		return "The model's server " + c.at.host + " broke its answer off with an error" + said + "; try again in a few minutes."
-	case f.kind == webPage:
-		return "The server " + c.at.host + " answered with a web page instead of a model's reply; check OPENAI_BASE_URL (often it must end in /v1)."
-	case f.kind == garbled:
-		return "The server " + c.at.host + " answered with something that is not a model's reply; check OPENAI_BASE_URL."
-	case f.kind == filtered:
-		return "The content filter of " + c.at.host + " stopped the model's answer; ask in other words, or leave out the text that could have set it off."
-	case f.kind == tooBig:
-		return "The model's answer was larger than this bot takes; ask for less at once."
-	case f.kind == silent:
-		return "The model's server " + c.at.host + " sent nothing for too long; try again, or check that it is not overloaded."
-	case f.kind == incomplete:
-		return "The model's answer from " + c.at.host + " broke off before its end; try again in a few minutes."
-	case f.kind == untrusted:
-		return "The model's server " + c.at.host + " has no certificate that this machine trusts; check OPENAI_BASE_URL and the system's certificates."
-	case errors.Is(f.cause, goopenai.ErrReasoningToolsRequireResponses):
-		return "The model " + model + " can call tools only through the Responses API; set COUNTERSIGN_MODEL_API to auto or responses, or choose another model in OPENAI_MODEL."
-	case f.kind == unsupported:
-		return "The model " + model + " is not a chat model; choose another one in OPENAI_MODEL."
-	}
-	return "The model's server " + c.at.host + " cannot be reached; check OPENAI_BASE_URL and the network."
 }

@@ -270,7 +270,7 @@ func (c *Client) askWithRetry(ctx context.Context, model string, r llm.Request, 
 		}
 		spent += wait
 		log.InfoContext(ctx, "asking the model again", "attempt", attempt, "status", fault.status, "fault", string(fault.kind), "wait", wait)
-		show(llm.Delta{Reset: true, Note: c.note(fault, wait)})
+		show(llm.Delta{Reset: true, Note: c.sayRetry(fault, wait)})
 		if c.cfg.Sleep(ctx, wait) != nil {
 			return llm.Reply{}, attempt, fault
 		}

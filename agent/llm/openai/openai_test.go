@@ -243,10 +243,10 @@ func TestFaults(t *testing.T) {
 		is    int // status
 		long  bool
 	}{
-		{name: "a truncated stream is tried again and yields no calls", step: served{body: sse(textFrame("a"), callFrame(partial))}, retry: true, says: []string{"broke off"}},
+		{name: "a truncated stream is tried again and yields no calls", step: served{body: sse(textFrame("a"), callFrame(partial))}, retry: true, says: []string{"was cut off"}},
 		{name: "text and DONE without a finish reason is truncated", step: served{body: sse(textFrame("a"), done)}, retry: true},
 		{name: "DONE after a cut call is truncated", step: served{body: sse(callFrame(`{"index":0,"id":"a","function":{"name":"f","arguments":"{"}}`), done)}, retry: true},
-		{name: "a cut in the middle of a frame is truncated", step: served{body: sse(textFrame("a")) + `data: {"choices":[{"ind`}, retry: true, says: []string{"broke off"}},
+		{name: "a cut in the middle of a frame is truncated", step: served{body: sse(textFrame("a")) + `data: {"choices":[{"ind`}, retry: true, says: []string{"was cut off"}},
 		{name: "an empty answer is truncated", step: served{status: 200}, retry: true},
 		{name: "a hard cut is tried again", step: served{body: sse(textFrame("a")), cut: true}, retry: true},
 		{name: "an error after comments and event lines keeps its message", step: served{body: ": hello\n\n" + sse(textFrame("a")) + "event: error\n" + sse(`{"error":{"message":"the engine is busy","type":"overloaded"}}`)}, retry: true, says: []string{"the engine is busy"}},
@@ -266,7 +266,7 @@ func TestFaults(t *testing.T) {
 		{name: "a request larger than a minute's allowance is too long", step: served{status: 429, body: `{"error":{"message":"Request too large for m on tokens per min (TPM): Limit 30000, Requested 45000.","code":"rate_limit_exceeded"}}`}, is: 429, long: true},
 		{name: "an error in a stream that is our fault is final", step: served{body: sse(`{"error":{"message":"bad tool","type":"invalid_request_error","code":400}}`)}, says: []string{"bad tool"}, is: 400},
 		{name: "a garbled frame is tried again", step: served{body: sse(`{"choices":[{]}`, finishFrame("stop"))}, retry: true},
-		{name: "silence within an answer is tried again", step: served{body: sse(textFrame("a")), hang: true}, retry: true, says: []string{"sent nothing"}},
+		{name: "silence within an answer is tried again", step: served{body: sse(textFrame("a")), hang: true}, retry: true, says: []string{"timed out"}},
 		{name: "429 is tried again", step: served{status: 429, body: `{"error":{"message":"slow down"}}`}, retry: true, is: 429, says: []string{"rate limit"}},
 		{name: "an empty account is final", step: served{status: 429, body: `{"error":{"message":"quota","code":"insufficient_quota"}}`}, is: 429, says: []string{"billing", "OPENAI_API_KEY"}},
 		{name: "a longer wait than a minute is told instead of waited for", step: served{status: 429, headers: map[string]string{"Retry-After": "3600"}}, is: 429, says: []string{"1h0m0s"}},

@@ -112,8 +112,8 @@ func TestResponsesFaults(t *testing.T) {
 		long  bool
 		hang  bool
 	}{
-		{name: "no last event is incomplete, whatever came", body: respDelta(0, "x") + call, retry: true, says: "broke off"},
-		{name: "DONE without the last event is incomplete", body: call + "data: [DONE]\n\n", retry: true, says: "broke off"},
+		{name: "no last event is incomplete, whatever came", body: respDelta(0, "x") + call, retry: true, says: "was cut off"},
+		{name: "DONE without the last event is incomplete", body: call + "data: [DONE]\n\n", retry: true, says: "was cut off"},
 		{name: "a failed response", body: respDelta(0, "x") + respEvent("response.failed", `{"status":"failed","error":{"code":"server_error","message":"no luck"},"output":[]}`), retry: true, says: "no luck"},
 		{name: "a failed response without a reason", body: respEvent("response.failed", `{"status":"failed","error":null}`), retry: true},
 		{name: "a failed response for the rate", body: respEvent("response.failed", `{"status":"failed","error":{"code":"rate_limit_exceeded","message":"slow"}}`), retry: true, is: 429},
@@ -124,7 +124,7 @@ func TestResponsesFaults(t *testing.T) {
 		{name: "an error event without its event line", body: sse(`{"type":"error","code":null,"message":"no luck","param":null}`), retry: true, says: "no luck"},
 		{name: "an error event with its parts a level below", body: "event: error\n" + sse(`{"type":"error","error":{"type":"invalid_request_error","code":"context_length_exceeded","message":"Your input exceeds the context window of this model."}}`), long: true},
 		{name: "garbled frames", body: sse(`{"type":"response.completed","response":[1]}`), retry: true},
-		{name: "silence", body: respDelta(0, "x"), hang: true, retry: true, says: "sent nothing"},
+		{name: "silence", body: respDelta(0, "x"), hang: true, retry: true, says: "timed out"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -57,7 +57,7 @@ func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 // warning is the sentence at 80 %.
 func warning(s Scope, used, limit Amount, near []Kind) string {
 	who, when := subject(s)
-	return capital(who) + spent(used, limit, near) + when + ". At the cap I stop and ask whether it may be more."
+	return capital(who) + spent(used, limit, near) + when + ". At the cap I stop and ask whether to go on."
 }
 
 func (o Over) used() string {
@@ -68,14 +68,14 @@ func (o Over) used() string {
 // Sentence says that the cap is used up, for the card or beside it. Its numbers
 // change while people decide, so it must not be a part of what they approve.
 func (o Over) Sentence() string {
-	return capital(o.used()) + ", so I stopped before the next question to the model."
+	return capital(o.used()) + ", so I paused before asking the model again."
 }
 
 // Refused is what ends the turn when nobody allows more, and what to do then.
 func (o Over) Refused() string {
-	end := " Say `go on` to be asked once more, or begin another thread."
+	end := " Say `go on` to be asked again, or start another thread."
 	if o.Scope != Thread {
-		end = " Say `go on` to be asked once more; the next day begins at 00:00 UTC."
+		end = " Say `go on` to be asked again. The next day starts at 00:00 UTC."
 	}
 	return "I stopped here: " + o.used() + ", and nobody allowed more." + end
 }
@@ -101,9 +101,9 @@ func Status(t Totals, c Caps, g Granted) string {
 	}
 	switch n := t.Sums[Thread].Uncounted; {
 	case n == 1:
-		more = append(more, "1 reply in this thread came without a count of its tokens, which are not in these numbers.")
+		more = append(more, "1 reply in this thread had no token count and isn't included.")
 	case n > 1:
-		more = append(more, thousands(n)+" replies in this thread came without a count of their tokens, which are not in these numbers.")
+		more = append(more, thousands(n)+" replies in this thread had no token count and aren't included.")
 	}
 	if len(more) == 0 {
 		return first
@@ -168,5 +168,5 @@ func unpriced(t Totals) string {
 	}
 	slices.Sort(names)
 	// Past tense: a price that was added since changes nothing of what is counted.
-	return "No price was configured for " + strings.Join(names, ", ") + ", so those tokens are counted and cost nothing here."
+	return "No price was set for " + strings.Join(names, ", ") + ", so the cost isn't shown."
 }
