@@ -1080,13 +1080,24 @@ func TestCardsAreShort(t *testing.T) {
 	c.Preview = []string{"compresses 1 file, 41 MB"}
 	s.bot.post(th, chat.Post{Key: "a", Card: c})
 	s.until(`document.querySelector('.card.open') !== null`)
-	s.is(`document.querySelector('.card.open').getBoundingClientRect().height <= 320`)
+	for _, size := range []struct {
+		name          string
+		width, height int64
+	}{{"1280 x 800", 1280, 800}, {"a phone", 390, 844}, {"1280 x 800 with text of 200 %", 640, 400}} {
+		for _, scheme := range []string{"dark", "light"} {
+			s.do(size.name+", "+scheme, chromedp.EmulateViewport(size.width, size.height), media(scheme, false))
+			s.until(fmt.Sprintf(`innerWidth === %d && innerHeight === %d`, size.width, size.height))
+			if size.width == 1280 {
+				s.is(`document.querySelector('.card.open').getBoundingClientRect().height <= 320`)
+			}
+			s.until(`['.card.open h3', '.card.open .chip.risk', '.card.open .code', '.card.open button[data-style=approve]', '.card.open button[data-style=deny]'].every((q) => {
+				const r = document.querySelector(q).getBoundingClientRect();
+				return r.top >= document.querySelector('#scroll').getBoundingClientRect().top && r.bottom <= document.querySelector('#scroll').getBoundingClientRect().bottom;
+			})`)
+		}
+	}
 	s.do("a phone", chromedp.EmulateViewport(390, 844))
 	s.until(`innerWidth === 390`)
-	s.is(`['.card.open h3', '.card.open .chip.risk', '.card.open .code', '.card.open button[data-style=approve]', '.card.open button[data-style=deny]'].every((q) => {
-		const r = document.querySelector(q).getBoundingClientRect();
-		return r.top >= document.querySelector('#scroll').getBoundingClientRect().top && r.bottom <= document.querySelector('#scroll').getBoundingClientRect().bottom;
-	})`)
 	long := waitingCard("long", "Run a command", "web-1")
 	long.Code = strings.Repeat("echo harmless\n", 80) + "rm -rf /srv/data"
 	s.bot.post(th, chat.Post{Key: "a", Card: long})

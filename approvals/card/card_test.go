@@ -385,6 +385,7 @@ func everyday() approvals.Record {
 // An everyday card answers what, where, how bad and who decides in a few short lines.
 func TestAnEverydayCardIsShort(t *testing.T) {
 	c := New(everyday(), "")
+	golden(t, "everyday", c)
 	if c.Title != "Compress debug.log.1 on local" || c.Risk != "medium risk" || len(c.Warn) != 0 {
 		t.Errorf("%+v", c)
 	}

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -165,7 +167,7 @@ func newBot(t testing.TB, config, modelURL string, env ...string) *bot {
 	if err := os.WriteFile(filepath.Join(dir, "bot.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := &bot{t: t, dir: dir, listen: "127.0.0.1:0", log: &logBuffer{}, instance: instanceName()}
+	b := &bot{t: t, dir: dir, listen: quietPort(t), log: &logBuffer{}, instance: instanceName()}
 	b.env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "COUNTERSIGN_CONFIG=" + filepath.Join(dir, "bot.yaml"),
 		"COUNTERSIGN_DATA_DIR=" + filepath.Join(dir, "data"), "OPENAI_BASE_URL=" + modelURL + "/v1", "OPENAI_API_KEY=sk-test-not-a-key",
@@ -173,6 +175,21 @@ func newBot(t testing.TB, config, modelURL string, env ...string) *bot {
 	}, env...)
 	t.Cleanup(b.kill)
 	return b
+}
+
+// quietPort is a free address whose port no connection is given while the bot is down: it is
+// below the ports that the kernel picks.
+func quietPort(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
+		if err == nil {
+			defer ln.Close()
+			return ln.Addr().String()
+		}
+	}
+	t.Fatal("no port is free between 20000 and 32000")
+	return ""
 }
 
 // instanceName is different for each bot, so that terminals never collide.

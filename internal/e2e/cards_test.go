@@ -58,6 +58,33 @@ func TestEveryFaceOfACardCanBeDrawn(t *testing.T) {
 	}
 }
 
+// TestAnEverydayCardIsShortOnEachNetwork: what people read of it beside the command, buttons
+// included, is at most 7 lines and 500 characters.
+func TestAnEverydayCardIsShortOnEachNetwork(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "approvals", "card", "testdata", "everyday.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c chat.Card
+	if err := json.Unmarshal(raw, &c); err != nil {
+		t.Fatal(err)
+	}
+	for network, draw := range map[string]func(chat.Card) (string, error){"Slack": drawnBySlack, "Discord": drawnByDiscord} {
+		drawn, err := draw(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := regexp.MustCompile(`(?s)<pre>.*?</pre>`).ReplaceAllString(drawn, "")
+		shown = regexp.MustCompile(`</(p|div|h3)>`).ReplaceAllString(shown, "\n")
+		shown = html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(shown, ""))
+		lines := strings.FieldsFunc(shown, func(r rune) bool { return r == '\n' })
+		if n := len([]rune(shown)); len(lines) > 7 || n > 500 {
+			t.Errorf("on %s it has %d lines and %d characters:\n%s", network, len(lines), n, shown)
+		}
+	}
+}
+
 // dots are the marks of the risk, for machines without a font that has them.
 var dots = strings.NewReplacer("🔴", "<span style=color:#d72b3f>●</span>", "🟡", "<span style=color:#ecb22e>●</span>", "🔵", "<span style=color:#1d9bd1>●</span>")
 

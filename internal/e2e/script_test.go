@@ -132,7 +132,7 @@ func scripted(rules []rule, results int, user string) turn {
 func cmdStart(ts *testscript.TestScript, _ bool, args []string) {
 	w := of(ts)
 	if w.b == nil {
-		w.b = &bot{t: w.t, dir: ts.MkAbs("."), listen: "127.0.0.1:0", log: &logBuffer{}, env: []string{
+		w.b = &bot{t: w.t, dir: ts.MkAbs("."), listen: quietPort(w.t), log: &logBuffer{}, env: []string{
 			"PATH=" + os.Getenv("PATH"), "HOME=" + ts.MkAbs("."), "COUNTERSIGN_CONFIG=" + ts.MkAbs("bot.yaml"),
 			"COUNTERSIGN_DATA_DIR=" + ts.Getenv("COUNTERSIGN_DATA_DIR"), "COUNTERSIGN_INSTANCE=" + ts.Getenv("COUNTERSIGN_INSTANCE"),
 			"OPENAI_BASE_URL=" + w.llm + "/v1", "OPENAI_API_KEY=sk-test-not-a-key", "OPENAI_MODEL=scripted",

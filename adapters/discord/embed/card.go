@@ -288,8 +288,7 @@ func newDrawing(c chat.Card) *drawing {
 	if utf16Len(escape(d.title)) > MaxTitle {
 		d.add(zoneHead, "", c.Title)
 	}
-	d.add(zoneHead, "", c.Risk)
-	d.add(zoneBelow, "", c.Context)
+	d.add(zoneHead, "", strings.Join(slices.DeleteFunc([]string{c.Risk, c.Context}, func(s string) bool { return s == "" }), " · "))
 	for _, l := range c.Preview {
 		d.add(zoneBelow, "", l)
 	}

@@ -17,7 +17,7 @@ func TestCardsWithoutColourOrEmoji(t *testing.T) {
 	states := map[string]string{
 		"pending": "needs 1 of oncall", "approved": "Approved by bob", "running": "running", "done": "exit 0", "unknown": "outcome unknown",
 		"denied": "Denied by bob", "expired": "Expired", "cancelled": "Withdrawn by bob", "invalid": "Not run",
-		"plan": "needs 1 of oncall", "plan-running": "not run yet",
+		"plan": "needs 1 of oncall", "plan-running": "not run yet", "everyday": "needs 1 of oncall",
 	}
 	cards := stateCards(t)
 	if len(cards) != len(states) {
@@ -42,6 +42,9 @@ func TestCardsWithoutColourOrEmoji(t *testing.T) {
 			wants := []string{state, "Restart app on local", "systemctl restart app", `"label":"Details"`}
 			if strings.HasPrefix(name, "plan") {
 				wants = []string{state, "Run 3 steps on web-1", "systemctl start app", `"label":"Details"`}
+			}
+			if name == "everyday" {
+				wants = []string{state, "Compress debug.log.1 on local", "medium risk", "gzip -9", `"label":"Approve"`}
 			}
 			if name == "pending" {
 				wants = append(wants, `"label":"Deny"`, `"label":"Approve"`, "high risk", "Asked by alice", "Expires \\u003ct:1767323945:R\\u003e", "Why: “harmless")

@@ -60,8 +60,7 @@ const maxSaidCode = 1000
 type zone int
 
 const (
-	zoneHead  zone = iota // small, above the code
-	zoneBelow             // small, right below the code
+	zoneHead zone = iota // small, above the code
 	zoneFields
 	zoneSmall
 )
@@ -103,7 +102,7 @@ func newDrawing(c chat.Card, o CardOptions) *drawing {
 		add(zoneFields, "", c.Title)
 	}
 	add(zoneHead, "", c.Risk)
-	add(zoneBelow, "", c.Context)
+	add(zoneHead, "", c.Context)
 	for _, l := range c.Preview {
 		add(zoneFields, "", visible.Below(l))
 	}
@@ -312,7 +311,7 @@ func (d *drawing) whole() ([]slack.Block, []chat.File) {
 // model wrote must not push out what it wants to run. It always succeeds.
 func (d *drawing) reduced() ([]slack.Block, []chat.File) {
 	room := MaxMessageJSON - jsonSize(d.header) - 100
-	linesNeed := sizeOf(d.lineBlocks(d.lines, zoneHead, zoneBelow, zoneFields, zoneSmall))
+	linesNeed := sizeOf(d.lineBlocks(d.lines, zoneHead, zoneFields, zoneSmall))
 	code, ok := d.codeBlocks()
 	full := d.actions(false)
 	left := room - sizeOf(full)
@@ -325,7 +324,7 @@ func (d *drawing) reduced() ([]slack.Block, []chat.File) {
 	left -= sizeOf(code)
 	for limit := maxLine; limit >= 20; limit /= 2 {
 		lines, cut := d.shorten(limit)
-		if sizeOf(d.lineBlocks(lines, zoneHead, zoneBelow, zoneFields, zoneSmall)) > left {
+		if sizeOf(d.lineBlocks(lines, zoneHead, zoneFields, zoneSmall)) > left {
 			continue
 		}
 		if blocks, ok := d.join(code, lines, actions); ok {
@@ -336,7 +335,7 @@ func (d *drawing) reduced() ([]slack.Block, []chat.File) {
 	lines, _ := d.shorten(20)
 	for n := len(lines) - 1; n > 0; n-- {
 		some := append(lines[:n:n], line{zone: zoneSmall, text: fmt.Sprintf("%d more lines are in the attached file %s.", len(lines)-n, d.detailsName)})
-		if n > 200 || sizeOf(d.lineBlocks(some, zoneHead, zoneBelow, zoneFields, zoneSmall)) > left {
+		if n > 200 || sizeOf(d.lineBlocks(some, zoneHead, zoneFields, zoneSmall)) > left {
 			continue
 		}
 		if blocks, ok := d.join(code, some, actions); ok {
@@ -371,7 +370,7 @@ func (d *drawing) join(code []slack.Block, lines []line, actions []slack.Block) 
 	blocks := []slack.Block{d.header}
 	blocks = append(blocks, d.lineBlocks(lines, zoneHead)...)
 	blocks = append(blocks, code...)
-	blocks = append(blocks, d.lineBlocks(lines, zoneBelow, zoneFields)...)
+	blocks = append(blocks, d.lineBlocks(lines, zoneFields)...)
 	blocks = append(blocks, d.lineBlocks(lines, zoneSmall)...)
 	blocks = append(blocks, actions...)
 	return blocks, len(blocks) <= MaxBlocks && jsonSize(blocks) <= MaxMessageJSON
