@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +15,16 @@ import (
 	"countersign/adapters/discord/discordfake"
 )
 
-// D-01, the Discord half: TestDiscord plays the built bot on a local Discord: a mention opens a thread, a change
-// asks with buttons, a role may approve and nobody else, a card outlives the bot.
-func TestDiscord(t *testing.T) {
-	t.Parallel()
+// guild is a local Discord with a bot: alice is on call, bob is not.
+type guild struct {
+	*discordfake.Server
+	t                   *testing.T
+	bot                 *bot
+	alice, bob, channel string
+}
+
+func newGuild(t *testing.T, modelURL string) *guild {
+	t.Helper()
 	check, err := discordfake.FindChecker()
 	if err != nil && os.Getenv("CI") == "true" {
 		t.Fatal(err)
@@ -30,35 +37,149 @@ func TestDiscord(t *testing.T) {
 		}
 		d.Close()
 	})
-	alice, bob := d.AddUser(discordfake.User{Name: "alice"}), d.AddUser(discordfake.User{Name: "bob"})
-	guild := d.AddGuild(discordfake.Guild{Name: "ops", Owner: alice})
-	oncall := d.AddRole(guild, discordfake.Role{Name: "oncall"})
-	d.AddMember(guild, alice, oncall)
-	d.AddMember(guild, bob)
-	channel := d.AddChannel(discordfake.Channel{Guild: guild, Name: "incidents", Type: discordfake.TypeText})
-
-	ran := filepath.Join(t.TempDir(), "ran")
-	l := newLedger(t, map[string][]turn{"do it": {{calls: []call{shell("echo x >> " + ran)}}}})
-	b := newBot(t, fmt.Sprintf(`
+	g := &guild{Server: d, t: t, alice: d.AddUser(discordfake.User{Name: "alice"}), bob: d.AddUser(discordfake.User{Name: "bob"})}
+	id := d.AddGuild(discordfake.Guild{Name: "ops", Owner: g.alice})
+	oncall := d.AddRole(id, discordfake.Role{Name: "oncall"})
+	d.AddMember(id, g.alice, oncall)
+	d.AddMember(id, g.bob)
+	g.channel = d.AddChannel(discordfake.Channel{Guild: id, Name: "incidents", Type: discordfake.TypeText})
+	g.bot = newBot(t, fmt.Sprintf(`
 discord: {guilds: [%q]}
 targets:
   local: {kind: local, tmux: false, approvers: [oncall]}
 groups:
   oncall: {discord_roles: [%q], web: [alice]}
-`, guild, oncall)[1:], l.url)
-	b.env = append(b.env, "DISCORD_BOT_TOKEN="+token, "DISCORD_API_URL="+d.URL()) // without a version
-	start := func() {
-		t.Helper()
-		if !b.start() {
-			t.Fatalf("the bot does not start:\n%s", b.log)
+`, id, oncall)[1:], modelURL)
+	g.bot.env = append(g.bot.env, "DISCORD_BOT_TOKEN="+token, "DISCORD_API_URL="+d.URL()) // without a version
+	return g
+}
+
+// start starts the bot and waits until Discord shows it online.
+func (g *guild) start() {
+	g.t.Helper()
+	if !g.bot.start() {
+		g.t.Fatalf("the bot does not start:\n%s", g.bot.log)
+	}
+	ctx, cancel := context.WithTimeout(g.t.Context(), 30*time.Second)
+	defer cancel()
+	if err := g.WaitOnline(ctx, 1); err != nil {
+		g.t.Fatalf("%v\n%s", err, g.bot.log)
+	}
+}
+
+// shown is what a thread shows, and the bot's log.
+func (g *guild) shown(thread string) string {
+	all, _ := json.Marshal(g.Shown(thread))
+	return string(all) + "\n" + g.bot.log.String()
+}
+
+// press presses the button whose id has this prefix, once a message of the thread has it.
+func (g *guild) press(user, thread, prefix string) discordfake.Response {
+	g.t.Helper()
+	var message, id string
+	eventually(g.t, "a button "+prefix, func() bool {
+		for _, m := range g.Shown(thread) {
+			for _, c := range m.Buttons() {
+				if strings.Contains(c, prefix) {
+					message, id = m.ID, c
+				}
+			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		if err := d.WaitOnline(ctx, 1); err != nil {
-			t.Fatalf("%v\n%s", err, b.log)
+		return id != ""
+	}, func() string { return g.shown(thread) })
+	r, err := g.Press(g.t.Context(), user, thread, message, id)
+	if err != nil {
+		g.t.Fatalf("%s: %v\n%s", prefix, err, g.shown(thread))
+	}
+	return r
+}
+
+// TestDiscordDropsSteps: the form of a card of several takes one off; the rest asks again, and
+// what runs of it shows its last line. The vote and the end of a card cost two edits.
+func TestDiscordDropsSteps(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "out")
+	srv := model(t, func(results int, _ string) turn {
+		if results == 0 {
+			return turn{text: "I do both.", calls: []call{shell("mkdir " + filepath.Join(dir, "a")), shell("for i in $(seq 60); do echo step $i of 60 | tee -a " + file + "; sleep 0.1; done")}}
+		}
+		return turn{text: "All done."}
+	})
+	g := newGuild(t, srv.URL)
+	g.start()
+	thread, err := g.Say(g.alice, g.channel, "<@"+g.BotID()+"> do both")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := func() string { return g.shown(thread) }
+	form := g.press(g.alice, thread, "edit:").Modal
+	if form == nil || len(form.Inputs) == 0 {
+		t.Fatalf("no form opened: %+v", form)
+	}
+	_, second, _ := strings.Cut(form.Inputs[0].Value, "\n2. ")
+	if _, err := g.SubmitModal(t.Context(), form, map[string]string{form.Inputs[0].CustomID: "2. " + second}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the shorter request", func() bool { return strings.Contains(shown(), "shortened by alice") }, shown)
+	g.press(g.alice, thread, "approve:")
+	eventually(t, "the last line", func() bool { return regexp.MustCompile(`step \d+ of 60`).MatchString(shown()) }, shown)
+	eventually(t, "the end", func() bool { return strings.Contains(shown(), "All done.") }, shown)
+	if _, err := os.Stat(filepath.Join(dir, "a")); !os.IsNotExist(err) || lines(file) != 60 {
+		t.Errorf("%v, %d lines", err, lines(file))
+	}
+}
+
+// TestADiscordApprovalCostsTwoEdits: the vote and the end, for a command that ends quickly.
+func TestADiscordApprovalCostsTwoEdits(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	l := newLedger(t, map[string][]turn{"do it": {{calls: []call{shell("echo x >> " + ran)}}}})
+	g := newGuild(t, l.url)
+	g.start()
+	thread, err := g.Say(g.alice, g.channel, "<@"+g.BotID()+"> please do it")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := func() string { return g.shown(thread) }
+	var card string
+	eventually(t, "the card", func() bool {
+		for _, m := range g.Shown(thread) {
+			if strings.Contains(strings.Join(m.Buttons(), " "), "approve:") {
+				card = m.ID
+			}
+		}
+		return card != ""
+	}, shown)
+	before := g.edits(card)
+	if r := g.press(g.alice, thread, "approve:"); r.Type != discordfake.AnswerUpdate {
+		t.Errorf("the press is answered with %+v", r)
+	}
+	eventually(t, "the end", func() bool { return strings.Contains(shown(), "the end") && strings.Contains(shown(), "exit 0") }, shown)
+	if n := g.edits(card) - before; n > 1 { // the answer to the press is the first
+		t.Errorf("the card was edited %d times after the answer to the press\n%s", n, shown())
+	}
+}
+
+// edits is how often a message was edited.
+func (g *guild) edits(message string) (n int) {
+	for _, c := range g.Calls() {
+		if strings.HasPrefix(c.Route, "PATCH /channels/") && strings.HasSuffix(c.Path, "/"+message) {
+			n++
 		}
 	}
-	start()
+	return n
+}
+
+// D-01, the Discord half: TestDiscord plays the built bot on a local Discord: a mention opens a thread, a change
+// asks with buttons, a role may approve and nobody else, a card outlives the bot.
+func TestDiscord(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	l := newLedger(t, map[string][]turn{"do it": {{calls: []call{shell("echo x >> " + ran)}}}})
+	g := newGuild(t, l.url)
+	d, b, alice, bob, channel := g.Server, g.bot, g.alice, g.bob, g.channel
+	g.start()
 
 	asked, err := d.Say(alice, channel, "<@"+d.BotID()+"> please do it")
 	if err != nil {
@@ -85,7 +206,7 @@ groups:
 
 	// The bot dies, and the card is still good.
 	b.kill()
-	start()
+	g.start()
 	message, id := button("approve:")
 	r, err := d.Press(t.Context(), bob, asked, message, id)
 	if err != nil || !r.Ephemeral() || lines(ran) != 0 {
