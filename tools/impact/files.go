@@ -226,6 +226,14 @@ func (f found) amount() string {
 	return what + ", " + size(bytes)
 }
 
+// place names a file as people who stand in the action's directory do.
+func (p *probe) place(file string) string {
+	if rel, ok := strings.CutPrefix(file, p.dir+"/"); ok && p.rooted && rel != "" {
+		return show(rel)
+	}
+	return show(file)
+}
+
 // sayLargest names the largest files.
 func (p *probe) sayLargest(f found) {
 	files := slices.DeleteFunc(slices.Clone(f.entries), func(e entry) bool { return e.kind != 'f' })
@@ -238,14 +246,19 @@ func (p *probe) sayLargest(f found) {
 		}
 		return strings.Compare(a.path, b.path)
 	})
-	what := "largest:"
+	what := "largest"
 	if !f.whole {
-		what = "largest of those seen:"
+		what = "largest of those seen"
 	}
-	p.add("%s", what)
+	var names []string
 	for _, e := range files[:min(len(files), maxShown)] {
-		p.add("  %s, %s", show(e.path), size(e.size))
+		name := p.place(e.path)
+		if strings.ContainsAny(name, `(),"`) { // a name must not look like the next one
+			name = strconv.Quote(name)
+		}
+		names = append(names, fmt.Sprintf("%s (%s)", name, size(e.size)))
 	}
+	p.add("%s: %s", what, strings.Join(names, ", "))
 }
 
 // sayDashes warns of files that a pattern finds and whose names the program

@@ -113,9 +113,7 @@ var previews = []preview{
 		ran:     []string{"timeout 2 find /srv/app/logs /tmp/gone /dev/null" + findTail},
 		want: `
 would remove 2 files and 2 directories, 2.5 MB
-largest:
-  /srv/app/logs/a, 2.5 MB
-  /srv/app/logs/b\nfake, 10 bytes
+largest: logs/a (2.5 MB), logs/b\nfake (10 bytes)
 not counted is what lies in 1 directory that cannot be looked into: /srv/app/logs/locked
 does not exist, or cannot be seen without the rights that it would have: /tmp/gone`,
 	},
@@ -125,9 +123,7 @@ does not exist, or cannot be seen without the rights that it would have: /tmp/go
 		ran:     []string{`timeout 2 find /srv/app/'my dir/'*.log /srv/app/old?.gz /dev/null -maxdepth 0` + findTail},
 		want: `
 would remove 2 files, 1 kB
-largest:
-  /srv/app/my dir/b.log, 999 bytes
-  /srv/app/my dir/a.log, 1 byte
+largest: my dir/b.log (999 bytes), my dir/a.log (1 byte)
 nothing fits: old?.gz`,
 	},
 	{
@@ -145,8 +141,7 @@ stays, because it is a directory: /srv/app/a`,
 		ran:     []string{"timeout 2 find /srv/app/x /dev/null" + findTail},
 		want: `
 would remove at least 2 files and directories, 5 kB and more (counting them all takes too long)
-largest of those seen:
-  /srv/app/x/1, 5 kB`,
+largest of those seen: x/1 (5 kB)`,
 	},
 	{
 		name: "more than 10,000 files are not counted", command: "rm -r x",
@@ -154,12 +149,7 @@ largest of those seen:
 		ran:     []string{"timeout 2 find /srv/app/x /dev/null" + findTail},
 		want: `
 would remove more than 10,000 files and directories, 10 MB and more
-largest of those seen:
-  /srv/app/x/f, 1 kB
-  /srv/app/x/f, 1 kB
-  /srv/app/x/f, 1 kB
-  /srv/app/x/f, 1 kB
-  /srv/app/x/f, 1 kB`,
+largest of those seen: x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB), x/f (1 kB)`,
 	},
 	{
 		name: "a home directory stays what the shell makes of it", command: "unlink ~/'a b'",

@@ -81,8 +81,8 @@ func TestRealFiles(t *testing.T) {
 		command string
 		lines   []string
 	}{
-		{"rm -r logs", []string{"would remove 3 files and 2 directories, 3 kB", "  DIR/logs/a.log, 3 kB", "  DIR/logs/b.log, 10 bytes"}},
-		{"rm *.log", []string{"would remove 3 files, 25 bytes", `  DIR/evil\nwould remove nothing.log, 4 bytes`}},
+		{"rm -r logs", []string{"would remove 3 files and 2 directories, 3 kB", "largest: logs/a.log (3 kB), logs/b.log (10 bytes), logs/deep/c (5 bytes)"}},
+		{"rm *.log", []string{"would remove 3 files, 25 bytes", `largest: two.log (20 bytes), evil\nwould remove nothing.log (4 bytes), one.log (1 byte)`}},
 		{"rm *", []string{"rm would take names of files for options: -rf"}},
 		{"rm -- *", []string{"would remove 5 files", "stays, because it is a directory: DIR/logs, DIR/to"}},
 		{"rm ./*", []string{"would remove 5 files"}},
