@@ -11,15 +11,22 @@ import (
 	_ "embed"
 	"regexp"
 	"strings"
-	"sync"
-	"text/template"
 	"unicode"
 )
 
-//go:embed system.md
-var system string
-
-var parsed = sync.OnceValue(func() *template.Template { return template.Must(template.New("system").Parse(system)) })
+// The texts have names in braces where bots differ. They are replaced once, so that what is
+// put in cannot hold one. A template engine would call methods by name, for which the linker
+// keeps the exported methods of everything: 11 MB of the program.
+var (
+	//go:embed system.md
+	system string
+	//go:embed terminal.md
+	terminal string
+	//go:embed plain.md
+	plain string
+	//go:embed task.md
+	task string
+)
 
 // Info is what the prompt says about the bot.
 type Info struct {
@@ -54,9 +61,64 @@ func System(i Info) string {
 		i.Workflows = nil
 	}
 	i.Role = block(i.Role)
+	return strings.NewReplacer(
+		"{who}", i.who(),
+		"{machine}", pick(i.Target != "", "the machine `"+i.Target+"`", "one machine"),
+		"{targets}", i.targets(),
+		"{mode}", mode[i.Mode],
+		"{orAsk}", pick(i.SubAgent, "", " or ask"),
+		"{people}", pick(i.SubAgent, "your task", "the people in the thread"),
+		"{tell}", pick(i.SubAgent, "say in your report", "tell the thread"),
+		"{leave}", pick(i.SubAgent, "say in your report that a person has to do it", "ask a person to do that step"+pick(i.Tmux, " in the shared terminal", "")),
+		"{terminals}", pick(i.Tmux, terminal, plain),
+		"{asker}", pick(i.SubAgent, "your task", "the person who asked"),
+		"{more}", i.more(),
+	).Replace(system)
+}
+
+// mode is what the modes add to the rules of approval.
+var mode = map[string]string{
+	"readonly": "\n- This agent is read-only. Calls that change something are refused; describe the change so that a person can make it.",
+	"review":   "\n- This agent is in review mode: every command waits for a person, also harmless ones. Ask for few, useful ones.",
+}
+
+func pick(cond bool, yes, no string) string {
+	if cond {
+		return yes
+	}
+	return no
+}
+
+func (i Info) who() string {
+	if i.SubAgent {
+		return "You are a sub-agent" + pick(i.Agent != "", " of `"+i.Agent+"`", "") + ": you do one task for the agent that leads a chat thread."
+	}
+	return "You are" + pick(i.Agent != "", " `"+i.Agent+"`,", "") + " an on-call agent for a team in a chat thread."
+}
+
+func (i Info) targets() string {
+	if len(i.Targets) == 0 {
+		return ""
+	}
+	return "\n- This thread works on `" + i.Target + "`. Other machines are reached with the argument `target` of a tool; each has files, directories and terminals of its own. " +
+		"Say in your reply which machine a finding is from. The machines:\n  - `" + strings.Join(i.Targets, "`\n  - `") + "`"
+}
+
+// more are the sections that only some bots have, at the end.
+func (i Info) more() string {
 	var b strings.Builder
-	if err := parsed().Execute(&b, i); err != nil {
-		panic("prompt: " + err.Error()) // the embedded text is wrong; its test says so first
+	if len(i.Workflows) > 0 {
+		b.WriteString("\n\n## Workflows\n\nThe team has written down what to do about some problems. When one of them fits, run it with run_workflow instead of finding steps of your own:\n\n- " +
+			strings.Join(i.Workflows, "\n- "))
+	}
+	if i.SubAgent {
+		b.WriteString("\n\n" + strings.TrimSuffix(task, "\n"))
+	}
+	if i.Role != "" {
+		b.WriteString("\n\n## Your role\n\n" + i.Role)
+	}
+	if len(i.Facts) > 0 {
+		b.WriteString("\n\n## Facts about the machine\n\n- " + strings.Join(i.Facts, "\n- "))
 	}
 	return b.String()
 }

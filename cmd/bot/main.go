@@ -50,19 +50,29 @@ func root() *cobra.Command {
 		admin.AuditCommand(), admin.ExportCommand(),
 		admin.BackupCommand(), admin.RestoreCommand(), admin.StoreCommand(),
 	)
-	c.Version = fmt.Sprintf("%s commit %s %s", version, revision(), runtime.Version())
-	c.SetVersionTemplate("countersign {{.Version}}\n")
+	// Not cobra's own flag: that executes a template, for which the linker keeps the exported
+	// methods of everything.
+	asked := c.Flags().BoolP("version", "v", false, "print version, commit and Go version")
+	help := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if *asked {
+			return printVersion(cmd, nil)
+		}
+		return help(cmd, args)
+	}
 	return c
 }
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print version, commit and Go version", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "countersign %s commit %s %s\n", version, revision(), runtime.Version())
-			return err
-		},
+		RunE: printVersion,
 	}
+}
+
+func printVersion(cmd *cobra.Command, _ []string) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "countersign %s commit %s %s\n", version, revision(), runtime.Version())
+	return err
 }
 
 // revision is the commit that the program was built from.
