@@ -25,8 +25,9 @@ var restorer = chat.User{ID: "system:restore", Name: "the restore of a backup"}
 // Restore puts the backup in file in the place of the store of a stopped bot, which is kept
 // beside it under another name. A backup is the past: what was approved in it may have run
 // since, and what was open may have been decided. So all of that is stopped, and all grants
-// end, before the copy gets the name of the store. Interrupted at any moment, the store is the old one
-// (perhaps without its journal, which is kept, and then no bot starts on it) or the new one.
+// end, before the copy gets the name of the store. Outputs, recordings and keys come back,
+// too. Interrupted at any moment, the store is the old one (perhaps without its journal, which
+// is kept, and then no bot starts on it) or the new one.
 func Restore(ctx context.Context, out io.Writer, file string) error {
 	e, err := config.ReadEnv()
 	if err != nil {
@@ -35,8 +36,10 @@ func Restore(ctx context.Context, out io.Writer, file string) error {
 	if e.Shared() {
 		return config.Errorf("%s names a PostgreSQL database; restore it with its own tools, such as pg_restore, while no bot runs", config.StoreName)
 	}
-	if err := CheckStore(ctx, io.Discard, file); err != nil {
-		return fmt.Errorf("nothing was restored: %w", err)
+	if !isArchive(file) {
+		if err := CheckStore(ctx, io.Discard, file); err != nil {
+			return fmt.Errorf("nothing was restored: %w", err)
+		}
 	}
 	if err := os.MkdirAll(e.DataDir, 0o700); err != nil {
 		return fmt.Errorf("the data directory %s cannot be made (%w); name one that you may write in COUNTERSIGN_DATA_DIR", e.DataDir, err)
@@ -59,17 +62,31 @@ func Restore(ctx context.Context, out io.Writer, file string) error {
 		return fmt.Errorf("nothing can be written in %s (%w); see who owns it and whether its disk is full", e.DataDir, err)
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
+	stored, err := storeOf(ctx, file, tmp, false)
+	if err == nil && stored != file {
+		err = CheckStore(ctx, io.Discard, stored)
+	}
+	if err != nil {
+		return fmt.Errorf("nothing was restored: %w", err)
+	}
 	now := time.Now()
 	part := filepath.Join(tmp, "copy")
-	stopped, err := quarantined(ctx, file, part, now)
+	stopped, err := quarantined(ctx, stored, part, now)
 	if err != nil {
 		return err
+	}
+	outputs, recordings, err := putBeside(e.DataDir, filepath.Base(tmp), now)
+	if err != nil {
+		return fmt.Errorf("outputs, recordings and keys cannot be put into %s (%w); see that there is room for them, and try again", e.DataDir, err)
 	}
 	kept, err := replaceStore(part, path, now)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "ok: %s is the store now; %s\n", file, stoppedText(len(stopped)))
+	if err == nil && outputs+recordings > 0 {
+		_, err = fmt.Fprintf(out, "ok: %s and %s are back\n", words.Plural(outputs, "output file"), words.Plural(recordings, "recording file"))
+	}
 	if err == nil && kept != "" {
 		_, err = fmt.Fprintf(out, "ok: the store that was here is kept as %s\n", kept)
 	}
@@ -109,7 +126,7 @@ func replaceStore(part, path string, now time.Time) (kept string, err error) {
 	fail := func(err error) (string, error) {
 		return "", fmt.Errorf("the backup cannot be put in the place of %s (%w); see that you may write its directory, and try again", path, err)
 	}
-	aside := path + ".before-" + now.UTC().Format("20060102T150405.000Z")
+	aside := path + before(now)
 	// The journal goes first: it must never be applied to another store than its own.
 	if err := os.Rename(path+".journal", aside+".journal"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail(err)

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/aes"
@@ -128,9 +129,10 @@ func pruneRows(ctx context.Context, db store.DB, keep config.KeepConfig, now tim
 	}
 }
 
-// backup writes a copy of the store to the new file name. It is made in a directory
-// of its own beside it and gets its name when it is whole, synced and checked.
-func backup(ctx context.Context, e config.Env, base, name string) (size int64, err error) {
+// backup writes an archive of the store and what is beside it, or the store alone, to the new
+// file name. It is made in a directory of its own beside it and gets its name when it is
+// whole, synced and checked.
+func backup(ctx context.Context, e config.Env, base, name string, storeOnly bool) (size int64, err error) {
 	if e.Shared() {
 		return 0, config.Errorf("%s names a PostgreSQL database; back it up with its own tools, such as pg_dump --schema=countersign, or "+
 			"copy it into a file with bot store migrate --from postgres --to bolt", config.StoreName)
@@ -162,6 +164,13 @@ func backup(ctx context.Context, e config.Env, base, name string) (size int64, e
 	if err != nil {
 		return 0, fmt.Errorf("the backup is damaged and was thrown away; check the disk of %s and try again (%w)", dir, err)
 	}
+	if !storeOnly {
+		whole := filepath.Join(tmp, "archive")
+		if err := writeArchive(ctx, whole, part, e.DataDir); err != nil {
+			return 0, fmt.Errorf("the backup cannot be written (%w); check that %s has room and that you may read %s", err, dir, e.DataDir)
+		}
+		part = whole
+	}
 	info, err := os.Stat(part)
 	if err != nil {
 		return 0, err
@@ -170,6 +179,16 @@ func backup(ctx context.Context, e config.Env, base, name string) (size int64, e
 		return 0, err
 	}
 	return info.Size(), nil
+}
+
+// writeArchive writes an archive to the new file name.
+func writeArchive(ctx context.Context, name, storeFile, dataDir string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(f, 1<<16)
+	return errors.Join(archive(ctx, w, storeFile, dataDir), w.Flush(), f.Sync(), f.Close())
 }
 
 // publish gives a backup its name.
@@ -391,7 +410,16 @@ func checkStore(ctx context.Context, out io.Writer, r store.DB, about string) er
 // backup in file, and writes a line for each fault and one with the result.
 func CheckStore(ctx context.Context, out io.Writer, file string) error {
 	if file != "" {
-		r, err := bolt.OpenReader(file)
+		tmp, err := os.MkdirTemp("", "countersign-check-*")
+		if err != nil {
+			return fmt.Errorf("nothing can be written in %s (%w); name a directory with room in TMPDIR", os.TempDir(), err)
+		}
+		defer func() { _ = os.RemoveAll(tmp) }()
+		stored, err := storeOf(ctx, file, tmp, true)
+		if err != nil {
+			return err
+		}
+		r, err := bolt.OpenReader(stored)
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 			return config.Errorf("the backup cannot be read (%v); name a file that bot backup wrote", err)
@@ -477,12 +505,12 @@ func PruneStore(ctx context.Context, out io.Writer) error {
 // Backup writes a consistent copy of the store to a new file, through the running bot that
 // holds it or from the store itself. base is the running bot's URL; "" is where it says that
 // it is.
-func Backup(ctx context.Context, out io.Writer, base, name string) error {
+func Backup(ctx context.Context, out io.Writer, base, name string, storeOnly bool) error {
 	e, err := config.ReadEnv()
 	if err != nil {
 		return err
 	}
-	size, err := backup(ctx, e, base, name)
+	size, err := backup(ctx, e, base, name, storeOnly)
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func storePruneCommand() *cobra.Command {
 // RestoreCommand is the command of that name.
 func RestoreCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "restore FILE", Short: "Put a backup in the place of the store of a stopped bot; what was open in it is stopped, and runs only if asked for again",
+		Use: "restore FILE", Short: "Put a backup in the place of what a stopped bot has; what was open in it is stopped, and runs only if asked for again",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return Restore(cmd.Context(), cmd.OutOrStdout(), args[0])
@@ -72,12 +72,16 @@ func RestoreCommand() *cobra.Command {
 // BackupCommand is the command of that name.
 func BackupCommand() *cobra.Command {
 	var base string
+	var storeOnly bool
 	c := &cobra.Command{
-		Use: "backup FILE", Short: "Write a consistent copy of the store to a new file, while the bot runs or not", Args: cobra.ExactArgs(1),
+		Use: "backup FILE", Short: "Write the store, outputs, recordings and keys to a new file, while the bot runs or not", Args: cobra.ExactArgs(1),
+		Long: `Write a consistent copy of the store, and the outputs, recordings and keys beside it, to a
+new file: a tar archive that bot restore takes.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return Backup(cmd.Context(), cmd.OutOrStdout(), base, args[0])
+			return Backup(cmd.Context(), cmd.OutOrStdout(), base, args[0], storeOnly)
 		},
 	}
+	c.Flags().BoolVar(&storeOnly, "store-only", false, "leave out outputs, recordings and keys, and write the store as it is")
 	c.Flags().StringVar(&base, "url", "", cli.URLFlag)
 	return c
 }

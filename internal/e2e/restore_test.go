@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -13,12 +15,19 @@ import (
 func TestARestoredBackupRunsNothingTwice(t *testing.T) {
 	t.Parallel()
 	ran := filepath.Join(t.TempDir(), "ran")
-	model := newCrew(t, part{"once", []turn{{text: "I do it.", calls: []call{shell("echo x >> " + ran)}}}})
+	model := newCrew(t, part{"print", []turn{{calls: []call{look("seq 300")}}}}, part{"once", []turn{{text: "I do it.", calls: []call{shell("echo x >> " + ran)}}}})
 	c := model.enter(t, plainConfig)
+	c.say("print a lot", true)
+	output := regexp.MustCompile("`output (out-[0-9a-z]{8})`").FindStringSubmatch(c.page())
+	if output == nil {
+		t.Fatal(c.page())
+	}
+	printed := c.thread
+	c.thread = ""
 	c.tell("once")
 	c.sees("button: Approve (approve:")
 	old := c.as("bob").buttons("approve:")[0]
-	file := filepath.Join(c.b.dir, "backup.db")
+	file := filepath.Join(c.b.dir, "backup.tar")
 	if _, errs, code := c.b.run("", "backup", file); code != 0 {
 		t.Fatal(errs)
 	}
@@ -36,7 +45,16 @@ func TestARestoredBackupRunsNothingTwice(t *testing.T) {
 	if code != 0 || !strings.Contains(out, file+" is the store now; 1 thread had open work, which is stopped when the bot starts") {
 		t.Fatalf("%d %s %s", code, out, errs)
 	}
+	before := c.p // signed in with the key that the backup has
 	c.again()
+	res, err := before.http.Get(c.b.url + "/api/threads/" + printed + "/outputs/" + output[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 200 || !strings.HasPrefix(string(text), "1\n2\n3\n") || !strings.HasSuffix(string(text), "\n300\n") {
+		t.Errorf("the output of before: %d %v %.80q", res.StatusCode, err, text)
+	}
 	c.sees("Stopped by the restore of a backup.")
 	c.sees("Withdrawn by the restore of a backup")
 	if ids := c.buttons("approve:"); len(ids) > 0 {
