@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -52,7 +53,7 @@ func TestARestoredBackupRunsNothingTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 200 || !strings.HasPrefix(string(text), "1\n2\n3\n") || !strings.HasSuffix(string(text), "\n300\n") {
+	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK || !strings.HasPrefix(string(text), "1\n2\n3\n") || !strings.HasSuffix(string(text), "\n300\n") {
 		t.Errorf("the output of before: %d %v %.80q", res.StatusCode, err, text)
 	}
 	c.sees("Stopped by the restore of a backup.")
