@@ -241,6 +241,7 @@ func (d desk) Resume(ctx context.Context, c tools.Call, a approvals.Action, sink
 	if d.w.resume == nil {
 		return d.NoDesk.Resume(ctx, c, a, sink)
 	}
+	sink(tools.Event{Kind: tools.Started, Text: string(a.Bytes)})
 	return d.w.resume(ctx, c, a)
 }
 
@@ -589,6 +590,51 @@ func TestConversation(t *testing.T) {
 		<-asked
 		w.say("stop")
 		if !w.said("may or may not have happened") || w.sh.count("hold on") != 1 {
+			t.Errorf("%+v", w.posts())
+		}
+	})
+	stopAway := func(t *testing.T, w *world) {
+		t.Helper()
+		w.sh.hold = make(chan struct{})
+		w.say("do it")
+		w.press("approve")
+		w.stop()
+		w.say("stop") // it waits in the inbox
+		w.start()
+		w.settle()
+	}
+	run(t, "a stop that came while the bot was away interrupts what still runs", script("hold on"), func(t *testing.T, w *world) {
+		w.resume = func(ctx context.Context, _ tools.Call, _ approvals.Action) (tools.Result, error) {
+			<-ctx.Done()
+			return tools.Result{Value: "half of it", Failed: true, Signal: "INT", Text: "half of it"}, nil
+		}
+		stopAway(t, w)
+		rs := w.results()
+		if len(rs) != 1 || rs[0].Unknown || rs[0].Signal != "INT" || w.said("may or may not") || !w.said("Stopped by alice.") || !w.said("half of it") {
+			t.Errorf("%+v %+v", rs, w.posts())
+		}
+		if w.sh.count("hold on") != 1 || !w.card().Final {
+			t.Errorf("%v %+v", w.sh.ran, w.card())
+		}
+	})
+	run(t, "a stop that came while the bot was away keeps from running what had not begun", script("hold on"), func(t *testing.T, w *world) {
+		w.resume = func(context.Context, tools.Call, approvals.Action) (tools.Result, error) {
+			return tools.Result{}, tools.NotRun("the command", "it never began")
+		}
+		stopAway(t, w)
+		if w.sh.count("hold on") != 1 || w.said("may or may not") || !w.said("Stopped by alice.") || strings.Contains(w.card().Body, "unknown") {
+			t.Errorf("%v %+v", w.sh.ran, w.posts())
+		}
+	})
+	run(t, "a stop that came while the bot was away does not wait for a target that is gone", script("hold on"), func(t *testing.T, w *world) {
+		w.resume = func(ctx context.Context, _ tools.Call, _ approvals.Action) (tools.Result, error) {
+			<-ctx.Done()
+			return tools.Result{}, ctx.Err()
+		}
+		stopAway(t, w)
+		time.Sleep(time.Minute) // of the test's clock
+		w.settle()
+		if !w.said("may or may not have happened") || !w.said("Stopped by alice") || !strings.Contains(w.card().Body, "outcome unknown") {
 			t.Errorf("%+v", w.posts())
 		}
 	})

@@ -377,7 +377,8 @@ func (w *worker) recordChange(ctx context.Context, s step, id approvals.ID, a ap
 
 // resume goes on with a call that has an intent and no outcome: the bot went away during the
 // run, or before it. What still runs is followed, and what ended meanwhile is reported as if
-// nothing had happened. What never began runs now, if its approval still stands.
+// nothing had happened. What never began runs now, if its approval still stands. Where people
+// said stop meanwhile, what still runs is interrupted, and what never began doesn't run.
 func (w *worker) resume(ctx context.Context, s step) error {
 	id := s.intent.Approval
 	var rec approvals.Record
@@ -396,6 +397,8 @@ func (w *worker) resume(ctx context.Context, s step) error {
 	c := tools.Call{ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent()}
 	unstarted, unknown := false, false
 	r, did := w.perform(ctx, s.call, rec.Action, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
+		ctx, sink, done := untilFound(ctx, s.stop != nil, sink)
+		defer done()
 		res, err := w.a.cfg.Desk.Resume(ctx, c, rec.Action, sink)
 		var e *tools.Error
 		known := errors.As(err, &e)
@@ -419,6 +422,39 @@ func (w *worker) resume(ctx context.Context, s step) error {
 		return w.unknown(ctx, s)
 	}
 	return w.recordChange(ctx, s, id, rec.Action, r, did)
+}
+
+// stopWithin is how long a target is asked for a command that people want to be interrupted.
+const stopWithin = 10 * time.Second
+
+// untilFound is a context for the search for what an earlier process left running. A stop, also
+// one that came before (stopped), ends it once the command is found, which sink is told: what
+// is not found can't be interrupted. done frees what it uses.
+func untilFound(ctx context.Context, stopped bool, sink tools.Sink) (context.Context, tools.Sink, func()) {
+	search, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	found, tell := context.WithCancel(search)
+	interrupt := func() {
+		if stopped || interrupted(ctx) {
+			late := time.NewTimer(stopWithin)
+			defer late.Stop()
+			select {
+			case <-found.Done():
+			case <-late.C:
+			}
+			cancel(errStopped)
+			return
+		}
+		cancel(context.Cause(ctx))
+	}
+	ends := context.AfterFunc(ctx, interrupt)
+	if stopped {
+		go interrupt()
+	}
+	return search, func(e tools.Event) {
+		if sink(e); e.Kind == tools.Started {
+			tell()
+		}
+	}, func() { ends(); cancel(nil); tell() }
 }
 
 // errOutcomeUnknown ends the search for a call of which nobody knows what became.

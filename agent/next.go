@@ -41,7 +41,7 @@ type step struct {
 	decision *history.Decision // run, refuse
 	ask      *history.Ask      // wait, resume
 	intent   *history.Intent   // resume
-	stop     *history.Stop     // stop
+	stop     *history.Stop     // stop; resume: people want it interrupted
 	limit    string            // limit; return: why it ended without a report
 	holder   string            // paused: who has the keyboard
 	// edits are how people changed the call, oldest first.
@@ -93,6 +93,13 @@ func (f *threadState) nextOf(now time.Time, lim Limits) step {
 	case !t.open:
 		return step{kind: stepIdle, turn: t}
 	case t.stop != nil:
+		if open := t.openCalls(); len(open) > 0 {
+			// What an earlier process left running is found first, and interrupted.
+			if s := f.nextCall(t, open[0], now, lim); s.kind == stepResume && s.intent.Noted {
+				s.stop = t.stop
+				return s
+			}
+		}
 		return step{kind: stepStop, turn: t, stop: t.stop}
 	}
 	if open := t.openCalls(); len(open) > 0 {

@@ -52,6 +52,13 @@ func intent(id string) history.Entry {
 	return history.Entry{At: t0, Kind: history.KindIntent, Intent: &history.Intent{Call: id}}
 }
 
+// journaled is the intent of a call of which its machine keeps a note.
+func journaled(id string) history.Entry {
+	e := intent(id)
+	e.Intent.Noted = true
+	return e
+}
+
 func stopEntry() history.Entry {
 	return history.Entry{At: t0, Kind: history.KindStop, Stop: &history.Stop{}}
 }
@@ -153,6 +160,8 @@ func TestNext(t *testing.T) {
 		{"waiting for an edit is not work", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), edited("1"), result("1")}, t0.Add(time.Hour + 5*time.Minute), stepModel, ""},
 		{"calls of a cut reply do not run", []history.Entry{message("hi"), reply(llm.FinishLength, "1")}, t0, stepReject, "1"},
 		{"stop closes an open call", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), stopEntry()}, t0, stepStop, ""},
+		{"what may run is found before a stop counts", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Approved), journaled("1"), stopEntry()}, t0, stepResume, "1"},
+		{"a stop ends what nothing tells of", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Approved), intent("1"), stopEntry()}, t0, stepStop, ""},
 		{"stop beats an approval", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), asked("1"), decided("1", approvals.Approved), stopEntry()}, t0, stepStop, ""},
 		{"stop without a turn does nothing", []history.Entry{stopEntry()}, t0, stepIdle, ""},
 		{"all results in, the model goes on", []history.Entry{message("hi"), reply(llm.FinishCalls, "1"), result("1")}, t0, stepModel, ""},

@@ -125,6 +125,29 @@ func TestACommandOutlivesTheBot(t *testing.T) {
 	}
 }
 
+// TestAStopRightAfterARestartEndsTheCommand: the bot finds the command that an earlier process
+// left running, and interrupts it, also when the stop comes before it has looked.
+func TestAStopRightAfterARestartEndsTheCommand(t *testing.T) {
+	t.Parallel()
+	s := outlives(t)
+	s.say()
+	s.approve()
+	eventually(t, "it runs", func() bool { _, err := os.Stat(filepath.Join(s.work, "begun")); return err == nil }, s.detail)
+	s.b.kill()
+	s.back()
+	if st, err := s.alice.do("POST", "/api/threads/"+s.thread+"/messages", map[string]string{"id": "stop", "text": "stop"}, nil); err != nil || st >= 300 {
+		t.Fatalf("%d %v", st, err)
+	}
+	eventually(t, "it is stopped", func() bool { return s.look() && strings.Contains(s.shown(), "Stopped by alice.") }, s.detail)
+	if c := s.lastCard(); strings.Contains(c.Body, "unknown") || strings.Contains(s.shown(), "may or may not") {
+		t.Errorf("the card says %q\n%s", c.Body, s.detail())
+	}
+	s.sh("touch " + s.work + "/go")
+	s.types("echo free")
+	eventually(t, "its terminal is free", func() bool { return strings.Contains(s.tmux("capture-pane", "-p", "-t", s.pane()), "\nfree") }, s.detail)
+	s.absent("log")
+}
+
 // TestWhatWasApprovedAndNeverTypedIsTypedAfterTheRestart: an approval is not used up by a
 // command that did not begin.
 func TestWhatWasApprovedAndNeverTypedIsTypedAfterTheRestart(t *testing.T) {

@@ -22,7 +22,9 @@ func (p *Pane) Resume(ctx context.Context, w Where, began time.Time, c Command) 
 		return Outcome{}, err
 	}
 	defer release()
-	if err := p.ensure(ctx); err != nil {
+	look, found := outlasting(ctx)
+	defer found()
+	if err := p.ensure(look); err != nil {
 		return Outcome{}, err
 	}
 	if !p.lease.held() {
@@ -31,20 +33,20 @@ func (p *Pane) Resume(ctx context.Context, w Where, began time.Time, c Command) 
 	j := newJob(c, stderrMerged)
 	j.where, j.seq, j.begin, j.resumed = w, w.Seq, began, true
 	for {
-		t, err := p.Testify(ctx, w)
+		t, err := p.Testify(look, w)
 		switch {
 		case err != nil:
 			return Outcome{}, err
 		case t.Ended:
-			return p.endedBefore(ctx, j, c.Text, t)
-		case t.Unstarted && p.neverTyped(ctx, w):
+			return p.endedBefore(look, j, c.Text, t)
+		case t.Unstarted && p.neverTyped(look, w):
 			return Outcome{Kind: Untyped, Where: w}, nil
 		case !t.Running:
 			o := p.outcome(j)
-			o.Kind, o.Screen = Lost, p.screenText(ctx)
+			o.Kind, o.Screen = Lost, p.screenText(look)
 			return o, nil
 		}
-		following, err := p.follow(ctx, j, c.Text)
+		following, err := p.follow(look, j, c.Text)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -53,6 +55,24 @@ func (p *Pane) Resume(ctx context.Context, w Where, began time.Time, c Command) 
 		}
 		// It has ended just now.
 	}
+}
+
+// lookGrace is how long the search for a command goes on after its context is done.
+const lookGrace = 5 * time.Second
+
+// outlasting is a context for the search for a command, which a stop must find to interrupt it.
+func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	look, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ends := context.AfterFunc(ctx, func() {
+		late := time.NewTimer(lookGrace)
+		defer late.Stop()
+		select {
+		case <-look.Done():
+		case <-late.C:
+			cancel()
+		}
+	})
+	return look, func() { ends(); cancel() }
 }
 
 // neverTyped reports whether the shell, which is at the prompt before a command, says that
