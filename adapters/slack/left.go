@@ -18,7 +18,7 @@ import (
 func (p *page) Recent(ctx context.Context, c scribe.Call, next string, known func(id string) bool) (h scribe.History, err error) {
 	left := orphans{page: p, known: known}
 	last := "" // the key of the post before
-	err = p.a.replies(ctx, p.th, scribe.Normal, slackapi.GetConversationRepliesParameters{IncludeAllMetadata: true}, func(m *slackapi.Message) (bool, error) {
+	err = p.a.replies(ctx, p.th, c.Urgency, slackapi.GetConversationRepliesParameters{IncludeAllMetadata: true}, func(m *slackapi.Message) (bool, error) {
 		switch {
 		case left.see(m):
 		case m.Metadata.EventType == metadataType:

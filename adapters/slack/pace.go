@@ -3,6 +3,7 @@ package slack
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,27 +24,101 @@ const (
 // burst of posts does not starve the messages that come in.
 const maxCalls = 16
 
-// pacer keeps one queue per method and channel. Calls of a lane go one at a
-// time, the most urgent first; a limit that Slack reports holds the lane back
-// for as long as Slack says.
+// perMinute is how many calls of a method Slack accepts from the app in a workspace, read
+// strictly (tier 3; docs.slack.dev/apis/web-api/rate-limits). Of other methods it is not known
+// before Slack refuses one.
+var perMinute = map[string]int{"update": 50, "replies": 50, "history": 50}
+
+// pacer makes the calls of a method and channel, a lane, one at a time, and of a method not more
+// than Slack accepts; the most urgent goes first. A limit that Slack reports holds a method
+// back in the whole workspace for as long as Slack says, and posting in its channel alone.
 type pacer struct {
-	mu    sync.Mutex
-	lanes map[string]*lane
-	calls chan struct{}
+	mu      sync.Mutex
+	lanes   map[string]*lane
+	methods map[string]*method
+	calls   chan struct{}
 	// outcome is told how each call ended; nil: nobody is.
 	outcome func(error)
 }
 
+// rest is when something may go on.
+type rest struct {
+	until time.Time // nothing goes before
+	slow  time.Time // until then calls keep a distance
+}
+
 type lane struct {
-	busy    bool
-	until   time.Time // nothing goes before
-	slow    time.Time // until then one call a second
-	waiters scribe.Queue
-	timer   *time.Timer
+	rest
+	busy bool
+}
+
+type method struct {
+	rest
+	limit int         // calls a minute; 0: not known
+	used  []time.Time // the calls of the last minute, if there is a limit
+	queue scribe.Queue
+	timer *time.Timer
+}
+
+// may reports whether a call may go now, and if not, when another look is worth it.
+func (m *method) may(now time.Time, prio scribe.Urgency) (ok bool, wake time.Time) {
+	if now.Before(m.until) {
+		return false, m.until
+	}
+	if m.limit == 0 {
+		return true, time.Time{}
+	}
+	for len(m.used) > 0 && now.Sub(m.used[0]) >= time.Minute {
+		m.used = m.used[1:]
+	}
+	limit := m.limit
+	if prio == scribe.Passing { // the rest is for what must come through
+		limit /= 2
+	}
+	if len(m.used) < limit {
+		return true, time.Time{}
+	}
+	return false, m.used[len(m.used)-limit].Add(time.Minute)
+}
+
+// distance is the time between two calls while Slack's patience is short.
+func (m *method) distance() time.Duration {
+	if m.limit == 0 {
+		return slowPace
+	}
+	return time.Minute / time.Duration(m.limit)
 }
 
 func newPacer() *pacer {
-	return &pacer{lanes: map[string]*lane{}, calls: make(chan struct{}, maxCalls)}
+	return &pacer{lanes: map[string]*lane{}, methods: map[string]*method{}, calls: make(chan struct{}, maxCalls)}
+}
+
+// find returns a lane and its method; p.mu is held.
+func (p *pacer) find(key string) (*lane, *method) {
+	name, _, _ := strings.Cut(key, "/")
+	l, m := p.lanes[key], p.methods[name]
+	if l == nil {
+		l = &lane{}
+		p.lanes[key] = l
+	}
+	if m == nil {
+		m = &method{limit: perMinute[name]}
+		p.methods[name] = m
+	}
+	return l, m
+}
+
+// calm reports whether so little of a method's limit was used in the last minute that what
+// leads to more calls of it can be begun.
+func (p *pacer) calm(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := p.methods[name]
+	if m == nil {
+		return true
+	}
+	ok, _ := m.may(time.Now(), scribe.Passing)
+	return ok && len(m.used) <= m.limit/10
 }
 
 // do runs call when its turn comes. A rate limit that Slack reports is waited
@@ -82,13 +157,10 @@ func (p *pacer) enter(ctx context.Context, key string, prio scribe.Urgency) erro
 		return err
 	}
 	p.mu.Lock()
-	l := p.lanes[key]
-	if l == nil {
-		l = &lane{}
-		p.lanes[key] = l
-	}
-	if !l.busy && l.waiters.Len() == 0 && !time.Now().Before(l.until) {
-		l.busy = true
+	l, m := p.find(key)
+	now := time.Now()
+	if ok, _ := m.may(now, prio); ok && !l.busy && !now.Before(l.until) {
+		p.begin(l, m, now)
 		p.mu.Unlock()
 		return nil
 	}
@@ -96,8 +168,9 @@ func (p *pacer) enter(ctx context.Context, key string, prio scribe.Urgency) erro
 		p.mu.Unlock()
 		return scribe.ErrBusy
 	}
-	w := l.waiters.Add(prio)
-	p.next(key, l)
+	w := m.queue.Add(prio)
+	w.Lane = key
+	p.next(m)
 	p.mu.Unlock()
 	select {
 	case <-w.Ready():
@@ -106,60 +179,86 @@ func (p *pacer) enter(ctx context.Context, key string, prio scribe.Urgency) erro
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.waiters.Remove(w) {
-		return ctx.Err()
+	if !m.queue.Remove(w) {
+		l.busy = false // the turn came at the same moment: it is handed on
+		p.next(m)
 	}
-	// The turn came at the same moment: hand it on.
-	l.busy = false
-	p.next(key, l)
 	return ctx.Err()
+}
+
+// begin notes a call; p.mu is held.
+func (p *pacer) begin(l *lane, m *method, now time.Time) {
+	l.busy = true
+	if m.limit > 0 {
+		m.used = append(m.used, now)
+	}
+	if now.Before(m.slow) {
+		m.until = now.Add(m.distance())
+	}
 }
 
 // leave ends a call and returns how long Slack wants to be left alone.
 func (p *pacer) leave(key string, err error) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.lanes[key]
+	l, m := p.find(key)
 	l.busy = false
+	r := &m.rest
+	if strings.HasPrefix(key, "post/") {
+		r = &l.rest
+	}
 	now := time.Now()
-	var limited *slackapi.RateLimitedError
 	var wait time.Duration
-	switch {
-	case errors.As(err, &limited):
+	if limited, ok := errors.AsType[*slackapi.RateLimitedError](err); ok {
 		wait = max(limited.RetryAfter, slowPace)
-		l.until = now.Add(wait)
-		l.slow = l.until.Add(slowFor)
-	case now.Before(l.slow):
+		r.until = now.Add(wait)
+		r.slow = r.until.Add(slowFor)
+	} else if now.Before(l.slow) {
 		l.until = now.Add(slowPace)
 	}
-	p.next(key, l)
+	p.next(m)
+	if !l.busy && !now.Before(l.slow) && !m.queue.Waits(key) {
+		delete(p.lanes, key)
+	}
 	return wait
 }
 
-// next lets the most urgent waiter in, now or when its lane may go on; p.mu is
-// held.
-func (p *pacer) next(key string, l *lane) {
-	if l.busy {
-		return
+// next lets the waiters of a method in whose turn it is, now or when something may go on;
+// p.mu is held.
+func (p *pacer) next(m *method) {
+	if m.timer != nil {
+		m.timer.Stop()
+		m.timer = nil
 	}
-	if l.timer != nil {
-		l.timer.Stop()
-		l.timer = nil
-	}
-	if wait := time.Until(l.until); wait > 0 {
-		l.timer = time.AfterFunc(wait, func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.next(key, l)
-		})
-		return
-	}
-	if l.waiters.Len() == 0 {
-		if time.Now().After(l.slow) {
-			delete(p.lanes, key)
+	now := time.Now()
+	for {
+		var wake time.Time
+		if !m.queue.NextWhere(func(w *scribe.Waiter) bool {
+			l := p.lanes[w.Lane]
+			ok, at := m.may(now, scribe.First)
+			switch {
+			case l.busy:
+				return false
+			case !ok:
+			case now.Before(l.until):
+				at = l.until
+			default:
+				p.begin(l, m, now)
+				return true
+			}
+			if wake.IsZero() || at.Before(wake) {
+				wake = at
+			}
+			return false
+		}) {
+			if !wake.IsZero() {
+				m.timer = time.AfterFunc(wake.Sub(now), func() {
+					p.mu.Lock()
+					defer p.mu.Unlock()
+					p.next(m)
+				})
+			}
+			return
 		}
-		return
 	}
-	l.busy = true
-	l.waiters.Next()
 }

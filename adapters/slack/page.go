@@ -175,8 +175,11 @@ func (*page) Refused(err error) bool { return said(err) != "" }
 
 // Fresh implements scribe.Page.
 func (p *page) Fresh(bool) bool {
-	at := when(p.th.root)
-	return p.a.cfg.Turn == nil && at.After(p.a.began.Add(margin)) && p.a.now().Sub(at) < freshAge
+	at, began := when(p.th.root), p.a.began.Add(margin) // both clocks may differ
+	if there := p.a.beganThere.Load(); there != nil {
+		began = *there
+	}
+	return p.a.cfg.Turn == nil && at.After(began) && p.a.now().Sub(at) < freshAge
 }
 
 // Send implements scribe.Page. What Slack refuses of a post is posted in plainer forms.
@@ -185,13 +188,22 @@ func (p *page) Send(ctx context.Context, c scribe.Call, m outgoing) (sent scribe
 	case c.Kind == scribe.Draft:
 		sent.ID, err = p.sendDraft(ctx, c, m)
 	case c.Urgency == scribe.Passing:
-		sent.ID, err = p.post(ctx, c, m.Message)
+		sent.ID, err = p.pass(ctx, c, m.Message)
 	case c.Post.Card != nil && len(m.Files) > 0:
 		sent.ID, err = p.sendWithFiles(ctx, c, m.Message)
 	default:
 		sent.ID, err = p.postPlainer(ctx, c, m.Message)
 	}
 	return sent, err
+}
+
+// pass posts a message that nobody misses, unless the workspace is busy: it would be changed
+// at least once, and the changes that Slack accepts are for what must come through.
+func (p *page) pass(ctx context.Context, c scribe.Call, m blockkit.Message) (string, error) {
+	if !p.a.pace.calm("update") {
+		return "", scribe.ErrBusy
+	}
+	return p.post(ctx, c, m)
 }
 
 // sendWithFiles posts a card below its files: one whose command is in a file cannot be

@@ -3,6 +3,7 @@ package slack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -185,6 +186,80 @@ func TestPacer(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a refused call holds its method back in every channel, most urgent first", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPacer()
+			_ = p.do(t.Context(), "update/C1", scribe.Passing, func(context.Context) error { return limited(10 * time.Second) })
+			began := time.Now()
+			var order []string
+			var wg sync.WaitGroup
+			for _, c := range []struct {
+				key  string
+				prio scribe.Urgency
+			}{{"update/C2", scribe.Quiet}, {"update/C3", scribe.First}, {"update/C4", scribe.Normal}} {
+				wg.Go(func() {
+					_ = p.do(t.Context(), c.key, c.prio, func(context.Context) error {
+						order = append(order, c.key)
+						return nil
+					})
+				})
+				synctest.Wait()
+			}
+			if err := p.do(t.Context(), "post/C2", scribe.Normal, func(context.Context) error { return nil }); err != nil || time.Since(began) != 0 {
+				t.Errorf("another method waits: %v after %v", err, time.Since(began))
+			}
+			wg.Wait()
+			if !slices.Equal(order, []string{"update/C3", "update/C4", "update/C2"}) || time.Since(began) < 10*time.Second {
+				t.Errorf("%v after %v", order, time.Since(began))
+			}
+		})
+	})
+	t.Run("of a method with a limit no more calls go in any minute", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPacer()
+			var at []time.Duration
+			var mu sync.Mutex
+			began := time.Now()
+			var wg sync.WaitGroup
+			for i := range 120 {
+				wg.Go(func() {
+					_ = p.do(t.Context(), fmt.Sprint("update/C", i), scribe.Normal, func(context.Context) error {
+						mu.Lock()
+						defer mu.Unlock()
+						at = append(at, time.Since(began))
+						return nil
+					})
+				})
+			}
+			wg.Wait()
+			for i, d := range at {
+				if i >= 50 && d-at[i-50] < time.Minute {
+					t.Fatalf("51 calls within %v", d-at[i-50])
+				}
+			}
+			if at[49] != 0 || at[119] > 2*time.Minute {
+				t.Errorf("the 50th came after %v, the last after %v", at[49], at[119])
+			}
+		})
+	})
+	t.Run("what only passes by leaves half of a limit to the rest", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPacer()
+			n := 0
+			for i := range 60 {
+				if i == 4 && !p.calm("update") || i == 10 && p.calm("update") {
+					t.Errorf("after %d calls it is calm: %v", i, p.calm("update"))
+				}
+				_ = p.do(t.Context(), "update/C1", scribe.Passing, func(context.Context) error { n++; return nil })
+			}
+			if n != 25 {
+				t.Errorf("%d calls", n)
+			}
+			if err := p.do(t.Context(), "update/C1", scribe.First, func(context.Context) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+	})
 	t.Run("who gives up leaves the queue", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPacer()
@@ -194,7 +269,7 @@ func TestPacer(t *testing.T) {
 			if err := p.do(ctx, "post/C1", scribe.Normal, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%v", err)
 			}
-			if p.lanes["post/C1"].waiters.Len() != 0 {
+			if p.methods["post"].queue.Len() != 0 {
 				t.Error("it still waits")
 			}
 		})

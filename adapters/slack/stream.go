@@ -33,7 +33,7 @@ var lacking = []string{"unknown_method", "method_deprecated", "missing_scope", "
 func (p *page) sendDraft(ctx context.Context, c scribe.Call, m outgoing) (string, error) {
 	asker := p.findAsker(ctx)
 	if p.a.noStream.Load() || asker == nil && !strings.HasPrefix(p.th.channel, "D") {
-		return p.post(ctx, c, m.Message)
+		return p.pass(ctx, c, m.Message)
 	}
 	if err := p.place(ctx); err != nil {
 		return "", err

@@ -152,12 +152,13 @@ func TestADiscordApprovalCostsTwoEdits(t *testing.T) {
 		return card != ""
 	}, shown)
 	before := g.edits(card)
-	if r := g.press(g.alice, thread, "approve:"); r.Type != discordfake.AnswerUpdate {
-		t.Errorf("the press is answered with %+v", r)
+	most := 2
+	if r := g.press(g.alice, thread, "approve:"); r.Type == discordfake.AnswerUpdate {
+		most = 1 // the answer to the press was the other
 	}
 	eventually(t, "the end", func() bool { return strings.Contains(shown(), "the end") && strings.Contains(shown(), "exit 0") }, shown)
-	if n := g.edits(card) - before; n > 1 { // the answer to the press is the first
-		t.Errorf("the card was edited %d times after the answer to the press\n%s", n, shown())
+	if n := g.edits(card) - before; n > most {
+		t.Errorf("the card was edited %d times beside the answer to the press, and may be %d times\n%s", n, most, shown())
 	}
 }
 

@@ -97,8 +97,8 @@ func Uncertain(err error) bool {
 
 // look reads the thread's history where something may stand there that is not known. In
 // a thread in which nothing was ever tried there is nothing to look for. The post of the
-// key next follows, which may take a draft over.
-func (s *Scribe[M, P]) look(ctx context.Context, th *thread[P], next string) error {
+// key next follows, which may take a draft over. u is how urgent what waits for it is.
+func (s *Scribe[M, P]) look(ctx context.Context, th *thread[P], next string, u Urgency) error {
 	if th.history == read || th.history == unread && th.page.Fresh(th.turn.phase != alone) {
 		th.history.on(wasRead)
 		return nil
@@ -106,7 +106,7 @@ func (s *Scribe[M, P]) look(ctx context.Context, th *thread[P], next string) err
 	if _, posted := th.refs[next]; posted || th.drafts[next] != nil {
 		next = "" // it takes no other draft over
 	}
-	h, err := th.page.Recent(ctx, s.call(th, Posted, next, Normal), next, th.knows)
+	h, err := th.page.Recent(ctx, s.call(th, Posted, next, u), next, th.knows)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (s *Scribe[M, P]) Post(ctx context.Context, t chat.ThreadID, p chat.Post) (
 	if err := s.catchUp(ctx, th, true); err != nil {
 		return "", err
 	}
-	if err := s.look(ctx, th, p.Key); err != nil {
+	if err := s.look(ctx, th, p.Key, UrgencyOf(p)); err != nil {
 		return "", err
 	}
 	if r, ok := th.refs[p.Key]; ok {
@@ -148,7 +148,7 @@ func (s *Scribe[M, P]) Edit(ctx context.Context, t chat.ThreadID, m chat.Message
 	}
 	if !s.cfg.Keyless && (th.history == doubtful || s.cfg.Turn != nil) {
 		// More of the post may stand there than its reference names.
-		if err := s.look(ctx, th, ""); err != nil && th.history == doubtful {
+		if err := s.look(ctx, th, "", UrgencyOf(p)); err != nil && th.history == doubtful {
 			return err
 		} else if err != nil {
 			s.cfg.Log.InfoContext(ctx, "the thread's history is read later", "thread", th.id, "error", err)

@@ -341,7 +341,7 @@ func (s *Scribe[M, P]) Keep(ctx context.Context) {
 				s.sweep(ctx, th, "")
 			}
 			if th.history == unclean && th.turn.phase != theirs {
-				if err := s.look(ctx, th, ""); err != nil {
+				if err := s.look(ctx, th, "", Quiet); err != nil {
 					s.cfg.Log.InfoContext(ctx, "the thread's history is read later", "thread", th.id, "error", err)
 				}
 			}
@@ -364,7 +364,7 @@ func (s *Scribe[M, P]) Leave(ctx context.Context) {
 		}
 		err := s.yield(ctx, th)
 		if err == nil && (th.history == unclean || th.history == doubtful) && th.turn.phase != theirs {
-			err = s.look(ctx, th, "") // the end may have cut an answer off
+			err = s.look(ctx, th, "", Quiet) // the end may have cut an answer off
 		}
 		if err != nil {
 			s.cfg.Log.WarnContext(ctx, "a draft stays until the thread's next post", "thread", th.id, "error", err)

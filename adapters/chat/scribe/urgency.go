@@ -34,8 +34,9 @@ type Queue struct {
 	waiters []*Waiter
 }
 
-// Waiter is a call that waits.
+// Waiter is a call that waits. Lane is for its user: of which sort it is.
 type Waiter struct {
+	Lane    string
 	urgency Urgency
 	ready   chan struct{}
 }
@@ -48,7 +49,7 @@ func (q *Queue) Len() int { return len(q.waiters) }
 
 // Add lets a call wait.
 func (q *Queue) Add(u Urgency) *Waiter {
-	w := &Waiter{u, make(chan struct{})}
+	w := &Waiter{urgency: u, ready: make(chan struct{})}
 	at := slices.IndexFunc(q.waiters, func(o *Waiter) bool { return o.urgency > u })
 	if at < 0 {
 		at = len(q.waiters)
@@ -58,9 +59,21 @@ func (q *Queue) Add(u Urgency) *Waiter {
 }
 
 // Next gives the turn to the most urgent call. One must wait.
-func (q *Queue) Next() {
-	close(q.waiters[0].ready)
-	q.waiters = slices.Delete(q.waiters, 0, 1)
+func (q *Queue) Next() { q.NextWhere(func(*Waiter) bool { return true }) }
+
+// NextWhere gives the turn to the most urgent call that may go; false says that none may.
+func (q *Queue) NextWhere(may func(*Waiter) bool) bool {
+	at := slices.IndexFunc(q.waiters, may)
+	if at >= 0 {
+		close(q.waiters[at].ready)
+		q.waiters = slices.Delete(q.waiters, at, at+1)
+	}
+	return at >= 0
+}
+
+// Waits reports whether a call of a lane waits.
+func (q *Queue) Waits(lane string) bool {
+	return slices.ContainsFunc(q.waiters, func(w *Waiter) bool { return w.Lane == lane })
 }
 
 // Remove takes a call out that waits no longer. false means that its turn had come.

@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"countersign/adapters/slack/slackfake"
+)
+
+// crowded is a workspace that keeps to Slack's documented limits, with ten channels.
+func crowded(b *testing.B) *workspace {
+	b.Helper()
+	llm := model(b, func(results int, user string) turn {
+		if results == 0 && strings.Contains(user, "change") {
+			return turn{text: "I change it.", calls: []call{shell("true > /dev/null; touch /dev/null")}}
+		}
+		return turn{text: "All done."}
+	})
+	w := newWorkspace(b, slackfake.Config{RateLimits: true}, llm.URL)
+	for i := range 10 {
+		w.AddChannel(slackfake.Channel{ID: channelName(i), Name: fmt.Sprint("crowd", i), Members: []string{"UBOT", "UALICE", "UBOB"}})
+	}
+	w.start()
+	return w
+}
+
+func channelName(i int) string { return fmt.Sprintf("CC%d", i%10) }
+
+// firstWord says something in a channel, and is how long the bot took from there to its first
+// word in that thread; at most two minutes.
+func (w *workspace) firstWord(channel, text string) time.Duration {
+	said := time.Now()
+	root := w.ask("UALICE", channel, text)
+	for w.text(channel, root) == "" && time.Since(said) < 2*time.Minute {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return time.Since(said)
+}
+
+// reportCalls reports how often a method was called and refused since a moment.
+func (w *workspace) reportCalls(b *testing.B, since time.Time, methods ...string) {
+	for _, m := range methods {
+		n, refused := 0, 0
+		for _, c := range w.Calls() {
+			if c.Method == m && c.At.After(since) {
+				n++
+				if c.Status == http.StatusTooManyRequests {
+					refused++
+				}
+			}
+		}
+		b.ReportMetric(float64(n), m)
+		b.ReportMetric(float64(refused), m+"-refused")
+	}
+}
+
+// BenchmarkSlackLimits measures the bot in a workspace that enforces Slack's limits: 90
+// mentions in 30 s, a new thread right after a restart with 40 open threads, and 20 approvals
+// at once.
+func BenchmarkSlackLimits(b *testing.B) {
+	b.Run("90 mentions", func(b *testing.B) {
+		w := crowded(b)
+		for b.Loop() {
+			began := time.Now()
+			var wg sync.WaitGroup
+			all := make([]time.Duration, 90)
+			for i := range all {
+				<-time.After(time.Until(began.Add(time.Duration(i) * time.Second / 3)))
+				wg.Go(func() { all[i] = w.firstWord(channelName(i), fmt.Sprint("hello ", i)) })
+			}
+			wg.Wait()
+			b.ReportMetric(percentile(all, 0.9), "ms-first-word-p90")
+			w.reportCalls(b, began, "conversations.replies", "chat.update", "chat.postMessage")
+		}
+	})
+	b.Run("a new thread after a restart", func(b *testing.B) {
+		w := crowded(b)
+		for b.Loop() {
+			for i := range 40 {
+				root := w.ask("UALICE", channelName(i), fmt.Sprint("change ", i))
+				w.button(channelName(i), root, "Approve")
+			}
+			w.bot.kill()
+			w.start()
+			began := time.Now()
+			var all []time.Duration
+			for i := range 20 {
+				all = append(all, w.firstWord(channelName(i), fmt.Sprint("hello ", i)))
+			}
+			b.ReportMetric(percentile(all, 0.5), "ms-first-word-p50")
+			b.ReportMetric(percentile(all, 0.9), "ms-first-word-p90")
+			w.reportCalls(b, began, "conversations.replies", "chat.update", "chat.postMessage")
+		}
+	})
+	b.Run("20 approvals", func(b *testing.B) {
+		w := crowded(b)
+		for b.Loop() {
+			type card struct{ channel, root, ts, action string }
+			var cards []card
+			for i := range 20 {
+				root := w.ask("UALICE", channelName(i), fmt.Sprint("change ", i))
+				ts, action := w.button(channelName(i), root, "Approve")
+				cards = append(cards, card{channelName(i), root, ts, action})
+			}
+			time.Sleep(time.Minute) // the workspace's budget is whole again
+			began := time.Now()
+			var wg sync.WaitGroup
+			for _, c := range cards {
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
+					defer cancel()
+					if _, err := w.Press(ctx, "UBOB", c.channel, c.ts, c.action); err != nil {
+						b.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			var faces []time.Duration
+			left := slices.Clone(cards)
+			for len(left) > 0 && time.Since(began) < 2*time.Minute {
+				left = slices.DeleteFunc(left, func(c card) bool {
+					for _, m := range w.Messages(c.channel, c.root) {
+						if m.TS == c.ts && strings.Contains(m.Plain(), "exit 0") {
+							faces = append(faces, time.Since(began))
+							return true
+						}
+					}
+					return false
+				})
+				time.Sleep(20 * time.Millisecond)
+			}
+			b.ReportMetric(float64(len(faces)), "finished")
+			b.ReportMetric(percentile(faces, 0.9), "ms-last-face-p90")
+			w.reportCalls(b, began, "conversations.replies", "chat.update", "chat.postMessage")
+		}
+	})
+}
