@@ -40,6 +40,9 @@ var (
 	// ErrGone means that the thread or message no longer exists; trying again
 	// is useless.
 	ErrGone = errors.New("chat: the thread or message is gone")
+	// ErrClosed means that the channel takes nothing now: it is archived or locked, or the bot
+	// isn't in it or lacks a permission there. It may take the same later.
+	ErrClosed = errors.New("chat: the channel takes nothing now")
 	// ErrRejected means that the network refused this content for good; a
 	// plainer form may still be accepted.
 	ErrRejected = errors.New("chat: the network rejected the content")

@@ -99,7 +99,7 @@ func (p *page) Send(ctx context.Context, c scribe.Call, m embed.Message) (scribe
 		p.a.log.WarnContext(ctx, "discord refused a message; it is posted in a plainer form", "thread", p.th.id(), "key", c.Key, "error", err)
 		id, err = p.post(ctx, c, plain(c.Post, m, try, err), nil)
 	}
-	return scribe.Sent{ID: id}, err
+	return scribe.Sent{ID: id}, closedTo(err)
 }
 
 // partKey tells the messages of a post apart.
@@ -190,7 +190,7 @@ func (p *page) Update(ctx context.Context, c scribe.Call, id string, m embed.Mes
 		p.a.log.WarnContext(ctx, "discord refused a message's new form; it gets a plainer one", "thread", p.th.id(), "key", c.Key, "error", err)
 		err = p.write(ctx, c, id, plain(c.Post, m, try, err), nil)
 	}
-	return err
+	return closedTo(err)
 }
 
 // write edits one message.

@@ -143,6 +143,15 @@ func plain(p chat.Post, m embed.Message, try int, why error) embed.Message {
 	return out
 }
 
+// closedTo says of a message that was refused in its plainest form because a permission is
+// missing that people can give it.
+func closedTo(err error) error {
+	if gateway.Code(err) == gateway.CodeMissingPermissions {
+		return fmt.Errorf("%w: %w", chat.ErrClosed, err)
+	}
+	return err
+}
+
 // say writes a notice that belongs to no post.
 func (a *Adapter) say(channel, text string) {
 	ctx, cancel := context.WithTimeout(a.context(), callTimeout)
@@ -173,7 +182,7 @@ func (a *Adapter) explain(what string, err error) error {
 	case gateway.CodeOldEdits:
 		return &chat.RateLimitedError{After: oldEdits}
 	case gateway.CodeMissingAccess, gateway.CodeCannotDM, gateway.CodeThreadLocked:
-		return fmt.Errorf("discord: cannot %s: %w: %w", what, err, chat.ErrGone)
+		return fmt.Errorf("discord: cannot %s: %w: %w", what, err, chat.ErrClosed)
 	}
 	switch {
 	case errors.Is(err, gateway.ErrGone):

@@ -110,7 +110,7 @@ func TestArchivedThreads(t *testing.T) {
 	s.post(th, chat.Post{Key: "b", Text: "two"})
 	same(t, "the thread", s.shows(channel), []string{"ONE", "two"})
 	s.Lock(channel, true)
-	if _, err := s.Post(t.Context(), th, chat.Post{Key: "c", Text: "three"}); !errors.Is(err, chat.ErrGone) {
+	if _, err := s.Post(t.Context(), th, chat.Post{Key: "c", Text: "three"}); !errors.Is(err, chat.ErrClosed) {
 		t.Errorf("posting in a locked thread: %v", err)
 	}
 }

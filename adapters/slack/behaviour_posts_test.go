@@ -85,13 +85,19 @@ func TestAThreadThatIsGone(t *testing.T) {
 			}
 		})
 	}
-	for _, word := range []string{"not_in_channel", "is_archived", "channel_not_found", "thread_not_found"} {
-		t.Run(word+" is gone", func(t *testing.T) {
+	for word, want := range map[string]error{
+		"thread_not_found": chat.ErrGone, "not_in_channel": chat.ErrClosed, "is_archived": chat.ErrClosed, "channel_not_found": chat.ErrClosed, "restricted_action": chat.ErrClosed,
+	} {
+		t.Run(word, func(t *testing.T) {
 			s := play(t, slackfake.Config{})
 			th := s.begun()
 			s.server.FailNext("chat.postMessage", 1, slackfake.Answer{Error: word})
-			if _, err := s.Post(t.Context(), th, chat.Post{Key: "a", Text: "a"}); !errors.Is(err, chat.ErrGone) {
+			if _, err := s.Post(t.Context(), th, chat.Post{Key: "a", Text: "a"}); !errors.Is(err, want) {
 				t.Errorf("the error is %v", err)
+			}
+			s.post(th, chat.Post{Key: "a", Text: "a"}) // when it can
+			if got := s.ours(th); len(got) != 1 {
+				t.Errorf("%d messages", len(got))
 			}
 		})
 	}

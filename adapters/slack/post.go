@@ -281,18 +281,20 @@ func final(err error) bool { return said(err) != "" && !slices.Contains(passes, 
 // maxPages bounds how far a thread's history is read, in pages of 200.
 const maxPages = 10
 
-// gone and refused are Slack's words for what no repetition mends: the place is
-// not there (any more), or this content is not accepted.
+// gone and refused are Slack's words for what no repetition changes: the place is not there
+// (any more), or this content is not accepted. closed are those for a channel that people can
+// open again; a private one is not found once the bot was removed from it.
 var (
-	gone = []string{
-		"channel_not_found", "thread_not_found", "message_not_found", "is_archived", "not_in_channel", "cant_update_message",
-		"edit_window_closed", "user_not_found", "is_inactive", "cannot_reply_to_message", "channel_is_archived",
+	gone   = []string{"thread_not_found", "message_not_found", "cant_update_message", "edit_window_closed", "user_not_found", "cannot_reply_to_message"}
+	closed = []string{
+		"is_archived", "channel_is_archived", "is_inactive", "not_in_channel", "channel_not_found", "restricted_action", "restricted_action_read_only_channel",
+		"restricted_action_thread_only_channel", "restricted_action_non_threadable_channel", "no_permission", "access_denied",
 	}
 	refused = []string{
 		"invalid_blocks", "invalid_blocks_format", "msg_too_long", "msg_blocks_too_long", "invalid_attachments", "no_text", "too_many_attachments",
 		"invalid_arguments", "invalid_arg_name", "invalid_json", "metadata_too_large", "invalid_metadata_format", "invalid_metadata_schema",
-		"missing_scope", "restricted_action", "block_mismatch", "markdown_text_conflict", "unknown_method", "invalid_form_data",
-		"file_uploads_disabled", "storage_limit_reached", "method_deprecated", "no_permission", "access_denied",
+		"missing_scope", "block_mismatch", "markdown_text_conflict", "unknown_method", "invalid_form_data",
+		"file_uploads_disabled", "storage_limit_reached", "method_deprecated",
 	}
 )
 
@@ -313,6 +315,8 @@ func (a *Adapter) explain(what string, err error) error {
 	switch {
 	case slices.Contains(gone, word):
 		return fmt.Errorf("slack: cannot %s (%s): %w", what, word, chat.ErrGone)
+	case slices.Contains(closed, word):
+		return fmt.Errorf("slack: cannot %s (%s): %w", what, word, chat.ErrClosed)
 	case slices.Contains(refused, word):
 		detail := strings.Join(said.ResponseMetadata.Messages, "; ")
 		if said.Needed != "" {

@@ -1006,7 +1006,7 @@ func TestCardsOfThePageWithoutColourOrEmoji(t *testing.T) {
 	states := map[string]string{
 		"pending": "waiting for an answer", "approved": "approved by bob", "running": "running", "done": "exit 0", "unknown": "outcome unknown",
 		"denied": "denied by bob", "expired": "expired", "cancelled": "withdrawn by bob", "invalid": "not run",
-		"plan": "waiting for an answer", "plan-running": "not run yet",
+		"plan": "waiting for an answer", "plan-running": "not run yet", "everyday": "waiting for an answer",
 	}
 	for i, name := range faces(t) {
 		state, known := states[name]
@@ -1023,6 +1023,9 @@ func TestCardsOfThePageWithoutColourOrEmoji(t *testing.T) {
 		wants := []string{state, "restart app on local", "systemctl restart app", "details"}
 		if strings.HasPrefix(name, "plan") {
 			wants = []string{state, "run 3 steps on web-1", "production", "systemctl start app", "details"}
+		}
+		if name == "everyday" {
+			wants = []string{state, "compress debug.log.1 on local", "gzip -9", "medium risk", "details"}
 		}
 		if name == "pending" {
 			wants = append(wants, "high risk", "deny", "approve", "more", "asked by alice", "needs 1 of oncall", "in /srv/app", "the agent called this harmless")

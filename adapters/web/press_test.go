@@ -111,7 +111,7 @@ func TestAPressCountsOnlyOfAButtonThatHasBeenThereForAWhile(t *testing.T) {
 	s.do("the page moves", script(`document.querySelector('#log').style.paddingTop = '60px'; document.querySelector('.card.open').style.marginLeft = '40px'`))
 	s.press("where it is now", approve)
 	none("a button that has just moved under the pointer")
-	s.until(`document.querySelector('#told').textContent.includes('Press again')`)
+	s.until(`document.querySelector('#told').textContent.includes('Press it again')`)
 
 	// What was covered until now was not seen.
 	s.stands(approve)

@@ -292,7 +292,7 @@ func TestPlayingARecordingOnThePage(t *testing.T) {
 
 	// What cannot be played says so; the live view comes back.
 	s.do("a broken one", click("#recordings-list li:nth-child(2) button"))
-	s.until(`document.querySelector('#player-note').textContent.includes('cannot be read') && document.querySelector('#player-play').disabled`)
+	s.until(`document.querySelector('#player-note').textContent.includes('play this recording') && document.querySelector('#player-play').disabled`)
 	s.shot("43-recording-broken")
 	s.clean()
 	s.do("one that is gone", click("#recordings-list li:nth-child(3) button"))

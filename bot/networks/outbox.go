@@ -44,7 +44,8 @@ func NewOutbox(c OutboxConfig) *Outbox {
 	o := &Outbox{cfg: c, last: map[string]string{}}
 	o.Sender = outbox.NewSender(c.DB, outbox.Options{
 		Send: o.send, Log: c.Log,
-		Permanent:  func(err error) bool { return errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrRejected) },
+		Permanent:  permanent,
+		OnDropped:  o.dropped,
 		RetryAfter: retryAfter,
 		Yields:     isLog,
 		// What the console shows is in the store, so a power failure takes both or neither.
@@ -62,6 +63,37 @@ func NewOutbox(c OutboxConfig) *Outbox {
 		},
 	})
 	return o
+}
+
+// closedFor is how long posts wait for a channel that takes nothing.
+const closedFor = 7 * 24 * time.Hour
+
+// permanent reports whether a post will never be shown.
+func permanent(r outbox.Row, err error) bool {
+	if errors.Is(err, chat.ErrClosed) {
+		return time.Since(r.At) > closedFor
+	}
+	return errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrRejected)
+}
+
+// droppedKey is of the post that says that others were dropped.
+const droppedKey = "undelivered"
+
+// dropped says in a channel that took nothing for too long, once it takes something again, that
+// posts were dropped.
+func (o *Outbox) dropped(r outbox.Row) {
+	if r.Key == droppedKey || time.Since(r.At) <= closedFor {
+		return
+	}
+	err := o.cfg.DB.Update(context.Background(), func(tx store.Tx) error {
+		o.Put(tx, chat.ThreadID(r.Thread), chat.Post{Key: droppedKey, Text: sayDropped})
+		return nil
+	})
+	if err != nil {
+		o.cfg.Log.Error("a thread cannot be told that posts were dropped", "thread", r.Thread, "error", err)
+		return
+	}
+	o.Wake(chat.ThreadID(r.Thread))
 }
 
 // Put writes a post in a transaction; Wake sends it afterwards.
@@ -121,7 +153,7 @@ func (o *Outbox) Give(ctx context.Context, thread, name, mime string, data []byt
 	if len(data) > maxGiven {
 		return fmt.Errorf("it has %d bytes, and %d can be posted", len(data), maxGiven)
 	}
-	p := chat.Post{Key: "file/" + name + "/" + fmt.Sprint(time.Now().UnixNano()), Text: "A file of the type `" + mime + "`:", Files: []chat.File{{Name: name, Data: data}}, Quiet: true}
+	p := chat.Post{Key: "file/" + name + "/" + fmt.Sprint(time.Now().UnixNano()), Text: sayFile(mime), Files: []chat.File{{Name: name, Data: data}}, Quiet: true}
 	err := o.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		o.Put(tx, chat.ThreadID(thread), p)
 		return nil

@@ -545,6 +545,41 @@ func TestSlackStopOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestSlackAnArchivedChannelGetsItsPostsLater: what a channel can't take waits, the card's end
+// included, and comes when the channel is open again.
+func TestSlackAnArchivedChannelGetsItsPostsLater(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	srv := model(t, func(results int, _ string) turn {
+		if results == 0 {
+			return turn{calls: []call{shell("touch " + dir + "/begun; until [ -e " + dir + "/go ]; do sleep 0.05; done; echo x >> " + dir + "/ran")}}
+		}
+		return turn{text: "All done."}
+	})
+	w := newWorkspace(t, slackfake.Config{}, srv.URL)
+	w.start()
+	root := w.ask("UALICE", "COPS", "run it")
+	w.press("UBOB", "COPS", root, "Approve")
+	eventually(t, "it runs", func() bool { _, err := os.Stat(dir + "/begun"); return err == nil }, w.bot.log.String)
+	ops := slackfake.Channel{ID: "COPS", Name: "cops", Members: []string{"UBOT", "UALICE", "UBOB"}}
+	archived := ops
+	archived.Archived = true
+	w.AddChannel(archived)
+	if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it waits", func() bool { return strings.Contains(w.bot.log.String(), "takes nothing now") }, w.bot.log.String)
+	if text := w.text("COPS", root); strings.Contains(text, "All done.") {
+		t.Fatalf("an archived channel shows %s", text)
+	}
+	w.AddChannel(ops)
+	w.sees("COPS", root, "exit 0")
+	w.sees("COPS", root, "All done.")
+	if n := lines(dir + "/ran"); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
 // TestSlackStop ends what waits with the button.
 func TestSlackStop(t *testing.T) {
 	t.Parallel()

@@ -22,9 +22,9 @@ type Options struct {
 	// never been sent, does no harm: then its attempt need not be durable before Send. An edit
 	// always is. Nil: no post is.
 	Repeatable func(row Row) bool
-	// Permanent reports whether retrying after an error of Send is useless. The row
+	// Permanent reports whether retrying a row after an error of Send is useless. The row
 	// is then dropped. Nil: every error is retried.
-	Permanent func(error) bool
+	Permanent func(Row, error) bool
 	// RetryAfter returns how long the network asked to wait. Nil, or false: the
 	// sender's own backoff applies.
 	RetryAfter func(error) (time.Duration, bool)
@@ -457,7 +457,7 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 		if s.o.OnSent != nil {
 			s.o.OnSent(row)
 		}
-	case s.o.Permanent != nil && s.o.Permanent(err):
+	case s.o.Permanent != nil && s.o.Permanent(row, err):
 		s.o.Log.ErrorContext(ctx, "outbox drops a row that cannot be posted", "thread", thread, "key", row.Key, "attempts", row.Attempts, "error", err)
 		if !s.record(ctx, row, func(tx store.Tx) { Drop(tx, row, err.Error()); more = hasPending(tx, thread) }) {
 			return step{thread: thread}
@@ -475,7 +475,11 @@ func (s *Sender) turn(ctx context.Context, thread string) step {
 			}
 		}
 		next := time.Now().Add(delay)
-		s.o.Log.WarnContext(ctx, "outbox could not post", "thread", thread, "key", row.Key, "attempts", row.Attempts, "retry_in", delay, "error", err)
+		level := slog.LevelWarn
+		if row.LastError == err.Error() {
+			level = slog.LevelDebug // a channel may be closed for days
+		}
+		s.o.Log.Log(ctx, level, "outbox could not post", "thread", thread, "key", row.Key, "attempts", row.Attempts, "retry_in", delay, "error", err)
 		s.record(ctx, row, func(tx store.Tx) { Failed(tx, row, err, next) })
 		return step{thread: thread, at: next, more: more, yields: yields}
 	}

@@ -94,7 +94,7 @@ func TestSender(t *testing.T) {
 	options := func(net *network) outbox.Options {
 		return outbox.Options{
 			Send:       net.send,
-			Permanent:  func(err error) bool { return errors.Is(err, errGone) },
+			Permanent:  func(_ outbox.Row, err error) bool { return errors.Is(err, errGone) },
 			MinBackoff: time.Second, MaxBackoff: time.Minute, Poll: time.Hour,
 		}
 	}

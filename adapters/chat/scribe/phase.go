@@ -92,7 +92,7 @@ func (s *Scribe[M, P]) lose(th *thread[P], err error) {
 func Uncertain(err error) bool {
 	_, limited := errors.AsType[*chat.RateLimitedError](err)
 	certain := func(known error) bool { return errors.Is(err, known) }
-	return err != nil && !limited && !slices.ContainsFunc([]error{ErrBusy, ErrMoved, chat.ErrGone, chat.ErrRejected}, certain)
+	return err != nil && !limited && !slices.ContainsFunc([]error{ErrBusy, ErrMoved, chat.ErrGone, chat.ErrClosed, chat.ErrRejected}, certain)
 }
 
 // look reads the thread's history where something may stand there that is not known. In
