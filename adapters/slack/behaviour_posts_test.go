@@ -86,7 +86,7 @@ func TestAThreadThatIsGone(t *testing.T) {
 		})
 	}
 	for word, want := range map[string]error{
-		"thread_not_found": chat.ErrGone, "not_in_channel": chat.ErrClosed, "is_archived": chat.ErrClosed, "channel_not_found": chat.ErrClosed, "restricted_action": chat.ErrClosed,
+		"thread_not_found": chat.ErrGone, "not_in_channel": chat.ErrClosed, "is_archived": chat.ErrClosed, "restricted_action": chat.ErrClosed,
 	} {
 		t.Run(word, func(t *testing.T) {
 			s := play(t, slackfake.Config{})

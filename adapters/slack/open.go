@@ -132,5 +132,5 @@ func (a *Adapter) postRoot(ctx context.Context, channel, key string, p chat.Post
 		_, ts, err = a.api.PostMessageContext(ctx, channel, o...)
 		return err
 	})
-	return ts, a.explain("open a thread", err)
+	return ts, a.explain(opening, err)
 }

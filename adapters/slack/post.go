@@ -71,7 +71,7 @@ func (p *page) place(ctx context.Context) error {
 	}
 	_, err := p.read(ctx, scribe.Normal, slackapi.GetConversationRepliesParameters{Limit: 1})
 	refused := said(err) != ""
-	if err = p.a.explain("read", err); err != nil && (errors.Is(err, chat.ErrGone) || !refused) {
+	if err = p.a.explain("read", err); err != nil && (errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrClosed) || !refused) {
 		return err
 	}
 	p.placed.Store(true)
@@ -102,7 +102,7 @@ func (p *page) attach(ctx context.Context, c scribe.Call, files []chat.File) err
 			return err
 		})
 		if err != nil {
-			return p.a.explain("upload", err)
+			return p.a.explain(uploading, err)
 		}
 	}
 	return nil
@@ -283,11 +283,14 @@ const maxPages = 10
 
 // gone and refused are Slack's words for what no repetition changes: the place is not there
 // (any more), or this content is not accepted. closed are those for a channel that people can
-// open again; a private one is not found once the bot was removed from it.
+// open again. (A private one that the bot was removed from is not found, like one that there
+// never was.)
 var (
-	gone   = []string{"thread_not_found", "message_not_found", "cant_update_message", "edit_window_closed", "user_not_found", "cannot_reply_to_message"}
+	gone = []string{
+		"channel_not_found", "thread_not_found", "message_not_found", "cant_update_message", "edit_window_closed", "user_not_found", "cannot_reply_to_message",
+	}
 	closed = []string{
-		"is_archived", "channel_is_archived", "is_inactive", "not_in_channel", "channel_not_found", "restricted_action", "restricted_action_read_only_channel",
+		"is_archived", "channel_is_archived", "is_inactive", "not_in_channel", "restricted_action", "restricted_action_read_only_channel",
 		"restricted_action_thread_only_channel", "restricted_action_non_threadable_channel", "no_permission", "access_denied",
 	}
 	refused = []string{
@@ -298,7 +301,13 @@ var (
 	}
 )
 
-// explain says what an error means for a post: gone, refused, or worth another
+// What explain treats apart.
+const (
+	opening   = "open a thread"
+	uploading = "upload"
+)
+
+// explain says what an error means for a post: gone, closed, refused, or worth another
 // try.
 func (a *Adapter) explain(what string, err error) error {
 	if err == nil || errors.Is(err, chat.ErrGone) {
@@ -316,7 +325,14 @@ func (a *Adapter) explain(what string, err error) error {
 	case slices.Contains(gone, word):
 		return fmt.Errorf("slack: cannot %s (%s): %w", what, word, chat.ErrGone)
 	case slices.Contains(closed, word):
-		return fmt.Errorf("slack: cannot %s (%s): %w", what, word, chat.ErrClosed)
+		as := chat.ErrClosed
+		switch what {
+		case opening: // nothing is kept of a thread that does not begin
+			as = chat.ErrGone
+		case uploading: // the text can be posted without its file
+			as = chat.ErrRejected
+		}
+		return fmt.Errorf("slack: cannot %s (%s): %w", what, word, as)
 	case slices.Contains(refused, word):
 		detail := strings.Join(said.ResponseMetadata.Messages, "; ")
 		if said.Needed != "" {
