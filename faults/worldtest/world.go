@@ -18,6 +18,7 @@ import (
 	"countersign/faults/invariants"
 	"countersign/faults/model"
 	"countersign/faults/network"
+	"countersign/internal/buildtest"
 )
 
 // Verdict is how the people decide about one card.
@@ -93,6 +94,7 @@ var instances atomic.Int64
 // bots leave their promises broken: see Finish.
 func New(tb testing.TB, o Options) *World {
 	tb.Helper()
+	buildtest.Sources(tb)
 	w := &World{tb: tb, o: o, Net: o.Network, Counter: o.Counter, last: map[string][]Shown{}, busy: map[string]bool{}, decided: map[string]int{}}
 	if w.Counter == "" {
 		w.Counter = tb.TempDir()

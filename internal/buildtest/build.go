@@ -10,12 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
+	"testing"
 )
 
 // Program builds a package of this module, "cmd/bot" for example, with flags for go build,
@@ -76,4 +79,38 @@ func duplicate(to, from string) (err error) {
 	defer func() { err = errors.Join(err, out.Close()) }()
 	_, err = io.Copy(out, in)
 	return err
+}
+
+var look = sync.OnceValue(func() error {
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return fmt.Errorf("go env: %w", err)
+	}
+	root := filepath.Dir(strings.TrimSpace(string(out)))
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // another test's, which is gone
+			return nil
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata" || d.Name() == "docs" || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case d.IsDir() || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		if _, err = os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+})
+
+// Sources has go test know that a test depends on what its program is built from. Without it
+// a result of another program could be taken from the cache, since only imports and the files
+// that tests look at count. It is of use from within a test, not from TestMain.
+func Sources(t testing.TB) {
+	t.Helper()
+	if err := look(); err != nil {
+		t.Fatal(err)
+	}
 }

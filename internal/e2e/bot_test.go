@@ -163,6 +163,7 @@ groups:
 
 func newBot(t testing.TB, config, modelURL string, env ...string) *bot {
 	t.Helper()
+	buildtest.Sources(t)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "bot.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)

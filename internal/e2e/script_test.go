@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"countersign/internal/buildtest"
 )
 
 // TestScripts runs testdata/script, in which people are commands:
@@ -132,6 +134,7 @@ func scripted(rules []rule, results int, user string) turn {
 func cmdStart(ts *testscript.TestScript, _ bool, args []string) {
 	w := of(ts)
 	if w.b == nil {
+		buildtest.Sources(w.t)
 		w.b = &bot{t: w.t, dir: ts.MkAbs("."), listen: quietPort(w.t), log: &logBuffer{}, env: []string{
 			"PATH=" + os.Getenv("PATH"), "HOME=" + ts.MkAbs("."), "COUNTERSIGN_CONFIG=" + ts.MkAbs("bot.yaml"),
 			"COUNTERSIGN_DATA_DIR=" + ts.Getenv("COUNTERSIGN_DATA_DIR"), "COUNTERSIGN_INSTANCE=" + ts.Getenv("COUNTERSIGN_INSTANCE"),
