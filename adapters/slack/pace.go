@@ -71,14 +71,20 @@ func (m *method) may(now time.Time, prio scribe.Urgency) (ok bool, wake time.Tim
 	for len(m.used) > 0 && now.Sub(m.used[0]) >= time.Minute {
 		m.used = m.used[1:]
 	}
-	limit := m.limit
+	limit, n := m.limit, len(m.used)
 	if prio == scribe.Passing { // the rest is for what must come through
 		limit /= 2
+		// Spread over the minute, what runs never looks as if it stood still.
+		if n >= limit/2 {
+			if next := m.used[n-1].Add(2 * m.distance()); now.Before(next) {
+				return false, next
+			}
+		}
 	}
-	if len(m.used) < limit {
+	if n < limit {
 		return true, time.Time{}
 	}
-	return false, m.used[len(m.used)-limit].Add(time.Minute)
+	return false, m.used[n-limit].Add(time.Minute)
 }
 
 // distance is the time between two calls while Slack's patience is short.

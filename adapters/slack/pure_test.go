@@ -245,15 +245,22 @@ func TestPacer(t *testing.T) {
 	t.Run("what only passes by leaves half of a limit to the rest", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPacer()
-			n := 0
-			for i := range 60 {
+			var at []time.Duration
+			began := time.Now()
+			for i := range 100 {
 				if i == 4 && !p.calm("update") || i == 10 && p.calm("update") {
 					t.Errorf("after %d calls it is calm: %v", i, p.calm("update"))
 				}
-				_ = p.do(t.Context(), "update/C1", scribe.Passing, func(context.Context) error { n++; return nil })
+				_ = p.do(t.Context(), "update/C1", scribe.Passing, func(context.Context) error { at = append(at, time.Since(began)); return nil })
+				time.Sleep(time.Second)
 			}
-			if n != 25 {
-				t.Errorf("%d calls", n)
+			for i, d := range at {
+				if i >= 25 && d-at[i-25] < time.Minute || i > 0 && d-at[i-1] > 25*time.Second {
+					t.Errorf("after %v comes %v: %v", at[i-1], d, at)
+				}
+			}
+			if len(at) < 35 {
+				t.Errorf("%d calls in 100 s", len(at))
 			}
 			if err := p.do(t.Context(), "update/C1", scribe.First, func(context.Context) error { return nil }); err != nil {
 				t.Error(err)
