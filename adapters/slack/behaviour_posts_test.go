@@ -101,6 +101,15 @@ func TestAThreadThatIsGone(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a channel that the bot was in and that is not found may be a private one", func(t *testing.T) {
+		s := play(t, slackfake.Config{})
+		th := s.begun()
+		s.post(th, chat.Post{Key: "a", Text: "a"})
+		s.server.FailNext("chat.postMessage", 1, slackfake.Answer{Error: "channel_not_found"})
+		if _, err := s.Post(t.Context(), th, chat.Post{Key: "b", Text: "b"}); !errors.Is(err, chat.ErrClosed) {
+			t.Errorf("the error is %v", err)
+		}
+	})
 	for _, word := range []string{"token_revoked", "invalid_auth", "account_inactive", "internal_error"} {
 		t.Run(word+" is worth another try", func(t *testing.T) {
 			s := play(t, slackfake.Config{})

@@ -212,7 +212,7 @@ func (p *page) post(ctx context.Context, c scribe.Call, m blockkit.Message) (ts 
 	if err == nil {
 		p.cleared()
 	}
-	return ts, p.a.explain("post", err)
+	return ts, p.explain("post", err)
 }
 
 // leaked reports whether a reply stands outside its thread. Slack posts into the
@@ -263,7 +263,7 @@ func (p *page) write(ctx context.Context, c scribe.Call, ts string, m blockkit.M
 		_, _, _, err := p.a.api.UpdateMessageContext(ctx, p.th.channel, ts, o...)
 		return err
 	})
-	return p.a.explain("edit", err)
+	return p.explain("edit", err)
 }
 
 // passes are Slack's words for troubles of its own.
@@ -283,8 +283,7 @@ const maxPages = 10
 
 // gone and refused are Slack's words for what no repetition changes: the place is not there
 // (any more), or this content is not accepted. closed are those for a channel that people can
-// open again. (A private one that the bot was removed from is not found, like one that there
-// never was.)
+// open again; a private one that the bot was removed from is not found, see [page.explain].
 var (
 	gone = []string{
 		"channel_not_found", "thread_not_found", "message_not_found", "cant_update_message", "edit_window_closed", "user_not_found", "cannot_reply_to_message",
@@ -341,6 +340,15 @@ func (a *Adapter) explain(what string, err error) error {
 		return fmt.Errorf("slack: cannot %s (%s %s): %w", what, word, detail, chat.ErrRejected)
 	}
 	return fmt.Errorf("slack: cannot %s: %w", what, err)
+}
+
+// explain is Adapter.explain for a thread: Slack does not find a private channel that the bot
+// was removed from, and one that it was in is not gone.
+func (p *page) explain(what string, err error) error {
+	if said(err) == "channel_not_found" && p.placed.Load() {
+		return fmt.Errorf("slack: cannot %s (channel_not_found): %w", what, chat.ErrClosed)
+	}
+	return p.a.explain(what, err)
 }
 
 // reason is an error's word for people.
