@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"countersign/internal/config"
@@ -197,6 +198,10 @@ func storeOf(ctx context.Context, file, dir string, storeOnly bool) (string, err
 		return file, nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return "", config.Errorf("the backup cannot be read (%v); name a file that bot backup wrote", err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EROFS):
+		return "", fmt.Errorf("the backup cannot be unpacked into %s (%w); make room there and try again", filepath.Dir(dir), err)
+	case ctx.Err() != nil:
+		return "", ctx.Err()
 	case err != nil:
 		return "", fmt.Errorf("%s is of no use as a backup; take another one (%w)", file, err)
 	}
