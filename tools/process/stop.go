@@ -13,12 +13,8 @@ import (
 	"countersign/tools"
 )
 
-const (
-	// pollInterval is how often the target checks whether a process has ended.
-	pollInterval = 200 * time.Millisecond
-	// killGrace is how long killed processes may take to disappear.
-	killGrace = 2 * time.Second
-)
+// killGrace is how long killed processes may take to disappear.
+const killGrace = 2 * time.Second
 
 // Plan implements tools.Tool.
 func (t stopper) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
@@ -93,10 +89,10 @@ func (t stopper) run(ctx context.Context, thread string, was row, sink tools.Sin
 	if r.State == ended {
 		return t.outcome(v, nil, sink), nil
 	}
-	steps := func(d time.Duration) string { return strconv.Itoa(int((d + pollInterval - 1) / pollInterval)) }
-	wctx, cancel := context.WithTimeout(ctx, stopTimeout+killGrace+4*t.Grace) // a slow machine takes longer for each step
+	hundredths := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds()/10, 10) }
+	wctx, cancel := context.WithTimeout(ctx, stopTimeout+killGrace+2*t.Grace)
 	defer cancel()
-	text, err := t.runScript(wctx, stopScript, append(append([]string{r.Base}, r.identity()...), steps(t.Grace), steps(killGrace))...)
+	text, err := t.runScript(wctx, stopScript, append(append([]string{r.Base}, r.identity()...), hundredths(t.Grace), hundredths(killGrace))...)
 	said := parse(text)[r.Mark]
 	if err != nil {
 		notice := fmt.Sprintf("Whether %s has ended is not known: the target %s did not answer to the end (%v). Ask get_background_status.", r.ID, t.Name, err)

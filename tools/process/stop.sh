@@ -1,8 +1,9 @@
 # Ends a process and everything that belongs to it, and says which signals were sent and
 # what is left. Right before each signal its receiver is looked at again.
 #
-# Arguments: directory, name, number, start, boot, mark; how many fifths of a second to
-# wait after each signal but the last, and after the last.
+# Arguments: directory, name, number, start, boot, mark; how many hundredths of a second to
+# wait after each signal but the last, and after the last. The time is the clock's, because a
+# look at all processes can take longer than a pause.
 grace=$7 last=$8
 strike() {
   for entry in $live; do
@@ -22,12 +23,13 @@ for signal in INT TERM KILL; do
   left=$grace
   [ "$signal" = KILL ] && left=$last
   strike "$signal"
-  while [ "$left" -gt 0 ]; do
+  uptime && until=$((up + left))
+  while :; do
     pause 0.2
     certain "$pid" "$start" "$was" "$mark"
     [ -n "$live" ] || break
     [ "$signal" = KILL ] && strike KILL # what was started meanwhile
-    left=$((left - 1))
+    uptime && [ "$up" -lt "$until" ] || break
   done
 done
 testify "$b" "$name" "$pid" "$start" "$was" "$mark"
