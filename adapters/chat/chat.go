@@ -129,10 +129,11 @@ type Click struct {
 
 // Answer is what the person who clicked gets. Every click gets one.
 type Answer struct {
-	Card   *Card  `json:"card,omitempty"` // the card's new face, for everybody
-	Show   *Card  `json:"show,omitempty"` // a card for the person who clicked: its Code and Details are what they asked to see
-	Notice string `json:"notice"`         // one sentence for the person who clicked
-	OK     bool   `json:"ok"`             // the click did what its button says
+	Card   *Card   `json:"card,omitempty"` // the card's new face, for everybody
+	Show   *Card   `json:"show,omitempty"` // a card for the person who clicked: its Code and Details are what they asked to see
+	Ask    *Button `json:"ask,omitempty"`  // a button of Show that must be confirmed in a form; see AskPrefix
+	Notice string  `json:"notice"`         // one sentence for the person who clicked
+	OK     bool    `json:"ok"`             // the click did what its button says
 }
 
 // ButtonStyle tells an adapter how a button should look.
@@ -159,7 +160,13 @@ type Button struct {
 	// Edit, when not empty, is text that the network offers for editing; the
 	// click's Text is what it became.
 	Edit string `json:"edit,omitempty"`
+	// More means that the button belongs into a menu, where the network has one.
+	More bool `json:"more,omitempty"`
 }
+
+// AskPrefix, before the id of a button, makes the id of one that decides nothing: its answer
+// has Ask and Show, for a network that asks in a form.
+const AskPrefix = "ask:"
 
 // Field is one labelled line of a card. Value is plain text, never markup.
 type Field struct {

@@ -54,7 +54,11 @@ func (a *Adapter) onInteraction(ctx, work context.Context, h chat.Handler, i *di
 	do := func() {
 		switch d := i.Data.(type) {
 		case discordgo.MessageComponentInteractionData:
-			a.onPress(work, h, i, d.CustomID, began)
+			id, menu := d.CustomID, d.CustomID == embed.MenuID && len(d.Values) == 1
+			if menu {
+				id = d.Values[0]
+			}
+			a.onPress(work, h, i, id, menu, began)
 		case discordgo.ModalSubmitInteractionData:
 			a.onForm(work, h, i, d, began)
 		case discordgo.ApplicationCommandInteractionData:
@@ -105,8 +109,8 @@ func (a *Adapter) asker(ctx context.Context, i *discordgo.Interaction) (p presse
 	return p, ""
 }
 
-// onPress handles a button.
-func (a *Adapter) onPress(ctx context.Context, h chat.Handler, i *discordgo.Interaction, id string, began time.Time) {
+// onPress handles a button, or a choice in the menu.
+func (a *Adapter) onPress(ctx context.Context, h chat.Handler, i *discordgo.Interaction, id string, menu bool, began time.Time) {
 	verb, button, err := embed.ParseCustomID(id)
 	if err != nil || verb.Form() || i.Message == nil || i.Message.Author == nil || i.Message.Author.ID != a.self().user {
 		a.whisper(ctx, i, sayUnknownButton)
@@ -118,6 +122,10 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, i *discordgo.Inte
 		return
 	}
 	p.message, p.button = i.Message.ID, button
+	if menu && a.cfg.Turn == nil { // where others post too, it could be late
+		page := a.page(p.thread)
+		defer page.again(ctx, p.message, page.face(p.message))
+	}
 	if verb.Asks() {
 		a.ask(ctx, p, id)
 		return

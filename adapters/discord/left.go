@@ -66,7 +66,7 @@ func (p *page) Recent(ctx context.Context, _ scribe.Call, _ string, known func(i
 	return scribe.History{}, nil
 }
 
-// customIDs are those of a message's buttons, in order.
+// customIDs are those of a message's buttons, in order, without the menu.
 func customIDs(list []discordgo.MessageComponent) string {
 	var ids []string
 	for _, c := range list {
@@ -87,7 +87,9 @@ func rowIDs(rows []embed.Row) string {
 	var ids []string
 	for _, r := range rows {
 		for _, b := range r.Components {
-			ids = append(ids, b.CustomID)
+			if len(b.Options) == 0 {
+				ids = append(ids, b.CustomID)
+			}
 		}
 	}
 	return strings.Join(ids, " ")

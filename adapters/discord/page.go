@@ -301,6 +301,7 @@ const maxFaces = 256
 type face struct {
 	written uint64        // how often
 	busy    chan struct{} // holds something while the message is being written
+	card    *chat.Card    // what it shows, nil when that is not known
 	buttons []embed.Choice
 	look    string // what the answer of a click painted, "" once something else was written
 }
@@ -357,11 +358,35 @@ func (p *page) painted(message string, c *chat.Card) (deleted bool) {
 	defer p.faceMu.Unlock()
 	f := p.at(message)
 	f.written++
-	f.buttons, f.look = nil, ""
+	f.buttons, f.look, f.card = nil, "", c
 	if c != nil {
 		f.buttons = embed.Buttons(*c)
 	}
 	return p.a.cards.set(p.th.id(), message, c)
+}
+
+// again writes a card's face again, unless it was written since. Discord's client shows what was
+// chosen in a menu until then, and does not let it be chosen again.
+func (p *page) again(ctx context.Context, message string, face uint64) {
+	free, ok := p.hold(message, p.a.times.ack)
+	if !ok {
+		return
+	}
+	defer free()
+	p.faceMu.Lock()
+	f := p.at(message)
+	c := f.card
+	if f.written != face {
+		c = nil
+	}
+	p.faceMu.Unlock()
+	if c == nil {
+		return
+	}
+	rows := embed.Card(*c, embed.Options{}).Components
+	if _, err := p.a.rest.Edit(ctx, p.th.channel, message, gateway.Outgoing{Body: map[string]any{"components": rows}}); err != nil {
+		p.a.log.WarnContext(ctx, "a menu goes on showing what was chosen", "thread", p.th.id(), "error", err)
+	}
 }
 
 // button is what is known of a card's button, beyond what the card shows.

@@ -283,6 +283,76 @@ func TestButtonsThatAreNotOurs(t *testing.T) {
 	}
 }
 
+func TestAMenuAsksBeforeItDecides(t *testing.T) {
+	t.Parallel()
+	// asks answers as the gate does.
+	asks := func(s *scene, code string, sent chat.Answer) {
+		s.bot.onClick(func(c chat.Click) (chat.Answer, error) {
+			if c.Button == chat.AskPrefix+"glass:1" {
+				card := question(code)
+				return chat.Answer{OK: true, Show: card, Ask: &card.Choose[3]}, nil
+			}
+			return sent, nil
+		})
+	}
+	open := func(s *scene, card slackfake.Msg) slackfake.View {
+		s.t.Helper()
+		s.press("UBOB", card, "glass:1", map[string]string{"cs.text": "the site is down"})
+		s.until("the form is open", func() bool { return len(s.server.Views("UBOB")) > 0 })
+		return s.server.Views("UBOB")[0]
+	}
+	t.Run("the form has the question, the command, and the reason that was written on the card", func(t *testing.T) {
+		s := play(t, slackfake.Config{})
+		th, card, _ := s.asked()
+		asks(s, "systemctl restart nginx", chat.Answer{OK: true, Card: decided()})
+		v := open(s, card)
+		contains(t, "the form", string(v.Blocks), "You approve this alone.", "systemctl restart nginx", "Restart nginx on web1", `"initial_value":"the site is down"`)
+		if c := s.bot.clicked(); len(c) != 1 || c[0].Button != "ask:glass:1" {
+			t.Errorf("to open the form is the clicks %+v", c)
+		}
+		if err := s.server.SubmitView(t.Context(), "UBOB", v.ID, map[string]string{"cs.text": " it is down "}); err != nil {
+			t.Fatal(err)
+		}
+		c := s.bot.clicked()[1]
+		if c.Button != "glass:1" || c.Reason != "it is down" || c.Text != "" || c.Thread != th || c.From.ID != "slack:T1:UBOB" {
+			t.Errorf("the click is %+v", c)
+		}
+		s.showing(th, "Approved")
+	})
+	t.Run("a long command is shown with its ends and the name of its file", func(t *testing.T) {
+		s := play(t, slackfake.Config{})
+		_, card, _ := s.asked()
+		asks(s, "#!/bin/sh\n"+strings.Repeat("echo one more line of a long script\n", 9000)+"rm -rf /srv/data", chat.Answer{})
+		contains(t, "the form", string(open(s, card).Blocks), "#!/bin/sh", "rm -rf /srv/data", "Read command.txt first")
+	})
+	t.Run("a refusal stands under the reason", func(t *testing.T) {
+		s := play(t, slackfake.Config{})
+		_, card, _ := s.asked()
+		asks(s, "reboot", chat.Answer{Notice: "Only oncall may break glass."})
+		err := s.server.SubmitView(t.Context(), "UBOB", open(s, card).ID, map[string]string{"cs.text": "down"})
+		var under *slackfake.ViewError
+		if !errors.As(err, &under) || len(under.Errors) != 1 {
+			t.Fatalf("the form says %v", err)
+		}
+		for _, said := range under.Errors {
+			contains(t, "the form", said, "Only oncall may break glass.")
+		}
+	})
+	t.Run("no form opens for what was decided meanwhile", func(t *testing.T) {
+		s := play(t, slackfake.Config{})
+		th, card, _ := s.asked()
+		s.bot.onClick(func(chat.Click) (chat.Answer, error) {
+			return chat.Answer{Card: decided(), Notice: "Bob approved it."}, nil
+		})
+		s.press("UBOB", card, "glass:1", nil)
+		s.showing(th, "Approved")
+		s.until("it is said", func() bool { return len(s.whispers("C1", "UBOB")) == 1 })
+		if v := s.server.Views("UBOB"); len(v) > 0 {
+			t.Errorf("%d forms", len(v))
+		}
+	})
+}
+
 func TestEditingACommand(t *testing.T) {
 	t.Parallel()
 	open := func(s *scene, card slackfake.Msg) slackfake.View {
@@ -371,7 +441,7 @@ func TestEditingACommand(t *testing.T) {
 		s.server.FailNext("views.open", 1, slackfake.Answer{Error: "expired_trigger_id"})
 		s.press("UBOB", card, "edit:1", nil)
 		s.until("it is said", func() bool { return len(s.whispers("C1", "UBOB")) == 1 })
-		contains(t, "the notice", s.whispers("C1", "UBOB")[0], "Press Edit again")
+		contains(t, "the notice", s.whispers("C1", "UBOB")[0], "Try again")
 	})
 }
 

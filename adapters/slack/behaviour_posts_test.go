@@ -20,7 +20,8 @@ func question(code string) *chat.Card {
 		Choose: []chat.Button{
 			{ID: "deny:1", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
 			{ID: "approve:1", Label: "Approve", Style: chat.StyleApprove},
-			{ID: "edit:1", Label: "Edit", Style: chat.StyleEdit, Edit: code},
+			{ID: "edit:1", Label: "Edit", Style: chat.StyleEdit, Edit: code, More: true},
+			{ID: "glass:1", Label: "Break glass", Style: chat.StyleApprove, AskReason: true, Confirm: "You approve this alone.", More: true},
 		},
 	}
 }

@@ -3,6 +3,7 @@ package slack
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	slackapi "github.com/slack-go/slack"
@@ -45,8 +46,8 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, cb slackapi.Inter
 		return
 	}
 	act := cb.ActionCallback.BlockActions[0]
-	verb, ok := blockkit.VerbOf(act.ActionID)
-	if !ok || verb == blockkit.VerbOpen {
+	verb, button, err := blockkit.Pressed(act)
+	if verb == "" || verb == blockkit.VerbOpen {
 		return
 	}
 	me := a.self()
@@ -54,7 +55,6 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, cb slackapi.Inter
 		thread:  thread{me.team, orElse(cb.Channel.ID, cb.Container.ChannelID), orElse(cb.Container.ThreadTs, cb.Message.ThreadTimestamp)},
 		message: orElse(cb.Container.MessageTs, cb.Message.Timestamp), user: cb.User,
 	}
-	button, err := blockkit.ParseAction(act.ActionID, act.Value)
 	if _, bad := parseThread(p.thread.id()); err != nil || bad != nil || !slackTS.MatchString(p.message) {
 		a.background.Add("notice/"+cb.User.ID, func() {
 			a.whisper(p.thread, cb.User.ID, sayUnknownButton)
@@ -68,11 +68,17 @@ func (a *Adapter) onPress(ctx context.Context, h chat.Handler, cb slackapi.Inter
 		return
 	}
 	p.reason = blockkit.Reason(cb.BlockActionState)
+	if verb == blockkit.VerbConfirm {
+		p.button = chat.AskPrefix + button
+	}
 	ans, err := a.decide(ctx, h, p)
 	notice := ans.Notice
 	switch {
 	case err != nil:
 		notice = sayNotDecided
+	case verb == blockkit.VerbConfirm && ans.Ask != nil && ans.Show != nil:
+		a.openConfirm(ctx, p, cb.TriggerID, *ans.Ask, *ans.Show)
+		return
 	case ans.Show != nil:
 		a.showDetails(ctx, p, cb.TriggerID, *ans.Show)
 		return
@@ -159,25 +165,44 @@ func (a *Adapter) openEditor(ctx context.Context, p pressed, cb slackapi.Interac
 		say(sayNotEditable)
 		return
 	}
-	modal, err := blockkit.EditModal(blockkit.Private{
-		Channel: p.thread.channel, TS: p.message, Thread: p.thread.root, Button: p.button,
-	}, chat.Button{ID: p.button, Edit: code})
+	modal, err := blockkit.EditModal(p.private(p.button), chat.Button{ID: p.button, Edit: code})
 	if err != nil {
 		say(sayNoForm)
 		return
 	}
+	a.openForm(ctx, p, cb.TriggerID, modal)
+}
+
+// openConfirm asks once more before a choice of the menu counts.
+func (a *Adapter) openConfirm(ctx context.Context, p pressed, trigger string, b chat.Button, c chat.Card) {
+	modal, err := blockkit.ConfirmModal(p.private(b.ID), b, c, p.reason)
+	if err != nil {
+		a.background.Add("notice/"+p.user.ID, func() { a.whisper(p.thread, p.user.ID, sayFormNotOpened) })
+		return
+	}
+	a.openForm(ctx, p, trigger, modal)
+}
+
+// private is what a form carries back.
+func (p pressed) private(button chat.ButtonID) blockkit.Private {
+	return blockkit.Private{Channel: p.thread.channel, TS: p.message, Thread: p.thread.root, Button: button}
+}
+
+// openForm opens a form that decides when it comes back.
+func (a *Adapter) openForm(ctx context.Context, p pressed, trigger string, modal slackapi.ModalViewRequest) {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
-	if _, err := a.api.OpenViewContext(ctx, cb.TriggerID, modal); err != nil {
+	if _, err := a.api.OpenViewContext(ctx, trigger, modal); err != nil {
 		a.log.WarnContext(ctx, "a form could not be opened", "thread", p.thread.id(), "error", err)
-		say(sayFormNotOpened)
+		a.background.Add("notice/"+p.user.ID, func() { a.whisper(p.thread, p.user.ID, sayFormNotOpened) })
 	}
 }
 
 // onForm handles a submitted form. Its answer stands under the input, so that
 // nothing that was typed is lost.
 func (a *Adapter) onForm(ctx context.Context, h chat.Handler, cb slackapi.InteractionCallback) *slackapi.ViewSubmissionResponse {
-	if cb.View.CallbackID != blockkit.CallbackEdit {
+	edits := cb.View.CallbackID == blockkit.CallbackEdit
+	if !edits && cb.View.CallbackID != blockkit.CallbackConfirm {
 		return nil
 	}
 	p, err := blockkit.ParsePrivate(cb.View.PrivateMetadata)
@@ -189,13 +214,20 @@ func (a *Adapter) onForm(ctx context.Context, h chat.Handler, cb slackapi.Intera
 	if _, err := parseThread(t.id()); err != nil || !slackTS.MatchString(p.TS) {
 		return blockkit.FormError(sayFormDamaged)
 	}
-	ans, err := a.decide(ctx, h, pressed{
-		thread: t, message: p.TS, user: cb.User, button: p.Button, text: blockkit.Input(cb.View),
+	sent := pressed{
+		thread: t, message: p.TS, user: cb.User, button: p.Button,
 		id: eventID(t.team, t.channel, p.TS+"/"+cb.User.ID+"/"+orElse(cb.TriggerID, cb.View.ID)), // a form that was refused is sent again
-	})
+	}
+	failed := sayNotSent
+	if edits {
+		sent.text, failed = blockkit.Input(cb.View), sayNotEdited
+	} else {
+		sent.reason = strings.TrimSpace(blockkit.Input(cb.View))
+	}
+	ans, err := a.decide(ctx, h, sent)
 	switch {
 	case err != nil:
-		return blockkit.FormError(sayNotEdited)
+		return blockkit.FormError(failed)
 	case !ans.OK:
 		return blockkit.FormError(ans.Notice)
 	}

@@ -163,6 +163,9 @@ func action(m slackfake.Msg, b chat.ButtonID) (string, bool) {
 		Elements []struct {
 			ActionID string `json:"action_id"`
 			Value    string `json:"value"`
+			Options  []struct {
+				Value string `json:"value"`
+			} `json:"options"`
 		} `json:"elements"`
 	}
 	_ = json.Unmarshal(m.Blocks, &blocks)
@@ -170,6 +173,11 @@ func action(m slackfake.Msg, b chat.ButtonID) (string, bool) {
 		for _, e := range bl.Elements {
 			if e.Value == string(b) {
 				return e.ActionID, true
+			}
+			for _, o := range e.Options {
+				if _, id, _ := strings.Cut(o.Value, ":"); id == string(b) {
+					return o.Value, true
+				}
 			}
 		}
 	}

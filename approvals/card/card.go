@@ -219,24 +219,26 @@ func choices(r approvals.Record) []chat.Button {
 		approve.Confirm = fmt.Sprintf(askExactly, level(r), on)
 	}
 	out := []chat.Button{approve, {ID: button(DenyPrefix, r), Label: no, Style: chat.StyleDeny, AskReason: true}}
+	more := func(b chat.Button) {
+		b.More = true
+		out = append(out, b)
+	}
 	if g := min(r.Require.Grant, approvals.MaxGrant); g > 0 {
-		out = append(out, chat.Button{
+		more(chat.Button{
 			ID: button(GrantPrefix, r), Label: fmt.Sprintf(labelApproveFor, int(g.Minutes())), Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired,
 			Confirm: fmt.Sprintf(askGrant, int(g.Minutes())),
 		})
 	}
 	if _, ok := r.Action.Editable(); ok {
-		out = append(out, chat.Button{ID: button(EditPrefix, r), Label: "Edit", Style: chat.StyleEdit, Edit: string(r.Action.Bytes)})
+		more(chat.Button{ID: button(EditPrefix, r), Label: "Edit", Style: chat.StyleEdit, Edit: string(r.Action.Bytes)})
 	} else if code, ok := droppable(r); ok {
-		out = append(out, chat.Button{ID: button(EditPrefix, r), Label: "Drop steps", Style: chat.StyleEdit, Edit: code})
+		more(chat.Button{ID: button(EditPrefix, r), Label: "Drop steps", Style: chat.StyleEdit, Edit: code})
 	}
 	if len(r.Require.BreakGlass) > 0 {
-		out = append(out, chat.Button{
-			ID: button(GlassPrefix, r), Label: "Break glass", Style: chat.StyleApprove, AskReason: true,
-			Confirm: askGlass,
-		})
+		more(chat.Button{ID: button(GlassPrefix, r), Label: "Break glass", Style: chat.StyleApprove, AskReason: true, Confirm: askGlass})
 	}
-	return append(out, chat.Button{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop})
+	more(chat.Button{ID: chat.ButtonID(StopPrefix + string(r.ID)), Label: "Stop", Style: chat.StyleStop})
+	return out
 }
 
 // footer says who asked and who may decide, in one line.

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,9 +39,13 @@ type Ballot struct {
 
 // Click handles the press of a card's button.
 func (g *Gate) Click(ctx context.Context, c chat.Click) (chat.Answer, error) {
-	prefix, id, nonce, ok := card.Parse(c.Button)
-	if !ok {
+	asked, asks := strings.CutPrefix(string(c.Button), chat.AskPrefix)
+	prefix, id, nonce, ok := card.Parse(chat.ButtonID(asked))
+	switch {
+	case !ok:
 		return chat.Answer{Notice: sayUnknownButton}, nil
+	case asks:
+		return g.ask(ctx, c.Thread, id, chat.ButtonID(asked))
 	}
 	b := Ballot{
 		Thread: c.Thread, ID: id, From: c.From, Groups: c.Groups, Approve: prefix == card.ApprovePrefix, Reason: c.Reason,
@@ -74,6 +79,29 @@ func (g *Gate) details(ctx context.Context, thread chat.ThreadID, id approvals.I
 		if rec, found := g.ledger.Get(tx, id); found && rec.Thread == thread {
 			c := g.cardOf(tx, rec, "")
 			ans = chat.Answer{Show: &c, OK: true}
+		}
+		return nil
+	})
+	return ans, err
+}
+
+// ask answers what must be confirmed before a button of an open card is pressed.
+func (g *Gate) ask(ctx context.Context, thread chat.ThreadID, id approvals.ID, button chat.ButtonID) (chat.Answer, error) {
+	ans := chat.Answer{Notice: sayNoRequest}
+	err := g.cfg.DB.View(ctx, func(tx store.Tx) error {
+		rec, found := g.ledger.Get(tx, id)
+		if !found || rec.Thread != thread {
+			return nil
+		}
+		c := g.cardOf(tx, rec, "")
+		i := slices.IndexFunc(c.Choose, func(b chat.Button) bool { return b.ID == button })
+		switch {
+		case i >= 0:
+			ans = chat.Answer{Show: &c, Ask: &c.Choose[i], OK: true}
+		case rec.State != approvals.Pending:
+			ans = chat.Answer{Card: &c, Notice: decidedText(rec)}
+		default:
+			ans = chat.Answer{Card: &c, Notice: sayOutdated(id)}
 		}
 		return nil
 	})

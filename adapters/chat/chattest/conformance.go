@@ -60,6 +60,7 @@ func Run(t *testing.T, harness Harness) {
 		{"messages of a thread arrive in order", messagesInOrder},
 		{"a click carries the person, the button and the reason", clickIsComplete},
 		{"a click carries what the person made of a text", editIsExact},
+		{"a choice of a menu is a click, also the second time", menuIsPressed},
 		{"a click that was not decided says so", clickFails},
 		{"a click gives the card its new face", clickRepaints},
 		{"a decided card offers what comes after it", clickAfter},
@@ -337,7 +338,8 @@ func editIsExact(t *testing.T, s Subject, b *bot) {
 	}
 	th := start(t, s)
 	card := question("Restart?")
-	card.Choose = append(card.Choose, chat.Button{ID: "edit:1", Label: "Edit", Style: chat.StyleEdit, Edit: card.Code})
+	card.Choose = append(card.Choose, chat.Button{ID: "edit:1", Label: "Edit", Style: chat.StyleEdit, Edit: card.Code, More: true},
+		chat.Button{ID: "stop:1", Label: "Stop", Style: chat.StyleStop, More: true})
 	post(t, s, th, chat.Post{Key: "q", Card: card})
 	shows(t, s, th, "Restart?")
 	const text = "systemctl  restart \"web\" <a> &amp; *b*\n\techo `done` é"
@@ -350,6 +352,24 @@ func editIsExact(t *testing.T, s Subject, b *bot) {
 	}
 	if c := all[0]; c.Thread != th || c.From.ID != s.User || c.Button != "edit:1" || c.Text != text || c.ID == "" {
 		t.Errorf("the click is %+v", c)
+	}
+}
+
+func menuIsPressed(t *testing.T, s Subject, b *bot) {
+	th := start(t, s)
+	card := question("Restart?")
+	card.Choose = append(card.Choose, chat.Button{ID: "later:1", Label: "Later", Style: chat.StyleDeny, More: true},
+		chat.Button{ID: "stop:1", Label: "Stop", Style: chat.StyleStop, More: true})
+	post(t, s, th, chat.Post{Key: "q", Card: card})
+	shows(t, s, th, "Restart?")
+	for i, id := range []chat.ButtonID{"stop:1", "later:1", "later:1"} {
+		if ans, err := s.Press(th, id, ""); err != nil || !ans.OK {
+			t.Errorf("the answer to %s is %+v, %v", id, ans, err)
+		}
+		all := b.pressed()
+		if len(all) != i+1 || all[i].Button != id || all[i].Thread != th || all[i].From.ID != s.User {
+			t.Fatalf("the clicks are %+v", all)
+		}
 	}
 }
 

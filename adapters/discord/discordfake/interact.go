@@ -68,7 +68,7 @@ type Choice struct {
 	Value any
 }
 
-// Press lets a person press a button, and returns what the app answered. It waits until then; the app has the three seconds. The
+// Press lets a person press a button, or choose the entry of a menu that has this value, and returns what the app answered. It waits until then; the app has the three seconds. The
 // error is ErrForbidden, ErrNotAnswered, ErrClosed or the context's.
 func (s *Server) Press(ctx context.Context, user, channelID, messageID, customID string) (Response, error) {
 	return s.component(ctx, user, channelID, messageID, customID, nil)
@@ -100,7 +100,8 @@ func (s *Server) newComponent(user, channelID, messageID, customID string, value
 	}
 	var found object
 	walk(m.components, func(o object) {
-		if o["custom_id"] == customID {
+		options, _ := o["options"].([]any)
+		if o["custom_id"] == customID || values == nil && slices.ContainsFunc(options, func(v any) bool { return v.(object)["value"] == customID }) {
 			found = o
 		}
 	})
@@ -109,6 +110,9 @@ func (s *Server) newComponent(user, channelID, messageID, customID string, value
 		return nil, forbidden("the message %s has no component %q", messageID, customID)
 	case found["disabled"] == true:
 		return nil, forbidden("the component %q is disabled", customID)
+	}
+	if values == nil && number(found["type"]) == compStringMenu {
+		values, customID = []string{customID}, found["custom_id"].(string)
 	}
 	kind := number(found["type"])
 	data := object{"custom_id": customID, "component_type": kind, "id": found["id"]}

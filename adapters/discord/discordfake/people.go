@@ -312,7 +312,8 @@ func (s *Server) injectMessage(user, channelID string, change func(object)) erro
 	return s.Inject(guildID, "MESSAGE_CREATE", raw)
 }
 
-// Buttons returns the custom_ids of the buttons of a message that can be pressed, in order.
+// Buttons returns the custom_ids of the buttons of a message that can be pressed, and the values that can be chosen in its menus, in
+// order.
 func (m Message) Buttons() []string {
 	var list []any
 	_ = json.Unmarshal(m.Components, &list)
@@ -320,6 +321,12 @@ func (m Message) Buttons() []string {
 	walk(list, func(o object) {
 		if id, ok := o["custom_id"].(string); ok && number(o["type"]) == compButton && o["disabled"] != true {
 			out = append(out, id)
+		}
+		if number(o["type"]) == compStringMenu && o["disabled"] != true {
+			options, _ := o["options"].([]any)
+			for _, v := range options {
+				out = append(out, v.(object)["value"].(string))
+			}
 		}
 	})
 	return out

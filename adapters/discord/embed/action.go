@@ -27,6 +27,9 @@ const (
 	VerbEdited Verb = "cs.edited" // a form with a changed text came back: decide
 )
 
+// MenuID is the custom_id of a card's menu.
+const MenuID = "cs.more"
+
 // maxButtonID is the longest id of a button, in bytes: with the longest verb and
 // a colon it makes a custom_id.
 const maxButtonID = MaxCustomID - len(VerbConfirm) - 1

@@ -73,17 +73,31 @@ func Card(c chat.Card, o Options) Message {
 	return m
 }
 
-// rows are the card's buttons.
+// rows are the card's buttons, and below them the menu. One choice alone needs no menu.
 func (d *drawing) rows() []Row {
-	out := []Row{}
-	for row := range slices.Chunk(d.buttons, MaxRow) {
-		r := Row{Type: typeRow}
-		for _, b := range row {
-			r.Components = append(r.Components, d.button(b))
+	var buttons, more []Button
+	for _, b := range d.buttons {
+		if b.More {
+			more = append(more, d.button(b))
+		} else {
+			buttons = append(buttons, d.button(b))
 		}
-		out = append(out, r)
 	}
-	return out
+	if len(more) < 2 || len(buttons) > (MaxRows-1)*MaxRow {
+		buttons, more = append(buttons, more...), nil
+	}
+	out := []Row{}
+	for row := range slices.Chunk(buttons, MaxRow) {
+		out = append(out, Row{Type: typeRow, Components: row})
+	}
+	if len(more) == 0 {
+		return out
+	}
+	menu := Button{Type: typeMenu, CustomID: MenuID, Placeholder: labelMore}
+	for _, b := range more {
+		menu.Options = append(menu.Options, Option{Label: b.Label, Value: b.CustomID})
+	}
+	return append(out, Row{Type: typeRow, Components: []Button{menu}})
 }
 
 // maxOneLine is how much of a decided command stands in its one line, in characters.

@@ -140,23 +140,34 @@ type Footer struct {
 const (
 	typeRow     = 1
 	typeButton  = 2
+	typeMenu    = 3
 	typeInput   = 4
 	typeDisplay = 10
 	typeLabel   = 18 // only read: other clients wrap an input in it
 )
 
-// Row is one row of buttons.
+// Row is one row of buttons, or the menu.
 type Row struct {
 	Type       int      `json:"type"` // 1
 	Components []Button `json:"components"`
 }
 
-// Button is one button.
+// Button is one button, or the menu.
 type Button struct {
-	Type     int    `json:"type"`  // 2
-	Style    int    `json:"style"` // 1 blue, 2 grey, 3 green, 4 red
-	Label    string `json:"label"`
+	Type     int    `json:"type"`            // 2, or 3 for the menu
+	Style    int    `json:"style,omitempty"` // 1 blue, 2 grey, 3 green, 4 red
+	Label    string `json:"label,omitempty"`
 	CustomID string `json:"custom_id"`
+	// Placeholder and Options are the menu's. What was chosen is in the option's value, as the
+	// custom_id that a button would have.
+	Placeholder string   `json:"placeholder,omitempty"`
+	Options     []Option `json:"options,omitempty"`
+}
+
+// Option is one entry of the menu.
+type Option struct {
+	Label string `json:"label"`
+	Value string `json:"value"`
 }
 
 // Attachment names one of a message's files.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -191,13 +192,13 @@ func checkButtons(t *rapid.T, m Message) {
 		if len(r.Components) == 0 || len(r.Components) > MaxRow {
 			t.Fatalf("a row of %d buttons", len(r.Components))
 		}
-		for _, b := range r.Components {
-			v, _, err := ParseCustomID(b.CustomID)
-			if err != nil || v.Form() || len(b.CustomID) > MaxCustomID || ids[b.CustomID] || b.Label == "" || utf16Len(b.Label) > MaxLabel || b.Style < 1 || b.Style > 4 {
-				t.Fatalf("a bad button: %+v", b)
-			}
-			ids[b.CustomID] = true
+	}
+	for _, b := range choices(m) {
+		v, _, err := ParseCustomID(b.CustomID)
+		if err != nil || v.Form() || len(b.CustomID) > MaxCustomID || ids[b.CustomID] || b.Label == "" || utf16Len(b.Label) > MaxLabel || b.Style < 1 || b.Style > 4 {
+			t.Fatalf("a bad button: %+v", b)
 		}
+		ids[b.CustomID] = true
 	}
 }
 
@@ -402,6 +403,7 @@ func card() *rapid.Generator[chat.Card] {
 			b := chat.Button{
 				ID: chat.ButtonID(fmt.Sprintf("b:%d", i)), Label: f.Draw(t, "label"), Confirm: f.Draw(t, "confirm"),
 				Style:     rapid.SampledFrom([]chat.ButtonStyle{chat.StyleDeny, chat.StyleApprove, chat.StyleEdit, chat.StyleStop}).Draw(t, "style"),
+				More:      rapid.Bool().Draw(t, "more"),
 				AskReason: rapid.Bool().Draw(t, "reason"),
 			}
 			switch rapid.IntRange(0, 9).Draw(t, "id") {
@@ -467,11 +469,16 @@ func TestCardsAreInertAndFit(t *testing.T) {
 			offered = c.After
 		}
 		drawn := Buttons(c)
-		for i, b := range drawn {
+		offeredIn := choices(m)
+		for _, b := range drawn {
 			if !slicesHas(offered, b.ID) {
 				t.Fatalf("%q is on the card", b.ID)
 			}
-			raw := m.Components[i/MaxRow].Components[i%MaxRow]
+			i := slices.IndexFunc(offeredIn, func(c Button) bool { return strings.HasSuffix(c.CustomID, ":"+string(b.ID)) })
+			if i < 0 {
+				t.Fatalf("%q is not on the card", b.ID)
+			}
+			raw := offeredIn[i]
 			v, id, err := ParseCustomID(raw.CustomID)
 			if err != nil || id != b.ID {
 				t.Fatalf("%q, %v", raw.CustomID, err)

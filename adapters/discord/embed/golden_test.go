@@ -100,10 +100,10 @@ func pending() chat.Card {
 		Choose: []chat.Button{
 			{ID: "approve:abcdefghij.NONCE", Label: "Approve", Style: chat.StyleApprove, Confirm: "This is high risk. Run exactly this on web-1?"},
 			{ID: "deny:abcdefghij.NONCE", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
-			{ID: "grant:abcdefghij.NONCE", Label: "Approve for 30 min", Style: chat.StyleApprove},
-			{ID: "edit:abcdefghij.NONCE", Label: "Edit", Style: chat.StyleEdit, Edit: code},
-			{ID: "glass:abcdefghij.NONCE", Label: "Break glass", Style: chat.StyleApprove, AskReason: true, Confirm: "You decide alone."},
-			{ID: "stop:abcdefghij", Label: "Stop", Style: chat.StyleStop},
+			{ID: "grant:abcdefghij.NONCE", Label: "Approve for 30 min", Style: chat.StyleApprove, More: true},
+			{ID: "edit:abcdefghij.NONCE", Label: "Edit", Style: chat.StyleEdit, Edit: code, More: true},
+			{ID: "glass:abcdefghij.NONCE", Label: "Break glass", Style: chat.StyleApprove, AskReason: true, Confirm: "You decide alone.", More: true},
+			{ID: "stop:abcdefghij", Label: "Stop", Style: chat.StyleStop, More: true},
 		},
 		Digest: "1a2b-3c4d",
 	}
@@ -178,13 +178,26 @@ func TestGoldenModals(t *testing.T) {
 	}
 }
 
-func buttonNamed(t *testing.T, m Message, label string) Button {
-	t.Helper()
+// choices are a message's buttons, and the entries of its menu as if they were some.
+func choices(m Message) (all []Button) {
 	for _, r := range m.Components {
 		for _, b := range r.Components {
-			if b.Label == label {
-				return b
+			if len(b.Options) == 0 {
+				all = append(all, b)
 			}
+			for _, o := range b.Options {
+				all = append(all, Button{Type: typeButton, Style: styleGrey, Label: o.Label, CustomID: o.Value})
+			}
+		}
+	}
+	return all
+}
+
+func buttonNamed(t *testing.T, m Message, label string) Button {
+	t.Helper()
+	for _, b := range choices(m) {
+		if b.Label == label {
+			return b
 		}
 	}
 	t.Fatalf("no button %q", label)

@@ -56,6 +56,11 @@ func Posted(message []byte, pressed string) (Choice, error) {
 			if b.CustomID == pressed {
 				label, found = b.Label, true
 			}
+			for _, o := range b.Options {
+				if o.Value == pressed {
+					label, found = o.Label, true
+				}
+			}
 		}
 	}
 	if !found {

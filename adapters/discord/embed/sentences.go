@@ -5,6 +5,7 @@ package embed
 const (
 
 	// Cards.
+	labelMore     = "More"
 	sayExact      = "This is exactly what would run."
 	sayNoButton   = "The button %q can't be shown here. Answer in the thread or on another network."
 	sayBreaks     = "The command %s with %d line breaks."

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/slack-go/slack"
+
 	"countersign/adapters/chat"
 )
 
@@ -18,7 +20,17 @@ const (
 	VerbReason Verb = "cs.reason" // the same, with a reason: from the card's field ([Reason])
 	VerbEdit   Verb = "cs.edit"   // open [EditModal], then decide
 	VerbOpen   Verb = "cs.open"   // a link on the home page: acknowledge, nothing else
+	// VerbConfirm is an entry of the menu that opens [ConfirmModal] before it decides: a
+	// menu's own confirmation would be asked for all of its entries.
+	VerbConfirm Verb = "cs.ask"
 )
+
+// menuAction is the action_id of the menu. What was chosen is in the option's value, as the
+// action_id that a button would have.
+const menuAction = "cs.more"
+
+// maxOption is the longest value of a menu's entry, in bytes.
+const maxOption = 75
 
 // maxButtonID is the longest id of a button, in bytes: it stands twice in each,
 // after a verb in the action_id and as the value.
@@ -49,6 +61,19 @@ func word(s string, n int) bool {
 	return true
 }
 
+// Pressed returns what a press of a button or a choice in the menu asks for. verb is "" for
+// what another maker drew.
+func Pressed(a *slack.BlockAction) (verb Verb, button chat.ButtonID, err error) {
+	id, value := a.ActionID, a.Value
+	if id == menuAction {
+		id = a.SelectedOption.Value
+		_, value, _ = strings.Cut(id, ":")
+	}
+	verb, _ = VerbOf(id)
+	button, err = ParseAction(id, value)
+	return verb, button, err
+}
+
 // ParseAction returns the button that was pressed, from the action_id and value
 // of an interaction. Both must name the same button; anything else, and the
 // link buttons of the home page, is [ErrAction].
@@ -58,7 +83,7 @@ func ParseAction(actionID, value string) (chat.ButtonID, error) {
 		return "", ErrAction
 	}
 	switch Verb(verb) {
-	case VerbDecide, VerbReason, VerbEdit:
+	case VerbDecide, VerbReason, VerbEdit, VerbConfirm:
 		return chat.ButtonID(id), nil
 	case VerbOpen:
 		return "", fmt.Errorf("%w (a link was opened)", ErrAction)
@@ -71,7 +96,7 @@ func ParseAction(actionID, value string) (chat.ButtonID, error) {
 func VerbOf(actionID string) (Verb, bool) {
 	v, _, ok := strings.Cut(actionID, ":")
 	switch Verb(v) {
-	case VerbDecide, VerbReason, VerbEdit, VerbOpen:
+	case VerbDecide, VerbReason, VerbEdit, VerbConfirm, VerbOpen:
 		return Verb(v), ok
 	}
 	return "", false

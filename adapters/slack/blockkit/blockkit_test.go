@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,16 @@ func inertObject(v map[string]any) error {
 		}
 	case "section", "context", "actions", "divider", "input", "plain_text_input", "modal",
 		"rich_text_section", "rich_text_quote", "rich_text_preformatted", "rich_text_list":
+	case "overflow":
+		options, _ := v["options"].([]any)
+		for _, o := range options {
+			if value, _ := o.(map[string]any)["value"].(string); value == "" || len(value) > maxOption {
+				return fmt.Errorf("an option has the value %q", value)
+			}
+		}
+		if len(options) < minMenu || len(options) > maxMenu {
+			return fmt.Errorf("a menu of %d", len(options))
+		}
 	case "header":
 		return long("text", MaxHeader)
 	case "text", "raw_text":
@@ -245,7 +256,7 @@ func card() *rapid.Generator[chat.Card] {
 			b := chat.Button{
 				ID: chat.ButtonID(fmt.Sprintf("b:%d", i)), Label: f.Draw(t, "label"), Confirm: f.Draw(t, "confirm"),
 				Style:     rapid.SampledFrom([]chat.ButtonStyle{chat.StyleDeny, chat.StyleApprove, chat.StyleEdit, chat.StyleStop}).Draw(t, "style"),
-				AskReason: rapid.Bool().Draw(t, "reason"),
+				AskReason: rapid.Bool().Draw(t, "reason"), More: rapid.Bool().Draw(t, "more"),
 			}
 			switch rapid.IntRange(0, 9).Draw(t, "id") {
 			case 0:
@@ -319,6 +330,22 @@ func TestCardsAreInertAndFit(t *testing.T) {
 				t.Fatal("too many buttons")
 			}
 			for _, e := range a.Elements.ElementSet {
+				if menu, ok := e.(*slack.OverflowBlockElement); ok {
+					for _, o := range menu.Options {
+						v, id, err := Pressed(&slack.BlockAction{ActionID: menu.ActionID, SelectedOption: *o})
+						i := slices.IndexFunc(c.Choose, func(b chat.Button) bool { return b.ID == id })
+						if err != nil || i < 0 {
+							t.Fatalf("the menu has %q: %v", o.Value, err)
+						}
+						if c.Choose[i].Style == chat.StyleApprove {
+							approving++
+						}
+						if c.Choose[i].Style == chat.StyleApprove && (v == VerbConfirm || v == VerbEdit) {
+							confirmed++
+						}
+					}
+					continue
+				}
 				e, _ := e.(*slack.ButtonBlockElement)
 				for _, b := range c.Choose {
 					if b.ID != chat.ButtonID(e.Value) || b.Style != chat.StyleApprove {

@@ -26,8 +26,8 @@ const (
 )
 
 // Card draws a card: title, risk, code, preview, warnings, fields, body, the agent's
-// reason, who may decide in small print, then the buttons in the order given, and one for
-// the details. A final card without a choice is one line.
+// reason, who may decide in small print, then the buttons in the order given, one for the
+// details, and the menu. A final card without a choice is one line.
 //
 // Code is shown character for character. Where it has no room, its beginning
 // and end are shown with a sentence that says how much is left out, "command.txt"
@@ -629,7 +629,7 @@ func (d *drawing) files(code, details bool) []chat.File {
 	return out
 }
 
-// actions draws the buttons, with a field for a reason before them when one of
+// actions draws the buttons and the menu, with a field for a reason before them when one of
 // them asks for it. partial means that the code is not on the card as a whole.
 func (d *drawing) actions(partial bool) []slack.Block {
 	if len(d.buttons) == 0 {
@@ -637,8 +637,11 @@ func (d *drawing) actions(partial bool) []slack.Block {
 	}
 	var out []slack.Block
 	var elements []slack.BlockElement
+	menu, inMenu := d.menu(partial)
 	reason, label := false, askReason
-	for _, b := range d.buttons {
+	less := slices.DeleteFunc(slices.Clone(d.buttons), func(b chat.Button) bool { return b.More })
+	more := slices.DeleteFunc(slices.Clone(d.buttons), func(b chat.Button) bool { return !b.More || inMenu[b.ID] })
+	for _, b := range append(less, more...) {
 		if verbOf(b) == VerbReason {
 			reason = true
 			if b.Style != chat.StyleDeny {
@@ -646,6 +649,9 @@ func (d *drawing) actions(partial bool) []slack.Block {
 			}
 		}
 		elements = append(elements, d.button(b, partial))
+	}
+	if menu != nil {
+		elements = append(elements, menu)
 	}
 	if reason {
 		in := slack.NewPlainTextInputBlockElement(nil, reasonAction).WithMaxLength(MaxInput)
@@ -656,6 +662,37 @@ func (d *drawing) actions(partial bool) []slack.Block {
 		id += ":" + d.options.Thread
 	}
 	return append(out, slack.NewActionBlock(id, elements...))
+}
+
+// menu draws the choices that belong into one. Slack takes two to five; beyond those, and for
+// an id that is too long, a choice stays a button
+// (docs.slack.dev/reference/block-kit/block-elements/overflow-menu-element).
+func (d *drawing) menu(partial bool) (*slack.OverflowBlockElement, map[chat.ButtonID]bool) {
+	var options []*slack.OptionBlockObject
+	in := map[chat.ButtonID]bool{}
+	for _, b := range d.buttons {
+		v := verbOf(b)
+		if v != VerbEdit && (b.Confirm != "" || partial && approves(b)) {
+			v = VerbConfirm
+		}
+		value, _ := actionID(v, b.ID)
+		if b.More && len(value) <= maxOption && len(options) < maxMenu {
+			options = append(options, slack.NewOptionBlockObject(value, short(b.Label, MaxButtonText, 120), nil))
+			in[b.ID] = true
+		}
+	}
+	if len(options) < minMenu {
+		return nil, nil
+	}
+	return slack.NewOverflowBlockElement(menuAction, options...), in
+}
+
+// How many entries a menu has.
+const minMenu, maxMenu = 2, 5
+
+// approves reports whether a press may make something run.
+func approves(b chat.Button) bool {
+	return b.Style != chat.StyleDeny && b.Style != chat.StyleStop
 }
 
 func (d *drawing) button(b chat.Button, partial bool) *slack.ButtonBlockElement {
@@ -675,7 +712,7 @@ func (d *drawing) button(b chat.Button, partial bool) *slack.ButtonBlockElement 
 	case chat.StyleDeny, chat.StyleEdit:
 	}
 	var ask []string
-	if partial && b.Style != chat.StyleDeny && b.Style != chat.StyleStop && b.ID != d.card.DetailsID {
+	if partial && approves(b) && b.ID != d.card.DetailsID {
 		s := sayReadFirst(clip(visible.Text(d.codeName), 60))
 		if d.card.Digest != "" {
 			s += " Digest " + clip(visible.Text(d.card.Digest), 80) + "."

@@ -74,8 +74,9 @@ func pending() chat.Card {
 		Choose: []chat.Button{
 			{ID: "approve:abcdefghij.NONCE", Label: "Approve", Style: chat.StyleApprove, Confirm: "This is high risk. Run exactly this on web-1?"},
 			{ID: "deny:abcdefghij.NONCE", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
-			{ID: "edit:abcdefghij.NONCE", Label: "Edit", Style: chat.StyleEdit, Edit: "systemctl restart app\necho \"<!channel> `done`\""},
-			{ID: "stop:abcdefghij", Label: "Stop", Style: chat.StyleStop},
+			{ID: "grant:abcdefghij.NONCE", Label: "Approve for 60 min", Style: chat.StyleApprove, Confirm: "It then runs again for 60 minutes without asking.", More: true},
+			{ID: "edit:abcdefghij.NONCE", Label: "Edit", Style: chat.StyleEdit, Edit: "systemctl restart app\necho \"<!channel> `done`\"", More: true},
+			{ID: "stop:abcdefghij", Label: "Stop", Style: chat.StyleStop, More: true},
 		},
 		Digest: "1a2b-3c4d",
 	}
@@ -88,9 +89,11 @@ func TestGoldenCards(t *testing.T) {
 	final := pending()
 	final.Final, final.Tone, final.Body = true, chat.ToneGood, "Approved by bob at 03:05 UTC · exit 0"
 	final.Attach = []chat.File{{Name: "output.txt", Text: "ok"}}
+	alone := pending() // one choice needs no menu
+	alone.Choose = append(alone.Choose[:2:2], alone.Choose[4])
 	long := pending()
 	long.Code = "#!/bin/sh\n" + strings.Repeat("echo one more line of a long script\n", 600) + "rm -rf /srv/data"
-	for name, c := range map[string]chat.Card{"card-high": pending(), "card-low": low, "card-final": final, "card-long": long} {
+	for name, c := range map[string]chat.Card{"card-high": pending(), "card-alone": alone, "card-low": low, "card-final": final, "card-long": long} {
 		t.Run(name, func(t *testing.T) { golden(t, name, Card(c, CardOptions{Thread: "slack:T1:C1:1700000000.0001"})) })
 	}
 }

@@ -16,8 +16,11 @@ import (
 	"countersign/adapters/chat/visible"
 )
 
-// CallbackEdit is the callback_id of [EditModal].
-const CallbackEdit = "cs.edit"
+// The callback_ids of [EditModal] and [ConfirmModal].
+const (
+	CallbackEdit    = "cs.edit"
+	CallbackConfirm = "cs.confirm"
+)
 
 // The block_id and action_id of the modal's one input.
 const (
@@ -100,6 +103,42 @@ func EditModal(p Private, b chat.Button) (slack.ModalViewRequest, error) {
 		Type: slack.VTModal, CallbackID: CallbackEdit, PrivateMetadata: private,
 		Title: plain("Edit", MaxModalTitle), Submit: plain("Send", MaxModalTitle), Close: plain("Cancel", MaxModalTitle),
 		Blocks: slack.Blocks{BlockSet: []slack.Block{block}},
+	}, nil
+}
+
+// ConfirmModal asks once more before the press of b on the card c counts: its Confirm, what
+// would run, and a reason, which begins with what the person wrote on the card.
+func ConfirmModal(p Private, b chat.Button, c chat.Card, reason string) (slack.ModalViewRequest, error) {
+	private, err := p.encode()
+	if err != nil {
+		return slack.ModalViewRequest{}, err
+	}
+	d := newDrawing(chat.Card{Code: c.Code, Attach: c.Attach}, CardOptions{})
+	code, whole := d.codeBlocks()
+	if whole = whole && sizeOf(code) <= maxView/2; !whole {
+		code = d.codeEnds(maxView / 2)
+	}
+	ask := []string{visible.Text(headline(c)), b.Confirm}
+	if !whole || !d.exact {
+		ask = append(ask, sayReadFirst(clip(visible.Text(d.codeName), 60)))
+	}
+	var blocks []slack.Block
+	for i, s := range ask {
+		if s != "" {
+			blocks = append(blocks, slack.NewRichTextBlock("", slack.NewRichTextSection(text(s, &slack.RichTextSectionTextStyle{Bold: i == 0}))))
+		}
+	}
+	in := slack.NewPlainTextInputBlockElement(nil, inputAction).WithMultiline(true).WithMaxLength(MaxInput)
+	in.InitialValue = clip(visible.Text(reason), MaxInput)
+	label := askReason
+	if b.AskReason {
+		label = "Reason"
+	}
+	blocks = append(append(blocks, code...), slack.NewInputBlock(inputBlock, plain(label, MaxPlainText), nil, in).WithOptional(!b.AskReason))
+	return slack.ModalViewRequest{
+		Type: slack.VTModal, CallbackID: CallbackConfirm, PrivateMetadata: private,
+		Title: plain(b.Label, MaxModalTitle), Submit: plain(b.Label, MaxModalTitle), Close: plain("Cancel", MaxModalTitle),
+		Blocks: slack.Blocks{BlockSet: blocks},
 	}, nil
 }
 

@@ -166,6 +166,7 @@ func (s *Server) nameBlockList(blocks []any) {
 type element struct {
 	blockID, kind, value, confirm string
 	fields                        map[string]any
+	option                        any // what is chosen, of a menu
 }
 
 // findAction looks for what can be pressed with this action id.
@@ -185,10 +186,18 @@ func findAction(raw json.RawMessage, actionID string) *element {
 		acts, _ := blk["actions"].([]any)
 		for _, e := range append(els, acts...) {
 			f, _ := e.(map[string]any)
-			if f["action_id"] != actionID {
-				continue
-			}
 			out := &element{fields: f}
+			if f["action_id"] != actionID {
+				options, _ := f["options"].([]any)
+				i := slices.IndexFunc(options, func(o any) bool {
+					m, _ := o.(map[string]any)
+					return f["type"] == "overflow" && m["value"] == actionID
+				})
+				if i < 0 {
+					continue
+				}
+				out.option = options[i]
+			}
 			out.blockID, _ = blk["block_id"].(string)
 			out.kind, _ = f["type"].(string)
 			out.value, _ = f["value"].(string)

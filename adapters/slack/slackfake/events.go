@@ -261,7 +261,7 @@ type Interaction struct {
 	Payload, Ack json.RawMessage
 }
 
-// Press presses the button with this action id in a message, or in an ephemeral message that the user was shown, and returns when
+// Press presses the button with this action id, or chooses the entry of a menu that has it as its value, in a message, or in an ephemeral message that the user was shown, and returns when
 // the app has acknowledged. It fails when there is no such button, and with ErrNotAcknowledged, because interactions are not retried.
 func (s *Server) Press(ctx context.Context, user, channelID, messageTS, actionID string) (Interaction, error) {
 	return s.PressWith(ctx, user, channelID, messageTS, actionID, nil)
@@ -301,13 +301,17 @@ func (s *Server) PressWith(ctx context.Context, user, channelID, messageTS, acti
 	if thread != "" {
 		container["thread_ts"] = thread
 	}
+	actionID, _ = el.fields["action_id"].(string)
 	in := Interaction{ActionID: actionID, BlockID: el.blockID, Value: el.value, Confirm: el.confirm}
 	in.TriggerID = s.newTrigger(user, "")
 	in.ResponseURL = s.newResponseURL(responseURL{channel: channelID, user: user, messageTS: messageTS, threadTS: thread})
 	action := map[string]any{
-		"action_id": actionID, "block_id": el.blockID, "type": el.kind, "text": el.fields["text"], "action_ts": s.newTS(),
+		"action_id": actionID, "block_id": el.blockID, "type": el.kind, "action_ts": s.newTS(),
 	}
-	for _, k := range []string{"value", "style", "url"} {
+	if el.option != nil {
+		action["selected_option"] = el.option
+	}
+	for _, k := range []string{"text", "value", "style", "url"} {
 		if v, found := el.fields[k]; found {
 			action[k] = v
 		}

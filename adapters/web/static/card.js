@@ -172,7 +172,7 @@ function named(button, card) {
 // "More".
 function buttons(thread, card, offered, notice, details, code) {
   const form = el('div', { class: 'decide' });
-  const main = card.final || !card.footer ? offered : offered.filter((b, i) => i < 2);
+  const main = card.final ? offered : offered.filter((b) => !b.more);
   const rest = offered.filter((b) => !main.includes(b));
   const asked = offered.filter((b) => b.ask_reason);
   let reason = null;
