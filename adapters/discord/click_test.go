@@ -161,6 +161,31 @@ func TestAPress(t *testing.T) {
 			t.Errorf("%d clicks", n)
 		}
 	})
+	t.Run("in the menu can be made again after its form was closed, and after a refusal", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, full())
+		th := s.begun()
+		card := question()
+		card.Choose[2].More = true
+		card.Choose = append(card.Choose, chat.Button{ID: "stop:1", Label: "Stop", Style: chat.StyleStop, More: true})
+		s.post(th, chat.Post{Key: "q", Card: card})
+		for range 2 {
+			if r, err := s.press(s.alice, th, "edit:1"); err != nil || r.Modal == nil {
+				t.Fatalf("the answer is %+v, %v", r, err)
+			}
+		}
+		s.bot.onClick(func(context.Context, chat.Click) (chat.Answer, error) { return chat.Answer{Notice: "You can't."}, nil })
+		for range 2 {
+			if r, err := s.press(s.alice, th, "stop:1"); err != nil || !r.Ephemeral() {
+				t.Fatalf("the answer is %+v, %v", r, err)
+			}
+		}
+		s.bot.onClick(decided("Approved"))
+		if r, err := s.press(s.alice, th, "approve:1"); err != nil || r.Type != discordfake.AnswerUpdate {
+			t.Fatalf("the answer is %+v, %v", r, err)
+		}
+		s.showing(th, "Approved")
+	})
 	t.Run("on a card of before a restart", func(t *testing.T) {
 		t.Parallel()
 		s := play(t, full())

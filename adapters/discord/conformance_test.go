@@ -15,6 +15,7 @@ import (
 	"countersign/adapters/chat/chattest"
 	"countersign/adapters/discord"
 	"countersign/adapters/discord/discordfake"
+	"countersign/adapters/discord/embed"
 )
 
 // town is a local Discord with one guild, one channel and the people of the tests.
@@ -230,6 +231,9 @@ func (s *subject) act(th chat.ThreadID, b chat.ButtonID, fill func(*discordfake.
 	message, id := button(s.w.Shown(channel), b)
 	if id == "" {
 		return chat.Answer{}, fmt.Errorf("no message has the button %s", b)
+	}
+	if err := s.w.Wait(s.t.Context(), func() bool { return s.w.Chosen(s.w.alice, channel, message, embed.MenuID) != id }); err != nil {
+		return chat.Answer{}, err
 	}
 	r, err := s.w.Press(s.t.Context(), s.w.alice, channel, message, id)
 	if err == nil && r.Modal != nil {

@@ -13,6 +13,7 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/discord"
 	"countersign/adapters/discord/discordfake"
+	"countersign/adapters/discord/embed"
 )
 
 // patience is how long a test waits for something that must happen.
@@ -304,6 +305,7 @@ func (s *scene) press(user string, th chat.ThreadID, b chat.ButtonID) (discordfa
 	if id == "" {
 		s.t.Fatalf("no message has the button %s", b)
 	}
+	s.until("the menu can be used again", func() bool { return s.Chosen(user, channel, message, embed.MenuID) != id })
 	return s.Press(s.t.Context(), user, channel, message, id)
 }
 

@@ -531,8 +531,8 @@ func waitingCard(id, deed, target string) *chat.Card {
 		Choose: []chat.Button{
 			{ID: chat.ButtonID("approve:" + id), Label: "Approve", Style: chat.StyleApprove},
 			{ID: chat.ButtonID("deny:" + id), Label: "Deny", Style: chat.StyleDeny, AskReason: true},
-			{ID: chat.ButtonID("grant:" + id), Label: "Approve for 15 min", Style: chat.StyleApprove},
-			{ID: chat.ButtonID("stop:" + id), Label: "Stop", Style: chat.StyleStop},
+			{ID: chat.ButtonID("grant:" + id), Label: "Approve for 15 min", Style: chat.StyleApprove, More: true},
+			{ID: chat.ButtonID("stop:" + id), Label: "Stop", Style: chat.StyleStop, More: true},
 		},
 	}
 }

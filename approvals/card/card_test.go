@@ -376,6 +376,8 @@ func TestANameCannotImitateTheFooter(t *testing.T) {
 func everyday() approvals.Record {
 	r := record(approvals.Pending)
 	r.Action.Bytes = []byte("gzip -9 /var/log/app/debug.log.1")
+	r.Action.Kind, r.Action.Args = approvals.KindShell, []byte(`{"command":"gzip -9 /var/log/app/debug.log.1"}`)
+	r.Require.Grant = time.Hour
 	r.Engine = approvals.Judgement{Risk: "medium", Effects: []string{"write"}, Reasons: []string{"it writes or replaces files"}}
 	r.Level, r.Claim = "medium", approvals.Claim{Given: true, Risk: "medium", Mutation: true, Why: "The disk is nearly full."}
 	r.Impact = "compresses 1 file, 41 MB"

@@ -136,6 +136,7 @@ body.discord { background: #313338; color: #dbdee1; }
 .discord .small, .discord sub { color: #949ba4; font-size: 12px; }
 .discord sub { vertical-align: baseline; }
 .discord button { color: #fff; background: #4e5058; border: 0; border-radius: 3px; }
+.discord .menu { background: #1e1f22; border-radius: 3px; color: #949ba4; display: flex; justify-content: space-between; line-height: 36px; margin-top: 6px; max-width: 400px; padding: 0 12px; }
 .discord button.s3 { background: #248046; }
 .discord button.s4 { background: #da373c; }
 `
@@ -263,6 +264,8 @@ func drawSlack(b *strings.Builder, x block) error {
 		style := ""
 		_ = json.Unmarshal(x.Style, &style)
 		fmt.Fprintf(b, "<button class=%q>%s</button>", style, html.EscapeString(x.words()))
+	case "overflow":
+		b.WriteString("<button>⋯</button>")
 	default:
 		return fmt.Errorf("a card has a block %q that the renderer does not know", x.Type)
 	}
@@ -290,6 +293,10 @@ func drawnByDiscord(c chat.Card) (string, error) {
 	for _, row := range m.Components {
 		b.WriteString("<div>")
 		for _, x := range row.Components {
+			if len(x.Options) > 0 {
+				fmt.Fprintf(&b, "<div class=menu>%s<span>⌄</span></div>", html.EscapeString(x.Placeholder))
+				continue
+			}
 			fmt.Fprintf(&b, "<button class=s%d>%s</button>", x.Style, html.EscapeString(x.Label))
 		}
 		b.WriteString("</div>")

@@ -101,7 +101,12 @@ func (w *workspace) sees(channel, root, want string) {
 	})
 }
 
-// button finds a button by its label on the last card of a thread.
+// words are a text object of Slack's.
+type words struct {
+	Text string `json:"text"`
+}
+
+// button finds a button, or an entry of the menu, by its label on the last card of a thread.
 func (w *workspace) button(channel, root, label string) (ts, action string) {
 	w.t.Helper()
 	eventually(w.t, "a card with the button "+label, func() bool {
@@ -110,9 +115,11 @@ func (w *workspace) button(channel, root, label string) (ts, action string) {
 			var blocks []struct {
 				Elements []struct {
 					ActionID string `json:"action_id"`
-					Text     struct {
-						Text string `json:"text"`
-					} `json:"text"`
+					Text     words  `json:"text"`
+					Options  []struct {
+						Text  words  `json:"text"`
+						Value string `json:"value"`
+					} `json:"options"`
 				} `json:"elements"`
 			}
 			_ = json.Unmarshal(m.Blocks, &blocks)
@@ -120,6 +127,11 @@ func (w *workspace) button(channel, root, label string) (ts, action string) {
 				for _, e := range bl.Elements {
 					if e.Text.Text == label && e.ActionID != "" {
 						ts, action = m.TS, e.ActionID
+					}
+					for _, o := range e.Options {
+						if o.Text.Text == label {
+							ts, action = m.TS, o.Value
+						}
 					}
 				}
 			}
@@ -360,6 +372,54 @@ func freePort(t testing.TB) string {
 	}
 	defer ln.Close()
 	return ln.Addr().String()
+}
+
+// TestSlackApproveForAWhile chooses from the card's menu: it asks once more in a form, and the
+// same command then runs again without asking.
+func TestSlackApproveForAWhile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "out")
+	srv := model(t, func(results int, _ string) turn {
+		if results < 2 {
+			return turn{calls: []call{shell("echo again >> " + file)}}
+		}
+		return turn{text: "All done."}
+	})
+	w := newWorkspace(t, slackfake.Config{}, srv.URL)
+	w.start()
+	root := w.ask("UALICE", "COPS", "do it twice")
+	form := func(user string) slackfake.View {
+		w.press(user, "COPS", root, "Approve for 60 min")
+		var open slackfake.View
+		eventually(t, "the form", func() bool {
+			for _, v := range w.Views(user) {
+				if v.Open {
+					open = v
+				}
+			}
+			return open.Open
+		}, w.bot.log.String)
+		return open
+	}
+	if err := w.SubmitView(t.Context(), "UMALLORY", form("UMALLORY").ID, nil); err == nil || !strings.Contains(err.Error(), "oncall") {
+		t.Fatalf("a stranger's choice: %v", err)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Fatal("it ran")
+	}
+	v := form("UBOB")
+	for _, want := range []string{"runs again in this thread for 60 minutes", "echo again", "Approve for 60 min"} {
+		if !strings.Contains(string(v.Blocks)+v.Title, want) {
+			t.Errorf("the form lacks %q: %s", want, v.Blocks)
+		}
+	}
+	if err := w.SubmitView(t.Context(), "UBOB", v.ID, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.sees("COPS", root, "All done.")
+	if raw, err := os.ReadFile(file); err != nil || string(raw) != "again\nagain\n" {
+		t.Fatalf("the file holds %q, %v", raw, err)
+	}
 }
 
 // TestSlackEdit changes a proposed command before it is approved.

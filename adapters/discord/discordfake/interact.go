@@ -79,6 +79,16 @@ func (s *Server) Select(ctx context.Context, user, channelID, messageID, customI
 	return s.component(ctx, user, channelID, messageID, customID, values)
 }
 
+// Chosen is what a person's client shows as chosen in a menu, and does not let them choose again; "" after each edit of the message.
+func (s *Server) Chosen(user, channelID, messageID, customID string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.channels[channelID]; c != nil && c.live(messageID) != nil {
+		return c.live(messageID).chosen[user+"/"+customID]
+	}
+	return ""
+}
+
 func (s *Server) component(ctx context.Context, user, channelID, messageID, customID string, values []string) (Response, error) {
 	s.mu.Lock()
 	in, err := s.newComponent(user, channelID, messageID, customID, values)
@@ -125,6 +135,15 @@ func (s *Server) newComponent(user, channelID, messageID, customID string, value
 			if kind == compStringMenu && !slices.ContainsFunc(options, func(o any) bool { return o.(object)["value"] == v }) {
 				return nil, forbidden("the menu %q has no option %q", customID, v)
 			}
+		}
+		if shown := strings.Join(values, " "); kind == compStringMenu {
+			if shown != "" && m.chosen[user+"/"+customID] == shown {
+				return nil, forbidden("the client of %s shows %q as chosen already, until the message is edited", user, shown)
+			}
+			if m.chosen == nil {
+				m.chosen = map[string]string{}
+			}
+			m.chosen[user+"/"+customID] = shown
 		}
 		data["values"] = append([]string{}, values...)
 		if kind != compStringMenu {

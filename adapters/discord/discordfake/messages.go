@@ -135,7 +135,7 @@ func (s *Server) fill(c *channel, m *message, d *draft) {
 		m.embeds = d.embeds
 	}
 	if d.hasComp {
-		m.components = d.components
+		m.components, m.chosen = d.components, nil
 	}
 	if d.keep != nil {
 		m.files = slices.DeleteFunc(m.files, func(f *file) bool { return !slices.Contains(d.keep, f.ID) })

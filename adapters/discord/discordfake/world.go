@@ -165,6 +165,7 @@ type message struct {
 	Message
 	embeds     []any
 	components []any
+	chosen     map[string]string // what a person's client shows in the menus, by person and custom_id
 	files      []*file
 	edited     time.Time
 	created    time.Time

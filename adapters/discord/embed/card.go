@@ -252,9 +252,9 @@ const (
 
 // line is one text of a card, already visible and not yet escaped.
 type line struct {
-	zone        zone
-	label, text string
-	markup      string // of ours, after text
+	zone           zone
+	label, text    string
+	before, markup string // of ours, around text
 }
 
 // relative is a moment in markup: each reader sees how far away it is, and that stays true.
@@ -340,11 +340,15 @@ func newDrawing(c chat.Card) *drawing {
 	if c.Why != "" {
 		d.add(zoneFields, "", "Why: “"+c.Why+"”")
 	}
-	if !c.Expires.IsZero() && !c.Final { // a footer shows no markup
-		d.lines = append(d.lines, line{zone: zoneFields, markup: "-# Expires " + relative(c.Expires)})
+	switch footer := strings.Join(strings.Fields(visible.Text(c.Footer)), " "); {
+	case c.Expires.IsZero() || c.Final:
+		d.add(zoneSmall, "", c.Footer)
+	case footer == "": // an embed's footer shows no markup
+		d.lines = append(d.lines, line{zone: zoneFields, before: "-# ", markup: "Expires " + relative(c.Expires)})
+	default:
+		d.lines = append(d.lines, line{zone: zoneFields, before: "-# ", text: footer, markup: " · expires " + relative(c.Expires)})
 	}
 	d.add(zoneSmall, "State", state(c))
-	d.add(zoneSmall, "", c.Footer)
 	for _, f := range small {
 		d.add(zoneSmall, f.Name, smallValue(f))
 	}
@@ -524,7 +528,7 @@ func (d *drawing) shorten(limit int) (out []line, cut bool) {
 			}
 			text = strings.TrimSpace(escapedPrefix(text, limit)) + "… (the rest is in the attached file " + d.detailsName + ")"
 		}
-		out = append(out, line{l.zone, label, text, l.markup})
+		out = append(out, line{l.zone, label, text, l.before, l.markup})
 	}
 	return out, cut
 }
@@ -538,7 +542,7 @@ func (d *drawing) embed(code string, lines []line) Embed {
 	}
 	var head, body, small []string
 	for _, l := range lines {
-		name, value := escape(l.label), escape(l.text)+l.markup
+		name, value := escape(l.label), l.before+escape(l.text)+l.markup
 		switch {
 		case l.zone == zoneHead:
 			head = append(head, value)

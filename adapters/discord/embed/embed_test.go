@@ -74,7 +74,7 @@ func read(s string) (text string, code []string, err error) {
 			i += end + len(m)
 			continue
 		}
-		if m := ourMoment.FindString(rest); m != "" && (strings.HasSuffix(b.String(), "\n-# Expires ") || strings.HasSuffix(b.String(), " · started ")) {
+		if m := ourMoment.FindString(rest); m != "" && (strings.HasSuffix(b.String(), "\n-# Expires ") || strings.HasSuffix(b.String(), " · expires ") && strings.Contains(b.String(), "-# ") || strings.HasSuffix(b.String(), " · started ")) {
 			i += len(m)
 			continue
 		}

@@ -47,7 +47,7 @@ func TestCardsWithoutColourOrEmoji(t *testing.T) {
 				wants = []string{state, "Compress debug.log.1 on local", "medium risk", "gzip -9", `"label":"Approve"`}
 			}
 			if name == "pending" {
-				wants = append(wants, `"label":"Deny"`, `"label":"Approve"`, "high risk", "Asked by alice", "Expires \\u003ct:1767323945:R\\u003e", "Why: “harmless")
+				wants = append(wants, `"label":"Deny"`, `"label":"Approve"`, "high risk", "Asked by alice", "expires \\u003ct:1767323945:R\\u003e", "Why: “harmless")
 			}
 			for _, want := range wants {
 				if !strings.Contains(text, want) {

@@ -158,6 +158,14 @@ func plainElement(v any) string {
 		return alt
 	case "button", "workflow_button", "icon_button":
 		return "[" + plainText(m["text"]) + "]"
+	case "overflow":
+		var all []string
+		options, _ := m["options"].([]any)
+		for _, o := range options {
+			o, _ := o.(map[string]any)
+			all = append(all, plainText(o["text"]))
+		}
+		return "[… " + strings.Join(all, " | ") + "]"
 	default:
 		return plainText(m["placeholder"])
 	}
