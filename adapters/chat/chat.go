@@ -164,7 +164,7 @@ type Button struct {
 	More bool `json:"more,omitempty"`
 }
 
-// AskPrefix, before the id of a button, makes the id of one that decides nothing: its answer
+// AskPrefix before the id of a button makes the id of one that decides nothing: its answer
 // has Ask and Show, for a network that asks in a form.
 const AskPrefix = "ask:"
 

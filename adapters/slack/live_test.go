@@ -198,7 +198,7 @@ func TestLiveAsksSlackAboutTheFormOfCards(t *testing.T) {
 		result Result
 		want   string
 	}{
-		"accepted":  {`{"ok":true}`, Passed, "accepts the 4 forms"},
+		"accepted":  {`{"ok":true}`, Passed, "accepts the 5 forms"},
 		"refused":   {`{"ok":false,"error":"invalid_blocks","errors":[{"pointer":"/2/elements","code":"failed_constraint","message":"too many"}]}`, Failed, "a card that asks (invalid_blocks: /2/elements too many)"},
 		"not there": {`{"ok":false,"error":"unknown_method"}`, Skipped, "can't be asked"},
 		"no JSON":   {`<html>`, Failed, "its answer is no JSON"},

@@ -35,8 +35,10 @@ func samples() []sample {
 		Warn: []string{"The agent called it harmless."}, Why: "It does not answer.", Footer: "Asked by Alice · needs 1 of oncall",
 		Expires: now.Add(time.Hour), Details: details, DetailsID: "details:1", Digest: "sha256:0123456789ab",
 		Choose: []chat.Button{
-			{ID: "deny:1", Label: "Deny", Style: chat.StyleDeny, AskReason: true}, {ID: "approve:1", Label: "Approve", Style: chat.StyleApprove, Confirm: "It can't be undone."},
-			{ID: "edit:1", Label: "Edit", Style: chat.StyleEdit, Edit: "systemctl restart nginx"}, stop,
+			{ID: "approve:1", Label: "Approve", Style: chat.StyleApprove, Confirm: "It can't be undone."}, {ID: "deny:1", Label: "Deny", Style: chat.StyleDeny, AskReason: true},
+			{ID: "grant:1", Label: "Approve for 60 min", Style: chat.StyleApprove, Confirm: "It then runs again without asking.", More: true},
+			{ID: "edit:1", Label: "Edit", Style: chat.StyleEdit, Edit: "systemctl restart nginx", More: true},
+			{ID: stop.ID, Label: stop.Label, Style: stop.Style, More: true},
 		},
 	}
 	runs := chat.Card{
@@ -46,10 +48,14 @@ func samples() []sample {
 	ended := runs
 	ended.Tone, ended.Since, ended.Last, ended.After = chat.ToneGood, time.Time{}, "", []chat.Button{{ID: "undo:1", Label: "Undo", Style: chat.StyleEdit}}
 	card := func(c chat.Card) []slackapi.Block { return blockkit.Card(c, blockkit.CardOptions{}).Blocks }
-	return []sample{
+	all := []sample{
 		{"a card that asks", "blocks", card(asks)}, {"a card of what runs", "blocks", card(runs)}, {"a card of what ended", "blocks", card(ended)},
 		{"a card's details", "view", blockkit.DetailsModal(asks)},
 	}
+	if form, err := blockkit.ConfirmModal(blockkit.Private{Channel: "C1", TS: "1.1", Button: "grant:1"}, asks.Choose[2], asks, ""); err == nil {
+		all = append(all, sample{"what a card's menu asks", "view", form})
+	}
+	return all
 }
 
 // validate asks Slack whether it takes the forms of a card, which posts nothing
