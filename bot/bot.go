@@ -155,6 +155,9 @@ func (b *Bot) open(ctx context.Context) error {
 	path := filepath.Join(dir, "web.key")
 	db, shared := b.db.(*postgres.DB)
 	if !shared {
+		if err := b.stopRestored(ctx, nil); err != nil {
+			return err
+		}
 		b.replicas = replicas.Alone(b.env.Instance, b.db.Epoch(), b.db)
 		b.key, err = storage.LoadKey(path)
 		return err
@@ -167,11 +170,51 @@ func (b *Bot) open(ctx context.Context) error {
 	if err := replicas.ClaimDatabase(ctx, b.db, b.env.Instance); err != nil {
 		return err
 	}
+	if err := b.stopRestored(ctx, db); err != nil {
+		return err
+	}
 	// The key is the replicas' own, and the file a copy of it, for bot web login.
 	if b.key, err = keyring.SharedKey(ctx, b.db, "web"); err != nil {
 		return fmt.Errorf("the console's key cannot be read from the database: %w", err)
 	}
 	return storage.SaveKey(path, b.key)
+}
+
+// stopRestored stops what is open in a store that is of an earlier time: in a backup that
+// somebody put in the place of the store, and in a database that was restored from a dump. db
+// is nil for a store of its own.
+func (b *Bot) stopRestored(ctx context.Context, db *postgres.DB) (err error) {
+	restored, origin := false, ""
+	if db != nil {
+		var was string
+		if origin, was, err = db.Origin(ctx); err != nil {
+			return fmt.Errorf("the database that %s names cannot be used: %w", config.StoreName, err)
+		}
+		if was == origin {
+			origin = ""
+		}
+		restored = was != "" && origin != ""
+	}
+	err = b.db.View(ctx, func(tx store.Tx) error {
+		_, marked := threads.IsCopy(tx)
+		restored = restored || marked
+		return nil
+	})
+	if err == nil && restored {
+		var stopped []chat.ThreadID
+		err = b.db.Update(ctx, func(tx store.Tx) (err error) {
+			stopped, err = threads.StopRestored(tx, time.Now())
+			return err
+		})
+		b.log.WarnContext(ctx, "the store was restored from an earlier time, so what was open in it is stopped", "threads", len(stopped), "error", err)
+	}
+	if err == nil && origin != "" {
+		err = db.SetOrigin(ctx, origin)
+	}
+	if err != nil {
+		return fmt.Errorf("what is open in the restored store can't be stopped: %w", err)
+	}
+	return nil
 }
 
 // assemble makes the parts, each from those before it. What a part needs of a later one it

@@ -19,9 +19,6 @@ import (
 	"countersign/store/bolt"
 )
 
-// restorer is who stops the work of a restored store, as threads and cards name it.
-var restorer = chat.User{ID: "system:restore", Name: "the restore of a backup"}
-
 // Restore puts the backup in file in the place of the store of a stopped bot, which is kept
 // beside it under another name. A backup is the past: what was approved in it may have run
 // since, and what was open may have been decided. So all of that is stopped, and all grants
@@ -34,7 +31,7 @@ func Restore(ctx context.Context, out io.Writer, file string) error {
 		return err
 	}
 	if e.Shared() {
-		return config.Errorf("%s names a PostgreSQL database; restore it with its own tools, such as pg_restore, while no bot runs", config.StoreName)
+		return config.Errorf("%s names a PostgreSQL database; restore it with its own tools, such as pg_restore, while no bot runs, and then run bot restore --database", config.StoreName)
 	}
 	if !isArchive(file) {
 		if err := CheckStore(ctx, io.Discard, file); err != nil {
@@ -93,6 +90,33 @@ func Restore(ctx context.Context, out io.Writer, file string) error {
 	return err
 }
 
+// RestoreDatabase stops what is open in the database of several bots, after its own tools
+// brought an earlier state back. A bot does that at its start where it can tell; it can't after
+// the server's files were brought back.
+func RestoreDatabase(ctx context.Context, out io.Writer) error {
+	e, err := config.ReadEnv()
+	if err != nil {
+		return err
+	}
+	if !e.Shared() {
+		return config.Errorf("%s names no PostgreSQL database; bot restore FILE brings a backup of a data directory back", config.StoreName)
+	}
+	db, err := storage.OpenExisting(ctx, e)
+	if err != nil {
+		return err
+	}
+	var stopped []chat.ThreadID
+	err = db.Update(ctx, func(tx store.Tx) (err error) {
+		stopped, err = threads.StopRestored(tx, time.Now())
+		return err
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "ok: %s\n", stoppedText(len(stopped)))
+	return err
+}
+
 func stoppedText(n int) string {
 	if n == 0 {
 		return "nothing was open in it"
@@ -114,7 +138,7 @@ func quarantined(ctx context.Context, file, part string, now time.Time) (stopped
 		return nil, err
 	}
 	err = db.Update(ctx, func(tx store.Tx) (err error) {
-		stopped, err = threads.StopAll(tx, restorer, now)
+		stopped, err = threads.StopRestored(tx, now)
 		return err
 	})
 	return stopped, errors.Join(err, db.Close())

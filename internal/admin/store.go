@@ -24,6 +24,7 @@ import (
 
 	"countersign/bot"
 	"countersign/bot/machines"
+	"countersign/bot/threads"
 	"countersign/internal/address"
 	"countersign/internal/config"
 	"countersign/internal/storage"
@@ -160,6 +161,10 @@ func backup(ctx context.Context, e config.Env, base, name string, storeOnly bool
 	c, err := bolt.OpenReader(part)
 	if err == nil {
 		err = c.Close()
+	}
+	if err == nil {
+		key, value := threads.CopyMark(time.Now())
+		err = bolt.PutRow(part, key, value)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("the backup is damaged and was thrown away; check the disk of %s and try again (%w)", dir, err)

@@ -60,13 +60,24 @@ func storePruneCommand() *cobra.Command {
 
 // RestoreCommand is the command of that name.
 func RestoreCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "restore FILE", Short: "Put a backup in the place of what a stopped bot has; what was open in it is stopped, and runs only if asked for again",
-		Args: cobra.ExactArgs(1),
+	var database bool
+	c := &cobra.Command{
+		Use: "restore FILE | --database", Short: "Put a backup in the place of what a stopped bot has; what was open in it is stopped, and runs only if asked for again",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if database {
+				return cobra.NoArgs(cmd, args)
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if database {
+				return RestoreDatabase(cmd.Context(), cmd.OutOrStdout())
+			}
 			return Restore(cmd.Context(), cmd.OutOrStdout(), args[0])
 		},
 	}
+	c.Flags().BoolVar(&database, "database", false, "stop what is open in a PostgreSQL database that its own tools brought back")
+	return c
 }
 
 // BackupCommand is the command of that name.

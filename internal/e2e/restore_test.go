@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"countersign/store/postgres/pgtest"
 )
 
 // TestARestoredBackupRunsNothingTwice: the machine's data directory is gone. The backup
@@ -84,5 +86,99 @@ func TestARestoredBackupRunsNothingTwice(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(data, ".restore-*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// onceModel asks to do one thing, whose effect shows how often it was done.
+func onceModel(t *testing.T, ran string) *crew {
+	return newCrew(t, part{"once", []turn{{text: "I do it.", calls: []call{shell("echo x >> " + ran)}}}})
+}
+
+// isPast: what was open in the store that was brought back is stopped, and nothing runs again.
+func isPast(t *testing.T, c *chatter, old, ran string) {
+	t.Helper()
+	c.sees("Stopped by the restore of a backup.")
+	c.sees("Withdrawn by the restore of a backup")
+	if notice := c.as("bob").click(old); !strings.Contains(notice, "already") && !strings.Contains(notice, "withdrawn") {
+		t.Errorf("the old button says %q", notice)
+	}
+	if got, err := os.ReadFile(ran); err != nil || string(got) != "x\n" {
+		t.Errorf("it ran %q, %v", got, err)
+	}
+}
+
+// TestABackupPutInPlaceByHandRunsNothingTwice: somebody copies the file instead of restoring it.
+func TestABackupPutInPlaceByHandRunsNothingTwice(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	c := onceModel(t, ran).enter(t, plainConfig)
+	c.tell("once")
+	c.sees("button: Approve (approve:")
+	old := c.as("bob").buttons("approve:")[0]
+	file := filepath.Join(c.b.dir, "backup.db")
+	if _, errs, code := c.b.run("", "backup", "--store-only", file); code != 0 {
+		t.Fatal(errs)
+	}
+	c.as("bob").press("approve:")
+	eventually(t, "the end", func() bool { return c.ends() == 1 }, c.shown)
+	c.b.stop()
+	data := filepath.Join(c.b.dir, "data", "countersign.db")
+	if err := os.Remove(data + ".journal"); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file, data); err != nil {
+		t.Fatal(err)
+	}
+	c.again()
+	isPast(t, c, old, ran)
+
+	// From now on it is a store like any other.
+	c.tell("once more: once")
+	c.as("bob").press("approve:")
+	eventually(t, "the end", func() bool { return c.ends() == 1 }, c.shown)
+	c.b.stop()
+	c.again()
+	if text := c.page(); strings.Count(text, "Stopped by the restore") != 1 {
+		t.Errorf("it was stopped again: %s", text)
+	}
+}
+
+// TestARestoredDatabaseRunsNothingTwice: a dump is recognised; what the server's files bring
+// back can't be, and has a command.
+func TestARestoredDatabaseRunsNothingTwice(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	server := pgtest.New(t)
+	url := server.URL("")
+	c := onceModel(t, ran).enter(t, plainConfig, "COUNTERSIGN_STORE="+url)
+	c.tell("once")
+	c.sees("button: Approve (approve:")
+	old := c.as("bob").buttons("approve:")[0]
+	server.Tool(t, "pg_dump", "--schema=countersign", "--format=custom", "--file=dump", url)
+	server.Exec(t, "CREATE TABLE snapshot AS SELECT * FROM countersign.kv")
+	c.as("bob").press("approve:")
+	eventually(t, "the end", func() bool { return c.ends() == 1 }, c.shown)
+	c.b.stop()
+
+	server.Exec(t, "TRUNCATE countersign.kv")
+	server.Exec(t, "INSERT INTO countersign.kv SELECT * FROM snapshot")
+	if _, errs, code := c.b.run("", "restore", "dump"); code == 0 || !strings.Contains(errs, "and then run bot restore --database") {
+		t.Errorf("%d %s", code, errs)
+	}
+	if out, errs, code := c.b.run("", "restore", "--database"); code != 0 || !strings.Contains(out, "ok: 1 thread had open work, which is stopped when the bot starts") {
+		t.Fatalf("%d %s %s", code, out, errs)
+	}
+	c.again()
+	isPast(t, c, old, ran)
+	c.b.stop()
+
+	server.Exec(t, "DROP SCHEMA countersign CASCADE")
+	server.Tool(t, "pg_restore", "--dbname="+url, "dump")
+	c.again()
+	isPast(t, c, old, ran)
+	c.b.stop()
+	c.again()
+	if text := c.page(); strings.Count(text, "Stopped by the restore") != 1 {
+		t.Errorf("it was stopped again: %s", text)
 	}
 }

@@ -16,6 +16,7 @@ type statements struct {
 	beginUpdate, beginView, turn     string
 	settings, receipt, resolve       string
 	open, forget, dropReceipt, hints string
+	origin, setOrigin                string
 }
 
 func statementsOf(schema string) statements {
@@ -54,7 +55,11 @@ func statementsOf(schema string) statements {
 			VALUES ($1::bytea, -1, (SELECT n FROM {s}.meta WHERE name = 'schema'), $2::text)
 			ON CONFLICT (session) DO UPDATE SET n = -1, last = CASE WHEN old.n > 0 THEN old.n ELSE old.last END, at = now()
 			RETURNING last`),
-		open:        in(`UPDATE {s}.meta SET n = n + 1 WHERE name = 'opened' RETURNING n, current_setting('synchronous_standby_names')`),
+		open: in(`UPDATE {s}.meta SET n = n + 1 WHERE name = 'opened' RETURNING n, current_setting('synchronous_standby_names')`),
+		origin: in(`SELECT d.oid, '{s}.kv'::regclass::oid, coalesce((SELECT substr(name, 8) FROM {s}.meta WHERE name LIKE 'origin %' LIMIT 1), '')
+			FROM pg_database d WHERE d.datname = current_database()`),
+		setOrigin: in(`WITH gone AS (DELETE FROM {s}.meta WHERE name LIKE 'origin %' AND name <> 'origin ' || $1::text)
+			INSERT INTO {s}.meta (name, n) VALUES ('origin ' || $1::text, 1) ON CONFLICT (name) DO NOTHING`),
 		forget:      in(`DELETE FROM {s}.receipt WHERE at < now() - interval '30 days'`),
 		dropReceipt: in(`DELETE FROM {s}.receipt WHERE session = ANY($1::bytea[])`),
 		hints:       `SELECT pg_notify($1::text, name) FROM unnest($2::text[]) AS name`,

@@ -213,6 +213,15 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// Tool runs one of PostgreSQL's programs, such as pg_dump, in a directory that the server's
+// account may write. Its arguments should name the database by [Server.URL].
+func (s *Server) Tool(tb testing.TB, name string, args ...string) {
+	tb.Helper()
+	if out, err := s.command(name, args...).CombinedOutput(); err != nil {
+		tb.Fatalf("%s: %v\n%s", name, err, out)
+	}
+}
+
 func (s *Server) destroy() {
 	s.Stop()
 	if s.dir != "" {
