@@ -29,6 +29,7 @@ func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, st
 	if err != nil {
 		return nil, err
 	}
+	defer t.openSpare(c)
 	ch := &channel{
 		t: t, c: c, ch: sc,
 		given: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{}), copied: make(chan struct{}),

@@ -137,6 +137,8 @@ type Target struct {
 	back    backoff
 	changed chan struct{} // closed and replaced when a slot may have become free
 	sftp    *sftpSession
+	spare   *spare
+	opening bool // a spare
 
 	helloTime time.Duration // see helloTime; less in tests
 }

@@ -91,8 +91,8 @@ func (t *tool) bindLooked(ctx context.Context, dir, text string, caps backend.Ca
 // maxDirs bounds how many directories are remembered.
 const maxDirs = 256
 
-// lastDirs remembers what directories were when they were looked at last, by their absolute
-// names. It is safe for concurrent use.
+// lastDirs remembers what directories were when they were looked at last, by the names that calls
+// give them: "." is the target's own. It is safe for concurrent use.
 type lastDirs struct {
 	mu sync.Mutex
 	m  map[string]workDir
@@ -110,7 +110,7 @@ func (l *lastDirs) put(dir string, w workDir) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case w.id == "" || !path.IsAbs(dir):
+	case w.id == "":
 		delete(l.m, dir)
 		return
 	case l.m == nil || len(l.m) >= maxDirs:

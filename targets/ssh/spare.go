@@ -1,0 +1,109 @@
+package ssh
+
+import (
+	"time"
+
+	xssh "golang.org/x/crypto/ssh"
+)
+
+// spareTime is how long a channel is kept open for the next program. Hosts may close idle
+// channels; sshd does so only where ChannelTimeout says so, in minutes.
+const spareTime = 30 * time.Second
+
+// aliveTime is how long ago a connection may have shown life for its spare channel to be used.
+// One that died unnoticed would take the program's start with it, and nobody would know
+// whether it ran; opening a channel fails before anything is started.
+const aliveTime = 2 * time.Second
+
+// spare is a session channel that is open, and in which nothing was started yet: the next
+// program needs one round trip instead of two. Whoever needs a session takes it first, so it
+// never keeps a place from anybody.
+type spare struct {
+	c     *conn
+	ch    xssh.Channel
+	reqs  <-chan *xssh.Request
+	timer *time.Timer
+}
+
+// takeSpare takes the open channel with its place; nil if there is none that still works.
+func (t *Target) takeSpare() *spare {
+	t.mu.Lock()
+	s := t.spare
+	t.spare = nil
+	t.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	s.timer.Stop()
+	if s.c.wire.broken.Load() || time.Since(time.Unix(0, s.c.wire.last.Load())) > aliveTime || s.closed() {
+		t.discard(s)
+		return nil
+	}
+	return s
+}
+
+// closed reports whether the host has closed the channel. Before a program runs there, a host
+// has nothing to ask.
+func (s *spare) closed() bool {
+	for {
+		select {
+		case r, ok := <-s.reqs:
+			if !ok {
+				return true
+			}
+			if r.WantReply {
+				_ = r.Reply(false, nil)
+			}
+		default:
+			return false
+		}
+	}
+}
+
+// discard closes a spare channel and gives its place back when the host no longer counts it.
+func (t *Target) discard(s *spare) {
+	go func() {
+		_ = s.ch.Close()
+		xssh.DiscardRequests(s.reqs)
+		t.release(s.c)
+	}()
+}
+
+// openSpare opens a channel for the next program in the background, unless there is one, it is
+// being opened, or few places are left.
+func (t *Target) openSpare(c *conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.spare != nil || t.opening || c.noSpare || c.inUse > t.c.MaxChannels/2 {
+		return
+	}
+	t.opening = true
+	c.inUse++
+	t.wg.Go(func() {
+		ch, reqs, err := t.open(t.life, c) // gives the place back when it fails
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.opening = false
+		if err != nil {
+			c.noSpare = true
+			return
+		}
+		s := &spare{c: c, ch: ch, reqs: reqs}
+		if t.closed || t.spare != nil {
+			t.discard(s)
+			return
+		}
+		t.spare = s
+		s.timer = time.AfterFunc(spareTime, func() {
+			t.mu.Lock()
+			mine := t.spare == s
+			if mine {
+				t.spare = nil
+			}
+			t.mu.Unlock()
+			if mine {
+				t.discard(s)
+			}
+		})
+	})
+}
