@@ -43,7 +43,7 @@ func TestTheNextProgramUsesTheChannelThatIsOpen(t *testing.T) {
 func TestASpareChannelThatIsGoneIsNotUsed(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*sshtest.Server, *Target, *spare){
-		"closed by the host": func(_ *sshtest.Server, tgt *Target, s *spare) {
+		"closed by the host": func(_ *sshtest.Server, _ *Target, s *spare) {
 			_ = s.ch.Close() // the host answers with its own
 			for !s.closed() {
 				time.Sleep(5 * time.Millisecond)

@@ -68,7 +68,7 @@ type looks map[string]statResult
 // what it was last. Usually it still is; the result is empty if nothing is known of it.
 func (t *tool) look(ctx context.Context, dir, text string, caps backend.Caps) looks {
 	last, ok := t.dirs.get(dir)
-	if !ok || text == "" {
+	if !ok || last.id == "" || text == "" {
 		return looks{}
 	}
 	b := &binder{ctx: ctx, fs: t.cfg.Target.FS(), home: caps.Home, stats: looks{}}
@@ -88,35 +88,29 @@ func (t *tool) bindLooked(ctx context.Context, dir, text string, caps backend.Ca
 	return out, b.err
 }
 
-// maxDirs bounds how many directories are remembered.
-const maxDirs = 256
+// maxRemembered bounds how many things a memo holds.
+const maxRemembered = 256
 
-// lastDirs remembers what directories were when they were looked at last, by the names that calls
-// give them: "." is the target's own. It is safe for concurrent use.
-type lastDirs struct {
+// memo remembers what something was when it was looked at last. It is safe for concurrent use.
+type memo[V any] struct {
 	mu sync.Mutex
-	m  map[string]workDir
+	m  map[string]V
 }
 
-func (l *lastDirs) get(dir string) (workDir, bool) {
+func (l *memo[V]) get(key string) (v V, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w, ok := l.m[dir]
-	return w, ok
+	v, ok = l.m[key]
+	return v, ok
 }
 
-// put remembers a directory, and forgets one that has no identity.
-func (l *lastDirs) put(dir string, w workDir) {
+func (l *memo[V]) put(key string, v V) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case w.id == "":
-		delete(l.m, dir)
-		return
-	case l.m == nil || len(l.m) >= maxDirs:
-		l.m = map[string]workDir{}
+	if l.m == nil || len(l.m) >= maxRemembered {
+		l.m = map[string]V{}
 	}
-	l.m[dir] = w
+	l.m[key] = v
 }
 
 // bindCode is bind for a program that an interpreter reads from stdin.
@@ -528,13 +522,15 @@ func isLogLike(name string) bool {
 
 // checkUnchanged checks the binding again right before the run: since the second plan, an approval
 // was stored and a pane was opened.
-func (k *call) checkUnchanged(ctx context.Context) error {
+func (k *call) checkUnchanged(ctx context.Context) error { return k.checkUnchangedIn(ctx, k.dir) }
+
+func (k *call) checkUnchangedIn(ctx context.Context, dir string) error {
 	var now binding
 	var err error
 	if len(k.argv) > 0 {
-		now, err = k.t.bindCode(ctx, k.dir, k.argv, k.stdin, k.caps)
+		now, err = k.t.bindCode(ctx, dir, k.argv, k.stdin, k.caps)
 	} else {
-		now, err = k.t.bind(ctx, k.dir, k.boundText, k.caps)
+		now, err = k.t.bind(ctx, dir, k.boundText, k.caps)
 	}
 	if err != nil {
 		return tools.NotRun("the command", "what it depends on could not be checked: %w", err)

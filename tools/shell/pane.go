@@ -17,11 +17,15 @@ import (
 // runInPane runs the command in its managed pane.
 func (k *call) runInPane(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 	k.t.showQueue.wait(k.thread) // show earlier output first
+	unchanged := func(dir string) error { return k.checkUnchangedIn(ctx, dir) }
+	if k.ref.Exists { // it is looked at while the pane is
+		unchanged = k.checkAhead(ctx)
+	}
 	p, made, err := k.t.cfg.Sessions.Ensure(ctx, k.thread, k.args.Session, k.args.Pane)
 	if err != nil {
 		return tools.Result{}, tools.NotRun("the command", "%w", err)
 	}
-	if err := k.checkSamePane(ctx, p); err != nil {
+	if err := k.checkSamePane(ctx, p, unchanged); err != nil {
 		return tools.Result{}, err
 	}
 	if err := k.t.cfg.Sessions.Writable(ctx, k.thread, k.ref.Session); err != nil {
@@ -105,9 +109,23 @@ func (k *call) paneResult(ctx context.Context, p session.Pane, made string, o tm
 	return lostResult(where, stdout, stderr, notice, out), nil
 }
 
+// checkAhead begins to check that nothing changed in the directory of the plan. The function that
+// it returns has the result, and checks again if the directory is another.
+func (k *call) checkAhead(ctx context.Context) func(dir string) error {
+	planned := k.dir
+	result := make(chan error, 1)
+	go func() { result <- k.checkUnchangedIn(ctx, planned) }()
+	return func(dir string) error {
+		if err := <-result; dir == planned {
+			return err
+		}
+		return k.checkUnchangedIn(ctx, dir)
+	}
+}
+
 // checkSamePane checks that the pane is the approved one, with the same program in front and in the
 // same directory, and that no file changed.
-func (k *call) checkSamePane(ctx context.Context, p session.Pane) error {
+func (k *call) checkSamePane(ctx context.Context, p session.Pane, unchanged func(dir string) error) error {
 	if k.ref.Exists {
 		if p.ID() != k.ref.ID {
 			return tools.NotRun("the command", "the pane %s was replaced by %s after it was checked; propose it again", k.ref.ID, p.ID())
@@ -128,7 +146,7 @@ func (k *call) checkSamePane(ctx context.Context, p session.Pane) error {
 			k.dir = info.Dir
 		}
 	}
-	return k.checkUnchanged(ctx)
+	return unchanged(k.dir)
 }
 
 // notStarted reports a command that did not start, or may not have.

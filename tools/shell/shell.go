@@ -126,7 +126,8 @@ type tool struct {
 	cfg         Config
 	noticeShown sync.Map // threads that have seen Config.Notice
 	showQueue   showQueue
-	dirs        lastDirs
+	dirs        memo[workDir] // by the names that calls give them: "." is the target's own
+	panes       memo[string]  // the directories of panes, by thread, session and name
 }
 
 // Spec implements tools.Tool. The level is that of the least risky call: the risk engine judges
@@ -196,10 +197,11 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	if k.caps, err = t.cfg.Target.Probe(ctx); err != nil {
 		return tools.Plan{}, tools.Failed("the target %s does not answer: %w", t.cfg.Target.ID(), err)
 	}
+	look := t.lookAhead(ctx, c, k, text)
 	if k.ref, err = t.resolveSession(ctx, c, &k); err != nil {
 		return tools.Plan{}, err
 	}
-	seen := t.look(ctx, k.dir, text, k.caps)
+	seen := look(k.dir)
 	if k.binding, err = t.bindLooked(ctx, k.dir, "", k.caps, seen); err != nil {
 		return tools.Plan{}, bindError(err)
 	}
@@ -247,6 +249,29 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a.Dir, a.Files = k.binding.dir, k.binding.files
 	return tools.Planned(a, k.args.Claim(), run), nil
+}
+
+// lookAhead is look, which begins while the session is asked where it is, and takes it to be
+// where it was last: the two questions then cost one round trip. The function that it returns
+// has the result, and looks again if the directory is another.
+func (t *tool) lookAhead(ctx context.Context, c tools.Call, k call, text string) func(dir string) looks {
+	key := strings.Join([]string{c.Thread, k.args.Session, k.args.Pane}, "\x00")
+	last, ok := t.panes.get(key)
+	if t.cfg.Sessions == nil || !ok {
+		return func(dir string) looks {
+			t.panes.put(key, dir)
+			return t.look(ctx, dir, text, k.caps)
+		}
+	}
+	seen := make(chan looks, 1)
+	go func() { seen <- t.look(ctx, last, text, k.caps) }()
+	return func(dir string) looks {
+		t.panes.put(key, dir)
+		if ahead := <-seen; dir == last {
+			return ahead
+		}
+		return t.look(ctx, dir, text, k.caps)
+	}
 }
 
 func bindError(err error) error {
