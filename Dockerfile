@@ -54,7 +54,9 @@ HEALTHCHECK --interval=30s --timeout=10s --start-period=30s --retries=3 CMD ["/u
 # tini reaps what terminals and background processes leave behind. -g: a signal is for
 # the bot and for what it started in its own group.
 ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/usr/local/bin/bot"]
-CMD ["run"]
+# Inside a container every address is the container's own: who publishes the port decides who
+# reaches it.
+CMD ["run", "--insecure-http"]
 
 # Last, since they are different each time.
 ARG VERSION=0.0.0-dev

@@ -208,6 +208,18 @@ func doorEvent(x web.Access) audit.Event {
 	return e
 }
 
+// CheckClearText returns an error for a console that other machines would reach without TLS: what
+// signs people in, and lets them approve, would cross the network in clear. An https origin says
+// that a proxy has TLS before it.
+func CheckClearText(listen string, c config.WebConfig) error {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil || host == "localhost" || net.ParseIP(host).IsLoopback() || c.TLS.Cert != "" || strings.HasPrefix(c.Origin, "https://") {
+		return nil //nolint:nilerr // what is no address is said when it is listened on
+	}
+	return config.Errorf("the console would be reachable on %s without TLS, so what signs people in would cross the network in clear; set web.tls, or put a proxy with "+
+		"TLS before it and set web.origin to its https address, or start with --insecure-http if the network is yours alone", listen)
+}
+
 // CheckOrigin warns of a console whose cookies cross the network in clear.
 func (c Config) CheckOrigin() {
 	if u, err := url.Parse(c.Web.Origin); err == nil && u.Scheme == "http" && !net.ParseIP(u.Hostname()).IsLoopback() && u.Hostname() != "localhost" {

@@ -107,3 +107,26 @@ func TestStrangersLeaveRoomForTheRest(t *testing.T) {
 		}
 	}
 }
+
+// What signs people in must not cross a network in clear unless somebody said so.
+func TestAClearTextConsoleIsForThisMachineOnly(t *testing.T) {
+	for listen, ok := range map[string]bool{
+		"127.0.0.1:8700": true, "[::1]:8700": true, "localhost:8700": true, "nowhere": true, // which is refused when it is listened on
+		"0.0.0.0:8700": false, ":8700": false, "[::]:8700": false, "10.0.0.1:8700": false, "bot.internal:8700": false,
+	} {
+		if err := CheckClearText(listen, config.WebConfig{}); (err == nil) != ok {
+			t.Errorf("%s: %v", listen, err)
+		}
+		if err := CheckClearText(listen, config.WebConfig{Origin: "http://bot.example.com"}); (err == nil) != ok {
+			t.Errorf("%s with an http origin: %v", listen, err)
+		}
+		var own config.WebConfig
+		own.TLS.Cert = "cert.pem"
+		if err := CheckClearText(listen, own); err != nil {
+			t.Errorf("%s with TLS: %v", listen, err)
+		}
+		if err := CheckClearText(listen, config.WebConfig{Origin: "https://bot.example.com"}); err != nil {
+			t.Errorf("%s behind a proxy with TLS: %v", listen, err)
+		}
+	}
+}

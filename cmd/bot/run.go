@@ -25,7 +25,8 @@ import (
 )
 
 func runCommand() *cobra.Command {
-	return &cobra.Command{
+	insecure := false
+	c := &cobra.Command{
 		Use: "run", Short: "Run the bot, with every adapter that has its tokens", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			e, f, err := config.Read()
@@ -38,6 +39,11 @@ func runCommand() *cobra.Command {
 			}
 			if err := cmp.Or(bot.Validate(e, f), bot.ValidateServing(e, f), bot.ValidateHere(e, f)); err != nil {
 				return err
+			}
+			if !insecure {
+				if err := console.CheckClearText(cmp.Or(e.Listen, address.Default), f.Web); err != nil {
+					return err
+				}
 			}
 			b, err := bot.New(cmd.Context(), e, f, log, options(f, bot.Options{Networks: true}))
 			if err != nil {
@@ -68,6 +74,8 @@ func runCommand() *cobra.Command {
 			}})
 		},
 	}
+	c.Flags().BoolVar(&insecure, "insecure-http", false, "serve the console to other machines without TLS: who can read the network can sign in and approve")
+	return c
 }
 
 // signInHint says how to get into the console: by a link for the first person who may decide

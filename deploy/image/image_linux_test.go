@@ -272,7 +272,7 @@ func (k *kit) labels(t *testing.T) {
 	if im.Config.User != "65532:65532" || im.Config.StopSignal != "SIGTERM" || len(im.Config.Volumes) != 0 {
 		t.Errorf("user %q, signal %q, volumes %v", im.Config.User, im.Config.StopSignal, im.Config.Volumes)
 	}
-	if got := append(slices.Clone(im.Config.Entrypoint), im.Config.Cmd...); !slices.Equal(got, []string{"/usr/bin/tini", "-g", "--", "/usr/local/bin/bot", "run"}) {
+	if got := append(slices.Clone(im.Config.Entrypoint), im.Config.Cmd...); !slices.Equal(got, []string{"/usr/bin/tini", "-g", "--", "/usr/local/bin/bot", "run", "--insecure-http"}) {
 		t.Errorf("it starts %q", got)
 	}
 	for name, want := range map[string]string{"version": version, "revision": revision, "source": "https://example.com/countersign", "licenses": "Apache-2.0"} {

@@ -86,7 +86,8 @@ spec:
     - name: bot
       image: {{ include "countersign.image" . | quote }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
-      args: ["run"]
+      # The pod's network is the cluster's: TLS is the ingress's business.
+      args: ["run", "--insecure-http"]
       env:
         {{- include "countersign.env" (dict "root" . "listen" "0.0.0.0:8700") | nindent 8 }}
       {{- with .Values.extraEnvFrom }}
