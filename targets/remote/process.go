@@ -162,7 +162,11 @@ func (m *Machine) start(ctx context.Context, s backend.Spec, how launch) (*proce
 		errOut = p.err
 	}
 	p.begin = time.Now()
-	ch, err := m.o.Transport.Open(ctx, argv, s.Stdin, p.out, errOut)
+	octx := ctx
+	if s.Lock != nil {
+		octx = context.WithValue(ctx, mayRepeat{}, true)
+	}
+	ch, err := m.o.Transport.Open(octx, argv, s.Stdin, p.out, errOut)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,13 @@ type Transport interface {
 	Open(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (Channel, error)
 }
 
+// mayRepeat is the key of a context under which a program may be started twice.
+type mayRepeat struct{}
+
+// MayRepeat reports whether the program that is opened under ctx may be started again when it is
+// not known whether it was: a read that is locked changes nothing.
+func MayRepeat(ctx context.Context) bool { return ctx.Value(mayRepeat{}) != nil }
+
 // Lasting is a Transport that may not support long-lived programs well: an engine's command line
 // needs a local process for each. While Lasts returns false, each read uses a separate channel.
 type Lasting interface {

@@ -25,10 +25,25 @@ func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, st
 		return nil, err
 	}
 	t := tr.t
+	if s := t.takeSpare(); s != nil {
+		if remote.MayRepeat(ctx) && stdin == nil {
+			ch, err := t.exec(ctx, s.c, s.ch, s.reqs, line, nil, stdout, stderr)
+			if !errors.Is(err, backend.ErrLost) || ctx.Err() != nil {
+				return ch, err
+			}
+		} else {
+			t.discard(s) // its place may be the only one
+		}
+	}
 	c, sc, reqs, err := t.session(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return t.exec(ctx, c, sc, reqs, line, stdin, stdout, stderr)
+}
+
+// exec starts a program in a session channel that was opened for it.
+func (t *Target) exec(ctx context.Context, c *conn, sc xssh.Channel, reqs <-chan *xssh.Request, line string, stdin io.Reader, stdout, stderr io.Writer) (remote.Channel, error) {
 	defer t.openSpare(c)
 	ch := &channel{
 		t: t, c: c, ch: sc,

@@ -44,14 +44,12 @@ func (c *conn) close(why error) {
 type wire struct {
 	net.Conn
 	reads  atomic.Int64
-	last   atomic.Int64 // when something came last, in nanoseconds since 1970
 	broken atomic.Bool
 }
 
 func (w *wire) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
 	w.reads.Add(int64(n))
-	w.last.Store(time.Now().UnixNano())
 	if err != nil {
 		w.broken.Store(true)
 	}

@@ -202,9 +202,6 @@ const fullTime = 30 * time.Second
 // session opens a session channel. Its place is given back by the caller, when the
 // request channel is closed. Nothing has been started when it fails.
 func (t *Target) session(ctx context.Context) (*conn, xssh.Channel, <-chan *xssh.Request, error) {
-	if s := t.takeSpare(); s != nil {
-		return s.c, s.ch, s.reqs, nil
-	}
 	began := time.Now()
 	lost := 0
 	for {

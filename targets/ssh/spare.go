@@ -10,14 +10,11 @@ import (
 // channels; sshd does so only where ChannelTimeout says so, in minutes.
 const spareTime = 30 * time.Second
 
-// aliveTime is how long ago a connection may have shown life for its spare channel to be used.
-// One that died unnoticed would take the program's start with it, and nobody would know
-// whether it ran; opening a channel fails before anything is started.
-const aliveTime = 2 * time.Second
-
 // spare is a session channel that is open, and in which nothing was started yet: the next
 // program needs one round trip instead of two. Whoever needs a session takes it first, so it
-// never keeps a place from anybody.
+// never keeps a place from anybody; but only a program that may be started twice is started in
+// it. When the connection dies in that moment, nobody knows whether it ran, while the opening of
+// a channel fails before anything is started.
 type spare struct {
 	c     *conn
 	ch    xssh.Channel
@@ -35,7 +32,7 @@ func (t *Target) takeSpare() *spare {
 		return nil
 	}
 	s.timer.Stop()
-	if s.c.wire.broken.Load() || time.Since(time.Unix(0, s.c.wire.last.Load())) > aliveTime || s.closed() {
+	if s.c.wire.broken.Load() || s.closed() {
 		t.discard(s)
 		return nil
 	}

@@ -1,9 +1,11 @@
 package ssh
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
+	"countersign/targets/backend"
 	"countersign/targets/ssh/sshtest"
 )
 
@@ -22,19 +24,29 @@ func spareOf(t *testing.T, tgt *Target) *spare {
 	return nil
 }
 
-func TestTheNextProgramUsesTheChannelThatIsOpen(t *testing.T) {
-	t.Parallel()
-	tgt := open(t, config(sshtest.Start(t, sshtest.Options{})))
-	mustRun(t, tgt, "echo one", "one\n")
-	first := spareOf(t, tgt)
-	mustRun(t, tgt, "echo two", "two\n")
-	if second := spareOf(t, tgt); second == first {
-		t.Error("it was not used")
+// lockedRead runs a locked program, which may be started twice.
+func lockedRead(t *testing.T, tgt *Target, text, want string) {
+	t.Helper()
+	var out bytes.Buffer
+	p, err := tgt.Start(t.Context(), backend.Spec{Shell: text, Stdout: &out, Lock: &backend.Lock{}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	tgt.mu.Lock()
-	defer tgt.mu.Unlock()
-	if n := len(tgt.conns); n != 1 {
-		t.Errorf("%d connections", n)
+	if res, err := p.Wait(); err != nil || res.Code != 0 || out.String() != want {
+		t.Fatalf("%+v %v %q", res, err, out.String())
+	}
+}
+
+func TestTheNextReadTakesTheChannelThatIsOpen(t *testing.T) {
+	t.Parallel()
+	c := config(sshtest.Start(t, sshtest.Options{}))
+	c.onlyLock = "perl"
+	tgt := open(t, c)
+	lockedRead(t, tgt, "echo one", "one\n")
+	first := spareOf(t, tgt)
+	lockedRead(t, tgt, "echo two", "two\n")
+	if second := spareOf(t, tgt); second == first || second.c != first.c {
+		t.Error("it was not taken, or there is another connection")
 	}
 }
 
@@ -53,18 +65,21 @@ func TestASpareChannelThatIsGoneIsNotUsed(t *testing.T) {
 			srv.KillConnections()
 			<-s.c.dead
 		},
-		"the connection is silent": func(_ *sshtest.Server, _ *Target, s *spare) {
-			s.c.wire.last.Store(time.Now().Add(-aliveTime - time.Second).UnixNano())
+		"the connection ends right now": func(srv *sshtest.Server, _ *Target, _ *spare) {
+			srv.KillConnections()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := sshtest.Start(t, sshtest.Options{})
-			tgt := open(t, config(s))
-			mustRun(t, tgt, "echo one", "one\n")
+			c := config(s)
+			c.onlyLock = "perl"
+			tgt := open(t, c)
+			lockedRead(t, tgt, "echo one", "one\n")
 			gone := spareOf(t, tgt)
 			end(s, tgt, gone)
-			mustRun(t, tgt, "echo two", "two\n")
+			lockedRead(t, tgt, "echo two", "two\n")
+			mustRun(t, tgt, "echo three", "three\n")
 			if spareOf(t, tgt) == gone {
 				t.Error("it is still there")
 			}
