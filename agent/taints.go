@@ -14,7 +14,7 @@ const maxTaint = 2000
 // taintLine names the untrusted source in which a distinctive word of the command first
 // appeared: a tool's output, or a message from a bot or an outsider.
 func (w *worker) taintLine(a approvals.Action) string {
-	text := a.Bytes
+	text := slices.Clone(a.Bytes)
 	for _, s := range a.Steps {
 		text = append(append(text, '\n'), s.Bytes...)
 	}
