@@ -50,6 +50,7 @@ func root() *cobra.Command {
 		admin.AuditCommand(), admin.ExportCommand(),
 		admin.BackupCommand(), admin.RestoreCommand(), admin.StoreCommand(),
 	)
+	withExamples(c, "")
 	// Not cobra's own flag: that executes a template, for which the linker keeps the exported
 	// methods of everything.
 	asked := c.Flags().BoolP("version", "v", false, "print version, commit and Go version")

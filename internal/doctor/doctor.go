@@ -71,6 +71,8 @@ type Options struct {
 	// press; "" posts none.
 	Live string
 	JSON bool // an object a line
+	// Colour colours the labels, for a terminal.
+	Colour bool
 	// Out takes the report, Err the signs of life.
 	Out, Err io.Writer
 }
@@ -79,7 +81,7 @@ type Options struct {
 // needs, and changes nothing. The error is nil where nothing failed, a [config.Error] where
 // the environment or the configuration cannot be used, and another one where a check failed.
 func Run(ctx context.Context, o Options) error {
-	return (&doctor{live: o.Live, report: report{out: o.Out, asJSON: o.JSON}, alive: &lockedWriter{w: o.Err}}).run(ctx)
+	return (&doctor{live: o.Live, report: report{out: o.Out, asJSON: o.JSON, colour: o.Colour}, alive: &lockedWriter{w: o.Err}}).run(ctx)
 }
 
 func (d *doctor) run(ctx context.Context) error {

@@ -518,6 +518,18 @@ type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
+// Colours are for terminals, and the words stay.
+func TestLabelsAreColouredWhereTheyMayBe(t *testing.T) {
+	for colour, want := range map[bool]string{false: "FAIL disk: it is full; make room\n", true: "\x1b[1;31mFAIL\x1b[0m disk: it is full; make room\n"} {
+		var out bytes.Buffer
+		r := report{out: &out, colour: colour}
+		r.add("disk", fails("it is full").withFix("make room"), 0)
+		if out.String() != want {
+			t.Errorf("%q", out.String())
+		}
+	}
+}
+
 func TestDoctorPartsASentenceAndLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringMatching(`[a-z ;()"]{0,40}`).Draw(t, "s")

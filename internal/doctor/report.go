@@ -69,6 +69,7 @@ func splitFix(s string) (text, fix string) {
 type report struct {
 	out    io.Writer
 	asJSON bool
+	colour bool
 	hide   func(string) string // takes secrets out; nil takes none
 	began  time.Time
 
@@ -113,8 +114,15 @@ func (p *report) add(name string, r result, took time.Duration) {
 	if fix != "" {
 		text += "; " + fix
 	}
-	p.write(fmt.Sprintf("%-4s %s: %s\n", r.label, name, text))
+	label := fmt.Sprintf("%-4s", r.label)
+	if code := colours[r.label]; p.colour && code != "" {
+		label = "\x1b[" + code + "m" + label + "\x1b[0m"
+	}
+	p.write(label + " " + name + ": " + text + "\n")
 }
+
+// colours are those of the labels on a terminal (ECMA-48, SGR): green, yellow, red and grey.
+var colours = map[string]string{"ok": "32", "warn": "33", "FAIL": "1;31", "skip": "90"}
 
 // end reports the totals; its error is that of the first line that was not written.
 func (p *report) end(status int) error {

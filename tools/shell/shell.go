@@ -264,7 +264,10 @@ func (t *tool) lookAhead(ctx context.Context, c tools.Call, k call, text string)
 		}
 	}
 	seen := make(chan looks, 1)
-	go func() { seen <- t.look(ctx, last, text, k.caps) }()
+	go func() {
+		t.showQueue.wait(c.Thread) // so does the session
+		seen <- t.look(ctx, last, text, k.caps)
+	}()
 	return func(dir string) looks {
 		t.panes.put(key, dir)
 		if ahead := <-seen; dir == last {

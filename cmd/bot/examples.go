@@ -1,0 +1,49 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// examples are what the help of each command shows, side by side.
+var examples = map[string]string{
+	"run": `  bot run --config /etc/countersign/countersign.yaml
+  COUNTERSIGN_LISTEN=10.0.0.5:8700 bot run --insecure-http`,
+	"demo": `  bot demo
+  bot demo --ssh you@web-1`,
+	"tool": `  bot tool run_shell '{"command": "uptime", "risk": "low", "mutation": false, "privesc": false, "why": "look"}'
+  bot tool read_file '{"path": "/etc/hosts"}' --target web-1`,
+	"tools": `  bot tools
+  bot tools --preset full --json`,
+	"classify": `  printf 'df -h\nrm -rf /srv\n' | bot classify
+  bot classify --jsonl --dir /srv <commands.jsonl`,
+	"config print":   `  bot config print --config new.yaml`,
+	"login":          `  bot login alice`,
+	"web login":      `  bot web login alice --url https://bot.example.com`,
+	"version":        `  bot version`,
+	"healthz":        `  bot healthz --ready`,
+	"slack manifest": `  bot slack manifest --name Oncall`,
+	"discord invite": `  bot discord invite 123456789012345678`,
+	"doctor": `  bot doctor
+  bot doctor --live C0123456789`,
+	"policy explain": `  bot policy explain --target web-1 --user web:alice 'systemctl restart nginx'`,
+	"policy test":    `  bot policy test policy/*.yaml`,
+	"policy replay":  `  bot policy replay --policy new.yaml --since 7d`,
+	"audit verify": `  bot audit verify
+  bot audit verify record.jsonl`,
+	"audit export": `  bot audit export --since 30d >record.jsonl`,
+	"export":       `  bot export web:0123456789ab --out incident.zip`,
+	"backup":       `  bot backup countersign-2026-03-01.tar`,
+	"restore": `  bot restore countersign-2026-03-01.tar
+  bot restore --database`,
+	"store check": `  bot store check
+  bot store check countersign-2026-03-01.tar`,
+	"store compact": `  bot store compact`,
+	"store prune":   `  bot store prune`,
+	"store migrate": `  bot store migrate --from bolt --to postgres --dry-run`,
+}
+
+// withExamples gives each command its examples.
+func withExamples(c *cobra.Command, path string) {
+	for _, sub := range c.Commands() {
+		sub.Example = examples[path+sub.Name()]
+		withExamples(sub, path+sub.Name()+" ")
+	}
+}
