@@ -229,7 +229,7 @@ func (s *screenTest) browser(path string) {
 		chromedp.Flag("hide-scrollbars", true), chromedp.WindowSize(1280, 860),
 	)
 	tab, endTab := chromedp.NewContext(alloc)
-	ctx, endTime := context.WithTimeout(tab, 2*time.Minute)
+	ctx, endTime := context.WithTimeout(tab, 6*time.Minute) // a thousand cards, on a busy machine
 	s.own, s.ctx = tab, ctx
 	t.Cleanup(func() {
 		endTime()
