@@ -182,7 +182,7 @@ func (b *Bot) open(ctx context.Context) error {
 
 // stopRestored stops what is open in a store that is of an earlier time: in a backup that
 // somebody put in the place of the store, and in a database that was restored from a dump. db
-// is nil for a store of its own.
+// is nil where the store is a file.
 func (b *Bot) stopRestored(ctx context.Context, db *postgres.DB) (err error) {
 	restored, origin := false, ""
 	if db != nil {
@@ -206,7 +206,9 @@ func (b *Bot) stopRestored(ctx context.Context, db *postgres.DB) (err error) {
 			stopped, err = threads.StopRestored(tx, time.Now())
 			return err
 		})
-		b.log.WarnContext(ctx, "the store was restored from an earlier time, so what was open in it is stopped", "threads", len(stopped), "error", err)
+		if err == nil {
+			b.log.WarnContext(ctx, "the store was restored from an earlier time, so what was open in it is stopped", "threads", len(stopped))
+		}
 	}
 	if err == nil && origin != "" {
 		err = db.SetOrigin(ctx, origin)

@@ -7,7 +7,7 @@ import (
 )
 
 // spareTime is how long a channel is kept open for the next program. Hosts may close idle
-// channels; sshd does so only where ChannelTimeout says so, in minutes.
+// channels; sshd does so only if ChannelTimeout is set.
 const spareTime = 30 * time.Second
 
 // spare is a session channel that is open, and in which nothing was started yet: the next
