@@ -13,6 +13,7 @@ import (
 	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/agent/workflow"
+	"countersign/approvals/card"
 	"countersign/store"
 	"countersign/store/queue"
 	"countersign/tools"
@@ -152,7 +153,7 @@ func (w *worker) flowStopped(tx store.Tx, n *turn, by chat.User) {
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: "flow/" + n.scope, Text: w.a.cfg.Redact(text), Quiet: true})
 	}
 	if n.pending != nil && n.pending.Step.What == history.StepAsked {
-		c := chat.Card{Title: n.begin.Name + ": not answered", Body: w.a.cfg.Redact(n.pending.Step.Text), Final: true}
+		c := card.NotAnswered(n.begin.Name, w.a.cfg.Redact(n.pending.Step.Text))
 		w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: questionKey(n.scope, n.pending.Step.ID), Card: &c, Quiet: true})
 	}
 }
@@ -211,27 +212,19 @@ func questionKey(scope, step string) string { return "ask/" + scope + "/" + step
 
 // putQuestion posts a workflow's question with a button for each choice.
 func (w *worker) putQuestion(tx store.Tx, n *turn, next workflow.Step) {
-	c := chat.Card{Title: n.begin.Name + ": " + next.Title, Body: w.a.cfg.Redact(next.Question)}
+	var choices []chat.Button
 	for i, choice := range next.Choices {
 		id := chat.ButtonID(fmt.Sprintf("%s%s:%s:%d", answerPrefix, n.scope, next.ID, i))
-		c.Choose = append(c.Choose, chat.Button{ID: id, Label: choice, Style: chat.StyleEdit})
+		choices = append(choices, chat.Button{ID: id, Label: choice, Style: chat.StyleEdit})
 	}
-	if next.Problem != "" {
-		c.Warn = []string{next.Problem + "."}
-	}
-	if len(next.Choices) == 0 {
-		c.Fields = []chat.Field{{Name: "Answer", Value: "write it in this thread"}}
-	}
+	c := card.Question(n.begin.Name, next.Title, w.a.cfg.Redact(next.Question), next.Problem, choices)
 	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: questionKey(n.scope, next.ID), Card: &c})
 }
 
 // recordAnswer returns the entry for a person's answer and removes the question's buttons.
 func (w *worker) recordAnswer(tx store.Tx, s step, by chat.User, text string) history.Entry {
 	asked := s.turn.pending.Step
-	c := chat.Card{
-		Title: s.turn.begin.Name + ": answered", Body: w.a.cfg.Redact(asked.Text), Final: true,
-		Fields: []chat.Field{{Name: "Answer", Value: text}, {Name: "By", Value: by.Name}},
-	}
+	c := card.Answered(s.turn.begin.Name, w.a.cfg.Redact(asked.Text), text, by)
 	w.a.cfg.Outbox.Put(tx, w.thread, chat.Post{Key: questionKey(s.turn.scope, asked.ID), Card: &c, Quiet: true})
 	return history.Entry{Kind: history.KindStep, Scope: s.turn.scope, Step: &history.Step{ID: asked.ID, What: history.StepAnswered, By: by, Text: text}}
 }

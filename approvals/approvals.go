@@ -87,8 +87,8 @@ type Action struct {
 	// Preview is shown to people beside Bytes: a summary, or a clearer form such as a
 	// diff.
 	Preview string `json:"preview,omitempty"`
-	// Whole says that Preview and the content named by Files determine Bytes
-	// completely, as a diff does. Only then may a card show Preview instead of Bytes.
+	// Whole says that Preview and the content named by Files determine completely what
+	// Bytes and Args do, as a diff does. Only then may a card show Preview instead of them.
 	Whole bool `json:"whole,omitempty"`
 }
 

@@ -337,6 +337,9 @@ func title(m discordfake.Message) string {
 		return ""
 	}
 	text := embeds[0].Title
+	if text == "" { // the message's text begins with it
+		text, _, _ = strings.Cut(m.Content, "\n")
+	}
 	for _, tone := range []string{"🔵 ", "🟡 ", "🔴 ", "✓ ", "✗ "} {
 		text = strings.TrimPrefix(text, tone)
 	}

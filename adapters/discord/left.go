@@ -59,7 +59,7 @@ func (p *page) Recent(ctx context.Context, _ scribe.Call, _ string, known func(i
 		}
 		l := leftover{id: m.ID, text: m.Content, last: last, buttons: customIDs(m.Components)}
 		if len(m.Embeds) > 0 && m.Embeds[0] != nil {
-			l.title = m.Embeds[0].Title
+			l.title = cardTitle(m.Embeds[0].Title, m.Content)
 		}
 		p.left = append(p.left, l)
 	}
@@ -105,7 +105,7 @@ func (p *page) Claim(_ chat.Post, msgs []embed.Message) []string {
 	}
 	if ids := rowIDs(msgs[0].Components); ids != "" {
 		for _, l := range p.left {
-			if l.buttons == ids && len(msgs[0].Embeds) > 0 && l.title == msgs[0].Embeds[0].Title {
+			if l.buttons == ids && len(msgs[0].Embeds) > 0 && l.title == cardTitle(msgs[0].Embeds[0].Title, msgs[0].Content) {
 				return []string{l.id}
 			}
 		}
@@ -130,9 +130,19 @@ func (p *page) Claim(_ chat.Post, msgs []embed.Message) []string {
 func same(l leftover, m embed.Message) bool {
 	title := ""
 	if len(m.Embeds) > 0 {
-		title = m.Embeds[0].Title
+		title = cardTitle(m.Embeds[0].Title, m.Content)
 	}
 	return strings.TrimSpace(l.text) == strings.TrimSpace(m.Content) && l.title == title
+}
+
+// cardTitle is the title of a card's message: that of its embed, or, where the text has it, the
+// text's first line.
+func cardTitle(embed, content string) string {
+	if embed != "" {
+		return embed
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(content), "\n")
+	return first
 }
 
 // ClaimLine implements scribe.Page: it finds the message that holds a line of the work log already.

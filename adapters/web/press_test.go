@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"countersign/adapters/chat"
+	"countersign/approvals/card/cardtest"
 )
 
 // at gives the middle of what css names, as it is now.
@@ -247,31 +248,29 @@ func TestEveryFaceOfACardOnTheConsole(t *testing.T) {
 	desk := &stage{}
 	s := newScreenTest(t, func(c *Config) { c.Desk = desk })
 	th := s.talk()
-	names := []string{"pending", "plan", "running", "plan-running", "done", "denied", "expired", "cancelled", "invalid", "unknown"}
-	for _, name := range names {
-		c := face(t, name)
+	faces := cardtest.All(t)
+	for _, f := range faces {
+		name, c := f.Name, &f.Card
 		if !c.Since.IsZero() {
 			c.Since = time.Now().Add(-40 * time.Second)
 		}
-		if c.Final || c.Expires.IsZero() {
-			s.bot.post(th, chat.Post{Key: name, Card: c})
-			continue
+		if !c.Expires.IsZero() {
+			c.Expires = time.Now().Add(14 * time.Minute)
 		}
-		c.Expires = time.Now().Add(14 * time.Minute)
 		s.bot.post(th, chat.Post{Key: name, Card: c})
 	}
-	s.until(fmt.Sprintf(`document.querySelectorAll('#log .card').length === %d`, len(names)))
+	s.until(fmt.Sprintf(`document.querySelectorAll('#log .card').length === %d`, len(faces)))
 	s.until(`[...document.querySelectorAll('#log .card')].every((c) => c.scrollWidth <= c.clientWidth)`)
 	for name, home := range map[string]bool{"cards-console": false, "home": true} {
-		height := int64(1840)
+		height, armed := int64(5150), 10
 		if home {
-			height = 1270
+			height, armed = 1270, 1
 			desk.set(busyHome(t, th))
 			s.do("home", script(`document.querySelector('#to-home').click()`))
 			s.until(`document.querySelector('#home [data-group=changes]') !== null`)
 		}
 		s.do("light", colours("light"), chromedp.EmulateViewport(1180, height))
-		s.until(`document.querySelector('.card.open button[data-style=approve]:not(:disabled)') !== null`)
+		s.until(fmt.Sprintf(`document.querySelectorAll('.card.open button[data-style=approve]:not(:disabled)').length >= %d`, armed))
 		s.shot(name)
 		if *pictures {
 			png, err := os.ReadFile(filepath.Join(s.dir, name+".png"))

@@ -119,10 +119,13 @@ func New(r approvals.Record, notice string) chat.Card {
 // headline is the deed and the place.
 func headline(r approvals.Record) string {
 	s := deed.Headline(r.Action, r.Engine.Effects)
-	if r.Place.Target != "" {
-		s += " on " + line(r.Place.Target)
+	switch {
+	case r.Place.Target == "":
+		return s
+	case r.Action.Tool == "trust_host_key": // the bot learns it; nothing is done on the host
+		return s + " of " + line(r.Place.Target)
 	}
-	return s
+	return s + " on " + line(r.Place.Target)
 }
 
 // level is the risk in one word.
@@ -160,7 +163,8 @@ func context(a approvals.Action) string {
 // lines; the details have all.
 func preview(r approvals.Record, summary string) []string {
 	out := append(firstLines(visible(summary), maxSummary), firstLines(visible(r.Impact), maxImpact)...)
-	if args := arguments(r.Action); args != "" && r.Action.Kind != approvals.KindShell && r.Action.Kind != approvals.KindKeys {
+	// A whole preview says what the arguments say; the details have them as they are bound.
+	if args := arguments(r.Action); args != "" && !r.Action.Whole && r.Action.Kind != approvals.KindShell && r.Action.Kind != approvals.KindKeys {
 		out = append(out, "with "+line(args))
 	}
 	return out
@@ -217,6 +221,9 @@ func choices(r approvals.Record) []chat.Button {
 			on = " on " + line(r.Place.Target)
 		}
 		approve.Confirm = fmt.Sprintf(askExactly, level(r), on)
+		if r.Action.Kind == approvals.KindChange && len(r.Action.Steps) == 0 {
+			approve.Confirm = fmt.Sprintf(askChange, level(r))
+		}
 	}
 	out := []chat.Button{approve, {ID: button(DenyPrefix, r), Label: no, Style: chat.StyleDeny, AskReason: true}}
 	more := func(b chat.Button) {
@@ -316,7 +323,7 @@ func shown(a approvals.Action) (code, summary string) {
 	case a.Kind == approvals.KindShell:
 		return string(a.Bytes), a.Preview
 	case a.Whole && a.Preview != "":
-		return a.Preview, ""
+		return strings.TrimSuffix(a.Preview, "\n"), "" // its last line ends like every other
 	case len(a.Bytes) > 0:
 		return string(a.Bytes), a.Preview
 	}

@@ -9,8 +9,12 @@ const (
 	labelApproveFor = "Approve for %d min"
 	labelUndoStep   = "Undo step %d"
 	askExactly      = "This is %s risk. Run exactly this%s?"
+	askChange       = "This is %s risk. Approve exactly this?"
 	askGrant        = "This exact command then runs again in this thread for %d minutes without asking. Stop ends that."
 	askGlass        = "You approve this alone and give a reason. Someone else must review it afterwards."
+
+	// A question of a workflow.
+	askWritten = "write it in this thread"
 
 	// Warnings.
 	sayHidden     = "This contains invisible or unusual characters, shown as \\u{...} or \\x... A backslash that precedes such a name is shown as \\x5c."

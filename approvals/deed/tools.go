@@ -1,6 +1,7 @@
 package deed
 
 import (
+	"encoding/json"
 	"fmt"
 	"path"
 	"strings"
@@ -38,9 +39,9 @@ func tool(a approvals.Action) string {
 	case "execute_code":
 		return "Run a program"
 	case "trust_host_key":
-		return "Trust a host's key"
+		return "Trust the SSH key"
 	case "trust_mcp_tool":
-		return "Trust a tool's new definition"
+		return trustTool(a)
 	case "extend_budget":
 		return "Raise a spending cap"
 	case "read_file", "read":
@@ -65,6 +66,15 @@ func tool(a approvals.Action) string {
 		return "Fetch a page"
 	}
 	return ""
+}
+
+// trustTool names the tool whose new definition is trusted.
+func trustTool(a approvals.Action) string {
+	var args struct{ Tool string }
+	if json.Unmarshal(a.Args, &args) == nil && plainName.MatchString(args.Tool) {
+		return "Trust the tool " + args.Tool + " as it is now"
+	}
+	return "Trust a tool's new definition"
 }
 
 // absent is the state, in Action.Files, of a file that does not exist yet.

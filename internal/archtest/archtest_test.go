@@ -143,7 +143,7 @@ var outside = map[string]string{
 	"github.com/modelcontextprotocol":      "tools/mcp",
 	"github.com/pkg/sftp":                  "targets/ssh",
 	"github.com/prometheus/client_golang":  "internal/observe bot/health",
-	"github.com/rogpeppe/go-internal":      "tools/files",
+	"github.com/rogpeppe/go-internal":      "tools/files tools/mcp",
 	"github.com/santhosh-tekuri":           "tools",
 	"github.com/sashabaranov/go-openai":    "agent/llm/openai",
 	"github.com/skeema/knownhosts":         "targets/ssh",

@@ -18,35 +18,26 @@ import (
 	"countersign/adapters/chat"
 	"countersign/adapters/discord/embed"
 	"countersign/adapters/slack/blockkit"
+	"countersign/approvals/card/cardtest"
 )
-
-// cardStates are the faces of a card, in the order in which people meet them.
-var cardStates = []string{"pending", "plan", "approved", "plan-running", "done", "denied", "expired", "cancelled", "invalid", "unknown"}
 
 // TestEveryFaceOfACardCanBeDrawn: a plain renderer of what Slack and Discord document draws
 // each face, and knows each block that a card uses. -pictures writes docs/cards-*.png.
 func TestEveryFaceOfACardCanBeDrawn(t *testing.T) {
 	t.Parallel()
 	var slackSheet, discordSheet strings.Builder
-	for _, state := range cardStates {
-		raw, err := os.ReadFile(filepath.Join("..", "..", "approvals", "card", "testdata", state+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var c chat.Card
-		if err := json.Unmarshal(raw, &c); err != nil {
-			t.Fatal(err)
-		}
+	for _, face := range cardtest.All(t) {
+		c := face.Card
 		for _, f := range []struct {
 			sheet *strings.Builder
 			draw  func(chat.Card) (string, error)
 		}{{&slackSheet, drawnBySlack}, {&discordSheet, drawnByDiscord}} {
 			drawn, err := f.draw(c)
 			if err != nil {
-				t.Fatalf("%s: %v", state, err)
+				t.Fatalf("%s: %v", face.Name, err)
 			}
-			if !strings.Contains(drawn, html.EscapeString(c.Title)) || !strings.Contains(drawn, "<button") {
-				t.Errorf("%s lacks its title or its buttons: %s", state, drawn)
+			if !strings.Contains(drawn, html.EscapeString(c.Title)) || (c.DetailsID != "" || len(c.Choose) > 0) != strings.Contains(drawn, "<button") {
+				t.Errorf("%s lacks its title or its buttons: %s", face.Name, drawn)
 			}
 			fmt.Fprintf(f.sheet, "<section>%s</section>\n", dots.Replace(drawn))
 		}
@@ -62,14 +53,7 @@ func TestEveryFaceOfACardCanBeDrawn(t *testing.T) {
 // included, is at most 7 lines and 500 characters.
 func TestAnEverydayCardIsShortOnEachNetwork(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "approvals", "card", "testdata", "everyday.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var c chat.Card
-	if err := json.Unmarshal(raw, &c); err != nil {
-		t.Fatal(err)
-	}
+	c := cardtest.Named(t, "everyday")
 	for network, draw := range map[string]func(chat.Card) (string, error){"Slack": drawnBySlack, "Discord": drawnByDiscord} {
 		drawn, err := draw(c)
 		if err != nil {

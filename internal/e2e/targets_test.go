@@ -924,7 +924,7 @@ func TestHostKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	has(t, "the card", c.Title+"\n"+c.Risk+"\n"+c.Code+"\n"+field(c, "Target"), "Trust a host's key", "high risk", strings.Fields(string(shown))[1], s.Address(), "ssh-ed25519", "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", "ssh:fresh")
+	has(t, "the card", c.Title+"\n"+c.Risk+"\n"+c.Code+"\n"+field(c, "Target"), "Trust the SSH key of ", "high risk", strings.Fields(string(shown))[1], s.Address(), "ssh-ed25519", "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", "ssh:fresh")
 	k.press(strings.Replace(approve, "approve:", "deny:", 1))
 	k.result(mark)
 	nothing()

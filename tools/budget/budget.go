@@ -93,9 +93,9 @@ func (tool) Spec() tools.Spec {
 	}
 }
 
-// Plan implements tools.Tool. The action holds its request's id, so no earlier approval (such as a
-// standing grant for the same arguments) covers another call. It does not hold the amount spent so
-// far, which changes while people decide.
+// Plan implements tools.Tool. The action's bytes hold its request's id, so no earlier approval (such
+// as a standing grant for the same arguments) covers another call; people read the preview, which has
+// no ids. It does not hold the amount spent so far, which changes while people decide.
 func (t tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	x, err := t.extension(c)
 	if err != nil {
@@ -104,8 +104,8 @@ func (t tool) Plan(_ context.Context, c tools.Call) (tools.Plan, error) {
 	more := x.amount()
 	a := approvals.Action{
 		Tool: c.Name, Kind: approvals.KindChange, Target: target, Args: c.Args,
-		Preview: fmt.Sprintf("Let %s spend %s%s.\n\nThis counts once, for the request %s. Every other cap stays as it is.\n", x.subject(),
-			more, x.dayPhrase(), x.Request), Whole: true,
+		Bytes:   fmt.Appendf(nil, "for the request %s of the thread %s", x.Request, x.Thread),
+		Preview: fmt.Sprintf("Let %s spend %s%s.\nThis counts once. Every other cap stays as it is.\n", x.subject(), more, x.dayPhrase()), Whole: true,
 	}
 	return tools.Planned(a, approvals.Claim{}, func(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 		sink(tools.Event{Kind: tools.Started, Text: "extending the budget"})
@@ -174,7 +174,7 @@ func micros(n json.Number) (int64, error) {
 func (x Extension) subject() string {
 	switch x.Scope {
 	case scopeThread:
-		return "this thread (" + x.Thread + ")"
+		return "this thread"
 	case scopeChannel:
 		return "the channel " + x.Channel
 	}

@@ -104,9 +104,9 @@ func TestPeopleAreAskedAndTheModelIsNotTold(t *testing.T) {
 func TestTheCardSaysWhoMaySpendWhatAndWhen(t *testing.T) {
 	_, _, reg := set(t)
 	for args, want := range map[string]string{
-		`{"scope":"thread","tokens":1000000}`:                                 "Let this thread (test:1) spend 1,000,000 more tokens.",
-		`{"scope":"thread","tokens":1}`:                                       "Let this thread (test:1) spend 1 more token.",
-		`{"scope":"thread","tokens":0,"usd":1234.5}`:                          "Let this thread (test:1) spend $1,234.50 more.",
+		`{"scope":"thread","tokens":1000000}`:                                 "Let this thread spend 1,000,000 more tokens.",
+		`{"scope":"thread","tokens":1}`:                                       "Let this thread spend 1 more token.",
+		`{"scope":"thread","tokens":0,"usd":1234.5}`:                          "Let this thread spend $1,234.50 more.",
 		`{"scope":"channel","day":"2026-10-05","tokens":200000,"usd":0.05}`:   "Let the channel test:C1 spend 200,000 more tokens and $0.05 more on 2026-10-05 (UTC).",
 		`{"scope":"day","day":"2026-10-05","usd":25}`:                         "Let all threads together spend $25.00 more on 2026-10-05 (UTC).",
 		`{"scope":"day","day":"2026-10-05","usd":1000000,"tokens":999}`:       "Let all threads together spend 999 more tokens and $1,000,000.00 more on 2026-10-05 (UTC).",
@@ -118,7 +118,7 @@ func TestTheCardSaysWhoMaySpendWhatAndWhen(t *testing.T) {
 			continue
 		}
 		face := card.New(approvals.Record{State: approvals.Pending, Action: p.Action}, "")
-		full := want + "\n\nThis counts once, for the request " + string(approvals.NewID("test:1", "c1")) + ". Every other cap stays as it is.\n"
+		full := want + "\nThis counts once. Every other cap stays as it is."
 		if face.Code != full || face.Body != "" {
 			t.Errorf("%s:\n%s\nwant:\n%s", args, face.Code, full)
 		}
@@ -156,7 +156,7 @@ func TestAnApprovedExtensionIsGrantedOnce(t *testing.T) {
 		text string
 		want spend.Granted
 	}{
-		{`{"scope":"thread","tokens":1000000}`, "This thread (test:1) may spend 1,000,000 more tokens.", spend.Granted{spend.Thread: {Tokens: 1_000_000}}},
+		{`{"scope":"thread","tokens":1000000}`, "This thread may spend 1,000,000 more tokens.", spend.Granted{spend.Thread: {Tokens: 1_000_000}}},
 		{`{"scope":"channel","day":"2026-10-05","usd":1.67}`, "The channel test:C1 may spend $1.67 more on 2026-10-05 (UTC).", spend.Granted{spend.Channel: {Money: 1_670_000}}},
 		{`{"scope":"day","day":"2026-10-05","tokens":7,"usd":1}`, "All threads together may spend 7 more tokens and $1.00 more on 2026-10-05 (UTC).", spend.Granted{spend.Daily: {Tokens: 7, Money: 1_000_000}}},
 		{`{"scope":"day","day":"2026-10-06","usd":1}`, "2026-10-06", spend.Granted{}},

@@ -150,17 +150,17 @@ func (t tool) untrustedKey(ctx context.Context, name string, target backend.Targ
 
 // preview shows people where the key was seen, how to verify it, and the line to be stored.
 func preview(e *ssh.UnknownHostError) string {
-	return fmt.Sprintf(`Trust this key of an SSH host from now on, for every target of this bot.
+	return fmt.Sprintf(`Trust this SSH host's key from now on, for every target of this bot.
 
 Host:        %s
 Address:     %s
 Key type:    %s
 Fingerprint: %s
 
-Compare the fingerprint first. At the host's own console, or by somebody who is logged in there by another way:
+Compare the fingerprint first. On the host's own console, run:
 %s
 
-It is stored as this line of known_hosts:
+known_hosts gets this line:
 %s
 `, e.Host, e.Address, e.Key.Type(), e.Fingerprint, compare(e.Key.Type()), e.Line)
 }

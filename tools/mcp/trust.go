@@ -7,7 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
@@ -89,18 +90,20 @@ func (t trustTool) pending(name string) (Change, bool) {
 	return Change{}, false
 }
 
-// preview shows people a tool's old and new definitions.
+// preview shows people what of a tool's definition is different now. Together with the hash of the
+// new one, which the action holds, it determines what is trusted.
 func (c Change) preview() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Trust the tool %s of the MCP server %s as it is since %s.\n", foreign.Quote(c.Tool), c.Server, c.Since.UTC().Format("2006-01-02 15:04 UTC"))
-	for _, d := range []struct {
-		when string
-		def  Definition
-	}{{"It said", c.Was}, {"It says now", c.Is}} {
-		fmt.Fprintf(&b, "\n%s (definition %.12s; it claims, unchecked: %s):\n%s\nArguments: %s\n", d.when, d.def.Hash, d.def.Hints,
-			d.def.Description, indentJSON(d.def.Schema))
+	shown := "What differs is invisible, or was cut. It says:\n" + string(c.Is.text())
+	if _, hunks, found := bytes.Cut(diff.Diff("was", c.Was.text(), "is", c.Is.text()), []byte("\n@@")); found {
+		shown = "@@" + string(hunks)
 	}
-	return b.String()
+	return fmt.Sprintf("Trust the tool %s of the MCP server %s as it is since %s.\n\n%s\nThe definition %.12s became %.12s.\n", foreign.Quote(c.Tool), c.Server,
+		c.Since.UTC().Format("2006-01-02 15:04 UTC"), shown, c.Was.Hash, c.Is.Hash)
+}
+
+// text is what people read of a definition.
+func (d Definition) text() []byte {
+	return fmt.Appendf(nil, "%s\nIt claims, unchecked: %s\nArguments: %s\n", d.Description, d.Hints, indentJSON(d.Schema))
 }
 
 func indentJSON(schema json.RawMessage) string {

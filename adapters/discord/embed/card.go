@@ -537,7 +537,7 @@ func (d *drawing) shorten(limit int) (out []line, cut bool) {
 // that is no field of an embed stands in the description.
 func (d *drawing) embed(code string, lines []line) Embed {
 	e := Embed{}
-	if len(d.card.Details) == 0 || !d.open() || !d.told { // the text has it
+	if !d.open() || !d.told { // the text has it
 		e.Title = clipEscaped(d.title, MaxTitle)
 	}
 	var head, body, small []string

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"countersign/adapters/chat"
+	"countersign/approvals/card/cardtest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -59,28 +60,6 @@ func golden(t *testing.T, name string, v any) {
 	}
 }
 
-// stateCards are the cards of approvals/card, one for each state of a request.
-func stateCards(t *testing.T) map[string]chat.Card {
-	t.Helper()
-	paths, err := filepath.Glob("../../../approvals/card/testdata/*.json")
-	if err != nil || len(paths) < 9 {
-		t.Fatalf("the cards of approvals/card are missing: %v", err)
-	}
-	out := map[string]chat.Card{}
-	for _, p := range paths {
-		raw, err := os.ReadFile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var c chat.Card
-		if err := json.Unmarshal(raw, &c); err != nil {
-			t.Fatalf("%s: %v", p, err)
-		}
-		out["state-"+strings.TrimSuffix(filepath.Base(p), ".json")] = c
-	}
-	return out
-}
-
 // pending is a card as the gate makes it, with foreign text that does something in
 // Discord's markup.
 func pending() chat.Card {
@@ -110,7 +89,10 @@ func pending() chat.Card {
 }
 
 func goldenCards(t *testing.T) map[string]chat.Card {
-	out := stateCards(t)
+	out := map[string]chat.Card{}
+	for _, f := range cardtest.All(t) {
+		out["state-"+f.Name] = f.Card
+	}
 	out["card-hostile"] = pending()
 	final := pending()
 	final.Final, final.Tone, final.Body = true, chat.ToneGood, "Approved by bob at 03:05 UTC · exit 0"

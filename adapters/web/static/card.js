@@ -42,7 +42,7 @@ export function renderCard(thread, card, at) {
       root.append(el('p', { class: 'warn' }, icon(warning), el('span', { text: sentence })));
     }
     if (card.body) root.append(el('p', { class: 'body', text: card.body }));
-    if (card.why) root.append(el('p', { class: 'why' }, 'Agent: ', el('q', { text: card.why })));
+    if (card.why) root.append(el('p', { class: 'why' }, 'Why: ', el('q', { text: card.why })));
     if (card.fields?.length) root.append(list(card.fields, (f) => value(f, open, at)));
     for (const f of card.attach || []) root.append(file(f));
     if (card.footer) root.append(footer(card));
