@@ -41,13 +41,19 @@ func resultOf(s step, r history.Result) history.Entry {
 	return history.Entry{Kind: history.KindResult, Scope: s.scope(), Result: &r}
 }
 
-// plan plans a step's call with the command as people last edited it. An edit drops the
-// model's claim about the command, because the model wrote a different text.
+// plan plans a step's call that nobody has approved yet.
 func (w *worker) plan(ctx context.Context, s step) (tools.Plan, error) {
+	return w.planCall(ctx, s, false)
+}
+
+// planCall plans a step's call with the command as people last edited it. An edit drops the
+// model's claim about the command, because the model wrote a different text.
+func (w *worker) planCall(ctx context.Context, s step, approved bool) (tools.Plan, error) {
 	by, groups := w.proposer(s)
 	c := tools.Call{
 		ID: s.call.ID, Thread: string(w.thread), By: string(by.ID), Groups: groups, Agent: s.agent(),
 		Name: s.call.Name, Args: json.RawMessage(s.call.Args), Tried: s.tried, Direct: s.turn.reply != nil && s.turn.reply.Direct,
+		Approved: approved,
 	}
 	if isBudgetRequest(s.turn.reply) {
 		c.Agent = "" // the bot makes this call, also in a sub-agent's conversation
@@ -297,7 +303,7 @@ func (w *worker) refuseRepeat(c llm.Call, same string, rep repetition) (history.
 // runApproved plans the call again and runs it once if it is still what people approved.
 func (w *worker) runApproved(ctx context.Context, s step) error {
 	step, done := w.beginVisibly(ctx, "checking "+doing(s.call, w.a.cfg.Redact))
-	plan, err := w.plan(step, s)
+	plan, err := w.planCall(step, s, true)
 	done()
 	if interrupted(step) {
 		return w.awaitInbox(ctx)

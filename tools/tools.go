@@ -53,6 +53,9 @@ type Call struct {
 	Args   json.RawMessage
 	// Direct means that a person or the bot itself makes the call, not a model.
 	Direct bool
+	// Approved means that the plan runs as soon as it turns out to be what people approved. What was
+	// looked at for it need not be looked at once more, unless backend.Recent has passed since.
+	Approved bool
 	// Tried says what the call attempted and was refused when it ran as a read under a lock ("write
 	// to /etc/x"): it is now planned as a possible change. "" means that it was not tried.
 	Tried string

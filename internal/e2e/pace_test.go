@@ -250,6 +250,7 @@ groups:
 			alice := bt.login("alice")
 			n, thread := 0, ""
 			turn := func(change bool) time.Duration {
+				time.Sleep(300 * time.Millisecond) // the last result is shown in the terminal
 				n++
 				path, out := "/api/threads", struct {
 					Thread string `json:"thread"`

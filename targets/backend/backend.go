@@ -198,6 +198,19 @@ type Before struct {
 	Mode fs.FileMode
 }
 
+// Recent is how long what a target said counts as what it would say now, for a command that
+// runs as soon as it was looked at. It is far more than the bot needs in between, and far less
+// than people need to change something.
+const Recent = 250 * time.Millisecond
+
+// Preparer is a Target that can prepare the start of a program while something else is looked
+// at, where a start needs several round trips.
+type Preparer interface {
+	// Prepare returns immediately, and changes nothing on the target. Nothing follows from a
+	// failure.
+	Prepare()
+}
+
 // Surveyor is a FileSystem that can stat many files at once, for targets where each call is a round
 // trip.
 type Surveyor interface {

@@ -73,6 +73,20 @@ func (b *Book) Find(ctx context.Context, thread, session, pane string) (Ref, err
 	return ref, nil
 }
 
+// Prompt returns the directory of the pane that a thread means without asking the target. ok is
+// false unless its shell shows its prompt and has said where it is.
+func (b *Book) Prompt(ctx context.Context, thread, session, pane string) (dir string, ok bool) {
+	ref, r, err := b.lookup(ctx, thread, session, pane)
+	if err != nil || !ref.Known {
+		return "", false
+	}
+	p := b.current(ref, r)
+	if p == nil {
+		return "", false
+	}
+	return p.Prompt()
+}
+
 // describe adds what a pane itself says.
 func (ref *Ref) describe(p Pane, info tmux.Info, r row) {
 	ref.Exists, ref.ID, ref.Dead, ref.Program = true, p.ID(), info.State == tmux.StateDead, info.Program

@@ -90,6 +90,51 @@ func TestRealRestartKeepsTheShell(t *testing.T) {
 	}
 }
 
+// Where a shell is at its prompt is known without asking the target: whoever changed it, and only
+// while nothing else may be in front.
+func TestRealPromptIsKnownWithoutAsking(t *testing.T) {
+	r := sessiontest.NewReal(t)
+	if dir, ok := r.Book.Prompt(t.Context(), "th", "", ""); ok {
+		t.Errorf("a pane that was never made is at %q", dir)
+	}
+	p, _, err := r.Book.Ensure(t.Context(), "th", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(want string) {
+		t.Helper()
+		r.Eventually("the prompt is in "+want, func() bool {
+			dir, ok := r.Book.Prompt(t.Context(), "th", "", "")
+			return dir == want && ok
+		})
+	}
+	recent := func(want string) {
+		t.Helper()
+		i, err := p.Info(tmux.AcceptRecent(t.Context()))
+		if err != nil || i.Dir != want {
+			t.Errorf("it is in %q, want %q (%v)", i.Dir, want, err)
+		}
+	}
+	runIn(t, p, "cd /")
+	at("/")
+	recent("/")
+	r.Tmux("send-keys", "-t", p.ID(), "cd /usr", "Enter") // a person
+	at("/usr")
+	recent("/usr") // what was said before the pane showed something else doesn't count
+	r.Tmux("send-keys", "-t", p.ID(), "cd /tmp; cat", "Enter")
+	r.Eventually("something else is in front", func() bool {
+		_, ok := r.Book.Prompt(t.Context(), "th", "", "")
+		return !ok
+	})
+	r.Tmux("send-keys", "-t", p.ID(), "C-d")
+	at("/tmp")
+	r.Tmux("kill-server")
+	r.Eventually("the terminal is gone", func() bool {
+		_, ok := r.Book.Prompt(t.Context(), "th", "", "")
+		return !ok
+	})
+}
+
 func TestRealTerminalThatIsKilledIsMadeAgain(t *testing.T) {
 	r := sessiontest.NewReal(t)
 	p, _, err := r.Book.Ensure(t.Context(), "th", "", "")

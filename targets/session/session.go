@@ -47,6 +47,7 @@ type Pane interface {
 	ID() string
 	Session() string
 	Info(ctx context.Context) (tmux.Info, error)
+	Prompt() (dir string, ok bool)
 	Run(ctx context.Context, c tmux.Command) (tmux.Outcome, error)
 	Dispatch(ctx context.Context, c tmux.Command) error
 	Interrupt(ctx context.Context) error

@@ -26,13 +26,14 @@ func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, st
 	}
 	t := tr.t
 	if s := t.takeSpare(); s != nil {
-		if remote.MayRepeat(ctx) && stdin == nil {
-			ch, err := t.exec(ctx, s.c, s.ch, s.reqs, line, nil, stdout, stderr)
-			if !errors.Is(err, backend.ErrLost) || ctx.Err() != nil {
+		repeat := remote.MayRepeat(ctx) && stdin == nil
+		if !s.fits(repeat) {
+			t.discard(s) // its place may be the only one
+		} else {
+			ch, err := t.exec(ctx, s.c, s.ch, s.reqs, line, stdin, stdout, stderr)
+			if !repeat || !errors.Is(err, backend.ErrLost) || ctx.Err() != nil {
 				return ch, err
 			}
-		} else {
-			t.discard(s) // its place may be the only one
 		}
 	}
 	c, sc, reqs, err := t.session(ctx)

@@ -44,12 +44,19 @@ func (c *conn) close(why error) {
 type wire struct {
 	net.Conn
 	reads  atomic.Int64
+	last   atomic.Int64 // when it was read last, in nanoseconds since 1970
 	broken atomic.Bool
+}
+
+// heardSince reports whether the host has said something within a time.
+func (w *wire) heardSince(d time.Duration) bool {
+	return time.Since(time.Unix(0, w.last.Load())) < d
 }
 
 func (w *wire) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
 	w.reads.Add(int64(n))
+	w.last.Store(time.Now().UnixNano())
 	if err != nil {
 		w.broken.Store(true)
 	}

@@ -1,9 +1,12 @@
 package ssh
 
 import (
+	"slices"
 	"time"
 
 	xssh "golang.org/x/crypto/ssh"
+
+	"countersign/targets/backend"
 )
 
 // spareTime is how long a channel is kept open for the next program. Hosts may close idle
@@ -12,9 +15,10 @@ const spareTime = 30 * time.Second
 
 // spare is a session channel that is open, and in which nothing was started yet: the next
 // program needs one round trip instead of two. Whoever needs a session takes it first, so it
-// never keeps a place from anybody; but only a program that may be started twice is started in
-// it. When the connection dies in that moment, nobody knows whether it ran, while the opening of
-// a channel fails before anything is started.
+// never keeps a place from anybody. When the connection dies in the moment in which a program is
+// started, nobody knows whether it ran, and a channel that is opened for it shows first that the
+// host is there; so a program that may not be started twice is started in this one only if the
+// host has just said something.
 type spare struct {
 	c     *conn
 	ch    xssh.Channel
@@ -37,6 +41,12 @@ func (t *Target) takeSpare() *spare {
 		return nil
 	}
 	return s
+}
+
+// fits reports whether a program may be started in the channel: one that may not run twice only
+// if the host has just said something.
+func (s *spare) fits(repeat bool) bool {
+	return repeat || s.c.wire.heardSince(backend.Recent)
 }
 
 // closed reports whether the host has closed the channel. Before a program runs there, a host
@@ -66,12 +76,22 @@ func (t *Target) discard(s *spare) {
 	}()
 }
 
+// Prepare implements backend.Preparer.
+func (t *Target) Prepare() {
+	t.mu.Lock()
+	conns := slices.Clone(t.conns)
+	t.mu.Unlock()
+	if len(conns) > 0 {
+		t.openSpare(conns[0])
+	}
+}
+
 // openSpare opens a channel for the next program in the background, unless there is one, it is
-// being opened, or few places are left.
+// being opened, or no place is left.
 func (t *Target) openSpare(c *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || t.spare != nil || t.opening || c.noSpare || c.inUse > t.c.MaxChannels/2 {
+	if t.closed || t.spare != nil || t.opening || c.noSpare || c.inUse >= t.c.MaxChannels {
 		return
 	}
 	t.opening = true

@@ -87,6 +87,31 @@ func TestASpareChannelThatIsGoneIsNotUsed(t *testing.T) {
 	}
 }
 
+// A program that may not run twice is started in the open channel only if the host has just
+// answered: else nobody would know whether it ran when the connection turns out to be dead.
+func TestAChangeTakesTheOpenChannelOfAHostThatAnswers(t *testing.T) {
+	t.Parallel()
+	tgt := open(t, config(sshtest.Start(t, sshtest.Options{})))
+	mustRun(t, tgt, "echo one", "one\n")
+	s := spareOf(t, tgt)
+	for name, tt := range map[string]struct {
+		ago          time.Duration
+		repeat, fits bool
+	}{"just now": {0, false, true}, "a while ago": {backend.Recent, false, false}, "a while ago, for a read": {time.Hour, true, true}} {
+		s.c.wire.last.Store(time.Now().Add(-tt.ago).UnixNano())
+		if s.fits(tt.repeat) != tt.fits {
+			t.Errorf("heard %s: %v", name, !tt.fits)
+		}
+	}
+	s.c.wire.last.Store(0)
+	mustRun(t, tgt, "echo two", "two\n")
+	if spareOf(t, tgt) == s {
+		t.Error("the channel of a silent host is still there")
+	}
+	tgt.Prepare()
+	mustRun(t, tgt, "echo three", "three\n")
+}
+
 // A host that gives one session keeps none from a program.
 func TestASpareChannelKeepsNoPlaceFromAnybody(t *testing.T) {
 	t.Parallel()

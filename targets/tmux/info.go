@@ -6,12 +6,17 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"countersign/targets/backend"
 )
 
 // Info returns what the pane is doing now.
 func (p *Pane) Info(ctx context.Context) (Info, error) {
 	if err := p.ensure(ctx); err != nil {
 		return Info{}, err
+	}
+	if i, ok := p.recentInfo(ctx); ok {
+		return i, nil
 	}
 	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d "+
 		"'%s|#{pane_width}|#{pane_height}|#{pane_current_command}|#{pane_current_path}'", p.id, statusFormat))
@@ -57,7 +62,36 @@ func (p *Pane) Info(ctx context.Context) (Info, error) {
 			}
 		}
 	}
+	p.mu.Lock()
+	p.lastInfo, p.lastInfoAt = i, time.Now()
+	p.mu.Unlock()
 	return i, nil
+}
+
+// Prompt returns the directory of a shell that shows its prompt, as the shell named it there; it
+// asks nobody. ok is false while anything else may be in front, and for a pane that this process
+// does not drive.
+func (p *Pane) Prompt() (dir string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shell.dir, !p.gone && p.c.alive() && p.lease.held() && p.shell.phase == phaseIdle && p.shell.dir != ""
+}
+
+// acceptRecent is the key of a context under which Info may repeat what it said.
+type acceptRecent struct{}
+
+// AcceptRecent returns a context under which [Pane.Info] may say what it said within
+// backend.Recent, if the pane has shown nothing since.
+func AcceptRecent(ctx context.Context) context.Context {
+	return context.WithValue(ctx, acceptRecent{}, true)
+}
+
+// recentInfo returns what Info said last, if that is accepted.
+func (p *Pane) recentInfo(ctx context.Context) (Info, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ok := ctx.Value(acceptRecent{}) != nil && time.Since(p.lastInfoAt) < backend.Recent && p.lastOut.Before(p.lastInfoAt)
+	return p.lastInfo, ok
 }
 
 // Interrupt ends the command that runs in the pane and brings the prompt back within five

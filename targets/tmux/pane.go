@@ -46,6 +46,9 @@ type Pane struct {
 	line    inputLine
 	display displayState
 	lastOut time.Time
+	// what Info said last, and when
+	lastInfo   Info
+	lastInfoAt time.Time
 
 	job     *job     // whose output is captured; nil if there is none
 	scripts []string // staged commands, removed after the next end

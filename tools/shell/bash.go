@@ -88,6 +88,7 @@ func (b *bashTool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		}
 	}
 	a.Dir, a.Files = k.binding.dir, k.binding.files
+	k.noteSight(c)
 	return tools.Planned(a, approvals.Claim{}, k.runMerged), nil
 }
 

@@ -525,6 +525,9 @@ func isLogLike(name string) bool {
 func (k *call) checkUnchanged(ctx context.Context) error { return k.checkUnchangedIn(ctx, k.dir) }
 
 func (k *call) checkUnchangedIn(ctx context.Context, dir string) error {
+	if k.seen.recent(dir) {
+		return nil
+	}
 	var now binding
 	var err error
 	if len(k.argv) > 0 {

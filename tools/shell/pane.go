@@ -17,15 +17,19 @@ import (
 // runInPane runs the command in its managed pane.
 func (k *call) runInPane(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 	k.t.showQueue.wait(k.thread) // show earlier output first
+	looking := ctx
+	if k.seen.recent(k.dir) {
+		looking = tmux.AcceptRecent(ctx)
+	}
 	unchanged := func(dir string) error { return k.checkUnchangedIn(ctx, dir) }
 	if k.ref.Exists { // it is looked at while the pane is
 		unchanged = k.checkAhead(ctx)
 	}
-	p, made, err := k.t.cfg.Sessions.Ensure(ctx, k.thread, k.args.Session, k.args.Pane)
+	p, made, err := k.t.cfg.Sessions.Ensure(looking, k.thread, k.args.Session, k.args.Pane)
 	if err != nil {
 		return tools.Result{}, tools.NotRun("the command", "%w", err)
 	}
-	if err := k.checkSamePane(ctx, p, unchanged); err != nil {
+	if err := k.checkSamePane(looking, p, unchanged); err != nil {
 		return tools.Result{}, err
 	}
 	if err := k.t.cfg.Sessions.Writable(ctx, k.thread, k.ref.Session); err != nil {

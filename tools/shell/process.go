@@ -23,6 +23,7 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 	out.event(tools.Started, k.args.Command)
 	wctx, cancel := context.WithTimeoutCause(ctx, k.wait.limit, errTimeout)
 	defer cancel()
+	led := k.followLinks(wctx, out, cancel)
 	stdout := &headWriter{kind: tools.Stdout, out: out}
 	stderr := &headWriter{kind: tools.Stderr, out: out}
 	if !k.read { // only the directory matters to a read, and Start checks it
@@ -36,11 +37,21 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
 	}
 	res, gone, err := k.run(ctx, wctx, spec)
+	to := led()
+	if to == toPrivate {
+		return tools.Result{Value: result{State: "refused"}, Failed: true, Text: "refused", Tried: triedLink}, nil
+	}
 	if err != nil {
 		return tools.Result{}, err
 	}
 	out.flush()
 	so, se := shorten(stdout.captured()), shorten(stderr.captured())
+	if to == toUnknown {
+		so, se = "", ""
+		if !gone && !res.Killed {
+			return tools.Result{}, tools.Failed("%s did not say where the names in this read lead, so what it printed is not shown; run it again", k.t.cfg.Target.ID())
+		}
+	}
 	if tried := k.deniedAttempt(res); tried != "" {
 		out.event(tools.Info, "it is no read: it tried to "+tried+", which was refused")
 		out.event(tools.Completed, "refused")
@@ -81,6 +92,44 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 	return end, nil
 }
 
+// triedLink is what a read tried that was stopped because of where a name leads.
+const triedLink = "follow a link to a file that isn't shown without approval"
+
+// lead is where the names of a read lead.
+type lead int
+
+const (
+	toShown   lead = iota // only to what may be shown
+	toPrivate             // also to what may not be shown without approval
+	toUnknown             // the target did not say, so nothing is shown
+)
+
+// followLinks begins to look at where the names of a read lead, if its plan left that for now.
+// Until that is known, nothing of the output is passed on; a read that must not be shown is
+// ended. The function that it returns waits for the answer.
+func (k *call) followLinks(ctx context.Context, out *stream, end func()) func() lead {
+	if !k.linksLater {
+		return func() lead { return toShown }
+	}
+	release := out.hold()
+	answer := make(chan lead, 1)
+	go func() {
+		switch private, err := k.linksToPrivate(ctx, k.args.Command, looks{}); {
+		case err != nil:
+			release(false)
+			answer <- toUnknown
+		case private:
+			release(false)
+			end()
+			answer <- toPrivate
+		default:
+			release(true)
+			answer <- toShown
+		}
+	}()
+	return func() lead { return <-answer }
+}
+
 // run records a process, starts it and waits for its end; gone means that its outcome is unknown.
 // An error means that it did not run.
 func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Result, gone bool, err error) {
@@ -92,6 +141,13 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 	}
 	target := k.t.cfg.Target
 	p, err := target.Start(wctx, spec)
+	if k.known && errors.Is(err, backend.ErrChanged) { // it was replaced since it was looked at last
+		now, lookErr := k.t.bind(wctx, k.dir, "", k.caps)
+		if lookErr == nil && now.dir == k.binding.dir && now.id != "" {
+			spec.DirID = now.id
+			p, err = target.Start(wctx, spec)
+		}
+	}
 	if errors.Is(err, backend.ErrLost) {
 		return res, true, nil
 	}

@@ -23,6 +23,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 	"sync"
@@ -56,6 +57,8 @@ const (
 // Sessions finds and creates the panes of threads; *session.Book implements it.
 type Sessions interface {
 	Find(ctx context.Context, thread, session, pane string) (session.Ref, error)
+	// Prompt returns the directory of a pane whose shell shows its prompt, without asking the target.
+	Prompt(ctx context.Context, thread, session, pane string) (dir string, ok bool)
 	Ensure(ctx context.Context, thread, session, pane string) (session.Pane, string, error)
 	// Writable returns an error if nothing may be typed into a session now.
 	Writable(ctx context.Context, thread, session string) error
@@ -174,11 +177,34 @@ type call struct {
 	// command names do not matter.
 	dir, boundText string
 	binding        binding
-	notice         string
+	// known means that the directory was not looked at for this call.
+	known bool
+	// linksLater means that where its names lead is looked at while it runs, under a lock; until
+	// then nobody is shown what it prints.
+	linksLater bool
+	// seen is where and when an approved call was looked at; zero for others.
+	seen   sight
+	notice string
 	// argv and stdin are the interpreter and the program of execute_code.
 	argv  []string
 	stdin string
 }
+
+// sight is the directory in which a call was looked at, and when.
+type sight struct {
+	dir string
+	at  time.Time
+}
+
+// noteSight notes that a call was looked at, if it runs right away.
+func (k *call) noteSight(c tools.Call) {
+	if c.Approved {
+		k.seen = sight{k.dir, time.Now()}
+	}
+}
+
+// recent reports whether the look still counts in a directory.
+func (s sight) recent(dir string) bool { return s.dir == dir && time.Since(s.at) < backend.Recent }
 
 // Plan implements tools.Tool.
 func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
@@ -196,6 +222,12 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	if k.caps, err = t.cfg.Target.Probe(ctx); err != nil {
 		return tools.Plan{}, tools.Failed("the target %s does not answer: %w", t.cfg.Target.ID(), err)
+	}
+	if p, ok := t.planKnown(ctx, c, k); ok {
+		return p, nil
+	}
+	if p, ok := t.cfg.Target.(backend.Preparer); ok && c.Approved && t.cfg.Sessions == nil {
+		p.Prepare()
 	}
 	look := t.lookAhead(ctx, c, k, text)
 	if k.ref, err = t.resolveSession(ctx, c, &k); err != nil {
@@ -248,7 +280,52 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 		}
 	}
 	a.Dir, a.Files = k.binding.dir, k.binding.files
+	k.noteSight(c)
 	return tools.Planned(a, k.args.Claim(), run), nil
+}
+
+// planKnown plans a proven read without asking the target: it runs where the thread's shell is at
+// its prompt, and what is known of that directory is checked when it starts.
+func (t *tool) planKnown(ctx context.Context, c tools.Call, k call) (tools.Plan, bool) {
+	if t.cfg.Sessions == nil && (k.args.Session != "" || k.args.Pane != "") || k.wait.dispatch || c.Approved || c.Tried != "" || len(c.Before) > 0 {
+		return tools.Plan{}, false
+	}
+	text := k.args.Command
+	switch dir, ok := "", false; {
+	case t.cfg.Sessions != nil:
+		if dir, ok = t.cfg.Sessions.Prompt(ctx, c.Thread, k.args.Session, k.args.Pane); !ok {
+			return tools.Plan{}, false
+		}
+		k.dir = dir
+	case k.dir == "":
+		k.dir = "." // the target's default
+	}
+	last, ok := t.dirs.get(k.dir)
+	if !ok || last.id == "" || last.dir != k.dir && k.dir != "." { // through a link it may lead elsewhere now
+		return tools.Plan{}, false
+	}
+	seen := looks{k.dir: {st: backend.FileInfo{Path: last.dir, ID: last.id, Mode: fs.ModeDir}}}
+	var err error
+	if k.binding, err = t.bindLooked(ctx, k.dir, "", k.caps, seen); err != nil {
+		return tools.Plan{}, false
+	}
+	if _, far := t.cfg.Target.FS().(backend.Surveyor); far && k.caps.Lock.By != "" {
+		k.linksLater = len(named.Find(text).Files) > 0
+	}
+	a := approvals.Action{
+		Tool: c.Name, Kind: approvals.KindShell, Target: t.cfg.Target.ID(), User: t.cfg.User,
+		Bytes: []byte(text), Args: tools.WithoutClaim(c.Args), Env: map[string]string{},
+	}
+	if !k.planRead(ctx, c, &a, seen) {
+		return tools.Plan{}, false
+	}
+	if t.cfg.Sessions != nil {
+		k.notice = separateShellNote(text, k.dir)
+	}
+	k.known = true
+	a.Env["process"] = environmentHash(k.environ())
+	a.Dir, a.Files = k.binding.dir, k.binding.files
+	return tools.Planned(a, k.args.Claim(), k.runProcess), true
 }
 
 // lookAhead is look, which begins while the session is asked where it is, and takes it to be
@@ -328,7 +405,11 @@ func (k *call) planRead(ctx context.Context, c tools.Call, a *approvals.Action, 
 	text := probe.Text()
 	text.Reach = func(risk.Hop) bool { return true } // the gate decides whether this person may connect there
 	v := k.t.cfg.Classify(text)
-	if k.read = v.Proves(text.Command, text.Locked) && !k.linksToPrivate(ctx, text.Command, seen); k.read {
+	if k.read = v.Proves(text.Command, text.Locked); k.read && !k.linksLater {
+		private, err := k.linksToPrivate(ctx, text.Command, seen)
+		k.read = !private && err == nil
+	}
+	if k.read {
 		a.Locked, a.Shell, k.needs = probe.Locked, probe.Shell, v.Needs
 	}
 	return k.read
@@ -339,11 +420,11 @@ const maxFollowed = 64
 
 // linksToPrivate reports whether a name in a proven text links to a file that may not be shown
 // without approval, because the proof knows only the names. A name that cannot be examined counts
-// as such.
-func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) bool {
+// as such; the error means that the target did not answer.
+func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) (bool, error) {
 	l := named.Find(text)
 	if len(l.Files) > maxFollowed {
-		return true
+		return true, nil
 	}
 	bases := []string{k.binding.dir}
 	for _, d := range l.Dirs {
@@ -366,11 +447,11 @@ func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) bool
 		}
 	}
 	if len(names) == 0 {
-		return false
+		return false, nil
 	}
 	found, err := resolve(ctx, k.t.cfg.Target.FS(), names, seen)
 	if err != nil {
-		return true
+		return true, err
 	}
 	for i, p := range found {
 		if p == "" || p == path.Clean(names[i]) || p == names[i] {
@@ -378,10 +459,10 @@ func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) bool
 		}
 		look, err := approvals.Reading(p)
 		if err != nil || !k.t.cfg.Classify(risk.Text{Command: look, Dir: "/", Locked: true, Shell: risk.Bash}).Proves(look, true) {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
 
 // resolve resolves the links in paths, "" for one that does not exist, in a single query if the

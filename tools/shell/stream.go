@@ -15,10 +15,38 @@ type stream struct {
 	sink   tools.Sink
 	held   map[tools.EventKind][]byte
 	closed bool
+	// waiting are the events that are held back while holds is true, at most maxWaiting bytes:
+	// then their writer waits, too. muted means that output is discarded.
+	waiting      []tools.Event
+	size         int
+	holds, muted bool
+	free         sync.Cond // released, or closed
 }
 
-func newStream(s tools.Sink) *stream {
-	return &stream{sink: s, held: map[tools.EventKind][]byte{}}
+const maxWaiting = 1 << 20
+
+// hold holds events back until the function that it returns is called, with whether output is
+// passed on.
+func (s *stream) hold() (release func(output bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holds = true
+	return func(output bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.holds, s.muted = false, !output
+		for _, e := range s.waiting {
+			s.send(e.Kind, e.Text)
+		}
+		s.waiting = nil
+		s.free.Broadcast()
+	}
+}
+
+func newStream(sink tools.Sink) *stream {
+	s := &stream{sink: sink, held: map[tools.EventKind][]byte{}}
+	s.free.L = &s.mu
+	return s
 }
 
 func (s *stream) event(k tools.EventKind, text string) {
@@ -31,7 +59,15 @@ func (s *stream) event(k tools.EventKind, text string) {
 }
 
 func (s *stream) send(k tools.EventKind, text string) {
-	if !s.closed {
+	for s.holds && !s.closed && s.size > maxWaiting {
+		s.free.Wait()
+	}
+	switch {
+	case s.closed, s.muted && (k == tools.Stdout || k == tools.Stderr):
+	case s.holds:
+		s.size += len(text)
+		s.waiting = append(s.waiting, tools.Event{Kind: k, Text: text})
+	default:
 		s.sink(tools.Event{Kind: k, Text: text})
 	}
 }
@@ -74,6 +110,7 @@ func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	s.free.Broadcast()
 }
 
 // whole returns how many bytes of b are complete characters; invalid bytes count as complete.

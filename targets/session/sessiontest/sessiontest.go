@@ -373,6 +373,12 @@ func (p *Pane) Info(ctx context.Context) (info tmux.Info, err error) {
 	return info, err
 }
 
+// Prompt implements session.Pane.
+func (p *Pane) Prompt() (dir string, ok bool) {
+	info, err := p.Info(context.Background())
+	return info.Dir, err == nil && info.State == tmux.StateIdle && info.Dir != ""
+}
+
 // Run implements session.Pane.
 func (p *Pane) Run(ctx context.Context, c tmux.Command) (tmux.Outcome, error) {
 	return p.run(ctx, c, p.alone)
