@@ -18,6 +18,7 @@
 package shell
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -291,15 +292,14 @@ func (t *tool) planKnown(ctx context.Context, c tools.Call, k call) (tools.Plan,
 		return tools.Plan{}, false
 	}
 	text := k.args.Command
-	switch dir, ok := "", false; {
-	case t.cfg.Sessions != nil:
-		if dir, ok = t.cfg.Sessions.Prompt(ctx, c.Thread, k.args.Session, k.args.Pane); !ok {
+	if t.cfg.Sessions != nil {
+		dir, ok := t.cfg.Sessions.Prompt(ctx, c.Thread, k.args.Session, k.args.Pane)
+		if !ok {
 			return tools.Plan{}, false
 		}
 		k.dir = dir
-	case k.dir == "":
-		k.dir = "." // the target's default
 	}
+	k.dir = cmp.Or(k.dir, ".") // the target's default
 	last, ok := t.dirs.get(k.dir)
 	if !ok || last.id == "" || last.dir != k.dir && k.dir != "." { // through a link it may lead elsewhere now
 		return tools.Plan{}, false
@@ -457,12 +457,17 @@ func (k *call) linksToPrivate(ctx context.Context, text string, seen looks) (boo
 		if p == "" || p == path.Clean(names[i]) || p == names[i] {
 			continue
 		}
-		look, err := approvals.Reading(p)
-		if err != nil || !k.t.cfg.Classify(risk.Text{Command: look, Dir: "/", Locked: true, Shell: risk.Bash}).Proves(look, true) {
+		if !k.mayShow(p) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// mayShow reports whether a file may be shown without approval.
+func (k *call) mayShow(name string) bool {
+	look, err := approvals.Reading(name)
+	return err == nil && k.t.cfg.Classify(risk.Text{Command: look, Dir: "/", Locked: true, Shell: risk.Bash}).Proves(look, true)
 }
 
 // resolve resolves the links in paths, "" for one that does not exist, in a single query if the
