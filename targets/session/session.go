@@ -47,6 +47,8 @@ type Pane interface {
 	ID() string
 	Session() string
 	Info(ctx context.Context) (tmux.Info, error)
+	// Prompt returns the directory that the shell named at its prompt, and asks nobody. ok is false
+	// while anything else may be in front.
 	Prompt() (dir string, ok bool)
 	Run(ctx context.Context, c tmux.Command) (tmux.Outcome, error)
 	Dispatch(ctx context.Context, c tmux.Command) error

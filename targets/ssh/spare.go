@@ -76,7 +76,7 @@ func (t *Target) discard(s *spare) {
 	}()
 }
 
-// Prepare implements backend.Preparer.
+// Prepare implements backend.Preparer: a channel for the next program is opened.
 func (t *Target) Prepare() {
 	t.mu.Lock()
 	conns := slices.Clone(t.conns)
