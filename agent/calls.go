@@ -549,7 +549,7 @@ func (w *worker) perform(
 		r.Text = tools.ErrorText(tools.Failed("%s", join(unknownText, w.evidence(ctx, c.ID))))
 		r.Outcome = hash(r.Text)
 	default:
-		r.Failed, r.Signal = res.Failed, res.Signal
+		r.Failed, r.Signal, r.Why = res.Failed, res.Signal, res.Why
 		r.Outcome = resultHash(res.Value)
 		value := res.Value
 		if !r.Failed && rep.successes >= 2 {

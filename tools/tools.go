@@ -154,6 +154,8 @@ type Result struct {
 	// Failed marks a failure of the command itself (exit code 3), which counts towards the
 	// suppression of repeated failures.
 	Failed bool
+	// Why says in a few words how it failed, for the card ("exit code 3"); "" if Value tells.
+	Why string
 	// Signal is the signal that ended the program, such as "KILL"; "" if it exited.
 	Signal string
 	// Unknown marks an effect that may or may not have happened (the terminal or the connection was

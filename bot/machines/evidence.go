@@ -38,9 +38,10 @@ func (j plainJournal) key(thread, call string) []byte {
 func (j plainJournal) Began(ctx context.Context, thread, call string) (mark string, err error) {
 	now := time.Now().UTC()
 	if _, ok := j.m.Target.(backend.Witness); ok {
-		sum := sha256.Sum256([]byte(j.m.opts.Env.Instance + "\x00" + thread + "\x00" + call + "\x00" + now.String()))
-		mark = hex.EncodeToString(sum[:16])
+		sum := sha256.Sum256([]byte(thread + "\x00" + call + "\x00" + now.String()))
+		mark = j.prefix() + hex.EncodeToString(sum[:16])
 	}
+	j.m.ran.Store(true)
 	err = j.m.opts.DB.Update(ctx, func(tx store.Tx) error {
 		// Whoever takes a thread over begins what has no note.
 		if !j.m.opts.Replicas.Owns(tx, thread) {
@@ -54,13 +55,40 @@ func (j plainJournal) Began(ctx context.Context, thread, call string) (mark stri
 
 var errTakenOver = errors.New("another replica of the bot works on this thread now")
 
+// prefix begins the marks of this bot: others may use the same account of a host.
+func (j plainJournal) prefix() string {
+	sum := sha256.Sum256([]byte(j.m.opts.Env.Instance))
+	return hex.EncodeToString(sum[:4]) + "-"
+}
+
 // Noted implements shell.Journal.
-func (j plainJournal) Noted(ctx context.Context, thread, call string) (t backend.Testimony, ok bool, err error) {
+func (j plainJournal) Noted(ctx context.Context, thread, call string) (mark string, at time.Time, ok bool, err error) {
 	r, ok, err := j.load(ctx, thread, call)
-	if w, can := j.m.Target.(backend.Witness); err == nil && ok && can && r.Mark != "" {
-		t, err = w.Testify(ctx, r.Mark)
+	return r.Mark, r.At, ok, err
+}
+
+// prune has the target delete what it kept of commands whose outcomes are stored.
+func (j plainJournal) prune(ctx context.Context) error {
+	w, can := j.m.Target.(backend.Witness)
+	if !can {
+		return nil
 	}
-	return t, ok, err
+	var open []string
+	err := j.m.opts.DB.View(ctx, func(tx store.Tx) error {
+		open = nil
+		start, end := store.Prefix("plain-run", j.m.place())
+		for k, v := range tx.Scan(start, end) {
+			var r plainRun
+			if store.Decode(k, v, &r); r.Mark != "" {
+				open = append(open, r.Mark)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return w.Prune(ctx, j.prefix(), open)
 }
 
 func (j plainJournal) load(ctx context.Context, thread, call string) (r plainRun, ok bool, err error) {

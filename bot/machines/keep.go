@@ -47,6 +47,7 @@ func (m *Machine) Keep(ctx context.Context, to Conversation) error {
 				m.opts.Log.Warn("a target cannot be reached", "target", m.Name, "error", err)
 			case err == nil && due && m.tended.Load():
 				m.sweep(ctx, o, to)
+				m.prune(ctx)
 			}
 			if due && (err != nil || m.tended.Load()) {
 				swept = time.Now()
@@ -60,6 +61,20 @@ func (m *Machine) Keep(ctx context.Context, to Conversation) error {
 		case <-m.begins:
 		case <-ctx.Done():
 			return nil
+		}
+	}
+}
+
+// prune deletes what the machine kept of commands without a terminal, once their outcomes are
+// stored.
+func (m *Machine) prune(ctx context.Context) {
+	if !m.ran.Swap(false) {
+		return
+	}
+	if err := (plainJournal{m}).prune(ctx); err != nil {
+		m.ran.Store(true)
+		if ctx.Err() == nil {
+			m.opts.Log.Warn("records of commands that have ended could not be deleted", "target", m.Name, "error", err)
 		}
 	}
 }

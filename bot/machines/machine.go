@@ -92,6 +92,7 @@ type Machine struct {
 	opening chan struct{} // held by the one who opens
 	tended  atomic.Bool   // this replica sweeps it, and tells threads what it found there
 	begins  chan struct{} // holds one: tended became true
+	ran     atomic.Bool   // it may keep what commands without a terminal printed
 	// making are terminals that are made before somebody needs them, until stop is called.
 	making  sync.WaitGroup
 	working context.Context
@@ -113,6 +114,7 @@ type Opened struct {
 // New returns one target, not connected. With an error it has no way to its machine.
 func New(name string, o *Options) (*Machine, error) {
 	m := &Machine{Name: name, Config: o.File.Targets[name], opts: o, opening: make(chan struct{}, 1), begins: make(chan struct{}, 1)}
+	m.ran.Store(true) // an earlier process of the bot may have run some
 	m.working, m.stop = context.WithCancel(context.Background())
 	return m, m.make()
 }
@@ -126,6 +128,9 @@ func (m *Machine) make() error {
 	}
 	m.Config.Dir = cmp.Or(m.Config.Dir, m.opts.Dir)
 	lo := local.Options{Name: m.Name, Dir: m.Config.Dir, Untried: m.opts.Untried}
+	if !m.opts.Single {
+		lo.Notes = filepath.Join(m.opts.Env.DataDir, "running", m.Name)
+	}
 	if m.place() != m.Name {
 		lo.Host = m.opts.Replicas.Host()
 	}

@@ -62,9 +62,10 @@ var inside = map[string]string{
 	"tools": "approvals approvals/argv approvals/risk internal/edits internal/redact store tools targets/backend tools/foreign tools/truncate", // and each family below
 	// Machines know no tool, and terminals no machine of a kind.
 	"targets/backend":   "",
-	"targets/local":     "targets/backend targets/lock",
+	"targets/follow":    "targets/backend",
+	"targets/local":     "targets/backend targets/follow targets/lock",
 	"targets/lock":      "targets/backend",
-	"targets/remote":    "targets/backend targets/lock",
+	"targets/remote":    "targets/backend targets/follow targets/lock",
 	"targets/ssh":       "targets/backend targets/remote",
 	"targets/container": "targets/backend targets/local targets/remote",
 	"targets/tmux":      "targets/backend",

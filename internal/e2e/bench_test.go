@@ -59,64 +59,24 @@ func BenchmarkClickToStart(b *testing.B) {
 			dir := b.TempDir()
 			file := filepath.Join(dir, "began")
 			command := "date +%s%N > " + file
-			llm := model(b, func(results int, _ string) turn {
-				if results == 0 {
-					return turn{calls: []call{shell(command)}}
-				}
-				return turn{text: "ok"}
-			})
-			bt := newBot(b, strings.Replace(plainConfig, "tmux: false, ", tc.tmux, 1), llm.URL)
-			b.Cleanup(bt.endTerminals)
-			if !bt.start() {
-				b.Fatal(bt.log)
-			}
-			alice := bt.login("alice")
-			thread := ""
+			p := newPacer(b, strings.Replace(plainConfig, "tmux: false, ", tc.tmux, 1))
+			b.Cleanup(p.bot.endTerminals)
+			p.start()
+			p.will(command, true)
 			var clicks, bare []time.Duration
 			for i := 0; b.Loop() || i < 10; i++ {
-				path := "/api/threads"
-				if thread != "" && !tc.first {
-					path += "/" + thread + "/messages"
+				if tc.first {
+					p.thread = ""
 				}
-				var out struct {
-					Thread string `json:"thread"`
-				}
-				if st, err := alice.do("POST", path, map[string]string{"id": fmt.Sprint("m", i), "text": "go"}, &out); err != nil || st >= 300 {
-					b.Fatal(st, err)
-				}
-				if out.Thread != "" {
-					thread = out.Thread
-				}
-				button := ""
-				eventually(b, "a card", func() bool {
-					rows, err := alice.messages(thread)
-					if err != nil {
-						return false
-					}
-					for _, r := range rows {
-						if r.Card == nil {
-							continue
-						}
-						for _, x := range r.Card.Choose {
-							if button = string(x.ID); strings.HasPrefix(button, "approve:") {
-								return true
-							}
-						}
-					}
-					return false
-				}, bt.log.String)
+				p.say("go")
+				button := p.alice.card(b, p.thread, "approve:")
 				if tc.first {
 					time.Sleep(time.Second)
 				}
 				t0 := time.Now()
-				if st, err := alice.do("POST", "/api/threads/"+thread+"/clicks", map[string]string{"id": fmt.Sprint("c", i), "button": button}, nil); err != nil || st != 200 {
-					b.Fatal(st, err)
-				}
+				p.click(button)
 				clicks = append(clicks, started(b, file).Sub(t0))
-				eventually(b, "the end", func() bool {
-					rows, err := alice.messages(thread)
-					return err == nil && rows[len(rows)-1].Text == "ok"
-				}, bt.log.String)
+				p.result()
 				_ = os.Remove(file)
 				t0 = time.Now()
 				if err := exec.Command("sh", "-c", command).Run(); err != nil {
@@ -131,40 +91,51 @@ func BenchmarkClickToStart(b *testing.B) {
 	}
 }
 
-// BenchmarkStartWith10000Threads starts the bot over a store of 10,000 threads
-// of 12 entries, 200 of which have work, and measures the time until the
-// console answers, until the 200 are worked off, and the memory it took.
-func BenchmarkStartWith10000Threads(b *testing.B) {
+// BenchmarkStart starts the bot over a store of threads of 12 entries, 200 of which have work,
+// after a bot that was killed there, and measures the time until the console answers, until the
+// 200 are worked off, and the memory it took.
+func BenchmarkStart(b *testing.B) {
 	srv := model(b, func(int, string) turn { return turn{text: "ok"} })
-	for range b.N {
-		bt := newBot(b, plainConfig, srv.URL)
-		fill(b, filepath.Join(bt.dir, "data", "countersign.db"))
-		t0 := time.Now()
-		if !bt.start() {
-			b.Fatal(bt.log)
-		}
-		up := time.Since(t0)
-		eventually(b, "the work is done", func() bool {
-			return strings.Count(bt.log.String(), "") > 0 && idle(bt)
-		}, bt.log.String)
-		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", bt.cmd.Process.Pid))
-		if err != nil {
-			b.Skip("the memory is read from /proc: run this on Linux")
-		}
-		b.ReportMetric(float64(up.Milliseconds()), "ms-start")
-		for name, unit := range map[string]string{"VmRSS": "MB-resident", "VmHWM": "MB-peak-with-file-pages"} {
-			m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(raw)
-			kb, err := strconv.Atoi(string(m[1]))
-			if err != nil {
-				b.Fatal(err)
+	for _, threads := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprint(threads), func(b *testing.B) {
+			for range b.N {
+				bt := newBot(b, plainConfig, srv.URL)
+				path := filepath.Join(bt.dir, "data", "countersign.db")
+				fill(b, path, threads)
+				if !bt.start() {
+					b.Fatal(bt.log)
+				}
+				bt.kill()
+				t0 := time.Now()
+				if !bt.start() {
+					b.Fatal(bt.log)
+				}
+				b.ReportMetric(float64(time.Since(t0).Milliseconds()), "ms-start")
+				eventually(b, "the work is done", func() bool { return idle(bt) }, bt.log.String)
+				raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", bt.cmd.Process.Pid))
+				if err != nil {
+					b.Skip("the memory is read from /proc: run this on Linux")
+				}
+				for name, unit := range map[string]string{"VmRSS": "MB-resident", "VmHWM": "MB-peak-with-file-pages", "RssAnon": "MB-resident-without-file-pages"} {
+					m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(raw)
+					kb, err := strconv.Atoi(string(m[1]))
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.ReportMetric(float64(kb)/1024, unit)
+				}
+				info, err := os.Stat(path)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(info.Size())/1e6, "MB-file")
+				bt.kill()
+				b.ReportMetric(float64(ready(b, path)), "threads-left")
+				if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+					b.Fatal(err)
+				}
 			}
-			b.ReportMetric(float64(kb)/1024, unit)
-		}
-		bt.kill()
-		check := time.Now()
-		left := ready(b, filepath.Join(bt.dir, "data", "countersign.db"))
-		b.ReportMetric(float64(left), "threads-left")
-		b.ReportMetric(float64(time.Since(check).Milliseconds()), "ms-open-and-ready")
+		})
 	}
 }
 
@@ -183,7 +154,7 @@ func idle(bt *bot) bool {
 	return cpu() == was
 }
 
-func fill(b *testing.B, path string) {
+func fill(b *testing.B, path string, threads int) {
 	b.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		b.Fatal(err)
@@ -194,16 +165,16 @@ func fill(b *testing.B, path string) {
 	}
 	at := time.Now().Add(-time.Hour)
 	text := strings.Repeat("a line of an earlier conversation\n", 20)
-	for from := 0; from < 10_000; from += 500 {
+	for from := 0; from < threads; from += 500 {
 		err := db.Update(b.Context(), func(tx store.Tx) error {
 			for i := from; i < from+500; i++ {
-				th := chat.ThreadID(fmt.Sprintf("web:t%05d", i))
+				th := chat.ThreadID(fmt.Sprintf("web:t%06d", i))
 				for n := range 4 {
 					history.Append(tx, th, history.Entry{At: at, Kind: history.KindMessage, Message: &history.Message{ID: chat.EventID(fmt.Sprint(i, n)), From: chat.User{ID: "web:alice", Name: "alice"}, Text: text}})
 					history.Append(tx, th, history.Entry{At: at, Kind: history.KindReply, Reply: &history.Reply{Text: text, Finish: llm.FinishStop}})
 					history.Append(tx, th, history.Entry{At: at, Kind: history.KindEnd, End: &history.End{Reason: history.EndDone}})
 				}
-				if i%50 == 0 {
+				if i%(threads/200) == 0 {
 					body, err := json.Marshal(chat.Event{ID: chat.EventID(fmt.Sprint("new", i)), Thread: th, From: chat.User{ID: "web:alice", Name: "alice"}, Text: "go on"})
 					if err != nil {
 						return err

@@ -45,6 +45,12 @@ func setStage(t *testing.T, tmux bool, turns [][]call, env ...string) *stage {
 		return turn{text: "All done."}
 	})
 	config := strings.Replace(plainConfig, "tmux: false,", fmt.Sprintf("tmux: %v, dir: %s,", tmux, s.work), 1)
+	for _, calls := range turns {
+		if slices.ContainsFunc(calls, func(c call) bool { return c.name == "bash" }) {
+			config = "agent: {preset: coding}" + config
+			break
+		}
+	}
 	if tmux {
 		if _, err := exec.LookPath("tmux"); err != nil {
 			const how = "panes need tmux: apt-get install tmux"

@@ -17,12 +17,22 @@ import (
 
 // outlives makes the bot run a command in a pane that prints to both streams and ends with
 // status 5 once the file go is there.
-func outlives(t *testing.T, env ...string) *stage {
-	args, _ := json.Marshal(map[string]any{
-		"command": "touch begun; echo early; until [ -e go ]; do sleep 0.05; done; echo late; echo bad >&2; echo done >>log; (exit 5)",
-		"risk":    "medium", "mutation": true, "privesc": false, "why": "test",
-	})
-	return setStage(t, true, [][]call{{{name: "run_shell", args: string(args)}}}, env...)
+func outlives(t *testing.T, env ...string) *stage { return outlivesIn(t, "a terminal", env...) }
+
+// places are where a command that outlives the bot can run.
+var places = []string{"a terminal", "a process", "the tool bash"}
+
+// outlivesIn is outlives at another place.
+func outlivesIn(t *testing.T, place string, env ...string) *stage {
+	command := "touch begun; echo early; until [ -e go ]; do sleep 0.05; done; echo late; echo bad >&2; echo done >>log; (exit 5)"
+	c := call{name: "run_shell"}
+	args := map[string]any{"command": command, "risk": "medium", "mutation": true, "privesc": false, "why": "test"}
+	if place == "the tool bash" {
+		c.name, args = "bash", map[string]any{"command": command}
+	}
+	raw, _ := json.Marshal(args)
+	c.args = string(raw)
+	return setStage(t, place == "a terminal", [][]call{{c}}, env...)
 }
 
 // approve presses without waiting for the end.
@@ -69,8 +79,8 @@ func (s *stage) shown() string {
 	return b.String()
 }
 
-// TestACommandOutlivesTheBot: whatever ends the bot, a command in a pane goes on, and a bot
-// that comes back finishes its card as if nothing had happened.
+// TestACommandOutlivesTheBot: whatever ends the bot, a command goes on, and a bot that comes back
+// finishes its card as if nothing had happened.
 func TestACommandOutlivesTheBot(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -83,45 +93,47 @@ func TestACommandOutlivesTheBot(t *testing.T) {
 		{"stopped and it ended meanwhile", syscall.SIGTERM, false},
 		{"stopped and it still runs", syscall.SIGTERM, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s := outlives(t)
-			s.say()
-			s.approve()
-			exists := func(name string) func() bool {
-				return func() bool { _, err := os.Stat(filepath.Join(s.work, name)); return err == nil }
-			}
-			eventually(t, "it runs", exists("begun"), s.detail)
-			if err := s.b.cmd.Process.Signal(tt.by); err != nil {
-				t.Fatal(err)
-			}
-			<-s.b.done
-			if !tt.whenBack {
-				s.sh("touch " + s.work + "/go")
-				eventually(t, "it has ended", exists("log"), s.detail)
-			}
-			s.back()
-			if tt.whenBack {
-				eventually(t, "the bot waits for it", func() bool {
-					_, _ = s.alice.do("POST", "/api/threads/"+s.thread+"/messages", map[string]string{"id": fmt.Sprint("s", len(s.rows)), "text": "status"}, nil)
-					return s.look() && strings.Contains(s.shown(), "Working: running `")
-				}, s.detail)
-				s.sh("touch " + s.work + "/go")
-			}
-			s.done()
-			c := s.lastCard()
-			if !strings.Contains(c.Body, "exit 5") || strings.Contains(s.shown(), "may or may not") {
-				t.Errorf("the card says %q\n%s", c.Body, s.detail())
-			}
-			for _, want := range []string{"early\n", "late\n", "bad\n"} {
-				if n := strings.Count(s.shown(), want); n != 1 {
-					t.Errorf("the thread shows %q %d times\n%s", want, n, s.shown())
+		for _, place := range places {
+			t.Run(place+"/"+tt.name, func(t *testing.T) {
+				t.Parallel()
+				s := outlivesIn(t, place)
+				s.say()
+				s.approve()
+				exists := func(name string) func() bool {
+					return func() bool { _, err := os.Stat(filepath.Join(s.work, name)); return err == nil }
 				}
-			}
-			if log := s.sh("cat " + s.work + "/log"); log != "done" {
-				t.Errorf("it ran more than once: %q", log)
-			}
-		})
+				eventually(t, "it runs", exists("begun"), s.detail)
+				if err := s.b.cmd.Process.Signal(tt.by); err != nil {
+					t.Fatal(err)
+				}
+				<-s.b.done
+				if !tt.whenBack {
+					s.sh("touch " + s.work + "/go")
+					eventually(t, "it has ended", exists("log"), s.detail)
+				}
+				s.back()
+				if tt.whenBack {
+					eventually(t, "the bot waits for it", func() bool {
+						_, _ = s.alice.do("POST", "/api/threads/"+s.thread+"/messages", map[string]string{"id": fmt.Sprint("s", len(s.rows)), "text": "status"}, nil)
+						return s.look() && strings.Contains(s.shown(), "Working: running `")
+					}, s.detail)
+					s.sh("touch " + s.work + "/go")
+				}
+				s.done()
+				c := s.lastCard()
+				if !strings.Contains(c.Body, "exit 5") || strings.Contains(s.shown(), "may or may not") {
+					t.Errorf("the card says %q\n%s", c.Body, s.detail())
+				}
+				for _, want := range []string{"early\n", "late\n", "bad\n"} {
+					if n := strings.Count(s.shown(), want); n != 1 {
+						t.Errorf("the thread shows %q %d times\n%s", want, n, s.shown())
+					}
+				}
+				if log := s.sh("cat " + s.work + "/log"); log != "done" {
+					t.Errorf("it ran more than once: %q", log)
+				}
+			})
+		}
 	}
 }
 
@@ -129,23 +141,30 @@ func TestACommandOutlivesTheBot(t *testing.T) {
 // left running, and interrupts it, also when the stop comes before it has looked.
 func TestAStopRightAfterARestartEndsTheCommand(t *testing.T) {
 	t.Parallel()
-	s := outlives(t)
-	s.say()
-	s.approve()
-	eventually(t, "it runs", func() bool { _, err := os.Stat(filepath.Join(s.work, "begun")); return err == nil }, s.detail)
-	s.b.kill()
-	s.back()
-	if st, err := s.alice.do("POST", "/api/threads/"+s.thread+"/messages", map[string]string{"id": "stop", "text": "stop"}, nil); err != nil || st >= 300 {
-		t.Fatalf("%d %v", st, err)
+	for _, place := range places {
+		t.Run(place, func(t *testing.T) {
+			t.Parallel()
+			s := outlivesIn(t, place)
+			s.say()
+			s.approve()
+			eventually(t, "it runs", func() bool { _, err := os.Stat(filepath.Join(s.work, "begun")); return err == nil }, s.detail)
+			s.b.kill()
+			s.back()
+			if st, err := s.alice.do("POST", "/api/threads/"+s.thread+"/messages", map[string]string{"id": "stop", "text": "stop"}, nil); err != nil || st >= 300 {
+				t.Fatalf("%d %v", st, err)
+			}
+			eventually(t, "it is stopped", func() bool { return s.look() && strings.Contains(s.shown(), "Stopped by alice.") }, s.detail)
+			if c := s.lastCard(); strings.Contains(c.Body, "unknown") || strings.Contains(s.shown(), "may or may not") {
+				t.Errorf("the card says %q\n%s", c.Body, s.detail())
+			}
+			s.sh("touch " + s.work + "/go")
+			if place == "a terminal" {
+				s.types("echo free")
+				eventually(t, "its terminal is free", func() bool { return strings.Contains(s.tmux("capture-pane", "-p", "-t", s.pane()), "\nfree") }, s.detail)
+			}
+			s.absent("log")
+		})
 	}
-	eventually(t, "it is stopped", func() bool { return s.look() && strings.Contains(s.shown(), "Stopped by alice.") }, s.detail)
-	if c := s.lastCard(); strings.Contains(c.Body, "unknown") || strings.Contains(s.shown(), "may or may not") {
-		t.Errorf("the card says %q\n%s", c.Body, s.detail())
-	}
-	s.sh("touch " + s.work + "/go")
-	s.types("echo free")
-	eventually(t, "its terminal is free", func() bool { return strings.Contains(s.tmux("capture-pane", "-p", "-t", s.pane()), "\nfree") }, s.detail)
-	s.absent("log")
 }
 
 // TestWhatWasApprovedAndNeverTypedIsTypedAfterTheRestart: an approval is not used up by a

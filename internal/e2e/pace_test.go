@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,7 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +22,7 @@ import (
 	"countersign/agent/llm"
 	"countersign/store"
 	"countersign/store/bolt"
+	"countersign/targets/container/enginetest"
 	"countersign/targets/ssh/sshtest"
 )
 
@@ -219,91 +223,28 @@ func BenchmarkFarHost(b *testing.B) {
 	for _, tc := range []struct{ name, more string }{{"plain", ", tmux: false"}, {"pane", ""}} {
 		b.Run(tc.name, func(b *testing.B) {
 			proxy.Delay(0)
-			command := "echo hi"
-			var asked, called atomic.Int64
-			told := make(chan [2]time.Time, 1) // when the last call was made, and its result came
-			srv := model(b, func(results int, _ string) turn {
-				if results == 0 {
-					return turn{calls: []call{{"run_shell", fmt.Sprintf(`{"command": %q, "risk": "low", "mutation": %v, "privesc": false, "why": "look"}`, command, command != "echo hi")}}}
-				}
-				told <- [2]time.Time{time.Unix(0, called.Load()), time.Unix(0, asked.Load())}
-				return turn{text: "ok"}
-			})
-			serve := srv.Config.Handler
-			srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				asked.Store(time.Now().UnixNano())
-				serve.ServeHTTP(w, r)
-				called.Store(time.Now().UnixNano())
-			})
-			bt := newBot(b, fmt.Sprintf(`
+			p := newPacer(b, fmt.Sprintf(`
 agent: {target: far}
 targets:
   far: {kind: ssh, host: %s, port: %d, user: %s, identities: [%s], known_hosts: [%s], approvers: [oncall]%s}
 groups:
   oncall: {web: [alice]}
-`, proxy.Host, proxy.Port, s.User, s.KeyFile, s.KnownHosts, tc.more), srv.URL)
-			b.Cleanup(func() { endOn(b, s, bt) })
-			b.Cleanup(bt.kill)
-			if !bt.start() {
-				b.Fatal(bt.log)
+`, proxy.Host, proxy.Port, s.User, s.KeyFile, s.KnownHosts, tc.more))
+			b.Cleanup(func() { endOn(b, s, p.bot) })
+			p.start()
+			measure := func(turn func() time.Duration, command string, change bool) (all []time.Duration) {
+				p.will(command, change)
+				for range 8 {
+					time.Sleep(300 * time.Millisecond) // the last result is shown in the terminal
+					all = append(all, turn())
+				}
+				return all[1:]
 			}
-			alice := bt.login("alice")
-			n, thread := 0, ""
-			turn := func(change bool) time.Duration {
-				time.Sleep(300 * time.Millisecond) // the last result is shown in the terminal
-				n++
-				path, out := "/api/threads", struct {
-					Thread string `json:"thread"`
-				}{}
-				if thread != "" {
-					path += "/" + thread + "/messages"
-				}
-				if st, err := alice.do("POST", path, map[string]string{"id": fmt.Sprint("m", n), "text": fmt.Sprint("go ", n)}, &out); err != nil || st >= 300 {
-					b.Fatal(st, err)
-				}
-				if out.Thread != "" {
-					thread = out.Thread
-				}
-				var from time.Time
-				if change {
-					button := alice.card(b, thread, "approve:")
-					time.Sleep(500 * time.Millisecond) // a person reads
-					from = time.Now()
-					if st, err := alice.do("POST", "/api/threads/"+thread+"/clicks", map[string]string{"id": fmt.Sprint("c", n), "button": button}, nil); err != nil || st != 200 {
-						b.Fatal(st, err)
-					}
-				}
-				var at [2]time.Time
-				select {
-				case at = <-told:
-				case <-time.After(20 * time.Second):
-					b.Fatal(bt.log)
-				}
-				if !change {
-					from = at[0]
-				}
-				eventually(b, "the end", func() bool {
-					rows, err := alice.messages(thread)
-					return err == nil && len(rows) > 0 && rows[len(rows)-1].Text == "ok"
-				}, bt.log.String)
-				return at[1].Sub(from)
-			}
-			measure := func(change bool) (all []time.Duration) {
-				for range 7 {
-					all = append(all, turn(change))
-				}
-				return all
-			}
-			turn(false)
-			command = "touch here"
-			turn(true)
-			near := measure(true)
-			command = "echo hi"
-			nearReads := measure(false)
+			near := measure(p.change, "touch here", true)
+			nearReads := measure(p.read, "echo hi", false)
 			proxy.Delay(rtt / 2)
-			b.ReportMetric(median(measure(false))-median(nearReads), "ms-read-added")
-			command = "touch here"
-			b.ReportMetric(median(measure(true))-median(near), "ms-change-added")
+			b.ReportMetric(median(measure(p.read, "echo hi", false))-median(nearReads), "ms-read-added")
+			b.ReportMetric(median(measure(p.change, "touch here", true))-median(near), "ms-change-added")
 			b.ReportMetric(median(nearReads), "ms-read-near")
 			b.ReportMetric(median(near), "ms-change-near")
 		})
@@ -331,4 +272,211 @@ func (p *person) card(b testing.TB, thread, prefix string) (button string) {
 		return false
 	}, func() string { return "" })
 	return button
+}
+
+// BenchmarkNearRead measures a proven read in a terminal of this machine and of containers,
+// from the model's call to its next request, one after the other in the same run.
+func BenchmarkNearRead(b *testing.B) {
+	docker, podman := enginetest.Docker(b), enginetest.Podman(b)
+	places := []struct{ name, target string }{{"local", "{kind: local, approvers: [oncall]}"}}
+	for name, e := range map[string]*enginetest.Engine{"docker": docker, "podman": podman} {
+		places = append(places, struct{ name, target string }{name,
+			fmt.Sprintf("{kind: container, container: %s, engine: %q, approvers: [oncall]}", e.Run(b, enginetest.Debian), e.Host)})
+	}
+	var all []*pacer
+	for _, at := range places {
+		p := newPacer(b, fmt.Sprintf("\nagent: {target: here}\ntargets:\n  here: %s\ngroups:\n  oncall: {web: [alice]}\n", at.target))
+		b.Cleanup(p.bot.endTerminals)
+		p.start()
+		p.will("echo hi", false)
+		all = append(all, p)
+	}
+	took := make([][]time.Duration, len(all))
+	for i := range 25 {
+		for at, p := range all {
+			time.Sleep(100 * time.Millisecond) // the last result is shown in the terminal
+			if d := p.read(); i >= 5 {
+				took[at] = append(took[at], d)
+			}
+		}
+	}
+	for i, at := range places {
+		b.ReportMetric(median(took[i]), "ms-"+at.name+"-p50")
+		if i > 0 {
+			b.ReportMetric(median(took[i])/median(took[0]), at.name+"-ratio")
+		}
+	}
+}
+
+// BenchmarkMuchOutput measures what 10 MB of output in a terminal add to a proven read.
+func BenchmarkMuchOutput(b *testing.B) {
+	const size = 10_000_000
+	for _, line := range []int{65, 8} {
+		b.Run(fmt.Sprint(line, "-byte lines"), func(b *testing.B) {
+			p := newPacer(b, strings.Replace(plainConfig, "tmux: false, ", "", 1))
+			b.Cleanup(p.bot.endTerminals)
+			var text []byte
+			for n := 0; len(text) < size; n++ {
+				text = fmt.Appendf(text, "%0*d\n", line-1, n)
+			}
+			path := filepath.Join(p.bot.dir, "much")
+			if err := os.WriteFile(path, text, 0o600); err != nil {
+				b.Fatal(err)
+			}
+			p.start()
+			measure := func(command string) (all []time.Duration) {
+				p.will(command, false)
+				for range 5 {
+					all = append(all, p.read())
+					time.Sleep(time.Second) // it is shown in the terminal
+				}
+				return all[1:]
+			}
+			little := median(measure("cat /dev/null"))
+			b.ReportMetric(median(measure("cat "+path))-little, "ms-added")
+			b.ReportMetric(little, "ms-without-output")
+		})
+	}
+}
+
+// BenchmarkInterrupt measures from the stop button until the command is gone, while ten
+// processes want this machine's processors.
+func BenchmarkInterrupt(b *testing.B) {
+	for _, tmux := range []string{"", "tmux: false, "} {
+		b.Run(map[string]string{"": "pane"}[tmux]+strings.TrimSuffix(tmux, ": false, "), func(b *testing.B) {
+			p := newPacer(b, strings.Replace(plainConfig, "tmux: false, ", tmux, 1))
+			b.Cleanup(p.bot.endTerminals)
+			p.start()
+			for range 10 {
+				busy := exec.Command("sh", "-c", "while :; do :; done")
+				if err := busy.Start(); err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(func() { _ = busy.Process.Kill(); _ = busy.Wait() })
+			}
+			pidFile := filepath.Join(p.bot.dir, "pid")
+			p.will("sh -c 'echo $$ > "+pidFile+"; exec sleep 600'", true)
+			var all []time.Duration
+			for range 7 {
+				p.say("go")
+				p.click(p.alice.card(b, p.thread, "approve:"))
+				var pid int
+				eventually(b, "it runs", func() bool {
+					raw, err := os.ReadFile(pidFile)
+					n, _ := fmt.Sscan(string(raw), &pid)
+					return err == nil && n == 1
+				}, p.bot.log.String)
+				stop := p.alice.card(b, p.thread, "stop:")
+				from := time.Now()
+				p.click(stop)
+				eventually(b, "it is gone", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }, p.bot.log.String)
+				all = append(all, time.Since(from))
+				_ = os.Remove(pidFile)
+				p.result()
+			}
+			b.ReportMetric(median(all), "ms-p50")
+			b.ReportMetric(percentile(all, 1), "ms-worst")
+		})
+	}
+}
+
+// BenchmarkManyThreads measures, with 200 threads in each of which somebody speaks every two
+// seconds, from a message to the request to the model. Beside it stands what one durable write
+// of 4 KiB takes meanwhile.
+func BenchmarkManyThreads(b *testing.B) {
+	const threads, rounds = 200, 5
+	var mu sync.Mutex
+	asked := map[string]time.Time{} // by the text
+	srv := model(b, func(_ int, user string) turn {
+		now := time.Now()
+		mu.Lock()
+		defer mu.Unlock()
+		asked[user] = now
+		return turn{text: "ok"}
+	})
+	bt := newBot(b, plainConfig, srv.URL)
+	if !bt.start() {
+		b.Fatal(bt.log)
+	}
+	alice := bt.login("alice")
+	say := func(thread, text string) (string, time.Time) {
+		path, out := "/api/threads", struct {
+			Thread string `json:"thread"`
+		}{Thread: thread}
+		if thread != "" {
+			path += "/" + thread + "/messages"
+		}
+		from := time.Now()
+		if st, err := alice.do("POST", path, map[string]string{"id": text, "text": text}, &out); err != nil || st >= 300 {
+			b.Error(st, err)
+		}
+		return out.Thread, from
+	}
+	disk := make(chan []time.Duration)
+	over, stop := context.WithCancel(b.Context())
+	go func() { disk <- durable(b, over, bt.dir) }()
+	var wg sync.WaitGroup
+	said := map[string]time.Time{}
+	for i := range threads {
+		wg.Go(func() {
+			thread := ""
+			for round := range rounds + 1 {
+				next := time.After(2 * time.Second)
+				text := fmt.Sprintf("thread %d, round %d", i, round)
+				id, from := say(thread, text)
+				thread = id
+				if round > 0 {
+					mu.Lock()
+					said[text] = from
+					mu.Unlock()
+				}
+				<-next
+			}
+		})
+		time.Sleep(2 * time.Second / threads)
+	}
+	wg.Wait()
+	stop()
+	var all []time.Duration
+	eventually(b, "all requests came", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		all = nil
+		for text, from := range said {
+			at, ok := asked[text]
+			if !ok {
+				return false
+			}
+			all = append(all, at.Sub(from))
+		}
+		return true
+	}, bt.log.String)
+	writes := <-disk
+	b.ReportMetric(median(all), "ms-p50")
+	b.ReportMetric(percentile(all, 0.95), "ms-p95")
+	b.ReportMetric(median(writes), "ms-disk-p50")
+	b.ReportMetric(percentile(writes, 0.95), "ms-disk-p95")
+}
+
+// durable writes 4 KiB every 50 ms and waits for the disk, until ctx ends: how long each took.
+func durable(b testing.TB, ctx context.Context, dir string) (all []time.Duration) {
+	f, err := os.Create(filepath.Join(dir, "durable"))
+	if err != nil {
+		b.Error(err)
+		return nil
+	}
+	defer f.Close()
+	page := make([]byte, 4096)
+	for ctx.Err() == nil {
+		from := time.Now()
+		if _, err := f.WriteAt(page, 0); err != nil {
+			b.Error(err)
+		}
+		if err := f.Sync(); err != nil {
+			b.Error(err)
+		}
+		all = append(all, time.Since(from))
+		time.Sleep(50 * time.Millisecond)
+	}
+	return all
 }

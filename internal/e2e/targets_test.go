@@ -779,13 +779,13 @@ func TestTargets(t *testing.T) {
 	t.Run("a plain command outlives the bot, and its host says how it ended", func(t *testing.T) {
 		k := f.talk(t)
 		k.word("alice", "use plain-1")
-		_, approve, mark := k.ask("alice", "run_shell", command("touch dying; sleep 2; echo 7 > plainly; (exit 3)"))
+		_, approve, mark := k.ask("alice", "run_shell", command("echo before; touch dying; sleep 2; echo after; echo wrong >&2; echo 7 > plainly; (exit 3)"))
 		k.press(approve)
 		dir := filepath.Join(s.Dir, "plain")
 		eventually(t, "it runs", func() bool { _, err := os.Stat(dir + "/dying"); return err == nil }, k.detail)
 		f.b.kill()
 		f.start()
-		has(t, "the result", k.result(mark), `"exit_code":3`, "its output was not kept")
+		has(t, "the result", k.result(mark), `"exit_code":3`, `"stdout":"before\nafter\n"`, `"stderr":"wrong\n"`)
 		lacks(t, "the thread", k.page(), "outcome unknown")
 		if got := content(dir + "/plainly"); got != "7" {
 			t.Errorf("plainly: %s", got)

@@ -67,7 +67,8 @@ type Spec struct {
 	// if the target has no lock: it never runs the process without.
 	Lock *Lock
 	// Mark, if not empty, makes a target that is a [Witness] record when the process began and how
-	// it ended, in a note that outlives the connection. 1 to 64 of a-z, A-Z, 0-9, "-" and "_".
+	// it ended, and keep what it prints. It then outlives the connection and the bot. 1 to 64 of
+	// a-z, A-Z, 0-9, "-" and "_". A process with a Lock has none.
 	Mark string
 }
 
@@ -243,11 +244,20 @@ type Sieve interface {
 	Holding(ctx context.Context, dir, text string, fold bool) (files []string, ok bool, err error)
 }
 
-// Witness is a Target that records how processes with a Mark ended.
+// Witness is a Target that records how processes with a Mark ended, and keeps the beginning of what
+// they print.
 type Witness interface {
 	// Testify returns the record of a mark. For an unknown mark it returns Testimony{}, not an
 	// error.
 	Testify(ctx context.Context, mark string) (Testimony, error)
+	// Follow returns a process that was started with a mark before, maybe by an earlier bot. It
+	// writes to Stdout and Stderr of s what the process has printed from its beginning, as far as
+	// it was kept, and what it prints from now on; of the rest of s only Grace counts. Kill ends the
+	// process; the end of ctx does not. The error wraps fs.ErrNotExist if there is no record.
+	Follow(ctx context.Context, mark string, s Spec) (Process, error)
+	// Prune deletes what was kept of ended processes whose marks begin with prefix and are not in
+	// open.
+	Prune(ctx context.Context, prefix string, open []string) error
 }
 
 // Testimony is a target's record of one process.

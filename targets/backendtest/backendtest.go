@@ -36,7 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) backend.Target) {
 		for _, group := range []struct {
 			name  string
 			check func(*testing.T, backend.Target)
-		}{{"files", files}, {"lock", locks}, {"cancellation", cancellation}, {"processes", processes}} {
+		}{{"files", files}, {"lock", locks}, {"cancellation", cancellation}, {"processes", processes}, {"witness", witness}} {
 			t.Run(group.name, func(t *testing.T) {
 				t.Parallel()
 				group.check(t, open(t))

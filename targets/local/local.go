@@ -34,14 +34,17 @@ type Options struct {
 	// Dir is the absolute default directory of commands and of relative paths; "" means the user's
 	// home.
 	Dir string
+	// Notes is the directory for the records of processes with a mark and for what they print; ""
+	// means that there are none.
+	Notes string
 	// Untried leaves out the trial of the lock, which starts a process. Then there is none.
 	Untried bool
 }
 
 // Target is the local machine. It is safe for concurrent use.
 type Target struct {
-	id, dir, home, user string
-	untried             bool
+	id, dir, home, user, notes string
+	untried                    bool
 
 	mu   sync.Mutex
 	caps *backend.Caps
@@ -64,7 +67,7 @@ var handleIgnored = sync.OnceFunc(func() {
 // New returns the local target. It starts nothing.
 func New(o Options) *Target {
 	handleIgnored()
-	t := &Target{id: "local", dir: o.Dir, home: os.Getenv("HOME"), untried: o.Untried}
+	t := &Target{id: "local", dir: o.Dir, home: os.Getenv("HOME"), notes: o.Notes, untried: o.Untried}
 	if o.Name != "" && o.Name != t.id {
 		t.id += ":" + o.Name
 	}

@@ -19,7 +19,9 @@ import (
 
 // B-100 to B-102: one suite for every backend; B-105: here without a terminal.
 func TestConformance(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) backend.Target { return local.New(local.Options{Dir: t.TempDir()}) })
+	backendtest.Run(t, func(t *testing.T) backend.Target {
+		return local.New(local.Options{Dir: t.TempDir(), Notes: filepath.Join(t.TempDir(), "running")})
+	})
 }
 
 func TestRelativePathsStartAtTheDefaultDirectory(t *testing.T) {

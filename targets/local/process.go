@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"countersign/targets/backend"
+	"countersign/targets/follow"
 	"countersign/targets/lock"
 )
 
@@ -41,6 +42,7 @@ type process struct {
 	pid   int
 	grace time.Duration
 	guard *lock.Guard // nil where it is not locked
+	kept  bool        // its leader is the keeper
 
 	killOnce sync.Once
 	killed   chan struct{} // closed by Kill
@@ -87,6 +89,13 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 	if err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}
+	kept := s.Mark != "" && s.Lock == nil && t.notes != ""
+	if kept {
+		if argv, err = t.keep(s, append([]string{path}, argv[1:]...)); err != nil {
+			return nil, err
+		}
+		path = argv[0]
+	}
 
 	if s.DirID != "" {
 		h, err := holdDir(dir)
@@ -127,6 +136,7 @@ func (t *Target) Start(ctx context.Context, s backend.Spec) (backend.Process, er
 		pid:    cmd.Process.Pid,
 		grace:  s.Grace,
 		guard:  guard,
+		kept:   kept,
 		killed: make(chan struct{}),
 		done:   make(chan struct{}),
 	}
@@ -216,6 +226,9 @@ func (p *process) setResult(cmd *exec.Cmd, err error) error {
 		return fmt.Errorf("local: the process could not be waited for: %w", err)
 	}
 	p.res.Code = cmd.ProcessState.ExitCode()
+	if p.kept {
+		p.res.Signal = follow.Signal(p.res.Code)
+	}
 	ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if ok && ws.Signaled() {
 		p.res.Code = 128 + int(ws.Signal())

@@ -231,46 +231,6 @@ func (m *Machine) notes(s system) string {
 	return s.caps.TempDir + "/" + m.o.Notes + "-" + s.caps.User
 }
 
-// testifyScript prints a record and whether the process group still exists.
-const testifyScript = `f=$1
-[ -d "$2" ] && [ ! -L "$2" ] && [ -O "$2" ] && [ -f "$f" ] || exit 0
-cat -- "$f"
-read -r a p b <"$f"
-kill -0 "-$p" 2>/dev/null && echo alive
-exit 0
-`
-
-// Testify implements backend.Witness.
-func (m *Machine) Testify(ctx context.Context, mark string) (backend.Testimony, error) {
-	var t backend.Testimony
-	if !markName.MatchString(mark) {
-		return t, fmt.Errorf("remote: %q is no mark", mark)
-	}
-	s, err := m.system(ctx)
-	if err != nil {
-		return t, err
-	}
-	dir := m.notes(s)
-	out, _, _, err := m.Query(ctx, testifyScript, dir+"/"+mark, dir)
-	if err != nil {
-		return t, err
-	}
-	for line := range strings.Lines(out) {
-		var n int
-		var at int64
-		line = strings.TrimSpace(line)
-		switch {
-		case line == "alive":
-			t.Running = t.Ended.IsZero()
-		case scan(line, "began %d %d", &n, &at):
-			t.Began = time.Unix(at, 0)
-		case scan(line, "ended %d %d", &n, &at):
-			t.Ended, t.Code = time.Unix(at, 0), n
-		}
-	}
-	return t, nil
-}
-
 func scan(line, format string, into ...any) bool {
 	n, err := fmt.Sscanf(line, format, into...)
 	return err == nil && n == len(into)

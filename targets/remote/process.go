@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"countersign/targets/backend"
+	"countersign/targets/follow"
 )
 
 const (
@@ -48,7 +49,8 @@ const (
 //
 // Arguments: token, directory, its identity, limit and grace in seconds, streams
 // (split, merged, quiet), directory of the notes, mark; then the program.
-const wrapper = `t=$1 d=$2 i=$3 l=$4 g=$5 o=$6 n=$7 k=$8
+// A program with a mark has its streams kept, with the control lines in them.
+const wrapper = follow.Script + `t=$1 d=$2 i=$3 l=$4 g=$5 o=$6 n=$7 k=$8
 shift 8
 case $o in merged) exec 2>&1 ;; quiet) exec 2>/dev/null ;; esac
 exec 3>&2 2>/dev/null
@@ -64,12 +66,18 @@ if [ -n "$i" ] && [ "$(stat -L -c %d:%i . 2>/dev/null)" != "$i" ]; then
 fi
 if [ -n "$k" ]; then
   if (umask 077; mkdir -p -- "$n") 2>/dev/null && [ ! -L "$n" ] && [ -O "$n" ]; then
-    find "$n" -type f -mtime +7 -exec rm -f -- {} + 2>/dev/null
+    find "$n" ! -type d -mtime +7 -exec rm -f -- {} + 2>/dev/null
     k=$n/$k
-    (umask 077; echo "began $$ $(date +%s)" >"$k") 2>/dev/null || k=
+    (umask 077; echo "began $$ $(date +%s) $t" >"$k") 2>/dev/null || k=
   else
     k=
   fi
+fi
+if [ -n "$k" ] && (umask 077; mkfifo "$k.pipe1" "$k.pipe2") 2>/dev/null; then
+  keep "$k.out" <"$k.pipe1" &
+  [ "$o" != split ] || keep "$k.err" <"$k.pipe2" >&3 &
+  exec >"$k.pipe1"
+  case $o in split) exec 3>"$k.pipe2" ;; merged) exec 3>&1 ;; esac
 fi
 printf '%s b %s\n' "$t" "$$"
 if [ "$l" != 0 ]; then

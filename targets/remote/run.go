@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"countersign/targets/backend"
+	"countersign/targets/follow"
 )
 
 // Wait implements backend.Process.
@@ -90,11 +91,7 @@ func (p *process) terminate(closed <-chan channelEnd) (<-chan channelEnd, error)
 // 128+n for a signal n, and cannot tell that from an exit code of that number.
 func (p *process) setResult(code int) {
 	p.res.Code = code
-	if n := code - 128; n > 0 && n <= int(unix.SIGSYS) {
-		if name := unix.SignalName(unix.Signal(n)); len(name) > 3 {
-			p.res.Signal = name[3:]
-		}
-	}
+	p.res.Signal = follow.Signal(code)
 }
 
 // abandon ends a program whose start nobody waits for any more.

@@ -941,7 +941,9 @@ func lostConnection(t *testing.T, k *kit, l link) {
 			p := d.pane(t, "main")
 			run(t, p, "cd "+shellQuote(d.dir))
 			r := begin(t, p, "until [ -e go ]; do sleep 0.02; done; echo end; touch ended; (exit 7)")
-			goOn := func() { d.outside(t, "touch "+shellQuote(d.dir+"/go")) }
+			goOn := func() { // beside the terminal, over a connection that may have been cut as well
+				eventually(t, "the command may go on", func() bool { return d.has(t, "touch "+shellQuote(d.dir+"/go")) })
+			}
 			if tt.late {
 				l.cut()
 				r.hears(t, "was lost")
@@ -953,6 +955,8 @@ func lostConnection(t *testing.T, k *kit, l link) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				unlock = sync.OnceFunc(unlock)
+				t.Cleanup(unlock) // before the pane's, which would wait for it
 				l.cut()
 				r.hears(t, "was lost")
 				goOn()

@@ -11,6 +11,7 @@ import (
 
 	"countersign/approvals"
 	"countersign/approvals/risk"
+	"countersign/targets/backend"
 	"countersign/tools"
 	"countersign/tools/truncate"
 )
@@ -105,10 +106,15 @@ func (k *call) runMerged(ctx context.Context, sink tools.Sink) (tools.Result, er
 	both := &headTail{truncate.NewWriter(), out}
 	spec := k.spec()
 	spec.Stdout, spec.Stderr = both, both
-	res, gone, err := k.run(ctx, wctx, spec)
+	res, end, err := k.run(ctx, wctx, spec)
 	if err != nil {
 		return tools.Result{}, err
 	}
+	return k.mergedResult(wctx, res, end, both, out)
+}
+
+// mergedResult reports a process with a single stream; wctx ended with the wait for it.
+func (k *call) mergedResult(wctx context.Context, res backend.Result, end ending, both *headTail, out *stream) (tools.Result, error) {
 	out.flush()
 	text, where := both.Text()
 	if tried := k.deniedAttempt(res); tried != "" {
@@ -116,22 +122,28 @@ func (k *call) runMerged(ctx context.Context, sink tools.Sink) (tools.Result, er
 		return tools.Result{Value: text, Text: text, Failed: true, Tried: tried}, nil
 	}
 	switch {
-	case gone:
+	case end == lost:
 		return lostResult(k.t.cfg.Target.ID(), text, "", "", out), nil
+	case end == left:
+		return k.leftRunning(), nil
 	case res.Killed && errors.Is(context.Cause(wctx), errTimeout):
 		out.event(tools.Completed, "timeout")
 		return tools.Result{}, tools.Failed("%s", timeoutMessage(k.wait.limit, "was killed with everything it had started; give a longer timeout", text, ""))
 	case res.Killed:
 		text = strings.TrimRight(text, "\n") + "\n[stopped: the command was killed with everything it had started]"
 		out.event(tools.Completed, "stopped")
-		return tools.Result{Value: text, Text: text, Failed: true, Cut: where}, nil
+		return tools.Result{Value: text, Text: text, Failed: true, Why: "stopped by a person while it ran", Cut: where}, nil
 	case res.Code != 0:
 		text = strings.TrimRight(text, "\n") + fmt.Sprintf("\n[exit code: %d]", res.Code)
 		text = strings.TrimPrefix(text, "\n")
 	}
 	out.event(tools.Info, fmt.Sprintf("ended after %s", round(res.Duration)))
 	out.event(tools.Completed, fmt.Sprintf("exit code %d", res.Code))
-	return tools.Result{Value: text, Text: text, Failed: res.Code != 0, Cut: where}, nil
+	r := tools.Result{Value: text, Text: text, Failed: res.Code != 0, Signal: res.Signal, Cut: where}
+	if r.Failed {
+		r.Why = fmt.Sprintf("exit code %d", res.Code)
+	}
+	return r, nil
 }
 
 // headTail keeps both ends of a stream and passes all of it on.

@@ -36,7 +36,7 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 		// Exactly the shell that the proof is about, without startup files.
 		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
 	}
-	res, gone, err := k.run(ctx, wctx, spec)
+	res, end, err := k.run(ctx, wctx, spec)
 	to := led()
 	if to == toPrivate {
 		return tools.Result{Value: result{State: "refused"}, Failed: true, Text: "refused", Tried: triedLink}, nil
@@ -48,7 +48,7 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 	so, se := shorten(stdout.captured()), shorten(stderr.captured())
 	if to == toUnknown {
 		so, se = "", ""
-		if !gone && !res.Killed {
+		if end == ended && !res.Killed {
 			return tools.Result{}, tools.Failed("%s did not say where the names in this read lead, so what it printed is not shown; run it again", k.t.cfg.Target.ID())
 		}
 	}
@@ -57,9 +57,30 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 		out.event(tools.Completed, "refused")
 		return tools.Result{Value: result{Stdout: so, Stderr: se, State: "refused"}, Failed: true, Text: displayText(so, se, "refused"), Tried: tried}, nil
 	}
+	return k.processResult(ctx, wctx, res, end, so, se, out)
+}
+
+// leftRunning is the result of a process that outlives the bot.
+func (k *call) leftRunning() tools.Result {
+	return unknownResult("The bot went away; the command was left running on " + k.t.cfg.Target.ID() + ".")
+}
+
+// ending is how the wait for a process ended.
+type ending int
+
+const (
+	ended ending = iota
+	lost         // nobody knows what became of it
+	left         // the bot goes away, and the process runs on
+)
+
+// processResult reports a process: wctx ended with the wait for it, ctx with the call.
+func (k *call) processResult(ctx, wctx context.Context, res backend.Result, end ending, so, se string, out *stream) (tools.Result, error) {
 	switch {
-	case gone:
+	case end == lost:
 		return lostResult(k.t.cfg.Target.ID(), so, se, "", out), nil
+	case end == left:
+		return k.leftRunning(), nil
 	case res.Killed && errors.Is(context.Cause(wctx), errTimeout):
 		out.event(tools.Info, "killed")
 		out.event(tools.Completed, "timeout")
@@ -87,9 +108,9 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 	out.event(tools.Info, joinSentences(fmt.Sprintf("ended after %s", round(res.Duration)), notice))
 	out.event(tools.Completed, fmt.Sprintf("exit code %d", res.Code))
 	k.showInPane(ctx, so, se)
-	end := exitedResult(res.Code, so, se, notice)
-	end.Signal = res.Signal
-	return end, nil
+	r := exitedResult(res.Code, so, se, notice)
+	r.Signal = res.Signal
+	return r, nil
 }
 
 // triedLink is what a read tried that was stopped because of where a name leads.
@@ -130,17 +151,26 @@ func (k *call) followLinks(ctx context.Context, out *stream, end func()) func() 
 	return func() lead { return <-answer }
 }
 
-// run records a process, starts it and waits for its end; gone means that its outcome is unknown.
-// An error means that it did not run.
-func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Result, gone bool, err error) {
+// run records a process, starts it and waits for its end. An error means that it did not run.
+func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Result, end ending, err error) {
 	if !k.read && k.t.cfg.Journal != nil { // a read may be repeated
 		if spec.Mark, err = k.t.cfg.Journal.Began(ctx, k.thread, k.id); err != nil {
-			return res, false, tools.NotRun("the command", "it could not be noted: %w", err)
+			return res, lost, tools.NotRun("the command", "it could not be noted: %w", err)
 		}
 		failpoint.Hit(failpoint.CommandNoted)
 	}
 	target := k.t.cfg.Target
-	p, err := target.Start(wctx, spec)
+	sctx := wctx
+	if k.outlives(spec) {
+		var cancel context.CancelFunc
+		sctx, cancel = untilStopped(wctx)
+		defer func() {
+			if end != left { // what is left is not ended with this call
+				cancel()
+			}
+		}()
+	}
+	p, err := target.Start(sctx, spec)
 	if k.known && errors.Is(err, backend.ErrChanged) { // it was replaced since it was looked at last
 		now, lookErr := k.t.bind(wctx, k.dir, "", k.caps)
 		if lookErr == nil && now.dir == k.binding.dir && now.id != "" {
@@ -149,18 +179,63 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 		}
 	}
 	if errors.Is(err, backend.ErrLost) {
-		return res, true, nil
+		return res, lost, nil
 	}
 	if err != nil {
 		if errors.Is(err, backend.ErrChanged) {
-			return res, false, tools.NotRun("the command", "the directory %s changed after it was checked; propose it again: %w", k.binding.dir, err)
+			return res, lost, tools.NotRun("the command", "the directory %s changed after it was checked; propose it again: %w", k.binding.dir, err)
 		}
-		return res, false, tools.NotRun("the command", "it did not start on %s: %w", target.ID(), err)
+		return res, lost, tools.NotRun("the command", "it did not start on %s: %w", target.ID(), err)
 	}
-	if res, err = p.Wait(); err != nil {
-		return res, true, nil //nolint:nilerr // it ran, and its outcome is unknown
+	res, end = waitFor(wctx, p, k.outlives(spec))
+	return res, end, nil
+}
+
+// outlives reports whether a process goes on when the bot goes away, and is found again.
+func (k *call) outlives(spec backend.Spec) bool {
+	_, can := k.t.cfg.Target.(backend.Witness)
+	return can && spec.Mark != "" && !k.t.cfg.Once
+}
+
+// untilStopped is a context with the deadline of ctx that ends when ctx does, except when the bot
+// goes away.
+func untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
+	until, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	end := func() { cancel(nil) }
+	if at, ok := ctx.Deadline(); ok {
+		var release context.CancelFunc
+		until, release = context.WithDeadline(until, at)
+		end = func() { release(); cancel(nil) }
 	}
-	return res, false, nil
+	stop := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, tools.ErrShutdown) {
+			cancel(cause)
+		}
+	})
+	return until, func() { stop(); end() }
+}
+
+// waitFor waits for a process, but not where the bot goes away and the process outlives it.
+func waitFor(ctx context.Context, p backend.Process, outlives bool) (backend.Result, ending) {
+	var res backend.Result
+	var err error
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		res, err = p.Wait()
+	}()
+	select {
+	case <-over:
+	case <-ctx.Done():
+		if outlives && errors.Is(context.Cause(ctx), tools.ErrShutdown) {
+			return backend.Result{}, left
+		}
+		<-over
+	}
+	if err != nil { // it ran, and its outcome is unknown
+		return res, lost
+	}
+	return res, ended
 }
 
 // noTerminalNotice returns, once per thread, why there is no terminal.

@@ -1,15 +1,19 @@
 package shell
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
+	"countersign/targets/backend"
 	"countersign/targets/session"
 	"countersign/targets/tmux"
 	"countersign/tools"
+	"countersign/tools/truncate"
 )
 
 var (
@@ -39,17 +43,39 @@ func (t *tool) Resume(ctx context.Context, c tools.Call, sink tools.Sink) (tools
 			return k.resumeInPane(ctx, typed, sink)
 		}
 	}
-	return t.resumeProcess(ctx, c, sink)
+	return k.resumeProcess(ctx, sink)
 }
 
 // Resume implements tools.Resumer.
 func (b *bashTool) Resume(ctx context.Context, c tools.Call, sink tools.Sink) (tools.Result, error) {
-	return b.t.resumeProcess(ctx, c, sink)
+	return b.t.resumeMerged(ctx, c, sink)
 }
 
 // Resume implements tools.Resumer.
 func (x *codeTool) Resume(ctx context.Context, c tools.Call, sink tools.Sink) (tools.Result, error) {
-	return x.t.resumeProcess(ctx, c, sink)
+	return x.t.resumeMerged(ctx, c, sink)
+}
+
+// resumeMerged follows a process with a single stream.
+func (t *tool) resumeMerged(ctx context.Context, c tools.Call, sink tools.Sink) (tools.Result, error) {
+	k := &call{t: t, thread: c.Thread, id: c.ID, wait: wait{limit: bashTimeout}}
+	var args struct {
+		Command, Code string
+		Timeout       int
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return tools.Result{}, tools.Invalid("%v", err)
+	}
+	k.args.Command = cmp.Or(args.Command, args.Code)
+	if args.Timeout > 0 {
+		k.wait.limit = time.Duration(args.Timeout) * time.Second
+	}
+	out := newStream(sink)
+	defer out.close()
+	both := &headTail{truncate.NewWriter(), out}
+	return k.follow(ctx, backend.Spec{Stdout: both}, out, func(wctx context.Context, res backend.Result, end ending) (tools.Result, error) {
+		return k.mergedResult(wctx, res, end, both, out)
+	})
 }
 
 // isGone reports whether an error means that a pane does not exist any more.
@@ -100,35 +126,50 @@ func (k *call) until(began time.Time) time.Time {
 	return end
 }
 
-// askAgain is the pause between two questions to a target about a process.
-const askAgain = time.Second
-
-// resumeProcess waits for a process whose end the target records.
-func (t *tool) resumeProcess(ctx context.Context, c tools.Call, sink tools.Sink) (tools.Result, error) {
-	if t.cfg.Journal == nil {
-		return unknownResult(""), nil
-	}
+// resumeProcess follows a process with two streams.
+func (k *call) resumeProcess(ctx context.Context, sink tools.Sink) (tools.Result, error) {
 	out := newStream(sink)
 	defer out.close()
-	for {
-		note, ok, err := t.cfg.Journal.Noted(ctx, c.Thread, c.ID)
-		switch {
-		case err != nil:
-			return tools.Result{}, err
-		case !ok:
-			return tools.Result{}, notBegun()
-		case !note.Ended.IsZero():
-			say := "The bot was restarted while it ran, so its output was not kept."
-			out.event(tools.Info, say)
-			out.event(tools.Completed, fmt.Sprintf("exit code %d", note.Code))
-			return exitedResult(note.Code, "", "", say), nil
-		case !note.Running:
-			return unknownResult(""), nil
-		}
-		select {
-		case <-ctx.Done():
-			return unknownResult("It's still running on " + t.cfg.Target.ID() + ", where the bot no longer waits for it."), nil
-		case <-time.After(askAgain):
-		}
+	stdout, stderr := &headWriter{kind: tools.Stdout, out: out}, &headWriter{kind: tools.Stderr, out: out}
+	return k.follow(ctx, backend.Spec{Stdout: stdout, Stderr: stderr}, out, func(wctx context.Context, res backend.Result, end ending) (tools.Result, error) {
+		out.flush()
+		return k.processResult(ctx, wctx, res, end, shorten(stdout.captured()), shorten(stderr.captured()), out)
+	})
+}
+
+// follow waits for a process of which the target keeps a record, and reports it with report.
+func (k *call) follow(
+	ctx context.Context, s backend.Spec, out *stream, report func(context.Context, backend.Result, ending) (tools.Result, error),
+) (tools.Result, error) {
+	w, can := k.t.cfg.Target.(backend.Witness)
+	if k.t.cfg.Journal == nil || !can {
+		return unknownResult(""), nil
 	}
+	mark, at, ok, err := k.t.cfg.Journal.Noted(ctx, k.thread, k.id)
+	switch {
+	case err != nil:
+		return tools.Result{}, err
+	case !ok:
+		return tools.Result{}, notBegun()
+	case mark == "":
+		return unknownResult(""), nil
+	}
+	p, err := w.Follow(context.WithoutCancel(ctx), mark, s)
+	if errors.Is(err, fs.ErrNotExist) { // it may have run where no record could be made
+		return unknownResult(""), nil
+	}
+	if err != nil {
+		return tools.Result{}, err
+	}
+	out.event(tools.Started, k.args.Command)
+	wctx, cancel := context.WithDeadlineCause(ctx, k.until(at), errTimeout)
+	defer cancel()
+	stop := context.AfterFunc(wctx, func() {
+		if !errors.Is(context.Cause(wctx), tools.ErrShutdown) {
+			p.Kill()
+		}
+	})
+	defer stop()
+	res, end := waitFor(wctx, p, true)
+	return report(wctx, res, end)
 }

@@ -76,9 +76,8 @@ type Journal interface {
 	// Began returns the mark under which the target records how the process ends, "" if it does
 	// not.
 	Began(ctx context.Context, thread, call string) (mark string, err error)
-	// Noted reports what the target recorded of a call; ok is false if no process of the call was
-	// ever about to start.
-	Noted(ctx context.Context, thread, call string) (t backend.Testimony, ok bool, err error)
+	// Noted returns the mark of a call and when it was about to start; ok is false if it never was.
+	Noted(ctx context.Context, thread, call string) (mark string, at time.Time, ok bool, err error)
 }
 
 // Config configures the tool.
