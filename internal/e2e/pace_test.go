@@ -414,7 +414,7 @@ func BenchmarkManyThreads(b *testing.B) {
 	}
 	disk := make(chan []time.Duration)
 	over, stop := context.WithCancel(b.Context())
-	go func() { disk <- durable(b, over, bt.dir) }()
+	go func() { disk <- durable(over, b, bt.dir) }()
 	var wg sync.WaitGroup
 	said := map[string]time.Time{}
 	for i := range threads {
@@ -459,7 +459,7 @@ func BenchmarkManyThreads(b *testing.B) {
 }
 
 // durable writes 4 KiB every 50 ms and waits for the disk, until ctx ends: how long each took.
-func durable(b testing.TB, ctx context.Context, dir string) (all []time.Duration) {
+func durable(ctx context.Context, b testing.TB, dir string) (all []time.Duration) {
 	f, err := os.Create(filepath.Join(dir, "durable"))
 	if err != nil {
 		b.Error(err)
