@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -335,47 +334,6 @@ func BenchmarkMuchOutput(b *testing.B) {
 			little := median(measure("cat /dev/null"))
 			b.ReportMetric(median(measure("cat "+path))-little, "ms-added")
 			b.ReportMetric(little, "ms-without-output")
-		})
-	}
-}
-
-// BenchmarkInterrupt measures from the stop button until the command is gone, while ten
-// processes want this machine's processors.
-func BenchmarkInterrupt(b *testing.B) {
-	for _, tmux := range []string{"", "tmux: false, "} {
-		b.Run(map[string]string{"": "pane"}[tmux]+strings.TrimSuffix(tmux, ": false, "), func(b *testing.B) {
-			p := newPacer(b, strings.Replace(plainConfig, "tmux: false, ", tmux, 1))
-			b.Cleanup(p.bot.endTerminals)
-			p.start()
-			for range 10 {
-				busy := exec.Command("sh", "-c", "while :; do :; done")
-				if err := busy.Start(); err != nil {
-					b.Fatal(err)
-				}
-				b.Cleanup(func() { _ = busy.Process.Kill(); _ = busy.Wait() })
-			}
-			pidFile := filepath.Join(p.bot.dir, "pid")
-			p.will("sh -c 'echo $$ > "+pidFile+"; exec sleep 600'", true)
-			var all []time.Duration
-			for range 7 {
-				p.say("go")
-				p.click(p.alice.card(b, p.thread, "approve:"))
-				var pid int
-				eventually(b, "it runs", func() bool {
-					raw, err := os.ReadFile(pidFile)
-					n, _ := fmt.Sscan(string(raw), &pid)
-					return err == nil && n == 1
-				}, p.bot.log.String)
-				stop := p.alice.card(b, p.thread, "stop:")
-				from := time.Now()
-				p.click(stop)
-				eventually(b, "it is gone", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }, p.bot.log.String)
-				all = append(all, time.Since(from))
-				_ = os.Remove(pidFile)
-				p.result()
-			}
-			b.ReportMetric(median(all), "ms-p50")
-			b.ReportMetric(percentile(all, 1), "ms-worst")
 		})
 	}
 }
