@@ -176,7 +176,7 @@ func (p *process) run(ctx context.Context, l Look) {
 }
 
 // Signal names the signal in an exit code of a shell that waited for a program, without "SIG"; ""
-// if there is none. A program may also exit with such a code by itself.
+// if there is none. A program may also choose such a code.
 func Signal(code int) string {
 	if n := code - 128; n > 0 && n <= int(unix.SIGSYS) {
 		return strings.TrimPrefix(unix.SignalName(unix.Signal(n)), "SIG")

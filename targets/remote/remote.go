@@ -6,7 +6,8 @@
 // changes use a separate channel.
 //
 // The system needs sh, and from coreutils or busybox: cat, env, kill, mktemp, mv, readlink, rm,
-// sleep and stat. The package keeps one private directory there, for the records of
+// sleep and stat. The output of processes with a mark is kept where mkfifo and tee are, and read with
+// grep, head, tail, tr and wc. The package keeps one private directory there, for the records of
 // [backend.Spec.Mark].
 //
 // It does not dial, authenticate or reconnect; the [Transport] does.
