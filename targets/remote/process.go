@@ -49,8 +49,11 @@ const (
 //
 // Arguments: token, directory, its identity, limit and grace in seconds, streams
 // (split, merged, quiet), directory of the notes, mark; then the program.
-// A program with a mark has its streams kept, with the control lines in them.
+// A program with a mark has its streams kept, with the control lines in them. The shell waits for
+// the keepers, since a container engine drops what is printed after the first process of an exec has
+// ended.
 const wrapper = follow.Script + `t=$1 d=$2 i=$3 l=$4 g=$5 o=$6 n=$7 k=$8
+keepers=
 shift 8
 case $o in merged) exec 2>&1 ;; quiet) exec 2>/dev/null ;; esac
 exec 3>&2 2>/dev/null
@@ -74,8 +77,10 @@ if [ -n "$k" ]; then
   fi
 fi
 if [ -n "$k" ] && (umask 077; mkfifo "$k.pipe1" "$k.pipe2") 2>/dev/null; then
-  keep "$k.out" <"$k.pipe1" &
-  [ "$o" != split ] || keep "$k.err" <"$k.pipe2" >&3 &
+  keep "$k.out" <"$k.pipe1" & keepers=$!
+  if [ "$o" = split ]; then
+    keep "$k.err" <"$k.pipe2" >&3 & keepers="$keepers $!"
+  fi
   exec >"$k.pipe1"
   case $o in split) exec 3>"$k.pipe2" ;; merged) exec 3>&1 ;; esac
 fi
@@ -100,6 +105,11 @@ r=$?
 [ "$l" != 0 ] && kill "$w" 2>/dev/null
 printf '%s e %s\n' "$t" "$r"
 [ "$o" = split ] && printf '%s e %s\n' "$t" "$r" >&3
+if [ -n "$keepers" ]; then
+  trap '' TERM INT HUP QUIT
+  exec >/dev/null 3>&1
+  wait $keepers
+fi
 exit 0
 `
 
