@@ -121,12 +121,18 @@ done
 kill -s TERM "$pid"
 wait "$pid"
 # Podman keeps a conmon for 5 minutes after each exec of its API, which then makes the
-# directory again. They name it in their arguments.
-for f in $(grep -laF "$1/" /proc/[0-9]*/cmdline); do
-  p=${f#/proc/} p=${p%/*}
-  read -r c <"/proc/$p/comm" && [ "$c" = conmon ] && kill -s KILL "$p"
-done 2>/dev/null
-while read -r x m y; do case $m in "$1"/*) umount -l "$m" ;; esac; done </proc/mounts 2>/dev/null
+# directory again, and each container's has another podman clean up. They name it in their arguments.
+n=100
+while [ "$n" -gt 0 ]; do
+  for f in $(grep -laF "$1/" /proc/[0-9]*/cmdline); do
+    p=${f#/proc/} p=${p%/*}
+    read -r c <"/proc/$p/comm" && case $c in conmon | podman) kill -s KILL "$p" ;; esac
+  done 2>/dev/null
+  while read -r x m y; do case $m in "$1"/*) umount -l "$m" ;; esac; done </proc/mounts 2>/dev/null
+  rm -rf "$1" 2>/dev/null && exit 0
+  sleep 0.1
+  n=$((n - 1))
+done
 rm -rf "$1"
 `
 	cmd := exec.Command("sh", "-c", script, "sh", dir, e.Host, e.Program)
