@@ -152,12 +152,12 @@ func (s *Server) preparePane(ctx context.Context, spec PaneSpec) (paneSetup, err
 // stagePane writes the shell files of one pane.
 func (s *Server) stagePane(ctx context.Context, key string, d rcData) error {
 	file := s.file("rc-" + key)
+	if err := s.t.FS().WriteFile(ctx, d.endFile, nil, false); err != nil {
+		return err
+	}
 	rc, shell := posixRC(d), "ENV="+shellQuote(file)+" exec sh -i"
 	if s.caps.Bash != "" {
 		// INPUTRC: the settings of a user's line editor could turn a letter into a command.
-		if err := s.t.FS().WriteFile(ctx, d.endFile, nil, false); err != nil {
-			return err
-		}
 		rc, shell = bashRC(d), "INPUTRC=/dev/null exec "+shellQuote(s.caps.Bash)+" --noprofile --rcfile "+shellQuote(file)+" -i"
 	}
 	if err := s.t.FS().WriteFile(ctx, file, []byte(rc), false); err != nil {

@@ -886,12 +886,6 @@ func testimony(t *testing.T, k *kit) {
 		got.At = time.Time{} // the clock there
 		return got
 	}
-	if k.noBash { // nobody notes it there, and nobody claims to know
-		if got := testify(); got != (Testimony{}) {
-			t.Errorf("%+v", got)
-		}
-		return
-	}
 	if got := testify(); got != (Testimony{Running: true}) {
 		t.Errorf("while it runs: %+v", got)
 	}
@@ -940,7 +934,7 @@ func lostConnection(t *testing.T, k *kit, l link) {
 			d := k.desk(t, func(d *desk) { d.tgt = l.open(t) })
 			p := d.pane(t, "main")
 			run(t, p, "cd "+shellQuote(d.dir))
-			r := begin(t, p, "until [ -e go ]; do sleep 0.02; done; echo end; touch ended; (exit 7)")
+			r := begin(t, p, "until [ -e go ]; do sleep 0.02; done; echo end; (exit 7)")
 			goOn := func() { // beside the terminal, over a connection that may have been cut as well
 				eventually(t, "the command may go on", func() bool { return d.has(t, "touch "+shellQuote(d.dir+"/go")) })
 			}
@@ -961,9 +955,6 @@ func lostConnection(t *testing.T, k *kit, l link) {
 				r.hears(t, "was lost")
 				goOn()
 				eventually(t, "the command has ended", func() bool {
-					if k.noBash {
-						return d.has(t, "[ -e "+shellQuote(d.dir+"/ended")+" ]")
-					}
 					notes, err := d.hand.FS().ReadFile(t.Context(), d.s.file("r-"+p.key), 0)
 					ok := findEnd(string(notes), r.where).Ended
 					return err == nil && ok
@@ -972,11 +963,6 @@ func lostConnection(t *testing.T, k *kit, l link) {
 			}
 			o := r.end(t)
 			switch {
-			case k.noBash:
-				// Nothing there notes how a command ends, so nobody claims to know.
-				if o.Kind != Lost || o.Notice == "" {
-					t.Errorf("%+v", o)
-				}
 			case o.Kind != Exited || o.Code != 7 || !strings.Contains(o.Notice, "connection was lost"):
 				t.Errorf("%+v", o)
 			case tt.late && o.Stdout.String() != "begun\nend\n":

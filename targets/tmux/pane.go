@@ -38,6 +38,7 @@ type Pane struct {
 	// so that what stands there is standard error of the last one.
 	clearsStderr bool
 	unasked      []string      // what was on the screen before the shell was asked for its state
+	emptyLines   int           // that this process sent to a shell without a line editor, each of which brought a prompt
 	busy         chan struct{} // has one element while a command is typed or runs
 
 	out     scanner

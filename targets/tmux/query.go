@@ -41,11 +41,14 @@ const unknownPrompt = -1
 // queryStatus makes a shell at its prompt report what is on its input line.
 func (p *Pane) queryStatus(ctx context.Context) error {
 	p.mu.Lock()
-	before := p.statusQuery.answers
+	before, prompt := p.statusQuery.answers, p.shell.seq
 	p.mu.Unlock()
 	if p.s.caps.Bash == "" {
 		// Without a line editor, an empty line brings a new prompt.
-		return p.ask(ctx, "\x15\r", new(query), func() bool { return p.shell.phase == phaseIdle && !p.line.hasText() })
+		p.mu.Lock()
+		p.emptyLines++
+		p.mu.Unlock()
+		return p.ask(ctx, "\x15\r", new(query), func() bool { return p.shell.phase == phaseIdle && p.shell.seq != prompt && !p.line.hasText() })
 	}
 	return p.ask(ctx, keyStatus, &p.statusQuery.query, func() bool { return p.statusQuery.answers > before })
 }

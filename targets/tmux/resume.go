@@ -78,6 +78,14 @@ func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 // neverTyped reports whether the shell, which is at the prompt before a command, says that
 // none of the bot was read there. One that removed the prompt hook was, and has ended.
 func (p *Pane) neverTyped(ctx context.Context, w Where) bool {
+	if p.s.caps.Bash == "" {
+		// What was typed before the question was read before it, and has left a record or runs.
+		if p.queryStatus(ctx) != nil {
+			return false
+		}
+		t, err := p.Testify(ctx, w)
+		return err == nil && t.Unstarted
+	}
 	if !w.Apart || p.queryStatus(ctx) != nil { // else it is typed without keyRun
 		return false
 	}
@@ -98,7 +106,7 @@ func (p *Pane) endedBefore(ctx context.Context, j *job, text string, t Testimony
 		return Outcome{}, err
 	}
 	p.mu.Lock()
-	lines = withUnended(lines, p.unasked)
+	lines = withoutPrompts(withUnended(lines, p.unasked), strings.TrimRight(j.where.Prompt, " "), p.emptyLines)
 	p.mu.Unlock()
 	out, found := commandOutput(lines, j.where.Prompt, text, true)
 	p.mu.Lock()
@@ -334,6 +342,14 @@ func withUnended(lines, before []string) []string {
 		then += now
 	}
 	return append(slices.Clone(lines[:len(lines)-1]), then)
+}
+
+// withoutPrompts returns lines without the last n prompts, which follow empty lines of the bot's own.
+func withoutPrompts(lines []string, prompt string, n int) []string {
+	for ; n > 0 && len(lines) > 1 && lines[len(lines)-1] == prompt && strings.HasSuffix(lines[len(lines)-2], prompt); n-- {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
 }
 
 // commonPrefix is the number of bytes with which both begin.

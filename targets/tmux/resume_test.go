@@ -7,8 +7,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"countersign/targets/backend"
 )
 
 // restart is a restart of the bot: another process finds the pane of the one that is gone.
@@ -100,6 +103,78 @@ func TestACommandOfAnEarlierProcessIsTakenUp(t *testing.T) {
 			expect(t, p, "echo next; echo e >&2", 0, "next\n", "e\n")
 		})
 	}
+}
+
+// TestACommandInAShellWithoutALineEditorIsTakenUp: sh notes how a command ended, too; both streams
+// are one there.
+func TestACommandInAShellWithoutALineEditorIsTakenUp(t *testing.T) {
+	const begin = "echo begun; until [ -e go ]; do sleep 0.01; done; "
+	for _, tt := range []struct {
+		name, command string
+		while         bool // it ends while nobody listens
+		code          int
+		out           string
+	}{
+		{"it still runs", begin + "echo end; (exit 7)", false, 7, "begun\nend\n"},
+		{"it ended meanwhile", begin + "echo end; (exit 7)", true, 7, "begun\nend\n"},
+		{"it ended meanwhile without a newline", begin + "cd /; printf end", true, 0, "begun\nend"},
+		{"several lines", "echo begun\n" + begin + "\necho end; (exit 3)", true, 3, "begun\nbegun\nend\n"},
+		{"much output meanwhile", begin + "seq 20000; (exit 5)", true, 5, "begun\n" + numbers(20000)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := start(t, func(_ *Options, tgt *backend.Target) { *tgt = noBash{*tgt} })
+			p := b.pane()
+			dir := t.TempDir()
+			run(t, p, "cd "+shellQuote(dir))
+			run(t, p, "echo earlier")
+			var where Where
+			ctx, stop := context.WithCancel(t.Context())
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				_, _ = p.Run(ctx, Command{Text: tt.command, Before: func(w Where) error { where = w; return nil }, Output: func(Stream, []byte) { stop() }})
+			}()
+			<-gone
+			goOn := func() {
+				if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+			if tt.while {
+				if err := b.s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				goOn()
+				eventually(t, "the shell noted the end", func() bool {
+					got, err := b.tgt.FS().ReadFile(t.Context(), b.s.file("r-"+p.key), 0)
+					return err == nil && findEnd(string(got), where).Ended
+				})
+			}
+			p = b.restart(p)
+			var once sync.Once
+			o, err := p.Resume(t.Context(), where, time.Now(), Command{Text: tt.command, Output: func(Stream, []byte) { once.Do(goOn) }})
+			if err != nil || o.Kind != Exited || o.Code != tt.code || o.Stdout.String() != tt.out {
+				t.Errorf("%v, %s %d, notice %q, screen %q\nout %d %.200q", err, o.Kind, o.Code, o.Notice, o.Screen, len(o.Stdout.String()), o.Stdout.String())
+			}
+			run(t, p, "cd "+shellQuote(dir))
+			expect(t, p, "echo next", 0, "next\n", "")
+		})
+	}
+	t.Run("it was never typed", func(t *testing.T) {
+		b := start(t, func(_ *Options, tgt *backend.Target) { *tgt = noBash{*tgt} })
+		p := b.pane()
+		run(t, p, "(exit 4)")
+		var where Where
+		gone := errors.New("the process is gone")
+		if _, err := p.Run(t.Context(), Command{Text: "echo never", Before: func(w Where) error { where = w; return gone }}); !errors.Is(err, gone) {
+			t.Fatal(err)
+		}
+		p = b.restart(p)
+		if o, err := p.Resume(t.Context(), where, time.Now(), Command{Text: "echo never"}); err != nil || o.Kind != Untyped {
+			t.Fatalf("%+v, %v", o, err)
+		}
+		expect(t, p, "echo next", 0, "next\n", "")
+	})
 }
 
 func TestACommandThatWasNotTypedIsKnownAsSuch(t *testing.T) {

@@ -252,11 +252,18 @@ const runScript = `eval "$__cs_c"
 // command, so every command is a staged script, which writes mark C itself, and standard
 // error is merged with standard output. The line that reads the script is seen only until
 // it runs: __cs_t then shows the command in its place.
+//
+// __cs_c is the prompt at which a script was read last. Only the end of a script is recorded,
+// not that of an empty line, so a prompt without a record is one at which none was read.
 func posixRC(d rcData) string {
 	rc := d.firstLine() + noPrompts + d.exports() + `unset ENV
 __cs_s=1
-__cs_z=
+__cs_z= __cs_c=
 __cs_p() {
+  if [ "$((__cs_s - 1))" = "$__cs_c" ] && [ -w @ENDFILE@ ]; then
+    [ "$((__cs_s % 1000))" != 0 ] || : >|@ENDFILE@
+    printf '%s %s %s %s\n' "$$" "$__cs_s" "$1" "$(date +%s)" >>@ENDFILE@
+  fi
   set -- "$1" "${PWD:-$(pwd)}"
   case $2 in *[[:cntrl:]%]*) set -- "$1" "$(printf %s "$2" | od -An -v -tx1 | tr -d ' \n' | sed 's/../%&/g')" ;; esac
   printf '\033]7973;@NONCE@;D;%s;%s;%s\007' "$__cs_s" "$1" "$2"
@@ -281,7 +288,7 @@ case ${BB_ASH_VERSION-}$(readlink /proc/$$/exe 2>/dev/null) in *busybox* | [0-9]
   ;;
 esac
 `
-	rc = strings.ReplaceAll(rc, "@P@", "\x1b]7973;@NONCE@;P;0\x07")
+	rc = strings.ReplaceAll(rc, "@P@", "\x1b]7973;@NONCE@;P;0;$$\x07")
 	rc = strings.ReplaceAll(rc, "@Q@", "\x1b]7973;@NONCE@;Q\x07")
 	return d.fill(rc)
 }
@@ -294,7 +301,7 @@ func (d rcData) fill(rc string) string {
 // line, at the prompt, reads. The hook there runs in a subshell, so "set -e" of an earlier
 // command is undone here.
 func posixStart(line, text string) string {
-	return fmt.Sprintf("__cs_t %d %s\nset +e\n", len("$ ")+len(line), shellQuote(shownText(text)))
+	return fmt.Sprintf("__cs_c=$((__cs_s - 1))\n__cs_t %d %s\nset +e\n", len("$ ")+len(line), shellQuote(shownText(text)))
 }
 
 const (
