@@ -438,3 +438,52 @@ func durable(ctx context.Context, b testing.TB, dir string) (all []time.Duration
 	}
 	return all
 }
+
+// BenchmarkInterrupt measures, on a machine with ten busy processes, from the word "stop" to the
+// moment at which the command in the terminal is gone, and to the bot's answer.
+func BenchmarkInterrupt(b *testing.B) {
+	p := newPacer(b, strings.Replace(plainConfig, "tmux: false, ", "", 1))
+	b.Cleanup(p.bot.endTerminals)
+	p.start()
+	for range 10 {
+		busy := exec.CommandContext(b.Context(), "sh", "-c", "while :; do :; done")
+		if err := busy.Start(); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = busy.Process.Kill(); _ = busy.Wait() })
+	}
+	stamp := filepath.Join(p.bot.dir, "stamp")
+	var gone, answered []time.Duration
+	shows := func(text string) func() bool {
+		return func() bool { raw, _ := os.ReadFile(stamp); return strings.TrimSpace(string(raw)) == text }
+	}
+	for range 10 {
+		p.will("(trap 'echo down > "+stamp+"; exit 1' INT; echo up > "+stamp+"; sleep 300)", true)
+		p.say(fmt.Sprint("go ", p.n))
+		p.click(p.alice.card(b, p.thread, "approve:"))
+		eventually(b, "it runs", shows("up"), p.bot.log.String)
+		time.Sleep(2 * time.Second)
+		stops := p.stops()
+		from := time.Now()
+		p.say("stop")
+		eventually(b, "it is gone", shows("down"), p.bot.log.String)
+		gone = append(gone, time.Since(from))
+		eventually(b, "the answer", func() bool { return p.stops() > stops }, p.bot.log.String)
+		answered = append(answered, time.Since(from))
+	}
+	b.ReportMetric(median(gone), "ms-gone-p50")
+	b.ReportMetric(percentile(gone, 1), "ms-gone-max")
+	b.ReportMetric(percentile(answered, 1), "ms-answer-max")
+}
+
+// stops is how often the thread says that somebody stopped something.
+func (p *pacer) stops() (n int) {
+	rows, err := p.alice.messages(p.thread)
+	if err != nil {
+		p.b.Fatal(err)
+	}
+	for _, r := range rows {
+		n += strings.Count(r.Text, "Stopped by alice.")
+	}
+	return n
+}

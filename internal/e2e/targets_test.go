@@ -692,18 +692,34 @@ func TestTargets(t *testing.T) {
 		}
 	})
 
-	t.Run("a plain command whose connection is lost has an unknown outcome", func(t *testing.T) {
+	t.Run("a plain command whose connection is lost is followed once it is back", func(t *testing.T) {
 		k := f.talk(t)
 		has(t, "the answer", k.word("alice", "use plain-1"), "Terminals are off for plain-1. Commands run without one.")
-		_, approve, mark := k.ask("alice", "run_shell", command("touch begun; sleep 2; echo 7 > whole"))
+		_, approve, mark := k.ask("alice", "run_shell", command("echo before; touch begun; until [ -e go ]; do sleep 0.1; done; echo after; echo wrong >&2; (exit 3)"))
 		k.press(approve)
 		dir := filepath.Join(s.Dir, "plain")
 		eventually(t, "it runs", func() bool { _, err := os.Stat(dir + "/begun"); return err == nil }, k.detail)
 		s.KillConnections()
-		has(t, "the result", k.result(mark), "it may or may not have happened")
-		has(t, "the card", k.page(), "outcome unknown")
+		if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		has(t, "the result", k.result(mark), `"exit_code":3`, `"stdout":"before\nafter\n"`, `"stderr":"wrong\n"`)
+		lacks(t, "the thread", k.page(), "outcome unknown")
 		next, _ := k.run("run_shell", command("echo again > again"))
 		has(t, "the next result", next, `"exit_code":0`)
+	})
+
+	t.Run("a stop ends a plain command whose connection was lost", func(t *testing.T) {
+		k := f.talk(t)
+		k.word("alice", "use plain-1")
+		_, approve, _ := k.ask("alice", "run_shell", command("touch begun2; trap 'touch ended2; exit 1' TERM; while :; do sleep 0.1; done"))
+		k.press(approve)
+		dir := filepath.Join(s.Dir, "plain")
+		eventually(t, "it runs", func() bool { _, err := os.Stat(dir + "/begun2"); return err == nil }, k.detail)
+		s.KillConnections()
+		k.say("alice", "stop")
+		eventually(t, "the turn ends", func() bool { return strings.Contains(k.page(), "Stopped by alice.") }, k.detail)
+		eventually(t, "the command ends", func() bool { _, err := os.Stat(dir + "/ended2"); return err == nil }, k.detail)
 	})
 
 	t.Run("a host that goes away in the middle can be given up, and is used again when it is back", func(t *testing.T) {

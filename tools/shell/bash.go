@@ -106,7 +106,7 @@ func (k *call) runMerged(ctx context.Context, sink tools.Sink) (tools.Result, er
 	both := &headTail{truncate.NewWriter(), out}
 	spec := k.spec()
 	spec.Stdout, spec.Stderr = both, both
-	res, end, err := k.run(ctx, wctx, spec)
+	res, end, err := k.run(ctx, wctx, spec, out)
 	if err != nil {
 		return tools.Result{}, err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -36,7 +38,7 @@ func (k *call) runProcess(ctx context.Context, sink tools.Sink) (tools.Result, e
 		// Exactly the shell that the proof is about, without startup files.
 		spec.Shell, spec.Argv = "", []string{k.caps.Bash, "--noprofile", "--norc", "-c", k.args.Command}
 	}
-	res, end, err := k.run(ctx, wctx, spec)
+	res, end, err := k.run(ctx, wctx, spec, out)
 	to := led()
 	if to == toPrivate {
 		return tools.Result{Value: result{State: "refused"}, Failed: true, Text: "refused", Tried: triedLink}, nil
@@ -152,7 +154,7 @@ func (k *call) followLinks(ctx context.Context, out *stream, end func()) func() 
 }
 
 // run records a process, starts it and waits for its end. An error means that it did not run.
-func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Result, end ending, err error) {
+func (k *call) run(ctx, wctx context.Context, spec backend.Spec, out *stream) (res backend.Result, end ending, err error) {
 	if !k.read && k.t.cfg.Journal != nil { // a read may be repeated
 		if spec.Mark, err = k.t.cfg.Journal.Began(ctx, k.thread, k.id); err != nil {
 			return res, lost, tools.NotRun("the command", "it could not be noted: %w", err)
@@ -161,7 +163,9 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 	}
 	target := k.t.cfg.Target
 	sctx := wctx
+	var streams passed
 	if k.outlives(spec) {
+		streams = passOn(&spec)
 		var cancel context.CancelFunc
 		sctx, cancel = untilStopped(wctx)
 		defer func() {
@@ -178,17 +182,111 @@ func (k *call) run(ctx, wctx context.Context, spec backend.Spec) (res backend.Re
 			p, err = target.Start(wctx, spec)
 		}
 	}
-	if errors.Is(err, backend.ErrLost) {
+	switch {
+	case errors.Is(err, backend.ErrLost) && k.outlives(spec):
+		res, end = k.rejoin(wctx, spec, out)
+		return res, end, nil
+	case errors.Is(err, backend.ErrLost):
 		return res, lost, nil
-	}
-	if err != nil {
+	case err != nil:
 		if errors.Is(err, backend.ErrChanged) {
 			return res, lost, tools.NotRun("the command", "the directory %s changed after it was checked; propose it again: %w", k.binding.dir, err)
 		}
 		return res, lost, tools.NotRun("the command", "it did not start on %s: %w", target.ID(), err)
 	}
-	res, end = waitFor(wctx, p, k.outlives(spec))
+	if res, end = waitFor(wctx, p, k.outlives(spec)); end == lost && k.outlives(spec) {
+		streams.again()
+		res, end = k.rejoin(wctx, spec, out)
+	}
 	return res, end, nil
+}
+
+const (
+	// rejoinTime is how long a lost connection is retried, as that of a terminal is, and rejoinPause
+	// the pause between two attempts. stopTime is how long that goes on after a stop, which is to end
+	// the process.
+	rejoinTime  = 45 * time.Second
+	rejoinPause = 500 * time.Millisecond
+	stopTime    = 5 * time.Second
+)
+
+// rejoin follows a process whose connection was lost while it ran.
+func (k *call) rejoin(ctx context.Context, spec backend.Spec, out *stream) (backend.Result, ending) {
+	out.event(tools.Info, "The connection was lost while the command ran; trying to get it back, for "+rejoinTime.String()+" at most.")
+	limit, done := time.After(rejoinTime), ctx.Done()
+	for {
+		p, err := k.t.cfg.Target.(backend.Witness).Follow(context.WithoutCancel(ctx), spec.Mark, spec)
+		switch {
+		case err == nil:
+			out.event(tools.Info, "The connection is back.")
+			defer killWith(ctx, p)()
+			return waitFor(ctx, p, true)
+		case errors.Is(err, fs.ErrNotExist):
+			return backend.Result{}, lost
+		}
+		select {
+		case <-time.After(rejoinPause):
+		case <-limit:
+			return backend.Result{}, lost
+		case <-done:
+			if errors.Is(context.Cause(ctx), tools.ErrShutdown) {
+				return backend.Result{}, left
+			}
+			limit, done = time.After(stopTime), nil
+		}
+	}
+}
+
+// killWith kills a process when ctx ends, except when that is because the bot goes away. The function
+// that it returns releases it from that.
+func killWith(ctx context.Context, p backend.Process) (release func() bool) {
+	return context.AfterFunc(ctx, func() {
+		if !errors.Is(context.Cause(ctx), tools.ErrShutdown) {
+			p.Kill()
+		}
+	})
+}
+
+// passed counts what the streams of a process passed on.
+type passed []*passing
+
+// passOn makes the streams of a process count.
+func passOn(s *backend.Spec) passed {
+	out := &passing{dst: s.Stdout}
+	all := passed{out}
+	errs := out
+	if s.Stderr != s.Stdout {
+		errs = &passing{dst: s.Stderr}
+		all = append(all, errs)
+	}
+	s.Stdout, s.Stderr = out, errs
+	return all
+}
+
+// again makes the streams leave out what they have passed on: it comes once more. Nobody may be
+// writing.
+func (p passed) again() {
+	for _, w := range p {
+		w.skip, w.n = w.n, 0
+	}
+}
+
+// passing is a stream that counts what it passes on. One goroutine at a time may write.
+type passing struct {
+	dst     io.Writer
+	n, skip int64
+}
+
+func (p *passing) Write(b []byte) (int, error) {
+	p.n += int64(len(b))
+	old := min(p.skip, int64(len(b)))
+	p.skip -= old
+	if int64(len(b)) > old {
+		if _, err := p.dst.Write(b[old:]); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
 }
 
 // outlives reports whether a process goes on when the bot goes away, and is found again.

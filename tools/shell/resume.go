@@ -164,12 +164,7 @@ func (k *call) follow(
 	out.event(tools.Started, k.args.Command)
 	wctx, cancel := context.WithDeadlineCause(ctx, k.until(at), errTimeout)
 	defer cancel()
-	stop := context.AfterFunc(wctx, func() {
-		if !errors.Is(context.Cause(wctx), tools.ErrShutdown) {
-			p.Kill()
-		}
-	})
-	defer stop()
+	defer killWith(wctx, p)()
 	res, end := waitFor(wctx, p, true)
 	return report(wctx, res, end)
 }
