@@ -164,6 +164,10 @@ func (a *Adapter) click(ctx context.Context, c chat.Click) (chat.Answer, error) 
 		return ans, err
 	}
 	err = store.UpdateRelaxed(ctx, a.db, func(tx store.Tx) error {
+		if t, ok := listed(tx, id); ok {
+			t.join(c.From.Name)
+			store.Save(tx, threadKey(id), t)
+		}
 		if repaint(tx, id, seq, rev, ans.Card, a.now()) {
 			a.tellOthers(tx, id)
 		}

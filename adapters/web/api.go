@@ -37,6 +37,8 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("POST /api/threads", a.signed(mayWrite, a.startThread))
 	mux.Handle("GET /api/threads/{id}", a.signed(mayRead, a.readThread))
 	mux.Handle("POST /api/threads/{id}/messages", a.signed(mayWrite, a.say))
+	mux.Handle("POST /api/threads/{id}/mark", a.leaving(a.mark))
+	mux.Handle("POST /api/threads/{id}/arrange", a.signed(mayWrite, a.arrange))
 	mux.Handle("POST /api/threads/{id}/clicks", a.signed(mayWrite, a.press))
 	mux.Handle("GET /api/threads/{id}/events", a.signed(mayRead, a.events))
 	mux.Handle("GET /api/threads/{id}/panes", a.signed(mayRead, a.listPanes))
@@ -206,10 +208,19 @@ type thread struct {
 	Title string        `json:"title"`
 	At    time.Time     `json:"at"`
 	State string        `json:"state"`
+	// Unread, Pinned and Read, the seq up to which they saw it, are about the person who asks.
+	Unread   bool   `json:"unread,omitempty"`
+	Pinned   bool   `json:"pinned,omitempty"`
+	Read     uint64 `json:"read,omitempty"`
+	Archived bool   `json:"archived,omitempty"`
+	Found    *found `json:"found,omitempty"` // where a search leads
 }
 
-func (a *Adapter) thread(id string, t threadRow) thread {
-	out := thread{ID: threadID(id), Title: shownText(t.Title), At: t.At, State: "idle"}
+func (a *Adapter) thread(id string, t threadRow, r reader, m markRow) thread {
+	out := thread{
+		ID: threadID(id), Title: shownText(t.Title), At: t.At, State: "idle",
+		Unread: r.unread(t, m), Pinned: m.Pinned, Read: m.Read, Archived: t.Archived,
+	}
 	switch {
 	case len(t.Asking) > 0:
 		out.State = "waiting"
@@ -217,29 +228,6 @@ func (a *Adapter) thread(id string, t threadRow) thread {
 		out.State = "working"
 	}
 	return out
-}
-
-func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, _ session) {
-	list := []thread{}
-	err := a.db.View(r.Context(), func(tx store.Tx) error {
-		list = list[:0]
-		from, to := store.Prefix(scheme, "recent")
-		for k := range tx.ScanBack(from, to) {
-			id := lastText(k)
-			if t, ok := listed(tx, id); ok {
-				list = append(list, a.thread(id, t))
-			}
-			if len(list) == listSize {
-				break
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		a.failStore(r.Context(), w, err)
-		return
-	}
-	answer(w, http.StatusOK, map[string]any{"threads": list})
 }
 
 // message is a message as the page sees it. HTML is set for the bot only: it is
@@ -275,22 +263,40 @@ func (a *Adapter) message(n numbered) message {
 	return m
 }
 
-func (a *Adapter) readThread(w http.ResponseWriter, r *http.Request, _ session) {
+// readThread answers with the last messages, those before or after one, or those around one.
+func (a *Adapter) readThread(w http.ResponseWriter, r *http.Request, s session) {
 	id, ok := pathThread(r)
 	if !ok {
 		failThread(w)
 		return
 	}
-	end, err := number(r.URL.Query().Get("before"))
-	if err != nil {
-		fail(w, http.StatusBadRequest, sayBadBefore)
-		return
+	var at [3]uint64
+	for i, name := range []string{"before", "after", "around"} {
+		var err error
+		if at[i], err = number(r.URL.Query().Get(name)); err != nil {
+			fail(w, http.StatusBadRequest, sayBadPlace)
+			return
+		}
 	}
+	end, begin, middle := at[0], at[1], at[2]
 	var t threadRow
+	var m markRow
 	var page []numbered
-	var more bool
-	err = a.db.View(r.Context(), func(tx store.Tx) error {
-		if t, ok = listed(tx, id); ok {
+	var more, later bool
+	err := a.db.View(r.Context(), func(tx store.Tx) error {
+		if t, ok = listed(tx, id); !ok {
+			return nil
+		}
+		m, _ = store.Load[markRow](tx, markKey(s.user, id))
+		switch {
+		case middle > 0:
+			var rest []numbered
+			page, more = before(tx, id, middle, pageSize/2)
+			rest, later = after(tx, id, middle-1, pageSize/2)
+			page = append(page, rest...)
+		case begin > 0:
+			page, later = after(tx, id, begin, pageSize)
+		default:
 			page, more = before(tx, id, end, pageSize)
 		}
 		return nil
@@ -308,7 +314,7 @@ func (a *Adapter) readThread(w http.ResponseWriter, r *http.Request, _ session) 
 		messages = append(messages, a.message(n))
 	}
 	answer(w, http.StatusOK, map[string]any{
-		"thread": a.thread(id, t), "messages": messages, "more": more, "rev": t.Last,
+		"thread": a.thread(id, t, reader{user: s.user}, m), "messages": messages, "more": more, "later": later, "rev": t.Last,
 	})
 }
 

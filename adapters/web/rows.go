@@ -17,7 +17,6 @@ import (
 const (
 	maxPost   = 4 << 20 // bytes of one message of the bot
 	pageSize  = 200     // messages in one answer
-	listSize  = 100     // threads in the list
 	titleSize = 80      // characters of a thread's title
 )
 
@@ -31,6 +30,20 @@ type threadRow struct {
 	Last   uint64    `json:"last"`             // the last number that the counter gave
 	Asking []uint64  `json:"asking,omitempty"` // seq of the messages whose card still has buttons
 	Hidden bool      `json:"hidden,omitempty"` // its first message is still pending: no index row
+	// Newest is the seq of the last message that is worth to be told; 0 in rows of earlier versions.
+	Newest   uint64   `json:"newest,omitempty"`
+	People   []string `json:"people,omitempty"` // who wrote or decided here
+	Archived bool     `json:"archived,omitempty"`
+}
+
+// maxPeople bounds who is noted as having taken part in a thread.
+const maxPeople = 100
+
+// join notes that somebody takes part.
+func (t *threadRow) join(user string) {
+	if !slices.Contains(t.People, user) && len(t.People) < maxPeople {
+		t.People = append(slices.Clone(t.People), user)
+	}
 }
 
 type messageRow struct {
@@ -102,12 +115,12 @@ func asks(c *chat.Card) bool { return c != nil && !c.Final && len(c.Choose) > 0 
 // touch saves a thread after something happened in it at now.
 func touch(tx store.Tx, id string, t threadRow, now time.Time) {
 	if !t.Hidden {
-		tx.Delete(recentKey(t.At, id))
+		tx.Delete(t.listKey(id))
 	}
 	t.At = now.UTC()
-	t.Hidden = false
+	t.Hidden, t.Archived = false, false
 	store.Save(tx, threadKey(id), t)
-	store.Save(tx, recentKey(t.At, id), true)
+	store.Save(tx, t.listKey(id), true)
 }
 
 // put saves a new version of a message and of its thread. A message without a
@@ -121,6 +134,10 @@ func put(tx store.Tx, id string, t threadRow, seq uint64, m messageRow, now time
 	if seq == 0 {
 		seq = m.Rev
 	}
+	if !m.Quiet {
+		t.Newest = max(t.Newest, seq)
+	}
+	noteWords(tx, id, m)
 	i, found := slices.BinarySearch(t.Asking, seq)
 	switch {
 	case asks(m.Card) && !found:
@@ -243,7 +260,11 @@ func show(tx store.Tx, id string, seq uint64, now time.Time) {
 	}
 	m.Pending, m.Groups = false, nil
 	tx.Delete(pendingKey(id, seq))
+	t.join(m.From.Name)
 	put(tx, id, t, seq, m, now)
+	mark, _ := store.Load[markRow](tx, markKey(m.From.Name, id))
+	mark.Read = max(mark.Read, seq)
+	store.Save(tx, markKey(m.From.Name, id), mark)
 }
 
 // drop forgets a pending message, and its thread when it would have been the
@@ -328,6 +349,27 @@ func before(tx store.Tx, id string, end uint64, limit int) (page []numbered, mor
 	}
 	slices.Reverse(page)
 	return page, more
+}
+
+// after returns the first messages with a seq above begin, oldest first, and whether there are more
+// after them.
+func after(tx store.Tx, id string, begin uint64, limit int) (page []numbered, more bool) {
+	if begin == math.MaxUint64 {
+		return nil, false
+	}
+	_, to := store.Prefix(scheme, "message", id)
+	for k, v := range tx.Scan(messageKey(id, begin+1), to) {
+		var m messageRow
+		store.Decode(k, v, &m)
+		if m.Pending {
+			continue
+		}
+		if len(page) == limit {
+			return page, true
+		}
+		page = append(page, numbered{lastNumber(k), m})
+	}
+	return page, false
 }
 
 // since returns the messages with a version after rev, by version.

@@ -5,16 +5,17 @@ package web
 const (
 
 	// Requests that the page or another program sent wrong.
-	sayReload    = "This page is out of date. Reload it and try again."
-	sayNotJSON   = "The request isn't JSON. Send it as application/json."
-	sayBadJSON   = "The bot can't read this request as JSON. Reload the page and try again."
-	sayBadBefore = "The parameter `before` isn't a number. Send a message's seq."
-	sayBadAfter  = "The parameter `after` isn't a number. Reload the page."
-	sayNoID      = "The message has no valid id. Give it one of at most 128 bytes, and keep it when you retry."
-	sayBadClick  = "The page didn't say which button you pressed. Reload it and press the button again."
-	sayTooFast   = "Too many requests. Wait a few seconds and try again."
-	sayNoAnswer  = "The bot couldn't write its answer. Reload the page."
-	sayNoPage    = "There is no such page. Go back to the console's home page."
+	sayReload   = "This page is out of date. Reload it and try again."
+	sayNotJSON  = "The request isn't JSON. Send it as application/json."
+	sayBadJSON  = "The bot can't read this request as JSON. Reload the page and try again."
+	sayBadPlace = "The parameters `before`, `after` and `around` are numbers. Send a message's seq."
+	sayBadList  = "The list has no such filter or place. Reload the page."
+	sayBadAfter = "The parameter `after` isn't a number. Reload the page."
+	sayNoID     = "The message has no valid id. Give it one of at most 128 bytes, and keep it when you retry."
+	sayBadClick = "The page didn't say which button you pressed. Reload it and press the button again."
+	sayTooFast  = "Too many requests. Wait a few seconds and try again."
+	sayNoAnswer = "The bot couldn't write its answer. Reload the page."
+	sayNoPage   = "There is no such page. Go back to the console's home page."
 
 	// Messages and decisions.
 	sayEmpty       = "The message is empty. Write something first."
@@ -23,6 +24,10 @@ const (
 	sayLongEdit    = "The edited text is too long. Keep it under 16 KiB."
 	sayThreadOnly  = "You can't do this here. Open the thread where it was started."
 	sayNotRecorded = "The bot couldn't record your decision, so nothing was decided. Try again in a moment."
+	sayLongSearch  = "The search is too long. Keep it under 400 bytes."
+	sayTooManyPins = "You have pinned 50 conversations. Unpin one first."
+	sayBadTitle    = "The name is empty or too long. Give it one line of at most 80 characters."
+	sayStillOpen   = "A card here waits for a decision. Decide it first, then archive the conversation."
 	sayNoThread    = "There is no such conversation. Pick one from the list."
 	sayNotOpen     = "The bot is starting or stopping. Try again in a moment."
 	sayNotTaken    = "The bot couldn't take your message. Send it again in a moment."

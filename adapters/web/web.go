@@ -360,6 +360,11 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 	default:
 	}
 	a.mu.Unlock()
+	calls.Go(func() {
+		if err := a.fillTexts(ctx); err != nil && ctx.Err() == nil {
+			a.log.WarnContext(ctx, "conversations of earlier versions can't be searched; the next start tries again", "error", err)
+		}
+	})
 	if a.shared {
 		calls.Go(func() {
 			a.every(ctx, lookEvery, "news", func(ctx context.Context) error {

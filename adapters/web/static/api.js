@@ -97,9 +97,15 @@ api.logoutEverywhere = async () => {
 };
 api.me = () => call('GET', '/me');
 api.home = () => call('GET', '/home');
-api.threads = () => call('GET', '/threads');
+api.threads = (q = '', filter = '', after = '') => {
+  const ask = new URLSearchParams(Object.entries({ q, filter, after }).filter(([, v]) => v)).toString();
+  return call('GET', '/threads' + (ask ? '?' + ask : ''));
+};
 api.start = (id, text) => call('POST', '/threads', { id, text });
-api.read = (id, before) => call('GET', thread(id) + (before ? '?before=' + before : ''));
+// read reads the last messages, or those at a place: { before: seq }, { after: seq }, { around: seq }.
+api.read = (id, place = {}) => call('GET', thread(id) + Object.entries(place).map(([k, v]) => '?' + k + '=' + v).join(''));
+api.mark = (id, mark) => call('POST', thread(id) + '/mark', mark);
+api.arrange = (id, change) => call('POST', thread(id) + '/arrange', change);
 api.say = (t, id, text) => call('POST', thread(t) + '/messages', { id, text });
 api.click = (t, id, button, reason, text) => call('POST', thread(t) + '/clicks', { id, button, reason, text });
 api.panes = (t) => call('GET', thread(t) + '/panes');

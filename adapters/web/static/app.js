@@ -1,12 +1,13 @@
 // The page: signing in, the list, the composer, and what is on screen.
 
-import { $, el, when, newID, lost } from './dom.js';
+import { $, copy, newID, lost } from './dom.js';
 import api from './api.js';
 import { Talk, banner } from './talk.js';
 import { Terminals } from './terminal.js';
 import { Recordings } from './recording.js';
 import { Shares } from './share.js';
 import { Home } from './home.js';
+import { List } from './list.js';
 import { listen } from './keys.js';
 import { say } from './sentences.js';
 
@@ -17,7 +18,8 @@ let terminals;
 let recordings;
 let shares;
 let home;
-let threads = [];
+let list;
+let opened = null; // what the conversation on screen is called and how it stands
 let current = null; // thread id, null for a new conversation
 let draft = { id: newID(), text: '' }; // what is being sent, by the id under which it is tried again
 
@@ -59,11 +61,13 @@ async function enter() {
   $('term-toggle').hidden = !me.terminal;
   if (!talk) {
     talk = new Talk(changed);
-    home = new Home((id) => threads.find((t) => t.id === id)?.title || '');
+    talk.onLatest = () => go(current);
+    list = new List(changed);
+    home = new Home((id) => list.find(id)?.title || '');
     terminals = new Terminals();
     recordings = new Recordings();
     shares = new Shares(() => terminals.list.find((p) => p.id === terminals.pane));
-    listen({ escape, toggleTerminal: () => { if (!$('term-toggle').hidden) toggleTerminal(); } });
+    listen({ escape, search, toggleTerminal: () => { if (!$('term-toggle').hidden) toggleTerminal(); } });
     wire();
   }
   talk.me = me.user;
@@ -124,6 +128,7 @@ function wire() {
   $('term-toggle').addEventListener('click', toggleTerminal);
   $('term-close').addEventListener('click', toggleTerminal);
   $('stop').addEventListener('click', stop);
+  wireAbout();
   $('composer').addEventListener('submit', (e) => { e.preventDefault(); send(); });
   let sends = false; // the key that was pressed last
   $('text').addEventListener('keydown', (e) => {
@@ -164,10 +169,14 @@ async function route() {
     try { await api.login(code); await enter(); } catch (e) { complain(e); }
     return;
   }
-  const id = new URLSearchParams(location.hash.slice(1)).get('t');
+  const part = new URLSearchParams(location.hash.slice(1));
+  const id = part.get('t');
+  const at = Number(part.get('m')) || 0;
   drawer(false);
   complain(null);
+  if (id && id === talk.id && at && talk.point(at)) return;
   current = id;
+  opened = list.find(id) || null;
   recall();
   if (terminals.open) {
     terminals.show(id);
@@ -181,10 +190,12 @@ async function route() {
   }
   changed();
   try {
-    const thread = await talk.open(id);
+    const thread = await talk.open(id, at);
     if (thread && current === id) {
-      merge(thread);
+      opened = thread;
+      list.merge(thread);
       changed();
+      if (at && !talk.point(at)) complain({ message: say.noMessage });
     }
   } catch (e) {
     if (e.status === 404) go(null);
@@ -192,18 +203,11 @@ async function route() {
   }
 }
 
-function merge(thread) {
-  const i = threads.findIndex((t) => t.id === thread.id);
-  if (i < 0) threads.unshift(thread);
-  else threads[i] = thread;
-}
-
 let fetching = null;
 function refresh() {
   fetching ||= (async () => {
     try {
-      const [list] = await Promise.all([api.threads(), home.refresh().catch(() => {})]);
-      threads = list.threads;
+      await Promise.all([list.refresh(), home.refresh().catch(() => {})]);
       changed();
     } finally {
       fetching = null;
@@ -214,9 +218,10 @@ function refresh() {
 
 // changed brings everything but the messages up to date.
 function changed() {
-  const here = threads.find((t) => t.id === current);
+  const here = list.find(current) || (opened?.id === current ? opened : undefined);
+  if (here) opened = here;
   if (here && talk.id === current) here.state = talk.waiting ? 'waiting' : talk.working ? 'working' : 'idle';
-  const waiting = threads.filter((t) => t.state === 'waiting');
+  const waiting = list.threads.filter((t) => t.state === 'waiting');
   const count = home.has && home.data ? home.waiting : waiting.length;
   const icon = count ? '/icon-waiting.svg' : '/icon.svg';
   if ($('favicon').getAttribute('href') !== icon) $('favicon').href = icon;
@@ -227,23 +232,67 @@ function changed() {
   $('state').textContent = states[here?.state] || '';
   $('state').dataset.state = here?.state || '';
   $('stop').hidden = !current;
+  $('about').hidden = !here;
   $('empty').hidden = current !== null || !home.empty;
-  draw();
+  list.draw(current);
+  noteRead(here);
 }
 
-function draw() {
-  const list = $('threads');
-  const print = JSON.stringify([threads, current]);
-  if (list.dataset.print === print) return;
-  list.dataset.print = print;
-  const focused = document.activeElement?.closest?.('#threads a')?.getAttribute('href');
-  list.replaceChildren(...threads.map((t) => el('li', {}, el('a', {
-    href: '#t=' + encodeURIComponent(t.id), class: 'thread', 'aria-current': t.id === current ? 'page' : null,
-  },
-  el('span', { class: 'thread-title', text: t.title || 'Untitled' }),
-  el('span', { class: 'thread-meta' }, when(t.at), states[t.state] ? el('span', { class: 'state', 'data-state': t.state, text: states[t.state] }) : null)))));
-  if (!threads.length) list.append(el('li', { class: 'none', text: say.noConversation }));
-  if (focused) list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+// noteRead tells the bot how far this person has read.
+let noted = {};
+function noteRead(here) {
+  const seq = talk.newest;
+  if (!here || talk.id !== current || !talk.sticky || document.visibilityState !== 'visible' || seq <= (here.read || 0)) return;
+  if (noted.id === current && (noted.seq >= seq || Date.now() - noted.at < 3000)) return; // the next change tells it
+  noted = { id: current, seq, at: Date.now() };
+  here.read = seq;
+  here.unread = false;
+  api.mark(current, { read: seq }).catch(() => { noted = {}; });
+}
+
+// What can be done with a conversation as a whole.
+
+function wireAbout() {
+  const id = () => opened?.id;
+  const act = async (does, then) => {
+    $('about-error').textContent = '';
+    try {
+      await does();
+      then();
+      await refresh();
+    } catch (e) { $('about-error').textContent = e.message; }
+  };
+  const show = () => {
+    $('about-name').value = opened.title;
+    $('about-pin').textContent = opened.pinned ? 'Unpin from my list' : 'Pin to the top of my list';
+    $('about-archive').textContent = opened.archived ? 'Take out of the archive' : 'Archive for everybody';
+    for (const b of ['about-name', 'about-save', 'about-archive']) $(b).disabled = Boolean(api.readOnly);
+  };
+  $('about').addEventListener('click', () => {
+    if (!opened) return;
+    $('about-error').textContent = '';
+    show();
+    $('about-box').showModal();
+  });
+  $('about-form').addEventListener('submit', (e) => {
+    e.preventDefault();
+    const title = $('about-name').value.trim();
+    act(() => api.arrange(id(), { title }), () => { opened.title = title; changed(); $('about-box').close(); });
+  });
+  $('about-pin').addEventListener('click', () => {
+    const pinned = !opened.pinned;
+    act(() => api.mark(id(), { pinned }), () => { opened.pinned = pinned; show(); });
+  });
+  $('about-archive').addEventListener('click', () => {
+    const archived = !opened.archived;
+    act(() => api.arrange(id(), { archived }), () => { opened.archived = archived; show(); });
+  });
+  $('about-link').addEventListener('click', () => copy(location.origin + location.pathname + '#t=' + encodeURIComponent(id()), $('about-link')));
+}
+
+function search() {
+  if (matchMedia('(max-width: 760px)').matches) drawer(true);
+  $('query').focus();
 }
 
 // The composer.
@@ -289,7 +338,7 @@ async function send() {
       remember();
       grow();
       if (!at) {
-        merge({ id: thread, title: text.trim().split('\n')[0].slice(0, 80), at: new Date().toISOString(), state: 'idle' });
+        list.merge({ id: thread, title: text.trim().split('\n')[0].slice(0, 80), at: new Date().toISOString(), state: 'idle' });
         go(thread);
       }
     }

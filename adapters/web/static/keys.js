@@ -39,6 +39,7 @@ function on() {
 
 const actions = {
   '/': () => $('text').focus(),
+  s: (page) => page.search(),
   '?': () => $('keys').showModal(),
   t: (page) => page.toggleTerminal(),
   j: () => step(1),

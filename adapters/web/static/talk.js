@@ -18,9 +18,18 @@ export class Talk {
     this.tries = 0;
     this.round = 0; // of opening: what answers late is for an older one
     this.scroll = $('scroll');
-    this.scroll.addEventListener('scroll', () => { if (this.atEnd()) $('jump').hidden = true; }, { passive: true });
-    $('jump').addEventListener('click', () => this.toEnd(true));
+    this.scroll.addEventListener('scroll', () => { if (this.atEnd() && !this.gap) $('jump').hidden = true; }, { passive: true });
+    $('jump').addEventListener('click', () => {
+      if (this.gap) this.onLatest();
+      else this.toEnd(true);
+    });
     $('earlier').addEventListener('click', () => this.earlier());
+    $('later').addEventListener('click', () => this.later());
+    const near = new IntersectionObserver((all) => {
+      for (const e of all) if (e.isIntersecting && this.ready) this[e.target.id]();
+    }, { root: this.scroll });
+    near.observe($('earlier'));
+    near.observe($('later'));
     // What grows under the last line must not push it out of sight.
     new ResizeObserver(() => { if (this.sticky && this.id) this.toEnd(); }).observe($('log'));
     this.sticky = true;
@@ -31,6 +40,8 @@ export class Talk {
 
   close() {
     this.round++;
+    this.ready = false; // to fetch what is scrolled to
+    this.gap = false; // later messages are not here yet, and the stream waits for them
     hideOutput();
     clearTimeout(this.retry);
     clearTimeout(this.quiet);
@@ -43,11 +54,13 @@ export class Talk {
     $('log').replaceChildren();
     $('live').replaceChildren();
     $('earlier').hidden = true;
+    $('later').hidden = true;
     $('jump').hidden = true;
     banner('');
   }
 
-  async open(id) {
+  // open shows a conversation: its end, or the message at.
+  async open(id, at = 0) {
     this.close();
     this.id = id;
     const round = this.round;
@@ -55,25 +68,64 @@ export class Talk {
     // History is not news. Screen readers look at the page a little later than it
     // changes, so the log stays busy for a while.
     log.setAttribute('aria-busy', 'true');
-    const page = await api.read(id);
+    const page = await api.read(id, at ? { around: at } : {});
     if (round !== this.round) return null;
     for (const m of page.messages) this.put(m);
     $('earlier').hidden = !page.more;
-    this.toEnd();
+    if (at) this.point(at);
+    else this.toEnd();
     this.quiet = setTimeout(() => log.removeAttribute('aria-busy'), 1000);
-    this.stream(page.rev);
+    this.reach(page);
+    setTimeout(() => { if (round === this.round) this.ready = true; }, 300); // the page is laid out
     return page.thread;
   }
 
-  async earlier() {
+  // reach begins the stream once there is nothing between what is shown and what comes.
+  reach(page) {
+    this.gap = page.later;
+    $('later').hidden = !this.gap;
+    $('jump').hidden = !this.gap;
+    if (!this.gap) this.stream(page.rev);
+  }
+
+  // point goes to a message and sets it apart. It reports whether it is there.
+  point(seq) {
+    const node = this.shown.get(seq)?.node;
+    for (const n of document.querySelectorAll('#log .pointed')) n.classList.remove('pointed');
+    if (!node) return false;
+    this.sticky = false;
+    node.classList.add('pointed');
+    node.setAttribute('tabindex', '-1');
+    node.focus({ preventScroll: true });
+    node.scrollIntoView({ block: node.offsetHeight > this.scroll.clientHeight ? 'start' : 'center', behavior: 'instant' });
+    return true;
+  }
+
+  // newest is the seq of the last message that is shown; 0 where later ones are missing.
+  get newest() { return this.gap || !this.shown.size ? 0 : Math.max(...this.shown.keys()); }
+
+  earlier() { return this.fetch('before', () => Math.min(...this.shown.keys()), (page) => { $('earlier').hidden = !page.more; }); }
+
+  later() { return this.fetch('after', () => Math.max(...this.shown.keys()), (page) => this.reach(page)); }
+
+  // fetch shows more messages, and what a person looks at stays where it is.
+  async fetch(side, from, then) {
+    if (this.fetching === this.round || !this.shown.size) return;
     const round = this.round;
-    const first = Math.min(...this.shown.keys());
-    const height = this.scroll.scrollHeight;
-    const page = await api.read(this.id, first);
-    if (round !== this.round) return;
-    for (const m of page.messages) this.put(m);
-    $('earlier').hidden = !page.more;
-    this.scroll.scrollTop += this.scroll.scrollHeight - height;
+    this.fetching = round;
+    try {
+      const page = await api.read(this.id, { [side]: from() });
+      if (round !== this.round) return;
+      const top = this.scroll.getBoundingClientRect().top;
+      const anchor = [...$('log').children].find((n) => n.getBoundingClientRect().bottom > top);
+      const before = anchor?.getBoundingClientRect().top;
+      this.sticky = false;
+      for (const m of page.messages) this.put(m);
+      then(page);
+      if (anchor) this.scroll.scrollTop += anchor.getBoundingClientRect().top - before;
+    } catch { /* the button stays */ } finally {
+      if (this.fetching === round) this.fetching = 0;
+    }
   }
 
   stream(after) {
@@ -154,7 +206,8 @@ export class Talk {
   render(m) {
     const bot = m.kind === 'bot';
     const content = el('div', { class: 'content' },
-      el('p', { class: 'by' }, el('bdi', { class: 'name', text: m.from.name }), when(m.at)));
+      el('p', { class: 'by' }, el('bdi', { class: 'name', text: m.from.name }),
+        el('a', { class: 'at', href: '#t=' + encodeURIComponent(this.id) + '&m=' + m.seq, title: say.linkTo }, when(m.at))));
     if (m.text) {
       if (bot) content.append(outputs(markdown(m.html), this.id));
       else content.append(el('p', { class: 'said', text: m.text }));
