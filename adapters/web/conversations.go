@@ -178,6 +178,7 @@ func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, s session)
 
 func (a *Adapter) search(tx store.Tx, r reader, words []string, want filter, after cursor) (list []thread, next cursor) {
 	list = []thread{}
+	left := maxLooked
 	ids, more := findThreads(tx, words, after, func(id string, t threadRow) bool {
 		m, _ := store.Load[markRow](tx, markKey(r.user, id))
 		return want.has(t, r, m)
@@ -186,7 +187,7 @@ func (a *Adapter) search(tx store.Tx, r reader, words []string, want filter, aft
 		t, _ := listed(tx, id)
 		m, _ := store.Load[markRow](tx, markKey(r.user, id))
 		row := a.thread(id, t, r, m)
-		if f := place(tx, id, words); f.Seq > 0 {
+		if f := place(tx, id, words, &left); f.Seq > 0 {
 			f.Text = shownText(f.Text)
 			row.Found = &f
 		}

@@ -19,10 +19,10 @@ const (
 	leastWord = 2        // bytes; in many scripts that is one character
 	mostWord  = 120      // bytes; the rest of a longer word is left out
 
-	maxTerms   = 8    // of a search
-	findSize   = 30   // threads that one search returns
-	maxMatches = 3000 // matching threads that are sorted by age; more are taken from the newest on
-	maxLooked  = 300  // messages of a thread in which the matching one is looked for
+	maxTerms   = 8     // of a search
+	findSize   = 30    // threads that one search returns
+	maxMatches = 3000  // matching threads that are sorted by age; more are taken from the newest on
+	maxLooked  = 10000 // messages in which one search looks for those that match
 )
 
 func textKey(id string) []byte { return store.Key(scheme, "text", id) }
@@ -184,22 +184,27 @@ type found struct {
 	Text string `json:"text"` // around the first term
 }
 
-// place finds the newest message that has the most of the terms.
-func place(tx store.Tx, id string, terms []string) (f found) {
-	page, _ := before(tx, id, 0, maxLooked)
+// place finds the newest message that has the most of the terms. It looks at left messages at most,
+// and counts them.
+func place(tx store.Tx, id string, terms []string, left *int) (f found) {
 	best := 0
-	for _, n := range slices.Backward(page) {
-		words, has := strings.ToLower(wordsOf(n.messageRow)), 0
+	from, to := store.Prefix(scheme, "message", id)
+	for k, v := range tx.ScanBack(from, to) {
+		if *left--; *left < 0 || best == len(terms) {
+			break
+		}
+		var m messageRow
+		if store.Decode(k, v, &m); m.Pending {
+			continue
+		}
+		words, has := strings.ToLower(wordsOf(m)), 0
 		for _, t := range terms {
 			if strings.Contains(words, t) {
 				has++
 			}
 		}
 		if has > best {
-			best, f = has, found{n.seq, excerpt(n.messageRow, terms)}
-		}
-		if best == len(terms) {
-			break
+			best, f = has, found{lastNumber(k), excerpt(m, terms)}
 		}
 	}
 	return f

@@ -579,6 +579,8 @@ var signedCalls = []struct{ method, path, body string }{
 	{"GET", "/api/threads/THREAD", ""},
 	{"POST", "/api/threads/THREAD/messages", `{"id":"2","text":"x"}`},
 	{"POST", "/api/threads/THREAD/clicks", `{"id":"3","button":"b"}`},
+	{"POST", "/api/threads/THREAD/mark", `{"pinned":true}`},
+	{"POST", "/api/threads/THREAD/arrange", `{"title":"x"}`},
 	{"GET", "/api/threads/THREAD/events", ""},
 	{"GET", "/api/threads/THREAD/panes", ""},
 	{"GET", "/api/threads/THREAD/recordings", ""},

@@ -9,6 +9,8 @@ export const say = {
   back: 'Reconnected to the bot.',
   noneFound: 'Nothing found. Try fewer words, or show all conversations.',
   foundCount: (n, more) => n === 0 ? 'Nothing found.' : n === 1 ? '1 conversation found.' : `${more ? 'The newest ' : ''}${n} conversations found.`,
+  newMessages: 'New messages',
+  toLatest: 'Go to the latest',
   linkTo: 'Link to this message',
   noMessage: 'This message isn’t there any more.',
   noConversation: 'No conversations yet. Write a message to start one.',

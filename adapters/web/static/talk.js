@@ -25,8 +25,10 @@ export class Talk {
     });
     $('earlier').addEventListener('click', () => this.earlier());
     $('later').addEventListener('click', () => this.later());
+    this.near = new Set(); // of the two buttons, those in view
     const near = new IntersectionObserver((all) => {
-      for (const e of all) if (e.isIntersecting && this.ready) this[e.target.id]();
+      for (const e of all) this.near[e.isIntersecting ? 'add' : 'delete'](e.target.id);
+      this.pull();
     }, { root: this.scroll });
     near.observe($('earlier'));
     near.observe($('later'));
@@ -76,7 +78,7 @@ export class Talk {
     else this.toEnd();
     this.quiet = setTimeout(() => log.removeAttribute('aria-busy'), 1000);
     this.reach(page);
-    setTimeout(() => { if (round === this.round) this.ready = true; }, 300); // the page is laid out
+    setTimeout(() => { if (round === this.round) { this.ready = true; this.pull(); } }, 300); // the page is laid out
     return page.thread;
   }
 
@@ -85,7 +87,13 @@ export class Talk {
     this.gap = page.later;
     $('later').hidden = !this.gap;
     $('jump').hidden = !this.gap;
+    $('jump-text').textContent = this.gap ? say.toLatest : say.newMessages;
     if (!this.gap) this.stream(page.rev);
+  }
+
+  // pull fetches what somebody has scrolled to.
+  pull() {
+    for (const side of this.near) if (this.ready && !$(side).hidden) this[side]();
   }
 
   // point goes to a message and sets it apart. It reports whether it is there.
@@ -123,6 +131,7 @@ export class Talk {
       for (const m of page.messages) this.put(m);
       then(page);
       if (anchor) this.scroll.scrollTop += anchor.getBoundingClientRect().top - before;
+      setTimeout(() => { if (round === this.round) this.pull(); }, 100); // where it is still in view
     } catch { /* the button stays */ } finally {
       if (this.fetching === round) this.fetching = 0;
     }
