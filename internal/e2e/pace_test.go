@@ -17,6 +17,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/adapters/slack/slackfake"
+	"countersign/adapters/web"
 	"countersign/agent/history"
 	"countersign/agent/llm"
 	"countersign/store"
@@ -486,4 +487,57 @@ func (p *pacer) stops() (n int) {
 		n += strings.Count(r.Text, "Stopped by alice.")
 	}
 	return n
+}
+
+// BenchmarkSearch measures a search over the console's conversations, of which each has a question, a
+// card and an answer: for a word that one of 100,000 has, for one that none has, and for one that all
+// have. Beside them stands the list without a search.
+func BenchmarkSearch(b *testing.B) {
+	const threads = 100_000
+	bt := newBot(b, plainConfig, "http://127.0.0.1:1")
+	db, err := bolt.Open(filepath.Join(bt.dir, "data", "countersign.db"), bolt.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	console, err := web.New(web.Config{DB: db, Key: make([]byte, 32), Users: func(string, []string) web.Role { return web.Member }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for part := range 20 {
+		wg.Go(func() {
+			for i := part; i < threads; i += 20 {
+				id, _, err := console.Open(b.Context(), "web", fmt.Sprint(i), chat.Post{Key: "a", Text: fmt.Sprintf("The service shop-%d answers slowly since release %d; error rate %d per mille", i%500, i/7, i%97)})
+				for k, text := range []string{"I look at the logs of the last ten minutes and compare them with the release before.", fmt.Sprintf("The connection pool of pod-%dx was exhausted.", i)} {
+					if err == nil {
+						_, err = console.Post(b.Context(), id, chat.Post{Key: fmt.Sprint(k), Text: text})
+					}
+				}
+				if err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := db.Close(); err != nil || b.Failed() {
+		b.Fatal(err)
+	}
+	b.Cleanup(bt.kill)
+	if !bt.start() {
+		b.Fatal(bt.log)
+	}
+	alice := bt.login("alice")
+	for _, tc := range []struct{ name, query string }{{"list", ""}, {"rare", "?q=pod-77777x"}, {"none", "?q=nothing-like-this"}, {"common", "?q=connection+pool"}} {
+		var all []time.Duration
+		for range 11 {
+			from := time.Now()
+			if st, err := alice.do("GET", "/api/threads"+tc.query, nil, nil); err != nil || st != http.StatusOK {
+				b.Fatal(st, err)
+			}
+			all = append(all, time.Since(from))
+		}
+		b.ReportMetric(median(all), "ms-"+tc.name+"-p50")
+	}
 }
