@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -346,19 +347,30 @@ func BenchmarkManyThreads(b *testing.B) {
 	const threads, rounds = 200, 5
 	var mu sync.Mutex
 	asked := map[string]time.Time{} // by the text
+	said := regexp.MustCompile(`thread \d+, round \d+`)
 	srv := model(b, func(_ int, user string) turn {
 		now := time.Now()
 		mu.Lock()
 		defer mu.Unlock()
-		asked[user] = now
+		for _, text := range said.FindAllString(user, -1) { // the name of who said it stands before it
+			asked[text] = now
+		}
 		return turn{text: "ok"}
 	})
-	bt := newBot(b, plainConfig, srv.URL)
+	names := make([]string, threads) // one person can't speak that fast
+	for i := range names {
+		names[i] = fmt.Sprintf("person%d", i)
+	}
+	bt := newBot(b, strings.Replace(plainConfig, "web: [alice, bob]", "web: ["+strings.Join(names, ", ")+"]", 1), srv.URL)
+	b.Cleanup(bt.kill)
 	if !bt.start() {
 		b.Fatal(bt.log)
 	}
-	alice := bt.login("alice")
-	say := func(thread, text string) (string, time.Time) {
+	people := make([]*person, threads)
+	for i, name := range names {
+		people[i] = bt.login(name)
+	}
+	say := func(who *person, thread, text string) (string, time.Time) {
 		path, out := "/api/threads", struct {
 			Thread string `json:"thread"`
 		}{Thread: thread}
@@ -366,7 +378,7 @@ func BenchmarkManyThreads(b *testing.B) {
 			path += "/" + thread + "/messages"
 		}
 		from := time.Now()
-		if st, err := alice.do("POST", path, map[string]string{"id": text, "text": text}, &out); err != nil || st >= 300 {
+		if st, err := who.do("POST", path, map[string]string{"id": text, "text": text}, &out); err != nil || st >= 300 {
 			b.Error(st, err)
 		}
 		return out.Thread, from
@@ -375,18 +387,18 @@ func BenchmarkManyThreads(b *testing.B) {
 	over, stop := context.WithCancel(b.Context())
 	go func() { disk <- durable(over, b, bt.dir) }()
 	var wg sync.WaitGroup
-	said := map[string]time.Time{}
+	when := map[string]time.Time{}
 	for i := range threads {
 		wg.Go(func() {
 			thread := ""
 			for round := range rounds + 1 {
 				next := time.After(2 * time.Second)
 				text := fmt.Sprintf("thread %d, round %d", i, round)
-				id, from := say(thread, text)
+				id, from := say(people[i], thread, text)
 				thread = id
 				if round > 0 {
 					mu.Lock()
-					said[text] = from
+					when[text] = from
 					mu.Unlock()
 				}
 				<-next
@@ -401,7 +413,7 @@ func BenchmarkManyThreads(b *testing.B) {
 		mu.Lock()
 		defer mu.Unlock()
 		all = nil
-		for text, from := range said {
+		for text, from := range when {
 			at, ok := asked[text]
 			if !ok {
 				return false
