@@ -75,6 +75,8 @@ type Target struct {
 	mu         sync.Mutex
 	eng        engine
 	id         string // of the container, "" until it is known
+
+	spares spares
 }
 
 var (
@@ -151,6 +153,7 @@ func (t *Target) Engine(ctx context.Context) (string, error) {
 // Close closes the connections to the engine. The container and its processes keep running.
 func (t *Target) Close() error {
 	t.Machine.Close()
+	t.spares.close()
 	t.mu.Lock()
 	e := t.eng
 	t.mu.Unlock()
@@ -245,6 +248,8 @@ type session interface {
 	// wait waits for the end of the streams. clean means that the program is known to have exited.
 	wait(ctx context.Context) (clean bool, err error)
 	close()
+	// over reports whether the streams have ended.
+	over() bool
 }
 
 // state is an engine's information about a container.
@@ -273,6 +278,12 @@ func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, st
 	if err != nil {
 		return nil, err
 	}
+	read := stdin == nil && remote.MayRepeat(ctx) && tr.Lasts()
+	if read {
+		if ch := t.openRead(e, st, argv, stdout, stderr); ch != nil {
+			return ch, nil
+		}
+	}
 	if stdin != nil && e.hasty() {
 		argv = append([]string{"sh", "-c", drainScript, "sh"}, argv...)
 	}
@@ -280,9 +291,18 @@ func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, st
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", t.cfg.Container, err)
 	}
-	// The end of ctx only cancels the opening.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	return &channel{ctx: ctx, cancel: cancel, name: t.cfg.Container, eng: e, was: st, s: s}, nil
+	return t.channel(e, st, s, read), nil
+}
+
+// channel is a session whose end is Close, and not that of the context in which it was opened.
+// After a read, there is a spare for the next one.
+func (t *Target) channel(e engine, st state, s session, read bool) *channel {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &channel{ctx: ctx, cancel: cancel, name: t.cfg.Container, eng: e, was: st, s: s}
+	if read {
+		c.then = func() { t.spares.prepare(e, t.cfg.User, st) }
+	}
+	return c
 }
 
 // Lasts implements remote.Lasting.
@@ -301,6 +321,7 @@ type channel struct {
 	eng    engine
 	was    state
 	s      session
+	then   func() // called at the end of Wait; may be nil
 }
 
 // Close implements remote.Channel.
@@ -312,6 +333,9 @@ func (c *channel) Close() {
 // Wait implements remote.Channel.
 func (c *channel) Wait() error {
 	defer c.s.close()
+	if c.then != nil {
+		defer c.then()
+	}
 	clean, err := c.s.wait(c.ctx)
 	if clean || c.ctx.Err() != nil {
 		return nil // ended, or given up

@@ -184,3 +184,5 @@ func TestNothingIsStartedInAContainerThatCannotBeUsed(t *testing.T) {
 		})
 	}
 }
+
+func (s *fakeSession) over() bool { return s.closed == nil }
