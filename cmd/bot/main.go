@@ -32,9 +32,7 @@ func main() {
 		os.Exit(130)
 	}()
 	if os.Getenv("GOGC") == "" {
-		// The heap is small beside any machine; collecting it less often leaves the
-		// processor to those who wait in a burst.
-		debug.SetGCPercent(400)
+		collectSparingly()
 	}
 	err := root().ExecuteContext(ctx)
 	cancel()
