@@ -37,7 +37,7 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("POST /api/threads", a.signed(mayWrite, a.startThread))
 	mux.Handle("GET /api/threads/{id}", a.signed(mayRead, a.readThread))
 	mux.Handle("POST /api/threads/{id}/messages", a.signed(mayWrite, a.say))
-	mux.Handle("POST /api/threads/{id}/mark", a.leaving(a.mark))
+	mux.Handle("POST /api/threads/{id}/mark", a.signed(mayWrite, a.mark))
 	mux.Handle("POST /api/threads/{id}/arrange", a.signed(mayWrite, a.arrange))
 	mux.Handle("POST /api/threads/{id}/clicks", a.signed(mayWrite, a.press))
 	mux.Handle("GET /api/threads/{id}/events", a.signed(mayRead, a.events))
@@ -219,7 +219,7 @@ type thread struct {
 func (a *Adapter) thread(id string, t threadRow, r reader, m markRow) thread {
 	out := thread{
 		ID: threadID(id), Title: shownText(t.Title), At: t.At, State: "idle",
-		Unread: r.unread(t, m), Pinned: m.Pinned, Read: m.Read, Archived: t.Archived,
+		Unread: r.unread(t, m), Pinned: r.pins[id], Read: m.Read, Archived: t.Archived,
 	}
 	switch {
 	case len(t.Asking) > 0:
@@ -281,6 +281,7 @@ func (a *Adapter) readThread(w http.ResponseWriter, r *http.Request, s session) 
 	end, begin, middle := at[0], at[1], at[2]
 	var t threadRow
 	var m markRow
+	pinned := map[string]bool{}
 	var page []numbered
 	var more, later bool
 	err := a.db.View(r.Context(), func(tx store.Tx) error {
@@ -288,6 +289,7 @@ func (a *Adapter) readThread(w http.ResponseWriter, r *http.Request, s session) 
 			return nil
 		}
 		m, _ = store.Load[markRow](tx, markKey(s.user, id))
+		_, pinned[id] = tx.Get(pinKey(s.user, id))
 		switch {
 		case middle > 0:
 			var rest []numbered
@@ -314,7 +316,7 @@ func (a *Adapter) readThread(w http.ResponseWriter, r *http.Request, s session) 
 		messages = append(messages, a.message(n))
 	}
 	answer(w, http.StatusOK, map[string]any{
-		"thread": a.thread(id, t, reader{user: s.user}, m), "messages": messages, "more": more, "later": later, "rev": t.Last,
+		"thread": a.thread(id, t, reader{user: s.user, pins: pinned}, m), "messages": messages, "more": more, "later": later, "rev": t.Last,
 	})
 }
 

@@ -20,10 +20,9 @@ const (
 	titleMax   = 400  // bytes of a name that somebody gives
 )
 
-// markRow is what a thread is to one person.
+// markRow is how far somebody has read a thread.
 type markRow struct {
-	Read   uint64 `json:"read,omitempty"` // the seq of the newest message that they saw
-	Pinned bool   `json:"pinned,omitempty"`
+	Read uint64 `json:"read"` // the seq of the newest message that they saw
 }
 
 // readerRow is since when somebody's unread messages are counted.
@@ -32,8 +31,11 @@ type readerRow struct {
 }
 
 func markKey(user, id string) []byte             { return store.Key(scheme, "mark", user, id) }
+func pinKey(user, id string) []byte              { return store.Key(scheme, "pin", user, id) }
 func readerKey(user string) []byte               { return store.Key(scheme, "reader", user) }
 func archivedKey(at time.Time, id string) []byte { return store.Key(scheme, "archived", at, id) }
+
+// listKey is the key of a thread's row in the list or in the archive.
 func (t threadRow) listKey(id string) []byte {
 	if t.Archived {
 		return archivedKey(t.At, id)
@@ -101,7 +103,14 @@ var filters = []filter{filterAll, filterMine, filterOpen, filterUnread, filterAl
 // reader is a person who looks at the list.
 type reader struct {
 	user  string
-	since time.Time
+	since time.Time // unread messages are counted from then on; zero: they are not counted
+	pins  map[string]bool
+}
+
+// sees is a thread as this person sees it in the list.
+func (a *Adapter) sees(tx store.Tx, r reader, id string, t threadRow) thread {
+	m, _ := store.Load[markRow](tx, markKey(r.user, id))
+	return a.thread(id, t, r, m)
 }
 
 // unread reports whether a thread has a message that the person hasn't seen.
@@ -146,9 +155,12 @@ func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, s session)
 	now := a.now()
 	err := a.db.View(r.Context(), func(tx store.Tx) error {
 		list, next = []thread{}, cursor{}
-		row, known := store.Load[readerRow](tx, readerKey(s.user))
-		if reads.since = row.Since; !known {
-			reads.since = now
+		reads.pins = pins(tx, s.user)
+		if s.role.has(mayWrite) { // nothing is kept of viewers
+			row, known := store.Load[readerRow](tx, readerKey(s.user))
+			if reads.since = row.Since; !known {
+				reads.since = now
+			}
 		}
 		if words := terms(query); len(words) > 0 {
 			list, next = a.search(tx, reads, words, want, after)
@@ -185,8 +197,7 @@ func (a *Adapter) search(tx store.Tx, r reader, words []string, want filter, aft
 	})
 	for _, id := range ids {
 		t, _ := listed(tx, id)
-		m, _ := store.Load[markRow](tx, markKey(r.user, id))
-		row := a.thread(id, t, r, m)
+		row := a.sees(tx, r, id, t)
 		if f := place(tx, id, words, &left); f.Seq > 0 {
 			f.Text = shownText(f.Text)
 			row.Found = &f
@@ -204,15 +215,9 @@ func (a *Adapter) list(tx store.Tx, r reader, want filter, after cursor) (list [
 	list = []thread{}
 	var pinned []thread
 	if want == filterAll {
-		from, to := store.Prefix(scheme, "mark", r.user)
-		for k, v := range tx.Scan(from, to) {
-			var m markRow
-			if store.Decode(k, v, &m); !m.Pinned {
-				continue
-			}
-			id := lastText(k)
+		for id := range r.pins {
 			if t, ok := listed(tx, id); ok {
-				pinned = append(pinned, a.thread(id, t, r, m))
+				pinned = append(pinned, a.sees(tx, r, id, t))
 			}
 		}
 		slices.SortFunc(pinned, func(a, b thread) int { return cmp.Or(b.At.Compare(a.At), strings.Compare(string(b.ID), string(a.ID))) })
@@ -228,7 +233,7 @@ func (a *Adapter) list(tx store.Tx, r reader, want filter, after cursor) (list [
 		}
 		next = cursor{t.At, id}
 		m, _ := store.Load[markRow](tx, markKey(r.user, id))
-		if m.Pinned && want == filterAll || !want.has(t, r, m) {
+		if r.pins[id] && want == filterAll || !want.has(t, r, m) {
 			skipped++
 			continue
 		}
@@ -254,29 +259,32 @@ func (a *Adapter) mark(w http.ResponseWriter, r *http.Request, s session) {
 	a.change(w, r, &body, func(tx store.Tx, id string, t threadRow) string {
 		m, _ := store.Load[markRow](tx, markKey(s.user, id))
 		m.Read = max(m.Read, min(body.Read, t.Last)) // no message has a higher number
-		if body.Pinned != nil && *body.Pinned && !m.Pinned && pins(tx, s.user) >= maxPins {
-			return sayTooManyPins
-		}
-		if body.Pinned != nil {
-			m.Pinned = *body.Pinned
-		}
 		store.Save(tx, markKey(s.user, id), m)
+		switch {
+		case body.Pinned == nil:
+		case !*body.Pinned:
+			tx.Delete(pinKey(s.user, id))
+		default:
+			if has := pins(tx, s.user); !has[id] && len(has) >= maxPins {
+				return sayTooManyPins
+			}
+			store.Save(tx, pinKey(s.user, id), true)
+		}
 		return ""
 	})
 }
 
-func pins(tx store.Tx, user string) (n int) {
-	from, to := store.Prefix(scheme, "mark", user)
-	for k, v := range tx.Scan(from, to) {
-		var m markRow
-		if store.Decode(k, v, &m); m.Pinned {
-			n++
-		}
+// pins are the ids of the threads that somebody pinned.
+func pins(tx store.Tx, user string) map[string]bool {
+	all := map[string]bool{}
+	from, to := store.Prefix(scheme, "pin", user)
+	for k := range tx.Scan(from, to) {
+		all[lastText(k)] = true
 	}
-	return n
+	return all
 }
 
-// arrange names a thread anew or archives it, for everybody. A new message takes it out of the archive.
+// arrange renames a thread or archives it, for everybody. A new message takes it out of the archive.
 func (a *Adapter) arrange(w http.ResponseWriter, r *http.Request, _ session) {
 	var body struct {
 		Title    *string `json:"title"`

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -329,7 +330,10 @@ func TestAConversationIsNamedPinnedAndArchived(t *testing.T) {
 	do(alice, second, "arrange", `{"title":" "}`, http.StatusConflict)
 	do(alice, "web:0000", "arrange", `{"title":"x"}`, http.StatusNotFound)
 	do(vera, first, "arrange", `{"title":"x"}`, http.StatusForbidden)
-	do(vera, first, "mark", `{"pinned":true}`, http.StatusNoContent)
+	do(vera, first, "mark", `{"pinned":true}`, http.StatusForbidden)
+	if got, _ := vera.list("filter", "unread"); len(got) != 0 {
+		t.Errorf("a viewer has unread conversations: %+v", got)
+	}
 }
 
 func TestAThreadIsReadFromAnyPlaceInBothDirections(t *testing.T) {
@@ -384,6 +388,9 @@ func FuzzTheWordsOfAThreadAreFoundAgain(f *testing.F) {
 	f.Add("The disk of Web-1 is full", "İstanbul ß \xff 日本 a/b")
 	f.Fuzz(func(t *testing.T, one, two string) {
 		text := addWords(addWords("", one), two)
+		if raw, err := json.Marshal(text); err != nil || string(raw) != `"`+text+`"` {
+			t.Fatalf("%q is stored as %s", text, raw)
+		}
 		if len(text) > maxText || strings.Contains(text, "  ") {
 			t.Fatalf("%q", text)
 		}

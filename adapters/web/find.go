@@ -12,7 +12,8 @@ import (
 )
 
 // A thread's text is the distinct words of all that was said and shown in it, in lower case and
-// between spaces: one row a thread, which a search reads instead of the messages. Its bytes are the text.
+// between spaces: one row a thread, which a search reads instead of the messages. No character of it is written in
+// another way in JSON, so the row is searched without being decoded.
 const (
 	maxText   = 32 << 10 // bytes of a thread's text; later words are not found
 	maxScan   = 8 << 10  // bytes of one message that go into it
@@ -75,8 +76,7 @@ func addWords(text, said string) string {
 	for word := range strings.FieldsSeq(text) {
 		known[word] = true
 	}
-	for word := range strings.FieldsSeq(strings.ToLower(strings.ToValidUTF8(said, " "))) {
-		word = bare(word)
+	for _, word := range words(said) {
 		if len(word) > mostWord {
 			word = strings.ToValidUTF8(word[:mostWord], "")
 		}
@@ -93,28 +93,35 @@ func addWords(text, said string) string {
 	return b.String()
 }
 
-// bare is a word without the punctuation around it.
-func bare(word string) string {
-	return strings.TrimFunc(word, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '/' })
+// words are the words of a text in lower case, without the punctuation around them.
+func words(text string) []string {
+	apart := func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune(`"\<>&`, r)
+	}
+	all := strings.FieldsFunc(strings.ToLower(strings.ToValidUTF8(text, " ")), apart)
+	for i, w := range all {
+		all[i] = strings.TrimFunc(w, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '/' })
+	}
+	return slices.DeleteFunc(all, func(w string) bool { return w == "" })
 }
 
 // noteWords makes a message findable.
 func noteWords(tx store.Tx, id string, m messageRow) {
-	raw, has := tx.Get(textKey(id))
-	text := string(raw)
+	text, has := store.Load[string](tx, textKey(id))
+	now := text
 	if !has { // the thread is new, or of an earlier version
-		text = textOf(tx, id)
+		now = textOf(tx, id)
 	}
-	if now := addWords(text, wordsOf(m)); len(now) > len(raw) {
-		tx.Set(textKey(id), []byte(now))
+	if now = addWords(now, wordsOf(m)); len(now) > len(text) {
+		store.Save(tx, textKey(id), now)
 	}
 }
 
 // terms are the words of a search, all of which must be in a thread's text; a part of a word does.
 func terms(query string) []string {
 	var all []string
-	for t := range strings.FieldsSeq(strings.ToLower(strings.ToValidUTF8(query, " "))) {
-		if t = bare(t); t != "" && !slices.Contains(all, t) && len(all) < maxTerms {
+	for _, t := range words(query) {
+		if !slices.Contains(all, t) && len(all) < maxTerms {
 			all = append(all, t)
 		}
 	}
@@ -130,8 +137,8 @@ func hasAll(text []byte, terms []string) bool {
 	return true
 }
 
-// findThreads returns the ids of the threads that have all terms and are wanted, the newest first, from the
-// one after the cursor on.
+// findThreads returns the ids of the threads that have all terms and are wanted, the newest first,
+// from the one behind the cursor on.
 func findThreads(tx store.Tx, terms []string, after cursor, wanted func(string, threadRow) bool) (ids []string, more bool) {
 	type match struct {
 		id string
@@ -295,7 +302,7 @@ const (
 
 func fillText(tx store.Tx, id string) {
 	if _, has := tx.Get(textKey(id)); !has {
-		tx.Set(textKey(id), []byte(textOf(tx, id)))
+		store.Save(tx, textKey(id), textOf(tx, id))
 	}
 }
 

@@ -51,7 +51,7 @@ func newMarkdown() goldmark.Markdown {
 	)
 }
 
-// plainHTML renders the nodes that could load or run something.
+// plainHTML renders the nodes that could load or run something, and what commands printed.
 type plainHTML struct{}
 
 func (plainHTML) RegisterFuncs(reg renderer.NodeRendererFuncRegisterer) {
@@ -60,6 +60,8 @@ func (plainHTML) RegisterFuncs(reg renderer.NodeRendererFuncRegisterer) {
 	reg.Register(ast.KindLink, link)
 	reg.Register(ast.KindAutoLink, autoLink)
 	reg.Register(ast.KindImage, image)
+	reg.Register(ast.KindCodeBlock, codeBlock)
+	reg.Register(ast.KindFencedCodeBlock, codeBlock)
 }
 
 func htmlBlock(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {

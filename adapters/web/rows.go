@@ -30,7 +30,7 @@ type threadRow struct {
 	Last   uint64    `json:"last"`             // the last number that the counter gave
 	Asking []uint64  `json:"asking,omitempty"` // seq of the messages whose card still has buttons
 	Hidden bool      `json:"hidden,omitempty"` // its first message is still pending: no index row
-	// Newest is the seq of the last message that is worth to be told; 0 in rows of earlier versions.
+	// Newest is the seq of the last message that isn't quiet; 0 in rows of earlier versions.
 	Newest   uint64   `json:"newest,omitempty"`
 	People   []string `json:"people,omitempty"` // who wrote or decided here
 	Archived bool     `json:"archived,omitempty"`

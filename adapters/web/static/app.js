@@ -242,7 +242,7 @@ function changed() {
 let noted = {};
 function noteRead(here) {
   const seq = talk.newest;
-  if (!here || talk.id !== current || !talk.sticky || document.visibilityState !== 'visible' || seq <= (here.read || 0)) return;
+  if (!here || api.readOnly || talk.id !== current || !talk.sticky || document.visibilityState !== 'visible' || seq <= (here.read || 0)) return;
   if (noted.id === current && (noted.seq >= seq || Date.now() - noted.at < 3000)) return; // the next change tells it
   noted = { id: current, seq, at: Date.now() };
   here.read = seq;
@@ -266,7 +266,7 @@ function wireAbout() {
     $('about-name').value = opened.title;
     $('about-pin').textContent = opened.pinned ? 'Unpin from my list' : 'Pin to the top of my list';
     $('about-archive').textContent = opened.archived ? 'Take out of the archive' : 'Archive for everybody';
-    for (const b of ['about-name', 'about-save', 'about-archive']) $(b).disabled = Boolean(api.readOnly);
+    for (const b of ['about-name', 'about-save', 'about-pin', 'about-archive']) $(b).disabled = Boolean(api.readOnly);
   };
   $('about').addEventListener('click', () => {
     if (!opened) return;
