@@ -120,7 +120,13 @@ func (p *Pane) onCommandEnd(args string) (ok bool) {
 
 func (p *Pane) onPrompt(args string) {
 	p.advance(promptPrinted)
-	_, p.shell.pid, _ = strings.Cut(args, ";")
+	_, shell, _ := strings.Cut(args, ";")
+	var ran string
+	p.shell.pid, ran, _ = strings.Cut(shell, ";")
+	p.shell.lastRun = unknownPrompt
+	if n, err := strconv.Atoi(ran); err == nil {
+		p.shell.lastRun = n
+	}
 	p.line.apply(linePrompted)
 	p.flushMirror()
 	p.flushNoticesAsync()

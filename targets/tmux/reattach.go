@@ -118,10 +118,10 @@ func (p *Pane) Testify(ctx context.Context, w Where) (Testimony, error) {
 	if w.Shell == "" {
 		return Testimony{}, nil
 	}
-	for round := range 2 {
+	for range 2 {
 		// Read before the pane is asked: what ends in between is found in the second round.
-		records, noRecords := p.s.t.FS().ReadFile(ctx, p.s.file("r-"+p.key), 1<<20)
-		if noRecords == nil {
+		records, err := p.s.t.FS().ReadFile(ctx, p.s.file("r-"+p.key), 1<<20)
+		if err == nil {
 			if t := findEnd(string(records), w); t.Ended {
 				return t, nil
 			}
@@ -130,7 +130,7 @@ func (p *Pane) Testify(ctx context.Context, w Where) (Testimony, error) {
 			return Testimony{}, err
 		}
 		p.mu.Lock()
-		same, seq, phase := p.shell.pid == w.Shell, p.shell.seq, p.shell.phase
+		same, seq, phase, ran := p.shell.pid == w.Shell, p.shell.seq, p.shell.phase, p.shell.lastRun
 		p.mu.Unlock()
 		switch {
 		case phase == phaseRunning:
@@ -143,24 +143,12 @@ func (p *Pane) Testify(ctx context.Context, w Where) (Testimony, error) {
 			}
 		case same && seq == w.Seq && phase == phaseIdle:
 			return Testimony{Unstarted: true}, nil
-		case same && phase == phaseIdle && p.s.caps.Bash == "" && noRecords == nil && round > 0:
-			// An empty line brings a new prompt there, but no record.
-			return Testimony{Unstarted: !recordedAfter(string(records), w)}, nil
+		case same && phase == phaseIdle && p.s.caps.Bash == "" && ran != unknownPrompt && ran < w.Seq:
+			// An empty line has brought a new prompt there.
+			return Testimony{Unstarted: true}, nil
 		}
 	}
 	return Testimony{}, nil
-}
-
-// recordedAfter reports whether the records hold a later command of the same shell.
-func recordedAfter(records string, w Where) bool {
-	for line := range strings.Lines(records) {
-		shell, rest, _ := strings.Cut(line, " ")
-		number, _, _ := strings.Cut(rest, " ")
-		if seq, err := strconv.Atoi(number); shell == w.Shell && (err != nil || seq > w.Seq+1) {
-			return true
-		}
-	}
-	return false
 }
 
 // findEnd finds a command in the records of the shells, lines of "shell seq code time"; older

@@ -79,7 +79,7 @@ func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 // none of the bot was read there. One that removed the prompt hook was, and has ended.
 func (p *Pane) neverTyped(ctx context.Context, w Where) bool {
 	if p.s.caps.Bash == "" {
-		// What was typed before the question was read before it, and has left a record or runs.
+		// What was typed before the question was read before it, and the shell says so.
 		if p.queryStatus(ctx) != nil {
 			return false
 		}

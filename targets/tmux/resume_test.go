@@ -160,6 +160,22 @@ func TestACommandInAShellWithoutALineEditorIsTakenUp(t *testing.T) {
 			expect(t, p, "echo next", 0, "next\n", "")
 		})
 	}
+	t.Run("its end could not be noted", func(t *testing.T) {
+		b := start(t, func(_ *Options, tgt *backend.Target) { *tgt = noBash{*tgt} })
+		p := b.pane()
+		run(t, p, "true")
+		if err := os.Remove(b.s.file("r-" + p.key)); err != nil {
+			t.Fatal(err)
+		}
+		var where Where
+		if _, err := p.Run(t.Context(), Command{Text: "echo once", Before: func(w Where) error { where = w; return nil }}); err != nil {
+			t.Fatal(err)
+		}
+		p = b.restart(p)
+		if o, err := p.Resume(t.Context(), where, time.Now(), Command{Text: "echo once"}); err != nil || o.Kind != Lost {
+			t.Errorf("a command that ran is %s (%v)", o.Kind, err)
+		}
+	})
 	t.Run("it was never typed", func(t *testing.T) {
 		b := start(t, func(_ *Options, tgt *backend.Target) { *tgt = noBash{*tgt} })
 		p := b.pane()

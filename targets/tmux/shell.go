@@ -68,11 +68,14 @@ var shellTransitions = map[shellEvent]shellTransition{
 
 // shellState is what is known of the shell in a pane.
 type shellState struct {
-	phase  shellPhase
-	seq    int    // of the last prompt
-	pid    string // as reported at the last prompt
-	dir    string
-	prompt []byte // as it was printed last
+	phase shellPhase
+	seq   int    // of the last prompt
+	pid   string // as reported at the last prompt
+	// lastRun is the prompt at which a command of the bot was read last, as a shell without a line
+	// editor reports it with pid, or unknownPrompt.
+	lastRun int
+	dir     string
+	prompt  []byte // as it was printed last
 	// restarted means that the shell exited, a new one was started, and that has not been
 	// reported yet.
 	restarted bool

@@ -253,12 +253,12 @@ const runScript = `eval "$__cs_c"
 // error is merged with standard output. The line that reads the script is seen only until
 // it runs: __cs_t then shows the command in its place.
 //
-// __cs_c is the prompt at which a script was read last. Only the end of a script is recorded,
-// not that of an empty line, so a prompt without a record is one at which none was read.
+// __cs_c is the prompt at which a script was read last, which mark P tells. Only the end of a script
+// is recorded, not that of an empty line.
 func posixRC(d rcData) string {
 	rc := d.firstLine() + noPrompts + d.exports() + `unset ENV
 __cs_s=1
-__cs_z= __cs_c=
+__cs_z= __cs_c=0
 __cs_p() {
   if [ "$((__cs_s - 1))" = "$__cs_c" ] && [ -w @ENDFILE@ ]; then
     [ "$((__cs_s % 1000))" != 0 ] || : >|@ENDFILE@
@@ -288,7 +288,7 @@ case ${BB_ASH_VERSION-}$(readlink /proc/$$/exe 2>/dev/null) in *busybox* | [0-9]
   ;;
 esac
 `
-	rc = strings.ReplaceAll(rc, "@P@", "\x1b]7973;@NONCE@;P;0;$$\x07")
+	rc = strings.ReplaceAll(rc, "@P@", "\x1b]7973;@NONCE@;P;0;$$;$__cs_c\x07")
 	rc = strings.ReplaceAll(rc, "@Q@", "\x1b]7973;@NONCE@;Q\x07")
 	return d.fill(rc)
 }
