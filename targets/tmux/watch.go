@@ -89,7 +89,8 @@ func (v jobView) lost() (kind OutcomeKind, notice string) {
 // stalled returns why further waiting is useless, or "".
 func (v jobView) stalled(now time.Time) (kind OutcomeKind, notice string) {
 	switch {
-	case v.alternate && now.Sub(v.alternateSince) >= stableTime && v.started:
+	case v.alternate && now.Sub(v.alternateSince) >= stableTime && now.Sub(v.begin) >= stableTime && v.started:
+		// What was on the screen before the command began may have just gone.
 		return Fullscreen, "The command shows a full-screen program, which waits for keys."
 	case !v.started && now.Sub(v.begin) > typeTime:
 		return Lost, "The command was typed, but the shell did not start it; look at the pane."
