@@ -164,7 +164,7 @@ func (a *Adapter) click(ctx context.Context, c chat.Click) (chat.Answer, error) 
 		return ans, err
 	}
 	err = store.UpdateRelaxed(ctx, a.db, func(tx store.Tx) error {
-		if t, ok := listed(tx, id); ok {
+		if t, ok := listed(tx, id); ok && ans.OK {
 			t.join(c.From.Name)
 			store.Save(tx, threadKey(id), t)
 		}

@@ -152,15 +152,16 @@ func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, s session)
 	reads := reader{user: s.user}
 	var list []thread
 	var next cursor
-	now := a.now()
+	now, known := a.now(), true
 	err := a.db.View(r.Context(), func(tx store.Tx) error {
 		list, next = []thread{}, cursor{}
 		reads.pins = pins(tx, s.user)
 		if s.role.has(mayWrite) { // nothing is kept of viewers
-			row, known := store.Load[readerRow](tx, readerKey(s.user))
-			if reads.since = row.Since; !known {
-				reads.since = now
+			var row readerRow
+			if row, known = store.Load[readerRow](tx, readerKey(s.user)); !known {
+				row.Since = now
 			}
+			reads.since = row.Since
 		}
 		if words := terms(query); len(words) > 0 {
 			list, next = a.search(tx, reads, words, want, after)
@@ -169,9 +170,9 @@ func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, s session)
 		list, next = a.list(tx, reads, want, after)
 		return nil
 	})
-	if err == nil && reads.since.Equal(now) {
+	if err == nil && !known {
 		err = store.UpdateRelaxed(r.Context(), a.db, func(tx store.Tx) error {
-			if _, known := store.Load[readerRow](tx, readerKey(s.user)); !known {
+			if _, there := store.Load[readerRow](tx, readerKey(s.user)); !there {
 				store.Save(tx, readerKey(s.user), readerRow{now})
 			}
 			return nil

@@ -123,6 +123,7 @@ type apiSession struct {
 	err      error
 }
 
+// over reports whether the streams have ended.
 func (s *apiSession) over() bool {
 	select {
 	case <-s.copied:

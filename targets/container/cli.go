@@ -174,7 +174,7 @@ func (c *cli) exec(ctx context.Context, id, user string, argv []string, stdin io
 	if err != nil {
 		return nil, err
 	}
-	return &cliSession{p: p, program: c.program, ended: make(chan struct{})}, nil
+	return &cliSession{p: p, program: c.program, over: make(chan struct{})}, nil
 }
 
 func stdinFlag(program string) string {
@@ -205,7 +205,7 @@ type cliSession struct {
 	p       backend.Process
 	program string
 	once    sync.Once
-	ended   chan struct{} // closed when the command line has ended
+	over    chan struct{} // closed when the command line has ended
 }
 
 func (s *cliSession) close() {
@@ -214,7 +214,7 @@ func (s *cliSession) close() {
 			timer := time.NewTimer(drainTime)
 			defer timer.Stop()
 			select {
-			case <-s.ended:
+			case <-s.over:
 			case <-timer.C:
 				s.p.Kill()
 			}
@@ -222,17 +222,8 @@ func (s *cliSession) close() {
 	})
 }
 
-func (s *cliSession) over() bool {
-	select {
-	case <-s.ended:
-		return true
-	default:
-		return false
-	}
-}
-
 func (s *cliSession) wait(context.Context) (bool, error) {
-	defer close(s.ended)
+	defer close(s.over)
 	res, err := s.p.Wait()
 	switch {
 	case err != nil:

@@ -248,8 +248,6 @@ type session interface {
 	// wait waits for the end of the streams. clean means that the program is known to have exited.
 	wait(ctx context.Context) (clean bool, err error)
 	close()
-	// over reports whether the streams have ended.
-	over() bool
 }
 
 // state is an engine's information about a container.
@@ -280,7 +278,7 @@ func (tr transport) Open(ctx context.Context, argv []string, stdin io.Reader, st
 	}
 	read := stdin == nil && remote.MayRepeat(ctx) && tr.Lasts()
 	if read {
-		if ch := t.openRead(e, st, argv, stdout, stderr); ch != nil {
+		if ch := t.openRead(ctx, e, st, argv, stdout, stderr); ch != nil {
 			return ch, nil
 		}
 	}

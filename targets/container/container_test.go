@@ -184,5 +184,3 @@ func TestNothingIsStartedInAContainerThatCannotBeUsed(t *testing.T) {
 		})
 	}
 }
-
-func (s *fakeSession) over() bool { return s.closed == nil }

@@ -21,7 +21,7 @@ const spareTime = 5 * time.Minute
 // a program; a spare takes one write. It is used once, and only for programs that may be started twice
 // ([remote.MayRepeat]): one that ends at the wrong moment takes its command with it.
 type spare struct {
-	s        session
+	s        *apiSession
 	was      state
 	in       *io.PipeWriter
 	out, err *relay
@@ -74,8 +74,9 @@ func (p *spares) take(now state) *spare {
 	return sp
 }
 
-// run makes the spare a program.
-func (sp *spare) run(argv []string, stdout, stderr io.Writer) error {
+// run makes the spare a program. It gives up when ctx ends.
+func (sp *spare) run(ctx context.Context, argv []string, stdout, stderr io.Writer) error {
+	defer context.AfterFunc(ctx, func() { _ = sp.in.Close() })()
 	sp.out.to(stdout)
 	sp.err.to(stderr)
 	text := command(argv) + " </dev/null"
@@ -90,7 +91,8 @@ func (sp *spare) drop() {
 	sp.s.close()
 }
 
-// prepare makes a spare in the background, if there is none.
+// prepare makes a spare in the background, if there is none and the engine has an API: its command
+// line would need a process on this machine for each.
 func (p *spares) prepare(e engine, user string, now state) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,14 +105,18 @@ func (p *spares) prepare(e engine, user string, now state) {
 		defer cancel()
 		r, w := io.Pipe()
 		sp := &spare{was: now, in: w, out: new(relay), err: new(relay)}
-		var err error
-		sp.s, err = e.exec(ctx, now.id, user, []string{"sh", "-c", spareScript}, r, sp.out, sp.err)
+		s, err := e.exec(ctx, now.id, user, []string{"sh", "-c", spareScript}, r, sp.out, sp.err)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.making = false
+		var byAPI bool
+		sp.s, byAPI = s.(*apiSession)
 		switch {
 		case err != nil: // a read is started without one
 			_ = r.Close()
+		case !byAPI:
+			_ = r.Close()
+			s.close()
 		case p.retired:
 			sp.drop()
 		default:
@@ -142,12 +148,12 @@ func (p *spares) close() {
 }
 
 // openRead starts a program through the spare; nil means that there is none.
-func (t *Target) openRead(e engine, st state, argv []string, stdout, stderr io.Writer) remote.Channel {
+func (t *Target) openRead(ctx context.Context, e engine, st state, argv []string, stdout, stderr io.Writer) remote.Channel {
 	sp := t.spares.take(st)
 	if sp == nil {
 		return nil
 	}
-	if err := sp.run(argv, stdout, stderr); err != nil {
+	if err := sp.run(ctx, argv, stdout, stderr); err != nil {
 		sp.drop()
 		return nil
 	}

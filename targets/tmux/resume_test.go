@@ -30,6 +30,28 @@ func (b *bench) restart(p *Pane) *Pane {
 	return p
 }
 
+// leave types a command, and stops waiting for it once it has printed so many times.
+func leave(t *testing.T, p *Pane, text string, prints int) (where Where) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	_, _ = p.Run(ctx, Command{Text: text, Before: func(w Where) error { where = w; return nil }, Output: func(Stream, []byte) {
+		if prints--; prints == 0 {
+			stop()
+		}
+	}})
+	return where
+}
+
+// noted waits until the shell has noted the end of a command.
+func (b *bench) noted(p *Pane, where Where) {
+	b.t.Helper()
+	eventually(b.t, "the shell noted the end", func() bool {
+		got, err := b.tgt.FS().ReadFile(b.t.Context(), b.s.file("r-"+p.key), 0)
+		return err == nil && findEnd(string(got), where).Ended
+	})
+}
+
 func TestACommandOfAnEarlierProcessIsTakenUp(t *testing.T) {
 	const begin = "echo begun; echo bad >&2; until [ -e go ]; do sleep 0.01; done; "
 	long := begin + "seq 20000; echo worse >&2; (exit 5)"
@@ -55,19 +77,7 @@ func TestACommandOfAnEarlierProcessIsTakenUp(t *testing.T) {
 			dir := t.TempDir()
 			run(t, p, "cd "+shellQuote(dir))
 			run(t, p, "echo earlier")
-			var where Where
-			ctx, stop := context.WithCancel(t.Context())
-			gone := make(chan struct{})
-			seen := 0
-			go func() {
-				defer close(gone)
-				_, _ = p.Run(ctx, Command{Text: tt.command, Before: func(w Where) error { where = w; return nil }, Output: func(Stream, []byte) {
-					if seen++; seen == 2 {
-						stop()
-					}
-				}})
-			}()
-			<-gone
+			where := leave(t, p, tt.command, 2)
 			began := time.Now().Add(-time.Minute)
 			goOn := func() {
 				if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
@@ -79,10 +89,7 @@ func TestACommandOfAnEarlierProcessIsTakenUp(t *testing.T) {
 					t.Fatal(err)
 				}
 				goOn()
-				eventually(t, "the shell noted the end", func() bool {
-					got, err := b.tgt.FS().ReadFile(t.Context(), b.s.file("r-"+p.key), 0)
-					return err == nil && findEnd(string(got), where).Ended
-				})
+				b.noted(p, where)
 			}
 			p = b.restart(p)
 			live := false
@@ -127,14 +134,7 @@ func TestACommandInAShellWithoutALineEditorIsTakenUp(t *testing.T) {
 			dir := t.TempDir()
 			run(t, p, "cd "+shellQuote(dir))
 			run(t, p, "echo earlier")
-			var where Where
-			ctx, stop := context.WithCancel(t.Context())
-			gone := make(chan struct{})
-			go func() {
-				defer close(gone)
-				_, _ = p.Run(ctx, Command{Text: tt.command, Before: func(w Where) error { where = w; return nil }, Output: func(Stream, []byte) { stop() }})
-			}()
-			<-gone
+			where := leave(t, p, tt.command, 1)
 			goOn := func() {
 				if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 					t.Error(err)
@@ -145,10 +145,7 @@ func TestACommandInAShellWithoutALineEditorIsTakenUp(t *testing.T) {
 					t.Fatal(err)
 				}
 				goOn()
-				eventually(t, "the shell noted the end", func() bool {
-					got, err := b.tgt.FS().ReadFile(t.Context(), b.s.file("r-"+p.key), 0)
-					return err == nil && findEnd(string(got), where).Ended
-				})
+				b.noted(p, where)
 			}
 			p = b.restart(p)
 			var once sync.Once

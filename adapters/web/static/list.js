@@ -28,7 +28,7 @@ export class List {
 
   find(id) { return this.threads.find((t) => t.id === id); }
 
-  // ask begins anew with what the fields say.
+  // ask starts over with what the fields say.
   ask() {
     clearTimeout(this.typing);
     const query = $('query').value.trim();
