@@ -210,11 +210,10 @@ func (a *Adapter) Scheme() string { return scheme }
 
 // State says in a few words whether events arrive here.
 func (a *Adapter) State() string {
-	s := a.sup.Load()
-	if s == nil || s.Ready() != nil {
-		return strings.TrimPrefix(a.Ready().Error(), "discord: ")
+	if err := a.Ready(); err != nil { // asked once: it may be ready in the next moment
+		return strings.TrimPrefix(err.Error(), "discord: ")
 	}
-	here, states := 0, s.States()
+	here, states := 0, a.sup.Load().States()
 	for _, st := range states {
 		if st.Up() {
 			here++

@@ -194,9 +194,11 @@ func (a *Adapter) adopt(ctx context.Context, h chat.Handler) error {
 	wait := "" // the thread whose next one has to wait
 	for _, p := range all {
 		// Each is looked at, so that all of a dead replica are known to be its at once.
-		if still := a.sights.still(p, time.Now()); p.thread == wait {
-			continue
-		} else if !still || !a.adoptOne(ctx, h, p) {
+		still := a.sights.still(p, time.Now())
+		switch {
+		case p.thread == wait:
+		case !still && a.sights.hopeless(p, time.Now()): // another replica tries it again
+		case !still || !a.adoptOne(ctx, h, p):
 			wait = p.thread
 		}
 	}
