@@ -891,6 +891,7 @@ func testimony(t *testing.T, k *kit) {
 	}
 	d.outside(t, "touch "+shellQuote(d.dir+"/go"))
 	eventually(t, "it has ended", func() bool { return testify() == Testimony{Ended: true, Code: 9} })
+	eventually(t, "the prompt", func() bool { return state(t, p) == StateIdle }) // after the record
 	d.expect(t, p, "echo next", 0, "next\n", "")
 	p = d.again(t, p)
 	if got := testify(); got != (Testimony{Ended: true, Code: 9}) {
