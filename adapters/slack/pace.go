@@ -39,12 +39,24 @@ type pacer struct {
 	calls   chan struct{}
 	// outcome is told how each call ended; nil: nobody is.
 	outcome func(error)
+	peers   *peers
 }
 
 // rest is when something may go on.
 type rest struct {
-	until time.Time // nothing goes before
-	slow  time.Time // until then calls keep a distance
+	until   time.Time // nothing goes before
+	slow    time.Time // until then calls keep a distance
+	refused time.Time // until then, as Slack told this process
+}
+
+// hold lets nothing go before a time, and after that slowly for a while.
+func (r *rest) hold(until time.Time) {
+	if until.After(r.until) {
+		r.until = until
+	}
+	if slow := until.Add(slowFor); slow.After(r.slow) {
+		r.slow = slow
+	}
 }
 
 type lane struct {
@@ -56,8 +68,11 @@ type method struct {
 	rest
 	limit int         // calls a minute; 0: not known
 	used  []time.Time // the calls of the last minute, if there is a limit
-	queue scribe.Queue
-	timer *time.Timer
+	// theirs is how many calls other replicas made in the last minute, as far as is known, and
+	// replicas how many of them there are.
+	theirs, replicas int
+	queue            scribe.Queue
+	timer            *time.Timer
 }
 
 // may reports whether a call may go now, and if not, when another look is worth it.
@@ -68,10 +83,8 @@ func (m *method) may(now time.Time, prio scribe.Urgency) (ok bool, wake time.Tim
 	if m.limit == 0 {
 		return true, time.Time{}
 	}
-	for len(m.used) > 0 && now.Sub(m.used[0]) >= time.Minute {
-		m.used = m.used[1:]
-	}
-	limit, n := m.limit, len(m.used)
+	m.forget(now)
+	limit, n := max(1, m.limit-m.theirs-m.replicas*m.since(now.Add(-peersLag))), len(m.used)
 	if prio == scribe.Passing { // the rest is for what must come through
 		limit /= 2
 		// Spread over the minute, what runs never looks as if it stood still.
@@ -84,7 +97,26 @@ func (m *method) may(now time.Time, prio scribe.Urgency) (ok bool, wake time.Tim
 	if n < limit {
 		return true, time.Time{}
 	}
-	return false, m.used[n-limit].Add(time.Minute)
+	wake = m.used[n-limit].Add(time.Minute)
+	if soon := now.Add(peersLag / 2); m.replicas > 0 && soon.Before(wake) {
+		wake = soon // what the others leave changes
+	}
+	return false, wake
+}
+
+// forget drops the calls of more than a minute ago.
+func (m *method) forget(now time.Time) {
+	for len(m.used) > 0 && now.Sub(m.used[0]) >= time.Minute {
+		m.used = m.used[1:]
+	}
+}
+
+// since counts the calls after a time.
+func (m *method) since(t time.Time) (n int) {
+	for n < len(m.used) && m.used[len(m.used)-1-n].After(t) {
+		n++
+	}
+	return n
 }
 
 // distance is the time between two calls while Slack's patience is short.
@@ -101,17 +133,32 @@ func newPacer() *pacer {
 
 // find returns a lane and its method; p.mu is held.
 func (p *pacer) find(key string) (*lane, *method) {
+	p.hear(time.Now())
 	name, _, _ := strings.Cut(key, "/")
-	l, m := p.lanes[key], p.methods[name]
+	l := p.lanes[key]
 	if l == nil {
 		l = &lane{}
+		if p.peers != nil {
+			if until, ok := p.peers.rests[key]; ok {
+				l.hold(until)
+			}
+		}
 		p.lanes[key] = l
 	}
+	return l, p.method(name)
+}
+
+// method returns what is known of a method; p.mu is held.
+func (p *pacer) method(name string) *method {
+	m := p.methods[name]
 	if m == nil {
 		m = &method{limit: perMinute[name]}
+		if p.peers != nil {
+			m.replicas = p.peers.n
+		}
 		p.methods[name] = m
 	}
-	return l, m
+	return m
 }
 
 // calm reports whether so little of a method's limit was used in the last minute that what
@@ -119,12 +166,13 @@ func (p *pacer) find(key string) (*lane, *method) {
 func (p *pacer) calm(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.hear(time.Now())
 	m := p.methods[name]
 	if m == nil {
 		return true
 	}
 	ok, _ := m.may(time.Now(), scribe.Passing)
-	return ok && len(m.used) <= m.limit/10
+	return ok && len(m.used)+m.theirs <= m.limit/10
 }
 
 // do runs call when its turn comes. A rate limit that Slack reports is waited
@@ -217,8 +265,8 @@ func (p *pacer) leave(key string, err error) time.Duration {
 	var wait time.Duration
 	if limited, ok := errors.AsType[*slackapi.RateLimitedError](err); ok {
 		wait = max(limited.RetryAfter, slowPace)
-		r.until = now.Add(wait)
-		r.slow = r.until.Add(slowFor)
+		r.refused = now.Add(wait)
+		r.hold(r.refused)
 	} else if now.Before(l.slow) {
 		l.until = now.Add(slowPace)
 	}
@@ -237,6 +285,7 @@ func (p *pacer) next(m *method) {
 		m.timer = nil
 	}
 	now := time.Now()
+	p.hear(now)
 	for {
 		var wake time.Time
 		if !m.queue.NextWhere(func(w *scribe.Waiter) bool {

@@ -81,6 +81,7 @@ type Config struct {
 	// had brought: every replica connects again then. nil: the finder alone does.
 	Deaf    func(ctx context.Context) (time.Time, error)
 	SetDeaf func(ctx context.Context, t time.Time) error
+	Peers   Peers     // the other replicas; nil: this process is alone
 	Desk    chat.Desk // answers slash commands and the home page; nil: neither
 	// Sockets are the Socket Mode connections of this process, default 2. All replicas
 	// together may have 10.
@@ -191,6 +192,9 @@ func New(cfg Config) (*Adapter, error) {
 		slackapi.OptionOnResponseHeaders(func(_ string, h http.Header) { a.readClock(h.Get("Date")) }))
 	a.people = newPeople(a.api, func() string { return a.self().team }, cfg.Usergroups, cfg.Now)
 	a.pace.outcome = a.health.called
+	if cfg.Peers != nil {
+		a.pace.share(cfg.Peers)
+	}
 	a.scribe = scribe.New[outgoing](scribe.Config[*page]{Open: func(t chat.ThreadID) (*page, error) {
 		th, err := parseThread(t)
 		return a.newPage(th), err

@@ -110,6 +110,10 @@ func (n *Networks) openSlack(desk chat.Desk) error {
 		return nil
 	}
 	alive, deaf := alive{n.DB, "slack"}, alive{n.DB, "slack-deaf"}
+	var peers slack.Peers
+	if n.Replicas.Shared() {
+		peers = n.Replicas
+	}
 	a, err := slack.New(slack.Config{
 		BotToken: string(e.SlackBotToken), AppToken: string(e.SlackAppToken), SigningSecret: string(e.SlackSigningSecret),
 		APIURL: e.SlackAPIURL, Name: n.File.Agent.Name, Usergroups: n.usergroups,
@@ -119,7 +123,7 @@ func (n *Networks) openSlack(desk chat.Desk) error {
 			return slack.ChannelRules{MentionOnly: c.Followups == "mention", NoHistory: c.History == "off", Bots: c.Bots}
 		},
 		Known: n.known, Open: func(ctx context.Context) ([]chat.ThreadID, error) { return threads.Active(ctx, n.DB, "slack:") },
-		Seen: n.seen, Alive: alive.at, SetAlive: alive.set, Desk: desk, Do: n.Replicas.Network(), Turn: n.Replicas.Turn(), Deaf: deaf.at, SetDeaf: deaf.set, Log: n.Log.With("network", "slack"), Now: time.Now,
+		Seen: n.seen, Alive: alive.at, SetAlive: alive.set, Desk: desk, Do: n.Replicas.Network(), Turn: n.Replicas.Turn(), Peers: peers, Deaf: deaf.at, SetDeaf: deaf.set, Log: n.Log.With("network", "slack"), Now: time.Now,
 	})
 	if err != nil {
 		return config.Errorf("%v", err)

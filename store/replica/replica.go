@@ -17,6 +17,7 @@ package replica
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"maps"
@@ -73,6 +74,8 @@ type row struct {
 	Beat  uint64    `json:"beat"`
 	Host  string    `json:"host,omitempty"`
 	Since time.Time `json:"since"`
+	// Published is what the member tells the others, by topic.
+	Published map[string]json.RawMessage `json:"published,omitempty"`
 }
 
 type jobRow struct {
@@ -104,6 +107,7 @@ type Member struct {
 	scanned time.Time // start of the last successful scan
 	others  map[string]*observed
 	jobs    map[string]*Job // held here
+	topics  map[string]func() json.RawMessage
 	wait    chan struct{}   // closed and replaced at each change
 }
 
@@ -114,7 +118,7 @@ func New(c Config) *Member {
 	}
 	return &Member{
 		cfg: c, since: time.Now(), poke: make(chan struct{}, 1),
-		others: map[string]*observed{}, jobs: map[string]*Job{}, wait: make(chan struct{}),
+		others: map[string]*observed{}, jobs: map[string]*Job{}, wait: make(chan struct{}), topics: map[string]func() json.RawMessage{},
 	}
 }
 
@@ -193,11 +197,20 @@ func (m *Member) repeat(ctx context.Context, d time.Duration, poke <-chan struct
 // raise stores one beat.
 func (m *Member) raise(ctx context.Context) error {
 	began := time.Now()
+	m.mu.Lock()
+	topics := maps.Clone(m.topics)
+	m.mu.Unlock()
+	published := map[string]json.RawMessage{}
+	for topic, own := range topics {
+		if words := own(); words != nil {
+			published[topic] = words
+		}
+	}
 	beat := uint64(0)
 	err := m.cfg.DB.Update(ctx, func(tx store.Tx) error {
 		r, _ := store.Load[row](tx, rowKey(m.cfg.Name))
 		beat = r.Beat + 1
-		store.Save(tx, rowKey(m.cfg.Name), row{Beat: beat, Host: m.cfg.Host, Since: m.since.UTC()})
+		store.Save(tx, rowKey(m.cfg.Name), row{Beat: beat, Host: m.cfg.Host, Since: m.since.UTC(), Published: published})
 		return nil
 	})
 	if err != nil {
@@ -326,6 +339,34 @@ func (m *Member) Alive(tx store.Tx, name string) bool {
 	defer m.mu.Unlock()
 	s := m.others[name]
 	return s == nil || s.row.Beat != r.Beat || !m.dead(s, m.scanned)
+}
+
+// Publish has each beat carry what own returns to the other members, as JSON; nil is nothing. own must
+// be quick and may be called at any time.
+func (m *Member) Publish(topic string, own func() json.RawMessage) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.topics[topic] = own
+}
+
+// Published calls each with what the living others published last, and with when that was read: it was up to
+// [Beat] old then.
+func (m *Member) Published(topic string, each func(words json.RawMessage, read time.Time)) {
+	type published struct {
+		words json.RawMessage
+		read  time.Time
+	}
+	var all []published
+	m.mu.Lock()
+	for _, s := range m.others {
+		if words := s.row.Published[topic]; words != nil && !m.dead(s, m.scanned) {
+			all = append(all, published{words, s.moved})
+		}
+	}
+	m.mu.Unlock()
+	for _, p := range all {
+		each(p.words, p.read)
+	}
 }
 
 // age returns the time since the start of the last stored beat. It also considers the wall

@@ -2,7 +2,9 @@ package replica_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -283,6 +285,37 @@ func TestADeadMembersRowIsForgotten(t *testing.T) {
 		pass(11 * time.Minute)
 		if l := a.List(); len(l) != 1 {
 			t.Errorf("%+v", l)
+		}
+	})
+}
+
+func TestMembersHearWhatTheLivingOthersPublish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := mem.Open()
+		a, b := join(t, db, "a"), join(t, db, "b")
+		heard := func(m *member) (out []string) {
+			m.Published("calls", func(words json.RawMessage, read time.Time) {
+				if age := time.Since(read); age > replica.Beat {
+					t.Errorf("read %v ago", age)
+				}
+				out = append(out, string(words))
+			})
+			return out
+		}
+		n := 0
+		a.Publish("calls", func() json.RawMessage { n++; return json.RawMessage(strconv.Itoa(n)) })
+		b.Publish("calls", func() json.RawMessage { return nil })
+		time.Sleep(2 * replica.Beat)
+		if got := heard(b); len(got) != 1 || got[0] != strconv.Itoa(n) && got[0] != strconv.Itoa(n-1) {
+			t.Errorf("%q, the last was %d", got, n)
+		}
+		if got := heard(a); got != nil {
+			t.Errorf("%q", got)
+		}
+		a.stop()
+		time.Sleep(replica.TTL + replica.Beat)
+		if got := heard(b); got != nil {
+			t.Errorf("the dead say %q", got)
 		}
 	})
 }

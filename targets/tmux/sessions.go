@@ -159,6 +159,14 @@ func (s *Server) NewSession(ctx context.Context, name string, tags map[string]st
 	if !ok {
 		return nil, fmt.Errorf("tmux: unexpected answer %q", out)
 	}
+	// A connection to an earlier session of that name has not noticed yet that it ended.
+	s.mu.Lock()
+	earlier := s.sessions[name]
+	delete(s.sessions, name)
+	s.mu.Unlock()
+	if earlier != nil {
+		earlier.close()
+	}
 	sp.epoch = first.Epoch
 	p, err := s.firstPane(ctx, name, id, sp, unlock)
 	if err != nil && !errors.Is(err, ErrDriven) {
