@@ -42,6 +42,9 @@ type Desk interface {
 	// Give returns it to the bot; ok means that nobody has it now. note says for the model
 	// what was typed meanwhile.
 	Give(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, session string) (text, note string, ok bool, err error)
+	// Pass hands it from one person to another, whom to names as the network does; ok means that
+	// the other, taker, has it now.
+	Pass(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, session, to string) (text string, taker chat.User, ok bool, err error)
 	// Recording answers the chat word "recording" with files of what the thread's
 	// terminals showed, and a sentence.
 	Recording(ctx context.Context, thread chat.ThreadID) (files []chat.File, text string)
@@ -108,6 +111,11 @@ func (NoDesk) Take(context.Context, chat.ThreadID, chat.User, []string, string) 
 // Give implements [Desk].
 func (NoDesk) Give(context.Context, chat.ThreadID, chat.User, []string, string) (text, note string, ok bool, err error) {
 	return sayNoKeyboard, "", false, nil
+}
+
+// Pass implements [Desk].
+func (NoDesk) Pass(context.Context, chat.ThreadID, chat.User, []string, string, string) (text string, taker chat.User, ok bool, err error) {
+	return sayNoKeyboard, taker, false, nil
 }
 
 // Recording implements [Desk].

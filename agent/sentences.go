@@ -61,6 +61,11 @@ func sayPaused(who string) string {
 	return fmt.Sprintf("Paused: %s has the keyboard. I'll continue when they say `give`.", who)
 }
 
+// saySilent says why the keyboard was taken back.
+func saySilent(d time.Duration) string {
+	return fmt.Sprintf("Nobody typed for %s, so I've taken the keyboard back. ", words(d))
+}
+
 // sayNoAnswer says that nobody decided for the time after.
 func sayNoAnswer(after time.Duration, until time.Time) string {
 	return fmt.Sprintf("No answer for %s, so I've paused. You can still decide until %s UTC.", words(after), until.UTC().Format("15:04"))

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"countersign/adapters/chat"
 	"countersign/agent/history"
@@ -23,6 +24,7 @@ import (
 type word struct {
 	verb   string
 	id     string // of a request, or the name of a target, session, role or workflow
+	to     string // whom the keyboard is handed to
 	reason string
 	inputs map[string]string // of a workflow
 }
@@ -51,6 +53,9 @@ func parseWord(text string) (word, bool) {
 		return word{verb: verb, id: fields[1], inputs: inputs}, ok
 	case "use", "take", "give", "role":
 		w := word{verb: verb}
+		if n := len(fields); verb == "give" && n >= 3 && fields[n-2] == "to" { // "give [SESSION] to PERSON"
+			w.to, fields = fields[n-1], fields[:n-2]
+		}
 		if len(fields) == 2 {
 			w.id = fields[1]
 		}
@@ -168,9 +173,13 @@ func (a *Agent) handOverPen(ctx context.Context, ev chat.Event, w word) error {
 	var text, note string
 	var ok bool
 	var err error
-	if w.verb == "take" {
+	holder := ev.From
+	switch {
+	case w.verb == "take":
 		text, ok, err = a.cfg.Desk.Take(ctx, ev.Thread, ev.From, ev.Groups, w.id)
-	} else {
+	case w.to != "":
+		text, holder, ok, err = a.cfg.Desk.Pass(ctx, ev.Thread, ev.From, ev.Groups, w.id, w.to)
+	default:
 		text, note, ok, err = a.cfg.Desk.Give(ctx, ev.Thread, ev.From, ev.Groups, w.id)
 	}
 	if err != nil {
@@ -179,7 +188,12 @@ func (a *Agent) handOverPen(ctx context.Context, ev chat.Event, w word) error {
 	if !ok {
 		return a.answer(ctx, ev, text)
 	}
-	body, err := json.Marshal(history.Pen{By: ev.From, Taken: w.verb == "take"})
+	return a.handedOver(ctx, ev, history.Pen{By: holder, Taken: w.verb == "take" || w.to != ""}, text, note)
+}
+
+// handedOver stores that the keyboard changed hands, and answers.
+func (a *Agent) handedOver(ctx context.Context, ev chat.Event, pen history.Pen, text, note string) error {
+	body, err := json.Marshal(pen)
 	if err != nil {
 		return fmt.Errorf("agent: store the pen: %w", err)
 	}
@@ -195,6 +209,24 @@ func (a *Agent) handOverPen(ctx context.Context, ev chat.Event, w word) error {
 	}
 	a.Wake(ev.Thread)
 	return a.answer(ctx, ev, a.cfg.Redact(text))
+}
+
+// Release gives the keyboard of a session back for somebody who has typed nothing for a while. An
+// error leaves it with them.
+func (a *Agent) Release(ctx context.Context, thread chat.ThreadID, session string, holder chat.User, silent time.Duration) error {
+	ev := chat.Event{ID: chat.EventID(fmt.Sprintf("release/%s/%d", session, a.cfg.Now().UnixNano())), Thread: thread, From: holder}
+	text, note, ok, err := a.cfg.Desk.Give(ctx, thread, holder, nil, session)
+	switch {
+	case err != nil:
+		return err
+	case note == "":
+		return errors.New(text) // it was refused
+	}
+	text = saySilent(silent) + text
+	if !ok { // somebody has another one, so the thread stays paused
+		return a.answer(ctx, ev, a.cfg.Redact(text))
+	}
+	return a.handedOver(ctx, ev, history.Pen{By: holder}, text, note)
 }
 
 // maxAttached limits the bytes of an output posted as a file, because the post is stored

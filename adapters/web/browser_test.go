@@ -59,11 +59,16 @@ type incident struct {
 	fakeBot
 	a *Adapter
 	t *testing.T
+	// words is what else the bot does about a message; nil is nothing.
+	words func(chat.Event)
 }
 
 func (b *incident) Deliver(ctx context.Context, ev chat.Event) error {
 	if err := b.fakeBot.Deliver(ctx, ev); err != nil {
 		return err
+	}
+	if b.words != nil {
+		b.words(ev)
 	}
 	switch {
 	case ev.Text == "stop":
@@ -132,7 +137,9 @@ func (b *incident) post(t chat.ThreadID, p chat.Post) {
 }
 
 // paintedPanes shows colours of every kind and box drawing.
-type paintedPanes struct{}
+type paintedPanes struct {
+	botTypes
+}
 
 func (paintedPanes) Panes(context.Context, chat.ThreadID) ([]Pane, error) {
 	return []Pane{

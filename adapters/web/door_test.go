@@ -103,7 +103,7 @@ func viewers(names ...string) option {
 
 func TestAViewerSeesEverythingAndChangesNothing(t *testing.T) {
 	r := newRig(t, viewers("eve"), func(cfg *Config) {
-		cfg.Panes, cfg.WatchLinks = fakePanes{make(chan []byte)}, true
+		cfg.Panes, cfg.WatchLinks = fakePanes{live: make(chan []byte)}, true
 		cfg.Recordings = &shelf{list: []Recording{{ID: "1"}}}
 	})
 	th := r.signIn("you").start("hello")
@@ -736,7 +736,7 @@ func TestWhatASessionDoesIsLimited(t *testing.T) {
 }
 
 func TestOpenStreamsAreLimited(t *testing.T) {
-	r := newRig(t, func(cfg *Config) { cfg.Panes = fakePanes{make(chan []byte)} })
+	r := newRig(t, func(cfg *Config) { cfg.Panes = fakePanes{live: make(chan []byte)} })
 	p, q := r.signIn("you"), r.signIn("ann")
 	th := p.start("hello")
 	var leave []func()

@@ -55,7 +55,8 @@ func (a *Adapter) openThread(w http.ResponseWriter, r *http.Request, name string
 
 // live shows one pane over a WebSocket: binary frames, the snapshot first, then
 // the bytes as they come. With size=1 in the query a text frame comes before
-// them, {"width":..,"height":..}. What the browser sends is read and forgotten.
+// them, {"width":..,"height":..}; with hands=1 others say who has the keyboard (see [seating]).
+// What the person with the keyboard sends in binary frames is typed.
 func (a *Adapter) live(w http.ResponseWriter, r *http.Request, s session) {
 	if !a.ownPage(r) {
 		fail(w, http.StatusForbidden, sayNotOwnPage(a.pageOrigin(r)))
@@ -70,11 +71,17 @@ func (a *Adapter) live(w http.ResponseWriter, r *http.Request, s session) {
 		return
 	}
 	defer leave()
+	may := s.role.has(mayWrite)
 	alive := func(ctx context.Context) (bool, error) {
-		_, ok, err := a.session(ctx, r)
-		return ok, err
+		now, ok, err := a.session(ctx, r)
+		return ok && now.role.has(mayWrite) == may, err
 	}
-	a.show(w, r, id, r.PathValue("id"), &websocket.AcceptOptions{Subprotocols: []string{consoleProtocol}}, audience{alive: alive, cut: cut, gone: "signed out"})
+	who := audience{alive: alive, cut: cut, gone: "signed out"}
+	if a.panes != nil {
+		who.seat = a.sit(id, r.PathValue("id"), s, may)
+		defer who.seat.leave()
+	}
+	a.show(w, r, id, r.PathValue("id"), &websocket.AcceptOptions{Subprotocols: []string{consoleProtocol}}, who)
 }
 
 // audience is whoever watches a terminal, and for how long they may.
@@ -83,6 +90,7 @@ type audience struct {
 	cut   <-chan struct{}                     // closed when it is over
 	until <-chan time.Time                    // has a value when it is over; nil: nothing is known
 	gone  string                              // what is said then
+	seat  *atTerminal                         // of somebody who is signed in; nil: what they send is forgotten
 }
 
 // show accepts the WebSocket and relays the pane to it.
@@ -118,7 +126,11 @@ func (a *Adapter) show(w http.ResponseWriter, r *http.Request, id, pane string, 
 	// before the last words.
 	reading, gone := context.WithCancel(r.Context())
 	defer gone()
-	go swallow(reading, gone, conn)
+	if who.seat != nil {
+		go who.seat.read(reading, gone, conn)
+	} else {
+		go swallow(reading, gone, conn)
+	}
 	code, reason := a.relay(reading, r, conn, screen, who)
 	leave()
 	_ = conn.Close(code, reason) // a browser that has left needs no goodbye
@@ -146,14 +158,14 @@ func (a *Adapter) relay(ctx context.Context, r *http.Request, conn *websocket.Co
 	beat := time.NewTicker(a.beat)
 	defer beat.Stop()
 	bell := a.bell.next()
-	if r.URL.Query().Get("size") == "1" {
-		raw, err := json.Marshal(map[string]int{"width": s.Width, "height": s.Height})
-		if err != nil || write(ctx, conn, websocket.MessageText, raw) != nil {
-			return websocket.StatusGoingAway, ""
-		}
+	if r.URL.Query().Get("size") == "1" && tell(ctx, conn, map[string]int{"width": s.Width, "height": s.Height}) != nil {
+		return websocket.StatusGoingAway, ""
 	}
 	if write(ctx, conn, websocket.MessageBinary, s.Snapshot) != nil {
 		return websocket.StatusGoingAway, ""
+	}
+	if r.URL.Query().Get("hands") == "1" && who.seat != nil {
+		go who.seat.follow(ctx, conn)
 	}
 	for {
 		select {
@@ -186,6 +198,15 @@ func (a *Adapter) relay(ctx context.Context, r *http.Request, conn *websocket.Co
 			return websocket.StatusGoingAway, ""
 		}
 	}
+}
+
+// tell sends a text frame.
+func tell(ctx context.Context, conn *websocket.Conn, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return write(ctx, conn, websocket.MessageText, raw)
 }
 
 func write(ctx context.Context, conn *websocket.Conn, kind websocket.MessageType, b []byte) error {

@@ -60,6 +60,7 @@ const (
 	sayStopping         = "The bot is stopping. Try again in a moment."
 	sayNoTerminals      = "Terminals aren't shown here."
 	sayTerminalUnread   = "The bot can't show this terminal. Check that the target is up, then try again."
+	sayNotTyped         = "That wasn't typed: the keyboard isn't yours any more."
 	sayTerminalGone     = "This terminal has ended. Pick another one."
 	sayRecordingsUnread = "The bot can't list the recordings. Try again in a moment. If it keeps failing, check the bot's log."
 	sayNoRecording      = "There is no such recording. Pick one from the list."

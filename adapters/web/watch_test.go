@@ -20,7 +20,10 @@ import (
 )
 
 // manyPanes has two sessions of one name on two machines, and another one.
-type manyPanes struct{ live chan []byte }
+type manyPanes struct {
+	botTypes
+	live chan []byte
+}
 
 func (manyPanes) Panes(context.Context, chat.ThreadID) ([]Pane, error) {
 	return []Pane{
@@ -35,7 +38,7 @@ func (m manyPanes) Watch(_ context.Context, _ chat.ThreadID, pane string) (Scree
 	return Screen{Snapshot: []byte("$ " + pane), Live: m.live, Width: 80, Height: 24}, nil
 }
 
-func sharing(cfg *Config) { cfg.Panes, cfg.WatchLinks = manyPanes{make(chan []byte)}, true }
+func sharing(cfg *Config) { cfg.Panes, cfg.WatchLinks = manyPanes{live: make(chan []byte)}, true }
 
 type madeLink struct {
 	URL  string
@@ -94,7 +97,7 @@ func (p *person) watch(token, pane string, change ...func(http.Header)) (*websoc
 
 func TestALinkShowsOneSessionToAnybodyWhoHasIt(t *testing.T) {
 	live := make(chan []byte)
-	r := newRig(t, sharing, func(cfg *Config) { cfg.Panes = manyPanes{live} }, book)
+	r := newRig(t, sharing, func(cfg *Config) { cfg.Panes = manyPanes{live: live} }, book)
 	p := r.signIn("you")
 	th := p.start("the secret plan")
 	l := p.share(th, "a:%2", 15)

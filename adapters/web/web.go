@@ -22,14 +22,29 @@ import (
 
 const scheme = "web"
 
-// Panes shows the terminals that belong to a thread. Both methods are safe for
-// concurrent use.
+// Panes shows the terminals that belong to a thread, and lets the person type who has a
+// terminal's keyboard. Its methods are safe for concurrent use.
 type Panes interface {
 	// Panes lists them, in a stable order.
 	Panes(ctx context.Context, thread chat.ThreadID) ([]Pane, error)
 	// Watch follows one of them until ctx is done. It refuses a pane that does
 	// not belong to thread; it wraps [chat.ErrGone] when there is no such pane.
 	Watch(ctx context.Context, thread chat.ThreadID, pane string) (Screen, error)
+	// Hands tells who has the keyboard of one of them.
+	Hands(ctx context.Context, thread chat.ThreadID, pane string) (Hands, error)
+	// Press types what a person presses who has the keyboard, in the order of the calls. It
+	// does not wait: done gets the result, from any goroutine. Without keys it only notes that
+	// they are there.
+	Press(ctx context.Context, thread chat.ThreadID, pane string, by chat.UserID, keys []byte, done func(error))
+	// Resize gives the terminal the size in which the person with the keyboard reads it.
+	Resize(ctx context.Context, thread chat.ThreadID, pane string, by chat.UserID, width, height int) error
+}
+
+// Hands is who has the keyboard of a terminal.
+type Hands struct {
+	Holder chat.UserID // "" is the bot
+	Name   string      // for people
+	Since  time.Time
 }
 
 // Pane is one terminal of a thread.
@@ -39,6 +54,8 @@ type Pane struct {
 	Name    string `json:"name"`    // what the pane is called in its session
 	Attach  string `json:"attach"`  // the command line that attaches to it from a shell; may be empty
 	State   string `json:"state"`   // one word: idle, running, ...
+	// Keyboard is what people say after "take" and "give" to mean this one.
+	Keyboard string `json:"keyboard"`
 }
 
 // Screen is a terminal being watched.

@@ -1320,7 +1320,10 @@ func TestAStreamLivesAndEndsWithItsSession(t *testing.T) {
 }
 
 // fakePanes has one pane, "%1", in every thread.
-type fakePanes struct{ live chan []byte }
+type fakePanes struct {
+	botTypes
+	live chan []byte
+}
 
 func (fakePanes) Panes(context.Context, chat.ThreadID) ([]Pane, error) {
 	return []Pane{{ID: "%1", Session: "countersign-ops", Name: "shared", Attach: "tmux attach -r -t =countersign-ops", State: "idle"}}, nil
@@ -1359,7 +1362,7 @@ func frame(t *testing.T, c *websocket.Conn, kind websocket.MessageType, want str
 }
 
 func TestATerminalIsWatchedAndNeverWrittenTo(t *testing.T) {
-	f := fakePanes{make(chan []byte)}
+	f := fakePanes{live: make(chan []byte)}
 	r := newRig(t, func(c *Config) { c.Panes = f })
 	p := r.signIn("you")
 	th := p.start("hello")
@@ -1389,14 +1392,14 @@ func TestATerminalIsWatchedAndNeverWrittenTo(t *testing.T) {
 }
 
 func TestATerminalsFirstFrameIsItsSnapshot(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Panes = fakePanes{make(chan []byte)} })
+	r := newRig(t, func(c *Config) { c.Panes = fakePanes{live: make(chan []byte)} })
 	p := r.signIn("you")
 	c, _ := p.dial(p.start("hello"), "%251", "")
 	frame(t, c, websocket.MessageBinary, "$ uptime")
 }
 
 func TestWhoMayNotWatch(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Panes = fakePanes{make(chan []byte)} })
+	r := newRig(t, func(c *Config) { c.Panes = fakePanes{live: make(chan []byte)} })
 	p := r.signIn("you")
 	th := p.start("hello")
 	for _, c := range []struct {
@@ -1439,7 +1442,7 @@ func TestABotWithoutTerminalsSaysSo(t *testing.T) {
 }
 
 func TestStreamsEndWhenTheBotStops(t *testing.T) {
-	a, err := New(Config{DB: mem.Open(), Key: testKey, Users: everybody, Panes: fakePanes{make(chan []byte)}})
+	a, err := New(Config{DB: mem.Open(), Key: testKey, Users: everybody, Panes: fakePanes{live: make(chan []byte)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"io"
-	"strings"
 
 	"countersign/adapters/chat"
 	"countersign/adapters/web"
@@ -25,8 +24,9 @@ func (p panes) Panes(ctx context.Context, thread chat.ThreadID) ([]web.Pane, err
 			return nil, err
 		}
 		for _, x := range list {
-			state := "gone"
+			state, id := "gone", x.ID
 			if tp, err := o.Book.Open(ctx, string(thread), x.Session, x.Pane); err == nil {
+				id = tp.ID() // the list may be older than the terminal
 				if info, err := tp.Info(ctx); err == nil {
 					state = string(info.State)
 				}
@@ -35,19 +35,47 @@ func (p panes) Panes(ctx context.Context, thread chat.ThreadID) ([]web.Pane, err
 			if len(p.machines) > 1 {
 				name = m.Name + " " + name
 			}
-			out = append(out, web.Pane{ID: paneID(m.Name, x.ID), Session: x.Session, Name: name, Attach: o.Tmux.AttachCommand(x.Session), State: state})
+			out = append(out, web.Pane{ID: paneID(m.Name, id), Session: x.Session, Name: name, Attach: o.Tmux.AttachCommand(x.Session), State: state, Keyboard: m.Name + ":" + x.Session})
 		}
 	}
 	return out, nil
 }
 
-func (p panes) Watch(ctx context.Context, thread chat.ThreadID, pane string) (web.Screen, error) {
-	target, id, _ := strings.Cut(pane, ":")
-	m := p.machines[target]
-	if m == nil || m.State() == nil || m.State().Book == nil {
-		return web.Screen{}, machines.ErrNotOpen
+func (p panes) Hands(ctx context.Context, thread chat.ThreadID, pane string) (web.Hands, error) {
+	book, id, err := p.machines.BookOf(pane)
+	if err != nil {
+		return web.Hands{}, err
 	}
-	tp, err := m.State().Book.Open(ctx, string(thread), "", id)
+	h, err := book.Hands(ctx, string(thread), id)
+	if err != nil {
+		return web.Hands{}, err
+	}
+	return web.Hands{Holder: chat.UserID(h.Holder), Name: h.Name, Since: h.Since}, nil
+}
+
+func (p panes) Press(ctx context.Context, thread chat.ThreadID, pane string, by chat.UserID, keys []byte, done func(error)) {
+	book, id, err := p.machines.BookOf(pane)
+	if err != nil {
+		done(err)
+		return
+	}
+	book.Press(ctx, string(thread), id, string(by), keys, done)
+}
+
+func (p panes) Resize(ctx context.Context, thread chat.ThreadID, pane string, by chat.UserID, width, height int) error {
+	book, id, err := p.machines.BookOf(pane)
+	if err != nil {
+		return err
+	}
+	return book.Resize(ctx, string(thread), id, string(by), width, height)
+}
+
+func (p panes) Watch(ctx context.Context, thread chat.ThreadID, pane string) (web.Screen, error) {
+	book, id, err := p.machines.BookOf(pane)
+	if err != nil {
+		return web.Screen{}, err
+	}
+	tp, err := book.Open(ctx, string(thread), "", id)
 	if err != nil {
 		return web.Screen{}, err
 	}

@@ -22,20 +22,35 @@ type Terminals struct {
 	Log     *slog.Logger
 }
 
-// at is the thread's machine with its terminals, and what somebody is there.
-func (t Terminals) at(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string) (m *machines.Machine, who session.Person, peer bool, err error) {
-	name, err := t.Targets.Current(ctx, string(thread))
-	if err != nil {
-		return nil, who, false, err
+// place is a session of a thread: on the machine that is named before a colon, or else on the
+// thread's own.
+func (t Terminals) place(ctx context.Context, thread chat.ThreadID, name string) (m *machines.Machine, session string, err error) {
+	if target, rest, ok := strings.Cut(name, ":"); ok && t.Targets.Machines[target] != nil {
+		return t.Targets.Machines[target], rest, nil
 	}
-	m = t.Targets.Machines[name]
+	target, err := t.Targets.Current(ctx, string(thread))
+	return t.Targets.Machines[target], name, err
+}
+
+// at is where a session of the thread is, and what somebody is there.
+func (t Terminals) at(ctx context.Context, thread chat.ThreadID, name string, by chat.User, groups []string) (m *machines.Machine, session string, who session.Person, peer bool, err error) {
+	m, session, err = t.place(ctx, thread, name)
+	if err != nil {
+		return nil, "", who, false, err
+	}
+	who, peer = t.person(m.Name, by, groups)
+	return m, session, who, peer, nil
+}
+
+// person is what somebody is on a target.
+func (t Terminals) person(target string, by chat.User, groups []string) (who session.Person, peer bool) {
 	r := t.Targets.Rules()
-	cfg := r.File.Targets[name]
+	cfg := r.File.Targets[target]
 	who = session.Person{ID: string(by.ID), Name: by.Name, Moderator: r.Policy.Eligible(cfg.Moderators, by, groups)}
 	if who.Name == "" {
 		who.Name = string(by.ID)
 	}
-	return m, who, who.Moderator || r.Policy.Eligible(cfg.Approvers, by, groups), nil
+	return who, who.Moderator || r.Policy.Eligible(cfg.Approvers, by, groups)
 }
 
 // refusal is the answer to an error that is a sentence for people.
@@ -59,7 +74,7 @@ func sayable(err error) bool {
 
 // Take gives the keyboard to a person.
 func (t Terminals) Take(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, name string) (text string, ok bool, err error) {
-	m, who, peer, err := t.at(ctx, thread, by, groups)
+	m, name, who, peer, err := t.at(ctx, thread, name, by, groups)
 	switch {
 	case err != nil:
 		return "", false, err
@@ -96,7 +111,7 @@ func (t Terminals) Take(ctx context.Context, thread chat.ThreadID, by chat.User,
 
 // Give returns it to the bot.
 func (t Terminals) Give(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, name string) (text, note string, ok bool, err error) {
-	m, who, _, err := t.at(ctx, thread, by, groups)
+	m, name, who, _, err := t.at(ctx, thread, name, by, groups)
 	if err != nil {
 		return "", "", false, err
 	}
@@ -127,6 +142,37 @@ func (t Terminals) Give(ctx context.Context, thread chat.ThreadID, by chat.User,
 		return what + "\n" + sayHeldElsewhere(held), what, false, nil
 	}
 	return what + "\nI'll continue.", what, true, nil
+}
+
+// Pass hands it from one person to another. to is a name of the giver's network, or a mention.
+func (t Terminals) Pass(ctx context.Context, thread chat.ThreadID, by chat.User, groups []string, name, to string) (text string, taker chat.User, ok bool, err error) {
+	m, name, who, _, err := t.at(ctx, thread, name, by, groups)
+	if err != nil {
+		return "", taker, false, err
+	}
+	to = strings.TrimLeft(strings.TrimSuffix(to, ">"), "<@!")
+	network := string(by.ID[:strings.LastIndex(string(by.ID), ":")+1])
+	taker = chat.User{ID: chat.UserID(network + to), Name: to}
+	next, peer := t.person(m.Name, taker, nil)
+	if !peer {
+		return sayMayNotType(to, m.Name), taker, false, nil
+	}
+	o, err := m.Connect(ctx)
+	if err != nil {
+		return sayUnreachable(m.Name, err), taker, false, nil
+	}
+	if o.Book == nil {
+		return sayNoTerminals(m.Name, o.Notice), taker, false, nil
+	}
+	passed, err := o.Book.Pass(ctx, string(thread), name, who, next)
+	if err != nil {
+		if !sayable(err) {
+			t.Log.ErrorContext(ctx, "the keyboard could not be handed over", "target", m.Name, "error", err)
+		}
+		return refusal(err), taker, false, nil
+	}
+	o.Book.Mark(passed.Session, "shared", next.Name+" takes the keyboard")
+	return sayTaken(next.Name, passed.Session, m.Name, " from "+passed.From, passed.Attach), taker, true, nil
 }
 
 // Sessions answers the chat word.

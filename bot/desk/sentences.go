@@ -39,6 +39,11 @@ func sayObserver(target string) string {
 	return fmt.Sprintf("You can watch `%s`: `sessions` prints the command. Only its approvers and moderators can take the keyboard.", target)
 }
 
+// sayMayNotType refuses to hand the keyboard to somebody of whom it isn't known that they may have it.
+func sayMayNotType(who, target string) string {
+	return fmt.Sprintf("I can't tell whether %s may type on `%s`. Say `give`, then they can say `take`.", who, target)
+}
+
 // sayUnreachable says that a target cannot be used.
 func sayUnreachable(target string, err error) string {
 	return fmt.Sprintf("Can't reach %s: %v. Fix the connection, then try again.", target, err)

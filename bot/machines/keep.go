@@ -14,6 +14,9 @@ const (
 	// often one that cannot be reached is tried.
 	reportEvery = 5 * time.Second
 	sweepEvery  = time.Minute
+	// silentFor is how long somebody who typed through the console may keep the keyboard without
+	// typing.
+	silentFor = 10 * time.Minute
 )
 
 // Tend has the machine tended by one replica at a time.
@@ -87,6 +90,15 @@ func (m *Machine) sweep(ctx context.Context, o *Opened, to Conversation) {
 	rep, err := o.Book.Sweep(ctx)
 	if err != nil && ctx.Err() == nil {
 		m.opts.Log.Warn("terminals could not be swept", "target", m.Name, "error", err)
+	}
+	silent, err := o.Book.Silent(ctx, time.Now().Add(-silentFor))
+	if err != nil && ctx.Err() == nil {
+		m.opts.Log.Warn("keyboards could not be taken back", "target", m.Name, "error", err)
+	}
+	for _, s := range silent {
+		if err := to.Release(ctx, chat.ThreadID(s.Thread), m.Name+":"+s.Session, chat.User{ID: chat.UserID(s.Holder), Name: s.Name}, silentFor); err != nil {
+			m.opts.Log.ErrorContext(ctx, "a keyboard could not be taken back", "thread", s.Thread, "error", err)
+		}
 	}
 	for _, s := range rep.Idle {
 		text := sayIdleEnded(s.Name, m.Name, m.opts.File.Tmux.Idle)

@@ -78,6 +78,8 @@ type Conversation interface {
 	Doing(thread chat.ThreadID) string
 	// Note posts a text in a thread, once for each key.
 	Note(ctx context.Context, thread chat.ThreadID, key, text string) error
+	// Release gives a keyboard back for somebody who has typed nothing for a while.
+	Release(ctx context.Context, thread chat.ThreadID, session string, holder chat.User, silent time.Duration) error
 }
 
 // Machine is one configured target. It is opened when it is first needed, and again after

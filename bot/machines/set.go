@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"countersign/adapters/chat"
 	"countersign/approvals"
 	"countersign/internal/config"
+	"countersign/targets/session"
 	"countersign/tools"
 	"countersign/tools/process"
 )
@@ -90,6 +92,17 @@ func (s Set) Books() []*Machine {
 		}
 	}
 	return out
+}
+
+// BookOf returns the terminals that one belongs to, which is named by its target and its id there
+// with a colon between, and that id.
+func (s Set) BookOf(terminal string) (book *session.Book, id string, err error) {
+	target, id, _ := strings.Cut(terminal, ":")
+	m := s[target]
+	if m == nil || m.State() == nil || m.State().Book == nil {
+		return nil, "", ErrNotOpen
+	}
+	return m.State().Book, id, nil
 }
 
 // NoTerminals reports whether it is known that no target has tmux.

@@ -108,7 +108,7 @@ type Member struct {
 	others  map[string]*observed
 	jobs    map[string]*Job // held here
 	topics  map[string]func() json.RawMessage
-	wait    chan struct{}   // closed and replaced at each change
+	wait    chan struct{} // closed and replaced at each change
 }
 
 // New returns a member. The others do not know it before [Member.Join].

@@ -21,7 +21,12 @@ type pen struct {
 	Since  time.Time `json:"since"`
 	// Giving means that they are giving it back: tmux may have it back already.
 	Giving bool `json:"giving,omitempty"`
+	// Pressed is when they last typed through the bot, within pressedStep; zero is never.
+	Pressed time.Time `json:"pressed,omitzero"`
 }
+
+// pressedStep is how exactly it is kept when somebody typed.
+const pressedStep = time.Minute
 
 // Person is somebody at the keyboard.
 type Person struct {
@@ -138,6 +143,42 @@ func (b *Book) ours(ctx context.Context, thread, session string) []Pane {
 	return out
 }
 
+// Pass hands the keyboard of a session from one person to another. The holder may, and a
+// moderator.
+func (b *Book) Pass(ctx context.Context, thread, session string, who, to Person) (Taken, error) {
+	ref, r, err := b.lookup(ctx, thread, session, "")
+	if err != nil {
+		return Taken{}, err
+	}
+	t := Taken{Session: ref.Session, Attach: b.cfg.Server.WriteCommand(ref.Session)}
+	may := b.mayHand(ref.Session, who)
+	if err := may(nil, r); err != nil {
+		return Taken{}, err
+	}
+	err = b.changeIf(ctx, &r, may, func(n *row) {
+		t.From, t.Again = n.Pen.Name, n.Pen.Holder == to.ID
+		n.Pen = &pen{Holder: to.ID, Name: to.Name, Since: b.cfg.Now().UTC()}
+		n.Turn++
+	})
+	if err != nil {
+		return Taken{}, err
+	}
+	return t, b.hand(ctx, &r, true)
+}
+
+// mayHand returns why somebody can't hand the keyboard of a session on or back.
+func (b *Book) mayHand(session string, who Person) func(store.Tx, row) error {
+	return func(_ store.Tx, r row) error {
+		switch {
+		case r.Pen == nil:
+			return &refusal{ErrUnmanaged, fmt.Sprintf("nobody has taken the keyboard of the session %s; say `take` to get it", session)}
+		case r.Pen.Holder != who.ID && !who.Moderator:
+			return r.taken("only they or a moderator of this target can give it back")
+		}
+		return nil
+	}
+}
+
 // Given is the outcome of Give.
 type Given struct {
 	Session string
@@ -154,15 +195,7 @@ func (b *Book) Give(ctx context.Context, thread, session string, who Person) (Gi
 	if err != nil {
 		return Given{}, err
 	}
-	may := func(_ store.Tx, r row) error {
-		switch {
-		case r.Pen == nil:
-			return &refusal{ErrUnmanaged, fmt.Sprintf("nobody has taken the keyboard of the session %s; say `take` to get it", ref.Session)}
-		case r.Pen.Holder != who.ID && !who.Moderator:
-			return r.taken("only they or a moderator of this target can give it back")
-		}
-		return nil
-	}
+	may := b.mayHand(ref.Session, who)
 	if err := may(nil, r); err != nil { // a row that is not there yet has no pen either
 		return Given{}, err
 	}
@@ -182,6 +215,11 @@ func (b *Book) Give(ctx context.Context, thread, session string, who Person) (Gi
 		return Given{}, fmt.Errorf("the keyboard cannot be taken back at this moment: %w", err)
 	}
 	g.Summary = b.typed(ctx, thread, ref.Session)
+	for _, p := range b.ours(ctx, thread, ref.Session) {
+		if err := p.Unsize(ctx); err != nil {
+			b.cfg.Log.WarnContext(ctx, "a terminal keeps the size of its reader", "pane", p.ID(), "error", err)
+		}
+	}
 	turn := r.Turn
 	return g, b.change(ctx, &r, func(n *row) {
 		if n.Turn == turn { // else somebody took it again, and has it

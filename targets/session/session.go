@@ -62,6 +62,10 @@ type Pane interface {
 	Resume(ctx context.Context, w tmux.Where, began time.Time, c tmux.Command) (tmux.Outcome, error)
 	Past(ctx context.Context) (list []tmux.Done, complete bool, err error)
 	Tap(ctx context.Context, tap func([]byte)) error
+	// Press, Resize and Unsize are for people who type here without a client of tmux.
+	Press(ctx context.Context, keys []byte, turn int64, done func(error))
+	Resize(ctx context.Context, width, height int, turn int64) error
+	Unsize(ctx context.Context) error
 	// Drive makes this process the driver; Driving reports whether it is, as far as it knows, and
 	// takes no lock. A Book calls both itself.
 	Drive(ctx context.Context, epoch int64) error

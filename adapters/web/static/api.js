@@ -119,7 +119,7 @@ api.events = (t, after) => new Events('/api' + thread(t) + '/events?after=' + af
 api.live = (t, pane) => {
   const at = new URL('/api/panes/' + encodeURIComponent(pane) + '/live', location.href);
   at.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
-  at.search = new URLSearchParams({ thread: t, size: '1' }).toString();
+  at.search = new URLSearchParams({ thread: t, size: '1', hands: '1' }).toString();
   at.hash = '';
   const key = pageKey();
   return new WebSocket(at, ['countersign-console', ...(key ? ['page.' + key] : [])]);

@@ -71,6 +71,7 @@ async function enter() {
     wire();
   }
   talk.me = me.user;
+  api.me = me.name;
   recordings.has = me.recordings;
   home.has = me.home;
   shares.has = Boolean(me.links);
@@ -172,14 +173,16 @@ async function route() {
   const part = new URLSearchParams(location.hash.slice(1));
   const id = part.get('t');
   const at = Number(part.get('m')) || 0;
+  const pane = part.get('p');
   drawer(false);
   complain(null);
   if (id && id === talk.id && at && talk.point(at)) return;
   current = id;
   opened = list.find(id) || null;
   recall();
+  if (pane && !terminals.open && !$('term-toggle').hidden) toggleTerminal();
   if (terminals.open) {
-    terminals.show(id);
+    terminals.show(id, pane);
     recordings.show(id);
     shares.show(id);
   }

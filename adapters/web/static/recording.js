@@ -87,7 +87,6 @@ export class Recordings {
     this.cast = null;
     $('player').hidden = false;
     $('live-view').hidden = true;
-    $('live-foot').hidden = true;
     $('player-name').textContent = r.session + ' · ' + r.pane;
     $('player-save').onclick = () => this.save(this.thread, r.id);
     $('player-marks').replaceChildren();
@@ -132,7 +131,6 @@ export class Recordings {
     this.cast = null;
     $('player').hidden = true;
     $('live-view').hidden = false;
-    $('live-foot').hidden = false;
     this.draw();
     if (focused) $('recordings').querySelector('summary').focus();
   }

@@ -1,8 +1,9 @@
-// The terminal panel: panes of the conversation, watched over a WebSocket.
-// Nothing is ever sent: input is off, and no listener passes keys on.
+// The terminal panel: panes of the conversation, watched over a WebSocket. Keys are
+// sent only for the person who has the keyboard (hands.js).
 
 import { $, el, copy } from './dom.js';
 import api from './api.js';
+import { Hands } from './hands.js';
 import { say } from './sentences.js';
 
 const theme = {
@@ -50,8 +51,8 @@ function allowStyles() {
   };
 }
 
-// make puts a terminal that only shows into a box.
-function make(Terminal, box, scrollback = 5000) {
+// make puts a terminal into a box. It only shows, but for what keys lets through.
+function make(Terminal, box, scrollback = 5000, keys = () => false) {
   const term = new Terminal({
     cols: 80, rows: 24, disableStdin: true, cursorBlink: false, cursorInactiveStyle: 'outline', scrollback, theme, fontSize: 13, lineHeight: 1.15,
     fontFamily: 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace',
@@ -62,9 +63,13 @@ function make(Terminal, box, scrollback = 5000) {
     term.textarea.tabIndex = -1;
     term.textarea.setAttribute('aria-hidden', 'true'); // nothing is typed here
   }
-  // The emulator gets no keys, or it would keep Tab and Esc for itself.
-  term.attachCustomKeyEventHandler(() => false);
+  // Where nobody types the emulator gets no keys, or it would keep Tab and Esc for itself.
+  term.attachCustomKeyEventHandler(keys);
   box.addEventListener('keydown', (e) => {
+    if (!term.options.disableStdin) {
+      if (document.activeElement === term.textarea) e.stopPropagation(); // the page's own keys are the terminal's
+      return;
+    }
     const scroll = { PageUp: () => term.scrollPages(-1), PageDown: () => term.scrollPages(1), ArrowUp: () => term.scrollLines(-1), ArrowDown: () => term.scrollLines(1), Home: () => term.scrollToTop(), End: () => term.scrollToBottom() }[e.key];
     if (!scroll || e.ctrlKey || e.metaKey || e.altKey) return;
     // The box may be smaller than the terminal: what is left of it comes first.
@@ -74,7 +79,7 @@ function make(Terminal, box, scrollback = 5000) {
     scroll();
   });
   mirror(term, box);
-  sizes.changed.addEventListener('size', () => fit(term, box));
+  sizes.changed.addEventListener('size', () => { if (term.options.disableStdin) fit(term, box); });
   return term;
 }
 
@@ -130,8 +135,11 @@ export class Terminals {
     this.term = null;
     this.socket = null;
     this.tries = 0;
+    this.hands = new Hands(this);
+    $('term-link').addEventListener('click', () => copy(location.origin + location.pathname + '#' + new URLSearchParams({ t: this.thread, p: this.pane }), $('term-link')));
     $('attach-copy').addEventListener('click', () => copy($('attach-line').textContent, $('attach-copy')));
     new ResizeObserver(() => this.fit()).observe($('screen'));
+    sizes.changed.addEventListener('size', () => this.hands.size());
     $('type-less').addEventListener('click', () => larger(-1));
     $('type-more').addEventListener('click', () => larger(1));
     larger(0);
@@ -139,15 +147,17 @@ export class Terminals {
   }
 
   get open() { return !$('term').hidden; }
+  get shown() { return this.list.find((p) => p.id === this.pane); }
 
-  // show switches to a thread; null empties the panel.
-  async show(thread) {
-    if (thread !== this.thread) {
+  // show switches to a thread, and there to a pane if one is named; null empties the panel.
+  async show(thread, pane = null) {
+    if (thread !== this.thread || pane && pane !== this.pane) {
       this.drop();
       this.thread = thread;
       this.pane = null;
       this.list = [];
     }
+    this.wanted = pane;
     await this.refresh();
   }
 
@@ -176,7 +186,7 @@ export class Terminals {
       this.pane = null;
       this.note(say.noTerminalYet);
     } else if (!panes.some((p) => p.id === this.pane)) {
-      this.pick(panes[0].id);
+      this.pick((panes.find((p) => p.id === this.wanted) || panes[0]).id);
     }
   }
 
@@ -193,11 +203,14 @@ export class Terminals {
       on: { click: () => this.pick(p.id), keydown: (e) => this.step(e) },
     }, el('span', { text: p.name }), p.state ? el('span', { class: 'pane-state', 'data-state': p.state, text: p.state }) : null)));
     if (focused) (tabs.querySelector('[aria-selected=true]') || $('screen')).focus();
-    const shown = this.list.find((p) => p.id === this.pane)?.name;
-    $('screen').setAttribute('aria-label', 'Terminal output' + (shown ? ' of ' + shown : '') + ', read only');
-    const now = this.list.find((p) => p.id === this.pane);
+    const now = this.shown;
+    this.label();
     $('attach').hidden = !now?.attach;
     $('attach-line').textContent = now?.attach || '';
+  }
+
+  label() {
+    $('screen').setAttribute('aria-label', 'Terminal output' + (this.shown ? ' of ' + this.shown.name : '') + (this.hands?.mine ? '' : ', read only'));
   }
 
   step(e) {
@@ -222,7 +235,11 @@ export class Terminals {
       return;
     }
     if (this.pane !== id || !this.open) return;
-    this.term ||= make(Terminal, $('screen'));
+    if (!this.term) {
+      this.term = make(Terminal, $('screen'), 5000, (e) => this.hands.keys(e));
+      this.term.onData((text) => this.hands.typed(text, false));
+      this.term.onBinary((text) => this.hands.typed(text, true));
+    }
     this.connect();
   }
 
@@ -235,9 +252,10 @@ export class Terminals {
     socket.addEventListener('message', (e) => {
       if (socket !== this.socket) return;
       if (typeof e.data === 'string') {
-        const size = JSON.parse(e.data);
-        resize(term, size.width || 80, size.height || 24);
-        this.fit();
+        const told = JSON.parse(e.data);
+        if (told.hands) this.hands.set(told.hands);
+        else if (told.refused) this.note(told.refused);
+        else this.resize(told.width || 80, told.height || 24);
         return;
       }
       let bytes = new Uint8Array(e.data);
@@ -261,8 +279,34 @@ export class Terminals {
     });
   }
 
+  send(what) {
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(what);
+  }
+
+  // again connects anew, for the size and all that is shown.
+  again() {
+    this.drop();
+    this.connect();
+  }
+
+  resize(cols, rows) {
+    resize(this.term, cols, rows);
+    this.fit();
+  }
+
+  // fitting is the size that fills the screen at the type that this person chose.
+  fitting() {
+    const box = $('screen');
+    const cells = box.querySelector('.xterm-screen');
+    if (!this.term || !cells || !box.clientWidth) return null;
+    this.term.options.fontSize = 13 * factors[sizes.step];
+    return [Math.floor((box.clientWidth - 26) / (cells.clientWidth / this.term.cols)), Math.floor((box.clientHeight - 20) / (cells.clientHeight / this.term.rows))]
+      .map((n, i) => clamp(n, i ? 5 : 20, i ? 200 : 500));
+  }
+
   drop() {
     clearTimeout(this.timer);
+    this.hands.clear();
     const old = this.socket;
     this.socket = null;
     old?.close();
@@ -274,7 +318,10 @@ export class Terminals {
     $('term-note').hidden = !text;
   }
 
-  fit() { fit(this.term, $('screen')); }
+  fit() {
+    if (!this.hands.mine) fit(this.term, $('screen'));
+    else this.hands.size();
+  }
 }
 
 // resize gives a terminal a size that somebody else chose, within reason.

@@ -436,6 +436,23 @@ func (p *Pane) sendKeys(ctx context.Context, k tmux.Keys, open gate) error {
 	return p.doIf(ctx, open, true, func() { p.keys = append(p.keys, k) })
 }
 
+// Press implements session.Pane.
+func (p *Pane) Press(ctx context.Context, keys []byte, turn int64, done func(error)) {
+	done(p.doIf(ctx, nil, false, func() {
+		if h := p.srv.find(p.session); h != nil && h.people && h.turn == turn {
+			p.keys = append(p.keys, tmux.Keys{Literal: string(keys)})
+		}
+	}))
+}
+
+// Resize implements session.Pane.
+func (p *Pane) Resize(ctx context.Context, width, height int, _ int64) error {
+	return p.doIf(ctx, nil, false, func() { p.info.Width, p.info.Height = width, height })
+}
+
+// Unsize implements session.Pane.
+func (p *Pane) Unsize(ctx context.Context) error { return p.doIf(ctx, nil, false, func() {}) }
+
 // Capture implements session.Pane.
 func (p *Pane) Capture(ctx context.Context, o tmux.CaptureOptions) (text, notice string, err error) {
 	err = p.do(ctx, func() {

@@ -1,0 +1,93 @@
+package web
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"countersign/adapters/chat"
+)
+
+// words has the desk's keyboard change hands as people say.
+func (d *desk) words(b *incident) func(chat.Event) {
+	return func(ev chat.Event) {
+		word, rest, _ := strings.Cut(ev.Text, " ")
+		switch {
+		case word == "take":
+			d.hand(ev.From.ID)
+		case word == "give" && strings.Contains(rest, " to "):
+			d.hand(chat.UserID("web:" + rest[strings.LastIndex(rest, " ")+1:]))
+		case word == "give":
+			d.hand("")
+		default:
+			return
+		}
+		b.post(ev.Thread, chat.Post{Key: "hands" + string(ev.ID), Text: "The keyboard has changed hands."})
+	}
+}
+
+const control = 2 // as a modifier
+
+func TestTheKeyboardInTheBrowser(t *testing.T) {
+	t.Parallel()
+	d := newDesk()
+	s := newScreenTest(t, func(c *Config) { c.Panes, c.Users = d, members("you", "bob") })
+	s.bot.words = d.words(s.bot)
+	s.ask()
+	s.do("the terminal", click("#term-toggle"), onScreen("#hands-take"))
+	s.until(`document.querySelector('#hands-text').textContent === 'The bot has the keyboard.' && document.querySelector('.term-text').textContent.includes('uptime')`)
+	s.shot("40-keyboard-bot")
+	s.do("keys that nobody takes", click("#screen"), press("x"))
+	s.press("take control", "#hands-take")
+	s.until(`document.querySelector('#hands-text').textContent.startsWith('You have the keyboard.') && document.activeElement.closest('.xterm') !== null`)
+	s.bot.mu.Lock()
+	if last := s.bot.events[len(s.bot.events)-1].Text; last != "take web-1:countersign-ops" {
+		t.Errorf("the page said %q", last)
+	}
+	s.bot.mu.Unlock()
+	s.do("typing", press("ls -l /tj?k"+kb.Tab+kb.ArrowUp+kb.Escape), pressing("c", control, false), press(kb.Enter))
+	s.until(`!document.querySelector('#term').hidden && !document.querySelector('dialog[open]') && document.querySelector('.term-text').textContent.includes('ls -l /tj?k')`)
+	typed, size := d.now()
+	if want := "ls -l /tj?k\t\x1b[A\x1b\x03\r"; typed != want {
+		t.Errorf("typed %q, want %q", typed, want)
+	}
+	if size[0] < 60 || size[1] < 20 {
+		t.Errorf("the size %v", size)
+	}
+	s.shot("41-keyboard-mine")
+	s.do("larger type", click("#type-more"), click("#type-more"))
+	s.until(fmt.Sprintf(`document.querySelectorAll('.xterm-rows > div').length < %d`, size[1]))
+	s.do("a paste", script(`{ const f = document.querySelector('#screen textarea'); const data = new DataTransfer(); data.setData('text/plain', 'öé\nsecond'); f.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true })); }`))
+	s.do("back in it", script(`document.querySelector('#screen textarea').focus()`), pressing(kb.F6, shift, false))
+	s.until(`document.activeElement.id === 'hands-take'`)
+	if typed, _ := d.now(); !strings.HasSuffix(typed, "öé\rsecond") {
+		t.Errorf("pasted %q", typed)
+	}
+
+	bob := s.another()
+	link := s.url + "/#code=" + LoginCode(testKey, "bob", time.Now())
+	at := `location.origin + '/#' + new URLSearchParams({ t: new URLSearchParams(location.hash.slice(1)).get('t'), p: '%1' })`
+	address, err := chromedp.Run(s.ctx, chromedp.Evaluate[string](at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob.do("the link to the terminal", chromedp.Navigate(link), onScreen("#log, #empty"), chromedp.Navigate(address))
+	bob.until(`document.querySelector('#hands-text')?.textContent.includes('you has the keyboard.')`)
+	bob.is(`document.querySelector('#screen textarea').getAttribute('aria-hidden') === 'true'`)
+	s.until(`document.querySelector('#hands-text').textContent.includes('bob is watching.')`)
+	bob.press("ask", "#hands-take")
+	s.until(`document.querySelector('#hands-pass').textContent === 'Hand over to bob' && !document.querySelector('#hands-pass').hidden`)
+	s.shot("42-keyboard-asked")
+	s.press("hand over", "#hands-pass")
+	bob.until(`document.querySelector('#hands-text').textContent.startsWith('You have the keyboard.')`)
+	s.until(`document.querySelector('#hands-text').textContent.startsWith('bob has the keyboard.')`)
+	s.is(`document.querySelector('#screen textarea').getAttribute('aria-hidden') === 'true'`)
+	bob.press("give back", "#hands-take")
+	s.until(`document.querySelector('#hands-text').textContent.startsWith('The bot has the keyboard.')`)
+	s.clean()
+	bob.clean()
+}

@@ -1,0 +1,144 @@
+// Who has a terminal's keyboard, and typing into it for who has it.
+
+import { $, announce, newID } from './dom.js';
+import api from './api.js';
+import { say } from './sentences.js';
+
+const encoder = new TextEncoder();
+const patience = 5000; // until it is said that nothing has changed
+
+export class Hands {
+  constructor(terminals) {
+    this.terminals = terminals;
+    this.asked = false;
+    this.clear();
+    $('hands-take').addEventListener('click', () => this.press());
+    $('hands-pass').addEventListener('click', () => this.word('give', ' to ' + this.now.asks[0]));
+    let settle = null;
+    new ResizeObserver(() => {
+      clearTimeout(settle);
+      settle = setTimeout(() => this.size(), 300);
+    }).observe($('screen'));
+  }
+
+  get mine() { return Boolean(this.now?.mine); }
+
+  // clear forgets who has it: another terminal is shown, or none.
+  clear() {
+    this.now = null;
+    this.told = '';
+    this.waits(false);
+    $('hands').hidden = true;
+    this.type(false);
+  }
+
+  // set takes what the bot says of this terminal.
+  set(now) {
+    const was = this.now;
+    this.now = now;
+    if (!was || was.holder !== now.holder) {
+      this.asked = false;
+      this.waits(false);
+    }
+    this.asked = this.asked && !now.mine;
+    const others = now.here.filter((name) => name !== now.holder && name !== api.me);
+    const who = now.mine ? say.youType : now.holder ? say.otherTypes(now.holder) : say.botTypes;
+    $('hands-text').textContent = [who, now.asks.length ? say.asksFor(now.asks) : say.watch(others)].filter(Boolean).join(' ');
+    $('hands').hidden = false;
+    $('hands-take').textContent = now.mine ? say.giveBack : !now.holder ? say.takeControl : this.asked ? say.askNoMore : say.askFor;
+    $('hands-take').hidden = Boolean(api.readOnly);
+    $('hands-pass').hidden = !now.mine || !now.asks.length;
+    $('hands-pass').textContent = now.asks.length ? say.passTo(now.asks[0]) : '';
+    if (was && (was.holder !== now.holder || was.asks.length < now.asks.length)) announce($('hands-text').textContent);
+    this.type(now.mine);
+    if (now.mine && !was?.mine) {
+      this.terminals.term?.focus();
+      this.size(true);
+    }
+    if (!now.mine && now.width) this.terminals.resize(now.width, now.height);
+    else if (!now.mine && was?.width) this.terminals.again(); // it has the bot's size again
+  }
+
+  press() {
+    if (this.now.mine) this.word('give');
+    else if (!this.now.holder) this.word('take');
+    else {
+      this.asked = !this.asked;
+      this.terminals.send(JSON.stringify({ ask: this.asked }));
+      $('hands-take').textContent = this.asked ? say.askNoMore : say.askFor;
+    }
+  }
+
+  // word says in the conversation who is to have the keyboard, so that everybody there knows.
+  async word(verb, rest = '') {
+    const pane = this.terminals.shown;
+    if (!pane) return;
+    this.waits(true);
+    try {
+      await api.say(this.terminals.thread, newID(), verb + ' ' + pane.keyboard + rest);
+    } catch (e) {
+      this.waits(false);
+      this.terminals.note(e.message);
+    }
+  }
+
+  waits(on) {
+    clearTimeout(this.timer);
+    for (const id of ['hands-take', 'hands-pass']) $(id).classList.toggle('busy', on);
+    if (on) this.timer = setTimeout(() => { this.waits(false); this.terminals.note(say.notTaken); }, patience);
+    else if ($('term-note').textContent === say.notTaken) this.terminals.note('');
+  }
+
+  // type lets keys through to the terminal, or nothing.
+  type(on) {
+    const { term } = this.terminals;
+    $('screen').classList.toggle('typed', on);
+    this.terminals.label();
+    if (!term) return;
+    const was = !term.options.disableStdin;
+    term.options.disableStdin = !on;
+    term.options.cursorBlink = on;
+    if (!term.textarea) return;
+    term.textarea.tabIndex = on ? 0 : -1;
+    $('screen').tabIndex = on ? -1 : 0;
+    if (on) {
+      term.textarea.removeAttribute('aria-hidden');
+      term.textarea.setAttribute('aria-label', say.terminalInput);
+    } else term.textarea.setAttribute('aria-hidden', 'true');
+    if (was && !on && document.activeElement === term.textarea) $('screen').focus();
+  }
+
+  // keys are what the emulator may have: all but what leaves it.
+  keys(e) {
+    if (!this.mine) return false;
+    if (e.type === 'keydown' && e.key === 'F6' && e.shiftKey) {
+      e.preventDefault();
+      $('hands-take').focus();
+      return false;
+    }
+    if (e.type === 'keydown' && e.ctrlKey && e.shiftKey && e.key === 'C') {
+      e.preventDefault();
+      navigator.clipboard?.writeText(this.terminals.term.getSelection()).catch(() => {});
+      return false;
+    }
+    return true;
+  }
+
+  // typed sends what the emulator made of the keys.
+  typed(text, binary) {
+    if (!this.mine) return;
+    const bytes = binary ? Uint8Array.from(text, (c) => c.charCodeAt(0)) : encoder.encode(text);
+    for (let i = 0; i < bytes.length; i += 65536) this.terminals.send(bytes.subarray(i, i + 65536));
+  }
+
+  // size gives the terminal the size of this screen, while this person types.
+  size(first = false) {
+    if (!this.mine || !this.terminals.open) return;
+    const size = this.terminals.fitting();
+    const print = String(size);
+    if (!size || !first && print === this.told) return;
+    this.told = print;
+    this.terminals.resize(...size);
+    this.terminals.send(JSON.stringify({ size }));
+  }
+}
