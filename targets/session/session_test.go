@@ -658,6 +658,71 @@ func TestThePenOfASession(t *testing.T) {
 	}
 }
 
+func TestKeysThatArePressedInTheConsole(t *testing.T) {
+	w := newWorld(t, session.Limits{})
+	ctx := t.Context()
+	ann, bob := session.Person{ID: "web:ann", Name: "Ann"}, session.Person{ID: "web:bob", Name: "Bob"}
+	p, _ := w.ensure("th", "", "")
+	press := func(who session.Person, keys string) (err error) {
+		w.book.Press(ctx, "th", p.ID(), who.ID, []byte(keys), func(e error) { err = e })
+		return err
+	}
+	silent := func() (out []string) {
+		list, err := w.book.Silent(ctx, w.now.Add(-10*time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			out = append(out, s.Thread+" "+s.Holder)
+		}
+		return out
+	}
+	if err := press(ann, "x"); !errors.Is(err, session.ErrUnmanaged) {
+		t.Errorf("while the bot has it: %v", err)
+	}
+	if _, err := w.book.Take(ctx, "th", "", ann); err != nil {
+		t.Fatal(err)
+	}
+	w.now = w.now.Add(time.Hour)
+	if got := silent(); got != nil {
+		t.Errorf("who may type through tmux: %q", got)
+	}
+	if err := press(ann, "x"); err != nil {
+		t.Error(err)
+	}
+	if err := press(bob, "y"); !errors.Is(err, session.ErrTaken) {
+		t.Errorf("somebody else: %v", err)
+	}
+	if err := w.book.Resize(ctx, "th", p.ID(), bob.ID, 80, 24); !errors.Is(err, session.ErrTaken) {
+		t.Errorf("somebody else resizes: %v", err)
+	}
+	if _, err := w.book.Pass(ctx, "th", "", bob, bob); !errors.Is(err, session.ErrTaken) {
+		t.Errorf("somebody else hands it over: %v", err)
+	}
+	if got := silent(); got != nil {
+		t.Errorf("who has just typed: %q", got)
+	}
+	w.now = w.now.Add(12 * time.Minute)
+	if got := silent(); !slices.Equal(got, []string{"th web:ann"}) {
+		t.Errorf("%q", got)
+	}
+	if passed, err := w.book.Pass(ctx, "th", "", ann, bob); err != nil || passed.From != "Ann" {
+		t.Errorf("%+v, %v", passed, err)
+	}
+	if got := silent(); got != nil {
+		t.Errorf("the next one: %q", got)
+	}
+	if h, err := w.book.Hands(ctx, "th", p.ID()); err != nil || h.Holder != bob.ID || h.Name != "Bob" {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if err := press(ann, "z"); !errors.Is(err, session.ErrTaken) {
+		t.Errorf("who handed it over: %v", err)
+	}
+	if _, err := w.book.Hands(ctx, "other", p.ID()); !errors.Is(err, session.ErrForeign) {
+		t.Errorf("another thread: %v", err)
+	}
+}
+
 func TestEvidenceOfACommandThatNobodyWaitedFor(t *testing.T) {
 	w := newWorld(t, session.Limits{})
 	ctx := t.Context()

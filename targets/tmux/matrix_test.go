@@ -449,6 +449,7 @@ var terminalCases = []struct {
 	{"shown beside the shell", shownBeside},
 	{"adopted after a restart", adopted},
 	{"what became of a command", testimony},
+	{"a person presses keys", pressed},
 	{"two instances on one host", twoInstances},
 }
 
@@ -897,6 +898,55 @@ func testimony(t *testing.T, k *kit) {
 	if got := testify(); got != (Testimony{Ended: true, Code: 9}) {
 		t.Errorf("later: %+v", got)
 	}
+}
+
+// pressed types as a person without a client of tmux, as long as people have the keyboard.
+func pressed(t *testing.T, k *kit) {
+	d := k.desk(t)
+	p := d.pane(t, "main")
+	d.expect(t, p, "echo own", 0, "own\n", "")
+	press := func(keys string, turn int64) error {
+		ch := make(chan error, 1)
+		p.Press(t.Context(), []byte(keys), turn, func(err error) { ch <- err })
+		return <-ch
+	}
+	if err := press("echo no\r", 1); !errors.Is(err, ErrTurn) {
+		t.Errorf("while the bot has it: %v", err)
+	}
+	if err := d.s.Hand(t.Context(), "main", true, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Resize(t.Context(), 90, 25, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, keys := range []string{"echo é; ", "stty size\r"} {
+		if err := press(keys, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "it was typed", func() bool {
+		text, _, err := p.Capture(t.Context(), CaptureOptions{})
+		return err == nil && strings.Contains(text, "\né\n25 90\n") && state(t, p) == StateIdle
+	})
+	if err := d.s.Hand(t.Context(), "main", true, 2); err != nil { // to somebody else
+		t.Fatal(err)
+	}
+	if err := press("echo late\r", 1); !errors.Is(err, ErrTurn) {
+		t.Errorf("in an earlier turn: %v", err)
+	}
+	if err := p.Unsize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.s.Hand(t.Context(), "main", false, 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Unsize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the size of the bot", func() bool { // tmux takes its time
+		o, err := p.Run(t.Context(), Command{Text: "stty size"})
+		return err == nil && strings.Contains(o.Stdout.String(), "40 120\n")
+	})
 }
 
 func twoInstances(t *testing.T, k *kit) {
