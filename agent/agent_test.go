@@ -182,6 +182,7 @@ type world struct {
 	stop  func()
 	runs  int
 	model modelFunc
+	keys  keyboard
 	n     int
 
 	outputs  *output.Log

@@ -313,8 +313,9 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		Repeats:     b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: deadlines.Now, Log: b.log,
 	})
 	commands := desk.Commands{DB: b.db, Targets: targets, Agent: b.agent, Runbooks: runbooks, Opener: b.networks.Opener, Log: b.log}
+	home := desk.NewHome(commands, b.gate.Card, b.outbox.Last)
 	b.console = console.Config{
-		Desk: desk.NewHome(commands, b.gate.Card, b.outbox.Last),
+		Desk: home, Lists: desk.NewLists(home),
 		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Redact: b.redactor.Redact, Log: b.log,
 	}
 	if !b.file.Recordings.Off {

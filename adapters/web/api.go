@@ -45,6 +45,15 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("GET /api/threads/{id}/recordings", a.signed(mayRead, a.listRecordings))
 	mux.Handle("GET /api/threads/{id}/recordings/{rec}", a.signed(mayRead, a.readRecording))
 	mux.Handle("GET /api/threads/{id}/outputs/{out}", a.signed(mayRead, a.readOutput))
+	if a.lists != nil {
+		mux.Handle("GET /api/lists/{id}", a.signed(mayWrite, a.readList))
+	}
+	if a.pusher != nil {
+		mux.Handle("GET /api/notifications", a.signed(mayWrite, a.notifications))
+		mux.Handle("POST /api/notifications/wishes", a.signed(mayWrite, a.setWishes))
+		mux.Handle("POST /api/notifications/devices", a.signed(mayWrite, a.addDevice))
+		mux.Handle("POST /api/notifications/devices/{id}/end", a.signed(mayWrite, a.endDevice))
+	}
 	mux.Handle("GET /api/panes/{id}/live", a.signed(mayRead, a.live))
 	if a.oidc != nil {
 		mux.HandleFunc("GET /oidc/start", a.oidcStart)
@@ -197,7 +206,7 @@ func (a *Adapter) me(w http.ResponseWriter, _ *http.Request, s session) {
 	answer(w, http.StatusOK, map[string]any{
 		"user": userID(s.user), "name": s.user, "csrf": a.csrf(s), "title": a.title, "role": role, "why": why, "how": s.how, "since": s.begun,
 		"terminal": a.panes != nil || a.recordings != nil, "recordings": a.recordings != nil, "links": a.watchLinks,
-		"home": a.desk != nil,
+		"home": a.desk != nil, "notifications": a.pusher != nil, "lists": a.listNames(),
 	})
 }
 

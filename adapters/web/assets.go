@@ -26,6 +26,8 @@ var kinds = map[string]string{
 	".css":  "text/css; charset=utf-8",
 	".js":   "text/javascript; charset=utf-8",
 	".svg":  "image/svg+xml",
+	".png":  "image/png",
+	".json": "application/manifest+json",
 	"":      "text/plain; charset=utf-8",
 }
 
@@ -49,7 +51,7 @@ func loadAssets(parts *strings.Replacer) (map[string]asset, error) {
 			return fmt.Errorf("web: the file %s has no known type: add it to kinds", name)
 		}
 		url := strings.TrimPrefix(name, "static")
-		if path.Ext(name) == ".html" {
+		if ext := path.Ext(name); ext == ".html" || ext == ".json" {
 			body = []byte(parts.Replace(string(body)))
 		}
 		switch url {

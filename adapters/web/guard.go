@@ -11,7 +11,7 @@ import (
 // policy lets the page run its own files and nothing else: no inline script or
 // style, no other server, no frame around it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
-	"img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+	"img-src 'self' data:; manifest-src 'self'; worker-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 
 // guard sets the headers of every answer and refuses requests that name
 // another host.

@@ -186,6 +186,7 @@ func (a *Adapter) logout(w http.ResponseWriter, r *http.Request, s session) {
 // logoutEverywhere ends all sessions of this person.
 func (a *Adapter) logoutEverywhere(w http.ResponseWriter, r *http.Request, s session) {
 	a.endSessions(w, r, s, "everywhere", func(tx store.Tx, end func(key []byte, row sessionRow)) {
+		endDevices(tx, s.user)
 		from, to := store.Prefix(scheme, "session")
 		for k, raw := range tx.Scan(from, to) {
 			var row sessionRow

@@ -113,7 +113,11 @@ type Config struct {
 	// sign in. It needs Panes.
 	WatchLinks bool
 	Desk       Desk  // nil: the first page tells nothing of what goes on
-	Panes      Panes // nil: no terminals
+	Lists      Lists // nil: there are none
+	// Push tells people in their browsers of cards that need them, if they want. It needs Desk;
+	// nil: nobody is told.
+	Push  Pusher
+	Panes Panes // nil: no terminals
 	// Recordings of terminals, to be played on the page; nil: none.
 	Recordings Recordings
 	Outputs    Outputs // nil: none is kept
@@ -155,6 +159,9 @@ type Adapter struct {
 	audit      func(store.Tx, Access)
 	watchLinks bool
 	desk       Desk
+	lists      Lists
+	pusher     Pusher // nil: nobody is told
+	pushes     sync.WaitGroup
 	panes      Panes
 	recordings Recordings
 	outputs    Outputs
@@ -239,6 +246,8 @@ func New(cfg Config) (*Adapter, error) {
 		audit:      cfg.Audit,
 		watchLinks: cfg.WatchLinks,
 		desk:       cfg.Desk,
+		lists:      cfg.Lists,
+		pusher:     cfg.Push,
 		panes:      cfg.Panes,
 		recordings: cfg.Recordings,
 		outputs:    cfg.Outputs,
@@ -377,6 +386,12 @@ func (a *Adapter) Run(ctx context.Context, h chat.Handler) error {
 	default:
 	}
 	a.mu.Unlock()
+	if a.pusher != nil {
+		calls.Go(func() {
+			a.every(ctx, pushEvery, "people who are needed", a.tellNeeded)
+			a.pushes.Wait()
+		})
+	}
 	calls.Go(func() {
 		if err := a.fillTexts(ctx); err != nil && ctx.Err() == nil {
 			a.log.WarnContext(ctx, "conversations of earlier versions can't be searched; the next start tries again", "error", err)

@@ -22,6 +22,7 @@ import (
 
 	"countersign/adapters/chat"
 	"countersign/adapters/chat/chattest"
+	"countersign/adapters/web/webpush"
 	"countersign/store"
 	"countersign/store/mem"
 )
@@ -136,8 +137,12 @@ func newRig(t *testing.T, options ...option) *rig {
 
 func newRigOn(t *testing.T, db store.DB, c *clock, options ...option) *rig {
 	t.Helper()
+	push, err := webpush.New(webpush.Config{Seed: testKey, Subject: "mailto:ops@example.com", Local: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg := Config{
-		DB: db, Key: testKey, Now: c.now, Title: "Ops <bot>",
+		DB: db, Key: testKey, Now: c.now, Title: "Ops <bot>", Desk: &stage{}, Push: push,
 		Users: members("you", "ann", `<img src=x onerror=alert(1)>`),
 	}
 	for _, o := range options {
@@ -586,6 +591,10 @@ var signedCalls = []struct{ method, path, body string }{
 	{"GET", "/api/threads/THREAD/recordings", ""},
 	{"GET", "/api/threads/THREAD/recordings/1", ""},
 	{"GET", "/api/panes/1/live?thread=THREAD", ""},
+	{"GET", "/api/notifications", ""},
+	{"POST", "/api/notifications/wishes", "{}"},
+	{"POST", "/api/notifications/devices", "{}"},
+	{"POST", "/api/notifications/devices/1/end", "{}"},
 }
 
 func TestEveryCallNeedsASession(t *testing.T) {

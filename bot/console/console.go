@@ -24,6 +24,7 @@ import (
 	"countersign/adapters/web/connlimit"
 	"countersign/adapters/web/oidc"
 	"countersign/adapters/web/tlsfile"
+	"countersign/adapters/web/webpush"
 	"countersign/approvals/audit"
 	"countersign/bot/machines"
 	"countersign/bot/replicas"
@@ -44,6 +45,7 @@ type Config struct {
 	Replicas   *replicas.Member
 	Machines   machines.Set
 	Desk       web.Desk
+	Lists      web.Lists
 	Outputs    web.Outputs          // nil where none is kept
 	Recordings *machines.Recordings // nil where nothing is recorded
 	Redact     func(string) string
@@ -126,12 +128,21 @@ func New(c Config, base string, examples []string) (*web.Adapter, error) {
 	}
 	trail := audit.Trail{Redact: c.Redact}
 	cfg := web.Config{
-		DB: c.DB, Key: c.Key, Desk: c.Desk, Title: "Countersign", Examples: examples, Outputs: c.Outputs, Log: c.Log, Now: time.Now, Origin: c.Web.Origin,
+		DB: c.DB, Key: c.Key, Desk: c.Desk, Lists: c.Lists, Title: "Countersign", Examples: examples, Outputs: c.Outputs, Log: c.Log, Now: time.Now, Origin: c.Web.Origin,
 		ActsAtOnce: actsAtOnce, ActsPerSecond: actsPerSecond,
 		Idle: c.Web.Idle, Absolute: c.Web.Session, Proxies: proxies, OIDCLabel: c.Web.OIDC.Label,
 		Users: func(name string, groups []string) web.Role { return Role(c.Rules(), name, groups) },
 		Names: func() []string { return config.WebNames(c.Rules().File.Groups) },
 		Audit: func(tx store.Tx, x web.Access) { trail.Append(tx, doorThread, doorEvent(x), x.At) },
+	}
+	if c.Web.Push != config.PushOff {
+		subject := c.Web.Origin
+		if !strings.HasPrefix(subject, "https:") {
+			subject = "mailto:nobody@example.com" // a console without an address has no other
+		}
+		if cfg.Push, err = webpush.New(webpush.Config{Seed: c.Key, Subject: subject, Local: c.Web.Push == config.PushLocal}); err != nil {
+			return nil, err
+		}
 	}
 	if c.Replicas.Shared() {
 		cfg.Tell, cfg.Share = c.Replicas.Page, c.Replicas.Live

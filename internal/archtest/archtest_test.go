@@ -99,8 +99,8 @@ var inside = map[string]string{
 
 	// The bot itself. What it is made of knows neither it nor each other more than this.
 	"bot":          "adapters/chat adapters/web adapters/web/tlsfile agent agent/history agent/llm agent/llm/openai agent/tokens agent/workflow alerts alerts/hook alerts/notice approvals approvals/audit approvals/gate approvals/policy approvals/risk bot/console bot/desk bot/health bot/machines bot/networks bot/oneshot bot/replicas bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/steady internal/storage store store/keyring store/mem store/postgres store/queue targets/record tools/code tools/hostkey tools/mcp tools/output",
-	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile approvals/audit bot/machines bot/replicas internal/config internal/redact internal/rules store",
-	"bot/desk":     "adapters/chat agent agent/llm agent/prompt agent/report agent/role agent/workflow approvals bot/machines bot/threads internal/redact store store/queue targets/backend targets/session targets/tmux tools tools/delegate tools/files tools/output",
+	"bot/console":  "adapters/chat adapters/web adapters/web/connlimit adapters/web/oidc adapters/web/tlsfile adapters/web/webpush approvals/audit bot/machines bot/replicas internal/config internal/redact internal/rules store",
+	"bot/desk":     "adapters/chat agent agent/llm agent/prompt agent/report agent/role agent/spend agent/workflow approvals approvals/audit bot/machines bot/threads internal/redact store store/queue targets/backend targets/session targets/tmux tools tools/delegate tools/files tools/output",
 	"bot/health":   "adapters/web/connlimit approvals approvals/audit bot/replicas store",
 	"bot/networks": "adapters/chat adapters/discord adapters/slack bot/replicas bot/threads internal/config internal/failpoint internal/rules store store/outbox store/queue",
 	"bot/oneshot":  "adapters/chat approvals approvals/card approvals/gate store tools",

@@ -27,6 +27,9 @@ type WebConfig struct {
 	Proxies []string `yaml:"proxies"`
 	// WatchLinks lets members share a terminal with people who cannot sign in.
 	WatchLinks bool `yaml:"watch_links"`
+	// Push says which push services people's browsers may name for notifications: "internet",
+	// also those of private networks ("local"), or none ("off").
+	Push string `yaml:"push"`
 }
 
 // TLSConfig names the files of a certificate and its key.
@@ -45,9 +48,16 @@ type OIDCConfig struct {
 	Label       string   `yaml:"label"` // of the button
 }
 
+// The values of WebConfig.Push.
+const (
+	PushInternet = "internet"
+	PushLocal    = "local"
+	PushOff      = "off"
+)
+
 func defaultWeb() WebConfig {
 	return WebConfig{
-		Session: 12 * time.Hour, Idle: 2 * time.Hour, WatchLinks: true,
+		Session: 12 * time.Hour, Idle: 2 * time.Hour, WatchLinks: true, Push: PushInternet,
 		// A verified address is a name that people cannot choose; at many providers
 		// preferred_username is not.
 		OIDC: OIDCConfig{NameClaim: "email", GroupsClaim: "groups", Label: "Sign in with your account"},
@@ -71,6 +81,9 @@ func (c WebConfig) check(path string, groups map[string]policy.Group) error {
 		case c.Origin == "":
 			return Errorf("%s: web.oidc needs web.origin, where the identity provider sends people back to; set it", path)
 		}
+	}
+	if !slices.Contains([]string{PushInternet, PushLocal, PushOff}, c.Push) {
+		return Errorf("%s: web.push is %q; write internet, local or off", path, c.Push)
 	}
 	for _, name := range c.Viewers {
 		if _, ok := groups[name]; !ok {

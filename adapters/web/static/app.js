@@ -8,6 +8,8 @@ import { Recordings } from './recording.js';
 import { Shares } from './share.js';
 import { Home } from './home.js';
 import { List } from './list.js';
+import { Lists } from './lists.js';
+import { Notify } from './notify.js';
 import { listen } from './keys.js';
 import { say } from './sentences.js';
 
@@ -19,6 +21,8 @@ let recordings;
 let shares;
 let home;
 let list;
+let notify;
+let lists;
 let opened = null; // what the conversation on screen is called and how it stands
 let current = null; // thread id, null for a new conversation
 let draft = { id: newID(), text: '' }; // what is being sent, by the id under which it is tried again
@@ -27,8 +31,8 @@ let draft = { id: newID(), text: '' }; // what is being sent, by the id under wh
 // they are taken out before anything else.
 function takeCode() {
   const part = new URLSearchParams(location.hash.slice(1));
-  const [code, key, t] = ['code', 'page', 't'].map((k) => part.get(k));
-  if (code !== null || key !== null) history.replaceState(null, '', location.pathname + (t ? '#t=' + encodeURIComponent(t) : ''));
+  const [code, key, t, c] = ['code', 'page', 't', 'c'].map((k) => part.get(k));
+  if (code !== null || key !== null) history.replaceState(null, '', location.pathname + (t ? '#t=' + encodeURIComponent(t) : c ? '#c=' + encodeURIComponent(c) : ''));
   return { code, key };
 }
 
@@ -67,6 +71,8 @@ async function enter() {
     terminals = new Terminals();
     recordings = new Recordings();
     shares = new Shares(() => terminals.list.find((p) => p.id === terminals.pane));
+    lists = new Lists(startLine);
+    notify = new Notify(toCard);
     listen({ escape, search, toggleTerminal: () => { if (!$('term-toggle').hidden) toggleTerminal(); } });
     wire();
   }
@@ -76,7 +82,10 @@ async function enter() {
   home.has = me.home;
   shares.has = Boolean(me.links);
   shares.may = shares.has && !api.readOnly;
-  await Promise.all([route(), refresh()]); // the page can be used from here on: what is opened later must not be opened over
+  lists.name(api.readOnly ? [] : me.lists);
+  notify.begin(me.notifications);
+  await Promise.all([route(), refresh()]);
+  showCard(); // the page can be used from here on: what is opened later must not be opened over
 }
 
 function askLogin(error) {
@@ -118,6 +127,7 @@ function wire() {
   $('side-close').addEventListener('click', () => drawer(false));
   $('logout').addEventListener('click', async () => {
     terminals?.hide(); // it asks again and again
+    await notify?.leave();
     try { await api.logout(); askLogin(''); } catch (e) { complain(e); }
   });
   $('logout-all').addEventListener('click', async () => {
@@ -186,9 +196,13 @@ async function route() {
     recordings.show(id);
     shares.show(id);
   }
+  const listed = !id && lists.title(part.get('l')) ? part.get('l') : null;
+  lists.show(listed);
+  wanted = part.get('c') || '';
   if (!id) {
     talk.close();
     changed();
+    showCard();
     return;
   }
   changed();
@@ -204,6 +218,36 @@ async function route() {
     if (e.status === 404) go(null);
     complain(e);
   }
+}
+
+// startLine puts a line into the message field, for its author to finish and send.
+function startLine(line, thread) {
+  if (thread) go(thread);
+  else if (current !== null) go(null);
+  $('text').value = line;
+  grow();
+  remember();
+  $('text').focus();
+}
+
+// A card that somebody comes to from a notification: the first page has it, with its buttons.
+let wanted = '';
+
+function toCard(id) {
+  if (location.hash === '#c=' + encodeURIComponent(id)) history.replaceState(null, '', location.pathname);
+  location.hash = '#c=' + encodeURIComponent(id);
+}
+
+async function showCard() {
+  if (!wanted || current !== null) return;
+  const id = wanted;
+  wanted = '';
+  history.replaceState(null, '', location.pathname);
+  try {
+    await home.refresh();
+    changed();
+    if (!home.point(id)) complain({ message: say.cardGone });
+  } catch (e) { complain(e); }
 }
 
 let fetching = null;
@@ -230,13 +274,13 @@ function changed() {
   if ($('favicon').getAttribute('href') !== icon) $('favicon').href = icon;
   document.title = (count ? `(${count}) ` : '') + (here?.title ? here.title + ' · ' : '') + name;
   $('menu-dot').hidden = !waiting.some((t) => t.id !== current);
-  home.show(current === null);
-  $('title').textContent = here?.title || (current ? 'Conversation' : home.empty ? 'New conversation' : 'Home');
+  home.show(current === null && !lists.id);
+  $('title').textContent = here?.title || (current ? 'Conversation' : lists.id ? lists.title(lists.id) : home.empty ? 'New conversation' : 'Home');
   $('state').textContent = states[here?.state] || '';
   $('state').dataset.state = here?.state || '';
   $('stop').hidden = !current;
   $('about').hidden = !here;
-  $('empty').hidden = current !== null || !home.empty;
+  $('empty').hidden = current !== null || !home.empty || Boolean(lists.id);
   list.draw(current);
   noteRead(here);
 }

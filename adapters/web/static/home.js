@@ -71,10 +71,21 @@ export class Home {
     const { last = '', ...face } = c.card;
     const print = JSON.stringify([key, face, c.thread, this.titleOf(c.thread)]);
     const was = old.get(c.id);
-    const node = was?.print === print ? was.node : el('div', { class: 'home-row' }, renderCard(c.thread, { ...face, last: undefined }, c.at), this.from(c.thread, c.network, c.at));
+    const node = was?.print === print ? was.node : el('div', { class: 'home-row', 'data-card': c.id }, renderCard(c.thread, { ...face, last: undefined }, c.at), this.from(c.thread, c.network, c.at));
     showLast(node, last);
     this.cards.set(c.id, { print, node });
     return node;
+  }
+
+  // point goes to a card, with its buttons in view; false: it isn't there.
+  point(id) {
+    const row = document.querySelector(`#home:not([hidden]) [data-card="${CSS.escape(id)}"]`);
+    if (!row) return false;
+    const card = row.querySelector('.card') || row;
+    card.focus({ preventScroll: true });
+    (row.querySelector('.card button') || row).scrollIntoView({ block: 'center' });
+    row.scrollIntoView({ block: 'nearest' });
+    return true;
   }
 
   line(b) {

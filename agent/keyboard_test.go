@@ -1,0 +1,78 @@
+package agent_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/llm"
+)
+
+// keyboard is who has the keyboard of the only terminal, "" for the bot.
+type keyboard struct{ holder string }
+
+func (d desk) Take(_ context.Context, _ chat.ThreadID, by chat.User, _ []string, _ string) (text string, ok bool, err error) {
+	d.w.keys.holder = by.Name
+	return by.Name + " has the keyboard.", true, nil
+}
+
+func (d desk) Give(_ context.Context, _ chat.ThreadID, by chat.User, _ []string, _ string) (text, note string, ok bool, err error) {
+	if d.w.keys.holder != by.Name {
+		return "only they can give it back", "", false, nil
+	}
+	d.w.keys.holder = ""
+	return by.Name + " had the keyboard and typed `df`. I'll continue.", by.Name + " had the keyboard and typed `df`.", true, nil
+}
+
+func (d desk) Pass(_ context.Context, _ chat.ThreadID, by chat.User, _ []string, _, to string) (text string, taker chat.User, ok bool, err error) {
+	if d.w.keys.holder != by.Name {
+		return "only they can hand it over", taker, false, nil
+	}
+	d.w.keys.holder = to
+	return to + " has the keyboard now.", chat.User{ID: chat.UserID("web:" + to), Name: to}, true, nil
+}
+
+func TestTheKeyboardGoesFromHandToHand(t *testing.T) {
+	answers := func(context.Context, llm.Request) (llm.Reply, error) { return says("I looked"), nil }
+	run(t, "a silent holder loses it, and the agent goes on with what was typed", answers, func(t *testing.T, w *world) {
+		w.say("look")
+		w.say("take")
+		w.say("and now?")
+		w.say("status")
+		if !w.said("Paused: alice has the keyboard") {
+			t.Fatalf("%+v", w.posts())
+		}
+		if err := w.agent.Release(t.Context(), "web:1", "main", chat.User{ID: "web:bob", Name: "bob"}, 10*time.Minute); err == nil || w.keys.holder != "alice" {
+			t.Errorf("who has it not: %v", err)
+		}
+		before := len(w.posts())
+		if err := w.agent.Release(t.Context(), "web:1", "main", chat.User{ID: "web:alice", Name: "alice"}, 10*time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		if !w.said("Nobody typed for 10 minutes, so I've taken the keyboard back. alice had the keyboard and typed `df`.") || len(w.posts()) <= before {
+			t.Errorf("%+v", w.posts())
+		}
+		if last := w.posts()[len(w.posts())-1]; !strings.Contains(last.Text, "I looked") {
+			t.Errorf("the question that waited has no answer: %+v", last)
+		}
+	})
+	run(t, "it is handed to somebody by name, and the thread stays paused", answers, func(t *testing.T, w *world) {
+		w.say("take")
+		w.say("give to bob")
+		w.say("status")
+		if !w.said("bob has the keyboard now.") || !w.said("bob has the keyboard.") {
+			t.Errorf("%+v", w.posts())
+		}
+		w.say("give main to carol")
+		if !w.said("only they can hand it over") || w.keys.holder != "bob" {
+			t.Errorf("%+v", w.posts())
+		}
+		w.say("give it to me when you are done")
+		if !w.said("I'm paused") && !w.said("so I'm paused") {
+			t.Errorf("prose is no command: %+v", w.posts())
+		}
+	})
+}

@@ -1,0 +1,120 @@
+package desk
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/adapters/chat"
+	"countersign/agent/spend"
+	"countersign/agent/workflow"
+	"countersign/approvals"
+	"countersign/approvals/audit"
+	"countersign/approvals/card"
+	"countersign/store"
+)
+
+func TestLists(t *testing.T) {
+	x := targets(t)
+	lib, err := workflow.NewLibrary(workflow.Embedded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := NewLists(NewHome(
+		Commands{DB: x.DB, Targets: x, Agent: &talk{}, Runbooks: Runbooks{Library: lib}, Log: slog.New(slog.DiscardHandler)},
+		func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") },
+		func(string) string { return "" },
+	))
+	now := time.Now()
+	update := func(fn func(tx store.Tx) error) {
+		t.Helper()
+		if err := x.DB.Update(t.Context(), fn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(id, thread string, approve bool) {
+		update(func(tx store.Tx) error {
+			r := approvals.Record{
+				ID: approvals.ID(id), Thread: chat.ThreadID(thread), Call: id, Requester: chat.User{ID: "web:eve", Name: "eve"}, Created: now, Level: "high",
+				Action:  approvals.Action{Tool: "run_shell", Kind: approvals.KindShell, Target: "local", Bytes: []byte("rm secret-" + id)},
+				Require: approvals.Require{Needs: []approvals.Need{{Rule: "r", Count: 1, Groups: []string{"oncall"}}}, RunWithin: time.Minute}, ExpiresAt: now.Add(time.Minute),
+			}
+			var ledger approvals.Ledger
+			ledger.Open(tx, r)
+			if !approve {
+				return nil
+			}
+			if _, _, err := ledger.Vote(tx, r.ID, approvals.Vote{User: chat.User{ID: "web:bob", Name: "bob"}, Approve: true, At: now, Digest: r.Action.Digest(), Meets: []int{0}}); err != nil {
+				return err
+			}
+			ledger.Consume(tx, r.ID, r.Action, now)
+			ledger.Finish(tx, r.ID, approvals.Outcome{OK: true, Note: "exit code 0"}, now)
+			return nil
+		})
+	}
+	list := func(id, words string) chat.List {
+		t.Helper()
+		got, ok, err := l.List(t.Context(), chat.Inquiry{From: alice}, id, words)
+		if err != nil || !ok {
+			t.Fatalf("%s: %v %v", id, ok, err)
+		}
+		for _, r := range got.Rows {
+			if len(r.Cells) != len(got.Columns) {
+				t.Errorf("%s: %d cells for %d columns", id, len(r.Cells), len(got.Columns))
+			}
+		}
+		return got
+	}
+	ask("own", "web:1", true)
+	ask("open", "web:2", false)
+	ask("slack", "slack:T:C1:3", true)
+	update(func(tx store.Tx) error {
+		audit.Append(tx, "web:1", audit.Event{What: audit.Approved, User: "web:bob", Target: "local", Command: "rm secret-own\nmore"}, now.Add(-time.Minute))
+		audit.Append(tx, "slack:T:C1:3", audit.Event{What: audit.Denied, User: "slack:U1", Target: "local", Command: "rm secret-slack"}, now)
+		audit.Append(tx, "web:1", audit.Event{What: audit.Done}, now.AddDate(0, 0, -auditDays-1))
+		spend.Add(tx, spend.Place{Thread: "web:1", Channel: "web", Day: spend.DayOf(now)}, spend.Charge{Amount: spend.Amount{Tokens: 1500, Money: 25_000}})
+		spend.Add(tx, spend.Place{Thread: "web:1", Channel: "web", Day: spend.DayOf(now.AddDate(0, 0, -2))}, spend.Charge{Amount: spend.Amount{Tokens: 700}})
+		return nil
+	})
+
+	all := list("approvals", "")
+	said := map[string]chat.Row{}
+	for _, r := range all.Rows {
+		said[r.Cells[4].Text+", "+r.Cells[5].Text] = r
+	}
+	if len(all.Rows) != 3 || said[", waiting"].Thread != "web:2" || !strings.Contains(fmt.Sprint(all.Rows), "approved by bob") || all.Rows[0].Cells[5].Text != "waiting" {
+		t.Errorf("%+v", all.Rows)
+	}
+	if got := list("approvals", "APPROVED bob"); len(got.Rows) != 2 {
+		t.Errorf("narrowed: %+v", got.Rows)
+	}
+	if got := list("audit", ""); len(got.Rows) != 2 || got.Rows[0].Cells[1].Text != audit.Denied || got.Rows[0].Cells[4].Text != "" || got.Rows[0].Thread != "" || got.Rows[1].Cells[4].Text != "rm secret-own …" || got.Rows[1].Thread != "web:1" {
+		t.Errorf("%+v", got.Rows)
+	}
+	if got := list("cost", ""); len(got.Rows) != 2 || got.Rows[0].Cells[2].Text != "1500" || len(got.Bars) != 2 || got.Bars[1].Value != 25_000 {
+		t.Errorf("%+v", got)
+	}
+	if got := list("runbooks", "disk"); len(got.Rows) == 0 || !strings.HasPrefix(got.Rows[0].Say, "run "+got.Rows[0].Cells[0].Text) || got.Rows[0].Do != "Start" {
+		t.Errorf("%+v", got.Rows)
+	}
+	if got := list("targets", ""); len(got.Rows) == 0 || got.Rows[0].Cells[2].Text != "not reached yet" {
+		t.Errorf("%+v", got.Rows)
+	}
+	list("terminals", "")
+	if _, ok, err := l.List(t.Context(), chat.Inquiry{From: alice}, "nothing", ""); ok || err != nil {
+		t.Errorf("%v %v", ok, err)
+	}
+	for i := range 2*maxRows + 1 {
+		ask(fmt.Sprint("many", i), "web:9", false)
+	}
+	if got := list("approvals", ""); len(got.Rows) != maxRows || !got.More {
+		t.Errorf("%d rows, more %v", len(got.Rows), got.More)
+	}
+	for _, n := range l.Names() {
+		if n.Title == "" || list(n.ID, "").About == "" {
+			t.Errorf("%+v", n)
+		}
+	}
+}
