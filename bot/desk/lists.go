@@ -121,13 +121,9 @@ func (l Lists) approvals(ctx context.Context, q chat.Inquiry) (rows []chat.Row, 
 			if !own(r.Thread, q) {
 				card = outside(card)
 			}
-			outcome, _, _ := strings.Cut(card.Body, "\n")
-			if r.State == approvals.Pending {
-				outcome = "waiting"
-			}
 			row := chat.Row{Cells: []chat.Cell{
 				moment(cmp.Or(r.Ended, r.Decided, r.Created)), text(card.Title), {Text: r.Level, Tone: card.Tone},
-				text(cmp.Or(r.Requester.Name, string(r.Requester.ID))), text(decision(r)), text(outcome),
+				text(cmp.Or(r.Requester.Name, string(r.Requester.ID))), text(decision(r)), text(outcome(r, own(r.Thread, q))),
 			}}
 			if own(r.Thread, q) {
 				row.Thread = r.Thread
@@ -155,6 +151,19 @@ func decision(r approvals.Record) string {
 		return string(r.State) + " by " + by
 	}
 	return string(r.State)
+}
+
+// outcome says what became of a request: the words of its own network's threads are for those
+// who can open them.
+func outcome(r approvals.Record, words bool) string {
+	state := string(r.State)
+	if r.State == approvals.Pending {
+		state = "waiting"
+	}
+	if !words {
+		return state
+	}
+	return oneLineOf(cmp.Or(r.Outcome.Note, r.Reason, state))
 }
 
 // terminals are all sessions on all targets that have been reached.

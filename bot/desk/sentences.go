@@ -36,7 +36,7 @@ const (
 	sayListTargets     = "Where the bot can work."
 	sayRunbooks        = "Start puts the line into the message field. Fill in the inputs and send it."
 	sayCost            = "What the models took in the last 30 days, by days of UTC."
-	sayAudit           = "The last seven days. The command `audit` verifies and exports all of it."
+	sayAudit           = "The last seven days. The command line verifies and exports all of it."
 	sayStartWorkflow   = "\n`run NAME input=value ...` begins one."
 )
 

@@ -18,7 +18,7 @@ import (
 
 // terminal is a terminal of the console, in somebody's browser.
 type terminal struct {
-	t    *testing.T
+	t    testing.TB
 	conn *websocket.Conn
 	keys string // what the chat words call its session
 	log  func() string
@@ -36,7 +36,7 @@ type terminal struct {
 }
 
 // watch opens the only terminal of a thread.
-func (p *person) watch(t *testing.T, thread string) *terminal {
+func (p *person) watch(t testing.TB, thread string) *terminal {
 	t.Helper()
 	var list struct {
 		Panes []struct{ ID, Keyboard string }

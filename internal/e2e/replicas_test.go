@@ -55,7 +55,7 @@ func (f *replicaSet) logs() string {
 }
 
 // say begins a thread at a replica.
-func (p *person) say(t *testing.T, text string) (thread string) {
+func (p *person) say(t testing.TB, text string) (thread string) {
 	t.Helper()
 	var made struct {
 		Thread string `json:"thread"`
@@ -67,7 +67,7 @@ func (p *person) say(t *testing.T, text string) (thread string) {
 }
 
 // add says more in a thread.
-func (p *person) add(t *testing.T, thread, text string) {
+func (p *person) add(t testing.TB, thread, text string) {
 	t.Helper()
 	if st, err := p.do("POST", "/api/threads/"+thread+"/messages", map[string]string{"id": fmt.Sprint("m", time.Now().UnixNano()), "text": text}, nil); err != nil || st >= 300 {
 		t.Fatalf("%d %v", st, err)

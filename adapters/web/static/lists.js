@@ -37,6 +37,7 @@ export class Lists {
     this.id = id;
     this.print = '';
     $('listed').hidden = !id;
+    if (id) $('lists').open = true;
     $('listed-query').value = '';
     $('listed-rows').replaceChildren();
     $('listed-bars').replaceChildren();
