@@ -323,7 +323,13 @@ func (w *worker) runApproved(ctx context.Context, s step) error {
 	var rec approvals.Record
 	var why string
 	var entry history.Entry
-	err = w.a.cfg.DB.Update(ctx, func(tx store.Tx) error {
+	update := w.a.cfg.DB.Update
+	if plan.Notes { // its note makes this durable, before anything runs
+		update = func(ctx context.Context, fn func(store.Tx) error) error {
+			return store.UpdateRelaxed(ctx, w.a.cfg.DB, fn)
+		}
+	}
+	err = update(ctx, func(tx store.Tx) error {
 		if err := w.fence.Check(tx); err != nil {
 			return err
 		}

@@ -105,6 +105,9 @@ type Plan struct {
 	Level risk.Level
 	// Interrupt means that these keys only interrupt the thread's own running command.
 	Interrupt bool
+	// Notes means that running it begins with a durable note in the bot's store. What was stored
+	// before that note is durable with it.
+	Notes bool
 	// Nested, if set, means that the conversation itself does the call, as nested work, whose
 	// result is the call's result. Running the plan is an error.
 	Nested *Nested

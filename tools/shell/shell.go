@@ -281,7 +281,9 @@ func (t *tool) Plan(ctx context.Context, c tools.Call) (tools.Plan, error) {
 	}
 	a.Dir, a.Files = k.binding.dir, k.binding.files
 	k.noteSight(c)
-	return tools.Planned(a, k.args.Claim(), run), nil
+	p := tools.Planned(a, k.args.Claim(), run)
+	p.Notes = !k.read && (a.Pane != "" || t.cfg.Journal != nil)
+	return p, nil
 }
 
 // planKnown plans a proven read without asking the target: it runs where the thread's shell is at
