@@ -84,7 +84,7 @@ func (m *method) may(now time.Time, prio scribe.Urgency) (ok bool, wake time.Tim
 		return true, time.Time{}
 	}
 	m.forget(now)
-	limit, n := max(1, m.limit-m.theirs-m.replicas*m.since(now.Add(-peersLag))), len(m.used)
+	limit, n := m.own(now), len(m.used)
 	if prio == scribe.Passing { // the rest is for what must come through
 		limit /= 2
 		// Spread over the minute, what runs never looks as if it stood still.
@@ -102,6 +102,16 @@ func (m *method) may(now time.Time, prio scribe.Urgency) (ok bool, wake time.Tim
 		wake = soon // what the others leave changes
 	}
 	return false, wake
+}
+
+// own is how many calls this process may make in a minute: what the other replicas leave, who
+// are taken to have made as many calls that are not known yet as this one. Each leaves the others a
+// tenth, so that none waits for a minute in which nobody else calls.
+func (m *method) own(now time.Time) int {
+	least := m.limit / 10
+	unknown := 1 + m.since(now.Add(-peersLag)) // with the one that is about to be made
+	left := min(m.limit-m.theirs-m.replicas*unknown, m.limit-m.replicas*least)
+	return max(left, least)
 }
 
 // forget drops the calls of more than a minute ago.

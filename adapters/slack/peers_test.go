@@ -100,11 +100,30 @@ func TestReplicasShareWhatSlackAccepts(t *testing.T) {
 			}
 		})
 	})
-	t.Run("one alone uses all of it", func(t *testing.T) {
+	t.Run("who begins late waits for no minute of silence", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			all := pacers(t, 3)
+			ctx, stop := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for i := range 200 { // more than there is room for
+				wg.Go(func() {
+					_ = all[0].do(ctx, fmt.Sprint("replies/a", i), scribe.Normal, func(context.Context) error { return nil })
+				})
+			}
+			time.Sleep(90 * time.Second)
+			began := time.Now()
+			if err := all[1].do(t.Context(), "replies/b", scribe.Normal, func(context.Context) error { return nil }); err != nil || time.Since(began) > time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+			stop()
+			wg.Wait()
+		})
+	})
+	t.Run("one alone uses all of it but a tenth", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := pacers(t, 2)[0]
 			began := time.Now()
-			for i := range perMinute["replies"] {
+			for i := range perMinute["replies"] * 9 / 10 {
 				_ = p.do(t.Context(), fmt.Sprint("replies/", i), scribe.Normal, func(context.Context) error { return nil })
 			}
 			if d := time.Since(began); d > 10*time.Second {

@@ -59,6 +59,14 @@ func TestTheKeyboardInTheBrowser(t *testing.T) {
 		t.Errorf("the size %v", size)
 	}
 	s.shot("41-keyboard-mine")
+	// What a program asks its terminal, tmux answers.
+	d.live <- []byte("\x1b[c\x1b[>c\x1b[6n\x1b[5n\x1b[?6n\x1b[18t\x1b[>q\x1b[?2026$p\x1b]11;?\x07\x1b]4;1;?\x07\x1bP$qm\x1b\\\x1b[?1004h" + "asked")
+	s.until(`document.querySelector('.term-text').textContent.includes('asked')`)
+	s.do("typing on", script(`document.querySelector('#screen textarea').focus()`), press("z"))
+	s.until(`document.querySelector('.term-text').textContent.includes('askedz')`)
+	if typed, _ := d.now(); !strings.HasSuffix(typed, "\x03\rz") {
+		t.Errorf("the emulator answered: %q", typed)
+	}
 	s.do("larger type", click("#type-more"), click("#type-more"))
 	s.until(fmt.Sprintf(`document.querySelectorAll('.xterm-rows > div').length < %d`, size[1]))
 	s.do("a paste", script(`{ const f = document.querySelector('#screen textarea'); const data = new DataTransfer(); data.setData('text/plain', 'öé\nsecond'); f.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true })); }`))

@@ -215,6 +215,9 @@ func New(cfg Config) (*Adapter, error) {
 	if cfg.Users == nil {
 		return nil, errors.New("web: nobody could sign in: set Config.Users")
 	}
+	if cfg.Desk == nil {
+		cfg.Push = nil // nothing tells who is needed
+	}
 	origin, err := cleanOrigin(cfg.Origin)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ const (
 	sayRoleRunsNone    = "This thread's role can't run workflows. `role` shows others."
 	sayInputsUnwritten = "I can't pass these inputs on. Write them another way."
 	sayApprovals       = "What was asked and what became of it, the newest first."
-	sayTerminals       = "The terminals on targets that have been reached. One that nobody uses ends by itself."
+	sayTerminals       = "Terminals on the targets reached so far. Unused ones end automatically."
 	sayListTargets     = "Where the bot can work."
 	sayRunbooks        = "Start puts the line into the message field. Fill in the inputs and send it."
 	sayCost            = "What the models took in the last 30 days, by days of UTC."

@@ -70,7 +70,7 @@ var inside = map[string]string{
 	"targets/container": "targets/backend targets/local targets/remote",
 	"targets/tmux":      "targets/backend",
 	"targets/record":    "store",
-	"targets/session":   "store targets/tmux",
+	"targets/session":   "internal/failpoint store targets/tmux",
 	// Families that use another one.
 	"tools/code":        "approvals approvals/risk tools targets/backend tools/code/wire tools/truncate",
 	"tools/code/parser": "tools/code/wire",

@@ -23,6 +23,10 @@ const (
 	CommandRunning Point = "command-running"
 	OutcomeStored  Point = "outcome-stored"
 	ReplyPosted    Point = "reply-posted"
+
+	// Passed on the way where they are needed.
+	TerminalMade    Point = "terminal-made"    // and not noted
+	TerminalAdopted Point = "terminal-adopted" // one that an earlier process made, and not noted
 )
 
 // Asides returns the points that a bot passes when people talk while a card waits.

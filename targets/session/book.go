@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"countersign/internal/failpoint"
 	"countersign/store"
 	"countersign/targets/tmux"
 )
@@ -504,6 +505,7 @@ func (b *Book) makeSession(ctx context.Context, all []tmux.SessionInfo, r *row, 
 	if err != nil {
 		return nil, err
 	}
+	failpoint.Hit(failpoint.TerminalMade)
 	b.forgetAll(r.Name)
 	err = b.change(ctx, r, func(n *row) {
 		n.Ready = true
@@ -554,6 +556,7 @@ func (b *Book) adopt(ctx context.Context, r *row, pane, id string) (Pane, error)
 	if err != nil {
 		return nil, err
 	}
+	failpoint.Hit(failpoint.TerminalAdopted)
 	if !r.Ready || r.Panes[pane].ID != id {
 		err := b.change(ctx, r, func(n *row) {
 			n.Ready = true

@@ -78,9 +78,20 @@ function make(Terminal, box, scrollback = 5000, keys = () => false) {
     e.preventDefault();
     scroll();
   });
+  silence(term);
   mirror(term, box);
   sizes.changed.addEventListener('size', () => { if (term.options.disableStdin) fit(term, box); });
   return term;
+}
+
+// silence has the emulator answer no question of a program: tmux has answered it, and a second
+// answer would be typed.
+function silence({ parser }) {
+  for (const id of [{ final: 'c' }, { prefix: '>', final: 'c' }, { prefix: '=', final: 'c' }, { final: 'n' }, { prefix: '?', final: 'n' }, { final: 't' }, { prefix: '>', final: 'q' },
+    { intermediates: '$', final: 'p' }, { prefix: '?', intermediates: '$', final: 'p' }, { prefix: '?', final: 'u' }]) parser.registerCsiHandler(id, () => true);
+  parser.registerCsiHandler({ prefix: '?', final: 'h' }, (p) => p.length === 1 && p[0] === 1004); // that it has the focus
+  parser.registerDcsHandler({ intermediates: '$', final: 'q' }, () => true);
+  for (const n of [4, 10, 11, 12, 52]) parser.registerOscHandler(n, (data) => data.includes('?'));
 }
 
 const kept = 200; // lines of a terminal that are there as text
