@@ -234,7 +234,10 @@ func TestATerminalIsMadeWhileTheCardWaits(t *testing.T) {
 		{"and nothing happens", func(*stage) {}, true},
 		{"and the bot is restarted", func(s *stage) { s.b.kill(); s.back() }, true},
 		{"and somebody types there", func(s *stage) { s.types("PATH=/nowhere") }, false},
-		{"and somebody begins to type there", func(s *stage) { s.tmux("send-keys", "-t", s.pane(), "PATH=/nowhere; ") }, false},
+		{"and somebody begins to type there", func(s *stage) {
+			s.tmux("send-keys", "-t", s.pane(), "PATH=/nowhere; ")
+			eventually(s.t, "it stands at the prompt", func() bool { return strings.Contains(s.tmux("capture-pane", "-p", "-t", s.pane()), "PATH=/nowhere") }, s.detail)
+		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
