@@ -315,7 +315,7 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 	commands := desk.Commands{DB: b.db, Targets: targets, Agent: b.agent, Runbooks: runbooks, Opener: b.networks.Opener, Log: b.log}
 	home := desk.NewHome(commands, b.gate.Card, b.outbox.Last)
 	b.console = console.Config{
-		Desk: home, Lists: desk.NewLists(home),
+		Desk: home, Lists: desk.NewLists(home, b.redactor.Redact),
 		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Redact: b.redactor.Redact, Log: b.log,
 	}
 	if !b.file.Recordings.Off {

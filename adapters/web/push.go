@@ -133,7 +133,7 @@ type notice struct {
 	Sound bool   `json:"sound,omitempty"`
 }
 
-// noticeOf says in two lines what waits. The card's own texts are redacted already.
+// noticeOf says in two lines what waits.
 func noticeOf(c chat.HomeCard, w wishRow, again bool, now time.Time) notice {
 	parts := []string{c.Card.Env, c.Card.Risk}
 	if again {
@@ -199,6 +199,8 @@ func (a *Adapter) tellNeeded(ctx context.Context) error {
 // claimNotice notes that somebody is told of a card, before they are: of several replicas one
 // does, and none twice after a crash.
 func (a *Adapter) claimNotice(ctx context.Context, user string, c chat.HomeCard) (m webpush.Message, ok bool, err error) {
+	// A card shows exactly what is decided; what leaves for a phone's screen does not.
+	c.Card.Title, c.Card.Env = a.redact(c.Card.Title), a.redact(c.Card.Env)
 	look := func(tx store.Tx) (n notice, row pushedRow) {
 		wish, _ := store.Load[wishRow](tx, wishKey(user))
 		was, told := store.Load[pushedRow](tx, pushedKey(user, c.ID))

@@ -93,7 +93,9 @@ func pushing(t *testing.T, desk *stage) (option, *pushtest.Service, *webpush.Sen
 func TestACardReachesThePhonesOfWhoMayDecideIt(t *testing.T) {
 	desk := &stage{}
 	with, service, sender := pushing(t, desk)
-	r := newRig(t, with)
+	r := newRig(t, with, func(c *Config) {
+		c.Redact = func(s string) string { return strings.ReplaceAll(s, "hunter2", "[secret]") }
+	})
 	p := r.signIn("you")
 	phone, laptop := service.Subscribe(sender.PublicKey()), service.Subscribe(sender.PublicKey())
 	add := func(b *pushtest.Browser, name string) string {
@@ -118,12 +120,12 @@ func TestACardReachesThePhonesOfWhoMayDecideIt(t *testing.T) {
 	}
 	now := r.clock.now()
 	card := func(id, risk string) chat.HomeCard {
-		return chat.HomeCard{ID: id, Thread: "web:x", At: now.Add(-time.Minute), Card: chat.Card{Title: "Restart " + id, Risk: risk, Expires: now.Add(10 * time.Minute)}}
+		return chat.HomeCard{ID: id, Thread: "web:x", At: now.Add(-time.Minute), Card: chat.Card{Title: "Restart " + id + " hunter2", Risk: risk, Expires: now.Add(10 * time.Minute)}}
 	}
 	desk.set(chat.Home{Yours: []chat.HomeCard{card("q1", "high risk"), card("q2", "low risk")}, Others: []chat.HomeCard{card("q3", "high risk")}})
 	r.until("both are told", func() bool { return len(phone.Got()) == 1 && len(laptop.Got()) == 1 })
 	m := phone.Got()[0]
-	if m.Body != `{"id":"q1","title":"Restart q1","body":"high risk"}` || m.Urgency != "high" || m.TTL < 500 || m.TTL > 600 || len(m.Topic) != 32 {
+	if m.Body != `{"id":"q1","title":"Restart q1 [secret]","body":"high risk"}` || m.Urgency != "high" || m.TTL < 500 || m.TTL > 600 || len(m.Topic) != 32 {
 		t.Errorf("%+v", m)
 	}
 	laptop.Leave()

@@ -33,8 +33,7 @@ type Panes interface {
 	// Hands tells who has the keyboard of one of them.
 	Hands(ctx context.Context, thread chat.ThreadID, pane string) (Hands, error)
 	// Press types what a person presses who has the keyboard, in the order of the calls. It
-	// does not wait: done gets the result, from any goroutine. Without keys it only notes that
-	// they are there.
+	// does not wait: done gets the result, from any goroutine.
 	Press(ctx context.Context, thread chat.ThreadID, pane string, by chat.UserID, keys []byte, done func(error))
 	// Resize gives the terminal the size in which the person with the keyboard reads it.
 	Resize(ctx context.Context, thread chat.ThreadID, pane string, by chat.UserID, width, height int) error
@@ -116,8 +115,10 @@ type Config struct {
 	Lists      Lists // nil: there are none
 	// Push tells people in their browsers of cards that need them, if they want. It needs Desk;
 	// nil: nobody is told.
-	Push  Pusher
-	Panes Panes // nil: no terminals
+	Push Pusher
+	// Redact takes secrets out of what such a message says; nil takes out nothing.
+	Redact func(string) string
+	Panes  Panes // nil: no terminals
 	// Recordings of terminals, to be played on the page; nil: none.
 	Recordings Recordings
 	Outputs    Outputs // nil: none is kept
@@ -160,7 +161,8 @@ type Adapter struct {
 	watchLinks bool
 	desk       Desk
 	lists      Lists
-	pusher     Pusher // nil: nobody is told
+	pusher     Pusher              // nil: nobody gets any
+	redact     func(string) string // never nil
 	pushes     sync.WaitGroup
 	panes      Panes
 	recordings Recordings
@@ -215,6 +217,9 @@ func New(cfg Config) (*Adapter, error) {
 	if cfg.Users == nil {
 		return nil, errors.New("web: nobody could sign in: set Config.Users")
 	}
+	if cfg.Redact == nil {
+		cfg.Redact = func(s string) string { return s }
+	}
 	if cfg.Desk == nil {
 		cfg.Push = nil // nothing tells who is needed
 	}
@@ -251,6 +256,7 @@ func New(cfg Config) (*Adapter, error) {
 		desk:       cfg.Desk,
 		lists:      cfg.Lists,
 		pusher:     cfg.Push,
+		redact:     cfg.Redact,
 		panes:      cfg.Panes,
 		recordings: cfg.Recordings,
 		outputs:    cfg.Outputs,

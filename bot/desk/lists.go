@@ -28,12 +28,15 @@ const (
 
 // Lists tells people of what the bot knows, in the console. It is safe for concurrent use.
 type Lists struct {
-	home *Home
-	now  func() time.Time
+	home   *Home
+	redact func(string) string
+	now    func() time.Time
 }
 
-// NewLists returns lists of what a home is about, too.
-func NewLists(h *Home) Lists { return Lists{home: h, now: time.Now} }
+// NewLists returns lists of what a home is about, too. redact takes secrets out of their texts.
+func NewLists(h *Home, redact func(string) string) Lists {
+	return Lists{home: h, redact: redact, now: time.Now}
+}
 
 // lists are all there are, in order.
 var lists = []struct {
@@ -73,6 +76,9 @@ func (l Lists) List(ctx context.Context, q chat.Inquiry, id, words string) (out 
 		out.Bars = bars
 		want := strings.Fields(strings.ToLower(words))
 		for _, r := range rows {
+			for i := range r.Cells { // words find nothing that is not shown
+				r.Cells[i].Text = l.redact(r.Cells[i].Text)
+			}
 			if !has(r, want) {
 				continue
 			}

@@ -26,7 +26,7 @@ func TestLists(t *testing.T) {
 		Commands{DB: x.DB, Targets: x, Agent: &talk{}, Runbooks: Runbooks{Library: lib}, Log: slog.New(slog.DiscardHandler)},
 		func(_ store.Tx, r approvals.Record) chat.Card { return card.New(r, "") },
 		func(string) string { return "" },
-	))
+	), func(s string) string { return strings.ReplaceAll(s, "secret-own", "[hidden]") })
 	now := time.Now()
 	update := func(fn func(tx store.Tx) error) {
 		t.Helper()
@@ -90,7 +90,7 @@ func TestLists(t *testing.T) {
 	if got := list("approvals", "APPROVED bob"); len(got.Rows) != 2 {
 		t.Errorf("narrowed: %+v", got.Rows)
 	}
-	if got := list("audit", ""); len(got.Rows) != 2 || got.Rows[0].Cells[1].Text != audit.Denied || got.Rows[0].Cells[4].Text != "" || got.Rows[0].Thread != "" || got.Rows[1].Cells[4].Text != "rm secret-own …" || got.Rows[1].Thread != "web:1" {
+	if got := list("audit", ""); len(got.Rows) != 2 || got.Rows[0].Cells[1].Text != audit.Denied || got.Rows[0].Cells[4].Text != "" || got.Rows[0].Thread != "" || got.Rows[1].Cells[4].Text != "rm [hidden] …" || got.Rows[1].Thread != "web:1" {
 		t.Errorf("%+v", got.Rows)
 	}
 	if got := list("cost", ""); len(got.Rows) != 2 || got.Rows[0].Cells[2].Text != "1500" || len(got.Bars) != 2 || got.Bars[1].Value != 25_000 {

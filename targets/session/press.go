@@ -24,8 +24,9 @@ func (b *Book) Hands(ctx context.Context, thread, pane string) (Hands, error) {
 	return Hands{Session: ref.Session, Holder: r.Pen.Holder, Name: r.Pen.Name, Since: r.Pen.Since}, nil
 }
 
-// held returns a pane whose session's keyboard somebody has, and since which turn.
-func (b *Book) held(ctx context.Context, thread, pane, holder string) (p Pane, turn int64, err error) {
+// held returns a pane whose session's keyboard somebody has, and since which turn. presses notes
+// that they type.
+func (b *Book) held(ctx context.Context, thread, pane, holder string, presses bool) (p Pane, turn int64, err error) {
 	ref, r, err := b.lookup(ctx, thread, "", pane)
 	switch {
 	case err != nil:
@@ -35,7 +36,7 @@ func (b *Book) held(ctx context.Context, thread, pane, holder string) (p Pane, t
 	case r.Pen.Holder != holder:
 		return nil, 0, r.taken("ask them to hand it over")
 	}
-	if b.cfg.Now().Sub(r.Pen.Pressed) >= pressedStep {
+	if presses && b.cfg.Now().Sub(r.Pen.Pressed) >= pressedStep {
 		turn := r.Turn
 		err = b.change(ctx, &r, func(n *row) {
 			if n.Turn == turn && n.Pen != nil {
@@ -53,11 +54,10 @@ func (b *Book) held(ctx context.Context, thread, pane, holder string) (p Pane, t
 }
 
 // Press types what the holder of the keyboard presses who has no client of tmux. It does not
-// wait for the target; done gets the result, from another goroutine. Without keys it is only
-// noted that they are there.
+// wait for the target; done gets the result, from another goroutine.
 func (b *Book) Press(ctx context.Context, thread, pane, holder string, keys []byte, done func(error)) {
-	p, turn, err := b.held(ctx, thread, pane, holder)
-	if err != nil || len(keys) == 0 {
+	p, turn, err := b.held(ctx, thread, pane, holder, true)
+	if err != nil {
 		done(err)
 		return
 	}
@@ -66,7 +66,7 @@ func (b *Book) Press(ctx context.Context, thread, pane, holder string, keys []by
 
 // Resize gives a pane's window the size in which the holder of the keyboard reads it.
 func (b *Book) Resize(ctx context.Context, thread, pane, holder string, width, height int) error {
-	p, turn, err := b.held(ctx, thread, pane, holder)
+	p, turn, err := b.held(ctx, thread, pane, holder, false)
 	if err != nil {
 		return err
 	}

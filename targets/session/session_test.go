@@ -683,6 +683,9 @@ func TestKeysThatArePressedInTheConsole(t *testing.T) {
 	if _, err := w.book.Take(ctx, "th", "", ann); err != nil {
 		t.Fatal(err)
 	}
+	if err := w.book.Resize(ctx, "th", p.ID(), ann.ID, 80, 24); err != nil {
+		t.Error(err)
+	}
 	w.now = w.now.Add(time.Hour)
 	if got := silent(); got != nil {
 		t.Errorf("who may type through tmux: %q", got)

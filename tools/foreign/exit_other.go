@@ -2,5 +2,5 @@
 
 package foreign
 
-// awaitExit is not implemented on this system.
+// awaitExit reports that nobody can wait without reaping here, so [Process.Wait] reaps first.
 func awaitExit(int) bool { return false }

@@ -11,6 +11,7 @@ export class Hands {
   constructor(terminals) {
     this.terminals = terminals;
     this.asked = false;
+    this.here = false; // they took it, asked for it or typed in this window
     this.clear();
     $('hands-take').addEventListener('click', () => this.press());
     $('hands-pass').addEventListener('click', () => this.word('give', ' to ' + this.now.asks[0]));
@@ -22,6 +23,8 @@ export class Hands {
   }
 
   get mine() { return Boolean(this.now?.mine); }
+  // writes means that they use it in this window, and not in a tmux of their own.
+  get writes() { return this.mine && this.here; }
 
   // clear forgets who has it: another terminal is shown, or none.
   clear() {
@@ -51,15 +54,16 @@ export class Hands {
     $('hands-pass').textContent = now.asks.length ? say.passTo(now.asks[0]) : '';
     if (was && (was.holder !== now.holder || was.asks.length < now.asks.length)) announce($('hands-text').textContent);
     this.type(now.mine);
-    if (now.mine && !was?.mine) {
+    if (this.writes && !was?.mine) {
       this.terminals.term?.focus();
       this.size(true);
     }
-    if (!now.mine && now.width) this.terminals.resize(now.width, now.height);
+    if (!this.writes && now.width) this.terminals.resize(now.width, now.height);
     else if (!now.mine && was?.width) this.terminals.again(); // it has the bot's size again
   }
 
   press() {
+    this.here = !this.now.mine;
     if (this.now.mine) this.word('give');
     else if (!this.now.holder) this.word('take');
     else {
@@ -127,13 +131,17 @@ export class Hands {
   // typed sends what the emulator made of the keys.
   typed(text, binary) {
     if (!this.mine) return;
+    if (!this.here) {
+      this.here = true;
+      this.size(true);
+    }
     const bytes = binary ? Uint8Array.from(text, (c) => c.charCodeAt(0)) : encoder.encode(text);
     for (let i = 0; i < bytes.length; i += 65536) this.terminals.send(bytes.subarray(i, i + 65536));
   }
 
-  // size gives the terminal the size of this screen, while this person types.
+  // size gives the terminal the size of this screen, while this person types here.
   size(first = false) {
-    if (!this.mine || !this.terminals.open) return;
+    if (!this.writes || !this.terminals.open) return;
     const size = this.terminals.fitting();
     const print = String(size);
     if (!size || !first && print === this.told) return;

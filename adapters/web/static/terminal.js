@@ -330,7 +330,7 @@ export class Terminals {
   }
 
   fit() {
-    if (!this.hands.mine) fit(this.term, $('screen'));
+    if (!this.hands.writes) fit(this.term, $('screen'));
     else this.hands.size();
   }
 }
