@@ -166,6 +166,10 @@ func TestAPersonTypesInTheConsole(t *testing.T) {
 				})
 			}
 			sees("I read: ")
+			alice.add(t, thread, "take") // a read alone may leave no terminal
+			sees("alice has the keyboard")
+			alice.add(t, thread, "give")
+			sees("typed nothing")
 			a, b, c := alice.watch(t, thread), bob.watch(t, thread), carol.watch(t, thread)
 			a.until("all three are there", func() bool {
 				return slices.Equal(a.hands.Here, []string{"alice", "bob", "carol"}) && a.hands.Holder == ""
