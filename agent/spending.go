@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 
 	"countersign/adapters/chat"
@@ -28,7 +29,12 @@ func (w *worker) charge(tx store.Tx, r llm.Reply) {
 	if s == nil {
 		return
 	}
-	spend.Add(tx, w.a.place(w.thread), s.Prices.Charge(r.Model, r.Usage))
+	at := w.a.place(w.thread)
+	by, _ := w.state.requester()
+	at.Person = cmp.Or(by.Name, string(by.ID))
+	c := s.Prices.Charge(r.Model, r.Usage)
+	c.Model = r.Model
+	spend.Add(tx, at, c)
 }
 
 // warnNearCaps warns the thread about caps that are nearly reached. It runs after the

@@ -403,7 +403,7 @@ func TestAFloodOfOneTroubleIsFolded(t *testing.T) {
 		if len(got) != 5 {
 			t.Fatalf("the thread shows %q", got)
 		}
-		has(t, "the last message", got["alerts/1/4"], "Change 37.\n\nChange 38.\n\nChange 39.", "(and 34 more in the last minute)")
+		has(t, "the last message", got["alerts/1/4"], "Change 37.\n\nChange 38.\n\nChange 39.", "(and 34 more before)")
 	})
 }
 

@@ -76,6 +76,11 @@ func (g *group) isOver(r *router, now time.Time) bool {
 func begin(tx store.Tx, r *router, old *group, e entry, now time.Time) {
 	g := newEpisode(old, e.ID, r.place(e.Notice.Source, e.Notice.Labels), e.At)
 	g.Last, g.Told = e, 1
+	if g.Quiet.After(now) {
+		g.Opening = g.face()
+		g.save(tx, g.Quiet)
+		return
+	}
 	if reserveOpening(tx, r.threads, now) {
 		g.Opening = g.face()
 		g.save(tx, now)
@@ -101,7 +106,7 @@ func begin(tx store.Tx, r *router, old *group, e entry, now time.Time) {
 func newEpisode(old *group, id string, place Place, now time.Time) *group {
 	g := &group{ID: id, Episode: 1, Stage: opening, Place: place, Firing: true, Began: now.UTC(), Heard: now.UTC()}
 	if old != nil {
-		g.Episode, g.Due = old.Episode+1, old.Due
+		g.Episode, g.Due, g.Quiet, g.QuietBy = old.Episode+1, old.Due, old.Quiet, old.QuietBy
 	}
 	return g
 }
@@ -172,6 +177,19 @@ func (g *group) addLine(line string) {
 
 // next returns when the group is due, zero for never.
 func (g *group) next(now time.Time) time.Time {
+	at := g.news(now)
+	switch {
+	case g.Stage != live || g.Quiet.IsZero():
+	case !g.Quiet.After(now):
+		return now // the silence is over
+	case !g.Face || at.IsZero() || at.After(g.Quiet): // an edit of the root rings nowhere
+		return g.Quiet
+	}
+	return at
+}
+
+// news returns when there is something to say, zero for never.
+func (g *group) news(now time.Time) time.Time {
 	switch {
 	case g.Stage == folded:
 		return time.Time{}
@@ -180,7 +198,7 @@ func (g *group) next(now time.Time) time.Time {
 			return g.Due // in progress, or waiting for a retry
 		}
 		return now
-	case len(g.Lines) == 0 && !g.Face && g.Repeats == g.Counted:
+	case len(g.Lines) == 0 && !g.Face && !g.repeated():
 		return time.Time{}
 	case g.Flushes < freeFlushes || now.Sub(g.FlushedAt) >= flushEvery || now.Before(g.FlushedAt):
 		return now
@@ -188,17 +206,24 @@ func (g *group) next(now time.Time) time.Time {
 	return g.FlushedAt.Add(flushEvery)
 }
 
+// repeated reports whether a problem that goes on was told of again.
+func (g *group) repeated() bool { return g.Firing && g.Repeats > g.Counted }
+
 // flush posts what is queued, if it is due. It posts at most one new message.
 func (g *group) flush(tx store.Tx, p Poster, now time.Time) (posted bool) {
+	if !g.Quiet.IsZero() && !g.Quiet.After(now) {
+		g.endSilence()
+	}
 	if at := g.next(now); at.IsZero() || at.After(now) {
 		return false
 	}
-	if len(g.Lines) > 0 {
+	silent := g.Quiet.After(now)
+	if len(g.Lines) > 0 && !silent {
 		post := g.root(g.lines())
 		post.Key, post.Quiet = g.lineKey(), true
 		p.Put(tx, g.Thread, post)
 		g.Lines, g.Folded = nil, 0
-	} else if g.Repeats > g.Counted {
+	} else if g.repeated() && !silent {
 		post := g.root(g.counter())
 		post.Key, post.Quiet = g.countKey(), true
 		p.Put(tx, g.Thread, post)

@@ -123,6 +123,10 @@ type group struct {
 	Repeats   int       `json:"repeats,omitempty"` // notices that said nothing new
 	Counted   int       `json:"counted,omitempty"` // of them, what the counter shows
 	Due       time.Time `json:"due,omitzero"`      // its due row
+
+	// Quiet is until when nothing is said of the problem, as QuietBy wanted.
+	Quiet   time.Time `json:"quiet,omitzero"`
+	QuietBy string    `json:"quiet_by,omitempty"`
 }
 
 // member is a line of a list.

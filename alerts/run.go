@@ -176,6 +176,17 @@ func (in *Intake) processDue(tx store.Tx, w *inFlight, now time.Time, t *scanRes
 		switch {
 		case g == nil:
 			store.Abort(fmt.Errorf("alerts: the group %s is due and not there", id))
+		case g.Stage == opening && !g.Quiet.IsZero(): // it began while nothing was to be said of it
+			if g.Quiet.After(now) {
+				g.save(tx, g.Quiet)
+				continue
+			}
+			if g.endSilence(); !g.Firing {
+				g.remove(tx)
+				continue
+			}
+			g.Opening = g.face()
+			g.save(tx, now)
 		case g.Stage == opening, g.Stage == telling:
 			scheme := schemeOf(g.Place.Channel)
 			if load[scheme] == perNetwork {

@@ -122,6 +122,7 @@ func (g *group) face() string {
 	} else {
 		p.add("- From " + clock(g.since()) + " to " + clock(g.Ended) + ", " + span(g.Ended.Sub(g.since())) + "\n")
 	}
+	p.add(g.silence())
 	if len(n.Alerts) > 0 || n.More > 0 {
 		p.add("- Alerts: " + counts(e) + "\n")
 	}
@@ -192,6 +193,7 @@ func (g *group) listFace() string {
 	p := page{room: faceRoom}
 	p.add(head(g.Firing, fmt.Sprintf("%d alerts that came at once", len(g.Members)+g.More)))
 	p.add(fmt.Sprintf("\nMore alerts came than threads are opened in a minute, so these share one. Of those listed %d fire and %d are over.\n\n", firing, len(g.Members)-firing))
+	p.add(g.silence())
 	p.room -= 40
 	left := g.More
 	for _, m := range g.listed() {
@@ -208,6 +210,14 @@ func (g *group) listFace() string {
 		p.add(fmt.Sprintf("- and %d more\n", left))
 	}
 	return strings.TrimSpace(p.b.String())
+}
+
+// silence is the line of a root whose problem is silenced, "" for others.
+func (g *group) silence() string {
+	if g.Quiet.IsZero() {
+		return ""
+	}
+	return "- Silenced until " + clock(g.Quiet) + " by " + escaped(g.QuietBy, valueRoom) + "\n"
 }
 
 // root is the post with which the thread begins.
@@ -261,7 +271,7 @@ func capital(s string) string {
 func (g *group) lines() string {
 	text := strings.Join(g.Lines, "\n\n")
 	if g.Folded > 0 {
-		text = fmt.Sprintf("%s\n\n(and %d more in the last minute)", text, g.Folded)
+		text = fmt.Sprintf("%s\n\n(and %d more before)", text, g.Folded)
 	}
 	return text
 }

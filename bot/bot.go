@@ -91,6 +91,8 @@ type Options struct {
 	Version, Revision string
 	// Chores makes what the program does beside the bot, while it is served; nil is nothing.
 	Chores func(Site) Chores
+	// Pages makes more lists for the console; nil is none.
+	Pages func(Site) []desk.Page
 }
 
 // Site is where chores are done.
@@ -99,6 +101,7 @@ type Site struct {
 	Key   []byte              // of the data directory
 	Clean func(string) string // takes secrets of the environment out of text
 	Wake  func(thread string)
+	Rules func() *rules.Rules // those in force
 	Log   *slog.Logger
 }
 
@@ -313,9 +316,17 @@ func (b *Bot) assemble(ctx context.Context, o Options) error {
 		Repeats:     b.file.Limits.Repeats, Park: b.file.Limits.Park, Now: deadlines.Now, Log: b.log,
 	})
 	commands := desk.Commands{DB: b.db, Targets: targets, Agent: b.agent, Runbooks: runbooks, Opener: b.networks.Opener, Log: b.log}
+	var pages []desk.Page
+	if !b.file.Recordings.Off {
+		pages = append(pages, desk.RecordingsPage(&b.recordings))
+	}
+	pages = append(pages, desk.AlertsPage(func() *alerts.Intake { return b.intake }, time.Now))
+	if o.Pages != nil {
+		pages = append(pages, o.Pages(Site{DB: b.db, Log: b.log, Rules: b.rules.Load})...)
+	}
 	home := desk.NewHome(commands, b.gate.Card, b.outbox.Last)
 	b.console = console.Config{
-		Desk: home, Lists: desk.NewLists(home, b.redactor.Redact),
+		Desk: home, Lists: desk.NewLists(home, b.redactor.Redact, pages...),
 		File: b.env.Config, Web: b.file.Web, OIDCSecret: b.env.OIDCSecret, DB: b.db, Key: b.key, Rules: b.rules.Load, Replicas: b.replicas, Machines: b.machines, Outputs: records, Redact: b.redactor.Redact, Log: b.log,
 	}
 	if !b.file.Recordings.Off {

@@ -12,6 +12,39 @@ type List struct {
 	More    bool     `json:"more,omitempty"` // there are others: narrow it by words
 	// Bars are amounts in order, such as what each day cost.
 	Bars []Bar `json:"bars,omitempty"`
+	// Fields are what can be asked of it beside words, and Ask is the button that does; without
+	// Ask a change of a field is enough. Note is the answer to it as a whole.
+	Fields []Blank `json:"fields,omitempty"`
+	Ask    string  `json:"ask,omitempty"`
+	Slow   bool    `json:"slow,omitempty"` // words take long: it isn't asked over and over
+	Note   string  `json:"note,omitempty"`
+}
+
+// Blank is one thing to fill in.
+type Blank struct {
+	Name    string   `json:"name"`
+	Label   string   `json:"label"`
+	Hint    string   `json:"hint,omitempty"`    // an example
+	Choices []string `json:"choices,omitempty"` // there are no other values; nil: any text
+	Long    bool     `json:"long,omitempty"`    // the text has lines
+	Value   string   `json:"value,omitempty"`   // before anybody fills it in
+}
+
+// ListQuestion is what somebody asks of a list.
+type ListQuestion struct {
+	Inquiry
+	ID     string
+	Words  string            // which each row has
+	Fields map[string]string // by name; nil: nothing was filled in
+	All    bool              // more rows than fit a page, to keep them as a file
+}
+
+// Value is what was filled in, or what a field has before.
+func (q ListQuestion) Value(f Blank) string {
+	if v, ok := q.Fields[f.Name]; ok {
+		return v
+	}
+	return f.Value
 }
 
 // Row is one thing: a cell for each column, and what can be said about it.
@@ -22,6 +55,18 @@ type Row struct {
 	Say    string   `json:"say,omitempty"`
 	Do     string   `json:"do,omitempty"`
 	Thread ThreadID `json:"thread,omitempty"` // where it belongs, if that can be opened in the console
+	// Recording is one of Thread's, and Moment the seconds in it that are meant.
+	Recording string  `json:"recording,omitempty"`
+	Moment    float64 `json:"moment,omitempty"`
+	// ID and Acts are what can be done about it with one press.
+	ID   string `json:"id,omitempty"`
+	Acts []Act  `json:"acts,omitempty"`
+}
+
+// Act is a button of a row.
+type Act struct {
+	ID   string `json:"id"`
+	Text string `json:"text"`
 }
 
 // Cell is one value of a row.

@@ -47,6 +47,8 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("GET /api/threads/{id}/outputs/{out}", a.signed(mayRead, a.readOutput))
 	if a.lists != nil {
 		mux.Handle("GET /api/lists/{id}", a.signed(mayWrite, a.readList))
+		mux.Handle("POST /api/lists/{id}", a.signed(mayWrite, a.askList))
+		mux.Handle("POST /api/lists/{id}/act", a.signed(mayWrite, a.actInList))
 	}
 	if a.pusher != nil {
 		mux.Handle("GET /api/notifications", a.signed(mayWrite, a.notifications))

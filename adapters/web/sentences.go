@@ -29,6 +29,8 @@ const (
 	sayBadTitle    = "The name is empty or too long. Give it one line of at most 80 characters."
 	sayStillOpen   = "A card here waits for a decision. Decide it first, then archive the conversation."
 	sayNoList      = "There is no such list. Reload the page."
+	sayListUndone  = "That didn't work. Try again in a moment."
+	sayRowGone     = "That isn't there any more. Reload the list."
 	sayListUnread  = "The bot can't read this list right now. Try again in a moment."
 	sayBadDevice   = "This browser's subscription can't be used. Turn notifications off and on again."
 	sayManyDevices = "You are notified on ten devices already. Turn one off first."

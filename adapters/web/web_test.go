@@ -142,7 +142,7 @@ func newRigOn(t *testing.T, db store.DB, c *clock, options ...option) *rig {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		DB: db, Key: testKey, Now: c.now, Title: "Ops <bot>", Desk: &stage{}, Push: push,
+		DB: db, Key: testKey, Now: c.now, Title: "Ops <bot>", Desk: &stage{}, Push: push, Lists: &register{},
 		Users: members("you", "ann", `<img src=x onerror=alert(1)>`),
 	}
 	for _, o := range options {
@@ -591,6 +591,9 @@ var signedCalls = []struct{ method, path, body string }{
 	{"GET", "/api/threads/THREAD/recordings", ""},
 	{"GET", "/api/threads/THREAD/recordings/1", ""},
 	{"GET", "/api/panes/1/live?thread=THREAD", ""},
+	{"GET", "/api/lists/approvals", ""},
+	{"POST", "/api/lists/approvals", "{}"},
+	{"POST", "/api/lists/alerts/act", `{"row":"a1","act":"silence"}`},
 	{"GET", "/api/notifications", ""},
 	{"POST", "/api/notifications/wishes", "{}"},
 	{"POST", "/api/notifications/devices", "{}"},

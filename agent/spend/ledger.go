@@ -1,6 +1,7 @@
 package spend
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -167,6 +168,55 @@ func Add(tx store.Tx, p Place, c Charge) {
 	if p.Thread != "" {
 		touch(tx, p.Thread, p.Day, func(s Sum) Sum { return s.plus(c) })
 	}
+	for by, name := range map[By]string{ByThread: p.Thread, ByPerson: p.Person, ByModel: c.Model} {
+		if name != "" {
+			grow([]any{"spend", "by", p.Day, by, name})
+		}
+	}
+}
+
+// By is what the costs of a day are told apart by.
+type By string
+
+// All that there are.
+const (
+	ByThread By = "thread"
+	ByPerson By = "person"
+	ByModel  By = "model"
+)
+
+// Share is a part of what was spent: of one thread, person or model.
+type Share struct {
+	Name string
+	Sum
+}
+
+// Shares returns what was spent since a day, the largest share first.
+func Shares(tx store.Tx, since Day, by By) []Share {
+	sums := map[string]Sum{}
+	start, _ := store.Prefix("spend", "by", since)
+	_, end := store.Prefix("spend", "by")
+	for key, raw := range tx.Scan(start, end) {
+		parts, err := store.Parts(key)
+		if err != nil || len(parts) != 6 {
+			store.Abort(fmt.Errorf("spend: the row %s is damaged", store.Format(key)))
+		}
+		if parts[3] != string(by) {
+			continue
+		}
+		var s Sum
+		store.Decode(key, raw, &s)
+		name, _ := parts[4].(string)
+		sums[name] = sums[name].with(s)
+	}
+	out := make([]Share, 0, len(sums))
+	for name, s := range sums {
+		out = append(out, Share{name, s})
+	}
+	slices.SortFunc(out, func(a, b Share) int {
+		return cmp.Or(cmp.Compare(b.Money, a.Money), cmp.Compare(b.Tokens, a.Tokens), cmp.Compare(a.Name, b.Name))
+	})
+	return out
 }
 
 // touch changes the sum of a thread and notes that it was used on a day.
@@ -268,7 +318,7 @@ func Tell(tx store.Tx, p Place, ws []Warning) []string {
 func Prune(tx store.Tx, before time.Time, limit int) int {
 	n := 0
 	full := func() bool { return limit > 0 && n >= limit }
-	for _, kind := range [][]any{{"spend", "day"}, {"spend", "channel"}, {"spend", "told"}, {"spend", "grant", "day"}, {"spend", "grant", "channel"}, {"spend", "age"}} {
+	for _, kind := range [][]any{{"spend", "day"}, {"spend", "channel"}, {"spend", "by"}, {"spend", "told"}, {"spend", "grant", "day"}, {"spend", "grant", "channel"}, {"spend", "age"}} {
 		start, _ := store.Prefix(kind...)
 		end, _ := store.Prefix(append(slices.Clone(kind), DayOf(before))...)
 		for key := range tx.Scan(start, end) {

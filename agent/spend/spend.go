@@ -67,6 +67,8 @@ type Place struct {
 	// ("slack:C0123456", "web"); an empty one is not counted by itself.
 	Thread, Channel string
 	Day             Day
+	// Person is whose turn it is, as people call them; "" is not counted.
+	Person string
 }
 
 // name is what tells places of one scope and one day apart.
@@ -106,6 +108,7 @@ type Charge struct {
 	Amount
 	// Unpriced is the model, when it has no price and its provider named none.
 	Unpriced string
+	Model    string // that replied; "" is not counted
 	// Uncounted means that the server did not say how many tokens it took.
 	Uncounted bool
 }

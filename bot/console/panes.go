@@ -98,7 +98,7 @@ func (f films) Recordings(_ context.Context, thread chat.ThreadID) ([]web.Record
 	}
 	out := []web.Recording{}
 	for _, r := range list {
-		out = append(out, web.Recording(r))
+		out = append(out, web.Recording{ID: r.ID, Session: r.Session, Pane: r.Pane, Started: r.Started, Duration: r.Duration, Bytes: r.Bytes})
 	}
 	return out, nil
 }

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// maxRows is how many rows a list shows; words narrow it.
-	maxRows = 100
+	// maxRows is how many rows a list shows, and maxSaved how many are saved as a file; words
+	// narrow it.
+	maxRows, maxSaved = 100, 5000
 	// searched is how many requests that ended are looked through.
 	searched = 2000
 	// auditDays is how far back the list of the audit goes; the command line has all of it.
@@ -26,70 +27,120 @@ const (
 	costDays = 30
 )
 
+// Answer is what a page of the lists says to a question.
+type Answer struct {
+	Rows []chat.Row
+	Bars []chat.Bar
+	Note string
+	// Columns are others than the page's; nil: the page's.
+	Columns []string
+}
+
+// Page is one list: what it is called and what it says.
+type Page struct {
+	ID, Title, About string // About is a sentence
+	Columns          []string
+	// Fields are what can be asked of it beside words; nil is nothing.
+	Fields func() []chat.Blank
+	Ask    string // the button that asks; "" asks at each change of a field
+	// Searches: Rows has looked for the words.
+	Searches bool
+	// There reports whether there is anything to show; nil is yes.
+	There func() bool
+	Rows  func(context.Context, chat.ListQuestion) (Answer, error)
+	// Act does what a button of a row is for; nil: there are none. ok is false where the row or
+	// the button isn't there any more.
+	Act func(ctx context.Context, by chat.User, row, act string) (ok bool, err error)
+}
+
 // Lists tells people of what the bot knows, in the console. It is safe for concurrent use.
 type Lists struct {
 	home   *Home
 	redact func(string) string
 	now    func() time.Time
+	pages  []Page
 }
 
-// NewLists returns lists of what a home is about, too. redact takes secrets out of their texts.
-func NewLists(h *Home, redact func(string) string) Lists {
-	return Lists{home: h, redact: redact, now: time.Now}
-}
-
-// lists are all there are, in order.
-var lists = []struct {
-	id, title, about string
-	columns          []string
-	rows             func(Lists, context.Context, chat.Inquiry) ([]chat.Row, []chat.Bar, error)
-}{
-	{"approvals", "Approvals", sayApprovals, []string{"When", "What", "Risk", "Asked by", "Decision", "Outcome"}, Lists.approvals},
-	{"terminals", "Terminals", sayTerminals, []string{"Session", "Target", "Since", "Keyboard", "State"}, Lists.terminals},
-	{"targets", "Targets", sayListTargets, []string{"Target", "Kind", "State", "Reads", "Approvers"}, Lists.targets},
-	{"runbooks", "Runbooks", sayRunbooks, []string{"Name", "What it does", "Inputs"}, Lists.runbooks},
-	{"cost", "Cost", sayCost, []string{"Day", "Cost", "Tokens"}, Lists.cost},
-	{"audit", "Audit", sayAudit, []string{"When", "What", "Who", "Where", "Command or note"}, Lists.audit},
+// NewLists returns lists of what a home is about, and some more. redact takes secrets out of
+// their texts.
+func NewLists(h *Home, redact func(string) string, more ...Page) Lists {
+	l := Lists{home: h, redact: redact, now: time.Now}
+	l.pages = append([]Page{
+		{ID: "approvals", Title: "Approvals", About: sayApprovals, Columns: []string{"When", "What", "Risk", "Asked by", "Decision", "Outcome"}, Rows: l.approvals},
+		{ID: "terminals", Title: "Terminals", About: sayTerminals, Columns: []string{"Session", "Target", "Since", "Keyboard", "State"}, Rows: l.terminals},
+		{ID: "targets", Title: "Targets", About: sayListTargets, Columns: []string{"Target", "Kind", "State", "Reads", "Approvers"}, Rows: l.targets},
+		{ID: "runbooks", Title: "Runbooks", About: sayRunbooks, Columns: []string{"Name", "What it does", "Inputs"}, Rows: l.runbooks},
+		{ID: "cost", Title: "Cost", About: sayCost, Columns: []string{"Day", "Cost", "Tokens"}, Fields: func() []chat.Blank { return []chat.Blank{costBy} }, Rows: l.cost},
+		{ID: "audit", Title: "Audit", About: sayAudit, Columns: []string{"When", "What", "Who", "Where", "Command or note"}, Rows: l.audit},
+	}, more...)
+	return l
 }
 
 // Names are the lists that there are.
-func (Lists) Names() []chat.List {
+func (l Lists) Names() []chat.List {
 	var out []chat.List
-	for _, l := range lists {
-		out = append(out, chat.List{ID: l.id, Title: l.title})
+	for _, p := range l.pages {
+		if p.There == nil || p.There() {
+			out = append(out, chat.List{ID: p.ID, Title: p.Title})
+		}
 	}
 	return out
 }
 
+// page is the list of an id.
+func (l Lists) page(id string) (Page, bool) {
+	i := slices.IndexFunc(l.pages, func(p Page) bool { return p.ID == id && (p.There == nil || p.There()) })
+	if i < 0 {
+		return Page{}, false
+	}
+	return l.pages[i], true
+}
+
 // List returns the rows of a list that have all of some words; ok is false where there is no such
 // list.
-func (l Lists) List(ctx context.Context, q chat.Inquiry, id, words string) (out chat.List, ok bool, err error) {
-	for _, of := range lists {
-		if of.id != id {
+func (l Lists) List(ctx context.Context, q chat.ListQuestion) (out chat.List, ok bool, err error) {
+	p, ok := l.page(q.ID)
+	if !ok {
+		return out, false, nil
+	}
+	out = chat.List{ID: p.ID, Title: p.Title, About: p.About, Columns: p.Columns, Rows: []chat.Row{}, Ask: p.Ask, Slow: p.Searches}
+	if p.Fields != nil {
+		out.Fields = p.Fields()
+	}
+	a, err := p.Rows(ctx, q)
+	if err != nil {
+		return out, true, err
+	}
+	if a.Columns != nil {
+		out.Columns = a.Columns
+	}
+	out.Bars, out.Note = a.Bars, l.redact(a.Note)
+	want, most := strings.Fields(strings.ToLower(q.Words)), maxRows
+	if q.All {
+		most = maxSaved
+	}
+	for _, r := range a.Rows {
+		for i := range r.Cells { // words find nothing that is not shown
+			r.Cells[i].Text = l.redact(r.Cells[i].Text)
+		}
+		if !p.Searches && !has(r, want) {
 			continue
 		}
-		out = chat.List{ID: id, Title: of.title, About: of.about, Columns: of.columns, Rows: []chat.Row{}}
-		rows, bars, err := of.rows(l, ctx, q)
-		if err != nil {
-			return out, true, err
+		if out.More = len(out.Rows) == most; out.More {
+			break
 		}
-		out.Bars = bars
-		want := strings.Fields(strings.ToLower(words))
-		for _, r := range rows {
-			for i := range r.Cells { // words find nothing that is not shown
-				r.Cells[i].Text = l.redact(r.Cells[i].Text)
-			}
-			if !has(r, want) {
-				continue
-			}
-			if out.More = len(out.Rows) == maxRows; out.More {
-				break
-			}
-			out.Rows = append(out.Rows, r)
-		}
-		return out, true, nil
+		out.Rows = append(out.Rows, r)
 	}
-	return out, false, nil
+	return out, true, nil
+}
+
+// Act does what a button of a row is for; ok is false where one of them isn't there.
+func (l Lists) Act(ctx context.Context, by chat.User, list, row, act string) (ok bool, err error) {
+	p, ok := l.page(list)
+	if !ok || p.Act == nil {
+		return false, nil
+	}
+	return p.Act(ctx, by, row, act)
 }
 
 // has reports whether a row has all of some words, in lower case.
@@ -108,15 +159,16 @@ func code(s string) chat.Cell { return chat.Cell{Text: s, Code: true} }
 func moment(t time.Time) chat.Cell { return chat.Cell{At: t} }
 
 // own reports whether a thread is one of the asker's network, which they can open.
-func own(t chat.ThreadID, q chat.Inquiry) bool {
+func own(t chat.ThreadID, q chat.ListQuestion) bool {
 	network, _, _ := strings.Cut(string(q.From.ID), ":")
 	return strings.HasPrefix(string(t), network+":")
 }
 
 // approvals are the open requests and those that ended last. Of other networks' threads it is
 // told what is done where, as on the first page.
-func (l Lists) approvals(ctx context.Context, q chat.Inquiry) (rows []chat.Row, _ []chat.Bar, err error) {
-	err = l.home.commands.DB.View(ctx, func(tx store.Tx) error {
+func (l Lists) approvals(ctx context.Context, q chat.ListQuestion) (Answer, error) {
+	var rows []chat.Row
+	err := l.home.commands.DB.View(ctx, func(tx store.Tx) error {
 		rows = nil
 		var ledger approvals.Ledger
 		for _, r := range append(ledger.AllOpen(tx), ledger.Recent(tx, searched)...) {
@@ -138,7 +190,7 @@ func (l Lists) approvals(ctx context.Context, q chat.Inquiry) (rows []chat.Row, 
 		}
 		return nil
 	})
-	return rows, nil, err
+	return Answer{Rows: rows}, err
 }
 
 // decision says who decided a request, and how.
@@ -173,11 +225,11 @@ func outcome(r approvals.Record, words bool) string {
 }
 
 // terminals are all sessions on all targets that have been reached.
-func (l Lists) terminals(ctx context.Context, q chat.Inquiry) (rows []chat.Row, _ []chat.Bar, err error) {
+func (l Lists) terminals(ctx context.Context, q chat.ListQuestion) (a Answer, err error) {
 	for _, m := range l.home.commands.Targets.Machines.Books() {
 		all, err := m.State().Book.List(ctx, "")
 		if err != nil {
-			return nil, nil, err
+			return a, err
 		}
 		for _, s := range all {
 			state := "open"
@@ -187,15 +239,18 @@ func (l Lists) terminals(ctx context.Context, q chat.Inquiry) (rows []chat.Row, 
 			row := chat.Row{Cells: []chat.Cell{code(s.Name), text(m.Name), moment(s.Created), text(cmp.Or(s.Taken, "the bot")), text(state)}}
 			if id := chat.ThreadID(s.Thread); own(id, q) {
 				row.Thread = id
+				if !s.Lost {
+					row.Say, row.Do = fmt.Sprintf(sayEndSession, s.Name, m.Name), "End"
+				}
 			}
-			rows = append(rows, row)
+			a.Rows = append(a.Rows, row)
 		}
 	}
-	return rows, nil, nil
+	return a, nil
 }
 
 // targets are the configured ones, as they were reached last.
-func (l Lists) targets(_ context.Context, _ chat.Inquiry) (rows []chat.Row, _ []chat.Bar, err error) {
+func (l Lists) targets(context.Context, chat.ListQuestion) (a Answer, err error) {
 	t := Targets{l.home.commands.Targets}
 	for _, m := range t.Machines.Sorted() {
 		state, reads := text("not reached yet"), ""
@@ -206,15 +261,15 @@ func (l Lists) targets(_ context.Context, _ chat.Inquiry) (rows []chat.Row, _ []
 			}
 			reads = t.held(m.Name, o.Caps.Lock)
 		}
-		rows = append(rows, chat.Row{Cells: []chat.Cell{
+		a.Rows = append(a.Rows, chat.Row{Cells: []chat.Cell{
 			code(m.Name), text(strings.TrimSpace(m.Config.Kind + t.Labels(m.Name))), state, text(reads), text(strings.Join(m.Config.Approvers, ", ")),
 		}})
 	}
-	return rows, nil, nil
+	return a, nil
 }
 
 // runbooks are the workflows, each with what begins it.
-func (l Lists) runbooks(context.Context, chat.Inquiry) (rows []chat.Row, _ []chat.Bar, err error) {
+func (l Lists) runbooks(context.Context, chat.ListQuestion) (a Answer, err error) {
 	lib := l.home.commands.Runbooks.Library
 	for _, name := range lib.Names() {
 		wf, err := lib.Get(name)
@@ -231,47 +286,75 @@ func (l Lists) runbooks(context.Context, chat.Inquiry) (rows []chat.Row, _ []cha
 				inputs = append(inputs, in.Name+" (optional)")
 			}
 		}
-		rows = append(rows, chat.Row{Cells: []chat.Cell{code(name), text(wf.Description), text(strings.Join(inputs, ", "))}, Say: strings.Join(say, " "), Do: "Start"})
+		a.Rows = append(a.Rows, chat.Row{Cells: []chat.Cell{code(name), text(wf.Description), text(strings.Join(inputs, ", "))}, Say: strings.Join(say, " "), Do: "Start"})
 	}
-	return rows, nil, nil
+	return a, nil
 }
 
-// cost is what models took on each of the last days.
-func (l Lists) cost(ctx context.Context, _ chat.Inquiry) (rows []chat.Row, bars []chat.Bar, err error) {
+// costBy is what costs are told apart by.
+var costBy = chat.Blank{Name: "by", Label: "By", Choices: []string{"day", "person", "conversation", "model"}, Value: "day"}
+
+// cost is what models took in the last days: on each, or of each person, conversation or model.
+func (l Lists) cost(ctx context.Context, q chat.ListQuestion) (a Answer, err error) {
+	by := map[string]spend.By{"person": spend.ByPerson, "conversation": spend.ByThread, "model": spend.ByModel}[q.Value(costBy)]
 	err = l.home.commands.DB.View(ctx, func(tx store.Tx) error {
-		rows, bars = nil, nil
+		a = Answer{}
+		if by != "" {
+			a.Columns = []string{map[spend.By]string{spend.ByPerson: "Person", spend.ByThread: "Conversation", spend.ByModel: "Model"}[by], "Cost", "Tokens"}
+			for _, s := range spend.Shares(tx, spend.DayOf(l.now().AddDate(0, 0, 1-costDays)), by) {
+				row := costRow(s.Name, s.Sum)
+				if id := chat.ThreadID(s.Name); by == spend.ByThread && own(id, q) {
+					row.Thread = id
+				} else if by == spend.ByThread {
+					row.Cells[0].Text = "in " + networkOf(id)
+				}
+				a.Rows = append(a.Rows, row)
+			}
+			return nil
+		}
 		for i := range costDays {
 			day := spend.DayOf(l.now().AddDate(0, 0, -i))
 			sum := spend.Load(tx, spend.Place{Day: day}).Sums[spend.Daily]
 			if sum.Tokens == 0 {
 				continue
 			}
-			cost := sum.Money.String()
-			if len(sum.Unpriced) > 0 {
-				cost += ", without " + strings.Join(sum.Unpriced, ", ")
-			}
-			rows = append(rows, chat.Row{Cells: []chat.Cell{text(string(day)), text(cost), text(fmt.Sprint(sum.Tokens))}})
+			a.Rows = append(a.Rows, costRow(string(day), sum))
 			bar := chat.Bar{Name: string(day), Value: float64(sum.Money), Text: sum.Money.String()}
 			if sum.Money == 0 {
 				bar.Value, bar.Text = float64(sum.Tokens), fmt.Sprint(sum.Tokens, " tokens")
 			}
-			bars = append(bars, bar)
+			a.Bars = append(a.Bars, bar)
 		}
-		slices.Reverse(bars)
+		slices.Reverse(a.Bars)
 		return nil
 	})
-	return rows, bars, err
+	return a, err
+}
+
+func costRow(name string, sum spend.Sum) chat.Row {
+	cost := sum.Money.String()
+	if len(sum.Unpriced) > 0 {
+		cost += ", without " + strings.Join(sum.Unpriced, ", ")
+	}
+	return chat.Row{Cells: []chat.Cell{text(name), text(cost), text(fmt.Sprint(sum.Tokens))}}
+}
+
+// networkOf is where another network's thread is.
+func networkOf(t chat.ThreadID) string {
+	network, _, _ := strings.Cut(string(t), ":")
+	return network
 }
 
 // audit are the last lines of the record, the newest first. Of other networks' threads the text
 // stays there.
-func (l Lists) audit(ctx context.Context, q chat.Inquiry) (rows []chat.Row, _ []chat.Bar, err error) {
+func (l Lists) audit(ctx context.Context, q chat.ListQuestion) (Answer, error) {
+	var rows []chat.Row
 	var lines []audit.Line
 	newest := func() {
 		slices.SortStableFunc(lines, func(a, b audit.Line) int { return b.At.Compare(a.At) })
 		lines = lines[:min(len(lines), searched)]
 	}
-	err = l.home.commands.DB.View(ctx, func(tx store.Tx) error {
+	err := l.home.commands.DB.View(ctx, func(tx store.Tx) error {
 		lines = nil
 		for e := range audit.Each(tx, l.now().AddDate(0, 0, -auditDays)) {
 			if lines = append(lines, e); len(lines) == 2*searched {
@@ -292,7 +375,7 @@ func (l Lists) audit(ctx context.Context, q chat.Inquiry) (rows []chat.Row, _ []
 		row.Cells = []chat.Cell{moment(line.At), text(e.What), text(who), text(e.Target), what}
 		rows = append(rows, row)
 	}
-	return rows, nil, err
+	return Answer{Rows: rows}, err
 }
 
 // oneLineOf is the first line of a text, short enough for a list.

@@ -56,7 +56,7 @@ func TestLists(t *testing.T) {
 	}
 	list := func(id, words string) chat.List {
 		t.Helper()
-		got, ok, err := l.List(t.Context(), chat.Inquiry{From: alice}, id, words)
+		got, ok, err := l.List(t.Context(), chat.ListQuestion{Inquiry: chat.Inquiry{From: alice}, ID: id, Words: words})
 		if err != nil || !ok {
 			t.Fatalf("%s: %v %v", id, ok, err)
 		}
@@ -74,8 +74,8 @@ func TestLists(t *testing.T) {
 		audit.Append(tx, "web:1", audit.Event{What: audit.Approved, User: "web:bob", Target: "local", Command: "rm secret-own\nmore"}, now.Add(-time.Minute))
 		audit.Append(tx, "slack:T:C1:3", audit.Event{What: audit.Denied, User: "slack:U1", Target: "local", Command: "rm secret-slack"}, now)
 		audit.Append(tx, "web:1", audit.Event{What: audit.Done}, now.AddDate(0, 0, -auditDays-1))
-		spend.Add(tx, spend.Place{Thread: "web:1", Channel: "web", Day: spend.DayOf(now)}, spend.Charge{Amount: spend.Amount{Tokens: 1500, Money: 25_000}})
-		spend.Add(tx, spend.Place{Thread: "web:1", Channel: "web", Day: spend.DayOf(now.AddDate(0, 0, -2))}, spend.Charge{Amount: spend.Amount{Tokens: 700}})
+		spend.Add(tx, spend.Place{Thread: "web:1", Channel: "web", Day: spend.DayOf(now), Person: "Ann"}, spend.Charge{Model: "large", Amount: spend.Amount{Tokens: 1500, Money: 25_000}})
+		spend.Add(tx, spend.Place{Thread: "slack:T:C1:3", Channel: "web", Day: spend.DayOf(now.AddDate(0, 0, -2)), Person: "Ann"}, spend.Charge{Model: "small", Amount: spend.Amount{Tokens: 700}})
 		return nil
 	})
 
@@ -96,6 +96,16 @@ func TestLists(t *testing.T) {
 	if got := list("cost", ""); len(got.Rows) != 2 || got.Rows[0].Cells[2].Text != "1500" || len(got.Bars) != 2 || got.Bars[1].Value != 25_000 {
 		t.Errorf("%+v", got)
 	}
+	for by, want := range map[string]string{"person": "[[Ann] [2200]]", "model": "[[large] [1500]] [[small] [700]]", "conversation": "[[web:1] [1500]] [[in slack] [700]]"} {
+		got, _, err := l.List(t.Context(), chat.ListQuestion{Inquiry: chat.Inquiry{From: alice}, ID: "cost", Fields: map[string]string{"by": by}})
+		var said []string
+		for _, r := range got.Rows {
+			said = append(said, fmt.Sprintf("[[%s] [%s]]", r.Cells[0].Text, r.Cells[2].Text))
+		}
+		if strings.Join(said, " ") != want || err != nil || len(got.Bars) != 0 || len(got.Fields) != 1 {
+			t.Errorf("by %s: %s, %v", by, said, err)
+		}
+	}
 	if got := list("runbooks", "disk"); len(got.Rows) == 0 || !strings.HasPrefix(got.Rows[0].Say, "run "+got.Rows[0].Cells[0].Text) || got.Rows[0].Do != "Start" {
 		t.Errorf("%+v", got.Rows)
 	}
@@ -103,7 +113,7 @@ func TestLists(t *testing.T) {
 		t.Errorf("%+v", got.Rows)
 	}
 	list("terminals", "")
-	if _, ok, err := l.List(t.Context(), chat.Inquiry{From: alice}, "nothing", ""); ok || err != nil {
+	if _, ok, err := l.List(t.Context(), chat.ListQuestion{Inquiry: chat.Inquiry{From: alice}, ID: "nothing"}); ok || err != nil {
 		t.Errorf("%v %v", ok, err)
 	}
 	for i := range 2*maxRows + 1 {

@@ -37,6 +37,10 @@ const (
 	sayRunbooks        = "Start puts the line into the message field. Fill in the inputs and send it."
 	sayCost            = "What the models took in the last 30 days, by days of UTC."
 	sayAudit           = "The last seven days. The command line verifies and exports all of it."
+	sayRecordingsHere  = "What terminals on this machine showed, the newest first. Words search the text of your network's."
+	saySearchedPart    = "Older recordings weren't searched."
+	sayAlerts          = "Problems of the last 30 days. What is silenced says nothing in its channel until then."
+	sayEndSession      = "End the terminal session %s on %s."
 	sayStartWorkflow   = "\n`run NAME input=value ...` begins one."
 )
 

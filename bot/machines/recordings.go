@@ -34,6 +34,8 @@ type Recording struct {
 	Started  time.Time
 	Duration time.Duration
 	Bytes    int64
+	Target   string
+	Thread   chat.ThreadID // whose terminal it was; "" where the recording doesn't tell
 }
 
 // recordingsDir is the directory of one target's recordings.
@@ -51,7 +53,7 @@ func recorded(thread string) string {
 // recorder begins to record a pane, or goes on after a restart.
 func (m *Machine) recorder(thread, name, pane string, width, height int) (session.Recorder, error) {
 	r, err := record.Open(record.Options{
-		Dir: recordingsDir(m.opts.Env.DataDir, m.Name), Session: recorded(thread) + name, Pane: pane, Cols: width, Rows: height,
+		Dir: recordingsDir(m.opts.Env.DataDir, m.Name), Session: recorded(thread) + name, Pane: pane, Thread: thread, Cols: width, Rows: height,
 		Redact: m.opts.Redact, MaxBytes: m.opts.File.Recordings.MaxBytes, Resume: true, Log: m.opts.Log,
 	})
 	if err != nil {
@@ -67,23 +69,37 @@ func (m *Machine) recorder(thread, name, pane string, width, height int) (sessio
 
 // Of lists a thread's recordings, newest first.
 func (r Recordings) Of(thread chat.ThreadID) ([]Recording, error) {
+	return r.list(recorded(string(thread)))
+}
+
+// All lists the recordings of all threads, newest first.
+func (r Recordings) All() ([]Recording, error) {
+	out, err := r.list("")
+	slices.SortStableFunc(out, func(a, b Recording) int { return b.Started.Compare(a.Started) })
+	return out, err
+}
+
+// list lists the recordings whose session's name in the file begins with a label.
+func (r Recordings) list(label string) ([]Recording, error) {
 	out := []Recording{}
-	prefix := recorded(string(thread))
 	for _, name := range slices.Sorted(slices.Values(r.Targets)) {
 		list, err := record.List(recordingsDir(r.DataDir, name), record.Filter{})
 		if err != nil {
 			return nil, err
 		}
 		for _, i := range list {
-			own, ok := strings.CutPrefix(i.Session, prefix)
-			if !ok {
+			of, session, ok := strings.Cut(i.Session, "_")
+			if !ok || !strings.HasPrefix(of+"_", label) {
 				continue
 			}
-			label := own
-			if len(r.Targets) > 1 {
-				label = name + " " + own
+			found := Recording{ID: name + ":" + i.ID, Session: session, Pane: i.Pane, Started: i.Started, Duration: i.Duration, Bytes: i.Bytes, Target: name}
+			if label != "" && len(r.Targets) > 1 {
+				found.Session = name + " " + session
 			}
-			out = append(out, Recording{ID: name + ":" + i.ID, Session: label, Pane: i.Pane, Started: i.Started, Duration: i.Duration, Bytes: i.Bytes})
+			if recorded(i.Thread) == of+"_" {
+				found.Thread = chat.ThreadID(i.Thread)
+			}
+			out = append(out, found)
 		}
 	}
 	return out, nil

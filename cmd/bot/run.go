@@ -111,7 +111,7 @@ func signInLink(e config.Env, f config.File, base, name string) (string, error) 
 
 // options fills in what this program is and does beside a bot.
 func options(f config.File, o bot.Options) bot.Options {
-	o.Version, o.Revision, o.Parser, o.Chores = version, revision(), code.Parser(local.New(local.Options{})), admin.Chores(f)
+	o.Version, o.Revision, o.Parser, o.Chores, o.Pages = version, revision(), code.Parser(local.New(local.Options{})), admin.Chores(f), admin.Pages
 	return o
 }
 

@@ -412,9 +412,15 @@ func answer(in policy.Input, d policy.Decision) verdictView {
 // explain says a decision in plain words.
 func (k *explainer) explain(in policy.Input, d policy.Decision) string {
 	var s strings.Builder
-	line := func(key, format string, a ...any) {
-		_, _ = fmt.Fprintf(&s, "%-15s %s\n", key+":", fmt.Sprintf(format, a...))
+	for _, l := range k.lines(in, d) {
+		_, _ = fmt.Fprintf(&s, "%-15s %s\n", l[0]+":", l[1])
 	}
+	return s.String()
+}
+
+// lines are the parts of explain: what is said, and what of it.
+func (k *explainer) lines(in policy.Input, d policy.Decision) (out [][2]string) {
+	line := func(key, format string, a ...any) { out = append(out, [2]string{key, fmt.Sprintf(format, a...)}) }
 	switch {
 	case d.Lane == approvals.Allow && d.Auto != "":
 		line("decision", "allow: it runs without asking anybody, by %s", d.Auto)
@@ -451,7 +457,7 @@ func (k *explainer) explain(in policy.Input, d policy.Decision) string {
 		line("standing grant", "%s", cmp.Or(words.Brief(d.Grant), "none may be offered"))
 		line("clocks", "%s to decide, then %s to begin running", words.Brief(d.Expires), words.Brief(d.RunWithin))
 	}
-	return s.String()
+	return out
 }
 
 // voteText says whether the requester could vote.

@@ -52,17 +52,34 @@ func ReplayPolicy(ctx context.Context, s cli.Streams, x Replay) error {
 	if err != nil {
 		return err
 	}
-	p := replay{rules: r, since: from, out: s.Out, total: map[string]int{}}
-	return p.run(ctx, e, x.URL, s.Err)
+	p := replay{rules: r, since: from, total: map[string]int{}, change: func(l audit.Line, before, after, why string) {
+		text, _ := risk.Visible(strings.Join(strings.Fields(l.Event.Command), " "))
+		if len(text) > 100 {
+			text = strings.ToValidUTF8(text[:100], "") + "…"
+		}
+		_, _ = fmt.Fprintf(s.Out, "%s  %s -> %s  %s  %s  (%s)\n", l.At.UTC().Format(time.RFC3339), before, after, l.Event.Tool, text, why)
+	}}
+	if err := p.run(ctx, e, x.URL, s.Err); err != nil {
+		return err
+	}
+	for i, sum := range p.sums() {
+		if i == 0 {
+			_, _ = fmt.Fprintf(s.Out, "%s since %s\n", sum, p.since.UTC().Format(time.RFC3339))
+			continue
+		}
+		_, _ = fmt.Fprintln(s.Out, sum)
+	}
+	return nil
 }
 
 // replay judges the calls of a record again.
 type replay struct {
 	rules *rules.Rules
 	since time.Time
-	out   io.Writer
-	calls int
-	total map[string]int // "asked -> allow" and so on
+	// change is told of each call that would have gone another way.
+	change func(l audit.Line, before, after, why string)
+	calls  int
+	total  map[string]int // "asked -> allow" and so on
 }
 
 func (p *replay) run(ctx context.Context, e config.Env, base string, warn io.Writer) error {
@@ -84,7 +101,7 @@ func (p *replay) run(ctx context.Context, e config.Env, base string, warn io.Wri
 }
 
 func (p *replay) read(ctx context.Context, db store.DB) error {
-	err := db.View(ctx, func(tx store.Tx) error {
+	return db.View(ctx, func(tx store.Tx) error {
 		for l := range audit.Each(tx, p.since) {
 			if slices.Contains([]string{audit.Asked, audit.Allowed, audit.Forbidden}, l.Event.What) {
 				p.judge(l)
@@ -92,14 +109,15 @@ func (p *replay) read(ctx context.Context, db store.DB) error {
 		}
 		return ctx.Err()
 	})
-	if err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintf(p.out, "%s since %s\n", words.Plural(p.calls, "call"), p.since.UTC().Format(time.RFC3339))
+}
+
+// sums are how many calls there were, and of those how many went which way.
+func (p *replay) sums() []string {
+	out := []string{words.Plural(p.calls, "call")}
 	for _, k := range slices.Sorted(maps.Keys(p.total)) {
-		_, _ = fmt.Fprintf(p.out, "%6d  %s\n", p.total[k], k)
+		out = append(out, fmt.Sprintf("%6d  %s", p.total[k], k))
 	}
-	return nil
+	return out
 }
 
 // was are the words of the record for what policy explain calls a lane.
@@ -127,11 +145,7 @@ func (p *replay) judge(l audit.Line) {
 	if d.Sentence != "" {
 		why += ": " + d.Sentence
 	}
-	text, _ := risk.Visible(strings.Join(strings.Fields(l.Event.Command), " "))
-	if len(text) > 100 {
-		text = strings.ToValidUTF8(text[:100], "") + "…"
-	}
-	_, _ = fmt.Fprintf(p.out, "%s  %s -> %s  %s  %s  (%s)\n", l.At.UTC().Format(time.RFC3339), before, after, l.Event.Tool, text, why)
+	p.change(l, before, after, why)
 }
 
 func (p *replay) input(l audit.Line) policy.Input {

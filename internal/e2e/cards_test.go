@@ -257,7 +257,10 @@ func drawSlack(b *strings.Builder, x block) error {
 }
 
 func drawnByDiscord(c chat.Card) (string, error) {
-	m := embed.Card(c, embed.Options{})
+	return drawDiscord(embed.Card(c, embed.Options{})), nil
+}
+
+func drawDiscord(m embed.Message) string {
 	var b strings.Builder
 	b.WriteString(discordText(m.Content))
 	for _, e := range m.Embeds {
@@ -285,7 +288,7 @@ func drawnByDiscord(c chat.Card) (string, error) {
 		}
 		b.WriteString("</div>")
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 var (

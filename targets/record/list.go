@@ -72,6 +72,7 @@ func openDir(dir string) (*os.Root, error) {
 type Info struct {
 	ID            string // for [OpenFile]
 	Session, Pane string // as given to [Open]
+	Thread        string // as given to [Open]
 	Started       time.Time
 	// Duration is from the start to when the file was last written to; it counts
 	// the time in which nobody recorded.
@@ -135,7 +136,7 @@ func describe(root *os.Root, id string) (Info, error) {
 		return Info{}, err
 	}
 	h := r.Header()
-	i := Info{ID: id, Session: h.Session, Pane: h.Pane, Started: h.Started, Bytes: st.Size(), Duration: max(0, st.ModTime().Sub(h.Started))}
+	i := Info{ID: id, Session: h.Session, Pane: h.Pane, Thread: h.Thread, Started: h.Started, Bytes: st.Size(), Duration: max(0, st.ModTime().Sub(h.Started))}
 	tail := make([]byte, min(tailRead, st.Size()))
 	if _, err := f.ReadAt(tail, st.Size()-int64(len(tail))); err != nil && !errors.Is(err, io.EOF) {
 		return Info{}, err

@@ -38,6 +38,7 @@ type Event struct {
 // Header is what a recording says about itself.
 type Header struct {
 	Session, Pane string // empty in recordings of other programs
+	Thread        string // whose terminal it is, if that was said
 	Title         string
 	Cols, Rows    int
 	Term          string
@@ -60,10 +61,14 @@ type castHeader struct {
 const (
 	sessionTag = "session:"
 	paneTag    = "pane:"
+	threadTag  = "thread:"
 )
 
 func (h Header) encode() ([]byte, error) {
 	c := castHeader{Version: 3, Timestamp: h.Started.Unix(), Title: h.Title, Tags: []string{sessionTag + h.Session, paneTag + h.Pane}}
+	if h.Thread != "" {
+		c.Tags = append(c.Tags, threadTag+h.Thread)
+	}
 	c.Term.Cols, c.Term.Rows, c.Term.Type = h.Cols, h.Rows, h.Term
 	raw, err := json.Marshal(c)
 	return append(raw, '\n'), err
@@ -87,6 +92,9 @@ func decodeHeader(line []byte) (Header, error) {
 		}
 		if s, ok := strings.CutPrefix(t, paneTag); ok && h.Pane == "" {
 			h.Pane = s
+		}
+		if s, ok := strings.CutPrefix(t, threadTag); ok && h.Thread == "" {
+			h.Thread = s
 		}
 	}
 	return h, nil

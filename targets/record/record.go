@@ -49,6 +49,8 @@ type Options struct {
 	Dir string
 	// Session and Pane are the terminal's names for people; any text of at most 256 bytes each.
 	Session, Pane string
+	// Thread is whose terminal it is, at most 256 bytes; "" is not said.
+	Thread string
 	// Cols and Rows are the terminal's size; 80x24 if unknown.
 	Cols, Rows int
 	// Term is the TERM of programs in the terminal; default tmux-256color.
@@ -92,7 +94,7 @@ func Open(o Options) (*Recorder, error) {
 	if o.Redact == nil {
 		return nil, errors.New("record: nothing would take secrets out: set Options.Redact")
 	}
-	if o.Session == "" || o.Pane == "" || len(o.Session) > maxName || len(o.Pane) > maxName {
+	if o.Session == "" || o.Pane == "" || len(o.Session) > maxName || len(o.Pane) > maxName || len(o.Thread) > maxName {
 		return nil, fmt.Errorf("record: the names of the session and the pane must have 1 to %d bytes: shorten them", maxName)
 	}
 	if o.MaxBytes == 0 {
@@ -133,7 +135,7 @@ func openCast(root *os.Root, o Options) (w *writer, first []Event, err error) {
 			return w, first, nil
 		}
 	}
-	h := Header{Session: o.Session, Pane: o.Pane, Title: o.Session + " " + o.Pane, Cols: o.Cols, Rows: o.Rows, Term: o.Term, Started: now}
+	h := Header{Session: o.Session, Pane: o.Pane, Thread: o.Thread, Title: o.Session + " " + o.Pane, Cols: o.Cols, Rows: o.Rows, Term: o.Term, Started: now}
 	f, id, err := create(root, o, now)
 	if err != nil {
 		return nil, nil, fmt.Errorf("record: a recording cannot be made in %s: make room or mend its rights: %w", o.Dir, err)

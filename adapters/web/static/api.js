@@ -112,7 +112,10 @@ api.panes = (t) => call('GET', thread(t) + '/panes');
 api.recordings = (t) => call('GET', thread(t) + '/recordings');
 api.recording = (t, id) => call('GET', thread(t) + '/recordings/' + encodeURIComponent(id));
 api.output = (t, id) => call('GET', thread(t) + '/outputs/' + encodeURIComponent(id));
-api.list = (id, q) => call('GET', '/lists/' + encodeURIComponent(id) + (q ? '?' + new URLSearchParams({ q }) : ''));
+api.list = (id, q, fields, all) => fields
+  ? call('POST', '/lists/' + encodeURIComponent(id), { q, fields, all })
+  : call('GET', '/lists/' + encodeURIComponent(id) + '?' + new URLSearchParams({ ...(q && { q }), ...(all && { all: 1 }) }));
+api.actInList = (id, row, act) => call('POST', '/lists/' + encodeURIComponent(id) + '/act', { row, act });
 api.notifications = () => call('GET', '/notifications');
 api.wishes = (wishes) => call('POST', '/notifications/wishes', wishes);
 api.addDevice = (subscription, name) => call('POST', '/notifications/devices', { subscription, name });

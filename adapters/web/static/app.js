@@ -71,7 +71,7 @@ async function enter() {
     terminals = new Terminals();
     recordings = new Recordings();
     shares = new Shares(() => terminals.list.find((p) => p.id === terminals.pane));
-    lists = new Lists(startLine);
+    lists = new Lists(startLine, (id) => list.find(id)?.title || '');
     notify = new Notify(toCard);
     listen({ escape, search, toggleTerminal: () => { if (!$('term-toggle').hidden) toggleTerminal(); } });
     wire();
@@ -190,10 +190,10 @@ async function route() {
   current = id;
   opened = list.find(id) || null;
   recall();
-  if (pane && !terminals.open && !$('term-toggle').hidden) toggleTerminal();
+  if ((pane || part.get('r')) && !terminals.open && !$('term-toggle').hidden) toggleTerminal();
   if (terminals.open) {
     terminals.show(id, pane);
-    recordings.show(id);
+    recordings.show(id, part.get('r'), Number(part.get('at')) || 0);
     shares.show(id);
   }
   const listed = !id && lists.title(part.get('l')) ? part.get('l') : null;

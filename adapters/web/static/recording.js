@@ -37,7 +37,8 @@ export class Recordings {
 
   get playing() { return this.open !== null; }
 
-  async show(thread) {
+  // show lists a thread's recordings, and plays one of them from a moment on if it is named.
+  async show(thread, id = null, at = 0) {
     if (thread !== this.thread) {
       this.close();
       this.thread = thread;
@@ -45,6 +46,10 @@ export class Recordings {
       this.draw();
     }
     await this.refresh();
+    const named = id && this.thread === thread && this.list.find((r) => r.id === id);
+    if (!named) return;
+    $('recordings').open = true;
+    await this.pick(named, at);
   }
 
   hide() { this.close(); }
@@ -80,8 +85,8 @@ export class Recordings {
     if (focused >= 0) list.querySelectorAll('button')[focused]?.focus();
   }
 
-  // pick fetches a recording and plays it.
-  async pick(r) {
+  // pick fetches a recording and plays it, from so many seconds after its beginning on.
+  async pick(r, from = 0) {
     this.stop();
     this.open = r.id;
     this.cast = null;
@@ -109,7 +114,7 @@ export class Recordings {
     this.enable(true);
     this.drawMarks();
     if ($('recordings-list').contains(document.activeElement)) $('player-play').focus();
-    this.at = 0;
+    this.at = this.cast.played(from);
     this.next = Infinity; // the screen shows something else
     this.begin();
   }
@@ -282,6 +287,9 @@ async function parse(text) {
     throw bad;
   }
   let at = 0;
+  let real = 0;
+  const moments = [[0, 0]]; // seconds with and without long gaps
+  cast.played = (seconds) => moments.findLast(([all]) => all <= seconds + 0.001)[1];
   let breath = performance.now();
   for (let i = 1; i < lines.length; i++) {
     if (!lines[i].trim() || lines[i][0] === '#') continue;
@@ -296,6 +304,8 @@ async function parse(text) {
       throw bad;
     }
     at += Math.min(wait, longest);
+    real += wait;
+    moments.push([real, at]);
     if (code === 'o') cast.events.push({ at, text: data });
     else if (code === 'm') cast.marks.push({ at, text: data });
     else if (code === 'r') {

@@ -37,6 +37,8 @@ export const say = {
   terminalText: 'Terminal output as text',
   noTerminal: 'A terminal appears here when the bot opens one in a conversation.',
   noTerminalYet: 'No terminal yet. It appears here when the bot opens one.',
+  found: (n, all) => `${n} of ${all}`,
+  notFound: 'Not there.',
   listEmpty: 'Nothing here.',
   listMore: (n) => `The first ${n}. Narrow them with a word.`,
   notifyOn: 'This browser tells you when a card needs you.',

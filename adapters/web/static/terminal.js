@@ -3,6 +3,7 @@
 
 import { $, el, copy } from './dom.js';
 import api from './api.js';
+import { Find } from './find.js';
 import { Hands } from './hands.js';
 import { say } from './sentences.js';
 
@@ -147,6 +148,7 @@ export class Terminals {
     this.socket = null;
     this.tries = 0;
     this.hands = new Hands(this);
+    new Find(() => this.term);
     $('term-link').addEventListener('click', () => copy(location.origin + location.pathname + '#' + new URLSearchParams({ t: this.thread, p: this.pane }), $('term-link')));
     $('attach-copy').addEventListener('click', () => copy($('attach-line').textContent, $('attach-copy')));
     new ResizeObserver(() => this.fit()).observe($('screen'));
