@@ -3,6 +3,7 @@ package discord_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -105,6 +106,26 @@ func (b *agent) texts() []string {
 	return out
 }
 
+// logged keeps a log for what fails.
+type logged struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+// Write implements io.Writer.
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// String is what was written so far.
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // scene is a local Discord with the bot in it.
 type scene struct {
 	*discord.Adapter
@@ -112,6 +133,8 @@ type scene struct {
 	t   *testing.T
 	bot *agent
 	cfg discord.Config
+
+	log *logged // what the adapter wrote
 
 	handler chat.Handler // in the place of bot
 
@@ -129,8 +152,9 @@ func full() discordfake.Config {
 // stage sets a scene up without starting the adapter.
 func stage(t *testing.T, dc discordfake.Config, change ...func(*town, *discord.Config)) *scene {
 	t.Helper()
-	s := &scene{t: t, town: newTown(t, dc), bot: &agent{known: map[chat.ThreadID]bool{}}, handled: map[string]int{}}
+	s := &scene{t: t, log: &logged{}, town: newTown(t, dc), bot: &agent{known: map[chat.ThreadID]bool{}}, handled: map[string]int{}}
 	s.cfg = s.config()
+	s.cfg.Log = slog.New(slog.NewTextHandler(s.log, nil))
 	s.cfg.Known, s.cfg.Seen, s.cfg.Open = s.bot.knows, s.bot.seen, s.bot.open
 	for _, f := range change {
 		f(s.town, &s.cfg)
@@ -219,7 +243,7 @@ func (s *scene) until(what string, cond func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			s.t.Fatalf("this did not happen: %s", what)
+			s.t.Fatalf("this did not happen: %s\n%s", what, s.log)
 		}
 	}
 }

@@ -155,7 +155,11 @@ var drawnNow = time.Date(2026, 1, 2, 3, 5, 45, 0, time.UTC)
 
 // faraway says how far away a moment is, as both networks do.
 func faraway(unix int64) string {
-	switch d := time.Unix(unix, 0).Sub(drawnNow); {
+	now := drawnNow
+	if time.Unix(unix, 0).Sub(now) > 24*time.Hour {
+		now = time.Now() // a thread that was played
+	}
+	switch d := time.Unix(unix, 0).Sub(now); {
 	case d > time.Minute:
 		return fmt.Sprintf("in %d minutes", int(d.Minutes()))
 	case d < -time.Minute:
@@ -227,6 +231,8 @@ func drawSlack(b *strings.Builder, x block) error {
 	case "task_card":
 		mark := map[string]string{"pending": "○", "in_progress": "◔", "complete": "✓", "error": "✗"}[x.Status]
 		fmt.Fprintf(b, "<p>%s %s</p>", mark, html.EscapeString(x.Title))
+	case "user":
+		b.WriteString("<b>@countersign</b>")
 	case "date":
 		b.WriteString(faraway(x.Timestamp))
 	case "text":
