@@ -111,6 +111,16 @@ func TestAThreadThatIsGone(t *testing.T) {
 			t.Errorf("the error is %v", err)
 		}
 	})
+	t.Run("so may one that is not found after a restart", func(t *testing.T) {
+		s := play(t, slackfake.Config{})
+		th := s.begun()
+		s.server.FailNext("conversations.replies", 9, slackfake.Answer{Error: "channel_not_found"})
+		s.server.FailNext("chat.postMessage", 1, slackfake.Answer{Error: "channel_not_found"})
+		again := adapter(t, config(s.server))
+		if _, err := again.Post(t.Context(), th, chat.Post{Key: "b", Text: "b"}); !errors.Is(err, chat.ErrClosed) {
+			t.Errorf("the error is %v", err)
+		}
+	})
 	for _, word := range []string{"token_revoked", "invalid_auth", "account_inactive", "internal_error"} {
 		t.Run(word+" is worth another try", func(t *testing.T) {
 			s := play(t, slackfake.Config{})

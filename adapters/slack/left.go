@@ -43,7 +43,7 @@ func (p *page) Recent(ctx context.Context, c scribe.Call, next string, known fun
 		err = nil
 	}
 	if err != nil {
-		return scribe.History{}, p.a.explain("read", err)
+		return scribe.History{}, p.explain("read", err)
 	}
 	if h.Draft, err = left.clear(ctx, c, next); err != nil {
 		// The post is more than the tidiness of its thread.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	slackapi "github.com/slack-go/slack"
 
@@ -71,7 +72,7 @@ func (p *page) place(ctx context.Context) error {
 	}
 	_, err := p.read(ctx, scribe.Normal, slackapi.GetConversationRepliesParameters{Limit: 1})
 	refused := said(err) != ""
-	if err = p.a.explain("read", err); err != nil && (errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrClosed) || !refused) {
+	if err = p.explain("read", err); err != nil && (errors.Is(err, chat.ErrGone) || errors.Is(err, chat.ErrClosed) || !refused) {
 		return err
 	}
 	p.placed.Store(true)
@@ -343,13 +344,25 @@ func (a *Adapter) explain(what string, err error) error {
 }
 
 // explain is Adapter.explain for a thread: Slack does not find a private channel that the bot
-// was removed from, and one that it was in is not gone.
+// was removed from, and one in which the bot took part is not taken for gone. Nor is a deleted
+// one, which Slack tells by nothing else: what is for it waits as long as for a closed one.
 func (p *page) explain(what string, err error) error {
-	if said(err) == "channel_not_found" && p.placed.Load() {
+	if said(err) == "channel_not_found" && (p.placed.Load() || p.joined()) {
 		return fmt.Errorf("slack: cannot %s (channel_not_found): %w", what, chat.ErrClosed)
 	}
 	return p.a.explain(what, err)
 }
+
+// joined reports whether the bot took part in the thread, maybe before its last start.
+func (p *page) joined() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), knownWithin)
+	defer cancel()
+	known, err := p.a.cfg.Known(ctx, p.th.id())
+	return known && err == nil
+}
+
+// knownWithin bounds a look into the store.
+const knownWithin = 5 * time.Second
 
 // reason is an error's word for people.
 func reason(err error) string {
