@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the program, with a C compiler the parser of the code indexer, on Linux the helper
-# for other machines, and the terms of what is linked in: bot, countersign-parser,
+# for other machines, and the terms of what is linked in: bot, countersign (a link to it), countersign-parser,
 # countersign-lock, THIRD_PARTY_LICENSES, LICENSE and example.yaml.
 # release.sh and the Dockerfile call it.
 #
@@ -31,6 +31,7 @@ ldflags="-s -w -buildid= -X main.version=$version"
 
 mkdir -p "$out"
 CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$ldflags -X main.commit=$COMMIT" -o "$out/bot" ./cmd/bot
+ln -sf bot "$out/countersign" # the name by which people call it
 programs=./cmd/bot
 if [ "$cgo" = 1 ]; then
 	# Static with C too.

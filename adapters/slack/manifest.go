@@ -63,8 +63,8 @@ func Scopes() []Scope {
 		{"im:write", "tell one person something that nobody else needs to see", Always},
 		{"usergroups:read", "see who is in a user group that may approve", Always},
 		{"users:read", "tell members from guests, bots and people of other organisations", Always},
-		{"channels:read", "let bot doctor see whether it is in a public channel", Optional},
-		{"groups:read", "let bot doctor see whether it is in a private channel", Optional},
+		{"channels:read", "let countersign doctor see whether it is in a public channel", Optional},
+		{"groups:read", "let countersign doctor see whether it is in a private channel", Optional},
 		{"reactions:write", "mark messages with a reaction", Optional},
 	}
 }
@@ -176,9 +176,9 @@ func (m *manifest) head(o ManifestOptions) {
 	}
 	m.line(0, "# 4. In each channel: /invite @"+botName(o.Name))
 	if o.HTTP == "" {
-		m.line(0, "# 5. bot doctor --live CHANNEL_ID")
+		m.line(0, "# 5. countersign doctor --live CHANNEL_ID")
 	} else {
-		m.line(0, "# 5. bot doctor")
+		m.line(0, "# 5. countersign doctor")
 	}
 }
 

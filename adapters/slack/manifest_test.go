@@ -129,7 +129,7 @@ func TestEveryScopeAndEventHasItsReason(t *testing.T) {
 			t.Errorf("%s needs %s, which is no scope of ours", e.Name, e.Scope)
 		}
 	}
-	for _, must := range []string{"connections:write", "SLACK_APP_TOKEN", "/invite @countersign", "bot doctor --live"} {
+	for _, must := range []string{"connections:write", "SLACK_APP_TOKEN", "/invite @countersign", "countersign doctor --live"} {
 		if !strings.Contains(string(text), must) {
 			t.Errorf("the steps do not say %s", must)
 		}

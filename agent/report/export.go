@@ -181,11 +181,11 @@ func (e *exporter) chainPart() error {
 		return e.ctx.Err()
 	}
 	if errors.Is(err, errFull) {
-		e.leave("audit.jsonl: it has more than %d bytes; make it with: bot audit export --thread %s", min(maxChain, e.left), shell(string(e.inc.Thread)))
+		e.leave("audit.jsonl: it has more than %d bytes; make it with: countersign audit export --thread %s", min(maxChain, e.left), shell(string(e.inc.Thread)))
 		return nil
 	}
 	if err != nil {
-		e.leave("audit.jsonl: the record of decisions cannot be exported; run bot audit verify on the store")
+		e.leave("audit.jsonl: the record of decisions cannot be exported; run countersign audit verify on the store")
 		return nil //nolint:nilerr // README.txt says it, and the rest is wanted all the same
 	}
 	e.proved = true
@@ -363,9 +363,9 @@ func (e *exporter) readme() error {
 	b.WriteString(whatIsWhat)
 	b.WriteString("\nHow to verify\n-------------\n\n")
 	if e.proved {
-		b.WriteString("  bot audit verify audit.jsonl\n")
+		b.WriteString("  countersign audit verify audit.jsonl\n")
 		if h := e.inc.Anchor.Hash; h != "" {
-			fmt.Fprintf(&b, "  bot audit verify --anchor %s audit.jsonl\n", h)
+			fmt.Fprintf(&b, "  countersign audit verify --anchor %s audit.jsonl\n", h)
 		}
 		b.WriteString(howToVerify)
 		if h := e.inc.Anchor; h.Hash != "" {
@@ -426,7 +426,7 @@ const howToVerify = `
 The first line checks every hash of the chain without a store and without a network.
 It ends with "ok" and status 0, or with a line for each fault and status 1. It cannot
 show that nothing was left out of an export of one thread: an export of everything
-(bot audit export) can. The heads of anchors name other threads by their ids. A line
+(countersign audit export) can. The heads of anchors name other threads by their ids. A line
 whose text had one more secret says "withheld"; its hashes are checked all the same.
 The digest of a request in commands.csv and approvals.jsonl is the one in its lines
 of audit.jsonl.

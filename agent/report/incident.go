@@ -82,7 +82,7 @@ func Load(tx store.Tx, thread chat.ThreadID) Incident {
 		err = audit.Verify(tx, string(thread))
 	}
 	if err != nil {
-		inc.Faults = append(inc.Faults, fmt.Sprintf("The record of decisions of this thread is damaged (%v): keep a copy of the store as it is, and run `bot audit verify`.", err))
+		inc.Faults = append(inc.Faults, fmt.Sprintf("The record of decisions of this thread is damaged (%v): keep a copy of the store as it is, and run `countersign audit verify`.", err))
 	}
 	var ledger approvals.Ledger
 	seen := map[approvals.ID]bool{"": true}

@@ -109,7 +109,7 @@ func sayCannotOpen(workflow string) string {
 // sayExport says what the archive is, and how to get all of it.
 func sayExport(thread string) string {
 	return "This thread's record without secrets. Its README.txt says what it contains, how to verify it and what didn't fit. " +
-		"`bot export " + thread + "` on the bot's machine writes all of it."
+		"`countersign export " + thread + "` on the bot's machine writes all of it."
 }
 
 // sayNoChange answers the undo of a change that is not there.

@@ -59,6 +59,7 @@ func root() *cobra.Command {
 		}
 		return help(cmd, args)
 	}
+	cli.Name(c)
 	return c
 }
 

@@ -25,6 +25,7 @@ import (
 	"countersign/internal/config"
 	"countersign/internal/redact"
 	"countersign/internal/toolsdoc"
+	"countersign/internal/words"
 	"countersign/tools/hostkey"
 )
 
@@ -52,7 +53,7 @@ func configCommand() *cobra.Command {
 				return err
 			}
 			if err := bot.ValidateHere(e, f); err != nil {
-				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Note: on this machine `bot run` refuses to start: %v.\n", err)
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Note: on this machine `%s` refuses to start: %v.\n", words.Named("bot run"), err)
 			}
 			headers := map[string]string{}
 			for k := range e.ModelHeaders {
@@ -166,7 +167,7 @@ func toolCommand() *cobra.Command {
 			defer done()
 			defer b.Machines().EndTerminals(context.WithoutCancel(cmd.Context()))
 			if t, ok := b.Toolbox().Everyone().Lookup(args[0]); ok && t.NeedsTmux {
-				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "Note: every run of `bot tool` has terminals of its own, which close when it exits.")
+				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), words.Named("Note: every run of `bot tool` has terminals of its own, which close when it exits."))
 			}
 			me := chat.User{ID: chat.UserID("web:" + person), Name: person}
 			text, err := b.Caller().Call(cmd.Context(), me, args[0], args[1], func(what string) bool {

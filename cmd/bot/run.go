@@ -20,6 +20,7 @@ import (
 	"countersign/internal/admin"
 	"countersign/internal/config"
 	"countersign/internal/rules"
+	"countersign/internal/words"
 	"countersign/targets/local"
 	"countersign/tools/code"
 )
@@ -69,7 +70,7 @@ func runCommand() *cobra.Command {
 			return b.Run(cmd.Context(), bot.Serving{Reload: hup, Ready: func(base string) {
 				log.Info("the web console listens", "url", base)
 				if out, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(out.Fd())) {
-					_, _ = fmt.Fprintln(out, signInHint(e, f, base))
+					_, _ = fmt.Fprintln(out, words.Named(signInHint(e, f, base)))
 				}
 			}})
 		},
@@ -160,7 +161,7 @@ func loginCommand() *cobra.Command {
 				return err
 			}
 			if !address.Answers(cmd.Context(), here) {
-				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "No bot answers at %s: the link works once bot run is up, within ten minutes.\n", here)
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "No bot answers at %s: the link works once %s is up, within ten minutes.\n", here, words.Named("bot run"))
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), link)
 			return err

@@ -214,7 +214,7 @@ func summaryText(s audit.Totals, open int) string {
 	}
 	if s.Anchored {
 		fmt.Fprintf(&b, "\nThe record has %d lines up to anchor %d:\n\n```\n%s\n```\n\nWhoever wants to know whether the record is still the "+
-			"one of now runs `bot audit verify --anchor %s`.\n",
+			"one of now runs `countersign audit verify --anchor %s`.\n",
 			s.Anchor.Lines, s.Anchor.N, s.Anchor.Hash, s.Anchor.Hash[:12])
 	}
 	return b.String()

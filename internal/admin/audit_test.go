@@ -116,7 +116,7 @@ func TestTheSummaryText(t *testing.T) {
 	}, 1)
 	want := "**Decisions since 2026-03-01 09:00 UTC**\n\n3 asked, 1 denied, 2 other, in 2 threads.\n1 request open now.\n\n" +
 		"The record has 120 lines up to anchor 4:\n\n```\n0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n```\n\n" +
-		"Whoever wants to know whether the record is still the one of now runs `bot audit verify --anchor 0123456789ab`.\n"
+		"Whoever wants to know whether the record is still the one of now runs `countersign audit verify --anchor 0123456789ab`.\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

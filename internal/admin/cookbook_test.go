@@ -42,7 +42,7 @@ func readText(t *testing.T, path string) string {
 
 var (
 	cookbookBlock = regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$")
-	policyExplain = regexp.MustCompile(`(?m)^bot policy explain (.*?) ?'(.*)'$`)
+	policyExplain = regexp.MustCompile(`(?m)^countersign policy explain (.*?) ?'(.*)'$`)
 )
 
 // recipes are the sections of the page, by the name of their policy.
@@ -53,7 +53,7 @@ func recipes(t *testing.T) (sections map[string]string) {
 		if i == 0 {
 			continue
 		}
-		m := regexp.MustCompile(`bot policy test docs/policies/([a-z-]+)\.test\.yaml`).FindStringSubmatch(s)
+		m := regexp.MustCompile(`countersign policy test docs/policies/([a-z-]+)\.test\.yaml`).FindStringSubmatch(s)
 		if m == nil {
 			t.Fatalf("the section %.40q does not say how to run its table", s)
 		}

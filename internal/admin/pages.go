@@ -169,5 +169,5 @@ const (
 	sayPolicyPage = "What would happen to a command, and who could approve it. Nothing runs."
 	sayReplayPage = "What would have gone another way under another policy, by the record of decisions. Nothing runs."
 	sayPolicyHint = "The policy section of a configuration. Empty: the one in force."
-	sayVerifyPage = "Checks the hash chain of every line in the audit record. Compare the anchors with what was posted by `bot audit verify --anchor`."
+	sayVerifyPage = "Checks the hash chain of every line in the audit record. Compare the anchors with what was posted by `countersign audit verify --anchor`."
 )

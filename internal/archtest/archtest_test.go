@@ -88,7 +88,7 @@ var inside = map[string]string{
 	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
 	"internal/admin":        "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/policy approvals/risk bot bot/desk bot/machines bot/threads internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
 	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/policy approvals/risk bot/console bot/machines bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words store store/bolt store/migrate store/postgres targets/backend targets/container targets/ssh targets/tmux tools tools/hostkey tools/mcp",
-	"internal/cli":          "internal/config",
+	"internal/cli":          "internal/config internal/words",
 	"internal/storage":      "internal/config store store/bolt store/migrate store/postgres",
 	"internal/config":       "adapters/web agent/role agent/spend alerts approvals approvals/policy approvals/risk internal/edits internal/redact tools/mcp tools/output tools/shell",
 	"internal/incident":     "targets/backend",
@@ -151,6 +151,7 @@ var outside = map[string]string{
 	"github.com/slack-go/slack":            "adapters/slack",
 	"github.com/smacker/go-tree-sitter":    "tools/code/parser",
 	"github.com/spf13/cobra":               "cmd/bot internal/admin internal/cli internal/doctor",
+	"github.com/spf13/pflag":               "internal/cli",
 	"github.com/yuin/goldmark":             "adapters/chat/markdown adapters/web",
 	"go.etcd.io/bbolt":                     "store/bolt",
 	"go.opentelemetry.io":                  "internal/observe",

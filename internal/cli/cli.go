@@ -12,14 +12,16 @@ import (
 	"strings"
 
 	"countersign/internal/config"
+	"countersign/internal/words"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Status prints the error as one sentence and returns the exit status.
 func Status(err error, interrupted bool, w io.Writer) int {
 	if err != nil && (!interrupted || !errors.Is(err, context.Canceled)) {
-		_, _ = fmt.Fprintln(w, "bot: "+strings.ReplaceAll(err.Error(), "\n", " "))
+		_, _ = fmt.Fprintln(w, words.Program()+": "+words.Named(strings.ReplaceAll(err.Error(), "\n", " ")))
 	}
 	var u *config.Error
 	switch {
@@ -37,7 +39,7 @@ func Status(err error, interrupted bool, w io.Writer) int {
 // [config.Error]. --config of any command stands for COUNTERSIGN_CONFIG.
 func Root(commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
-		Use:           "bot",
+		Use:           words.Program(),
 		Short:         "A chat-ops bot that runs nothing mutating before a person countersigns it",
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -70,6 +72,17 @@ func Root(commands ...*cobra.Command) *cobra.Command {
 	}
 	c.Args = cobra.ArbitraryArgs
 	return c
+}
+
+// Name has the help of a command and of those below it name commands as they are called here.
+func Name(c *cobra.Command) {
+	c.Short, c.Long, c.Example = words.Named(c.Short), words.Named(c.Long), words.Named(c.Example)
+	name := func(f *pflag.Flag) { f.Usage = words.Named(f.Usage) }
+	c.Flags().VisitAll(name)
+	c.PersistentFlags().VisitAll(name)
+	for _, sub := range c.Commands() {
+		Name(sub)
+	}
 }
 
 // meant names the commands that may have been meant.

@@ -193,7 +193,7 @@ func TestCommandsInSentences(t *testing.T) {
 	for _, d := range docs {
 		for _, c := range d.code {
 			words := strings.Fields(strings.NewReplacer("[", " ", "]", " ", "|", " ", "(", " ", ")", " ").Replace(c.text))
-			if len(words) < 2 || words[0] != "bot" && words[0] != "./bot" {
+			if len(words) < 2 || words[0] != "countersign" && words[0] != "./bot" {
 				continue
 			}
 			n++

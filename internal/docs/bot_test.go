@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,6 +33,10 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		defer needstest.SweepSockets()
 		if binary, err = buildtest.Program(context.Background(), dir, "cmd/bot", nil); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		if err := os.Symlink(binary, filepath.Join(filepath.Dir(binary), "countersign")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

@@ -72,6 +72,9 @@ func words(call *syntax.CallExpr, src string) []string {
 // wrappers are programs that call another one, which their arguments name.
 var wrappers = []string{"sudo", "env", "exec", "nohup", "timeout", "kubectl", "docker", "podman", "time", "watch"}
 
+// subcommand is what can follow the program's name.
+var subcommand = regexp.MustCompile(`^(--(help|version)|audit|backup|classify|completion|config|demo|discord|doctor|export|healthz|init|login|policy|restore|run|slack|store|tools?|version|web)$`)
+
 // botArgs are the arguments that a command gives the bot.
 func botArgs(words []string) ([]string, bool) {
 	if len(words) > 2 && words[0] == "go" && words[1] == "run" && words[2] == "./cmd/bot" {
@@ -81,7 +84,8 @@ func botArgs(words []string) ([]string, bool) {
 		return append([]string{"demo"}, words[1:]...), true
 	}
 	for i, w := range words {
-		if path.Base(w) == "bot" && (i == 0 || words[i-1] != "-u" && words[i-1] != "-c") {
+		named := w == "countersign" && i+1 < len(words) && subcommand.MatchString(words[i+1]) // not a user, a package or a directory
+		if (path.Base(w) == "bot" || named) && (i == 0 || words[i-1] != "-u" && words[i-1] != "-c") {
 			return words[i+1:], true
 		}
 		if i == 0 && !slices.Contains(wrappers, w) {

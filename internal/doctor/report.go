@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"countersign/internal/words"
 )
 
 // result is what one check of the doctor found: a label, a sentence, and what to do.
@@ -137,7 +139,7 @@ func (p *report) end(status int) error {
 
 // line is a text on one line, without secrets.
 func (p *report) line(s string) string {
-	s = strings.ReplaceAll(s, "\n", " ")
+	s = words.Named(strings.ReplaceAll(s, "\n", " "))
 	if p.hide != nil {
 		s = p.hide(s)
 	}

@@ -53,8 +53,8 @@ const head = `# The tools
 
 <!-- Made by: go generate ./cmd/bot -->
 
-What the agent can call, as it comes with the bot; ` + "`bot tools --markdown`" + ` writes this page. ` + "`bot tools`" + ` lists what *your* bot shows the model,
-with your preset, plugins and MCP servers, and ` + "`bot tools --json`" + ` has the whole text that the model reads, with examples.
+What the agent can call, as it comes with the bot; ` + "`countersign tools --markdown`" + ` writes this page. ` + "`countersign tools`" + ` lists what *your* bot shows the model,
+with your preset, plugins and MCP servers, and ` + "`countersign tools --json`" + ` has the whole text that the model reads, with examples.
 
 A tool's **level** is the least of its calls: a call can be higher (a command is judged by what it does), never lower. Level ` + "`read`" + ` is a tool that
 can only look, or one whose calls are judged one by one. What runs unasked and who is asked is the [policy](policy.md)'s business.

@@ -1,0 +1,39 @@
+package words
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Program is what this program is called here: the name by which it was started. Sentences write
+// its commands as "bot run"; see [Named].
+func Program() string { return programOf(os.Args[0]) }
+
+func programOf(path string) string {
+	name := strings.TrimSuffix(filepath.Base(path), ".exe")
+	if name == "" || name == "." || strings.HasSuffix(name, ".test") {
+		return "bot"
+	}
+	return name
+}
+
+// Named is a text with the commands that it names ("bot run") as they are called here
+// ("countersign run"). Of "the bot" nothing changes.
+func Named(text string) string { return named(text, Program()) }
+
+func named(text, program string) string {
+	if program == "bot" {
+		return text
+	}
+	return commands.ReplaceAllStringFunc(text, func(s string) string {
+		if i := strings.LastIndex(s, "bot "); i == 0 {
+			return program + s[3:]
+		}
+		return s
+	})
+}
+
+// commands are the program's, and "the bot ..." before what may be a verb.
+var commands = regexp.MustCompile(`\b(?:(?:the|a|this|that|your|running) )?bot (?:--(?:help|version)|(?:audit|backup|classify|completion|config|demo|discord|doctor|export|healthz|help|init|login|policy|restore|run|slack|store|tools?|version|web)\b)`)
