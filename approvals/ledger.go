@@ -167,6 +167,7 @@ const (
 	OtherContent Refusal = "digest"  // the vote is for another action
 	NoPerson     Refusal = "bot"
 	NoReason     Refusal = "reason" // this vote needs a reason
+	NotWritten   Refusal = "write"  // what has to be written was not, see Require.Write
 	NoNeed       Refusal = "need"   // this person's approval counts for nothing
 )
 
@@ -189,6 +190,8 @@ func (Ledger) Vote(tx store.Tx, id ID, v Vote) (Record, Refusal, error) {
 		return r, NoPerson, nil
 	case v.Digest != r.Digest:
 		return r, OtherContent, nil
+	case v.Approve && !v.Glass && r.Require.Write != "" && strings.TrimSpace(v.Reason) != r.Require.Write:
+		return r, NotWritten, nil
 	case v.Approve && v.Reason == "" && (v.Glass || r.Require.ReasonRequired):
 		return r, NoReason, nil
 	case v.Approve && !v.Glass && slices.ContainsFunc(r.Votes, func(o Vote) bool { return o.Approve && o.User.ID == v.User.ID }):

@@ -111,6 +111,8 @@ type Require struct {
 	Needs          []Need        `json:"needs,omitempty"`
 	RequesterMay   bool          `json:"requester_may"`
 	ReasonRequired bool          `json:"reason_required,omitempty"` // of who approves
+	Solo           bool          `json:"solo,omitempty"`            // one person may approve what they asked for
+	Write          string        `json:"write,omitempty"`           // what who approves has to write as the reason; "" is nothing
 	BreakGlass     []string      `json:"break_glass,omitempty"`     // groups of which one person may decide alone
 	Grant          time.Duration `json:"grant,omitempty"`           // how long exactly this may be approved for; 0: once
 	RunWithin      time.Duration `json:"run_within"`

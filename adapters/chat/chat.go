@@ -155,6 +155,8 @@ type Button struct {
 	// AskReason means that the network should offer a field for a reason; the
 	// reason may stay empty.
 	AskReason bool `json:"ask_reason,omitempty"`
+	// Write, when not empty, is what the reason has to be for the click to count.
+	Write string `json:"write,omitempty"`
 	// Confirm, when not empty, is asked once more before the click counts.
 	Confirm string `json:"confirm,omitempty"`
 	// Edit, when not empty, is text that the network offers for editing; the

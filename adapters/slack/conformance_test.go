@@ -35,8 +35,10 @@ func workspace(t *testing.T, cfg slackfake.Config) *slackfake.Server {
 func config(s *slackfake.Server) slack.Config {
 	return slack.Config{
 		BotToken: "xoxb-1", AppToken: "xapp-1", SigningSecret: "secret", APIURL: s.URL(), Name: "ops",
-		Known: func(_ context.Context, t chat.ThreadID) (bool, error) { return !strings.HasPrefix(string(t), "slack:T1:C404:"), nil },
-		Log:   slog.New(slog.DiscardHandler),
+		Known: func(_ context.Context, t chat.ThreadID) (bool, error) {
+			return !strings.HasPrefix(string(t), "slack:T1:C404:"), nil
+		},
+		Log: slog.New(slog.DiscardHandler),
 	}
 }
 

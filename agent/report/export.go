@@ -369,7 +369,7 @@ func (e *exporter) readme() error {
 		}
 		b.WriteString(howToVerify)
 		if h := e.inc.Anchor; h.Hash != "" {
-			fmt.Fprintf(&b, "\nThe newest anchor when this was made was number %d of %s UTC, %s.\nThe daily summary in chat names such hashes: one that was posted, and that\nbot audit verify --anchor finds, shows that the chain was not rewritten since.\n", h.N, moment(h.At), h.Hash)
+			fmt.Fprintf(&b, "\nThe newest anchor when this was made was number %d of %s UTC, %s.\nThe daily summary in chat names such hashes: one that was posted, and that\ncountersign audit verify --anchor finds, shows that the chain was not rewritten since.\n", h.N, moment(h.At), h.Hash)
 		}
 	} else {
 		b.WriteString("The chain of decisions is not in this archive, so nothing here can be verified by itself.\n")

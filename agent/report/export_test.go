@@ -123,7 +123,7 @@ func TestAnArchiveHoldsEverythingAndIsTheSameAgain(t *testing.T) {
 		t.Errorf("%d of %d requests", n, len(inc.Records))
 	}
 	readme := files["README.txt"]
-	for _, part := range []string{"bot audit verify audit.jsonl", "bot audit verify --anchor " + inc.Anchor.Hash, "Nothing, but for the secrets.", "slack:T1:C1:1700000000.0001"} {
+	for _, part := range []string{"countersign audit verify audit.jsonl", "countersign audit verify --anchor " + inc.Anchor.Hash, "Nothing, but for the secrets.", "slack:T1:C1:1700000000.0001"} {
 		if !strings.Contains(readme, part) {
 			t.Errorf("README.txt does not say %q:\n%s", part, readme)
 		}
@@ -135,7 +135,7 @@ func TestAnArchiveHoldsEverythingAndIsTheSameAgain(t *testing.T) {
 	}
 }
 
-// verify is what bot audit verify does with an export.
+// verify is what countersign audit verify does with an export.
 func verify(t testing.TB, text, posted string) (c audit.Checked, faults []string) {
 	t.Helper()
 	db := mem.OpenTwice()
@@ -408,7 +408,7 @@ func TestAnArchiveIsBoundedAndSaysWhatIsMissing(t *testing.T) {
 				if _, faults := verify(t, c, ""); faults != nil {
 					t.Error(faults)
 				}
-			} else if !strings.Contains(readme, "audit.jsonl: it has more than") || !strings.Contains(readme, "bot audit export --thread 'slack:T1:C1:1700000000.0001'") {
+			} else if !strings.Contains(readme, "audit.jsonl: it has more than") || !strings.Contains(readme, "countersign audit export --thread 'slack:T1:C1:1700000000.0001'") {
 				t.Error(readme)
 			}
 			for name, text := range files {

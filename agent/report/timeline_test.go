@@ -140,7 +140,7 @@ func TestADamagedChainIsSaidAndTheTimelineIsMadeAllTheSame(t *testing.T) {
 			t.Fatalf("%s: %v, %d records", rule, inc.Faults, len(inc.Records))
 		}
 		got := Timeline(inc)
-		find(t, got, "The record of decisions of this thread is damaged", "bot audit verify")
+		find(t, got, "The record of decisions of this thread is damaged", "countersign audit verify")
 		find(t, got, "gzip -9", "approved by Bob")
 	}
 }

@@ -214,7 +214,7 @@ func choices(r approvals.Record) []chat.Button {
 	if n := len(r.Action.Steps); n > 1 {
 		yes, no = fmt.Sprintf(labelApproveAll, n), "Deny all"
 	}
-	approve := chat.Button{ID: button(ApprovePrefix, r), Label: yes, Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired}
+	approve := chat.Button{ID: button(ApprovePrefix, r), Label: yes, Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired, Write: r.Require.Write}
 	if l := r.FinalLevel(); l == risk.Unknown || l >= risk.High {
 		on := ""
 		if r.Place.Target != "" {
@@ -232,7 +232,7 @@ func choices(r approvals.Record) []chat.Button {
 	}
 	if g := min(r.Require.Grant, approvals.MaxGrant); g > 0 {
 		more(chat.Button{
-			ID: button(GrantPrefix, r), Label: fmt.Sprintf(labelApproveFor, int(g.Minutes())), Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired,
+			ID: button(GrantPrefix, r), Label: fmt.Sprintf(labelApproveFor, int(g.Minutes())), Style: chat.StyleApprove, AskReason: r.Require.ReasonRequired, Write: r.Require.Write,
 			Confirm: fmt.Sprintf(askGrant, int(g.Minutes())),
 		})
 	}
@@ -275,8 +275,14 @@ func footer(r approvals.Record) string {
 			who += " (not " + line(nameOf(r.Requester)) + ")"
 		}
 	}
-	if r.Require.ReasonRequired {
+	switch {
+	case r.Require.Write != "":
+		who += " who writes " + line(r.Require.Write)
+	case r.Require.ReasonRequired:
 		who += " with a reason"
+	}
+	if r.Require.Solo {
+		who += " · solo mode"
 	}
 	return asked + " · " + who
 }
@@ -611,6 +617,9 @@ func votes(add func(name, value string), r approvals.Record) {
 	}
 	if r.Require.ReasonRequired {
 		add("Reason", "required")
+	}
+	if r.Require.Solo {
+		add("Solo mode", "one person may approve what they asked for")
 	}
 }
 

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,7 +87,7 @@ func stricter(a, b policy.Decision) policy.Decision {
 		}
 	}
 	a.RequesterMay = a.RequesterMay && b.RequesterMay
-	a.ReasonRequired = a.ReasonRequired || b.ReasonRequired
+	a.ReasonRequired, a.Solo, a.Write = a.ReasonRequired || b.ReasonRequired, a.Solo || b.Solo, cmp.Or(a.Write, b.Write)
 	a.BreakGlass = slices.DeleteFunc(slices.Clone(a.BreakGlass), func(s string) bool { return !slices.Contains(b.BreakGlass, s) })
 	a.Expires, a.RunWithin = min(a.Expires, b.Expires), min(a.RunWithin, b.RunWithin)
 	a.Grant = min(a.Grant, b.Grant)
@@ -190,6 +191,9 @@ func (g *Gate) votesShortfall(rec approvals.Record, d policy.Decision) string {
 		}
 		if v.User.ID == rec.Requester.ID && (!rec.Require.RequesterMay || !d.RequesterMay) {
 			return name(v.User) + " asked for this, and may not approve it any more"
+		}
+		if d.Write != "" && strings.TrimSpace(v.Reason) != d.Write {
+			return "the policy changed after the approval: whoever approves writes " + d.Write + " now"
 		}
 		if v.Reason == "" && d.ReasonRequired {
 			return "the policy changed after the approval: it takes a reason now"

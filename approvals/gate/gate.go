@@ -354,7 +354,7 @@ func judgement(v risk.Verdict) approvals.Judgement {
 // required converts a decision's requirements to their stored form.
 func required(d policy.Decision) approvals.Require {
 	out := approvals.Require{
-		RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired, BreakGlass: d.BreakGlass,
+		RequesterMay: d.RequesterMay, ReasonRequired: d.ReasonRequired, Solo: d.Solo, Write: d.Write, BreakGlass: d.BreakGlass,
 		Grant: min(d.Grant, approvals.MaxGrant), RunWithin: d.RunWithin,
 	}
 	for _, r := range d.Requirements {

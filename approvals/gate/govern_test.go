@@ -451,3 +451,39 @@ func TestAProofIsNotForAShellThatOthersUsed(t *testing.T) {
 		t.Errorf("beside it: %+v", r)
 	}
 }
+
+func TestInSoloModeWhoAskedApprovesAndWritesTheTargetForWhatIsDangerous(t *testing.T) {
+	solo := func() *fixture {
+		f := newFixture(t)
+		f.configure(t, policy.Config{Approve: policy.Approve{Requester: "solo"}}, team())
+		return f
+	}
+	f := solo()
+	if a := f.vote(t, f.ask(t, request("touch /tmp/x", honest())), "alice"); !a.OK {
+		t.Errorf("what is not dangerous: %+v", a)
+	}
+	f = solo()
+	rec := f.ask(t, request("rm -rf /srv/data", honest()))
+	write := rec.Require.Write
+	if write == "" || !rec.Require.Solo {
+		t.Fatalf("it requires %+v", rec.Require)
+	}
+	for _, reason := range []string{"", "yes", write + "2"} {
+		if a := f.vote(t, rec, "alice", because(reason)); a.OK || !strings.Contains(a.Notice, "write `"+write+"`") {
+			t.Errorf("with %q: %+v", reason, a)
+		}
+	}
+	if a := f.vote(t, rec, "alice", because(" "+write+" ")); !a.OK || f.record(t, rec.ID).State != approvals.Approved {
+		t.Errorf("with the name: %+v", a)
+	}
+	f.update(t, func(tx store.Tx) {
+		if p, _, why := f.Consume(tx, rec.ID, rec.Action); !p.Allows(rec.Action) {
+			t.Errorf("it may not run: %s", why)
+		}
+	})
+	f = solo()
+	denied := f.ask(t, request("rm -rf /srv/data", honest()))
+	if f.vote(t, denied, "alice", func(b *gate.Ballot) { b.Approve = false }); f.record(t, denied.ID).State != approvals.Denied {
+		t.Error("denying takes a name")
+	}
+}

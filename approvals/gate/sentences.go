@@ -57,6 +57,11 @@ func sayReason(verb string, id approvals.ID) string {
 	return "This needs a reason, so nothing was decided. Write it beside the button, or `" + verb + " " + string(id) + " your reason`."
 }
 
+// sayWrite asks for what has to be written to approve.
+func sayWrite(write, verb string, id approvals.ID) string {
+	return "Solo mode: to approve this, write `" + write + "` in the field on the card, or say `" + verb + " " + string(id) + " " + write + "`. Nothing was decided."
+}
+
 // sayMore says which votes an approved request still needs.
 func sayMore(missing string) string { return "Approved. It still needs " + missing + "." }
 

@@ -203,6 +203,8 @@ func (g *Gate) vote(tx store.Tx, b Ballot) (ans chat.Answer, decided bool) {
 		return chat.Answer{Notice: sayTwice(missingVotes(rec))}, false
 	case approvals.NoReason:
 		return chat.Answer{Notice: sayReason(chatVerb(b), rec.ID)}, false
+	case approvals.NotWritten:
+		return chat.Answer{Notice: sayWrite(rec.Require.Write, chatVerb(b), rec.ID)}, false
 	case approvals.NoNeed:
 		return chat.Answer{Notice: g.refusal(tx, rec, b)}, false
 	case approvals.AlreadyDone, approvals.OtherContent, approvals.NoPerson:

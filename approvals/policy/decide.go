@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -294,6 +295,9 @@ func (p *Policy) ask(in Input, v verdict, d *Decision) {
 	d.Lane = approvals.Ask
 	d.Expires, d.RunWithin = base.Expires, base.RunWithin
 	d.RequesterMay = requesterMay(base.Requester, in)
+	if d.Solo = base.Requester == requesterSolo; d.Solo && grave(in) {
+		d.Write, d.ReasonRequired = cmp.Or(in.Target, in.Tool), true
+	}
 	d.BreakGlass = slices.Clone(p.config.BreakGlass)
 	grant := p.config.Grant.Max
 	all := []Requirement{{Rule: "default", Count: base.Count, Groups: slices.Clone(in.Approvers), Escalate: cloned(base.Escalate)}}
@@ -341,13 +345,16 @@ func cloned(steps []Escalation) []Escalation {
 
 func requesterMay(word string, in Input) bool {
 	switch word {
-	case requesterAlways:
+	case requesterAlways, requesterSolo:
 		return true
 	case requesterDefault:
-		return in.Level != risk.Unknown && in.Level < risk.High
+		return !grave(in)
 	}
 	return false
 }
+
+// grave reports whether an action is of a level at which two people are asked for by default.
+func grave(in Input) bool { return in.Level == risk.Unknown || in.Level >= risk.High }
 
 func shorter(a, b time.Duration) time.Duration {
 	if b == 0 {

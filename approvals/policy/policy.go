@@ -61,7 +61,8 @@ type Approve struct {
 	Expires   time.Duration `yaml:"expires" json:"expires"`
 	RunWithin time.Duration `yaml:"run_within" json:"run_within"`
 	// Requester says whether who asked may vote: default (not at high and critical),
-	// always or never.
+	// always, never, or solo (always, and whoever approves at high and critical writes the
+	// target's name).
 	Requester string `yaml:"requester" json:"requester"`
 	// Escalate names more groups that may decide, too, after some waiting.
 	Escalate []Escalation `yaml:"escalate,omitempty" json:"escalate,omitempty"`
@@ -123,6 +124,7 @@ const (
 	requesterDefault = "default"
 	requesterAlways  = "always"
 	requesterNever   = "never"
+	requesterSolo    = "solo"
 )
 
 // Effective returns the configuration with the defaults that apply where it is
@@ -238,6 +240,8 @@ type Decision struct {
 	Requirements   []Requirement // every one must be met; one vote can count for several
 	RequesterMay   bool
 	ReasonRequired bool
+	Solo           bool          // one person may approve what they asked for
+	Write          string        // what an approval has to write as its reason; "" is nothing
 	BreakGlass     []string      // groups that may decide alone, with a reason and a review
 	Grant          time.Duration // longest standing grant that a card may offer; 0 none
 	Auto           string        // not empty: runs without a card, and this says by what right
@@ -305,8 +309,8 @@ func (p *Policy) general() error {
 		return fmt.Errorf("policy.approve.count is %d; use 1 to %d", c.Approve.Count, maxCount)
 	case c.Approve.Expires < time.Second || c.Approve.RunWithin < time.Second:
 		return errors.New("policy.approve: expires and run_within must be at least 1s")
-	case !slices.Contains([]string{requesterDefault, requesterAlways, requesterNever}, c.Approve.Requester):
-		return fmt.Errorf("policy.approve.requester is %q; use default, always or never", c.Approve.Requester)
+	case !slices.Contains([]string{requesterDefault, requesterAlways, requesterNever, requesterSolo}, c.Approve.Requester):
+		return fmt.Errorf("policy.approve.requester is %q; use default, always, never or solo", c.Approve.Requester)
 	case c.Grant.Max > Limit(maxGrant):
 		return fmt.Errorf("policy.grant.max is %s; use at most %s, or off", time.Duration(c.Grant.Max), maxGrant)
 	}

@@ -6,6 +6,8 @@ import "github.com/spf13/cobra"
 var examples = map[string]string{
 	"run": `  bot run --config /etc/countersign/countersign.yaml
   COUNTERSIGN_LISTEN=10.0.0.5:8700 bot run --insecure-http`,
+	"init": `  bot init
+  OPENAI_API_KEY=... bot init --model gpt-5-mini --person alice --host web-1`,
 	"demo": `  bot demo
   bot demo --ssh you@web-1`,
 	"tool": `  bot tool run_shell '{"command": "uptime", "risk": "low", "mutation": false, "privesc": false, "why": "look"}'

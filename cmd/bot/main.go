@@ -12,9 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"countersign/bot"
 	"countersign/internal/admin"
 	"countersign/internal/cli"
 	"countersign/internal/doctor"
+	"countersign/internal/setup"
+	"countersign/targets/ssh"
 )
 
 // version and commit are set by the linker in releases.
@@ -41,7 +44,7 @@ func main() {
 
 func root() *cobra.Command {
 	c := cli.Root(
-		runCommand(), demoCommand(), toolCommand(), toolsCommand(), admin.ClassifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand(),
+		runCommand(), setup.Command(setup.Checks{Model: doctor.Model, Target: func(name string) setup.Check { return doctor.Target(name) }, Usable: bot.ValidateHere, Aliases: ssh.Aliases}), demoCommand(), toolCommand(), toolsCommand(), admin.ClassifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand(),
 		doctor.Command(), healthCommand(),
 		slackCommand(), discordCommand(),
 		admin.PolicyCommand(),

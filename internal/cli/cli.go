@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"countersign/internal/config"
@@ -45,12 +46,15 @@ func Root(commands ...*cobra.Command) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.Errorf("%v; see --help", err) })
-	file := c.PersistentFlags().String("config", "", "the configuration file; default: what COUNTERSIGN_CONFIG names")
+	file := c.PersistentFlags().String("config", "", "the configuration file; default: what COUNTERSIGN_CONFIG names, or what init wrote")
 	c.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if !cmd.Flags().Changed("config") {
+		if cmd.Flags().Changed("config") {
+			return os.Setenv("COUNTERSIGN_CONFIG", *file)
+		}
+		if slices.Contains([]string{"init", "demo", "version", "help"}, cmd.Name()) { // they need none
 			return nil
 		}
-		return os.Setenv("COUNTERSIGN_CONFIG", *file)
+		return config.Locate()
 	}
 	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(commands...)

@@ -132,7 +132,7 @@ func checkApprovers(f config.File, target string, now time.Time) (r result, ok b
 			case !d.RequesterMay && n-1 < need.Count && len(d.BreakGlass) == 0:
 				return warns("%s takes %s of %s, where there %s %d, and who asked does not count: what one of them asks for, nobody can approve",
 					level, votes(need.Count), list(groups), map[bool]string{true: "is", false: "are"}[n == 1], n).
-					withFix("add somebody to the group, or set policy.approve.requester: always"), true
+					withFix("add somebody to the group, or set policy.approve.requester: solo"), true
 			}
 		}
 	}

@@ -30,7 +30,7 @@ var scene = []struct{ say, slack, discord, until string }{
 
 // sceneModel is the agent of the scene.
 func sceneModel(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "site") // short enough to be read on a picture
+	dir, err := os.MkdirTemp("", "site") //nolint:usetesting // short enough to be read on a picture
 	if err != nil {
 		t.Fatal(err)
 	}

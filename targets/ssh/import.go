@@ -518,3 +518,29 @@ func exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)
 }
+
+// Aliases are the hosts that an ssh_config file names, in its order, without patterns and without
+// those of files that it includes. No file is none.
+func Aliases(path string) ([]string, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ssh: the file %s can't be read: %w", path, err)
+	}
+	defer func() { _ = f.Close() }()
+	cfg, err := ssh_config.Decode(f)
+	if err != nil {
+		return nil, fmt.Errorf("ssh: the file %s can't be read: %w", path, err)
+	}
+	var out []string
+	for _, h := range cfg.Hosts {
+		for _, p := range h.Patterns {
+			if s := p.String(); !strings.ContainsAny(s, "*?!") && !slices.Contains(out, s) {
+				out = append(out, s)
+			}
+		}
+	}
+	return out, nil
+}

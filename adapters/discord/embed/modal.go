@@ -90,7 +90,11 @@ func Modal(b Choice) (Form, error) {
 		})
 	}
 	if b.Edit == "" || b.AskReason {
-		f.add(Input{CustomID: inputReason, Label: askReason, MaxLength: maxReason})
+		label := askReason
+		if b.Write != "" {
+			label = clip("Write "+visible.Text(b.Write)+" to approve", maxLabelled)
+		}
+		f.add(Input{CustomID: inputReason, Label: label, MaxLength: maxReason})
 	}
 	return f, nil
 }
@@ -116,6 +120,10 @@ func display(b Choice) string {
 	}
 	return ask + "\n" + code
 }
+
+// maxLabelled bounds an input's label, in characters
+// (discord.com/developers/docs/components/reference#label).
+const maxLabelled = 45
 
 // maxReason bounds a reason, in UTF-16 units. It is this program's own limit.
 const maxReason = 1000

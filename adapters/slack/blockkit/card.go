@@ -644,8 +644,11 @@ func (d *drawing) actions(partial bool) []slack.Block {
 	for _, b := range append(less, more...) {
 		if verbOf(b) == VerbReason {
 			reason = true
-			if b.Style != chat.StyleDeny {
+			if b.Style != chat.StyleDeny && label == askReason {
 				label = "Reason"
+			}
+			if b.Write != "" {
+				label = askWrite(b.Write) + ", or a reason to deny"
 			}
 		}
 		elements = append(elements, d.button(b, partial))

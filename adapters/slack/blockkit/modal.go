@@ -134,6 +134,9 @@ func ConfirmModal(p Private, b chat.Button, c chat.Card, reason string) (slack.M
 	if b.AskReason {
 		label = "Reason"
 	}
+	if b.Write != "" {
+		label = askWrite(b.Write)
+	}
 	blocks = append(append(blocks, code...), slack.NewInputBlock(inputBlock, plain(label, MaxPlainText), nil, in).WithOptional(!b.AskReason))
 	return slack.ModalViewRequest{
 		Type: slack.VTModal, CallbackID: CallbackConfirm, PrivateMetadata: private,

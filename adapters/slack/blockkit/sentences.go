@@ -1,5 +1,7 @@
 package blockkit
 
+import "countersign/adapters/chat/visible"
+
 // What people read on cards and pages, beside what they hold, side by side.
 
 const (
@@ -22,6 +24,9 @@ const (
 	sayQuiet        = "Nothing is running. Message me here or mention me in a channel, and say what you need. Requests that need your decision appear here."
 	sayBeginning    = "This is the start. The full text, %s, is in the attached file %s."
 )
+
+// askWrite asks for what has to be written to approve.
+func askWrite(write string) string { return "Write " + visible.Text(write) + " to approve" }
 
 // sayInvisible warns of characters that a card can't show.
 func sayInvisible(file string) string {

@@ -179,8 +179,9 @@ function buttons(thread, card, offered, notice, details, code) {
   const more = el('div', { class: 'more', id: 'more-' + newID() });
   if (asked.length) {
     const id = 'reason-' + newID();
-    reason = el('input', { id, class: 'reason', type: 'text', maxlength: '500', autocomplete: 'off', placeholder: asked.every((b) => b.style === 'deny') ? say.reasonOptional : say.reasonRead });
-    const name = asked.length === offered.length ? 'Reason' : 'Reason to ' + asked.map((b) => lower(b.label)).join(' or ');
+    reason = el('input', { id, class: 'reason', type: 'text', maxlength: '500', autocomplete: 'off', placeholder: offered.some((b) => b.write) ? null : asked.every((b) => b.style === 'deny') ? say.reasonOptional : say.reasonRead });
+    const write = offered.find((b) => b.write)?.write;
+    const name = write ? say.write(write) : asked.length === offered.length ? 'Reason' : 'Reason to ' + asked.map((b) => lower(b.label)).join(' or ');
     more.append(el('label', { class: 'reason-label', for: id, text: name }), reason);
   }
   const all = new Map(offered.map((b) => {

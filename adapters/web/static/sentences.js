@@ -21,6 +21,7 @@ export const say = {
   editing: 'Your edit replaces this request, and earlier votes don’t count. It’s checked again and needs its own approval unless it only reads. The bot sees what you changed.',
   dropping: 'Remove the lines of the steps that shouldn’t run, and leave the others unchanged. The rest needs a new approval, and earlier votes don’t count.',
   editTitle: 'Edit the command',
+  write: (what) => `Write ${what} to approve, or a reason to deny`,
   reasonOptional: 'Optional, the bot reads it',
   reasonRead: 'The bot reads it',
   copyBlock: 'Copy this block',
