@@ -8,6 +8,9 @@ var examples = map[string]string{
   COUNTERSIGN_LISTEN=10.0.0.5:8700 bot run --insecure-http`,
 	"init": `  bot init
   OPENAI_API_KEY=... bot init --model gpt-5-mini --person alice --host web-1`,
+	"docs": `  bot docs
+  bot docs two approvers
+  bot docs policy#a-rule`,
 	"demo": `  bot demo
   bot demo --ssh you@web-1`,
 	"tool": `  bot tool run_shell '{"command": "uptime", "risk": "low", "mutation": false, "privesc": false, "why": "look"}'

@@ -16,6 +16,7 @@ import (
 	"countersign/internal/admin"
 	"countersign/internal/cli"
 	"countersign/internal/doctor"
+	"countersign/internal/manual"
 	"countersign/internal/setup"
 	"countersign/targets/ssh"
 )
@@ -44,7 +45,7 @@ func main() {
 
 func root() *cobra.Command {
 	c := cli.Root(
-		runCommand(), setup.Command(setup.Checks{Model: doctor.Model, Target: func(name string) setup.Check { return doctor.Target(name) }, Usable: bot.ValidateHere, Aliases: ssh.Aliases}), demoCommand(), toolCommand(), toolsCommand(), admin.ClassifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand(),
+		runCommand(), setup.Command(setup.Checks{Model: doctor.Model, Target: func(name string) setup.Check { return doctor.Target(name) }, Usable: bot.ValidateHere, Aliases: ssh.Aliases}), demoCommand(), toolCommand(), toolsCommand(), admin.ClassifyCommand(), configCommand(), loginCommand(), webCommand(), versionCommand(), manual.Command(),
 		doctor.Command(), healthCommand(),
 		slackCommand(), discordCommand(),
 		admin.PolicyCommand(),

@@ -19,6 +19,7 @@ import (
 	"countersign/internal/address"
 	"countersign/internal/admin"
 	"countersign/internal/config"
+	"countersign/internal/manual"
 	"countersign/internal/rules"
 	"countersign/internal/words"
 	"countersign/targets/local"
@@ -46,7 +47,18 @@ func runCommand() *cobra.Command {
 					return err
 				}
 			}
-			b, err := bot.New(cmd.Context(), e, f, log, options(f, bot.Options{Networks: true}))
+			pages, err := manual.Of(cmd.Root())
+			if err != nil {
+				return err
+			}
+			o := options(f, bot.Options{Networks: true})
+			chores := o.Chores
+			o.Chores = func(s bot.Site) bot.Chores {
+				c := chores(s)
+				c.Handlers[manual.Root], c.Handlers[manual.Root+"/"] = pages.Handler(version), pages.Handler(version)
+				return c
+			}
+			b, err := bot.New(cmd.Context(), e, f, log, o)
 			if err != nil {
 				return err
 			}

@@ -1,0 +1,297 @@
+// Package manual is the documents as the program has them: in its own version, in order, and
+// searched by words. A section of a document is what is read at once.
+package manual
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// parts are the documents by what people want of them, in reading order.
+var parts = []struct {
+	title, about string
+	names        []string
+}{
+	{"Start", "From nothing to the first approved change.", []string{"first-five-minutes"}},
+	{"How-to", "One task each.", []string{
+		"slack", "discord", "console", "targets", "alerts", "workflows", "policy-cookbook", "plugins", "roles", "cost", "record", "operations", "observability",
+	}},
+	{"Concepts", "How it decides, and what it promises.", []string{"gate", "policy", "security", "audit"}},
+	{"Reference", "Everything, to look up.", []string{commandsName, configurationName, "tools", "doctor"}},
+	{"Engineering", "What it was measured and tested by, and how to add to it.", []string{
+		"features", "benchmarks", "reliability", "mutation", "adding-a-tool", "adding-an-adapter", "adding-a-store-engine",
+	}},
+}
+
+// The pages that are made rather than written.
+const (
+	commandsName      = "commands"
+	configurationName = "configuration"
+)
+
+// Part is some documents with one purpose.
+type Part struct {
+	Title, About string
+	Pages        []*Page
+}
+
+// Page is one document.
+type Page struct {
+	Name  string // in addresses: policy
+	Title string
+	Text  string // Markdown, without its title
+	// Sections are what is below each heading of the second level; the first has what comes before
+	// them.
+	Sections []Section
+}
+
+// Section is a part of a page that stands for itself.
+type Section struct {
+	Page   *Page
+	Title  string // "" for a page's beginning
+	Anchor string // in addresses
+	Text   string // Markdown
+}
+
+// Name is the heading, with the page's before it.
+func (s Section) Name() string {
+	if s.Title == "" {
+		return s.Page.Title
+	}
+	return s.Page.Title + ": " + s.Title
+}
+
+// Where is what names the section on the command line and in addresses.
+func (s Section) Where() string {
+	if s.Anchor == "" {
+		return s.Page.Name
+	}
+	return s.Page.Name + "#" + s.Anchor
+}
+
+// Manual is all documents. It does not change.
+type Manual struct {
+	Parts []Part
+	pages map[string]*Page
+}
+
+// New reads the documents of a file system. commands is the page of the program's commands, as
+// Markdown without a title.
+func New(files fs.FS, commands string) (*Manual, error) {
+	m := &Manual{pages: map[string]*Page{}}
+	for _, p := range parts {
+		part := Part{Title: p.title, About: p.about}
+		for _, name := range p.names {
+			text, err := source(files, name, commands)
+			if err != nil {
+				return nil, fmt.Errorf("manual: the page %s can't be read: %w", name, err)
+			}
+			page := parse(name, text)
+			m.pages[name] = page
+			part.Pages = append(part.Pages, page)
+		}
+		m.Parts = append(m.Parts, part)
+	}
+	return m, nil
+}
+
+func source(files fs.FS, name, commands string) (string, error) {
+	switch name {
+	case commandsName:
+		return "# Commands\n\n" + commands, nil
+	case configurationName:
+		raw, err := fs.ReadFile(files, "example.yaml")
+		return "# Configuration\n\nEvery key of the file that `COUNTERSIGN_CONFIG` names, with its default.\n\n```yaml\n" + string(raw) + "```\n", err
+	}
+	raw, err := fs.ReadFile(files, name+".md")
+	return string(raw), err
+}
+
+// Page returns the page of a name.
+func (m *Manual) Page(name string) (*Page, bool) {
+	p, ok := m.pages[name]
+	return p, ok
+}
+
+// Find returns what a name such as policy or policy#a-rule stands for.
+func (m *Manual) Find(where string) (Section, bool) {
+	name, anchor, whole := strings.Cut(where, "#")
+	p, ok := m.pages[name]
+	if !ok {
+		return Section{}, false
+	}
+	if !whole {
+		return Section{Page: p, Text: p.Text}, true
+	}
+	for _, s := range p.Sections {
+		if s.Anchor == anchor {
+			return s, true
+		}
+	}
+	return Section{}, false
+}
+
+// parse splits a document into its title and sections.
+func parse(name, text string) *Page {
+	p := &Page{Name: name, Title: name}
+	text = images.ReplaceAllString(text, "")
+	if first, rest, ok := strings.Cut(text, "\n"); ok && strings.HasPrefix(first, "# ") {
+		p.Title, text = strings.TrimPrefix(first, "# "), strings.TrimSpace(rest)+"\n"
+	}
+	p.Text = text
+	now := Section{Page: p}
+	fenced := false
+	var b strings.Builder
+	end := func() {
+		if now.Text = strings.TrimSpace(b.String()); now.Text != "" || now.Title != "" {
+			p.Sections = append(p.Sections, now)
+		}
+		b.Reset()
+	}
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			fenced = !fenced
+		}
+		if title, ok := strings.CutPrefix(line, "## "); ok && !fenced {
+			end()
+			title = strings.TrimSpace(title)
+			now = Section{Page: p, Title: strings.ReplaceAll(title, "`", ""), Anchor: anchor(title)}
+			continue
+		}
+		b.WriteString(line)
+	}
+	end()
+	return p
+}
+
+// images are the pictures of a page, which are not part of the program.
+var images = regexp.MustCompile(`(?m)^!\[[^\]]*\]\([^)]*\)\n?`)
+
+// anchor is a heading in addresses, as GitHub writes it.
+func anchor(title string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_':
+			return r
+		case r == ' ':
+			return '-'
+		}
+		return -1
+	}, strings.ToLower(title))
+}
+
+// Hit is a section that has the words that were looked for.
+type Hit struct {
+	Section
+	// Excerpt is a line of it, with some of the words.
+	Excerpt string
+	score   float64
+}
+
+// Search returns the sections that have most of some words, or the beginnings of them, the best
+// first. A word in a heading counts most, and engineering least.
+func (m *Manual) Search(words string, most int) []Hit {
+	wanted := fields(words)
+	if len(wanted) == 0 {
+		return nil
+	}
+	var hits []Hit
+	for i, part := range m.Parts {
+		for _, p := range part.Pages {
+			for _, s := range p.Sections {
+				if h, ok := match(s, wanted); ok {
+					h.score *= []float64{1.2, 1.2, 1, 0.8, 0.5}[i]
+					hits = append(hits, h)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(hits, func(a, b Hit) int { return cmp.Compare(b.score, a.score) })
+	return hits[:min(len(hits), most)]
+}
+
+// ignored are words that say nothing.
+var ignored = strings.Fields("a an and are as at be by can do does for from how i in is it my of on or the this to what when where with")
+
+func fields(text string) (out []string) {
+	for _, w := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_'
+	}) {
+		if w = stem(w); !slices.Contains(ignored, w) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// stem takes the end off a word, so that one form of it finds others.
+func stem(w string) string {
+	for _, end := range []string{"ing", "ed", "es", "s"} {
+		if s := strings.TrimSuffix(w, end); s != w && len(s) > 3 {
+			return s
+		}
+	}
+	return w
+}
+
+// match scores a section: how often each word is in it, for its length, and where.
+func match(s Section, wanted []string) (Hit, bool) {
+	h, missing := Hit{Section: s}, 0
+	text, title := fields(s.Text), append(fields(s.Title), fields(s.Page.Title)...)
+	for _, w := range wanted {
+		n := 0.0
+		for _, t := range text {
+			if strings.HasPrefix(t, w) {
+				n++
+			}
+		}
+		in := n > 0
+		for _, t := range title {
+			if strings.HasPrefix(t, w) {
+				h.score += 4
+				in = true
+			}
+		}
+		if !in {
+			missing++
+		}
+		h.score += n / (n + 2) * 3 // the tenth says little more than the third
+	}
+	if 2*missing >= len(wanted) {
+		return h, false
+	}
+	for range missing {
+		h.score *= 0.4
+	}
+	h.score /= 1 + float64(len(text))/1500
+	best := 0
+	for line := range strings.Lines(s.Text) {
+		n := 0
+		for _, w := range wanted {
+			if slices.ContainsFunc(fields(line), func(t string) bool { return strings.HasPrefix(t, w) }) {
+				n++
+			}
+		}
+		if line = strings.TrimSpace(line); n > best && !strings.HasPrefix(line, "```") {
+			best, h.Excerpt = n, line
+		}
+	}
+	h.Excerpt = plain(h.Excerpt)
+	if r := []rune(h.Excerpt); len(r) > 160 {
+		h.Excerpt = string(r[:160]) + "…"
+	}
+	return h, true
+}
+
+// target is where a link of Markdown leads.
+var target = regexp.MustCompile(`\]\([^)]*\)`)
+
+// plain is a line of Markdown without its marks.
+func plain(line string) string {
+	line = target.ReplaceAllString(line, "")
+	return strings.Join(strings.Fields(strings.NewReplacer("**", "", "`", "", "|", " ", "[", "").Replace(strings.TrimLeft(line, "-> "))), " ")
+}
