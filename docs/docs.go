@@ -3,7 +3,8 @@ package docs
 
 import "embed"
 
-// Files are the pages and the example of a configuration. Pictures are not in it.
+// Files are the pages, the example of a configuration and the description of the API. Pictures
+// are not in it.
 //
-//go:embed *.md example.yaml
+//go:embed *.md example.yaml openapi.yaml
 var Files embed.FS

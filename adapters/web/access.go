@@ -24,6 +24,8 @@ const (
 	WatchLinkMade  = "watch link made"
 	WatchLinkUsed  = "watch link used" // from an address that had not used it before
 	WatchLinkEnded = "watch link ended"
+	TokenMade      = "token made"
+	TokenEnded     = "token ended" // by the person, or because it was over
 )
 
 // How somebody came in.

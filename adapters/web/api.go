@@ -30,6 +30,9 @@ func (a *Adapter) Handler() http.Handler {
 	mux.Handle("POST /api/logout", a.leaving(a.logout))
 	mux.Handle("POST /api/logout-everywhere", a.leaving(a.logoutEverywhere))
 	mux.Handle("GET /api/me", a.signed(mayRead, a.me))
+	mux.Handle("GET /api/tokens", a.signed(mayWrite, a.listTokens))
+	mux.Handle("POST /api/tokens", a.signed(mayToken, a.makeToken))
+	mux.Handle("POST /api/tokens/{token}/end", a.signed(mayWrite, a.endToken))
 	if a.desk != nil {
 		mux.Handle("GET /api/home", a.signed(mayRead, a.home))
 	}
@@ -79,8 +82,15 @@ func (a *Adapter) Handler() http.Handler {
 // own page, at a person's pace.
 func (a *Adapter) signed(p permission, next func(http.ResponseWriter, *http.Request, session)) http.Handler {
 	return a.leaving(func(w http.ResponseWriter, r *http.Request, s session) {
-		if !s.role.has(p) {
-			fail(w, http.StatusForbidden, sayViewer)
+		if !s.may(p) {
+			said := sayViewer
+			switch {
+			case s.program && s.may(mayWrite):
+				said = sayNoProgram
+			case s.program:
+				said = sayLooksOnly
+			}
+			fail(w, http.StatusForbidden, said)
 			return
 		}
 		if r.Method == http.MethodPost && !a.acts.allow(s.id) {
@@ -124,11 +134,12 @@ func (a *Adapter) leaving(next func(http.ResponseWriter, *http.Request, session)
 // mayPost answers the request itself when it returns false. s is nil before
 // there is a session.
 func (a *Adapter) mayPost(w http.ResponseWriter, r *http.Request, s *session) bool {
-	if !a.ownPage(r) {
+	program := s != nil && s.program
+	if !program && !a.ownPage(r) {
 		failForeign(w, a.pageOrigin(r))
 		return false
 	}
-	if s != nil && !a.ownToken(r, *s) {
+	if s != nil && !program && !a.ownToken(r, *s) {
 		fail(w, http.StatusForbidden, sayReload)
 		return false
 	}
@@ -202,7 +213,7 @@ func (a *Adapter) login(w http.ResponseWriter, r *http.Request) {
 
 func (a *Adapter) me(w http.ResponseWriter, _ *http.Request, s session) {
 	role, why := "member", ""
-	if !s.role.has(mayWrite) {
+	if !s.may(mayWrite) {
 		role, why = "viewer", sayViewer
 	}
 	answer(w, http.StatusOK, map[string]any{

@@ -156,7 +156,7 @@ func (a *Adapter) listThreads(w http.ResponseWriter, r *http.Request, s session)
 	err := a.db.View(r.Context(), func(tx store.Tx) error {
 		list, next = []thread{}, cursor{}
 		reads.pins = pins(tx, s.user)
-		if s.role.has(mayWrite) { // nothing is kept of viewers
+		if s.may(mayWrite) { // nothing is kept of viewers
 			var row readerRow
 			if row, known = store.Load[readerRow](tx, readerKey(s.user)); !known {
 				row.Since = now

@@ -13,6 +13,9 @@ import (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self' data:; manifest-src 'self'; worker-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 
+// apiVersion is the version of the API that docs/openapi.yaml describes.
+const apiVersion = "1"
+
 // guard sets the headers of every answer and refuses requests that name
 // another host.
 func (a *Adapter) guard(next http.Handler) http.Handler {
@@ -27,6 +30,7 @@ func (a *Adapter) guard(next http.Handler) http.Handler {
 		h.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=()")
 		if strings.HasPrefix(r.URL.Path, "/api/") || strings.HasPrefix(r.URL.Path, "/oidc/") {
 			h.Set("Cache-Control", "no-store")
+			h.Set("API-Version", apiVersion)
 		}
 		if !a.knownHost(r) {
 			failPage(w, r, http.StatusMisdirectedRequest, sayOtherName(a.properOrigin(r)))

@@ -58,7 +58,7 @@ func (a *Adapter) openThread(w http.ResponseWriter, r *http.Request, name string
 // them, {"width":..,"height":..}; with hands=1 others say who has the keyboard (see [seating]).
 // What the person with the keyboard sends in binary frames is typed.
 func (a *Adapter) live(w http.ResponseWriter, r *http.Request, s session) {
-	if !a.ownPage(r) {
+	if !s.program && !a.ownPage(r) {
 		fail(w, http.StatusForbidden, sayNotOwnPage(a.pageOrigin(r)))
 		return
 	}
@@ -71,10 +71,10 @@ func (a *Adapter) live(w http.ResponseWriter, r *http.Request, s session) {
 		return
 	}
 	defer leave()
-	may := s.role.has(mayWrite)
+	may := s.may(mayWrite)
 	alive := func(ctx context.Context) (bool, error) {
 		now, ok, err := a.session(ctx, r)
-		return ok && now.role.has(mayWrite) == may, err
+		return ok && now.may(mayWrite) == may, err
 	}
 	who := audience{alive: alive, cut: cut, gone: "signed out"}
 	if a.panes != nil {

@@ -9,7 +9,7 @@ type Role int
 const (
 	None   Role = iota // may not sign in
 	Viewer             // sees conversations, terminals and recordings, and changes nothing
-	Member             // also writes, presses buttons and shares terminals
+	Member             // also writes, presses buttons, shares terminals and makes tokens
 )
 
 // permission is one thing that roles allow or not. Each route of the API names the one
@@ -20,6 +20,7 @@ const (
 	mayRead  permission = iota // conversations, terminals, recordings
 	mayWrite                   // messages and presses
 	mayShare                   // links to watch a terminal
+	mayToken                   // tokens for programs
 )
 
 // has tells whether a role allows something. A role that is not listed allows nothing.
@@ -29,7 +30,7 @@ func (r Role) has(p permission) bool {
 	case Viewer:
 		return p == mayRead
 	case Member:
-		return slices.Contains([]permission{mayRead, mayWrite, mayShare}, p)
+		return slices.Contains([]permission{mayRead, mayWrite, mayShare, mayToken}, p)
 	}
 	return false
 }

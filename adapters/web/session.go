@@ -110,6 +110,14 @@ type session struct {
 	token  string
 	id     string // names the session in memory: the key of its row
 	stale  bool   // its row says too little about when it was seen
+	// program: it came with a token, which no browser sends by itself.
+	program bool
+	scope   scope // of that token
+}
+
+// may reports whether the person may do something, and the token, if it is one, is good for it.
+func (s session) may(p permission) bool {
+	return s.role.has(p) && (!s.program || s.scope.allows(p))
 }
 
 // csrf is the token that this session's page must send with each POST.
@@ -117,9 +125,12 @@ func (a *Adapter) csrf(s session) string {
 	return base64.RawURLEncoding.EncodeToString(mac(a.key, "csrf", s.token))
 }
 
-// session finds the session of a request. Whether its person may be here is asked
-// anew each time.
+// session finds the session of a request, or the token that it came with. Whether its person may
+// be here is asked anew each time.
 func (a *Adapter) session(ctx context.Context, r *http.Request) (session, bool, error) {
+	if token := sentToken(r); token != "" {
+		return a.tokenSession(ctx, token)
+	}
 	c, err := r.Cookie(a.cookieName(r, sessionCookie))
 	if err != nil || c.Value == "" || len(c.Value) > 256 {
 		return session{}, false, nil //nolint:nilerr // no cookie: not signed in
@@ -163,6 +174,10 @@ func sentPageKey(r *http.Request) string {
 // earlier.
 func (a *Adapter) seen(ctx context.Context, s session) {
 	err := a.db.Update(ctx, func(tx store.Tx) error {
+		if s.program {
+			a.tokenSeen(tx, []byte(s.id))
+			return nil
+		}
 		if row, ok := store.Load[sessionRow](tx, []byte(s.id)); ok {
 			row.Seen = a.now().UTC()
 			store.Save(tx, []byte(s.id), row)
@@ -183,7 +198,7 @@ func (a *Adapter) logout(w http.ResponseWriter, r *http.Request, s session) {
 	})
 }
 
-// logoutEverywhere ends all sessions of this person.
+// logoutEverywhere ends all sessions and tokens of this person.
 func (a *Adapter) logoutEverywhere(w http.ResponseWriter, r *http.Request, s session) {
 	a.endSessions(w, r, s, "everywhere", func(tx store.Tx, end func(key []byte, row sessionRow)) {
 		endDevices(tx, s.user)
@@ -249,6 +264,9 @@ func (a *Adapter) endSessions(w http.ResponseWriter, r *http.Request, s session,
 	var ended []string
 	err := a.db.Update(r.Context(), func(tx store.Tx) error {
 		ended = ended[:0]
+		if note != "" {
+			ended = a.endTokens(tx, v, s.user)
+		}
 		pick(tx, func(key []byte, row sessionRow) {
 			tx.Delete(key)
 			a.record(tx, v, Access{What: SignedOut, Name: row.User, How: row.How, Note: note})

@@ -15,6 +15,7 @@ import (
 	"countersign/bot"
 	"countersign/internal/admin"
 	"countersign/internal/cli"
+	"countersign/internal/client"
 	"countersign/internal/doctor"
 	"countersign/internal/manual"
 	"countersign/internal/setup"
@@ -52,6 +53,7 @@ func root() *cobra.Command {
 		admin.AuditCommand(), admin.ExportCommand(),
 		admin.BackupCommand(), admin.RestoreCommand(), admin.StoreCommand(),
 	)
+	c.AddCommand(client.Commands()...)
 	withExamples(c, "")
 	// Not cobra's own flag: that executes a template, for which the linker keeps the exported
 	// methods of everything.

@@ -18,6 +18,7 @@ import (
 	"countersign/bot/console"
 	"countersign/internal/address"
 	"countersign/internal/admin"
+	"countersign/internal/client"
 	"countersign/internal/config"
 	"countersign/internal/manual"
 	"countersign/internal/rules"
@@ -142,8 +143,10 @@ func webCommand() *cobra.Command {
 
 func loginCommand() *cobra.Command {
 	var base string
+	var printed bool
+	wish := client.Wish{Name: "command line"}
 	c := &cobra.Command{
-		Use: "login NAME", Short: "Print a one-time link that logs NAME in to the web console of the running bot", Args: cobra.ExactArgs(1),
+		Use: "login NAME or LINK", Short: "Print a one-time link that logs NAME in to the web console, or sign this command line in with such a LINK", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			_, f, err := config.Read()
 			if err != nil || len(args) > 0 {
@@ -152,6 +155,9 @@ func loginCommand() *cobra.Command {
 			return config.WebNames(f.Groups), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if strings.Contains(args[0], "://") {
+				return client.Login(cmd.Context(), cmd.OutOrStdout(), args[0], wish, printed)
+			}
 			e, f, err := config.Read()
 			if err != nil {
 				return err
@@ -179,6 +185,10 @@ func loginCommand() *cobra.Command {
 			return err
 		},
 	}
+	c.Flags().BoolVar(&printed, "print", false, "with a LINK: print the token for a program, and don't keep it")
+	c.Flags().StringVar(&wish.Scope, "scope", "full", "with a LINK: read, which only looks, or full")
+	c.Flags().IntVar(&wish.Days, "days", 30, "with a LINK: how long the token lasts, up to 366")
+	c.Flags().StringVar(&wish.Name, "name", wish.Name, "with a LINK: what the token is for")
 	c.Flags().StringVar(&base, "url", "", "address at which people reach the console; default: web.origin, or that of the running bot")
 	return c
 }

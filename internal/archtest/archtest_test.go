@@ -87,6 +87,7 @@ var inside = map[string]string{
 	"internal/address": "internal/config",
 	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
 	"internal/admin":        "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/policy approvals/risk bot bot/desk bot/machines bot/threads internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
+	"internal/client":       "adapters/chat adapters/chat/visible internal/config internal/words",
 	"internal/manual":       "docs internal/config internal/words",
 	"internal/setup":        "internal/config internal/redact internal/words",
 	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/policy approvals/risk bot/console bot/machines bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words store store/bolt store/migrate store/postgres targets/backend targets/container targets/ssh targets/tmux tools tools/hostkey tools/mcp",
@@ -111,7 +112,7 @@ var inside = map[string]string{
 	"bot/toolbox":  "adapters/chat agent/history agent/llm agent/role agent/spend agent/workflow approvals approvals/risk bot/machines bot/threads internal/config internal/redact internal/rules store tools tools/budget tools/clock tools/delegate tools/mcp tools/output tools/past tools/plan tools/plugin tools/router tools/web",
 	"bot/machines": "adapters/chat approvals approvals/risk internal/config store targets/backend targets/container targets/local targets/record targets/session targets/ssh targets/tmux tools tools/code tools/files tools/gitcmd tools/hostkey tools/impact tools/process tools/search tools/shell tools/terminal",
 
-	"cmd/bot":                "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/policy bot bot/console internal/address internal/admin internal/cli internal/config internal/doctor internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words targets/backend targets/local targets/ssh tools tools/code tools/hostkey", // the demo's model is scripted
+	"cmd/bot":                "adapters/chat adapters/discord adapters/discord/gateway adapters/slack adapters/web agent/llm/openai/openaitest approvals/policy bot bot/console internal/address internal/admin internal/cli internal/client internal/config internal/doctor internal/incident internal/manual internal/redact internal/rules internal/setup internal/toolsdoc internal/words targets/backend targets/local targets/ssh tools tools/code tools/hostkey", // the demo's model is scripted
 	"cmd/countersign-lock":   "targets/backend targets/lock",
 	"cmd/countersign-parser": "tools/code/parser tools/code/wire",
 	"examples/network":       "adapters/chat adapters/chat/scribe",
@@ -152,18 +153,18 @@ var outside = map[string]string{
 	"github.com/skeema/knownhosts":         "targets/ssh",
 	"github.com/slack-go/slack":            "adapters/slack",
 	"github.com/smacker/go-tree-sitter":    "tools/code/parser",
-	"github.com/spf13/cobra":               "cmd/bot internal/admin internal/cli internal/doctor internal/manual internal/setup",
+	"github.com/spf13/cobra":               "cmd/bot internal/admin internal/cli internal/client internal/doctor internal/manual internal/setup",
 	"github.com/spf13/pflag":               "internal/cli",
 	"github.com/yuin/goldmark":             "adapters/chat/markdown adapters/web internal/manual",
 	"go.etcd.io/bbolt":                     "store/bolt",
 	"go.opentelemetry.io":                  "internal/observe",
-	"go.yaml.in/yaml/v3":                   "agent/role agent/spend agent/workflow approvals/policy cmd/bot internal/config tools/impact internal/admin",
+	"go.yaml.in/yaml/v3":                   "agent/role agent/spend agent/workflow approvals/policy cmd/bot internal/config tools/impact internal/admin internal/client internal/manual",
 	"golang.org/x/crypto/ssh":              "targets/ssh",
 	"golang.org/x/net":                     "tools/web",
 	"golang.org/x/oauth2":                  "adapters/web/oidc",
 	"golang.org/x/sync":                    "adapters/slack bot cmd/bot targets/ssh internal/doctor",
 	"golang.org/x/sys":                     "internal/doctor internal/steady store/bolt targets tools/code tools/foreign tools/process",
-	"golang.org/x/term":                    "cmd/bot internal/setup",
+	"golang.org/x/term":                    "cmd/bot internal/client internal/setup",
 	"golang.org/x/text":                    "adapters/chat/markdown adapters/web tools",
 	"golang.org/x/time":                    "adapters/web",
 	"google.golang.org/protobuf":           "internal/observe/otlp",

@@ -96,7 +96,7 @@ type Stray struct {
 // own do, and that neither the bot nor the configuration reads. What Kubernetes sets for a service
 // of that name is none.
 func Strays(f File, environ []string) []Stray {
-	known := slices.Concat(f.variables(), SecretNames, []string{"COUNTERSIGN_POD_NAME", "COUNTERSIGN_FAILPOINT"})
+	known := slices.Concat(f.variables(), SecretNames, []string{"COUNTERSIGN_POD_NAME", "COUNTERSIGN_FAILPOINT", "COUNTERSIGN_URL", "COUNTERSIGN_TOKEN"})
 	for field := range reflect.TypeFor[Env]().Fields() {
 		known = append(known, field.Tag.Get("envconfig"))
 	}

@@ -148,6 +148,13 @@ func (l *logBuffer) add(line string) {
 	l.b.WriteString(line + "\n")
 }
 
+// Write implements io.Writer.
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
 func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -52,6 +52,11 @@ func (m *Manual) Handler(version string) http.Handler {
 			_, _ = w.Write([]byte(style))
 			return
 		}
+		if r.URL.Path == Root+"/"+apiFile {
+			h.Set("Content-Type", "application/yaml")
+			_, _ = w.Write(m.api)
+			return
+		}
 		words := r.URL.Query().Get("q")
 		if len(words) > maxWords {
 			words = words[:maxWords]
@@ -165,7 +170,7 @@ func (l links) Transform(doc *ast.Document, _ text.Reader, _ parser.Context) {
 			base = configurationName
 		}
 		switch _, there := l.m.Page(base); {
-		case strings.HasPrefix(to, "https://"), strings.HasPrefix(to, "http://"), name == "":
+		case strings.HasPrefix(to, "https://"), strings.HasPrefix(to, "http://"), name == "", name == Root+"/"+apiFile:
 		case there:
 			link.Destination = []byte(Root + "/" + base)
 			if anchor != "" {

@@ -6,9 +6,12 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // parts are the documents by what people want of them, in reading order.
@@ -21,7 +24,7 @@ var parts = []struct {
 		"slack", "discord", "console", "targets", "alerts", "workflows", "policy-cookbook", "plugins", "roles", "cost", "record", "operations", "observability",
 	}},
 	{"Concepts", "How it decides, and what it promises.", []string{"gate", "policy", "security", "audit"}},
-	{"Reference", "Everything, to look up.", []string{commandsName, configurationName, "tools", "doctor"}},
+	{"Reference", "Everything, to look up.", []string{commandsName, configurationName, apiName, "tools", "doctor"}},
 	{"Engineering", "What it was measured and tested by, and how to add to it.", []string{
 		"features", "benchmarks", "reliability", "mutation", "adding-a-tool", "adding-an-adapter", "adding-a-store-engine",
 	}},
@@ -31,6 +34,7 @@ var parts = []struct {
 const (
 	commandsName      = "commands"
 	configurationName = "configuration"
+	apiName           = "api"
 )
 
 // Part is some documents with one purpose.
@@ -77,6 +81,7 @@ func (s Section) Where() string {
 type Manual struct {
 	Parts []Part
 	pages map[string]*Page
+	api   []byte // openapi.yaml
 }
 
 // New reads the documents of a file system. commands is the page of the program's commands, as
@@ -96,6 +101,11 @@ func New(files fs.FS, commands string) (*Manual, error) {
 		}
 		m.Parts = append(m.Parts, part)
 	}
+	api, err := fs.ReadFile(files, apiFile)
+	if err != nil {
+		return nil, fmt.Errorf("manual: the description of the API can't be read: %w", err)
+	}
+	m.api = api
 	return m, nil
 }
 
@@ -107,8 +117,48 @@ func source(files fs.FS, name, commands string) (string, error) {
 		raw, err := fs.ReadFile(files, "example.yaml")
 		return "# Configuration\n\nEvery key of the file that `COUNTERSIGN_CONFIG` names, with its default.\n\n```yaml\n" + string(raw) + "```\n", err
 	}
+	if name == apiName {
+		return describeAPI(files)
+	}
 	raw, err := fs.ReadFile(files, name+".md")
 	return string(raw), err
+}
+
+// apiFile is the description of the API.
+const apiFile = "openapi.yaml"
+
+// describeAPI writes what of the API is for programs, from its description.
+func describeAPI(files fs.FS) (string, error) {
+	raw, err := fs.ReadFile(files, apiFile)
+	if err != nil {
+		return "", err
+	}
+	var api struct {
+		Info struct {
+			Description string `yaml:"description"`
+		} `yaml:"info"`
+		Paths map[string]struct {
+			Get, Post *struct {
+				Summary string `yaml:"summary"`
+				Console bool   `yaml:"x-console"`
+			}
+		} `yaml:"paths"`
+	}
+	if err := yaml.Unmarshal(raw, &api); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("# The API\n\n" + api.Info.Description + "\n\nAll of it, with its schemas: [openapi.yaml](" + Root + "/" + apiFile + ").\n\n## For programs\n\n| call | what it does |\n|---|---|\n")
+	for _, path := range slices.Sorted(maps.Keys(api.Paths)) {
+		p := api.Paths[path]
+		if p.Get != nil && !p.Get.Console {
+			fmt.Fprintf(&b, "| `GET /api%s` | %s |\n", path, p.Get.Summary)
+		}
+		if p.Post != nil && !p.Post.Console {
+			fmt.Fprintf(&b, "| `POST /api%s` | %s |\n", path, p.Post.Summary)
+		}
+	}
+	return b.String(), nil
 }
 
 // Page returns the page of a name.

@@ -1,0 +1,162 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/store"
+)
+
+// token makes a token and returns it with its id.
+func (p *person) token(scope string, days int) (token, id string) {
+	p.t.Helper()
+	got := p.do("POST", "/api/tokens", fmt.Sprintf(`{"name":"deploys <b>","scope":%q,"days":%d}`, scope, days))
+	var t struct{ Token, ID string }
+	if err := json.Unmarshal(got.body, &t); err != nil || got.status != 201 || !strings.HasPrefix(t.Token, "cst_") || t.ID == "" {
+		p.t.Fatalf("%d %s", got.status, got.body)
+	}
+	return t.Token, t.ID
+}
+
+// bearing sends what a program sends: the token and nothing of a browser's.
+func bearing(token string) func(*http.Request) {
+	return func(r *http.Request) {
+		for _, name := range []string{"Cookie", "Origin", "Sec-Fetch-Site", "X-CSRF-Token"} {
+			r.Header.Del(name)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+}
+
+func TestATokenIsItsPersonForAProgram(t *testing.T) {
+	r := newRig(t, book)
+	you := r.signIn("you")
+	full, _ := you.token("full", 30)
+	looks, _ := you.token("read", 30)
+	got := you.do("POST", "/api/threads", `{"id":"t1","text":"hello"}`, bearing(full))
+	var made struct{ Thread string }
+	if err := json.Unmarshal(got.body, &made); err != nil || got.status != 201 || r.bot.seen()[0].From.ID != "web:you" {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	for path, want := range map[string][2]int{
+		"GET /api/threads": {200, 200}, "GET /api/me": {200, 200}, "GET /api/threads/" + made.Thread: {200, 200},
+		"POST /api/threads/" + made.Thread + "/messages": {202, 403}, "POST /api/tokens": {403, 403}, "GET /api/tokens": {200, 403},
+	} {
+		method, where, _ := strings.Cut(path, " ")
+		body := ""
+		if method == "POST" {
+			body = `{"id":"m1","text":"more","name":"x","scope":"full","days":1}`
+		}
+		for i, token := range []string{full, looks} {
+			if got := you.do(method, where, body, bearing(token)); got.status != want[i] {
+				t.Errorf("%s with token %d: %d %s", path, i, got.status, got.body)
+			}
+		}
+	}
+	for _, bad := range []string{"", "cst_", "x" + full, full + "x", strings.ToUpper(full)} {
+		if got := you.do("GET", "/api/threads", "", bearing(bad)); got.status != 401 {
+			t.Errorf("%q: %d", bad, got.status)
+		}
+	}
+	// A page of somebody else's can't use it either.
+	if got := you.do("POST", "/api/threads", `{"id":"t2","text":"x"}`, bearing(full), func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }); got.status != 403 {
+		t.Errorf("from another page: %d %s", got.status, got.body)
+	}
+	if got := you.do("POST", "/api/threads", `{"id":"t3","text":"x"}`, bearing(full), func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }); got.status != 415 {
+		t.Errorf("no JSON: %d", got.status)
+	}
+	if err := r.db.View(t.Context(), func(tx store.Tx) error {
+		from, to := store.Prefix(scheme)
+		for k, raw := range tx.Scan(from, to) {
+			if strings.Contains(string(k)+string(raw), full[4:]) {
+				t.Errorf("the store has the token itself: %s", store.Format(k))
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var notes []string
+	for _, x := range r.audit() {
+		if x.What == TokenMade {
+			notes = append(notes, x.Name+" "+x.Note)
+		}
+	}
+	if len(notes) != 2 || !strings.Contains(notes[0], "you ") || !strings.Contains(notes[0], "(deploys <b>), full, until ") {
+		t.Errorf("the audit has %q", notes)
+	}
+}
+
+func TestATokenEnds(t *testing.T) {
+	r := newRig(t, book, func(c *Config) {
+		c.Users = func(name string, _ []string) Role { return map[string]Role{"you": Member, "ann": Member}[name] }
+	})
+	you, ann := r.signIn("you"), r.signIn("ann")
+	token, id := you.token("full", 2)
+	if got := ann.do("POST", "/api/tokens/"+id+"/end", "{}"); got.status != 404 {
+		t.Errorf("by somebody else: %d", got.status)
+	}
+	var list struct{ Tokens []shownToken }
+	you.get("/api/tokens", &list)
+	if len(list.Tokens) != 1 || list.Tokens[0].ID != id || list.Tokens[0].Token != "" || list.Tokens[0].Scope != scopeFull {
+		t.Errorf("%+v", list)
+	}
+	if got := you.do("POST", "/api/tokens/"+id+"/end", "{}", bearing(token)); got.status != 204 {
+		t.Errorf("by itself: %d %s", got.status, got.body)
+	}
+	if got := you.do("GET", "/api/me", "", bearing(token)); got.status != 401 {
+		t.Errorf("after its end: %d", got.status)
+	}
+	token, _ = you.token("full", 2)
+	if got := you.do("GET", "/api/me", "", bearing(token)); got.status != 200 {
+		t.Errorf("%d", got.status)
+	}
+	r.clock.add(48*time.Hour + time.Minute)
+	if got := you.do("GET", "/api/me", "", bearing(token)); got.status != 401 {
+		t.Errorf("after its time: %d", got.status)
+	}
+	you = r.signIn("you")
+	token, _ = you.token("full", 2)
+	if got := you.do("POST", "/api/logout-everywhere", "{}"); got.status != 204 {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if got := you.do("GET", "/api/me", "", bearing(token)); got.status != 401 {
+		t.Errorf("after signing out everywhere: %d", got.status)
+	}
+}
+
+func TestATokenOfSomebodyWhoIsOutIsWorthNothing(t *testing.T) {
+	role := Member
+	r := newRig(t, func(c *Config) { c.Users = func(string, []string) Role { return role } })
+	you := r.signIn("you")
+	token, _ := you.token("full", 2)
+	role = Viewer
+	if got := you.do("POST", "/api/threads", `{"id":"1","text":"x"}`, bearing(token)); got.status != 403 {
+		t.Errorf("a viewer's: %d", got.status)
+	}
+	role = None
+	if got := you.do("GET", "/api/me", "", bearing(token)); got.status != 401 {
+		t.Errorf("nobody's: %d", got.status)
+	}
+}
+
+func TestWhatATokenMustHave(t *testing.T) {
+	r := newRig(t)
+	you := r.signIn("you")
+	for _, body := range []string{`{"name":"","scope":"read","days":1}`, `{"name":"x","scope":"all","days":1}`, `{"name":"x","scope":"read","days":0}`, `{"name":"x","scope":"read","days":367}`, `{"name":"` + strings.Repeat("x", 101) + `","scope":"read","days":1}`} {
+		if got := you.do("POST", "/api/tokens", body); got.status != 400 {
+			t.Errorf("%s: %d", body, got.status)
+		}
+	}
+	for range maxTokens {
+		you.token("read", 1)
+		r.clock.add(2 * time.Second) // at a person's pace
+	}
+	if got := you.do("POST", "/api/tokens", `{"name":"x","scope":"read","days":1}`); got.status != 409 {
+		t.Errorf("one too many: %d", got.status)
+	}
+}

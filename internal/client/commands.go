@@ -1,0 +1,525 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"countersign/adapters/chat"
+	"countersign/internal/config"
+	"countersign/internal/words"
+)
+
+// Commands are those that talk to a running bot.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), approvalsCommand(), sessionsCommand(), tokensCommand(), logoutCommand()}
+}
+
+// asks makes a command that asks the bot and prints what it says.
+func asks(c *cobra.Command, run func(ctx context.Context, cl *Client, o *output, out io.Writer, args []string) error) *cobra.Command {
+	o := &output{}
+	c.Flags().StringVarP(&o.format, "output", "o", "table", "table, json or yaml")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.valid(); err != nil {
+			return err
+		}
+		a, err := Load()
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), New(a), o, cmd.OutOrStdout(), args)
+	}
+	return c
+}
+
+// Thread is a conversation.
+type Thread struct {
+	ID    string    `json:"id"`
+	Title string    `json:"title"`
+	State string    `json:"state"` // waiting, working or idle
+	At    time.Time `json:"at"`
+}
+
+func threadsCommand() *cobra.Command {
+	var find, filter string
+	c := asks(&cobra.Command{Use: "threads", Short: "List conversations of the web console, the newest first", Args: cobra.NoArgs},
+		func(ctx context.Context, cl *Client, o *output, out io.Writer, _ []string) error {
+			list, err := cl.threads(ctx, find, filter)
+			if err != nil {
+				return err
+			}
+			var rows [][]string
+			for _, t := range list {
+				rows = append(rows, []string{t.ID, t.State, ago(t.At, time.Now()), t.Title})
+			}
+			return o.print(out, list, []string{"THREAD", "STATE", "LAST", "TITLE"}, rows)
+		})
+	c.Flags().StringVar(&find, "find", "", "only those that have these words")
+	c.Flags().StringVar(&filter, "filter", "", "mine, open, unread, alerts or archived")
+	return c
+}
+
+func (c *Client) threads(ctx context.Context, find, filter string) ([]Thread, error) {
+	var got struct {
+		Threads []Thread `json:"threads"`
+	}
+	err := c.Call(ctx, http.MethodGet, "/threads?"+url.Values{"q": {find}, "filter": {filter}}.Encode(), nil, &got)
+	if got.Threads == nil {
+		got.Threads = []Thread{}
+	}
+	return got.Threads, err
+}
+
+// Message is one message of a conversation.
+type Message struct {
+	Seq  uint64 `json:"seq"`
+	Rev  uint64 `json:"rev"`
+	From struct {
+		ID   string `json:"id"`
+		Name string `json:"name"`
+	} `json:"from"`
+	At   time.Time  `json:"at"`
+	Text string     `json:"text"`
+	Card *chat.Card `json:"card,omitempty"`
+	Kind string     `json:"kind"` // human or bot
+}
+
+// page is what the bot says of a conversation.
+type page struct {
+	Thread   Thread    `json:"thread"`
+	Messages []Message `json:"messages"`
+}
+
+func (c *Client) page(ctx context.Context, thread string) (p page, err error) {
+	return p, c.Call(ctx, http.MethodGet, "/threads/"+url.PathEscape(thread), nil, &p)
+}
+
+func completeThreads(cmd *cobra.Command, args []string, _ string) (out []string, _ cobra.ShellCompDirective) {
+	if a, err := Load(); err == nil && len(args) == 0 {
+		list, err := New(a).threads(cmd.Context(), "", "")
+		if err == nil {
+			for _, t := range list {
+				out = append(out, t.ID+"\t"+oneLine(t.Title))
+			}
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+func showCommand() *cobra.Command {
+	follow := false
+	c := asks(&cobra.Command{Use: "show THREAD", Short: "Print a conversation; -f goes on as it grows", Args: cobra.ExactArgs(1), ValidArgsFunction: completeThreads},
+		func(ctx context.Context, cl *Client, o *output, out io.Writer, args []string) error {
+			p, err := cl.page(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if o.format != "table" {
+				return o.print(out, p, nil, nil)
+			}
+			seen := map[uint64]string{}
+			tell(out, p, seen)
+			if !follow {
+				return nil
+			}
+			return cl.follow(ctx, args[0], out, seen, func(page) bool { return false })
+		})
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on printing until interrupted")
+	return c
+}
+
+// lookEvery is how often a conversation that is followed is looked at.
+const lookEvery = time.Second
+
+// follow prints what comes until over says so.
+func (c *Client) follow(ctx context.Context, thread string, out io.Writer, seen map[uint64]string, over func(page) bool) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		p, err := c.page(ctx, thread)
+		if err != nil {
+			return err
+		}
+		if tell(out, p, seen); over(p) {
+			return nil
+		}
+	}
+}
+
+// tell prints the messages that were not printed yet as they are now.
+func tell(out io.Writer, p page, seen map[uint64]string) {
+	for _, m := range p.Messages {
+		text := told(m)
+		if text == "" || seen[m.Seq] == text {
+			continue
+		}
+		seen[m.Seq] = text
+		_, _ = fmt.Fprintf(out, "%s %s\n%s\n\n", m.At.Local().Format("15:04"), oneLine(m.From.Name), text)
+	}
+}
+
+// told is a message as text.
+func told(m Message) string {
+	if m.Card == nil {
+		return shown(m.Text)
+	}
+	return cardText(*m.Card)
+}
+
+// cardText is a card as text: what, the risk, the exact command, and who decides.
+func cardText(c chat.Card) string {
+	var b strings.Builder
+	line := func(s string) {
+		if s = strings.TrimSpace(shown(s)); s != "" {
+			b.WriteString(s + "\n")
+		}
+	}
+	title := c.Title
+	if c.Env != "" {
+		title += " · " + c.Env
+	}
+	line(title)
+	line(c.Risk)
+	if code := shown(c.Code); code != "" {
+		b.WriteString("    " + strings.ReplaceAll(code, "\n", "\n    ") + "\n")
+	}
+	line(c.Context)
+	for _, s := range c.Preview {
+		line(s)
+	}
+	line(c.Body)
+	for _, s := range c.Warn {
+		line("! " + s)
+	}
+	if c.Why != "" {
+		line("The agent says: " + c.Why)
+	}
+	line(c.Footer)
+	if !c.Final && !c.Expires.IsZero() {
+		line("Expires " + ago(c.Expires, time.Now()) + ".")
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+func sendCommand() *cobra.Command {
+	var thread string
+	wait := false
+	c := asks(&cobra.Command{
+		Use: "send TEXT", Short: "Say something in a conversation, or begin one; it prints the conversation's id", Args: cobra.MinimumNArgs(1),
+	}, func(ctx context.Context, cl *Client, o *output, out io.Writer, args []string) error {
+		path := "/threads"
+		if thread != "" {
+			path += "/" + url.PathEscape(thread) + "/messages"
+		}
+		var got struct {
+			Thread string `json:"thread"`
+		}
+		seen := map[uint64]string{}
+		if wait && thread != "" {
+			p, err := cl.page(ctx, thread)
+			if err != nil {
+				return err
+			}
+			tell(io.Discard, p, seen)
+		}
+		if err := cl.Call(ctx, http.MethodPost, path, map[string]string{"id": newID(), "text": strings.Join(args, " ")}, &got); err != nil {
+			return err
+		}
+		if err := o.print(out, got, []string{"THREAD"}, [][]string{{got.Thread}}); err != nil || !wait {
+			return err
+		}
+		answered := false
+		return cl.follow(ctx, got.Thread, out, seen, func(p page) bool {
+			if n := len(p.Messages); n > 0 && p.Messages[n-1].Kind == "bot" {
+				answered = true
+			}
+			return answered && p.Thread.State != "working"
+		})
+	})
+	c.Flags().StringVar(&thread, "thread", "", "conversation to say it in; without it a new one begins")
+	c.Flags().BoolVar(&wait, "wait", false, "print what comes until the bot has answered or waits for a decision")
+	return c
+}
+
+// Approval is a request that waits for a decision.
+type Approval struct {
+	ID      string    `json:"id"`
+	Thread  string    `json:"thread"`
+	Network string    `json:"network,omitempty"` // where its thread is; "" is the web console
+	Mine    bool      `json:"mine"`              // whether this person may decide it
+	Card    chat.Card `json:"card"`
+}
+
+func (c *Client) approvals(ctx context.Context) ([]Approval, error) {
+	var home struct{ Yours, Others []Approval }
+	if err := c.Call(ctx, http.MethodGet, "/home", nil, &home); err != nil {
+		return nil, err
+	}
+	list := []Approval{}
+	for _, a := range home.Yours {
+		a.Mine = true
+		list = append(list, a)
+	}
+	return append(list, home.Others...), nil
+}
+
+func (c *Client) approval(ctx context.Context, id string) (Approval, error) {
+	list, err := c.approvals(ctx)
+	if err != nil {
+		return Approval{}, err
+	}
+	for _, a := range list {
+		if a.ID == id {
+			return a, nil
+		}
+	}
+	return Approval{}, fmt.Errorf("no request %s waits; list those that do with %s approvals", id, words.Program())
+}
+
+func approvalsCommand() *cobra.Command {
+	list := func(ctx context.Context, cl *Client, o *output, out io.Writer, _ []string) error {
+		all, err := cl.approvals(ctx)
+		if err != nil {
+			return err
+		}
+		var rows [][]string
+		for _, a := range all {
+			who := "others"
+			if a.Mine {
+				who = "you"
+			}
+			rows = append(rows, []string{a.ID, who, a.Card.Risk, ago(a.Card.Expires, time.Now()), a.Card.Title})
+		}
+		return o.print(out, all, []string{"REQUEST", "NEEDS", "RISK", "EXPIRES", "WHAT"}, rows)
+	}
+	c := asks(&cobra.Command{Use: "approvals", Short: "List, show, approve or deny what waits for a decision", Args: cobra.NoArgs}, list)
+	c.AddCommand(
+		asks(&cobra.Command{Use: "list", Short: "List what waits for a decision", Args: cobra.NoArgs}, list),
+		asks(&cobra.Command{Use: "show REQUEST", Short: "Print a request as its card shows it", Args: cobra.ExactArgs(1), ValidArgsFunction: completeApprovals},
+			func(ctx context.Context, cl *Client, o *output, out io.Writer, args []string) error {
+				a, err := cl.approval(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if o.format != "table" {
+					return o.print(out, a, nil, nil)
+				}
+				_, err = fmt.Fprintln(out, cardText(a.Card))
+				return err
+			}),
+		decideCommand(chat.StyleApprove), decideCommand(chat.StyleDeny),
+	)
+	return c
+}
+
+func completeApprovals(cmd *cobra.Command, args []string, _ string) (out []string, _ cobra.ShellCompDirective) {
+	if a, err := Load(); err == nil && len(args) == 0 {
+		list, err := New(a).approvals(cmd.Context())
+		if err == nil {
+			for _, r := range list {
+				out = append(out, r.ID+"\t"+oneLine(r.Card.Title))
+			}
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// decideCommand approves or denies. An approval is a person's: it shows the card and asks on a
+// terminal, and refuses without one.
+func decideCommand(style chat.ButtonStyle) *cobra.Command {
+	verb, short := "deny", "Deny a request"
+	if style == chat.StyleApprove {
+		verb, short = "approve", "Approve a request, after reading it on this terminal"
+	}
+	var reason string
+	c := &cobra.Command{Use: verb + " REQUEST", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: completeApprovals}
+	c.Flags().StringVar(&reason, "reason", "", "what the agent and the record are told; in solo mode, the target's name")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		account, err := Load()
+		if err != nil {
+			return err
+		}
+		cl, ctx, out := New(account), cmd.Context(), cmd.OutOrStdout()
+		a, err := cl.approval(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		button := buttonOf(a.Card, style)
+		if button == "" {
+			return fmt.Errorf("you can't %s request %s here: %s", verb, a.ID, shown(a.Card.Footer))
+		}
+		if style == chat.StyleApprove {
+			if err := confirmed(cmd.InOrStdin(), out, a); err != nil {
+				return err
+			}
+		}
+		var said struct {
+			OK     bool   `json:"ok"`
+			Notice string `json:"notice"`
+		}
+		press := map[string]string{"id": newID(), "button": button, "reason": reason}
+		if err := cl.Call(ctx, http.MethodPost, "/threads/"+url.PathEscape(a.Thread)+"/clicks", press, &said); err != nil {
+			return err
+		}
+		if !said.OK {
+			return errors.New(strings.TrimSuffix(shown(said.Notice), "."))
+		}
+		_, err = fmt.Fprintln(out, shown(said.Notice))
+		return err
+	}
+	return c
+}
+
+// buttonOf is the button of a card that approves or denies once.
+func buttonOf(c chat.Card, style chat.ButtonStyle) string {
+	for _, b := range c.Choose {
+		if b.Style == style && !b.More {
+			return string(b.ID)
+		}
+	}
+	return ""
+}
+
+// confirmed shows a request to a person and waits for their yes.
+func confirmed(in io.Reader, out io.Writer, a Approval) error {
+	f, ok := in.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return config.Errorf("an approval is a person's: run this on a terminal, or press the button on the card")
+	}
+	_, _ = fmt.Fprintf(out, "%s\n\nApprove this? Write yes: ", cardText(a.Card))
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != "yes" {
+		return errors.New("nothing was decided")
+	}
+	return nil
+}
+
+// rowsOf is a list of the console.
+type rowsOf struct {
+	Columns []string `json:"columns"`
+	Rows    []struct {
+		Cells []chat.Cell `json:"cells"`
+	} `json:"rows"`
+}
+
+func sessionsCommand() *cobra.Command {
+	return asks(&cobra.Command{Use: "sessions", Short: "List the terminals on the targets reached so far", Args: cobra.NoArgs},
+		func(ctx context.Context, cl *Client, o *output, out io.Writer, _ []string) error {
+			var list rowsOf
+			if err := cl.Call(ctx, http.MethodGet, "/lists/terminals", nil, &list); err != nil {
+				return err
+			}
+			var rows [][]string
+			items := []map[string]any{}
+			for _, r := range list.Rows {
+				var cells []string
+				item := map[string]any{}
+				for i, c := range r.Cells {
+					value := c.Text
+					if !c.At.IsZero() {
+						value = ago(c.At, time.Now())
+					}
+					cells = append(cells, value)
+					if i < len(list.Columns) {
+						if item[strings.ToLower(list.Columns[i])] = any(c.Text); !c.At.IsZero() {
+							item[strings.ToLower(list.Columns[i])] = c.At
+						}
+					}
+				}
+				rows, items = append(rows, cells), append(items, item)
+			}
+			var columns []string
+			for _, c := range list.Columns {
+				columns = append(columns, strings.ToUpper(c))
+			}
+			return o.print(out, items, columns, rows)
+		})
+}
+
+// Token is a token as its person sees it.
+type Token struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	Scope   string    `json:"scope"`
+	Begun   time.Time `json:"begun"`
+	Expires time.Time `json:"expires"`
+	Seen    time.Time `json:"seen,omitzero"`
+}
+
+func tokensCommand() *cobra.Command {
+	list := func(ctx context.Context, cl *Client, o *output, out io.Writer, _ []string) error {
+		var got struct {
+			Tokens []Token `json:"tokens"`
+		}
+		if err := cl.Call(ctx, http.MethodGet, "/tokens", nil, &got); err != nil {
+			return err
+		}
+		var rows [][]string
+		for _, t := range got.Tokens {
+			rows = append(rows, []string{t.ID, t.Scope, ago(t.Expires, time.Now()), ago(t.Seen, time.Now()), t.Name})
+		}
+		return o.print(out, got.Tokens, []string{"TOKEN", "SCOPE", "EXPIRES", "USED", "NAME"}, rows)
+	}
+	c := asks(&cobra.Command{Use: "tokens", Short: "List or revoke your tokens; login LINK makes one", Args: cobra.NoArgs}, list)
+	c.AddCommand(asks(&cobra.Command{Use: "list", Short: "List your tokens", Args: cobra.NoArgs}, list), &cobra.Command{
+		Use: "revoke TOKEN", Short: "End a token, by its id", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := Load()
+			if err != nil {
+				return err
+			}
+			return New(a).Call(cmd.Context(), http.MethodPost, "/tokens/"+url.PathEscape(args[0])+"/end", struct{}{}, nil)
+		},
+	})
+	return c
+}
+
+func logoutCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "logout", Short: "End the token of this command line and forget it", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a, err := Load()
+			if err != nil {
+				return err
+			}
+			err = New(a).Call(cmd.Context(), http.MethodPost, "/tokens/"+url.PathEscape(a.ID)+"/end", struct{}{}, nil)
+			if over, ok := errors.AsType[*refusal](err); ok && over.status == http.StatusUnauthorized {
+				err = nil // it had ended
+			}
+			return errors.Join(err, Forget())
+		},
+	}
+}
+
+// Login signs this command line in by a link, and keeps the token or prints it.
+func Login(ctx context.Context, out io.Writer, link string, w Wish, show bool) error {
+	a, err := SignIn(ctx, link, w)
+	if err != nil {
+		return err
+	}
+	if show {
+		_, err = fmt.Fprintf(out, "COUNTERSIGN_URL=%s\nCOUNTERSIGN_TOKEN=%s\n", a.URL, a.Token)
+		return err
+	}
+	if err := a.Save(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "Signed in at %s as %s, for %d days. %s logout ends it.\n", a.URL, oneLine(a.User), w.Days, words.Program())
+	return err
+}

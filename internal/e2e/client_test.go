@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestTheCommandLineIsAClient signs a command line in by a link, and works from there: it asks,
+// reads, denies, approves on a terminal, and signs out.
+func TestTheCommandLineIsAClient(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	l := newLedger(t, map[string][]turn{"do it": {{calls: []call{shell("echo x >> " + ran)}}}})
+	b := newBot(t, plainConfig, l.url)
+	b.env = append(b.env, "XDG_CONFIG_HOME="+filepath.Join(b.dir, "settings"))
+	if !b.start() {
+		t.Fatalf("the bot does not start:\n%s", b.log)
+	}
+	ok := func(args ...string) string {
+		t.Helper()
+		out, errs, code := b.run("", args...)
+		if code != 0 {
+			t.Fatalf("%q: %s%s", args, out, errs)
+		}
+		return out
+	}
+	refused := func(want string, args ...string) {
+		t.Helper()
+		if out, errs, code := b.run("", args...); code == 0 || !strings.Contains(errs, want) {
+			t.Errorf("%q: %d %s%s, want %q", args, code, out, errs, want)
+		}
+	}
+	refused("is not signed in", "threads")
+	refused("no link to sign in", "login", "http://x/#nothing=1")
+	link := strings.TrimSpace(ok("login", "alice"))
+	if got := ok("login", link); !strings.Contains(got, "as alice, for 30 days") {
+		t.Errorf("login says %q", got)
+	}
+	refused("already used", "login", link)
+
+	var sent struct{ Thread string }
+	if err := json.Unmarshal([]byte(ok("send", "-o", "json", "please do it")), &sent); err != nil || sent.Thread == "" {
+		t.Fatalf("%+v %v", sent, err)
+	}
+	type approval struct {
+		ID   string
+		Mine bool
+		Card struct{ Title, Code string }
+	}
+	open := func(but string) (a approval) { // the first page is half a second behind
+		t.Helper()
+		eventually(t, "a request", func() bool {
+			var list []approval
+			if err := json.Unmarshal([]byte(ok("approvals", "list", "-o", "json")), &list); err != nil {
+				t.Fatal(err)
+			}
+			if len(list) > 0 {
+				a = list[0]
+			}
+			return len(list) > 0 && a.ID != but
+		}, b.log.String)
+		return a
+	}
+	first := open("")
+	if !first.Mine || first.Card.Code != "echo x >> "+ran {
+		t.Errorf("%+v", first)
+	}
+	if got := ok("approvals"); !strings.Contains(got, first.ID+"  you") {
+		t.Errorf("approvals says\n%s", got)
+	}
+	if got := ok("approvals", "show", first.ID); !strings.Contains(got, "    echo x >> "+ran+"\n") {
+		t.Errorf("show says\n%s", got)
+	}
+	refused("an approval is a person's", "approvals", "approve", first.ID)
+	ok("approvals", "deny", first.ID, "--reason", "not now")
+	refused("no request nothing waits", "approvals", "deny", "nothing")
+	if lines(ran) != 0 {
+		t.Fatal("it ran")
+	}
+	ok("send", "--thread", sent.Thread, "do it again")
+	second := open(first.ID)
+	cmd := exec.CommandContext(t.Context(), binary, "approvals", "approve", second.ID)
+	cmd.Env, cmd.Dir = b.env, b.dir
+	y := typing(t, cmd)
+	y.answer("Write yes:", "yes")
+	if err := <-y.done; err != nil || !strings.Contains(y.said.String(), "echo x >> "+ran) {
+		t.Fatalf("%v\n%s", err, y.said)
+	}
+	eventually(t, "the command's end", func() bool { return strings.Contains(ok("show", sent.Thread), "the end") && lines(ran) == 1 }, func() string { return ok("show", sent.Thread) })
+
+	if got := ok("threads"); !strings.Contains(got, sent.Thread) || !strings.Contains(got, "please do it") {
+		t.Errorf("threads says\n%s", got)
+	}
+	if got := ok("threads", "--find", "nothing of this", "-o", "yaml"); strings.TrimSpace(got) != "[]" {
+		t.Errorf("threads says\n%s", got)
+	}
+	ok("sessions")
+	refused("-o is \"xml\"", "threads", "-o", "xml")
+	var tokens []struct{ ID, Scope string }
+	if err := json.Unmarshal([]byte(ok("tokens", "-o", "json")), &tokens); err != nil || len(tokens) != 1 || tokens[0].Scope != "full" {
+		t.Errorf("%+v %v", tokens, err)
+	}
+	out := ok("login", "--print", "--scope", "read", "--days", "1", strings.TrimSpace(ok("login", "alice")))
+	for line := range strings.FieldsSeq(out) {
+		b.env = append(b.env, line)
+	}
+	ok("threads")
+	refused("This token is read-only", "send", "x")
+	b.env = b.env[:len(b.env)-2]
+	ok("logout")
+	refused("is not signed in", "threads")
+	if _, err := os.Stat(filepath.Join(b.dir, "settings", "countersign", "client.json")); !os.IsNotExist(err) {
+		t.Errorf("the token is still there: %v", err)
+	}
+}
