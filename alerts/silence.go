@@ -89,6 +89,7 @@ func (in *Intake) Silence(ctx context.Context, id, by string, until time.Time) e
 		return nil
 	})
 	if err == nil {
+		in.o.Log.InfoContext(ctx, "the silence of an alert was changed", "group", id, "by", by, "until", until)
 		in.Rescan()
 	}
 	return err

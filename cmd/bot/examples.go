@@ -3,7 +3,7 @@ package main
 import "github.com/spf13/cobra"
 
 // examples are what the help of each command shows, side by side.
-var examples = map[string]string{
+var examples = map[string]string{ //nolint:gosec // no credentials
 	"run": `  bot run --config /etc/countersign/countersign.yaml
   COUNTERSIGN_LISTEN=10.0.0.5:8700 bot run --insecure-http`,
 	"init": `  bot init
@@ -50,6 +50,7 @@ var examples = map[string]string{
   bot audit verify record.jsonl`,
 	"audit export": `  bot audit export --since 30d >record.jsonl`,
 	"export":       `  bot export web:0123456789ab --out incident.zip`,
+	"upgrade":      `  bot upgrade --check`,
 	"backup":       `  bot backup countersign-2026-03-01.tar`,
 	"restore": `  bot restore countersign-2026-03-01.tar
   bot restore --database`,

@@ -51,7 +51,7 @@ func root() *cobra.Command {
 		slackCommand(), discordCommand(),
 		admin.PolicyCommand(),
 		admin.AuditCommand(), admin.ExportCommand(),
-		admin.BackupCommand(), admin.RestoreCommand(), admin.StoreCommand(),
+		admin.BackupCommand(), admin.RestoreCommand(), admin.UpgradeCommand(version), admin.StoreCommand(),
 	)
 	c.AddCommand(client.Commands()...)
 	withExamples(c, "")

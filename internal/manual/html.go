@@ -15,6 +15,8 @@ import (
 	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
+
+	"countersign/internal/words"
 )
 
 // Root is where the documents are served.
@@ -39,6 +41,7 @@ func (m *Manual) Handler(version string) http.Handler {
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
 		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set(words.VersionHeader, version)
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -57,15 +60,15 @@ func (m *Manual) Handler(version string) http.Handler {
 			_, _ = w.Write(m.api)
 			return
 		}
-		words := r.URL.Query().Get("q")
-		if len(words) > maxWords {
-			words = words[:maxWords]
+		asked := r.URL.Query().Get("q")
+		if len(asked) > maxWords {
+			asked = asked[:maxWords]
 		}
 		var body string
 		title, status := "Documents", http.StatusOK
 		switch page, ok := m.Page(name); {
-		case name == "" && strings.TrimSpace(words) != "":
-			title, body = "Search", m.results(words)
+		case name == "" && strings.TrimSpace(asked) != "":
+			title, body = "Search", m.results(asked)
 		case name == "":
 			body = m.tree()
 		case ok:
@@ -88,7 +91,7 @@ func (m *Manual) Handler(version string) http.Handler {
 <form role="search" action="%[3]s"><input type="search" name="q" aria-label="Search the documents" placeholder="Search" maxlength="%[5]d" value="%[6]s"><button>Search</button></form></header>
 <main><h1>%[1]s</h1>
 %[7]s</main></html>
-`, html.EscapeString(title), Style, Root, html.EscapeString(version), maxWords, html.EscapeString(words), body)
+`, html.EscapeString(title), Style, Root, html.EscapeString(version), maxWords, html.EscapeString(asked), body)
 	})
 }
 
@@ -130,8 +133,8 @@ func contents(p *Page) string {
 }
 
 // results are what a search finds.
-func (m *Manual) results(words string) string {
-	hits := m.Search(words, 12)
+func (m *Manual) results(asked string) string {
+	hits := m.Search(asked, 12)
 	if len(hits) == 0 {
 		return "<p>Nothing has these words. Try others, or look through the list.</p>" + m.tree()
 	}

@@ -11,6 +11,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,6 +42,8 @@ type wizard struct {
 	out    io.Writer
 	hidden func() (string, error) // reads a line that isn't shown
 	checks Checks
+	// replace: settings that are there may be replaced.
+	replace bool
 }
 
 // newWizard asks on a terminal.
@@ -115,7 +118,10 @@ func (w *wizard) place(_ context.Context, a *Answers) error {
 				w.say("   A service of the machine needs root: run sudo %s.", words.Named("bot init"))
 				continue
 			}
-			return nil
+			if w.replace {
+				return nil
+			}
+			return untouched(a.Dir)
 		}
 		w.say("   Write here or service.")
 	}
@@ -131,6 +137,7 @@ func settingsDir(system bool) (string, error) {
 // model asks until one answers, or somebody goes on without.
 func (w *wizard) model(ctx context.Context, a *Answers) (err error) {
 	if a.Model != "" {
+		a.Key = cmp.Or(a.Key, os.Getenv("OPENAI_API_KEY"))
 		return w.checkModel(ctx, a)
 	}
 	for {
@@ -261,7 +268,9 @@ func pick(all []string, said string) (picked []string, wrong string) {
 		if found == "" {
 			return nil, s
 		}
-		picked = append(picked, found)
+		if !slices.Contains(picked, found) {
+			picked = append(picked, found)
+		}
 	}
 	return picked, ""
 }

@@ -52,12 +52,20 @@ and critical risk they write the target's name first.`,
 					return err
 				}
 			}
+			if a.Dir != "" { // the service file names it
+				abs, err := filepath.Abs(a.Dir)
+				if err != nil {
+					return config.Errorf("--dir is %q, which can't be found (%v)", a.Dir, err)
+				}
+				a.Dir = abs
+			}
 			if dir := a.Dir; dir != "" && !force {
 				if err := untouched(dir); err != nil {
 					return err
 				}
 			}
 			w := newWizard(in, cmd.OutOrStdout(), c)
+			w.replace = force
 			var err error
 			if asks {
 				err = w.run(cmd.Context(), &a)

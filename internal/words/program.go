@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// VersionHeader is in answers of a running bot that name its version.
+const VersionHeader = "Countersign-Version"
+
 // Program is what this program is called here: the name by which it was started. Sentences write
 // its commands as "bot run"; see [Named].
 func Program() string { return programOf(os.Args[0]) }
@@ -36,4 +39,4 @@ func named(text, program string) string {
 }
 
 // commands are the program's, and "the bot ..." before what may be a verb.
-var commands = regexp.MustCompile(`\b(?:(?:the|a|this|that|your|running) )?bot (?:--(?:help|version)|(?:audit|backup|classify|completion|config|demo|discord|docs|doctor|export|healthz|help|init|login|logout|approvals|send|sessions|show|threads|tokens|policy|restore|run|slack|store|tools?|version|web)\b)`)
+var commands = regexp.MustCompile(`\b(?:(?:the|a|this|that|your|running) )?bot (?:--(?:help|version)|(?:audit|backup|classify|completion|config|demo|discord|docs|doctor|export|healthz|help|init|login|logout|approvals|send|sessions|show|threads|tokens|upgrade|policy|restore|run|slack|store|tools?|version|web)\b)`)

@@ -230,6 +230,9 @@ func (r *Reader) Update(context.Context, func(store.Tx) error) error { return st
 // one that this package writes.
 func (r *Reader) Schema() uint32 { return r.version }
 
+// Newest is the version of the layout to which [Open] would bring the file.
+func (r *Reader) Newest() uint32 { return r.db.newest() }
+
 // Epoch is how often the database was opened.
 func (r *Reader) Epoch() uint64 { return r.db.epoch }
 
