@@ -22,7 +22,7 @@ type Problem struct {
 	Thread  chat.ThreadID // "" while it has none
 	Quiet   time.Time     // until when nothing is said of it; zero is said
 	QuietBy string
-	// Listed: it has no thread of its own but is in a list, which is a problem of its own here.
+	// Listed: it shares the thread of a list, which is another entry here.
 	Listed bool
 }
 

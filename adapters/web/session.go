@@ -110,7 +110,7 @@ type session struct {
 	token  string
 	id     string // names the session in memory: the key of its row
 	stale  bool   // its row says too little about when it was seen
-	// program: it came with a token, which no browser sends by itself.
+	// program: it came with a token, which no browser sends without being asked to.
 	program bool
 	scope   scope // of that token
 }

@@ -37,6 +37,7 @@ func dayModel(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	write, _ := json.Marshal(map[string]any{"path": conf, "content": "workers = 8\n"})
+	reload, _ := json.Marshal(map[string]any{"command": "touch " + filepath.Join(dir, "reload"), "risk": "low", "mutation": true, "privesc": false, "why": "checkout takes the new number of workers"})
 	look := func(command string) call {
 		return call{"run_shell", `{"command":"` + command + `","risk":"low","mutation":false,"privesc":false,"why":"to see how it is set up"}`}
 	}
@@ -47,7 +48,7 @@ func dayModel(t *testing.T, dir string) string {
 		case strings.Contains(user, "Checkout is slow"):
 			return turn{text: "Checkout has only **2 workers** for the load that it has. Eight would do; I can change that and reload it."}
 		case strings.Contains(user, "please do both") && results == 0:
-			return turn{text: "I'll raise the workers and reload.", calls: []call{{"write_file", string(write)}, shell("touch " + filepath.Join(dir, "reload"))}}
+			return turn{text: "I'll raise the workers and reload.", calls: []call{{"write_file", string(write)}, {"run_shell", string(reload)}}}
 		case strings.Contains(user, "please do both"):
 			return turn{text: "Done: checkout has 8 workers and was reloaded."}
 		}

@@ -1,5 +1,5 @@
 // Package manual is the documents as the program has them: in its own version, in order, and
-// searched by words. A section of a document is what is read at once.
+// searched by words. People read one section of a document at a time.
 package manual
 
 import (

@@ -18,7 +18,7 @@ type Answers struct {
 	System bool
 	// Dir is where the settings go.
 	Dir string
-	// ModelURL is the address of a model server; "" is OpenAI's. Key may be "" for one of one's own.
+	// ModelURL is the address of a model server; "" is OpenAI's. Key may be "" for a server that wants none.
 	ModelURL, Key, Model string
 	// People may sign in to the console and approve. One person is in solo mode: they approve what
 	// they asked for, too.
