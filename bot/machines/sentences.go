@@ -35,8 +35,11 @@ func sayEnded(target string, at time.Time, code int) string {
 // sayRuns says that a command goes on.
 func sayRuns(target string) string { return "It's still running on " + target + "." }
 
-// sayNotRun says that a machine never began a command.
-func sayNotRun(target string) string { return target + " has no record of it. It didn't run." }
+// sayNotRun says that a machine has no note of a command's beginning. A command whose note could
+// not be written runs all the same, so that it didn't run is likely and not certain.
+func sayNotRun(target string) string {
+	return target + " has no record of it, so it probably didn't run. Check before you run it again."
+}
 
 // sayKilled says that a machine noted a command's beginning alone.
 func sayKilled(target string) string {

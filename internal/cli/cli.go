@@ -22,7 +22,7 @@ import (
 // Status prints the error as one sentence and returns the exit status.
 func Status(err error, interrupted bool, w io.Writer) int {
 	if err != nil && (!interrupted || !errors.Is(err, context.Canceled)) {
-		_, _ = fmt.Fprintln(w, words.Program()+": "+words.Named(strings.ReplaceAll(err.Error(), "\n", " ")))
+		_, _ = fmt.Fprintln(w, words.Name()+": "+words.Named(strings.ReplaceAll(err.Error(), "\n", " ")))
 	}
 	var u *config.Error
 	switch {
@@ -40,7 +40,7 @@ func Status(err error, interrupted bool, w io.Writer) int {
 // [config.Error]. --config of any command stands for COUNTERSIGN_CONFIG.
 func Root(commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
-		Use:           words.Program(),
+		Use:           words.Name(),
 		Short:         "A chat-ops bot that runs nothing mutating before a person countersigns it",
 		SilenceErrors: true,
 		SilenceUsage:  true,

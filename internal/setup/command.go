@@ -157,6 +157,9 @@ func (a *Answers) write(out io.Writer, force bool) error {
 	if err != nil {
 		return fmt.Errorf("the program's own path is not known (%w); start it by its path", err)
 	}
+	if words.Passing() { // its file is gone when the service starts
+		program = installed
+	}
 	unit := filepath.Join(a.Dir, "countersign.service")
 	dirMode, fileMode := fs.FileMode(0o700), fs.FileMode(0o600)
 	if a.System { // the service has an account of its own, and systemd reads the variables
@@ -193,12 +196,18 @@ func (a *Answers) write(out io.Writer, force bool) error {
 	if !a.System {
 		fmt.Fprintf(&b, "  systemctl --user enable --now %s\n  %-42s %s\n", unit, "", "or keep it running as a service")
 	}
+	if words.Passing() {
+		fmt.Fprintf(&b, "\nThe service expects the program at %s: go build -o %[1]s ./cmd/bot\n", installed)
+	}
 	if (a.SlackBot != "" || a.Discord != "") && a.Member == "" {
 		b.WriteString("\nNobody can approve from there yet: add ids of people to groups.oncall in " + settings + ".\n")
 	}
 	_, err = out.Write([]byte(b.String()))
 	return err
 }
+
+// installed is where a service expects a program that Go has built for one run.
+const installed = "/usr/local/bin/countersign"
 
 // replace writes a file, whole or not at all.
 func replace(path, text string, mode fs.FileMode) error {

@@ -10,11 +10,29 @@ import (
 // VersionHeader is in answers of a running bot that name its version.
 const VersionHeader = "Countersign-Version"
 
-// Program is what this program is called here: the name by which it was started. Sentences write
-// its commands as "bot run"; see [Named].
+// Program is what people write to call this program: the name by which it was started, or go run
+// with the folder where Go has just built it. Sentences write its commands as "bot run"; see
+// [Named].
 func Program() string { return programOf(os.Args[0]) }
 
+// Name is the name of this program's file.
+func Name() string { return nameOf(os.Args[0]) }
+
+// Passing reports whether Go has built this program for one run, so that its file goes away.
+func Passing() bool { return passing(os.Args[0]) }
+
+func passing(path string) bool {
+	return strings.Contains(filepath.ToSlash(path), "/go-build") && !strings.HasSuffix(path, ".test")
+}
+
 func programOf(path string) string {
+	if passing(path) {
+		return "go run ./cmd/" + nameOf(path)
+	}
+	return nameOf(path)
+}
+
+func nameOf(path string) string {
 	name := strings.TrimSuffix(filepath.Base(path), ".exe")
 	if name == "" || name == "." || strings.HasSuffix(name, ".test") {
 		return "bot"

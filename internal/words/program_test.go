@@ -3,7 +3,7 @@ package words
 import "testing"
 
 func TestCommandsAreNamedAsTheProgramIsCalled(t *testing.T) {
-	for path, want := range map[string]string{"/usr/bin/countersign": "countersign", "bot": "bot", `/x/ops-bot`: "ops-bot", "/tmp/words.test": "bot", "": "bot"} {
+	for path, want := range map[string]string{"/usr/bin/countersign": "countersign", "bot": "bot", `/x/ops-bot`: "ops-bot", "/tmp/go-build1/b001/words.test": "bot", "": "bot", "/tmp/go-build1/b001/exe/bot": "go run ./cmd/bot"} {
 		if got := programOf(path); got != want {
 			t.Errorf("%q is called %q", path, got)
 		}
