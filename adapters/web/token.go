@@ -64,7 +64,7 @@ func sentToken(r *http.Request) string {
 }
 
 // tokenSession is who a request with a token comes from. Whether that person may be here is asked
-// anew each time.
+// at each request.
 func (a *Adapter) tokenSession(ctx context.Context, token string) (session, bool, error) {
 	var row tokenRow
 	var ok bool
