@@ -145,6 +145,46 @@ func (p *Pane) probe(ctx context.Context) error {
 	return p.detectPrompt(ctx, st)
 }
 
+// takeUp finds out the state of a pane that another process made. That process may have gone away
+// while it made the pane, so its driver starts the shell where there is none, and everybody waits
+// for the first prompt of one that starts: until then neither its directory nor what is in front
+// of it is what a command will find.
+func (p *Pane) takeUp(ctx context.Context) error {
+	st, shell, err := p.fetchState(ctx)
+	if err != nil {
+		return err
+	}
+	if !shell && !st.dead && p.lease.held() {
+		lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{%s}'", p.id, optDir))
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		p.shell.dir = ""
+		p.advance(shellSpawned)
+		p.mu.Unlock()
+		return p.spawn(ctx, reply{lines: lines}.first())
+	}
+	if err := p.detectPrompt(ctx, st); err != nil || !shell || st.dead || p.s.caps.Bash == "" {
+		return err
+	}
+	idle := func() bool { return p.shell.phase == phaseIdle }
+	p.mu.Lock()
+	up := idle()
+	p.mu.Unlock()
+	if up {
+		return nil
+	}
+	// Bash writes a record at each prompt, the first one included.
+	records, err := p.s.t.FS().Stat(ctx, p.s.file("r-"+p.key))
+	if err == nil && records.Size == 0 {
+		if err := p.wait(ctx, startTime, idle); !errors.Is(err, errSilent) {
+			return err
+		}
+	}
+	return nil // without the file nobody knows, so it counts as one that runs something
+}
+
 // detectPrompt finds out whether the shell is at its prompt. The driver asks the shell
 // itself.
 func (p *Pane) detectPrompt(ctx context.Context, st paneStatus) error {

@@ -187,7 +187,9 @@ func (s *Server) boot(ctx context.Context, c *conn, session string, id int, sp p
 }
 
 // Adopt returns a pane that this package made before, for example before a restart of the
-// bot. A command that runs in it goes on; the pane is then running until its next prompt.
+// bot. A command that runs in it goes on; the pane is then running until its next prompt. A
+// shell that was starting when the pane's creator went away is waited for, and one that was not
+// even started is started.
 // After [Server.Share] this process only listens to the pane, until [Pane.Drive].
 func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, error) {
 	id, ok := paneNumber(paneID)
@@ -237,7 +239,7 @@ func (s *Server) Adopt(ctx context.Context, session, paneID string) (*Pane, erro
 	p.unhidden, p.clearsStderr = !strings.Contains(string(rc), keyLoad[2:]), strings.Contains(string(rc), clearAll)
 	p.reattachCompanion(ctx)
 	unlock()
-	if err := p.probe(ctx); err != nil {
+	if err := p.takeUp(ctx); err != nil {
 		p.forget()
 		return nil, err
 	}

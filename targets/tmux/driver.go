@@ -144,21 +144,7 @@ func (p *Pane) Drive(ctx context.Context, epoch int64) error {
 	p.history.reset()
 	p.stderr.mirror.reset()
 	p.mu.Unlock()
-	st, shell, err := p.fetchState(ctx)
-	if err != nil {
-		return err
-	}
-	if shell {
-		return p.detectPrompt(ctx, st)
-	}
-	lines, err := p.do(ctx, fmt.Sprintf("display-message -p -t %%%d '#{%s}'", p.id, optDir))
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	p.advance(shellSpawned)
-	p.mu.Unlock()
-	return p.spawn(ctx, reply{lines: lines}.first())
+	return p.takeUp(ctx)
 }
 
 // Driving reports whether this process is the pane's driver, as far as it knows. It takes

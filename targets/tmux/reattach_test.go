@@ -3,6 +3,7 @@ package tmux
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -274,5 +275,43 @@ func TestATapMissesNothing(t *testing.T) {
 	}
 	if err := p.Tap(t.Context(), nil); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Whoever makes a pane may be killed at any moment. The pane's directory and what is in front of
+// it must then be those that a command finds, not those of a shell that is only coming up.
+func TestAPaneWhoseMakerWasKilledIsAdoptedAtItsPrompt(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		start func(script string) string // what the pane runs when its maker goes away
+	}{
+		{"before it started a shell", func(string) string { return placeholder }},
+		{"while the shell starts", func(script string) string { return "sleep 0.7; exec /bin/sh " + shellWord(script) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := start(t)
+			dir := t.TempDir()
+			p, err := b.s.NewSession(t.Context(), "main", nil, PaneSpec{Name: "shared", Dir: dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := p.ID()
+			if err := b.s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Truncate(b.s.file("r-"+p.key), 0); err != nil {
+				t.Fatal(err)
+			}
+			b.tmux("respawn-pane", "-k", "-c", "/", "-t", id, "cd "+shellWord(dir)+"; "+tt.start(b.s.file("sh-"+p.key)))
+			if b.s, err = Open(t.Context(), b.tgt, b.o); err != nil {
+				t.Fatal(err)
+			}
+			again := adoptMain(t, b.s, id)
+			i, err := again.Info(t.Context())
+			if err != nil || i.Dir != dir || i.State != StateIdle || !i.Fresh {
+				t.Errorf("%+v %v", i, err)
+			}
+			expect(t, again, "pwd; echo e >&2", 0, dir+"\n", "e\n")
+		})
 	}
 }
