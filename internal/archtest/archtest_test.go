@@ -87,7 +87,7 @@ var inside = map[string]string{
 	"internal/address": "internal/config",
 	// The commands that look after a bot, and the doctor: beside the bot, and below the program.
 	"internal/admin":        "adapters/chat agent/report agent/spend approvals approvals/audit approvals/gate approvals/policy approvals/risk bot bot/desk bot/machines bot/threads internal/address internal/cli internal/config internal/redact internal/rules internal/storage internal/words store store/bolt store/keyring store/mem store/migrate store/outbox store/postgres store/queue store/replica tools tools/budget tools/files tools/gitcmd tools/hostkey tools/output",
-	"internal/client":       "adapters/chat adapters/chat/visible internal/config internal/words",
+	"internal/client":       "adapters/chat adapters/chat/visible internal/config internal/words targets/record",
 	"internal/manual":       "docs internal/config internal/words",
 	"internal/setup":        "internal/config internal/redact internal/words",
 	"internal/doctor":       "adapters/chat adapters/discord adapters/slack agent/llm agent/llm/openai agent/workflow alerts alerts/notice approvals approvals/policy approvals/risk bot/console bot/machines bot/threads bot/toolbox internal/address internal/config internal/observe internal/redact internal/rules internal/storage internal/words store store/bolt store/migrate store/postgres targets/backend targets/container targets/ssh targets/tmux tools tools/hostkey tools/mcp",
@@ -133,7 +133,7 @@ var outside = map[string]string{
 	"github.com/PuerkitoBio/goquery":       "tools/web",
 	"github.com/bluekeyes/go-gitdiff":      "tools/files",
 	"github.com/bwmarrin/discordgo":        "adapters/discord",
-	"github.com/coder/websocket":           "adapters/discord/gateway adapters/slack adapters/web",
+	"github.com/coder/websocket":           "adapters/discord/gateway adapters/slack adapters/web internal/client",
 	"github.com/containerd/errdefs":        "targets/container",
 	"github.com/coreos/go-oidc/v3":         "adapters/web/oidc",
 	"github.com/elastic/go-seccomp-bpf":    "targets/lock",

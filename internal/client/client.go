@@ -130,17 +130,29 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 }
 
 func (c *Client) call(ctx context.Context, method, path string, in, out any, header http.Header) error {
+	raw, err := c.fetch(ctx, method, path, in, header)
+	if err != nil || out == nil || len(raw) == 0 {
+		return err
+	}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return fmt.Errorf("the answer of %s can't be read (%w); it may be of another version", c.base, err)
+	}
+	return nil
+}
+
+// fetch is call for an answer as it comes.
+func (c *Client) fetch(ctx context.Context, method, path string, in any, header http.Header) ([]byte, error) {
 	var body io.Reader
 	if in != nil {
 		raw, err := json.Marshal(in)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		body = bytes.NewReader(raw)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+"/api"+path, body)
 	if err != nil {
-		return config.Errorf("%q is no address of a bot (%v)", c.base, err)
+		return nil, config.Errorf("%q is no address of a bot (%v)", c.base, err)
 	}
 	maps.Copy(req.Header, header)
 	if c.token != "" {
@@ -151,12 +163,12 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any, hea
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("the bot at %s doesn't answer (%w); check that it runs and that this machine reaches it", c.base, err)
+		return nil, fmt.Errorf("the bot at %s doesn't answer (%w); check that it runs and that this machine reaches it", c.base, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("the answer of %s broke off (%w); try again", c.base, err)
+		return nil, fmt.Errorf("the answer of %s broke off (%w); try again", c.base, err)
 	}
 	if res.StatusCode >= http.StatusMultipleChoices {
 		var said struct {
@@ -165,15 +177,9 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any, hea
 		if json.Unmarshal(raw, &said) != nil || said.Error == "" {
 			said.Error = fmt.Sprintf("%s answers with HTTP %d and is maybe no bot, or one of another version", c.base, res.StatusCode)
 		}
-		return &refusal{res.StatusCode, said.Error}
+		return nil, &refusal{res.StatusCode, said.Error}
 	}
-	if out == nil || len(raw) == 0 {
-		return nil
-	}
-	if err := json.Unmarshal(raw, out); err != nil {
-		return fmt.Errorf("the answer of %s can't be read (%w); it may be of another version", c.base, err)
-	}
-	return nil
+	return raw, nil
 }
 
 // Wish is what a token is asked to be.

@@ -22,7 +22,7 @@ import (
 
 // Commands are those that talk to a running bot.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), approvalsCommand(), sessionsCommand(), tokensCommand(), logoutCommand()}
+	return []*cobra.Command{threadsCommand(), showCommand(), sendCommand(), approvalsCommand(), sessionsCommand(), attachCommand(), replayCommand(), logsCommand(), tokensCommand(), logoutCommand()}
 }
 
 // asks makes a command that asks the bot and prints what it says.
@@ -418,6 +418,32 @@ type rowsOf struct {
 	} `json:"rows"`
 }
 
+// forPeople is the list as a table, with moments as at says them, and as values for programs.
+func (l rowsOf) forPeople(at func(time.Time) string) (columns []string, rows [][]string, items []map[string]any) {
+	items = []map[string]any{}
+	for _, r := range l.Rows {
+		var cells []string
+		item := map[string]any{}
+		for i, c := range r.Cells {
+			value := c.Text
+			if !c.At.IsZero() {
+				value = at(c.At)
+			}
+			cells = append(cells, value)
+			if i < len(l.Columns) {
+				if item[strings.ToLower(l.Columns[i])] = any(c.Text); !c.At.IsZero() {
+					item[strings.ToLower(l.Columns[i])] = c.At
+				}
+			}
+		}
+		rows, items = append(rows, cells), append(items, item)
+	}
+	for _, c := range l.Columns {
+		columns = append(columns, strings.ToUpper(c))
+	}
+	return columns, rows, items
+}
+
 func sessionsCommand() *cobra.Command {
 	return asks(&cobra.Command{Use: "sessions", Short: "List the terminals on the targets reached so far", Args: cobra.NoArgs},
 		func(ctx context.Context, cl *Client, o *output, out io.Writer, _ []string) error {
@@ -425,29 +451,7 @@ func sessionsCommand() *cobra.Command {
 			if err := cl.Call(ctx, http.MethodGet, "/lists/terminals", nil, &list); err != nil {
 				return err
 			}
-			var rows [][]string
-			items := []map[string]any{}
-			for _, r := range list.Rows {
-				var cells []string
-				item := map[string]any{}
-				for i, c := range r.Cells {
-					value := c.Text
-					if !c.At.IsZero() {
-						value = ago(c.At, time.Now())
-					}
-					cells = append(cells, value)
-					if i < len(list.Columns) {
-						if item[strings.ToLower(list.Columns[i])] = any(c.Text); !c.At.IsZero() {
-							item[strings.ToLower(list.Columns[i])] = c.At
-						}
-					}
-				}
-				rows, items = append(rows, cells), append(items, item)
-			}
-			var columns []string
-			for _, c := range list.Columns {
-				columns = append(columns, strings.ToUpper(c))
-			}
+			columns, rows, items := list.forPeople(func(t time.Time) string { return ago(t, time.Now()) })
 			return o.print(out, items, columns, rows)
 		})
 }

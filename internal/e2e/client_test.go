@@ -117,3 +117,102 @@ func TestTheCommandLineIsAClient(t *testing.T) {
 		t.Errorf("the token is still there: %v", err)
 	}
 }
+
+// A terminal of a conversation, in the person's own terminal: watched, typed in under the rule of
+// the one keyboard, played again later, and in the record.
+func TestATerminalInOnesOwnTerminal(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("tmux"); err != nil {
+		const how = "panes need tmux: apt-get install tmux"
+		if os.Getenv("CI") == "true" {
+			t.Fatal(how)
+		}
+		t.Skip(how)
+	}
+	l := newLedger(t, map[string][]turn{"look": {{calls: []call{{"run_shell", `{"command": "echo 'from the ''bot'", "risk": "low", "mutation": false, "privesc": false, "why": "look"}`}}}}})
+	b := newBot(t, strings.Replace(plainConfig, "tmux: false, ", "", 1), l.url)
+	b.env = append(b.env, "XDG_CONFIG_HOME="+filepath.Join(b.dir, "settings"))
+	if !b.start() {
+		t.Fatalf("the bot does not start:\n%s", b.log)
+	}
+	ok := func(args ...string) string {
+		t.Helper()
+		out, errs, code := b.run("", args...)
+		if code != 0 {
+			t.Fatalf("%q: %s%s", args, out, errs)
+		}
+		return out
+	}
+	ok("login", strings.TrimSpace(ok("login", "alice")))
+	var sent struct{ Thread string }
+	if err := json.Unmarshal([]byte(ok("send", "-o", "json", "look there")), &sent); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, code := b.run("", "attach", sent.Thread, "nothing"); code == 0 || !strings.Contains(errs, "has no terminal") {
+		t.Errorf("attach says %q", errs)
+	}
+	eventually(t, "the answer", func() bool { return strings.Contains(ok("show", sent.Thread), "the end") }, func() string { return ok("show", sent.Thread) })
+	if _, errs, code := b.run("", "attach", sent.Thread, "--take"); code == 0 || !strings.Contains(errs, "nobody to type") {
+		t.Errorf("attach says %q", errs)
+	}
+	attach := func(more ...string) *typist {
+		cmd := exec.CommandContext(t.Context(), binary, append([]string{"attach", sent.Thread}, more...)...)
+		cmd.Env, cmd.Dir = b.env, b.dir
+		return typing(t, cmd)
+	}
+	shows := func(y *typist, what string) {
+		t.Helper()
+		eventually(t, what, func() bool { return strings.Contains(y.said.String(), what) }, func() string { return y.said.String() + ok("show", sent.Thread) })
+	}
+	leaves := func(y *typist) {
+		t.Helper()
+		if _, err := y.tty.WriteString("\x1d"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-y.done; err != nil {
+			t.Errorf("%v\n%s", err, y.said)
+		}
+	}
+	watcher := attach()
+	shows(watcher, "from the bot")
+	if _, err := watcher.tty.WriteString("echo not typed\r"); err != nil {
+		t.Fatal(err)
+	}
+	typist := attach("--take")
+	shows(typist, "from the bot")
+	eventually(t, "what was typed", func() bool {
+		if _, err := typist.tty.WriteString("\x15echo typed $((40+2))\r"); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(typist.said.String(), "typed 42")
+	}, typist.said.String)
+	shows(watcher, "typed 42")
+	if strings.Contains(watcher.said.String(), "not typed") {
+		t.Errorf("keys of who only watches were typed:\n%s", watcher.said)
+	}
+	leaves(typist)
+	leaves(watcher)
+	eventually(t, "the keyboard's return", func() bool { return strings.Contains(ok("show", sent.Thread), "give local:") }, func() string { return ok("show", sent.Thread) })
+
+	var list []struct{ ID string }
+	eventually(t, "the recording", func() bool {
+		if err := json.Unmarshal([]byte(ok("replay", sent.Thread, "-o", "json")), &list); err != nil {
+			t.Fatal(err)
+		}
+		return len(list) == 1 && strings.Contains(ok("replay", sent.Thread, list[0].ID), "typed 42")
+	}, func() string { return ok("replay", sent.Thread) })
+	if got := ok("logs"); !strings.Contains(got, "alice") {
+		t.Errorf("logs says\n%s", got)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "logs", "-f")
+	cmd.Env, cmd.Dir = b.env, b.dir
+	y := typing(t, cmd)
+	shows(y, "alice")
+	ok("send", "--thread", sent.Thread, "look again")
+	if _, err := y.tty.WriteString("\x03"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-y.done; err == nil {
+		t.Error("logs -f ended as if nothing had interrupted it")
+	}
+}
